@@ -1,0 +1,55 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of operations, for errors.Is. Whatever else a backend has to say is
+// wrapped around one of these.
+var (
+	// Refused before anything was posted: a bug or bad input of the caller.
+
+	ErrBadChain    = errors.New("fabric: bad chain")
+	ErrBadBuffer   = errors.New("fabric: buffer does not belong to this port")
+	ErrMisaligned  = errors.New("fabric: misaligned address")
+	ErrUnsupported = errors.New("fabric: operation not supported by this fabric")
+
+	// Refused by the target: nothing was executed from this operation on.
+
+	ErrOutOfBounds = errors.New("fabric: address out of bounds")
+	ErrBadKey      = errors.New("fabric: memory key refused")
+	ErrNodeDown    = errors.New("fabric: node is down")
+	// ErrFenced: the cluster has declared this compute node dead. It must not
+	// go on: its locks have been given to others.
+	ErrFenced = errors.New("fabric: this compute node has been fenced")
+	// ErrStaleEpoch: the memory node has restarted since this Port attached.
+	ErrStaleEpoch = errors.New("fabric: memory node has a new epoch")
+
+	// ErrUnknownOutcome: the connection broke after the chain was posted and
+	// before its completion: the operations from Index on may or may not have
+	// taken place. Never re-issue an atomic after it.
+	ErrUnknownOutcome = errors.New("fabric: outcome of the operation is unknown")
+
+	// Errors of waiting.
+
+	ErrDeadline    = errors.New("fabric: deadline exceeded")
+	ErrInterrupted = errors.New("fabric: wait interrupted")
+	ErrClosed      = errors.New("fabric: port is closed")
+)
+
+// A ChainError says which operation of a chain failed. Operations before
+// Index were executed and their results are valid; those after it were not
+// executed (or are as unknown as it is, if Err is ErrUnknownOutcome).
+type ChainError struct {
+	Index int
+	Op    Op
+	Err   error
+}
+
+func (e *ChainError) Error() string {
+	return fmt.Sprintf("operation %d (%v): %v", e.Index, e.Op, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ChainError) Unwrap() error { return e.Err }

@@ -1,0 +1,261 @@
+package fabric
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Time is a point in time of the clock of one compute node, in nanoseconds.
+// On real fabrics it is Unix time that never steps back; in the simulator it
+// is virtual time. Clocks of different compute nodes differ: see timesync.
+type Time int64
+
+// Forever is a deadline that never comes.
+const Forever Time = math.MaxInt64
+
+// Durations of a Time, in nanoseconds.
+const (
+	Nanosecond  Time = 1
+	Microsecond      = 1000 * Nanosecond
+	Millisecond      = 1000 * Microsecond
+	Second           = 1000 * Millisecond
+)
+
+// MaxMessage is the size of a message on the wire, in bytes.
+const MaxMessage = 64
+
+// A Message is what clients of compute nodes send each other: 64 bytes with
+// everything. The meaning of Kind and Body is the sender's protocol's.
+type Message struct {
+	From ClientID // set by the fabric: the true sender
+	Kind MsgKind
+	Body [7]uint64
+}
+
+// MsgKind is the type of a message. Each protocol has a range of its own.
+type MsgKind uint32
+
+// Ranges of message kinds.
+const (
+	// MsgView comes from the fabric itself to the agent (From 0) when the set
+	// of live compute nodes has changed: Body[0] is the view's epoch.
+	MsgView MsgKind = 1
+
+	MsgCQL  MsgKind = 0x100 // cql: 0x100 to 0x1ff
+	MsgHier MsgKind = 0x200 // hier: 0x200 to 0x2ff
+	MsgLock MsgKind = 0x300 // lock/...: 0x300 to 0x3ff
+	MsgUser MsgKind = 0x1000
+)
+
+// A Port is one client's view of the fabric: its queue pairs, its inbox, its
+// clock, its randomness, its registered buffers. One goroutine uses it at a
+// time; only Interrupt may be called by others.
+//
+// Code over a Port never waits elsewhere than in a Port.
+type Port interface {
+	// ID returns the client's ID. It changes at Abandon.
+	ID() ClientID
+
+	// Caps tells what the fabric can do. It never changes.
+	Caps() Caps
+
+	// Now returns the clock of the compute node.
+	Now() Time
+
+	// Rand returns 64 random bits (in the simulator: of the run's seed).
+	Rand() uint64
+
+	// Do posts a chain of at most MaxChain operations to one memory node with
+	// one doorbell, and returns when the last has completed. They execute in
+	// order. The error is nil or names the failed operation (ChainError).
+	// An empty chain does nothing.
+	Do(ops []Op) error
+
+	// Post is Do without the wait. The ops and their buffers stay the Port's
+	// until Wait for the returned Pending has returned. Chains to one memory
+	// node execute in the order in which they were posted, also Do's.
+	// If in-flight limits are reached, Post waits for room.
+	Post(ops []Op) (Pending, error)
+
+	// Wait waits for a posted chain and returns what Do would have. Each
+	// Pending is waited for once.
+	Wait(p Pending) error
+
+	// Alloc returns n bytes of zeroed registered memory, 8-byte aligned, for the
+	// Bufs of operations. Any slice of it may be used. It stays valid until
+	// Free or Close.
+	Alloc(n int) []byte
+
+	// Free gives memory of Alloc back: the very slice that Alloc returned.
+	Free(buf []byte)
+
+	// Send sends a message: reliable, FIFO per pair of clients, never blocks
+	// (it queues). m is copied; m.From is set by the fabric. A message to a
+	// client of the own node costs no NIC. To a dead node: ErrNodeDown; to
+	// a client that does not exist on a live node: dropped.
+	Send(to ClientID, m *Message) error
+
+	// Recv returns the next message, in the order of arrival. It waits until
+	// deadline at the latest, and returns ErrDeadline then. A deadline in the
+	// past polls. ErrInterrupted: see Interrupt; ErrClosed after Close.
+	Recv(deadline Time) (Message, error)
+
+	// Pause waits until the given time and leaves messages where they are.
+	// It returns ErrInterrupted early when interrupted.
+	Pause(until Time) error
+
+	// Interrupt makes the present or next Recv or Pause that would wait return
+	// ErrInterrupted, and so on until ClearInterrupt. Messages that are there
+	// are still received. Any goroutine may call it.
+	Interrupt()
+
+	// ClearInterrupt ends Interrupt.
+	ClearInterrupt()
+
+	// Abandon gives the inbox up: messages that are in it or still come for
+	// this ID go to the node's agent (in order), and the Port gets a new ID
+	// with an empty inbox. A waiter that is cancelled does this: its grant may
+	// be on its way, and the agent passes it on. The agent calls Node.Retire
+	// once the message has come.
+	Abandon() error
+
+	// Stats returns the Port's counters. They are updated by its goroutine.
+	Stats() *Stats
+
+	// Close returns the client's resources. Waiting operations must be over.
+	Close() error
+}
+
+// A Pending is a posted chain.
+type Pending uint64
+
+// Caps tells what a fabric can do beyond READ, WRITE, CAS and FAA.
+type Caps struct {
+	Fabric     string // "shm", "sim", "verbs", "tcp": for messages to people only, never for protocol
+	Masked     bool   // MaskedCAS, MaskedFAA
+	Atomic16   bool   // MaskedCAS16, MaskedFAA16
+	Inline     int    // bytes of a WRITE that cost no extra DMA
+	MaxAtomics int    // READs and atomics in flight per queue pair
+}
+
+// Stats counts what a Port did.
+type Stats struct {
+	Chains     uint64 // doorbells towards memory nodes
+	Ops        [numOpKinds]uint64
+	ReadBytes  uint64
+	WriteBytes uint64
+	Sent       uint64 // messages to other compute nodes
+	SentLocal  uint64 // messages to the own compute node
+}
+
+// Total returns the number of operations on memory nodes.
+func (s *Stats) Total() uint64 {
+	var n uint64
+	for _, c := range s.Ops {
+		n += c
+	}
+	return n
+}
+
+// Count counts a chain. Backends call it for each chain that they post.
+func (s *Stats) Count(ops []Op) {
+	s.Chains++
+	for i := range ops {
+		o := &ops[i]
+		s.Ops[o.Kind]++
+		switch o.Kind {
+		case OpRead:
+			s.ReadBytes += uint64(o.Size())
+		case OpWrite:
+			s.WriteBytes += uint64(o.Size())
+		}
+	}
+}
+
+// Add adds the counters of t to s.
+func (s *Stats) Add(t *Stats) {
+	s.Chains += t.Chains
+	for i := range s.Ops {
+		s.Ops[i] += t.Ops[i]
+	}
+	s.ReadBytes += t.ReadBytes
+	s.WriteBytes += t.WriteBytes
+	s.Sent += t.Sent
+	s.SentLocal += t.SentLocal
+}
+
+// A Node is a compute node's membership of a cluster: it opens Ports, and
+// knows who else is there. Its methods may be called by any goroutine.
+type Node interface {
+	// ID returns the number of this compute node.
+	ID() CNID
+
+	// Caps tells what the fabric can do.
+	Caps() Caps
+
+	// Memory lists the memory nodes of the cluster, by ID.
+	Memory() []Memory
+
+	// View returns the live compute nodes, this one among them. When it
+	// changes, the agent gets a MsgView.
+	View() View
+
+	// Open returns a Port for a new client.
+	Open() (Port, error)
+
+	// Agent returns the Port of the node's agent (index 0), always the same.
+	Agent() Port
+
+	// Retire makes an abandoned ID free for new clients. The agent calls it.
+	Retire(id ClientID)
+
+	// Close leaves the cluster: closes all Ports.
+	Close() error
+}
+
+// Memory describes a memory node.
+type Memory struct {
+	ID    MemID
+	Size  uint64 // bytes
+	Epoch uint32 // grows with every restart of the memory node
+}
+
+// A View is the set of live compute nodes at a time. Epoch grows with each change.
+type View struct {
+	Epoch uint64
+	Live  CNSet
+}
+
+// A CNSet is a set of compute nodes. The zero value is empty.
+type CNSet [4]uint64
+
+// Add adds c.
+func (s *CNSet) Add(c CNID) { s[c>>6] |= 1 << (c & 63) }
+
+// Remove removes c.
+func (s *CNSet) Remove(c CNID) { s[c>>6] &^= 1 << (c & 63) }
+
+// Has tells whether c is in the set.
+func (s *CNSet) Has(c CNID) bool { return s[c>>6]>>(c&63)&1 != 0 }
+
+// Len returns the number of members.
+func (s *CNSet) Len() int {
+	n := 0
+	for _, w := range s {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// Next returns the smallest member greater than c, and whether there is one.
+// Next(0) is the first.
+func (s *CNSet) Next(c CNID) (CNID, bool) {
+	for i := int(c) + 1; i <= int(MaxCN); {
+		w := s[i>>6] >> (i & 63)
+		if w != 0 {
+			return CNID(i + bits.TrailingZeros64(w)), true
+		}
+		i = (i>>6 + 1) << 6
+	}
+	return 0, false
+}

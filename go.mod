@@ -1,0 +1,3 @@
+module github.com/declock/declock
+
+go 1.26

@@ -1,0 +1,149 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Mode is how a lock is held.
+type Mode uint8
+
+// Shared admits other shared holders; Exclusive admits nobody.
+const (
+	Shared Mode = iota
+	Exclusive
+)
+
+func (m Mode) String() string {
+	switch m {
+	case Shared:
+		return "shared"
+	case Exclusive:
+		return "exclusive"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// A Token is a fencing token: every exclusive grant of a lock has a greater
+// one than all grants before, also across resets. A shared grant's token is
+// not smaller than that of any exclusive grant before it. Only tokens of one lock compare.
+type Token uint64
+
+// Errors of Acquire and Release, for errors.Is. Errors of the fabric come wrapped.
+var (
+	// ErrBusy: Try, and the lock is not free for the mode.
+	ErrBusy = errors.New("lock: busy")
+	// ErrTimeout: the deadline came before the grant. The lock is not held.
+	ErrTimeout = errors.New("lock: deadline exceeded while waiting")
+	// ErrCanceled: the Port was interrupted before the grant. The lock is not held.
+	ErrCanceled = errors.New("lock: canceled while waiting")
+	// ErrLost: the lock was taken from this holder (its node was declared dead, or the
+	// lock was reset after a failure). What it wrote since may not count.
+	ErrLost = errors.New("lock: lost")
+	// ErrCorrupt: the lock's bytes in remote memory make no sense.
+	ErrCorrupt = errors.New("lock: corrupt lock memory")
+	// ErrExhausted: the lock has been acquired so often that its tokens would
+	// start again. Its memory must be formatted anew.
+	ErrExhausted = errors.New("lock: fencing tokens exhausted")
+	// ErrMisuse: released twice, or with another mechanism's Hold. A bug of the caller.
+	ErrMisuse = errors.New("lock: hold is not held")
+)
+
+// MaxPiggyback is the largest number of operations that Request.Reads or Release's before may have.
+const MaxPiggyback = 8
+
+// A Request says what to acquire.
+type Request struct {
+	Lock fabric.Addr // of the lock's first byte
+	Mode Mode
+	// Try gives ErrBusy instead of waiting.
+	Try bool
+	// Deadline bounds the waiting; 0 is for ever.
+	Deadline fabric.Time
+	// Reads are READs on the lock's memory node that are executed under the
+	// lock: in the same chain as the acquire if the lock is free, else after the grant.
+	// Their results are valid when Acquire returns nil. At most MaxPiggyback.
+	Reads []fabric.Op
+}
+
+// A Hold is a lock held, from Acquire to Release. The caller owns the memory and can use
+// it again; the zero value is ready. It must not be copied while held.
+type Hold struct {
+	Lock  fabric.Addr
+	Mode  Mode
+	Token Token
+
+	// Aux and Word are the mechanism's own.
+	Aux  any
+	Word uint64
+	// Held tells whether the Hold holds the lock.
+	Held bool
+}
+
+// A Locker is one client's access to the locks of one mechanism. One
+// goroutine uses it at a time. A client may hold several locks, each with a Hold of its own.
+type Locker interface {
+	// Acquire acquires r.Lock in r.Mode and fills h. If it returns an error,
+	// the lock is not held, now or later. ErrBusy, ErrTimeout and ErrCanceled leave the lock's queue consistent.
+	Acquire(h *Hold, r *Request) error
+
+	// Release executes the operations of before (at most MaxPiggyback, on the
+	// lock's memory node) under the lock, in order, and releases it; in one
+	// chain where the mechanism can. The Hold is free afterwards, whatever the error.
+	// If an operation of before failed, the lock is released all the same.
+	Release(h *Hold, before []fabric.Op) error
+
+	// Port returns the client's Port.
+	Port() fabric.Port
+
+	// Stats returns the client's counters, updated by its goroutine.
+	Stats() *Stats
+}
+
+// Layout says how a mechanism lays out its locks in memory.
+type Layout struct {
+	Size  uint64 // bytes of one lock
+	Align uint64 // alignment of its first byte
+}
+
+// Stats counts what a Locker did.
+type Stats struct {
+	Acquires   uint64 // granted
+	Immediate  uint64 // granted by the memory node at once
+	Waits      uint64 // waited for a grant from another compute node
+	LocalJoins uint64 // granted locally without waiting: shared with holders of the own node
+	LocalWaits uint64 // waited for another client of the own node
+
+	HandoversLocal  uint64 // releases that passed the lock on within the node
+	HandoversRemote uint64 // notifications sent to other nodes or queue entries
+
+	AcquireOps uint64 // operations on memory nodes to acquire, without Reads
+	Retries    uint64 // operations repeated because the lock was busy (spinning locks)
+	Refetches  uint64 // queue READs repeated in a release (paper section 4.3)
+	Prefetches uint64 // queue READs for remote timestamps (section 5.3)
+	Aborts     uint64 // acquisitions aborted by a reset and begun again
+	Resets     uint64 // resets asked for
+	Busy       uint64 // Try without success
+	Cancels    uint64 // timeouts and cancellations
+}
+
+// Add adds the counters of t to s.
+func (s *Stats) Add(t *Stats) {
+	s.Acquires += t.Acquires
+	s.Immediate += t.Immediate
+	s.Waits += t.Waits
+	s.LocalJoins += t.LocalJoins
+	s.LocalWaits += t.LocalWaits
+	s.HandoversLocal += t.HandoversLocal
+	s.HandoversRemote += t.HandoversRemote
+	s.AcquireOps += t.AcquireOps
+	s.Retries += t.Retries
+	s.Refetches += t.Refetches
+	s.Prefetches += t.Prefetches
+	s.Aborts += t.Aborts
+	s.Resets += t.Resets
+	s.Busy += t.Busy
+	s.Cancels += t.Cancels
+}
