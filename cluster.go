@@ -1,0 +1,183 @@
+package declock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/declock/declock/cn"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/mn"
+)
+
+// Errors of Open.
+var (
+	// ErrAddress: an address that names no fabric, or is not well-formed.
+	ErrAddress = errors.New("declock: bad cluster address")
+	// ErrPolicy: an unknown lock policy.
+	ErrPolicy = errors.New("declock: unknown lock policy")
+)
+
+// A Cluster is this process's membership of a cluster: it is one compute node
+// of it until Close. Any goroutine may use it.
+type Cluster struct {
+	node    *cn.Node
+	private *mn.Node // the memory node of a cluster of this process alone
+
+	mu     sync.Mutex
+	stores map[string]*Store
+}
+
+// Option changes how Open joins a cluster.
+type Option func(*options)
+
+type options struct {
+	policy string
+	size   uint64
+	dir    string
+	key    uint64
+	cfg    cn.Config
+}
+
+// WithPolicy chooses how locks pass between the clients of a compute node and
+// those of others: one of hier.PolicyNames. All compute nodes of a cluster
+// should have the same.
+func WithPolicy(name string) Option { return func(o *options) { o.policy = name } }
+
+// WithMemory sets the bytes of memory of a private cluster ("shm:"). Default 256 MiB;
+// only what is used takes memory of the machine.
+func WithMemory(bytes uint64) Option { return func(o *options) { o.size = bytes } }
+
+// WithDir sets where the files of shm clusters are; default /dev/shm.
+func WithDir(dir string) Option { return func(o *options) { o.dir = dir } }
+
+// WithKey sets the access key of the cluster's memory, if it is not the
+// one that the user can read there.
+func WithKey(key uint64) Option { return func(o *options) { o.key = key } }
+
+// WithReport sets who is told of errors in the background. Default: nobody.
+func WithReport(f func(error)) Option { return func(o *options) { o.cfg.Report = f } }
+
+// A Joiner makes this process a compute node of the cluster that the part of
+// an address behind its scheme names.
+type Joiner func(ctx context.Context, rest string) (fabric.Node, error)
+
+var joiners = struct {
+	sync.Mutex
+	m map[string]Joiner
+}{m: map[string]Joiner{}}
+
+// Register adds a fabric by the scheme of its addresses. Registering a scheme twice panics.
+func Register(scheme string, j Joiner) {
+	joiners.Lock()
+	defer joiners.Unlock()
+	if joiners.m[scheme] != nil || scheme == "shm" {
+		panic("declock: fabric " + scheme + " registered twice")
+	}
+	joiners.m[scheme] = j
+}
+
+// schemes lists the schemes of addresses.
+func schemes() []string {
+	joiners.Lock()
+	defer joiners.Unlock()
+	names := []string{"shm"}
+	for n := range joiners.m {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Open makes this process a compute node of the cluster at an address: see
+// the package's documentation. ctx bounds the joining only.
+func Open(ctx context.Context, address string, opts ...Option) (*Cluster, error) {
+	o := options{policy: hier.DefaultPolicy, size: 256 << 20}
+	for _, f := range opts {
+		f(&o)
+	}
+	policy, err := hier.ParsePolicy(o.policy)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
+	}
+	o.cfg.Policy, o.cfg.Flat = policy, policy.Kind == hier.Flat
+	scheme, rest, ok := strings.Cut(address, ":")
+	if !ok {
+		return nil, fmt.Errorf("%w: %q has no scheme: want one of %s, as in shm:NAME", ErrAddress, address, strings.Join(schemes(), ", "))
+	}
+	c := &Cluster{stores: map[string]*Store{}}
+	f, err := c.join(ctx, scheme, rest, &o)
+	if err != nil {
+		return nil, err
+	}
+	if c.node, err = cn.Start(f, o.cfg); err != nil {
+		return nil, errors.Join(err, f.Close(), c.closePrivate())
+	}
+	return c, nil
+}
+
+func (c *Cluster) join(ctx context.Context, scheme, rest string, o *options) (fabric.Node, error) {
+	if scheme == "shm" {
+		so := shm.Options{Name: rest, Dir: o.dir, Key: o.key}
+		if rest == "" {
+			if err := c.startPrivate(ctx, &so, o.size); err != nil {
+				return nil, err
+			}
+		}
+		f, err := shm.Join(ctx, so)
+		if err != nil {
+			return nil, errors.Join(err, c.closePrivate())
+		}
+		return f, nil
+	}
+	joiners.Lock()
+	j := joiners.m[scheme]
+	joiners.Unlock()
+	if j == nil {
+		return nil, fmt.Errorf("%w: %q: unknown fabric %q: one of %s", ErrAddress, scheme+":"+rest, scheme, strings.Join(schemes(), ", "))
+	}
+	return j(ctx, rest)
+}
+
+// startPrivate starts a memory node in this process.
+func (c *Cluster) startPrivate(ctx context.Context, so *shm.Options, size uint64) error {
+	var b [6]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return err
+	}
+	so.Name = fmt.Sprintf("private-%d-%s", os.Getpid(), hex.EncodeToString(b[:]))
+	serve := *so
+	serve.Size, serve.Sparse = size, true
+	srv, err := shm.Serve(serve)
+	if err != nil {
+		return err
+	}
+	c.private, err = mn.Start(ctx, srv, mn.Config{
+		MaxCN: shm.DefaultMaxCN,
+		Join:  func(ctx context.Context) (fabric.Node, error) { return shm.Join(ctx, *so) },
+	})
+	return err
+}
+
+func (c *Cluster) closePrivate() error {
+	if c.private == nil {
+		return nil
+	}
+	return c.private.Close()
+}
+
+// Node returns the compute node underneath, for tools.
+func (c *Cluster) Node() *cn.Node { return c.node }
+
+// Close leaves the cluster. No session may be in use, and no lock held.
+func (c *Cluster) Close() error {
+	return errors.Join(c.node.Close(), c.closePrivate())
+}

@@ -1,0 +1,143 @@
+package exit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/cn"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/region"
+	"github.com/declock/declock/traces"
+	"github.com/declock/declock/traces/replay"
+)
+
+// An Error is an error whose code was decided where it arose. It also carries the
+// codes of other processes.
+type Error struct {
+	Code Code
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// With gives an error a code; nil stays nil.
+func With(c Code, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: c, Err: err}
+}
+
+// Errorf makes an error with a code.
+func Errorf(c Code, format string, args ...any) error {
+	return &Error{Code: c, Err: fmt.Errorf(format, args...)}
+}
+
+// codes of sentinels, the more telling first: an error may wrap several.
+var codes = []struct {
+	err  error
+	code Code
+}{
+	{declock.ErrAddress, BadAddress},
+	{shm.ErrName, BadAddress},
+	{declock.ErrPolicy, UnknownName},
+	{traces.ErrNoPreset, UnknownName},
+	{traces.ErrIncomplete, UnknownName},
+	{traces.ErrFormat, BadTrace},
+	{traces.ErrTruncated, BadTrace},
+	{traces.ErrCompression, BadTrace},
+	{traces.ErrConfig, Usage},
+	{replay.ErrOptions, Usage},
+	{replay.ErrTooMany, TooManyErrs},
+	{shm.ErrNoCluster, NoCluster},
+	{cn.ErrNoMemory, NoCluster},
+	{shm.ErrInUse, InUse},
+	{shm.ErrNoSpace, NoSpace},
+	{shm.ErrNoHuge, NoHuge},
+	{shm.ErrFull, Full},
+	{shm.ErrFormat, Mismatch},
+	{shm.ErrBusy, Busy},
+	{shm.ErrOptions, Usage},
+	{region.ErrVersion, Mismatch},
+	{region.ErrParams, Mismatch},
+	{region.ErrForeign, Mismatch},
+	{region.ErrNotFormatted, Mismatch},
+	{region.ErrHalfFormatted, Mismatch},
+	{objstore.ErrGeometry, Mismatch},
+	{objstore.ErrKeySize, TooLarge},
+	{objstore.ErrValueSize, TooLarge},
+	{objstore.ErrConfig, Usage},
+	{objstore.ErrNotFound, NotFound},
+	{region.ErrNotFound, NotFound},
+	{region.ErrKind, NotFound},
+	{region.ErrName, Usage},
+	{region.ErrDirectoryFull, Full},
+	{region.ErrNoSpace, NoSpace},
+	{objstore.ErrNoSpace, NoSpace},
+	{region.ErrCorrupt, Corrupt},
+	{objstore.ErrCorrupt, Corrupt},
+	{lock.ErrCorrupt, Corrupt},
+	{fabric.ErrOutOfBounds, Usage},
+	{fabric.ErrMisaligned, Usage},
+	{fabric.ErrBadKey, Denied},
+	{fabric.ErrNodeDown, NodeLost},
+	{fabric.ErrFenced, NodeLost},
+	{fabric.ErrStaleEpoch, NodeLost},
+	{fabric.ErrUnknownOutcome, NodeLost},
+	{syscall.ENOSPC, NoSpace},
+	{syscall.EDQUOT, NoSpace},
+	{syscall.ENOMEM, NoSpace},
+	{fs.ErrPermission, Denied},
+	{context.Canceled, Interrupted},
+}
+
+// Of returns the exit code of an error.
+func Of(err error) Code {
+	if err == nil {
+		return OK
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	return Other
+}
+
+// Message returns the text of an error for the last line of standard error:
+// one paragraph, with what to do about it where that is known.
+func Message(err error) string {
+	text := strings.TrimSpace(err.Error())
+	hint := hints[Of(err)]
+	if hint == "" || strings.Contains(text, hint) {
+		return text
+	}
+	return text + "\n  " + hint
+}
+
+// hints say what to do, where the errors of the packages cannot know it.
+var hints = map[Code]string{
+	NoCluster:  "\"declock status\" lists the clusters of this machine; \"declock up\" or declock-mn starts one.",
+	InUse:      "\"declock status\" shows who uses it; take another name, or stop that process.",
+	NoSpace:    "Ask for less with --size, free some, or take another place with --dir.",
+	Full:       "Stop a compute node, or start the cluster anew with a larger --max-cn.",
+	BadAddress: "An address is shm:NAME; NAME has 1 to 64 letters, digits, '-', '_' and '.'.",
+	Mismatch:   "If nothing needs what is there, \"declock clean NAME\" removes what a dead cluster left; or take another name.",
+	NoHuge:     "Use --huge try to go on without.",
+	Corrupt:    "\"declock check\" tells what else is wrong.",
+}

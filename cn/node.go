@@ -1,0 +1,164 @@
+package cn
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
+	"github.com/declock/declock/timesync"
+)
+
+// Config of a compute node. The zero value has the defaults.
+type Config struct {
+	// Policy is the ownership-transfer policy; the zero value is hier.DefaultPolicy.
+	Policy hier.Policy
+	// Flat must be true to get hier.Flat, the zero Kind, as the policy.
+	Flat bool
+	// CQL are the waiting times of the lock protocol.
+	CQL cql.Config
+	// SyncIntervalNs is the time between clock synchronisations; 0 is the
+	// paper's second, negative is never.
+	SyncIntervalNs fabric.Time
+	// Report is told what goes wrong in the agent; nil: nobody.
+	Report func(error)
+}
+
+// ErrNoMemory: the cluster has no memory node.
+var ErrNoMemory = errors.New("cn: the cluster has no memory node")
+
+// A Node is a compute node of a cluster.
+type Node struct {
+	fab     fabric.Node
+	cfg     Config
+	hcfg    hier.Config
+	table   *hier.Table
+	clock   timesync.Clock
+	agent   *hier.Agent
+	regions []*region.Region
+
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[*Session]struct{}
+	done     lock.Stats // of closed sessions
+	doneNIC  fabric.Stats
+	closed   bool
+}
+
+// New makes a compute node of a fabric.Node. All memory nodes must be formatted
+// regions with the same lock layout. p is any Port of the node. The caller runs Agent.
+func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
+	n := &Node{fab: f, cfg: cfg, sessions: make(map[*Session]struct{})}
+	mems := f.Memory()
+	if len(mems) == 0 {
+		return nil, ErrNoMemory
+	}
+	for _, m := range mems {
+		r, err := region.Open(p, m.ID)
+		if err != nil {
+			return nil, fmt.Errorf("cn: memory node %v: %w", m.ID, err)
+		}
+		n.regions = append(n.regions, r)
+	}
+	first := n.regions[0]
+	for i, r := range n.regions {
+		if r.CapacityLog2() != first.CapacityLog2() || r.VersionBits() != first.VersionBits() {
+			return nil, fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", mems[0].ID, mems[i].ID)
+		}
+	}
+	n.hcfg = hier.Config{
+		Layout: cql.Layout{CapacityBits: first.CapacityLog2(), VersionBits: first.VersionBits()},
+		CQL:    cfg.CQL,
+	}
+	if err := n.hcfg.Layout.Validate(); err != nil {
+		return nil, err
+	}
+	policy := cfg.Policy
+	if policy == (hier.Policy{}) && !cfg.Flat {
+		policy, _ = hier.ParsePolicy(hier.DefaultPolicy)
+	}
+	n.table = hier.NewTable(policy)
+	sync := hier.SyncConfig{Counter: first.TimesyncWord(), IntervalNs: cfg.SyncIntervalNs}
+	if sync.IntervalNs == 0 {
+		sync.IntervalNs = fabric.Second
+	}
+	n.agent = hier.NewAgent(n.table, f, &n.clock, n.hcfg, sync)
+	return n, nil
+}
+
+// Start is New, and runs the agent in a goroutine until Close.
+func Start(f fabric.Node, cfg Config) (*Node, error) {
+	p, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	n, err := New(p, f, cfg)
+	if err != nil {
+		return nil, err
+	}
+	n.running.Add(1)
+	go func() {
+		defer n.running.Done()
+		if err := n.agent.Run(cfg.Report); err != nil && cfg.Report != nil {
+			cfg.Report(err)
+		}
+	}()
+	return n, nil
+}
+
+// Fabric returns the node's membership of the fabric.
+func (n *Node) Fabric() fabric.Node { return n.fab }
+
+// Agent returns the node's agent. Start runs it.
+func (n *Node) Agent() *hier.Agent { return n.agent }
+
+// Table returns the node's table of local locks.
+func (n *Node) Table() *hier.Table { return n.table }
+
+// Regions returns the memory nodes' regions, by memory node.
+func (n *Node) Regions() []*region.Region { return n.regions }
+
+// Layout returns the lock layout of the cluster.
+func (n *Node) Layout() cql.Layout { return n.hcfg.Layout }
+
+// Close closes all sessions, stops the agent and leaves the cluster. No
+// session may be in use.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	open := make([]*Session, 0, len(n.sessions))
+	for s := range n.sessions {
+		open = append(open, s)
+	}
+	n.mu.Unlock()
+	var errs []error
+	for _, s := range open {
+		errs = append(errs, s.Close())
+	}
+	errs = append(errs, n.fab.Close())
+	n.running.Wait()
+	return errors.Join(errs...)
+}
+
+// Totals adds the counters of all closed sessions, and of open ones that are idle: those
+// of a session that is in use are read while they change.
+func (n *Node) Totals() (lock.Stats, fabric.Stats) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	locks, nic := n.done, n.doneNIC
+	for s := range n.sessions {
+		locks.Add(s.locker.Stats())
+		nic.Add(s.port.Stats())
+	}
+	return locks, nic
+}

@@ -1,0 +1,131 @@
+package cn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+)
+
+// A Session is one client of a compute node. One goroutine uses it at a time.
+type Session struct {
+	node   *Node
+	port   fabric.Port
+	locker *hier.Locker
+
+	mu     sync.Mutex // guards seq against late cancellations
+	seq    uint64     // operations begun with a context that can end
+	closed bool
+}
+
+// ErrClosed: the node or session has been closed.
+var ErrClosed = errors.New("cn: closed")
+
+// Session opens a session.
+func (n *Node) Session() (*Session, error) {
+	p, err := n.fab.Open()
+	if err != nil {
+		return nil, err
+	}
+	s := n.SessionOn(p)
+	if s == nil {
+		return nil, errors.Join(ErrClosed, p.Close())
+	}
+	return s, nil
+}
+
+// SessionOn makes a session over a Port of the node that is there already
+// (in the simulator, that of the coroutine). It returns nil if the node is closed.
+func (n *Node) SessionOn(p fabric.Port) *Session {
+	s := &Session{node: n, port: p, locker: hier.New(n.table, p, n.fab, &n.clock, n.hcfg)}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil
+	}
+	n.sessions[s] = struct{}{}
+	return s
+}
+
+// Port returns the session's Port.
+func (s *Session) Port() fabric.Port { return s.port }
+
+// Locker returns the session's Locker, for code that brings its own waits.
+func (s *Session) Locker() lock.Locker { return s.locker }
+
+// Node returns the session's compute node.
+func (s *Session) Node() *Node { return s.node }
+
+// Close closes the session. It must not hold locks.
+func (s *Session) Close() error {
+	s.node.mu.Lock()
+	if s.closed {
+		s.node.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	delete(s.node.sessions, s)
+	s.node.done.Add(s.locker.Stats())
+	s.node.doneNIC.Add(s.port.Stats())
+	s.node.mu.Unlock()
+	return s.port.Close()
+}
+
+// Acquire is Locker.Acquire, ended by ctx: then its error wraps lock.ErrCanceled
+// and the context's cause, and the lock is not held. A context
+// that cannot end costs nothing.
+func (s *Session) Acquire(ctx context.Context, h *lock.Hold, r *lock.Request) error {
+	end, err := s.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.locker.Acquire(h, r)
+	return s.End(ctx, end, err)
+}
+
+// Release is Locker.Release. It is not ended by a context: a lock must be released.
+func (s *Session) Release(h *lock.Hold, before []fabric.Op) error {
+	return s.locker.Release(h, before)
+}
+
+// Begin makes the end of ctx interrupt whatever the session waits for, until
+// End is called with what Begin returned. It fails if ctx has ended already.
+func (s *Session) Begin(ctx context.Context) (end func() bool, err error) {
+	if ctx.Done() == nil {
+		return nil, nil
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", lock.ErrCanceled, context.Cause(ctx))
+	}
+	s.mu.Lock()
+	seq := s.seq
+	s.mu.Unlock()
+	return context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.seq == seq {
+			s.port.Interrupt()
+		}
+	}), nil
+}
+
+// End ends what Begin began. It returns err, with the context's cause if that
+// was what ended the operation.
+func (s *Session) End(ctx context.Context, end func() bool, err error) error {
+	if end == nil {
+		return err
+	}
+	end()
+	s.mu.Lock()
+	s.seq++ // an interrupt that is still on its way is void
+	s.port.ClearInterrupt()
+	s.mu.Unlock()
+	if err != nil && errors.Is(err, lock.ErrCanceled) {
+		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	}
+	return err
+}

@@ -1,0 +1,293 @@
+package cql
+
+import (
+	"errors"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Participants is what an Agent must know about its node: who there takes
+// part in a lock. Package hier's table of local locks is one.
+type Participants interface {
+	// Freeze marks all participants of a lock as frozen: each calls Client.Quiesced once
+	// when it has given up the lock, or its acquisition. It returns how many
+	// will, and appends to waiting the clients that wait for a grant, to be aborted.
+	Freeze(l fabric.Addr, waiting []fabric.ClientID) (busy int, _ []fabric.ClientID)
+
+	// WaitingReaders appends the places (clients and indices) of readers that
+	// wait for a lock with an index from first to before end.
+	WaitingReaders(l fabric.Addr, first, end uint64, to []Waiting) []Waiting
+
+	// Orphan tells that the grant of a place has come whose client has left the
+	// queue (Client.Await failed). It returns false if there is no such place.
+	Orphan(l fabric.Addr, index uint64, behind Stamp) bool
+}
+
+// Waiting is a participant that waits for a grant.
+type Waiting struct {
+	Client fabric.ClientID
+	Index  uint64
+}
+
+// An Agent is a compute node's side of resets (section 4.4), with one message
+// for each compute node. It is driven by Handle, with the messages of the agent's Port.
+//
+// Several resets may be under way at once, led here and elsewhere; so the
+// agent never waits for answers: it keeps them in two tables.
+type Agent struct {
+	port  fabric.Port
+	node  fabric.Node
+	lay   Layout
+	parts Participants
+	ops   [4]fabric.Op
+	zero  []byte // a queue without entries
+
+	leading []*leading // resets led by this node
+	asked   []asked    // resets led by others (or this node), which wait for participants here
+
+	waiting []fabric.ClientID // scratch
+	readers []Waiting         // scratch
+
+	stats AgentStats
+}
+
+// AgentStats counts what an Agent did.
+type AgentStats struct {
+	Led       uint64 // resets led to the end
+	TakenOver uint64 // of those, from a resetter that died
+	Joined    uint64 // resets led by others
+	Adopted   uint64 // grants of places that their clients had left
+	ByReason  [numReasons]uint64
+}
+
+// leading is a reset that this node leads, between step 1 and step 3.
+type leading struct {
+	lock  fabric.Addr
+	found Header // the header that step 1 replaced
+	await fabric.CNSet
+}
+
+// asked is a reset signal that has not been answered yet.
+type asked struct {
+	lock  fabric.Addr
+	found Header
+	by    fabric.CNID
+	busy  int // participants here that have not quiesced
+}
+
+// NewAgent returns the agent of node over its agent Port.
+func NewAgent(node fabric.Node, y Layout, parts Participants) *Agent {
+	p := node.Agent()
+	return &Agent{port: p, node: node, lay: y, parts: parts, zero: p.Alloc(int(8 * y.Capacity()))}
+}
+
+// Stats returns the agent's counters, updated by the goroutine that calls Handle.
+func (a *Agent) Stats() *AgentStats { return &a.stats }
+
+// Idle tells whether no reset is under way here.
+func (a *Agent) Idle() bool { return len(a.leading) == 0 && len(a.asked) == 0 }
+
+func (a *Agent) self() fabric.CNID { return a.node.ID() }
+
+// Handle handles a message to the agent, and tells whether it was one of this
+// protocol. Its error is the fabric's: the memory node of a lock cannot be
+// reached; the reset is left to whoever asks for it next.
+func (a *Agent) Handle(m *fabric.Message) (bool, error) {
+	l := fabric.Addr(m.Body[0])
+	switch m.Kind {
+	case msgGrant:
+		if a.parts.Orphan(l, m.Body[1], Stamp(m.Body[2])) {
+			a.stats.Adopted++
+		}
+	case msgGrantRange:
+		a.onGrantRange(l, m.Body[1], m.Body[2])
+	case msgAskReset:
+		if m.From.CN() == a.self() {
+			return true, a.lead(l, m.Body[1], Reason(m.Body[2]))
+		}
+	case msgReset:
+		a.onReset(l, Header(m.Body[1]), m.From.CN())
+	case msgResetAck:
+		return true, a.onAck(l, Header(m.Body[1]), m.From.CN())
+	case msgQuiesced:
+		if m.From.CN() == a.self() {
+			return true, a.onQuiesced(l)
+		}
+	case fabric.MsgView:
+		return true, a.onView()
+	case msgAbort: // of a client that has left its inbox to us
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// onGrantRange passes the grant of unnamed readers on to those who wait here.
+func (a *Agent) onGrantRange(l fabric.Addr, first, end uint64) {
+	a.readers = a.parts.WaitingReaders(l, first, end, a.readers[:0])
+	for _, w := range a.readers {
+		m := grant(l, w.Index, 0)
+		a.tell(w.Client, &m)
+	}
+}
+
+// lead is step 1 of a reset: set the reset ID, so that no one can acquire the
+// lock any more; then step 2: tell all nodes. A reset that someone alive leads already,
+// and one that has become needless, is left alone.
+func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
+	if a.find(l) != nil {
+		return nil
+	}
+	a.ops[0] = fabric.Load(l)
+	if err := a.port.Do(a.ops[:1]); err != nil {
+		return err
+	}
+	for h := Header(a.ops[0].Old); ; h = Header(a.ops[0].Old) {
+		view := a.node.View()
+		dead := h.ResetID() != 0 && !view.Live.Has(h.ResetID())
+		switch {
+		case h.ResetID() == a.self(): // ours, from before the node's restart: go on
+		case dead: // take over
+		case h.ResetID() != 0 || a.lay.Head(h) > index && why != UnknownOutcome && why != Corruption:
+			return nil
+		}
+		locked := Header(uint64(h)&^resetIDMask | uint64(a.self()))
+		a.ops[0] = fabric.CAS(l, uint64(h), uint64(locked))
+		if err := a.port.Do(a.ops[:1]); err != nil {
+			return err
+		}
+		if !a.ops[0].Swapped() {
+			continue
+		}
+		if dead {
+			a.stats.TakenOver++
+		}
+		if why < numReasons {
+			a.stats.ByReason[why]++
+		}
+		a.leading = append(a.leading, &leading{lock: l, found: locked, await: view.Live})
+		m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(l), uint64(locked)}}
+		for cn, ok := view.Live.Next(0); ok; cn, ok = view.Live.Next(cn) {
+			a.tell(fabric.AgentOf(cn), &m)
+		}
+		return nil
+	}
+}
+
+func (a *Agent) find(l fabric.Addr) *leading {
+	for _, r := range a.leading {
+		if r.lock == l {
+			return r
+		}
+	}
+	return nil
+}
+
+// onReset is step 2 at each node: abort those who wait, and answer when no
+// participant here holds the lock.
+func (a *Agent) onReset(l fabric.Addr, found Header, by fabric.CNID) {
+	if by != a.self() {
+		a.stats.Joined++
+	}
+	r := asked{lock: l, found: found, by: by}
+	r.busy, a.waiting = a.parts.Freeze(l, a.waiting[:0])
+	for i := range a.asked {
+		// A resetter that took over asks again; participants frozen for the
+		// first are still to quiesce, once.
+		if a.asked[i].lock == l {
+			r.busy += a.asked[i].busy
+			a.asked = append(a.asked[:i], a.asked[i+1:]...)
+			break
+		}
+	}
+	for _, c := range a.waiting {
+		m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l)}}
+		a.tell(c, &m)
+	}
+	if r.busy > 0 {
+		a.asked = append(a.asked, r)
+		return
+	}
+	a.ack(&r)
+}
+
+func (a *Agent) ack(r *asked) {
+	m := fabric.Message{Kind: msgResetAck, Body: [7]uint64{uint64(r.lock), uint64(r.found)}}
+	a.tell(fabric.AgentOf(r.by), &m)
+}
+
+// onQuiesced counts a participant down that the reset of a lock waits for.
+func (a *Agent) onQuiesced(l fabric.Addr) error {
+	for i := range a.asked {
+		r := &a.asked[i]
+		if r.lock != l {
+			continue
+		}
+		if r.busy--; r.busy == 0 {
+			a.ack(r)
+			a.asked = append(a.asked[:i], a.asked[i+1:]...)
+		}
+		break
+	}
+	return nil
+}
+
+func (a *Agent) onAck(l fabric.Addr, found Header, from fabric.CNID) error {
+	r := a.find(l)
+	if r == nil || r.found != found {
+		return nil
+	}
+	r.await.Remove(from)
+	if r.await.Len() > 0 {
+		return nil
+	}
+	return a.finish(r)
+}
+
+// onView stops waiting for nodes that have died.
+func (a *Agent) onView() error {
+	live := a.node.View().Live
+	var errs []error
+	for i := 0; i < len(a.leading); {
+		r := a.leading[i]
+		for w := range r.await {
+			r.await[w] &= live[w]
+		}
+		if r.await.Len() > 0 {
+			i++
+			continue
+		}
+		if err := a.finish(r); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// finish is step 3: nobody holds the lock or waits for it, and nobody can get
+// in; write an empty queue, then a header that goes on behind all indices that
+// were ever given out.
+func (a *Agent) finish(r *leading) error {
+	for i, x := range a.leading {
+		if x == r {
+			a.leading = append(a.leading[:i], a.leading[i+1:]...)
+			break
+		}
+	}
+	head := a.lay.freshIndex(a.lay.Head(r.found) + a.lay.Size(r.found))
+	a.ops[0] = fabric.Write(r.lock.Add(8), a.zero)
+	a.ops[1] = fabric.Store(r.lock, uint64(a.lay.Header(head, 0, 0, 0)))
+	if err := a.port.Do(a.ops[:2]); err != nil {
+		return err
+	}
+	a.stats.Led++
+	return nil
+}
+
+// tell sends a message. Who has died needs none.
+func (a *Agent) tell(to fabric.ClientID, m *fabric.Message) {
+	err := a.port.Send(to, m)
+	if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrFenced) && !errors.Is(err, fabric.ErrClosed) {
+		panic("cql: agent: " + err.Error())
+	}
+}

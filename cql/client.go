@@ -1,0 +1,374 @@
+package cql
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// ErrAborted: the lock is being reset, or has to be; the acquisition does not
+// count. Wait for the end of the reset (AwaitReset), then acquire again.
+var ErrAborted = errors.New("cql: acquisition aborted by a reset")
+
+// A Place is a participant's place in the queue of a lock, from Enqueue to
+// Release. It is a plain value; whoever has it may release.
+type Place struct {
+	Lock  fabric.Addr
+	Index uint64 // of the queue entry; a reader's may lie before its true head
+	Mode  lock.Mode
+	// Behind is the earliest timestamp among remote waiters, as known at the
+	// grant (section 5.3, prefetched remote timestamp).
+	Behind Stamp
+}
+
+// Config of a Client. The zero value has the defaults.
+type Config struct {
+	// Clock gives the timestamp of a time; nil: no timestamps (all 0).
+	Clock func(fabric.Time) uint16
+	// RecheckNs: a waiter looks at the header when it has waited so long, and
+	// again after each such time. Default 100 ms.
+	RecheckNs fabric.Time
+	// ResetAfterNs: a waiter asks for a reset when it has waited so long.
+	// Default 10 s; it must exceed any critical section, or order is lost.
+	ResetAfterNs fabric.Time
+}
+
+func (c Config) withDefaults() Config {
+	if c.RecheckNs <= 0 {
+		c.RecheckNs = 100 * fabric.Millisecond
+	}
+	if c.ResetAfterNs <= 0 {
+		c.ResetAfterNs = 10 * fabric.Second
+	}
+	return c
+}
+
+// A Client runs the protocol over one Port, for whichever participant uses that
+// Port at the moment. It keeps nothing about locks: their state is in Places.
+type Client struct {
+	port  fabric.Port
+	lay   Layout
+	cfg   Config
+	node  fabric.Node
+	stats *lock.Stats
+	ops   [fabric.MaxChain]fabric.Op
+	image []byte // header and queue, as read last
+
+	refetches int // of the release under way
+}
+
+// NewClient returns a client over p. node tells the live compute nodes;
+// stats is where the client counts.
+func NewClient(p fabric.Port, node fabric.Node, y Layout, cfg Config, stats *lock.Stats) *Client {
+	return &Client{
+		port: p, lay: y, cfg: cfg.withDefaults(), node: node, stats: stats,
+		image: p.Alloc(int(8 + 8*y.Capacity())),
+	}
+}
+
+// Layout returns the layout of the client's locks.
+func (c *Client) Layout() Layout { return c.lay }
+
+// Port returns the client's Port.
+func (c *Client) Port() fabric.Port { return c.port }
+
+func (c *Client) readQueue(l fabric.Addr) fabric.Op { return fabric.Read(l.Add(8), c.image[8:]) }
+func (c *Client) readImage(l fabric.Addr) fabric.Op { return fabric.Read(l, c.image) }
+
+// header returns the header of the image. It is valid after readImage only.
+func (c *Client) header() Header { return Header(binary.LittleEndian.Uint64(c.image)) }
+
+// entry returns the entry of the image in the slot of an index.
+func (c *Client) entry(index uint64) Entry {
+	return Entry(binary.LittleEndian.Uint64(c.image[8+8*c.lay.Slot(index):]))
+}
+
+// Enqueue begins an acquisition (Fig. 7, lines 1 to 4): one FAA on the
+// header, with reads behind it in the chain. If the lock is granted at once,
+// the reads were executed under it. Otherwise it writes the queue entry, with
+// timestamp stamp (absent: now), and the caller must Await.
+//
+// Errors: ErrAborted; lock.ErrCorrupt; lock.ErrExhausted; those of the fabric.
+func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool, err error) {
+	c.ops[0] = fabric.FAA(p.Lock, c.lay.acquireDelta(p.Mode))
+	n := 1 + copy(c.ops[1:], reads)
+	chainErr := c.port.Do(c.ops[:n])
+	if chainErr != nil && failedAt(chainErr) == 0 {
+		c.onAtomicError(p.Lock, chainErr)
+		return false, chainErr
+	}
+	c.stats.AcquireOps++
+	h := Header(c.ops[0].Old)
+	y := c.lay
+	size, writers := y.Size(h), y.Writers(h)
+	p.Index = y.Head(h) + size
+	p.Behind = 0
+	if h.ResetID() != 0 || size >= y.Capacity() || y.worn(p.Index) || writers > size || p.Index >= y.maxIndex() {
+		return false, c.refused(p, h)
+	}
+	if size == 0 || p.Mode == lock.Shared && writers == 0 {
+		return c.immediate(p, reads, c.ops[1:n], chainErr)
+	}
+	if !stamp.Known() && c.cfg.Clock != nil {
+		stamp = KnownStamp(c.cfg.Clock(c.port.Now()))
+	}
+	e := MakeEntry(p.Mode, c.port.ID(), y.Version(p.Index), stamp.Micros())
+	c.ops[0] = fabric.Store(y.entryAddr(p.Lock, p.Index), uint64(e))
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		// The header counts us, and nobody can notify us: only a reset helps.
+		c.AskReset(p.Lock, p.Index, UnknownOutcome)
+		return false, err
+	}
+	c.stats.AcquireOps++
+	c.stats.Waits++
+	return false, nil
+}
+
+// refused finds out why a header does not admit the participant that an FAA has just
+// added to it, and sees to what has to be done.
+func (c *Client) refused(p *Place, h Header) error {
+	switch {
+	case h.ResetID() != 0:
+		// The header is void: its reset moves the head on, however far.
+		p.Index = 0
+	case c.lay.Writers(h) > c.lay.Size(h):
+		c.AskReset(p.Lock, p.Index, Corruption)
+		return fmt.Errorf("%w at %v: %s", lock.ErrCorrupt, p.Lock, c.lay.FormatHeader(h))
+	case p.Index >= c.lay.maxIndex():
+		return fmt.Errorf("%w at %v: %s", lock.ErrExhausted, p.Lock, c.lay.FormatHeader(h))
+	case c.lay.Size(h) >= c.lay.Capacity():
+		c.AskReset(p.Lock, p.Index, QueueOverflow)
+	default:
+		c.AskReset(p.Lock, p.Index, VersionOverflow)
+	}
+	c.stats.Aborts++
+	return ErrAborted
+}
+
+// TryEnqueue acquires the lock if that is possible at once: READ and CAS, so
+// that it leaves no trace otherwise. reads go behind the CAS.
+func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err error) {
+	y := c.lay
+	c.ops[0] = fabric.Load(p.Lock)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return false, err
+	}
+	c.stats.AcquireOps++
+	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
+		size, writers := y.Size(h), y.Writers(h)
+		p.Index, p.Behind = y.Head(h)+size, 0
+		if h.ResetID() != 0 || size >= y.Capacity() || size > 0 && (p.Mode == lock.Exclusive || writers > 0) {
+			return false, nil
+		}
+		if y.worn(p.Index) || p.Index >= y.maxIndex() {
+			return c.Enqueue(p, 0, nil) // refuses, and sees to the reset
+		}
+		c.ops[0] = fabric.CAS(p.Lock, uint64(h), uint64(h)+y.acquireDelta(p.Mode))
+		n := 1 + copy(c.ops[1:], reads)
+		err := c.port.Do(c.ops[:n])
+		if err != nil && failedAt(err) == 0 {
+			c.onAtomicError(p.Lock, err)
+			return false, err
+		}
+		c.stats.AcquireOps++
+		if c.ops[0].Swapped() {
+			return c.immediate(p, reads, c.ops[1:n], err)
+		}
+	}
+}
+
+// immediate ends an acquisition that was granted at once: unless one of the
+// READs behind it failed, when the lock is given back.
+func (c *Client) immediate(p *Place, reads, done []fabric.Op, err error) (granted bool, _ error) {
+	if err != nil {
+		return false, errors.Join(err, c.Release(p, nil))
+	}
+	c.stats.Immediate++
+	copyResults(reads, done)
+	return true, nil
+}
+
+// failedAt returns the index of the operation at which a chain failed, 0 if unknown.
+func failedAt(err error) int {
+	var ce *fabric.ChainError
+	if errors.As(err, &ce) {
+		return ce.Index
+	}
+	return 0
+}
+
+// copyResults copies the results of operations that were executed as copies.
+func copyResults(dst, src []fabric.Op) {
+	for i := range dst {
+		dst[i].Old = src[i].Old
+	}
+}
+
+// Await waits for the grant of an enqueued place (Fig. 7, line 5). Errors:
+// ErrAborted when the agent says so, fabric.ErrDeadline, fabric.ErrInterrupted.
+// After the latter two the place is still in the queue, and its grant will
+// come: the caller must leave the port's inbox to the agent (Port.Abandon).
+func (c *Client) Await(p *Place, deadline fabric.Time) error {
+	began := c.port.Now()
+	next := began + c.cfg.RecheckNs
+	for {
+		m, err := c.port.Recv(min(deadline, next))
+		switch {
+		case err == nil:
+			if m.Body[0] != uint64(p.Lock) {
+				continue // of a wait that is over
+			}
+			switch {
+			case m.Kind == msgGrant && m.Body[1] == p.Index:
+				p.Behind = Stamp(m.Body[2])
+				return nil
+			case m.Kind == msgAbort && m.From == fabric.AgentOf(c.port.ID().CN()):
+				c.stats.Aborts++
+				return ErrAborted
+			}
+		case errors.Is(err, fabric.ErrDeadline) && next < deadline:
+			done, err := c.recheck(p, next-began)
+			if done || err != nil {
+				return err
+			}
+			next += c.cfg.RecheckNs
+		default:
+			return err
+		}
+	}
+}
+
+// recheck looks at the header for a waiter that has waited long: it may hold
+// the lock already, if who should have notified it has died. A writer holds it
+// when its index is the head; a reader when the head has reached or passed its
+// index, for only holders leave the queue and all before it have gone.
+func (c *Client) recheck(p *Place, waitedNs fabric.Time) (granted bool, err error) {
+	c.ops[0] = fabric.Load(p.Lock)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return false, err
+	}
+	h := Header(c.ops[0].Old)
+	head := c.lay.Head(h)
+	switch {
+	case h.ResetID() != 0:
+		// A reset is under way: its signal will come, if its resetter lives.
+		if view := c.node.View(); !view.Live.Has(h.ResetID()) {
+			c.AskReset(p.Lock, p.Index, NodeFailure)
+		}
+	case head == p.Index, head > p.Index && p.Mode == lock.Shared && head < p.Index+c.lay.Capacity():
+		return true, nil
+	case waitedNs >= c.cfg.ResetAfterNs:
+		c.AskReset(p.Lock, p.Index, WaitTimeout)
+	}
+	return false, nil
+}
+
+// AwaitReset waits until nobody is resetting the lock, looking at the header
+// with growing pauses. Errors: fabric.ErrDeadline, fabric.ErrInterrupted, others of the fabric.
+func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
+	const first, last = 2 * fabric.Microsecond, fabric.Millisecond
+	pause := first
+	for {
+		c.ops[0] = fabric.Load(p.Lock)
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			return err
+		}
+		h := Header(c.ops[0].Old)
+		if h.ResetID() == 0 && c.lay.Head(h) > p.Index {
+			return nil
+		}
+		now := c.port.Now()
+		if now >= deadline {
+			return fabric.ErrDeadline
+		}
+		if pause == last {
+			// Nothing has happened for long: the wish for a reset may have been
+			// dropped (another reset had just ended), or its resetter is dead.
+			if h.ResetID() == 0 && c.lay.Size(h) < c.lay.Capacity() && !c.lay.worn(c.lay.Head(h)+c.lay.Size(h)) {
+				return nil
+			}
+			if view := c.node.View(); !view.Live.Has(h.ResetID()) {
+				c.AskReset(p.Lock, p.Index, NodeFailure)
+			}
+		}
+		if err := c.port.Pause(min(deadline, now+pause)); err != nil {
+			return err
+		}
+		pause = min(2*pause, last)
+	}
+}
+
+// AskReset asks the node's agent to reset a lock, unless its head is beyond index.
+func (c *Client) AskReset(l fabric.Addr, index uint64, why Reason) {
+	c.stats.Resets++
+	m := fabric.Message{Kind: msgAskReset, Body: [7]uint64{uint64(l), index, uint64(why)}}
+	c.tell(fabric.AgentOf(c.port.ID().CN()), &m)
+}
+
+// Regrant sends a grant that has come on to the node's agent, which adopts the place.
+func (c *Client) Regrant(p *Place) {
+	m := grant(p.Lock, p.Index, p.Behind)
+	c.tell(fabric.AgentOf(c.port.ID().CN()), &m)
+}
+
+// Quiesced tells the agent that a participant that a reset waits for is done.
+func (c *Client) Quiesced(l fabric.Addr) {
+	m := fabric.Message{Kind: msgQuiesced, Body: [7]uint64{uint64(l)}}
+	c.tell(fabric.AgentOf(c.port.ID().CN()), &m)
+}
+
+// onAtomicError asks for a reset if an atomic may have taken place and we cannot know.
+func (c *Client) onAtomicError(l fabric.Addr, err error) {
+	if errors.Is(err, fabric.ErrUnknownOutcome) {
+		c.AskReset(l, 0, UnknownOutcome)
+	}
+}
+
+// tell sends a message. A dead receiver needs none: its locks are reset.
+func (c *Client) tell(to fabric.ClientID, m *fabric.Message) {
+	err := c.port.Send(to, m)
+	if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrFenced) && !errors.Is(err, fabric.ErrClosed) {
+		panic(fmt.Sprintf("cql: send to %v: %v", to, err))
+	}
+}
+
+// Earliest reads the queue and returns the earliest timestamp of those who
+// wait while p is held, absent if nobody does (section 5.3, prefetch).
+func (c *Client) Earliest(p *Place) (Stamp, error) {
+	c.ops[0] = c.readImage(p.Lock)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return 0, err
+	}
+	c.stats.Prefetches++
+	h := c.header()
+	head, size := c.lay.Head(h), c.lay.Size(h)
+	if size > c.lay.Capacity() || c.lay.Writers(h) == 0 {
+		return 0, nil // readers only: nobody waits
+	}
+	if p.Mode == lock.Exclusive {
+		return c.earliest(p.Index+1, head+size), nil
+	}
+	// Readers before the first writer hold the lock, also those with an entry.
+	for i := head; i < head+size; i++ {
+		if e := c.entry(i); c.lay.freshness(e, i) == 0 && e.Mode() == lock.Exclusive {
+			return c.earliest(i, head+size), nil
+		}
+	}
+	return 0, nil
+}
+
+// earliest returns the earliest timestamp among valid entries of the image
+// with indices from first to before end. (The READ may tear between header and
+// entries: an entry is used only if its version is that of its index.)
+func (c *Client) earliest(first, end uint64) Stamp {
+	var s Stamp
+	for i := first; i < end; i++ {
+		if e := c.entry(i); c.lay.freshness(e, i) == 0 {
+			s = Earliest(s, KnownStamp(e.Stamp()))
+		}
+	}
+	return s
+}

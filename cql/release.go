@@ -1,0 +1,221 @@
+package cql
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// Release gives a place up (Fig. 7, lines 6 to 19): one chain with the
+// operations of before, the FAA on the header and a READ of the queue; then it
+// notifies whom the queue names.
+//
+// A lock that is being reset is released by the reset: that is no error
+// (section 4.4). lock.ErrLost: the lock was reset while p was held, or its
+// memory is corrupt.
+func (c *Client) Release(p *Place, before []fabric.Op) error {
+	y := c.lay
+	n := copy(c.ops[:], before)
+	c.ops[n] = fabric.FAA(p.Lock, y.releaseDelta(p.Mode))
+	c.ops[n+1] = c.readQueue(p.Lock)
+	if err := c.port.Do(c.ops[:n+2]); err != nil {
+		return c.releaseFailed(p, before, failedAt(err), err)
+	}
+	copyResults(before, c.ops[:n])
+	return c.passOn(p, Header(c.ops[n].Old))
+}
+
+// releaseFailed goes on after a release chain that failed at operation k: the lock is
+// released all the same if the memory node can be reached.
+func (c *Client) releaseFailed(p *Place, before []fabric.Op, k int, err error) error {
+	n := len(before)
+	copyResults(before[:min(k, n)], c.ops[:min(k, n)])
+	switch {
+	case k < n && !errors.Is(err, fabric.ErrUnknownOutcome):
+		// before failed and the FAA did not take place.
+		return errors.Join(err, c.Release(p, nil))
+	case k <= n:
+		c.onAtomicError(p.Lock, err)
+		return err
+	}
+	// Only the READ failed. We still owe the notification: read again.
+	h := Header(c.ops[n].Old)
+	c.ops[0] = c.readImage(p.Lock)
+	if again := c.port.Do(c.ops[:1]); again != nil {
+		c.AskReset(p.Lock, p.Index, UnknownOutcome)
+		return errors.Join(err, again)
+	}
+	return c.passOn(p, h)
+}
+
+// passOn notifies those who hold the lock now. h is the header before the
+// release; the image has the queue as it was some time after.
+func (c *Client) passOn(p *Place, h Header) error {
+	y := c.lay
+	head, size, writers := y.Head(h), y.Size(h), y.Writers(h)
+	c.refetches = 0
+	switch {
+	case h.ResetID() != 0:
+		return nil
+	case size == 0 || writers > size || p.Mode == lock.Exclusive && (writers == 0 || head != p.Index):
+		// Not the lock that we had: it was reset behind our back, and our FAA has
+		// just spoilt it.
+		c.AskReset(p.Lock, head, Corruption)
+		return fmt.Errorf("%w: %v at index %d, found %s", lock.ErrLost, p.Lock, p.Index, y.FormatHeader(h))
+	case size == 1:
+		return nil
+	case size > y.Capacity():
+		// Some who acquire found no room, and ask for a reset too.
+		c.AskReset(p.Lock, head, QueueOverflow)
+		return nil
+	case p.Mode == lock.Exclusive:
+		return c.passOnWriter(p.Lock, head+1, head+size, writers-1)
+	case writers == 0:
+		return nil
+	}
+	return c.passOnReader(p.Lock, head, head+size, writers)
+}
+
+// passOnWriter passes the lock on from a writer to the waiters with indices
+// first to before end, writers of them writers: to the first if that is a
+// writer, else to all readers before the next writer (Fig. 7, lines 11 to 19).
+// All of them wait, so all of them write their entries, at some time.
+func (c *Client) passOnWriter(l fabric.Addr, first, end, writers uint64) error {
+	for i := first; i < end; {
+		e := c.entry(i)
+		switch fresh := c.lay.freshness(e, i); {
+		case fresh > 0 && writers == 0:
+			// The slot has been used again: the head has passed i while we
+			// looked. Readers that were granted at once, after our FAA, can do
+			// that (they release as the anonymous head). So whoever waits is a
+			// reader, and no entry tells us any more who it is.
+			c.grantRange(l, i, end)
+			return nil
+		case fresh > 0:
+			// With a writer in the queue nobody is granted at once: impossible.
+			c.AskReset(l, i, Corruption)
+			return nil
+		case fresh < 0:
+			if ok, err := c.refetch(l, i); !ok {
+				return err
+			}
+			continue
+		case e.Mode() == lock.Exclusive && i > first:
+			return nil
+		}
+		behind := i + 1
+		if e.Mode() == lock.Shared {
+			behind = c.firstWriter(i, end)
+		}
+		c.notify(e, l, i, c.earliest(behind, end))
+		if e.Mode() == lock.Exclusive {
+			return nil
+		}
+		i++
+	}
+	return nil
+}
+
+// firstWriter returns the first index from i to before end whose entry is a
+// valid writer's, or end.
+func (c *Client) firstWriter(i, end uint64) uint64 {
+	for ; i < end; i++ {
+		if e := c.entry(i); c.lay.freshness(e, i) == 0 && e.Mode() == lock.Exclusive {
+			break
+		}
+	}
+	return i
+}
+
+// passOnReader passes the lock on from a reader to a writer, if one is next.
+// Indices head to before end were in the queue at its FAA, and writers of them
+// were writers. Which place among them was its own does not matter: holders
+// are anonymous, and each release takes the head off.
+//
+// The place head+1 is a writer's exactly if its entry says so; readers that
+// were granted at once have written no entry. So an entry that is missing is a
+// reader's once as many writers as the header counted have been found elsewhere
+// (section 4.3, shared holders). Entries from end on are not counted by h.
+func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
+	next := head + 1
+	for {
+		found, passed := uint64(0), false
+		for i := head; i < end; i++ {
+			e := c.entry(i)
+			switch fresh := c.lay.freshness(e, i); {
+			case fresh > 0:
+				// Used again, so the head has passed i and with it next (or i is our
+				// old head): the writer at next, if it was one, has been granted.
+				passed = passed || i >= next
+			case fresh == 0 && e.Mode() == lock.Exclusive:
+				found++
+				if i == next {
+					c.notify(e, l, i, c.earliest(i+1, end))
+					return nil
+				}
+			case fresh == 0 && i == next:
+				return nil // a reader, and it holds the lock
+			}
+		}
+		if passed || found >= writers {
+			return nil
+		}
+		if ok, err := c.refetch(l, next); !ok {
+			return err
+		}
+	}
+}
+
+// notify sends the grant of an index to the client that its entry names.
+func (c *Client) notify(e Entry, l fabric.Addr, index uint64, behind Stamp) {
+	c.stats.HandoversRemote++
+	m := grant(l, index, behind)
+	c.tell(e.Client(), &m)
+}
+
+// grantRange grants the lock to all readers that wait with indices from first
+// to before end, whoever they are, through all agents.
+func (c *Client) grantRange(l fabric.Addr, first, end uint64) {
+	c.stats.HandoversRemote++
+	m := fabric.Message{Kind: msgGrantRange, Body: [7]uint64{uint64(l), first, end}}
+	view := c.node.View()
+	for cn, ok := view.Live.Next(0); ok; cn, ok = view.Live.Next(cn) {
+		c.tell(fabric.AgentOf(cn), &m)
+	}
+}
+
+// Bounds of refetching, in READs. The entry of a waiter comes a WRITE after
+// its FAA: one or two READs later. If its node is slow, paused or dead, wait
+// with growing pauses, in the end for the reset that ends everything.
+const (
+	refetchEager = 8
+	refetchMax   = 2000 // about 1.5 s
+)
+
+// refetch reads header and queue again, because the entry of index was not
+// there yet. It returns false if there is nothing left to do: the lock is being
+// reset, or the entry never comes and a reset has been asked for.
+func (c *Client) refetch(l fabric.Addr, index uint64) (bool, error) {
+	c.stats.Refetches++
+	c.refetches++
+	if c.refetches > refetchEager {
+		pause := min(fabric.Time(c.refetches-refetchEager)*fabric.Microsecond, fabric.Millisecond)
+		// An interrupt ends waiting for a lock, not handing one over.
+		_ = c.port.Pause(c.port.Now() + pause)
+	}
+	c.ops[0] = c.readImage(l)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		c.AskReset(l, index, UnknownOutcome)
+		return false, err
+	}
+	if c.header().ResetID() != 0 || c.lay.Head(c.header()) > index+c.lay.Capacity() {
+		return false, nil
+	}
+	if c.refetches > refetchMax {
+		c.AskReset(l, index, NodeFailure)
+		return false, nil
+	}
+	return true, nil
+}

@@ -1,0 +1,112 @@
+package declock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+)
+
+// A cluster of this process alone, a session, a lock.
+func Example() {
+	ctx := context.Background()
+	c, err := declock.Open(ctx, "shm:") // "shm:NAME" joins one that "declock up" started
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	locks, err := c.Locks(ctx, "accounts", 1000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := c.Session() // one for each goroutine
+	if err != nil {
+		log.Fatal(err)
+	}
+	first, err := s.Lock(ctx, locks.At(17))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := first.Unlock(); err != nil {
+		log.Fatal(err)
+	}
+	second, err := s.Lock(ctx, locks.At(17))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer second.Unlock()
+	fmt.Println("tokens grow:", second.Token() > first.Token())
+	// Output: tokens grow: true
+}
+
+// A wait for a lock ends with its context, and then the lock is not held.
+func ExampleSession_Lock_timeout() {
+	ctx := context.Background()
+	c, err := declock.Open(ctx, "shm:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	locks, _ := c.Locks(ctx, "one", 1)
+	holder, _ := c.Session()
+	g, err := holder.Lock(ctx, locks.At(0))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Unlock()
+
+	other, _ := c.Session()
+	short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer cancel()
+	_, err = other.Lock(short, locks.At(0))
+	fmt.Println(errors.Is(err, lock.ErrCanceled), errors.Is(err, context.DeadlineExceeded))
+	_, err = other.TryRLock(locks.At(0))
+	fmt.Println(errors.Is(err, lock.ErrBusy))
+	// Output:
+	// true true
+	// true
+}
+
+// An object store, shared by all compute nodes that open it by its name.
+func ExampleCluster_Store() {
+	ctx := context.Background()
+	c, err := declock.Open(ctx, "shm:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	st, err := c.Store(ctx, "sessions", objstore.Config{Objects: 10_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := c.Session()
+	if err != nil {
+		log.Fatal(err)
+	}
+	cache, err := st.Client(s)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := cache.Set([]byte("greeting"), []byte("hello"), objstore.Options{TTL: 60}); err != nil {
+		log.Fatal(err)
+	}
+	if err := cache.Append([]byte("greeting"), []byte(", world")); err != nil {
+		log.Fatal(err)
+	}
+	it, err := cache.Get([]byte("greeting"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s\n", it.Value)
+	_, err = cache.Get([]byte("nothing"))
+	fmt.Println(errors.Is(err, objstore.ErrNotFound))
+	// Output:
+	// hello, world
+	// true
+}

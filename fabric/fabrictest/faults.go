@@ -1,0 +1,99 @@
+package fabrictest
+
+import (
+	"errors"
+
+	"github.com/declock/declock/fabric"
+)
+
+var faultTests = []test{
+	{name: "who is killed is out of the views, agents get MsgView, Send gives ErrNodeDown", cns: 3, run: kill},
+	{name: "a memory node that is down gives ErrNodeDown or ErrUnknownOutcome, then ErrNodeDown", mem: []uint64{defaultMem, defaultMem}, run: killMN},
+	{name: "after a restart of the memory node old Ports get ErrStaleEpoch, new ones work", run: restartMN},
+	{name: "a key that is refused gives ErrBadKey", run: revoke},
+}
+
+func kill(e *env) {
+	k, ok := e.cl.(Killer)
+	if !ok {
+		e.t.Skip("this harness cannot kill a compute node")
+	}
+	gone := e.cl.Node(2).ID()
+	e.run(e.client(0), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
+	e.cl.Wait()
+	k.Kill(2)
+	e.hears(0, gone)
+	e.hears(1, gone)
+	e.cl.Wait()
+	e.solo(func(c *client) { c.want(fabric.At(0, 64), 1) })
+}
+
+func killMN(e *env) {
+	k, ok := e.cl.(MNKiller)
+	if !ok {
+		e.t.Skip("this harness cannot kill a memory node")
+	}
+	a, other := fabric.At(1, 64), fabric.At(0, 64)
+	c := e.client(0)
+	e.run(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
+	e.cl.Wait()
+	k.KillMN(1)
+	e.run(c, func(c *client) {
+		err := c.Do([]fabric.Op{fabric.FAA(a, 1)})
+		if !isChainError(err, fabric.ErrNodeDown, 0) && !isChainError(err, fabric.ErrUnknownOutcome, 0) {
+			c.fatal("FAA on a dead memory node: %v", err)
+		}
+		c.refused(fabric.ErrNodeDown, 0, fabric.FAA(a, 1))
+		c.refused(fabric.ErrNodeDown, 0, fabric.Load(a), fabric.Load(a))
+		c.do(fabric.FAA(other, 1))
+	})
+}
+
+func restartMN(e *env) {
+	r, ok := e.cl.(Restarter)
+	if !ok {
+		e.t.Skip("this harness cannot restart a memory node")
+	}
+	a := fabric.At(0, 64)
+	c := e.client(0)
+	before := e.cl.Node(0).Memory()[0].Epoch
+	e.run(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
+	e.cl.Wait()
+	r.RestartMN(0)
+	if now := e.cl.Node(0).Memory()[0].Epoch; now <= before {
+		e.t.Errorf("the epoch was %d and is %d", before, now)
+	}
+	e.run(c, func(c *client) {
+		for range 3 {
+			err := c.Do([]fabric.Op{fabric.FAA(a, 1)})
+			if !errors.Is(err, fabric.ErrStaleEpoch) {
+				c.fatal("FAA in the new epoch by an old Port: %v", err)
+			}
+		}
+	})
+	e.cl.Wait()
+	e.solo(func(c *client) {
+		old := c.load(a) // memory may have been lost or not
+		c.do(fabric.FAA(a, 1))
+		c.want(a, old+1)
+	})
+}
+
+func revoke(e *env) {
+	r, ok := e.cl.(Revoker)
+	if !ok {
+		e.t.Skip("this harness cannot make a memory node refuse its key")
+	}
+	a := fabric.At(0, 64)
+	c := e.client(0)
+	e.run(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
+	e.cl.Wait()
+	r.RevokeMN(0)
+	e.run(c, func(c *client) {
+		buf := c.Alloc(8)
+		for _, op := range []fabric.Op{fabric.FAA(a, 1), fabric.CAS(a, 0, 1), fabric.Load(a), fabric.Store(a, 1),
+			fabric.Read(a, buf), fabric.Write(a, buf)} {
+			c.refused(fabric.ErrBadKey, 0, op)
+		}
+	})
+}

@@ -1,0 +1,213 @@
+package fabrictest
+
+import (
+	"errors"
+
+	"github.com/declock/declock/fabric"
+)
+
+var nodeTests = []test{
+	{name: "nodes and clients have IDs of their own", cns: 3, run: nodeIDs},
+	{name: "Memory lists the memory nodes", mem: []uint64{1 << 20, 1 << 16}, run: nodeMemory},
+	{name: "View has all nodes, the own one among them", cns: 3, run: nodeView},
+	{name: "Caps of Port and Node are the same", run: nodeCaps},
+	{name: "Stats counts what was posted", cns: 2, run: stats},
+	{name: "Rand differs from call to call and client to client", run: random},
+	{name: "Close of a Port is idempotent, and then all is ErrClosed", cns: 2, run: closePort},
+	{name: "Close of a Node closes its Ports and is idempotent", cns: 2, run: closeNode},
+	{name: "who leaves is out of the others' views, and their agents get MsgView", cns: 3, run: leave},
+}
+
+func nodeIDs(e *env) {
+	seen := map[fabric.ClientID]bool{}
+	for i := range 3 {
+		n := e.cl.Node(i)
+		if n.ID() == 0 {
+			e.t.Errorf("node %d has number 0", i)
+		}
+		if n.Agent() != n.Agent() || n.Agent().ID() != fabric.AgentOf(n.ID()) {
+			e.t.Errorf("the agent of %v is %v", n.ID(), n.Agent().ID())
+		}
+		seen[n.Agent().ID()] = true
+		for range 5 {
+			c := e.client(i)
+			if c.ID().CN() != n.ID() || c.ID().IsAgent() {
+				e.t.Errorf("a client of %v has ID %v", n.ID(), c.ID())
+			}
+			seen[c.ID()] = true
+		}
+	}
+	if len(seen) != 3*6 {
+		e.t.Errorf("%d different IDs, want %d", len(seen), 3*6)
+	}
+}
+
+func nodeMemory(e *env) {
+	list := e.cl.Node(0).Memory()
+	if len(list) != 2 {
+		e.t.Fatalf("Memory lists %d nodes: %+v", len(list), list)
+	}
+	for i, size := range []uint64{1 << 20, 1 << 16} {
+		if list[i].ID != fabric.MemID(i) || list[i].Size < size {
+			e.t.Errorf("Memory()[%d] is %+v, want at least %d bytes", i, list[i], size)
+		}
+	}
+}
+
+func nodeView(e *env) {
+	for i := range 3 {
+		v := e.cl.Node(i).View()
+		if v.Live.Len() != 3 {
+			e.t.Errorf("node %d sees %d nodes", i, v.Live.Len())
+		}
+		for k := range 3 {
+			if !v.Live.Has(e.cl.Node(k).ID()) {
+				e.t.Errorf("node %d does not see node %d", i, k)
+			}
+		}
+	}
+}
+
+func nodeCaps(e *env) {
+	n := e.cl.Node(0)
+	caps := n.Caps()
+	if caps != n.Agent().Caps() || caps != e.client(0).Caps() {
+		e.t.Errorf("Caps differ: %+v, %+v", caps, n.Agent().Caps())
+	}
+	if caps.Fabric == "" || caps.MaxAtomics < 1 {
+		e.t.Errorf("Caps are %+v", caps)
+	}
+}
+
+func stats(e *env) {
+	r, local := e.client(1), e.client(0)
+	e.run(e.client(0), func(c *client) {
+		a := fabric.At(0, 64)
+		buf := c.Alloc(100)
+		c.do(fabric.FAA(a, 1))
+		c.do(fabric.FAA(a, 1), fabric.CAS(a, 0, 1), fabric.Load(a))
+		c.do(fabric.Read(a, buf), fabric.Read(a, buf[:50]), fabric.Write(a, buf[:60]), fabric.Store(a, 1))
+		p, err := c.Post([]fabric.Op{fabric.FAA(a, 1)})
+		c.must(err, "Post")
+		c.must(c.Wait(p), "Wait")
+		c.send(r.ID(), 1)
+		c.send(local.ID(), 1)
+		c.send(c.ID(), 1)
+		c.recv()
+		s := *c.Stats()
+		want := fabric.Stats{Chains: 4, ReadBytes: 158, WriteBytes: 68, Sent: 1, SentLocal: 2}
+		want.Ops[fabric.OpFAA], want.Ops[fabric.OpCAS] = 3, 1
+		want.Ops[fabric.OpRead], want.Ops[fabric.OpWrite] = 3, 2
+		if s != want {
+			c.fatal("Stats are %+v, want %+v", s, want)
+		}
+	})
+	e.run(r, func(c *client) { c.recv() })
+	e.run(local, func(c *client) { c.recv() })
+}
+
+func random(e *env) {
+	seen := map[uint64]bool{}
+	for range 4 {
+		c := e.client(0)
+		for range 100 {
+			seen[c.Rand()] = true
+		}
+	}
+	if len(seen) != 400 {
+		e.t.Errorf("400 random numbers, %d different", len(seen))
+	}
+}
+
+func closedPort(e *env, p fabric.Port, to fabric.ClientID) {
+	e.t.Helper()
+	ops := []fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}
+	_, post := p.Post(ops)
+	_, recv := p.Recv(fabric.Forever)
+	for what, err := range map[string]error{"Do": p.Do(ops), "Post": post, "Recv": recv,
+		"Send": p.Send(to, &fabric.Message{Kind: fabric.MsgUser}), "Pause": p.Pause(fabric.Forever), "Abandon": p.Abandon()} {
+		if !errors.Is(err, fabric.ErrClosed) {
+			e.t.Errorf("%s on a closed Port: %v", what, err)
+		}
+	}
+	for range 2 {
+		if err := p.Close(); err != nil {
+			e.t.Errorf("Close of a closed Port: %v", err)
+		}
+	}
+}
+
+func closePort(e *env) {
+	p, other := e.client(0), e.client(1)
+	if err := p.Close(); err != nil {
+		e.t.Fatal(err)
+	}
+	closedPort(e, p, other.ID())
+	e.run(other, func(c *client) { c.want(fabric.At(0, 64), 0) })
+}
+
+func closeNode(e *env) {
+	p, q, other := e.client(0), e.client(0), e.client(1)
+	n := e.cl.Node(0)
+	for range 2 {
+		if err := n.Close(); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	closedPort(e, p, other.ID())
+	closedPort(e, q, other.ID())
+	if _, err := n.Open(); !errors.Is(err, fabric.ErrClosed) {
+		e.t.Errorf("Open on a closed Node: %v", err)
+	}
+	e.run(other, func(c *client) { c.want(fabric.At(0, 64), 0) })
+}
+
+// hears runs a body on a node's agent that waits for the view without gone.
+func (e *env) hears(node int, gone fabric.CNID) {
+	n := e.cl.Node(node)
+	e.run(e.agent(node), func(c *client) {
+		before := uint64(0)
+		for {
+			m, err := c.Recv(c.Now() + patience)
+			c.must(err, "Recv of a view")
+			if m.Kind != fabric.MsgView {
+				continue
+			}
+			if m.From != 0 || m.Body[0] < before {
+				c.fatal("view %+v after epoch %d", m, before)
+			}
+			before = m.Body[0]
+			v := n.View()
+			if v.Epoch < m.Body[0] {
+				c.fatal("MsgView of epoch %d, and View is of %d", m.Body[0], v.Epoch)
+			}
+			if !v.Live.Has(gone) {
+				if !v.Live.Has(n.ID()) {
+					c.fatal("the view is %+v: I am not in it", v)
+				}
+				break
+			}
+		}
+		err := c.Send(fabric.Client(gone, 1), &fabric.Message{Kind: fabric.MsgUser})
+		if !errors.Is(err, fabric.ErrNodeDown) {
+			c.fatal("Send to a node that is gone: %v", err)
+		}
+	})
+}
+
+func leave(e *env) {
+	gone := e.cl.Node(1).ID()
+	epoch := e.cl.Node(0).View().Epoch
+	// Somebody has been at work before.
+	e.run(e.client(2), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
+	e.cl.Wait()
+	if err := e.cl.Node(1).Close(); err != nil {
+		e.t.Fatal(err)
+	}
+	e.hears(0, gone)
+	e.hears(2, gone)
+	e.cl.Wait()
+	if now := e.cl.Node(0).View().Epoch; now <= epoch {
+		e.t.Errorf("the view's epoch was %d and is %d", epoch, now)
+	}
+}

@@ -1,0 +1,44 @@
+package fabrictest
+
+import "testing"
+
+// A test is one sentence of the contract.
+type test struct {
+	name string
+	mem  []uint64 // nil: one memory node of defaultMem bytes
+	cns  int      // 0: 1
+	run  func(e *env)
+}
+
+const defaultMem = 1 << 20
+
+// Run runs the suite.
+func Run(t *testing.T, h Harness) {
+	groups := []struct {
+		name  string
+		tests []test
+	}{
+		{"Operations", opTests}, {"Chains", chainTests}, {"Errors", errorTests},
+		{"Concurrency", concurrencyTests}, {"Messages", messageTests}, {"Waits", waitTests},
+		{"Abandon", abandonTests}, {"Buffers", bufferTests}, {"Nodes", nodeTests},
+		{"Faults", faultTests}, {"Costs", costTests},
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
+			for _, tt := range g.tests {
+				t.Run(tt.name, func(t *testing.T) { runTest(t, h, tt) })
+			}
+		})
+	}
+}
+
+func runTest(t *testing.T, h Harness, tt test) {
+	cfg := Config{Mem: tt.mem, CNs: max(tt.cns, 1)}
+	if cfg.Mem == nil {
+		cfg.Mem = []uint64{defaultMem}
+	}
+	cl := h.Start(t, cfg)
+	defer cl.Close()
+	tt.run(&env{t, cl})
+	cl.Wait()
+}

@@ -1,0 +1,200 @@
+package fabrictest
+
+import (
+	"errors"
+
+	"github.com/declock/declock/fabric"
+)
+
+var waitTests = []test{
+	{name: "Now never steps back", run: nowGrows},
+	{name: "Recv gives ErrDeadline, not before the deadline", run: recvDeadline},
+	{name: "a deadline in the past polls", run: recvPoll},
+	{name: "Recv for ever ends with a message", cns: 2, run: recvForever},
+	{name: "a message that is there comes before the deadline's error", run: recvBeforeDeadline},
+	{name: "Pause waits until its time and leaves messages where they are", run: pauseLeaves},
+	{name: "Interrupt makes Recv and Pause fail until ClearInterrupt", run: interruptSticky},
+	{name: "messages that are there are received in spite of Interrupt", run: interruptMessages},
+	{name: "Interrupt ends a Recv that waits", run: func(e *env) { interruptWaiting(e, false) }},
+	{name: "Interrupt ends a Pause that waits", run: func(e *env) { interruptWaiting(e, true) }},
+	{name: "operations do not mind Interrupt", run: interruptOps},
+}
+
+func nowGrows(e *env) {
+	e.crowd(1, 3, func(c *client, k int) {
+		last := c.Now()
+		for range 100 {
+			c.do(fabric.FAA(fabric.At(0, 64), 1))
+			now := c.Now()
+			if now < last {
+				c.fatal("the clock stepped back from %d to %d", last, now)
+			}
+			last = now
+		}
+	})
+}
+
+func recvDeadline(e *env) {
+	e.solo(func(c *client) {
+		for _, d := range []fabric.Time{1, 100, 10 * fabric.Microsecond, 2 * fabric.Millisecond} {
+			until := c.Now() + d
+			_, err := c.Recv(until)
+			if !errors.Is(err, fabric.ErrDeadline) {
+				c.fatal("Recv: %v", err)
+			}
+			if now := c.Now(); now < until {
+				c.fatal("Recv with deadline %d ended at %d", until, now)
+			}
+		}
+	})
+}
+
+func recvPoll(e *env) {
+	e.solo(func(c *client) {
+		for _, past := range []fabric.Time{0, -1, c.Now() - 1, c.Now()} {
+			if _, err := c.Recv(past); !errors.Is(err, fabric.ErrDeadline) {
+				c.fatal("Recv(%d): %v", past, err)
+			}
+		}
+		c.send(c.ID(), 5)
+		for limit := c.Now() + patience; ; {
+			m, err := c.Recv(0)
+			if err == nil && m.Body[0] == 5 {
+				return
+			}
+			if !errors.Is(err, fabric.ErrDeadline) || c.Now() > limit {
+				c.fatal("polling for a message: %+v, %v", m, err)
+			}
+		}
+	})
+}
+
+func recvForever(e *env) {
+	r, s := e.client(0), e.client(1)
+	e.run(r, func(c *client) {
+		for i := range uint64(20) {
+			m, err := c.Recv(fabric.Forever)
+			if err != nil || m.Body[0] != i {
+				c.fatal("Recv(Forever): %+v, %v", m, err)
+			}
+		}
+	})
+	e.run(s, func(c *client) {
+		for i := range uint64(20) {
+			c.pause(200 * fabric.Microsecond)
+			c.send(r.ID(), i)
+		}
+	})
+}
+
+func recvBeforeDeadline(e *env) {
+	e.solo(func(c *client) {
+		c.send(c.ID(), 1)
+		c.send(c.ID(), 2)
+		c.pause(5 * fabric.Millisecond)
+		for i := uint64(1); i <= 2; i++ {
+			if m, err := c.Recv(1); err != nil || m.Body[0] != i {
+				c.fatal("Recv: %+v, %v", m, err)
+			}
+		}
+	})
+}
+
+func pauseLeaves(e *env) {
+	e.solo(func(c *client) {
+		c.must(c.Pause(0), "Pause(0)")
+		c.must(c.Pause(c.Now()), "Pause(now)")
+		c.send(c.ID(), 1)
+		c.send(c.ID(), 2)
+		until := c.Now() + 3*fabric.Millisecond
+		c.must(c.Pause(until), "Pause")
+		if now := c.Now(); now < until {
+			c.fatal("Pause until %d ended at %d", until, now)
+		}
+		for i := uint64(1); i <= 2; i++ {
+			if m := c.recv(); m.Body[0] != i {
+				c.fatal("after Pause: %+v", m)
+			}
+		}
+	})
+}
+
+func interruptSticky(e *env) {
+	e.solo(func(c *client) {
+		far := c.Now() + patience
+		c.Interrupt()
+		c.Interrupt()
+		for range 3 {
+			if _, err := c.Recv(far); !errors.Is(err, fabric.ErrInterrupted) {
+				c.fatal("Recv: %v", err)
+			}
+			if _, err := c.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
+				c.fatal("Recv(Forever): %v", err)
+			}
+			if err := c.Pause(far); !errors.Is(err, fabric.ErrInterrupted) {
+				c.fatal("Pause: %v", err)
+			}
+		}
+		if c.Now() >= far {
+			c.fatal("interrupted waits have waited")
+		}
+		c.ClearInterrupt()
+		if _, err := c.Recv(c.Now() + 1000); !errors.Is(err, fabric.ErrDeadline) {
+			c.fatal("Recv after ClearInterrupt: %v", err)
+		}
+		c.pause(1000)
+	})
+}
+
+func interruptMessages(e *env) {
+	e.solo(func(c *client) {
+		c.send(c.ID(), 1)
+		c.send(c.ID(), 2)
+		c.pause(5 * fabric.Millisecond)
+		c.Interrupt()
+		for i := uint64(1); i <= 2; i++ {
+			if m, err := c.Recv(fabric.Forever); err != nil || m.Body[0] != i {
+				c.fatal("Recv with a message there: %+v, %v", m, err)
+			}
+		}
+		if _, err := c.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
+			c.fatal("Recv with no more messages: %v", err)
+		}
+		c.ClearInterrupt()
+	})
+}
+
+func interruptWaiting(e *env, pause bool) {
+	w, other := e.client(0), e.client(0)
+	begun := fabric.At(0, 64)
+	e.run(w, func(c *client) {
+		c.store(begun, 1)
+		var err error
+		if pause {
+			err = c.Pause(c.Now() + patience)
+		} else {
+			_, err = c.Recv(fabric.Forever)
+		}
+		if !errors.Is(err, fabric.ErrInterrupted) {
+			c.fatal("an interrupted wait: %v", err)
+		}
+		c.ClearInterrupt()
+		c.pause(1000)
+	})
+	e.run(other, func(c *client) {
+		c.until(begun, 1)
+		c.pause(2 * fabric.Millisecond)
+		w.Interrupt()
+	})
+}
+
+func interruptOps(e *env) {
+	e.solo(func(c *client) {
+		c.Interrupt()
+		c.do(fabric.FAA(fabric.At(0, 64), 1))
+		c.want(fabric.At(0, 64), 1)
+		c.send(c.ID(), 1)
+		c.ClearInterrupt()
+		c.recv()
+	})
+}

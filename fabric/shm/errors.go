@@ -1,0 +1,24 @@
+package shm
+
+import "errors"
+
+// Errors of Serve, Join and the tools, for errors.Is. What they are wrapped in
+// names the thing and says what to do. Errors of operations and messages are
+// those of package fabric.
+var (
+	// Refused before anything was touched.
+
+	ErrName        = errors.New("shm: bad cluster name")
+	ErrOptions     = errors.New("shm: bad options")
+	ErrUnsupported = errors.New("shm: not supported on this system")
+
+	// What is there does not allow it.
+
+	ErrNoCluster = errors.New("shm: no such cluster")
+	ErrInUse     = errors.New("shm: in use")
+	ErrFormat    = errors.New("shm: not a file of this version of shm")
+	ErrFull      = errors.New("shm: all compute node numbers are taken")
+	ErrNoSpace   = errors.New("shm: not enough memory")
+	ErrNoHuge    = errors.New("shm: no huge pages")
+	ErrBusy      = errors.New("shm: the cluster directory stays locked")
+)

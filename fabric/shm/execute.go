@@ -1,0 +1,165 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/declock/declock/fabric"
+)
+
+// check refuses a bad chain before anything of it is executed. The common case
+// is decided here, without a call for each operation.
+func (p *port) check(ops []fabric.Op) error {
+	if p.box.Closed() {
+		return fabric.ErrClosed
+	}
+	if len(ops) > fabric.MaxChain {
+		return p.refuse(ops)
+	}
+	for i := range ops {
+		o := &ops[i]
+		switch o.Kind {
+		case fabric.OpRead, fabric.OpWrite:
+			if o.Buf == nil && o.Addr%wordSize != 0 || o.Buf != nil && !p.arena.owns(o.Buf) {
+				return p.refuse(ops)
+			}
+		case fabric.OpCAS, fabric.OpFAA:
+			if o.Addr%wordSize != 0 {
+				return p.refuse(ops)
+			}
+		default:
+			if err := p.refuse(ops); err != nil {
+				return err
+			}
+		}
+		if o.Addr.MN() != ops[0].Addr.MN() {
+			return p.refuse(ops)
+		}
+	}
+	return nil
+}
+
+// refuse says what is wrong with a chain, if something is.
+func (p *port) refuse(ops []fabric.Op) error {
+	if err := fabric.CheckChain(ops, caps); err != nil {
+		return err
+	}
+	for i := range ops {
+		o := &ops[i]
+		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && !p.arena.owns(o.Buf) {
+			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
+		}
+	}
+	return nil
+}
+
+// execute executes a chain that check has passed.
+func (p *port) execute(ops []fabric.Op) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	p.stats.Count(ops)
+	id := ops[0].Addr.MN()
+	var m *memory
+	if id < MaxMN {
+		m = p.mem[id]
+	}
+	if m == nil {
+		var err error
+		if m, err = p.attach(id); err != nil {
+			return &fabric.ChainError{Op: ops[0], Err: err}
+		}
+	}
+	for i := range ops {
+		o := &ops[i]
+		if p.n.fenced() || m.live.Load() != m.expect {
+			return p.lost(i, o, m)
+		}
+		offset := o.Addr.Offset()
+		if n := uint64(o.Size()); offset > m.size || n > m.size-offset {
+			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes at %v, which has %d",
+				fabric.ErrOutOfBounds, n, o.Addr, m.size)}
+		}
+		perform(o, unsafe.Add(m.base, offset))
+	}
+	// If the memory node ended meanwhile, the memory may have been replaced
+	// under the operations: what they returned means nothing.
+	if m.live.Load() != m.expect {
+		return &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("%w: %v ended meanwhile", fabric.ErrUnknownOutcome, id)}
+	}
+	runtime.KeepAlive(m)
+	return nil
+}
+
+// perform executes one operation on the memory at a. It is the CPU that makes
+// them atomic.
+func perform(o *fabric.Op, a unsafe.Pointer) {
+	raceRelease()
+	word := (*uint64)(a)
+	switch o.Kind {
+	case fabric.OpFAA:
+		o.Old = atomic.AddUint64(word, o.Arg) - o.Arg
+	case fabric.OpCAS:
+		o.Old = compareAndSwap(word, o.Cmp, o.Arg)
+	case fabric.OpRead:
+		if o.Buf == nil {
+			o.Old = atomic.LoadUint64(word)
+		} else {
+			copyOut(unsafe.Pointer(unsafe.SliceData(o.Buf)), a, len(o.Buf))
+		}
+	case fabric.OpWrite:
+		if o.Buf == nil {
+			atomic.StoreUint64(word, o.Arg)
+		} else {
+			copyIn(a, unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf))
+		}
+	default:
+		performWide(o, a)
+	}
+	raceAcquire()
+}
+
+// compareAndSwap is a compare-and-swap that returns what was there.
+func compareAndSwap(word *uint64, expect, swap uint64) uint64 {
+	for {
+		if atomic.CompareAndSwapUint64(word, expect, swap) {
+			return expect
+		}
+		// It was not what was expected; unless it is again.
+		if old := atomic.LoadUint64(word); old != expect {
+			return old
+		}
+	}
+}
+
+// attach attaches the port to a memory node that it has not used yet.
+func (p *port) attach(id fabric.MemID) (*memory, error) {
+	m, err := p.n.memory(id)
+	if err == nil {
+		p.mem[id] = m
+	}
+	return m, err
+}
+
+// lost says why the target refuses operation i.
+func (p *port) lost(i int, o *fabric.Op, m *memory) error {
+	var err error
+	switch {
+	case p.box.Closed():
+		err = fabric.ErrClosed
+	case p.n.fenced():
+		err = fmt.Errorf("%w: %v", fabric.ErrFenced, p.n.id)
+	default:
+		err = p.n.refusal(m)
+	}
+	return &fabric.ChainError{Index: i, Op: *o, Err: err}
+}
+
+// fenced tells whether the cluster takes this node, in this life, for dead. It
+// cannot be, for its process holds the lock of its file; but somebody may have
+// removed the file.
+func (n *node) fenced() bool { return n.slot.counter.Load() != n.incarnation }

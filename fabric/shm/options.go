@@ -1,0 +1,127 @@
+package shm
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/declock/declock/fabric"
+)
+
+const (
+	// DefaultDir is where clusters are.
+	DefaultDir = "/dev/shm"
+	// DefaultMaxCN is how many compute nodes a cluster may have at a time.
+	DefaultMaxCN = 16
+	// MaxMN is how many memory nodes a cluster may have.
+	MaxMN = 64
+
+	dirPrefix     = "declock-"
+	maxNameLength = 64
+)
+
+// HugePolicy says whether a memory node uses huge pages.
+type HugePolicy uint8
+
+const (
+	HugeOff     HugePolicy = iota // 4 KiB pages
+	HugeTry                       // huge pages if there are any: see MemoryServer.Huge
+	HugeRequire                   // ErrNoHuge if there are none
+)
+
+func (p HugePolicy) String() string {
+	switch p {
+	case HugeOff:
+		return "off"
+	case HugeTry:
+		return "try"
+	case HugeRequire:
+		return "require"
+	}
+	return fmt.Sprintf("HugePolicy(%d)", uint8(p))
+}
+
+// Options of Serve and Join.
+type Options struct {
+	// Name is the cluster: 1 to 64 letters, digits, '-', '_' and '.'.
+	Name string
+	// Dir is where the cluster's directory is; DefaultDir if empty. It should
+	// be on a memory file system.
+	Dir string
+	// Key is the access key of the cluster's memory. 0 means the key in the
+	// cluster's own file, which only the user who created it can read. Serve
+	// of a new cluster with key 0 draws one.
+	Key uint64
+
+	// What follows is for Serve.
+
+	// MaxCN is how many compute nodes the cluster may have at a time;
+	// DefaultMaxCN if 0. The first memory node sets it.
+	MaxCN int
+	// Mem is the number of the memory node, less than MaxMN.
+	Mem fabric.MemID
+	// Size of the memory in bytes. It is rounded up to whole pages. 0 is right
+	// where Keep finds memory or Path is a device.
+	Size uint64
+	// Path is the file or device that holds the memory, for example on
+	// hugetlbfs or a DAX device. Empty: a file in the cluster's directory.
+	Path string
+	// Huge is the policy for huge pages.
+	Huge HugePolicy
+	// Sparse takes memory only when it is touched. When the machine is out of
+	// memory then, processes die of SIGBUS. For tests and experiments.
+	Sparse bool
+	// Keep lets the memory outlive its server: what an earlier server left is
+	// served again, with a new epoch, and Close leaves it there. Without
+	// Keep memory starts zeroed and is removed at Close.
+	Keep bool
+}
+
+// check validates what Serve and Join have in common and fills in defaults.
+func (o *Options) check() error {
+	if err := checkName(o.Name); err != nil {
+		return err
+	}
+	if o.Dir == "" {
+		o.Dir = DefaultDir
+	}
+	return nil
+}
+
+func (o *Options) checkServe() error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	switch {
+	case o.MaxCN < 0 || o.MaxCN > int(fabric.MaxCN):
+		return fmt.Errorf("%w: MaxCN is %d, must be 1 to %d", ErrOptions, o.MaxCN, fabric.MaxCN)
+	case o.Mem >= MaxMN:
+		return fmt.Errorf("%w: memory node %d, must be less than %d", ErrOptions, o.Mem, MaxMN)
+	case o.Size > fabric.MaxOffset:
+		return fmt.Errorf("%w: size %d is more than an address can name", ErrOptions, o.Size)
+	case o.Huge > HugeRequire:
+		return fmt.Errorf("%w: %v", ErrOptions, o.Huge)
+	case o.Path != "" && !filepath.IsAbs(o.Path):
+		return fmt.Errorf("%w: path %q must be absolute, other processes use it too", ErrOptions, o.Path)
+	case strings.ContainsAny(o.Path, "\n"):
+		return fmt.Errorf("%w: path %q contains a newline", ErrOptions, o.Path)
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	ok := len(name) >= 1 && len(name) <= maxNameLength && name[0] != '.'
+	for i := 0; ok && i < len(name); i++ {
+		c := name[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			c == '-' || c == '_' || c == '.'
+	}
+	if !ok {
+		return fmt.Errorf("%w: %q (1 to %d letters, digits, '-', '_' and '.', not starting with '.')",
+			ErrName, name, maxNameLength)
+	}
+	return nil
+}
+
+// clusterDir returns the directory of a cluster.
+func clusterDir(dir, name string) string { return filepath.Join(dir, dirPrefix+name) }

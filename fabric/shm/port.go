@@ -1,0 +1,182 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/inbox"
+)
+
+// maxInline is a figure of fabric.Caps: here a WRITE of any size is a copy.
+const maxInline = 1 << 20
+
+var caps = fabric.Caps{
+	Fabric:     "shm",
+	Masked:     true,
+	Atomic16:   hasAtomic16,
+	Inline:     maxInline,
+	MaxAtomics: fabric.MaxChain,
+}
+
+// A port is one client of a compute node.
+type port struct {
+	n     *node
+	box   *inbox.Box
+	mem   [MaxMN]*memory // as this port attached to them
+	arena arena
+	stats fabric.Stats
+	rng   rand.PCG
+
+	// Chains are executed when they are posted; what is left is to tell.
+	posted []postedChain
+	free   []uint32 // indexes of posted that are not in use
+}
+
+// A postedChain is the outcome of a chain that nobody has waited for.
+type postedChain struct {
+	life uint32 // of this entry: a Pending is good for one
+	open bool
+	err  error
+}
+
+func (n *node) newPort(box *inbox.Box) *port {
+	p := &port{n: n, box: box}
+	p.rng.Seed(rand.Uint64(), rand.Uint64())
+	// Attached now: if the memory node restarts before the first operation,
+	// the client must hear of it.
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, m := range n.mems {
+		if m != nil && m.isUp() {
+			p.mem[id] = m
+		}
+	}
+	return p
+}
+
+// ID is fabric.Port.ID.
+func (p *port) ID() fabric.ClientID { return p.box.ID() }
+
+// Caps is fabric.Port.Caps.
+func (p *port) Caps() fabric.Caps { return caps }
+
+// Now is fabric.Port.Now.
+func (p *port) Now() fabric.Time { return p.n.clock.now() }
+
+// Rand is fabric.Port.Rand.
+func (p *port) Rand() uint64 { return p.rng.Uint64() }
+
+// Alloc is fabric.Port.Alloc.
+func (p *port) Alloc(n int) []byte { return p.arena.alloc(n) }
+
+// Free is fabric.Port.Free.
+func (p *port) Free(buf []byte) { p.arena.release(buf) }
+
+// Stats is fabric.Port.Stats.
+func (p *port) Stats() *fabric.Stats { return &p.stats }
+
+// Do is fabric.Port.Do.
+func (p *port) Do(ops []fabric.Op) error {
+	err := p.check(ops)
+	if err == nil {
+		err = p.execute(ops)
+	}
+	// What has come is delivered behind the chain, not before it: the chain may
+	// be what others wait for.
+	if p.n.hint.Load() != 0 && p.n.drain() {
+		runtime.Gosched()
+	}
+	return err
+}
+
+// Post is fabric.Port.Post.
+func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
+	if err := p.check(ops); err != nil {
+		return 0, err
+	}
+	if len(p.free) == 0 {
+		p.free = append(p.free, uint32(len(p.posted)))
+		p.posted = append(p.posted, postedChain{})
+	}
+	last := len(p.free) - 1
+	i := p.free[last]
+	p.free = p.free[:last]
+	c := &p.posted[i]
+	c.life++
+	c.open = true
+	c.err = p.execute(ops)
+	return fabric.Pending(c.life)<<32 | fabric.Pending(i), nil
+}
+
+// Wait is fabric.Port.Wait.
+func (p *port) Wait(pending fabric.Pending) error {
+	i, life := uint32(pending), uint32(pending>>32)
+	if uint64(i) >= uint64(len(p.posted)) || !p.posted[i].open || p.posted[i].life != life {
+		return fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))
+	}
+	c := &p.posted[i]
+	err := c.err
+	c.open, c.err = false, nil
+	p.free = append(p.free, i)
+	if p.n.hint.Load() != 0 && p.n.drain() {
+		runtime.Gosched()
+	}
+	return err
+}
+
+// Send is fabric.Port.Send.
+func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
+	if p.box.Closed() {
+		return fabric.ErrClosed
+	}
+	cn := to.CN()
+	if cn == p.n.id && to>>fabric.ClientIDBits == 0 {
+		p.stats.SentLocal++
+		own := *m
+		own.From = p.box.ID()
+		p.n.table.Deliver(to.Index(), &own)
+		return nil
+	}
+	if p.n.fenced() {
+		return fmt.Errorf("%w: %v", fabric.ErrFenced, p.n.id)
+	}
+	if to>>fabric.ClientIDBits != 0 {
+		return fmt.Errorf("%w: there is no client %#x", fabric.ErrNodeDown, uint32(to))
+	}
+	peer, err := p.n.peer(cn)
+	if err != nil {
+		return err
+	}
+	if !peer.send(p.box.ID().Index(), to.Index(), m) {
+		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
+	}
+	p.stats.Sent++
+	return nil
+}
+
+// Recv is fabric.Port.Recv.
+func (p *port) Recv(deadline fabric.Time) (fabric.Message, error) { return p.box.Recv(deadline) }
+
+// Pause is fabric.Port.Pause.
+func (p *port) Pause(until fabric.Time) error { return p.box.Pause(until) }
+
+// Interrupt is fabric.Port.Interrupt.
+func (p *port) Interrupt() { p.box.Interrupt() }
+
+// ClearInterrupt is fabric.Port.ClearInterrupt.
+func (p *port) ClearInterrupt() { p.box.ClearInterrupt() }
+
+// Abandon is fabric.Port.Abandon.
+func (p *port) Abandon() error { return p.n.table.Abandon(p.box) }
+
+// Close is fabric.Port.Close. The agent's Port lives as long as its node.
+func (p *port) Close() error {
+	if p != p.n.agent {
+		p.n.table.Close(p.box)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+//go:build linux
+
+package shm
+
+import (
+	"errors"
+	"math/bits"
+	"os"
+	"runtime"
+
+	"github.com/declock/declock/fabric"
+)
+
+// pumpRounds is how often the pump looks, and yields, before it sleeps: a few
+// microseconds, about what it costs to ring its bell and wake it.
+const pumpRounds = 24
+
+// pump delivers what comes while all clients of the node wait or compute. It
+// sleeps when nothing comes.
+func (n *node) pump() {
+	idle := 0
+	var bell [64]byte
+	for !n.closed.Load() {
+		if n.viewDirty.Swap(false) {
+			n.checkView()
+		}
+		if n.hint.Load() != 0 {
+			n.drain()
+			idle = 0
+			runtime.Gosched()
+			continue
+		}
+		if idle++; idle < pumpRounds {
+			runtime.Gosched()
+			continue
+		}
+		// Sleep, then look again: a sender leaves a hint, then looks whether
+		// the pump sleeps. One of the two sees the other.
+		n.sleep++
+		n.asleep.Store(2*n.sleep - 1)
+		if n.hint.Load() == 0 && !n.viewDirty.Load() && !n.closed.Load() {
+			if _, err := n.bell.Read(bell[:]); errors.Is(err, os.ErrClosed) {
+				return
+			}
+		}
+		n.asleep.Store(2 * n.sleep)
+		idle = 0
+	}
+}
+
+// wakePump makes the pump look at what is new.
+func (n *node) wakePump() {
+	if word := n.asleep.Load(); word%2 == 1 {
+		_, _ = n.bell.Write([]byte{1}) // closed: the pump has ended
+		n.asleep.CompareAndSwap(word, word+1)
+	}
+}
+
+// Poll delivers what has come, if a sender left a hint that something has. It
+// is cheap if not.
+func (n *node) Poll() {
+	if n.hint.Load() != 0 {
+		n.drain()
+	}
+}
+
+// drain delivers what the hint tells of. It returns whether a client that was
+// parked is not any more. One goroutine at a time does it; the others need not
+// wait, for the hint stays if more comes.
+func (n *node) drain() (woke bool) {
+	if !n.drainMu.TryLock() {
+		return false
+	}
+	hint := n.hint.Swap(0)
+	raceAcquire()
+	for h := hint &^ hintView; h != 0; h &= h - 1 {
+		first := bits.TrailingZeros64(h)
+		for cn := uint32(first); cn <= n.c.maxCN; cn += hintSenders {
+			woke = n.drainRing(fabric.CNID(cn)) || woke
+		}
+	}
+	n.drainMu.Unlock()
+	if hint&hintView != 0 {
+		// It may take long: not a client's work.
+		n.viewDirty.Store(true)
+		n.wakePump()
+	}
+	return woke
+}
+
+// drainRing delivers the messages of one compute node, and flushes what waits
+// for it; drainMu is held. It takes no more than a ring holds, and leaves a hint
+// if there is more, so that a fast sender cannot keep a client here.
+func (n *node) drainRing(cn fabric.CNID) (woke bool) {
+	r := &n.rings[cn]
+	taken := 0
+	var m fabric.Message
+	for ; taken < len(r.slots); taken++ {
+		from, to, ok := r.pop(&m)
+		if !ok {
+			break
+		}
+		m.From = fabric.Client(cn, from)
+		woke = n.table.Deliver(to, &m) || woke
+	}
+	p := n.peers[cn].Load()
+	if taken > 0 && r.publish() {
+		if p, err := n.peer(cn); err == nil {
+			p.wake(p.bit)
+		}
+	}
+	if taken == len(r.slots) {
+		n.hint.Or(hintOf(cn))
+	}
+	if p != nil {
+		p.push()
+	}
+	return woke
+}
+
+// checkView notices who has come and who has gone, and tells the agent. What
+// those who have gone had sent is delivered first.
+func (n *node) checkView() {
+	n.watches.look()
+	n.viewMu.Lock()
+	defer n.viewMu.Unlock()
+	v, counters := n.c.view()
+	for cn := fabric.CNID(1); uint32(cn) <= n.c.maxCN && cn != 0; cn++ {
+		if counters[cn] == n.known[cn] {
+			continue
+		}
+		n.known[cn] = counters[cn]
+		n.drainMu.Lock()
+		n.drainRing(cn)
+		n.drainMu.Unlock()
+		if p := n.peers[cn].Load(); p != nil && p.incarnation != counters[cn] {
+			n.peers[cn].CompareAndSwap(p, nil)
+			p.drop()
+		}
+	}
+	n.watchPeers(counters[:])
+	if v.Epoch > n.announced {
+		n.announced = v.Epoch
+		n.table.Deliver(fabric.AgentOf(n.id).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{v.Epoch}})
+	}
+}
+
+// watchPeers watches those who are alive and are not watched, and no others;
+// viewMu is held.
+func (n *node) watchPeers(counters []uint64) {
+	n.watches.retain(func(k watchKey) bool { return counters[k.cn] == k.life })
+	for cn := fabric.CNID(1); uint32(cn) <= n.c.maxCN && cn != 0; cn++ {
+		incarnation := counters[cn]
+		key := watchKey{cn: cn, life: incarnation}
+		if cn == n.id || !isLive(incarnation) || n.watches.has(key) {
+			continue
+		}
+		f, h, err := openCompute(n.c.cnPath(cn))
+		if err == nil && h.incarnation != incarnation {
+			_ = f.Close()
+			err = os.ErrNotExist
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			// Its file has gone, or is another's: it has ended, and the view
+			// says so now or in a moment.
+			if n.c.endCN(cn, incarnation) {
+				n.viewDirty.Store(true)
+			}
+			continue
+		}
+		if err != nil {
+			continue // no descriptor left, perhaps: the next change looks again
+		}
+		slot := n.c.cn(cn)
+		n.watches.start(key, slot.pid.Load(), slot.pidNS.Load(), f, func() { n.peerDied(cn, incarnation) })
+	}
+}
+
+// peerDied notes the end of a compute node of which the process has ended, and
+// cleans up behind it.
+func (n *node) peerDied(cn fabric.CNID, incarnation uint64) {
+	if n.c.endCN(cn, incarnation) {
+		n.tellView()
+		n.cleanCN(cn, incarnation+1)
+	}
+	n.viewDirty.Store(true)
+	n.wakePump()
+}
+
+// tellView tells the other compute nodes to look at the view.
+func (n *node) tellView() {
+	for cn := fabric.CNID(1); uint32(cn) <= n.c.maxCN && cn != 0; cn++ {
+		if cn == n.id || !isLive(n.c.cn(cn).counter.Load()) {
+			continue
+		}
+		if p, err := n.peer(cn); err == nil {
+			p.wake(hintView)
+		}
+	}
+}

@@ -1,0 +1,275 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/declock/declock/fabric"
+	"golang.org/x/sys/unix"
+)
+
+// A MemoryServer is a memory node. It holds memory and the proof that it lives,
+// and does nothing else: no operation waits for its process to run.
+type MemoryServer struct {
+	c     *cluster
+	r     *region
+	id    fabric.MemID
+	epoch uint32
+	keep  bool
+	huge  string // what it uses; empty for 4 KiB pages
+	note  string // why it has no huge pages
+
+	close sync.Once
+}
+
+// Serve starts a memory node: it creates the cluster if there is none, takes the
+// memory and formats it, or takes over what an earlier server has left. When it
+// returns, operations on the memory work. Serve returns at once and starts no
+// goroutine: the memory node lives until Close, or until the process ends.
+func Serve(o Options) (*MemoryServer, error) {
+	if err := o.checkServe(); err != nil {
+		return nil, err
+	}
+	c, err := openForServe(&o)
+	if err != nil {
+		return nil, err
+	}
+	s := &MemoryServer{c: c, id: o.Mem, keep: o.Keep}
+	kept, err := s.claim(&o)
+	c.unlock()
+	if err == nil && !kept {
+		// Without the lock: to reserve and zero much memory takes long.
+		err = s.format(&o)
+	}
+	if err != nil {
+		if s.r != nil {
+			s.keep = kept
+			err = errors.Join(err, s.Close())
+		} else {
+			c.close()
+		}
+		return nil, err
+	}
+	s.start()
+	return s, nil
+}
+
+// openForServe opens the cluster, with its lock. What dead members have left of
+// it goes first; if that was all, it is created anew.
+func openForServe(o *Options) (*cluster, error) {
+	spare := noMN
+	if o.Keep {
+		spare = o.Mem
+	}
+	for {
+		c, err := openCluster(context.Background(), o, true)
+		if err != nil {
+			return nil, err
+		}
+		if !c.isNew() && c.sweep(spare) == 0 {
+			c.unlock()
+			c.close()
+			continue
+		}
+		switch {
+		case o.MaxCN != 0 && uint32(o.MaxCN) != c.maxCN:
+			err = fmt.Errorf("%w: cluster %q was created for %d compute nodes, not %d; leave MaxCN out, or stop all of it first",
+				ErrOptions, o.Name, c.maxCN, o.MaxCN)
+		case o.Key != 0 && o.Key != c.key:
+			err = fmt.Errorf("%w: cluster %q has another key", fabric.ErrBadKey, o.Name)
+		default:
+			return c, nil
+		}
+		c.unlock()
+		c.close()
+		return nil, err
+	}
+}
+
+// claim takes the region, and notes in the cluster that this process is about to
+// serve it. The cluster's lock is held.
+func (s *MemoryServer) claim(o *Options) (kept bool, err error) {
+	r, kept, err := s.c.claim(o)
+	if err != nil {
+		return false, err
+	}
+	s.r = r
+	slot := s.c.mn(s.id)
+	s.epoch = liveWord(slot.live.Load()).epoch()
+	if kept {
+		s.epoch = max(s.epoch, r.live().epoch())
+		s.huge = hugeOf(r)
+	}
+	s.epoch++
+	slot.live.Store(uint64(makeLive(s.epoch, memStarting)))
+	slot.pid.Store(uint64(os.Getpid()))
+	slot.pidNS.Store(pidNamespace())
+	return kept, nil
+}
+
+// format reserves the memory and writes the header. Operations are refused
+// until start.
+func (s *MemoryServer) format(o *Options) error {
+	r := s.r
+	page, have, err := headerPage(r.file)
+	if err != nil {
+		return err
+	}
+	if o.Huge != HugeOff {
+		page = hugePageSize
+	}
+	device := isDevice(r.file)
+	r.memoryHeader = memoryHeader{size: roundUp(o.Size, page), start: page, key: s.c.key, mem: s.id}
+	switch {
+	case device && o.Size == 0:
+		r.size = have - page
+	case o.Size == 0:
+		return fmt.Errorf("%w: a new memory node needs a size", ErrOptions)
+	case device && r.size > have-page:
+		return fmt.Errorf("%w: %s has %d bytes, less than %d", ErrNoSpace, r.file.Name(), have-page, r.size)
+	}
+	if err := s.reserve(o, device); err != nil {
+		return err
+	}
+	if err := r.mapHeader(page); err != nil {
+		return err
+	}
+	r.blank = false
+	r.liveWord().Store(uint64(makeLive(s.epoch, memStarting)))
+	r.writeHeader()
+	return nil
+}
+
+// reserve takes all memory now, so that nobody dies of SIGBUS later.
+func (s *MemoryServer) reserve(o *Options, device bool) error {
+	f, total := s.r.file, int64(s.r.start+s.r.size)
+	if device {
+		s.huge = "device"
+		return s.zero(total)
+	}
+	_, hugetlb := hugetlbPage(f)
+	if hugetlb {
+		s.huge = "hugetlbfs"
+	}
+	if err := unix.Ftruncate(int(f.Fd()), total); err != nil {
+		return fmt.Errorf("%w: %d bytes for %s: %v", ErrNoSpace, total, f.Name(), err)
+	}
+	if o.Huge != HugeOff && !hugetlb {
+		if s.note = s.adviseHuge(total); s.note == "" {
+			s.huge = "transparent"
+			s.r.flags |= flagHuge
+		} else if o.Huge == HugeRequire {
+			return fmt.Errorf("%w: no hugetlbfs with free 2 MiB pages is mounted, and transparent ones: %s; see HugePolicy",
+				ErrNoHuge, s.note)
+		}
+	}
+	if o.Sparse {
+		return nil
+	}
+	err := allocate(f, total)
+	if err != nil && hugetlb {
+		return fmt.Errorf("%w; raise vm.nr_hugepages", err)
+	}
+	return err
+}
+
+// adviseHuge asks for transparent huge pages and takes them. It returns why
+// there are none.
+func (s *MemoryServer) adviseHuge(total int64) (why string) {
+	m, err := mapFile(s.r.file, uintptr(total))
+	if err != nil {
+		return err.Error()
+	}
+	defer m.release()
+	const setting = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+	text, err := os.ReadFile(setting)
+	if err != nil || !shmemHugeAllowed(string(text)) {
+		return fmt.Sprintf("%s does not say advise, within_size or always", setting)
+	}
+	mem := m.bytes(0, uintptr(total))
+	if err := unix.Madvise(mem, unix.MADV_HUGEPAGE); err != nil {
+		return fmt.Sprintf("madvise: %v", err)
+	}
+	// Touched through a mapping with the advice; fallocate knows of none.
+	if err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE); err != nil {
+		return fmt.Sprintf("populate: %v", err)
+	}
+	return ""
+}
+
+// zero clears a device. A file is new, and zero.
+func (s *MemoryServer) zero(total int64) error {
+	m, err := mapFile(s.r.file, uintptr(total))
+	if err != nil {
+		return err
+	}
+	defer m.release()
+	clear(m.bytes(0, uintptr(total)))
+	return nil
+}
+
+// start lets operations in.
+func (s *MemoryServer) start() {
+	s.r.key = s.c.key
+	s.r.flags &^= flagKeep
+	if s.keep {
+		s.r.flags |= flagKeep
+	}
+	s.r.writeHeader()
+	slot := s.c.mn(s.id)
+	slot.size.Store(s.r.size)
+	up := uint64(makeLive(s.epoch, memUp))
+	s.r.liveWord().Store(up)
+	slot.live.Store(up)
+}
+
+// Close ends the memory node: operations on it give fabric.ErrNodeDown. Its
+// memory is removed, unless it was served with Keep.
+func (s *MemoryServer) Close() (err error) {
+	s.close.Do(func() {
+		s.r.markDown()
+		if err = s.c.lock(context.Background()); err != nil {
+			// The files stay for the next who comes; the server is down.
+			err = fmt.Errorf("%v of cluster %q is down, but its files are still there: %w", s.id, s.c.name, err)
+			s.r.close()
+			s.c.close()
+			return
+		}
+		state := memAbsent
+		if s.keep {
+			state = memDown
+		} else {
+			s.c.removeRegion(s.id)
+		}
+		slot := s.c.mn(s.id)
+		slot.pid.Store(0)
+		slot.live.Store(uint64(makeLive(s.epoch, state)))
+		s.r.close()
+		s.c.sweep(noMN)
+		s.c.unlock()
+		s.c.close()
+	})
+	return err
+}
+
+// ID returns the number of the memory node.
+func (s *MemoryServer) ID() fabric.MemID { return s.id }
+
+// Epoch returns the life of the memory: it grows with every Serve.
+func (s *MemoryServer) Epoch() uint32 { return s.epoch }
+
+// Size returns how many bytes operations can address.
+func (s *MemoryServer) Size() uint64 { return s.r.size }
+
+// Path returns the file or device that holds the memory.
+func (s *MemoryServer) Path() string { return s.r.file.Name() }
+
+// Huge returns what kind of huge pages the memory is in: "hugetlbfs",
+// "transparent", "device", or nothing for pages of 4 KiB; and if huge pages were
+// wanted and there are none, why.
+func (s *MemoryServer) Huge() (kind, why string) { return s.huge, s.note }

@@ -1,0 +1,399 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// The way of a chain:
+//
+//	post -> queue pair -> [arrive -> effect (-> tear)* ...]+ -> complete
+//
+// A queue pair sends its chains in order, and a chain in segments: a segment
+// ends where the next operation needs a fence, that is the answers to all READs
+// and atomics before it. At most one event is under way for each chain.
+type chainState uint8
+
+const (
+	chainFree   chainState = iota
+	chainQueued            // in the queue pair, nothing of it under way
+	chainFlying            // an event is under way
+	chainDone              // completed, not yet waited for
+)
+
+type chain struct {
+	ops   []fabric.Op
+	port  *Port
+	qp    *queuePair
+	index uint32
+	gen   uint32 // of the users of this slot
+	next  uint32 // in the queue pair, or of the free list
+	state chainState
+
+	orphan bool // its client was killed: nobody waits
+	drop   bool // its client was killed: what has not happened will not
+	fence  bool // the first operation needs a fence
+	hasRA  bool // it has READs or atomics
+
+	sent uint8 // operations before it have been sent
+	cur  uint8 // the next to take effect
+	err  error
+	rung fabric.Time // when the CPU rings the doorbell
+
+	// Of the segment under way, by operation: when the first part takes
+	// effect, and the last, if it tears.
+	at, end  [fabric.MaxChain]fabric.Time
+	part     uint8 // next part of a torn operation
+	tearSeed uint64
+}
+
+// A queuePair connects a core to a memory node, in order.
+type queuePair struct {
+	index      uint32
+	node       *Node
+	mn         *memNode
+	head, tail uint32 // chains that are not sent whole
+
+	lastArrive fabric.Time
+	lastEffect fabric.Time
+
+	// READs and atomics under way: those that have not taken effect, and the
+	// times at which the others' answers come, in order.
+	pending int
+	answers []fabric.Time
+	blocked bool // the head waits for answers
+	kicking bool // a kick event is under way
+}
+
+// qp returns the queue pair of a core to a memory node.
+func (c *Cluster) qp(p *Port, mn *memNode) *queuePair {
+	co := p.core
+	for int(mn.id) >= len(co.qps) {
+		co.qps = append(co.qps, nil)
+	}
+	q := co.qps[mn.id]
+	if q == nil {
+		q = &queuePair{index: uint32(len(c.qps)), node: p.node, mn: mn, head: none, tail: none}
+		c.qps = append(c.qps, q)
+		co.qps[mn.id] = q
+	}
+	return q
+}
+
+func (c *Cluster) newChain() *chain {
+	if c.freeChain == none {
+		ch := &chain{index: uint32(len(c.chains))}
+		c.chains = append(c.chains, ch)
+		return ch
+	}
+	ch := c.chains[c.freeChain]
+	c.freeChain = ch.next
+	return ch
+}
+
+func (c *Cluster) releaseChain(ch *chain) {
+	ch.state = chainFree
+	ch.gen++
+	ch.ops, ch.err = nil, nil
+	ch.next = c.freeChain
+	c.freeChain = ch.index
+}
+
+func (c *Cluster) drawPost() fabric.Time {
+	n := c.nic
+	if n.PostMax == n.PostMin {
+		return n.PostMin
+	}
+	return n.PostMin + fabric.Time(c.timing.Uint64n(uint64(n.PostMax-n.PostMin+1)))
+}
+
+// Do posts a chain and waits for it.
+func (p *Port) Do(ops []fabric.Op) error {
+	ch, err := p.post(ops)
+	if ch == nil {
+		return err
+	}
+	return p.waitChain(ch)
+}
+
+// Post posts a chain.
+func (p *Port) Post(ops []fabric.Op) (fabric.Pending, error) {
+	ch, err := p.post(ops)
+	if ch == nil {
+		return nothing, err
+	}
+	return ch.pending(), nil
+}
+
+// nothing is the Pending of an empty chain. No other has its low half.
+const nothing = fabric.Pending(none)
+
+func (ch *chain) pending() fabric.Pending {
+	return fabric.Pending(ch.gen)<<32 | fabric.Pending(ch.index)
+}
+
+// Wait waits for a posted chain.
+func (p *Port) Wait(pd fabric.Pending) error {
+	p.enter()
+	if pd == nothing {
+		return nil
+	}
+	i := uint32(pd)
+	if int(i) >= len(p.c.chains) || p.c.chains[i].pending() != pd || p.c.chains[i].port != p || p.c.chains[i].state == chainFree {
+		panic(fmt.Sprintf("sim: Wait(%#x) on %v: no such chain, or waited for already", uint64(pd), p.id))
+	}
+	return p.waitChain(p.c.chains[i])
+}
+
+func (p *Port) waitChain(ch *chain) error {
+	for ch.state != chainDone {
+		p.waitFor = ch.index
+		p.block(waitChain)
+	}
+	err := ch.err
+	p.c.releaseChain(ch)
+	return err
+}
+
+// post checks a chain, charges the CPU and hands the chain to its queue pair.
+// It returns no chain if there is nothing to wait for.
+func (p *Port) post(ops []fabric.Op) (*chain, error) {
+	p.enter()
+	if p.closed {
+		return nil, fabric.ErrClosed
+	}
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	if err := p.check(ops); err != nil {
+		return nil, err
+	}
+	for p.inflight >= p.c.nic.SendQueue {
+		p.block(waitRoom)
+	}
+	c := p.c
+	ch := c.newChain()
+	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, c.mns[ops[0].Addr.MN()])
+	ch.orphan, ch.drop, ch.sent, ch.cur, ch.part = false, false, 0, 0, 0
+	ch.hasRA = false
+	for i := range ops {
+		ch.hasRA = ch.hasRA || ops[i].Kind != fabric.OpWrite
+	}
+	// What follows a READ or atomic of this client, other than a READ, is fenced.
+	ch.fence = c.nic.Fence && p.inflightRA > 0 && ops[0].Kind != fabric.OpRead
+	p.inflight++
+	if ch.hasRA {
+		p.inflightRA++
+	}
+	p.stats.Count(ops)
+	p.core.free = max(p.core.free, c.now) + c.drawPost()
+	ch.rung = p.core.free
+	if c.cfg.Observer != nil {
+		for i := range ops {
+			c.observe(Event{Step: StepPost, Client: p.id, Chain: ch.pending(), Index: i, Op: &ops[i]})
+		}
+	}
+	if p.knowsDown(ch.qp.mn) {
+		ch.state = chainFlying
+		ch.err = &fabric.ChainError{Index: 0, Op: ops[0], Err: fmt.Errorf("sim: %v: %w", ch.qp.mn.id, fabric.ErrNodeDown)}
+		c.post(p.core.free+c.nic.Poll, evComplete, ch.index, 0)
+		return ch, nil
+	}
+	c.enqueue(ch)
+	return ch, nil
+}
+
+// check refuses what is refused before anything is posted.
+func (p *Port) check(ops []fabric.Op) error {
+	if err := fabric.CheckChain(ops, p.c.caps()); err != nil {
+		return err
+	}
+	for i := range ops {
+		o := &ops[i]
+		if len(o.Buf) > 0 && !p.mem.owns(o.Buf) {
+			return &fabric.ChainError{Index: i, Op: *o, Err: fabric.ErrBadBuffer}
+		}
+	}
+	if mn := ops[0].Addr.MN(); int(mn) >= len(p.c.mns) {
+		return &fabric.ChainError{Index: 0, Op: ops[0], Err: fmt.Errorf("sim: there is no %v: %w", mn, fabric.ErrNodeDown)}
+	}
+	return nil
+}
+
+func (p *Port) knowsDown(mn *memNode) bool {
+	d := p.node.downMN
+	return int(mn.id) < len(d) && d[mn.id]
+}
+
+// enqueue puts a chain into its queue pair.
+func (c *Cluster) enqueue(ch *chain) {
+	q := ch.qp
+	ch.state = chainQueued
+	ch.next = none
+	if q.head == none {
+		q.head = ch.index
+		q.tail = ch.index
+		c.kick(q)
+		return
+	}
+	c.chains[q.tail].next = ch.index
+	q.tail = ch.index
+}
+
+// needsFence tells whether operation i must wait for the answers of those before it in the chain.
+func (ch *chain) needsFence(i int) bool {
+	return ch.port.c.nic.Fence && ch.ops[i].Kind != fabric.OpRead && ch.ops[i-1].Kind != fabric.OpWrite
+}
+
+// kick sends what the queue pair may send.
+func (c *Cluster) kick(q *queuePair) {
+	for q.head != none {
+		ch := c.chains[q.head]
+		if ch.state != chainQueued {
+			return // its segment is under way; the answer kicks
+		}
+		from := int(ch.sent)
+		to, ra := from, 0
+		for to < len(ch.ops) && (to == from || !ch.needsFence(to)) {
+			if ch.ops[to].Kind != fabric.OpWrite {
+				ra++
+			}
+			to++
+		}
+		q.forget(c.now)
+		busy := q.pending + len(q.answers)
+		fenced := ch.fence && from == 0 || from > 0
+		if busy > 0 && (fenced || ra > 0 && busy+ra > c.nic.MaxAtomics) {
+			q.blocked = true
+			if len(q.answers) > 0 {
+				c.kickAt(q, q.answers[0])
+			}
+			return
+		}
+		q.blocked = false
+		q.pending += ra
+		ch.sent = uint8(to)
+		if to == len(ch.ops) {
+			q.head = ch.next
+		}
+		c.transmit(ch, from, to)
+	}
+}
+
+// forget drops the answers that have come.
+func (q *queuePair) forget(now fabric.Time) {
+	n := 0
+	for n < len(q.answers) && q.answers[n] <= now {
+		n++
+	}
+	if n > 0 {
+		q.answers = q.answers[:copy(q.answers, q.answers[n:])]
+	}
+}
+
+func (c *Cluster) kickAt(q *queuePair, t fabric.Time) {
+	if !q.kicking {
+		q.kicking = true
+		c.post(t, evKick, q.index, 0)
+	}
+}
+
+// transmit puts a segment on the wire.
+func (c *Cluster) transmit(ch *chain, from, to int) {
+	q, n := ch.qp, ch.port.node
+	bytes := 0
+	for i := from; i < to; i++ {
+		bytes += c.nic.Overhead + requestBytes(&ch.ops[i])
+	}
+	n.nic.stats.BytesOut += uint64(bytes)
+	at := n.nic.out.carry(c.now, max(c.now, ch.rung), bytes, c.nic.BytePs) + c.nic.OneWay
+	q.lastArrive = max(q.lastArrive, at)
+	ch.state = chainFlying
+	c.post(q.lastArrive, evArrive, ch.index, 0)
+}
+
+// arrive takes a segment through the memory node's NIC.
+func (c *Cluster) arrive(ch *chain) {
+	mn, q := ch.qp.mn, ch.qp
+	if ch.drop {
+		c.finish(ch, c.now)
+		return
+	}
+	if mn.dead {
+		c.lose(ch)
+		return
+	}
+	for i := int(ch.cur); i < int(ch.sent); i++ {
+		at := max(mn.nic.admit(c.nic, c.now, &ch.ops[i]), q.lastEffect+1) // in order: no two at one instant
+		ch.at[i], ch.end[i] = at, at
+		if c.cfg.Tear.Prob > 0 && ch.ops[i].Size() > 8 && !ch.ops[i].Kind.IsAtomic() && c.faults.Float64() < c.cfg.Tear.Prob {
+			ch.end[i] += 1 + fabric.Time(c.faults.Uint64n(uint64(c.cfg.Tear.Window)))
+		}
+		q.lastEffect = ch.end[i]
+	}
+	c.post(ch.at[ch.cur], evEffect, ch.index, 0)
+}
+
+// lose gives a chain up whose memory node does not answer.
+func (c *Cluster) lose(ch *chain) {
+	if len(ch.port.node.downMN) < len(c.mns) {
+		ch.port.node.downMN = append(ch.port.node.downMN, make([]bool, len(c.mns)-len(ch.port.node.downMN))...)
+	}
+	ch.port.node.downMN[ch.qp.mn.id] = true
+	c.refuse(ch, fabric.ErrUnknownOutcome, c.now+c.nic.Retry)
+}
+
+// refuse ends a chain with an error at its present operation.
+func (c *Cluster) refuse(ch *chain, err error, answer fabric.Time) {
+	i := int(ch.cur)
+	ch.err = &fabric.ChainError{Index: i, Op: ch.ops[i], Err: err}
+	c.finish(ch, answer)
+}
+
+// finish ends a chain whose answer comes at a time: nothing more of it will happen.
+func (c *Cluster) finish(ch *chain, answer fabric.Time) {
+	q := ch.qp
+	for i := int(ch.cur); i < int(ch.sent); i++ {
+		if ch.ops[i].Kind != fabric.OpWrite {
+			q.pending--
+		}
+	}
+	if int(ch.sent) < len(ch.ops) && q.head == ch.index {
+		q.head = ch.next
+		c.kickAt(q, c.now)
+	} else if q.blocked {
+		c.kickAt(q, c.now)
+	}
+	c.post(answer+c.nic.Poll, evComplete, ch.index, 0)
+}
+
+// complete lets the client see the completion of a chain.
+func (c *Cluster) complete(ch *chain, waited bool) {
+	p := ch.port
+	if !waited && p.core.free > c.now-c.nic.Poll {
+		p.core.free += c.nic.Poll
+		c.post(p.core.free, evComplete, ch.index, 1)
+		return
+	}
+	if !waited {
+		p.core.free = c.now
+	}
+	p.inflight--
+	if ch.hasRA {
+		p.inflightRA--
+	}
+	if ch.orphan || p.closed {
+		c.releaseChain(ch)
+		return
+	}
+	c.note(StepComplete, p.id, uint64(ch.index), uint64(ch.cur))
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: StepComplete, Client: p.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
+	}
+	ch.state = chainDone
+	switch {
+	case p.wait == waitChain && p.waitFor == ch.index, p.wait == waitRoom:
+		c.wake(p)
+	}
+}

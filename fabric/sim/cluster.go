@@ -1,0 +1,342 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Errors of Run.
+var (
+	// ErrBudget: Config.MaxEvents was reached.
+	ErrBudget = errors.New("sim: event budget exhausted")
+	// ErrSwallowed: a client recovered the panic that was to stop it, and went on.
+	ErrSwallowed = errors.New("sim: client swallowed the panic that stops it")
+	// ErrTooManyClients: the indexes of a compute node's clients are used up.
+	ErrTooManyClients = errors.New("sim: too many clients on the compute node")
+)
+
+// A Cluster is a simulated cluster: memory nodes, compute nodes, and the
+// clients' code. It is used by one goroutine; clients are coroutines of it.
+type Cluster struct {
+	cfg Config
+	nic *NIC // &cfg.NIC
+
+	now    fabric.Time
+	seq    uint64
+	events eventHeap
+	// popping: the first event is being executed and still there. The next event posted takes
+	// its place, which is one way through the heap instead of two.
+	popping bool
+	count   uint64 // events executed
+	hash    uint64
+	err     error // the first failure; ends the run
+	closed  bool
+	begun   bool // an event has been executed: nodes that join are news
+
+	timing Rand // of the NIC model
+	faults Rand // of tearing and the like
+	event  Event
+
+	mns   []*memNode
+	cns   [int(fabric.MaxCN) + 1]*Node
+	nodes []*Node // in the order of AddCN
+	view  fabric.View
+
+	tasks []*Task
+	cur   *Task // the coroutine that runs, nil: the loop
+	live  int   // tasks that are not done and no daemons
+	ports []*Port
+
+	qps       []*queuePair
+	chains    []*chain
+	freeChain uint32
+	flights   []flight
+	freeMsg   uint32
+	calls     []func()
+	streams   uint64 // random streams given out
+
+	minMessage, spanMessage fabric.Time
+}
+
+// New returns an empty cluster. It panics if the configuration is not valid:
+// see Config.Validate.
+func New(cfg Config) *Cluster {
+	if err := cfg.Validate(); err != nil {
+		panic(err)
+	}
+	c := &Cluster{cfg: cfg.withDefaults(), freeChain: none, freeMsg: none}
+	c.nic = &c.cfg.NIC
+	c.timing = NewRand(c.cfg.Seed, 1)
+	c.faults = NewRand(c.cfg.Seed, 2)
+	c.streams = 16
+	n := c.nic
+	c.minMessage = fabric.Time(float64(n.MessageMin) * n.MessageScale)
+	c.spanMessage = fabric.Time(float64(n.MessageMax-n.MessageMin)*n.MessageScale) + 1
+	return c
+}
+
+// none ends the lists of numbered things.
+const none = ^uint32(0)
+
+// Config returns the configuration, with its defaults filled in.
+func (c *Cluster) Config() Config { return c.cfg }
+
+// Now returns the virtual time.
+func (c *Cluster) Now() fabric.Time { return c.now }
+
+// Events returns how many events have been executed.
+func (c *Cluster) Events() uint64 { return c.count }
+
+// Go starts a client: body runs as a coroutine from the present virtual time
+// on, with a Port of its own, which is closed when it returns.
+func (c *Cluster) Go(n *Node, name string, body func(fabric.Port)) *Task {
+	p, err := n.Open()
+	if err != nil {
+		panic(fmt.Sprintf("sim: Go %s on %v: %v", name, n.id, err))
+	}
+	return c.GoOn(p, name, func(p fabric.Port) {
+		body(p)
+		p.Close()
+	})
+}
+
+// GoAgent starts the code of a node's agent: body runs with Node.Agent. It is
+// a daemon: a run does not wait for it.
+func (c *Cluster) GoAgent(n *Node, body func(fabric.Port)) *Task {
+	t := c.GoOn(n.agent, fmt.Sprintf("agent of %v", n.id), body)
+	t.daemon = true
+	c.live--
+	return t
+}
+
+// GoOn starts a client with a Port that is there already, and leaves it open.
+func (c *Cluster) GoOn(p fabric.Port, name string, body func(fabric.Port)) *Task {
+	port := p.(*Port)
+	t := &Task{c: c, index: uint32(len(c.tasks)), name: name, node: port.node, port: port, body: body}
+	c.tasks = append(c.tasks, t)
+	c.live++
+	if port.node.dead {
+		t.killed = true
+	}
+	c.post(c.now, evStart, t.index, 0)
+	return t
+}
+
+// At calls f at a virtual time, from the event loop: to hurt the cluster at a
+// chosen moment. f must not wait in a Port.
+func (c *Cluster) At(t fabric.Time, f func()) {
+	c.calls = append(c.calls, f)
+	c.post(max(t, c.now), evCall, uint32(len(c.calls)-1), 0)
+}
+
+// Run runs until all clients that are no daemons are done, or if there are
+// none until nothing is left to happen. It returns the first failure: a client's panic
+// (*PanicError), clients that wait for ever (*DeadlockError), ErrBudget.
+func (c *Cluster) Run() error {
+	if !c.runTo(fabric.Forever) && c.err == nil && c.live > 0 {
+		c.fail(&DeadlockError{Time: c.now, Blocked: c.blocked()})
+	}
+	return c.err
+}
+
+// RunUntil is Run until a virtual time, at which the clock stands afterwards.
+// Clients that wait for ever are no error: the caller may still help them.
+func (c *Cluster) RunUntil(t fabric.Time) error {
+	c.runTo(t)
+	if c.err == nil {
+		c.now = max(c.now, t)
+	}
+	return c.err
+}
+
+// runTo executes events up to a time; it returns whether the clients are done.
+func (c *Cluster) runTo(until fabric.Time) (done bool) {
+	if c.cur != nil {
+		panic(fmt.Sprintf("sim: Run called by client %s", c.cur.name))
+	}
+	if c.closed {
+		c.fail(fmt.Errorf("sim: cluster: %w", fabric.ErrClosed))
+	}
+	defer func() {
+		// For a coroutine that calls runtime.Goexit (t.FailNow): that ends this goroutine too.
+		c.cur = nil
+		c.popDone()
+	}()
+	clients := c.live > 0
+	for c.err == nil {
+		if clients && c.live == 0 {
+			return true
+		}
+		if len(c.events) == 0 || c.events[0].at > until {
+			return false
+		}
+		c.step()
+	}
+	return false
+}
+
+// step executes the next event.
+func (c *Cluster) step() {
+	e := c.events[0]
+	c.popping = true
+	if e.at < c.now {
+		panic(fmt.Sprintf("sim: %v event for %d ns at %d ns", e.kind, e.at, c.now))
+	}
+	c.now = e.at
+	c.begun = true
+	c.count++
+	if c.count == c.cfg.MaxEvents {
+		c.fail(fmt.Errorf("%w: %d events, %d ns", ErrBudget, c.count, c.now))
+	}
+	c.dispatch(&e)
+	c.popDone()
+}
+
+// popDone removes the event that has been executed, unless another took its place.
+func (c *Cluster) popDone() {
+	if c.popping {
+		c.popping = false
+		c.events.pop()
+	}
+}
+
+func (c *Cluster) dispatch(e *event) {
+	switch e.kind {
+	case evStart:
+		c.start(c.tasks[e.a])
+	case evArrive:
+		c.arrive(c.chains[e.a])
+	case evEffect:
+		c.effect(c.chains[e.a])
+	case evTear:
+		c.tearPart(c.chains[e.a])
+	case evComplete:
+		c.complete(c.chains[e.a], e.b != 0)
+	case evKick:
+		c.qps[e.a].kicking = false
+		c.kick(c.qps[e.a])
+	case evDeliver:
+		c.deliver(e.a)
+	case evWake:
+		if p := c.ports[e.a]; p.wait != waitNone && p.waitGen == e.b {
+			c.wake(p)
+		}
+	case evTimer:
+		c.ports[e.a].timerFired(e.b)
+	case evUnwind:
+		c.unwind(c.tasks[e.a])
+	case evDetect:
+		c.Fence(c.cns[e.a])
+	case evCall:
+		f := c.calls[e.a]
+		c.calls[e.a] = nil
+		f()
+	default:
+		panic(fmt.Sprintf("sim: event of kind %v", e.kind))
+	}
+}
+
+// post puts an event into the future.
+func (c *Cluster) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
+	c.seq++
+	e := event{at: at, seq: c.seq, kind: kind, a: a, b: b}
+	if c.popping {
+		c.popping = false
+		c.events.replace(e)
+		return
+	}
+	c.events.push(e)
+}
+
+func (c *Cluster) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *Cluster) start(t *Task) {
+	if t.node.paused && !t.killed {
+		t.node.held = append(t.node.held, t)
+		return
+	}
+	if t.killed {
+		t.end()
+		return
+	}
+	t.begin()
+	c.resume(t)
+}
+
+// unwind ends a killed task that waits.
+func (c *Cluster) unwind(t *Task) {
+	if !t.done && t.started {
+		c.resume(t)
+	}
+}
+
+// resume runs a coroutine until it waits or ends.
+func (c *Cluster) resume(t *Task) {
+	if t.done {
+		return // killed while something was on its way to it
+	}
+	before := c.cur
+	c.cur = t
+	t.next()
+	c.cur = before
+}
+
+// blocked lists the tasks that wait, in the order of their making.
+func (c *Cluster) blocked() []Blocked {
+	var list []Blocked
+	for _, t := range c.tasks {
+		if t.done {
+			continue
+		}
+		b := Blocked{Client: t.name, ID: t.port.id, For: "its start", Daemon: t.daemon}
+		for _, p := range c.ports {
+			if p.wait != waitNone && p.waiter == t {
+				b.ID, b.For, b.Since = p.id, p.waitsFor(), p.since
+				break
+			}
+		}
+		if t.node.paused {
+			b.For += ", on a paused compute node"
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// Close stops all clients, wherever they wait, and returns when the last
+// coroutine has unwound. The first failure of that is the error.
+func (c *Cluster) Close() error {
+	if c.closed {
+		return nil
+	}
+	if c.cur != nil {
+		panic(fmt.Sprintf("sim: Close called by client %s", c.cur.name))
+	}
+	failed := c.err
+	c.err = nil
+	c.closed = true
+	for _, t := range c.tasks {
+		t.killed = true
+	}
+	for _, t := range c.tasks {
+		if t.started && !t.done {
+			c.cur = t
+			t.stop()
+			c.cur = nil
+		}
+		t.end()
+	}
+	for _, p := range c.ports {
+		p.closed = true
+	}
+	c.events = nil
+	err := c.err
+	c.err = errors.Join(failed, fmt.Errorf("sim: cluster: %w", fabric.ErrClosed))
+	return err
+}

@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Config says what to simulate. The zero value is a CX4 cluster without faults, of seed 0.
+type Config struct {
+	// Seed determines the run: the same seed, configuration and program give
+	// the same history, event by event.
+	Seed uint64
+	// NIC is the model of the network; the zero value means CX4().
+	NIC NIC
+
+	// Cores of a compute node, and clients that share a core and its queue pair
+	// to each memory node. 0 means 16 and 2 (the paper's 32 clients per node).
+	Cores          int
+	ClientsPerCore int
+
+	// Clocks of the compute nodes in the order of AddCN; those beyond are exact.
+	Clocks []Clock
+
+	Tear Tear
+
+	// DetectDelay is from the death of a compute node until all memory nodes
+	// have fenced it and the others learn of it. 0 means 10 ms.
+	DetectDelay fabric.Time
+	// Late says what becomes of the operations that a killed node has under way.
+	Late LateOps
+
+	// MaxEvents ends Run with ErrBudget. 0: no limit.
+	MaxEvents uint64
+
+	// Observer sees every event of the history. nil: nobody.
+	Observer Observer
+}
+
+// A Clock is the error of one compute node's clock.
+type Clock struct {
+	Offset fabric.Time // ahead of virtual time at its start
+	Drift  int64       // nanoseconds gained per second, more than -1e9
+}
+
+// Tear says how READs and WRITEs of more than 8 bytes tear: into up to four
+// parts that take effect at different instants. A part is a random set of
+// pieces; pieces end at multiples of Grain.
+type Tear struct {
+	Prob   float64     // of an operation to tear
+	Grain  int         // 64 as NICs do, 8 as CPUs do; 0 means 64
+	Window fabric.Time // from the first part to the last; 0 means 500 ns
+}
+
+// LateOps says what becomes of operations that are under way when their
+// compute node is killed.
+type LateOps uint8
+
+// The fates of late operations.
+const (
+	LateDraw LateOps = iota // each chain's fate is drawn
+	LateDrop                // they take no effect
+	LateKeep                // they take effect in their time
+	numLateOps
+)
+
+func (l LateOps) String() string {
+	if l < numLateOps {
+		return [...]string{"draw", "drop", "keep"}[l]
+	}
+	return fmt.Sprintf("LateOps(%d)", uint8(l))
+}
+
+// withDefaults returns the configuration with its zero values filled in.
+func (c Config) withDefaults() Config {
+	if c.NIC == (NIC{}) {
+		c.NIC = CX4()
+	}
+	if c.Cores == 0 {
+		c.Cores = 16
+	}
+	if c.ClientsPerCore == 0 {
+		c.ClientsPerCore = 2
+	}
+	if c.Tear.Grain == 0 {
+		c.Tear.Grain = 64
+	}
+	if c.Tear.Window == 0 {
+		c.Tear.Window = 500
+	}
+	if c.DetectDelay == 0 {
+		c.DetectDelay = 10 * fabric.Millisecond
+	}
+	return c
+}
+
+// Validate says what is wrong with the configuration, if anything.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...)))
+	}
+	if c.Cores < 1 || c.Cores > fabric.MaxClientIndex {
+		bad("Cores %d is not 1 to %d", c.Cores, fabric.MaxClientIndex)
+	}
+	if c.ClientsPerCore < 1 {
+		bad("ClientsPerCore %d is less than 1", c.ClientsPerCore)
+	}
+	if c.Tear.Prob < 0 || c.Tear.Prob > 1 {
+		bad("Tear.Prob %v is no probability", c.Tear.Prob)
+	}
+	if g := c.Tear.Grain; g < 8 || g&(g-1) != 0 {
+		bad("Tear.Grain %d is no power of two from 8", g)
+	}
+	if c.Tear.Window < 0 {
+		bad("Tear.Window %d is negative", c.Tear.Window)
+	}
+	if c.DetectDelay < 0 {
+		bad("DetectDelay %d is negative", c.DetectDelay)
+	}
+	if c.Late >= numLateOps {
+		bad("Late is %v", c.Late)
+	}
+	for i, k := range c.Clocks {
+		if k.Drift <= -1e9 || k.Drift > 1e9 {
+			bad("Clocks[%d].Drift %d is not within 1e9", i, k.Drift)
+		}
+	}
+	errs = append(errs, c.NIC.Validate())
+	return errors.Join(errs...)
+}
+
+// local returns what the clock shows at a virtual time.
+func (k Clock) local(t fabric.Time) fabric.Time {
+	return t + k.Offset + t/fabric.Second*fabric.Time(k.Drift) + t%fabric.Second*fabric.Time(k.Drift)/fabric.Second
+}
+
+// virtual returns the first virtual time, from now on, at which the clock
+// shows at least l.
+func (k Clock) virtual(now, l fabric.Time) fabric.Time {
+	if l == fabric.Forever {
+		return fabric.Forever
+	}
+	if k == (Clock{}) {
+		return max(now, l)
+	}
+	if l <= k.local(now) {
+		return now
+	}
+	lo, hi := now, now // local(lo) < l; find hi with local(hi) >= l
+	for step := l - k.local(now); k.local(hi) < l; step *= 2 {
+		lo, hi = hi, hi+step
+	}
+	for hi-lo > 1 {
+		if mid := lo + (hi-lo)/2; k.local(mid) < l {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi
+}

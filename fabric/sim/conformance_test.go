@@ -1,0 +1,63 @@
+package sim_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/fabric/sim"
+)
+
+type harness struct{ cfg sim.Config }
+
+type cluster struct {
+	*sim.Cluster
+	t     testing.TB
+	nodes []*sim.Node
+}
+
+func (h harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	c := &cluster{Cluster: sim.New(h.cfg), t: t}
+	for _, size := range cfg.Mem {
+		c.AddMN(size)
+	}
+	for range cfg.CNs {
+		c.nodes = append(c.nodes, c.AddCN())
+	}
+	return c
+}
+
+func (c *cluster) Node(i int) fabric.Node { return c.nodes[i] }
+
+func (c *cluster) Go(p fabric.Port, body func(fabric.Port)) {
+	c.GoOn(p, fmt.Sprint("client ", p.ID()), body)
+}
+
+func (c *cluster) Wait() {
+	if err := c.Run(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) Close() {
+	if err := c.Cluster.Close(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *cluster) Kill(i int) { c.Cluster.Kill(c.nodes[i]) }
+
+func TestConformance(t *testing.T) {
+	for _, nic := range []sim.NIC{sim.CX4(), sim.CX6(), sim.Ideal(), sim.CXL()} {
+		t.Run(nic.Name, func(t *testing.T) {
+			fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: nic}})
+		})
+	}
+	t.Run("torn", func(t *testing.T) {
+		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX6(), Tear: sim.Tear{Prob: 1, Grain: 8, Window: 5000}}})
+	})
+	t.Run("clocks", func(t *testing.T) {
+		fabrictest.Run(t, harness{sim.Config{Seed: 1, Clocks: []sim.Clock{{Offset: 12345, Drift: 200_000}, {Offset: -77, Drift: -300_000}}}})
+	})
+}

@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// effect makes the next operation of a chain happen, or the first part of it.
+func (c *Cluster) effect(ch *chain) {
+	op := &ch.ops[ch.cur]
+	if ch.drop {
+		c.finish(ch, c.now)
+		return
+	}
+	if ch.qp.mn.dead {
+		c.lose(ch)
+		return
+	}
+	if err := c.admissible(ch, op); err != nil {
+		c.refuse(ch, err, c.now+c.nic.OneWay)
+		return
+	}
+	if ch.end[ch.cur] > ch.at[ch.cur] {
+		ch.part = 0
+		ch.tearSeed = c.faults.Uint64()
+		c.tearPart(ch)
+		return
+	}
+	old, new := c.execute(&ch.qp.mn.mem, op)
+	c.effected(ch, op, old, new)
+}
+
+// effected goes on after an operation has happened: to its answer, and to the next.
+func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
+	q := ch.qp
+	c.note(StepEffect, ch.port.id, uint64(op.Kind)<<56^uint64(op.Addr), old)
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: StepEffect, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Op: op, Old: old, New: new})
+	}
+	left := q.mn.nic.answer(c.nic, c.now, op)
+	n := ch.port.node
+	bytes := c.nic.Overhead + answerBytes(op)
+	n.nic.stats.BytesIn += uint64(bytes)
+	there := n.nic.in.carry(c.now, left+c.nic.OneWay, bytes, c.nic.BytePs)
+	if op.Kind != fabric.OpWrite {
+		q.pending--
+		if k := len(q.answers); k > 0 {
+			there = max(there, q.answers[k-1])
+		}
+		q.answers = append(q.answers, there)
+		if q.blocked {
+			c.kickAt(q, q.answers[0])
+		}
+	}
+	ch.cur++
+	switch {
+	case ch.cur < ch.sent:
+		c.post(max(ch.at[ch.cur], c.now), evEffect, ch.index, 0)
+	case int(ch.cur) < len(ch.ops) && !ch.orphan:
+		ch.state = chainQueued // the rest waits for the fence
+		q.blocked = true
+		c.kickAt(q, there)
+	default:
+		q.forget(c.now)
+		c.post(there+c.nic.Poll, evComplete, ch.index, 0)
+	}
+}
+
+// admissible is what the memory node's NIC checks.
+func (c *Cluster) admissible(ch *chain, op *fabric.Op) error {
+	p, mn := ch.port, ch.qp.mn
+	switch {
+	case p.node.fenced:
+		return fabric.ErrFenced
+	case p.epoch(mn) != mn.epoch:
+		return fabric.ErrStaleEpoch
+	case mn.revoked:
+		return fabric.ErrBadKey
+	case !mn.mem.inBounds(op.Addr.Offset(), op.Size()):
+		return fmt.Errorf("sim: %v has %#x bytes: %w", mn.id, mn.mem.size, fabric.ErrOutOfBounds)
+	}
+	return nil
+}
+
+// epoch returns the epoch in which this Port attached to a memory node.
+func (p *Port) epoch(mn *memNode) uint32 {
+	for int(mn.id) >= len(p.epochs) {
+		p.epochs = append(p.epochs, p.c.mns[len(p.epochs)].epoch)
+	}
+	return p.epochs[mn.id]
+}
+
+// execute does an operation. It returns the word before and after, for operations on words.
+func (c *Cluster) execute(m *memory, op *fabric.Op) (old, new uint64) {
+	off := op.Addr.Offset()
+	switch op.Kind {
+	case fabric.OpRead:
+		if op.Buf != nil {
+			m.read(off, op.Buf)
+			if len(op.Buf) >= 8 {
+				old = binary.LittleEndian.Uint64(op.Buf)
+			}
+			return old, old
+		}
+		op.Old = m.word(off)
+		return op.Old, op.Old
+	case fabric.OpWrite:
+		if op.Buf != nil {
+			m.write(off, op.Buf)
+			if len(op.Buf) >= 8 {
+				new = binary.LittleEndian.Uint64(op.Buf)
+			}
+			return 0, new
+		}
+		if c.cfg.Observer != nil {
+			old = m.word(off)
+		}
+		m.setWord(off, op.Arg)
+		return old, op.Arg
+	case fabric.OpCAS:
+		op.Old = m.word(off)
+		if op.Old != op.Cmp {
+			return op.Old, op.Old
+		}
+		m.setWord(off, op.Arg)
+		return op.Old, op.Arg
+	case fabric.OpFAA:
+		w := m.wordBytes(off)
+		op.Old = binary.LittleEndian.Uint64(w)
+		new = op.Old + op.Arg
+		binary.LittleEndian.PutUint64(w, new)
+		return op.Old, new
+	}
+	return executeWide(m, op)
+}
+
+// executeWide does masked and 16-byte atomics.
+func executeWide(m *memory, op *fabric.Op) (old, new uint64) {
+	w, off := op.Wide, op.Addr.Offset()
+	words := op.Size() / 8
+	for i := range words {
+		w.Old[i] = m.word(off + uint64(i)*8)
+	}
+	op.Old = w.Old[0]
+	out := w.Old
+	switch op.Kind {
+	case fabric.OpMaskedCAS, fabric.OpMaskedCAS16:
+		equal := true
+		for i := range words {
+			equal = equal && (w.Old[i]^w.Cmp[i])&w.CmpMask[i] == 0
+		}
+		for i := 0; equal && i < words; i++ {
+			out[i] = w.Old[i]&^w.SwapMask[i] | w.Swap[i]&w.SwapMask[i]
+		}
+	case fabric.OpMaskedFAA, fabric.OpMaskedFAA16:
+		carry := uint64(0)
+		for i := range words {
+			out[i], carry = maskedAdd(w.Old[i], w.Swap[i], w.Boundary[i], carry)
+		}
+	default:
+		panic(fmt.Sprintf("sim: execute %v", op.Kind))
+	}
+	for i := range words {
+		m.setWord(off+uint64(i)*8, out[i])
+	}
+	return w.Old[0], out[0]
+}
+
+// maskedAdd adds b and a carry to a; no carry leaves a bit of boundary. It
+// returns the sum and the carry out of the highest bit.
+func maskedAdd(a, b, boundary, carry uint64) (sum, out uint64) {
+	for i := 0; i < 64; i++ {
+		bit := uint64(1) << i
+		s := a>>i&1 + b>>i&1 + carry
+		sum |= s & 1 << i
+		carry = s >> 1
+		if boundary&bit != 0 {
+			carry = 0
+		}
+	}
+	return sum, carry
+}
+
+// maxParts is how many parts a torn operation has at most.
+const maxParts = 4
+
+// tearPart makes one part of a torn operation happen: those pieces that the
+// seed gives to it.
+func (c *Cluster) tearPart(ch *chain) {
+	if ch.drop {
+		c.finish(ch, c.now) // crashed in the middle of a WRITE
+		return
+	}
+	if ch.qp.mn.dead {
+		c.lose(ch)
+		return
+	}
+	op := &ch.ops[ch.cur]
+	parts := uint8(2 + ch.tearSeed%(maxParts-1))
+	m, off, buf := &ch.qp.mn.mem, op.Addr.Offset(), op.Buf
+	grain := uint64(c.cfg.Tear.Grain)
+	for i, done := uint64(0), 0; done < len(buf); i++ {
+		n := min(int(grain-(off+uint64(done))%grain), len(buf)-done)
+		if mix64(ch.tearSeed+i)%uint64(parts) == uint64(ch.part) {
+			if op.Kind == fabric.OpRead {
+				m.read(off+uint64(done), buf[done:done+n])
+			} else {
+				m.write(off+uint64(done), buf[done:done+n])
+			}
+		}
+		done += n
+	}
+	ch.part++
+	if ch.part == parts {
+		c.effected(ch, op, 0, 0)
+		return
+	}
+	c.note(StepPart, ch.port.id, uint64(op.Addr), uint64(ch.part))
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: StepPart, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Op: op})
+	}
+	at, end := ch.at[ch.cur], ch.end[ch.cur]
+	c.post(at+(end-at)*fabric.Time(ch.part)/fabric.Time(parts-1), evTear, ch.index, 0)
+}

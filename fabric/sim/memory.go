@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// The memory of a memory node is sparse: a page is made when something that
+// is not zero is first written to it. Pages are small, for locks of a few
+// hundred bytes are touched by Zipf all over gigabytes.
+//
+//	offset  63          20 19        9 8        0
+//	       +--------------+-----------+----------+
+//	       |     leaf     |   page    |  byte    |
+//	       +--------------+-----------+----------+
+//
+// Pages are numbered, not pointed to: the tables hold nothing for the garbage
+// collector to follow.
+const (
+	pageBits  = 9
+	pageSize  = 1 << pageBits
+	leafBits  = 11 // pages of a leaf
+	leafShift = pageBits + leafBits
+	slabBits  = 7 // pages of a slab
+	slabPages = 1 << slabBits
+)
+
+type leaf [1 << leafBits]uint32 // page numbers, 0: no page
+
+type memory struct {
+	size  uint64
+	root  []*leaf
+	slabs [][]byte
+	pages uint32 // pages in use; page 0 is never given out
+}
+
+func newMemory(size uint64) memory {
+	return memory{size: size, root: make([]*leaf, (size+1<<leafShift-1)>>leafShift), pages: 1}
+}
+
+// used returns the bytes of real memory behind the pages and their tables.
+func (m *memory) used() uint64 {
+	n := uint64(len(m.slabs))*slabPages*pageSize + uint64(len(m.root))*8
+	for _, l := range m.root {
+		if l != nil {
+			n += 4 << leafBits
+		}
+	}
+	return n
+}
+
+// page returns the page of an offset, nil if it is all zero.
+func (m *memory) page(off uint64) []byte {
+	l := m.root[off>>leafShift]
+	if l == nil {
+		return nil
+	}
+	n := l[off>>pageBits&(1<<leafBits-1)]
+	if n == 0 {
+		return nil
+	}
+	return m.slabPage(n)
+}
+
+func (m *memory) slabPage(n uint32) []byte {
+	at := int(n&(slabPages-1)) << pageBits
+	return m.slabs[n>>slabBits][at : at+pageSize : at+pageSize]
+}
+
+// makePage returns the page of an offset, made if need be.
+func (m *memory) makePage(off uint64) []byte {
+	l := m.root[off>>leafShift]
+	if l == nil {
+		l = new(leaf)
+		m.root[off>>leafShift] = l
+	}
+	i := off >> pageBits & (1<<leafBits - 1)
+	if l[i] == 0 {
+		n := m.pages
+		if n == 1<<32-1 {
+			panic(fmt.Sprintf("sim: memory of %d bytes has too many pages", m.size))
+		}
+		m.pages++
+		if int(n>>slabBits) == len(m.slabs) {
+			m.slabs = append(m.slabs, make([]byte, slabPages*pageSize))
+		}
+		l[i] = n
+	}
+	return m.slabPage(l[i])
+}
+
+// inBounds tells whether n bytes at off exist.
+func (m *memory) inBounds(off uint64, n int) bool {
+	return off <= m.size && uint64(n) <= m.size-off
+}
+
+func (m *memory) read(off uint64, buf []byte) {
+	for len(buf) > 0 {
+		in := off & (pageSize - 1)
+		n := min(len(buf), int(pageSize-in))
+		if p := m.page(off); p != nil {
+			copy(buf[:n], p[in:])
+		} else {
+			clear(buf[:n])
+		}
+		buf = buf[n:]
+		off += uint64(n)
+	}
+}
+
+func (m *memory) write(off uint64, buf []byte) {
+	for len(buf) > 0 {
+		in := off & (pageSize - 1)
+		n := min(len(buf), int(pageSize-in))
+		p := m.page(off)
+		if p == nil && !allZero(buf[:n]) {
+			p = m.makePage(off)
+		}
+		if p != nil {
+			copy(p[in:], buf[:n])
+		}
+		buf = buf[n:]
+		off += uint64(n)
+	}
+}
+
+func allZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// word and setWord access an aligned word; it lies in one page.
+func (m *memory) word(off uint64) uint64 {
+	if p := m.page(off); p != nil {
+		return binary.LittleEndian.Uint64(p[off&(pageSize-1):])
+	}
+	return 0
+}
+
+// wordBytes returns the bytes of an aligned word that is about to be written.
+func (m *memory) wordBytes(off uint64) []byte {
+	p := m.page(off)
+	if p == nil {
+		p = m.makePage(off)
+	}
+	return p[off&(pageSize-1):]
+}
+
+func (m *memory) setWord(off, v uint64) {
+	p := m.page(off)
+	if p == nil {
+		if v == 0 {
+			return
+		}
+		p = m.makePage(off)
+	}
+	binary.LittleEndian.PutUint64(p[off&(pageSize-1):], v)
+}

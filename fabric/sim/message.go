@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// An inbox is a ring of messages.
+type inbox struct {
+	ring []fabric.Message // a power of two
+	head int
+	len  int
+}
+
+const firstInbox = 4
+
+func (b *inbox) push(m fabric.Message) {
+	if b.len == len(b.ring) {
+		ring := make([]fabric.Message, max(firstInbox, 2*len(b.ring)))
+		n := copy(ring, b.ring[b.head:])
+		copy(ring[n:], b.ring[:b.head])
+		b.ring, b.head = ring, 0
+	}
+	b.ring[(b.head+b.len)&(len(b.ring)-1)] = m
+	b.len++
+}
+
+func (b *inbox) pop() fabric.Message {
+	m := b.ring[b.head]
+	b.head = (b.head + 1) & (len(b.ring) - 1)
+	b.len--
+	return m
+}
+
+// A flight is a message under way.
+type flight struct {
+	msg  fabric.Message
+	to   fabric.ClientID
+	next uint32 // of the free list
+}
+
+func (c *Cluster) newFlight(m fabric.Message, to fabric.ClientID) uint32 {
+	i := c.freeMsg
+	if i == none {
+		i = uint32(len(c.flights))
+		c.flights = append(c.flights, flight{})
+	} else {
+		c.freeMsg = c.flights[i].next
+	}
+	c.flights[i] = flight{msg: m, to: to}
+	return i
+}
+
+// Send sends a message. It takes the CPU's time, and returns at once.
+func (p *Port) Send(to fabric.ClientID, m *fabric.Message) error {
+	p.enter()
+	c, n := p.c, p.node
+	if p.closed {
+		return fabric.ErrClosed
+	}
+	if n.fenced {
+		return fmt.Errorf("sim: send to %v: %w", to, fabric.ErrFenced)
+	}
+	dst := c.cns[to.CN()]
+	if dst == nil || dst.fenced {
+		return fmt.Errorf("sim: send to %v: %w", to, fabric.ErrNodeDown)
+	}
+	i := c.newFlight(*m, to)
+	c.flights[i].msg.From = p.id
+	at := c.now
+	if dst == n {
+		p.stats.SentLocal++
+		at += c.nic.LocalWake
+	} else {
+		p.stats.Sent++
+		at = c.messageArrival(p, dst)
+	}
+	c.note(StepSend, p.id, uint64(to), m.Body[0])
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: StepSend, Client: p.id, To: to, Msg: &c.flights[i].msg})
+	}
+	c.post(at, evDeliver, i, 0)
+	return nil
+}
+
+// messageArrival returns when a message that p sends now will be in an inbox
+// of dst. What the NIC model gives for it includes posting and polling; waiting
+// for the CPU and the wires comes on top.
+func (c *Cluster) messageArrival(p *Port, dst *Node) fabric.Time {
+	n, nic := p.node, c.nic
+	start := max(p.core.free, c.now)
+	p.core.free = start + c.drawPost()
+	bytes := nic.Overhead + fabric.MaxMessage
+	n.nic.stats.BytesOut += uint64(bytes)
+	dst.nic.stats.BytesIn += uint64(bytes)
+	left := n.nic.out.carry(c.now, start, bytes, nic.BytePs)
+	there := dst.nic.in.carry(c.now, left, bytes, nic.BytePs)
+	at := there + c.minMessage + fabric.Time(c.timing.Uint64n(uint64(c.spanMessage)))
+	at = max(at, n.lastMsg[dst.id]) // FIFO between two nodes
+	n.lastMsg[dst.id] = at
+	return at
+}
+
+// deliver puts a message into the inbox that it is for.
+func (c *Cluster) deliver(i uint32) {
+	f := &c.flights[i]
+	n := c.cns[f.to.CN()]
+	from := c.cns[f.msg.From.CN()] // nil: the fabric itself
+	var p *Port
+	if i := f.to.Index(); i < len(n.clients) && !n.dead && !n.closed && (from == nil || from == n || !from.fenced) {
+		switch n.clients[i].state {
+		case clientOpen:
+			p = n.clients[i].port
+		case clientAbandoned:
+			p = n.agent
+		}
+	}
+	step := StepDrop
+	if p != nil && !p.closed {
+		step = StepDeliver
+		p.in.push(f.msg)
+	}
+	c.note(step, f.msg.From, uint64(f.to), uint64(f.msg.Kind))
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: step, Client: f.msg.From, To: f.to, Msg: &f.msg})
+	}
+	f.next = c.freeMsg
+	c.freeMsg = i
+	if step == StepDeliver && p.wait == waitRecv {
+		c.wakeOnCPU(p)
+	}
+}

@@ -1,0 +1,259 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A memNode is a memory node.
+type memNode struct {
+	id      fabric.MemID
+	mem     memory
+	nic     nic
+	epoch   uint32
+	dead    bool
+	revoked bool // its key is refused
+}
+
+// AddMN adds a memory node with size bytes of zeroed memory.
+func (c *Cluster) AddMN(size uint64) fabric.MemID {
+	if len(c.mns) > 0xffff || size > fabric.MaxOffset+1 {
+		panic(fmt.Sprintf("sim: AddMN(%d) as number %d", size, len(c.mns)))
+	}
+	mn := &memNode{id: fabric.MemID(len(c.mns)), mem: newMemory(size), nic: newNIC(c.nic), epoch: 1}
+	c.mns = append(c.mns, mn)
+	return mn.id
+}
+
+func (c *Cluster) mn(id fabric.MemID) *memNode {
+	if int(id) >= len(c.mns) {
+		panic(fmt.Sprintf("sim: no %v among %d memory nodes", id, len(c.mns)))
+	}
+	return c.mns[id]
+}
+
+// Peek reads memory at the present instant, past all NICs: for oracles and tests.
+func (c *Cluster) Peek(a fabric.Addr, buf []byte) {
+	mn := c.mn(a.MN())
+	if !mn.mem.inBounds(a.Offset(), len(buf)) {
+		panic(fmt.Sprintf("sim: Peek of %d bytes at %v", len(buf), a))
+	}
+	mn.mem.read(a.Offset(), buf)
+}
+
+// PeekWord is Peek of the aligned word at a.
+func (c *Cluster) PeekWord(a fabric.Addr) uint64 {
+	mn := c.mn(a.MN())
+	if a%8 != 0 || !mn.mem.inBounds(a.Offset(), 8) {
+		panic(fmt.Sprintf("sim: PeekWord at %v", a))
+	}
+	return mn.mem.word(a.Offset())
+}
+
+// Poke writes memory at the present instant, past all NICs: to corrupt it, or to set a scene.
+func (c *Cluster) Poke(a fabric.Addr, data []byte) {
+	mn := c.mn(a.MN())
+	if !mn.mem.inBounds(a.Offset(), len(data)) {
+		panic(fmt.Sprintf("sim: Poke of %d bytes at %v", len(data), a))
+	}
+	mn.mem.write(a.Offset(), data)
+}
+
+// MemoryUsed returns the bytes of this process's memory behind a memory node.
+func (c *Cluster) MemoryUsed(id fabric.MemID) uint64 { return c.mn(id).mem.used() }
+
+// NICStats returns the counters of a memory node's NIC.
+func (c *Cluster) NICStats(id fabric.MemID) NICStats { return c.mn(id).nic.stats }
+
+// clientState is what an index of a compute node is used for.
+type clientState uint8
+
+const (
+	clientAbsent    clientState = iota
+	clientOpen                  // messages go to its Port
+	clientAbandoned             // messages go to the agent
+)
+
+type client struct {
+	state clientState
+	port  *Port
+}
+
+// A core is what clients share: a CPU, and a queue pair to each memory node.
+type core struct {
+	free fabric.Time // when the CPU has done what was asked of it
+	qps  []*queuePair
+}
+
+// A Node is a compute node. It implements fabric.Node; unlike there, its
+// methods are for the clients' coroutines and the goroutine that runs the cluster.
+type Node struct {
+	c      *Cluster
+	id     fabric.CNID
+	nic    nic // only its links
+	clock  Clock
+	cores  []core // the last is the agent's
+	agent  *Port
+	view   fabric.View
+	paused bool
+	held   []*Task // their start was held up by the pause
+	dead   bool    // killed: no code runs
+	fenced bool    // refused by all memory nodes, out of all views
+	closed bool
+
+	clients []client // by index
+	freed   []int    // indexes given back, the oldest first
+
+	lastMsg [int(fabric.MaxCN) + 1]fabric.Time // arrival of the last message to each node
+	downMN  []bool                             // memory nodes known to be down
+}
+
+var _ fabric.Node = (*Node)(nil)
+
+// AddCN adds a compute node. The others' agents get a MsgView if the cluster
+// has already run.
+func (c *Cluster) AddCN() *Node {
+	if len(c.nodes) >= int(fabric.MaxCN) {
+		panic("sim: AddCN: all numbers of compute nodes are used")
+	}
+	n := &Node{c: c, id: fabric.CNID(len(c.nodes) + 1), cores: make([]core, c.cfg.Cores+1)}
+	if i := len(c.nodes); i < len(c.cfg.Clocks) {
+		n.clock = c.cfg.Clocks[i]
+	}
+	c.nodes = append(c.nodes, n)
+	c.cns[n.id] = n
+	n.clients = make([]client, 1, 64)
+	n.agent = n.newPort(0)
+	c.view.Live.Add(n.id)
+	n.view = c.view
+	n.view.Epoch++
+	c.newView()
+	return n
+}
+
+// newView makes the present set of live nodes known to all nodes.
+func (c *Cluster) newView() {
+	c.view.Epoch++
+	for _, n := range c.nodes {
+		if n.dead || n.closed || n.view == c.view {
+			continue
+		}
+		n.view = c.view
+		if c.begun {
+			m := fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{c.view.Epoch}}
+			c.inject(n, m)
+		}
+	}
+}
+
+// inject puts a message of the fabric itself into the agent's inbox.
+func (c *Cluster) inject(n *Node, m fabric.Message) {
+	i := c.newFlight(m, fabric.AgentOf(n.id))
+	c.post(c.now, evDeliver, i, 0)
+}
+
+// ID returns the number of the compute node.
+func (n *Node) ID() fabric.CNID { return n.id }
+
+// Caps tells what the fabric can do.
+func (n *Node) Caps() fabric.Caps { return n.c.caps() }
+
+func (c *Cluster) caps() fabric.Caps {
+	return fabric.Caps{Fabric: "sim", Masked: c.nic.Masked, Atomic16: c.nic.Atomic16,
+		Inline: 0, MaxAtomics: c.nic.MaxAtomics}
+}
+
+// Memory lists the memory nodes.
+func (n *Node) Memory() []fabric.Memory {
+	list := make([]fabric.Memory, len(n.c.mns))
+	for i, mn := range n.c.mns {
+		list[i] = fabric.Memory{ID: mn.id, Size: mn.mem.size, Epoch: mn.epoch}
+	}
+	return list
+}
+
+// View returns the compute nodes that this one believes alive.
+func (n *Node) View() fabric.View { return n.view }
+
+// NICStats returns the counters of the node's NIC: bytes only.
+func (n *Node) NICStats() NICStats { return n.nic.stats }
+
+// Agent returns the Port of the node's agent.
+func (n *Node) Agent() fabric.Port { return n.agent }
+
+// Open returns a Port for a new client.
+func (n *Node) Open() (fabric.Port, error) {
+	if n.closed || n.c.closed {
+		return nil, fmt.Errorf("sim: open on %v: %w", n.id, fabric.ErrClosed)
+	}
+	if n.fenced {
+		return nil, fmt.Errorf("sim: open on %v: %w", n.id, fabric.ErrFenced)
+	}
+	i, err := n.takeIndex()
+	if err != nil {
+		return nil, err
+	}
+	return n.newPort(i), nil
+}
+
+// takeIndex returns an index without a client: a new one while there are some,
+// then the one that has been free for the longest time, so that messages to its
+// former client have all gone.
+func (n *Node) takeIndex() (int, error) {
+	if len(n.clients) <= fabric.MaxClientIndex {
+		n.clients = append(n.clients, client{})
+		return len(n.clients) - 1, nil
+	}
+	if len(n.freed) == 0 {
+		return 0, fmt.Errorf("%w: %v", ErrTooManyClients, n.id)
+	}
+	i := n.freed[0]
+	n.freed = n.freed[1:]
+	return i, nil
+}
+
+func (n *Node) release(i int) {
+	n.clients[i] = client{}
+	if i != 0 {
+		n.freed = append(n.freed, i)
+	}
+}
+
+// Retire makes an abandoned ID free.
+func (n *Node) Retire(id fabric.ClientID) {
+	i := id.Index()
+	if id.CN() != n.id || i >= len(n.clients) || n.clients[i].state != clientAbandoned {
+		panic(fmt.Sprintf("sim: Retire(%v) on %v: not abandoned", id, n.id))
+	}
+	n.release(i)
+}
+
+// coreOf returns the core that runs the client of an index.
+func (n *Node) coreOf(index int) *core {
+	if index == 0 {
+		return &n.cores[len(n.cores)-1]
+	}
+	return &n.cores[(index-1)/n.c.cfg.ClientsPerCore%(len(n.cores)-1)]
+}
+
+// Close leaves the cluster: all Ports are closed and the others get a new view.
+func (n *Node) Close() error {
+	if n.closed {
+		return nil
+	}
+	n.closed = true
+	for i := range n.clients {
+		if p := n.clients[i].port; p != nil {
+			p.shut()
+		}
+	}
+	if !n.fenced && !n.c.closed {
+		n.fenced = true
+		n.c.view.Live.Remove(n.id)
+		n.c.newView()
+	}
+	return nil
+}
+
+func (n *Node) String() string { return n.id.String() }

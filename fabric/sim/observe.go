@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/declock/declock/fabric"
+)
+
+// An Observer sees the history of a run. It must not use the cluster's Ports.
+type Observer interface {
+	// Observe is called at each event, in order. e belongs to the cluster.
+	Observe(e *Event)
+}
+
+// Step is what happened in an [Event].
+type Step uint8
+
+// The steps of a history.
+const (
+	StepPost     Step = iota // a client posted Op (each of a chain)
+	StepEffect               // Op took effect, whole
+	StepPart                 // a part of Op, which tears, took effect
+	StepComplete             // a client saw the completion of a chain; Err says how
+	StepSend                 // a client sent Msg to To
+	StepDeliver              // Msg reached the inbox of To
+	StepDrop                 // Msg to To was dropped: no such client, or fenced sender
+	StepKill                 // compute node Client.CN() was killed
+	StepPause                // ... was paused
+	StepResume               // ... was resumed
+	StepFence                // ... was fenced
+	numSteps
+)
+
+var stepNames = [numSteps]string{"post", "effect", "part", "complete", "send",
+	"deliver", "drop", "kill", "pause", "resume", "fence"}
+
+func (s Step) String() string {
+	if s < numSteps {
+		return stepNames[s]
+	}
+	return fmt.Sprintf("Step(%d)", uint8(s))
+}
+
+// An Event is one step of a history.
+type Event struct {
+	Time   fabric.Time // virtual, not of any node's clock
+	Step   Step
+	Client fabric.ClientID // who posted or sent
+	Chain  fabric.Pending
+	Index  int        // of Op in its chain
+	Op     *fabric.Op // with its results, from StepEffect on
+	// Old and New are the word at Op.Addr before and after, for operations on a word.
+	Old, New uint64
+	To       fabric.ClientID
+	Msg      *fabric.Message
+	Err      error
+}
+
+func (e *Event) String() string {
+	switch {
+	case e.Step == StepEffect && e.Op.Size() == 8:
+		return fmt.Sprintf("%d %v %v %v: %#x -> %#x", e.Time, e.Client, e.Step, *e.Op, e.Old, e.New)
+	case e.Op != nil:
+		return fmt.Sprintf("%d %v %v %v", e.Time, e.Client, e.Step, *e.Op)
+	case e.Msg != nil:
+		return fmt.Sprintf("%d %v %v to %v: %#x %x", e.Time, e.Client, e.Step, e.To, uint32(e.Msg.Kind), e.Msg.Body)
+	case e.Err != nil:
+		return fmt.Sprintf("%d %v %v: %v", e.Time, e.Client, e.Step, e.Err)
+	}
+	return fmt.Sprintf("%d %v %v", e.Time, e.Client, e.Step)
+}
+
+// note adds a step to the history hash.
+func (c *Cluster) note(s Step, who fabric.ClientID, x, y uint64) {
+	h := bits.RotateLeft64(c.hash^uint64(c.now), 23) * 0x9fb21c651e98df25
+	h ^= uint64(s)<<56 ^ uint64(who)<<32 ^ x
+	h = bits.RotateLeft64(h*0xd6e8feb86659fd93, 31) ^ y
+	c.hash = h * 0xa0761d6478bd642f
+}
+
+// Hash returns a hash of the history so far. Two runs with the same seed,
+// configuration and program have the same.
+func (c *Cluster) Hash() uint64 { return mix64(c.hash ^ uint64(c.now)) }
+
+// observe hands an event to the Observer. The caller has checked that there is one.
+func (c *Cluster) observe(e Event) {
+	c.event = e
+	c.event.Time = c.now
+	c.cfg.Observer.Observe(&c.event)
+}
+
+// observeNode notes a step of a compute node.
+func (c *Cluster) observeNode(s Step, n *Node) {
+	c.note(s, fabric.AgentOf(n.id), 0, 0)
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: s, Client: fabric.AgentOf(n.id)})
+	}
+}

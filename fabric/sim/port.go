@@ -1,0 +1,295 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// waitKind is what the user of a Port waits for.
+type waitKind uint8
+
+const (
+	waitNone  waitKind = iota
+	waitChain          // the completion of chain waitFor
+	waitRoom           // fewer chains in flight
+	waitRecv           // a message, an interrupt or a time
+	waitPause          // an interrupt or a time
+	waitPoll           // a time
+)
+
+// A Port implements fabric.Port. It is used within the coroutines that
+// Cluster.Go starts. Used by the goroutine that owns the cluster, while Run does
+// not run, a wait runs the cluster until it is over: good for setting up.
+type Port struct {
+	c     *Cluster
+	node  *Node
+	core  *core
+	index uint32 // in Cluster.ports
+	id    fabric.ClientID
+	rng   Rand
+	in    inbox
+	mem   allocator
+	stats fabric.Stats
+
+	wait    waitKind
+	waiter  *Task
+	waitGen uint64
+	waitFor uint32
+	since   fabric.Time
+	until   fabric.Time // virtual; of waitRecv, waitPause, waitPoll
+	held    bool        // woken while the node was paused
+
+	timerAt  fabric.Time // of the timer event that is under way, Forever: none
+	timerGen uint64
+
+	inflight    int      // chains posted and not completed
+	inflightRA  int      // of these, chains with READs or atomics
+	epochs      []uint32 // of the memory nodes when this Port first saw them
+	interrupted bool
+	closed      bool
+}
+
+var _ fabric.Port = (*Port)(nil)
+
+func (n *Node) newPort(index int) *Port {
+	c := n.c
+	c.streams++
+	p := &Port{c: c, node: n, core: n.coreOf(index), index: uint32(len(c.ports)),
+		id: fabric.Client(n.id, index), rng: NewRand(c.cfg.Seed, c.streams), timerAt: fabric.Forever}
+	for _, mn := range c.mns {
+		p.epochs = append(p.epochs, mn.epoch)
+	}
+	c.ports = append(c.ports, p)
+	n.clients[index] = client{state: clientOpen, port: p}
+	return p
+}
+
+// enter is the start of each method that does something.
+func (p *Port) enter() {
+	if t := p.c.cur; t != nil {
+		t.enter()
+	}
+}
+
+// block waits until the event loop wakes the Port.
+func (p *Port) block(kind waitKind) {
+	if p.wait != waitNone {
+		panic(fmt.Sprintf("sim: port %v is used by two clients at once", p.id))
+	}
+	p.wait = kind
+	p.waitGen++
+	p.since = p.c.now
+	p.waiter = p.c.cur
+	if p.waiter != nil {
+		p.waiter.suspend()
+		return
+	}
+	for p.wait != waitNone {
+		if p.c.err != nil {
+			panic(p.c.err)
+		}
+		if len(p.c.events) == 0 {
+			panic(fmt.Sprintf("sim: port %v, used outside of a client, waits for ever for %s", p.id, p.waitsFor()))
+		}
+		p.c.step()
+	}
+}
+
+// wake ends a wait. Those who wait check what they waited for.
+func (c *Cluster) wake(p *Port) {
+	if p.node.paused {
+		p.held = true
+		return
+	}
+	p.wait = waitNone
+	if p.waiter != nil {
+		c.resume(p.waiter)
+	}
+}
+
+// wakeOnCPU wakes the Port as soon as its core is free.
+func (c *Cluster) wakeOnCPU(p *Port) {
+	if p.core.free > c.now {
+		c.post(p.core.free, evWake, p.index, p.waitGen)
+		return
+	}
+	c.wake(p)
+}
+
+// waitsFor says what the Port waits for.
+func (p *Port) waitsFor() string {
+	switch p.wait {
+	case waitChain:
+		ch := p.c.chains[p.waitFor]
+		return fmt.Sprintf("a chain of %d operations on %v, first %v", len(ch.ops), ch.qp.mn.id, ch.ops[0])
+	case waitRoom:
+		return "room for a chain"
+	case waitRecv:
+		if p.until == fabric.Forever {
+			return "a message"
+		}
+		return fmt.Sprintf("a message until %d ns", p.until)
+	case waitPause, waitPoll:
+		return fmt.Sprintf("%d ns", p.until)
+	}
+	return "nothing"
+}
+
+// setTimer makes sure that a timer event comes at p.until. One that is under
+// way and comes earlier will do: it is put off when it fires. So a client that
+// receives with a far deadline again and again leaves no trail of timers.
+func (p *Port) setTimer() {
+	if p.until == fabric.Forever || p.timerAt <= p.until {
+		return
+	}
+	p.timerGen++
+	p.timerAt = p.until
+	p.c.post(p.until, evTimer, p.index, p.timerGen)
+}
+
+func (p *Port) timerFired(gen uint64) {
+	if gen != p.timerGen {
+		return
+	}
+	p.timerAt = fabric.Forever
+	if p.wait < waitRecv {
+		return
+	}
+	if p.c.now >= p.until {
+		p.c.wake(p)
+		return
+	}
+	p.setTimer()
+}
+
+// ID returns the client's ID.
+func (p *Port) ID() fabric.ClientID { return p.id }
+
+// Caps tells what the fabric can do.
+func (p *Port) Caps() fabric.Caps { return p.c.caps() }
+
+// Now returns the clock of the compute node.
+func (p *Port) Now() fabric.Time {
+	p.enter()
+	return p.node.clock.local(p.c.now)
+}
+
+// Rand returns 64 random bits of the Port's own stream.
+func (p *Port) Rand() uint64 { return p.rng.Uint64() }
+
+// Alloc returns registered memory.
+func (p *Port) Alloc(n int) []byte { return p.mem.alloc(n) }
+
+// Free gives memory of Alloc back.
+func (p *Port) Free(buf []byte) { p.mem.release(buf) }
+
+// Stats returns the Port's counters.
+func (p *Port) Stats() *fabric.Stats { return &p.stats }
+
+// Recv returns the next message.
+func (p *Port) Recv(deadline fabric.Time) (fabric.Message, error) {
+	p.enter()
+	until := p.node.clock.virtual(p.c.now, deadline)
+	kind := waitRecv
+	if until <= p.c.now && p.in.len == 0 {
+		// An empty poll takes its time, lest a client that polls in a loop stop the clock.
+		kind, until = waitPoll, p.c.now+p.c.nic.Poll
+	}
+	for {
+		if p.closed {
+			return fabric.Message{}, fabric.ErrClosed
+		}
+		if p.in.len > 0 {
+			p.core.free = max(p.core.free, p.c.now) + p.c.nic.Poll
+			return p.in.pop(), nil
+		}
+		if until <= p.c.now {
+			return fabric.Message{}, fabric.ErrDeadline
+		}
+		if p.interrupted && kind == waitRecv {
+			return fabric.Message{}, fabric.ErrInterrupted
+		}
+		p.until = until
+		p.setTimer()
+		p.block(kind)
+	}
+}
+
+// Pause waits until a time.
+func (p *Port) Pause(deadline fabric.Time) error {
+	p.enter()
+	until := p.node.clock.virtual(p.c.now, deadline)
+	for until > p.c.now {
+		if p.closed {
+			return fabric.ErrClosed
+		}
+		if p.interrupted {
+			return fabric.ErrInterrupted
+		}
+		p.until = until
+		p.setTimer()
+		p.block(waitPause)
+	}
+	return nil
+}
+
+// Interrupt ends the present or next wait of Recv or Pause. It may be called
+// by any client, and by functions of Cluster.At.
+func (p *Port) Interrupt() {
+	p.interrupted = true
+	if p.wait == waitRecv || p.wait == waitPause {
+		// Not at once: the caller may be a coroutine.
+		p.c.post(p.c.now, evWake, p.index, p.waitGen)
+	}
+}
+
+// ClearInterrupt ends Interrupt.
+func (p *Port) ClearInterrupt() { p.interrupted = false }
+
+// Abandon gives the inbox up for a new one.
+func (p *Port) Abandon() error {
+	p.enter()
+	if p.closed {
+		return fabric.ErrClosed
+	}
+	n := p.node
+	if p == n.agent {
+		return fmt.Errorf("sim: Abandon by the agent of %v: %w", n.id, fabric.ErrUnsupported)
+	}
+	i, err := n.takeIndex()
+	if err != nil {
+		return err
+	}
+	n.clients[p.id.Index()] = client{state: clientAbandoned}
+	moved := p.in.len > 0
+	for p.in.len > 0 {
+		n.agent.in.push(p.in.pop())
+	}
+	if moved && n.agent.wait == waitRecv {
+		p.c.post(p.c.now, evWake, n.agent.index, n.agent.waitGen)
+	}
+	p.id = fabric.Client(n.id, i)
+	n.clients[i] = client{state: clientOpen, port: p}
+	return nil
+}
+
+// Close gives the client's ID and memory back.
+func (p *Port) Close() error {
+	if p.closed {
+		return nil
+	}
+	p.shut()
+	p.node.release(p.id.Index())
+	return nil
+}
+
+// shut closes the Port without giving its index back.
+func (p *Port) shut() {
+	p.closed = true
+	p.in = inbox{}
+	p.mem = allocator{}
+	if p.wait == waitRecv || p.wait == waitPause {
+		p.c.post(p.c.now, evWake, p.index, p.waitGen)
+	}
+}

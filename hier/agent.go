@@ -1,0 +1,219 @@
+package hier
+
+import (
+	"errors"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/timesync"
+)
+
+// An Agent is what runs beside the clients of a compute node: it owns the
+// node's side of lock resets, takes the grants of waiters that were cancelled, and
+// keeps the node's clock synchronised. It uses the node's agent Port.
+type Agent struct {
+	table  *Table
+	node   fabric.Node
+	port   fabric.Port
+	clock  *timesync.Clock
+	resets *cql.Agent
+	locker *Locker
+	live   fabric.CNSet
+	sync   SyncConfig
+}
+
+// SyncConfig says how the agent synchronises the node's clock.
+type SyncConfig struct {
+	// Counter is the word on a memory node that all nodes use; 8 zero bytes at first.
+	Counter fabric.Addr
+	// IntervalNs between synchronisations; 0 is never. The paper's is 1 s.
+	IntervalNs fabric.Time
+	// WindowNs is how long to wait for the other nodes. Default 1 ms.
+	WindowNs fabric.Time
+}
+
+// NewAgent returns the agent of a node. Run must be running while clients of
+// the node use locks.
+func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, sync SyncConfig) *Agent {
+	if sync.WindowNs <= 0 {
+		sync.WindowNs = fabric.Millisecond
+	}
+	a := &Agent{table: t, node: node, port: node.Agent(), clock: clock, sync: sync, live: node.View().Live}
+	a.resets = cql.NewAgent(node, cfg.Layout, a)
+	a.locker = New(t, a.port, node, clock, cfg)
+	return a
+}
+
+// Resets returns the counters of resets.
+func (a *Agent) Resets() *cql.AgentStats { return a.resets.Stats() }
+
+// Run handles messages until the Port is closed. Errors of single resets, when a
+// memory node cannot be reached, go to report (nil: dropped): they end nothing,
+// for those who wait ask again.
+func (a *Agent) Run(report func(error)) error {
+	next := fabric.Forever
+	if a.sync.IntervalNs > 0 {
+		next = a.port.Now()
+	}
+	for {
+		m, err := a.port.Recv(next)
+		switch {
+		case errors.Is(err, fabric.ErrClosed):
+			return nil
+		case errors.Is(err, fabric.ErrDeadline):
+			next = a.synchronise(next)
+			continue
+		case errors.Is(err, fabric.ErrInterrupted):
+			return nil
+		case err != nil:
+			return err
+		}
+		if _, err := a.resets.Handle(&m); err != nil && report != nil {
+			report(err)
+		}
+		if m.Kind == fabric.MsgView && m.From == 0 {
+			a.onView()
+		}
+	}
+}
+
+// synchronise takes part in a round of clock synchronisation, and returns when
+// the next one is due: nodes that took part begin that together.
+func (a *Agent) synchronise(due fabric.Time) fabric.Time {
+	n := a.node.View().Live
+	err := a.clock.Sync(a.port, a.sync.Counter, n.Len(), a.port.Now()+a.sync.WindowNs)
+	if err == nil {
+		return a.port.Now() + a.sync.IntervalNs
+	}
+	// A node that misses the others' rounds looks for them at another time.
+	return due + a.sync.IntervalNs + fabric.Time(a.port.Rand()%uint64(a.sync.WindowNs))
+}
+
+// onView has locks reset for which clients of this node wait, when another node has died:
+// it may have held them.
+func (a *Agent) onView() {
+	view := a.node.View()
+	died := false
+	for cn, ok := a.live.Next(0); ok; cn, ok = a.live.Next(cn) {
+		died = died || !view.Live.Has(cn)
+	}
+	a.live = view.Live
+	if !died {
+		return
+	}
+	for i := range a.table.shards {
+		for _, p := range a.table.shards[i].waitingPlaces() {
+			a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
+		}
+	}
+}
+
+// waitingPlaces returns the places that this node has in remote queues.
+func (s *shard) waitingPlaces() (places []cql.Place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count == 0 {
+		return nil
+	}
+	for _, x := range s.buckets {
+		for ; x != nil; x = x.next {
+			if x.state == waiting {
+				places = append(places, x.place)
+			}
+		}
+	}
+	return places
+}
+
+// Freeze implements cql.Participants.
+func (a *Agent) Freeze(l fabric.Addr, waits []fabric.ClientID) (busy int, _ []fabric.ClientID) {
+	a.abortOrphans(l)
+	sum := hash(l)
+	s := a.table.shard(sum)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := *s.bucket(sum); x != nil; x = x.next {
+		if x.place.Lock != l || x.frozen || x.state == parked {
+			continue
+		}
+		x.frozen = true
+		busy++
+		if x.state == waiting {
+			waits = append(waits, x.owner)
+		}
+	}
+	return busy, waits
+}
+
+// abortOrphans takes places out of the remote queue whose clients have left.
+func (a *Agent) abortOrphans(l fabric.Addr) {
+	s := a.table.shardOf(l)
+	for {
+		s.mu.Lock()
+		x := s.waiting(l, func(x *local) bool { return x.orphan })
+		if x == nil {
+			s.mu.Unlock()
+			return
+		}
+		x.orphan, x.early = false, false
+		left := x.owner
+		a.locker.resign(s, x) // unlocks
+		a.node.Retire(left)
+	}
+}
+
+// waiting returns the first local lock at an address that waits for a grant
+// and is the wanted one, or nil.
+func (s *shard) waiting(l fabric.Addr, wanted func(*local) bool) *local {
+	for x := *s.bucket(hash(l)); x != nil; x = x.next {
+		if x.place.Lock == l && x.state == waiting && wanted(x) {
+			return x
+		}
+	}
+	return nil
+}
+
+// WaitingReaders implements cql.Participants.
+func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waiting) []cql.Waiting {
+	sum := hash(l)
+	s := a.table.shard(sum)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := *s.bucket(sum); x != nil; x = x.next {
+		if x.place.Lock == l && x.state == waiting && x.place.Mode == lock.Shared &&
+			x.place.Index >= first && x.place.Index < end {
+			to = append(to, cql.Waiting{Client: x.owner, Index: x.place.Index})
+		}
+	}
+	return to
+}
+
+// Orphan implements cql.Participants: the lock goes to the next waiter of this
+// node, or to the next node, as if the agent had held it for a moment.
+func (a *Agent) Orphan(l fabric.Addr, index uint64, behind cql.Stamp) bool {
+	s := a.table.shardOf(l)
+	s.mu.Lock()
+	x := s.waiting(l, func(x *local) bool { return x.place.Index == index })
+	if x == nil || x.frozen {
+		s.mu.Unlock()
+		return false
+	}
+	if !x.orphan {
+		x.early = true
+		x.place.Behind = behind
+		s.mu.Unlock()
+		return true
+	}
+	left := x.owner
+	x.orphan, x.early = false, false
+	place := x.place
+	place.Behind = behind
+	x.begin(&place)
+	s.mu.Unlock()
+	a.node.Retire(left)
+	h := lock.Hold{Lock: l, Mode: place.Mode, Aux: x, Held: true}
+	// What can fail is the fabric; then a reset has been asked for.
+	_ = a.locker.Release(&h, nil)
+	return true
+}

@@ -1,0 +1,199 @@
+package hier
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/timesync"
+)
+
+// msgWake tells a client that its waiter has a verdict. Body[0] is the lock.
+// The verdict itself is in the waiter; a wake for an older wait is harmless.
+const msgWake = fabric.MsgHier
+
+// A Locker is one client's access to hierarchical locks. It implements lock.Locker.
+type Locker struct {
+	table  *Table
+	remote *cql.Client
+	port   fabric.Port
+	node   fabric.Node
+	clock  *timesync.Clock
+	stats  lock.Stats
+	self   waiter
+	wake   []fabric.ClientID // whom to wake, collected under a mutex
+}
+
+var _ lock.Locker = (*Locker)(nil)
+
+// Config of a node's Lockers.
+type Config struct {
+	Layout cql.Layout
+	CQL    cql.Config
+}
+
+// New returns a Locker over a client's Port, for locks whose local state is in
+// the node's table. clock is the node's.
+func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
+	k := &Locker{table: t, port: p, node: node, clock: clock}
+	cfg.CQL.Clock = func(t fabric.Time) uint16 { return uint16(clock.Stamp(t)) }
+	k.remote = cql.NewClient(p, node, cfg.Layout, cfg.CQL, &k.stats)
+	return k
+}
+
+// Port returns the client's Port.
+func (k *Locker) Port() fabric.Port { return k.port }
+
+// Stats returns the client's counters.
+func (k *Locker) Stats() *lock.Stats { return &k.stats }
+
+func (k *Locker) now() cql.Stamp {
+	return cql.KnownStamp(uint16(k.clock.Stamp(k.port.Now())))
+}
+
+// Acquire acquires a lock (Fig. 10, lines 1 to 18).
+func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
+	if h.Held {
+		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
+	}
+	if r.Lock%8 != 0 || len(r.Reads) > lock.MaxPiggyback {
+		return fmt.Errorf("%w: lock at %v (must be 8-byte aligned) with %d READs (at most %d)",
+			lock.ErrMisuse, r.Lock, len(r.Reads), lock.MaxPiggyback)
+	}
+	h.Lock, h.Mode = r.Lock, r.Mode
+	sum := hash(r.Lock)
+	s := k.table.shard(sum)
+	s.mu.Lock()
+	var x *local
+	if k.table.policy.Kind != Flat {
+		x = s.find(r.Lock, sum)
+	}
+	switch {
+	case x == nil:
+		x = s.insert(r.Lock, sum, r.Mode, k.port.ID())
+		s.mu.Unlock()
+		return k.acquireRemote(s, x, h, r, 0)
+	case k.table.policy.admits(x, r.Mode, k.port):
+		x.holders++
+		x.streak++
+		token := cql.Token(x.place.Index, x.seq)
+		s.mu.Unlock()
+		k.stats.LocalJoins++
+		return k.holds(x, h, r, token)
+	case r.Try:
+		s.mu.Unlock()
+		k.stats.Busy++
+		return lock.ErrBusy
+	}
+	return k.acquireLocal(s, x, h, r)
+}
+
+// holds makes the caller a holder, and executes its READs if that has not been done.
+func (k *Locker) holds(x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
+	h.Aux, h.Token, h.Held = x, token, true
+	k.stats.Acquires++
+	if len(r.Reads) == 0 {
+		return nil
+	}
+	if err := k.port.Do(r.Reads); err != nil {
+		return errors.Join(err, k.Release(h, nil))
+	}
+	return nil
+}
+
+// acquireLocal waits in the queue of the local lock (Fig. 10, lines 7 to 10).
+// The shard is locked at entry.
+func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request) error {
+	w := &k.self
+	w.client, w.mode, w.verdict = k.port.ID(), r.Mode, undecided
+	w.stamp = k.now()
+	x.queue.push(w)
+	look := k.table.policy.prefetches() && x.state == held && !x.stamp.Known()
+	place, gen := x.place, x.gen
+	s.mu.Unlock()
+	k.stats.LocalWaits++
+	if look {
+		if err := k.prefetch(s, x, &place, gen); err != nil {
+			return k.leaveQueue(s, x, h, r, err)
+		}
+	}
+	deadline := r.Deadline
+	if deadline == 0 {
+		deadline = fabric.Forever
+	}
+	for {
+		s.mu.Lock()
+		v, stamp := w.verdict, w.stamp
+		s.mu.Unlock()
+		switch v {
+		case granted:
+			return k.holds(x, h, r, w.token)
+		case chosen:
+			return k.acquireRemote(s, x, h, r, stamp)
+		}
+		if _, err := k.port.Recv(deadline); err != nil {
+			return k.leaveQueue(s, x, h, r, err)
+		}
+	}
+}
+
+// prefetch reads the remote queue for a client that begins to wait, so that
+// the holder knows at its release who was first (section 5.3). The lock may
+// have changed hands meanwhile: then the generation differs.
+func (k *Locker) prefetch(s *shard, x *local, place *cql.Place, gen uint32) error {
+	stamp, err := k.remote.Earliest(place)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if k.self.verdict == undecided && x.gen == gen && x.state == held {
+		x.stamp = cql.Earliest(x.stamp, stamp)
+		if !x.stamp.Known() && x.place.Mode == lock.Shared && !x.frozen {
+			// Nobody waits elsewhere: readers may go on joining.
+			x.sharing = k.port.Now()
+			k.share(x, false)
+		}
+	}
+	s.mu.Unlock()
+	k.wakeAll(place.Lock)
+	return nil
+}
+
+// leaveQueue ends a wait that was cut short by err. If the verdict has come
+// first, the lock is passed on: a client whose wait failed never holds.
+func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, err error) error {
+	err = k.waitError(err)
+	w := &k.self
+	s.mu.Lock()
+	switch w.verdict {
+	case undecided:
+		x.queue.remove(w)
+		if x.state == held && x.holders > 0 && x.place.Mode == lock.Shared {
+			k.share(x, false) // readers that waited behind a writer that is gone
+		}
+		s.mu.Unlock()
+		k.wakeAll(r.Lock)
+		return err
+	case chosen:
+		k.resign(s, x)
+		return err
+	}
+	s.mu.Unlock()
+	h.Aux, h.Token, h.Held = x, w.token, true
+	return errors.Join(err, k.Release(h, nil))
+}
+
+// waitError translates what a Port's wait returns.
+func (k *Locker) waitError(err error) error {
+	switch {
+	case errors.Is(err, fabric.ErrDeadline):
+		k.stats.Cancels++
+		return lock.ErrTimeout
+	case errors.Is(err, fabric.ErrInterrupted):
+		k.stats.Cancels++
+		return lock.ErrCanceled
+	}
+	return err
+}

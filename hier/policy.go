@@ -1,0 +1,159 @@
+package hier
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// Kind is how a compute node that could release a lock chooses between its
+// own waiters and those of other nodes.
+type Kind uint8
+
+const (
+	// Flat: no hierarchy. Every client is a participant of the remote queue.
+	Flat Kind = iota
+	// RemotePrefer: always give the remote lock up.
+	RemotePrefer
+	// LocalPrefer: keep the lock while a local client wants it in the same mode.
+	LocalPrefer
+	// LocalBound: keep it for at most Policy.Bound handovers (Sherman, cohort locks).
+	LocalBound
+	// ByTime: to whoever asked first, by timestamp (section 5.3).
+	ByTime
+)
+
+// A Policy is the ownership-transfer policy of the clients of one node.
+// Different nodes may have different ones; fairness is then nobody's.
+type Policy struct {
+	Kind Kind
+	// Bound is LocalBound's number of consecutive local handovers.
+	Bound uint32
+	// PhaseFair lets waiting readers pass waiting writers when a writer
+	// releases (and the reverse); otherwise task-fair: in order of arrival.
+	PhaseFair bool
+	// SharingNs bounds for how long readers may join local holders without
+	// looking whether another node waits; then they look, and queue if one does.
+	// 0 is the paper's: for ever, so that a node of readers starves remote
+	// writers.
+	SharingNs fabric.Time
+}
+
+// DefaultSharing is the bound of shared tenure of the declock policies.
+const DefaultSharing = 20 * fabric.Microsecond
+
+// Policies by the names that commands and results use. "paper-tf" and "paper-pf" are the
+// timestamp policies to the letter of the paper.
+var policies = map[string]Policy{
+	"cql":           {Kind: Flat},
+	"remote-prefer": {Kind: RemotePrefer, PhaseFair: true},
+	"local-prefer":  {Kind: LocalPrefer, PhaseFair: true},
+	"local-bound":   {Kind: LocalBound, Bound: 4, PhaseFair: true},
+	"declock-tf":    {Kind: ByTime, SharingNs: DefaultSharing},
+	"declock-pf":    {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing},
+	"paper-tf":      {Kind: ByTime},
+	"paper-pf":      {Kind: ByTime, PhaseFair: true},
+}
+
+// DefaultPolicy is the name of the policy that is used unless one is named: the paper's
+// choice for applications.
+const DefaultPolicy = "declock-pf"
+
+// PolicyNames lists the names that ParsePolicy knows.
+func PolicyNames() []string {
+	names := make([]string, 0, len(policies))
+	for n := range policies {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// ParsePolicy returns the policy of a name. "local-bound:N" sets the bound.
+func ParsePolicy(name string) (Policy, error) {
+	if p, ok := policies[name]; ok {
+		return p, nil
+	}
+	var n uint32
+	if _, err := fmt.Sscanf(name, "local-bound:%d", &n); err == nil && n > 0 && name == fmt.Sprintf("local-bound:%d", n) {
+		p := policies["local-bound"]
+		p.Bound = n
+		return p, nil
+	}
+	return Policy{}, fmt.Errorf("hier: unknown lock policy %q: one of %s, or local-bound:N", name, strings.Join(PolicyNames(), ", "))
+}
+
+// admits tells whether a client may join the holders of a local lock without
+// waiting: it is shared, and nobody waits whom it would pass.
+func (p *Policy) admits(x *local, m lock.Mode, clock fabric.Port) bool {
+	if m != lock.Shared || x.state != held || x.place.Mode != lock.Shared || x.holders == 0 || x.frozen || x.queue.head != nil {
+		return false
+	}
+	if p.Kind == LocalBound {
+		return x.streak < p.Bound
+	}
+	if p.SharingNs == 0 {
+		return true
+	}
+	if x.stamp.Known() {
+		return false
+	}
+	t := clock.Now()
+	if x.sharing == 0 {
+		x.sharing = t
+	}
+	return t-x.sharing < p.SharingNs
+}
+
+// heir returns the local waiter that is to have the lock next when the last
+// holder releases it: by arrival, or in the phase-fair policies the first of
+// the mode that did not hold it.
+func (p *Policy) heir(x *local) *waiter {
+	if p.PhaseFair {
+		if w := x.queue.first(lock.Exclusive - x.place.Mode); w != nil {
+			return w
+		}
+	}
+	return x.queue.head
+}
+
+// keeps tells whether the node keeps the remote lock for a local waiter
+// (Fig. 10, lines 24 and 25), rather than give it up and acquire it again.
+func (p *Policy) keeps(x *local, w *waiter) bool {
+	if x.frozen || w.mode != x.place.Mode || x.seq == cql.MaxSeq {
+		// In another mode the remote lock has to be acquired anew (section 5.3).
+		return false
+	}
+	switch p.Kind {
+	case LocalPrefer:
+		return true
+	case LocalBound:
+		return x.streak < p.Bound
+	case ByTime:
+		return !x.stamp.Known() || w.stamp == cql.Earliest(w.stamp, x.stamp)
+	}
+	return false
+}
+
+// shares tells whether a waiting reader gets the lock along with a reader
+// that has just got it (Fig. 10, line 16). The caller asks in order of arrival
+// and, task-fair, stops at the first that does not.
+func (p *Policy) shares(x *local, w *waiter) bool {
+	if w.mode != lock.Shared {
+		return false
+	}
+	if p.Kind == LocalBound {
+		return x.streak < p.Bound
+	}
+	if p.PhaseFair || !x.stamp.Known() {
+		return true
+	}
+	return w.stamp == cql.Earliest(w.stamp, x.stamp)
+}
+
+// prefetches tells whether a client that begins to wait looks at the remote queue.
+func (p *Policy) prefetches() bool { return p.Kind == ByTime }

@@ -1,0 +1,278 @@
+package hier
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// acquireRemote acquires the remote lock for the node (Fig. 10, lines 12 to
+// 17). The caller is the owner of x, in state acquiring. stamp is when it began to
+// wait, absent if it has not waited.
+func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request, stamp cql.Stamp) error {
+	deadline := r.Deadline
+	if deadline == 0 {
+		deadline = fabric.Forever
+	}
+	place := cql.Place{Lock: r.Lock, Mode: r.Mode}
+	for {
+		ok, err := k.enqueue(&place, stamp, r)
+		if ok {
+			k.remoteGranted(s, x, h, &place)
+			return nil
+		}
+		if err == nil {
+			var orphaned bool
+			if err, orphaned = k.await(s, x, &place, deadline); orphaned {
+				return k.waitError(err)
+			}
+		}
+		if err == nil {
+			k.remoteGranted(s, x, h, &place)
+			if len(r.Reads) > 0 {
+				err = k.port.Do(r.Reads)
+			}
+			if err != nil {
+				err = errors.Join(err, k.Release(h, nil))
+			}
+			return err
+		}
+		if errors.Is(err, cql.ErrAborted) {
+			k.park(s, x)
+			if err = k.remote.AwaitReset(&place, deadline); err == nil {
+				s.mu.Lock()
+				x.state = acquiring
+				s.mu.Unlock()
+				continue
+			}
+		}
+		s.mu.Lock()
+		k.resign(s, x)
+		return k.waitError(err)
+	}
+}
+
+// enqueue acquires the remote lock, or enters its queue. With Try, a lock that
+// is not free is lock.ErrBusy.
+func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request) (granted bool, err error) {
+	if !r.Try {
+		return k.remote.Enqueue(place, stamp, r.Reads)
+	}
+	granted, err = k.remote.TryEnqueue(place, r.Reads)
+	if err == nil && !granted || errors.Is(err, cql.ErrAborted) {
+		k.stats.Busy++
+		return false, lock.ErrBusy
+	}
+	return granted, err
+}
+
+// await waits for the grant of a place in the remote queue. If that fails, the
+// place stays in the queue and becomes an orphan: the node's agent
+// takes its grant and passes it on, and the caller is done.
+func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Time) (_ error, orphaned bool) {
+	s.mu.Lock()
+	x.place = *place
+	if x.frozen {
+		s.mu.Unlock()
+		return cql.ErrAborted, false
+	}
+	x.state = waiting
+	s.mu.Unlock()
+	err := k.remote.Await(place, deadline)
+	if err == nil || errors.Is(err, cql.ErrAborted) {
+		return err, false
+	}
+	left := k.port.ID()
+	err = errors.Join(err, k.port.Abandon())
+	s.mu.Lock()
+	if x.frozen {
+		// A reset has aborted us already: the place is void.
+		x.state = acquiring
+		s.mu.Unlock()
+		k.node.Retire(left)
+		return err, false
+	}
+	x.orphan = true
+	early, granted := x.early, x.place
+	s.mu.Unlock()
+	if early {
+		// The grant came between our leaving and this: let the agent see it again.
+		k.remote.Regrant(&granted)
+	}
+	return err, true
+}
+
+// remoteGranted makes the caller a holder, when the node has got the remote
+// lock in place: with other readers of the node, if it is one (lines 14 to 17).
+func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Place) {
+	s.mu.Lock()
+	x.begin(place)
+	if place.Mode == lock.Shared && x.queue.head != nil && !x.frozen {
+		k.share(x, k.table.policy.PhaseFair)
+	}
+	s.mu.Unlock()
+	h.Aux, h.Token, h.Held = x, cql.Token(place.Index, 0), true
+	k.stats.Acquires++
+	k.wakeAll(place.Lock)
+}
+
+// begin begins a tenure: the node holds the remote lock, for one holder.
+func (x *local) begin(place *cql.Place) {
+	x.place, x.state, x.holders = *place, held, 1
+	x.stamp = place.Behind
+	x.gen++
+	x.seq, x.streak, x.sharing = 0, 0, 0
+}
+
+// share gives the lock to waiting readers along with those who hold it. pass:
+// also to readers behind a writer. The shard is locked; wakeAll must follow.
+func (k *Locker) share(x *local, pass bool) {
+	for w := x.queue.head; w != nil; {
+		next := w.next
+		switch {
+		case k.table.policy.shares(x, w):
+			x.holders++
+			k.admit(x, w)
+		case !pass:
+			return
+		}
+		w = next
+	}
+}
+
+// admit makes a waiter a holder.
+func (k *Locker) admit(x *local, w *waiter) {
+	x.queue.remove(w)
+	x.streak++
+	w.token, w.verdict = cql.Token(x.place.Index, x.seq), granted
+	k.wake = append(k.wake, w.client)
+}
+
+// choose makes a waiter the owner that acquires the remote lock.
+func (k *Locker) choose(x *local, w *waiter) {
+	x.queue.remove(w)
+	x.state, x.owner = acquiring, w.client
+	x.place.Mode = w.mode
+	w.verdict = chosen
+	k.wake = append(k.wake, w.client)
+}
+
+// wakeAll tells clients of this node that they have a verdict.
+func (k *Locker) wakeAll(l fabric.Addr) {
+	for _, c := range k.wake {
+		if c == k.port.ID() {
+			continue
+		}
+		m := fabric.Message{Kind: msgWake, Body: [7]uint64{uint64(l)}}
+		// Of our own node, only a closed Port refuses: then nobody waits there.
+		_ = k.port.Send(c, &m)
+	}
+	k.wake = k.wake[:0]
+}
+
+// Release releases a lock (Fig. 10, lines 19 to 33): to other holders of the
+// node, to a waiter of the node, or to the memory node.
+func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
+	x, ok := h.Aux.(*local)
+	if !h.Held || !ok {
+		return fmt.Errorf("%w: %v", lock.ErrMisuse, h.Lock)
+	}
+	h.Held, h.Aux = false, nil
+	s := k.table.shardOf(h.Lock)
+	var err error
+	s.mu.Lock()
+	if len(before) > 0 && k.stays(x) {
+		// The next holder must find what we wrote, and uses another queue pair.
+		s.mu.Unlock()
+		err, before = k.port.Do(before), nil
+		s.mu.Lock()
+	}
+	if x.holders > 1 {
+		x.holders--
+		s.mu.Unlock()
+		return err
+	}
+	if w := k.table.policy.heir(x); w != nil && k.table.policy.keeps(x, w) {
+		k.handOver(x, w)
+		s.mu.Unlock()
+		k.wakeAll(h.Lock)
+		return err
+	}
+	x.holders, x.state = 0, releasing
+	place := x.place
+	s.mu.Unlock()
+	return errors.Join(err, k.releaseRemote(s, x, &place, before))
+}
+
+// stays tells whether a release by one holder leaves the lock with this node.
+func (k *Locker) stays(x *local) bool {
+	if x.holders > 1 {
+		return true
+	}
+	w := k.table.policy.heir(x)
+	return w != nil && k.table.policy.keeps(x, w)
+}
+
+// handOver passes the lock from its last holder to a waiter of the node that
+// wants it in the same mode (lines 32 and 33), and to readers beside that.
+func (k *Locker) handOver(x *local, w *waiter) {
+	k.stats.HandoversLocal++
+	if w.mode == lock.Exclusive {
+		x.seq++
+	}
+	k.admit(x, w)
+	if w.mode == lock.Shared {
+		k.share(x, false)
+	}
+}
+
+// releaseRemote gives the remote lock up (lines 26 to 31). Whoever waits here
+// begins to acquire it only when that is done.
+func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fabric.Op) error {
+	err := k.remote.Release(place, before)
+	s.mu.Lock()
+	frozen := x.frozen
+	x.frozen = false
+	if w := k.table.policy.heir(x); w != nil {
+		k.choose(x, w)
+	} else {
+		s.remove(x)
+	}
+	s.mu.Unlock()
+	if frozen {
+		k.remote.Quiesced(place.Lock)
+	}
+	k.wakeAll(place.Lock)
+	return err
+}
+
+// park leaves the lock to a reset: the owner is no participant until that ends.
+func (k *Locker) park(s *shard, x *local) {
+	s.mu.Lock()
+	frozen, l := x.frozen, x.place.Lock
+	x.frozen, x.state = false, parked
+	s.mu.Unlock()
+	if frozen {
+		k.remote.Quiesced(l)
+	}
+}
+
+// resign passes the task of acquiring the remote lock on to the next waiter of
+// the node, if there is one. The shard is locked at entry, and unlocked after.
+func (k *Locker) resign(s *shard, x *local) {
+	frozen, l := x.frozen, x.place.Lock
+	x.frozen = false
+	if w := x.queue.head; w != nil {
+		k.choose(x, w)
+	} else {
+		s.remove(x)
+	}
+	s.mu.Unlock()
+	if frozen {
+		k.remote.Quiesced(l)
+	}
+	k.wakeAll(l)
+}

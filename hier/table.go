@@ -1,0 +1,243 @@
+package hier
+
+import (
+	"sync"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// remoteState is a local lock's relation to the lock on the memory node.
+type remoteState uint8
+
+const (
+	// acquiring: the owner is acquiring the remote lock (the paper's "pending").
+	acquiring remoteState = iota
+	// waiting: the owner is in the remote queue, and waits for the grant.
+	waiting
+	// held: the remote lock is held by this node.
+	held
+	// parked: the owner waits for the end of a reset, and is no participant.
+	parked
+	// releasing: the last holder is giving the remote lock up. Nobody may
+	// acquire it again before that is done, or the node would have two entries.
+	releasing
+)
+
+// A local is a local lock (Fig. 9): what this compute node knows of a lock
+// that one of its clients holds or wants. It exists only so long.
+// The shard's mutex guards it.
+type local struct {
+	next *local // in the hash chain, or the free list
+
+	place   cql.Place // in the remote queue; valid from waiting to releasing
+	state   remoteState
+	frozen  bool            // a reset waits for this node to let go
+	orphan  bool            // the owner left while waiting: the agent takes the grant
+	early   bool            // the grant came to the agent before the owner had become an orphan
+	owner   fabric.ClientID // who acquires or waits; of an orphan, the ID it left behind
+	holders int             // clients that hold
+
+	queue   waiters
+	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
+	gen     uint32      // of the tenure: a prefetch of another tenure is void
+	seq     uint16      // exclusive grants in this tenure
+	streak  uint32      // handovers within the node in this tenure
+	sharing fabric.Time // since when readers have joined without looking at the remote queue
+}
+
+// A waiter is a client that waits for a local lock. Each Locker has one.
+type waiter struct {
+	next, prev *waiter
+	client     fabric.ClientID
+	mode       lock.Mode
+	stamp      cql.Stamp
+	verdict    verdict
+	token      lock.Token
+}
+
+// verdict is what becomes of a waiter.
+type verdict uint8
+
+const (
+	undecided verdict = iota
+	granted           // it holds the lock
+	chosen            // it is the owner that acquires the remote lock
+)
+
+// waiters is a queue of waiters, in order of arrival.
+type waiters struct {
+	head, tail *waiter
+	writers    int
+}
+
+func (q *waiters) push(w *waiter) {
+	w.next, w.prev = nil, q.tail
+	if q.tail == nil {
+		q.head = w
+	} else {
+		q.tail.next = w
+	}
+	q.tail = w
+	if w.mode == lock.Exclusive {
+		q.writers++
+	}
+}
+
+func (q *waiters) remove(w *waiter) {
+	if w.prev == nil {
+		q.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		q.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev = nil, nil
+	if w.mode == lock.Exclusive {
+		q.writers--
+	}
+}
+
+// first returns the first waiter with a mode, or nil.
+func (q *waiters) first(m lock.Mode) *waiter {
+	w := q.head
+	for w != nil && w.mode != m {
+		w = w.next
+	}
+	return w
+}
+
+const (
+	shardBits  = 6
+	minBuckets = 8
+	maxFree    = 64 // local locks that a shard keeps for reuse
+)
+
+// A Table holds the local locks of one compute node. All its clients share it.
+type Table struct {
+	policy Policy
+	shards [1 << shardBits]shard
+}
+
+// NewTable returns an empty table for clients that follow a policy.
+func NewTable(p Policy) *Table {
+	t := &Table{policy: p}
+	for i := range t.shards {
+		t.shards[i].buckets = make([]*local, minBuckets)
+	}
+	return t
+}
+
+// Policy returns the policy of the table.
+func (t *Table) Policy() Policy { return t.policy }
+
+// Len returns the number of locks that clients of this node hold or want.
+func (t *Table) Len() int {
+	n := 0
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		n += s.count
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// footprint returns the number of hash buckets and spare local locks: what an idle table costs.
+func (t *Table) footprint() (buckets, spare int) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		buckets += len(s.buckets)
+		spare += s.spare
+		s.mu.Unlock()
+	}
+	return buckets, spare
+}
+
+// A shard is a hash table with chains, which grows and shrinks by itself.
+type shard struct {
+	mu      sync.Mutex
+	buckets []*local // a power of two
+	count   int
+	free    *local
+	spare   int
+	_       [16]byte // shards on cache lines of their own
+}
+
+func hash(l fabric.Addr) uint64 {
+	h := uint64(l) * 0x9e3779b97f4a7c15
+	return h ^ h>>29
+}
+
+func (t *Table) shard(h uint64) *shard { return &t.shards[h>>(64-shardBits)] }
+
+func (t *Table) shardOf(l fabric.Addr) *shard { return t.shard(hash(l)) }
+
+func (s *shard) bucket(h uint64) **local { return &s.buckets[h&uint64(len(s.buckets)-1)] }
+
+// find returns the local lock at an address, or nil.
+func (s *shard) find(l fabric.Addr, h uint64) *local {
+	for x := *s.bucket(h); x != nil; x = x.next {
+		if x.place.Lock == l {
+			return x
+		}
+	}
+	return nil
+}
+
+// insert adds a fresh local lock, for an owner that acquires the remote one.
+func (s *shard) insert(l fabric.Addr, h uint64, m lock.Mode, owner fabric.ClientID) *local {
+	x := s.free
+	if x != nil {
+		s.free = x.next
+		s.spare--
+		gen := x.gen
+		*x = local{gen: gen + 1}
+	} else {
+		x = new(local)
+	}
+	x.place.Lock, x.place.Mode, x.owner = l, m, owner
+	b := s.bucket(h)
+	x.next = *b
+	*b = x
+	if s.count++; s.count > 2*len(s.buckets) {
+		s.resize(4 * len(s.buckets))
+	}
+	return x
+}
+
+// remove takes a local lock out, to be used again.
+func (s *shard) remove(x *local) {
+	p := s.bucket(hash(x.place.Lock))
+	for *p != x {
+		p = &(*p).next
+	}
+	*p = x.next
+	if s.count--; s.count < len(s.buckets)/8 && len(s.buckets) > minBuckets {
+		s.resize(len(s.buckets) / 4)
+	}
+	if s.spare < maxFree {
+		x.next = s.free
+		s.free = x
+		s.spare++
+	}
+}
+
+func (s *shard) resize(n int) {
+	old := s.buckets
+	s.buckets = make([]*local, max(n, minBuckets))
+	for _, x := range old {
+		for x != nil {
+			next := x.next
+			b := s.bucket(hash(x.place.Lock))
+			x.next = *b
+			*b = x
+			x = next
+		}
+	}
+}

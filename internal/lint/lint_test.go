@@ -1,0 +1,277 @@
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/declock/declock/"
+
+// mayImport is the house from the bottom up: each package, or folder of
+// packages ("x/..."), and the packages of this module that its code (without
+// tests) may import, besides those of its own folder.
+var mayImport = map[string][]string{
+	"fabric":            {},
+	"fabric/inbox":      {"fabric"},
+	"fabric/sim":        {"fabric"},
+	"fabric/shm":        {"fabric", "fabric/inbox"},
+	"fabric/fabrictest": {"fabric"},
+	"lock":              {"fabric"},
+	"lock/...":          {"fabric", "lock"},
+	"timesync":          {"fabric"},
+	"cql":               {"fabric", "lock"},
+	"hier":              {"fabric", "lock", "timesync", "cql"},
+	"region":            {"fabric"},
+	"mn":                {"fabric", "cql", "region"},
+	"cn":                {"fabric", "lock", "timesync", "cql", "hier", "region"},
+	"objstore":          {"fabric", "lock", "region"},
+	"traces/...":        {"objstore", "traces"},
+	"internal/...":      {},
+	"":                  {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore"},
+	"cmd/...":           {"..."},
+}
+
+// pure are the packages that are straight-line code over a fabric.Port: they run the same
+// in real and in virtual time.
+var pure = []string{"lock", "lock/...", "timesync", "cql", "hier", "region", "objstore"}
+
+// impure is what pure packages must not import.
+var impure = []string{"time", "net", "os", "context", "runtime", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "unsafe", "golang.org/x/sys/unix"}
+
+// Bounds of files and functions, in lines.
+const (
+	maxFile     = 800
+	maxFunction = 70
+)
+
+func matches(pattern, pkg string) bool {
+	if folder, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return pkg == folder || strings.HasPrefix(pkg, folder+"/")
+	}
+	return pattern == pkg || pattern == "..."
+}
+
+func any(patterns []string, pkg string) bool {
+	for _, p := range patterns {
+		if matches(p, pkg) {
+			return true
+		}
+	}
+	return false
+}
+
+// allowed returns what a package may import: the exact rule before the folder's.
+func allowed(pkg string) ([]string, bool) {
+	if a, ok := mayImport[pkg]; ok {
+		return a, true
+	}
+	for p, a := range mayImport {
+		if strings.HasSuffix(p, "/...") && matches(p, pkg) {
+			return a, true
+		}
+	}
+	return nil, false
+}
+
+type file struct {
+	path, pkg string // relative to the module's root
+	test      bool
+	ast       *ast.File
+	lines     int
+}
+
+// load parses every Go file of the module.
+func load(t *testing.T) (*token.FileSet, []file) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	var files []file
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if n := d.Name(); path != root && (strings.HasPrefix(n, ".") || n == "testdata" || n == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		a, err := parser.ParseFile(fset, path, src, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		pkg := filepath.ToSlash(filepath.Dir(rel))
+		if pkg == "." {
+			pkg = ""
+		}
+		files = append(files, file{path: rel, pkg: pkg, test: strings.HasSuffix(path, "_test.go"), ast: a, lines: strings.Count(string(src), "\n")})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("only %d Go files found under %s", len(files), root)
+	}
+	return fset, files
+}
+
+func imports(f *ast.File) []string {
+	var all []string
+	for _, i := range f.Imports {
+		p, _ := strconv.Unquote(i.Path.Value)
+		all = append(all, p)
+	}
+	return all
+}
+
+// TestImportsGoDown: imports only go down the table.
+func TestImportsGoDown(t *testing.T) {
+	_, files := load(t)
+	for _, f := range files {
+		if f.test {
+			continue
+		}
+		rule, ok := allowed(f.pkg)
+		if !ok {
+			t.Errorf("%s: package %q is not in the import table", f.path, f.pkg)
+			continue
+		}
+		for _, p := range imports(f.ast) {
+			own, ok := strings.CutPrefix(p, module)
+			if !ok && p+"/" == module {
+				own, ok = "", true
+			}
+			if !ok || own == f.pkg || strings.HasPrefix(own, f.pkg+"/internal") || any(rule, own) {
+				continue
+			}
+			if top, _, _ := strings.Cut(f.pkg, "/"); strings.HasPrefix(own, top+"/internal/") {
+				continue
+			}
+			t.Errorf("%s: %q must not import %q", f.path, f.pkg, own)
+		}
+	}
+}
+
+// TestProtocolCodeIsPure: no time, net, os, goroutines, channels or randomness
+// of its own in protocol and application code.
+func TestProtocolCodeIsPure(t *testing.T) {
+	fset, files := load(t)
+	for _, f := range files {
+		if f.test || !any(pure, f.pkg) || strings.HasSuffix(f.pkg, "test") {
+			continue
+		}
+		for _, p := range imports(f.ast) {
+			if any(impure, p) {
+				t.Errorf("%s: protocol code must not import %q", f.path, p)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch x := n.(type) {
+			case *ast.GoStmt, *ast.SelectStmt, *ast.ChanType, *ast.SendStmt:
+				t.Errorf("%v: %T in protocol code", fset.Position(n.Pos()), x)
+			}
+			return true
+		})
+	}
+}
+
+// TestNobodyAsksWhichFabric: no protocol branch depends on the fabric.
+func TestNobodyAsksWhichFabric(t *testing.T) {
+	fset, files := load(t)
+	for _, f := range files {
+		if f.test || !any(pure, f.pkg) && f.pkg != "cn" && f.pkg != "mn" {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Fabric" {
+				if c, ok := s.X.(*ast.CallExpr); ok {
+					if m, ok := c.Fun.(*ast.SelectorExpr); ok && m.Sel.Name == "Caps" {
+						t.Errorf("%v: Caps().Fabric is for messages to people", fset.Position(n.Pos()))
+					}
+				}
+			}
+			return true
+		})
+	}
+}
+
+// TestSizes: files under 800 lines, functions under 70.
+func TestSizes(t *testing.T) {
+	fset, files := load(t)
+	for _, f := range files {
+		if f.lines > maxFile {
+			t.Errorf("%s: %d lines, at most %d", f.path, f.lines, maxFile)
+		}
+		if f.test {
+			continue
+		}
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Body == nil {
+				continue
+			}
+			if n := fset.Position(fn.End()).Line - fset.Position(fn.Pos()).Line + 1; n > maxFunction {
+				t.Errorf("%v: %s has %d lines, at most %d", fset.Position(fn.Pos()), fn.Name.Name, n, maxFunction)
+			}
+		}
+	}
+}
+
+// TestEveryPackageIsDocumented: each package has a package comment.
+func TestEveryPackageIsDocumented(t *testing.T) {
+	_, files := load(t)
+	doc := map[string]bool{}
+	for _, f := range files {
+		if !f.test {
+			doc[f.pkg] = doc[f.pkg] || f.ast.Doc != nil
+		}
+	}
+	for pkg, ok := range doc {
+		if !ok {
+			t.Errorf("package %q has no package comment", pkg)
+		}
+	}
+}
+
+// TestExportedHaveComments: everything exported says what it is.
+func TestExportedHaveComments(t *testing.T) {
+	fset, files := load(t)
+	for _, f := range files {
+		if f.test || strings.HasPrefix(f.pkg, "cmd") {
+			continue
+		}
+		for _, d := range f.ast.Decls {
+			switch x := d.(type) {
+			case *ast.FuncDecl:
+				if x.Name.IsExported() && x.Doc == nil && x.Recv == nil {
+					t.Errorf("%v: %s has no comment", fset.Position(x.Pos()), x.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, s := range x.Specs {
+					if ts, ok := s.(*ast.TypeSpec); ok && ts.Name.IsExported() && x.Doc == nil && ts.Doc == nil {
+						t.Errorf("%v: %s has no comment", fset.Position(ts.Pos()), ts.Name.Name)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package locktest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+)
+
+// A Mechanism is the locks under test.
+type Mechanism struct {
+	Layout lock.Layout
+
+	// Start prepares a new cluster: tables of local locks, agents. The session
+	// makes the clients' Lockers.
+	Start func(t testing.TB, cl fabrictest.Cluster, nodes int) Session
+
+	// NoTokens: Hold.Token means nothing.
+	NoTokens bool
+	// Allocates: acquiring a free lock allocates, for a reason.
+	Allocates bool
+}
+
+// A Session is a mechanism at work on a cluster.
+type Session interface {
+	// Locker returns the Locker of a new client on a node.
+	Locker(node int, p fabric.Port) lock.Locker
+	// Stop is called by the last client before it ends: agents that were
+	// started with Cluster.Go end too.
+	Stop()
+}
+
+// Lockers is a Session without agents.
+type Lockers func(node int, p fabric.Port) lock.Locker
+
+// Locker implements Session.
+func (f Lockers) Locker(node int, p fabric.Port) lock.Locker { return f(node, p) }
+
+// Stop implements Session.
+func (f Lockers) Stop() {}
+
+// Sim is a Harness of simulated clusters in which large READs and WRITEs tear.
+func Sim(seed uint64) fabrictest.Harness { return simHarness(seed) }
+
+type simHarness uint64
+
+func (h simHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	s := &simCluster{t: t, c: sim.New(sim.Config{Seed: uint64(h), Tear: sim.Tear{Prob: 0.5, Grain: 8}})}
+	for _, size := range cfg.Mem {
+		s.c.AddMN(size)
+	}
+	for range cfg.CNs {
+		s.nodes = append(s.nodes, s.c.AddCN())
+	}
+	return s
+}
+
+type simCluster struct {
+	t     testing.TB
+	c     *sim.Cluster
+	nodes []*sim.Node
+}
+
+func (s *simCluster) Node(i int) fabric.Node { return s.nodes[i] }
+
+func (s *simCluster) Go(p fabric.Port, body func(p fabric.Port)) {
+	s.c.GoOn(p, fmt.Sprint(p.ID()), body)
+}
+
+func (s *simCluster) Wait() {
+	if err := s.c.Run(); err != nil {
+		s.t.Errorf("simulation: %v", err)
+	}
+}
+
+func (s *simCluster) Close() { s.c.Close() }
+
+const (
+	memory   = 1 << 20
+	lockBase = 4096
+	dataBase = memory / 2
+	dataSize = 256 // of each lock: several pieces that can tear
+	dataStep = 4096
+	maxLocks = 16
+	// patience is how long a client waits for what must come.
+	patience = 20 * fabric.Second
+)
+
+// An env is one test's cluster.
+type env struct {
+	t     testing.TB
+	m     *Mechanism
+	cl    fabrictest.Cluster
+	ses   Session
+	nodes int
+}
+
+// A client is a Locker and its Port, with helpers that fail the test.
+type client struct {
+	e *env
+	lock.Locker
+	fabric.Port
+	t       testing.TB
+	buf     []byte
+	aborted bool
+}
+
+// Stats returns the Locker's counters: a Port has some, too.
+func (c *client) Stats() *lock.Stats { return c.Locker.Stats() }
+
+// lockAt returns the address of a lock.
+func (e *env) lockAt(i int) fabric.Addr {
+	step := (e.m.Layout.Size + 63) &^ 63
+	return fabric.At(0, lockBase+uint64(i)*step)
+}
+
+// dataAt returns the address of a lock's data.
+func (e *env) dataAt(i int) fabric.Addr { return fabric.At(0, dataBase+uint64(i)*dataStep) }
+
+// flag returns the address of a word for tests to meet by.
+func (e *env) flag(i int) fabric.Addr { return fabric.At(0, memory-4096+uint64(i)*64) }
+
+// client opens a Port and a Locker on a node.
+func (e *env) client(node int) *client {
+	e.t.Helper()
+	p, err := e.cl.Node(node).Open()
+	if err != nil {
+		e.t.Fatalf("Open on node %d: %v", node, err)
+	}
+	return &client{e: e, Port: p, Locker: e.ses.Locker(node, p), t: e.t, buf: p.Alloc(dataSize)}
+}
+
+// run runs all bodies at once and returns when they are over. A test calls it
+// once.
+func (e *env) run(clients []*client, body func(i int, c *client)) {
+	total := uint64(len(clients))
+	for i, c := range clients {
+		e.cl.Go(c.Port, func(fabric.Port) {
+			defer func() {
+				// No other panic is recovered: the simulator stops clients by one.
+				if c.aborted {
+					recover()
+				}
+				op := []fabric.Op{fabric.FAA(e.flag(63), 1)}
+				if err := c.Do(op); err == nil && op[0].Old+1 == total {
+					e.ses.Stop()
+				}
+			}()
+			body(i, c)
+		})
+	}
+	e.cl.Wait()
+}
+
+// fatal ends the body, in whatever goroutine or coroutine it runs.
+func (c *client) fatal(format string, args ...any) {
+	c.t.Helper()
+	c.t.Errorf("%v: %s", c.ID(), fmt.Sprintf(format, args...))
+	c.aborted = true
+	panic(fmt.Sprintf("locktest: %v gives up", c.ID()))
+}
+
+func (c *client) must(err error, format string, args ...any) {
+	c.t.Helper()
+	if err != nil {
+		c.fatal("%s: %v", fmt.Sprintf(format, args...), err)
+	}
+}
+
+func (c *client) want(err, target error, format string, args ...any) {
+	c.t.Helper()
+	if !errors.Is(err, target) || (err == nil) != (target == nil) {
+		c.fatal("%s: error %v, want %v", fmt.Sprintf(format, args...), err, target)
+	}
+}
+
+// acquire acquires a lock, which must succeed within patience.
+func (c *client) acquire(h *lock.Hold, i int, mode lock.Mode, reads ...fabric.Op) {
+	c.t.Helper()
+	r := lock.Request{Lock: c.e.lockAt(i), Mode: mode, Deadline: c.Now() + patience, Reads: reads}
+	c.must(c.Acquire(h, &r), "acquire lock %d %v", i, mode)
+	if !h.Held || h.Lock != r.Lock || h.Mode != mode {
+		c.fatal("Hold after acquire of lock %d %v: %+v", i, mode, h)
+	}
+}
+
+func (c *client) release(h *lock.Hold, before ...fabric.Op) {
+	c.t.Helper()
+	c.must(c.Release(h, before), "release")
+	if h.Held {
+		c.fatal("Hold after release: %+v", h)
+	}
+}
+
+func (c *client) load(a fabric.Addr) uint64 {
+	c.t.Helper()
+	op := []fabric.Op{fabric.Load(a)}
+	c.must(c.Do(op), "load")
+	return op[0].Old
+}
+
+func (c *client) add(a fabric.Addr, n uint64) {
+	c.t.Helper()
+	c.must(c.Do([]fabric.Op{fabric.FAA(a, n)}), "FAA")
+}
+
+// until polls a flag until it has at least a value.
+func (c *client) until(a fabric.Addr, v uint64) {
+	c.t.Helper()
+	for limit := c.Now() + patience; c.load(a) < v; {
+		if c.Now() > limit {
+			c.fatal("%v does not become %d", a, v)
+		}
+		c.pause(5 * fabric.Microsecond)
+	}
+}
+
+func (c *client) pause(d fabric.Time) {
+	c.t.Helper()
+	c.must(c.Pause(c.Now()+d), "Pause")
+}

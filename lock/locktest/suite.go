@@ -1,0 +1,498 @@
+package locktest
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/lock"
+)
+
+const nodes = 3
+
+// Run runs the suite for a mechanism on the clusters of a harness.
+func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
+	for _, x := range []struct {
+		name string
+		f    func(*env)
+	}{
+		{"Exclusion", testExclusion},
+		{"SharedTogether", testSharedTogether},
+		{"Tokens", testTokens},
+		{"Try", testTry},
+		{"Deadline", testDeadline},
+		{"Cancel", testCancel},
+		{"CancelAmongWaiters", testCancelAmongWaiters},
+		{"BeforeInOrder", testBefore},
+		{"BeforeFails", testBeforeFails},
+		{"ReadsFail", testReadsFail},
+		{"Misuse", testMisuse},
+		{"SeveralLocks", testSeveralLocks},
+		{"Stats", testStats},
+		{"Mix", testMix},
+		{"Allocations", testAllocations},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			cl := h.Start(t, fabrictest.Config{Mem: []uint64{memory}, CNs: nodes})
+			defer cl.Close()
+			x.f(&env{t: t, m: &m, cl: cl, ses: m.Start(t, cl, nodes), nodes: nodes})
+		})
+	}
+}
+
+// clients returns n clients on each node.
+func (e *env) clients(n int) []*client {
+	var list []*client
+	for range n {
+		for i := range e.nodes {
+			list = append(list, e.client(i))
+		}
+	}
+	return list
+}
+
+// checkData checks that all words of a lock's data are the same, and returns them.
+func (c *client) checkData() uint64 {
+	c.t.Helper()
+	v := binary.LittleEndian.Uint64(c.buf)
+	for i := 8; i < dataSize; i += 8 {
+		if w := binary.LittleEndian.Uint64(c.buf[i:]); w != v {
+			c.fatal("data read under the lock is torn: word 0 is %d, word %d is %d", v, i/8, w)
+		}
+	}
+	return v
+}
+
+func (c *client) fillData(v uint64) {
+	for i := 0; i < dataSize; i += 8 {
+		binary.LittleEndian.PutUint64(c.buf[i:], v)
+	}
+}
+
+// update adds 1 to the data of a lock under the lock.
+func (c *client) update(h *lock.Hold, i int) {
+	c.t.Helper()
+	c.acquire(h, i, lock.Exclusive, fabric.Read(c.e.dataAt(i), c.buf))
+	c.fillData(c.checkData() + 1)
+	c.release(h, fabric.Write(c.e.dataAt(i), c.buf))
+}
+
+// Writers exclude everybody: no update is lost, no reader sees half of one.
+func testExclusion(e *env) {
+	const rounds = 60
+	clients := e.clients(3)
+	e.run(clients, func(i int, c *client) {
+		var h lock.Hold
+		for k := range rounds {
+			if (i+k)%3 == 0 {
+				c.acquire(&h, 0, lock.Shared, fabric.Read(e.dataAt(0), c.buf))
+				first := c.checkData()
+				// Nothing changes while a reader is there.
+				c.pause(fabric.Microsecond)
+				c.must(c.Do([]fabric.Op{fabric.Read(e.dataAt(0), c.buf)}), "READ")
+				if v := c.checkData(); v != first {
+					c.fatal("data changed from %d to %d under a shared lock", first, v)
+				}
+				c.release(&h)
+			} else {
+				c.update(&h, 0)
+			}
+		}
+		c.add(e.flag(0), 1)
+		if i == 0 {
+			c.until(e.flag(0), uint64(len(clients)))
+			c.acquire(&h, 0, lock.Shared, fabric.Read(e.dataAt(0), c.buf))
+			writes := uint64(len(clients) * rounds * 2 / 3)
+			if v := c.checkData(); v != writes {
+				c.fatal("data is %d after %d updates", v, writes)
+			}
+			c.release(&h)
+		}
+	})
+}
+
+// All readers hold the lock together.
+func testSharedTogether(e *env) {
+	clients := e.clients(2)
+	e.run(clients, func(_ int, c *client) {
+		var h lock.Hold
+		for round := range uint64(3) {
+			c.acquire(&h, 0, lock.Shared)
+			c.add(e.flag(0), 1)
+			c.until(e.flag(0), (round+1)*uint64(len(clients)))
+			c.release(&h)
+			c.add(e.flag(1), 1)
+			c.until(e.flag(1), (round+1)*uint64(len(clients)))
+		}
+	})
+}
+
+// Tokens grow with every exclusive grant; a shared one is not smaller than
+// those before it.
+func testTokens(e *env) {
+	if e.m.NoTokens {
+		e.t.Skip("the mechanism has no tokens")
+	}
+	e.run(e.clients(2), func(i int, c *client) {
+		var h lock.Hold
+		reads := []fabric.Op{fabric.Load(e.dataAt(0))}
+		for k := range 40 {
+			mode := lock.Exclusive
+			if (i+k)%4 == 0 {
+				mode = lock.Shared
+			}
+			c.acquire(&h, 0, mode, reads...)
+			last := lock.Token(c.load(e.dataAt(0)))
+			if h.Token < last || mode == lock.Exclusive && h.Token == last {
+				c.fatal("%v grant has token %d after %d", mode, h.Token, last)
+			}
+			if mode == lock.Exclusive {
+				c.release(&h, fabric.Store(e.dataAt(0), uint64(h.Token)))
+			} else {
+				c.release(&h)
+			}
+		}
+	})
+}
+
+// try tries to acquire, and releases if that succeeds.
+func (c *client) try(i int, mode lock.Mode, want error) {
+	c.t.Helper()
+	var h lock.Hold
+	err := c.Acquire(&h, &lock.Request{Lock: c.e.lockAt(i), Mode: mode, Try: true})
+	c.want(err, want, "try %v", mode)
+	if h.Held != (want == nil) {
+		c.fatal("Hold after try %v: %+v", mode, h)
+	}
+	if want == nil {
+		c.release(&h)
+	}
+}
+
+func testTry(e *env) {
+	e.run([]*client{e.client(0), e.client(1), e.client(0)}, func(i int, c *client) {
+		var h lock.Hold
+		if i == 0 {
+			c.acquire(&h, 0, lock.Exclusive)
+			c.add(e.flag(0), 1)
+			c.until(e.flag(1), 2) // both have tried
+			c.release(&h)
+			c.add(e.flag(0), 1)
+			c.until(e.flag(1), 4)
+			c.acquire(&h, 0, lock.Shared)
+			c.add(e.flag(0), 1)
+			c.until(e.flag(1), 6)
+			c.release(&h)
+			return
+		}
+		c.until(e.flag(0), 1)
+		c.try(0, lock.Exclusive, lock.ErrBusy)
+		c.try(0, lock.Shared, lock.ErrBusy)
+		c.add(e.flag(1), 1)
+		c.until(e.flag(0), 2)
+		if i == 1 { // alone: the other would be in its way
+			c.try(0, lock.Exclusive, nil)
+			c.try(0, lock.Shared, nil)
+			c.add(e.flag(2), 1)
+		}
+		c.until(e.flag(2), 1)
+		c.add(e.flag(1), 1)
+		c.until(e.flag(0), 3)
+		c.try(0, lock.Exclusive, lock.ErrBusy)
+		c.try(0, lock.Shared, nil)
+		c.add(e.flag(1), 1)
+		if n := c.Stats().Busy; n != 3 {
+			c.fatal("Stats.Busy is %d after 3 tries without success", n)
+		}
+	})
+}
+
+// A wait that ends at its deadline leaves the lock as it was.
+func testDeadline(e *env) {
+	e.run([]*client{e.client(0), e.client(1), e.client(0)}, func(i int, c *client) {
+		var h lock.Hold
+		if i == 0 {
+			c.acquire(&h, 0, lock.Exclusive)
+			c.add(e.flag(0), 1)
+			c.until(e.flag(1), 2)
+			c.release(&h)
+			c.update(&h, 0)
+			return
+		}
+		c.until(e.flag(0), 1)
+		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
+			begin := c.Now()
+			r := lock.Request{Lock: e.lockAt(0), Mode: mode, Deadline: begin + 200*fabric.Microsecond}
+			c.want(c.Acquire(&h, &r), lock.ErrTimeout, "acquire %v with a deadline", mode)
+			if h.Held {
+				c.fatal("Hold after a timeout: %+v", h)
+			}
+			if c.Now() < begin+200*fabric.Microsecond {
+				c.fatal("timed out %d ns early", begin+200*fabric.Microsecond-c.Now())
+			}
+		}
+		if n := c.Stats().Cancels; n != 2 {
+			c.fatal("Stats.Cancels is %d after 2 timeouts", n)
+		}
+		c.add(e.flag(1), 1)
+		for range 3 {
+			c.update(&h, 0)
+		}
+	})
+}
+
+// A waiter whose Port is interrupted returns at once, and can go on.
+func testCancel(e *env) {
+	waiter := e.client(1)
+	e.run([]*client{e.client(0), waiter}, func(i int, c *client) {
+		var h lock.Hold
+		for round, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
+			n := uint64(round + 1)
+			if i == 0 {
+				c.acquire(&h, 0, lock.Exclusive)
+				c.add(e.flag(0), 1)
+				c.until(e.flag(1), n)
+				c.pause(50 * fabric.Microsecond)
+				waiter.Interrupt()
+				c.until(e.flag(2), n)
+				c.release(&h)
+				c.update(&h, 0)
+				c.add(e.flag(3), 1)
+				c.until(e.flag(4), n)
+				continue
+			}
+			c.until(e.flag(0), n)
+			c.add(e.flag(1), 1)
+			err := c.Acquire(&h, &lock.Request{Lock: e.lockAt(0), Mode: mode})
+			c.want(err, lock.ErrCanceled, "acquire %v when interrupted", mode)
+			if h.Held {
+				c.fatal("Hold after a cancellation: %+v", h)
+			}
+			c.ClearInterrupt()
+			c.add(e.flag(2), 1)
+			c.update(&h, 0)
+			c.until(e.flag(3), n)
+			c.add(e.flag(4), 1)
+		}
+	})
+}
+
+// Waiters that give up in the middle of a queue, again and again, keep nobody
+// from the lock.
+func testCancelAmongWaiters(e *env) {
+	clients := e.clients(3)
+	e.run(clients, func(i int, c *client) {
+		var h lock.Hold
+		for k := range 30 {
+			if i%3 == 2 {
+				mode := lock.Mode(k % 2)
+				r := lock.Request{Lock: e.lockAt(0), Mode: mode, Deadline: c.Now() + fabric.Time(c.Rand()%20_000)}
+				err := c.Acquire(&h, &r)
+				if err == nil {
+					c.release(&h)
+					continue
+				}
+				c.want(err, lock.ErrTimeout, "acquire %v with a short deadline", mode)
+				continue
+			}
+			c.update(&h, 0)
+		}
+	})
+}
+
+// The operations given to Release execute in order, under the lock, and give
+// their results.
+func testBefore(e *env) {
+	e.run(e.clients(2), func(_ int, c *client) {
+		var h lock.Hold
+		a := e.dataAt(1)
+		for range 20 {
+			c.acquire(&h, 1, lock.Exclusive, fabric.Load(a))
+			before := make([]fabric.Op, 0, lock.MaxPiggyback)
+			before = append(before, fabric.Store(a, 7), fabric.FAA(a, 3), fabric.CAS(a, 10, 20), fabric.Load(a),
+				fabric.CAS(a, 10, 30), fabric.Write(a.Add(8), c.buf[:16]), fabric.FAA(a, 1), fabric.Load(a))
+			c.release(&h, before...)
+			for i, want := range []uint64{1: 7, 2: 10, 3: 20, 4: 20, 6: 20, 7: 21} {
+				if want != 0 && before[i].Old != want {
+					c.fatal("operation %d of before: %v, found %d, want %d", i, before[i], before[i].Old, want)
+				}
+			}
+		}
+	})
+}
+
+// A release whose operations fail releases all the same.
+func testBeforeFails(e *env) {
+	e.run(e.clients(1), func(_ int, c *client) {
+		var h lock.Hold
+		for range 3 {
+			c.acquire(&h, 0, lock.Exclusive)
+			before := []fabric.Op{fabric.Store(e.dataAt(0), 1), fabric.Load(fabric.At(0, memory))}
+			c.want(c.Release(&h, before), fabric.ErrOutOfBounds, "release with a bad operation")
+			if h.Held {
+				c.fatal("Hold after a failed release: %+v", h)
+			}
+		}
+	})
+}
+
+// An acquire whose READs fail does not hold.
+func testReadsFail(e *env) {
+	e.run(e.clients(1), func(_ int, c *client) {
+		var h lock.Hold
+		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
+			r := lock.Request{Lock: e.lockAt(0), Mode: mode, Deadline: c.Now() + patience,
+				Reads: []fabric.Op{fabric.Load(fabric.At(0, memory))}}
+			c.want(c.Acquire(&h, &r), fabric.ErrOutOfBounds, "acquire %v with a bad READ", mode)
+			if h.Held {
+				c.fatal("Hold after a failed acquire: %+v", h)
+			}
+			c.acquire(&h, 0, mode)
+			c.release(&h)
+		}
+	})
+}
+
+func testMisuse(e *env) {
+	e.run([]*client{e.client(0)}, func(_ int, c *client) {
+		var h lock.Hold
+		c.want(c.Release(&h, nil), lock.ErrMisuse, "release of a zero Hold")
+		c.acquire(&h, 0, lock.Exclusive)
+		c.want(c.Acquire(&h, &lock.Request{Lock: e.lockAt(1)}), lock.ErrMisuse, "acquire with a Hold that holds")
+		c.release(&h)
+		c.want(c.Release(&h, nil), lock.ErrMisuse, "second release")
+		r := lock.Request{Lock: e.lockAt(0), Reads: make([]fabric.Op, lock.MaxPiggyback+1)}
+		for i := range r.Reads {
+			r.Reads[i] = fabric.Load(e.dataAt(0))
+		}
+		c.want(c.Acquire(&h, &r), lock.ErrMisuse, "acquire with too many READs")
+		r.Reads = r.Reads[:lock.MaxPiggyback]
+		c.must(c.Acquire(&h, &r), "acquire with as many READs as may be")
+		c.release(&h)
+		c.try(0, lock.Exclusive, nil)
+	})
+}
+
+// A client holds two locks at once and moves an amount from one to the other.
+func testSeveralLocks(e *env) {
+	const locks = 5
+	clients := e.clients(2)
+	e.run(clients, func(i int, c *client) {
+		var hs [locks]lock.Hold
+		for range 40 {
+			a, b := int(c.Rand()%locks), int(c.Rand()%locks)
+			if a == b {
+				continue
+			}
+			first, second := min(a, b), max(a, b)
+			c.acquire(&hs[first], first, lock.Exclusive)
+			c.acquire(&hs[second], second, lock.Exclusive)
+			va, vb := c.load(e.dataAt(a)), c.load(e.dataAt(b))
+			c.release(&hs[a], fabric.Store(e.dataAt(a), va-1))
+			c.release(&hs[b], fabric.Store(e.dataAt(b), vb+1))
+		}
+		c.add(e.flag(0), 1)
+		c.until(e.flag(0), uint64(len(clients)))
+		var sum uint64
+		for k := range hs {
+			c.acquire(&hs[k], k, lock.Shared)
+			sum += c.load(e.dataAt(k))
+		}
+		if sum != 0 {
+			c.fatal("accounts sum to %d", int64(sum))
+		}
+		for k := range hs {
+			c.release(&hs[k])
+		}
+	})
+}
+
+func testStats(e *env) {
+	const rounds = 25
+	e.run(e.clients(2), func(_ int, c *client) {
+		var h lock.Hold
+		for k := range rounds {
+			c.acquire(&h, 0, lock.Mode(k%2))
+			c.release(&h)
+		}
+		s := c.Stats()
+		if s.Acquires != rounds {
+			c.fatal("Stats.Acquires is %d after %d", s.Acquires, rounds)
+		}
+		// How each was granted. A grant by the memory node after a wait among the
+		// clients of the own node may count twice.
+		if s.Immediate+s.Waits+s.LocalJoins+s.LocalWaits < rounds || s.Immediate > rounds {
+			c.fatal("Stats do not add up: %+v", *s)
+		}
+		if s.Busy != 0 || s.Cancels != 0 {
+			c.fatal("Stats count tries and cancellations that were not: %+v", *s)
+		}
+	})
+}
+
+// Everything at once on a few locks. All clients come to an end.
+func testMix(e *env) {
+	const locks = 3
+	clients := e.clients(3)
+	e.run(clients, func(_ int, c *client) {
+		var h lock.Hold
+		for range 60 {
+			i := int(c.Rand() % locks)
+			r := lock.Request{Lock: e.lockAt(i), Mode: lock.Mode(c.Rand() % 2), Deadline: c.Now() + patience,
+				Reads: []fabric.Op{fabric.Read(e.dataAt(i), c.buf)}}
+			switch c.Rand() % 4 {
+			case 0:
+				r.Try = true
+			case 1:
+				r.Deadline = c.Now() + fabric.Time(c.Rand()%50_000)
+			}
+			err := c.Acquire(&h, &r)
+			switch {
+			case err == nil && r.Mode == lock.Exclusive:
+				v := c.checkData()
+				c.fillData(v + 1)
+				c.add(e.flag(10+i), 1)
+				c.release(&h, fabric.Write(e.dataAt(i), c.buf))
+			case err == nil:
+				c.checkData()
+				c.release(&h)
+			case r.Try:
+				c.want(err, lock.ErrBusy, "try")
+			default:
+				c.want(err, lock.ErrTimeout, "acquire")
+			}
+		}
+		c.add(e.flag(0), 1)
+		c.until(e.flag(0), uint64(len(clients)))
+		for i := range locks {
+			c.acquire(&h, i, lock.Shared, fabric.Read(e.dataAt(i), c.buf))
+			if v, want := c.checkData(), c.load(e.flag(10+i)); v != want {
+				c.fatal("data of lock %d is %d after %d updates", i, v, want)
+			}
+			c.release(&h)
+		}
+	})
+}
+
+// Acquiring and releasing a free lock does not allocate.
+func testAllocations(e *env) {
+	if _, ok := e.cl.(fabrictest.Allocator); ok || e.m.Allocates {
+		e.t.Skip("the fabric or the mechanism allocates, and says so")
+	}
+	e.run([]*client{e.client(0)}, func(_ int, c *client) {
+		var h lock.Hold
+		r := &lock.Request{Lock: e.lockAt(0), Reads: []fabric.Op{fabric.Read(e.dataAt(0), c.buf)}}
+		before := []fabric.Op{fabric.Write(e.dataAt(0), c.buf)}
+		n := testing.AllocsPerRun(50, func() {
+			for i := range 20 {
+				r.Mode = lock.Mode(i % 2)
+				c.must(c.Acquire(&h, r), "acquire")
+				c.must(c.Release(&h, before), "release")
+			}
+		})
+		if n > 0 {
+			c.fatal("%v allocations in 20 acquires and releases", n)
+		}
+	})
+}

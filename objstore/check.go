@@ -1,0 +1,405 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A Report is what Check found. Problems is empty if the store is sound.
+type Report struct {
+	Nodes    []NodeReport
+	Problems []Problem
+	// Omitted counts problems beyond MaxProblems.
+	Omitted int
+}
+
+// MaxProblems bounds Report.Problems.
+const MaxProblems = 100
+
+// A Problem is something that must not be in a store.
+type Problem struct {
+	Addr fabric.Addr
+	What string
+}
+
+func (p Problem) String() string { return fmt.Sprintf("%v: %s", p.Addr, p.What) }
+
+// A NodeReport counts what is on one memory node. All sizes are in bytes.
+type NodeReport struct {
+	Node        fabric.MemID
+	Buckets     uint64
+	Objects     uint64
+	Expired     uint64 // of Objects
+	KeyBytes    uint64
+	ValueBytes  uint64
+	ChunkBytes  uint64 // chunks of objects
+	Overflows   uint64 // overflow blocks
+	LongestLoad int    // most objects in one bucket
+	Extents     uint64
+	ExtentBytes uint64 // chunks in extents
+	FreeCentral uint64 // bytes in central free lists
+	FreeLocal   uint64 // bytes in this compute node's free lists
+	// Elsewhere is in no object and in no list that can be seen: in the lists of
+	// other compute nodes, or lost with them.
+	Elsewhere uint64
+	Reclaimed uint64 // of Elsewhere, put into central free lists
+}
+
+// Sound tells whether there are no problems.
+func (r *Report) Sound() bool { return len(r.Problems) == 0 }
+
+func (r *Report) String() string {
+	var b strings.Builder
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		fmt.Fprintf(&b, "%v: %d objects (%d expired) in %d buckets, at most %d in one, %d overflow blocks\n",
+			n.Node, n.Objects, n.Expired, n.Buckets, n.LongestLoad, n.Overflows)
+		fmt.Fprintf(&b, "  keys %d B, values %d B, chunks %d B\n", n.KeyBytes, n.ValueBytes, n.ChunkBytes)
+		fmt.Fprintf(&b, "  %d extents of %d B: free %d B central, %d B here, %d B elsewhere (%d B reclaimed)\n",
+			n.Extents, n.ExtentBytes, n.FreeCentral, n.FreeLocal, n.Elsewhere, n.Reclaimed)
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintf(&b, "PROBLEM %v\n", p)
+	}
+	if r.Omitted > 0 {
+		fmt.Fprintf(&b, "and %d problems more\n", r.Omitted)
+	}
+	if r.Sound() {
+		b.WriteString("sound\n")
+	}
+	return b.String()
+}
+
+// CheckOptions says what Check does.
+type CheckOptions struct {
+	// Reclaim puts memory that nobody accounts for into the free lists. All other compute nodes must have
+	// closed the store (after Drain), or be dead and fenced.
+	Reclaim bool
+}
+
+// A use is a piece of memory, in bytes, and what it is used for.
+type use struct {
+	begin, end uint64
+	what       string
+}
+
+// A checker is a Check at work on one node.
+type checker struct {
+	c       *Client
+	r       *Report
+	n       *node
+	i       int
+	nr      *NodeReport
+	extents []use
+	uses    []use
+	keys    map[string]fabric.Addr
+	buf     []byte
+}
+
+// Check reads the whole store and tells what is in it and what is wrong with
+// it. Nobody may use the store meanwhile: it takes no locks.
+func (c *Client) Check(o CheckOptions) (*Report, error) {
+	r := &Report{Nodes: make([]NodeReport, len(c.s.nodes))}
+	buf := c.port.Alloc(fabric.MaxChain * maxObjectSize)
+	defer c.port.Free(buf)
+	for i := range c.s.nodes {
+		k := &checker{c: c, r: r, n: &c.s.nodes[i], i: i, nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
+		if err := k.run(o); err != nil {
+			return r, fmt.Errorf("objstore: check %v: %w", k.n.mn, err)
+		}
+	}
+	return r, nil
+}
+
+func (k *checker) run(o CheckOptions) error {
+	k.nr.Node, k.nr.Buckets = k.n.mn, k.c.s.geo.buckets
+	if err := k.walkExtents(); err != nil {
+		return err
+	}
+	for b := range k.c.s.geo.buckets {
+		if err := k.walkBucket(k.c.s.bucket(k.i, b)); err != nil {
+			return err
+		}
+	}
+	for cl := range class(numClasses) {
+		if err := k.walkFree(cl); err != nil {
+			return err
+		}
+		k.walkLocal(cl)
+	}
+	return k.account(o)
+}
+
+func (k *checker) problem(a fabric.Addr, format string, args ...any) {
+	if len(k.r.Problems) == MaxProblems {
+		k.r.Omitted++
+		return
+	}
+	k.r.Problems = append(k.r.Problems, Problem{Addr: a, What: fmt.Sprintf(format, args...)})
+}
+
+func (k *checker) load(a fabric.Addr) (uint64, error) {
+	ops := [1]fabric.Op{fabric.Load(a)}
+	err := k.c.port.Do(ops[:])
+	return ops[0].Old, err
+}
+
+// walkExtents lists the extents. The list gets older as it goes, and cannot
+// have more members than fit on the node.
+func (k *checker) walkExtents() error {
+	head := k.n.word(extentHeadOffset)
+	off, err := k.load(head)
+	if err != nil {
+		return err
+	}
+	b := k.c.node
+	for most := k.n.limit / extentHeader; off != 0; most-- {
+		if most == 0 || off%chunkUnit != 0 || off+extentHeader > k.n.limit {
+			k.problem(head, "list of extents leads to %#x", off)
+			return nil
+		}
+		a := fabric.At(k.n.mn, off)
+		ops := [1]fabric.Op{fabric.Read(a, b[:extentHeader])}
+		if err := k.c.port.Do(ops[:]); err != nil {
+			return err
+		}
+		size := wordAt(b, 2)
+		if wordAt(b, 0) != extentMagic || size < extentHeader || size > k.n.limit-off {
+			k.problem(a, "no extent: magic %#x, %d bytes", wordAt(b, 0), size)
+			return nil
+		}
+		k.nr.Extents++
+		k.nr.ExtentBytes += size - extentHeader
+		k.extents = append(k.extents, use{off + extentHeader, off + size, "extent"})
+		off = wordAt(b, 1)
+	}
+	slices.SortFunc(k.extents, byBegin)
+	for i := 1; i < len(k.extents); i++ {
+		if k.extents[i].begin < k.extents[i-1].end+extentHeader {
+			k.problem(fabric.At(k.n.mn, k.extents[i].begin), "extent overlaps another at %#x", k.extents[i-1].begin)
+		}
+	}
+	return nil
+}
+
+func byBegin(a, b use) int {
+	switch {
+	case a.begin < b.begin:
+		return -1
+	case a.begin > b.begin:
+		return 1
+	}
+	return 0
+}
+
+// use notes that a chunk is used for something, if it can be.
+func (k *checker) use(ch chunk, owner fabric.Addr, what string) bool {
+	u := use{ch.offset(), ch.offset() + ch.class.size(), what}
+	i, found := slices.BinarySearchFunc(k.extents, u, byBegin)
+	if !found {
+		i--
+	}
+	if i < 0 || u.end > k.extents[i].end {
+		k.problem(owner, "%s at %#x of %d bytes is in no extent", what, u.begin, ch.class.size())
+		return false
+	}
+	k.uses = append(k.uses, u)
+	return true
+}
+
+// walkBucket checks a bucket and its overflow blocks.
+func (k *checker) walkBucket(bucket fabric.Addr) error {
+	a, n := k.c.s.slotsAddr(bucket), k.c.s.slotsLen()
+	load := 0
+	for depth := 0; ; depth++ {
+		b := k.c.slots[:n]
+		ops := [1]fabric.Op{fabric.Read(a, b)}
+		if err := k.c.port.Do(ops[:]); err != nil {
+			return err
+		}
+		last := n/slotSize - 1
+		for i := 0; i < last; i += fabric.MaxChain {
+			m, err := k.checkObjects(bucket, a.Add(uint64(i)*slotSize), b[i*slotSize:min(i+fabric.MaxChain, last)*slotSize])
+			if err != nil {
+				return err
+			}
+			load += m
+		}
+		k.nr.LongestLoad = max(k.nr.LongestLoad, load)
+		link := a.Add(uint64(last) * slotSize)
+		w := linkWord(wordAt(b, last))
+		if w == 0 {
+			return nil
+		}
+		block, ok := w.chunk()
+		if !ok || depth == maxOverflow {
+			k.problem(link, "link %#x, depth %d", uint64(w), depth)
+			return nil
+		}
+		if !k.use(block, link, "overflow block") {
+			return nil
+		}
+		k.nr.Overflows++
+		a, n = at(k.n.mn, block.off64), overflowSize
+	}
+}
+
+// checkObjects reads the objects of at most MaxChain slots and checks them.
+func (k *checker) checkObjects(bucket, first fabric.Addr, slots []byte) (objects int, err error) {
+	var ops [fabric.MaxChain]fabric.Op
+	var words [fabric.MaxChain]slotWord
+	var owner [fabric.MaxChain]fabric.Addr
+	m := 0
+	for i := range len(slots) / slotSize {
+		w := slotWord(wordAt(slots, i))
+		if w == 0 {
+			continue
+		}
+		a := first.Add(uint64(i) * slotSize)
+		objects++
+		if !k.use(w.chunk(), a, "object") {
+			continue
+		}
+		n := min(w.readLen(), maxObjectSize)
+		if n <= headerSize {
+			k.problem(a, "%v: too small for an object", w)
+			continue
+		}
+		ops[m] = fabric.Read(at(k.n.mn, w.chunk().off64), k.buf[m*maxObjectSize:][:n])
+		words[m], owner[m] = w, a
+		m++
+	}
+	if err := k.c.port.Do(ops[:m]); err != nil {
+		return objects, err
+	}
+	for i := range m {
+		k.checkObject(bucket, owner[i], words[i], ops[i].Buf)
+	}
+	return objects, nil
+}
+
+func (k *checker) checkObject(bucket, slot fabric.Addr, w slotWord, b []byte) {
+	var h header
+	if err := h.decode(b, w); err != nil {
+		k.problem(slot, "%v", err)
+		return
+	}
+	key := b[headerSize : headerSize+int(h.keyLen)]
+	p := k.c.s.locate(key)
+	switch {
+	case h.check != h.checkOf(p.hash):
+		k.problem(slot, "object of key %q: check %#x, want %#x", key, h.check, h.checkOf(p.hash))
+	case p.bucket != bucket || p.fp != w.fp():
+		k.problem(slot, "key %q belongs to bucket %v with fingerprint %#x, not %v", key, p.bucket, uint16(p.fp), w)
+	case k.keys[string(key)] != 0:
+		k.problem(slot, "key %q is at %v too", key, k.keys[string(key)])
+	}
+	k.keys[string(key)] = slot
+	k.nr.Objects++
+	k.nr.KeyBytes += uint64(h.keyLen)
+	k.nr.ValueBytes += uint64(h.valueLen)
+	k.nr.ChunkBytes += w.class().size()
+	if h.expired(k.c.now()) {
+		k.nr.Expired++
+	}
+}
+
+// walkFree checks the central free list of a class.
+func (k *checker) walkFree(cl class) error {
+	head := k.n.word(freeHeadsOffset + 8*uint64(cl))
+	w, err := k.load(head)
+	if err != nil {
+		return err
+	}
+	most := k.n.limit / cl.size()
+	for off := freeHead(w).off64(); off != 0; most-- {
+		first := chunk{off64: off, class: cl}
+		if most == 0 {
+			k.problem(head, "free list of class %d does not end", cl)
+			return nil
+		}
+		if !k.use(first, head, "free batch") {
+			return nil
+		}
+		b := k.c.node
+		ops := [1]fabric.Op{fabric.Read(at(k.n.mn, off), b)}
+		if err := k.c.port.Do(ops[:]); err != nil {
+			return err
+		}
+		k.nr.FreeCentral += cl.size()
+		for i := 1; i < batchChunk && wordAt(b, i) != 0; i++ {
+			if wordAt(b, i) > maxOffset64 || !k.use(chunk{off64: wordAt(b, i), class: cl}, at(k.n.mn, off), "free chunk") {
+				k.problem(at(k.n.mn, off), "batch has %#x", wordAt(b, i))
+				continue
+			}
+			k.nr.FreeCentral += cl.size()
+		}
+		off = wordAt(b, 0)
+		if off > maxOffset64 {
+			k.problem(head, "free list of class %d leads to %#x", cl, off)
+			return nil
+		}
+	}
+	return nil
+}
+
+// walkLocal checks the free list of a class on this compute node.
+func (k *checker) walkLocal(cl class) {
+	l := &k.n.heap.lists[cl]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, off := range l.chunks {
+		if k.use(chunk{off64: off, class: cl}, at(k.n.mn, off), "locally free chunk") {
+			k.nr.FreeLocal += cl.size()
+		}
+	}
+	for _, s := range l.spans {
+		for off := s.next; off < s.end; off += cl.size() / chunkUnit {
+			if k.use(chunk{off64: off, class: cl}, at(k.n.mn, off), "locally free span") {
+				k.nr.FreeLocal += cl.size()
+			}
+		}
+	}
+}
+
+// account looks for memory that is used twice, and for memory that is not used at all.
+func (k *checker) account(o CheckOptions) error {
+	slices.SortFunc(k.uses, byBegin)
+	for i := 1; i < len(k.uses); i++ {
+		if a, b := &k.uses[i-1], &k.uses[i]; b.begin < a.end {
+			k.problem(fabric.At(k.n.mn, b.begin), "%s overlaps %s at %#x", b.what, a.what, a.begin)
+		}
+	}
+	i := 0
+	var errs error
+	for _, e := range k.extents {
+		begin := e.begin
+		for ; i < len(k.uses) && k.uses[i].begin < e.end; i++ {
+			errs = errors.Join(errs, k.gap(begin, k.uses[i].begin, o))
+			begin = max(begin, k.uses[i].end)
+		}
+		errs = errors.Join(errs, k.gap(begin, e.end, o))
+	}
+	return errs
+}
+
+// gap counts unused memory, and reclaims it in the largest chunks that fit.
+func (k *checker) gap(begin, end uint64, o CheckOptions) error {
+	if end <= begin {
+		return nil
+	}
+	k.nr.Elsewhere += end - begin
+	for o.Reclaim && k.r.Sound() && begin < end {
+		cl := classBelow(end - begin)
+		if err := k.c.pushCentral(k.n, cl, []uint64{begin / chunkUnit}); err != nil {
+			return err
+		}
+		k.nr.Reclaimed += cl.size()
+		begin += cl.size()
+	}
+	return nil
+}

@@ -1,0 +1,384 @@
+package objstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A Client is one client's view of a store. One goroutine uses it at a time.
+type Client struct {
+	s    *Store
+	l    lock.Locker
+	port fabric.Port
+
+	hold lock.Hold
+	req  lock.Request
+	ops  [fabric.MaxChain]fabric.Op // of chains outside Acquire and Release
+
+	reads  [2]fabric.Op // of Acquire
+	before [3]fabric.Op // of Release
+
+	slots []byte // the bucket in work: slots and link
+	block []byte // an overflow block that is made
+	node  []byte // a batch or an extent header
+	obj   []byte // the object in work: what Get returns lies here
+	out   []byte // the object that is stored
+	table []byte // buckets sampled by evict
+
+	nowS     uint32 // set by SetNow, 0 is none
+	unique   uint64 // of the next version that is stored
+	uniqueHi uint64 // the first that is not this client's
+
+	hv    lock.Hold // of the bucket of a victim
+	stats Stats
+}
+
+var _ Clocked = (*Client)(nil)
+
+// Stats counts what a Client did.
+type Stats struct {
+	Gets, Hits   uint64
+	Stores       uint64 // objects stored by any operation
+	Deletes      uint64 // objects deleted by Delete
+	CacheHits    uint64 // objects that were where the location cache said: no second READ
+	CacheMisses  uint64 // objects that had to be read again
+	Evictions    uint64 // objects evicted by this client
+	Expired      uint64 // expired objects dropped by this client
+	Extents      uint64 // extents taken from the region
+	Overflows    uint64 // overflow blocks made
+	Leaked       uint64 // chunks lost to the store by failed operations, until Check reclaims them
+	BytesRead    uint64 // of values returned
+	BytesWritten uint64 // of values stored
+}
+
+// Add adds the counters of t to s.
+func (s *Stats) Add(t *Stats) {
+	s.Gets += t.Gets
+	s.Hits += t.Hits
+	s.Stores += t.Stores
+	s.Deletes += t.Deletes
+	s.CacheHits += t.CacheHits
+	s.CacheMisses += t.CacheMisses
+	s.Evictions += t.Evictions
+	s.Expired += t.Expired
+	s.Extents += t.Extents
+	s.Overflows += t.Overflows
+	s.Leaked += t.Leaked
+	s.BytesRead += t.BytesRead
+	s.BytesWritten += t.BytesWritten
+}
+
+const (
+	firstBuffer = 4096
+	// A client has its incarnation in the high bits of its uniques and counts in
+	// the low ones: no version of any object in the store has the unique of another.
+	uniqueBits = 36
+)
+
+// Client returns a new client that locks with l: a Locker of the mechanism
+// whose layout the store was opened with. It works over l's Port.
+func (s *Store) Client(l lock.Locker) (*Client, error) {
+	p := l.Port()
+	c := &Client{s: s, l: l, port: p}
+	c.slots = p.Alloc(max(s.slotsLen(), overflowSize))
+	c.block = p.Alloc(overflowSize)
+	c.node = p.Alloc(batchSize)
+	c.obj = p.Alloc(firstBuffer)
+	c.out = p.Alloc(firstBuffer)
+	if err := c.incarnate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// incarnate gets the client uniques of its own.
+func (c *Client) incarnate() error {
+	a := c.s.nodes[0].word(incarnationOffset)
+	c.ops[0] = fabric.FAA(a, 1)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
+	}
+	c.unique = (c.ops[0].Old + 1) << uniqueBits
+	c.uniqueHi = c.unique + 1<<uniqueBits
+	return nil
+}
+
+// Close frees the client's buffers. The Locker and its Port stay open.
+func (c *Client) Close() {
+	for _, b := range [][]byte{c.slots, c.block, c.node, c.obj, c.out, c.table} {
+		if b != nil {
+			c.port.Free(b)
+		}
+	}
+}
+
+// Drain gives the chunks that this compute node keeps free back to the memory
+// nodes, for others. The last client of a compute node calls it before it closes.
+func (c *Client) Drain() error {
+	var batch [batchChunk]uint64
+	for i := range c.s.nodes {
+		n := &c.s.nodes[i]
+		for cl := range class(numClasses) {
+			for {
+				k := n.heap.lists[cl].drain(cl, &batch)
+				if k == 0 {
+					break
+				}
+				if err := c.pushCentral(n, cl, batch[:k]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Stats returns the client's counters, updated by its goroutine.
+func (c *Client) Stats() *Stats { return &c.stats }
+
+// Store returns the store.
+func (c *Client) Store() *Store { return c.s }
+
+// SetNow implements Clocked.
+func (c *Client) SetNow(seconds uint32) { c.nowS = seconds }
+
+func (c *Client) now() uint32 {
+	if c.nowS != 0 {
+		return c.nowS
+	}
+	return uint32(c.port.Now() / fabric.Second)
+}
+
+// expiry returns the second of expiry of a TTL.
+func (c *Client) expiry(ttl uint32) uint32 {
+	if ttl == 0 {
+		return 0
+	}
+	now := c.now()
+	return max(now+min(ttl, ^uint32(0)-now), 1)
+}
+
+func (c *Client) nextUnique() (uint64, error) {
+	if c.unique == c.uniqueHi {
+		if err := c.incarnate(); err != nil {
+			return 0, err
+		}
+	}
+	c.unique++
+	return c.unique - 1, nil
+}
+
+// grow returns a buffer of at least n bytes with the contents of b, which it frees.
+func (c *Client) grow(b []byte, n uint64) []byte {
+	if n <= uint64(len(b)) {
+		return b
+	}
+	bigger := c.port.Alloc(int(max(n, 2*uint64(len(b)))))
+	copy(bigger, b)
+	c.port.Free(b)
+	return bigger
+}
+
+// A work is one operation on one key: where the key lives, what to read
+// of its object, and what was found under the lock.
+type work struct {
+	place
+	n    *node
+	key  []byte
+	head bool   // header and key of the object suffice
+	at   uint64 // where in c.obj the object goes
+
+	loaded slotWord // the object of this word is in c.obj
+	found  bool
+	word   slotWord    // of the object
+	slot   fabric.Addr // of word
+	h      header
+
+	vacant fabric.Addr // the first empty slot
+	tail   fabric.Addr // a link that is empty
+	depth  int         // overflow blocks seen
+}
+
+// want returns how many bytes of w's object to read.
+func (k *work) want(w slotWord) uint64 {
+	if k.head {
+		return min(w.readLen(), headerSize+uint64(len(k.key)))
+	}
+	return w.readLen()
+}
+
+// lockKey acquires the lock of the key's bucket, and reads in the same chain the
+// bucket and the object, if the location cache knows where that may be.
+func (c *Client) lockKey(k *work, mode lock.Mode) error {
+	c.reads[0] = fabric.Read(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
+	reads := c.reads[:1]
+	if w := c.s.places.get(k.hash); w != 0 && k.n.sane(w.chunk()) {
+		c.readObject(k, w, &c.reads[1])
+		reads = c.reads[:2]
+	}
+	c.req = lock.Request{Lock: k.bucket, Mode: mode, Reads: reads}
+	if t := c.s.cfg.LockTimeoutNs; t != 0 {
+		c.req.Deadline = c.port.Now() + t
+	}
+	return c.l.Acquire(&c.hold, &c.req)
+}
+
+// readObject makes op the READ of w's object.
+func (c *Client) readObject(k *work, w slotWord, op *fabric.Op) {
+	n := k.want(w)
+	c.obj = c.grow(c.obj, k.at+n)
+	*op = fabric.Read(fabric.At(k.n.mn, w.chunk().offset()), c.obj[k.at:k.at+n])
+	k.loaded = w
+}
+
+// find looks for the key in its bucket, which has been read under the lock.
+func (c *Client) find(k *work) error {
+	guess := k.loaded
+	b := c.slots[:c.s.slotsLen()]
+	for a := c.s.slotsAddr(k.bucket); ; k.depth++ {
+		last := len(b)/slotSize - 1
+		for i := range last {
+			w := slotWord(wordAt(b, i))
+			if w == 0 {
+				if k.vacant == 0 {
+					k.vacant = a.Add(uint64(i) * slotSize)
+				}
+				continue
+			}
+			if w.fp() != k.fp {
+				continue
+			}
+			if err := c.match(k, w); err != nil {
+				return fmt.Errorf("%w: slot at %v", err, a.Add(uint64(i)*slotSize))
+			}
+			if k.found {
+				k.slot = a.Add(uint64(i) * slotSize)
+				if w == guess {
+					c.stats.CacheHits++
+				} else {
+					c.stats.CacheMisses++
+					c.s.places.put(k.hash, w)
+				}
+				return nil
+			}
+		}
+		link := a.Add(uint64(last) * slotSize)
+		if wordAt(b, last) == 0 {
+			k.tail = link
+			c.s.places.forget(k.hash, guess)
+			return nil
+		}
+		block, err := c.follow(k, linkWord(wordAt(b, last)), link)
+		if err != nil {
+			return err
+		}
+		a, b = at(k.n.mn, block.off64), c.slots[:overflowSize]
+	}
+}
+
+// follow reads the overflow block of a link into c.slots.
+func (c *Client) follow(k *work, w linkWord, link fabric.Addr) (chunk, error) {
+	block, ok := w.chunk()
+	if !ok || !k.n.sane(block) || k.depth >= maxOverflow {
+		return chunk{}, fmt.Errorf("%w: link at %v is %#x, depth %d", ErrCorrupt, link, uint64(w), k.depth)
+	}
+	c.ops[0] = fabric.Read(at(k.n.mn, block.off64), c.slots[:overflowSize])
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return chunk{}, fmt.Errorf("objstore: overflow block of %v: %w", link, err)
+	}
+	return block, nil
+}
+
+// match sets k.found if w's object has the key; the object is read unless it
+// came with the lock.
+func (c *Client) match(k *work, w slotWord) error {
+	if w != k.loaded {
+		if !k.n.sane(w.chunk()) {
+			return fmt.Errorf("%w: %v", ErrCorrupt, w)
+		}
+		c.readObject(k, w, &c.ops[0])
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			return fmt.Errorf("objstore: object: %w", err)
+		}
+	}
+	n := k.want(w)
+	b := c.obj[k.at : k.at+n]
+	if n < headerSize+1 {
+		return fmt.Errorf("%w: %v", ErrCorrupt, w)
+	}
+	if err := k.h.decode(b, w); err != nil {
+		return err
+	}
+	end := headerSize + uint64(k.h.keyLen)
+	if int(k.h.keyLen) != len(k.key) || !bytes.Equal(b[headerSize:end], k.key) {
+		return nil
+	}
+	if k.h.check != k.h.checkOf(k.hash) {
+		return fmt.Errorf("%w: check of %v is %#x, want %#x", ErrCorrupt, w, k.h.check, k.h.checkOf(k.hash))
+	}
+	k.found, k.word = true, w
+	return nil
+}
+
+// start begins an operation on a key.
+func (c *Client) start(k *work, key []byte) error {
+	if len(key) == 0 || len(key) > MaxKey {
+		return fmt.Errorf("%w: %d bytes", ErrKeySize, len(key))
+	}
+	k.key = key
+	k.place = c.s.locate(key)
+	k.n = &c.s.nodes[k.node]
+	return nil
+}
+
+// lookup locks the bucket and finds the key. If it fails, the lock is not held.
+func (c *Client) lookup(k *work, mode lock.Mode) error {
+	if err := c.lockKey(k, mode); err != nil {
+		return fmt.Errorf("objstore: %w", err)
+	}
+	if err := c.find(k); err != nil {
+		return c.unlock(err)
+	}
+	return nil
+}
+
+// unlock releases the lock without doing anything, because of err or nil.
+func (c *Client) unlock(err error) error {
+	if rerr := c.l.Release(&c.hold, nil); rerr != nil {
+		rerr = fmt.Errorf("objstore: %w", rerr)
+		if err == nil {
+			return rerr
+		}
+		return errors.Join(err, rerr)
+	}
+	return err
+}
+
+// value returns the value of the object that was found.
+func (c *Client) value(k *work) []byte {
+	begin := k.at + headerSize + uint64(k.h.keyLen)
+	end := begin + uint64(k.h.valueLen)
+	return c.obj[begin:end:end]
+}
+
+// publish is the commit of every change: the operations of before[:n], then a CAS of the
+// slot or link at a from old to new, then the release of the lock, in one chain.
+// Before the CAS the old state stands, after it the new one: no crash
+// leaves another. The CAS fails only if the lock was taken from this client.
+//
+// known is false if the outcome is not known: then no chunk may be reused.
+func (c *Client) publish(n int, a fabric.Addr, old, new uint64) (known bool, err error) {
+	c.before[n] = fabric.CAS(a, old, new)
+	cas := &c.before[n]
+	if err := c.l.Release(&c.hold, c.before[:n+1]); err != nil {
+		return false, fmt.Errorf("objstore: %w", err)
+	}
+	if !cas.Swapped() {
+		return true, fmt.Errorf("objstore: %w: word at %v is %#x, was %#x", lock.ErrLost, a, cas.Old, old)
+	}
+	return true, nil
+}

@@ -1,0 +1,328 @@
+package objstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Everything in this file is a format: do not change it; a new layout gets a
+// new formatVersion. Integers are little-endian.
+
+// formatVersion is in the root entry of every store.
+const formatVersion = 1
+
+// A class is a size of chunks. Sizes are 64, 128, 192, 256 and then four to
+// each power of two: 320, 384, 448, 512, 640, ... up to 8 MiB.
+type class uint8
+
+const (
+	classBits  = 6
+	numClasses = 1 << classBits
+	chunkUnit  = 64 // chunks begin at multiples of it and their sizes are
+)
+
+// size returns the size of the class's chunks in bytes.
+func (c class) size() uint64 {
+	if c < 3 {
+		return chunkUnit * uint64(c+1)
+	}
+	i := uint(c - 3)
+	return chunkUnit * uint64(4+i&3) << (i >> 2)
+}
+
+// step is how far apart sizes around the class are, in bytes.
+func (c class) step() uint64 {
+	if c < 3 {
+		return chunkUnit
+	}
+	return chunkUnit << (uint(c-3) >> 2)
+}
+
+// maxChunk is the size of the largest class.
+const maxChunk = 8 << 20
+
+// classFor returns the smallest class of at least n bytes; n is at most maxChunk.
+func classFor(n uint64) class {
+	if n <= 4*chunkUnit {
+		return class((n+chunkUnit-1)/chunkUnit - 1)
+	}
+	e := bits.Len64(n-1) - 1      // 2^e <= n-1 < 2^(e+1), e >= 8
+	quarter := (n - 1) >> (e - 2) // 4 to 7: which quarter of it
+	return class(3 + (e-8)*4 + int(quarter) - 3)
+}
+
+// classBelow returns the largest class of at most n bytes; n is at least 64.
+func classBelow(n uint64) class {
+	if n >= maxChunk {
+		return numClasses - 1
+	}
+	c := classFor(n)
+	if c.size() > n {
+		c--
+	}
+	return c
+}
+
+// A slotWord is a slot of a bucket: it points to an object, or is 0. It only ever
+// changes by CAS, and that is what publishes an object.
+//
+//	 63          50 49     44 43    40 39     34 33                0
+//	+--------------+---------+--------+---------+-------------------+
+//	| fingerprint  |  class  | slack  |   tag   |    offset / 64    |
+//	+--------------+---------+--------+---------+-------------------+
+//
+// The fingerprint is the low bits of the key's hash. Slack tells how much of
+// the chunk need not be read: below 8, that many eighths of the class's step; from 8
+// on, all but size >> (slack-7). The tag differs from that of the word which
+// the slot held before, so that a late CAS of a holder who lost the lock
+// fails even if key and chunk are the same again.
+type slotWord uint64
+
+const (
+	offsetBits = 34
+	tagBits    = 6
+	slackBits  = 4
+	fpBits     = 14
+
+	tagShift   = offsetBits
+	slackShift = tagShift + tagBits
+	classShift = slackShift + slackBits
+	fpShift    = classShift + classBits
+
+	maxOffset64   = 1<<offsetBits - 1
+	linearSlacks  = 8 // slacks that count eighths of a step
+	maxTag        = 1<<tagBits - 1
+	maxSlack      = 1<<slackBits - 1
+	fpMask        = 1<<fpBits - 1
+	locationShift = fpBits // the bits of a hash that index the location cache begin here
+)
+
+// The fields fill the word.
+const _ = uint(fpShift+fpBits-64) + uint(64-fpShift-fpBits)
+
+// A fingerprint is a part of a key's hash in its slot.
+type fingerprint uint16
+
+func fingerprintOf(hash uint64) fingerprint { return fingerprint(hash & fpMask) }
+
+// makeSlot returns the word for an object of n bytes in a chunk.
+func makeSlot(fp fingerprint, ch chunk, n uint64, tag uint8) slotWord {
+	return slotWord(fp)<<fpShift | slotWord(ch.class)<<classShift |
+		slotWord(slackFor(ch.class, n))<<slackShift |
+		slotWord(tag&maxTag)<<tagShift | slotWord(ch.off64)
+}
+
+// slackFor returns the largest slack with which n bytes are still read.
+func slackFor(c class, n uint64) uint8 {
+	for s := maxSlack; s >= linearSlacks; s-- {
+		if c.size()>>(s-linearSlacks+1) >= n {
+			return uint8(s)
+		}
+	}
+	return uint8(min((c.size()-n)/(c.step()/8), linearSlacks-1))
+}
+
+func (w slotWord) fp() fingerprint { return fingerprint(w >> fpShift) }
+func (w slotWord) class() class    { return class(w >> classShift & (numClasses - 1)) }
+func (w slotWord) slack() uint8    { return uint8(w >> slackShift & maxSlack) }
+func (w slotWord) tag() uint8      { return uint8(w >> tagShift & maxTag) }
+func (w slotWord) chunk() chunk    { return chunk{off64: uint64(w & maxOffset64), class: w.class()} }
+
+// readLen returns how many bytes of the chunk to read, to have the object.
+func (w slotWord) readLen() uint64 {
+	c, s := w.class(), w.slack()
+	if s < linearSlacks {
+		return c.size() - uint64(s)*(c.step()/8)
+	}
+	return c.size() >> (s - linearSlacks + 1)
+}
+
+func (w slotWord) String() string {
+	return fmt.Sprintf("fp %#x class %d (%d B) read %d tag %d at %#x",
+		uint16(w.fp()), w.class(), w.class().size(), w.readLen(), w.tag(), w.chunk().offset())
+}
+
+// A chunk is a piece of a memory node's memory. The zero chunk is none.
+type chunk struct {
+	off64 uint64 // offset in units of 64 bytes
+	class class
+}
+
+func (ch chunk) offset() uint64 { return ch.off64 * chunkUnit }
+func (ch chunk) none() bool     { return ch.off64 == 0 }
+
+// A linkWord is the last word of a bucket: it points to an overflow block, a
+// chunk with 15 more slots and a link, or is 0.
+//
+//	 63        48 47                                0
+//	+------------+-----------------------------------+
+//	|   0x4f56   |              offset               |
+//	+------------+-----------------------------------+
+type linkWord uint64
+
+const (
+	linkMark       = 0x4f56
+	linkShift      = 48
+	overflowClass  = class(1) // 128 bytes
+	overflowSize   = 128
+	overflowSlots  = overflowSize/8 - 1
+	maxOverflow    = 4 // overflow blocks of a bucket
+	maxOffset      = 1<<linkShift - 1
+	slotSize       = 8
+	minBucketSlots = 12
+)
+
+func makeLink(ch chunk) linkWord { return linkMark<<linkShift | linkWord(ch.offset()) }
+
+// chunk returns the overflow block; ok is false if the word is no link.
+func (w linkWord) chunk() (ch chunk, ok bool) {
+	off := uint64(w & maxOffset)
+	return chunk{off64: off / chunkUnit, class: overflowClass},
+		w>>linkShift == linkMark && off%chunkUnit == 0 && off/chunkUnit <= maxOffset64
+}
+
+// An object lies in a chunk: its header, its key, its value.
+//
+//	offset  bytes
+//	  0       8   unique of this version of the object
+//	  8       4   second of the last access, about  \ one word: replaced in place
+//	 12       4   second of expiry, 0 is never      /
+//	 16       4   flags
+//	 20       4   length of the value
+//	 24       1   length of the key
+//	 25       1   class of the chunk
+//	 26       2   zero
+//	 28       4   check: of the key's hash and what does not change above
+//	 32           key, value
+type header struct {
+	unique   uint64
+	access   uint32
+	expiry   uint32
+	flags    uint32
+	valueLen uint32
+	keyLen   uint8
+	class    class
+	check    uint32
+}
+
+const (
+	headerSize = 32
+	metaOffset = 8
+)
+
+// checkOf returns what the check of the header must be for a key with a hash.
+func (h *header) checkOf(hash uint64) uint32 {
+	m := mum(h.unique^hashK1, hash^hashK2)
+	return uint32(mum(m^uint64(h.flags)<<32^uint64(h.valueLen), hashK3^uint64(h.keyLen)<<8^uint64(h.class)))
+}
+
+// meta is the word of access and expiry.
+func (h *header) meta() uint64 { return uint64(h.expiry)<<32 | uint64(h.access) }
+
+func (h *header) expired(now uint32) bool { return h.expiry != 0 && now >= h.expiry }
+
+// size returns the bytes of the object.
+func (h *header) size() uint64 { return headerSize + uint64(h.keyLen) + uint64(h.valueLen) }
+
+// encode writes the header to b.
+func (h *header) encode(b []byte) {
+	_ = b[headerSize-1]
+	binary.LittleEndian.PutUint64(b, h.unique)
+	binary.LittleEndian.PutUint64(b[metaOffset:], h.meta())
+	binary.LittleEndian.PutUint32(b[16:], h.flags)
+	binary.LittleEndian.PutUint32(b[20:], h.valueLen)
+	binary.LittleEndian.PutUint32(b[24:], uint32(h.keyLen)|uint32(h.class)<<8)
+	binary.LittleEndian.PutUint32(b[28:], h.check)
+}
+
+// decode reads the header from b, the object that w points to, and validates
+// its lengths. The check needs the key: see checkOf.
+func (h *header) decode(b []byte, w slotWord) error {
+	_ = b[headerSize-1]
+	h.unique = binary.LittleEndian.Uint64(b)
+	h.access = binary.LittleEndian.Uint32(b[metaOffset:])
+	h.expiry = binary.LittleEndian.Uint32(b[metaOffset+4:])
+	h.flags = binary.LittleEndian.Uint32(b[16:])
+	h.valueLen = binary.LittleEndian.Uint32(b[20:])
+	k := binary.LittleEndian.Uint32(b[24:])
+	h.keyLen, h.class = uint8(k), class(k>>8&0xff)
+	h.check = binary.LittleEndian.Uint32(b[28:])
+	if k>>16 != 0 || h.keyLen == 0 || h.keyLen > MaxKey || h.class != w.class() || h.size() > w.readLen() {
+		return fmt.Errorf("%w: header: key %d B, value %d B, class word %#x in %v",
+			ErrCorrupt, h.keyLen, h.valueLen, k, w)
+	}
+	return nil
+}
+
+// The memory of a store on each of its nodes, that the root entry points to.
+//
+//	offset  bytes
+//	0x000     8    incarnations: one for each client ever opened
+//	0x040     8    bytes of the heap that the store has taken
+//	0x080     8    offset of the newest extent, 0 if there is none
+//	0x100   512    heads of the free lists of the 64 classes
+//	0x400          buckets
+//
+// A bucket is a lock, slots, a link:
+//
+//	+-------------------------+--------+-----+--------+------+
+//	| lock (the mechanism's)  | slot 0 | ... | slot n | link |
+//	+-------------------------+--------+-----+--------+------+
+const (
+	incarnationOffset = 0x000
+	heapOffset        = 0x040
+	extentHeadOffset  = 0x080
+	freeHeadsOffset   = 0x100
+	tableOffset       = 0x400
+)
+
+// A freeHead is the head of a free list of batches: the offset of the first batch,
+// and a tag that changes with every push and pop so that no CAS takes an old
+// head for a new one.
+//
+//	 63                    34 33                0
+//	+------------------------+-------------------+
+//	|          tag           |    offset / 64    |
+//	+------------------------+-------------------+
+type freeHead uint64
+
+func (h freeHead) off64() uint64 { return uint64(h & maxOffset64) }
+
+// next returns the head after a push or pop that makes off64 the first batch.
+func (h freeHead) next(off64 uint64) freeHead {
+	return (h>>offsetBits+1)<<offsetBits | freeHead(off64)
+}
+
+// A batch is up to 8 free chunks of one class. Its first 64 bytes lie in the first chunk.
+//
+//	offset  bytes
+//	  0       8   offset / 64 of the next batch, 0 is the end
+//	  8      56   offset / 64 of the other chunks, 0 is none
+const (
+	batchSize  = 64
+	batchChunk = batchSize / 8 // chunks of a full batch
+)
+
+// An extent is what a compute node takes from the region: a header and chunks.
+//
+//	offset  bytes
+//	  0       8   magic
+//	  8       8   offset of the next older extent, 0 is the end
+//	 16       8   bytes, with this header
+//	 24       8   compute node that took it
+//	 32      32   zero
+//	 64           chunks
+const (
+	extentMagic  = 0x44434c4b45585431 // "DCLKEXT1"
+	extentHeader = 64
+)
+
+// wordAt returns the i-th word of b.
+func wordAt(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+
+func putWord(b []byte, i int, v uint64) { binary.LittleEndian.PutUint64(b[8*i:], v) }
+
+func at(mn fabric.MemID, off64 uint64) fabric.Addr { return fabric.At(mn, off64*chunkUnit) }

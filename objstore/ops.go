@@ -1,0 +1,408 @@
+package objstore
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// Get implements Cache.
+func (c *Client) Get(key []byte) (Item, error) {
+	var k work
+	if err := c.start(&k, key); err != nil {
+		return Item{}, err
+	}
+	c.stats.Gets++
+	if err := c.lookup(&k, lock.Shared); err != nil {
+		return Item{}, err
+	}
+	if !k.found {
+		return Item{}, c.unlock(ErrNotFound)
+	}
+	now := c.now()
+	if k.h.expired(now) {
+		if err := c.unlock(nil); err != nil {
+			return Item{}, err
+		}
+		return Item{}, c.dropExpired(&k)
+	}
+	var before []fabric.Op
+	if int32(now-k.h.access) >= int32(c.s.cfg.AccessRefreshS) {
+		before = c.refresh(&k, now)
+	}
+	if err := c.l.Release(&c.hold, before); err != nil {
+		return Item{}, fmt.Errorf("objstore: %w", err)
+	}
+	v := c.value(&k)
+	c.stats.Hits++
+	c.stats.BytesRead += uint64(len(v))
+	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique}, nil
+}
+
+// refresh returns the operation that gives the object a new access time. Under
+// a shared lock others may do the same at the same time: nobody changes the
+// expiry beside it then.
+func (c *Client) refresh(k *work, now uint32) []fabric.Op {
+	k.h.access = now
+	c.before[0] = fabric.Store(at(k.n.mn, k.word.chunk().off64).Add(metaOffset), k.h.meta())
+	return c.before[:1]
+}
+
+// dropExpired drops the object that was found expired, if it can without waiting:
+// others may be reading it.
+func (c *Client) dropExpired(k *work) error {
+	ch, err := c.unlink(k.bucket, k.slot, k.word)
+	if err != nil {
+		return err
+	}
+	if !ch.none() {
+		c.stats.Expired++
+		c.s.places.forget(k.hash, k.word)
+		c.free(k.n, ch)
+	}
+	return ErrNotFound
+}
+
+// A condition says whether to store, given whether a live object was found.
+type condition func(k *work, live bool, unique uint64) error
+
+func always(*work, bool, uint64) error { return nil }
+
+func ifAbsent(_ *work, live bool, _ uint64) error {
+	if live {
+		return ErrExists
+	}
+	return nil
+}
+
+func ifPresent(_ *work, live bool, _ uint64) error {
+	if !live {
+		return ErrNotFound
+	}
+	return nil
+}
+
+func ifUnchanged(k *work, live bool, unique uint64) error {
+	if !live {
+		return ErrNotFound
+	}
+	if k.h.unique != unique {
+		return ErrExists
+	}
+	return nil
+}
+
+// Set implements Cache.
+func (c *Client) Set(key, value []byte, o Options) error { return c.store(key, value, o, always, 0) }
+
+// Add implements Cache.
+func (c *Client) Add(key, value []byte, o Options) error { return c.store(key, value, o, ifAbsent, 0) }
+
+// Replace implements Cache.
+func (c *Client) Replace(key, value []byte, o Options) error {
+	return c.store(key, value, o, ifPresent, 0)
+}
+
+// CompareAndSwap implements Cache.
+func (c *Client) CompareAndSwap(key, value []byte, o Options, cas uint64) error {
+	return c.store(key, value, o, ifUnchanged, cas)
+}
+
+func (c *Client) store(key, value []byte, o Options, cond condition, unique uint64) error {
+	k := work{head: true}
+	if err := c.start(&k, key); err != nil {
+		return err
+	}
+	if uint64(len(value)) > uint64(c.s.geo.maxValue) {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, len(value), c.s.geo.maxValue)
+	}
+	n := headerSize + uint64(len(key)+len(value))
+	ch, err := c.alloc(k.n, classFor(n))
+	if err != nil {
+		return err
+	}
+	c.out = c.grow(c.out, n)
+	copy(c.out[headerSize:], key)
+	copy(c.out[headerSize+len(key):], value)
+	if err := c.lookup(&k, lock.Exclusive); err != nil {
+		c.free(k.n, ch)
+		return err
+	}
+	now := c.now()
+	if err := cond(&k, k.found && !k.h.expired(now), unique); err != nil {
+		c.free(k.n, ch)
+		return c.unlock(err)
+	}
+	h := header{access: now, expiry: c.expiry(o.TTL), flags: o.Flags, valueLen: uint32(len(value))}
+	return c.commit(&k, &h, ch, c.out[:n])
+}
+
+// commit stores the object in b, of which header is still to be written, in
+// chunk ch under the lock that is held, and releases it.
+func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
+	unique, err := c.nextUnique()
+	if err != nil {
+		c.free(k.n, ch)
+		return c.unlock(err)
+	}
+	h.unique, h.class, h.keyLen = unique, ch.class, uint8(len(k.key))
+	h.check = h.checkOf(k.hash)
+	h.encode(b)
+	c.before[0] = fabric.Write(at(k.n.mn, ch.off64), b)
+	tag := uint8(unique)
+	if k.found {
+		tag = k.word.tag() + 1
+	}
+	w := makeSlot(k.fp, ch, uint64(len(b)), tag)
+	var known bool
+	switch {
+	case k.found:
+		known, err = c.publish(1, k.slot, uint64(k.word), uint64(w))
+	case k.vacant != 0:
+		known, err = c.publish(1, k.vacant, 0, uint64(w))
+	default:
+		known, err = c.overflow(k, w)
+	}
+	if err != nil {
+		c.s.places.put(k.hash, 0)
+		if known {
+			c.free(k.n, ch)
+		} else {
+			c.stats.Leaked++
+		}
+		return err
+	}
+	c.s.places.put(k.hash, w)
+	c.stats.Stores++
+	c.stats.BytesWritten += uint64(h.valueLen)
+	if k.found {
+		c.free(k.n, k.word.chunk())
+	}
+	return nil
+}
+
+// overflow publishes w in a new overflow block, because no slot is free. A
+// bucket that has as many blocks as it may have loses an object instead.
+func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
+	if k.depth >= maxOverflow {
+		return c.replaceAny(k, w)
+	}
+	block, err := c.alloc(k.n, overflowClass)
+	if err != nil {
+		return true, c.unlock(err)
+	}
+	clear(c.block)
+	putWord(c.block, 0, uint64(w))
+	c.before[1] = fabric.Write(at(k.n.mn, block.off64), c.block)
+	known, err = c.publish(2, k.tail, 0, uint64(makeLink(block)))
+	switch {
+	case err == nil:
+		c.stats.Overflows++
+	case known:
+		c.free(k.n, block)
+	default:
+		c.stats.Leaked++
+	}
+	return known, err
+}
+
+// replaceAny publishes w in place of an object of the bucket's last overflow
+// block, which is in c.slots.
+func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
+	if c.s.cfg.NoEvict {
+		return true, c.unlock(fmt.Errorf("%w: bucket at %v is full", ErrNoSpace, k.bucket))
+	}
+	i := c.port.Rand() % overflowSlots
+	victim := slotWord(wordAt(c.slots, int(i)))
+	slot := k.tail - fabric.Addr((overflowSlots-i)*slotSize)
+	if known, err = c.publish(1, slot, uint64(victim), uint64(w)); err == nil {
+		c.stats.Evictions++
+		c.free(k.n, victim.chunk())
+	}
+	return known, err
+}
+
+// Delete implements Cache.
+func (c *Client) Delete(key []byte) error {
+	k := work{head: true}
+	if err := c.start(&k, key); err != nil {
+		return err
+	}
+	if err := c.lookup(&k, lock.Exclusive); err != nil {
+		return err
+	}
+	if !k.found {
+		return c.unlock(ErrNotFound)
+	}
+	expired := k.h.expired(c.now())
+	if err := c.remove(&k); err != nil {
+		return err
+	}
+	if expired {
+		c.stats.Expired++
+		return ErrNotFound
+	}
+	c.stats.Deletes++
+	return nil
+}
+
+// remove unlinks the object that was found and releases the lock.
+func (c *Client) remove(k *work) error {
+	known, err := c.publish(0, k.slot, uint64(k.word), 0)
+	if !known {
+		c.stats.Leaked++
+	}
+	c.s.places.forget(k.hash, k.word)
+	if err == nil {
+		c.free(k.n, k.word.chunk())
+	}
+	return err
+}
+
+// lookupLive is lookup for changing what is there: with an exclusive lock. An
+// expired object is dropped, and is not there.
+func (c *Client) lookupLive(k *work) error {
+	if err := c.lookup(k, lock.Exclusive); err != nil {
+		return err
+	}
+	if !k.found {
+		return c.unlock(ErrNotFound)
+	}
+	if k.h.expired(c.now()) {
+		if err := c.remove(k); err != nil {
+			return err
+		}
+		c.stats.Expired++
+		return ErrNotFound
+	}
+	return nil
+}
+
+// Touch implements Cache. It replaces the one word of access and expiry in place.
+func (c *Client) Touch(key []byte, ttl uint32) error {
+	k := work{head: true}
+	if err := c.start(&k, key); err != nil {
+		return err
+	}
+	if err := c.lookupLive(&k); err != nil {
+		return err
+	}
+	k.h.expiry = c.expiry(ttl)
+	if err := c.l.Release(&c.hold, c.refresh(&k, c.now())); err != nil {
+		return fmt.Errorf("objstore: %w", err)
+	}
+	return nil
+}
+
+// Append implements Cache.
+func (c *Client) Append(key, data []byte) error { return c.extend(key, data, false) }
+
+// Prepend implements Cache.
+func (c *Client) Prepend(key, data []byte) error { return c.extend(key, data, true) }
+
+// extend reads the object to where its value must stand in the new one, so that
+// only the header, the key and the data are moved.
+func (c *Client) extend(key, data []byte, before bool) error {
+	var k work
+	if err := c.start(&k, key); err != nil {
+		return err
+	}
+	if before {
+		k.at = uint64(len(data))
+	}
+	if uint64(len(data)) > uint64(c.s.geo.maxValue) {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, len(data), c.s.geo.maxValue)
+	}
+	if err := c.lookupLive(&k); err != nil {
+		return err
+	}
+	valueLen := uint64(k.h.valueLen) + uint64(len(data))
+	if valueLen > uint64(c.s.geo.maxValue) {
+		return c.unlock(fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, valueLen, c.s.geo.maxValue))
+	}
+	begin := headerSize + uint64(len(key))
+	n := begin + valueLen
+	ch, err := c.alloc(k.n, classFor(n))
+	if err != nil {
+		return c.unlock(err)
+	}
+	c.obj = c.grow(c.obj, n)
+	copy(c.obj[headerSize:], key)
+	if before {
+		copy(c.obj[begin:], data)
+	} else {
+		copy(c.obj[begin+uint64(k.h.valueLen):], data)
+	}
+	h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(valueLen)}
+	return c.commit(&k, &h, ch, c.obj[:n])
+}
+
+// Incr implements Cache.
+func (c *Client) Incr(key []byte, delta uint64) (uint64, error) {
+	return c.add(key, func(v uint64) uint64 { return v + delta })
+}
+
+// Decr implements Cache.
+func (c *Client) Decr(key []byte, delta uint64) (uint64, error) {
+	return c.add(key, func(v uint64) uint64 { return v - min(v, delta) })
+}
+
+// maxDigits is the length of the largest 64-bit number.
+const maxDigits = 20
+
+// add replaces a decimal value. As in memcached, a result that is shorter than
+// what was there is padded with spaces behind to the same length.
+func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
+	var k work
+	if err := c.start(&k, key); err != nil {
+		return 0, err
+	}
+	if err := c.lookupLive(&k); err != nil {
+		return 0, err
+	}
+	old := c.value(&k)
+	v, ok := parseDecimal(old)
+	if !ok {
+		return 0, c.unlock(ErrNotNumber)
+	}
+	v = f(v)
+	begin := headerSize + len(key)
+	c.out = c.grow(c.out, uint64(begin+maxDigits))
+	copy(c.out[headerSize:], key)
+	b := strconv.AppendUint(c.out[:begin], v, 10)
+	for len(b) < begin+len(old) {
+		b = append(b, ' ')
+	}
+	ch, err := c.alloc(k.n, classFor(uint64(len(b))))
+	if err != nil {
+		return 0, c.unlock(err)
+	}
+	h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(len(b) - begin)}
+	if err := c.commit(&k, &h, ch, b); err != nil {
+		return 0, err
+	}
+	return v, nil
+}
+
+// parseDecimal parses 1 to 20 digits with spaces behind.
+func parseDecimal(b []byte) (v uint64, ok bool) {
+	if len(b) > maxDigits {
+		return 0, false
+	}
+	for len(b) > 0 && b[len(b)-1] == ' ' {
+		b = b[:len(b)-1]
+	}
+	for _, d := range b {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		w := v*10 + uint64(d-'0')
+		if v > ^uint64(0)/10 || w < v*10 {
+			return 0, false
+		}
+		v = w
+	}
+	return v, len(b) > 0
+}

@@ -1,0 +1,329 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
+)
+
+// Errors of opening, for errors.Is.
+var (
+	// ErrConfig: a Config that makes no sense.
+	ErrConfig = errors.New("objstore: bad configuration")
+	// ErrGeometry: the store that is there was made for other locks, nodes or values.
+	ErrGeometry = errors.New("objstore: store was made with another configuration")
+)
+
+// Config says which store to open, and how to make it if there is none.
+type Config struct {
+	Name string
+	// Nodes are the memory nodes of the store. All compute nodes must name the
+	// same, in the same order.
+	Nodes []fabric.MemID
+	// Lock is the layout of the locks of the Lockers that clients will use.
+	Lock lock.Layout
+
+	// Objects is how many objects the index is made for, on all nodes together;
+	// more find room in overflow blocks, at one more round trip. 0 is 65536.
+	Objects uint64
+	// MaxValue is the largest value in bytes; 0 is 1 MiB.
+	MaxValue uint32
+	// MemoryLimit bounds the bytes of objects on each node; 0 is all of its region.
+	MemoryLimit uint64
+
+	// What follows is this compute node's own choice.
+
+	// NoEvict gives ErrNoSpace when memory is full, instead of evicting.
+	NoEvict bool
+	// CacheEntries bounds the location cache, 8 bytes each; 0 is as many as
+	// Objects, at most a million. It is rounded up to a power of two. Negative is none.
+	CacheEntries int
+	// LockTimeoutNs bounds the wait for a lock; 0 is for ever.
+	LockTimeoutNs fabric.Time
+	// AccessRefreshS is how old an object's access time must be, in seconds, for a get
+	// to write a new one; 0 is 10. Eviction takes objects with old access times.
+	AccessRefreshS uint32
+	// ExtentBytes bounds what a compute node takes from the region at once; 0 is 256 KiB.
+	ExtentBytes uint64
+
+	// Deadline and Dead: see region.Spec.
+	Deadline fabric.Time
+	Dead     fabric.CNSet
+}
+
+const (
+	defaultObjects        = 1 << 16
+	defaultMaxValue       = 1 << 20
+	defaultCacheEntries   = 1 << 20
+	defaultAccessRefreshS = 10
+	defaultExtentBytes    = 256 << 10
+
+	maxNodes      = 255
+	maxLockSize   = 8 + 8*256
+	maxSlots      = 255
+	loadPercent   = 45 // of the slots, when there are as many objects as expected
+	maxObjectSize = headerSize + MaxKey
+)
+
+// geometry is what all clients of a store must agree on: in its root entries.
+// Info word 0 of a root entry:
+//
+//	 63  56 55   48 47   40 39       24 23    16 15      0
+//	+------+-------+-------+-----------+--------+---------+
+//	| form | nodes | which |  bucket B | slots  | lock B  |
+//	+------+-------+-------+-----------+--------+---------+
+//
+// Words 1 to 5: buckets of each node, hash seed, memory limit, MaxValue, store's ID.
+type geometry struct {
+	lockSize   uint64
+	slots      int
+	bucketSize uint64
+	nodes      int
+	buckets    uint64 // of each node
+	seed       uint64
+	limit      uint64
+	maxValue   uint32
+	id         uint64
+}
+
+// newGeometry derives the geometry of a new store: buckets are as many 64-byte
+// lines as lock, minBucketSlots and a link need, and have as many slots as fit.
+func newGeometry(cfg *Config, rand func() uint64) geometry {
+	g := geometry{
+		lockSize: (cfg.Lock.Size + 7) &^ 7,
+		nodes:    len(cfg.Nodes),
+		seed:     rand(),
+		limit:    cfg.MemoryLimit,
+		maxValue: cfg.MaxValue,
+		id:       rand(),
+	}
+	g.bucketSize = (g.lockSize + slotSize*(minBucketSlots+1) + 63) &^ 63
+	g.slots = int((g.bucketSize-g.lockSize)/slotSize) - 1
+	perBucket := max(1, uint64(g.slots)*loadPercent/100)
+	perNode := (cfg.Objects + uint64(g.nodes) - 1) / uint64(g.nodes)
+	g.buckets = max(1, (perNode+perBucket-1)/perBucket)
+	return g
+}
+
+func (g *geometry) tableSize() uint64 { return tableOffset + g.buckets*g.bucketSize }
+
+func (g *geometry) info(node int) region.Info {
+	return region.Info{
+		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | g.bucketSize<<24 | uint64(g.slots)<<16 | g.lockSize,
+		g.buckets, g.seed, g.limit, uint64(g.maxValue), g.id,
+	}
+}
+
+// decodeGeometry validates the root entry of the node-th node.
+func decodeGeometry(e *region.Entry, node int) (geometry, error) {
+	w := e.Info[0]
+	g := geometry{
+		lockSize: w & 0xffff, slots: int(w >> 16 & 0xff), bucketSize: w >> 24 & 0xffff, nodes: int(w >> 48 & 0xff),
+		buckets: e.Info[1], seed: e.Info[2], limit: e.Info[3], maxValue: uint32(e.Info[4]), id: e.Info[5],
+	}
+	if v := w >> 56; v != formatVersion {
+		return g, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
+	}
+	if got := int(w >> 40 & 0xff); got != node {
+		return g, fmt.Errorf("%w: %v is node %d of it, not %d", ErrGeometry, e.Addr.MN(), got, node)
+	}
+	if g.slots == 0 || g.lockSize+uint64(g.slots+1)*slotSize > g.bucketSize || g.bucketSize%64 != 0 ||
+		g.buckets == 0 || g.buckets > 1<<40 || e.Length != g.tableSize() || e.Addr%chunkUnit != 0 {
+		return g, fmt.Errorf("%w: geometry %+v with %d bytes at %v", ErrCorrupt, g, e.Length, e.Addr)
+	}
+	return g, nil
+}
+
+// A node is a store's part on one memory node.
+type node struct {
+	mn     fabric.MemID
+	region *region.Region
+	base   fabric.Addr // of the store's header
+	limit  uint64      // end of the region, bytes
+	heap   localHeap
+}
+
+func (n *node) word(offset uint64) fabric.Addr { return n.base.Add(offset) }
+
+// sane tells whether a chunk can lie on the node.
+func (n *node) sane(ch chunk) bool {
+	return ch.offset() >= region.HeapOffset && ch.offset()+ch.class.size() <= n.limit
+}
+
+// A Store is a store as a compute node has it open. All its clients share it,
+// and any goroutine may use it.
+type Store struct {
+	cfg    Config
+	geo    geometry
+	nodes  []node
+	places locations
+}
+
+// Open opens the store, and makes it if there is none.
+func Open(port fabric.Port, cfg Config) (*Store, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, geo: newGeometry(&cfg, port.Rand), nodes: make([]node, len(cfg.Nodes))}
+	for i, mn := range cfg.Nodes {
+		if err := s.openNode(port, i, mn); err != nil {
+			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, mn, err)
+		}
+	}
+	if s.geo.maxValue != cfg.MaxValue || s.geo.lockSize != (cfg.Lock.Size+7)&^7 || s.geo.nodes != len(cfg.Nodes) {
+		return nil, fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, cfg.Name,
+			s.geo.lockSize, s.geo.nodes, s.geo.maxValue, cfg.Lock.Size, len(cfg.Nodes), cfg.MaxValue)
+	}
+	s.places.init(cfg.CacheEntries)
+	return s, nil
+}
+
+// openNode opens the store's part on a node. The first node's root entry
+// decides the geometry; the others follow it.
+func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
+	r, err := region.Open(port, mn)
+	if err != nil {
+		return err
+	}
+	e, _, err := r.Create(port, region.Spec{
+		Name: s.cfg.Name, Kind: region.KindStore,
+		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i),
+		Deadline: s.cfg.Deadline, Dead: s.cfg.Dead,
+	})
+	if err != nil {
+		return err
+	}
+	g, err := decodeGeometry(&e, i)
+	if err != nil {
+		return err
+	}
+	if i == 0 {
+		s.geo = g
+	}
+	if g != s.geo {
+		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, s.geo, s.cfg.Nodes[0])
+	}
+	if e.Addr.MN() != mn || e.Addr.Offset()+e.Length > r.Size() {
+		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
+	}
+	n := &s.nodes[i]
+	n.mn, n.region, n.base = mn, r, e.Addr
+	n.limit = min(r.Size(), (maxOffset64+1)*chunkUnit)
+	n.heap.init(s.cfg.ExtentBytes)
+	return nil
+}
+
+func (cfg *Config) fill() error {
+	if cfg.Objects == 0 {
+		cfg.Objects = defaultObjects
+	}
+	if cfg.MaxValue == 0 {
+		cfg.MaxValue = defaultMaxValue
+	}
+	if cfg.CacheEntries == 0 {
+		cfg.CacheEntries = int(min(cfg.Objects, defaultCacheEntries))
+	}
+	if cfg.AccessRefreshS == 0 {
+		cfg.AccessRefreshS = defaultAccessRefreshS
+	}
+	if cfg.ExtentBytes == 0 {
+		cfg.ExtentBytes = defaultExtentBytes
+	}
+	switch {
+	case len(cfg.Nodes) == 0 || len(cfg.Nodes) > maxNodes:
+		return fmt.Errorf("%w: %d memory nodes", ErrConfig, len(cfg.Nodes))
+	case cfg.Lock.Size == 0 || cfg.Lock.Size > maxLockSize || cfg.Lock.Align > 64:
+		return fmt.Errorf("%w: lock of %d bytes aligned to %d", ErrConfig, cfg.Lock.Size, cfg.Lock.Align)
+	case uint64(cfg.MaxValue)+maxObjectSize > maxChunk:
+		return fmt.Errorf("%w: values of %d bytes, at most %d", ErrConfig, cfg.MaxValue, maxChunk-maxObjectSize)
+	case cfg.Objects > 1<<40:
+		return fmt.Errorf("%w: %d objects", ErrConfig, cfg.Objects)
+	}
+	return nil
+}
+
+// A place is where a key lives: the same for all clients of a store.
+type place struct {
+	hash   uint64
+	node   int
+	bucket fabric.Addr
+	fp     fingerprint
+}
+
+// locate returns where key lives. The hash, as a fraction of 2^64, picks the node;
+// what is left of it picks the bucket there.
+func (s *Store) locate(key []byte) place {
+	h := hashKey(key, s.geo.seed)
+	var n uint64
+	rest := h
+	if len(s.nodes) > 1 {
+		n, rest = bits.Mul64(h, uint64(len(s.nodes)))
+	}
+	b, _ := bits.Mul64(rest, s.geo.buckets)
+	return place{hash: h, node: int(n), bucket: s.bucket(int(n), b), fp: fingerprintOf(h)}
+}
+
+func (s *Store) bucket(node int, i uint64) fabric.Addr {
+	return s.nodes[node].base.Add(tableOffset + i*s.geo.bucketSize)
+}
+
+// slotsAddr returns the address of a bucket's first slot.
+func (s *Store) slotsAddr(bucket fabric.Addr) fabric.Addr { return bucket.Add(s.geo.lockSize) }
+
+// slotsLen returns the bytes of a bucket's slots and its link.
+func (s *Store) slotsLen() int { return (s.geo.slots + 1) * slotSize }
+
+// locations is the location cache of a compute node: the last slot word seen
+// of many keys, direct-mapped by hash. It may be stale and it may be of another key:
+// what it says is used only after the bucket, read under the lock, holds the
+// same word. That is why one word is enough and needs no lock.
+type locations struct {
+	words []atomic.Uint64
+	mask  uint64
+}
+
+func (c *locations) init(n int) {
+	if n > 0 {
+		c.words = make([]atomic.Uint64, 1<<bits.Len64(uint64(n-1)))
+		c.mask = uint64(len(c.words) - 1)
+	}
+}
+
+// get returns a word with the hash's fingerprint, or 0.
+func (c *locations) get(hash uint64) slotWord {
+	if c.words == nil {
+		return 0
+	}
+	w := slotWord(c.words[hash>>locationShift&c.mask].Load())
+	if w.fp() != fingerprintOf(hash) {
+		return 0
+	}
+	return w
+}
+
+func (c *locations) put(hash uint64, w slotWord) {
+	if c.words != nil {
+		c.words[hash>>locationShift&c.mask].Store(uint64(w))
+	}
+}
+
+// forget removes w, if it is what is there.
+func (c *locations) forget(hash uint64, w slotWord) {
+	if c.words != nil && w != 0 {
+		c.words[hash>>locationShift&c.mask].CompareAndSwap(uint64(w), 0)
+	}
+}
+
+// Buckets returns the number of buckets on each node, and the slots of each.
+func (s *Store) Buckets() (perNode uint64, slots int) { return s.geo.buckets, s.geo.slots }
+
+// Nodes returns the memory nodes of the store.
+func (s *Store) Nodes() []fabric.MemID { return s.cfg.Nodes }
+
+// MaxValue returns the largest value in bytes.
+func (s *Store) MaxValue() int { return int(s.geo.maxValue) }

@@ -1,0 +1,122 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/region"
+)
+
+// A world is a simulated cluster with formatted memory nodes.
+type world struct {
+	t   testing.TB
+	c   *sim.Cluster
+	mns []fabric.MemID
+	cns []*sim.Node
+}
+
+func newWorld(t testing.TB, cfg sim.Config, mns int, size uint64, cns int) *world {
+	t.Helper()
+	w := &world{t: t, c: sim.New(cfg)}
+	t.Cleanup(func() { w.c.Close() })
+	for range mns {
+		w.mns = append(w.mns, w.c.AddMN(size))
+	}
+	for range cns {
+		w.cns = append(w.cns, w.c.AddCN())
+	}
+	p := w.port(0)
+	for _, mn := range w.mns {
+		if err := region.Format(p, mn, region.Params{Size: size, CapacityLog2: 3, VersionBits: 16}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func (w *world) port(cn int) fabric.Port {
+	w.t.Helper()
+	p, err := w.cns[cn].Open()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// config returns a small store on all nodes with CAS locks.
+func (w *world) config() Config {
+	return Config{Name: "test", Nodes: w.mns, Lock: cas.Config{}.Layout(), Objects: 1000}
+}
+
+func (w *world) open(cn int, cfg Config) *Store {
+	w.t.Helper()
+	s, err := Open(w.port(cn), cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (w *world) client(cn int, s *Store) *Client {
+	w.t.Helper()
+	c, err := s.Client(cas.New(w.port(cn), cas.Config{}))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// one returns a single client of a store on one memory node.
+func one(t testing.TB, cfg func(*Config)) (*world, *Client) {
+	t.Helper()
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 64<<20, 1)
+	c := w.config()
+	if cfg != nil {
+		cfg(&c)
+	}
+	return w, w.client(0, w.open(0, c))
+}
+
+func mustBeSound(t testing.TB, c *Client) *Report {
+	t.Helper()
+	r, err := c.Check(CheckOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Sound() {
+		t.Fatalf("store is not sound:\n%v", r)
+	}
+	return r
+}
+
+func wantErr(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) || (want == nil) != (err == nil) {
+		t.Fatalf("%s: error %v, want %v", what, err, want)
+	}
+}
+
+func wantValue(t testing.TB, c *Client, key, want string) Item {
+	t.Helper()
+	it, err := c.Get([]byte(key))
+	if err != nil || string(it.Value) != want {
+		t.Fatalf("get %q: %q, %v; want %q", key, it.Value, err, want)
+	}
+	return it
+}
+
+func wantMiss(t testing.TB, c *Client, key string) {
+	t.Helper()
+	if it, err := c.Get([]byte(key)); !errors.Is(err, ErrNotFound) {
+		t.Fatalf("get %q: %q, %v; want a miss", key, it.Value, err)
+	}
+}
+
+func keyOf(i int) []byte { return fmt.Appendf(nil, "key-%06d", i) }
+
+var _ lock.Locker = (*cas.Locker)(nil)

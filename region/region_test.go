@@ -1,0 +1,344 @@
+package region_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/region"
+)
+
+const memory = 1 << 20
+
+var params = region.Params{Size: memory, CapacityLog2: 3, VersionBits: 16}
+
+func cluster(t testing.TB, seed uint64, cns int) (*sim.Cluster, fabric.MemID, []*sim.Node) {
+	t.Helper()
+	c := sim.New(sim.Config{Seed: seed, Tear: sim.Tear{Prob: 0.5, Grain: 8}})
+	t.Cleanup(func() { c.Close() })
+	mn := c.AddMN(memory)
+	var nodes []*sim.Node
+	for range cns {
+		nodes = append(nodes, c.AddCN())
+	}
+	return c, mn, nodes
+}
+
+func open(t testing.TB, n *sim.Node) fabric.Port {
+	t.Helper()
+	p, err := n.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// formatted returns a formatted region and a port.
+func formatted(t testing.TB) (*sim.Cluster, *region.Region, fabric.Port) {
+	t.Helper()
+	c, mn, nodes := cluster(t, 1, 2)
+	p := open(t, nodes[0])
+	want(t, region.Format(p, mn, params), nil)
+	r, err := region.Open(p, mn)
+	want(t, err, nil)
+	return c, r, p
+}
+
+func want(t testing.TB, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Fatalf("error %v, want %v", err, target)
+	}
+}
+
+func TestFormat(t *testing.T) {
+	c, mn, nodes := cluster(t, 1, 2)
+	p := open(t, nodes[0])
+	_, err := region.Open(p, mn)
+	want(t, err, region.ErrNotFormatted)
+	want(t, region.Format(p, mn, params), nil)
+	r, err := region.Open(p, mn)
+	want(t, err, nil)
+	if r.Size() != memory || r.CapacityLog2() != 3 || r.VersionBits() != 16 || r.UUID() == (region.UUID{}) {
+		t.Fatalf("%+v", r)
+	}
+	want(t, region.Format(p, mn, params), nil)
+	again, _ := region.Open(p, mn)
+	if again.UUID() != r.UUID() {
+		t.Fatal("formatted twice")
+	}
+	other := params
+	other.CapacityLog2 = 4
+	want(t, region.Format(p, mn, other), region.ErrParams)
+	other.CapacityLog2 = 9
+	if region.Format(p, mn, other) == nil {
+		t.Fatal("capacity 2^9 accepted")
+	}
+
+	c.Poke(fabric.At(mn, 8), []byte{99})
+	want(t, region.Format(p, mn, params), region.ErrVersion)
+	_, err = region.Open(p, mn)
+	want(t, err, region.ErrVersion)
+	c.Poke(fabric.At(mn, 8), []byte{region.LayoutVersion})
+	c.Poke(fabric.At(mn, 16), []byte{1})
+	_, err = region.Open(p, mn)
+	want(t, err, region.ErrCorrupt)
+	c.Poke(fabric.At(mn, 0), []byte("something else"))
+	_, err = region.Open(p, mn)
+	want(t, err, region.ErrForeign)
+	want(t, region.Format(p, mn, params), region.ErrForeign)
+}
+
+// The identity of a superblock, byte by byte. If this test fails, the format has changed.
+func TestSuperblockGolden(t *testing.T) {
+	c, r, _ := formatted(t)
+	b := make([]byte, 0x148)
+	c.Peek(fabric.At(r.Memory(), 0), b)
+	clear(b[0x0c:0x10]) // the checksum covers the uuid
+	clear(b[0x18:0x28]) // the uuid
+	got := hex.EncodeToString(b[:0x48]) + " " + hex.EncodeToString(b[region.BrkOffset:0x148])
+	const golden = "4445434c4f434b31" + "01000000" + "00000000" + "0000100000000000" +
+		"00000000000000000000000000000000" + "0310" + "00000000000000000000000000000000000000000000" +
+		"0000000001001020" +
+		" 0040000000000000" + "0000000000000000000000000000000000000000000000000000000000000000" +
+		"0000000000000000000000000000000000000000000000000000000000000000"
+	if got != golden {
+		t.Fatalf("superblock\n got %s\nwant %s", got, golden)
+	}
+}
+
+func TestFormatRace(t *testing.T) {
+	for seed := range uint64(20) {
+		c, mn, nodes := cluster(t, seed, 4)
+		uuids := make(chan region.UUID, 16)
+		for i := range 8 {
+			c.Go(nodes[i%4], fmt.Sprint(i), func(p fabric.Port) {
+				want(t, region.Format(p, mn, params), nil)
+				r, err := region.Open(p, mn)
+				want(t, err, nil)
+				uuids <- r.UUID()
+			})
+		}
+		want(t, c.Run(), nil)
+		first := <-uuids
+		for range 7 {
+			if u := <-uuids; u != first {
+				t.Fatal("two formattings")
+			}
+		}
+	}
+}
+
+// A compute node dies while it formats, or while it creates an entry: the others
+// say who it was, and take over when they are told that it is dead.
+func TestDeadCreator(t *testing.T) {
+	for at := fabric.Time(0); at < 30*fabric.Microsecond; at += 500 {
+		c, mn, nodes := cluster(t, 1, 2)
+		c.Go(nodes[0], "dies", func(p fabric.Port) {
+			if region.Format(p, mn, params) != nil {
+				return
+			}
+			if r, err := region.Open(p, mn); err == nil {
+				r.Create(p, region.Spec{Name: "x", Kind: region.KindMemory, Size: 64})
+			}
+		})
+		c.At(at, func() { c.Kill(nodes[0]) })
+		c.Run()
+		p := open(t, nodes[1])
+		var dead fabric.CNSet
+		dead.Add(nodes[0].ID())
+		prm := params
+		prm.Deadline = p.Now() + fabric.Millisecond
+		if err := region.Format(p, mn, prm); err != nil {
+			want(t, err, region.ErrHalfFormatted)
+			_, err := region.Open(p, mn)
+			want(t, err, region.ErrHalfFormatted)
+			prm.Dead = dead
+			want(t, region.Format(p, mn, prm), nil)
+		}
+		r, err := region.Open(p, mn)
+		want(t, err, nil)
+		spec := region.Spec{Name: "x", Kind: region.KindMemory, Size: 64, Deadline: p.Now() + fabric.Millisecond}
+		if _, _, err := r.Create(p, spec); err != nil {
+			want(t, err, region.ErrHalfCreated)
+			_, err = r.Lookup(p, "x", region.KindMemory)
+			want(t, err, region.ErrHalfCreated)
+			if cl, err := r.Claims(p); err != nil || len(cl) != 1 || cl[0].Creator != nodes[0].ID() {
+				t.Fatal(cl, err)
+			}
+			spec.Dead = dead
+			_, created, err := r.Create(p, spec)
+			want(t, err, nil)
+			if !created {
+				t.Fatal("opened an entry of a dead creator")
+			}
+		}
+		_, err = r.Lookup(p, "x", region.KindMemory)
+		want(t, err, nil)
+	}
+}
+
+func TestAlloc(t *testing.T) {
+	c, r, p := formatted(t)
+	a, err := r.Alloc(p, 10, 8)
+	want(t, err, nil)
+	b, err := r.Alloc(p, 64, 4096)
+	want(t, err, nil)
+	if a.Offset() != region.HeapOffset || b.Offset()%4096 != 0 || b.Offset() < a.Offset()+10 {
+		t.Fatal(a, b)
+	}
+	_, err = r.Alloc(p, memory, 64)
+	want(t, err, region.ErrNoSpace)
+	_, err = r.Alloc(p, ^uint64(0), 64)
+	want(t, err, region.ErrNoSpace)
+	if _, err = r.Alloc(p, 64, 3); err == nil {
+		t.Fatal("alignment 3 accepted")
+	}
+	used, _ := r.Used(p)
+	for left := memory - used; left >= 64; left -= 64 {
+		_, err = r.Alloc(p, 64, 64)
+		want(t, err, nil)
+	}
+	_, err = r.Alloc(p, 1, 1)
+	want(t, err, region.ErrNoSpace)
+	c.Poke(fabric.At(r.Memory(), region.BrkOffset), make([]byte, 8))
+	_, err = r.Alloc(p, 1, 1)
+	want(t, err, region.ErrCorrupt)
+}
+
+// Allocations of many clients at once do not overlap.
+func TestAllocRace(t *testing.T) {
+	c, r, _ := formatted(t)
+	n := c.AddCN()
+	owner := map[fabric.Addr]bool{}
+	for range 8 {
+		c.Go(n, "", func(p fabric.Port) {
+			for range 100 {
+				a, err := r.Alloc(p, 128, 64)
+				want(t, err, nil)
+				if owner[a] || owner[a.Add(64)] {
+					t.Error("overlap at", a)
+				}
+				owner[a], owner[a.Add(64)] = true, true
+			}
+		})
+	}
+	want(t, c.Run(), nil)
+}
+
+func TestRoot(t *testing.T) {
+	c, r, p := formatted(t)
+	spec := region.Spec{Name: "store", Kind: region.KindStore, Size: 100, Align: 64, Info: region.Info{1, 2, 3},
+		Init: func(e *region.Entry) error { e.Info[6] = 7; return nil }}
+	e, created, err := r.Create(p, spec)
+	want(t, err, nil)
+	f, again, err := r.Create(p, spec)
+	want(t, err, nil)
+	if !created || again || e != f || e.Info != (region.Info{1, 2, 3, 0, 0, 0, 7}) || e.Length != 100 {
+		t.Fatalf("%+v %v, %+v %v", e, created, f, again)
+	}
+	g, err := r.Lookup(p, "store", region.KindStore)
+	want(t, err, nil)
+	if g != e {
+		t.Fatal(g)
+	}
+	_, err = r.Lookup(p, "store", region.KindTree)
+	want(t, err, region.ErrKind)
+	_, err = r.Lookup(p, "stor", region.KindStore)
+	want(t, err, region.ErrNotFound)
+	_, _, err = r.Create(p, region.Spec{Name: "", Kind: region.KindMemory})
+	want(t, err, region.ErrName)
+	boom := errors.New("boom")
+	_, _, err = r.Create(p, region.Spec{Name: "y", Kind: region.KindMemory, Init: func(*region.Entry) error { return boom }})
+	want(t, err, boom)
+
+	for i := 1; i < region.MaxEntries; i++ {
+		_, _, err := r.Create(p, region.Spec{Name: fmt.Sprint("e", i), Kind: region.KindMemory})
+		want(t, err, nil)
+	}
+	_, _, err = r.Create(p, region.Spec{Name: "full", Kind: region.KindMemory})
+	want(t, err, region.ErrDirectoryFull)
+	list, err := r.List(p)
+	want(t, err, nil)
+	if len(list) != region.MaxEntries || list[0] != e {
+		t.Fatal(len(list), list[0])
+	}
+	want(t, r.Remove(p, "e5", region.KindMemory), nil)
+	want(t, r.Remove(p, "e5", region.KindMemory), region.ErrNotFound)
+	_, _, err = r.Create(p, region.Spec{Name: "full", Kind: region.KindMemory})
+	want(t, err, nil)
+
+	c.Poke(fabric.At(r.Memory(), region.DirectoryOffset+40), []byte("X"))
+	_, err = r.Lookup(p, "store", region.KindStore)
+	want(t, err, region.ErrCorrupt)
+	_, err = r.List(p)
+	want(t, err, region.ErrCorrupt)
+	c.Poke(fabric.At(r.Memory(), region.DirectoryOffset), []byte{0, 0, 0, 0, 0, 0, 0, 0xff})
+	_, err = r.Lookup(p, "store", region.KindStore)
+	want(t, err, region.ErrCorrupt)
+}
+
+// Many clients create the same few names at once, while others are removed:
+// of each name one creates, the rest open what it made.
+func TestCreateRace(t *testing.T) {
+	for seed := range uint64(40) {
+		c, mn, nodes := cluster(t, seed, 4)
+		p := open(t, nodes[0])
+		want(t, region.Format(p, mn, params), nil)
+		r, err := region.Open(p, mn)
+		want(t, err, nil)
+		for i := range 4 {
+			_, _, err := r.Create(p, region.Spec{Name: fmt.Sprint("old", i), Kind: region.KindMemory})
+			want(t, err, nil)
+		}
+		makers, addrs := map[string]int{}, map[string]fabric.Addr{}
+		for i := range 12 {
+			c.Go(nodes[i%4], fmt.Sprint(i), func(p fabric.Port) {
+				p.Pause(p.Now() + fabric.Time(p.Rand()%10_000))
+				if i < 4 {
+					want(t, r.Remove(p, fmt.Sprint("old", i), region.KindMemory), nil)
+				}
+				for _, name := range []string{"a", "b"} {
+					e, created, err := r.Create(p, region.Spec{Name: name, Kind: region.KindMemory, Size: 64})
+					want(t, err, nil)
+					if created {
+						makers[name]++
+					}
+					if a := addrs[name]; a != 0 && a != e.Addr {
+						t.Errorf("seed %d: %q is at %v and at %v", seed, name, a, e.Addr)
+					}
+					addrs[name] = e.Addr
+				}
+			})
+		}
+		want(t, c.Run(), nil)
+		if makers["a"] != 1 || makers["b"] != 1 {
+			t.Fatalf("seed %d: created %v", seed, makers)
+		}
+		if list, err := r.List(p); err != nil || len(list) != 2 {
+			t.Fatalf("seed %d: %+v, %v", seed, list, err)
+		}
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte("DECLOCK1"), uint16(0))
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0x20}, uint16(region.DirectoryOffset))
+	f.Fuzz(func(t *testing.T, junk []byte, at uint16) {
+		c, r, p := formatted(t)
+		r.Create(p, region.Spec{Name: "x", Kind: region.KindMemory, Size: 64})
+		off := int(at) % region.HeapOffset
+		c.Poke(fabric.At(r.Memory(), uint64(off)), junk[:min(len(junk), region.HeapOffset-off)])
+		deadline := p.Now() + fabric.Millisecond
+		if r, err := region.Open(p, r.Memory()); err == nil {
+			r.List(p)
+			r.Claims(p)
+			r.Alloc(p, 64, 64)
+			r.Create(p, region.Spec{Name: "y", Kind: region.KindMemory, Size: 64, Deadline: deadline})
+			r.Remove(p, "x", region.KindMemory)
+		}
+	})
+}

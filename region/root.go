@@ -1,0 +1,458 @@
+package region
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Kind is what a root entry names.
+type Kind uint8
+
+// Kinds of root entries.
+const (
+	KindNone Kind = iota
+	KindMemory
+	KindLocks
+	KindStore
+	KindTree
+	numKinds
+)
+
+func (k Kind) String() string {
+	if k < numKinds {
+		return [...]string{"none", "memory", "locks", "store", "tree"}[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// An entry of the root directory. Format: do not change.
+//
+//	offset  bytes
+//	  0       8   state: a claim word
+//	  8       1   kind
+//	  9       1   length of the name
+//	 10       2   zero
+//	 12       4   CRC32C of bytes 8-11 and 16-127 and the generation of the state
+//	 16       8   address of the memory
+//	 24       8   length of the memory in bytes
+//	 32      40   name
+//	 72      56   info: 7 words of the owner's
+const (
+	entrySize = 128
+	// MaxEntries is the size of the root directory.
+	MaxEntries = 96
+	// MaxName is the largest length of a name in bytes.
+	MaxName = 40
+	// InfoWords is the number of words of Entry.Info.
+	InfoWords = 7
+
+	entKind    = 8
+	entNameLen = 9
+	entCRC     = 12
+	entAddr    = 16
+	entLen     = 24
+	entName    = 32
+	entInfo    = entName + MaxName
+)
+
+const _ = uint(entrySize-(entInfo+8*InfoWords)) + uint(entInfo+8*InfoWords-entrySize)
+
+// Errors of the root directory, for errors.Is.
+var (
+	// ErrNotFound: no published entry has the name.
+	ErrNotFound = errors.New("region: no such entry")
+	// ErrKind: the entry with the name is of another kind.
+	ErrKind = errors.New("region: entry is of another kind")
+	// ErrHalfCreated: a compute node began to create the entry and has not finished.
+	ErrHalfCreated = errors.New("region: creation of the entry was begun and not finished")
+	// ErrDirectoryFull: no entry of the root directory is free.
+	ErrDirectoryFull = errors.New("region: root directory is full")
+	// ErrName: a name must have 1 to MaxName bytes.
+	ErrName = errors.New("region: name length out of range")
+)
+
+// Info is the owner's own words in a root entry.
+type Info [InfoWords]uint64
+
+// An Entry is a published entry of the root directory.
+type Entry struct {
+	Name    string
+	Kind    Kind
+	Addr    fabric.Addr // of the memory
+	Length  uint64      // of the memory, bytes
+	Info    Info
+	Creator fabric.CNID
+}
+
+// A Spec says what to create.
+type Spec struct {
+	Name string
+	Kind Kind
+	// Size and Align are of the memory that is allocated for the entry; Size 0 is none.
+	Size, Align uint64
+	Info        Info
+	// Init, if set, is called by the creator with the new memory before anyone
+	// can see the entry. It may change e.Info.
+	Init func(e *Entry) error
+
+	// Deadline bounds the waiting for another creator; 0 is DefaultWaitNs from now.
+	Deadline fabric.Time
+	// Dead names compute nodes that are known to be dead and fenced: what they
+	// left half created is freed (its memory is lost).
+	Dead fabric.CNSet
+}
+
+// A directory is a copy of the root directory.
+type directory struct {
+	r    *Region
+	port fabric.Port
+	buf  []byte
+}
+
+func (d *directory) addr(i int) fabric.Addr {
+	return fabric.At(d.r.mn, DirectoryOffset+uint64(i)*entrySize)
+}
+
+func (d *directory) state(i int) claimWord {
+	return claimWord(binary.LittleEndian.Uint64(d.buf[i*entrySize:]))
+}
+
+func (r *Region) directory(port fabric.Port) directory {
+	return directory{r: r, port: port, buf: port.Alloc(MaxEntries * entrySize)}
+}
+
+func (d *directory) free() { d.port.Free(d.buf) }
+
+func (d *directory) read() error {
+	ops := [1]fabric.Op{fabric.Read(d.addr(0), d.buf)}
+	if err := d.port.Do(ops[:]); err != nil {
+		return fmt.Errorf("region: root directory of %v: %w", d.r.mn, err)
+	}
+	return nil
+}
+
+// rereads bounds how often a published entry whose checksum is wrong is read
+// again. It may be torn: it was published or replaced while it was read.
+const rereads = 8
+
+// entry decodes the published entry i. It is read again if its checksum is
+// wrong. ok is false if it is no longer published then.
+func (d *directory) entry(i int) (e Entry, ok bool, err error) {
+	b := d.buf[i*entrySize:][:entrySize]
+	for try := 0; ; try++ {
+		st := d.state(i)
+		if st.state() != claimPublished {
+			return Entry{}, false, nil
+		}
+		if e, err = decodeEntry(b); err == nil {
+			return e, true, nil
+		}
+		if try == rereads {
+			return Entry{}, false, fmt.Errorf("%w: root entry at %v", err, d.addr(i))
+		}
+		ops := [1]fabric.Op{fabric.Read(d.addr(i), b)}
+		if err := d.port.Do(ops[:]); err != nil {
+			return Entry{}, false, fmt.Errorf("region: root entry at %v: %w", d.addr(i), err)
+		}
+	}
+}
+
+func entryCRC(b []byte, gen uint32) uint32 {
+	var g [4]byte
+	binary.LittleEndian.PutUint32(g[:], gen)
+	c := crc32.Update(0, castagnoli, b[8:entCRC])
+	c = crc32.Update(c, castagnoli, b[entCRC+4:entrySize])
+	return crc32.Update(c, castagnoli, g[:])
+}
+
+// encodeEntry writes e to b without the state, for a claim's generation.
+func encodeEntry(b []byte, e *Entry, gen uint32) {
+	clear(b[8:entrySize])
+	b[entKind] = byte(e.Kind)
+	b[entNameLen] = byte(len(e.Name))
+	binary.LittleEndian.PutUint64(b[entAddr:], uint64(e.Addr))
+	binary.LittleEndian.PutUint64(b[entLen:], e.Length)
+	copy(b[entName:entName+MaxName], e.Name)
+	for i, w := range e.Info {
+		binary.LittleEndian.PutUint64(b[entInfo+8*i:], w)
+	}
+	binary.LittleEndian.PutUint32(b[entCRC:], entryCRC(b, gen))
+}
+
+func decodeEntry(b []byte) (Entry, error) {
+	st := claimWord(binary.LittleEndian.Uint64(b))
+	if got, want := binary.LittleEndian.Uint32(b[entCRC:]), entryCRC(b, st.gen()); got != want {
+		return Entry{}, fmt.Errorf("%w: checksum %#x, want %#x", ErrCorrupt, got, want)
+	}
+	n := int(b[entNameLen])
+	if n == 0 || n > MaxName || Kind(b[entKind]) == KindNone {
+		return Entry{}, fmt.Errorf("%w: kind %d, name length %d", ErrCorrupt, b[entKind], n)
+	}
+	e := Entry{
+		Name:    string(b[entName : entName+n]),
+		Kind:    Kind(b[entKind]),
+		Addr:    fabric.Addr(binary.LittleEndian.Uint64(b[entAddr:])),
+		Length:  binary.LittleEndian.Uint64(b[entLen:]),
+		Creator: st.owner(),
+	}
+	for i := range e.Info {
+		e.Info[i] = binary.LittleEndian.Uint64(b[entInfo+8*i:])
+	}
+	return e, nil
+}
+
+func nameHash(name string) uint32 { return crc32.Checksum([]byte(name), castagnoli) }
+
+// none and such are what search found about a name besides a published entry.
+const none = -1
+
+// search looks a name up in a fresh copy of the directory, leaving out the
+// slot skip. pub is the slot of its published entry, claim the slot of a
+// claim with its hash, vacant the first free slot; none if there is none.
+func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant int, err error) {
+	pub, claim, vacant = none, none, none
+	if err = d.read(); err != nil {
+		return
+	}
+	hash := nameHash(name)
+	for i := range MaxEntries {
+		st := d.state(i)
+		switch {
+		case i == skip:
+		case st.corrupt():
+			err = fmt.Errorf("%w: root entry at %v: state %#x", ErrCorrupt, d.addr(i), uint64(st))
+			return
+		case st.state() == claimFree:
+			if vacant == none {
+				vacant = i
+			}
+		case st.hash() != hash:
+		case st.state() == claimClaimed:
+			claim = i
+		default:
+			f, ok, ferr := d.entry(i)
+			if ferr != nil {
+				err = ferr
+				return
+			}
+			if ok && f.Name == name {
+				e, pub = f, i
+				return
+			}
+		}
+	}
+	return
+}
+
+// Create creates an entry, or opens the one that is there. Of any number of
+// callers with the same name exactly one creates (created is true for it, and
+// its Init ran); the others wait until it has published and get its entry.
+//
+// Two claimants of a name may meet in different slots if an entry is removed
+// between their looks at the directory. So who has claimed looks again, and
+// withdraws if it sees another: of two claimants at least one sees the other,
+// since each claims first and looks then.
+func (r *Region) Create(port fabric.Port, s Spec) (e Entry, created bool, err error) {
+	if len(s.Name) == 0 || len(s.Name) > MaxName {
+		return Entry{}, false, fmt.Errorf("%w: %q", ErrName, s.Name)
+	}
+	if s.Kind == KindNone {
+		return Entry{}, false, fmt.Errorf("%w: %q: none", ErrKind, s.Name)
+	}
+	w := newWaiter(port, s.Deadline)
+	d := r.directory(port)
+	defer d.free()
+	for {
+		e, pub, claim, vacant, err := d.search(s.Name, none)
+		switch {
+		case err != nil:
+			return Entry{}, false, err
+		case pub != none:
+			return e, false, checkKind(&e, s.Kind)
+		case claim != none:
+			if err := d.awaitClaim(&w, &s, claim); err != nil {
+				return Entry{}, false, err
+			}
+			continue
+		case vacant == none:
+			return Entry{}, false, fmt.Errorf("%w: %v", ErrDirectoryFull, r.mn)
+		}
+		mine, err := d.claim(vacant, &s)
+		if err != nil {
+			return Entry{}, false, err
+		}
+		if mine != 0 {
+			e, err := d.make(vacant, mine, &s)
+			return e, err == nil, err
+		}
+		if err := w.wait(); err != nil {
+			return Entry{}, false, fmt.Errorf("region: create %q: %w", s.Name, err)
+		}
+	}
+}
+
+func checkKind(e *Entry, k Kind) error {
+	if e.Kind != k {
+		return fmt.Errorf("%w: %q is %v, want %v", ErrKind, e.Name, e.Kind, k)
+	}
+	return nil
+}
+
+// awaitClaim waits a little for the creator of slot i, or frees the slot if
+// its creator is dead.
+func (d *directory) awaitClaim(w *waiter, s *Spec, i int) error {
+	st := d.state(i)
+	if s.Dead.Has(st.owner()) {
+		_, err := d.cas(i, st, st.free())
+		return err
+	}
+	if err := w.wait(); err != nil {
+		return fmt.Errorf("%w: %q by %v: %w", ErrHalfCreated, s.Name, st.owner(), err)
+	}
+	return nil
+}
+
+func (d *directory) cas(i int, old, new claimWord) (bool, error) {
+	ops := [1]fabric.Op{fabric.CAS(d.addr(i), uint64(old), uint64(new))}
+	if err := d.port.Do(ops[:]); err != nil {
+		return false, fmt.Errorf("region: root entry at %v: %w", d.addr(i), err)
+	}
+	return ops[0].Swapped(), nil
+}
+
+// claim tries to claim the free slot i for a name, and returns the claim, or
+// 0 if another was faster or is after the same name in another slot.
+func (d *directory) claim(i int, s *Spec) (claimWord, error) {
+	old := d.state(i)
+	mine := old.claim(d.port.ID().CN(), nameHash(s.Name))
+	ok, err := d.cas(i, old, mine)
+	if err != nil || !ok {
+		return 0, err
+	}
+	_, pub, claim, _, err := d.search(s.Name, i)
+	if err == nil && pub == none && claim == none {
+		return mine, nil
+	}
+	if _, cerr := d.cas(i, mine, mine.free()); err == nil {
+		err = cerr
+	}
+	return 0, err
+}
+
+// make allocates and initialises what slot i was claimed for, and publishes it.
+func (d *directory) make(i int, mine claimWord, s *Spec) (Entry, error) {
+	e := Entry{Name: s.Name, Kind: s.Kind, Length: s.Size, Info: s.Info, Creator: mine.owner()}
+	var err error
+	if s.Size > 0 {
+		e.Addr, err = d.r.Alloc(d.port, s.Size, s.Align)
+	}
+	if err == nil && s.Init != nil {
+		err = s.Init(&e)
+	}
+	if err != nil {
+		// Others wait for this name: let one of them try.
+		if _, cerr := d.cas(i, mine, mine.free()); cerr != nil {
+			err = errors.Join(err, cerr)
+		}
+		return Entry{}, fmt.Errorf("region: create %q: %w", s.Name, err)
+	}
+	b := d.buf[i*entrySize:][:entrySize]
+	encodeEntry(b, &e, mine.gen())
+	ops := [2]fabric.Op{
+		fabric.Write(d.addr(i).Add(8), b[8:]),
+		fabric.CAS(d.addr(i), uint64(mine), uint64(mine.publish())),
+	}
+	if err := d.port.Do(ops[:]); err != nil {
+		return Entry{}, fmt.Errorf("region: create %q: %w", s.Name, err)
+	}
+	if !ops[1].Swapped() {
+		return Entry{}, fmt.Errorf("%w: %q was taken over while it was made", ErrHalfCreated, s.Name)
+	}
+	return e, nil
+}
+
+// Lookup returns the entry with a name. ErrHalfCreated: somebody is creating it.
+func (r *Region) Lookup(port fabric.Port, name string, kind Kind) (Entry, error) {
+	d := r.directory(port)
+	defer d.free()
+	e, pub, claim, _, err := d.search(name, none)
+	switch {
+	case err != nil:
+		return Entry{}, err
+	case pub != none:
+		return e, checkKind(&e, kind)
+	case claim != none:
+		return Entry{}, fmt.Errorf("%w: %q by %v", ErrHalfCreated, name, d.state(claim).owner())
+	}
+	return Entry{}, fmt.Errorf("%w: %q on %v", ErrNotFound, name, r.mn)
+}
+
+// Remove removes an entry. Its memory is not given back, and who has it open
+// does not learn of it: use it when nobody does.
+func (r *Region) Remove(port fabric.Port, name string, kind Kind) error {
+	d := r.directory(port)
+	defer d.free()
+	e, pub, _, _, err := d.search(name, none)
+	if err != nil {
+		return err
+	}
+	if pub == none {
+		return fmt.Errorf("%w: %q on %v", ErrNotFound, name, r.mn)
+	}
+	if err := checkKind(&e, kind); err != nil {
+		return err
+	}
+	st := d.state(pub)
+	ok, err := d.cas(pub, st, st.free())
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %q on %v: removed by another", ErrNotFound, name, r.mn)
+	}
+	return err
+}
+
+// List returns all published entries.
+func (r *Region) List(port fabric.Port) ([]Entry, error) {
+	d := r.directory(port)
+	defer d.free()
+	if err := d.read(); err != nil {
+		return nil, err
+	}
+	var list []Entry
+	for i := range MaxEntries {
+		e, ok, err := d.entry(i)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			list = append(list, e)
+		}
+	}
+	return list, nil
+}
+
+// A Claim is a root entry that was begun and is not published.
+type Claim struct {
+	Slot    int
+	Creator fabric.CNID
+}
+
+// Claims returns the entries that are being created, or were left half
+// created by compute nodes that died.
+func (r *Region) Claims(port fabric.Port) ([]Claim, error) {
+	d := r.directory(port)
+	defer d.free()
+	if err := d.read(); err != nil {
+		return nil, err
+	}
+	var list []Claim
+	for i := range MaxEntries {
+		if st := d.state(i); st.state() == claimClaimed {
+			list = append(list, Claim{Slot: i, Creator: st.owner()})
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,236 @@
+// Package mapcache is a cache in a map behind a mutex: the plainest
+// implementation of objstore.Cache that is right. The tests and examples of the replayer drive it.
+package mapcache
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/declock/declock/objstore"
+)
+
+// Store is what its Clients share.
+type Store struct {
+	// MaxValue refuses larger values with ErrValueSize; 0 is no bound.
+	MaxValue int
+
+	mu   sync.Mutex
+	m    map[string]*object
+	last uint64 // unique given out
+}
+
+type object struct {
+	value   []byte
+	flags   uint32
+	unique  uint64
+	expires uint32 // 0 is never
+}
+
+// New returns an empty store.
+func New() *Store { return &Store{m: make(map[string]*object)} }
+
+// Len returns the number of objects, expired ones included.
+func (s *Store) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.m)
+}
+
+// Corrupt lets a test change a value behind the clients' backs.
+func (s *Store) Corrupt(key string, change func(value []byte) []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.m[key]; o != nil {
+		o.value = change(slices.Clone(o.value))
+	} else if v := change(nil); v != nil {
+		s.m[key] = &object{value: v}
+	}
+}
+
+// Remove lets a test lose an object.
+func (s *Store) Remove(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, key)
+}
+
+// Client returns a new client's view.
+func (s *Store) Client() *Client { return &Client{s: s} }
+
+// Client implements objstore.Clocked.
+type Client struct {
+	s   *Store
+	now uint32
+	buf []byte // the last value that Get returned
+}
+
+var _ objstore.Clocked = (*Client)(nil)
+
+// SetNow implements objstore.Clocked.
+func (c *Client) SetNow(seconds uint32) { c.now = seconds }
+
+// live returns the object, which must not have expired. The store is locked.
+func (c *Client) live(key []byte) (*object, error) {
+	o := c.s.m[string(key)]
+	if o == nil {
+		return nil, objstore.ErrNotFound
+	}
+	if o.expires != 0 && c.now >= o.expires {
+		delete(c.s.m, string(key))
+		return nil, objstore.ErrNotFound
+	}
+	return o, nil
+}
+
+func (c *Client) expiry(ttl uint32) uint32 {
+	if ttl == 0 || c.now == 0 {
+		return 0
+	}
+	return c.now + ttl
+}
+
+// put stores a copy. The store is locked.
+func (c *Client) put(key, value []byte, o objstore.Options) error {
+	s := c.s
+	switch {
+	case len(key) == 0 || len(key) > objstore.MaxKey:
+		return objstore.ErrKeySize
+	case s.MaxValue > 0 && len(value) > s.MaxValue:
+		return objstore.ErrValueSize
+	}
+	s.last++
+	if old := s.m[string(key)]; old != nil { // in place: the replayer's own allocations are measured
+		*old = object{append(old.value[:0], value...), o.Flags, s.last, c.expiry(o.TTL)}
+		return nil
+	}
+	s.m[string(key)] = &object{slices.Clone(value), o.Flags, s.last, c.expiry(o.TTL)}
+	return nil
+}
+
+// Get implements objstore.Cache.
+func (c *Client) Get(key []byte) (objstore.Item, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	o, err := c.live(key)
+	if err != nil {
+		return objstore.Item{}, err
+	}
+	c.buf = append(c.buf[:0], o.value...)
+	return objstore.Item{Value: c.buf, Flags: o.flags, CAS: o.unique}, nil
+}
+
+// Set implements objstore.Cache.
+func (c *Client) Set(key, value []byte, o objstore.Options) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.put(key, value, o)
+}
+
+// Add implements objstore.Cache.
+func (c *Client) Add(key, value []byte, o objstore.Options) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if _, err := c.live(key); err == nil {
+		return objstore.ErrExists
+	}
+	return c.put(key, value, o)
+}
+
+// Replace implements objstore.Cache.
+func (c *Client) Replace(key, value []byte, o objstore.Options) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if _, err := c.live(key); err != nil {
+		return err
+	}
+	return c.put(key, value, o)
+}
+
+// CompareAndSwap implements objstore.Cache.
+func (c *Client) CompareAndSwap(key, value []byte, o objstore.Options, cas uint64) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	old, err := c.live(key)
+	if err != nil {
+		return err
+	}
+	if old.unique != cas {
+		return objstore.ErrExists
+	}
+	return c.put(key, value, o)
+}
+
+// Append implements objstore.Cache.
+func (c *Client) Append(key, data []byte) error {
+	return c.change(key, func(v []byte) ([]byte, error) { return append(v, data...), nil })
+}
+
+// Prepend implements objstore.Cache.
+func (c *Client) Prepend(key, data []byte) error {
+	return c.change(key, func(v []byte) ([]byte, error) { return append(slices.Clone(data), v...), nil })
+}
+
+// Delete implements objstore.Cache.
+func (c *Client) Delete(key []byte) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if _, err := c.live(key); err != nil {
+		return err
+	}
+	delete(c.s.m, string(key))
+	return nil
+}
+
+// Incr implements objstore.Cache.
+func (c *Client) Incr(key []byte, delta uint64) (uint64, error) {
+	return c.count(key, func(n uint64) uint64 { return n + delta })
+}
+
+// Decr implements objstore.Cache.
+func (c *Client) Decr(key []byte, delta uint64) (uint64, error) {
+	return c.count(key, func(n uint64) uint64 { return n - min(n, delta) })
+}
+
+// Touch implements objstore.Cache.
+func (c *Client) Touch(key []byte, ttl uint32) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	o, err := c.live(key)
+	if err == nil {
+		o.expires = c.expiry(ttl)
+	}
+	return err
+}
+
+func (c *Client) count(key []byte, f func(uint64) uint64) (n uint64, err error) {
+	err = c.change(key, func(v []byte) ([]byte, error) {
+		old, err := strconv.ParseUint(string(v), 10, 64)
+		if err != nil {
+			return nil, objstore.ErrNotNumber
+		}
+		n = f(old)
+		return strconv.AppendUint(v[:0], n, 10), nil
+	})
+	return n, err
+}
+
+// change replaces the value; flags and expiry stay.
+func (c *Client) change(key []byte, f func(v []byte) ([]byte, error)) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	o, err := c.live(key)
+	if err != nil {
+		return err
+	}
+	v, err := f(o.value)
+	if err != nil {
+		return err
+	}
+	if c.s.MaxValue > 0 && len(v) > c.s.MaxValue {
+		return objstore.ErrValueSize
+	}
+	c.s.last++
+	o.value, o.unique = v, c.s.last
+	return nil
+}

@@ -1,0 +1,306 @@
+package traces
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// ReaderOptions of [NewReader] and [Open]; the zero value is good.
+type ReaderOptions struct {
+	// SkipBad counts malformed lines (Reader.Skipped) and goes on; else the first ends the stream.
+	SkipBad bool
+	// MaxLine is the longest line in bytes; 0 is 4096.
+	MaxLine int
+	// MaxValue is the largest value size that is believed; 0 is 1 GiB.
+	MaxValue uint32
+	// Name stands for the trace in errors; Open takes the path.
+	Name string
+}
+
+const (
+	defaultMaxLine  = 4096
+	defaultMaxValue = 1 << 30
+	readBuffer      = 256 << 10
+	// maxZstdWindow is what the zstd command accepts without --long.
+	maxZstdWindow = 128 << 20
+)
+
+// Reader reads a trace: plain, zstd or gzip, which it tells by the first bytes.
+// It holds one buffer and allocates nothing per record.
+type Reader struct {
+	o       ReaderOptions
+	in      io.Reader // of lines
+	raw     *rawInput // below the decompressor
+	closers []func() error
+
+	buf        []byte
+	start, end int   // buf[start:end] is read and not yet delivered
+	inErr      error // why in has no more
+
+	line, skipped int64
+	firstBad      error
+	err           error
+}
+
+// rawInput remembers the error of the input itself, to tell it from that of a decompressor.
+type rawInput struct {
+	r   io.Reader
+	err error
+}
+
+func (in *rawInput) Read(b []byte) (int, error) {
+	n, err := in.r.Read(b)
+	if err != nil && err != io.EOF {
+		in.err = err
+	}
+	return n, err
+}
+
+// Open opens a trace file; "-" is standard input.
+func Open(path string, o ReaderOptions) (*Reader, error) {
+	if o.Name == "" {
+		o.Name = path
+	}
+	if path == "-" {
+		o.Name = "standard input"
+		return NewReader(os.Stdin, o)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("traces: cannot open the trace: %w", err)
+	}
+	if st, err := f.Stat(); err == nil && st.IsDir() {
+		f.Close()
+		return nil, fmt.Errorf("traces: %s is a directory: give one trace file of it", path)
+	}
+	r, err := NewReader(f, o)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	r.closers = append(r.closers, f.Close)
+	return r, nil
+}
+
+// NewReader reads a trace from r. Close what it holds with Close; that does not close r.
+func NewReader(r io.Reader, o ReaderOptions) (*Reader, error) {
+	if o.MaxLine <= 0 {
+		o.MaxLine = defaultMaxLine
+	}
+	if o.MaxValue == 0 {
+		o.MaxValue = defaultMaxValue
+	}
+	if o.Name == "" {
+		o.Name = "trace"
+	}
+	t := &Reader{o: o, buf: make([]byte, readBuffer+o.MaxLine), raw: &rawInput{r: r}}
+	var magic [6]byte
+	n, err := io.ReadFull(t.raw, magic[:])
+	if t.raw.err != nil {
+		return nil, t.streamError(err)
+	}
+	var all io.Reader = bytes.NewReader(magic[:n])
+	if err == nil { // else the file is that short, and r need not say its end twice
+		all = io.MultiReader(all, t.raw)
+	}
+	if t.in, err = t.decompressor(magic[:n], all); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// decompressor chooses by magic bytes.
+func (r *Reader) decompressor(magic []byte, all io.Reader) (io.Reader, error) {
+	isZstd := bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd})
+	// Skippable frames, which pzstd writes first, are 0x184D2A50 to 5F.
+	isSkippable := len(magic) >= 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:4], []byte{0x2a, 0x4d, 0x18})
+	switch {
+	case isZstd || isSkippable:
+		// One goroutine at a time: on a busy machine clients want the other cores, and a cut
+		// stream then delivers every whole block before its error.
+		z, err := zstd.NewReader(all, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return nil, r.streamError(err)
+		}
+		r.closers = append(r.closers, func() error { z.Close(); return nil })
+		return z, nil
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(all)
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, r.streamError(err)
+		}
+		return z, nil // its Close says again what its Read said
+	case bytes.HasPrefix(magic, []byte("BZh")):
+		return nil, fmt.Errorf("%w: %s is bzip2: pipe it through bzip2 -dc and read \"-\"", ErrCompression, r.o.Name)
+	case bytes.HasPrefix(magic, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
+		return nil, fmt.Errorf("%w: %s is xz: pipe it through xz -dc and read \"-\"", ErrCompression, r.o.Name)
+	}
+	return all, nil
+}
+
+// streamError says what an error of the input means.
+func (r *Reader) streamError(err error) error {
+	switch {
+	case r.raw.err != nil:
+		return fmt.Errorf("traces: read %s: %w", r.o.Name, r.raw.err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: %s ends after line %d in the middle of its compressed data: fetch it again, or use the lines before",
+			ErrTruncated, r.o.Name, r.line)
+	}
+	return fmt.Errorf("%w: %s is damaged after line %d: %w", ErrCompression, r.o.Name, r.line, err)
+}
+
+// Next implements [Source].
+func (r *Reader) Next(rec *Record) bool {
+	for r.err == nil {
+		line, ok := r.readLine()
+		if !ok {
+			return false
+		}
+		if len(line) == 0 {
+			continue // a blank line says nothing
+		}
+		column, what := parseLine(line, rec, r.o.MaxValue)
+		if what == "" {
+			return true
+		}
+		r.bad(column, what, line)
+	}
+	return false
+}
+
+// bad counts a malformed line, or ends the stream with it.
+func (r *Reader) bad(column int, what string, line []byte) {
+	r.skipped++
+	if r.o.SkipBad && r.firstBad != nil {
+		return
+	}
+	err := &LineError{Name: r.o.Name, Line: r.line, Column: column, What: what, Text: clip(line)}
+	r.firstBad = err
+	if !r.o.SkipBad {
+		r.err = err
+	}
+}
+
+// readLine returns the next line without its end.
+func (r *Reader) readLine() ([]byte, bool) {
+	for {
+		data := r.buf[r.start:r.end]
+		if i := bytes.IndexByte(data, '\n'); i >= 0 {
+			r.start += i + 1
+			r.line++
+			if i > r.o.MaxLine {
+				r.tooLong(data)
+				if r.err != nil {
+					return nil, false
+				}
+				continue
+			}
+			return trimCR(data[:i]), true
+		}
+		if len(data) > r.o.MaxLine {
+			r.line++
+			r.tooLong(data)
+			if r.err != nil || !r.skipRest() {
+				return nil, false
+			}
+			continue
+		}
+		if r.inErr != nil {
+			return r.lastLine(data)
+		}
+		r.fill()
+	}
+}
+
+// lastLine delivers what stands behind the last line feed. In a cut stream that is
+// half a line: it would parse as a record with a wrong TTL.
+func (r *Reader) lastLine(data []byte) ([]byte, bool) {
+	r.start = r.end
+	if r.inErr != io.EOF {
+		r.err = r.streamError(r.inErr)
+		return nil, false
+	}
+	if len(data) == 0 {
+		return nil, false
+	}
+	r.line++
+	return trimCR(data), true
+}
+
+func (r *Reader) tooLong(data []byte) {
+	r.bad(0, fmt.Sprintf("the line is longer than %d bytes", r.o.MaxLine), data)
+}
+
+// skipRest drops the rest of a line that is too long.
+func (r *Reader) skipRest() bool {
+	for {
+		if i := bytes.IndexByte(r.buf[r.start:r.end], '\n'); i >= 0 {
+			r.start += i + 1
+			return true
+		}
+		r.start = r.end
+		if r.inErr != nil {
+			if r.inErr != io.EOF {
+				r.err = r.streamError(r.inErr)
+			}
+			return false
+		}
+		r.fill()
+	}
+}
+
+// fill moves the rest to the front of the buffer and reads behind it.
+func (r *Reader) fill() {
+	r.end = copy(r.buf, r.buf[r.start:r.end])
+	r.start = 0
+	for tries := 0; tries < 100; tries++ {
+		n, err := r.in.Read(r.buf[r.end:])
+		r.end += n
+		if err != nil {
+			r.inErr = err
+			return
+		}
+		if n > 0 {
+			return
+		}
+	}
+	r.inErr = io.ErrNoProgress
+}
+
+// Err implements [Source]: nil at the end, a *[LineError], [ErrTruncated], [ErrCompression] or the input's own error.
+func (r *Reader) Err() error { return r.err }
+
+// Line returns the number of lines read.
+func (r *Reader) Line() int64 { return r.line }
+
+// Skipped returns the number of malformed lines, and the first of them as an error.
+func (r *Reader) Skipped() (int64, error) { return r.skipped, r.firstBad }
+
+// Close ends the stream and closes the file that Open opened.
+func (r *Reader) Close() error {
+	var first error
+	for _, c := range r.closers {
+		if err := c(); err != nil && first == nil {
+			first = err
+		}
+	}
+	r.closers, r.start, r.end, r.inErr = nil, 0, 0, io.EOF
+	return first
+}
+
+func trimCR(line []byte) []byte {
+	if n := len(line); n > 0 && line[n-1] == '\r' {
+		return line[:n-1]
+	}
+	return line
+}

@@ -1,0 +1,194 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/traces"
+)
+
+// Errors of a replay, for errors.Is.
+var (
+	// ErrOptions: the options contradict each other.
+	ErrOptions = errors.New("replay: bad options")
+	// ErrTooMany: a client has met as many errors and verification failures as Options.MaxErrors allows.
+	ErrTooMany = errors.New("replay: too many errors")
+	// ErrMerge: two results cannot be added.
+	ErrMerge = errors.New("replay: results do not go together")
+)
+
+// TTLMode says what becomes of the TTLs of a trace.
+type TTLMode uint8
+
+const (
+	// TTLTrace stores objects with the trace's TTLs. A cache that is an
+	// objstore.Clocked expires them by trace time; another by its own clock, which is
+	// right at Speed 1 and else too slow by the factor of the replay.
+	TTLTrace TTLMode = iota
+	// TTLNone stores objects that never expire.
+	TTLNone
+)
+
+// DefaultMaxValue is the object store's default.
+const DefaultMaxValue = 1 << 20
+
+// Options of a replay. The zero value replays a trace's operations as fast as
+// possible, with its TTLs, unverified, whatever the errors.
+type Options struct {
+	// Verify writes values that can be checked, and checks every value that is read: see Verification in the package's comment.
+	Verify bool
+	// Exclusive promises that nobody but the client works on its keys (the trace is dealt ByKey). Verify then
+	// also knows what numbers must be.
+	Exclusive bool
+	// NoLoss promises that the cache is large enough for all keys: a miss of what a client wrote and nobody
+	// deleted is then a verification failure. It needs Verify, Exclusive and TTLNone.
+	NoLoss bool
+	// FillOnMiss follows a get that misses with a set of the key, as users of a look-aside cache do; not where the trace says
+	// that its get missed too (value size 0), for there the trace does it itself. The sets are the row "fill".
+	FillOnMiss bool
+	TTL        TTLMode
+	// TimeBase is added to trace time for a Clocked cache; 0 is 1, since a Clocked takes 0 as "no fixed time".
+	// A second replay against the same store needs a later one.
+	TimeBase uint32
+	// MaxValue caps value sizes; 0 is DefaultMaxValue. Result.Capped counts.
+	MaxValue int
+	// Speed 0 is as fast as possible; x is trace time times x. The records of a second are due at its beginning.
+	Speed float64
+	// TraceStart is the time of the trace's first record, for Speed.
+	TraceStart uint32
+	// Start is when the replay began by Now, for Speed; 0 is when each client starts. Run sets it.
+	Start int64
+	// Now is the clock of latencies, in nanoseconds; nil is wall time (monotonic within the process).
+	Now func() int64
+	// Sleep waits for a short while; nil is time.Sleep. A simulated client waits in its Port.
+	Sleep func(ns int64)
+	// MaxErrors ends the replay at a client's n-th error or verification failure; 0 is never, 1 is at the first.
+	MaxErrors uint64
+	// Messages of errors that are kept per client; 0 is 8.
+	Messages int
+	// RunID tells the values of this run from those that an earlier one left in the cache.
+	RunID uint8
+	// FirstClient is the id of Run's first client: with several processes every client has its own id.
+	FirstClient int
+	// TrackedKeys bounds what a client remembers for Verify, 72 bytes a key; 0 is 16384.
+	TrackedKeys int
+	// IsCounter tells keys whose values are numbers; nil is traces.IsCounterKey.
+	IsCounter func(key []byte) bool
+	// Progress, if not nil, is updated every 256 operations of each client.
+	Progress *Progress
+	// Stop, if not nil, ends the replay from outside.
+	Stop *Stop
+}
+
+// withDefaults checks the options and fills in what is zero.
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.NoLoss && !(o.Verify && o.Exclusive && o.TTL == TTLNone):
+		return o, fmt.Errorf("%w: NoLoss needs Verify, Exclusive and TTLNone: else a miss may be right", ErrOptions)
+	case o.Exclusive && !o.Verify:
+		return o, fmt.Errorf("%w: Exclusive means nothing without Verify", ErrOptions)
+	case o.Speed < 0 || o.Speed != o.Speed:
+		return o, fmt.Errorf("%w: Speed %g: it must be 0 (as fast as possible) or above", ErrOptions, o.Speed)
+	case o.MaxValue < 0 || (o.Verify && o.MaxValue > 0 && o.MaxValue < MinBlock):
+		return o, fmt.Errorf("%w: MaxValue %d: a value that verifies itself has at least %d bytes", ErrOptions, o.MaxValue, MinBlock)
+	case o.TTL > TTLNone:
+		return o, fmt.Errorf("%w: TTLMode(%d)", ErrOptions, o.TTL)
+	}
+	if o.MaxValue == 0 {
+		o.MaxValue = DefaultMaxValue
+	}
+	if o.TimeBase == 0 {
+		o.TimeBase = 1
+	}
+	if o.Now == nil {
+		o.Now = WallNow
+	}
+	if o.Sleep == nil {
+		o.Sleep = func(ns int64) { time.Sleep(time.Duration(ns)) }
+	}
+	if o.Messages == 0 {
+		o.Messages = 8
+	}
+	if o.TrackedKeys == 0 {
+		o.TrackedKeys = 1 << 14
+	}
+	if o.IsCounter == nil {
+		o.IsCounter = traces.IsCounterKey
+	}
+	if o.Progress == nil {
+		o.Progress = new(Progress)
+	}
+	if o.Stop == nil {
+		o.Stop = NewStop()
+	}
+	return o, nil
+}
+
+var wallStart = time.Now()
+
+// wallOrigin makes the monotonic times of processes comparable.
+var wallOrigin = wallStart.UnixNano()
+
+// WallNow is wall time at the start of the process plus monotonic time since then.
+func WallNow() int64 { return wallOrigin + int64(time.Since(wallStart)) }
+
+// Progress can be read while a replay runs.
+type Progress struct {
+	Ops, Reads, Hits, Errors, VerifyFailures atomic.Uint64
+	Warmed                                   atomic.Uint64
+}
+
+// Stop ends a replay: clients see it before their next operation.
+type Stop struct {
+	flag atomic.Bool
+	once sync.Once
+	done chan struct{}
+}
+
+// NewStop returns a Stop that is not set.
+func NewStop() *Stop { return &Stop{done: make(chan struct{})} }
+
+// Set ends the replay. It may be called more than once, from anywhere.
+func (s *Stop) Set() {
+	s.flag.Store(true)
+	s.once.Do(func() { close(s.done) })
+}
+
+// IsSet tells whether Set was called.
+func (s *Stop) IsSet() bool { return s.flag.Load() }
+
+// Done is closed by Set.
+func (s *Stop) Done() <-chan struct{} { return s.done }
+
+// outcome of an operation that is not a failure of the cache.
+type outcome uint8
+
+const (
+	hit       outcome = iota // found, or took effect
+	miss                     // there was no object
+	exists                   // add found one, cas a changed one
+	notNumber                // incr or decr of something else
+	tooLarge                 // the cache takes no value of that size
+	failed
+	numOutcomes
+)
+
+func outcomeOf(err error) outcome {
+	switch {
+	case err == nil:
+		return hit
+	case errors.Is(err, objstore.ErrNotFound):
+		return miss
+	case errors.Is(err, objstore.ErrExists):
+		return exists
+	case errors.Is(err, objstore.ErrNotNumber):
+		return notNumber
+	case errors.Is(err, objstore.ErrValueSize):
+		return tooLarge
+	}
+	return failed
+}

@@ -1,0 +1,250 @@
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/declock/declock/traces"
+)
+
+const (
+	// opFill is the row of sets that follow a miss.
+	opFill  = traces.NumOps
+	numRows = traces.NumOps + 1
+
+	// Latencies from 1 ns to 100 s, to within 1 %: 2 digits keep a client's histograms at 30 KB an
+	// operation, which 256 clients can afford in memory and in their CPU's cache.
+	maxLatencyNs  = int64(100e9)
+	latencyDigits = 2
+)
+
+func opName(op traces.Op) string {
+	if op == opFill {
+		return "fill"
+	}
+	return op.String()
+}
+
+// row is one operation's counts and latencies.
+type row struct {
+	outcomes [numOutcomes]uint64
+	hist     *hdr.Histogram
+}
+
+func (r *row) record(ns int64) {
+	_ = r.hist.RecordValue(min(max(ns, 0), maxLatencyNs)) // in range, so it cannot fail
+}
+
+func (r *row) count() uint64 {
+	n := uint64(0)
+	for _, o := range r.outcomes {
+		n += o
+	}
+	return n
+}
+
+// A Result is what one or more clients measured. Results of clients, and of
+// processes (it travels as JSON, histograms included), are added by Merge.
+type Result struct {
+	Clients        int
+	StartNs, EndNs int64 // by Options.Now
+	rows           [numRows]*row
+	Capped         uint64   // values cut to MaxValue
+	Raised         uint64   // values raised to MinBlock for Verify
+	LongKeys       uint64   // keys shortened to the cache's bound
+	ExtraGets      uint64   // gets done for a cas without one
+	Warmed         uint64   // objects stored before measuring
+	WarmErrors     uint64   // and failures of that
+	Verified       uint64   // values checked
+	VerifyFailures uint64   // of them or of what was returned, wrong
+	MaxLagNs       int64    // how late a second of the trace began, with Speed
+	Messages       []string // the first errors
+	Stopped        bool     // before the end of the trace
+}
+
+func newResult(clients int) *Result { return &Result{Clients: clients} }
+
+// row returns the row of the operation; it is made at its first use.
+func (r *Result) row(op traces.Op) *row {
+	if r.rows[op] == nil {
+		r.rows[op] = &row{hist: newHistogram()}
+	}
+	return r.rows[op]
+}
+
+func newHistogram() *hdr.Histogram { return hdr.New(1, maxLatencyNs, latencyDigits) }
+
+// maxMessages bounds what a merged result keeps.
+const maxMessages = 64
+
+// Merge adds another result to r.
+func (r *Result) Merge(o *Result) error {
+	for op, from := range o.rows {
+		if from == nil {
+			continue
+		}
+		to := r.row(traces.Op(op))
+		for i, n := range from.outcomes {
+			to.outcomes[i] += n
+		}
+		if dropped := to.hist.Merge(from.hist); dropped > 0 {
+			return fmt.Errorf("%w: %d latencies of %s do not fit", ErrMerge, dropped, opName(traces.Op(op)))
+		}
+	}
+	if r.StartNs == 0 || (o.StartNs != 0 && o.StartNs < r.StartNs) {
+		r.StartNs = o.StartNs
+	}
+	r.EndNs = max(r.EndNs, o.EndNs)
+	r.Clients += o.Clients
+	r.Capped += o.Capped
+	r.Raised += o.Raised
+	r.LongKeys += o.LongKeys
+	r.ExtraGets += o.ExtraGets
+	r.Warmed += o.Warmed
+	r.WarmErrors += o.WarmErrors
+	r.Verified += o.Verified
+	r.VerifyFailures += o.VerifyFailures
+	r.MaxLagNs = max(r.MaxLagNs, o.MaxLagNs)
+	r.Stopped = r.Stopped || o.Stopped
+	r.Messages = append(r.Messages, o.Messages[:min(len(o.Messages), max(0, maxMessages-len(r.Messages)))]...)
+	return nil
+}
+
+// wireResult is a Result as JSON.
+type wireResult struct {
+	*plainResult
+	Rows []wireRow
+}
+
+type plainResult Result
+
+type wireRow struct {
+	Op       string
+	Outcomes [numOutcomes]uint64
+	Hist     []byte // HdrHistogram's compressed V2 encoding
+}
+
+// MarshalJSON encodes everything, histograms included, for UnmarshalJSON in the process that collects.
+func (r *Result) MarshalJSON() ([]byte, error) {
+	w := wireResult{plainResult: (*plainResult)(r)}
+	for op, from := range r.rows {
+		if from == nil {
+			continue
+		}
+		hist, err := from.hist.Encode(hdr.V2CompressedEncodingCookieBase)
+		if err != nil {
+			return nil, fmt.Errorf("replay: histogram of %s: %w", opName(traces.Op(op)), err)
+		}
+		w.Rows = append(w.Rows, wireRow{opName(traces.Op(op)), from.outcomes, hist})
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON decodes what MarshalJSON made.
+func (r *Result) UnmarshalJSON(data []byte) error {
+	*r = Result{}
+	w := wireResult{plainResult: (*plainResult)(r)}
+	if err := json.Unmarshal(data, &w); err != nil {
+		return err
+	}
+	for _, from := range w.Rows {
+		op := traces.ParseOp([]byte(from.Op))
+		if from.Op == opName(opFill) {
+			op = opFill
+		}
+		hist, err := hdr.Decode(from.Hist)
+		if op == traces.OpNone || err != nil {
+			return fmt.Errorf("%w: row %q: %v", ErrMerge, from.Op, err)
+		}
+		to := r.row(op)
+		to.outcomes = from.Outcomes
+		if dropped := to.hist.Merge(hist); dropped > 0 {
+			return fmt.Errorf("%w: %d latencies of %s do not fit", ErrMerge, dropped, from.Op)
+		}
+	}
+	return nil
+}
+
+// A Row is one operation in a summary.
+type Row struct {
+	Op        string  `json:"op"`
+	Count     uint64  `json:"count"`
+	Hits      uint64  `json:"hits"` // found, or took effect
+	Misses    uint64  `json:"misses"`
+	Exists    uint64  `json:"exists,omitempty"`     // add found an object, cas a changed one
+	NotNumber uint64  `json:"not_number,omitempty"` // incr or decr of something else
+	TooLarge  uint64  `json:"too_large,omitempty"`  // the cache takes no value of that size
+	Errors    uint64  `json:"errors"`
+	MeanUs    float64 `json:"mean_us"` // latencies of what did not fail
+	P50Us     float64 `json:"p50_us"`
+	P99Us     float64 `json:"p99_us"`
+	P999Us    float64 `json:"p999_us"`
+	MaxUs     float64 `json:"max_us"`
+}
+
+// Summary is a result for people: rows as they are printed.
+type Summary struct {
+	Clients        int      `json:"clients"`
+	Ops            uint64   `json:"ops"` // of the trace; fills are not of the trace
+	Seconds        float64  `json:"seconds"`
+	OpsPerS        float64  `json:"ops_per_s"`
+	HitRatio       float64  `json:"hit_ratio"` // of get and gets
+	Errors         uint64   `json:"errors"`
+	Verified       uint64   `json:"verified"`
+	VerifyFailures uint64   `json:"verify_failures"`
+	Warmed         uint64   `json:"warmed"`
+	WarmErrors     uint64   `json:"warm_errors"`
+	Capped         uint64   `json:"capped"`
+	Raised         uint64   `json:"raised"`
+	LongKeys       uint64   `json:"long_keys"`
+	ExtraGets      uint64   `json:"extra_gets"`
+	MaxLagS        float64  `json:"max_lag_s"`
+	Stopped        bool     `json:"stopped"`
+	Rows           []Row    `json:"rows"`
+	Messages       []string `json:"messages,omitempty"`
+}
+
+// Summary computes rates and percentiles.
+func (r *Result) Summary() Summary {
+	s := Summary{
+		Clients: r.Clients, Verified: r.Verified, VerifyFailures: r.VerifyFailures, Warmed: r.Warmed, WarmErrors: r.WarmErrors,
+		Capped: r.Capped, Raised: r.Raised, LongKeys: r.LongKeys, ExtraGets: r.ExtraGets, Stopped: r.Stopped, Messages: r.Messages,
+		Seconds: float64(r.EndNs-r.StartNs) / 1e9, MaxLagS: float64(r.MaxLagNs) / 1e9,
+	}
+	var reads, hits uint64
+	for i, from := range r.rows {
+		if from == nil {
+			continue
+		}
+		op := traces.Op(i)
+		row := from.summary(opName(op))
+		s.Rows = append(s.Rows, row)
+		s.Errors += row.Errors
+		if op != opFill {
+			s.Ops += row.Count
+		}
+		if op.IsRead() {
+			reads += row.Count
+			hits += row.Hits
+		}
+	}
+	if s.Seconds > 0 {
+		s.OpsPerS = float64(s.Ops) / s.Seconds
+	}
+	if reads > 0 {
+		s.HitRatio = float64(hits) / float64(reads)
+	}
+	return s
+}
+
+func (r *row) summary(op string) Row {
+	us := func(ns int64) float64 { return float64(ns) / 1000 }
+	return Row{
+		Op: op, Count: r.count(), Hits: r.outcomes[hit], Misses: r.outcomes[miss], Exists: r.outcomes[exists],
+		NotNumber: r.outcomes[notNumber], TooLarge: r.outcomes[tooLarge], Errors: r.outcomes[failed],
+		MeanUs: r.hist.Mean() / 1000, P50Us: us(r.hist.ValueAtPercentile(50)), P99Us: us(r.hist.ValueAtPercentile(99)),
+		P999Us: us(r.hist.ValueAtPercentile(99.9)), MaxUs: us(r.hist.Max()),
+	}
+}

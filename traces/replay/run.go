@@ -1,0 +1,115 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/traces"
+)
+
+// A Load is what one client of [Run] works with.
+type Load struct {
+	Cache objstore.Cache
+	// Warm, if not nil, is stored before anything is measured.
+	Warm traces.Source
+	// Stream is what is measured. If it is an io.Closer, a stopped replay closes it, to wake a client that waits for a record.
+	Stream traces.Source
+}
+
+// Run replays with one goroutine per load. All clients are warm before the first is measured. When
+// ctx is done or the Stop is set, each client ends within an operation; that is no error, and the
+// result says Stopped. With an error (ErrTooMany, or a stream's) the result is what was measured until then.
+func Run(ctx context.Context, o Options, loads []Load) (*Result, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if len(loads) == 0 {
+		return nil, fmt.Errorf("%w: no clients", ErrOptions)
+	}
+	defer context.AfterFunc(ctx, o.Stop.Set)()
+	defer closeWhenStopped(o.Stop, loads)()
+
+	clients := make([]*Client, len(loads))
+	for i := range loads {
+		if clients[i], err = NewClient(loads[i].Cache, o.FirstClient+i, o); err != nil {
+			return nil, err
+		}
+	}
+	err = each(clients, func(i int, c *Client) error {
+		if loads[i].Warm == nil {
+			return nil
+		}
+		return c.Warm(loads[i].Warm)
+	})
+	if err == nil {
+		start := o.Start
+		if start == 0 {
+			start = o.Now()
+		}
+		err = each(clients, func(i int, c *Client) error {
+			c.o.Start = start
+			return c.Run(loads[i].Stream)
+		})
+	}
+	total := newResult(0)
+	for _, c := range clients {
+		if e := total.Merge(c.Result()); e != nil {
+			return total, e
+		}
+	}
+	total.Stopped = total.Stopped || o.Stop.IsSet()
+	return total, err
+}
+
+// each runs f for all clients at once. ErrTooMany has stopped the others; an error of a stream has
+// not: what was whole of a cut trace is replayed to its end by all.
+func each(clients []*Client, f func(i int, c *Client) error) error {
+	errs := make([]error, len(clients))
+	var wg sync.WaitGroup
+	for i, c := range clients {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			errs[i] = f(i, c)
+		}()
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if errors.Is(err, ErrTooMany) {
+			return err
+		}
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeWhenStopped wakes the clients that wait for a record when the replay is stopped. What it returns ends it.
+func closeWhenStopped(stop *Stop, loads []Load) (end func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-stop.Done():
+		case <-over:
+			return
+		}
+		for _, l := range loads {
+			if c, ok := l.Stream.(io.Closer); ok {
+				_ = c.Close()
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
+	}
+}

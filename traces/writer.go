@@ -1,0 +1,167 @@
+package traces
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Compression of a trace that is written.
+type Compression uint8
+
+// The compressions that [NewWriter] writes and [NewReader] knows by their first bytes.
+const (
+	Plain Compression = iota
+	Zstd
+	Gzip
+)
+
+// CompressionOf returns the compression that a file name's extension asks for: .zst, .gz, or else plain.
+func CompressionOf(path string) Compression {
+	switch {
+	case strings.HasSuffix(path, ".zst"):
+		return Zstd
+	case strings.HasSuffix(path, ".gz"):
+		return Gzip
+	}
+	return Plain
+}
+
+// Writer writes a trace. Its Close completes the file and must be asked for its error.
+type Writer struct {
+	buf     []byte
+	out     io.Writer
+	closers []func() error // innermost first
+	n       int64
+	err     error
+}
+
+const writeBuffer = 128 << 10
+
+// Create writes a trace file, compressed as its extension says; "-" is standard output, plain.
+func Create(path string) (*Writer, error) {
+	if path == "-" {
+		return NewWriter(os.Stdout, Plain)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("traces: cannot create the trace: %w", err)
+	}
+	w, err := NewWriter(f, CompressionOf(path))
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	w.closers = append(w.closers, f.Close)
+	return w, nil
+}
+
+// NewWriter writes a trace to out. Close completes it; that does not close out.
+func NewWriter(out io.Writer, c Compression) (*Writer, error) {
+	w := &Writer{buf: make([]byte, 0, writeBuffer+defaultMaxLine), out: out}
+	switch c {
+	case Plain:
+	case Zstd:
+		z, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+		if err != nil {
+			return nil, fmt.Errorf("traces: zstd: %w", err)
+		}
+		w.out, w.closers = z, append(w.closers, z.Close)
+	case Gzip:
+		z, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
+		if err != nil {
+			return nil, fmt.Errorf("traces: gzip: %w", err)
+		}
+		w.out, w.closers = z, append(w.closers, z.Close)
+	default:
+		return nil, fmt.Errorf("traces: Compression(%d) is not one of Plain, Zstd, Gzip", c)
+	}
+	return w, nil
+}
+
+// Write adds a record. It refuses with ErrFormat one that a Reader would not read back.
+func (w *Writer) Write(rec *Record) error {
+	if w.err != nil {
+		return w.err
+	}
+	if what := unwritable(rec); what != "" {
+		return fmt.Errorf("%w: record %d cannot be written: %s", ErrFormat, w.n+1, what)
+	}
+	w.buf = append(AppendRecord(w.buf, rec), '\n')
+	w.n++
+	if len(w.buf) >= writeBuffer {
+		w.flush()
+	}
+	return w.err
+}
+
+func unwritable(rec *Record) string {
+	switch {
+	case rec.Op == OpNone || rec.Op >= NumOps:
+		return fmt.Sprintf("%s is not an operation", rec.Op)
+	case len(rec.Key) == 0:
+		return "the key is empty"
+	case len(rec.Key) > defaultMaxLine-100:
+		return "the key is too long for a line"
+	case bytes.IndexByte(rec.Key, '\n') >= 0 || bytes.IndexByte(rec.Key, 0) >= 0:
+		return "the key holds a line feed or a NUL byte"
+	case rec.KeySize > 1<<20 || rec.ValueSize > defaultMaxValue:
+		return "the key size or the value size is over the bound"
+	case rec.Client >= 1e18:
+		return "the client id has more than 18 digits"
+	}
+	return ""
+}
+
+// WriteAll writes all records of a source and returns how many; the error is the source's or the writer's.
+func (w *Writer) WriteAll(s Source) (int64, error) {
+	before := w.n
+	var rec Record
+	for s.Next(&rec) {
+		if err := w.Write(&rec); err != nil {
+			return w.n - before, err
+		}
+	}
+	return w.n - before, s.Err()
+}
+
+// Count returns the number of records written.
+func (w *Writer) Count() int64 { return w.n }
+
+func (w *Writer) flush() {
+	if _, err := w.out.Write(w.buf); err != nil {
+		w.err = fmt.Errorf("traces: write: %w", err)
+	}
+	w.buf = w.buf[:0]
+}
+
+// Close writes what is buffered and completes the compressed stream.
+func (w *Writer) Close() error {
+	if w.err == nil && len(w.buf) > 0 {
+		w.flush()
+	}
+	for _, c := range w.closers {
+		if err := c(); err != nil && w.err == nil {
+			w.err = fmt.Errorf("traces: close: %w", err)
+		}
+	}
+	w.closers = nil
+	return w.err
+}
+
+// AppendRecord appends the record's line, without a line feed.
+func AppendRecord(b []byte, rec *Record) []byte {
+	b = append(strconv.AppendUint(b, uint64(rec.Time), 10), ',')
+	b = append(append(b, rec.Key...), ',')
+	b = append(strconv.AppendUint(b, uint64(rec.KeySize), 10), ',')
+	b = append(strconv.AppendUint(b, uint64(rec.ValueSize), 10), ',')
+	b = append(strconv.AppendUint(b, rec.Client, 10), ',')
+	b = append(append(b, rec.Op.String()...), ',')
+	return strconv.AppendUint(b, uint64(rec.TTL), 10)
+}
