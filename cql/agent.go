@@ -11,8 +11,8 @@ import (
 type Participants interface {
 	// Freeze marks all participants of a lock as frozen: each calls Client.Quiesced once
 	// when it has given up the lock, or its acquisition. It returns how many
-	// will, and appends to waiting the clients that wait for a grant, to be aborted.
-	Freeze(l fabric.Addr, waiting []fabric.ClientID) (busy int, _ []fabric.ClientID)
+	// will, and appends to waiting the places that wait for a grant, to be aborted.
+	Freeze(l fabric.Addr, waiting []Waiting) (busy int, _ []Waiting)
 
 	// WaitingReaders appends the places (clients and indices) of readers that
 	// wait for a lock with an index from first to before end.
@@ -45,8 +45,8 @@ type Agent struct {
 	leading []*leading // resets led by this node
 	asked   []asked    // resets led by others (or this node), which wait for participants here
 
-	waiting []fabric.ClientID // scratch
-	readers []Waiting         // scratch
+	waiting []Waiting // scratch
+	readers []Waiting // scratch
 
 	stats AgentStats
 }
@@ -102,7 +102,7 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 	case msgGrantRange:
 		a.onGrantRange(l, m.Body[1], m.Body[2])
 	case msgAskReset:
-		if m.From.CN() == a.self() {
+		if m.From.CN() == a.self() || m.From.IsAgent() {
 			return true, a.lead(l, m.Body[1], Reason(m.Body[2]))
 		}
 	case msgReset:
@@ -132,8 +132,8 @@ func (a *Agent) onGrantRange(l fabric.Addr, first, end uint64) {
 }
 
 // lead is step 1 of a reset: set the reset ID, so that no one can acquire the
-// lock any more; then step 2: tell all nodes. A reset that someone alive leads already,
-// and one that has become needless, is left alone.
+// lock any more; then step 2: tell all nodes. A reset that someone alive leads already
+// is left to it, and one that has become needless is left alone.
 func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 	if a.find(l) != nil {
 		return nil
@@ -148,7 +148,14 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 		switch {
 		case h.ResetID() == a.self(): // ours, from before the node's restart: go on
 		case dead: // take over
-		case h.ResetID() != 0 || a.lay.Head(h) > index && why != UnknownOutcome && why != Corruption:
+		case h.ResetID() != 0:
+			m := fabric.Message{Kind: msgAskReset, Body: [7]uint64{uint64(l), index, uint64(NodeFailure)}}
+			a.tell(fabric.AgentOf(h.ResetID()), &m)
+			return nil
+		case a.lay.Head(h) > index && why != UnknownOutcome && why != Corruption:
+			// The lock has been reset or passed on. Readers that the head has
+			// reached, and that wait here still, hold it and were not told.
+			a.onGrantRange(l, 0, a.lay.Head(h)+1)
 			return nil
 		}
 		locked := Header(uint64(h)&^resetIDMask | uint64(a.self()))
@@ -184,8 +191,11 @@ func (a *Agent) find(l fabric.Addr) *leading {
 }
 
 // onReset is step 2 at each node: abort those who wait, and answer when no
-// participant here holds the lock.
+// participant here holds the lock. Signals of the dead are ignored (appendix B).
 func (a *Agent) onReset(l fabric.Addr, found Header, by fabric.CNID) {
+	if view := a.node.View(); !view.Live.Has(by) {
+		return
+	}
 	if by != a.self() {
 		a.stats.Joined++
 	}
@@ -200,9 +210,9 @@ func (a *Agent) onReset(l fabric.Addr, found Header, by fabric.CNID) {
 			break
 		}
 	}
-	for _, c := range a.waiting {
-		m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l)}}
-		a.tell(c, &m)
+	for _, w := range a.waiting {
+		m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l), w.Index}}
+		a.tell(w.Client, &m)
 	}
 	if r.busy > 0 {
 		a.asked = append(a.asked, r)

@@ -96,7 +96,7 @@ func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool
 	c.ops[0] = fabric.FAA(p.Lock, c.lay.acquireDelta(p.Mode))
 	n := 1 + copy(c.ops[1:], reads)
 	chainErr := c.port.Do(c.ops[:n])
-	if chainErr != nil && failedAt(chainErr) == 0 {
+	if chainErr != nil && executed(chainErr) == 0 {
 		c.onAtomicError(p.Lock, chainErr)
 		return false, chainErr
 	}
@@ -163,13 +163,13 @@ func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err erro
 		if h.ResetID() != 0 || size >= y.Capacity() || size > 0 && (p.Mode == lock.Exclusive || writers > 0) {
 			return false, nil
 		}
-		if y.worn(p.Index) || p.Index >= y.maxIndex() {
+		if y.worn(p.Index) || writers > size || p.Index >= y.maxIndex() {
 			return c.Enqueue(p, 0, nil) // refuses, and sees to the reset
 		}
 		c.ops[0] = fabric.CAS(p.Lock, uint64(h), uint64(h)+y.acquireDelta(p.Mode))
 		n := 1 + copy(c.ops[1:], reads)
 		err := c.port.Do(c.ops[:n])
-		if err != nil && failedAt(err) == 0 {
+		if err != nil && executed(err) == 0 {
 			c.onAtomicError(p.Lock, err)
 			return false, err
 		}
@@ -191,8 +191,14 @@ func (c *Client) immediate(p *Place, reads, done []fabric.Op, err error) (grante
 	return true, nil
 }
 
-// failedAt returns the index of the operation at which a chain failed, 0 if unknown.
-func failedAt(err error) int {
+// executed returns how many operations of a chain that failed have certainly been
+// executed: none if the fabric refused the chain before it posted anything.
+func executed(err error) int {
+	for _, refused := range []error{fabric.ErrBadChain, fabric.ErrBadBuffer, fabric.ErrMisaligned, fabric.ErrUnsupported} {
+		if errors.Is(err, refused) {
+			return 0
+		}
+	}
 	var ce *fabric.ChainError
 	if errors.As(err, &ce) {
 		return ce.Index
@@ -225,7 +231,7 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 			case m.Kind == msgGrant && m.Body[1] == p.Index:
 				p.Behind = Stamp(m.Body[2])
 				return nil
-			case m.Kind == msgAbort && m.From == fabric.AgentOf(c.port.ID().CN()):
+			case m.Kind == msgAbort && m.Body[1] == p.Index && m.From == fabric.AgentOf(c.port.ID().CN()):
 				c.stats.Aborts++
 				return ErrAborted
 			}
@@ -244,7 +250,9 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 // recheck looks at the header for a waiter that has waited long: it may hold
 // the lock already, if who should have notified it has died. A writer holds it
 // when its index is the head; a reader when the head has reached or passed its
-// index, for only holders leave the queue and all before it have gone.
+// index, for only holders leave the queue and all before it have gone. The head may
+// be many rounds ahead of such a reader; it is not that of a later reset, which
+// would have waited until this place was given up.
 func (c *Client) recheck(p *Place, waitedNs fabric.Time) (granted bool, err error) {
 	c.ops[0] = fabric.Load(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
@@ -254,11 +262,10 @@ func (c *Client) recheck(p *Place, waitedNs fabric.Time) (granted bool, err erro
 	head := c.lay.Head(h)
 	switch {
 	case h.ResetID() != 0:
-		// A reset is under way: its signal will come, if its resetter lives.
-		if view := c.node.View(); !view.Live.Has(h.ResetID()) {
-			c.AskReset(p.Lock, p.Index, NodeFailure)
-		}
-	case head == p.Index, head > p.Index && p.Mode == lock.Shared && head < p.Index+c.lay.Capacity():
+		// A reset is under way, and its signal will come; unless its resetter has
+		// died, or has lost it to an error of the fabric.
+		c.AskReset(p.Lock, p.Index, NodeFailure)
+	case head == p.Index, head > p.Index && p.Mode == lock.Shared:
 		return true, nil
 	case waitedNs >= c.cfg.ResetAfterNs:
 		c.AskReset(p.Lock, p.Index, WaitTimeout)
@@ -270,7 +277,8 @@ func (c *Client) recheck(p *Place, waitedNs fabric.Time) (granted bool, err erro
 // with growing pauses. Errors: fabric.ErrDeadline, fabric.ErrInterrupted, others of the fabric.
 func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 	const first, last = 2 * fabric.Microsecond, fabric.Millisecond
-	pause := first
+	const askEvery = 16 // pauses of the last length
+	pause, slow := first, 0
 	for {
 		c.ops[0] = fabric.Load(p.Lock)
 		if err := c.port.Do(c.ops[:1]); err != nil {
@@ -286,11 +294,13 @@ func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 		}
 		if pause == last {
 			// Nothing has happened for long: the wish for a reset may have been
-			// dropped (another reset had just ended), or its resetter is dead.
+			// dropped (another reset had just ended), or its resetter is dead or
+			// has lost the reset to an error of the fabric.
 			if h.ResetID() == 0 && c.lay.Size(h) < c.lay.Capacity() && !c.lay.worn(c.lay.Head(h)+c.lay.Size(h)) {
 				return nil
 			}
-			if view := c.node.View(); !view.Live.Has(h.ResetID()) {
+			slow++
+			if view := c.node.View(); !view.Live.Has(h.ResetID()) || slow%askEvery == 0 {
 				c.AskReset(p.Lock, p.Index, NodeFailure)
 			}
 		}
@@ -349,7 +359,10 @@ func (c *Client) Earliest(p *Place) (Stamp, error) {
 		return 0, nil // readers only: nobody waits
 	}
 	if p.Mode == lock.Exclusive {
-		return c.earliest(p.Index+1, head+size), nil
+		if head != p.Index {
+			return 0, nil // not held any more
+		}
+		return c.earliest(head+1, head+size), nil
 	}
 	// Readers before the first writer hold the lock, also those with an entry.
 	for i := head; i < head+size; i++ {

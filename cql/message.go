@@ -17,9 +17,11 @@ const (
 	// the lock or waits for it. Body[1] is that of the msgReset.
 	msgResetAck
 	// msgAskReset, to the own agent: reset the lock unless its head is beyond
-	// the index Body[1]; Body[2] is the Reason.
+	// the index Body[1]; Body[2] is the Reason. From agent to agent: you lead a
+	// reset of the lock, see that it goes on.
 	msgAskReset
-	// msgAbort, from the own agent to a waiting client: give up and try again.
+	// msgAbort, from the own agent to a waiting client: give the place with
+	// index Body[1] up and try again.
 	msgAbort
 	// msgQuiesced, to the own agent: a frozen participant has given the lock
 	// up or its acquisition.

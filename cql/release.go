@@ -21,7 +21,7 @@ func (c *Client) Release(p *Place, before []fabric.Op) error {
 	c.ops[n] = fabric.FAA(p.Lock, y.releaseDelta(p.Mode))
 	c.ops[n+1] = c.readQueue(p.Lock)
 	if err := c.port.Do(c.ops[:n+2]); err != nil {
-		return c.releaseFailed(p, before, failedAt(err), err)
+		return c.releaseFailed(p, before, executed(err), err)
 	}
 	copyResults(before, c.ops[:n])
 	return c.passOn(p, Header(c.ops[n].Old))

@@ -21,7 +21,11 @@ type Agent struct {
 	locker *Locker
 	live   fabric.CNSet
 	sync   SyncConfig
+	synced fabric.Time // when it last took part in a synchronisation
 }
+
+// msgSync, to agents: From begins a round of clock synchronisation.
+const msgSync = fabric.MsgHier + 1
 
 // SyncConfig says how the agent synchronises the node's clock.
 type SyncConfig struct {
@@ -62,7 +66,8 @@ func (a *Agent) Run(report func(error)) error {
 		case errors.Is(err, fabric.ErrClosed):
 			return nil
 		case errors.Is(err, fabric.ErrDeadline):
-			next = a.synchronise(next)
+			a.callToSync()
+			next = a.synchronise()
 			continue
 		case errors.Is(err, fabric.ErrInterrupted):
 			return nil
@@ -72,22 +77,34 @@ func (a *Agent) Run(report func(error)) error {
 		if _, err := a.resets.Handle(&m); err != nil && report != nil {
 			report(err)
 		}
-		if m.Kind == fabric.MsgView && m.From == 0 {
+		switch {
+		case m.Kind == fabric.MsgView && m.From == 0:
 			a.onView()
+		case m.Kind == msgSync && a.sync.IntervalNs > 0 && a.port.Now() > a.synced+a.sync.IntervalNs/2:
+			next = a.synchronise()
+		}
+	}
+}
+
+// callToSync tells the other agents that it is time to synchronise the clocks. For
+// without that a node which joined, or was away, would hardly meet the others.
+func (a *Agent) callToSync() {
+	m := fabric.Message{Kind: msgSync}
+	live := a.node.View().Live
+	for cn, ok := live.Next(0); ok; cn, ok = live.Next(cn) {
+		if cn != a.node.ID() {
+			_ = a.port.Send(fabric.AgentOf(cn), &m) // who cannot be reached does not come
 		}
 	}
 }
 
 // synchronise takes part in a round of clock synchronisation, and returns when
-// the next one is due: nodes that took part begin that together.
-func (a *Agent) synchronise(due fabric.Time) fabric.Time {
-	n := a.node.View().Live
-	err := a.clock.Sync(a.port, a.sync.Counter, n.Len(), a.port.Now()+a.sync.WindowNs)
-	if err == nil {
-		return a.port.Now() + a.sync.IntervalNs
-	}
-	// A node that misses the others' rounds looks for them at another time.
-	return due + a.sync.IntervalNs + fabric.Time(a.port.Rand()%uint64(a.sync.WindowNs))
+// the next one is due. If not all nodes come, the clock goes on as it is.
+func (a *Agent) synchronise() fabric.Time {
+	live := a.node.View().Live
+	_ = a.clock.Sync(a.port, a.sync.Counter, live.Len(), a.port.Now()+a.sync.WindowNs)
+	a.synced = a.port.Now()
+	return a.synced + a.sync.IntervalNs
 }
 
 // onView has locks reset for which clients of this node wait, when another node has died:
@@ -127,7 +144,7 @@ func (s *shard) waitingPlaces() (places []cql.Place) {
 }
 
 // Freeze implements cql.Participants.
-func (a *Agent) Freeze(l fabric.Addr, waits []fabric.ClientID) (busy int, _ []fabric.ClientID) {
+func (a *Agent) Freeze(l fabric.Addr, waits []cql.Waiting) (busy int, _ []cql.Waiting) {
 	a.abortOrphans(l)
 	sum := hash(l)
 	s := a.table.shard(sum)
@@ -140,7 +157,7 @@ func (a *Agent) Freeze(l fabric.Addr, waits []fabric.ClientID) (busy int, _ []fa
 		x.frozen = true
 		busy++
 		if x.state == waiting {
-			waits = append(waits, x.owner)
+			waits = append(waits, cql.Waiting{Client: x.owner, Index: x.place.Index})
 		}
 	}
 	return busy, waits

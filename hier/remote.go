@@ -69,9 +69,10 @@ func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request) (gr
 	return granted, err
 }
 
-// await waits for the grant of a place in the remote queue. If that fails, the
+// await waits for the grant of a place in the remote queue. If the caller gives up, the
 // place stays in the queue and becomes an orphan: the node's agent
-// takes its grant and passes it on, and the caller is done.
+// takes its grant and passes it on, and the caller is done. If the fabric fails,
+// the place is left to a reset, and who waits here finds out for itself.
 func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Time) (_ error, orphaned bool) {
 	s.mu.Lock()
 	x.place = *place
@@ -86,11 +87,18 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 		return err, false
 	}
 	left := k.port.ID()
-	err = errors.Join(err, k.port.Abandon())
+	gaveUp := errors.Is(err, fabric.ErrDeadline) || errors.Is(err, fabric.ErrInterrupted)
+	if !gaveUp || k.port.Abandon() != nil {
+		k.remote.AskReset(place.Lock, place.Index, cql.UnknownOutcome)
+		s.mu.Lock()
+		x.state = acquiring
+		s.mu.Unlock()
+		return err, false
+	}
 	s.mu.Lock()
 	if x.frozen {
-		// A reset has aborted us already: the place is void.
-		x.state = acquiring
+		// A reset has aborted us already: the place is void, and its grant.
+		x.state, x.early = acquiring, false
 		s.mu.Unlock()
 		k.node.Retire(left)
 		return err, false

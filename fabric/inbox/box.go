@@ -16,6 +16,9 @@ const (
 	waitYields = 12
 	// waitSpin is the rest of a wait that is not worth parking for.
 	waitSpin = 20 * fabric.Microsecond
+	// waitShort is a wait that must end on time; see alarm. A longer one may
+	// end a millisecond late.
+	waitShort = 10 * fabric.Millisecond
 	// keepQueue is the length of a queue that is kept when it has become
 	// empty: a burst must not hold its memory for ever.
 	keepQueue = 256
@@ -198,14 +201,17 @@ func (b *Box) park(what waiting, until fabric.Time) {
 	<-b.wake
 }
 
-// arm makes the timer fire at a time; mu is held.
+// arm makes the timer fire at a time; mu is held. (Lock order: box, alarm.)
 func (b *Box) arm(at fabric.Time) {
 	b.timerAt = at
-	left := time.Duration(max(at-b.table.host.Now(), 1))
+	left := max(at-b.table.host.Now(), 1)
 	if b.timer == nil {
-		b.timer = time.AfterFunc(left, b.expire)
+		b.timer = time.AfterFunc(time.Duration(left), b.expire)
 	} else {
-		b.timer.Reset(left)
+		b.timer.Reset(time.Duration(left))
+	}
+	if left < waitShort {
+		b.table.alarm.set(at, b)
 	}
 }
 

@@ -35,6 +35,7 @@ type Table struct {
 	host  Host
 	cn    fabric.CNID
 	agent *Box
+	alarm alarm
 	// entries leads from an index to the box that gets its messages: its
 	// client's, or the agent's after Abandon, or none.
 	entries [fabric.MaxClientIndex + 1]atomic.Pointer[Box]
@@ -51,7 +52,7 @@ type Table struct {
 
 // NewTable returns the table of cn, with the agent in it.
 func NewTable(cn fabric.CNID, host Host) *Table {
-	t := &Table{host: host, cn: cn, next: agentIndex + 1, abandoned: map[int]bool{}}
+	t := &Table{host: host, cn: cn, next: agentIndex + 1, abandoned: map[int]bool{}, alarm: alarm{host: host}}
 	t.agent = newBox(t)
 	t.agent.id.Store(uint32(fabric.AgentOf(cn)))
 	t.entries[agentIndex].Store(t.agent)
@@ -179,6 +180,11 @@ func (t *Table) Close(b *Box) {
 
 // CloseAll closes all boxes: the node leaves.
 func (t *Table) CloseAll() {
+	t.closeBoxes()
+	t.alarm.close()
+}
+
+func (t *Table) closeBoxes() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true

@@ -91,7 +91,7 @@ func (n *node) crash() {
 	n.pumping.Wait()
 	n.table.CloseAll()
 	n.cancel()
-	_ = n.file.Close()
+	_ = unlock(n.file)
 	for cn := fabric.CNID(1); uint32(cn) <= n.c.maxCN; cn++ {
 		if cn != n.id && isLive(n.c.cn(cn).counter.Load()) {
 			if p, err := n.peer(cn); err == nil {

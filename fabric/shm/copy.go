@@ -7,18 +7,32 @@ import (
 	"unsafe"
 )
 
-const wordSize = 8
+const (
+	wordSize = 8
+	// Words are copied in groups, to spend less on the loop.
+	groupSize = 8 * wordSize
+)
+
+// Pointers are computed from an index, where they are used: a pointer that has
+// run past the end of a Go object must not exist.
+
+func byteAt(p unsafe.Pointer, i int) *byte     { return (*byte)(unsafe.Add(p, i)) }
+func wordAt(p unsafe.Pointer, i int) *uint64   { return (*uint64)(unsafe.Add(p, i)) }
+func group(p unsafe.Pointer, i int) *[8]uint64 { return (*[8]uint64)(unsafe.Add(p, i)) }
+
+// edge returns how many of n bytes at p come before the first aligned word.
+func edge(p unsafe.Pointer, n int) int { return min(n, int(-uintptr(p)%wordSize)) }
 
 // copyOut copies n bytes of a memory node to a local buffer, so that no aligned
 // word of the memory node is torn: each is loaded at once, in ascending order.
 // The local side may have any alignment.
 func copyOut(dst, src unsafe.Pointer, n int) {
-	for ; n > 0 && uintptr(src)%wordSize != 0; n-- {
-		*(*byte)(dst) = *(*byte)(src)
-		dst, src = unsafe.Add(dst, 1), unsafe.Add(src, 1)
+	i := 0
+	for first := edge(src, n); i < first; i++ {
+		*byteAt(dst, i) = *byteAt(src, i)
 	}
-	for ; n >= 8*wordSize; n -= 8 * wordSize {
-		d, s := (*[8]uint64)(dst), (*[8]uint64)(src)
+	for ; n-i >= groupSize; i += groupSize {
+		d, s := group(dst, i), group(src, i)
 		d[0] = atomic.LoadUint64(&s[0])
 		d[1] = atomic.LoadUint64(&s[1])
 		d[2] = atomic.LoadUint64(&s[2])
@@ -27,15 +41,12 @@ func copyOut(dst, src unsafe.Pointer, n int) {
 		d[5] = atomic.LoadUint64(&s[5])
 		d[6] = atomic.LoadUint64(&s[6])
 		d[7] = atomic.LoadUint64(&s[7])
-		dst, src = unsafe.Add(dst, 8*wordSize), unsafe.Add(src, 8*wordSize)
 	}
-	for ; n >= wordSize; n -= wordSize {
-		*(*uint64)(dst) = atomic.LoadUint64((*uint64)(src))
-		dst, src = unsafe.Add(dst, wordSize), unsafe.Add(src, wordSize)
+	for ; n-i >= wordSize; i += wordSize {
+		*wordAt(dst, i) = atomic.LoadUint64(wordAt(src, i))
 	}
-	for ; n > 0; n-- {
-		*(*byte)(dst) = *(*byte)(src)
-		dst, src = unsafe.Add(dst, 1), unsafe.Add(src, 1)
+	for ; i < n; i++ {
+		*byteAt(dst, i) = *byteAt(src, i)
 	}
 }
 
@@ -43,13 +54,13 @@ func copyOut(dst, src unsafe.Pointer, n int) {
 // word of the memory node is torn. The last whole word is stored atomically:
 // who sees it sees the words before it.
 func copyIn(dst, src unsafe.Pointer, n int) {
-	for ; n > 0 && uintptr(dst)%wordSize != 0; n-- {
-		*(*byte)(dst) = *(*byte)(src)
-		dst, src = unsafe.Add(dst, 1), unsafe.Add(src, 1)
+	i := 0
+	for first := edge(dst, n); i < first; i++ {
+		*byteAt(dst, i) = *byteAt(src, i)
 	}
 	// One word at least is left for the atomic store.
-	for ; n >= 9*wordSize; n -= 8 * wordSize {
-		d, s := (*[8]uint64)(dst), (*[8]uint64)(src)
+	for ; n-i >= groupSize+wordSize; i += groupSize {
+		d, s := group(dst, i), group(src, i)
 		d[0] = s[0]
 		d[1] = s[1]
 		d[2] = s[2]
@@ -58,18 +69,15 @@ func copyIn(dst, src unsafe.Pointer, n int) {
 		d[5] = s[5]
 		d[6] = s[6]
 		d[7] = s[7]
-		dst, src = unsafe.Add(dst, 8*wordSize), unsafe.Add(src, 8*wordSize)
 	}
-	for ; n >= 2*wordSize; n -= wordSize {
-		*(*uint64)(dst) = *(*uint64)(src)
-		dst, src = unsafe.Add(dst, wordSize), unsafe.Add(src, wordSize)
+	for ; n-i >= 2*wordSize; i += wordSize {
+		*wordAt(dst, i) = *wordAt(src, i)
 	}
-	if n >= wordSize {
-		atomic.StoreUint64((*uint64)(dst), *(*uint64)(src))
-		dst, src, n = unsafe.Add(dst, wordSize), unsafe.Add(src, wordSize), n-wordSize
+	if n-i >= wordSize {
+		atomic.StoreUint64(wordAt(dst, i), *wordAt(src, i))
+		i += wordSize
 	}
-	for ; n > 0; n-- {
-		*(*byte)(dst) = *(*byte)(src)
-		dst, src = unsafe.Add(dst, 1), unsafe.Add(src, 1)
+	for ; i < n; i++ {
+		*byteAt(dst, i) = *byteAt(src, i)
 	}
 }

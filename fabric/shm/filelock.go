@@ -20,8 +20,8 @@ func wholeFile(kind int16) unix.Flock_t {
 	return unix.Flock_t{Type: kind, Whence: unix.SEEK_SET}
 }
 
-// tryLock takes the exclusive lock of an open file. It is given back when the
-// last descriptor of that open file is closed.
+// tryLock takes the exclusive lock of an open file. It is given back by unlock,
+// or when the last descriptor and the last mapping of that open file are gone.
 func tryLock(f *os.File) (bool, error) {
 	lk := wholeFile(unix.F_WRLCK)
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lk)

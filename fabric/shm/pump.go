@@ -7,45 +7,75 @@ import (
 	"math/bits"
 	"os"
 	"runtime"
+	"syscall"
 
 	"github.com/declock/declock/fabric"
 )
 
-// pumpRounds is how often the pump looks, and yields, before it sleeps: a few
-// microseconds, about what it costs to ring its bell and wake it.
-const pumpRounds = 24
+const (
+	// The pump looks and yields for a while before it sleeps: to wake it by its
+	// bell costs the sender a microsecond, and takes ten or more. How long it
+	// looks follows what comes: see pumpPatience.
+	minLook = 3 * fabric.Microsecond
+	maxLook = 40 * fabric.Microsecond
+	// A sleep shorter than this was not worth it.
+	shortSleep = 60 * fabric.Microsecond
+	// Every so many rounds the pump lets other processes run: where there are
+	// more of them than processors, one of those may be what it waits for.
+	roundsPerYield = 8
+)
 
 // pump delivers what comes while all clients of the node wait or compute. It
 // sleeps when nothing comes.
 func (n *node) pump() {
-	idle := 0
 	var bell [64]byte
-	for !n.closed.Load() {
-		if n.viewDirty.Swap(false) {
-			n.checkView()
-		}
-		if n.hint.Load() != 0 {
-			n.drain()
-			idle = 0
-			runtime.Gosched()
-			continue
-		}
-		if idle++; idle < pumpRounds {
-			runtime.Gosched()
-			continue
-		}
+	look := minLook
+	for n.look(look) {
 		// Sleep, then look again: a sender leaves a hint, then looks whether
 		// the pump sleeps. One of the two sees the other.
 		n.sleep++
 		n.asleep.Store(2*n.sleep - 1)
+		begin := n.Now()
 		if n.hint.Load() == 0 && !n.viewDirty.Load() && !n.closed.Load() {
 			if _, err := n.bell.Read(bell[:]); errors.Is(err, os.ErrClosed) {
 				return
 			}
 		}
 		n.asleep.Store(2 * n.sleep)
-		idle = 0
+		look = pumpPatience(look, n.Now()-begin)
 	}
+}
+
+// pumpPatience returns how long the pump looks before its next sleep, after one
+// that it began after a look of that length: longer if a longer look would have
+// saved the sleep, else shorter.
+func pumpPatience(look, slept fabric.Time) fabric.Time {
+	if slept < shortSleep {
+		return min(2*look, maxLook)
+	}
+	return max(look/2, minLook)
+}
+
+// look delivers what comes, until nothing has come for a while. It returns
+// false when the node is closed.
+func (n *node) look(patience fabric.Time) bool {
+	until := n.Now() + patience
+	for round := 1; !n.closed.Load(); round++ {
+		if n.viewDirty.Swap(false) {
+			n.checkView()
+		}
+		if n.hint.Load() != 0 {
+			n.drain()
+			until = n.Now() + patience
+		} else if n.Now() >= until {
+			return true
+		}
+		runtime.Gosched()
+		if round%roundsPerYield == 0 {
+			_, _, _ = syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+	}
+	return false
 }
 
 // wakePump makes the pump look at what is new.
@@ -121,7 +151,12 @@ func (n *node) drainRing(cn fabric.CNID) (woke bool) {
 // checkView notices who has come and who has gone, and tells the agent. What
 // those who have gone had sent is delivered first.
 func (n *node) checkView() {
+	n.takeView()
+	// Who is in this process and has ended makes the view dirty again.
 	n.watches.look()
+}
+
+func (n *node) takeView() {
 	n.viewMu.Lock()
 	defer n.viewMu.Unlock()
 	v, counters := n.c.view()

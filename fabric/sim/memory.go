@@ -9,7 +9,7 @@ import (
 // is not zero is first written to it. Pages are small, for locks of a few
 // hundred bytes are touched by Zipf all over gigabytes.
 //
-//	offset  63          20 19        9 8        0
+//	offset  63          19 18        8 7        0
 //	       +--------------+-----------+----------+
 //	       |     leaf     |   page    |  byte    |
 //	       +--------------+-----------+----------+
@@ -17,11 +17,11 @@ import (
 // Pages are numbered, not pointed to: the tables hold nothing for the garbage
 // collector to follow.
 const (
-	pageBits  = 9
+	pageBits  = 8
 	pageSize  = 1 << pageBits
 	leafBits  = 11 // pages of a leaf
 	leafShift = pageBits + leafBits
-	slabBits  = 7 // pages of a slab
+	slabBits  = 8 // pages of a slab
 	slabPages = 1 << slabBits
 )
 

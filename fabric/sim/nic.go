@@ -170,24 +170,35 @@ func (n *NIC) Validate() error {
 
 // NICStats are the counters of one NIC.
 type NICStats struct {
-	Ops      [len(fabric.Stats{}.Ops)]uint64 // executed, by fabric.OpKind
-	BytesIn  uint64
-	BytesOut uint64
+	Kinds [len(fabric.Stats{}.Ops)]OpStats // by fabric.OpKind
 
-	PipeBusy  fabric.Time // pipeline held by operations
-	PipeStall fabric.Time // pipeline stalled by the full atomic unit
-	Stalls    uint64
-	QueueWait fabric.Time // operations waited for link and pipeline
-	SlotWait  fabric.Time // atomics waited for their slots
+	BytesIn, BytesOut uint64      // on the wires, headers and messages included
+	PipeBusy          fabric.Time // pipeline held by operations, without stalls
 }
 
-// Total returns the number of operations.
-func (s *NICStats) Total() uint64 {
-	var n uint64
-	for _, c := range s.Ops {
-		n += c
+// OpStats are the counters of the operations of one kind.
+type OpStats struct {
+	Ops       uint64      // executed
+	Bytes     uint64      // of memory read or written
+	QueueWait fabric.Time // waited for the link and the pipeline
+	SlotWait  fabric.Time // atomics: waited for their slots
+	Stalls    uint64      // found the atomic unit full ...
+	StallTime fabric.Time // ... and stalled the pipeline
+}
+
+// Total returns the sum over the kinds.
+func (s *NICStats) Total() OpStats {
+	var t OpStats
+	for i := range s.Kinds {
+		k := &s.Kinds[i]
+		t.Ops += k.Ops
+		t.Bytes += k.Bytes
+		t.QueueWait += k.QueueWait
+		t.SlotWait += k.SlotWait
+		t.Stalls += k.Stalls
+		t.StallTime += k.StallTime
 	}
-	return n
+	return t
 }
 
 // A link is one direction of a wire. Work is queued in the order of calls, at
@@ -223,7 +234,7 @@ func (n *nic) admit(m *NIC, now fabric.Time, op *fabric.Op) fabric.Time {
 	bytes := m.Overhead + requestBytes(op)
 	n.stats.BytesIn += uint64(bytes)
 	start := max(n.in.carry(now, now, bytes, m.BytePs), n.pipeFree)
-	n.stats.QueueWait += start - now
+	n.stats.Kinds[op.Kind].QueueWait += start - now
 	n.stats.PipeBusy += m.Pipe
 	out := start + m.Pipe
 	n.pipeFree = out
@@ -237,19 +248,20 @@ func (n *nic) admit(m *NIC, now fabric.Time, op *fabric.Op) fabric.Time {
 }
 
 func (n *nic) admitAtomic(m *NIC, out fabric.Time, op *fabric.Op) fabric.Time {
+	k := &n.stats.Kinds[op.Kind]
 	slot := &n.slotFree[op.Addr.Offset()>>m.SlotShift&uint64(m.AtomicSlots-1)]
 	if *slot > out {
 		first := n.expire(out)
 		if len(n.waiting) == m.AtomicQueue {
-			n.stats.Stalls++
-			n.stats.PipeStall += first - out
+			k.Stalls++
+			k.StallTime += first - out
 			out = first
 			n.pipeFree = out
 			n.expire(out)
 		}
 		if *slot > out {
 			n.waiting = append(n.waiting, *slot)
-			n.stats.SlotWait += *slot - out
+			k.SlotWait += *slot - out
 		}
 	}
 	*slot = max(*slot, out) + m.Atomic
@@ -280,7 +292,9 @@ func (n *nic) answer(m *NIC, now fabric.Time, op *fabric.Op) fabric.Time {
 	}
 	bytes := m.Overhead + answerBytes(op)
 	n.stats.BytesOut += uint64(bytes)
-	n.stats.Ops[op.Kind]++
+	k := &n.stats.Kinds[op.Kind]
+	k.Ops++
+	k.Bytes += uint64(op.Size())
 	return n.out.carry(now, ready, bytes, m.BytePs)
 }
 

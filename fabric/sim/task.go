@@ -78,6 +78,7 @@ func (t *Task) finish() {
 func (t *Task) end() {
 	if !t.done {
 		t.done = true
+		t.body = nil
 		if !t.daemon {
 			t.c.live--
 		}

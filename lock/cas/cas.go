@@ -131,7 +131,7 @@ func (l *Locker) acquireReaderFAA(h *lock.Hold, r *lock.Request) error {
 		l.stats.Immediate++
 		return nil
 	}
-	for k := 0; w.writer() != 0 && k < 3; k++ {
+	for k := 0; w.writer() != 0; k++ {
 		if err = l.pause(r, w, k); err == nil {
 			w, err = l.retry(fabric.Load(r.Lock))
 		}

@@ -87,7 +87,7 @@ const (
 	dataStep = 4096
 	maxLocks = 16
 	// patience is how long a client waits for what must come.
-	patience = 20 * fabric.Second
+	patience = 5 * fabric.Second
 )
 
 // An env is one test's cluster.

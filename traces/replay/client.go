@@ -104,6 +104,7 @@ func (c *Client) Warm(src traces.Source) error {
 		}
 		key, h := c.keyOf(&rec)
 		v, s := c.value(&rec, kindBase, key, h)
+		c.lastTTL = rec.TTL
 		err := c.cache.Set(key, v, objstore.Options{TTL: c.ttl(rec.TTL)})
 		if out := outcomeOf(err); out == hit {
 			c.res.Warmed++

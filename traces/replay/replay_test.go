@@ -46,13 +46,13 @@ func TestReplayEveryPreset(t *testing.T) {
 		if len(p.Missing()) > 0 {
 			continue
 		}
-		g := generator(t, traces.GenConfig{Seed: 1, Keys: 200, Requests: 4000, Clients: 4}, p.Name)
+		g := generator(t, traces.GenConfig{Seed: 1, Keys: 200, Requests: 2000, Clients: 4}, p.Name)
 		res, err := Run(context.Background(), Options{Verify: true, FillOnMiss: true, MaxValue: 1 << 16}, loads(g, mapcache.New(), true))
 		if err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
 		}
 		s := res.Summary()
-		if s.Ops != 4000 || s.Errors != 0 || s.VerifyFailures != 0 || s.Warmed != 200 || s.Stopped || s.OpsPerS <= 0 {
+		if s.Ops != 2000 || s.Errors != 0 || s.VerifyFailures != 0 || s.Warmed != 200 || s.Stopped || s.OpsPerS <= 0 {
 			t.Errorf("%s: %+v", p.Name, s)
 		}
 		for _, r := range s.Rows {

@@ -1,0 +1,200 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/urfave/cli/v2"
+)
+
+// An Env is what a command has of the outside.
+type Env struct {
+	Stdin  *os.File
+	Stdout io.Writer
+	Stderr io.Writer
+}
+
+// Main runs an application and returns its exit code.
+func Main(build func(*Env) *cli.App, args []string) int {
+	env := &Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	a := build(env)
+	err := Run(a, env, args)
+	if err == nil {
+		return int(exit.OK)
+	}
+	if text := exit.Message(err); text != "" {
+		fmt.Fprintf(env.Stderr, "%s: %s\n", a.Name, text)
+	}
+	return int(exit.Of(err))
+}
+
+// Run runs an application until it is over or a signal asks it to stop.
+func Run(a *cli.App, env *Env, args []string) error {
+	ctx, stop := signalContext()
+	defer stop()
+	err := a.RunContext(ctx, reorder(a, args))
+	if errors.Is(err, io.ErrShortWrite) || errors.Is(err, syscall.EPIPE) {
+		return exit.Errorf(exit.Other, "standard output was closed: %v", err)
+	}
+	return err
+}
+
+// signalContext ends with the first SIGINT, SIGTERM or SIGHUP. A second one ends the process at once: children
+// notice that it has gone.
+func signalContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ch := make(chan os.Signal, 2)
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		if _, ok := <-ch; !ok {
+			return
+		}
+		cancel()
+		if _, ok := <-ch; ok {
+			os.Exit(int(exit.Interrupted))
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(ch)
+		close(ch)
+		cancel()
+	}
+}
+
+// newApp returns an application with the habits that all share.
+func newApp(env *Env, name, usage, description string) *cli.App {
+	return &cli.App{
+		Name: name, HelpName: name, Usage: usage, Description: description, Version: version(),
+		Reader: env.Stdin, Writer: env.Stdout, ErrWriter: env.Stderr,
+		OnUsageError: onUsageError, ExitErrHandler: func(*cli.Context, error) {},
+	}
+}
+
+func version() string { return "0.1 (" + report.Commit() + ")" }
+
+// onUsageError makes errors of flags short, and gives them their code.
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	name := "declock"
+	if c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
+	}
+	return exit.Errorf(exit.Usage, "%v\n  See \"%s --help\".", err, name)
+}
+
+// usage is an error of how a command was called.
+func usage(c *cli.Context, format string, args ...any) error {
+	return exit.Errorf(exit.Usage, "%s\n  See \"%s --help\".", fmt.Sprintf(format, args...), c.Command.HelpName)
+}
+
+// command fills in what all commands have.
+func command(c *cli.Command) *cli.Command {
+	c.OnUsageError = onUsageError
+	c.HideHelpCommand = true
+	for _, sub := range c.Subcommands {
+		command(sub)
+	}
+	if len(c.Subcommands) > 0 && c.Action == nil {
+		c.Action = unknownCommand
+	}
+	return c
+}
+
+// unknownCommand is the action of what only has subcommands.
+func unknownCommand(c *cli.Context) error {
+	if !c.Args().Present() {
+		if c.Command.HelpName == c.App.HelpName || c.Command.Name == c.App.Name {
+			return cli.ShowAppHelp(c)
+		}
+		return cli.ShowSubcommandHelp(c)
+	}
+	var names []string
+	for _, sub := range c.Command.Subcommands {
+		if !sub.Hidden {
+			names = append(names, sub.Name)
+		}
+	}
+	slices.Sort(names)
+	return usage(c, "unknown command %q: one of %s", c.Args().First(), strings.Join(names, ", "))
+}
+
+// arguments checks the number of arguments behind the flags.
+func arguments(c *cli.Context, least, most int) error {
+	n := c.NArg()
+	switch {
+	case n > most:
+		return usage(c, "too many arguments: %q", c.Args().Slice()[most:])
+	case n < least:
+		return usage(c, "%s needs %s", c.Command.HelpName, c.Command.ArgsUsage)
+	}
+	return nil
+}
+
+// reorder puts flags before the arguments of their command, where the flag
+// package wants them: "replay trace.csv --verify" is what people type.
+func reorder(a *cli.App, args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	flags, commands := a.Flags, a.Commands
+	out, rest := []string{args[0]}, []string(nil)
+	for i := 1; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			rest = append(rest, args[i+1:]...)
+			break
+		}
+		if len(arg) > 1 && arg[0] == '-' {
+			out = append(out, arg)
+			if takesValue(flags, arg) && i+1 < len(args) {
+				i++
+				out = append(out, args[i])
+			}
+			continue
+		}
+		if c := findCommand(commands, arg); c != nil && rest == nil {
+			out = append(out, arg)
+			flags, commands = c.Flags, c.Subcommands
+			continue
+		}
+		rest = append(rest, arg)
+	}
+	for _, r := range rest {
+		if len(r) > 1 && r[0] == '-' {
+			return append(append(out, "--"), rest...)
+		}
+	}
+	return append(out, rest...)
+}
+
+func findCommand(list []*cli.Command, name string) *cli.Command {
+	for _, c := range list {
+		if c.HasName(name) {
+			return c
+		}
+	}
+	return nil
+}
+
+// takesValue tells whether the next argument is the flag's.
+func takesValue(flags []cli.Flag, arg string) bool {
+	name := strings.TrimLeft(arg, "-")
+	if strings.Contains(name, "=") {
+		return false
+	}
+	for _, f := range flags {
+		if slices.Contains(f.Names(), name) {
+			_, isBool := f.(*cli.BoolFlag)
+			return !isBool
+		}
+	}
+	return false
+}

@@ -1,0 +1,186 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"syscall"
+
+	"github.com/declock/declock/cmd/internal/daemon"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/shm"
+	"github.com/urfave/cli/v2"
+)
+
+// MN returns the application declock-mn.
+func MN(env *Env) *cli.App {
+	a := newApp(env, "declock-mn", "a memory node: lends its memory to a cluster, and sleeps", mnDescription)
+	return asApp(a, mnCommand(env))
+}
+
+// CN returns the application declock-cn.
+func CN(env *Env) *cli.App {
+	a := newApp(env, "declock-cn", "a compute node: clients of a cluster, and the agent of their locks", cnDescription)
+	return asApp(a, cnCommand(env))
+}
+
+// asApp makes a command the whole application.
+func asApp(a *cli.App, c *cli.Command) *cli.App {
+	a.Flags, a.Action, a.HideHelpCommand = c.Flags, c.Action, true
+	return a
+}
+
+const mnDescription = `It registers memory, formats it, prints one line when it can be used, and sleeps until
+SIGINT or SIGTERM. Clients do all the work: a memory node that is stopped (SIGSTOP) serves as fast as before.
+
+Examples:
+   declock-mn --cluster shm:demo --size 1GiB
+   declock-mn --cluster shm:demo --mem 1 --size 1GiB         a second memory node
+   declock-mn --cluster shm:demo --keep --size 4GiB          memory that outlives the process
+   declock-mn --cluster shm:demo --path /dev/dax0.0          a device`
+
+const cnDescription = `It joins a cluster, runs the agent of its locks, and serves replays and questions on a control
+socket in the cluster's directory ("declock replay --cluster", "declock status"), until SIGINT or SIGTERM.
+
+Examples:
+   declock-cn --cluster shm:demo
+   declock-cn --cluster shm:demo --lock declock-tf --procs 2`
+
+// daemonFlags are what all daemons have. A daemon with --parent-pipe ends when
+// its standard input does.
+func daemonFlags(parent *bool, profile *string) []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "parent-pipe", Usage: "end when standard input ends; leave SIGINT to the parent", Destination: parent, Hidden: true},
+		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile to `FILE`", Destination: profile, Hidden: true},
+	}
+}
+
+func mnCommand(env *Env) *cli.Command {
+	var (
+		cfg     daemon.MNConfig
+		mem     = count{max: shm.MaxMN - 1}
+		size    = byteSize{text: "1GiB", n: 1 << 30}
+		maxCN   = count{n: shm.DefaultMaxCN, min: 1, max: uint64(fabric.MaxCN)}
+		huge    = choice{value: "try", of: []string{"off", "try", "require"}}
+		parent  bool
+		profile string
+	)
+	return command(&cli.Command{
+		Name: fleet.MNCommand, Hidden: true, Usage: "a memory node", Description: mnDescription,
+		Flags: append([]cli.Flag{
+			clusterFlag(&cfg.Address, "`ADDRESS` of the cluster, as shm:NAME; it is made if there is none"),
+			countFlag(&mem, "mem", "number of the memory node in the cluster"),
+			sizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
+			countFlag(&maxCN, "max-cn", "compute nodes that the cluster may have; decides the size of locks"),
+			choiceFlag(&huge, "huge", "huge pages"),
+			&cli.StringFlag{Name: "path", Usage: "`FILE` or device that holds the memory, absolute", Destination: &cfg.Path},
+			&cli.BoolFlag{Name: "keep", Usage: "memory outlives the process, and is served again by the next", Destination: &cfg.Keep},
+			dirFlag(&cfg.Dir),
+		}, daemonFlags(&parent, &profile)...),
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			if _, err := clusterName(c, cfg.Address); err != nil {
+				return err
+			}
+			cfg.Mem, cfg.Size, cfg.MaxCN = fabric.MemID(mem.n), size.n, int(maxCN.n)
+			cfg.Huge = map[string]shm.HugePolicy{"off": shm.HugeOff, "try": shm.HugeTry, "require": shm.HugeRequire}[huge.value]
+			if (cfg.Keep || cfg.Path != "") && !c.IsSet("size") {
+				cfg.Size = 0 // what is there decides
+			}
+			return runDaemon(c.Context, env, parent, profile, func(ctx context.Context) error {
+				return daemon.RunMN(ctx, cfg, env.Stdout)
+			})
+		},
+	})
+}
+
+func cnCommand(env *Env) *cli.Command {
+	var (
+		cfg     daemon.CNConfig
+		procs   = count{max: 1024}
+		parent  bool
+		profile string
+	)
+	return command(&cli.Command{
+		Name: fleet.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
+		Flags: append([]cli.Flag{
+			clusterFlag(&cfg.Address, "`ADDRESS` of the cluster, as shm:NAME"),
+			lockFlag(&cfg.Policy),
+			countFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
+			dirFlag(&cfg.Dir),
+		}, daemonFlags(&parent, &profile)...),
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			if _, err := clusterName(c, cfg.Address); err != nil {
+				return err
+			}
+			if err := checkPolicy(cfg.Policy); err != nil {
+				return err
+			}
+			cfg.Procs = int(procs.n)
+			cfg.Report = func(err error) { fmt.Fprintf(env.Stderr, "declock-cn: in the background: %v\n", err) }
+			return runDaemon(c.Context, env, parent, profile, func(ctx context.Context) error {
+				return daemon.RunCN(ctx, cfg, env.Stdout)
+			})
+		},
+	})
+}
+
+func driverCommand() *cli.Command {
+	var fd, procs = count{max: 1 << 16}, count{max: 1024}
+	return command(&cli.Command{
+		Name: fleet.DriverCommand, Hidden: true, Usage: "replays against a target that is no cluster",
+		Flags: []cli.Flag{
+			countFlag(&fd, "control-fd", "descriptor of the control connection"),
+			countFlag(&procs, "procs", "GOMAXPROCS"),
+		},
+		Action: func(*cli.Context) error {
+			signal.Ignore(syscall.SIGINT, syscall.SIGHUP) // the parent decides
+			return daemon.RunDriver(int(fd.n), int(procs.n))
+		},
+	})
+}
+
+// runDaemon runs a daemon until a signal, or until its parent has gone.
+func runDaemon(ctx context.Context, env *Env, parent bool, profile string, run func(context.Context) error) error {
+	if parent {
+		var cancel context.CancelFunc
+		ctx, cancel = parentContext(env.Stdin)
+		defer cancel()
+	}
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return exit.Errorf(exit.Other, "cannot write the profile: %w", err)
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return run(ctx)
+}
+
+// parentContext ends with SIGTERM, and when the parent has closed the pipe that is
+// standard input: the kernel does that when it dies. Ctrl-C reaches all processes of a
+// terminal: what to do about it is the parent's decision.
+func parentContext(stdin io.Reader) (context.Context, context.CancelFunc) {
+	signal.Reset(syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGINT, syscall.SIGHUP)
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin)
+		cancel()
+	}()
+	return ctx, cancel
+}

@@ -1,0 +1,160 @@
+package app
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/cmd/internal/daemon"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/hier"
+	"github.com/urfave/cli/v2"
+)
+
+// byteSize is the value of a flag that is a size; 0 is "auto" where that is allowed.
+type byteSize struct {
+	n    uint64
+	auto bool // "auto" is allowed
+	text string
+}
+
+// Set implements cli.Generic.
+func (b *byteSize) Set(s string) error {
+	if b.auto && s == "auto" {
+		b.n, b.text = 0, s
+		return nil
+	}
+	n, err := units.ParseBytes(s)
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return fmt.Errorf("%q: it must be more than nothing", s)
+	}
+	b.n, b.text = n, s
+	return nil
+}
+
+func (b *byteSize) String() string { return b.text }
+
+// count is the value of a flag that is a whole number in a range; 5M and 1e6 are numbers.
+type count struct {
+	n        uint64
+	min, max uint64
+}
+
+// Set implements cli.Generic.
+func (c *count) Set(s string) error {
+	n, err := units.ParseCount(s)
+	switch {
+	case err != nil:
+		return err
+	case n < c.min || n > c.max:
+		return fmt.Errorf("it must be %d to %d", c.min, c.max)
+	}
+	c.n = n
+	return nil
+}
+
+func (c *count) String() string { return strconv.FormatUint(c.n, 10) }
+
+// speed is the value of --speed: max, or a factor of trace time.
+type speed struct{ x float64 }
+
+// Set implements cli.Generic.
+func (s *speed) Set(text string) error {
+	if text == "max" {
+		s.x = 0
+		return nil
+	}
+	x, err := strconv.ParseFloat(strings.TrimSuffix(text, "x"), 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || x <= 0 {
+		return fmt.Errorf("want max, or a factor of trace time above 0 as in 1 or 2.5")
+	}
+	s.x = x
+	return nil
+}
+
+func (s *speed) String() string {
+	if s.x == 0 {
+		return "max"
+	}
+	return strconv.FormatFloat(s.x, 'g', -1, 64)
+}
+
+// choice is the value of a flag that is one of some words.
+type choice struct {
+	value string
+	of    []string
+}
+
+// Set implements cli.Generic.
+func (c *choice) Set(s string) error {
+	for _, w := range c.of {
+		if w == s {
+			c.value = s
+			return nil
+		}
+	}
+	return fmt.Errorf("want one of %s", strings.Join(c.of, ", "))
+}
+
+func (c *choice) String() string { return c.value }
+
+func sizeFlag(v *byteSize, name, usage string) cli.Flag {
+	return &cli.GenericFlag{Name: name, Usage: usage, Value: v}
+}
+
+func countFlag(v *count, name, usage string) cli.Flag {
+	return &cli.GenericFlag{Name: name, Usage: usage, Value: v}
+}
+
+func choiceFlag(v *choice, name, usage string) cli.Flag {
+	return &cli.GenericFlag{Name: name, Usage: usage + ": " + strings.Join(v.of, ", "), Value: v}
+}
+
+func dirFlag(v *string) cli.Flag {
+	return &cli.StringFlag{Name: "dir", Usage: "directory of clusters, on a memory file system", Value: shm.DefaultDir, Destination: v}
+}
+
+func clusterFlag(v *string, usage string) cli.Flag {
+	return &cli.StringFlag{Name: "cluster", Usage: usage, Destination: v}
+}
+
+func lockFlag(v *string) cli.Flag {
+	return &cli.StringFlag{Name: "lock", Usage: "how locks pass between clients: " + strings.Join(hier.PolicyNames(), ", ") + ", local-bound:N",
+		Value: hier.DefaultPolicy, Destination: v}
+}
+
+func jsonFlag(v *bool) cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of tables", Destination: v}
+}
+
+// checkPolicy refuses unknown policies before anything is started.
+func checkPolicy(name string) error {
+	if _, err := hier.ParsePolicy(name); err != nil {
+		return fmt.Errorf("%w: %w", declock.ErrPolicy, err)
+	}
+	return nil
+}
+
+// checkName refuses names that no cluster can have, by the rules of shm.
+func checkName(name string) error {
+	_, err := shm.Inspect("", name)
+	if exit.Of(err) == exit.BadAddress {
+		return err
+	}
+	return nil
+}
+
+// clusterName returns the name in an address that is given.
+func clusterName(c *cli.Context, address string) (string, error) {
+	if address == "" {
+		return "", usage(c, "which cluster? Give --cluster shm:NAME; \"declock status\" lists those of this machine")
+	}
+	return daemon.ClusterName(address)
+}

@@ -1,0 +1,197 @@
+package control
+
+import (
+	"errors"
+
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/traces/replay"
+)
+
+const (
+	// Version of the protocol. Daemons and commands of different versions refuse each other.
+	Version = 1
+	// MaxLine bounds a line. The largest is a result with its histograms.
+	MaxLine = 16 << 20
+	// maxConns bounds the connections of a daemon.
+	maxConns = 32
+)
+
+// Operations of a Request.
+const (
+	OpStatus = "status"
+	OpReplay = "replay"
+	OpStart  = "start"
+	OpCancel = "cancel"
+)
+
+// A Request is a line to a daemon.
+type Request struct {
+	Version int     `json:"v"`
+	Op      string  `json:"op"`
+	Replay  *Replay `json:"replay,omitempty"`
+}
+
+// Types of a Reply.
+const (
+	TypeStatus   = "status"
+	TypeWarming  = "warming"
+	TypeReady    = "ready"
+	TypeProgress = "progress"
+	TypeResult   = "result"
+	TypeError    = "error"
+)
+
+// A Reply is a line from a daemon.
+type Reply struct {
+	Version  int       `json:"v"`
+	Type     string    `json:"type"`
+	Status   *Status   `json:"status,omitempty"`
+	Progress *Progress `json:"progress,omitempty"`
+	Result   *Result   `json:"result,omitempty"`
+	Error    *Failure  `json:"error,omitempty"`
+}
+
+// A Failure is an error with its exit code.
+type Failure struct {
+	Code    exit.Code `json:"code"`
+	Message string    `json:"message"`
+}
+
+// FailureOf returns the failure of an error; nil for none.
+func FailureOf(err error) *Failure {
+	if err == nil {
+		return nil
+	}
+	return &Failure{Code: exit.Of(err), Message: err.Error()}
+}
+
+// Err returns the error of a failure; nil for none.
+func (f *Failure) Err() error {
+	if f == nil {
+		return nil
+	}
+	return exit.With(f.Code, errors.New(f.Message))
+}
+
+// A Replay is a daemon's part of a replay. Exactly one of Preset and Path is set.
+type Replay struct {
+	// Preset and what follows describe a trace that each client generates its part of.
+	Preset   string `json:"preset,omitempty"`
+	Keys     uint64 `json:"keys,omitempty"`
+	Requests uint64 `json:"requests,omitempty"` // of all clients of all daemons
+	Seed     uint64 `json:"seed,omitempty"`
+
+	// Path of a trace file, and how it is dealt to clients.
+	Path    string `json:"path,omitempty"`
+	Name    string `json:"name,omitempty"` // of the trace in messages
+	SkipBad bool   `json:"skip_bad,omitempty"`
+	Deal    string `json:"deal,omitempty"`
+
+	// Clients of this daemon are the numbers First to First+Clients-1 of Total.
+	Clients int `json:"clients"`
+	First   int `json:"first"`
+	Total   int `json:"total"`
+
+	// Exclusive promises that nobody else uses the store; see replay.Options.
+	Exclusive bool `json:"exclusive,omitempty"`
+	// Target is memcached://HOST:PORT, or empty for the cluster's store.
+	Target   string `json:"target,omitempty"`
+	Store    string `json:"store,omitempty"`
+	Objects  uint64 `json:"objects,omitempty"`
+	MaxValue uint64 `json:"max_value,omitempty"`
+
+	// Warm fills the cache with the population of a generated trace before measuring.
+	Warm      bool    `json:"warm,omitempty"`
+	Verify    bool    `json:"verify,omitempty"`
+	Fill      bool    `json:"fill,omitempty"`
+	NoTTL     bool    `json:"no_ttl,omitempty"`
+	Speed     float64 `json:"speed,omitempty"`
+	MaxErrors uint64  `json:"max_errors,omitempty"`
+	TimeBase  uint32  `json:"time_base,omitempty"`
+	RunID     uint8   `json:"run_id,omitempty"`
+}
+
+// Progress is what the clients of a daemon have done so far.
+type Progress struct {
+	Warmed uint64 `json:"warmed,omitempty"`
+	Ops    uint64 `json:"ops,omitempty"`
+	Reads  uint64 `json:"reads,omitempty"`
+	Hits   uint64 `json:"hits,omitempty"`
+	Errors uint64 `json:"errors,omitempty"`
+}
+
+// Add adds q to p.
+func (p *Progress) Add(q *Progress) {
+	p.Warmed += q.Warmed
+	p.Ops += q.Ops
+	p.Reads += q.Reads
+	p.Hits += q.Hits
+	p.Errors += q.Errors
+}
+
+// Counters are what the clients of a compute node counted.
+type Counters struct {
+	Locks lock.Stats     `json:"locks"`
+	NIC   fabric.Stats   `json:"nic"`
+	Store objstore.Stats `json:"store"`
+}
+
+// Add adds d to c.
+func (c *Counters) Add(d *Counters) {
+	c.Locks.Add(&d.Locks)
+	c.NIC.Add(&d.NIC)
+	c.Store.Add(&d.Store)
+}
+
+// A Result is what a daemon's part of a replay measured. Counters are those
+// of the measured phase. Error is set if it ended before its time; what was measured counts all the same.
+type Result struct {
+	Replay   *replay.Result `json:"replay"`
+	Counters Counters       `json:"counters"`
+	Resets   cql.AgentStats `json:"resets"`
+	// Skipped counts malformed lines, FirstBad is the first of them.
+	Skipped  int64    `json:"skipped,omitempty"`
+	FirstBad string   `json:"first_bad,omitempty"`
+	Error    *Failure `json:"error,omitempty"`
+}
+
+// A Status describes a compute node.
+type Status struct {
+	Node     string         `json:"node"`
+	Address  string         `json:"address"`
+	Pid      int            `json:"pid"`
+	Policy   string         `json:"policy"`
+	Procs    int            `json:"procs"`
+	UptimeS  float64        `json:"uptime_s"`
+	Live     []string       `json:"live"` // compute nodes, as this one sees it
+	View     uint64         `json:"view"` // epoch
+	Job      *Progress      `json:"job,omitempty"`
+	Counters Counters       `json:"counters"`
+	Resets   cql.AgentStats `json:"resets"`
+	Memory   []Memory       `json:"memory"`
+}
+
+// Memory describes a memory node as a compute node sees it.
+type Memory struct {
+	Node         string  `json:"node"`
+	Size         uint64  `json:"size"`
+	Used         uint64  `json:"used"` // taken from the region, with everything
+	Epoch        uint32  `json:"epoch"`
+	UUID         string  `json:"uuid,omitempty"`
+	LockCapacity uint64  `json:"lock_capacity,omitempty"` // queue entries of a lock
+	Entries      []Entry `json:"entries,omitempty"`
+	Error        string  `json:"error,omitempty"`
+}
+
+// An Entry is an entry of a root directory.
+type Entry struct {
+	Name    string `json:"name"`
+	Kind    string `json:"kind"`
+	Address string `json:"address"`
+	Length  uint64 `json:"length"`
+	Creator string `json:"creator"`
+}

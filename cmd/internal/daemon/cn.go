@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/objstore"
+)
+
+// CNConfig says how to run a compute node.
+type CNConfig struct {
+	Address string
+	Dir     string
+	Policy  string
+	Procs   int // GOMAXPROCS; 0 leaves it
+	// Report is told of errors in the background.
+	Report func(error)
+}
+
+// A CN is a compute node that serves the control protocol.
+type CN struct {
+	cfg     CNConfig
+	cluster *declock.Cluster
+	started time.Time
+
+	job sync.Mutex // held by the replay that is under way
+
+	mu   sync.Mutex
+	done control.Counters // of replays that are over
+	work *work            // of the replay that is under way
+}
+
+// RunCN runs a compute node until ctx ends. It writes one line to out when it can be reached.
+func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
+	name, err := ClusterName(cfg.Address)
+	if err != nil {
+		return err
+	}
+	if cfg.Procs > 0 {
+		runtime.GOMAXPROCS(cfg.Procs)
+	}
+	opts := []declock.Option{declock.WithDir(cfg.Dir), declock.WithReport(cfg.Report)}
+	if cfg.Policy == "" {
+		cfg.Policy = hier.DefaultPolicy
+	}
+	opts = append(opts, declock.WithPolicy(cfg.Policy))
+	d := &CN{cfg: cfg, started: time.Now()}
+	if d.cluster, err = declock.Open(ctx, cfg.Address, opts...); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	dir := ClusterDir(cfg.Dir, name)
+	path := filepath.Join(dir, control.SocketName(d.cluster.Node().Fabric().ID()))
+	srv := control.NewServer(d)
+	if err = srv.Listen(path); err == nil {
+		_, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
+			d.cluster.Node().Fabric().ID(), cfg.Address, os.Getpid(), cfg.Policy, runtime.GOMAXPROCS(0), path)
+	}
+	if err == nil {
+		<-ctx.Done()
+	}
+	srv.Close()
+	err = errors.Join(err, d.cluster.Close())
+	control.Sweep(dir)
+	return err
+}
+
+// Replay implements control.Handler.
+func (d *CN) Replay(ctx context.Context, spec *control.Replay, job control.Job) (*control.Result, error) {
+	if !d.job.TryLock() {
+		return nil, exit.Errorf(exit.Busy, "%v has a replay under way", d.cluster.Node().Fabric().ID())
+	}
+	defer d.job.Unlock()
+	open := d.openClient
+	if spec.Target != "" {
+		open = dialer(spec.Target)
+	} else if err := d.openStore(ctx, spec); err != nil {
+		return nil, err
+	}
+	w, err := newWork(spec, func(int) (*client, error) { return open(ctx, spec) })
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	d.work = w
+	d.mu.Unlock()
+	before := *d.cluster.Node().Agent().Resets()
+	res := w.run(ctx, job)
+	res.Resets = resetsSince(d.cluster.Node().Agent().Resets(), &before)
+	d.mu.Lock()
+	total := w.total()
+	d.done.Add(&total)
+	d.work = nil
+	d.mu.Unlock()
+	if err := w.close(); err != nil && res.Error == nil {
+		res.Error = control.FailureOf(err)
+	}
+	return res, nil
+}
+
+// openStore opens the store before any client does, so that its errors come once.
+func (d *CN) openStore(ctx context.Context, spec *control.Replay) error {
+	_, err := d.cluster.Store(ctx, spec.Store, storeConfig(spec))
+	if errors.Is(err, objstore.ErrGeometry) {
+		return exit.Errorf(exit.Mismatch, "%w; give another --store, or the --max-value that it was made with", err)
+	}
+	return err
+}
+
+func storeConfig(spec *control.Replay) objstore.Config {
+	return objstore.Config{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1))}
+}
+
+func (d *CN) openClient(ctx context.Context, spec *control.Replay) (*client, error) {
+	s, err := d.cluster.Session()
+	if err != nil {
+		return nil, err
+	}
+	st, err := d.cluster.Store(ctx, spec.Store, storeConfig(spec))
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	c, err := st.Client(s)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &client{
+		cache: c,
+		counters: func() control.Counters {
+			return control.Counters{Locks: *s.Locker().Stats(), NIC: *s.Port().Stats(), Store: *c.Stats()}
+		},
+		interrupt: s.Port().Interrupt,
+		resume:    s.Port().ClearInterrupt,
+		drain:     c.Drain,
+		close: func() error {
+			c.Close()
+			return s.Close()
+		},
+	}, nil
+}

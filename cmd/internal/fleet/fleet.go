@@ -1,0 +1,214 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/daemon"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/fabric/shm"
+)
+
+// Hidden commands of the executable.
+const (
+	MNCommand     = "__mn"
+	CNCommand     = "__cn"
+	DriverCommand = "__driver"
+)
+
+// DefaultProcs is GOMAXPROCS of a compute node of an embedded cluster: there are more of them than cores.
+const DefaultProcs = 1
+
+// Config says what cluster to start.
+type Config struct {
+	Name   string
+	Dir    string
+	CNs    int
+	Size   uint64
+	Huge   string
+	Policy string
+	Procs  int // GOMAXPROCS of each compute node
+	MaxCN  int
+	// Messages gets what the children say.
+	Messages io.Writer
+}
+
+// A Fleet is the processes of an embedded cluster.
+type Fleet struct {
+	cfg Config
+	MN  *Child
+	CNs []*Child
+}
+
+// Address returns the cluster's address.
+func (f *Fleet) Address() string { return "shm:" + f.cfg.Name }
+
+// Launch starts a memory node and compute nodes. If it fails, nothing is left.
+func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
+	f := &Fleet{cfg: cfg}
+	common := []string{"--cluster", f.Address(), "--parent-pipe"}
+	if cfg.Dir != "" {
+		common = append(common, "--dir", cfg.Dir)
+	}
+	args := append([]string{MNCommand, "--size", strconv.FormatUint(cfg.Size, 10), "--max-cn", strconv.Itoa(cfg.MaxCN), "--huge", cfg.Huge}, common...)
+	var err error
+	if f.MN, err = Start(ctx, "memory node", args, cfg.Messages); err != nil {
+		return nil, err
+	}
+	f.CNs = make([]*Child, cfg.CNs)
+	errs := make([]error, cfg.CNs)
+	var wg sync.WaitGroup
+	for i := range f.CNs {
+		wg.Go(func() {
+			args := append([]string{CNCommand, "--lock", cfg.Policy, "--procs", strconv.Itoa(cfg.Procs)}, common...)
+			f.CNs[i], errs[i] = Start(ctx, fmt.Sprintf("compute node %d", i+1), args, cfg.Messages)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			f.Stop()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// Children returns all processes.
+func (f *Fleet) Children() []*Child { return append([]*Child{f.MN}, f.CNs...) }
+
+// Stop takes all processes down and removes what they leave behind.
+func (f *Fleet) Stop() {
+	var wg sync.WaitGroup
+	for _, c := range f.CNs {
+		if c != nil {
+			wg.Go(c.Stop)
+		}
+	}
+	wg.Wait()
+	f.MN.Stop()
+	Remove(f.cfg.Dir, f.cfg.Name)
+}
+
+// Remove removes what is left of a cluster that is dead. It returns an error
+// if it is alive.
+func Remove(dir, name string) error {
+	path := daemon.ClusterDir(dir, name)
+	err := shm.Remove(dir, name)
+	if err == nil || !errors.Is(err, shm.ErrInUse) {
+		control.Sweep(path)
+	}
+	if _, serr := os.Stat(path); serr != nil {
+		return nil
+	}
+	return err
+}
+
+// RemoveDead removes what is left of embedded clusters of this program that
+// died, by the prefix of their names.
+func RemoveDead(dir, prefix string) (removed []string) {
+	names, _ := shm.List(dir)
+	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		if info, err := shm.Inspect(dir, name); err != nil || info.Alive() || info.Broken != nil || len(info.Memory) == 0 {
+			continue
+		}
+		if Remove(dir, name) == nil {
+			removed = append(removed, name)
+		}
+	}
+	return removed
+}
+
+// Connect connects to the control sockets of the compute nodes.
+func (f *Fleet) Connect(ctx context.Context) ([]*Member, error) {
+	var list []*Member
+	for _, c := range f.CNs {
+		conn, err := control.Dial(ctx, c.Ready["control"])
+		if err != nil {
+			closeAll(list)
+			return nil, err
+		}
+		list = append(list, &Member{Name: c.Ready["node"], Client: conn, child: c})
+	}
+	return list, nil
+}
+
+func closeAll(list []*Member) {
+	for _, m := range list {
+		_ = m.Client.Close()
+	}
+}
+
+// Drivers starts processes that replay against a target that is no cluster.
+// Their members' Stop ends them.
+func Drivers(n, procs int, messages io.Writer) ([]*Member, error) {
+	var list []*Member
+	for i := range n {
+		m, err := startDriver(fmt.Sprintf("driver %d", i+1), procs, messages)
+		if err != nil {
+			for _, m := range list {
+				m.Stop()
+			}
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}
+
+func startDriver(name string, procs int, messages io.Writer) (*Member, error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socket for %s: %w", name, err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer ours.Close()
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, err
+	}
+	c, _, err := spawn(name, []string{DriverCommand, "--control-fd", "3", "--procs", strconv.Itoa(procs)}, []*os.File{theirs}, messages)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return &Member{Name: name, Client: control.NewClient(conn), child: c}, nil
+}
+
+// Join connects to all compute-node daemons of a cluster that is running.
+func Join(ctx context.Context, dir, name string) ([]*Member, error) {
+	if _, err := shm.Inspect(dir, name); err != nil {
+		return nil, err
+	}
+	var list []*Member
+	for _, path := range control.Sockets(daemon.ClusterDir(dir, name)) {
+		conn, err := control.Dial(ctx, path)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			continue // dead
+		}
+		if err != nil {
+			closeAll(list)
+			return nil, err
+		}
+		list = append(list, &Member{Name: strings.TrimSuffix(lastPart(path), ".sock"), Client: conn})
+	}
+	if len(list) == 0 {
+		return nil, exit.Errorf(exit.NoCluster, "cluster shm:%s has no compute node that could replay: start some with \"declock-cn --cluster shm:%s\"", name, name)
+	}
+	return list, nil
+}
+
+func lastPart(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

@@ -1,0 +1,235 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/traces/replay"
+)
+
+// A Member is a process that takes part in a replay.
+type Member struct {
+	Name   string
+	Client *control.Client
+	child  *Child // nil if it is not ours
+}
+
+// Stop closes the connection, and ends the process if it is ours alone.
+func (m *Member) Stop() {
+	_ = m.Client.Close()
+	if m.child != nil && m.child.Ready == nil { // a driver
+		m.child.Stop()
+	}
+}
+
+// cancelTimeout is how long members may take to end a replay that was cancelled.
+const cancelTimeout = 20 * time.Second
+
+// An Outcome is what a replay over several processes measured.
+type Outcome struct {
+	Result   *replay.Result
+	Counters control.Counters
+	Resets   uint64 // led to the end, all causes
+	Members  int    // whose result is in it
+	Lost     []error
+	Skipped  int64
+	FirstBad string
+	// Err is why the replay ended before its time, if it did.
+	Err error
+	// Interrupted: because the context ended.
+	Interrupted bool
+}
+
+// event is what a member said, or that it can say no more.
+type event struct {
+	i     int
+	reply *control.Reply
+	err   error
+}
+
+// run is a replay under way.
+type run struct {
+	members  []*Member
+	events   chan event
+	progress []control.Progress
+	state    []string // type of each member's last reply
+	out      *Outcome
+	started  bool
+	canceled bool
+	tell     func(measuring bool, p control.Progress)
+}
+
+// Replay has all members do their parts, and adds up the results. specs are one
+// for each member. tell is told of progress. When ctx ends, the replay is
+// cancelled and the outcome is what was measured so far.
+func Replay(ctx context.Context, members []*Member, specs []*control.Replay, tell func(measuring bool, p control.Progress)) (*Outcome, error) {
+	r := &run{
+		members: members, events: make(chan event, 4*len(members)), tell: tell,
+		progress: make([]control.Progress, len(members)), state: make([]string, len(members)),
+		out: &Outcome{Result: new(replay.Result)},
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	for i, m := range members {
+		if err := m.Client.Send(control.Request{Op: control.OpReplay, Replay: specs[i]}); err != nil {
+			// If it refused, it said why.
+			if _, why := m.Client.Next(); why != nil && !errors.Is(why, control.ErrClosed) {
+				err = why
+			}
+			return nil, fmt.Errorf("%s: %w", m.Name, err)
+		}
+		go r.read(i, stop)
+	}
+	return r.out, r.loop(ctx)
+}
+
+func (r *run) read(i int, stop <-chan struct{}) {
+	for {
+		reply, err := r.members[i].Client.Next()
+		select {
+		case r.events <- event{i, reply, err}:
+		case <-stop:
+			return
+		}
+		if err != nil || reply.Type == control.TypeResult {
+			return
+		}
+	}
+}
+
+// loop handles what members say until all have ended.
+func (r *run) loop(ctx context.Context) error {
+	var giveUp <-chan time.Time
+	done := ctx.Done()
+	for left := len(r.members); left > 0; {
+		select {
+		case <-done:
+			done = nil
+			r.out.Interrupted = true
+			r.cancel()
+			giveUp = time.After(cancelTimeout)
+		case <-giveUp:
+			return exit.Errorf(exit.NodeLost, "%d of %d processes did not end their replay after %v", left, len(r.members), cancelTimeout)
+		case e := <-r.events:
+			ended, err := r.handle(e)
+			if err != nil {
+				return err
+			}
+			if ended {
+				left--
+			}
+			if r.failed() && giveUp == nil {
+				r.cancel()
+				giveUp = time.After(cancelTimeout)
+			}
+		}
+	}
+	return nil
+}
+
+// failed tells whether the replay is to end because of an error.
+func (r *run) failed() bool { return r.out.Err != nil || len(r.out.Lost) == len(r.members) }
+
+func (r *run) cancel() {
+	if r.canceled {
+		return
+	}
+	r.canceled = true
+	for _, m := range r.members {
+		_ = m.Client.Send(control.Request{Op: control.OpCancel}) // who has gone needs no telling
+	}
+}
+
+// handle handles what one member said, and tells whether that was its last.
+func (r *run) handle(e event) (ended bool, err error) {
+	name := r.members[e.i].Name
+	switch {
+	case e.err != nil && errors.Is(e.err, control.ErrClosed):
+		lost := exit.Errorf(exit.NodeLost, "%s has gone: its part of the result is lost", name)
+		r.out.Lost = append(r.out.Lost, lost)
+		r.state[e.i] = control.TypeError
+		if !r.started {
+			r.out.Err = errors.Join(r.out.Err, lost)
+		}
+		return true, nil
+	case e.err != nil:
+		r.state[e.i] = control.TypeError
+		if r.out.Err == nil {
+			r.out.Err = fmt.Errorf("%s: %w", name, e.err)
+		}
+		return true, nil
+	}
+	r.state[e.i] = e.reply.Type
+	if p := e.reply.Progress; p != nil {
+		r.progress[e.i] = *p
+		r.tellAll()
+	}
+	switch e.reply.Type {
+	case control.TypeReady:
+		r.startIfReady()
+	case control.TypeResult:
+		return true, r.add(name, e.reply.Result)
+	}
+	return false, nil
+}
+
+func (r *run) tellAll() {
+	var sum control.Progress
+	for i := range r.progress {
+		sum.Add(&r.progress[i])
+	}
+	r.tell(r.started, sum)
+}
+
+// startIfReady starts to measure when all members are ready.
+func (r *run) startIfReady() {
+	for _, s := range r.state {
+		if s != control.TypeReady {
+			return
+		}
+	}
+	r.started = true
+	for _, m := range r.members {
+		_ = m.Client.Send(control.Request{Op: control.OpStart}) // of one that has gone, its reader tells
+	}
+}
+
+// add adds a member's result.
+func (r *run) add(name string, res *control.Result) error {
+	if res == nil {
+		return exit.Errorf(exit.Mismatch, "%s: a result without content", name)
+	}
+	o := r.out
+	if res.Replay != nil {
+		if err := o.Result.Merge(res.Replay); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	o.Members++
+	o.Counters.Add(&res.Counters)
+	o.Resets += res.Resets.Led
+	// Every process reads a whole trace file: each sees the same bad lines.
+	if res.Skipped > o.Skipped {
+		o.Skipped, o.FirstBad = res.Skipped, res.FirstBad
+	}
+	if err := res.Error.Err(); err != nil && o.Err == nil {
+		o.Err = fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// SortMembers orders members by name, numbers by value.
+func SortMembers(list []*Member) {
+	sort.Slice(list, func(i, j int) bool {
+		a, b := list[i].Name, list[j].Name
+		if len(a) != len(b) {
+			return len(a) < len(b)
+		}
+		return a < b
+	})
+}

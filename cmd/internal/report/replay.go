@@ -1,0 +1,155 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/traces/replay"
+)
+
+// A Total is the row of a replay over all operations.
+type Total struct {
+	Op              string  `json:"op"` // "all"
+	Count           uint64  `json:"count"`
+	Lock            string  `json:"lock,omitempty"`
+	Target          string  `json:"target,omitempty"`
+	ComputeNodes    int     `json:"cns"`
+	Clients         int     `json:"clients"` // in all
+	Seconds         float64 `json:"seconds"`
+	OpsPerS         float64 `json:"ops_per_s"`
+	HitRatio        float64 `json:"hit_ratio"`
+	Errors          uint64  `json:"errors"`
+	MNOpsPerAcquire float64 `json:"mn_ops_per_acquire"`
+	MNOpsPerOp      float64 `json:"mn_ops_per_op"`
+	Acquires        uint64  `json:"acquires"`
+	HandoversLocal  uint64  `json:"handovers_local"`
+	HandoversRemote uint64  `json:"handovers_remote"`
+	LocalJoins      uint64  `json:"local_joins"`
+	Refetch         float64 `json:"refetch_per_release"`
+	Resets          uint64  `json:"resets"`
+	CacheHits       uint64  `json:"location_cache_hits"`
+	CacheMisses     uint64  `json:"location_cache_misses"`
+	Evictions       uint64  `json:"evictions"`
+	Expired         uint64  `json:"expired"`
+	Verified        uint64  `json:"verified"`
+	VerifyFailures  uint64  `json:"verify_failures"`
+	Warmed          uint64  `json:"warmed"`
+	WarmErrors      uint64  `json:"warm_errors"`
+	Capped          uint64  `json:"capped"`
+	LongKeys        uint64  `json:"long_keys"`
+	SkippedLines    int64   `json:"skipped_lines"`
+	MaxLagS         float64 `json:"max_lag_s"`
+	Stopped         bool    `json:"stopped"`
+	LostNodes       int     `json:"lost_nodes"`
+
+	Messages []string `json:"messages,omitempty"`
+}
+
+// ReplayRows computes the rows of a replay: all operations, then each.
+func ReplayRows(out *fleet.Outcome, policy, target string) (Total, []replay.Row) {
+	s := out.Result.Summary()
+	locks, store := &out.Counters.Locks, &out.Counters.Store
+	t := Total{
+		Op: "all", Count: s.Ops, Lock: policy, Target: target, ComputeNodes: out.Members, Clients: s.Clients,
+		Seconds: s.Seconds, OpsPerS: s.OpsPerS, HitRatio: s.HitRatio, Errors: s.Errors,
+		MNOpsPerAcquire: ratio(locks.AcquireOps, locks.Acquires), MNOpsPerOp: ratio(out.Counters.NIC.Total(), s.Ops),
+		Acquires: locks.Acquires, HandoversLocal: locks.HandoversLocal, HandoversRemote: locks.HandoversRemote,
+		LocalJoins: locks.LocalJoins, Refetch: ratio(locks.Refetches, locks.Acquires), Resets: out.Resets,
+		CacheHits: store.CacheHits, CacheMisses: store.CacheMisses, Evictions: store.Evictions, Expired: store.Expired,
+		Verified: s.Verified, VerifyFailures: s.VerifyFailures, Warmed: s.Warmed, WarmErrors: s.WarmErrors,
+		Capped: s.Capped, LongKeys: s.LongKeys, SkippedLines: out.Skipped, MaxLagS: s.MaxLagS,
+		Stopped: s.Stopped, LostNodes: len(out.Lost), Messages: s.Messages,
+	}
+	if target != "" {
+		t.Lock = ""
+	}
+	return t, s.Rows
+}
+
+func ratio(a, b uint64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+// WriteReplay writes a replay's rows for people.
+func WriteReplay(w io.Writer, title string, t *Total, rows []replay.Row) error {
+	p := &printer{w: w}
+	p.printf("%s\n\n", title)
+	note := ""
+	if t.Stopped {
+		note = "   (stopped before its end: what was measured so far)"
+	}
+	p.line("operations", "%s in %.2f s%s", units.Count(t.Count), t.Seconds, note)
+	p.line("throughput", "%s operations/s", units.Count(uint64(t.OpsPerS)))
+	p.line("hit ratio", "%.3f", t.HitRatio)
+	p.line("errors", "%s", units.Count(t.Errors))
+	if t.Target == "" {
+		p.line("MN operations", "%.3f per acquire, %.2f per operation", t.MNOpsPerAcquire, t.MNOpsPerOp)
+		p.line("acquires", "%s, of which %s joined local readers", units.Count(t.Acquires), units.Count(t.LocalJoins))
+		p.line("handovers", "%s local, %s remote", units.Count(t.HandoversLocal), units.Count(t.HandoversRemote))
+		p.line("resets", "%s", units.Count(t.Resets))
+		p.line("location cache", "%s hits, %s misses", units.Count(t.CacheHits), units.Count(t.CacheMisses))
+		p.line("evictions", "%s", units.Count(t.Evictions))
+	}
+	p.extras(t)
+	p.printf("\n")
+	if p.err != nil {
+		return p.err
+	}
+	return replayTable(rows).Write(w)
+}
+
+// extras are lines that are there only if there is something to say.
+func (p *printer) extras(t *Total) {
+	if t.Verified > 0 || t.VerifyFailures > 0 {
+		p.line("verified", "%s values, %s FAILURES", units.Count(t.Verified), units.Count(t.VerifyFailures))
+	}
+	if t.Warmed > 0 {
+		p.line("filled before", "%s objects, %s errors", units.Count(t.Warmed), units.Count(t.WarmErrors))
+	}
+	if t.SkippedLines > 0 {
+		p.line("skipped lines", "%s", units.Count(uint64(t.SkippedLines)))
+	}
+	if t.Capped > 0 {
+		p.line("values cut", "%s to --max-value", units.Count(t.Capped))
+	}
+	if t.LongKeys > 0 {
+		p.line("keys shortened", "%s to 250 bytes", units.Count(t.LongKeys))
+	}
+	if t.MaxLagS > 0.1 {
+		p.line("behind", "%.1f s at most: the trace asks for more than was reached", t.MaxLagS)
+	}
+	if t.LostNodes > 0 {
+		p.line("lost nodes", "%d: their operations are not in the figures", t.LostNodes)
+	}
+}
+
+func replayTable(rows []replay.Row) *Table {
+	t := &Table{Head: []string{"op", "count", "misses", "errors", "p50 us", "p99 us", "p99.9 us", "max us"}}
+	us := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+	for _, r := range rows {
+		t.Add(r.Op, units.Count(r.Count), units.Count(r.Misses), units.Count(r.Errors), us(r.P50Us), us(r.P99Us), us(r.P999Us), us(r.MaxUs))
+	}
+	return t
+}
+
+// A printer keeps the first error of writing.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *printer) line(name, format string, args ...any) {
+	p.printf("  %-15s "+format+"\n", append([]any{name}, args...)...)
+}

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+)
+
+// A Report is the one object that --json prints.
+type Report struct {
+	Experiment string         `json:"experiment"`
+	Fabric     string         `json:"fabric"`
+	Seed       uint64         `json:"seed"`
+	Commit     string         `json:"commit"`
+	Config     map[string]any `json:"config"`
+	Rows       []any          `json:"rows"`
+}
+
+// WriteJSON writes a report as one indented object.
+func (r *Report) WriteJSON(w io.Writer) error {
+	if r.Config == nil {
+		r.Config = map[string]any{}
+	}
+	if r.Rows == nil {
+		r.Rows = []any{}
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// Commit returns the revision that this program was built from, with "+" if the
+// tree had changes; "unknown" if the build did not record it ("go run" does not).
+func Commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	revision, modified := "unknown", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = "+"
+		}
+	}
+	if revision == "unknown" {
+		return revision
+	}
+	return revision + modified
+}
+
+// A Table is columns of text. Cells that look like numbers go to the right.
+type Table struct {
+	Head []string
+	Rows [][]string
+}
+
+// Add adds a row.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// Write writes the table, indented by two blanks.
+func (t *Table) Write(w io.Writer) error {
+	width := make([]int, len(t.Head))
+	right := make([]bool, len(t.Head))
+	for i := range t.Head {
+		width[i] = len([]rune(t.Head[i]))
+		right[i] = len(t.Rows) > 0
+		for _, r := range t.Rows {
+			width[i] = max(width[i], len([]rune(r[i])))
+			right[i] = right[i] && isNumber(r[i])
+		}
+	}
+	var b strings.Builder
+	for _, r := range append([][]string{t.Head}, t.Rows...) {
+		var line strings.Builder
+		for i, cell := range r {
+			pad := strings.Repeat(" ", width[i]-len([]rune(cell)))
+			line.WriteString("  ")
+			if right[i] {
+				line.WriteString(pad + cell)
+			} else {
+				line.WriteString(cell + pad)
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func isNumber(s string) bool {
+	return s == "" || s == "-" || strings.Trim(s, "0123456789.,-+%") == ""
+}
