@@ -51,6 +51,9 @@ func wrapped(f func(fabric.Port) fabric.Port) option { return func(r *rig) { r.w
 // simulated sets the simulator's configuration.
 func simulated(c sim.Config) option { return func(r *rig) { r.simcfg = c } }
 
+// unsynced has no clock synchronisation: stamps are of virtual time.
+func unsynced(r *rig) { r.sync.IntervalNs = -1 }
+
 // silent makes errors of agents no errors of the test.
 func silent(r *rig) { r.report = func(error) {} }
 

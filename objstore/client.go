@@ -179,7 +179,9 @@ func (c *Client) grow(b []byte, n uint64) []byte {
 	}
 	bigger := c.port.Alloc(int(max(n, 2*uint64(len(b)))))
 	copy(bigger, b)
-	c.port.Free(b)
+	if b != nil {
+		c.port.Free(b)
+	}
 	return bigger
 }
 

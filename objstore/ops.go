@@ -65,30 +65,24 @@ func (c *Client) dropExpired(k *work) error {
 	return ErrNotFound
 }
 
-// A condition says whether to store, given whether a live object was found.
-type condition func(k *work, live bool, unique uint64) error
+// A condition says when to store.
+type condition uint8
 
-func always(*work, bool, uint64) error { return nil }
+const (
+	always condition = iota
+	ifAbsent
+	ifPresent
+	ifUnchanged // there with a given unique
+)
 
-func ifAbsent(_ *work, live bool, _ uint64) error {
-	if live {
+// check says why not to store, given whether there is a live object and the unique asked for.
+func (cond condition) check(live bool, have, unique uint64) error {
+	switch {
+	case cond == ifAbsent && live:
 		return ErrExists
-	}
-	return nil
-}
-
-func ifPresent(_ *work, live bool, _ uint64) error {
-	if !live {
+	case (cond == ifPresent || cond == ifUnchanged) && !live:
 		return ErrNotFound
-	}
-	return nil
-}
-
-func ifUnchanged(k *work, live bool, unique uint64) error {
-	if !live {
-		return ErrNotFound
-	}
-	if k.h.unique != unique {
+	case cond == ifUnchanged && have != unique:
 		return ErrExists
 	}
 	return nil
@@ -131,7 +125,7 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 		return err
 	}
 	now := c.now()
-	if err := cond(&k, k.found && !k.h.expired(now), unique); err != nil {
+	if err := cond.check(k.found && !k.h.expired(now), k.h.unique, unique); err != nil {
 		c.free(k.n, ch)
 		return c.unlock(err)
 	}

@@ -120,3 +120,27 @@ func wantMiss(t testing.TB, c *Client, key string) {
 func keyOf(i int) []byte { return fmt.Appendf(nil, "key-%06d", i) }
 
 var _ lock.Locker = (*cas.Locker)(nil)
+
+// plain and plainClient are a store with the locks of the literature: one
+// operation to acquire and one to release.
+func (w *world) plain() Config {
+	cfg := w.config()
+	cfg.Lock = cas.Config{Plain: true}.Layout()
+	return cfg
+}
+
+func (w *world) plainClient(cn int, s *Store) *Client {
+	w.t.Helper()
+	c, err := s.Client(cas.New(w.port(cn), cas.Config{Plain: true}))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}

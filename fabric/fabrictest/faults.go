@@ -8,7 +8,8 @@ import (
 
 var faultTests = []test{
 	{name: "who is killed is out of the views, agents get MsgView, Send gives ErrNodeDown", cns: 3, run: kill},
-	{name: "a memory node that is down gives ErrNodeDown or ErrUnknownOutcome, then ErrNodeDown", mem: []uint64{defaultMem, defaultMem}, run: killMN},
+	{name: "a memory node that is down gives ErrNodeDown or ErrUnknownOutcome, then ErrNodeDown",
+		mem: []uint64{defaultMem, defaultMem}, run: killMN},
 	{name: "after a restart of the memory node old Ports get ErrStaleEpoch, new ones work", run: restartMN},
 	{name: "a key that is refused gives ErrBadKey", run: revoke},
 }

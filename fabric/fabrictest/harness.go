@@ -238,10 +238,11 @@ func (c *client) pause(d fabric.Time) {
 // until polls a word until it has a value.
 func (c *client) until(a fabric.Addr, v uint64) {
 	c.t.Helper()
-	for limit := c.Now() + patience; c.load(a) != v; {
+	limit := c.Now() + patience
+	for d := 10 * fabric.Microsecond; c.load(a) != v; d += d / 8 {
 		if c.Now() > limit {
 			c.fatal("%v does not become %#x", a, v)
 		}
-		c.pause(10 * fabric.Microsecond)
+		c.pause(min(d, fabric.Millisecond))
 	}
 }

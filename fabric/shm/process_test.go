@@ -256,12 +256,14 @@ func TestNoticedWithoutPidfd(t *testing.T) {
 	n := join(t, o)
 	// As if it were in another PID namespace: only the lock tells.
 	key := watchKey{cn: id, life: n.c.cn(id).counter.Load()}
+	n.viewMu.Lock()
 	n.watches.stop(key)
 	f, _, err := openCompute(n.c.cnPath(id))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.watches.start(key, n.c.cn(id).pid.Load(), pidNamespace()+1, f, func() { n.peerDied(id, key.life) })
+	n.viewMu.Unlock()
 	c.kill()
 	took := awaitView(t, n, "kill -9", func(v fabric.View) bool { return !v.Live.Has(id) })
 	t.Logf("noticed after %v", took)

@@ -231,7 +231,7 @@ func (c *cluster) claim(o *Options) (r *region, keep bool, err error) {
 func (c *cluster) reclaim(path string, o *Options, keep bool) (*region, error) {
 	f, err := openFileOf(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: cannot serve memory in this file: %v", ErrOptions, err)
 	}
 	r := &region{file: f}
 	ok, err := tryLock(f)

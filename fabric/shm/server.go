@@ -41,6 +41,9 @@ func Serve(o Options) (*MemoryServer, error) {
 	}
 	s := &MemoryServer{c: c, id: o.Mem, keep: o.Keep}
 	kept, err := s.claim(&o)
+	if err != nil {
+		c.sweep(o.spared()) // it may have been made for this
+	}
 	c.unlock()
 	if err == nil && !kept {
 		// Without the lock: to reserve and zero much memory takes long.
@@ -62,16 +65,12 @@ func Serve(o Options) (*MemoryServer, error) {
 // openForServe opens the cluster, with its lock. What dead members have left of
 // it goes first; if that was all, it is created anew.
 func openForServe(o *Options) (*cluster, error) {
-	spare := noMN
-	if o.Keep {
-		spare = o.Mem
-	}
 	for {
 		c, err := openCluster(context.Background(), o, true)
 		if err != nil {
 			return nil, err
 		}
-		if !c.isNew() && c.sweep(spare) == 0 {
+		if !c.isNew() && c.sweep(o.spared()) == 0 {
 			c.unlock()
 			c.close()
 			continue
@@ -89,6 +88,14 @@ func openForServe(o *Options) (*cluster, error) {
 		c.close()
 		return nil, err
 	}
+}
+
+// spared returns the memory node of which the memory is to be kept.
+func (o *Options) spared() fabric.MemID {
+	if o.Keep {
+		return o.Mem
+	}
+	return noMN
 }
 
 // claim takes the region, and notes in the cluster that this process is about to

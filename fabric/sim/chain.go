@@ -43,10 +43,13 @@ type chain struct {
 
 	// Of the segment under way, by operation: when the first part takes
 	// effect, and the last, if it tears.
-	at, end  [fabric.MaxChain]fabric.Time
+	when     [fabric.MaxChain]span
 	part     uint8 // next part of a torn operation
 	tearSeed uint64
 }
+
+// A span is when an operation takes effect: at one instant, or in parts.
+type span struct{ at, end fabric.Time }
 
 // A queuePair connects a core to a memory node, in order.
 type queuePair struct {
@@ -326,13 +329,14 @@ func (c *Cluster) arrive(ch *chain) {
 	}
 	for i := int(ch.cur); i < int(ch.sent); i++ {
 		at := max(mn.nic.admit(c.nic, c.now, &ch.ops[i]), q.lastEffect+1) // in order: no two at one instant
-		ch.at[i], ch.end[i] = at, at
+		end := at
 		if c.cfg.Tear.Prob > 0 && ch.ops[i].Size() > 8 && !ch.ops[i].Kind.IsAtomic() && c.faults.Float64() < c.cfg.Tear.Prob {
-			ch.end[i] += 1 + fabric.Time(c.faults.Uint64n(uint64(c.cfg.Tear.Window)))
+			end += 1 + fabric.Time(c.faults.Uint64n(uint64(c.cfg.Tear.Window)))
 		}
-		q.lastEffect = ch.end[i]
+		ch.when[i] = span{at, end}
+		q.lastEffect = end
 	}
-	c.post(ch.at[ch.cur], evEffect, ch.index, 0)
+	c.post(ch.when[ch.cur].at, evEffect, ch.index, 0)
 }
 
 // lose gives a chain up whose memory node does not answer.

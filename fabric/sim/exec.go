@@ -22,7 +22,7 @@ func (c *Cluster) effect(ch *chain) {
 		c.refuse(ch, err, c.now+c.nic.OneWay)
 		return
 	}
-	if ch.end[ch.cur] > ch.at[ch.cur] {
+	if w := &ch.when[ch.cur]; w.end > w.at {
 		ch.part = 0
 		ch.tearSeed = c.faults.Uint64()
 		c.tearPart(ch)
@@ -57,7 +57,7 @@ func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
 	ch.cur++
 	switch {
 	case ch.cur < ch.sent:
-		c.post(max(ch.at[ch.cur], c.now), evEffect, ch.index, 0)
+		c.post(max(ch.when[ch.cur].at, c.now), evEffect, ch.index, 0)
 	case int(ch.cur) < len(ch.ops) && !ch.orphan:
 		ch.state = chainQueued // the rest waits for the fence
 		q.blocked = true
@@ -221,6 +221,6 @@ func (c *Cluster) tearPart(ch *chain) {
 	if c.cfg.Observer != nil {
 		c.observe(Event{Step: StepPart, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Op: op})
 	}
-	at, end := ch.at[ch.cur], ch.end[ch.cur]
-	c.post(at+(end-at)*fabric.Time(ch.part)/fabric.Time(parts-1), evTear, ch.index, 0)
+	w := ch.when[ch.cur]
+	c.post(w.at+(w.end-w.at)*fabric.Time(ch.part)/fabric.Time(parts-1), evTear, ch.index, 0)
 }

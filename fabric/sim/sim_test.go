@@ -16,8 +16,10 @@ import (
 
 // turmoil runs a bit of everything, faults among it, and returns the history's hash.
 func turmoil(seed uint64) (hash uint64, ops uint64) {
-	c := New(Config{Seed: seed, Tear: Tear{Prob: 0.2, Grain: 8}, DetectDelay: 20 * fabric.Microsecond,
-		Clocks: []Clock{{Offset: 5000, Drift: 100_000}}})
+	nic := CX4()
+	nic.MaxAtomics, nic.SendQueue, nic.AtomicQueue = 1+int(seed%5), 1+int(seed%3), 1+int(seed%7)
+	c := New(Config{Seed: seed, NIC: nic, Tear: Tear{Prob: 0.2, Grain: 8}, DetectDelay: 20 * fabric.Microsecond,
+		Late: LateOps(seed % uint64(numLateOps)), Clocks: []Clock{{Offset: 5000, Drift: 100_000}}})
 	defer c.Close()
 	c.AddMN(1 << 20)
 	c.AddMN(1 << 20)
@@ -45,13 +47,35 @@ func turmoil(seed uint64) (hash uint64, ops uint64) {
 	if err := c.Run(); err != nil {
 		panic(err)
 	}
+	if err := c.RunUntil(c.Now() + fabric.Millisecond); err != nil {
+		panic(err)
+	}
+	for _, ch := range c.chains {
+		if ch.state != chainFree {
+			panic(fmt.Sprintf("seed %d: chain %d of %v is left in state %d", seed, ch.index, ch.port.id, ch.state))
+		}
+	}
+	for _, q := range c.qps {
+		if q.pending != 0 || q.head != none {
+			panic(fmt.Sprintf("seed %d: queue pair %d of %v has %d operations pending", seed, q.index, q.node, q.pending))
+		}
+	}
 	s := c.NICStats(0)
 	return c.Hash(), s.Total().Ops
 }
 
 func turmoilClient(p fabric.Port) {
-	buf := p.Alloc(300)
+	buf, later := p.Alloc(300), p.Alloc(300)
 	for range 100 {
+		var pend []fabric.Pending
+		for range p.Rand() % 4 {
+			a := fabric.At(fabric.MemID(p.Rand()&1), p.Rand()%1000*8)
+			pd, err := p.Post([]fabric.Op{fabric.Read(a, later), fabric.FAA(a, 1), fabric.Write(a, later)})
+			if err != nil {
+				panic(err)
+			}
+			pend = append(pend, pd)
+		}
 		a := fabric.At(fabric.MemID(p.Rand()&1), p.Rand()%1000*8)
 		ops := []fabric.Op{fabric.FAA(a, p.Rand()), fabric.Read(a, buf)}
 		switch p.Rand() % 4 {
@@ -65,6 +89,22 @@ func turmoilClient(p fabric.Port) {
 		}
 		if err := p.Do(ops); err != nil {
 			panic(err)
+		}
+		for _, pd := range pend {
+			if err := p.Wait(pd); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
+// Whatever the limits of the NIC and the fate of late operations, a run ends, and ends the same.
+func TestTurmoilOfManySeeds(t *testing.T) {
+	for seed := range uint64(30) {
+		h1, _ := turmoil(seed)
+		h2, _ := turmoil(seed)
+		if h1 != h2 {
+			t.Errorf("seed %d: hashes %#x and %#x", seed, h1, h2)
 		}
 	}
 }

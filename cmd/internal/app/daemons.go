@@ -175,7 +175,6 @@ func runDaemon(ctx context.Context, env *Env, parent bool, profile string, run f
 // standard input: the kernel does that when it dies. Ctrl-C reaches all processes of a
 // terminal: what to do about it is the parent's decision.
 func parentContext(stdin io.Reader) (context.Context, context.CancelFunc) {
-	signal.Reset(syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM)
 	signal.Ignore(syscall.SIGINT, syscall.SIGHUP)
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	go func() {

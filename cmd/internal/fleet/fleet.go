@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +41,8 @@ type Config struct {
 	MaxCN  int
 	// Messages gets what the children say.
 	Messages io.Writer
+	// Profile is a directory for CPU profiles of the compute nodes; empty: none.
+	Profile string
 }
 
 // A Fleet is the processes of an embedded cluster.
@@ -70,6 +73,9 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	for i := range f.CNs {
 		wg.Go(func() {
 			args := append([]string{CNCommand, "--lock", cfg.Policy, "--procs", strconv.Itoa(cfg.Procs)}, common...)
+			if cfg.Profile != "" {
+				args = append(args, "--cpuprofile", filepath.Join(cfg.Profile, fmt.Sprintf("cn%d.prof", i+1)))
+			}
 			f.CNs[i], errs[i] = Start(ctx, fmt.Sprintf("compute node %d", i+1), args, cfg.Messages)
 		})
 	}

@@ -1,0 +1,81 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/fabric/shm"
+	"github.com/urfave/cli/v2"
+)
+
+const cleanDescription = `It removes what a dead cluster left in shared memory: files and control sockets, and memory that was to be kept
+(--keep). Without NAME it removes all dead clusters but those with memory that was to be kept. Clusters that anybody uses are left alone.
+
+Examples:
+   declock clean
+   declock clean demo`
+
+func cleanCommand(env *Env) *cli.Command {
+	var dir string
+	return command(&cli.Command{
+		Name: "clean", Usage: "remove what dead clusters left", ArgsUsage: "[NAME]", Category: "run", Description: cleanDescription,
+		Flags: []cli.Flag{dirFlag(&dir)},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 1); err != nil {
+				return err
+			}
+			if c.NArg() == 1 {
+				name := strings.TrimPrefix(c.Args().First(), "shm:")
+				if err := removeOne(dir, name); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(env.Stdout, "removed shm:%s\n", name)
+				return err
+			}
+			return cleanAll(env, dir)
+		},
+	})
+}
+
+func removeOne(dir, name string) error {
+	if _, err := shm.Inspect(dir, name); err != nil {
+		return err
+	}
+	return fleet.Remove(dir, name)
+}
+
+func cleanAll(env *Env, dir string) error {
+	names, err := clusterNames(dir, "")
+	if err != nil {
+		return err
+	}
+	removed := 0
+	for _, name := range names {
+		info, err := shm.Inspect(dir, name)
+		if err != nil || info.Alive() {
+			continue
+		}
+		kept := false
+		for _, m := range info.Memory {
+			kept = kept || m.Keep
+		}
+		if kept {
+			fmt.Fprintf(env.Stdout, "left shm:%s, whose memory is to be kept: \"declock clean %s\" removes it\n", name, name)
+			continue
+		}
+		if err := fleet.Remove(dir, name); err != nil {
+			if exit.Of(err) == exit.InUse {
+				continue // it has come to life
+			}
+			return err
+		}
+		fmt.Fprintf(env.Stdout, "removed shm:%s\n", name)
+		removed++
+	}
+	if removed == 0 {
+		fmt.Fprintf(env.Stdout, "nothing to remove in %s\n", dir)
+	}
+	return nil
+}

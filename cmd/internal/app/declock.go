@@ -1,0 +1,73 @@
+package app
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/urfave/cli/v2"
+)
+
+const description = `DecLock: locks and an object store on disaggregated memory. Memory nodes lend their DRAM; clients on
+compute nodes reach it by one-sided operations, queue for locks with one atomic, and pass locks on by messages.
+
+Try it: "declock replay" starts a memory node and four compute nodes on this machine, replays a
+generated Twitter cache trace against them, and prints what it measured.
+
+Exit codes are distinct per cause: "declock exit-codes".`
+
+// Declock returns the application declock.
+func Declock(env *Env) *cli.App {
+	a := newApp(env, "declock", "locks and objects on disaggregated memory", description)
+	a.Commands = []*cli.Command{
+		upCommand(env), replayCommand(env), statusCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env),
+		traceCommand(env), exitCodesCommand(env), versionCommand(env),
+		mnCommand(env), cnCommand(env), driverCommand(),
+	}
+	a.Action = unknownRoot(a)
+	return a
+}
+
+// unknownRoot is the action of the application itself: help, or an unknown command.
+func unknownRoot(a *cli.App) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if !c.Args().Present() {
+			return cli.ShowAppHelp(c)
+		}
+		return unknownCommand(c)
+	}
+}
+
+func exitCodesCommand(env *Env) *cli.Command {
+	return command(&cli.Command{
+		Name: "exit-codes", Usage: "print the table of exit codes", Category: "other",
+		Description: "Exit codes of declock, declock-mn and declock-cn:\n\n" + exit.Text(),
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			_, err := fmt.Fprint(env.Stdout, exit.Text())
+			return err
+		},
+	})
+}
+
+func versionCommand(env *Env) *cli.Command {
+	var asJSON bool
+	return command(&cli.Command{
+		Name: "version", Usage: "print the version", Category: "other", Flags: []cli.Flag{jsonFlag(&asJSON)},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			if asJSON {
+				r := report.Report{Experiment: "version", Commit: report.Commit(),
+					Rows: []any{map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}}}
+				return r.WriteJSON(env.Stdout)
+			}
+			_, err := fmt.Fprintf(env.Stdout, "declock %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	})
+}

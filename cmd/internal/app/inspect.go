@@ -1,0 +1,303 @@
+package app
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/cmd/internal/daemon"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/region"
+	"github.com/urfave/cli/v2"
+)
+
+const inspectDescription = `It joins a running cluster as a compute node for a moment, and reads without locks: what changes meanwhile may look odd.
+
+Examples:
+   declock inspect superblock --cluster shm:demo
+   declock inspect roots --cluster shm:demo
+   declock inspect header mn0+0x14000 --cluster shm:demo    a lock: its header and queue
+   declock inspect key user:17 --cluster shm:demo --store replay
+   declock inspect bucket 0 --cluster shm:demo --store replay --mem 0`
+
+// inspector is what the commands of inspect have in common.
+type inspector struct {
+	env          *Env
+	cluster, dir string
+	store        string
+	mem          count
+	json         bool
+}
+
+func inspectCommand(env *Env) *cli.Command {
+	sub := func(name, args, usage string, nargs int, store bool, do func(*inspector, *looking, string) error) *cli.Command {
+		i := &inspector{env: env, mem: count{max: 63}}
+		flags := []cli.Flag{clusterFlag(&i.cluster, "`ADDRESS` of the cluster, as shm:NAME"), dirFlag(&i.dir), jsonFlag(&i.json)}
+		if store {
+			flags = append(flags, &cli.StringFlag{Name: "store", Usage: "name of the object store", Value: "replay", Destination: &i.store})
+		}
+		if name == "bucket" {
+			flags = append(flags, countFlag(&i.mem, "mem", "number of the memory node"))
+		}
+		return &cli.Command{Name: name, Usage: usage, ArgsUsage: args, Flags: flags, Action: func(c *cli.Context) error {
+			if err := arguments(c, nargs, nargs); err != nil {
+				return err
+			}
+			return i.look(c, func(l *looking) error { return do(i, l, c.Args().First()) })
+		}}
+	}
+	return command(&cli.Command{
+		Name: "inspect", Usage: "look into the memory of a cluster", Category: "look", Description: inspectDescription,
+		Subcommands: []*cli.Command{
+			sub("superblock", "", "how the memory nodes are formatted", 0, false, (*inspector).superblock),
+			sub("roots", "", "what is in the root directories", 0, false, (*inspector).roots),
+			sub("header", "ADDR", "a lock: its header and queue entries", 1, false, (*inspector).header),
+			sub("bucket", "INDEX", "a bucket of an object store", 1, true, (*inspector).bucket),
+			sub("key", "KEY", "where a key of an object store lives, and its object", 1, true, (*inspector).key),
+		},
+	})
+}
+
+// looking is a membership for the time of a look.
+type looking struct {
+	ctx     context.Context
+	cluster *declock.Cluster
+	session *declock.Session
+}
+
+// look joins the cluster for the time of do.
+func (i *inspector) look(c *cli.Context, do func(*looking) error) (err error) {
+	if _, err := clusterName(c, i.cluster); err != nil {
+		return err
+	}
+	cluster, err := declock.Open(c.Context, i.cluster, declock.WithDir(i.dir))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := cluster.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	s, err := cluster.Session()
+	if err != nil {
+		return err
+	}
+	return do(&looking{ctx: c.Context, cluster: cluster, session: s})
+}
+
+// emit prints rows as JSON, or calls text.
+func (i *inspector) emit(what string, rows []any, text func() error) error {
+	if !i.json {
+		return text()
+	}
+	r := report.Report{Experiment: "inspect " + what, Fabric: "shm", Commit: report.Commit(), Config: map[string]any{"cluster": i.cluster}, Rows: rows}
+	return r.WriteJSON(i.env.Stdout)
+}
+
+func (i *inspector) superblock(l *looking, _ string) error {
+	list := daemon.DescribeMemory(l.ctx, l.cluster)
+	var rows []any
+	for _, m := range list {
+		m.Entries = nil
+		rows = append(rows, m)
+	}
+	return i.emit("superblock", rows, func() error {
+		t := &report.Table{Head: []string{"memory node", "uuid", "epoch", "size", "used", "lock queue", "layout"}}
+		for _, m := range list {
+			t.Add(m.Node, m.UUID, fmt.Sprint(m.Epoch), units.Bytes(m.Size), units.Bytes(m.Used), fmt.Sprintf("%d entries", m.LockCapacity), fmt.Sprint(region.LayoutVersion))
+		}
+		return t.Write(i.env.Stdout)
+	})
+}
+
+func (i *inspector) roots(l *looking, _ string) error {
+	list := daemon.DescribeMemory(l.ctx, l.cluster)
+	var rows []any
+	for _, m := range list {
+		for _, e := range m.Entries {
+			rows = append(rows, e)
+		}
+	}
+	return i.emit("roots", rows, func() error {
+		p := &lineWriter{w: i.env.Stdout}
+		if len(rows) == 0 {
+			p.printf("the root directories are empty\n")
+		}
+		p.roots(list)
+		return p.err
+	})
+}
+
+// parseAddr reads an address as fabric.Addr writes it: mn0+0x14000.
+func parseAddr(s string) (fabric.Addr, error) {
+	mem, offset, ok := strings.Cut(strings.TrimPrefix(s, "mn"), "+")
+	id, err1 := strconv.ParseUint(mem, 10, 16)
+	off, err2 := strconv.ParseUint(offset, 0, 64)
+	if !ok || !strings.HasPrefix(s, "mn") || err1 != nil || err2 != nil || off > fabric.MaxOffset {
+		return 0, exit.Errorf(exit.Usage, "%q is no address in memory: want mn0+0x14000", s)
+	}
+	return fabric.At(fabric.MemID(id), off), nil
+}
+
+// A lockRow is a lock in the output of inspect header.
+type lockRow struct {
+	Lock    string     `json:"lock"`
+	Header  string     `json:"header"` // hexadecimal
+	Head    uint64     `json:"qhead"`
+	Size    uint64     `json:"qsize"`
+	Writers uint64     `json:"wcnt"`
+	ResetID uint8      `json:"reset_id"`
+	State   string     `json:"state"`
+	Queue   []queueRow `json:"queue"`
+}
+
+type queueRow struct {
+	Slot    uint64 `json:"slot"`
+	Entry   string `json:"entry"` // hexadecimal
+	Text    string `json:"text"`
+	Meaning string `json:"meaning"`
+}
+
+func (i *inspector) header(l *looking, arg string) error {
+	a, err := parseAddr(arg)
+	if err != nil {
+		return err
+	}
+	y := l.cluster.Node().Layout()
+	p := l.session.Port()
+	buf := p.Alloc(int(y.Lock().Size))
+	defer p.Free(buf)
+	ops := [1]fabric.Op{fabric.Read(a, buf)}
+	if uint64(a)%8 != 0 {
+		return exit.Errorf(exit.Usage, "%v is no lock: a lock lies on a multiple of 8 bytes", a)
+	}
+	if err := p.Do(ops[:]); err != nil {
+		return err
+	}
+	row := decodeLock(y, a, buf)
+	return i.emit("header", []any{row}, func() error {
+		w := &lineWriter{w: i.env.Stdout}
+		w.printf("lock %s: %s\n  header %s: qhead %d, qsize %d, wcnt %d, reset %d\n", row.Lock, row.State, row.Header, row.Head, row.Size, row.Writers, row.ResetID)
+		t := &report.Table{Head: []string{"slot", "entry", "decoded", "meaning"}}
+		for _, q := range row.Queue {
+			t.Add(fmt.Sprint(q.Slot), q.Entry, q.Text, q.Meaning)
+		}
+		w.table(t)
+		return w.err
+	})
+}
+
+// decodeLock decodes a lock's bytes.
+func decodeLock(y cql.Layout, a fabric.Addr, b []byte) *lockRow {
+	h := cql.Header(binary.LittleEndian.Uint64(b))
+	row := &lockRow{
+		Lock: a.String(), Header: fmt.Sprintf("%016x", uint64(h)), Head: y.Head(h), Size: y.Size(h), Writers: y.Writers(h), ResetID: uint8(h.ResetID()),
+	}
+	switch {
+	case row.ResetID != 0:
+		row.State = fmt.Sprintf("being reset by cn%d", row.ResetID)
+	case row.Size == 0:
+		row.State = "free"
+	case row.Size > y.Capacity() || row.Writers > row.Size:
+		row.State = "CORRUPT, or no lock: more participants than the queue has entries"
+	default:
+		row.State = fmt.Sprintf("%d hold it or wait, %d of them exclusively", row.Size, row.Writers)
+	}
+	for slot := range y.Capacity() {
+		e := cql.Entry(binary.LittleEndian.Uint64(b[8+8*slot:]))
+		q := queueRow{Slot: slot, Entry: fmt.Sprintf("%016x", uint64(e)), Text: "never written"}
+		if e != 0 {
+			q.Text = e.String()
+		}
+		// The index of this slot within the queue's present range, if it is in it.
+		if d := y.Slot(slot - row.Head); d < row.Size && row.Size <= y.Capacity() {
+			index := row.Head + d
+			switch {
+			case d == 0:
+				q.Meaning = fmt.Sprintf("index %d, the head: holds the lock (its entry need not be written)", index)
+			case e.Version() == y.Version(index):
+				q.Meaning = fmt.Sprintf("index %d, %d behind the head", index, d)
+			default:
+				q.Meaning = fmt.Sprintf("index %d, %d behind the head: not written, got the lock at once or is about to write", index, d)
+			}
+		}
+		row.Queue = append(row.Queue, q)
+	}
+	return row
+}
+
+// openStore opens a store that is there; it makes none.
+func (l *looking) openStore(name string) (*objstore.Client, error) {
+	r := l.cluster.Node().Regions()[0]
+	e, err := r.Lookup(l.session.Port(), name, region.KindStore)
+	if err != nil {
+		return nil, fmt.Errorf("object store %q: %w", name, err)
+	}
+	// Word 4 of a store's root entry is the largest value; all else follows what is there.
+	st, err := l.cluster.Store(l.ctx, name, objstore.Config{MaxValue: uint32(e.Info[4]), CacheEntries: -1})
+	if err != nil {
+		return nil, err
+	}
+	return st.Client(l.session)
+}
+
+func (i *inspector) bucket(l *looking, arg string) error {
+	index, err := strconv.ParseUint(arg, 0, 64)
+	if err != nil {
+		return exit.Errorf(exit.Usage, "%q is no number of a bucket", arg)
+	}
+	c, err := l.openStore(i.store)
+	if err != nil {
+		return err
+	}
+	if n, _ := c.Store().Buckets(); index >= n {
+		return exit.Errorf(exit.NotFound, "store %q has buckets 0 to %d on each memory node", i.store, n-1)
+	}
+	return i.dump(c, fabric.MemID(i.mem.n), index, nil)
+}
+
+func (i *inspector) key(l *looking, arg string) error {
+	if len(arg) == 0 || len(arg) > objstore.MaxKey {
+		return fmt.Errorf("%w: %d bytes, want 1 to %d", objstore.ErrKeySize, len(arg), objstore.MaxKey)
+	}
+	c, err := l.openStore(i.store)
+	if err != nil {
+		return err
+	}
+	mem, index := c.Store().Locate([]byte(arg))
+	return i.dump(c, mem, index, &arg)
+}
+
+// dump prints a bucket; with a key, of its objects that one's only.
+func (i *inspector) dump(c *objstore.Client, mem fabric.MemID, index uint64, key *string) error {
+	d, err := c.Inspect(mem, index)
+	if err != nil {
+		return err
+	}
+	if key != nil {
+		var own []objstore.SlotDump
+		for _, s := range d.Slots {
+			if s.Err == nil && s.Key == *key {
+				own = append(own, s)
+			}
+		}
+		d.Slots = own
+	}
+	err = i.emit("bucket", []any{d}, func() error {
+		_, err := fmt.Fprint(i.env.Stdout, d.String())
+		return err
+	})
+	if err == nil && key != nil && len(d.Slots) == 0 {
+		return exit.Errorf(exit.NotFound, "store %q has no object with key %q", i.store, *key)
+	}
+	return err
+}

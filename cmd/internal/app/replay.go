@@ -1,0 +1,429 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/traces"
+	"github.com/declock/declock/traces/memcached"
+	"github.com/urfave/cli/v2"
+)
+
+const replayDescription = `It replays TRACE (the 7-column CSV of the Twitter cache traces; plain, .gz or .zst, "-" is standard
+input, which is copied to an unlinked temporary file first) or, without TRACE, a trace that it generates. By default it starts a memory
+node and compute nodes on this machine, fills the cache with the population of a generated trace (not measured), replays, prints a table,
+and takes everything down. Ctrl-C stops it and prints what was measured so far (exit code 130).
+
+Examples:
+   declock replay
+   declock replay --preset cluster53 --keys 20000 --ops 1M --lock declock-tf
+   declock replay cluster14.sort.zst --verify --on-bad-line skip
+   declock replay --cluster shm:demo                     the compute nodes of a cluster that is running
+   declock replay --target memcached://127.0.0.1:11211   memcached with the same clients, to compare`
+
+// embeddedPrefix begins the names of clusters that replay starts for itself.
+const embeddedPrefix = "replay-"
+
+// replayOptions are the flags of replay.
+type replayOptions struct {
+	cluster, target, preset, policy, store, dir, profile string
+	trace                                                string // the argument; empty: generate
+	path                                                 string // where compute nodes read it
+	cns, clients, procs, keys, ops, seed, maxErrors      count
+	maxValue, size                                       byteSize
+	speed                                                speed
+	ttl, onBadLine, deal, huge                           choice
+	verify, fill, noWarm, json                           bool
+}
+
+func newReplayOptions() *replayOptions {
+	return &replayOptions{
+		cns: count{n: 4, min: 1, max: 253}, clients: count{n: 8, min: 1, max: 4000}, procs: count{n: fleet.DefaultProcs, min: 1, max: 1024},
+		keys: count{n: 100_000, min: 1, max: traces.MaxKeys}, ops: count{n: 5_000_000, min: 1, max: 1 << 50},
+		seed: count{n: 1, max: 1<<64 - 1}, maxErrors: count{n: 100, max: 1 << 60},
+		maxValue: byteSize{n: 1 << 20, text: "1MiB"}, size: byteSize{auto: true, text: "auto"},
+		ttl: choice{"trace", []string{"trace", "none"}}, onBadLine: choice{"fail", []string{"fail", "skip"}},
+		deal: choice{"by-key", []string{"by-key", "by-client", "in-turn"}}, huge: choice{"try", []string{"off", "try", "require"}},
+	}
+}
+
+func (o *replayOptions) flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "preset", Usage: "cluster to generate a trace of: see \"declock trace presets\"", Value: traces.IOPSBound, Destination: &o.preset},
+		countFlag(&o.keys, "keys", "distinct keys of a generated trace"),
+		countFlag(&o.ops, "ops", "operations of a generated trace, of all clients together"),
+		countFlag(&o.seed, "seed", "of the generated trace"),
+		countFlag(&o.cns, "cns", "compute nodes (processes) to start"),
+		countFlag(&o.clients, "clients", "clients on each compute node"),
+		countFlag(&o.procs, "procs", "GOMAXPROCS of each compute node that is started"),
+		lockFlag(&o.policy),
+		&cli.BoolFlag{Name: "verify", Usage: "values carry their key and version, and every read is checked", Destination: &o.verify},
+		&cli.BoolFlag{Name: "fill", Usage: "a get that misses is followed by a set, as users of a cache do", Destination: &o.fill},
+		&cli.BoolFlag{Name: "no-warm", Usage: "do not fill the cache before measuring", Destination: &o.noWarm},
+		&cli.GenericFlag{Name: "speed", Usage: "max, or a factor of trace time", Value: &o.speed},
+		choiceFlag(&o.ttl, "ttl", "expiry of objects"),
+		sizeFlag(&o.maxValue, "max-value", "largest value; larger ones are cut"),
+		sizeFlag(&o.size, "size", "memory of the memory node that is started; auto: what the trace needs, at most 1GiB"),
+		choiceFlag(&o.huge, "huge", "huge pages"),
+		choiceFlag(&o.onBadLine, "on-bad-line", "what a malformed line of the trace does"),
+		choiceFlag(&o.deal, "deal", "which client does which record of a trace file"),
+		countFlag(&o.maxErrors, "max-errors", "stop when a client has met so many; 0 is never"),
+		clusterFlag(&o.cluster, "use the compute nodes of the running cluster at `ADDRESS`, as shm:NAME"),
+		&cli.StringFlag{Name: "target", Usage: "replay against `URL` instead: memcached://HOST:PORT", Destination: &o.target},
+		&cli.StringFlag{Name: "store", Usage: "name of the object store in a running cluster", Value: "replay", Destination: &o.store},
+		dirFlag(&o.dir),
+		jsonFlag(&o.json),
+		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of each compute node to `DIR`", Destination: &o.profile},
+	}
+}
+
+func replayCommand(env *Env) *cli.Command {
+	o := newReplayOptions()
+	return command(&cli.Command{
+		Name: "replay", Usage: "replay a cache trace and print what it measured", ArgsUsage: "[TRACE]", Category: "run",
+		Description: replayDescription, Flags: o.flags(),
+		Action: func(c *cli.Context) error {
+			if err := o.check(c); err != nil {
+				return err
+			}
+			return o.run(c.Context, env)
+		},
+	})
+}
+
+// onlyFor are flags that mean something for some kinds of replay only.
+var onlyFor = []struct {
+	why   string
+	when  func(o *replayOptions) bool
+	flags []string
+}{
+	{"the compute nodes of a running cluster were started with theirs", func(o *replayOptions) bool { return o.cluster != "" },
+		[]string{"cns", "procs", "lock", "size", "huge", "target", "cpuprofile"}},
+	{"there is no cluster in it", func(o *replayOptions) bool { return o.target != "" }, []string{"lock", "size", "huge", "store", "dir"}},
+	{"it is for generated traces", func(o *replayOptions) bool { return o.trace != "" }, []string{"preset", "keys", "ops", "seed", "no-warm"}},
+	{"it is for trace files", func(o *replayOptions) bool { return o.trace == "" }, []string{"on-bad-line", "deal"}},
+	{"it is for running clusters", func(o *replayOptions) bool { return o.cluster == "" }, []string{"store"}},
+}
+
+// check refuses what makes no sense, before anything is started.
+func (o *replayOptions) check(c *cli.Context) error {
+	if err := arguments(c, 0, 1); err != nil {
+		return err
+	}
+	o.trace = c.Args().First()
+	for _, f := range onlyFor {
+		for _, name := range f.flags {
+			if f.when(o) && c.IsSet(name) {
+				return usage(c, "--%s cannot be given here: %s", name, f.why)
+			}
+		}
+	}
+	if err := checkPolicy(o.policy); err != nil {
+		return err
+	}
+	if o.maxValue.n > 1<<30 {
+		return exit.Errorf(exit.TooLarge, "--max-value %s: the object store takes values up to 1GiB", o.maxValue.text)
+	}
+	if o.target != "" {
+		if _, _, err := memcached.ParseTarget(o.target); err != nil {
+			return exit.With(exit.BadAddress, err)
+		}
+	}
+	if o.trace != "" {
+		return o.checkTrace()
+	}
+	p, err := traces.FindPreset(o.preset)
+	if err != nil {
+		return err
+	}
+	o.preset = p.Name
+	_, err = traces.NewGenerator(traces.GenConfig{Preset: p, Keys: min(o.keys.n, 1000), Clients: 1})
+	return err
+}
+
+// checkTrace opens the trace once, for its errors to come before anything is started.
+func (o *replayOptions) checkTrace() error {
+	if o.trace == "-" {
+		return nil
+	}
+	r, err := traces.Open(o.trace, traces.ReaderOptions{})
+	if err != nil {
+		if exit.Of(err) == exit.BadTrace {
+			return err
+		}
+		return exit.With(exit.NoTrace, err)
+	}
+	defer r.Close()
+	o.path, err = filepath.Abs(o.trace)
+	return err
+}
+
+// run does the replay.
+func (o *replayOptions) run(ctx context.Context, env *Env) error {
+	if o.trace == "-" {
+		f, err := spool(env.Stdin)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		o.path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+	}
+	members, cluster, err := o.members(ctx, env)
+	if err != nil {
+		if ctx.Err() != nil {
+			return exit.Errorf(exit.Interrupted, "interrupted before the replay began")
+		}
+		return err
+	}
+	policy := o.policy
+	if o.cluster != "" {
+		policy = o.policyOf(ctx)
+	}
+	out, died, err := o.measure(ctx, env, members, cluster)
+	for _, m := range members {
+		m.Stop()
+	}
+	if out != nil && out.Members > 0 {
+		err = errors.Join(err, o.print(env, out, policy))
+	}
+	if cluster != nil {
+		cluster.Stop()
+	}
+	return errors.Join(died, err, verdict(out))
+}
+
+// members starts or finds the processes that take part. cluster is what was started for that, or nil.
+func (o *replayOptions) members(ctx context.Context, env *Env) (members []*fleet.Member, cluster *fleet.Fleet, err error) {
+	switch {
+	case o.target != "":
+		if err := flush(o.target); err != nil {
+			return nil, nil, err
+		}
+		members, err = fleet.Drivers(int(o.cns.n), int(o.procs.n), env.Stderr)
+		return members, nil, err
+	case o.cluster != "":
+		name, err := fleetName(o.cluster)
+		if err != nil {
+			return nil, nil, err
+		}
+		members, err = fleet.Join(ctx, o.dir, name)
+		fleet.SortMembers(members)
+		return members, nil, err
+	}
+	for _, name := range fleet.RemoveDead(o.dir, embeddedPrefix) {
+		fmt.Fprintf(env.Stderr, "declock: removed what cluster shm:%s left, which had been killed\n", name)
+	}
+	cluster, err = fleet.Launch(ctx, fleet.Config{
+		Name: embeddedName(), Dir: o.dir, CNs: int(o.cns.n), Size: o.memory(), Huge: o.huge.value, Policy: o.policy,
+		Procs: int(o.procs.n), MaxCN: int(o.cns.n) + 2, Messages: env.Stderr, Profile: o.profile,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if members, err = cluster.Connect(ctx); err != nil {
+		cluster.Stop()
+		return nil, nil, err
+	}
+	return members, cluster, nil
+}
+
+// embeddedName is a name that no other cluster has.
+func embeddedName() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // it never fails: see crypto/rand
+	return fmt.Sprintf("%s%d-%s", embeddedPrefix, os.Getpid(), hex.EncodeToString(b[:]))
+}
+
+// flush empties a memcached, as the store of an embedded cluster is empty.
+func flush(target string) error {
+	c, err := memcached.DialTarget(target, memcached.Options{})
+	if err != nil {
+		return exit.With(exit.NoTarget, err)
+	}
+	return exit.With(exit.NoTarget, errors.Join(c.FlushAll(), c.Close()))
+}
+
+const (
+	minMemory = 64 << 20
+	maxMemory = 1 << 30
+)
+
+// memory returns the size of the memory node: what was asked for, or about twice what a generated trace's
+// population takes, so that nothing is evicted.
+func (o *replayOptions) memory() uint64 {
+	if o.size.n != 0 || o.trace != "" {
+		return max(o.size.n, map[bool]uint64{true: maxMemory}[o.size.n == 0])
+	}
+	p, err := traces.FindPreset(o.preset)
+	if err != nil {
+		return maxMemory
+	}
+	object := uint64(p.KeySize+p.ValueSize) + 256 // with its header, its slot and its bucket's lock
+	if o.keys.n > maxMemory/object/2 {
+		return maxMemory
+	}
+	return max(minMemory, (2*o.keys.n*object+(1<<20)-1)&^(1<<20-1))
+}
+
+// specs are what each member is to do.
+func (o *replayOptions) specs(n int) []*control.Replay {
+	var run [1]byte
+	_, _ = rand.Read(run[:])
+	base := control.Replay{
+		Clients: int(o.clients.n), Total: int(o.clients.n) * n, Target: o.target, Store: o.store, MaxValue: o.maxValue.n,
+		Verify: o.verify, Fill: o.fill, NoTTL: o.ttl.value == "none", Speed: o.speed.x, MaxErrors: o.maxErrors.n,
+		// Trace time begins now: so a later replay into the same store is later for it too.
+		TimeBase: uint32(time.Now().Unix()), RunID: run[0],
+		// Nobody else knows the name of an embedded cluster; who works by hand on memcached or a running one cannot be excluded.
+		Exclusive: o.cluster == "" && o.target == "" && o.trace != "" && o.deal.value == "by-key",
+	}
+	if o.trace != "" {
+		base.Path, base.Name, base.SkipBad, base.Deal = o.path, o.trace, o.onBadLine.value == "skip", o.deal.value
+		base.Objects = 1 << 17
+		if o.trace == "-" {
+			base.Name = "standard input"
+		}
+	} else {
+		base.Preset, base.Keys, base.Requests, base.Seed, base.Warm = o.preset, o.keys.n, o.ops.n, o.seed.n, !o.noWarm
+		base.Objects = o.keys.n
+	}
+	specs := make([]*control.Replay, n)
+	for i := range specs {
+		s := base
+		s.First = i * s.Clients
+		specs[i] = &s
+	}
+	return specs
+}
+
+// measure replays, with a progress bar. died is set if the embedded memory node did.
+func (o *replayOptions) measure(ctx context.Context, env *Env, members []*fleet.Member, cluster *fleet.Fleet) (out *fleet.Outcome, died, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	over := make(chan struct{})
+	defer close(over)
+	if cluster != nil {
+		go func() {
+			select {
+			case <-cluster.MN.Done():
+				cancel(cluster.MN.Died())
+			case <-over:
+			}
+		}()
+	}
+	bar := newBar(env.Stderr, o)
+	out, err = fleet.Replay(ctx, members, o.specs(len(members)), bar.tell)
+	bar.finish()
+	if cluster != nil {
+		if died = cluster.MN.Died(); died != nil && out != nil {
+			out.Interrupted = false // not by the user
+		}
+	}
+	return out, died, err
+}
+
+// verdict is the error of a replay that is over, besides what measure said.
+func verdict(out *fleet.Outcome) error {
+	if out == nil {
+		return nil
+	}
+	switch {
+	case out.Interrupted:
+		return exit.Errorf(exit.Interrupted, "interrupted")
+	case out.Err != nil && exit.Of(out.Err) != exit.TooManyErrs:
+		return out.Err
+	case out.Result.VerifyFailures > 0:
+		return exit.Errorf(exit.VerifyFailed, "%d values were read that must not have been", out.Result.VerifyFailures)
+	case out.Err != nil:
+		return out.Err
+	case len(out.Lost) > 0:
+		return errors.Join(out.Lost...)
+	}
+	return nil
+}
+
+// print prints the result.
+func (o *replayOptions) print(env *Env, out *fleet.Outcome, policy string) error {
+	total, rows := report.ReplayRows(out, policy, o.target)
+	if o.json {
+		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.n, Commit: report.Commit(), Config: o.config(policy)}
+		r.Rows = append(r.Rows, total)
+		for _, row := range rows {
+			r.Rows = append(r.Rows, row)
+		}
+		return r.WriteJSON(env.Stdout)
+	}
+	what := o.trace
+	if what == "" {
+		what = fmt.Sprintf("%s, %d keys, seed %d", o.preset, o.keys.n, o.seed.n)
+	}
+	where := o.target
+	if where == "" {
+		where = fmt.Sprintf("%s, lock %s", o.fabric(), policy)
+	}
+	title := fmt.Sprintf("replay of %s: %d processes x %d clients, %s", what, out.Members, o.clients.n, where)
+	if err := report.WriteReplay(env.Stdout, title, &total, rows); err != nil {
+		return err
+	}
+	return printMessages(env.Stderr, out)
+}
+
+// maxPrinted bounds the messages that are printed.
+const maxPrinted = 10
+
+func printMessages(w io.Writer, out *fleet.Outcome) error {
+	if out.FirstBad != "" {
+		fmt.Fprintf(w, "declock: %d lines skipped; the first: %s\n", out.Skipped, out.FirstBad)
+	}
+	for i, m := range out.Result.Messages {
+		if i == maxPrinted {
+			fmt.Fprintf(w, "declock: and %d messages more\n", len(out.Result.Messages)-i)
+			break
+		}
+		fmt.Fprintf(w, "declock: %s\n", m)
+	}
+	for _, l := range out.Lost {
+		fmt.Fprintf(w, "declock: %v\n", l)
+	}
+	return nil
+}
+
+func (o *replayOptions) fabric() string {
+	if o.target != "" {
+		return "memcached"
+	}
+	return "shm"
+}
+
+func (o *replayOptions) config(policy string) map[string]any {
+	c := map[string]any{
+		"cns": o.cns.n, "clients_per_cn": o.clients.n, "procs": o.procs.n, "verify": o.verify, "fill": o.fill,
+		"speed": o.speed.String(), "ttl": o.ttl.value, "max_value": o.maxValue.n, "max_errors": o.maxErrors.n,
+	}
+	switch {
+	case o.target != "":
+		c["target"] = o.target
+	case o.cluster != "":
+		c["cluster"], c["store"], c["lock"] = o.cluster, o.store, policy
+	default:
+		c["lock"], c["memory"], c["huge"] = policy, o.memory(), o.huge.value
+	}
+	if o.trace != "" {
+		c["trace"], c["deal"], c["on_bad_line"] = o.trace, o.deal.value, o.onBadLine.value
+	} else {
+		c["preset"], c["keys"], c["ops"], c["warm"] = o.preset, o.keys.n, o.ops.n, !o.noWarm
+	}
+	return c
+}

@@ -1,0 +1,48 @@
+package shm
+
+import "github.com/declock/declock/fabric"
+
+// A ClusterInfo says what there is of a cluster.
+type ClusterInfo struct {
+	Name    string
+	Dir     string // its directory
+	MaxCN   int
+	View    fabric.View
+	Memory  []MemoryInfo
+	Compute []ComputeInfo
+	// Broken says why the cluster cannot be used, if so.
+	Broken error
+}
+
+// A MemoryInfo says what there is of a memory node.
+type MemoryInfo struct {
+	fabric.Memory
+	Path  string // the file or device with the memory
+	PID   int    // of its server, dead or alive; 0 if it closed
+	Alive bool
+	Keep  bool // outlives its server
+}
+
+// A ComputeInfo says what there is of a compute node.
+type ComputeInfo struct {
+	ID          fabric.CNID
+	PID         int
+	Alive       bool
+	Incarnation uint64
+	Joined      fabric.Time
+}
+
+// Alive tells whether anybody is using the cluster.
+func (i *ClusterInfo) Alive() bool {
+	for _, m := range i.Memory {
+		if m.Alive {
+			return true
+		}
+	}
+	for _, c := range i.Compute {
+		if c.Alive {
+			return true
+		}
+	}
+	return false
+}
