@@ -300,7 +300,7 @@ func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 				return nil
 			}
 			slow++
-			if view := c.node.View(); !view.Live.Has(h.ResetID()) || slow%askEvery == 0 {
+			if !c.node.View().Live.Has(h.ResetID()) || slow%askEvery == 0 {
 				c.AskReset(p.Lock, p.Index, NodeFailure)
 			}
 		}

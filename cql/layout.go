@@ -81,7 +81,7 @@ func (y Layout) worn(index uint64) bool {
 // freshIndex returns where the queue goes on after a reset, when indices
 // below used may have been given out: the start of a round that no one has used.
 func (y Layout) freshIndex(used uint64) uint64 {
-	r := used>>y.CapacityBits
+	r := used>>y.CapacityBits + 1
 	if r%y.versions() == y.versions()-1 {
 		r++
 	}

@@ -31,6 +31,9 @@ var (
 	// taken place. Never re-issue an atomic after it.
 	ErrUnknownOutcome = errors.New("fabric: outcome of the operation is unknown")
 
+	// ErrTooManyClients: all client indices of the compute node are in use.
+	ErrTooManyClients = errors.New("fabric: too many clients on the compute node")
+
 	// Errors of waiting.
 
 	ErrDeadline    = errors.New("fabric: deadline exceeded")

@@ -68,13 +68,15 @@ type Port interface {
 	// Do posts a chain of at most MaxChain operations to one memory node with
 	// one doorbell, and returns when the last has completed. They execute in
 	// order. The error is nil or names the failed operation (ChainError).
-	// An empty chain does nothing.
+	// An empty chain does nothing. A memory node that the cluster does not
+	// have is ErrNodeDown, like one that is down.
 	Do(ops []Op) error
 
 	// Post is Do without the wait. The ops and their buffers stay the Port's
 	// until Wait for the returned Pending has returned. Chains to one memory
 	// node execute in the order in which they were posted, also Do's.
-	// If in-flight limits are reached, Post waits for room.
+	// If in-flight limits are reached, Post waits for room. When a chain fails, those posted behind it
+	// either execute or are ErrUnknownOutcome.
 	Post(ops []Op) (Pending, error)
 
 	// Wait waits for a posted chain and returns what Do would have. Each
@@ -97,7 +99,8 @@ type Port interface {
 
 	// Recv returns the next message, in the order of arrival. It waits until
 	// deadline at the latest, and returns ErrDeadline then. A deadline in the
-	// past polls. ErrInterrupted: see Interrupt; ErrClosed after Close.
+	// past polls: it never waits, so it is never interrupted. ErrInterrupted: see
+	// Interrupt; ErrClosed after Close.
 	Recv(deadline Time) (Message, error)
 
 	// Pause waits until the given time and leaves messages where they are.
@@ -200,7 +203,7 @@ type Node interface {
 	// changes, the agent gets a MsgView.
 	View() View
 
-	// Open returns a Port for a new client.
+	// Open returns a Port for a new client, or ErrTooManyClients.
 	Open() (Port, error)
 
 	// Agent returns the Port of the node's agent (index 0), always the same.
@@ -236,10 +239,10 @@ func (s *CNSet) Add(c CNID) { s[c>>6] |= 1 << (c & 63) }
 func (s *CNSet) Remove(c CNID) { s[c>>6] &^= 1 << (c & 63) }
 
 // Has tells whether c is in the set.
-func (s *CNSet) Has(c CNID) bool { return s[c>>6]>>(c&63)&1 != 0 }
+func (s CNSet) Has(c CNID) bool { return s[c>>6]>>(c&63)&1 != 0 }
 
 // Len returns the number of members.
-func (s *CNSet) Len() int {
+func (s CNSet) Len() int {
 	n := 0
 	for _, w := range s {
 		n += bits.OnesCount64(w)
@@ -249,7 +252,7 @@ func (s *CNSet) Len() int {
 
 // Next returns the smallest member greater than c, and whether there is one.
 // Next(0) is the first.
-func (s *CNSet) Next(c CNID) (CNID, bool) {
+func (s CNSet) Next(c CNID) (CNID, bool) {
 	for i := int(c) + 1; i <= int(MaxCN); {
 		w := s[i>>6] >> (i & 63)
 		if w != 0 {

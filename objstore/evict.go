@@ -8,15 +8,18 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// Eviction is sampled LRU. One READ takes some buckets that lie side by
-// side (keys are hashed, so neighbours are a sample like any), without
-// locks; one chain takes the words of expiry and access of up to 16 of their
-// objects; an expired object or else the one with the oldest access time is unlinked
-// under the lock of its bucket, if that is free. Then the next buckets, more
-// of them each time, until there is a victim or the rounds are over.
+// Eviction is sampled LRU. One chain READs some windows of buckets that lie side
+// by side, at random places and without locks; one more takes the words of expiry and access
+// of up to 16 of their objects; an expired object or else the one with the
+// oldest access time is unlinked under the lock of its bucket, if that is
+// free. Then others, larger windows each time, until there is a victim or the rounds are over.
+//
+// There must be several windows: with one, each place would lose as many
+// objects as another however few it has left, and some would lose even those in use.
 const (
 	evictRounds    = 16
-	sampleBuckets  = 8
+	sampleWindows  = 4
+	firstWindow    = 2 // buckets
 	maxSampleBytes = 64 << 10
 	candidates     = fabric.MaxChain
 	evictTries     = 3 // victims tried of one sample
@@ -32,18 +35,15 @@ type candidate struct {
 // evict makes a chunk of at least the wanted class free by taking an object's, and
 // returns the chunk. It never waits for a lock: the client may hold one.
 func (c *Client) evict(n *node, want class) (chunk, error) {
-	size := c.s.geo.bucketSize
-	most := min(c.s.geo.buckets, max(1, maxSampleBytes/size))
-	count := min(sampleBuckets, most)
-	next := c.port.Rand() % c.s.geo.buckets
+	g := &c.s.geo
+	most := min(g.buckets, max(1, maxSampleBytes/sampleWindows/g.bucketSize))
+	size := min(firstWindow, most)
 	for round := range evictRounds {
 		if round%2 == 1 {
-			count = min(2*count, most)
+			size = min(2*size, most)
 		}
-		first := min(next, c.s.geo.buckets-count)
-		next = (next + count) % c.s.geo.buckets
 		var cand [candidates]candidate
-		k, err := c.sample(n, first, count, want, &cand)
+		k, err := c.sample(n, size, want, &cand)
 		if err != nil {
 			return chunk{}, err
 		}
@@ -59,53 +59,65 @@ func (c *Client) evict(n *node, want class) (chunk, error) {
 // as of the class itself. Larger ones would be wasted.
 const nearClasses = 4
 
-// sample reads count buckets from first on and collects objects in chunks of
-// at least the wanted class: near ones if there are any.
-func (c *Client) sample(n *node, first, count uint64, want class, cand *[candidates]candidate) (int, error) {
+// sample reads windows of so many buckets and collects objects in chunks of at
+// least the wanted class: near ones if there are any.
+func (c *Client) sample(n *node, buckets uint64, want class, cand *[candidates]candidate) (int, error) {
 	g := &c.s.geo
-	base := n.base.Add(tableOffset + first*g.bucketSize)
-	c.table = c.grow(c.table, count*g.bucketSize)
-	c.ops[0] = fabric.Read(base, c.table[:count*g.bucketSize])
-	if err := c.port.Do(c.ops[:1]); err != nil {
-		return 0, fmt.Errorf("objstore: buckets at %v: %w", base, err)
+	bytes := buckets * g.bucketSize
+	c.table = c.grow(c.table, sampleWindows*bytes)
+	var windows [sampleWindows]fabric.Addr
+	for i := range windows {
+		first := c.port.Rand() % (g.buckets - buckets + 1)
+		windows[i] = n.base.Add(tableOffset + first*g.bucketSize)
+		c.ops[i] = fabric.Read(windows[i], c.table[uint64(i)*bytes:][:bytes])
 	}
-	limit := want + nearClasses
-	for {
-		k := c.collect(n, base, count, want, limit, cand)
-		if k > 0 || limit >= numClasses-1 {
-			return k, nil
+	if err := c.port.Do(c.ops[:sampleWindows]); err != nil {
+		return 0, fmt.Errorf("objstore: sample of buckets on %v: %w", n.mn, err)
+	}
+	for _, limit := range [2]class{want + nearClasses, numClasses - 1} {
+		s := sampler{c: c, n: n, want: want, limit: limit, cand: cand}
+		for i, w := range windows {
+			s.collect(w, c.table[uint64(i)*bytes:][:bytes])
 		}
-		limit = numClasses - 1
+		if s.seen > 0 {
+			return int(min(s.seen, candidates)), nil
+		}
 	}
+	return 0, nil
 }
 
-// collect collects objects in chunks of class want to limit from the buckets in
-// c.table. If there are more than fit, each has the same chance.
-func (c *Client) collect(n *node, base fabric.Addr, count uint64, want, limit class, cand *[candidates]candidate) int {
-	g := &c.s.geo
-	seen := uint64(0)
-	for i := range count {
-		bucket := base.Add(i * g.bucketSize)
-		if c.hold.Held && bucket == c.hold.Lock {
+// A sampler collects objects in chunks of class want to limit. If there are more
+// than fit, each has the same chance.
+type sampler struct {
+	c           *Client
+	n           *node
+	want, limit class
+	cand        *[candidates]candidate
+	seen        uint64
+}
+
+// collect collects from the buckets in b, which begin at a.
+func (s *sampler) collect(a fabric.Addr, b []byte) {
+	g := &s.c.s.geo
+	for ; len(b) > 0; a, b = a.Add(g.bucketSize), b[g.bucketSize:] {
+		if s.c.hold.Held && a == s.c.hold.Lock {
 			continue
 		}
-		b := c.table[i*g.bucketSize+g.lockSize:]
 		for j := range g.slots {
-			w := slotWord(wordAt(b, j))
-			if w == 0 || w.class() < want || w.class() > limit || !n.sane(w.chunk()) {
+			w := slotWord(wordAt(b[g.lockSize:], j))
+			if w == 0 || w.class() < s.want || w.class() > s.limit || !s.n.sane(w.chunk()) {
 				continue
 			}
-			seen++
-			at := seen - 1
-			if seen > candidates {
-				at = c.port.Rand() % seen
+			i := s.seen
+			s.seen++
+			if i >= candidates {
+				i = s.c.port.Rand() % s.seen
 			}
-			if at < candidates {
-				cand[at] = candidate{bucket, c.s.slotsAddr(bucket).Add(uint64(j) * slotSize), w}
+			if i < candidates {
+				s.cand[i] = candidate{a, s.c.s.slotsAddr(a).Add(uint64(j) * slotSize), w}
 			}
 		}
 	}
-	return int(min(seen, candidates))
 }
 
 // evictOldest unlinks an expired candidate or the one with the oldest access time.

@@ -127,7 +127,7 @@ func TestMemoryMovesBetweenNodes(t *testing.T) {
 	wantErr(t, "drain", c.Drain(), nil)
 	wantErr(t, "drain", d.Drain(), nil)
 	r := mustBeSound(t, c)
-	if n := r.Nodes[0]; n.Elsewhere != 0 || n.FreeCentral != n.ExtentBytes || n.Objects != 0 {
+	if n := r.Nodes[0]; n.Elsewhere != 0 || n.FreeCentral+overflowSize*n.Overflows != n.ExtentBytes || n.Objects != 0 {
 		t.Fatal(r)
 	}
 }

@@ -275,10 +275,10 @@ func TestIDsRunOut(t *testing.T) {
 	if err := table.Abandon(boxes[0]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := table.Open(); !errors.Is(err, ErrTooMany) {
+	if _, err := table.Open(); !errors.Is(err, fabric.ErrTooManyClients) {
 		t.Fatalf("Open: %v", err)
 	}
-	if err := table.Abandon(boxes[1]); !errors.Is(err, ErrTooMany) {
+	if err := table.Abandon(boxes[1]); !errors.Is(err, fabric.ErrTooManyClients) {
 		t.Fatalf("Abandon: %v", err)
 	}
 	table.Retire(old)

@@ -9,12 +9,8 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-var (
-	// ErrTooMany: every client index of the node is in use.
-	ErrTooMany = errors.New("inbox: no client index is free on this compute node")
-	// ErrAgent: an agent keeps its ID for the life of its node.
-	ErrAgent = errors.New("inbox: the agent cannot abandon its ID")
-)
+// ErrAgent: an agent keeps its ID for the life of its node.
+var ErrAgent = errors.New("inbox: the agent cannot abandon its ID")
 
 // agentIndex is the index of the agent, where abandoned messages go.
 const agentIndex = 0
@@ -87,7 +83,7 @@ func (t *Table) take() (int, error) {
 	}
 	if len(t.free) == 0 {
 		return 0, fmt.Errorf("%w (%v has %d clients or abandoned IDs; close Ports, or let the agent retire IDs)",
-			ErrTooMany, t.cn, fabric.MaxClientIndex)
+			fabric.ErrTooManyClients, t.cn, fabric.MaxClientIndex)
 	}
 	index := t.free[0]
 	t.free = t.free[1:]

@@ -13,8 +13,6 @@ var (
 	ErrBudget = errors.New("sim: event budget exhausted")
 	// ErrSwallowed: a client recovered the panic that was to stop it, and went on.
 	ErrSwallowed = errors.New("sim: client swallowed the panic that stops it")
-	// ErrTooManyClients: the indexes of a compute node's clients are used up.
-	ErrTooManyClients = errors.New("sim: too many clients on the compute node")
 )
 
 // A Cluster is a simulated cluster: memory nodes, compute nodes, and the

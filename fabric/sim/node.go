@@ -206,7 +206,7 @@ func (n *Node) takeIndex() (int, error) {
 		return len(n.clients) - 1, nil
 	}
 	if len(n.freed) == 0 {
-		return 0, fmt.Errorf("%w: %v", ErrTooManyClients, n.id)
+		return 0, fmt.Errorf("%w: %v", fabric.ErrTooManyClients, n.id)
 	}
 	i := n.freed[0]
 	n.freed = n.freed[1:]

@@ -15,7 +15,6 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/report"
-	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/memcached"
 	"github.com/urfave/cli/v2"

@@ -31,4 +31,3 @@ func spool(in io.Reader) (*os.File, error) {
 	}
 	return f, nil
 }
-

@@ -1,0 +1,257 @@
+package cql
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+)
+
+// fakeParts is a node with participants as a test says.
+type fakeParts struct {
+	busy    int
+	waiting []Waiting
+	readers []Waiting
+	orphans []uint64
+	freezes int
+}
+
+func (f *fakeParts) Freeze(_ fabric.Addr, w []Waiting) (int, []Waiting) {
+	f.freezes++
+	busy, waiting := f.busy, f.waiting
+	f.busy, f.waiting = 0, nil // frozen: not again
+	return busy, append(w, waiting...)
+}
+
+func (f *fakeParts) WaitingReaders(_ fabric.Addr, first, end uint64, to []Waiting) []Waiting {
+	for _, w := range f.readers {
+		if w.Index >= first && w.Index < end {
+			to = append(to, w)
+		}
+	}
+	return to
+}
+
+func (f *fakeParts) Orphan(_ fabric.Addr, index uint64, _ Stamp) bool {
+	return slices.Contains(f.orphans, index)
+}
+
+// sent is what the observer of an agentRig saw.
+type sent struct {
+	to   fabric.ClientID
+	kind fabric.MsgKind
+	body [3]uint64
+}
+
+// An agentRig is the agent of cn1 among three nodes, whose messages a test hands to it.
+type agentRig struct {
+	t     *testing.T
+	c     *sim.Cluster
+	nodes []*sim.Node
+	parts fakeParts
+	a     *Agent
+	l     fabric.Addr
+	out   []sent
+}
+
+var agentLayout = Layout{CapacityBits: 2, VersionBits: 16}
+
+func (r *agentRig) Observe(e *sim.Event) {
+	if e.Step == sim.StepSend {
+		r.out = append(r.out, sent{e.To, e.Msg.Kind, [3]uint64(e.Msg.Body[:3])})
+	}
+}
+
+func newAgentRig(t *testing.T) *agentRig {
+	r := &agentRig{t: t}
+	r.c = sim.New(sim.Config{Seed: 1, Observer: r})
+	t.Cleanup(func() { r.c.Close() })
+	r.l = fabric.At(r.c.AddMN(1<<20), 4096)
+	for range 3 {
+		r.nodes = append(r.nodes, r.c.AddCN())
+	}
+	r.a = NewAgent(r.nodes[0], agentLayout, &r.parts)
+	return r
+}
+
+func (r *agentRig) handle(from fabric.ClientID, kind fabric.MsgKind, body ...uint64) {
+	r.t.Helper()
+	m := fabric.Message{From: from, Kind: kind}
+	m.Body[0] = uint64(r.l)
+	copy(m.Body[1:], body)
+	if ok, err := r.a.Handle(&m); !ok || err != nil {
+		r.t.Errorf("message %#x: %v, %v", kind, ok, err)
+	}
+}
+
+// want checks what the agent has sent since the last look.
+func (r *agentRig) want(what string, want ...sent) {
+	r.t.Helper()
+	if !slices.Equal(r.out, want) {
+		r.t.Errorf("%s: sent %v, want %v", what, r.out, want)
+	}
+	r.out = nil
+}
+
+func (r *agentRig) header() Header { return Header(r.c.PeekWord(r.l)) }
+
+func (r *agentRig) setHeader(h Header) {
+	b := [8]byte{}
+	for i := range b {
+		b[i] = byte(h >> (8 * i))
+	}
+	r.c.Poke(r.l, b[:])
+}
+
+const (
+	agent1 = fabric.ClientID(1 << 12)
+	agent2 = fabric.ClientID(2 << 12)
+	agent3 = fabric.ClientID(3 << 12)
+)
+
+// The three steps of section 4.4, as the node that resets takes them.
+func TestAgentLeads(t *testing.T) {
+	r := newAgentRig(t)
+	y := agentLayout
+	r.setHeader(y.Header(5, 3, 2, 0))
+	locked := uint64(y.Header(5, 3, 2, 1))
+	r.handle(fabric.Client(1, 1), msgAskReset, 5, uint64(WaitTimeout))
+	r.want("step 1 and 2", sent{agent1, msgReset, [3]uint64{uint64(r.l), locked}},
+		sent{agent2, msgReset, [3]uint64{uint64(r.l), locked}}, sent{agent3, msgReset, [3]uint64{uint64(r.l), locked}})
+	if h := r.header(); h.ResetID() != 1 {
+		t.Fatalf("header %s", y.FormatHeader(h))
+	}
+	r.handle(fabric.Client(1, 2), msgAskReset, 5, uint64(Corruption))
+	r.want("asked again")
+	r.handle(agent2, msgResetAck, locked)
+	r.handle(agent2, msgResetAck, locked) // twice is once
+	r.handle(agent3, msgResetAck, locked-1<<12)
+	if r.header().ResetID() != 1 || r.a.Idle() {
+		t.Fatal("reset ended without the answers of cn1 and cn3")
+	}
+	r.handle(agent1, msgResetAck, locked)
+	r.handle(agent3, msgResetAck, locked)
+	if h := r.header(); h != y.Header(12, 0, 0, 0) || !r.a.Idle() {
+		t.Fatalf("header %s after the reset", y.FormatHeader(h))
+	}
+	if s := r.a.Stats(); s.Led != 1 || s.TakenOver != 0 || s.ByReason[WaitTimeout] != 1 {
+		t.Errorf("%+v", *s)
+	}
+	// A wish from before is needless now.
+	r.handle(fabric.Client(1, 1), msgAskReset, 7, uint64(WaitTimeout))
+	r.want("a wish that comes too late")
+	if r.header().ResetID() != 0 {
+		t.Error("reset again")
+	}
+}
+
+// "Responses from failed clients are not awaited": a view without them ends the wait.
+func TestAgentDoesNotAwaitTheDead(t *testing.T) {
+	r := newAgentRig(t)
+	locked := uint64(agentLayout.Header(0, 1, 1, 1))
+	r.setHeader(agentLayout.Header(0, 1, 1, 0))
+	r.handle(fabric.Client(1, 1), msgAskReset, 0, uint64(WaitTimeout))
+	r.handle(agent1, msgResetAck, locked)
+	r.handle(agent2, msgResetAck, locked)
+	r.c.Fence(r.nodes[2])
+	if err := r.a.onView(); err != nil || r.header().ResetID() != 0 || !r.a.Idle() {
+		t.Errorf("%v, %s", err, agentLayout.FormatHeader(r.header()))
+	}
+}
+
+// "Clients holding the lock respond to the signal after releasing the lock, whereas
+// other clients respond immediately. Clients waiting for the lock abort."
+func TestAgentAnswers(t *testing.T) {
+	r := newAgentRig(t)
+	r.handle(agent2, msgReset, 77)
+	r.want("nobody here", sent{agent2, msgResetAck, [3]uint64{uint64(r.l), 77}})
+	r.parts.busy = 2
+	r.parts.waiting = []Waiting{{fabric.Client(1, 9), 41}}
+	r.handle(agent2, msgReset, 78)
+	r.want("one holds, one waits", sent{fabric.Client(1, 9), msgAbort, [3]uint64{uint64(r.l), 41}})
+	r.handle(fabric.Client(1, 9), msgQuiesced)
+	r.handle(fabric.Client(2, 9), msgQuiesced) // not ours to count
+	r.want("one is left")
+	// The first resetter died; a second asks. Who is frozen quiesces once, and is awaited.
+	r.handle(agent3, msgReset, 79)
+	r.want("taken over while one holds")
+	r.handle(fabric.Client(1, 3), msgQuiesced)
+	r.want("the last has let go", sent{agent3, msgResetAck, [3]uint64{uint64(r.l), 79}})
+	if !r.a.Idle() {
+		t.Error("something is left")
+	}
+}
+
+// Appendix B: "the surviving clients ignore reset signals from the failed CN". One that
+// comes late must not freeze those who have acquired the lock since.
+func TestAgentIgnoresTheDead(t *testing.T) {
+	r := newAgentRig(t)
+	r.c.Fence(r.nodes[1])
+	r.parts.busy = 1
+	r.handle(agent2, msgReset, 77)
+	r.want("a signal of the dead")
+	if r.parts.freezes != 0 {
+		t.Error("a signal of the dead froze the lock")
+	}
+}
+
+// "If the reset ID corresponds to a failed CN, the surviving clients attempt to
+// initiate a new reset process." One that lives is reminded, and left alone.
+func TestAgentTakesOver(t *testing.T) {
+	r := newAgentRig(t)
+	y := agentLayout
+	r.setHeader(y.Header(5, 1, 1, 2))
+	r.handle(fabric.Client(1, 1), msgAskReset, 5, uint64(NodeFailure))
+	r.want("the resetter lives", sent{agent2, msgAskReset, [3]uint64{uint64(r.l), 5, uint64(NodeFailure)}})
+	r.c.Fence(r.nodes[1])
+	r.handle(fabric.Client(1, 1), msgAskReset, 5, uint64(NodeFailure))
+	locked := uint64(y.Header(5, 1, 1, 1))
+	r.want("the resetter is dead", sent{agent1, msgReset, [3]uint64{uint64(r.l), locked}}, sent{agent3, msgReset, [3]uint64{uint64(r.l), locked}})
+	if n := r.a.Stats().TakenOver; n != 1 {
+		t.Errorf("%d taken over", n)
+	}
+}
+
+// A reminder of a reset that this node has lost sight of begins it again; one from a client
+// of another node is none.
+func TestAgentReminded(t *testing.T) {
+	r := newAgentRig(t)
+	r.setHeader(agentLayout.Header(5, 1, 1, 1))
+	r.handle(fabric.Client(2, 5), msgAskReset, 5, uint64(NodeFailure))
+	r.want("a client of another node")
+	r.handle(agent2, msgAskReset, 5, uint64(NodeFailure))
+	if len(r.out) != 3 || r.out[0].kind != msgReset {
+		t.Errorf("reminded: sent %v", r.out)
+	}
+}
+
+// A grant by range, and a needless reset of a lock that has been passed on, reach the readers
+// that wait here.
+func TestAgentGrantsReaders(t *testing.T) {
+	r := newAgentRig(t)
+	r.parts.readers = []Waiting{{fabric.Client(1, 1), 4}, {fabric.Client(1, 2), 5}, {fabric.Client(1, 3), 6}}
+	r.handle(agent2, msgGrantRange, 5, 6)
+	r.want("range", sent{fabric.Client(1, 2), msgGrant, [3]uint64{uint64(r.l), 5}})
+	r.setHeader(agentLayout.Header(5, 1, 0, 0))
+	r.handle(fabric.Client(1, 1), msgAskReset, 4, uint64(NodeFailure))
+	r.want("passed on", sent{fabric.Client(1, 1), msgGrant, [3]uint64{uint64(r.l), 4}}, sent{fabric.Client(1, 2), msgGrant, [3]uint64{uint64(r.l), 5}})
+}
+
+// Messages that are none of the protocol's are not taken.
+func TestAgentLeavesOthersMessages(t *testing.T) {
+	r := newAgentRig(t)
+	for _, kind := range []fabric.MsgKind{0, fabric.MsgHier, fabric.MsgCQL + 7, fabric.MsgUser} {
+		if ok, err := r.a.Handle(&fabric.Message{From: agent2, Kind: kind}); ok || err != nil {
+			t.Errorf("kind %#x: %v, %v", kind, ok, err)
+		}
+	}
+	r.parts.orphans = []uint64{3}
+	r.handle(agent2, msgGrant, 3)
+	r.handle(agent2, msgGrant, 4)
+	if n := r.a.Stats().Adopted; n != 1 {
+		t.Errorf("%d adopted", n)
+	}
+	r.handle(agent1, msgAbort)
+	r.want("nothing")
+}
