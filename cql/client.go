@@ -236,7 +236,7 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 				return ErrAborted
 			}
 		case errors.Is(err, fabric.ErrDeadline) && next < deadline:
-			done, err := c.recheck(p, next-began)
+			done, err := c.Recheck(p, next-began)
 			if done || err != nil {
 				return err
 			}
@@ -247,13 +247,16 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 	}
 }
 
-// recheck looks at the header for a waiter that has waited long: it may hold
+// RecheckNs returns after how long a waiter looks at the header, and again each time.
+func (c *Client) RecheckNs() fabric.Time { return c.cfg.RecheckNs }
+
+// Recheck looks at the header for a waiter that has waited long: it may hold
 // the lock already, if who should have notified it has died. A writer holds it
 // when its index is the head; a reader when the head has reached or passed its
 // index, for only holders leave the queue and all before it have gone. The head may
 // be many rounds ahead of such a reader; it is not that of a later reset, which
 // would have waited until this place was given up.
-func (c *Client) recheck(p *Place, waitedNs fabric.Time) (granted bool, err error) {
+func (c *Client) Recheck(p *Place, waitedNs fabric.Time) (granted bool, err error) {
 	c.ops[0] = fabric.Load(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return false, err

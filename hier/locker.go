@@ -123,6 +123,9 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 	if deadline == 0 {
 		deadline = fabric.Forever
 	}
+	recheck := k.remote.RecheckNs()
+	began := k.port.Now()
+	next := began + recheck
 	for {
 		s.mu.Lock()
 		v, stamp := w.verdict, w.stamp
@@ -133,10 +136,31 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 		case chosen:
 			return k.acquireRemote(s, x, h, r, stamp)
 		}
-		if _, err := k.port.Recv(deadline); err != nil {
+		_, err := k.port.Recv(min(deadline, next))
+		if errors.Is(err, fabric.ErrDeadline) && next < deadline {
+			err = k.recheckOrphan(s, x, next-began)
+			next += recheck
+		}
+		if err != nil {
 			return k.leaveQueue(s, x, h, r, err)
 		}
 	}
+}
+
+// recheckOrphan looks at the remote lock for the node's place in its queue, if nobody waits
+// with that: its grant may be lost. The caller is in the queue of x.
+func (k *Locker) recheckOrphan(s *shard, x *local, waitedNs fabric.Time) error {
+	s.mu.Lock()
+	place, orphan := x.place, x.state == waiting && x.orphan
+	s.mu.Unlock()
+	if !orphan {
+		return nil
+	}
+	granted, err := k.remote.Recheck(&place, waitedNs)
+	if granted {
+		k.remote.Regrant(&place)
+	}
+	return err
 }
 
 // prefetch reads the remote queue for a client that begins to wait, so that
@@ -150,7 +174,7 @@ func (k *Locker) prefetch(s *shard, x *local, place *cql.Place, gen uint32) erro
 	s.mu.Lock()
 	if k.self.verdict == undecided && x.gen == gen && x.state == held {
 		x.stamp = cql.Earliest(x.stamp, stamp)
-		if !x.stamp.Known() && x.place.Mode == lock.Shared && !x.frozen {
+		if !x.stamp.Known() && x.mode == lock.Shared && !x.frozen {
 			// Nobody waits elsewhere: readers may go on joining.
 			x.sharing = k.port.Now()
 			k.share(x, false)
@@ -170,7 +194,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	switch w.verdict {
 	case undecided:
 		x.queue.remove(w)
-		if x.state == held && x.holders > 0 && x.place.Mode == lock.Shared {
+		if x.state == held && x.holders > 0 && x.mode == lock.Shared {
 			k.share(x, false) // readers that waited behind a writer that is gone
 		}
 		s.mu.Unlock()

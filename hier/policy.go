@@ -41,10 +41,20 @@ type Policy struct {
 	// 0 is the paper's: for ever, so that a node of readers starves remote
 	// writers.
 	SharingNs fabric.Time
+	// Downgrade lets a node that holds the remote lock exclusively pass it to
+	// its readers, and from them to its writers again, without acquiring it anew in
+	// shared mode. (In the paper, the mode of the remote lock is that of the holders.)
+	Downgrade bool
+	// SlackNs is by how much a remote waiter may have asked earlier than a local one that is
+	// preferred to it all the same, by timestamp. It bounds what a remote waiter loses.
+	SlackNs fabric.Time
 }
 
 // DefaultSharing is the bound of shared tenure of the declock policies.
 const DefaultSharing = 20 * fabric.Microsecond
+
+// DefaultSlack is the slack of the declock policy: some handovers between nodes long.
+const DefaultSlack = 20 * fabric.Microsecond
 
 // Policies by the names that commands and results use. "paper-tf" and "paper-pf" are the
 // timestamp policies to the letter of the paper.
@@ -53,15 +63,15 @@ var policies = map[string]Policy{
 	"remote-prefer": {Kind: RemotePrefer, PhaseFair: true},
 	"local-prefer":  {Kind: LocalPrefer, PhaseFair: true},
 	"local-bound":   {Kind: LocalBound, Bound: 4, PhaseFair: true},
+	"declock":       {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing, Downgrade: true, SlackNs: DefaultSlack},
 	"declock-tf":    {Kind: ByTime, SharingNs: DefaultSharing},
 	"declock-pf":    {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing},
 	"paper-tf":      {Kind: ByTime},
 	"paper-pf":      {Kind: ByTime, PhaseFair: true},
 }
 
-// DefaultPolicy is the name of the policy that is used unless one is named: the paper's
-// choice for applications.
-const DefaultPolicy = "declock-pf"
+// DefaultPolicy is the name of the policy that is used unless one is named.
+const DefaultPolicy = "declock"
 
 // PolicyNames lists the names that ParsePolicy knows.
 func PolicyNames() []string {
@@ -90,7 +100,7 @@ func ParsePolicy(name string) (Policy, error) {
 // admits tells whether a client may join the holders of a local lock without
 // waiting: it is shared, and nobody waits whom it would pass.
 func (p *Policy) admits(x *local, m lock.Mode, clock fabric.Port) bool {
-	if m != lock.Shared || x.state != held || x.place.Mode != lock.Shared || x.holders == 0 || x.frozen || x.queue.head != nil {
+	if m != lock.Shared || x.state != held || x.mode != lock.Shared || x.holders == 0 || x.frozen || x.queue.head != nil {
 		return false
 	}
 	if p.Kind == LocalBound {
@@ -114,7 +124,7 @@ func (p *Policy) admits(x *local, m lock.Mode, clock fabric.Port) bool {
 // the mode that did not hold it.
 func (p *Policy) heir(x *local) *waiter {
 	if p.PhaseFair {
-		if w := x.queue.first(lock.Exclusive - x.place.Mode); w != nil {
+		if w := x.queue.first(lock.Exclusive - x.mode); w != nil {
 			return w
 		}
 	}
@@ -124,7 +134,7 @@ func (p *Policy) heir(x *local) *waiter {
 // keeps tells whether the node keeps the remote lock for a local waiter
 // (Fig. 10, lines 24 and 25), rather than give it up and acquire it again.
 func (p *Policy) keeps(x *local, w *waiter) bool {
-	if x.frozen || w.mode != x.place.Mode || x.seq == cql.MaxSeq {
+	if x.frozen || x.seq == cql.MaxSeq || w.mode != x.place.Mode && (!p.Downgrade || w.mode == lock.Exclusive) {
 		// In another mode the remote lock has to be acquired anew (section 5.3).
 		return false
 	}
@@ -134,7 +144,7 @@ func (p *Policy) keeps(x *local, w *waiter) bool {
 	case LocalBound:
 		return x.streak < p.Bound
 	case ByTime:
-		return !x.stamp.Known() || w.stamp == cql.Earliest(w.stamp, x.stamp)
+		return p.first(w, x)
 	}
 	return false
 }
@@ -149,10 +159,13 @@ func (p *Policy) shares(x *local, w *waiter) bool {
 	if p.Kind == LocalBound {
 		return x.streak < p.Bound
 	}
-	if p.PhaseFair || !x.stamp.Known() {
-		return true
-	}
-	return w.stamp == cql.Earliest(w.stamp, x.stamp)
+	return p.PhaseFair || p.first(w, x)
+}
+
+// first tells whether a waiter comes before all who are known to wait elsewhere:
+// it asked before them, or so little after them as the policy's slack allows.
+func (p *Policy) first(w *waiter, x *local) bool {
+	return !x.stamp.Known() || int16(w.stamp.Micros()-x.stamp.Micros()) <= int16(p.SlackNs/fabric.Microsecond)
 }
 
 // prefetches tells whether a client that begins to wait looks at the remote queue.

@@ -129,7 +129,7 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Plac
 
 // begin begins a tenure: the node holds the remote lock, for one holder.
 func (x *local) begin(place *cql.Place) {
-	x.place, x.state, x.holders = *place, held, 1
+	x.place, x.mode, x.state, x.holders = *place, place.Mode, held, 1
 	x.stamp = place.Behind
 	x.gen++
 	x.seq, x.streak, x.sharing = 0, 0, 0
@@ -228,6 +228,7 @@ func (k *Locker) stays(x *local) bool {
 // wants it in the same mode (lines 32 and 33), and to readers beside that.
 func (k *Locker) handOver(x *local, w *waiter) {
 	k.stats.HandoversLocal++
+	x.mode = w.mode
 	if w.mode == lock.Exclusive {
 		x.seq++
 	}

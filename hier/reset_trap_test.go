@@ -396,3 +396,41 @@ func TestTrapPrefetchFarAhead(t *testing.T) {
 	})
 	r.run()
 }
+
+// The grant of a place whose client has left is lost too: who waits behind it on
+// its node looks after it, for nobody else does.
+func TestTrapLostGrantOfOrphan(t *testing.T) {
+	r := newRig(t, 1, 2, "declock-tf", small, waits(ms, 100*ms))
+	r.c.Go(r.nodes[0], "w", func(p fabric.Port) {
+		var h lock.Hold
+		k := r.hooked(0, p, &hookPort{send: func(p fabric.Port, to fabric.ClientID, m *fabric.Message) error {
+			if m.Kind == kindGrant {
+				return nil // lost
+			}
+			return p.Send(to, m)
+		}})
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		at(k, 200*us)
+		must(t, k.Release(&h, nil))
+	})
+	r.client(1, "b", func(k *hier.Locker) {
+		at(k, 10*us)
+		var h lock.Hold
+		if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Deadline: 100 * us}); !errors.Is(err, lock.ErrTimeout) {
+			t.Errorf("b: %v", err)
+		}
+	})
+	r.client(1, "b2", func(k *hier.Locker) {
+		at(k, 20*us)
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		if now := k.Port().Now(); now > 2*ms {
+			t.Errorf("granted at %d us, the recheck was due at 1000", now/us)
+		}
+		must(t, k.Release(&h, nil))
+	})
+	r.run()
+	if n := r.led(); n != 0 {
+		t.Errorf("%d resets", n)
+	}
+}

@@ -73,9 +73,10 @@ func newRig(t testing.TB, seed uint64, cns int, policy string, y cql.Layout, opt
 		r.simcfg.MaxEvents = 5e6 // no test needs more: a run that does hangs
 	}
 	r.c = sim.New(r.simcfg)
+	before := t.Failed()
 	t.Cleanup(func() {
 		r.c.Close()
-		if t.Failed() {
+		if t.Failed() && !before {
 			t.Logf("seed %d, policy %s", seed, policy)
 		}
 	})

@@ -38,6 +38,7 @@ type local struct {
 	early   bool            // the grant came to the agent before the owner had become an orphan
 	owner   fabric.ClientID // who acquires or waits; of an orphan, the ID it left behind
 	holders int             // clients that hold
+	mode    lock.Mode       // how they hold: the remote lock's mode, or shared under an exclusive one
 
 	queue   waiters
 	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)

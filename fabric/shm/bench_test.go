@@ -90,9 +90,10 @@ func pingPong(b *testing.B, p, q fabric.Port) {
 
 // echo answers messages until one of another kind comes.
 func echo(q fabric.Port) error {
+	var m fabric.Message // once: an interface's method makes it escape
 	for {
-		m, err := q.Recv(q.Now() + 10*fabric.Second)
-		if err != nil {
+		var err error
+		if m, err = q.Recv(q.Now() + 10*fabric.Second); err != nil {
 			return err
 		}
 		if m.Kind != fabric.MsgUser {

@@ -4,6 +4,7 @@ package shm
 
 import (
 	"encoding/binary"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -141,12 +142,15 @@ func TestRingConcurrent(t *testing.T) {
 		for i := uint64(0); i < count; {
 			if in.push(0, 0, &fabric.Message{Body: [7]uint64{i, 3: i, 6: i}}) {
 				i++
+			} else {
+				runtime.Gosched()
 			}
 		}
 	}()
 	for i := uint64(0); i < count; {
 		var m fabric.Message
 		if _, _, ok := out.pop(&m); !ok {
+			runtime.Gosched()
 			continue
 		}
 		if m.Body[0] != i || m.Body[3] != i || m.Body[6] != i {

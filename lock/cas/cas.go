@@ -253,6 +253,13 @@ func (l *Locker) granted(h *lock.Hold, r *lock.Request, mine word) error {
 	return nil
 }
 
+// Only a Pause that waits notices an interrupt, and one of a nanosecond may be
+// over before it begins. So every lookEvery-th pause is one of lookNs.
+const (
+	lookEvery = 16
+	lookNs    = fabric.Microsecond
+)
+
 // pause waits before the next try, or says why there is none. k counts tries.
 func (l *Locker) pause(r *lock.Request, w word, k int) error {
 	if r.Try {
@@ -264,8 +271,10 @@ func (l *Locker) pause(r *lock.Request, w word, k int) error {
 		l.stats.Cancels++
 		return fmt.Errorf("%w: %v", lock.ErrTimeout, w)
 	}
-	// The shortest pause is still one: it is where an interrupt is noticed.
 	until := now + 1
+	if k%lookEvery == lookEvery-1 {
+		until = now + lookNs
+	}
 	if l.cfg.BackoffMinNs > 0 {
 		bound := l.cfg.BackoffMinNs << min(k, 20)
 		if l.cfg.BackoffMaxNs > 0 {

@@ -22,17 +22,21 @@ var variants = []struct {
 	{"backoff", cas.Config{BackoffMinNs: 500, BackoffMaxNs: 20_000}},
 }
 
+func mechanism(cfg cas.Config) locktest.Mechanism {
+	return locktest.Mechanism{
+		Layout:   cfg.Layout(),
+		NoTokens: cfg.Plain,
+		Start: func(testing.TB, fabrictest.Cluster, int) locktest.Session {
+			return locktest.Lockers(func(_ int, p fabric.Port) lock.Locker { return cas.New(p, cfg) })
+		},
+	}
+}
+
 func TestConformance(t *testing.T) {
 	for _, v := range variants {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprintf("%s/seed %d", v.name, seed), func(t *testing.T) {
-				locktest.Run(t, locktest.Sim(seed), locktest.Mechanism{
-					Layout:   v.cfg.Layout(),
-					NoTokens: v.cfg.Plain,
-					Start: func(testing.TB, fabrictest.Cluster, int) locktest.Session {
-						return locktest.Lockers(func(_ int, p fabric.Port) lock.Locker { return cas.New(p, v.cfg) })
-					},
-				})
+				locktest.Run(t, locktest.Sim(seed), mechanism(v.cfg))
 			})
 		}
 	}

@@ -57,7 +57,7 @@ type run struct {
 	members  []*Member
 	events   chan event
 	progress []control.Progress
-	state    []string // type of each member's last reply
+	ready    int // members that wait for start
 	out      *Outcome
 	started  bool
 	canceled bool
@@ -70,7 +70,7 @@ type run struct {
 func Replay(ctx context.Context, members []*Member, specs []*control.Replay, tell func(measuring bool, p control.Progress)) (*Outcome, error) {
 	r := &run{
 		members: members, events: make(chan event, 4*len(members)), tell: tell,
-		progress: make([]control.Progress, len(members)), state: make([]string, len(members)),
+		progress: make([]control.Progress, len(members)),
 		out: &Outcome{Result: new(replay.Result)},
 	}
 	stop := make(chan struct{})
@@ -152,26 +152,25 @@ func (r *run) handle(e event) (ended bool, err error) {
 	case e.err != nil && errors.Is(e.err, control.ErrClosed):
 		lost := exit.Errorf(exit.NodeLost, "%s has gone: its part of the result is lost", name)
 		r.out.Lost = append(r.out.Lost, lost)
-		r.state[e.i] = control.TypeError
 		if !r.started {
 			r.out.Err = errors.Join(r.out.Err, lost)
 		}
 		return true, nil
 	case e.err != nil:
-		r.state[e.i] = control.TypeError
 		if r.out.Err == nil {
 			r.out.Err = fmt.Errorf("%s: %w", name, e.err)
 		}
 		return true, nil
 	}
-	r.state[e.i] = e.reply.Type
 	if p := e.reply.Progress; p != nil {
 		r.progress[e.i] = *p
 		r.tellAll()
 	}
 	switch e.reply.Type {
-	case control.TypeReady:
-		r.startIfReady()
+	case control.TypeReady: // once, but what was said before may be told after it
+		if r.ready++; r.ready == len(r.members) {
+			r.start()
+		}
 	case control.TypeResult:
 		return true, r.add(name, e.reply.Result)
 	}
@@ -186,13 +185,8 @@ func (r *run) tellAll() {
 	r.tell(r.started, sum)
 }
 
-// startIfReady starts to measure when all members are ready.
-func (r *run) startIfReady() {
-	for _, s := range r.state {
-		if s != control.TypeReady {
-			return
-		}
-	}
+// start starts to measure.
+func (r *run) start() {
 	r.started = true
 	for _, m := range r.members {
 		_ = m.Client.Send(control.Request{Op: control.OpStart}) // of one that has gone, its reader tells

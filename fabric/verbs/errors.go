@@ -1,0 +1,30 @@
+package verbs
+
+import "errors"
+
+// Errors of Serve, Join and Devices, for errors.Is. What they are wrapped in says
+// what was tried and what to do. Errors of operations and messages are those
+// of package fabric.
+var (
+	// Refused before anything was touched.
+
+	ErrOptions = errors.New("verbs: bad options")
+
+	// This machine does not allow it.
+
+	// ErrUnavailable: no RDMA library, or a program built without it.
+	ErrUnavailable = errors.New("verbs: RDMA is not available")
+	ErrNoDevice    = errors.New("verbs: no usable RDMA device")
+	ErrMemlock     = errors.New("verbs: the limit of locked memory is too low")
+	ErrNoMemory    = errors.New("verbs: not enough memory")
+	ErrNoHuge      = errors.New("verbs: no huge pages")
+
+	// The others do not allow it.
+
+	ErrAuth     = errors.New("verbs: authentication failed")
+	ErrVersion  = errors.New("verbs: the peer speaks another version")
+	ErrProtocol = errors.New("verbs: the peer breaks the protocol")
+	ErrFull     = errors.New("verbs: all compute node numbers are taken")
+	ErrInUse    = errors.New("verbs: in use")
+	ErrLost     = errors.New("verbs: connection lost")
+)

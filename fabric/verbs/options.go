@@ -1,0 +1,149 @@
+package verbs
+
+import (
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+const (
+	// DefaultPort is the TCP port of memory node 0's control service.
+	DefaultPort = 7480
+	// DefaultQueuePairs is how many queue pairs a compute node has to each memory node.
+	DefaultQueuePairs = 4
+	// MaxMN is how many memory nodes a cluster may have.
+	MaxMN = 64
+
+	maxQueuePairs    = 64
+	minSecret        = 16
+	defaultHeartbeat = time.Second
+	defaultDeadAfter = 5 * time.Second
+)
+
+// HugePolicy says whether a memory node uses huge pages.
+type HugePolicy uint8
+
+const (
+	HugeTry     HugePolicy = iota // huge pages if there are any
+	HugeOff                       // 4 KiB pages
+	HugeRequire                   // ErrNoHuge if there are none
+)
+
+// Options of Serve and Join. Device, Port, GID and the control addresses find
+// themselves where they are left empty.
+type Options struct {
+	// Lead is the control address of memory node 0, host:port. Serve of memory
+	// node 0 does not need it.
+	Lead string
+	// Listen is the address of the own control service: Serve's default is
+	// port DefaultPort of all addresses, Join's is any port of all addresses.
+	Listen string
+	// Advertise is the control address that others are told, if it is not
+	// what the own end of the connection to the lead suggests.
+	Advertise string
+
+	// Secret is what all members share; at least 16 bytes. Or:
+	Secret []byte
+	// TLS has the own certificate and whose are accepted: mutual TLS.
+	TLS *tls.Config
+	// Insecure must be true where there is neither.
+	Insecure bool
+
+	// Device, Port and GID choose the end of the network: the name of a
+	// device, the number of its port, the index or the IP address of its GID.
+	Device string
+	Port   int
+	GID    string
+	// ServiceLevel and TrafficClass mark what is sent (priority flow control).
+	ServiceLevel, TrafficClass uint8
+
+	// QueuePairs is how many connections there are to each memory node. A
+	// Port always uses the same one.
+	QueuePairs int
+	// Heartbeat is how often members say that they live; DeadAfter is when one
+	// that does not is taken for dead.
+	Heartbeat, DeadAfter time.Duration
+
+	// What follows is for Serve.
+
+	// Mem is the number of the memory node, less than MaxMN. Memory node 0 is
+	// the lead: it numbers the compute nodes and knows who lives.
+	Mem fabric.MemID
+	// Size of the memory in bytes.
+	Size uint64
+	// Huge is the policy for huge pages.
+	Huge HugePolicy
+	// Epoch must be larger than that of the last life of this memory node. 0: the
+	// clock's seconds.
+	Epoch uint32
+	// Report is told what goes wrong in the background; nil: nobody.
+	Report func(error)
+}
+
+// check validates what Serve and Join have in common and fills in defaults.
+func (o *Options) check() error {
+	if o.QueuePairs == 0 {
+		o.QueuePairs = DefaultQueuePairs
+	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = defaultHeartbeat
+	}
+	if o.DeadAfter == 0 {
+		o.DeadAfter = max(defaultDeadAfter, 3*o.Heartbeat)
+	}
+	if o.Report == nil {
+		o.Report = func(error) {}
+	}
+	switch {
+	case len(o.Secret) == 0 && o.TLS == nil && !o.Insecure:
+		return fmt.Errorf("%w: no Secret and no TLS; Insecure says that this is meant", ErrOptions)
+	case len(o.Secret) != 0 && len(o.Secret) < minSecret:
+		return fmt.Errorf("%w: Secret has %d bytes, at least %d", ErrOptions, len(o.Secret), minSecret)
+	case o.TLS != nil && len(o.Secret) == 0 && o.TLS.ClientAuth != tls.RequireAndVerifyClientCert:
+		return fmt.Errorf("%w: TLS without a Secret must be mutual: ClientAuth is %v, not RequireAndVerifyClientCert",
+			ErrOptions, o.TLS.ClientAuth)
+	case o.QueuePairs < 1 || o.QueuePairs > maxQueuePairs:
+		return fmt.Errorf("%w: QueuePairs is %d, must be 1 to %d", ErrOptions, o.QueuePairs, maxQueuePairs)
+	case o.Port < 0 || o.Port > 255:
+		return fmt.Errorf("%w: Port is %d", ErrOptions, o.Port)
+	case o.ServiceLevel > 15:
+		return fmt.Errorf("%w: ServiceLevel is %d, at most 15", ErrOptions, o.ServiceLevel)
+	case o.Heartbeat < 0 || o.DeadAfter < 2*o.Heartbeat:
+		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v", ErrOptions, o.DeadAfter, o.Heartbeat)
+	}
+	return nil
+}
+
+func (o *Options) checkJoin() error {
+	if o.Listen == "" {
+		o.Listen = ":0"
+	}
+	if o.Lead == "" {
+		return fmt.Errorf("%w: Lead, the control address of memory node 0, is missing", ErrOptions)
+	}
+	return o.check()
+}
+
+func (o *Options) checkServe() error {
+	if o.Listen == "" {
+		o.Listen = fmt.Sprintf(":%d", DefaultPort)
+	}
+	switch {
+	case o.Mem >= MaxMN:
+		return fmt.Errorf("%w: memory node %d, must be less than %d", ErrOptions, o.Mem, MaxMN)
+	case o.Mem == 0 && o.Lead != "":
+		return fmt.Errorf("%w: memory node 0 is the lead, it has none", ErrOptions)
+	case o.Mem != 0 && o.Lead == "":
+		return fmt.Errorf("%w: Lead, the control address of memory node 0, is missing", ErrOptions)
+	case o.Size == 0 || o.Size > fabric.MaxOffset:
+		return fmt.Errorf("%w: Size is %d", ErrOptions, o.Size)
+	case o.Huge > HugeRequire:
+		return fmt.Errorf("%w: Huge is %d", ErrOptions, o.Huge)
+	}
+	if o.Epoch == 0 {
+		o.Epoch = uint32(time.Now().Unix())
+	}
+	return o.check()
+}

@@ -1,0 +1,130 @@
+//go:build linux
+
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lock/locktest"
+	"github.com/declock/declock/region"
+)
+
+// shmCluster returns a formatted memory node in shared memory and compute nodes.
+func shmCluster(t testing.TB, size uint64, cns int) fabrictest.Cluster {
+	t.Helper()
+	cl := locktest.Shm(t.TempDir()).Start(t, fabrictest.Config{Mem: []uint64{size}, CNs: cns})
+	t.Cleanup(cl.Close)
+	wantErr(t, "format", region.Format(shmPort(t, cl, 0), 0, region.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
+	return cl
+}
+
+func shmPort(t testing.TB, cl fabrictest.Cluster, cn int) fabric.Port {
+	t.Helper()
+	p, err := cl.Node(cn).Open()
+	wantErr(t, "port", err, nil)
+	return p
+}
+
+func shmConfig() Config {
+	return Config{Name: "shm", Nodes: []fabric.MemID{0}, Lock: cas.Config{Plain: true}.Layout(), Objects: 1000}
+}
+
+func shmClient(t testing.TB, cl fabrictest.Cluster, cn int, s *Store) *Client {
+	t.Helper()
+	c, err := s.Client(cas.New(shmPort(t, cl, cn), cas.Config{Plain: true}))
+	wantErr(t, "client", err, nil)
+	return c
+}
+
+// Real goroutines of three compute nodes on a few keys, with memory full now and then.
+func TestConcurrentShm(t *testing.T) {
+	for _, limit := range []uint64{0, 40 << 10} {
+		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
+			cl := shmCluster(t, 4<<20, 3)
+			cfg := shmConfig()
+			cfg.Objects, cfg.MemoryLimit = 30, limit
+			stores := make([]*Store, 3)
+			for i := range stores {
+				var err error
+				stores[i], err = Open(shmPort(t, cl, i), cfg)
+				wantErr(t, "open", err, nil)
+			}
+			var wg sync.WaitGroup
+			for i := range 6 {
+				c := shmClient(t, cl, i%3, stores[i%3])
+				wg.Go(func() {
+					for range 1500 {
+						concurrentStep(t, c, int(c.port.Rand()%40))
+					}
+				})
+			}
+			wg.Wait()
+			c := shmClient(t, cl, 0, stores[0])
+			for i, s := range stores {
+				wantErr(t, "drain", shmClient(t, cl, i, s).Drain(), nil)
+			}
+			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
+				t.Fatal(r)
+			}
+		})
+	}
+}
+
+// Operations on 414-byte objects with 96-byte keys (cluster14 of the Twitter
+// traces), over shared memory, with CAS locks, one client.
+func BenchmarkShm(b *testing.B) {
+	const objects = 10_000
+	cl := shmCluster(b, 64<<20, 1)
+	cfg := shmConfig()
+	cfg.Objects = objects
+	s, err := Open(shmPort(b, cl, 0), cfg)
+	wantErr(b, "open", err, nil)
+	c := shmClient(b, cl, 0, s)
+	keys := make([][]byte, objects)
+	value := make([]byte, 414)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "%096d", i)
+		wantErr(b, "set", c.Set(keys[i], value, Options{}), nil)
+	}
+	for _, x := range []struct {
+		name string
+		f    func(key []byte) error
+	}{
+		{"get", func(k []byte) error { _, err := c.Get(k); return err }},
+		{"get-uncached", func(k []byte) error {
+			s.places.put(s.locate(k).hash, 0)
+			_, err := c.Get(k)
+			return err
+		}},
+		{"set", func(k []byte) error { return c.Set(k, value, Options{}) }},
+		{"delete+set", func(k []byte) error { return errors.Join(c.Delete(k), c.Set(k, value, Options{})) }},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			b.ReportAllocs()
+			took := make([]time.Duration, 0, 1<<20)
+			i := 0
+			for b.Loop() {
+				k := keys[i*7919%objects]
+				i++
+				begin := time.Now()
+				if err := x.f(k); err != nil {
+					b.Fatal(err)
+				}
+				if d := time.Since(begin); len(took) < cap(took) {
+					took = append(took, d)
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
+			b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+		})
+	}
+}

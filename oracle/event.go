@@ -1,0 +1,230 @@
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// Kind is what an [Event] reports.
+type Kind uint8
+
+// What clients report, and what becomes of compute nodes.
+const (
+	Requested Kind = iota // the client calls Acquire
+	Granted               // Acquire returned: it holds
+	Refused               // Acquire returned an error: it does not hold
+	Releasing             // the client calls Release: it does not hold from now on
+	Released              // Release returned
+	Killed                // Client.CN() was killed
+	Fenced                // Client.CN() was fenced: no operation of it reaches memory any more
+	numKinds
+)
+
+var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced"}
+
+func (k Kind) String() string {
+	if k < numKinds {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// An Event is what a client reports of itself, or what became of a compute node.
+type Event struct {
+	Time fabric.Time
+	Kind Kind
+	// Client is the client's ID when it requested: it is that of the queue
+	// entry, and names the wait in all events of it.
+	Client fabric.ClientID
+	Lock   fabric.Addr
+	Mode   lock.Mode
+	Token  lock.Token // Granted
+	// Value is the number that the lock's cell holds, as read under the lock
+	// (Granted) or as written with the release (Releasing).
+	Value uint64
+	// Writes tells that Value is written (Releasing).
+	Writes bool
+	// Torn tells that the words of the cell were not all the same (Granted).
+	Torn bool
+	Err  error // Refused, Released
+}
+
+func (e *Event) String() string {
+	var b strings.Builder
+	if e.Kind == Killed || e.Kind == Fenced {
+		fmt.Fprintf(&b, "%d %v %v", e.Time, e.Client.CN(), e.Kind)
+		return b.String()
+	}
+	fmt.Fprintf(&b, "%d %v %v %v %v", e.Time, e.Client, e.Kind, e.Lock, e.Mode)
+	switch e.Kind {
+	case Granted:
+		fmt.Fprintf(&b, " token=%#x value=%d", uint64(e.Token), e.Value)
+		if e.Torn {
+			b.WriteString(" torn")
+		}
+	case Releasing:
+		if e.Writes {
+			fmt.Fprintf(&b, " value=%d", e.Value)
+		}
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, " error=%v", e.Err)
+	}
+	return b.String()
+}
+
+// errReported stands for an error of which only the text is known.
+var errReported = errors.New("reported")
+
+// ParseEvent parses what Event.String prints.
+func ParseEvent(line string) (Event, error) {
+	var e Event
+	text, errText, failed := strings.Cut(line, " error=")
+	if failed {
+		e.Err = fmt.Errorf("%w: %s", errReported, errText)
+	}
+	f := strings.Fields(text)
+	if len(f) < 3 {
+		return e, fmt.Errorf("oracle: event %q: too short", line)
+	}
+	t, err := strconv.ParseInt(f[0], 10, 64)
+	e.Time = fabric.Time(t)
+	kind := -1
+	for i, n := range kindNames {
+		if n == f[2] {
+			kind = i
+		}
+	}
+	if err != nil || kind < 0 {
+		return e, fmt.Errorf("oracle: event %q: no time or no such kind", line)
+	}
+	e.Kind = Kind(kind)
+	var cn uint8
+	var index int
+	if n, _ := fmt.Sscanf(f[1], "cn%d/%d", &cn, &index); n == 0 {
+		return e, fmt.Errorf("oracle: event %q: no client", line)
+	}
+	e.Client = fabric.Client(fabric.CNID(cn), index)
+	if e.Kind == Killed || e.Kind == Fenced {
+		return e, nil
+	}
+	if len(f) < 5 {
+		return e, fmt.Errorf("oracle: event %q: no lock and mode", line)
+	}
+	var mn uint16
+	var off uint64
+	if n, _ := fmt.Sscanf(f[3], "mn%d+%v", &mn, &off); n != 2 {
+		return e, fmt.Errorf("oracle: event %q: no lock", line)
+	}
+	e.Lock = fabric.At(fabric.MemID(mn), off)
+	if f[4] == "exclusive" {
+		e.Mode = lock.Exclusive
+	}
+	for _, x := range f[5:] {
+		name, value, _ := strings.Cut(x, "=")
+		v, _ := strconv.ParseUint(value, 0, 64)
+		switch name {
+		case "token":
+			e.Token = lock.Token(v)
+		case "value":
+			e.Value, e.Writes = v, e.Kind == Releasing
+		case "torn":
+			e.Torn = true
+		}
+	}
+	return e, nil
+}
+
+// An Effect is an atomic operation (FAA or CAS) on the header word of a lock, at
+// the instant at which memory changed.
+type Effect struct {
+	Time     fabric.Time
+	Client   fabric.ClientID // who posted it
+	Lock     fabric.Addr
+	Old, New uint64
+}
+
+// A Violation is what a judge objects to.
+type Violation struct {
+	Judge string // its name
+	Time  fabric.Time
+	What  string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%s at %d ns: %s", v.Judge, v.Time, v.What) }
+
+// A Judge follows a history. Its methods return what is wrong, or "".
+type Judge interface {
+	// Name is the name of the judge in violations and tables.
+	Name() string
+	Event(e *Event) string
+	Effect(x *Effect) string
+	// End is called when nothing more can happen.
+	End() []string
+}
+
+// neutral is a judge to whom nothing matters: for embedding.
+type neutral struct{}
+
+func (neutral) Event(*Event) string   { return "" }
+func (neutral) Effect(*Effect) string { return "" }
+func (neutral) End() []string         { return nil }
+
+// MaxViolations bounds what a Court writes down.
+const MaxViolations = 20
+
+// A Court passes a history to its judges and writes down what they object to.
+type Court struct {
+	judges     []Judge
+	violations []Violation
+	last       fabric.Time
+}
+
+// NewCourt returns a court of judges.
+func NewCourt(judges ...Judge) *Court { return &Court{judges: judges} }
+
+// Event takes the next event of the history.
+func (c *Court) Event(e *Event) {
+	c.last = e.Time
+	for _, j := range c.judges {
+		c.note(j, j.Event(e))
+	}
+}
+
+// Effect takes the next effect of the history.
+func (c *Court) Effect(x *Effect) {
+	c.last = x.Time
+	for _, j := range c.judges {
+		c.note(j, j.Effect(x))
+	}
+}
+
+// End ends the history.
+func (c *Court) End() {
+	for _, j := range c.judges {
+		for _, what := range j.End() {
+			c.note(j, what)
+		}
+	}
+}
+
+func (c *Court) note(j Judge, what string) {
+	if what != "" {
+		c.Object(j.Name(), what)
+	}
+}
+
+// Object writes down what a judge of another kind objects to.
+func (c *Court) Object(judge, what string) {
+	if len(c.violations) < MaxViolations {
+		c.violations = append(c.violations, Violation{judge, c.last, what})
+	}
+}
+
+// Violations returns what was written down, in order.
+func (c *Court) Violations() []Violation { return c.violations }

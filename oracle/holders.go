@@ -1,0 +1,198 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// Exclusion: of two holders of a lock at one time, neither is exclusive.
+type Exclusion struct {
+	neutral
+	holders map[fabric.Addr][]Event
+}
+
+// NewExclusion returns the judge.
+func NewExclusion() *Exclusion { return &Exclusion{holders: map[fabric.Addr][]Event{}} }
+
+// Name implements Judge.
+func (j *Exclusion) Name() string { return "exclusion" }
+
+// Event implements Judge.
+func (j *Exclusion) Event(e *Event) string {
+	switch e.Kind {
+	case Granted:
+		list := j.holders[e.Lock]
+		j.holders[e.Lock] = append(list, *e)
+		for i := range list {
+			if list[i].Mode == lock.Exclusive || e.Mode == lock.Exclusive {
+				return fmt.Sprintf("[%v] while [%v]", e, &list[i])
+			}
+		}
+	case Releasing:
+		list := j.holders[e.Lock]
+		i := slices.IndexFunc(list, func(h Event) bool { return h.Client == e.Client })
+		if i < 0 {
+			return fmt.Sprintf("[%v] without holding", e)
+		}
+		j.holders[e.Lock] = slices.Delete(list, i, i+1)
+	case Fenced:
+		for l, list := range j.holders {
+			j.holders[l] = slices.DeleteFunc(list, func(h Event) bool { return h.Client.CN() == e.Client.CN() })
+		}
+	}
+	return ""
+}
+
+// Tokens: each exclusive grant of a lock has a greater fencing token than
+// all grants before it, and a shared one none smaller than any exclusive one before it.
+type Tokens struct {
+	neutral
+	locks map[fabric.Addr]*tokens
+}
+
+type tokens struct{ exclusive, any lock.Token }
+
+// NewTokens returns the judge.
+func NewTokens() *Tokens { return &Tokens{locks: map[fabric.Addr]*tokens{}} }
+
+// Name implements Judge.
+func (j *Tokens) Name() string { return "tokens" }
+
+// Event implements Judge.
+func (j *Tokens) Event(e *Event) string {
+	if e.Kind != Granted {
+		return ""
+	}
+	t := j.locks[e.Lock]
+	if t == nil {
+		t = &tokens{}
+		j.locks[e.Lock] = t
+	}
+	was := *t
+	t.any = max(t.any, e.Token)
+	if e.Mode == lock.Exclusive {
+		t.exclusive = max(t.exclusive, e.Token)
+		if e.Token <= was.any {
+			return fmt.Sprintf("[%v]: the token is not above %#x", e, uint64(was.any))
+		}
+		return ""
+	}
+	if e.Token < was.exclusive {
+		return fmt.Sprintf("[%v]: the token is below that of the writer before, %#x", e, uint64(was.exclusive))
+	}
+	return ""
+}
+
+// Cells: every holder reads what the last exclusive holder wrote, whole.
+//
+// A release of which the outcome is not known (it failed, or its node died) may have written or
+// not, or half. A cell that nobody has written holds 0.
+type Cells struct {
+	neutral
+	cells map[fabric.Addr]*cell
+}
+
+// A cell is the data under one lock.
+type cell struct {
+	value  uint64
+	before uint64          // what it was before writer wrote
+	writer fabric.ClientID // whose write may be unfinished; 0: none
+	doubt  bool            // before, value, or a mixture
+}
+
+// NewCells returns the judge.
+func NewCells() *Cells { return &Cells{cells: map[fabric.Addr]*cell{}} }
+
+// Name implements Judge.
+func (j *Cells) Name() string { return "data" }
+
+func (j *Cells) cell(a fabric.Addr) *cell {
+	c := j.cells[a]
+	if c == nil {
+		c = &cell{}
+		j.cells[a] = c
+	}
+	return c
+}
+
+// Event implements Judge.
+func (j *Cells) Event(e *Event) string {
+	switch e.Kind {
+	case Granted:
+		return j.read(e)
+	case Releasing:
+		if e.Writes {
+			c := j.cell(e.Lock)
+			c.before, c.value, c.writer, c.doubt = c.value, e.Value, e.Client, false
+		}
+	case Released:
+		c := j.cell(e.Lock)
+		if c.writer == e.Client {
+			c.writer = 0
+			c.doubt = c.doubt || e.Err != nil
+		}
+	case Killed, Fenced:
+		for _, c := range j.cells {
+			if c.writer != 0 && c.writer.CN() == e.Client.CN() {
+				c.doubt, c.writer = true, 0
+			}
+		}
+	}
+	return ""
+}
+
+func (j *Cells) read(e *Event) string {
+	c := j.cell(e.Lock)
+	switch {
+	case e.Torn && !c.doubt:
+		return fmt.Sprintf("[%v]: half written data", e)
+	case !e.Torn && e.Value != c.value && !(c.doubt && e.Value == c.before):
+		return fmt.Sprintf("[%v]: the last writer wrote %d", e, c.value)
+	case !e.Torn:
+		if c.doubt && e.Value == c.before {
+			c.value = c.before
+		}
+		c.doubt = false
+	}
+	return ""
+}
+
+// LostGrants: at the end nobody waits, except on nodes that died.
+type LostGrants struct {
+	neutral
+	waiting []Event
+}
+
+// NewLostGrants returns the judge.
+func NewLostGrants() *LostGrants { return &LostGrants{} }
+
+// Name implements Judge.
+func (j *LostGrants) Name() string { return "lost grant" }
+
+// Event implements Judge.
+func (j *LostGrants) Event(e *Event) string {
+	switch e.Kind {
+	case Requested:
+		j.waiting = append(j.waiting, *e)
+	case Granted, Refused:
+		i := slices.IndexFunc(j.waiting, func(w Event) bool { return w.Client == e.Client && w.Lock == e.Lock })
+		if i < 0 {
+			return fmt.Sprintf("[%v] without a request", e)
+		}
+		j.waiting = slices.Delete(j.waiting, i, i+1)
+	case Killed, Fenced:
+		j.waiting = slices.DeleteFunc(j.waiting, func(w Event) bool { return w.Client.CN() == e.Client.CN() })
+	}
+	return ""
+}
+
+// End implements Judge.
+func (j *LostGrants) End() (list []string) {
+	for i := range j.waiting {
+		list = append(list, fmt.Sprintf("[%v] and waits for ever", &j.waiting[i]))
+	}
+	return list
+}

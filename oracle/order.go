@@ -1,0 +1,206 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A Header is a lock's header as docs/protocol.md describes it, taken apart.
+type Header struct {
+	Head, Size, Writers uint64
+	Reset               uint8
+}
+
+// DecodeHeader takes a header word apart; capacityBits is c.
+//
+//	63         2c+10 2c+9    c+9 c+8     8 7       0
+//	     qhead          qsize       wcnt     resetID
+func DecodeHeader(capacityBits uint8, word uint64) Header {
+	width := uint64(capacityBits) + 1
+	count := uint64(1)<<width - 1
+	return Header{
+		Head:    word >> (8 + 2*width),
+		Size:    word >> (8 + width) & count,
+		Writers: word >> 8 & count,
+		Reset:   uint8(word),
+	}
+}
+
+// CheckHeader says what is wrong with the header of a lock at rest, or "".
+func CheckHeader(capacityBits uint8, word uint64) string {
+	h := DecodeHeader(capacityBits, word)
+	if h.Size != 0 || h.Writers != 0 || h.Reset != 0 {
+		return fmt.Sprintf("a lock that nobody uses has %+v", h)
+	}
+	return ""
+}
+
+// QueueOrder: places in the queue of a lock are granted in the order in which
+// the FAAs that took them came to memory. That holds for every policy, for
+// compute nodes pass a lock on in no other order. A place is known from the
+// token of its grants (docs/protocol.md, Fencing tokens).
+//
+// A reset voids all places. Places that are refused (no room) do not count.
+type QueueOrder struct {
+	neutral
+	capacityBits uint8
+	locks        map[fabric.Addr][]ticket
+}
+
+// A ticket is a place in the queue that was taken and not yet granted.
+type ticket struct {
+	index  uint64
+	client fabric.ClientID
+	mode   lock.Mode
+}
+
+// NewQueueOrder returns the judge of locks whose queues have 2^capacityBits entries.
+func NewQueueOrder(capacityBits uint8) *QueueOrder {
+	return &QueueOrder{capacityBits: capacityBits, locks: map[fabric.Addr][]ticket{}}
+}
+
+// Name implements Judge.
+func (j *QueueOrder) Name() string { return "queue order" }
+
+// Effect implements Judge.
+func (j *QueueOrder) Effect(x *Effect) string {
+	h := DecodeHeader(j.capacityBits, x.Old)
+	after := DecodeHeader(j.capacityBits, x.New)
+	if after.Reset != h.Reset {
+		j.locks[x.Lock] = nil
+		return ""
+	}
+	width := uint64(j.capacityBits) + 1
+	size, writer := uint64(1)<<(8+width), uint64(1)<<8
+	var mode lock.Mode
+	switch x.New - x.Old {
+	case size:
+		mode = lock.Shared
+	case size + writer:
+		mode = lock.Exclusive
+	default:
+		return ""
+	}
+	if h.Reset != 0 || h.Size >= 1<<j.capacityBits {
+		return ""
+	}
+	j.drop(x.Lock, x.Client)
+	j.locks[x.Lock] = append(j.locks[x.Lock], ticket{h.Head + h.Size, x.Client, mode})
+	return ""
+}
+
+func (j *QueueOrder) drop(l fabric.Addr, c fabric.ClientID) {
+	j.locks[l] = slices.DeleteFunc(j.locks[l], func(t ticket) bool { return t.client == c })
+}
+
+// Event implements Judge.
+func (j *QueueOrder) Event(e *Event) string {
+	switch e.Kind {
+	case Refused:
+		j.drop(e.Lock, e.Client)
+	case Killed, Fenced:
+		for l := range j.locks {
+			j.locks[l] = slices.DeleteFunc(j.locks[l], func(t ticket) bool { return t.client.CN() == e.Client.CN() })
+		}
+	case Granted:
+		index := uint64(e.Token)>>16 - 1
+		list := j.locks[e.Lock]
+		what := ""
+		for _, t := range list {
+			if t.index < index && (t.mode == lock.Exclusive || e.Mode == lock.Exclusive) {
+				what = fmt.Sprintf("[%v] at index %d, and %v waits for %v at index %d", e, index, t.client, t.mode, t.index)
+			}
+		}
+		j.locks[e.Lock] = slices.DeleteFunc(list, func(t ticket) bool { return t.index == index })
+		return what
+	}
+	return ""
+}
+
+// LocalOrder: of two clients of one compute node of which one wants the lock
+// for itself, the one that asked first has it first. So it must be in task-fair policies.
+type LocalOrder struct {
+	neutral
+	waiting []Event
+}
+
+// NewLocalOrder returns the judge.
+func NewLocalOrder() *LocalOrder { return &LocalOrder{} }
+
+// Name implements Judge.
+func (j *LocalOrder) Name() string { return "local order" }
+
+// Event implements Judge.
+func (j *LocalOrder) Event(e *Event) (what string) {
+	switch e.Kind {
+	case Requested:
+		j.waiting = append(j.waiting, *e)
+	case Granted, Refused:
+		for i := range j.waiting {
+			w := &j.waiting[i]
+			if w.Client == e.Client && w.Lock == e.Lock {
+				j.waiting = slices.Delete(j.waiting, i, i+1)
+				return what
+			}
+			if e.Kind == Granted && w.Lock == e.Lock && w.Client.CN() == e.Client.CN() &&
+				(w.Mode == lock.Exclusive || e.Mode == lock.Exclusive) {
+				what = fmt.Sprintf("[%v], and [%v] before", e, w)
+			}
+		}
+	}
+	return ""
+}
+
+// Overtaking: at most Bound requests that came later are granted before a request is.
+type Overtaking struct {
+	neutral
+	bound   int
+	most    int
+	waiting []passed
+}
+
+type passed struct {
+	Event
+	by int
+}
+
+// NewOvertaking returns the judge.
+func NewOvertaking(bound int) *Overtaking { return &Overtaking{bound: bound} }
+
+// Name implements Judge.
+func (j *Overtaking) Name() string { return "overtaking" }
+
+// Most returns how often the one was passed that was passed most.
+func (j *Overtaking) Most() int { return j.most }
+
+// Event implements Judge.
+func (j *Overtaking) Event(e *Event) string {
+	switch e.Kind {
+	case Requested:
+		j.waiting = append(j.waiting, passed{Event: *e})
+	case Granted, Refused:
+		i := slices.IndexFunc(j.waiting, func(w passed) bool { return w.Client == e.Client && w.Lock == e.Lock })
+		if i < 0 {
+			return ""
+		}
+		what := ""
+		for k := range i {
+			w := &j.waiting[k]
+			if e.Kind != Granted || w.Lock != e.Lock {
+				continue
+			}
+			if w.by++; w.by == j.bound+1 {
+				what = fmt.Sprintf("[%v], and %d later requests are granted before it, the last [%v]", &w.Event, w.by, e)
+			}
+			j.most = max(j.most, w.by)
+		}
+		j.waiting = slices.Delete(j.waiting, i, i+1)
+		return what
+	case Killed, Fenced:
+		j.waiting = slices.DeleteFunc(j.waiting, func(w passed) bool { return w.Client.CN() == e.Client.CN() })
+	}
+	return ""
+}
