@@ -124,7 +124,7 @@ func (s *Session) End(ctx context.Context, end func() bool, err error) error {
 	s.seq++ // an interrupt that is still on its way is void
 	s.port.ClearInterrupt()
 	s.mu.Unlock()
-	if err != nil && errors.Is(err, lock.ErrCanceled) {
+	if errors.Is(err, lock.ErrCanceled) && ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
 	}
 	return err

@@ -143,8 +143,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 		return err
 	}
 	for h := Header(a.ops[0].Old); ; h = Header(a.ops[0].Old) {
-		view := a.node.View()
-		dead := h.ResetID() != 0 && !view.Live.Has(h.ResetID())
+		dead := h.ResetID() != 0 && !a.node.View().Live.Has(h.ResetID())
 		switch {
 		case h.ResetID() == a.self(): // ours, from before the node's restart: go on
 		case dead: // take over
@@ -172,6 +171,9 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 		if why < numReasons {
 			a.stats.ByReason[why]++
 		}
+		// Only now: who is not in this view has joined after the CAS, and no FAA
+		// of it can have been granted.
+		view := a.node.View()
 		a.leading = append(a.leading, &leading{lock: l, found: locked, await: view.Live})
 		m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(l), uint64(locked)}}
 		for cn, ok := view.Live.Next(0); ok; cn, ok = view.Live.Next(cn) {

@@ -262,3 +262,27 @@ func TestErrorsAreOfTheFabric(t *testing.T) {
 	})
 	r.run()
 }
+
+// Only the READ of a release fails: the lock is released, so the notification is owed, and
+// comes at once from a second READ; not when the waiter looks for itself.
+func TestReleaseWhoseReadFails(t *testing.T) {
+	r := newRig(t, 1, 2, "declock-tf", small, unsynced)
+	var w witness
+	r.c.Go(r.nodes[0], "a", func(p fabric.Port) {
+		k := r.hooked(0, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
+			if !isRelease(ops) {
+				return p.Do(ops)
+			}
+			if err := p.Do(ops[:1]); err != nil {
+				return err
+			}
+			return &fabric.ChainError{Index: 1, Op: ops[1], Err: fabric.ErrUnknownOutcome}
+		}})
+		r.hold(k, &w, 0, lock.Exclusive, 0, 100*us)
+	})
+	r.client(1, "b", func(k *hier.Locker) { r.soon("b", r.hold(k, &w, 0, lock.Exclusive, 20*us, 200*us), 100*us) })
+	r.run()
+	if n := r.led(); n != 0 {
+		t.Errorf("%d resets", n)
+	}
+}

@@ -188,6 +188,9 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	if !h.Held || !ok {
 		return fmt.Errorf("%w: %v", lock.ErrMisuse, h.Lock)
 	}
+	if len(before) > lock.MaxPiggyback {
+		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
+	}
 	h.Held, h.Aux = false, nil
 	s := k.table.shardOf(h.Lock)
 	var err error
@@ -234,7 +237,7 @@ func (k *Locker) handOver(x *local, w *waiter) {
 	}
 	k.admit(x, w)
 	if w.mode == lock.Shared {
-		k.share(x, false)
+		k.share(x, k.table.policy.PhaseFair)
 	}
 }
 

@@ -291,7 +291,18 @@ func TestTrapCancelledInTheMiddle(t *testing.T) {
 // used, and the reset at its end clears the queue.
 func TestTrapVersionWrap(t *testing.T) {
 	y := cql.Layout{CapacityBits: 1, VersionBits: 2}
-	r := newRig(t, 1, 2, "cql", y)
+	seen := newWatch()
+	r := newRig(t, 1, 2, "cql", y, simulated(sim.Config{Observer: seen}))
+	seen.see = func(e *sim.Event) {
+		if e.Step != sim.StepEffect || e.Op.Kind != fabric.OpWrite || e.Op.Addr != r.lock(0) {
+			return
+		}
+		for i := range y.Capacity() { // a reset ends
+			if v := r.c.PeekWord(r.lock(0).Add(8 + 8*i)); v != 0 {
+				t.Errorf("entry %v is left at the end of a reset", cql.Entry(v))
+			}
+		}
+	}
 	var w witness
 	var wraps, last uint64
 	for cn := range 2 {

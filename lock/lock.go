@@ -91,7 +91,8 @@ type Locker interface {
 
 	// Release executes the operations of before (at most MaxPiggyback, on the
 	// lock's memory node) under the lock, in order, and releases it; in one
-	// chain where the mechanism can. The Hold is free afterwards, whatever the error.
+	// chain where the mechanism can. The Hold is free afterwards, whatever the error
+	// (but for ErrMisuse, when nothing has been done).
 	// If an operation of before failed, the lock is released all the same.
 	Release(h *Hold, before []fabric.Op) error
 

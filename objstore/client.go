@@ -90,6 +90,7 @@ func (s *Store) Client(l lock.Locker) (*Client, error) {
 	c.obj = p.Alloc(firstBuffer)
 	c.out = p.Alloc(firstBuffer)
 	if err := c.incarnate(); err != nil {
+		c.Close()
 		return nil, err
 	}
 	return c, nil

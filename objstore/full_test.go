@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock/cas"
 )
 
 // A store that is full evicts objects that nobody has used for long.
@@ -192,5 +193,50 @@ func TestOpen(t *testing.T) {
 		bad(&cfg)
 		_, err = Open(p, cfg)
 		wantErr(t, "bad config", err, ErrConfig)
+	}
+}
+
+// A hookPort calls a function before one of its chains.
+type hookPort struct {
+	fabric.Port
+	left int
+	hook func()
+}
+
+func (p *hookPort) Do(ops []fabric.Op) error {
+	if p.left--; p.left == 0 {
+		p.hook()
+	}
+	return p.Port.Do(ops)
+}
+
+// Between READ and CAS of a pop, another compute node takes the first batch and
+// the second, and gives the first back: the head is the same, and yet the pop
+// must not succeed.
+func TestFreeListABA(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 8<<20, 2)
+	hooked := &hookPort{Port: w.port(0)}
+	c, err := w.open(0, w.config()).Client(cas.New(hooked, cas.Config{}))
+	wantErr(t, "client", err, nil)
+	d := w.client(1, w.open(1, w.config()))
+	n, dn := &c.s.nodes[0], &d.s.nodes[0]
+	for range 2 {
+		ch, err := c.takeExtent(n, 0)
+		wantErr(t, "extent", err, nil)
+		wantErr(t, "push", c.pushCentral(n, 0, []uint64{ch.off64}), nil)
+	}
+	var held chunk
+	hooked.left, hooked.hook = 3, func() { // Load, READ, CAS
+		first, err := d.popCentral(dn, 0)
+		wantErr(t, "pop", err, nil)
+		held, err = d.popCentral(dn, 0)
+		wantErr(t, "pop", err, nil)
+		wantErr(t, "push", d.pushCentral(dn, 0, []uint64{first.off64}), nil)
+	}
+	mine, err := c.popCentral(n, 0)
+	wantErr(t, "pop", err, nil)
+	left, err := c.popCentral(n, 0)
+	if err != nil || mine.none() || held.none() || mine == held || !left.none() {
+		t.Fatalf("one has %v, the other %v, left is %v (%v)", mine, held, left, err)
 	}
 }

@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -78,15 +77,17 @@ func (e *Event) String() string {
 	return b.String()
 }
 
-// errReported stands for an error of which only the text is known.
-var errReported = errors.New("reported")
+// reported is an error of which only the text is known.
+type reported string
+
+func (r reported) Error() string { return string(r) }
 
 // ParseEvent parses what Event.String prints.
 func ParseEvent(line string) (Event, error) {
 	var e Event
 	text, errText, failed := strings.Cut(line, " error=")
 	if failed {
-		e.Err = fmt.Errorf("%w: %s", errReported, errText)
+		e.Err = reported(errText)
 	}
 	f := strings.Fields(text)
 	if len(f) < 3 {
@@ -179,8 +180,10 @@ func (neutral) End() []string         { return nil }
 const MaxViolations = 20
 
 // A Court passes a history to its judges and writes down what they object to.
+// What clients of a fenced compute node believe counts for nothing: memory has refused it since.
 type Court struct {
 	judges     []Judge
+	fenced     fabric.CNSet
 	violations []Violation
 	last       fabric.Time
 }
@@ -191,6 +194,12 @@ func NewCourt(judges ...Judge) *Court { return &Court{judges: judges} }
 // Event takes the next event of the history.
 func (c *Court) Event(e *Event) {
 	c.last = e.Time
+	if c.fenced.Has(e.Client.CN()) {
+		return
+	}
+	if e.Kind == Fenced {
+		c.fenced.Add(e.Client.CN())
+	}
 	for _, j := range c.judges {
 		c.note(j, j.Event(e))
 	}

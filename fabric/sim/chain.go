@@ -46,6 +46,13 @@ type chain struct {
 	when     [fabric.MaxChain]span
 	part     uint8 // next part of a torn operation
 	tearSeed uint64
+
+	broken uint8 // 1 + the first operation whose answer is held up for too long; 0: none
+	lost   bool  // so is its request
+
+	// In exploration.
+	wrote bool // it has changed memory
+	again bool // it is what its client has just done, in a loop
 }
 
 // A span is when an operation takes effect: at one instant, or in parts.
@@ -155,6 +162,10 @@ func (p *Port) waitChain(ch *chain) error {
 		p.block(waitChain)
 	}
 	err := ch.err
+	if ex := p.c.ex; ex != nil {
+		p.tellChain(ch)
+		ex.forget(ch)
+	}
 	p.c.releaseChain(ch)
 	return err
 }
@@ -190,6 +201,9 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 		p.inflightRA++
 	}
 	p.stats.Count(ops)
+	if c.ex != nil {
+		ch.again = p.repeats(ops)
+	}
 	p.core.free = max(p.core.free, c.now) + c.drawPost()
 	ch.rung = p.core.free
 	if c.cfg.Observer != nil {
@@ -203,7 +217,11 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 		c.post(p.core.free+c.nic.Poll, evComplete, ch.index, 0)
 		return ch, nil
 	}
-	c.enqueue(ch)
+	if c.ex != nil {
+		c.ex.launch(ch)
+	} else {
+		c.enqueue(ch)
+	}
 	return ch, nil
 }
 
@@ -341,11 +359,16 @@ func (c *Cluster) arrive(ch *chain) {
 
 // lose gives a chain up whose memory node does not answer.
 func (c *Cluster) lose(ch *chain) {
+	c.markDown(ch)
+	c.refuse(ch, fabric.ErrUnknownOutcome, c.now+c.nic.Retry)
+}
+
+// markDown notes that a node has found the memory node of a chain silent.
+func (c *Cluster) markDown(ch *chain) {
 	if len(ch.port.node.downMN) < len(c.mns) {
 		ch.port.node.downMN = append(ch.port.node.downMN, make([]bool, len(c.mns)-len(ch.port.node.downMN))...)
 	}
 	ch.port.node.downMN[ch.qp.mn.id] = true
-	c.refuse(ch, fabric.ErrUnknownOutcome, c.now+c.nic.Retry)
 }
 
 // refuse ends a chain with an error at its present operation.

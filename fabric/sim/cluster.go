@@ -56,6 +56,13 @@ type Cluster struct {
 	streams   uint64 // random streams given out
 
 	minMessage, spanMessage fabric.Time
+
+	links []linkFault // what is wrong with the network
+
+	ex      *explorer // nil: time goes by
+	atEnd   []func() error
+	watch   []func() error
+	hashers []func() uint64
 }
 
 // New returns an empty cluster. It panics if the configuration is not valid:
@@ -154,6 +161,9 @@ func (c *Cluster) runTo(until fabric.Time) (done bool) {
 	if c.cur != nil {
 		panic(fmt.Sprintf("sim: Run called by client %s", c.cur.name))
 	}
+	if c.ex != nil {
+		panic("sim: Run of a cluster that is being explored: Explore runs it")
+	}
 	if c.closed {
 		c.fail(fmt.Errorf("sim: cluster: %w", fabric.ErrClosed))
 	}
@@ -238,6 +248,10 @@ func (c *Cluster) dispatch(e *event) {
 
 // post puts an event into the future.
 func (c *Cluster) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
+	if c.ex != nil {
+		c.ex.post(at, kind, a, b)
+		return
+	}
 	c.seq++
 	e := event{at: at, seq: c.seq, kind: kind, a: a, b: b}
 	if c.popping {

@@ -31,6 +31,10 @@ type Config struct {
 	// Late says what becomes of the operations that a killed node has under way.
 	Late LateOps
 
+	// BreakAfter is for how long a chain may be held up by a Cut before its
+	// connection breaks: ErrUnknownOutcome. 0: it waits until the end of the Cut.
+	BreakAfter fabric.Time
+
 	// MaxEvents ends Run with ErrBudget. 0: no limit.
 	MaxEvents uint64
 

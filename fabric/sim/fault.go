@@ -33,6 +33,9 @@ func (c *Cluster) Kill(n *Node) {
 			}
 		}
 	}
+	if c.ex != nil {
+		c.ex.dropMessages()
+	}
 	if !n.fenced {
 		c.post(c.now+c.cfg.DetectDelay, evDetect, uint32(n.id), 0)
 	}
@@ -40,6 +43,10 @@ func (c *Cluster) Kill(n *Node) {
 
 // orphan decides what becomes of a chain whose client has been killed.
 func (c *Cluster) orphan(ch *chain) {
+	if c.ex != nil {
+		c.ex.orphan(ch)
+		return
+	}
 	ch.orphan = true
 	switch {
 	case ch.state != chainFlying:
@@ -89,6 +96,9 @@ func (c *Cluster) Fence(n *Node) {
 	n.fenced = true
 	c.observeNode(StepFence, n)
 	c.view.Live.Remove(n.id)
+	if c.ex != nil {
+		c.ex.fenced(n)
+	}
 	c.newView()
 }
 
@@ -102,6 +112,7 @@ func (c *Cluster) RestartMN(id fabric.MemID) {
 	mn.dead = false
 	mn.epoch++
 	mn.mem = newMemory(mn.mem.size)
+	mn.sum = 0
 	for _, n := range c.nodes {
 		if int(id) < len(n.downMN) {
 			n.downMN[id] = false

@@ -160,3 +160,15 @@ func (m *memory) setWord(off, v uint64) {
 	}
 	binary.LittleEndian.PutUint64(p[off&(pageSize-1):], v)
 }
+
+// hash returns the sum of the hashes of the words that n bytes at off touch.
+// Zeros count nothing, so that it does not matter which pages there are.
+func (m *memory) hash(off uint64, n int) uint64 {
+	var sum uint64
+	for at := off &^ 7; at < off+uint64(n); at += 8 {
+		if v := m.word(at); v != 0 {
+			sum += mix64(v ^ mix64(at))
+		}
+	}
+	return sum
+}

@@ -55,6 +55,14 @@ func (c *Cluster) newFlight(m fabric.Message, to fabric.ClientID) uint32 {
 // Send sends a message. It takes the CPU's time, and returns at once.
 func (p *Port) Send(to fabric.ClientID, m *fabric.Message) error {
 	p.enter()
+	err := p.send(to, m)
+	if p.c.ex != nil {
+		p.tellSent(err)
+	}
+	return err
+}
+
+func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 	c, n := p.c, p.node
 	if p.closed {
 		return fabric.ErrClosed
@@ -102,22 +110,36 @@ func (c *Cluster) messageArrival(p *Port, dst *Node) fabric.Time {
 	return at
 }
 
+// inboxOf returns the Port that gets the messages for a client, nil if there is none.
+func (c *Cluster) inboxOf(id fabric.ClientID) *Port {
+	n, i := c.cns[id.CN()], id.Index()
+	if n.dead || n.closed || i >= len(n.clients) {
+		return nil
+	}
+	var p *Port
+	switch n.clients[i].state {
+	case clientOpen:
+		p = n.clients[i].port
+	case clientAbandoned:
+		p = n.agent
+	}
+	if p != nil && p.closed {
+		return nil
+	}
+	return p
+}
+
 // deliver puts a message into the inbox that it is for.
 func (c *Cluster) deliver(i uint32) {
 	f := &c.flights[i]
 	n := c.cns[f.to.CN()]
 	from := c.cns[f.msg.From.CN()] // nil: the fabric itself
 	var p *Port
-	if i := f.to.Index(); i < len(n.clients) && !n.dead && !n.closed && (from == nil || from == n || !from.fenced) {
-		switch n.clients[i].state {
-		case clientOpen:
-			p = n.clients[i].port
-		case clientAbandoned:
-			p = n.agent
-		}
+	if from == nil || from == n || !from.fenced {
+		p = c.inboxOf(f.to)
 	}
 	step := StepDrop
-	if p != nil && !p.closed {
+	if p != nil {
 		step = StepDeliver
 		p.in.push(f.msg)
 	}

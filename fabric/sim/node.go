@@ -13,7 +13,8 @@ type memNode struct {
 	nic     nic
 	epoch   uint32
 	dead    bool
-	revoked bool // its key is refused
+	revoked bool   // its key is refused
+	sum     uint64 // hash of what is in mem; in exploration
 }
 
 // AddMN adds a memory node with size bytes of zeroed memory.
@@ -56,6 +57,10 @@ func (c *Cluster) Poke(a fabric.Addr, data []byte) {
 	mn := c.mn(a.MN())
 	if !mn.mem.inBounds(a.Offset(), len(data)) {
 		panic(fmt.Sprintf("sim: Poke of %d bytes at %v", len(data), a))
+	}
+	if c.ex != nil {
+		before := mn.mem.hash(a.Offset(), len(data))
+		defer func() { mn.sum += mn.mem.hash(a.Offset(), len(data)) - before }()
 	}
 	mn.mem.write(a.Offset(), data)
 }
@@ -107,6 +112,10 @@ type Node struct {
 
 	lastMsg [int(fabric.MaxCN) + 1]fabric.Time // arrival of the last message to each node
 	downMN  []bool                             // memory nodes known to be down
+
+	told  uint64 // in exploration: hash of what its clients have been told
+	heard uint64 // ... and how often another client than before was told something
+	last  *Task  // ... which
 }
 
 var _ fabric.Node = (*Node)(nil)
@@ -169,12 +178,20 @@ func (n *Node) Memory() []fabric.Memory {
 	list := make([]fabric.Memory, len(n.c.mns))
 	for i, mn := range n.c.mns {
 		list[i] = fabric.Memory{ID: mn.id, Size: mn.mem.size, Epoch: mn.epoch}
+		if n.c.ex != nil {
+			n.tell(uint64(mn.epoch))
+		}
 	}
 	return list
 }
 
 // View returns the compute nodes that this one believes alive.
-func (n *Node) View() fabric.View { return n.view }
+func (n *Node) View() fabric.View {
+	if n.c.ex != nil {
+		n.tell(n.view.Epoch)
+	}
+	return n.view
+}
 
 // NICStats returns the counters of the node's NIC: bytes only.
 func (n *Node) NICStats() NICStats { return n.nic.stats }

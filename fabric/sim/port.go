@@ -48,6 +48,11 @@ type Port struct {
 	epochs      []uint32 // of the memory nodes when this Port first saw them
 	interrupted bool
 	closed      bool
+
+	// In exploration.
+	ready bool        // what it waits for has come
+	tries fabric.Time // rounds of polling while nothing else happened
+	told  told        // what its client was told last
 }
 
 var _ fabric.Port = (*Port)(nil)
@@ -56,7 +61,12 @@ func (n *Node) newPort(index int) *Port {
 	c := n.c
 	c.streams++
 	p := &Port{c: c, node: n, core: n.coreOf(index), index: uint32(len(c.ports)),
-		id: fabric.Client(n.id, index), rng: NewRand(c.cfg.Seed, c.streams), timerAt: fabric.Forever}
+		id: fabric.Client(n.id, index), timerAt: fabric.Forever}
+	if c.ex != nil {
+		p.rng = NewRand(c.cfg.Seed, 1<<32|uint64(p.id)) // whoever opened Ports before
+	} else {
+		p.rng = NewRand(c.cfg.Seed, c.streams)
+	}
 	for _, mn := range c.mns {
 		p.epochs = append(p.epochs, mn.epoch)
 	}
@@ -85,6 +95,10 @@ func (p *Port) block(kind waitKind) {
 		p.waiter.suspend()
 		return
 	}
+	if p.c.ex != nil {
+		p.c.ex.blockOutside(p)
+		return
+	}
 	for p.wait != waitNone {
 		if p.c.err != nil {
 			panic(p.c.err)
@@ -110,6 +124,10 @@ func (c *Cluster) wake(p *Port) {
 
 // wakeOnCPU wakes the Port as soon as its core is free.
 func (c *Cluster) wakeOnCPU(p *Port) {
+	if c.ex != nil {
+		p.ready = true
+		return
+	}
 	if p.core.free > c.now {
 		c.post(p.core.free, evWake, p.index, p.waitGen)
 		return
@@ -140,7 +158,7 @@ func (p *Port) waitsFor() string {
 // way and comes earlier will do: it is put off when it fires. So a client that
 // receives with a far deadline again and again leaves no trail of timers.
 func (p *Port) setTimer() {
-	if p.until == fabric.Forever || p.timerAt <= p.until {
+	if p.until == fabric.Forever || p.timerAt <= p.until || p.c.ex != nil {
 		return
 	}
 	p.timerGen++
@@ -172,6 +190,9 @@ func (p *Port) Caps() fabric.Caps { return p.c.caps() }
 // Now returns the clock of the compute node.
 func (p *Port) Now() fabric.Time {
 	p.enter()
+	if p.c.ex != nil {
+		return p.tellNow()
+	}
 	return p.node.clock.local(p.c.now)
 }
 
@@ -190,11 +211,24 @@ func (p *Port) Stats() *fabric.Stats { return &p.stats }
 // Recv returns the next message.
 func (p *Port) Recv(deadline fabric.Time) (fabric.Message, error) {
 	p.enter()
+	m, err := p.recv(deadline)
+	if p.c.ex != nil {
+		p.tellRecv(&m, err)
+	}
+	return m, err
+}
+
+func (p *Port) recv(deadline fabric.Time) (fabric.Message, error) {
 	until := p.node.clock.virtual(p.c.now, deadline)
 	kind := waitRecv
 	if until <= p.c.now && p.in.len == 0 {
 		// An empty poll takes its time, lest a client that polls in a loop stop the clock.
 		kind, until = waitPoll, p.c.now+p.c.nic.Poll
+		if p.c.ex != nil {
+			until = p.c.now // it is over when it is chosen to be
+			p.until = until
+			p.block(kind)
+		}
 	}
 	for {
 		if p.closed {
@@ -219,6 +253,14 @@ func (p *Port) Recv(deadline fabric.Time) (fabric.Message, error) {
 // Pause waits until a time.
 func (p *Port) Pause(deadline fabric.Time) error {
 	p.enter()
+	err := p.pause(deadline)
+	if p.c.ex != nil && err != nil {
+		p.tellErr(err)
+	}
+	return err
+}
+
+func (p *Port) pause(deadline fabric.Time) error {
 	until := p.node.clock.virtual(p.c.now, deadline)
 	for until > p.c.now {
 		if p.closed {
@@ -238,6 +280,9 @@ func (p *Port) Pause(deadline fabric.Time) error {
 // by any client, and by functions of Cluster.At.
 func (p *Port) Interrupt() {
 	p.interrupted = true
+	if p.c.ex != nil {
+		p.c.ex.meddles(p)
+	}
 	if p.wait == waitRecv || p.wait == waitPause {
 		// Not at once: the caller may be a coroutine.
 		p.c.post(p.c.now, evWake, p.index, p.waitGen)

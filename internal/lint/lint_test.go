@@ -22,9 +22,11 @@ var mayImport = map[string][]string{
 	"fabric/inbox":      {"fabric"},
 	"fabric/sim":        {"fabric"},
 	"fabric/shm":        {"fabric", "fabric/inbox"},
+	"fabric/verbs":      {"fabric", "fabric/inbox"},
 	"fabric/fabrictest": {"fabric"},
 	"lock":              {"fabric"},
 	"lock/...":          {"fabric", "lock"},
+	"lock/locktest":     {"fabric", "fabric/fabrictest", "fabric/shm", "lock"}, // a test suite and its harnesses
 	"timesync":          {"fabric"},
 	"cql":               {"fabric", "lock"},
 	"hier":              {"fabric", "lock", "timesync", "cql"},

@@ -86,9 +86,16 @@ const (
 	dataSize = 256 // of each lock: several pieces that can tear
 	dataStep = 4096
 	maxLocks = 16
-	// patience is how long a client waits for what must come.
+	// patience is how long a client waits for what must come, unless the
+	// cluster is Patient.
 	patience = 5 * fabric.Second
 )
+
+// A Patient cluster says itself how long a client waits for what must come.
+type Patient interface{ Patience() fabric.Time }
+
+// Patience implements Patient: in virtual time nothing else takes time.
+func (s *simCluster) Patience() fabric.Time { return 50 * fabric.Millisecond }
 
 // An env is one test's cluster.
 type env struct {
@@ -97,6 +104,8 @@ type env struct {
 	cl    fabrictest.Cluster
 	ses   Session
 	nodes int
+	// patience is how long a client waits for what must come.
+	patience fabric.Time
 }
 
 // A client is a Locker and its Port, with helpers that fail the test.
@@ -181,7 +190,7 @@ func (c *client) want(err, target error, format string, args ...any) {
 // acquire acquires a lock, which must succeed within patience.
 func (c *client) acquire(h *lock.Hold, i int, mode lock.Mode, reads ...fabric.Op) {
 	c.t.Helper()
-	r := lock.Request{Lock: c.e.lockAt(i), Mode: mode, Deadline: c.Now() + patience, Reads: reads}
+	r := lock.Request{Lock: c.e.lockAt(i), Mode: mode, Deadline: c.Now() + c.e.patience, Reads: reads}
 	c.must(c.Acquire(h, &r), "acquire lock %d %v", i, mode)
 	if !h.Held || h.Lock != r.Lock || h.Mode != mode {
 		c.fatal("Hold after acquire of lock %d %v: %+v", i, mode, h)
@@ -211,7 +220,7 @@ func (c *client) add(a fabric.Addr, n uint64) {
 // until polls a flag until it has at least a value.
 func (c *client) until(a fabric.Addr, v uint64) {
 	c.t.Helper()
-	for limit := c.Now() + patience; c.load(a) < v; {
+	for limit := c.Now() + c.e.patience; c.load(a) < v; {
 		if c.Now() > limit {
 			c.fatal("%v does not become %d", a, v)
 		}

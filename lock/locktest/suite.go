@@ -36,7 +36,11 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 		t.Run(x.name, func(t *testing.T) {
 			cl := h.Start(t, fabrictest.Config{Mem: []uint64{memory}, CNs: nodes})
 			defer cl.Close()
-			x.f(&env{t: t, m: &m, cl: cl, ses: m.Start(t, cl, nodes), nodes: nodes})
+			e := &env{t: t, m: &m, cl: cl, ses: m.Start(t, cl, nodes), nodes: nodes, patience: patience}
+			if p, ok := cl.(Patient); ok {
+				e.patience = p.Patience()
+			}
+			x.f(e)
 		})
 	}
 }
@@ -73,8 +77,13 @@ func (c *client) fillData(v uint64) {
 // update adds 1 to the data of a lock under the lock.
 func (c *client) update(h *lock.Hold, i int) {
 	c.t.Helper()
-	c.acquire(h, i, lock.Exclusive, fabric.Read(c.e.dataAt(i), c.buf))
-	c.fillData(c.checkData() + 1)
+	reads := [2]fabric.Op{fabric.Read(c.e.dataAt(i), c.buf), fabric.Load(c.e.dataAt(i))}
+	c.acquire(h, i, lock.Exclusive, reads[:]...)
+	v := c.checkData()
+	if reads[1].Old != v {
+		c.fatal("of two READs of one word under the lock, one has %d and one %d", v, reads[1].Old)
+	}
+	c.fillData(v + 1)
 	c.release(h, fabric.Write(c.e.dataAt(i), c.buf))
 }
 
@@ -342,7 +351,7 @@ func testReadsFail(e *env) {
 	e.run(e.clients(1), func(_ int, c *client) {
 		var h lock.Hold
 		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
-			r := lock.Request{Lock: e.lockAt(0), Mode: mode, Deadline: c.Now() + patience,
+			r := lock.Request{Lock: e.lockAt(0), Mode: mode, Deadline: c.Now() + e.patience,
 				Reads: []fabric.Op{fabric.Load(fabric.At(0, memory))}}
 			c.want(c.Acquire(&h, &r), fabric.ErrOutOfBounds, "acquire %v with a bad READ", mode)
 			if h.Held {
@@ -439,7 +448,7 @@ func testMix(e *env) {
 		var h lock.Hold
 		for range 60 {
 			i := int(c.Rand() % locks)
-			r := lock.Request{Lock: e.lockAt(i), Mode: lock.Mode(c.Rand() % 2), Deadline: c.Now() + patience,
+			r := lock.Request{Lock: e.lockAt(i), Mode: lock.Mode(c.Rand() % 2), Deadline: c.Now() + e.patience,
 				Reads: []fabric.Op{fabric.Read(e.dataAt(i), c.buf)}}
 			switch c.Rand() % 4 {
 			case 0:

@@ -65,7 +65,8 @@ func mnCommand(env *Env) *cli.Command {
 		cfg     daemon.MNConfig
 		mem     = count{max: shm.MaxMN - 1}
 		size    = byteSize{text: "1GiB", n: 1 << 30}
-		maxCN   = count{n: shm.DefaultMaxCN, min: 1, max: uint64(fabric.MaxCN)}
+		maxCN   = count{max: uint64(fabric.MaxCN)}
+		queue   = count{max: maxLockQueue}
 		huge    = choice{value: "try", of: []string{"off", "try", "require"}}
 		parent  bool
 		profile string
@@ -76,7 +77,8 @@ func mnCommand(env *Env) *cli.Command {
 			clusterFlag(&cfg.Address, "`ADDRESS` of the cluster, as shm:NAME; it is made if there is none"),
 			countFlag(&mem, "mem", "number of the memory node in the cluster"),
 			sizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
-			countFlag(&maxCN, "max-cn", "compute nodes that the cluster may have; decides the size of locks"),
+			countFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is %d, or what the cluster has", shm.DefaultMaxCN)),
+			countFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
 			choiceFlag(&huge, "huge", "huge pages"),
 			&cli.StringFlag{Name: "path", Usage: "`FILE` or device that holds the memory, absolute", Destination: &cfg.Path},
 			&cli.BoolFlag{Name: "keep", Usage: "memory outlives the process, and is served again by the next", Destination: &cfg.Keep},
@@ -89,7 +91,7 @@ func mnCommand(env *Env) *cli.Command {
 			if _, err := clusterName(c, cfg.Address); err != nil {
 				return err
 			}
-			cfg.Mem, cfg.Size, cfg.MaxCN = fabric.MemID(mem.n), size.n, int(maxCN.n)
+			cfg.Mem, cfg.Size, cfg.MaxCN, cfg.LockQueue = fabric.MemID(mem.n), size.n, int(maxCN.n), int(queue.n)
 			cfg.Huge = map[string]shm.HugePolicy{"off": shm.HugeOff, "try": shm.HugeTry, "require": shm.HugeRequire}[huge.value]
 			if (cfg.Keep || cfg.Path != "") && !c.IsSet("size") {
 				cfg.Size = 0 // what is there decides

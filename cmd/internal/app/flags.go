@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/region"
 	"github.com/urfave/cli/v2"
 )
 
@@ -132,6 +133,23 @@ func lockFlag(v *string) cli.Flag {
 
 func jsonFlag(v *bool) cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of tables", Destination: v}
+}
+
+// maxLockQueue is the largest queue of a lock in a region.
+const maxLockQueue = 1 << region.MaxCapacityLog2
+
+// lockQueue returns how long lock queues must be for a policy and a number of clients; 0 is what memory nodes take by themselves.
+func lockQueue(policy string, clients uint64) (int, error) {
+	p, err := hier.ParsePolicy(policy)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", declock.ErrPolicy, err)
+	case p.Kind != hier.Flat:
+		return 0, nil
+	case clients > maxLockQueue:
+		return 0, exit.Errorf(exit.Usage, "%d clients: without hierarchy (--lock %s) there can be %d at most", clients, policy, maxLockQueue)
+	}
+	return int(clients), nil
 }
 
 // checkPolicy refuses unknown policies before anything is started.

@@ -291,13 +291,12 @@ func (i *inspector) dump(c *objstore.Client, mem fabric.MemID, index uint64, key
 			}
 		}
 		d.Slots = own
+		if len(own) == 0 {
+			return exit.Errorf(exit.NotFound, "store %q has no object with key %q; its bucket is %d of %v", i.store, *key, index, mem)
+		}
 	}
-	err = i.emit("bucket", []any{d}, func() error {
+	return i.emit("bucket", []any{d}, func() error {
 		_, err := fmt.Fprint(i.env.Stdout, d.String())
 		return err
 	})
-	if err == nil && key != nil && len(d.Slots) == 0 {
-		return exit.Errorf(exit.NotFound, "store %q has no object with key %q", i.store, *key)
-	}
-	return err
 }

@@ -224,9 +224,17 @@ func (o *replayOptions) members(ctx context.Context, env *Env) (members []*fleet
 	for _, name := range fleet.RemoveDead(o.dir, embeddedPrefix) {
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster shm:%s left, which had been killed\n", name)
 	}
+	queue, err := lockQueue(o.policy, o.cns.n*o.clients.n)
+	if err != nil {
+		return nil, nil, err
+	}
+	maxCN := int(o.cns.n) + 2 // room for who looks at it meanwhile
+	if queue > 0 {
+		queue = max(queue, maxCN)
+	}
 	cluster, err = fleet.Launch(ctx, fleet.Config{
 		Name: embeddedName(), Dir: o.dir, CNs: int(o.cns.n), Size: o.memory(), Huge: o.huge.value, Policy: o.policy,
-		Procs: int(o.procs.n), MaxCN: int(o.cns.n) + 2, Messages: env.Stderr, Profile: o.profile,
+		Procs: int(o.procs.n), MaxCN: maxCN, LockQueue: queue, Messages: env.Stderr, Profile: o.profile,
 	})
 	if err != nil {
 		return nil, nil, err

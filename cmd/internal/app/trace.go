@@ -76,12 +76,15 @@ func generate(ctx context.Context, env *Env, g *traces.Generator, out string) er
 		if errors.Is(err, fs.ErrPermission) {
 			return exit.With(exit.Denied, err)
 		}
-		return err
+		return exit.With(exit.NoTrace, err)
 	}
 	n, err := w.WriteAll(&untilDone{Source: g.All(), ctx: ctx})
-	err = errors.Join(err, w.Close())
+	if cerr := w.Close(); err == nil {
+		err = cerr
+	}
 	if err != nil {
-		if out != "-" {
+		// Half a trace would pass for one. Devices and pipes are not ours to remove.
+		if st, serr := os.Lstat(out); out != "-" && serr == nil && st.Mode().IsRegular() {
 			_ = os.Remove(out)
 		}
 		return err

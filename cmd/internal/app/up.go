@@ -52,7 +52,8 @@ func upCommand(env *Env) *cli.Command {
 			if err := checkName(cfg.Name); err != nil {
 				return err
 			}
-			if err := checkPolicy(cfg.Policy); err != nil {
+			var err error
+			if cfg.LockQueue, err = lockQueue(cfg.Policy, maxLockQueue); err != nil {
 				return err
 			}
 			cfg.CNs, cfg.Procs, cfg.MaxCN, cfg.Size, cfg.Huge = int(cns.n), int(procs.n), int(maxCN.n), size.n, huge.value
@@ -87,7 +88,7 @@ func up(ctx context.Context, env *Env, cfg fleet.Config) error {
 func refuseAlive(dir, name string) error {
 	info, err := shm.Inspect(dir, name)
 	if err == nil && info.Alive() {
-		return exit.Errorf(exit.InUse, "cluster shm:%s is running already", name)
+		return exit.Errorf(exit.InUse, "cluster shm:%s is running already: take another --name, or stop it; \"declock status\" shows who it is", name)
 	}
 	return nil
 }

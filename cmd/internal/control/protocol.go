@@ -61,12 +61,12 @@ type Failure struct {
 	Message string    `json:"message"`
 }
 
-// FailureOf returns the failure of an error; nil for none.
+// FailureOf returns the failure of an error, with what to do about it; nil for none.
 func FailureOf(err error) *Failure {
 	if err == nil {
 		return nil
 	}
-	return &Failure{Code: exit.Of(err), Message: err.Error()}
+	return &Failure{Code: exit.Of(err), Message: exit.Message(err)}
 }
 
 // Err returns the error of a failure; nil for none.

@@ -84,6 +84,10 @@ func (d *CN) Replay(ctx context.Context, spec *control.Replay, job control.Job) 
 		return nil, exit.Errorf(exit.Busy, "%v has a replay under way", d.cluster.Node().Fabric().ID())
 	}
 	defer d.job.Unlock()
+	if n := d.cluster.Node().Layout().Capacity(); d.flat() && spec.Target == "" && uint64(spec.Total) > n {
+		return nil, exit.Errorf(exit.Usage, "%d clients, and the queue of a lock has %d entries: without hierarchy (--lock %s) every client needs one; "+
+			"take less clients, or start the memory node with a larger --lock-queue", spec.Total, n, d.cfg.Policy)
+	}
 	open := d.openClient
 	if spec.Target != "" {
 		open = dialer(spec.Target)
@@ -111,9 +115,18 @@ func (d *CN) Replay(ctx context.Context, spec *control.Replay, job control.Job) 
 	return res, nil
 }
 
+// flat tells whether every client takes part in lock queues itself.
+func (d *CN) flat() bool {
+	p, err := hier.ParsePolicy(d.cfg.Policy)
+	return err == nil && p.Kind == hier.Flat
+}
+
 // openStore opens the store before any client does, so that its errors come once.
 func (d *CN) openStore(ctx context.Context, spec *control.Replay) error {
-	_, err := d.cluster.Store(ctx, spec.Store, storeConfig(spec))
+	st, err := d.cluster.Store(ctx, spec.Store, storeConfig(spec))
+	if err == nil && uint64(st.MaxValue()) != spec.MaxValue {
+		err = fmt.Errorf("%w: %q takes values to %d B, not %d", objstore.ErrGeometry, spec.Store, st.MaxValue(), spec.MaxValue)
+	}
 	if errors.Is(err, objstore.ErrGeometry) {
 		return exit.Errorf(exit.Mismatch, "%w; give another --store, or the --max-value that it was made with", err)
 	}

@@ -11,10 +11,12 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/mn"
+	"github.com/declock/declock/region"
 )
 
 // ClusterName returns the name of an shm cluster's address.
@@ -45,10 +47,14 @@ type MNConfig struct {
 	Dir     string
 	Mem     fabric.MemID
 	Size    uint64
-	MaxCN   int
-	Huge    shm.HugePolicy
-	Path    string
-	Keep    bool
+	// MaxCN is how many compute nodes there may be; 0 is what the cluster has, or shm's default.
+	MaxCN int
+	// LockQueue is how many entries the queue of a lock has: at least MaxCN; where locks have no
+	// hierarchy, at least the clients. 0 is what other memory nodes have, or MaxCN.
+	LockQueue int
+	Huge      shm.HugePolicy
+	Path      string
+	Keep      bool
 	// Sparse takes memory when it is touched only.
 	Sparse bool
 }
@@ -69,12 +75,14 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	node, err := mn.Start(ctx, srv, mn.Config{
-		MaxCN: maxCN(cfg.MaxCN),
-		Join: func(ctx context.Context) (fabric.Node, error) {
-			return shm.Join(ctx, shm.Options{Name: name, Dir: cfg.Dir})
-		},
-	})
+	join := func(ctx context.Context) (fabric.Node, error) {
+		return shm.Join(ctx, shm.Options{Name: name, Dir: cfg.Dir})
+	}
+	queue, err := lockQueue(ctx, cfg, name, join)
+	if err != nil {
+		return errors.Join(err, srv.Close())
+	}
+	node, err := mn.Start(ctx, srv, mn.Config{MaxCN: queue, Join: join})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop while it started
@@ -90,11 +98,35 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	return err
 }
 
-func maxCN(n int) int {
-	if n == 0 {
-		return shm.DefaultMaxCN
+// lockQueue returns the length of lock queues to format with. All memory nodes
+// of a cluster must have the same.
+func lockQueue(ctx context.Context, cfg MNConfig, name string, join func(context.Context) (fabric.Node, error)) (int, error) {
+	info, err := shm.Inspect(cfg.Dir, name)
+	switch {
+	case err != nil:
+		return 0, err
+	case cfg.LockQueue != 0 && cfg.LockQueue < info.MaxCN:
+		return 0, exit.Errorf(exit.Usage, "lock queues of %d entries for %d compute nodes: give at least as many", cfg.LockQueue, info.MaxCN)
+	case cfg.LockQueue != 0:
+		return cfg.LockQueue, nil
 	}
-	return n
+	node, err := join(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer node.Close()
+	p, err := node.Open()
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	for _, m := range node.Memory() {
+		// What cannot be opened is our own, or is about to be formatted, or gone: it decides nothing.
+		if r, err := region.Open(p, m.ID); err == nil {
+			return 1 << r.CapacityLog2(), nil
+		}
+	}
+	return info.MaxCN, nil
 }
 
 func announceMN(out io.Writer, address string, srv *shm.MemoryServer) error {

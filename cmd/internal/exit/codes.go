@@ -50,7 +50,7 @@ var table = []Row{
 	{NoCluster, "no-cluster", "there is no such cluster, or it has no memory node that is up"},
 	{InUse, "in-use", "the cluster, the memory node or its memory is in use by another process"},
 	{NoSpace, "no-space", "not enough memory or disk"},
-	{NoTrace, "no-trace", "the trace file is not there or cannot be read"},
+	{NoTrace, "no-trace", "the trace file is not there, or cannot be read or written"},
 	{BadTrace, "bad-trace", "a malformed line, a cut or damaged trace"},
 	{Mismatch, "mismatch", "made by another version, or with other parameters"},
 	{TooLarge, "too-large", "a key, value or size above what is possible"},

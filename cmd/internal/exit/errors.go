@@ -119,25 +119,32 @@ func Of(err error) Code {
 	return Other
 }
 
-// Message returns the text of an error for the last line of standard error:
-// one paragraph, with what to do about it where that is known.
+// Message returns the text of an error for people, with what to do about it
+// where that is known.
 func Message(err error) string {
 	text := strings.TrimSpace(err.Error())
-	hint := hints[Of(err)]
-	if hint == "" || strings.Contains(text, hint) {
-		return text
+	text = strings.TrimPrefix(text, "declock: ") // the program's name comes before it
+	for _, h := range hints {
+		if errors.Is(err, h.err) {
+			return text + "\n  " + h.hint
+		}
 	}
-	return text + "\n  " + hint
+	return text
 }
 
 // hints say what to do, where the errors of the packages cannot know it.
-var hints = map[Code]string{
-	NoCluster:  "\"declock status\" lists the clusters of this machine; \"declock up\" or declock-mn starts one.",
-	InUse:      "\"declock status\" shows who uses it; take another name, or stop that process.",
-	NoSpace:    "Ask for less with --size, free some, or take another place with --dir.",
-	Full:       "Stop a compute node, or start the cluster anew with a larger --max-cn.",
-	BadAddress: "An address is shm:NAME; NAME has 1 to 64 letters, digits, '-', '_' and '.'.",
-	Mismatch:   "If nothing needs what is there, \"declock clean NAME\" removes what a dead cluster left; or take another name.",
-	NoHuge:     "Use --huge try to go on without.",
-	Corrupt:    "\"declock check\" tells what else is wrong.",
+var hints = []struct {
+	err  error
+	hint string
+}{
+	{shm.ErrNoCluster, "\"declock status\" lists the clusters of this machine; \"declock up\" or declock-mn starts one."},
+	{cn.ErrNoMemory, "Start one with declock-mn."},
+	{shm.ErrInUse, "\"declock status\" shows who uses it; take another name or number, or stop that process."},
+	{shm.ErrNoSpace, "Ask for less with --size, free some memory, or take another place with --dir."},
+	{region.ErrNoSpace, "Give the memory node more with --size."},
+	{objstore.ErrNoSpace, "Give the memory node more with --size."},
+	{shm.ErrFormat, "\"declock clean NAME\" removes what a dead cluster left; or take another name."},
+	{region.ErrParams, "Start the memory node with the parameters that its memory has, or remove that with \"declock clean NAME\"."},
+	{shm.ErrNoHuge, "Use --huge try to go on without."},
+	{objstore.ErrCorrupt, "\"declock check\" tells what else is wrong."},
 }

@@ -40,15 +40,14 @@ type Child struct {
 	stopped bool // by us
 }
 
-// spawn starts this executable with arguments. messages gets what the child writes to
-// standard error, line by line, with its name before.
-func spawn(name string, args []string, extra []*os.File, messages io.Writer) (*Child, *bufio.Reader, error) {
+// spawn starts this executable with arguments.
+func spawn(name string, args []string, extra []*os.File) (*Child, *bufio.Reader, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot find this program, to start %s: %w", name, err)
 	}
 	c := &Child{Name: name, cmd: exec.Command(self, args...), done: make(chan struct{})}
-	c.said = &tail{name: name, to: messages}
+	c.said = &tail{name: name}
 	c.cmd.Stderr = c.said
 	c.cmd.ExtraFiles = extra
 	if os.Getenv("GOGC") == "" {
@@ -79,9 +78,10 @@ func spawn(name string, args []string, extra []*os.File, messages io.Writer) (*C
 	return c, bufio.NewReader(out), nil
 }
 
-// Start starts a daemon and waits for its ready line.
+// Start starts a daemon and waits for its ready line. messages gets what it writes
+// to standard error later, line by line, with its name before.
 func Start(ctx context.Context, name string, args []string, messages io.Writer) (*Child, error) {
-	c, out, err := spawn(name, args, nil, messages)
+	c, out, err := spawn(name, args, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +96,7 @@ func Start(ctx context.Context, name string, args []string, messages io.Writer) 
 	case text := <-line:
 		if ready, ok := parseReady(text); ok {
 			c.Ready = ready
+			c.said.pass(messages)
 			return c, nil
 		}
 		<-c.done // it has ended, or closed its output: then it is about to
@@ -200,11 +201,18 @@ func (c *Child) Stop() {
 // A tail passes lines on with a name before them, and keeps the end of what was written.
 type tail struct {
 	name string
-	to   io.Writer // nil: nobody
 
 	mu   sync.Mutex
+	to   io.Writer // nil: nobody
 	kept []byte
 	line []byte // not ended yet
+}
+
+// pass makes lines go to w from now on.
+func (t *tail) pass(w io.Writer) {
+	t.mu.Lock()
+	t.to = w
+	t.mu.Unlock()
 }
 
 // Write implements io.Writer. Lines go out whole.

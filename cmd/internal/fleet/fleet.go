@@ -39,6 +39,8 @@ type Config struct {
 	Policy string
 	Procs  int // GOMAXPROCS of each compute node
 	MaxCN  int
+	// LockQueue is the length of lock queues; 0 is MaxCN.
+	LockQueue int
 	// Messages gets what the children say.
 	Messages io.Writer
 	// Profile is a directory for CPU profiles of the compute nodes; empty: none.
@@ -62,7 +64,8 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	if cfg.Dir != "" {
 		common = append(common, "--dir", cfg.Dir)
 	}
-	args := append([]string{MNCommand, "--size", strconv.FormatUint(cfg.Size, 10), "--max-cn", strconv.Itoa(cfg.MaxCN), "--huge", cfg.Huge}, common...)
+	args := append([]string{MNCommand, "--size", strconv.FormatUint(cfg.Size, 10), "--max-cn", strconv.Itoa(cfg.MaxCN),
+		"--lock-queue", strconv.Itoa(cfg.LockQueue), "--huge", cfg.Huge}, common...)
 	var err error
 	if f.MN, err = Start(ctx, "memory node", args, cfg.Messages); err != nil {
 		return nil, err
@@ -186,11 +189,12 @@ func startDriver(name string, procs int, messages io.Writer) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, _, err := spawn(name, []string{DriverCommand, "--control-fd", "3", "--procs", strconv.Itoa(procs)}, []*os.File{theirs}, messages)
+	c, _, err := spawn(name, []string{DriverCommand, "--control-fd", "3", "--procs", strconv.Itoa(procs)}, []*os.File{theirs})
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
+	c.said.pass(messages)
 	return &Member{Name: name, Client: control.NewClient(conn), child: c}, nil
 }
 

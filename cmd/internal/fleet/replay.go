@@ -71,7 +71,7 @@ func Replay(ctx context.Context, members []*Member, specs []*control.Replay, tel
 	r := &run{
 		members: members, events: make(chan event, 4*len(members)), tell: tell,
 		progress: make([]control.Progress, len(members)),
-		out: &Outcome{Result: new(replay.Result)},
+		out:      &Outcome{Result: new(replay.Result)},
 	}
 	stop := make(chan struct{})
 	defer close(stop)

@@ -1,0 +1,269 @@
+package check
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/oracle"
+)
+
+// A client is one client of a scenario, whatever it does.
+type client struct {
+	w    *world
+	n    *node
+	cn   int // from 1
+	name string
+	port fabric.Port
+	k    *hier.Locker
+	hold lock.Hold
+	cell []byte
+	d    drawer
+
+	asking bool // an acquisition is under way
+	round  int
+}
+
+func (w *world) newClient(cn int, name string, p fabric.Port) *client {
+	c := &client{w: w, n: w.nodes[cn-1], cn: cn, name: name, port: p, cell: p.Alloc(cellSize)}
+	c.k = w.locker(c.n, p)
+	c.d.Rand = newRand(w.s.Seed, uint64(p.ID()))
+	return c
+}
+
+// lockRounds is a client that locks.
+func (c *client) lockRounds() {
+	s := &c.w.s
+	for c.round = range s.Rounds {
+		r := lock.Request{Mode: lock.Exclusive}
+		if c.d.percent(s.Reads) {
+			r.Mode = lock.Shared
+		}
+		which := int(c.d.Uint64n(uint64(s.Locks)))
+		cancelAfter := fabric.Time(-1)
+		switch {
+		case c.d.percent(s.Try):
+			r.Try = true
+		case c.d.percent(s.Deadline):
+			r.Deadline = c.port.Now() + 1 + c.d.time(s.WaitNs)
+		case c.d.percent(s.Cancel):
+			cancelAfter = c.d.time(s.WaitNs)
+		}
+		held, ok := c.acquire(which, &r, cancelAfter)
+		if !ok {
+			return
+		}
+		if held {
+			c.sleep(c.d.time(s.HoldNs))
+			if !c.release(which) {
+				return
+			}
+		}
+		c.sleep(c.d.time(s.ThinkNs))
+	}
+}
+
+func (c *client) sleep(d fabric.Time) {
+	if d > 0 {
+		_ = c.port.Pause(c.port.Now() + d)
+	}
+}
+
+// acquire acquires a lock and reports it. cancelAfter is when it is
+// interrupted, negative is never. ok is false if the client cannot go on.
+func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (held, ok bool) {
+	r.Lock = c.w.locks[which]
+	r.Reads = []fabric.Op{fabric.Read(c.w.cell(which), c.cell)}
+	e := oracle.Event{Kind: oracle.Requested, Client: c.port.ID(), Lock: r.Lock, Mode: r.Mode}
+	c.w.event(e)
+	c.asking = true
+	began := c.w.c.Now()
+	if cancelAfter >= 0 {
+		round := c.round
+		c.w.c.At(c.w.c.Now()+cancelAfter, func() {
+			if c.asking && c.round == round {
+				c.port.Interrupt()
+			}
+		})
+	}
+	err := c.k.Acquire(&c.hold, r)
+	c.asking = false
+	c.port.ClearInterrupt()
+	if err != nil {
+		e.Kind, e.Err = oracle.Refused, err
+		c.w.event(e)
+		return false, c.tolerates(r, err, cancelAfter >= 0)
+	}
+	e.Kind, e.Token = oracle.Granted, c.hold.Token
+	e.Value, e.Torn = cellValue(c.cell)
+	c.w.grants++
+	c.w.longest = max(c.w.longest, c.w.c.Now()-began)
+	c.w.event(e)
+	c.hold.Word = uint64(e.Client)
+	return true, true
+}
+
+// cellValue returns the number in a cell, and whether its words differ.
+func cellValue(b []byte) (v uint64, torn bool) {
+	v = binary.LittleEndian.Uint64(b)
+	for i := 8; i < len(b); i += 8 {
+		torn = torn || binary.LittleEndian.Uint64(b[i:]) != v
+	}
+	return v, torn
+}
+
+// tolerates tells whether the client goes on after an error. One that nothing explains is an objection.
+func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
+	switch {
+	case r.Try && errors.Is(err, lock.ErrBusy),
+		r.Deadline != 0 && errors.Is(err, lock.ErrTimeout),
+		canceled && errors.Is(err, lock.ErrCanceled):
+		c.w.refused++
+		return true
+	}
+	c.unexpected("acquire", err)
+	return false
+}
+
+func (c *client) unexpected(what string, err error) {
+	c.w.failed++
+	if !c.w.excused(c.cn, err) {
+		c.w.court.Object("errors", fmt.Sprintf("%v, round %d: %s: %v", c.port.ID(), c.round, what, err))
+	}
+}
+
+// release writes the cell, if the lock is exclusive, and releases.
+func (c *client) release(which int) bool {
+	e := oracle.Event{Kind: oracle.Releasing, Client: fabric.ClientID(c.hold.Word), Lock: c.hold.Lock, Mode: c.hold.Mode}
+	var before []fabric.Op
+	if c.hold.Mode == lock.Exclusive {
+		v, _ := cellValue(c.cell)
+		v = v&^0xffff + 1<<16 | uint64(c.port.ID())&0xffff // all writes differ
+		for i := 0; i < cellSize; i += 8 {
+			binary.LittleEndian.PutUint64(c.cell[i:], v)
+		}
+		e.Value, e.Writes = v, true
+		before = []fabric.Op{fabric.Write(c.w.cell(which), c.cell)}
+	}
+	c.w.event(e)
+	err := c.k.Release(&c.hold, before)
+	e.Kind, e.Err = oracle.Released, err
+	c.w.event(e)
+	if err != nil {
+		c.unexpected("release", err)
+	}
+	return err == nil
+}
+
+// storeRounds is a client of the object store.
+func (c *client) storeRounds() {
+	st, err := c.n.store.Client(c.k)
+	if err != nil {
+		c.unexpected("open", err)
+		return
+	}
+	uniques := map[string]uint64{}
+	for c.round = range c.w.s.Rounds {
+		o := c.w.store.Begin(c.drawOp(uniques))
+		err := doStore(st, o)
+		c.w.store.End(o)
+		if o.Result == oracle.Done {
+			c.w.grants++
+		}
+		if o.Method == "get" && o.Result == oracle.Done {
+			uniques[o.Key] = o.CAS
+		}
+		if err != nil {
+			c.unexpected(o.String(), err)
+			return
+		}
+		c.sleep(c.d.time(c.w.s.ThinkNs))
+	}
+}
+
+// drawOp draws an operation.
+func (c *client) drawOp(uniques map[string]uint64) oracle.StoreOp {
+	o := oracle.StoreOp{Client: int(c.port.ID()), Key: "key" + strconv.Itoa(int(c.d.Uint64n(uint64(c.w.s.Keys))))}
+	o.Method = pick(&c.d, "get", "get", "get", "set", "set", "add", "replace", "cas", "cas", "append", "prepend",
+		"delete", "incr", "decr", "touch")
+	switch o.Method {
+	case "incr", "decr":
+		o.Arg = strconv.Itoa(c.d.between(1, 9))
+	case "append", "prepend":
+		o.Arg = strconv.Itoa(c.d.between(0, 9))
+	case "set", "add", "replace", "cas":
+		o.Arg = fmt.Sprintf("%d%04d", uint64(o.Client)&0xffff, c.round) // all values differ
+		if n := c.w.s.Values; n > 0 && c.d.percent(50) {
+			b := make([]byte, c.d.Uint64n(uint64(n)))
+			for i := range b {
+				b[i] = 'a' + byte(i*7+c.round)%26
+			}
+			o.Arg += string(b)
+		}
+	}
+	if o.Method == "cas" {
+		if o.Unique = uniques[o.Key]; o.Unique == 0 {
+			o.Method, o.Arg = "get", ""
+		}
+	}
+	return o
+}
+
+// doStore does an operation and writes its result down.
+func doStore(st *objstore.Client, o *oracle.StoreOp) (err error) {
+	key, arg := []byte(o.Key), []byte(o.Arg)
+	var n uint64
+	switch o.Method {
+	case "get":
+		var it objstore.Item
+		it, err = st.Get(key)
+		o.Value, o.CAS = string(it.Value), it.CAS
+	case "set":
+		err = st.Set(key, arg, objstore.Options{})
+	case "add":
+		err = st.Add(key, arg, objstore.Options{})
+	case "replace":
+		err = st.Replace(key, arg, objstore.Options{})
+	case "cas":
+		err = st.CompareAndSwap(key, arg, objstore.Options{}, o.Unique)
+	case "append":
+		err = st.Append(key, arg)
+	case "prepend":
+		err = st.Prepend(key, arg)
+	case "delete":
+		err = st.Delete(key)
+	case "touch":
+		err = st.Touch(key, 0)
+	case "incr", "decr":
+		delta, _ := strconv.ParseUint(o.Arg, 10, 64)
+		if o.Method == "incr" {
+			n, err = st.Incr(key, delta)
+		} else {
+			n, err = st.Decr(key, delta)
+		}
+		o.Value = strconv.FormatUint(n, 10)
+	}
+	switch {
+	case err == nil:
+		o.Result = oracle.Done
+	case errors.Is(err, objstore.ErrNotFound):
+		o.Result = oracle.NotFound
+	case errors.Is(err, objstore.ErrExists):
+		o.Result = oracle.Exists
+	case errors.Is(err, objstore.ErrNotNumber):
+		o.Result = oracle.NotNumber
+	default:
+		o.Result = oracle.Unknown
+		return err
+	}
+	if errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrUnknownOutcome) {
+		o.Result = oracle.Unknown // the answer and an error: unlock failed
+		return err
+	}
+	return nil
+}

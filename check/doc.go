@@ -1,0 +1,2 @@
+// Package check looks for bugs.
+package check

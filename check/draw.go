@@ -1,0 +1,185 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/hier"
+)
+
+// A Class is a family of scenarios.
+type Class string
+
+// The classes. What a class claims must hold for every seed.
+const (
+	// Locks: no faults but torn READs and WRITEs and bad clocks. Nobody looks
+	// twice: a grant that is lost is lost.
+	Locks Class = "locks"
+	// Cancel: as Locks; requests are tried, time out, and are cancelled.
+	Cancel Class = "cancel"
+	// Wraps: as Cancel, with tiny queues and versions, so that locks are reset all the time.
+	Wraps Class = "wraps"
+	// Pause: compute nodes stand still for a while, no longer than the others wait.
+	Pause Class = "pause"
+	// Crash: compute nodes die, are detected and fenced; their locks are reset.
+	Crash Class = "crash"
+	// Zombie: compute nodes stand still, are declared dead, and wake up.
+	Zombie Class = "zombie"
+	// Store: the object store, without faults.
+	Store Class = "store"
+	// StoreCrash: the object store while compute nodes die or stand still.
+	StoreCrash Class = "storecrash"
+)
+
+// Classes lists all classes.
+func Classes() []Class {
+	return []Class{Locks, Cancel, Wraps, Pause, Crash, Zombie, Store, StoreCrash}
+}
+
+// ParseClasses parses a list of classes with commas; "" is all.
+func ParseClasses(list string) ([]Class, error) {
+	if list == "" {
+		return Classes(), nil
+	}
+	var out []Class
+	for n := range strings.SplitSeq(list, ",") {
+		if !slices.Contains(Classes(), Class(n)) {
+			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, Classes())
+		}
+		out = append(out, Class(n))
+	}
+	return out, nil
+}
+
+// generator names how Draw draws. Another way of drawing gets another name,
+// so that the seeds of old reports are not taken for the new ones'.
+const generator = "g1"
+
+// A drawer draws from the one seed of a scenario.
+type drawer struct{ sim.Rand }
+
+func (d *drawer) between(lo, hi int) int { return lo + int(d.Uint64n(uint64(hi-lo+1))) }
+
+func (d *drawer) percent(p int) bool { return int(d.Uint64n(100)) < p }
+
+func pick[T any](d *drawer, list ...T) T { return list[d.Uint64n(uint64(len(list)))] }
+
+// time draws from 0 to most, more often small than large.
+func (d *drawer) time(most fabric.Time) fabric.Time {
+	return fabric.Time(d.Uint64n(uint64(most)+1)) >> d.Uint64n(8)
+}
+
+// Draw draws the scenario of a seed, of one of the classes.
+func Draw(seed uint64, classes ...Class) Scenario {
+	d := &drawer{sim.NewRand(seed, streamDraw)}
+	class := pick(d, classes...)
+	s := Scenario{
+		Gen: generator, Class: class, Seed: seed,
+		CNs: d.between(1, 4), Clients: d.between(1, 6), MNs: d.between(1, 2),
+		Policy: pick(d, append(hier.PolicyNames(), "declock-tf", "declock-pf", "local-bound:1")...),
+		NIC:    pick(d, "cx4", "cx4", "cx6", "ideal", "cxl"),
+		Scale:  pick(d, 100, 100, 30, 300),
+		Tear:   pick(d, 0, 30, 100), Grain: pick(d, 8, 64),
+		SkewNs: pick(d, 0, 5*fabric.Microsecond, 50*fabric.Millisecond), DriftPM: pick(d, int64(0), 20, 1000),
+		SyncNs: pick(d, 0, 0, fabric.Millisecond),
+		Locks:  d.between(1, 3), Rounds: d.between(5, 40),
+		Reads:  pick(d, 0, 30, 50, 80, 95, 100),
+		HoldNs: pick(d, 0, fabric.Microsecond, 5*fabric.Microsecond, 40*fabric.Microsecond),
+		Late:   "draw",
+	}
+	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
+	s.layoutFor(d)
+	switch class {
+	case Cancel, Wraps:
+		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
+		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+		s.layoutFor(d)
+	case Store, StoreCrash:
+		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
+		s.Clients = d.between(1, 4)
+		s.Rounds = min(d.between(5, 25), max(3, 100*s.Keys/(s.CNs*s.Clients)))
+		s.layoutFor(d)
+	}
+	if class == Wraps {
+		// Fewer entries than participants will do, but the counts must hold them.
+		s.Capacity -= min(s.Capacity-1, pick(d, uint8(0), 1, 2))
+		for s.participants() >= 2<<s.Capacity {
+			s.Capacity++
+		}
+		s.Version = uint8(d.between(2, 3))
+	}
+	s.faults(d)
+	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
+		s.Version = uint8(d.between(2, 3))
+	}
+	return s
+}
+
+// participants returns how many may be in the queue of a lock: the witness is one more node.
+func (s *Scenario) participants() int {
+	if s.Policy == "cql" {
+		n := s.CNs*s.Clients + s.CNs + 1
+		if s.Deadline+s.Cancel > 0 && s.Class == Cancel {
+			n *= 4 // who gave up leaves a place behind, and comes again
+		}
+		return n
+	}
+	return s.CNs + 1
+}
+
+// layoutFor draws a queue with room for all participants.
+func (s *Scenario) layoutFor(d *drawer) {
+	s.Capacity = 1
+	for 1<<s.Capacity < s.participants() {
+		s.Capacity++
+	}
+	s.Capacity += pick(d, uint8(0), 0, 1)
+	s.Version = pick(d, uint8(3), 6, 27)
+}
+
+// span is a rough guess of how long the rounds take.
+func (s *Scenario) span() fabric.Time {
+	per := s.HoldNs/2 + 8*fabric.Microsecond
+	queue := max(1, s.CNs*s.Clients/max(1, s.Locks+s.Keys))
+	return fabric.Time(s.Rounds) * (s.ThinkNs/2 + per*fabric.Time(queue))
+}
+
+// faults draws the fault plan.
+func (s *Scenario) faults(d *drawer) {
+	span := s.span()
+	at := func() fabric.Time { return fabric.Time(d.Uint64n(uint64(span))) }
+	mortal := func(what func(cn int) []Fault) {
+		s.CNs = max(s.CNs, 2)
+		s.layoutFor(d)
+		first := d.between(1, s.CNs)
+		for i := range d.between(1, s.CNs-1) {
+			s.Plan = append(s.Plan, what((first+i)%s.CNs+1)...)
+		}
+		s.DetectNs = pick(d, 20*fabric.Microsecond, 200*fabric.Microsecond, 2*fabric.Millisecond)
+		s.RecheckNs, s.ResetNs = 500*fabric.Microsecond, 10*fabric.Millisecond
+		s.Late = pick(d, "draw", "drop", "keep")
+	}
+	kill := func(cn int) []Fault { return []Fault{{What: "kill", CN: cn, At: at()}} }
+	zombie := func(cn int) []Fault {
+		t := at()
+		return []Fault{
+			{What: "pause", CN: cn, At: t, For: d.time(4*fabric.Millisecond) + 100},
+			{What: "fence", CN: cn, At: t + d.time(2*fabric.Millisecond)},
+		}
+	}
+	switch s.Class {
+	case Pause:
+		for range d.between(1, 3) {
+			s.Plan = append(s.Plan, Fault{What: "pause", CN: d.between(1, s.CNs), At: at(), For: d.time(2*fabric.Millisecond) + 100})
+		}
+	case Crash:
+		mortal(kill)
+	case Zombie:
+		mortal(zombie)
+	case StoreCrash:
+		mortal(pick(d, kill, kill, zombie))
+	}
+}

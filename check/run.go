@@ -1,0 +1,274 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/oracle"
+)
+
+// A Result is what came of a run.
+type Result struct {
+	Scenario   Scenario
+	Violations []oracle.Violation
+	Undecided  int    // keys whose history took too long to judge
+	Hash       uint64 // of the history: the same in every run
+	Events     uint64
+	Time       fabric.Time // virtual
+	Grants     int         // or operations of the store
+	Refused    int         // tried, timed out, cancelled
+	Failed     int         // ended by a fault
+	Resets     uint64
+	Overtaken  int         // how often the one was passed that was passed most
+	LongestNs  fabric.Time // that anyone waited for a lock
+
+	// Last are the last operations of each client, if they were traced.
+	Last []ClientHistory
+}
+
+// A ClientHistory is the last that a client did, the oldest first.
+type ClientHistory struct {
+	Client fabric.ClientID
+	Lines  []string
+}
+
+// Failed tells whether an oracle objects.
+func (r *Result) Bad() bool { return len(r.Violations) > 0 }
+
+// errStuck ends a run in which clients wait for ever.
+var errStuck = errors.New("clients wait for ever")
+
+func newRand(seed, stream uint64) sim.Rand { return sim.NewRand(seed, 1<<33+stream) }
+
+// Run runs a scenario: first with its faults, then without; in the end every
+// compute node that lives acquires every lock once more. All oracles judge.
+func Run(s Scenario) (*Result, error) { return run(s, false) }
+
+func run(s Scenario, trace bool) (*Result, error) {
+	w, err := newWorld(s, trace)
+	if err != nil {
+		return nil, err
+	}
+	defer w.c.Close()
+	w.startAgents()
+	w.startClients()
+	s.Plan.schedule(w)
+	w.c.Go(w.nodes[s.CNs].sim, "witness", w.witness)
+	err = w.c.Run()
+	if err == nil {
+		err = w.settle()
+	}
+	switch {
+	case errors.Is(err, errStuck):
+		w.court.End()
+	case err != nil:
+		var p *sim.PanicError
+		kind := "events"
+		if errors.As(err, &p) {
+			kind = "panic"
+		}
+		w.court.Object(kind, err.Error())
+		w.court.End()
+	default:
+		w.court.End()
+		w.atRest()
+	}
+	return w.result(), nil
+}
+
+// startClients starts the clients of all nodes but the witness.
+func (w *world) startClients() {
+	for cn := 1; cn <= w.s.CNs; cn++ {
+		for i := range w.s.Clients {
+			w.working++
+			name := fmt.Sprintf("%d.%d", cn, i+1)
+			w.c.Go(w.nodes[cn-1].sim, name, func(p fabric.Port) {
+				defer func() { w.working-- }()
+				c := w.newClient(cn, name, p)
+				if w.s.Keys > 0 {
+					c.storeRounds()
+				} else {
+					c.lockRounds()
+				}
+			})
+		}
+	}
+}
+
+// patience is how long clients may take after the last fault until they are
+// stuck. Who releases a lock to a waiter that died before it wrote its entry looks
+// for that for some 1.5 s before it asks for a reset; a few such in a row are tolerated.
+func (w *world) patience() fabric.Time {
+	p := 50*fabric.Millisecond + 20*w.s.span() + 8*w.s.ResetNs + w.s.DetectNs
+	for cn := 1; cn <= w.s.CNs; cn++ {
+		if w.s.Plan.deadly(cn) {
+			p += 5 * fabric.Second
+		}
+	}
+	return p + fabric.Time(w.s.Rounds*w.s.Clients*w.s.CNs)*w.s.WaitNs
+}
+
+// witness waits until all clients are done, with a bound once the faults are
+// over; then it has each living node acquire each lock.
+func (w *world) witness(p fabric.Port) {
+	calm := w.began + w.s.Plan.end()
+	if p.Now() < calm {
+		_ = p.Pause(calm)
+	}
+	w.await(p, calm+w.patience())
+	if w.s.Keys == 0 {
+		for cn := 1; cn <= w.s.CNs+1; cn++ {
+			if w.dead(cn) {
+				continue
+			}
+			w.working++
+			w.c.Go(w.nodes[cn-1].sim, fmt.Sprintf("last of cn%d", cn), func(p fabric.Port) {
+				defer func() { w.working-- }()
+				c := w.newClient(cn, "last", p)
+				for i := range w.locks {
+					if held, _ := c.acquire(i, &lock.Request{Mode: lock.Exclusive}, -1); held {
+						c.release(i)
+					}
+				}
+			})
+		}
+		w.await(p, p.Now()+w.patience())
+	}
+}
+
+func (w *world) await(p fabric.Port, limit fabric.Time) {
+	step := 50 * fabric.Microsecond
+	for w.working > 0 {
+		if p.Now() >= limit {
+			panic(errStuck)
+		}
+		_ = p.Pause(p.Now() + step)
+		step = min(2*step, fabric.Millisecond)
+	}
+}
+
+// settle lets what is under way come to its end, and closes the store.
+func (w *world) settle() error {
+	if err := w.c.RunUntil(w.c.Now() + 5*fabric.Millisecond + w.s.ResetNs); err != nil {
+		return err
+	}
+	if w.s.Keys == 0 {
+		return nil
+	}
+	w.c.Go(w.nodes[w.s.CNs].sim, "closer", w.closeStore)
+	return w.c.Run()
+}
+
+// closeStore drains the store's free lists on all living nodes, and checks the store.
+func (w *world) closeStore(p fabric.Port) {
+	died := false
+	for cn := 1; cn <= w.s.CNs; cn++ {
+		died = died || w.dead(cn)
+	}
+	for cn := 1; cn <= w.s.CNs+1; cn++ {
+		if w.dead(cn) {
+			continue
+		}
+		// The lists are the node's, whoever's Port empties them.
+		st, err := w.nodes[cn-1].store.Client(w.locker(w.nodes[w.s.CNs], p))
+		if err == nil {
+			err = st.Drain()
+		}
+		if err != nil {
+			w.court.Object("store check", fmt.Sprintf("drain of cn%d: %v", cn, err))
+			return
+		}
+	}
+	st, err := w.nodes[w.s.CNs].store.Client(w.locker(w.nodes[w.s.CNs], p))
+	if err != nil {
+		w.court.Object("store check", err.Error())
+		return
+	}
+	if died {
+		w.inspect(st, objstore.CheckOptions{Reclaim: true})
+	}
+	w.inspect(st, objstore.CheckOptions{})
+	w.readAll(st)
+}
+
+// inspect checks the store; without Reclaim, no memory may be missing.
+func (w *world) inspect(st *objstore.Client, o objstore.CheckOptions) {
+	r, err := st.Check(o)
+	switch {
+	case err != nil:
+		w.court.Object("store check", err.Error())
+		return
+	case !r.Sound():
+		w.court.Object("store check", r.String())
+	}
+	for i := range r.Nodes {
+		if n := &r.Nodes[i]; n.Elsewhere != n.Reclaimed {
+			w.court.Object("leaked memory", fmt.Sprintf("%d bytes are in no object and in no list:\n%v", n.Elsewhere-n.Reclaimed, r))
+			return
+		}
+	}
+}
+
+// readAll reads every key once more: what the clients left must be readable,
+// and be what their history says.
+func (w *world) readAll(st *objstore.Client) {
+	for i := range w.s.Keys {
+		o := w.store.Begin(oracle.StoreOp{Client: 0, Method: "get", Key: fmt.Sprintf("key%d", i)})
+		if err := doStore(st, o); err != nil {
+			w.court.Object("errors", fmt.Sprintf("at the end: %v: %v", o, err))
+		}
+		w.store.End(o)
+	}
+}
+
+// judgeTime bounds the search for a linearization of one key.
+const judgeTime = time.Second
+
+// atRest judges what is left when all is over.
+func (w *world) atRest() {
+	for i, l := range w.locks {
+		if what := oracle.CheckHeader(w.s.Capacity, w.c.PeekWord(l)); what != "" {
+			w.court.Object("header", fmt.Sprintf("lock %d: %s", i, what))
+		}
+	}
+	for i, n := range w.nodes {
+		if left := n.table.Len(); left != 0 && !w.dead(i+1) {
+			w.court.Object("residue", fmt.Sprintf("cn%d has %d local locks left", i+1, left))
+		}
+	}
+	if w.s.SyncNs == 0 {
+		before := w.c.Events()
+		if err := w.c.RunUntil(w.c.Now() + 100*fabric.Second); err != nil {
+			w.court.Object("events", err.Error())
+		}
+		between := w.c.Events()
+		if err := w.c.RunUntil(w.c.Now() + 100*fabric.Second); err != nil || w.c.Events() != between {
+			w.court.Object("residue", fmt.Sprintf("the cluster does not come to rest: %d events, then %d more", between-before, w.c.Events()-between))
+		}
+	}
+}
+
+func (w *world) result() *Result {
+	r := &Result{Scenario: w.s, Hash: w.c.Hash(), Events: w.c.Events(), Time: w.c.Now() - w.began,
+		Grants: w.grants, Refused: w.refused, Failed: w.failed, Overtaken: w.over.Most(), LongestNs: w.longest}
+	if w.store.Len() > 0 {
+		wrong, undecided := w.store.Check(judgeTime)
+		for _, what := range wrong {
+			w.court.Object("linearizability", what)
+		}
+		r.Undecided = undecided
+	}
+	for _, n := range w.nodes {
+		r.Resets += n.agent.Resets().Led
+	}
+	r.Violations = w.court.Violations()
+	if w.tap.trace {
+		r.Last = w.tap.histories()
+	}
+	return r
+}

@@ -1,0 +1,227 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/hier"
+)
+
+// ErrScenario: a scenario line that cannot be run.
+var ErrScenario = errors.New("check: bad scenario")
+
+// A Scenario is a run, whole: what it prints as is all that is needed to run it again.
+// Times are in nanoseconds of virtual time, shares in percent.
+type Scenario struct {
+	Gen   string `key:"gen"` // the generator that drew it
+	Class Class  `key:"class"`
+	Seed  uint64 `key:"seed"` // of everything that is drawn while it runs
+
+	CNs     int `key:"cns"`
+	Clients int `key:"clients"` // of each compute node
+	MNs     int `key:"mns"`
+
+	Policy   string `key:"policy"`
+	Capacity uint8  `key:"cap"` // bits: the queue has 2^cap entries
+	Version  uint8  `key:"ver"` // bits
+
+	NIC   string `key:"nic"`   // preset
+	Scale int    `key:"scale"` // of the latency of messages, in percent
+	Tear  int    `key:"tear"`  // READs and WRITEs that tear
+	Grain int    `key:"grain"` // where they tear: 8 or 64
+
+	SkewNs  fabric.Time `key:"skew"`  // clocks are off by up to so much
+	DriftPM int64       `key:"drift"` // and drift by up to so many millionths
+	SyncNs  fabric.Time `key:"sync"`  // between clock synchronisations, 0: never
+
+	Locks    int         `key:"locks"`
+	Rounds   int         `key:"rounds"` // of each client
+	Reads    int         `key:"reads"`
+	Try      int         `key:"try"`
+	Deadline int         `key:"deadline"`
+	Cancel   int         `key:"cancel"`
+	HoldNs   fabric.Time `key:"hold"`  // at most
+	ThinkNs  fabric.Time `key:"think"` // at most, between rounds
+	WaitNs   fabric.Time `key:"wait"`  // at most, until a deadline or a cancellation
+
+	Keys   int `key:"keys"`   // of the object store; 0: locks only
+	Values int `key:"values"` // bytes at most
+
+	RecheckNs fabric.Time `key:"recheck"` // of waiters, 0: never, so that a lost grant is lost
+	ResetNs   fabric.Time `key:"reset"`   // likewise
+	DetectNs  fabric.Time `key:"detect"`  // from death to fence
+	Late      string      `key:"late"`    // operations of the dead: draw, drop or keep
+
+	Plan Plan `key:"plan"`
+}
+
+// String returns the scenario as one line that ParseScenario reads.
+func (s Scenario) String() string {
+	var b strings.Builder
+	v := reflect.ValueOf(s)
+	for i := range v.NumField() {
+		text := fmt.Sprint(v.Field(i).Interface())
+		if f := v.Field(i); f.Kind() == reflect.Int64 {
+			text = strconv.FormatInt(f.Int(), 10)
+		}
+		if text == "" || text == "0" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		if strings.ContainsRune(text, ' ') {
+			text = strconv.Quote(text)
+		}
+		fmt.Fprintf(&b, "%s=%s", v.Type().Field(i).Tag.Get("key"), text)
+	}
+	return b.String()
+}
+
+// ParseScenario parses what Scenario.String prints. What is not named is 0.
+func ParseScenario(line string) (Scenario, error) {
+	var s Scenario
+	rest := strings.TrimSpace(line)
+	for rest != "" {
+		name, tail, ok := strings.Cut(rest, "=")
+		if !ok {
+			return s, fmt.Errorf("%w: %q is no key=value", ErrScenario, rest)
+		}
+		var text string
+		if strings.HasPrefix(tail, `"`) {
+			quoted, err := strconv.QuotedPrefix(tail)
+			if err != nil {
+				return s, fmt.Errorf("%w: %s: %v", ErrScenario, name, err)
+			}
+			text, _ = strconv.Unquote(quoted)
+			rest = strings.TrimSpace(tail[len(quoted):])
+		} else {
+			text, rest, _ = strings.Cut(tail, " ")
+			rest = strings.TrimSpace(rest)
+		}
+		if err := s.set(name, text); err != nil {
+			return s, err
+		}
+	}
+	return s, s.Validate()
+}
+
+func (s *Scenario) set(name, text string) error {
+	v := reflect.ValueOf(s).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("key") != name {
+			continue
+		}
+		f := v.Field(i)
+		var err error
+		switch f.Kind() {
+		case reflect.String:
+			f.SetString(text)
+		case reflect.Int, reflect.Int64:
+			var n int64
+			n, err = strconv.ParseInt(text, 0, 64)
+			f.SetInt(n)
+		case reflect.Uint8, reflect.Uint64:
+			var n uint64
+			n, err = strconv.ParseUint(text, 0, f.Type().Bits())
+			f.SetUint(n)
+		default:
+			s.Plan, err = ParsePlan(text)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s=%s: %w", ErrScenario, name, text, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: no key %q", ErrScenario, name)
+}
+
+// Bounds of scenarios: none is meant to take longer than seconds.
+const (
+	maxCNs     = 32
+	maxClients = 256
+	maxRounds  = 1 << 20
+)
+
+// Validate says what is wrong with the scenario, if anything.
+func (s *Scenario) Validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrScenario, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case s.CNs < 1 || s.CNs > maxCNs || s.Clients < 1 || s.Clients > maxClients || s.MNs < 1 || s.MNs > 8:
+		return bad("%d compute nodes with %d clients, %d memory nodes", s.CNs, s.Clients, s.MNs)
+	case s.Keys == 0 && s.Locks < 1 || s.Locks > 1<<16 || s.Keys > 1<<16 || s.Rounds < 1 || s.Rounds > maxRounds:
+		return bad("%d locks, %d keys, %d rounds", s.Locks, s.Keys, s.Rounds)
+	case s.Keys > 0 && s.CNs*s.Clients > 32:
+		return bad("%d clients of the object store: linearizability is judged for at most 32", s.CNs*s.Clients)
+	case s.Values < 0 || s.Values > maxValue:
+		return bad("values of %d bytes, at most %d", s.Values, maxValue)
+	}
+	if _, err := hier.ParsePolicy(s.Policy); err != nil {
+		return bad("%v", err)
+	}
+	y := s.layout()
+	if err := y.Validate(); err != nil {
+		return bad("%v", err)
+	}
+	if s.participants() >= 2<<s.Capacity {
+		return bad("%d participants are more than a queue of %d entries counts", s.participants(), 1<<s.Capacity)
+	}
+	if _, err := s.simConfig(); err != nil {
+		return bad("%v", err)
+	}
+	return s.Plan.validate(s)
+}
+
+func (s *Scenario) layout() cql.Layout {
+	return cql.Layout{CapacityBits: s.Capacity, VersionBits: s.Version}
+}
+
+var lateNames = map[string]sim.LateOps{"": sim.LateDraw, "draw": sim.LateDraw, "drop": sim.LateDrop, "keep": sim.LateKeep}
+
+// maxEvents bounds a run.
+const maxEvents = 4e6
+
+// simConfig returns the simulator's configuration.
+func (s *Scenario) simConfig() (sim.Config, error) {
+	nic, err := sim.Preset(s.NIC)
+	if err != nil {
+		return sim.Config{}, err
+	}
+	if s.Scale != 0 {
+		nic.MessageScale = float64(s.Scale) / 100
+	}
+	late, ok := lateNames[s.Late]
+	if !ok {
+		return sim.Config{}, fmt.Errorf("no fate of late operations %q", s.Late)
+	}
+	cfg := sim.Config{
+		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs,
+		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain},
+	}
+	r := sim.NewRand(s.Seed, streamClocks)
+	for range s.CNs {
+		var k sim.Clock
+		if s.SkewNs > 0 {
+			k.Offset = fabric.Time(r.Uint64n(uint64(s.SkewNs)))
+		}
+		if s.DriftPM > 0 {
+			k.Drift = (int64(r.Uint64n(uint64(2*s.DriftPM+1))) - s.DriftPM) * 1000
+		}
+		cfg.Clocks = append(cfg.Clocks, k)
+	}
+	return cfg, cfg.Validate()
+}
+
+// Streams of random numbers of a scenario's seed that the simulator does not use.
+const (
+	streamClocks = 1<<32 + iota
+	streamDraw
+)

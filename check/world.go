@@ -1,0 +1,344 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/oracle"
+	"github.com/declock/declock/region"
+	"github.com/declock/declock/timesync"
+)
+
+// A world is the simulated cluster of a scenario, with its clients and judges.
+//
+// Its last compute node is the witness: no fault hits it. It starts the phases
+// and takes part in resets.
+type world struct {
+	s     Scenario
+	c     *sim.Cluster
+	cfg   hier.Config
+	court *oracle.Court
+	over  *oracle.Overtaking
+	tap   *tap
+	mns   []fabric.MemID
+	nodes []*node
+	began fabric.Time
+
+	locks   []fabric.Addr
+	working int // clients that are at work
+	longest fabric.Time
+	grants  int
+	refused int
+	failed  int // operations that a fault ended
+	store   *oracle.StoreHistory
+}
+
+// A node is a compute node.
+type node struct {
+	sim   *sim.Node
+	table *hier.Table
+	clock *timesync.Clock
+	agent *hier.Agent
+	store *objstore.Store
+}
+
+// dead tells whether the node has been killed or fenced.
+func (w *world) dead(cn int) bool { return w.tap.dead.Has(fabric.CNID(cn)) }
+
+// Memory of a world without object store: the word of timesync, then locks,
+// each with its cell behind it.
+const (
+	counterAt = 64
+	locksAt   = 4096
+	cellSize  = 64
+	storeSize = 4 << 20
+	maxValue  = 4096
+)
+
+func newWorld(s Scenario, trace bool) (*world, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	policy, err := hier.ParsePolicy(s.Policy)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := s.simConfig()
+	if err != nil {
+		return nil, err
+	}
+	w := &world{s: s}
+	w.judges(policy)
+	w.tap = newTap(w, trace)
+	cfg.Observer = w.tap
+	w.c = sim.New(cfg)
+	w.tap.c = w.c
+	w.cfg = hier.Config{Layout: s.layout(), CQL: cql.Config{RecheckNs: s.RecheckNs, ResetAfterNs: s.ResetNs}}
+	if s.RecheckNs == 0 {
+		w.cfg.CQL.RecheckNs = fabric.Forever / 4
+	}
+	if s.ResetNs == 0 {
+		w.cfg.CQL.ResetAfterNs = fabric.Forever / 4
+	}
+	w.build(policy)
+	if s.Keys > 0 {
+		if err := w.openStore(); err != nil {
+			w.c.Close()
+			return nil, err
+		}
+	}
+	w.began = w.c.Now()
+	return w, nil
+}
+
+// judges makes the court. Overtaking is bounded where a policy bounds it: see bounds.
+func (w *world) judges(p hier.Policy) {
+	w.over = oracle.NewOvertaking(w.s.bound(p))
+	list := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewQueueOrder(w.s.Capacity),
+		oracle.NewCells(), oracle.NewLostGrants(), w.over}
+	if p.Kind == hier.ByTime && !p.PhaseFair {
+		list = append(list, oracle.NewLocalOrder())
+	}
+	w.court = oracle.NewCourt(list...)
+	w.store = new(oracle.StoreHistory)
+}
+
+// unbounded is more than any run has grants.
+const unbounded = 1 << 40
+
+// bound returns how many later requests may pass one: policies that prefer the
+// own node promise nothing, nor do runs in which nodes die or locks are reset.
+// Otherwise a request can be passed by those of other clients that come in the
+// time of its own way to the queue, by readers that share a tenure, and, by clocks that differ, by
+// those of its node that wait. The factor was measured and doubled.
+func (s *Scenario) bound(p hier.Policy) int {
+	fair := p.Kind == hier.Flat || p.Kind == hier.RemotePrefer || p.Kind == hier.ByTime && p.SharingNs > 0
+	if !fair || s.Class != Locks || s.Keys > 0 {
+		return unbounded
+	}
+	return 64 * s.CNs * s.Clients
+}
+
+// build makes the nodes and their agents.
+func (w *world) build(p hier.Policy) {
+	size := uint64(locksAt) + w.span()*uint64(w.s.Locks)
+	if w.s.Keys > 0 {
+		size = storeSize
+	}
+	for range w.s.MNs {
+		w.mns = append(w.mns, w.c.AddMN(size))
+	}
+	for i := range w.s.Locks {
+		a := fabric.At(w.mns[i%w.s.MNs], locksAt+uint64(i/w.s.MNs)*w.span())
+		w.locks = append(w.locks, a)
+		w.tap.watch(a)
+	}
+	counter := fabric.At(w.mns[0], counterAt)
+	if w.s.Keys > 0 {
+		counter = fabric.At(w.mns[0], region.TimesyncOffset)
+	}
+	sync := hier.SyncConfig{Counter: counter, IntervalNs: w.s.SyncNs, WindowNs: 100 * fabric.Microsecond}
+	if sync.IntervalNs == 0 {
+		sync.IntervalNs = -1
+	}
+	for range w.s.CNs + 1 {
+		n := &node{sim: w.c.AddCN(), table: hier.NewTable(p), clock: new(timesync.Clock)}
+		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.cfg, sync)
+		w.nodes = append(w.nodes, n)
+	}
+}
+
+// startAgents starts the agents; the memory has been set up.
+func (w *world) startAgents() {
+	for i, n := range w.nodes {
+		w.c.GoAgent(n.sim, func(fabric.Port) {
+			err := n.agent.Run(func(err error) { w.agentError(i, err) })
+			if err != nil {
+				w.agentError(i, err)
+			}
+		})
+	}
+}
+
+func (w *world) agentError(i int, err error) {
+	if !w.excused(i+1, err) {
+		w.court.Object("errors", fmt.Sprintf("agent of cn%d: %v", i+1, err))
+	}
+}
+
+// excused tells whether an error is what the fault plan makes of a node.
+func (w *world) excused(cn int, err error) bool {
+	if cn > w.s.CNs || !w.s.Plan.deadly(cn) {
+		return false
+	}
+	return errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, fabric.ErrClosed)
+}
+
+// span returns the bytes from a lock to the next. The cell does not begin at a
+// multiple of 64, so that it tears wherever NICs tear.
+func (w *world) span() uint64 { return w.cellOffset() + cellSize + 32 }
+
+func (w *world) cellOffset() uint64 { return (w.s.layout().Lock().Size+63)&^63 + 32 }
+
+func (w *world) cell(lock int) fabric.Addr { return w.locks[lock].Add(w.cellOffset()) }
+
+// locker returns a Locker of a node.
+func (w *world) locker(n *node, p fabric.Port) *hier.Locker {
+	return hier.New(n.table, p, n.sim, n.clock, w.cfg)
+}
+
+// openStore formats the memory nodes and opens the store on each compute node.
+func (w *world) openStore() error {
+	for _, n := range w.nodes {
+		p, err := n.sim.Open()
+		if err != nil {
+			return err
+		}
+		for _, mn := range w.mns {
+			prm := region.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32)}
+			if err := region.Format(p, mn, prm); err != nil {
+				return err
+			}
+		}
+		n.store, err = objstore.Open(p, objstore.Config{
+			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(w.s.Keys), MaxValue: maxValue,
+			NoEvict: true, ExtentBytes: 16 << 10,
+		})
+		if err != nil {
+			return err
+		}
+		p.Close()
+	}
+	return nil
+}
+
+// event tells the court what a client reports.
+func (w *world) event(e oracle.Event) {
+	e.Time = w.c.Now()
+	w.tap.noteEvent(&e)
+	w.court.Event(&e)
+}
+
+// A tap is what hears the simulator: it passes to the court what it must know,
+// and keeps the last operations of each client for a report.
+type tap struct {
+	w       *world
+	c       *sim.Cluster
+	trace   bool
+	watched map[fabric.Addr]bool
+	dead    fabric.CNSet
+	rings   map[fabric.ClientID]*ring
+}
+
+// lastKept is how many operations of each client a report shows.
+const lastKept = 14
+
+type ring struct {
+	lines []string
+	n     int
+}
+
+func (r *ring) add(line string) {
+	if len(r.lines) < lastKept {
+		r.lines = append(r.lines, line)
+	} else {
+		r.lines[r.n%lastKept] = line
+	}
+	r.n++
+}
+
+// list returns the lines, the oldest first.
+func (r *ring) list() []string {
+	if r.n <= lastKept {
+		return r.lines
+	}
+	i := r.n % lastKept
+	return append(slices.Clone(r.lines[i:]), r.lines[:i]...)
+}
+
+func newTap(w *world, trace bool) *tap {
+	return &tap{w: w, trace: trace, watched: map[fabric.Addr]bool{}, rings: map[fabric.ClientID]*ring{}}
+}
+
+func (t *tap) watch(l fabric.Addr) { t.watched[l] = true }
+
+func (t *tap) keep(c fabric.ClientID, line string) {
+	r := t.rings[c]
+	if r == nil {
+		r = &ring{}
+		t.rings[c] = r
+	}
+	r.add(line)
+}
+
+func (t *tap) noteEvent(e *oracle.Event) {
+	if t.trace {
+		t.keep(e.Client, "* "+e.String())
+	}
+}
+
+// Observe implements sim.Observer.
+func (t *tap) Observe(e *sim.Event) {
+	switch e.Step {
+	case sim.StepKill, sim.StepFence:
+		kind := oracle.Killed
+		if e.Step == sim.StepFence {
+			kind = oracle.Fenced
+		}
+		t.dead.Add(e.Client.CN())
+		t.w.event(oracle.Event{Kind: kind, Client: e.Client})
+		return
+	case sim.StepEffect:
+		if e.Op.Kind.IsAtomic() && t.watched[e.Op.Addr] {
+			t.w.court.Effect(&oracle.Effect{Time: e.Time, Client: e.Client, Lock: e.Op.Addr, Old: e.Old, New: e.New})
+		}
+	case sim.StepPost:
+		return
+	}
+	if !t.trace {
+		return
+	}
+	who := e.Client
+	if e.Step == sim.StepDeliver {
+		who = e.To
+	}
+	t.keep(who, t.w.describe(e))
+}
+
+// describe tells an event with headers and entries taken apart.
+func (w *world) describe(e *sim.Event) string {
+	text := e.String()
+	if e.Step != sim.StepEffect {
+		return text
+	}
+	y := w.s.layout()
+	for i, l := range w.locks {
+		switch off := uint64(e.Op.Addr) - uint64(l); {
+		case e.Op.Addr < l:
+		case off == 0 && e.Op.Size() == 8:
+			return fmt.Sprintf("%s   lock %d: %s -> %s", text, i, y.FormatHeader(cql.Header(e.Old)), y.FormatHeader(cql.Header(e.New)))
+		case off > 0 && off < y.Lock().Size && e.Op.Kind == fabric.OpWrite && e.Op.Size() == 8:
+			return fmt.Sprintf("%s   lock %d, slot %d: %v", text, i, off/8-1, cql.Entry(e.New))
+		}
+	}
+	return text
+}
+
+var _ lock.Locker = (*hier.Locker)(nil)
+
+// histories returns the last operations of all clients that did any.
+func (t *tap) histories() []ClientHistory {
+	var list []ClientHistory
+	for c, r := range t.rings {
+		list = append(list, ClientHistory{c, r.list()})
+	}
+	slices.SortFunc(list, func(a, b ClientHistory) int { return int(a.Client) - int(b.Client) })
+	return list
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every wrong input has its exit code, and a message that says what is wrong.
+func TestWrongInput(t *testing.T) {
+	w := newWorld(t)
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	bad := file("bad.csv", "0,key,3,5,1,get,0\n0,key,bad,5,1,get,0\n")
+	cut := file("cut.zst", "\x28\xb5\x2f\xfd\x04")
+	full := t.TempDir() + "/full"
+	if err := os.Symlink("/dev/full", full); err != nil {
+		t.Fatal(err)
+	}
+	small := []string{"--dir", "DIR", "--cns", "1", "--size", "64MiB"}
+	for _, c := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{2, "unknown command \"nosuch\": one of", []string{"nosuch"}},
+		{2, "unknown command", []string{"inspect", "nosuch"}},
+		{2, "unknown command", []string{"trace", "nosuch"}},
+		{2, "not defined: -nosuch", []string{"replay", "--nosuch"}},
+		{2, "not a count", []string{"replay", "--keys", "abc"}},
+		{2, "it must be 1 to", []string{"replay", "--keys", "0"}},
+		{2, "it must be 1 to", []string{"replay", "--cns", "300"}},
+		{2, "it must be 1 to", []string{"replay", "--clients", "0"}},
+		{2, "not a size", []string{"replay", "--size", "1zb"}},
+		{2, "more than nothing", []string{"replay", "--size", "0"}},
+		{2, "want max, or a factor", []string{"replay", "--speed", "fast"}},
+		{2, "want max, or a factor", []string{"replay", "--speed", "-1"}},
+		{2, "want one of trace, none", []string{"replay", "--ttl", "x"}},
+		{2, "want one of fail, skip", []string{"replay", bad, "--on-bad-line", "x"}},
+		{2, "want one of by-key", []string{"replay", bad, "--deal", "x"}},
+		{2, "too many arguments", []string{"replay", "a", "b"}},
+		{2, "cannot be given here", []string{"replay", "--cluster", "shm:x", "--cns", "3"}},
+		{2, "cannot be given here", []string{"replay", bad, "--keys", "3"}},
+		{2, "there can be 256 at most", []string{"replay", "--lock", "cql", "--cns", "100"}},
+		{2, "more than --max-cn", []string{"up", "--cns", "20", "--dir", "DIR"}},
+		{2, "which cluster", []string{"inspect", "roots"}},
+		{2, "which cluster", []string{"check"}},
+		{2, "needs ADDR", []string{"inspect", "header"}},
+		{2, "where to", []string{"trace", "gen"}},
+		{2, "cannot list", []string{"status", "--dir", "/nonexistent"}},
+		{2, "which cluster", []string{"declock-mn"}},
+		{2, "it must be 0 to 63", []string{"declock-mn", "--cluster", "shm:x", "--mem", "64"}},
+		{2, "want one of off, try, require", []string{"declock-mn", "--cluster", "shm:x", "--huge", "x"}},
+		{2, "must be absolute", []string{"declock-mn", "--cluster", "shm:x", "--path", "x", "--dir", "DIR", "--size", "1MiB"}},
+		{2, "give at least as many", []string{"declock-mn", "--cluster", "shm:x", "--lock-queue", "2", "--dir", "DIR", "--size", "1MiB"}},
+		{3, "no such cluster", []string{"replay", "--cluster", "shm:nosuch", "--dir", "DIR"}},
+		{3, "no such cluster", []string{"status", "--cluster", "shm:nosuch", "--dir", "DIR"}},
+		{3, "no such cluster", []string{"inspect", "roots", "--cluster", "shm:nosuch", "--dir", "DIR"}},
+		{3, "no such cluster", []string{"clean", "nosuch", "--dir", "DIR"}},
+		{3, "no such cluster", []string{"declock-cn", "--cluster", "shm:nosuch", "--dir", "DIR"}},
+		{5, "not enough memory", []string{"up", "--size", "100TiB", "--dir", "DIR"}},
+		{5, "no space left", append([]string{"replay", "--size", "1MiB"}, small[:4]...)},
+		{5, "no space left on device", []string{"trace", "gen", "--ops", "100k", "-o", full}},
+		{6, "no such file", []string{"replay", "/nonexistent"}},
+		{6, "is a directory", []string{"replay", "/tmp"}},
+		{6, "no such file", []string{"trace", "stat", "/nonexistent"}},
+		{6, "no such file", []string{"trace", "gen", "-o", "/nonexistent/x"}},
+		{6, "is empty", []string{"replay", "-"}},
+		{7, "line 2, column 3", []string{"trace", "stat", bad}},
+		{7, "line 2, column 3", append([]string{"replay", bad}, small...)},
+		{7, "cut", []string{"trace", "stat", cut}},
+		{7, "no records", []string{"trace", "stat", "/dev/null"}},
+		{9, "values up to 1GiB", []string{"replay", "--max-value", "2GiB"}},
+		{11, "bad cluster address", []string{"replay", "--cluster", "demo"}},
+		{11, "no fabric \"tcp\"", []string{"replay", "--cluster", "tcp:x"}},
+		{11, "bad cluster name", []string{"replay", "--cluster", "shm:a/b"}},
+		{11, "bad cluster name", []string{"up", "--name", "a/b"}},
+		{11, "bad cluster address", []string{"declock-cn", "--cluster", "x"}},
+		{11, "bad target", []string{"replay", "--target", "http://x"}},
+		{12, "near ones: cluster9", []string{"replay", "--preset", "cluster99"}},
+		{12, "one of cql,", []string{"replay", "--lock", "foo"}},
+		{12, "one of cql,", []string{"declock-cn", "--cluster", "shm:x", "--lock", "foo"}},
+		{12, "no such preset", []string{"trace", "gen", "--preset", "x", "-o", "-"}},
+		{18, "cannot connect", []string{"replay", "--target", "memcached:///nonexistent", "--ops", "10"}},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			own := &world{t: t, dir: w.dir}
+			_, stderr := own.run(c.code, c.args...)
+			if !strings.Contains(stderr, c.says) {
+				t.Errorf("it does not say %q but\n%s", c.says, stderr)
+			}
+			if !strings.HasPrefix(stderr, "declock") {
+				t.Errorf("it does not say who speaks: %q", stderr)
+			}
+		})
+	}
+	if st, err := os.Stat("/dev/full"); err != nil || st.Mode().IsRegular() {
+		t.Errorf("/dev/full: %v, %v", st, err)
+	}
+}
+
+func TestBadLinesCanBeSkipped(t *testing.T) {
+	w := newWorld(t)
+	bad := filepath.Join(t.TempDir(), "bad.csv")
+	if err := os.WriteFile(bad, []byte("0,key,3,5,1,set,0\nrubbish\n0,key,3,5,1,get,0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr := w.run(0, "replay", bad, "--on-bad-line", "skip", "--dir", "DIR", "--cns", "2", "--size", "64MiB", "--json")
+	if all := decode(t, out).Rows[0]; all["count"] != 2.0 || all["skipped_lines"] != 1.0 {
+		t.Errorf("%v\n%s", all, stderr)
+	}
+	w.run(0, "trace", "stat", bad, "--on-bad-line", "skip")
+}
+
+func TestTraceRoundTrip(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"t.csv", "t.zst", "t.gz"} {
+		path := filepath.Join(t.TempDir(), name)
+		w.run(0, "trace", "gen", "--preset", "cluster14", "--keys", "5000", "--ops", "100k", "--seed", "3", "-o", path)
+		out, _ := w.run(0, "trace", "stat", path, "--json")
+		m := decode(t, out).Rows[0]
+		if m["requests"] != 100000.0 || math.Abs(m["mean_key"].(float64)-96) > 5 || math.Abs(m["mean_value"].(float64)-414) > 21 {
+			t.Errorf("%s: %v", name, m)
+		}
+		for _, op := range list(m["ops"]) {
+			want := map[string]float64{"get": .65, "delete": .22, "set": .13}[op["op"].(string)]
+			if math.Abs(op["share"].(float64)-want) > .01 {
+				t.Errorf("%s: %v, want a share of %v", name, op, want)
+			}
+		}
+	}
+	a, _ := w.run(0, "trace", "gen", "--ops", "100", "--seed", "9", "-o", "-")
+	b, _ := w.run(0, "trace", "gen", "--ops", "100", "--seed", "9", "-o", "-")
+	if a != b || strings.Count(a, "\n") != 100 {
+		t.Error("the same seed makes another trace")
+	}
+	if out, _ := w.run(0, "trace", "presets"); !strings.Contains(out, "cluster54") {
+		t.Errorf("presets:\n%s", out)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	w := newWorld(t)
+	for _, args := range [][]string{{"up"}, {"replay"}, {"status"}, {"inspect"}, {"check"}, {"clean"}, {"trace"}, {"declock-mn"}, {"declock-cn"}} {
+		out, _ := w.run(0, append(args, "--help")...)
+		if !strings.Contains(out, "Examples:") || !strings.Contains(out, "declock") {
+			t.Errorf("%v --help has no examples:\n%s", args, out)
+		}
+	}
+	out, _ := w.run(0, "exit-codes")
+	again, _ := w.run(0, "help", "exit-codes")
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		if !strings.Contains(again, strings.TrimSpace(line)) {
+			t.Errorf("help exit-codes has no line %q", line)
+		}
+	}
+	if out, _ := w.run(0); !strings.Contains(out, "replay") {
+		t.Errorf("declock without arguments:\n%s", out)
+	}
+	if out, _ := w.run(0, "version"); !strings.HasPrefix(out, "declock ") {
+		t.Errorf("version: %q", out)
+	}
+}

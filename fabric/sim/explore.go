@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Errors of exploration.
+var (
+	// ErrLivelock: a schedule went on for ExploreConfig.MaxSteps events.
+	ErrLivelock = errors.New("sim: no end in sight")
+	// ErrSchedule: a schedule does not fit the program that is to replay it.
+	ErrSchedule = errors.New("sim: schedule does not fit")
+)
+
+// ExploreConfig says what Explore does. The zero value explores every order
+// of events without timeouts, faults or clocks that tick.
+type ExploreConfig struct {
+	// Sim configures the cluster. Latencies play no part. Tear.Prob above 0 means
+	// that every READ and WRITE of more than one piece (of Tear.Grain) takes effect
+	// piece by piece, in every order (larger ones: in four parts). Late
+	// operations of a killed node (unless LateDrop) may take effect until it is fenced.
+	Sim Config
+
+	// Bounds; 0 is none, except MaxSteps (20,000) and MaxDepth (100,000).
+	MaxSchedules int           // executions, pruned ones included
+	MaxStates    int           // states kept, 8 bytes and a bit each
+	MaxWall      time.Duration // of real time
+	MaxDepth     int           // choices in one schedule
+	MaxSteps     int           // events in one schedule; more is ErrLivelock
+	// MaxSwitches bounds preemptions: choices of another actor's event while the
+	// last actor has one. 0 is none.
+	MaxSwitches int
+
+	// Actions is how many of the actions given to Cluster.Sometime may happen
+	// in one schedule.
+	Actions int
+	// Early is how many deadlines may pass in one schedule while something else could
+	// happen. Otherwise, a deadline passes only when nothing else can.
+	Early int
+	// NoDeadlines: deadlines of Recv never pass; who waits for what never
+	// comes is a deadlock then.
+	NoDeadlines bool
+	// Ticks is how often in one schedule a compute node's clock may tick, by Tick (0
+	// means 1 us), when a client of it goes on. Clocks stand still otherwise, so all
+	// timestamps are equal; with n ticks there are up to n+1 different ones, in
+	// any order between nodes (clocks differ).
+	Ticks int
+	Tick  fabric.Time
+
+	// FairPolls treats loops that poll as what they mean: "wait until it
+	// changes". A chain that was just executed, from the same call stack, by the same
+	// client, changed nothing, and would return the same again, waits until
+	// it would not, or until nothing else can happen; and the state after such a
+	// repetition counts as the state after the first. Sound if such loops are memoryless: what
+	// the client does next depends on the last answer (and the time), not on how
+	// often it asked. Loops that give up after many rounds are found to do so
+	// when nothing else can happen. Without FairPolls such loops make
+	// exploration endless.
+	FairPolls bool
+
+	// For tests of exploration itself: no merging of equal states; no client goes on at
+	// once; each is a choice of its own.
+	NoStates bool
+	NoEager  bool
+
+	// Walks, if not 0, is the number of random schedules (by Sim.Seed) that
+	// are run instead of all.
+	Walks int
+	// NoShrink leaves the failing schedule as it was found.
+	NoShrink bool
+}
+
+func (cfg ExploreConfig) withDefaults() ExploreConfig {
+	if cfg.MaxSteps == 0 {
+		cfg.MaxSteps = 20_000
+	}
+	if cfg.MaxDepth == 0 {
+		cfg.MaxDepth = 100_000
+	}
+	if cfg.Tick == 0 {
+		cfg.Tick = fabric.Microsecond
+	}
+	return cfg
+}
+
+// A Report says what was explored.
+type Report struct {
+	Schedules int // executions to their end
+	Pruned    int // executions that came to a state known before
+	States    int // different states in which there was a choice
+	Finals    int // different states at the end
+	Steps     uint64
+	MaxDepth  int // most choices in one schedule
+	MaxSteps  int // most events in one schedule
+	// Exhaustive: every schedule was executed, or is equal to one that was.
+	Exhaustive bool
+	// Bound says what ended or limited the exploration otherwise.
+	Bound string
+	// Shared are the compute nodes of which several clients were active.
+	Shared  []fabric.CNID
+	Wall    time.Duration
+	Failure *Failure // the first, nil: none
+}
+
+// A Failure is a schedule that fails: a client panics, clients wait for ever
+// (*DeadlockError), the schedule has no end (ErrLivelock), a check fails.
+type Failure struct {
+	Err      error    // of Schedule
+	Schedule Schedule // shrunk
+	Found    Schedule // as it was found
+	Trace    []string // what happens in Schedule
+}
+
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d schedules, %d pruned, %d states, %d final, %d choices and %d events at most, %.2f s: ",
+		r.Schedules, r.Pruned, r.States, r.Finals, r.MaxDepth, r.MaxSteps, r.Wall.Seconds())
+	switch {
+	case r.Failure != nil:
+		fmt.Fprintf(&b, "FAILED\n%v", r.Failure)
+	case r.Exhaustive:
+		b.WriteString("exhaustive")
+	default:
+		fmt.Fprintf(&b, "not exhaustive (%s)", r.Bound)
+	}
+	return b.String()
+}
+
+func (f *Failure) String() string {
+	return fmt.Sprintf("schedule %v (found as %v)\n%s\n%v", f.Schedule, f.Found, strings.Join(f.Trace, "\n"), f.Err)
+}
+
+// Explore executes the program that build makes under every schedule: every
+// order in which the events of its clients can happen, by depth-first search
+// with re-execution, up to orders that make no difference. build is called for each execution
+// with an empty cluster: it adds nodes, starts clients, and registers checks
+// (Cluster.AtEnd, Watch, HashWith, SetObserver). It must do the same each time.
+//
+// The events are: the effect of the next operation of a chain (per client and memory node in
+// order), the delivery of the next message between two clients, a client's going on when what it
+// waits for has come, the passing of a deadline, the fencing of a killed node, and actions
+// (Cluster.Sometime). A run ends when nothing more can happen.
+//
+// # Which schedules are not executed
+//
+// A client is a function of what it has been told: results, messages, errors,
+// times, views. Clients of one compute node share its memory, so a node is a function of
+// what its clients were told, in that order. Hence a state is: the memory nodes; what
+// each compute node has been told; chains, messages and inboxes; clocks; and what the
+// caller's oracles remember (HashWith). A state met again is not explored again (64-bit hashes
+// are compared: of a million states, two are taken for one with a chance of 3 in 100 million).
+// Clients of different nodes must not communicate but through the fabric.
+//
+// A client goes on at once, without a choice, when it is the only one of its node
+// that ever does something (the agent's start does not count) and no action
+// or fence that concerns the node is outstanding: nobody else then sees when it does, for what it posts and sends
+// takes effect by events of its own. Which nodes are so is assumed, and when another client of
+// such a node becomes active exploration starts anew without the assumption. (If
+// there is a schedule in which it becomes active, up to that moment it is
+// equal to one that was executed, which has the same message on its way.)
+func Explore(cfg ExploreConfig, build func(*Cluster)) Report {
+	s := newSearch(cfg, build)
+	s.explore()
+	return s.report
+}
+
+// An Outcome is what a replayed schedule led to.
+type Outcome struct {
+	Err   error // nil: no failure
+	Trace []string
+	Final uint64 // hash of the state at the end
+}
+
+// Replay executes one schedule that Explore has reported for the same
+// configuration and program. An Observer (ExploreConfig.Sim, Cluster.SetObserver) sees its history.
+func Replay(cfg ExploreConfig, schedule Schedule, build func(*Cluster)) Outcome {
+	s := newSearch(cfg, build)
+	return s.replay(schedule)
+}
+
+// Sometime gives exploration an action that may happen once, at any point, or
+// never: a crash, an interrupt. ExploreConfig.Actions bounds how many happen in one schedule. n is the
+// compute node whose clients see the difference (c.Kill(n), Port.Interrupt of its client), nil: all.
+// Outside of exploration nothing happens.
+func (c *Cluster) Sometime(name string, n *Node, f func()) {
+	if c.ex != nil {
+		c.ex.actions = append(c.ex.actions, action{name: name, node: n, f: f})
+	}
+}
+
+// AtEnd registers a check of the state in which nothing more happens. In exploration it
+// is called at the end of each schedule; otherwise the caller does so by RunChecks.
+func (c *Cluster) AtEnd(check func() error) { c.atEnd = append(c.atEnd, check) }
+
+// RunChecks calls the checks of AtEnd and returns the first error.
+func (c *Cluster) RunChecks() error {
+	for _, f := range c.atEnd {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Watch registers an invariant, checked after each event of exploration (a
+// client that goes on at once does so in an event of its own).
+func (c *Cluster) Watch(check func() error) { c.watch = append(c.watch, check) }
+
+// HashWith registers a hash of what an oracle remembers. Exploration takes
+// two states for equal only if these hashes are equal too.
+func (c *Cluster) HashWith(hash func() uint64) { c.hashers = append(c.hashers, hash) }
+
+// SetObserver replaces Config.Observer: an oracle of this very run.
+func (c *Cluster) SetObserver(o Observer) { c.cfg.Observer = o }
+
+// Fail ends the run with an error, unless it has failed already: for oracles. It may be
+// called anywhere, also by an Observer.
+func (c *Cluster) Fail(err error) { c.fail(err) }
+
+// Exploring tells whether the cluster is one of Explore or Replay.
+func (c *Cluster) Exploring() bool { return c.ex != nil }

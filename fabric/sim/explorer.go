@@ -1,0 +1,474 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// An explorer runs one schedule: it takes the place of the clock and the heap
+// of events. At each step it lists what can happen (the menu) and has the
+// search choose.
+type explorer struct {
+	c   *Cluster
+	cfg *ExploreConfig
+	// pick chooses from the menu; false ends the run.
+	pick func() (int, bool)
+
+	chains  []*chain   // under way, or completed and not yet waited for; in the order of posting
+	pairs   []pair     // messages under way
+	starts  []*Task    // to begin
+	unwinds []*Task    // killed, to unwind
+	dead    []*Node    // killed, to be fenced
+	calls   []timedAct // of Cluster.At
+	actions []action
+
+	menu    []choice
+	actor   uint32 // port that acted last
+	resting bool   // only what may happen is left, and it does not: until something else happens
+	idle    int    // things that happened because nothing else could, since something else did
+
+	steps, early, ticks, acted, switches int
+	withheld                             bool // a bound of the configuration kept choices from the menu
+
+	shared   fabric.CNSet   // nodes with several active clients
+	solo     [256]*Task     // the active client of each other node
+	conflict *Node          // a node that is not in shared, and must be
+	taken    []int          // the choices so far
+	trace    func(s string) // nil: nobody listens
+}
+
+// An action is what Cluster.Sometime was given.
+type action struct {
+	name string
+	node *Node // nil: all
+	f    func()
+	done bool
+}
+
+type timedAct struct {
+	at fabric.Time
+	i  uint32 // in Cluster.calls
+}
+
+// A pair holds the messages from one client to another, in order.
+type pair struct {
+	from, to fabric.ClientID
+	queue    []uint32 // flights
+}
+
+// choiceKind is the kind of something that can happen.
+type choiceKind uint8
+
+const (
+	chRest    choiceKind = iota // nothing of what may happen, but need not, does
+	chResume                    // port a goes on
+	chTick                      // ... after its node's clock has ticked
+	chStart                     // starts[a] begins
+	chEffect                    // the next operation of chains[a] takes effect
+	chPiece                     // piece b of it
+	chDeliver                   // the next message of pairs[a] arrives
+	chFence                     // dead[a] is fenced
+	chTimer                     // the deadline of port a passes early
+	chAction                    // actions[a]
+)
+
+type choice struct {
+	kind  choiceKind
+	piece uint8
+	a     uint32
+	actor uint32 // port
+}
+
+// nobody is the actor of what no client does.
+const nobody = ^uint32(0)
+
+var errConflict = errors.New("sim: a second client of a node is active")
+
+// post takes an event that the engine would put into its heap.
+func (ex *explorer) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
+	c := ex.c
+	switch kind {
+	case evStart:
+		ex.starts = append(ex.starts, c.tasks[a])
+	case evUnwind:
+		ex.unwinds = append(ex.unwinds, c.tasks[a])
+	case evWake:
+		if p := c.ports[a]; p.wait != waitNone && p.waitGen == b {
+			p.ready = true
+		}
+	case evDetect:
+		ex.dead = append(ex.dead, c.cns[a])
+	case evCall:
+		ex.calls = append(ex.calls, timedAct{at, a})
+	case evDeliver:
+		ex.send(a)
+	case evComplete:
+		ex.finish(c.chains[a])
+	default:
+		panic(fmt.Sprintf("sim: %v event in exploration", kind))
+	}
+}
+
+// meddles notes that the client that runs has done something to another's Port past the fabric.
+func (ex *explorer) meddles(p *Port) {
+	if t := ex.c.cur; t != nil && t.node != p.node {
+		ex.touches(t.node)
+		ex.touches(p.node)
+	}
+}
+
+// touches notes that somebody sees when clients of a node go on.
+func (ex *explorer) touches(n *Node) {
+	if !ex.cfg.NoEager && !ex.shared.Has(n.id) {
+		ex.conflict = n
+		ex.c.fail(errConflict)
+	}
+}
+
+// run executes one schedule to its end, a failure, or until pick has had enough.
+func (ex *explorer) run() {
+	c := ex.c
+	defer func() { c.cur = nil }() // for a coroutine that calls runtime.Goexit
+	c.begun = true
+	ex.markShared()
+	for c.err == nil {
+		ex.settle()
+		if c.err != nil {
+			return
+		}
+		ex.list()
+		i := 0
+		switch len(ex.menu) {
+		case 0:
+			if !ex.force() {
+				return
+			}
+			continue
+		case 1:
+		default:
+			ok := false
+			if i, ok = ex.pick(); !ok {
+				return
+			}
+			ex.taken = append(ex.taken, i)
+		}
+		ex.do(ex.menu[i])
+	}
+}
+
+// markShared finds the nodes that have several clients from the start.
+func (ex *explorer) markShared() {
+	count := [256]int{}
+	for _, t := range ex.c.tasks {
+		if !t.daemon {
+			if count[t.node.id]++; count[t.node.id] > 1 {
+				ex.shared.Add(t.node.id)
+			}
+		}
+	}
+}
+
+// settle does what makes no difference to anybody else, until there is no more of it.
+func (ex *explorer) settle() {
+	c := ex.c
+	for again := true; again && c.err == nil; {
+		again = false
+		for len(ex.unwinds) > 0 {
+			t := ex.unwinds[0]
+			ex.unwinds = ex.unwinds[1:]
+			c.unwind(t)
+			for _, p := range c.ports {
+				if p.waiter == t {
+					p.wait, p.ready = waitNone, false
+				}
+			}
+		}
+		for i, t := range ex.starts {
+			// An agent that begins looks at nothing that others have.
+			if t.daemon || t.killed || ex.eager(t.node) {
+				ex.starts = append(ex.starts[:i], ex.starts[i+1:]...)
+				ex.start(t)
+				again = true
+				break
+			}
+		}
+		if ex.cfg.Ticks > ex.ticks {
+			continue // going on is a choice: with or without a tick
+		}
+		for i := 0; i < len(c.ports) && c.err == nil; i++ {
+			if p := c.ports[i]; p.ready && !p.node.paused && ex.eager(p.node) {
+				ex.resume(p)
+				again = true
+			}
+		}
+	}
+}
+
+// eager tells whether the clients of a node go on at once: nobody sees when they do.
+func (ex *explorer) eager(n *Node) bool {
+	if ex.cfg.NoEager || ex.shared.Has(n.id) || len(ex.dead) > 0 {
+		return false
+	}
+	if ex.acted < ex.cfg.Actions {
+		for i := range ex.actions {
+			if a := &ex.actions[i]; !a.done && (a.node == nil || a.node == n) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// list makes the menu. What comes first is of the last actor.
+func (ex *explorer) list() {
+	c := ex.c
+	ex.menu = ex.menu[:0]
+	for i, p := range c.ports {
+		if !p.node.paused && p.ready && ex.eager(p.node) {
+			ex.addResume(uint32(i)) // the choice is only whether it ticks
+			return
+		}
+	}
+	for i, p := range c.ports {
+		if !p.node.paused && (p.ready || p.wait == waitPoll && !p.stutters()) {
+			ex.addResume(uint32(i))
+		}
+	}
+	for i, t := range ex.starts {
+		ex.add(choice{kind: chStart, a: uint32(i), actor: t.port.index})
+	}
+	for i, ch := range ex.chains {
+		if ex.enabled(i) && !ch.stutters() {
+			ex.addEffect(uint32(i))
+		}
+	}
+	for i := range ex.pairs {
+		if len(ex.pairs[i].queue) > 0 {
+			ex.add(choice{kind: chDeliver, a: uint32(i), actor: ex.receiver(ex.pairs[i].to)})
+		}
+	}
+	for i := range ex.dead {
+		ex.add(choice{kind: chFence, a: uint32(i), actor: nobody})
+	}
+	regular := len(ex.menu)
+	if !ex.resting && c.live > 0 {
+		ex.listOptional()
+	}
+	if regular == 0 && len(ex.menu) > 0 {
+		ex.add(choice{kind: chRest, actor: nobody})
+		last := len(ex.menu) - 1
+		copy(ex.menu[1:], ex.menu[:last])
+		ex.menu[0] = choice{kind: chRest, actor: nobody}
+		return
+	}
+	ex.order()
+}
+
+// listOptional lists what may happen, but need not.
+func (ex *explorer) listOptional() {
+	if ex.early < ex.cfg.Early {
+		for i, p := range ex.c.ports {
+			if ex.expires(p) && !p.node.paused && !p.ready {
+				ex.add(choice{kind: chTimer, a: uint32(i), actor: nobody})
+			}
+		}
+	}
+	if ex.acted < ex.cfg.Actions {
+		for i := range ex.actions {
+			if !ex.actions[i].done {
+				ex.add(choice{kind: chAction, a: uint32(i), actor: nobody})
+			}
+		}
+	}
+}
+
+func (ex *explorer) add(x choice) { ex.menu = append(ex.menu, x) }
+
+func (ex *explorer) addResume(port uint32) {
+	ex.add(choice{kind: chResume, a: port, actor: port})
+	if ex.ticks < ex.cfg.Ticks {
+		ex.add(choice{kind: chTick, a: port, actor: port})
+	}
+}
+
+func (ex *explorer) addEffect(i uint32) {
+	ch := ex.chains[i]
+	n := ex.pieces(ch)
+	if n == 1 {
+		ex.add(choice{kind: chEffect, a: i, actor: ch.port.index})
+		return
+	}
+	for b := range uint8(n) {
+		if ch.part>>b&1 == 0 {
+			ex.add(choice{kind: chPiece, a: i, piece: b, actor: ch.port.index})
+		}
+	}
+}
+
+// receiver returns the port that a client's messages go to.
+func (ex *explorer) receiver(id fabric.ClientID) uint32 {
+	if p := ex.c.inboxOf(id); p != nil {
+		return p.index
+	}
+	return nobody
+}
+
+// enabled tells whether the next operation of chains[i] may take effect: chains
+// of one client to one memory node do so in order.
+func (ex *explorer) enabled(i int) bool {
+	ch := ex.chains[i]
+	if ch.state != chainFlying {
+		return false
+	}
+	for _, x := range ex.chains[:i] {
+		if x.state == chainFlying && x.port == ch.port && x.qp.mn == ch.qp.mn {
+			return false
+		}
+	}
+	return true
+}
+
+// order puts the choices of the last actor first, and withholds the others if
+// there have been enough switches.
+func (ex *explorer) order() {
+	own := 0
+	for i, x := range ex.menu {
+		if x.actor == ex.actor {
+			copy(ex.menu[own+1:i+1], ex.menu[own:i])
+			ex.menu[own] = x
+			own++
+		}
+	}
+	if own > 0 && own < len(ex.menu) && ex.cfg.MaxSwitches > 0 && ex.switches >= ex.cfg.MaxSwitches {
+		ex.menu = ex.menu[:own]
+		ex.withheld = true
+	}
+}
+
+// do makes a choice happen.
+func (ex *explorer) do(x choice) {
+	c := ex.c
+	if x.actor != ex.actor && x.actor != nobody {
+		if len(ex.menu) > 0 && ex.menu[0].actor == ex.actor {
+			ex.switches++
+		}
+		ex.actor = x.actor
+	}
+	if x.kind != chRest && x.kind != chResume && x.kind != chTick {
+		ex.regular()
+	}
+	switch x.kind {
+	case chRest:
+		ex.resting = true
+		return
+	case chResume:
+		ex.resume(c.ports[x.a])
+		return
+	case chTick:
+		ex.ticks++
+		p := c.ports[x.a]
+		p.node.clock.Offset += ex.cfg.Tick
+		ex.say("clock of %v ticks", p.node)
+		ex.resume(p)
+		return
+	case chStart:
+		t := ex.starts[x.a]
+		ex.starts = append(ex.starts[:x.a], ex.starts[x.a+1:]...)
+		ex.start(t)
+		return
+	case chEffect:
+		ex.effect(ex.chains[x.a])
+	case chPiece:
+		ex.piece(ex.chains[x.a], x.piece)
+	case chDeliver:
+		ex.deliver(x.a)
+	case chFence:
+		n := ex.dead[x.a]
+		ex.dead = append(ex.dead[:x.a], ex.dead[x.a+1:]...)
+		c.Fence(n)
+	case chTimer:
+		ex.early++
+		ex.expire(c.ports[x.a])
+		return
+	case chAction:
+		ex.acted++
+		a := &ex.actions[x.a]
+		a.done = true
+		ex.say("action: %s", a.name)
+		a.f()
+	}
+	ex.stepped()
+}
+
+// regular notes that something happens that need not have waited.
+func (ex *explorer) regular() {
+	ex.resting = false
+	if ex.idle > 0 {
+		ex.idle = 0
+		for _, p := range ex.c.ports {
+			p.tries = 0
+		}
+	}
+}
+
+func (ex *explorer) say(format string, args ...any) {
+	if ex.trace != nil {
+		ex.trace(fmt.Sprintf(format, args...))
+	}
+}
+
+// stepped ends a step.
+func (ex *explorer) stepped() {
+	c := ex.c
+	c.count++
+	ex.steps++
+	for _, f := range c.watch {
+		if err := f(); err != nil {
+			c.fail(err)
+		}
+	}
+	if ex.steps >= ex.cfg.MaxSteps {
+		c.fail(fmt.Errorf("%w after %d events: %w", ErrLivelock, ex.steps, &DeadlockError{Time: c.now, Blocked: c.blocked()}))
+	}
+}
+
+// acts notes that a client of a node does something.
+func (ex *explorer) acts(t *Task) {
+	n := t.node
+	if ex.shared.Has(n.id) {
+		return
+	}
+	if ex.solo[n.id] == nil {
+		ex.solo[n.id] = t
+	}
+	if ex.solo[n.id] != t {
+		ex.touches(n)
+	}
+}
+
+func (ex *explorer) start(t *Task) {
+	if !t.daemon && !t.killed {
+		ex.acts(t)
+		ex.say("%s begins", t.name)
+	}
+	ex.c.start(t)
+	ex.stepped()
+}
+
+// resume lets the client of a port go on.
+func (ex *explorer) resume(p *Port) {
+	p.ready = false
+	if t := p.waiter; t != nil && !t.done {
+		ex.acts(t)
+		if ex.c.err != nil {
+			return
+		}
+		if ex.trace != nil {
+			ex.say("%v (%s) goes on", p.id, t.name)
+		}
+	}
+	ex.c.wake(p)
+	ex.stepped()
+}

@@ -1,0 +1,340 @@
+package sim
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+	"runtime"
+
+	"github.com/declock/declock/fabric"
+)
+
+// What a client has been told (a result, a message, a time, an error) goes into
+// a hash of its compute node, in order. With the code, that is all that
+// determines the state of the node's clients and of what they share.
+
+// fold adds a value to an ordered hash.
+func fold(h, v uint64) uint64 { return mix64(bits.RotateLeft64(h, 29) ^ v*0x9e3779b97f4a7c15) }
+
+// tell notes that the client that runs has been told something.
+func (n *Node) tell(v uint64) {
+	t := n.c.cur
+	if t == nil {
+		return // to set the scene: the same each time
+	}
+	if n.last != t {
+		n.last = t
+		n.heard++
+		n.told = fold(n.told, uint64(t.index)|1<<63)
+	}
+	n.told = fold(n.told, v)
+}
+
+// A told is what a client was told last, if it may be one round of a loop that polls.
+type told struct {
+	ops   []fabric.Op // the chain (their Bufs are the client's), empty: an empty inbox
+	data  []byte      // what its READs found, one behind the other
+	stack [stackDepth]uintptr
+	base  uint64 // Node.told before it
+	heard uint64 // Node.heard then
+	live  bool   // it changed nothing, and the client has done nothing since but look at the time
+	polls bool   // it was an empty inbox
+}
+
+// stackDepth is how much of its call stack identifies a loop.
+const stackDepth = 12
+
+// repeats tells whether a chain that is being posted is what its client did just before, from
+// the same place in the program; and notes the place.
+func (p *Port) repeats(ops []fabric.Op) bool {
+	k := &p.told
+	if !p.c.ex.cfg.FairPolls {
+		return false
+	}
+	same := k.live && !k.polls && k.heard == p.node.heard && p.inflight == 0 && len(ops) == len(k.ops)
+	for i := 0; same && i < len(ops); i++ {
+		a, b := &ops[i], &k.ops[i]
+		same = a.Kind == b.Kind && a.Addr == b.Addr && a.Arg == b.Arg && a.Cmp == b.Cmp && len(a.Buf) == len(b.Buf) && a.Wide == b.Wide
+	}
+	var stack [stackDepth]uintptr
+	runtime.Callers(4, stack[:])
+	same = same && stack == k.stack
+	k.stack = stack
+	return same
+}
+
+// stutters tells whether a chain that its client has just executed, in a loop, would
+// return the same again.
+func (ch *chain) stutters() bool {
+	if !ch.again || ch.cur > 0 || ch.part > 0 {
+		return false
+	}
+	k, m := &ch.port.told, &ch.qp.mn.mem
+	if k.heard != ch.port.node.heard || ch.qp.mn.dead || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
+		return false
+	}
+	data := k.data
+	for i := range ch.ops {
+		op, was := &ch.ops[i], &k.ops[i]
+		off := op.Addr.Offset()
+		switch {
+		case !m.inBounds(off, op.Size()):
+			return false
+		case op.Kind == fabric.OpRead && op.Buf != nil:
+			if !m.equal(off, data[:len(op.Buf)]) {
+				return false
+			}
+			data = data[len(op.Buf):]
+		case op.Kind == fabric.OpRead, op.Kind == fabric.OpCAS && was.Old != was.Cmp, op.Kind == fabric.OpFAA && op.Arg == 0:
+			if m.word(off) != was.Old {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// stutters tells whether a client that polls its inbox would find it as empty as before.
+func (p *Port) stutters() bool {
+	return p.c.ex.cfg.FairPolls && p.in.len == 0 && p.told.live && p.told.polls
+}
+
+// equal tells whether memory at off is data.
+func (m *memory) equal(off uint64, data []byte) bool {
+	for len(data) > 0 {
+		in := off & (pageSize - 1)
+		n := min(len(data), int(pageSize-in))
+		if page := m.page(off); page != nil {
+			if string(page[in:in+uint64(n)]) != string(data[:n]) {
+				return false
+			}
+		} else if !allZero(data[:n]) {
+			return false
+		}
+		data = data[n:]
+		off += uint64(n)
+	}
+	return true
+}
+
+// tellChain notes that a client has been told how a chain ended.
+func (p *Port) tellChain(ch *chain) {
+	n, k := p.node, &p.told
+	v := ch.results(len(ch.ops))
+	if ch.err != nil {
+		v = fold(v, hashError(ch.err))
+	}
+	if ch.again && k.live && k.heard == n.heard && n.last == p.c.cur {
+		n.told = k.base // this answer replaces the last
+	} else {
+		n.tell(0)
+		k.base = n.told
+	}
+	n.tell(v)
+	n.tell(uint64(n.clock.local(p.c.now)))
+	k.live = !ch.wrote && ch.err == nil && p.c.ex.cfg.FairPolls
+	if !k.live {
+		return
+	}
+	k.heard, k.polls = n.heard, false
+	k.ops, k.data = append(k.ops[:0], ch.ops...), k.data[:0]
+	for i := range ch.ops {
+		if op := &ch.ops[i]; op.Kind == fabric.OpRead {
+			k.data = append(k.data, op.Buf...)
+		}
+	}
+}
+
+// results returns a hash of the results of the first operations of a chain.
+func (ch *chain) results(n int) uint64 {
+	h := uint64(n)
+	for i := range ch.ops[:min(n, len(ch.ops))] {
+		op := &ch.ops[i]
+		switch {
+		case op.Kind == fabric.OpRead && op.Buf != nil:
+			h = fold(h, hashBytes(op.Buf))
+		case op.Wide != nil:
+			h = fold(fold(h, op.Wide.Old[0]), op.Wide.Old[1])
+		case op.Kind != fabric.OpWrite:
+			h = fold(h, op.Old)
+		}
+	}
+	return h
+}
+
+func hashBytes(b []byte) uint64 {
+	h := uint64(len(b))
+	for ; len(b) >= 8; b = b[8:] {
+		h = fold(h, binary.LittleEndian.Uint64(b))
+	}
+	for _, x := range b {
+		h = fold(h, uint64(x))
+	}
+	return h
+}
+
+// hashError returns a hash of what a client can tell of an error: which of fabric's it is, and where.
+func hashError(err error) uint64 {
+	h := uint64(1)
+	var ce *fabric.ChainError
+	if errors.As(err, &ce) {
+		h = fold(h, uint64(ce.Index))
+	}
+	for err != nil {
+		next := errors.Unwrap(err)
+		if next == nil {
+			h = fold(h, hashBytes([]byte(err.Error())))
+		}
+		err = next
+	}
+	return h
+}
+
+// tellNow tells a client the time.
+func (p *Port) tellNow() fabric.Time {
+	t := p.node.clock.local(p.c.now)
+	p.node.tell(uint64(t))
+	return t
+}
+
+// tellRecv notes that a client has been told a message, or that there is none.
+func (p *Port) tellRecv(m *fabric.Message, err error) {
+	n, k := p.node, &p.told
+	switch {
+	case err == nil:
+		n.tell(hashMessage(m))
+		k.live = false
+	case errors.Is(err, fabric.ErrDeadline):
+		if k.live && k.polls && k.heard == n.heard && n.last == p.c.cur {
+			n.told = k.base
+			return
+		}
+		if k.live && !k.polls {
+			n.tell(1) // between the rounds of a loop that polls memory
+			return
+		}
+		n.tell(1)
+		k.base, k.heard = n.told, n.heard
+		k.live, k.polls = p.c.ex.cfg.FairPolls, true
+	default:
+		p.tellErr(err)
+	}
+}
+
+func (p *Port) tellErr(err error) {
+	p.node.tell(hashError(err))
+	p.told.live = false
+}
+
+// tellSent notes that a client has sent, or could not.
+func (p *Port) tellSent(err error) {
+	p.told.live = false
+	if err != nil {
+		p.tellErr(err)
+	}
+}
+
+func hashMessage(m *fabric.Message) uint64 {
+	h := fold(uint64(m.From), uint64(m.Kind))
+	for _, v := range m.Body {
+		h = fold(h, v)
+	}
+	return h
+}
+
+// state returns the hash of the present state: of all that determines what
+// can happen from now on. Parts that have no order are summed up.
+func (ex *explorer) state() uint64 {
+	c := ex.c
+	h := fold(uint64(c.now), uint64(c.live))
+	for _, mn := range c.mns {
+		h = fold(h, mn.sum)
+		h = fold(h, uint64(mn.epoch)<<2|flag(mn.dead)<<1|flag(mn.revoked))
+	}
+	for _, n := range c.nodes {
+		h = fold(h, n.told)
+		h = fold(h, flag(n.dead)|flag(n.fenced)<<1|flag(n.paused)<<2|flag(n.closed)<<3|uint64(n.clock.Offset)<<4)
+		for i, d := range n.downMN {
+			h += mix64(flag(d) * uint64(1+i))
+		}
+	}
+	var sum uint64
+	for _, p := range c.ports {
+		if !p.closed {
+			sum += ex.portState(p)
+		}
+	}
+	for i, ch := range ex.chains {
+		sum += mix64(ex.chainState(i, ch))
+	}
+	for i := range ex.pairs {
+		p := &ex.pairs[i]
+		q := fold(uint64(p.from)<<32|uint64(p.to), 5)
+		for _, f := range p.queue {
+			q = fold(q, hashMessage(&c.flights[f].msg))
+		}
+		if len(p.queue) > 0 {
+			sum += q
+		}
+	}
+	for _, t := range ex.starts {
+		sum += mix64(uint64(t.index)<<8 | 6)
+	}
+	for _, n := range ex.dead {
+		sum += mix64(uint64(n.id)<<8 | 7)
+	}
+	for i := range ex.actions {
+		sum += mix64(flag(ex.actions[i].done) * uint64(i<<8|8))
+	}
+	h = fold(h, sum)
+	h = fold(h, uint64(ex.early)|uint64(ex.ticks)<<16|uint64(ex.acted)<<32|flag(ex.resting)<<48)
+	if ex.cfg.MaxSwitches > 0 {
+		h = fold(h, uint64(ex.switches)<<32|uint64(ex.actor))
+	}
+	for _, f := range c.hashers {
+		h = fold(h, f())
+	}
+	return h
+}
+
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// portState returns the hash of what a Port waits for and has received.
+func (ex *explorer) portState(p *Port) uint64 {
+	h := fold(uint64(p.id)<<8|uint64(p.wait), flag(p.ready)|flag(p.interrupted)<<1)
+	if p.wait >= waitRecv {
+		h = fold(h, uint64(p.until))
+	}
+	for i := range p.in.len {
+		h = fold(h, hashMessage(&p.in.ring[(p.in.head+i)&(len(p.in.ring)-1)]))
+	}
+	return h
+}
+
+// chainState returns the hash of how far a chain has got, and what it will return. (What it
+// is follows from what its client has been told.) Chains of a Port count in their order.
+func (ex *explorer) chainState(i int, ch *chain) uint64 {
+	n := uint64(0)
+	for _, x := range ex.chains[:i] {
+		if x.port == ch.port {
+			n++
+		}
+	}
+	h := fold(uint64(ch.port.index)<<32|n<<16|uint64(ch.state), uint64(ch.cur)|uint64(ch.part)<<8|flag(ch.orphan)<<16|flag(ch.stutters())<<17)
+	done := int(ch.cur)
+	if ch.part > 0 {
+		done++ // the buffer of a READ holds what has come
+	}
+	h = fold(h, ch.results(done))
+	if ch.err != nil {
+		h = fold(h, hashError(ch.err))
+	}
+	return h
+}

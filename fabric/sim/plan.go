@@ -1,0 +1,323 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/declock/declock/fabric"
+)
+
+// ErrPlan is wrapped by what ParseFault and ParsePlan return.
+var ErrPlan = errors.New("sim: bad fault plan")
+
+// An Endpoint is a node in a fault plan: a compute node, or if CN is 0 a memory node.
+type Endpoint struct {
+	CN fabric.CNID
+	MN fabric.MemID
+}
+
+// OfCN is the Endpoint of a compute node.
+func OfCN(id fabric.CNID) Endpoint { return Endpoint{CN: id} }
+
+// OfMN is the Endpoint of a memory node.
+func OfMN(id fabric.MemID) Endpoint { return Endpoint{MN: id} }
+
+func (e Endpoint) String() string {
+	if e.CN != 0 {
+		return e.CN.String()
+	}
+	return e.MN.String()
+}
+
+func parseEndpoint(text string) (Endpoint, error) {
+	if n, ok := strings.CutPrefix(text, "cn"); ok {
+		if v, err := strconv.ParseUint(n, 10, 8); err == nil && v > 0 {
+			return OfCN(fabric.CNID(v)), nil
+		}
+	}
+	if n, ok := strings.CutPrefix(text, "mn"); ok {
+		if v, err := strconv.ParseUint(n, 10, 16); err == nil {
+			return OfMN(fabric.MemID(v)), nil
+		}
+	}
+	return Endpoint{}, fmt.Errorf("%w: %q is no node, such as cn1 or mn0", ErrPlan, text)
+}
+
+// FaultKind is the kind of a fault.
+type FaultKind uint8
+
+// The kinds of faults. In brackets: the fields of Fault beyond At that they use.
+const (
+	FaultKill    FaultKind = iota // a compute node dies [Node]
+	FaultPause                    // a compute node stands still [Node, Until]
+	FaultFence                    // a compute node is declared dead while it lives [Node]
+	FaultRestart                  // a memory node dies, and comes back empty in a new epoch [Node, Until]
+	FaultCut                      // nothing passes from Node to Peer; what is sent comes later [Node, Peer, Until]
+	FaultDelay                    // from Node to Peer everything takes longer [Node, Peer, Until, Delay]
+	numFaultKinds
+)
+
+var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay"}
+
+func (k FaultKind) String() string {
+	if k < numFaultKinds {
+		return faultNames[k]
+	}
+	return fmt.Sprintf("FaultKind(%d)", uint8(k))
+}
+
+// hasPeer and hasUntil tell which fields a kind uses.
+func (k FaultKind) hasPeer() bool  { return k == FaultCut || k == FaultDelay }
+func (k FaultKind) hasUntil() bool { return k != FaultKill && k != FaultFence }
+
+// A Fault is one thing that goes wrong. Times are virtual, in nanoseconds:
+//
+//	120000 kill cn2
+//	50000 pause cn1 until 300000
+//	60000 fence cn1
+//	9000 restart mn0 until 15000
+//	10000 cut cn1 mn0 until 200000
+//	5000 delay cn1 cn2 by 30000 until 100000
+type Fault struct {
+	At         fabric.Time
+	Kind       FaultKind
+	Node, Peer Endpoint
+	Until      fabric.Time
+	Delay      fabric.Time
+}
+
+func (f Fault) String() string {
+	s := fmt.Sprintf("%d %v %v", f.At, f.Kind, f.Node)
+	if f.Kind.hasPeer() {
+		s += " " + f.Peer.String()
+	}
+	if f.Kind == FaultDelay {
+		s += fmt.Sprintf(" by %d", f.Delay)
+	}
+	if f.Kind.hasUntil() {
+		s += fmt.Sprintf(" until %d", f.Until)
+	}
+	return s
+}
+
+// Validate says what is wrong with the fault, if anything.
+func (f Fault) Validate() error {
+	bad := func(what string) error { return fmt.Errorf("%w: %v: %s", ErrPlan, f, what) }
+	switch {
+	case f.Kind >= numFaultKinds:
+		return bad("unknown kind")
+	case f.At < 0:
+		return bad("begins before time 0")
+	case f.Kind.hasUntil() && f.Until <= f.At:
+		return bad("ends before it begins")
+	case f.Kind == FaultRestart && f.Node.CN != 0:
+		return bad("is for memory nodes")
+	case !f.Kind.hasPeer() && f.Kind != FaultRestart && f.Node.CN == 0:
+		return bad("is for compute nodes")
+	case f.Kind.hasPeer() && f.Node.CN == f.Peer.CN:
+		return bad("is for two nodes, one of them a compute node")
+	case f.Delay < 0:
+		return bad("takes a positive time")
+	}
+	return nil
+}
+
+// ParseFault reads the text of a Fault.
+func ParseFault(text string) (f Fault, err error) {
+	bad := func(err error) (Fault, error) { return Fault{}, fmt.Errorf("%w (in %q)", err, text) }
+	w := strings.Fields(text)
+	take := func() string {
+		if len(w) == 0 {
+			return ""
+		}
+		x := w[0]
+		w = w[1:]
+		return x
+	}
+	number := func(word string, to *fabric.Time) {
+		if err != nil {
+			return
+		}
+		if word != "" && take() != word {
+			err = fmt.Errorf("%w: %q is missing", ErrPlan, word)
+			return
+		}
+		n, e := strconv.ParseInt(take(), 10, 64)
+		if e != nil {
+			err = fmt.Errorf("%w: a time in nanoseconds is missing", ErrPlan)
+		}
+		*to = fabric.Time(n)
+	}
+	number("", &f.At)
+	kind := take()
+	for f.Kind = 0; f.Kind < numFaultKinds && f.Kind.String() != kind; f.Kind++ {
+	}
+	if err == nil && f.Kind == numFaultKinds {
+		err = fmt.Errorf("%w: unknown fault %q", ErrPlan, kind)
+	}
+	if err != nil {
+		return bad(err)
+	}
+	if f.Node, err = parseEndpoint(take()); err != nil {
+		return bad(err)
+	}
+	if f.Kind.hasPeer() {
+		if f.Peer, err = parseEndpoint(take()); err != nil {
+			return bad(err)
+		}
+	}
+	if f.Kind == FaultDelay {
+		number("by", &f.Delay)
+	}
+	if f.Kind.hasUntil() {
+		number("until", &f.Until)
+	}
+	if err == nil && len(w) > 0 {
+		err = fmt.Errorf("%w: %q is too much", ErrPlan, strings.Join(w, " "))
+	}
+	if err != nil {
+		return bad(err)
+	}
+	return f, f.Validate()
+}
+
+// A Plan is a list of faults. Its text has them separated by semicolons or line ends.
+type Plan []Fault
+
+func (p Plan) String() string {
+	list := make([]string, len(p))
+	for i, f := range p {
+		list[i] = f.String()
+	}
+	return strings.Join(list, "; ")
+}
+
+// ParsePlan reads the text of a Plan. Empty parts and lines that begin with # are skipped.
+func ParsePlan(text string) (Plan, error) {
+	var p Plan
+	for _, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		for _, part := range strings.Split(line, ";") {
+			if strings.TrimSpace(part) == "" {
+				continue
+			}
+			f, err := ParseFault(part)
+			if err != nil {
+				return nil, err
+			}
+			p = append(p, f)
+		}
+	}
+	return p, nil
+}
+
+// End returns the time at which the last fault of the plan is over. (Killed
+// nodes stay dead; they are fenced Config.DetectDelay later.)
+func (p Plan) End() fabric.Time {
+	var end fabric.Time
+	for _, f := range p {
+		end = max(end, f.At, f.Until)
+	}
+	return end
+}
+
+// Apply arranges for the faults of a plan to happen. All nodes must exist. It
+// panics if a fault is not valid.
+func (p Plan) Apply(c *Cluster) {
+	for _, f := range p {
+		if err := f.Validate(); err != nil {
+			panic(err)
+		}
+		for _, e := range []Endpoint{f.Node, f.Peer} {
+			if e.CN != 0 && c.cns[e.CN] == nil || e.CN == 0 && f.Kind.hasPeer() && int(e.MN) >= len(c.mns) {
+				panic(fmt.Sprintf("sim: fault %v: there is no %v", f, e))
+			}
+		}
+		c.At(f.At, func() { f.begin(c) })
+		switch f.Kind {
+		case FaultPause:
+			c.At(f.Until, func() { c.Resume(c.cns[f.Node.CN]) })
+		case FaultRestart:
+			c.At(f.Until, func() { c.RestartMN(f.Node.MN) })
+		}
+	}
+}
+
+func (f Fault) begin(c *Cluster) {
+	switch f.Kind {
+	case FaultKill:
+		c.Kill(c.cns[f.Node.CN])
+	case FaultPause:
+		c.Pause(c.cns[f.Node.CN])
+	case FaultFence:
+		c.Fence(c.cns[f.Node.CN])
+	case FaultRestart:
+		c.KillMN(f.Node.MN)
+	case FaultCut:
+		c.Cut(f.Node, f.Peer, f.Until)
+	case FaultDelay:
+		c.Delay(f.Node, f.Peer, f.Delay, f.Until)
+	}
+}
+
+// PlanParams bounds what DrawPlan draws.
+type PlanParams struct {
+	CNs, MNs int
+	// Faults is the largest number of faults; they begin before Horizon, and
+	// what ends has ended by then.
+	Faults  int
+	Horizon fabric.Time
+	// Kinds lists the kinds to draw from; a kind listed twice is twice as likely.
+	Kinds []FaultKind
+	// Spare is how many compute nodes are left alone by kill and fence: those with the
+	// lowest numbers. At least 1 if there is to be progress.
+	Spare int
+}
+
+// DrawPlan draws a plan. No node is killed or fenced twice.
+func DrawPlan(r *Rand, q PlanParams) Plan {
+	var p Plan
+	if len(q.Kinds) == 0 || q.Faults == 0 || q.Horizon < 2 || q.CNs == 0 {
+		return p
+	}
+	gone := map[fabric.CNID]bool{}
+	cn := func() Endpoint { return OfCN(fabric.CNID(1 + r.Uint64n(uint64(q.CNs)))) }
+	mn := func() Endpoint { return OfMN(fabric.MemID(r.Uint64n(uint64(q.MNs)))) }
+	for n := r.Uint64n(uint64(q.Faults) + 1); n > 0; n-- {
+		f := Fault{Kind: q.Kinds[r.Uint64n(uint64(len(q.Kinds)))], At: fabric.Time(r.Uint64n(uint64(q.Horizon - 1)))}
+		// Short and long ones: the length is drawn twice.
+		length := 1 + r.Uint64n(1+r.Uint64n(uint64(q.Horizon-f.At)))
+		f.Node = cn()
+		switch {
+		case f.Kind == FaultRestart && q.MNs > 0:
+			f.Node = mn()
+		case f.Kind.hasPeer():
+			f.Peer = cn()
+			if q.MNs > 0 && (q.CNs < 2 || r.Uint64n(2) == 0) {
+				f.Peer = mn()
+			}
+			if r.Uint64n(2) == 0 {
+				f.Node, f.Peer = f.Peer, f.Node
+			}
+		case f.Kind == FaultKill || f.Kind == FaultFence:
+			if int(f.Node.CN) <= q.Spare || gone[f.Node.CN] {
+				continue
+			}
+			gone[f.Node.CN] = true
+		}
+		if f.Kind.hasUntil() {
+			f.Until = min(f.At+fabric.Time(length), q.Horizon)
+		}
+		if f.Kind == FaultDelay {
+			f.Delay = fabric.Time(1 + r.Uint64n(length))
+		}
+		if f.Validate() == nil {
+			p = append(p, f)
+		}
+	}
+	return p
+}

@@ -1,0 +1,340 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A search is a depth-first search through the tree of choices. It executes
+// the program once for each leaf.
+type search struct {
+	cfg     ExploreConfig
+	build   func(*Cluster)
+	shared  fabric.CNSet
+	visited map[uint64]struct{}
+	finals  map[uint64]struct{}
+	path    []branch
+	known   bool // the present run has come to a state known before
+	began   time.Time
+	report  Report
+}
+
+// A branch is a point on the present path at which there was a choice.
+type branch struct {
+	of     int // how many
+	choice int
+	menu   uint64 // hash of the menu
+}
+
+func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
+	cfg = cfg.withDefaults()
+	if err := cfg.Sim.Validate(); err != nil {
+		panic(err)
+	}
+	return &search{cfg: cfg, build: build, visited: map[uint64]struct{}{}, finals: map[uint64]struct{}{}, began: time.Now()}
+}
+
+// execute runs the program once. The choices are pick's.
+func (s *search) execute(pick func(ex *explorer) (int, bool), trace func(string)) (ex *explorer, err error, final uint64, ended bool) {
+	c := New(s.cfg.Sim)
+	ex = &explorer{c: c, cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody}
+	stopped := false
+	ex.pick = func() (int, bool) {
+		i, ok := pick(ex)
+		stopped = !ok
+		return i, ok
+	}
+	c.ex = ex
+	s.build(c)
+	if trace != nil {
+		c.cfg.Observer = &tracer{trace, c.cfg.Observer}
+	}
+	ex.run()
+	if c.err == nil && !stopped {
+		final = ex.state()
+		if err := c.RunChecks(); err != nil {
+			c.fail(err)
+		}
+	}
+	err = c.err
+	// What clients do while they are stopped in the middle is not part of the schedule.
+	if cerr := c.Close(); errors.Is(cerr, ErrSwallowed) && err == nil {
+		err = cerr
+	}
+	return ex, err, final, !stopped
+}
+
+// explore is the search.
+func (s *search) explore() {
+	s.loop()
+	r := &s.report
+	r.States, r.Finals = len(s.visited), len(s.finals)
+	for n, ok := s.shared.Next(0); ok; n, ok = s.shared.Next(n) {
+		r.Shared = append(r.Shared, n)
+	}
+	r.Exhaustive = r.Bound == "" && r.Failure == nil
+	r.Wall = time.Since(s.began)
+}
+
+func (s *search) loop() {
+	pick := s.pick
+	random := NewRand(s.cfg.Sim.Seed, 3)
+	if s.cfg.Walks > 0 {
+		pick = func(ex *explorer) (int, bool) { return int(random.Uint64n(uint64(len(ex.menu)))), true }
+		s.report.Bound = "random schedules"
+	}
+	for n := 0; ; n++ {
+		if s.exceeded(n) {
+			return
+		}
+		s.known = false
+		ex, err, final, ended := s.execute(pick, nil)
+		s.count(ex, ended)
+		switch {
+		case errors.Is(err, errConflict):
+			s.shared.Add(ex.conflict.id)
+			s.path = s.path[:0]
+			clear(s.visited)
+			clear(s.finals)
+			continue
+		case err != nil:
+			s.fail(err, Schedule{Choices: ex.taken, Shared: s.sharedOf(ex)})
+			return
+		case ended:
+			s.finals[final] = struct{}{}
+		}
+		if s.cfg.Walks == 0 && !s.backtrack() {
+			return
+		}
+	}
+}
+
+// count adds a run to the report.
+func (s *search) count(ex *explorer, ended bool) {
+	r := &s.report
+	r.Steps += uint64(ex.steps)
+	r.MaxSteps = max(r.MaxSteps, ex.steps)
+	r.MaxDepth = max(r.MaxDepth, len(ex.taken))
+	if ended {
+		r.Schedules++
+	} else if s.known {
+		r.Pruned++
+	}
+	if ex.withheld && r.Bound == "" {
+		r.Bound = fmt.Sprintf("at most %d switches", s.cfg.MaxSwitches)
+	}
+}
+
+// exceeded tells whether a bound of the whole search has been reached.
+func (s *search) exceeded(runs int) bool {
+	cfg := &s.cfg
+	switch {
+	case cfg.Walks > 0 && runs >= cfg.Walks:
+		return true
+	case cfg.MaxSchedules > 0 && runs >= cfg.MaxSchedules:
+		s.report.Bound = fmt.Sprintf("%d executions", cfg.MaxSchedules)
+	case cfg.MaxStates > 0 && len(s.visited) >= cfg.MaxStates:
+		s.report.Bound = fmt.Sprintf("%d states", cfg.MaxStates)
+	case cfg.MaxWall > 0 && time.Since(s.began) > cfg.MaxWall:
+		s.report.Bound = cfg.MaxWall.String()
+	default:
+		return false
+	}
+	return true
+}
+
+// pick follows the path to its end, and then takes first choices where the state is new.
+func (s *search) pick(ex *explorer) (int, bool) {
+	d, menu := len(ex.taken), ex.menuHash()
+	if d < len(s.path) {
+		b := &s.path[d]
+		if b.menu != menu || b.of != len(ex.menu) {
+			panic(fmt.Sprintf("sim: the program is not deterministic: under the same choices %v there were %d events to choose from at point %d, and now there are %d (or others). It must use no map iteration, real time, goroutine or randomness of its own",
+				Schedule{Choices: ex.taken}, b.of, d, len(ex.menu)))
+		}
+		return b.choice, true
+	}
+	if d >= s.cfg.MaxDepth {
+		s.report.Bound = fmt.Sprintf("%d choices in a schedule", s.cfg.MaxDepth)
+		return 0, false
+	}
+	if !s.cfg.NoStates {
+		h := ex.state()
+		if _, ok := s.visited[h]; ok {
+			s.known = true
+			return 0, false
+		}
+		s.visited[h] = struct{}{}
+	}
+	s.path = append(s.path, branch{of: len(ex.menu), menu: menu})
+	return 0, true
+}
+
+// backtrack moves the path on to its next leaf. It returns false at the end.
+func (s *search) backtrack() bool {
+	for len(s.path) > 0 {
+		b := &s.path[len(s.path)-1]
+		if b.choice++; b.choice < b.of {
+			return true
+		}
+		s.path = s.path[:len(s.path)-1]
+	}
+	return false
+}
+
+func (ex *explorer) menuHash() uint64 {
+	h := uint64(ex.steps)
+	for _, x := range ex.menu {
+		h = fold(h, uint64(x.kind)|uint64(x.piece)<<8|uint64(x.a)<<16^uint64(x.actor)<<40)
+	}
+	return h
+}
+
+func (s *search) sharedOf(ex *explorer) []fabric.CNID {
+	var list []fabric.CNID
+	for n, ok := ex.shared.Next(0); ok; n, ok = ex.shared.Next(n) {
+		list = append(list, n)
+	}
+	return list
+}
+
+// fail reports a failing schedule: shrunk, with a trace.
+func (s *search) fail(err error, found Schedule) {
+	found = found.trim()
+	best := found
+	if !s.cfg.NoShrink {
+		best = s.shrink(found, err)
+	}
+	out := s.replay(best)
+	if out.Err == nil {
+		panic(fmt.Sprintf("sim: the program is not deterministic: schedule %v failed once with %v, and not again", best, err))
+	}
+	s.report.Failure = &Failure{Err: out.Err, Schedule: best, Found: found, Trace: out.Trace}
+}
+
+// replay executes one schedule.
+func (s *search) replay(schedule Schedule) Outcome {
+	var out Outcome
+	ex, err, final, fits := s.rerun(schedule, func(line string) { out.Trace = append(out.Trace, line) })
+	out.Err, out.Final = err, final
+	if !fits {
+		out.Err = errors.Join(fmt.Errorf("%w: %v: this program offers fewer choices; it took %v", ErrSchedule, schedule, Schedule{Choices: ex.taken}), err)
+	}
+	return out
+}
+
+// rerun executes a schedule; choices that there are not are taken for 0.
+func (s *search) rerun(schedule Schedule, trace func(string)) (ex *explorer, err error, final uint64, fits bool) {
+	fits = true
+	before := s.shared
+	s.shared = fabric.CNSet{}
+	for _, n := range schedule.Shared {
+		s.shared.Add(n)
+	}
+	defer func() { s.shared = before }()
+	ex, err, final, _ = s.execute(func(ex *explorer) (int, bool) {
+		d := len(ex.taken)
+		if d >= len(schedule.Choices) {
+			return 0, true
+		}
+		if i := schedule.Choices[d]; i < len(ex.menu) {
+			return i, true
+		}
+		fits = false
+		return 0, true
+	}, trace)
+	fits = fits && len(ex.taken) >= len(schedule.Choices)
+	return ex, err, final, fits
+}
+
+// maxShrinks bounds the executions of shrinking.
+const maxShrinks = 2000
+
+// shrink looks for a schedule that fails in the same way with fewer choices other than 0.
+func (s *search) shrink(found Schedule, err error) Schedule {
+	best, want, runs := found, kindOf(err), 0
+	try := func(choices []int) bool {
+		if runs++; runs > maxShrinks {
+			return false
+		}
+		ex, err, _, _ := s.rerun(Schedule{Shared: found.Shared, Choices: choices}, nil)
+		if err == nil || errors.Is(err, errConflict) || kindOf(err) != want {
+			return false
+		}
+		got := Schedule{Shared: found.Shared, Choices: ex.taken}.trim()
+		if !got.simpler(best) {
+			return false
+		}
+		best = got
+		return true
+	}
+	for again := true; again && runs <= maxShrinks; {
+		again = false
+		for n := 0; n < len(best.Choices); n++ { // the shortest beginning that fails
+			if best.Choices[n] != 0 && try(best.Choices[:n]) {
+				again = true
+				break
+			}
+		}
+		for i := len(best.Choices) - 1; i >= 0; i-- {
+			if i >= len(best.Choices) || best.Choices[i] == 0 {
+				continue
+			}
+			less := append([]int(nil), best.Choices...)
+			less[i] = 0
+			if try(less) || try(append(less[:i:i], less[i+1:]...)) {
+				again = true
+			}
+		}
+	}
+	return best
+}
+
+// simpler tells whether a schedule has fewer choices other than 0, or as many and is shorter.
+func (s Schedule) simpler(t Schedule) bool {
+	count := func(c []int) (n int) {
+		for _, x := range c {
+			if x != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	a, b := count(s.Choices), count(t.Choices)
+	return a < b || a == b && len(s.Choices) < len(t.Choices)
+}
+
+// kindOf classes failures, so that shrinking does not change the subject.
+func kindOf(err error) string {
+	var p *PanicError
+	var d *DeadlockError
+	switch {
+	case errors.As(err, &p):
+		return "panic"
+	case errors.Is(err, ErrLivelock):
+		return "livelock"
+	case errors.As(err, &d):
+		return "deadlock"
+	}
+	return "check"
+}
+
+// A tracer writes down what happens, for people.
+type tracer struct {
+	say  func(string)
+	next Observer
+}
+
+func (t *tracer) Observe(e *Event) {
+	switch e.Step {
+	case StepPost, StepComplete:
+	default:
+		t.say(e.String())
+	}
+	if t.next != nil {
+		t.next.Observe(e)
+	}
+}

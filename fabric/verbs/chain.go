@@ -1,0 +1,251 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Where a chain is.
+const (
+	chainUnderWay uint32 = iota
+	chainParked          // under way, and its port sleeps
+	chainDone
+)
+
+// A chain is a posted chain of operations. It belongs to its port before submit
+// and after finish, and to its lane in between.
+type chain struct {
+	id      uint32 // in the table of the node
+	life    uint32 // grows with each use: a Pending is good for one
+	open    bool   // posted and not waited for
+	port    *port
+	lane    *lane
+	ops     []fabric.Op
+	n       int   // operations to execute: those before a refused one
+	refusal error // of operation n, if n is not all
+	atomic  bool  // has a READ or an atomic
+	fence   bool  // behind a READ or an atomic of this port that may be under way
+	wrs     int   // operations that are posted: those of 0 bytes are not
+	last    int   // the operation whose completion ends the chain
+	posts   [fabric.MaxChain]uint8
+	// results is registered memory for the old values of atomics and Loads.
+	results  *[fabric.MaxChain]uint64
+	lkey     uint32
+	poisoned bool // a completion may come yet: never to be used again
+
+	next  *chain
+	state atomic.Uint32
+	wake  chan struct{}
+
+	// The first failed operation; -1 if there is none.
+	bad    int
+	status uint32 // of its completion
+	vendor uint32
+	err    error
+}
+
+// A chainList is a queue of chains. A chain is in one at a time.
+type chainList struct{ first, last *chain }
+
+func (l *chainList) push(c *chain) {
+	c.next = nil
+	if l.first == nil {
+		l.first = c
+	} else {
+		l.last.next = c
+	}
+	l.last = c
+}
+
+func (l *chainList) pop() *chain {
+	c := l.first
+	if c != nil {
+		l.first, c.next = c.next, nil
+	}
+	return c
+}
+
+// plan notes which operations are posted.
+func (c *chain) plan() {
+	c.wrs, c.atomic = 0, false
+	for i := range c.ops[:c.n] {
+		o := &c.ops[i]
+		if o.Buf != nil && len(o.Buf) == 0 && !o.Kind.IsAtomic() {
+			continue // moves nothing
+		}
+		c.atomic = c.atomic || o.Kind != fabric.OpWrite
+		c.posts[c.wrs] = uint8(i)
+		c.wrs++
+		c.last = i
+	}
+}
+
+// fill describes the chain's operations to the device.
+func (c *chain) fill(out []wrOp, r *remote) int {
+	// A READ or an atomic may still be on its way back when the next operation
+	// of the queue pair begins. What must not overtake it waits: that is the fence.
+	behind := c.fence
+	for k, i := range c.posts[:c.wrs] {
+		o, w := &c.ops[i], &out[k]
+		*w = wrOp{}
+		kind := uint8(wrWrite)
+		switch o.Kind {
+		case fabric.OpRead:
+			kind = wrRead
+		case fabric.OpCAS:
+			kind = wrCAS
+		case fabric.OpFAA:
+			kind = wrFAA
+		}
+		w.set(kindOperation<<kindShift|uint64(c.id)<<8|uint64(i), kind, r.base+o.Addr.Offset(), r.key)
+		if o.Buf == nil {
+			w.setArgs(o.Arg, o.Cmp)
+			w.setLocal(unsafe.Pointer(&c.results[i]), 8, c.lkey)
+			if kind == wrWrite {
+				c.results[i] = o.Arg
+			}
+		} else {
+			w.setLocal(unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf), c.port.arena.find(o.Buf).lkey)
+		}
+		if kind == wrWrite && o.Size() <= r.inline {
+			w.flag(flagInline)
+		}
+		if behind && o.Kind != fabric.OpRead {
+			w.flag(flagFence)
+			behind = false
+		}
+		behind = behind || o.Kind != fabric.OpWrite
+	}
+	out[c.wrs-1].flag(flagSignaled)
+	return c.wrs
+}
+
+// fail notes the first failed operation. err is nil if that is for judge to say.
+func (c *chain) fail(op int, err error) {
+	if c.bad < 0 {
+		c.bad, c.err = op, err
+	}
+}
+
+// refuse fails a chain that was not posted.
+func (c *chain) refuse(err error) { c.fail(int(c.posts[0]), err) }
+
+// finish gives the chain back to its port.
+func (c *chain) finish() {
+	if c.state.Swap(chainDone) == chainParked {
+		c.wake <- struct{}{}
+	}
+}
+
+// Statuses of completions (enum ibv_wc_status).
+const (
+	statusLocalLength   = 1
+	statusLocalAccess   = 4
+	statusFlushed       = 5
+	statusInvalid       = 9
+	statusRemoteAccess  = 10
+	statusRemoteFault   = 11
+	statusRetries       = 12
+	statusRNR           = 13
+	statusLocalAccess2  = 8
+	statusBadResponse   = 7
+	statusRemoteAborted = 14
+)
+
+// statusNames says it in words.
+var statusNames = map[uint32]string{
+	statusLocalLength: "local length error", 2: "local queue pair error", statusLocalAccess: "local protection error",
+	statusFlushed: "flushed", 6: "memory window error", statusBadResponse: "bad response", statusLocalAccess2: "local access error",
+	statusInvalid: "invalid request", statusRemoteAccess: "remote access error", statusRemoteFault: "remote operation error",
+	statusRetries: "no acknowledgement", statusRNR: "receiver not ready", statusRemoteAborted: "remote abort", 21: "general error",
+}
+
+// judge says why a chain that was posted has failed. lane is why its lane is dead,
+// nil if it is not.
+func (c *chain) judge(r *remote, lane error) {
+	if c.err != nil {
+		return
+	}
+	name := statusNames[c.status]
+	if name == "" {
+		name = fmt.Sprintf("status %d", c.status)
+	}
+	switch c.status {
+	case statusRemoteAccess:
+		// Its bounds were checked: it is the key that the memory node refuses.
+		c.err = fmt.Errorf("%w: %v", fabric.ErrBadKey, r.id)
+	case statusInvalid:
+		c.err = fmt.Errorf("%w: %v: %s", fabric.ErrBadChain, r.id, name)
+	case statusLocalLength, statusLocalAccess, statusLocalAccess2:
+		c.err = fmt.Errorf("%w: %s", fabric.ErrBadBuffer, name)
+	default:
+		if lane == nil {
+			c.err = fmt.Errorf("%w: connection to %v: %s (vendor's code %#x)", fabric.ErrUnknownOutcome, r.id, name, c.vendor)
+		} else if r.n.fenced.Load() {
+			c.err = fmt.Errorf("%w; %w", fabric.ErrFenced, fabric.ErrUnknownOutcome)
+		} else {
+			c.err = fmt.Errorf("%w: %s; %v", fabric.ErrUnknownOutcome, name, lane)
+		}
+	}
+}
+
+// A chainTable finds a chain by the number that its completions bear.
+type chainTable struct {
+	list atomic.Pointer[[]*atomic.Pointer[chain]]
+
+	mu   sync.Mutex
+	used int
+	free []uint32
+}
+
+// add gives a chain its number.
+func (t *chainTable) add(c *chain) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.free); n > 0 {
+		c.id = t.free[n-1]
+		t.free = t.free[:n-1]
+		(*t.list.Load())[c.id].Store(c)
+		return
+	}
+	old := t.list.Load()
+	if old == nil || t.used == len(*old) {
+		list := make([]*atomic.Pointer[chain], max(64, 2*t.used))
+		if old != nil {
+			copy(list, *old)
+		}
+		for i := t.used; i < len(list); i++ {
+			list[i] = new(atomic.Pointer[chain])
+		}
+		t.list.Store(&list)
+	}
+	c.id = uint32(t.used)
+	(*t.list.Load())[c.id].Store(c)
+	t.used++
+}
+
+// remove takes the number of a chain back, unless a completion can come yet.
+func (t *chainTable) remove(c *chain) {
+	if c.poisoned {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free = append(t.free, c.id)
+}
+
+// find returns the chain of a completion, or nil if it is not under way.
+func (t *chainTable) find(id uint32) *chain {
+	// state is loaded after the port has stored it: what it wrote before can be read.
+	c := (*t.list.Load())[id].Load()
+	if c.state.Load() == chainDone {
+		return nil
+	}
+	return c
+}

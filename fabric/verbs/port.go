@@ -1,0 +1,363 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"unsafe"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/inbox"
+)
+
+// spinTime is how long a client polls for its operation before it sleeps until
+// the pump wakes it: longer than an operation takes on an idle network, shorter
+// than what others could use the processor for.
+const spinTime = 50 * fabric.Microsecond
+
+// A port is one client of a compute node.
+type port struct {
+	n      *node
+	box    *inbox.Box
+	lane   int // which of a memory node's queue pairs is its
+	remote [MaxMN]*remote
+	atomic [MaxMN]int // chains with READs and atomics that are posted and were not waited for
+	arena  arena
+	stats  fabric.Stats
+	rng    rand.PCG
+	gone   bool // its memory has been given back
+
+	chains []*chain
+	free   []uint32 // indexes of chains that are not in use
+}
+
+func (n *node) newPort(box *inbox.Box) *port {
+	p := &port{n: n, box: box, lane: int(n.spread.Add(1)) % n.o.QueuePairs, arena: arena{pool: &n.pool}}
+	p.rng.Seed(rand.Uint64(), rand.Uint64())
+	// Attached now: if a memory node restarts before the first operation, the
+	// client must hear of it.
+	for id := range n.remotes {
+		if r := n.remotes[id].Load(); r != nil && r.alive.Load() {
+			p.remote[id] = r
+		}
+	}
+	return p
+}
+
+// ID is fabric.Port.ID.
+func (p *port) ID() fabric.ClientID { return p.box.ID() }
+
+// Caps is fabric.Port.Caps.
+func (p *port) Caps() fabric.Caps { return p.n.caps }
+
+// Now is fabric.Port.Now.
+func (p *port) Now() fabric.Time { return p.n.Now() }
+
+// Rand is fabric.Port.Rand.
+func (p *port) Rand() uint64 { return p.rng.Uint64() }
+
+// Alloc is fabric.Port.Alloc.
+func (p *port) Alloc(n int) []byte { return p.arena.alloc(n) }
+
+// Free is fabric.Port.Free.
+func (p *port) Free(buf []byte) { p.arena.release(buf) }
+
+// Stats is fabric.Port.Stats.
+func (p *port) Stats() *fabric.Stats { return &p.stats }
+
+// Do is fabric.Port.Do.
+func (p *port) Do(ops []fabric.Op) error {
+	i, err := p.begin(ops)
+	if err != nil || i < 0 {
+		return err
+	}
+	return p.end(uint32(i))
+}
+
+// Post is fabric.Port.Post.
+func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
+	i, err := p.begin(ops)
+	if err != nil {
+		return 0, err
+	}
+	if i < 0 {
+		i = p.take(ops, 0, nil) // a chain of nothing
+		p.chains[i].state.Store(chainDone)
+	}
+	return fabric.Pending(p.chains[i].life)<<32 | fabric.Pending(i), nil
+}
+
+// Wait is fabric.Port.Wait.
+func (p *port) Wait(pending fabric.Pending) error {
+	i, life := uint32(pending), uint32(pending>>32)
+	if uint64(i) >= uint64(len(p.chains)) || !p.chains[i].open || p.chains[i].life != life {
+		return fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))
+	}
+	return p.end(i)
+}
+
+// begin posts a chain and returns its index, -1 if there is nothing to do. The
+// error is what refuses the chain before anything is posted; what goes wrong later end tells.
+func (p *port) begin(ops []fabric.Op) (int, error) {
+	if p.box.Closed() {
+		return 0, fabric.ErrClosed
+	}
+	if err := p.check(ops); err != nil || len(ops) == 0 {
+		return -1, err
+	}
+	p.stats.Count(ops)
+	r, n, refusal := p.target(ops)
+	i := p.take(ops, n, refusal)
+	c := p.chains[i]
+	if c.plan(); c.wrs == 0 {
+		c.state.Store(chainDone)
+		return i, nil
+	}
+	c.lane = r.lanes[p.lane%len(r.lanes)]
+	c.fence = p.atomic[r.id] > 0
+	if c.atomic {
+		p.atomic[r.id]++
+	}
+	c.lane.submit(c)
+	return i, nil
+}
+
+// check refuses a bad chain. The common case is decided here, without a call for
+// each operation.
+func (p *port) check(ops []fabric.Op) error {
+	if len(ops) > fabric.MaxChain {
+		return p.refuse(ops)
+	}
+	for i := range ops {
+		o := &ops[i]
+		switch o.Kind {
+		case fabric.OpRead, fabric.OpWrite:
+			if o.Buf == nil && o.Addr%8 != 0 || len(o.Buf) > 0 && p.arena.find(o.Buf) == nil ||
+				uint64(len(o.Buf)) > p.n.maxOperation() {
+				return p.refuse(ops)
+			}
+		case fabric.OpCAS, fabric.OpFAA:
+			if o.Addr%8 != 0 {
+				return p.refuse(ops)
+			}
+		default:
+			return p.refuse(ops)
+		}
+		if o.Addr.MN() != ops[0].Addr.MN() {
+			return p.refuse(ops)
+		}
+	}
+	return nil
+}
+
+// refuse says what is wrong with a chain.
+func (p *port) refuse(ops []fabric.Op) error {
+	if err := fabric.CheckChain(ops, p.n.caps); err != nil {
+		return err
+	}
+	for i := range ops {
+		o := &ops[i]
+		var err error
+		switch {
+		case o.Kind != fabric.OpRead && o.Kind != fabric.OpWrite || len(o.Buf) == 0:
+		case p.arena.find(o.Buf) == nil:
+			err = fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))
+		case uint64(len(o.Buf)) > p.n.maxOperation():
+			err = fmt.Errorf("%w: %d bytes, the device moves at most %d at a time", fabric.ErrBadBuffer, len(o.Buf), p.n.maxOperation())
+		}
+		if err != nil {
+			return &fabric.ChainError{Index: i, Op: *o, Err: err}
+		}
+	}
+	return nil
+}
+
+// target finds the memory node of a chain, and the first operation that cannot be
+// executed there: a bad address must not reach the device, which would give
+// up the queue pair for it.
+func (p *port) target(ops []fabric.Op) (r *remote, n int, refusal error) {
+	r, refusal = p.find(ops[0].Addr.MN())
+	if refusal != nil {
+		return nil, 0, refusal
+	}
+	for i := range ops {
+		o := &ops[i]
+		offset := o.Addr.Offset()
+		if n := uint64(o.Size()); offset > r.size || n > r.size-offset {
+			return r, i, fmt.Errorf("%w: %d bytes at %v, which has %d", fabric.ErrOutOfBounds, n, o.Addr, r.size)
+		}
+	}
+	return r, len(ops), nil
+}
+
+// find returns a memory node as this port has attached to it, or why it takes nothing.
+func (p *port) find(id fabric.MemID) (*remote, error) {
+	if id >= MaxMN {
+		return nil, fmt.Errorf("%w: there is no %v", fabric.ErrNodeDown, id)
+	}
+	r := p.remote[id]
+	if r != nil && r.alive.Load() && !p.n.fenced.Load() {
+		return r, nil
+	}
+	now := p.n.remotes[id].Load()
+	switch {
+	case p.n.fenced.Load():
+		return nil, p.n.dead(p.n.life.ID)
+	case now == nil:
+		return nil, fmt.Errorf("%w: %v", fabric.ErrNodeDown, id)
+	case r == nil && !now.alive.Load():
+		return nil, now.refusal()
+	case r == nil:
+		p.remote[id] = now
+		return now, nil
+	}
+	err := r.refusal()
+	if now = p.n.remotes[id].Load(); now.alive.Load() && now.epoch == r.epoch && !p.n.fenced.Load() {
+		// The same life of it: only the connection was lost.
+		p.remote[id] = now
+		return now, nil
+	}
+	return nil, err
+}
+
+// take returns the index of a chain that is not in use.
+func (p *port) take(ops []fabric.Op, n int, refusal error) int {
+	if len(p.free) == 0 {
+		p.free = append(p.free, uint32(len(p.chains)))
+		p.chains = append(p.chains, p.newChain())
+	}
+	last := len(p.free) - 1
+	i := p.free[last]
+	p.free = p.free[:last]
+	c := p.chains[i]
+	c.ops, c.n, c.refusal = ops, n, refusal
+	c.bad, c.status, c.err, c.atomic, c.lane = -1, 0, nil, false, nil
+	c.life++
+	c.open = true
+	return int(i)
+}
+
+func (p *port) newChain() *chain {
+	c := &chain{port: p, wake: make(chan struct{}, 1)}
+	c.state.Store(chainDone)
+	words := p.arena.alloc(int(unsafe.Sizeof(*c.results)))
+	c.results = (*[fabric.MaxChain]uint64)(unsafe.Pointer(unsafe.SliceData(words)))
+	c.lkey = p.arena.find(words).lkey
+	p.n.chains.add(c)
+	return c
+}
+
+// end waits for a chain and returns its outcome.
+func (p *port) end(i uint32) error {
+	c := p.chains[i]
+	p.await(c)
+	if c.atomic && c.lane != nil {
+		p.atomic[c.lane.r.id]--
+	}
+	done := c.n
+	if c.bad >= 0 {
+		done = c.bad
+	}
+	for k := range c.ops[:done] {
+		if o := &c.ops[k]; o.Kind.IsAtomic() || o.Kind == fabric.OpRead && o.Buf == nil {
+			o.Old = c.results[k]
+		}
+	}
+	var err error
+	switch {
+	case c.bad >= 0:
+		err = &fabric.ChainError{Index: c.bad, Op: c.ops[c.bad], Err: c.err}
+	case c.refusal != nil:
+		err = &fabric.ChainError{Index: c.n, Op: c.ops[c.n], Err: c.refusal}
+	}
+	c.open, c.ops, c.err, c.refusal = false, nil, nil, nil
+	if c.poisoned {
+		p.chains[i] = p.newChain()
+		p.chains[i].life = c.life
+	}
+	p.free = append(p.free, i)
+	return err
+}
+
+// await waits until a chain is done: it polls for a while, and then sleeps.
+func (p *port) await(c *chain) {
+	if c.state.Load() == chainDone {
+		return
+	}
+	until := p.n.Now() + spinTime
+	for {
+		if p.n.pump.operations.poll(); c.state.Load() == chainDone {
+			return
+		}
+		if p.n.Now() > until {
+			p.n.pump.park(c)
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// maxOperation is how many bytes one operation may move.
+func (n *node) maxOperation() uint64 { return uint64(n.dev.port.max_message) }
+
+// Send is fabric.Port.Send.
+func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
+	if p.box.Closed() {
+		return fabric.ErrClosed
+	}
+	cn := to.CN()
+	switch {
+	case to>>fabric.ClientIDBits != 0:
+		return fmt.Errorf("%w: there is no client %#x", fabric.ErrNodeDown, uint32(to))
+	case cn == p.n.life.ID:
+		p.stats.SentLocal++
+		own := *m
+		own.From = p.box.ID()
+		p.n.table.Deliver(to.Index(), &own)
+		return nil
+	}
+	l, err := p.n.link(cn)
+	if err != nil {
+		return err
+	}
+	if !l.send(p.box.ID().Index(), to.Index(), m) {
+		return p.n.dead(cn)
+	}
+	p.stats.Sent++
+	return nil
+}
+
+// Recv is fabric.Port.Recv.
+func (p *port) Recv(deadline fabric.Time) (fabric.Message, error) { return p.box.Recv(deadline) }
+
+// Pause is fabric.Port.Pause.
+func (p *port) Pause(until fabric.Time) error { return p.box.Pause(until) }
+
+// Interrupt is fabric.Port.Interrupt.
+func (p *port) Interrupt() { p.box.Interrupt() }
+
+// ClearInterrupt is fabric.Port.ClearInterrupt.
+func (p *port) ClearInterrupt() { p.box.ClearInterrupt() }
+
+// Abandon is fabric.Port.Abandon.
+func (p *port) Abandon() error { return p.n.table.Abandon(p.box) }
+
+// Close is fabric.Port.Close. The agent's Port lives as long as its node.
+func (p *port) Close() error {
+	if p == p.n.agent || p.gone {
+		return nil
+	}
+	p.gone = true
+	p.n.table.Close(p.box)
+	// The device may still write to the memory of chains that nobody waits for.
+	for i, c := range p.chains {
+		if c.open {
+			_ = p.end(uint32(i))
+		}
+		p.n.chains.remove(p.chains[i])
+	}
+	p.arena.close()
+	return nil
+}

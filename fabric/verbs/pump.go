@@ -1,0 +1,317 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/declock/declock/fabric"
+	"golang.org/x/sys/unix"
+)
+
+// The number of a work request says whose it is: the kind, then for an
+// operation the chain and the operation of it, for messages the link.
+//
+//	 63      56 55          8 7         0
+//	+----------+-------------+-----------+
+//	|   kind   | chain, link | operation |
+//	+----------+-------------+-----------+
+const (
+	kindShift = 56
+
+	kindOperation = 1 // of a chain
+	kindSend      = 2 // a message went out
+	kindCredit    = 3 // a receiver has taken messages
+	kindReceive   = 4 // a message came
+	kindGrant     = 5 // a credit went out
+)
+
+const (
+	operationEntries = 4 << 10
+	messageEntries   = 16 << 10
+	pollBatch        = 32
+
+	cookieOperations = 1
+	cookieMessages   = 2
+
+	// The pump looks and yields for a while before it sleeps: to be woken takes
+	// ten microseconds. How long it looks follows what comes.
+	minLook = 3 * fabric.Microsecond
+	maxLook = 40 * fabric.Microsecond
+	// A sleep shorter than this was not worth it.
+	shortSleep = 60 * fabric.Microsecond
+)
+
+// A completionQueue is one of the device's, and how many entries of it are spoken for.
+type completionQueue struct {
+	set  *completionQueues
+	q    *cq
+	room int
+
+	mu  sync.Mutex // held while completions are taken and handled: they stay in order
+	out [pollBatch]wc
+}
+
+// completionQueues are those of one purpose. There are as many as it takes that none
+// can run over; as a rule one.
+type completionQueues struct {
+	p       *pump
+	cookie  int64
+	entries int
+	list    atomic.Pointer[[]*completionQueue]
+	mu      sync.Mutex // of reserve and give
+}
+
+// reserve finds a queue with room for n more completions at a time.
+func (s *completionQueues) reserve(d *device, n int) (*completionQueue, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*completionQueue
+	if old := s.list.Load(); old != nil {
+		list = *old
+	}
+	for _, c := range list {
+		if c.room >= n {
+			c.room -= n
+			return c, nil
+		}
+	}
+	entries := min(max(s.entries, n), int(d.caps.max_cqe))
+	q, err := d.newCQ(entries, s.p.channel, s.cookie)
+	if err != nil {
+		return nil, err
+	}
+	c := &completionQueue{set: s, q: q, room: entries - n}
+	list = append(list[:len(list):len(list)], c)
+	s.list.Store(&list)
+	if s.cookie == cookieMessages {
+		armCQ(q) // the pump may be asleep
+	}
+	return c, nil
+}
+
+func (c *completionQueue) give(n int) {
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	c.room += n
+}
+
+// poll takes completions, unless somebody else is at it, and tells how many.
+func (s *completionQueues) poll() (n int) {
+	if list := s.list.Load(); list != nil {
+		for _, c := range *list {
+			if c.mu.TryLock() {
+				n += c.take()
+				c.mu.Unlock()
+			}
+		}
+	}
+	return n
+}
+
+// drain takes all completions that are there.
+func (s *completionQueues) drain() (n int) {
+	if list := s.list.Load(); list != nil {
+		for _, c := range *list {
+			c.mu.Lock()
+			for k := c.take(); k > 0; k = c.take() {
+				n += k
+			}
+			c.mu.Unlock()
+		}
+	}
+	return n
+}
+
+// take takes some completions; mu is held.
+func (c *completionQueue) take() int {
+	n := pollCQ(c.q, c.out[:])
+	for i := range max(n, 0) {
+		c.set.p.handle(&c.out[i])
+	}
+	return n
+}
+
+func (s *completionQueues) arm() {
+	if list := s.list.Load(); list != nil {
+		for _, c := range *list {
+			armCQ(c.q)
+		}
+	}
+}
+
+func (s *completionQueues) close() {
+	if list := s.list.Load(); list != nil {
+		for _, c := range *list {
+			freeCQ(c.q)
+		}
+	}
+}
+
+// A pump takes completions of a compute node. Operations and messages have queues of
+// their own: a client that waits for its operation polls for it, and has
+// the pump woken only when that takes long; messages come at any time, so that the
+// pump always hears of them. It sleeps when nothing comes.
+type pump struct {
+	n          *node
+	channel    channel
+	file       *os.File // of the channel, for the runtime's poller
+	raw        syscall.RawConn
+	operations completionQueues
+	messages   completionQueues
+	parked     atomic.Int32 // clients that sleep until an operation completes
+	running    sync.WaitGroup
+	started    bool
+}
+
+func newPump(n *node) (*pump, error) {
+	p := &pump{n: n}
+	ch, fd, err := n.dev.newChannel()
+	if err != nil {
+		return nil, err
+	}
+	p.channel = ch
+	p.operations = completionQueues{p: p, cookie: cookieOperations, entries: operationEntries}
+	p.messages = completionQueues{p: p, cookie: cookieMessages, entries: messageEntries}
+	// A copy of the descriptor: the library closes its own.
+	fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		ch.close()
+		return nil, err
+	}
+	p.file = os.NewFile(uintptr(fd), "completion channel")
+	p.raw, err = p.file.SyscallConn()
+	return p, err
+}
+
+func (p *pump) start() {
+	p.started = true
+	p.running.Go(p.run)
+}
+
+// run handles what comes while nobody else looks.
+func (p *pump) run() {
+	look := minLook
+	for p.look(look) {
+		// Armed, then looked again: what comes after that look wakes the pump.
+		p.messages.arm()
+		if p.parked.Load() > 0 {
+			p.operations.arm()
+		}
+		if p.messages.drain()+p.operations.drain() > 0 {
+			continue
+		}
+		begin := p.n.Now()
+		if !p.sleep() {
+			return
+		}
+		look = patience(look, p.n.Now()-begin)
+	}
+}
+
+// patience returns how long the pump looks before its next sleep, after one that it
+// began after a look of that length: longer if a longer look would have saved the
+// sleep, else shorter.
+func patience(look, slept fabric.Time) fabric.Time {
+	if slept < shortSleep {
+		return min(2*look, maxLook)
+	}
+	return max(look/2, minLook)
+}
+
+// look handles what comes, until nothing has come for a while. It returns false
+// when the node is closed.
+func (p *pump) look(patience fabric.Time) bool {
+	until := p.n.Now() + patience
+	for !p.n.closed.Load() {
+		n := p.messages.poll()
+		if p.parked.Load() > 0 {
+			n += p.operations.poll()
+		}
+		now := p.n.Now()
+		if n > 0 {
+			until = now + patience
+		} else if now >= until {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// sleep waits for an event. It returns false when the pump is closed.
+func (p *pump) sleep() bool {
+	open := true
+	err := p.raw.Read(func(uintptr) bool {
+		cookie := p.channel.event()
+		open = cookie >= 0
+		return cookie != 0
+	})
+	if err == nil && open {
+		// Others may have come along.
+		for p.channel.event() > 0 {
+		}
+	}
+	return err == nil && open && !errors.Is(err, os.ErrClosed)
+}
+
+// pollMessages delivers messages that have come.
+func (p *pump) pollMessages() { p.messages.poll() }
+
+// park sleeps until a chain is done.
+func (p *pump) park(c *chain) {
+	p.parked.Add(1)
+	if c.state.CompareAndSwap(chainUnderWay, chainParked) {
+		// Armed, then looked again. That look must not be left to another, who
+		// may have looked before.
+		p.operations.arm()
+		p.operations.drain()
+		<-c.wake
+	}
+	p.parked.Add(-1)
+}
+
+// handle handles one completion.
+func (p *pump) handle(w *wc) {
+	id := w.wrID()
+	kind, who := id>>kindShift, uint32(id>>8)
+	switch kind {
+	case kindOperation:
+		c := p.n.chains.find(who)
+		if c == nil {
+			return
+		}
+		op := int(id & 0xff)
+		if w.code() != 0 && c.bad < 0 {
+			c.bad, c.status, c.vendor = op, w.code(), w.detail()
+		}
+		if op == c.last {
+			c.lane.completed(c)
+		}
+	case kindSend:
+		p.n.outs.find(who).sent(w)
+	case kindCredit:
+		p.n.outs.find(who).credited(w)
+	case kindReceive:
+		p.n.ins.find(who).received(w)
+	case kindGrant:
+		p.n.ins.find(who).granted(w)
+	}
+}
+
+// close stops the pump. All queue pairs are gone.
+func (p *pump) close() {
+	_ = p.file.Close()
+	p.running.Wait()
+	p.operations.close()
+	p.messages.close()
+	p.channel.close()
+}

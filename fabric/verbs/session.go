@@ -1,0 +1,469 @@
+package verbs
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// The control protocol. Both sides begin with a hello:
+//
+//	+----------+---------+-----------+
+//	| magic, 8 | version | nonce, 32 |
+//	+----------+---------+-----------+
+//
+// then the server and, when it has checked that, the client prove that they know the
+// secret: 32 bytes, HMAC-SHA256 over both nonces. What follows is frames, each with
+// a MAC by a key of this connection and direction over its number and what it holds:
+//
+//	+-----------+---------------+---------+
+//	| length, 4 | JSON (length) | MAC, 16 |
+//	+-----------+---------------+---------+
+//
+// Without a secret (TLS, or Insecure) the key is empty.
+const (
+	helloMagic   = "DECLOCKV"
+	helloVersion = 1
+	helloSize    = len(helloMagic) + 4 + nonceSize
+	nonceSize    = 32
+	macSize      = 16
+	maxFrame     = 64 << 10
+
+	helloTimeout = 5 * time.Second
+)
+
+// A frame is a request, or the answer to one. A ping has neither kind nor number.
+type frame struct {
+	N     uint64          `json:"n,omitempty"`    // number of the request
+	Reply bool            `json:"re,omitempty"`   // to the request with that number
+	Kind  string          `json:"kind,omitempty"` // of request
+	Code  string          `json:"code,omitempty"` // of error; empty for success
+	Text  string          `json:"text,omitempty"` // of error
+	Body  json.RawMessage `json:"body,omitempty"`
+}
+
+// codes name the errors that a peer may answer with.
+var codes = map[string]error{
+	"fenced": fabric.ErrFenced, "down": fabric.ErrNodeDown, "epoch": fabric.ErrStaleEpoch, "full": ErrFull,
+	"protocol": ErrProtocol, "inuse": ErrInUse, "lost": ErrLost, "error": ErrLost,
+}
+
+func codeOf(err error) string {
+	for _, code := range []string{"fenced", "down", "epoch", "full", "protocol", "inuse", "lost"} {
+		if errors.Is(err, codes[code]) {
+			return code
+		}
+	}
+	return "error"
+}
+
+// A handler answers requests. The answer is encoded as JSON.
+type handler func(s *session, kind string, body json.RawMessage) (any, error)
+
+// A session is one connection of the control protocol. Both sides may ask.
+type session struct {
+	conn   net.Conn
+	o      *Options
+	handle handler
+	out    hash
+	in     hash
+	done   chan struct{} // closed when the session has ended
+	tasks  sync.WaitGroup
+
+	writeMu sync.Mutex
+
+	mu     sync.Mutex
+	calls  map[uint64]chan frame
+	next   uint64
+	err    error
+	closed bool
+}
+
+// A hash makes and checks the MACs of one direction.
+type hash struct {
+	key []byte
+	n   uint64
+}
+
+func (h *hash) sum(data []byte) []byte {
+	m := hmac.New(sha256.New, h.key)
+	h.n++
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], h.n)
+	m.Write(n[:])
+	m.Write(data)
+	return m.Sum(nil)[:macSize]
+}
+
+func prove(secret []byte, what string, nonces []byte) []byte {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte(what))
+	m.Write(nonces)
+	return m.Sum(nil)
+}
+
+// dial opens a session as its client.
+func dial(ctx context.Context, addr string, o *Options, h handler) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if o.TLS != nil {
+		cfg := o.TLS
+		if cfg.ServerName == "" && !cfg.InsecureSkipVerify {
+			cfg = cfg.Clone()
+			cfg.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		conn = tls.Client(conn, cfg)
+	}
+	s := newSession(conn, o, h)
+	if err := s.greet(true); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("control connection to %s: %w", addr, err)
+	}
+	return s, nil
+}
+
+func newSession(conn net.Conn, o *Options, h handler) *session {
+	return &session{conn: conn, o: o, handle: h, done: make(chan struct{}), calls: map[uint64]chan frame{}}
+}
+
+// greet exchanges hellos and proofs, and makes the keys.
+func (s *session) greet(client bool) error {
+	_ = s.conn.SetDeadline(time.Now().Add(helloTimeout))
+	var own, peer [helloSize]byte
+	copy(own[:], helloMagic)
+	binary.LittleEndian.PutUint32(own[len(helloMagic):], helloVersion)
+	if _, err := rand.Read(own[helloSize-nonceSize:]); err != nil {
+		return err
+	}
+	if _, err := s.conn.Write(own[:]); err != nil {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if _, err := io.ReadFull(s.conn, peer[:]); err != nil {
+		return fmt.Errorf("%w: no hello: %w (or TLS on one side only)", ErrLost, err)
+	}
+	if string(peer[:len(helloMagic)]) != helloMagic {
+		return fmt.Errorf("%w: it is not a control service of DecLock's verbs fabric (or TLS on one side only)", ErrProtocol)
+	}
+	if v := binary.LittleEndian.Uint32(peer[len(helloMagic):]); v != helloVersion {
+		return fmt.Errorf("%w: %d, here %d", ErrVersion, v, helloVersion)
+	}
+	first, second := own[helloSize-nonceSize:], peer[helloSize-nonceSize:]
+	if !client {
+		first, second = second, first
+	}
+	nonces := append(append([]byte(nil), first...), second...)
+	if err := s.authenticate(client, nonces); err != nil {
+		return err
+	}
+	toServer, toClient := prove(s.o.Secret, "frames to the server", nonces), prove(s.o.Secret, "frames to the client", nonces)
+	s.out.key, s.in.key = toServer, toClient
+	if !client {
+		s.out.key, s.in.key = toClient, toServer
+	}
+	return s.conn.SetDeadline(time.Time{})
+}
+
+// authenticate is the exchange of proofs: the server's first, so that a client
+// learns whether it has reached its cluster before it proves anything.
+func (s *session) authenticate(client bool, nonces []byte) error {
+	server, proof := prove(s.o.Secret, "server", nonces), prove(s.o.Secret, "client", nonces)
+	expect := func(want []byte) error {
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(s.conn, got); err != nil {
+			return fmt.Errorf("%w: the peer hung up: is the secret the same? (%w)", ErrAuth, err)
+		}
+		if subtle.ConstantTimeCompare(got, want) != 1 {
+			return fmt.Errorf("%w: the peer has another secret, or one side has none", ErrAuth)
+		}
+		return nil
+	}
+	if client {
+		if err := expect(server); err != nil {
+			return err
+		}
+		_, err := s.conn.Write(proof)
+		return err
+	}
+	if _, err := s.conn.Write(server); err != nil {
+		return err
+	}
+	return expect(proof)
+}
+
+// run serves the session until it ends.
+func (s *session) run() {
+	stop := make(chan struct{})
+	var beat sync.WaitGroup
+	beat.Go(func() {
+		t := time.NewTicker(s.o.Heartbeat)
+		defer t.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-t.C:
+				if s.write(&frame{}) != nil {
+					return
+				}
+			}
+		}
+	})
+	err := s.read()
+	_ = s.conn.Close()
+	close(stop)
+	beat.Wait()
+	s.end(err)
+	s.tasks.Wait()
+	close(s.done)
+}
+
+func (s *session) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.err == nil {
+		s.err = fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	for n, ch := range s.calls {
+		close(ch)
+		delete(s.calls, n)
+	}
+}
+
+// ended tells whether the session has ended.
+func (s *session) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// close ends the session; run returns soon.
+func (s *session) close() { _ = s.conn.Close() }
+
+// read handles frames until there are no more.
+func (s *session) read() error {
+	var head [4]byte
+	for {
+		_ = s.conn.SetReadDeadline(time.Now().Add(s.o.DeadAfter))
+		if _, err := io.ReadFull(s.conn, head[:]); err != nil {
+			return err
+		}
+		n := binary.LittleEndian.Uint32(head[:])
+		if n > maxFrame {
+			return fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, n)
+		}
+		data := make([]byte, int(n)+macSize)
+		if _, err := io.ReadFull(s.conn, data); err != nil {
+			return err
+		}
+		data, mac := data[:n], data[n:]
+		if !hmac.Equal(mac, s.in.sum(data)) {
+			return fmt.Errorf("%w: a frame was changed on the way", ErrAuth)
+		}
+		var f frame
+		if err := json.Unmarshal(data, &f); err != nil {
+			return fmt.Errorf("%w: %w", ErrProtocol, err)
+		}
+		s.take(f)
+	}
+}
+
+func (s *session) take(f frame) {
+	switch {
+	case f.Reply:
+		s.mu.Lock()
+		ch := s.calls[f.N]
+		delete(s.calls, f.N)
+		s.mu.Unlock()
+		if ch != nil {
+			ch <- f
+		}
+	case f.Kind != "":
+		s.tasks.Go(func() { s.answer(f) })
+	}
+}
+
+func (s *session) answer(f frame) {
+	re := frame{N: f.N, Reply: true}
+	body, err := s.handle(s, f.Kind, f.Body)
+	if err == nil {
+		re.Body, err = json.Marshal(body)
+	}
+	if err != nil {
+		re.Code, re.Text, re.Body = codeOf(err), err.Error(), nil
+	}
+	_ = s.write(&re) // if it fails the session is at its end, and the asker knows
+}
+
+func (s *session) write(f *frame) error {
+	data, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxFrame {
+		return fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, len(data))
+	}
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	buf := binary.LittleEndian.AppendUint32(nil, uint32(len(data)))
+	buf = append(append(buf, data...), s.out.sum(data)...)
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.o.DeadAfter))
+	_, err = s.conn.Write(buf)
+	return err
+}
+
+// call asks and waits for the answer, which it decodes into reply.
+func (s *session) call(ctx context.Context, kind string, body, reply any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	ch := make(chan frame, 1)
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return s.err
+	}
+	s.next++
+	n := s.next
+	s.calls[n] = ch
+	s.mu.Unlock()
+	if err := s.write(&frame{N: n, Kind: kind, Body: data}); err != nil {
+		s.close()
+	}
+	select {
+	case f, ok := <-ch:
+		switch {
+		case !ok:
+			return s.err
+		case f.Code != "":
+			return &remoteError{codes[f.Code], f.Text}
+		case reply != nil:
+			return json.Unmarshal(f.Body, reply)
+		}
+		return nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		delete(s.calls, n)
+		s.mu.Unlock()
+		return fmt.Errorf("%w: no answer to %s: %w", ErrLost, kind, ctx.Err())
+	}
+}
+
+// A remoteError is an error that the peer answered with.
+type remoteError struct {
+	err  error
+	text string
+}
+
+func (e *remoteError) Error() string { return "the peer says: " + e.text }
+func (e *remoteError) Unwrap() error {
+	if e.err == nil {
+		return ErrLost
+	}
+	return e.err
+}
+
+// A service accepts sessions.
+type service struct {
+	o        *Options
+	listener net.Listener
+	handle   handler
+	ended    func(s *session) // after a session has ended
+	accepted sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[*session]bool
+	closed   bool
+}
+
+// maxSessions bounds the connections of a service: a compute node has
+// at most two to another node.
+const maxSessions = 4 * int(fabric.MaxCN)
+
+func listen(o *Options) (*service, error) {
+	l, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("control service: %w", err)
+	}
+	return &service{o: o, listener: l, sessions: map[*session]bool{}}, nil
+}
+
+// start begins to accept.
+func (v *service) start(h handler, ended func(*session)) {
+	v.handle, v.ended = h, ended
+	v.accepted.Go(func() {
+		for {
+			conn, err := v.listener.Accept()
+			if err != nil {
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				time.Sleep(10 * time.Millisecond) // no descriptors left, perhaps
+				continue
+			}
+			if v.o.TLS != nil {
+				conn = tls.Server(conn, v.o.TLS)
+			}
+			s := newSession(conn, v.o, v.handle)
+			if !v.add(s) {
+				_ = conn.Close()
+				continue
+			}
+			v.accepted.Go(func() { v.serve(s) })
+		}
+	})
+}
+
+func (v *service) add(s *session) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed || len(v.sessions) >= maxSessions {
+		return false
+	}
+	v.sessions[s] = true
+	return true
+}
+
+func (v *service) serve(s *session) {
+	if err := s.greet(false); err != nil {
+		v.o.Report(fmt.Errorf("control connection from %v: %w", s.conn.RemoteAddr(), err))
+		_ = s.conn.Close()
+	} else {
+		s.run()
+		v.ended(s)
+	}
+	v.mu.Lock()
+	delete(v.sessions, s)
+	v.mu.Unlock()
+}
+
+// close ends the service and its sessions, and waits for them.
+func (v *service) close() {
+	v.mu.Lock()
+	v.closed = true
+	for s := range v.sessions {
+		s.close()
+	}
+	v.mu.Unlock()
+	_ = v.listener.Close()
+	v.accepted.Wait()
+}

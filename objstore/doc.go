@@ -1,0 +1,85 @@
+// Package objstore is an object store on disaggregated memory: a hash index and
+// objects on memory nodes, which clients on compute nodes read and write by
+// one-sided operations under locks, with the operations of memcached ([Cache]).
+// Each operation on a key is linearizable.
+//
+// [Open] opens a store by name, once on each compute node; [Store.Client] makes a
+// [Client] from a lock.Locker, any mechanism's: the store sees only the
+// contract of package lock, and the size of the lock's memory.
+//
+// # Layout
+//
+// The hash of a key picks a memory node and a bucket there, where all there is
+// of the key stays. A bucket is a lock, some slots of 8 bytes and a link to an
+// overflow block. A slot holds a fingerprint of the key and where the object is.
+// An object is a header, the key and the value in a chunk of a size class. All bits are in layout.go.
+//
+//	store's header    bucket                            chunk
+//	+-----------+     +------+------+-----+------+      +--------+-----+-------+
+//	| words,    |     | lock | slot | ... | link |      | header | key | value |
+//	| free list |     +------+--|---+-----+--|---+      +--------+-----+-------+
+//	| heads     |               +------------|----------^
+//	+-----------+                            +---> 15 more slots and a link
+//	| buckets   |
+//	+-----------+
+//
+// # How an operation works
+//
+// It acquires the bucket's lock, and in the same chain READs the slots and the
+// object, where the location cache of the compute node says it was last. The
+// slots then say whether that was right. A change is made in the chain of the
+// release: WRITE the new object to a free chunk, CAS the slot, release.
+//
+// The CAS is the commit. A compute node that dies between any two operations leaves the
+// old object or the new one. It is also the fence: who lost the lock (its node
+// was declared dead and comes back) finds a word that is not as it was, and
+// gets lock.ErrLost; the slot's tag sees to it that the same word does not come
+// back soon. Only one word is ever changed in place, that of expiry and access time.
+//
+// Round trips (chains) and operations on the memory node without contention, with a
+// lock that takes one operation to acquire and one to release (TestRoundTrips
+// counts them; lock/cas with tokens has one operation more in the first chain):
+//
+//	operation                     chains  operations
+//	get                              2        4       lock + READ slots + READ object, unlock
+//	get, not in location cache       3        4       lock + READ slots, READ object, unlock
+//	get, miss                        2        3       lock + READ slots, unlock
+//	set of a new key                 2        5       lock + READ slots, WRITE object + CAS slot + unlock
+//	set, replace, cas                2        6       lock + READ slots + READ header and key, WRITE + CAS + unlock
+//	add of a key that is there,
+//	cas of a changed object          2        4       lock + READ slots + READ header and key, unlock
+//	append, prepend, incr, decr      2        6       lock + READ slots + READ object, WRITE + CAS + unlock
+//	delete                           2        5       lock + READ slots + READ header and key, CAS + unlock
+//	touch                            2        5       lock + READ slots + READ header and key, WRITE word + unlock
+//
+// A key that the location cache does not know costs one chain more where an
+// object is read, each overflow block of a bucket one more. A get of an object
+// that was not used for a while has one WRITE more in its last chain.
+//
+// # Memory
+//
+// heap.go: chunks of 64 size classes from free lists of the compute node,
+// central free lists, extents of the region. When there is no more, evict.go
+// evicts by sampled LRU: an expired object or else the one with the oldest access time of up to 16 from
+// four random places. Access times are in seconds, and a get writes one only
+// if it is older than Config.AccessRefreshS. Chunks are never cut or joined: a
+// small object may get a large chunk, and when all memory is in small ones, a
+// large object gets ErrNoSpace.
+//
+// What a compute node has in its free lists when it dies is lost to the
+// store: at most 256 KiB or 2 chunks of each class and what is left of its last extents. [Client.Check] with Reclaim
+// finds it again, when nobody uses the store.
+//
+// # Uniques
+//
+// Item.CAS is unique to a version of an object in the whole store: each client gets
+// an incarnation by one FAA when it is made, and counts from there. It does not
+// depend on the lock's tokens, which a mechanism may not have, and does not grow with time.
+//
+// # What is not checked
+//
+// Headers and keys are validated at every read: damage there is ErrCorrupt or a
+// miss, with the address. Values have no checksum. Check needs a store at rest.
+//
+// Source: DecLock, "DM Application Performance" (object store), Fig. 17.
+package objstore
