@@ -22,8 +22,13 @@ const (
 	Cancel Class = "cancel"
 	// Wraps: as Cancel, with tiny queues and versions, so that locks are reset all the time.
 	Wraps Class = "wraps"
-	// Pause: compute nodes stand still for a while, no longer than the others wait.
+	// Pause: compute nodes stand still for a while; waiters look after their
+	// locks, in this class and those below.
 	Pause Class = "pause"
+	// Net: directions between nodes are cut or slow for a while; what is sent comes later.
+	Net Class = "net"
+	// Break: as Net, and operations that are held up for long have unknown outcomes.
+	Break Class = "break"
 	// Crash: compute nodes die, are detected and fenced; their locks are reset.
 	Crash Class = "crash"
 	// Zombie: compute nodes stand still, are declared dead, and wake up.
@@ -36,7 +41,7 @@ const (
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Cancel, Wraps, Pause, Crash, Zombie, Store, StoreCrash}
+	return []Class{Locks, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Store, StoreCrash}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -104,9 +109,14 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		s.layoutFor(d)
 	}
 	if class == Wraps {
-		// Fewer entries than participants will do, but the counts must hold them.
+		// Fewer entries than participants will do, but the counts must hold them, and those
+		// who give up and come again before the reset begins; without hierarchy
+		// no bound holds for them. See testdata/known.txt.
+		if s.Policy == "cql" {
+			s.Deadline, s.Cancel = 0, 0
+		}
 		s.Capacity -= min(s.Capacity-1, pick(d, uint8(0), 1, 2))
-		for s.participants() >= 2<<s.Capacity {
+		for 3*s.participants() >= 2<<s.Capacity {
 			s.Capacity++
 		}
 		s.Version = uint8(d.between(2, 3))
@@ -149,37 +159,61 @@ func (s *Scenario) span() fabric.Time {
 
 // faults draws the fault plan.
 func (s *Scenario) faults(d *drawer) {
-	span := s.span()
-	at := func() fabric.Time { return fabric.Time(d.Uint64n(uint64(span))) }
-	mortal := func(what func(cn int) []Fault) {
-		s.CNs = max(s.CNs, 2)
-		s.layoutFor(d)
-		first := d.between(1, s.CNs)
-		for i := range d.between(1, s.CNs-1) {
-			s.Plan = append(s.Plan, what((first+i)%s.CNs+1)...)
-		}
-		s.DetectNs = pick(d, 20*fabric.Microsecond, 200*fabric.Microsecond, 2*fabric.Millisecond)
-		s.RecheckNs, s.ResetNs = 500*fabric.Microsecond, 10*fabric.Millisecond
-		s.Late = pick(d, "draw", "drop", "keep")
-	}
-	kill := func(cn int) []Fault { return []Fault{{What: "kill", CN: cn, At: at()}} }
-	zombie := func(cn int) []Fault {
-		t := at()
-		return []Fault{
-			{What: "pause", CN: cn, At: t, For: d.time(4*fabric.Millisecond) + 100},
-			{What: "fence", CN: cn, At: t + d.time(2*fabric.Millisecond)},
-		}
-	}
 	switch s.Class {
 	case Pause:
-		for range d.between(1, 3) {
-			s.Plan = append(s.Plan, Fault{What: "pause", CN: d.between(1, s.CNs), At: at(), For: d.time(2*fabric.Millisecond) + 100})
-		}
+		s.drawPlan(d, sim.FaultPause)
+		s.impatient()
+	case Net:
+		s.drawPlan(d, sim.FaultCut, sim.FaultDelay)
+		s.impatient()
+	case Break:
+		s.drawPlan(d, sim.FaultCut, sim.FaultCut, sim.FaultDelay)
+		s.impatient()
+		s.BreakNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+		s.Capacity += 3 // each unknown outcome may leave a place behind
 	case Crash:
-		mortal(kill)
+		s.mortal(d, s.kill)
 	case Zombie:
-		mortal(zombie)
+		s.mortal(d, s.zombie)
 	case StoreCrash:
-		mortal(pick(d, kill, kill, zombie))
+		s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
+	}
+}
+
+// impatient makes waiters look after their locks, as they do in real life.
+func (s *Scenario) impatient() {
+	s.RecheckNs, s.ResetNs = 500*fabric.Microsecond, 10*fabric.Millisecond
+}
+
+func (s *Scenario) drawPlan(d *drawer, kinds ...sim.FaultKind) {
+	s.Plan = sim.DrawPlan(&d.Rand, sim.PlanParams{CNs: s.CNs, MNs: s.MNs, Faults: 4, Horizon: s.span() + 1000, Kinds: kinds, Spare: 1})
+}
+
+func (s *Scenario) at(d *drawer) fabric.Time { return fabric.Time(d.Uint64n(uint64(s.span()))) }
+
+// mortal has all compute nodes but one or more die some death.
+func (s *Scenario) mortal(d *drawer, death func(d *drawer, cn sim.Endpoint) sim.Plan) {
+	s.CNs = max(s.CNs, 2)
+	s.layoutFor(d)
+	s.impatient()
+	s.DetectNs = pick(d, 20*fabric.Microsecond, 200*fabric.Microsecond, 2*fabric.Millisecond)
+	s.Late = pick(d, "draw", "drop", "keep")
+	first := d.between(1, s.CNs)
+	for i := range d.between(1, s.CNs-1) {
+		s.Plan = append(s.Plan, death(d, sim.OfCN(fabric.CNID((first+i)%s.CNs+1)))...)
+	}
+}
+
+// kill is a crash.
+func (s *Scenario) kill(d *drawer, cn sim.Endpoint) sim.Plan {
+	return sim.Plan{{At: s.at(d), Kind: sim.FaultKill, Node: cn}}
+}
+
+// zombie is a pause in which, or some time after which, the node is declared dead.
+func (s *Scenario) zombie(d *drawer, cn sim.Endpoint) sim.Plan {
+	t := s.at(d)
+	return sim.Plan{
+		{At: t, Kind: sim.FaultPause, Node: cn, Until: t + d.time(4*fabric.Millisecond) + 100},
+		{At: t + d.time(2*fabric.Millisecond), Kind: sim.FaultFence, Node: cn},
 	}
 }

@@ -57,7 +57,7 @@ func run(s Scenario, trace bool) (*Result, error) {
 	defer w.c.Close()
 	w.startAgents()
 	w.startClients()
-	s.Plan.schedule(w)
+	shifted(s.Plan, w.began).Apply(w.c)
 	w.c.Go(w.nodes[s.CNs].sim, "witness", w.witness)
 	err = w.c.Run()
 	if err == nil {
@@ -101,22 +101,20 @@ func (w *world) startClients() {
 }
 
 // patience is how long clients may take after the last fault until they are
-// stuck. Who releases a lock to a waiter that died before it wrote its entry looks
-// for that for some 1.5 s before it asks for a reset; a few such in a row are tolerated.
+// stuck. Who passes a lock on to a waiter that never writes its entry looks for
+// that for some 1.5 s before it asks for a reset; a few such in a row are tolerated.
 func (w *world) patience() fabric.Time {
-	p := 50*fabric.Millisecond + 20*w.s.span() + 8*w.s.ResetNs + w.s.DetectNs
-	for cn := 1; cn <= w.s.CNs; cn++ {
-		if w.s.Plan.deadly(cn) {
-			p += 5 * fabric.Second
-		}
+	if w.s.PatienceNs != 0 {
+		return w.s.PatienceNs
 	}
+	p := 5*fabric.Second + 20*w.s.span() + 8*w.s.ResetNs + w.s.DetectNs
 	return p + fabric.Time(w.s.Rounds*w.s.Clients*w.s.CNs)*w.s.WaitNs
 }
 
 // witness waits until all clients are done, with a bound once the faults are
 // over; then it has each living node acquire each lock.
 func (w *world) witness(p fabric.Port) {
-	calm := w.began + w.s.Plan.end()
+	calm := w.began + w.s.Plan.End()
 	if p.Now() < calm {
 		_ = p.Pause(calm)
 	}

@@ -57,8 +57,13 @@ type Scenario struct {
 	ResetNs   fabric.Time `key:"reset"`   // likewise
 	DetectNs  fabric.Time `key:"detect"`  // from death to fence
 	Late      string      `key:"late"`    // operations of the dead: draw, drop or keep
+	// BreakNs is how long a chain may be held up until its connection breaks and
+	// its outcome is unknown. 0: it never does.
+	BreakNs fabric.Time `key:"break"`
+	// PatienceNs is how long all may take once the faults are over, or else they are stuck. 0: seconds.
+	PatienceNs fabric.Time `key:"patience"`
 
-	Plan Plan `key:"plan"`
+	Plan sim.Plan `key:"plan"`
 }
 
 // String returns the scenario as one line that ParseScenario reads.
@@ -132,7 +137,7 @@ func (s *Scenario) set(name, text string) error {
 			n, err = strconv.ParseUint(text, 0, f.Type().Bits())
 			f.SetUint(n)
 		default:
-			s.Plan, err = ParsePlan(text)
+			s.Plan, err = sim.ParsePlan(text)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %s=%s: %w", ErrScenario, name, text, err)
@@ -177,7 +182,7 @@ func (s *Scenario) Validate() error {
 	if _, err := s.simConfig(); err != nil {
 		return bad("%v", err)
 	}
-	return s.Plan.validate(s)
+	return s.validatePlan()
 }
 
 func (s *Scenario) layout() cql.Layout {
@@ -203,7 +208,7 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 		return sim.Config{}, fmt.Errorf("no fate of late operations %q", s.Late)
 	}
 	cfg := sim.Config{
-		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs,
+		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, BreakAfter: s.BreakNs,
 		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain},
 	}
 	r := sim.NewRand(s.Seed, streamClocks)

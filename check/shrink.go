@@ -3,7 +3,7 @@ package check
 import (
 	"slices"
 
-	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 )
 
 // Bounds of shrinking: runs in all, and other seeds tried for each smaller scenario.
@@ -114,8 +114,12 @@ var reductions = []func(s *Scenario){
 	func(s *Scenario) { s.Capacity-- },
 	func(s *Scenario) {
 		for i := range s.Plan {
-			s.Plan[i].For = max(s.Plan[i].For/2, min(s.Plan[i].For, 100*fabric.Nanosecond))
-			s.Plan[i].At /= 2
+			f := &s.Plan[i]
+			length := f.Until - f.At
+			f.At /= 2
+			if f.Until != 0 {
+				f.Until = f.At + max(length/2, 1)
+			}
 		}
 	},
 }
@@ -123,7 +127,9 @@ var reductions = []func(s *Scenario){
 // dropNode takes the last compute node away, and faults of it.
 func (s *Scenario) dropNode() {
 	s.CNs--
-	s.Plan = slices.DeleteFunc(s.Plan, func(f Fault) bool { return f.CN > s.CNs })
+	s.Plan = slices.DeleteFunc(s.Plan, func(f sim.Fault) bool {
+		return !s.exists(f.Node) || f.Peer != (sim.Endpoint{}) && !s.exists(f.Peer)
+	})
 }
 
 // room makes the queue large enough, lest a smaller scenario be about something else.

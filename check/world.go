@@ -175,7 +175,10 @@ func (w *world) agentError(i int, err error) {
 
 // excused tells whether an error is what the fault plan makes of a node.
 func (w *world) excused(cn int, err error) bool {
-	if cn > w.s.CNs || !w.s.Plan.deadly(cn) {
+	if w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome) {
+		return true
+	}
+	if cn > w.s.CNs || !w.s.deadly(cn) {
 		return false
 	}
 	return errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, fabric.ErrClosed)

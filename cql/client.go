@@ -22,6 +22,8 @@ type Place struct {
 	// Behind is the earliest timestamp among remote waiters, as known at the
 	// grant (section 5.3, prefetched remote timestamp).
 	Behind Stamp
+	// Sent is when the grant was sent, absent if there was none.
+	Sent Stamp
 }
 
 // Config of a Client. The zero value has the defaults.
@@ -105,15 +107,15 @@ func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool
 	y := c.lay
 	size, writers := y.Size(h), y.Writers(h)
 	p.Index = y.Head(h) + size
-	p.Behind = 0
+	p.Behind, p.Sent = 0, 0
 	if h.ResetID() != 0 || size >= y.Capacity() || y.worn(p.Index) || writers > size || p.Index >= y.maxIndex() {
 		return false, c.refused(p, h)
 	}
 	if size == 0 || p.Mode == lock.Shared && writers == 0 {
 		return c.immediate(p, reads, c.ops[1:n], chainErr)
 	}
-	if !stamp.Known() && c.cfg.Clock != nil {
-		stamp = KnownStamp(c.cfg.Clock(c.port.Now()))
+	if !stamp.Known() {
+		stamp = c.stamp()
 	}
 	e := MakeEntry(p.Mode, c.port.ID(), y.Version(p.Index), stamp.Micros())
 	c.ops[0] = fabric.Store(y.entryAddr(p.Lock, p.Index), uint64(e))
@@ -159,7 +161,7 @@ func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err erro
 	c.stats.AcquireOps++
 	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
 		size, writers := y.Size(h), y.Writers(h)
-		p.Index, p.Behind = y.Head(h)+size, 0
+		p.Index, p.Behind, p.Sent = y.Head(h)+size, 0, 0
 		if h.ResetID() != 0 || size >= y.Capacity() || size > 0 && (p.Mode == lock.Exclusive || writers > 0) {
 			return false, nil
 		}
@@ -229,7 +231,7 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 			}
 			switch {
 			case m.Kind == msgGrant && m.Body[1] == p.Index:
-				p.Behind = Stamp(m.Body[2])
+				p.Behind, p.Sent = Stamp(m.Body[2]), Stamp(m.Body[3])
 				return nil
 			case m.Kind == msgAbort && m.Body[1] == p.Index && m.From == fabric.AgentOf(c.port.ID().CN()):
 				c.stats.Aborts++
@@ -245,6 +247,14 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 			return err
 		}
 	}
+}
+
+// stamp returns the timestamp of now, absent without a clock.
+func (c *Client) stamp() Stamp {
+	if c.cfg.Clock == nil {
+		return 0
+	}
+	return KnownStamp(c.cfg.Clock(c.port.Now()))
 }
 
 // RecheckNs returns after how long a waiter looks at the header, and again each time.
@@ -323,7 +333,7 @@ func (c *Client) AskReset(l fabric.Addr, index uint64, why Reason) {
 
 // Regrant sends a grant that has come on to the node's agent, which adopts the place.
 func (c *Client) Regrant(p *Place) {
-	m := grant(p.Lock, p.Index, p.Behind)
+	m := grant(p.Lock, p.Index, p.Behind, 0)
 	c.tell(fabric.AgentOf(c.port.ID().CN()), &m)
 }
 

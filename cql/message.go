@@ -6,7 +6,7 @@ import "github.com/declock/declock/fabric"
 const (
 	// msgGrant, to the client that an entry names: you hold the lock.
 	// Body[1] is the granted index, Body[2] the earliest timestamp among those
-	// who wait behind it (Stamp encoding).
+	// who wait behind it, Body[3] when it was sent (Stamp encoding, both may be absent).
 	msgGrant = fabric.MsgCQL + iota
 	// msgGrantRange, to agents: every reader waiting with an index from
 	// Body[1] to before Body[2] holds the lock.
@@ -81,6 +81,6 @@ func Earliest(a, b Stamp) Stamp {
 	return a
 }
 
-func grant(l fabric.Addr, index uint64, behind Stamp) fabric.Message {
-	return fabric.Message{Kind: msgGrant, Body: [7]uint64{uint64(l), index, uint64(behind)}}
+func grant(l fabric.Addr, index uint64, behind, sent Stamp) fabric.Message {
+	return fabric.Message{Kind: msgGrant, Body: [7]uint64{uint64(l), index, uint64(behind), uint64(sent)}}
 }

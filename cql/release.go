@@ -171,7 +171,7 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 // notify sends the grant of an index to the client that its entry names.
 func (c *Client) notify(e Entry, l fabric.Addr, index uint64, behind Stamp) {
 	c.stats.HandoversRemote++
-	m := grant(l, index, behind)
+	m := grant(l, index, behind, c.stamp())
 	c.tell(e.Client(), &m)
 }
 

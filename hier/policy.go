@@ -45,16 +45,20 @@ type Policy struct {
 	// its readers, and from them to its writers again, without acquiring it anew in
 	// shared mode. (In the paper, the mode of the remote lock is that of the holders.)
 	Downgrade bool
-	// SlackNs is by how much a remote waiter may have asked earlier than a local one that is
-	// preferred to it all the same, by timestamp. It bounds what a remote waiter loses.
-	SlackNs fabric.Time
+	// Slack is by how much a remote waiter may have asked earlier than a local one that is
+	// preferred to it all the same, by timestamp: in handovers between nodes, of
+	// the length that this node has measured, at most maxSlack. It is what a remote waiter can lose.
+	Slack uint32
 }
 
 // DefaultSharing is the bound of shared tenure of the declock policies.
 const DefaultSharing = 20 * fabric.Microsecond
 
-// DefaultSlack is the slack of the declock policy: some handovers between nodes long.
-const DefaultSlack = 20 * fabric.Microsecond
+// DefaultSlack is the slack of the declock policy, in handovers.
+const DefaultSlack = 10
+
+// maxSlack bounds the slack when handovers take long, because a node has not the CPU it wants.
+const maxSlack = fabric.Millisecond
 
 // Policies by the names that commands and results use. "paper-tf" and "paper-pf" are the
 // timestamp policies to the letter of the paper.
@@ -63,7 +67,7 @@ var policies = map[string]Policy{
 	"remote-prefer": {Kind: RemotePrefer, PhaseFair: true},
 	"local-prefer":  {Kind: LocalPrefer, PhaseFair: true},
 	"local-bound":   {Kind: LocalBound, Bound: 4, PhaseFair: true},
-	"declock":       {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing, Downgrade: true, SlackNs: DefaultSlack},
+	"declock":       {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing, Downgrade: true, Slack: DefaultSlack},
 	"declock-tf":    {Kind: ByTime, SharingNs: DefaultSharing},
 	"declock-pf":    {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing},
 	"paper-tf":      {Kind: ByTime},
@@ -133,7 +137,7 @@ func (p *Policy) heir(x *local) *waiter {
 
 // keeps tells whether the node keeps the remote lock for a local waiter
 // (Fig. 10, lines 24 and 25), rather than give it up and acquire it again.
-func (p *Policy) keeps(x *local, w *waiter) bool {
+func (p *Policy) keeps(x *local, w *waiter, slackUs int16) bool {
 	if x.frozen || x.seq == cql.MaxSeq || w.mode != x.place.Mode && (!p.Downgrade || w.mode == lock.Exclusive) {
 		// In another mode the remote lock has to be acquired anew (section 5.3).
 		return false
@@ -144,7 +148,7 @@ func (p *Policy) keeps(x *local, w *waiter) bool {
 	case LocalBound:
 		return x.streak < p.Bound
 	case ByTime:
-		return p.first(w, x)
+		return first(w, x, slackUs)
 	}
 	return false
 }
@@ -152,20 +156,20 @@ func (p *Policy) keeps(x *local, w *waiter) bool {
 // shares tells whether a waiting reader gets the lock along with a reader
 // that has just got it (Fig. 10, line 16). The caller asks in order of arrival
 // and, task-fair, stops at the first that does not.
-func (p *Policy) shares(x *local, w *waiter) bool {
+func (p *Policy) shares(x *local, w *waiter, slackUs int16) bool {
 	if w.mode != lock.Shared {
 		return false
 	}
 	if p.Kind == LocalBound {
 		return x.streak < p.Bound
 	}
-	return p.PhaseFair || p.first(w, x)
+	return p.PhaseFair || first(w, x, slackUs)
 }
 
 // first tells whether a waiter comes before all who are known to wait elsewhere:
-// it asked before them, or so little after them as the policy's slack allows.
-func (p *Policy) first(w *waiter, x *local) bool {
-	return !x.stamp.Known() || int16(w.stamp.Micros()-x.stamp.Micros()) <= int16(p.SlackNs/fabric.Microsecond)
+// it asked before them, or no more than slackUs after them.
+func first(w *waiter, x *local, slackUs int16) bool {
+	return !x.stamp.Known() || int16(w.stamp.Micros()-x.stamp.Micros()) <= slackUs
 }
 
 // prefetches tells whether a client that begins to wait looks at the remote queue.

@@ -116,6 +116,9 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 // remoteGranted makes the caller a holder, when the node has got the remote
 // lock in place: with other readers of the node, if it is one (lines 14 to 17).
 func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Place) {
+	if place.Sent.Known() {
+		k.table.measure(place.Sent, k.now())
+	}
 	s.mu.Lock()
 	x.begin(place)
 	if place.Mode == lock.Shared && x.queue.head != nil && !x.frozen {
@@ -138,10 +141,11 @@ func (x *local) begin(place *cql.Place) {
 // share gives the lock to waiting readers along with those who hold it. pass:
 // also to readers behind a writer. The shard is locked; wakeAll must follow.
 func (k *Locker) share(x *local, pass bool) {
+	slack := k.table.slackUs()
 	for w := x.queue.head; w != nil; {
 		next := w.next
 		switch {
-		case k.table.policy.shares(x, w):
+		case k.table.policy.shares(x, w, slack):
 			x.holders++
 			k.admit(x, w)
 		case !pass:
@@ -206,7 +210,7 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 		s.mu.Unlock()
 		return err
 	}
-	if w := k.table.policy.heir(x); w != nil && k.table.policy.keeps(x, w) {
+	if w := k.table.policy.heir(x); w != nil && k.table.policy.keeps(x, w, k.table.slackUs()) {
 		k.handOver(x, w)
 		s.mu.Unlock()
 		k.wakeAll(h.Lock)
@@ -224,7 +228,7 @@ func (k *Locker) stays(x *local) bool {
 		return true
 	}
 	w := k.table.policy.heir(x)
-	return w != nil && k.table.policy.keeps(x, w)
+	return w != nil && k.table.policy.keeps(x, w, k.table.slackUs())
 }
 
 // handOver passes the lock from its last holder to a waiter of the node that

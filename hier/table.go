@@ -2,6 +2,7 @@ package hier
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
@@ -122,6 +123,8 @@ const (
 type Table struct {
 	policy Policy
 	shards [1 << shardBits]shard
+	// handoverNs is how long a grant from another node takes to be acted on here: a moving average.
+	handoverNs atomic.Int64
 }
 
 // NewTable returns an empty table for clients that follow a policy.
@@ -131,6 +134,25 @@ func NewTable(p Policy) *Table {
 		t.shards[i].buckets = make([]*local, minBuckets)
 	}
 	return t
+}
+
+// measure takes note of a handover that was sent at one time and acted on at another.
+func (t *Table) measure(sent, now cql.Stamp) {
+	ns := int64(int16(now.Micros()-sent.Micros())) * int64(fabric.Microsecond)
+	if ns < 0 {
+		return // clocks are not synchronised yet, or it took more than 32 ms
+	}
+	old := t.handoverNs.Load()
+	t.handoverNs.Store(old + (ns-old)/8) // a lost update is no harm
+}
+
+// slackUs returns by how much the policy prefers local waiters, in microseconds.
+func (t *Table) slackUs() int16 {
+	if t.policy.Slack == 0 {
+		return 0
+	}
+	ns := min(fabric.Time(t.policy.Slack)*fabric.Time(t.handoverNs.Load()), maxSlack)
+	return int16(ns / fabric.Microsecond)
 }
 
 // Policy returns the policy of the table.

@@ -74,13 +74,18 @@ func (j *QueueOrder) Effect(x *Effect) string {
 		return ""
 	}
 	width := uint64(j.capacityBits) + 1
-	size, writer := uint64(1)<<(8+width), uint64(1)<<8
+	head, size, writer := uint64(1)<<(8+2*width), uint64(1)<<(8+width), uint64(1)<<8
 	var mode lock.Mode
 	switch x.New - x.Old {
 	case size:
 		mode = lock.Shared
 	case size + writer:
 		mode = lock.Exclusive
+	case head - size, head - size - writer:
+		// Who releases has held, though it may never report that: its READs
+		// under the lock may have failed.
+		j.drop(x.Lock, x.Client)
+		return ""
 	default:
 		return ""
 	}

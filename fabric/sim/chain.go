@@ -189,6 +189,7 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 	c := p.c
 	ch := c.newChain()
 	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, c.mns[ops[0].Addr.MN()])
+	ch.broken, ch.lost = 0, false
 	ch.orphan, ch.drop, ch.sent, ch.cur, ch.part = false, false, 0, 0, 0
 	ch.hasRA = false
 	for i := range ops {
@@ -329,19 +330,28 @@ func (c *Cluster) transmit(ch *chain, from, to int) {
 	}
 	n.nic.stats.BytesOut += uint64(bytes)
 	at := n.nic.out.carry(c.now, max(c.now, ch.rung), bytes, c.nic.BytePs) + c.nic.OneWay
-	q.lastArrive = max(q.lastArrive, at)
 	ch.state = chainFlying
+	if len(c.links) > 0 {
+		if at = c.request(ch, at); ch.lost {
+			c.post(at, evArrive, ch.index, 0)
+			return
+		}
+	}
+	q.lastArrive = max(q.lastArrive, at)
 	c.post(q.lastArrive, evArrive, ch.index, 0)
 }
 
 // arrive takes a segment through the memory node's NIC.
 func (c *Cluster) arrive(ch *chain) {
 	mn, q := ch.qp.mn, ch.qp
-	if ch.drop {
+	switch {
+	case ch.drop:
 		c.finish(ch, c.now)
 		return
-	}
-	if mn.dead {
+	case ch.lost:
+		c.refuse(ch, fabric.ErrUnknownOutcome, c.now)
+		return
+	case mn.dead:
 		c.lose(ch)
 		return
 	}

@@ -44,6 +44,9 @@ func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
 	bytes := c.nic.Overhead + answerBytes(op)
 	n.nic.stats.BytesIn += uint64(bytes)
 	there := n.nic.in.carry(c.now, left+c.nic.OneWay, bytes, c.nic.BytePs)
+	if len(c.links) > 0 {
+		there = c.answered(ch, there)
+	}
 	if op.Kind != fabric.OpWrite {
 		q.pending--
 		if k := len(q.answers); k > 0 {
@@ -56,6 +59,12 @@ func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
 	}
 	ch.cur++
 	switch {
+	case ch.broken > 0 && ch.cur == ch.sent:
+		// The connection has broken: operations from the first without answer on are
+		// unknown to the client, and what has not been sent will not be.
+		i := int(ch.broken) - 1
+		ch.err = &fabric.ChainError{Index: i, Op: ch.ops[i], Err: fabric.ErrUnknownOutcome}
+		c.finish(ch, there)
 	case ch.cur < ch.sent:
 		c.post(max(ch.when[ch.cur].at, c.now), evEffect, ch.index, 0)
 	case int(ch.cur) < len(ch.ops) && !ch.orphan:

@@ -40,7 +40,8 @@ type ExploreConfig struct {
 	// in one schedule.
 	Actions int
 	// Early is how many deadlines may pass in one schedule while something else could
-	// happen. Otherwise, a deadline passes only when nothing else can.
+	// happen: the clock of that compute node is put on. Otherwise, a deadline passes only when nothing else can,
+	// and all clocks go on.
 	Early int
 	// NoDeadlines: deadlines of Recv never pass; who waits for what never
 	// comes is a deadlock then.
@@ -131,8 +132,16 @@ func (r Report) String() string {
 	return b.String()
 }
 
+// maxTraced bounds the lines of a trace in a Failure's text; the middle is left out.
+const maxTraced = 200
+
 func (f *Failure) String() string {
-	return fmt.Sprintf("schedule %v (found as %v)\n%s\n%v", f.Schedule, f.Found, strings.Join(f.Trace, "\n"), f.Err)
+	lines := f.Trace
+	if n := len(lines); n > maxTraced {
+		lines = append(append(append([]string(nil), lines[:maxTraced/2]...),
+			fmt.Sprintf("... %d more ...", n-maxTraced)), lines[n-maxTraced/2:]...)
+	}
+	return fmt.Sprintf("schedule %v (found as %v)\n%s\n%v", f.Schedule, f.Found, strings.Join(lines, "\n"), f.Err)
 }
 
 // Explore executes the program that build makes under every schedule: every

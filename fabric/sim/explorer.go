@@ -369,8 +369,8 @@ func (ex *explorer) do(x choice) {
 	case chTick:
 		ex.ticks++
 		p := c.ports[x.a]
-		p.node.clock.Offset += ex.cfg.Tick
 		ex.say("clock of %v ticks", p.node)
+		ex.putOn(p.node, ex.cfg.Tick)
 		ex.resume(p)
 		return
 	case chStart:
@@ -390,7 +390,9 @@ func (ex *explorer) do(x choice) {
 		c.Fence(n)
 	case chTimer:
 		ex.early++
-		ex.expire(c.ports[x.a])
+		p := c.ports[x.a]
+		ex.putOn(p.node, p.until-c.now)
+		ex.expire(p)
 		return
 	case chAction:
 		ex.acted++
@@ -437,6 +439,7 @@ func (ex *explorer) stepped() {
 // acts notes that a client of a node does something.
 func (ex *explorer) acts(t *Task) {
 	n := t.node
+	n.moves(t)
 	if ex.shared.Has(n.id) {
 		return
 	}

@@ -18,16 +18,19 @@ func fold(h, v uint64) uint64 { return mix64(bits.RotateLeft64(h, 29) ^ v*0x9e37
 
 // tell notes that the client that runs has been told something.
 func (n *Node) tell(v uint64) {
-	t := n.c.cur
-	if t == nil {
-		return // to set the scene: the same each time
+	if n.c.cur != nil { // else it is to set the scene: the same each time
+		n.told = fold(n.told, v)
 	}
+}
+
+// moves notes that a client begins or goes on: that alone may change what the
+// node's clients share.
+func (n *Node) moves(t *Task) {
 	if n.last != t {
 		n.last = t
 		n.heard++
-		n.told = fold(n.told, uint64(t.index)|1<<63)
 	}
-	n.told = fold(n.told, v)
+	n.told = fold(n.told, uint64(t.index)|1<<63)
 }
 
 // A told is what a client was told last, if it may be one round of a loop that polls.
@@ -51,7 +54,7 @@ func (p *Port) repeats(ops []fabric.Op) bool {
 	if !p.c.ex.cfg.FairPolls {
 		return false
 	}
-	same := k.live && !k.polls && k.heard == p.node.heard && p.inflight == 0 && len(ops) == len(k.ops)
+	same := k.live && !k.polls && k.heard == p.node.heard && p.inflight == 1 && len(ops) == len(k.ops)
 	for i := 0; same && i < len(ops); i++ {
 		a, b := &ops[i], &k.ops[i]
 		same = a.Kind == b.Kind && a.Addr == b.Addr && a.Arg == b.Arg && a.Cmp == b.Cmp && len(a.Buf) == len(b.Buf) && a.Wide == b.Wide

@@ -238,6 +238,17 @@ func (ex *explorer) expire(p *Port) {
 	ex.resume(p)
 }
 
+// putOn puts the clock of a node on, and of no other: what their clients do next
+// does not depend on the order of that and this.
+func (ex *explorer) putOn(n *Node, d fabric.Time) {
+	n.clock.Offset += d
+	for _, p := range ex.c.ports {
+		if p.node == n && p.wait >= waitRecv && p.until != fabric.Forever {
+			p.until = max(p.until-d, ex.c.now)
+		}
+	}
+}
+
 // force makes happen what happens only when nothing else can: the passing of
 // the next deadline, or another round of a client that polls. It returns false if
 // there is nothing left to happen.

@@ -105,6 +105,9 @@ func (c *Cluster) messageArrival(p *Port, dst *Node) fabric.Time {
 	left := n.nic.out.carry(c.now, start, bytes, nic.BytePs)
 	there := dst.nic.in.carry(c.now, left, bytes, nic.BytePs)
 	at := there + c.minMessage + fabric.Time(c.timing.Uint64n(uint64(c.spanMessage)))
+	if len(c.links) > 0 {
+		at = c.passes(OfCN(n.id), OfCN(dst.id), at)
+	}
 	at = max(at, n.lastMsg[dst.id]) // FIFO between two nodes
 	n.lastMsg[dst.id] = at
 	return at

@@ -35,3 +35,48 @@ func (c *Cluster) fault(f linkFault) {
 	}
 	c.links = append(keep, f)
 }
+
+// passes returns when something sent now arrives, which without faults would be at a time.
+func (c *Cluster) passes(from, to Endpoint, at fabric.Time) fabric.Time {
+	held, extra := c.now, fabric.Time(0)
+	for _, l := range c.links {
+		switch {
+		case l.from != from || l.to != to || c.now >= l.until:
+		case l.cut:
+			held = max(held, l.until)
+		default:
+			extra += l.delay
+		}
+	}
+	return at + (held - c.now) + extra
+}
+
+// breaks tells whether something that arrives at a time instead of another breaks a connection.
+func (c *Cluster) breaks(at, instead fabric.Time) bool {
+	return c.cfg.BreakAfter > 0 && at-instead > c.cfg.BreakAfter
+}
+
+// request returns when a segment of a chain arrives at its memory node, or when its connection breaks.
+func (c *Cluster) request(ch *chain, at fabric.Time) fabric.Time {
+	if len(c.links) == 0 {
+		return at
+	}
+	there := c.passes(OfCN(ch.port.node.id), OfMN(ch.qp.mn.id), at)
+	if c.breaks(there, at) {
+		ch.lost = true
+		return c.now + c.cfg.BreakAfter
+	}
+	return there
+}
+
+// answered returns when the answer to a chain's present operation arrives, or when its connection breaks.
+func (c *Cluster) answered(ch *chain, at fabric.Time) fabric.Time {
+	there := c.passes(OfMN(ch.qp.mn.id), OfCN(ch.port.node.id), at)
+	if !c.breaks(there, at) {
+		return there
+	}
+	if ch.broken == 0 {
+		ch.broken = 1 + ch.cur
+	}
+	return c.now + c.cfg.BreakAfter
+}

@@ -247,6 +247,7 @@ func (p *Port) recv(deadline fabric.Time) (fabric.Message, error) {
 		p.until = until
 		p.setTimer()
 		p.block(kind)
+		until = p.until // the node's clock may have been put on
 	}
 }
 
@@ -272,6 +273,7 @@ func (p *Port) pause(deadline fabric.Time) error {
 		p.until = until
 		p.setTimer()
 		p.block(waitPause)
+		until = p.until
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ package verbs
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -193,59 +192,4 @@ func (c *chain) judge(r *remote, lane error) {
 			c.err = fmt.Errorf("%w: %s; %v", fabric.ErrUnknownOutcome, name, lane)
 		}
 	}
-}
-
-// A chainTable finds a chain by the number that its completions bear.
-type chainTable struct {
-	list atomic.Pointer[[]*atomic.Pointer[chain]]
-
-	mu   sync.Mutex
-	used int
-	free []uint32
-}
-
-// add gives a chain its number.
-func (t *chainTable) add(c *chain) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n := len(t.free); n > 0 {
-		c.id = t.free[n-1]
-		t.free = t.free[:n-1]
-		(*t.list.Load())[c.id].Store(c)
-		return
-	}
-	old := t.list.Load()
-	if old == nil || t.used == len(*old) {
-		list := make([]*atomic.Pointer[chain], max(64, 2*t.used))
-		if old != nil {
-			copy(list, *old)
-		}
-		for i := t.used; i < len(list); i++ {
-			list[i] = new(atomic.Pointer[chain])
-		}
-		t.list.Store(&list)
-	}
-	c.id = uint32(t.used)
-	(*t.list.Load())[c.id].Store(c)
-	t.used++
-}
-
-// remove takes the number of a chain back, unless a completion can come yet.
-func (t *chainTable) remove(c *chain) {
-	if c.poisoned {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.free = append(t.free, c.id)
-}
-
-// find returns the chain of a completion, or nil if it is not under way.
-func (t *chainTable) find(id uint32) *chain {
-	// state is loaded after the port has stored it: what it wrote before can be read.
-	c := (*t.list.Load())[id].Load()
-	if c.state.Load() == chainDone {
-		return nil
-	}
-	return c
 }

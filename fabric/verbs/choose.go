@@ -146,9 +146,9 @@ func rankOf(c *Candidate) int {
 		return 7
 	case c.Type == "RoCE v1":
 		return 1
-	case ip.IsLoopback():
-		return 2
 	case ip.IsLinkLocalUnicast():
+		return 2
+	case ip.IsLoopback():
 		return 3
 	case ip.Is4():
 		return 6

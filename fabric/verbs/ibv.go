@@ -31,8 +31,8 @@ import (
 
 // Go's names of what shim.h has.
 type (
-	wrOp = C.vb_op
-	wc   = C.vb_wc
+	wrOp struct{ c C.vb_op }
+	wc   struct{ c C.vb_wc }
 	cq   = C.vb_cq
 )
 
@@ -202,7 +202,7 @@ func freeCQ(q *cq) { C.vb_cq_free(q) }
 func armCQ(q *cq) { C.vb_cq_arm(q) }
 
 // pollCQ takes completions.
-func pollCQ(q *cq, out []wc) int { return int(C.vb_cq_poll(q, &out[0], C.int(len(out)))) }
+func pollCQ(q *cq, out []wc) int { return int(C.vb_cq_poll(q, &out[0].c, C.int(len(out)))) }
 
 // A qp is one end of a reliable connection.
 type qp struct {
@@ -267,7 +267,7 @@ func (q *qp) close() { C.vb_qp_free(q.q) }
 // post posts operations with one doorbell, and returns how many were accepted.
 func (q *qp) post(ops []wrOp) (int, error) {
 	var posted C.int
-	if e := C.vb_post(q.q, &ops[0], C.int(len(ops)), &posted); e != 0 {
+	if e := C.vb_post(q.q, &ops[0].c, C.int(len(ops)), &posted); e != 0 {
 		return int(posted), syscall.Errno(e)
 	}
 	return len(ops), nil
@@ -284,7 +284,7 @@ func (q *qp) receive(id uint64, ring unsafe.Pointer, length uint32, lkey uint32,
 
 // loop executes an operation n times in C: see shim.h.
 func (q *qp) loop(c *cq, op *wrOp, n int) error {
-	if e := C.vb_loop(q.q, c, op, C.int(n)); e != 0 {
+	if e := C.vb_loop(q.q, c, &op.c, C.int(n)); e != 0 {
 		return syscall.Errno(e)
 	}
 	return nil
@@ -292,24 +292,24 @@ func (q *qp) loop(c *cq, op *wrOp, n int) error {
 
 // set describes an operation on remote memory.
 func (o *wrOp) set(id uint64, kind uint8, remote uint64, rkey uint32) {
-	o.id, o.kind, o.remote, o.rkey = C.uint64_t(id), C.uint8_t(kind), C.uint64_t(remote), C.uint32_t(rkey)
+	o.c.id, o.c.kind, o.c.remote, o.c.rkey = C.uint64_t(id), C.uint8_t(kind), C.uint64_t(remote), C.uint32_t(rkey)
 }
 
 // setLocal describes its local memory.
 func (o *wrOp) setLocal(at unsafe.Pointer, n int, lkey uint32) {
-	o.local, o.len, o.lkey = C.uint64_t(uintptr(at)), C.uint32_t(n), C.uint32_t(lkey)
+	o.c.local, o.c.len, o.c.lkey = C.uint64_t(uintptr(at)), C.uint32_t(n), C.uint32_t(lkey)
 }
 
 // setArgs sets the operands of an atomic, or the value of a WRITE with flagValue.
-func (o *wrOp) setArgs(arg, cmp uint64) { o.arg, o.cmp = C.uint64_t(arg), C.uint64_t(cmp) }
+func (o *wrOp) setArgs(arg, cmp uint64) { o.c.arg, o.c.cmp = C.uint64_t(arg), C.uint64_t(cmp) }
 
-func (o *wrOp) flag(f uint8) { o.flags |= C.uint8_t(f) }
+func (o *wrOp) flag(f uint8) { o.c.flags |= C.uint8_t(f) }
 
-func (o *wrOp) setImm(imm uint32) { o.imm = C.uint32_t(imm) }
+func (o *wrOp) setImm(imm uint32) { o.c.imm = C.uint32_t(imm) }
 
 // What a completion says.
-func (w *wc) wrID() uint64   { return uint64(w.id) }
-func (w *wc) code() uint32   { return uint32(w.status) }
-func (w *wc) detail() uint32 { return uint32(w.vendor) }
-func (w *wc) immData() uint32 { return uint32(w.imm) }
-func (w *wc) length() uint32 { return uint32(w.len) }
+func (w *wc) wrID() uint64    { return uint64(w.c.id) }
+func (w *wc) code() uint32    { return uint32(w.c.status) }
+func (w *wc) detail() uint32  { return uint32(w.c.vendor) }
+func (w *wc) immData() uint32 { return uint32(w.c.imm) }
+func (w *wc) length() uint32  { return uint32(w.c.len) }

@@ -28,7 +28,7 @@ type lead struct {
 	members map[*session]cnInfo
 	mems    map[*session]memoryInfo
 	known   map[fabric.MemID]memoryInfo // those that are down too
-	returns bool // whether somebody has come back
+	returns bool                        // whether somebody has come back
 }
 
 func newLead(s *MemoryServer) *lead {

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +26,9 @@ type node struct {
 	dev     *device
 	pump    *pump
 	pool    pool
-	chains  chainTable
+	chains  registry[chain]
+	outs    registry[outLink]
+	ins     registry[inLink]
 	table   *inbox.Table
 	agent   *port
 	service *service
@@ -37,10 +41,14 @@ type node struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	remotes [MaxMN]atomic.Pointer[remote]
-	links   [int(fabric.MaxCN) + 1]atomic.Pointer[outLink]
-	live    [int(fabric.MaxCN) + 1]atomic.Uint64 // tickets of the view; 0: not in it
-	spread  atomic.Uint32                        // of ports over lanes
+	remotes    [MaxMN]atomic.Pointer[remote]
+	links      [int(fabric.MaxCN) + 1]atomic.Pointer[outLink]
+	live       [int(fabric.MaxCN) + 1]atomic.Uint64 // tickets of the view; 0: not in it
+	spread     atomic.Uint32                        // of ports over lanes
+	waiting    atomic.Int32                         // clients that poll for an operation
+	processors int                                  // of Go's scheduler
+
+	linkMu sync.Mutex // of accepting and ending links: one at a time
 
 	mu       sync.Mutex
 	view     viewMessage
@@ -48,7 +56,7 @@ type node struct {
 	joined   chan struct{} // closed while the lead knows this node
 	ready    chan struct{} // closed when Join is done
 	inLinks  map[*session]*inLink
-	arrived  map[uint64]uint64 // by sender's ticket: messages delivered over links that have ended
+	arrived  map[uint64]uint64     // by sender's ticket: messages delivered over links that have ended
 	attaches map[fabric.MemID]bool // under way
 }
 
@@ -60,6 +68,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	}
 	n := &node{o: o, start: time.Now(), joined: make(chan struct{}), ready: make(chan struct{}), inLinks: map[*session]*inLink{}, arrived: map[uint64]uint64{},
 		attaches: map[fabric.MemID]bool{}}
+	n.processors = runtime.GOMAXPROCS(0)
 	n.base = fabric.Time(n.start.UnixNano())
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.open(ctx); err != nil {
@@ -207,7 +216,7 @@ func (n *node) takeView(v viewMessage) {
 	}
 	var gone []*inLink
 	for s, l := range n.inLinks {
-		if tickets[l.peer.ID] != l.peer.Ticket {
+		if !v.has(l.peer) {
 			gone = append(gone, l)
 			s.close()
 		}
@@ -217,6 +226,13 @@ func (n *node) takeView(v viewMessage) {
 		// What it had sent is delivered before the news that it has gone.
 		l.drain()
 	}
+	n.mu.Lock()
+	live := map[uint64]bool{}
+	for _, c := range v.Live {
+		live[c.Ticket] = true
+	}
+	maps.DeleteFunc(n.arrived, func(ticket, _ uint64) bool { return !live[ticket] })
+	n.mu.Unlock()
 	if first {
 		return
 	}
@@ -297,6 +313,11 @@ const closeFlush = time.Second
 func (n *node) Close() error {
 	if n.closed.Load() {
 		return nil
+	}
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil {
+			l.mark()
+		}
 	}
 	limit := time.Now().Add(closeFlush)
 	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {

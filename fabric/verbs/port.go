@@ -17,6 +17,9 @@ import (
 // than what others could use the processor for.
 const spinTime = 50 * fabric.Microsecond
 
+// pollsPerYield is how often a client polls before it lets another run.
+const pollsPerYield = 32
+
 // A port is one client of a compute node.
 type port struct {
 	n      *node
@@ -245,7 +248,7 @@ func (p *port) newChain() *chain {
 	words := p.arena.alloc(int(unsafe.Sizeof(*c.results)))
 	c.results = (*[fabric.MaxChain]uint64)(unsafe.Pointer(unsafe.SliceData(words)))
 	c.lkey = p.arena.find(words).lkey
-	p.n.chains.add(c)
+	c.id = p.n.chains.add(c)
 	return c
 }
 
@@ -286,16 +289,27 @@ func (p *port) await(c *chain) {
 	if c.state.Load() == chainDone {
 		return
 	}
-	until := p.n.Now() + spinTime
-	for {
-		if p.n.pump.operations.poll(); c.state.Load() == chainDone {
+	n := p.n
+	// Where clients outnumber processors another may have something to do. Where they do
+	// not, to yield is not free: it wakes a thread of the runtime that finds nothing.
+	polls := pollsPerYield
+	if n.waiting.Add(1) > int32(n.processors) {
+		polls = 1
+	}
+	defer n.waiting.Add(-1)
+	for until := fabric.Time(0); ; runtime.Gosched() {
+		for range polls {
+			if n.pump.operations.poll(); c.state.Load() == chainDone {
+				return
+			}
+		}
+		switch now := n.Now(); {
+		case until == 0:
+			until = now + spinTime
+		case now > until:
+			n.pump.park(c)
 			return
 		}
-		if p.n.Now() > until {
-			p.n.pump.park(c)
-			return
-		}
-		runtime.Gosched()
 	}
 }
 
@@ -353,10 +367,10 @@ func (p *port) Close() error {
 	p.n.table.Close(p.box)
 	// The device may still write to the memory of chains that nobody waits for.
 	for i, c := range p.chains {
-		if c.open {
+		if c.open && !p.n.closed.Load() {
 			_ = p.end(uint32(i))
 		}
-		p.n.chains.remove(p.chains[i])
+		p.n.chains.remove(p.chains[i].id)
 	}
 	p.arena.close()
 	return nil

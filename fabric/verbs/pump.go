@@ -286,7 +286,9 @@ func (p *pump) handle(w *wc) {
 	switch kind {
 	case kindOperation:
 		c := p.n.chains.find(who)
-		if c == nil {
+		// The state is loaded after the port has stored it: what it wrote before can be
+		// read. A chain that is done has been given up, see lane.drain.
+		if c == nil || c.state.Load() == chainDone {
 			return
 		}
 		op := int(id & 0xff)
@@ -296,14 +298,14 @@ func (p *pump) handle(w *wc) {
 		if op == c.last {
 			c.lane.completed(c)
 		}
-	case kindSend:
-		p.n.outs.find(who).sent(w)
-	case kindCredit:
-		p.n.outs.find(who).credited(w)
-	case kindReceive:
-		p.n.ins.find(who).received(w)
-	case kindGrant:
-		p.n.ins.find(who).granted(w)
+	case kindSend, kindCredit:
+		if l := p.n.outs.find(who); l != nil {
+			l.handle(kind, w)
+		}
+	case kindReceive, kindGrant:
+		if l := p.n.ins.find(who); l != nil {
+			l.handle(kind, w)
+		}
 	}
 }
 

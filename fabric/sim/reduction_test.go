@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A toy is a small program in which little is independent.
+type toy struct {
+	nodes   []int      // of each client
+	clients [][]string // operations of each client
+	kill    int        // node that may be killed, 0: none
+	stop    int        // 1 + client that may be interrupted
+	tear    bool
+}
+
+const toyOps = "LSFCXsrpgv"
+
+func drawToy(t *rapid.T) toy {
+	var y toy
+	n := rapid.IntRange(2, 3).Draw(t, "clients")
+	budget := 4 // operations in all: the unreduced tree grows like a multinomial
+	y.tear = n == 2 && rapid.IntRange(0, 3).Draw(t, "tear") == 0
+	for i := range n {
+		node := 1 + i
+		if i > 0 && rapid.IntRange(0, 2).Draw(t, "beside") == 0 {
+			node = i // shares the node of the client before
+		}
+		y.nodes = append(y.nodes, node)
+		var ops []string
+		for k := rapid.IntRange(1, 2).Draw(t, "ops"); k > 0 && budget > 0; k-- {
+			budget--
+			op := string(toyOps[rapid.IntRange(0, len(toyOps)-1).Draw(t, "op")])
+			ops = append(ops, op+fmt.Sprint(rapid.IntRange(0, 1).Draw(t, "arg")))
+		}
+		y.clients = append(y.clients, ops)
+	}
+	switch rapid.IntRange(0, 3).Draw(t, "action") {
+	case 0:
+		y.kill = y.nodes[0]
+	case 1:
+		y.stop = 1
+	}
+	return y
+}
+
+// build makes the program. What it leaves behind is memory, what each client
+// has seen, and what a word of each node's own memory has become.
+func (y toy) build(c *Cluster, end func(func() string)) {
+	mn := c.AddMN(1024)
+	word := func(arg byte) fabric.Addr { return fabric.At(mn, uint64(arg-'0')*8) }
+	var nodes []*Node
+	var logs [4]string
+	var own [4]int
+	for i, ops := range y.clients {
+		for len(nodes) < y.nodes[i] {
+			nodes = append(nodes, c.AddCN())
+		}
+		n := nodes[y.nodes[i]-1]
+		var port fabric.Port
+		c.Go(n, fmt.Sprint("client ", i), func(p fabric.Port) {
+			port = p
+			say := func(v ...any) { logs[i] += fmt.Sprint(v...) + " " }
+			for _, o := range ops {
+				own[y.nodes[i]] = own[y.nodes[i]]*5 + i + 1
+				seen := own[y.nodes[i]]
+				y.step(p, n, o[0], word(o[1]), fabric.Client(nodes[int(o[1]-'0')%len(nodes)].ID(), 1), say)
+				say(seen)
+			}
+		})
+		if y.stop == i+1 {
+			c.Sometime("interrupt", n, func() {
+				if port != nil {
+					port.Interrupt()
+				}
+			})
+		}
+	}
+	if y.kill > 0 {
+		c.Sometime("kill", nodes[y.kill-1], func() { c.Kill(nodes[y.kill-1]) })
+	}
+	// Not part of what is hashed: logs follow from what clients were told.
+	end(func() string {
+		var big [128]byte
+		c.Peek(fabric.At(mn, 512), big[:])
+		return fmt.Sprint(logs, own, c.PeekWord(word('0')), c.PeekWord(word('1')), big[0], big[64])
+	})
+}
+
+func (y toy) step(p fabric.Port, n *Node, kind byte, a fabric.Addr, to fabric.ClientID, say func(...any)) {
+	ops := []fabric.Op{fabric.Load(a)}
+	switch kind {
+	case 'S':
+		ops[0] = fabric.Store(a, uint64(p.ID()))
+	case 'F':
+		ops[0] = fabric.FAA(a, uint64(p.ID().CN()))
+	case 'C':
+		ops[0] = fabric.CAS(a, 0, uint64(p.ID()))
+	case 'X':
+		ops = append(ops, fabric.FAA(fabric.At(a.MN(), a.Offset()^8), 1))
+	case 's':
+		say(p.Send(to, &fabric.Message{Body: [7]uint64{uint64(p.ID())}}))
+		return
+	case 'r':
+		m, err := p.Recv(p.Now() + 1000)
+		say(m.From, err, p.Now())
+		return
+	case 'p':
+		m, err := p.Recv(0)
+		say(m.From, err)
+		return
+	case 'g': // READ and WRITE of two lines
+		buf := p.Alloc(128)
+		say(p.Do([]fabric.Op{fabric.Read(fabric.At(a.MN(), 512), buf)}))
+		say(buf[0], buf[64])
+		buf[0]++
+		buf[64]++
+		ops = []fabric.Op{fabric.Write(fabric.At(a.MN(), 512), buf)}
+	case 'v':
+		say(n.View().Live.Len(), p.Pause(p.Now()+500))
+	}
+	err := p.Do(ops)
+	say(ops[0].Old, err)
+}
+
+// What reductions leave out changes nothing: the same ends are reached.
+func TestReductionsReachTheSameEnds(t *testing.T) {
+	all, reduced := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		y := drawToy(t)
+		run := func(cfg ExploreConfig) (map[string]bool, Report) {
+			seen := map[string]bool{}
+			cfg.Actions, cfg.Early, cfg.MaxSchedules = 1, 1, 30_000
+			if y.tear {
+				cfg.Sim.Tear.Prob = 1
+			}
+			r := Explore(cfg, func(c *Cluster) {
+				y.build(c, func(f func() string) { c.AtEnd(func() error { seen[f()] = true; return nil }) })
+			})
+			if r.Failure != nil {
+				t.Fatalf("%+v: %v", y, r)
+			}
+			return seen, r
+		}
+		want, full := run(ExploreConfig{NoStates: true, NoEager: true})
+		if !full.Exhaustive {
+			return // too many to enumerate
+		}
+		all += full.Schedules
+		for _, cfg := range []ExploreConfig{{NoEager: true}, {NoStates: true}, {}} {
+			got, r := run(cfg)
+			if !r.Exhaustive || !maps.Equal(got, want) {
+				missing := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(s string) bool { return got[s] })
+				more := slices.DeleteFunc(slices.Sorted(maps.Keys(got)), func(s string) bool { return want[s] })
+				t.Fatalf("%+v with %+v: %v\nmissing: %q\nnew: %q", y, cfg, r, missing, more)
+			}
+			if !cfg.NoEager && !cfg.NoStates {
+				reduced += r.Schedules + r.Pruned
+			}
+		}
+	})
+	t.Logf("%d schedules, %d executions with reductions", all, reduced)
+}

@@ -1,0 +1,2 @@
+// Package verbs is a placeholder comment.
+package verbs
