@@ -41,7 +41,7 @@ func (c *client) lockRounds() {
 	s := &c.w.s
 	for c.round = range s.Rounds {
 		r := lock.Request{Mode: lock.Exclusive}
-		if c.d.percent(s.Reads) {
+		if c.d.percent(s.Reads) && s.Writers == 0 || s.Writers > 0 && c.cn > s.Writers {
 			r.Mode = lock.Shared
 		}
 		which := int(c.d.Uint64n(uint64(s.Locks)))

@@ -18,6 +18,9 @@ const (
 	// Locks: no faults but torn READs and WRITEs and bad clocks. Nobody looks
 	// twice: a grant that is lost is lost.
 	Locks Class = "locks"
+	// Fair: one lock that many want, and policies that are fair: nobody is passed too often. The
+	// clocks may wrap meanwhile.
+	Fair Class = "fair"
 	// Cancel: as Locks; requests are tried, time out, and are cancelled.
 	Cancel Class = "cancel"
 	// Wraps: as Cancel, with tiny queues and versions, so that locks are reset all the time.
@@ -41,7 +44,7 @@ const (
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Store, StoreCrash}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Store, StoreCrash}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -98,6 +101,15 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	switch class {
+	case Fair:
+		s.Policy = pick(d, "cql", "remote-prefer", "declock-tf", "declock-tf", "declock-pf", "declock")
+		s.NIC, s.CNs, s.Clients, s.Rounds = "cx4", d.between(2, 4), d.between(2, 6), 60
+		s.Locks, s.SyncNs, s.DriftPM = 1, 0, 20
+		s.EpochNs, s.SkewNs = pick(d, 0, 65_400*fabric.Microsecond, 32_700*fabric.Microsecond), pick(d, 0, 5*fabric.Microsecond)
+		s.HoldNs, s.ThinkNs = pick(d, 0, fabric.Microsecond), pick(d, 0, fabric.Microsecond)
+		s.Writers = pick(d, 0, 1)
+		s.layoutFor(d)
+		s.Version = 27 // a reset loses the order
 	case Cancel, Wraps:
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)

@@ -36,6 +36,7 @@ type Scenario struct {
 	Tear  int    `key:"tear"`  // READs and WRITEs that tear
 	Grain int    `key:"grain"` // where they tear: 8 or 64
 
+	EpochNs fabric.Time `key:"epoch"` // what all clocks show at first
 	SkewNs  fabric.Time `key:"skew"`  // clocks are off by up to so much
 	DriftPM int64       `key:"drift"` // and drift by up to so many millionths
 	SyncNs  fabric.Time `key:"sync"`  // between clock synchronisations, 0: never
@@ -43,6 +44,7 @@ type Scenario struct {
 	Locks    int         `key:"locks"`
 	Rounds   int         `key:"rounds"` // of each client
 	Reads    int         `key:"reads"`
+	Writers  int         `key:"writers"` // so many nodes only write, the others only read; 0: as Reads says
 	Try      int         `key:"try"`
 	Deadline int         `key:"deadline"`
 	Cancel   int         `key:"cancel"`
@@ -166,6 +168,8 @@ func (s *Scenario) Validate() error {
 		return bad("%d locks, %d keys, %d rounds", s.Locks, s.Keys, s.Rounds)
 	case s.Keys > 0 && s.CNs*s.Clients > 32:
 		return bad("%d clients of the object store: linearizability is judged for at most 32", s.CNs*s.Clients)
+	case s.Writers < 0 || s.Writers > s.CNs:
+		return bad("%d nodes that write, of %d", s.Writers, s.CNs)
 	case s.Values < 0 || s.Values > maxValue:
 		return bad("values of %d bytes, at most %d", s.Values, maxValue)
 	}
@@ -213,9 +217,9 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 	}
 	r := sim.NewRand(s.Seed, streamClocks)
 	for range s.CNs {
-		var k sim.Clock
+		k := sim.Clock{Offset: s.EpochNs}
 		if s.SkewNs > 0 {
-			k.Offset = fabric.Time(r.Uint64n(uint64(s.SkewNs)))
+			k.Offset += fabric.Time(r.Uint64n(uint64(s.SkewNs)))
 		}
 		if s.DriftPM > 0 {
 			k.Drift = (int64(r.Uint64n(uint64(2*s.DriftPM+1))) - s.DriftPM) * 1000

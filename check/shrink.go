@@ -95,6 +95,7 @@ var reductions = []func(s *Scenario){
 	func(s *Scenario) { s.Locks = min(s.Locks, max(1, s.Locks-1)) },
 	func(s *Scenario) { s.Keys = min(s.Keys, max(1, s.Keys-1)) },
 	func(s *Scenario) { s.Tear = 0 },
+	func(s *Scenario) { s.EpochNs = 0 },
 	func(s *Scenario) { s.SkewNs = 0 },
 	func(s *Scenario) { s.DriftPM = 0 },
 	func(s *Scenario) { s.SyncNs = 0 },

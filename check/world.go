@@ -120,7 +120,7 @@ const unbounded = 1 << 40
 // those of its node that wait. The factor was measured and doubled.
 func (s *Scenario) bound(p hier.Policy) int {
 	fair := p.Kind == hier.Flat || p.Kind == hier.RemotePrefer || p.Kind == hier.ByTime && p.SharingNs > 0
-	if !fair || s.Class != Locks || s.Keys > 0 {
+	if !fair || s.Class != Fair || s.Keys > 0 {
 		return unbounded
 	}
 	return 64 * s.CNs * s.Clients

@@ -194,7 +194,8 @@ func Replay(cfg ExploreConfig, schedule Schedule, build func(*Cluster)) Outcome 
 
 // Sometime gives exploration an action that may happen once, at any point, or
 // never: a crash, an interrupt. ExploreConfig.Actions bounds how many happen in one schedule. n is the
-// compute node whose clients see the difference (c.Kill(n), Port.Interrupt of its client), nil: all.
+// only compute node whose clients can see the difference, as with Port.Interrupt of one of them; nil: all, as
+// with Kill (its fence changes views, and what Send returns), which makes many more schedules.
 // Outside of exploration nothing happens.
 func (c *Cluster) Sometime(name string, n *Node, f func()) {
 	if c.ex != nil {

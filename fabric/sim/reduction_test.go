@@ -83,7 +83,7 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 		}
 	}
 	if y.kill > 0 {
-		c.Sometime("kill", nodes[y.kill-1], func() { c.Kill(nodes[y.kill-1]) })
+		c.Sometime("kill", nil, func() { c.Kill(nodes[y.kill-1]) })
 	}
 	// Not part of what is hashed: logs follow from what clients were told.
 	end(func() string {

@@ -31,9 +31,11 @@ func needDevice(t testing.TB) {
 	t.Skip(err)
 }
 
+var testSecret = []byte("the secret of the test's cluster")
+
 // testOptions are those of a cluster of this process.
 func testOptions(t testing.TB) Options {
-	return Options{Secret: []byte("the secret of the test's cluster"), Heartbeat: 500 * time.Millisecond, DeadAfter: 3 * time.Second,
+	return Options{Secret: testSecret, Heartbeat: 500 * time.Millisecond, DeadAfter: 3 * time.Second,
 		Listen: "127.0.0.1:0", Report: func(err error) { t.Log("report:", err) }}
 }
 

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net"
 	"sync"
@@ -45,7 +46,7 @@ const (
 	helloTimeout = 5 * time.Second
 )
 
-// A frame is a request, or the answer to one. A ping has neither kind nor number.
+// A frame is a request, or the answer to one. A frame of length 0 is a sign of life.
 type frame struct {
 	N     uint64          `json:"n,omitempty"`    // number of the request
 	Reply bool            `json:"re,omitempty"`   // to the request with that number
@@ -78,12 +79,13 @@ type session struct {
 	conn   net.Conn
 	o      *Options
 	handle handler
-	out    hash
-	in     hash
+	out    hasher
+	in     hasher
 	done   chan struct{} // closed when the session has ended
 	tasks  sync.WaitGroup
 
 	writeMu sync.Mutex
+	writes  []byte // what is being written
 
 	mu     sync.Mutex
 	calls  map[uint64]chan frame
@@ -92,20 +94,24 @@ type session struct {
 	closed bool
 }
 
-// A hash makes and checks the MACs of one direction.
-type hash struct {
-	key []byte
+// A hasher makes and checks the MACs of one direction.
+type hasher struct {
+	mac hash.Hash
 	n   uint64
+	num [8]byte
+	out [sha256.Size]byte
 }
 
-func (h *hash) sum(data []byte) []byte {
-	m := hmac.New(sha256.New, h.key)
+func newHasher(key []byte) hasher { return hasher{mac: hmac.New(sha256.New, key)} }
+
+// sum returns the MAC of the next frame. It is good until the next call.
+func (h *hasher) sum(data []byte) []byte {
+	h.mac.Reset()
 	h.n++
-	var n [8]byte
-	binary.LittleEndian.PutUint64(n[:], h.n)
-	m.Write(n[:])
-	m.Write(data)
-	return m.Sum(nil)[:macSize]
+	binary.LittleEndian.PutUint64(h.num[:], h.n)
+	h.mac.Write(h.num[:])
+	h.mac.Write(data)
+	return h.mac.Sum(h.out[:0])[:macSize]
 }
 
 func prove(secret []byte, what string, nonces []byte) []byte {
@@ -174,10 +180,10 @@ func (s *session) greet(client bool) error {
 		return err
 	}
 	toServer, toClient := prove(s.o.Secret, "frames to the server", nonces), prove(s.o.Secret, "frames to the client", nonces)
-	s.out.key, s.in.key = toServer, toClient
 	if !client {
-		s.out.key, s.in.key = toClient, toServer
+		toServer, toClient = toClient, toServer
 	}
+	s.out, s.in = newHasher(toServer), newHasher(toClient)
 	return s.conn.SetDeadline(time.Time{})
 }
 
@@ -220,7 +226,7 @@ func (s *session) run() {
 			case <-stop:
 				return
 			case <-t.C:
-				if s.write(&frame{}) != nil {
+				if s.put(nil) != nil {
 					return
 				}
 			}
@@ -260,23 +266,28 @@ func (s *session) close() { _ = s.conn.Close() }
 
 // read handles frames until there are no more.
 func (s *session) read() error {
-	var head [4]byte
+	head, buf := make([]byte, 4), make([]byte, macSize)
 	for {
 		_ = s.conn.SetReadDeadline(time.Now().Add(s.o.DeadAfter))
-		if _, err := io.ReadFull(s.conn, head[:]); err != nil {
+		if _, err := io.ReadFull(s.conn, head); err != nil {
 			return err
 		}
-		n := binary.LittleEndian.Uint32(head[:])
+		n := binary.LittleEndian.Uint32(head)
 		if n > maxFrame {
 			return fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, n)
 		}
-		data := make([]byte, int(n)+macSize)
-		if _, err := io.ReadFull(s.conn, data); err != nil {
+		if cap(buf) < int(n)+macSize {
+			buf = make([]byte, int(n)+macSize)
+		}
+		data, mac := buf[:n], buf[n:int(n)+macSize]
+		if _, err := io.ReadFull(s.conn, buf[:int(n)+macSize]); err != nil {
 			return err
 		}
-		data, mac := data[:n], data[n:]
 		if !hmac.Equal(mac, s.in.sum(data)) {
 			return fmt.Errorf("%w: a frame was changed on the way", ErrAuth)
+		}
+		if n == 0 {
+			continue
 		}
 		var f frame
 		if err := json.Unmarshal(data, &f); err != nil {
@@ -321,12 +332,17 @@ func (s *session) write(f *frame) error {
 	if len(data) > maxFrame {
 		return fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, len(data))
 	}
+	return s.put(data)
+}
+
+// put writes a frame. One of nothing is a sign of life.
+func (s *session) put(data []byte) error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
-	buf := binary.LittleEndian.AppendUint32(nil, uint32(len(data)))
-	buf = append(append(buf, data...), s.out.sum(data)...)
+	s.writes = binary.LittleEndian.AppendUint32(s.writes[:0], uint32(len(data)))
+	s.writes = append(append(s.writes, data...), s.out.sum(data)...)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(s.o.DeadAfter))
-	_, err = s.conn.Write(buf)
+	_, err := s.conn.Write(s.writes)
 	return err
 }
 

@@ -146,7 +146,7 @@ func driverCommand() *cli.Command {
 			countFlag(&procs, "procs", "GOMAXPROCS"),
 		},
 		Action: func(*cli.Context) error {
-			signal.Ignore(syscall.SIGINT, syscall.SIGHUP) // the parent decides
+			signal.Ignore(syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE) // the parent decides
 			return daemon.RunDriver(int(fd.n), int(procs.n))
 		},
 	})
@@ -177,7 +177,8 @@ func runDaemon(ctx context.Context, env *Env, parent bool, profile string, run f
 // standard input: the kernel does that when it dies. Ctrl-C reaches all processes of a
 // terminal: what to do about it is the parent's decision.
 func parentContext(stdin io.Reader) (context.Context, context.CancelFunc) {
-	signal.Ignore(syscall.SIGINT, syscall.SIGHUP)
+	// When the parent has gone nobody reads what is written: that must not end the cleaning up.
+	signal.Ignore(syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	go func() {
 		_, _ = io.Copy(io.Discard, stdin)

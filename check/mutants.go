@@ -1,0 +1,163 @@
+package check
+
+// A Mutant is a planted bug: a piece of a file that is replaced. The file itself is
+// not touched: the go command is told to use another (-overlay).
+type Mutant struct {
+	Name string
+	File string // from the module's root
+	Old  string // found exactly once
+	New  string
+	// Breaks says what it breaks.
+	Breaks string
+	// Classes are the classes of scenarios that may notice; none: all of locks.
+	Classes []Class
+}
+
+// Mutants returns the planted bugs.
+func Mutants() []Mutant {
+	return append(append(queueMutants(), nodeMutants()...), storeMutants()...)
+}
+
+// queueMutants are bugs of the queue on the memory node and of resets.
+func queueMutants() []Mutant {
+	return []Mutant{
+		{Name: "release-borrow", File: "cql/layout.go",
+			Old:    "d := uint64(1)<<y.headShift() - 1<<y.sizeShift()",
+			New:    "d := uint64(1)<<y.headShift() | y.countMask()<<y.sizeShift()",
+			Breaks: "the borrow of -1 in qsize runs on into qhead"},
+		{Name: "no-version-check", File: "cql/layout.go",
+			Old: "case got == want:", New: "case got != 0:",
+			Breaks: "entries of an earlier round of the queue are taken for new ones"},
+		{Name: "count-beyond-header", File: "cql/release.go",
+			Old: "for i := head; i < end; i++ {", New: "for i := head; i < head+c.lay.Capacity(); i++ {",
+			Breaks: "a reader counts writers that came after its release"},
+		{Name: "grant-without-index", File: "cql/client.go",
+			Old: "case m.Kind == msgGrant && m.Body[1] == p.Index:", New: "case m.Kind == msgGrant:",
+			Breaks: "a notification for a place of before is accepted", Classes: []Class{Cancel, Wraps, Crash}},
+		{Name: "no-refetch", File: "cql/release.go",
+			Old:    "if ok, err := c.refetch(l, i); !ok {\n\t\t\t\treturn err\n\t\t\t}\n\t\t\tcontinue",
+			New:    "return nil",
+			Breaks: "a writer does not wait for the entry of the next in the queue"},
+		{Name: "no-refetch-reader", File: "cql/release.go",
+			Old:    "if ok, err := c.refetch(l, next); !ok {\n\t\t\treturn err\n\t\t}",
+			New:    "return nil",
+			Breaks: "a reader does not wait for the entry of the next in the queue"},
+		{Name: "one-reader-only", File: "cql/release.go",
+			Old: "if e.Mode() == lock.Exclusive {\n\t\t\treturn nil\n\t\t}\n\t\ti++", New: "return nil",
+			Breaks: "a writer notifies the first of several readers only"},
+		{Name: "read-before-faa", File: "cql/release.go",
+			Old:    "c.ops[n] = fabric.FAA(p.Lock, y.releaseDelta(p.Mode))\n\tc.ops[n+1] = c.readQueue(p.Lock)\n\tif err := c.port.Do(c.ops[:n+2]); err != nil {",
+			New:    "c.ops[n] = c.readQueue(p.Lock)\n\tc.ops[n+1] = fabric.FAA(p.Lock, y.releaseDelta(p.Mode))\n\terr := c.port.Do(c.ops[:n+2])\n\tc.ops[n] = c.ops[n+1]\n\tif err != nil {",
+			Breaks: "the queue is read before the release, so a writer misses entries of readers that it must count"},
+		{Name: "reader-passes-writer", File: "cql/client.go",
+			Old: "if size == 0 || p.Mode == lock.Shared && writers == 0 {\n\t\treturn c.immediate(p, reads, c.ops[1:n], chainErr)",
+			New: "if size == 0 || p.Mode == lock.Shared {\n\t\treturn c.immediate(p, reads, c.ops[1:n], chainErr)", Breaks: "readers are granted at once though a writer is there"},
+		{Name: "try-ignores-readers", File: "cql/client.go",
+			Old: "size > 0 && (p.Mode == lock.Exclusive || writers > 0)", New: "size > 0 && writers > 0",
+			Breaks: "Try takes a lock exclusively that readers hold", Classes: []Class{Cancel, Wraps}},
+		{Name: "no-entry-of-readers", File: "cql/client.go",
+			Old: "e := MakeEntry(p.Mode, c.port.ID(),", New: "if p.Mode == lock.Shared {\n\t\treturn false, nil\n\t}\n\te := MakeEntry(p.Mode, c.port.ID(),",
+			Breaks: "readers that wait write no entry"},
+		{Name: "worn-round", File: "cql/layout.go",
+			Old: "return index>>y.CapacityBits%y.versions() == y.versions()-1", New: "return false",
+			Breaks: "the last round of a version cycle is used: entries of a cycle ago are taken for new", Classes: []Class{Wraps}},
+		{Name: "overflow-unnoticed", File: "cql/client.go",
+			Old: "if h.ResetID() != 0 || size >= y.Capacity() || y.worn(p.Index) || writers", New: "if h.ResetID() != 0 || y.worn(p.Index) || writers",
+			Breaks: "more participants wait than the queue has entries", Classes: []Class{Wraps}},
+		{Name: "acquire-in-reset", File: "cql/client.go",
+			Old: "if h.ResetID() != 0 || size >= y.Capacity() || y.worn(p.Index) || writers", New: "if size >= y.Capacity() || y.worn(p.Index) || writers",
+			Breaks: "a lock is acquired while it is reset", Classes: []Class{Wraps, Crash}},
+		{Name: "reset-ignores-holders", File: "cql/agent.go",
+			Old: "r.busy, a.waiting = a.parts.Freeze(l, a.waiting[:0])", New: "_, a.waiting = a.parts.Freeze(l, a.waiting[:0])",
+			Breaks: "a reset does not wait for the holders", Classes: []Class{Wraps, Crash}},
+		{Name: "token-reused", File: "cql/layout.go",
+			Old: "r := used>>y.CapacityBits + 1", New: "r := used >> y.CapacityBits",
+			Breaks: "after a reset indices, and tokens with them, are given out again", Classes: []Class{Wraps, Crash}},
+		{Name: "reset-by-one", File: "cql/agent.go",
+			Old: "if r.await.Len() > 0 {\n\t\treturn nil\n\t}\n\treturn a.finish(r)", New: "return a.finish(r)",
+			Breaks: "a reset ends with the first answer", Classes: []Class{Wraps, Crash}},
+		{Name: "no-takeover", File: "cql/agent.go",
+			Old: "dead := h.ResetID() != 0 && !view.Live.Has(h.ResetID())", New: "dead := false",
+			Breaks: "nobody takes the reset of a dead node over", Classes: []Class{Crash, Zombie}},
+		{Name: "dead-never-answer", File: "cql/agent.go",
+			Old: "r.await[w] &= live[w]", New: "_, _ = live, w",
+			Breaks: "a reset waits for the answers of the dead", Classes: []Class{Crash, Zombie}},
+	}
+}
+
+// nodeMutants are bugs of the hierarchy.
+func nodeMutants() []Mutant {
+	return []Mutant{
+		{Name: "release-overtaken", File: "hier/remote.go",
+			Old:    "err := k.remote.Release(place, before)\n\ts.mu.Lock()\n\tfrozen := x.frozen",
+			New:    "s.mu.Lock()\n\ts.remove(x)\n\ts.insert(place.Lock, hash(place.Lock), x.mode, x.owner)\n\ts.remove(s.find(place.Lock, hash(place.Lock)))\n\ts.mu.Unlock()\n\tif x.queue.head == nil {\n\t\treturn k.remote.Release(place, before)\n\t}\n\ts.mu.Lock()\n\tx.next = *s.bucket(hash(place.Lock))\n\t*s.bucket(hash(place.Lock)) = x\n\ts.count++\n\ts.mu.Unlock()\n\terr := k.remote.Release(place, before)\n\ts.mu.Lock()\n\tfrozen := x.frozen",
+			Breaks: "the local lock is gone while its release is under way: the next client of the node overtakes it", Classes: []Class{Locks, Wraps, Crash}},
+		{Name: "stamp-without-wrap", File: "hier/policy.go",
+			Old: "int16(w.stamp.Micros()-x.stamp.Micros()) <= slackUs", New: "int(w.stamp.Micros()) <= int(x.stamp.Micros())+int(slackUs)",
+			Breaks: "timestamps are compared without their wrap: a node keeps the lock from the others", Classes: []Class{Fair}},
+		{Name: "cancelled-in-queue", File: "hier/locker.go",
+			Old: "x.queue.remove(w)", New: "_ = x",
+			Breaks: "a cancelled waiter stays in the queue of the local lock", Classes: []Class{Cancel}},
+		{Name: "orphan-dropped", File: "hier/agent.go",
+			Old: "_ = a.locker.Release(&h, nil)", New: "_ = h",
+			Breaks: "the grant of a waiter that gave up is not passed on", Classes: []Class{Cancel}},
+		{Name: "orphan-early", File: "hier/remote.go",
+			Old: "if early {", New: "if early && false {",
+			Breaks: "a grant that comes while the waiter gives up is lost", Classes: []Class{Cancel, Wraps}},
+		{Name: "shared-to-writer", File: "hier/policy.go",
+			Old: "w.mode != x.place.Mode && (!p.Downgrade || w.mode == lock.Exclusive)", New: "false",
+			Breaks: "a node that holds a lock shared hands it to a writer of its own"},
+		{Name: "readers-join-writer", File: "hier/policy.go",
+			Old: "x.state != held || x.mode != lock.Shared || x.holders == 0", New: "x.state != held || x.holders == 0",
+			Breaks: "a reader joins a local writer"},
+		{Name: "join-while-frozen", File: "hier/policy.go",
+			Old: "x.frozen || x.seq == cql.MaxSeq ||", New: "x.seq == cql.MaxSeq ||",
+			Breaks: "a node goes on passing a lock on among its own while a reset waits for it", Classes: []Class{Locks, Wraps, Crash}},
+		{Name: "write-after-handover", File: "hier/remote.go",
+			Old: "err, before = k.port.Do(before), nil", New: "defer k.port.Do(before)\n\t\tbefore = nil",
+			Breaks: "the lock is handed to a client of the node before what it protects is written"},
+		{Name: "same-token", File: "hier/remote.go",
+			Old: "x.seq++", New: "_ = x.seq",
+			Breaks: "writers of one tenure have the same token"},
+		{Name: "forever-shared", File: "hier/policy.go",
+			Old: "return t-x.sharing < p.SharingNs", New: "return true",
+			Breaks: "readers of one node keep the writers of others out", Classes: []Class{Fair}},
+		{Name: "no-quiesced", File: "hier/remote.go",
+			Old: "if frozen {\n\t\tk.remote.Quiesced(place.Lock)\n\t}", New: "_ = frozen",
+			Breaks: "a holder does not tell the reset that it has released", Classes: []Class{Wraps, Crash}},
+	}
+}
+
+// storeMutants are bugs of the object store.
+func storeMutants() []Mutant {
+	st := []Class{Store, StoreCrash}
+	return []Mutant{
+		{Name: "freed-before-publish", File: "objstore/ops.go",
+			Old: "c.before[0] = fabric.Write(at(k.n.mn, ch.off64), b)", New: "if k.found {\n\t\tc.free(k.n, k.word.chunk())\n\t\tk.n.heap.lists[k.word.class()].pop(k.word.class())\n\t}\n\tc.before[0] = fabric.Write(at(k.n.mn, ch.off64), b)\n\tif k.found {\n\t\tc.free(k.n, ch)\n\t}",
+			Breaks: "a chunk is given to others while it is published", Classes: st},
+		{Name: "write-for-cas", File: "objstore/client.go",
+			Old: "c.before[n] = fabric.CAS(a, old, new)", New: "c.before[n] = fabric.Store(a, new)",
+			Breaks: "publishing does not notice that the lock was lost", Classes: st},
+		{Name: "stale-location", File: "objstore/client.go",
+			Old: "if w.fp() != k.fp {\n\t\t\t\tcontinue\n\t\t\t}", New: "if w.fp() != k.fp {\n\t\t\t\tcontinue\n\t\t\t}\n\t\t\tif k.loaded != 0 {\n\t\t\t\tw = k.loaded\n\t\t\t}",
+			Breaks: "what the location cache says is used though the bucket says otherwise", Classes: st},
+		{Name: "any-key", File: "objstore/client.go",
+			Old: "|| !bytes.Equal(b[headerSize:end], k.key)", New: "|| !bytes.Equal(b[headerSize:end], b[headerSize:end])",
+			Breaks: "an object is taken for that of any key with its fingerprint", Classes: st},
+		{Name: "publish-before-write", File: "objstore/client.go",
+			Old: "if err := c.l.Release(&c.hold, c.before[:n+1]); err != nil {", New: "cas = &c.before[0]\n\tc.before[0], c.before[n] = c.before[n], c.before[0]\n\tif err := c.l.Release(&c.hold, c.before[:n+1]); err != nil {",
+			Breaks: "the slot points to the object before it is written: a crash leaves half an object", Classes: st},
+		{Name: "old-chunk-leaks", File: "objstore/ops.go",
+			Old: "if k.found {\n\t\tc.free(k.n, k.word.chunk())\n\t}\n\treturn nil", New: "return nil",
+			Breaks: "the memory of replaced objects is lost", Classes: st},
+		{Name: "chunk-freed-twice", File: "objstore/ops.go",
+			Old: "if k.found {\n\t\tc.free(k.n, k.word.chunk())\n\t}\n\treturn nil", New: "if k.found {\n\t\tc.free(k.n, k.word.chunk())\n\t\tc.free(k.n, k.word.chunk())\n\t}\n\treturn nil",
+			Breaks: "a chunk is free twice: two objects share it", Classes: st},
+		{Name: "append-unlocked", File: "objstore/ops.go",
+			Old: "if err := c.lookup(k, lock.Exclusive); err != nil {", New: "if err := c.lookup(k, lock.Shared); err != nil {",
+			Breaks: "an object is changed under a shared lock", Classes: st},
+		{Name: "unique-reused", File: "objstore/client.go",
+			Old: "c.unique++\n\treturn c.unique - 1, nil", New: "return c.unique, nil",
+			Breaks: "versions of an object have the same unique: cas succeeds on a changed one", Classes: st},
+	}
+}

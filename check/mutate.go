@@ -1,0 +1,259 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ErrRotten: the text that a mutant replaces is not in its file, or more than once.
+var ErrRotten = errors.New("check: mutant is rotten")
+
+// A Caught is what one oracle did to a mutant.
+type Caught struct {
+	Runs int    `json:"runs"` // to which it objected
+	Seed uint64 `json:"seed"` // the first of them
+	At   int    `json:"at"`   // which run that was, from 1
+	What string `json:"what"`
+}
+
+// A Tally is what came of the runs of a mutant.
+type Tally struct {
+	Runs     int               `json:"runs"`
+	Bad      int               `json:"bad"`
+	ByJudge  map[string]Caught `json:"by_judge"`
+	Scenario string            `json:"scenario"` // the first bad one
+}
+
+// Count runs the scenarios of seeds until keep of them are bad.
+func Count(classes []Class, first uint64, runs, keep int) (Tally, error) {
+	t := Tally{ByJudge: map[string]Caught{}}
+	for t.Runs < runs && t.Bad < keep {
+		s := Draw(first+uint64(t.Runs), classes...)
+		t.Runs++
+		r, err := Run(s)
+		if err != nil {
+			return t, fmt.Errorf("%w: %s", err, s)
+		}
+		if !r.Bad() {
+			continue
+		}
+		if t.Bad++; t.Bad == 1 {
+			t.Scenario = s.String()
+		}
+		seen := map[string]bool{}
+		for _, v := range r.Violations {
+			if seen[v.Judge] {
+				continue
+			}
+			seen[v.Judge] = true
+			c := t.ByJudge[v.Judge]
+			if c.Runs++; c.Runs == 1 {
+				c.Seed, c.At, c.What = s.Seed, t.Runs, v.What
+			}
+			t.ByJudge[v.Judge] = c
+		}
+	}
+	return t, nil
+}
+
+// ModuleRoot returns the directory of the module's source, found from the working directory.
+func ModuleRoot() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	root := strings.TrimSpace(string(out))
+	if err != nil || root == "" {
+		return "", fmt.Errorf("check: mutants need the source and the go command: no module here: %w", err)
+	}
+	return root, nil
+}
+
+// Apply returns the mutated text of the mutant's file.
+func (m *Mutant) Apply(root string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(root, m.File))
+	if err != nil {
+		return nil, err
+	}
+	if n := bytes.Count(text, []byte(m.Old)); n != 1 {
+		return nil, fmt.Errorf("%w: %s: %q is %d times in %s", ErrRotten, m.Name, m.Old, n, m.File)
+	}
+	return bytes.Replace(text, []byte(m.Old), []byte(m.New), 1), nil
+}
+
+// Build builds the runner with the mutant in it, and returns its path in dir.
+func (m *Mutant) Build(ctx context.Context, root, dir string) (string, error) {
+	text, err := m.Apply(root)
+	if err != nil {
+		return "", err
+	}
+	mutated := filepath.Join(dir, m.Name+".go")
+	overlay := filepath.Join(dir, m.Name+".json")
+	binary := filepath.Join(dir, m.Name)
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, m.File): mutated}})
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(os.WriteFile(mutated, text, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "github.com/declock/declock/check/runner")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("check: mutant %s does not build: %w\n%s", m.Name, err, out)
+	}
+	return binary, nil
+}
+
+// A Kill is how a mutant died, or that it lives.
+type Kill struct {
+	Mutant Mutant
+	Tally  Tally
+	Hung   bool // it went on for ever, outside of virtual time
+	Err    error
+	Wall   time.Duration
+}
+
+// Caught tells whether an oracle objected.
+func (k *Kill) Caught() bool { return k.Tally.Bad > 0 || k.Hung }
+
+// MutantOptions of RunMutants.
+type MutantOptions struct {
+	Names    []string // which; empty: all
+	First    uint64   // seed
+	Runs     int      // of each, at most; 0: 2000
+	Keep     int      // failing runs after which to stop; 0: 10
+	Timeout  time.Duration
+	Progress func(k *Kill)
+}
+
+// RunMutants builds each mutant and runs scenarios on it until oracles object.
+func RunMutants(ctx context.Context, root string, o MutantOptions) ([]Kill, error) {
+	if o.Runs == 0 {
+		o.Runs = 2000
+	}
+	if o.Keep == 0 {
+		o.Keep = 10
+	}
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	all := Mutants()
+	for _, n := range o.Names {
+		if !slices.ContainsFunc(all, func(m Mutant) bool { return m.Name == n }) {
+			return nil, fmt.Errorf("%w: no mutant %q", ErrScenario, n)
+		}
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var kills []Kill
+	for _, m := range all {
+		if len(o.Names) > 0 && !slices.Contains(o.Names, m.Name) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return kills, ctx.Err()
+		}
+		k := m.run(ctx, root, dir, &o)
+		kills = append(kills, k)
+		if o.Progress != nil {
+			o.Progress(&k)
+		}
+	}
+	return kills, nil
+}
+
+func (m *Mutant) run(ctx context.Context, root, dir string, o *MutantOptions) (k Kill) {
+	begin := time.Now()
+	k.Mutant = *m
+	defer func() { k.Wall = time.Since(begin) }()
+	binary, err := m.Build(ctx, root, dir)
+	if err != nil {
+		k.Err = err
+		return k
+	}
+	defer os.Remove(binary)
+	classes := m.Classes
+	if len(classes) == 0 {
+		classes = []Class{Locks}
+	}
+	names := make([]string, len(classes))
+	for i, c := range classes {
+		names[i] = string(c)
+	}
+	timed, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	cmd := exec.CommandContext(timed, binary, "-classes", strings.Join(names, ","),
+		"-first", fmt.Sprint(o.First), "-runs", fmt.Sprint(o.Runs), "-keep", fmt.Sprint(o.Keep))
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	switch {
+	case timed.Err() != nil && ctx.Err() == nil:
+		k.Hung = true
+	case err != nil:
+		k.Err = fmt.Errorf("check: mutant %s: %w\n%s", m.Name, err, errs.Bytes())
+	default:
+		k.Err = json.Unmarshal(out, &k.Tally)
+	}
+	return k
+}
+
+// Table returns the table of mutants and oracles: for each the oracles that
+// objected, with the number of runs out of those made, and the first seed.
+func Table(kills []Kill) string {
+	var b strings.Builder
+	caught := 0
+	b.WriteString("| mutant | breaks | runs | caught in | oracles: runs, first seed |\n|---|---|---|---|---|\n")
+	for i := range kills {
+		k := &kills[i]
+		if k.Caught() {
+			caught++
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s |\n", k.Mutant.Name, k.Mutant.Breaks, k.Tally.Runs, k.verdict(), k.judges())
+	}
+	fmt.Fprintf(&b, "\n%d of %d mutants caught\n", caught, len(kills))
+	return b.String()
+}
+
+func (k *Kill) verdict() string {
+	switch {
+	case k.Err != nil:
+		return "ERROR"
+	case k.Hung:
+		return "hangs"
+	case k.Tally.Bad == 0:
+		return "ALIVE"
+	}
+	return fmt.Sprint(k.Tally.Bad)
+}
+
+func (k *Kill) judges() string {
+	if k.Err != nil {
+		return strings.ReplaceAll(k.Err.Error(), "\n", " ")
+	}
+	var names []string
+	for n := range k.Tally.ByJudge {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if d := k.Tally.ByJudge[b].Runs - k.Tally.ByJudge[a].Runs; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	for i, n := range names {
+		c := k.Tally.ByJudge[n]
+		names[i] = fmt.Sprintf("%s: %d, seed %d", n, c.Runs, c.Seed)
+	}
+	return strings.Join(names, "; ")
+}

@@ -1,0 +1,274 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Tests with several processes run this program again, in a role.
+const (
+	roleEnv = "DECLOCK_VERBS_ROLE"
+	leadEnv = "DECLOCK_VERBS_LEAD"
+)
+
+var roles = map[string]func(n fabric.Node, out io.Writer) error{
+	"adder":  adder,
+	"writer": writer,
+}
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleEnv)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	o := Options{Secret: testSecret, Heartbeat: 200 * time.Millisecond, DeadAfter: time.Second, Lead: os.Getenv(leadEnv), Listen: "127.0.0.1:0"}
+	n, err := Join(context.Background(), o)
+	if err == nil {
+		err = errors.Join(roles[role](n, os.Stdout), n.Close())
+	}
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+}
+
+// A child is a compute node in a process of its own.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+}
+
+func startChild(t *testing.T, role, lead string) *child {
+	t.Helper()
+	c := &child{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
+	c.cmd.Env = append(os.Environ(), roleEnv+"="+role, leadEnv+"="+lead)
+	c.cmd.Stderr = os.Stderr
+	out, err := c.cmd.StdoutPipe()
+	if err == nil {
+		c.in, err = c.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = c.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for s := bufio.NewScanner(out); s.Scan(); {
+			c.lines <- s.Text()
+		}
+		close(c.lines)
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+	})
+	return c
+}
+
+// says waits for the next line of the child, which must begin with a word.
+func (c *child) says(want string) string {
+	c.t.Helper()
+	select {
+	case line, ok := <-c.lines:
+		if !ok || !strings.HasPrefix(line, want) {
+			c.t.Fatalf("the child says %q, want %q", line, want)
+		}
+		return line
+	case <-time.After(30 * time.Second):
+		c.t.Fatalf("the child does not say %q", want)
+	}
+	return ""
+}
+
+func (c *child) tell(line string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+var (
+	counter = fabric.At(0, 64)
+	page    = fabric.At(0, 8192)
+)
+
+const adds = 500
+
+// adder adds to the counter, and sends each value that it got to the agent of cn1.
+func adder(n fabric.Node, out io.Writer) error {
+	p, err := n.Open()
+	if err != nil {
+		return err
+	}
+	for i := range uint64(adds) {
+		ops := []fabric.Op{fabric.FAA(counter, 1)}
+		if err := p.Do(ops); err != nil {
+			return err
+		}
+		m := fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i, ops[0].Old}}
+		if err := p.Send(fabric.AgentOf(1), &m); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, "done")
+	return nil
+}
+
+// Compute nodes in processes of their own add to one counter. Every value arrives once, the messages of
+// each in order, also the last ones before a process leaves.
+func TestProcessesShareMemoryAndMessages(t *testing.T) {
+	c := cluster(t, 1<<20, 1)
+	lead := c.servers[0].Addr().String()
+	const processes = 3
+	var children []*child
+	for range processes {
+		children = append(children, startChild(t, "adder", lead))
+	}
+	agent := c.Node(0).Agent()
+	seen, next := map[uint64]bool{}, map[fabric.ClientID]uint64{}
+	for len(seen) < processes*adds {
+		m, err := agent.Recv(agent.Now() + 20*fabric.Second)
+		if err != nil {
+			t.Fatalf("after %d messages: %v", len(seen), err)
+		}
+		if m.Kind == fabric.MsgView {
+			continue
+		}
+		if m.Body[0] != next[m.From] || seen[m.Body[1]] {
+			t.Fatalf("%v sent number %d (want %d), value %d (seen: %v)", m.From, m.Body[0], next[m.From], m.Body[1], seen[m.Body[1]])
+		}
+		next[m.From]++
+		seen[m.Body[1]] = true
+	}
+	for _, c := range children {
+		c.says("done")
+		if err := c.cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	ops := []fabric.Op{fabric.Load(counter)}
+	if err := agent.Do(ops); err != nil || ops[0].Old != processes*adds {
+		t.Errorf("the counter is %d, %v", ops[0].Old, err)
+	}
+}
+
+// writer writes to a page, over and over, until it cannot.
+func writer(n fabric.Node, out io.Writer) error {
+	p, err := n.Open()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "joined", uint8(n.ID()))
+	buf := p.Alloc(4096)
+	for i := uint64(0); ; i++ {
+		buf[0] = byte(i)
+		if err = p.Do([]fabric.Op{fabric.Write(page, buf), fabric.FAA(counter, 1)}); err != nil {
+			break
+		}
+		if i == 100 {
+			fmt.Fprintln(out, "writing")
+		}
+	}
+	fmt.Fprintf(out, "first fenced=%v unknown=%v\n", errors.Is(err, fabric.ErrFenced), errors.Is(err, fabric.ErrUnknownOutcome))
+	err = p.Do([]fabric.Op{fabric.FAA(counter, 1)})
+	fmt.Fprintf(out, "second fenced=%v unknown=%v\n", errors.Is(err, fabric.ErrFenced), errors.Is(err, fabric.ErrUnknownOutcome))
+	err = p.Send(fabric.AgentOf(1), &fabric.Message{Kind: fabric.MsgUser})
+	fmt.Fprintf(out, "send fenced=%v\n", errors.Is(err, fabric.ErrFenced))
+	return nil
+}
+
+// awaitView waits until the agent hears of a view without a node.
+func awaitView(t *testing.T, n fabric.Node, gone fabric.CNID) {
+	t.Helper()
+	for {
+		v := n.View()
+		if !v.Live.Has(gone) {
+			return
+		}
+		if _, err := n.Agent().Recv(n.Agent().Now() + 20*fabric.Second); err != nil {
+			t.Fatalf("%v is still in the view: %v", gone, err)
+		}
+	}
+}
+
+func load2(t *testing.T, p fabric.Port) (word uint64, first byte) {
+	t.Helper()
+	buf := p.Alloc(8)
+	ops := []fabric.Op{fabric.Load(counter), fabric.Read(page, buf)}
+	if err := p.Do(ops); err != nil {
+		t.Fatal(err)
+	}
+	return ops[0].Old, buf[0]
+}
+
+// A paused compute node is given up. When the others hear of it, nothing that it has sent or will send can
+// reach memory; and when it wakes up, its next operation says that it is fenced.
+func TestPausedProcessIsFenced(t *testing.T) {
+	c := cluster(t, 1<<20, 1)
+	w := startChild(t, "writer", c.servers[0].Addr().String())
+	var id uint8
+	fmt.Sscanf(w.says("joined"), "joined %d", &id)
+	w.says("writing")
+	begin := time.Now()
+	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	awaitView(t, c.Node(0), fabric.CNID(id))
+	t.Logf("given up after %v", time.Since(begin))
+	p := c.Node(0).Agent()
+	word, first := load2(t, p)
+	if err := w.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	begin = time.Now()
+	if line := w.says("first"); !strings.HasPrefix(line, "first fenced=true") {
+		t.Error(line)
+	}
+	t.Logf("it knows after %v", time.Since(begin))
+	if line := w.says("second"); line != "second fenced=true unknown=false" {
+		t.Error(line)
+	}
+	if line := w.says("send"); line != "send fenced=true" {
+		t.Error(line)
+	}
+	if again, first2 := load2(t, p); again != word || first2 != first {
+		t.Errorf("a fenced node has changed memory: the counter from %d to %d, the page from %d to %d", word, again, first, first2)
+	}
+}
+
+// A compute node that is killed is out of the view at once, and its queue pairs are gone.
+func TestKilledProcessLeaves(t *testing.T) {
+	c := cluster(t, 1<<20, 1)
+	w := startChild(t, "writer", c.servers[0].Addr().String())
+	var id uint8
+	fmt.Sscanf(w.says("joined"), "joined %d", &id)
+	w.says("writing")
+	begin := time.Now()
+	if err := w.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	awaitView(t, c.Node(0), fabric.CNID(id))
+	t.Logf("noticed after %v", time.Since(begin))
+	s := c.servers[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.guests) != 1 {
+		t.Errorf("%d compute nodes are attached, want 1", len(s.guests))
+	}
+}

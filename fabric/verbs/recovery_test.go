@@ -1,0 +1,138 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Queue pairs to the memory node fail again and again while clients add. No operation is executed twice, none
+// that has succeeded is missing, and every client can go on.
+func TestFailedQueuePairsAreReplaced(t *testing.T) {
+	c := cluster(t, 1<<20, 1)
+	var good, unknown atomic.Uint64
+	var working atomic.Int32
+	const clients, each = 8, 400
+	for range clients {
+		p, err := c.Node(0).Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		working.Add(1)
+		c.Go(p, func(p fabric.Port) {
+			defer working.Add(-1)
+			last := uint64(0)
+			for range each {
+				ops := []fabric.Op{fabric.FAA(counter, 1), fabric.Load(counter)}
+				err := p.Do(ops)
+				var ce *fabric.ChainError
+				switch {
+				case err == nil:
+					good.Add(1)
+					if ops[0].Old < last || ops[1].Old <= ops[0].Old {
+						t.Errorf("the counter: %d, then %d, %d", last, ops[0].Old, ops[1].Old)
+					}
+					last = ops[1].Old
+				case errors.Is(err, fabric.ErrUnknownOutcome) && errors.As(err, &ce):
+					if ce.Index == 0 {
+						unknown.Add(1)
+					} else {
+						good.Add(1)
+					}
+				default:
+					t.Errorf("Do: %v", err)
+					return
+				}
+			}
+		})
+	}
+	r := c.nodes[0].remotes[0].Load()
+	broken := 0
+	for working.Load() > 0 {
+		time.Sleep(20 * time.Millisecond)
+		l := r.lanes[broken%len(r.lanes)]
+		l.mu.Lock()
+		if l.state == laneUp {
+			l.q.fail() // as an error of the network would
+			broken++
+		}
+		l.mu.Unlock()
+	}
+	c.Wait()
+	ops := []fabric.Op{fabric.Load(counter)}
+	if err := c.Node(0).Agent().Do(ops); err != nil {
+		t.Fatal(err)
+	}
+	if v := ops[0].Old; v < good.Load() || v > good.Load()+unknown.Load() || good.Load()+unknown.Load() != clients*each {
+		t.Errorf("the counter is %d; %d additions succeeded, of %d it is unknown", v, good.Load(), unknown.Load())
+	}
+	t.Logf("%d failures: %d additions succeeded, of %d it is unknown; the counter is %d", broken, good.Load(), unknown.Load(), ops[0].Old)
+	if broken == 0 {
+		t.Error("no queue pair was broken")
+	}
+}
+
+// The queue pair between two compute nodes fails again and again, on either side. Messages stay in order, and none
+// is lost or doubled.
+func TestMessagesSurviveFailedQueuePairs(t *testing.T) {
+	c := cluster(t, 1<<20, 2)
+	s, err := c.Node(0).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Node(1).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const messages = 3000
+	var received atomic.Uint64
+	to := r.ID()
+	c.Go(s, func(p fabric.Port) {
+		for i := range uint64(messages) {
+			if err := p.Send(to, &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}}); err != nil {
+				t.Error(err)
+			}
+			if i%16 == 15 {
+				_ = p.Pause(p.Now() + 2*fabric.Millisecond)
+			}
+		}
+	})
+	c.Go(r, func(p fabric.Port) {
+		for i := range uint64(messages) {
+			m, err := p.Recv(p.Now() + 30*fabric.Second)
+			if err != nil || m.Body[0] != i {
+				t.Errorf("message %d: %+v, %v", i, m, err)
+				break
+			}
+			received.Add(1)
+		}
+		received.Store(messages)
+	})
+	broken := 0
+	for ; received.Load() < messages; broken++ {
+		time.Sleep(50 * time.Millisecond)
+		if broken%2 == 0 {
+			if l := c.nodes[0].links[c.nodes[1].ID()].Load(); l != nil {
+				l.mu.Lock()
+				if l.q != nil {
+					l.q.fail()
+				}
+				l.mu.Unlock()
+			}
+			continue
+		}
+		n := c.nodes[1]
+		n.linkMu.Lock()
+		for _, l := range n.inLinks {
+			l.q.fail()
+		}
+		n.linkMu.Unlock()
+	}
+	c.Wait()
+	t.Logf("%d failures", broken)
+}
