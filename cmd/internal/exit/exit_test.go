@@ -3,6 +3,7 @@ package exit
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -55,5 +56,18 @@ func TestMessageSaysWhatToDo(t *testing.T) {
 	text := Message(fmt.Errorf("declock: %w: %q", shm.ErrNoCluster, "x"))
 	if strings.HasPrefix(text, "declock:") || !strings.Contains(text, "declock status") {
 		t.Errorf("%q", text)
+	}
+}
+
+// docs/operations.md has the same table.
+func TestDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range Table() {
+		if row := fmt.Sprintf("| %d | %s | %s |\n", r.Code, r.Name, r.Meaning); !strings.Contains(string(doc), row) {
+			t.Errorf("docs/operations.md lacks %q", row)
+		}
 	}
 }

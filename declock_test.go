@@ -1,0 +1,234 @@
+package declock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+)
+
+// Bad input to Open: each error names what is wrong and what would be right.
+func TestOpenRefuses(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		address string
+		opts    []declock.Option
+		want    error
+		says    string
+	}{
+		{"demo", nil, declock.ErrAddress, "shm:NAME"},
+		{"", nil, declock.ErrAddress, "no scheme"},
+		{"floppy:demo", nil, declock.ErrAddress, "unknown fabric"},
+		{"shm:../../etc", nil, shm.ErrName, "letters"},
+		{"shm:no-such-cluster", nil, shm.ErrNoCluster, "no-such-cluster"},
+		{"shm:", []declock.Option{declock.WithPolicy("fair")}, declock.ErrPolicy, "declock-pf"},
+		{"shm:", []declock.Option{declock.WithPolicy("local-bound:0")}, declock.ErrPolicy, "local-bound:N"},
+		{"shm:", []declock.Option{declock.WithMemory(100)}, nil, "size"},
+	} {
+		cl, err := declock.Open(ctx, c.address, append(c.opts, declock.WithDir(t.TempDir()))...)
+		if err == nil {
+			cl.Close()
+			t.Errorf("%q: no error", c.address)
+			continue
+		}
+		if c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q: %v", c.address, err)
+		}
+	}
+}
+
+// A private cluster leaves nothing behind, also when Open fails.
+func TestPrivateLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	c, err := declock.Open(context.Background(), "shm:", declock.WithDir(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+		t.Errorf("while open: %v", left)
+	}
+	if err := errors.Join(c.Close(), c.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := declock.Open(context.Background(), "shm:", declock.WithDir(dir), declock.WithMemory(100)); err == nil {
+		t.Error("100 bytes of memory are enough")
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestRegisterTwicePanics(t *testing.T) {
+	join := func(context.Context, string) (fabric.Node, error) { return nil, errors.ErrUnsupported }
+	declock.Register("twice", join)
+	if _, err := declock.Open(context.Background(), "twice:x"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	declock.Register("twice", join)
+}
+
+// The same name gives the same locks; another number of them is refused.
+func TestLocksByName(t *testing.T) {
+	c, s := open(t)
+	ctx := context.Background()
+	a, err := c.Locks(ctx, "a", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := c.Locks(ctx, "a", 10)
+	if err != nil || again.At(7) != a.At(7) || again.Len() != 10 {
+		t.Errorf("again: %v %v", again, err)
+	}
+	if _, err := c.Locks(ctx, "a", 11); err == nil || !strings.Contains(err.Error(), "10 locks, not 11") {
+		t.Errorf("11 locks: %v", err)
+	}
+	if _, err := c.Locks(ctx, "b", 0); err == nil {
+		t.Error("0 locks")
+	}
+	if _, err := c.Store(ctx, "a", objstore.Config{}); err == nil {
+		t.Error("a store with the name of locks")
+	}
+	g, err := s.Lock(ctx, a.At(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A Guard unlocks once, also when its memory has been used again.
+func TestGuardMisuse(t *testing.T) {
+	c, s := open(t)
+	ctx := context.Background()
+	l, err := c.Locks(ctx, "l", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := s.Lock(ctx, l.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.RLock(ctx, l.At(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Unlock(); !errors.Is(err, lock.ErrMisuse) {
+		t.Errorf("second Unlock: %v", err)
+	}
+	if err := (declock.Guard{}).Unlock(); !errors.Is(err, lock.ErrMisuse) {
+		t.Errorf("zero Guard: %v", err)
+	}
+	if _, err := s.TryLock(l.At(1)); !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("TryLock of a shared lock: %v", err)
+	}
+	second, err := s.TryRLock(l.At(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(second.Unlock(), g.Unlock()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A context that has ended, or ends while waiting, is the error's cause, and the session goes on.
+func TestContexts(t *testing.T) {
+	c, s := open(t)
+	l, err := c.Locks(context.Background(), "l", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := errors.New("enough")
+	ended, cancel := context.WithCancelCause(context.Background())
+	cancel(why)
+	if _, err := s.Lock(ended, l.At(0)); !errors.Is(err, why) || !errors.Is(err, lock.ErrCanceled) {
+		t.Errorf("ended: %v", err)
+	}
+	g, err := s.Lock(context.Background(), l.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := c.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		time.AfterFunc(time.Millisecond, func() { cancel(why) })
+		if _, err := other.Lock(ctx, l.At(0)); !errors.Is(err, why) || !errors.Is(err, lock.ErrCanceled) {
+			t.Errorf("waiting: %v", err)
+		}
+	}
+	if err := g.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	g, err = other.Lock(context.Background(), l.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Uncontended locks and gets allocate nothing.
+func TestNoAllocations(t *testing.T) {
+	c, s := open(t)
+	ctx := context.Background()
+	l, err := c.Locks(ctx, "l", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	if n := testing.AllocsPerRun(1000, func() {
+		i++
+		g, err := s.Lock(ctx, l.At(i%100))
+		if err == nil {
+			err = g.Unlock()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
+		t.Errorf("lock: %v allocations", n)
+	}
+	st, err := c.Store(ctx, "s", objstore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := st.Client(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, value := []byte("key"), make([]byte, 414)
+	if err := cl.Set(key, value, objstore.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := cl.Get(key); err != nil {
+			t.Error(err)
+		}
+		if err := cl.Set(key, value, objstore.Options{}); err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
+		t.Errorf("get and set: %v allocations", n)
+	}
+}
