@@ -30,7 +30,7 @@ func open(tb testing.TB, opts ...declock.Option) (*declock.Cluster, *declock.Ses
 
 // Uncontended acquire and release: the target is 300 ns, 0 allocations.
 func BenchmarkLockUnlock(b *testing.B) {
-	for _, policy := range []string{"cql", "declock-tf", "declock-pf"} {
+	for _, policy := range []string{"cql", "declock-tf", "declock-pf", "declock"} {
 		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
 			b.Run(fmt.Sprintf("%s/%v", policy, mode), func(b *testing.B) {
 				c, s := open(b, declock.WithPolicy(policy))

@@ -128,11 +128,14 @@ func (c *Cluster) join(ctx context.Context, scheme, rest string, o *options) (fa
 	if scheme == "shm" {
 		so := shm.Options{Name: rest, Dir: o.dir, Key: o.key}
 		if rest == "" {
-			if err := c.startPrivate(ctx, &so, o.size); err != nil {
+			if err := c.startPrivate(ctx, &so, o); err != nil {
 				return nil, err
 			}
 		}
 		f, err := shm.Join(ctx, so)
+		if errors.Is(err, shm.ErrName) {
+			err = fmt.Errorf("%w: %w", ErrAddress, err)
+		}
 		if err != nil {
 			return nil, errors.Join(err, c.closePrivate())
 		}
@@ -147,22 +150,30 @@ func (c *Cluster) join(ctx context.Context, scheme, rest string, o *options) (fa
 	return j(ctx, rest)
 }
 
+// flatParticipants is how many sessions a private cluster has room for in its lock
+// queues with the policy "cql", where each is a participant.
+const flatParticipants = 256
+
 // startPrivate starts a memory node in this process.
-func (c *Cluster) startPrivate(ctx context.Context, so *shm.Options, size uint64) error {
+func (c *Cluster) startPrivate(ctx context.Context, so *shm.Options, o *options) error {
 	var b [6]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return err
 	}
 	so.Name = fmt.Sprintf("private-%d-%s", os.Getpid(), hex.EncodeToString(b[:]))
 	serve := *so
-	serve.Size, serve.Sparse = size, true
+	serve.Size, serve.Sparse = o.size, true
 	srv, err := shm.Serve(serve)
 	if err != nil {
 		return err
 	}
+	participants := shm.DefaultMaxCN
+	if o.cfg.Flat {
+		participants = flatParticipants
+	}
 	c.private, err = mn.Start(ctx, srv, mn.Config{
-		MaxCN: shm.DefaultMaxCN,
-		Join:  func(ctx context.Context) (fabric.Node, error) { return shm.Join(ctx, *so) },
+		Participants: participants,
+		Join:         func(ctx context.Context) (fabric.Node, error) { return shm.Join(ctx, *so) },
 	})
 	return err
 }
@@ -177,7 +188,12 @@ func (c *Cluster) closePrivate() error {
 // Node returns the compute node underneath, for tools.
 func (c *Cluster) Node() *cn.Node { return c.node }
 
-// Close leaves the cluster. No session may be in use, and no lock held.
+// Close gives memory that this compute node keeps free back, and leaves the
+// cluster. No session may be in use, and no lock held.
 func (c *Cluster) Close() error {
-	return errors.Join(c.node.Close(), c.closePrivate())
+	err := c.drain()
+	if c.private != nil || errors.Is(err, fabric.ErrNodeDown) {
+		err = nil // there is nothing to give back to
+	}
+	return errors.Join(err, c.node.Close(), c.closePrivate())
 }

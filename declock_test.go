@@ -93,7 +93,7 @@ func TestLocksByName(t *testing.T) {
 	if err != nil || again.At(7) != a.At(7) || again.Len() != 10 {
 		t.Errorf("again: %v %v", again, err)
 	}
-	if _, err := c.Locks(ctx, "a", 11); err == nil || !strings.Contains(err.Error(), "10 locks, not 11") {
+	if _, err := c.Locks(ctx, "a", 11); !errors.Is(err, declock.ErrLocks) || !strings.Contains(err.Error(), "10 locks on 1 memory nodes, wanted 11") {
 		t.Errorf("11 locks: %v", err)
 	}
 	if _, err := c.Locks(ctx, "b", 0); err == nil {

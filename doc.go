@@ -4,15 +4,9 @@
 // which queues waiters on the memory node with one atomic and passes locks on
 // by messages between compute nodes.
 //
-// Open a cluster by its address, open a [Session] for each goroutine, and lock:
-//
-//	c, err := declock.Open(ctx, "shm:demo")
-//	...
-//	s, err := c.Session()
-//	locks, err := c.Locks(ctx, "accounts", 10_000)
-//	g, err := s.Lock(ctx, locks.At(17))
-//	...
-//	err = g.Unlock()
+// [Open] a cluster by its address, allocate or find locks by name with
+// [Cluster.Locks], open a [Session] for each goroutine, and lock with
+// [Session.Lock]; the [Guard] unlocks. The package's example does all of that.
 //
 // # Addresses
 //
@@ -21,7 +15,8 @@
 //	shm:NAME   processes on one machine, over shared memory; "declock up" or declock-mn starts it
 //	shm:       a cluster of this process alone, made by Open and gone with Close
 //
-// Other fabrics are added with [Register].
+// Other fabrics are added with [Register]. There is no address for the simulator: in virtual time
+// clients are coroutines, which package fabric/sim starts.
 //
 // # Locks
 //

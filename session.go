@@ -2,6 +2,7 @@ package declock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/cn"
@@ -12,7 +13,7 @@ import (
 
 // A Session is one client of the cluster. One goroutine uses it at a time.
 type Session struct {
-	*cn.Session
+	s    *cn.Session
 	free *hold // holds that are not in use
 }
 
@@ -22,7 +23,28 @@ func (c *Cluster) Session() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Session: s}, nil
+	return &Session{s: s}, nil
+}
+
+// Close closes the session. It must not hold locks.
+func (s *Session) Close() error { return s.s.Close() }
+
+// Port returns the session's view of the fabric, for reading and writing
+// memory that its locks protect.
+func (s *Session) Port() fabric.Port { return s.s.Port() }
+
+// Locker returns what the session locks with, for code of one's own over lock.Locker.
+func (s *Session) Locker() lock.Locker { return s.s.Locker() }
+
+// Do calls f, and lets the end of ctx interrupt what the session waits for
+// meanwhile: for operations that take no context, as those of a store. Their error then wraps
+// lock.ErrCanceled, and that of Do the context's cause too.
+func (s *Session) Do(ctx context.Context, f func() error) error {
+	end, err := s.s.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	return s.s.End(ctx, end, f())
 }
 
 // A LockID is where a lock is: the address of its first byte.
@@ -54,7 +76,7 @@ func (g Guard) Unlock() error {
 	if g.h == nil || g.serial != g.h.serial || !g.h.Held {
 		return fmt.Errorf("%w: Unlock of a lock that is not locked", lock.ErrMisuse)
 	}
-	err := g.s.Release(&g.h.Hold, nil)
+	err := g.s.s.Release(&g.h.Hold, nil)
 	g.h.next, g.s.free = g.s.free, g.h
 	return err
 }
@@ -88,7 +110,7 @@ func (s *Session) acquire(ctx context.Context, r lock.Request) (Guard, error) {
 	} else {
 		s.free = h.next
 	}
-	if err := s.Acquire(ctx, &h.Hold, &r); err != nil {
+	if err := s.s.Acquire(ctx, &h.Hold, &r); err != nil {
 		h.next, s.free = s.free, h
 		return Guard{}, err
 	}
@@ -103,9 +125,13 @@ type Locks struct {
 	stride uint64
 }
 
+// ErrLocks: locks of the name are there, but other ones: another number of
+// them, or made when the cluster had other memory nodes.
+var ErrLocks = errors.New("declock: locks of that name were made differently")
+
 // Locks returns the n locks with a name, and creates them if they are not
-// there: 8 bytes and 8 for each compute node that the cluster may have, each. All who
-// use a name must use the same n.
+// there: 8 bytes and 8 for each compute node that the cluster may have, each,
+// spread over the memory nodes. All who use a name must use the same n.
 func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("declock: %d locks: want at least 1", n)
@@ -115,30 +141,36 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 		return nil, err
 	}
 	defer s.Close()
-	regions := c.node.Regions()
 	l := &Locks{n: n, stride: c.node.Layout().Lock().Size}
-	each := (uint64(n) + uint64(len(regions)) - 1) / uint64(len(regions))
-	end, err := s.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range regions {
-		var e region.Entry
-		e, _, err = r.Create(s.Port(), region.Spec{
-			Name: name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: region.Info{uint64(n)},
-		})
-		if err == nil && e.Info[0] != uint64(n) {
-			err = fmt.Errorf("declock: %q has %d locks, not %d", name, e.Info[0], n)
-		}
-		if err != nil {
-			break
-		}
-		l.base = append(l.base, e.Addr)
-	}
-	if err = s.End(ctx, end, err); err != nil {
+	if err := s.Do(ctx, func() error { return l.open(c.node, s.Port(), name) }); err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// open creates the locks on each memory node, or finds them there. Which lock
+// is where depends on the number of locks and of nodes: both are recorded.
+func (l *Locks) open(node *cn.Node, p fabric.Port, name string) error {
+	regions := node.Regions()
+	each := (uint64(l.n) + uint64(len(regions)) - 1) / uint64(len(regions))
+	for i, r := range regions {
+		if each > r.Size()/l.stride {
+			return fmt.Errorf("%w: %d locks of %d bytes on memory node %v with %d bytes", region.ErrNoSpace, each, l.stride, r.Memory(), r.Size())
+		}
+		want := region.Info{uint64(l.n), uint64(len(regions)), uint64(i)}
+		e, _, err := r.Create(p, region.Spec{
+			Name: name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: want, Dead: node.Fabric().View().Dead(),
+		})
+		if err != nil {
+			return err
+		}
+		if e.Info != want || e.Length != each*l.stride {
+			return fmt.Errorf("%w: %q is %d locks on %d memory nodes, wanted %d on %d",
+				ErrLocks, name, e.Info[0], e.Info[1], l.n, len(regions))
+		}
+		l.base = append(l.base, e.Addr)
+	}
+	return nil
 }
 
 // Len returns the number of locks.

@@ -2,6 +2,7 @@ package declock
 
 import (
 	"context"
+	"errors"
 
 	"github.com/declock/declock/objstore"
 )
@@ -14,12 +15,10 @@ type Store struct {
 
 // Store opens the object store with a name, and makes it if there is none.
 // cfg says how (the zero value is good for 65536 objects of up to 1 MiB on all
-// memory nodes); its Name, Lock and, unless given, Nodes are filled in.
-// Opening a store again in the same process gives the same Store.
+// memory nodes); its Name, Lock, Dead and, unless given, Nodes are filled in.
+// A store that this Cluster has open already is returned as it is.
 func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (*Store, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if st := c.stores[name]; st != nil {
+	if st := c.store(name); st != nil {
 		return st, nil
 	}
 	s, err := c.Session()
@@ -27,27 +26,64 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 		return nil, err
 	}
 	defer s.Close()
-	cfg.Name, cfg.Lock = name, c.node.Layout().Lock()
+	cfg.Name, cfg.Lock, cfg.Dead = name, c.node.Layout().Lock(), c.node.Fabric().View().Dead()
 	if len(cfg.Nodes) == 0 {
 		for _, m := range c.node.Fabric().Memory() {
 			cfg.Nodes = append(cfg.Nodes, m.ID)
 		}
 	}
-	end, err := s.Begin(ctx)
+	var st *objstore.Store
+	err = s.Do(ctx, func() (err error) {
+		st, err = objstore.Open(s.Port(), cfg)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	st, err := objstore.Open(s.Port(), cfg)
-	if err = s.End(ctx, end, err); err != nil {
-		return nil, err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stores[name] == nil { // another goroutine may have been faster
+		c.stores[name] = &Store{Store: st}
 	}
-	c.stores[name] = &Store{Store: st}
 	return c.stores[name], nil
+}
+
+func (c *Cluster) store(name string) *Store {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stores[name]
 }
 
 // Client returns the store for the use of a session: an objstore.Cache. Like the session it
 // is used by one goroutine at a time. Its waits for locks are bounded by
-// Config.LockTimeoutNs, or by a context between Session.Begin and Session.End.
+// Config.LockTimeoutNs, or by a context with Session.Do.
 func (st *Store) Client(s *Session) (*objstore.Client, error) {
 	return st.Store.Client(s.Locker())
+}
+
+// drain gives free memory that this compute node keeps of its stores back to
+// the memory nodes: nobody else could use it.
+func (c *Cluster) drain() error {
+	c.mu.Lock()
+	stores := c.stores
+	c.stores = nil
+	c.mu.Unlock()
+	if len(stores) == 0 {
+		return nil
+	}
+	s, err := c.Session()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var errs []error
+	for _, st := range stores {
+		cl, err := st.Client(s)
+		if err == nil {
+			err = cl.Drain()
+			cl.Close()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

@@ -102,7 +102,11 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	e.Kind, e.Token = oracle.Granted, c.hold.Token
 	e.Value, e.Torn = cellValue(c.cell)
 	c.w.grants++
-	c.w.longest = max(c.w.longest, c.w.c.Now()-began)
+	took := c.w.c.Now() - began
+	c.w.longest = max(c.w.longest, took)
+	if c.w.s.SpanNs > 0 {
+		c.w.latency[r.Mode] = append(c.w.latency[r.Mode], took)
+	}
 	c.w.event(e)
 	c.hold.Word = uint64(e.Client)
 	return true, true

@@ -1,2 +1,37 @@
-// Package check looks for bugs.
+// Package check looks for bugs in the very code that runs on NICs, in the
+// simulator: with seeds, with all schedules of small programs, and with planted
+// bugs that show whether it would find any.
+//
+// # Seeds
+//
+// A [Scenario] is a run, whole: the cluster, the policy, the layout of the locks, the NIC model, the
+// work, the faults. It prints as one line and is read from it. [Draw] draws it from one
+// seed and a list of classes; [Run] runs it: first with the faults of its plan, then without, until all clients are
+// done and every compute node that lives has acquired every lock once more. The judges of
+// package oracle follow the history; what is left in memory is checked at the end. [Faults] does so
+// for many seeds, and makes of each failure a [Failure]: its seed and line, the command that runs it again,
+// and a smaller scenario that fails in the same way, with the last operations of each client.
+//
+// Classes ([Classes]) say what may go wrong in a scenario, and so what must hold. [MustHold] lists those
+// of which no seed is known that fails: all, within bounds that Draw keeps to. Those bounds, and
+// the scenarios beyond them that fail, are in testdata/known.txt; those that failed once in testdata/regressions.txt.
+// The restart of a memory node has no class yet: locks do not claim to survive it.
+//
+// # Schedules
+//
+// [Explore] tries every schedule of a small program ([Explorations]) with the same judges: two or
+// three clients on one lock in each mix of modes, with a queue that wraps, with one cancellation or one crash at any point.
+//
+// # Planted bugs
+//
+// [Mutants] are bugs, as pieces of text that replace others. [RunMutants] builds
+// each with the go command's -overlay, runs scenarios on it, and tells which oracle objected to which.
+// A mutant whose text is not found exactly once is an error, so that none rots.
+//
+// # Writers that starve
+//
+// [Starve] shows one node that writes beside seven that read, under the policies of the
+// paper and under ours.
+//
+// Source: issue 3; DecLock, section 4 and 5.
 package check

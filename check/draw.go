@@ -36,6 +36,8 @@ const (
 	Crash Class = "crash"
 	// Zombie: compute nodes stand still, are declared dead, and wake up.
 	Zombie Class = "zombie"
+	// Chaos: all faults of the classes above at once, on locks that wrap.
+	Chaos Class = "chaos"
 	// Store: the object store, without faults.
 	Store Class = "store"
 	// StoreCrash: the object store while compute nodes die or stand still.
@@ -44,7 +46,7 @@ const (
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Store, StoreCrash}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Chaos, Store, StoreCrash}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -110,13 +112,16 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		s.Writers = pick(d, 0, 1)
 		s.layoutFor(d)
 		s.Version = 27 // a reset loses the order
-	case Cancel, Wraps:
+	case Cancel, Wraps, Chaos:
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 		s.layoutFor(d)
 	case Store, StoreCrash:
 		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
+		if d.percent(25) {
+			s.Keys, s.Values = 60, 20 // a bucket with overflow blocks, fingerprints that collide
+		}
 		s.Rounds = min(d.between(5, 25), max(3, 100*s.Keys/(s.CNs*s.Clients)))
 		s.layoutFor(d)
 	}
@@ -124,11 +129,15 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		// Fewer entries than participants will do, but the counts must hold them, and those
 		// who give up and come again before the reset begins; without hierarchy
 		// no bound holds for them. See testdata/known.txt.
-		if s.Policy == "cql" {
+		if s.Policy == "cql" || d.percent(30) {
 			s.Deadline, s.Cancel = 0, 0
 		}
 		s.Capacity -= min(s.Capacity-1, pick(d, uint8(0), 1, 2))
-		for 3*s.participants() >= 2<<s.Capacity {
+		room := 1
+		if s.Deadline+s.Cancel > 0 {
+			room = 3
+		}
+		for room*s.participants() >= 2<<s.Capacity {
 			s.Capacity++
 		}
 		s.Version = uint8(d.between(2, 3))
@@ -144,10 +153,13 @@ func Draw(seed uint64, classes ...Class) Scenario {
 func (s *Scenario) participants() int {
 	if s.Policy == "cql" {
 		n := s.CNs*s.Clients + s.CNs + 1
-		if s.Deadline+s.Cancel > 0 && s.Class == Cancel {
+		if s.Deadline+s.Cancel > 0 && s.Class != Wraps {
 			n *= 4 // who gave up leaves a place behind, and comes again
 		}
 		return n
+	}
+	if s.Class == Chaos {
+		return 8 * (s.CNs + 1) // likewise while a reset takes its time
 	}
 	return s.CNs + 1
 }
@@ -187,6 +199,12 @@ func (s *Scenario) faults(d *drawer) {
 		s.mortal(d, s.kill)
 	case Zombie:
 		s.mortal(d, s.zombie)
+	case Chaos:
+		s.mortal(d, pick(d, s.kill, s.zombie))
+		s.Version = uint8(d.between(2, 4))
+		deaths := s.Plan
+		s.drawPlan(d, sim.FaultPause, sim.FaultCut, sim.FaultDelay, sim.FaultDelay)
+		s.Plan = append(s.Plan, deaths...)
 	case StoreCrash:
 		s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
 	}

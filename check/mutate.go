@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/declock/declock/fabric/sim"
 )
 
 // ErrRotten: the text that a mutant replaces is not in its file, or more than once.
@@ -30,16 +33,28 @@ type Tally struct {
 	Runs     int               `json:"runs"`
 	Bad      int               `json:"bad"`
 	ByJudge  map[string]Caught `json:"by_judge"`
+	Schedule string            `json:"schedule"` // of an exploration that failed
 	Scenario string            `json:"scenario"` // the first bad one
 }
 
-// Count runs the scenarios of seeds until keep of them are bad.
-func Count(classes []Class, first uint64, runs, keep int) (Tally, error) {
+// hangTime is how long one run may take: the longest that do end take seconds,
+// for the search for linearizations.
+const hangTime = 20 * time.Second
+
+// Count runs the scenarios of seeds until keep of them are bad. A run that does not
+// end, outside of virtual time, cannot be stopped: onHang is told of it.
+func Count(classes []Class, first uint64, runs, keep int, onHang func(Tally)) (Tally, error) {
 	t := Tally{ByJudge: map[string]Caught{}}
 	for t.Runs < runs && t.Bad < keep {
 		s := Draw(first+uint64(t.Runs), classes...)
 		t.Runs++
+		hung := t
+		hung.Bad++
+		hung.ByJudge = maps.Clone(t.ByJudge)
+		hung.ByJudge["hang"] = Caught{Runs: 1, Seed: s.Seed, At: t.Runs, What: "the run does not end"}
+		timer := time.AfterFunc(hangTime, func() { onHang(hung) })
 		r, err := Run(s)
+		timer.Stop()
 		if err != nil {
 			return t, fmt.Errorf("%w: %s", err, s)
 		}
@@ -63,6 +78,30 @@ func Count(classes []Class, first uint64, runs, keep int) (Tally, error) {
 		}
 	}
 	return t, nil
+}
+
+// CountExplored explores programs until one fails. Runs are schedules.
+func CountExplored(match string, b Bounds) Tally {
+	t := Tally{ByJudge: map[string]Caught{}}
+	for _, x := range Explorations(false, match) {
+		r := Explore(x, b)
+		t.Runs += r.Schedules + r.Pruned
+		if f := r.Failure; f != nil {
+			t.Bad++
+			judge, what, _ := strings.Cut(f.Err.Error(), ":")
+			if before, _, ok := strings.Cut(judge, " at "); ok {
+				judge = before
+			}
+			var stuck *sim.DeadlockError
+			if errors.As(f.Err, &stuck) {
+				judge, what = "lost grant", f.Err.Error()
+			}
+			t.ByJudge["explore ("+judge+")"] = Caught{Runs: 1, At: t.Runs, What: what}
+			t.Scenario, t.Schedule = x.String(), f.Schedule.String()
+			break
+		}
+	}
+	return t
 }
 
 // ModuleRoot returns the directory of the module's source, found from the working directory.
@@ -115,13 +154,13 @@ func (m *Mutant) Build(ctx context.Context, root, dir string) (string, error) {
 type Kill struct {
 	Mutant Mutant
 	Tally  Tally
-	Hung   bool // it went on for ever, outside of virtual time
+	Slow   bool // it was not caught in the time that it had
 	Err    error
 	Wall   time.Duration
 }
 
 // Caught tells whether an oracle objected.
-func (k *Kill) Caught() bool { return k.Tally.Bad > 0 || k.Hung }
+func (k *Kill) Caught() bool { return k.Tally.Bad > 0 }
 
 // MutantOptions of RunMutants.
 type MutantOptions struct {
@@ -142,7 +181,7 @@ func RunMutants(ctx context.Context, root string, o MutantOptions) ([]Kill, erro
 		o.Keep = 10
 	}
 	if o.Timeout == 0 {
-		o.Timeout = time.Minute
+		o.Timeout = 3 * time.Minute
 	}
 	all := Mutants()
 	for _, n := range o.Names {
@@ -186,20 +225,23 @@ func (m *Mutant) run(ctx context.Context, root, dir string, o *MutantOptions) (k
 	if len(classes) == 0 {
 		classes = []Class{Locks}
 	}
+	if m.Explore != "" {
+		classes = nil
+	}
 	names := make([]string, len(classes))
 	for i, c := range classes {
 		names[i] = string(c)
 	}
 	timed, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	cmd := exec.CommandContext(timed, binary, "-classes", strings.Join(names, ","),
+	cmd := exec.CommandContext(timed, binary, "-classes", strings.Join(names, ","), "-explore", m.Explore,
 		"-first", fmt.Sprint(o.First), "-runs", fmt.Sprint(o.Runs), "-keep", fmt.Sprint(o.Keep))
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	switch {
 	case timed.Err() != nil && ctx.Err() == nil:
-		k.Hung = true
+		k.Slow = true
 	case err != nil:
 		k.Err = fmt.Errorf("check: mutant %s: %w\n%s", m.Name, err, errs.Bytes())
 	default:
@@ -229,8 +271,8 @@ func (k *Kill) verdict() string {
 	switch {
 	case k.Err != nil:
 		return "ERROR"
-	case k.Hung:
-		return "hangs"
+	case k.Slow:
+		return "ALIVE (out of time)"
 	case k.Tally.Bad == 0:
 		return "ALIVE"
 	}
@@ -253,7 +295,9 @@ func (k *Kill) judges() string {
 	})
 	for i, n := range names {
 		c := k.Tally.ByJudge[n]
-		names[i] = fmt.Sprintf("%s: %d, seed %d", n, c.Runs, c.Seed)
+		if names[i] = fmt.Sprintf("%s: %d, seed %d", n, c.Runs, c.Seed); k.Tally.Schedule != "" {
+			names[i] = fmt.Sprintf("%s: schedule %s of %s", n, k.Tally.Schedule, k.Tally.Scenario)
+		}
 	}
 	return strings.Join(names, "; ")
 }

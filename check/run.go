@@ -37,7 +37,7 @@ type ClientHistory struct {
 	Lines  []string
 }
 
-// Failed tells whether an oracle objects.
+// Bad tells whether an oracle objects.
 func (r *Result) Bad() bool { return len(r.Violations) > 0 }
 
 // errStuck ends a run in which clients wait for ever.
@@ -115,10 +115,15 @@ func (w *world) patience() fabric.Time {
 // over; then it has each living node acquire each lock.
 func (w *world) witness(p fabric.Port) {
 	calm := w.began + w.s.Plan.End()
+	for cn := 1; cn <= w.s.CNs; cn++ {
+		if w.s.deadly(cn) {
+			calm = w.began + w.s.Plan.End() + w.s.DetectNs // the dead are fenced by then
+		}
+	}
 	if p.Now() < calm {
 		_ = p.Pause(calm)
 	}
-	w.await(p, calm+w.patience())
+	w.await(p, max(p.Now(), calm)+w.patience())
 	if w.s.Keys == 0 {
 		for cn := 1; cn <= w.s.CNs+1; cn++ {
 			if w.dead(cn) {

@@ -65,6 +65,9 @@ type Scenario struct {
 	// PatienceNs is how long all may take once the faults are over, or else they are stuck. 0: seconds.
 	PatienceNs fabric.Time `key:"patience"`
 
+	// SpanNs ends a run of clients that do not end by themselves: of Starve.
+	SpanNs fabric.Time `key:"span"`
+
 	Plan sim.Plan `key:"plan"`
 }
 
@@ -196,7 +199,7 @@ func (s *Scenario) layout() cql.Layout {
 var lateNames = map[string]sim.LateOps{"": sim.LateDraw, "draw": sim.LateDraw, "drop": sim.LateDrop, "keep": sim.LateKeep}
 
 // maxEvents bounds a run.
-const maxEvents = 4e6
+const maxEvents = 1e6
 
 // simConfig returns the simulator's configuration.
 func (s *Scenario) simConfig() (sim.Config, error) {
@@ -214,6 +217,9 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 	cfg := sim.Config{
 		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, BreakAfter: s.BreakNs,
 		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain},
+	}
+	if s.SpanNs > 0 {
+		cfg.MaxEvents = 0
 	}
 	r := sim.NewRand(s.Seed, streamClocks)
 	for range s.CNs {

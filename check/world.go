@@ -34,6 +34,7 @@ type world struct {
 	locks   []fabric.Addr
 	working int // clients that are at work
 	longest fabric.Time
+	latency [2][]fabric.Time // of acquisitions by mode, if SpanNs is set
 	grants  int
 	refused int
 	failed  int // operations that a fault ended
@@ -114,16 +115,29 @@ func (w *world) judges(p hier.Policy) {
 const unbounded = 1 << 40
 
 // bound returns how many later requests may pass one: policies that prefer the
-// own node promise nothing, nor do runs in which nodes die or locks are reset.
-// Otherwise a request can be passed by those of other clients that come in the
+// own node promise nothing. Otherwise a request can be passed by requests of others in the
 // time of its own way to the queue, by readers that share a tenure, and, by clocks that differ, by
-// those of its node that wait. The factor was measured and doubled.
+// those of its node that wait. The most that 3000 seeds of class Fair showed, for each client of
+// the cluster, was 1.2 without hierarchy; with hierarchy, 2.0 where all write, else 13
+// (remote-prefer, where any reader joins: 45). The bounds are about the double.
 func (s *Scenario) bound(p hier.Policy) int {
-	fair := p.Kind == hier.Flat || p.Kind == hier.RemotePrefer || p.Kind == hier.ByTime && p.SharingNs > 0
-	if !fair || s.Class != Fair || s.Keys > 0 {
+	if s.Class != Fair || s.Keys > 0 {
 		return unbounded
 	}
-	return 64 * s.CNs * s.Clients
+	per := 0
+	switch fair := p.Kind == hier.ByTime && p.SharingNs > 0; {
+	case p.Kind == hier.Flat:
+		per = 3
+	case p.Kind == hier.RemotePrefer:
+		per = 90
+	case fair && s.Writers == 0 && s.Reads == 0:
+		per = 4
+	case fair:
+		per = 26
+	default:
+		return unbounded
+	}
+	return per * s.CNs * s.Clients
 }
 
 // build makes the nodes and their agents.
@@ -211,7 +225,7 @@ func (w *world) openStore() error {
 			}
 		}
 		n.store, err = objstore.Open(p, objstore.Config{
-			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(w.s.Keys), MaxValue: maxValue,
+			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(min(w.s.Keys, 4)), MaxValue: maxValue,
 			NoEvict: true, ExtentBytes: 16 << 10,
 		})
 		if err != nil {

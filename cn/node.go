@@ -112,6 +112,10 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 	return n, nil
 }
 
+// ErrTooManySessions: without hierarchy each session is a participant of lock
+// queues, and these have not room for so many.
+var ErrTooManySessions = errors.New("cn: lock queues have no room for another session")
+
 // Fabric returns the node's membership of the fabric.
 func (n *Node) Fabric() fabric.Node { return n.fab }
 

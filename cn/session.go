@@ -27,6 +27,12 @@ var ErrClosed = errors.New("cn: closed")
 
 // Session opens a session.
 func (n *Node) Session() (*Session, error) {
+	n.mu.Lock()
+	open := uint64(len(n.sessions))
+	n.mu.Unlock()
+	if n.table.Policy().Kind == hier.Flat && open >= n.hcfg.Layout.Capacity() {
+		return nil, fmt.Errorf("%w: %d are open; use another policy, or format with longer queues", ErrTooManySessions, open)
+	}
 	p, err := n.fab.Open()
 	if err != nil {
 		return nil, err

@@ -36,6 +36,12 @@ type Config struct {
 	// ResetAfterNs: a waiter asks for a reset when it has waited so long.
 	// Default 10 s; it must exceed any critical section, or order is lost.
 	ResetAfterNs fabric.Time
+	// Suspect tells whether a lock that is not released may be a dead node's: then
+	// a waiter asks for a reset after RecheckNs. nil: never.
+	Suspect func(now fabric.Time) bool
+	// RefetchMax bounds how often a release reads the queue again for an entry that does
+	// not come, with pauses of up to 1 ms between, before it asks for a reset. Default 2000.
+	RefetchMax int
 }
 
 func (c Config) withDefaults() Config {
@@ -44,6 +50,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ResetAfterNs <= 0 {
 		c.ResetAfterNs = 10 * fabric.Second
+	}
+	if c.RefetchMax <= 0 {
+		c.RefetchMax = 2000
 	}
 	return c
 }
@@ -166,7 +175,7 @@ func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err erro
 			return false, nil
 		}
 		if y.worn(p.Index) || writers > size || p.Index >= y.maxIndex() {
-			return c.Enqueue(p, 0, nil) // refuses, and sees to the reset
+			return false, c.refused(p, h)
 		}
 		c.ops[0] = fabric.CAS(p.Lock, uint64(h), uint64(h)+y.acquireDelta(p.Mode))
 		n := 1 + copy(c.ops[1:], reads)
@@ -280,7 +289,7 @@ func (c *Client) Recheck(p *Place, waitedNs fabric.Time) (granted bool, err erro
 		c.AskReset(p.Lock, p.Index, NodeFailure)
 	case head == p.Index, head > p.Index && p.Mode == lock.Shared:
 		return true, nil
-	case waitedNs >= c.cfg.ResetAfterNs:
+	case waitedNs >= c.cfg.ResetAfterNs, c.cfg.Suspect != nil && c.cfg.Suspect(c.port.Now()):
 		c.AskReset(p.Lock, p.Index, WaitTimeout)
 	}
 	return false, nil
@@ -350,12 +359,9 @@ func (c *Client) onAtomicError(l fabric.Addr, err error) {
 	}
 }
 
-// tell sends a message. A dead receiver needs none: its locks are reset.
-func (c *Client) tell(to fabric.ClientID, m *fabric.Message) {
-	err := c.port.Send(to, m)
-	if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrFenced) && !errors.Is(err, fabric.ErrClosed) {
-		panic(fmt.Sprintf("cql: send to %v: %v", to, err))
-	}
+// tell sends a message, and tells whether that was possible: not to the dead.
+func (c *Client) tell(to fabric.ClientID, m *fabric.Message) bool {
+	return c.port.Send(to, m) == nil
 }
 
 // Earliest reads the queue and returns the earliest timestamp of those who

@@ -172,7 +172,10 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 func (c *Client) notify(e Entry, l fabric.Addr, index uint64, behind Stamp) {
 	c.stats.HandoversRemote++
 	m := grant(l, index, behind, c.stamp())
-	c.tell(e.Client(), &m)
+	if !c.tell(e.Client(), &m) {
+		// It is dead and holds the lock now.
+		c.AskReset(l, index, NodeFailure)
+	}
 }
 
 // grantRange grants the lock to all readers that wait with indices from first
@@ -191,7 +194,6 @@ func (c *Client) grantRange(l fabric.Addr, first, end uint64) {
 // with growing pauses, in the end for the reset that ends everything.
 const (
 	refetchEager = 8
-	refetchMax   = 2000 // about 1.5 s
 )
 
 // refetch reads header and queue again, because the entry of index was not
@@ -213,7 +215,7 @@ func (c *Client) refetch(l fabric.Addr, index uint64) (bool, error) {
 	if c.header().ResetID() != 0 || c.lay.Head(c.header()) > index+c.lay.Capacity() {
 		return false, nil
 	}
-	if c.refetches > refetchMax {
+	if c.refetches > c.cfg.RefetchMax {
 		c.AskReset(l, index, NodeFailure)
 		return false, nil
 	}

@@ -31,6 +31,10 @@ var (
 	// taken place. Never re-issue an atomic after it.
 	ErrUnknownOutcome = errors.New("fabric: outcome of the operation is unknown")
 
+	// ErrResources: this machine lacks what is needed to reach the node
+	// (descriptors, memory). Nothing was sent.
+	ErrResources = errors.New("fabric: out of local resources")
+
 	// ErrTooManyClients: all client indices of the compute node are in use.
 	ErrTooManyClients = errors.New("fabric: too many clients on the compute node")
 

@@ -227,6 +227,18 @@ type Memory struct {
 type View struct {
 	Epoch uint64
 	Live  CNSet
+	// Lost grows when a compute node dies, and not when one leaves. (A number
+	// may be in use again by the time that anyone looks.)
+	Lost uint64
+}
+
+// Dead returns the numbers that no live compute node has.
+func (v View) Dead() CNSet {
+	var dead CNSet
+	for i, w := range v.Live {
+		dead[i] = ^w
+	}
+	return dead
 }
 
 // A CNSet is a set of compute nodes. The zero value is empty.

@@ -19,7 +19,7 @@ type Agent struct {
 	clock  *timesync.Clock
 	resets *cql.Agent
 	locker *Locker
-	live   fabric.CNSet
+	lost   uint64 // of the view seen last
 	sync   SyncConfig
 	synced fabric.Time // when it last took part in a synchronisation
 }
@@ -43,8 +43,10 @@ func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, syn
 	if sync.WindowNs <= 0 {
 		sync.WindowNs = fabric.Millisecond
 	}
-	a := &Agent{table: t, node: node, port: node.Agent(), clock: clock, sync: sync, live: node.View().Live}
+	a := &Agent{table: t, node: node, port: node.Agent(), clock: clock, sync: sync, lost: node.View().Lost}
 	a.resets = cql.NewAgent(node, cfg.Layout, a)
+	// While the agent passes a lock on, everything else waits: not for long.
+	cfg.CQL.RefetchMax = agentRefetchMax
 	a.locker = New(t, a.port, node, clock, cfg)
 	return a
 }
@@ -107,18 +109,18 @@ func (a *Agent) synchronise() fabric.Time {
 	return a.synced + a.sync.IntervalNs
 }
 
+// agentRefetchMax bounds the refetching of the agent's own releases.
+const agentRefetchMax = 64
+
 // onView has locks reset for which clients of this node wait, when another node has died:
 // it may have held them.
 func (a *Agent) onView() {
 	view := a.node.View()
-	died := false
-	for cn, ok := a.live.Next(0); ok; cn, ok = a.live.Next(cn) {
-		died = died || !view.Live.Has(cn)
-	}
-	a.live = view.Live
-	if !died {
+	if view.Lost == a.lost {
 		return
 	}
+	a.lost = view.Lost
+	a.table.lostAt.Store(int64(a.port.Now()))
 	for i := range a.table.shards {
 		for _, p := range a.table.shards[i].waitingPlaces() {
 			a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)

@@ -38,6 +38,7 @@ type Config struct {
 // the node's table. clock is the node's.
 func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
 	k := &Locker{table: t, port: p, node: node, clock: clock}
+	cfg.CQL.Suspect = t.suspect
 	cfg.CQL.Clock = func(t fabric.Time) uint16 { return uint16(clock.Stamp(t)) }
 	k.remote = cql.NewClient(p, node, cfg.Layout, cfg.CQL, &k.stats)
 	return k
@@ -194,8 +195,8 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	switch w.verdict {
 	case undecided:
 		x.queue.remove(w)
-		if x.state == held && x.holders > 0 && x.mode == lock.Shared {
-			k.share(x, false) // readers that waited behind a writer that is gone
+		if w.mode == lock.Exclusive && x.state == held && x.holders > 0 && x.mode == lock.Shared && !x.stamp.Known() && !x.frozen {
+			k.share(x, false) // readers that waited behind this writer
 		}
 		s.mu.Unlock()
 		k.wakeAll(r.Lock)

@@ -71,7 +71,6 @@ const (
 // waiters is a queue of waiters, in order of arrival.
 type waiters struct {
 	head, tail *waiter
-	writers    int
 }
 
 func (q *waiters) push(w *waiter) {
@@ -82,9 +81,6 @@ func (q *waiters) push(w *waiter) {
 		q.tail.next = w
 	}
 	q.tail = w
-	if w.mode == lock.Exclusive {
-		q.writers++
-	}
 }
 
 func (q *waiters) remove(w *waiter) {
@@ -99,9 +95,6 @@ func (q *waiters) remove(w *waiter) {
 		w.next.prev = w.prev
 	}
 	w.next, w.prev = nil, nil
-	if w.mode == lock.Exclusive {
-		q.writers--
-	}
 }
 
 // first returns the first waiter with a mode, or nil.
@@ -125,6 +118,8 @@ type Table struct {
 	shards [1 << shardBits]shard
 	// handoverNs is how long a grant from another node takes to be acted on here: a moving average.
 	handoverNs atomic.Int64
+	// lostAt is when the agent learnt last that a node had died.
+	lostAt atomic.Int64
 }
 
 // NewTable returns an empty table for clients that follow a policy.
@@ -144,6 +139,16 @@ func (t *Table) measure(sent, now cql.Stamp) {
 	}
 	old := t.handoverNs.Load()
 	t.handoverNs.Store(old + (ns-old)/8) // a lost update is no harm
+}
+
+// suspectNs is for how long after the death of a node locks that are not
+// released may be its.
+const suspectNs = 60 * fabric.Second
+
+// suspect tells whether a node has died lately. Nothing in a lock says who holds it.
+func (t *Table) suspect(now fabric.Time) bool {
+	at := fabric.Time(t.lostAt.Load())
+	return at != 0 && now-at < suspectNs
 }
 
 // slackUs returns by how much the policy prefers local waiters, in microseconds.

@@ -84,6 +84,9 @@ type Hold struct {
 
 // A Locker is one client's access to the locks of one mechanism. One
 // goroutine uses it at a time. A client may hold several locks, each with a Hold of its own.
+//
+// The inbox of the Port is the Locker's: while it waits, it takes every message,
+// and drops those that are not for it.
 type Locker interface {
 	// Acquire acquires r.Lock in r.Mode and fills h. If it returns an error,
 	// the lock is not held, now or later. ErrBusy, ErrTimeout and ErrCanceled leave the lock's queue consistent.

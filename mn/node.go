@@ -21,9 +21,9 @@ type Server interface {
 
 // Config of a memory node.
 type Config struct {
-	// MaxCN is how many compute nodes there may be at a time; it decides the
-	// length of lock queues.
-	MaxCN int
+	// Participants is how many there may be at a time in a lock's queue, and decides its
+	// length: the compute nodes, or with the policy "cql" all their sessions.
+	Participants int
 	// VersionBits of queue entries; 0 is the widest. See cql.Layout.
 	VersionBits uint8
 	// Join makes the process a compute node for the moment of formatting: a
@@ -46,7 +46,7 @@ func Start(ctx context.Context, srv Server, cfg Config) (*Node, error) {
 }
 
 func format(ctx context.Context, srv Server, cfg Config) error {
-	y, err := cql.LayoutFor(cfg.MaxCN)
+	y, err := cql.LayoutFor(cfg.Participants)
 	if err != nil {
 		return err
 	}
@@ -70,6 +70,7 @@ func format(ctx context.Context, srv Server, cfg Config) error {
 		Size:         srv.Size() &^ 63,
 		CapacityLog2: y.CapacityBits,
 		VersionBits:  y.VersionBits,
+		Dead:         node.View().Dead(),
 	})
 }
 

@@ -143,10 +143,10 @@ func faultOnce(t *testing.T, k int, fault faultPort, old, new string, f func(c *
 		wantErr(t, what+", later set", c.Set(b("k"), keyOf(i), Options{}), nil)
 		wantValue(t, d, "k", string(keyOf(i)))
 	}
-	r := mustBeSound(t, c)
+	mustBeSound(t, c)
 	// What a fault lost is found again.
 	wantErr(t, "drain", d.Drain(), nil)
-	r, err = c.Check(CheckOptions{Reclaim: true})
+	r, err := c.Check(CheckOptions{Reclaim: true})
 	if err != nil || !r.Sound() || r.Nodes[0].Reclaimed != r.Nodes[0].Elsewhere {
 		t.Fatal(what, r, err)
 	}

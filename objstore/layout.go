@@ -157,14 +157,17 @@ func (ch chunk) none() bool     { return ch.off64 == 0 }
 // A linkWord is the last word of a bucket: it points to an overflow block, a
 // chunk with 15 more slots and a link, or is 0.
 //
-//	 63        48 47                                0
-//	+------------+-----------------------------------+
-//	|   0x4f56   |              offset               |
-//	+------------+-----------------------------------+
+//	 63    56 55    48 47                                0
+//	+--------+--------+-----------------------------------+
+//	|  0x4f  | class  |              offset               |
+//	+--------+--------+-----------------------------------+
+//
+// class is the chunk's, which may be larger than a block needs.
 type linkWord uint64
 
 const (
-	linkMark       = 0x4f56
+	linkMark       = 0x4f
+	linkMarkShift  = 56
 	linkShift      = 48
 	overflowClass  = class(1) // 128 bytes
 	overflowSize   = 128
@@ -175,13 +178,16 @@ const (
 	minBucketSlots = 12
 )
 
-func makeLink(ch chunk) linkWord { return linkMark<<linkShift | linkWord(ch.offset()) }
+func makeLink(ch chunk) linkWord {
+	return linkMark<<linkMarkShift | linkWord(ch.class)<<linkShift | linkWord(ch.offset())
+}
 
 // chunk returns the overflow block; ok is false if the word is no link.
 func (w linkWord) chunk() (ch chunk, ok bool) {
 	off := uint64(w & maxOffset)
-	return chunk{off64: off / chunkUnit, class: overflowClass},
-		w>>linkShift == linkMark && off%chunkUnit == 0 && off/chunkUnit <= maxOffset64
+	ch = chunk{off64: off / chunkUnit, class: class(w >> linkShift & 0xff)}
+	return ch, w>>linkMarkShift == linkMark && off%chunkUnit == 0 && ch.off64 <= maxOffset64 &&
+		ch.class >= overflowClass && ch.class < numClasses
 }
 
 // An object lies in a chunk: its header, its key, its value.

@@ -92,8 +92,8 @@ func TestSlotGolden(t *testing.T) {
 	if w.fp() != 0x2aaa || w.class() != 9 || w.tag() != 0x2b || w.chunk().off64 != 0x3_1234_5678 || w.readLen() < 600 {
 		t.Error(w)
 	}
-	l := makeLink(chunk{off64: 0x123})
-	if ch, ok := l.chunk(); uint64(l) != 0x4f56_0000_0000_48c0 || !ok || ch.off64 != 0x123 {
+	l := makeLink(chunk{off64: 0x123, class: 3})
+	if ch, ok := l.chunk(); uint64(l) != 0x4f03_0000_0000_48c0 || !ok || ch.off64 != 0x123 || ch.class != 3 {
 		t.Errorf("%#x", uint64(l))
 	}
 	if h := freeHead(0).next(7).next(9); uint64(h) != 2<<34|9 {

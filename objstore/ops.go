@@ -211,6 +211,9 @@ func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 	i := c.port.Rand() % overflowSlots
 	victim := slotWord(wordAt(c.slots, int(i)))
 	slot := k.tail - fabric.Addr((overflowSlots-i)*slotSize)
+	if !k.n.sane(victim.chunk()) {
+		return true, c.unlock(fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, slot, victim))
+	}
 	if known, err = c.publish(1, slot, uint64(victim), uint64(w)); err == nil {
 		c.stats.Evictions++
 		c.free(k.n, victim.chunk())

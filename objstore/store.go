@@ -65,7 +65,6 @@ const (
 
 	maxNodes      = 255
 	maxLockSize   = 8 + 8*256
-	maxSlots      = 255
 	loadPercent   = 45 // of the slots, when there are as many objects as expected
 	maxObjectSize = headerSize + MaxKey
 )

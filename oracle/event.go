@@ -235,5 +235,18 @@ func (c *Court) Object(judge, what string) {
 	}
 }
 
+// State returns a text of all that the judges will judge by, without times: of
+// two histories with the same state, what follows is judged alike. Only judges of one
+// moment have such a state: others are left out, and must not be in a court that explores.
+func (c *Court) State() string {
+	var b strings.Builder
+	for _, j := range c.judges {
+		if s, ok := j.(interface{ state(b *strings.Builder) }); ok {
+			s.state(&b)
+		}
+	}
+	return b.String()
+}
+
 // Violations returns what was written down, in order.
 func (c *Court) Violations() []Violation { return c.violations }

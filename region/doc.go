@@ -6,7 +6,7 @@
 // A region begins at offset 0 of a memory node:
 //
 //	offset  bytes  what
-//	0x0000   4096  superblock: identity, state, epoch, timesync, brk, root lock
+//	0x0000   4096  superblock: identity, state, timesync, brk
 //	0x1000  12288  root directory: 96 entries of 128 bytes
 //	0x4000         heap: handed out by Alloc, never taken back
 //

@@ -22,10 +22,10 @@ import (
 //	0x029    1    version bits of CQL queue entries              |
 //	0x02a   22    zero                                          /
 //	0x040    8    state: a claim word
-//	0x080    8    epoch: grows with every restart of the memory node
+//	0x080   64    reserved
 //	0x0c0    8    timesync counter
 //	0x100    8    brk: offset of the first byte of the heap that is free
-//	0x400 2056    CQL lock of the root directory: header and up to 256 entries
+//	0x140         reserved
 //
 // Words that are written by clients lie on a 64-byte line each. Integers are
 // little-endian.
@@ -43,16 +43,9 @@ const (
 
 	offState = 0x040
 
-	// EpochOffset, TimesyncOffset, BrkOffset and RootLockOffset are where the
-	// shared words lie.
-	EpochOffset    = 0x080
+	// TimesyncOffset and BrkOffset are where the shared words lie.
 	TimesyncOffset = 0x0c0
 	BrkOffset      = 0x100
-	RootLockOffset = 0x400
-
-	// RootLockSize is the room for the root lock, in bytes: a CQL lock of the
-	// largest capacity.
-	RootLockSize = 8 + 8<<MaxCapacityLog2
 
 	superSize = 0x1000
 	// DirectoryOffset and HeapOffset are where the root directory and the heap begin.
@@ -62,9 +55,6 @@ const (
 
 // MaxCapacityLog2 bounds Params.CapacityLog2: there are at most 255 compute nodes.
 const MaxCapacityLog2 = 8
-
-// The root lock ends before the directory begins.
-const _ = uint(DirectoryOffset - (RootLockOffset + RootLockSize))
 
 // Errors of formatting and opening, for errors.Is.
 var (
@@ -183,14 +173,8 @@ func (r *Region) CapacityLog2() uint8 { return r.params.CapacityLog2 }
 // VersionBits returns the parameter of the region's CQL locks.
 func (r *Region) VersionBits() uint8 { return r.params.VersionBits }
 
-// EpochWord returns the address of the epoch.
-func (r *Region) EpochWord() fabric.Addr { return fabric.At(r.mn, EpochOffset) }
-
 // TimesyncWord returns the address of the counter of timesync.
 func (r *Region) TimesyncWord() fabric.Addr { return fabric.At(r.mn, TimesyncOffset) }
-
-// RootLock returns the address of the root directory's lock, RootLockSize bytes.
-func (r *Region) RootLock() fabric.Addr { return fabric.At(r.mn, RootLockOffset) }
 
 // Format makes a region of the memory of mn. A memory that is a region with
 // the same parameters already is left alone. Any number of compute nodes may

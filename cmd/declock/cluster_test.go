@@ -190,8 +190,8 @@ func TestKilledDaemonsAreCleanedUpByTheNext(t *testing.T) {
 		_ = p.cmd.Process.Kill()
 		p.wait()
 	}
-	if rows := w.status(); len(rows) != 1 || rows[0]["state"] != "dead" {
-		t.Errorf("status: %v", rows)
+	if !eventually(func() bool { rows := w.status(); return len(rows) == 1 && rows[0]["state"] == "dead" }) {
+		t.Errorf("status: %v", w.status())
 	}
 	again := w.start("declock-mn", "--cluster", "shm:d", "--size", "64MiB", "--dir", "DIR")
 	again.says("ready node=mn0")

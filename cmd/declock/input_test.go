@@ -8,6 +8,74 @@ import (
 	"testing"
 )
 
+// wrongInputs are command lines with what they must give. DIR is a directory for clusters; BAD, CUT and FULL are traces: with
+// a malformed line, cut, and on a full disk.
+var wrongInputs = []struct {
+	code int
+	says string
+	args []string
+}{
+	{2, "unknown command \"nosuch\": one of", []string{"nosuch"}},
+	{2, "unknown command", []string{"inspect", "nosuch"}},
+	{2, "unknown command", []string{"trace", "nosuch"}},
+	{2, "not defined: -nosuch", []string{"replay", "--nosuch"}},
+	{2, "not a count", []string{"replay", "--keys", "abc"}},
+	{2, "it must be 1 to", []string{"replay", "--keys", "0"}},
+	{2, "it must be 1 to", []string{"replay", "--cns", "300"}},
+	{2, "it must be 1 to", []string{"replay", "--clients", "0"}},
+	{2, "not a size", []string{"replay", "--size", "1zb"}},
+	{2, "more than nothing", []string{"replay", "--size", "0"}},
+	{2, "want max, or a factor", []string{"replay", "--speed", "fast"}},
+	{2, "want max, or a factor", []string{"replay", "--speed", "-1"}},
+	{2, "want one of trace, none", []string{"replay", "--ttl", "x"}},
+	{2, "want one of fail, skip", []string{"replay", "BAD", "--on-bad-line", "x"}},
+	{2, "want one of by-key", []string{"replay", "BAD", "--deal", "x"}},
+	{2, "too many arguments", []string{"replay", "a", "b"}},
+	{2, "cannot be given here", []string{"replay", "--cluster", "shm:x", "--cns", "3"}},
+	{2, "cannot be given here", []string{"replay", "BAD", "--keys", "3"}},
+	{2, "there can be 256 at most", []string{"replay", "--lock", "cql", "--cns", "100"}},
+	{2, "more than --max-cn", []string{"up", "--cns", "20", "--dir", "DIR"}},
+	{2, "which cluster", []string{"inspect", "roots"}},
+	{2, "which cluster", []string{"check"}},
+	{2, "needs ADDR", []string{"inspect", "header"}},
+	{2, "where to", []string{"trace", "gen"}},
+	{2, "cannot list", []string{"status", "--dir", "/nonexistent"}},
+	{2, "which cluster", []string{"declock-mn"}},
+	{2, "it must be 0 to 63", []string{"declock-mn", "--cluster", "shm:x", "--mem", "64"}},
+	{2, "want one of off, try, require", []string{"declock-mn", "--cluster", "shm:x", "--huge", "x"}},
+	{2, "must be absolute", []string{"declock-mn", "--cluster", "shm:x", "--path", "x", "--dir", "DIR", "--size", "1MiB"}},
+	{2, "give at least as many", []string{"declock-mn", "--cluster", "shm:x", "--lock-queue", "2", "--dir", "DIR", "--size", "1MiB"}},
+	{3, "no such cluster", []string{"replay", "--cluster", "shm:nosuch", "--dir", "DIR"}},
+	{3, "no such cluster", []string{"status", "--cluster", "shm:nosuch", "--dir", "DIR"}},
+	{3, "no such cluster", []string{"inspect", "roots", "--cluster", "shm:nosuch", "--dir", "DIR"}},
+	{3, "no such cluster", []string{"clean", "nosuch", "--dir", "DIR"}},
+	{3, "no such cluster", []string{"declock-cn", "--cluster", "shm:nosuch", "--dir", "DIR"}},
+	{5, "not enough memory", []string{"up", "--size", "100TiB", "--dir", "DIR"}},
+	{5, "no space left", []string{"replay", "--size", "1MiB", "--dir", "DIR", "--cns", "1"}},
+	{5, "no space left on device", []string{"trace", "gen", "--ops", "100k", "-o", "FULL"}},
+	{6, "no such file", []string{"replay", "/nonexistent"}},
+	{6, "is a directory", []string{"replay", "/tmp"}},
+	{6, "no such file", []string{"trace", "stat", "/nonexistent"}},
+	{6, "no such file", []string{"trace", "gen", "-o", "/nonexistent/x"}},
+	{6, "is empty", []string{"replay", "-"}},
+	{7, "line 2, column 3", []string{"trace", "stat", "BAD"}},
+	{7, "line 2, column 3", []string{"replay", "BAD", "--dir", "DIR", "--cns", "1", "--size", "64MiB"}},
+	{7, "cut", []string{"trace", "stat", "CUT"}},
+	{7, "no records", []string{"trace", "stat", "/dev/null"}},
+	{9, "values up to 1GiB", []string{"replay", "--max-value", "2GiB"}},
+	{11, "bad cluster address", []string{"replay", "--cluster", "demo"}},
+	{11, "no fabric \"tcp\"", []string{"replay", "--cluster", "tcp:x"}},
+	{11, "bad cluster name", []string{"replay", "--cluster", "shm:a/b"}},
+	{11, "bad cluster name", []string{"up", "--name", "a/b"}},
+	{11, "bad cluster address", []string{"declock-cn", "--cluster", "x"}},
+	{11, "bad target", []string{"replay", "--target", "http://x"}},
+	{12, "near ones: cluster9", []string{"replay", "--preset", "cluster99"}},
+	{12, "one of cql,", []string{"replay", "--lock", "foo"}},
+	{12, "one of cql,", []string{"declock-cn", "--cluster", "shm:x", "--lock", "foo"}},
+	{12, "no such preset", []string{"trace", "gen", "--preset", "x", "-o", "-"}},
+	{18, "cannot connect", []string{"replay", "--target", "memcached:///nonexistent", "--ops", "10"}},
+}
+
 // Every wrong input has its exit code, and a message that says what is wrong.
 func TestWrongInput(t *testing.T) {
 	w := newWorld(t)
@@ -24,75 +92,15 @@ func TestWrongInput(t *testing.T) {
 	if err := os.Symlink("/dev/full", full); err != nil {
 		t.Fatal(err)
 	}
-	small := []string{"--dir", "DIR", "--cns", "1", "--size", "64MiB"}
-	for _, c := range []struct {
-		code int
-		says string
-		args []string
-	}{
-		{2, "unknown command \"nosuch\": one of", []string{"nosuch"}},
-		{2, "unknown command", []string{"inspect", "nosuch"}},
-		{2, "unknown command", []string{"trace", "nosuch"}},
-		{2, "not defined: -nosuch", []string{"replay", "--nosuch"}},
-		{2, "not a count", []string{"replay", "--keys", "abc"}},
-		{2, "it must be 1 to", []string{"replay", "--keys", "0"}},
-		{2, "it must be 1 to", []string{"replay", "--cns", "300"}},
-		{2, "it must be 1 to", []string{"replay", "--clients", "0"}},
-		{2, "not a size", []string{"replay", "--size", "1zb"}},
-		{2, "more than nothing", []string{"replay", "--size", "0"}},
-		{2, "want max, or a factor", []string{"replay", "--speed", "fast"}},
-		{2, "want max, or a factor", []string{"replay", "--speed", "-1"}},
-		{2, "want one of trace, none", []string{"replay", "--ttl", "x"}},
-		{2, "want one of fail, skip", []string{"replay", bad, "--on-bad-line", "x"}},
-		{2, "want one of by-key", []string{"replay", bad, "--deal", "x"}},
-		{2, "too many arguments", []string{"replay", "a", "b"}},
-		{2, "cannot be given here", []string{"replay", "--cluster", "shm:x", "--cns", "3"}},
-		{2, "cannot be given here", []string{"replay", bad, "--keys", "3"}},
-		{2, "there can be 256 at most", []string{"replay", "--lock", "cql", "--cns", "100"}},
-		{2, "more than --max-cn", []string{"up", "--cns", "20", "--dir", "DIR"}},
-		{2, "which cluster", []string{"inspect", "roots"}},
-		{2, "which cluster", []string{"check"}},
-		{2, "needs ADDR", []string{"inspect", "header"}},
-		{2, "where to", []string{"trace", "gen"}},
-		{2, "cannot list", []string{"status", "--dir", "/nonexistent"}},
-		{2, "which cluster", []string{"declock-mn"}},
-		{2, "it must be 0 to 63", []string{"declock-mn", "--cluster", "shm:x", "--mem", "64"}},
-		{2, "want one of off, try, require", []string{"declock-mn", "--cluster", "shm:x", "--huge", "x"}},
-		{2, "must be absolute", []string{"declock-mn", "--cluster", "shm:x", "--path", "x", "--dir", "DIR", "--size", "1MiB"}},
-		{2, "give at least as many", []string{"declock-mn", "--cluster", "shm:x", "--lock-queue", "2", "--dir", "DIR", "--size", "1MiB"}},
-		{3, "no such cluster", []string{"replay", "--cluster", "shm:nosuch", "--dir", "DIR"}},
-		{3, "no such cluster", []string{"status", "--cluster", "shm:nosuch", "--dir", "DIR"}},
-		{3, "no such cluster", []string{"inspect", "roots", "--cluster", "shm:nosuch", "--dir", "DIR"}},
-		{3, "no such cluster", []string{"clean", "nosuch", "--dir", "DIR"}},
-		{3, "no such cluster", []string{"declock-cn", "--cluster", "shm:nosuch", "--dir", "DIR"}},
-		{5, "not enough memory", []string{"up", "--size", "100TiB", "--dir", "DIR"}},
-		{5, "no space left", append([]string{"replay", "--size", "1MiB"}, small[:4]...)},
-		{5, "no space left on device", []string{"trace", "gen", "--ops", "100k", "-o", full}},
-		{6, "no such file", []string{"replay", "/nonexistent"}},
-		{6, "is a directory", []string{"replay", "/tmp"}},
-		{6, "no such file", []string{"trace", "stat", "/nonexistent"}},
-		{6, "no such file", []string{"trace", "gen", "-o", "/nonexistent/x"}},
-		{6, "is empty", []string{"replay", "-"}},
-		{7, "line 2, column 3", []string{"trace", "stat", bad}},
-		{7, "line 2, column 3", append([]string{"replay", bad}, small...)},
-		{7, "cut", []string{"trace", "stat", cut}},
-		{7, "no records", []string{"trace", "stat", "/dev/null"}},
-		{9, "values up to 1GiB", []string{"replay", "--max-value", "2GiB"}},
-		{11, "bad cluster address", []string{"replay", "--cluster", "demo"}},
-		{11, "no fabric \"tcp\"", []string{"replay", "--cluster", "tcp:x"}},
-		{11, "bad cluster name", []string{"replay", "--cluster", "shm:a/b"}},
-		{11, "bad cluster name", []string{"up", "--name", "a/b"}},
-		{11, "bad cluster address", []string{"declock-cn", "--cluster", "x"}},
-		{11, "bad target", []string{"replay", "--target", "http://x"}},
-		{12, "near ones: cluster9", []string{"replay", "--preset", "cluster99"}},
-		{12, "one of cql,", []string{"replay", "--lock", "foo"}},
-		{12, "one of cql,", []string{"declock-cn", "--cluster", "shm:x", "--lock", "foo"}},
-		{12, "no such preset", []string{"trace", "gen", "--preset", "x", "-o", "-"}},
-		{18, "cannot connect", []string{"replay", "--target", "memcached:///nonexistent", "--ops", "10"}},
-	} {
+	stand := strings.NewReplacer("BAD", bad, "CUT", cut, "FULL", full)
+	for _, c := range wrongInputs {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			own := &world{t: t, dir: w.dir}
-			_, stderr := own.run(c.code, c.args...)
+			args := append([]string(nil), c.args...)
+			for i := range args {
+				args[i] = stand.Replace(args[i])
+			}
+			_, stderr := own.run(c.code, args...)
 			if !strings.Contains(stderr, c.says) {
 				t.Errorf("it does not say %q but\n%s", c.says, stderr)
 			}

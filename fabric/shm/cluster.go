@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -268,6 +269,7 @@ func (c *cluster) view() (v fabric.View, counters [int(fabric.MaxCN) + 1]uint64)
 			v.Live.Add(id)
 		}
 	}
+	v.Lost = c.lost().Load()
 	return v, counters
 }
 
@@ -279,6 +281,18 @@ func isLive(counter uint64) bool { return counter%2 == 1 }
 func (c *cluster) endCN(id fabric.CNID, incarnation uint64) bool {
 	return c.cn(id).counter.CompareAndSwap(incarnation, incarnation+1)
 }
+
+// loseCN is endCN for an incarnation that has died. The count of the lost grows
+// first, so that no view shows the end without it.
+func (c *cluster) loseCN(id fabric.CNID, incarnation uint64) bool {
+	if c.cn(id).counter.Load() != incarnation {
+		return false
+	}
+	c.lost().Add(1)
+	return c.endCN(id, incarnation)
+}
+
+func (c *cluster) lost() *atomic.Uint64 { return c.m.word(lostOffset) }
 
 // cnAlive tells whether the process of a compute node lives. The lock is held.
 func (c *cluster) cnAlive(id fabric.CNID) bool {
@@ -309,7 +323,7 @@ func (c *cluster) sweep(spare fabric.MemID) (members int) {
 			continue
 		}
 		if isLive(k) {
-			c.endCN(id, k)
+			c.loseCN(id, k)
 		}
 		c.removeCN(id)
 	}

@@ -2,7 +2,26 @@
 
 package shm
 
-import "strings"
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// freeHuge returns the bytes of huge pages that are free and not promised to anyone.
+func freeHuge() uint64 {
+	const dir = "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+	count := func(name string) uint64 {
+		text, err := os.ReadFile(dir + name)
+		if err != nil {
+			return 0
+		}
+		n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		return n
+	}
+	free, promised := count("free_hugepages"), count("resv_hugepages")
+	return (free - min(promised, free)) * hugePageSize
+}
 
 // shmemHugeAllowed reads the setting of transparent huge pages for shared
 // memory: the chosen word is in brackets.

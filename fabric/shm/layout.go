@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// Format: do not change. A change is a new version, and golden_test.go says so.
+// Format: do not change. A change is a new version, and the golden bytes in the tests say so.
 const formatVersion = 1
 
 const (
@@ -136,6 +136,10 @@ func (h *memoryHeader) decode(b []byte) error {
 //	+--------+-----+-----+--------+---------+---------+------+--------+----+
 //	| magic  | ver |maxCN|  key   | clock   | boot ID |slots |   0    |crc |
 //	+--------+-----+-----+--------+---------+---------+------+--------+----+
+//	64       72                                                         4096
+//	+--------+--------------------------------------------------------------+
+//	|  lost  |                              0                               |
+//	+--------+--------------------------------------------------------------+
 //	4096                            20480                           24576
 //	+-------------------------------+-------------------------------+
 //	| 256 cnSlots, by CN            | 64 mnSlots, by MN             |
@@ -152,6 +156,7 @@ type clusterHeader struct {
 }
 
 const (
+	lostOffset    = 64 // how many compute nodes have died: fabric.View.Lost
 	cnSlotsOffset = pageSize
 	mnSlotsOffset = cnSlotsOffset + (int(fabric.MaxCN)+1)*cacheLine
 	clusterSize   = int64(mnSlotsOffset + MaxMN*cacheLine)

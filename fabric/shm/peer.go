@@ -3,7 +3,9 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -88,7 +90,7 @@ func (n *node) meet(cn fabric.CNID) (*peer, error) {
 func (n *node) openPeer(cn fabric.CNID, incarnation uint64) (*peer, error) {
 	f, h, err := openCompute(n.c.cnPath(cn))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v: %v", fabric.ErrNodeDown, cn, err)
+		return nil, fmt.Errorf("%w: %v: %w", unreachable(err), cn, err)
 	}
 	defer f.Close()
 	if h.cn != cn || h.incarnation != incarnation || uint32(h.maxCN) != n.c.maxCN || h.slots != n.c.slots {
@@ -96,12 +98,12 @@ func (n *node) openPeer(cn fabric.CNID, incarnation uint64) (*peer, error) {
 	}
 	bell, err := unix.Open(n.c.bellPath(cn), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the bell of %v: %v", fabric.ErrNodeDown, cn, err)
+		return nil, fmt.Errorf("%w: the bell of %v: %w", unreachable(err), cn, err)
 	}
 	m, err := mapFile(f, computeSize(n.c.maxCN, n.c.slots))
 	if err != nil {
 		_ = unix.Close(bell)
-		return nil, err
+		return nil, fmt.Errorf("%w: %v: %w", unreachable(err), cn, err)
 	}
 	p := &peer{
 		cn: cn, incarnation: incarnation, m: m, bell: bell,
@@ -110,6 +112,15 @@ func (n *node) openPeer(cn fabric.CNID, incarnation uint64) (*peer, error) {
 	}
 	p.out.produce()
 	return p, nil
+}
+
+// unreachable tells what it means that a compute node's files cannot be opened: that it
+// is down if they are gone or nobody listens, else that this process or machine has too little of something.
+func unreachable(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENXIO) || errors.Is(err, ErrFormat) || errors.Is(err, io.EOF) {
+		return fabric.ErrNodeDown
+	}
+	return fabric.ErrResources
 }
 
 // openCompute opens the file of a compute node and reads its header.

@@ -198,7 +198,7 @@ func (n *node) watchPeers(counters []uint64) {
 		if errors.Is(err, os.ErrNotExist) {
 			// Its file has gone, or is another's: it has ended, and the view
 			// says so now or in a moment.
-			if n.c.endCN(cn, incarnation) {
+			if n.c.loseCN(cn, incarnation) {
 				n.viewDirty.Store(true)
 			}
 			continue
@@ -214,7 +214,7 @@ func (n *node) watchPeers(counters []uint64) {
 // peerDied notes the end of a compute node of which the process has ended, and
 // cleans up behind it.
 func (n *node) peerDied(cn fabric.CNID, incarnation uint64) {
-	if n.c.endCN(cn, incarnation) {
+	if n.c.loseCN(cn, incarnation) {
 		n.tellView()
 		n.cleanCN(cn, incarnation+1)
 	}

@@ -270,7 +270,7 @@ func (c *cluster) serverOf(id fabric.MemID) string {
 // huge pages it goes to where those are.
 func (c *cluster) create(path string, o *Options) (*region, error) {
 	if o.Path == "" && o.Huge != HugeOff {
-		if mount := hugetlbMount(); mount != "" {
+		if mount := hugetlbMount(); mount != "" && freeHuge() >= o.Size+hugePageSize {
 			path = fmt.Sprintf("%s/%s%s-%v", mount, dirPrefix, o.Name, o.Mem)
 			// A leftover that no pointer leads to any more.
 			if !pathLocked(path) {

@@ -34,7 +34,15 @@
 //
 // [Cluster.Kill], [Cluster.Pause], [Cluster.Resume] and [Cluster.Fence] are for
 // compute nodes, [Cluster.KillMN], [Cluster.RestartMN] and [Cluster.RevokeMN] for
-// memory nodes; [Cluster.At] does them at a chosen time. An [Observer] sees the history.
+// memory nodes, [Cluster.Cut] and [Cluster.Delay] for one direction between two nodes;
+// [Cluster.At] does them at a chosen time. A [Plan] is a list of faults that
+// prints and parses; [DrawPlan] draws one. An [Observer] sees the history.
+//
+// # Exploration
+//
+// [Explore] ignores latencies and tries every order of events instead, by executing the
+// program again and again; it says what is left out, and why that makes no
+// difference. A failure comes as a [Schedule], shrunk, which [Replay] executes again.
 //
 // Source: DecLock, section 6.1 (the testbed that [CX4] is fitted to) and appendix C.
 package sim

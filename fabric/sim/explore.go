@@ -64,6 +64,10 @@ type ExploreConfig struct {
 	// exploration endless.
 	FairPolls bool
 
+	// Private: the clients of a compute node share no memory that matters, except with the node's agent. (Lockers
+	// of the flat policy are such.) States then need not say in which order they went on.
+	Private bool
+
 	// For tests of exploration itself: no merging of equal states; no client goes on at
 	// once; each is a choice of its own.
 	NoStates bool
@@ -224,6 +228,18 @@ func (c *Cluster) Watch(check func() error) { c.watch = append(c.watch, check) }
 // HashWith registers a hash of what an oracle remembers. Exploration takes
 // two states for equal only if these hashes are equal too.
 func (c *Cluster) HashWith(hash func() uint64) { c.hashers = append(c.hashers, hash) }
+
+// Forget is for the client that runs: it says that all that it will do from now on follows
+// from v, from its node's state that HashWith covers, and from what it will be told. What it has been told so far then
+// makes no difference between states (unless others of its node, with which it shares
+// memory, remember). A client that does the same work again and again calls it
+// between two pieces of work. Agents that wait for a message count as remembering nothing. Checks at the end may
+// depend on forgotten things only by way of HashWith.
+func (c *Cluster) Forget(v uint64) {
+	if c.ex != nil && c.cur != nil {
+		c.cur.forget(v)
+	}
+}
 
 // SetObserver replaces Config.Observer: an oracle of this very run.
 func (c *Cluster) SetObserver(o Observer) { c.cfg.Observer = o }

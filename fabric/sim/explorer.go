@@ -33,6 +33,7 @@ type explorer struct {
 	withheld                             bool // a bound of the configuration kept choices from the menu
 
 	shared   fabric.CNSet   // nodes with several active clients
+	clocked  fabric.CNSet   // nodes whose clients share only a clock, which may be put on
 	solo     [256]*Task     // the active client of each other node
 	conflict *Node          // a node that is not in shared, and must be
 	taken    []int          // the choices so far
@@ -113,7 +114,7 @@ func (ex *explorer) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
 
 // meddles notes that the client that runs has done something to another's Port past the fabric.
 func (ex *explorer) meddles(p *Port) {
-	if t := ex.c.cur; t != nil && t.node != p.node {
+	if t := ex.c.cur; t != nil && (t.node != p.node || ex.cfg.Private && t.port != p) {
 		ex.touches(t.node)
 		ex.touches(p.node)
 	}
@@ -121,7 +122,7 @@ func (ex *explorer) meddles(p *Port) {
 
 // touches notes that somebody sees when clients of a node go on.
 func (ex *explorer) touches(n *Node) {
-	if !ex.cfg.NoEager && !ex.shared.Has(n.id) {
+	if (!ex.cfg.NoEager || ex.cfg.Private) && !ex.shared.Has(n.id) {
 		ex.conflict = n
 		ex.c.fail(errConflict)
 	}
@@ -158,13 +159,20 @@ func (ex *explorer) run() {
 	}
 }
 
-// markShared finds the nodes that have several clients from the start.
+// markShared finds the nodes that have several clients from the start: they share memory, or at least a clock.
 func (ex *explorer) markShared() {
+	if ex.cfg.Private && ex.cfg.Ticks == 0 && ex.cfg.Early == 0 {
+		return
+	}
 	count := [256]int{}
 	for _, t := range ex.c.tasks {
 		if !t.daemon {
 			if count[t.node.id]++; count[t.node.id] > 1 {
-				ex.shared.Add(t.node.id)
+				if ex.cfg.Private {
+					ex.clocked.Add(t.node.id)
+				} else {
+					ex.shared.Add(t.node.id)
+				}
 			}
 		}
 	}
@@ -208,7 +216,7 @@ func (ex *explorer) settle() {
 
 // eager tells whether the clients of a node go on at once: nobody sees when they do.
 func (ex *explorer) eager(n *Node) bool {
-	if ex.cfg.NoEager || ex.shared.Has(n.id) || len(ex.dead) > 0 {
+	if ex.cfg.NoEager || ex.shared.Has(n.id) || ex.clocked.Has(n.id) || len(ex.dead) > 0 {
 		return false
 	}
 	if ex.acted < ex.cfg.Actions {
@@ -436,17 +444,19 @@ func (ex *explorer) stepped() {
 	}
 }
 
-// acts notes that a client of a node does something.
+// acts notes that a client does something.
 func (ex *explorer) acts(t *Task) {
 	n := t.node
-	n.moves(t)
-	if ex.shared.Has(n.id) {
-		return
-	}
-	if ex.solo[n.id] == nil {
+	t.moves()
+	switch {
+	case ex.shared.Has(n.id):
+	case ex.cfg.Private:
+		if t.daemon {
+			ex.touches(n) // the agent knows all of the node's clients
+		}
+	case ex.solo[n.id] == nil:
 		ex.solo[n.id] = t
-	}
-	if ex.solo[n.id] != t {
+	case ex.solo[n.id] != t:
 		ex.touches(n)
 	}
 }

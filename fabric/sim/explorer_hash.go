@@ -16,21 +16,67 @@ import (
 // fold adds a value to an ordered hash.
 func fold(h, v uint64) uint64 { return mix64(bits.RotateLeft64(h, 29) ^ v*0x9e3779b97f4a7c15) }
 
+// A memo is what clients have been told: those of a node, which share its memory, or one of them
+// if they do not (ExploreConfig.Private).
+type memo struct {
+	told  uint64 // hash of it, in order
+	heard uint64 // how often another client than before went on
+	last  *Task  // which was the last
+}
+
+// memo returns where what a client is told goes.
+func (t *Task) memo() *memo {
+	if ex := t.c.ex; ex.cfg.Private && !ex.shared.Has(t.node.id) {
+		return &t.private
+	}
+	return &t.node.memo
+}
+
 // tell notes that the client that runs has been told something.
-func (n *Node) tell(v uint64) {
-	if n.c.cur != nil { // else it is to set the scene: the same each time
-		n.told = fold(n.told, v)
+func (c *Cluster) tell(v uint64) {
+	if c.cur != nil { // else it is to set the scene: the same each time
+		m := c.cur.memo()
+		m.told = fold(m.told, v)
 	}
 }
 
 // moves notes that a client begins or goes on: that alone may change what the
 // node's clients share.
-func (n *Node) moves(t *Task) {
-	if n.last != t {
-		n.last = t
-		n.heard++
+func (t *Task) moves() {
+	m := t.memo()
+	if m.last != t {
+		m.last = t
+		m.heard++
 	}
-	n.told = fold(n.told, uint64(t.index)|1<<63)
+	m.told = fold(m.told, uint64(t.index)|1<<63)
+	t.forgot = false
+}
+
+// forget makes what clients have been told up to now matter no more, if all of
+// its node that share memory have said so.
+func (t *Task) forget(v uint64) {
+	t.forgot, t.keeps = true, v
+	m := t.memo()
+	t.port.told.live = false
+	if m == &t.private {
+		m.told = fold(uint64(t.index), v)
+		return
+	}
+	told := uint64(0)
+	for _, x := range t.c.tasks {
+		switch {
+		case x.node != t.node:
+		case x.daemon:
+			if x.port.wait != waitRecv {
+				return
+			}
+		case !x.forgot:
+			return
+		default:
+			told = fold(fold(told, uint64(x.index)), x.keeps)
+		}
+	}
+	m.told = told
 }
 
 // A told is what a client was told last, if it may be one round of a loop that polls.
@@ -38,8 +84,8 @@ type told struct {
 	ops   []fabric.Op // the chain (their Bufs are the client's), empty: an empty inbox
 	data  []byte      // what its READs found, one behind the other
 	stack [stackDepth]uintptr
-	base  uint64 // Node.told before it
-	heard uint64 // Node.heard then
+	base  uint64 // memo.told before it
+	heard uint64 // memo.heard then
 	live  bool   // it changed nothing, and the client has done nothing since but look at the time
 	polls bool   // it was an empty inbox
 }
@@ -50,11 +96,11 @@ const stackDepth = 12
 // repeats tells whether a chain that is being posted is what its client did just before, from
 // the same place in the program; and notes the place.
 func (p *Port) repeats(ops []fabric.Op) bool {
-	k := &p.told
+	k := p.told
 	if !p.c.ex.cfg.FairPolls {
 		return false
 	}
-	same := k.live && !k.polls && k.heard == p.node.heard && p.inflight == 1 && len(ops) == len(k.ops)
+	same := k.live && !k.polls && p.c.cur != nil && k.heard == p.c.cur.memo().heard && p.inflight == 1 && len(ops) == len(k.ops)
 	for i := 0; same && i < len(ops); i++ {
 		a, b := &ops[i], &k.ops[i]
 		same = a.Kind == b.Kind && a.Addr == b.Addr && a.Arg == b.Arg && a.Cmp == b.Cmp && len(a.Buf) == len(b.Buf) && a.Wide == b.Wide
@@ -72,8 +118,8 @@ func (ch *chain) stutters() bool {
 	if !ch.again || ch.cur > 0 || ch.part > 0 {
 		return false
 	}
-	k, m := &ch.port.told, &ch.qp.mn.mem
-	if k.heard != ch.port.node.heard || ch.qp.mn.dead || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
+	k, m := ch.port.told, &ch.qp.mn.mem
+	if w := ch.port.waiter; w == nil || k.heard != w.memo().heard || ch.qp.mn.dead || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
 		return false
 	}
 	data := k.data
@@ -124,24 +170,28 @@ func (m *memory) equal(off uint64, data []byte) bool {
 
 // tellChain notes that a client has been told how a chain ended.
 func (p *Port) tellChain(ch *chain) {
-	n, k := p.node, &p.told
+	c, k := p.c, p.told
+	if c.cur == nil {
+		return
+	}
 	v := ch.results(len(ch.ops))
 	if ch.err != nil {
 		v = fold(v, hashError(ch.err))
 	}
-	if ch.again && k.live && k.heard == n.heard && n.last == p.c.cur {
-		n.told = k.base // this answer replaces the last
+	m := c.cur.memo()
+	if ch.again && k.live && k.heard == m.heard {
+		m.told = k.base // this answer replaces the last
 	} else {
-		n.tell(0)
-		k.base = n.told
+		c.tell(0)
+		k.base = m.told
 	}
-	n.tell(v)
-	n.tell(uint64(n.clock.local(p.c.now)))
-	k.live = !ch.wrote && ch.err == nil && p.c.ex.cfg.FairPolls
+	c.tell(v)
+	c.tell(uint64(p.node.clock.local(c.now)))
+	k.live = !ch.wrote && ch.err == nil && c.ex.cfg.FairPolls
 	if !k.live {
 		return
 	}
-	k.heard, k.polls = n.heard, false
+	k.heard, k.polls = m.heard, false
 	k.ops, k.data = append(k.ops[:0], ch.ops...), k.data[:0]
 	for i := range ch.ops {
 		if op := &ch.ops[i]; op.Kind == fabric.OpRead {
@@ -198,36 +248,37 @@ func hashError(err error) uint64 {
 // tellNow tells a client the time.
 func (p *Port) tellNow() fabric.Time {
 	t := p.node.clock.local(p.c.now)
-	p.node.tell(uint64(t))
+	p.c.tell(uint64(t))
 	return t
 }
 
 // tellRecv notes that a client has been told a message, or that there is none.
-func (p *Port) tellRecv(m *fabric.Message, err error) {
-	n, k := p.node, &p.told
+func (p *Port) tellRecv(msg *fabric.Message, err error) {
+	c, k := p.c, p.told
 	switch {
+	case c.cur == nil:
 	case err == nil:
-		n.tell(hashMessage(m))
+		c.tell(hashMessage(msg))
 		k.live = false
 	case errors.Is(err, fabric.ErrDeadline):
-		if k.live && k.polls && k.heard == n.heard && n.last == p.c.cur {
-			n.told = k.base
-			return
+		m := c.cur.memo()
+		switch {
+		case !k.live || k.heard != m.heard:
+			c.tell(1)
+			k.base, k.heard = m.told, m.heard
+			k.live, k.polls = c.ex.cfg.FairPolls, true
+		case k.polls:
+			m.told = k.base
+		default:
+			c.tell(1) // between the rounds of a loop that polls memory
 		}
-		if k.live && !k.polls {
-			n.tell(1) // between the rounds of a loop that polls memory
-			return
-		}
-		n.tell(1)
-		k.base, k.heard = n.told, n.heard
-		k.live, k.polls = p.c.ex.cfg.FairPolls, true
 	default:
 		p.tellErr(err)
 	}
 }
 
 func (p *Port) tellErr(err error) {
-	p.node.tell(hashError(err))
+	p.c.tell(hashError(err))
 	p.told.live = false
 }
 
@@ -256,8 +307,13 @@ func (ex *explorer) state() uint64 {
 		h = fold(h, mn.sum)
 		h = fold(h, uint64(mn.epoch)<<2|flag(mn.dead)<<1|flag(mn.revoked))
 	}
+	if ex.cfg.Private {
+		for _, t := range c.tasks {
+			h = fold(h, t.private.told)
+		}
+	}
 	for _, n := range c.nodes {
-		h = fold(h, n.told)
+		h = fold(h, n.memo.told)
 		h = fold(h, flag(n.dead)|flag(n.fenced)<<1|flag(n.paused)<<2|flag(n.closed)<<3|uint64(n.clock.Offset)<<4)
 		for i, d := range n.downMN {
 			h += mix64(flag(d) * uint64(1+i))

@@ -96,6 +96,7 @@ func (c *Cluster) Fence(n *Node) {
 	n.fenced = true
 	c.observeNode(StepFence, n)
 	c.view.Live.Remove(n.id)
+	c.view.Lost++
 	if c.ex != nil {
 		c.ex.fenced(n)
 	}

@@ -113,9 +113,7 @@ type Node struct {
 	lastMsg [int(fabric.MaxCN) + 1]fabric.Time // arrival of the last message to each node
 	downMN  []bool                             // memory nodes known to be down
 
-	told  uint64 // in exploration: hash of what its clients have been told
-	heard uint64 // ... and how often another client than before was told something
-	last  *Task  // ... which
+	memo memo // in exploration
 }
 
 var _ fabric.Node = (*Node)(nil)
@@ -179,7 +177,7 @@ func (n *Node) Memory() []fabric.Memory {
 	for i, mn := range n.c.mns {
 		list[i] = fabric.Memory{ID: mn.id, Size: mn.mem.size, Epoch: mn.epoch}
 		if n.c.ex != nil {
-			n.tell(uint64(mn.epoch))
+			n.c.tell(uint64(mn.epoch))
 		}
 	}
 	return list
@@ -188,7 +186,7 @@ func (n *Node) Memory() []fabric.Memory {
 // View returns the compute nodes that this one believes alive.
 func (n *Node) View() fabric.View {
 	if n.c.ex != nil {
-		n.tell(n.view.Epoch)
+		n.c.tell(n.view.Epoch)
 	}
 	return n.view
 }

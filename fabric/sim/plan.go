@@ -215,6 +215,19 @@ func ParsePlan(text string) (Plan, error) {
 	return p, nil
 }
 
+// Shift returns the plan with everything later by d.
+func (p Plan) Shift(d fabric.Time) Plan {
+	q := make(Plan, len(p))
+	for i, f := range p {
+		f.At += d
+		if f.Kind.hasUntil() {
+			f.Until += d
+		}
+		q[i] = f
+	}
+	return q
+}
+
 // End returns the time at which the last fault of the plan is over. (Killed
 // nodes stay dead; they are fenced Config.DetectDelay later.)
 func (p Plan) End() fabric.Time {

@@ -52,7 +52,7 @@ type Port struct {
 	// In exploration.
 	ready bool        // what it waits for has come
 	tries fabric.Time // rounds of polling while nothing else happened
-	told  told        // what its client was told last
+	told  *told       // what its client was told last
 }
 
 var _ fabric.Port = (*Port)(nil)
@@ -64,6 +64,7 @@ func (n *Node) newPort(index int) *Port {
 		id: fabric.Client(n.id, index), timerAt: fabric.Forever}
 	if c.ex != nil {
 		p.rng = NewRand(c.cfg.Seed, 1<<32|uint64(p.id)) // whoever opened Ports before
+		p.told = new(told)
 	} else {
 		p.rng = NewRand(c.cfg.Seed, c.streams)
 	}

@@ -18,14 +18,17 @@ type toy struct {
 	kill    int        // node that may be killed, 0: none
 	stop    int        // 1 + client that may be interrupted
 	tear    bool
+	private bool // nothing is shared within a node
+	ticks   int
 }
 
-const toyOps = "LSFCXsrpgv"
+const toyOps = "LSFCXsrpgvn"
 
 func drawToy(t *rapid.T) toy {
 	var y toy
 	n := rapid.IntRange(2, 3).Draw(t, "clients")
 	budget := 4 // operations in all: the unreduced tree grows like a multinomial
+	y.private, y.ticks = rapid.Bool().Draw(t, "private"), rapid.IntRange(0, 1).Draw(t, "ticks")
 	y.tear = n == 2 && rapid.IntRange(0, 3).Draw(t, "tear") == 0
 	for i := range n {
 		node := 1 + i
@@ -68,7 +71,9 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 			port = p
 			say := func(v ...any) { logs[i] += fmt.Sprint(v...) + " " }
 			for _, o := range ops {
-				own[y.nodes[i]] = own[y.nodes[i]]*5 + i + 1
+				if !y.private {
+					own[y.nodes[i]] = own[y.nodes[i]]*5 + i + 1
+				}
 				seen := own[y.nodes[i]]
 				y.step(p, n, o[0], word(o[1]), fabric.Client(nodes[int(o[1]-'0')%len(nodes)].ID(), 1), say)
 				say(seen)
@@ -122,6 +127,9 @@ func (y toy) step(p fabric.Port, n *Node, kind byte, a fabric.Addr, to fabric.Cl
 		buf[0]++
 		buf[64]++
 		ops = []fabric.Op{fabric.Write(fabric.At(a.MN(), 512), buf)}
+	case 'n':
+		say(p.Now())
+		return
 	case 'v':
 		say(n.View().Live.Len(), p.Pause(p.Now()+500))
 	}
@@ -136,7 +144,7 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 		y := drawToy(t)
 		run := func(cfg ExploreConfig) (map[string]bool, Report) {
 			seen := map[string]bool{}
-			cfg.Actions, cfg.Early, cfg.MaxSchedules = 1, 1, 30_000
+			cfg.Actions, cfg.Early, cfg.Ticks, cfg.MaxSchedules = 1, 1, y.ticks, 1500
 			if y.tear {
 				cfg.Sim.Tear.Prob = 1
 			}
@@ -153,7 +161,11 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 			return // too many to enumerate
 		}
 		all += full.Schedules
-		for _, cfg := range []ExploreConfig{{NoEager: true}, {NoStates: true}, {}} {
+		configs := []ExploreConfig{{NoEager: true}, {NoStates: true}, {}}
+		if y.private {
+			configs = append(configs, ExploreConfig{Private: true}, ExploreConfig{Private: true, NoEager: true})
+		}
+		for _, cfg := range configs {
 			got, r := run(cfg)
 			if !r.Exhaustive || !maps.Equal(got, want) {
 				missing := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(s string) bool { return got[s] })

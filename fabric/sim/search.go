@@ -38,7 +38,7 @@ func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
 }
 
 // execute runs the program once. The choices are pick's.
-func (s *search) execute(pick func(ex *explorer) (int, bool), trace func(string)) (ex *explorer, err error, final uint64, ended bool) {
+func (s *search) execute(pick func(ex *explorer) (int, bool), trace func(string)) (ex *explorer, final uint64, ended bool, err error) {
 	c := New(s.cfg.Sim)
 	ex = &explorer{c: c, cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody}
 	stopped := false
@@ -64,7 +64,7 @@ func (s *search) execute(pick func(ex *explorer) (int, bool), trace func(string)
 	if cerr := c.Close(); errors.Is(cerr, ErrSwallowed) && err == nil {
 		err = cerr
 	}
-	return ex, err, final, !stopped
+	return ex, final, !stopped, err
 }
 
 // explore is the search.
@@ -91,7 +91,7 @@ func (s *search) loop() {
 			return
 		}
 		s.known = false
-		ex, err, final, ended := s.execute(pick, nil)
+		ex, final, ended, err := s.execute(pick, nil)
 		s.count(ex, ended)
 		switch {
 		case errors.Is(err, errConflict):
@@ -218,7 +218,7 @@ func (s *search) fail(err error, found Schedule) {
 // replay executes one schedule.
 func (s *search) replay(schedule Schedule) Outcome {
 	var out Outcome
-	ex, err, final, fits := s.rerun(schedule, func(line string) { out.Trace = append(out.Trace, line) })
+	ex, final, fits, err := s.rerun(schedule, func(line string) { out.Trace = append(out.Trace, line) })
 	out.Err, out.Final = err, final
 	if !fits {
 		out.Err = errors.Join(fmt.Errorf("%w: %v: this program offers fewer choices; it took %v", ErrSchedule, schedule, Schedule{Choices: ex.taken}), err)
@@ -227,7 +227,7 @@ func (s *search) replay(schedule Schedule) Outcome {
 }
 
 // rerun executes a schedule; choices that there are not are taken for 0.
-func (s *search) rerun(schedule Schedule, trace func(string)) (ex *explorer, err error, final uint64, fits bool) {
+func (s *search) rerun(schedule Schedule, trace func(string)) (ex *explorer, final uint64, fits bool, err error) {
 	fits = true
 	before := s.shared
 	s.shared = fabric.CNSet{}
@@ -235,7 +235,7 @@ func (s *search) rerun(schedule Schedule, trace func(string)) (ex *explorer, err
 		s.shared.Add(n)
 	}
 	defer func() { s.shared = before }()
-	ex, err, final, _ = s.execute(func(ex *explorer) (int, bool) {
+	ex, final, _, err = s.execute(func(ex *explorer) (int, bool) {
 		d := len(ex.taken)
 		if d >= len(schedule.Choices) {
 			return 0, true
@@ -247,7 +247,7 @@ func (s *search) rerun(schedule Schedule, trace func(string)) (ex *explorer, err
 		return 0, true
 	}, trace)
 	fits = fits && len(ex.taken) >= len(schedule.Choices)
-	return ex, err, final, fits
+	return ex, final, fits, err
 }
 
 // maxShrinks bounds the executions of shrinking.
@@ -260,7 +260,7 @@ func (s *search) shrink(found Schedule, err error) Schedule {
 		if runs++; runs > maxShrinks {
 			return false
 		}
-		ex, err, _, _ := s.rerun(Schedule{Shared: found.Shared, Choices: choices}, nil)
+		ex, _, _, err := s.rerun(Schedule{Shared: found.Shared, Choices: choices}, nil)
 		if err == nil || errors.Is(err, errConflict) || kindOf(err) != want {
 			return false
 		}

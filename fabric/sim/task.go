@@ -30,6 +30,11 @@ type Task struct {
 	told     bool // it has met the unwind panic
 	returned bool // body has returned, rather than panicked or exited
 	calls    uint32
+
+	// In exploration.
+	private memo
+	forgot  bool   // it has called Forget and not gone on since
+	keeps   uint64 // what it said then
 }
 
 // unwind is the panic value that ends a killed coroutine. Code that recovers

@@ -1,2 +1,42 @@
-// Package verbs is a placeholder comment.
+// Package verbs is the fabric on RDMA NICs: InfiniBand, RoCE, Soft-RoCE, through
+// libibverbs.
+//
+// A memory node ([Serve]) registers memory and connects compute nodes; then its
+// processor has nothing to do with what they do to its memory. A compute node
+// ([Join]) has a few queue pairs to each memory node, which its Ports share, and two
+// to each compute node that it exchanges messages with.
+//
+//   - A Port always uses the same queue pair of a memory node, so that its chains execute in the order in which
+//     they were posted. A chain is one list of work requests and one doorbell; only
+//     its last operation is signalled; a WRITE that fits goes inline; an operation behind a READ or an atomic that
+//     it must not overtake has the fence flag.
+//   - What does not fit into a queue pair waits in a queue. Nothing is refused for want of room.
+//   - A client polls for its own operation for a while (and handles what has come for others), and then sleeps.
+//     One goroutine, the pump, sleeps on the completion channel and wakes who sleeps; messages are delivered
+//     by it, or by a client that waits for one. An idle node uses no processor.
+//   - Addresses, alignment and buffers are checked before anything is posted: a bad address would cost everybody
+//     the queue pair. So ErrOutOfBounds does not come from the NIC, which however enforces the same bounds.
+//   - A queue pair that fails is replaced. Chains that were posted and have not completed then are
+//     ErrUnknownOutcome and never issued again; chains behind them that were not posted go on. Messages are
+//     sent again from where the receiver says it has got to: none is lost or doubled.
+//
+// # Control
+//
+// Each memory node and compute node has a control service on TCP, by which queue pairs
+// get to know each other, under a shared secret or mutual TLS. Memory node 0 is the lead: it numbers compute
+// nodes, and takes one for dead when its connection ends or it has said nothing for
+// Options.DeadAfter. Then all memory nodes destroy the queue pairs of that node, and
+// only when they have done so the others get a new view: no late WRITE can
+// reach memory. The next operation of a node that was given up, and lives, is ErrFenced.
+// A memory node that loses the lead lets nobody in until it is back. When the lead
+// restarts, those who were members come back under their numbers within DeadAfter.
+//
+// # Building
+//
+// The library is loaded when the program runs: a program runs everywhere, and Serve and Join
+// say [ErrUnavailable] where the library is missing. What is needed to build
+// is cgo and infiniband/verbs.h (Debian: libibverbs-dev). Without them the package
+// builds too, as a stub that says what was missing; with the build tag verbs, missing headers stop the build instead.
+//
+// Source: DecLock, section 2.1 (one-sided verbs) and 4.6 (failure model).
 package verbs

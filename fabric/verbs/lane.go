@@ -48,6 +48,8 @@ type lane struct {
 	failed   chainList // completed with an error; their ports still wait
 	cause    error     // of laneDead
 	buf      [laneBatch]wrOp
+
+	doorbells uint64 // calls that posted something
 }
 
 func newLane(r *remote, index int) (*lane, error) {
@@ -102,6 +104,7 @@ func (l *lane) post() {
 		}
 		posted, err := l.q.post(l.buf[:n])
 		l.room -= posted
+		l.doorbells++
 		for c := l.queue.first; c != nil && posted >= c.wrs; c = l.queue.first {
 			posted -= c.wrs
 			l.inflight.push(l.queue.pop())

@@ -86,7 +86,7 @@ func (l *lead) awaitReturns(again bool) {
 }
 
 // returnsEnd is until when a lead takes back whom another life of it has known.
-func (l *lead) returnsEnd() time.Time { return l.begun.Add(l.s.o.DeadAfter) }
+func (l *lead) returnsEnd() time.Time { return l.begun.Add(l.s.o.returns) }
 
 // enter finds a number for a new member, or gives one that comes back its own.
 func (l *lead) enter(c *session, r joinRequest) (cnInfo, error) {
@@ -99,7 +99,7 @@ func (l *lead) enter(c *session, r joinRequest) (cnInfo, error) {
 			return cnInfo{}, fmt.Errorf("%w: joined already", ErrProtocol)
 		}
 	}
-	own := cnInfo{life: r.life, Addr: r.Addr}
+	own := cnInfo(r)
 	if r.Ticket != 0 {
 		// Afterwards others have been told that it is dead.
 		if time.Now().After(l.returnsEnd()) || taken[r.ID] || r.ID == 0 {

@@ -155,6 +155,7 @@ func (n *node) watchLead() {
 			}
 			if errors.Is(err, fabric.ErrFenced) {
 				n.fence()
+				close(n.joined) // nobody need wait for that any more
 				return
 			}
 			sleep(n.ctx, redialEvery)

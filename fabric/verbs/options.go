@@ -80,6 +80,10 @@ type Options struct {
 	Epoch uint32
 	// Report is told what goes wrong in the background; nil: nobody.
 	Report func(error)
+
+	// returns is how long a lead waits for those who knew it before it
+	// restarted; DeadAfter if 0. For tests.
+	returns time.Duration
 }
 
 // check validates what Serve and Join have in common and fills in defaults.
@@ -92,6 +96,9 @@ func (o *Options) check() error {
 	}
 	if o.DeadAfter == 0 {
 		o.DeadAfter = max(defaultDeadAfter, 3*o.Heartbeat)
+	}
+	if o.returns == 0 {
+		o.returns = o.DeadAfter
 	}
 	if o.Report == nil {
 		o.Report = func(error) {}

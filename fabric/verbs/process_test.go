@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,9 +33,14 @@ var roles = map[string]func(n fabric.Node, out io.Writer) error{
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleEnv)
 	if role == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		if err := leftovers(); err != nil && code == 0 {
+			fmt.Println("FAIL:", err)
+			code = 1
+		}
+		os.Exit(code)
 	}
-	o := Options{Secret: testSecret, Heartbeat: 200 * time.Millisecond, DeadAfter: time.Second, Lead: os.Getenv(leadEnv), Listen: "127.0.0.1:0"}
+	o := Options{Secret: testSecret, Heartbeat: 500 * time.Millisecond, DeadAfter: 10 * time.Second, Lead: os.Getenv(leadEnv), Listen: "127.0.0.1:0"}
 	n, err := Join(context.Background(), o)
 	if err == nil {
 		err = errors.Join(roles[role](n, os.Stdout), n.Close())
@@ -43,6 +49,42 @@ func TestMain(m *testing.M) {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
+}
+
+// leftovers says what this process still holds when all tests are over.
+func leftovers() error {
+	limit := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > 3 && time.Now().Before(limit) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := runtime.NumGoroutine(); n > 3 {
+		buf := make([]byte, 1<<16)
+		return fmt.Errorf("%d goroutines are left:\n%s", n, buf[:runtime.Stack(buf, true)])
+	}
+	if os.Getenv(guestEnv) == "" {
+		return nil
+	}
+	return leftResources()
+}
+
+// leftResources says which resources of the device this process holds.
+func leftResources() error {
+	// The pid that the kernel tells is a thread's.
+	comm, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		return err
+	}
+	own := " comm " + strings.TrimSpace(string(comm)) + " "
+	for _, what := range []string{"qp", "cq", "mr", "pd", "ctx"} {
+		out, err := exec.Command("/usr/bin/rdma", "resource", "show", what).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("rdma resource show %s: %w: %s", what, err, out)
+		}
+		if strings.Contains(string(out), own) {
+			return fmt.Errorf("resources are left:\n%s", out)
+		}
+	}
+	return nil
 }
 
 // A child is a compute node in a process of its own.
@@ -96,13 +138,6 @@ func (c *child) says(want string) string {
 	return ""
 }
 
-func (c *child) tell(line string) {
-	c.t.Helper()
-	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
 var (
 	counter = fabric.At(0, 64)
 	page    = fabric.At(0, 8192)
@@ -127,11 +162,12 @@ func adder(n fabric.Node, out io.Writer) error {
 		}
 	}
 	fmt.Fprintln(out, "done")
+	_, _ = io.ReadAll(os.Stdin) // stay: another must not get the number
 	return nil
 }
 
 // Compute nodes in processes of their own add to one counter. Every value arrives once, the messages of
-// each in order, also the last ones before a process leaves.
+// each in order.
 func TestProcessesShareMemoryAndMessages(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
 	lead := c.servers[0].Addr().String()
@@ -158,6 +194,7 @@ func TestProcessesShareMemoryAndMessages(t *testing.T) {
 	}
 	for _, c := range children {
 		c.says("done")
+		_ = c.in.Close()
 		if err := c.cmd.Wait(); err != nil {
 			t.Error(err)
 		}
@@ -220,8 +257,22 @@ func load2(t *testing.T, p fabric.Port) (word uint64, first byte) {
 // A paused compute node is given up. When the others hear of it, nothing that it has sent or will send can
 // reach memory; and when it wakes up, its next operation says that it is fenced.
 func TestPausedProcessIsFenced(t *testing.T) {
-	c := cluster(t, 1<<20, 1)
-	w := startChild(t, "writer", c.servers[0].Addr().String())
+	needDevice(t)
+	o := testOptions(t)
+	o.Size, o.DeadAfter = 1<<20, 3*time.Second
+	srv, err := Serve(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &testCluster{t: t, servers: []*MemoryServer{srv}}
+	t.Cleanup(c.Close)
+	o.Lead = srv.Addr().String()
+	n, err := Join(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.nodes = append(c.nodes, n.(*node))
+	w := startChild(t, "writer", o.Lead)
 	var id uint8
 	fmt.Sscanf(w.says("joined"), "joined %d", &id)
 	w.says("writing")

@@ -318,10 +318,13 @@ func (s *session) answer(f frame) {
 	if err == nil {
 		re.Body, err = json.Marshal(body)
 	}
-	if err != nil {
-		re.Code, re.Text, re.Body = codeOf(err), err.Error(), nil
+	if err == nil {
+		err = s.write(&re)
 	}
-	_ = s.write(&re) // if it fails the session is at its end, and the asker knows
+	if err != nil {
+		// If this fails the session is at its end, and the asker knows.
+		_ = s.write(&frame{N: f.N, Reply: true, Code: codeOf(err), Text: err.Error()})
+	}
 }
 
 func (s *session) write(f *frame) error {
@@ -362,7 +365,10 @@ func (s *session) call(ctx context.Context, kind string, body, reply any) error 
 	n := s.next
 	s.calls[n] = ch
 	s.mu.Unlock()
-	if err := s.write(&frame{N: n, Kind: kind, Body: data}); err != nil {
+	if err := s.write(&frame{N: n, Kind: kind, Body: data}); errors.Is(err, ErrProtocol) {
+		s.forget(n)
+		return err // too large: nothing was written
+	} else if err != nil {
 		s.close()
 	}
 	select {
@@ -377,11 +383,16 @@ func (s *session) call(ctx context.Context, kind string, body, reply any) error 
 		}
 		return nil
 	case <-ctx.Done():
-		s.mu.Lock()
-		delete(s.calls, n)
-		s.mu.Unlock()
+		s.forget(n)
 		return fmt.Errorf("%w: no answer to %s: %w", ErrLost, kind, ctx.Err())
 	}
+}
+
+// forget notes that nobody waits for an answer any more.
+func (s *session) forget(n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.calls, n)
 }
 
 // A remoteError is an error that the peer answered with.

@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"fabric/fabrictest": {"fabric"},
 	"lock":              {"fabric"},
 	"lock/...":          {"fabric", "lock"},
-	"lock/locktest":     {"fabric", "fabric/fabrictest", "fabric/shm", "lock"}, // a test suite and its harnesses
+	"lock/locktest":     {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "lock"}, // a test suite and its harnesses
 	"timesync":          {"fabric"},
 	"cql":               {"fabric", "lock"},
 	"hier":              {"fabric", "lock", "timesync", "cql"},
@@ -34,10 +34,14 @@ var mayImport = map[string][]string{
 	"mn":                {"fabric", "cql", "region"},
 	"cn":                {"fabric", "lock", "timesync", "cql", "hier", "region"},
 	"objstore":          {"fabric", "lock", "region"},
-	"traces/...":        {"objstore", "traces"},
-	"internal/...":      {},
-	"":                  {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore"},
-	"cmd/...":           {"..."},
+	"oracle":            {"fabric", "lock"},
+	"check": {"fabric", "fabric/sim", "lock", "lock/...", "timesync", "cql", "hier", "region", "mn", "cn", "objstore",
+		"traces/...", "oracle"},
+	"check/runner": {"check"},
+	"traces/...":   {"objstore", "traces"},
+	"internal/...": {},
+	"":             {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore"},
+	"cmd/...":      {"..."},
 }
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same

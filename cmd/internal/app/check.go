@@ -11,7 +11,7 @@ import (
 
 const checkDescription = `It reads all object stores of a running cluster, and tells what is in them and what is wrong: the index, every object,
 the memory lists. It takes no locks: NOBODY MAY USE THE STORES MEANWHILE, or it sees changes half done as faults.
-Exit code 14 and up are listed by "declock exit-codes"; "unsound" means that something is wrong.
+Exit code 15 means that something is wrong.
 
 Examples:
    declock check --cluster shm:demo

@@ -82,7 +82,7 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, srv.Close())
 	}
-	node, err := mn.Start(ctx, srv, mn.Config{MaxCN: queue, Join: join})
+	node, err := mn.Start(ctx, srv, mn.Config{Participants: queue, Join: join})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop while it started

@@ -130,7 +130,8 @@ func RemoveDead(dir, prefix string) (removed []string) {
 		if !strings.HasPrefix(name, prefix) {
 			continue
 		}
-		if info, err := shm.Inspect(dir, name); err != nil || info.Alive() || info.Broken != nil || len(info.Memory) == 0 {
+		// One that is just being started may look dead: whoever starts it tries again when it is removed.
+		if info, err := shm.Inspect(dir, name); err != nil || info.Alive() {
 			continue
 		}
 		if Remove(dir, name) == nil {

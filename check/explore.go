@@ -1,0 +1,303 @@
+package check
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/oracle"
+	"github.com/declock/declock/timesync"
+)
+
+// An Exploration is a small program of which all schedules are tried: clients
+// on one lock, which acquire and release it in a mode of their own.
+type Exploration struct {
+	Policy  string
+	Clients string // "1x 1s 2x": of cn1 exclusive, of cn1 shared, of cn2 exclusive
+	Rounds  int    // of each client
+	// Capacity and Version are the bits of the layout: 1 and more rounds make the queue wrap,
+	// 2 the versions.
+	Capacity, Version uint8
+	// Cancel: the first client may be interrupted at any point. Crash: the node of
+	// the first client may die at any point.
+	Cancel, Crash bool
+}
+
+func (x Exploration) String() string {
+	s := fmt.Sprintf("%s [%s] x%d, %d entries, %d version bits", x.Policy, x.Clients, x.Rounds, 1<<x.Capacity, x.Version)
+	if x.Cancel {
+		s += ", one cancellation"
+	}
+	if x.Crash {
+		s += ", one crash"
+	}
+	return s
+}
+
+// Explorations lists the programs that are explored: small, or all, or those
+// of a name that contains match.
+func Explorations(small bool, match string) []Exploration {
+	var list []Exploration
+	add := func(x Exploration, clients ...string) {
+		for _, c := range clients {
+			x.Clients = c
+			if strings.Contains(x.String(), match) {
+				list = append(list, x)
+			}
+		}
+	}
+	apart2 := []string{"1s 2s", "1s 2x", "1x 2x"}
+	apart3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
+	together2 := []string{"1s 1s", "1s 1x", "1x 1x"}
+	mixed3 := []string{"1s 1s 2x", "1s 1x 2s", "1s 1x 2x", "1x 1x 2s", "1x 1x 2x"}
+	together3 := []string{"1s 1s 1x", "1s 1x 1x", "1x 1x 1x"}
+	for _, p := range []string{"cql", "declock-tf", "declock-pf"} {
+		wide := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27}
+		add(wide, apart2...)
+		add(wide, apart3...)
+		add(wide, together2...)
+		if !small {
+			add(wide, mixed3...)
+			add(wide, together3...)
+		}
+		wrap := Exploration{Policy: p, Rounds: 2, Capacity: 1, Version: 27}
+		add(wrap, apart2...)
+		cancel := wide
+		cancel.Cancel = true
+		add(cancel, apart2...)
+		crash := wide
+		crash.Crash = true
+		add(crash, apart2...)
+		if !small {
+			wrap.Capacity = 2
+			wrap.Rounds = 3
+			add(wrap, apart2...)
+			wrap.Version, wrap.Capacity = 2, 1
+			add(wrap, apart2...)
+			add(cancel, apart3...)
+			add(cancel, together2...)
+			add(cancel, "1s 1x 2x", "1x 1x 2x")
+			add(crash, apart3...)
+			add(crash, "1x 1x 2x", "1s 1x 2x")
+		}
+	}
+	return list
+}
+
+// Bounds of an exploration; 0 is none.
+type Bounds struct {
+	States int
+	Wall   time.Duration
+}
+
+// Explore tries all schedules, up to bounds.
+func Explore(x Exploration, b Bounds) sim.Report {
+	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
+	cfg := sim.ExploreConfig{FairPolls: true, MaxStates: b.States, MaxWall: b.Wall, NoDeadlines: !x.Crash}
+	if x.Cancel || x.Crash {
+		cfg.Actions = 1
+	}
+	return sim.Explore(cfg, x.build)
+}
+
+// An exploring is one execution of an Exploration.
+type exploring struct {
+	x      Exploration
+	c      *sim.Cluster
+	court  *oracle.Court
+	cfg    hier.Config
+	lock   fabric.Addr
+	nodes  []*node
+	killed fabric.CNSet
+	told   int // objections that Fail has been told of
+}
+
+// Observe implements sim.Observer.
+func (g *exploring) Observe(e *sim.Event) {
+	switch e.Step {
+	case sim.StepKill, sim.StepFence:
+		kind := oracle.Killed
+		if e.Step == sim.StepFence {
+			kind = oracle.Fenced
+		}
+		g.event(oracle.Event{Kind: kind, Client: e.Client})
+	case sim.StepEffect:
+		if e.Op.Kind.IsAtomic() && e.Op.Addr == g.lock {
+			g.court.Effect(&oracle.Effect{Client: e.Client, Lock: e.Op.Addr, Old: e.Old, New: e.New})
+			g.tell()
+		}
+	}
+}
+
+func (g *exploring) event(e oracle.Event) {
+	g.court.Event(&e)
+	g.tell()
+}
+
+// tell fails the execution if a judge objects.
+func (g *exploring) tell() {
+	if v := g.court.Violations(); len(v) > g.told {
+		g.told = len(v)
+		g.c.Fail(fmt.Errorf("%v", v[len(v)-1]))
+	}
+}
+
+func (x Exploration) build(c *sim.Cluster) {
+	policy, err := hier.ParsePolicy(x.Policy)
+	if err != nil {
+		panic(err)
+	}
+	g := &exploring{x: x, c: c}
+	g.court = oracle.NewCourt(oracle.NewExclusion(), oracle.NewTokens(), oracle.NewQueueOrder(x.Capacity), oracle.NewCells())
+	g.cfg = hier.Config{
+		Layout: cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version},
+		CQL:    cql.Config{RecheckNs: fabric.Forever / 4, ResetAfterNs: fabric.Forever / 4},
+	}
+	g.lock = fabric.At(c.AddMN(4096), 1024)
+	c.SetObserver(g)
+	for i, who := range strings.Fields(x.Clients) {
+		cn := int(who[0] - '0')
+		for len(g.nodes) < cn {
+			g.addNode(policy)
+		}
+		mode := lock.Shared
+		if who[1] == 'x' {
+			mode = lock.Exclusive
+		}
+		n := g.nodes[cn-1]
+		c.Go(n.sim, fmt.Sprintf("%d.%d %v", cn, i+1, mode), func(p fabric.Port) { g.client(n, p, mode, i == 0) })
+	}
+	if x.Crash {
+		c.Sometime("kill cn1", nil, func() {
+			g.killed.Add(1)
+			c.Kill(g.nodes[0].sim)
+		})
+	}
+	c.HashWith(g.hash)
+	c.AtEnd(g.atEnd)
+}
+
+func (g *exploring) addNode(p hier.Policy) {
+	n := &node{sim: g.c.AddCN(), table: hier.NewTable(p), clock: new(timesync.Clock)}
+	n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
+	g.nodes = append(g.nodes, n)
+	g.c.GoAgent(n.sim, func(fabric.Port) {
+		// Errors of the dead and fenced are no news.
+		report := func(err error) {
+			if !g.killed.Has(n.sim.ID()) {
+				g.c.Fail(err)
+			}
+		}
+		if err := n.agent.Run(report); err != nil {
+			report(err)
+		}
+	})
+}
+
+// client is one client: its cell is one word behind the queue.
+func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
+	if first && g.x.Cancel {
+		g.c.Sometime("interrupt "+p.ID().String(), n.sim, p.Interrupt)
+	}
+	k := hier.New(n.table, p, n.sim, n.clock, g.cfg)
+	cell := g.lock.Add(g.cfg.Layout.Lock().Size)
+	var h lock.Hold
+	for i := range g.x.Rounds {
+		if n.table.Len() == 0 {
+			g.c.Forget(uint64(i))
+		}
+		e := oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
+		g.event(e)
+		reads := []fabric.Op{fabric.Load(cell)}
+		if err := k.Acquire(&h, &lock.Request{Lock: g.lock, Mode: mode, Reads: reads}); err != nil {
+			e.Kind, e.Err = oracle.Refused, err
+			g.event(e)
+			if !first || !g.x.Cancel {
+				g.c.Fail(fmt.Errorf("acquire: %w", err))
+			}
+			p.ClearInterrupt()
+			continue
+		}
+		e.Kind, e.Token, e.Value = oracle.Granted, h.Token, reads[0].Old
+		g.event(e)
+		e.Kind = oracle.Releasing
+		var before []fabric.Op
+		if mode == lock.Exclusive {
+			e.Value, e.Writes = uint64(e.Client)<<8|uint64(i)+1, true
+			before = []fabric.Op{fabric.Store(cell, e.Value)}
+		}
+		g.event(e)
+		e.Kind, e.Err = oracle.Released, k.Release(&h, before)
+		g.event(e)
+		if e.Err != nil {
+			g.c.Fail(fmt.Errorf("release: %w", e.Err))
+		}
+	}
+}
+
+// hash is what the judges and the check at the end remember.
+func (g *exploring) hash() uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, g.court.State())
+	for _, n := range g.nodes {
+		fmt.Fprintf(h, "n%d", n.table.Len())
+	}
+	return h.Sum64()
+}
+
+func (g *exploring) atEnd() error {
+	word := g.c.PeekWord(g.lock)
+	// With a node of the dead in the queue and nobody behind it, nobody has asked for a reset yet.
+	if what := oracle.CheckHeader(g.x.Capacity, word); what != "" && g.killed.Len() == 0 {
+		return fmt.Errorf("header: %s", what)
+	}
+	for _, n := range g.nodes {
+		if left := n.table.Len(); left != 0 && !g.killed.Has(n.sim.ID()) {
+			return fmt.Errorf("residue: %v has %d local locks left", n.sim, left)
+		}
+	}
+	return nil
+}
+
+// An Explored is what came of an exploration.
+type Explored struct {
+	Exploration Exploration
+	Report      sim.Report
+}
+
+// ExploreAll explores a list, and tells progress after each.
+func ExploreAll(list []Exploration, b Bounds, progress func(*Explored)) []Explored {
+	var out []Explored
+	for _, x := range list {
+		e := Explored{x, Explore(x, b)}
+		out = append(out, e)
+		if progress != nil {
+			progress(&e)
+		}
+	}
+	return out
+}
+
+// ExploreTable returns the table of explorations.
+func ExploreTable(list []Explored) string {
+	var b strings.Builder
+	b.WriteString("| program | schedules | pruned | states | seconds | covered |\n|---|---|---|---|---|---|\n")
+	for i := range list {
+		r := &list[i].Report
+		covered := "exhaustive"
+		switch {
+		case r.Failure != nil:
+			covered = "FAILS: " + r.Failure.Err.Error()
+		case !r.Exhaustive:
+			covered = "up to a bound: " + r.Bound
+		}
+		fmt.Fprintf(&b, "| %v | %d | %d | %d | %.1f | %s |\n", list[i].Exploration, r.Schedules, r.Pruned, r.States, r.Wall.Seconds(), strings.ReplaceAll(covered, "\n", " "))
+	}
+	return b.String()
+}

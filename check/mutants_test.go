@@ -1,0 +1,61 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"strings"
+	"testing"
+)
+
+var (
+	flagMutants = flag.String("mutants", "", "mutants to run, with commas; all: all of them")
+	flagRuns    = flag.Int("runs", 1000, "runs of each mutant")
+)
+
+// No mutant is rotten: what it replaces is there once.
+func TestMutantsAreFresh(t *testing.T) {
+	root, err := ModuleRoot()
+	if err != nil {
+		t.Skip(err)
+	}
+	seen := map[string]bool{}
+	for _, m := range Mutants() {
+		if seen[m.Name] {
+			t.Errorf("two mutants %s", m.Name)
+		}
+		seen[m.Name] = true
+		if _, err := m.Apply(root); err != nil {
+			t.Error(err)
+		}
+	}
+	rotten := Mutant{Name: "rotten", File: "cql/layout.go", Old: "no such text", New: "x"}
+	if _, err := rotten.Apply(root); !errors.Is(err, ErrRotten) {
+		t.Errorf("a rotten mutant: %v", err)
+	}
+}
+
+// A few mutants are built and caught; the whole table is "declock sim mutants".
+func TestMutantsAreCaught(t *testing.T) {
+	root, err := ModuleRoot()
+	if err != nil {
+		t.Skip(err)
+	}
+	o := MutantOptions{Runs: *flagRuns, Names: []string{"no-version-check", "reader-passes-writer", "chunk-freed-twice"}}
+	if *flagMutants != "" {
+		o.Names = strings.Split(*flagMutants, ",")
+	}
+	if *flagMutants == "all" {
+		o.Names = nil
+	}
+	kills, err := RunMutants(context.Background(), root, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + Table(kills))
+	for i := range kills {
+		if k := &kills[i]; k.Err != nil || !k.Caught() {
+			t.Errorf("mutant %s: %d bad runs of %d, %v", k.Mutant.Name, k.Tally.Bad, k.Tally.Runs, k.Err)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/check"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/urfave/cli/v2"
+)
+
+const simDescription = `It runs the code of locks and object store in the simulator, in virtual time, and has oracles judge what
+happens. The exit code "unsound" (15) means that one objects.
+
+Examples:
+   declock sim faults --seed 1 --runs 10000                 many scenarios, drawn from seeds
+   declock sim faults --class crash,zombie --runs 0         until Ctrl-C
+   declock sim faults --scenario 'class=locks cns=2 ...'    one scenario again, as a report prints it
+   declock sim explore                                      every schedule of small programs
+   declock sim mutants                                      planted bugs, and which oracle finds them (needs the source and go)
+   declock sim starve                                       a writer beside many readers, by policy`
+
+func simCommand(env *Env) *cli.Command {
+	return command(&cli.Command{
+		Name: "sim", Usage: "look for bugs in virtual time", Category: "research", Description: simDescription,
+		Subcommands: []*cli.Command{simFaults(env), simExplore(env), simMutants(env), simStarve(env)},
+	})
+}
+
+// emitSim prints rows as JSON, or text.
+func emitSim(env *Env, asJSON bool, what string, seed uint64, config map[string]any, rows []any, text string) error {
+	if asJSON {
+		r := report.Report{Experiment: "sim " + what, Fabric: "sim", Seed: seed, Commit: report.Commit(), Config: config, Rows: rows}
+		return r.WriteJSON(env.Stdout)
+	}
+	_, err := fmt.Fprint(env.Stdout, text)
+	return err
+}
+
+// faultRow is a failing scenario in the output of sim faults.
+type faultRow struct {
+	Seed     uint64   `json:"seed"`
+	Class    string   `json:"class"`
+	Scenario string   `json:"scenario"`
+	Plan     string   `json:"plan"`
+	Again    string   `json:"again"`
+	Objects  []string `json:"objects"`
+	Shrunk   string   `json:"shrunk"`
+}
+
+func simFaults(env *Env) *cli.Command {
+	seed, runs, keep := count{n: 1, max: 1<<64 - 1}, count{n: 1000, max: 1 << 50}, count{n: 1, min: 1, max: 1 << 20}
+	var classes, scenario string
+	var noShrink, asJSON bool
+	return &cli.Command{
+		Name: "faults", Usage: "run scenarios of seeds, with faults", Description: "Classes: " + classNames(),
+		Flags: []cli.Flag{
+			countFlag(&seed, "seed", "the first seed"), countFlag(&runs, "runs", "scenarios, each of its own seed; 0: until Ctrl-C"),
+			&cli.StringFlag{Name: "class", Usage: "`CLASSES` of scenarios, with commas; none: those that must hold", Destination: &classes},
+			&cli.StringFlag{Name: "scenario", Usage: "run this `LINE` only, as a report prints it", Destination: &scenario},
+			countFlag(&keep, "keep", "failures after which to stop"),
+			&cli.BoolFlag{Name: "no-shrink", Usage: "do not look for a smaller scenario that fails", Destination: &noShrink}, jsonFlag(&asJSON),
+		},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			if scenario != "" {
+				return simScenario(c, env, scenario, !noShrink, asJSON)
+			}
+			o := check.Options{First: seed.n, Runs: int(runs.n), Keep: int(keep.n), NoShrink: noShrink}
+			if runs.n == 0 {
+				o.Runs = 1 << 50
+			}
+			if classes != "" {
+				var err error
+				if o.Classes, err = check.ParseClasses(classes); err != nil {
+					return usage(c, "--class: %v", err)
+				}
+			}
+			u, err := check.Faults(c.Context, o)
+			if err != nil && !errors.Is(err, c.Context.Err()) {
+				return err
+			}
+			config := map[string]any{"runs": u.Runs, "by_class": u.ByClass, "events": u.Events, "grants": u.Grants,
+				"refused": u.Refused, "faults": u.Faults, "resets": u.Resets, "undecided": u.Undecided, "longest_wait_us": float64(u.LongestNs) / 1e3}
+			return simVerdict(env, asJSON, seed.n, config, u.Failures, u.String()+"\n", err)
+		},
+	}
+}
+
+func classNames() string {
+	var names []string
+	for _, k := range check.Classes() {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+// simVerdict prints failures, and makes them the exit code.
+func simVerdict(env *Env, asJSON bool, seed uint64, config map[string]any, failures []*check.Failure, text string, stopped error) error {
+	rows := []any{}
+	for _, f := range failures {
+		s := f.Found.Scenario
+		r := faultRow{Seed: s.Seed, Class: string(s.Class), Scenario: s.String(), Plan: s.Plan.String(), Again: check.Replay(s), Shrunk: f.Shrunk.Scenario.String()}
+		for _, v := range f.Found.Violations {
+			r.Objects = append(r.Objects, v.String())
+		}
+		rows = append(rows, r)
+		text = f.String() + "\n" + text
+	}
+	if err := emitSim(env, asJSON, "faults", seed, config, rows, text); err != nil {
+		return err
+	}
+	if len(failures) > 0 {
+		return exit.Errorf(exit.Unsound, "%d scenarios fail", len(failures))
+	}
+	return stopped
+}
+
+func simScenario(c *cli.Context, env *Env, line string, shrink, asJSON bool) error {
+	s, err := check.ParseScenario(line)
+	if err != nil {
+		return usage(c, "--scenario: %v", err)
+	}
+	r, f, err := check.Judge(s, shrink)
+	if err != nil {
+		return err
+	}
+	config := map[string]any{"scenario": s.String(), "hash": fmt.Sprintf("%#016x", r.Hash), "events": r.Events}
+	text := fmt.Sprintf("holds: %d grants, %d events, history hash %#016x\n", r.Grants, r.Events, r.Hash)
+	var failures []*check.Failure
+	if f != nil {
+		failures, text = []*check.Failure{f}, ""
+	}
+	return simVerdict(env, asJSON, s.Seed, config, failures, text, nil)
+}
+
+// exploreRow is a program in the output of sim explore.
+type exploreRow struct {
+	Program    string  `json:"program"`
+	Schedules  int     `json:"schedules"`
+	Pruned     int     `json:"pruned"`
+	States     int     `json:"states"`
+	Seconds    float64 `json:"seconds"`
+	Exhaustive bool    `json:"exhaustive"`
+	Bound      string  `json:"bound,omitempty"`
+	Failure    string  `json:"failure,omitempty"`
+}
+
+func simExplore(env *Env) *cli.Command {
+	var match string
+	var quick, asJSON bool
+	wall := time.Minute
+	return &cli.Command{
+		Name: "explore", Usage: "try every schedule of small programs",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "match", Usage: "only programs whose line in the table contains `TEXT`", Destination: &match},
+			&cli.DurationFlag{Name: "wall", Usage: "bound of each program, in real time", Value: wall, Destination: &wall},
+			&cli.BoolFlag{Name: "quick", Usage: "only the programs that take less than a second", Destination: &quick}, jsonFlag(&asJSON),
+		},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			var rows []any
+			var done []check.Explored
+			failed := 0
+			for _, x := range check.Explorations(quick, match) {
+				if c.Context.Err() != nil {
+					break
+				}
+				e := check.Explored{Exploration: x, Report: check.Explore(x, check.Bounds{Wall: wall})}
+				done = append(done, e)
+				rows = append(rows, exploreRowOf(&e))
+				if e.Report.Failure != nil {
+					failed++
+					fmt.Fprintf(env.Stderr, "%v\n%v\n", x, e.Report.Failure)
+				}
+			}
+			if err := emitSim(env, asJSON, "explore", 0, map[string]any{"wall": wall.String(), "match": match}, rows, check.ExploreTable(done)); err != nil {
+				return err
+			}
+			if failed > 0 {
+				return exit.Errorf(exit.Unsound, "%d programs fail", failed)
+			}
+			return c.Context.Err()
+		},
+	}
+}
+
+func exploreRowOf(e *check.Explored) exploreRow {
+	r := &e.Report
+	row := exploreRow{Program: e.Exploration.String(), Schedules: r.Schedules, Pruned: r.Pruned, States: r.States,
+		Seconds: r.Wall.Seconds(), Exhaustive: r.Exhaustive, Bound: r.Bound}
+	if r.Failure != nil {
+		row.Failure = r.Failure.Err.Error()
+	}
+	return row
+}
+
+// mutantRow is a planted bug in the output of sim mutants.
+type mutantRow struct {
+	Mutant  string       `json:"mutant"`
+	Breaks  string       `json:"breaks"`
+	Caught  bool         `json:"caught"`
+	Slow    bool         `json:"out_of_time"`
+	Seconds float64      `json:"seconds"`
+	Error   string       `json:"error,omitempty"`
+	Tally   *check.Tally `json:"tally"`
+}
+
+func simMutants(env *Env) *cli.Command {
+	var names string
+	var asJSON bool
+	runs := count{n: 3000, min: 1, max: 1 << 30}
+	return &cli.Command{
+		Name: "mutants", Usage: "plant bugs, and see which oracle finds them",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "only", Usage: "these `MUTANTS`, with commas", Destination: &names},
+			countFlag(&runs, "runs", "scenarios for each mutant, at most"), jsonFlag(&asJSON),
+		},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			root, err := check.ModuleRoot()
+			if err != nil {
+				return err
+			}
+			o := check.MutantOptions{Runs: int(runs.n)}
+			if names != "" {
+				o.Names = strings.Split(names, ",")
+			}
+			kills, err := check.RunMutants(c.Context, root, o)
+			if errors.Is(err, check.ErrScenario) {
+				return usage(c, "--only: %v", err)
+			}
+			var rows []any
+			for i := range kills {
+				k := &kills[i]
+				row := mutantRow{Mutant: k.Mutant.Name, Breaks: k.Mutant.Breaks, Caught: k.Caught(), Slow: k.Slow, Seconds: k.Wall.Seconds(), Tally: &k.Tally}
+				if k.Err != nil {
+					row.Error = k.Err.Error()
+				}
+				rows = append(rows, row)
+			}
+			if e := emitSim(env, asJSON, "mutants", 0, map[string]any{"runs": runs.n}, rows, check.Table(kills)); e != nil || err != nil {
+				return errors.Join(e, err)
+			}
+			if slices.ContainsFunc(kills, func(k check.Kill) bool { return !k.Caught() || k.Err != nil }) {
+				return exit.Errorf(exit.Unsound, "not all mutants are caught")
+			}
+			return nil
+		},
+	}
+}
+
+func simStarve(env *Env) *cli.Command {
+	nic := choice{"cx4", []string{"cx4", "cx6", "ideal", "cxl"}}
+	cns, clients, ms, seed := count{n: 8, min: 2, max: 32}, count{n: 8, min: 1, max: 256}, count{n: 30, min: 1, max: 10_000}, count{n: 1, max: 1<<64 - 1}
+	var asJSON bool
+	return &cli.Command{
+		Name: "starve", Usage: "one node that writes beside others that read one lock, by policy",
+		Flags: []cli.Flag{
+			choiceFlag(&nic, "nic", "model of the NICs"), countFlag(&cns, "cns", "compute nodes, one of which writes"),
+			countFlag(&clients, "clients", "clients of each"), countFlag(&ms, "ms", "milliseconds of virtual time"),
+			countFlag(&seed, "seed", "seed"), jsonFlag(&asJSON),
+		},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			list, err := check.Starve(nic.value, int(cns.n), int(clients.n), fabric.Time(ms.n)*fabric.Millisecond, seed.n)
+			if err != nil && !errors.Is(err, sim.ErrBudget) {
+				return err
+			}
+			var rows []any
+			for _, s := range list {
+				rows = append(rows, map[string]any{"lock": s.Policy, "clients": cns.n * clients.n, "mops": s.Mops, "writes": s.Writes,
+					"reads": s.Reads, "write_p50_us": float64(s.WriteP50) / 1e3, "write_p99_us": float64(s.WriteP99) / 1e3, "read_p99_us": float64(s.ReadP99) / 1e3})
+			}
+			config := map[string]any{"nic": nic.value, "nic_model": "fitted, not measured", "cns": cns.n, "clients": clients.n, "ms": ms.n}
+			return emitSim(env, asJSON, "starve", seed.n, config, rows, check.StarvationTable(list))
+		},
+	}
+}

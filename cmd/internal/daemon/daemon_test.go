@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/exit"
+
+	"errors"
+)
+
+// All counters are numbers that subtract knows; a new field of another type fails here.
+func TestSubtractKnowsAllCounters(t *testing.T) {
+	var a, b control.Counters
+	a.Locks.Acquires, b.Locks.Acquires = 7, 3
+	a.NIC.Ops[1], b.NIC.Ops[1] = 5, 5
+	a.Store.Gets = 1
+	subtract(reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem())
+	if a.Locks.Acquires != 4 || a.NIC.Ops[1] != 0 || a.Store.Gets != 1 {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestClusterName(t *testing.T) {
+	if name, err := ClusterName("shm:x"); err != nil || name != "x" {
+		t.Errorf("%q, %v", name, err)
+	}
+	for _, address := range []string{"", "x", "shm:", "tcp:x", ":x"} {
+		if _, err := ClusterName(address); !errors.Is(err, declock.ErrAddress) {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+func TestSpecsThatMakeNoSenseAreRefused(t *testing.T) {
+	good := control.Replay{Preset: "cluster14", Keys: 10, Requests: 10, Clients: 1, Total: 1}
+	for what, change := range map[string]func(*control.Replay){
+		"no clients":       func(s *control.Replay) { s.Clients = 0 },
+		"too many clients": func(s *control.Replay) { s.Clients, s.Total = 5000, 5000 },
+		"outside":          func(s *control.Replay) { s.First = 1 },
+		"before":           func(s *control.Replay) { s.First = -1 },
+		"two traces":       func(s *control.Replay) { s.Path = "x" },
+		"no trace":         func(s *control.Replay) { s.Preset = "" },
+		"no such preset":   func(s *control.Replay) { s.Preset = "x" },
+		"no keys":          func(s *control.Replay) { s.Keys = 0 },
+		"no such file":     func(s *control.Replay) { s.Preset, s.Path, s.Deal = "", "/nonexistent", "by-key" },
+		"no such dealing":  func(s *control.Replay) { s.Preset, s.Path, s.Deal = "", "/dev/null", "x" },
+	} {
+		spec, closed := good, 0
+		change(&spec)
+		w, err := newWork(&spec, func(int) (*client, error) {
+			return &client{close: func() error { closed++; return nil }}, nil
+		})
+		if err == nil || w != nil || exit.Of(err) == exit.Other {
+			t.Errorf("%s: %v, %v", what, w, err)
+		}
+		if closed > spec.Clients {
+			t.Errorf("%s: %d clients closed", what, closed)
+		}
+	}
+}

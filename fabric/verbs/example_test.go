@@ -1,0 +1,53 @@
+package verbs_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/verbs"
+)
+
+// A memory node and a compute node. The device is found by itself.
+func Example() {
+	secret := []byte("what all members of the cluster know")
+	ctx := context.Background()
+	serve := func() error { // on the memory node
+		srv, err := verbs.Serve(verbs.Options{Secret: secret, Size: 64 << 30})
+		if err != nil {
+			return err
+		}
+		defer srv.Close()
+		<-ctx.Done()
+		return nil
+	}
+	use := func() error { // on a compute node
+		n, err := verbs.Join(ctx, verbs.Options{Secret: secret, Lead: "mn0.example:7480"})
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		p, err := n.Open()
+		if err != nil {
+			return err
+		}
+		ops := []fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}
+		if err := p.Do(ops); err != nil {
+			return err
+		}
+		fmt.Println("the counter was", ops[0].Old)
+		return nil
+	}
+	_, _ = serve, use
+}
+
+// Devices lists what there is, and why what cannot be used cannot.
+func ExampleDevices() {
+	ends, err := verbs.Devices()
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, e := range ends {
+		fmt.Println(e)
+	}
+}
