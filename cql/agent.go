@@ -9,10 +9,11 @@ import (
 // Participants is what an Agent must know about its node: who there takes
 // part in a lock. Package hier's table of local locks is one.
 type Participants interface {
-	// Freeze marks all participants of a lock as frozen: each calls Client.Quiesced once
+	// Freeze marks the participants of a lock that have a place with an index below used, or
+	// none yet, as frozen: each calls Client.Quiesced once
 	// when it has given up the lock, or its acquisition. It returns how many
 	// will, and appends to waiting the places that wait for a grant, to be aborted.
-	Freeze(l fabric.Addr, waiting []Waiting) (busy int, _ []Waiting)
+	Freeze(l fabric.Addr, used uint64, waiting []Waiting) (busy int, _ []Waiting)
 
 	// WaitingReaders appends the places (clients and indices) of readers that
 	// wait for a lock with an index from first to before end.
@@ -49,6 +50,9 @@ type Agent struct {
 	readers []Waiting // scratch
 	lost    uint64    // of the view seen last
 
+	recent [32]recentReset // resets that this node took part in, a ring
+	next   int
+
 	stats AgentStats
 }
 
@@ -67,6 +71,12 @@ type leading struct {
 	found Header // the header that step 1 replaced
 	used  uint64 // indices below may have been given out
 	await fabric.CNSet
+}
+
+// recentReset tells that indices of a lock below used are of before a reset.
+type recentReset struct {
+	lock fabric.Addr
+	used uint64
 }
 
 // asked is a reset signal that has not been answered yet.
@@ -108,7 +118,7 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 			return true, a.lead(l, m.Body[1], Reason(m.Body[2]))
 		}
 	case msgReset:
-		a.onReset(l, Header(m.Body[1]), m.From.CN())
+		a.onReset(l, Header(m.Body[1]), m.Body[2], m.From.CN())
 	case msgResetAck:
 		return true, a.onAck(l, Header(m.Body[1]), m.From.CN())
 	case msgQuiesced:
@@ -156,7 +166,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 			m := fabric.Message{Kind: msgAskReset, Body: [7]uint64{uint64(l), index, uint64(NodeFailure)}}
 			a.tell(fabric.AgentOf(h.ResetID()), &m)
 			return nil
-		case a.lay.Head(h) > index && why != UnknownOutcome && why != Corruption:
+		case a.needless(l, h, index, why):
 			// The lock has been reset or passed on. Readers that the head has
 			// reached, and that wait here still, hold it and were not told.
 			a.onGrantRange(l, 0, a.lay.Head(h)+1)
@@ -191,9 +201,27 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 	}
 }
 
+// needless tells whether a lock with header h has been reset or passed on since
+// a participant with an index wished that it were reset.
+func (a *Agent) needless(l fabric.Addr, h Header, index uint64, why Reason) bool {
+	switch why {
+	case UnknownOutcome, Corruption:
+		return false
+	case QueueOverflow, VersionOverflow:
+		// It is counted and never leaves, wherever the head is, until a reset.
+		for _, r := range a.recent {
+			if r.lock == l && index < r.used {
+				return true
+			}
+		}
+		return false
+	}
+	return a.lay.Head(h) > index
+}
+
 // signal is step 2: tell all nodes that have not answered.
 func (a *Agent) signal(r *leading) {
-	m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(r.lock), uint64(r.found)}}
+	m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(r.lock), uint64(r.found), r.used}}
 	for cn, ok := r.await.Next(0); ok; cn, ok = r.await.Next(cn) {
 		a.tell(fabric.AgentOf(cn), &m)
 	}
@@ -210,15 +238,20 @@ func (a *Agent) find(l fabric.Addr) *leading {
 
 // onReset is step 2 at each node: abort those who wait, and answer when no
 // participant here holds the lock. Signals of the dead are ignored (appendix B).
-func (a *Agent) onReset(l fabric.Addr, found Header, by fabric.CNID) {
+//
+// The signal may be one that was sent again, and its reset over. Places with an
+// index of used or above are of after it.
+func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID) {
 	if view := a.node.View(); !view.Live.Has(by) {
 		return
 	}
 	if by != a.self() {
 		a.stats.Joined++
 	}
+	a.recent[a.next%len(a.recent)] = recentReset{lock: l, used: used}
+	a.next++
 	r := asked{lock: l, found: found, by: by}
-	r.busy, a.waiting = a.parts.Freeze(l, a.waiting[:0])
+	r.busy, a.waiting = a.parts.Freeze(l, used, a.waiting[:0])
 	for i := range a.asked {
 		// A resetter that took over asks again; participants frozen for the
 		// first are still to quiesce, once.

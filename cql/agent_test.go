@@ -17,7 +17,7 @@ type fakeParts struct {
 	freezes int
 }
 
-func (f *fakeParts) Freeze(_ fabric.Addr, w []Waiting) (int, []Waiting) {
+func (f *fakeParts) Freeze(_ fabric.Addr, _ uint64, w []Waiting) (int, []Waiting) {
 	f.freezes++
 	busy, waiting := f.busy, f.waiting
 	f.busy, f.waiting = 0, nil // frozen: not again
@@ -117,8 +117,8 @@ func TestAgentLeads(t *testing.T) {
 	r.setHeader(y.Header(5, 3, 2, 0))
 	locked := uint64(y.Header(5, 3, 2, 1))
 	r.handle(fabric.Client(1, 1), msgAskReset, 5, uint64(WaitTimeout))
-	r.want("step 1 and 2", sent{agent1, msgReset, [3]uint64{uint64(r.l), locked}},
-		sent{agent2, msgReset, [3]uint64{uint64(r.l), locked}}, sent{agent3, msgReset, [3]uint64{uint64(r.l), locked}})
+	r.want("step 1 and 2", sent{agent1, msgReset, [3]uint64{uint64(r.l), locked, 8}},
+		sent{agent2, msgReset, [3]uint64{uint64(r.l), locked, 8}}, sent{agent3, msgReset, [3]uint64{uint64(r.l), locked, 8}})
 	if h := r.header(); h.ResetID() != 1 {
 		t.Fatalf("header %s", y.FormatHeader(h))
 	}
@@ -207,7 +207,7 @@ func TestAgentTakesOver(t *testing.T) {
 	r.c.Fence(r.nodes[1])
 	r.handle(fabric.Client(1, 1), msgAskReset, 5, uint64(NodeFailure))
 	locked := uint64(y.Header(5, 1, 1, 1))
-	r.want("the resetter is dead", sent{agent1, msgReset, [3]uint64{uint64(r.l), locked}}, sent{agent3, msgReset, [3]uint64{uint64(r.l), locked}})
+	r.want("the resetter is dead", sent{agent1, msgReset, [3]uint64{uint64(r.l), locked, 13}}, sent{agent3, msgReset, [3]uint64{uint64(r.l), locked, 13}})
 	if n := r.a.Stats().TakenOver; n != 1 {
 		t.Errorf("%d taken over", n)
 	}

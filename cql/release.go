@@ -98,7 +98,11 @@ func (c *Client) passOnWriter(l fabric.Addr, first, end, writers uint64) error {
 			c.AskReset(l, i, Corruption)
 			return nil
 		case fresh < 0:
-			if ok, err := c.refetch(l, i); !ok {
+			switch more, err := c.refetch(l, i); {
+			case more == passed && writers == 0:
+				c.grantRange(l, i, end) // as above, only that the entry has not come at all
+				return err
+			case more != again:
 				return err
 			}
 			continue
@@ -141,14 +145,14 @@ func (c *Client) firstWriter(i, end uint64) uint64 {
 func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 	next := head + 1
 	for {
-		found, passed := uint64(0), false
+		found, gone := uint64(0), false
 		for i := head; i < end; i++ {
 			e := c.entry(i)
 			switch fresh := c.lay.freshness(e, i); {
 			case fresh > 0:
 				// Used again, so the head has passed i and with it next (or i is our
 				// old head): the writer at next, if it was one, has been granted.
-				passed = passed || i >= next
+				gone = gone || i >= next
 			case fresh == 0 && e.Mode() == lock.Exclusive:
 				found++
 				if i == next {
@@ -159,10 +163,10 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 				return nil // a reader, and it holds the lock
 			}
 		}
-		if passed || found >= writers {
+		if gone || found >= writers {
 			return nil
 		}
-		if ok, err := c.refetch(l, next); !ok {
+		if more, err := c.refetch(l, next); more != again {
 			return err
 		}
 	}
@@ -193,13 +197,22 @@ func (c *Client) grantRange(l fabric.Addr, first, end uint64) {
 // its FAA: one or two READs later. If its node is slow, paused or dead, wait
 // with growing pauses, in the end for the reset that ends everything.
 const (
-	refetchEager = 8
+	refetchEager   = 8
+	refetchSuspect = 64 // if a node has died lately
+)
+
+// fetched is what there is to do after a refetch.
+type fetched uint8
+
+const (
+	over   fetched = iota // nothing: the lock is being reset, or a reset has been asked for
+	again                 // look at the image
+	passed                // the head is more than a round beyond the entry
 )
 
 // refetch reads header and queue again, because the entry of index was not
-// there yet. It returns false if there is nothing left to do: the lock is being
-// reset, or the entry never comes and a reset has been asked for.
-func (c *Client) refetch(l fabric.Addr, index uint64) (bool, error) {
+// there yet. If the entry does not come, it asks for a reset: sooner if a node has died lately.
+func (c *Client) refetch(l fabric.Addr, index uint64) (fetched, error) {
 	c.stats.Refetches++
 	c.refetches++
 	if c.refetches > refetchEager {
@@ -210,14 +223,18 @@ func (c *Client) refetch(l fabric.Addr, index uint64) (bool, error) {
 	c.ops[0] = c.readImage(l)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		c.AskReset(l, index, UnknownOutcome)
-		return false, err
+		return over, err
 	}
-	if c.header().ResetID() != 0 || c.lay.Head(c.header()) > index+c.lay.Capacity() {
-		return false, nil
-	}
-	if c.refetches > c.cfg.RefetchMax {
+	h := c.header()
+	switch {
+	case h.ResetID() != 0:
+		return over, nil
+	case c.lay.Head(h) > index+c.lay.Capacity():
+		return passed, nil
+	case c.refetches > c.cfg.RefetchMax,
+		c.refetches > refetchSuspect && c.cfg.Suspect != nil && c.cfg.Suspect(c.port.Now()):
 		c.AskReset(l, index, NodeFailure)
-		return false, nil
+		return over, nil
 	}
-	return true, nil
+	return again, nil
 }

@@ -146,17 +146,17 @@ func (s *shard) waitingPlaces() (places []cql.Place) {
 }
 
 // Freeze implements cql.Participants.
-func (a *Agent) Freeze(l fabric.Addr, waits []cql.Waiting) (busy int, _ []cql.Waiting) {
-	a.abortOrphans(l)
+func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy int, _ []cql.Waiting) {
+	a.abortOrphans(l, used)
 	sum := hash(l)
 	s := a.table.shard(sum)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.place.Lock != l || x.frozen || x.state == parked {
+		if x.place.Lock != l || x.frozen || x.state == parked || x.state != acquiring && x.place.Index >= used {
 			continue
 		}
-		x.frozen = true
+		x.frozen, x.used = true, used
 		busy++
 		if x.state == waiting {
 			waits = append(waits, cql.Waiting{Client: x.owner, Index: x.place.Index})
@@ -166,11 +166,11 @@ func (a *Agent) Freeze(l fabric.Addr, waits []cql.Waiting) (busy int, _ []cql.Wa
 }
 
 // abortOrphans takes places out of the remote queue whose clients have left.
-func (a *Agent) abortOrphans(l fabric.Addr) {
+func (a *Agent) abortOrphans(l fabric.Addr, used uint64) {
 	s := a.table.shardOf(l)
 	for {
 		s.mu.Lock()
-		x := s.waiting(l, func(x *local) bool { return x.orphan })
+		x := s.waiting(l, func(x *local) bool { return x.orphan && x.place.Index < used })
 		if x == nil {
 			s.mu.Unlock()
 			return
@@ -200,8 +200,13 @@ func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waitin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.place.Lock == l && x.state == waiting && x.place.Mode == lock.Shared &&
-			x.place.Index >= first && x.place.Index < end {
+		if x.place.Lock != l || x.place.Mode != lock.Shared {
+			continue
+		}
+		switch {
+		case x.state == acquiring: // it may have an index already: it sees when it begins to wait
+			x.grantFrom, x.grantTo = first, end
+		case x.state == waiting && x.place.Index >= first && x.place.Index < end:
 			to = append(to, cql.Waiting{Client: x.owner, Index: x.place.Index})
 		}
 	}

@@ -76,12 +76,20 @@ func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request) (gr
 func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Time) (_ error, orphaned bool) {
 	s.mu.Lock()
 	x.place = *place
-	if x.frozen {
+	if x.frozen && place.Index < x.used {
 		s.mu.Unlock()
 		return cql.ErrAborted, false
 	}
-	x.state = waiting
+	if place.Mode == lock.Shared && x.grantFrom <= place.Index && place.Index < x.grantTo {
+		s.mu.Unlock()
+		return nil, false // granted before our entry was written
+	}
+	late := x.frozen // by the signal of a reset that is over
+	x.frozen, x.state = false, waiting
 	s.mu.Unlock()
+	if late {
+		k.remote.Quiesced(place.Lock)
+	}
 	err := k.remote.Await(place, deadline)
 	if err == nil || errors.Is(err, cql.ErrAborted) {
 		return err, false

@@ -32,14 +32,16 @@ const (
 type local struct {
 	next *local // in the hash chain, or the free list
 
-	place   cql.Place // in the remote queue; valid from waiting to releasing
-	state   remoteState
-	frozen  bool            // a reset waits for this node to let go
-	orphan  bool            // the owner left while waiting: the agent takes the grant
-	early   bool            // the grant came to the agent before the owner had become an orphan
-	owner   fabric.ClientID // who acquires or waits; of an orphan, the ID it left behind
-	holders int             // clients that hold
-	mode    lock.Mode       // how they hold: the remote lock's mode, or shared under an exclusive one
+	place              cql.Place // in the remote queue; valid from waiting to releasing
+	state              remoteState
+	frozen             bool            // a reset waits for this node to let go
+	used               uint64          // that reset's: places with this index or above are of after it
+	orphan             bool            // the owner left while waiting: the agent takes the grant
+	grantFrom, grantTo uint64          // indices of readers that a GrantRange granted while the owner was acquiring
+	early              bool            // the grant came to the agent before the owner had become an orphan
+	owner              fabric.ClientID // who acquires or waits; of an orphan, the ID it left behind
+	holders            int             // clients that hold
+	mode               lock.Mode       // how they hold: the remote lock's mode, or shared under an exclusive one
 
 	queue   waiters
 	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)

@@ -47,7 +47,6 @@ const (
 	flagSignaled = C.VB_SIGNALED
 	flagFence    = C.VB_FENCE
 	flagInline   = C.VB_INLINE
-	flagValue    = C.VB_VALUE
 )
 
 // load loads libibverbs, or says what is missing.
@@ -300,7 +299,7 @@ func (o *wrOp) setLocal(at unsafe.Pointer, n int, lkey uint32) {
 	o.c.local, o.c.len, o.c.lkey = C.uint64_t(uintptr(at)), C.uint32_t(n), C.uint32_t(lkey)
 }
 
-// setArgs sets the operands of an atomic, or the value of a WRITE with flagValue.
+// setArgs sets the operands of an atomic.
 func (o *wrOp) setArgs(arg, cmp uint64) { o.c.arg, o.c.cmp = C.uint64_t(arg), C.uint64_t(cmp) }
 
 func (o *wrOp) flag(f uint8) { o.c.flags |= C.uint8_t(f) }
@@ -312,4 +311,3 @@ func (w *wc) wrID() uint64    { return uint64(w.c.id) }
 func (w *wc) code() uint32    { return uint32(w.c.status) }
 func (w *wc) detail() uint32  { return uint32(w.c.vendor) }
 func (w *wc) immData() uint32 { return uint32(w.c.imm) }
-func (w *wc) length() uint32  { return uint32(w.c.len) }

@@ -278,7 +278,7 @@ int vb_qp_connect(vb_qp *q, const vb_path *path, const vb_end *own, const vb_end
 		attr.ah_attr.grh.hop_limit = 64;
 		attr.ah_attr.grh.traffic_class = path->traffic_class;
 	}
-	int e = lib.ibv_modify_qp(q ? &q->qp : NULL, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+	int e = lib.ibv_modify_qp(&q->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 		IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (e) return e;
 	memset(&attr, 0, sizeof attr);
@@ -314,7 +314,7 @@ static void fill(struct ibv_send_wr *wr, struct ibv_sge *sge, vb_op *op) {
 	wr->opcode = opcodes[op->kind];
 	wr->sg_list = sge;
 	wr->num_sge = op->len ? 1 : 0;
-	sge->addr = op->flags & VB_VALUE ? (uint64_t)(uintptr_t)&op->arg : op->local;
+	sge->addr = op->local;
 	sge->length = op->len;
 	sge->lkey = op->lkey;
 	if (op->flags & VB_SIGNALED) wr->send_flags |= IBV_SEND_SIGNALED;

@@ -40,9 +40,9 @@ typedef struct {
 } vb_path;
 
 enum { VB_READ, VB_WRITE, VB_CAS, VB_FAA, VB_SEND, VB_SEND_IMM };
-enum { VB_SIGNALED = 1, VB_FENCE = 2, VB_INLINE = 4, VB_VALUE = 8 };
+enum { VB_SIGNALED = 1, VB_FENCE = 2, VB_INLINE = 4 };
 
-// An operation to post. With VB_VALUE its data is the word arg.
+// An operation to post. arg and cmp are an atomic's operands.
 typedef struct {
 	uint64_t id;
 	uint64_t remote, local;
