@@ -1,4 +1,4 @@
-// Runner runs the scenarios of many seeds and prints, as JSON, which oracle objects to
+// Command runner runs the scenarios of many seeds and prints, as JSON, which oracle objects to
 // which. Package check builds it once for each mutant.
 package main
 

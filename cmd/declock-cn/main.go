@@ -1,4 +1,4 @@
-// Declock-cn is a compute node: see "declock-cn --help".
+// Command declock-cn is a compute node: see "declock-cn --help".
 package main
 
 import (

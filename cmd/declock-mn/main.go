@@ -1,4 +1,4 @@
-// Declock-mn is a memory node: see "declock-mn --help".
+// Command declock-mn is a memory node: see "declock-mn --help".
 package main
 
 import (

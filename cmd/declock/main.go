@@ -1,4 +1,4 @@
-// Declock runs and examines DecLock clusters: see "declock --help".
+// Command declock runs and examines DecLock clusters: see "declock --help".
 package main
 
 import (

@@ -211,6 +211,9 @@ func (r *run) add(name string, res *control.Result) error {
 	if res.Skipped > o.Skipped {
 		o.Skipped, o.FirstBad = res.Skipped, res.FirstBad
 	}
+	if res.Replay != nil && res.Replay.Stopped && !r.canceled && res.Error.Err() == nil {
+		o.Lost = append(o.Lost, exit.Errorf(exit.NodeLost, "%s stopped before its end, and nobody had asked it to", name))
+	}
 	if err := res.Error.Err(); err != nil && o.Err == nil {
 		o.Err = fmt.Errorf("%s: %w", name, err)
 	}
