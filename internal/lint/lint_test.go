@@ -22,7 +22,11 @@ var mayImport = map[string][]string{
 	"fabric/inbox":      {"fabric"},
 	"fabric/sim":        {"fabric"},
 	"fabric/shm":        {"fabric", "fabric/inbox"},
-	"fabric/verbs":      {"fabric", "fabric/inbox"},
+	"fabric/member":     {"fabric"},
+	"fabric/verbs":      {"fabric", "fabric/inbox", "fabric/member"},
+	"fabric/tcp":        {"fabric", "fabric/inbox", "fabric/member"},
+	"coordinator":       {"fabric", "fabric/member"},
+	"coordinator/...":   {"fabric", "fabric/member", "coordinator"},
 	"fabric/fabrictest": {"fabric"},
 	"lock":              {"fabric"},
 	"lock/...":          {"fabric", "lock"},
@@ -34,6 +38,9 @@ var mayImport = map[string][]string{
 	"mn":                {"fabric", "cql", "region"},
 	"cn":                {"fabric", "lock", "timesync", "cql", "hier", "region"},
 	"objstore":          {"fabric", "lock", "region"},
+	"btree":             {"fabric", "lock", "region"},
+	"bench":             {"..."}, // all but cmd, which imports it
+	"bench/...":         {"..."},
 	"oracle":            {"fabric", "lock"},
 	"check": {"fabric", "fabric/sim", "lock", "lock/...", "timesync", "cql", "hier", "region", "mn", "cn", "objstore",
 		"traces/...", "oracle"},
@@ -46,7 +53,7 @@ var mayImport = map[string][]string{
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same
 // in real and in virtual time.
-var pure = []string{"lock", "lock/...", "timesync", "cql", "hier", "region", "objstore"}
+var pure = []string{"lock", "lock/...", "timesync", "cql", "hier", "region", "objstore", "btree"}
 
 // impure is what pure packages must not import.
 var impure = []string{"time", "net", "os", "context", "runtime", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "unsafe", "golang.org/x/sys/unix"}

@@ -1,0 +1,15 @@
+package member
+
+import "errors"
+
+// Errors of joining.
+var (
+	// ErrFull: all numbers of compute nodes are taken.
+	ErrFull = errors.New("member: all numbers of compute nodes are taken")
+	// ErrInUse: another process is this memory node.
+	ErrInUse = errors.New("member: there is a memory node with this number")
+	// ErrUnreachable: the coordinator does not answer.
+	ErrUnreachable = errors.New("member: the coordinator cannot be reached")
+	// ErrRefused: the coordinator does not accept who we are: name, password or certificate.
+	ErrRefused = errors.New("member: the coordinator refuses us")
+)

@@ -1,0 +1,163 @@
+// Package member is what a fabric between machines needs to know of who is
+// there: which nodes are members of the cluster, how they are reached, who has
+// died, and whether every memory node has shut him out. Contracts, no I/O:
+// package coordinator has implementations (etcd, and one in memory).
+//
+// # Fence before reset
+//
+// A compute node that dies leaves [State.CNs] at once, and stays in
+// [State.Fencing] until every memory node has acknowledged a state without it.
+// A memory node acknowledges a state only when it has cut off
+// whoever is not in its CNs: from then on nothing of a node that has gone can reach
+// its memory. Compute nodes take members of both lists for live ([State.View]): so they
+// reset a dead node's locks only when no late WRITE of his can land.
+//
+// A memory node that is cut off from the coordinator leaves [State.MNs], and is not waited
+// for. Compute nodes stop using it: they cut their connections to a memory node
+// whose life is not in MNs, and so a node that has died for others cannot reach memory
+// that others still use. When it is a member again it must drop all
+// connections of before first.
+//
+// # Joining
+//
+// Join returns when all members have acknowledged a state with the new one: everybody can
+// reach it before it is in any queue.
+//
+// Source: DecLock, sections 4.6 and 6.7 (failures, coordinator).
+package member
+
+import (
+	"context"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A Life names one membership of a node. Numbers of nodes are used again, lives never;
+// 0 is none.
+type Life uint64
+
+// A CN is a compute node that is a member.
+type CN struct {
+	ID   fabric.CNID
+	Life Life
+	Addr string // where other compute nodes reach it, host:port; the fabric's business
+}
+
+// An MN is a memory node that is a member.
+type MN struct {
+	ID    fabric.MemID
+	Life  Life
+	Addr  string // where compute nodes reach it, host:port
+	Size  uint64 // bytes
+	Epoch uint32 // grows whenever a memory node with this ID starts anew
+}
+
+// A State is who is there. It is never changed once it is known: others share it.
+type State struct {
+	// Revision grows with every change, and is the same for all members.
+	Revision uint64
+	CNs      []CN // members, by ID: memory nodes serve these and nobody else
+	Fencing  []CN // have gone, but not every memory node has shut them out yet; by ID
+	MNs      []MN // by ID
+	// Lost counts compute nodes that have died, and not those that have left.
+	Lost uint64
+}
+
+// View returns who is live to compute nodes: members, and who is not shut out yet.
+func (s *State) View() fabric.View {
+	v := fabric.View{Epoch: s.Revision, Lost: s.Lost}
+	for _, c := range s.CNs {
+		v.Live.Add(c.ID)
+	}
+	for _, c := range s.Fencing {
+		v.Live.Add(c.ID)
+	}
+	return v
+}
+
+// CN returns the member with a number.
+func (s *State) CN(id fabric.CNID) (CN, bool) {
+	for _, c := range s.CNs {
+		if c.ID == id {
+			return c, true
+		}
+	}
+	return CN{}, false
+}
+
+// MN returns the memory node with a number.
+func (s *State) MN(id fabric.MemID) (MN, bool) {
+	for _, m := range s.MNs {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return MN{}, false
+}
+
+// Has tells whether a life is that of a member.
+func (s *State) Has(l Life) bool {
+	for _, c := range s.CNs {
+		if c.Life == l {
+			return true
+		}
+	}
+	for _, m := range s.MNs {
+		if m.Life == l {
+			return true
+		}
+	}
+	return false
+}
+
+// A Service is a coordinator, as those see it who are not members yet. Any goroutine may use it.
+type Service interface {
+	// JoinCN makes this process a compute node: with the lowest number that neither a
+	// member nor one who is being fenced has. ctx bounds the joining. ready is called
+	// once, when the number is known and before anybody else can know it: it starts what others will reach
+	// at addr, and whatever acknowledges states. All numbers taken: ErrFull.
+	JoinCN(ctx context.Context, addr string, ready func(Member)) (Member, error)
+
+	// JoinMN makes this process memory node id. The Epoch of its MN is larger
+	// than that of all before it. There is one already: ErrInUse.
+	JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(Member)) (Member, error)
+
+	// Watch returns the present state and those that follow, for who is no
+	// member: tools. It ends with ctx.
+	Watch(ctx context.Context) (Watcher, error)
+}
+
+// A Watcher tells of states. Any goroutine may use it.
+type Watcher interface {
+	// State returns the newest state that is known here, and a channel that is closed
+	// when there is a newer one.
+	State() (*State, <-chan struct{})
+}
+
+// A Member is one node's membership, until Leave or its end. Any goroutine may use it.
+type Member interface {
+	Watcher
+
+	// CN returns what others know of this node, if it is a compute node.
+	CN() CN
+	// MN returns what others know of this node, if it is a memory node.
+	MN() MN
+
+	// Ack says that this node acts on a state and all before it. A memory node
+	// must have shut out whoever is not in its CNs. Each member acknowledges each state that it
+	// gets, soon: it is what joins and resets wait for. It does not block.
+	Ack(revision uint64)
+
+	// Report says that a compute node has died for certain (its process is gone), so that
+	// nobody need wait for its lease. It does not block.
+	Report(dead Life)
+
+	// Done is closed when the membership has ended, and Err says why: nil after Leave,
+	// fabric.ErrFenced when the cluster has given this node up. A coordinator that cannot be reached
+	// does not end a membership.
+	Done() <-chan struct{}
+	Err() error
+
+	// Leave ends the membership: not a death.
+	Leave(ctx context.Context) error
+}
