@@ -5,25 +5,30 @@
 //
 // # Fence before reset
 //
-// A compute node that dies leaves [State.CNs] at once, and stays in
-// [State.Fencing] until every memory node has acknowledged a state without it.
+// A compute node that dies or leaves is out of [State.CNs] at once, and stays in
+// [State.Fencing] until every member has acknowledged a state without it.
 // A memory node acknowledges a state only when it has cut off
 // whoever is not in its CNs: from then on nothing of a node that has gone can reach
 // its memory. Compute nodes take members of both lists for live ([State.View]): so they
 // reset a dead node's locks only when no late WRITE of his can land.
 //
-// A memory node that is cut off from the coordinator leaves [State.MNs], and is not waited
-// for. Compute nodes stop using it: they cut their connections to a memory node
-// whose life is not in MNs, and so a node that has died for others cannot reach memory
-// that others still use. When it is a member again it must drop all
-// connections of before first.
+// A memory node that is cut off from the coordinator leaves [State.MNs], and cannot be
+// waited for. Compute nodes stop using it before they acknowledge a state without it: they cut
+// their connections to a memory node whose life is not in MNs. While a memory node has gone and not
+// all have acknowledged that, no compute node leaves Fencing: so a node that has died for others
+// cannot reach memory that others still use. When that memory node is a member again, in a
+// new life, it must have dropped all connections of before.
 //
 // # Joining
 //
 // Join returns when all members have acknowledged a state with the new one: everybody can
 // reach it before it is in any queue.
 //
-// Source: DecLock, sections 4.6 and 6.7 (failures, coordinator).
+// # Acknowledging
+//
+// Everything waits for acknowledgements: each member, compute node or memory node, joining or not, acknowledges
+// each state soon after State has given it ([Member.Ack]). States may be skipped: an
+// acknowledgement is for a state and all before it.
 package member
 
 import (
@@ -54,12 +59,15 @@ type MN struct {
 
 // A State is who is there. It is never changed once it is known: others share it.
 type State struct {
-	// Revision grows with every change, and is the same for all members.
+	// Revision grows with every change. It is the same count for all members: a
+	// state shows all changes up to its revision. (Who lost sight of the coordinator may
+	// see a state with a revision that others have skipped.)
 	Revision uint64
 	CNs      []CN // members, by ID: memory nodes serve these and nobody else
-	Fencing  []CN // have gone, but not every memory node has shut them out yet; by ID
+	Fencing  []CN // have gone, by death or by leaving, and are not shut out for certain yet; by ID
 	MNs      []MN // by ID
-	// Lost counts compute nodes that have died, and not those that have left.
+	// Lost counts compute nodes that have died, and not those that have left. It
+	// grows in the state in which the dead node is in Fencing no more.
 	Lost uint64
 }
 
@@ -114,12 +122,14 @@ func (s *State) Has(l Life) bool {
 type Service interface {
 	// JoinCN makes this process a compute node: with the lowest number that neither a
 	// member nor one who is being fenced has. ctx bounds the joining. ready is called
-	// once, when the number is known and before anybody else can know it: it starts what others will reach
-	// at addr, and whatever acknowledges states. All numbers taken: ErrFull.
+	// once, when number and life are known and before anybody else can know them: it starts what others will
+	// reach at addr, and whatever acknowledges states (a goroutine: ready must return). All numbers
+	// taken: ErrFull. When JoinCN fails after ready, the member that ready got is Done.
 	JoinCN(ctx context.Context, addr string, ready func(Member)) (Member, error)
 
 	// JoinMN makes this process memory node id. The Epoch of its MN is larger
-	// than that of all before it. There is one already: ErrInUse.
+	// than that of all before it. There is one already, and it lives: ErrInUse. (One
+	// that has died is waited for until the coordinator knows.)
 	JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(Member)) (Member, error)
 
 	// Watch returns the present state and those that follow, for who is no
@@ -130,7 +140,8 @@ type Service interface {
 // A Watcher tells of states. Any goroutine may use it.
 type Watcher interface {
 	// State returns the newest state that is known here, and a channel that is closed
-	// when there is a newer one.
+	// when there is a newer one. It does not block. After the end of a watch or a
+	// membership it may tell nothing new for ever.
 	State() (*State, <-chan struct{})
 }
 
@@ -143,13 +154,14 @@ type Member interface {
 	// MN returns what others know of this node, if it is a memory node.
 	MN() MN
 
-	// Ack says that this node acts on a state and all before it. A memory node
-	// must have shut out whoever is not in its CNs. Each member acknowledges each state that it
+	// Ack says that this node acts on the state with a revision and all before it. A memory node
+	// must have shut out whoever is not in its CNs; a compute node must have stopped
+	// using memory nodes that are not in its MNs. Each member acknowledges each state that it
 	// gets, soon: it is what joins and resets wait for. It does not block.
 	Ack(revision uint64)
 
-	// Report says that a compute node has died for certain (its process is gone), so that
-	// nobody need wait for its lease. It does not block.
+	// Report says that a node has died for certain (its process is gone), so that
+	// nobody need wait for its lease. It does not block. Reports of who is no member are ignored.
 	Report(dead Life)
 
 	// Done is closed when the membership has ended, and Err says why: nil after Leave,
@@ -158,6 +170,6 @@ type Member interface {
 	Done() <-chan struct{}
 	Err() error
 
-	// Leave ends the membership: not a death.
+	// Leave ends the membership: not a death. The node must use the fabric no more.
 	Leave(ctx context.Context) error
 }

@@ -1,0 +1,389 @@
+package coordtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// Run runs the suite.
+func Run(t *testing.T, h Harness) {
+	for _, tt := range []struct {
+		name string
+		run  func(*env)
+	}{
+		{"the lowest free number is given", lowestNumber},
+		{"a member knows itself, and all know it", selfKnown},
+		{"ready comes before others know", readyFirst},
+		{"join waits for all acknowledgements", joinWaits},
+		{"a join that is given up leaves nobody behind", joinGivenUp},
+		{"all numbers taken is ErrFull", full},
+		{"a node that leaves is not lost", leaving},
+		{"a dead node is fenced until all have acknowledged", fencing},
+		{"who dies meanwhile is not waited for", deathOfWaitedFor},
+		{"a number that is being fenced is not given out", numberOfFenced},
+		{"a dead node's membership ends as fenced", fenced},
+		{"a report is a death at once", report},
+		{"reports of strangers are ignored", reportStranger},
+		{"a memory node's epoch grows with each life", epochs},
+		{"a memory node that lives is in use", inUse},
+		{"nobody is fenced while a lost memory node may be in use", lostMemory},
+		{"revisions grow", revisions},
+		{"joins at the same time get numbers of their own", together},
+		{"a coordinator that is away", away},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			tt.run(&env{t, h(t), ctx})
+		})
+	}
+}
+
+func lowestNumber(e *env) {
+	a, b, c := e.startCN(), e.startCN(), e.startCN()
+	for i, n := range []*node{a, b, c} {
+		if n.CN().ID != fabric.CNID(i+1) {
+			e.Errorf("number %d is %v", i, n.CN().ID)
+		}
+	}
+	e.leave(b)
+	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	d := e.startCN()
+	if d.CN().ID != b.CN().ID || d.CN().Life == b.CN().Life || d.CN().Life == 0 {
+		e.Errorf("%+v has the number of %+v: want the same number in a new life", d.CN(), b.CN())
+	}
+}
+
+func selfKnown(e *env) {
+	m, c := e.startMN(3), e.startCN()
+	if got := m.MN(); got.ID != 3 || got.Size != 1<<20 || got.Addr != "mn.example:1" || got.Epoch == 0 || got.Life == 0 {
+		e.Errorf("memory node is %+v", got)
+	}
+	for _, w := range []member.Watcher{m, c, e.watch()} {
+		s := e.await(w, "both", func(s *member.State) bool { return len(s.CNs) == 1 && len(s.MNs) == 1 })
+		if cn, ok := s.CN(c.CN().ID); !ok || cn != c.CN() {
+			e.Errorf("state has %+v, member says %+v", cn, c.CN())
+		}
+		if mn, ok := s.MN(3); !ok || mn != m.MN() {
+			e.Errorf("state has %+v, member says %+v", mn, m.MN())
+		}
+		if v := s.View(); !v.Live.Has(c.CN().ID) || v.Live.Len() != 1 || v.Epoch != s.Revision {
+			e.Errorf("view is %+v", v)
+		}
+	}
+	select {
+	case <-c.Done():
+		e.Errorf("Done: %v", c.Err())
+	default:
+	}
+	if err := c.Err(); err != nil {
+		e.Errorf("Err of a member: %v", err)
+	}
+}
+
+func readyFirst(e *env) {
+	a := e.startCN()
+	n, calls := newNode(), 0
+	m, err := e.Service.JoinCN(e.ctx, "cn.example:2", func(m member.Member) {
+		calls++
+		if s, _ := a.State(); isMember(s, m.CN().Life) {
+			e.Error("a member knows the new one before ready")
+		}
+		if m.CN().ID != 2 || m.CN().Life == 0 {
+			e.Errorf("in ready: %+v", m.CN())
+		}
+		n.ready(m)
+	})
+	e.started(n, m, err)
+	if calls != 1 {
+		e.Errorf("ready was called %d times", calls)
+	}
+}
+
+func joinWaits(e *env) {
+	for _, memory := range []bool{false, true} {
+		var old *node
+		if memory {
+			old = e.startMN(0)
+		} else {
+			old = e.startCN()
+		}
+		old.setDeaf(true)
+		n, joined := newNode(), make(chan error, 1)
+		go func() {
+			_, err := e.Service.JoinCN(e.ctx, "", n.ready)
+			joined <- err
+		}()
+		e.await(old, "the new one", func(s *member.State) bool { return len(s.CNs) > 0 && s.CNs[len(s.CNs)-1].Addr == "" })
+		select {
+		case err := <-joined:
+			e.Fatalf("join returned %v before a member has acknowledged", err)
+		default:
+		}
+		old.setDeaf(false)
+		if err := <-joined; err != nil {
+			e.Fatal(err)
+		}
+		e.leave(n)
+		e.leave(old)
+	}
+}
+
+func joinGivenUp(e *env) {
+	a := e.startCN()
+	a.setDeaf(true)
+	ctx, cancel := context.WithCancel(e.ctx)
+	n, joined := newNode(), make(chan error, 1)
+	go func() {
+		_, err := e.Service.JoinCN(ctx, "", n.ready)
+		joined <- err
+	}()
+	e.await(a, "the new one", func(s *member.State) bool { return len(s.CNs) == 2 })
+	cancel()
+	if err := <-joined; !errors.Is(err, context.Canceled) {
+		e.Errorf("join: %v", err)
+	}
+	e.awaitDone(n)
+	a.setDeaf(false)
+	s := e.await(a, "its end", func(s *member.State) bool { return len(s.CNs) == 1 && len(s.Fencing) == 0 })
+	if s.Lost != 0 {
+		e.Errorf("lost %d", s.Lost)
+	}
+}
+
+func full(e *env) {
+	for range MaxCN {
+		e.startCN()
+	}
+	_, err := e.Service.JoinCN(e.ctx, "", func(member.Member) { e.Error("ready was called") })
+	if !errors.Is(err, member.ErrFull) {
+		e.Errorf("join: %v", err)
+	}
+}
+
+func leaving(e *env) {
+	a, b := e.startCN(), e.startCN()
+	e.leave(b)
+	e.awaitDone(b)
+	if err := b.Err(); err != nil {
+		e.Errorf("after leaving: %v", err)
+	}
+	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	if s.Lost != 0 {
+		e.Errorf("lost %d", s.Lost)
+	}
+}
+
+func fencing(e *env) {
+	m, a, b := e.startMN(0), e.startCN(), e.startCN()
+	for i, slow := range []*node{m, a} {
+		slow.setDeaf(true)
+		life := b.CN().Life
+		e.kill(b)
+		s := e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, life) })
+		if isMember(s, life) || !s.View().Live.Has(b.CN().ID) || s.Lost != uint64(i) {
+			e.Errorf("while it is fenced: %+v", s)
+		}
+		slow.setDeaf(false)
+		s = e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, life) })
+		if s.View().Live.Has(b.CN().ID) || s.Lost != uint64(i+1) {
+			e.Errorf("after fencing: %+v", s)
+		}
+		b = e.startCN()
+	}
+}
+
+func deathOfWaitedFor(e *env) {
+	a, b, c := e.startCN(), e.startCN(), e.startCN()
+	c.setDeaf(true)
+	e.kill(b)
+	e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, b.CN().Life) })
+	e.kill(c)
+	s := e.await(a, "both forgotten", func(s *member.State) bool {
+		return isForgotten(s, b.CN().Life) && isForgotten(s, c.CN().Life)
+	})
+	if s.Lost != 2 {
+		e.Errorf("lost %d", s.Lost)
+	}
+}
+
+func numberOfFenced(e *env) {
+	m, a, b := e.startMN(0), e.startCN(), e.startCN()
+	m.setDeaf(true)
+	e.kill(a)
+	e.await(b, "a fencing", func(s *member.State) bool { return isFencing(s, a.CN().Life) })
+	n, joined := newNode(), make(chan error, 1)
+	go func() {
+		_, err := e.Service.JoinCN(e.ctx, "", n.ready)
+		joined <- err
+	}()
+	s := e.await(b, "the new one", func(s *member.State) bool { return len(s.CNs) == 2 })
+	if _, ok := s.CN(a.CN().ID); ok {
+		e.Errorf("%v is given out while it is fenced", a.CN().ID)
+	}
+	m.setDeaf(false)
+	if err := <-joined; err != nil {
+		e.Fatal(err)
+	}
+}
+
+func fenced(e *env) {
+	e.startCN()
+	b := e.startCN()
+	e.kill(b)
+	e.awaitDone(b)
+	if err := b.Err(); !errors.Is(err, fabric.ErrFenced) {
+		e.Errorf("Err: %v", err)
+	}
+}
+
+func report(e *env) {
+	m, a, b := e.startMN(0), e.startCN(), e.startCN()
+	a.Report(b.CN().Life)
+	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	if s.Lost != 1 {
+		e.Errorf("lost %d", s.Lost)
+	}
+	e.awaitDone(b)
+	if err := b.Err(); !errors.Is(err, fabric.ErrFenced) {
+		e.Errorf("Err: %v", err)
+	}
+	a.Report(m.MN().Life)
+	e.await(a, "no memory node", func(s *member.State) bool { return len(s.MNs) == 0 })
+}
+
+func reportStranger(e *env) {
+	a, b := e.startCN(), e.startCN()
+	e.leave(b)
+	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	a.Report(b.CN().Life)
+	a.Report(0)
+	a.Report(1<<64 - 1)
+	c := e.startCN()
+	s := e.await(a, "c", func(s *member.State) bool { return isMember(s, c.CN().Life) })
+	if s.Lost != 0 || len(s.CNs) != 2 {
+		e.Errorf("%+v", s)
+	}
+}
+
+func epochs(e *env) {
+	a := e.startCN()
+	var last member.MN
+	for range 3 {
+		m := e.startMN(5)
+		if m.MN().Epoch <= last.Epoch || m.MN().Life == last.Life {
+			e.Errorf("%+v after %+v", m.MN(), last)
+		}
+		last = m.MN()
+		e.leave(m)
+		e.await(a, "its end", func(s *member.State) bool { return len(s.MNs) == 0 })
+	}
+	m := e.startMN(5)
+	e.kill(m)
+	if m := e.startMN(5); m.MN().Epoch <= last.Epoch+1 {
+		e.Errorf("%+v after %+v and a death", m.MN(), last)
+	}
+}
+
+func inUse(e *env) {
+	e.startMN(1)
+	_, err := e.Service.JoinMN(e.ctx, 1, 1<<20, "", func(member.Member) { e.Error("ready was called") })
+	if !errors.Is(err, member.ErrInUse) {
+		e.Errorf("join: %v", err)
+	}
+	e.startMN(2)
+}
+
+func lostMemory(e *env) {
+	m, a, b := e.startMN(0), e.startCN(), e.startCN()
+	a.setDeaf(true)
+	m.setDeaf(true)
+	e.kill(b)
+	s := e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, b.CN().Life) })
+	a.Ack(s.Revision)
+	e.kill(m)
+	// m is not waited for any more; but a may still be using it, and so may b.
+	s = e.await(a, "m gone", func(s *member.State) bool { return len(s.MNs) == 0 })
+	if !isFencing(s, b.CN().Life) {
+		e.Errorf("b is not fenced, and a has not acknowledged the end of m: %+v", s)
+	}
+	a.setDeaf(false)
+	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+}
+
+func revisions(e *env) {
+	a := e.startCN()
+	for range 3 {
+		e.leave(e.startCN())
+	}
+	e.leave(e.startMN(0))
+	s := e.await(a, "quiet", func(s *member.State) bool { return len(s.CNs) == 1 && len(s.MNs) == 0 && len(s.Fencing) == 0 })
+	e.leave(a)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := 1; i < len(a.seen); i++ {
+		if a.seen[i] <= a.seen[i-1] {
+			e.Errorf("revision %d after %d", a.seen[i], a.seen[i-1])
+		}
+	}
+	if s.Revision < a.seen[len(a.seen)-1] {
+		e.Errorf("state at revision %d after %v", s.Revision, a.seen)
+	}
+}
+
+func together(e *env) {
+	nodes := make([]*node, MaxCN)
+	var wg sync.WaitGroup
+	for i := range nodes {
+		nodes[i] = newNode()
+		wg.Go(func() {
+			if _, err := e.Service.JoinCN(e.ctx, "", nodes[i].ready); err != nil {
+				e.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var taken fabric.CNSet
+	for _, n := range nodes {
+		if n.Member != nil {
+			taken.Add(n.CN().ID)
+		}
+	}
+	if taken.Len() != MaxCN {
+		e.Errorf("%d nodes have %d numbers", MaxCN, taken.Len())
+	}
+}
+
+func away(e *env) {
+	if e.SetAway == nil {
+		e.Skip("the coordinator of this harness is always there")
+	}
+	m, a, b := e.startMN(0), e.startCN(), e.startCN()
+	e.SetAway(true)
+	_, err := e.Service.JoinCN(e.ctx, "", func(member.Member) { e.Error("ready was called") })
+	if !errors.Is(err, member.ErrUnreachable) {
+		e.Errorf("join: %v", err)
+	}
+	e.kill(b)
+	for _, n := range []*node{m, a} {
+		select {
+		case <-n.Done():
+			e.Errorf("membership ended: %v", n.Err())
+		default:
+		}
+		if s, _ := n.State(); !isMember(s, b.CN().Life) {
+			e.Errorf("a death came through: %+v", s)
+		}
+	}
+	e.SetAway(false)
+	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	if !isMember(s, a.CN().Life) || !isMember(s, m.MN().Life) || s.Lost != 1 {
+		e.Errorf("%+v", s)
+	}
+	e.startCN()
+}

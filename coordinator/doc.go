@@ -1,0 +1,20 @@
+// Package coordinator says who is a member of a cluster: it implements the
+// contract of fabric/member, which fabrics between machines need.
+//
+//   - [Memory] is a coordinator in this process, for tests and for clusters of one process;
+//   - coordinator/etcd keeps the membership in etcd;
+//   - coordinator/embedded runs an etcd server in this process, for clusters on one machine.
+//
+// coordinator/coordtest is the conformance suite that both pass.
+//
+// What every coordinator promises, in the order of a node's life:
+//
+//	reserved   it has a number and a life, and nobody else knows (ready is called)
+//	joined     all states show it; Join returns when all members have acknowledged that
+//	gone       it has left or died: in Fencing, until all members have acknowledged that, and
+//	           there is no memory node that has gone and whose end is not acknowledged by all
+//	forgotten  its number is free; Lost has grown if it died
+//
+// Source: DecLock, sections 4.4, 4.6 and appendix B (the coordinator that it
+// takes for given).
+package coordinator

@@ -1,0 +1,239 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A Memory is a coordinator in this process: for tests, and for clusters of one
+// process. Nobody dies by himself there: Kill says who has. Any goroutine may use it.
+type Memory struct {
+	mu      sync.Mutex
+	ledger  ledger
+	members map[member.Life]*memoryMember
+	away    bool
+	late    []func() // deaths that the coordinator has not heard of, for it is away
+	state   *member.State
+	news    chan struct{} // closed when state is not the newest, or acks have changed
+	change  chan struct{} // closed when state is not the newest
+}
+
+var _ member.Service = (*Memory)(nil)
+
+// NewMemory returns a coordinator without members. Compute nodes have the numbers from 1 to maxCN.
+func NewMemory(maxCN fabric.CNID) *Memory {
+	m := &Memory{ledger: ledger{maxCN: maxCN, epochs: map[fabric.MemID]uint32{}}, members: map[member.Life]*memoryMember{}}
+	m.state, m.news, m.change = m.ledger.state(), make(chan struct{}), make(chan struct{})
+	return m
+}
+
+// JoinCN is member.Service.JoinCN.
+func (m *Memory) JoinCN(ctx context.Context, addr string, ready func(member.Member)) (member.Member, error) {
+	return m.join(ctx, ready, func() (*entry, error) { return m.ledger.reserveCN(addr) })
+}
+
+// JoinMN is member.Service.JoinMN.
+func (m *Memory) JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
+	return m.join(ctx, ready, func() (*entry, error) { return m.ledger.reserveMN(id, size, addr) })
+}
+
+func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve func() (*entry, error)) (member.Member, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	if m.away {
+		m.mu.Unlock()
+		return nil, fmt.Errorf("%w: it is away", member.ErrUnreachable)
+	}
+	e, err := reserve()
+	if err != nil {
+		m.mu.Unlock()
+		return nil, err
+	}
+	n := &memoryMember{m: m, e: e, done: make(chan struct{})}
+	m.members[e.life()] = n
+	m.mu.Unlock()
+	if ready != nil {
+		ready(n)
+	}
+	m.mu.Lock()
+	if e.phase == reserved {
+		m.ledger.join(e)
+		m.publish()
+	}
+	m.mu.Unlock()
+	if err := n.awaitKnown(ctx); err != nil {
+		n.end(left, err)
+		return nil, err
+	}
+	return n, nil
+}
+
+// awaitKnown waits until all members know of the new one.
+func (n *memoryMember) awaitKnown(ctx context.Context) error {
+	for {
+		n.m.mu.Lock()
+		known, news := n.m.ledger.known(n.e.since), n.m.news
+		n.m.mu.Unlock()
+		select {
+		case <-n.done:
+			return fmt.Errorf("coordinator: join: the membership has ended already: %w", cmp.Or(n.err, fabric.ErrClosed))
+		default:
+		}
+		if known {
+			return nil
+		}
+		select {
+		case <-n.done:
+		case <-news:
+		case <-ctx.Done():
+			return fmt.Errorf("coordinator: join: not all members have acknowledged: %w", ctx.Err())
+		}
+	}
+}
+
+// Watch is member.Service.Watch.
+func (m *Memory) Watch(ctx context.Context) (member.Watcher, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if m.isAway() {
+		return nil, fmt.Errorf("%w: it is away", member.ErrUnreachable)
+	}
+	return memoryWatcher{m}, nil
+}
+
+func (m *Memory) isAway() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.away
+}
+
+// Kill declares a member dead. Who is no member is ignored.
+func (m *Memory) Kill(life member.Life) {
+	m.mu.Lock()
+	n := m.members[life]
+	m.mu.Unlock()
+	if n != nil {
+		n.end(died, fabric.ErrFenced)
+	}
+}
+
+// SetAway makes the coordinator unreachable, or reachable again. While it is away
+// nobody joins, and nothing changes; deaths, leaving and acknowledgements take effect afterwards.
+func (m *Memory) SetAway(away bool) {
+	m.mu.Lock()
+	m.away = away
+	late := m.late
+	if !away {
+		m.late = nil
+	}
+	m.mu.Unlock()
+	for i := 0; !away && i < len(late); i++ {
+		late[i]()
+	}
+}
+
+// publish makes the ledger's state the newest; mu is held.
+func (m *Memory) publish() {
+	close(m.news)
+	m.news = make(chan struct{})
+	if m.ledger.revision == m.state.Revision {
+		return
+	}
+	m.state = m.ledger.state()
+	close(m.change)
+	m.change = make(chan struct{})
+}
+
+// do changes the ledger, now or when the coordinator is back.
+func (m *Memory) do(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	act := func() {
+		f()
+		m.publish()
+	}
+	if m.away {
+		m.late = append(m.late, func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			act()
+		})
+		return
+	}
+	act()
+}
+
+type memoryWatcher struct{ m *Memory }
+
+// State is member.Watcher.State.
+func (w memoryWatcher) State() (*member.State, <-chan struct{}) {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	return w.m.state, w.m.change
+}
+
+// A memoryMember is a member of a Memory.
+type memoryMember struct {
+	m    *Memory
+	e    *entry
+	done chan struct{}
+	err  error // once done
+}
+
+// CN is member.Member.CN.
+func (n *memoryMember) CN() member.CN { return n.e.cn }
+
+// MN is member.Member.MN.
+func (n *memoryMember) MN() member.MN { return n.e.mn }
+
+// State is member.Watcher.State.
+func (n *memoryMember) State() (*member.State, <-chan struct{}) { return memoryWatcher{n.m}.State() }
+
+// Ack is member.Member.Ack.
+func (n *memoryMember) Ack(revision uint64) { n.m.do(func() { n.m.ledger.ack(n.e, revision) }) }
+
+// Report is member.Member.Report.
+func (n *memoryMember) Report(dead member.Life) { n.m.Kill(dead) }
+
+// end ends the membership, with what Err is to say.
+func (n *memoryMember) end(p phase, err error) {
+	n.m.do(func() {
+		if n.m.members[n.e.life()] != n {
+			return // has ended already
+		}
+		delete(n.m.members, n.e.life())
+		n.m.ledger.end(n.e, p)
+		n.err = err
+		close(n.done)
+	})
+}
+
+// Done is member.Member.Done.
+func (n *memoryMember) Done() <-chan struct{} { return n.done }
+
+// Err is member.Member.Err.
+func (n *memoryMember) Err() error {
+	select {
+	case <-n.done:
+		return n.err
+	default:
+		return nil
+	}
+}
+
+// Leave is member.Member.Leave.
+func (n *memoryMember) Leave(ctx context.Context) error {
+	if n.m.isAway() {
+		return fmt.Errorf("%w: it is away", member.ErrUnreachable)
+	}
+	n.end(left, nil)
+	return ctx.Err()
+}
