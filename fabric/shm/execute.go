@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/ram"
 )
 
 // check refuses a bad chain before anything of it is executed. The common case
@@ -24,7 +25,7 @@ func (p *port) check(ops []fabric.Op) error {
 		o := &ops[i]
 		switch o.Kind {
 		case fabric.OpRead, fabric.OpWrite:
-			if o.Buf == nil && o.Addr%wordSize != 0 || o.Buf != nil && !p.arena.owns(o.Buf) {
+			if o.Buf == nil && o.Addr%wordSize != 0 || o.Buf != nil && !p.arena.Owns(o.Buf) {
 				return p.refuse(ops)
 			}
 		case fabric.OpCAS, fabric.OpFAA:
@@ -50,7 +51,7 @@ func (p *port) refuse(ops []fabric.Op) error {
 	}
 	for i := range ops {
 		o := &ops[i]
-		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && !p.arena.owns(o.Buf) {
+		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && !p.arena.Owns(o.Buf) {
 			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
 		}
 	}
@@ -104,18 +105,18 @@ func perform(o *fabric.Op, a unsafe.Pointer) {
 	case fabric.OpFAA:
 		o.Old = atomic.AddUint64(word, o.Arg) - o.Arg
 	case fabric.OpCAS:
-		o.Old = compareAndSwap(word, o.Cmp, o.Arg)
+		o.Old = ram.CompareAndSwap(word, o.Cmp, o.Arg)
 	case fabric.OpRead:
 		if o.Buf == nil {
 			o.Old = atomic.LoadUint64(word)
 		} else {
-			copyOut(unsafe.Pointer(unsafe.SliceData(o.Buf)), a, len(o.Buf))
+			ram.CopyOut(unsafe.Pointer(unsafe.SliceData(o.Buf)), a, len(o.Buf))
 		}
 	case fabric.OpWrite:
 		if o.Buf == nil {
 			atomic.StoreUint64(word, o.Arg)
 		} else {
-			copyIn(a, unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf))
+			ram.CopyIn(a, unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf))
 		}
 	default:
 		performWide(o, a)
@@ -123,17 +124,20 @@ func perform(o *fabric.Op, a unsafe.Pointer) {
 	raceAcquire()
 }
 
-// compareAndSwap is a compare-and-swap that returns what was there.
-func compareAndSwap(word *uint64, expect, swap uint64) uint64 {
-	for {
-		if atomic.CompareAndSwapUint64(word, expect, swap) {
-			return expect
-		}
-		// It was not what was expected; unless it is again.
-		if old := atomic.LoadUint64(word); old != expect {
-			return old
-		}
+// performWide executes the masked and the 16-byte atomics.
+func performWide(o *fabric.Op, a unsafe.Pointer) {
+	w := o.Wide
+	switch o.Kind {
+	case fabric.OpMaskedCAS:
+		w.Old[0] = ram.SwapMasked((*uint64)(a), w)
+	case fabric.OpMaskedFAA:
+		w.Old[0] = ram.AddMasked((*uint64)(a), w)
+	case fabric.OpMaskedCAS16:
+		w.Old = ram.SwapMasked16(a, w)
+	case fabric.OpMaskedFAA16:
+		w.Old = ram.AddMasked16(a, w)
 	}
+	o.Old = w.Old[0]
 }
 
 // attach attaches the port to a memory node that it has not used yet.

@@ -9,15 +9,18 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/inbox"
+	"github.com/declock/declock/fabric/internal/ram"
 )
 
 // maxInline is a figure of fabric.Caps: here a WRITE of any size is a copy.
 const maxInline = 1 << 20
 
+const wordSize = 8
+
 var caps = fabric.Caps{
 	Fabric:     "shm",
 	Masked:     true,
-	Atomic16:   hasAtomic16,
+	Atomic16:   ram.HasAtomic16,
 	Inline:     maxInline,
 	MaxAtomics: fabric.MaxChain,
 }
@@ -27,7 +30,7 @@ type port struct {
 	n     *node
 	box   *inbox.Box
 	mem   [MaxMN]*memory // as this port attached to them
-	arena arena
+	arena ram.Arena
 	stats fabric.Stats
 	rng   rand.PCG
 
@@ -71,10 +74,10 @@ func (p *port) Now() fabric.Time { return p.n.clock.now() }
 func (p *port) Rand() uint64 { return p.rng.Uint64() }
 
 // Alloc is fabric.Port.Alloc.
-func (p *port) Alloc(n int) []byte { return p.arena.alloc(n) }
+func (p *port) Alloc(n int) []byte { return p.arena.Alloc(n) }
 
 // Free is fabric.Port.Free.
-func (p *port) Free(buf []byte) { p.arena.release(buf) }
+func (p *port) Free(buf []byte) { p.arena.Free(buf) }
 
 // Stats is fabric.Port.Stats.
 func (p *port) Stats() *fabric.Stats { return &p.stats }

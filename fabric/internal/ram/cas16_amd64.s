@@ -1,5 +1,3 @@
-//go:build linux
-
 #include "textflag.h"
 
 // func cas16(a unsafe.Pointer, old0, old1, new0, new1 uint64) (seen0, seen1 uint64)

@@ -1,6 +1,4 @@
-//go:build linux
-
-package shm
+package ram
 
 import (
 	"unsafe"
@@ -8,9 +6,9 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// hasAtomic16 tells whether the CPU has 16-byte atomics: all of this century
+// HasAtomic16 tells whether the CPU has 16-byte atomics: all of this century
 // but the first.
-var hasAtomic16 = cpu.X86.HasCX16
+var HasAtomic16 = cpu.X86.HasCX16
 
 // cas16 compares the 16 bytes at an aligned address with old, replaces them by
 // new if they are equal, and returns what was there.

@@ -1,6 +1,4 @@
-//go:build linux
-
-package shm
+package ram
 
 import (
 	"math/bits"
@@ -10,28 +8,22 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// performWide executes the masked and the 16-byte atomics, by a loop around the
-// CPU's compare-and-swap. Each round that fails means that somebody else's
-// succeeded.
-func performWide(o *fabric.Op, a unsafe.Pointer) {
-	w := o.Wide
-	switch o.Kind {
-	case fabric.OpMaskedCAS:
-		w.Old[0] = swapMasked((*uint64)(a), w)
-		o.Old = w.Old[0]
-	case fabric.OpMaskedFAA:
-		w.Old[0] = addMasked((*uint64)(a), w)
-		o.Old = w.Old[0]
-	case fabric.OpMaskedCAS16:
-		w.Old = swapMasked16(a, w)
-		o.Old = w.Old[0]
-	case fabric.OpMaskedFAA16:
-		w.Old = addMasked16(a, w)
-		o.Old = w.Old[0]
+// CompareAndSwap is a compare-and-swap of an aligned word that returns what was there.
+func CompareAndSwap(word *uint64, expect, swap uint64) uint64 {
+	for {
+		if atomic.CompareAndSwapUint64(word, expect, swap) {
+			return expect
+		}
+		// It was not what was expected; unless it is again.
+		if old := atomic.LoadUint64(word); old != expect {
+			return old
+		}
 	}
 }
 
-func swapMasked(word *uint64, w *fabric.Wide) uint64 {
+// SwapMasked is a masked compare-and-swap of an aligned word: it returns what was there. Each
+// round that fails means that somebody else's succeeded.
+func SwapMasked(word *uint64, w *fabric.Wide) uint64 {
 	for {
 		old := atomic.LoadUint64(word)
 		if (old^w.Cmp[0])&w.CmpMask[0] != 0 {
@@ -43,7 +35,8 @@ func swapMasked(word *uint64, w *fabric.Wide) uint64 {
 	}
 }
 
-func addMasked(word *uint64, w *fabric.Wide) uint64 {
+// AddMasked is a masked fetch-and-add of an aligned word: it returns what was there.
+func AddMasked(word *uint64, w *fabric.Wide) uint64 {
 	for {
 		old := atomic.LoadUint64(word)
 		sum, _ := addFields(old, w.Swap[0], w.Boundary[0], 0)
@@ -62,7 +55,9 @@ func addFields(a, b, boundary, carryIn uint64) (sum, carryOut uint64) {
 	return sum ^ (a^b)&boundary, carryOut
 }
 
-func swapMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
+// SwapMasked16 is SwapMasked of 16 aligned bytes. Where HasAtomic16 is false it is atomic only if the
+// caller keeps everybody else away.
+func SwapMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
 	old := load16(a)
 	for {
 		if (old[0]^w.Cmp[0])&w.CmpMask[0] != 0 || (old[1]^w.Cmp[1])&w.CmpMask[1] != 0 {
@@ -80,7 +75,8 @@ func swapMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
 	}
 }
 
-func addMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
+// AddMasked16 is AddMasked of 16 aligned bytes; see SwapMasked16.
+func AddMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
 	old := load16(a)
 	for {
 		var now [2]uint64
@@ -99,6 +95,21 @@ func addMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
 func load16(a unsafe.Pointer) [2]uint64 { return compareAndSwap16(a, [2]uint64{}, [2]uint64{}) }
 
 func compareAndSwap16(a unsafe.Pointer, old, now [2]uint64) (seen [2]uint64) {
+	if !HasAtomic16 {
+		seen[0], seen[1] = swapWords(a, old[0], old[1], now[0], now[1])
+		return seen
+	}
 	seen[0], seen[1] = cas16(a, old[0], old[1], now[0], now[1])
 	return seen
+}
+
+// swapWords is cas16 by two words: not atomic.
+func swapWords(a unsafe.Pointer, old0, old1, new0, new1 uint64) (seen0, seen1 uint64) {
+	w := (*[2]uint64)(a)
+	seen0, seen1 = atomic.LoadUint64(&w[0]), atomic.LoadUint64(&w[1])
+	if seen0 == old0 && seen1 == old1 {
+		atomic.StoreUint64(&w[0], new0)
+		atomic.StoreUint64(&w[1], new1)
+	}
+	return seen0, seen1
 }

@@ -1,6 +1,4 @@
-//go:build linux
-
-package shm
+package ram
 
 import (
 	"sync/atomic"
@@ -23,10 +21,10 @@ func group(p unsafe.Pointer, i int) *[8]uint64 { return (*[8]uint64)(unsafe.Add(
 // edge returns how many of n bytes at p come before the first aligned word.
 func edge(p unsafe.Pointer, n int) int { return min(n, int(-uintptr(p)%wordSize)) }
 
-// copyOut copies n bytes of a memory node to a local buffer, so that no aligned
+// CopyOut copies n bytes of a memory node to a local buffer, so that no aligned
 // word of the memory node is torn: each is loaded at once, in ascending order.
 // The local side may have any alignment.
-func copyOut(dst, src unsafe.Pointer, n int) {
+func CopyOut(dst, src unsafe.Pointer, n int) {
 	i := 0
 	for first := edge(src, n); i < first; i++ {
 		*byteAt(dst, i) = *byteAt(src, i)
@@ -50,10 +48,10 @@ func copyOut(dst, src unsafe.Pointer, n int) {
 	}
 }
 
-// copyIn copies n bytes of a local buffer to a memory node, so that no aligned
+// CopyIn copies n bytes of a local buffer to a memory node, so that no aligned
 // word of the memory node is torn. The last whole word is stored atomically:
 // who sees it sees the words before it.
-func copyIn(dst, src unsafe.Pointer, n int) {
+func CopyIn(dst, src unsafe.Pointer, n int) {
 	i := 0
 	for first := edge(dst, n); i < first; i++ {
 		*byteAt(dst, i) = *byteAt(src, i)

@@ -1,6 +1,4 @@
-//go:build linux
-
-package shm
+package ram
 
 import (
 	"fmt"
@@ -16,9 +14,9 @@ const (
 	maxSlab = 256 << 10
 )
 
-// An arena is a port's memory for operations. Slabs hold blocks of one size, a
-// power of two. It is ordinary Go memory: nothing has to be registered here.
-type arena struct {
+// An Arena is a port's memory for operations, where nothing has to be registered: ordinary
+// Go memory. Slabs hold blocks of one size, a power of two. The zero value is ready; one goroutine uses it.
+type Arena struct {
 	slabs []*slab
 	last  *slab // where the last buffer was: it often is again
 	free  [bits.UintSize][]unsafe.Pointer
@@ -36,10 +34,10 @@ type slab struct {
 // classOf returns the class of blocks that hold n bytes: their size is 1<<class.
 func classOf(n int) int { return max(minClass, bits.Len(uint(max(n, 1)-1))) }
 
-// alloc returns n zeroed bytes.
-func (a *arena) alloc(n int) []byte {
+// Alloc returns n zeroed bytes.
+func (a *Arena) Alloc(n int) []byte {
 	if n < 0 {
-		panic(fmt.Sprintf("shm: Alloc(%d)", n))
+		panic(fmt.Sprintf("fabric: Alloc(%d)", n))
 	}
 	class := classOf(n)
 	if len(a.free[class]) == 0 {
@@ -55,7 +53,7 @@ func (a *arena) alloc(n int) []byte {
 	return b[:n:n]
 }
 
-func (a *arena) grow(class int) {
+func (a *Arena) grow(class int) {
 	size := max(1<<class, min(minSlab<<a.count[class], maxSlab))
 	a.count[class]++
 	s := &slab{words: make([]uint64, size/wordSize), size: uintptr(size), class: class}
@@ -69,7 +67,7 @@ func (a *arena) grow(class int) {
 }
 
 // slabOf returns the slab in which n bytes lie, or nil.
-func (a *arena) slabOf(p, n uintptr) *slab {
+func (a *Arena) slabOf(p, n uintptr) *slab {
 	if s := a.last; s != nil && p-s.base < s.size && n <= s.size-(p-s.base) {
 		return s
 	}
@@ -82,22 +80,22 @@ func (a *arena) slabOf(p, n uintptr) *slab {
 	return nil
 }
 
-// owns tells whether a buffer lies in the arena. An empty one does.
-func (a *arena) owns(buf []byte) bool {
+// Owns tells whether a buffer lies in the arena. An empty one does.
+func (a *Arena) Owns(buf []byte) bool {
 	n := uintptr(len(buf))
 	return n == 0 || a.slabOf(uintptr(unsafe.Pointer(unsafe.SliceData(buf))), n) != nil
 }
 
-// release takes a slice of alloc back. Anything else is a bug of the caller.
-func (a *arena) release(buf []byte) {
+// Free takes a slice of Alloc back. Anything else is a bug of the caller.
+func (a *Arena) Free(buf []byte) {
 	p := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
 	s := a.slabOf(p, 1)
 	if s == nil {
-		panic(fmt.Sprintf("shm: Free of %d bytes at %#x, which this port did not allocate", len(buf), p))
+		panic(fmt.Sprintf("fabric: Free of %d bytes at %#x, which this port did not allocate", len(buf), p))
 	}
 	block := (p - s.base) >> s.class
 	if s.base+block<<s.class != p || classOf(len(buf)) != s.class || !s.used[block] {
-		panic(fmt.Sprintf("shm: Free of %d bytes at %#x: not a slice that Alloc returned, or freed before", len(buf), p))
+		panic(fmt.Sprintf("fabric: Free of %d bytes at %#x: not a slice that Alloc returned, or freed before", len(buf), p))
 	}
 	s.used[block] = false
 	a.free[s.class] = append(a.free[s.class], unsafe.Pointer(unsafe.SliceData(buf)))
