@@ -1,0 +1,145 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// ErrUnknown: no mechanism has the name.
+var ErrUnknown = errors.New("locks: unknown lock mechanism")
+
+// Config says for what cluster a mechanism is set up.
+type Config struct {
+	// CNs and Clients (of each compute node) are the most that there will be: queues are sized for them.
+	CNs, Clients int
+	// Counter is a word of 8 zero bytes on a memory node, by which compute nodes
+	// synchronise their clocks. Mechanisms without timestamps leave it alone.
+	Counter fabric.Addr
+	// SyncIntervalNs is the time between clock synchronisations; 0 is the paper's second,
+	// negative is never.
+	SyncIntervalNs fabric.Time
+	// Tokens asks for fencing tokens from the mechanisms whose papers have none. It costs
+	// them a word and an operation; without, they are as published, and Hold.Token is 0.
+	Tokens bool
+	// CapacityBits, if not 0, makes DecLock's queues 2^n entries long.
+	CapacityBits uint8
+}
+
+// Needs are the capabilities of a fabric that a mechanism cannot do without.
+type Needs struct {
+	Masked   bool // 8-byte masked atomics
+	Atomic16 bool // 16-byte masked atomics
+}
+
+// Check returns fabric.ErrUnsupported, with the name of what is missing.
+func (n Needs) Check(c fabric.Caps) error {
+	switch {
+	case n.Atomic16 && !c.Atomic16:
+		return fmt.Errorf("%w: %s has no 16-byte masked atomics (capability Atomic16)", fabric.ErrUnsupported, c.Fabric)
+	case n.Masked && !c.Masked:
+		return fmt.Errorf("%w: %s has no masked atomics (capability Masked)", fabric.ErrUnsupported, c.Fabric)
+	}
+	return nil
+}
+
+// A Mechanism is a kind of lock.
+type Mechanism struct {
+	Name  string
+	About string // one line
+	Needs Needs
+	// Exclusive: there are no shared holders; Shared requests are granted one at a time.
+	Exclusive bool
+
+	setUp func(*Config) (system, error)
+}
+
+// A system is what a mechanism gives: the layout of its locks, and how a node joins.
+type system struct {
+	layout lock.Layout
+	join   func(fabric.Node) *Node
+}
+
+// New sets the mechanism up for a cluster.
+func (m Mechanism) New(c Config) (*System, error) {
+	if c.CNs < 1 || c.CNs > int(fabric.MaxCN) || c.Clients < 1 || c.Clients > fabric.MaxClientIndex {
+		return nil, fmt.Errorf("locks: %d compute nodes of %d clients: from 1 to %d of 1 to %d",
+			c.CNs, c.Clients, fabric.MaxCN, fabric.MaxClientIndex)
+	}
+	s, err := m.setUp(&c)
+	if err != nil {
+		return nil, fmt.Errorf("locks: %s: %w", m.Name, err)
+	}
+	return &System{mechanism: m, system: s}, nil
+}
+
+// A System is a mechanism, set up for one cluster.
+type System struct {
+	mechanism Mechanism
+	system    system
+}
+
+// Mechanism returns what the system is made of.
+func (s *System) Mechanism() Mechanism { return s.mechanism }
+
+// Layout returns how many bytes a lock takes, and their alignment. Zeroed memory is a free lock.
+func (s *System) Layout() lock.Layout { return s.system.layout }
+
+// Join sets a compute node up. It fails if the fabric lacks what the mechanism needs.
+func (s *System) Join(n fabric.Node) (*Node, error) {
+	if err := s.mechanism.Needs.Check(n.Caps()); err != nil {
+		return nil, fmt.Errorf("locks: %s: %w", s.mechanism.Name, err)
+	}
+	return s.system.join(n), nil
+}
+
+// A Node is a compute node's part of a System.
+type Node struct {
+	locker func(fabric.Port) (lock.Locker, error)
+	agent  func(report func(error)) error
+}
+
+// Locker returns the Locker of a client of the node, over the client's Port.
+func (n *Node) Locker(p fabric.Port) (lock.Locker, error) { return n.locker(p) }
+
+// HasAgent tells whether the node has an agent: then Run must be running while
+// clients use locks.
+func (n *Node) HasAgent() bool { return n.agent != nil }
+
+// Run runs the node's agent on the node's agent Port until that is closed. What goes wrong without
+// ending it goes to report (nil: nowhere).
+func (n *Node) Run(report func(error)) error {
+	if n.agent == nil {
+		return nil
+	}
+	return n.agent(report)
+}
+
+// All lists the mechanisms in the order of the papers' figures.
+func All() []Mechanism { return append([]Mechanism(nil), mechanisms...) }
+
+// Names lists the names of All.
+func Names() []string {
+	names := make([]string, len(mechanisms))
+	for i, m := range mechanisms {
+		names[i] = m.Name
+	}
+	return names
+}
+
+// Lookup returns the mechanism of a name. Besides those of All there is
+// "local-bound:N", with a bound of N.
+func Lookup(name string) (Mechanism, error) {
+	for _, m := range mechanisms {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	if m, ok := bounded(name); ok {
+		return m, nil
+	}
+	return Mechanism{}, fmt.Errorf("%w %q: one of %s", ErrUnknown, name, strings.Join(Names(), ", "))
+}

@@ -1,0 +1,113 @@
+package locks_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/bench/locks"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lock/locktest"
+)
+
+// counterAt is the word of clock synchronisation: below the locks of locktest.
+const counterAt = 64
+
+// mechanism makes a registered lock testable.
+func mechanism(t testing.TB, name string, cfg locks.Config) locktest.Mechanism {
+	t.Helper()
+	m, err := locks.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.CNs, cfg.Clients, cfg.Counter = 3, 8, fabric.At(0, counterAt)
+	sys, err := m.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return locktest.Mechanism{
+		Layout: sys.Layout(),
+		Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
+			s := &session{t: t}
+			for i := range nodes {
+				n, err := sys.Join(cl.Node(i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.nodes = append(s.nodes, n)
+				if port := cl.Node(i).Agent(); n.HasAgent() {
+					s.agents = append(s.agents, port)
+					cl.Go(port, func(fabric.Port) {
+						if err := n.Run(nil); err != nil {
+							t.Errorf("agent: %v", err)
+						}
+					})
+				}
+			}
+			return s
+		},
+	}
+}
+
+type session struct {
+	t      testing.TB
+	nodes  []*locks.Node
+	agents []fabric.Port
+}
+
+func (s *session) Locker(node int, p fabric.Port) lock.Locker {
+	k, err := s.nodes[node].Locker(p)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return k
+}
+
+func (s *session) Stop() {
+	for _, p := range s.agents {
+		p.Interrupt()
+	}
+}
+
+// Every registered mechanism passes the conformance suite, set up as the registry sets it up.
+func TestConformance(t *testing.T) {
+	for _, name := range append(locks.Names(), "local-bound:2") {
+		t.Run(name, func(t *testing.T) {
+			locktest.Run(t, locktest.Sim(1), mechanism(t, name, locks.Config{Tokens: true}))
+		})
+	}
+}
+
+func TestLookup(t *testing.T) {
+	if _, err := locks.Lookup("spin"); !errors.Is(err, locks.ErrUnknown) {
+		t.Errorf("unknown name: %v", err)
+	}
+	seen := map[string]bool{}
+	for _, m := range locks.All() {
+		if seen[m.Name] || m.About == "" {
+			t.Errorf("%q is there twice, or says nothing about itself", m.Name)
+		}
+		seen[m.Name] = true
+		for _, bad := range []locks.Config{{}, {CNs: 300, Clients: 1}, {CNs: 1, Clients: 1 << 20}} {
+			if _, err := m.New(bad); err == nil {
+				t.Errorf("%s: %+v is accepted", m.Name, bad)
+			}
+		}
+	}
+}
+
+// A fabric that lacks what a lock needs is refused by name.
+func TestNeeds(t *testing.T) {
+	c := sim.New(sim.Config{})
+	defer c.Close()
+	if err := (locks.Needs{Masked: true, Atomic16: true}).Check(c.AddCN().Caps()); err != nil {
+		t.Errorf("sim: %v", err)
+	}
+	for _, n := range []locks.Needs{{Masked: true}, {Atomic16: true}} {
+		if err := n.Check(fabric.Caps{Fabric: "poor"}); !errors.Is(err, fabric.ErrUnsupported) {
+			t.Errorf("%+v on a fabric without: %v", n, err)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package locks
+
+import (
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/timesync"
+)
+
+// mechanisms is the registry.
+var mechanisms = []Mechanism{
+	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(false)},
+	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(true)},
+	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
+	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
+	{Name: "declock-pf", About: "DecLock by timestamp, phase-fair", setUp: decLock("declock-pf")},
+	{Name: "declock", About: "DecLock with all improvements", setUp: decLock("declock")},
+	{Name: "paper-tf", About: "declock-tf to the letter of the paper: writers can starve", setUp: decLock("paper-tf")},
+	{Name: "paper-pf", About: "declock-pf to the letter of the paper: writers can starve", setUp: decLock("paper-pf")},
+	{Name: "remote-prefer", About: "DecLock that prefers waiters of other nodes", setUp: decLock("remote-prefer")},
+	{Name: "local-prefer", About: "DecLock that prefers waiters of the own node", setUp: decLock("local-prefer")},
+	{Name: "local-bound", About: "DecLock that prefers waiters of the own node 4 times in a row", setUp: decLock("local-bound")},
+}
+
+// Backoff of cas-backoff: SMART's, from about a round trip on.
+const (
+	backoffMinNs = 2 * fabric.Microsecond
+	backoffMaxNs = 1024 * backoffMinNs
+)
+
+func casLock(backoff bool) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		cfg := cas.Config{Plain: !c.Tokens}
+		if backoff {
+			cfg.BackoffMinNs, cfg.BackoffMaxNs = backoffMinNs, backoffMaxNs
+		}
+		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
+			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return cas.New(p, cfg), nil }}
+		}}, nil
+	}
+}
+
+// decLock returns DecLock under a policy.
+func decLock(policy string) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		p, err := hier.ParsePolicy(policy)
+		if err != nil {
+			return system{}, err
+		}
+		participants := c.CNs
+		if p.Kind == hier.Flat {
+			participants *= c.Clients
+		}
+		y, err := cql.LayoutFor(participants)
+		if err != nil {
+			return system{}, err
+		}
+		if c.CapacityBits != 0 {
+			y.CapacityBits = c.CapacityBits
+			if err := y.Validate(); err != nil {
+				return system{}, err
+			}
+		}
+		cfg := hier.Config{Layout: y}
+		sync := hier.SyncConfig{Counter: c.Counter, IntervalNs: c.SyncIntervalNs}
+		if sync.IntervalNs == 0 {
+			sync.IntervalNs = fabric.Second
+		}
+		return system{layout: y.Lock(), join: func(n fabric.Node) *Node {
+			table, clock := hier.NewTable(p), new(timesync.Clock)
+			agent := hier.NewAgent(table, n, clock, cfg, sync)
+			return &Node{
+				locker: func(port fabric.Port) (lock.Locker, error) { return hier.New(table, port, n, clock, cfg), nil },
+				agent:  agent.Run,
+			}
+		}}, nil
+	}
+}
+
+// bounded returns a mechanism whose bound of local handovers is in its name.
+func bounded(name string) (Mechanism, bool) {
+	if p, err := hier.ParsePolicy(name); err == nil && p.Kind == hier.LocalBound {
+		return Mechanism{Name: name, About: "DecLock that prefers waiters of the own node so often", setUp: decLock(name)}, true
+	}
+	return Mechanism{}, false
+}
