@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 )
 
 // Options of Faults.
@@ -38,6 +39,7 @@ type Summary struct {
 	Grants    int
 	Refused   int
 	Faults    int // planned
+	Effects   sim.FaultStats
 	Resets    uint64
 	Undecided int
 	Overtaken int         // most that passed one request, where a policy bounds it
@@ -140,6 +142,7 @@ func (u *Summary) add(r *Result, f *Failure) {
 	u.Grants += r.Grants
 	u.Refused += r.Refused
 	u.Faults += len(r.Scenario.Plan)
+	u.Effects.Add(&r.Effects)
 	u.Resets += r.Resets
 	u.Undecided += r.Undecided
 	u.LongestNs = max(u.LongestNs, r.LongestNs)
@@ -159,8 +162,8 @@ func (u *Summary) String() string {
 			sep = ", "
 		}
 	}
-	fmt.Fprintf(&b, "), %d events, %d grants, %d refused, %d faults, %d resets, longest wait %.3f ms, %d histories undecided, %d failures",
-		u.Events, u.Grants, u.Refused, u.Faults, u.Resets, float64(u.LongestNs)/1e6, u.Undecided, len(u.Failures))
+	fmt.Fprintf(&b, "), %d events, %d grants, %d refused, %d faults, %d resets, longest wait %.3f ms, %d histories undecided, %d failures\nwhat faults did: %v",
+		u.Events, u.Grants, u.Refused, u.Faults, u.Resets, float64(u.LongestNs)/1e6, u.Undecided, len(u.Failures), &u.Effects)
 	return b.String()
 }
 

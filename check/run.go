@@ -24,8 +24,9 @@ type Result struct {
 	Refused    int         // tried, timed out, cancelled
 	Failed     int         // ended by a fault
 	Resets     uint64
-	Overtaken  int         // how often the one was passed that was passed most
-	LongestNs  fabric.Time // that anyone waited for a lock
+	Effects    sim.FaultStats // of its faults
+	Overtaken  int            // how often the one was passed that was passed most
+	LongestNs  fabric.Time    // that anyone waited for a lock
 
 	// Last are the last operations of each client, if they were traced.
 	Last []ClientHistory
@@ -258,7 +259,7 @@ func (w *world) atRest() {
 
 func (w *world) result() *Result {
 	r := &Result{Scenario: w.s, Hash: w.c.Hash(), Events: w.c.Events(), Time: w.c.Now() - w.began,
-		Grants: w.grants, Refused: w.refused, Failed: w.failed, Overtaken: w.over.Most(), LongestNs: w.longest}
+		Grants: w.grants, Refused: w.refused, Failed: w.failed, Overtaken: w.over.Most(), LongestNs: w.longest, Effects: w.c.FaultStats()}
 	if w.store.Len() > 0 {
 		wrong, undecided := w.store.Check(judgeTime)
 		for _, what := range wrong {

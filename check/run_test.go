@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/declock/declock/fabric/sim"
 )
 
 var (
@@ -153,26 +155,38 @@ func TestBadScenarios(t *testing.T) {
 	}
 }
 
-// A failure is reported with all that is needed, and shrunk.
-func TestFailureReport(t *testing.T) {
-	s, err := ParseScenario(strings.TrimPrefix(lines(t, "known.txt")[0], "errors: "))
+// Every kind of fault is drawn, and hits something.
+func TestFaultsHit(t *testing.T) {
+	u, err := Faults(context.Background(), Options{First: 1, Runs: 400})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Log(u)
+	for i, n := range u.Effects {
+		if n == 0 {
+			t.Errorf("no %v in %d runs", sim.FaultEffect(i), u.Runs)
+		}
+	}
+}
+
+// A failure is reported with all that is needed, and shrunk. (Nobody can be done that soon after the faults.)
+func TestFailureReport(t *testing.T) {
+	s := Draw(3, Crash)
+	s.PatienceNs, s.Rounds = 1, 30
 	_, f, err := Judge(s, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f == nil {
-		t.Skip("the bug is mended: take another")
+		t.Fatal("all are done in a nanosecond")
 	}
 	text := f.String()
-	for _, want := range []string{"FAILED: seed", "declock sim faults --scenario '", "the last operations", "history hash", "* "} {
+	for _, want := range []string{"FAILED: seed 3", "declock sim faults --scenario '", "the last operations", "history hash", "* "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the report:\n%s", want, text)
 		}
 	}
-	if f.Shrunk.Scenario.Rounds > s.Rounds || !f.Shrunk.Bad() {
+	if f.Shrunk.Scenario.Rounds >= s.Rounds || !f.Shrunk.Bad() {
 		t.Errorf("not shrunk: %s", f.Shrunk.Scenario)
 	}
 }

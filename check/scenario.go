@@ -35,6 +35,8 @@ type Scenario struct {
 	Scale int    `key:"scale"` // of the latency of messages, in percent
 	Tear  int    `key:"tear"`  // READs and WRITEs that tear
 	Grain int    `key:"grain"` // where they tear: 8 or 64
+	// TearNs is from the first part of what tears to the last, at most. 0: the simulator's default.
+	TearNs fabric.Time `key:"window"`
 
 	EpochNs fabric.Time `key:"epoch"` // what all clocks show at first
 	SkewNs  fabric.Time `key:"skew"`  // clocks are off by up to so much
@@ -216,7 +218,7 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 	}
 	cfg := sim.Config{
 		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, BreakAfter: s.BreakNs,
-		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain},
+		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain, Window: s.TearNs},
 	}
 	if s.SpanNs > 0 {
 		cfg.MaxEvents = 0

@@ -117,25 +117,79 @@ func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool
 	size, writers := y.Size(h), y.Writers(h)
 	p.Index = y.Head(h) + size
 	p.Behind, p.Sent = 0, 0
-	if h.ResetID() != 0 || size >= y.Capacity() || y.worn(p.Index) || writers > size || p.Index >= y.maxIndex() {
+	if !c.admits(p, h) {
 		return false, c.refused(p, h)
 	}
 	if size == 0 || p.Mode == lock.Shared && writers == 0 {
 		return c.immediate(p, reads, c.ops[1:n], chainErr)
 	}
+	return false, c.writeEntry(p, stamp)
+}
+
+// writeEntry puts a participant that the header counts into the queue (Fig. 7, lines 2 to 4).
+func (c *Client) writeEntry(p *Place, stamp Stamp) error {
 	if !stamp.Known() {
 		stamp = c.stamp()
 	}
-	e := MakeEntry(p.Mode, c.port.ID(), y.Version(p.Index), stamp.Micros())
-	c.ops[0] = fabric.Store(y.entryAddr(p.Lock, p.Index), uint64(e))
+	e := MakeEntry(p.Mode, c.port.ID(), c.lay.Version(p.Index), stamp.Micros())
+	c.ops[0] = fabric.Store(c.lay.entryAddr(p.Lock, p.Index), uint64(e))
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		// The header counts us, and nobody can notify us: only a reset helps.
 		c.AskReset(p.Lock, p.Index, UnknownOutcome)
-		return false, err
+		return err
 	}
 	c.stats.AcquireOps++
 	c.stats.Waits++
-	return false, nil
+	return nil
+}
+
+// EnqueueWary is Enqueue by READ and CAS, for those who may have left a place behind in
+// this lock: one that the header counts, and that nobody will release before a reset does. An FAA
+// counts also whom it refuses. Whoever gave up and came again by FAA, as often as it
+// liked before the reset began, ran qsize over into qhead. A CAS adds nobody to
+// a header that has no room; so qsize stays below the number of entries plus that of participants.
+//
+// Errors: as Enqueue's, and fabric.ErrDeadline: others were faster at each attempt until the deadline.
+func (c *Client) EnqueueWary(p *Place, stamp Stamp, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
+	y := c.lay
+	c.ops[0] = fabric.Load(p.Lock)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return false, err
+	}
+	c.stats.AcquireOps++
+	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
+		size, writers := y.Size(h), y.Writers(h)
+		p.Index, p.Behind, p.Sent = y.Head(h)+size, 0, 0
+		if !c.admits(p, h) {
+			return false, c.refused(p, h)
+		}
+		c.ops[0] = fabric.CAS(p.Lock, uint64(h), uint64(h)+y.acquireDelta(p.Mode))
+		n := 1 + copy(c.ops[1:], reads)
+		err := c.port.Do(c.ops[:n])
+		if err != nil && executed(err) == 0 {
+			c.onAtomicError(p.Lock, err)
+			return false, err
+		}
+		c.stats.AcquireOps++
+		switch {
+		case !c.ops[0].Swapped() && err != nil:
+			return false, err
+		case !c.ops[0].Swapped():
+			if c.port.Now() >= deadline {
+				return false, fabric.ErrDeadline
+			}
+		case size == 0 || p.Mode == lock.Shared && writers == 0:
+			return c.immediate(p, reads, c.ops[1:n], err)
+		default:
+			return false, c.writeEntry(p, stamp)
+		}
+	}
+}
+
+// admits tells whether the participant that adds itself to a header, and gets the index of p, may stay.
+func (c *Client) admits(p *Place, h Header) bool {
+	y := c.lay
+	return h.ResetID() == 0 && y.Size(h) < y.Capacity() && !y.worn(p.Index) && y.Writers(h) <= y.Size(h) && p.Index < y.maxIndex()
 }
 
 // refused finds out why a header does not admit the participant that an FAA has just

@@ -19,7 +19,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 	}
 	place := cql.Place{Lock: r.Lock, Mode: r.Mode}
 	for {
-		ok, err := k.enqueue(&place, stamp, r)
+		ok, err := k.enqueue(&place, stamp, r, deadline)
 		if ok {
 			k.remoteGranted(s, x, h, &place)
 			return nil
@@ -48,6 +48,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 				s.mu.Unlock()
 				continue
 			}
+			k.table.doubt(place.Lock)
 		}
 		s.mu.Lock()
 		k.resign(s, x)
@@ -57,14 +58,31 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 
 // enqueue acquires the remote lock, or enters its queue. With Try, a lock that
 // is not free is lock.ErrBusy.
-func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request) (granted bool, err error) {
+func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request, deadline fabric.Time) (granted bool, err error) {
 	if !r.Try {
-		return k.remote.Enqueue(place, stamp, r.Reads)
+		since := k.table.doubted(place.Lock)
+		if since == 0 {
+			granted, err = k.remote.Enqueue(place, stamp, r.Reads)
+			return k.doubtful(place, granted, err)
+		}
+		granted, err = k.remote.EnqueueWary(place, stamp, r.Reads, deadline)
+		if err == nil {
+			k.table.trust(place.Lock, since)
+		}
+		return k.doubtful(place, granted, err)
 	}
 	granted, err = k.remote.TryEnqueue(place, r.Reads)
 	if err == nil && !granted || errors.Is(err, cql.ErrAborted) {
 		k.stats.Busy++
 		return false, lock.ErrBusy
+	}
+	return k.doubtful(place, granted, err)
+}
+
+// doubtful passes the end of enqueue on. After an error of the fabric, the header may count a place.
+func (k *Locker) doubtful(place *cql.Place, granted bool, err error) (bool, error) {
+	if err != nil && !errors.Is(err, cql.ErrAborted) {
+		k.table.doubt(place.Lock)
 	}
 	return granted, err
 }
@@ -98,10 +116,14 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 	gaveUp := errors.Is(err, fabric.ErrDeadline) || errors.Is(err, fabric.ErrInterrupted)
 	if !gaveUp || k.port.Abandon() != nil {
 		k.remote.AskReset(place.Lock, place.Index, cql.UnknownOutcome)
+		k.table.doubt(place.Lock)
 		s.mu.Lock()
 		x.state = acquiring
 		s.mu.Unlock()
 		return err, false
+	}
+	if k.table.policy.Kind == Flat {
+		k.table.doubt(place.Lock) // we may come again beside our old place
 	}
 	s.mu.Lock()
 	if x.frozen {
@@ -257,6 +279,9 @@ func (k *Locker) handOver(x *local, w *waiter) {
 // begins to acquire it only when that is done.
 func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fabric.Op) error {
 	err := k.remote.Release(place, before)
+	if err != nil {
+		k.table.doubt(place.Lock)
+	}
 	s.mu.Lock()
 	frozen := x.frozen
 	x.frozen = false

@@ -122,6 +122,8 @@ type Table struct {
 	handoverNs atomic.Int64
 	// lostAt is when the agent learnt last that a node had died.
 	lostAt atomic.Int64
+	// doubts is the number of doubts in all shards.
+	doubts atomic.Int32
 }
 
 // NewTable returns an empty table for clients that follow a policy.
@@ -196,7 +198,9 @@ type shard struct {
 	count   int
 	free    *local
 	spare   int
-	_       [16]byte // shards on cache lines of their own
+	doubts  []doubt  // the oldest first
+	doubted uint64   // how many there have been
+	_       [40]byte // shards on cache lines of their own
 }
 
 func hash(l fabric.Addr) uint64 {

@@ -57,7 +57,8 @@ type Cluster struct {
 
 	minMessage, spanMessage fabric.Time
 
-	links []linkFault // what is wrong with the network
+	links      []linkFault // what is wrong with the network
+	faultStats FaultStats
 
 	ex      *explorer // nil: time goes by
 	atEnd   []func() error
@@ -140,24 +141,25 @@ func (c *Cluster) At(t fabric.Time, f func()) {
 // none until nothing is left to happen. It returns the first failure: a client's panic
 // (*PanicError), clients that wait for ever (*DeadlockError), ErrBudget.
 func (c *Cluster) Run() error {
-	if !c.runTo(fabric.Forever) && c.err == nil && c.live > 0 {
+	if !c.runTo(fabric.Forever, c.live > 0) && c.err == nil && c.live > 0 {
 		c.fail(&DeadlockError{Time: c.now, Blocked: c.blocked()})
 	}
 	return c.err
 }
 
-// RunUntil is Run until a virtual time, at which the clock stands afterwards.
-// Clients that wait for ever are no error: the caller may still help them.
+// RunUntil executes all that happens up to a virtual time, at which the clock stands
+// afterwards, whether clients are done before that or not. Clients that wait
+// for ever are no error: the caller may still help them.
 func (c *Cluster) RunUntil(t fabric.Time) error {
-	c.runTo(t)
+	c.runTo(t, false)
 	if c.err == nil {
 		c.now = max(c.now, t)
 	}
 	return c.err
 }
 
-// runTo executes events up to a time; it returns whether the clients are done.
-func (c *Cluster) runTo(until fabric.Time) (done bool) {
+// runTo executes events up to a time, or if clients until all clients are done; it returns whether that was so.
+func (c *Cluster) runTo(until fabric.Time, clients bool) (done bool) {
 	if c.cur != nil {
 		panic(fmt.Sprintf("sim: Run called by client %s", c.cur.name))
 	}
@@ -172,7 +174,6 @@ func (c *Cluster) runTo(until fabric.Time) (done bool) {
 		c.cur = nil
 		c.popDone()
 	}()
-	clients := c.live > 0
 	for c.err == nil {
 		if clients && c.live == 0 {
 			return true

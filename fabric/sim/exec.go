@@ -11,6 +11,7 @@ import (
 func (c *Cluster) effect(ch *chain) {
 	op := &ch.ops[ch.cur]
 	if ch.drop {
+		c.faultStats[LateDropped]++
 		c.finish(ch, c.now)
 		return
 	}
@@ -22,7 +23,11 @@ func (c *Cluster) effect(ch *chain) {
 		c.refuse(ch, err, c.now+c.nic.OneWay)
 		return
 	}
+	if ch.orphan && op.Kind != fabric.OpRead {
+		c.faultStats[LateEffects]++
+	}
 	if w := &ch.when[ch.cur]; w.end > w.at {
+		c.faultStats.tears(op)
 		ch.part = 0
 		ch.tearSeed = c.faults.Uint64()
 		c.tearPart(ch)
@@ -82,6 +87,7 @@ func (c *Cluster) admissible(ch *chain, op *fabric.Op) error {
 	p, mn := ch.port, ch.qp.mn
 	switch {
 	case p.node.fenced:
+		c.faultStats[Refused]++
 		return fabric.ErrFenced
 	case p.epoch(mn) != mn.epoch:
 		return fabric.ErrStaleEpoch
@@ -199,7 +205,8 @@ const maxParts = 4
 // seed gives to it.
 func (c *Cluster) tearPart(ch *chain) {
 	if ch.drop {
-		c.finish(ch, c.now) // crashed in the middle of a WRITE
+		c.faultStats[HalfDone]++ // crashed in the middle of a WRITE
+		c.finish(ch, c.now)
 		return
 	}
 	if ch.qp.mn.dead {

@@ -89,6 +89,12 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 		c.observe(Event{Step: StepSend, Client: p.id, To: to, Msg: &c.flights[i].msg})
 	}
 	c.post(at, evDeliver, i, 0)
+	if len(c.links) > 0 && dst != n {
+		if extra, ok := c.again(OfCN(n.id), OfCN(dst.id)); ok {
+			k := c.newFlight(c.flights[i].msg, to)
+			c.post(at+extra, evDeliver, k, 0)
+		}
+	}
 	return nil
 }
 

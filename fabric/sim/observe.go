@@ -93,6 +93,7 @@ func (c *Cluster) observe(e Event) {
 // observeNode notes a step of a compute node.
 func (c *Cluster) observeNode(s Step, n *Node) {
 	c.note(s, fabric.AgentOf(n.id), 0, 0)
+	c.faultStats.node(s)
 	if c.cfg.Observer != nil {
 		c.observe(Event{Step: s, Client: fabric.AgentOf(n.id)})
 	}

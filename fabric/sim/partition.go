@@ -8,6 +8,7 @@ type linkFault struct {
 	until    fabric.Time
 	delay    fabric.Time // what passes takes so much longer; cut: it waits until the end
 	cut      bool
+	twice    bool // messages come again, after up to delay
 }
 
 // Cut lets nothing pass from one node to another until a virtual time: messages and
@@ -23,6 +24,24 @@ func (c *Cluster) Cut(from, to Endpoint, until fabric.Time) {
 // by extra, in order.
 func (c *Cluster) Delay(from, to Endpoint, extra, until fabric.Time) {
 	c.fault(linkFault{from: from, to: to, until: until, delay: extra})
+}
+
+// Duplicate makes messages that are sent from one compute node to another until a virtual time come twice:
+// every other one, drawn; the second after up to extra, whatever else has come between. That is
+// more than a fabric may do: what a protocol survives, it need not fear of a retransmission.
+func (c *Cluster) Duplicate(from, to Endpoint, extra, until fabric.Time) {
+	c.fault(linkFault{from: from, to: to, until: until, delay: max(extra, 1), twice: true})
+}
+
+// again tells whether a message sent now comes a second time, and how much later.
+func (c *Cluster) again(from, to Endpoint) (extra fabric.Time, ok bool) {
+	for _, l := range c.links {
+		if l.twice && l.from == from && l.to == to && c.now < l.until && c.faults.Uint64()&1 == 0 {
+			c.faultStats[Duplicated]++
+			return 1 + fabric.Time(c.faults.Uint64n(uint64(l.delay))), true
+		}
+	}
+	return 0, false
 }
 
 // fault adds a fault, and forgets those that are over.
@@ -41,19 +60,24 @@ func (c *Cluster) passes(from, to Endpoint, at fabric.Time) fabric.Time {
 	held, extra := c.now, fabric.Time(0)
 	for _, l := range c.links {
 		switch {
-		case l.from != from || l.to != to || c.now >= l.until:
+		case l.from != from || l.to != to || c.now >= l.until || l.twice:
 		case l.cut:
 			held = max(held, l.until)
 		default:
 			extra += l.delay
 		}
 	}
+	c.faultStats.passes(from, to, held > c.now, extra > 0)
 	return at + (held - c.now) + extra
 }
 
 // breaks tells whether something that arrives at a time instead of another breaks a connection.
 func (c *Cluster) breaks(at, instead fabric.Time) bool {
-	return c.cfg.BreakAfter > 0 && at-instead > c.cfg.BreakAfter
+	broken := c.cfg.BreakAfter > 0 && at-instead > c.cfg.BreakAfter
+	if broken {
+		c.faultStats[Broken]++
+	}
+	return broken
 }
 
 // request returns when a segment of a chain arrives at its memory node, or when its connection breaks.

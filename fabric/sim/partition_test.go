@@ -153,7 +153,59 @@ func TestPlansRoundTrip(t *testing.T) {
 	}
 }
 
-var allFaults = []FaultKind{FaultKill, FaultPause, FaultFence, FaultRestart, FaultCut, FaultDelay}
+// Every other message comes twice, the second time later than what was sent after it; memory
+// nodes and other directions are not concerned.
+func TestMessagesComeTwice(t *testing.T) {
+	c, a, b, _ := cutPair(Config{})
+	defer c.Close()
+	Plan{{At: 0, Kind: FaultDuplicate, Node: OfCN(a.ID()), Peer: OfCN(b.ID()), Delay: 20_000, Until: 1_000_000}}.Apply(c)
+	const n = 100
+	send := func(to *Node) func(p fabric.Port) {
+		return func(p fabric.Port) {
+			for i := range uint64(n) {
+				p.Pause(p.Now() + 1000)
+				p.Send(fabric.AgentOf(to.ID()), &fabric.Message{Body: [7]uint64{i}})
+			}
+		}
+	}
+	count := func(n *Node) (first []uint64, twice, late int) {
+		seen := map[uint64]int{}
+		for {
+			m, err := n.agent.Recv(0)
+			if err != nil {
+				return first, twice, late
+			}
+			i := m.Body[0]
+			if seen[i]++; seen[i] == 1 {
+				first = append(first, i)
+				continue
+			}
+			twice++
+			if first[len(first)-1] > i {
+				late++
+			}
+		}
+	}
+	c.Go(a, "to b", send(b))
+	c.Go(b, "to a", send(a))
+	if err := c.RunUntil(2_000_000); err != nil {
+		t.Fatal(err)
+	}
+	first, twice, late := count(b)
+	if len(first) != n || twice < n/4 || twice > 3*n/4 || late == 0 || uint64(twice) != c.FaultStats()[Duplicated] {
+		t.Errorf("%d messages, %d twice, %d late, %d counted", len(first), twice, late, c.FaultStats()[Duplicated])
+	}
+	for i, v := range first {
+		if v != uint64(i) {
+			t.Fatalf("the first copies come in the order %v", first)
+		}
+	}
+	if first, twice, _ := count(a); len(first) != n || twice != 0 {
+		t.Errorf("the other direction: %d messages, %d twice", len(first), twice)
+	}
+}
+
+var allFaults = []FaultKind{FaultKill, FaultPause, FaultFence, FaultRestart, FaultCut, FaultDelay, FaultDuplicate}
 
 // What is drawn is valid, ends before the horizon, round-trips, and leaves the spared nodes alone.
 func TestDrawnPlansAreValid(t *testing.T) {

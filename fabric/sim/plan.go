@@ -50,16 +50,17 @@ type FaultKind uint8
 
 // The kinds of faults. In brackets: the fields of Fault beyond At that they use.
 const (
-	FaultKill    FaultKind = iota // a compute node dies [Node]
-	FaultPause                    // a compute node stands still [Node, Until]
-	FaultFence                    // a compute node is declared dead while it lives [Node]
-	FaultRestart                  // a memory node dies, and comes back empty in a new epoch [Node, Until]
-	FaultCut                      // nothing passes from Node to Peer; what is sent comes later [Node, Peer, Until]
-	FaultDelay                    // from Node to Peer everything takes longer [Node, Peer, Until, Delay]
+	FaultKill      FaultKind = iota // a compute node dies [Node]
+	FaultPause                      // a compute node stands still [Node, Until]
+	FaultFence                      // a compute node is declared dead while it lives [Node]
+	FaultRestart                    // a memory node dies, and comes back empty in a new epoch [Node, Until]
+	FaultCut                        // nothing passes from Node to Peer; what is sent comes later [Node, Peer, Until]
+	FaultDelay                      // from Node to Peer everything takes longer [Node, Peer, Until, Delay]
+	FaultDuplicate                  // messages from Node to Peer come twice, the second late [Node, Peer, Until, Delay]
 	numFaultKinds
 )
 
-var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay"}
+var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay", "duplicate"}
 
 func (k FaultKind) String() string {
 	if k < numFaultKinds {
@@ -69,7 +70,8 @@ func (k FaultKind) String() string {
 }
 
 // hasPeer and hasUntil tell which fields a kind uses.
-func (k FaultKind) hasPeer() bool  { return k == FaultCut || k == FaultDelay }
+func (k FaultKind) hasPeer() bool  { return k == FaultCut || k.hasDelay() }
+func (k FaultKind) hasDelay() bool { return k == FaultDelay || k == FaultDuplicate }
 func (k FaultKind) hasUntil() bool { return k != FaultKill && k != FaultFence }
 
 // A Fault is one thing that goes wrong. Times are virtual, in nanoseconds:
@@ -80,6 +82,7 @@ func (k FaultKind) hasUntil() bool { return k != FaultKill && k != FaultFence }
 //	9000 restart mn0 until 15000
 //	10000 cut cn1 mn0 until 200000
 //	5000 delay cn1 cn2 by 30000 until 100000
+//	5000 duplicate cn1 cn2 by 30000 until 100000
 type Fault struct {
 	At         fabric.Time
 	Kind       FaultKind
@@ -93,7 +96,7 @@ func (f Fault) String() string {
 	if f.Kind.hasPeer() {
 		s += " " + f.Peer.String()
 	}
-	if f.Kind == FaultDelay {
+	if f.Kind.hasDelay() {
 		s += fmt.Sprintf(" by %d", f.Delay)
 	}
 	if f.Kind.hasUntil() {
@@ -118,6 +121,8 @@ func (f Fault) Validate() error {
 		return bad("is for compute nodes")
 	case f.Kind.hasPeer() && f.Node.CN == f.Peer.CN:
 		return bad("is for two nodes, one of them a compute node")
+	case f.Kind == FaultDuplicate && (f.Node.CN == 0 || f.Peer.CN == 0):
+		return bad("is for two compute nodes")
 	case f.Delay < 0:
 		return bad("takes a positive time")
 	}
@@ -168,7 +173,7 @@ func ParseFault(text string) (f Fault, err error) {
 			return bad(err)
 		}
 	}
-	if f.Kind == FaultDelay {
+	if f.Kind.hasDelay() {
 		number("by", &f.Delay)
 	}
 	if f.Kind.hasUntil() {
@@ -274,6 +279,8 @@ func (f Fault) begin(c *Cluster) {
 		c.Cut(f.Node, f.Peer, f.Until)
 	case FaultDelay:
 		c.Delay(f.Node, f.Peer, f.Delay, f.Until)
+	case FaultDuplicate:
+		c.Duplicate(f.Node, f.Peer, f.Delay, f.Until)
 	}
 }
 
@@ -310,7 +317,7 @@ func DrawPlan(r *Rand, q PlanParams) Plan {
 			f.Node = mn()
 		case f.Kind.hasPeer():
 			f.Peer = cn()
-			if q.MNs > 0 && (q.CNs < 2 || r.Uint64n(2) == 0) {
+			if f.Kind != FaultDuplicate && q.MNs > 0 && (q.CNs < 2 || r.Uint64n(2) == 0) {
 				f.Peer = mn()
 			}
 			if r.Uint64n(2) == 0 {
@@ -325,7 +332,7 @@ func DrawPlan(r *Rand, q PlanParams) Plan {
 		if f.Kind.hasUntil() {
 			f.Until = min(f.At+fabric.Time(length), q.Horizon)
 		}
-		if f.Kind == FaultDelay {
+		if f.Kind.hasDelay() {
 			f.Delay = fabric.Time(1 + r.Uint64n(length))
 		}
 		if f.Validate() == nil {

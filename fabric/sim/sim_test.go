@@ -233,6 +233,35 @@ func TestCloseUnwindsAllClients(t *testing.T) {
 	}
 }
 
+// The last client ends before the time of RunUntil, and an agent and a call are due between: they
+// happen in that time, and the clock does not pass over what is to come.
+func TestRunUntilGoesOnWithoutClients(t *testing.T) {
+	c := New(Config{})
+	defer c.Close()
+	n := c.AddCN()
+	beats, calls := 0, 0
+	c.GoAgent(n, func(p fabric.Port) {
+		for p.Pause(p.Now()+1000) == nil {
+			beats++
+		}
+	})
+	c.Go(n, "brief", func(p fabric.Port) { p.Pause(p.Now() + 1500) })
+	c.At(5000, func() { calls++ })
+	c.At(20_000, func() { calls++ })
+	if err := c.RunUntil(10_000); err != nil {
+		t.Fatal(err)
+	}
+	if c.Now() != 10_000 || beats < 9 || calls != 1 {
+		t.Errorf("at %d ns: %d beats of the agent, %d calls", c.Now(), beats, calls)
+	}
+	if err := c.RunUntil(30_000); err != nil {
+		t.Fatal(err)
+	}
+	if calls != 2 || beats < 29 {
+		t.Errorf("at %d ns: %d beats, %d calls", c.Now(), beats, calls)
+	}
+}
+
 func TestSwallowedUnwindFails(t *testing.T) {
 	c := New(Config{})
 	n := c.AddCN()

@@ -90,6 +90,11 @@ func simFaults(env *Env) *cli.Command {
 			}
 			config := map[string]any{"runs": u.Runs, "by_class": u.ByClass, "events": u.Events, "grants": u.Grants,
 				"refused": u.Refused, "faults": u.Faults, "resets": u.Resets, "undecided": u.Undecided, "longest_wait_us": float64(u.LongestNs) / 1e3}
+			effects := map[string]uint64{}
+			for i, n := range u.Effects {
+				effects[sim.FaultEffect(i).String()] = n
+			}
+			config["effects"] = effects
 			return simVerdict(env, asJSON, seed.n, config, u.Failures, u.String()+"\n", err)
 		},
 	}
