@@ -22,7 +22,7 @@ func Declock(env *Env) *cli.App {
 	a := newApp(env, "declock", "locks and objects on disaggregated memory", description)
 	a.Commands = []*cli.Command{
 		upCommand(env), replayCommand(env), statusCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env),
-		traceCommand(env), simCommand(env), exitCodesCommand(env), versionCommand(env),
+		traceCommand(env), simCommand(env), benchCommand(env), exitCodesCommand(env), versionCommand(env),
 		mnCommand(env), cnCommand(env), driverCommand(),
 	}
 	a.Action = unknownRoot(a)

@@ -5,11 +5,13 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/region"
@@ -175,4 +177,31 @@ func clusterName(c *cli.Context, address string) (string, error) {
 		return "", usage(c, "which cluster? Give --cluster shm:NAME; \"declock status\" lists those of this machine")
 	}
 	return daemon.ClusterName(address)
+}
+
+// timeValue is the value of a flag that is a duration.
+type timeValue struct{ t *fabric.Time }
+
+// Set implements cli.Generic.
+func (v timeValue) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is no duration: want 10ms, 1s or the like", s)
+	case d < 0:
+		return fmt.Errorf("%q is negative", s)
+	}
+	*v.t = fabric.Time(d)
+	return nil
+}
+
+func (v timeValue) String() string {
+	if v.t == nil {
+		return ""
+	}
+	return time.Duration(*v.t).String()
+}
+
+func timeFlag(v *fabric.Time, name, usage string) cli.Flag {
+	return &cli.GenericFlag{Name: name, Usage: usage, Value: timeValue{v}}
 }

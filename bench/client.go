@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// Histograms hold nanoseconds up to a minute, with three digits.
+const (
+	maxLatency = 60 * fabric.Second
+	digits     = 3
+)
+
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, int64(maxLatency), digits)
+}
+
+// record adds a latency to a histogram.
+func record(h *hdrhistogram.Histogram, d fabric.Time) {
+	_ = h.RecordValue(int64(min(max(d, 1), maxLatency))) // within the bounds, so it cannot fail
+}
+
+// A tally is what clients measure within the window. In virtual time all clients have one,
+// in real time each has its own.
+type tally struct {
+	ops     uint64
+	op      *hdrhistogram.Histogram // whole operations
+	acquire *hdrhistogram.Histogram
+	release *hdrhistogram.Histogram
+	// hot is of acquisitions of the lock of rank 0, the most contended (paper, Fig. 14).
+	hot *hdrhistogram.Histogram
+}
+
+func newTally() *tally {
+	return &tally{op: newHistogram(), acquire: newHistogram(), release: newHistogram(), hot: newHistogram()}
+}
+
+func (t *tally) merge(o *tally) {
+	t.ops += o.ops
+	t.op.Merge(o.op)
+	t.acquire.Merge(o.acquire)
+	t.release.Merge(o.release)
+	t.hot.Merge(o.hot)
+}
+
+// A client runs the microbenchmark over one Locker.
+type client struct {
+	m     *Micro
+	plan  *plan
+	draw  *draw
+	lock  lock.Locker
+	port  fabric.Port
+	tally *tally
+	buf   []byte
+	hold  lock.Hold
+	ops   [1]fabric.Op // that travels with the acquisition or release
+	data  [1]fabric.Op
+	due   fabric.Time // of the next operation, in an open loop
+	began fabric.Time // of the operation under way; 0: none
+}
+
+func newClient(m *Micro, p *plan, d *draw, l lock.Locker, t *tally) *client {
+	return &client{m: m, plan: p, draw: d, lock: l, port: l.Port(), tally: t, buf: l.Port().Alloc(dataSize)}
+}
+
+// step does one operation. from and to bound the window in which it counts if it is done within.
+func (c *client) step(from, to fabric.Time) error {
+	rank, shared := c.draw.next()
+	began := c.port.Now()
+	if c.m.Rate > 0 {
+		c.due += c.draw.wait()
+		if c.due > began {
+			if err := c.port.Pause(c.due); err != nil {
+				return err
+			}
+		}
+		began = c.due
+	}
+	c.began = began
+	a := c.plan.addr(rank)
+	req := lock.Request{Lock: a, Mode: lock.Exclusive}
+	data := fabric.Write(a.Add(c.plan.data), c.buf)
+	if shared {
+		req.Mode, data = lock.Shared, fabric.Read(a.Add(c.plan.data), c.buf)
+	}
+	n := c.m.CSLen
+	var before []fabric.Op
+	c.ops[0] = data
+	if c.m.Chain && n > 0 {
+		n--
+		if shared {
+			req.Reads = c.ops[:]
+		} else {
+			before = c.ops[:]
+		}
+	}
+	asked := c.port.Now()
+	if err := c.lock.Acquire(&c.hold, &req); err != nil {
+		return fmt.Errorf("acquire %v: %w", a, err)
+	}
+	got := c.port.Now()
+	for range n {
+		c.data[0] = data
+		if err := c.port.Do(c.data[:]); err != nil {
+			return fmt.Errorf("data of %v: %w", a, err)
+		}
+	}
+	left := c.port.Now()
+	if err := c.lock.Release(&c.hold, before); err != nil {
+		return fmt.Errorf("release %v: %w", a, err)
+	}
+	done := c.port.Now()
+	c.began = 0
+	if done < from || done >= to {
+		return nil
+	}
+	t := c.tally
+	t.ops++
+	record(t.op, done-began)
+	record(t.acquire, got-asked)
+	record(t.release, done-left)
+	if rank == 0 {
+		record(t.hot, got-asked)
+	}
+	return nil
+}

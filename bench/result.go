@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A Result is what one run of a Micro gave, within its window.
+type Result struct {
+	Ops      uint64
+	WindowNs fabric.Time
+	Locks    lock.Stats   // of all clients
+	Ports    fabric.Stats // of all clients
+	// OldestNs is for how long the oldest operation had been under way when the
+	// window ended: who starves is in no histogram.
+	OldestNs fabric.Time
+
+	tally *tally
+}
+
+// Mops returns millions of operations per second.
+func (r *Result) Mops() float64 { return float64(r.Ops) * 1e3 / float64(r.WindowNs) }
+
+// Metrics returns the figures of a result by the names that rows use. Times are in microseconds.
+func (r *Result) Metrics() Metrics {
+	s := &r.Locks
+	m := Metrics{
+		"mops":                 r.Mops(),
+		"acquire_p50_us":       quantile(r.tally.acquire, 50),
+		"acquire_p99_us":       quantile(r.tally.acquire, 99),
+		"release_p50_us":       quantile(r.tally.release, 50),
+		"release_mean_us":      r.tally.release.Mean() / 1e3,
+		"mn_ops_per_acquire":   per(s.AcquireOps, s.Acquires),
+		"retries_per_acquire":  per(s.Retries, s.Acquires),
+		"refetch_per_release":  per(s.Refetches, s.Acquires),
+		"prefetch_per_acquire": per(s.Prefetches, s.Acquires),
+		"local_handovers":      per(s.HandoversLocal, s.Acquires),
+		"remote_handovers":     per(s.HandoversRemote, s.Acquires),
+		"mn_ops_per_op":        per(r.Ports.Total(), r.Ops),
+		"messages_per_op":      per(r.Ports.Sent, r.Ops),
+		"oldest_us":            float64(r.OldestNs) / 1e3,
+		"hot_p50_us":           quantile(r.tally.hot, 50),
+		"hot_p99_us":           quantile(r.tally.hot, 99),
+	}
+	for _, q := range []struct {
+		name string
+		q    float64
+	}{{"p50_us", 50}, {"p99_us", 99}, {"p999_us", 99.9}} {
+		m[q.name] = quantile(r.tally.op, q.q)
+	}
+	return m
+}
+
+// quantile returns a quantile of a histogram of nanoseconds, in microseconds.
+func quantile(h *hdrhistogram.Histogram, q float64) float64 {
+	return float64(h.ValueAtQuantile(q)) / 1e3
+}
+
+// per returns a/b, and 0 if there is nothing to divide by.
+func per(a, b uint64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+// subtract takes what was counted before the window off.
+func subtract(s, before *lock.Stats) {
+	s.Acquires -= before.Acquires
+	s.Immediate -= before.Immediate
+	s.Waits -= before.Waits
+	s.LocalJoins -= before.LocalJoins
+	s.LocalWaits -= before.LocalWaits
+	s.HandoversLocal -= before.HandoversLocal
+	s.HandoversRemote -= before.HandoversRemote
+	s.AcquireOps -= before.AcquireOps
+	s.Retries -= before.Retries
+	s.Refetches -= before.Refetches
+	s.Prefetches -= before.Prefetches
+	s.Aborts -= before.Aborts
+	s.Resets -= before.Resets
+}
+
+// subtractPorts is subtract for the counters of Ports.
+func subtractPorts(s, before *fabric.Stats) {
+	s.Chains -= before.Chains
+	for i := range s.Ops {
+		s.Ops[i] -= before.Ops[i]
+	}
+	s.ReadBytes -= before.ReadBytes
+	s.WriteBytes -= before.WriteBytes
+	s.Sent -= before.Sent
+	s.SentLocal -= before.SentLocal
+}

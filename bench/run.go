@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// A Config says how experiments are run.
+type Config struct {
+	Options
+	Seed    uint64 // the first; others follow it
+	Seeds   int    // of each point; 0 means 3
+	Workers int    // measurements at a time; 0: as many as there are cores
+	// Progress is told what was done, from one goroutine at a time. nil: nobody.
+	Progress func(Progress)
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	Experiment  string
+	Done, Total int // measurements
+	Cost        float64
+	TotalCost   float64
+}
+
+// An Outcome is what an experiment gave.
+type Outcome struct {
+	Experiment *Experiment
+	Rows       Rows
+	// Cut: the run ended before all was measured.
+	Cut bool
+}
+
+// A task is one measurement.
+type task struct {
+	exp, point int
+	seed       uint64
+	index      int // of the seed
+	cost       float64
+	measure    func(ctx context.Context, seed uint64) ([]Sample, error)
+	samples    []Sample
+	done       bool
+}
+
+// Run measures experiments, several measurements at a time, and judges them. Its outcomes depend on the
+// seed and not on Workers. When ctx ends, what has been measured is returned along with its error; so is it
+// when a measurement fails.
+func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error) {
+	if cfg.Seeds == 0 {
+		cfg.Seeds = 3
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = runtime.GOMAXPROCS(0)
+	}
+	tasks := plans(list, &cfg)
+	err := work(ctx, list, tasks, &cfg)
+	outcomes := make([]Outcome, len(list))
+	for i, e := range list {
+		outcomes[i] = Outcome{Experiment: e}
+		o := &outcomes[i]
+		o.Rows, o.Cut = collect(e, i, tasks)
+	}
+	return outcomes, err
+}
+
+// plans returns all measurements, in the order of their points.
+func plans(list []*Experiment, cfg *Config) []*task {
+	var tasks []*task
+	for i, e := range list {
+		for p, point := range e.Points(cfg.Options) {
+			seeds := cmp.Or(point.Seeds, cfg.Seeds)
+			for s := range seeds {
+				tasks = append(tasks, &task{exp: i, point: p, seed: cfg.Seed + uint64(s), index: s, cost: point.Cost, measure: point.Measure})
+			}
+		}
+	}
+	return tasks
+}
+
+// work runs the tasks. First seeds go first, so that a run that is cut short has something of
+// everything; among them the costly ones, so that no worker is left with one at the end.
+func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) error {
+	queue := slices.Clone(tasks)
+	slices.SortStableFunc(queue, func(a, b *task) int {
+		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(b.cost, a.cost))
+	})
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p := Progress{Total: len(queue)}
+	for _, t := range queue {
+		p.TotalCost += t.cost
+	}
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	next := 0
+	take := func() *task {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(queue) || ctx.Err() != nil {
+			return nil
+		}
+		next++
+		return queue[next-1]
+	}
+	for range cfg.Workers {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			for t := take(); t != nil; t = take() {
+				samples, err := t.measure(ctx, t.seed)
+				if err != nil {
+					if !errors.Is(err, context.Canceled) {
+						err = fmt.Errorf("bench: %s, seed %d: %w", list[t.exp].Name, t.seed, err)
+					}
+					cancel(err)
+					return
+				}
+				mu.Lock()
+				t.samples, t.done = samples, true
+				p.Done++
+				p.Cost += t.cost
+				p.Experiment = list[t.exp].Name
+				if cfg.Progress != nil {
+					cfg.Progress(p)
+				}
+				mu.Unlock()
+			}
+		}()
+	}
+	running.Wait()
+	return context.Cause(ctx)
+}
+
+// collect makes the rows of an experiment, in the order of its points.
+func collect(e *Experiment, exp int, tasks []*task) (rows Rows, cut bool) {
+	type group struct {
+		params Params
+		values map[string][]float64
+	}
+	var groups []*group
+	byKey := map[string]*group{}
+	for _, t := range tasks {
+		if t.exp != exp {
+			continue
+		}
+		cut = cut || !t.done
+		for _, s := range t.samples {
+			key := s.Params.key()
+			g := byKey[key]
+			if g == nil {
+				g = &group{params: s.Params, values: map[string][]float64{}}
+				byKey[key] = g
+				groups = append(groups, g)
+			}
+			for name, v := range s.Metrics {
+				g.values[name] = append(g.values[name], v)
+			}
+		}
+	}
+	for _, g := range groups {
+		r := Row{Experiment: e.Name, Params: g.params, Metrics: map[string]Estimate{}}
+		for name, values := range g.values {
+			r.Metrics[name] = estimate(values)
+		}
+		rows = append(rows, r)
+	}
+	return rows, cut
+}

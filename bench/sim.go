@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/traces"
+)
+
+// A simRun is a run of a Micro in virtual time.
+type simRun struct {
+	m       Micro
+	c       *sim.Cluster
+	plan    plan
+	tally   *tally
+	clients []*client
+	err     error // the first of a client or agent
+}
+
+// Sim runs a microbenchmark on a simulated cluster. The same Micro gives the same
+// Result, to the last digit. It may be called from several goroutines at once.
+func Sim(ctx context.Context, m Micro) (*Result, error) {
+	m = m.WithDefaults()
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	s := &simRun{m: m, tally: newTally()}
+	defer func() {
+		if s.c != nil {
+			s.c.Close()
+		}
+	}()
+	if err := s.build(); err != nil {
+		return nil, err
+	}
+	return s.run(ctx)
+}
+
+// build makes the cluster and its clients. Clients are dealt out evenly.
+func (s *simRun) build() error {
+	m := &s.m
+	sys, err := m.system()
+	if err != nil {
+		return err
+	}
+	s.plan = newPlan(sys.Layout(), m.Locks)
+	zipf, err := traces.NewZipf(uint64(m.Locks), m.Theta)
+	if err != nil {
+		return err
+	}
+	s.c = sim.New(sim.Config{Seed: m.Seed, NIC: m.nic()})
+	s.c.AddMN(s.plan.size())
+	for i := range m.CNs {
+		node := s.c.AddCN()
+		locks, err := sys.Join(node)
+		if err != nil {
+			return err
+		}
+		if locks.HasAgent() {
+			s.c.GoAgent(node, func(fabric.Port) { s.fail(locks.Run(s.fail)) })
+		}
+		for k := i; k < m.Clients; k += m.CNs {
+			draw := m.newDraw(zipf, k)
+			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
+				l, err := locks.Locker(p)
+				if err != nil {
+					s.fail(err)
+					return
+				}
+				c := newClient(m, &s.plan, draw, l, s.tally)
+				s.clients = append(s.clients, c)
+				s.client(c)
+			})
+		}
+	}
+	return nil
+}
+
+// client is the code of one client.
+func (s *simRun) client(c *client) {
+	for s.err == nil {
+		s.fail(c.step(s.m.WarmupNs, s.m.WarmupNs+s.m.WindowNs))
+	}
+}
+
+// fail takes note of the first error.
+func (s *simRun) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// looks is how often a run looks whether it is to stop.
+const looks = 64
+
+// run lets virtual time go by, and takes the figures of the window.
+func (s *simRun) run(ctx context.Context) (*Result, error) {
+	var before Result
+	end := s.m.WarmupNs + s.m.WindowNs
+	if err := s.c.RunUntil(s.m.WarmupNs); err != nil {
+		return nil, err
+	}
+	s.count(&before)
+	for i := range fabric.Time(looks) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err := errors.Join(s.err, s.c.RunUntil(s.m.WarmupNs+s.m.WindowNs*(i+1)/looks)); err != nil {
+			return nil, err
+		}
+		runtime.Gosched()
+	}
+	r := &Result{Ops: s.tally.ops, WindowNs: s.m.WindowNs, tally: s.tally}
+	s.count(r)
+	subtract(&r.Locks, &before.Locks)
+	subtractPorts(&r.Ports, &before.Ports)
+	for _, c := range s.clients {
+		if c.began != 0 {
+			r.OldestNs = max(r.OldestNs, end-c.began)
+		}
+	}
+	return r, nil
+}
+
+// count adds up the counters of all clients.
+func (s *simRun) count(r *Result) {
+	for _, c := range s.clients {
+		r.Locks.Add(c.lock.Stats())
+		r.Ports.Add(c.port.Stats())
+	}
+}
+
+// Point returns the measurement of a microbenchmark on the simulator.
+func (m Micro) Point() Point {
+	full := m.WithDefaults()
+	return Point{
+		Cost: float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
+		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+			m := m
+			m.Seed = seed
+			r, err := Sim(ctx, m)
+			if err != nil {
+				return nil, err
+			}
+			return []Sample{{Params: full.Params(), Metrics: r.Metrics()}}, nil
+		},
+	}
+}
+
+// Params returns the parameters that rows of a microbenchmark have.
+func (m *Micro) Params() Params {
+	return Params{{"lock", m.Lock}, {"clients", m.Clients}, {"cs_len", m.CSLen}, {"read_pct", m.ReadPct},
+		{"locks", m.Locks}, {"theta", m.Theta}}
+}

@@ -1,0 +1,148 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/declock/declock/bench"
+	"github.com/declock/declock/bench/locks"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/fabric"
+	"github.com/urfave/cli/v2"
+)
+
+const microDescription = `Clients on compute nodes acquire locks drawn by Zipf, do some data operations of 8 bytes on the memory
+node, and release: the microbenchmark of the DecLock paper (section 6.2). On the simulator a seed determines every figure.
+
+Examples:
+   declock bench micro --lock declock-tf
+   declock bench micro --lock cas,declock-tf,declock-pf --clients 256 --cs-len 8 --read-pct 90
+   declock bench micro --lock declock --rate 2e6           open loop: operations are due at random times, 2 M/s in all
+
+Locks: `
+
+// microOptions are the flags of bench micro.
+type microOptions struct {
+	locks                                                      string
+	cns, clients, csLen, readPct, nlocks, seed, capacity, runs count
+	theta, rate, scale                                         float64
+	extra, warmup, window                                      fabric.Time
+	nic                                                        choice
+	chain, json                                                bool
+}
+
+func newMicroOptions() *microOptions {
+	return &microOptions{
+		locks: "declock-tf", cns: count{max: 128}, clients: count{n: bench.DefaultClients, min: 1, max: 8192},
+		csLen: count{n: 1, max: 1024}, readPct: count{n: bench.DefaultReadPct, max: 100},
+		nlocks: count{n: bench.DefaultLocks, min: 1, max: 100_000_000}, seed: count{n: 1, max: 1<<64 - 1},
+		capacity: count{max: 2048}, runs: count{n: 1, min: 1, max: 1000},
+		theta: bench.DefaultTheta, nic: choice{"cx4", []string{"cx4", "cx6", "ideal", "cxl"}},
+	}
+}
+
+// micro returns the microbenchmark of the flags, for one lock.
+func (o *microOptions) micro(lock string) bench.Micro {
+	return bench.Micro{Lock: lock, CNs: int(o.cns.n), Clients: int(o.clients.n), CSLen: int(o.csLen.n), ReadPct: int(o.readPct.n),
+		Locks: int(o.nlocks.n), Theta: o.theta, Seed: o.seed.n, WarmupNs: o.warmup, WindowNs: o.window, Rate: o.rate, Chain: o.chain,
+		NIC: o.nic.value, MessageScale: o.scale, MessageExtraNs: o.extra, Capacity: int(o.capacity.n)}
+}
+
+func microCommand(env *Env) *cli.Command {
+	o := newMicroOptions()
+	return &cli.Command{
+		Name: "micro", Usage: "the microbenchmark, with all parameters as flags", Description: microDescription + strings.Join(locks.Names(), ", ") + ", local-bound:N.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "lock", Usage: "`LOCKS`, with commas", Value: o.locks, Destination: &o.locks},
+			countFlag(&o.clients, "clients", "clients in all"), countFlag(&o.cns, "cns", "compute nodes; 0: as many as it takes with 32 clients on each"),
+			countFlag(&o.csLen, "cs-len", "data operations of a critical section"), countFlag(&o.readPct, "read-pct", "percentage of shared acquisitions"),
+			countFlag(&o.nlocks, "locks", "number of locks"),
+			&cli.Float64Flag{Name: "theta", Usage: "exponent of the Zipf distribution of locks; 0: uniform", Value: o.theta, Destination: &o.theta},
+			&cli.Float64Flag{Name: "rate", Usage: "operations per second that are due, of all clients (open loop); 0: each client begins when it is done", Destination: &o.rate},
+			&cli.BoolFlag{Name: "chain", Usage: "the last data operation travels with the release, the first READ with the acquisition", Destination: &o.chain},
+			timeFlag(&o.window, "window", "time that is measured; 0s: what the critical section needs"), timeFlag(&o.warmup, "warmup", "time before that; 0s: the same"),
+			choiceFlag(&o.nic, "nic", "model of the NICs"),
+			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.scale},
+			timeFlag(&o.extra, "message-extra", "added to each message between compute nodes"),
+			countFlag(&o.capacity, "capacity", "length of DecLock's queues, a power of two; 0: what the compute nodes need"),
+			countFlag(&o.seed, "seed", "the first seed"), countFlag(&o.runs, "seeds", "runs, each of its own seed"), jsonFlag(&o.json),
+		},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			return runMicro(c.Context, env, o)
+		},
+	}
+}
+
+// runMicro measures the locks of the flags, and prints what it has when ctx ends.
+func runMicro(ctx context.Context, env *Env, o *microOptions) error {
+	e := &bench.Experiment{Name: "micro"}
+	names := strings.Split(o.locks, ",")
+	for _, name := range names {
+		m := o.micro(name).WithDefaults()
+		if err := m.Validate(); err != nil {
+			if errors.Is(err, locks.ErrUnknown) {
+				return exit.With(exit.UnknownName, err)
+			}
+			return exit.With(exit.Usage, err)
+		}
+	}
+	e.Points = func(bench.Options) (points []bench.Point) {
+		for _, name := range names {
+			points = append(points, o.micro(name).Point())
+		}
+		return points
+	}
+	out, err := bench.Run(ctx, []*bench.Experiment{e}, bench.Config{Seed: o.seed.n, Seeds: int(o.runs.n)})
+	if e := printMicro(env, o, out[0].Rows); e != nil {
+		return e
+	}
+	return err
+}
+
+// microColumns are the columns of the table: heading, and metric.
+var microColumns = [][2]string{{"Mops", "mops"}, {"p50 us", "p50_us"}, {"p99 us", "p99_us"}, {"p999 us", "p999_us"},
+	{"acq p50", "acquire_p50_us"}, {"acq p99", "acquire_p99_us"}, {"MN ops/acq", "mn_ops_per_acquire"}, {"retries", "retries_per_acquire"},
+	{"refetch", "refetch_per_release"}, {"oldest us", "oldest_us"}}
+
+func printMicro(env *Env, o *microOptions, rows bench.Rows) error {
+	if o.json {
+		m := o.micro("").WithDefaults()
+		config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
+			"rate": m.Rate, "chain": m.Chain, "nic": m.NIC, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.n,
+			"nic_model": "fitted, not measured"}
+		r := report.Report{Experiment: "micro", Fabric: "sim", Seed: o.seed.n, Commit: report.Commit(), Config: config}
+		for _, row := range rows {
+			r.Rows = append(r.Rows, row)
+		}
+		return r.WriteJSON(env.Stdout)
+	}
+	t := report.Table{Head: []string{"lock"}}
+	for _, c := range microColumns {
+		t.Head = append(t.Head, c[0])
+	}
+	for _, row := range rows {
+		cells := []string{row.Text("lock")}
+		for _, c := range microColumns {
+			cells = append(cells, bench.Figure(row.Value(c[1])))
+		}
+		t.Add(cells...)
+	}
+	if err := t.Write(env.Stdout); err != nil {
+		return err
+	}
+	if o.runs.n > 1 {
+		for _, row := range rows {
+			m := row.Metrics["mops"]
+			if _, err := fmt.Fprintf(env.Stdout, "  %s: %.4g Mops +- %.2g (95 %%, %d seeds)\n", row.Text("lock"), m.Mean, m.Half, m.N); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
