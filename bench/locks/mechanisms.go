@@ -6,6 +6,7 @@ import (
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lock/sherman"
 	"github.com/declock/declock/timesync"
 )
 
@@ -13,6 +14,7 @@ import (
 var mechanisms = []Mechanism{
 	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(false)},
 	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(true)},
+	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(sherman.DefaultBound)},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
 	{Name: "declock-pf", About: "DecLock by timestamp, phase-fair", setUp: decLock("declock-pf")},
@@ -38,6 +40,20 @@ func casLock(backoff bool) func(*Config) (system, error) {
 		}
 		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
 			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return cas.New(p, cfg), nil }}
+		}}, nil
+	}
+}
+
+// shermanLock returns cas behind local locks with a bound of handovers.
+func shermanLock(bound int) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		cfg := cas.Config{Plain: !c.Tokens}
+		if _, err := sherman.NewTable(bound); err != nil {
+			return system{}, err
+		}
+		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
+			table, _ := sherman.NewTable(bound)
+			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return sherman.New(table, cas.New(p, cfg)), nil }}
 		}}, nil
 	}
 }

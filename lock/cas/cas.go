@@ -311,9 +311,9 @@ func corrupt(a fabric.Addr, w word) error {
 	return fmt.Errorf("%w: word at %v is %#x", lock.ErrCorrupt, a, uint64(w))
 }
 
-// Release implements lock.Locker.
+// Release implements lock.Locker. The Hold may be another client's: the lock is then released in its name.
 func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
-	if !h.Held || h.Aux != l || len(before) > lock.MaxPiggyback {
+	if by, ok := h.Aux.(*Locker); !h.Held || !ok || by.cfg != l.cfg || len(before) > lock.MaxPiggyback {
 		return fmt.Errorf("%w: %v, %d operations before release", lock.ErrMisuse, h.Lock, len(before))
 	}
 	mine := word(h.Word)

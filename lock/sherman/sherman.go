@@ -1,0 +1,268 @@
+package sherman
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// msgWake tells a client that its waiter has a verdict. The verdict itself is in the waiter: a
+// wake of an older wait is harmless.
+const msgWake = fabric.MsgLock
+
+// A Locker is one client's access to hierarchical locks.
+type Locker struct {
+	table  *Table
+	remote lock.Locker
+	port   fabric.Port
+	stats  lock.Stats
+	self   waiter
+	wake   []fabric.ClientID // whom to wake, collected under a mutex
+}
+
+var _ lock.Locker = (*Locker)(nil)
+
+// New returns a client's Locker. remote is the client's own Locker of the remote lock.
+func New(t *Table, remote lock.Locker) *Locker {
+	return &Locker{table: t, remote: remote, port: remote.Port()}
+}
+
+// Port implements lock.Locker.
+func (k *Locker) Port() fabric.Port { return k.port }
+
+// Stats implements lock.Locker.
+func (k *Locker) Stats() *lock.Stats { return &k.stats }
+
+// Acquire implements lock.Locker.
+func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
+	if h.Held {
+		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
+	}
+	if len(r.Reads) > lock.MaxPiggyback {
+		return fmt.Errorf("%w: %d READs, at most %d", lock.ErrMisuse, len(r.Reads), lock.MaxPiggyback)
+	}
+	h.Lock, h.Mode = r.Lock, r.Mode
+	s := k.table.shard(r.Lock)
+	s.mu.Lock()
+	x := s.find(r.Lock)
+	switch {
+	case x == nil:
+		x = s.insert(r.Lock, r.Mode)
+		s.mu.Unlock()
+		return k.acquireRemote(s, x, h, r)
+	case x.admits(r.Mode):
+		x.holders++
+		token := x.token()
+		s.mu.Unlock()
+		k.stats.LocalJoins++
+		return k.holds(x, h, r, token)
+	case r.Try:
+		s.mu.Unlock()
+		k.stats.Busy++
+		return fmt.Errorf("%w: a client of this node has it or wants it", lock.ErrBusy)
+	}
+	w := &k.self
+	w.client, w.mode, w.verdict = k.port.ID(), r.Mode, undecided
+	x.queue.push(w)
+	s.mu.Unlock()
+	k.stats.LocalWaits++
+	return k.await(s, x, h, r)
+}
+
+// admits tells whether a client may join the holders without waiting.
+func (x *local) admits(m lock.Mode) bool {
+	return m == lock.Shared && x.state == held && x.mode == lock.Shared && x.holders > 0 && x.queue.head == nil
+}
+
+// await waits in the queue of the local lock.
+func (k *Locker) await(s *shard, x *local, h *lock.Hold, r *lock.Request) error {
+	deadline := r.Deadline
+	if deadline == 0 {
+		deadline = fabric.Forever
+	}
+	for {
+		s.mu.Lock()
+		v, token := k.self.verdict, k.self.token
+		s.mu.Unlock()
+		switch v {
+		case granted:
+			return k.holds(x, h, r, token)
+		case chosen:
+			return k.acquireRemote(s, x, h, r)
+		}
+		if _, err := k.port.Recv(deadline); err != nil {
+			return k.leaveQueue(s, x, h, err)
+		}
+	}
+}
+
+// leaveQueue ends a wait that was cut short by err. If the verdict has come
+// first, the lock is passed on.
+func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, err error) error {
+	switch {
+	case errors.Is(err, fabric.ErrDeadline):
+		err = lock.ErrTimeout
+		k.stats.Cancels++
+	case errors.Is(err, fabric.ErrInterrupted):
+		err = lock.ErrCanceled
+		k.stats.Cancels++
+	}
+	w := &k.self
+	s.mu.Lock()
+	switch w.verdict {
+	case undecided:
+		x.queue.remove(w)
+		if x.state == held && x.mode == lock.Shared && x.holders > 0 {
+			k.share(x) // readers that waited behind this writer
+		}
+		s.mu.Unlock()
+		k.wakeAll(x.lock)
+		return err
+	case chosen:
+		k.passOn(s, x)
+		return err
+	}
+	s.mu.Unlock()
+	h.Aux, h.Token, h.Held = x, w.token, true
+	return errors.Join(err, k.Release(h, nil))
+}
+
+// acquireRemote acquires the remote lock for the node. The caller is the owner of x.
+func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request) error {
+	before := *k.remote.Stats()
+	err := k.remote.Acquire(&x.remote, r)
+	k.count(&before)
+	s.mu.Lock()
+	if err != nil {
+		k.passOn(s, x)
+		return err
+	}
+	x.state, x.mode, x.holders, x.streak = held, r.Mode, 1, 0
+	token := x.token()
+	if r.Mode == lock.Shared {
+		k.share(x)
+	}
+	s.mu.Unlock()
+	h.Aux, h.Token, h.Held = x, token, true
+	k.stats.Acquires++
+	k.wakeAll(x.lock)
+	return nil
+}
+
+// count adds what the remote lock has counted since before.
+func (k *Locker) count(before *lock.Stats) {
+	now := k.remote.Stats()
+	k.stats.Immediate += now.Immediate - before.Immediate
+	k.stats.Waits += now.Waits - before.Waits
+	k.stats.AcquireOps += now.AcquireOps - before.AcquireOps
+	k.stats.Retries += now.Retries - before.Retries
+	k.stats.Busy += now.Busy - before.Busy
+	k.stats.Cancels += now.Cancels - before.Cancels
+}
+
+// holds makes the caller a holder by a local grant, and executes its READs.
+func (k *Locker) holds(x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
+	h.Aux, h.Token, h.Held = x, token, true
+	k.stats.Acquires++
+	if len(r.Reads) == 0 {
+		return nil
+	}
+	if err := k.port.Do(r.Reads); err != nil {
+		return errors.Join(err, k.Release(h, nil))
+	}
+	return nil
+}
+
+// Release implements lock.Locker: the lock goes to other holders of the node, to
+// the first waiter of the node while the bound lasts, or to the memory node.
+func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
+	x, ok := h.Aux.(*local)
+	if !h.Held || !ok {
+		return fmt.Errorf("%w: %v", lock.ErrMisuse, h.Lock)
+	}
+	if len(before) > lock.MaxPiggyback {
+		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
+	}
+	h.Held, h.Aux = false, nil
+	s := k.table.shard(h.Lock)
+	var err error
+	s.mu.Lock()
+	if len(before) > 0 && (x.holders > 1 || x.keeps(k.table.bound)) {
+		// The next holder must find what we wrote, and uses another queue pair.
+		s.mu.Unlock()
+		err, before = k.port.Do(before), nil
+		s.mu.Lock()
+	}
+	if x.holders > 1 {
+		x.holders--
+		s.mu.Unlock()
+		return err
+	}
+	if x.keeps(k.table.bound) {
+		k.stats.HandoversLocal++
+		x.holders = 0
+		x.streak++
+		k.admit(x, x.queue.head)
+		if x.mode == lock.Shared {
+			k.share(x)
+		}
+		s.mu.Unlock()
+		k.wakeAll(h.Lock)
+		return err
+	}
+	x.holders, x.state = 0, releasing
+	s.mu.Unlock()
+	k.stats.HandoversRemote++
+	err = errors.Join(err, k.remote.Release(&x.remote, before))
+	s.mu.Lock()
+	k.passOn(s, x)
+	return err
+}
+
+// keeps tells whether the node keeps the remote lock for its first waiter.
+func (x *local) keeps(bound uint32) bool {
+	return x.queue.head != nil && x.queue.head.mode == x.mode && x.streak < bound
+}
+
+// admit makes a waiter a holder.
+func (k *Locker) admit(x *local, w *waiter) {
+	x.queue.remove(w)
+	x.holders++
+	w.token, w.verdict = x.token(), granted
+	k.wake = append(k.wake, w.client)
+}
+
+// share admits the readers that are first in the queue.
+func (k *Locker) share(x *local) {
+	for w := x.queue.head; w != nil && w.mode == lock.Shared; w = x.queue.head {
+		k.admit(x, w)
+	}
+}
+
+// passOn passes the task of acquiring the remote lock on to the next waiter, if
+// there is one. The shard is locked at entry, and unlocked after.
+func (k *Locker) passOn(s *shard, x *local) {
+	l := x.lock
+	if w := x.queue.head; w != nil {
+		x.queue.remove(w)
+		x.state = acquiring
+		w.verdict = chosen
+		k.wake = append(k.wake, w.client)
+	} else {
+		s.remove(x)
+	}
+	s.mu.Unlock()
+	k.wakeAll(l)
+}
+
+// wakeAll tells clients of this node that they have a verdict.
+func (k *Locker) wakeAll(l fabric.Addr) {
+	for _, c := range k.wake {
+		m := fabric.Message{Kind: msgWake, Body: [7]uint64{uint64(l)}}
+		// Of our own node, only a closed Port refuses: then nobody waits there.
+		_ = k.port.Send(c, &m)
+	}
+	k.wake = k.wake[:0]
+}

@@ -1,0 +1,182 @@
+package sherman
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// DefaultBound is the paper's number of handovers in a row within a node.
+const DefaultBound = 4
+
+// MaxBound is the largest bound: what a token has room for.
+const MaxBound = 1<<seqBits - 2
+
+// seqBits are the bits of a token that number the grants within a node.
+const seqBits = 16
+
+// state is a local lock's relation to the remote lock.
+type state uint8
+
+const (
+	acquiring state = iota // its owner is acquiring the remote lock
+	held                   // the node holds the remote lock
+	releasing              // the last holder is giving the remote lock up
+)
+
+// A local is a local lock. It exists while a client of the node holds or wants
+// the lock. The shard's mutex guards it, but for remote, which belongs to
+// the owner while acquiring, and to the last holder while releasing.
+type local struct {
+	next    *local // in the list of the shard, or of free ones
+	lock    fabric.Addr
+	state   state
+	mode    lock.Mode // of the remote lock, and so of all holders
+	remote  lock.Hold
+	holders int
+	streak  uint32 // handovers within the node since the remote grant
+	queue   waiters
+}
+
+// token returns the fencing token of the latest grant. Readers come after all writers
+// of the tenures before, whose remote token they have.
+func (x *local) token() lock.Token {
+	switch {
+	case x.remote.Token == 0:
+		return 0
+	case x.mode == lock.Shared:
+		return x.remote.Token<<seqBits | (1<<seqBits - 1)
+	}
+	return x.remote.Token<<seqBits | lock.Token(x.streak)
+}
+
+// verdict is what becomes of a waiter.
+type verdict uint8
+
+const (
+	undecided verdict = iota
+	granted           // it holds the lock
+	chosen            // it is the owner that acquires the remote lock
+)
+
+// A waiter is a client that waits for a local lock. Each Locker has one.
+type waiter struct {
+	next, prev *waiter
+	client     fabric.ClientID
+	mode       lock.Mode
+	verdict    verdict
+	token      lock.Token
+}
+
+// waiters is a queue of waiters, in order of arrival.
+type waiters struct{ head, tail *waiter }
+
+func (q *waiters) push(w *waiter) {
+	w.next, w.prev = nil, q.tail
+	if q.tail == nil {
+		q.head = w
+	} else {
+		q.tail.next = w
+	}
+	q.tail = w
+}
+
+func (q *waiters) remove(w *waiter) {
+	if w.prev == nil {
+		q.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		q.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev = nil, nil
+}
+
+const (
+	shardBits = 8
+	maxFree   = 64 // local locks that a shard keeps for reuse
+)
+
+// A Table holds the local locks of one compute node. All its clients share it.
+type Table struct {
+	bound  uint32
+	shards [1 << shardBits]shard
+}
+
+// A shard holds those local locks whose addresses hash to it: no more than the node has clients.
+type shard struct {
+	mu    sync.Mutex
+	list  *local
+	free  *local
+	spare int
+	_     [32]byte // shards on cache lines of their own
+}
+
+// NewTable returns an empty table. bound is how often in a row a lock is handed over within the node.
+func NewTable(bound int) (*Table, error) {
+	if bound < 0 || bound > MaxBound {
+		return nil, fmt.Errorf("sherman: a bound of %d handovers: must be 0 to %d", bound, MaxBound)
+	}
+	return &Table{bound: uint32(bound)}, nil
+}
+
+func (t *Table) shard(l fabric.Addr) *shard {
+	return &t.shards[uint64(l)*0x9e3779b97f4a7c15>>(64-shardBits)]
+}
+
+// Len returns the number of locks that clients of the node hold or want.
+func (t *Table) Len() int {
+	n := 0
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for x := s.list; x != nil; x = x.next {
+			n++
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// find returns the local lock at an address, or nil.
+func (s *shard) find(l fabric.Addr) *local {
+	for x := s.list; x != nil; x = x.next {
+		if x.lock == l {
+			return x
+		}
+	}
+	return nil
+}
+
+// insert adds a local lock, for an owner that acquires the remote one.
+func (s *shard) insert(l fabric.Addr, m lock.Mode) *local {
+	x := s.free
+	if x == nil {
+		x = new(local)
+	} else {
+		s.free = x.next
+		s.spare--
+		*x = local{}
+	}
+	x.lock, x.mode = l, m
+	x.next, s.list = s.list, x
+	return x
+}
+
+// remove takes a local lock out, to be used again.
+func (s *shard) remove(x *local) {
+	p := &s.list
+	for *p != x {
+		p = &(*p).next
+	}
+	*p = x.next
+	if s.spare < maxFree {
+		x.next, s.free = s.free, x
+		s.spare++
+	}
+}
