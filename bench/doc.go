@@ -7,9 +7,23 @@
 // figure, and on fabrics that run in real time.
 //
 // An [Experiment] is a figure of the paper: points to be measured, rows that
-// come out, claims that the rows are judged by, plots. Experiments register
-// themselves ([Register]); one file each. [Run] runs them, several points at a time;
-// results do not depend on how many.
+// come out, claims that are judged by the rows, plots. Experiments register
+// themselves ([Register]); one file each, and all of them are commands, in tables, JSON and
+// the report. [Run] runs them, several measurements at a time; results do not depend
+// on how many. A new one looks like this:
+//
+//	func init() {
+//		Register(&Experiment{
+//			Name: "fig16a", Title: "Time of a reset by number of clients", Paper: "Section 6.5, Fig. 16 (left): ...",
+//			Columns: []string{"clients", "reset_us"},
+//			Points:  func(o Options) []Point { ... }, // each measured once per seed, from its seed alone
+//			Judge:   func(rows Rows) []Claim { return []Claim{Claim{Text: "...", Paper: 520.72}.AtMost(valueOf(rows.Find("clients", 256), "reset_us"), 521)} },
+//			Plots:   func(rows Rows) []Plot { ... },
+//		})
+//	}
+//
+// Claims are judged by runs and never tuned to come out: their bars are the paper's
+// words or the project's, not what a run happened to give.
 //
 // Figures of the simulator are figures of a model whose constants were fitted to the
 // paper (see fabric/sim.NIC): ratios between locks say something about the

@@ -20,6 +20,13 @@ type Experiment struct {
 
 	// Points are what is to be measured, each once per seed.
 	Points func(o Options) []Point
+	// Judge says what of the paper comes out. It sees all rows, and copes with
+	// rows that are missing because the run was cut short. nil: nothing is claimed.
+	Judge func(rows Rows) []Claim
+	// Plots are the figures. They too cope with missing rows. nil: none.
+	Plots func(rows Rows) []Plot
+	// Columns are what the table on the terminal shows: names of parameters and metrics.
+	Columns []string
 }
 
 // Options say how much is measured.
@@ -157,20 +164,20 @@ func (rs Rows) Where(pairs ...any) Rows {
 	return found
 }
 
-// Find returns the first row of Where, and whether there is one.
-func (rs Rows) Find(pairs ...any) (Row, bool) {
+// Find returns the first row of Where; one without metrics if there is none.
+func (rs Rows) Find(pairs ...any) Row {
 	if found := rs.Where(pairs...); len(found) > 0 {
-		return found[0], true
+		return found[0]
 	}
-	return Row{}, false
+	return Row{}
 }
 
-// Max returns the row with the greatest value of a metric.
-func (rs Rows) Max(metric string) (Row, bool) {
+// Max returns the row with the greatest value of a metric; one without metrics of no rows.
+func (rs Rows) Max(metric string) Row {
 	if len(rs) == 0 {
-		return Row{}, false
+		return Row{}
 	}
-	return slices.MaxFunc(rs, func(a, b Row) int { return cmp.Compare(a.Value(metric), b.Value(metric)) }), true
+	return slices.MaxFunc(rs, func(a, b Row) int { return cmp.Compare(a.Value(metric), b.Value(metric)) })
 }
 
 // Distinct returns the values of a parameter in the order of the rows.

@@ -32,6 +32,7 @@ type Progress struct {
 type Outcome struct {
 	Experiment *Experiment
 	Rows       Rows
+	Claims     []Claim
 	// Cut: the run ended before all was measured.
 	Cut bool
 }
@@ -64,6 +65,12 @@ func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error)
 		outcomes[i] = Outcome{Experiment: e}
 		o := &outcomes[i]
 		o.Rows, o.Cut = collect(e, i, tasks)
+		if e.Judge != nil {
+			o.Claims = e.Judge(o.Rows)
+		}
+		for k := range o.Claims {
+			o.Claims[k].Experiment = e.Name
+		}
 	}
 	return outcomes, err
 }

@@ -1,0 +1,150 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+)
+
+// runTiny runs experiments, tiny.
+func runTiny(t *testing.T, workers int, list ...*Experiment) []Outcome {
+	t.Helper()
+	out, err := Run(context.Background(), list, Config{Options: Options{Tiny: true}, Seed: 1, Seeds: 2, Workers: workers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Every experiment runs, has rows with the columns it shows, judges and plots.
+func TestExperimentsTiny(t *testing.T) {
+	for _, e := range Experiments() {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			o := runTiny(t, 2, e)[0]
+			if len(o.Rows) == 0 || o.Cut || e.Title == "" || e.Paper == "" {
+				t.Fatalf("%d rows, cut %v, title %q, paper %q", len(o.Rows), o.Cut, e.Title, e.Paper)
+			}
+			for _, r := range o.Rows {
+				for _, c := range e.Columns {
+					_, ok := r.Metrics[c]
+					if !ok && r.Params.Get(c) == nil {
+						t.Fatalf("row %v has no %s: %v", r.Params, c, r.Metrics)
+					}
+				}
+			}
+			// Whatever is missing must not be a claim that comes out.
+			if e.Judge != nil {
+				for _, c := range e.Judge(nil) {
+					if c.Verdict != NotMeasured || c.Text == "" || c.Bar == "" {
+						t.Errorf("without rows: %+v", c)
+					}
+				}
+			}
+			if e.Plots != nil {
+				e.Plots(nil)
+			}
+		})
+	}
+}
+
+// The same seed gives the same rows, whatever the number of workers.
+func TestWorkersDoNotMatter(t *testing.T) {
+	e, err := FindExperiment("fig12a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first []byte
+	for _, workers := range []int{1, 2, 7} {
+		text, err := json.Marshal(runTiny(t, workers, e)[0].Rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first != nil && !bytes.Equal(first, text) {
+			t.Errorf("with %d workers:\n%s\n%s", workers, text, first)
+		}
+		first = text
+	}
+}
+
+// A run that is stopped, or in which a measurement fails, returns what it has.
+func TestCutShort(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	bad := errors.New("it broke")
+	var stop atomic.Pointer[error]
+	e := &Experiment{Name: "x", Points: func(Options) (points []Point) {
+		for i := range 10 {
+			points = append(points, Point{Measure: func(context.Context, uint64) ([]Sample, error) {
+				if i == 5 {
+					if err := stop.Load(); err != nil {
+						return nil, *err
+					}
+					cancel()
+				}
+				return []Sample{{Params{{"i", i}}, Metrics{"v": float64(i)}}}, nil
+			}})
+		}
+		return points
+	}}
+	out, err := Run(ctx, []*Experiment{e}, Config{Seeds: 1, Workers: 1})
+	if !errors.Is(err, context.Canceled) || !out[0].Cut || len(out[0].Rows) != 6 {
+		t.Errorf("%v, %d rows, cut %v", err, len(out[0].Rows), out[0].Cut)
+	}
+	stop.Store(&bad)
+	out, err = Run(context.Background(), []*Experiment{e}, Config{Seeds: 1, Workers: 1})
+	if !errors.Is(err, bad) || !out[0].Cut || len(out[0].Rows) != 5 {
+		t.Errorf("%v, %d rows, cut %v", err, len(out[0].Rows), out[0].Cut)
+	}
+}
+
+// Seeds are averaged, with a confidence interval by Student's t.
+func TestEstimate(t *testing.T) {
+	e := estimate([]float64{10, 12, 14})
+	if e.Mean != 12 || e.N != 3 || round(e.Half) != 4.969 {
+		t.Errorf("%+v", e)
+	}
+	if e := estimate([]float64{5}); e != (Estimate{5, 0, 1}) {
+		t.Errorf("%+v", e)
+	}
+	row := Row{Experiment: "x", Params: Params{{"lock", "cas"}, {"clients", 8}},
+		Metrics: map[string]Estimate{"mops": {1.23456, 0.1, 3}, "a": {2, 0, 1}}}
+	text, err := json.Marshal(row)
+	if want := `{"experiment":"x","lock":"cas","clients":8,"a":2,"mops":1.235,"mops_ci95":0.1}`; err != nil || string(text) != want {
+		t.Errorf("%s %v", text, err)
+	}
+}
+
+// Claims come out, or not, by their bars; what was not measured does neither.
+func TestClaims(t *testing.T) {
+	for _, c := range []struct {
+		claim Claim
+		want  Verdict
+	}{
+		{Claim{}.AtLeast(30, 30), ComesOut}, {Claim{}.AtLeast(29.9, 30), DoesNot}, {Claim{}.AtLeast(missing, 30), NotMeasured},
+		{Claim{}.AtMost(1.13, 1.13), ComesOut}, {Claim{}.AtMost(1.14, 1.13), DoesNot}, {Claim{}.AtMost(missing, 1), NotMeasured},
+		{Claim{}.Within(2, 1, 3), ComesOut}, {Claim{}.Within(4, 1, 3), DoesNot},
+		{Claim{Paper: 2}.Near(2.4, 1.25), ComesOut}, {Claim{Paper: 2}.Near(2.6, 1.25), DoesNot}, {Claim{Paper: 2}.Near(1.5, 1.25), DoesNot},
+	} {
+		if c.claim.Verdict != c.want {
+			t.Errorf("%+v: want %v", c.claim, c.want)
+		}
+	}
+	c := Claim{Paper: 4}.AtLeast(3, 1)
+	if c.Ratio() != 0.75 {
+		t.Errorf("ratio %v", c.Ratio())
+	}
+	rows := Rows{
+		{Params: Params{{"lock", "a"}, {"n", 1}}, Metrics: map[string]Estimate{"mops": {Mean: 6}}},
+		{Params: Params{{"lock", "b"}, {"n", 1}}, Metrics: map[string]Estimate{"mops": {Mean: 2}}},
+		{Params: Params{{"lock", "a"}, {"n", 2}}, Metrics: map[string]Estimate{"mops": {Mean: 5}}},
+		{Params: Params{{"lock", "b"}, {"n", 2}}, Metrics: map[string]Estimate{"mops": {Mean: 5}}},
+		{Params: Params{{"lock", "a"}, {"n", 3}}, Metrics: map[string]Estimate{"mops": {Mean: 9}}},
+	}
+	list := rows.Ratios("a", "b", "n", "mops")
+	if len(list) != 2 || Most(list) != 3 || Least(list) != 1 {
+		t.Errorf("%v", list)
+	}
+}
