@@ -137,7 +137,7 @@ func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
 func (c *client) unexpected(what string, err error) {
 	c.w.failed++
 	if !c.w.excused(c.cn, err) {
-		c.w.court.Object("errors", fmt.Sprintf("%v, round %d: %s: %v", c.port.ID(), c.round, what, err))
+		c.w.object("errors", fmt.Sprintf("%v, round %d: %s: %v", c.port.ID(), c.round, what, err))
 	}
 }
 
@@ -176,6 +176,7 @@ func (c *client) storeRounds() {
 		o := c.w.store.Begin(c.drawOp(uniques))
 		err := doStore(st, o)
 		c.w.store.End(o)
+		c.w.tap.noteStore(c.port.ID(), o, err)
 		if o.Result == oracle.Done {
 			c.w.grants++
 		}

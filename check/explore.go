@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"hash/fnv"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -38,6 +39,38 @@ func (x Exploration) String() string {
 		s += ", one crash"
 	}
 	return s
+}
+
+// ParseExploration parses what Exploration.String prints.
+func ParseExploration(text string) (Exploration, error) {
+	var x Exploration
+	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
+	rest, crash := strings.CutSuffix(text, ", one crash")
+	rest, cancel := strings.CutSuffix(rest, ", one cancellation")
+	policy, rest, ok1 := strings.Cut(rest, " [")
+	clients, rest, ok2 := strings.Cut(rest, "] ")
+	entries := 0
+	n, _ := fmt.Sscanf(rest, "x%d, %d entries, %d version bits", &x.Rounds, &entries, &x.Version)
+	if !ok1 || !ok2 || n != 3 {
+		return x, bad
+	}
+	x.Policy, x.Clients, x.Cancel, x.Crash = policy, clients, cancel, crash
+	x.Capacity = uint8(bits.Len(uint(max(entries, 1))) - 1)
+	if _, err := hier.ParsePolicy(policy); err != nil {
+		return x, fmt.Errorf("%w: %v", ErrScenario, err)
+	}
+	if err := (cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version}).Validate(); err != nil {
+		return x, fmt.Errorf("%w: %v", ErrScenario, err)
+	}
+	for _, c := range strings.Fields(clients) {
+		if len(c) != 2 || c[0] < '1' || c[0] > '9' || c[1] != 's' && c[1] != 'x' {
+			return x, bad
+		}
+	}
+	if x.String() != text || x.Rounds < 1 || clients == "" {
+		return x, bad
+	}
+	return x, nil
 }
 
 // Explorations lists the programs that are explored: small, or all, or those
@@ -98,12 +131,19 @@ type Bounds struct {
 
 // Explore tries all schedules, up to bounds.
 func Explore(x Exploration, b Bounds) sim.Report {
+	cfg := x.config()
+	cfg.MaxStates, cfg.MaxWall = b.States, b.Wall
+	return sim.Explore(cfg, x.build)
+}
+
+// config returns what Explore and a replay of its schedules have in common.
+func (x Exploration) config() sim.ExploreConfig {
 	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
-	cfg := sim.ExploreConfig{FairPolls: true, MaxStates: b.States, MaxWall: b.Wall, NoDeadlines: !x.Crash}
+	cfg := sim.ExploreConfig{FairPolls: true, NoDeadlines: !x.Crash}
 	if x.Cancel || x.Crash {
 		cfg.Actions = 1
 	}
-	return sim.Explore(cfg, x.build)
+	return cfg
 }
 
 // An exploring is one execution of an Exploration.
@@ -115,11 +155,13 @@ type exploring struct {
 	lock   fabric.Addr
 	nodes  []*node
 	killed fabric.CNSet
-	told   int // objections that Fail has been told of
+	told   int     // objections that Fail has been told of
+	last   lastOps // of a replay; nil: nobody wants to know
 }
 
 // Observe implements sim.Observer.
 func (g *exploring) Observe(e *sim.Event) {
+	g.note(e)
 	switch e.Step {
 	case sim.StepKill, sim.StepFence:
 		kind := oracle.Killed
@@ -135,7 +177,25 @@ func (g *exploring) Observe(e *sim.Event) {
 	}
 }
 
+// note keeps what a client did, for a report.
+func (g *exploring) note(e *sim.Event) {
+	if g.last == nil || e.Step == sim.StepPost {
+		return
+	}
+	who, text := e.Client, e.String()
+	if e.Step == sim.StepDeliver {
+		who = e.To
+	}
+	if more := describeLock(g.cfg.Layout, g.lock, e); more != "" {
+		text += "   lock" + more
+	}
+	g.last.keep(who, text)
+}
+
 func (g *exploring) event(e oracle.Event) {
+	if g.last != nil {
+		g.last.keep(e.Client, "* "+e.String())
+	}
 	g.court.Event(&e)
 	g.tell()
 }
@@ -148,12 +208,14 @@ func (g *exploring) tell() {
 	}
 }
 
-func (x Exploration) build(c *sim.Cluster) {
+func (x Exploration) build(c *sim.Cluster) { x.buildWith(c, nil) }
+
+func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 	policy, err := hier.ParsePolicy(x.Policy)
 	if err != nil {
 		panic(err)
 	}
-	g := &exploring{x: x, c: c}
+	g := &exploring{x: x, c: c, last: last}
 	g.court = oracle.NewCourt(oracle.NewExclusion(), oracle.NewTokens(), oracle.NewQueueOrder(x.Capacity), oracle.NewCells())
 	g.cfg = hier.Config{
 		Layout: cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version},
@@ -263,41 +325,4 @@ func (g *exploring) atEnd() error {
 		}
 	}
 	return nil
-}
-
-// An Explored is what came of an exploration.
-type Explored struct {
-	Exploration Exploration
-	Report      sim.Report
-}
-
-// ExploreAll explores a list, and tells progress after each.
-func ExploreAll(list []Exploration, b Bounds, progress func(*Explored)) []Explored {
-	var out []Explored
-	for _, x := range list {
-		e := Explored{x, Explore(x, b)}
-		out = append(out, e)
-		if progress != nil {
-			progress(&e)
-		}
-	}
-	return out
-}
-
-// ExploreTable returns the table of explorations.
-func ExploreTable(list []Explored) string {
-	var b strings.Builder
-	b.WriteString("| program | schedules | pruned | states | seconds | covered |\n|---|---|---|---|---|---|\n")
-	for i := range list {
-		r := &list[i].Report
-		covered := "exhaustive"
-		switch {
-		case r.Failure != nil:
-			covered = "FAILS: " + r.Failure.Err.Error()
-		case !r.Exhaustive:
-			covered = "up to a bound: " + r.Bound
-		}
-		fmt.Fprintf(&b, "| %v | %d | %d | %d | %.1f | %s |\n", list[i].Exploration, r.Schedules, r.Pruned, r.States, r.Wall.Seconds(), strings.ReplaceAll(covered, "\n", " "))
-	}
-	return b.String()
 }

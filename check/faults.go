@@ -182,18 +182,15 @@ func (f *Failure) String() string {
 	tell(&b, "found", f.Found)
 	fmt.Fprintf(&b, "shrunk in %d runs:\n", f.Runs)
 	tell(&b, "shrunk", f.Shrunk)
-	b.WriteString("the last operations, * is what the client itself reports:\n")
-	for _, h := range f.Shrunk.Last {
-		fmt.Fprintf(&b, "  %v\n", h.Client)
-		for _, l := range h.Lines {
-			fmt.Fprintf(&b, "    %s\n", l)
-		}
-	}
+	tellLast(&b, f.Shrunk.Last)
 	return b.String()
 }
 
-// told bounds the objections that a report lists.
-const told = 4
+// Bounds of the objections that a report lists, and of the lines of each.
+const (
+	told      = 4
+	toldLines = 10
+)
 
 func tell(b *strings.Builder, what string, r *Result) {
 	fmt.Fprintf(b, "  %s scenario: %s\n", what, r.Scenario)
@@ -207,6 +204,10 @@ func tell(b *strings.Builder, what string, r *Result) {
 			fmt.Fprintf(b, "  and %d objections more\n", len(r.Violations)-i)
 			break
 		}
-		fmt.Fprintf(b, "  %v\n", v)
+		lines := strings.SplitAfter(v.String(), "\n")
+		if n := len(lines); n > toldLines {
+			lines = append(lines[:toldLines:toldLines], fmt.Sprintf("  ... %d lines more\n", n-toldLines))
+		}
+		fmt.Fprintf(b, "  %s\n", strings.TrimRight(strings.Join(lines, "  "), "\n"))
 	}
 }

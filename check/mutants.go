@@ -15,6 +15,9 @@ type Mutant struct {
 	Explore string // explore the programs that contain this
 }
 
+// countBeyondHeader is the program that finds that mutant.
+const countBeyondHeader = "cql [1s 2x 3x] x1, 4 entries, 27 version bits"
+
 // Mutants returns the planted bugs.
 func Mutants() []Mutant {
 	return append(append(queueMutants(), nodeMutants()...), storeMutants()...)
@@ -32,7 +35,7 @@ func queueMutants() []Mutant {
 			Breaks: "entries of an earlier round of the queue are taken for new ones"},
 		{Name: "count-beyond-header", File: "cql/release.go",
 			Old: "for i := head; i < end; i++ {", New: "for i := head; i < head+c.lay.Capacity(); i++ {",
-			Breaks: "a reader counts writers that came after its release", Explore: "cql [1s 2x 3x] x1, 4 entries, 27 version bits"},
+			Breaks: "a reader counts writers that came after its release", Explore: countBeyondHeader},
 		{Name: "grant-without-index", File: "cql/client.go",
 			Old: "case m.Kind == msgGrant && m.Body[1] == p.Index:", New: "case m.Kind == msgGrant:",
 			Breaks: "a notification for a place of before is accepted", Classes: []Class{Cancel, Wraps, Crash}},

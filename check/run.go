@@ -32,12 +32,6 @@ type Result struct {
 	Last []ClientHistory
 }
 
-// A ClientHistory is the last that a client did, the oldest first.
-type ClientHistory struct {
-	Client fabric.ClientID
-	Lines  []string
-}
-
 // Bad tells whether an oracle objects.
 func (r *Result) Bad() bool { return len(r.Violations) > 0 }
 
@@ -73,7 +67,7 @@ func run(s Scenario, trace bool) (*Result, error) {
 		if errors.As(err, &p) {
 			kind = "panic"
 		}
-		w.court.Object(kind, err.Error())
+		w.object(kind, err.Error())
 		w.court.End()
 	default:
 		w.court.End()
@@ -184,13 +178,13 @@ func (w *world) closeStore(p fabric.Port) {
 			err = st.Drain()
 		}
 		if err != nil {
-			w.court.Object("store check", fmt.Sprintf("drain of cn%d: %v", cn, err))
+			w.object("store check", fmt.Sprintf("drain of cn%d: %v", cn, err))
 			return
 		}
 	}
 	st, err := w.nodes[w.s.CNs].store.Client(w.locker(w.nodes[w.s.CNs], p))
 	if err != nil {
-		w.court.Object("store check", err.Error())
+		w.object("store check", err.Error())
 		return
 	}
 	if died {
@@ -205,14 +199,14 @@ func (w *world) inspect(st *objstore.Client, o objstore.CheckOptions) {
 	r, err := st.Check(o)
 	switch {
 	case err != nil:
-		w.court.Object("store check", err.Error())
+		w.object("store check", err.Error())
 		return
 	case !r.Sound():
-		w.court.Object("store check", r.String())
+		w.object("store check", r.String())
 	}
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; n.Elsewhere != n.Reclaimed {
-			w.court.Object("leaked memory", fmt.Sprintf("%d bytes are in no object and in no list:\n%v", n.Elsewhere-n.Reclaimed, r))
+			w.object("leaked memory", fmt.Sprintf("%d bytes are in no object and in no list:\n%v", n.Elsewhere-n.Reclaimed, r))
 			return
 		}
 	}
@@ -224,7 +218,7 @@ func (w *world) readAll(st *objstore.Client) {
 	for i := range w.s.Keys {
 		o := w.store.Begin(oracle.StoreOp{Client: 0, Method: "get", Key: fmt.Sprintf("key%d", i)})
 		if err := doStore(st, o); err != nil {
-			w.court.Object("errors", fmt.Sprintf("at the end: %v: %v", o, err))
+			w.object("errors", fmt.Sprintf("at the end: %v: %v", o, err))
 		}
 		w.store.End(o)
 	}
@@ -237,22 +231,22 @@ const judgeTime = time.Second
 func (w *world) atRest() {
 	for i, l := range w.locks {
 		if what := oracle.CheckHeader(w.s.Capacity, w.c.PeekWord(l)); what != "" {
-			w.court.Object("header", fmt.Sprintf("lock %d: %s", i, what))
+			w.object("header", fmt.Sprintf("lock %d: %s", i, what))
 		}
 	}
 	for i, n := range w.nodes {
 		if left := n.table.Len(); left != 0 && !w.dead(i+1) {
-			w.court.Object("residue", fmt.Sprintf("cn%d has %d local locks left", i+1, left))
+			w.object("residue", fmt.Sprintf("cn%d has %d local locks left", i+1, left))
 		}
 	}
 	if w.s.SyncNs == 0 {
 		before := w.c.Events()
 		if err := w.c.RunUntil(w.c.Now() + 100*fabric.Second); err != nil {
-			w.court.Object("events", err.Error())
+			w.object("events", err.Error())
 		}
 		between := w.c.Events()
 		if err := w.c.RunUntil(w.c.Now() + 100*fabric.Second); err != nil || w.c.Events() != between {
-			w.court.Object("residue", fmt.Sprintf("the cluster does not come to rest: %d events, then %d more", between-before, w.c.Events()-between))
+			w.object("residue", fmt.Sprintf("the cluster does not come to rest: %d events, then %d more", between-before, w.c.Events()-between))
 		}
 	}
 }
@@ -263,7 +257,7 @@ func (w *world) result() *Result {
 	if w.store.Len() > 0 {
 		wrong, undecided := w.store.Check(judgeTime)
 		for _, what := range wrong {
-			w.court.Object("linearizability", what)
+			w.object("linearizability", what)
 		}
 		r.Undecided = undecided
 	}
@@ -272,7 +266,7 @@ func (w *world) result() *Result {
 	}
 	r.Violations = w.court.Violations()
 	if w.tap.trace {
-		r.Last = w.tap.histories()
+		r.Last = w.tap.last.histories()
 	}
 	return r
 }

@@ -3,7 +3,6 @@ package check
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
@@ -183,7 +182,7 @@ func (w *world) startAgents() {
 
 func (w *world) agentError(i int, err error) {
 	if !w.excused(i+1, err) {
-		w.court.Object("errors", fmt.Sprintf("agent of cn%d: %v", i+1, err))
+		w.object("errors", fmt.Sprintf("agent of cn%d: %v", i+1, err))
 	}
 }
 
@@ -236,6 +235,12 @@ func (w *world) openStore() error {
 	return nil
 }
 
+// object has the court write down what no judge of it objects to.
+func (w *world) object(judge, what string) {
+	w.court.Now(w.c.Now())
+	w.court.Object(judge, what)
+}
+
 // event tells the court what a client reports.
 func (w *world) event(e oracle.Event) {
 	e.Time = w.c.Now()
@@ -251,53 +256,29 @@ type tap struct {
 	trace   bool
 	watched map[fabric.Addr]bool
 	dead    fabric.CNSet
-	rings   map[fabric.ClientID]*ring
-}
-
-// lastKept is how many operations of each client a report shows.
-const lastKept = 14
-
-type ring struct {
-	lines []string
-	n     int
-}
-
-func (r *ring) add(line string) {
-	if len(r.lines) < lastKept {
-		r.lines = append(r.lines, line)
-	} else {
-		r.lines[r.n%lastKept] = line
-	}
-	r.n++
-}
-
-// list returns the lines, the oldest first.
-func (r *ring) list() []string {
-	if r.n <= lastKept {
-		return r.lines
-	}
-	i := r.n % lastKept
-	return append(slices.Clone(r.lines[i:]), r.lines[:i]...)
+	last    lastOps
 }
 
 func newTap(w *world, trace bool) *tap {
-	return &tap{w: w, trace: trace, watched: map[fabric.Addr]bool{}, rings: map[fabric.ClientID]*ring{}}
+	return &tap{w: w, trace: trace, watched: map[fabric.Addr]bool{}, last: lastOps{}}
 }
 
 func (t *tap) watch(l fabric.Addr) { t.watched[l] = true }
 
-func (t *tap) keep(c fabric.ClientID, line string) {
-	r := t.rings[c]
-	if r == nil {
-		r = &ring{}
-		t.rings[c] = r
-	}
-	r.add(line)
-}
-
 func (t *tap) noteEvent(e *oracle.Event) {
 	if t.trace {
-		t.keep(e.Client, "* "+e.String())
+		t.last.keep(e.Client, "* "+e.String())
+	}
+}
+
+// noteStore notes what an operation of the object store came to.
+func (t *tap) noteStore(c fabric.ClientID, o *oracle.StoreOp, err error) {
+	switch {
+	case !t.trace:
+	case err != nil:
+		t.last.keep(c, fmt.Sprintf("* %d %v: %v", t.c.Now(), o, err))
+	default:
+		t.last.keep(c, fmt.Sprintf("* %d %v", t.c.Now(), o))
 	}
 }
 
@@ -326,36 +307,17 @@ func (t *tap) Observe(e *sim.Event) {
 	if e.Step == sim.StepDeliver {
 		who = e.To
 	}
-	t.keep(who, t.w.describe(e))
+	t.last.keep(who, t.w.describe(e))
 }
 
-// describe tells an event with headers and entries taken apart.
+// describe tells an event with headers and entries of the world's locks taken apart.
 func (w *world) describe(e *sim.Event) string {
-	text := e.String()
-	if e.Step != sim.StepEffect {
-		return text
-	}
-	y := w.s.layout()
 	for i, l := range w.locks {
-		switch off := uint64(e.Op.Addr) - uint64(l); {
-		case e.Op.Addr < l:
-		case off == 0 && e.Op.Size() == 8:
-			return fmt.Sprintf("%s   lock %d: %s -> %s", text, i, y.FormatHeader(cql.Header(e.Old)), y.FormatHeader(cql.Header(e.New)))
-		case off > 0 && off < y.Lock().Size && e.Op.Kind == fabric.OpWrite && e.Op.Size() == 8:
-			return fmt.Sprintf("%s   lock %d, slot %d: %v", text, i, off/8-1, cql.Entry(e.New))
+		if text := describeLock(w.s.layout(), l, e); text != "" {
+			return fmt.Sprintf("%v   lock %d%s", e, i, text)
 		}
 	}
-	return text
+	return e.String()
 }
 
 var _ lock.Locker = (*hier.Locker)(nil)
-
-// histories returns the last operations of all clients that did any.
-func (t *tap) histories() []ClientHistory {
-	var list []ClientHistory
-	for c, r := range t.rings {
-		list = append(list, ClientHistory{c, r.list()})
-	}
-	slices.SortFunc(list, func(a, b ClientHistory) int { return int(a.Client) - int(b.Client) })
-	return list
-}

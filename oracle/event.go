@@ -228,6 +228,9 @@ func (c *Court) note(j Judge, what string) {
 	}
 }
 
+// Now tells the court the time, for what a judge of another kind objects to.
+func (c *Court) Now(t fabric.Time) { c.last = max(c.last, t) }
+
 // Object writes down what a judge of another kind objects to.
 func (c *Court) Object(judge, what string) {
 	if len(c.violations) < MaxViolations {

@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ Examples:
    declock sim faults --class crash,zombie --runs 0         until Ctrl-C
    declock sim faults --scenario 'class=locks cns=2 ...'    one scenario again, as a report prints it
    declock sim explore                                      every schedule of small programs
+   declock sim explore --replay 'cql [1x 2x] x1, ...; 2.1'  one schedule again, as a report prints it
    declock sim mutants                                      planted bugs, and which oracle finds them (needs the source and go)
    declock sim starve                                       a writer beside many readers, by policy`
 
@@ -160,7 +162,7 @@ type exploreRow struct {
 }
 
 func simExplore(env *Env) *cli.Command {
-	var match string
+	var match, again string
 	var quick, asJSON bool
 	wall := time.Minute
 	return &cli.Command{
@@ -168,11 +170,15 @@ func simExplore(env *Env) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "match", Usage: "only programs whose line in the table contains `TEXT`", Destination: &match},
 			&cli.DurationFlag{Name: "wall", Usage: "bound of each program, in real time", Value: wall, Destination: &wall},
+			&cli.StringFlag{Name: "replay", Usage: "run one schedule again, `'PROGRAM; SCHEDULE'` as a report prints it, or @FILE that holds that", Destination: &again},
 			&cli.BoolFlag{Name: "quick", Usage: "only the programs that take less than a second", Destination: &quick}, jsonFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
+			}
+			if again != "" {
+				return simReplay(c, env, again, asJSON)
 			}
 			var rows []any
 			var done []check.Explored
@@ -186,7 +192,7 @@ func simExplore(env *Env) *cli.Command {
 				rows = append(rows, exploreRowOf(&e))
 				if e.Report.Failure != nil {
 					failed++
-					fmt.Fprintf(env.Stderr, "%v\n%v\n", x, e.Report.Failure)
+					fmt.Fprint(env.Stderr, &e)
 				}
 			}
 			if err := emitSim(env, asJSON, "explore", 0, map[string]any{"wall": wall.String(), "match": match}, rows, check.ExploreTable(done)); err != nil {
@@ -198,6 +204,36 @@ func simExplore(env *Env) *cli.Command {
 			return c.Context.Err()
 		},
 	}
+}
+
+// simReplay runs one schedule again.
+func simReplay(c *cli.Context, env *Env, text string, asJSON bool) error {
+	if file, ok := strings.CutPrefix(text, "@"); ok {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return usage(c, "--replay: %v", err)
+		}
+		text = strings.TrimSpace(string(b))
+	}
+	r, err := check.ParseRerun(text)
+	if err != nil {
+		return usage(c, "--replay: %v", err)
+	}
+	out := r.Run()
+	row := map[string]any{"program": r.Program.String(), "schedule": r.Schedule.String(), "trace": out.Outcome.Trace, "failure": ""}
+	if out.Outcome.Err != nil {
+		row["failure"] = out.Outcome.Err.Error()
+	}
+	if err := emitSim(env, asJSON, "explore", 0, map[string]any{"replay": r.String()}, []any{row}, out.String()); err != nil {
+		return err
+	}
+	switch {
+	case errors.Is(out.Outcome.Err, sim.ErrSchedule):
+		return usage(c, "--replay: %v", out.Outcome.Err)
+	case out.Outcome.Err != nil:
+		return exit.Errorf(exit.Unsound, "the schedule fails")
+	}
+	return nil
 }
 
 func exploreRowOf(e *check.Explored) exploreRow {
