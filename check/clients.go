@@ -15,15 +15,16 @@ import (
 
 // A client is one client of a scenario, whatever it does.
 type client struct {
-	w    *world
-	n    *node
-	cn   int // from 1
-	name string
-	port fabric.Port
-	k    *hier.Locker
-	hold lock.Hold
-	cell []byte
-	d    drawer
+	w     *world
+	n     *node
+	cn    int // from 1
+	name  string
+	port  fabric.Port
+	k     *hier.Locker
+	hold  lock.Hold
+	cell  []byte
+	value lock.Value // the cell, where locks keep values
+	d     drawer
 
 	asking bool // an acquisition is under way
 	round  int
@@ -78,7 +79,10 @@ func (c *client) sleep(d fabric.Time) {
 // interrupted, negative is never. ok is false if the client cannot go on.
 func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (held, ok bool) {
 	r.Lock = c.w.locks[which]
-	r.Reads = []fabric.Op{fabric.Read(c.w.cell(which), c.cell)}
+	c.value = lock.Value{Addr: c.w.cell(which), Buf: c.cell}
+	if c.w.s.Kept == 0 {
+		r.Reads = []fabric.Op{fabric.Read(c.value.Addr, c.cell)}
+	}
 	e := oracle.Event{Kind: oracle.Requested, Client: c.port.ID(), Lock: r.Lock, Mode: r.Mode}
 	c.w.event(e)
 	c.asking = true
@@ -91,7 +95,12 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 			}
 		})
 	}
-	err := c.k.Acquire(&c.hold, r)
+	var err error
+	if c.w.s.Kept != 0 {
+		err = c.k.AcquireValue(&c.hold, r, &c.value)
+	} else {
+		err = c.k.Acquire(&c.hold, r)
+	}
 	c.asking = false
 	c.port.ClearInterrupt()
 	if err != nil {
@@ -155,7 +164,13 @@ func (c *client) release(which int) bool {
 		before = []fabric.Op{fabric.Write(c.w.cell(which), c.cell)}
 	}
 	c.w.event(e)
-	err := c.k.Release(&c.hold, before)
+	var err error
+	if c.w.s.Kept != 0 {
+		c.value.Dirty = e.Writes
+		err = c.k.ReleaseValue(&c.hold, &c.value, nil)
+	} else {
+		err = c.k.Release(&c.hold, before)
+	}
 	e.Kind, e.Err = oracle.Released, err
 	c.w.event(e)
 	if err != nil {

@@ -130,6 +130,10 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		s.wraps(d)
 	}
 	s.faults(d)
+	// (Who joins holders and finds the value there is done in no virtual time: no bound of class Fair holds.)
+	if s.Keys == 0 && class != Fair && (&drawer{sim.NewRand(seed, streamKept)}).percent(50) {
+		s.Kept = 1
+	}
 	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
 		s.Version = uint8(d.between(2, 3))
 	}

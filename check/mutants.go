@@ -1,5 +1,7 @@
 package check
 
+import "slices"
+
 // A Mutant is a planted bug: a piece of a file that is replaced. The file itself is
 // not touched: the go command is told to use another (-overlay).
 type Mutant struct {
@@ -20,7 +22,7 @@ const countBeyondHeader = "cql [1s 2x 3x] x1, 4 entries, 27 version bits"
 
 // Mutants returns the planted bugs.
 func Mutants() []Mutant {
-	return append(append(queueMutants(), nodeMutants()...), storeMutants()...)
+	return slices.Concat(queueMutants(), nodeMutants(), valueMutants(), storeMutants())
 }
 
 // queueMutants are bugs of the queue on the memory node and of resets.
@@ -90,8 +92,8 @@ func queueMutants() []Mutant {
 func nodeMutants() []Mutant {
 	return []Mutant{
 		{Name: "release-overtaken", File: "hier/remote.go",
-			Old:    "x.holders, x.state = 0, releasing\n\tplace := x.place\n\ts.mu.Unlock()\n\treturn errors.Join(err, k.releaseRemote(s, x, &place, before))",
-			New:    "x.holders, x.state = 0, releasing\n\tplace := x.place\n\tk.resign(s, x)\n\treturn errors.Join(err, k.remote.Release(&place, before))",
+			Old:    "x.holders, x.state = 0, releasing\n\t\tplace := x.place\n\t\ts.mu.Unlock()\n\t\treturn errors.Join(err, k.releaseRemote(s, x, &place, before))",
+			New:    "x.holders, x.state = 0, releasing\n\t\tplace := x.place\n\t\tk.resign(s, x)\n\t\treturn errors.Join(err, k.remote.Release(&place, before))",
 			Breaks: "the next client of the node does not wait for the end of the release, and overtakes it", Classes: []Class{Chaos}},
 		{Name: "stamp-without-wrap", File: "hier/policy.go",
 			Old: "int16(w.stamp.Micros()-x.stamp.Micros()) <= slackUs", New: "int(w.stamp.Micros()) <= int(x.stamp.Micros())+int(slackUs)",
@@ -123,6 +125,27 @@ func nodeMutants() []Mutant {
 		{Name: "no-quiesced", File: "hier/remote.go",
 			Old: "if frozen {\n\t\tk.remote.Quiesced(place.Lock)\n\t}", New: "_ = frozen",
 			Breaks: "a holder does not tell the reset that it has released", Classes: []Class{Wraps, Crash}},
+	}
+}
+
+// valueMutants are bugs of values that stay on the compute node, and of what makes releases quick.
+func valueMutants() []Mutant {
+	return []Mutant{
+		{Name: "acknowledged-early", File: "hier/remote.go",
+			Old: "wait = k.join(x)", New: "k.join(x)",
+			Breaks: "a release does not wait for its value to be on the memory node: a crash loses it", Classes: []Class{Crash}},
+		{Name: "value-outlives-tenure", File: "hier/value.go",
+			Old: "v.size, v.dirty = 0, false\n\tif n", New: "if n",
+			Breaks: "a node takes the value of an earlier tenure for the present one"},
+		{Name: "value-not-written", File: "hier/value.go",
+			Old: "err := k.port.Do(k.one[:])\n\ts.mu.Lock()", New: "var err error\n\ts.mu.Lock()",
+			Breaks: "a value is taken for written that is not", Classes: []Class{Crash}},
+		{Name: "lean-forgets", File: "cql/release.go",
+			Old: "p.Contended && p.Lean {", New: "p.Contended && p.Lean {\n\t\treturn nil",
+			Breaks: "a release that has not read the queue notifies nobody"},
+		{Name: "batch-without-end", File: "hier/policy.go",
+			Old: "p.Batch && w.ticket < x.gate", New: "p.Batch",
+			Breaks: "a node keeps the lock for clients that came after it got it", Classes: []Class{Fair}},
 	}
 }
 

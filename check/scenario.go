@@ -52,6 +52,7 @@ type Scenario struct {
 	Cancel   int         `key:"cancel"`
 	HoldNs   fabric.Time `key:"hold"`  // at most
 	ThinkNs  fabric.Time `key:"think"` // at most, between rounds
+	Kept     int         `key:"kept"`  // 1: locks keep their cells on the compute nodes (lock.Keeper)
 	WaitNs   fabric.Time `key:"wait"`  // at most, until a deadline or a cancellation
 
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
@@ -241,4 +242,5 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 const (
 	streamClocks = 1<<32 + iota
 	streamDraw
+	streamKept
 )

@@ -138,7 +138,7 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 func (a *Agent) onGrantRange(l fabric.Addr, first, end uint64) {
 	a.readers = a.parts.WaitingReaders(l, first, end, a.readers[:0])
 	for _, w := range a.readers {
-		m := grant(l, w.Index, 0, 0)
+		m := grant(l, w.Index, 0, 0, nil)
 		a.tell(w.Client, &m)
 	}
 }

@@ -24,6 +24,12 @@ type Place struct {
 	Behind Stamp
 	// Sent is when the grant was sent, absent if there was none.
 	Sent Stamp
+	// Carried is the value that the grant brought, or that the release is to send along with it.
+	Carried Carried
+	// Lean: the release reads the queue only if somebody turns out to wait.
+	Lean bool
+	// Contended: somebody waited when the place was released.
+	Contended bool
 }
 
 // Config of a Client. The zero value has the defaults.
@@ -68,7 +74,8 @@ type Client struct {
 	ops   [fabric.MaxChain]fabric.Op
 	image []byte // header and queue, as read last
 
-	refetches int // of the release under way
+	refetches int     // of the release under way
+	carried   Carried // of the release under way: goes with the grants
 }
 
 // NewClient returns a client over p. node tells the live compute nodes;
@@ -116,7 +123,7 @@ func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool
 	y := c.lay
 	size, writers := y.Size(h), y.Writers(h)
 	p.Index = y.Head(h) + size
-	p.Behind, p.Sent = 0, 0
+	p.Behind, p.Sent, p.Carried = 0, 0, Carried{}
 	if !c.admits(p, h) {
 		return false, c.refused(p, h)
 	}
@@ -159,7 +166,7 @@ func (c *Client) EnqueueWary(p *Place, stamp Stamp, reads []fabric.Op, deadline 
 	c.stats.AcquireOps++
 	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
 		size, writers := y.Size(h), y.Writers(h)
-		p.Index, p.Behind, p.Sent = y.Head(h)+size, 0, 0
+		p.Index, p.Behind, p.Sent, p.Carried = y.Head(h)+size, 0, 0, Carried{}
 		if !c.admits(p, h) {
 			return false, c.refused(p, h)
 		}
@@ -224,7 +231,7 @@ func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err erro
 	c.stats.AcquireOps++
 	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
 		size, writers := y.Size(h), y.Writers(h)
-		p.Index, p.Behind, p.Sent = y.Head(h)+size, 0, 0
+		p.Index, p.Behind, p.Sent, p.Carried = y.Head(h)+size, 0, 0, Carried{}
 		if h.ResetID() != 0 || size >= y.Capacity() || size > 0 && (p.Mode == lock.Exclusive || writers > 0) {
 			return false, nil
 		}
@@ -294,7 +301,8 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 			}
 			switch {
 			case m.Kind == msgGrant && m.Body[1] == p.Index:
-				p.Behind, p.Sent = Stamp(m.Body[2]), Stamp(m.Body[3])
+				p.Behind = Stamp(m.Body[2])
+				p.Sent, p.Carried = decodeCarried(&m)
 				return nil
 			case m.Kind == msgAbort && m.Body[1] == p.Index && m.From == fabric.AgentOf(c.port.ID().CN()):
 				c.stats.Aborts++
@@ -396,7 +404,7 @@ func (c *Client) AskReset(l fabric.Addr, index uint64, why Reason) {
 
 // Regrant sends a grant that has come on to the node's agent, which adopts the place.
 func (c *Client) Regrant(p *Place) {
-	m := grant(p.Lock, p.Index, p.Behind, 0)
+	m := grant(p.Lock, p.Index, p.Behind, 0, &p.Carried)
 	c.tell(fabric.AgentOf(c.port.ID().CN()), &m)
 }
 

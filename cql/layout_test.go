@@ -43,7 +43,7 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: %#x, want %#x", g.what, g.got, g.want)
 		}
 	}
-	if m := grant(fabric.At(3, 8), 9, KnownStamp(5), KnownStamp(6)); m.Kind != msgGrant || m.Body != [7]uint64{3<<48 | 8, 9, 0x1_0005, 0x1_0006} {
+	if m := grant(fabric.At(3, 8), 9, KnownStamp(5), KnownStamp(6), nil); m.Kind != msgGrant || m.Body != [7]uint64{3<<48 | 8, 9, 0x1_0005, 0x1_0006} {
 		t.Errorf("grant: %+v", m)
 	}
 	if s := c3.FormatHeader(c3.Header(5, 3, 2, 1)); s != "qhead=5 qsize=3 wcnt=2 reset=1" {

@@ -82,6 +82,48 @@ func Earliest(a, b Stamp) Stamp {
 	return a
 }
 
-func grant(l fabric.Addr, index uint64, behind, sent Stamp) fabric.Message {
-	return fabric.Message{Kind: msgGrant, Body: [7]uint64{uint64(l), index, uint64(behind), uint64(sent)}}
+// MaxCarried is the largest value that travels with a grant, in words of 8 bytes.
+const MaxCarried = 3
+
+// A Carried is the value of a lock that travels with its grant: the next holder need not
+// READ it. The zero value is none.
+type Carried struct {
+	Offset int32 // of the value's address from the lock's, in bytes
+	Words  uint8 // 0 to MaxCarried
+	Word   [MaxCarried]uint64
+}
+
+// The word Body[3] of a grant, which has the value in the words behind it:
+//
+//	 63            32 31      19 18   17 16            0
+//	+----------------+----------+-------+---------------+
+//	|   offset (32)  |  0 (13)  | words |  sent (Stamp) |
+//	+----------------+----------+-------+---------------+
+const (
+	stampBits   = 17
+	wordsShift  = stampBits
+	wordsBits   = 2
+	offsetShift = 32
+	carriedFrom = 4 // index in Body of the value's first word
+)
+
+// grant makes a msgGrant. c may be nil.
+func grant(l fabric.Addr, index uint64, behind, sent Stamp, c *Carried) fabric.Message {
+	m := fabric.Message{Kind: msgGrant, Body: [7]uint64{uint64(l), index, uint64(behind), uint64(sent)}}
+	if c != nil && c.Words > 0 {
+		m.Body[3] |= uint64(uint32(c.Offset))<<offsetShift | uint64(c.Words)<<wordsShift
+		copy(m.Body[carriedFrom:], c.Word[:])
+	}
+	return m
+}
+
+// decodeCarried returns when a msgGrant was sent, and the value that it brings.
+func decodeCarried(m *fabric.Message) (sent Stamp, c Carried) {
+	w := m.Body[3]
+	sent = Stamp(w & (1<<stampBits - 1))
+	if c.Words = uint8(w >> wordsShift & (1<<wordsBits - 1)); c.Words > 0 {
+		c.Offset = int32(uint32(w >> offsetShift))
+		copy(c.Word[:], m.Body[carriedFrom:])
+	}
+	return sent, c
 }

@@ -20,11 +20,29 @@ func (c *Client) Release(p *Place, before []fabric.Op) error {
 	n := copy(c.ops[:], before)
 	c.ops[n] = fabric.FAA(p.Lock, y.releaseDelta(p.Mode))
 	c.ops[n+1] = c.readQueue(p.Lock)
-	if err := c.port.Do(c.ops[:n+2]); err != nil {
+	m := n + 2
+	if p.Lean {
+		m = n + 1
+	}
+	if err := c.port.Do(c.ops[:m]); err != nil {
 		return c.releaseFailed(p, before, executed(err), err)
 	}
 	copyResults(before, c.ops[:n])
-	return c.passOn(p, Header(c.ops[n].Old))
+	h := Header(c.ops[n].Old)
+	if p.Contended = y.Size(h) > 1 && (p.Mode == lock.Exclusive || y.Writers(h) > 0); p.Contended && p.Lean {
+		return c.readOn(p, h, nil)
+	}
+	return c.passOn(p, h)
+}
+
+// readOn reads the queue after a release that had header h before it, and passes the lock on.
+func (c *Client) readOn(p *Place, h Header, why error) error {
+	c.ops[0] = c.readImage(p.Lock)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		c.AskReset(p.Lock, p.Index, UnknownOutcome)
+		return errors.Join(why, err)
+	}
+	return c.passOn(p, h)
 }
 
 // releaseFailed goes on after a release chain that failed at operation k: the lock is
@@ -41,13 +59,7 @@ func (c *Client) releaseFailed(p *Place, before []fabric.Op, k int, err error) e
 		return err
 	}
 	// Only the READ failed. We still owe the notification: read again.
-	h := Header(c.ops[n].Old)
-	c.ops[0] = c.readImage(p.Lock)
-	if again := c.port.Do(c.ops[:1]); again != nil {
-		c.AskReset(p.Lock, p.Index, UnknownOutcome)
-		return errors.Join(err, again)
-	}
-	return c.passOn(p, h)
+	return c.readOn(p, Header(c.ops[n].Old), err)
 }
 
 // passOn notifies those who hold the lock now. h is the header before the
@@ -55,7 +67,7 @@ func (c *Client) releaseFailed(p *Place, before []fabric.Op, k int, err error) e
 func (c *Client) passOn(p *Place, h Header) error {
 	y := c.lay
 	head, size, writers := y.Head(h), y.Size(h), y.Writers(h)
-	c.refetches = 0
+	c.refetches, c.carried = 0, p.Carried
 	switch {
 	case h.ResetID() != 0:
 		return nil
@@ -175,7 +187,7 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 // notify sends the grant of an index to the client that its entry names.
 func (c *Client) notify(e Entry, l fabric.Addr, index uint64, behind Stamp) {
 	c.stats.HandoversRemote++
-	m := grant(l, index, behind, c.stamp())
+	m := grant(l, index, behind, c.stamp(), &c.carried)
 	if !c.tell(e.Client(), &m) {
 		// It is dead and holds the lock now.
 		c.AskReset(l, index, NodeFailure)

@@ -24,9 +24,20 @@ type Locker struct {
 	stats  lock.Stats
 	self   waiter
 	wake   []fabric.ClientID // whom to wake, collected under a mutex
+	holds  int               // locks that the client holds
+
+	// Of the acquisition under way, if it wants a value:
+	value  *lock.Value
+	valued bool // it has it
+	reads  [lock.MaxPiggyback]fabric.Op
+
+	own   commit       // of the release under way
+	image []byte       // registered memory to write values back from
+	one   [1]fabric.Op // scratch
+	last  [lock.MaxPiggyback + 1]fabric.Op
 }
 
-var _ lock.Locker = (*Locker)(nil)
+var _ lock.Keeper = (*Locker)(nil)
 
 // Config of a node's Lockers.
 type Config struct {
@@ -80,9 +91,10 @@ func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 		x.holders++
 		x.streak++
 		token := cql.Token(x.place.Index, x.seq)
+		k.take(x)
 		s.mu.Unlock()
 		k.stats.LocalJoins++
-		return k.holds(x, h, r, token)
+		return k.hold(s, x, h, r, token)
 	case r.Try:
 		s.mu.Unlock()
 		k.stats.Busy++
@@ -91,14 +103,12 @@ func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	return k.acquireLocal(s, x, h, r)
 }
 
-// holds makes the caller a holder, and executes its READs if that has not been done.
-func (k *Locker) holds(x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
+// hold makes the caller a holder, and executes its READs if that has not been done.
+func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
 	h.Aux, h.Token, h.Held = x, token, true
+	k.holds++
 	k.stats.Acquires++
-	if len(r.Reads) == 0 {
-		return nil
-	}
-	if err := k.port.Do(r.Reads); err != nil {
+	if err := k.read(s, x, r); err != nil {
 		return errors.Join(err, k.Release(h, nil))
 	}
 	return nil
@@ -110,6 +120,8 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 	w := &k.self
 	w.client, w.mode, w.verdict = k.port.ID(), r.Mode, undecided
 	w.stamp = k.now()
+	w.ticket = x.arrived
+	x.arrived++
 	x.queue.push(w)
 	look := k.table.policy.prefetches() && x.state == held && !x.stamp.Known()
 	place, gen := x.place, x.gen
@@ -130,10 +142,13 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 	for {
 		s.mu.Lock()
 		v, stamp := w.verdict, w.stamp
+		if v == granted {
+			k.take(x)
+		}
 		s.mu.Unlock()
 		switch v {
 		case granted:
-			return k.holds(x, h, r, w.token)
+			return k.hold(s, x, h, r, w.token)
 		case chosen:
 			return k.acquireRemote(s, x, h, r, stamp)
 		}
@@ -207,6 +222,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	}
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, w.token, true
+	k.holds++
 	return errors.Join(err, k.Release(h, nil))
 }
 

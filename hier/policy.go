@@ -45,10 +45,20 @@ type Policy struct {
 	// its readers, and from them to its writers again, without acquiring it anew in
 	// shared mode. (In the paper, the mode of the remote lock is that of the holders.)
 	Downgrade bool
+	// Batch lets a node that gets the lock serve all its clients that wait at that time,
+	// before it looks at who else waits: nobody waits for more than one batch of each other node.
+	Batch bool
 	// Slack is by how much a remote waiter may have asked earlier than a local one that is
 	// preferred to it all the same, by timestamp: in handovers between nodes, of
 	// the length that this node has measured, at most maxSlack. It is what a remote waiter can lose.
 	Slack uint32
+	// Carry sends a lock's value along with its grant to another node (see lock.Keeper).
+	Carry bool
+	// Defer lets a release leave it to later holders of the node to write the value back, for
+	// at most maxDefer.
+	Defer bool
+	// Lean releases do not read the queue unless somebody turns out to wait, or did lately.
+	Lean bool
 }
 
 // DefaultSharing is the bound of shared tenure of the declock policies.
@@ -57,48 +67,78 @@ const DefaultSharing = 20 * fabric.Microsecond
 // DefaultSlack is the slack of the declock policy, in handovers.
 const DefaultSlack = 10
 
+// maxDefer is for how long releases leave it to others to write a value back, from the first
+// that does so: it bounds how long they wait. A WRITE of one's own costs little beside it.
+const maxDefer = 50 * fabric.Microsecond
+
 // maxSlack bounds the slack when handovers take long, because a node has not the CPU it wants.
 const maxSlack = fabric.Millisecond
 
 // Policies by the names that commands and results use. "paper-tf" and "paper-pf" are the
-// timestamp policies to the letter of the paper.
+// timestamp policies to the letter of the paper; "declock-tf" and "declock-pf" bound shared tenure;
+// "declock" is declock-pf with all features but slack, which gains nothing beside batch.
 var policies = map[string]Policy{
 	"cql":           {Kind: Flat},
 	"remote-prefer": {Kind: RemotePrefer, PhaseFair: true},
 	"local-prefer":  {Kind: LocalPrefer, PhaseFair: true},
 	"local-bound":   {Kind: LocalBound, Bound: 4, PhaseFair: true},
-	"declock":       {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing, Downgrade: true, Slack: DefaultSlack},
-	"declock-tf":    {Kind: ByTime, SharingNs: DefaultSharing},
-	"declock-pf":    {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing},
-	"paper-tf":      {Kind: ByTime},
-	"paper-pf":      {Kind: ByTime, PhaseFair: true},
+	"declock": {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing, Downgrade: true, Batch: true,
+		Carry: true, Defer: true, Lean: true},
+	"declock-tf": {Kind: ByTime, SharingNs: DefaultSharing},
+	"declock-pf": {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing},
+	"paper-tf":   {Kind: ByTime},
+	"paper-pf":   {Kind: ByTime, PhaseFair: true},
 }
 
 // DefaultPolicy is the name of the policy that is used unless one is named.
 const DefaultPolicy = "declock"
 
-// PolicyNames lists the names that ParsePolicy knows.
-func PolicyNames() []string {
-	names := make([]string, 0, len(policies))
-	for n := range policies {
+// Features that can be added to a policy: "declock-pf+batch+lean".
+var features = map[string]func(*Policy){
+	"downgrade": func(p *Policy) { p.Downgrade = true },
+	"slack":     func(p *Policy) { p.Slack = DefaultSlack },
+	"batch":     func(p *Policy) { p.Batch = true },
+	"carry":     func(p *Policy) { p.Carry = true },
+	"defer":     func(p *Policy) { p.Defer = true },
+	"lean":      func(p *Policy) { p.Lean = true },
+}
+
+// PolicyNames lists the names of policies that ParsePolicy knows.
+func PolicyNames() []string { return sortedKeys(policies) }
+
+// FeatureNames lists the features that may follow the name of a policy.
+func FeatureNames() []string { return sortedKeys(features) }
+
+func sortedKeys[T any](m map[string]T) []string {
+	names := make([]string, 0, len(m))
+	for n := range m {
 		names = append(names, n)
 	}
 	sort.Strings(names)
 	return names
 }
 
-// ParsePolicy returns the policy of a name. "local-bound:N" sets the bound.
-func ParsePolicy(name string) (Policy, error) {
-	if p, ok := policies[name]; ok {
-		return p, nil
-	}
-	var n uint32
-	if _, err := fmt.Sscanf(name, "local-bound:%d", &n); err == nil && n > 0 && name == fmt.Sprintf("local-bound:%d", n) {
-		p := policies["local-bound"]
+// ParsePolicy returns the policy of a name. "local-bound:N" sets the bound; "+FEATURE" adds a feature.
+func ParsePolicy(text string) (Policy, error) {
+	name, rest, more := strings.Cut(text, "+")
+	p, ok := policies[name]
+	if !ok {
+		var n uint32
+		if _, err := fmt.Sscanf(name, "local-bound:%d", &n); err != nil || n == 0 || name != fmt.Sprintf("local-bound:%d", n) {
+			return Policy{}, fmt.Errorf("hier: unknown lock policy %q: one of %s, or local-bound:N", name, strings.Join(PolicyNames(), ", "))
+		}
+		p = policies["local-bound"]
 		p.Bound = n
-		return p, nil
 	}
-	return Policy{}, fmt.Errorf("hier: unknown lock policy %q: one of %s, or local-bound:N", name, strings.Join(PolicyNames(), ", "))
+	for more {
+		name, rest, more = strings.Cut(rest, "+")
+		add := features[name]
+		if add == nil {
+			return Policy{}, fmt.Errorf("hier: unknown feature %q of a lock policy: one of %s", name, strings.Join(FeatureNames(), ", "))
+		}
+		add(&p)
+	}
+	return p, nil
 }
 
 // admits tells whether a client may join the holders of a local lock without
@@ -148,7 +188,7 @@ func (p *Policy) keeps(x *local, w *waiter, slackUs int16) bool {
 	case LocalBound:
 		return x.streak < p.Bound
 	case ByTime:
-		return first(w, x, slackUs)
+		return p.Batch && w.ticket < x.gate || first(w, x, slackUs)
 	}
 	return false
 }

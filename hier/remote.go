@@ -19,9 +19,11 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 	}
 	place := cql.Place{Lock: r.Lock, Mode: r.Mode}
 	for {
-		ok, err := k.enqueue(&place, stamp, r, deadline)
+		reads := k.readsOf(r)
+		ok, err := k.enqueue(&place, stamp, r, reads, deadline)
 		if ok {
 			k.remoteGranted(s, x, h, &place)
+			k.haveRead(s, x, r, reads)
 			return nil
 		}
 		if err == nil {
@@ -32,10 +34,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		if err == nil {
 			k.remoteGranted(s, x, h, &place)
-			if len(r.Reads) > 0 {
-				err = k.port.Do(r.Reads)
-			}
-			if err != nil {
+			if err = k.read(s, x, r); err != nil {
 				err = errors.Join(err, k.Release(h, nil))
 			}
 			return err
@@ -58,20 +57,20 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 
 // enqueue acquires the remote lock, or enters its queue. With Try, a lock that
 // is not free is lock.ErrBusy.
-func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request, deadline fabric.Time) (granted bool, err error) {
+func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
 	if !r.Try {
 		since := k.table.doubted(place.Lock)
 		if since == 0 {
-			granted, err = k.remote.Enqueue(place, stamp, r.Reads)
+			granted, err = k.remote.Enqueue(place, stamp, reads)
 			return k.doubtful(place, granted, err)
 		}
-		granted, err = k.remote.EnqueueWary(place, stamp, r.Reads, deadline)
+		granted, err = k.remote.EnqueueWary(place, stamp, reads, deadline)
 		if err == nil {
 			k.table.trust(place.Lock, since)
 		}
 		return k.doubtful(place, granted, err)
 	}
-	granted, err = k.remote.TryEnqueue(place, r.Reads)
+	granted, err = k.remote.TryEnqueue(place, reads)
 	if err == nil && !granted || errors.Is(err, cql.ErrAborted) {
 		k.stats.Busy++
 		return false, lock.ErrBusy
@@ -151,11 +150,13 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Plac
 	}
 	s.mu.Lock()
 	x.begin(place)
+	k.take(x)
 	if place.Mode == lock.Shared && x.queue.head != nil && !x.frozen {
 		k.share(x, k.table.policy.PhaseFair)
 	}
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, cql.Token(place.Index, 0), true
+	k.holds++
 	k.stats.Acquires++
 	k.wakeAll(place.Lock)
 }
@@ -166,6 +167,8 @@ func (x *local) begin(place *cql.Place) {
 	x.stamp = place.Behind
 	x.gen++
 	x.seq, x.streak, x.sharing = 0, 0, 0
+	x.gate = x.arrived
+	x.val.arrive(place)
 }
 
 // share gives the lock to waiting readers along with those who hold it. pass:
@@ -218,6 +221,10 @@ func (k *Locker) wakeAll(l fabric.Addr) {
 // Release releases a lock (Fig. 10, lines 19 to 33): to other holders of the
 // node, to a waiter of the node, or to the memory node.
 func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
+	return k.release(h, nil, before)
+}
+
+func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error {
 	x, ok := h.Aux.(*local)
 	if !h.Held || !ok {
 		return fmt.Errorf("%w: %v", lock.ErrMisuse, h.Lock)
@@ -226,39 +233,68 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
 	}
 	h.Held, h.Aux = false, nil
+	k.holds--
 	s := k.table.shardOf(h.Lock)
+	slack := k.table.slackUs()
 	var err error
 	s.mu.Lock()
-	if len(before) > 0 && k.stays(x) {
+	if v != nil && v.Dirty {
+		x.val.set(v)
+		x.val.dirty = true
+	}
+	if len(before) > 0 && k.stays(x, slack) {
 		// The next holder must find what we wrote, and uses another queue pair.
 		s.mu.Unlock()
 		err, before = k.port.Do(before), nil
 		s.mu.Lock()
 	}
-	if x.holders > 1 {
+	if x.val.dirty && !k.defers(x) && k.stays(x, slack) {
+		err = errors.Join(err, k.commit(s, x))
+	}
+	var wait *commit
+	if x.val.dirty && k.stays(x, slack) {
+		wait = k.join(x)
+	}
+	w := k.table.policy.heir(x)
+	switch {
+	case x.holders > 1:
 		x.holders--
-		s.mu.Unlock()
-		return err
-	}
-	if w := k.table.policy.heir(x); w != nil && k.table.policy.keeps(x, w, k.table.slackUs()) {
+	case w != nil && k.table.policy.keeps(x, w, slack):
 		k.handOver(x, w)
+	default:
+		x.holders, x.state = 0, releasing
+		place := x.place
 		s.mu.Unlock()
-		k.wakeAll(h.Lock)
-		return err
+		return errors.Join(err, k.releaseRemote(s, x, &place, before))
 	}
-	x.holders, x.state = 0, releasing
-	place := x.place
 	s.mu.Unlock()
-	return errors.Join(err, k.releaseRemote(s, x, &place, before))
+	k.wakeAll(h.Lock)
+	if wait != nil {
+		err = errors.Join(err, k.awaitCommit(s, h.Lock, wait))
+	}
+	return err
 }
 
 // stays tells whether a release by one holder leaves the lock with this node.
-func (k *Locker) stays(x *local) bool {
+func (k *Locker) stays(x *local, slackUs int16) bool {
 	if x.holders > 1 {
 		return true
 	}
 	w := k.table.policy.heir(x)
-	return w != nil && k.table.policy.keeps(x, w, k.table.slackUs())
+	return w != nil && k.table.policy.keeps(x, w, slackUs)
+}
+
+// defers tells whether a release may leave it to those after it to write the value back.
+// A client that holds another lock must not wait for them: they may want that lock.
+func (k *Locker) defers(x *local) bool {
+	switch {
+	case !k.table.policy.Defer || k.holds > 0:
+		return false
+	case x.commits == nil:
+		x.deferred = k.port.Now()
+		return true
+	}
+	return k.port.Now()-x.deferred < maxDefer
 }
 
 // handOver passes the lock from its last holder to a waiter of the node that
@@ -278,11 +314,26 @@ func (k *Locker) handOver(x *local, w *waiter) {
 // releaseRemote gives the remote lock up (lines 26 to 31). Whoever waits here
 // begins to acquire it only when that is done.
 func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fabric.Op) error {
+	if x.val.dirty { // nobody else touches the local lock now
+		n := copy(k.last[:], before)
+		k.last[n] = k.writeBack(x)
+		before = k.last[:n+1]
+	}
+	place.Carried = cql.Carried{}
+	if k.table.policy.Carry {
+		x.val.carry(place)
+	}
+	place.Lean = k.table.policy.Lean && !x.stamp.Known() && !k.table.hot.has(place.Lock)
 	err := k.remote.Release(place, before)
 	if err != nil {
 		k.table.doubt(place.Lock)
 	}
+	if k.table.policy.Lean {
+		k.table.hot.note(place.Lock, place.Contended)
+	}
 	s.mu.Lock()
+	k.settle(x.commits, err)
+	x.commits = nil
 	frozen := x.frozen
 	x.frozen = false
 	if w := k.table.policy.heir(x); w != nil {

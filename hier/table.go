@@ -44,11 +44,17 @@ type local struct {
 	mode               lock.Mode       // how they hold: the remote lock's mode, or shared under an exclusive one
 
 	queue   waiters
+	arrived uint64      // waiters so far
+	gate    uint64      // those of them that had arrived when the tenure began
 	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
 	gen     uint32      // of the tenure: a prefetch of another tenure is void
 	seq     uint16      // exclusive grants in this tenure
 	streak  uint32      // handovers within the node in this tenure
 	sharing fabric.Time // since when readers have joined without looking at the remote queue
+
+	val      kept        // the lock's value, in this tenure
+	commits  *commit     // releases that wait for it to be written back
+	deferred fabric.Time // since when there are any
 }
 
 // A waiter is a client that waits for a local lock. Each Locker has one.
@@ -56,6 +62,7 @@ type waiter struct {
 	next, prev *waiter
 	client     fabric.ClientID
 	mode       lock.Mode
+	ticket     uint64 // number of its arrival at the local lock
 	stamp      cql.Stamp
 	verdict    verdict
 	token      lock.Token
@@ -120,6 +127,7 @@ type Table struct {
 	shards [1 << shardBits]shard
 	// handoverNs is how long a grant from another node takes to be acted on here: a moving average.
 	handoverNs atomic.Int64
+	hot        hotLocks
 	// lostAt is when the agent learnt last that a node had died.
 	lostAt atomic.Int64
 	// doubts is the number of doubts in all shards.
@@ -273,5 +281,25 @@ func (s *shard) resize(n int) {
 			*b = x
 			x = next
 		}
+	}
+}
+
+// hotLocks remembers locks for which others waited when this node released them last: at most
+// one of those that share a place.
+type hotLocks [1 << hotBits]atomic.Uint64
+
+const hotBits = 9
+
+func (h *hotLocks) at(l fabric.Addr) *atomic.Uint64 { return &h[hash(l)>>32&(1<<hotBits-1)] }
+
+func (h *hotLocks) has(l fabric.Addr) bool { return h.at(l).Load() == uint64(l) }
+
+// note takes note of a release.
+func (h *hotLocks) note(l fabric.Addr, contended bool) {
+	switch p := h.at(l); {
+	case contended:
+		p.Store(uint64(l))
+	case p.Load() == uint64(l):
+		p.Store(0)
 	}
 }

@@ -95,12 +95,37 @@ type Cells struct {
 	cells map[fabric.Addr]*cell
 }
 
-// A cell is the data under one lock.
+// A cell is the data under one lock. The last of its writes is what a holder must
+// find, and unless something has died, nothing else.
 type cell struct {
+	base   uint64  // acknowledged: it, or something newer, is in memory
+	writes []write // later ones, not acknowledged yet, in order
+	doubt  bool    // memory may have base, any of writes, or a mixture
+	seen   []write // what holders found who have not released yet
+}
+
+type write struct {
+	client fabric.ClientID
 	value  uint64
-	before uint64          // what it was before writer wrote
-	writer fabric.ClientID // whose write may be unfinished; 0: none
-	doubt  bool            // before, value, or a mixture
+}
+
+// last is the newest value.
+func (c *cell) last() uint64 {
+	if n := len(c.writes); n > 0 {
+		return c.writes[n-1].value
+	}
+	return c.base
+}
+
+// settle makes a value, if it is one of writes, the base.
+func (c *cell) settle(value uint64) bool {
+	i := slices.IndexFunc(c.writes, func(w write) bool { return w.value == value })
+	if i < 0 {
+		return value == c.base
+	}
+	c.base = value
+	c.writes = slices.Delete(c.writes, 0, i+1)
+	return true
 }
 
 // NewCells returns the judge.
@@ -126,22 +151,33 @@ func (j *Cells) Event(e *Event) string {
 	case Releasing:
 		if e.Writes {
 			c := j.cell(e.Lock)
-			c.before, c.value, c.writer, c.doubt = c.value, e.Value, e.Client, false
+			c.writes = append(c.writes, write{e.Client, e.Value})
 		}
 	case Released:
-		c := j.cell(e.Lock)
-		if c.writer == e.Client {
-			c.writer = 0
-			c.doubt = c.doubt || e.Err != nil
-		}
+		j.released(e)
 	case Killed, Fenced:
 		for _, c := range j.cells {
-			if c.writer != 0 && c.writer.CN() == e.Client.CN() {
-				c.doubt, c.writer = true, 0
-			}
+			of := func(w write) bool { return w.client.CN() == e.Client.CN() }
+			c.doubt = c.doubt || slices.ContainsFunc(c.writes, of)
+			c.seen = slices.DeleteFunc(c.seen, of)
 		}
 	}
 	return ""
+}
+
+// released: what a holder has written, or seen, is in memory when its release returns without
+// error. (Others may have written more since.)
+func (j *Cells) released(e *Event) {
+	c := j.cell(e.Lock)
+	mine := func(w write) bool { return w.client == e.Client }
+	if e.Err != nil {
+		c.doubt = c.doubt || slices.ContainsFunc(c.writes, mine)
+	} else if i := slices.IndexFunc(c.writes, mine); i >= 0 {
+		c.settle(c.writes[i].value)
+	} else if i := slices.IndexFunc(c.seen, mine); i >= 0 {
+		c.settle(c.seen[i].value)
+	}
+	c.seen = slices.DeleteFunc(c.seen, mine)
 }
 
 func (j *Cells) read(e *Event) string {
@@ -149,14 +185,16 @@ func (j *Cells) read(e *Event) string {
 	switch {
 	case e.Torn && !c.doubt:
 		return fmt.Sprintf("[%v]: half written data", e)
-	case !e.Torn && e.Value != c.value && !(c.doubt && e.Value == c.before):
-		return fmt.Sprintf("[%v]: the last writer wrote %d", e, c.value)
-	case !e.Torn:
-		if c.doubt && e.Value == c.before {
-			c.value = c.before
-		}
-		c.doubt = false
+	case e.Torn:
+		return ""
+	case !c.doubt && e.Value != c.last():
+		return fmt.Sprintf("[%v]: the last writer wrote %d", e, c.last())
+	case c.doubt && !c.settle(e.Value):
+		return fmt.Sprintf("[%v]: not what anybody wrote since %d", e, c.base)
+	case c.doubt:
+		c.writes, c.doubt = nil, false
 	}
+	c.seen = append(c.seen, write{e.Client, e.Value})
 	return ""
 }
 

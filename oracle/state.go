@@ -44,6 +44,6 @@ func (j *QueueOrder) state(b *strings.Builder) {
 func (j *Cells) state(b *strings.Builder) {
 	for _, l := range sorted(j.cells) {
 		c := j.cells[l]
-		fmt.Fprintf(b, "c%x %x %x %x %t,", l, c.value, c.before, uint32(c.writer), c.doubt)
+		fmt.Fprintf(b, "c%x %x %v %v %t,", l, c.base, c.writes, c.seen, c.doubt)
 	}
 }
