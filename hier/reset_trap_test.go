@@ -337,8 +337,10 @@ func TestTrapMemoryNodeDiesUnderWaiters(t *testing.T) {
 // READs and WRITEs that the fabric refuses before it posts anything: the FAA of their
 // chain has not been executed, and must not be undone.
 func TestTrapChainRefusedBeforePosting(t *testing.T) {
+	plain := sim.CX4()
+	plain.Masked = false
 	for _, policy := range []string{"cql", "declock-tf"} {
-		r := newRig(t, 1, 2, policy, small)
+		r := newRig(t, 1, 2, policy, small, simulated(sim.Config{NIC: plain}))
 		mn2 := r.c.AddMN(1 << 20)
 		r.client(0, "a", func(k *hier.Locker) {
 			buf := k.Port().Alloc(64)
