@@ -100,24 +100,50 @@ func schemes() []string {
 // Open makes this process a compute node of the cluster at an address: see
 // the package's documentation. ctx bounds the joining only.
 func Open(ctx context.Context, address string, opts ...Option) (*Cluster, error) {
-	o := options{policy: hier.DefaultPolicy, size: 256 << 20}
+	o, err := applied(opts)
+	if err != nil {
+		return nil, err
+	}
+	scheme, rest, ok := strings.Cut(address, ":")
+	if !ok {
+		return nil, fmt.Errorf("%w: %q has no scheme: want one of %s, as in shm:NAME", ErrAddress, address, strings.Join(schemes(), ", "))
+	}
+	c := &Cluster{stores: map[string]*Store{}}
+	f, err := c.join(ctx, scheme, rest, o)
+	if err != nil {
+		return nil, err
+	}
+	return c.start(f, o)
+}
+
+// OpenNode is Open for a process that has joined a fabric by itself: f is its membership, which Close ends.
+// f is closed if OpenNode fails.
+func OpenNode(f fabric.Node, opts ...Option) (*Cluster, error) {
+	o, err := applied(opts)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	c := &Cluster{stores: map[string]*Store{}}
+	return c.start(f, o)
+}
+
+// applied returns the defaults with options.
+func applied(opts []Option) (*options, error) {
+	o := &options{policy: hier.DefaultPolicy, size: 256 << 20}
 	for _, f := range opts {
-		f(&o)
+		f(o)
 	}
 	policy, err := hier.ParsePolicy(o.policy)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
 	}
 	o.cfg.Policy, o.cfg.Flat = policy, policy.Kind == hier.Flat
-	scheme, rest, ok := strings.Cut(address, ":")
-	if !ok {
-		return nil, fmt.Errorf("%w: %q has no scheme: want one of %s, as in shm:NAME", ErrAddress, address, strings.Join(schemes(), ", "))
-	}
-	c := &Cluster{stores: map[string]*Store{}}
-	f, err := c.join(ctx, scheme, rest, &o)
-	if err != nil {
-		return nil, err
-	}
+	return o, nil
+}
+
+// start starts the compute node's agent.
+func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
+	var err error
 	if c.node, err = cn.Start(f, o.cfg); err != nil {
 		return nil, errors.Join(err, f.Close(), c.closePrivate())
 	}

@@ -28,8 +28,13 @@ type Config struct {
 	Report func(error)
 }
 
-// ErrNoMemory: the cluster has no memory node.
-var ErrNoMemory = errors.New("cn: the cluster has no memory node")
+// Errors of Start, for errors.Is.
+var (
+	// ErrNoMemory: the cluster has no memory node.
+	ErrNoMemory = errors.New("cn: the cluster has no memory node")
+	// ErrTooManyNodes: lock queues have no room for another compute node.
+	ErrTooManyNodes = errors.New("cn: lock queues have no room for another compute node")
+)
 
 // A Node is a compute node of a cluster.
 type Node struct {
@@ -101,6 +106,10 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 	n, err := New(p, f, cfg)
 	if err != nil {
 		return nil, err
+	}
+	// Numbers are given from 1: a larger one than queues have entries means more nodes than entries.
+	if max := n.Layout().Capacity(); uint64(f.ID()) > max {
+		return nil, fmt.Errorf("%w: this one is %v, and the memory nodes are formatted for %d", ErrTooManyNodes, f.ID(), max)
 	}
 	n.running.Add(1)
 	go func() {

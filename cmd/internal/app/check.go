@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region"
 	"github.com/urfave/cli/v2"
@@ -31,11 +32,10 @@ func checkCommand(env *Env) *cli.Command {
 	var reclaim bool
 	return command(&cli.Command{
 		Name: "check", Usage: "check the object stores of a cluster that nobody uses", Category: "look", Description: checkDescription,
-		Flags: []cli.Flag{
-			clusterFlag(&i.cluster, "`ADDRESS` of the cluster, as shm:NAME"), dirFlag(&i.dir), jsonFlag(&i.json),
+		Flags: append(i.net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), jsonFlag(&i.json),
 			&cli.StringFlag{Name: "store", Usage: "check this store only", Destination: &i.store},
 			&cli.BoolFlag{Name: "reclaim", Usage: "give memory back that compute nodes took with them when they died; no other may be alive", Destination: &reclaim},
-		},
+		),
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
 				return err

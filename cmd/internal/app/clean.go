@@ -47,7 +47,7 @@ func removeOne(dir, name string) error {
 }
 
 func cleanAll(env *Env, dir string) error {
-	names, err := clusterNames(dir, "")
+	names, err := clusterNames(dir)
 	if err != nil {
 		return err
 	}

@@ -7,13 +7,14 @@ import (
 	"os"
 	"os/signal"
 	"runtime/pprof"
+	"slices"
 	"syscall"
 
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/shm"
 	"github.com/urfave/cli/v2"
 )
 
@@ -36,20 +37,23 @@ func asApp(a *cli.App, c *cli.Command) *cli.App {
 }
 
 const mnDescription = `It registers memory, formats it, prints one line when it can be used, and sleeps until
-SIGINT or SIGTERM. Clients do all the work: a memory node that is stopped (SIGSTOP) serves as fast as before.
+SIGINT or SIGTERM. Clients do all the work: a memory node over shared memory or RDMA that is stopped (SIGSTOP) serves as fast as before.
 
 Examples:
    declock-mn --cluster shm:demo --size 1GiB
    declock-mn --cluster shm:demo --mem 1 --size 1GiB         a second memory node
    declock-mn --cluster shm:demo --keep --size 4GiB          memory that outlives the process
-   declock-mn --cluster shm:demo --path /dev/dax0.0          a device`
+   declock-mn --cluster shm:demo --path /dev/dax0.0          a device
+   declock-mn --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret --size 64GiB
+                                                             on host 10.0.0.1: memory node 0, over RDMA`
 
 const cnDescription = `It joins a cluster, runs the agent of its locks, and serves replays and questions on a control
-socket in the cluster's directory ("declock replay --cluster", "declock status"), until SIGINT or SIGTERM.
+socket of this machine ("declock replay --cluster", "declock status"), until SIGINT or SIGTERM.
 
 Examples:
    declock-cn --cluster shm:demo
-   declock-cn --cluster shm:demo --lock declock-tf --procs 2`
+   declock-cn --cluster shm:demo --lock declock-tf --procs 2
+   declock-cn --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret`
 
 // daemonFlags are what all daemons have. A daemon with --parent-pipe ends when
 // its standard input does.
@@ -63,7 +67,8 @@ func daemonFlags(parent *bool, profile *string) []cli.Flag {
 func mnCommand(env *Env) *cli.Command {
 	var (
 		cfg     daemon.MNConfig
-		mem     = count{max: shm.MaxMN - 1}
+		net     network
+		mem     = count{max: scheme.MaxMN - 1}
 		size    = byteSize{text: "1GiB", n: 1 << 30}
 		maxCN   = count{max: uint64(fabric.MaxCN)}
 		queue   = count{max: maxLockQueue}
@@ -73,28 +78,26 @@ func mnCommand(env *Env) *cli.Command {
 	)
 	return command(&cli.Command{
 		Name: fleet.MNCommand, Hidden: true, Usage: "a memory node", Description: mnDescription,
-		Flags: append([]cli.Flag{
-			clusterFlag(&cfg.Address, "`ADDRESS` of the cluster, as shm:NAME; it is made if there is none"),
+		Flags: slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			countFlag(&mem, "mem", "number of the memory node in the cluster"),
 			sizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
-			countFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is %d, or what the cluster has", shm.DefaultMaxCN)),
+			countFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
 			countFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
 			choiceFlag(&huge, "huge", "huge pages"),
-			&cli.StringFlag{Name: "path", Usage: "`FILE` or device that holds the memory, absolute", Destination: &cfg.Path},
-			&cli.BoolFlag{Name: "keep", Usage: "memory outlives the process, and is served again by the next", Destination: &cfg.Keep},
-			dirFlag(&cfg.Dir),
-		}, daemonFlags(&parent, &profile)...),
-		Action: func(c *cli.Context) error {
+			&cli.StringFlag{Name: "path", Usage: "shm: `FILE` or device that holds the memory, absolute", Destination: &cfg.Memory.Path},
+			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next", Destination: &cfg.Memory.Keep},
+		}, daemonFlags(&parent, &profile)),
+		Action: func(c *cli.Context) (err error) {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			if _, err := clusterName(c, cfg.Address); err != nil {
+			if cfg.Cluster, err = net.parse(c); err != nil {
 				return err
 			}
-			cfg.Mem, cfg.Size, cfg.MaxCN, cfg.LockQueue = fabric.MemID(mem.n), size.n, int(maxCN.n), int(queue.n)
-			cfg.Huge = map[string]shm.HugePolicy{"off": shm.HugeOff, "try": shm.HugeTry, "require": shm.HugeRequire}[huge.value]
-			if (cfg.Keep || cfg.Path != "") && !c.IsSet("size") {
-				cfg.Size = 0 // what is there decides
+			m := &cfg.Memory
+			m.ID, m.Size, m.MaxCN, cfg.LockQueue, m.Huge = fabric.MemID(mem.n), size.n, int(maxCN.n), int(queue.n), scheme.Huge(huge.value)
+			if (m.Keep || m.Path != "") && !c.IsSet("size") {
+				m.Size = 0 // what is there decides
 			}
 			return runDaemon(c.Context, env, parent, profile, func(ctx context.Context) error {
 				return daemon.RunMN(ctx, cfg, env.Stdout)
@@ -106,23 +109,22 @@ func mnCommand(env *Env) *cli.Command {
 func cnCommand(env *Env) *cli.Command {
 	var (
 		cfg     daemon.CNConfig
+		net     network
 		procs   = count{max: 1024}
 		parent  bool
 		profile string
 	)
 	return command(&cli.Command{
 		Name: fleet.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
-		Flags: append([]cli.Flag{
-			clusterFlag(&cfg.Address, "`ADDRESS` of the cluster, as shm:NAME"),
+		Flags: slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			lockFlag(&cfg.Policy),
 			countFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
-			dirFlag(&cfg.Dir),
-		}, daemonFlags(&parent, &profile)...),
-		Action: func(c *cli.Context) error {
+		}, daemonFlags(&parent, &profile)),
+		Action: func(c *cli.Context) (err error) {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			if _, err := clusterName(c, cfg.Address); err != nil {
+			if cfg.Cluster, err = net.parse(c); err != nil {
 				return err
 			}
 			if err := checkPolicy(cfg.Policy); err != nil {

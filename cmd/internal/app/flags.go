@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric"
@@ -170,15 +169,6 @@ func checkName(name string) error {
 	}
 	return nil
 }
-
-// clusterName returns the name in an address that is given.
-func clusterName(c *cli.Context, address string) (string, error) {
-	if address == "" {
-		return "", usage(c, "which cluster? Give --cluster shm:NAME; \"declock status\" lists those of this machine")
-	}
-	return daemon.ClusterName(address)
-}
-
 // timeValue is the value of a flag that is a duration.
 type timeValue struct{ t *fabric.Time }
 

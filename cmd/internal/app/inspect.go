@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
@@ -30,17 +31,18 @@ Examples:
 
 // inspector is what the commands of inspect have in common.
 type inspector struct {
-	env          *Env
-	cluster, dir string
-	store        string
-	mem          count
-	json         bool
+	env   *Env
+	net   network
+	at    scheme.Cluster
+	store string
+	mem   count
+	json  bool
 }
 
 func inspectCommand(env *Env) *cli.Command {
 	sub := func(name, args, usage string, nargs int, store bool, do func(*inspector, *looking, string) error) *cli.Command {
 		i := &inspector{env: env, mem: count{max: 63}}
-		flags := []cli.Flag{clusterFlag(&i.cluster, "`ADDRESS` of the cluster, as shm:NAME"), dirFlag(&i.dir), jsonFlag(&i.json)}
+		flags := append(i.net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), jsonFlag(&i.json))
 		if store {
 			flags = append(flags, &cli.StringFlag{Name: "store", Usage: "name of the object store", Value: "replay", Destination: &i.store})
 		}
@@ -75,10 +77,10 @@ type looking struct {
 
 // look joins the cluster for the time of do.
 func (i *inspector) look(c *cli.Context, do func(*looking) error) (err error) {
-	if _, err := clusterName(c, i.cluster); err != nil {
+	if i.at, err = i.net.parse(c); err != nil {
 		return err
 	}
-	cluster, err := declock.Open(c.Context, i.cluster, declock.WithDir(i.dir))
+	cluster, err := daemon.Open(c.Context, i.at)
 	if err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ func (i *inspector) emit(what string, rows []any, text func() error) error {
 	if !i.json {
 		return text()
 	}
-	r := report.Report{Experiment: "inspect " + what, Fabric: "shm", Commit: report.Commit(), Config: map[string]any{"cluster": i.cluster}, Rows: rows}
+	r := report.Report{Experiment: "inspect " + what, Fabric: i.at.Scheme(), Commit: report.Commit(), Config: map[string]any{"cluster": i.at.Address()}, Rows: rows}
 	return r.WriteJSON(i.env.Stdout)
 }
 

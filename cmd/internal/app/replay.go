@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/memcached"
 	"github.com/urfave/cli/v2"
@@ -30,6 +32,8 @@ Examples:
    declock replay --preset cluster53 --keys 20000 --ops 1M --lock declock-tf
    declock replay cluster14.sort.zst --verify --on-bad-line skip
    declock replay --cluster shm:demo                     the compute nodes of a cluster that is running
+   declock replay --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret --cns 2
+                                                         compute nodes of its own, on this host
    declock replay --target memcached://127.0.0.1:11211   memcached with the same clients, to compare`
 
 // embeddedPrefix begins the names of clusters that replay starts for itself.
@@ -37,14 +41,18 @@ const embeddedPrefix = "replay-"
 
 // replayOptions are the flags of replay.
 type replayOptions struct {
-	cluster, target, preset, policy, store, dir, profile string
-	trace                                                string // the argument; empty: generate
-	path                                                 string // where compute nodes read it
-	cns, clients, procs, keys, ops, seed, maxErrors      count
-	maxValue, size                                       byteSize
-	speed                                                speed
-	ttl, onBadLine, deal, huge                           choice
-	verify, fill, noWarm, json                           bool
+	net                                             network
+	at                                              scheme.Cluster // of --cluster; nil: an embedded one, or a target
+	netArgs                                         []string
+	target, preset, policy, store, profile          string
+	trace                                           string // the argument; empty: generate
+	path                                            string // where compute nodes read it
+	own                                             bool   // --cns: compute nodes of our own in a running cluster
+	cns, clients, procs, keys, ops, seed, maxErrors count
+	maxValue, size                                  byteSize
+	speed                                           speed
+	ttl, onBadLine, deal, huge                      choice
+	verify, fill, noWarm, json                      bool
 }
 
 func newReplayOptions() *replayOptions {
@@ -59,12 +67,12 @@ func newReplayOptions() *replayOptions {
 }
 
 func (o *replayOptions) flags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "preset", Usage: "cluster to generate a trace of: see \"declock trace presets\"", Value: traces.IOPSBound, Destination: &o.preset},
 		countFlag(&o.keys, "keys", "distinct keys of a generated trace"),
 		countFlag(&o.ops, "ops", "operations of a generated trace, of all clients together"),
 		countFlag(&o.seed, "seed", "of the generated trace"),
-		countFlag(&o.cns, "cns", "compute nodes (processes) to start"),
+		countFlag(&o.cns, "cns", "compute nodes (processes) to start; with --cluster: instead of using this machine's daemons"),
 		countFlag(&o.clients, "clients", "clients on each compute node"),
 		countFlag(&o.procs, "procs", "GOMAXPROCS of each compute node that is started"),
 		lockFlag(&o.policy),
@@ -79,13 +87,11 @@ func (o *replayOptions) flags() []cli.Flag {
 		choiceFlag(&o.onBadLine, "on-bad-line", "what a malformed line of the trace does"),
 		choiceFlag(&o.deal, "deal", "which client does which record of a trace file"),
 		countFlag(&o.maxErrors, "max-errors", "stop when a client has met so many; 0 is never"),
-		clusterFlag(&o.cluster, "use the compute nodes of the running cluster at `ADDRESS`, as shm:NAME"),
 		&cli.StringFlag{Name: "target", Usage: "replay against `URL` instead: memcached://HOST:PORT", Destination: &o.target},
 		&cli.StringFlag{Name: "store", Usage: "name of the object store in a running cluster", Value: "replay", Destination: &o.store},
-		dirFlag(&o.dir),
 		jsonFlag(&o.json),
 		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of each compute node to `DIR`", Destination: &o.profile},
-	}
+	}, o.net.flags("use the running cluster at `ADDRESS`, as "+scheme.Forms())...)
 }
 
 func replayCommand(env *Env) *cli.Command {
@@ -108,20 +114,31 @@ var onlyFor = []struct {
 	when  func(o *replayOptions) bool
 	flags []string
 }{
-	{"the compute nodes of a running cluster were started with theirs", func(o *replayOptions) bool { return o.cluster != "" },
-		[]string{"cns", "procs", "lock", "size", "huge", "target", "cpuprofile"}},
+	{"a running cluster has its own", func(o *replayOptions) bool { return o.net.cluster != "" }, []string{"size", "huge", "target"}},
+	{"the compute nodes of a running cluster were started with theirs; --cns starts others", func(o *replayOptions) bool { return o.net.cluster != "" && !o.own },
+		[]string{"procs", "lock", "cpuprofile"}},
 	{"there is no cluster in it", func(o *replayOptions) bool { return o.target != "" }, []string{"lock", "size", "huge", "store", "dir"}},
 	{"it is for generated traces", func(o *replayOptions) bool { return o.trace != "" }, []string{"preset", "keys", "ops", "seed", "no-warm"}},
 	{"it is for trace files", func(o *replayOptions) bool { return o.trace == "" }, []string{"on-bad-line", "deal"}},
-	{"it is for running clusters", func(o *replayOptions) bool { return o.cluster == "" }, []string{"store"}},
+	{"it is for running clusters", func(o *replayOptions) bool { return o.net.cluster == "" }, append([]string{"store"}, overNetwork...)},
 }
+
+// overNetwork are the flags of scheme.Flags that only clusters over a network have.
+var overNetwork = func() (names []string) {
+	for name, of := range scheme.Flags {
+		if !slices.Contains(of, "shm") {
+			names = append(names, name)
+		}
+	}
+	return names
+}()
 
 // check refuses what makes no sense, before anything is started.
 func (o *replayOptions) check(c *cli.Context) error {
 	if err := arguments(c, 0, 1); err != nil {
 		return err
 	}
-	o.trace = c.Args().First()
+	o.trace, o.own = c.Args().First(), c.IsSet("cns")
 	for _, f := range onlyFor {
 		for _, name := range f.flags {
 			if f.when(o) && c.IsSet(name) {
@@ -131,6 +148,13 @@ func (o *replayOptions) check(c *cli.Context) error {
 	}
 	if err := checkPolicy(o.policy); err != nil {
 		return err
+	}
+	if o.net.cluster != "" {
+		var err error
+		if o.at, err = o.net.parse(c); err != nil {
+			return err
+		}
+		o.netArgs = o.net.args(c)
 	}
 	if o.maxValue.n > 1<<30 {
 		return exit.Errorf(exit.TooLarge, "--max-value %s: the object store takes values up to 1GiB", o.maxValue.text)
@@ -187,8 +211,8 @@ func (o *replayOptions) run(ctx context.Context, env *Env) error {
 		return err
 	}
 	policy := o.policy
-	if o.cluster != "" {
-		policy = o.policyOf(ctx)
+	if o.at != nil && cluster == nil {
+		policy = policyOf(ctx, o.at)
 	}
 	out, died, err := o.measure(ctx, env, members, cluster)
 	for _, m := range members {
@@ -212,38 +236,64 @@ func (o *replayOptions) members(ctx context.Context, env *Env) (members []*fleet
 		}
 		members, err = fleet.Drivers(int(o.cns.n), int(o.procs.n), env.Stderr)
 		return members, nil, err
-	case o.cluster != "":
-		name, err := fleetName(o.cluster)
-		if err != nil {
-			return nil, nil, err
-		}
-		members, err = fleet.Join(ctx, o.dir, name)
-		fleet.SortMembers(members)
-		return members, nil, err
+	case o.at != nil:
+		return o.membersOf(ctx, env)
 	}
-	for _, name := range fleet.RemoveDead(o.dir, embeddedPrefix) {
+	for _, name := range fleet.RemoveDead(o.net.o.Dir, embeddedPrefix) {
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster shm:%s left, which had been killed\n", name)
 	}
-	queue, err := lockQueue(o.policy, o.cns.n*o.clients.n)
-	if err != nil {
+	e := embedded{name: embeddedName(), dir: o.net.o.Dir, cns: int(o.cns.n), size: o.memory(), huge: o.huge.value, policy: o.policy,
+		procs: int(o.procs.n), maxCN: int(o.cns.n) + 2, profile: o.profile} // room for who looks at it meanwhile
+	if e.lockQueue, err = lockQueue(o.policy, o.cns.n*o.clients.n); err != nil {
 		return nil, nil, err
 	}
-	maxCN := int(o.cns.n) + 2 // room for who looks at it meanwhile
-	if queue > 0 {
-		queue = max(queue, maxCN)
+	if e.lockQueue > 0 {
+		e.lockQueue = max(e.lockQueue, e.maxCN)
 	}
-	cluster, err = fleet.Launch(ctx, fleet.Config{
-		Name: embeddedName(), Dir: o.dir, CNs: int(o.cns.n), Size: o.memory(), Huge: o.huge.value, Policy: o.policy,
-		Procs: int(o.procs.n), MaxCN: maxCN, LockQueue: queue, Messages: env.Stderr, Profile: o.profile,
+	if cluster, err = e.launch(ctx, env.Stderr); err != nil {
+		return nil, nil, err
+	}
+	return connect(ctx, cluster)
+}
+
+// membersOf are the compute-node daemons of a running cluster on this machine; where there are
+// none, or --cns was given, compute nodes that are started for this replay.
+func (o *replayOptions) membersOf(ctx context.Context, env *Env) ([]*fleet.Member, *fleet.Fleet, error) {
+	if !o.own {
+		members, err := fleet.Join(ctx, o.at)
+		if err != nil || len(members) > 0 {
+			fleet.SortMembers(members)
+			return members, nil, err
+		}
+		if info, err := o.at.Describe(ctx); err != nil || len(info.Memory) == 0 {
+			return nil, nil, errors.Join(err, noMemory(o.at, err))
+		}
+		fmt.Fprintf(env.Stderr, "declock: no compute node of %s on this machine: starting %d for this replay\n", o.at.Address(), o.cns.n)
+	}
+	own, err := fleet.Launch(ctx, fleet.Config{
+		Cluster: o.at, Network: o.netArgs, CNs: int(o.cns.n), Policy: o.policy, Procs: int(o.procs.n), Messages: env.Stderr, Profile: o.profile,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	if members, err = cluster.Connect(ctx); err != nil {
-		cluster.Stop()
+	return connect(ctx, own)
+}
+
+func noMemory(at scheme.Cluster, err error) error {
+	if err != nil {
+		return nil
+	}
+	return exit.Errorf(exit.NoCluster, "cluster %s has no memory node: start one with declock-mn", at.Address())
+}
+
+// connect connects to compute nodes that were started for a replay.
+func connect(ctx context.Context, f *fleet.Fleet) ([]*fleet.Member, *fleet.Fleet, error) {
+	members, err := f.Connect(ctx)
+	if err != nil {
+		f.Stop()
 		return nil, nil, err
 	}
-	return members, cluster, nil
+	return members, f, nil
 }
 
 // embeddedName is a name that no other cluster has.
@@ -294,7 +344,7 @@ func (o *replayOptions) specs(n int) []*control.Replay {
 		// Trace time begins now: so a later replay into the same store is later for it too.
 		TimeBase: uint32(time.Now().Unix()), RunID: run[0],
 		// Nobody else knows the name of an embedded cluster; who works by hand on memcached or a running one cannot be excluded.
-		Exclusive: o.cluster == "" && o.target == "" && o.trace != "" && o.deal.value == "by-key",
+		Exclusive: o.at == nil && o.target == "" && o.trace != "" && o.deal.value == "by-key",
 	}
 	if o.trace != "" {
 		base.Path, base.Name, base.SkipBad, base.Deal = o.path, o.trace, o.onBadLine.value == "skip", o.deal.value
@@ -321,7 +371,7 @@ func (o *replayOptions) measure(ctx context.Context, env *Env, members []*fleet.
 	defer cancel(nil)
 	over := make(chan struct{})
 	defer close(over)
-	if cluster != nil {
+	if cluster != nil && cluster.MN != nil {
 		go func() {
 			select {
 			case <-cluster.MN.Done():
@@ -333,7 +383,7 @@ func (o *replayOptions) measure(ctx context.Context, env *Env, members []*fleet.
 	bar := newBar(env.Stderr, o)
 	out, err = fleet.Replay(ctx, members, o.specs(len(members)), bar.tell)
 	bar.finish()
-	if cluster != nil {
+	if cluster != nil && cluster.MN != nil {
 		if died = cluster.MN.Died(); died != nil && out != nil {
 			out.Interrupted = false // not by the user
 		}
@@ -411,6 +461,9 @@ func (o *replayOptions) fabric() string {
 	if o.target != "" {
 		return "memcached"
 	}
+	if o.at != nil {
+		return o.at.Scheme()
+	}
 	return "shm"
 }
 
@@ -422,8 +475,8 @@ func (o *replayOptions) config(policy string) map[string]any {
 	switch {
 	case o.target != "":
 		c["target"] = o.target
-	case o.cluster != "":
-		c["cluster"], c["store"], c["lock"] = o.cluster, o.store, policy
+	case o.at != nil:
+		c["cluster"], c["store"], c["lock"] = o.at.Address(), o.store, policy
 	default:
 		c["lock"], c["memory"], c["huge"] = policy, o.memory(), o.huge.value
 	}

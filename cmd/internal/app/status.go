@@ -4,16 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
 
-	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/urfave/cli/v2"
@@ -37,6 +39,8 @@ type clusterRow struct {
 	Memory  []memoryRow      `json:"memory"`
 	Compute []computeRow     `json:"compute"`
 	Regions []control.Memory `json:"regions,omitempty"`
+
+	local bool // what daemons on this machine say, over another fabric than shm
 }
 
 type memoryRow struct {
@@ -59,45 +63,61 @@ type computeRow struct {
 }
 
 func statusCommand(env *Env) *cli.Command {
-	var cluster, dir string
+	var net network
 	var asJSON bool
 	return command(&cli.Command{
 		Name: "status", Usage: "show the clusters of this machine", Category: "look", Description: statusDescription,
-		Flags: []cli.Flag{clusterFlag(&cluster, "show the cluster at `ADDRESS` only, as shm:NAME"), dirFlag(&dir), jsonFlag(&asJSON)},
+		Flags: append(net.flags("show the cluster at `ADDRESS` only, as "+scheme.Forms()), jsonFlag(&asJSON)),
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			names, err := clusterNames(dir, cluster)
+			rows, fabric, err := statusRows(c, &net)
 			if err != nil {
 				return err
 			}
-			var rows []any
-			for _, name := range names {
-				row, err := describe(c.Context, dir, name)
-				if exit.Of(err) == exit.NoCluster && cluster == "" {
-					continue // it has gone meanwhile
-				}
-				if err != nil {
-					return err
-				}
-				rows = append(rows, row)
-			}
 			if asJSON {
-				r := report.Report{Experiment: "status", Fabric: "shm", Commit: report.Commit(), Config: map[string]any{"dir": dir}, Rows: rows}
+				r := report.Report{Experiment: "status", Fabric: fabric, Commit: report.Commit(), Config: map[string]any{"dir": net.o.Dir}}
+				for _, row := range rows {
+					r.Rows = append(r.Rows, row)
+				}
 				return r.WriteJSON(env.Stdout)
 			}
-			return writeStatus(env.Stdout, dir, rows)
+			return writeStatus(env.Stdout, net.o.Dir, rows)
 		},
 	})
 }
 
-// clusterNames returns the cluster of an address, or all.
-func clusterNames(dir, cluster string) ([]string, error) {
-	if cluster != "" {
-		name, err := daemon.ClusterName(cluster)
-		return []string{name}, err
+// statusRows describes the cluster that was asked for, or all that this machine knows of.
+func statusRows(c *cli.Context, net *network) (rows []*clusterRow, fabric string, err error) {
+	ctx := c.Context
+	if net.cluster != "" {
+		at, err := net.parse(c)
+		if err != nil {
+			return nil, "", err
+		}
+		row, err := describe(ctx, at)
+		return []*clusterRow{row}, at.Scheme(), err
 	}
+	names, err := clusterNames(net.o.Dir)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, name := range names {
+		row, err := describe(ctx, scheme.SHM(name, net.o.Dir))
+		if exit.Of(err) == exit.NoCluster {
+			continue // it has gone meanwhile
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		rows = append(rows, row)
+	}
+	return append(rows, overNetworks(ctx, net.o.RunDir)...), "shm", nil
+}
+
+// clusterNames returns all shm clusters of a directory.
+func clusterNames(dir string) ([]string, error) {
 	names, err := shm.List(dir)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "cannot list the clusters of %s: %w", dir, err)
@@ -106,7 +126,7 @@ func clusterNames(dir, cluster string) ([]string, error) {
 	left, _ := filepath.Glob(filepath.Join(dir, "declock-*"))
 	for _, path := range left {
 		name := strings.TrimPrefix(filepath.Base(path), "declock-")
-		if len(control.Sockets(path)) > 0 && checkName(name) == nil && !contains(names, name) {
+		if len(control.Sockets(path)) > 0 && checkName(name) == nil && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -114,22 +134,65 @@ func clusterNames(dir, cluster string) ([]string, error) {
 	return names, nil
 }
 
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
+// overNetworks describes clusters of other fabrics that have compute-node daemons on this machine.
+func overNetworks(ctx context.Context, runDir string) (rows []*clusterRow) {
+	dirs, _ := os.ReadDir(scheme.RunBase(runDir))
+	for _, d := range dirs {
+		if row := askAll(ctx, filepath.Join(scheme.RunBase(runDir), d.Name())); row != nil {
+			rows = append(rows, row)
 		}
 	}
-	return false
+	return rows
+}
+
+// askAll describes a cluster by what its compute nodes on this machine say; nil: none answers.
+func askAll(ctx context.Context, runDir string) (row *clusterRow) {
+	here := map[string]*control.Status{}
+	var newest *control.Status
+	for _, socket := range control.Sockets(runDir) {
+		s, err := askStatus(ctx, socket)
+		if err != nil {
+			continue
+		}
+		here[s.Node] = s
+		if newest == nil || s.View > newest.View {
+			newest = s
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	row = &clusterRow{Cluster: newest.Address, Dir: runDir, State: "up", View: newest.View, Regions: newest.Memory, local: true}
+	for _, m := range newest.Memory {
+		row.Memory = append(row.Memory, memoryRow{Node: m.Node, Alive: m.Error == "", Epoch: m.Epoch, Size: m.Size})
+		if m.Error != "" {
+			row.State = "partial"
+		}
+	}
+	for _, node := range newest.Live {
+		r := computeRow{Node: node, Alive: true, Status: here[node]}
+		if r.Status == nil {
+			r.Note = "on another host, a program with the library, or stopped"
+		} else {
+			r.Pid, r.Status.Memory = r.Status.Pid, nil
+		}
+		row.Compute = append(row.Compute, r)
+	}
+	return row
 }
 
 // describe tells what there is of a cluster.
-func describe(ctx context.Context, dir, name string) (*clusterRow, error) {
-	info, err := shm.Inspect(dir, name)
+func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
+	if at.Scheme() != "shm" { // who is a member knows, and need not let us in
+		if row := askAll(ctx, at.RunDir()); row != nil {
+			return row, nil
+		}
+	}
+	info, err := at.Describe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	row := &clusterRow{Cluster: "shm:" + name, Dir: info.Dir, MaxCN: info.MaxCN, View: info.View.Epoch, State: stateOf(info)}
+	row := &clusterRow{Cluster: at.Address(), Dir: info.Dir, MaxCN: info.MaxCN, View: info.View, State: info.State}
 	if info.Broken != nil {
 		row.Error = info.Broken.Error()
 		return row, nil
@@ -137,14 +200,17 @@ func describe(ctx context.Context, dir, name string) (*clusterRow, error) {
 	memoryUp := false
 	for _, m := range info.Memory {
 		memoryUp = memoryUp || m.Alive
-		row.Memory = append(row.Memory, memoryRow{Node: m.ID.String(), Pid: m.PID, Alive: m.Alive, Epoch: m.Epoch, Size: m.Size, Keep: m.Keep, Path: m.Path})
+		row.Memory = append(row.Memory, memoryRow{Node: m.ID.String(), Pid: m.PID, Alive: m.Alive, Epoch: m.Epoch, Size: m.Size, Keep: m.Keep, Path: m.Where})
 	}
 	for _, n := range info.Compute {
-		r := computeRow{Node: n.ID.String(), Pid: n.PID, Alive: n.Alive, Joined: time.Unix(0, int64(n.Joined)).UTC().Format(time.RFC3339)}
+		r := computeRow{Node: n.ID.String(), Pid: n.PID, Alive: n.Alive}
+		if !n.Joined.IsZero() {
+			r.Joined = n.Joined.UTC().Format(time.RFC3339)
+		}
 		if n.Alive {
-			s, err := askStatus(ctx, filepath.Join(info.Dir, control.SocketName(n.ID)))
+			s, err := askStatus(ctx, filepath.Join(at.RunDir(), control.SocketName(n.ID)))
 			if err != nil {
-				r.Note = "no answer from a control socket: a program with the library, or stopped"
+				r.Note = "no answer from a control socket here: on another host, a program with the library, or stopped"
 			} else {
 				r.Status = s
 				row.Regions = s.Memory
@@ -154,15 +220,15 @@ func describe(ctx context.Context, dir, name string) (*clusterRow, error) {
 		row.Compute = append(row.Compute, r)
 	}
 	if row.Regions == nil && memoryUp {
-		row.Regions = regionsByJoining(ctx, dir, name)
+		row.Regions = regionsByJoining(ctx, at)
 	}
 	return row, nil
 }
 
 // regionsByJoining looks into memory where no compute node could be asked to: it is
 // one itself for a moment. If it cannot, there is nothing to show.
-func regionsByJoining(ctx context.Context, dir, name string) []control.Memory {
-	c, err := declock.Open(ctx, "shm:"+name, declock.WithDir(dir))
+func regionsByJoining(ctx context.Context, at scheme.Cluster) []control.Memory {
+	c, err := daemon.Open(ctx, at)
 	if err != nil {
 		return nil
 	}
@@ -170,35 +236,8 @@ func regionsByJoining(ctx context.Context, dir, name string) []control.Memory {
 	return daemon.DescribeMemory(ctx, c)
 }
 
-// stateOf is one word for a cluster.
-func stateOf(info *shm.ClusterInfo) string {
-	if info.Broken != nil {
-		return "broken"
-	}
-	dead, up := 0, 0
-	for _, m := range info.Memory {
-		if m.Alive {
-			up++
-		} else {
-			dead++
-		}
-	}
-	for _, n := range info.Compute {
-		if !n.Alive {
-			dead++
-		}
-	}
-	switch {
-	case !info.Alive():
-		return "dead"
-	case dead > 0 || up == 0:
-		return "partial"
-	}
-	return "up"
-}
-
 // writeStatus writes clusters for people.
-func writeStatus(w io.Writer, dir string, rows []any) error {
+func writeStatus(w io.Writer, dir string, rows []*clusterRow) error {
 	p := &lineWriter{w: w}
 	if len(rows) == 0 {
 		p.printf("no clusters in %s\n", dir)
@@ -207,7 +246,7 @@ func writeStatus(w io.Writer, dir string, rows []any) error {
 		if i > 0 {
 			p.printf("\n")
 		}
-		p.cluster(r.(*clusterRow))
+		p.cluster(r)
 	}
 	return p.err
 }
@@ -230,15 +269,25 @@ func (p *lineWriter) table(t *report.Table) {
 }
 
 func (p *lineWriter) cluster(r *clusterRow) {
-	p.printf("cluster %s is %s: view %d, at most %d compute nodes, in %s\n", r.Cluster, r.State, r.View, r.MaxCN, r.Dir)
+	p.printf("cluster %s is %s: view %d", r.Cluster, r.State, r.View)
+	if r.MaxCN > 0 {
+		p.printf(", at most %d compute nodes", r.MaxCN)
+	}
+	switch {
+	case r.local:
+		p.printf(", as its compute nodes on this machine see it")
+	case r.Dir != "":
+		p.printf(", in %s", r.Dir)
+	}
+	p.printf("\n")
 	name := strings.TrimPrefix(r.Cluster, "shm:")
-	switch r.State {
-	case "broken":
+	switch {
+	case r.State == "broken":
 		p.printf("  %s\n  remove it: declock clean %s\n", r.Error, name)
 		return
-	case "dead":
+	case r.State == "dead":
 		p.printf("  all its processes have gone; remove what they left: declock clean %s\n", name)
-	case "partial":
+	case r.State == "partial" && !r.local:
 		p.printf("  some of its nodes have died; the next that joins or leaves removes what they left\n")
 	}
 	used := map[string]*control.Memory{}
@@ -251,15 +300,15 @@ func (p *lineWriter) cluster(r *clusterRow) {
 		if u := used[m.Node]; u != nil && u.Used > 0 {
 			taken = fmt.Sprintf("%s (%.0f%%)", units.Bytes(u.Used), 100*float64(u.Used)/float64(u.Size))
 		}
-		mem.Add(m.Node, fmt.Sprint(m.Pid), yesNo(m.Alive), fmt.Sprint(m.Epoch), units.Bytes(m.Size), taken, m.Path)
+		mem.Add(m.Node, pidText(m.Pid), yesNo(m.Alive), fmt.Sprint(m.Epoch), units.Bytes(m.Size), taken, m.Path)
 	}
 	p.table(mem)
 	cns := &report.Table{Head: []string{"compute node", "pid", "alive", "lock", "acquires", "local", "remote", "resets", "replay"}}
 	for _, n := range r.Compute {
-		row := []string{n.Node, fmt.Sprint(n.Pid), yesNo(n.Alive), "-", "-", "-", "-", "-", n.Note}
+		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), "-", "-", "-", "-", "-", n.Note}
 		if s := n.Status; s != nil {
 			l := &s.Counters.Locks
-			row = []string{n.Node, fmt.Sprint(n.Pid), yesNo(n.Alive), s.Policy, units.Count(l.Acquires), units.Count(l.HandoversLocal),
+			row = []string{n.Node, pidText(n.Pid), yesNo(n.Alive), s.Policy, units.Count(l.Acquires), units.Count(l.HandoversLocal),
 				units.Count(l.HandoversRemote), units.Count(s.Resets.Led), jobText(s.Job)}
 		}
 		cns.Add(row...)
@@ -289,6 +338,14 @@ func jobText(j *control.Progress) string {
 		return fmt.Sprintf("filling: %s objects", units.Count(j.Warmed))
 	}
 	return units.Count(j.Ops) + " operations"
+}
+
+// pidText is a process's number; 0 is one of another host.
+func pidText(pid int) string {
+	if pid == 0 {
+		return "-"
+	}
+	return fmt.Sprint(pid)
 }
 
 func yesNo(b bool) string {

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
@@ -26,57 +28,80 @@ then, in another terminal:
 
 func upCommand(env *Env) *cli.Command {
 	var (
-		cfg   = fleet.Config{Messages: env.Stderr}
-		cns   = count{n: 4, min: 1, max: uint64(fabric.MaxCN)}
-		procs = count{n: fleet.DefaultProcs, min: 1, max: 1024}
-		maxCN = count{n: shm.DefaultMaxCN, min: 1, max: uint64(fabric.MaxCN)}
-		size  = byteSize{n: 1 << 30, text: "1GiB"}
-		huge  = choice{"try", []string{"off", "try", "require"}}
+		e         embedded
+		name, dir string
+		cns       = count{n: 4, min: 1, max: uint64(fabric.MaxCN)}
+		procs     = count{n: fleet.DefaultProcs, min: 1, max: 1024}
+		maxCN     = count{n: scheme.DefaultMaxCN, min: 1, max: uint64(fabric.MaxCN)}
+		size      = byteSize{n: 1 << 30, text: "1GiB"}
+		huge      = choice{"try", []string{"off", "try", "require"}}
 	)
 	return command(&cli.Command{
 		Name: "up", Usage: "start a cluster on this machine", Category: "run", Description: upDescription,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &cfg.Name},
+			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &name},
 			countFlag(&cns, "cns", "compute nodes"),
 			sizeFlag(&size, "size", "memory of the memory node, as 64MiB, 1GiB, 1e9"),
-			lockFlag(&cfg.Policy),
+			lockFlag(&e.policy),
 			countFlag(&procs, "procs", "GOMAXPROCS of each compute node"),
 			countFlag(&maxCN, "max-cn", "compute nodes that the cluster may have; decides the size of locks"),
 			choiceFlag(&huge, "huge", "huge pages"),
-			dirFlag(&cfg.Dir),
+			dirFlag(&dir),
 		},
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			if err := checkName(cfg.Name); err != nil {
+			if err := checkName(name); err != nil {
 				return err
 			}
 			var err error
-			if cfg.LockQueue, err = lockQueue(cfg.Policy, maxLockQueue); err != nil {
+			if e.lockQueue, err = lockQueue(e.policy, maxLockQueue); err != nil {
 				return err
 			}
-			cfg.CNs, cfg.Procs, cfg.MaxCN, cfg.Size, cfg.Huge = int(cns.n), int(procs.n), int(maxCN.n), size.n, huge.value
+			e.name, e.dir, e.cns, e.procs, e.maxCN, e.size, e.huge = name, dir, int(cns.n), int(procs.n), int(maxCN.n), size.n, huge.value
 			if cns.n > maxCN.n {
 				return usage(c, "--cns %d is more than --max-cn %d", cns.n, maxCN.n)
 			}
-			return up(c.Context, env, cfg)
+			return up(c.Context, env, &e)
 		},
 	})
 }
 
-func up(ctx context.Context, env *Env, cfg fleet.Config) error {
-	if err := refuseAlive(cfg.Dir, cfg.Name); err != nil {
+// An embedded cluster lives as long as the command that started it.
+type embedded struct {
+	name, dir, huge, policy, profile string
+	cns, procs, maxCN, lockQueue     int
+	size                             uint64
+}
+
+// launch starts it.
+func (e *embedded) launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
+	cfg := fleet.Config{
+		Cluster: scheme.SHM(e.name, e.dir),
+		Memory: []string{"--size", strconv.FormatUint(e.size, 10), "--max-cn", strconv.Itoa(e.maxCN),
+			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.huge},
+		CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile,
+		Remove: func() error { return fleet.Remove(e.dir, e.name) },
+	}
+	if e.dir != "" {
+		cfg.Network = []string{"--dir", e.dir}
+	}
+	return fleet.Launch(ctx, cfg)
+}
+
+func up(ctx context.Context, env *Env, e *embedded) error {
+	if err := refuseAlive(e.dir, e.name); err != nil {
 		return err
 	}
-	f, err := fleet.Launch(ctx, cfg)
+	f, err := e.launch(ctx, env.Stderr)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop while it started
 		}
 		return err
 	}
-	err = announce(env.Stdout, f, cfg)
+	err = announce(env.Stdout, f, e)
 	if err == nil {
 		err = watch(ctx, env, f)
 	}
@@ -93,7 +118,7 @@ func refuseAlive(dir, name string) error {
 	return nil
 }
 
-func announce(w io.Writer, f *fleet.Fleet, cfg fleet.Config) error {
+func announce(w io.Writer, f *fleet.Fleet, e *embedded) error {
 	_, err := fmt.Fprintf(w, `cluster %s is up: %s on 1 memory node (process %d), %d compute nodes, lock %s
 
   another terminal:  declock status
@@ -102,7 +127,7 @@ func announce(w io.Writer, f *fleet.Fleet, cfg fleet.Config) error {
   a Go program:      declock.Open(ctx, %q)
 
 Ctrl-C takes it down.
-`, f.Address(), units.Bytes(cfg.Size), f.MN.Pid(), len(f.CNs), cfg.Policy, f.Address(), f.Address(), f.Address())
+`, f.Address(), units.Bytes(e.size), f.MN.Pid(), len(f.CNs), e.policy, f.Address(), f.Address(), f.Address())
 	return err
 }
 

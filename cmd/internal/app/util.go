@@ -5,10 +5,8 @@ import (
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
-	"github.com/declock/declock/cmd/internal/daemon"
+	"github.com/declock/declock/cmd/internal/scheme"
 )
-
-func fleetName(address string) (string, error) { return daemon.ClusterName(address) }
 
 // statusTimeout bounds the wait for one daemon's status: it may be stopped.
 const statusTimeout = 3 * time.Second
@@ -25,14 +23,10 @@ func askStatus(ctx context.Context, socket string) (*control.Status, error) {
 	return c.Status(ctx)
 }
 
-// policyOf returns the lock policies of a running cluster's compute nodes: one, as it should be, or "mixed".
-func (o *replayOptions) policyOf(ctx context.Context) string {
+// policyOf returns the lock policies of a running cluster's compute nodes here: one, as it should be, or "mixed".
+func policyOf(ctx context.Context, at scheme.Cluster) string {
 	policy := "unknown"
-	name, err := fleetName(o.cluster)
-	if err != nil {
-		return policy
-	}
-	for _, socket := range control.Sockets(daemon.ClusterDir(o.dir, name)) {
+	for _, socket := range control.Sockets(at.RunDir()) {
 		s, err := askStatus(ctx, socket)
 		switch {
 		case err != nil:

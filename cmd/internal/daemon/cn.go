@@ -14,14 +14,14 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/objstore"
 )
 
 // CNConfig says how to run a compute node.
 type CNConfig struct {
-	Address string
-	Dir     string
+	Cluster scheme.Cluster
 	Policy  string
 	Procs   int // GOMAXPROCS; 0 leaves it
 	// Report is told of errors in the background.
@@ -43,31 +43,28 @@ type CN struct {
 
 // RunCN runs a compute node until ctx ends. It writes one line to out when it can be reached.
 func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
-	name, err := ClusterName(cfg.Address)
-	if err != nil {
-		return err
-	}
 	if cfg.Procs > 0 {
 		runtime.GOMAXPROCS(cfg.Procs)
 	}
-	opts := []declock.Option{declock.WithDir(cfg.Dir), declock.WithReport(cfg.Report)}
 	if cfg.Policy == "" {
 		cfg.Policy = hier.DefaultPolicy
 	}
-	opts = append(opts, declock.WithPolicy(cfg.Policy))
 	d := &CN{cfg: cfg, started: time.Now()}
-	if d.cluster, err = declock.Open(ctx, cfg.Address, opts...); err != nil {
+	if d.cluster, err = Open(ctx, cfg.Cluster, declock.WithReport(cfg.Report), declock.WithPolicy(cfg.Policy)); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	dir := ClusterDir(cfg.Dir, name)
-	path := filepath.Join(dir, control.SocketName(d.cluster.Node().Fabric().ID()))
+	id, dir := d.cluster.Node().Fabric().ID(), cfg.Cluster.RunDir()
+	path := filepath.Join(dir, control.SocketName(id))
 	srv := control.NewServer(d)
-	if err = srv.Listen(path); err == nil {
+	if err = scheme.MakeRunDir(cfg.Cluster); err == nil {
+		err = srv.Listen(path)
+	}
+	if err == nil {
 		_, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
-			d.cluster.Node().Fabric().ID(), cfg.Address, os.Getpid(), cfg.Policy, runtime.GOMAXPROCS(0), path)
+			id, cfg.Cluster.Address(), os.Getpid(), cfg.Policy, runtime.GOMAXPROCS(0), path)
 	}
 	if err == nil {
 		<-ctx.Done()
@@ -76,6 +73,15 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 	err = errors.Join(err, d.cluster.Close())
 	control.Sweep(dir)
 	return err
+}
+
+// Open joins a cluster and starts a compute node.
+func Open(ctx context.Context, c scheme.Cluster, opts ...declock.Option) (*declock.Cluster, error) {
+	f, err := c.Join(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return declock.OpenNode(f, opts...)
 }
 
 // Replay implements control.Handler.

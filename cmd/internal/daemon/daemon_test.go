@@ -4,11 +4,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
-
-	"errors"
 )
 
 // All counters are numbers that subtract knows; a new field of another type fails here.
@@ -20,17 +17,6 @@ func TestSubtractKnowsAllCounters(t *testing.T) {
 	subtract(reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem())
 	if a.Locks.Acquires != 4 || a.NIC.Ops[1] != 0 || a.Store.Gets != 1 {
 		t.Errorf("%+v", a)
-	}
-}
-
-func TestClusterName(t *testing.T) {
-	if name, err := ClusterName("shm:x"); err != nil || name != "x" {
-		t.Errorf("%q, %v", name, err)
-	}
-	for _, address := range []string{"", "x", "shm:", "tcp:x", ":x"} {
-		if _, err := ClusterName(address); !errors.Is(err, declock.ErrAddress) {
-			t.Errorf("%q: %v", address, err)
-		}
 	}
 }
 

@@ -17,7 +17,7 @@ func (d *CN) Status() *control.Status {
 	node := d.cluster.Node()
 	view := node.Fabric().View()
 	s := &control.Status{
-		Node: node.Fabric().ID().String(), Address: d.cfg.Address, Pid: os.Getpid(), Policy: d.cfg.Policy,
+		Node: node.Fabric().ID().String(), Address: d.cfg.Cluster.Address(), Pid: os.Getpid(), Policy: d.cfg.Policy,
 		Procs: runtime.GOMAXPROCS(0), UptimeS: time.Since(d.started).Seconds(),
 		Live: nodeNames(view), View: view.Epoch, Resets: *node.Agent().Resets(),
 		Memory: DescribeMemory(context.Background(), d.cluster),

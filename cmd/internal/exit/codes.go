@@ -33,6 +33,7 @@ const (
 	NoHuge       Code = 20
 	Busy         Code = 21
 	Corrupt      Code = 22
+	Unavailable  Code = 23
 	Interrupted  Code = 130
 )
 
@@ -67,6 +68,7 @@ var table = []Row{
 	{NoHuge, "no-huge", "--huge require, and there are no huge pages"},
 	{Busy, "busy", "a compute node has a replay under way, or a directory stays locked"},
 	{Corrupt, "corrupt", "memory of the cluster does not hold what its format says"},
+	{Unavailable, "unavailable", "this machine, or this build of the program, lacks what the fabric needs"},
 	{Interrupted, "interrupted", "Ctrl-C, SIGTERM or SIGHUP ended a replay; what was measured is printed"},
 }
 

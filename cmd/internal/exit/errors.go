@@ -12,6 +12,8 @@ import (
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/fabric/verbs"
+	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region"
@@ -62,6 +64,21 @@ var codes = []struct {
 	{replay.ErrTooMany, TooManyErrs},
 	{shm.ErrNoCluster, NoCluster},
 	{cn.ErrNoMemory, NoCluster},
+	{cn.ErrTooManyNodes, Full},
+	{cn.ErrTooManySessions, Full},
+	{secure.ErrFiles, Usage},
+	{verbs.ErrOptions, Usage},
+	{verbs.ErrUnavailable, Unavailable},
+	{verbs.ErrNoDevice, Unavailable},
+	{verbs.ErrMemlock, NoSpace},
+	{verbs.ErrNoMemory, NoSpace},
+	{verbs.ErrNoHuge, NoHuge},
+	{verbs.ErrAuth, Denied},
+	{verbs.ErrVersion, Mismatch},
+	{verbs.ErrProtocol, Mismatch},
+	{verbs.ErrFull, Full},
+	{verbs.ErrInUse, InUse},
+	{verbs.ErrLost, NoCluster},
 	{shm.ErrInUse, InUse},
 	{shm.ErrNoSpace, NoSpace},
 	{shm.ErrNoHuge, NoHuge},
@@ -139,6 +156,10 @@ var hints = []struct {
 }{
 	{shm.ErrNoCluster, "\"declock status\" lists the clusters of this machine; \"declock up\" or declock-mn starts one."},
 	{cn.ErrNoMemory, "Start one with declock-mn."},
+	{cn.ErrTooManyNodes, "Stop one, or start the memory nodes anew with a larger --max-cn."},
+	{verbs.ErrMemlock, "Registered memory is locked: raise the limit with \"ulimit -l unlimited\", or LimitMEMLOCK=infinity in a systemd unit."},
+	{verbs.ErrAuth, "All nodes need the same secret, or certificates of the same CA."},
+	{verbs.ErrLost, "Is memory node 0 up at that address, and does the network let us reach it?"},
 	{shm.ErrInUse, "\"declock status\" shows who uses it; take another name or number, or stop that process."},
 	{shm.ErrNoSpace, "Ask for less with --size, free some memory, or take another place with --dir."},
 	{region.ErrNoSpace, "Give the memory node more with --size."},

@@ -1,4 +1,4 @@
-// Package fleet starts the daemons of an embedded cluster as processes of this
+// Package fleet starts daemons as processes of this
 // executable, watches them, takes them down again and removes what they leave;
 // and it drives a replay over several of them.
 //

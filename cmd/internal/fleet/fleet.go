@@ -8,14 +8,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/declock/declock/cmd/internal/control"
-	"github.com/declock/declock/cmd/internal/daemon"
-	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric/shm"
 )
 
@@ -29,46 +29,43 @@ const (
 // DefaultProcs is GOMAXPROCS of a compute node of an embedded cluster: there are more of them than cores.
 const DefaultProcs = 1
 
-// Config says what cluster to start.
+// Config says what to start.
 type Config struct {
-	Name   string
-	Dir    string
+	Cluster scheme.Cluster
+	// Network are the flags by which a process finds the cluster and is let in.
+	Network []string
+	// Memory are the flags of the memory node; nil: it is there already.
+	Memory []string
 	CNs    int
-	Size   uint64
-	Huge   string
 	Policy string
 	Procs  int // GOMAXPROCS of each compute node
-	MaxCN  int
-	// LockQueue is the length of lock queues; 0 is MaxCN.
-	LockQueue int
 	// Messages gets what the children say.
 	Messages io.Writer
+	// Remove removes what is left when all have gone; may be nil.
+	Remove func() error
 	// Profile is a directory for CPU profiles of the compute nodes; empty: none.
 	Profile string
 }
 
-// A Fleet is the processes of an embedded cluster.
+// A Fleet is processes of this program that are nodes of a cluster.
 type Fleet struct {
 	cfg Config
-	MN  *Child
+	MN  *Child // nil: not ours
 	CNs []*Child
 }
 
 // Address returns the cluster's address.
-func (f *Fleet) Address() string { return "shm:" + f.cfg.Name }
+func (f *Fleet) Address() string { return f.cfg.Cluster.Address() }
 
-// Launch starts a memory node and compute nodes. If it fails, nothing is left.
+// Launch starts a memory node, unless there is one already, and compute nodes. If it fails, nothing is left.
 func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg}
-	common := []string{"--cluster", f.Address(), "--parent-pipe"}
-	if cfg.Dir != "" {
-		common = append(common, "--dir", cfg.Dir)
-	}
-	args := append([]string{MNCommand, "--size", strconv.FormatUint(cfg.Size, 10), "--max-cn", strconv.Itoa(cfg.MaxCN),
-		"--lock-queue", strconv.Itoa(cfg.LockQueue), "--huge", cfg.Huge}, common...)
-	var err error
-	if f.MN, err = Start(ctx, "memory node", args, cfg.Messages); err != nil {
-		return nil, err
+	common := append([]string{"--cluster", f.Address(), "--parent-pipe"}, cfg.Network...)
+	if cfg.Memory != nil {
+		var err error
+		if f.MN, err = Start(ctx, "memory node", slices.Concat([]string{MNCommand}, cfg.Memory, common), cfg.Messages); err != nil {
+			return nil, err
+		}
 	}
 	f.CNs = make([]*Child, cfg.CNs)
 	errs := make([]error, cfg.CNs)
@@ -93,7 +90,12 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 }
 
 // Children returns all processes.
-func (f *Fleet) Children() []*Child { return append([]*Child{f.MN}, f.CNs...) }
+func (f *Fleet) Children() []*Child {
+	if f.MN == nil {
+		return f.CNs
+	}
+	return append([]*Child{f.MN}, f.CNs...)
+}
 
 // Stop takes all processes down and removes what they leave behind.
 func (f *Fleet) Stop() {
@@ -104,14 +106,19 @@ func (f *Fleet) Stop() {
 		}
 	}
 	wg.Wait()
-	f.MN.Stop()
-	Remove(f.cfg.Dir, f.cfg.Name)
+	if f.MN != nil {
+		f.MN.Stop()
+	}
+	control.Sweep(f.cfg.Cluster.RunDir())
+	if f.cfg.Remove != nil {
+		_ = f.cfg.Remove()
+	}
 }
 
-// Remove removes what is left of a cluster that is dead. It returns an error
+// Remove removes what is left of an shm cluster that is dead. It returns an error
 // if it is alive.
 func Remove(dir, name string) error {
-	path := daemon.ClusterDir(dir, name)
+	path := scheme.SHM(name, dir).RunDir()
 	err := shm.Remove(dir, name)
 	if err == nil || !errors.Is(err, shm.ErrInUse) {
 		control.Sweep(path)
@@ -199,13 +206,10 @@ func startDriver(name string, procs int, messages io.Writer) (*Member, error) {
 	return &Member{Name: name, Client: control.NewClient(conn), child: c}, nil
 }
 
-// Join connects to all compute-node daemons of a cluster that is running.
-func Join(ctx context.Context, dir, name string) ([]*Member, error) {
-	if _, err := shm.Inspect(dir, name); err != nil {
-		return nil, err
-	}
+// Join connects to all compute-node daemons of a cluster on this machine. There may be none.
+func Join(ctx context.Context, c scheme.Cluster) ([]*Member, error) {
 	var list []*Member
-	for _, path := range control.Sockets(daemon.ClusterDir(dir, name)) {
+	for _, path := range control.Sockets(c.RunDir()) {
 		conn, err := control.Dial(ctx, path)
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			continue // dead
@@ -214,12 +218,7 @@ func Join(ctx context.Context, dir, name string) ([]*Member, error) {
 			closeAll(list)
 			return nil, err
 		}
-		list = append(list, &Member{Name: strings.TrimSuffix(lastPart(path), ".sock"), Client: conn})
-	}
-	if len(list) == 0 {
-		return nil, exit.Errorf(exit.NoCluster, "cluster shm:%s has no compute node that could replay: start some with \"declock-cn --cluster shm:%s\"", name, name)
+		list = append(list, &Member{Name: strings.TrimSuffix(filepath.Base(path), ".sock"), Client: conn})
 	}
 	return list, nil
 }
-
-func lastPart(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

@@ -1,0 +1,79 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/fabric/shm"
+	"github.com/urfave/cli/v2"
+)
+
+// network is the flags by which a command finds a cluster and is let in.
+type network struct {
+	cluster string
+	o       scheme.Options
+	own     []cli.Flag
+}
+
+// flags returns them; usage is that of --cluster.
+func (n *network) flags(usage string) []cli.Flag {
+	str := func(name, usage string, v *string) cli.Flag {
+		return &cli.StringFlag{Name: name, Usage: usage, Destination: v}
+	}
+	n.own = []cli.Flag{
+		&cli.StringFlag{Name: "dir", Usage: "shm: directory of clusters, on a memory file system", Value: shm.DefaultDir, Destination: &n.o.Dir},
+		str("run-dir", "directory of control sockets of clusters over a network (default: $XDG_RUNTIME_DIR/declock, or /run/declock)", &n.o.RunDir),
+		str("listen", "`HOST:PORT` that other nodes reach this one at", &n.o.Listen),
+		str("advertise", "`HOST:PORT` that other nodes are told, if it is another", &n.o.Advertise),
+		str("tls-ca", "`FILE` with the certificates of who signs those of nodes: mutual TLS", &n.o.TLS.CA),
+		str("tls-cert", "`FILE` with the own certificate", &n.o.TLS.Cert),
+		str("tls-key", "`FILE` with its key", &n.o.TLS.Key),
+		str("secret-file", "`FILE` with the secret that all nodes share, instead of TLS", &n.o.SecretFile),
+		&cli.BoolFlag{Name: "insecure", Usage: "let anybody in who can reach this node", Destination: &n.o.Insecure},
+		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead (default: the fabric's)", Destination: &n.o.DeadAfter},
+		str("device", "RDMA device (default: the best)", &n.o.Device),
+		&cli.IntFlag{Name: "port", Usage: "port of the RDMA device (default: the best)", Destination: &n.o.Port},
+		str("gid", "index or IP address of the RDMA port's GID (default: the best)", &n.o.GID),
+		&cli.IntFlag{Name: "queue-pairs", Usage: "RDMA connections to each memory node (default: 4)", Destination: &n.o.QueuePairs},
+	}
+	return append([]cli.Flag{clusterFlag(&n.cluster, usage)}, n.own...)
+}
+
+// parse returns the cluster that was given. Flags that mean nothing for it are refused.
+func (n *network) parse(c *cli.Context) (scheme.Cluster, error) {
+	if n.cluster == "" {
+		return nil, usage(c, "which cluster? Give --cluster %s; \"declock status\" lists those of this machine", scheme.Forms())
+	}
+	cl, err := scheme.Parse(n.cluster, n.o)
+	if err != nil {
+		return nil, err
+	}
+	return cl, checkFlags(c, cl)
+}
+
+// checkFlags refuses flags that mean nothing for a cluster.
+func checkFlags(c *cli.Context, cl scheme.Cluster) error {
+	names := c.FlagNames()
+	slices.Sort(names)
+	for _, name := range names {
+		if !c.IsSet(name) {
+			continue
+		}
+		if err := scheme.CheckFlag(cl, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// args returns the flags that were given, for another process.
+func (n *network) args(c *cli.Context) []string {
+	var args []string
+	for _, f := range n.own {
+		if name := f.Names()[0]; c.IsSet(name) {
+			args = append(args, fmt.Sprintf("--%s=%v", name, c.Value(name)))
+		}
+	}
+	return args
+}

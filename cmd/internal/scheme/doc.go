@@ -1,0 +1,9 @@
+// Package scheme is what the commands know of fabrics: how an address names a
+// cluster, and how a process serves memory to it, joins it, and tells who is there. Each fabric is one
+// [Scheme], found by what stands before the colon of an address:
+//
+//	shm:NAME                      one machine, over shared memory
+//	verbs://HOST[:PORT]           RDMA NICs; HOST is memory node 0
+//
+// All else in the commands is the same for all fabrics.
+package scheme

@@ -1,0 +1,170 @@
+package scheme
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/secure"
+	"github.com/declock/declock/mn"
+)
+
+// DefaultMaxCN is for how many compute nodes locks are laid out if nobody says how many.
+const DefaultMaxCN = 16
+
+// MaxMN is how many memory nodes a cluster may have.
+const MaxMN = 64
+
+// Options say how this process takes part in a cluster. Which of them mean something is the scheme's.
+type Options struct {
+	Dir    string // where shm clusters are
+	RunDir string // where control sockets of clusters of other fabrics are; empty: the user's
+
+	Listen     string // host:port that others reach this process at
+	Advertise  string // what they are told, if it is another
+	TLS        secure.Files
+	SecretFile string
+	Insecure   bool // without TLS and secret
+	DeadAfter  time.Duration
+
+	Device     string // of RDMA
+	Port       int
+	GID        string
+	QueuePairs int
+}
+
+// Flags are the names of the flags of Options in the commands, with which schemes
+// they are for; nil is all.
+var Flags = map[string][]string{
+	"dir": {"shm"}, "run-dir": nil,
+	"listen": {"verbs"}, "advertise": {"verbs"}, "tls-ca": {"verbs"}, "tls-cert": {"verbs"}, "tls-key": {"verbs"},
+	"insecure": {"verbs"}, "dead-after": {"verbs"},
+	"secret-file": {"verbs"}, "device": {"verbs"}, "port": {"verbs"}, "gid": {"verbs"}, "queue-pairs": {"verbs"},
+	"huge": {"shm", "verbs"}, "path": {"shm"}, "keep": {"shm"},
+}
+
+// Huge says whether memory is taken in huge pages.
+type Huge string
+
+// The policies for huge pages.
+const (
+	HugeOff     Huge = "off"
+	HugeTry     Huge = "try"
+	HugeRequire Huge = "require"
+)
+
+// Memory says what memory a memory node lends.
+type Memory struct {
+	ID    fabric.MemID
+	Size  uint64 // bytes
+	MaxCN int    // compute nodes that the cluster may have; 0: what it has, or DefaultMaxCN
+	Huge  Huge
+	Path  string // file or device that holds it
+	Keep  bool   // it outlives the process
+}
+
+// A Detail is something about a memory node for people.
+type Detail struct{ Name, Value string }
+
+// A Server is a memory node that serves.
+type Server interface {
+	mn.Server
+	// MaxCN returns how many compute nodes the cluster may have.
+	MaxCN() int
+	// Details says what else is worth knowing.
+	Details() []Detail
+}
+
+// A Cluster is a cluster by its address.
+type Cluster interface {
+	// Address returns the address, as others should write it.
+	Address() string
+	// Scheme returns the name of the fabric.
+	Scheme() string
+	// RunDir returns the directory of its compute nodes' control sockets on this machine.
+	RunDir() string
+	// Serve starts a memory node.
+	Serve(ctx context.Context, m Memory) (Server, error)
+	// Join makes this process a compute node.
+	Join(ctx context.Context) (fabric.Node, error)
+	// Visit is Join for a moment, for who may be another node of the cluster already.
+	Visit(ctx context.Context) (fabric.Node, error)
+	// Describe tells who is there. It changes nothing that lasts.
+	Describe(ctx context.Context) (*Info, error)
+}
+
+// An Info tells who is in a cluster.
+type Info struct {
+	State   string // up, partial, dead, broken
+	Dir     string // with its files; empty: it has none
+	View    uint64
+	MaxCN   int // 0: not known
+	Memory  []MemoryInfo
+	Compute []ComputeInfo
+	Broken  error // why it cannot be used
+}
+
+// A MemoryInfo tells of a memory node.
+type MemoryInfo struct {
+	fabric.Memory
+	PID   int // 0: not known
+	Alive bool
+	Keep  bool
+	Where string // its file or address; may be empty
+}
+
+// A ComputeInfo tells of a compute node.
+type ComputeInfo struct {
+	ID     fabric.CNID
+	PID    int // 0: not known
+	Alive  bool
+	Joined time.Time // zero: not known
+	Where  string
+}
+
+// A Scheme is a fabric.
+type Scheme struct {
+	Name string
+	Form string // of its addresses
+	// Parse finds the cluster that the part of an address behind the colon names.
+	Parse func(rest string, o Options) (Cluster, error)
+}
+
+var schemes = []Scheme{shmScheme, verbsScheme}
+
+// Forms are the forms of addresses, for messages.
+func Forms() string {
+	var list []string
+	for _, s := range schemes {
+		list = append(list, s.Form)
+	}
+	return strings.Join(list, " or ")
+}
+
+// Parse finds the cluster that an address names.
+func Parse(address string, o Options) (Cluster, error) {
+	name, rest, ok := strings.Cut(address, ":")
+	if !ok {
+		return nil, fmt.Errorf("%w: %q: want %s", declock.ErrAddress, address, Forms())
+	}
+	for _, s := range schemes {
+		if s.Name == name {
+			return s.Parse(rest, o)
+		}
+	}
+	return nil, fmt.Errorf("%w: %q: no fabric %q: want %s", declock.ErrAddress, address, name, Forms())
+}
+
+// CheckFlag refuses a flag that means nothing for a cluster.
+func CheckFlag(c Cluster, flag string) error {
+	of, ok := Flags[flag]
+	if !ok || of == nil || slices.Contains(of, c.Scheme()) {
+		return nil
+	}
+	return exit.Errorf(exit.Usage, "--%s means nothing for %s: it is for %s", flag, c.Address(), strings.Join(of, " and "))
+}

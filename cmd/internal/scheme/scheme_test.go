@@ -1,0 +1,79 @@
+package scheme
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/cmd/internal/exit"
+)
+
+func TestAddresses(t *testing.T) {
+	for in, want := range map[string]string{
+		"shm:demo":              "shm:demo",
+		"verbs://10.0.0.1":      "verbs://10.0.0.1:7480",
+		"verbs://host:99":       "verbs://host:99",
+		"verbs://[fe80::1]:7":   "verbs://[fe80::1]:7",
+		"verbs://[fe80::1]":     "verbs://[fe80::1]:7480",
+		"verbs://host.example/": "verbs://host.example:7480",
+	} {
+		c, err := Parse(in, Options{})
+		if err != nil || c.Address() != want {
+			t.Errorf("%q: %v, %v; want %s", in, c, err, want)
+			continue
+		}
+		if again, err := Parse(c.Address(), Options{}); err != nil || again.Address() != want {
+			t.Errorf("%q is not its own address: %v", want, err)
+		}
+	}
+	for _, in := range []string{"", "x", "shm:", ":x", "nosuch:x", "verbs:", "verbs://", "verbs:host", "verbs://:7480", "verbs://host/x", "verbs://u@host",
+		"verbs://host:0", "verbs://host:70000", "verbs://host:x", "verbs://host?x=y", "verbs://%zz"} {
+		if c, err := Parse(in, Options{}); !errors.Is(err, declock.ErrAddress) {
+			t.Errorf("%q: %v, %v", in, c, err)
+		}
+	}
+}
+
+// Two addresses never share a directory of sockets, whatever they are made of.
+func TestRunDirsAreApart(t *testing.T) {
+	seen := map[string]string{}
+	for _, a := range []string{"verbs://a:1", "verbs://a:2", "verbs://b:1", "verbs://[::1]:1"} {
+		c, err := Parse(a, Options{RunDir: "/r"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := c.RunDir()
+		if filepath.Dir(dir) != "/r" || seen[dir] != "" {
+			t.Errorf("%s: %s, which is also that of %q", a, dir, seen[dir])
+		}
+		seen[dir] = a
+	}
+}
+
+func TestRunDirOfOthersIsRefused(t *testing.T) {
+	base := t.TempDir()
+	c, err := Parse("verbs://a", Options{RunDir: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := MakeRunDir(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(c.RunDir(), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := MakeRunDir(c); exit.Of(err) != exit.Denied {
+		t.Errorf("a directory that everybody can write: %v", err)
+	}
+}
+
+func TestFlagsOfOtherFabricsAreRefused(t *testing.T) {
+	c := SHM("x", "")
+	for flag, want := range map[string]exit.Code{"device": exit.Usage, "tls-ca": exit.Usage, "dir": exit.OK, "run-dir": exit.OK, "size": exit.OK} {
+		if err := CheckFlag(c, flag); exit.Of(err) != want {
+			t.Errorf("--%s for shm: %v", flag, err)
+		}
+	}
+}
