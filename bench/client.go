@@ -52,6 +52,8 @@ type client struct {
 	plan  *plan
 	draw  *draw
 	lock  lock.Locker
+	keep  lock.Keeper // the lock, if it keeps data; or nil
+	value lock.Value
 	port  fabric.Port
 	tally *tally
 	buf   []byte
@@ -63,7 +65,11 @@ type client struct {
 }
 
 func newClient(m *Micro, p *plan, d *draw, l lock.Locker, t *tally) *client {
-	return &client{m: m, plan: p, draw: d, lock: l, port: l.Port(), tally: t, buf: l.Port().Alloc(dataSize)}
+	c := &client{m: m, plan: p, draw: d, lock: l, port: l.Port(), tally: t, buf: l.Port().Alloc(dataSize)}
+	if m.Keep && m.CSLen > 0 {
+		c.keep, _ = l.(lock.Keeper)
+	}
+	return c
 }
 
 // step does one operation. from and to bound the window in which it counts if it is done within.
@@ -89,7 +95,12 @@ func (c *client) step(from, to fabric.Time) error {
 	n := c.m.CSLen
 	var before []fabric.Op
 	c.ops[0] = data
-	if c.m.Chain && n > 0 {
+	switch {
+	case n == 0:
+	case c.keep != nil:
+		n--
+		c.value = lock.Value{Addr: data.Addr, Buf: c.buf, Overwrite: !shared}
+	case c.m.Chain || c.m.Keep:
 		n--
 		if shared {
 			req.Reads = c.ops[:]
@@ -98,7 +109,7 @@ func (c *client) step(from, to fabric.Time) error {
 		}
 	}
 	asked := c.port.Now()
-	if err := c.lock.Acquire(&c.hold, &req); err != nil {
+	if err := c.acquire(&req); err != nil {
 		return fmt.Errorf("acquire %v: %w", a, err)
 	}
 	got := c.port.Now()
@@ -109,7 +120,7 @@ func (c *client) step(from, to fabric.Time) error {
 		}
 	}
 	left := c.port.Now()
-	if err := c.lock.Release(&c.hold, before); err != nil {
+	if err := c.release(before); err != nil {
 		return fmt.Errorf("release %v: %w", a, err)
 	}
 	done := c.port.Now()
@@ -126,4 +137,19 @@ func (c *client) step(from, to fabric.Time) error {
 		record(t.hot, got-asked)
 	}
 	return nil
+}
+
+func (c *client) acquire(r *lock.Request) error {
+	if c.keep != nil {
+		return c.keep.AcquireValue(&c.hold, r, &c.value)
+	}
+	return c.lock.Acquire(&c.hold, r)
+}
+
+func (c *client) release(before []fabric.Op) error {
+	if c.keep != nil {
+		c.value.Dirty = c.hold.Mode == lock.Exclusive
+		return c.keep.ReleaseValue(&c.hold, &c.value, before)
+	}
+	return c.lock.Release(&c.hold, before)
 }

@@ -47,6 +47,10 @@ type Micro struct {
 	// READ with the acquisition, for locks that can: lock.Locker's contract.
 	// The paper's microbenchmark does not.
 	Chain bool
+	// Keep has locks that can (lock.Keeper) keep a lock's data on the compute node for the
+	// first data operation of a critical section; of other locks it is Chain. The others, up to CSLen, go to
+	// the memory node as ever.
+	Keep bool
 
 	// NIC is the model of the network, by name (sim.Preset); "" is cx4.
 	NIC string

@@ -130,15 +130,16 @@ func Names() []string {
 	return names
 }
 
-// Lookup returns the mechanism of a name. Besides those of All there is
-// "local-bound:N", with a bound of N.
+// Lookup returns the mechanism of a name. Besides those of All there are
+// "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
+// (see hier.ParsePolicy).
 func Lookup(name string) (Mechanism, error) {
 	for _, m := range mechanisms {
 		if m.Name == name {
 			return m, nil
 		}
 	}
-	if m, ok := bounded(name); ok {
+	if m, ok := varied(name); ok {
 		return m, nil
 	}
 	return Mechanism{}, fmt.Errorf("%w %q: one of %s", ErrUnknown, name, strings.Join(Names(), ", "))

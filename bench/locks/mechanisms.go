@@ -1,6 +1,8 @@
 package locks
 
 import (
+	"strings"
+
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
@@ -95,10 +97,10 @@ func decLock(policy string) func(*Config) (system, error) {
 	}
 }
 
-// bounded returns a mechanism whose bound of local handovers is in its name.
-func bounded(name string) (Mechanism, bool) {
-	if p, err := hier.ParsePolicy(name); err == nil && p.Kind == hier.LocalBound {
-		return Mechanism{Name: name, About: "DecLock that prefers waiters of the own node so often", setUp: decLock(name)}, true
+// varied returns a mechanism whose name is a policy with a bound or with features.
+func varied(name string) (Mechanism, bool) {
+	if _, err := hier.ParsePolicy(name); err == nil && strings.ContainsAny(name, ":+") {
+		return Mechanism{Name: name, About: "DecLock by the policy " + name, setUp: decLock(name)}, true
 	}
 	return Mechanism{}, false
 }

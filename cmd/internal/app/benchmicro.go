@@ -31,7 +31,7 @@ type microOptions struct {
 	theta, rate, scale                                         float64
 	extra, warmup, window                                      fabric.Time
 	nic                                                        choice
-	chain, json                                                bool
+	chain, keep, json                                          bool
 }
 
 func newMicroOptions() *microOptions {
@@ -47,7 +47,7 @@ func newMicroOptions() *microOptions {
 // micro returns the microbenchmark of the flags, for one lock.
 func (o *microOptions) micro(lock string) bench.Micro {
 	return bench.Micro{Lock: lock, CNs: int(o.cns.n), Clients: int(o.clients.n), CSLen: int(o.csLen.n), ReadPct: int(o.readPct.n),
-		Locks: int(o.nlocks.n), Theta: o.theta, Seed: o.seed.n, WarmupNs: o.warmup, WindowNs: o.window, Rate: o.rate, Chain: o.chain,
+		Locks: int(o.nlocks.n), Theta: o.theta, Seed: o.seed.n, WarmupNs: o.warmup, WindowNs: o.window, Rate: o.rate, Chain: o.chain, Keep: o.keep,
 		NIC: o.nic.value, MessageScale: o.scale, MessageExtraNs: o.extra, Capacity: int(o.capacity.n)}
 }
 
@@ -63,6 +63,7 @@ func microCommand(env *Env) *cli.Command {
 			&cli.Float64Flag{Name: "theta", Usage: "exponent of the Zipf distribution of locks; 0: uniform", Value: o.theta, Destination: &o.theta},
 			&cli.Float64Flag{Name: "rate", Usage: "operations per second that are due, of all clients (open loop); 0: each client begins when it is done", Destination: &o.rate},
 			&cli.BoolFlag{Name: "chain", Usage: "the last data operation travels with the release, the first READ with the acquisition", Destination: &o.chain},
+			&cli.BoolFlag{Name: "keep", Usage: "the data stays on the compute node while the lock does, for locks that can; --chain for others", Destination: &o.keep},
 			timeFlag(&o.window, "window", "time that is measured; 0s: what the critical section needs"), timeFlag(&o.warmup, "warmup", "time before that; 0s: the same"),
 			choiceFlag(&o.nic, "nic", "model of the NICs"),
 			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.scale},
@@ -114,7 +115,7 @@ func printMicro(env *Env, o *microOptions, rows bench.Rows) error {
 	if o.json {
 		m := o.micro("").WithDefaults()
 		config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
-			"rate": m.Rate, "chain": m.Chain, "nic": m.NIC, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.n,
+			"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.n,
 			"nic_model": "fitted, not measured"}
 		r := report.Report{Experiment: "micro", Fabric: "sim", Seed: o.seed.n, Commit: report.Commit(), Config: config}
 		for _, row := range rows {
