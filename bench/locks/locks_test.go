@@ -28,46 +28,26 @@ func mechanism(t testing.TB, name string, cfg locks.Config) locktest.Mechanism {
 		t.Fatal(err)
 	}
 	return locktest.Mechanism{
-		Layout: sys.Layout(),
+		Layout: sys.Layout(), ExclusiveOnly: m.Exclusive,
 		Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
-			s := &session{t: t}
+			joined := make([]*locks.Node, nodes)
 			for i := range nodes {
-				n, err := sys.Join(cl.Node(i))
+				if joined[i], err = sys.Join(cl.Node(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			locker := func(i int, p fabric.Port) lock.Locker {
+				k, err := joined[i].Locker(p)
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.nodes = append(s.nodes, n)
-				if port := cl.Node(i).Agent(); n.HasAgent() {
-					s.agents = append(s.agents, port)
-					cl.Go(port, func(fabric.Port) {
-						if err := n.Run(nil); err != nil {
-							t.Errorf("agent: %v", err)
-						}
-					})
-				}
+				return k
 			}
-			return s
+			if !joined[0].HasAgent() {
+				return locktest.Lockers(locker)
+			}
+			return locktest.Agents(t, cl, nodes, func(i int, _ fabric.Node) locktest.Agent { return joined[i] }, locker)
 		},
-	}
-}
-
-type session struct {
-	t      testing.TB
-	nodes  []*locks.Node
-	agents []fabric.Port
-}
-
-func (s *session) Locker(node int, p fabric.Port) lock.Locker {
-	k, err := s.nodes[node].Locker(p)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return k
-}
-
-func (s *session) Stop() {
-	for _, p := range s.agents {
-		p.Interrupt()
 	}
 }
 

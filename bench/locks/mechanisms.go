@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lock/mcs"
 	"github.com/declock/declock/lock/sherman"
 	"github.com/declock/declock/timesync"
 )
@@ -16,6 +17,7 @@ import (
 var mechanisms = []Mechanism{
 	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(false)},
 	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(true)},
+	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(sherman.DefaultBound)},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
@@ -44,6 +46,16 @@ func casLock(backoff bool) func(*Config) (system, error) {
 			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return cas.New(p, cfg), nil }}
 		}}, nil
 	}
+}
+
+func mcsLock(c *Config) (system, error) {
+	cfg := mcs.Config{Plain: !c.Tokens}
+	return system{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
+		return &Node{
+			locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, cfg) },
+			agent:  mcs.NewAgent(n, cfg).Run,
+		}
+	}}, nil
 }
 
 // shermanLock returns cas behind local locks with a bound of handovers.

@@ -21,6 +21,8 @@ type Mechanism struct {
 
 	// NoTokens: Hold.Token means nothing.
 	NoTokens bool
+	// ExclusiveOnly: shared requests are granted one at a time.
+	ExclusiveOnly bool
 	// Allocates: acquiring a free lock allocates, for a reason.
 	Allocates bool
 }
@@ -32,6 +34,44 @@ type Session interface {
 	// Stop is called by the last client before it ends: agents that were
 	// started with Cluster.Go end too.
 	Stop()
+}
+
+// An Agent is what a mechanism runs on each node.
+type Agent interface {
+	Run(report func(error)) error
+}
+
+// Agents starts an agent on each node of a cluster, and returns a Session of their Lockers.
+// Mechanisms with agents call it in Start.
+func Agents(t testing.TB, cl fabrictest.Cluster, nodes int, agent func(i int, n fabric.Node) Agent,
+	locker func(i int, p fabric.Port) lock.Locker) Session {
+	s := agents{locker: locker}
+	for i := range nodes {
+		n := cl.Node(i)
+		a, port := agent(i, n), n.Agent()
+		s.ports = append(s.ports, port)
+		cl.Go(port, func(fabric.Port) {
+			if err := a.Run(func(err error) { t.Error(err) }); err != nil {
+				t.Errorf("agent of node %d: %v", i, err)
+			}
+		})
+	}
+	return s
+}
+
+type agents struct {
+	locker func(i int, p fabric.Port) lock.Locker
+	ports  []fabric.Port
+}
+
+// Locker implements Session.
+func (s agents) Locker(node int, p fabric.Port) lock.Locker { return s.locker(node, p) }
+
+// Stop implements Session.
+func (s agents) Stop() {
+	for _, p := range s.ports {
+		p.Interrupt()
+	}
 }
 
 // Lockers is a Session without agents.

@@ -118,7 +118,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, err error) error {
 			k.share(x) // readers that waited behind this writer
 		}
 		s.mu.Unlock()
-		k.wakeAll(x.lock)
+		k.wakeAll(h.Lock)
 		return err
 	case chosen:
 		k.passOn(s, x)
@@ -147,7 +147,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, token, true
 	k.stats.Acquires++
-	k.wakeAll(x.lock)
+	k.wakeAll(h.Lock)
 	return nil
 }
 
