@@ -50,7 +50,7 @@ func (t *tally) merge(o *tally) {
 type client struct {
 	m     *Micro
 	plan  *plan
-	draw  *draw
+	todo  *sequence
 	lock  lock.Locker
 	keep  lock.Keeper // the lock, if it keeps data; or nil
 	value lock.Value
@@ -64,8 +64,8 @@ type client struct {
 	began fabric.Time // of the operation under way; 0: none
 }
 
-func newClient(m *Micro, p *plan, d *draw, l lock.Locker, t *tally) *client {
-	c := &client{m: m, plan: p, draw: d, lock: l, port: l.Port(), tally: t, buf: l.Port().Alloc(dataSize)}
+func newClient(m *Micro, p *plan, todo *sequence, l lock.Locker, t *tally) *client {
+	c := &client{m: m, plan: p, todo: todo, lock: l, port: l.Port(), tally: t, buf: l.Port().Alloc(dataSize)}
 	if m.Keep && m.CSLen > 0 {
 		c.keep, _ = l.(lock.Keeper)
 	}
@@ -74,10 +74,10 @@ func newClient(m *Micro, p *plan, d *draw, l lock.Locker, t *tally) *client {
 
 // step does one operation. from and to bound the window in which it counts if it is done within.
 func (c *client) step(from, to fabric.Time) error {
-	rank, shared := c.draw.next()
+	rank, shared := c.todo.next()
 	began := c.port.Now()
 	if c.m.Rate > 0 {
-		c.due += c.draw.wait()
+		c.due += c.todo.wait()
 		if c.due > began {
 			if err := c.port.Pause(c.due); err != nil {
 				return err

@@ -80,7 +80,7 @@ func init() {
 		},
 		Judge: judgeClients,
 		Plots: func(rows Rows) []Plot {
-			return []Plot{throughputPlot("fig12a", "Number of clients", "clients", rows, Axis{Label: "clients (32 on each compute node)"})}
+			return []Plot{throughputPlot("fig12a", "Number of clients", "clients", rows, Axis{Label: "clients (32 on each compute node)", Ticks: []float64{8, 32, 64, 96, 128, 160, 192, 224, 256}})}
 		},
 	})
 }

@@ -211,17 +211,17 @@ func (p *plan) addr(rank uint64) fabric.Addr {
 	return fabric.At(0, p.base+rank*scatter%p.locks*p.span)
 }
 
-// A draw is a client's sequence of operations: from its seed alone, the same for every lock.
-type draw struct {
+// A sequence is a client's operations: from its seed alone, the same for every lock.
+type sequence struct {
 	zipf *traces.Zipf
 	r    *traces.Rand
 	read uint64 // of 100
 	gap  float64
 }
 
-// newDraw returns the sequence of one client.
-func (m *Micro) newDraw(z *traces.Zipf, client int) *draw {
-	d := &draw{zipf: z, r: traces.NewRand(m.Seed, uint64(client)), read: uint64(m.ReadPct)}
+// sequence returns the operations of one client.
+func (m *Micro) sequence(z *traces.Zipf, client int) *sequence {
+	d := &sequence{zipf: z, r: traces.NewRand(m.Seed, uint64(client)), read: uint64(m.ReadPct)}
 	if m.Rate > 0 {
 		d.gap = 1e9 * float64(m.Clients) / m.Rate
 	}
@@ -229,11 +229,11 @@ func (m *Micro) newDraw(z *traces.Zipf, client int) *draw {
 }
 
 // next returns the rank (from 0) of the next lock, and whether it is shared.
-func (d *draw) next() (rank uint64, shared bool) {
+func (d *sequence) next() (rank uint64, shared bool) {
 	return d.zipf.Rank(d.r) - 1, d.r.Below(100) < d.read
 }
 
 // wait returns the time between two arrivals.
-func (d *draw) wait() fabric.Time {
+func (d *sequence) wait() fabric.Time {
 	return fabric.Time(-math.Log(1-d.r.Float64())*d.gap + 0.5)
 }

@@ -64,14 +64,14 @@ func (s *simRun) build() error {
 			s.c.GoAgent(node, func(fabric.Port) { s.fail(locks.Run(s.fail)) })
 		}
 		for k := i; k < m.Clients; k += m.CNs {
-			draw := m.newDraw(zipf, k)
+			todo := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
 				l, err := locks.Locker(p)
 				if err != nil {
 					s.fail(err)
 					return
 				}
-				c := newClient(m, &s.plan, draw, l, s.tally)
+				c := newClient(m, &s.plan, todo, l, s.tally)
 				s.clients = append(s.clients, c)
 				s.client(c)
 			})
@@ -94,8 +94,8 @@ func (s *simRun) fail(err error) {
 	}
 }
 
-// looks is how often a run looks whether it is to stop.
-const looks = 64
+// parts is into how many parts a run is cut, to see in between whether it is to stop.
+const parts = 64
 
 // run lets virtual time go by, and takes the figures of the window.
 func (s *simRun) run(ctx context.Context) (*Result, error) {
@@ -105,11 +105,11 @@ func (s *simRun) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	s.count(&before)
-	for i := range fabric.Time(looks) {
+	for i := range fabric.Time(parts) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if err := errors.Join(s.err, s.c.RunUntil(s.m.WarmupNs+s.m.WindowNs*(i+1)/looks)); err != nil {
+		if err := errors.Join(s.err, s.c.RunUntil(s.m.WarmupNs+s.m.WindowNs*(i+1)/parts)); err != nil {
 			return nil, err
 		}
 		runtime.Gosched()

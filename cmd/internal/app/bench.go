@@ -1,14 +1,151 @@
 package app
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/bench"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
 	"github.com/urfave/cli/v2"
 )
 
-const benchDescription = `Experiments of the DecLock paper on simulated NICs, and the microbenchmark.`
+const benchDescription = `Every figure of the DecLock paper, from one command: "declock bench all". It runs the locks on a simulated cluster whose NICs are
+a model with constants that were fitted to the paper, prints what came out beside the paper's figures, and says which of the paper's claims
+come out. Nothing is tuned to make them. With --out it writes plots and one HTML report. The same seed gives the same figures.
+Ctrl-C prints what was measured so far (exit code 130).
+
+Examples:
+   declock bench all --quick                  all figures in some 3 minutes on 2 cores; all of it takes 30
+   declock bench fig12b --out /tmp/fig12b     one figure, with plots
+   declock bench micro --lock cas,declock     any point`
+
+// benchOptions are the flags of bench.
+type benchOptions struct {
+	quick, json          bool
+	seed, seeds, workers count
+	nic                  choice
+	out                  string
+}
 
 func benchCommand(env *Env) *cli.Command {
-	return command(&cli.Command{
-		Name: "bench", Usage: "compare locks: the paper's figures, and ours beside them", Category: "research", Description: benchDescription,
-		Subcommands: []*cli.Command{microCommand(env)},
-	})
+	cmd := &cli.Command{Name: "bench", Usage: "compare locks: the paper's figures, and ours beside them", Category: "research", Description: benchDescription}
+	cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, "all", "every experiment", bench.Experiments()))
+	for _, e := range bench.Experiments() {
+		cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, e.Name, e.Title, []*bench.Experiment{e}))
+	}
+	cmd.Subcommands = append(cmd.Subcommands, microCommand(env))
+	return command(cmd)
+}
+
+// allOut is where "all" writes its report, unless it is told.
+const allOut = "declock-bench"
+
+func experimentCommand(env *Env, name, usage string, list []*bench.Experiment) *cli.Command {
+	o := &benchOptions{seed: count{n: 1, max: 1 << 62}, seeds: count{max: 1000}, workers: count{max: 1024},
+		nic: choice{"cx4", []string{"cx4", "cx6", "ideal", "cxl"}}}
+	if name == "all" {
+		o.out = allOut
+	}
+	var about []string
+	for _, e := range list {
+		about = append(about, fmt.Sprintf("%s: %s", e.Name, e.Paper))
+	}
+	return &cli.Command{
+		Name: name, Usage: usage, Description: strings.Join(about, "\n"),
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "quick", Usage: "fewer points, fewer seeds", Destination: &o.quick},
+			countFlag(&o.seed, "seed", "the first seed"), countFlag(&o.seeds, "seeds", "runs of each point, each of its own seed; 0: 3, or 1 with --quick"),
+			countFlag(&o.workers, "workers", "runs at a time; 0: one for each core. Figures do not depend on it"),
+			choiceFlag(&o.nic, "nic", "model of the NICs"),
+			&cli.StringFlag{Name: "out", Usage: "write report.html, results.json and plots (SVG) to `DIR`", Value: o.out, Destination: &o.out}, jsonFlag(&o.json),
+		},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			return runBench(c.Context, env, name, list, o)
+		},
+	}
+}
+
+// runBench measures, prints and writes files, also of what there is when ctx ends.
+func runBench(ctx context.Context, env *Env, name string, list []*bench.Experiment, o *benchOptions) error {
+	cfg := bench.Config{Options: bench.Options{Quick: o.quick, NIC: o.nic.value}, Seed: o.seed.n, Seeds: int(o.seeds.n), Workers: int(o.workers.n)}
+	if cfg.Seeds == 0 {
+		cfg.Seeds = 3
+		if o.quick {
+			cfg.Seeds = 1
+		}
+	}
+	if o.out != "" { // it must not turn out in the end that there is no room
+		if err := os.MkdirAll(o.out, 0o777); err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--out: %w", err))
+		}
+	}
+	p := newSteps(env.Stderr)
+	cfg.Progress = p.tell
+	began := time.Now()
+	out, stopped := bench.Run(ctx, list, cfg)
+	p.finish()
+	run := bench.Document{Name: name, Commit: report.Commit(), Config: cfg, Wall: time.Since(began).Round(time.Second), Outcomes: out}
+	if err := printBench(env, o, &run); err != nil {
+		return errors.Join(err, stopped)
+	}
+	if o.out != "" {
+		if err := writeBench(env, o.out, &run); err != nil {
+			return errors.Join(err, stopped)
+		}
+	}
+	return stopped
+}
+
+// benchReport is the object that --json prints.
+func benchReport(d *bench.Document) *report.Report {
+	r := &report.Report{Experiment: d.Name, Fabric: "sim", Seed: d.Config.Seed, Commit: d.Commit, Config: map[string]any{
+		"quick": d.Config.Quick, "seeds": d.Config.Seeds, "nic": d.Config.NIC, "nic_model": bench.ModelNote, "go": runtime.Version()}}
+	claims := []bench.Claim{}
+	for _, o := range d.Outcomes {
+		for _, row := range o.Rows {
+			r.Rows = append(r.Rows, row)
+		}
+		claims = append(claims, o.Claims...)
+	}
+	r.Claims = claims
+	return r
+}
+
+func printBench(env *Env, o *benchOptions, d *bench.Document) error {
+	if o.json {
+		return benchReport(d).WriteJSON(env.Stdout)
+	}
+	return d.WriteText(env.Stdout)
+}
+
+// writeBench writes the report, the rows and the plots into a directory.
+func writeBench(env *Env, dir string, d *bench.Document) error {
+	files := map[string]func(f *os.File) error{
+		"report.html":  func(f *os.File) error { return d.WriteHTML(f) },
+		"results.json": func(f *os.File) error { return benchReport(d).WriteJSON(f) },
+	}
+	for _, p := range d.Plots() {
+		files[p.Name+".svg"] = func(f *os.File) error { return p.WriteSVG(f) }
+	}
+	for name, write := range files {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--out: %w", err))
+		}
+		if err := errors.Join(write(f), f.Close()); err != nil {
+			return fmt.Errorf("--out: %s: %w", name, err)
+		}
+	}
+	_, err := fmt.Fprintf(env.Stderr, "%s: report.html, results.json and %d plots\n", dir, len(files)-2)
+	return err
 }

@@ -16,6 +16,8 @@ type Report struct {
 	Commit     string         `json:"commit"`
 	Config     map[string]any `json:"config"`
 	Rows       []any          `json:"rows"`
+	// Claims are what experiments were judged by; other commands have none.
+	Claims any `json:"claims,omitempty"`
 }
 
 // WriteJSON writes a report as one indented object.

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// ModelNote says what figures of the simulator are worth.
+const ModelNote = "fitted to the paper's figures, not measured: ratios between locks say something, absolute values do not"
+
+// A Document is a run of experiments, to be printed.
+type Document struct {
+	Name     string
+	Commit   string
+	Config   Config
+	Wall     time.Duration
+	Outcomes []Outcome
+}
+
+// Plots returns the plots of all experiments.
+func (d *Document) Plots() []Plot {
+	var list []Plot
+	for _, o := range d.Outcomes {
+		if o.Experiment.Plots != nil && len(o.Rows) > 0 {
+			list = append(list, o.Experiment.Plots(o.Rows)...)
+		}
+	}
+	return list
+}
+
+// Claims returns the claims of all experiments.
+func (d *Document) Claims() []Claim {
+	var list []Claim
+	for _, o := range d.Outcomes {
+		list = append(list, o.Claims...)
+	}
+	return list
+}
+
+// verdicts counts claims by verdict.
+func verdicts(claims []Claim) string {
+	var n [3]int
+	for _, c := range claims {
+		n[c.Verdict]++
+	}
+	text := fmt.Sprintf("%d of %d claims come out", n[ComesOut], n[ComesOut]+n[DoesNot])
+	if n[NotMeasured] > 0 {
+		text += fmt.Sprintf(", %d were not measured", n[NotMeasured])
+	}
+	return text
+}
+
+// WriteText writes tables for a terminal.
+func (d *Document) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for _, o := range d.Outcomes {
+		fmt.Fprintf(&b, "%s: %s\n", o.Experiment.Name, o.Experiment.Title)
+		if o.Cut {
+			b.WriteString("  (cut short: not all was measured)\n")
+		}
+		rowTable(&b, &o)
+		if len(o.Claims) > 0 {
+			b.WriteByte('\n')
+			claimTable(&b, o.Claims)
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "%s. Seed %d, %d seeds, NIC model %s: %s.\n", verdicts(d.Claims()), d.Config.Seed, d.Config.Seeds, nicName(d.Config.NIC), ModelNote)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func nicName(name string) string {
+	if name == "" {
+		return "cx4"
+	}
+	return name
+}
+
+// rowTable writes the columns of an experiment.
+func rowTable(b *strings.Builder, o *Outcome) {
+	if len(o.Rows) == 0 {
+		return
+	}
+	cells := [][]string{o.Experiment.Columns}
+	for i := range o.Rows {
+		var line []string
+		for _, c := range o.Experiment.Columns {
+			line = append(line, o.Rows[i].Cell(c))
+		}
+		cells = append(cells, line)
+	}
+	writeTable(b, cells)
+}
+
+// Cell returns a parameter or metric as a table has it.
+func (r *Row) Cell(name string) string {
+	e, ok := r.Metrics[name]
+	switch {
+	case !ok:
+		return r.Text(name)
+	case e.N > 1 && e.Half > 0.02*e.Mean:
+		return fmt.Sprintf("%s±%.2g", Figure(e.Mean), e.Half)
+	}
+	return Figure(e.Mean)
+}
+
+// claimTable writes claims: ours, the paper's, the prototype's, the ratio, the verdict.
+func claimTable(b *strings.Builder, claims []Claim) {
+	cells := [][]string{{"claim", "ours", "paper", "ours/paper", "prototype", "bar", "comes out"}}
+	for i := range claims {
+		c := &claims[i]
+		cells = append(cells, append([]string{c.Text}, c.cells()...))
+	}
+	writeTable(b, cells)
+	for i := range claims {
+		if c := &claims[i]; c.Note != "" {
+			fmt.Fprintf(b, "  %s: %s\n", c.Text, c.Note)
+		}
+	}
+}
+
+// cells returns what a table says of a claim, without its text.
+func (c *Claim) cells() []string {
+	unit := c.Unit
+	if unit != "" && unit != "x" && unit != "%" {
+		unit = " " + unit
+	}
+	ours, paper, ratio := "-", "-", "-"
+	if c.Verdict != NotMeasured {
+		ours = Figure(c.Ours) + unit
+	}
+	if c.Paper != 0 {
+		paper = Figure(c.Paper) + unit
+		if c.Verdict != NotMeasured {
+			ratio = fmt.Sprintf("%.2f", c.Ratio())
+		}
+	}
+	prototype := c.Prototype
+	if prototype == "" {
+		prototype = "-"
+	}
+	return []string{ours, paper, ratio, prototype, c.Bar, c.Verdict.String()}
+}
+
+// writeTable aligns columns; the first to the left, figures to the right.
+func writeTable(b *strings.Builder, cells [][]string) {
+	width := make([]int, len(cells[0]))
+	for _, line := range cells {
+		for i, c := range line {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, line := range cells {
+		var text strings.Builder
+		for i, c := range line {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if i > 0 && strings.Trim(c, "0123456789.-±%x") == "" {
+				text.WriteString("  " + pad + c)
+			} else {
+				text.WriteString("  " + c + pad)
+			}
+		}
+		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
+	}
+}

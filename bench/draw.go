@@ -1,0 +1,309 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Sizes of a plot.
+const (
+	plotWidth   = 15 * vg.Centimeter
+	plotHeight  = 8.5 * vg.Centimeter
+	legendWidth = 3.4 * vg.Centimeter
+)
+
+// A look is how a series is drawn. Series differ in colour, dashes and marker, so that
+// they can be told apart in grey too.
+type look struct {
+	color  color.RGBA
+	dashes []vg.Length
+	shape  draw.GlyphDrawer
+}
+
+// The colours of Okabe and Ito, which people who see few colours can tell apart.
+var (
+	black  = color.RGBA{0x00, 0x00, 0x00, 0xff}
+	orange = color.RGBA{0xe6, 0x9f, 0x00, 0xff}
+	sky    = color.RGBA{0x56, 0xb4, 0xe9, 0xff}
+	green  = color.RGBA{0x00, 0x9e, 0x73, 0xff}
+	blue   = color.RGBA{0x00, 0x72, 0xb2, 0xff}
+	red    = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+	pink   = color.RGBA{0xcc, 0x79, 0xa7, 0xff}
+	grey   = color.RGBA{0x80, 0x80, 0x80, 0xff}
+)
+
+var (
+	dotted = []vg.Length{1.5, 2}
+	dashed = []vg.Length{5, 2}
+	mixed  = []vg.Length{5, 2, 1.5, 2}
+)
+
+// looks of what appears in several plots.
+var looks = map[string]look{
+	"cas":            {grey, dashed, draw.CrossGlyph{}},
+	"cas-backoff":    {grey, dotted, draw.PlusGlyph{}},
+	"dslr":           {orange, dotted, draw.PyramidGlyph{}},
+	"dslr+":          {orange, dashed, draw.TriangleGlyph{}},
+	"shift":          {green, mixed, draw.BoxGlyph{}},
+	"shift-artifact": {green, dotted, draw.SquareGlyph{}},
+	"cql":            {pink, dashed, draw.PlusGlyph{}},
+	"declock-tf":     {sky, nil, draw.CircleGlyph{}},
+	"declock-pf":     {blue, nil, draw.RingGlyph{}},
+	"declock":        {red, nil, draw.SquareGlyph{}},
+	"remote-prefer":  {green, dashed, draw.TriangleGlyph{}},
+	"local-prefer":   {orange, dotted, draw.BoxGlyph{}},
+	"local-bound":    {black, mixed, draw.CrossGlyph{}},
+}
+
+// others are for series that have no look of their own, in their order.
+var others = []look{
+	{blue, nil, draw.CircleGlyph{}}, {red, dashed, draw.TriangleGlyph{}}, {green, mixed, draw.SquareGlyph{}}, {orange, dotted, draw.CrossGlyph{}},
+	{pink, nil, draw.RingGlyph{}}, {black, dashed, draw.PlusGlyph{}}, {sky, dotted, draw.BoxGlyph{}}, {grey, mixed, draw.PyramidGlyph{}},
+}
+
+// lookOf returns the look of the i-th series of a plot.
+func lookOf(s *Series, i int) look {
+	name := s.Style
+	if name == "" {
+		name = s.Label
+	}
+	if l, ok := looks[name]; ok {
+		return l
+	}
+	return others[i%len(others)]
+}
+
+// WriteSVG draws the plot as a picture of its own.
+func (p *Plot) WriteSVG(w io.Writer) error {
+	g := plot.New()
+	for _, t := range []*text.Style{&g.Title.TextStyle, &g.X.Label.TextStyle, &g.Y.Label.TextStyle, &g.X.Tick.Label, &g.Y.Tick.Label, &g.Legend.TextStyle} {
+		t.Font.Variant, t.Font.Size = "Sans", 9
+	}
+	g.Title.TextStyle.Font.Size = 11
+	g.Title.Text = p.Title
+	g.Title.Padding = 6
+	g.BackgroundColor = color.White
+	g.X.Label.Text, g.Y.Label.Text = p.X.Label, p.Y.Label
+	grid := plotter.NewGrid()
+	grid.Horizontal.Color = color.Gray{0xd8}
+	grid.Vertical.Color = color.Gray{0xec}
+	g.Add(grid)
+	legend := plot.NewLegend()
+	legend.TextStyle = g.Legend.TextStyle
+	legend.Top, legend.Left = true, true
+	legend.ThumbnailWidth = 1 * vg.Centimeter
+	legend.Padding = 3
+	var err error
+	if len(p.Groups) > 0 {
+		err = p.bars(g, &legend)
+	} else {
+		err = p.lines(g, &legend)
+	}
+	if err != nil {
+		return fmt.Errorf("bench: plot %s: %w", p.Name, err)
+	}
+	p.axes(g)
+	canvas := vgsvg.New(plotWidth, plotHeight)
+	all := draw.New(canvas)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	g.Draw(draw.Crop(all, 4, -legendWidth, 4, -4))
+	side := draw.Crop(all, plotWidth-legendWidth+6, 0, 0, -24)
+	legend.Draw(side)
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return fmt.Errorf("bench: plot %s: %w", p.Name, err)
+	}
+	// Whoever looks may not have the font.
+	_, err = w.Write(bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,sans-serif")))
+	return err
+}
+
+// axes sets ranges, scales and ticks.
+func (p *Plot) axes(g *plot.Plot) {
+	for _, a := range []struct {
+		axis *Axis
+		g    *plot.Axis
+	}{{&p.X, &g.X}, {&p.Y, &g.Y}} {
+		if a.g.Min > a.g.Max { // nothing is drawn
+			a.g.Min, a.g.Max = 1, 10
+		}
+		if a.axis.Log {
+			a.g.Scale = plot.LogScale{}
+			a.g.Tick.Marker = logTicks{}
+			if a.g == &g.Y {
+				a.g.Min, a.g.Max = a.g.Min/1.2, a.g.Max*1.2
+			}
+		} else if a.g == &g.Y {
+			a.g.Min, a.g.Max = 0, a.g.Max*1.05
+		}
+		if len(a.axis.Ticks) > 0 {
+			var ticks []plot.Tick
+			for _, v := range a.axis.Ticks {
+				ticks = append(ticks, plot.Tick{Value: v, Label: Figure(v)})
+			}
+			a.g.Tick.Marker = plot.ConstantTicks(ticks)
+		}
+		if a.g.Min == a.g.Max {
+			a.g.Max = a.g.Min + 1
+		}
+	}
+}
+
+// logTicks labels the powers of ten, as numbers and not as exponents; within few decades also 2 and 5.
+type logTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (logTicks) Ticks(low, high float64) []plot.Tick {
+	var ticks []plot.Tick
+	few := high/low < 300
+	for d := math.Pow(10, math.Floor(math.Log10(low))); d <= high; d *= 10 {
+		for k := 1.0; k < 10; k++ {
+			v := d * k
+			if v < low*0.999 || v > high*1.001 {
+				continue
+			}
+			t := plot.Tick{Value: v}
+			if k == 1 || few && (k == 2 || k == 5) {
+				t.Label = Figure(v)
+			}
+			ticks = append(ticks, t)
+		}
+	}
+	return ticks
+}
+
+// lines draws the series as lines with markers and error bars.
+func (p *Plot) lines(g *plot.Plot, legend *plot.Legend) error {
+	for i := range p.Series {
+		s := &p.Series[i]
+		l := lookOf(s, i)
+		var pts plotter.XYs
+		var errs plotter.YErrors
+		for _, v := range s.XY {
+			if p.X.Log && v.X <= 0 || p.Y.Log && v.Y <= 0 {
+				continue // a logarithmic axis has no zero
+			}
+			pts = append(pts, plotter.XY{X: v.X, Y: v.Y})
+			low := v.Half
+			if p.Y.Log {
+				low = min(low, v.Y*0.9)
+			}
+			errs = append(errs, struct{ Low, High float64 }{low, v.Half})
+		}
+		if len(pts) == 0 {
+			continue
+		}
+		line, points, err := plotter.NewLinePoints(pts)
+		if err != nil {
+			return err
+		}
+		line.Color, line.Width, line.Dashes = l.color, 1.4, l.dashes
+		points.Color, points.Shape, points.Radius = l.color, l.shape, 2.8
+		bars, err := plotter.NewYErrorBars(struct {
+			plotter.XYer
+			plotter.YErrorer
+		}{pts, errs})
+		if err != nil {
+			return err
+		}
+		bars.Color, bars.CapWidth = l.color, 3
+		if len(pts) <= 40 {
+			g.Add(bars, line, points)
+			legend.Add(s.Label, line, points)
+		} else {
+			g.Add(line)
+			legend.Add(s.Label, line)
+		}
+	}
+	return nil
+}
+
+// barsWidth is what the bars of a group take of the width of the group.
+const barsWidth = 0.8
+
+// bars draws the series as bars in groups.
+func (p *Plot) bars(g *plot.Plot, legend *plot.Legend) error {
+	width := barsWidth / float64(max(len(p.Series), 1))
+	for i := range p.Series {
+		s := &p.Series[i]
+		l := lookOf(s, i)
+		b := &barSeries{look: l, log: p.Y.Log, hatch: i}
+		for k, v := range s.XY {
+			if k >= len(p.Groups) {
+				break
+			}
+			left := float64(k) - barsWidth/2 + width*float64(i)
+			b.boxes = append(b.boxes, barBox{left, left + width*0.92, v.Y, v.Half})
+		}
+		g.Add(b)
+		legend.Add(s.Label, b)
+	}
+	g.NominalX(p.Groups...)
+	g.X.Min, g.X.Max = -0.6, float64(len(p.Groups))-0.4
+	return nil
+}
+
+// A barBox is one bar.
+type barBox struct{ left, right, top, half float64 }
+
+// barSeries draws bars. plotter.BarChart has a width in units of the page, and no error bars.
+type barSeries struct {
+	look  look
+	log   bool
+	hatch int
+	boxes []barBox
+}
+
+// Plot implements plot.Plotter.
+func (b *barSeries) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for _, v := range b.boxes {
+		if b.log && v.top <= 0 {
+			continue
+		}
+		base := p.Y.Min
+		b.box(&c, vg.Rectangle{Min: vg.Point{X: x(v.left), Y: y(base)}, Max: vg.Point{X: x(v.right), Y: y(v.top)}})
+		if v.half > 0 {
+			mid := x((v.left + v.right) / 2)
+			c.StrokeLine2(draw.LineStyle{Color: black, Width: 0.7}, mid, y(max(v.top-v.half, base)), mid, y(v.top+v.half))
+		}
+	}
+}
+
+// box draws one bar: its colour, an outline and, so that greys can be told apart, stripes.
+func (b *barSeries) box(c *draw.Canvas, r vg.Rectangle) {
+	corners := []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}}
+	c.FillPolygon(b.look.color, corners)
+	for k := 1; k <= b.hatch%4; k++ {
+		at := r.Min.X + (r.Max.X-r.Min.X)*vg.Length(k)/vg.Length(b.hatch%4+1)
+		c.StrokeLine2(draw.LineStyle{Color: color.White, Width: 1}, at, r.Min.Y, at, r.Max.Y)
+	}
+	c.StrokeLines(draw.LineStyle{Color: black, Width: 0.5}, append(corners, corners[0]))
+}
+
+// DataRange implements plot.DataRanger.
+func (b *barSeries) DataRange() (xmin, xmax, ymin, ymax float64) {
+	xmin, xmax, ymin, ymax = math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
+	for _, v := range b.boxes {
+		if b.log && v.top <= 0 {
+			continue
+		}
+		xmin, xmax = min(xmin, v.left), max(xmax, v.right)
+		ymin, ymax = min(ymin, v.top), max(ymax, v.top+v.half)
+	}
+	return xmin, xmax, ymin, ymax
+}
+
+// Thumbnail implements plot.Thumbnailer.
+func (b *barSeries) Thumbnail(c *draw.Canvas) { b.box(c, c.Rectangle) }

@@ -1,0 +1,64 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+)
+
+// A Constant is a number of the NIC model, with where it comes from.
+type Constant struct {
+	Name, Value string
+	// Origin is "fitted" (chosen so that locks show the paper's figures), "cited" (of a
+	// device or document that is named) or "assumed".
+	Origin  string
+	Meaning string
+}
+
+// Constants returns the numbers of a NIC model. Those of a model other than cx4 are assumed unless
+// they are cx4's.
+func Constants(name string) ([]Constant, error) {
+	n, err := sim.Preset(name)
+	if err != nil {
+		return nil, err
+	}
+	ns := func(t fabric.Time) string { return fmt.Sprintf("%d ns", t) }
+	span := func(a, b fabric.Time) string { return fmt.Sprintf("%d to %d ns", a, b) }
+	list := []Constant{
+		{"post", span(n.PostMin, n.PostMax), "fitted", "CPU time to post a chain or a message"},
+		{"poll", ns(n.Poll), "fitted", "CPU time to see a completion"},
+		{"one way", ns(n.OneWay), "fitted", "from NIC to NIC through the switch"},
+		{"PCIe read", ns(n.PCIeRead), "fitted", "a READ fetches host memory at the target"},
+		{"PCIe write", ns(n.PCIeWrite), "fitted", "a WRITE is handed to the target's PCIe bus"},
+		{"PCIe atomic", ns(n.PCIeAtomic), "fitted", "an atomic, from entering its slot to the answer"},
+		{"pipeline", ns(n.Pipe), "fitted", "an operation holds the memory node's NIC"},
+		{"atomic", ns(n.Atomic), "fitted", "atomics on one slot follow each other at this distance"},
+		{"atomic queue", fmt.Sprint(n.AtomicQueue), "fitted", "atomics that may wait; one more stalls the pipeline. Without it CASLock's median does not collapse"},
+		{"atomic slots", fmt.Sprint(n.AtomicSlots), "fitted", "that NICs index atomics by address bits is cited (DSLR; Kalia et al., ATC'16), the number is fitted"},
+		{"READs and atomics in flight", fmt.Sprint(n.MaxAtomics), "cited", "max_qp_rd_atom of ConnectX devices, for each queue pair"},
+		{"fence", fmt.Sprint(n.Fence), "cited", "an atomic or WRITE behind a READ or atomic waits for its answer (InfiniBand specification)"},
+		{"link", link(n.BytePs), "cited", "the paper's testbed for cx4"},
+		{"overhead", fmt.Sprintf("%d B", n.Overhead), "fitted", "headers of each operation, answer or message"},
+		{"message", span(n.MessageMin, n.MessageMax), "fitted", "between compute nodes, from Send to Recv"},
+		{"local wake", ns(n.LocalWake), "fitted", "a message within a compute node"},
+		{"retry", ns(n.Retry), "assumed", "until a NIC gives up a silent peer"},
+	}
+	if name == sim.CX4().Name {
+		return list, nil
+	}
+	fit, err := Constants(sim.CX4().Name)
+	for i := range list {
+		if list[i].Value != fit[i].Value {
+			list[i].Origin = "assumed"
+		}
+	}
+	return list, err
+}
+
+func link(bytePs int64) string {
+	if bytePs == 0 {
+		return "no limit"
+	}
+	return fmt.Sprintf("%d Gb/s", 8000/bytePs)
+}
