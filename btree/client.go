@@ -1,0 +1,521 @@
+package btree
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A Client is one client's view of a tree. One goroutine uses it at a time.
+type Client struct {
+	t    *Tree
+	l    lock.Locker
+	port fabric.Port
+
+	hold   lock.Hold
+	req    lock.Request
+	reads  [1]fabric.Op
+	ops    [fabric.MaxChain]fabric.Op // of chains outside Acquire and Release
+	before [lock.MaxPiggyback]fabric.Op
+
+	leaf  []byte // the node in work
+	inner []byte // an inner node on the way
+	left  []byte // the node that is written whole, or its left half
+	right []byte // its right half
+	aux   []byte // headers, free slots
+	value []byte // a large value
+
+	n      node   // what leaf holds
+	own    []byte // the record of the operation in work, so that it may lie in what Get returned
+	old    []byte // what CompareAndPut expects
+	rec    []byte // a record that did not fit
+	items  []item
+	finder finder
+	search search
+	jobs   []job
+	shadow []ptr // of each memory node: a slot for the shadow of a node that is written whole
+
+	childBuf  [childSize]byte
+	outBuf    [outsideSize]byte
+	uncertain bool // the operation has been sent to the memory node
+
+	stats Stats
+}
+
+// Stats counts what a Client did.
+type Stats struct {
+	Gets, Puts, Deletes uint64 // operations, successful or not
+	Scanned             uint64 // entries that iterators returned
+
+	CacheHits   uint64 // searches for a leaf that the index cache led to, or the root was
+	CacheMisses uint64 // inner nodes that had to be READ
+	CacheStale  uint64 // what the index cache led to was not the node any more
+
+	Torn      uint64 // READs of a node that had to be repeated
+	Rights    uint64 // steps to a right neighbour
+	Shadows   uint64 // READs of the shadow of a node that was being written
+	Redone    uint64 // nodes that were finished for somebody who died
+	Rewrites  uint64 // nodes written whole to make room
+	Splits    uint64
+	Deaths    uint64 // nodes that became empty and died
+	Buried    uint64 // dead nodes unlinked
+	Completed uint64 // separators of half-split nodes added
+	Mended    uint64 // separators of nodes that were gone mended
+	Deferred  uint64 // repairs left to the next visitor, because of an error
+	Leaked    uint64 // slots lost to the tree by failed operations, until Check reclaims them
+}
+
+// Add adds the counters of t to s.
+func (s *Stats) Add(t *Stats) {
+	s.Gets += t.Gets
+	s.Puts += t.Puts
+	s.Deletes += t.Deletes
+	s.Scanned += t.Scanned
+	s.CacheHits += t.CacheHits
+	s.CacheMisses += t.CacheMisses
+	s.CacheStale += t.CacheStale
+	s.Torn += t.Torn
+	s.Rights += t.Rights
+	s.Shadows += t.Shadows
+	s.Redone += t.Redone
+	s.Rewrites += t.Rewrites
+	s.Splits += t.Splits
+	s.Deaths += t.Deaths
+	s.Buried += t.Buried
+	s.Completed += t.Completed
+	s.Mended += t.Mended
+	s.Deferred += t.Deferred
+	s.Leaked += t.Leaked
+}
+
+// Client returns a new client that locks with l: a Locker of the mechanism
+// whose layout the tree was opened with. It works over l's Port.
+func (t *Tree) Client(l lock.Locker) (*Client, error) {
+	p := l.Port()
+	c := &Client{t: t, l: l, port: p, shadow: make([]ptr, len(t.nodes))}
+	for _, b := range []*[]byte{&c.leaf, &c.inner, &c.left, &c.right} {
+		*b = p.Alloc(t.geo.nodeSize)
+	}
+	c.aux = p.Alloc(extentHeader)
+	c.finder.init()
+	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
+	for i := range t.nodes {
+		// Taken now, so that keys can be deleted when memory is full.
+		if _, err := c.shadowOn(i); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Close frees the client's buffers. The Locker and its Port stay open.
+func (c *Client) Close() {
+	for i, p := range c.shadow {
+		if p != 0 {
+			c.free(p, classNode)
+			c.shadow[i] = 0
+		}
+	}
+	for _, b := range [][]byte{c.leaf, c.inner, c.left, c.right, c.aux, c.value} {
+		if b != nil {
+			c.port.Free(b)
+		}
+	}
+	c.leaf, c.inner, c.left, c.right, c.aux, c.value = nil, nil, nil, nil, nil, nil
+}
+
+// Tree returns the tree.
+func (c *Client) Tree() *Tree { return c.t }
+
+// Stats returns the client's counters, updated by its goroutine.
+func (c *Client) Stats() *Stats { return &c.stats }
+
+// maxTries bounds the repetitions of whatever others can make fail, so that damaged memory
+// ends in an error.
+const maxTries = 1000
+
+// read reads the node that p names into b, and makes n it. A node that is being written
+// anew is read from its shadow. errGone: there is another node now, or none.
+func (c *Client) read(n *node, b []byte, p ptr) error {
+	if !c.t.sane(p, c.t.stride) {
+		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
+	}
+	for range maxTries {
+		c.ops[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			return fmt.Errorf("btree: node %v: %w", p, err)
+		}
+		err := n.decode(b, p)
+		if err == errMoving {
+			err = c.readShadow(n, b, p)
+		}
+		if err != errTorn {
+			return err
+		}
+		c.stats.Torn++
+	}
+	return fmt.Errorf("%w: node %v: checksum is wrong", ErrCorrupt, p)
+}
+
+// readShadow reads into b what the moving node n, named p, is to be.
+func (c *Client) readShadow(n *node, b []byte, p ptr) error {
+	moving := n.word
+	s := makePtr(p.node(), moving.shadow(), 0)
+	if !c.t.sane(s, c.t.stride) {
+		return fmt.Errorf("%w: node %v: shadow at %v", ErrCorrupt, p, s)
+	}
+	c.stats.Shadows++
+	c.ops[0] = fabric.Read(c.t.slotAddr(s, classNode), b)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return fmt.Errorf("btree: shadow of node %v: %w", p, err)
+	}
+	return n.decodeShadow(b, p, moving)
+}
+
+// A search is the way to a node.
+type search struct {
+	level  uint8
+	key    []byte
+	strict bool // low < key <= high is asked for, instead of low <= key < high
+	write  bool // the node is locked, and what is found broken on the way is repaired
+
+	// goal is what inner nodes are asked for: key, unless what they had there was gone: then
+	// what is left of that.
+	goal       []byte
+	goalStrict bool
+	goalBuf    []byte
+
+	parent *inner               // that led here; nil if the root is asked for
+	index  int                  // of the separator there
+	seen   [maxLevel + 1]*inner // inner nodes READ in this search
+	moved  bool                 // it went right on the level asked for
+	rooted bool                 // the root's ptr was READ in this search
+}
+
+// errLevel: the tree is not that high.
+var errLevel = errors.New("btree: tree has no such level")
+
+// begin resets the search.
+func (s *search) begin(level uint8, key []byte, strict, write bool) {
+	buf := s.goalBuf
+	*s = search{level: level, key: key, strict: strict, write: write, goal: key, goalStrict: strict, goalBuf: buf}
+}
+
+// fresh tells whether the parent was READ in this search.
+func (s *search) fresh() bool { return s.parent == nil || s.seen[s.parent.level] == s.parent }
+
+// left says that what separator i of in leads to is gone. If in is new, what is wanted
+// can only be reached from further left.
+func (c *Client) goLeft(s *search, in *inner, i int) error {
+	c.t.cache.drop(in)
+	if s.seen[in.level] != in {
+		c.stats.CacheStale++
+		return nil
+	}
+	sep := in.sep(i)
+	if s.write {
+		c.later(job{kind: jobMend, level: in.level, low: sep, self: in.children[i]})
+	}
+	if len(sep) == 0 {
+		return fmt.Errorf("%w: leftmost child of %v is gone", ErrCorrupt, in.self)
+	}
+	s.goalBuf = append(s.goalBuf[:0], sep...)
+	s.goal, s.goalStrict = s.goalBuf, true
+	return nil
+}
+
+// descend returns the ptr of the node where the search should begin on its level.
+func (c *Client) descend(s *search) (ptr, error) {
+	for range maxTries {
+		in := c.t.cache.find(&c.finder, s.level+1, s.goal, s.goalStrict)
+		if in == nil {
+			var err error
+			var p ptr
+			if p, in, err = c.fromRoot(s); err != nil {
+				return 0, err
+			}
+			if in == nil {
+				if p != 0 {
+					s.parent = nil
+					return p, nil
+				}
+				continue
+			}
+		} else if in.level == s.level+1 {
+			c.stats.CacheHits++
+		}
+		for in != nil && in.level > s.level+1 {
+			next, err := c.stepDown(s, in)
+			if err != nil {
+				return 0, err
+			}
+			in = next
+		}
+		if in == nil {
+			continue
+		}
+		i := in.pick(s.goal, s.goalStrict)
+		if i < 0 {
+			c.t.cache.drop(in)
+			return 0, fmt.Errorf("%w: inner node %v has no child for its low fence", ErrCorrupt, in.self)
+		}
+		s.parent, s.index = in, i
+		return in.children[i], nil
+	}
+	return 0, fmt.Errorf("%w: no way to level %d in %d tries", ErrCorrupt, s.level, maxTries)
+}
+
+// fromRoot reads the root. It returns its copy, or its ptr if it is on the level that is
+// asked for, or neither if the search must begin again.
+func (c *Client) fromRoot(s *search) (ptr, *inner, error) {
+	p := ptr(c.t.root.Load())
+	var n node
+	err := c.read(&n, c.inner, p)
+	if err == errGone || err == nil && n.link != 0 && !s.rooted {
+		// It is not the root any more, or it has been split and will not be.
+		s.rooted = true
+		return 0, nil, c.t.loadRoot(c.port)
+	}
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case n.level < s.level:
+		old := p
+		if err := c.t.loadRoot(c.port); err != nil || ptr(c.t.root.Load()) != old {
+			return 0, nil, err
+		}
+		return 0, nil, errLevel
+	case n.level == s.level:
+		if s.level == 0 {
+			c.stats.CacheHits++
+		}
+		return p, nil, nil
+	}
+	in, err := c.keep(s, &n)
+	if err != nil {
+		return 0, nil, err
+	}
+	if in.high.above(s.goal, s.goalStrict) {
+		in, err = c.walkRight(s, n.link, in.level, 1)
+	}
+	return 0, in, err
+}
+
+// keep puts a copy of an inner node that was READ into the cache.
+func (c *Client) keep(s *search, n *node) (*inner, error) {
+	items, err := n.sorted(c.items[:0])
+	c.items = items[:0]
+	if err != nil {
+		return nil, err
+	}
+	in := newInner(n, items)
+	if s != nil {
+		s.seen[in.level] = in
+	}
+	c.stats.CacheMisses++
+	if !n.dead {
+		c.t.cache.add(in)
+	}
+	return in, nil
+}
+
+// stepDown reads the child of in that the search goes by, and its right neighbours until one covers the goal.
+// It returns nil if the search must begin again.
+func (c *Client) stepDown(s *search, in *inner) (*inner, error) {
+	i := in.pick(s.goal, s.goalStrict)
+	if i < 0 {
+		return nil, fmt.Errorf("%w: inner node %v has no child for its low fence", ErrCorrupt, in.self)
+	}
+	next, err := c.walkRight(s, in.children[i], in.level-1, 0)
+	if next == nil && err == nil {
+		err = c.goLeft(s, in, i)
+	}
+	return next, err
+}
+
+// walkRight reads inner nodes of a level from p to the right until one covers the goal. It returns nil
+// if p is gone, or dead: a dead node is good only for who comes from its left.
+func (c *Client) walkRight(s *search, p ptr, level uint8, steps int) (*inner, error) {
+	for ; steps < maxTries; steps++ {
+		var n node
+		err := c.read(&n, c.inner, p)
+		if err == errGone || err == nil && (n.level != level || n.dead && steps == 0) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		ok, right := n.covers(s.goal, s.goalStrict)
+		if ok {
+			return c.keep(s, &n)
+		}
+		if !right || n.link == 0 {
+			return nil, nil
+		}
+		c.stats.Rights++
+		p = n.link
+	}
+	return nil, fmt.Errorf("%w: level %d has no end at %v", ErrCorrupt, level, p)
+}
+
+// seek finds the node of a search and reads it into b. With write it is locked, and alive;
+// otherwise it may be dead: then it is empty, and nobody has its keys.
+func (c *Client) seek(s *search, n *node, b []byte) error {
+	for range maxTries {
+		p, err := c.descend(s)
+		if err != nil {
+			return err
+		}
+		found, err := c.scan(s, n, b, p)
+		if found || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: no way to key %.40q on level %d in %d tries", ErrCorrupt, s.key, s.level, maxTries)
+}
+
+// scan goes from p to the right until the node that is asked for. It returns false if the
+// search must begin again.
+func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err error) {
+	s.moved = false
+	for step := 0; step < maxTries; {
+		if s.write {
+			err = c.lock(n, b, p)
+		} else {
+			err = c.read(n, b, p)
+		}
+		gone := err == errGone
+		if err != nil && !gone {
+			return false, err
+		}
+		ok, right := false, false
+		if !gone && n.level == s.level {
+			ok, right = n.covers(s.key, s.strict)
+		}
+		if n.dead && step == 0 {
+			ok, right = false, false // good only for who comes from its left
+		}
+		if ok && !(n.dead && s.write) {
+			c.arrived(s, n)
+			return true, nil
+		}
+		if s.write && !gone {
+			if err := c.unlock(nil); err != nil {
+				return false, err
+			}
+		}
+		switch {
+		case ok, right && n.dead && s.write:
+			return false, c.bury(n)
+		case right && n.link != 0:
+			c.stats.Rights++
+			s.moved = true
+			p, step = n.link, step+1
+			continue
+		case step > 0:
+			return false, nil // the left neighbour has changed meanwhile
+		case s.parent == nil:
+			return false, c.t.loadRoot(c.port)
+		}
+		if n.dead && s.write && !gone && n.level == s.level {
+			if err := c.bury(n); err != nil {
+				return false, err
+			}
+		}
+		return false, c.goLeft(s, s.parent, s.index)
+	}
+	return false, fmt.Errorf("%w: level %d has no end at %v", ErrCorrupt, s.level, p)
+}
+
+// arrived notes what the way to the node has shown.
+func (c *Client) arrived(s *search, n *node) {
+	if !s.moved || s.parent == nil {
+		if s.moved && s.write && len(n.low) > 0 {
+			c.later(job{kind: jobComplete, level: n.level + 1, low: n.low, self: n.self})
+		}
+		return
+	}
+	c.t.cache.drop(s.parent)
+	if !s.fresh() {
+		c.stats.CacheStale++
+	} else if s.write {
+		c.later(job{kind: jobComplete, level: n.level + 1, low: n.low, self: n.self})
+	}
+}
+
+// lock locks the node that p names and reads it in the same chain. If the node is being written
+// anew, whoever did so has died, and it is finished. errGone: it is not locked.
+func (c *Client) lock(n *node, b []byte, p ptr) error {
+	if !c.t.sane(p, c.t.stride) {
+		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
+	}
+	c.reads[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
+	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:]}
+	if t := c.t.cfg.LockTimeoutNs; t != 0 {
+		c.req.Deadline = c.port.Now() + t
+	}
+	if err := c.l.Acquire(&c.hold, &c.req); err != nil {
+		return fmt.Errorf("btree: %w", err)
+	}
+	n.dead = false
+	err := n.decode(b, p)
+	for try := 0; err == errTorn && try < maxTries; try++ {
+		// Who makes another node of the slot does so without its lock.
+		c.stats.Torn++
+		if err = c.port.Do(c.reads[:]); err == nil {
+			err = n.decode(b, p)
+		}
+	}
+	switch err {
+	case errMoving:
+		err = c.redo(n, b, p)
+	case errTorn:
+		err = fmt.Errorf("%w: node %v: checksum is wrong", ErrCorrupt, p)
+	}
+	if err == nil && c.hold.Token != 0 && c.hold.Token < n.token {
+		err = fmt.Errorf("btree: %w: token %d, node %v was written with %d", lock.ErrLost, c.hold.Token, p, n.token)
+	}
+	if err != nil {
+		return c.unlock(err)
+	}
+	return nil
+}
+
+// redo finishes the locked node n, named p, that somebody who died was writing anew.
+func (c *Client) redo(n *node, b []byte, p ptr) error {
+	if err := c.readShadow(n, b, p); err != nil {
+		if err == errTorn {
+			err = fmt.Errorf("%w: node %v: it is moving, and its shadow is not there", ErrCorrupt, p)
+		}
+		return err
+	}
+	w := finish(b, stateAlive, n.used)
+	n.word = w
+	a := c.t.slotAddr(p, classNode)
+	c.ops[0] = fabric.Write(a.Add(8), b[8:n.used])
+	c.ops[1] = fabric.Store(a, uint64(w))
+	if err := c.port.Do(c.ops[:2]); err != nil {
+		return fmt.Errorf("btree: node %v: %w", p, err)
+	}
+	c.stats.Redone++
+	return nil
+}
+
+// unlock releases the lock without doing anything, because of err or nil.
+func (c *Client) unlock(err error) error { return c.release(0, err) }
+
+// release executes the first n operations of before and releases the lock.
+func (c *Client) release(n int, err error) error {
+	rerr := c.l.Release(&c.hold, c.before[:n])
+	if rerr == nil {
+		return err
+	}
+	rerr = fmt.Errorf("btree: %w", rerr)
+	if err == nil || err == errGone {
+		return rerr
+	}
+	return errors.Join(err, rerr)
+}

@@ -1,0 +1,234 @@
+package btree
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// check validates an operation's key and value.
+func (c *Client) check(key, value []byte) error {
+	if len(key) > c.t.geo.maxKey {
+		return fmt.Errorf("%w: %d bytes, this tree was made for %d", ErrKeySize, len(key), c.t.geo.maxKey)
+	}
+	if len(value) > MaxValueSize {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, len(value), MaxValueSize)
+	}
+	return nil
+}
+
+// ownKey copies the key of an operation.
+func (c *Client) ownKey(key []byte) []byte {
+	return c.own[recordHeader : recordHeader+copy(c.own[recordHeader:], key)]
+}
+
+// Get returns the value of a key, or ErrNotFound. The value is valid until the client's next
+// operation. It takes no lock: with the index cached, it is one READ.
+func (c *Client) Get(key []byte) ([]byte, error) {
+	if err := c.check(key, nil); err != nil {
+		return nil, err
+	}
+	c.stats.Gets++
+	key = c.ownKey(key)
+	for range maxTries {
+		c.search.begin(0, key, false, false)
+		if err := c.seek(&c.search, &c.n, c.leaf); err != nil {
+			return nil, err
+		}
+		r, ok, err := c.n.find(key)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, ErrNotFound
+		}
+		v, err := c.load(&r)
+		if err != errTorn {
+			return v, err
+		}
+		c.stats.Torn++ // replaced since, and its memory used again
+	}
+	return nil, fmt.Errorf("%w: value of %.40q: checksum is wrong", ErrCorrupt, key)
+}
+
+// load returns the value of a record. errTorn: it is not where the record says any more.
+func (c *Client) load(r *record) ([]byte, error) {
+	if r.kind == kindInline {
+		return r.value, nil
+	}
+	o := decodeOutside(r.value)
+	if o.size > MaxValueSize || !c.t.sane(o.at, uint64(o.size)) {
+		return nil, fmt.Errorf("%w: value of %d bytes at %v", ErrCorrupt, o.size, o.at)
+	}
+	c.growValue(o.size)
+	b := c.value[:o.size]
+	if o.size > 0 {
+		c.ops[0] = fabric.Read(c.t.slotAddr(o.at, classFor(o.size)), b)
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			return nil, fmt.Errorf("btree: value at %v: %w", o.at, err)
+		}
+	}
+	if valueSum(b) != o.sum {
+		return nil, errTorn
+	}
+	return b, nil
+}
+
+// growValue makes room for a large value.
+func (c *Client) growValue(n int) {
+	if len(c.value) >= n {
+		return
+	}
+	if c.value != nil {
+		c.port.Free(c.value)
+	}
+	c.value = c.port.Alloc(int(classFor(n).valueSize()))
+}
+
+// A cond says on what a put depends.
+type cond uint8
+
+const (
+	always cond = iota
+	ifAbsent
+	ifEqual
+)
+
+// Put stores a value, whatever was there.
+func (c *Client) Put(key, value []byte) error { return c.put(key, value, nil, always) }
+
+// Insert stores a value if the key is not there: else ErrExists.
+func (c *Client) Insert(key, value []byte) error { return c.put(key, value, nil, ifAbsent) }
+
+// CompareAndPut stores a value if the present one equals old: else ErrChanged; ErrNotFound if
+// there is none.
+func (c *Client) CompareAndPut(key, old, value []byte) error {
+	c.old = append(c.old[:0], old...)
+	return c.put(key, value, c.old, ifEqual)
+}
+
+// put stores a value. A large one is written to a slot of its own before the leaf is locked; the
+// record publishes it. What it replaces is free at once: who reads it now notices by the checksum.
+func (c *Client) put(key, value, old []byte, when cond) error {
+	if err := c.check(key, value); err != nil {
+		return err
+	}
+	c.stats.Puts++
+	k, payload := kindInline, value
+	var out outside
+	if len(value) > c.t.geo.maxInline {
+		var err error
+		if out, err = c.store(value); err != nil {
+			return err
+		}
+		k, payload = kindOutside, c.outBuf[:]
+		out.encode(payload)
+	}
+	end := putRecord(c.own, k, key, payload)
+	key, payload = c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end]
+	c.uncertain = false
+	replaced, err := c.putRecord(key, payload, old, k, when)
+	switch {
+	case err == nil && replaced.at != 0:
+		c.free(replaced.at, classFor(replaced.size))
+	case err != nil && k == kindOutside && !c.uncertain:
+		c.free(out.at, classFor(out.size))
+	case err != nil && k == kindOutside:
+		c.stats.Leaked++
+	}
+	c.settle()
+	return err
+}
+
+// store writes a large value to a slot of its own.
+func (c *Client) store(value []byte) (outside, error) {
+	cl := classFor(len(value))
+	p, err := c.alloc(c.t.nextNode(0), cl)
+	if err != nil {
+		return outside{}, err
+	}
+	o := outside{at: p, size: len(value), sum: valueSum(value)}
+	c.growValue(len(value))
+	c.ops[0] = fabric.Write(c.t.slotAddr(p, cl), c.value[:copy(c.value, value)])
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		c.stats.Leaked++
+		return o, fmt.Errorf("btree: value at %v: %w", p, err)
+	}
+	return o, nil
+}
+
+// putRecord changes the leaf, and returns the large value that was replaced.
+func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replaced outside, err error) {
+	n := &c.n
+	c.search.begin(0, key, false, true)
+	if err := c.seek(&c.search, n, c.leaf); err != nil {
+		return replaced, err
+	}
+	r, there, err := n.find(key)
+	if err == nil && there && r.kind == kindOutside {
+		replaced = decodeOutside(r.value)
+	}
+	switch {
+	case err != nil:
+	case when == ifAbsent && there:
+		err = ErrExists
+	case when == ifEqual && !there:
+		err = ErrNotFound
+	case when == ifEqual:
+		err = c.compare(&r, old)
+	}
+	if err != nil {
+		return outside{}, c.unlock(err)
+	}
+	return replaced, c.change(n, k, key, payload)
+}
+
+// compare returns nil if the value of a record of the locked leaf is old.
+func (c *Client) compare(r *record, old []byte) error {
+	if r.kind == kindOutside && decodeOutside(r.value).size != len(old) {
+		return ErrChanged
+	}
+	v, err := c.load(r)
+	if err == errTorn {
+		err = fmt.Errorf("%w: value of %.40q: checksum is wrong", ErrCorrupt, r.key)
+	}
+	if err == nil && !bytes.Equal(v, old) {
+		err = ErrChanged
+	}
+	return err
+}
+
+// Delete removes a key, or returns ErrNotFound.
+func (c *Client) Delete(key []byte) error {
+	if err := c.check(key, nil); err != nil {
+		return err
+	}
+	c.stats.Deletes++
+	err := c.remove(c.ownKey(key))
+	c.settle()
+	return err
+}
+
+func (c *Client) remove(key []byte) error {
+	n := &c.n
+	c.search.begin(0, key, false, true)
+	if err := c.seek(&c.search, n, c.leaf); err != nil {
+		return err
+	}
+	r, there, err := n.find(key)
+	if err == nil && !there {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return c.unlock(err)
+	}
+	var replaced outside
+	if r.kind == kindOutside {
+		replaced = decodeOutside(r.value)
+	}
+	if err = c.change(n, kindDeleted, key, nil); err == nil && replaced.at != 0 {
+		c.free(replaced.at, classFor(replaced.size))
+	}
+	return err
+}

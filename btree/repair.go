@@ -1,0 +1,234 @@
+package btree
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/region"
+)
+
+// A job is what a client does behind an operation: what the change of a node asks of others, or
+// what the client found that somebody who died has left undone. The tree is
+// right without it, and slower.
+type job struct {
+	kind  jobKind
+	level uint8 // of the node to change; of jobBury: of the dead node
+	low   []byte
+	high  fence
+	link  ptr
+	self  ptr
+}
+
+type jobKind uint8
+
+const (
+	// jobComplete: the separator low of the node self is missing above it.
+	jobComplete jobKind = iota
+	// jobBury: self is dead, and its left neighbour is to take its fence over.
+	jobBury
+	// jobMend: the separator low leads to self, which is gone or dead.
+	jobMend
+	// jobRedo: self was being written anew. Only Check looks for such nodes.
+	jobRedo
+)
+
+// maxJobs bounds what a client does behind one operation, and what it remembers to do.
+const maxJobs = 64
+
+// later notes a job. What is forgotten, the next visitor finds.
+func (c *Client) later(j job) {
+	if len(c.jobs) == maxJobs {
+		c.stats.Deferred++
+		return
+	}
+	for i := range c.jobs {
+		if x := &c.jobs[i]; x.kind == j.kind && x.level == j.level && x.self == j.self && bytes.Equal(x.low, j.low) {
+			return
+		}
+	}
+	j.low, j.high.key = bytes.Clone(j.low), bytes.Clone(j.high.key)
+	c.jobs = append(c.jobs, j)
+}
+
+// settle does the jobs. The operation before it has its result already: an error is not its
+// error, and what was not done is left to the next visitor.
+func (c *Client) settle() {
+	for done := 0; len(c.jobs) > 0; done++ {
+		if done == maxJobs {
+			c.stats.Deferred += uint64(len(c.jobs))
+			c.jobs = c.jobs[:0]
+			return
+		}
+		j := c.jobs[len(c.jobs)-1]
+		c.jobs = c.jobs[:len(c.jobs)-1]
+		var err error
+		switch j.kind {
+		case jobComplete:
+			err = c.complete(&j)
+		case jobBury:
+			err = c.unlink(&j)
+		case jobMend:
+			err = c.mend(&j)
+		}
+		if err != nil {
+			c.stats.Deferred++
+		}
+	}
+}
+
+// complete adds the separator of a node to the level above, unless it is there or the node is
+// gone: the second half of a split.
+func (c *Client) complete(j *job) error {
+	for range maxTries {
+		var s search
+		s.begin(j.level, j.low, false, true)
+		err := c.seek(&s, &c.n, c.leaf)
+		if err == errLevel {
+			if grown, err := c.grow(j); grown || err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r, there, err := c.n.find(j.low)
+		if err != nil || there && r.child() == j.self {
+			return c.unlock(err)
+		}
+		// Between a split and this, the node may have become empty and died.
+		if alive, err := c.alive(j.self, j.low); err != nil || !alive {
+			return c.unlock(err)
+		}
+		c.stats.Completed++
+		return c.change(&c.n, kindInline, j.low, c.child(j.self))
+	}
+	return fmt.Errorf("%w: no way to level %d in %d tries", ErrCorrupt, j.level, maxTries)
+}
+
+// child returns the value of a separator's record.
+func (c *Client) child(p ptr) []byte {
+	b := c.childBuf[:]
+	put64(b, 0, uint64(p))
+	return b
+}
+
+// alive tells whether p is a node that is alive and begins at low.
+func (c *Client) alive(p ptr, low []byte) (bool, error) {
+	var n node
+	err := c.read(&n, c.inner, p)
+	if err == errGone {
+		return false, nil
+	}
+	return err == nil && !n.dead && bytes.Equal(n.low, low), err
+}
+
+// grow makes a new root above the present one, with the node of the job as second child. It returns false if
+// the tree has grown meanwhile.
+func (c *Client) grow(j *job) (bool, error) {
+	old := ptr(c.t.root.Load())
+	slot, err := c.alloc(c.t.nextNode(0), classNode)
+	if err != nil {
+		return false, err
+	}
+	m := image{self: slot.next(), version: 1, level: j.level}
+	var b [2 * (recordHeader + childSize)]byte
+	first := putRecord(b[:], kindInline, nil, c.child(old))
+	second := make([]byte, recordSize(len(j.low), childSize))
+	putRecord(second, kindInline, j.low, c.child(j.self))
+	m.items = []item{{raw: b[:first]}, {raw: second}}
+	used := m.build(c.right)
+	finish(c.right, stateAlive, used)
+	c.ops[0] = fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		c.stats.Leaked++
+		return false, fmt.Errorf("btree: new root %v: %w", m.self, err)
+	}
+	c.ops[0] = fabric.CAS(c.t.nodes[0].base.Add(rootOffset), uint64(old), uint64(m.self))
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		c.stats.Leaked++
+		return false, fmt.Errorf("btree: root: %w", err)
+	}
+	if !c.ops[0].Swapped() {
+		c.free(m.self, classNode)
+		return false, c.t.loadRoot(c.port)
+	}
+	c.t.root.Store(uint64(m.self))
+	return true, nil
+}
+
+// bury unlinks a dead node that a writer has found in its way.
+func (c *Client) bury(n *node) error {
+	j := job{kind: jobBury, level: n.level, low: bytes.Clone(n.low), high: fence{bytes.Clone(n.high.key), n.high.some}, link: n.link, self: n.self}
+	return c.unlink(&j)
+}
+
+// unlink makes the left neighbour of a dead node take its fence over, and then mends the separator above.
+// Only then the slot is free.
+func (c *Client) unlink(j *job) error {
+	var s search
+	s.begin(j.level, j.low, true, true)
+	if err := c.seek(&s, &c.n, c.leaf); err != nil {
+		return err
+	}
+	n := &c.n
+	if n.link == j.self && bytes.Equal(n.high.key, j.low) {
+		items, err := n.sorted(c.items[:0])
+		c.items = items[:0]
+		if err != nil {
+			return c.unlock(err)
+		}
+		m := c.renew(n, items)
+		m.high, m.link = j.high, j.link
+		if err := c.rewrite(n, &m, len(n.b)); err != nil {
+			return err
+		}
+		c.stats.Buried++
+		defer c.free(j.self, classNode)
+	} else if err := c.unlock(nil); err != nil {
+		return err
+	}
+	return c.mend(&job{kind: jobMend, level: j.level + 1, low: j.low, self: j.self})
+}
+
+// mend removes the separator low of a node that is gone. The separator at the low fence of an inner node has
+// to stay: it leads to whoever has its keys now.
+func (c *Client) mend(j *job) error {
+	var s search
+	s.begin(j.level-1, j.low, false, false)
+	if err := c.seek(&s, &c.n, c.leaf); err != nil {
+		return err
+	}
+	heir, dead := c.n.self, c.n.dead
+	s.begin(j.level, j.low, false, true)
+	err := c.seek(&s, &c.n, c.leaf)
+	if err == errLevel {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n := &c.n
+	r, there, err := n.find(j.low)
+	switch {
+	case err != nil || !there || r.child() != j.self || heir == j.self:
+		return c.unlock(err)
+	case !bytes.Equal(n.low, j.low):
+		c.stats.Mended++
+		return c.change(n, kindDeleted, j.low, nil)
+	case dead:
+		return c.unlock(nil) // not before that is buried too
+	}
+	c.stats.Mended++
+	return c.change(n, kindInline, j.low, c.child(heir))
+}
+
+// noSpace makes ErrNoSpace of the region's.
+func noSpace(err error) error {
+	if errors.Is(err, region.ErrNoSpace) && !errors.Is(err, ErrNoSpace) {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return err
+}

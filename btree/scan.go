@@ -1,0 +1,249 @@
+package btree
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Range says what an Iterator returns. The zero value is all keys, in ascending order.
+type Range struct {
+	// From is the first key: the smallest, or with Descending the greatest. nil is no bound.
+	From []byte
+	// To is the last key. nil is no bound.
+	To []byte
+	// Descending begins with the greatest key.
+	Descending bool
+	// Limit is how many keys are returned at most; 0 is all.
+	Limit int
+}
+
+// An Iterator returns keys in order, with their values. It takes no locks. Each leaf is read as it is at one
+// moment; a key that is there throughout is returned, once, and none that never was. The
+// client may do other operations meanwhile, changes too.
+type Iterator struct {
+	c   *Client
+	r   Range
+	buf []byte
+	n   node
+	s   search
+
+	items  []item // of the leaf, in order
+	at     int    // of the item that Next returns
+	edge   []byte // where the next leaf begins, or with Descending ends
+	begun  bool
+	ended  bool // there is no leaf after this one
+	closed bool
+	count  int
+	key    []byte
+	value  []byte
+	err    error
+}
+
+// Scan returns an iterator over a range. It must be closed.
+func (c *Client) Scan(r Range) *Iterator {
+	it := &Iterator{c: c, buf: c.port.Alloc(c.t.geo.nodeSize)}
+	it.Reset(r)
+	return it
+}
+
+// Reset makes the iterator begin again, with another range.
+func (it *Iterator) Reset(r Range) {
+	edge, items := it.edge[:0], it.items[:0]
+	it.r, it.items, it.at, it.edge = r, items, 0, append(edge, r.From...)
+	it.begun, it.ended, it.count, it.err = false, false, 0, nil
+	it.key, it.value = nil, nil
+}
+
+// Next goes to the next key. It returns false at the end, or after an error: see Err.
+func (it *Iterator) Next() bool {
+	for it.err == nil && !it.closed && (it.r.Limit == 0 || it.count < it.r.Limit) {
+		if it.at < len(it.items) {
+			x := &it.items[it.at]
+			it.at++
+			if it.beyond(x.key) {
+				break
+			}
+			it.key = x.key
+			if it.value, it.err = it.valueOf(x); it.err != nil {
+				break
+			}
+			if it.value == nil { // deleted meanwhile
+				continue
+			}
+			it.count++
+			it.c.stats.Scanned++
+			return true
+		}
+		if it.ended {
+			break
+		}
+		it.err = it.load()
+	}
+	it.key, it.value = nil, nil
+	return false
+}
+
+// beyond tells whether a key is behind the end of the range.
+func (it *Iterator) beyond(key []byte) bool {
+	if it.r.To == nil {
+		return false
+	}
+	if it.r.Descending {
+		return bytes.Compare(key, it.r.To) < 0
+	}
+	return bytes.Compare(key, it.r.To) > 0
+}
+
+// Key returns the key. It is valid until Next is called.
+func (it *Iterator) Key() []byte { return it.key }
+
+// Value returns the value. It is valid until Next is called; a large one until the client's next operation.
+func (it *Iterator) Value() []byte { return it.value }
+
+// Err returns the error that ended the iteration, if one did.
+func (it *Iterator) Err() error { return it.err }
+
+// Close frees the iterator's buffer.
+func (it *Iterator) Close() {
+	if !it.closed {
+		it.closed = true
+		it.c.port.Free(it.buf)
+	}
+}
+
+// valueOf returns the value of an item. A large one that has been replaced since the leaf was
+// read is got anew; nil if the key has gone with it.
+func (it *Iterator) valueOf(x *item) ([]byte, error) {
+	v, err := it.c.load(&x.record)
+	if err != errTorn {
+		return v, err
+	}
+	v, err = it.c.Get(x.key)
+	if err == ErrNotFound {
+		return nil, nil
+	}
+	if len(v) == 0 && err == nil {
+		v = it.c.value[:0]
+	}
+	return v, err
+}
+
+// load reads the next leaf and sorts what is to be returned of it.
+func (it *Iterator) load() error {
+	desc := it.r.Descending
+	switch {
+	case it.begun && !desc:
+		if ok, err := it.follow(); ok || err != nil {
+			return err
+		}
+		it.s.begin(0, it.edge, false, false)
+	case desc && (it.begun || it.r.From != nil):
+		it.s.begin(0, it.edge, it.begun, false)
+	case desc:
+		if err := it.last(); err != nil {
+			return err
+		}
+		return it.take()
+	default:
+		it.s.begin(0, it.edge, false, false)
+	}
+	if err := it.c.seek(&it.s, &it.n, it.buf); err != nil {
+		return err
+	}
+	return it.take()
+}
+
+// follow reads the right neighbour of the leaf by its link. It returns false if that is not what
+// begins at the edge.
+func (it *Iterator) follow() (bool, error) {
+	p := it.n.link
+	for p != 0 {
+		err := it.c.read(&it.n, it.buf, p)
+		if err == errGone {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		ok, _ := it.n.covers(it.edge, false)
+		if !ok || it.n.level != 0 {
+			return false, nil
+		}
+		if !it.n.dead {
+			return true, it.take()
+		}
+		if !it.n.high.some {
+			break
+		}
+		it.edge = append(it.edge[:0], it.n.high.key...)
+		p = it.n.link
+	}
+	it.items, it.at, it.ended = it.items[:0], 0, true
+	return true, nil
+}
+
+// last finds the last leaf.
+func (it *Iterator) last() error {
+	top := bytes.Repeat([]byte{0xff}, MaxKeySize+1)
+	for range maxTries {
+		it.s.begin(0, top, false, false)
+		if err := it.c.seek(&it.s, &it.n, it.buf); err != nil {
+			return err
+		}
+		if !it.n.high.some {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: no last leaf in %d tries", ErrCorrupt, maxTries)
+}
+
+// take sorts the leaf that was read.
+func (it *Iterator) take() error {
+	first := !it.begun
+	it.begun, it.at = true, 0
+	var err error
+	if it.items, err = it.n.sorted(it.items[:0]); err != nil {
+		return err
+	}
+	if it.n.dead {
+		it.items = it.items[:0]
+	}
+	// What lies outside of the edge has been returned, or is not asked for. Only the first leaf may hold the
+	// edge's own key in descending order.
+	if it.r.Descending {
+		if !first || it.r.From != nil {
+			k := len(it.items)
+			for k > 0 {
+				if c := bytes.Compare(it.items[k-1].key, it.edge); c < 0 || c == 0 && first {
+					break
+				}
+				k--
+			}
+			it.items = it.items[:k]
+		}
+		for i, j := 0, len(it.items)-1; i < j; i, j = i+1, j-1 {
+			it.items[i], it.items[j] = it.items[j], it.items[i]
+		}
+		it.edge = append(it.edge[:0], it.n.low...)
+		it.ended = len(it.n.low) == 0
+		return nil
+	}
+	for it.at < len(it.items) && bytes.Compare(it.items[it.at].key, it.edge) < 0 {
+		it.at++
+	}
+	it.edge = append(it.edge[:0], it.n.high.key...)
+	it.ended = !it.n.high.some
+	return nil
+}
+
+// Each calls f for the keys of a range, in order, until it returns false.
+func (c *Client) Each(r Range, f func(key, value []byte) bool) error {
+	it := c.Scan(r)
+	defer it.Close()
+	for it.Next() {
+		if !f(it.Key(), it.Value()) {
+			break
+		}
+	}
+	return it.Err()
+}

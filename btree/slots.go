@@ -1,0 +1,209 @@
+package btree
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A slotMap is what Check knows of the slots of a tree: where extents are, and which slots are whose.
+type slotMap struct {
+	extents [][]extent // of each memory node, by address
+	mem     []MemoryReport
+}
+
+// An extent of slots of one class.
+type extent struct {
+	first, step uint64 // in units of 64 bytes
+	count       uint64
+	class       class
+	taken       []uint64 // a bit for each slot that is somebody's
+}
+
+// load reads the lists of extents and of free slots.
+func (m *slotMap) load(k *checker) error {
+	t := k.c.t
+	m.extents = make([][]extent, len(t.nodes))
+	m.mem = make([]MemoryReport, len(t.nodes))
+	for i := range t.nodes {
+		m.mem[i].Node = t.nodes[i].mn
+		if err := m.loadExtents(k, i); err != nil {
+			return err
+		}
+		slices.SortFunc(m.extents[i], func(a, b extent) int { return int(a.first) - int(b.first) })
+	}
+	for i := range t.nodes {
+		for cl := range class(numClasses) {
+			if err := m.loadFree(k, i, cl); err != nil {
+				return err
+			}
+			m.loadLocal(k, i, cl)
+		}
+		if p := k.c.shadow[i]; p != 0 && m.take(k, p, classNode, "shadow") {
+			m.mem[i].Local++
+		}
+	}
+	return nil
+}
+
+func (m *slotMap) loadExtents(k *checker, node int) error {
+	c := k.c
+	mem := &c.t.nodes[node]
+	c.ops[0] = fabric.Load(mem.base.Add(extentHeadOffset))
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return fmt.Errorf("btree: extents of %v: %w", mem.mn, err)
+	}
+	for at := c.ops[0].Old; at != 0; {
+		b := c.aux[:extentHeader]
+		if at%slotUnit != 0 || at+extentHeader > mem.limit {
+			k.problem("%v: extent at %#x", mem.mn, at)
+			return nil
+		}
+		c.ops[0] = fabric.Read(fabric.At(mem.mn, at), b)
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			return fmt.Errorf("btree: extent at %#x of %v: %w", at, mem.mn, err)
+		}
+		x := extent{first: (at + extentHeader) / slotUnit, count: get64(b, 16), class: class(get64(b, 24))}
+		if get64(b, 0) != extentMagic || get64(b, 24) >= numClasses || x.count > maxExtent/slotUnit ||
+			at+extentHeader+x.count*c.t.slotSize(x.class) > mem.limit {
+			k.problem("%v: extent at %#x: magic %#x, %d slots of class %d", mem.mn, at, get64(b, 0), x.count, get64(b, 24))
+			return nil
+		}
+		if len(m.extents[node]) > 1<<24 {
+			k.problem("%v: list of extents has no end", mem.mn)
+			return nil
+		}
+		x.step = c.t.slotSize(x.class) / slotUnit
+		x.taken = make([]uint64, (x.count+63)/64)
+		m.extents[node] = append(m.extents[node], x)
+		m.mem[node].Bytes += extentHeader + x.count*c.t.slotSize(x.class)
+		m.mem[node].Slots += x.count
+		at = get64(b, 8)
+	}
+	return nil
+}
+
+// loadFree walks a central list.
+func (m *slotMap) loadFree(k *checker, node int, cl class) error {
+	c := k.c
+	mem := &c.t.nodes[node]
+	head := mem.base.Add(freeHeadsOffset + 8*uint64(cl))
+	c.ops[0] = fabric.Load(head)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return fmt.Errorf("btree: free list at %v: %w", head, err)
+	}
+	for off := freeHead(c.ops[0].Old).off64(); off != 0; {
+		p := makePtr(node, off, 0)
+		if !m.take(k, p, cl, "free list") {
+			return nil
+		}
+		m.mem[node].Free++
+		b := c.aux[:headerSize]
+		c.ops[0] = fabric.Read(c.t.slotAddr(p, cl), b)
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			return fmt.Errorf("btree: free list at %v: %w", head, err)
+		}
+		off = get64(b, 0)
+		if cl == classNode {
+			off = get64(b, linkAt)
+		}
+	}
+	return nil
+}
+
+// loadLocal takes this compute node's own lists into account.
+func (m *slotMap) loadLocal(k *checker, node int, cl class) {
+	l := &k.c.t.nodes[node].lists[cl]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.slots {
+		if m.take(k, p, cl, "local list") {
+			m.mem[node].Local++
+		}
+	}
+	step := k.c.t.slotSize(cl) / slotUnit
+	for off := l.next; off < l.end; off += step {
+		if m.take(k, makePtr(node, off, 0), cl, "local extent") {
+			m.mem[node].Local++
+		}
+	}
+}
+
+// use notes a slot of a node or value of the tree.
+func (m *slotMap) use(k *checker, p ptr, cl class) {
+	if p.slot() == k.c.t.first.slot() {
+		return // it lies beside the tree's header
+	}
+	if m.take(k, p, cl, "tree") {
+		m.mem[p.node()].Used++
+	}
+}
+
+// take notes that a slot is somebody's, and tells whether it is a slot and was nobody's.
+func (m *slotMap) take(k *checker, p ptr, cl class, whose string) bool {
+	if p.node() < len(m.extents) {
+		list := m.extents[p.node()]
+		i, found := slices.BinarySearchFunc(list, p.off64(), func(x extent, off uint64) int { return int(x.first) - int(off) })
+		if !found {
+			i--
+		}
+		if i >= 0 {
+			x := &list[i]
+			n := (p.off64() - x.first) / x.step
+			if n < x.count && (p.off64()-x.first)%x.step == 0 && x.class == cl {
+				if x.taken[n/64]>>(n%64)&1 != 0 {
+					k.problem("slot %v of class %d is in use twice: %s", p, cl, whose)
+					return false
+				}
+				x.taken[n/64] |= 1 << (n % 64)
+				return true
+			}
+		}
+	}
+	k.problem("%s: %v is no slot of class %d", whose, p, cl)
+	return false
+}
+
+// report counts what is nobody's that is known here.
+func (m *slotMap) report(k *checker) {
+	for i := range m.mem {
+		r := &m.mem[i]
+		var taken uint64
+		for j := range m.extents[i] {
+			for _, w := range m.extents[i][j].taken {
+				taken += uint64(bits.OnesCount64(w))
+			}
+		}
+		r.Elsewhere = r.Slots - taken
+	}
+	k.r.Memory = m.mem
+}
+
+// reclaim puts slots that are nobody's into the memory nodes' lists.
+func (m *slotMap) reclaim(k *checker) error {
+	c := k.c
+	for i := range m.extents {
+		for j := range m.extents[i] {
+			x := &m.extents[i][j]
+			for n := range x.count {
+				if x.taken[n/64]>>(n%64)&1 != 0 {
+					continue
+				}
+				// The incarnation of its last life is not known: another is drawn.
+				p := makePtr(i, x.first+n*x.step, 0)
+				if x.class == classNode {
+					p |= ptr(c.port.Rand()&incMask) << ptrIncShift
+				}
+				if err := c.pushCentral(p, x.class); err != nil {
+					return err
+				}
+				x.taken[n/64] |= 1 << (n % 64)
+				m.mem[i].Reclaimed++
+				m.mem[i].Free++
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,307 @@
+package btree
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
+)
+
+// Errors of opening, for errors.Is.
+var (
+	// ErrConfig: a Config that makes no sense.
+	ErrConfig = errors.New("btree: bad configuration")
+	// ErrGeometry: the tree that is there was made for other locks, nodes or sizes.
+	ErrGeometry = errors.New("btree: tree was made with another configuration")
+)
+
+// Errors of operations, for errors.Is. Errors of locks and of the fabric come wrapped.
+var (
+	// ErrNotFound: the tree does not have the key.
+	ErrNotFound = errors.New("btree: key not found")
+	// ErrExists: Insert found the key.
+	ErrExists = errors.New("btree: key exists")
+	// ErrChanged: CompareAndPut found another value.
+	ErrChanged = errors.New("btree: value is not the expected one")
+	// ErrKeySize: the key is longer than the tree was made for (Config.MaxKey).
+	ErrKeySize = errors.New("btree: key too long")
+	// ErrValueSize: the value is larger than MaxValueSize.
+	ErrValueSize = errors.New("btree: value too large")
+	// ErrNoSpace: the memory nodes have no room for what is to be written. The tree is as it was.
+	ErrNoSpace = errors.New("btree: out of memory")
+	// ErrNotEmpty: a bulk load into a tree that has keys.
+	ErrNotEmpty = errors.New("btree: tree is not empty")
+	// ErrOrder: the input of a bulk load is not in strictly ascending order.
+	ErrOrder = errors.New("btree: keys are not in ascending order")
+	// ErrCorrupt: remote memory does not hold what the tree's layout says.
+	ErrCorrupt = errors.New("btree: corrupt remote memory")
+)
+
+// Config says which tree to open, and how to make it if there is none.
+type Config struct {
+	Name string
+	// Nodes are the memory nodes of the tree. All compute nodes must name the
+	// same, in the same order.
+	Nodes []fabric.MemID
+	// Lock is the layout of the locks of the Lockers that clients will use.
+	Lock lock.Layout
+
+	// MaxKey is the largest key in bytes, up to MaxKeySize; 0 is 128.
+	MaxKey int
+	// NodeSize is the size of a node in bytes, without its lock: a multiple of 8. 0 is 1024, or more if
+	// a node would have no room for MinRecords records of the largest key.
+	NodeSize int
+	// MaxInline is the largest value in bytes that lies in its leaf; 0 is a sixteenth of a node.
+	MaxInline int
+
+	// What follows is this compute node's own choice.
+
+	// CacheBytes bounds the index cache; 0 is 64 MiB, negative is none.
+	CacheBytes int
+	// LockTimeoutNs bounds the wait for a lock; 0 is for ever.
+	LockTimeoutNs fabric.Time
+
+	// Deadline and Dead: see region.Spec.
+	Deadline fabric.Time
+	Dead     fabric.CNSet
+}
+
+const (
+	defaultMaxKey     = 128
+	defaultNodeSize   = 1024
+	defaultCacheBytes = 64 << 20
+	maxNodeSize       = 32 << 10
+	maxLockSize       = 8 + 8*256
+
+	// MinRecords is how many of the largest records a node has room for.
+	MinRecords = 3
+)
+
+// minNodeSize returns the bytes of a node that has room for MinRecords records of the largest
+// key, with a value of so many bytes.
+func minNodeSize(maxKey, value int) int {
+	return (headerSize + 2*maxKey + MinRecords*recordSize(maxKey, max(value, childSize)) + 7) &^ 7
+}
+
+func (cfg *Config) fill() error {
+	if cfg.MaxKey == 0 {
+		cfg.MaxKey = defaultMaxKey
+	}
+	if cfg.NodeSize == 0 {
+		for cfg.NodeSize = defaultNodeSize; cfg.NodeSize < minNodeSize(cfg.MaxKey, max(cfg.MaxInline, cfg.NodeSize/16)); {
+			cfg.NodeSize *= 2
+		}
+	}
+	if cfg.MaxInline == 0 {
+		cfg.MaxInline = max(outsideSize, cfg.NodeSize/16)
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = defaultCacheBytes
+	}
+	switch {
+	case len(cfg.Nodes) == 0 || len(cfg.Nodes) > maxNodes:
+		return fmt.Errorf("%w: %d memory nodes", ErrConfig, len(cfg.Nodes))
+	case cfg.Lock.Size == 0 || cfg.Lock.Size > maxLockSize || cfg.Lock.Align > slotUnit:
+		return fmt.Errorf("%w: lock of %d bytes aligned to %d", ErrConfig, cfg.Lock.Size, cfg.Lock.Align)
+	case cfg.MaxKey < 1 || cfg.MaxKey > MaxKeySize:
+		return fmt.Errorf("%w: keys of %d bytes: want 1 to %d", ErrConfig, cfg.MaxKey, MaxKeySize)
+	case cfg.MaxInline < 1 || cfg.MaxInline > cfg.NodeSize:
+		return fmt.Errorf("%w: values of %d bytes in a node of %d", ErrConfig, cfg.MaxInline, cfg.NodeSize)
+	case cfg.NodeSize%8 != 0 || cfg.NodeSize > maxNodeSize:
+		return fmt.Errorf("%w: nodes of %d bytes: want a multiple of 8, at most %d", ErrConfig, cfg.NodeSize, maxNodeSize)
+	}
+	// A record of a leaf is that of an outside value at least, if values may be larger than inline ones.
+	if least := minNodeSize(cfg.MaxKey, max(cfg.MaxInline, outsideSize)); cfg.NodeSize < least {
+		return fmt.Errorf("%w: nodes of %d bytes: keys of %d and values of %d bytes need %d",
+			ErrConfig, cfg.NodeSize, cfg.MaxKey, cfg.MaxInline, least)
+	}
+	return nil
+}
+
+// geometry is what all clients of a tree must agree on: in its root entries.
+// Info word 0 of a root entry:
+//
+//	 63  56 55   48 47   40 39          24 23      12 11      0
+//	+------+-------+-------+--------------+----------+---------+
+//	| form | nodes | which |  node bytes  | max. key | lock B  |
+//	+------+-------+-------+--------------+----------+---------+
+//
+// Words 1 and 2: MaxInline, the tree's ID.
+type geometry struct {
+	lockSize  uint64
+	maxKey    int
+	nodeSize  int
+	nodes     int
+	maxInline int
+	id        uint64
+}
+
+func (g *geometry) stride() uint64 {
+	return (g.lockSize + uint64(g.nodeSize) + slotUnit - 1) &^ (slotUnit - 1)
+}
+
+func (g *geometry) headerSize(node int) uint64 {
+	if node > 0 {
+		return firstLeafOffset
+	}
+	return firstLeafOffset + g.stride()
+}
+
+func (g *geometry) info(node int) region.Info {
+	return region.Info{
+		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | uint64(g.nodeSize)<<24 | uint64(g.maxKey)<<12 | g.lockSize,
+		uint64(g.maxInline), g.id,
+	}
+}
+
+// decodeGeometry validates the root entry of the node-th node.
+func decodeGeometry(e *region.Entry, node int) (geometry, error) {
+	w := e.Info[0]
+	g := geometry{
+		lockSize: w & 0xfff, maxKey: int(w >> 12 & 0xfff), nodeSize: int(w >> 24 & 0xffff), nodes: int(w >> 48 & 0xff),
+		maxInline: int(e.Info[1]), id: e.Info[2],
+	}
+	if v := w >> 56; v != formatVersion {
+		return g, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
+	}
+	if got := int(w >> 40 & 0xff); got != node {
+		return g, fmt.Errorf("%w: %v is node %d of it, not %d", ErrGeometry, e.Addr.MN(), got, node)
+	}
+	if g.nodeSize > maxNodeSize || g.nodeSize%8 != 0 || g.lockSize%8 != 0 || g.maxKey < 1 || g.maxKey > MaxKeySize ||
+		g.maxInline < 1 || g.maxInline > g.nodeSize || g.nodeSize < minNodeSize(g.maxKey, g.maxInline) ||
+		e.Length != g.headerSize(node) || e.Addr%slotUnit != 0 {
+		return g, fmt.Errorf("%w: geometry %+v with %d bytes at %v", ErrCorrupt, g, e.Length, e.Addr)
+	}
+	return g, nil
+}
+
+// A memory is a tree's part on one memory node.
+type memory struct {
+	mn     fabric.MemID
+	region *region.Region
+	base   fabric.Addr // of the tree's header there
+	limit  uint64      // end of what can be used, bytes
+	lists  [numClasses]localList
+}
+
+// A Tree is a tree as a compute node has it open. All its clients share it,
+// and any goroutine may use it.
+type Tree struct {
+	cfg    Config
+	geo    geometry
+	stride uint64
+	nodes  []memory
+	first  ptr // the leftmost leaf
+
+	root  atomic.Uint64 // ptr of a node that was the root lately
+	turn  atomic.Uint64 // where the next node goes
+	cache cache
+}
+
+// Open opens the tree, and makes it if there is none.
+func Open(port fabric.Port, cfg Config) (*Tree, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	t := &Tree{cfg: cfg, nodes: make([]memory, len(cfg.Nodes))}
+	t.geo = geometry{
+		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
+		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(),
+	}
+	want := t.geo
+	for i, mn := range cfg.Nodes {
+		if err := t.openNode(port, i, mn); err != nil {
+			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
+		}
+	}
+	want.id = t.geo.id
+	if t.geo != want {
+		return nil, fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline, %d memory nodes; want %d, %d, %d, %d, %d",
+			ErrGeometry, cfg.Name, t.geo.lockSize, t.geo.nodeSize, t.geo.maxKey, t.geo.maxInline, t.geo.nodes,
+			want.lockSize, want.nodeSize, want.maxKey, want.maxInline, want.nodes)
+	}
+	t.cache.init(cfg.CacheBytes)
+	return t, t.loadRoot(port)
+}
+
+// openNode opens the tree's part on a node. The first node's root entry
+// decides the geometry; the others follow it.
+func (t *Tree) openNode(port fabric.Port, i int, mn fabric.MemID) error {
+	r, err := region.Open(port, mn)
+	if err != nil {
+		return err
+	}
+	spec := region.Spec{
+		Name: t.cfg.Name, Kind: region.KindTree, Size: t.geo.headerSize(i), Align: 4096,
+		Info: t.geo.info(i), Deadline: t.cfg.Deadline, Dead: t.cfg.Dead,
+	}
+	if i == 0 {
+		spec.Init = func(e *region.Entry) error { return t.plant(port, e.Addr) }
+	}
+	e, _, err := r.Create(port, spec)
+	if err != nil {
+		return err
+	}
+	g, err := decodeGeometry(&e, i)
+	if err != nil {
+		return err
+	}
+	if i == 0 {
+		t.geo, t.stride = g, g.stride()
+		t.first = makePtr(0, e.Addr.Add(firstLeafOffset).Offset()/slotUnit, 1)
+	}
+	if g != t.geo {
+		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, t.geo, t.cfg.Nodes[0])
+	}
+	if e.Addr.MN() != mn || e.Addr.Offset()+e.Length > r.Size() {
+		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
+	}
+	m := &t.nodes[i]
+	m.mn, m.region, m.base = mn, r, e.Addr
+	m.limit = min(r.Size(), (maxOffset64+1)*slotUnit)
+	return nil
+}
+
+// plant makes the empty tree: a leaf without fences, which is the root.
+func (t *Tree) plant(port fabric.Port, base fabric.Addr) error {
+	b := port.Alloc(headerSize)
+	defer port.Free(b)
+	leaf := base.Add(firstLeafOffset)
+	m := image{self: makePtr(0, leaf.Offset()/slotUnit, 1), version: 1}
+	finish(b, stateAlive, m.build(b))
+	ops := [2]fabric.Op{
+		fabric.Write(leaf.Add(t.geo.lockSize), b),
+		fabric.Store(base.Add(rootOffset), uint64(m.self)),
+	}
+	return port.Do(ops[:])
+}
+
+// loadRoot reads the root's ptr.
+func (t *Tree) loadRoot(port fabric.Port) error {
+	a := t.nodes[0].base.Add(rootOffset)
+	ops := [1]fabric.Op{fabric.Load(a)}
+	if err := port.Do(ops[:]); err != nil {
+		return fmt.Errorf("btree: root at %v: %w", a, err)
+	}
+	p := ptr(ops[0].Old)
+	if p == 0 || !t.sane(p, t.stride) {
+		return fmt.Errorf("%w: root at %v is %v", ErrCorrupt, a, p)
+	}
+	t.root.Store(uint64(p))
+	return nil
+}
+
+// Name returns the tree's name.
+func (t *Tree) Name() string { return t.cfg.Name }
+
+// MaxKey returns the largest key in bytes.
+func (t *Tree) MaxKey() int { return t.geo.maxKey }
+
+// NodeSize returns the bytes of a node, with its lock.
+func (t *Tree) NodeSize() int { return int(t.stride) }
+
+// CacheStats returns the counters of the index cache.
+func (t *Tree) CacheStats() CacheStats { return t.cache.stats() }

@@ -1,0 +1,234 @@
+package btree
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// change appends a record to the locked node n, and releases the lock. It is one chain: WRITE the
+// record behind those that are there, store the word, release. If there is no room, the
+// node is written whole or split.
+//
+// Until the word is stored the node is as it was; a compute node that dies before leaves bytes that nobody looks at.
+func (c *Client) change(n *node, k kind, key, value []byte) error {
+	size := recordSize(len(key), len(value))
+	if n.used+size > len(n.b) {
+		return c.makeRoom(n, k, key, value)
+	}
+	s := stateAlive
+	if k == kindDeleted && len(n.low) > 0 {
+		// The leftmost node of a level never dies: there is nobody to take its keys over.
+		last, err := c.lastRecord(n, key)
+		if err != nil {
+			return c.unlock(err)
+		}
+		if last {
+			s = stateDead
+		}
+	}
+	at := n.used
+	n.used += putRecord(n.b[at:], k, key, value)
+	n.word = makeWord(s, n.used, extend(n.word.crc(), n.b[at:n.used]))
+	a := c.t.slotAddr(n.self, classNode)
+	c.before[0] = fabric.Write(a.Add(uint64(at)), n.b[at:n.used])
+	c.before[1] = fabric.Store(a, uint64(n.word))
+	c.uncertain = true
+	if err := c.release(2, nil); err != nil {
+		return err
+	}
+	switch {
+	case s == stateDead:
+		c.stats.Deaths++
+		c.later(job{kind: jobBury, level: n.level, low: n.low, high: n.high, link: n.link, self: n.self})
+	case n.level > 0:
+		if _, err := c.keep(nil, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastRecord tells whether the node will be empty without the key: a leaf that has no other, an inner node
+// that has one child left, which its left neighbour can lead to.
+func (c *Client) lastRecord(n *node, key []byte) (bool, error) {
+	items, err := n.sorted(c.items[:0])
+	c.items = items[:0]
+	left := len(items)
+	for i := range items {
+		if bytes.Equal(items[i].key, key) {
+			left--
+		}
+	}
+	return left == 0 || left == 1 && n.level > 0, err
+}
+
+// makeRoom puts a record for which there is no room behind the others into the locked node n.
+func (c *Client) makeRoom(n *node, k kind, key, value []byte) error {
+	size := recordSize(len(key), len(value))
+	if cap(c.rec) < size {
+		c.rec = make([]byte, size)
+	}
+	rec := c.rec[:putRecord(c.rec[:size], k, key, value)]
+	items, err := n.sorted(c.items[:0])
+	if err != nil {
+		return c.unlock(err)
+	}
+	x := item{raw: rec}
+	x.kind, x.key, x.value = k, rec[recordHeader:recordHeader+len(key)], rec[recordHeader+len(key):]
+	c.items = merge(items, 0, x)
+	m := c.renew(n, c.items)
+	m.tail = k != kindDeleted && len(c.items) > 0 && bytes.Equal(c.items[len(c.items)-1].key, key)
+	most := len(n.b)
+	if len(c.items) > MinRecords {
+		most = most / 4 * 3 // or it would be written whole too often
+	}
+	return c.rewrite(n, &m, most)
+}
+
+// renew returns the image of the locked node n with other items.
+func (c *Client) renew(n *node, items []item) image {
+	return image{self: n.self, link: n.link, token: max(n.token, c.hold.Token), version: n.version + 1,
+		level: n.level, low: n.low, high: n.high, items: items}
+}
+
+// rewrite writes the locked node n whole, or splits it if it would have more than so many bytes, and
+// releases the lock.
+func (c *Client) rewrite(n *node, m *image, most int) error {
+	if m.size() > most {
+		return c.split(n, m)
+	}
+	shadow, err := c.shadowOn(n.self.node())
+	if err != nil {
+		return c.unlock(err)
+	}
+	c.stats.Rewrites++
+	return c.commit(n, m, shadow, 0)
+}
+
+// commit writes the locked node n anew as m, and releases the lock. It is one chain: WRITE the shadow, store the word that
+// leads to it, WRITE the node, store its word, release. From the second operation to the fourth the
+// shadow is the node: whoever finds it so under the lock finishes the work. The first
+// operations of before are executed first.
+func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
+	used := m.build(c.left)
+	w := finish(c.left, stateShadow, used)
+	alive := makeWord(stateAlive, used, w.crc())
+	a := c.t.slotAddr(n.self, classNode)
+	ops := c.before[before:]
+	ops[0] = fabric.Write(c.t.slotAddr(shadow, classNode), c.left[:used])
+	ops[1] = fabric.Store(a, uint64(movingWord(m.version, shadow)))
+	ops[2] = fabric.Write(a.Add(8), c.left[8:used])
+	ops[3] = fabric.Store(a, uint64(alive))
+	c.uncertain = true
+	if err := c.release(before+4, nil); err != nil {
+		// The node may have been left half written: the shadow is what it is to be.
+		c.shadow[shadow.node()] = 0
+		c.stats.Leaked++
+		return err
+	}
+	if m.level > 0 {
+		var in node
+		setWord(c.left, alive)
+		if err := in.parse(c.left, alive); err != nil {
+			return err
+		}
+		if _, err := c.keep(nil, &in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shadowOn returns the client's slot for shadows on a memory node.
+func (c *Client) shadowOn(node int) (ptr, error) {
+	if c.shadow[node] == 0 {
+		p, err := c.allocOn(node, classNode)
+		if err != nil {
+			return 0, noSpace(err)
+		}
+		c.shadow[node] = p
+	}
+	return c.shadow[node], nil
+}
+
+// split divides the locked node n, which is to be m, and releases the lock. The right half is written
+// to a slot of its own before; the one chain of the left half then publishes both.
+func (c *Client) split(n *node, m *image) error {
+	shadow, err := c.shadowOn(n.self.node())
+	if err != nil {
+		return c.unlock(err)
+	}
+	slot, err := c.alloc(c.t.nextNode(n.self.node()), classNode)
+	if err != nil {
+		return c.unlock(err)
+	}
+	right := *m
+	at := m.middle(len(n.b))
+	sep := separator(m.items[at-1].key, m.items[at].key, m.level)
+	right.self, right.low, right.items, right.token, right.version = slot.next(), sep, m.items[at:], 0, 1
+	used := right.build(c.right)
+	finish(c.right, stateAlive, used)
+	before := 0
+	write := fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
+	if slot.node() == n.self.node() {
+		c.before[0], before = write, 1
+	} else {
+		c.ops[0] = write
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			c.stats.Leaked++
+			return c.unlock(fmt.Errorf("btree: new node %v: %w", right.self, err))
+		}
+	}
+	done := job{kind: jobComplete, level: m.level + 1, low: bytes.Clone(sep), self: right.self}
+	m.link, m.high, m.items = right.self, fence{key: done.low, some: true}, m.items[:at]
+	if err := c.commit(n, m, shadow, before); err != nil {
+		c.stats.Leaked++
+		return err
+	}
+	c.stats.Splits++
+	c.later(done)
+	return nil
+}
+
+// middle returns the number of items that stay in the left half of a node of so many bytes: all but the
+// last if that is new and there is nothing to the right, as when keys come in ascending order.
+func (m *image) middle(most int) int {
+	k := len(m.items)
+	last := &m.items[k-1]
+	if m.tail && !m.high.some && m.size()-len(last.raw)+len(last.key) <= most {
+		return k - 1
+	}
+	half := 0
+	for i := range m.items {
+		half += len(m.items[i].raw)
+	}
+	half /= 2
+	at, sum := 0, 0
+	for at < k-1 && (at == 0 || sum+len(m.items[at].raw)/2 < half) {
+		sum += len(m.items[at].raw)
+		at++
+	}
+	return at
+}
+
+// separator returns a short key that is above a and not above b. In an inner node it is b, which has a record.
+func separator(a, b []byte, level uint8) []byte {
+	if level > 0 {
+		return b
+	}
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return b[:n+1]
+}
+
+// nextNode returns where a new node is to be: the memory nodes take turns.
+func (t *Tree) nextNode(near int) int {
+	if len(t.nodes) == 1 {
+		return near
+	}
+	return int(t.turn.Add(1) % uint64(len(t.nodes)))
+}
