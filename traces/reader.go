@@ -178,15 +178,18 @@ func (r *Reader) Next(rec *Record) bool {
 	return false
 }
 
-// bad counts a malformed line, or ends the stream with it.
+// bad skips and counts a malformed line, or ends the stream with it.
 func (r *Reader) bad(column int, what string, line []byte) {
-	r.skipped++
-	if r.o.SkipBad && r.firstBad != nil {
-		return
+	if r.o.SkipBad {
+		r.skipped++
+		if r.firstBad != nil {
+			return
+		}
 	}
 	err := &LineError{Name: r.o.Name, Line: r.line, Column: column, What: what, Text: clip(line)}
-	r.firstBad = err
-	if !r.o.SkipBad {
+	if r.o.SkipBad {
+		r.firstBad = err
+	} else {
 		r.err = err
 	}
 }
@@ -283,7 +286,7 @@ func (r *Reader) Err() error { return r.err }
 // Line returns the number of lines read.
 func (r *Reader) Line() int64 { return r.line }
 
-// Skipped returns the number of malformed lines, and the first of them as an error.
+// Skipped returns the number of malformed lines that were skipped, and the first of them as an error.
 func (r *Reader) Skipped() (int64, error) { return r.skipped, r.firstBad }
 
 // Close ends the stream and closes the file that Open opened.

@@ -17,6 +17,7 @@ var wrongInputs = []struct {
 }{
 	{2, "unknown command \"nosuch\": one of", []string{"nosuch"}},
 	{2, "unknown command", []string{"inspect", "nosuch"}},
+	{2, "unknown command \"bogus\": one of bucket", []string{"inspect", "bogus", "--cluster", "shm:x"}},
 	{2, "unknown command", []string{"trace", "nosuch"}},
 	{2, "not defined: -nosuch", []string{"replay", "--nosuch"}},
 	{2, "not a count", []string{"replay", "--keys", "abc"}},
@@ -65,6 +66,7 @@ var wrongInputs = []struct {
 	{7, "line 2, column 3", []string{"replay", "BAD", "--dir", "DIR", "--cns", "1", "--size", "64MiB"}},
 	{7, "cut", []string{"trace", "stat", "CUT"}},
 	{7, "no records", []string{"trace", "stat", "/dev/null"}},
+	{7, "EMPTY has no records", []string{"replay", "EMPTY"}},
 	{9, "values up to 1GiB", []string{"replay", "--max-value", "2GiB"}},
 	{11, "bad cluster address", []string{"replay", "--cluster", "demo"}},
 	{11, "no fabric \"carrier-pigeon\"", []string{"replay", "--cluster", "carrier-pigeon:x"}},
@@ -93,11 +95,12 @@ func TestWrongInput(t *testing.T) {
 	}
 	bad := file("bad.csv", "0,key,3,5,1,get,0\n0,key,bad,5,1,get,0\n")
 	cut := file("cut.zst", "\x28\xb5\x2f\xfd\x04")
+	empty := file("EMPTY", "\n")
 	full := t.TempDir() + "/full"
 	if err := os.Symlink("/dev/full", full); err != nil {
 		t.Fatal(err)
 	}
-	stand := strings.NewReplacer("BAD", bad, "CUT", cut, "FULL", full)
+	stand := strings.NewReplacer("BAD", bad, "CUT", cut, "FULL", full, "EMPTY has", "has", "EMPTY", empty)
 	for _, c := range wrongInputs {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			own := &world{t: t, dir: w.dir}
@@ -106,7 +109,7 @@ func TestWrongInput(t *testing.T) {
 				args[i] = stand.Replace(args[i])
 			}
 			_, stderr := own.run(c.code, args...)
-			if !strings.Contains(stderr, c.says) {
+			if !strings.Contains(stderr, stand.Replace(c.says)) {
 				t.Errorf("it does not say %q but\n%s", c.says, stderr)
 			}
 			if !strings.HasPrefix(stderr, "declock") {

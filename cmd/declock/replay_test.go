@@ -107,8 +107,9 @@ func TestReplayTable(t *testing.T) {
 func TestCtrlCPrintsWhatWasMeasured(t *testing.T) {
 	for _, c := range []struct {
 		name  string
+		sig   syscall.Signal
 		group bool
-	}{{"parent only", false}, {"process group", true}} {
+	}{{"parent only", syscall.SIGINT, false}, {"process group", syscall.SIGINT, true}, {"a service that is stopped", syscall.SIGTERM, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			p := w.start(endless...)
@@ -117,7 +118,7 @@ func TestCtrlCPrintsWhatWasMeasured(t *testing.T) {
 			if c.group {
 				pid = -pid
 			}
-			if err := syscall.Kill(pid, syscall.SIGINT); err != nil {
+			if err := syscall.Kill(pid, c.sig); err != nil {
 				t.Fatal(err)
 			}
 			if code := p.wait(); code != 130 {

@@ -363,18 +363,18 @@ func (c *Client) done(op traces.Op, t0 int64, err error, key []byte) outcome {
 // report counts an error of the cache.
 func (c *Client) report(op traces.Op, key []byte, err error) {
 	c.ops.errors++
-	c.note("%s of %q: %v", opName(op), key, err)
+	c.note(err, "%s of %q: %v", opName(op), key, err)
 }
 
 // verifyFailure counts something that must not be.
 func (c *Client) verifyFailure(op traces.Op, key []byte, format string, args ...any) {
 	c.ops.failures++
 	c.res.VerifyFailures++
-	c.note("verify: %s of %q by %s: %s", opName(op), key, c.me, fmt.Sprintf(format, args...))
+	c.note(nil, "verify: %s of %q by %s: %s", opName(op), key, c.me, fmt.Sprintf(format, args...))
 }
 
-// note keeps the first messages, and ends the replay with the one that is too many.
-func (c *Client) note(format string, args ...any) {
+// note keeps the first messages, and ends the replay with the one that is too many, whose cause may be nil.
+func (c *Client) note(cause error, format string, args ...any) {
 	n := c.ops.errors + c.ops.failures
 	fatal := c.o.MaxErrors > 0 && n >= c.o.MaxErrors && c.err == nil
 	keep := len(c.res.Messages) < c.o.Messages
@@ -386,9 +386,25 @@ func (c *Client) note(format string, args ...any) {
 		c.res.Messages = append(c.res.Messages, text)
 	}
 	if fatal {
-		c.err = fmt.Errorf("%w: %d of %s; the last: %s", ErrTooMany, n, c.me, text)
+		c.err = &tooMany{text: fmt.Sprintf("%v: %d of %s; the last: %s", ErrTooMany, n, c.me, text), cause: cause}
 		c.o.Stop.Set()
 	}
+}
+
+// tooMany is ErrTooMany, and what the last error was.
+type tooMany struct {
+	text  string
+	cause error // nil: a verification failure
+}
+
+func (e *tooMany) Error() string { return e.text }
+
+// Unwrap returns ErrTooMany and the cause.
+func (e *tooMany) Unwrap() []error {
+	if e.cause == nil {
+		return []error{ErrTooMany}
+	}
+	return []error{ErrTooMany, e.cause}
 }
 
 // keyOf returns the key to use, and its hash where Verify needs it. Keys over the cache's bound

@@ -60,6 +60,7 @@ func signalContext() (context.Context, func()) {
 		}
 		cancel()
 		if _, ok := <-ch; ok {
+			fmt.Fprintln(os.Stderr, "\ndeclock: asked a second time: ending at once, without results; processes that were started here end by themselves")
 			os.Exit(int(exit.Interrupted))
 		}
 	}()
@@ -146,6 +147,7 @@ func reorder(a *cli.App, args []string) []string {
 	}
 	flags, commands := a.Flags, a.Commands
 	out, rest := []string{args[0]}, []string(nil)
+	words := 1 // of the command's name
 	for i := 1; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" {
@@ -162,8 +164,12 @@ func reorder(a *cli.App, args []string) []string {
 		}
 		if c := findCommand(commands, arg); c != nil && rest == nil {
 			out = append(out, arg)
-			flags, commands = c.Flags, c.Subcommands
+			flags, commands, words = c.Flags, c.Subcommands, len(out)
 			continue
+		}
+		if len(commands) > 0 && rest == nil && arg != "help" && arg != "h" {
+			// No such command: that is what to complain of, and not of its flags.
+			return append(out[:words:words], arg)
 		}
 		rest = append(rest, arg)
 	}

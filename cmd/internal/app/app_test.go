@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/traces"
 )
 
 func TestFlagsMayStandBehindArguments(t *testing.T) {
@@ -20,6 +21,8 @@ func TestFlagsMayStandBehindArguments(t *testing.T) {
 		{"declock trace stat f --json", "declock trace stat --json f"},
 		{"declock inspect header mn0+0x40 --cluster shm:x", "declock inspect header --cluster shm:x mn0+0x40"},
 		{"declock replay --verify -- -x.csv", "declock replay --verify -- -x.csv"},
+		{"declock inspect nosuch --cluster shm:x", "declock inspect nosuch"},
+		{"declock nosuch --cluster shm:x --json", "declock nosuch"},
 		{"declock replay --nosuch t.csv", "declock replay --nosuch t.csv"},
 		{"declock help replay", "declock help replay"},
 		{"declock", "declock"},
@@ -62,15 +65,18 @@ func TestMemoryOfGeneratedTraces(t *testing.T) {
 	for _, c := range []struct {
 		preset string
 		keys   uint64
+		spare  uint64
 		want   func(uint64) bool
 	}{
-		{"cluster14", 100, func(n uint64) bool { return n == minMemory }},
-		{"cluster14", 100_000, func(n uint64) bool { return n > 100<<20 && n < 256<<20 }},
-		{"cluster53", 1_000_000, func(n uint64) bool { return n == maxMemory }},
+		{"cluster14", 100, 1 << 40, func(n uint64) bool { return n == minMemory }},
+		{"cluster14", 100_000, 1 << 40, func(n uint64) bool { return n > 100<<20 && n < 256<<20 }},
+		{"cluster53", 100_000, 1 << 40, func(n uint64) bool { return n > 3<<30 && n < 4<<30 }},
+		{"cluster53", 1_000_000, 8 << 30, func(n uint64) bool { return n == 4<<30 }},
+		{"cluster53", traces.MaxKeys, 1 << 40, func(n uint64) bool { return n == 1<<39 }},
 	} {
 		o := newReplayOptions()
 		o.preset, o.keys.n = c.preset, c.keys
-		if n := o.memory(); !c.want(n) || n%64 != 0 {
+		if n := o.memory(c.spare); !c.want(n) || n%64 != 0 {
 			t.Errorf("%s with %d keys: %d bytes", c.preset, c.keys, n)
 		}
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
@@ -11,8 +12,8 @@ import (
 )
 
 const checkDescription = `It reads all object stores of a running cluster, and tells what is in them and what is wrong: the index, every object,
-the memory lists. It takes no locks: NOBODY MAY USE THE STORES MEANWHILE, or it sees changes half done as faults.
-Exit code 15 means that something is wrong.
+the memory lists. It takes no locks: who uses a store meanwhile is seen with changes half done. Faults that come and go while
+other compute nodes are alive mean that the store is in use (exit code 21); faults that stay, that something is wrong (15).
 
 Examples:
    declock check --cluster shm:demo
@@ -46,8 +47,8 @@ func checkCommand(env *Env) *cli.Command {
 }
 
 func (i *inspector) check(l *looking, reclaim bool) error {
-	if n := l.cluster.Node().Fabric().View().Live; reclaim && n.Len() > 1 {
-		return exit.Errorf(exit.InUse, "--reclaim: %d other compute nodes are alive, and may have memory of their own", n.Len()-1)
+	if n := othersAlive(l); reclaim && n > 0 {
+		return exit.Errorf(exit.InUse, "--reclaim: %d other compute nodes are alive, and may have memory of their own", n)
 	}
 	names, err := i.storeNames(l)
 	if err != nil {
@@ -60,10 +61,14 @@ func (i *inspector) check(l *looking, reclaim bool) error {
 		if err != nil {
 			return err
 		}
-		r, err := c.Check(objstore.CheckOptions{Reclaim: reclaim})
+		r, busy, err := i.examine(l, c, reclaim)
 		c.Close()
 		if err != nil {
 			return err
+		}
+		if busy {
+			return exit.Errorf(exit.Busy, "store %q is in use: faults were seen that come and go, as changes do that are half done; %d other compute nodes are alive. "+
+				"Check it when nobody uses it", name, othersAlive(l))
 		}
 		if !r.Sound() {
 			unsound++
@@ -90,6 +95,32 @@ func (i *inspector) check(l *looking, reclaim bool) error {
 		return exit.Errorf(exit.Unsound, "%d of %d stores are not sound", unsound, len(rows))
 	}
 	return err
+}
+
+// othersAlive returns how many compute nodes there are besides this one.
+func othersAlive(l *looking) int { return l.cluster.Node().Fabric().View().Live.Len() - 1 }
+
+// looks is how often a fault must be seen, where others may be at work, to be one.
+const looks = 3
+
+// examine checks a store. It is busy if there are faults that do not stay while other compute nodes are alive.
+func (i *inspector) examine(l *looking, c *objstore.Client, reclaim bool) (r *objstore.Report, busy bool, err error) {
+	for n := 0; n < looks; n++ {
+		again, err := c.Check(objstore.CheckOptions{Reclaim: reclaim})
+		if err != nil {
+			return nil, false, err
+		}
+		if r == nil {
+			r = again
+		} else {
+			r.Problems = slices.DeleteFunc(r.Problems, func(p objstore.Problem) bool { return !slices.Contains(again.Problems, p) })
+			busy = r.Sound()
+		}
+		if r.Sound() || othersAlive(l) == 0 {
+			break
+		}
+	}
+	return r, busy, nil
 }
 
 func (i *inspector) storeNames(l *looking) ([]string, error) {

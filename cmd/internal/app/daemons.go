@@ -148,7 +148,7 @@ func driverCommand() *cli.Command {
 			countFlag(&procs, "procs", "GOMAXPROCS"),
 		},
 		Action: func(*cli.Context) error {
-			signal.Ignore(syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE) // the parent decides
+			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // the parent decides
 			return daemon.RunDriver(int(fd.n), int(procs.n))
 		},
 	})
@@ -175,13 +175,13 @@ func runDaemon(ctx context.Context, env *Env, parent bool, profile string, run f
 	return run(ctx)
 }
 
-// parentContext ends with SIGTERM, and when the parent has closed the pipe that is
+// parentContext ends when the parent has closed the pipe that is
 // standard input: the kernel does that when it dies. Ctrl-C reaches all processes of a
-// terminal: what to do about it is the parent's decision.
+// terminal, and SIGTERM all of a service: what to do about it is the parent's decision.
 func parentContext(stdin io.Reader) (context.Context, context.CancelFunc) {
 	// When the parent has gone nobody reads what is written: that must not end the cleaning up.
-	signal.Ignore(syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, stdin)
 		cancel()

@@ -169,6 +169,7 @@ func checkName(name string) error {
 	}
 	return nil
 }
+
 // timeValue is the value of a flag that is a duration.
 type timeValue struct{ t *fabric.Time }
 

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
@@ -20,6 +22,7 @@ import (
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/memcached"
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 )
 
 const replayDescription = `It replays TRACE (the 7-column CSV of the Twitter cache traces; plain, .gz or .zst, "-" is standard
@@ -82,7 +85,7 @@ func (o *replayOptions) flags() []cli.Flag {
 		&cli.GenericFlag{Name: "speed", Usage: "max, or a factor of trace time", Value: &o.speed},
 		choiceFlag(&o.ttl, "ttl", "expiry of objects"),
 		sizeFlag(&o.maxValue, "max-value", "largest value; larger ones are cut"),
-		sizeFlag(&o.size, "size", "memory of the memory node that is started; auto: what the trace needs, at most 1GiB"),
+		sizeFlag(&o.size, "size", "memory of the memory node that is started; auto: what the trace needs, at most half of what is free"),
 		choiceFlag(&o.huge, "huge", "huge pages"),
 		choiceFlag(&o.onBadLine, "on-bad-line", "what a malformed line of the trace does"),
 		choiceFlag(&o.deal, "deal", "which client does which record of a trace file"),
@@ -181,16 +184,34 @@ func (o *replayOptions) checkTrace() error {
 	if o.trace == "-" {
 		return nil
 	}
-	r, err := traces.Open(o.trace, traces.ReaderOptions{})
-	if err != nil {
-		if exit.Of(err) == exit.BadTrace {
-			return err
-		}
-		return exit.With(exit.NoTrace, err)
+	var err error
+	if o.path, err = filepath.Abs(o.trace); err != nil {
+		return err
 	}
-	defer r.Close()
-	o.path, err = filepath.Abs(o.trace)
-	return err
+	return o.checkRecords(o.trace)
+}
+
+// checkRecords reads the first record of the trace.
+func (o *replayOptions) checkRecords(name string) error {
+	path := o.trace
+	if name != o.trace {
+		path = o.path
+	}
+	r, err := traces.Open(path, traces.ReaderOptions{Name: name, SkipBad: o.onBadLine.value == "skip"})
+	if err == nil {
+		defer r.Close()
+		var rec traces.Record
+		if r.Next(&rec) {
+			return nil
+		}
+		if err = r.Err(); err == nil {
+			return exit.Errorf(exit.BadTrace, "%s has no records", name)
+		}
+	}
+	if exit.Of(err) == exit.BadTrace {
+		return err
+	}
+	return exit.With(exit.NoTrace, err)
 }
 
 // run does the replay.
@@ -202,6 +223,9 @@ func (o *replayOptions) run(ctx context.Context, env *Env) error {
 		}
 		defer f.Close()
 		o.path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+		if err := o.checkRecords("standard input"); err != nil {
+			return err
+		}
 	}
 	members, cluster, err := o.members(ctx, env)
 	if err != nil {
@@ -239,11 +263,13 @@ func (o *replayOptions) members(ctx context.Context, env *Env) (members []*fleet
 	case o.at != nil:
 		return o.membersOf(ctx, env)
 	}
-	for _, name := range fleet.RemoveDead(o.net.o.Dir, embeddedPrefix) {
+	dir := o.net.o.Dir
+	for _, name := range fleet.RemoveDead(dir, embeddedPrefix) {
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster shm:%s left, which had been killed\n", name)
 	}
-	e := embedded{name: embeddedName(), dir: o.net.o.Dir, cns: int(o.cns.n), size: o.memory(), huge: o.huge.value, policy: o.policy,
+	e := embedded{name: embeddedName(), dir: dir, cns: int(o.cns.n), size: o.memory(spareMemory(dir)), huge: o.huge.value, policy: o.policy,
 		procs: int(o.procs.n), maxCN: int(o.cns.n) + 2, profile: o.profile} // room for who looks at it meanwhile
+	o.size.n = e.size
 	if e.lockQueue, err = lockQueue(o.policy, o.cns.n*o.clients.n); err != nil {
 		return nil, nil, err
 	}
@@ -313,25 +339,45 @@ func flush(target string) error {
 }
 
 const (
-	minMemory = 64 << 20
-	maxMemory = 1 << 30
+	minMemory   = 64 << 20
+	traceMemory = 1 << 30 // for a trace file, of which nothing is known
 )
 
-// memory returns the size of the memory node: what was asked for, or about twice what a generated trace's
-// population takes, so that nothing is evicted.
-func (o *replayOptions) memory() uint64 {
-	if o.size.n != 0 || o.trace != "" {
-		return max(o.size.n, map[bool]uint64{true: maxMemory}[o.size.n == 0])
+// memory returns the size of the memory node: what was asked for, or what a generated trace's
+// population takes, so that nothing is evicted: about twice, and twice that if values grow. Of what this machine
+// has to spare it takes half at most.
+func (o *replayOptions) memory(spare uint64) uint64 {
+	if o.size.n != 0 {
+		return o.size.n
 	}
-	p, err := traces.FindPreset(o.preset)
-	if err != nil {
-		return maxMemory
+	want := uint64(traceMemory)
+	if p, err := traces.FindPreset(o.preset); err == nil && o.trace == "" {
+		object := uint64(p.KeySize+p.ValueSize) + 256 // with its header, its slot and its bucket's lock
+		want = min(2*object, math.MaxUint64/2/o.keys.n) * o.keys.n
+		if p.Ops[traces.OpAppend] > 0 || p.Ops[traces.OpPrepend] > 0 {
+			want *= 2
+		}
 	}
-	object := uint64(p.KeySize+p.ValueSize) + 256 // with its header, its slot and its bucket's lock
-	if o.keys.n > maxMemory/object/2 {
-		return maxMemory
+	const unit = 1 << 20
+	return max(minMemory, min(want+unit-1, spare/2)&^(unit-1))
+}
+
+// spareMemory returns how much memory this machine has for a cluster in dir.
+func spareMemory(dir string) uint64 {
+	spare := uint64(math.MaxUint64)
+	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+		var kib uint64
+		if _, rest, ok := strings.Cut(string(b), "MemAvailable:"); ok {
+			if _, err := fmt.Sscan(rest, &kib); err == nil {
+				spare = kib << 10
+			}
+		}
 	}
-	return max(minMemory, (2*o.keys.n*object+(1<<20)-1)&^(1<<20-1))
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) == nil {
+		spare = min(spare, st.Bavail*uint64(st.Bsize))
+	}
+	return spare
 }
 
 // specs are what each member is to do.
@@ -478,7 +524,7 @@ func (o *replayOptions) config(policy string) map[string]any {
 	case o.at != nil:
 		c["cluster"], c["store"], c["lock"] = o.at.Address(), o.store, policy
 	default:
-		c["lock"], c["memory"], c["huge"] = policy, o.memory(), o.huge.value
+		c["lock"], c["memory"], c["huge"] = policy, o.size.n, o.huge.value
 	}
 	if o.trace != "" {
 		c["trace"], c["deal"], c["on_bad_line"] = o.trace, o.deal.value, o.onBadLine.value

@@ -46,11 +46,17 @@ func Errorf(c Code, format string, args ...any) error {
 	return &Error{Code: c, Err: fmt.Errorf(format, args...)}
 }
 
-// codes of sentinels, the more telling first: an error may wrap several.
+// codes of sentinels, the more telling first: an error may wrap several. That a node was lost
+// explains too many errors; other causes of theirs do not say more.
 var codes = []struct {
 	err  error
 	code Code
 }{
+	{fabric.ErrNodeDown, NodeLost},
+	{fabric.ErrFenced, NodeLost},
+	{fabric.ErrStaleEpoch, NodeLost},
+	{fabric.ErrUnknownOutcome, NodeLost},
+	{replay.ErrTooMany, TooManyErrs},
 	{declock.ErrAddress, BadAddress},
 	{shm.ErrName, BadAddress},
 	{declock.ErrPolicy, UnknownName},
@@ -61,7 +67,6 @@ var codes = []struct {
 	{traces.ErrCompression, BadTrace},
 	{traces.ErrConfig, Usage},
 	{replay.ErrOptions, Usage},
-	{replay.ErrTooMany, TooManyErrs},
 	{shm.ErrNoCluster, NoCluster},
 	{cn.ErrNoMemory, NoCluster},
 	{cn.ErrTooManyNodes, Full},
@@ -108,10 +113,6 @@ var codes = []struct {
 	{fabric.ErrOutOfBounds, Usage},
 	{fabric.ErrMisaligned, Usage},
 	{fabric.ErrBadKey, Denied},
-	{fabric.ErrNodeDown, NodeLost},
-	{fabric.ErrFenced, NodeLost},
-	{fabric.ErrStaleEpoch, NodeLost},
-	{fabric.ErrUnknownOutcome, NodeLost},
 	{syscall.ENOSPC, NoSpace},
 	{syscall.EDQUOT, NoSpace},
 	{syscall.ENOMEM, NoSpace},

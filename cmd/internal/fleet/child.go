@@ -188,7 +188,6 @@ func (c *Child) Stop() {
 	}
 	c.mu.Unlock()
 	_ = c.stdin.Close()
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	_ = c.cmd.Process.Signal(syscall.SIGCONT) // a stopped process leaves too
 	select {
 	case <-c.done:

@@ -61,7 +61,7 @@ func ReplayRows(out *fleet.Outcome, policy, target string) (Total, []replay.Row)
 		CacheHits: store.CacheHits, CacheMisses: store.CacheMisses, Evictions: store.Evictions, Expired: store.Expired,
 		Verified: s.Verified, VerifyFailures: s.VerifyFailures, Warmed: s.Warmed, WarmErrors: s.WarmErrors,
 		Capped: s.Capped, LongKeys: s.LongKeys, SkippedLines: out.Skipped, MaxLagS: s.MaxLagS,
-		Stopped: s.Stopped, LostNodes: len(out.Lost), Messages: s.Messages,
+		Stopped: s.Stopped || out.Err != nil, LostNodes: len(out.Lost), Messages: s.Messages,
 	}
 	if target != "" {
 		t.Lock = ""
