@@ -1,0 +1,171 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// How the data of a critical section travels: the last parameter of the rows of beyond.
+const (
+	dataPlain = "plain" // each operation by itself, as in the paper
+	dataChain = "chain" // the first with the acquisition, the last with the release: Micro.Chain
+	dataKeep  = "keep"  // it stays with the lock: Micro.Keep
+)
+
+// A variant is a lock with one or more of our ideas.
+type variant struct {
+	lock, data, idea string
+}
+
+// ideas are DecLock-PF with each idea alone, and all together.
+var ideas = []variant{
+	{"declock-tf", dataPlain, "DecLock-TF as in the paper"},
+	{"declock-pf", dataPlain, "DecLock-PF as in the paper"},
+	{"declock-tf", dataChain, "TF, data in the doorbells of acquire and release"},
+	{"declock-pf", dataChain, "PF, data in the doorbells of acquire and release"},
+	{"declock-pf+downgrade", dataChain, "+ downgrade in place"},
+	{"declock-pf+slack", dataChain, "+ slack of timestamps"},
+	{"declock-pf+batch", dataChain, "+ batches of local waiters"},
+	{"declock-pf+lean", dataChain, "+ queue READ only when contended"},
+	{"declock-pf", dataKeep, "+ local holders hand the data on"},
+	{"declock-pf+carry", dataKeep, "+ data in the notification"},
+	{"declock-pf+carry+defer", dataKeep, "+ one write-back for a streak"},
+	{"declock-pf+downgrade+batch+lean", dataChain, "all that concerns the lock alone"},
+	{"declock", dataPlain, "all, data by itself"},
+	{"declock", dataChain, "all, data in the doorbells"},
+	{"declock", dataKeep, "all, data stays with the lock"},
+}
+
+// A course is a sweep of one parameter of the default point: those of Fig. 12.
+type course struct {
+	param   string
+	changes func(o Options) []func(m *Micro)
+}
+
+var courses = []course{
+	{"clients", func(o Options) []func(*Micro) {
+		return changes(pick(o, []int{8, 16, 32, 64, 128, 192, 256}, 8, 64, 256), func(m *Micro, v int) { m.Clients = v })
+	}},
+	{"cs_len", func(o Options) []func(*Micro) {
+		return changes(pick(o, []int{0, 1, 2, 4, 8, 16, 32}, 0, 4, 32), func(m *Micro, v int) { m.CSLen = v })
+	}},
+	{"read_pct", func(o Options) []func(*Micro) {
+		return changes(pick(o, []int{0, 25, 50, 75, 90, 100}, 0, 90, 100), func(m *Micro, v int) { m.ReadPct = v })
+	}},
+	{"locks", func(o Options) []func(*Micro) {
+		return changes(pick(o, []int{1000, 10_000, 100_000, 1_000_000, 10_000_000}, 1000, 1_000_000), func(m *Micro, v int) { m.Locks = v })
+	}},
+	{"theta", func(o Options) []func(*Micro) {
+		return changes(pick(o, []float64{0, 0.5, 0.8, 0.9, 0.99}, 0, 0.8), func(m *Micro, v float64) { m.Theta = v })
+	}},
+}
+
+// beyondPoint measures a lock for one part of the experiment.
+func beyondPoint(part, idea, data string, m Micro) Point {
+	m.Chain, m.Keep = data == dataChain, data == dataKeep
+	p := m.Point()
+	measure := p.Measure
+	p.Measure = func(ctx context.Context, seed uint64) ([]Sample, error) {
+		list, err := measure(ctx, seed)
+		for i := range list {
+			list[i].Params = append(Params{{"part", part}, {"idea", idea}, {"data", data}}, list[i].Params...)
+		}
+		return list, err
+	}
+	return p
+}
+
+func beyondPoints(o Options) (points []Point) {
+	add := func(part, idea, lock, data string, change func(*Micro)) {
+		m := Default(lock)
+		m.NIC = o.NIC
+		change(&m)
+		if o.Tiny {
+			m = m.tiny()
+		}
+		points = append(points, beyondPoint(part, idea, data, m))
+	}
+	for _, v := range ideas {
+		add("ideas", v.idea, v.lock, v.data, func(*Micro) {})
+	}
+	for _, c := range courses {
+		for _, change := range c.changes(o) {
+			for _, v := range []variant{{"declock-tf", dataPlain, ""}, {"declock-pf", dataPlain, ""}, {"declock", dataKeep, ""}} {
+				add("sweep "+c.param, "", v.lock, v.data, change)
+			}
+		}
+	}
+	for _, lock := range []string{"cas", "declock"} {
+		for _, data := range []string{dataPlain, dataKeep} { // for CASLock, keep is chain
+			add("100 % reads", "", lock, data, func(m *Micro) { m.ReadPct = 100 })
+			add("uniform keys", "", lock, data, func(m *Micro) { m.Theta = 0 })
+		}
+	}
+	return points
+}
+
+// worstOverBetter returns the least ratio, over all points of the sweeps, of declock's throughput
+// to that of the better of declock-tf and declock-pf.
+func worstOverBetter(rows Rows) float64 {
+	worst := missing
+	for _, c := range courses {
+		part := rows.Where("part", "sweep "+c.param)
+		for _, v := range part.Distinct(c.param) {
+			at := part.Where(c.param, v)
+			better := math.Max(valueOf(at.Find("lock", "declock-tf"), "mops"), valueOf(at.Find("lock", "declock-pf"), "mops"))
+			r := valueOf(at.Find("lock", "declock"), "mops") / better
+			if !math.IsNaN(r) && !(worst <= r) {
+				worst = r
+			}
+		}
+	}
+	return worst
+}
+
+func judgeBeyond(rows Rows) (claims []Claim) {
+	of := func(lock, data string) Row { return rows.Find("part", "ideas", "lock", lock, "data", data) }
+	ours := of("declock", dataKeep)
+	for _, base := range []struct{ lock, name string }{{"declock-tf", "DecLock-TF"}, {"declock-pf", "DecLock-PF"}} {
+		paper, chained := of(base.lock, dataPlain), of(base.lock, dataChain)
+		claims = append(claims,
+			Claim{Text: "throughput over " + base.name, Unit: "x", Prototype: "1.9 (TF), 2.1 (PF)"}.AtLeast(Ratio(ours, paper, "mops"), 1.9),
+			Claim{Text: "throughput over " + base.name + " with chained data", Unit: "x", Note: "equal terms: what a lock without local copies can have"}.
+				AtLeast(Ratio(ours, chained, "mops"), 1.9),
+			Claim{Text: "throughput over " + base.name + ", both with plain data", Unit: "x", Note: "what the lock alone gains"}.
+				AtLeast(Ratio(of("declock", dataPlain), paper, "mops"), 1.9),
+			Claim{Text: "p99 over " + base.name + "'s", Prototype: "0.58 (TF), 0.31 (PF)"}.AtMost(Ratio(ours, paper, "p99_us"), 0.5),
+		)
+	}
+	same := func(part, data string) float64 {
+		return Ratio(rows.Find("part", part, "lock", "declock", "data", data), rows.Find("part", part, "lock", "cas", "data", data), "mops")
+	}
+	claims = append(claims, Claim{Text: "throughput over the better of TF and PF, at the worst point of all sweeps", Unit: "x"}.AtLeast(worstOverBetter(rows), 0.97))
+	for _, part := range []string{"100 % reads", "uniform keys"} {
+		claims = append(claims,
+			Claim{Text: part + ": throughput over CASLock, plain data", Unit: "x"}.AtLeast(same(part, dataPlain), 0.97),
+			Claim{Text: part + ": throughput over CASLock with chained data", Unit: "x"}.AtLeast(same(part, dataKeep), 0.97))
+	}
+	return claims
+}
+
+// beyondPlots are throughput over each sweep.
+func beyondPlots(rows Rows) (plots []Plot) {
+	for _, c := range courses {
+		p := throughputPlot("beyond-"+c.param, "Beyond the paper: "+c.param, c.param, rows.Where("part", "sweep "+c.param), Axis{Label: c.param})
+		plots = append(plots, p)
+	}
+	return plots
+}
+
+func init() {
+	Register(&Experiment{
+		Name: "beyond", Title: "Beyond the paper: each idea alone, and all together",
+		Paper: fmt.Sprintf("Not in the paper. %d clients, one data operation, %d %% reads; then the sweeps of Fig. 12 against DecLock-TF and DecLock-PF.",
+			DefaultClients, DefaultReadPct),
+		Columns: []string{"part", "idea", "lock", "data", "clients", "cs_len", "read_pct", "locks", "theta", "mops", "p50_us", "p99_us", "mn_ops_per_acquire"},
+		Points:  beyondPoints,
+		Judge:   judgeBeyond,
+		Plots:   beyondPlots,
+	})
+}
