@@ -1,0 +1,140 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/coordinator"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
+)
+
+// testOptions are those of a cluster of this process.
+func testOptions(t testing.TB, m *coordinator.Memory) Options {
+	return Options{Members: m, Insecure: true, Listen: "127.0.0.1:0", Report: func(err error) { t.Log("report:", err) }}
+}
+
+// harness runs the conformance suite on clusters in this process.
+type harness struct {
+	change func(o *Options) // options of servers and nodes
+}
+
+func (h harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	c := newTestCluster(t)
+	c.change = h.change
+	for i, size := range cfg.Mem {
+		c.serve(fabric.MemID(i), size)
+	}
+	for range cfg.CNs {
+		c.join()
+	}
+	return c
+}
+
+type testCluster struct {
+	fabrictest.Goroutines
+	t       testing.TB
+	members *coordinator.Memory
+	change  func(o *Options)
+	servers []*MemoryServer
+	nodes   []*node
+}
+
+func newTestCluster(t testing.TB) *testCluster {
+	return &testCluster{t: t, members: coordinator.NewMemory(fabric.MaxCN)}
+}
+
+func (c *testCluster) options() Options {
+	o := testOptions(c.t, c.members)
+	if c.change != nil {
+		c.change(&o)
+	}
+	return o
+}
+
+func (c *testCluster) serve(id fabric.MemID, size uint64) *MemoryServer {
+	c.t.Helper()
+	o := c.options()
+	o.Mem, o.Size = id, size
+	s, err := Serve(context.Background(), o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if int(id) == len(c.servers) {
+		c.servers = append(c.servers, s)
+	} else {
+		c.servers[id] = s
+	}
+	return s
+}
+
+func (c *testCluster) join() *node {
+	c.t.Helper()
+	n, err := Join(context.Background(), c.options())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.nodes = append(c.nodes, n.(*node))
+	return n.(*node)
+}
+
+func (c *testCluster) Node(i int) fabric.Node { return c.nodes[i] }
+
+// Kill ends a node without a word, as the end of its process would, and has the coordinator find out.
+func (c *testCluster) Kill(i int) {
+	n := c.nodes[i]
+	n.quit()
+	n.shut()
+	c.members.Kill(n.own.Life)
+}
+
+func (c *testCluster) KillMN(id fabric.MemID) {
+	if err := c.servers[id].Close(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *testCluster) RevokeMN(id fabric.MemID) { c.servers[id].nic.key.Add(1) }
+
+func (c *testCluster) RestartMN(id fabric.MemID) {
+	s := c.servers[id]
+	size := s.Size()
+	c.KillMN(id)
+	life := c.serve(id, size).own.Life
+	for _, n := range c.nodes {
+		await(c.t, "the memory node is back", func() bool {
+			r := n.remotes[id].Load()
+			return r != nil && r.mn.Life == life && r.lanes[0].conn.Load() != nil
+		})
+	}
+}
+
+func (c *testCluster) Close() {
+	for _, n := range c.nodes {
+		if err := n.Close(); err != nil {
+			c.t.Error(err)
+		}
+	}
+	for _, s := range c.servers {
+		if err := s.Close(); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// await waits for something that must come.
+func await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	fabrictest.Run(t, harness{})
+}

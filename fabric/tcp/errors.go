@@ -1,0 +1,29 @@
+package tcp
+
+import "errors"
+
+// Errors of Serve and Join, for errors.Is. What they are wrapped in says what was tried and what
+// to do. Errors of operations and messages are those of package fabric; those of
+// joining are those of package member.
+var (
+	// Refused before anything was touched.
+
+	ErrOptions     = errors.New("tcp: bad options")
+	ErrUnsupported = errors.New("tcp: not supported on this system")
+
+	// This machine does not allow it.
+
+	ErrNoMemory = errors.New("tcp: not enough memory")
+	ErrFormat   = errors.New("tcp: not a file of memory of this version")
+	ErrInUse    = errors.New("tcp: in use")
+
+	// The others do not allow it.
+
+	ErrAuth     = errors.New("tcp: authentication failed")
+	ErrVersion  = errors.New("tcp: the peer speaks other versions")
+	ErrProtocol = errors.New("tcp: the peer breaks the protocol")
+	ErrLost     = errors.New("tcp: connection lost")
+
+	// errBehind: the peer does not know yet of a state that we act on. It will.
+	errBehind = errors.New("tcp: the peer has not heard of us yet")
+)

@@ -1,0 +1,556 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+const (
+	// ringSize is how many frames of a lane may be without answer: a power of two.
+	ringSize = 1024
+	// maxPending is how many bytes wait for the connection before Post waits for room.
+	maxPending = 1 << 20
+	// keepBuffer is the size of a buffer that is kept when it was used.
+	keepBuffer = 256 << 10
+	// redialEvery is how often one tries to reach a node again.
+	redialEvery = 50 * time.Millisecond
+)
+
+// A laneState says whether a lane takes chains.
+type laneState uint8
+
+const (
+	laneBroken laneState = iota // there is no connection; there will be one soon, or the lane is down
+	laneUp
+	laneDown  // it cannot be reached: chains are refused; it is tried again and again
+	laneEnded // the memory node, in this life, has gone, or we have
+)
+
+// A lane is a connection to a memory node, and what follows it when it breaks.
+//
+// Many clients share it. Who posts a chain appends it to what is pending, and if nobody is
+// writing, writes all that has gathered. Who waits for an answer reads, if nobody else is
+// reading: first he looks for a while, then he sleeps; he takes the answers of others, too. Who finds that another reads
+// sleeps until he is woken with his answer. When a reader leaves and others still wait, the pump, a
+// goroutine of the lane, reads for them.
+type lane struct {
+	r     *remote
+	index uint16
+
+	lead   sync.Mutex // held by who reads
+	in     []byte     // of the reader: what has come
+	have   int
+	look   fabric.Time  // of the reader: how long to look before he sleeps
+	parked atomic.Int32 // clients that sleep until somebody else has read
+	kick   chan struct{}
+	first  chan struct{} // closed when it has been tried to connect for the first time
+	tried  sync.Once
+
+	conn     atomic.Pointer[stream] // nil unless up; changed under mu
+	posted   atomic.Uint32          // number of the next frame; changed under mu
+	answered atomic.Uint32          // frames before it are answered; changed by the reader
+	batch    atomic.Uint32          // answers that the last read brought
+
+	mu      sync.Mutex
+	state   laneState
+	cause   error      // why it is not up, for clients
+	why     error      // why it could not be connected
+	room    *sync.Cond // when there may be room, or nobody writes
+	roomers int        // that wait for room
+	pending []byte     // frames that nobody has written
+	spare   []byte     // a buffer for pending
+	written uint32     // frames before it were given to the connection
+	writing bool       // somebody writes
+	old     []*stream  // that have broken, and are to be closed
+	key     uint32     // of the memory
+	ring    []sent     // of frames without answer, by number
+	seen    uint32     // by watch: answered
+	stalled int        // by watch: how often nothing had moved
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// A sent is a frame without answer: a chain or a piece of one.
+type sent struct {
+	chain    *chain
+	at, to   cursor
+	count    int
+	modifies bool
+	last     bool // the chain's last piece
+}
+
+func newLane(r *remote, index uint16) *lane {
+	l := &lane{r: r, index: index, kick: make(chan struct{}, 1), first: make(chan struct{}), ring: make([]sent, ringSize), look: minLook, in: make([]byte, maxFrame)}
+	l.room = sync.NewCond(&l.mu)
+	l.ctx, l.cancel = context.WithCancel(r.n.ctx)
+	l.kickPump()
+	return l
+}
+
+// submit posts a chain. What is wrong with it or with the lane, the chain tells who waits for it.
+func (l *lane) submit(c *chain) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for at := (cursor{}); at.op < len(c.ops); {
+		for l.full() {
+			l.waitRoom()
+		}
+		if l.state == laneDown || l.state == laneEnded {
+			c.fail(at.op, l.cause)
+			c.complete()
+			return
+		}
+		at = l.push(c, at)
+	}
+	l.flush()
+}
+
+func (l *lane) full() bool {
+	return l.posted.Load()-l.answered.Load() >= ringSize || len(l.pending) >= maxPending
+}
+
+// waitRoom waits until there may be room; mu is held.
+func (l *lane) waitRoom() {
+	if l.flush(); !l.full() {
+		return
+	}
+	l.roomers++
+	l.parked.Add(1)
+	l.kickPump()
+	l.room.Wait()
+	l.parked.Add(-1)
+	l.roomers--
+}
+
+// push appends a piece of a chain to what is pending, and returns what comes behind it; mu is held.
+func (l *lane) push(c *chain, at cursor) cursor {
+	number := l.posted.Load()
+	e := &l.ring[number%ringSize]
+	*e = sent{chain: c, at: at}
+	start := len(l.pending)
+	l.pending, e.to, e.count, e.modifies = appendChain(l.pending, c.ops, at)
+	e.last = e.to.op == len(c.ops)
+	l.seal(start, number, e.count)
+	l.posted.Store(number + 1)
+	return e.to
+}
+
+// seal puts the header of a frame in pending; mu is held.
+func (l *lane) seal(start int, number uint32, count int) {
+	h := header{length: len(l.pending) - start, kind: frameChain, count: count, number: laneNumber(number, l.key)}
+	h.put(l.pending[start:])
+}
+
+// flush writes what is pending, unless somebody else is at it or there is no connection; mu is held, and
+// released while the kernel works.
+func (l *lane) flush() {
+	if l.writing || l.state != laneUp || len(l.pending) == 0 {
+		return
+	}
+	l.writing = true
+	if l.batch.Load() > 1 || l.posted.Load()-l.answered.Load() > 1 {
+		// Others are at work: what they are about to post can go along.
+		l.mu.Unlock()
+		runtime.Gosched()
+		l.mu.Lock()
+	}
+	for len(l.pending) > 0 && l.state == laneUp {
+		conn := l.conn.Load()
+		if conn.backlogged() > 0 {
+			l.kickPump() // who reads goes on when there is room
+			break
+		}
+		out := l.pending
+		l.pending, l.spare = l.spare[:0], nil
+		l.written = l.posted.Load()
+		l.mu.Unlock()
+		err := conn.write(out)
+		l.mu.Lock()
+		if cap(out) <= keepBuffer {
+			l.spare = out[:0]
+		}
+		if err != nil {
+			l.broke(conn, err)
+		}
+	}
+	l.writing = false
+	if l.roomers > 0 || l.state != laneUp {
+		l.room.Broadcast()
+	}
+}
+
+// broke notes that a connection has failed; mu is held.
+func (l *lane) broke(conn *stream, err error) {
+	if l.conn.Load() != conn || l.state != laneUp {
+		return
+	}
+	l.state, l.cause = laneBroken, fmt.Errorf("%w: %v: %w", ErrLost, l.r.mn.ID, err)
+	l.conn.Store(nil)
+	conn.end()
+	l.old = append(l.old, conn)
+	l.kickPump()
+}
+
+func (l *lane) kickPump() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until a chain is done.
+func (l *lane) await(c *chain) {
+	if c.isDone() {
+		return
+	}
+	if l.lead.TryLock() {
+		l.reads(c)
+		l.unlead()
+		if c.isDone() {
+			return
+		}
+	}
+	l.parked.Add(1)
+	if c.state.CompareAndSwap(chainUnderWay, chainParked) {
+		// Who read may have left before he could see that somebody is parked.
+		if l.lead.TryLock() {
+			l.unlead()
+		}
+		<-c.wake
+	}
+	l.parked.Add(-1)
+}
+
+// unlead stops being the reader, and sees to it that there is another if one is needed.
+func (l *lane) unlead() {
+	l.lead.Unlock()
+	if l.parked.Load() > 0 {
+		l.kickPump()
+	}
+}
+
+// needed tells whether a reader has to go on: until his own chain is done, or, if he is the pump, as long
+// as anybody is parked or anything waits for room.
+func (l *lane) needed(c *chain, conn *stream) bool {
+	if c != nil {
+		return !c.isDone()
+	}
+	return l.parked.Load() > 0 || conn.backlogged() > 0
+}
+
+// reads reads answers, until it is not needed any more or there is no connection; lead is held.
+func (l *lane) reads(c *chain) {
+	until := fabric.Time(0)
+	now := l.r.n.Now
+	for round := 1; ; round++ {
+		conn := l.conn.Load()
+		if conn == nil || !l.needed(c, conn) {
+			return
+		}
+		n, err := l.poll(conn)
+		switch {
+		case err != nil:
+			l.mu.Lock()
+			l.broke(conn, err)
+			l.mu.Unlock()
+			return
+		case n > 0:
+			until = 0
+			if c == nil {
+				runtime.Gosched() // to those who were woken
+			}
+			continue
+		}
+		switch t := now(); {
+		case until == 0:
+			until = t + l.look
+		case t >= until:
+			if conn.sleep() != nil {
+				return
+			}
+			l.look = patience(l.look, now()-t)
+			until = 0
+			continue
+		}
+		letOthersRun(round)
+	}
+}
+
+// poll takes what has come, and writes what there is room for; lead is held.
+func (l *lane) poll(conn *stream) (n int, err error) {
+	if conn.backlogged() > 0 {
+		left, err := conn.flush()
+		if err != nil {
+			return 0, err
+		}
+		if left == 0 {
+			l.mu.Lock()
+			l.flush()
+			l.mu.Unlock()
+		}
+	}
+	n, err = conn.read(l.in[l.have:])
+	if err != nil {
+		if isAgain(err) {
+			err = nil
+		}
+		return 0, err
+	}
+	l.have += n
+	return n, l.handle()
+}
+
+// handle handles the answers that have come as a whole; lead is held.
+func (l *lane) handle() error {
+	at, answers := 0, uint32(0)
+	posted := l.posted.Load()
+	var h header
+	for {
+		ok, err := h.parse(l.in[at:l.have])
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		number := l.answered.Load()
+		if h.kind != frameAnswer || uint32(h.number) != number || number == posted {
+			return fmt.Errorf("%w: %v %d where the answer to %d is due", ErrProtocol, h.kind, uint32(h.number), number)
+		}
+		e := &l.ring[number%ringSize]
+		if err := l.finish(e, &h, l.in[at+headerSize:at+h.length]); err != nil {
+			return err
+		}
+		at += h.length
+		answers++
+	}
+	if answers > 0 {
+		l.have = copy(l.in, l.in[at:l.have])
+		l.batch.Store(answers)
+		if l.parked.Load() > 0 {
+			l.mu.Lock()
+			if l.roomers > 0 {
+				l.room.Broadcast()
+			}
+			l.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// finish takes the answer to a frame.
+func (l *lane) finish(e *sent, h *header, body []byte) error {
+	c := e.chain
+	if h.count > e.count || (h.status == statusOK) != (h.count == e.count) {
+		return fmt.Errorf("%w: an answer for %d operations of %d", ErrProtocol, h.count, e.count)
+	}
+	if err := takeResults(body, c.ops, e.at, e.to, h.count); err != nil {
+		return err
+	}
+	if h.status != statusOK {
+		c.fail(e.at.op+h.count, l.r.refused(h.status, &c.ops[e.at.op+h.count]))
+	}
+	last := e.last
+	*e = sent{}
+	l.answered.Add(1)
+	if last {
+		c.complete()
+	}
+	return nil
+}
+
+// run is the pump: it reads for those who sleep, and connects.
+func (l *lane) run() {
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-l.kick:
+		case <-retry:
+		case <-l.ctx.Done():
+			l.breakUp()
+		}
+		retry = nil
+		l.lead.Lock()
+		l.mu.Lock()
+		state := l.state
+		l.mu.Unlock()
+		switch state {
+		case laneUp:
+			if conn := l.conn.Load(); conn != nil {
+				l.reads(nil)
+			}
+		case laneBroken:
+			l.recover(l.r.n.o.DeadAfter)
+		case laneDown:
+			l.recover(0)
+		}
+		l.mu.Lock()
+		if state = l.state; state == laneDown {
+			retry = time.After(redialEvery)
+		}
+		l.mu.Unlock()
+		l.tried.Do(func() { close(l.first) })
+		l.unlead()
+		if state == laneEnded {
+			return
+		}
+	}
+}
+
+// end ends the lane: when it returns, nothing more is sent. The pump tells who waits.
+func (l *lane) end() {
+	l.cancel()
+	l.breakUp()
+}
+
+func (l *lane) breakUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if conn := l.conn.Load(); conn != nil {
+		l.broke(conn, errors.New("ended"))
+	}
+}
+
+// recover connects a lane anew, and issues again what can be: what the memory node has not executed, and
+// what only reads. If there is no connection within some time, what waits is told so. lead is held.
+func (l *lane) recover(within time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.writing {
+		l.room.Wait()
+	}
+	// Nobody reads or writes them any more.
+	for _, conn := range l.old {
+		conn.close()
+	}
+	l.old, l.have = nil, 0
+	first := l.posted.Load()
+	for begun := time.Now(); ; {
+		if l.ctx.Err() != nil {
+			l.fall(l.r.refusal(), nil, laneEnded)
+			return
+		}
+		l.mu.Unlock()
+		conn, r, err := l.r.dial(l.ctx, l.index, first)
+		l.mu.Lock()
+		if err == nil {
+			l.resume(conn, &r, first)
+			return
+		}
+		var no *refusal
+		errors.As(err, &no)
+		if l.ctx.Err() != nil {
+			l.fall(l.r.refusal(), no, laneEnded)
+			return
+		}
+		if final(err) || errors.Is(err, syscall.ECONNREFUSED) || time.Since(begun) >= within {
+			if l.why == nil || l.why.Error() != err.Error() {
+				l.r.failed(err) // told once
+			}
+			l.why = err
+			l.fall(l.r.unreachable(err), no, laneDown)
+			return
+		}
+		l.mu.Unlock()
+		sleep(l.ctx, redialEvery)
+		l.mu.Lock()
+	}
+}
+
+// executed tells whether a frame may have been executed, from what the memory node says.
+func (l *lane) executed(number uint32, r *reply) bool {
+	if r != nil && r.known {
+		return int32(number-uint32(r.number)) < 0
+	}
+	return int32(number-l.written) < 0
+}
+
+// resume goes on over a new connection on which the next frame has a number; mu and lead are held.
+func (l *lane) resume(conn *stream, r *reply, first uint32) {
+	var keep []sent
+	for n := l.answered.Load(); n != l.posted.Load(); n++ {
+		e := l.ring[n%ringSize]
+		l.ring[n%ringSize] = sent{}
+		if e.modifies && l.executed(n, r) {
+			e.chain.fail(e.at.op, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, l.cause))
+		}
+		if e.chain.err == nil {
+			keep = append(keep, e)
+		} else if e.last {
+			e.chain.complete()
+		}
+	}
+	l.key = r.key
+	l.pending = l.pending[:0]
+	l.answered.Store(first)
+	for i, e := range keep {
+		number := first + uint32(i)
+		start := len(l.pending)
+		l.pending, _, _, _ = appendChain(l.pending, e.chain.ops, e.at)
+		l.seal(start, number, e.count)
+		l.ring[number%ringSize] = e
+	}
+	l.posted.Store(first + uint32(len(keep)))
+	l.written = first
+	l.state, l.cause, l.why, l.stalled = laneUp, nil, nil, 0
+	l.conn.Store(conn)
+	l.room.Broadcast()
+	l.flush()
+}
+
+// fall refuses all that waits; mu and lead are held. no is how the memory node has refused, if it has.
+func (l *lane) fall(why error, no *refusal, state laneState) {
+	var r *reply
+	if no != nil {
+		r = &no.reply
+	}
+	for n := l.answered.Load(); n != l.posted.Load(); n++ {
+		e := l.ring[n%ringSize]
+		l.ring[n%ringSize] = sent{}
+		if e.modifies && l.executed(n, r) {
+			e.chain.fail(e.at.op, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, why))
+		} else {
+			e.chain.fail(e.at.op, why)
+		}
+		if e.last {
+			e.chain.complete()
+		}
+	}
+	l.answered.Store(l.posted.Load())
+	l.pending = nil
+	l.state, l.cause = state, why
+	l.room.Broadcast()
+}
+
+// watch is called now and then: it gives the connection up when an answer is due and none has come limit times.
+func (l *lane) watch(limit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answered := l.answered.Load()
+	conn := l.conn.Load()
+	if conn == nil || answered == l.posted.Load() || answered != l.seen {
+		l.seen, l.stalled = answered, 0
+		return
+	}
+	if l.stalled++; l.stalled >= limit {
+		l.stalled = 0
+		l.broke(conn, errors.New("no answer"))
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

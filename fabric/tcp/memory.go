@@ -1,0 +1,123 @@
+//go:build linux
+
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/declock/declock/fabric"
+	"golang.org/x/sys/unix"
+)
+
+// A file of memory begins with a page that says what it is; the memory follows.
+//
+//	       +------------------------------+
+//	 0     |           "DECLOCKM"         |
+//	 8     |      MN      |    version    |   32 bits each
+//	16     |       size of the memory     |
+//	       +------------------------------+
+const (
+	fileMagic   = "DECLOCKM"
+	fileVersion = 1
+	filePage    = 4096
+)
+
+// A memory is a memory node's memory.
+type memory struct {
+	base unsafe.Pointer // what offset 0 is
+	size uint64
+	file *os.File       // nil: nothing is kept
+	at   unsafe.Pointer // the mapping
+	len  uintptr
+}
+
+// openMemory maps memory that takes room only where it is touched.
+func openMemory(o *Options) (*memory, error) {
+	m := &memory{size: o.Size}
+	var err error
+	if o.File == "" {
+		m.len = uintptr(m.size)
+		m.at, err = unix.MmapPtr(-1, 0, nil, m.len, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+		m.base = m.at
+	} else if err = m.openFile(o); err == nil {
+		m.len = uintptr(m.size) + filePage
+		m.at, err = unix.MmapPtr(int(m.file.Fd()), 0, nil, m.len, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+		m.base = unsafe.Add(m.at, filePage)
+	}
+	if err != nil {
+		m.at = nil
+		m.close()
+		if errors.Is(err, unix.ENOMEM) {
+			err = fmt.Errorf("%w: %d bytes: %w", ErrNoMemory, o.Size, err)
+		}
+		return nil, err
+	}
+	whole := unsafe.Slice((*byte)(m.at), m.len)
+	// A child of this process has no business with it.
+	_ = unix.Madvise(whole, unix.MADV_DONTFORK)
+	if o.Huge {
+		_ = unix.Madvise(whole, unix.MADV_HUGEPAGE) // only faster
+	}
+	return m, nil
+}
+
+// openFile opens, locks and checks the file, or makes it.
+func (m *memory) openFile(o *Options) (err error) {
+	if m.file, err = os.OpenFile(o.File, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return fmt.Errorf("%w: the file of the memory: %w", ErrOptions, err)
+	}
+	if err := unix.Flock(int(m.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("%w: %s: another process serves it: %w", ErrInUse, o.File, err)
+	}
+	st, err := m.file.Stat()
+	if err != nil {
+		return err
+	}
+	var head [24]byte
+	if st.Size() == 0 {
+		if o.Size == 0 {
+			return fmt.Errorf("%w: Size is 0 and %s is empty", ErrOptions, o.File)
+		}
+		if err := m.file.Truncate(int64(o.Size) + filePage); err != nil {
+			return fmt.Errorf("%w: %d bytes in %s: %w", ErrNoMemory, o.Size, o.File, err)
+		}
+		copy(head[:], fileMagic)
+		binary.LittleEndian.PutUint32(head[8:], fileVersion)
+		binary.LittleEndian.PutUint32(head[12:], uint32(o.Mem))
+		binary.LittleEndian.PutUint64(head[16:], o.Size)
+		_, err := m.file.WriteAt(head[:], 0)
+		return err
+	}
+	if _, err := m.file.ReadAt(head[:], 0); err != nil || string(head[:8]) != fileMagic {
+		return fmt.Errorf("%w: %s is something else; remove it or choose another", ErrFormat, o.File)
+	}
+	version, mem := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
+	m.size = binary.LittleEndian.Uint64(head[16:])
+	switch {
+	case version != fileVersion:
+		return fmt.Errorf("%w: %s has version %d, here %d", ErrFormat, o.File, version, fileVersion)
+	case mem != uint32(o.Mem):
+		return fmt.Errorf("%w: %s is of memory node %d, not %d", ErrFormat, o.File, mem, o.Mem)
+	case m.size == 0 || m.size > fabric.MaxOffset || uint64(st.Size()) < m.size+filePage:
+		return fmt.Errorf("%w: %s has %d bytes, its header says %d", ErrFormat, o.File, st.Size(), m.size)
+	case o.Size != 0 && o.Size != m.size:
+		return fmt.Errorf("%w: %s has memory of %d bytes, not %d; leave Size out to keep it", ErrOptions, o.File, m.size, o.Size)
+	}
+	return nil
+}
+
+// close unmaps the memory. Nobody uses it any more.
+func (m *memory) close() {
+	if m.at != nil {
+		_ = unix.MunmapPtr(m.at, m.len)
+		m.at = nil
+	}
+	if m.file != nil {
+		_ = m.file.Close()
+		m.file = nil
+	}
+}

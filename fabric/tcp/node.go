@@ -1,0 +1,393 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/inbox"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A node is a compute node.
+type node struct {
+	o        Options
+	own      member.CN
+	member   member.Member
+	acceptor *acceptor
+	mail     *mail
+	table    *inbox.Table
+	agent    *port
+	start    time.Time
+	base     fabric.Time // Unix time at start
+
+	closed  atomic.Bool
+	fenced  atomic.Bool
+	closing sync.Mutex
+	ctx     context.Context // ends with the node
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+
+	remotes [MaxMN]atomic.Pointer[remote]
+	links   [int(fabric.MaxCN) + 1]atomic.Pointer[outLink]
+	spread  atomic.Uint32 // of ports over lanes
+
+	mu      sync.Mutex
+	state   *member.State // that it acts on
+	newer   chan struct{} // closed when there is a newer one
+	joined  bool
+	arrived map[member.Life]*inLink // who sends, or has sent
+}
+
+// Join makes the process a compute node of a cluster, with the lowest number
+// that is free. A process may join more than once. ctx bounds the joining. A memory node that cannot be
+// reached does not keep it from joining: operations on it are fabric.ErrNodeDown until it can.
+func Join(ctx context.Context, o Options) (fabric.Node, error) {
+	if err := o.checkJoin(); err != nil {
+		return nil, err
+	}
+	n := &node{o: o, start: time.Now(), newer: make(chan struct{}), arrived: map[member.Life]*inLink{}}
+	n.base = fabric.Time(n.start.UnixNano())
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	if err := n.open(ctx); err != nil {
+		n.quit()
+		_ = n.leave()
+		n.shut()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *node) open(ctx context.Context) (err error) {
+	if n.acceptor, err = newAcceptor(&n.o, n.admit); err != nil {
+		return err
+	}
+	addr, err := n.o.ownAddress(n.acceptor.listener)
+	if err != nil {
+		return err
+	}
+	if n.mail, err = newMail(n); err != nil {
+		return err
+	}
+	if _, err := n.o.Members.JoinCN(ctx, addr.String(), n.ready); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.joined = true
+	for _, m := range n.state.MNs {
+		n.attach(m)
+	}
+	n.mu.Unlock()
+	if err := n.awaitLanes(ctx); err != nil {
+		return err
+	}
+	n.agent = n.newPort(n.table.Agent())
+	return nil
+}
+
+// ready begins to let others in and to follow what happens: nobody knows of it yet.
+func (n *node) ready(m member.Member) {
+	n.member, n.own = m, m.CN()
+	n.table = inbox.NewTable(n.own.ID, n)
+	n.take()
+	n.tasks.Go(n.mail.run)
+	n.tasks.Go(n.follow)
+	n.tasks.Go(n.watch)
+	n.acceptor.start()
+}
+
+// awaitLanes waits until it has been tried to reach all memory nodes. That they refuse us, or are
+// not what they should be, is an error.
+func (n *node) awaitLanes(ctx context.Context) error {
+	for i := range n.remotes {
+		r := n.remotes[i].Load()
+		if r == nil {
+			continue
+		}
+		for _, l := range r.lanes {
+			select {
+			case <-l.first:
+			case <-ctx.Done():
+				return fmt.Errorf("%w: memory node %v: %w", ErrLost, r.mn.ID, ctx.Err())
+			}
+			l.mu.Lock()
+			why := l.why
+			l.mu.Unlock()
+			if errors.Is(why, ErrAuth) || errors.Is(why, ErrVersion) || errors.Is(why, ErrProtocol) || errors.Is(why, fabric.ErrFenced) {
+				return fmt.Errorf("memory node %v: %w", r.mn.ID, why)
+			}
+		}
+	}
+	return nil
+}
+
+// follow acts on states, until the membership ends.
+func (n *node) follow() {
+	for {
+		changed := n.take()
+		select {
+		case <-changed:
+		case <-n.member.Done():
+			if err := n.member.Err(); err != nil {
+				n.fence()
+			}
+			return
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// take acts on the newest state, and acknowledges it.
+func (n *node) take() (changed <-chan struct{}) {
+	st, changed := n.member.State()
+	n.mu.Lock()
+	old := n.state
+	if old != nil && st.Revision <= old.Revision {
+		n.mu.Unlock()
+		return changed
+	}
+	n.state = st
+	n.takeMemory(st)
+	gone := n.takePeers(st)
+	close(n.newer)
+	n.newer = make(chan struct{})
+	n.mu.Unlock()
+	for _, l := range gone {
+		// What it had sent is delivered before the news that it has gone.
+		n.mail.drain(l)
+	}
+	if old != nil {
+		n.table.Deliver(fabric.AgentOf(n.own.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{st.Revision}})
+	}
+	n.member.Ack(st.Revision)
+	return changed
+}
+
+// takeMemory stops using memory nodes that have gone and attaches new ones; mu is held.
+func (n *node) takeMemory(st *member.State) {
+	for i := range n.remotes {
+		if r := n.remotes[i].Load(); r != nil && !st.Has(r.mn.Life) {
+			r.end()
+		}
+	}
+	if !n.joined || n.fenced.Load() || n.closed.Load() {
+		return
+	}
+	for _, m := range st.MNs {
+		if r := n.remotes[m.ID].Load(); m.ID < MaxMN && (r == nil || r.mn.Life != m.Life) {
+			n.attach(m)
+		}
+	}
+}
+
+// takePeers ends the links to who has gone, and returns those from them; mu is held.
+func (n *node) takePeers(st *member.State) (gone []*inLink) {
+	lives := map[member.Life]bool{}
+	for _, c := range st.CNs {
+		lives[c.Life] = true
+	}
+	for _, c := range st.Fencing {
+		lives[c.Life] = true
+	}
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil && !lives[l.peer.Life] {
+			n.links[i].CompareAndSwap(l, nil)
+			l.stop()
+		}
+	}
+	for life, l := range n.arrived {
+		if !lives[life] {
+			delete(n.arrived, life)
+			gone = append(gone, l)
+		}
+	}
+	return gone
+}
+
+// watch looks now and then whether those who should answer do.
+func (n *node) watch() {
+	t := time.NewTicker(n.o.Heartbeat)
+	defer t.Stop()
+	limit := int(n.o.DeadAfter / n.o.Heartbeat)
+	for {
+		select {
+		case <-t.C:
+		case <-n.ctx.Done():
+			return
+		}
+		for i := range n.remotes {
+			if r := n.remotes[i].Load(); r != nil {
+				for _, l := range r.lanes {
+					l.watch(limit)
+				}
+			}
+		}
+		for i := range n.links {
+			if l := n.links[i].Load(); l != nil {
+				l.watch(limit)
+			}
+		}
+		n.mail.acknowledge()
+	}
+}
+
+// fence notes that the cluster has given this node up.
+func (n *node) fence() {
+	if n.closed.Load() || n.fenced.Swap(true) {
+		return
+	}
+	n.o.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.remotes {
+		if r := n.remotes[i].Load(); r != nil {
+			r.end()
+		}
+	}
+}
+
+// revision returns that of the state that the node acts on.
+func (n *node) revision() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state.Revision
+}
+
+// ID is fabric.Node.ID.
+func (n *node) ID() fabric.CNID { return n.own.ID }
+
+// Caps is fabric.Node.Caps.
+func (n *node) Caps() fabric.Caps { return caps }
+
+// Now returns the clock: Unix time that does not step.
+func (n *node) Now() fabric.Time { return n.base + fabric.Time(time.Since(n.start)) }
+
+// Poll delivers messages that have come.
+func (n *node) Poll() { n.mail.poll() }
+
+// Memory is fabric.Node.Memory.
+func (n *node) Memory() []fabric.Memory {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var list []fabric.Memory
+	for _, m := range n.state.MNs {
+		list = append(list, fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch})
+	}
+	return list
+}
+
+// View is fabric.Node.View.
+func (n *node) View() fabric.View {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state.View()
+}
+
+// Open is fabric.Node.Open.
+func (n *node) Open() (fabric.Port, error) {
+	box, err := n.table.Open()
+	if err != nil {
+		return nil, err
+	}
+	return n.newPort(box), nil
+}
+
+// Agent is fabric.Node.Agent.
+func (n *node) Agent() fabric.Port { return n.agent }
+
+// Retire is fabric.Node.Retire.
+func (n *node) Retire(id fabric.ClientID) { n.table.Retire(id) }
+
+// closeFlush is how long Close goes on trying to send what is queued.
+const closeFlush = time.Second
+
+// Close is fabric.Node.Close.
+func (n *node) Close() error {
+	n.closing.Lock()
+	defer n.closing.Unlock()
+	if n.closed.Load() {
+		return nil
+	}
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil {
+			l.ask()
+		}
+	}
+	limit := time.Now().Add(closeFlush)
+	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {
+		time.Sleep(200 * time.Microsecond)
+	}
+	n.quit()
+	err := n.leave()
+	n.shut()
+	return err
+}
+
+func (n *node) unsent() bool {
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil && l.unacknowledged() {
+			return true
+		}
+	}
+	return false
+}
+
+// leave ends the membership.
+func (n *node) leave() error {
+	if n.member == nil || n.fenced.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	return n.member.Leave(ctx)
+}
+
+// quit stops using the fabric.
+func (n *node) quit() {
+	n.closed.Store(true)
+	if n.table != nil {
+		n.table.CloseAll()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.remotes {
+		if r := n.remotes[i].Load(); r != nil {
+			r.end()
+		}
+	}
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil {
+			l.stop()
+		}
+	}
+}
+
+// shut gives everything back.
+func (n *node) shut() {
+	n.cancel()
+	if n.acceptor != nil {
+		n.acceptor.close()
+	}
+	if n.mail != nil {
+		n.mail.stop()
+	}
+	n.tasks.Wait()
+	if n.mail != nil {
+		n.mail.close()
+	}
+}
+
+// dead says why there is no way to a compute node.
+func (n *node) dead(cn fabric.CNID) error {
+	if n.fenced.Load() {
+		return fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID)
+	}
+	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
+}

@@ -1,0 +1,130 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+const (
+	// DefaultPort is the port on which memory nodes listen.
+	DefaultPort = 7490
+	// MaxMN is how many memory nodes a cluster may have.
+	MaxMN = 64
+
+	maxLanes         = 16
+	maxWorkers       = 64
+	defaultHeartbeat = time.Second
+	defaultDeadAfter = 5 * time.Second
+	minHeartbeat     = 10 * time.Millisecond
+)
+
+// Options of Serve and Join.
+type Options struct {
+	// Members is the coordinator: who is there.
+	Members member.Service
+
+	// Listen is the address on which others are let in: Serve's default is port DefaultPort
+	// of all addresses, Join's is any port of all addresses.
+	Listen string
+	// Advertise is how others reach it, host:port or host, if that is not Listen. Empty where
+	// Listen names no host: the machine's first address that is not a loopback.
+	Advertise string
+
+	// TLS has the own certificate and whose are accepted: mutual TLS. Certificates say what a node may
+	// be, see the package's documentation.
+	TLS *tls.Config
+	// Insecure must be true where there is no TLS: anybody who reaches the address can read and change memory.
+	Insecure bool
+
+	// Heartbeat is how often is looked whether others still answer; DeadAfter is when a connection on which
+	// nothing moves that should is given up.
+	Heartbeat, DeadAfter time.Duration
+	// Report is told what goes wrong in the background; nil: nobody. It must not block.
+	Report func(error)
+
+	// Lanes is, for Join, how many connections there are to each memory node. A Port always uses the
+	// same one. 0: one for every four processors, at most four.
+	Lanes int
+
+	// What follows is for Serve.
+
+	// Mem is the number of the memory node, less than MaxMN.
+	Mem fabric.MemID
+	// Size of the memory in bytes. 0 is right where File exists.
+	Size uint64
+	// File is where the memory is kept: what an earlier server left there is served again, with a new epoch.
+	// Empty: memory starts zeroed and ends with the server. Memory takes room only where it has been touched.
+	File string
+	// Huge asks the kernel for huge pages, where it has them to give.
+	Huge bool
+	// Workers is how many goroutines execute operations. 0: one for every two processors, at most eight.
+	Workers int
+}
+
+// check validates what Serve and Join have in common and fills in defaults.
+func (o *Options) check() error {
+	if o.Heartbeat == 0 {
+		o.Heartbeat = defaultHeartbeat
+	}
+	if o.DeadAfter == 0 {
+		o.DeadAfter = max(defaultDeadAfter, 3*o.Heartbeat)
+	}
+	if o.Report == nil {
+		o.Report = func(error) {}
+	}
+	switch {
+	case o.Members == nil:
+		return fmt.Errorf("%w: Members, the coordinator, is missing", ErrOptions)
+	case o.TLS == nil && !o.Insecure:
+		return fmt.Errorf("%w: no TLS; Insecure says that this is meant", ErrOptions)
+	case o.TLS != nil && o.Insecure:
+		return fmt.Errorf("%w: TLS and Insecure", ErrOptions)
+	case o.TLS != nil && o.TLS.ClientAuth != tls.RequireAndVerifyClientCert:
+		return fmt.Errorf("%w: TLS must be mutual: ClientAuth is %v, not RequireAndVerifyClientCert", ErrOptions, o.TLS.ClientAuth)
+	case o.TLS != nil && (o.TLS.ClientCAs == nil || o.TLS.RootCAs == nil):
+		return fmt.Errorf("%w: TLS without ClientCAs or RootCAs: say whose certificates are accepted", ErrOptions)
+	case o.TLS != nil && o.TLS.InsecureSkipVerify:
+		return fmt.Errorf("%w: TLS with InsecureSkipVerify", ErrOptions)
+	case o.Heartbeat < minHeartbeat || o.DeadAfter < 2*o.Heartbeat:
+		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v, and that at least %v",
+			ErrOptions, o.DeadAfter, o.Heartbeat, minHeartbeat)
+	case o.Lanes < 0 || o.Lanes > maxLanes:
+		return fmt.Errorf("%w: Lanes is %d, must be at most %d", ErrOptions, o.Lanes, maxLanes)
+	}
+	return nil
+}
+
+func (o *Options) checkJoin() error {
+	if o.Listen == "" {
+		o.Listen = ":0"
+	}
+	if o.Lanes == 0 {
+		o.Lanes = min(max(runtime.GOMAXPROCS(0)/4, 1), 4)
+	}
+	return o.check()
+}
+
+func (o *Options) checkServe() error {
+	if o.Listen == "" {
+		o.Listen = fmt.Sprintf(":%d", DefaultPort)
+	}
+	if o.Workers == 0 {
+		o.Workers = min(max(runtime.GOMAXPROCS(0)/2, 1), 8)
+	}
+	switch {
+	case o.Mem >= MaxMN:
+		return fmt.Errorf("%w: memory node %d, must be less than %d", ErrOptions, o.Mem, MaxMN)
+	case o.Size == 0 && o.File == "":
+		return fmt.Errorf("%w: Size is 0", ErrOptions)
+	case o.Size > fabric.MaxOffset:
+		return fmt.Errorf("%w: Size is %d, more than an address can name", ErrOptions, o.Size)
+	case o.Workers < 0 || o.Workers > maxWorkers:
+		return fmt.Errorf("%w: Workers is %d, must be at most %d", ErrOptions, o.Workers, maxWorkers)
+	}
+	return o.check()
+}

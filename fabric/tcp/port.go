@@ -1,0 +1,332 @@
+//go:build linux
+
+package tcp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/inbox"
+	"github.com/declock/declock/fabric/internal/ram"
+)
+
+// caps are what the software NIC can do, on every machine.
+var caps = fabric.Caps{
+	Fabric:     "tcp",
+	Masked:     true,
+	Atomic16:   true,
+	Inline:     maxFrame / 4,
+	MaxAtomics: ringSize,
+}
+
+// largeChain is how many bytes a chain moves that may not fit into one frame.
+const largeChain = maxFrame - headerSize - fabric.MaxChain*maxFixed - maxFixed - minPiece
+
+// A port is one client of a compute node.
+type port struct {
+	n      *node
+	box    *inbox.Box
+	lane   int // which of a memory node's lanes is its
+	remote [MaxMN]*remote
+	arena  ram.Arena
+	stats  fabric.Stats
+	rng    rand.PCG
+
+	chains []*chain
+	free   []uint32 // indexes of chains that are not in use
+}
+
+// States of a chain.
+const (
+	chainDone uint32 = iota
+	chainUnderWay
+	chainParked // who waits for it sleeps
+)
+
+// A chain is one of a port's, on its way.
+type chain struct {
+	state   atomic.Uint32
+	wake    chan struct{} // gets a token when it is done, if it was parked
+	ops     []fabric.Op   // those that are sent
+	all     []fabric.Op
+	refusal error // of the operation behind ops, if they are not all
+	err     error // of those that were sent: the first
+	lane    *lane
+	life    uint32 // of this entry: a Pending is good for one
+	open    bool
+}
+
+func (c *chain) isDone() bool { return c.state.Load() == chainDone }
+
+// fail notes that an operation has failed. The first that does counts.
+func (c *chain) fail(op int, err error) {
+	if c.err == nil {
+		c.err = &fabric.ChainError{Index: op, Op: c.ops[op], Err: err}
+	}
+}
+
+// complete ends the wait for a chain. It is the port's again then.
+func (c *chain) complete() {
+	if c.state.Swap(chainDone) == chainParked {
+		c.wake <- struct{}{}
+	}
+}
+
+func (n *node) newPort(box *inbox.Box) *port {
+	p := &port{n: n, box: box, lane: int(n.spread.Add(1))}
+	p.rng.Seed(rand.Uint64(), rand.Uint64())
+	// Attached now: if a memory node restarts before the first operation, the
+	// client must hear of it.
+	for id := range n.remotes {
+		if r := n.remotes[id].Load(); r != nil && !r.ended.Load() {
+			p.remote[id] = r
+		}
+	}
+	return p
+}
+
+// ID is fabric.Port.ID.
+func (p *port) ID() fabric.ClientID { return p.box.ID() }
+
+// Caps is fabric.Port.Caps.
+func (p *port) Caps() fabric.Caps { return caps }
+
+// Now is fabric.Port.Now.
+func (p *port) Now() fabric.Time { return p.n.Now() }
+
+// Rand is fabric.Port.Rand.
+func (p *port) Rand() uint64 { return p.rng.Uint64() }
+
+// Alloc is fabric.Port.Alloc.
+func (p *port) Alloc(n int) []byte { return p.arena.Alloc(n) }
+
+// Free is fabric.Port.Free.
+func (p *port) Free(buf []byte) { p.arena.Free(buf) }
+
+// Stats is fabric.Port.Stats.
+func (p *port) Stats() *fabric.Stats { return &p.stats }
+
+// Do is fabric.Port.Do.
+func (p *port) Do(ops []fabric.Op) error {
+	i, err := p.begin(ops)
+	if err != nil || i < 0 {
+		return err
+	}
+	return p.end(uint32(i))
+}
+
+// Post is fabric.Port.Post.
+func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
+	i, err := p.begin(ops)
+	if err != nil {
+		return 0, err
+	}
+	if i < 0 {
+		i = p.take(ops) // a chain of nothing
+	}
+	return fabric.Pending(p.chains[i].life)<<32 | fabric.Pending(i), nil
+}
+
+// Wait is fabric.Port.Wait.
+func (p *port) Wait(pending fabric.Pending) error {
+	i, life := uint32(pending), uint32(pending>>32)
+	if uint64(i) >= uint64(len(p.chains)) || !p.chains[i].open || p.chains[i].life != life {
+		return fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))
+	}
+	return p.end(i)
+}
+
+// begin posts a chain and returns its index, -1 if there is nothing to do. The
+// error is what refuses the chain before anything is posted; what goes wrong later end tells.
+func (p *port) begin(ops []fabric.Op) (int, error) {
+	if p.box.Closed() {
+		return 0, fabric.ErrClosed
+	}
+	bytes, err := p.check(ops)
+	if err != nil || len(ops) == 0 {
+		return -1, err
+	}
+	p.stats.Count(ops)
+	i := p.take(ops)
+	c := p.chains[i]
+	r, err := p.find(ops[0].Addr.MN())
+	if err != nil {
+		c.ops, c.refusal = nil, err
+		return i, nil
+	}
+	if bytes > largeChain {
+		c.limit(r)
+	}
+	if len(c.ops) > 0 {
+		c.lane = r.lanes[p.lane%len(r.lanes)]
+		c.state.Store(chainUnderWay)
+		c.lane.submit(c)
+	}
+	return i, nil
+}
+
+// limit takes out of a chain what will be refused: it goes in several frames, of which none knows of the
+// others. (The memory node checks again.)
+func (c *chain) limit(r *remote) {
+	for i := range c.ops {
+		o := &c.ops[i]
+		if n, offset := uint64(o.Size()), o.Addr.Offset(); offset > r.mn.Size || n > r.mn.Size-offset {
+			c.ops, c.refusal = c.ops[:i], r.refused(statusOutOfBounds, o)
+			return
+		}
+	}
+}
+
+// check refuses a bad chain, and tells how many bytes it moves. The common case is decided here, without a call for
+// each operation.
+func (p *port) check(ops []fabric.Op) (bytes int, err error) {
+	if len(ops) > fabric.MaxChain {
+		return 0, p.refuse(ops)
+	}
+	for i := range ops {
+		o := &ops[i]
+		switch o.Kind {
+		case fabric.OpRead, fabric.OpWrite:
+			if o.Buf == nil && o.Addr%8 != 0 || o.Buf != nil && !p.arena.Owns(o.Buf) {
+				return 0, p.refuse(ops)
+			}
+			bytes += len(o.Buf)
+		case fabric.OpCAS, fabric.OpFAA:
+			if o.Addr%8 != 0 {
+				return 0, p.refuse(ops)
+			}
+		default:
+			if err := p.refuse(ops); err != nil {
+				return 0, err
+			}
+		}
+		if o.Addr.MN() != ops[0].Addr.MN() {
+			return 0, p.refuse(ops)
+		}
+	}
+	return bytes, nil
+}
+
+// refuse says what is wrong with a chain, if anything is.
+func (p *port) refuse(ops []fabric.Op) error {
+	if err := fabric.CheckChain(ops, caps); err != nil {
+		return err
+	}
+	for i := range ops {
+		o := &ops[i]
+		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && o.Buf != nil && !p.arena.Owns(o.Buf) {
+			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
+		}
+	}
+	return nil
+}
+
+// find returns a memory node as this port has attached to it, or why it takes nothing.
+func (p *port) find(id fabric.MemID) (*remote, error) {
+	if p.n.fenced.Load() {
+		return nil, p.n.dead(p.n.own.ID)
+	}
+	if id >= MaxMN {
+		return nil, fmt.Errorf("%w: there is no %v", fabric.ErrNodeDown, id)
+	}
+	r := p.remote[id]
+	if r == nil {
+		if r = p.n.remotes[id].Load(); r == nil {
+			return nil, fmt.Errorf("%w: %v", fabric.ErrNodeDown, id)
+		}
+		p.remote[id] = r
+	}
+	if r.ended.Load() {
+		return nil, r.refusal()
+	}
+	return r, nil
+}
+
+// take returns the index of a chain that is not in use, which is done.
+func (p *port) take(ops []fabric.Op) int {
+	if len(p.free) == 0 {
+		p.free = append(p.free, uint32(len(p.chains)))
+		p.chains = append(p.chains, &chain{wake: make(chan struct{}, 1)})
+	}
+	last := len(p.free) - 1
+	i := p.free[last]
+	p.free = p.free[:last]
+	c := p.chains[i]
+	c.ops, c.all, c.refusal, c.err, c.lane = ops, ops, nil, nil, nil
+	c.life++
+	c.open = true
+	return int(i)
+}
+
+// end waits for a chain and returns its outcome.
+func (p *port) end(i uint32) error {
+	c := p.chains[i]
+	if c.lane != nil {
+		c.lane.await(c)
+	}
+	err := c.err
+	if err == nil && c.refusal != nil {
+		err = &fabric.ChainError{Index: len(c.ops), Op: c.all[len(c.ops)], Err: c.refusal}
+	}
+	c.open, c.ops, c.all, c.lane = false, nil, nil, nil
+	p.free = append(p.free, i)
+	return err
+}
+
+// Send is fabric.Port.Send.
+func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
+	if p.box.Closed() {
+		return fabric.ErrClosed
+	}
+	cn := to.CN()
+	switch {
+	case to>>fabric.ClientIDBits != 0:
+		return fmt.Errorf("%w: there is no client %#x", fabric.ErrNodeDown, uint32(to))
+	case cn == p.n.own.ID:
+		p.stats.SentLocal++
+		own := *m
+		own.From = p.box.ID()
+		p.n.table.Deliver(to.Index(), &own)
+		return nil
+	}
+	l, err := p.n.link(cn)
+	if err == nil {
+		err = l.send(p.box.ID().Index(), to.Index(), m)
+	}
+	if err == nil {
+		p.stats.Sent++
+	}
+	return err
+}
+
+// Recv is fabric.Port.Recv.
+func (p *port) Recv(deadline fabric.Time) (fabric.Message, error) { return p.box.Recv(deadline) }
+
+// Pause is fabric.Port.Pause.
+func (p *port) Pause(until fabric.Time) error { return p.box.Pause(until) }
+
+// Interrupt is fabric.Port.Interrupt.
+func (p *port) Interrupt() { p.box.Interrupt() }
+
+// ClearInterrupt is fabric.Port.ClearInterrupt.
+func (p *port) ClearInterrupt() { p.box.ClearInterrupt() }
+
+// Abandon is fabric.Port.Abandon.
+func (p *port) Abandon() error { return p.n.table.Abandon(p.box) }
+
+// Close is fabric.Port.Close. The agent's Port lives as long as its node.
+func (p *port) Close() error {
+	if p == p.n.agent {
+		return nil
+	}
+	p.n.table.Close(p.box)
+	// Nobody waits for them any more, but their buffers are in use until then.
+	for i, c := range p.chains {
+		if c.open && !p.n.closed.Load() {
+			_ = p.end(uint32(i))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,343 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A MemoryServer is a memory node: memory, and the software NIC that executes what
+// compute nodes ask for.
+type MemoryServer struct {
+	o        Options
+	mem      *memory
+	nic      *nic
+	own      member.MN
+	acceptor *acceptor
+	workers  []*worker
+	next     atomic.Uint32 // worker of the next connection
+	begun    time.Time
+	tasks    sync.WaitGroup
+	ctx      context.Context // ends with the server
+	cancel   context.CancelFunc
+	closing  sync.Once
+	done     chan struct{} // closed when it does not serve any more
+
+	mu     sync.Mutex
+	member member.Member
+	state  *member.State // that it acts on
+	newer  chan struct{} // closed when there is a newer one
+	lanes  map[laneKey]*served
+	gone   []laneKey // of those in lanes whose node has gone, the oldest first
+	err    error     // why it does not serve any more
+	ended  bool
+}
+
+// A laneKey names a lane: of a compute node in one of its lives.
+type laneKey struct {
+	life  member.Life
+	index uint16
+}
+
+// A served is a lane as the memory node knows it: it outlives its connections.
+type served struct {
+	laneKey
+	executed uint32 // frames before it have been executed; changed under the exec mutex of conn
+	conn     *laneConn
+	gone     bool // its node has gone
+}
+
+// maxGone is how many lanes of nodes that have gone are remembered: who comes back hears
+// exactly what was executed of his.
+const maxGone = 1024
+
+// Serve starts a memory node: it serves when Serve returns, and until Close.
+func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
+	if err := o.checkServe(); err != nil {
+		return nil, err
+	}
+	s := &MemoryServer{o: o, begun: time.Now(), lanes: map[laneKey]*served{},
+		done: make(chan struct{}), newer: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if err := s.open(ctx); err != nil {
+		s.end(err)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *MemoryServer) open(ctx context.Context) (err error) {
+	if s.mem, err = openMemory(&s.o); err != nil {
+		return err
+	}
+	s.nic = newNIC(s.mem)
+	s.nic.key.Store(rand.Uint32())
+	if s.acceptor, err = newAcceptor(&s.o, s.admit); err != nil {
+		return err
+	}
+	addr, err := s.o.ownAddress(s.acceptor.listener)
+	if err != nil {
+		return err
+	}
+	for range s.o.Workers {
+		w, err := newWorker(s)
+		if err != nil {
+			return err
+		}
+		s.workers = append(s.workers, w)
+	}
+	_, err = s.o.Members.JoinMN(ctx, s.o.Mem, s.mem.size, addr.String(), s.ready)
+	return err
+}
+
+// ready begins to serve: nobody knows of it yet.
+func (s *MemoryServer) ready(m member.Member) {
+	s.mu.Lock()
+	s.member, s.own = m, m.MN()
+	s.mu.Unlock()
+	for _, w := range s.workers {
+		s.tasks.Go(w.run)
+	}
+	s.tasks.Go(s.follow)
+	s.tasks.Go(s.watch)
+	s.acceptor.start()
+}
+
+// follow acts on states, until the membership ends.
+func (s *MemoryServer) follow() {
+	for {
+		st, changed := s.member.State()
+		s.take(st)
+		s.member.Ack(st.Revision)
+		select {
+		case <-changed:
+		case <-s.member.Done():
+			if err := s.member.Err(); err != nil {
+				// Others have gone on without this memory.
+				err = fmt.Errorf("memory node %v: %w", s.o.Mem, err)
+				s.o.Report(err)
+				s.stop(err)
+			}
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// take acts on a state: who is not in it is shut out. When it returns, nothing of those reaches memory any more.
+func (s *MemoryServer) take(st *member.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = st
+	for k, l := range s.lanes {
+		if l.gone || st.Has(k.life) {
+			continue
+		}
+		l.gone = true
+		s.gone = append(s.gone, k)
+		if l.conn != nil {
+			l.conn.cut()
+		}
+	}
+	for ; len(s.gone) > maxGone; s.gone = s.gone[1:] {
+		delete(s.lanes, s.gone[0])
+	}
+	close(s.newer)
+	s.newer = make(chan struct{})
+}
+
+// behindTimeout is how long a newcomer waits for the memory node to hear of it.
+const behindTimeout = 2 * time.Second
+
+// admit answers a hello.
+func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
+	if g.role != roleLane {
+		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no %v", ErrProtocol, s.o.Mem, g.role)
+	}
+	limit := time.After(behindTimeout)
+	for {
+		s.mu.Lock()
+		newer := s.newer
+		r, take, err := s.enter(&g)
+		s.mu.Unlock()
+		if !errors.Is(err, errBehind) {
+			return r, take, err
+		}
+		select {
+		case <-newer:
+		case <-limit:
+			return r, nil, err
+		case <-s.ctx.Done():
+			return r, nil, fabric.ErrNodeDown
+		}
+	}
+}
+
+// enter lets a member in, or says why not; mu is held.
+func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) {
+	key := laneKey{member.Life(g.from), g.index}
+	r = reply{caps: capMasked | capAtomic16, size: s.mem.size, epoch: s.own.Epoch, key: s.nic.key.Load()}
+	l := s.lanes[key]
+	if l != nil {
+		if l.conn != nil {
+			// One connection at a time, and nothing of an old one behind a new one's.
+			l.conn.cut()
+		}
+		r.known, r.number = true, uint64(l.executed)
+	}
+	switch {
+	case s.ended:
+		return r, nil, fmt.Errorf("%w: %v ends", fabric.ErrNodeDown, s.o.Mem)
+	case g.to != uint64(s.own.Life):
+		return r, nil, fmt.Errorf("%w: this is another life of %v, or another memory node", fabric.ErrStaleEpoch, s.o.Mem)
+	case s.state == nil || !s.state.Has(key.life) && s.state.Revision < g.revision:
+		return r, nil, fmt.Errorf("%w: %v", errBehind, s.o.Mem)
+	}
+	c, ok := s.state.CN(fabric.CNID(g.cn))
+	if !ok || c.Life != key.life || l != nil && l.gone {
+		return r, nil, fmt.Errorf("%w: cn%d is no member in that life", fabric.ErrFenced, g.cn)
+	}
+	if g.cert != nil {
+		if err := speaksFor(g.cert, parseAddress(c.Addr)); err != nil {
+			return r, nil, err
+		}
+	}
+	r.revision = s.state.Revision
+	if l == nil {
+		l = &served{laneKey: key, executed: uint32(g.number)}
+		s.lanes[key] = l
+		r.known, r.number = true, g.number // nothing was
+	}
+	conn := newLaneConn(s, l, uint32(g.number))
+	l.conn = conn
+	return r, func(st *stream) { s.begin(conn, st) }, nil
+}
+
+// begin serves a connection that was let in.
+func (s *MemoryServer) begin(c *laneConn, st *stream) {
+	if st == nil {
+		s.left(c)
+		return
+	}
+	s.workers[int(s.next.Add(1))%len(s.workers)].take(c, st)
+}
+
+// left notes that a connection is over.
+func (s *MemoryServer) left(c *laneConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.lane.conn == c {
+		c.lane.conn = nil
+	}
+}
+
+// watch cuts connections that do not take their answers.
+func (s *MemoryServer) watch() {
+	t := time.NewTicker(s.o.Heartbeat)
+	defer t.Stop()
+	limit := int(s.o.DeadAfter / s.o.Heartbeat)
+	for {
+		select {
+		case <-t.C:
+		case <-s.ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		for _, l := range s.lanes {
+			if l.conn != nil {
+				l.conn.stalls(limit)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// ID returns the number of the memory node.
+func (s *MemoryServer) ID() fabric.MemID { return s.o.Mem }
+
+// Size returns the length of its memory in bytes.
+func (s *MemoryServer) Size() uint64 { return s.mem.size }
+
+// Epoch returns the epoch that began with Serve.
+func (s *MemoryServer) Epoch() uint32 { return s.own.Epoch }
+
+// Addr returns the address on which it listens.
+func (s *MemoryServer) Addr() net.Addr { return s.acceptor.listener.Addr() }
+
+// Done is closed when the memory node does not serve any more, and Err says why: nil after
+// Close, fabric.ErrFenced when the cluster has given it up. Then it has to be closed, and served anew.
+func (s *MemoryServer) Done() <-chan struct{} { return s.done }
+
+// Err says why the memory node does not serve any more.
+func (s *MemoryServer) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// stop shuts everybody out.
+func (s *MemoryServer) stop(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended, s.err = true, why
+	for _, l := range s.lanes {
+		if l.conn != nil {
+			l.conn.cut()
+		}
+	}
+	close(s.done)
+}
+
+// end stops and gives everything back, but leaves the membership to whom it belongs.
+func (s *MemoryServer) end(why error) {
+	s.closing.Do(func() {
+		s.stop(why)
+		s.cancel()
+		if s.acceptor != nil {
+			s.acceptor.close()
+		}
+		for _, w := range s.workers {
+			w.stop()
+		}
+		s.tasks.Wait()
+		for _, w := range s.workers {
+			w.close()
+		}
+		if s.mem != nil {
+			s.mem.close()
+		}
+	})
+}
+
+// leaveTimeout bounds how long Close waits for the coordinator.
+const leaveTimeout = 2 * time.Second
+
+// Close stops serving: compute nodes get fabric.ErrNodeDown. Memory without a File is gone.
+func (s *MemoryServer) Close() error {
+	s.mu.Lock()
+	m := s.member
+	s.mu.Unlock()
+	s.stop(nil)
+	var err error
+	if m != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+		defer cancel()
+		err = m.Leave(ctx)
+	}
+	s.end(nil)
+	return err
+}
