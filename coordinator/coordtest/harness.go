@@ -106,7 +106,10 @@ func (e *env) started(n *node, m member.Member, err error) *node {
 	if m != n.Member {
 		e.Fatal("ready got another member than Join returned")
 	}
-	e.Cleanup(func() { n.setDeaf(false) })
+	e.Cleanup(func() {
+		n.setDeaf(false)
+		_ = m.Leave(context.Background()) // it may have ended
+	})
 	return n
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// Run runs the suite.
+// Run runs the suite, but for what SetAway is needed for if there is none.
 func Run(t *testing.T, h Harness) {
 	for _, tt := range []struct {
 		name string
@@ -36,12 +36,18 @@ func Run(t *testing.T, h Harness) {
 		{"joins at the same time get numbers of their own", together},
 		{"a coordinator that is away", away},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			tt.run(&env{t, h(t), ctx})
-		})
+		t.Run(tt.name, func(t *testing.T) { run(t, h, tt.run) })
 	}
+}
+
+// RunAway runs the one test of Run that needs SetAway.
+func RunAway(t *testing.T, h Harness) { run(t, h, away) }
+
+func run(t *testing.T, h Harness, f func(*env)) {
+	c := h(t)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	f(&env{t, c, ctx})
 }
 
 func lowestNumber(e *env) {
@@ -365,6 +371,7 @@ func away(e *env) {
 	}
 	m, a, b := e.startMN(0), e.startCN(), e.startCN()
 	e.SetAway(true)
+	defer e.SetAway(false)
 	_, err := e.Service.JoinCN(e.ctx, "", func(member.Member) { e.Error("ready was called") })
 	if !errors.Is(err, member.ErrUnreachable) {
 		e.Errorf("join: %v", err)

@@ -1,0 +1,116 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// maxSocketPath is how long the path of a Unix socket may be.
+const maxSocketPath = 107
+
+// Options of a server.
+type Options struct {
+	// Dir is where sockets and data are; it is made if it is not there. A Unix socket's path has 107 bytes at most.
+	Dir string
+	// Listen is a URL to listen on instead of the socket: http://host:port. Whoever
+	// reaches it can read and change the cluster's membership.
+	Listen string
+	// Election is how long the server waits before it elects itself; shorter than
+	// an etcd of several machines, 100 ms by default. Leases last one and a half times as long at least, in whole seconds.
+	Election time.Duration
+	// Durable makes each change survive a loss of power. Else it survives the process only, and is faster.
+	Durable bool
+	// Log is the file to log to; empty: no log.
+	Log string
+}
+
+// A Server is a running etcd of one member.
+type Server struct {
+	etcd     *embed.Etcd
+	endpoint string
+}
+
+// Start starts a server, and returns when it serves. ctx bounds that.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	client := filepath.Join(dir, "etcd.sock")
+	if len(client) > maxSocketPath {
+		return nil, fmt.Errorf("embedded etcd: the path %s is too long for a socket: at most %d bytes", client, maxSocketPath)
+	}
+	cfg := config(dir, &o)
+	listen := o.Listen
+	if listen == "" {
+		listen = "unix://" + client
+		_ = os.Remove(client) // of a server that was killed
+	}
+	u, err := url.Parse(listen)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: listen address: %w", err)
+	}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*u}, []url.URL{*u}
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	s := &Server{etcd: e, endpoint: listen}
+	if o.Listen != "" {
+		s.endpoint = u.Scheme + "://" + e.Clients[0].Addr().String() // with the port that it got
+	}
+	select {
+	case <-e.Server.ReadyNotify():
+		return s, nil
+	case err = <-e.Err():
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), s.Close())
+}
+
+func config(dir string, o *Options) *embed.Config {
+	election := o.Election
+	if election == 0 {
+		election = 100 * time.Millisecond
+	}
+	cfg := embed.NewConfig()
+	cfg.Dir = filepath.Join(dir, "data")
+	peer := url.URL{Scheme: "unix", Path: filepath.Join(dir, "peer.sock")}
+	_ = os.Remove(peer.Path)
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.ElectionMs = uint(election / time.Millisecond)
+	cfg.TickMs = max(cfg.ElectionMs/10, 1)
+	cfg.UnsafeNoFsync = !o.Durable
+	cfg.LogLevel = "panic" // each Close would be an error
+	if o.Log != "" {
+		cfg.LogOutputs, cfg.LogLevel = []string{o.Log}, "warn"
+	}
+	// The database is small, and nobody asks for old revisions.
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "revision", "1000"
+	cfg.EnableGRPCGateway = false
+	return cfg
+}
+
+// Endpoint returns the URL of the server, for clients on this machine.
+func (s *Server) Endpoint() string { return s.endpoint }
+
+// Err gives an error if the server fails.
+func (s *Server) Err() <-chan error { return s.etcd.Err() }
+
+// Close stops the server. Its data stay.
+func (s *Server) Close() error {
+	s.etcd.Close()
+	return nil
+}

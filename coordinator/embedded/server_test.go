@@ -1,0 +1,78 @@
+package embedded_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/coordinator/embedded"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// TestDataSurvive: a server that is started again in its directory has its data.
+func TestDataSurvive(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "declock-etcd") // t.TempDir's is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	for _, o := range []embedded.Options{{Dir: dir}, {Dir: dir, Listen: "http://127.0.0.1:0"}} {
+		s, err := embedded.Start(ctx, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Get(ctx, "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(got.Kvs); (n == 1) != (o.Listen != "") {
+			t.Errorf("%d keys with %+v", n, o)
+		}
+		if _, err := c.Put(ctx, "key", "value"); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		s.Close()
+	}
+}
+
+// TestSocketIsPrivate: only its user may open the server's directory.
+func TestSocketIsPrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "e")
+	_, err := embedded.Start(context.Background(), embedded.Options{Dir: filepath.Join(dir, strings.Repeat("x", 100))})
+	if err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("a path that is too long: %v", err)
+	}
+	st, err := os.Stat(dir)
+	if err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("directory: %v, %v", st.Mode(), err)
+	}
+}
+
+// TestGivenUp: a start that ctx ends is an error.
+func TestGivenUp(t *testing.T) {
+	dir, err := os.MkdirTemp("", "declock-etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s, err := embedded.Start(ctx, embedded.Options{Dir: dir})
+	if err == nil {
+		s.Close() // it was faster
+	} else if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,162 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/declock/declock/fabric/member"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// Bounds of how often anything is tried again.
+const (
+	minRetry = 50 * time.Millisecond
+	maxRetry = time.Second
+)
+
+// A Coordinator is a cluster in etcd. Any goroutine may use it.
+type Coordinator struct {
+	opt    Options
+	prefix string
+	client *clientv3.Client
+}
+
+var _ member.Service = (*Coordinator)(nil)
+
+// New returns the coordinator of a cluster. It need not be reachable yet, unless
+// there is a password.
+//
+// Errors: ErrOptions; with a password member.ErrUnreachable and member.ErrRefused.
+func New(o Options) (*Coordinator, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Coordinator{opt: o, prefix: root + o.Cluster + "/"}
+	// Connections are made anew soon after etcd has come back: leases run then.
+	params := grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: minRetry, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRetry / 2},
+		MinConnectTimeout: o.Timeout,
+	}
+	c.client, err = clientv3.New(clientv3.Config{
+		Endpoints: o.Endpoints, TLS: o.TLS, Username: o.User, Password: o.Password,
+		DialTimeout: o.Timeout, DialKeepAliveTime: o.TTL, DialKeepAliveTimeout: o.TTL,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(params)},
+		Logger:      zap.NewNop(),
+	})
+	if err != nil {
+		return nil, c.explain(context.Background(), err)
+	}
+	return c, nil
+}
+
+// Close ends the connection to etcd. Members of this Coordinator should have left.
+func (c *Coordinator) Close() error { return c.client.Close() }
+
+// Watch is member.Service.Watch.
+func (c *Coordinator) Watch(ctx context.Context) (member.Watcher, error) {
+	return c.startWatch(ctx, ctx, nil)
+}
+
+// request bounds one request to etcd.
+func (c *Coordinator) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.opt.Timeout)
+}
+
+// list reads all keys of the cluster.
+func (c *Coordinator) list(ctx context.Context) (*view, error) {
+	r, cancel := c.request(ctx)
+	defer cancel()
+	got, err := c.client.Get(r, c.prefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	v := newView()
+	v.revision = got.Header.Revision
+	for _, kv := range got.Kvs {
+		if _, err := v.put(string(kv.Key[len(c.prefix):]), kv); err != nil {
+			c.opt.Report(fmt.Errorf("etcd: %s is ignored: %w", c.prefix, err))
+		}
+	}
+	return v, v.checkFormat()
+}
+
+// commit commits a transaction, and returns its revision. errStale: the
+// comparisons do not hold (any more).
+func (c *Coordinator) commit(ctx context.Context, when []clientv3.Cmp, then ...clientv3.Op) (int64, error) {
+	r, cancel := c.request(ctx)
+	defer cancel()
+	got, err := c.client.Txn(r).If(when...).Then(then...).Commit()
+	switch {
+	case err != nil:
+		return 0, c.explain(ctx, err)
+	case !got.Succeeded:
+		return got.Header.Revision, errStale
+	}
+	return got.Header.Revision, nil
+}
+
+// Comparisons and operations of transactions, with keys relative to the prefix.
+
+func (c *Coordinator) absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(c.prefix+key), "=", 0)
+}
+
+// unchanged compares with a revision of the key's last change; 0: it is not there.
+func (c *Coordinator) unchanged(key string, modified int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(c.prefix+key), "=", modified)
+}
+
+func (c *Coordinator) holds(key, value string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(c.prefix+key), "=", value)
+}
+
+func (c *Coordinator) put(key, value string, lease clientv3.LeaseID) clientv3.Op {
+	if lease == clientv3.NoLease {
+		return clientv3.OpPut(c.prefix+key, value)
+	}
+	return clientv3.OpPut(c.prefix+key, value, clientv3.WithLease(lease))
+}
+
+func (c *Coordinator) delete(key string) clientv3.Op { return clientv3.OpDelete(c.prefix + key) }
+
+// do does a chore. Another may have been faster: then it is done too.
+func (c *Coordinator) do(ctx context.Context, v *view, x chore) error {
+	key := dirNode + x.n.String()
+	when := []clientv3.Cmp{c.unchanged(key, x.was.modified), c.holds(keyFormat, format)}
+	var then []clientv3.Op
+	switch {
+	case !x.forget:
+		dead := x.was.record
+		dead.Gone = goneDied
+		when = append(when, c.absent(dirLive+x.n.String()))
+		then = append(then, c.put(key, dead.encode(), clientv3.NoLease))
+	case x.n.cn && x.was.Gone == goneDied:
+		when = append(when, c.unchanged(keyLost, v.lost.modified))
+		then = append(then, c.delete(key), c.put(keyLost, count(v.lost.n+1), clientv3.NoLease))
+	default:
+		then = append(then, c.delete(key))
+	}
+	if _, err := c.commit(ctx, when, then...); err != nil && !errors.Is(err, errStale) {
+		return err
+	}
+	return nil
+}
+
+// pause waits between attempts, longer each time. It returns false when ctx has ended.
+func pause(ctx context.Context, wait *time.Duration) bool {
+	*wait = min(max(2**wait, minRetry), maxRetry)
+	t := time.NewTimer(*wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,41 @@
+// Package etcd keeps the membership of a cluster in etcd (version 3.4 or later):
+// an implementation of fabric/member.
+//
+//	c, err := etcd.New(etcd.Options{Endpoints: []string{"http://10.0.0.1:2379"}, Cluster: "demo"})
+//	m, err := c.JoinCN(ctx, "10.0.0.2:7000", ready)
+//
+// # Keys
+//
+// All under /declock/CLUSTER/. A life is the ID of the etcd lease that the node keeps alive; leased
+// keys go with it.
+//
+//	format           1                        version of this layout; another one is refused
+//	live/cn/007      7587..                   leased   number 7 is taken by this life
+//	live/mn/00000    7587..                   leased
+//	node/cn/007      {"life", "addr", ..}     a member; or, once its live key is gone, one that is being
+//	node/mn/00000    {"life", "addr", "size", "epoch", ..}   fenced; "gone" then says "left" or "died"
+//	ack/694d..       1234                     leased   this life (hexadecimal) acts on all revisions up to it
+//	epoch/00000      3                        the last epoch of a memory node
+//	lost             2                        compute nodes that have died
+//
+// Each step is one transaction, which fails if another was faster:
+//
+//	reserve   no live and no node key: put live (and epoch+1)
+//	publish   our live key is there: put node
+//	leave     our node key is as we wrote it: put node with gone=left, delete live
+//	note      a node key without live key and gone: put node with gone=died. From its revision on
+//	          everybody can be asked whether he knows
+//	forget    a node key with gone, and all members' acks are at its revision or later, and (of a
+//	          compute node) no memory node has gone: delete node; lost+1 if it died
+//
+// Note and forget are for whichever member is first. The revision of a State is etcd's.
+//
+// # Failures
+//
+// A member that does not reach etcd goes on, and tries again and again, some times a second. It is
+// fenced when etcd says that its lease is gone, or that its live key is. While etcd itself is away no lease
+// runs out, and after it comes back each has its full time again: so deaths of that time are noticed late.
+//
+// A watch that is cut off, or whose revisions have been compacted, begins again with
+// a new listing.
+package etcd

@@ -1,0 +1,119 @@
+package etcd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// format is the version of the layout of keys.
+const format = "1"
+
+const (
+	root      = "/declock/"
+	keyFormat = "format"
+	keyLost   = "lost"
+	dirLive   = "live/"
+	dirNode   = "node/"
+	dirAck    = "ack/"
+	dirEpoch  = "epoch/"
+
+	maxRecord = 4096 // bytes of a value
+	maxAddr   = 512
+)
+
+// errRecord: a key under our prefix holds what we have not written.
+var errRecord = errors.New("not a record of a cluster")
+
+// A number names a node that has a number: a compute node or a memory node.
+type number struct {
+	cn bool
+	id uint16
+}
+
+func (n number) String() string {
+	if n.cn {
+		return fmt.Sprintf("cn/%03d", n.id)
+	}
+	return fmt.Sprintf("mn/%05d", n.id)
+}
+
+func parseNumber(s string) (n number, err error) {
+	kind, digits, _ := strings.Cut(s, "/")
+	bits := 16
+	if n.cn = kind == "cn"; n.cn {
+		bits = 8
+	}
+	id, err := strconv.ParseUint(digits, 10, bits)
+	n.id = uint16(id)
+	if err != nil || n.String() != s || n.cn && n.id == 0 {
+		return n, fmt.Errorf("%w: %q", errRecord, s)
+	}
+	return n, nil
+}
+
+func cnNumber(id fabric.CNID) number  { return number{cn: true, id: uint16(id)} }
+func mnNumber(id fabric.MemID) number { return number{id: uint16(id)} }
+
+// Reasons of having gone.
+const (
+	goneLeft = "left"
+	goneDied = "died"
+)
+
+// A record is the value of a node key.
+type record struct {
+	Life  member.Life `json:"life"`
+	Addr  string      `json:"addr"`
+	Size  uint64      `json:"size,omitempty"`
+	Epoch uint32      `json:"epoch,omitempty"`
+	Gone  string      `json:"gone,omitempty"`
+}
+
+func (r *record) encode() string {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
+	return string(b)
+}
+
+func decodeRecord(n number, value []byte) (record, error) {
+	var r record
+	if len(value) > maxRecord {
+		return r, fmt.Errorf("%w: %d bytes", errRecord, len(value))
+	}
+	if err := json.Unmarshal(value, &r); err != nil {
+		return r, fmt.Errorf("%w: %v", errRecord, err)
+	}
+	ok := r.Life != 0 && len(r.Addr) <= maxAddr && (r.Gone == "" || r.Gone == goneLeft || r.Gone == goneDied)
+	if !ok || !n.cn && (r.Epoch == 0 || r.Size > fabric.MaxOffset) {
+		return r, fmt.Errorf("%w: %q", errRecord, value)
+	}
+	return r, nil
+}
+
+func ackKey(l member.Life) string { return dirAck + strconv.FormatUint(uint64(l), 16) }
+
+func parseAckKey(s string) (member.Life, error) {
+	l, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || l == 0 {
+		return 0, fmt.Errorf("%w: %q", errRecord, s)
+	}
+	return member.Life(l), nil
+}
+
+func parseCount(value []byte) (uint64, error) {
+	n, err := strconv.ParseUint(string(value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %q", errRecord, value)
+	}
+	return n, nil
+}
+
+func count(n uint64) string { return strconv.FormatUint(n, 10) }

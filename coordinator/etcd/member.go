@@ -1,0 +1,303 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// outlivePeriod is how often the time that is left to a lease is looked at.
+const outlivePeriod = 500 * time.Millisecond
+
+// A membership is a node of the cluster: member.Member.
+type membership struct {
+	*lease
+	*watcher
+	record record
+
+	mu      sync.Mutex
+	wake    chan struct{} // has something when there is work
+	ack     uint64        // revision to be acknowledged
+	reports []member.Life
+	node    int64 // revision of our node key, once it is published
+}
+
+// JoinCN is member.Service.JoinCN.
+func (c *Coordinator) JoinCN(ctx context.Context, addr string, ready func(member.Member)) (member.Member, error) {
+	return c.join(ctx, record{Addr: addr}, ready, func(m *membership) error { return m.reserveCN(ctx) })
+}
+
+// JoinMN is member.Service.JoinMN.
+func (c *Coordinator) JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
+	return c.join(ctx, record{Addr: addr, Size: size}, ready, func(m *membership) error { return m.reserveMN(ctx, id) })
+}
+
+func (c *Coordinator) join(ctx context.Context, r record, ready func(member.Member), reserve func(*membership) error) (member.Member, error) {
+	if len(r.Addr) > maxAddr || r.Size > fabric.MaxOffset {
+		return nil, fmt.Errorf("%w: address of %d bytes (at most %d), memory of %d (at most %d)", ErrOptions, len(r.Addr), maxAddr, r.Size, uint64(fabric.MaxOffset))
+	}
+	l, err := c.grant(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &membership{lease: l, record: r, wake: make(chan struct{}, 1)}
+	m.record.Life = l.life
+	if m.watcher, err = c.startWatch(ctx, l.ctx, l); err == nil {
+		go m.work()
+		err = m.enter(ctx, ready, reserve)
+	}
+	if err == nil {
+		return m, nil
+	}
+	switch {
+	case l.ctx.Err() != nil:
+		err = fmt.Errorf("etcd: joining %q: %w", c.opt.Cluster, l.ended())
+	case ctx.Err() != nil:
+		err = fmt.Errorf("etcd: joining %q: %w", c.opt.Cluster, ctx.Err())
+	}
+	// ctx may have ended, and that is no reason to leave traces.
+	if left := m.leave(context.WithoutCancel(ctx), err); left != nil {
+		c.opt.Report(left)
+	}
+	return nil, err
+}
+
+// enter makes the node a member: see the package's documentation.
+func (m *membership) enter(ctx context.Context, ready func(member.Member), reserve func(*membership) error) error {
+	if err := m.makeFormat(ctx); err != nil {
+		return err
+	}
+	if err := reserve(m); err != nil {
+		return err
+	}
+	if ready != nil {
+		ready(m)
+	}
+	n := m.number
+	revision, err := m.lease.c.commit(ctx,
+		[]clientv3.Cmp{m.lease.c.holds(dirLive+n.String(), count(uint64(m.life))), m.lease.c.absent(dirNode + n.String())},
+		m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease))
+	if errors.Is(err, errStale) {
+		m.lose()
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.node = revision
+	m.mu.Unlock()
+	return m.await(ctx, func(v *view) bool { return v.revision >= revision && v.known(revision) })
+}
+
+// makeFormat says which layout the keys have, if nobody has said it yet.
+func (m *membership) makeFormat(ctx context.Context) error {
+	c := m.lease.c
+	var known string
+	m.read(func(v *view) { known = v.format })
+	if known == format {
+		return nil
+	}
+	if _, err := c.commit(ctx, []clientv3.Cmp{c.absent(keyFormat)}, c.put(keyFormat, format, clientv3.NoLease)); err != nil && !errors.Is(err, errStale) {
+		return err
+	}
+	return m.await(ctx, func(v *view) bool { return v.format != "" })
+}
+
+// reserveCN reserves the lowest free number. Numbers of those who have gone
+// become free when everybody knows it: if nobody is left who must, that is at once.
+func (m *membership) reserveCN(ctx context.Context) error {
+	for {
+		var id fabric.CNID
+		var settled bool
+		var err error
+		news := m.read(func(v *view) {
+			id, err = v.freeCN(m.lease.c.opt.MaxCN), v.checkFormat()
+			_, due := v.chore()
+			settled = !due
+		})
+		switch {
+		case err != nil:
+			return err
+		case id != 0:
+			err := m.reserve(ctx, cnNumber(id))
+			if !errors.Is(err, errStale) {
+				return err
+			}
+		case settled:
+			return fmt.Errorf("%w: there are %d", member.ErrFull, m.lease.c.opt.MaxCN)
+		default:
+			select {
+			case <-news:
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-m.done:
+				return m.lease.ctx.Err()
+			}
+		}
+	}
+}
+
+// reserveMN reserves the number of a memory node. Whoever has it may have died:
+// etcd knows by the end of his lease.
+func (m *membership) reserveMN(ctx context.Context, id fabric.MemID) error {
+	n := mnNumber(id)
+	for {
+		var old member.Life
+		var addr string
+		m.read(func(v *view) { old, addr = v.live[n], v.nodes[n].Addr })
+		if old != 0 {
+			if err := m.outlive(ctx, n, old); err != nil {
+				return fmt.Errorf("%w: %v at %s", err, id, addr)
+			}
+		}
+		free := func(v *view) bool {
+			_, known := v.nodes[n]
+			return !known || v.live[n] != 0
+		}
+		if err := m.await(ctx, free); err != nil {
+			return err
+		}
+		err := m.reserve(ctx, n)
+		if !errors.Is(err, errStale) {
+			return err
+		}
+	}
+}
+
+// outlive waits for the end of a life, unless it is renewed: it still has time
+// when what it had has passed.
+func (m *membership) outlive(ctx context.Context, n number, old member.Life) error {
+	gone := func(v *view) bool { return v.live[n] != old }
+	var limit time.Time
+	for {
+		asked := time.Now()
+		left, err := m.lease.c.timeLeft(ctx, old)
+		if err != nil {
+			return m.lease.c.explain(ctx, err)
+		}
+		if limit.IsZero() {
+			limit = asked.Add(left + 2*time.Second) // times are rounded to seconds, towards 0
+		}
+		if left >= 0 && asked.After(limit) {
+			return member.ErrInUse
+		}
+		wait, cancel := context.WithTimeout(ctx, outlivePeriod)
+		err = m.await(wait, gone)
+		cancel()
+		if err == nil || ctx.Err() != nil || m.lease.ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// reserve reserves a number: errStale if somebody else was faster. The view shows it then.
+func (m *membership) reserve(ctx context.Context, n number) error {
+	c := m.lease.c
+	live, key := dirLive+n.String(), dirNode+n.String()
+	when := []clientv3.Cmp{c.absent(live), c.absent(key), c.holds(keyFormat, format)}
+	then := []clientv3.Op{c.put(live, count(uint64(m.life)), m.id())}
+	if !n.cn {
+		var epoch versioned
+		m.read(func(v *view) { epoch = v.epochs[fabric.MemID(n.id)] })
+		m.record.Epoch = uint32(epoch.n) + 1
+		key := dirEpoch + n.String()[len("mn/"):]
+		when = append(when, c.unchanged(key, epoch.modified))
+		then = append(then, c.put(key, count(epoch.n+1), clientv3.NoLease))
+	}
+	revision, err := c.commit(ctx, when, then...)
+	if errors.Is(err, errStale) {
+		now, listErr := c.list(ctx)
+		if listErr != nil {
+			return listErr
+		}
+		m.relist(now)
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.await(ctx, func(v *view) bool { return v.revision >= revision }); err != nil {
+		return err
+	}
+	m.watcher.mu.Lock()
+	defer m.watcher.mu.Unlock()
+	m.number = n // only now: the watcher takes a view without our live key for our end
+	return nil
+}
+
+// CN is member.Member.CN.
+func (m *membership) CN() member.CN {
+	if !m.number.cn {
+		return member.CN{}
+	}
+	return member.CN{ID: fabric.CNID(m.number.id), Life: m.life, Addr: m.record.Addr}
+}
+
+// MN is member.Member.MN.
+func (m *membership) MN() member.MN {
+	if m.number.cn {
+		return member.MN{}
+	}
+	r := &m.record
+	return member.MN{ID: fabric.MemID(m.number.id), Life: m.life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch}
+}
+
+// Done is member.Member.Done.
+func (m *membership) Done() <-chan struct{} { return m.done }
+
+// Ack is member.Member.Ack.
+func (m *membership) Ack(revision uint64) {
+	m.mu.Lock()
+	m.ack = max(m.ack, revision)
+	m.mu.Unlock()
+	m.poke()
+}
+
+// Report is member.Member.Report.
+func (m *membership) Report(dead member.Life) {
+	// A life is the number of a lease, and etcd may have those of others.
+	if s, _ := m.State(); !s.Has(dead) {
+		return
+	}
+	m.mu.Lock()
+	m.reports = append(m.reports, dead)
+	m.mu.Unlock()
+	m.poke()
+}
+
+func (m *membership) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Leave is member.Member.Leave.
+func (m *membership) Leave(ctx context.Context) error { return m.leave(ctx, nil) }
+
+// leave ends the membership, with what Err is to say.
+func (m *membership) leave(ctx context.Context, why error) error {
+	if m.Err() != nil {
+		return m.Err()
+	}
+	c := m.lease.c
+	m.mu.Lock()
+	node := m.node
+	m.mu.Unlock()
+	m.end(why)
+	if node != 0 {
+		gone, n := m.record, m.number.String()
+		gone.Gone = goneLeft
+		_, err := c.commit(ctx, []clientv3.Cmp{c.unchanged(dirNode+n, node)},
+			c.put(dirNode+n, gone.encode(), clientv3.NoLease), c.delete(dirLive+n))
+		if err != nil && !errors.Is(err, errStale) {
+			return err // the lease runs out
+		}
+	}
+	return c.revoke(ctx, m.life)
+}

@@ -1,0 +1,113 @@
+package etcd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxCN   = 16
+	DefaultTTL     = 5 * time.Second
+	DefaultTimeout = 5 * time.Second
+)
+
+// Options of a Coordinator.
+type Options struct {
+	// Endpoints of etcd: http://host:port, https://host:port or unix:///path.
+	Endpoints []string
+	// Cluster is the name of the cluster: 1 to 64 letters, digits, '-', '_' and '.'.
+	Cluster string
+	// MaxCN is the largest number of a compute node. All who join should have the same. Default 16.
+	MaxCN fabric.CNID
+	// TTL is how long a node lives on that does not reach etcd while others
+	// do: how long the failure of a node takes to be detected. Whole seconds; etcd raises it to one and a
+	// half times its election timeout (2 s by default). Default 5 s.
+	TTL time.Duration
+	// Timeout bounds each request. Default 5 s.
+	Timeout time.Duration
+	// TLS is what https endpoints are reached with; LoadTLS makes one.
+	TLS *tls.Config
+	// User and Password, if etcd has authentication enabled. The user needs read and write permission for the
+	// keys with prefix /declock/CLUSTER/.
+	User, Password string
+	// Report is told of trouble in the background. nil: nobody.
+	Report func(error)
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.MaxCN == 0 {
+		o.MaxCN = DefaultMaxCN
+	}
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Report == nil {
+		o.Report = func(error) {}
+	}
+	switch {
+	case len(o.Endpoints) == 0:
+		return o, fmt.Errorf("%w: no endpoints", ErrOptions)
+	case o.TTL < time.Second || o.TTL%time.Second != 0:
+		return o, fmt.Errorf("%w: TTL is %v, must be whole seconds", ErrOptions, o.TTL)
+	case o.Timeout < 0:
+		return o, fmt.Errorf("%w: timeout is %v", ErrOptions, o.Timeout)
+	case (o.User == "") != (o.Password == ""):
+		return o, fmt.Errorf("%w: user and password go together", ErrOptions)
+	case !validName(o.Cluster):
+		return o, fmt.Errorf("%w: cluster name %q: want 1 to 64 letters, digits, '-', '_' and '.', not starting with '.'", ErrOptions, o.Cluster)
+	}
+	for _, e := range o.Endpoints {
+		scheme, rest, ok := strings.Cut(e, "://")
+		if !ok || rest == "" || scheme != "http" && scheme != "https" && scheme != "unix" && scheme != "unixs" {
+			return o, fmt.Errorf("%w: endpoint %q: want http://host:port, https://host:port or unix:///path", ErrOptions, e)
+		}
+	}
+	return o, nil
+}
+
+func validName(name string) bool {
+	ok := len(name) >= 1 && len(name) <= 64 && name[0] != '.'
+	for i := 0; ok && i < len(name); i++ {
+		c := name[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
+	}
+	return ok
+}
+
+// LoadTLS reads what https endpoints are reached with from PEM files: ca, the
+// authority that signed the server's certificate (empty: the system's), and this client's
+// certificate and key (both empty: none).
+func LoadTLS(ca, cert, key string) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("%w: certificate authority: %w", ErrOptions, err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%w: %s holds no PEM certificate", ErrOptions, ca)
+		}
+	}
+	if (cert == "") != (key == "") {
+		return nil, fmt.Errorf("%w: a certificate and its key go together", ErrOptions)
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: certificate %s with key %s: %w", ErrOptions, cert, key, err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}

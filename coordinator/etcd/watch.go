@@ -1,0 +1,162 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/declock/declock/fabric/member"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A watcher keeps a view up to date.
+type watcher struct {
+	c   *Coordinator
+	ctx context.Context
+	own *lease // of the member that watches, or nil
+
+	mu     sync.Mutex
+	view   *view
+	state  *member.State
+	change chan struct{} // closed when state is not the newest
+	news   chan struct{} // closed when view has changed, also in what states do not show
+}
+
+// startWatch lists the keys, and follows them until ctx ends. first bounds the listing.
+func (c *Coordinator) startWatch(first, ctx context.Context, own *lease) (*watcher, error) {
+	v, err := c.list(first)
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{c: c, ctx: ctx, own: own, view: v, state: v.state(v.revision), change: make(chan struct{}), news: make(chan struct{})}
+	go w.run()
+	return w, nil
+}
+
+// State is member.Watcher.State.
+func (w *watcher) State() (*member.State, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state, w.change
+}
+
+// read calls f with the view, and returns a channel that is closed when the view has changed.
+func (w *watcher) read(f func(*view)) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(w.view)
+	return w.news
+}
+
+// await waits until the view shows something.
+func (w *watcher) await(ctx context.Context, ok func(*view) bool) error {
+	for {
+		var yes bool
+		news := w.read(func(v *view) { yes = ok(v) })
+		if yes {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.ctx.Done():
+			return w.ctx.Err()
+		case <-news:
+		}
+	}
+}
+
+// run follows the keys until the context ends.
+func (w *watcher) run() {
+	var wait time.Duration
+	for w.ctx.Err() == nil {
+		if w.follow() {
+			wait = 0
+		}
+		// The watch was cut off, or what it had to tell has been compacted away: list again.
+		for pause(w.ctx, &wait) {
+			v, err := w.c.list(w.ctx)
+			if err == nil {
+				w.relist(v)
+				break
+			}
+			w.c.report(w.ctx, err)
+		}
+	}
+}
+
+// follow applies changes until the watch breaks. It tells whether there were any.
+func (w *watcher) follow() (some bool) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(w.ctx))
+	defer cancel()
+	var from int64
+	w.read(func(v *view) { from = v.revision + 1 })
+	for r := range w.c.client.Watch(ctx, w.c.prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+		if err := r.Err(); err != nil {
+			w.c.report(w.ctx, err)
+			return some
+		}
+		w.apply(r.Events)
+		some = true
+	}
+	return some
+}
+
+// apply takes changes into the view.
+func (w *watcher) apply(events []*clientv3.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := false
+	from := w.view.revision
+	for _, e := range events {
+		if e.Kv.ModRevision <= from {
+			continue // of before a listing
+		}
+		key := string(e.Kv.Key[len(w.c.prefix):])
+		w.view.revision = e.Kv.ModRevision
+		if e.Type == clientv3.EventTypeDelete {
+			changed = w.view.remove(key) || changed
+			continue
+		}
+		c, err := w.view.put(key, e.Kv)
+		if err != nil {
+			w.c.opt.Report(fmt.Errorf("etcd: %s is ignored: %w", w.c.prefix, err))
+		}
+		changed = changed || c
+	}
+	w.publish(changed)
+}
+
+// relist replaces the view by a newer one.
+func (w *watcher) relist(v *view) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if v.revision < w.view.revision {
+		return // of a member of etcd that is behind
+	}
+	changed := v.revision != w.view.revision
+	w.view = v
+	w.publish(changed)
+}
+
+// publish tells of a changed view; mu is held.
+func (w *watcher) publish(changed bool) {
+	close(w.news)
+	w.news = make(chan struct{})
+	if changed {
+		w.state = w.view.state(w.view.revision)
+		close(w.change)
+		w.change = make(chan struct{})
+	}
+	if w.own != nil && w.own.number != (number{}) && w.view.live[w.own.number] != w.own.life {
+		w.own.lose()
+	}
+}
+
+// report tells of trouble, unless it is the end of what was under way.
+func (c *Coordinator) report(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		c.opt.Report(err)
+	}
+}
