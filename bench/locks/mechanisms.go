@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lock/dslr"
 	"github.com/declock/declock/lock/mcs"
 	"github.com/declock/declock/lock/sherman"
 	"github.com/declock/declock/timesync"
@@ -17,6 +18,9 @@ import (
 var mechanisms = []Mechanism{
 	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(false)},
 	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(true)},
+	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", setUp: dslrLock(dslr.Dynamic)},
+	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", setUp: dslrLock(dslr.Truncated)},
+	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", setUp: dslrLock(dslr.Overflowing)},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(sherman.DefaultBound)},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
@@ -44,6 +48,18 @@ func casLock(backoff bool) func(*Config) (system, error) {
 		}
 		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
 			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return cas.New(p, cfg), nil }}
+		}}, nil
+	}
+}
+
+func dslrLock(w dslr.Wait) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		cfg := dslr.Config{Plain: !c.Tokens, Wait: w, LeaseNs: c.LeaseNs}
+		return system{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
+			return &Node{
+				locker: func(p fabric.Port) (lock.Locker, error) { return dslr.New(p, cfg), nil },
+				agent:  dslr.NewAgent(n, cfg).Run,
+			}
 		}}, nil
 	}
 }

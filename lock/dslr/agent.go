@@ -1,0 +1,116 @@
+package dslr
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// msgReset, to the own agent: I have left; reset the counters in my place. Body as msgOrphan's.
+const msgReset = msgOrphan + 1
+
+// An Agent waits with the tickets of clients of its node that gave up, and gives them back when it is their turn.
+// It uses the node's agent Port.
+type Agent struct {
+	node  fabric.Node
+	l     *Locker // over the agent's Port
+	tasks []*task
+}
+
+// A task is a ticket that the agent has.
+type task struct {
+	ticket
+	left  bool // the ticket has been given back: what is left to do is the reset
+	tries int
+	next  fabric.Time // when to look
+}
+
+// NewAgent returns the agent of a node.
+func NewAgent(node fabric.Node, cfg Config) *Agent {
+	return &Agent{node: node, l: New(node.Agent(), cfg)}
+}
+
+// Run handles tickets until the Port is closed or interrupted. What goes wrong with a
+// single lock goes to report (nil: nowhere).
+func (a *Agent) Run(report func(error)) error {
+	for {
+		next := fabric.Forever
+		for _, t := range a.tasks {
+			next = min(next, t.next)
+		}
+		m, err := a.l.port.Recv(next)
+		switch {
+		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
+			return nil
+		case errors.Is(err, fabric.ErrDeadline):
+			if err := a.work(); err != nil && report != nil {
+				report(fmt.Errorf("dslr: agent of %v: %w", a.node.ID(), err))
+			}
+		case err != nil:
+			return err
+		case m.Kind == msgOrphan || m.Kind == msgReset:
+			a.take(&m)
+		}
+	}
+}
+
+// take takes a ticket over.
+func (a *Agent) take(m *fabric.Message) {
+	now := a.l.port.Now()
+	t := &task{left: m.Kind == msgReset, next: now}
+	t.lock, t.prev, t.resetFrom, t.mode = fabric.Addr(m.Body[0]), word(m.Body[1]), word(m.Body[2]), lock.Mode(m.Body[3])
+	t.seen, t.changed, t.backoff = t.prev, now, backoffMinNs
+	a.tasks = append(a.tasks, t)
+}
+
+// work looks after the tickets whose time has come.
+func (a *Agent) work() error {
+	var errs []error
+	kept := a.tasks[:0]
+	for _, t := range a.tasks {
+		done := false
+		if t.next <= a.l.port.Now() {
+			var err error
+			done, err = a.look(t)
+			errs = append(errs, err)
+		}
+		if !done {
+			kept = append(kept, t)
+		}
+	}
+	clear(a.tasks[len(kept):])
+	a.tasks = kept
+	return errors.Join(errs...)
+}
+
+// look does the next step for a ticket.
+func (a *Agent) look(t *task) (done bool, err error) {
+	l := a.l
+	asked := l.port.Now()
+	if t.left {
+		old, err := l.retry(fabric.CAS(t.lock, uint64(t.resetFrom), 0))
+		t.tries++
+		t.next = asked + randomBackoff(t.tries, &l.cfg, l.port.Rand())
+		return err != nil || t.resetDone(old, asked, &l.cfg), err
+	}
+	val, err := l.retry(fabric.Load(t.lock))
+	if err != nil {
+		return true, err // the lease takes the ticket back
+	}
+	switch t.look(val, asked, l.cfg.LeaseNs) {
+	case granted:
+		_, err := l.retry(fabric.FAA(t.lock, uint64(returned(t.mode))))
+		t.left, t.next = true, asked
+		return err != nil || t.resetFrom == 0, err
+	case passed:
+		return true, nil
+	case stuck:
+		_, err := l.retry(fabric.CAS(t.lock, uint64(val), uint64(t.reset(val))))
+		t.next = asked
+		return err != nil, err
+	}
+	t.next = asked + t.pause(&l.cfg, l.port.Rand())
+	return false, nil
+}

@@ -1,0 +1,57 @@
+// Package dslr is DSLR, a ticket lock for readers and writers: Lamport's bakery on
+// one word. FAA draws a ticket; a waiter polls the word by READ until the counters of
+// those who have left show its numbers. Grants are first come, first served.
+//
+// [Locker] is one client's lock.Locker. [Agent] should run beside the clients of a compute
+// node: it waits in the place of those who gave up, and returns their tickets.
+//
+// The variants differ in how a waiter pauses between polls ([Config.Wait]):
+//
+//   - [Dynamic], the paper's dynamic interval polling: in proportion to the tickets before it;
+//   - [Truncated], DSLR+ of DecLock's evaluation: SMART's truncated exponential backoff;
+//   - [Overflowing], DSLR+ as that evaluation ran it: the 64-bit backoff is doubled without
+//     a bound and truncated only where it is used, so that after 62 polls it is 0, and the waiter
+//     pauses for the random part only.
+//
+// Counters are reset before they overflow, by the client that drew the last ticket of a
+// cycle (section 4.9): until all before it have left, nobody gets in, and readers do not join readers. A holder has a lease; who sees no progress for two leases takes those
+// before it for dead and moves the counters past them (section 4.7).
+//
+// # Differences from the paper
+//
+// To the letter, Algorithms 1 to 3 lose tickets, and exclusion. docs/verification.md has the
+// interleavings. What is different, and why:
+//
+//   - A reader that waits is passed over only when nX is beyond its ticket. By
+//     line 3 of Algorithm 2 it would also fail when nS is, but readers with later tickets may have left
+//     before it looks: its ticket would be lost, and the lock stand still for two leases.
+//   - Therefore a reader's reset (line 13) moves nX only, and the reader is then granted. The dead
+//     readers before it are left to the next writer that waits for them.
+//   - Counters that go back mean that the lock has been reset to zero: the ticket is void.
+//   - A withdrawn ticket (lines 5 and 19 of Algorithm 1) is taken back by CAS and only while a
+//     counter is at its limit, rather than by FAA, which could hit the lock after its reset to zero.
+//   - A reset to zero on behalf of a dead client (line 8 of Algorithm 1, line 18 of Algorithm 2)
+//     takes two steps two leases apart: first all tickets are passed over, so that
+//     those who still wait can see it.
+//   - A holder whose lease has expired never touches the lock, also not to reset its counters.
+//   - A pause is no longer than half a lease, and grants are checked before failures.
+//   - Try draws its ticket by CAS, and only if that is granted at once.
+//   - A waiter that gives up takes its ticket back if nobody depends on it yet; otherwise the agent
+//     waits in its place. The paper lets the lease do that.
+//
+// # Fencing tokens
+//
+// A lock of 16 bytes has a second word that counts exclusive grants, as lock/cas has; resets leave it
+// alone. With [Config.Plain] the lock is the paper's: 8 bytes, and Token is always 0.
+//
+// # Failures
+//
+// Exclusion rests on time: a client whose release is under way for longer than a lease, or
+// that stands still between looking at its clock and releasing, can release what is another's by
+// then. That is the paper's assumption (section 4.1); whoever cannot make it needs the tokens.
+// Multi-slot leases (5.1) and upgrades (5.2) are not here.
+//
+// Source: D. Y. Yoon, M. Chowdhury, B. Mozafari, "Distributed Lock Management with RDMA:
+// Decentralization without Starvation", SIGMOD 2018, section 4, Algorithms 1 to 3, and appendix A.3;
+// F. Ren et al., "Scaling Up Memory Disaggregated Applications with SMART", ASPLOS 2024, section 4.3.
+package dslr

@@ -1,0 +1,140 @@
+package dslr
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A word is the state of a lock. Zero is free. Format: do not change.
+//
+//	 63          48 47          32 31          16 15           0
+//	+--------------+--------------+--------------+--------------+
+//	|      nX      |      nS      |     maxX     |     maxS     |
+//	+--------------+--------------+--------------+--------------+
+//
+// maxX and maxS are the next tickets, nX and nS count those who have left. All stay far
+// from 2^16, because no ticket is given from CountMax on: no carry and no borrow
+// leaves its field.
+type word uint64
+
+const (
+	oneMaxS = word(1)
+	oneMaxX = word(1) << 16
+	oneNS   = word(1) << 32
+	oneNX   = word(1) << 48
+
+	tokenOffset = 8
+)
+
+func makeWord(nX, nS, maxX, maxS uint16) word {
+	return word(nX)<<48 | word(nS)<<32 | word(maxX)<<16 | word(maxS)
+}
+
+func (w word) nX() uint16   { return uint16(w >> 48) }
+func (w word) nS() uint16   { return uint16(w >> 32) }
+func (w word) maxX() uint16 { return uint16(w >> 16) }
+func (w word) maxS() uint16 { return uint16(w) }
+
+// full tells whether no ticket is given until the counters have been reset.
+func (w word) full(countMax uint16) bool { return w.maxX() >= countMax || w.maxS() >= countMax }
+
+// served tells whether there are no tickets whose owners hold or wait.
+func (w word) served() bool { return w.nX() >= w.maxX() && w.nS() >= w.maxS() }
+
+// sameCounts tells whether nobody has left between two looks.
+func (w word) sameCounts(v word) bool { return w>>32 == v>>32 }
+
+func (w word) String() string {
+	return fmt.Sprintf("{nX %d, nS %d, maxX %d, maxS %d}", w.nX(), w.nS(), w.maxX(), w.maxS())
+}
+
+// Counters decodes the first word of a lock.
+func Counters(lockWord uint64) (nX, nS, maxX, maxS uint16) {
+	w := word(lockWord)
+	return w.nX(), w.nS(), w.maxX(), w.maxS()
+}
+
+// drawn returns what a ticket of a mode adds to the word, and returned what giving it back adds.
+func drawn(m lock.Mode) word {
+	if m == lock.Exclusive {
+		return oneMaxX
+	}
+	return oneMaxS
+}
+
+func returned(m lock.Mode) word {
+	if m == lock.Exclusive {
+		return oneNX
+	}
+	return oneNS
+}
+
+// Wait is how a waiter pauses between polls.
+type Wait uint8
+
+// See the package's comment.
+const (
+	Dynamic Wait = iota
+	Truncated
+	Overflowing
+)
+
+func (w Wait) String() string {
+	switch w {
+	case Dynamic:
+		return "dynamic"
+	case Truncated:
+		return "truncated"
+	case Overflowing:
+		return "overflowing"
+	}
+	return fmt.Sprintf("Wait(%d)", uint8(w))
+}
+
+// Config chooses a variant. The zero value is the paper's lock with tokens.
+type Config struct {
+	// Plain leaves the fencing token out: the lock is one word.
+	Plain bool
+	Wait  Wait
+	// LeaseNs is how long a holder may hold; default the paper's 10 ms. All clients must have the same.
+	LeaseNs fabric.Time
+	// CountMax is where counters are reset; default the paper's 32768, which is also the most. All clients
+	// must have the same, and no cycle of so many tickets may end within half a lease.
+	CountMax uint16
+}
+
+// Constants of the papers.
+const (
+	defaultLeaseNs  = 10 * fabric.Millisecond
+	defaultCountMax = 1 << 15
+
+	// Dynamic interval polling (section 4.6): per ticket before the waiter.
+	waitNs = 5 * fabric.Microsecond
+	// Backoff of those who find the counters at their limit (appendix A.3).
+	randomMinNs = 10 * fabric.Microsecond
+	randomMaxNs = 10 * fabric.Millisecond
+	// DSLR+ as DecLock's authors set it: from 100 ns to 32 times that, and up to 2 us by chance.
+	backoffMinNs = 100
+	backoffMaxNs = 32 * backoffMinNs
+	jitterNs     = 2000
+)
+
+func (c Config) withDefaults() Config {
+	if c.LeaseNs <= 0 {
+		c.LeaseNs = defaultLeaseNs
+	}
+	if c.CountMax == 0 || c.CountMax > defaultCountMax {
+		c.CountMax = defaultCountMax
+	}
+	return c
+}
+
+// Layout returns the layout of the variant's locks.
+func (c Config) Layout() lock.Layout {
+	if c.Plain {
+		return lock.Layout{Size: 8, Align: 8}
+	}
+	return lock.Layout{Size: tokenOffset + 8, Align: 8}
+}
