@@ -46,6 +46,7 @@ type Node struct {
 	agent   *hier.Agent
 	regions []*region.Region
 
+	seen    seen
 	running sync.WaitGroup
 
 	mu       sync.Mutex

@@ -15,7 +15,7 @@ import (
 type Session struct {
 	node   *Node
 	port   fabric.Port
-	locker *hier.Locker
+	locker *sampler
 
 	mu     sync.Mutex // guards seq against late cancellations
 	seq    uint64     // operations begun with a context that can end
@@ -47,7 +47,7 @@ func (n *Node) Session() (*Session, error) {
 // SessionOn makes a session over a Port of the node that is there already
 // (in the simulator, that of the coroutine). It returns nil if the node is closed.
 func (n *Node) SessionOn(p fabric.Port) *Session {
-	s := &Session{node: n, port: p, locker: hier.New(n.table, p, n.fab, &n.clock, n.hcfg)}
+	s := &Session{node: n, port: p, locker: &sampler{Locker: hier.New(n.table, p, n.fab, &n.clock, n.hcfg), seen: &n.seen}}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {

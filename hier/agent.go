@@ -2,6 +2,7 @@ package hier
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
@@ -22,6 +23,9 @@ type Agent struct {
 	lost   uint64 // of the view seen last
 	sync   SyncConfig
 	synced fabric.Time // when it last took part in a synchronisation
+
+	countedMu sync.Mutex
+	counted   cql.AgentStats // for Counted
 }
 
 // msgSync, to agents: From begins a round of clock synchronisation.
@@ -79,6 +83,7 @@ func (a *Agent) Run(report func(error)) error {
 		if _, err := a.resets.Handle(&m); err != nil && report != nil {
 			report(err)
 		}
+		a.count()
 		switch {
 		case m.Kind == fabric.MsgView && m.From == 0:
 			a.onView()

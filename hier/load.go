@@ -1,0 +1,50 @@
+package hier
+
+import "github.com/declock/declock/cql"
+
+// A Load is what the clients of a compute node have to do with locks at a moment.
+type Load struct {
+	Locks   int // that are held or wanted
+	Holders int
+	Waiters int // for other clients of the node, and for other nodes
+	Longest int // most waiters for one lock
+}
+
+// Load counts. It takes the shards' mutexes one after the other, for as long as it takes to
+// look at each lock that is held or wanted.
+func (t *Table) Load() (l Load) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for _, x := range s.buckets {
+			for ; x != nil; x = x.next {
+				n := 0
+				for w := x.queue.head; w != nil; w = w.next {
+					n++
+				}
+				if x.state == waiting || x.state == parked {
+					n++ // the owner waits for another node
+				}
+				l.Locks++
+				l.Holders += x.holders
+				l.Waiters += n
+				l.Longest = max(l.Longest, n)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return l
+}
+
+// Counted returns the counters of resets as they were after the last message. Any goroutine may call it.
+func (a *Agent) Counted() cql.AgentStats {
+	a.countedMu.Lock()
+	defer a.countedMu.Unlock()
+	return a.counted
+}
+
+func (a *Agent) count() {
+	a.countedMu.Lock()
+	a.counted = *a.resets.Stats()
+	a.countedMu.Unlock()
+}
