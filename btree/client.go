@@ -399,6 +399,9 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 			ok, right = false, false // good only for who comes from its left
 		}
 		if ok && !(n.dead && s.write) {
+			if n.dead {
+				n.used = n.first // it is empty, whatever lies there
+			}
 			c.arrived(s, n)
 			return true, nil
 		}

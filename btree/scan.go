@@ -205,9 +205,6 @@ func (it *Iterator) take() error {
 	if it.items, err = it.n.sorted(it.items[:0]); err != nil {
 		return err
 	}
-	if it.n.dead {
-		it.items = it.items[:0]
-	}
 	// What lies outside of the edge has been returned, or is not asked for. Only the first leaf may hold the
 	// edge's own key in descending order.
 	if it.r.Descending {

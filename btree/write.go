@@ -9,15 +9,10 @@ import (
 
 // change appends a record to the locked node n, and releases the lock. It is one chain: WRITE the
 // record behind those that are there, store the word, release. If there is no room, the
-// node is written whole or split.
+// node is written whole or split; if it would be empty, it dies.
 //
 // Until the word is stored the node is as it was; a compute node that dies before leaves bytes that nobody looks at.
 func (c *Client) change(n *node, k kind, key, value []byte) error {
-	size := recordSize(len(key), len(value))
-	if n.used+size > len(n.b) {
-		return c.makeRoom(n, k, key, value)
-	}
-	s := stateAlive
 	if k == kindDeleted && len(n.low) > 0 {
 		// The leftmost node of a level never dies: there is nobody to take its keys over.
 		last, err := c.lastRecord(n, key)
@@ -25,12 +20,15 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 			return c.unlock(err)
 		}
 		if last {
-			s = stateDead
+			return c.die(n)
 		}
+	}
+	if n.used+recordSize(len(key), len(value)) > len(n.b) {
+		return c.makeRoom(n, k, key, value)
 	}
 	at := n.used
 	n.used += putRecord(n.b[at:], k, key, value)
-	n.word = makeWord(s, n.used, extend(n.word.crc(), n.b[at:n.used]))
+	n.word = makeWord(stateAlive, n.used, extend(n.word.crc(), n.b[at:n.used]))
 	a := c.t.slotAddr(n.self, classNode)
 	c.before[0] = fabric.Write(a.Add(uint64(at)), n.b[at:n.used])
 	c.before[1] = fabric.Store(a, uint64(n.word))
@@ -38,15 +36,23 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	if err := c.release(2, nil); err != nil {
 		return err
 	}
-	switch {
-	case s == stateDead:
-		c.stats.Deaths++
-		c.later(job{kind: jobBury, level: n.level, low: n.low, high: n.high, link: n.link, self: n.self})
-	case n.level > 0:
+	if n.level > 0 {
 		if _, err := c.keep(nil, n); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// die declares the locked node n dead instead of removing its last record, and releases the lock.
+func (c *Client) die(n *node) error {
+	c.before[0] = fabric.Store(c.t.slotAddr(n.self, classNode), uint64(makeWord(stateDead, n.used, n.word.crc())))
+	c.uncertain = true
+	if err := c.release(1, nil); err != nil {
+		return err
+	}
+	c.stats.Deaths++
+	c.later(job{kind: jobBury, level: n.level, low: n.low, high: n.high, link: n.link, self: n.self})
 	return nil
 }
 
