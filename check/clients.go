@@ -65,7 +65,9 @@ func (c *client) lockRounds() {
 				return
 			}
 		}
-		c.sleep(c.d.time(s.ThinkNs))
+		if s.Busy == 0 || c.cn > s.Writers+s.Busy {
+			c.sleep(c.d.time(s.ThinkNs))
+		}
 	}
 }
 
@@ -115,6 +117,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	c.w.longest = max(c.w.longest, took)
 	if c.w.s.SpanNs > 0 {
 		c.w.latency[r.Mode] = append(c.w.latency[r.Mode], took)
+		c.w.lastGrant[c.port.ID()] = c.w.c.Now()
 	}
 	c.w.event(e)
 	c.hold.Word = uint64(e.Client)

@@ -111,6 +111,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		s.EpochNs, s.SkewNs = pick(d, 0, 65_400*fabric.Microsecond, 32_700*fabric.Microsecond), pick(d, 0, 5*fabric.Microsecond)
 		s.HoldNs, s.ThinkNs = pick(d, 0, fabric.Microsecond), pick(d, 0, fabric.Microsecond)
 		s.Writers = pick(d, 0, 1)
+		s.SharingNs = pick(d, hier.DefaultSharing, hier.DefaultSharing, 0) // 0: up to MaxSharing
 		s.layoutFor(d)
 		s.Version = 27 // a reset loses the order
 	case Cancel, Wraps, Chaos:

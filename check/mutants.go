@@ -117,7 +117,7 @@ func nodeMutants() []Mutant {
 			Old: "x.seq++", New: "_ = x.seq",
 			Breaks: "writers of one tenure have the same token"},
 		{Name: "forever-shared", File: "hier/policy.go",
-			Old: "return t-x.sharing < p.SharingNs", New: "return true",
+			Old: "return !x.expired", New: "return true",
 			Breaks: "readers of one node keep the writers of others out", Classes: []Class{Fair}},
 		{Name: "impatient-users", File: "hier/doubt.go",
 			Old: "if t.doubts.Load() == 0 {", New: "if t.doubts.Load() >= 0 {",

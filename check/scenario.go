@@ -27,9 +27,11 @@ type Scenario struct {
 	Clients int `key:"clients"` // of each compute node
 	MNs     int `key:"mns"`
 
-	Policy   string `key:"policy"`
-	Capacity uint8  `key:"cap"` // bits: the queue has 2^cap entries
-	Version  uint8  `key:"ver"` // bits
+	Policy string `key:"policy"`
+	// SharingNs replaces the bound of shared tenure, at most, of policies that have one. 0: theirs.
+	SharingNs fabric.Time `key:"sharing"`
+	Capacity  uint8       `key:"cap"` // bits: the queue has 2^cap entries
+	Version   uint8       `key:"ver"` // bits
 
 	NIC   string `key:"nic"`   // preset
 	Scale int    `key:"scale"` // of the latency of messages, in percent
@@ -47,6 +49,7 @@ type Scenario struct {
 	Rounds   int         `key:"rounds"` // of each client
 	Reads    int         `key:"reads"`
 	Writers  int         `key:"writers"` // so many nodes only write, the others only read; 0: as Reads says
+	Busy     int         `key:"busy"`    // so many of those that read do not think between rounds; 0: as ThinkNs says
 	Try      int         `key:"try"`
 	Deadline int         `key:"deadline"`
 	Cancel   int         `key:"cancel"`
@@ -153,6 +156,15 @@ func (s *Scenario) set(name, text string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: no key %q", ErrScenario, name)
+}
+
+// policy returns the policy of the scenario's nodes.
+func (s *Scenario) policy() (hier.Policy, error) {
+	p, err := hier.ParsePolicy(s.Policy)
+	if err == nil && s.SharingNs > 0 && p.SharingNs > 0 {
+		p.SharingNs, p.SharingMaxNs = min(p.SharingNs, s.SharingNs), s.SharingNs
+	}
+	return p, err
 }
 
 // Bounds of scenarios: none is meant to take longer than seconds.

@@ -34,10 +34,12 @@ type world struct {
 	working int // clients that are at work
 	longest fabric.Time
 	latency [2][]fabric.Time // of acquisitions by mode, if SpanNs is set
-	grants  int
-	refused int
-	failed  int // operations that a fault ended
-	store   *oracle.StoreHistory
+	// lastGrant is when each client was granted last, if SpanNs is set.
+	lastGrant map[fabric.ClientID]fabric.Time
+	grants    int
+	refused   int
+	failed    int // operations that a fault ended
+	store     *oracle.StoreHistory
 }
 
 // A node is a compute node.
@@ -66,7 +68,7 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	policy, err := hier.ParsePolicy(s.Policy)
+	policy, err := s.policy()
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +76,7 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{s: s}
+	w := &world{s: s, lastGrant: map[fabric.ClientID]fabric.Time{}}
 	w.judges(policy)
 	w.tap = newTap(w, trace)
 	cfg.Observer = w.tap

@@ -123,6 +123,9 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 	w.ticket = x.arrived
 	x.arrived++
 	x.queue.push(w)
+	if r.Mode == lock.Exclusive {
+		x.tenure, x.expired = 0, false
+	}
 	look := k.table.policy.prefetches() && x.state == held && !x.stamp.Known()
 	place, gen := x.place, x.gen
 	s.mu.Unlock()

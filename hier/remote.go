@@ -149,6 +149,7 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Plac
 		k.table.measure(place.Sent, k.now())
 	}
 	s.mu.Lock()
+	k.table.policy.prolong(x)
 	x.begin(place)
 	k.take(x)
 	if place.Mode == lock.Shared && x.queue.head != nil && !x.frozen {

@@ -43,14 +43,17 @@ type local struct {
 	holders            int             // clients that hold
 	mode               lock.Mode       // how they hold: the remote lock's mode, or shared under an exclusive one
 
-	queue   waiters
-	arrived uint64      // waiters so far
-	gate    uint64      // those of them that had arrived when the tenure began
-	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
-	gen     uint32      // of the tenure: a prefetch of another tenure is void
-	seq     uint16      // exclusive grants in this tenure
-	streak  uint32      // handovers within the node in this tenure
-	sharing fabric.Time // since when readers have joined without looking at the remote queue
+	queue    waiters
+	arrived  uint64      // waiters so far
+	gate     uint64      // those of them that had arrived when the tenure began
+	stamp    cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
+	gen      uint32      // of the tenure: a prefetch of another tenure is void
+	seq      uint16      // exclusive grants in this tenure
+	streak   uint32      // handovers within the node in this tenure
+	sharing  fabric.Time // since when readers have joined without looking at the remote queue
+	tenure   fabric.Time // for how long they may, if longer than the policy's SharingNs
+	expired  bool        // that time has run out, and no client of the node wanted to write since
+	patience uint8       // tenures in a row of which that is so, up to readersOnly
 
 	val      kept        // the lock's value, in this tenure
 	commits  *commit     // releases that wait for it to be written back

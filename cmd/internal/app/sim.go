@@ -307,24 +307,34 @@ func simStarve(env *Env) *cli.Command {
 	nic := choice{"cx4", []string{"cx4", "cx6", "ideal", "cxl"}}
 	cns, clients, ms, seed := count{n: 8, min: 2, max: 32}, count{n: 8, min: 1, max: 256}, count{n: 30, min: 1, max: 10_000}, count{n: 1, max: 1<<64 - 1}
 	var asJSON bool
+	var sharing cli.IntSlice
 	return &cli.Command{
 		Name: "starve", Usage: "one node that writes beside others that read one lock, by policy",
 		Flags: []cli.Flag{
 			choiceFlag(&nic, "nic", "model of the NICs"), countFlag(&cns, "cns", "compute nodes, one of which writes"),
 			countFlag(&clients, "clients", "clients of each"), countFlag(&ms, "ms", "milliseconds of virtual time"),
-			countFlag(&seed, "seed", "seed"), jsonFlag(&asJSON),
+			countFlag(&seed, "seed", "seed"),
+			&cli.IntSliceFlag{Name: "sharing", Usage: "compare these bounds of shared tenure, in `MICROSECONDS`, with commas", Destination: &sharing}, jsonFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			list, err := check.Starve(nic.value, int(cns.n), int(clients.n), fabric.Time(ms.n)*fabric.Millisecond, seed.n)
+			o := check.StarveOptions{NIC: nic.value, Nodes: int(cns.n), Clients: int(clients.n), SpanNs: fabric.Time(ms.n) * fabric.Millisecond, Seed: seed.n}
+			for _, us := range sharing.Value() {
+				if us < 1 || us > 1_000_000 {
+					return usage(c, "--sharing: %d is no number of microseconds from 1 to 1000000", us)
+				}
+				o.SharingNs = append(o.SharingNs, fabric.Time(us)*fabric.Microsecond)
+			}
+			list, err := check.Starve(o)
 			if err != nil && !errors.Is(err, sim.ErrBudget) {
 				return err
 			}
 			var rows []any
 			for _, s := range list {
-				rows = append(rows, map[string]any{"lock": s.Policy, "clients": cns.n * clients.n, "mops": s.Mops, "writes": s.Writes,
+				rows = append(rows, map[string]any{"lock": s.Policy, "readers": s.Load, "sharing_us": float64(s.SharingNs) / 1e3, "readers_shut_out": s.ShutOut,
+					"clients": cns.n * clients.n, "mops": s.Mops, "writes": s.Writes,
 					"reads": s.Reads, "write_p50_us": float64(s.WriteP50) / 1e3, "write_p99_us": float64(s.WriteP99) / 1e3, "read_p99_us": float64(s.ReadP99) / 1e3})
 			}
 			config := map[string]any{"nic": nic.value, "nic_model": "fitted, not measured", "cns": cns.n, "clients": clients.n, "ms": ms.n}
