@@ -82,6 +82,7 @@ func (p *fakePort) Free([]byte)                                  {}
 func (p *fakePort) Stats() *fabric.Stats                         { return &p.stats }
 func (p *fakePort) Post(ops []fabric.Op) (fabric.Pending, error) { panic("fake: Post") }
 func (p *fakePort) Wait(fabric.Pending) error                    { panic("fake: Wait") }
+func (p *fakePort) Reattach(fabric.MemID, uint32) error          { return nil }
 func (p *fakePort) Abandon() error                               { return p.n.table.Abandon(p.Box) }
 func (p *fakePort) Close() error                                 { p.n.table.Close(p.Box); return nil }
 

@@ -23,7 +23,7 @@ var (
 	// ErrFenced: the cluster has declared this compute node dead. It must not
 	// go on: its locks have been given to others.
 	ErrFenced = errors.New("fabric: this compute node has been fenced")
-	// ErrStaleEpoch: the memory node has restarted since this Port attached.
+	// ErrStaleEpoch: the memory node has restarted since this Port attached. See Port.Reattach.
 	ErrStaleEpoch = errors.New("fabric: memory node has a new epoch")
 
 	// ErrUnknownOutcome: the connection broke after the chain was posted and

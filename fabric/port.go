@@ -83,6 +83,14 @@ type Port interface {
 	// Pending is waited for once.
 	Wait(p Pending) error
 
+	// Reattach makes the Port use a memory node in the life with an epoch, as Node.Memory tells it; from
+	// then on chains execute there. No chain to that node may be under way. A
+	// Port is attached to what it finds when it is opened or first used; when the memory node has
+	// restarted all chains are refused (ErrStaleEpoch) until Reattach: so nothing that
+	// was begun in one life reaches the next. Another life than the present one is
+	// ErrStaleEpoch; a memory node that is down is ErrNodeDown.
+	Reattach(mem MemID, epoch uint32) error
+
 	// Alloc returns n bytes of zeroed registered memory, 8-byte aligned, for the
 	// Bufs of operations. Any slice of it may be used. It stays valid until
 	// Free or Close.

@@ -10,7 +10,7 @@ var faultTests = []test{
 	{name: "who is killed is out of the views, agents get MsgView, Send gives ErrNodeDown", cns: 3, run: kill},
 	{name: "a memory node that is down gives ErrNodeDown or ErrUnknownOutcome, then ErrNodeDown",
 		mem: []uint64{defaultMem, defaultMem}, run: killMN},
-	{name: "after a restart of the memory node old Ports get ErrStaleEpoch, new ones work", run: restartMN},
+	{name: "after a restart of the memory node old Ports get ErrStaleEpoch until Reattach, new ones work", run: restartMN},
 	{name: "a key that is refused gives ErrBadKey", run: revoke},
 }
 
@@ -70,6 +70,27 @@ func restartMN(e *env) {
 			if !errors.Is(err, fabric.ErrStaleEpoch) {
 				c.fatal("FAA in the new epoch by an old Port: %v", err)
 			}
+		}
+	})
+	e.cl.Wait()
+	e.run(c, func(c *client) {
+		if err := c.Reattach(0, before); !errors.Is(err, fabric.ErrStaleEpoch) {
+			c.fatal("Reattach to the life before: %v", err)
+		}
+		if err := c.Do([]fabric.Op{fabric.Load(a)}); !errors.Is(err, fabric.ErrStaleEpoch) {
+			c.fatal("after a Reattach that failed: %v", err)
+		}
+		now := e.cl.Node(0).Memory()[0].Epoch
+		for range 2 { // also where it is attached already
+			if err := c.Reattach(0, now); err != nil {
+				c.fatal("Reattach: %v", err)
+			}
+			old := c.load(a)
+			c.do(fabric.FAA(a, 1))
+			c.want(a, old+1)
+		}
+		if err := c.Reattach(63, 1); !errors.Is(err, fabric.ErrNodeDown) {
+			c.fatal("Reattach to a memory node that there is not: %v", err)
 		}
 	})
 	e.cl.Wait()

@@ -73,6 +73,22 @@ func (p *port) Now() fabric.Time { return p.n.clock.now() }
 // Rand is fabric.Port.Rand.
 func (p *port) Rand() uint64 { return p.rng.Uint64() }
 
+// Reattach is fabric.Port.Reattach.
+func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
+	if p.box.Closed() {
+		return fabric.ErrClosed
+	}
+	m, err := p.n.memory(mem)
+	if err != nil {
+		return err
+	}
+	if m.epoch() != epoch {
+		return fmt.Errorf("%w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, m.epoch(), epoch)
+	}
+	p.mem[mem] = m
+	return nil
+}
+
 // Alloc is fabric.Port.Alloc.
 func (p *port) Alloc(n int) []byte { return p.arena.Alloc(n) }
 

@@ -107,6 +107,23 @@ func (p *Port) epoch(mn *memNode) uint32 {
 	return p.epochs[mn.id]
 }
 
+// Reattach implements fabric.Port.
+func (p *Port) Reattach(mem fabric.MemID, epoch uint32) error {
+	if int(mem) >= len(p.c.mns) || p.c.mns[mem].dead {
+		return fmt.Errorf("sim: %w: %v", fabric.ErrNodeDown, mem)
+	}
+	mn := p.c.mns[mem]
+	if p.c.ex != nil {
+		p.c.tell(uint64(mn.epoch))
+	}
+	if mn.epoch != epoch {
+		return fmt.Errorf("sim: %w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, mn.epoch, epoch)
+	}
+	p.epoch(mn) // makes the slice long enough
+	p.epochs[mem] = epoch
+	return nil
+}
+
 // execute does an operation. It returns the word before and after, for operations on words.
 func (c *Cluster) execute(m *memory, op *fabric.Op) (old, new uint64) {
 	off := op.Addr.Offset()

@@ -99,6 +99,25 @@ func (p *port) Now() fabric.Time { return p.n.Now() }
 // Rand is fabric.Port.Rand.
 func (p *port) Rand() uint64 { return p.rng.Uint64() }
 
+// Reattach is fabric.Port.Reattach.
+func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
+	if p.n.fenced.Load() {
+		return p.n.dead(p.n.own.ID)
+	}
+	var r *remote
+	if mem < MaxMN {
+		r = p.n.remotes[mem].Load()
+	}
+	if r == nil || r.ended.Load() {
+		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, mem)
+	}
+	if r.mn.Epoch != epoch {
+		return fmt.Errorf("%w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, r.mn.Epoch, epoch)
+	}
+	p.remote[mem] = r
+	return nil
+}
+
 // Alloc is fabric.Port.Alloc.
 func (p *port) Alloc(n int) []byte { return p.arena.Alloc(n) }
 

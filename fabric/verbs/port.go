@@ -225,6 +225,25 @@ func (p *port) find(id fabric.MemID) (*remote, error) {
 	return nil, err
 }
 
+// Reattach is fabric.Port.Reattach.
+func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
+	if p.n.fenced.Load() {
+		return p.n.dead(p.n.life.ID)
+	}
+	var r *remote
+	if int(mem) < len(p.n.remotes) {
+		r = p.n.remotes[mem].Load()
+	}
+	if r == nil || !r.alive.Load() {
+		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, mem)
+	}
+	if r.epoch != epoch {
+		return fmt.Errorf("%w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, r.epoch, epoch)
+	}
+	p.remote[mem] = r
+	return nil
+}
+
 // take returns the index of a chain that is not in use.
 func (p *port) take(ops []fabric.Op, n int, refusal error) int {
 	if len(p.free) == 0 {
