@@ -50,7 +50,7 @@ type lane struct {
 	lead   sync.Mutex // held by who reads
 	in     []byte     // of the reader: what has come
 	have   int
-	look   fabric.Time  // of the reader: how long to look before he sleeps
+	looker looker       // of the reader
 	parked atomic.Int32 // clients that sleep until somebody else has read
 	kick   chan struct{}
 	first  chan struct{} // closed when it has been tried to connect for the first time
@@ -90,7 +90,7 @@ type sent struct {
 }
 
 func newLane(r *remote, index uint16) *lane {
-	l := &lane{r: r, index: index, kick: make(chan struct{}, 1), first: make(chan struct{}), ring: make([]sent, ringSize), look: minLook, in: make([]byte, maxFrame)}
+	l := &lane{r: r, index: index, kick: make(chan struct{}, 1), first: make(chan struct{}), ring: make([]sent, ringSize), in: make([]byte, maxFrame)}
 	l.room = sync.NewCond(&l.mu)
 	l.ctx, l.cancel = context.WithCancel(r.n.ctx)
 	l.kickPump()
@@ -250,9 +250,8 @@ func (l *lane) needed(c *chain, conn *stream) bool {
 
 // reads reads answers, until it is not needed any more or there is no connection; lead is held.
 func (l *lane) reads(c *chain) {
-	until := fabric.Time(0)
 	now := l.r.n.Now
-	for round := 1; ; round++ {
+	for {
 		conn := l.conn.Load()
 		if conn == nil || !l.needed(c, conn) {
 			return
@@ -265,24 +264,20 @@ func (l *lane) reads(c *chain) {
 			l.mu.Unlock()
 			return
 		case n > 0:
-			until = 0
+			l.looker.found()
 			if c == nil {
 				runtime.Gosched() // to those who were woken
 			}
 			continue
 		}
-		switch t := now(); {
-		case until == 0:
-			until = t + l.look
-		case t >= until:
-			if conn.sleep() != nil {
-				return
-			}
-			l.look = patience(l.look, now()-t)
-			until = 0
+		t := now()
+		if l.looker.again(t) {
 			continue
 		}
-		letOthersRun(round)
+		if conn.sleep() != nil {
+			return
+		}
+		l.looker.slept(now() - t)
 	}
 }
 

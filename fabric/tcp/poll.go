@@ -4,7 +4,6 @@ package tcp
 
 import (
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
 
@@ -12,48 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// Who waits looks for a while before he sleeps: to be woken takes ten microseconds and
-	// more. How long he looks follows what comes: see patience.
-	minLook = 4 * fabric.Microsecond
-	maxLook = 64 * fabric.Microsecond
-	// A sleep shorter than this was not worth it.
-	shortSleep = 60 * fabric.Microsecond
-	// Every so many looks others may run: goroutines, then processes. Where there are more of them than
-	// processors, one of those may be what is waited for.
-	looksPerGosched = 2
-	looksPerYield   = 8
-)
-
-// patience returns how long to look before the next sleep, after one that was begun after a look of
-// that length: longer if a longer look would have saved the sleep, else shorter.
-func patience(look, slept fabric.Time) fabric.Time {
-	if slept < shortSleep {
-		return min(2*look, maxLook)
-	}
-	return max(look/2, minLook)
-}
-
-// letOthersRun is called between looks that found nothing.
-func letOthersRun(round int) {
-	if round%looksPerGosched == 0 {
-		runtime.Gosched()
-	}
-	if round%looksPerYield == 0 {
-		_, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-	}
-}
-
 // A bell wakes one goroutine when something happens to a file descriptor, after it was armed, once. In between
 // what happens costs nothing: Go's scheduler watches the epoll descriptor of the bell,
 // which only what is armed can make ready.
 type bell struct {
-	file  *os.File
-	raw   syscall.RawConn
-	fd    int
-	look  func(fd uintptr) bool // made once: a closure of each wait would be garbage
-	event [1]unix.EpollEvent
+	file *os.File
+	raw  syscall.RawConn
+	fd   int
+	look func(fd uintptr) bool // made once: a closure of each wait would be garbage
+
 	added bool
+	arms  func() // of the present wait; nil once it is armed
+	event [1]unix.EpollEvent
 }
 
 func newBell() (*bell, error) {
@@ -71,8 +40,15 @@ func newBell() (*bell, error) {
 		return nil, err
 	}
 	b.look = func(fd uintptr) bool {
+		if arms := b.arms; arms != nil {
+			// Now Go's scheduler takes note of what happens.
+			b.arms = nil
+			arms()
+			return false
+		}
+		// It has to be asked, or it does not ring again. An error is for the sleeper to look at.
 		n, _ := unix.EpollWait(int(fd), b.event[:], 0)
-		return n != 0 // an error, too, is for the sleeper to look at
+		return n != 0
 	}
 	return b, nil
 }
@@ -88,8 +64,11 @@ func (b *bell) arm(fd int, events uint32) {
 	_ = unix.EpollCtl(b.fd, op, fd, &e)
 }
 
-// wait sleeps until the bell rings, or is closed.
-func (b *bell) wait() error { return b.raw.Read(b.look) }
+// wait sleeps until the bell rings, or is closed. arms is what arms it; then what happened before counts, too.
+func (b *bell) wait(arms func()) error {
+	b.arms = arms
+	return b.raw.Read(b.look)
+}
 
 func (b *bell) close() { _ = b.file.Close() }
 
@@ -98,7 +77,8 @@ type poller struct {
 	set    int // epoll
 	signal int // eventfd in set, that wakes the sleeper
 	bell   *bell
-	look   fabric.Time
+	arms   func() // arms the bell
+	looker looker
 
 	mu     sync.Mutex // of closing
 	closed bool
@@ -108,7 +88,7 @@ type poller struct {
 const signalID = -1
 
 func newPoller() (p *poller, err error) {
-	p = &poller{set: -1, signal: -1, look: minLook}
+	p = &poller{set: -1, signal: -1}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -123,6 +103,7 @@ func newPoller() (p *poller, err error) {
 	if p.bell, err = newBell(); err != nil {
 		return p, err
 	}
+	p.arms = func() { p.bell.arm(p.set, unix.EPOLLIN) }
 	return p, p.add(p.signal, signalID, forInput)
 }
 
@@ -171,8 +152,7 @@ func (p *poller) ready(events []unix.EpollEvent) int {
 
 // sleep waits until one of them has something, or signal was called.
 func (p *poller) sleep() error {
-	p.bell.arm(p.set, unix.EPOLLIN)
-	return p.bell.wait()
+	return p.bell.wait(p.arms)
 }
 
 // wake makes the sleeper look, now or next time.
@@ -210,27 +190,22 @@ func (p *poller) close() {
 // run calls look again and again, until it returns false or the poller is closed. look takes what is
 // ready and says how much that was; when it is nothing for a while, run sleeps.
 func (p *poller) run(now func() fabric.Time, look func() (n int, ok bool)) {
-	until := fabric.Time(0)
-	for round := 1; ; round++ {
+	for {
 		n, ok := look()
 		if !ok {
 			return
 		}
 		if n > 0 {
-			until = 0
+			p.looker.found()
 			continue
 		}
-		switch t := now(); {
-		case until == 0:
-			until = t + p.look
-		case t >= until:
-			if p.sleep() != nil {
-				return
-			}
-			p.look = patience(p.look, now()-t)
-			until = 0
+		t := now()
+		if p.looker.again(t) {
 			continue
 		}
-		letOthersRun(round)
+		if p.sleep() != nil {
+			return
+		}
+		p.looker.slept(now() - t)
 	}
 }

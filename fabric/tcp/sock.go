@@ -31,6 +31,7 @@ func (againError) Temporary() bool { return true }
 // for stays in the backlog, until flush. One goroutine reads at a time; all else any may call.
 type sock struct {
 	bell          *bell // nil: somebody else watches the descriptor
+	arms          func()
 	local, remote net.Addr
 
 	mu      sync.Mutex
@@ -47,6 +48,11 @@ func newSock(c *net.TCPConn, deadAfter time.Duration) (*sock, error) {
 		return nil, err
 	}
 	s := &sock{fd: -1, local: c.LocalAddr(), remote: c.RemoteAddr()}
+	s.arms = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.arm()
+	}
 	if e := raw.Control(func(fd uintptr) {
 		if s.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
 			err = unix.SetNonblock(s.fd, true)
@@ -149,10 +155,7 @@ func (s *sock) backlogged() int {
 
 // sleep waits until there is something to read, or room for the backlog, or the connection has ended. One goroutine at a time.
 func (s *sock) sleep() error {
-	s.mu.Lock()
-	s.arm()
-	s.mu.Unlock()
-	err := s.bell.wait()
+	err := s.bell.wait(s.arms)
 	s.mu.Lock()
 	s.armed = false
 	s.mu.Unlock()

@@ -1,0 +1,105 @@
+//go:build linux
+
+package tcp
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+)
+
+const (
+	// Who waits looks for a while before he sleeps: to be woken takes ten microseconds and
+	// more. How long he looks follows what comes.
+	minLook = 4 * fabric.Microsecond
+	maxLook = 64 * fabric.Microsecond
+	// A sleep shorter than this was not worth it.
+	shortSleep = 80 * fabric.Microsecond
+	// Every so many looks other goroutines may run.
+	looksPerYield = 2
+	// Who is away for so long between two looks had to leave the processor to others.
+	awayTime = 150 * fabric.Microsecond
+	// Then nobody looks for a while; longer, if it comes to the same again.
+	minCrowded = 5 * fabric.Millisecond
+	maxCrowded = fabric.Second
+	// So many times must looking have been of use before it is trusted twice as much.
+	usesPerTrust = 256
+)
+
+// A crowd knows whether there are more who want a processor than processors. Then looking is worse than useless:
+// who burns the processor's time is last in line when what he waits for has come.
+type crowd struct {
+	until   atomic.Int64 // nobody looks before
+	penalty atomic.Int64 // how long, next time
+	uses    atomic.Int64
+}
+
+// machine is the crowd of this machine.
+var machine crowd
+
+func (c *crowd) here(now fabric.Time) bool { return int64(now) < c.until.Load() }
+
+// met is called by who had to leave the processor while he looked.
+func (c *crowd) met(now fabric.Time) {
+	p := min(max(2*c.penalty.Load(), int64(minCrowded)), int64(maxCrowded))
+	c.penalty.Store(p)
+	c.until.Store(int64(now) + p)
+	c.uses.Store(0)
+}
+
+// useful is called when looking has found something.
+func (c *crowd) useful() {
+	if c.uses.Add(1)%usesPerTrust == 0 {
+		c.penalty.Store(c.penalty.Load() / 2)
+	}
+}
+
+// A looker decides, for one who waits, between looking again and going to sleep. The zero value is ready.
+type looker struct {
+	look  fabric.Time // how long
+	until fabric.Time // of this look; 0: it has not begun
+	last  fabric.Time
+	round int
+}
+
+// found is called when a look has found something.
+func (k *looker) found() {
+	if k.until != 0 {
+		k.until = 0
+		machine.useful()
+	}
+}
+
+// again is called when a look has found nothing. It tells whether to look again; else it is time to sleep.
+func (k *looker) again(now fabric.Time) bool {
+	switch {
+	case k.until == 0:
+		if machine.here(now) {
+			return false
+		}
+		k.look = max(k.look, minLook)
+		k.until = now + k.look
+	case now-k.last > awayTime:
+		machine.met(now)
+		k.until = 0
+		return false
+	case now >= k.until:
+		k.until = 0
+		return false
+	}
+	k.last = now
+	if k.round++; k.round%looksPerYield == 0 {
+		runtime.Gosched()
+	}
+	return true
+}
+
+// slept is called after a sleep. The next look is longer if a longer one would have saved the sleep, else shorter.
+func (k *looker) slept(d fabric.Time) {
+	if d < shortSleep {
+		k.look = min(2*k.look, maxLook)
+	} else {
+		k.look = max(k.look/2, minLook)
+	}
+}

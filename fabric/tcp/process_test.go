@@ -1,0 +1,528 @@
+//go:build linux
+
+package tcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/coordinator"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// Tests with several processes start this binary again, as a child with a role. The coordinator is in the
+// parent, and children reach it by net/rpc.
+const childEnv = "DECLOCK_TCP_CHILD"
+
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(childEnv); spec != "" {
+		if err := child(spec); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A coordinatorService is the coordinator for children. Calls may wait for a while.
+type coordinatorService struct {
+	m       *coordinator.Memory
+	mu      sync.Mutex
+	members map[member.Life]member.Member
+	ready   map[uint64]chan struct{}
+}
+
+type JoinArgs struct {
+	Token uint64
+	MN    bool
+	ID    fabric.MemID
+	Size  uint64
+	Addr  string
+}
+
+type MemberReply struct {
+	CN member.CN
+	MN member.MN
+}
+
+// Reserve begins to join: it returns when the child is to be ready. Join ends it.
+func (s *coordinatorService) Reserve(a JoinArgs, r *MemberReply) error {
+	got := make(chan member.Member, 1)
+	failed := make(chan error, 1)
+	goOn := make(chan struct{})
+	ready := func(m member.Member) { got <- m; <-goOn }
+	go func() {
+		var err error
+		if a.MN {
+			_, err = s.m.JoinMN(context.Background(), a.ID, a.Size, a.Addr, ready)
+		} else {
+			_, err = s.m.JoinCN(context.Background(), a.Addr, ready)
+		}
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case m := <-got:
+		r.CN, r.MN = m.CN(), m.MN()
+		life := max(r.CN.Life, r.MN.Life)
+		s.mu.Lock()
+		s.members[life] = m
+		s.ready[uint64(life)] = goOn
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *coordinatorService) Ready(life uint64, _ *int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.ready[life])
+	return nil
+}
+
+type StateReply struct {
+	State member.State
+	Done  bool
+	Err   string
+}
+
+// State waits for a state with a later revision, for a while.
+func (s *coordinatorService) State(a [2]uint64, r *StateReply) error {
+	s.mu.Lock()
+	m := s.members[member.Life(a[0])]
+	s.mu.Unlock()
+	limit := time.After(time.Second)
+	for {
+		st, changed := m.State()
+		r.State = *st
+		select {
+		case <-m.Done():
+			r.Done = true
+			if m.Err() != nil {
+				r.Err = m.Err().Error()
+			}
+			return nil
+		default:
+		}
+		if st.Revision > a[1] {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-m.Done():
+		case <-limit:
+			return nil
+		}
+	}
+}
+
+func (s *coordinatorService) Ack(a [2]uint64, _ *int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members[member.Life(a[0])].Ack(a[1])
+	return nil
+}
+
+func (s *coordinatorService) Leave(life uint64, _ *int) error {
+	s.mu.Lock()
+	m := s.members[member.Life(life)]
+	s.mu.Unlock()
+	return m.Leave(context.Background())
+}
+
+// serveCoordinator lets children reach a coordinator.
+func serveCoordinator(t testing.TB, m *coordinator.Memory) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := rpc.NewServer()
+	s := &coordinatorService{m: m, members: map[member.Life]member.Member{}, ready: map[uint64]chan struct{}{}}
+	if err := srv.RegisterName("Coordinator", s); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go srv.ServeConn(c)
+		}
+	}()
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+// A remoteCoordinator is the coordinator as a child sees it.
+type remoteCoordinator struct{ c *rpc.Client }
+
+func dialCoordinator(addr string) (*remoteCoordinator, error) {
+	c, err := rpc.Dial("tcp", addr)
+	return &remoteCoordinator{c}, err
+}
+
+func (r *remoteCoordinator) join(a JoinArgs, ready func(member.Member)) (member.Member, error) {
+	m := &remoteMember{c: r.c, done: make(chan struct{}), change: make(chan struct{})}
+	var first MemberReply
+	if err := r.c.Call("Coordinator.Reserve", a, &first); err != nil {
+		return nil, err
+	}
+	m.MemberReply = first
+	m.life = uint64(max(first.CN.Life, first.MN.Life))
+	var s StateReply
+	if err := r.c.Call("Coordinator.State", [2]uint64{m.life, 0}, &s); err != nil {
+		return nil, err
+	}
+	m.state = &s.State
+	ready(m)
+	go m.follow()
+	var n int
+	if err := r.c.Call("Coordinator.Ready", m.life, &n); err != nil {
+		return nil, err
+	}
+	// Known when a state with us is acknowledged by all; that we see ourselves is enough here.
+	for {
+		st, changed := m.State()
+		if st.Has(member.Life(m.life)) {
+			return m, nil
+		}
+		<-changed
+	}
+}
+
+func (r *remoteCoordinator) JoinCN(_ context.Context, addr string, ready func(member.Member)) (member.Member, error) {
+	return r.join(JoinArgs{Addr: addr}, ready)
+}
+
+func (r *remoteCoordinator) JoinMN(_ context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
+	return r.join(JoinArgs{MN: true, ID: id, Size: size, Addr: addr}, ready)
+}
+
+func (r *remoteCoordinator) Watch(context.Context) (member.Watcher, error) {
+	return nil, errors.New("not here")
+}
+
+type remoteMember struct {
+	MemberReply
+	c    *rpc.Client
+	life uint64
+	done chan struct{}
+
+	mu     sync.Mutex
+	state  *member.State
+	change chan struct{}
+	err    error
+}
+
+func (m *remoteMember) follow() {
+	for {
+		var s StateReply
+		m.mu.Lock()
+		revision := m.state.Revision
+		m.mu.Unlock()
+		if m.c.Call("Coordinator.State", [2]uint64{m.life, revision}, &s) != nil {
+			return // the parent has gone
+		}
+		m.mu.Lock()
+		if s.State.Revision > revision {
+			m.state = &s.State
+			close(m.change)
+			m.change = make(chan struct{})
+		}
+		if s.Done {
+			if s.Err != "" {
+				m.err = fabric.ErrFenced
+			}
+			close(m.done)
+			m.mu.Unlock()
+			return
+		}
+		m.mu.Unlock()
+	}
+}
+
+func (m *remoteMember) State() (*member.State, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state, m.change
+}
+func (m *remoteMember) CN() member.CN { return m.MemberReply.CN }
+func (m *remoteMember) MN() member.MN { return m.MemberReply.MN }
+func (m *remoteMember) Ack(revision uint64) {
+	m.c.Go("Coordinator.Ack", [2]uint64{m.life, revision}, new(int), nil)
+}
+func (m *remoteMember) Report(member.Life)    {}
+func (m *remoteMember) Done() <-chan struct{} { return m.done }
+func (m *remoteMember) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+func (m *remoteMember) Leave(context.Context) error {
+	return m.c.Call("Coordinator.Leave", m.life, new(int))
+}
+
+type childSpec struct {
+	Role        string
+	Coordinator string
+	Mem         fabric.MemID
+	Size        uint64
+	File        string
+	Procs       int
+}
+
+// child runs a role until its standard input ends.
+func child(spec string) error {
+	var s childSpec
+	if err := json.Unmarshal([]byte(spec), &s); err != nil {
+		return err
+	}
+	if s.Role == "loopback" {
+		return loopback()
+	}
+	c, err := dialCoordinator(s.Coordinator)
+	if err != nil {
+		return err
+	}
+	o := Options{Members: c, Insecure: true, Listen: "127.0.0.1:0", Mem: s.Mem, Size: s.Size, File: s.File}
+	if s.Role == "serve" {
+		m, err := Serve(context.Background(), o)
+		if err != nil {
+			return err
+		}
+		fmt.Println("ready", uint64(m.own.Life))
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return m.Close()
+	}
+	n, err := Join(context.Background(), o)
+	if err != nil {
+		return err
+	}
+	p, err := n.Open()
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready", uint64(n.(*node).own.Life), uint32(p.ID()))
+	switch s.Role {
+	case "echo":
+		return errors.Join(echo(p), n.Close())
+	case "adder":
+		return adder(p)
+	}
+	return fmt.Errorf("no role %q", s.Role)
+}
+
+// echo answers until it gets a message of another kind.
+func echo(p fabric.Port) error {
+	for {
+		m, err := p.Recv(fabric.Forever)
+		if err != nil {
+			return err
+		}
+		if m.Kind != fabric.MsgUser {
+			return nil
+		}
+		if err := p.Send(m.From, &m); err != nil {
+			return err
+		}
+	}
+}
+
+// adder adds to word 64 for ever, and says in word 72 how often it knows to have done so.
+func adder(p fabric.Port) error {
+	for i := uint64(1); ; i++ {
+		if err := p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1), fabric.Store(fabric.At(0, 72), i)}); err != nil {
+			fmt.Println("stopped", errors.Is(err, fabric.ErrFenced), errors.Is(err, fabric.ErrUnknownOutcome), err)
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			return nil
+		}
+	}
+}
+
+// A process is a running child.
+type process struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	stdin io.Closer
+	out   *bufio.Reader
+	life  member.Life
+	id    fabric.ClientID
+	gone  bool
+}
+
+// start starts a child and waits until it is ready.
+func start(t testing.TB, s childSpec) *process {
+	t.Helper()
+	spec, _ := json.Marshal(s)
+	p := &process{t: t, cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), childEnv+"="+string(spec))
+	if s.Procs > 0 {
+		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", s.Procs))
+	}
+	p.cmd.Stderr = os.Stderr
+	p.stdin, _ = p.cmd.StdinPipe()
+	out, _ := p.cmd.StdoutPipe()
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	p.out = bufio.NewReader(out)
+	line := p.line()
+	var life uint64
+	var id uint32
+	if n, _ := fmt.Sscan(strings.TrimPrefix(line, "ready "), &life, &id); n == 0 {
+		t.Fatalf("%s: %s", s.Role, line)
+	}
+	p.life, p.id = member.Life(life), fabric.ClientID(id)
+	return p
+}
+
+// line returns the next line that the child prints.
+func (p *process) line() string {
+	line, _ := p.out.ReadString('\n')
+	return strings.TrimSpace(line)
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Errorf("signal %v: %v", s, err)
+	}
+}
+
+// kill ends the child as a crash would.
+func (p *process) kill() {
+	if !p.gone {
+		p.gone = true
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	}
+}
+
+// finish lets the child end in good order.
+func (p *process) finish() {
+	p.t.Helper()
+	p.gone = true
+	_ = p.stdin.Close()
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("child: %v", err)
+	}
+}
+
+func open(t testing.TB, n fabric.Node) fabric.Port {
+	t.Helper()
+	p, err := n.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func do(t testing.TB, p fabric.Port, ops ...fabric.Op) []fabric.Op {
+	t.Helper()
+	if err := p.Do(ops); err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+const patienceTime = 20 * fabric.Second
+
+func TestMessagesAcrossProcesses(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	c.serve(0, 1<<20)
+	p := open(t, c.join())
+	e := start(t, childSpec{Role: "echo", Coordinator: serveCoordinator(t, c.members)})
+	const window, count = 400, 5000
+	for i, next := 0, 0; next < count; next++ {
+		for ; i < count && i < next+window; i++ {
+			if err := p.Send(e.id, &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{uint64(i)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := p.Recv(p.Now() + patienceTime)
+		if err != nil || m.Body[0] != uint64(next) || m.From != e.id {
+			t.Fatalf("answer %d: %+v, %v", next, m, err)
+		}
+	}
+	if err := p.Send(e.id, &fabric.Message{Kind: fabric.MsgUser + 1}); err != nil {
+		t.Fatal(err)
+	}
+	e.finish()
+	await(t, "the echo is out of the view", func() bool { return !c.nodes[0].View().Live.Has(e.id.CN()) })
+}
+
+// A process that is stopped, declared dead, and continued: nothing of what it does lands after the others
+// have been told, and it hears that it was fenced.
+func TestProcessThatWasStoppedIsFenced(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	c.serve(0, 1<<20)
+	n := c.join()
+	p := open(t, n)
+	a := start(t, childSpec{Role: "adder", Coordinator: serveCoordinator(t, c.members)})
+	await(t, "it is at work", func() bool { return do(t, p, fabric.Load(fabric.At(0, 72)))[0].Old > 100 })
+	a.signal(syscall.SIGSTOP)
+	c.members.Kill(a.life)
+	// It cannot acknowledge, so it is dead to all when the memory node has shut it out.
+	await(t, "it is out of the view", func() bool { return !n.View().Live.Has(a.id.CN()) })
+	before := do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old
+	a.signal(syscall.SIGCONT)
+	if line := a.line(); !strings.HasPrefix(line, "stopped true") && !strings.HasPrefix(line, "stopped false true") {
+		t.Errorf("the fenced process says %q", line)
+	}
+	if after := do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old; after != before {
+		t.Errorf("the counter was %d when it was shut out and is %d", before, after)
+	}
+	a.kill()
+}
+
+// A memory node that is killed and started again with its file has its memory and a new epoch.
+func TestFileSurvivesTheProcess(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	addr := serveCoordinator(t, c.members)
+	s := childSpec{Role: "serve", Coordinator: addr, Size: 1 << 30, File: t.TempDir() + "/mn0"}
+	m := start(t, s)
+	n := c.join()
+	p := open(t, n)
+	do(t, p, fabric.Store(fabric.At(0, 1<<29), 77))
+	epoch := n.Memory()[0].Epoch
+	m.kill()
+	err := p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)})
+	if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrUnknownOutcome) {
+		t.Errorf("FAA on a memory node that was killed: %v", err)
+	}
+	c.members.Kill(m.life)
+	start(t, s)
+	await(t, "the memory node is back", func() bool { l := n.Memory(); return len(l) == 1 && l[0].Epoch > epoch })
+	if err := p.Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}); !errors.Is(err, fabric.ErrStaleEpoch) {
+		t.Errorf("an old Port in the new epoch: %v", err)
+	}
+	q := open(t, n)
+	await(t, "it can be reached", func() bool {
+		ops := []fabric.Op{fabric.Load(fabric.At(0, 1<<29))}
+		return q.Do(ops) == nil && ops[0].Old == 77
+	})
+	if st, err := os.Stat(s.File); err != nil || st.Sys().(*syscall.Stat_t).Blocks*512 > 1<<20 {
+		t.Errorf("a file of 1 GiB with one word in it takes %+v, %v", st.Sys(), err)
+	}
+}
