@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // A Claim is something that the paper (or the project) says, judged by rows.
@@ -137,4 +138,9 @@ func valueOf(r Row, metric string) float64 {
 		return missing
 	}
 	return r.Value(metric)
+}
+
+// present returns the values that were measured.
+func present(list []float64) []float64 {
+	return slices.DeleteFunc(list, math.IsNaN)
 }

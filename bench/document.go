@@ -97,7 +97,7 @@ func rowTable(b *strings.Builder, o *Outcome) {
 }
 
 // Cell returns a parameter or metric as a table has it.
-func (r *Row) Cell(name string) string {
+func (r Row) Cell(name string) string {
 	e, ok := r.Metrics[name]
 	switch {
 	case !ok:

@@ -95,7 +95,7 @@ type Row struct {
 
 // Value returns the mean of a metric over the seeds, or a parameter that is a number;
 // 0 if the row has neither.
-func (r *Row) Value(name string) float64 {
+func (r Row) Value(name string) float64 {
 	if e, ok := r.Metrics[name]; ok {
 		return e.Mean
 	}
@@ -109,7 +109,7 @@ func (r *Row) Value(name string) float64 {
 }
 
 // Text returns a parameter as text.
-func (r *Row) Text(name string) string {
+func (r Row) Text(name string) string {
 	v := r.Params.Get(name)
 	if v == nil {
 		return ""

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"strings"
+
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -49,8 +51,19 @@ func (r *Result) Metrics() Metrics {
 	}{{"p50_us", 50}, {"p99_us", 99}, {"p999_us", 99.9}} {
 		m[q.name] = quantile(r.tally.op, q.q)
 	}
+	for _, q := range hotQuantiles {
+		m[hotName(q)] = quantile(r.tally.hot, q)
+	}
 	return m
 }
+
+// hotQuantiles are the quantiles of acquisitions of the most contended lock that results keep.
+var hotQuantiles = []float64{1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9}
+
+// hotName returns the name of a quantile of the most contended lock.
+func hotName(q float64) string { return hotPrefix + strings.ReplaceAll(Figure(q), ".", "") + "_us" }
+
+const hotPrefix = "hot_p"
 
 // quantile returns a quantile of a histogram of nanoseconds, in microseconds.
 func quantile(h *hdrhistogram.Histogram, q float64) float64 {

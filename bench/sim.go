@@ -134,25 +134,8 @@ func (s *simRun) count(r *Result) {
 	}
 }
 
-// Point returns the measurement of a microbenchmark on the simulator.
-func (m Micro) Point() Point {
-	full := m.WithDefaults()
-	return Point{
-		Cost: float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
-		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
-			m := m
-			m.Seed = seed
-			r, err := Sim(ctx, m)
-			if err != nil {
-				return nil, err
-			}
-			return []Sample{{Params: full.Params(), Metrics: r.Metrics()}}, nil
-		},
-	}
-}
-
 // Params returns the parameters that rows of a microbenchmark have.
-func (m *Micro) Params() Params {
+func (m Micro) Params() Params {
 	return Params{{"lock", m.Lock}, {"clients", m.Clients}, {"cs_len", m.CSLen}, {"read_pct", m.ReadPct},
 		{"locks", m.Locks}, {"theta", m.Theta}}
 }

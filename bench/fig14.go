@@ -1,0 +1,95 @@
+package bench
+
+import "fmt"
+
+// policies of Fig. 14, with the paper's names.
+var policies = []struct{ lock, name string }{
+	{"cql", "none (flat)"}, {"remote-prefer", "Remote-Prefer"}, {"local-prefer", "Local-Prefer"}, {"local-bound", "Local-Bound(4)"},
+	{"declock-tf", "TS-TF"}, {"declock-pf", "TS-PF"}, {"paper-tf", "TS-TF, shared tenure unbounded"}, {"paper-pf", "TS-PF, shared tenure unbounded"}, {"declock", "ours"},
+}
+
+func init() {
+	Register(&Experiment{
+		Name: "fig14", Title: "Ownership transfer policies: latency of the most contended lock",
+		Paper: "Section 6.3, Fig. 14, for writes only, 50 % and 90 % reads: by timestamp (TS) median and p99 are lower than without hierarchy at all ratios, and up to 66.7 % and 70.8 % lower " +
+			"than with the other policies. Local-Prefer starves remote waiters when all write.",
+		Columns: []string{"lock", "read_pct", "mops", hotName(50), hotName(99), hotName(99.9), "oldest_us"},
+		Points: func(o Options) []Point {
+			var points []Point
+			for _, reads := range []int{0, 50, 90} {
+				for _, p := range policies {
+					m := Default(p.lock)
+					m.NIC, m.ReadPct = o.NIC, reads
+					m.WarmupNs, m.WindowNs = 10_000_000, 40_000_000 // it is about one lock: it needs more acquisitions
+					if o.Quick {
+						m.WindowNs = 20_000_000
+					}
+					if o.Tiny {
+						m = m.tiny()
+					}
+					points = append(points, m.point(m.WithDefaults().Params(), true))
+				}
+			}
+			return points
+		},
+		Judge: judgePolicies,
+		Plots: plotPolicies,
+	})
+}
+
+// plotPolicies draws distributions of latency, one plot for each ratio of reads.
+func plotPolicies(rows Rows) []Plot {
+	var plots []Plot
+	for _, w := range []struct {
+		reads int
+		name  string
+	}{{0, "writes only"}, {50, "50 % reads"}, {90, "90 % reads"}} {
+		p := Plot{Name: fmt.Sprintf("fig14-%d", w.reads), Title: "Acquisition of the most contended lock: " + w.name,
+			X: Axis{Label: "latency (us)", Log: true}, Y: Axis{Label: "acquisitions within (%)"}}
+		for _, c := range policies {
+			row := rows.Find("lock", c.lock, "read_pct", w.reads)
+			s := Series{Label: c.lock}
+			for _, q := range hotQuantiles {
+				if v := row.Value(hotName(q)); v > 0 {
+					s.XY = append(s.XY, XY{X: v, Y: q})
+				}
+			}
+			p.Series = append(p.Series, s)
+		}
+		plots = append(plots, p)
+	}
+	return plots
+}
+
+func judgePolicies(rows Rows) []Claim {
+	at := func(lock string, reads int) Row { return rows.Find("lock", lock, "read_pct", reads) }
+	names := map[int]string{0: "writes only", 50: "50 % reads", 90: "90 % reads"}
+	// cut returns the largest cut of the timestamp policies against the others.
+	cut := func(metric string) float64 {
+		var list []float64
+		for reads := range names {
+			for _, other := range []string{"remote-prefer", "local-prefer", "local-bound"} {
+				for _, ts := range []string{"declock-tf", "declock-pf"} {
+					list = append(list, Cut(at(ts, reads), at(other, reads), metric))
+				}
+			}
+		}
+		return Most(present(list))
+	}
+	claims := []Claim{
+		Claim{Text: "TS cuts the median of other policies by up to", Unit: "%", Paper: 66.7}.Near(cut(hotName(50)), 1.25),
+		Claim{Text: "TS cuts the p99 of other policies by up to", Unit: "%", Paper: 70.8}.Near(cut(hotName(99)), 1.25),
+	}
+	for _, reads := range []int{0, 50, 90} {
+		for _, m := range []struct{ metric, name string }{{hotName(50), "median"}, {hotName(99), "p99"}} {
+			flat := at("cql", reads)
+			worst := Most(present([]float64{Ratio(at("declock-tf", reads), flat, m.metric), Ratio(at("declock-pf", reads), flat, m.metric)}))
+			claims = append(claims, Claim{Text: fmt.Sprintf("%s: %s of TS over that without hierarchy, the worse of TF and PF", names[reads], m.name), Unit: "x"}.AtMost(worst, 1))
+		}
+		claims = append(claims, Claim{Text: names[reads] + ": throughput of the better TS over Local-Bound(4)", Unit: "x", Prototype: "below 1 for TS-TF",
+			Note: "the paper has no throughput here; its latencies say that TS is best"}.
+			AtLeast(Most(present([]float64{Ratio(at("declock-tf", reads), at("local-bound", reads), "mops"), Ratio(at("declock-pf", reads), at("local-bound", reads), "mops")})), 1))
+	}
+	return append(claims, Claim{Text: "writes only: p99.9 of Local-Prefer over TS-PF", Unit: "x", Note: "the paper: Local-Prefer starves remote waiters"}.
+		AtLeast(Ratio(at("local-prefer", 0), at("declock-pf", 0), hotName(99.9)), 1.5))
+}

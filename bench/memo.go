@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+)
+
+// A Micro determines its figures, and several experiments have points in common:
+// what has been measured once is kept.
+var memo = struct {
+	sync.Mutex
+	m map[Micro]*once
+}{m: map[Micro]*once{}}
+
+// A once is one measurement.
+type once struct {
+	mu      sync.Mutex // while it is taken
+	metrics Metrics
+}
+
+// measure returns the metrics of Sim, which it calls unless that has been done.
+func (m Micro) measure(ctx context.Context) (Metrics, error) {
+	m = m.WithDefaults()
+	memo.Lock()
+	o := memo.m[m]
+	if o == nil {
+		o = &once{}
+		memo.m[m] = o
+	}
+	memo.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.metrics != nil {
+		return o.metrics, nil
+	}
+	r, err := Sim(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	o.metrics = r.Metrics()
+	return o.metrics, nil
+}
+
+// Point returns the measurement of a microbenchmark on the simulator.
+func (m Micro) Point() Point { return m.point(m.WithDefaults().Params(), false) }
+
+// point is Point with other parameters for its rows, and the quantiles of the most contended
+// lock if hot.
+func (m Micro) point(params Params, hot bool) Point {
+	full := m.WithDefaults()
+	return Point{
+		Cost: float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
+		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+			m := m
+			m.Seed = seed
+			metrics, err := m.measure(ctx)
+			if err != nil {
+				return nil, err
+			}
+			metrics = maps.Clone(metrics)
+			maps.DeleteFunc(metrics, func(name string, _ float64) bool { return !hot && strings.HasPrefix(name, hotPrefix) })
+			return []Sample{{Params: params, Metrics: metrics}}, nil
+		},
+	}
+}

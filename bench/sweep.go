@@ -1,0 +1,63 @@
+package bench
+
+import "github.com/declock/declock/bench/locks"
+
+// Locks of the figures, by the paper's names: CASLock, DSLR+, ShiftLock, DecLock-TF, DecLock-PF;
+// and our best.
+var figureLocks = []string{"cas", "dslr+", "shift", "declock-tf", "declock-pf", "declock"}
+
+// sweep returns the points of all locks of the figures at each change of the default point.
+func sweep(o Options, names []string, changes []func(m *Micro)) []Point {
+	var points []Point
+	for _, change := range changes {
+		for _, name := range registered(names) {
+			m := Default(name)
+			m.NIC = o.NIC
+			change(&m)
+			if o.Tiny {
+				m = m.tiny()
+			}
+			points = append(points, m.Point())
+		}
+	}
+	return points
+}
+
+// registered returns the locks that there are.
+func registered(names []string) (list []string) {
+	for _, name := range names {
+		if _, err := locks.Lookup(name); err == nil {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// tiny returns m made so small that it takes no time: for tests.
+func (m Micro) tiny() Micro {
+	m.Clients = min(m.Clients, 16)
+	m.Locks = min(m.Locks, 1000)
+	m.CNs = 2
+	m.WarmupNs, m.WindowNs = 20_000, 100_000
+	return m
+}
+
+// changes returns a change for each value.
+func changes[T any](values []T, set func(m *Micro, v T)) []func(m *Micro) {
+	var list []func(m *Micro)
+	for _, v := range values {
+		list = append(list, func(m *Micro) { set(m, v) })
+	}
+	return list
+}
+
+// pick returns few of the values if the run is quick, and two if it is tiny.
+func pick[T any](o Options, all []T, few ...T) []T {
+	switch {
+	case o.Tiny:
+		return []T{few[0], few[len(few)-1]}
+	case o.Quick:
+		return few
+	}
+	return all
+}
