@@ -40,23 +40,24 @@ var ideas = []variant{
 // A course is a sweep of one parameter of the default point: those of Fig. 12.
 type course struct {
 	param   string
+	axis    Axis
 	changes func(o Options) []func(m *Micro)
 }
 
 var courses = []course{
-	{"clients", func(o Options) []func(*Micro) {
+	{"clients", clientAxis, func(o Options) []func(*Micro) {
 		return changes(pick(o, []int{8, 16, 32, 64, 128, 192, 256}, 8, 64, 256), func(m *Micro, v int) { m.Clients = v })
 	}},
-	{"cs_len", func(o Options) []func(*Micro) {
+	{"cs_len", lengthAxis, func(o Options) []func(*Micro) {
 		return changes(pick(o, []int{0, 1, 2, 4, 8, 16, 32}, 0, 4, 32), func(m *Micro, v int) { m.CSLen = v })
 	}},
-	{"read_pct", func(o Options) []func(*Micro) {
+	{"read_pct", readAxis, func(o Options) []func(*Micro) {
 		return changes(pick(o, []int{0, 25, 50, 75, 90, 100}, 0, 90, 100), func(m *Micro, v int) { m.ReadPct = v })
 	}},
-	{"locks", func(o Options) []func(*Micro) {
+	{"locks", lockAxis, func(o Options) []func(*Micro) {
 		return changes(pick(o, []int{1000, 10_000, 100_000, 1_000_000, 10_000_000}, 1000, 1_000_000), func(m *Micro, v int) { m.Locks = v })
 	}},
-	{"theta", func(o Options) []func(*Micro) {
+	{"theta", skewAxis, func(o Options) []func(*Micro) {
 		return changes(pick(o, []float64{0, 0.5, 0.8, 0.9, 0.99}, 0, 0.8), func(m *Micro, v float64) { m.Theta = v })
 	}},
 }
@@ -152,8 +153,7 @@ func judgeBeyond(rows Rows) (claims []Claim) {
 // beyondPlots are throughput over each sweep.
 func beyondPlots(rows Rows) (plots []Plot) {
 	for _, c := range courses {
-		p := throughputPlot("beyond-"+c.param, "Beyond the paper: "+c.param, c.param, rows.Where("part", "sweep "+c.param), Axis{Label: c.param})
-		plots = append(plots, p)
+		plots = append(plots, throughputPlot("beyond-"+c.param, "Beyond the paper: "+c.param, c.param, rows.Where("part", "sweep "+c.param), c.axis)...)
 	}
 	return plots
 }

@@ -8,6 +8,15 @@ import (
 
 const paperFig12 = "Section 6.2, Fig. 12"
 
+// Axes of the sweeps.
+var (
+	clientAxis = Axis{Label: "clients (32 on each compute node)", Ticks: []float64{8, 32, 64, 96, 128, 160, 192, 224, 256}}
+	lengthAxis = Axis{Label: "data operations in a critical section", Ticks: []float64{0, 1, 4, 8, 16, 32}}
+	readAxis   = Axis{Label: "reads (%)", Ticks: []float64{0, 25, 50, 75, 90, 100}}
+	lockAxis   = Axis{Label: "locks", Log: true}
+	skewAxis   = Axis{Label: "Zipf exponent (0: uniform)"}
+)
+
 // throughputPlot is the plot of throughput over a parameter.
 func throughputPlot(name, title, param string, rows Rows, x Axis) []Plot {
 	return []Plot{{Name: name, Title: title, X: x, Y: Axis{Label: "throughput (M operations/s)"}, Series: rows.LinesByLock(param, "mops")}}
@@ -51,7 +60,7 @@ func init() {
 		},
 		Judge: judgeReads,
 		Plots: func(rows Rows) []Plot {
-			return throughputPlot("fig12c", "Throughput by ratio of reads", "read_pct", rows, Axis{Label: "reads (%)", Ticks: []float64{0, 25, 50, 75, 90, 100}})
+			return throughputPlot("fig12c", "Throughput by ratio of reads", "read_pct", rows, readAxis)
 		},
 	})
 	Register(&Experiment{
@@ -63,7 +72,7 @@ func init() {
 		},
 		Judge: judgeLocks,
 		Plots: func(rows Rows) []Plot {
-			return throughputPlot("fig12d", "Throughput by number of locks", "locks", rows, Axis{Label: "locks", Log: true})
+			return throughputPlot("fig12d", "Throughput by number of locks", "locks", rows, lockAxis)
 		},
 	})
 	Register(&Experiment{
@@ -75,7 +84,7 @@ func init() {
 		},
 		Judge: judgeSkew,
 		Plots: func(rows Rows) []Plot {
-			return throughputPlot("fig12e", "Throughput by skew", "theta", rows, Axis{Label: "Zipf exponent (0: uniform)"})
+			return throughputPlot("fig12e", "Throughput by skew", "theta", rows, skewAxis)
 		},
 	})
 }
@@ -104,8 +113,6 @@ func judgeClients(rows Rows) []Claim {
 			Near(Most(rows.Ratios("declock-pf", "shift", "clients", "mops")), 1.25),
 	}
 }
-
-var lengthAxis = Axis{Label: "data operations in a critical section", Ticks: []float64{0, 1, 4, 8, 16, 32}}
 
 // lengths are the critical sections of Fig. 12b and 13.
 func lengths(o Options) []int { return pick(o, []int{0, 1, 2, 4, 8, 16, 24, 32}, 0, 1, 4, 16, 32) }

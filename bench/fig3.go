@@ -28,8 +28,6 @@ func init() {
 // fig3Locks: DSLR+ as published, and with its backoff mended.
 var fig3Locks = []string{"cas", "dslr+", "dslr+fixed", "shift"}
 
-var clientAxis = Axis{Label: "clients (32 on each compute node)", Ticks: []float64{8, 32, 64, 96, 128, 160, 192, 224, 256}}
-
 // clientCounts are the numbers of clients of Fig. 3 and 12a.
 func clientCounts(o Options) []int {
 	return pick(o, []int{2, 4, 8, 16, 24, 32, 64, 96, 128, 160, 192, 224, 256}, 8, 24, 64, 128, 160, 256)
