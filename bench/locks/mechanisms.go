@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/lock/dslr"
 	"github.com/declock/declock/lock/mcs"
 	"github.com/declock/declock/lock/sherman"
+	"github.com/declock/declock/lock/shift"
 	"github.com/declock/declock/timesync"
 )
 
@@ -22,6 +23,8 @@ var mechanisms = []Mechanism{
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", setUp: dslrLock(dslr.Truncated)},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", setUp: dslrLock(dslr.Overflowing)},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
+	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
+	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
 	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(sherman.DefaultBound)},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
@@ -72,6 +75,24 @@ func mcsLock(c *Config) (system, error) {
 			agent:  mcs.NewAgent(n, cfg).Run,
 		}
 	}}, nil
+}
+
+func shiftLock(artifact bool) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		cfg := shift.Config{Artifact: artifact, LeaseNs: c.LeaseNs}
+		return system{layout: shift.Layout, join: func(n fabric.Node) *Node {
+			return &Node{
+				locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg) },
+				agent: func(report func(error)) error {
+					a, err := shift.NewAgent(n, cfg)
+					if err != nil {
+						return err
+					}
+					return a.Run(report)
+				},
+			}
+		}}, nil
+	}
 }
 
 // shermanLock returns cas behind local locks with a bound of handovers.

@@ -1,0 +1,228 @@
+package shift
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// An Agent does the rest of the algorithms for writers of its compute node that have left a place, and
+// recovers locks when its node is the lock server. It uses the node's agent Port.
+type Agent struct {
+	node    fabric.Node
+	port    fabric.Port
+	cfg     Config
+	ops     [1]fabric.Op
+	wide    fabric.Wide
+	orphans []*orphan
+	owed    map[fabric.ClientID]uint64 // places that are still to be done in a name
+}
+
+// An orphan is a place that a client has left, or may have: a message to it may come before the client's.
+type orphan struct {
+	place
+	left  bool             // the client has left it
+	early []fabric.Message // that came before the client's
+	tried bool             // to free the lock: there is a successor
+	due   fabric.Time      // when to look
+}
+
+// pollNs is how often an agent looks whether readers have left, for a writer that gave up.
+const pollNs = 5 * fabric.Microsecond
+
+// NewAgent returns the agent of a node.
+func NewAgent(node fabric.Node, cfg Config) (*Agent, error) {
+	if err := unsupported(node.Caps()); err != nil {
+		return nil, err
+	}
+	return &Agent{node: node, port: node.Agent(), cfg: cfg.withDefaults(), owed: map[fabric.ClientID]uint64{}}, nil
+}
+
+// Run handles messages until the Port is closed or interrupted. What goes wrong with a
+// single lock goes to report (nil: nowhere).
+func (a *Agent) Run(report func(error)) error {
+	if report == nil {
+		report = func(error) {}
+	}
+	for {
+		next := fabric.Forever
+		for _, o := range a.orphans {
+			next = min(next, o.due)
+		}
+		m, err := a.port.Recv(next)
+		switch {
+		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
+			return nil
+		case errors.Is(err, fabric.ErrDeadline):
+			err = a.work()
+		case err != nil:
+			return err
+		default:
+			err = a.handle(&m)
+		}
+		if err != nil {
+			report(fmt.Errorf("shift: agent of %v: %w", a.node.ID(), err))
+		}
+	}
+}
+
+// handle handles a message to the agent, or to a client that has left its name.
+func (a *Agent) handle(m *fabric.Message) error {
+	switch {
+	case m.Kind == msgRecover:
+		return a.recover(m)
+	case m.Kind < msgSuccessor || m.Kind > msgOrphan:
+		return nil
+	}
+	o := a.find(fabric.Addr(m.Body[0]), fabric.ClientID(m.Body[1]))
+	switch {
+	case m.Kind == msgOrphan:
+		a.adopt(o, m)
+	case o.left:
+		o.note(m, a.port.Now())
+	default:
+		o.early = append(o.early, *m)
+	}
+	if o.polls {
+		o.due = a.port.Now()
+	}
+	return a.advance(o)
+}
+
+// find returns the orphan of a name and lock, a new one if there is none.
+func (a *Agent) find(l fabric.Addr, id fabric.ClientID) *orphan {
+	for _, o := range a.orphans {
+		if o.lock == l && o.id == id {
+			return o
+		}
+	}
+	o := &orphan{place: place{lock: l, id: id, mode: lock.Exclusive}, due: a.port.Now() + 4*a.cfg.LeaseNs}
+	a.orphans = append(a.orphans, o)
+	return o
+}
+
+// adopt takes a place over from its client.
+func (a *Agent) adopt(o *orphan, m *fabric.Message) {
+	now := a.port.Now()
+	o.left, o.era, o.seen, o.changed = true, uint16(m.Body[2]), m.Body[5], now
+	o.next = fabric.ClientID(m.Body[4])
+	o.due = now + a.cfg.LeaseNs/2
+	if m.Body[3] != 0 {
+		a.owed[o.id] = m.Body[3]
+	}
+	for i := range o.early {
+		o.note(&o.early[i], now)
+	}
+	o.early = nil
+}
+
+// advance releases the lock, once it is the orphan's: WRITER-RELEASE of Algorithm 3.
+func (a *Agent) advance(o *orphan) error {
+	if !o.left || !o.granted || o.next == 0 && o.tried {
+		return nil
+	}
+	if o.next == 0 {
+		o.tried = true
+		old, err := a.do(o.free(&a.wide))
+		if freed, lost := o.freed(old); err != nil || freed || lost {
+			a.done(o)
+		}
+		return err // the successor's message will come, or the lock be recovered
+	}
+	defer a.done(o)
+	var old entry
+	if op, ok := o.gives(&a.wide, &a.cfg); ok {
+		var err error
+		if old, err = a.do(op); err != nil || old.rel != o.base {
+			return err
+		}
+	}
+	m := o.gift(old, &a.cfg)
+	_ = a.port.Send(o.next, &m) // if the successor is dead, the lock is recovered
+	return nil
+}
+
+func (a *Agent) do(op fabric.Op) (entry, error) {
+	a.ops[0] = op
+	err := a.port.Do(a.ops[:])
+	return found(&a.wide), err
+}
+
+// work looks after the orphans whose time has come.
+func (a *Agent) work() error {
+	var errs []error
+	for i := 0; i < len(a.orphans); {
+		o := a.orphans[i]
+		if o.due <= a.port.Now() {
+			errs = append(errs, a.look(o))
+		}
+		if i < len(a.orphans) && a.orphans[i] == o {
+			i++
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// look looks at RelCnt for an orphan: readers have left, the lock was recovered, or must be.
+func (a *Agent) look(o *orphan) error {
+	if !o.left { // a message to a place that is no more
+		a.remove(o)
+		return nil
+	}
+	now := a.port.Now()
+	a.ops[0] = fabric.Load(o.lock.Add(relOffset))
+	if err := a.port.Do(a.ops[:]); err != nil {
+		a.done(o)
+		return err
+	}
+	rel := a.ops[0].Old
+	o.due = now + a.cfg.LeaseNs/2
+	if o.polls {
+		o.due = now + pollNs
+	}
+	if o.reached(rel, now) {
+		return a.advance(o)
+	}
+	leapt, stuck := o.place.look(rel, now, a.cfg.LeaseNs)
+	if leapt {
+		a.done(o)
+	} else if stuck {
+		o.changed = now - 2*a.cfg.LeaseNs
+		m := o.recover()
+		_ = a.port.Send(serverOf(a.node), &m)
+	}
+	return nil
+}
+
+// done forgets an orphan, and gives the name back after its last.
+func (a *Agent) done(o *orphan) {
+	a.remove(o)
+	if a.owed[o.id]--; a.owed[o.id] == 0 {
+		delete(a.owed, o.id)
+		a.node.Retire(o.id)
+	}
+}
+
+func (a *Agent) remove(o *orphan) {
+	for i, x := range a.orphans {
+		if x == o {
+			a.orphans = append(a.orphans[:i], a.orphans[i+1:]...)
+			return
+		}
+	}
+}
+
+// recover resets a lock whose RelCnt is still what the sender has seen for three leases (section 3.6). If it
+// is not, the lock has been released or recovered since, and the request is of an old era. There is no
+// answer: the sender sees the leap of RelCnt, or asks again.
+func (a *Agent) recover(m *fabric.Message) error {
+	l, rel := fabric.Addr(m.Body[0]), m.Body[3]
+	if eraOf(rel) == lastEra {
+		return fmt.Errorf("recovery of %v: %w", l, lock.ErrExhausted)
+	}
+	all := entry{^uint64(0), ^uint64(0)}
+	_, err := a.do(extCAS(l, &a.wide, entry{0, rel}, entry{0, ^uint64(0)}, entry{0, rel + leap}, all))
+	return err
+}
