@@ -34,6 +34,7 @@ type Cluster struct {
 
 	mu     sync.Mutex
 	stores map[string]*Store
+	trees  map[string]*Tree
 }
 
 // Option changes how Open joins a cluster.
@@ -108,7 +109,7 @@ func Open(ctx context.Context, address string, opts ...Option) (*Cluster, error)
 	if !ok {
 		return nil, fmt.Errorf("%w: %q has no scheme: want one of %s, as in shm:NAME", ErrAddress, address, strings.Join(schemes(), ", "))
 	}
-	c := &Cluster{stores: map[string]*Store{}}
+	c := &Cluster{stores: map[string]*Store{}, trees: map[string]*Tree{}}
 	f, err := c.join(ctx, scheme, rest, o)
 	if err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ func OpenNode(f fabric.Node, opts ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	c := &Cluster{stores: map[string]*Store{}}
+	c := &Cluster{stores: map[string]*Store{}, trees: map[string]*Tree{}}
 	return c.start(f, o)
 }
 

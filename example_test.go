@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -109,4 +110,44 @@ func ExampleCluster_Store() {
 	// Output:
 	// hello, world
 	// true
+}
+
+// A B+tree index: keys in order.
+func ExampleCluster_Tree() {
+	ctx := context.Background()
+	c, err := declock.Open(ctx, "shm:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	t, err := c.Tree(ctx, "users", btree.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := c.Session()
+	if err != nil {
+		log.Fatal(err)
+	}
+	users, err := t.Client(s)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, name := range []string{"carol", "alice", "bob", "dave"} {
+		if err := users.Put([]byte(name), []byte(name+"@example.org")); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := users.Delete([]byte("carol")); err != nil {
+		log.Fatal(err)
+	}
+	it := users.Scan(btree.Range{From: []byte("b")})
+	defer it.Close()
+	for it.Next() {
+		fmt.Printf("%s %s\n", it.Key(), it.Value())
+	}
+	fmt.Println(it.Err())
+	// Output:
+	// bob bob@example.org
+	// dave dave@example.org
+	// <nil>
 }

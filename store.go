@@ -61,14 +61,14 @@ func (st *Store) Client(s *Session) (*objstore.Client, error) {
 	return st.Store.Client(s.Locker())
 }
 
-// drain gives free memory that this compute node keeps of its stores back to
+// drain gives free memory that this compute node keeps of its stores and trees back to
 // the memory nodes: nobody else could use it.
 func (c *Cluster) drain() error {
 	c.mu.Lock()
-	stores := c.stores
-	c.stores = nil
+	stores, trees := c.stores, c.trees
+	c.stores, c.trees = nil, nil
 	c.mu.Unlock()
-	if len(stores) == 0 {
+	if len(stores)+len(trees) == 0 {
 		return nil
 	}
 	s, err := c.Session()
@@ -79,6 +79,14 @@ func (c *Cluster) drain() error {
 	var errs []error
 	for _, st := range stores {
 		cl, err := st.Client(s)
+		if err == nil {
+			err = cl.Drain()
+			cl.Close()
+		}
+		errs = append(errs, err)
+	}
+	for _, t := range trees {
+		cl, err := t.Client(s)
 		if err == nil {
 			err = cl.Drain()
 			cl.Close()

@@ -195,9 +195,6 @@ type search struct {
 	rooted bool                 // the root's ptr was READ in this search
 }
 
-// errLevel: the tree is not that high.
-var errLevel = errors.New("btree: tree has no such level")
-
 // begin resets the search.
 func (s *search) begin(level uint8, key []byte, strict, write bool) {
 	buf := s.goalBuf
@@ -272,6 +269,10 @@ func (c *Client) descend(s *search) (ptr, error) {
 // asked for, or neither if the search must begin again.
 func (c *Client) fromRoot(s *search) (ptr, *inner, error) {
 	p := ptr(c.t.root.Load())
+	if s.level == 0 && ptr(c.t.leaf.Load()) == p {
+		c.stats.CacheHits++
+		return p, nil, nil
+	}
 	var n node
 	err := c.read(&n, c.inner, p)
 	if err == errGone || err == nil && n.link != 0 && !s.rooted {
@@ -287,10 +288,10 @@ func (c *Client) fromRoot(s *search) (ptr, *inner, error) {
 		if err := c.t.loadRoot(c.port); err != nil || ptr(c.t.root.Load()) != old {
 			return 0, nil, err
 		}
-		return 0, nil, errLevel
+		return 0, nil, ErrLevel
 	case n.level == s.level:
-		if s.level == 0 {
-			c.stats.CacheHits++
+		if s.level == 0 && n.link == 0 {
+			c.t.leaf.Store(uint64(p))
 		}
 		return p, nil, nil
 	}
@@ -416,6 +417,9 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 		case right && n.link != 0:
 			c.stats.Rights++
 			s.moved = true
+			if s.parent == nil {
+				c.t.leaf.Store(0) // the root has been split
+			}
 			p, step = n.link, step+1
 			continue
 		case step > 0:

@@ -289,6 +289,12 @@ func (c *Client) linkExtent(m *memory, base fabric.Addr, count uint64, cl class)
 // Drain gives the slots that this compute node keeps free back to the memory
 // nodes, for others. The last client of a compute node calls it before it closes.
 func (c *Client) Drain() error {
+	for i, p := range c.shadow {
+		if p != 0 {
+			c.free(p, classNode)
+			c.shadow[i] = 0
+		}
+	}
 	for i := range c.t.nodes {
 		for cl := range class(numClasses) {
 			l := &c.t.nodes[i].lists[cl]

@@ -85,7 +85,7 @@ func (c *Client) complete(j *job) error {
 		var s search
 		s.begin(j.level, j.low, false, true)
 		err := c.seek(&s, &c.n, c.leaf)
-		if err == errLevel {
+		if err == ErrLevel {
 			if grown, err := c.grow(j); grown || err != nil {
 				return err
 			}
@@ -204,7 +204,7 @@ func (c *Client) mend(j *job) error {
 	heir, dead := c.n.self, c.n.dead
 	s.begin(j.level, j.low, false, true)
 	err := c.seek(&s, &c.n, c.leaf)
-	if err == errLevel {
+	if err == ErrLevel {
 		return nil
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package btree
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -36,11 +37,14 @@ var (
 	ErrNotEmpty = errors.New("btree: tree is not empty")
 	// ErrOrder: the input of a bulk load is not in strictly ascending order.
 	ErrOrder = errors.New("btree: keys are not in ascending order")
+	// ErrLevel: Inspect of a level that the tree is not high enough to have.
+	ErrLevel = errors.New("btree: tree has no such level")
 	// ErrCorrupt: remote memory does not hold what the tree's layout says.
 	ErrCorrupt = errors.New("btree: corrupt remote memory")
 )
 
-// Config says which tree to open, and how to make it if there is none.
+// Config says which tree to open, and how to make it if there is none. Sizes that are 0 are
+// as in the tree that is there.
 type Config struct {
 	Name string
 	// Nodes are the memory nodes of the tree. All compute nodes must name the
@@ -197,12 +201,14 @@ type Tree struct {
 	first  ptr // the leftmost leaf
 
 	root  atomic.Uint64 // ptr of a node that was the root lately
+	leaf  atomic.Uint64 // the same ptr, if that root is a leaf
 	turn  atomic.Uint64 // where the next node goes
 	cache cache
 }
 
 // Open opens the tree, and makes it if there is none.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
+	given := cfg
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
@@ -211,13 +217,15 @@ func Open(port fabric.Port, cfg Config) (*Tree, error) {
 		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(),
 	}
-	want := t.geo
 	for i, mn := range cfg.Nodes {
 		if err := t.openNode(port, i, mn); err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
 		}
 	}
-	want.id = t.geo.id
+	want := geometry{
+		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cmp.Or(given.MaxKey, t.geo.maxKey), nodeSize: cmp.Or(given.NodeSize, t.geo.nodeSize),
+		nodes: len(cfg.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id,
+	}
 	if t.geo != want {
 		return nil, fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline, %d memory nodes; want %d, %d, %d, %d, %d",
 			ErrGeometry, cfg.Name, t.geo.lockSize, t.geo.nodeSize, t.geo.maxKey, t.geo.maxInline, t.geo.nodes,

@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"check/runner": {"check"},
 	"traces/...":   {"objstore", "traces"},
 	"internal/...": {},
-	"":             {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore"},
+	"":             {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore", "btree"},
 	"cmd/...":      {"..."},
 }
 

@@ -11,13 +11,14 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const checkDescription = `It reads all object stores of a running cluster, and tells what is in them and what is wrong: the index, every object,
-the memory lists. It takes no locks: who uses a store meanwhile is seen with changes half done. Faults that come and go while
+const checkDescription = `It reads all object stores and trees of a running cluster, and tells what is in them and what is wrong: the index, every
+object, every node, the memory lists. It takes no locks: who uses a store meanwhile is seen with changes half done. Faults that come and go while
 other compute nodes are alive mean that the store is in use (exit code 21); faults that stay, that something is wrong (15).
 
 Examples:
    declock check --cluster shm:demo
-   declock check --cluster shm:demo --store replay --json`
+   declock check --cluster shm:demo --store replay --json
+   declock check --cluster shm:demo --tree users`
 
 // A storeRow is a store in the output of check.
 type storeRow struct {
@@ -32,9 +33,10 @@ func checkCommand(env *Env) *cli.Command {
 	i := &inspector{env: env}
 	var reclaim bool
 	return command(&cli.Command{
-		Name: "check", Usage: "check the object stores of a cluster that nobody uses", Category: "look", Description: checkDescription,
+		Name: "check", Usage: "check the object stores and trees of a cluster that nobody uses", Category: "look", Description: checkDescription,
 		Flags: append(i.net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), jsonFlag(&i.json),
 			&cli.StringFlag{Name: "store", Usage: "check this store only", Destination: &i.store},
+			&cli.StringFlag{Name: "tree", Usage: "check this tree only", Destination: &i.tree},
 			&cli.BoolFlag{Name: "reclaim", Usage: "give memory back that compute nodes took with them when they died; no other may be alive", Destination: &reclaim},
 		),
 		Action: func(c *cli.Context) error {
@@ -84,15 +86,19 @@ func (i *inspector) check(l *looking, reclaim bool) error {
 			}
 		}
 	}
+	trees, badTrees, err := i.checkTrees(l, reclaim, &rows)
+	if err != nil {
+		return err
+	}
 	err = i.emit("check", rows, func() error {
 		if len(rows) == 0 {
-			_, err := fmt.Fprintln(i.env.Stdout, "no object stores")
+			_, err := fmt.Fprintln(i.env.Stdout, "no object stores, no trees")
 			return err
 		}
 		return nil
 	})
-	if err == nil && unsound > 0 {
-		return exit.Errorf(exit.Unsound, "%d of %d stores are not sound", unsound, len(rows))
+	if err == nil && unsound+badTrees > 0 {
+		return exit.Errorf(exit.Unsound, "%d of %d stores and %d of %d trees are not sound", unsound, len(rows)-trees, badTrees, trees)
 	}
 	return err
 }
@@ -124,18 +130,11 @@ func (i *inspector) examine(l *looking, c *objstore.Client, reclaim bool) (r *ob
 }
 
 func (i *inspector) storeNames(l *looking) ([]string, error) {
-	if i.store != "" {
+	switch {
+	case i.store != "":
 		return []string{i.store}, nil
+	case i.tree != "":
+		return nil, nil
 	}
-	entries, err := l.cluster.Node().Regions()[0].List(l.session.Port())
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if e.Kind == region.KindStore {
-			names = append(names, e.Name)
-		}
-	}
-	return names, nil
+	return rootNames(l, region.KindStore)
 }

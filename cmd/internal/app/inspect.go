@@ -27,7 +27,8 @@ Examples:
    declock inspect roots --cluster shm:demo
    declock inspect header mn0+0x14000 --cluster shm:demo    a lock: its header and queue
    declock inspect key user:17 --cluster shm:demo --store replay
-   declock inspect bucket 0 --cluster shm:demo --store replay --mem 0`
+   declock inspect bucket 0 --cluster shm:demo --store replay --mem 0
+   declock inspect node user:17 --cluster shm:demo --tree users`
 
 // inspector is what the commands of inspect have in common.
 type inspector struct {
@@ -35,19 +36,25 @@ type inspector struct {
 	net   network
 	at    scheme.Cluster
 	store string
+	tree  string
+	level count
 	mem   count
 	json  bool
 }
 
 func inspectCommand(env *Env) *cli.Command {
 	sub := func(name, args, usage string, nargs int, store bool, do func(*inspector, *looking, string) error) *cli.Command {
-		i := &inspector{env: env, mem: count{max: 63}}
+		i := &inspector{env: env, mem: count{max: 63}, level: count{max: 15}}
 		flags := append(i.net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), jsonFlag(&i.json))
 		if store {
 			flags = append(flags, &cli.StringFlag{Name: "store", Usage: "name of the object store", Value: "replay", Destination: &i.store})
 		}
 		if name == "bucket" {
 			flags = append(flags, countFlag(&i.mem, "mem", "number of the memory node"))
+		}
+		if name == "node" {
+			flags = append(flags, &cli.StringFlag{Name: "tree", Usage: "name of the tree", Destination: &i.tree},
+				countFlag(&i.level, "level", "level of the node: 0 is the leaf"))
 		}
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: args, Flags: flags, Action: func(c *cli.Context) error {
 			if err := arguments(c, nargs, nargs); err != nil {
@@ -64,6 +71,7 @@ func inspectCommand(env *Env) *cli.Command {
 			sub("header", "ADDR", "a lock: its header and queue entries", 1, false, (*inspector).header),
 			sub("bucket", "INDEX", "a bucket of an object store", 1, true, (*inspector).bucket),
 			sub("key", "KEY", "where a key of an object store lives, and its object", 1, true, (*inspector).key),
+			sub("node", "KEY", "the node of a tree that a key belongs to", 1, false, (*inspector).treeNode),
 		},
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
@@ -101,6 +102,14 @@ var codes = []struct {
 	{objstore.ErrValueSize, TooLarge},
 	{objstore.ErrConfig, Usage},
 	{objstore.ErrNotFound, NotFound},
+	{btree.ErrGeometry, Mismatch},
+	{btree.ErrKeySize, TooLarge},
+	{btree.ErrValueSize, TooLarge},
+	{btree.ErrConfig, Usage},
+	{btree.ErrNotFound, NotFound},
+	{btree.ErrLevel, NotFound},
+	{btree.ErrNoSpace, NoSpace},
+	{btree.ErrCorrupt, Corrupt},
 	{region.ErrNotFound, NotFound},
 	{region.ErrKind, NotFound},
 	{region.ErrName, Usage},

@@ -1,0 +1,229 @@
+package btree
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+
+	"github.com/declock/declock/fabric"
+)
+
+// BulkOptions of BulkLoad.
+type BulkOptions struct {
+	// FillPercent is how full leaves are made; 0 is 90. Inner nodes are too.
+	FillPercent int
+}
+
+// BulkLoad puts sorted pairs into an empty tree, much faster than puts: each node is written once. Nobody sees any
+// of them before all are there. The first leaf stays locked meanwhile, so others' puts wait.
+//
+// ErrNotEmpty: the tree has keys; ErrOrder: a key is not greater than the one before. After an error the tree is as it was,
+// and what was written is lost to the tree until Check reclaims it. A compute node that dies
+// between the two last operations leaves a tree that is right, and slow until it is repaired.
+func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {
+	if o.FillPercent == 0 {
+		o.FillPercent = 90
+	}
+	if o.FillPercent < 10 || o.FillPercent > 100 {
+		return fmt.Errorf("%w: leaves filled to %d %%: want 10 to 100", ErrConfig, o.FillPercent)
+	}
+	if err := c.lock(&c.n, c.leaf, c.t.first); err != nil {
+		return err
+	}
+	l := &loader{c: c, most: c.t.geo.nodeSize * o.FillPercent / 100}
+	err := l.empty()
+	if err == nil {
+		err = l.run(pairs)
+	}
+	if err != nil {
+		c.stats.Leaked += l.written
+		return c.unlock(err)
+	}
+	if len(l.levels) == 0 {
+		return c.unlock(nil)
+	}
+	return l.publish()
+}
+
+// A loader builds a tree from left to right: one node of each level is being filled.
+type loader struct {
+	c       *Client
+	most    int
+	levels  []*filling
+	last    []byte // key
+	some    bool
+	written uint64
+	root    ptr
+	first   image // what the first leaf is to be
+	firstB  []byte
+	out     outside
+}
+
+// A filling is the node of a level that is being filled.
+type filling struct {
+	self  ptr
+	low   []byte
+	buf   []byte // records
+	ends  []int  // of the records
+	lastK []byte // key of the last record
+}
+
+func (l *loader) empty() error {
+	n := &l.c.n
+	items, err := n.sorted(l.c.items[:0])
+	l.c.items = items[:0]
+	switch {
+	case err != nil:
+		return err
+	case len(items) > 0 || n.high.some || n.level != 0:
+		return fmt.Errorf("%w: %d keys in the first leaf, more behind it: %v", ErrNotEmpty, len(items), n.high.some)
+	}
+	if err := l.c.t.loadRoot(l.c.port); err != nil {
+		return err
+	}
+	if root := ptr(l.c.t.root.Load()); root != n.self {
+		return fmt.Errorf("%w: root %v is no leaf", ErrNotEmpty, root)
+	}
+	return nil
+}
+
+// run writes all nodes but the first leaf.
+func (l *loader) run(pairs iter.Seq2[[]byte, []byte]) error {
+	var rec [recordHeader + MaxKeySize]byte
+	buf := rec[:]
+	for key, value := range pairs {
+		if err := l.c.check(key, value); err != nil {
+			return err
+		}
+		if l.some && bytes.Compare(key, l.last) <= 0 {
+			return fmt.Errorf("%w: %.40q behind %.40q", ErrOrder, key, l.last)
+		}
+		k, payload := kindInline, value
+		if len(value) > l.c.t.geo.maxInline {
+			out, err := l.c.store(value)
+			if err != nil {
+				return err
+			}
+			k, payload = kindOutside, l.c.outBuf[:]
+			out.encode(payload)
+		}
+		if need := recordSize(len(key), len(payload)); need > len(buf) {
+			buf = make([]byte, need)
+		}
+		n := putRecord(buf, k, key, payload)
+		if err := l.add(0, key, l.last, buf[:n]); err != nil {
+			return err
+		}
+		l.last, l.some = append(l.last[:0], key...), true
+	}
+	// The last node of each level has no high fence; its level's root is the only one.
+	for i := 0; i < len(l.levels); i++ {
+		f := l.levels[i]
+		alone := i == len(l.levels)-1
+		if err := l.flush(i, nil, false, 0); err != nil {
+			return err
+		}
+		if alone {
+			l.root = f.self
+		}
+	}
+	return nil
+}
+
+// add puts a record at the end of a level. before is the key in front of it.
+func (l *loader) add(level int, key, before, rec []byte) error {
+	if level > maxLevel {
+		return fmt.Errorf("%w: a tree of %d levels", ErrConfig, level)
+	}
+	if level == len(l.levels) {
+		f := &filling{self: l.c.t.first}
+		if level > 0 {
+			slot, err := l.c.alloc(l.c.t.nextNode(0), classNode)
+			if err != nil {
+				return err
+			}
+			f.self = slot.next()
+		}
+		l.levels = append(l.levels, f)
+	}
+	f := l.levels[level]
+	// The high fence is the next node's first key at most.
+	if size := headerSize + len(f.low) + len(key) + len(f.buf) + len(rec); len(f.ends) > 1 && size > l.most || size > l.c.t.geo.nodeSize {
+		slot, err := l.c.alloc(l.c.t.nextNode(0), classNode)
+		if err != nil {
+			return err
+		}
+		sep := bytes.Clone(separator(before, key, uint8(level)))
+		if err := l.flush(level, sep, true, slot.next()); err != nil {
+			return err
+		}
+		f.self, f.low, f.buf, f.ends = slot.next(), sep, f.buf[:0], f.ends[:0]
+	}
+	f.buf = append(f.buf, rec...)
+	f.ends = append(f.ends, len(f.buf))
+	return nil
+}
+
+// flush writes the node of a level that is being filled, and adds its separator above unless
+// it is the only one of its level.
+func (l *loader) flush(level int, high []byte, some bool, link ptr) error {
+	c, f := l.c, l.levels[level]
+	m := image{self: f.self, link: link, version: 1, level: uint8(level), low: f.low, high: fence{key: high, some: some}}
+	begin := 0
+	for _, end := range f.ends {
+		m.items = append(m.items, item{raw: f.buf[begin:end]})
+		begin = end
+	}
+	switch {
+	case f.self == c.t.first:
+		// It publishes all the others, so it comes last.
+		l.firstB = append([]byte(nil), f.buf...)
+		m.items = nil
+		begin = 0
+		for _, end := range f.ends {
+			m.items = append(m.items, item{raw: l.firstB[begin:end]})
+			begin = end
+		}
+		l.first = m
+	default:
+		used := m.build(c.right)
+		finish(c.right, stateAlive, used)
+		c.ops[0] = fabric.Write(c.t.slotAddr(f.self, classNode), c.right[:used])
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			return fmt.Errorf("btree: node %v: %w", f.self, err)
+		}
+		l.written++
+	}
+	if !some && len(f.low) == 0 {
+		return nil // the only node of its level
+	}
+	rec := make([]byte, recordSize(len(f.low), childSize))
+	putRecord(rec, kindInline, f.low, c.child(f.self))
+	return l.add(level+1, f.low, nil, rec)
+}
+
+// publish writes the first leaf, sets the root and releases the lock, in one chain.
+func (l *loader) publish() error {
+	c := l.c
+	shadow, err := c.shadowOn(0)
+	if err != nil {
+		return c.unlock(err)
+	}
+	m := &l.first
+	m.version, m.token = c.n.version+1, max(c.n.token, c.hold.Token)
+	used := m.build(c.left)
+	w := finish(c.left, stateShadow, used)
+	a := c.t.slotAddr(m.self, classNode)
+	c.before[0] = fabric.Write(c.t.slotAddr(shadow, classNode), c.left[:used])
+	c.before[1] = fabric.Store(a, uint64(movingWord(m.version, shadow)))
+	c.before[2] = fabric.Store(c.t.nodes[0].base.Add(rootOffset), uint64(l.root))
+	c.before[3] = fabric.Write(a.Add(8), c.left[8:used])
+	c.before[4] = fabric.Store(a, uint64(makeWord(stateAlive, used, w.crc())))
+	if err := c.release(5, nil); err != nil {
+		c.shadow[0] = 0
+		c.stats.Leaked += l.written + 1
+		return err
+	}
+	c.t.root.Store(uint64(l.root))
+	return nil
+}

@@ -1,0 +1,54 @@
+package declock
+
+import (
+	"context"
+
+	"github.com/declock/declock/btree"
+)
+
+// A Tree is a B+tree index of the cluster that this compute node has open.
+// Any goroutine may use it.
+type Tree struct {
+	*btree.Tree
+}
+
+// Tree opens the index with a name, and makes it if there is none. cfg says how (the zero
+// value is good for keys of up to 128 bytes on all memory nodes); its Name, Lock, Dead and, unless given, Nodes
+// are filled in. A tree that this Cluster has open already is returned as it is.
+func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tree, error) {
+	c.mu.Lock()
+	t := c.trees[name]
+	c.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	s, err := c.Session()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	cfg.Name, cfg.Lock, cfg.Dead = name, c.node.Layout().Lock(), c.node.Fabric().View().Dead()
+	if len(cfg.Nodes) == 0 {
+		for _, m := range c.node.Fabric().Memory() {
+			cfg.Nodes = append(cfg.Nodes, m.ID)
+		}
+	}
+	var open *btree.Tree
+	err = s.Do(ctx, func() (err error) {
+		open, err = btree.Open(s.Port(), cfg)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trees[name] == nil { // another goroutine may have been faster
+		c.trees[name] = &Tree{Tree: open}
+	}
+	return c.trees[name], nil
+}
+
+// Client returns the tree for the use of a session. Like the session it is used by one goroutine at a
+// time. Its waits for locks are bounded by Config.LockTimeoutNs, or by a context with Session.Do.
+func (t *Tree) Client(s *Session) (*btree.Client, error) { return t.Tree.Client(s.Locker()) }
