@@ -54,6 +54,7 @@ var looks = map[string]look{
 	"cas-backoff":    {grey, dotted, draw.PlusGlyph{}},
 	"dslr":           {orange, dotted, draw.PyramidGlyph{}},
 	"dslr+":          {orange, dashed, draw.TriangleGlyph{}},
+	"dslr+-overflow": {orange, dotted, draw.PyramidGlyph{}},
 	"shift":          {green, mixed, draw.BoxGlyph{}},
 	"shift-artifact": {green, dotted, draw.SquareGlyph{}},
 	"cql":            {pink, dashed, draw.PlusGlyph{}},

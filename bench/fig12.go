@@ -29,7 +29,7 @@ func init() {
 			"DecLock stays at its peak. DecLock-TF is up to 1.74x DSLR+, DecLock-PF up to 1.40x ShiftLock.",
 		Columns: []string{"lock", "clients", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_acquire", "local_handovers", "remote_handovers"},
 		Points: func(o Options) []Point {
-			return sweep(o, figureLocks, changes(clientCounts(o), func(m *Micro, v int) { m.Clients = v }))
+			return sweep(o, append([]string{"dslr+-overflow"}, figureLocks...), changes(clientCounts(o), func(m *Micro, v int) { m.Clients = v }))
 		},
 		Judge: judgeClients,
 		Plots: func(rows Rows) []Plot {
@@ -101,14 +101,16 @@ func judgeClients(rows Rows) []Claim {
 			AtMost(Ratio(rows.Find("lock", "cas", "clients", last), rows.Where("lock", "cas").Max("mops"), "mops"), 0.25),
 		Claim{Text: "CASLock over DecLock-TF at 24 clients", Unit: "x", Paper: 1.25}.
 			AtLeast(Ratio(rows.Find("lock", "cas", "clients", 24), tf.Find("clients", 24), "mops"), 1),
-		Claim{Text: "DSLR+ loses from its peak to 256 clients", Unit: "%", Paper: 38.9, Prototype: "43, with the overflowing backoff"}.Near(drop("dslr+"), 1.5),
+		Claim{Text: "DSLR+ with the overflowing backoff loses from its peak to 256 clients", Unit: "%", Paper: 38.9, Prototype: "43"}.Near(drop("dslr+-overflow"), 1.5),
 		Claim{Text: "ShiftLock loses from its peak to 256 clients", Unit: "%", Paper: 9.5}.Near(drop("shift"), 2),
 		Claim{Text: "DecLock-TF loses from its peak to 256 clients", Unit: "%",
 			Note: fmt.Sprintf("the hottest lock bounds throughput. With one compute node more of its handovers stay within the node: %s local and %s remote ones an acquisition at 64 clients, %s and %s at 256",
 				Figure(tf.Find("clients", 64).Value("local_handovers")), Figure(tf.Find("clients", 64).Value("remote_handovers")),
 				Figure(tf.Find("clients", last).Value("local_handovers")), Figure(tf.Find("clients", last).Value("remote_handovers")))}.AtMost(drop("declock-tf"), 5),
-		Claim{Text: "DecLock-TF over DSLR+, at best", Unit: "x", Paper: 1.74, Prototype: "1.73"}.
+		Claim{Text: "DecLock-TF over DSLR+, at best", Unit: "x", Paper: 1.74}.
 			Near(Most(rows.Ratios("declock-tf", "dslr+", "clients", "mops")), 1.25),
+		Claim{Text: "DecLock-TF over DSLR+ with the overflowing backoff, at best", Unit: "x", Paper: 1.74, Prototype: "1.73"}.
+			Near(Most(rows.Ratios("declock-tf", "dslr+-overflow", "clients", "mops")), 1.25),
 		Claim{Text: "DecLock-PF over ShiftLock, at best", Unit: "x", Paper: 1.40, Prototype: "1.31 to 1.82, by the variant of ShiftLock"}.
 			Near(Most(rows.Ratios("declock-pf", "shift", "clients", "mops")), 1.25),
 	}

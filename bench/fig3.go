@@ -25,8 +25,8 @@ func init() {
 	})
 }
 
-// fig3Locks: DSLR+ as published, and with its backoff mended.
-var fig3Locks = []string{"cas", "dslr+", "dslr+fixed", "shift"}
+// fig3Locks: DSLR+ with and without the overflow of the backoff in the published comparison.
+var fig3Locks = []string{"cas", "dslr+", "dslr+-overflow", "shift"}
 
 // clientCounts are the numbers of clients of Fig. 3 and 12a.
 func clientCounts(o Options) []int {
@@ -35,8 +35,8 @@ func clientCounts(o Options) []int {
 
 func judgeSpinning(rows Rows) []Claim {
 	last := fmt.Sprint(DefaultClients)
-	cas, dslr, shift := rows.Where("lock", "cas"), rows.Where("lock", "dslr+"), rows.Where("lock", "shift")
-	fixed := rows.Where("lock", "dslr+fixed")
+	cas, shift := rows.Where("lock", "cas"), rows.Where("lock", "shift")
+	mended, dslr := rows.Where("lock", "dslr+"), rows.Where("lock", "dslr+-overflow") // the paper's is the latter
 	at := cas.Find("clients", last)
 	return []Claim{
 		Claim{Text: "CASLock's peak", Unit: "Mops", Paper: 1.61, Prototype: "3.3"}.Near(valueOf(cas.Max("mops"), "mops"), 2.5),
@@ -44,12 +44,13 @@ func judgeSpinning(rows Rows) []Claim {
 		Claim{Text: "CASLock's retries at 256 clients", Paper: 37.8, Prototype: "35 to 36"}.Near(valueOf(at, "retries_per_acquire"), 1.5),
 		Claim{Text: "CASLock's p99 over its median at 256 clients", Unit: "x", Paper: 1000,
 			Note: "both of whole operations; those that starve for longer than the measured window are in neither"}.AtLeast(valueOf(at, "p99_us")/valueOf(at, "p50_us"), 100),
-		Claim{Text: "DSLR+ at 160 clients over its peak", Prototype: "stable"}.AtLeast(Ratio(dslr.Find("clients", 160), dslr.Max("mops"), "mops"), 0.9),
-		Claim{Text: "DSLR+ loses from its peak to 256 clients", Unit: "%", Paper: 38.9, Prototype: "43, with the overflowing backoff"}.
+		Claim{Text: "DSLR+ with the overflow at 160 clients over its peak", Prototype: "stable"}.AtLeast(Ratio(dslr.Find("clients", 160), dslr.Max("mops"), "mops"), 0.9),
+		Claim{Text: "DSLR+ with the overflow loses from its peak to 256 clients", Unit: "%", Paper: 38.9, Prototype: "43",
+			Note: "a 64-bit backoff that is doubled without a bound becomes 0: the published comparison had that"}.
 			Near(Cut(dslr.Find("clients", last), dslr.Max("mops"), "mops"), 1.5),
-		Claim{Text: "the same with the backoff's overflow mended", Unit: "%", Note: "a 64-bit backoff that is doubled without a bound becomes 0: the published comparison carried that"}.
-			AtMost(Cut(fixed.Find("clients", last), fixed.Max("mops"), "mops"), 38.9),
-		Claim{Text: "DSLR+'s retries at 256 clients", Paper: 27.4, Prototype: "25.3"}.Near(valueOf(dslr.Find("clients", last), "retries_per_acquire"), 1.5),
+		Claim{Text: "DSLR+ without the overflow loses", Unit: "%", Paper: 38.9, Note: "the same lock with a backoff that keeps its bound"}.
+			Near(Cut(mended.Find("clients", last), mended.Max("mops"), "mops"), 1.5),
+		Claim{Text: "retries of DSLR+ with the overflow at 256 clients", Paper: 27.4, Prototype: "25.3"}.Near(valueOf(dslr.Find("clients", last), "retries_per_acquire"), 1.5),
 		Claim{Text: "ShiftLock's checks at 256 clients", Paper: 2.34}.Near(valueOf(shift.Find("clients", last), "retries_per_acquire"), 1.5),
 	}
 }
