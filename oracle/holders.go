@@ -102,11 +102,13 @@ type cell struct {
 	writes []write // later ones, not acknowledged yet, in order
 	doubt  bool    // memory may have base, any of writes, or a mixture
 	seen   []write // what holders found who have not released yet
+	count  int     // of writes so far
 }
 
 type write struct {
 	client fabric.ClientID
 	value  uint64
+	order  int // of a write: its number; of what a holder found: how many had been written by then
 }
 
 // last is the newest value.
@@ -117,15 +119,21 @@ func (c *cell) last() uint64 {
 	return c.base
 }
 
-// settle makes a value, if it is one of writes, the base.
-func (c *cell) settle(value uint64) bool {
-	i := slices.IndexFunc(c.writes, func(w write) bool { return w.value == value })
-	if i < 0 {
-		return value == c.base
+// may tells whether memory may hold a value.
+func (c *cell) may(value uint64) bool {
+	return value == c.base || slices.ContainsFunc(c.writes, func(w write) bool { return w.value == value })
+}
+
+// settle makes a value the base, whether it was written or found by a holder who has released without an error: it is in memory,
+// and what was written before and is not, never will be. (What a holder found is no more than that before
+// its release: a node may have kept the value, and not be able to write it.)
+func (c *cell) settle(w write) {
+	if !c.may(w.value) {
+		return
 	}
-	c.base = value
-	c.writes = slices.Delete(c.writes, 0, i+1)
-	return true
+	c.base = w.value
+	c.writes = slices.DeleteFunc(c.writes, func(x write) bool { return x.order <= w.order })
+	c.doubt = c.doubt && len(c.writes) > 0
 }
 
 // NewCells returns the judge.
@@ -151,7 +159,8 @@ func (j *Cells) Event(e *Event) string {
 	case Releasing:
 		if e.Writes {
 			c := j.cell(e.Lock)
-			c.writes = append(c.writes, write{e.Client, e.Value})
+			c.count++
+			c.writes = append(c.writes, write{e.Client, e.Value, c.count})
 		}
 	case Released:
 		j.released(e)
@@ -173,9 +182,9 @@ func (j *Cells) released(e *Event) {
 	if e.Err != nil {
 		c.doubt = c.doubt || slices.ContainsFunc(c.writes, mine)
 	} else if i := slices.IndexFunc(c.writes, mine); i >= 0 {
-		c.settle(c.writes[i].value)
+		c.settle(c.writes[i])
 	} else if i := slices.IndexFunc(c.seen, mine); i >= 0 {
-		c.settle(c.seen[i].value)
+		c.settle(c.seen[i])
 	}
 	c.seen = slices.DeleteFunc(c.seen, mine)
 }
@@ -189,12 +198,10 @@ func (j *Cells) read(e *Event) string {
 		return ""
 	case !c.doubt && e.Value != c.last():
 		return fmt.Sprintf("[%v]: the last writer wrote %d", e, c.last())
-	case c.doubt && !c.settle(e.Value):
+	case c.doubt && !c.may(e.Value):
 		return fmt.Sprintf("[%v]: not what anybody wrote since %d", e, c.base)
-	case c.doubt:
-		c.writes, c.doubt = nil, false
 	}
-	c.seen = append(c.seen, write{e.Client, e.Value})
+	c.seen = append(c.seen, write{e.Client, e.Value, c.count})
 	return ""
 }
 

@@ -44,6 +44,12 @@ func (j *QueueOrder) state(b *strings.Builder) {
 func (j *Cells) state(b *strings.Builder) {
 	for _, l := range sorted(j.cells) {
 		c := j.cells[l]
-		fmt.Fprintf(b, "c%x %x %v %v %t,", l, c.base, c.writes, c.seen, c.doubt)
+		fmt.Fprintf(b, "c%x %x %t", l, c.base, c.doubt)
+		for _, list := range [][]write{c.writes, c.seen} {
+			for _, w := range list {
+				fmt.Fprintf(b, " %x:%x@%d", w.client, w.value, c.count-w.order)
+			}
+			b.WriteByte(',')
+		}
 	}
 }
