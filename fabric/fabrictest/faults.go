@@ -7,7 +7,7 @@ import (
 )
 
 var faultTests = []test{
-	{name: "who is killed is out of the views, agents get MsgView, Send gives ErrNodeDown", cns: 3, run: kill},
+	{name: "who is killed is out of the views, agents get MsgView, Send gives ErrNodeDown, and Lost has grown", cns: 3, run: kill},
 	{name: "a memory node that is down gives ErrNodeDown or ErrUnknownOutcome, then ErrNodeDown",
 		mem: []uint64{defaultMem, defaultMem}, run: killMN},
 	{name: "after a restart of the memory node old Ports get ErrStaleEpoch until Reattach, new ones work", run: restartMN},
@@ -19,13 +19,16 @@ func kill(e *env) {
 	if !ok {
 		e.t.Skip("this harness cannot kill a compute node")
 	}
-	gone := e.cl.Node(2).ID()
+	gone, before := e.cl.Node(2).ID(), e.cl.Node(0).View().Lost
 	e.run(e.client(0), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
 	e.cl.Wait()
 	k.Kill(2)
 	e.hears(0, gone)
 	e.hears(1, gone)
 	e.cl.Wait()
+	if now := e.cl.Node(0).View().Lost; now <= before {
+		e.t.Errorf("a node has died: Lost was %d and is %d", before, now)
+	}
 	e.solo(func(c *client) { c.want(fabric.At(0, 64), 1) })
 }
 

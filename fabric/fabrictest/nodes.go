@@ -15,7 +15,7 @@ var nodeTests = []test{
 	{name: "Rand differs from call to call and client to client", run: random},
 	{name: "Close of a Port is idempotent, and then all is ErrClosed", cns: 2, run: closePort},
 	{name: "Close of a Node closes its Ports and is idempotent", cns: 2, run: closeNode},
-	{name: "who leaves is out of the others' views, and their agents get MsgView", cns: 3, run: leave},
+	{name: "who leaves is out of the others' views, their agents get MsgView, and nobody is lost", cns: 3, run: leave},
 }
 
 func nodeIDs(e *env) {
@@ -197,7 +197,7 @@ func (e *env) hears(node int, gone fabric.CNID) {
 
 func leave(e *env) {
 	gone := e.cl.Node(1).ID()
-	epoch := e.cl.Node(0).View().Epoch
+	before := e.cl.Node(0).View()
 	// Somebody has been at work before.
 	e.run(e.client(2), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
 	e.cl.Wait()
@@ -207,7 +207,7 @@ func leave(e *env) {
 	e.hears(0, gone)
 	e.hears(2, gone)
 	e.cl.Wait()
-	if now := e.cl.Node(0).View().Epoch; now <= epoch {
-		e.t.Errorf("the view's epoch was %d and is %d", epoch, now)
+	if now := e.cl.Node(0).View(); now.Epoch <= before.Epoch || now.Lost != before.Lost {
+		e.t.Errorf("the view was %+v and is %+v", before, now)
 	}
 }

@@ -5,6 +5,7 @@ package verbs
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/declock/declock/fabric"
@@ -41,6 +42,7 @@ type chain struct {
 	next  *chain
 	state atomic.Uint32
 	wake  chan struct{}
+	timer *time.Timer // of sleep
 
 	// The first failed operation; -1 if there is none.
 	bad    int
@@ -139,6 +141,22 @@ func (c *chain) refuse(err error) { c.fail(int(c.posts[0]), err) }
 func (c *chain) finish() {
 	if c.state.Swap(chainDone) == chainParked {
 		c.wake <- struct{}{}
+	}
+}
+
+// sleep waits for the end of the chain, and returns false if that does not come in time.
+func (c *chain) sleep(limit time.Duration) bool {
+	if c.timer == nil {
+		c.timer = time.NewTimer(limit)
+	} else {
+		c.timer.Reset(limit)
+	}
+	select {
+	case <-c.wake:
+		c.timer.Stop()
+		return true
+	case <-c.timer.C:
+		return false
 	}
 }
 

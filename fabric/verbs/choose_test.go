@@ -7,8 +7,8 @@ import (
 	"testing/fstest"
 )
 
-// devices are what the kernel says on machines of several kinds.
-var devices = map[string]string{
+// listings are what the kernel says on machines of several kinds.
+var listings = map[string]string{
 	// Two ports of InfiniBand, one of them down.
 	"mlx5_0/node_type":          "1: CA\n",
 	"mlx5_0/ports/1/state":      "4: ACTIVE\n",
@@ -55,7 +55,7 @@ var devices = map[string]string{
 // machine has some of the devices.
 func machine(names ...string) fstest.MapFS {
 	fs := fstest.MapFS{}
-	for path, text := range devices {
+	for path, text := range listings {
 		for _, n := range names {
 			if strings.HasPrefix(path, n+"/") {
 				fs[path] = &fstest.MapFile{Data: []byte(text)}

@@ -84,6 +84,9 @@ func (c *testCluster) serve(id fabric.MemID, size uint64, epoch uint32, listen s
 	}
 }
 
+// Patience implements locktest.Patient: the guest may have to wait for processors.
+func (c *testCluster) Patience() fabric.Time { return 60 * fabric.Second }
+
 func (c *testCluster) Node(i int) fabric.Node { return c.nodes[i] }
 
 // Kill ends a node without a word, as the end of its process would.

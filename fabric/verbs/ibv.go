@@ -78,7 +78,7 @@ func openDevice(o *Options) (*device, error) {
 	if err := load(); err != nil {
 		return nil, err
 	}
-	all, err := Devices()
+	all, err := devices()
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +123,9 @@ func (d *device) setUp(o *Options) error {
 		service_level: C.uint8_t(o.ServiceLevel), traffic_class: C.uint8_t(o.TrafficClass),
 		timeout: ackTimeout, retry: ackRetries,
 	}
+	if d.caps.vendor_id == softVendor {
+		d.path.timeout = softAckTimeout
+	}
 	if d.port.ethernet != 0 {
 		d.path.global = 1
 	}
@@ -135,6 +138,11 @@ const (
 	// on devices that round the time up.
 	ackTimeout = 14
 	ackRetries = 6
+	// Soft-RoCE answers when a processor has time for it: on a busy machine 67 ms are over soon, and what it does
+	// then loses operations now and then (seen with Linux 6.1). There a packet has 1.1 s, and a dead peer
+	// is noticed within 8.
+	softAckTimeout = 18
+	softVendor     = 0xffffff // what Soft-RoCE says for a vendor
 )
 
 func (d *device) close() { C.vb_close(d.d) }

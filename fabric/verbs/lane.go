@@ -19,6 +19,13 @@ const (
 	laneDepth = 256
 	// laneBatch is how many operations go with one doorbell, at most.
 	laneBatch = 2 * fabric.MaxChain
+	// stallTime is how long an operation may be under way before somebody looks whether the device
+	// has forgotten it, and again after each stallTime. After stallLimit of them, which is longer than
+	// a device tries to reach a dead peer, it has.
+	stallTime  = 50 * time.Millisecond
+	stallLimit = 400
+	// nudgeSlots are places of a queue pair for nudges.
+	nudgeSlots = 8
 	// drainLimit is how long a failed queue pair may take to flush.
 	drainLimit = 3 * time.Second
 )
@@ -49,7 +56,9 @@ type lane struct {
 	cause    error     // of laneDead
 	buf      [laneBatch]wrOp
 
-	doorbells uint64 // calls that posted something
+	doorbells uint64                   // calls that posted something
+	posted    [fabric.OpFAA + 1]uint64 // work requests by kind
+	nudged    fabric.Time
 }
 
 func newLane(r *remote, index int) (*lane, error) {
@@ -67,7 +76,7 @@ func newLane(r *remote, index int) (*lane, error) {
 }
 
 func (l *lane) newQP() (*qp, error) {
-	return l.r.n.dev.newQP(l.cq.q, l.cq.q, laneDepth, 1, maxInline, false)
+	return l.r.n.dev.newQP(l.cq.q, l.cq.q, laneDepth+nudgeSlots, 1, maxInline, false)
 }
 
 // discard destroys a lane that never was in use.
@@ -107,6 +116,7 @@ func (l *lane) post() {
 		l.doorbells++
 		for c := l.queue.first; c != nil && posted >= c.wrs; c = l.queue.first {
 			posted -= c.wrs
+			l.count(c)
 			l.inflight.push(l.queue.pop())
 		}
 		if err == nil {
@@ -116,6 +126,13 @@ func (l *lane) post() {
 			return // the device's queue is shorter than it said: completions make room
 		}
 		l.refused(posted, err)
+	}
+}
+
+// count counts the work requests of a chain; mu is held.
+func (l *lane) count(c *chain) {
+	for _, i := range c.posts[:c.wrs] {
+		l.posted[c.ops[i].Kind]++
 	}
 }
 
@@ -162,6 +179,26 @@ func (l *lane) completed(c *chain) {
 		l.breaks()
 	}
 	l.mu.Unlock()
+}
+
+// nudge posts something that does nothing: Soft-RoCE of Linux before 6.10 can forget an operation that waits
+// behind a fence (its requester and its completer tell each other of it without a lock), until
+// something else is posted. If a device has forgotten it for good, the queue pair is replaced.
+func (l *lane) nudge(forgotten bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.r.n.Now()
+	switch {
+	case l.state != laneUp || l.inflight.first == nil:
+	case forgotten:
+		l.breaks()
+	case now-l.nudged >= fabric.Time(stallTime)/2:
+		l.nudged = now
+		var w [1]wrOp
+		w[0].set(0, wrWrite, l.r.base, l.r.key) // no bytes, no completion
+		// If there is no place for it, enough has been posted.
+		_, _ = l.q.post(w[:])
+	}
 }
 
 // breaks begins the replacement of the queue pair; mu is held.

@@ -26,14 +26,16 @@ type lead struct {
 
 	mu      sync.Mutex
 	members map[*session]cnInfo
+	leaving map[*session]bool // members who have said that they go
 	mems    map[*session]memoryInfo
 	known   map[fabric.MemID]memoryInfo // those that are down too
 	returns bool                        // whether somebody has come back
+	lost    uint64                      // grows when a member dies; begins like epoch, since who has died with another lead is unknown
 }
 
 func newLead(s *MemoryServer) *lead {
-	l := &lead{s: s, begun: time.Now(), epoch: uint64(s.o.Epoch) << 32, members: map[*session]cnInfo{},
-		mems: map[*session]memoryInfo{}, known: map[fabric.MemID]memoryInfo{}}
+	l := &lead{s: s, begun: time.Now(), epoch: uint64(s.o.Epoch) << 32, lost: uint64(s.o.Epoch) << 32,
+		members: map[*session]cnInfo{}, leaving: map[*session]bool{}, mems: map[*session]memoryInfo{}, known: map[fabric.MemID]memoryInfo{}}
 	if s.info.Addr == "" {
 		// Compute nodes reach the lead where they have reached it: see attach.
 		l.known[0] = memoryInfo{ID: 0, Size: s.info.Size, Epoch: s.info.Epoch, Up: true}
@@ -44,8 +46,16 @@ func newLead(s *MemoryServer) *lead {
 }
 
 func (l *lead) handle(c *session, kind string, body json.RawMessage) (any, error) {
-	if kind == askJoin {
+	switch kind {
+	case askJoin:
 		return decoded(body, func(r joinRequest) (any, error) { return l.join(c, r) })
+	case askLeave:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if _, ok := l.members[c]; ok {
+			l.leaving[c] = true
+		}
+		return nil, nil
 	}
 	return decoded(body, func(m memoryInfo) (any, error) { return nil, l.serve(c, m) })
 }
@@ -164,7 +174,11 @@ func (l *lead) ended(c *session) {
 func (l *lead) drop(c *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, ok := l.members[c]; ok && !l.leaving[c] {
+		l.lost++
+	}
 	delete(l.members, c)
+	delete(l.leaving, c)
 	if m, ok := l.mems[c]; ok {
 		delete(l.mems, c)
 		m.Up = false
@@ -198,7 +212,7 @@ func (l *lead) snapshot() (v viewMessage, mems, members map[*session]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.epoch++
-	v.Epoch = l.epoch
+	v.Epoch, v.Lost = l.epoch, l.lost
 	mems, members = map[*session]bool{}, map[*session]bool{}
 	for c, m := range l.members {
 		members[c] = true

@@ -3,73 +3,230 @@
 package verbs
 
 import (
+	"errors"
 	"testing"
 
-	"github.com/declock/declock/cql"
+	"github.com/declock/declock/bench/locks"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/lock/cas"
 	"github.com/declock/declock/lock/locktest"
-	"github.com/declock/declock/timesync"
 )
 
-// hierLocks is the hierarchical lock on a cluster: a table and an agent on each node.
-type hierLocks struct {
-	cfg    hier.Config
-	tables []*hier.Table
-	clocks []*timesync.Clock
-	nodes  []fabric.Node
-}
+// clockWord is the word of clock synchronisation, below the locks of locktest.
+var clockWord = fabric.At(0, 64)
 
-func (s *hierLocks) Locker(node int, p fabric.Port) lock.Locker {
-	return hier.New(s.tables[node], p, s.nodes[node], s.clocks[node], s.cfg)
-}
+// never is the interval of clock synchronisation where operations are counted.
+const never fabric.Time = -1
 
-// Stop interrupts the agents: their Run ends.
-func (s *hierLocks) Stop() {
-	for _, n := range s.nodes {
-		n.Agent().Interrupt()
-	}
-}
-
-func hierMechanism(t testing.TB, policy string) locktest.Mechanism {
-	p, err := hier.ParsePolicy(policy)
+// setUp sets a registered lock up for a cluster.
+func setUp(t testing.TB, name string, cns, clients int, sync fabric.Time) *locks.System {
+	t.Helper()
+	m, err := locks.Lookup(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	y := cql.Layout{CapacityBits: 6, VersionBits: cql.MaxVersionBits}
-	return locktest.Mechanism{Layout: y.Lock(), Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
-		s := &hierLocks{cfg: hier.Config{Layout: y}}
-		for i := range nodes {
-			table, clock := hier.NewTable(p), new(timesync.Clock)
-			s.tables, s.clocks, s.nodes = append(s.tables, table), append(s.clocks, clock), append(s.nodes, cl.Node(i))
-			agent := hier.NewAgent(table, cl.Node(i), clock, s.cfg, hier.SyncConfig{})
+	sys, err := m.New(locks.Config{CNs: cns, Clients: clients, Counter: clockWord, SyncIntervalNs: sync, Tokens: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sys
+}
+
+// A lockSession is a lock at work on a cluster: locktest.Session.
+type lockSession struct {
+	t      testing.TB
+	nodes  []*locks.Node
+	agents []fabric.Port
+}
+
+func startLocks(t testing.TB, sys *locks.System, cl fabrictest.Cluster, nodes int) *lockSession {
+	s := &lockSession{t: t}
+	for i := range nodes {
+		n, err := sys.Join(cl.Node(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.nodes = append(s.nodes, n)
+		if n.HasAgent() {
+			s.agents = append(s.agents, cl.Node(i).Agent())
 			cl.Go(cl.Node(i).Agent(), func(fabric.Port) {
-				if err := agent.Run(func(err error) { t.Errorf("agent: %v", err) }); err != nil {
+				if err := n.Run(func(err error) { t.Errorf("agent: %v", err) }); err != nil {
 					t.Errorf("agent: %v", err)
 				}
 			})
 		}
-		return s
-	}}
+	}
+	return s
 }
 
-// The locks do over RDMA what they do in the simulator and on shared memory.
+func (s *lockSession) Locker(node int, p fabric.Port) lock.Locker {
+	k, err := s.nodes[node].Locker(p)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return k
+}
+
+// Stop interrupts the agents: their Run ends.
+func (s *lockSession) Stop() {
+	for _, p := range s.agents {
+		p.Interrupt()
+	}
+}
+
+// runnable lists the registered locks that the device can run, and checks that what it cannot run
+// says so.
+func runnable(t *testing.T) (names []string) {
+	c := cluster(t, 1<<20, 1)
+	for _, m := range locks.All() {
+		err := m.Needs.Check(c.Node(0).Caps())
+		_, joining := setUp(t, m.Name, 1, 1, 0).Join(c.Node(0))
+		switch {
+		case err == nil && joining == nil:
+			names = append(names, m.Name)
+		case !errors.Is(joining, fabric.ErrUnsupported):
+			t.Errorf("%s needs more than the device has, and says %v", m.Name, joining)
+		}
+	}
+	return names
+}
+
+// Every lock that the device can run does over RDMA what it does in the simulator and on shared memory.
 func TestLocks(t *testing.T) {
-	needDevice(t)
-	policies := hier.PolicyNames()
-	if testing.Short() {
-		policies = []string{hier.DefaultPolicy} // the others take five minutes in the guest
+	for _, name := range runnable(t) {
+		t.Run(name, func(t *testing.T) {
+			sys := setUp(t, name, 3, 8, 0)
+			locktest.Run(t, harness{}, locktest.Mechanism{Layout: sys.Layout(),
+				Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
+					return startLocks(t, sys, cl, nodes)
+				}})
+		})
 	}
-	for _, policy := range policies {
-		t.Run(policy, func(t *testing.T) { locktest.Run(t, harness{}, hierMechanism(t, policy)) })
+}
+
+// A cost is what a step of a client's work costs.
+type cost struct {
+	Chains uint64
+	Ops    [fabric.OpFAA + 1]uint64 // by kind
+}
+
+// steps are the work of TestCounts, over and over.
+var steps = []struct {
+	name string
+	do   func(k lock.Locker, h *lock.Hold, r *lock.Request) error
+}{
+	{"acquire exclusive", func(k lock.Locker, h *lock.Hold, r *lock.Request) error {
+		r.Mode = lock.Exclusive
+		return k.Acquire(h, r)
+	}},
+	{"release exclusive", func(k lock.Locker, h *lock.Hold, _ *lock.Request) error { return k.Release(h, nil) }},
+	{"acquire shared", func(k lock.Locker, h *lock.Hold, r *lock.Request) error { r.Mode = lock.Shared; return k.Acquire(h, r) }},
+	{"release shared", func(k lock.Locker, h *lock.Hold, _ *lock.Request) error { return k.Release(h, nil) }},
+	{"acquire and read", func(k lock.Locker, h *lock.Hold, r *lock.Request) error {
+		x := *r
+		x.Mode, x.Reads = lock.Exclusive, []fabric.Op{fabric.Load(fabric.At(0, 1<<19))}
+		return k.Acquire(h, &x)
+	}},
+	{"write and release", func(k lock.Locker, h *lock.Hold, _ *lock.Request) error {
+		return k.Release(h, []fabric.Op{fabric.Store(fabric.At(0, 1<<19), 1)})
+	}},
+}
+
+// countLocks lets one client do steps with several locks, one after the other, and returns the cost of each
+// step. boundary returns what has gone to the device so far, by the same measure; nil if there is none.
+func countLocks(t *testing.T, sys *locks.System, cl fabrictest.Cluster, boundary func() cost) (all []cost) {
+	defer cl.Close()
+	s := startLocks(t, sys, cl, 1)
+	p, err := cl.Node(0).Open()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Run("cas", func(t *testing.T) {
-		locktest.Run(t, harness{}, locktest.Mechanism{Layout: cas.Config{}.Layout(),
-			Start: func(testing.TB, fabrictest.Cluster, int) locktest.Session {
-				return locktest.Lockers(func(_ int, p fabric.Port) lock.Locker { return cas.New(p, cas.Config{}) })
-			}})
+	step := (sys.Layout().Size + 63) &^ 63
+	cl.Go(p, func(p fabric.Port) {
+		defer s.Stop()
+		k := s.Locker(0, p)
+		var h lock.Hold
+		for i := range uint64(8) {
+			for _, x := range steps {
+				r := lock.Request{Lock: fabric.At(0, 4096+i%4*step), Deadline: p.Now() + 10*fabric.Second}
+				before, posted := costOf(p), cost{}
+				if boundary != nil {
+					posted = boundary()
+				}
+				if err := x.do(k, &h, &r); err != nil {
+					t.Errorf("%s: %v", x.name, err)
+					return
+				}
+				spent := costOf(p).since(before)
+				all = append(all, spent)
+				if boundary == nil {
+					continue
+				}
+				if got := boundary().since(posted); got != spent {
+					t.Errorf("%s: %+v have gone to the device, and the port has counted %+v", x.name, got, spent)
+				}
+			}
+		}
 	})
+	cl.Wait()
+	return all
+}
+
+func costOf(p fabric.Port) cost {
+	s := p.Stats()
+	return cost{s.Chains, [fabric.OpFAA + 1]uint64(s.Ops[:fabric.OpFAA+1])}
+}
+
+func (c cost) since(before cost) cost {
+	c.Chains -= before.Chains
+	for i := range c.Ops {
+		c.Ops[i] -= before.Ops[i]
+	}
+	return c
+}
+
+// posted returns what a compute node has posted to memory nodes: doorbells, and work requests.
+func posted(n *node) (c cost) {
+	for i := range n.remotes {
+		if r := n.remotes[i].Load(); r != nil {
+			for _, l := range r.lanes {
+				l.mu.Lock()
+				c.Chains += l.doorbells
+				for kind, count := range l.posted {
+					c.Ops[kind] += count
+				}
+				l.mu.Unlock()
+			}
+		}
+	}
+	return c
+}
+
+// A lock costs the same over RDMA as in the simulator, operation for operation and chain for chain; what a client counts is
+// what goes to the device, a chain with one doorbell, an operation as one work request; and
+// where nobody else is, all is done with one chain, and DecLock's acquire with one operation.
+func TestCounts(t *testing.T) {
+	for _, name := range runnable(t) {
+		t.Run(name, func(t *testing.T) {
+			sys := setUp(t, name, 1, 2, never)
+			want := countLocks(t, sys, locktest.Sim(1).Start(t, fabrictest.Config{Mem: []uint64{1 << 20}, CNs: 1}), nil)
+			c := harness{}.Start(t, fabrictest.Config{Mem: []uint64{1 << 20}, CNs: 1}).(*testCluster)
+			got := countLocks(t, sys, c, func() cost { return posted(c.nodes[0]) })
+			_, flat := hier.ParsePolicy(name)
+			for i := range got {
+				x := steps[i%len(steps)].name
+				if i >= len(want) || got[i] != want[i] {
+					t.Errorf("%s: %+v, in the simulator %+v", x, got[i], want[i])
+				}
+				if got[i].Chains != 1 {
+					t.Errorf("%s: %d chains", x, got[i].Chains)
+				}
+				if flat == nil && i%len(steps) == 0 && got[i].Ops != [fabric.OpFAA + 1]uint64{fabric.OpFAA: 1} {
+					t.Errorf("%s: %+v", x, got[i])
+				}
+			}
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 const (
 	askJoin    = "join"    // compute node -> lead: joinRequest, joinReply
 	askView    = "view"    // lead -> compute node: viewMessage
+	askLeave   = "leave"   // compute node -> lead: nothing
 	askServe   = "serve"   // memory node -> lead: memoryInfo
 	askMembers = "members" // lead -> memory node: viewMessage
 	askAttach  = "attach"  // compute node -> memory node: attachRequest, attachReply
@@ -49,6 +50,7 @@ type viewMessage struct {
 	Epoch uint64       `json:"epoch"`
 	Live  []cnInfo     `json:"live"`
 	Mem   []memoryInfo `json:"mem"`
+	Lost  uint64       `json:"lost"` // see fabric.View
 }
 
 func (v *viewMessage) find(id fabric.CNID) (cnInfo, bool) {
@@ -65,11 +67,21 @@ func (v *viewMessage) has(l life) bool {
 }
 
 func (v *viewMessage) view() fabric.View {
-	view := fabric.View{Epoch: v.Epoch}
+	view := fabric.View{Epoch: v.Epoch, Lost: v.Lost}
 	for _, c := range v.Live {
 		view.Live.Add(c.ID)
 	}
 	return view
+}
+
+// memory returns a memory node that is up.
+func (v *viewMessage) memory(id fabric.MemID) (memoryInfo, bool) {
+	for _, m := range v.Mem {
+		if m.ID == id && m.Up {
+			return m, true
+		}
+	}
+	return memoryInfo{}, false
 }
 
 // A joinRequest with a ticket asks to stay who one was, of a lead that has

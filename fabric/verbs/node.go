@@ -237,9 +237,13 @@ func (n *node) takeView(v viewMessage) {
 	if first {
 		return
 	}
-	for _, m := range v.Mem {
-		if r := n.remotes[m.ID].Load(); m.Up && r == nil {
+	for id := range n.remotes {
+		r := n.remotes[id].Load()
+		switch m, up := v.memory(fabric.MemID(id)); {
+		case up && r == nil:
 			n.reattach(m)
+		case !up && r != nil:
+			r.cut()
 		}
 	}
 	n.table.Deliver(fabric.AgentOf(n.life.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{v.Epoch}})
@@ -324,8 +328,21 @@ func (n *node) Close() error {
 	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {
 		time.Sleep(200 * time.Microsecond)
 	}
+	n.leave()
 	n.shut()
 	return nil
+}
+
+// leave tells the lead that what follows is no death. It need not hear of it.
+func (n *node) leave() {
+	n.mu.Lock()
+	lead := n.lead
+	n.mu.Unlock()
+	if lead != nil && !n.fenced.Load() {
+		ctx, cancel := context.WithTimeout(n.ctx, closeFlush)
+		defer cancel()
+		_ = lead.call(ctx, askLeave, nil, nil)
+	}
 }
 
 func (n *node) unsent() bool {

@@ -5,13 +5,16 @@ package verbs
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,11 +29,17 @@ const (
 )
 
 var roles = map[string]func(n fabric.Node, out io.Writer) error{
-	"adder":  adder,
-	"writer": writer,
+	"adder":     adder,
+	"writer":    writer,
+	"contender": contenderRole,
 }
 
 func TestMain(m *testing.M) {
+	list := sync.OnceValues(listOnce)
+	devices = func() ([]Candidate, error) {
+		all, err := list()
+		return slices.Clone(all), err
+	}
 	role := os.Getenv(roleEnv)
 	if role == "" {
 		code := m.Run()
@@ -49,6 +58,22 @@ func TestMain(m *testing.M) {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
+}
+
+// endsEnv has the parent's list of devices, for children: see devices.
+const endsEnv = "DECLOCK_VERBS_ENDS"
+
+func listOnce() (all []Candidate, err error) {
+	if known := os.Getenv(endsEnv); known != "" {
+		return all, json.Unmarshal([]byte(known), &all)
+	}
+	if all, err = Devices(); err == nil {
+		var known []byte
+		if known, err = json.Marshal(all); err == nil {
+			err = os.Setenv(endsEnv, string(known))
+		}
+	}
+	return all, err
 }
 
 // leftovers says what this process still holds when all tests are over.
@@ -86,6 +111,9 @@ func leftResources() error {
 	}
 	return nil
 }
+
+// childPatience is how long a child may take for what it has to do: the guest may have to wait for processors.
+const childPatience = 2 * time.Minute
 
 // A child is a compute node in a process of its own.
 type child struct {
@@ -132,7 +160,7 @@ func (c *child) says(want string) string {
 			c.t.Fatalf("the child says %q, want %q", line, want)
 		}
 		return line
-	case <-time.After(30 * time.Second):
+	case <-time.After(childPatience):
 		c.t.Fatalf("the child does not say %q", want)
 	}
 	return ""

@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"errors"
 	"os"
 	"runtime"
 	"sync"
@@ -165,6 +164,8 @@ type pump struct {
 	operations completionQueues
 	messages   completionQueues
 	parked     atomic.Int32 // clients that sleep until an operation completes
+	take       func(uintptr) bool
+	open       bool // what take has found: whether there is a channel
 	running    sync.WaitGroup
 	started    bool
 }
@@ -188,6 +189,11 @@ func newPump(n *node) (*pump, error) {
 		return nil, err
 	}
 	p.file = os.NewFile(uintptr(fd), "completion channel")
+	p.take = func(uintptr) bool {
+		cookie := p.channel.event()
+		p.open = cookie >= 0
+		return cookie != 0
+	}
 	p.raw, err = p.file.SyscallConn()
 	return p, err
 }
@@ -249,18 +255,14 @@ func (p *pump) look(patience fabric.Time) bool {
 
 // sleep waits for an event. It returns false when the pump is closed.
 func (p *pump) sleep() bool {
-	open := true
-	err := p.raw.Read(func(uintptr) bool {
-		cookie := p.channel.event()
-		open = cookie >= 0
-		return cookie != 0
-	})
-	if err == nil && open {
+	p.open = true
+	err := p.raw.Read(p.take)
+	if err == nil && p.open {
 		// Others may have come along.
 		for p.channel.event() > 0 {
 		}
 	}
-	return err == nil && open && !errors.Is(err, os.ErrClosed)
+	return err == nil && p.open
 }
 
 // pollMessages delivers messages that have come.
@@ -274,7 +276,10 @@ func (p *pump) park(c *chain) {
 		// may have looked before.
 		p.operations.arm()
 		p.operations.drain()
-		<-c.wake
+		for n := 1; !c.sleep(stallTime); n++ {
+			p.operations.drain()
+			c.lane.nudge(n >= stallLimit)
+		}
 	}
 	p.parked.Add(-1)
 }

@@ -55,6 +55,12 @@ func (n *node) attach(ctx context.Context, m memoryInfo) error {
 		<-r.session.done
 		r.lost()
 	})
+	n.mu.Lock()
+	_, up := n.view.memory(m.ID)
+	n.mu.Unlock()
+	if !up {
+		r.cut() // takeView may have looked before it was in its place
+	}
 	return nil
 }
 
@@ -96,6 +102,17 @@ func (r *remote) open(ctx context.Context, addr string) error {
 		r.rdAtomic = min(r.rdAtomic, int(reply.Lanes[i].RDAtomic))
 	}
 	return nil
+}
+
+// cut lets nothing go to a memory node any more that the cluster does without: it may not know
+// who has been fenced meanwhile.
+func (r *remote) cut() {
+	if r.alive.Swap(false) {
+		for _, l := range r.lanes {
+			l.fail()
+		}
+		r.session.close()
+	}
 }
 
 // lost runs when the session has ended.
@@ -159,16 +176,14 @@ func (n *node) tryAttach(id fabric.MemID) bool {
 		return false
 	}
 	n.mu.Lock()
-	var m memoryInfo
-	for _, k := range n.view.Mem {
-		if k.ID == id {
-			m = k
-		}
-	}
+	m, up := n.view.memory(id)
 	n.mu.Unlock()
 	select {
 	case <-joined:
 	default:
+		return true
+	}
+	if !up {
 		return true
 	}
 	err := n.attach(n.ctx, m)

@@ -153,7 +153,7 @@ func (s *MemoryServer) handle(c *session, kind string, body json.RawMessage) (an
 		return decoded(body, func(r laneRequest) (any, error) { return s.relane(c, r) })
 	case askMembers:
 		return decoded(body, func(v viewMessage) (any, error) { s.setMembers(v); return nil, nil })
-	case askJoin, askServe:
+	case askJoin, askLeave, askServe:
 		if s.lead == nil {
 			return nil, fmt.Errorf("%w: this is memory node %v; the lead is memory node 0", ErrProtocol, s.o.Mem)
 		}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// What follows runs in the guest of scripts/verbs-test, on a real RDMA device.
+const (
+	programsEnv     = "DECLOCK_PROGRAMS"      // where the programs are, built before
+	verbsGuestEnv   = "DECLOCK_VERBS_GUEST"   // set: there must be a device
+	verbsClusterEnv = "DECLOCK_VERBS_CLUSTER" // a memory node of another machine
+	verbsSecretEnv  = "DECLOCK_VERBS_SECRET"  // and its secret's file
+)
+
+// A memory node and two compute nodes, daemons over RDMA, replay a trace: every value that is read is one that was
+// written for its key.
+func TestReplayOverVerbs(t *testing.T) {
+	if os.Getenv(verbsGuestEnv) == "" {
+		t.Skip("no RDMA device here: scripts/verbs-test runs this in a virtual machine that has one")
+	}
+	w := newWorld(t)
+	cluster, secret := os.Getenv(verbsClusterEnv), os.Getenv(verbsSecretEnv)
+	own := cluster == ""
+	if own {
+		cluster, secret = "verbs://127.0.0.1", filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(secret, []byte("what only the members of this cluster know\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := func(args ...string) []string {
+		return append(args, "--cluster", cluster, "--secret-file", secret, "--run-dir", "DIR", "--dead-after", "20s")
+	}
+	var daemons []*process
+	daemon := func(args ...string) {
+		p := w.start(with(args...)...)
+		p.says("ready")
+		daemons = append(daemons, p)
+	}
+	if own {
+		daemon("declock-mn", "--size", "64MiB", "--huge", "off")
+	}
+	for range 2 {
+		daemon("declock-cn")
+	}
+	out, _ := w.run(0, with("replay", "--verify", "--fill", "--clients", "3", "--keys", "500", "--ops", "4k", "--json")...)
+	r := decode(t, out)
+	all := r.Rows[0]
+	if r.Fabric != "verbs" || all["count"] != 4000.0 || all["verify_failures"] != 0.0 || all["errors"] != 0.0 || all["verified"] == 0.0 {
+		t.Errorf("%s: %v", r.Fabric, all)
+	}
+	if r.Config["cns"] != 2.0 {
+		t.Errorf("%v compute nodes took part, want 2", r.Config["cns"])
+	}
+	for i := range daemons {
+		p := daemons[len(daemons)-1-i]
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		if code := p.wait(); code != 0 {
+			t.Errorf("%v ends with %d\n%s", p.cmd.Args, code, p.stderr.String())
+		}
+	}
+}
