@@ -44,6 +44,8 @@ Examples:
    declock-mn --cluster shm:demo --mem 1 --size 1GiB         a second memory node
    declock-mn --cluster shm:demo --keep --size 4GiB          memory that outlives the process
    declock-mn --cluster shm:demo --path /dev/dax0.0          a device
+   declock-mn --cluster tcp://10.0.0.1:2379/demo --size 16GiB --tls-ca ca.pem --tls-cert mn0.pem --tls-key mn0.key
+                                                             over any network; etcd at 10.0.0.1
    declock-mn --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret --size 64GiB
                                                              on host 10.0.0.1: memory node 0, over RDMA`
 
@@ -53,6 +55,7 @@ socket of this machine ("declock replay --cluster", "declock status"), until SIG
 Examples:
    declock-cn --cluster shm:demo
    declock-cn --cluster shm:demo --lock declock-tf --procs 2
+   declock-cn --cluster tcp://10.0.0.1:2379/demo --tls-ca ca.pem --tls-cert cn1.pem --tls-key cn1.key
    declock-cn --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret`
 
 // daemonFlags are what all daemons have. A daemon with --parent-pipe ends when
@@ -84,7 +87,7 @@ func mnCommand(env *Env) *cli.Command {
 			countFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
 			countFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
 			choiceFlag(&huge, "huge", "huge pages"),
-			&cli.StringFlag{Name: "path", Usage: "shm: `FILE` or device that holds the memory, absolute", Destination: &cfg.Memory.Path},
+			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again", Destination: &cfg.Memory.Path},
 			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next", Destination: &cfg.Memory.Keep},
 		}, daemonFlags(&parent, &profile)),
 		Action: func(c *cli.Context) (err error) {

@@ -29,13 +29,18 @@ func (n *network) flags(usage string) []cli.Flag {
 		str("tls-ca", "`FILE` with the certificates of who signs those of nodes: mutual TLS", &n.o.TLS.CA),
 		str("tls-cert", "`FILE` with the own certificate", &n.o.TLS.Cert),
 		str("tls-key", "`FILE` with its key", &n.o.TLS.Key),
-		str("secret-file", "`FILE` with the secret that all nodes share, instead of TLS", &n.o.SecretFile),
+		str("secret-file", "verbs: `FILE` with the secret that all nodes share, instead of TLS", &n.o.SecretFile),
 		&cli.BoolFlag{Name: "insecure", Usage: "let anybody in who can reach this node", Destination: &n.o.Insecure},
 		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead (default: the fabric's)", Destination: &n.o.DeadAfter},
-		str("device", "RDMA device (default: the best)", &n.o.Device),
-		&cli.IntFlag{Name: "port", Usage: "port of the RDMA device (default: the best)", Destination: &n.o.Port},
-		str("gid", "index or IP address of the RDMA port's GID (default: the best)", &n.o.GID),
-		&cli.IntFlag{Name: "queue-pairs", Usage: "RDMA connections to each memory node (default: 4)", Destination: &n.o.QueuePairs},
+		str("etcd-ca", "tcp: `FILE` with the certificates of who signs that of etcd: https", &n.o.EtcdTLS.CA),
+		str("etcd-cert", "tcp: `FILE` with the certificate for etcd, if it asks for one", &n.o.EtcdTLS.Cert),
+		str("etcd-key", "tcp: `FILE` with its key", &n.o.EtcdTLS.Key),
+		str("etcd-user", "tcp: user of etcd, if it has authentication enabled", &n.o.EtcdUser),
+		str("etcd-password-file", "tcp: `FILE` with its password", &n.o.EtcdPasswordFile),
+		str("device", "verbs: RDMA device (default: the best)", &n.o.Device),
+		&cli.IntFlag{Name: "port", Usage: "verbs: port of the RDMA device (default: the best)", Destination: &n.o.Port},
+		str("gid", "verbs: index or IP address of the RDMA port's GID (default: the best)", &n.o.GID),
+		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node (default: 4)", Destination: &n.o.QueuePairs},
 	}
 	return append([]cli.Flag{clusterFlag(&n.cluster, usage)}, n.own...)
 }

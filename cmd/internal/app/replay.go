@@ -44,22 +44,23 @@ const embeddedPrefix = "replay-"
 
 // replayOptions are the flags of replay.
 type replayOptions struct {
-	net                                             network
-	at                                              scheme.Cluster // of --cluster; nil: an embedded one, or a target
-	netArgs                                         []string
-	target, preset, policy, store, profile          string
-	trace                                           string // the argument; empty: generate
-	path                                            string // where compute nodes read it
-	own                                             bool   // --cns: compute nodes of our own in a running cluster
-	cns, clients, procs, keys, ops, seed, maxErrors count
-	maxValue, size                                  byteSize
-	speed                                           speed
-	ttl, onBadLine, deal, huge                      choice
-	verify, fill, noWarm, json                      bool
+	net                                                  network
+	at                                                   scheme.Cluster // of --cluster; nil: an embedded one, or a target
+	netArgs                                              []string
+	target, preset, policy, store, profile               string
+	trace                                                string // the argument; empty: generate
+	path                                                 string // where compute nodes read it
+	own                                                  bool   // --cns: compute nodes of our own in a running cluster
+	cns, mns, clients, procs, keys, ops, seed, maxErrors count
+	maxValue, size                                       byteSize
+	speed                                                speed
+	ttl, onBadLine, deal, huge, overFabric               choice
+	verify, fill, noWarm, json                           bool
 }
 
 func newReplayOptions() *replayOptions {
 	return &replayOptions{
+		overFabric: fabricChoice(), mns: count{n: 1, min: 1, max: scheme.MaxMN},
 		cns: count{n: 4, min: 1, max: 253}, clients: count{n: 8, min: 1, max: 4000}, procs: count{n: fleet.DefaultProcs, min: 1, max: 1024},
 		keys: count{n: 100_000, min: 1, max: traces.MaxKeys}, ops: count{n: 5_000_000, min: 1, max: 1 << 50},
 		seed: count{n: 1, max: 1<<64 - 1}, maxErrors: count{n: 100, max: 1 << 60},
@@ -76,6 +77,8 @@ func (o *replayOptions) flags() []cli.Flag {
 		countFlag(&o.ops, "ops", "operations of a generated trace, of all clients together"),
 		countFlag(&o.seed, "seed", "of the generated trace"),
 		countFlag(&o.cns, "cns", "compute nodes (processes) to start; with --cluster: instead of using this machine's daemons"),
+		choiceFlag(&o.overFabric, "fabric", "of the cluster that is started"),
+		countFlag(&o.mns, "mns", "memory nodes to start, each with --size"),
 		countFlag(&o.clients, "clients", "clients on each compute node"),
 		countFlag(&o.procs, "procs", "GOMAXPROCS of each compute node that is started"),
 		lockFlag(&o.policy),
@@ -117,10 +120,10 @@ var onlyFor = []struct {
 	when  func(o *replayOptions) bool
 	flags []string
 }{
-	{"a running cluster has its own", func(o *replayOptions) bool { return o.net.cluster != "" }, []string{"size", "huge", "target"}},
+	{"a running cluster has its own", func(o *replayOptions) bool { return o.net.cluster != "" }, []string{"size", "huge", "target", "fabric", "mns"}},
 	{"the compute nodes of a running cluster were started with theirs; --cns starts others", func(o *replayOptions) bool { return o.net.cluster != "" && !o.own },
 		[]string{"procs", "lock", "cpuprofile"}},
-	{"there is no cluster in it", func(o *replayOptions) bool { return o.target != "" }, []string{"lock", "size", "huge", "store", "dir"}},
+	{"there is no cluster in it", func(o *replayOptions) bool { return o.target != "" }, []string{"lock", "size", "huge", "store", "dir", "fabric", "mns"}},
 	{"it is for generated traces", func(o *replayOptions) bool { return o.trace != "" }, []string{"preset", "keys", "ops", "seed", "no-warm"}},
 	{"it is for trace files", func(o *replayOptions) bool { return o.trace == "" }, []string{"on-bad-line", "deal"}},
 	{"it is for running clusters", func(o *replayOptions) bool { return o.net.cluster == "" }, append([]string{"store"}, overNetwork...)},
@@ -129,7 +132,7 @@ var onlyFor = []struct {
 // overNetwork are the flags of scheme.Flags that only clusters over a network have.
 var overNetwork = func() (names []string) {
 	for name, of := range scheme.Flags {
-		if !slices.Contains(of, "shm") {
+		if of != nil && !slices.Contains(of, "shm") {
 			names = append(names, name)
 		}
 	}
@@ -151,6 +154,13 @@ func (o *replayOptions) check(c *cli.Context) error {
 	}
 	if err := checkPolicy(o.policy); err != nil {
 		return err
+	}
+	if o.overFabric.value != "shm" {
+		for _, name := range []string{"dir", "huge"} {
+			if c.IsSet(name) {
+				return usage(c, "--%s means nothing with --fabric %s", name, o.overFabric.value)
+			}
+		}
 	}
 	if o.net.cluster != "" {
 		var err error
@@ -264,10 +274,10 @@ func (o *replayOptions) members(ctx context.Context, env *Env) (members []*fleet
 		return o.membersOf(ctx, env)
 	}
 	dir := o.net.o.Dir
-	for _, name := range fleet.RemoveDead(dir, embeddedPrefix) {
-		fmt.Fprintf(env.Stderr, "declock: removed what cluster shm:%s left, which had been killed\n", name)
+	for _, name := range removeDead(dir, o.net.o.RunDir, embeddedPrefix) {
+		fmt.Fprintf(env.Stderr, "declock: removed what cluster %s left, which had been killed\n", name)
 	}
-	e := embedded{name: embeddedName(), dir: dir, cns: int(o.cns.n), size: o.memory(spareMemory(dir)), huge: o.huge.value, policy: o.policy,
+	e := embedded{fabric: o.overFabric.value, name: embeddedName(), dir: dir, runDir: o.net.o.RunDir, mns: int(o.mns.n), cns: int(o.cns.n), size: o.memory(spareMemory(dir)), huge: o.huge.value, policy: o.policy,
 		procs: int(o.procs.n), maxCN: int(o.cns.n) + 2, profile: o.profile} // room for who looks at it meanwhile
 	o.size.n = e.size
 	if e.lockQueue, err = lockQueue(o.policy, o.cns.n*o.clients.n); err != nil {
@@ -417,20 +427,22 @@ func (o *replayOptions) measure(ctx context.Context, env *Env, members []*fleet.
 	defer cancel(nil)
 	over := make(chan struct{})
 	defer close(over)
-	if cluster != nil && cluster.MN != nil {
-		go func() {
-			select {
-			case <-cluster.MN.Done():
-				cancel(cluster.MN.Died())
-			case <-over:
-			}
-		}()
+	if cluster != nil {
+		for _, mn := range cluster.MNs {
+			go func() {
+				select {
+				case <-mn.Done():
+					cancel(mn.Died())
+				case <-over:
+				}
+			}()
+		}
 	}
 	bar := newBar(env.Stderr, o)
 	out, err = fleet.Replay(ctx, members, o.specs(len(members)), bar.tell)
 	bar.finish()
-	if cluster != nil && cluster.MN != nil {
-		if died = cluster.MN.Died(); died != nil && out != nil {
+	if cluster != nil {
+		if died = cluster.MemoryLost(); died != nil && out != nil {
 			out.Interrupted = false // not by the user
 		}
 	}
@@ -510,7 +522,7 @@ func (o *replayOptions) fabric() string {
 	if o.at != nil {
 		return o.at.Scheme()
 	}
-	return "shm"
+	return o.overFabric.value
 }
 
 func (o *replayOptions) config(policy string) map[string]any {
@@ -524,6 +536,7 @@ func (o *replayOptions) config(policy string) map[string]any {
 	case o.at != nil:
 		c["cluster"], c["store"], c["lock"] = o.at.Address(), o.store, policy
 	default:
+		c["mns"] = o.mns.n
 		c["lock"], c["memory"], c["huge"] = policy, o.size.n, o.huge.value
 	}
 	if o.trace != "" {

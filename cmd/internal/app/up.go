@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"strconv"
 
-	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/shm"
 	"github.com/urfave/cli/v2"
 )
 
@@ -22,6 +19,7 @@ Ctrl-C takes all of them down; nothing stays behind.
 Examples:
    declock up
    declock up --name test --cns 2 --size 256MiB --lock declock-tf
+   declock up --fabric tcp --mns 2
 then, in another terminal:
    declock status
    declock replay --cluster shm:demo`
@@ -30,6 +28,8 @@ func upCommand(env *Env) *cli.Command {
 	var (
 		e         embedded
 		name, dir string
+		over      = fabricChoice()
+		mns       = count{n: 1, min: 1, max: scheme.MaxMN}
 		cns       = count{n: 4, min: 1, max: uint64(fabric.MaxCN)}
 		procs     = count{n: fleet.DefaultProcs, min: 1, max: 1024}
 		maxCN     = count{n: scheme.DefaultMaxCN, min: 1, max: uint64(fabric.MaxCN)}
@@ -40,13 +40,16 @@ func upCommand(env *Env) *cli.Command {
 		Name: "up", Usage: "start a cluster on this machine", Category: "run", Description: upDescription,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &name},
+			choiceFlag(&over, "fabric", "what the nodes talk over: tcp is on this machine's loopback, without TLS, with an etcd of its own"),
+			countFlag(&mns, "mns", "memory nodes"),
 			countFlag(&cns, "cns", "compute nodes"),
-			sizeFlag(&size, "size", "memory of the memory node, as 64MiB, 1GiB, 1e9"),
+			sizeFlag(&size, "size", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
 			lockFlag(&e.policy),
 			countFlag(&procs, "procs", "GOMAXPROCS of each compute node"),
 			countFlag(&maxCN, "max-cn", "compute nodes that the cluster may have; decides the size of locks"),
 			choiceFlag(&huge, "huge", "huge pages"),
 			dirFlag(&dir),
+			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets, with --fabric tcp", Destination: &e.runDir},
 		},
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
@@ -59,7 +62,7 @@ func upCommand(env *Env) *cli.Command {
 			if e.lockQueue, err = lockQueue(e.policy, maxLockQueue); err != nil {
 				return err
 			}
-			e.name, e.dir, e.cns, e.procs, e.maxCN, e.size, e.huge = name, dir, int(cns.n), int(procs.n), int(maxCN.n), size.n, huge.value
+			e.fabric, e.mns, e.name, e.dir, e.cns, e.procs, e.maxCN, e.size, e.huge = over.value, int(mns.n), name, dir, int(cns.n), int(procs.n), int(maxCN.n), size.n, huge.value
 			if cns.n > maxCN.n {
 				return usage(c, "--cns %d is more than --max-cn %d", cns.n, maxCN.n)
 			}
@@ -68,30 +71,8 @@ func upCommand(env *Env) *cli.Command {
 	})
 }
 
-// An embedded cluster lives as long as the command that started it.
-type embedded struct {
-	name, dir, huge, policy, profile string
-	cns, procs, maxCN, lockQueue     int
-	size                             uint64
-}
-
-// launch starts it.
-func (e *embedded) launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
-	cfg := fleet.Config{
-		Cluster: scheme.SHM(e.name, e.dir),
-		Memory: []string{"--size", strconv.FormatUint(e.size, 10), "--max-cn", strconv.Itoa(e.maxCN),
-			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.huge},
-		CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile,
-		Remove: func() error { return fleet.Remove(e.dir, e.name) },
-	}
-	if e.dir != "" {
-		cfg.Network = []string{"--dir", e.dir}
-	}
-	return fleet.Launch(ctx, cfg)
-}
-
 func up(ctx context.Context, env *Env, e *embedded) error {
-	if err := refuseAlive(e.dir, e.name); err != nil {
+	if err := e.refuseAlive(); err != nil {
 		return err
 	}
 	f, err := e.launch(ctx, env.Stderr)
@@ -109,30 +90,33 @@ func up(ctx context.Context, env *Env, e *embedded) error {
 	return err
 }
 
-// refuseAlive refuses to become a part of somebody else's cluster.
-func refuseAlive(dir, name string) error {
-	info, err := shm.Inspect(dir, name)
-	if err == nil && info.Alive() {
-		return exit.Errorf(exit.InUse, "cluster shm:%s is running already: take another --name, or stop it; \"declock status\" shows who it is", name)
-	}
-	return nil
-}
-
 func announce(w io.Writer, f *fleet.Fleet, e *embedded) error {
-	_, err := fmt.Fprintf(w, `cluster %s is up: %s on 1 memory node (process %d), %d compute nodes, lock %s
+	memory := fmt.Sprintf("1 memory node (process %d)", f.MNs[0].Pid())
+	if n := len(f.MNs); n > 1 {
+		memory = fmt.Sprintf("each of %d memory nodes", n)
+	}
+	flags, program := f.Address(), fmt.Sprintf("declock.Open(ctx, %q)", f.Address())
+	if e.fabric == "tcp" {
+		flags += " --insecure"
+		program = fmt.Sprintf("declock.Open(ctx, %q), with _ \"github.com/declock/declock/overtcp\" imported", f.Address()+"?insecure=true")
+	}
+	if e.runDir != "" {
+		flags += " --run-dir " + e.runDir
+	}
+	_, err := fmt.Fprintf(w, `cluster %s is up: %s on %s, %d compute nodes, lock %s
 
   another terminal:  declock status
                      declock replay --cluster %s
                      declock inspect roots --cluster %s
-  a Go program:      declock.Open(ctx, %q)
+  a Go program:      %s
 
 Ctrl-C takes it down.
-`, f.Address(), units.Bytes(e.size), f.MN.Pid(), len(f.CNs), e.policy, f.Address(), f.Address(), f.Address())
+`, f.Address(), units.Bytes(e.size), memory, len(f.CNs), e.policy, flags, flags, program)
 	return err
 }
 
 // watch waits for the end. Compute nodes may die, the others go on; without its
-// memory node the cluster is lost.
+// memory nodes the cluster is lost.
 func watch(ctx context.Context, env *Env, f *fleet.Fleet) error {
 	children := f.Children()
 	for {
@@ -144,11 +128,10 @@ func watch(ctx context.Context, env *Env, f *fleet.Fleet) error {
 		if i == 0 {
 			return nil
 		}
-		died := children[i-1]
-		if died == f.MN {
-			return fmt.Errorf("the cluster is lost: %w", died.Died())
+		if err := f.MemoryLost(); err != nil {
+			return fmt.Errorf("the cluster is lost: %w", err)
 		}
-		fmt.Fprintf(env.Stderr, "declock: %v; the others go on\n", died.Died())
+		fmt.Fprintf(env.Stderr, "declock: %v; the others go on\n", children[i-1].Died())
 		children = append(children[:i-1:i-1], children[i:]...)
 	}
 }

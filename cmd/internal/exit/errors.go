@@ -11,12 +11,16 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cn"
+	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/fabric/verbs"
 	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/overtcp"
 	"github.com/declock/declock/region"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/replay"
@@ -73,6 +77,22 @@ var codes = []struct {
 	{cn.ErrTooManyNodes, Full},
 	{cn.ErrTooManySessions, Full},
 	{secure.ErrFiles, Usage},
+	{member.ErrFull, Full},
+	{member.ErrInUse, InUse},
+	{member.ErrRefused, Denied},
+	{member.ErrUnreachable, NoCluster},
+	{etcd.ErrOptions, Usage},
+	{etcd.ErrFormat, Mismatch},
+	{overtcp.ErrAddress, BadAddress},
+	{tcp.ErrOptions, Usage},
+	{tcp.ErrUnsupported, Unavailable},
+	{tcp.ErrNoMemory, NoSpace},
+	{tcp.ErrFormat, Mismatch},
+	{tcp.ErrInUse, InUse},
+	{tcp.ErrAuth, Denied},
+	{tcp.ErrVersion, Mismatch},
+	{tcp.ErrProtocol, Mismatch},
+	{tcp.ErrLost, NoCluster},
 	{verbs.ErrOptions, Usage},
 	{verbs.ErrUnavailable, Unavailable},
 	{verbs.ErrNoDevice, Unavailable},
@@ -167,6 +187,9 @@ var hints = []struct {
 	{shm.ErrNoCluster, "\"declock status\" lists the clusters of this machine; \"declock up\" or declock-mn starts one."},
 	{cn.ErrNoMemory, "Start one with declock-mn."},
 	{cn.ErrTooManyNodes, "Stop one, or start the memory nodes anew with a larger --max-cn."},
+	{member.ErrUnreachable, "Is etcd up at these endpoints, and does the network let us reach it? Does it want https (--etcd-ca)?"},
+	{member.ErrInUse, "\"declock status --cluster ADDRESS\" shows it; take another number with --mem. The number of one that died is free after some seconds."},
+	{tcp.ErrAuth, "All nodes need certificates of the same CA, which say what they may be: see docs/operations.md."},
 	{verbs.ErrMemlock, "Registered memory is locked: raise the limit with \"ulimit -l unlimited\", or LimitMEMLOCK=infinity in a systemd unit."},
 	{verbs.ErrAuth, "All nodes need the same secret, or certificates of the same CA."},
 	{verbs.ErrLost, "Is memory node 0 up at that address, and does the network let us reach it?"},

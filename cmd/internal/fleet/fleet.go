@@ -34,8 +34,8 @@ type Config struct {
 	Cluster scheme.Cluster
 	// Network are the flags by which a process finds the cluster and is let in.
 	Network []string
-	// Memory are the flags of the memory node; nil: it is there already.
-	Memory []string
+	// Memory are the flags of memory nodes, which are numbered from 0; none: they are there already.
+	Memory [][]string
 	CNs    int
 	Policy string
 	Procs  int // GOMAXPROCS of each compute node
@@ -50,22 +50,28 @@ type Config struct {
 // A Fleet is processes of this program that are nodes of a cluster.
 type Fleet struct {
 	cfg Config
-	MN  *Child // nil: not ours
+	MNs []*Child // that are ours
 	CNs []*Child
 }
 
 // Address returns the cluster's address.
 func (f *Fleet) Address() string { return f.cfg.Cluster.Address() }
 
-// Launch starts a memory node, unless there is one already, and compute nodes. If it fails, nothing is left.
+// Launch starts memory nodes and compute nodes. If it fails, nothing is left, and Config.Remove has been called.
 func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg}
 	common := append([]string{"--cluster", f.Address(), "--parent-pipe"}, cfg.Network...)
-	if cfg.Memory != nil {
-		var err error
-		if f.MN, err = Start(ctx, "memory node", slices.Concat([]string{MNCommand}, cfg.Memory, common), cfg.Messages); err != nil {
+	for i, flags := range cfg.Memory { // one after the other: each looks at how those before are formatted
+		name := "memory node"
+		if len(cfg.Memory) > 1 {
+			name = fmt.Sprintf("memory node %d", i)
+		}
+		c, err := Start(ctx, name, slices.Concat([]string{MNCommand, "--mem", strconv.Itoa(i)}, flags, common), cfg.Messages)
+		if err != nil {
+			f.Stop()
 			return nil, err
 		}
+		f.MNs = append(f.MNs, c)
 	}
 	f.CNs = make([]*Child, cfg.CNs)
 	errs := make([]error, cfg.CNs)
@@ -91,10 +97,17 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 
 // Children returns all processes.
 func (f *Fleet) Children() []*Child {
-	if f.MN == nil {
-		return f.CNs
+	return slices.Concat(f.MNs, f.CNs)
+}
+
+// MemoryLost returns how one of the memory nodes died; nil: none did.
+func (f *Fleet) MemoryLost() error {
+	for _, c := range f.MNs {
+		if err := c.Died(); err != nil {
+			return err
+		}
 	}
-	return append([]*Child{f.MN}, f.CNs...)
+	return nil
 }
 
 // Stop takes all processes down and removes what they leave behind.
@@ -106,9 +119,10 @@ func (f *Fleet) Stop() {
 		}
 	}
 	wg.Wait()
-	if f.MN != nil {
-		f.MN.Stop()
+	for _, c := range f.MNs {
+		wg.Go(c.Stop)
 	}
+	wg.Wait()
 	control.Sweep(f.cfg.Cluster.RunDir())
 	if f.cfg.Remove != nil {
 		_ = f.cfg.Remove()

@@ -3,6 +3,7 @@
 // [Scheme], found by what stands before the colon of an address:
 //
 //	shm:NAME                      one machine, over shared memory
+//	tcp://ETCD[,ETCD..]/NAME      any network; membership is in etcd
 //	verbs://HOST[:PORT]           RDMA NICs; HOST is memory node 0
 //
 // All else in the commands is the same for all fabrics.

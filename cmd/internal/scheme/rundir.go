@@ -39,17 +39,19 @@ func runDir(base, address string) string {
 
 // MakeRunDir makes the directory of a cluster's control sockets if it is not there. Nobody else
 // may write to it: who can replace a socket can give orders.
-func MakeRunDir(c Cluster) error {
-	dir := c.RunDir()
+func MakeRunDir(c Cluster) error { return PrivateDir(c.RunDir()) }
+
+// PrivateDir makes a directory that nobody else may write to, if it is not there.
+func PrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return exit.Errorf(exit.Denied, "cannot make the directory of control sockets (--run-dir chooses another): %w", err)
+		return exit.Errorf(exit.Denied, "cannot make the directory for sockets (--run-dir chooses another): %w", err)
 	}
 	st, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok && (sys.Uid != uint32(os.Getuid()) || st.Mode().Perm()&0o022 != 0) {
-		return exit.Errorf(exit.Denied, "%s belongs to user %d with mode %v: for control sockets it must be ours alone; --run-dir chooses another",
+		return exit.Errorf(exit.Denied, "%s belongs to user %d with mode %v: for sockets it must be ours alone; --run-dir chooses another",
 			dir, sys.Uid, st.Mode().Perm())
 	}
 	return nil

@@ -32,21 +32,31 @@ type Options struct {
 	Insecure   bool // without TLS and secret
 	DeadAfter  time.Duration
 
+	EtcdTLS          secure.Files
+	EtcdUser         string
+	EtcdPasswordFile string
+
 	Device     string // of RDMA
 	Port       int
 	GID        string
 	QueuePairs int
+
+	// Report is told what goes wrong in the background; nil: nobody.
+	Report func(error)
 }
 
 // Flags are the names of the flags of Options in the commands, with which schemes
 // they are for; nil is all.
 var Flags = map[string][]string{
 	"dir": {"shm"}, "run-dir": nil,
-	"listen": {"verbs"}, "advertise": {"verbs"}, "tls-ca": {"verbs"}, "tls-cert": {"verbs"}, "tls-key": {"verbs"},
-	"insecure": {"verbs"}, "dead-after": {"verbs"},
+	"listen": networks, "advertise": networks, "tls-ca": networks, "tls-cert": networks, "tls-key": networks,
+	"insecure": networks, "dead-after": networks,
+	"etcd-ca": {"tcp"}, "etcd-cert": {"tcp"}, "etcd-key": {"tcp"}, "etcd-user": {"tcp"}, "etcd-password-file": {"tcp"},
 	"secret-file": {"verbs"}, "device": {"verbs"}, "port": {"verbs"}, "gid": {"verbs"}, "queue-pairs": {"verbs"},
-	"huge": {"shm", "verbs"}, "path": {"shm"}, "keep": {"shm"},
+	"path": {"shm", "tcp"}, "keep": {"shm"},
 }
+
+var networks = []string{"tcp", "verbs"}
 
 // Huge says whether memory is taken in huge pages.
 type Huge string
@@ -135,7 +145,7 @@ type Scheme struct {
 	Parse func(rest string, o Options) (Cluster, error)
 }
 
-var schemes = []Scheme{shmScheme, verbsScheme}
+var schemes = []Scheme{shmScheme, tcpScheme, verbsScheme}
 
 // Forms are the forms of addresses, for messages.
 func Forms() string {
@@ -158,6 +168,11 @@ func Parse(address string, o Options) (Cluster, error) {
 		}
 	}
 	return nil, fmt.Errorf("%w: %q: no fabric %q: want %s", declock.ErrAddress, address, name, Forms())
+}
+
+// noMembers is the error of a cluster of which there is nothing.
+func noMembers(address string) error {
+	return exit.Errorf(exit.NoCluster, "no such cluster: %s has no nodes: start a memory node with declock-mn", address)
 }
 
 // CheckFlag refuses a flag that means nothing for a cluster.

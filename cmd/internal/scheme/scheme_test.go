@@ -12,7 +12,12 @@ import (
 
 func TestAddresses(t *testing.T) {
 	for in, want := range map[string]string{
-		"shm:demo":              "shm:demo",
+		"shm:demo":            "shm:demo",
+		"tcp://a:1/demo":      "tcp://a:1/demo",
+		"tcp://a:1,b:2/demo":  "tcp://a:1,b:2/demo",
+		"tcp://[::1]:1/demo/": "tcp://[::1]:1/demo",
+		"tcp:///run/e.sock/x": "tcp:///run/e.sock/x",
+		"tcp://a:1/x?insecure=true&listen=h:1&dead-after=2s": "tcp://a:1/x",
 		"verbs://10.0.0.1":      "verbs://10.0.0.1:7480",
 		"verbs://host:99":       "verbs://host:99",
 		"verbs://[fe80::1]:7":   "verbs://[fe80::1]:7",
@@ -28,7 +33,8 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%q is not its own address: %v", want, err)
 		}
 	}
-	for _, in := range []string{"", "x", "shm:", ":x", "nosuch:x", "verbs:", "verbs://", "verbs:host", "verbs://:7480", "verbs://host/x", "verbs://u@host",
+	for _, in := range []string{"tcp:", "tcp:x", "tcp://", "tcp://a:1", "tcp://a/demo", "tcp://:1/demo", "tcp://a:1,/demo", "tcp:///demo", "tcp://a:1/",
+		"tcp://a:1/x/y", "tcp://a:1/x?nosuch=1", "tcp://a:1/x?insecure=maybe", "tcp://a:1/x?dead-after=5", "tcp://a:1/x?%zz", "", "x", "shm:", ":x", "nosuch:x", "verbs:", "verbs://", "verbs:host", "verbs://:7480", "verbs://host/x", "verbs://u@host",
 		"verbs://host:0", "verbs://host:70000", "verbs://host:x", "verbs://host?x=y", "verbs://%zz"} {
 		if c, err := Parse(in, Options{}); !errors.Is(err, declock.ErrAddress) {
 			t.Errorf("%q: %v, %v", in, c, err)
@@ -39,7 +45,7 @@ func TestAddresses(t *testing.T) {
 // Two addresses never share a directory of sockets, whatever they are made of.
 func TestRunDirsAreApart(t *testing.T) {
 	seen := map[string]string{}
-	for _, a := range []string{"verbs://a:1", "verbs://a:2", "verbs://b:1", "verbs://[::1]:1"} {
+	for _, a := range []string{"tcp://a:1/x", "tcp://a:1,b:1/x", "tcp://a:1/y", "verbs://a:1", "verbs://a:2", "verbs://b:1", "verbs://[::1]:1"} {
 		c, err := Parse(a, Options{RunDir: "/r"})
 		if err != nil {
 			t.Fatal(err)
@@ -49,6 +55,15 @@ func TestRunDirsAreApart(t *testing.T) {
 			t.Errorf("%s: %s, which is also that of %q", a, dir, seen[dir])
 		}
 		seen[dir] = a
+	}
+}
+
+// The order of etcd's endpoints, and what else an address says, do not matter.
+func TestRunDirOfTheSameCluster(t *testing.T) {
+	a, _ := Parse("tcp://a:1,b:2/x", Options{})
+	b, _ := Parse("tcp://b:2,a:1/x?insecure=true", Options{})
+	if a.RunDir() != b.RunDir() {
+		t.Errorf("%s and %s", a.RunDir(), b.RunDir())
 	}
 }
 

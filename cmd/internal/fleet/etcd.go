@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/coordinator/embedded"
+	"golang.org/x/sys/unix"
+)
+
+// An Etcd is an etcd in this process, for an embedded cluster over a network. Its directory is gone with it.
+type Etcd struct {
+	Dir    string
+	server *embedded.Server
+	lock   *os.File
+}
+
+const etcdLock = "lock"
+
+// StartEtcd starts an etcd in a directory, and removes first what a dead one left there.
+func StartEtcd(ctx context.Context, dir string) (*Etcd, error) {
+	if err := scheme.PrivateDir(dir); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	e := &Etcd{Dir: dir, lock: lock}
+	if err := e.empty(); err == nil {
+		e.server, err = embedded.Start(ctx, embedded.Options{Dir: dir})
+	}
+	if e.server == nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// lockDir proves that nobody else uses a directory, for as long as the file is open.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, etcdLock), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, exit.Errorf(exit.InUse, "%s is in use by another process: %w", dir, err)
+	}
+	return f, nil
+}
+
+// empty removes all but the lock.
+func (e *Etcd) empty() error {
+	list, err := os.ReadDir(e.Dir)
+	for _, f := range list {
+		if f.Name() != etcdLock {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(e.Dir, f.Name())))
+		}
+	}
+	return err
+}
+
+// Socket returns the path of the socket on which it listens.
+func (e *Etcd) Socket() string { return filepath.Join(e.Dir, "etcd.sock") }
+
+// Close stops it, and removes its directory.
+func (e *Etcd) Close() error {
+	var err error
+	if e.server != nil {
+		err = e.server.Close()
+	}
+	err = errors.Join(err, os.RemoveAll(e.Dir), e.lock.Close())
+	_ = os.Remove(filepath.Dir(e.Dir)) // fails as long as anything is in it
+	return err
+}
+
+// RemoveDeadEtcds removes the directories that dead etcds of this program left below a directory, by the prefix of their names.
+func RemoveDeadEtcds(base, prefix string) (removed []string) {
+	list, _ := os.ReadDir(base)
+	for _, d := range list {
+		dir := filepath.Join(base, d.Name())
+		if !strings.HasPrefix(d.Name(), prefix) {
+			continue
+		}
+		lock, err := lockDir(dir)
+		if err != nil {
+			continue // alive
+		}
+		if os.RemoveAll(dir) == nil {
+			removed = append(removed, d.Name())
+		}
+		_ = lock.Close()
+	}
+	return removed
+}

@@ -1,0 +1,115 @@
+package scheme
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/overtcp"
+)
+
+var tcpScheme = Scheme{Name: "tcp", Form: overtcp.Form, Parse: parseTCP}
+
+// parseTCP reads the address; flags go before what it says itself.
+func parseTCP(rest string, o Options) (Cluster, error) {
+	to, err := overtcp.Parse(rest)
+	if err != nil {
+		return nil, errors.Join(declock.ErrAddress, err)
+	}
+	for _, f := range []struct {
+		to   *string
+		from string
+	}{
+		{&to.Listen, o.Listen}, {&to.Advertise, o.Advertise}, {&to.TLS.CA, o.TLS.CA}, {&to.TLS.Cert, o.TLS.Cert}, {&to.TLS.Key, o.TLS.Key},
+		{&to.EtcdTLS.CA, o.EtcdTLS.CA}, {&to.EtcdTLS.Cert, o.EtcdTLS.Cert}, {&to.EtcdTLS.Key, o.EtcdTLS.Key},
+		{&to.EtcdUser, o.EtcdUser}, {&to.EtcdPasswordFile, o.EtcdPasswordFile},
+	} {
+		if f.from != "" {
+			*f.to = f.from
+		}
+	}
+	to.Insecure = to.Insecure || o.Insecure
+	if o.DeadAfter != 0 {
+		to.DeadAfter = o.DeadAfter
+	}
+	to.Report = o.Report
+	return &tcpCluster{o: to, runBase: o.RunDir}, nil
+}
+
+type tcpCluster struct {
+	o       overtcp.Options
+	runBase string
+}
+
+func (c *tcpCluster) Address() string { return c.o.Address() }
+func (c *tcpCluster) Scheme() string  { return "tcp" }
+
+// RunDir is the same whatever the order of the endpoints.
+func (c *tcpCluster) RunDir() string {
+	sorted := c.o
+	sorted.Etcd = slices.Sorted(slices.Values(c.o.Etcd))
+	return runDir(c.runBase, sorted.Address())
+}
+
+func (c *tcpCluster) Serve(ctx context.Context, m Memory) (Server, error) {
+	srv, err := c.o.Serve(ctx, overtcp.Memory{ID: m.ID, Size: m.Size, File: m.Path, Huge: m.Huge != HugeOff})
+	if err != nil {
+		return nil, err
+	}
+	maxCN := m.MaxCN
+	if maxCN == 0 {
+		maxCN = DefaultMaxCN
+	}
+	return tcpServer{srv, maxCN}, nil
+}
+
+func (c *tcpCluster) Join(ctx context.Context) (fabric.Node, error) { return c.o.Join(ctx) }
+
+// Visit joins at a port of its own: the one that was given may be the memory node's.
+func (c *tcpCluster) Visit(ctx context.Context) (fabric.Node, error) {
+	o := c.o
+	if host, _, err := net.SplitHostPort(o.Listen); err == nil {
+		o.Listen = net.JoinHostPort(host, "0")
+	}
+	if host, _, err := net.SplitHostPort(o.Advertise); err == nil {
+		o.Advertise = host
+	}
+	return o.Join(ctx)
+}
+
+// Describe asks the coordinator.
+func (c *tcpCluster) Describe(ctx context.Context) (*Info, error) {
+	s, err := c.o.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info := &Info{State: "up", View: s.Revision}
+	for _, m := range s.MNs {
+		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: m.Addr})
+	}
+	for _, n := range s.CNs {
+		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Alive: true, Where: n.Addr})
+	}
+	for _, n := range s.Fencing {
+		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Where: n.Addr})
+	}
+	if len(info.Memory) == 0 || len(s.Fencing) > 0 {
+		info.State = "partial"
+	}
+	if len(info.Memory)+len(info.Compute) == 0 {
+		return nil, noMembers(c.Address())
+	}
+	return info, nil
+}
+
+type tcpServer struct {
+	*overtcp.Server
+	maxCN int
+}
+
+func (s tcpServer) MaxCN() int { return s.maxCN }
+
+func (s tcpServer) Details() []Detail { return []Detail{{"listen", s.Addr().String()}} }

@@ -1,0 +1,9 @@
+// Package metrics exports what a compute node or memory node does to Prometheus. The daemons have it built in; a program with
+// the library registers a collector of its own:
+//
+//	prometheus.MustRegister(metrics.ComputeNode(cluster, nil))
+//
+// Counters of a session that is open are as of the last of its acquisitions that was sampled (one in
+// cn.SampleEvery); the histograms count these samples only. docs/operations.md says what each metric means and
+// when to wonder, and deploy/grafana has a dashboard.
+package metrics

@@ -1,0 +1,65 @@
+package metrics
+
+import (
+	"github.com/declock/declock/fabric"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// MemoryCounters are what the software NIC of a memory node counts; a memory node behind a NIC of hardware has none.
+type MemoryCounters struct {
+	Ops         map[fabric.OpKind]uint64
+	ReadBytes   uint64
+	WriteBytes  uint64
+	Frames      uint64
+	Batches     uint64
+	Connections int
+}
+
+var (
+	mnInfo        = gauge("mn_info", "Always 1; what this memory node is.", "memory", "fabric")
+	mnSize        = gauge("mn_size_bytes", "Memory that this memory node lends.")
+	mnEpoch       = gauge("mn_epoch", "Epoch of this memory node: grows when it restarts.")
+	mnOperations  = counter("mn_operations_total", "Operations that the software NIC executed.", "kind")
+	mnBytes       = counter("mn_operation_bytes_total", "Bytes that they read and wrote.", "kind")
+	mnFrames      = counter("mn_frames_total", "Frames of operations: chains, or pieces of long ones.")
+	mnBatches     = counter("mn_batches_total", "Times that frames were taken off a connection.")
+	mnConnections = gauge("mn_connections", "Connections to compute nodes.")
+)
+
+// MemoryNode returns a collector of a memory node. counters is nil where the NIC does not count for us.
+func MemoryNode(m fabric.Memory, fabricName string, counters func() MemoryCounters) prometheus.Collector {
+	return &memory{m, fabricName, counters}
+}
+
+type memory struct {
+	m        fabric.Memory
+	fabric   string
+	counters func() MemoryCounters
+}
+
+// Describe implements prometheus.Collector.
+func (m *memory) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []desc{mnInfo, mnSize, mnEpoch, mnOperations, mnBytes, mnFrames, mnBatches, mnConnections} {
+		ch <- d.Desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *memory) Collect(ch chan<- prometheus.Metric) {
+	e := emitter{ch}
+	e.one(mnInfo, 1, m.m.ID.String(), m.fabric)
+	e.one(mnSize, float64(m.m.Size))
+	e.one(mnEpoch, float64(m.m.Epoch))
+	if m.counters == nil {
+		return
+	}
+	c := m.counters()
+	for k, n := range c.Ops {
+		e.one(mnOperations, float64(n), k.String())
+	}
+	e.one(mnBytes, float64(c.ReadBytes), fabric.OpRead.String())
+	e.one(mnBytes, float64(c.WriteBytes), fabric.OpWrite.String())
+	e.one(mnFrames, float64(c.Frames))
+	e.one(mnBatches, float64(c.Batches))
+	e.one(mnConnections, float64(c.Connections))
+}

@@ -1,0 +1,97 @@
+package metrics
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
+)
+
+// probeWait is how long a scrape waits for memory nodes.
+const probeWait = 2 * time.Second
+
+// ErrSilent: a memory node does not answer.
+var ErrSilent = errors.New("metrics: the memory node does not answer")
+
+// A MemoryState is a memory node as a compute node sees it.
+type MemoryState struct {
+	fabric.Memory
+	Used uint64 // bytes
+	Err  error  // why it cannot be used
+}
+
+// A Probe looks whether memory nodes answer. Any goroutine may use it.
+type Probe struct {
+	c *declock.Cluster
+
+	mu     sync.Mutex
+	looked chan struct{} // closed when the look under way is over; nil: there is none
+	list   []MemoryState // of the last look
+	fenced bool
+	err    error
+}
+
+// NewProbe returns a probe of the memory nodes of a cluster.
+func NewProbe(c *declock.Cluster) *Probe { return &Probe{c: c} }
+
+// Look looks at all memory nodes, and waits so long for them at most. fenced tells whether the cluster has
+// declared this compute node dead. A look that takes longer goes on, and the next call waits for it.
+func (p *Probe) Look(wait time.Duration) (list []MemoryState, fenced bool) {
+	p.mu.Lock()
+	over := p.looked
+	if over == nil {
+		over = make(chan struct{})
+		p.looked = over
+		go p.look(over)
+	}
+	p.mu.Unlock()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-over:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.list, p.fenced
+	case <-timer.C:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.silent(), p.fenced
+}
+
+// silent is what is known while a look does not come to its end.
+func (p *Probe) silent() (list []MemoryState) {
+	for _, m := range p.c.Node().Fabric().Memory() {
+		list = append(list, MemoryState{Memory: m, Err: ErrSilent})
+	}
+	return list
+}
+
+func (p *Probe) look(over chan struct{}) {
+	var list []MemoryState
+	fenced := false
+	s, err := p.c.Session()
+	if err == nil {
+		present := map[fabric.MemID]fabric.Memory{}
+		for _, m := range p.c.Node().Fabric().Memory() {
+			present[m.ID] = m
+		}
+		for _, r := range p.c.Node().Regions() {
+			m, ok := present[r.Memory()]
+			if !ok {
+				m = fabric.Memory{ID: r.Memory(), Size: r.Size()}
+			}
+			st := MemoryState{Memory: m}
+			st.Used, st.Err = r.Used(s.Port())
+			fenced = fenced || errors.Is(st.Err, fabric.ErrFenced)
+			list = append(list, st)
+		}
+		err = s.Close()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list, p.fenced, p.err, p.looked = list, fenced || errors.Is(err, fabric.ErrFenced), err, nil
+	close(over)
+}

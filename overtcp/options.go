@@ -1,0 +1,101 @@
+package overtcp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/internal/secure"
+)
+
+// ErrAddress: an address that is not well-formed.
+var ErrAddress = errors.New("overtcp: bad cluster address")
+
+// Form is the form of addresses.
+const Form = "tcp://ETCD[,ETCD..]/NAME"
+
+// Options say how this process takes part in a cluster.
+type Options struct {
+	Etcd    []string // host:port, or the path of a Unix socket
+	Cluster string   // its name
+
+	Listen    string       // host:port that others reach this process at; empty: see fabric/tcp.Options
+	Advertise string       // what they are told, if it is another
+	TLS       secure.Files // mutual TLS between nodes
+	Insecure  bool         // must be true without it
+
+	EtcdTLS          secure.Files // for https; CA alone is right where etcd does not ask for certificates
+	EtcdUser         string
+	EtcdPasswordFile string
+
+	// DeadAfter is how long the failure of a node takes to be detected; 0: the defaults of coordinator/etcd and fabric/tcp.
+	DeadAfter time.Duration
+	// Report is told what goes wrong in the background; nil: nobody.
+	Report func(error)
+}
+
+// Parse reads what is behind "tcp:" in an address.
+func Parse(rest string) (Options, error) {
+	var o Options
+	address := "tcp:" + rest
+	plain, query, _ := strings.Cut(rest, "?")
+	body, ok := strings.CutPrefix(plain, "//")
+	if !ok {
+		return o, fmt.Errorf("%w: %q: want %s", ErrAddress, address, Form)
+	}
+	if strings.HasPrefix(body, "/") {
+		socket, name := path.Split(body)
+		if socket = strings.TrimSuffix(socket, "/"); socket != "" {
+			o.Etcd, o.Cluster = []string{socket}, name
+		}
+	} else if list, name, ok := strings.Cut(body, "/"); ok {
+		o.Cluster = strings.TrimSuffix(name, "/")
+		for _, e := range strings.Split(list, ",") {
+			host, port, err := net.SplitHostPort(e)
+			if err != nil || host == "" || port == "" {
+				return o, fmt.Errorf("%w: %q: %q is no HOST:PORT of etcd", ErrAddress, address, e)
+			}
+			o.Etcd = append(o.Etcd, e)
+		}
+	}
+	if len(o.Etcd) == 0 || o.Cluster == "" || strings.ContainsAny(o.Cluster, "/#") {
+		return o, fmt.Errorf("%w: %q: want %s", ErrAddress, address, Form)
+	}
+	return o, o.parseQuery(address, query)
+}
+
+func (o *Options) parseQuery(address, query string) error {
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return fmt.Errorf("%w: %q: %w", ErrAddress, address, err)
+	}
+	texts := map[string]*string{
+		"listen": &o.Listen, "advertise": &o.Advertise, "tls-ca": &o.TLS.CA, "tls-cert": &o.TLS.Cert, "tls-key": &o.TLS.Key,
+		"etcd-ca": &o.EtcdTLS.CA, "etcd-cert": &o.EtcdTLS.Cert, "etcd-key": &o.EtcdTLS.Key, "etcd-user": &o.EtcdUser, "etcd-password-file": &o.EtcdPasswordFile,
+	}
+	for name, values := range q {
+		value := values[len(values)-1]
+		switch v := texts[name]; {
+		case v != nil:
+			*v = value
+		case name == "insecure" && (value == "true" || value == "false"):
+			o.Insecure = value == "true"
+		case name == "dead-after":
+			if o.DeadAfter, err = time.ParseDuration(value); err != nil {
+				return fmt.Errorf("%w: %q: dead-after=%s is no duration, such as 5s", ErrAddress, address, value)
+			}
+		default:
+			return fmt.Errorf("%w: %q: %s=%s means nothing", ErrAddress, address, name, value)
+		}
+	}
+	return nil
+}
+
+// Address returns the address of the cluster, without what else was said.
+func (o *Options) Address() string {
+	return "tcp://" + strings.Join(o.Etcd, ",") + "/" + o.Cluster
+}

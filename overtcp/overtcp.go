@@ -1,0 +1,152 @@
+package overtcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/coordinator/etcd"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/fabric/tcp"
+	"github.com/declock/declock/internal/secure"
+)
+
+func init() {
+	declock.Register("tcp", func(ctx context.Context, rest string) (fabric.Node, error) {
+		o, err := Parse(rest)
+		if err != nil {
+			return nil, errors.Join(declock.ErrAddress, err)
+		}
+		return o.Join(ctx)
+	})
+}
+
+// Coordinator returns the cluster's membership.
+func (o *Options) Coordinator() (*etcd.Coordinator, error) {
+	eo := etcd.Options{Cluster: o.Cluster, MaxCN: fabric.MaxCN, TTL: o.DeadAfter.Round(time.Second), User: o.EtcdUser, Report: o.Report}
+	if o.DeadAfter > 0 && eo.TTL == 0 {
+		eo.TTL = time.Second
+	}
+	scheme := "http://"
+	if o.EtcdTLS.Given() {
+		var err error
+		if eo.TLS, err = etcd.LoadTLS(o.EtcdTLS.CA, o.EtcdTLS.Cert, o.EtcdTLS.Key); err != nil {
+			return nil, err
+		}
+		scheme = "https://"
+	}
+	for _, e := range o.Etcd {
+		if strings.HasPrefix(e, "/") {
+			eo.Endpoints = append(eo.Endpoints, "unix://"+e)
+		} else {
+			eo.Endpoints = append(eo.Endpoints, scheme+e)
+		}
+	}
+	if o.EtcdPasswordFile != "" {
+		b, err := secure.Secret(o.EtcdPasswordFile)
+		if err != nil {
+			return nil, err
+		}
+		eo.Password = string(b)
+	}
+	return etcd.New(eo)
+}
+
+// base are the options of fabric/tcp that nodes of both kinds have.
+func (o *Options) base() (tcp.Options, error) {
+	to := tcp.Options{Listen: o.Listen, Advertise: o.Advertise, Insecure: o.Insecure, DeadAfter: o.DeadAfter, Heartbeat: o.DeadAfter / 5, Report: o.Report}
+	if o.TLS.Given() {
+		var err error
+		if to.TLS, err = o.TLS.Config(); err != nil {
+			return to, err
+		}
+	}
+	return to, nil
+}
+
+// Join makes the process a compute node.
+func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
+	to, err := o.base()
+	if err != nil {
+		return nil, err
+	}
+	c, err := o.Coordinator()
+	if err != nil {
+		return nil, err
+	}
+	to.Members = c
+	n, err := tcp.Join(ctx, to)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &node{n, c}, nil
+}
+
+// node is a membership with the coordinator that it needs.
+type node struct {
+	fabric.Node
+	c *etcd.Coordinator
+}
+
+// Close implements fabric.Node.
+func (n *node) Close() error { return errors.Join(n.Node.Close(), n.c.Close()) }
+
+// A Memory says what memory a memory node lends.
+type Memory struct {
+	ID      fabric.MemID
+	Size    uint64 // bytes
+	File    string // that keeps it; see tcp.Options
+	Huge    bool
+	Workers int // goroutines that execute operations; 0: see tcp.Options
+}
+
+// A Server is a memory node.
+type Server struct {
+	*tcp.MemoryServer
+	c *etcd.Coordinator
+}
+
+// Serve starts a memory node.
+func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
+	to, err := o.base()
+	if err != nil {
+		return nil, err
+	}
+	c, err := o.Coordinator()
+	if err != nil {
+		return nil, err
+	}
+	to.Members, to.Mem, to.Size, to.File, to.Huge, to.Workers = c, m.ID, m.Size, m.File, m.Huge, m.Workers
+	s, err := tcp.Serve(ctx, to)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &Server{s, c}, nil
+}
+
+// Close stops serving.
+func (s *Server) Close() error { return errors.Join(s.MemoryServer.Close(), s.c.Close()) }
+
+// Members returns who is there, without becoming a member.
+func (o *Options) Members(ctx context.Context) (*member.State, error) {
+	c, err := o.Coordinator()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := c.Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, _ := w.State()
+	if s == nil {
+		return nil, fmt.Errorf("%w: it says nothing of cluster %q", member.ErrUnreachable, o.Cluster)
+	}
+	return s, nil
+}
