@@ -20,18 +20,19 @@ const (
 	looksPerYield = 2
 	// Who is away for so long between two looks had to leave the processor to others.
 	awayTime = 150 * fabric.Microsecond
-	// Then nobody looks for a while; longer, if it comes to the same again.
-	minCrowded = 5 * fabric.Millisecond
-	maxCrowded = fabric.Second
+	// Then nobody looks for so many times as long, so that not more than that part of the time is lost; longer,
+	// if it comes to the same again.
+	crowdedFactor = 32
+	maxCrowded    = 2 * fabric.Second
 	// So many times must looking have been of use before it is trusted twice as much.
-	usesPerTrust = 256
+	usesPerTrust = 1024
 )
 
 // A crowd knows whether there are more who want a processor than processors. Then looking is worse than useless:
 // who burns the processor's time is last in line when what he waits for has come.
 type crowd struct {
 	until   atomic.Int64 // nobody looks before
-	penalty atomic.Int64 // how long, next time
+	penalty atomic.Int64 // how long that was
 	uses    atomic.Int64
 }
 
@@ -40,12 +41,11 @@ var machine crowd
 
 func (c *crowd) here(now fabric.Time) bool { return int64(now) < c.until.Load() }
 
-// met is called by who had to leave the processor while he looked.
-func (c *crowd) met(now fabric.Time) {
-	p := min(max(2*c.penalty.Load(), int64(minCrowded)), int64(maxCrowded))
+// met is called by who had to leave the processor for some time while he looked.
+func (c *crowd) met(now, away fabric.Time) {
+	p := min(max(2*c.penalty.Load(), int64(crowdedFactor*away)), int64(maxCrowded))
 	c.penalty.Store(p)
 	c.until.Store(int64(now) + p)
-	c.uses.Store(0)
 }
 
 // useful is called when looking has found something.
@@ -81,7 +81,7 @@ func (k *looker) again(now fabric.Time) bool {
 		k.look = max(k.look, minLook)
 		k.until = now + k.look
 	case now-k.last > awayTime:
-		machine.met(now)
+		machine.met(now, now-k.last)
 		k.until = 0
 		return false
 	case now >= k.until:

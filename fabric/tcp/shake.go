@@ -58,7 +58,7 @@ type callee struct {
 
 // dial connects to a member and says hello. ringing tells whether the stream gets a bell of its own.
 func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*stream, reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, shakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(shakeTimeout, o.DeadAfter))
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", to.hostPort)
@@ -102,9 +102,9 @@ func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*s
 // authError tells a certificate that was refused from a connection that broke.
 func authError(err error) error {
 	var verify *tls.CertificateVerificationError
-	var alert tls.AlertError
 	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &verify) || errors.As(err, &alert) || errors.As(err, &unknown) {
+	var op *net.OpError // "remote error": what the peer says is wrong with us
+	if errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &op) && op.Op == "remote error" {
 		return fmt.Errorf("%w: %w", ErrAuth, err)
 	}
 	return fmt.Errorf("%w: shaking hands: %w (or TLS on one side only)", ErrLost, err)
@@ -184,6 +184,9 @@ type acceptor struct {
 	mu    sync.Mutex
 	conns map[net.Conn]bool // that shake hands
 	ended bool
+
+	reported time.Time // the last time that somebody was reported
+	untold   int       // who was not, since
 }
 
 // maxShaking is how many connections may shake hands at a time.
@@ -222,11 +225,31 @@ func (a *acceptor) start() {
 					_ = c.Close()
 				}
 				if err != nil && !ended {
-					a.o.Report(fmt.Errorf("connection from %v: %w", c.RemoteAddr(), err))
+					a.report(fmt.Errorf("connection from %v: %w", c.RemoteAddr(), err))
 				}
 			})
 		}
 	})
+}
+
+// reportEvery bounds how often strangers are reported.
+const reportEvery = 200 * time.Millisecond
+
+// report tells of who was not let in: whoever knocks decides how often that happens.
+func (a *acceptor) report(err error) {
+	a.mu.Lock()
+	if now := time.Now(); now.Sub(a.reported) < reportEvery {
+		a.untold++
+		a.mu.Unlock()
+		return
+	} else if a.untold > 0 {
+		err = fmt.Errorf("%w (and %d more that were not let in)", err, a.untold)
+		a.reported, a.untold = now, 0
+	} else {
+		a.reported = now
+	}
+	a.mu.Unlock()
+	a.o.Report(err)
 }
 
 func (a *acceptor) enter(c net.Conn) bool {

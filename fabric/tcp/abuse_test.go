@@ -1,0 +1,281 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A rawPeer speaks the protocol by hand, as a member that does what it likes.
+type rawPeer struct {
+	t testing.TB
+	net.Conn
+	reply reply
+}
+
+// call connects to a server as lane 7 of a member.
+func call(t testing.TB, s *MemoryServer, n *node, number uint32) *rawPeer {
+	t.Helper()
+	p, err := tryCall(t, s, n, number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func tryCall(t testing.TB, s *MemoryServer, n *node, number uint32) (*rawPeer, error) {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	h := hello{role: roleLane, cn: uint8(n.own.ID), index: 7, min: 1, max: 1, from: uint64(n.own.Life), to: uint64(s.own.Life), number: uint64(number)}
+	st := &stream{}
+	r, err := st.greet(&switchConn{conn}, &h)
+	return &rawPeer{t, conn, r}, err
+}
+
+// chain returns a frame that adds to word 64.
+func (p *rawPeer) chain(number uint32, ops ...fabric.Op) []byte {
+	frame, _, count, _ := appendChain(nil, ops, cursor{})
+	h := header{length: len(frame), kind: frameChain, count: count, number: laneNumber(number, p.reply.key)}
+	h.put(frame)
+	return frame
+}
+
+func (p *rawPeer) write(b []byte) {
+	p.t.Helper()
+	if _, err := p.Conn.Write(b); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ends waits until the node has hung up.
+func (p *rawPeer) ends(what string) {
+	p.t.Helper()
+	_ = p.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.Copy(io.Discard, p.Conn); errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
+		p.t.Errorf("%s: the connection stays", what)
+	}
+}
+
+func isTimeout(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
+}
+
+func counter(t testing.TB, p fabric.Port) uint64 {
+	t.Helper()
+	return do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old
+}
+
+// A frame of which a part had come when its sender was declared dead does not execute when the rest comes; nor does one that comes
+// behind it. He who comes back hears what was executed.
+func TestFencedFramesDoNotExecute(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	s := c.serve(0, 1<<20)
+	victim, other := c.join(), c.join()
+	port := open(t, other)
+	add := fabric.FAA(fabric.At(0, 64), 1)
+	p := call(t, s, victim, 100)
+	p.write(p.chain(100, add))
+	answer := make([]byte, headerSize+8)
+	if _, err := io.ReadFull(p, answer); err != nil {
+		t.Fatal(err)
+	}
+	half := p.chain(101, add)
+	p.write(half[:20])
+	c.members.Kill(victim.own.Life)
+	await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
+	_, _ = p.Conn.Write(half[20:])
+	_, _ = p.Conn.Write(p.chain(102, add))
+	p.ends("who was fenced")
+	if n := counter(t, port); n != 1 {
+		t.Errorf("%d frames were executed, want 1", n)
+	}
+	q, err := tryCall(t, s, victim, 102)
+	if !errors.Is(err, fabric.ErrFenced) || !q.reply.known || q.reply.number != 101 {
+		t.Errorf("who was fenced and comes back hears %v, %+v", err, q.reply)
+	}
+	if err := open(t, other).Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}); err != nil {
+		t.Error(err)
+	}
+	await(t, "the victim knows", func() bool {
+		p, err := victim.Open()
+		return err == nil && errors.Is(p.Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}), fabric.ErrFenced)
+	})
+	if err := victim.Agent().Send(fabric.AgentOf(other.ID()), &fabric.Message{}); !errors.Is(err, fabric.ErrFenced) {
+		t.Errorf("Send of a fenced node: %v", err)
+	}
+}
+
+// A new connection of a lane shuts the old one out first.
+func TestNewConnectionReplacesTheOld(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	s := c.serve(0, 1<<20)
+	n := c.join()
+	add := fabric.FAA(fabric.At(0, 64), 1)
+	p := call(t, s, n, 0)
+	half := p.chain(0, add)
+	p.write(half[:len(half)-1])
+	q := call(t, s, n, 1)
+	if !q.reply.known || q.reply.number != 0 {
+		t.Errorf("the memory node says %+v", q.reply)
+	}
+	_, _ = p.Conn.Write(half[len(half)-1:])
+	p.ends("the old connection")
+	q.write(q.chain(1, add))
+	answer := make([]byte, headerSize+8)
+	if _, err := io.ReadFull(q, answer); err != nil {
+		t.Fatal(err)
+	}
+	if n := counter(t, open(t, n)); n != 1 {
+		t.Errorf("%d frames were executed, want 1", n)
+	}
+}
+
+// What no member would send costs the sender his connection, and others nothing.
+func TestBadFramesEndTheConnection(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	s := c.serve(0, 1<<20)
+	n := c.join()
+	port := open(t, n)
+	frame := func(p *rawPeer, change func(h *header, body []byte)) []byte {
+		b := p.chain(0, fabric.FAA(fabric.At(0, 64), 1))
+		var h header
+		_, _ = h.parse(b)
+		change(&h, b[headerSize:])
+		h.put(b)
+		return b
+	}
+	for name, change := range map[string]func(h *header, body []byte){
+		"length 0":             func(h *header, _ []byte) { h.length = 0 },
+		"a length of 2 GiB":    func(h *header, _ []byte) { h.length = 1 << 31 },
+		"a length not of 8":    func(h *header, _ []byte) { h.length = 33 },
+		"another kind":         func(h *header, _ []byte) { h.kind = frameAnswer },
+		"another number":       func(h *header, _ []byte) { h.number++ },
+		"too many operations":  func(h *header, _ []byte) { h.count = 17 },
+		"an operation missing": func(h *header, _ []byte) { h.count = 2 },
+		"bytes too many":       func(h *header, _ []byte) { h.count = 0 },
+		"no such operation":    func(_ *header, body []byte) { body[7] = 99 },
+		"bits that are not":    func(_ *header, body []byte) { body[6] = 1 },
+	} {
+		p := call(t, s, n, 0)
+		p.write(frame(p, change))
+		p.ends(name)
+	}
+	p := call(t, s, n, 0)
+	noise := make([]byte, 100_000)
+	_, _ = rand.Read(noise)
+	_, _ = p.Conn.Write(noise)
+	p.ends("noise")
+	do(t, port, fabric.FAA(fabric.At(0, 64), 1))
+}
+
+// Who does not take his answers is not read any more, and in the end loses his connection; the memory that
+// he costs is bounded.
+func TestSlowReader(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 200*time.Millisecond }
+	s := c.serve(0, 1<<20)
+	n := c.join()
+	p := call(t, s, n, 0)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	buf := make([]byte, 60_000)
+	sent := 0
+	_ = p.SetWriteDeadline(time.Now().Add(20 * time.Second))
+	for i := range uint32(1 << 20) {
+		if _, err := p.Conn.Write(p.chain(i, fabric.Read(fabric.At(0, 64), buf))); err != nil {
+			if isTimeout(err) {
+				t.Fatal("the connection stays")
+			}
+			break
+		}
+		sent++
+	}
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
+		t.Errorf("%d READs without taking the answers cost %d bytes", sent, grown)
+	}
+	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
+}
+
+// Strangers: who says nothing, nonsense, or half a hello, and very many of them.
+func TestStrangers(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	s := c.serve(0, 1<<20)
+	n := c.join()
+	to := []net.Addr{s.Addr(), n.acceptor.listener.Addr()}
+	var conns []net.Conn
+	for i := range 2*maxShaking + 50 {
+		conn, err := net.Dial("tcp", to[i%2].String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns = append(conns, conn)
+		switch i % 3 {
+		case 1:
+			_, _ = conn.Write([]byte("GET / HTTP/1.1\r\nHost: declock\r\nAccept: everything under the sun, please\r\n\r\n"))
+		case 2:
+			_, _ = conn.Write([]byte(magic))
+		}
+	}
+	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1)) // who is in stays in
+	for _, conn := range conns {
+		conn.Close()
+	}
+	await(t, "there is room again", func() bool {
+		m, err := Join(context.Background(), c.options())
+		if err != nil {
+			return false
+		}
+		return m.Close() == nil
+	})
+	h := hello{role: roleLane, cn: uint8(n.own.ID), min: 7, max: 9, from: uint64(n.own.Life), to: uint64(s.own.Life)}
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := (&stream{}).greet(&switchConn{conn}, &h); !errors.Is(err, ErrVersion) {
+		t.Errorf("a peer of versions 7 to 9 hears %v", err)
+	}
+}
+
+// A memory node that does not answer any more, though its machine does.
+func TestMemoryNodeThatHangs(t *testing.T) {
+	c, p := proxied(t)
+	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 100*time.Millisecond }
+	port := open(t, c.join())
+	do(t, port, fabric.FAA(fabric.At(0, 64), 1))
+	// The next answer never comes: the memory node waits for the lock that its nic takes.
+	s := c.servers[0]
+	s.mu.Lock()
+	for _, l := range s.lanes {
+		l.conn.exec.Lock()
+		defer l.conn.exec.Unlock()
+	}
+	s.mu.Unlock()
+	p.breakAt()
+	err := port.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)})
+	if !errors.Is(err, fabric.ErrUnknownOutcome) {
+		t.Errorf("FAA on a memory node that hangs: %v", err)
+	}
+}

@@ -1,0 +1,210 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
+)
+
+// An authority signs certificates.
+type authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t testing.TB) *authority {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{t, cert, key, x509.NewCertPool()}
+	a.pool.AddCert(cert)
+	return a
+}
+
+// config returns mutual TLS with a certificate of a common name and DNS names.
+func (a *authority) config(common string, names ...string) *tls.Config {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: common}, DNSNames: names,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		RootCAs: a.pool, ClientCAs: a.pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}
+}
+
+func withTLS(cfg *tls.Config) func(*Options) {
+	return func(o *Options) { o.TLS, o.Insecure = cfg, false }
+}
+
+func TestConformanceTLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestConformance without TLS has been run")
+	}
+	a := newAuthority(t)
+	fabrictest.Run(t, tlsHarness{harness{change: withTLS(a.config("all", nameMN, nameCN))}})
+}
+
+// A tlsHarness runs clusters with TLS, which allocates.
+type tlsHarness struct{ harness }
+
+type tlsCluster struct{ *testCluster }
+
+func (tlsCluster) Allocates() string { return "crypto/tls allocates" }
+
+func (h tlsHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	return tlsCluster{h.harness.Start(t, cfg).(*testCluster)}
+}
+
+// Who may be what: by the names in his certificate, and by the name that the member has told the coordinator.
+func TestCertificates(t *testing.T) {
+	a, stranger := newAuthority(t), newAuthority(t)
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.change = withTLS(a.config("memory-3", nameMN, "mn0.declock"))
+	s := c.serve(0, 1<<20)
+	c.change = withTLS(a.config("compute-1", nameCN))
+	n := c.join()
+	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
+
+	join := func(cfg *tls.Config) error {
+		c.change = withTLS(cfg)
+		n, err := Join(context.Background(), c.options())
+		if err == nil {
+			n.Close()
+		}
+		return err
+	}
+	if err := join(a.config("compute-2", nameCN)); err != nil {
+		t.Errorf("a compute node of its own: %v", err)
+	}
+	if err := join(a.config("memory-3", nameMN)); !errors.Is(err, ErrAuth) {
+		t.Errorf("a memory node's certificate as a compute node: %v", err)
+	}
+	if err := join(stranger.config("compute-2", nameCN)); !errors.Is(err, ErrAuth) {
+		t.Errorf("another authority's certificate: %v", err)
+	}
+	mixed := stranger.config("compute-2", nameCN)
+	mixed.RootCAs = a.pool
+	if err := join(mixed); err == nil {
+		t.Error("a certificate that the memory node does not know was accepted")
+	}
+	// A member's life with another member's certificate.
+	raw := func(cfg *tls.Config) error {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		cfg.ServerName = nameMN
+		h := hello{role: roleLane, cn: uint8(n.own.ID), index: 7, min: 1, max: 1, from: uint64(n.own.Life), to: uint64(s.own.Life)}
+		st := &stream{tls: tls.Client(conn, cfg)}
+		_, err = st.greet(nil, &h)
+		return err
+	}
+	if err := raw(a.config("compute-1", nameCN)); err != nil {
+		t.Errorf("a member with his own certificate: %v", err)
+	}
+	if err := raw(a.config("compute-2", nameCN)); !errors.Is(err, ErrAuth) {
+		t.Errorf("a member's life with another's certificate: %v", err)
+	}
+	// No TLS where TLS is due.
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	h := hello{role: roleLane, cn: 1, min: 1, max: 1, from: 1, to: 1}
+	if _, err := (&stream{}).greet(&switchConn{conn}, &h); err == nil {
+		t.Error("a hello without TLS was answered")
+	}
+}
+
+// A certificate for memory node 0 does not do for memory node 1.
+func TestCertificateOfAnotherMemoryNode(t *testing.T) {
+	a := newAuthority(t)
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.change = withTLS(a.config("memory-0", nameMN, "mn0.declock"))
+	c.serve(0, 1<<20)
+	c.serve(1, 1<<20)
+	c.change = withTLS(a.config("compute-1", nameCN))
+	if n, err := Join(context.Background(), c.options()); !errors.Is(err, ErrAuth) {
+		t.Errorf("joined a cluster with a memory node under another's name: %v", err)
+		if err == nil {
+			n.Close()
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	a := newAuthority(t)
+	c := newTestCluster(t)
+	for name, change := range map[string]func(o *Options){
+		"no coordinator":        func(o *Options) { o.Members = nil },
+		"neither TLS nor leave": func(o *Options) { o.Insecure = false },
+		"TLS and Insecure":      func(o *Options) { o.TLS = a.config("x", nameMN) },
+		"TLS of one side": func(o *Options) {
+			withTLS(a.config("x", nameMN))(o)
+			o.TLS.ClientAuth = tls.NoClientCert
+		},
+		"no certificate": func(o *Options) {
+			withTLS(a.config("x", nameMN))(o)
+			o.TLS.Certificates = nil
+		},
+		"no common name":     withTLS(a.config("", nameMN)),
+		"heartbeat":          func(o *Options) { o.Heartbeat, o.DeadAfter = time.Second, time.Second },
+		"memory node 64":     func(o *Options) { o.Mem = MaxMN },
+		"no size":            func(o *Options) { o.Size = 0 },
+		"more than there is": func(o *Options) { o.Size = fabric.MaxOffset + 1 },
+		"workers":            func(o *Options) { o.Workers = 1000 },
+	} {
+		o := c.options()
+		o.Size = 4096
+		change(&o)
+		if s, err := Serve(context.Background(), o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+			if err == nil {
+				s.Close()
+			}
+		}
+	}
+	o := c.options()
+	o.Lanes = 99
+	if _, err := Join(context.Background(), o); !errors.Is(err, ErrOptions) {
+		t.Errorf("99 lanes: %v", err)
+	}
+}
