@@ -123,7 +123,7 @@ func nodeMutants() []Mutant {
 			Old: "if t.doubts.Load() == 0 {", New: "if t.doubts.Load() >= 0 {",
 			Breaks: "who gave up comes again by FAA, as often as it likes: the counts run over", Classes: []Class{Wraps, Cancel}},
 		{Name: "no-quiesced", File: "hier/remote.go",
-			Old: "if frozen {\n\t\tk.remote.Quiesced(place.Lock)\n\t}", New: "_ = frozen",
+			Old: "if frozen {\n\t\tk.remote.Quiesced(at)\n\t}", New: "_ = frozen",
 			Breaks: "a holder does not tell the reset that it has released", Classes: []Class{Wraps, Crash}},
 	}
 }

@@ -3,6 +3,7 @@ package cn
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/declock/declock/cql"
@@ -24,14 +25,25 @@ type Config struct {
 	// SyncIntervalNs is the time between clock synchronisations; 0 is the
 	// paper's second, negative is never.
 	SyncIntervalNs fabric.Time
-	// Report is told what goes wrong in the agent; nil: nobody.
+	// Report is told what goes wrong in the agent; nil: nobody. Each error may be told
+	// by another goroutine.
 	Report func(error)
+	// LeaseNs is how long a lock may be held before Report hears of it (lock.ErrOverdue): the
+	// agent looks when it synchronises the clock. 0: for ever.
+	LeaseNs fabric.Time
+	// OnLoss is told of each hold that becomes invalid: its memory node has restarted, or the
+	// cluster has declared this compute node dead. It is called by whichever goroutine finds that out,
+	// and must neither wait nor use the node. nil: nobody. The holder learns at Release, too.
+	OnLoss func(lock.Loss)
 }
 
 // Errors of Start, for errors.Is.
 var (
 	// ErrNoMemory: the cluster has no memory node.
 	ErrNoMemory = errors.New("cn: the cluster has no memory node")
+	// ErrMemoryLost: a memory node has restarted without the memory that it had. What
+	// this compute node knows of it is void: leave the cluster, and join again.
+	ErrMemoryLost = errors.New("cn: memory node has restarted without its memory")
 	// ErrTooManyNodes: lock queues have no room for another compute node.
 	ErrTooManyNodes = errors.New("cn: lock queues have no room for another compute node")
 )
@@ -44,12 +56,11 @@ type Node struct {
 	table   *hier.Table
 	clock   timesync.Clock
 	agent   *hier.Agent
-	regions []*region.Region
-
 	seen    seen
 	running sync.WaitGroup
 
 	mu       sync.Mutex
+	regions  []*region.Region
 	sessions map[*Session]struct{}
 	done     lock.Stats // of closed sessions
 	doneNIC  fabric.Stats
@@ -60,26 +71,16 @@ type Node struct {
 // regions with the same lock layout. p is any Port of the node. The caller runs Agent.
 func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 	n := &Node{fab: f, cfg: cfg, sessions: make(map[*Session]struct{})}
-	mems := f.Memory()
-	if len(mems) == 0 {
+	if len(f.Memory()) == 0 {
 		return nil, ErrNoMemory
 	}
-	for _, m := range mems {
-		r, err := region.Open(p, m.ID)
-		if err != nil {
-			return nil, fmt.Errorf("cn: memory node %v: %w", m.ID, err)
-		}
-		n.regions = append(n.regions, r)
+	if err := n.Refresh(p); err != nil {
+		return nil, err
 	}
 	first := n.regions[0]
-	for i, r := range n.regions {
-		if r.CapacityLog2() != first.CapacityLog2() || r.VersionBits() != first.VersionBits() {
-			return nil, fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", mems[0].ID, mems[i].ID)
-		}
-	}
 	n.hcfg = hier.Config{
 		Layout: cql.Layout{CapacityBits: first.CapacityLog2(), VersionBits: first.VersionBits()},
-		CQL:    cfg.CQL,
+		CQL:    cfg.CQL, Verify: n.verify, LeaseNs: cfg.LeaseNs,
 	}
 	if err := n.hcfg.Layout.Validate(); err != nil {
 		return nil, err
@@ -89,6 +90,7 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 		policy, _ = hier.ParsePolicy(hier.DefaultPolicy)
 	}
 	n.table = hier.NewTable(policy)
+	n.table.OnLoss = cfg.OnLoss
 	sync := hier.SyncConfig{Counter: first.TimesyncWord(), IntervalNs: cfg.SyncIntervalNs}
 	if sync.IntervalNs == 0 {
 		sync.IntervalNs = fabric.Second
@@ -135,8 +137,12 @@ func (n *Node) Agent() *hier.Agent { return n.agent }
 // Table returns the node's table of local locks.
 func (n *Node) Table() *hier.Table { return n.table }
 
-// Regions returns the memory nodes' regions, by memory node.
-func (n *Node) Regions() []*region.Region { return n.regions }
+// Regions returns the regions of the memory nodes that the node knows, by memory node. See Refresh.
+func (n *Node) Regions() []*region.Region {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.regions)
+}
 
 // Layout returns the lock layout of the cluster.
 func (n *Node) Layout() cql.Layout { return n.hcfg.Layout }

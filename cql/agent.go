@@ -2,6 +2,7 @@ package cql
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 )
@@ -227,6 +228,12 @@ func (a *Agent) signal(r *leading) {
 	}
 }
 
+// Forget drops the resets of locks on a memory node that has restarted: they are void, and
+// finishing one would write to a lock of another life.
+func (a *Agent) Forget(mn fabric.MemID) {
+	a.leading = slices.DeleteFunc(a.leading, func(r *leading) bool { return r.lock.MN() == mn })
+}
+
 func (a *Agent) find(l fabric.Addr) *leading {
 	for _, r := range a.leading {
 		if r.lock == l {
@@ -333,7 +340,8 @@ func (a *Agent) onView() error {
 
 // finish is step 3: nobody holds the lock or waits for it, and nobody can get
 // in; write an empty queue, then a header that goes on behind all indices that
-// were ever given out.
+// were ever given out. (By CAS: a WRITE whose outcome is unknown could be executed
+// late, and undo what has come since.)
 func (a *Agent) finish(r *leading) error {
 	for i, x := range a.leading {
 		if x == r {
@@ -341,14 +349,24 @@ func (a *Agent) finish(r *leading) error {
 			break
 		}
 	}
-	head := a.lay.freshIndex(r.used)
+	fresh := a.lay.Header(a.lay.freshIndex(r.used), 0, 0, 0)
 	a.ops[0] = fabric.Write(r.lock.Add(8), a.zero)
-	a.ops[1] = fabric.Store(r.lock, uint64(a.lay.Header(head, 0, 0, 0)))
-	if err := a.port.Do(a.ops[:2]); err != nil {
-		return err
+	a.ops[1] = fabric.CAS(r.lock, uint64(r.found), uint64(fresh))
+	for ops := a.ops[:2]; ; ops = a.ops[1:2] {
+		if err := a.port.Do(ops); err != nil {
+			return err
+		}
+		now := Header(a.ops[1].Old)
+		switch {
+		case a.ops[1].Swapped():
+			a.stats.Led++
+			return nil
+		case now.ResetID() != a.self():
+			return nil // somebody took us for dead and has taken over
+		}
+		// FAAs have bounced off the header meanwhile. Each participant's does so once.
+		a.ops[1] = fabric.CAS(r.lock, uint64(now), uint64(fresh))
 	}
-	a.stats.Led++
-	return nil
 }
 
 // tell sends a message. Who has died needs none; whom it does not reach for

@@ -2,6 +2,7 @@ package hier
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/declock/declock/cql"
@@ -52,6 +53,7 @@ func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, syn
 	// While the agent passes a lock on, everything else waits: not for long.
 	cfg.CQL.RefetchMax = agentRefetchMax
 	a.locker = New(t, a.port, node, clock, cfg)
+	_ = a.reattach() // to what is there
 	return a
 }
 
@@ -74,13 +76,18 @@ func (a *Agent) Run(report func(error)) error {
 		case errors.Is(err, fabric.ErrDeadline):
 			a.callToSync()
 			next = a.synchronise()
+			a.look(report)
 			continue
 		case errors.Is(err, fabric.ErrInterrupted):
 			return nil
 		case err != nil:
 			return err
 		}
-		if _, err := a.resets.Handle(&m); err != nil && report != nil {
+		_, err = a.resets.Handle(&m)
+		if errors.Is(err, fabric.ErrStaleEpoch) && a.reattach() == nil {
+			_, err = a.resets.Handle(&m)
+		}
+		if err != nil && report != nil {
 			report(err)
 		}
 		a.count()
@@ -109,9 +116,46 @@ func (a *Agent) callToSync() {
 // the next one is due. If not all nodes come, the clock goes on as it is.
 func (a *Agent) synchronise() fabric.Time {
 	live := a.node.View().Live
-	_ = a.clock.Sync(a.port, a.sync.Counter, live.Len(), a.port.Now()+a.sync.WindowNs)
+	err := a.clock.Sync(a.port, a.sync.Counter, live.Len(), a.port.Now()+a.sync.WindowNs)
+	if errors.Is(err, fabric.ErrFenced) {
+		a.table.endAll(fmt.Errorf("%w: %w", lock.ErrLost, err))
+	}
 	a.synced = a.port.Now()
 	return a.synced + a.sync.IntervalNs
+}
+
+// reattach attaches the agent to memory nodes that have joined or restarted. Resets of
+// locks there that it was leading are void.
+func (a *Agent) reattach() error {
+	var errs []error
+	for _, m := range a.node.Memory() {
+		at := a.locker.attached(m.ID)
+		switch {
+		case at.life == nil: // it has joined lately
+		case at.life.epoch != m.Epoch || at.life.over.Load():
+			a.resets.Forget(m.ID)
+		default:
+			continue
+		}
+		errs = append(errs, a.locker.attach(m.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// look finds memory nodes that have restarted, and locks that are held for too long.
+func (a *Agent) look(report func(error)) {
+	if err := a.reattach(); err != nil && report != nil {
+		report(err)
+	}
+	if a.locker.cfg.LeaseNs <= 0 {
+		return
+	}
+	now := a.port.Now()
+	for _, loss := range a.table.overdue(now, a.locker.cfg.LeaseNs) {
+		if report != nil {
+			report(loss.Err)
+		}
+	}
 }
 
 // agentRefetchMax bounds the refetching of the agent's own releases.
@@ -224,7 +268,7 @@ func (a *Agent) Orphan(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 	s := a.table.shardOf(l)
 	s.mu.Lock()
 	x := s.waiting(l, func(x *local) bool { return x.place.Index == index })
-	if x == nil || x.frozen {
+	if x == nil || x.frozen || x.over() {
 		s.mu.Unlock()
 		return false
 	}
@@ -242,7 +286,7 @@ func (a *Agent) Orphan(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 	s.mu.Unlock()
 	a.node.Retire(left)
 	h := lock.Hold{Lock: l, Mode: place.Mode, Aux: x, Held: true}
-	a.locker.holds++
+	a.locker.count(l, 1)
 	// What can fail is the fabric; then a reset has been asked for.
 	_ = a.locker.Release(&h, nil)
 	return true

@@ -25,6 +25,8 @@ type Locker struct {
 	self   waiter
 	wake   []fabric.ClientID // whom to wake, collected under a mutex
 	holds  int               // locks that the client holds
+	mems   []attachment      // by memory node
+	cfg    Config
 
 	// Of the acquisition under way, if it wants a value:
 	value  *lock.Value
@@ -43,12 +45,17 @@ var _ lock.Keeper = (*Locker)(nil)
 type Config struct {
 	Layout cql.Layout
 	CQL    cql.Config
+	// Verify checks, when a memory node has restarted, that its memory is what it was. It is called
+	// before a client of the node uses it; until it returns nil, nobody does. nil: nothing is checked.
+	Verify func(fabric.MemID) error
+	// LeaseNs is how long a lock may be held before the agent reports it. 0: for ever.
+	LeaseNs fabric.Time
 }
 
 // New returns a Locker over a client's Port, for locks whose local state is in
 // the node's table. clock is the node's.
 func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
-	k := &Locker{table: t, port: p, node: node, clock: clock}
+	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg}
 	cfg.CQL.Suspect = t.suspect
 	cfg.CQL.Clock = func(t fabric.Time) uint16 { return uint16(clock.Stamp(t)) }
 	k.remote = cql.NewClient(p, node, cfg.Layout, cfg.CQL, &k.stats)
@@ -65,14 +72,17 @@ func (k *Locker) now() cql.Stamp {
 	return cql.KnownStamp(uint16(k.clock.Stamp(k.port.Now())))
 }
 
-// Acquire acquires a lock (Fig. 10, lines 1 to 18).
-func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
+func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	if h.Held {
 		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
 	}
 	if r.Lock%8 != 0 || len(r.Reads) > lock.MaxPiggyback {
 		return fmt.Errorf("%w: lock at %v (must be 8-byte aligned) with %d READs (at most %d)",
 			lock.ErrMisuse, r.Lock, len(r.Reads), lock.MaxPiggyback)
+	}
+	life, err := k.lifeAt(r.Lock.MN())
+	if err != nil {
+		return err
 	}
 	h.Lock, h.Mode = r.Lock, r.Mode
 	sum := hash(r.Lock)
@@ -85,17 +95,27 @@ func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	switch {
 	case x == nil:
 		x = s.insert(r.Lock, sum, r.Mode, k.port.ID())
+		x.life = life
 		s.mu.Unlock()
 		return k.acquireRemote(s, x, h, r, 0)
+	case x.over():
+		left, ok := k.takeOverOrphan(x, r.Mode)
+		if ok {
+			x.life = life
+			s.mu.Unlock()
+			k.node.Retire(left)
+			return k.acquireRemote(s, x, h, r, 0)
+		}
 	case k.table.policy.admits(x, r.Mode, k.port):
 		x.holders++
 		x.streak++
-		token := cql.Token(x.place.Index, x.seq)
+		token := x.token()
 		k.take(x)
 		s.mu.Unlock()
 		k.stats.LocalJoins++
 		return k.hold(s, x, h, r, token)
-	case r.Try:
+	}
+	if r.Try {
 		s.mu.Unlock()
 		k.stats.Busy++
 		return lock.ErrBusy
@@ -106,7 +126,7 @@ func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 // hold makes the caller a holder, and executes its READs if that has not been done.
 func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
 	h.Aux, h.Token, h.Held = x, token, true
-	k.holds++
+	k.count(h.Lock, 1)
 	k.stats.Acquires++
 	if err := k.read(s, x, r); err != nil {
 		return errors.Join(err, k.Release(h, nil))
@@ -145,8 +165,11 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 	for {
 		s.mu.Lock()
 		v, stamp := w.verdict, w.stamp
-		if v == granted {
+		switch v {
+		case granted:
 			k.take(x)
+		case chosen:
+			x.life = k.mems[r.Lock.MN()].life
 		}
 		s.mu.Unlock()
 		switch v {
@@ -225,7 +248,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	}
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, w.token, true
-	k.holds++
+	k.count(h.Lock, 1)
 	return errors.Join(err, k.Release(h, nil))
 }
 

@@ -24,7 +24,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		if ok {
 			k.remoteGranted(s, x, h, &place)
 			k.haveRead(s, x, r, reads)
-			return nil
+			return k.inTime(x, h)
 		}
 		if err == nil {
 			var orphaned bool
@@ -35,9 +35,9 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		if err == nil {
 			k.remoteGranted(s, x, h, &place)
 			if err = k.read(s, x, r); err != nil {
-				err = errors.Join(err, k.Release(h, nil))
+				return errors.Join(err, k.Release(h, nil))
 			}
-			return err
+			return k.inTime(x, h)
 		}
 		if errors.Is(err, cql.ErrAborted) {
 			k.park(s, x)
@@ -53,6 +53,14 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		k.resign(s, x)
 		return k.waitError(err)
 	}
+}
+
+// inTime gives a grant back that came when the memory node had restarted.
+func (k *Locker) inTime(x *local, h *lock.Hold) error {
+	if !x.over() {
+		return nil
+	}
+	return errors.Join(fabric.ErrStaleEpoch, k.Release(h, nil))
 }
 
 // enqueue acquires the remote lock, or enters its queue. With Try, a lock that
@@ -157,7 +165,7 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Plac
 	}
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, cql.Token(place.Index, 0), true
-	k.holds++
+	k.count(h.Lock, 1)
 	k.stats.Acquires++
 	k.wakeAll(place.Lock)
 }
@@ -176,6 +184,9 @@ func (x *local) begin(place *cql.Place) {
 // also to readers behind a writer. The shard is locked; wakeAll must follow.
 func (k *Locker) share(x *local, pass bool) {
 	slack := k.table.slackUs()
+	if x.over() {
+		return
+	}
 	for w := x.queue.head; w != nil; {
 		next := w.next
 		switch {
@@ -193,7 +204,7 @@ func (k *Locker) share(x *local, pass bool) {
 func (k *Locker) admit(x *local, w *waiter) {
 	x.queue.remove(w)
 	x.streak++
-	w.token, w.verdict = cql.Token(x.place.Index, x.seq), granted
+	w.token, w.verdict = x.token(), granted
 	k.wake = append(k.wake, w.client)
 }
 
@@ -234,11 +245,14 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
 	}
 	h.Held, h.Aux = false, nil
-	k.holds--
+	k.count(h.Lock, -1)
 	s := k.table.shardOf(h.Lock)
 	slack := k.table.slackUs()
 	var err error
 	s.mu.Lock()
+	if x.over() {
+		return k.releaseLost(s, x)
+	}
 	if v != nil && v.Dirty {
 		x.val.set(v)
 		x.val.dirty = true
@@ -332,10 +346,21 @@ func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fa
 	if k.table.policy.Lean {
 		k.table.hot.note(place.Lock, place.Contended)
 	}
+	if errors.Is(err, fabric.ErrFenced) {
+		err = fmt.Errorf("%w: token %v of %v: %w", lock.ErrLost, cql.Token(place.Index, 0), place.Lock, err)
+	}
 	s.mu.Lock()
+	k.vacate(s, x, err)
+	return err
+}
+
+// vacate ends this node's part in a remote lock: whoever waits here acquires it
+// anew. err is for those whose value it had yet to write. The shard is locked at entry, and
+// unlocked after.
+func (k *Locker) vacate(s *shard, x *local, err error) {
 	k.settle(x.commits, err)
 	x.commits = nil
-	frozen := x.frozen
+	at, frozen := x.place.Lock, x.frozen
 	x.frozen = false
 	if w := k.table.policy.heir(x); w != nil {
 		k.choose(x, w)
@@ -344,11 +369,19 @@ func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fa
 	}
 	s.mu.Unlock()
 	if frozen {
-		k.remote.Quiesced(place.Lock)
+		k.remote.Quiesced(at)
 	}
-	k.wakeAll(place.Lock)
-	return err
+	k.wakeAll(at)
 }
+
+// count counts the locks that the client holds.
+func (k *Locker) count(l fabric.Addr, n int) {
+	k.holds += n
+	k.attached(l.MN()).holds += n
+}
+
+// token returns the fencing token of the present holders.
+func (x *local) token() lock.Token { return cql.Token(x.place.Index, x.seq) }
 
 // park leaves the lock to a reset: the owner is no participant until that ends.
 func (k *Locker) park(s *shard, x *local) {

@@ -39,6 +39,7 @@ type local struct {
 	orphan             bool            // the owner left while waiting: the agent takes the grant
 	grantFrom, grantTo uint64          // indices of readers that a GrantRange granted while the owner was acquiring
 	early              bool            // the grant came to the agent before the owner had become an orphan
+	life               *life           // of the memory node, in which the owner began
 	owner              fabric.ClientID // who acquires or waits; of an orphan, the ID it left behind
 	holders            int             // clients that hold
 	mode               lock.Mode       // how they hold: the remote lock's mode, or shared under an exclusive one
@@ -132,7 +133,13 @@ type Table struct {
 	handoverNs atomic.Int64
 	hot        hotLocks
 	// lostAt is when the agent learnt last that a node had died.
-	lostAt atomic.Int64
+	lostAt  atomic.Int64
+	seen    map[fabric.Addr]sighting // by the agent: see overdue
+	livesMu sync.Mutex
+	lives   map[fabric.MemID]*life // the present one of each memory node that is used
+	// OnLoss is told of each hold that becomes invalid, by whoever finds that out. It must not
+	// use locks. Set it before the table is used; nil: nobody.
+	OnLoss func(lock.Loss)
 	// doubts is the number of doubts in all shards.
 	doubts atomic.Int32
 }

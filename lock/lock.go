@@ -51,6 +51,17 @@ var (
 	ErrMisuse = errors.New("lock: hold is not held")
 )
 
+// ErrOverdue: a lock has been held for longer than its lease. It is held still.
+var ErrOverdue = errors.New("lock: held for longer than its lease")
+
+// A Loss tells of a hold that is not valid any more: others may have the lock.
+type Loss struct {
+	Lock  fabric.Addr
+	Mode  Mode
+	Token Token // of the grant; holders of a shared lock have it in common
+	Err   error // wraps ErrLost
+}
+
 // MaxPiggyback is the largest number of operations that Request.Reads or Release's before may have.
 const MaxPiggyback = 8
 

@@ -110,10 +110,17 @@ func (c *Cluster) KillMN(id fabric.MemID) { c.mn(id).dead = true }
 // the Ports of before are refused.
 func (c *Cluster) RestartMN(id fabric.MemID) {
 	mn := c.mn(id)
-	mn.dead = false
-	mn.epoch++
 	mn.mem = newMemory(mn.mem.size)
 	mn.sum = 0
+	c.RestartServer(id)
+}
+
+// RestartServer starts a memory node anew, in a new epoch and with the memory that it
+// had: the Ports of before are refused.
+func (c *Cluster) RestartServer(id fabric.MemID) {
+	mn := c.mn(id)
+	mn.dead = false
+	mn.epoch++
 	for _, n := range c.nodes {
 		if int(id) < len(n.downMN) {
 			n.downMN[id] = false

@@ -1,0 +1,39 @@
+package hier
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A sighting is of a lock that was held when the agent looked. Who holds a lock notes no
+// time: that would cost each acquisition a look at the clock.
+type sighting struct {
+	at    fabric.Time // when this hold was seen first
+	token lock.Token
+	told  bool
+}
+
+// overdue returns the locks that have been held, by the same grant, for longer than a
+// lease; each once. The agent calls it now and then.
+func (t *Table) overdue(now, leaseNs fabric.Time) (list []lock.Loss) {
+	seen := make(map[fabric.Addr]sighting, len(t.seen))
+	t.each(func(x *local) {
+		if x.state != held || x.holders == 0 {
+			return
+		}
+		s, ok := t.seen[x.place.Lock]
+		if token := x.token(); !ok || s.token != token {
+			s = sighting{at: now, token: token}
+		}
+		if now-s.at > leaseNs && !s.told {
+			s.told = true
+			list = append(list, x.loss(fmt.Errorf("%w: %v, %v, token %v, by %d clients of this node",
+				lock.ErrOverdue, x.place.Lock, x.mode, x.token(), x.holders)))
+		}
+		seen[x.place.Lock] = s
+	})
+	t.seen = seen
+	return list
+}

@@ -1,0 +1,193 @@
+package hier
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A life is a memory node between two of its restarts. A local lock is of the life
+// in which its owner began to acquire it. When the life is over, so is what this node has in
+// the remote lock: nobody is let in by it any more, and who holds it learns so at its release.
+// The Port that it was acquired with is refused by the memory node until its client
+// holds no lock of the old life (Locker.attach): that keeps late operations out.
+type life struct {
+	epoch   uint32
+	over    atomic.Bool
+	why     atomic.Pointer[error] // it is over
+	trusted atomic.Bool           // the memory is what it was in the life before
+}
+
+// An attachment is a client's to a memory node.
+type attachment struct {
+	life  *life
+	holds int // locks there that the client holds
+}
+
+// lifeOf returns the life of a memory node with an epoch, and ends the one before.
+func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
+	t.livesMu.Lock()
+	old := t.lives[mn]
+	switch {
+	case old != nil && old.epoch >= epoch:
+		t.livesMu.Unlock()
+		return old
+	case t.lives == nil:
+		t.lives = map[fabric.MemID]*life{}
+	}
+	l := &life{epoch: epoch}
+	l.trusted.Store(old == nil)
+	t.lives[mn] = l
+	t.livesMu.Unlock()
+	if old != nil {
+		t.lostAt.Store(int64(now)) // locks that survived may count those who do not know of them any more
+		t.end(old, fmt.Errorf("%w: memory node %v has restarted", lock.ErrLost, mn))
+	}
+	return l
+}
+
+// end ends a life, and tells of the holds that end with it.
+func (t *Table) end(l *life, why error) {
+	first := l.why.CompareAndSwap(nil, &why)
+	l.over.Store(true)
+	if t.OnLoss == nil || !first {
+		return
+	}
+	var lost []lock.Loss
+	t.each(func(x *local) {
+		if x.life == l && x.state == held && x.holders > 0 {
+			lost = append(lost, x.loss(why))
+		}
+	})
+	for _, loss := range lost {
+		t.OnLoss(loss)
+	}
+}
+
+// endAll tells of all holds, when the cluster has given this node up.
+func (t *Table) endAll(why error) {
+	t.livesMu.Lock()
+	var lives []*life
+	for _, l := range t.lives {
+		lives = append(lives, l)
+	}
+	t.livesMu.Unlock()
+	for _, l := range lives {
+		t.end(l, why)
+	}
+}
+
+// each calls f with each local lock. Its shard is locked.
+func (t *Table) each(f func(*local)) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for _, x := range s.buckets {
+			for ; s.count > 0 && x != nil; x = x.next {
+				f(x)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (x *local) loss(why error) lock.Loss {
+	return lock.Loss{Lock: x.place.Lock, Mode: x.mode, Token: x.token(), Err: why}
+}
+
+// over tells whether the memory node has restarted since the local lock's owner began.
+func (x *local) over() bool { return x.life.over.Load() }
+
+// attached returns the client's attachment to a memory node.
+func (k *Locker) attached(mn fabric.MemID) *attachment {
+	for int(mn) >= len(k.mems) {
+		k.mems = append(k.mems, attachment{})
+	}
+	return &k.mems[mn]
+}
+
+// lifeAt returns the life of a memory node that the client is attached to: the present one, as far as the node knows.
+func (k *Locker) lifeAt(mn fabric.MemID) (*life, error) {
+	if a := k.attached(mn); a.life == nil || a.life.over.Load() {
+		if err := k.attach(mn); err != nil {
+			return nil, err
+		}
+	}
+	return k.mems[mn].life, nil
+}
+
+// attach attaches the client to a memory node in its present life.
+func (k *Locker) attach(mn fabric.MemID) error {
+	a := k.attached(mn)
+	epoch := k.epochOf(mn)
+	if epoch == 0 {
+		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, mn)
+	}
+	l := k.table.lifeOf(mn, epoch, k.port.Now())
+	if a.life != nil && a.life != l && a.holds > 0 {
+		return fmt.Errorf("%w: %w: memory node %v has restarted, and this client holds %d locks of before: release them",
+			lock.ErrLost, fabric.ErrStaleEpoch, mn, a.holds)
+	}
+	if !l.trusted.Load() && k.cfg.Verify != nil {
+		if err := k.cfg.Verify(mn); err != nil {
+			return err
+		}
+		l.trusted.Store(true)
+	}
+	if err := k.port.Reattach(mn, l.epoch); err != nil {
+		return err
+	}
+	a.life = l
+	return nil
+}
+
+// epochOf returns the epoch of a memory node, or 0 if there is none.
+func (k *Locker) epochOf(mn fabric.MemID) uint32 {
+	for _, m := range k.node.Memory() {
+		if m.ID == mn {
+			return m.Epoch
+		}
+	}
+	return 0
+}
+
+// Acquire acquires a lock (Fig. 10, lines 1 to 18). If its memory node has restarted
+// meanwhile, it begins again, once.
+func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
+	err := k.acquire(h, r)
+	if err == nil || !errors.Is(err, fabric.ErrStaleEpoch) || h.Held {
+		return err
+	}
+	if again := k.attach(r.Lock.MN()); again != nil {
+		return again
+	}
+	return k.acquire(h, r)
+}
+
+// releaseLost ends a hold of a life that is over: the memory node knows nothing
+// of it. The shard is locked at entry.
+func (k *Locker) releaseLost(s *shard, x *local) error {
+	err := fmt.Errorf("%w: token %v of %v", *x.life.why.Load(), x.token(), x.place.Lock)
+	if x.holders > 1 {
+		x.holders--
+		s.mu.Unlock()
+		return err
+	}
+	x.holders, x.val.size, x.val.dirty = 0, 0, false
+	k.vacate(s, x, err)
+	return err
+}
+
+// takeOverOrphan makes the caller the owner of a place of a life that is over, and
+// that nobody waits with: its grant comes no more. The shard is locked.
+func (k *Locker) takeOverOrphan(x *local, mode lock.Mode) (left fabric.ClientID, ok bool) {
+	if x.state != waiting || !x.orphan || !x.over() {
+		return 0, false
+	}
+	left = x.owner
+	x.orphan, x.early, x.state, x.owner, x.place.Mode = false, false, acquiring, k.port.ID(), mode
+	return left, true
+}

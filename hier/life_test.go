@@ -1,0 +1,109 @@
+package hier_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+)
+
+// restartAt restarts the rig's memory node at a time, with the memory that it had or without.
+func (r *rig) restartAt(t fabric.Time, keep bool) {
+	r.c.At(t, func() {
+		if keep {
+			r.c.RestartServer(r.mn)
+		} else {
+			r.c.RestartMN(r.mn)
+		}
+	})
+}
+
+// TestRestartedMemoryNode: holders learn that their lock is lost, nothing that they
+// do reaches the new life, and all who wait, here and elsewhere, get the lock by themselves.
+func TestRestartedMemoryNode(t *testing.T) {
+	for _, keep := range []bool{true, false} {
+		for _, policy := range []string{"declock", "paper-tf", "cql"} {
+			t.Run(policy+map[bool]string{true: "/kept", false: "/empty"}[keep], func(t *testing.T) {
+				r := newRig(t, 1, 2, policy, cql.Layout{CapacityBits: 4, VersionBits: 16})
+				var losses []lock.Loss
+				r.tables[0].OnLoss = func(l lock.Loss) { losses = append(losses, l) }
+				data := r.data(0)
+				var token lock.Token
+				granted := 0
+				r.client(0, "holder", func(k *hier.Locker) {
+					h := lock.Hold{}
+					must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive}))
+					token = h.Token
+					at(k, 30*fabric.Millisecond)
+					op := []fabric.Op{fabric.Store(data, 13)}
+					if err := k.Port().Do(op); !errors.Is(err, fabric.ErrStaleEpoch) {
+						t.Errorf("a WRITE of the holder after the restart: %v", err)
+					}
+					var other lock.Hold
+					if err := k.Acquire(&other, &lock.Request{Lock: r.lock(1), Mode: lock.Shared}); !errors.Is(err, fabric.ErrStaleEpoch) {
+						t.Errorf("another lock while one is lost: %v", err)
+					}
+					if err := k.Release(&h, []fabric.Op{fabric.Store(data, 14)}); !errors.Is(err, lock.ErrLost) {
+						t.Errorf("Release: %v", err)
+					}
+					must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive}))
+					if keep && h.Token <= token {
+						t.Errorf("token %#x after %#x", h.Token, token)
+					}
+					must(t, k.Release(&h, nil))
+				})
+				for i := range 6 {
+					r.client(i%2, name(i%2, i), func(k *hier.Locker) {
+						sleep(k, fabric.Millisecond)
+						var h lock.Hold
+						mode := lock.Mode(i / 2 % 2)
+						must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: mode}))
+						if k.Port().Now() < 20*fabric.Millisecond {
+							t.Errorf("granted before the restart, at %d", k.Port().Now())
+						}
+						granted++
+						must(t, k.Release(&h, nil))
+					})
+				}
+				r.restartAt(20*fabric.Millisecond, keep)
+				r.run()
+				if granted != 6 {
+					t.Errorf("%d of 6 waiters were granted", granted)
+				}
+				if r.c.PeekWord(data) != 0 {
+					t.Errorf("a late WRITE reached the memory: %d", r.c.PeekWord(data))
+				}
+				if len(losses) == 0 || losses[0].Token != token || losses[0].Lock != r.lock(0) || !errors.Is(losses[0].Err, lock.ErrLost) {
+					t.Errorf("losses told: %+v; the token was %#x", losses, token)
+				}
+				r.wantFree(0)
+			})
+		}
+	}
+}
+
+// TestOverdueHold: a lock held for longer than its lease is reported, once, and stays held.
+func TestOverdueHold(t *testing.T) {
+	r := newRig(t, 1, 1, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, func(r *rig) { r.cfg.LeaseNs = 5 * fabric.Millisecond })
+	var reports []error
+	r.report = func(err error) { reports = append(reports, err) }
+	r.client(0, "holder", func(k *hier.Locker) {
+		var h lock.Hold
+		must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive}))
+		sleep(k, 4*fabric.Millisecond)
+		must(t, k.Release(&h, nil))
+		must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive}))
+		if len(reports) != 0 {
+			t.Errorf("reported in time: %v", reports)
+		}
+		sleep(k, 20*fabric.Millisecond)
+		must(t, k.Release(&h, nil))
+	})
+	r.run()
+	if len(reports) != 1 || !errors.Is(reports[0], lock.ErrOverdue) {
+		t.Errorf("reports: %v", reports)
+	}
+}
