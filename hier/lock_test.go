@@ -63,10 +63,11 @@ func mechanism(t testing.TB, policy string) locktest.Mechanism {
 	}
 }
 
-// Every policy is a lock: the suite that all locks pass, in virtual time and on shared memory.
+// Every policy is a lock: the suite that all locks pass, in virtual time, on shared memory and over TCP.
 func TestLock(t *testing.T) {
 	for _, policy := range hier.PolicyNames() {
 		t.Run(policy+"/sim", func(t *testing.T) { locktest.Run(t, locktest.Sim(1), mechanism(t, policy)) })
 		t.Run(policy+"/shm", func(t *testing.T) { locktest.Run(t, locktest.Shm(t.TempDir()), mechanism(t, policy)) })
+		t.Run(policy+"/tcp", func(t *testing.T) { locktest.Run(t, locktest.TCP(), mechanism(t, policy)) })
 	}
 }

@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"fabric/fabrictest":   {"fabric"},
 	"lock":                {"fabric"},
 	"lock/...":            {"fabric", "lock"},
-	"lock/locktest":       {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "lock"}, // a test suite and its harnesses
+	"lock/locktest":       {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "fabric/tcp", "coordinator", "lock"}, // a test suite and its harnesses
 	"timesync":            {"fabric"},
 	"cql":                 {"fabric", "lock"},
 	"hier":                {"fabric", "lock", "timesync", "cql"},

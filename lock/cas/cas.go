@@ -160,9 +160,10 @@ func (l *Locker) acquireReaderCAS(h *lock.Hold, r *lock.Request) error {
 	}
 	for k := 0; w != guess; k++ {
 		guess = word(w.readers())
-		if w.writer() != 0 || k > 0 {
+		if w.writer() != 0 || k > 0 && !r.Try {
 			// A changed count is tried again at once the first time: that is
-			// learning it, not waiting.
+			// learning it, not waiting. A Try does not wait for readers at all: no
+			// number of them makes the lock busy.
 			if err := l.pause(r, w, k); err != nil {
 				return err
 			}
