@@ -64,12 +64,12 @@ type localList struct {
 	slots []ptr  // with the incarnation of their last life
 	next  uint64 // of an extent, in units of 64 bytes: slots that were not handed out yet
 	end   uint64
-	grown uint // extents taken
+	taken uint64 // slots of extents
 }
 
 const (
 	localSlots  = 64 // what a list keeps before it gives some back
-	firstExtent = 4  // slots of the first extent; each has twice as many, up to maxExtent bytes
+	firstExtent = 4  // slots of the first extent; each has a quarter of all before, up to maxExtent bytes
 	maxExtent   = 1 << 20
 )
 
@@ -231,8 +231,7 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 	l := &m.lists[cl]
 	size := c.t.slotSize(cl)
 	l.mu.Lock()
-	count := uint64(firstExtent) << min(l.grown, 20)
-	l.grown++
+	count := max(firstExtent, l.taken/4)
 	l.mu.Unlock()
 	count = max(1, min(count, maxExtent/size))
 	for ; ; count /= 2 {
@@ -252,6 +251,7 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 		first := base.Add(extentHeader).Offset() / slotUnit
 		step := size / slotUnit
 		l.mu.Lock()
+		l.taken += count
 		if l.next == l.end {
 			l.next, l.end = first+step, first+count*step
 		} else { // another client was as fast
