@@ -153,7 +153,7 @@ func judgeBeyond(rows Rows) (claims []Claim) {
 // beyondPlots are throughput over each sweep.
 func beyondPlots(rows Rows) (plots []Plot) {
 	for _, c := range courses {
-		plots = append(plots, throughputPlot("beyond-"+c.param, "Beyond the paper: "+c.param, c.param, rows.Where("part", "sweep "+c.param), c.axis)...)
+		plots = append(plots, throughputPlot("beyond-"+c.param, "Beyond the paper: throughput by "+c.axis.Label, c.param, rows.Where("part", "sweep "+c.param), c.axis)...)
 	}
 	return plots
 }

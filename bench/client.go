@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -8,13 +9,10 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// Histograms hold nanoseconds up to a minute, with three digits.
-const (
-	maxLatency = 60 * fabric.Second
-	digits     = 3
-)
+// Histograms hold nanoseconds up to a minute.
+const maxLatency = 60 * fabric.Second
 
-func newHistogram() *hdrhistogram.Histogram {
+func newHistogram(digits int) *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, int64(maxLatency), digits)
 }
 
@@ -27,6 +25,7 @@ func record(h *hdrhistogram.Histogram, d fabric.Time) {
 // in real time each has its own.
 type tally struct {
 	ops     uint64
+	lost    uint64                  // operations whose lock was taken from them, in the whole run
 	op      *hdrhistogram.Histogram // whole operations
 	acquire *hdrhistogram.Histogram
 	release *hdrhistogram.Histogram
@@ -34,12 +33,14 @@ type tally struct {
 	hot *hdrhistogram.Histogram
 }
 
-func newTally() *tally {
-	return &tally{op: newHistogram(), acquire: newHistogram(), release: newHistogram(), hot: newHistogram()}
+// newTally returns a tally whose histograms keep so many digits.
+func newTally(digits int) *tally {
+	return &tally{op: newHistogram(digits), acquire: newHistogram(digits), release: newHistogram(digits), hot: newHistogram(digits)}
 }
 
 func (t *tally) merge(o *tally) {
 	t.ops += o.ops
+	t.lost += o.lost
 	t.op.Merge(o.op)
 	t.acquire.Merge(o.acquire)
 	t.release.Merge(o.release)
@@ -62,6 +63,11 @@ type client struct {
 	data  [1]fabric.Op
 	due   fabric.Time // of the next operation, in an open loop
 	began fabric.Time // of the operation under way; 0: none
+
+	// In real time, where each client has its own window: from when to when, and what it counted.
+	from, to fabric.Time
+	locks    lock.Stats
+	ports    fabric.Stats
 }
 
 func newClient(m *Micro, p *plan, todo *sequence, l lock.Locker, t *tally) *client {
@@ -120,10 +126,16 @@ func (c *client) step(from, to fabric.Time) error {
 		}
 	}
 	left := c.port.Now()
-	if err := c.release(before); err != nil {
+	err := c.release(before)
+	done := c.port.Now()
+	if errors.Is(err, lock.ErrLost) { // a lease that ran out, say: it does not count
+		c.began = 0
+		c.tally.lost++
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("release %v: %w", a, err)
 	}
-	done := c.port.Now()
 	c.began = 0
 	if done < from || done >= to {
 		return nil

@@ -19,7 +19,7 @@ import (
 const (
 	plotWidth   = 15 * vg.Centimeter
 	plotHeight  = 8.5 * vg.Centimeter
-	legendWidth = 3.4 * vg.Centimeter
+	legendWidth = 3.9 * vg.Centimeter
 )
 
 // A look is how a series is drawn. Series differ in colour, dashes and marker, so that
@@ -64,6 +64,8 @@ var looks = map[string]look{
 	"remote-prefer":  {green, dashed, draw.TriangleGlyph{}},
 	"local-prefer":   {orange, dotted, draw.BoxGlyph{}},
 	"local-bound":    {black, mixed, draw.CrossGlyph{}},
+	"paper-tf":       {pink, dotted, draw.CircleGlyph{}},
+	"paper-pf":       {pink, mixed, draw.RingGlyph{}},
 }
 
 // others are for series that have no look of their own, in their order.
@@ -145,8 +147,11 @@ func (p *Plot) axes(g *plot.Plot) {
 			if a.g == &g.Y {
 				a.g.Min, a.g.Max = a.g.Min/1.2, a.g.Max*1.2
 			}
-		} else if a.g == &g.Y {
-			a.g.Min, a.g.Max = 0, a.g.Max*1.05
+		} else {
+			a.g.Tick.Marker = roundTicks{}
+			if a.g == &g.Y {
+				a.g.Min, a.g.Max = 0, a.g.Max*1.05
+			}
 		}
 		if len(a.axis.Ticks) > 0 {
 			var ticks []plot.Tick
@@ -159,6 +164,24 @@ func (p *Plot) axes(g *plot.Plot) {
 			a.g.Max = a.g.Min + 1
 		}
 	}
+}
+
+// roundTicks labels 4 to 8 round values.
+type roundTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (roundTicks) Ticks(low, high float64) (ticks []plot.Tick) {
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/4)))
+	for _, k := range []float64{5, 2} {
+		if (high-low)/(step*k) >= 4 {
+			step *= k
+			break
+		}
+	}
+	for v := math.Ceil(low/step) * step; v <= high*1.0001; v += step {
+		ticks = append(ticks, plot.Tick{Value: v, Label: Figure(math.Round(v/step) * step)})
+	}
+	return ticks
 }
 
 // logTicks labels the powers of ten, as numbers and not as exponents; within few decades also 2 and 5.

@@ -113,10 +113,10 @@ func (r *storeRun) run(ctx context.Context) (Metrics, error) {
 	if r.gen, err = traces.NewGenerator(traces.GenConfig{Preset: preset, Seed: r.m.Seed, Keys: r.keys, Clients: r.m.Clients}); err != nil {
 		return nil, err
 	}
-	if r.sys, err = r.m.system(); err != nil {
+	if r.sys, err = r.m.system(0); err != nil {
 		return nil, err
 	}
-	r.tally = newTally()
+	r.tally = newTally(simDigits)
 	r.c = sim.New(sim.Config{Seed: r.m.Seed, NIC: r.m.nic()})
 	defer r.c.Close()
 	mn := r.c.AddMN(storeMemory)

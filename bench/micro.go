@@ -152,13 +152,13 @@ func (m *Micro) Validate() error {
 	return errors.Join(errs...)
 }
 
-// system sets the lock up for the cluster.
-func (m *Micro) system() (*locks.System, error) {
+// system sets the lock up for a cluster whose locks begin at base.
+func (m *Micro) system(base fabric.Addr) (*locks.System, error) {
 	mech, err := locks.Lookup(m.Lock)
 	if err != nil {
 		return nil, err
 	}
-	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: fabric.At(0, counterOffset)}
+	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: base.Add(counterOffset)}
 	if m.Capacity != 0 {
 		c.CapacityBits = uint8(bits.TrailingZeros(uint(m.Capacity)))
 	}
@@ -179,6 +179,7 @@ func (m *Micro) nic() sim.NIC {
 
 // A plan is where the locks and their data lie in the memory of the memory node.
 type plan struct {
+	at         fabric.Addr
 	base, span uint64
 	data       uint64 // offset of a lock's data behind its first byte
 	locks      uint64
@@ -194,8 +195,8 @@ const (
 	slotSize = 16
 )
 
-func newPlan(y lock.Layout, n int) plan {
-	p := plan{base: planBase, data: (y.Size + 7) &^ 7, locks: uint64(n)}
+func newPlan(y lock.Layout, n int, at fabric.Addr) plan {
+	p := plan{at: at, base: planBase, data: (y.Size + 7) &^ 7, locks: uint64(n)}
 	units := (p.data + dataSize + slotSize - 1) / slotSize
 	p.span = (units | 1) * slotSize
 	return p
@@ -208,7 +209,7 @@ func (p *plan) size() uint64 { return p.base + p.locks*p.span }
 // neighbours in memory.
 func (p *plan) addr(rank uint64) fabric.Addr {
 	const scatter = 2654435761 // prime: a permutation
-	return fabric.At(0, p.base+rank*scatter%p.locks*p.span)
+	return p.at.Add(p.base + rank*scatter%p.locks*p.span)
 }
 
 // A sequence is a client's operations: from its seed alone, the same for every lock.

@@ -41,6 +41,7 @@ func (r *Result) Metrics() Metrics {
 		"remote_handovers":     per(s.HandoversRemote, s.Acquires),
 		"mn_ops_per_op":        per(r.Ports.Total(), r.Ops),
 		"messages_per_op":      per(r.Ports.Sent, r.Ops),
+		"lost":                 float64(r.tally.lost),
 		"oldest_us":            float64(r.OldestNs) / 1e3,
 		"hot_p50_us":           quantile(r.tally.hot, 50),
 		"hot_p99_us":           quantile(r.tally.hot, 99),

@@ -21,6 +21,9 @@ type simRun struct {
 	err     error // the first of a client or agent
 }
 
+// simDigits are the digits of the histograms of a simulated run.
+const simDigits = 3
+
 // Sim runs a microbenchmark on a simulated cluster. The same Micro gives the same
 // Result, to the last digit. It may be called from several goroutines at once.
 func Sim(ctx context.Context, m Micro) (*Result, error) {
@@ -28,7 +31,7 @@ func Sim(ctx context.Context, m Micro) (*Result, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	s := &simRun{m: m, tally: newTally()}
+	s := &simRun{m: m, tally: newTally(simDigits)}
 	defer func() {
 		if s.c != nil {
 			s.c.Close()
@@ -43,11 +46,11 @@ func Sim(ctx context.Context, m Micro) (*Result, error) {
 // build makes the cluster and its clients. Clients are dealt out evenly.
 func (s *simRun) build() error {
 	m := &s.m
-	sys, err := m.system()
+	sys, err := m.system(0)
 	if err != nil {
 		return err
 	}
-	s.plan = newPlan(sys.Layout(), m.Locks)
+	s.plan = newPlan(sys.Layout(), m.Locks, 0)
 	zipf, err := traces.NewZipf(uint64(m.Locks), m.Theta)
 	if err != nil {
 		return err

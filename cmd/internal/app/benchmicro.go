@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,6 +20,9 @@ Examples:
    declock bench micro --lock declock-tf
    declock bench micro --lock cas,declock-tf,declock-pf --clients 256 --cs-len 8 --read-pct 90
    declock bench micro --lock declock --rate 2e6           open loop: operations are due at random times, 2 M/s in all
+   declock bench micro --cluster shm: --procs 4 --clients 32 --cns 4 --lock cas,declock
+                                                           on shared memory, in four processes
+   declock bench micro --cluster tcp://HOST:PORT --cns 2   compute nodes of a cluster that is running
 
 Locks: `
 
@@ -32,6 +34,9 @@ type microOptions struct {
 	extra, warmup, window                                      fabric.Time
 	nic                                                        choice
 	chain, keep, json                                          bool
+
+	net   network // of a cluster in real time; none: the simulator
+	procs count
 }
 
 func newMicroOptions() *microOptions {
@@ -40,7 +45,7 @@ func newMicroOptions() *microOptions {
 		csLen: count{n: 1, max: 1024}, readPct: count{n: bench.DefaultReadPct, max: 100},
 		nlocks: count{n: bench.DefaultLocks, min: 1, max: 100_000_000}, seed: count{n: 1, max: 1<<64 - 1},
 		capacity: count{max: 2048}, runs: count{n: 1, min: 1, max: 1000},
-		theta: bench.DefaultTheta, nic: choice{"cx4", []string{"cx4", "cx6", "ideal", "cxl"}},
+		procs: count{n: 1, min: 1, max: 128}, theta: bench.DefaultTheta, nic: choice{"cx4", []string{"cx4", "cx6", "ideal", "cxl"}},
 	}
 }
 
@@ -55,7 +60,7 @@ func microCommand(env *Env) *cli.Command {
 	o := newMicroOptions()
 	return &cli.Command{
 		Name: "micro", Usage: "the microbenchmark, with all parameters as flags", Description: microDescription + strings.Join(locks.Names(), ", ") + ", local-bound:N.",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "`LOCKS`, with commas", Value: o.locks, Destination: &o.locks},
 			countFlag(&o.clients, "clients", "clients in all"), countFlag(&o.cns, "cns", "compute nodes; 0: as many as it takes with 32 clients on each"),
 			countFlag(&o.csLen, "cs-len", "data operations of a critical section"), countFlag(&o.readPct, "read-pct", "percentage of shared acquisitions"),
@@ -69,19 +74,20 @@ func microCommand(env *Env) *cli.Command {
 			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.scale},
 			timeFlag(&o.extra, "message-extra", "added to each message between compute nodes"),
 			countFlag(&o.capacity, "capacity", "length of DecLock's queues, a power of two; 0: what the compute nodes need"),
-			countFlag(&o.seed, "seed", "the first seed"), countFlag(&o.runs, "seeds", "runs, each of its own seed"), jsonFlag(&o.json),
-		},
+			countFlag(&o.seed, "seed", "the first seed"), countFlag(&o.runs, "seeds", "runs, each of its own seed"),
+			countFlag(&o.procs, "procs", "processes of this machine that the compute nodes are dealt out to, in real time"), jsonFlag(&o.json),
+		}, o.net.flags("`ADDRESS` of a running cluster, or shm: for one of our own: in real time. Without, it runs on the simulator")...),
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			return runMicro(c.Context, env, o)
+			return runMicro(c, env, o)
 		},
 	}
 }
 
 // runMicro measures the locks of the flags, and prints what it has when ctx ends.
-func runMicro(ctx context.Context, env *Env, o *microOptions) error {
+func runMicro(c *cli.Context, env *Env, o *microOptions) error {
 	e := &bench.Experiment{Name: "micro"}
 	names := strings.Split(o.locks, ",")
 	for _, name := range names {
@@ -93,13 +99,21 @@ func runMicro(ctx context.Context, env *Env, o *microOptions) error {
 			return exit.With(exit.Usage, err)
 		}
 	}
+	cfg := bench.Config{Seed: o.seed.n, Seeds: int(o.runs.n)}
+	if o.net.cluster != "" {
+		cfg.Workers = 1 // they would disturb each other
+	}
 	e.Points = func(bench.Options) (points []bench.Point) {
 		for _, name := range names {
-			points = append(points, o.micro(name).Point())
+			if o.net.cluster != "" {
+				points = append(points, o.realPoint(c, env, name))
+			} else {
+				points = append(points, o.micro(name).Point())
+			}
 		}
 		return points
 	}
-	out, err := bench.Run(ctx, []*bench.Experiment{e}, bench.Config{Seed: o.seed.n, Seeds: int(o.runs.n)})
+	out, err := bench.Run(c.Context, []*bench.Experiment{e}, cfg)
 	if e := printMicro(env, o, out[0].Rows); e != nil {
 		return e
 	}
@@ -109,15 +123,23 @@ func runMicro(ctx context.Context, env *Env, o *microOptions) error {
 // microColumns are the columns of the table: heading, and metric.
 var microColumns = [][2]string{{"Mops", "mops"}, {"p50 us", "p50_us"}, {"p99 us", "p99_us"}, {"p999 us", "p999_us"},
 	{"acq p50", "acquire_p50_us"}, {"acq p99", "acquire_p99_us"}, {"MN ops/acq", "mn_ops_per_acquire"}, {"retries", "retries_per_acquire"},
-	{"refetch", "refetch_per_release"}, {"oldest us", "oldest_us"}}
+	{"refetch", "refetch_per_release"}, {"lost", "lost"}, {"oldest us", "oldest_us"}}
 
 func printMicro(env *Env, o *microOptions, rows bench.Rows) error {
 	if o.json {
 		m := o.micro("").WithDefaults()
 		config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
 			"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.n,
-			"nic_model": "fitted, not measured"}
-		r := report.Report{Experiment: "micro", Fabric: "sim", Seed: o.seed.n, Commit: report.Commit(), Config: config}
+			"window_us": float64(m.WindowNs) / 1e3}
+		fabric := "sim"
+		if o.net.cluster != "" {
+			fabric, _, _ = strings.Cut(o.net.cluster, ":")
+			config["procs"] = o.procs.n
+			config["window_us"] = float64(o.realMicro("").WindowNs) / 1e3
+		} else {
+			config["nic_model"] = bench.ModelNote
+		}
+		r := report.Report{Experiment: "micro", Fabric: fabric, Seed: o.seed.n, Commit: report.Commit(), Config: config}
 		for _, row := range rows {
 			r.Rows = append(r.Rows, row)
 		}

@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// document runs experiments, tiny.
+func document(t *testing.T, names ...string) *Document {
+	t.Helper()
+	var list []*Experiment
+	for _, name := range names {
+		e, err := FindExperiment(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	return &Document{Name: "test", Commit: "abc", Config: Config{Seed: 7, Seeds: 2}, Wall: time.Second, Outcomes: runTiny(t, 2, list...)}
+}
+
+// The report is one page with every experiment, plot and claim, all constants of the model with
+// their origin, seed and commit; nothing is loaded from elsewhere.
+func TestReportHoldsEverything(t *testing.T) {
+	d := document(t, "fig12a", "fig14", "fig15")
+	var b bytes.Buffer
+	if err := d.WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	for _, o := range d.Outcomes {
+		for _, want := range []string{`id="` + o.Experiment.Name + `"`, o.Experiment.Title} {
+			if !strings.Contains(page, want) {
+				t.Errorf("no %q", want)
+			}
+		}
+	}
+	if got, want := strings.Count(page, "<svg"), len(d.Plots()); got != want {
+		t.Errorf("%d pictures, want %d", got, want)
+	}
+	model, err := Constants("cx4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range model {
+		if !strings.Contains(page, "<td>"+c.Name+"</td><td>"+c.Value+"</td><td>"+c.Origin+"</td>") {
+			t.Errorf("no constant %+v", c)
+		}
+	}
+	for _, want := range []string{"seed 7", "Commit abc", "fitted"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if found := regexp.MustCompile(`(src|href)="[^#]`).FindString(page); found != "" {
+		t.Errorf("the page loads something: %q", found)
+	}
+}
+
+// Plots are pictures that parse, with axes that are labelled, of lines, bars and of nothing.
+func TestPlotsDraw(t *testing.T) {
+	plots := document(t, "fig12a", "fig14").Plots()
+	plots = append(plots, Plot{Name: "empty", X: Axis{Label: "x", Log: true}, Y: Axis{Label: "y", Log: true}},
+		Plot{Name: "zero", X: Axis{Label: "x"}, Y: Axis{Label: "y", Log: true}, Series: []Series{{Label: "a", XY: []XY{{1, 0, 0}}}}},
+		Plot{Name: "bars", X: Axis{Label: "x"}, Y: Axis{Label: "y"}, Groups: []string{"one", "two"},
+			Series: []Series{{Label: "cas", XY: []XY{{0, 3, 1}, {1, 2, 0}}}, {Label: "other", XY: []XY{{0, 1, 0}}}}})
+	for _, p := range plots {
+		if p.X.Label == "" || p.Y.Label == "" || p.Name == "" {
+			t.Errorf("plot %q of %q: labels %q, %q", p.Name, p.Title, p.X.Label, p.Y.Label)
+		}
+		var b bytes.Buffer
+		if err := p.WriteSVG(&b); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+			continue
+		}
+		picture := b.String()
+		for _, s := range p.Series {
+			if len(s.XY) > 0 && p.Name != "zero" && !strings.Contains(picture, s.Label) {
+				t.Errorf("%s: no legend for %s", p.Name, s.Label)
+			}
+		}
+		for d := xml.NewDecoder(&b); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Errorf("%s: %v", p.Name, err)
+				break
+			}
+		}
+		if strings.Contains(picture, "NaN") || strings.Contains(picture, "Inf") {
+			t.Errorf("%s has coordinates that are no numbers", p.Name)
+		}
+	}
+}
+
+// Lines that share a plot look different without colours too.
+func TestLooksDiffer(t *testing.T) {
+	for _, set := range [][]string{figureLocks, fig3Locks, policyLocks()} {
+		seen := map[string]string{}
+		for i, name := range set {
+			l := lookOf(&Series{Label: name}, i)
+			var key strings.Builder
+			for _, d := range l.dashes {
+				key.WriteString(Figure(float64(d)) + " ")
+			}
+			k := key.String() + strings.TrimPrefix(strings.ReplaceAll(typeName(l.shape), "draw.", ""), "*")
+			if other, ok := seen[k]; ok {
+				t.Errorf("%s and %s look the same in grey: %s", name, other, k)
+			}
+			seen[k] = name
+		}
+	}
+}
+
+// The text names verdicts and what the model is worth.
+func TestText(t *testing.T) {
+	d := document(t, "fig12a")
+	var b bytes.Buffer
+	if err := d.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"fig12a: ", "declock-tf", "comes out", "claims come out", "not measured: ratios"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func typeName(x any) string { return reflect.TypeOf(x).String() }
+
+func policyLocks() (list []string) {
+	for _, p := range policies {
+		list = append(list, p.lock)
+	}
+	return list
+}
