@@ -144,7 +144,7 @@ func RunIndex(ctx context.Context, x Index) (*IndexResult, error) {
 	if err := x.Validate(); err != nil {
 		return nil, err
 	}
-	s := &indexRun{x: x, inserts: uint64(x.Keys), r: &IndexResult{op: newHistogram(), read: newHistogram(), write: newHistogram()}}
+	s := &indexRun{x: x, inserts: uint64(x.Keys), r: &IndexResult{op: newHistogram(simDigits), read: newHistogram(simDigits), write: newHistogram(simDigits)}}
 	var err error
 	if s.zipf, err = traces.NewZipf(uint64(x.Keys), x.Theta); err != nil {
 		return nil, err
