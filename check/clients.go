@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/oracle"
@@ -20,8 +19,9 @@ type client struct {
 	cn    int // from 1
 	name  string
 	port  fabric.Port
-	k     *hier.Locker
+	k     lock.Locker
 	hold  lock.Hold
+	named fabric.ClientID // by which the hold was granted
 	cell  []byte
 	value lock.Value // the cell, where locks keep values
 	d     drawer
@@ -99,7 +99,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	}
 	var err error
 	if c.w.s.Kept != 0 {
-		err = c.k.AcquireValue(&c.hold, r, &c.value)
+		err = c.k.(lock.Keeper).AcquireValue(&c.hold, r, &c.value)
 	} else {
 		err = c.k.Acquire(&c.hold, r)
 	}
@@ -120,7 +120,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 		c.w.lastGrant[c.port.ID()] = c.w.c.Now()
 	}
 	c.w.event(e)
-	c.hold.Word = uint64(e.Client)
+	c.named = e.Client
 	return true, true
 }
 
@@ -155,7 +155,7 @@ func (c *client) unexpected(what string, err error) {
 
 // release writes the cell, if the lock is exclusive, and releases.
 func (c *client) release(which int) bool {
-	e := oracle.Event{Kind: oracle.Releasing, Client: fabric.ClientID(c.hold.Word), Lock: c.hold.Lock, Mode: c.hold.Mode}
+	e := oracle.Event{Kind: oracle.Releasing, Client: c.named, Lock: c.hold.Lock, Mode: c.hold.Mode}
 	var before []fabric.Op
 	if c.hold.Mode == lock.Exclusive {
 		v, _ := cellValue(c.cell)
@@ -170,7 +170,7 @@ func (c *client) release(which int) bool {
 	var err error
 	if c.w.s.Kept != 0 {
 		c.value.Dirty = e.Writes
-		err = c.k.ReleaseValue(&c.hold, &c.value, nil)
+		err = c.k.(lock.Keeper).ReleaseValue(&c.hold, &c.value, nil)
 	} else {
 		err = c.k.Release(&c.hold, before)
 	}

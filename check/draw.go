@@ -39,6 +39,12 @@ const (
 	Zombie Class = "zombie"
 	// Chaos: all faults of the classes above at once, on locks that wrap.
 	Chaos Class = "chaos"
+	// Field: as Cancel, with the other locks of the field, whose counters are reset all the time.
+	Field Class = "field"
+	// FieldFair: as Fair, with those of them that are fair.
+	FieldFair Class = "fieldfair"
+	// FieldCrash: as Crash, with those of them that survive that.
+	FieldCrash Class = "fieldcrash"
 	// Store: the object store, without faults.
 	Store Class = "store"
 	// StoreCrash: the object store while compute nodes die or stand still.
@@ -47,7 +53,7 @@ const (
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Chaos, Store, StoreCrash}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -67,7 +73,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g2"
+const generator = "g3"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -129,6 +135,10 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	}
 	if class == Wraps {
 		s.wraps(d)
+	}
+	if class == Field || class == FieldFair || class == FieldCrash {
+		s.field(d)
+		return s
 	}
 	s.faults(d)
 	// (Who joins holders and finds the value there is done in no virtual time: no bound of class Fair holds.)

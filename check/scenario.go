@@ -27,6 +27,7 @@ type Scenario struct {
 	Clients int `key:"clients"` // of each compute node
 	MNs     int `key:"mns"`
 
+	Lock   string `key:"lock"` // one of the other locks of the field; "": DecLock, under Policy
 	Policy string `key:"policy"`
 	// SharingNs replaces the bound of shared tenure, at most, of policies that have one. 0: theirs.
 	SharingNs fabric.Time `key:"sharing"`
@@ -57,6 +58,10 @@ type Scenario struct {
 	ThinkNs  fabric.Time `key:"think"` // at most, between rounds
 	Kept     int         `key:"kept"`  // 1: locks keep their cells on the compute nodes (lock.Keeper)
 	WaitNs   fabric.Time `key:"wait"`  // at most, until a deadline or a cancellation
+
+	// Of the other locks of the field: how long a holder may hold, 0: 10 ms; when counters are reset, 0: as published.
+	LeaseNs  fabric.Time `key:"lease"`
+	CountMax int         `key:"countmax"`
 
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
 	Values int `key:"values"` // bytes at most
@@ -160,6 +165,12 @@ func (s *Scenario) set(name, text string) error {
 
 // policy returns the policy of the scenario's nodes.
 func (s *Scenario) policy() (hier.Policy, error) {
+	if s.Lock != "" {
+		if fieldLockOf(s.Lock) == nil {
+			return hier.Policy{}, fmt.Errorf("no lock %q: there are %v", s.Lock, fieldNames(func(*fieldLock) bool { return true }))
+		}
+		return hier.Policy{}, nil
+	}
 	p, err := hier.ParsePolicy(s.Policy)
 	if err == nil && s.SharingNs > 0 && p.SharingNs > 0 {
 		p.SharingNs, p.SharingMaxNs = min(p.SharingNs, s.SharingNs), s.SharingNs
@@ -191,14 +202,17 @@ func (s *Scenario) Validate() error {
 	case s.Values < 0 || s.Values > maxValue:
 		return bad("values of %d bytes, at most %d", s.Values, maxValue)
 	}
-	if _, err := hier.ParsePolicy(s.Policy); err != nil {
+	if _, err := s.policy(); err != nil {
 		return bad("%v", err)
+	}
+	if s.Lock != "" && (s.Keys > 0 || s.Kept != 0 || s.CountMax < 0 || s.CountMax > 1<<15) {
+		return bad("lock %s with %d keys, kept %d, countmax %d", s.Lock, s.Keys, s.Kept, s.CountMax)
 	}
 	y := s.layout()
 	if err := y.Validate(); err != nil {
 		return bad("%v", err)
 	}
-	if s.participants() >= 2<<s.Capacity {
+	if s.Lock == "" && s.participants() >= 2<<s.Capacity {
 		return bad("%d participants are more than a queue of %d entries counts", s.participants(), 1<<s.Capacity)
 	}
 	if _, err := s.simConfig(); err != nil {

@@ -48,6 +48,7 @@ type node struct {
 	table *hier.Table
 	clock *timesync.Clock
 	agent *hier.Agent
+	field *fieldNode // instead of table, clock and agent
 	store *objstore.Store
 }
 
@@ -89,7 +90,10 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 	if s.ResetNs == 0 {
 		w.cfg.CQL.ResetAfterNs = fabric.Forever / 4
 	}
-	w.build(policy)
+	if err := w.build(policy); err != nil {
+		w.c.Close()
+		return nil, err
+	}
 	if s.Keys > 0 {
 		if err := w.openStore(); err != nil {
 			w.c.Close()
@@ -103,8 +107,10 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 // judges makes the court. Overtaking is bounded where a policy bounds it: see bounds.
 func (w *world) judges(p hier.Policy) {
 	w.over = oracle.NewOvertaking(w.s.bound(p))
-	list := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewQueueOrder(w.s.Capacity),
-		oracle.NewCells(), oracle.NewLostGrants(), w.over}
+	list := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells(), oracle.NewLostGrants(), w.over}
+	if w.s.Lock == "" {
+		list = append(list, oracle.NewQueueOrder(w.s.Capacity))
+	}
 	if p.Kind == hier.ByTime && !p.PhaseFair {
 		list = append(list, oracle.NewLocalOrder())
 	}
@@ -122,6 +128,9 @@ const unbounded = 1 << 40
 // the cluster, was 1.2 without hierarchy; with hierarchy, 2.0 where all write, else 13
 // (remote-prefer, where any reader joins: 45). The bounds are about the double.
 func (s *Scenario) bound(p hier.Policy) int {
+	if f := fieldLockOf(s.Lock); f != nil && s.Class == FieldFair && f.fair > 0 {
+		return f.fair * s.CNs * s.Clients
+	}
 	if s.Class != Fair || s.Keys > 0 {
 		return unbounded
 	}
@@ -142,7 +151,7 @@ func (s *Scenario) bound(p hier.Policy) int {
 }
 
 // build makes the nodes and their agents.
-func (w *world) build(p hier.Policy) {
+func (w *world) build(p hier.Policy) error {
 	size := uint64(locksAt) + w.span()*uint64(w.s.Locks)
 	if w.s.Keys > 0 {
 		size = storeSize
@@ -165,16 +174,35 @@ func (w *world) build(p hier.Policy) {
 	}
 	for range w.s.CNs + 1 {
 		n := &node{sim: w.c.AddCN(), table: hier.NewTable(p), clock: new(timesync.Clock)}
-		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.cfg, sync)
+		if f := fieldLockOf(w.s.Lock); f != nil {
+			var err error
+			if n.field, err = f.join(&w.s, n.sim); err != nil {
+				return err
+			}
+		} else {
+			n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.cfg, sync)
+		}
 		w.nodes = append(w.nodes, n)
 	}
+	return nil
+}
+
+// runAgent runs the node's agent, if it has one.
+func (n *node) runAgent(report func(error)) error {
+	switch {
+	case n.field == nil:
+		return n.agent.Run(report)
+	case n.field.agent != nil:
+		return n.field.agent(report)
+	}
+	return nil
 }
 
 // startAgents starts the agents; the memory has been set up.
 func (w *world) startAgents() {
 	for i, n := range w.nodes {
 		w.c.GoAgent(n.sim, func(fabric.Port) {
-			err := n.agent.Run(func(err error) { w.agentError(i, err) })
+			err := n.runAgent(func(err error) { w.agentError(i, err) })
 			if err != nil {
 				w.agentError(i, err)
 			}
@@ -208,7 +236,14 @@ func (w *world) cellOffset() uint64 { return (w.s.layout().Lock().Size+63)&^63 +
 func (w *world) cell(lock int) fabric.Addr { return w.locks[lock].Add(w.cellOffset()) }
 
 // locker returns a Locker of a node.
-func (w *world) locker(n *node, p fabric.Port) *hier.Locker {
+func (w *world) locker(n *node, p fabric.Port) lock.Locker {
+	if n.field != nil {
+		l, err := n.field.locker(p)
+		if err != nil {
+			panic(fmt.Sprintf("check: locker of %s: %v", w.s.Lock, err)) // the scenario's NIC has what it needs
+		}
+		return l
+	}
 	return hier.New(n.table, p, n.sim, n.clock, w.cfg)
 }
 
@@ -315,6 +350,9 @@ func (t *tap) Observe(e *sim.Event) {
 // describe tells an event with headers and entries of the world's locks taken apart.
 func (w *world) describe(e *sim.Event) string {
 	for i, l := range w.locks {
+		if w.s.Lock != "" {
+			break
+		}
 		if text := describeLock(w.s.layout(), l, e); text != "" {
 			return fmt.Sprintf("%v   lock %d%s", e, i, text)
 		}
