@@ -111,6 +111,17 @@ func (t *Table) Deliver(index int, m *fabric.Message) (woke bool) {
 	}
 }
 
+// Len returns how many messages are in the box to which those for an index go.
+func (t *Table) Len(index int) int {
+	if index < 0 || index > fabric.MaxClientIndex {
+		return 0
+	}
+	if b := t.entries[index].Load(); b != nil {
+		return b.Len()
+	}
+	return 0
+}
+
 // Abandon gives the box a new ID. What is in it, and what still comes for the
 // old ID, goes to the agent's box, in order.
 func (t *Table) Abandon(b *Box) error {

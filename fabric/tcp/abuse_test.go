@@ -120,6 +120,46 @@ func TestFencedFramesDoNotExecute(t *testing.T) {
 	}
 }
 
+// What the kernel had received of a node when it was shut out is not executed afterwards.
+func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	s := c.serve(0, 1<<20)
+	victim, other := c.join(), c.join()
+	p := call(t, s, victim, 0)
+	s.mu.Lock()
+	conn := s.lanes[laneKey{victim.own.Life, 7}].conn
+	s.mu.Unlock()
+	conn.exec.Lock() // as if a frame was being executed
+	const frames = 5000
+	var all []byte
+	for i := range uint32(frames) {
+		all = append(all, p.chain(i, fabric.FAA(fabric.At(0, 64), 1))...)
+	}
+	p.write(all)
+	c.members.Kill(victim.own.Life)
+	// The memory node has begun to shut him out, and waits for the frame: it holds its mutex meanwhile.
+	held := 0
+	await(t, "the memory node shuts the victim out", func() bool {
+		if s.mu.TryLock() {
+			s.mu.Unlock()
+			held = 0
+		} else {
+			held++
+		}
+		return held > 50
+	})
+	if !other.View().Live.Has(victim.ID()) {
+		t.Error("the victim is out of the view while a frame of his executes")
+	}
+	conn.exec.Unlock()
+	await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
+	p.ends("who was fenced")
+	if n := counter(t, open(t, other)); n > maxFrame/40 {
+		t.Errorf("%d frames were executed: what was received later, too", n)
+	}
+}
+
 // A new connection of a lane shuts the old one out first.
 func TestNewConnectionReplacesTheOld(t *testing.T) {
 	c := newTestCluster(t)
@@ -278,4 +318,40 @@ func TestMemoryNodeThatHangs(t *testing.T) {
 	if !errors.Is(err, fabric.ErrUnknownOutcome) {
 		t.Errorf("FAA on a memory node that hangs: %v", err)
 	}
+}
+
+// A client that does not take its messages costs its node no more than a bounded inbox; when it takes them, all come.
+func TestInboxIsBounded(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.serve(0, 1<<20)
+	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 10*time.Millisecond, 10*time.Second }
+	a, b := c.join(), c.join()
+	from, to := open(t, a), open(t, b)
+	const count = 3 * maxInbox
+	for i := range uint64(count) {
+		if err := from.Send(to.ID(), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "the inbox is full", func() bool { return b.table.Len(to.ID().Index()) >= maxInbox })
+	for i := range uint64(count) {
+		m, err := to.Recv(to.Now() + patienceTime)
+		if err != nil || m.Body[0] != i {
+			t.Fatalf("message %d: %+v, %v", i, m, err)
+		}
+		if n := b.table.Len(to.ID().Index()); n > maxInbox+maxBatch {
+			t.Fatalf("%d messages in the inbox", n)
+		}
+	}
+	link := a.links[b.ID()].Load()
+	link.mu.Lock()
+	link.filled = link.acked + maxQueue // as if they waited
+	link.mu.Unlock()
+	if err := from.Send(to.ID(), &fabric.Message{Kind: fabric.MsgUser}); !errors.Is(err, fabric.ErrResources) {
+		t.Errorf("one message more than are kept: %v", err)
+	}
+	link.mu.Lock()
+	link.filled = link.written
+	link.mu.Unlock()
 }

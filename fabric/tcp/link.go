@@ -301,7 +301,12 @@ type inLink struct {
 	acked     uint64 // what the sender was told last
 	in        []byte
 	have      int
+	full      bool // a client does not take its messages: nothing is read until it does
+	fullOf    int  // its index
 }
+
+// maxInbox is how many messages for a client that does not take them make a receiver stop reading.
+const maxInbox = 1 << 16
 
 // inBuffer is how much is read at a time.
 const inBuffer = 32 << 10
@@ -366,7 +371,7 @@ func (l *inLink) cut() uint64 {
 		l.conn.end()
 		l.conn = nil
 	}
-	l.have, l.acked = 0, l.delivered
+	l.have, l.acked, l.full = 0, l.delivered, false
 	return l.delivered
 }
 
@@ -392,6 +397,9 @@ func (l *inLink) turn(s *stream) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s == l.conn {
+		if l.full {
+			return nil
+		}
 		k, err := s.read(l.in[l.have:])
 		if isAgain(err) {
 			return nil
@@ -419,7 +427,7 @@ func (l *inLink) deliver() error {
 	var h header
 	var m fabric.Message
 	now := false
-	for {
+	for !l.full {
 		ok, err := h.parse(l.in[at:l.have])
 		if err != nil {
 			return err
@@ -438,6 +446,9 @@ func (l *inLink) deliver() error {
 			from, to := decodeMessage(l.in[at+headerSize+i*fabric.MaxMessage:], &m)
 			m.From = fabric.Client(l.peer.ID, from)
 			l.n.table.Deliver(to, &m)
+			if l.n.table.Len(to) >= maxInbox {
+				l.full, l.fullOf = true, to
+			}
 		}
 		l.delivered += uint64(h.count)
 		now = now || h.status&ackNow != 0
@@ -448,6 +459,22 @@ func (l *inLink) deliver() error {
 		return l.acknowledge()
 	}
 	return nil
+}
+
+func (l *inLink) isFull() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.full
+}
+
+// goesOn reads again if the client that had too many messages has taken some; mu is held.
+func (l *inLink) goesOn() (bool, error) {
+	if !l.full || l.n.table.Len(l.fullOf) > maxInbox/2 {
+		return false, nil
+	}
+	l.full = false
+	err := l.deliver()
+	return !l.full, err
 }
 
 // acknowledge tells the sender how many messages have been delivered; mu is held.

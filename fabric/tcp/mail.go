@@ -5,6 +5,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -106,13 +107,16 @@ func (p *mail) run() {
 		p.mu.Lock()
 		n := p.look()
 		p.mu.Unlock()
+		if n > 0 {
+			runtime.Gosched() // to those who were woken
+		}
 		return n, !p.stopped.Load()
 	})
 }
 
-// poll delivers what has come, unless somebody else is at it.
+// poll delivers what has come, unless somebody else is at it, or nobody should look.
 func (p *mail) poll() {
-	if p.count.Load() > 0 && p.mu.TryLock() {
+	if p.count.Load() > 0 && !machine.here(p.n.Now()) && p.mu.TryLock() {
 		p.look()
 		p.mu.Unlock()
 	}
@@ -139,7 +143,11 @@ func (p *mail) look() int {
 // serve takes what a connection has; mu is held.
 func (p *mail) serve(c *mailConn) {
 	if c.in != nil {
-		if err := c.in.turn(c.stream); err != nil {
+		err := c.in.turn(c.stream)
+		if err == nil && c.in.isFull() {
+			err = p.poller.change(c.stream.fd, c.id, 0) // until acknowledge finds that there is room
+		}
+		if err != nil {
 			p.drop(c, err)
 		}
 		return
@@ -212,7 +220,8 @@ func (p *mail) serveOut(c *mailConn) error {
 	}
 }
 
-// acknowledge tells all senders how many messages have been delivered, if they do not know.
+// acknowledge tells all senders how many messages have been delivered, if they do not know, and reads on from
+// those that had to wait.
 func (p *mail) acknowledge() {
 	p.listMu.Lock()
 	var list []*mailConn
@@ -227,7 +236,17 @@ func (p *mail) acknowledge() {
 		if c.in.conn == c.stream && c.in.delivered != c.in.acked {
 			_ = c.in.acknowledge() // who reads hears of what is wrong
 		}
+		on, err := false, error(nil)
+		if c.in.conn == c.stream {
+			on, err = c.in.goesOn()
+		}
 		c.in.mu.Unlock()
+		if err == nil && on {
+			err = p.poller.change(c.stream.fd, c.id, forInput)
+		}
+		if err != nil {
+			c.stream.end() // and who reads hears of it
+		}
 	}
 }
 
