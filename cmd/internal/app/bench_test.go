@@ -1,0 +1,180 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/declock/declock/bench"
+	"github.com/declock/declock/cmd/internal/exit"
+)
+
+// declockRun runs a command in this process, and returns what it prints.
+func declockRun(args ...string) (stdout string, err error) {
+	var out bytes.Buffer
+	env := &Env{Stdin: os.Stdin, Stdout: &out, Stderr: io.Discard}
+	err = Run(Declock(env), env, append([]string{"declock"}, args...))
+	return out.String(), err
+}
+
+// shape describes JSON: the names of objects and the kinds of values, sorted.
+func shape(v any, indent string) string {
+	switch x := v.(type) {
+	case map[string]any:
+		var b strings.Builder
+		for _, k := range slices.Sorted(maps.Keys(x)) {
+			fmt.Fprintf(&b, "%s%s: %s\n", indent, k, strings.TrimPrefix(shape(x[k], indent+"  "), indent+"  "))
+		}
+		return "object\n" + strings.TrimSuffix(b.String(), "\n")
+	case []any:
+		if len(x) == 0 {
+			return "empty list"
+		}
+		return "list of " + shape(x[0], indent)
+	case string:
+		return "string"
+	case float64:
+		return "number"
+	case bool:
+		return "bool"
+	}
+	return fmt.Sprintf("%T", v)
+}
+
+const microShape = `object
+commit: string
+config: object
+  chain: bool
+  clients: number
+  cns: number
+  cs_len: number
+  keep: bool
+  locks: number
+  message_extra_ns: number
+  message_scale: number
+  nic: string
+  nic_model: string
+  rate: number
+  read_pct: number
+  seeds: number
+  theta: number
+  window_us: number
+experiment: string
+fabric: string
+rows: list of object
+  acquire_p50_us: number
+  acquire_p99_us: number
+  clients: number
+  cs_len: number
+  experiment: string
+  local_handovers: number
+  lock: string
+  locks: number
+  lost: number
+  messages_per_op: number
+  mn_ops_per_acquire: number
+  mn_ops_per_op: number
+  mops: number
+  oldest_us: number
+  p50_us: number
+  p999_us: number
+  p99_us: number
+  prefetch_per_acquire: number
+  read_pct: number
+  refetch_per_release: number
+  release_mean_us: number
+  release_p50_us: number
+  remote_handovers: number
+  retries_per_acquire: number
+  theta: number
+seed: number`
+
+// The JSON of micro is what scripts depend on. A row more is no harm; one less is.
+func TestMicroJSON(t *testing.T) {
+	out, err := declockRun("bench", "micro", "--json", "--clients", "8", "--cns", "2", "--lock", "cas,declock-tf", "--locks", "100", "--window", "200us", "--warmup", "50us", "--seed", "3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v map[string]any
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got := shape(v, ""); got != microShape {
+		t.Errorf("JSON has another shape:\n%s", got)
+	}
+	if rows := v["rows"].([]any); len(rows) != 2 || v["seed"] != 3.0 || v["fabric"] != "sim" || v["experiment"] != "micro" {
+		t.Errorf("%s", out)
+	}
+}
+
+// Every experiment is a command, and what it prints holds rows and claims; files are written where --out says.
+func TestBenchDocument(t *testing.T) {
+	for _, e := range append(bench.Experiments(), &bench.Experiment{Name: "all"}, &bench.Experiment{Name: "micro"}) {
+		if out, err := declockRun("bench", e.Name, "--help"); err != nil || !strings.Contains(out, "--seed") {
+			t.Errorf("bench %s --help: %v", e.Name, err)
+		}
+	}
+	e, err := bench.FindExperiment("fig12a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := bench.Config{Options: bench.Options{Tiny: true}, Seed: 1, Seeds: 1}
+	outcomes, err := bench.Run(t.Context(), []*bench.Experiment{e}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &bench.Document{Name: "fig12a", Commit: "abc", Config: cfg, Outcomes: outcomes}
+	dir := t.TempDir()
+	if err := writeBench(&Env{Stderr: io.Discard}, dir, d); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"report.html", "results.json", "fig12a.svg"} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct {
+		Experiment, Commit string
+		Config             map[string]any
+		Rows, Claims       []map[string]any
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Experiment != "fig12a" || v.Commit != "abc" || v.Config["nic_model"] == "" || len(v.Rows) == 0 || len(v.Claims) == 0 {
+		t.Errorf("%s", text)
+	}
+	for _, name := range []string{"claim", "ours", "bar", "verdict"} {
+		if v.Claims[0][name] == nil {
+			t.Errorf("claims have no %s: %v", name, v.Claims[0])
+		}
+	}
+}
+
+// What cannot be measured is refused before anything runs.
+func TestBenchRefuses(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code exit.Code
+	}{
+		{"bench micro --lock nosuch", exit.UnknownName}, {"bench micro --read-pct 101", exit.Usage}, {"bench micro --theta -1", exit.Usage},
+		{"bench micro --clients 4 --cns 8", exit.Usage}, {"bench micro --capacity 12", exit.Usage}, {"bench micro --window -1s", exit.Usage},
+		{"bench nosuch", exit.Usage}, {"bench fig12a --nic nosuch", exit.Usage}, {"bench micro --cluster nosuch:x", exit.BadAddress},
+		{"bench micro more", exit.Usage},
+	} {
+		if _, err := declockRun(strings.Fields(c.args)...); exit.Of(err) != c.code {
+			t.Errorf("%s: %v (code %v)", c.args, err, exit.Of(err))
+		}
+	}
+}
