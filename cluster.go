@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/mn"
 )
 
@@ -66,6 +68,19 @@ func WithKey(key uint64) Option { return func(o *options) { o.key = key } }
 
 // WithReport sets who is told of errors in the background. Default: nobody.
 func WithReport(f func(error)) Option { return func(o *options) { o.cfg.Report = f } }
+
+// WithOnLoss sets who is told of each lock that a session of this process holds, and that has been lost:
+// its memory node has restarted, or the cluster has declared this compute node dead.
+// Others may have the lock then. f is called by any goroutine, and must neither wait nor use the cluster;
+// Unlock tells too (lock.ErrLost). It is called as soon as this process finds out, at a
+// failed operation or within a second.
+func WithOnLoss(f func(lock.Loss)) Option { return func(o *options) { o.cfg.OnLoss = f } }
+
+// WithLease sets how long a lock should be held at most. Who holds one for longer is reported
+// to the function of WithReport, within a second or so (lock.ErrOverdue); it goes on holding it. 0, the default: for ever.
+func WithLease(d time.Duration) Option {
+	return func(o *options) { o.cfg.LeaseNs = fabric.Time(d.Nanoseconds()) }
+}
 
 // A Joiner makes this process a compute node of the cluster that the part of
 // an address behind its scheme names.

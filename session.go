@@ -142,7 +142,13 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 	}
 	defer s.Close()
 	l := &Locks{n: n, stride: c.node.Layout().Lock().Size}
-	if err := s.Do(ctx, func() error { return l.open(c.node, s.Port(), name) }); err != nil {
+	err = s.Do(ctx, func() error {
+		if err := c.node.Refresh(s.Port()); err != nil {
+			return err
+		}
+		return l.open(c.node, s.Port(), name)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return l, nil

@@ -1,0 +1,128 @@
+package declock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/lock"
+)
+
+// openLocks opens a private cluster with some locks.
+func openLocks(t *testing.T, n int) (*declock.Cluster, *declock.Locks) {
+	t.Helper()
+	c, err := declock.Open(context.Background(), "shm:", declock.WithDir(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	l, err := c.Locks(context.Background(), "l", n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, l
+}
+
+func session(t *testing.T, c *declock.Cluster) *declock.Session {
+	t.Helper()
+	s, err := c.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// LockAll acquires all or none, and says which one could not be had.
+func TestLockAllOrNone(t *testing.T) {
+	c, l := openLocks(t, 4)
+	a, b := session(t, c), session(t, c)
+	busy, err := a.Lock(context.Background(), l.At(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	wants := []declock.Want{{l.At(3), lock.Exclusive}, {l.At(1), lock.Shared}, {l.At(2), lock.Shared}, {l.At(1), lock.Exclusive}}
+	_, err = b.LockAll(ctx, wants...)
+	if !errors.Is(err, lock.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), l.At(2).String()) {
+		t.Errorf("with one that is held: %v", err)
+	}
+	if err := busy.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.LockAll(context.Background(), wants...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, free := range []bool{true, false, false, false} {
+		try, err := a.TryLock(l.At(i))
+		if free != (err == nil) {
+			t.Errorf("lock %d while locks 1 to 3 are held: %v", i, err)
+		}
+		if err == nil {
+			try.Unlock()
+		}
+	}
+	if _, err := a.TryRLock(l.At(1)); !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("a lock that was named twice, once exclusively: %v", err)
+	}
+	if shared, err := a.TryRLock(l.At(2)); err != nil {
+		t.Errorf("a lock that is held shared: %v", err)
+	} else {
+		shared.Unlock()
+	}
+	if g.Token(l.At(3)) == 0 {
+		t.Error("no token")
+	}
+	if err := g.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if none, err := b.LockAll(context.Background()); err != nil || none.Unlock() != nil {
+		t.Errorf("no locks: %v", err)
+	}
+}
+
+// Sessions that acquire overlapping sets of locks, named in any order, all get on.
+func TestLockAllDoesNotDeadlock(t *testing.T) {
+	const locks, sessions, rounds = 5, 6, 60
+	c, l := openLocks(t, locks)
+	var count [locks]int // each guarded by its lock
+	var wg sync.WaitGroup
+	for i := range sessions {
+		s := session(t, c)
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(i)))
+			for range rounds {
+				var wants []declock.Want
+				which := rng.Perm(locks)[:3]
+				for _, j := range which {
+					wants = append(wants, declock.Want{ID: l.At(j), Mode: lock.Exclusive})
+				}
+				g, err := s.LockAll(context.Background(), wants...)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, j := range which {
+					count[j]++
+				}
+				if err := g.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	total := 0
+	for _, n := range count {
+		total += n
+	}
+	if total != 3*sessions*rounds {
+		t.Errorf("%d increments, want %d", total, 3*sessions*rounds)
+	}
+}
