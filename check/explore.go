@@ -56,7 +56,7 @@ func ParseExploration(text string) (Exploration, error) {
 	}
 	x.Policy, x.Clients, x.Cancel, x.Crash = policy, clients, cancel, crash
 	x.Capacity = uint8(bits.Len(uint(max(entries, 1))) - 1)
-	if _, err := hier.ParsePolicy(policy); err != nil {
+	if _, err := hier.ParsePolicy(policy); err != nil && fieldLockOf(policy) == nil {
 		return x, fmt.Errorf("%w: %v", ErrScenario, err)
 	}
 	if err := (cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version}).Validate(); err != nil {
@@ -120,6 +120,19 @@ func Explorations(small bool, match string) []Exploration {
 			add(crash, "1x 1x 2x", "1s 1x 2x")
 		}
 	}
+	for i := range fieldLocks {
+		x := Exploration{Policy: fieldLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
+		add(x, apart2...)
+		if !small {
+			add(x, apart3...)
+			x.Rounds = 2
+			add(x, apart2...)
+			if x.Rounds = 1; fieldLocks[i].name != "cas-backoff" {
+				x.Cancel = true
+				add(x, apart2...)
+			}
+		}
+	}
 	return list
 }
 
@@ -155,8 +168,9 @@ type exploring struct {
 	lock   fabric.Addr
 	nodes  []*node
 	killed fabric.CNSet
-	told   int     // objections that Fail has been told of
-	last   lastOps // of a replay; nil: nobody wants to know
+	told   int        // objections that Fail has been told of
+	last   lastOps    // of a replay; nil: nobody wants to know
+	field  *fieldLock // nil: DecLock
 }
 
 // Observe implements sim.Observer.
@@ -186,7 +200,7 @@ func (g *exploring) note(e *sim.Event) {
 	if e.Step == sim.StepDeliver {
 		who = e.To
 	}
-	if more := describeLock(g.cfg.Layout, g.lock, e); more != "" {
+	if more := describeLock(g.cfg.Layout, g.lock, e); more != "" && g.field == nil {
 		text += "   lock" + more
 	}
 	g.last.keep(who, text)
@@ -211,12 +225,17 @@ func (g *exploring) tell() {
 func (x Exploration) build(c *sim.Cluster) { x.buildWith(c, nil) }
 
 func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
-	policy, err := hier.ParsePolicy(x.Policy)
-	if err != nil {
-		panic(err)
+	g := &exploring{x: x, c: c, last: last, field: fieldLockOf(x.Policy)}
+	judges := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells()}
+	var policy hier.Policy
+	if g.field == nil {
+		var err error
+		if policy, err = hier.ParsePolicy(x.Policy); err != nil {
+			panic(err)
+		}
+		judges = append(judges, oracle.NewQueueOrder(x.Capacity))
 	}
-	g := &exploring{x: x, c: c, last: last}
-	g.court = oracle.NewCourt(oracle.NewExclusion(), oracle.NewTokens(), oracle.NewQueueOrder(x.Capacity), oracle.NewCells())
+	g.court = oracle.NewCourt(judges...)
 	g.cfg = hier.Config{
 		Layout: cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version},
 		CQL:    cql.Config{RecheckNs: fabric.Forever / 4, ResetAfterNs: fabric.Forever / 4},
@@ -247,8 +266,18 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 
 func (g *exploring) addNode(p hier.Policy) {
 	n := &node{sim: g.c.AddCN(), table: hier.NewTable(p), clock: new(timesync.Clock)}
-	n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
+	if g.field != nil {
+		var err error
+		if n.field, err = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8}, n.sim); err != nil {
+			panic(err)
+		}
+	} else {
+		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
+	}
 	g.nodes = append(g.nodes, n)
+	if g.field != nil && n.field.agent == nil {
+		return
+	}
 	g.c.GoAgent(n.sim, func(fabric.Port) {
 		// Errors of the dead and fenced are no news.
 		report := func(err error) {
@@ -256,7 +285,7 @@ func (g *exploring) addNode(p hier.Policy) {
 				g.c.Fail(err)
 			}
 		}
-		if err := n.agent.Run(report); err != nil {
+		if err := n.runAgent(report); err != nil {
 			report(err)
 		}
 	})
@@ -267,11 +296,11 @@ func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 	if first && g.x.Cancel {
 		g.c.Sometime("interrupt "+p.ID().String(), n.sim, p.Interrupt)
 	}
-	k := hier.New(n.table, p, n.sim, n.clock, g.cfg)
+	k := g.locker(n, p)
 	cell := g.lock.Add(g.cfg.Layout.Lock().Size)
 	var h lock.Hold
 	for i := range g.x.Rounds {
-		if n.table.Len() == 0 {
+		if g.field == nil && n.table.Len() == 0 {
 			g.c.Forget(uint64(i))
 		}
 		e := oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
@@ -303,6 +332,17 @@ func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 	}
 }
 
+func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
+	if g.field == nil {
+		return hier.New(n.table, p, n.sim, n.clock, g.cfg)
+	}
+	l, err := n.field.locker(p)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
 // hash is what the judges and the check at the end remember.
 func (g *exploring) hash() uint64 {
 	h := fnv.New64a()
@@ -316,7 +356,7 @@ func (g *exploring) hash() uint64 {
 func (g *exploring) atEnd() error {
 	word := g.c.PeekWord(g.lock)
 	// With a node of the dead in the queue and nobody behind it, nobody has asked for a reset yet.
-	if what := oracle.CheckHeader(g.x.Capacity, word); what != "" && g.killed.Len() == 0 {
+	if what := oracle.CheckHeader(g.x.Capacity, word); what != "" && g.killed.Len() == 0 && g.field == nil {
 		return fmt.Errorf("header: %s", what)
 	}
 	for _, n := range g.nodes {
