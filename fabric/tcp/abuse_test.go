@@ -155,8 +155,8 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 	conn.exec.Unlock()
 	await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
 	p.ends("who was fenced")
-	if n := counter(t, open(t, other)); n > maxFrame/(headerSize+16) { // more than one read brings
-		t.Errorf("%d frames were executed: what was received later, too", n)
+	if n := counter(t, open(t, other)); n != 0 {
+		t.Errorf("%d frames were executed", n)
 	}
 }
 

@@ -21,13 +21,13 @@ const (
 )
 
 // A laneConn is a connection of a lane, on the memory node. Its worker reads, executes and answers. Whoever cuts it
-// takes exec: then no frame of it executes any more.
+// marks it and takes exec: then no frame of it executes any more.
 type laneConn struct {
 	s    *MemoryServer
 	lane *served
 
 	exec   sync.Mutex // held while frames are executed
-	isCut  bool       // under exec
+	isCut  atomic.Bool
 	expect uint32     // number of the next frame
 
 	// What follows is its worker's, once there is a stream.
@@ -49,12 +49,14 @@ func newLaneConn(s *MemoryServer, l *served, expect uint32) *laneConn {
 	return &laneConn{s: s, lane: l, expect: expect}
 }
 
-// cut shuts the connection out: when it returns, nothing more of it is executed.
+// cut shuts the connection out: when it returns, nothing more of it is executed. It waits for the frame that is
+// being executed, and not for those behind it.
 func (c *laneConn) cut() {
+	c.isCut.Store(true)
 	c.exec.Lock()
-	c.isCut = true
+	st := c.stream.Load()
 	c.exec.Unlock()
-	if st := c.stream.Load(); st != nil {
+	if st != nil {
 		st.end()
 	}
 }
@@ -268,7 +270,7 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 	at := 0
 	var h header
 	frames := uint64(0)
-	for !c.isCut {
+	for !c.isCut.Load() {
 		ok, err := h.parse(c.in[at:c.have])
 		if err != nil {
 			return false, err
@@ -290,7 +292,7 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 		at += h.length
 		frames++
 	}
-	if c.isCut {
+	if c.isCut.Load() {
 		return false, fmt.Errorf("%w: cut", fabric.ErrFenced)
 	}
 	c.have = copy(c.in[:], c.in[at:c.have])
