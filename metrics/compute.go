@@ -240,3 +240,6 @@ func (e emitter) histogram(d desc, h *cn.Histogram) {
 	}
 	e.ch <- m
 }
+
+// Collectors returns one collector of each kind, for their descriptions only.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{&compute{}, &memory{}} }

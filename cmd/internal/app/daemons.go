@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/pprof"
@@ -58,30 +59,21 @@ Examples:
    declock-cn --cluster tcp://10.0.0.1:2379/demo --tls-ca ca.pem --tls-cert cn1.pem --tls-key cn1.key
    declock-cn --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret`
 
-// daemonFlags are what all daemons have. A daemon with --parent-pipe ends when
-// its standard input does.
-func daemonFlags(parent *bool, profile *string) []cli.Flag {
-	return []cli.Flag{
-		&cli.BoolFlag{Name: "parent-pipe", Usage: "end when standard input ends; leave SIGINT to the parent", Destination: parent, Hidden: true},
-		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile to `FILE`", Destination: profile, Hidden: true},
-	}
-}
-
 func mnCommand(env *Env) *cli.Command {
 	var (
-		cfg     daemon.MNConfig
-		net     network
-		mem     = count{max: scheme.MaxMN - 1}
-		size    = byteSize{text: "1GiB", n: 1 << 30}
-		maxCN   = count{max: uint64(fabric.MaxCN)}
-		queue   = count{max: maxLockQueue}
-		huge    = choice{value: "try", of: []string{"off", "try", "require"}}
-		parent  bool
-		profile string
+		cfg   daemon.MNConfig
+		net   network
+		mem   = count{max: scheme.MaxMN - 1}
+		size  = byteSize{text: "1GiB", n: 1 << 30}
+		maxCN = count{max: uint64(fabric.MaxCN)}
+		queue = count{max: maxLockQueue}
+		huge  = choice{value: "try", of: []string{"off", "try", "require"}}
+		how   = newRunning()
+		log   *slog.Logger
 	)
 	return command(&cli.Command{
 		Name: fleet.MNCommand, Hidden: true, Usage: "a memory node", Description: mnDescription,
-		Flags: slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
+		Flags: net.daemon(slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			countFlag(&mem, "mem", "number of the memory node in the cluster"),
 			sizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
 			countFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
@@ -89,11 +81,12 @@ func mnCommand(env *Env) *cli.Command {
 			choiceFlag(&huge, "huge", "huge pages"),
 			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again", Destination: &cfg.Memory.Path},
 			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next", Destination: &cfg.Memory.Keep},
-		}, daemonFlags(&parent, &profile)),
+		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
+			net.o.Report = func(err error) { log.Warn("in the background", "error", err.Error()) }
 			if cfg.Cluster, err = net.parse(c); err != nil {
 				return err
 			}
@@ -102,7 +95,15 @@ func mnCommand(env *Env) *cli.Command {
 			if (m.Keep || m.Path != "") && !c.IsSet("size") {
 				m.Size = 0 // what is there decides
 			}
-			return runDaemon(c.Context, env, parent, profile, func(ctx context.Context) error {
+			if err := how.check(c); err != nil {
+				return err
+			}
+			if net.settings.print {
+				return net.settings.write(c, env.Stdout)
+			}
+			log = how.logger(env.Stderr)
+			cfg.Options = how.options(log)
+			return how.run(c.Context, env, log, func(ctx context.Context) error {
 				return daemon.RunMN(ctx, cfg, env.Stdout)
 			})
 		},
@@ -111,22 +112,24 @@ func mnCommand(env *Env) *cli.Command {
 
 func cnCommand(env *Env) *cli.Command {
 	var (
-		cfg     daemon.CNConfig
-		net     network
-		procs   = count{max: 1024}
-		parent  bool
-		profile string
+		cfg   daemon.CNConfig
+		net   network
+		procs = count{max: 1024}
+		how   = newRunning()
+		log   *slog.Logger
 	)
 	return command(&cli.Command{
 		Name: fleet.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
-		Flags: slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
+		Flags: net.daemon(slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			lockFlag(&cfg.Policy),
 			countFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
-		}, daemonFlags(&parent, &profile)),
+			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for a cluster that is not there yet", Destination: &cfg.Wait},
+		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
+			net.o.Report = func(err error) { log.Warn("in the background", "error", err.Error()) }
 			if cfg.Cluster, err = net.parse(c); err != nil {
 				return err
 			}
@@ -134,8 +137,15 @@ func cnCommand(env *Env) *cli.Command {
 				return err
 			}
 			cfg.Procs = int(procs.n)
-			cfg.Report = func(err error) { fmt.Fprintf(env.Stderr, "declock-cn: in the background: %v\n", err) }
-			return runDaemon(c.Context, env, parent, profile, func(ctx context.Context) error {
+			if err := how.check(c); err != nil {
+				return err
+			}
+			if net.settings.print {
+				return net.settings.write(c, env.Stdout)
+			}
+			log = how.logger(env.Stderr)
+			cfg.Options = how.options(log)
+			return how.run(c.Context, env, log, func(ctx context.Context) error {
 				return daemon.RunCN(ctx, cfg, env.Stdout)
 			})
 		},

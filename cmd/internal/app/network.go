@@ -14,6 +14,15 @@ type network struct {
 	cluster string
 	o       scheme.Options
 	own     []cli.Flag
+
+	settings settings
+}
+
+// daemon makes the flags of a daemon its settings.
+func (n *network) daemon(flags []cli.Flag) []cli.Flag {
+	flags = append(flags, n.settings.printFlag())
+	n.settings.flags, n.settings.others = flags, nil
+	return flags
 }
 
 // flags returns them; usage is that of --cluster.
@@ -42,11 +51,16 @@ func (n *network) flags(usage string) []cli.Flag {
 		str("gid", "verbs: index or IP address of the RDMA port's GID (default: the best)", &n.o.GID),
 		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node (default: 4)", Destination: &n.o.QueuePairs},
 	}
-	return append([]cli.Flag{clusterFlag(&n.cluster, usage)}, n.own...)
+	all := append([]cli.Flag{clusterFlag(&n.cluster, usage), n.settings.fileFlag()}, n.own...)
+	n.settings.flags, n.settings.others = all, daemonSettings // a tool takes what it needs from a daemon's file
+	return all
 }
 
 // parse returns the cluster that was given. Flags that mean nothing for it are refused.
 func (n *network) parse(c *cli.Context) (scheme.Cluster, error) {
+	if err := n.settings.load(c); err != nil {
+		return nil, err
+	}
 	if n.cluster == "" {
 		return nil, usage(c, "which cluster? Give --cluster %s; \"declock status\" lists those of this machine", scheme.Forms())
 	}
@@ -76,8 +90,13 @@ func checkFlags(c *cli.Context, cl scheme.Cluster) error {
 func (n *network) args(c *cli.Context) []string {
 	var args []string
 	for _, f := range n.own {
-		if name := f.Names()[0]; c.IsSet(name) {
+		name := f.Names()[0]
+		switch _, isBool := f.(*cli.BoolFlag); {
+		case !c.IsSet(name):
+		case isBool:
 			args = append(args, fmt.Sprintf("--%s=%v", name, c.Value(name)))
+		default:
+			args = append(args, "--"+name, fmt.Sprint(c.Value(name)))
 		}
 	}
 	return args

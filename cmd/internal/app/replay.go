@@ -144,6 +144,9 @@ func (o *replayOptions) check(c *cli.Context) error {
 	if err := arguments(c, 0, 1); err != nil {
 		return err
 	}
+	if err := o.net.settings.load(c); err != nil {
+		return err
+	}
 	o.trace, o.own = c.Args().First(), c.IsSet("cns")
 	for _, f := range onlyFor {
 		for _, name := range f.flags {

@@ -90,6 +90,9 @@ func statusCommand(env *Env) *cli.Command {
 
 // statusRows describes the cluster that was asked for, or all that this machine knows of.
 func statusRows(c *cli.Context, net *network) (rows []*clusterRow, fabric string, err error) {
+	if err := net.settings.load(c); err != nil {
+		return nil, "", err
+	}
 	ctx := c.Context
 	if net.cluster != "" {
 		at, err := net.parse(c)
@@ -314,7 +317,25 @@ func (p *lineWriter) cluster(r *clusterRow) {
 		cns.Add(row...)
 	}
 	p.table(cns)
+	p.hot(r.Compute)
 	p.roots(r.Regions)
+}
+
+// hotShown is how many hot locks are shown of each compute node.
+const hotShown = 3
+
+// hot shows the locks that are acquired most.
+func (p *lineWriter) hot(nodes []computeRow) {
+	t := &report.Table{Head: []string{"hot locks of", "lock", "share", "acquired in us"}}
+	for _, n := range nodes {
+		if n.Status == nil {
+			continue
+		}
+		for _, h := range n.Status.Hot[:min(hotShown, len(n.Status.Hot))] {
+			t.Add(n.Node, h.Lock, fmt.Sprintf("%.1f%%", 100*h.Share), fmt.Sprintf("%.1f", h.AcquireUs))
+		}
+	}
+	p.table(t)
 }
 
 func (p *lineWriter) roots(regions []control.Memory) {

@@ -173,6 +173,15 @@ type Status struct {
 	Counters Counters       `json:"counters"`
 	Resets   cql.AgentStats `json:"resets"`
 	Memory   []Memory       `json:"memory"`
+	Hot      []HotLock      `json:"hot,omitempty"` // the locks that are acquired most here, the hottest first
+}
+
+// A HotLock is a lock that is acquired often; see cn.HotLock.
+type HotLock struct {
+	Lock      string  `json:"lock"`
+	Share     float64 `json:"share"`
+	Error     float64 `json:"error"`
+	AcquireUs float64 `json:"acquire_us"`
 }
 
 // Memory describes a memory node as a compute node sees it.

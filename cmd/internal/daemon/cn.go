@@ -16,7 +16,9 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/region"
 )
 
 // CNConfig says how to run a compute node.
@@ -24,8 +26,9 @@ type CNConfig struct {
 	Cluster scheme.Cluster
 	Policy  string
 	Procs   int // GOMAXPROCS; 0 leaves it
-	// Report is told of errors in the background.
-	Report func(error)
+	// Wait is how long to wait for a cluster that is not there yet.
+	Wait time.Duration
+	Options
 }
 
 // A CN is a compute node that serves the control protocol.
@@ -33,6 +36,8 @@ type CN struct {
 	cfg     CNConfig
 	cluster *declock.Cluster
 	started time.Time
+	srv     *control.Server
+	life    *life
 
 	job sync.Mutex // held by the replay that is under way
 
@@ -49,30 +54,79 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 	if cfg.Policy == "" {
 		cfg.Policy = hier.DefaultPolicy
 	}
-	d := &CN{cfg: cfg, started: time.Now()}
-	if d.cluster, err = Open(ctx, cfg.Cluster, declock.WithReport(cfg.Report), declock.WithPolicy(cfg.Policy)); err != nil {
+	d := &CN{cfg: cfg, started: time.Now(), life: newLife()}
+	report := func(err error) { cfg.Log.Warn("in the background", "error", err.Error()) }
+	if d.cluster, err = d.join(ctx, declock.WithReport(report), declock.WithPolicy(cfg.Policy)); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	id, dir := d.cluster.Node().Fabric().ID(), cfg.Cluster.RunDir()
+	return errors.Join(d.serve(ctx, out), d.leave())
+}
+
+// serve serves until ctx ends, or the cluster has declared this compute node dead.
+func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
+	id, dir := d.cluster.Node().Fabric().ID(), d.cfg.Cluster.RunDir()
 	path := filepath.Join(dir, control.SocketName(id))
-	srv := control.NewServer(d)
-	if err = scheme.MakeRunDir(cfg.Cluster); err == nil {
-		err = srv.Listen(path)
+	d.srv = control.NewServer(d)
+	if err = scheme.MakeRunDir(d.cfg.Cluster); err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
-			id, cfg.Cluster.Address(), os.Getpid(), cfg.Policy, runtime.GOMAXPROCS(0), path)
+	if err = d.srv.Listen(path); err != nil {
+		return err
 	}
-	if err == nil {
-		<-ctx.Done()
+	w, err := d.cfg.serveHTTP(d.life, func() any { return d.Status() }, metrics.ComputeNode(d.cluster, d.storeStats))
+	if err != nil {
+		return err
 	}
-	srv.Close()
-	err = errors.Join(err, d.cluster.Close())
-	control.Sweep(dir)
+	defer w.close()
+	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
+		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path); err != nil {
+		return err
+	}
+	d.life.ready()
+	d.cfg.Log.Info("joined", "node", id.String(), "cluster", d.cfg.Cluster.Address(), "policy", d.cfg.Policy, "http", w.addr())
+	err = d.watch(ctx)
+	d.life.drain()
+	d.cfg.Log.Info("leaving", "node", id.String())
 	return err
+}
+
+// leave lets what is under way come to its end, gives memory back and leaves the cluster.
+func (d *CN) leave() error {
+	d.srv.Close()
+	err := d.cluster.Close()
+	if d.life.fenced() {
+		err = nil // we are none of them any more: there is nothing to give back
+	}
+	control.Sweep(d.cfg.Cluster.RunDir())
+	d.cfg.Log.Info("left")
+	return err
+}
+
+// joinAgain is how long to wait before the next try to join a cluster that is not there yet.
+const joinAgain = 500 * time.Millisecond
+
+// join joins the cluster; if it is not there yet, it tries again for as long as Wait says.
+func (d *CN) join(ctx context.Context, opts ...declock.Option) (*declock.Cluster, error) {
+	limit := time.Now().Add(d.cfg.Wait)
+	for {
+		c, err := Open(ctx, d.cfg.Cluster, opts...)
+		switch code := exit.Of(err); {
+		case err == nil:
+			return c, nil
+		case code != exit.NoCluster && code != exit.NodeLost && !errors.Is(err, region.ErrNotFormatted) && !errors.Is(err, region.ErrHalfFormatted):
+			return nil, err
+		case ctx.Err() != nil || !time.Now().Before(limit):
+			return nil, err
+		}
+		d.cfg.Log.Info("waiting for the cluster", "error", err.Error())
+		select {
+		case <-ctx.Done():
+		case <-time.After(joinAgain):
+		}
+	}
 }
 
 // Open joins a cluster and starts a compute node.
@@ -107,9 +161,9 @@ func (d *CN) Replay(ctx context.Context, spec *control.Replay, job control.Job) 
 	d.mu.Lock()
 	d.work = w
 	d.mu.Unlock()
-	before := *d.cluster.Node().Agent().Resets()
+	before := d.cluster.Node().Agent().Counted()
 	res := w.run(ctx, job)
-	res.Resets = resetsSince(d.cluster.Node().Agent().Resets(), &before)
+	res.Resets = resetsSince(d.cluster.Node().Agent().Counted(), &before)
 	d.mu.Lock()
 	total := w.total()
 	d.done.Add(&total)

@@ -11,6 +11,8 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/mn"
 	"github.com/declock/declock/region"
 )
@@ -22,6 +24,7 @@ type MNConfig struct {
 	// LockQueue is how many entries the queue of a lock has: at least MaxCN; where locks have no
 	// hierarchy, at least the clients. 0 is what other memory nodes have, or MaxCN.
 	LockQueue int
+	Options
 }
 
 // RunMN runs a memory node until ctx ends. It writes one line to out when it
@@ -43,13 +46,48 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 		}
 		return err
 	}
-	err = announceMN(out, cfg.Cluster, srv)
-	if err == nil {
-		<-ctx.Done()
-	}
+	err = serveMN(ctx, cfg, srv, out)
 	err = errors.Join(err, node.Close())
 	control.Sweep(cfg.Cluster.RunDir())
+	cfg.Log.Info("stopped")
 	return err
+}
+
+// serveMN says that the memory node serves, and waits for its end.
+func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, out io.Writer) error {
+	log := cfg.Log.With("node", srv.ID().String(), "cluster", cfg.Cluster.Address())
+	life := newLife()
+	var counters func() metrics.MemoryCounters
+	if s, ok := srv.(interface{ Counters() metrics.MemoryCounters }); ok {
+		counters = s.Counters
+	}
+	m := fabric.Memory{ID: srv.ID(), Size: srv.Size(), Epoch: srv.Epoch()}
+	w, err := cfg.serveHTTP(life, func() any { return m }, metrics.MemoryNode(m, cfg.Cluster.Scheme(), counters))
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if err := announceMN(out, cfg.Cluster, srv); err != nil {
+		return err
+	}
+	life.ready()
+	log.Info("serving", "size", m.Size, "epoch", m.Epoch, "http", w.addr())
+	var given <-chan struct{}
+	ends, can := srv.(interface {
+		Done() <-chan struct{}
+		Err() error
+	})
+	if can {
+		given = ends.Done()
+	}
+	select {
+	case <-ctx.Done():
+		life.drain()
+		log.Info("stopping")
+		return nil
+	case <-given:
+		return fmt.Errorf("%v does not serve any more: %w", srv.ID(), ends.Err())
+	}
 }
 
 // lockQueue returns the length of lock queues to format with. All memory nodes

@@ -10,7 +10,31 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
 )
+
+// hotLocks is how many hot locks a status has.
+const hotLocks = 10
+
+// hot are the locks that are acquired most here.
+func (d *CN) hot() (list []control.HotLock) {
+	for _, h := range d.cluster.Node().Observe(hotLocks).Hot {
+		list = append(list, control.HotLock{Lock: h.Lock.String(), Share: h.Share, Error: h.Error, AcquireUs: float64(h.WaitNs) / 1e3})
+	}
+	return list
+}
+
+// storeStats are the counters of the object store clients of replays.
+func (d *CN) storeStats() objstore.Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.done.Store
+	if d.work != nil {
+		now := d.work.total()
+		s.Add(&now.Store)
+	}
+	return s
+}
 
 // Status implements control.Handler.
 func (d *CN) Status() *control.Status {
@@ -19,7 +43,7 @@ func (d *CN) Status() *control.Status {
 	s := &control.Status{
 		Node: node.Fabric().ID().String(), Address: d.cfg.Cluster.Address(), Pid: os.Getpid(), Policy: d.cfg.Policy,
 		Procs: runtime.GOMAXPROCS(0), UptimeS: time.Since(d.started).Seconds(),
-		Live: nodeNames(view), View: view.Epoch, Resets: *node.Agent().Resets(),
+		Live: nodeNames(view), View: view.Epoch, Resets: node.Agent().Counted(), Hot: d.hot(),
 		Memory: DescribeMemory(context.Background(), d.cluster),
 	}
 	d.mu.Lock()
@@ -80,8 +104,8 @@ func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
 }
 
 // resetsSince returns what an agent counted since before.
-func resetsSince(now, before *cql.AgentStats) cql.AgentStats {
-	d := *now
+func resetsSince(now cql.AgentStats, before *cql.AgentStats) cql.AgentStats {
+	d := now
 	d.Led -= before.Led
 	d.TakenOver -= before.TakenOver
 	d.Joined -= before.Joined

@@ -72,7 +72,7 @@ func (c *verbsCluster) Serve(_ context.Context, m Memory) (Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	vo.Mem, vo.Size = m.ID, m.Size
+	vo.Mem, vo.Size, vo.Report = m.ID, m.Size, c.o.Report
 	vo.Huge = map[Huge]verbs.HugePolicy{HugeOff: verbs.HugeOff, HugeTry: verbs.HugeTry, HugeRequire: verbs.HugeRequire}[m.Huge]
 	if m.ID != 0 {
 		vo.Lead = c.lead

@@ -1,0 +1,223 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/declock/declock/cmd/internal/config"
+	"github.com/declock/declock/metrics"
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/urfave/cli/v2"
+)
+
+const deploy = "../../../deploy"
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func flagsOf(build func(*Env) *cli.App) []cli.Flag {
+	return build(&Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}).Flags
+}
+
+// The annotated examples have every setting, and are good.
+func TestExampleConfigurations(t *testing.T) {
+	for name, build := range map[string]func(*Env) *cli.App{"declock-mn": MN, "declock-cn": CN} {
+		path := filepath.Join(deploy, "config", name+".yaml")
+		text := readFile(t, path)
+		known := names(flagsOf(build))
+		for _, uncommented := range []string{text, regexp.MustCompile(`(?m)^# ([a-z-]+: )`).ReplaceAllString(text, "$1")} {
+			list, err := config.Parse(path, []byte(uncommented))
+			if err != nil {
+				t.Error(err)
+			}
+			for _, s := range list {
+				if !slices.Contains(known, s.Name) {
+					t.Errorf("%s:%d: %s has no setting %q", path, s.Line, name, s.Name)
+				}
+			}
+		}
+		for _, n := range known {
+			if n == "dir" && name == "declock-mn" {
+				continue // of shm, where it is seldom another
+			}
+			if !regexp.MustCompile(`(?m)^(# )?` + n + `: `).MatchString(text) {
+				t.Errorf("%s does not show %q", path, n)
+			}
+		}
+		var out strings.Builder
+		a := build(&Env{Stdin: os.Stdin, Stdout: &out, Stderr: os.Stderr})
+		// Certificates and the like are not there: only the form is checked.
+		if err := a.Run([]string{name, "--config", path, "--print-config"}); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if list, err := config.Parse("printed", []byte(out.String())); err != nil || len(list) < 8 {
+			t.Errorf("what --print-config prints is no configuration file: %v\n%s", err, out.String())
+		}
+	}
+}
+
+// Flags and configuration files in units, manifests and the container file exist.
+func TestDeploymentsUseWhatThereIs(t *testing.T) {
+	all := slices.Concat(flagsOf(MN), flagsOf(CN))
+	var known []string
+	for _, f := range all {
+		known = append(known, f.Names()...)
+	}
+	ours := regexp.MustCompile(`declock-[mc]n\b.*`)
+	flag := regexp.MustCompile(`--([a-z][a-z-]*)`)
+	for _, pattern := range []string{"systemd/*", "kubernetes/declock.yaml"} {
+		files, _ := filepath.Glob(filepath.Join(deploy, pattern))
+		if len(files) == 0 {
+			t.Errorf("no %s", pattern)
+		}
+		for _, path := range files {
+			for _, line := range strings.Split(readFile(t, path), "\n") {
+				if strings.HasPrefix(strings.TrimSpace(line), "#") || !ours.MatchString(line) && !strings.Contains(line, "args:") {
+					continue
+				}
+				for _, m := range flag.FindAllStringSubmatch(line, -1) {
+					if !slices.Contains(known, m[1]) {
+						t.Errorf("%s: no flag --%s: %s", path, m[1], line)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestSystemdUnitsAreWellFormed(t *testing.T) {
+	files, _ := filepath.Glob(filepath.Join(deploy, "systemd", "*.service"))
+	for _, path := range files {
+		section := ""
+		for i, line := range strings.Split(readFile(t, path), "\n") {
+			switch {
+			case line == "" || strings.HasPrefix(line, "#"):
+			case regexp.MustCompile(`^\[(Unit|Service|Install)\]$`).MatchString(line):
+				section = line
+			case section == "" || !regexp.MustCompile(`^[A-Z][A-Za-z]+=.+$`).MatchString(line):
+				t.Errorf("%s:%d: %q", path, i+1, line)
+			}
+		}
+	}
+}
+
+// Manifests are YAML objects with a kind, and the configurations in them are good.
+func TestManifests(t *testing.T) {
+	files, _ := filepath.Glob(filepath.Join(deploy, "kubernetes", "*.yaml"))
+	kinds := map[string]int{}
+	for _, path := range files {
+		for i, text := range strings.Split(readFile(t, path), "\n---\n") {
+			var o struct {
+				APIVersion string `yaml:"apiVersion"`
+				Kind       string
+				Metadata   struct{ Name string }
+				Data       map[string]string
+			}
+			if err := yaml.Unmarshal([]byte(text), &o); err != nil || o.APIVersion == "" || o.Kind == "" || o.Metadata.Name == "" {
+				t.Errorf("%s, document %d: %v, %+v", path, i+1, err, o)
+			}
+			kinds[o.Kind]++
+			for file, settings := range o.Data {
+				list, err := config.Parse(file, []byte(settings))
+				known := names(flagsOf(map[string]func(*Env) *cli.App{"mn.yaml": MN, "cn.yaml": CN}[file]))
+				if err != nil {
+					t.Error(err)
+				}
+				for _, s := range list {
+					if !slices.Contains(known, s.Name) {
+						t.Errorf("%s: %s:%d: no setting %q", path, file, s.Line, s.Name)
+					}
+				}
+			}
+		}
+	}
+	for _, kind := range []string{"StatefulSet", "Deployment", "ConfigMap", "Certificate"} {
+		if kinds[kind] == 0 {
+			t.Errorf("no %s", kind)
+		}
+	}
+}
+
+// exported are the names of all metrics.
+func exported() map[string]bool {
+	list := map[string]bool{}
+	ch := make(chan *prometheus.Desc)
+	go func() {
+		for _, c := range metrics.Collectors() {
+			c.Describe(ch)
+		}
+		close(ch)
+	}()
+	for d := range ch {
+		list[regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]] = true
+	}
+	return list
+}
+
+var metricName = regexp.MustCompile(`\bdeclock_[a-z_]+`)
+
+// The dashboard and the alerts ask for metrics that there are, and the manual explains all of them.
+func TestDashboardAndAlertsAndManual(t *testing.T) {
+	there := exported()
+	dashboard := readFile(t, filepath.Join(deploy, "grafana", "declock.json"))
+	var d struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal([]byte(dashboard), &d); err != nil || len(d.Panels) < 10 {
+		t.Fatalf("the dashboard: %v, %d panels", err, len(d.Panels))
+	}
+	var expressions []string
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			expressions = append(expressions, target.Expr)
+		}
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(readFile(t, filepath.Join(deploy, "prometheus", "rules.yaml"))), &rules); err != nil || len(rules.Groups) == 0 {
+		t.Fatalf("the alerts: %v", err)
+	}
+	manual := readFile(t, "../../../docs/operations.md")
+	for _, r := range rules.Groups[0].Rules {
+		expressions = append(expressions, r.Expr)
+		if !strings.Contains(manual, r.Alert) {
+			t.Errorf("the manual does not say what to do about %s", r.Alert)
+		}
+	}
+	for _, e := range expressions {
+		if strings.Count(e, "(") != strings.Count(e, ")") {
+			t.Errorf("%s: parentheses", e)
+		}
+		for _, name := range metricName.FindAllString(e, -1) {
+			if !there[name] && !there[strings.TrimSuffix(name, "_bucket")] {
+				t.Errorf("%q asks for %s, which nobody exports", e, name)
+			}
+		}
+	}
+	for name := range there {
+		if !strings.Contains(manual, fmt.Sprintf("`%s`", name)) {
+			t.Errorf("the manual does not explain %s", name)
+		}
+	}
+	for _, name := range metricName.FindAllString(manual, -1) {
+		if !there[name] {
+			t.Errorf("the manual explains %s, which nobody exports", name)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"github.com/declock/declock/cmd/internal/daemon"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/urfave/cli/v2"
+)
+
+// running is how a daemon runs, whatever it is.
+type running struct {
+	format, level choice
+	http          string
+	pprof         bool
+	parent        bool
+	profile       string
+}
+
+func newRunning() *running {
+	return &running{format: choice{"text", []string{"text", "json"}}, level: choice{"info", []string{"debug", "info", "warn", "error"}}}
+}
+
+// flags are what all daemons have. A daemon with --parent-pipe ends when its standard input does.
+func (r *running) flags() []cli.Flag {
+	return []cli.Flag{
+		choiceFlag(&r.format, "log-format", "of what is written to standard error"),
+		choiceFlag(&r.level, "log-level", "the least that is logged"),
+		&cli.StringFlag{Name: "http", Usage: "`HOST:PORT` for /healthz, /readyz, /metrics and /status; they have no authentication", Destination: &r.http},
+		&cli.BoolFlag{Name: "pprof", Usage: "profiles at /debug/pprof/ of --http", Destination: &r.pprof},
+		&cli.BoolFlag{Name: "parent-pipe", Usage: "end when standard input ends; leave signals to the parent", Destination: &r.parent, Hidden: true},
+		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile to `FILE`", Destination: &r.profile, Hidden: true},
+	}
+}
+
+// logger returns the logger. A daemon with a parent says only what its user must know.
+func (r *running) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(r.level.value)) // it is one of the choices
+	if r.parent {
+		level = max(level, slog.LevelWarn)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if r.format.value == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// options are what package daemon needs to know.
+func (r *running) options(log *slog.Logger) daemon.Options {
+	return daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof}
+}
+
+// check refuses what makes no sense.
+func (r *running) check(c *cli.Context) error {
+	if r.pprof && r.http == "" {
+		return usage(c, "--pprof needs --http")
+	}
+	return nil
+}
+
+// run runs a daemon until a signal, or until its parent has gone. Its error is logged if logs are for machines.
+func (r *running) run(ctx context.Context, env *Env, log *slog.Logger, run func(context.Context) error) error {
+	err := runDaemon(ctx, env, r.parent, r.profile, run)
+	if err == nil || r.format.value != "json" {
+		return err
+	}
+	log.Error("ended", "error", err.Error(), "code", int(exit.Of(err)), "cause", exit.Of(err).String())
+	return exit.With(exit.Of(err), errors.New(""))
+}

@@ -1,0 +1,123 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/declock/declock/cmd/internal/config"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/urfave/cli/v2"
+)
+
+// notSettings are flags that a configuration file cannot set.
+var notSettings = []string{"config", "print-config", "parent-pipe", "cpuprofile", "help", "version"}
+
+// settings are the flags of a command that a configuration file can set too.
+type settings struct {
+	file  string
+	print bool
+	flags []cli.Flag
+	// others are settings that mean nothing for this command and are no error: those of daemons, for tools.
+	others func() []string
+	loaded bool
+}
+
+// fileFlag is --config.
+func (s *settings) fileFlag() cli.Flag {
+	return &cli.StringFlag{Name: "config", Usage: "`FILE` with settings, \"name: value\", named as the flags; flags go before it", Destination: &s.file}
+}
+
+// printFlag is --print-config.
+func (s *settings) printFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "print-config", Usage: "check all settings, print them as a configuration file, and end", Destination: &s.print}
+}
+
+// names returns the names of the settings.
+func names(flags []cli.Flag) (list []string) {
+	for _, f := range flags {
+		if n := f.Names()[0]; !slices.Contains(notSettings, n) {
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// load sets the flags that are in the file and were not given.
+func (s *settings) load(c *cli.Context) error {
+	if s.file == "" || s.loaded {
+		return nil
+	}
+	s.loaded = true
+	text, err := os.ReadFile(s.file)
+	if err != nil {
+		return exit.Errorf(exit.Usage, "cannot read the configuration file: %w", err)
+	}
+	list, err := config.Parse(s.file, text)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	known := names(s.flags)
+	for _, x := range list {
+		switch {
+		case slices.Contains(known, x.Name):
+		case s.others != nil && slices.Contains(s.others(), x.Name):
+			continue
+		default:
+			return exit.With(exit.Usage, config.Errorf(s.file, x.Line, "no setting %q; there are %s", x.Name, strings.Join(known, ", ")))
+		}
+		if c.IsSet(x.Name) {
+			continue
+		}
+		if err := c.Set(x.Name, x.Value); err != nil {
+			return exit.With(exit.Usage, config.Errorf(s.file, x.Line, "%s: %q: %w", x.Name, x.Value, err))
+		}
+	}
+	return nil
+}
+
+// write writes the settings as they are now: those that are not set, with their defaults, as comments.
+func (s *settings) write(c *cli.Context, w io.Writer) error {
+	p := &lineWriter{w: w}
+	for _, name := range names(s.flags) {
+		switch value := valueOf(c, s.flags, name); {
+		case c.IsSet(name):
+			p.printf("%s: %q\n", name, value)
+		case value == "":
+			p.printf("# %s:\n", name)
+		default:
+			p.printf("# %s: %q\n", name, value) // the default
+		}
+	}
+	return p.err
+}
+
+// valueOf returns the value of a flag as text.
+func valueOf(c *cli.Context, flags []cli.Flag, name string) string {
+	for _, f := range flags {
+		if f.Names()[0] != name {
+			continue
+		}
+		if g, ok := f.(*cli.GenericFlag); ok {
+			return fmt.Sprint(g.Value)
+		}
+	}
+	switch v := c.Value(name).(type) {
+	case nil:
+		return ""
+	default:
+		if text := fmt.Sprint(v); text != "0s" && text != "0" {
+			return text
+		}
+		return ""
+	}
+}
+
+// daemonSettings are the settings of both daemons.
+func daemonSettings() []string {
+	env := &Env{}
+	return slices.Concat(names(MN(env).Flags), names(CN(env).Flags))
+}

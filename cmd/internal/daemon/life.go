@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/declock/declock/cmd/internal/web"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/metrics"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options are how a daemon runs, whatever it is.
+type Options struct {
+	Log   *slog.Logger
+	HTTP  string // host:port; empty: none
+	Pprof bool
+}
+
+// A life is what a daemon says of itself to who looks after it.
+type life struct {
+	mu    sync.Mutex
+	state error // why it cannot be used; nil: it can
+	sick  error // why it should be started anew
+}
+
+var (
+	errStarting = errors.New("starting")
+	errDraining = errors.New("stopping")
+)
+
+func newLife() *life { return &life{state: errStarting} }
+
+func (l *life) set(state error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !errors.Is(l.state, errDraining) {
+		l.state = state
+	}
+}
+
+func (l *life) ready() { l.set(nil) }
+func (l *life) drain() { l.set(errDraining) }
+
+// fence says that the cluster has given this node up.
+func (l *life) fence() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sick = fabric.ErrFenced
+}
+
+func (l *life) fenced() bool { return l.sickness() != nil }
+
+func (l *life) sickness() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sick
+}
+
+func (l *life) usable() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(l.sick, l.state)
+}
+
+// httpServer is a web.Server, or none.
+type httpServer struct{ *web.Server }
+
+func (h httpServer) addr() string {
+	if h.Server == nil {
+		return ""
+	}
+	return h.Addr()
+}
+
+func (h httpServer) close() {
+	if h.Server != nil {
+		_ = h.Close() // who asks while we end gets no answer
+	}
+}
+
+// serveHTTP starts the daemon's HTTP server, if it is to have one.
+func (o *Options) serveHTTP(l *life, status func() any, c ...prometheus.Collector) (httpServer, error) {
+	if o.HTTP == "" {
+		return httpServer{}, nil
+	}
+	s, err := web.Start(web.Options{Addr: o.HTTP, Pprof: o.Pprof, Healthy: l.sickness, Ready: l.usable, Status: status, Metrics: c})
+	return httpServer{s}, err
+}
+
+const (
+	// lookEvery is how often a compute node looks whether its memory nodes answer.
+	lookEvery = 2 * time.Second
+	// lookFor is how long they may take to answer.
+	lookFor = 5 * time.Second
+)
+
+// watch looks after the compute node until ctx ends: it logs who comes and goes, keeps readiness, and ends with an error
+// when the cluster has declared this node dead.
+func (d *CN) watch(ctx context.Context) error {
+	probe := metrics.NewProbe(d.cluster)
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	var before fabric.View
+	memory := map[fabric.MemID]string{}
+	for {
+		before = d.logView(before)
+		list, fenced := probe.Look(lookFor)
+		if fenced {
+			d.life.fence()
+			return fmt.Errorf("%v: %w: it must be started anew", d.cluster.Node().Fabric().ID(), fabric.ErrFenced)
+		}
+		d.life.set(d.logMemory(list, memory))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// logView logs changes of who is live, and returns the new view.
+func (d *CN) logView(before fabric.View) fabric.View {
+	now := d.cluster.Node().Fabric().View()
+	if now.Live == before.Live && now.Lost == before.Lost {
+		return now
+	}
+	if before.Epoch != 0 {
+		was, is := nodeNames(before), nodeNames(now)
+		gone := slices.DeleteFunc(slices.Clone(was), func(n string) bool { return slices.Contains(is, n) })
+		came := slices.DeleteFunc(slices.Clone(is), func(n string) bool { return slices.Contains(was, n) })
+		d.cfg.Log.Info("compute nodes changed", "joined", strings.Join(came, ","), "gone", strings.Join(gone, ","),
+			"died", now.Lost-before.Lost, "live", now.Live.Len(), "view", now.Epoch)
+	}
+	return now
+}
+
+// logMemory logs changes of what memory nodes say, and returns why they cannot all be used.
+func (d *CN) logMemory(list []metrics.MemoryState, before map[fabric.MemID]string) (why error) {
+	for _, m := range list {
+		text := ""
+		if m.Err != nil {
+			text = m.Err.Error()
+			why = errors.Join(why, fmt.Errorf("memory node %v: %w", m.ID, m.Err))
+		}
+		if was, known := before[m.ID]; text != was || !known {
+			if text != "" {
+				d.cfg.Log.Warn("memory node cannot be used", "memory", m.ID.String(), "error", text)
+			} else if known {
+				d.cfg.Log.Info("memory node can be used again", "memory", m.ID.String(), "epoch", m.Epoch)
+			}
+			before[m.ID] = text
+		}
+	}
+	return why
+}
