@@ -51,8 +51,8 @@ func TestReplayOverVerbs(t *testing.T) {
 	if r.Fabric != "verbs" || all["count"] != 4000.0 || all["verify_failures"] != 0.0 || all["errors"] != 0.0 || all["verified"] == 0.0 {
 		t.Errorf("%s: %v", r.Fabric, all)
 	}
-	if r.Config["cns"] != 2.0 {
-		t.Errorf("%v compute nodes took part, want 2", r.Config["cns"])
+	if all["cns"] != 2.0 {
+		t.Errorf("%v compute nodes took part, want 2", all["cns"])
 	}
 	for i := range daemons {
 		p := daemons[len(daemons)-1-i]

@@ -33,11 +33,14 @@ type pool struct {
 	rest   block                  // of the newest chunk
 }
 
-// A mapped is registered memory from the kernel.
+// A mapped is registered memory from the kernel: in one region, or in several where a device does not take
+// as much in one. The i-th begins at i<<shift. Each but the last goes on behind where the next begins, by as much as
+// one operation may move: so that an operation is in one region, whichever its first byte is in.
 type mapped struct {
-	at     unsafe.Pointer
-	size   uintptr
-	region region
+	at      unsafe.Pointer
+	size    uintptr
+	regions []region
+	shift   uint8
 }
 
 // A block is a part of a chunk.
@@ -96,12 +99,12 @@ func (p *pool) give(b block) {
 
 // chunk maps and registers memory; mu is held.
 func (p *pool) chunk(size uintptr) (block, error) {
-	m, err := p.dev.mapMemory(uint64(size), false, HugeOff)
+	m, err := p.dev.mapMemory(uint64(size), false, HugeOff, 0)
 	if err != nil {
 		return block{}, err
 	}
 	p.chunks = append(p.chunks, m)
-	return block{m.at, size, m.region.lkey}, nil
+	return block{m.at, size, m.regions[0].lkey}, nil
 }
 
 func (p *pool) close() {
@@ -114,8 +117,8 @@ func (p *pool) close() {
 	clear(p.free[:])
 }
 
-// mapMemory maps and registers zeroed memory.
-func (d *device) mapMemory(size uint64, remote bool, huge HugePolicy) (mapped, error) {
+// mapMemory maps and registers zeroed memory, in regions of at most limit bytes (0: what the device takes).
+func (d *device) mapMemory(size uint64, remote bool, huge HugePolicy, limit uint64) (mapped, error) {
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
 	var at unsafe.Pointer
 	var err error = unix.ENOMEM
@@ -141,15 +144,58 @@ func (d *device) mapMemory(size uint64, remote bool, huge HugePolicy) (mapped, e
 	m.at = at
 	// A child of this process must not share it: its writes would go elsewhere.
 	_ = unix.Madvise(unsafe.Slice((*byte)(at), m.size), unix.MADV_DONTFORK)
-	if m.region, err = d.register(at, size, remote); err != nil {
-		_ = unix.MunmapPtr(at, m.size)
-		return m, err
+	if limit == 0 {
+		limit = uint64(d.caps.max_mr_size)
+	}
+	if err = m.register(d, size, remote, limit); err != nil {
+		m.release()
+		return mapped{}, err
 	}
 	return m, nil
 }
 
+// regionShift returns how many bytes there are from one region to the next, as a power of two: all of them
+// if they fit into one.
+func regionShift(size, limit uint64) uint8 {
+	if limit == 0 || size <= limit {
+		return 63
+	}
+	return uint8(bits.Len64(limit/2) - 1) // half is for what goes on behind
+}
+
+func (m *mapped) register(d *device, size uint64, remote bool, limit uint64) error {
+	m.shift = regionShift(size, limit)
+	for begin := uint64(0); begin < size; begin += 1 << m.shift {
+		length := min(size-begin, limit)
+		if m.shift == 63 {
+			length = size
+		}
+		r, err := d.register(unsafe.Add(m.at, begin), length, remote)
+		if err != nil {
+			return err
+		}
+		m.regions = append(m.regions, r)
+	}
+	return nil
+}
+
+// keys returns the keys of the regions.
+func (m *mapped) keys() (keys []memoryKey) {
+	for _, r := range m.regions {
+		keys = append(keys, memoryKey(r.rkey))
+	}
+	return keys
+}
+
+func (m *mapped) unregister() {
+	for _, r := range m.regions {
+		r.release()
+	}
+	m.regions = nil
+}
+
 func (m *mapped) release() {
-	m.region.release()
+	m.unregister()
 	_ = unix.MunmapPtr(m.at, m.size)
 }
 

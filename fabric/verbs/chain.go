@@ -104,7 +104,7 @@ func (c *chain) fill(out []wrOp, r *remote) int {
 		case fabric.OpFAA:
 			kind = wrFAA
 		}
-		w.set(kindOperation<<kindShift|uint64(c.id)<<8|uint64(i), kind, r.base+o.Addr.Offset(), r.key)
+		w.set(kindOperation<<kindShift|uint64(c.id)<<8|uint64(i), kind, r.base+o.Addr.Offset(), r.key(o.Addr.Offset()))
 		if o.Buf == nil {
 			w.setArgs(o.Arg, o.Cmp)
 			w.setLocal(unsafe.Pointer(&c.results[i]), 8, c.lkey)

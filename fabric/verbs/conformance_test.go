@@ -48,13 +48,7 @@ func (harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 		c.serve(fabric.MemID(i), size, 1, "127.0.0.1:0")
 	}
 	for range cfg.CNs {
-		o := testOptions(t)
-		o.Lead = c.servers[0].Addr().String()
-		n, err := Join(context.Background(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.nodes = append(c.nodes, n.(*node))
+		c.join()
 	}
 	return c
 }
@@ -82,6 +76,17 @@ func (c *testCluster) serve(id fabric.MemID, size uint64, epoch uint32, listen s
 	} else {
 		c.servers[id] = s
 	}
+}
+
+func (c *testCluster) join() {
+	c.t.Helper()
+	o := testOptions(c.t)
+	o.Lead = c.servers[0].Addr().String()
+	n, err := Join(context.Background(), o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.nodes = append(c.nodes, n.(*node))
 }
 
 // Patience implements locktest.Patient: the guest may have to wait for processors.

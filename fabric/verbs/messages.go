@@ -4,6 +4,8 @@ package verbs
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"slices"
 
 	"github.com/declock/declock/fabric"
@@ -113,10 +115,17 @@ type attachRequest struct {
 
 type attachReply struct {
 	memoryInfo
-	Base  uint64 `json:"base"` // the address of offset 0
-	Key   uint32 `json:"key"`
-	Lanes []end  `json:"lanes"`
+	Base  uint64      `json:"base"`  // the address of offset 0
+	Keys  []memoryKey `json:"keys"`  // of the regions of memory, see mapped
+	Shift uint8       `json:"shift"` // the i-th region begins at offset i<<Shift
+	Lanes []end       `json:"lanes"`
 }
+
+// A memoryKey lets who has it at a region of memory. It prints as nothing: it belongs into no log.
+type memoryKey uint32
+
+// Format implements fmt.Formatter.
+func (memoryKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "(key)") }
 
 type laneRequest struct {
 	Index int `json:"index"`

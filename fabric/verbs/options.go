@@ -84,6 +84,8 @@ type Options struct {
 	// returns is how long a lead waits for those who knew it before it
 	// restarted; DeadAfter if 0. For tests.
 	returns time.Duration
+	// regionLimit is the largest region of memory; what the device takes if 0. For tests.
+	regionLimit uint64
 }
 
 // check validates what Serve and Join have in common and fills in defaults.

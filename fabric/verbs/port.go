@@ -191,6 +191,9 @@ func (p *port) target(ops []fabric.Op) (r *remote, n int, refusal error) {
 		if n := uint64(o.Size()); offset > r.size || n > r.size-offset {
 			return r, i, fmt.Errorf("%w: %d bytes at %v, which has %d", fabric.ErrOutOfBounds, n, o.Addr, r.size)
 		}
+		if n := uint64(o.Size()); n > r.maxOperation() {
+			return r, i, fmt.Errorf("%w: %d bytes at %v, which takes at most %d at a time", fabric.ErrBadBuffer, n, o.Addr, r.maxOperation())
+		}
 	}
 	return r, len(ops), nil
 }

@@ -49,6 +49,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
+	if role == "memlock" {
+		memlockRole()
+		return
+	}
 	o := Options{Secret: testSecret, Heartbeat: 500 * time.Millisecond, DeadAfter: 10 * time.Second, Lead: os.Getenv(leadEnv), Listen: "127.0.0.1:0"}
 	n, err := Join(context.Background(), o)
 	if err == nil {

@@ -23,7 +23,8 @@ type remote struct {
 	size     uint64
 	epoch    uint32
 	base     uint64 // the address of offset 0
-	key      uint32
+	keys     []memoryKey
+	shift    uint8 // see mapped
 	session  *session
 	lanes    []*lane
 	inline   int
@@ -33,6 +34,12 @@ type remote struct {
 	// this node is fenced, or the memory node has restarted, or is down.
 	verdict chan struct{}
 }
+
+// key returns the key of the region in which an operation is.
+func (r *remote) key(offset uint64) uint32 { return uint32(r.keys[offset>>r.shift]) }
+
+// maxOperation returns how many bytes one operation may move.
+func (r *remote) maxOperation() uint64 { return min(r.n.maxOperation(), 1<<r.shift) }
 
 // attach connects to a memory node and puts it into its place.
 func (n *node) attach(ctx context.Context, m memoryInfo) error {
@@ -93,7 +100,10 @@ func (r *remote) open(ctx context.Context, addr string) error {
 	if len(reply.Lanes) != len(r.lanes) || reply.ID != r.id {
 		return fmt.Errorf("%w: %v with %d queue pairs", ErrProtocol, reply.ID, len(reply.Lanes))
 	}
-	r.size, r.epoch, r.base, r.key = reply.Size, reply.Epoch, reply.Base, reply.Key
+	r.size, r.epoch, r.base, r.keys, r.shift = reply.Size, reply.Epoch, reply.Base, reply.Keys, min(reply.Shift, 63)
+	if r.size == 0 || uint64(len(r.keys)) != (r.size-1)>>r.shift+1 {
+		return fmt.Errorf("%w: %v with %d keys for %d bytes", ErrProtocol, reply.ID, len(r.keys), r.size)
+	}
 	for i, l := range r.lanes {
 		if err := l.q.connect(reply.Lanes[i]); err != nil {
 			return err

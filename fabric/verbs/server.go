@@ -66,7 +66,7 @@ func (s *MemoryServer) open() (err error) {
 	if s.cq, err = s.dev.newCQ(16, channel{}, 1); err != nil {
 		return err
 	}
-	if s.mem, err = s.dev.mapMemory(s.o.Size, true, s.o.Huge); err != nil {
+	if s.mem, err = s.dev.mapMemory(s.o.Size, true, s.o.Huge, s.o.regionLimit); err != nil {
 		return err
 	}
 	if s.service, err = listen(&s.o); err != nil {
@@ -190,7 +190,7 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (any, error) {
 		return nil, fmt.Errorf("%w: attached already", ErrProtocol)
 	}
 	g := &guest{life: r.life}
-	reply := attachReply{memoryInfo: s.info, Base: uint64(uintptr(s.mem.at)), Key: s.mem.region.rkey}
+	reply := attachReply{memoryInfo: s.info, Base: uint64(uintptr(s.mem.at)), Keys: s.mem.keys(), Shift: s.mem.shift}
 	for _, peer := range r.Lanes {
 		q, err := s.connect(peer)
 		if err != nil {
@@ -307,11 +307,13 @@ func (s *MemoryServer) Device() Candidate { return s.dev.end }
 func (s *MemoryServer) revoke() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mem.region.release()
-	var err error
-	// The compute nodes keep the old key.
-	s.mem.region, err = s.dev.register(s.mem.at, s.o.Size, true)
-	return err
+	s.mem.unregister()
+	// The compute nodes keep the old keys.
+	limit := s.o.regionLimit
+	if limit == 0 {
+		limit = uint64(s.dev.caps.max_mr_size)
+	}
+	return s.mem.register(s.dev, s.o.Size, true, limit)
 }
 
 // Close stops serving: compute nodes get ErrNodeDown.

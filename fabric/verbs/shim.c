@@ -139,6 +139,7 @@ vb_device *vb_open(const char *name, vb_caps *caps, int *error) {
 	caps->atomic = attr.atomic_cap;
 	caps->vendor_id = attr.vendor_id;
 	caps->vendor_part_id = attr.vendor_part_id;
+	caps->max_mr_size = attr.max_mr_size;
 	return d;
 }
 

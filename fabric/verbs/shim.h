@@ -18,6 +18,7 @@ typedef struct {
 	uint32_t max_qp_wr, max_cqe, max_rd_atomic, max_init_rd_atomic;
 	uint32_t atomic; // 0: no atomics, 1: among the device's own, 2: with CPUs too
 	uint32_t vendor_id, vendor_part_id;
+	uint64_t max_mr_size;
 } vb_caps;
 
 // What a port is.
