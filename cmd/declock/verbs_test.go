@@ -31,7 +31,7 @@ func TestReplayOverVerbs(t *testing.T) {
 		}
 	}
 	with := func(args ...string) []string {
-		return append(args, "--cluster", cluster, "--secret-file", secret, "--run-dir", "DIR", "--dead-after", "20s")
+		return append(args, "--cluster", cluster, "--secret-file", secret, "--run-dir", "DIR", "--dead-after", "60s")
 	}
 	var daemons []*process
 	daemon := func(args ...string) {
@@ -45,10 +45,10 @@ func TestReplayOverVerbs(t *testing.T) {
 	for range 2 {
 		daemon("declock-cn")
 	}
-	out, _ := w.run(0, with("replay", "--verify", "--fill", "--clients", "3", "--keys", "500", "--ops", "4k", "--json")...)
+	out, _ := w.run(0, with("replay", "--verify", "--fill", "--clients", "3", "--keys", "200", "--ops", "2k", "--json")...)
 	r := decode(t, out)
 	all := r.Rows[0]
-	if r.Fabric != "verbs" || all["count"] != 4000.0 || all["verify_failures"] != 0.0 || all["errors"] != 0.0 || all["verified"] == 0.0 {
+	if r.Fabric != "verbs" || all["count"] != 2000.0 || all["verify_failures"] != 0.0 || all["errors"] != 0.0 || all["verified"] == 0.0 {
 		t.Errorf("%s: %v", r.Fabric, all)
 	}
 	if all["cns"] != 2.0 {
