@@ -58,11 +58,20 @@ type testCluster struct {
 	t       testing.TB
 	servers []*MemoryServer
 	nodes   []*node
+	change  func(*Options) // of testOptions; nil: nothing
+}
+
+func (c *testCluster) options() Options {
+	o := testOptions(c.t)
+	if c.change != nil {
+		c.change(&o)
+	}
+	return o
 }
 
 func (c *testCluster) serve(id fabric.MemID, size uint64, epoch uint32, listen string) {
 	c.t.Helper()
-	o := testOptions(c.t)
+	o := c.options()
 	o.Mem, o.Size, o.Epoch, o.Listen = id, size, epoch, listen
 	if id != 0 {
 		o.Lead = c.servers[0].Addr().String()
@@ -80,7 +89,7 @@ func (c *testCluster) serve(id fabric.MemID, size uint64, epoch uint32, listen s
 
 func (c *testCluster) join() {
 	c.t.Helper()
-	o := testOptions(c.t)
+	o := c.options()
 	o.Lead = c.servers[0].Addr().String()
 	n, err := Join(context.Background(), o)
 	if err != nil {
