@@ -291,7 +291,7 @@ func load2(t *testing.T, p fabric.Port) (word uint64, first byte) {
 func TestPausedProcessIsFenced(t *testing.T) {
 	needDevice(t)
 	o := testOptions(t)
-	o.Size, o.DeadAfter = 1<<20, 3*time.Second
+	o.Size, o.DeadAfter = 1<<20, 8*time.Second
 	srv, err := Serve(o)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 func quickCluster(t *testing.T, mems, cns int) *testCluster {
 	t.Helper()
 	needDevice(t)
-	c := &testCluster{t: t, change: func(o *Options) { o.DeadAfter = 3 * time.Second }}
+	c := &testCluster{t: t, change: func(o *Options) { o.DeadAfter = 8 * time.Second }}
 	t.Cleanup(c.Close)
 	for id := range mems {
 		c.serve(fabric.MemID(id), 1<<20, 1, "127.0.0.1:0")
