@@ -88,9 +88,12 @@ func Explorations(small bool, match string) []Exploration {
 	apart2 := []string{"1s 2s", "1s 2x", "1x 2x"}
 	apart3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
 	together2 := []string{"1s 1s", "1s 1x", "1x 1x"}
+	// The first is the one that is cancelled, or dies.
+	first2 := []string{"1s 2s", "1s 2x", "1x 2s", "1x 2x"}
+	first3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2s 3s", "1x 2s 3x", "1x 2x 3x"}
 	mixed3 := []string{"1s 1s 2x", "1s 1x 2s", "1s 1x 2x", "1x 1x 2s", "1x 1x 2x"}
 	together3 := []string{"1s 1s 1x", "1s 1x 1x", "1x 1x 1x"}
-	for _, p := range []string{"cql", "declock-tf", "declock-pf"} {
+	for _, p := range []string{"cql", "declock-tf", "declock-pf", "declock"} {
 		wide := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27}
 		add(wide, apart2...)
 		add(wide, apart3...)
@@ -103,20 +106,20 @@ func Explorations(small bool, match string) []Exploration {
 		add(wrap, apart2...)
 		cancel := wide
 		cancel.Cancel = true
-		add(cancel, apart2...)
+		add(cancel, first2...)
 		crash := wide
 		crash.Crash = true
-		add(crash, apart2...)
+		add(crash, first2...)
 		if !small {
 			wrap.Capacity = 2
 			wrap.Rounds = 3
 			add(wrap, apart2...)
 			wrap.Version, wrap.Capacity = 2, 1
 			add(wrap, apart2...)
-			add(cancel, apart3...)
+			add(cancel, first3...)
 			add(cancel, together2...)
 			add(cancel, "1s 1x 2x", "1x 1x 2x")
-			add(crash, apart3...)
+			add(crash, first3...)
 			add(crash, "1x 1x 2x", "1s 1x 2x")
 		}
 	}
@@ -153,6 +156,8 @@ func Explore(x Exploration, b Bounds) sim.Report {
 func (x Exploration) config() sim.ExploreConfig {
 	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
 	cfg := sim.ExploreConfig{FairPolls: true, NoDeadlines: !x.Crash}
+	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else.
+	cfg.Private = x.Policy == "cql" && !x.Cancel && !x.Crash
 	if x.Cancel || x.Crash {
 		cfg.Actions = 1
 	}
@@ -242,6 +247,7 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 	}
 	g.lock = fabric.At(c.AddMN(4096), 1024)
 	c.SetObserver(g)
+	alike := map[string][]*sim.Task{} // clients of the same node and mode
 	for i, who := range strings.Fields(x.Clients) {
 		cn := int(who[0] - '0')
 		for len(g.nodes) < cn {
@@ -252,16 +258,40 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 			mode = lock.Exclusive
 		}
 		n := g.nodes[cn-1]
-		c.Go(n.sim, fmt.Sprintf("%d.%d %v", cn, i+1, mode), func(p fabric.Port) { g.client(n, p, mode, i == 0) })
+		t := c.Go(n.sim, fmt.Sprintf("%d.%d %v", cn, i+1, mode), func(p fabric.Port) { g.client(n, p, mode, i == 0) })
+		if i > 0 || !x.Cancel && !x.Crash {
+			alike[who] = append(alike[who], t)
+		}
 	}
+	x.symmetries(c, alike)
 	if x.Crash {
-		c.Sometime("kill cn1", nil, func() {
+		// Others see no more of it than its fence, which is an event of its own.
+		c.Sometime("kill cn1", g.nodes[0].sim, func() {
 			g.killed.Add(1)
 			c.Kill(g.nodes[0].sim)
 		})
 	}
 	c.HashWith(g.hash)
 	c.AtEnd(g.atEnd)
+}
+
+// symmetries tells exploration which clients differ by their names only: those of the same node and mode, and
+// those of the same mode that are alone on their nodes. The first, to which something may happen, is none of them.
+func (x Exploration) symmetries(c *sim.Cluster, alike map[string][]*sim.Task) {
+	words := strings.Fields(x.Clients)
+	for _, mode := range []string{"s", "x"} {
+		var alone []*sim.Task
+		for _, w := range words {
+			if tasks := alike[w]; strings.HasSuffix(w, mode) && strings.Count(x.Clients, w[:1]) == 1 {
+				alone = append(alone, tasks...)
+			} else if strings.HasSuffix(w, mode) && len(tasks) > 1 && tasks[1] != nil {
+				c.InOrder(tasks...)
+			}
+		}
+		if len(alone) > 1 {
+			c.InOrder(alone...)
+		}
+	}
 }
 
 func (g *exploring) addNode(p hier.Policy) {
@@ -330,6 +360,9 @@ func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 			g.c.Fail(fmt.Errorf("release: %w", e.Err))
 		}
 	}
+	if n.table.Len() == 0 {
+		g.c.Forget(uint64(g.x.Rounds))
+	}
 }
 
 func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
@@ -348,7 +381,7 @@ func (g *exploring) hash() uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, g.court.State())
 	for _, n := range g.nodes {
-		fmt.Fprintf(h, "n%d", n.table.Len())
+		fmt.Fprintf(h, "n%d %s", n.table.Len(), n.agent.State())
 	}
 	return h.Sum64()
 }

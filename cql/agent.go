@@ -2,7 +2,9 @@ package cql
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/declock/declock/fabric"
 )
@@ -99,6 +101,25 @@ func (a *Agent) Stats() *AgentStats { return &a.stats }
 
 // Idle tells whether no reset is under way here.
 func (a *Agent) Idle() bool { return len(a.leading) == 0 && len(a.asked) == 0 }
+
+// State returns a text of all that the agent remembers between two messages: with the same text, it does the
+// same from then on.
+func (a *Agent) State() string {
+	var b strings.Builder
+	for _, r := range a.leading {
+		fmt.Fprintf(&b, "leads %v found %x used %d awaits %v;", r.lock, uint64(r.found), r.used, r.await)
+	}
+	for _, r := range a.asked {
+		fmt.Fprintf(&b, "asked for %v found %x by %v, %d busy;", r.lock, uint64(r.found), r.by, r.busy)
+	}
+	for i := range a.recent {
+		if r := &a.recent[(a.next+i)%len(a.recent)]; r.lock != 0 {
+			fmt.Fprintf(&b, "recent %v below %d;", r.lock, r.used)
+		}
+	}
+	fmt.Fprintf(&b, "lost %d", a.lost)
+	return b.String()
+}
 
 func (a *Agent) self() fabric.CNID { return a.node.ID() }
 

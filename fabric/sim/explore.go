@@ -207,6 +207,21 @@ func (c *Cluster) Sometime(name string, n *Node, f func()) {
 	}
 }
 
+// InOrder says that clients differ in nothing but their names: what one does in a schedule the other does in
+// another that must be as good or bad. Exploration then tries only schedules in which they begin, and have their
+// first effect on memory, in the order given; of n such clients, one in n! schedules. They must all be of different
+// nodes (which differ in nothing else either), or all of one.
+func (c *Cluster) InOrder(tasks ...*Task) {
+	for i, t := range tasks[1:] {
+		t.after = tasks[i]
+	}
+}
+
+// waits tells whether another client has to make the first step before this one, by InOrder.
+func (t *Task) waits(made func(*Task) bool) bool {
+	return t.after != nil && !made(t) && !made(t.after) && !t.after.killed && !t.after.done
+}
+
 // AtEnd registers a check of the state in which nothing more happens. In exploration it
 // is called at the end of each schedule; otherwise the caller does so by RunChecks.
 func (c *Cluster) AtEnd(check func() error) { c.atEnd = append(c.atEnd, check) }
@@ -233,7 +248,7 @@ func (c *Cluster) HashWith(hash func() uint64) { c.hashers = append(c.hashers, h
 // from v, from its node's state that HashWith covers, and from what it will be told. What it has been told so far then
 // makes no difference between states (unless others of its node, with which it shares
 // memory, remember). A client that does the same work again and again calls it
-// between two pieces of work. Agents that wait for a message count as remembering nothing. Checks at the end may
+// between two pieces of work. Agents that wait for a message count as remembering nothing but what HashWith covers. Checks at the end may
 // depend on forgotten things only by way of HashWith.
 func (c *Cluster) Forget(v uint64) {
 	if c.ex != nil && c.cur != nil {

@@ -245,6 +245,9 @@ func (ex *explorer) list() {
 		}
 	}
 	for i, t := range ex.starts {
+		if t.waits(func(t *Task) bool { return t.started }) {
+			continue
+		}
 		ex.add(choice{kind: chStart, a: uint32(i), actor: t.port.index})
 	}
 	for i, ch := range ex.chains {
@@ -328,6 +331,9 @@ func (ex *explorer) receiver(id fabric.ClientID) uint32 {
 func (ex *explorer) enabled(i int) bool {
 	ch := ex.chains[i]
 	if ch.state != chainFlying {
+		return false
+	}
+	if t := ch.port.waiter; t != nil && t.waits(func(t *Task) bool { return t.acted }) && t.after.node != t.node {
 		return false
 	}
 	for _, x := range ex.chains[:i] {

@@ -62,10 +62,16 @@ func (t *Task) forget(v uint64) {
 		m.told = fold(uint64(t.index), v)
 		return
 	}
+	t.node.forget()
+}
+
+// forget makes what the clients of a node have been told matter no more, if all of them have said so and
+// the agent waits for a message.
+func (n *Node) forget() {
 	told := uint64(0)
-	for _, x := range t.c.tasks {
+	for _, x := range n.c.tasks {
 		switch {
-		case x.node != t.node:
+		case x.node != n:
 		case x.daemon:
 			if x.port.wait != waitRecv {
 				return
@@ -76,7 +82,7 @@ func (t *Task) forget(v uint64) {
 			told = fold(fold(told, uint64(x.index)), x.keeps)
 		}
 	}
-	m.told = told
+	n.memo.told = told
 }
 
 // A told is what a client was told last, if it may be one round of a loop that polls.

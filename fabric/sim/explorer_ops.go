@@ -78,6 +78,9 @@ func (ex *explorer) execute(ch *chain, op *fabric.Op) (old, new uint64) {
 func (ex *explorer) effected(ch *chain, op *fabric.Op, old, new uint64) {
 	c := ex.c
 	ch.part = 0
+	if t := ch.port.waiter; t != nil {
+		t.acted = true
+	}
 	c.note(StepEffect, ch.port.id, uint64(op.Kind)<<56^uint64(op.Addr), old)
 	if c.cfg.Observer != nil {
 		c.observe(Event{Step: StepEffect, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Op: op, Old: old, New: new})

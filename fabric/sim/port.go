@@ -92,8 +92,11 @@ func (p *Port) block(kind waitKind) {
 	p.waitGen++
 	p.since = p.c.now
 	p.waiter = p.c.cur
-	if p.waiter != nil {
-		p.waiter.suspend()
+	if t := p.waiter; t != nil {
+		if t.daemon && p.c.ex != nil && kind == waitRecv && t.memo() == &t.node.memo {
+			t.node.forget()
+		}
+		t.suspend()
 		return
 	}
 	if p.c.ex != nil {

@@ -32,6 +32,8 @@ type Task struct {
 	calls    uint32
 
 	// In exploration.
+	after   *Task // it makes the first step, by InOrder
+	acted   bool  // an operation of it has had an effect
 	private memo
 	forgot  bool   // it has called Forget and not gone on since
 	keeps   uint64 // what it said then
