@@ -263,7 +263,9 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 			alike[who] = append(alike[who], t)
 		}
 	}
-	x.symmetries(c, alike)
+	if g.field == nil { // others may draw random numbers by their names
+		x.symmetries(c, alike)
+	}
 	if x.Crash {
 		// Others see no more of it than its fence, which is an event of its own.
 		c.Sometime("kill cn1", g.nodes[0].sim, func() {
@@ -360,7 +362,7 @@ func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 			g.c.Fail(fmt.Errorf("release: %w", e.Err))
 		}
 	}
-	if n.table.Len() == 0 {
+	if n.table.Len() == 0 && g.field == nil {
 		g.c.Forget(uint64(g.x.Rounds))
 	}
 }
@@ -381,7 +383,10 @@ func (g *exploring) hash() uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, g.court.State())
 	for _, n := range g.nodes {
-		fmt.Fprintf(h, "n%d %s", n.table.Len(), n.agent.State())
+		fmt.Fprintf(h, "n%d", n.table.Len())
+		if n.agent != nil {
+			fmt.Fprint(h, n.agent.State())
+		}
 	}
 	return h.Sum64()
 }
