@@ -15,7 +15,14 @@ type Mutant struct {
 	// takes the one order in a thousand that exploration finds.
 	Classes []Class
 	Explore string // explore the programs that contain this
+	// Test is a package and a test of it that finds the mutant instead: one that seeds hardly ever meet.
+	Test string
+	// Also are further edits, where the code checks twice and one would not do.
+	Also []Edit
 }
+
+// An Edit replaces a piece of a file.
+type Edit struct{ File, Old, New string }
 
 // countBeyondHeader is the program that finds that mutant.
 const countBeyondHeader = "cql [1s 2x 3x] x1, 4 entries, 27 version bits"
@@ -40,7 +47,7 @@ func queueMutants() []Mutant {
 			Breaks: "a reader counts writers that came after its release", Explore: countBeyondHeader},
 		{Name: "grant-without-index", File: "cql/client.go",
 			Old: "case m.Kind == msgGrant && m.Body[1] == p.Index:", New: "case m.Kind == msgGrant:",
-			Breaks: "a notification for a place of before is accepted", Classes: []Class{Cancel, Wraps, Crash}},
+			Breaks: "a notification for a place of before, or that comes a second time, is accepted", Classes: []Class{Cancel, Net, Break, Chaos}},
 		{Name: "no-refetch", File: "cql/release.go",
 			Old:    "switch more, err := c.refetch(l, i); {\n\t\t\tcase more == passed && writers == 0:",
 			New:    "switch more, err := over, error(nil); {\n\t\t\tcase more == passed && writers == 0:",
@@ -66,7 +73,19 @@ func queueMutants() []Mutant {
 			Breaks: "the last round of a version cycle is used: entries of a cycle ago are taken for new", Classes: []Class{Wraps}},
 		{Name: "overflow-unnoticed", File: "cql/client.go",
 			Old: "return h.ResetID() == 0 && y.Size(h) < y.Capacity() && !y.worn", New: "return h.ResetID() == 0 && !y.worn",
+			Also:   []Edit{{"cql/release.go", "case size > y.Capacity():", "case size > 2*y.Capacity():"}},
 			Breaks: "more participants wait than the queue has entries", Classes: []Class{Wraps}},
+		{Name: "missing-fence", File: "cql/client.go",
+			Old:    "chainErr := c.port.Do(c.ops[:n])",
+			New:    "chainErr := error(nil)\n\tif n > 1 {\n\t\tchainErr = c.port.Do(c.ops[1:n])\n\t}\n\tif chainErr == nil {\n\t\tchainErr = c.port.Do(c.ops[:1])\n\t}",
+			Breaks: "READs of the data are executed before the FAA that acquires the lock"},
+		{Name: "write-after-release", File: "cql/release.go",
+			Old:    "if err := c.port.Do(c.ops[:m]); err != nil {",
+			New:    "late := append([]fabric.Op(nil), c.ops[:n]...)\n\terr := c.port.Do(c.ops[n:m])\n\tif err == nil && n > 0 {\n\t\terr = c.port.Do(late)\n\t}\n\tif err != nil {",
+			Breaks: "the data is written after the FAA that releases the lock"},
+		{Name: "wish-dropped", File: "cql/agent.go",
+			Old: "case QueueOverflow, VersionOverflow:\n\t\t// It is counted", New: "case Reason(99):\n\t\t// It is counted",
+			Breaks: "a lock that the head has passed on is not reset, though it counts one who was refused", Test: "check TestRegressions"},
 		{Name: "acquire-in-reset", File: "cql/client.go",
 			Old: "return h.ResetID() == 0 && y.Size(h) < y.Capacity() && !y.worn", New: "return y.Size(h) < y.Capacity() && !y.worn",
 			Breaks: "a lock is acquired while it is reset", Classes: []Class{Wraps, Crash}},
@@ -119,6 +138,12 @@ func nodeMutants() []Mutant {
 		{Name: "forever-shared", File: "hier/policy.go",
 			Old: "return !x.expired", New: "return true",
 			Breaks: "readers of one node keep the writers of others out", Classes: []Class{Fair}},
+		{Name: "prefetch-any-tenure", File: "hier/locker.go",
+			Old: "x.gen == gen && x.state == held", New: "x.state == held",
+			Breaks: "a prefetched timestamp of an earlier tenure is used", Test: "hier TestTrapStalePrefetch"},
+		{Name: "retired-early", File: "hier/remote.go",
+			Old: "x.orphan = true", New: "x.orphan = true\n\tk.node.Retire(left)",
+			Breaks: "a client's number is given to another while its grant is on its way", Classes: []Class{Cancel}},
 		{Name: "impatient-users", File: "hier/doubt.go",
 			Old: "if t.doubts.Load() == 0 {", New: "if t.doubts.Load() >= 0 {",
 			Breaks: "who gave up comes again by FAA, as often as it likes: the counts run over", Classes: []Class{Wraps, Cancel}},

@@ -114,34 +114,72 @@ func ModuleRoot() (string, error) {
 	return root, nil
 }
 
-// Apply returns the mutated text of the mutant's file.
-func (m *Mutant) Apply(root string) ([]byte, error) {
-	text, err := os.ReadFile(filepath.Join(root, m.File))
+// Apply returns the mutated texts of the mutant's files, by path.
+func (m *Mutant) Apply(root string) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	for _, e := range append([]Edit{{m.File, m.Old, m.New}}, m.Also...) {
+		path := filepath.Join(root, e.File)
+		text, ok := out[path]
+		if !ok {
+			var err error
+			if text, err = os.ReadFile(path); err != nil {
+				return nil, err
+			}
+		}
+		if n := bytes.Count(text, []byte(e.Old)); n != 1 {
+			return nil, fmt.Errorf("%w: %s: %q is %d times in %s", ErrRotten, m.Name, e.Old, n, e.File)
+		}
+		out[path] = bytes.Replace(text, []byte(e.Old), []byte(e.New), 1)
+	}
+	return out, nil
+}
+
+// overlay writes the mutated files into dir, and the go command's list of them, whose path it returns.
+func (m *Mutant) overlay(root, dir string) (string, error) {
+	texts, err := m.Apply(root)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if n := bytes.Count(text, []byte(m.Old)); n != 1 {
-		return nil, fmt.Errorf("%w: %s: %q is %d times in %s", ErrRotten, m.Name, m.Old, n, m.File)
+	list := filepath.Join(dir, m.Name+".json")
+	files := map[string]string{}
+	for path, text := range texts {
+		mutated := filepath.Join(dir, fmt.Sprintf("%s-%d.go", m.Name, len(files)))
+		files[path] = mutated
+		err = errors.Join(err, os.WriteFile(mutated, text, 0o600))
 	}
-	return bytes.Replace(text, []byte(m.Old), []byte(m.New), 1), nil
+	replace, jerr := json.Marshal(map[string]any{"Replace": files})
+	return list, errors.Join(err, jerr, os.WriteFile(list, replace, 0o600))
+}
+
+// runTest runs the mutant's test on it. That the test fails is what is wanted.
+func (m *Mutant) runTest(ctx context.Context, root, dir string) (Tally, error) {
+	overlay, err := m.overlay(root, dir)
+	if err != nil {
+		return Tally{}, err
+	}
+	pkg, name, _ := strings.Cut(m.Test, " ")
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "./"+pkg, "-run", "^"+name+"$")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	t := Tally{Runs: 1, ByJudge: map[string]Caught{}}
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return t, nil
+	case !bytes.Contains(out, []byte("--- FAIL: ")):
+		return t, fmt.Errorf("check: mutant %s: test %s: %w\n%s", m.Name, m.Test, err, out)
+	}
+	t.Bad = 1
+	t.ByJudge["test "+m.Test] = Caught{Runs: 1, At: 1}
+	return t, nil
 }
 
 // Build builds the runner with the mutant in it, and returns its path in dir.
 func (m *Mutant) Build(ctx context.Context, root, dir string) (string, error) {
-	text, err := m.Apply(root)
+	overlay, err := m.overlay(root, dir)
 	if err != nil {
 		return "", err
 	}
-	mutated := filepath.Join(dir, m.Name+".go")
-	overlay := filepath.Join(dir, m.Name+".json")
 	binary := filepath.Join(dir, m.Name)
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, m.File): mutated}})
-	if err != nil {
-		return "", err
-	}
-	if err := errors.Join(os.WriteFile(mutated, text, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
-		return "", err
-	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "github.com/declock/declock/check/runner")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -215,6 +253,12 @@ func (m *Mutant) run(ctx context.Context, root, dir string, o *MutantOptions) (k
 	begin := time.Now()
 	k.Mutant = *m
 	defer func() { k.Wall = time.Since(begin) }()
+	if m.Test != "" {
+		timed, cancel := context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+		k.Tally, k.Err = m.runTest(timed, root, dir)
+		return k
+	}
 	binary, err := m.Build(ctx, root, dir)
 	if err != nil {
 		k.Err = err
@@ -295,6 +339,9 @@ func (k *Kill) judges() string {
 	})
 	for i, n := range names {
 		c := k.Tally.ByJudge[n]
+		if k.Mutant.Test != "" {
+			continue
+		}
 		if names[i] = fmt.Sprintf("%s: %d, seed %d", n, c.Runs, c.Seed); k.Tally.Schedule != "" {
 			names[i] = fmt.Sprintf("%s: schedule %s of %s", n, k.Tally.Schedule, k.Tally.Scenario)
 		}
