@@ -255,7 +255,7 @@ func TestExploreTorn(t *testing.T) { exploreAll(t, tears) }
 var thorough = flag.Bool("thorough", false, "explore all schedules")
 
 func exploreAll(t *testing.T, list []program) {
-	states := 400
+	states := 150
 	if testing.Short() {
 		states = 60
 	}

@@ -127,7 +127,6 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	}
 	end := putRecord(c.own, k, key, payload)
 	key, payload = c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end]
-	c.uncertain = false
 	replaced, err := c.putRecord(key, payload, old, k, when)
 	switch {
 	case err == nil && replaced.at != 0:
@@ -162,7 +161,9 @@ func (c *Client) store(value []byte) (outside, error) {
 func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replaced outside, err error) {
 	n := &c.n
 	c.search.begin(0, key, false, true)
-	if err := c.seek(&c.search, n, c.leaf); err != nil {
+	err = c.seek(&c.search, n, c.leaf)
+	c.uncertain = false // whatever was repaired on the way
+	if err != nil {
 		return replaced, err
 	}
 	r, there, err := n.find(key)

@@ -20,7 +20,7 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 			return c.unlock(err)
 		}
 		if last {
-			return c.die(n)
+			return c.die(n, key)
 		}
 	}
 	if n.used+recordSize(len(key), len(value)) > len(n.b) {
@@ -44,15 +44,26 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	return nil
 }
 
-// die declares the locked node n dead instead of removing its last record, and releases the lock.
-func (c *Client) die(n *node) error {
+// die declares the locked node n dead instead of removing its last record, and releases the lock. What is
+// left of an inner node is one child, which then has no separator.
+func (c *Client) die(n *node, key []byte) error {
+	items, err := n.sorted(c.items[:0])
+	c.items = items[:0]
+	if err != nil {
+		return c.unlock(err)
+	}
 	c.before[0] = fabric.Store(c.t.slotAddr(n.self, classNode), uint64(makeWord(stateDead, n.used, n.word.crc())))
 	c.uncertain = true
 	if err := c.release(1, nil); err != nil {
 		return err
 	}
 	c.stats.Deaths++
-	c.later(job{kind: jobBury, level: n.level, low: n.low, high: n.high, link: n.link, self: n.self})
+	for i := range items {
+		if x := &items[i]; n.level > 0 && !bytes.Equal(x.key, key) {
+			c.later(job{kind: jobComplete, level: n.level, low: x.key, self: x.child()})
+		}
+	}
+	c.later(job{kind: jobBury, level: n.level, low: n.low, high: n.high, link: n.link, self: n.self}) // done first
 	return nil
 }
 

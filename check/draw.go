@@ -49,11 +49,15 @@ const (
 	Store Class = "store"
 	// StoreCrash: the object store while compute nodes die or stand still.
 	StoreCrash Class = "storecrash"
+	// Tree: the B+tree, without faults, in small nodes that split and die all the time.
+	Tree Class = "tree"
+	// TreeCrash: the B+tree while compute nodes die or stand still.
+	TreeCrash Class = "treecrash"
 )
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, Tree, TreeCrash}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -133,6 +137,12 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		s.Rounds = min(d.between(5, 25), max(3, 100*s.Keys/(s.CNs*s.Clients)))
 		s.layoutFor(d)
 	}
+	if class == Tree || class == TreeCrash {
+		s.Tree, s.Locks, s.Reads, s.Keys, s.Values = 1, 0, 0, d.between(3, 12), pick(d, 0, 20, 200, 3000)
+		s.Clients = d.between(1, 4)
+		s.Rounds = d.between(10, 40)
+		s.layoutFor(d)
+	}
 	if class == Wraps {
 		s.wraps(d)
 	}
@@ -210,7 +220,7 @@ func (s *Scenario) faults(d *drawer) {
 		deaths := s.Plan
 		s.drawPlan(d, sim.FaultPause, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
 		s.Plan = append(s.Plan, deaths...)
-	case StoreCrash:
+	case StoreCrash, TreeCrash:
 		s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
 	}
 }

@@ -85,9 +85,12 @@ func (w *world) startClients() {
 			w.c.Go(w.nodes[cn-1].sim, name, func(p fabric.Port) {
 				defer func() { w.working-- }()
 				c := w.newClient(cn, name, p)
-				if w.s.Keys > 0 {
+				switch {
+				case w.s.Tree > 0:
+					c.treeRounds()
+				case w.s.Keys > 0:
 					c.storeRounds()
-				} else {
+				default:
 					c.lockRounds()
 				}
 			})
@@ -158,7 +161,11 @@ func (w *world) settle() error {
 	if w.s.Keys == 0 {
 		return nil
 	}
-	w.c.Go(w.nodes[w.s.CNs].sim, "closer", w.closeStore)
+	closer := w.closeStore
+	if w.s.Tree > 0 {
+		closer = w.closeTree
+	}
+	w.c.Go(w.nodes[w.s.CNs].sim, "closer", closer)
 	return w.c.Run()
 }
 

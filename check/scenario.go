@@ -65,6 +65,7 @@ type Scenario struct {
 
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
 	Values int `key:"values"` // bytes at most
+	Tree   int `key:"tree"`   // 1: the keys are in a B+tree
 
 	RecheckNs fabric.Time `key:"recheck"` // of waiters, 0: never, so that a lost grant is lost
 	ResetNs   fabric.Time `key:"reset"`   // likewise

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
@@ -50,6 +51,7 @@ type node struct {
 	agent *hier.Agent
 	field *fieldNode // instead of table, clock and agent
 	store *objstore.Store
+	tree  *btree.Tree
 }
 
 // dead tells whether the node has been killed or fenced.
@@ -95,7 +97,11 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 		return nil, err
 	}
 	if s.Keys > 0 {
-		if err := w.openStore(); err != nil {
+		open := w.openStore
+		if s.Tree > 0 {
+			open = w.openTree
+		}
+		if err := open(); err != nil {
 			w.c.Close()
 			return nil, err
 		}

@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"bench":               {"..."}, // all but cmd, which imports it
 	"bench/...":           {"..."},
 	"oracle":              {"fabric", "lock"},
-	"check": {"fabric", "fabric/sim", "lock", "lock/...", "timesync", "cql", "hier", "region", "mn", "cn", "objstore",
+	"check": {"fabric", "fabric/sim", "lock", "lock/...", "timesync", "cql", "hier", "region", "mn", "cn", "objstore", "btree",
 		"traces/...", "oracle"},
 	"check/runner": {"check"},
 	"traces/...":   {"objstore", "traces"},
