@@ -49,6 +49,13 @@ var wrongInputs = []struct {
 	{2, "want one of off, try, require", []string{"declock-mn", "--cluster", "shm:x", "--huge", "x"}},
 	{2, "must be absolute", []string{"declock-mn", "--cluster", "shm:x", "--path", "x", "--dir", "DIR", "--size", "1MiB"}},
 	{2, "give at least as many", []string{"declock-mn", "--cluster", "shm:x", "--lock-queue", "2", "--dir", "DIR", "--size", "1MiB"}},
+	{2, "CONFIG:2: no setting \"siez\"; there are", []string{"declock-mn", "--config", "CONFIG"}},
+	{2, "CONFIG:2: no setting \"siez\"", []string{"status", "--config", "CONFIG"}},
+	{2, "CONFIG2:3: size: \"12 elephants\"", []string{"declock-mn", "--config", "CONFIG2"}},
+	{2, "no such file", []string{"declock-cn", "--config", "/nonexistent.yaml"}},
+	{2, "--pprof needs --http", []string{"declock-cn", "--cluster", "shm:x", "--pprof"}},
+	{2, "no TLS", []string{"declock-cn", "--cluster", "tcp://127.0.0.1:1/x"}},
+	{2, "mutual TLS needs all of", []string{"declock-cn", "--cluster", "tcp://127.0.0.1:1/x", "--tls-ca", "x"}},
 	{3, "no such cluster", []string{"replay", "--cluster", "shm:nosuch", "--dir", "DIR"}},
 	{3, "no such cluster", []string{"status", "--cluster", "shm:nosuch", "--dir", "DIR"}},
 	{3, "no such cluster", []string{"inspect", "roots", "--cluster", "shm:nosuch", "--dir", "DIR"}},
@@ -96,11 +103,12 @@ func TestWrongInput(t *testing.T) {
 	bad := file("bad.csv", "0,key,3,5,1,get,0\n0,key,bad,5,1,get,0\n")
 	cut := file("cut.zst", "\x28\xb5\x2f\xfd\x04")
 	empty := file("EMPTY", "\n")
+	config, config2 := file("one.yaml", "cluster: shm:x\nsiez: 1GiB\n"), file("two.yaml", "# sizes\ncluster: shm:x\nsize: 12 elephants\n")
 	full := t.TempDir() + "/full"
 	if err := os.Symlink("/dev/full", full); err != nil {
 		t.Fatal(err)
 	}
-	stand := strings.NewReplacer("BAD", bad, "CUT", cut, "FULL", full, "EMPTY has", "has", "EMPTY", empty)
+	stand := strings.NewReplacer("BAD", bad, "CUT", cut, "FULL", full, "EMPTY has", "has", "EMPTY", empty, "CONFIG2", config2, "CONFIG", config)
 	for _, c := range wrongInputs {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			own := &world{t: t, dir: w.dir}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// overTCP starts a cluster over TCP with an etcd of its own, and returns the flags by which others find it.
+func (w *world) overTCP(args ...string) (*process, []string) {
+	w.t.Helper()
+	p := w.start(append([]string{"up", "--fabric", "tcp", "--run-dir", "DIR", "--name", "test", "--size", "64MiB"}, args...)...)
+	p.says("Ctrl-C takes it down")
+	return p, []string{"--cluster", "tcp://DIR/up/test/etcd.sock/test", "--insecure", "--run-dir", "DIR"}
+}
+
+func (w *world) terminate(p *process) {
+	w.t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 {
+		w.t.Errorf("%v: exit code %d\n%s", p.cmd.Args, code, p.stderr.String())
+	}
+}
+
+// All commands work over TCP as they do over shared memory.
+func TestOverTCP(t *testing.T) {
+	w := newWorld(t)
+	up, at := w.overTCP("--cns", "2", "--mns", "2")
+	out, _ := w.run(0, append([]string{"replay", "--keys", "500", "--ops", "5k", "--verify", "--json"}, at...)...)
+	r := decode(t, out)
+	if all := r.Rows[0]; r.Fabric != "tcp" || all["count"] != 5000.0 || all["cns"] != 2.0 || all["errors"] != 0.0 || all["verify_failures"] != 0.0 {
+		t.Errorf("by its compute nodes: %v", all)
+	}
+	own := append([]string{"replay", "--keys", "500", "--ops", "5k", "--verify", "--json", "--cns", "1", "--lock", "declock-tf"}, at...)
+	out, _ = w.run(0, own...)
+	if all := decode(t, out).Rows[0]; all["count"] != 5000.0 || all["cns"] != 1.0 || all["errors"] != 0.0 || all["lock"] != "declock-tf" {
+		t.Errorf("by one of its own: %v", all)
+	}
+	for _, args := range [][]string{at, {"--run-dir", "DIR", "--dir", "DIR"}} { // by its address, and as one that this machine knows of
+		out, _ = w.run(0, append([]string{"status"}, args...)...)
+		for _, text := range []string{"tcp://", "is up", "mn0", "mn1", "cn1", "cn2", "replay", "hot locks"} {
+			if !strings.Contains(out, text) {
+				t.Errorf("status has no %q:\n%s", text, out)
+			}
+		}
+	}
+	if out, _ = w.run(0, append([]string{"check"}, at...)...); !strings.Contains(out, "sound") {
+		t.Errorf("check:\n%s", out)
+	}
+	if out, _ = w.run(0, append([]string{"inspect", "superblock"}, at...)...); strings.Count(out, "64 MiB") != 2 {
+		t.Errorf("superblock:\n%s", out)
+	}
+	w.run(4, "up", "--fabric", "tcp", "--run-dir", "DIR", "--name", "test")
+	w.run(4, append([]string{"declock-mn", "--size", "64MiB", "--listen", "127.0.0.1:0"}, at...)...)
+	w.down(up)
+}
+
+// Issue 5: compute nodes are restarted one after the other under load, and nobody else sees an error.
+func TestRollingRestart(t *testing.T) {
+	w := newWorld(t)
+	up, at := w.overTCP("--cns", "1")
+	cn := func() *process {
+		p := w.start(append([]string{"declock-cn", "--procs", "1", "--listen", "127.0.0.1:0"}, at...)...)
+		p.says("ready node=")
+		return p
+	}
+	nodes := []*process{cn(), cn()}
+	load := w.start(append([]string{"replay", "--keys", "500", "--ops", "1000000000", "--verify", "--json", "--cns", "2", "--clients", "4"}, at...)...)
+	w.measuringAt(load, at)
+	for i := range nodes {
+		w.terminate(nodes[i])
+		nodes[i] = cn()
+	}
+	for _, p := range nodes {
+		w.terminate(p)
+	}
+	_ = load.cmd.Process.Signal(syscall.SIGINT)
+	if code := load.wait(); code != 130 {
+		t.Errorf("replay: exit code %d\n%s", code, load.stderr.String())
+	}
+	all := decode(t, load.stdout.String()).Rows[0]
+	if all["errors"] != 0.0 || all["verify_failures"] != 0.0 || all["resets"] != 0.0 || all["cns"] != 2.0 || all["count"] == 0.0 {
+		t.Errorf("others saw it: %v\n%s", all, load.stderr.String())
+	}
+	w.down(up)
+}
+
+// measuringAt waits until a replay over a network measures.
+func (w *world) measuringAt(p *process, at []string) {
+	w.t.Helper()
+	if !eventually(func() bool {
+		if isDone(p) {
+			w.t.Fatalf("ended too early with %d\n%s", p.code, p.stderr.String())
+		}
+		out, _ := w.run(0, append([]string{"status", "--json"}, at...)...)
+		for _, r := range decode(w.t, out).Rows {
+			for _, c := range list(r["compute"]) {
+				status, _ := c["status"].(map[string]any)
+				job, _ := status["job"].(map[string]any)
+				if ops, _ := job["ops"].(float64); ops > 0 {
+					return true
+				}
+			}
+		}
+		return false
+	}) {
+		w.t.Fatalf("the replay does not begin to measure\n%s", p.stderr.String())
+	}
+}
+
+// A compute node that is killed over TCP holds nobody up for ever: its locks are reset, what is stored stays right.
+func TestKilledComputeNodeOverTCP(t *testing.T) {
+	w := newWorld(t)
+	up, at := w.overTCP("--cns", "1")
+	load := w.start(append([]string{"replay", "--keys", "20", "--ops", "1000000000", "--verify", "--json", "--cns", "3", "--clients", "4"}, at...)...)
+	w.measuringAt(load, at)
+	var own []int // of the replay, not of up
+	for _, pid := range w.processes("__cn") {
+		if parent(pid) == load.cmd.Process.Pid {
+			own = append(own, pid)
+		}
+	}
+	kill(t, own[:1], 1)
+	before := w.acquires(at)
+	if !eventually(func() bool { return w.acquires(at) > before+20_000 }) { // hot keys: every lock of the dead is among them
+		t.Error("the others do not go on")
+	}
+	_ = load.cmd.Process.Signal(syscall.SIGINT)
+	if code := load.wait(); code != 130 {
+		t.Errorf("replay: exit code %d\n%s", code, load.stderr.String())
+	}
+	if all := decode(t, load.stdout.String()).Rows[0]; all["verify_failures"] != 0.0 || all["errors"] != 0.0 || all["lost_nodes"] != 1.0 {
+		t.Errorf("%v\n%s", all, load.stderr.String())
+	}
+	out, _ := w.run(0, append([]string{"check"}, at...)...)
+	if !strings.Contains(out, "sound") {
+		t.Errorf("check:\n%s", out)
+	}
+	w.down(up)
+}
+
+func parent(pid int) int {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(b), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 2 {
+		return 0
+	}
+	n, _ := strconv.Atoi(f[1])
+	return n
+}
+
+// acquires adds the acquisitions of all compute nodes here.
+func (w *world) acquires(at []string) (n float64) {
+	out, _ := w.run(0, append([]string{"status", "--json"}, at...)...)
+	for _, r := range decode(w.t, out).Rows {
+		for _, c := range list(r["compute"]) {
+			status, _ := c["status"].(map[string]any)
+			counters, _ := status["counters"].(map[string]any)
+			locks, _ := counters["locks"].(map[string]any)
+			a, _ := locks["Acquires"].(float64)
+			n += a
+		}
+	}
+	return n
+}
+
+// The commands of the manual make certificates with which nodes let each other in, and nobody else.
+func TestTLSAsInTheManual(t *testing.T) {
+	openssl, err := exec.LookPath("openssl")
+	if err != nil {
+		t.Skip("no openssl on PATH")
+	}
+	manual, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```sh\n(openssl req -x509.*?)```").FindSubmatch(manual)
+	if block == nil {
+		t.Fatal("the manual has no commands for certificates")
+	}
+	certs := t.TempDir()
+	for _, dir := range []string{certs, filepath.Join(certs, "other")} {
+		_ = os.MkdirAll(dir, 0o700)
+		sh := exec.Command("sh", "-e", "-c", string(block[1]))
+		sh.Dir = dir
+		if out, err := sh.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", openssl, err, out)
+		}
+	}
+	w := newWorld(t)
+	up, _ := w.overTCP("--cns", "1")
+	as := func(dir, host string) []string {
+		return []string{"--cluster", "tcp://DIR/up/test/etcd.sock/secure", "--run-dir", "DIR", "--tls-ca", dir + "/ca.pem",
+			"--tls-cert", dir + "/" + host + ".pem", "--tls-key", dir + "/" + host + ".key", "--listen", "127.0.0.1:0"}
+	}
+	mn := w.start(append([]string{"declock-mn", "--size", "64MiB"}, as(certs, "host1")...)...)
+	mn.says("ready node=mn0")
+	cn := w.start(append([]string{"declock-cn"}, as(certs, "host2")...)...)
+	cn.says("ready node=cn")
+	out, _ := w.run(0, append([]string{"replay", "--keys", "100", "--ops", "1000", "--json"}, as(certs, "host3")...)...)
+	if all := decode(t, out).Rows[0]; all["count"] != 1000.0 || all["errors"] != 0.0 {
+		t.Errorf("%v", all)
+	}
+	for name, other := range map[string][]string{"another authority": as(filepath.Join(certs, "other"), "host3"),
+		"no certificate": {"--cluster", "tcp://DIR/up/test/etcd.sock/secure", "--run-dir", "DIR", "--insecure", "--listen", "127.0.0.1:0"}} {
+		p := w.start(append([]string{"declock-cn"}, other...)...)
+		if code := p.wait(); code == 0 || strings.Contains(p.stdout.String(), "ready") {
+			t.Errorf("%s: was let in: %s", name, p.stdout.String())
+		}
+	}
+	w.terminate(cn)
+	w.terminate(mn)
+	w.down(up)
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+// A daemon with a configuration file, JSON logs and HTTP.
+func TestDaemonFromItsConfiguration(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "mn.yaml")
+	text := "cluster: shm:c\nsize: 64MiB\ndir: " + w.dir + "\nhttp: 127.0.0.1:0\nlog-format: json\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := w.run(0, "declock-mn", "--config", file, "--size", "1GiB", "--print-config")
+	if !strings.Contains(out, `size: "1GiB"`) || !strings.Contains(out, `cluster: "shm:c"`) || !strings.Contains(out, `# max-cn: "0"`) {
+		t.Errorf("flags go before the file:\n%s", out)
+	}
+	mn := w.start("declock-mn", "--config", file)
+	mn.says("ready node=mn0")
+	cn := w.start("declock-cn", "--cluster", "shm:c", "--dir", "DIR", "--http", "127.0.0.1:0", "--pprof")
+	cn.says("ready node=cn1")
+	w.run(0, "replay", "--config", file, "--keys", "100", "--ops", "5000")
+	for p, wants := range map[*process][]string{mn: {"declock_mn_size_bytes 6.7108864e+07"}, cn: {"declock_lock_acquires_total 5", "declock_memory_up{memory=\"mn0\"} 1"}} {
+		addr := w.http(p)
+		for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/status": "{"} {
+			if code, body := get(t, "http://"+addr+path); code != 200 || !strings.HasPrefix(body, want) {
+				t.Errorf("%s: %d, %s", path, code, body)
+			}
+		}
+		_, body := get(t, "http://"+addr+"/metrics")
+		for _, want := range wants {
+			if !strings.Contains(body, want) {
+				t.Errorf("no %q in the metrics", want)
+			}
+		}
+		code, _ := get(t, "http://"+addr+"/debug/pprof/cmdline")
+		if (code == 200) != (p == cn) {
+			t.Errorf("pprof: %d", code)
+		}
+	}
+	w.terminate(cn)
+	w.terminate(mn)
+	for _, line := range strings.Split(strings.TrimSpace(mn.stderr.String()), "\n") {
+		var entry map[string]any
+		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry["level"] == nil || entry["msg"] == nil {
+			t.Errorf("no JSON log: %q", line)
+		}
+	}
+	mn = w.start("declock-mn", "--config", file, "--size", "100TiB")
+	if code := mn.wait(); code != 5 || !strings.Contains(mn.stderr.String(), `"cause":"no-space"`) {
+		t.Errorf("code %d, %s", code, mn.stderr.String())
+	}
+}
+
+// http returns where a daemon that logs serves HTTP.
+func (w *world) http(p *process) string {
+	w.t.Helper()
+	re := regexp.MustCompile(`http"?[=:]"?(127\.0\.0\.1:[0-9]+)`)
+	var m []string
+	if !eventually(func() bool { m = re.FindStringSubmatch(p.stderr.String()); return m != nil }) {
+		w.t.Fatalf("it does not say where: %s", p.stderr.String())
+	}
+	return m[1]
+}
