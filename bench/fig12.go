@@ -161,11 +161,12 @@ func judgeLength(all Rows) []Claim {
 		}
 		return Most(list)
 	}
-	retries := func(lock string) float64 {
-		return valueOf(rows.Find("lock", lock, "cs_len", 32), "retries_per_acquire")
-	}
+	at := func(lock string, n int) Row { return rows.Find("lock", lock, "cs_len", n) }
+	retries := func(lock string) float64 { return valueOf(at(lock, 32), "retries_per_acquire") }
 	return []Claim{
-		Claim{Text: "DecLock over CASLock, at best", Unit: "x", Paper: 43.47, Prototype: "39"}.AtLeast(best(rows, "cas", rows), 30),
+		Claim{Text: "DecLock over CASLock, at best", Unit: "x", Paper: 43.47, Prototype: "39", Note: fmt.Sprintf("with 32 data operations an acquisition without retries takes CASLock %s us, and DecLock-TF %s: "+
+			"behind 256 clients that each have one atomic under way, 200 ns apart, no operation waits for more than 51 us, so that the model bounds the ratio. It still grows with the warm-up, for CASLock's throughput falls as starving clients become more",
+			Figure(at("cas", 32).Value("acquire_p50_us")), Figure(at("declock-tf", 32).Value("acquire_p50_us")))}.AtLeast(best(rows, "cas", rows), 30),
 		Claim{Text: "DecLock over DSLR+, at best", Unit: "x", Paper: 4.35, Prototype: "3.1"}.AtLeast(best(rows, "dslr+", rows), 2.5),
 		Claim{Text: "DecLock over ShiftLock whose messages are 1 us slower, at best", Unit: "x", Paper: 1.81, Prototype: "1.75"}.AtLeast(best(rows, "shift", slow), 1.6),
 		Claim{Text: "DecLock over ShiftLock at equal terms, messages 1 us slower", Unit: "x", Paper: 1.81}.AtLeast(best(slow, "shift", slow), 1.6),
@@ -199,8 +200,15 @@ func judgeReads(rows Rows) []Claim {
 		Claim{Text: "ShiftLock over DecLock-TF, at most", Unit: "x", Paper: 1.55}.Near(Most(mixed.Ratios("shift", "declock-tf", "read_pct", "mops")), 1.25),
 		Claim{Text: "DecLock-PF over ShiftLock, at least", Unit: "x", Paper: 1.12}.Near(Least(pf), 1.25),
 		Claim{Text: "DecLock-PF over ShiftLock, at most", Unit: "x", Paper: 1.55}.Near(Most(pf), 1.25),
-		Claim{Text: "reads only: the slowest over the fastest"}.AtLeast(Least(speeds)/Most(speeds), 0.85),
+		Claim{Text: "reads only: the slowest over the fastest", Note: queueRead(only.Find("lock", "declock-tf"), only.Find("lock", "cas"))}.
+			AtLeast(Least(speeds)/Most(speeds), 0.85),
 	}
+}
+
+// queueRead explains what DecLock loses where nobody waits.
+func queueRead(tf, cas Row) string {
+	return fmt.Sprintf("a release of DecLock reads the queue: %s operations on the memory node for each of DecLock-TF, %s of CASLock, and the model's NIC does 50 M/s. "+
+		"Without contention they are what counts; declock reads the queue only when somebody waits", Figure(tf.Value("mn_ops_per_op")), Figure(cas.Value("mn_ops_per_op")))
 }
 
 func judgeLocks(rows Rows) []Claim {
@@ -222,7 +230,7 @@ func judgeSkew(rows Rows) []Claim {
 	var claims []Claim
 	for _, c := range [][2]string{{"cas", "CASLock"}, {"dslr+", "DSLR+"}, {"shift", "ShiftLock"}} {
 		claims = append(claims, Claim{Text: "uniform: DecLock-TF over " + c[1], Unit: "x", Paper: 1, Prototype: "0.75 at worst: the queue READ of releases",
-			Note: "a release of DecLock carries the queue along, and takes as long as its READ"}.Within(Ratio(tf, uniform.Find("lock", c[0]), "mops"), 0.9, 1.1))
+			Note: queueRead(tf, uniform.Find("lock", "cas"))}.Within(Ratio(tf, uniform.Find("lock", c[0]), "mops"), 0.9, 1.1))
 	}
 	return claims
 }
