@@ -38,6 +38,17 @@ func newTally(digits int) *tally {
 	return &tally{op: newHistogram(digits), acquire: newHistogram(digits), release: newHistogram(digits), hot: newHistogram(digits)}
 }
 
+// add takes note of an operation: how long all of it took, its acquisition, and its release.
+func (t *tally) add(op, acquire, release fabric.Time, hottest bool) {
+	t.ops++
+	record(t.op, op)
+	record(t.acquire, acquire)
+	record(t.release, release)
+	if hottest {
+		record(t.hot, acquire)
+	}
+}
+
 func (t *tally) merge(o *tally) {
 	t.ops += o.ops
 	t.lost += o.lost
@@ -137,16 +148,8 @@ func (c *client) step(from, to fabric.Time) error {
 		return fmt.Errorf("release %v: %w", a, err)
 	}
 	c.began = 0
-	if done < from || done >= to {
-		return nil
-	}
-	t := c.tally
-	t.ops++
-	record(t.op, done-began)
-	record(t.acquire, got-asked)
-	record(t.release, done-left)
-	if rank == 0 {
-		record(t.hot, got-asked)
+	if done >= from && done < to {
+		c.tally.add(done-began, got-asked, done-left, rank == 0)
 	}
 	return nil
 }
