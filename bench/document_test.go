@@ -81,6 +81,11 @@ func TestPlotsDraw(t *testing.T) {
 			continue
 		}
 		picture := b.String()
+		for _, g := range p.Groups {
+			if !strings.Contains(picture, ">"+g+"<") {
+				t.Errorf("%s: group %s has no label", p.Name, g)
+			}
+		}
 		for _, s := range p.Series {
 			if len(s.XY) > 0 && p.Name != "zero" && !strings.Contains(picture, s.Label) {
 				t.Errorf("%s: no legend for %s", p.Name, s.Label)

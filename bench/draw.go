@@ -64,6 +64,7 @@ var looks = map[string]look{
 	"remote-prefer":  {green, dashed, draw.TriangleGlyph{}},
 	"local-prefer":   {orange, dotted, draw.BoxGlyph{}},
 	"local-bound":    {black, mixed, draw.CrossGlyph{}},
+	"sherman":        {green, mixed, draw.PyramidGlyph{}},
 	"paper-tf":       {pink, dotted, draw.CircleGlyph{}},
 	"paper-pf":       {pink, mixed, draw.RingGlyph{}},
 }
@@ -138,6 +139,9 @@ func (p *Plot) axes(g *plot.Plot) {
 		axis *Axis
 		g    *plot.Axis
 	}{{&p.X, &g.X}, {&p.Y, &g.Y}} {
+		if a.g == &g.X && len(p.Groups) > 0 {
+			continue // bars have set it
+		}
 		if a.g.Min > a.g.Max { // nothing is drawn
 			a.g.Min, a.g.Max = 1, 10
 		}
