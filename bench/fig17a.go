@@ -282,7 +282,8 @@ func judgeStore(rows Rows) []Claim {
 	for _, c := range []struct {
 		lock, name  string
 		faster, cut float64
-	}{{"cas", "CASLock", 35.60, 98.8}, {"dslr+", "DSLR+", 3.33, 30.3}, {"shift", "ShiftLock", 1.48, 79.7}} {
+	}{{"cas", "CASLock", 35.60, 98.8}, {"dslr+", "DSLR+", 3.33, 30.3},
+		{"dslr+-overflow", "DSLR+ with the overflowing backoff", 3.33, 30.3}, {"shift", "ShiftLock", 1.48, 79.7}} {
 		claims = append(claims,
 			Claim{Text: "throughput of DecLock-PF over " + c.name + ", at best", Unit: "x", Paper: c.faster}.Near(best(c.lock, "mops", Most), 1.5),
 			Claim{Text: "p99 cut against " + c.name + ", at best", Unit: "%", Paper: c.cut}.Near(100*(1-best(c.lock, "p99_us", Least)), 1.5))
