@@ -37,7 +37,7 @@ var mechanisms = []Mechanism{
 	{Name: "local-bound", About: "DecLock that prefers waiters of the own node 4 times in a row", setUp: decLock("local-bound")},
 }
 
-// Backoff of cas-backoff: SMART's, from about a round trip on.
+// Backoff of cas-backoff, from about a round trip on: doubled with each try and truncated, as SMART does it.
 const (
 	backoffMinNs = 2 * fabric.Microsecond
 	backoffMaxNs = 1024 * backoffMinNs
