@@ -111,19 +111,23 @@ var plain = []desc{nodeInfo, sessions, handovers, acquireTimes, holdTimes, locks
 	resetReasons, operations, operationSize, chains, messages, liveNodes, lostNodes, viewEpoch, fenced, memoryUp, memorySize, memoryUsed, memoryEpoch}
 
 // ComputeNode returns a collector of a compute node. store tells the counters of object store clients, which
-// belong to the program; nil: there are none.
-func ComputeNode(c *declock.Cluster, store func() objstore.Stats) prometheus.Collector {
-	return &compute{c: c, store: store, probe: NewProbe(c)}
+// belong to the program; nil: there are none. Wait for it before the cluster is closed.
+func ComputeNode(c *declock.Cluster, store func() objstore.Stats) *Compute {
+	return &Compute{c: c, store: store, probe: NewProbe(c)}
 }
 
-type compute struct {
+// A Compute is the collector of a compute node.
+type Compute struct {
 	c     *declock.Cluster
 	store func() objstore.Stats
 	probe *Probe
 }
 
+// Wait waits for looks at memory nodes that are under way.
+func (m *Compute) Wait() { m.probe.Wait() }
+
 // Describe implements prometheus.Collector.
-func (m *compute) Describe(ch chan<- *prometheus.Desc) {
+func (m *Compute) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range plain {
 		ch <- d.Desc
 	}
@@ -139,7 +143,7 @@ func (m *compute) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (m *compute) Collect(ch chan<- prometheus.Metric) {
+func (m *Compute) Collect(ch chan<- prometheus.Metric) {
 	e := emitter{ch}
 	node := m.c.Node()
 	o := node.Observe(hotLocks)
@@ -178,7 +182,7 @@ func (m *compute) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (m *compute) collectNIC(e emitter, nic *fabric.Stats) {
+func (m *Compute) collectNIC(e emitter, nic *fabric.Stats) {
 	for k, n := range nic.Ops {
 		if k != int(fabric.OpNone) {
 			e.one(operations, float64(n), fabric.OpKind(k).String())
@@ -191,7 +195,7 @@ func (m *compute) collectNIC(e emitter, nic *fabric.Stats) {
 	e.one(messages, float64(nic.SentLocal), "local")
 }
 
-func (m *compute) collectCluster(e emitter) {
+func (m *Compute) collectCluster(e emitter) {
 	v := m.c.Node().Fabric().View()
 	e.one(liveNodes, float64(v.Live.Len()))
 	e.one(lostNodes, float64(v.Lost))
@@ -242,4 +246,4 @@ func (e emitter) histogram(d desc, h *cn.Histogram) {
 }
 
 // Collectors returns one collector of each kind, for their descriptions only.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{&compute{}, &memory{}} }
+func Collectors() []prometheus.Collector { return []prometheus.Collector{&Compute{}, &memory{}} }

@@ -61,6 +61,16 @@ func (p *Probe) Look(wait time.Duration) (list []MemoryState, fenced bool) {
 	return p.silent(), p.fenced
 }
 
+// Wait waits for the look that is under way. The cluster must not be closed before.
+func (p *Probe) Wait() {
+	p.mu.Lock()
+	over := p.looked
+	p.mu.Unlock()
+	if over != nil {
+		<-over
+	}
+}
+
 // silent is what is known while a look does not come to its end.
 func (p *Probe) silent() (list []MemoryState) {
 	for _, m := range p.c.Node().Fabric().Memory() {

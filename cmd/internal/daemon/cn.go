@@ -38,6 +38,7 @@ type CN struct {
 	started time.Time
 	srv     *control.Server
 	life    *life
+	look    memoryLook
 
 	job sync.Mutex // held by the replay that is under way
 
@@ -76,10 +77,12 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	if err = d.srv.Listen(path); err != nil {
 		return err
 	}
-	w, err := d.cfg.serveHTTP(d.life, func() any { return d.Status() }, metrics.ComputeNode(d.cluster, d.storeStats))
+	m := metrics.ComputeNode(d.cluster, d.storeStats)
+	w, err := d.cfg.serveHTTP(d.life, func() any { return d.Status() }, m)
 	if err != nil {
 		return err
 	}
+	defer m.Wait()
 	defer w.close()
 	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
 		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path); err != nil {
@@ -96,6 +99,7 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 // leave lets what is under way come to its end, gives memory back and leaves the cluster.
 func (d *CN) leave() error {
 	d.srv.Close()
+	d.look.wait()
 	err := d.cluster.Close()
 	if d.life.fenced() {
 		err = nil // we are none of them any more: there is nothing to give back

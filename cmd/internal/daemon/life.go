@@ -105,6 +105,7 @@ const (
 // when the cluster has declared this node dead.
 func (d *CN) watch(ctx context.Context) error {
 	probe := metrics.NewProbe(d.cluster)
+	defer probe.Wait()
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	var before fabric.View

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/declock/declock"
@@ -12,6 +14,62 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 )
+
+// memoryWait is how long a status waits for memory nodes.
+const memoryWait = time.Second
+
+// A memoryLook is the last look into memory nodes, and the one under way.
+type memoryLook struct {
+	mu   sync.Mutex
+	list []control.Memory
+	over chan struct{} // of the look under way; nil: there is none
+}
+
+// memory describes the memory nodes. One that does not answer must not keep a status from coming: then it is what was seen last.
+func (d *CN) memory() []control.Memory {
+	m := &d.look
+	m.mu.Lock()
+	over := m.over
+	if over == nil {
+		over = make(chan struct{})
+		m.over = over
+		go func() {
+			list := DescribeMemory(context.Background(), d.cluster)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.list, m.over = list, nil
+			close(over)
+		}()
+	}
+	m.mu.Unlock()
+	timer := time.NewTimer(memoryWait)
+	defer timer.Stop()
+	silent := false
+	select {
+	case <-over:
+	case <-timer.C:
+		silent = true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := slices.Clone(m.list)
+	for i := range list {
+		if silent && list[i].Error == "" {
+			list[i].Error = "a memory node does not answer: this is as it was before"
+		}
+	}
+	return list
+}
+
+// wait waits for the look that is under way.
+func (m *memoryLook) wait() {
+	m.mu.Lock()
+	over := m.over
+	m.mu.Unlock()
+	if over != nil {
+		<-over
+	}
+}
 
 // hotLocks is how many hot locks a status has.
 const hotLocks = 10
@@ -44,7 +102,7 @@ func (d *CN) Status() *control.Status {
 		Node: node.Fabric().ID().String(), Address: d.cfg.Cluster.Address(), Pid: os.Getpid(), Policy: d.cfg.Policy,
 		Procs: runtime.GOMAXPROCS(0), UptimeS: time.Since(d.started).Seconds(),
 		Live: nodeNames(view), View: view.Epoch, Resets: node.Agent().Counted(), Hot: d.hot(),
-		Memory: DescribeMemory(context.Background(), d.cluster),
+		Memory: d.memory(),
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,0 +1,82 @@
+package metrics_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/cn"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/metrics"
+	"github.com/declock/declock/objstore"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+// What is collected is what was described, follows Prometheus's rules for names, and counts what was done.
+func TestComputeNode(t *testing.T) {
+	ctx := context.Background()
+	c, err := declock.Open(ctx, "shm:", declock.WithMemory(16<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	locks, err := c.Locks(ctx, "l", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * cn.SampleEvery {
+		g, err := s.Lock(ctx, locks.At(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(metrics.ComputeNode(c, func() objstore.Stats { return objstore.Stats{Evictions: 7} }))
+	got := check(t, reg)
+	for name, want := range map[string]float64{"declock_store_evictions_total": 7, "declock_lock_acquires_total": 2 * cn.SampleEvery, "declock_memory_up": 1, "declock_fenced": 0} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s is %v, want %v", name, v, want)
+		}
+	}
+}
+
+func TestMemoryNode(t *testing.T) {
+	m := fabric.Memory{ID: 3, Size: 1 << 20, Epoch: 2}
+	for _, counters := range []func() metrics.MemoryCounters{nil, func() metrics.MemoryCounters {
+		return metrics.MemoryCounters{Ops: map[fabric.OpKind]uint64{fabric.OpFAA: 5}, Connections: 1}
+	}} {
+		reg := prometheus.NewPedanticRegistry()
+		reg.MustRegister(metrics.MemoryNode(m, "tcp", counters))
+		check(t, reg)
+	}
+}
+
+// check gathers, and returns the first value of each metric that is a number.
+func check(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	values := map[string]float64{}
+	for _, f := range families {
+		m := f.GetMetric()[0]
+		values[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return values
+}
