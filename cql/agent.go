@@ -66,6 +66,9 @@ type AgentStats struct {
 	Joined    uint64 // resets led by others
 	Adopted   uint64 // grants of places that their clients had left
 	ByReason  [numReasons]uint64
+	// LastNs is how long the last reset took that was led to its end, and SumNs all of them: from
+	// the request to the free lock.
+	LastNs, SumNs fabric.Time
 }
 
 // leading is a reset that this node leads, between step 1 and step 3.
@@ -74,6 +77,7 @@ type leading struct {
 	found Header // the header that step 1 replaced
 	used  uint64 // indices below may have been given out
 	await fabric.CNSet
+	began fabric.Time
 }
 
 // recentReset tells that indices of a lock below used are of before a reset.
@@ -175,6 +179,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 		}
 		return nil
 	}
+	began := a.port.Now()
 	a.ops[0] = fabric.Load(l)
 	if err := a.port.Do(a.ops[:1]); err != nil {
 		return err
@@ -217,7 +222,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 			// that reset's begin it was less than two capacities.
 			used = a.lay.Head(h) + 2*a.lay.Capacity()
 		}
-		a.leading = append(a.leading, &leading{lock: l, found: locked, used: used, await: view.Live})
+		a.leading = append(a.leading, &leading{lock: l, found: locked, used: used, await: view.Live, began: began})
 		a.signal(a.leading[len(a.leading)-1])
 		return nil
 	}
@@ -381,6 +386,8 @@ func (a *Agent) finish(r *leading) error {
 		switch {
 		case a.ops[1].Swapped():
 			a.stats.Led++
+			a.stats.LastNs = a.port.Now() - r.began
+			a.stats.SumNs += a.stats.LastNs
 			return nil
 		case now.ResetID() != a.self():
 			return nil // somebody took us for dead and has taken over

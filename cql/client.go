@@ -24,6 +24,8 @@ type Place struct {
 	Behind Stamp
 	// Sent is when the grant was sent, absent if there was none.
 	Sent Stamp
+
+	seen uint64 // the head that the waiter saw last, plus 1
 	// Carried is the value that the grant brought, or that the release is to send along with it.
 	Carried Carried
 	// Lean: the release reads the queue only if somebody turns out to wait.
@@ -42,9 +44,12 @@ type Config struct {
 	// ResetAfterNs: a waiter asks for a reset when it has waited so long.
 	// Default 10 s; it must exceed any critical section, or order is lost.
 	ResetAfterNs fabric.Time
-	// Suspect tells whether a lock that is not released may be a dead node's: then
-	// a waiter asks for a reset after RecheckNs. nil: never.
-	Suspect func(now fabric.Time) bool
+	// Suspect tells whether a lock that is not released may be a dead node's: then a waiter
+	// looks at the queue every SuspectNs, and asks for a reset if nobody has left it since
+	// its last look, unless the head names a node that lives; and after RecheckNs anyway. nil: never.
+	Suspect func(l fabric.Addr, now fabric.Time) bool
+	// SuspectNs is how often waiters look at a lock that is suspect. Default 1 ms.
+	SuspectNs fabric.Time
 	// RefetchMax bounds how often a release reads the queue again for an entry that does
 	// not come, with pauses of up to 1 ms between, before it asks for a reset. Default 2000.
 	RefetchMax int
@@ -56,6 +61,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ResetAfterNs <= 0 {
 		c.ResetAfterNs = 10 * fabric.Second
+	}
+	if c.SuspectNs <= 0 {
+		c.SuspectNs = min(fabric.Millisecond, c.RecheckNs)
 	}
 	if c.RefetchMax <= 0 {
 		c.RefetchMax = 2000
@@ -291,7 +299,8 @@ func copyResults(dst, src []fabric.Op) {
 // come: the caller must leave the port's inbox to the agent (Port.Abandon).
 func (c *Client) Await(p *Place, deadline fabric.Time) error {
 	began := c.port.Now()
-	next := began + c.cfg.RecheckNs
+	next := began + c.lookAgainNs(p.Lock, began)
+	p.seen = 0
 	for {
 		m, err := c.port.Recv(min(deadline, next))
 		switch {
@@ -313,11 +322,24 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 			if done || err != nil {
 				return err
 			}
-			next += c.cfg.RecheckNs
+			next += c.lookAgainNs(p.Lock, next)
 		default:
 			return err
 		}
 	}
+}
+
+// suspects tells whether a lock may be a dead node's.
+func (c *Client) suspects(l fabric.Addr, now fabric.Time) bool {
+	return c.cfg.Suspect != nil && c.cfg.Suspect(l, now)
+}
+
+// lookAgainNs is after how long a waiter looks at a lock.
+func (c *Client) lookAgainNs(l fabric.Addr, now fabric.Time) fabric.Time {
+	if c.suspects(l, now) {
+		return c.cfg.SuspectNs
+	}
+	return c.cfg.RecheckNs
 }
 
 // stamp returns the timestamp of now, absent without a clock.
@@ -351,10 +373,33 @@ func (c *Client) Recheck(p *Place, waitedNs fabric.Time) (granted bool, err erro
 		c.AskReset(p.Lock, p.Index, NodeFailure)
 	case head == p.Index, head > p.Index && p.Mode == lock.Shared:
 		return true, nil
-	case waitedNs >= c.cfg.ResetAfterNs, c.cfg.Suspect != nil && c.cfg.Suspect(c.port.Now()):
+	case waitedNs >= c.cfg.ResetAfterNs:
+		c.AskReset(p.Lock, p.Index, WaitTimeout)
+	case c.suspects(p.Lock, c.port.Now()):
+		stands := p.seen == head+1
+		p.seen = head + 1
+		if waitedNs < c.cfg.RecheckNs {
+			if !stands {
+				return false, nil
+			}
+			if lives, err := c.headLives(p.Lock, head); lives || err != nil {
+				return false, err
+			}
+		}
 		c.AskReset(p.Lock, p.Index, WaitTimeout)
 	}
 	return false, nil
+}
+
+// headLives tells whether the entry of the queue's head is there, and names a node
+// that lives. Holders that were granted at once have none.
+func (c *Client) headLives(l fabric.Addr, head uint64) (bool, error) {
+	c.ops[0] = fabric.Load(c.lay.entryAddr(l, head))
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return false, err
+	}
+	e := Entry(c.ops[0].Old)
+	return c.lay.freshness(e, head) == 0 && c.node.View().Live.Has(e.Client().CN()), nil
 }
 
 // AwaitReset waits until nobody is resetting the lock, looking at the header

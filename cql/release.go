@@ -244,7 +244,7 @@ func (c *Client) refetch(l fabric.Addr, index uint64) (fetched, error) {
 	case c.lay.Head(h) > index+c.lay.Capacity():
 		return passed, nil
 	case c.refetches > c.cfg.RefetchMax,
-		c.refetches > refetchSuspect && c.cfg.Suspect != nil && c.cfg.Suspect(c.port.Now()):
+		c.refetches > refetchSuspect && c.suspects(l, c.port.Now()):
 		c.AskReset(l, index, NodeFailure)
 		return over, nil
 	}

@@ -25,6 +25,9 @@ type Agent struct {
 	sync   SyncConfig
 	synced fabric.Time // when it last took part in a synchronisation
 
+	trouble []fabric.MemID // memory nodes that could not be used lately
+	lookAt  fabric.Time    // when to look at them again
+
 	countedMu sync.Mutex
 	counted   cql.AgentStats // for Counted
 }
@@ -48,7 +51,7 @@ func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, syn
 	if sync.WindowNs <= 0 {
 		sync.WindowNs = fabric.Millisecond
 	}
-	a := &Agent{table: t, node: node, port: node.Agent(), clock: clock, sync: sync, lost: node.View().Lost}
+	a := &Agent{table: t, node: node, port: node.Agent(), clock: clock, sync: sync, lost: node.View().Lost, lookAt: fabric.Forever}
 	a.resets = cql.NewAgent(node, cfg.Layout, a)
 	// While the agent passes a lock on, everything else waits: not for long.
 	cfg.CQL.RefetchMax = agentRefetchMax
@@ -85,10 +88,13 @@ func (a *Agent) Run(report func(error)) error {
 		next = a.port.Now()
 	}
 	for {
-		m, err := a.port.Recv(next)
+		m, err := a.port.Recv(min(next, a.lookAt))
 		switch {
 		case errors.Is(err, fabric.ErrClosed):
 			return nil
+		case errors.Is(err, fabric.ErrDeadline) && a.lookAt <= next:
+			a.lookAtTrouble()
+			continue
 		case errors.Is(err, fabric.ErrDeadline):
 			a.callToSync()
 			next = a.synchronise()
@@ -110,6 +116,8 @@ func (a *Agent) Run(report func(error)) error {
 		switch {
 		case m.Kind == fabric.MsgView && m.From == 0:
 			a.onView()
+		case m.Kind == msgTrouble && m.From.CN() == a.node.ID():
+			a.onTrouble(fabric.MemID(m.Body[0]))
 		case m.Kind == msgSync && a.sync.IntervalNs > 0 && a.port.Now() > a.synced+a.sync.IntervalNs/2:
 			next = a.synchronise()
 		}
@@ -153,6 +161,9 @@ func (a *Agent) reattach() error {
 		default:
 			continue
 		}
+		if at.life != nil {
+			a.onTrouble(m.ID)
+		}
 		errs = append(errs, a.locker.attach(m.ID))
 	}
 	return errors.Join(errs...)
@@ -185,7 +196,7 @@ func (a *Agent) onView() {
 		return
 	}
 	a.lost = view.Lost
-	a.table.lostAt.Store(int64(a.port.Now()))
+	a.table.suspect(a.port.Now())
 	for i := range a.table.shards {
 		for _, p := range a.table.shards[i].waitingPlaces() {
 			a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
@@ -213,6 +224,7 @@ func (s *shard) waitingPlaces() (places []cql.Place) {
 // Freeze implements cql.Participants.
 func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy int, _ []cql.Waiting) {
 	a.abortOrphans(l, used)
+	a.table.clear(l, a.port.Now())
 	sum := hash(l)
 	s := a.table.shard(sum)
 	s.mu.Lock()

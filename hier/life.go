@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 )
@@ -43,7 +44,7 @@ func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
 	t.lives[mn] = l
 	t.livesMu.Unlock()
 	if old != nil {
-		t.lostAt.Store(int64(now)) // locks that survived may count those who do not know of them any more
+		t.suspect(now) // locks that survived may count those who do not know of them any more
 		t.end(old, fmt.Errorf("%w: memory node %v has restarted", lock.ErrLost, mn))
 	}
 	return l
@@ -140,7 +141,11 @@ func (k *Locker) attach(mn fabric.MemID) error {
 	if err := k.port.Reattach(mn, l.epoch); err != nil {
 		return err
 	}
+	renewed := a.life != nil && a.life != l
 	a.life = l
+	if renewed {
+		k.tellTrouble(mn)
+	}
 	return nil
 }
 
@@ -177,7 +182,9 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 		return err
 	}
 	x.holders, x.val.size, x.val.dirty = 0, 0, false
+	place := x.place
 	k.vacate(s, x, err)
+	k.remote.AskReset(place.Lock, place.Index, cql.NodeFailure)
 	return err
 }
 

@@ -56,7 +56,7 @@ type Config struct {
 // the node's table. clock is the node's.
 func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
 	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg}
-	cfg.CQL.Suspect = t.suspect
+	cfg.CQL.Suspect = t.suspects
 	cfg.CQL.Clock = func(t fabric.Time) uint16 { return uint16(clock.Stamp(t)) }
 	k.remote = cql.NewClient(p, node, cfg.Layout, cfg.CQL, &k.stats)
 	return k

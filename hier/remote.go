@@ -49,6 +49,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			}
 			k.table.doubt(place.Lock)
 		}
+		k.stick(&place, err)
 		s.mu.Lock()
 		k.resign(s, x)
 		return k.waitError(err)
@@ -342,6 +343,7 @@ func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fa
 	err := k.remote.Release(place, before)
 	if err != nil {
 		k.table.doubt(place.Lock)
+		k.stick(place, err)
 	}
 	if k.table.policy.Lean {
 		k.table.hot.note(place.Lock, place.Contended)

@@ -132,11 +132,11 @@ type Table struct {
 	// handoverNs is how long a grant from another node takes to be acted on here: a moving average.
 	handoverNs atomic.Int64
 	hot        hotLocks
-	// lostAt is when the agent learnt last that a node had died.
-	lostAt  atomic.Int64
+	suspicion
 	seen    map[fabric.Addr]sighting // by the agent: see overdue
 	livesMu sync.Mutex
 	lives   map[fabric.MemID]*life // the present one of each memory node that is used
+	stuck   map[fabric.Addr]uint64 // by lock: the last index that could not be given up
 	// OnLoss is told of each hold that becomes invalid, by whoever finds that out. It must not
 	// use locks. Set it before the table is used; nil: nobody.
 	OnLoss func(lock.Loss)
@@ -161,16 +161,6 @@ func (t *Table) measure(sent, now cql.Stamp) {
 	}
 	old := t.handoverNs.Load()
 	t.handoverNs.Store(old + (ns-old)/8) // a lost update is no harm
-}
-
-// suspectNs is for how long after the death of a node locks that are not
-// released may be its.
-const suspectNs = 60 * fabric.Second
-
-// suspect tells whether a node has died lately. Nothing in a lock says who holds it.
-func (t *Table) suspect(now fabric.Time) bool {
-	at := fabric.Time(t.lostAt.Load())
-	return at != 0 && now-at < suspectNs
 }
 
 // slackUs returns by how much the policy prefers local waiters, in microseconds.

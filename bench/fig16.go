@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"context"
+
+	"github.com/declock/declock/fabric"
+)
+
+func init() {
+	Register(&Experiment{
+		Name: "fig16a", Title: "Reset of the lock of a dead compute node, by clients",
+		Paper:   "Section 6.7, Fig. 16a: from 83 us with 32 clients to 521 us with 256, for a reset signals each client. Detection of the failure is not counted.",
+		Columns: []string{"lock", "clients", "reset_us", "grant_us", "detect_us"},
+		Points:  pointsReset,
+		Judge:   judgeReset,
+		Plots: func(rows Rows) []Plot {
+			return []Plot{{Name: "fig16a", Title: "Lock reset by clients", X: clientAxis, Y: Axis{Label: "reset (us)"}, Series: rows.LinesByLock("clients", "reset_us")}}
+		},
+	})
+	Register(&Experiment{
+		Name: "fig16b", Title: "Throughput over time: a compute node dies, then the memory node",
+		Paper:   "Section 6.7, Fig. 16b: with one of 8 compute nodes dead, 88 % of the throughput is kept at low contention, and all of it at high contention.",
+		Columns: []string{"contention", "t_ms", "mops"},
+		Points:  pointsCourse,
+		Judge:   judgeCourse,
+		Plots: func(rows Rows) []Plot {
+			p := Plot{Name: "fig16b", Title: "Throughput while nodes die", X: Axis{Label: "time (ms)"}, Y: Axis{Label: "throughput (Mops)"}}
+			for _, c := range rows.Distinct("contention") {
+				p.Series = append(p.Series, rows.Where("contention", c, "part", "course").Line(c+" contention", "t_ms", "mops"))
+			}
+			return []Plot{p}
+		},
+	})
+}
+
+func pointsReset(o Options) []Point {
+	var points []Point
+	for _, n := range pick(o, []int{32, 64, 96, 128, 160, 192, 224, 256}, 32, 128, 256) {
+		for _, policy := range []string{"declock", "declock-tf"} {
+			points = append(points, Point{Cost: float64(n), Seeds: 10, Measure: func(_ context.Context, seed uint64) ([]Sample, error) {
+				r, err := measureReset(seed, nicOf(o), policy, n)
+				return []Sample{{
+					Params:  Params{{"lock", policy}, {"clients", n}},
+					Metrics: Metrics{"reset_us": float64(r.reset) / 1e3, "grant_us": float64(r.grant) / 1e3, "detect_us": float64(detectNs) / 1e3},
+				}}, err
+			}})
+		}
+	}
+	return points
+}
+
+func judgeReset(rows Rows) []Claim {
+	var worst, growth []float64
+	for _, name := range rows.Distinct("lock") {
+		of := rows.Where("lock", name)
+		worst = append(worst, valueOf(of.Max("reset_us"), "reset_us"))
+		growth = append(growth, Ratio(of.Find("clients", 256), of.Find("clients", 32), "reset_us"))
+	}
+	return []Claim{
+		Claim{Text: "reset, at most, of all numbers of clients and policies", Unit: "us", Paper: 521, Note: "one message for each compute node; detection is not counted"}.AtMost(Most(worst), 60),
+		Claim{Text: "reset at 256 clients over that at 32", Paper: 6.28, Note: "flat: the paper's reset signals each client"}.AtMost(Most(growth), 1.5),
+	}
+}
+
+// nicOf returns the model of the network of an experiment.
+func nicOf(o Options) string {
+	return (Micro{NIC: o.NIC}).WithDefaults().NIC
+}
+
+// Workloads of Fig. 16b: the paper's default, and few locks with much skew.
+var contentions = []struct {
+	name  string
+	locks int
+	theta float64
+}{{"low", 100_000, 0}, {"high", 100, 0.99}}
+
+func pointsCourse(o Options) []Point {
+	gap, clients := 20*fabric.Millisecond, 256
+	switch {
+	case o.Tiny:
+		gap, clients = 3*fabric.Millisecond, 16
+	case o.Quick:
+		gap = 10 * fabric.Millisecond
+	}
+	var points []Point
+	for _, w := range contentions {
+		points = append(points, Point{Cost: 1000, Seeds: 1, Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+			t, err := measureCourse(ctx, seed, nicOf(o), "declock", clients, w.locks, w.theta, gap)
+			if err != nil {
+				return nil, err
+			}
+			return t.samples(w.name, gap), nil
+		}})
+	}
+	return points
+}
+
+// samples are the course itself, and what is claimed about it.
+func (t *timeline) samples(contention string, gap fabric.Time) []Sample {
+	all := t.mean(gap/2, t.cnDies)
+	fewer := t.mean(t.mnDies-gap/2, t.mnDies)
+	list := []Sample{{
+		Params: Params{{"contention", contention}, {"part", "claims"}, {"t_ms", 0}},
+		Metrics: Metrics{
+			"mops": all, "kept": fewer / all,
+			// The dead node's share is gone for good: it is the others' throughput that comes back.
+			"back_cn_ms": t.back(t.cnDies+t.slot, 0.95*fewer), "back_mn_ms": t.back(t.mnBack, 0.95*fewer),
+			"detect_ms": float64(detectNs) / 1e6,
+		},
+	}}
+	for i, m := range t.mops {
+		list = append(list, Sample{Params: Params{{"contention", contention}, {"part", "course"}, {"t_ms", i}}, Metrics: Metrics{"mops": m}})
+	}
+	return list
+}
+
+func judgeCourse(rows Rows) []Claim {
+	low, high := rows.Find("contention", "low", "part", "claims"), rows.Find("contention", "high", "part", "claims")
+	var cn, mn []float64
+	for _, r := range rows.Where("part", "claims") {
+		cn = append(cn, valueOf(r, "back_cn_ms"))
+		mn = append(mn, valueOf(r, "back_mn_ms"))
+	}
+	detect := float64(detectNs) / 1e6
+	return []Claim{
+		Claim{Text: "throughput kept with 7 of 8 compute nodes, low contention", Paper: 0.88,
+			Note: "256 clients saturate the memory node's NIC in this model: 224 do, too"}.AtLeast(valueOf(low, "kept"), 0.87),
+		Claim{Text: "throughput kept with 7 of 8 compute nodes, high contention", Paper: 1}.AtLeast(valueOf(high, "kept"), 0.95),
+		Claim{Text: "after the death of a compute node, throughput is back (95 %) after, at most", Unit: "ms",
+			Note: "detection takes 10 ms of it"}.AtMost(Most(cn), detect+10),
+		Claim{Text: "after the memory node is back, so is throughput, after", Unit: "ms"}.AtMost(Most(mn), 10),
+	}
+}

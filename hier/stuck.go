@@ -1,0 +1,105 @@
+package hier
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+)
+
+// msgTrouble tells the agent that a memory node could not be used, or has a new life: it is to look
+// until that is over. Body[0] is the memory node.
+const msgTrouble = fabric.MsgHier + 2
+
+// troubleNs is how often the agent looks at a memory node that is in trouble.
+const troubleNs = 5 * fabric.Millisecond
+
+// maxStuck bounds the places that a node remembers for when a memory node is back. A lock
+// that is forgotten is found by who waits for it, after Config.CQL.RecheckNs.
+const maxStuck = 1 << 14
+
+// stick notes that a place could not be given up: its memory node is down. If its memory outlives
+// that, the header counts the place, and nobody will release it: the agent has the lock reset
+// when the memory node is back.
+func (k *Locker) stick(p *cql.Place, err error) {
+	if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrStaleEpoch) && !errors.Is(err, fabric.ErrUnknownOutcome) {
+		return
+	}
+	k.tellTrouble(p.Lock.MN())
+	if p.Index > 0 { // it has a place
+		k.table.stick(p)
+	}
+}
+
+// tellTrouble tells the agent of a memory node in trouble.
+func (k *Locker) tellTrouble(mn fabric.MemID) {
+	if k.port.ID().IsAgent() {
+		return // it knows
+	}
+	m := fabric.Message{Kind: msgTrouble, Body: [7]uint64{uint64(mn)}}
+	_ = k.port.Send(fabric.AgentOf(k.port.ID().CN()), &m) // of our own node
+}
+
+func (t *Table) stick(p *cql.Place) {
+	t.livesMu.Lock()
+	defer t.livesMu.Unlock()
+	if t.stuck == nil {
+		t.stuck = map[fabric.Addr]uint64{}
+	}
+	if _, ok := t.stuck[p.Lock]; ok || len(t.stuck) < maxStuck {
+		t.stuck[p.Lock] = max(t.stuck[p.Lock], p.Index)
+	}
+}
+
+// unstick returns the places on a memory node that were noted, and forgets them, and those of
+// the lives before that this node still has.
+func (t *Table) unstick(mn fabric.MemID) []cql.Place {
+	var list []cql.Place
+	t.livesMu.Lock()
+	for l, index := range t.stuck {
+		if l.MN() == mn {
+			list = append(list, cql.Place{Lock: l, Index: index})
+			delete(t.stuck, l)
+		}
+	}
+	t.livesMu.Unlock()
+	t.each(func(x *local) {
+		if x.place.Lock.MN() == mn && x.over() && (x.state == held || x.state == waiting || x.state == releasing) {
+			list = append(list, x.place)
+		}
+	})
+	slices.SortFunc(list, func(a, b cql.Place) int { return cmp.Compare(a.Lock, b.Lock) }) // a map has no order
+	return list
+}
+
+// onTrouble notes that a memory node is to be looked at.
+func (a *Agent) onTrouble(mn fabric.MemID) {
+	if !slices.Contains(a.trouble, mn) {
+		a.trouble = append(a.trouble, mn)
+		a.lookAt = a.port.Now()
+	}
+}
+
+// lookAtTrouble looks whether memory nodes in trouble can be used again. Then locks are reset that
+// participants of this node could not give up.
+func (a *Agent) lookAtTrouble() {
+	a.trouble = slices.DeleteFunc(a.trouble, func(mn fabric.MemID) bool {
+		err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
+		if errors.Is(err, fabric.ErrStaleEpoch) {
+			err = a.reattach()
+		}
+		if err != nil {
+			return false
+		}
+		for _, p := range a.table.unstick(mn) {
+			a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
+		}
+		return true
+	})
+	a.lookAt = fabric.Forever
+	if len(a.trouble) > 0 {
+		a.lookAt = a.port.Now() + troubleNs
+	}
+}
