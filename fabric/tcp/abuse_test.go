@@ -355,3 +355,95 @@ func TestInboxIsBounded(t *testing.T) {
 	link.filled = link.written
 	link.mu.Unlock()
 }
+
+// The kernel gives up who does not take his answers; where it does not, the memory node does.
+func TestStalledAnswersCutTheConnection(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	s := c.serve(0, 1<<20)
+	n := c.join()
+	call(t, s, n, 0)
+	var conn *laneConn
+	await(t, "the connection is served", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		conn = s.lanes[laneKey{n.own.Life, 7}].conn
+		return conn.stream.Load() != nil
+	})
+	stalls := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		conn.stalls(3)
+	}
+	stalls()
+	st := conn.stream.Load()
+	st.mu.Lock()
+	st.backlog = append(st.backlog, 0)
+	st.mu.Unlock()
+	for i := range 4 {
+		if conn.isCut.Load() {
+			t.Fatalf("it was cut at look %d", i)
+		}
+		if i == 1 {
+			conn.sent.Add(1) // something moves
+		}
+		stalls()
+	}
+	stalls()
+	if !conn.isCut.Load() {
+		t.Error("an answer has not moved for three looks, and the connection stays")
+	}
+}
+
+// What a node had sent before it was declared dead is delivered before the news that it has gone, and nothing after it.
+func TestMessagesOfTheDeadComeBeforeTheNews(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.serve(0, 1<<20)
+	victim, n := c.join(), c.join()
+	from := open(t, victim)
+	send := func(i uint64) error {
+		return from.Send(fabric.AgentOf(n.ID()), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}})
+	}
+	recv := func() fabric.Message {
+		m, err := n.Agent().Recv(n.Now() + patienceTime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	if err := send(0); err != nil {
+		t.Fatal(err)
+	}
+	for recv().Kind != fabric.MsgUser { // the link is there
+	}
+	n.mail.mu.Lock() // nobody looks at what comes
+	const count = 10
+	for i := range uint64(count) {
+		if err := send(1 + i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.members.Kill(victim.own.Life)
+	await(t, "the victim is out of the view", func() bool { return !n.View().Live.Has(victim.ID()) })
+	_ = send(1 + count) // by a zombie
+	n.mail.mu.Unlock()
+	next := uint64(1)
+	for gone := false; !gone; {
+		m := recv()
+		switch {
+		case m.Kind == fabric.MsgUser && m.Body[0] == next:
+			next++
+		case m.Kind == fabric.MsgView:
+			gone = m.Body[0] >= n.View().Epoch
+		default:
+			t.Fatalf("message %+v, want %d", m, next)
+		}
+	}
+	if next <= count {
+		t.Errorf("the news came before message %d", next)
+	}
+	if m, err := n.Agent().Recv(n.Now() + fabric.Millisecond); err == nil && m.Kind == fabric.MsgUser {
+		t.Errorf("message %+v behind the news", m)
+	}
+}

@@ -28,7 +28,7 @@ type laneConn struct {
 
 	exec   sync.Mutex // held while frames are executed
 	isCut  atomic.Bool
-	expect uint32     // number of the next frame
+	expect uint32 // number of the next frame
 
 	// What follows is its worker's, once there is a stream.
 
