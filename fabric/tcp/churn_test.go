@@ -1,0 +1,91 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Compute nodes and memory nodes come and go; who stays has no operation and no message fail.
+func TestChurnUnderLoad(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.serve(0, 1<<20)
+	steady := []*node{c.join(), c.join()}
+	var stop atomic.Bool
+	var done [4]uint64
+	var ids [4]fabric.ClientID
+	var ports [4]fabric.Port
+	for i := range ports {
+		ports[i] = open(t, steady[i%2])
+		ids[i] = ports[i].ID()
+	}
+	for i, p := range ports {
+		c.Go(p, func(p fabric.Port) {
+			m := fabric.Message{Kind: fabric.MsgUser}
+			for n := uint64(0); !stop.Load(); n++ {
+				ops := []fabric.Op{fabric.FAA(fabric.At(0, uint64(64+8*i)), 1)}
+				if err := p.Do(ops); err != nil || ops[0].Old != n {
+					t.Errorf("operation %d returned %d, %v", n, ops[0].Old, err)
+					return
+				}
+				m.Body[0] = n
+				if err := p.Send(ids[i^1], &m); err != nil {
+					t.Errorf("message %d: %v", n, err)
+					return
+				}
+				done[i]++
+				if got, err := p.Recv(p.Now() + patienceTime); (err != nil || got.Body[0] != n) && !stop.Load() {
+					t.Errorf("message %d: %+v, %v", n, got, err)
+					return
+				}
+			}
+		})
+	}
+	rounds := 15
+	if testing.Short() {
+		rounds = 4
+	}
+	for round := range rounds {
+		n, err := Join(context.Background(), c.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := open(t, n)
+		do(t, p, fabric.FAA(fabric.At(0, 8), 1))
+		if err := p.Send(fabric.AgentOf(steady[0].ID()), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
+			t.Error(err)
+		}
+		o := c.options()
+		o.Mem, o.Size = 1, 1<<16
+		s, err := Serve(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := open(t, steady[1])
+		await(t, "the new memory node can be used", func() bool { return q.Do([]fabric.Op{fabric.FAA(fabric.At(1, 64), 1)}) == nil })
+		if round%2 == 0 {
+			c.members.Kill(n.(*node).own.Life)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	stop.Store(true)
+	for i := range ids { // who waits for a message that will not come
+		_ = steady[i%2].Agent().Send(ids[i], &fabric.Message{Kind: fabric.MsgUser})
+	}
+	c.Wait()
+	for i, n := range done {
+		if n == 0 {
+			t.Errorf("client %d did nothing", i)
+		}
+	}
+}
