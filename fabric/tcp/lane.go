@@ -462,12 +462,13 @@ func (l *lane) recover(within time.Duration) {
 	}
 }
 
-// executed tells whether a frame may have been executed, from what the memory node says.
+// executed tells whether a frame may have been executed: it was given to a connection, and the memory node says so,
+// if it says anything.
 func (l *lane) executed(number uint32, r *reply) bool {
-	if r != nil && r.known {
-		return int32(number-uint32(r.number)) < 0
+	if int32(number-l.written) >= 0 {
+		return false
 	}
-	return int32(number-l.written) < 0
+	return r == nil || !r.known || int32(number-uint32(r.number)) < 0
 }
 
 // resume goes on over a new connection on which the next frame has a number; mu and lead are held.

@@ -233,11 +233,18 @@ func (l *outLink) watch(limit int) {
 
 // run keeps the link connected until it is stopped.
 func (l *outLink) run() {
+	told := ""
 	for l.ctx.Err() == nil {
-		if err := l.connect(); err != nil && l.ctx.Err() == nil {
-			l.n.o.Report(fmt.Errorf("connect to %v: %w", l.peer.ID, err))
-			sleep(l.ctx, redialEvery)
+		err := l.connect()
+		if err == nil || l.ctx.Err() != nil {
+			told = ""
+			continue
 		}
+		if err.Error() != told {
+			told = err.Error()
+			l.n.o.Report(fmt.Errorf("connect to %v: %w", l.peer.ID, err))
+		}
+		sleep(l.ctx, redialEvery)
 	}
 }
 

@@ -251,6 +251,11 @@ func (n *node) fence() {
 			r.end()
 		}
 	}
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil {
+			l.stop()
+		}
+	}
 }
 
 // revision returns that of the state that the node acts on.
