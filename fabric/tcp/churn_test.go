@@ -4,6 +4,9 @@ package tcp
 
 import (
 	"context"
+	"os"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -88,4 +91,47 @@ func TestChurnUnderLoad(t *testing.T) {
 			t.Errorf("client %d did nothing", i)
 		}
 	}
+}
+
+// A cluster that is closed leaves no goroutine, descriptor or mapping behind.
+func TestCloseGivesEverythingBack(t *testing.T) {
+	use := func() {
+		c := newTestCluster(t)
+		c.serve(0, 1<<20)
+		c.serve(1, 1<<20)
+		a, b := c.join(), c.join()
+		p, q := open(t, a), open(t, b)
+		do(t, p, fabric.FAA(fabric.At(0, 64), 1))
+		do(t, q, fabric.FAA(fabric.At(1, 64), 1))
+		for from, to := range map[fabric.Port]fabric.Port{p: q, q: p} {
+			if err := from.Send(to.ID(), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := to.Recv(to.Now() + patienceTime); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.members.Kill(b.own.Life)
+		c.Close()
+	}
+	count := func() (goroutines, fds, maps int) {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		text, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Skip(err)
+		}
+		return runtime.NumGoroutine(), len(list), strings.Count(string(text), "\n")
+	}
+	use()
+	goroutines, fds, maps := count()
+	for range 10 {
+		use()
+	}
+	await(t, "all is given back", func() bool {
+		g, f, m := count()
+		return g <= goroutines && f <= fds && m < maps+20
+	})
 }
