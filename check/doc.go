@@ -13,8 +13,8 @@
 // and a smaller scenario that fails in the same way, with the last operations of each client.
 //
 // Classes ([Classes]) say what may go wrong in a scenario, and so what must hold. [MustHold] lists those
-// of which no seed is known that fails: all, within bounds that Draw keeps to. Those bounds, and
-// the scenarios beyond them that fail, are in testdata/known.txt; those that failed once in testdata/regressions.txt.
+// of which no seed is known that fails: all.
+// Scenarios that fail today are in testdata/known.txt (none); those that failed once in testdata/regressions.txt.
 // The restart of a memory node has no class yet: locks do not claim to survive it.
 //
 // # Schedules

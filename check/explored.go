@@ -86,19 +86,6 @@ func (r *Rerunning) String() string {
 	return b.String()
 }
 
-// ExploreAll explores a list, and tells progress after each.
-func ExploreAll(list []Exploration, b Bounds, progress func(*Explored)) []Explored {
-	var out []Explored
-	for _, x := range list {
-		e := Explored{x, Explore(x, b)}
-		out = append(out, e)
-		if progress != nil {
-			progress(&e)
-		}
-	}
-	return out
-}
-
 // ExploreTable returns the table of explorations.
 func ExploreTable(list []Explored) string {
 	var b strings.Builder

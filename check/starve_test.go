@@ -7,7 +7,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-var flagStarve = flag.Int64("starve", 10, "milliseconds of virtual time of the demonstration")
+var flagStarve = flag.Int64("starve", 6, "milliseconds of virtual time of the demonstration")
 
 // In the paper's timestamp policies a node of readers keeps the writers of others out (design,
 // section 4), and the readers behind them. In ours it does not: the writers' p99 is below 1 ms, and where all readers are busy the
@@ -33,7 +33,7 @@ func TestWritersStarveInThePaper(t *testing.T) {
 			if b.Writes > 8 || b.ShutOut == 0 {
 				t.Errorf("%s, %s: %d writes, %d readers shut out: nobody starves", l.name, theirs, b.Writes, b.ShutOut)
 			}
-			if a.Writes < 50 || a.WriteP99 >= fabric.Millisecond || a.ShutOut > 0 {
+			if a.Writes < 30 || a.WriteP99 >= fabric.Millisecond || a.ShutOut > 0 {
 				t.Errorf("%s, %s: %d writes, p99 %d ns, %d readers shut out", l.name, ours, a.Writes, a.WriteP99, a.ShutOut)
 			}
 			least := b.Mops
