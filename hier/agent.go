@@ -67,7 +67,8 @@ func (a *Agent) Resets() *cql.AgentStats { return a.resets.Stats() }
 // messages: for exploration, which must not take two such states for one.
 func (a *Agent) State() string {
 	t := a.table
-	s := fmt.Sprintf("%s lost %d at %d, handover %d", a.resets.State(), a.lost, t.lostAt.Load(), t.handoverNs.Load())
+	s := fmt.Sprintf("%s lost %d, %s, %s, trouble %v at %d, handover %d", a.resets.State(), a.lost, t.suspicion.state(), t.stuckState(),
+		a.trouble, a.lookAt, t.handoverNs.Load())
 	for i := range t.shards {
 		h := &t.shards[i]
 		h.mu.Lock()

@@ -23,7 +23,7 @@
 // An operation costs 12 to 25 ns and no system call, and depends on nobody: the
 // process that serves the memory may be stopped. An operation is refused when
 // its server has ended (fabric.ErrNodeDown), when the memory has been served
-// anew (fabric.ErrStaleEpoch: open a new Port), or when the cluster takes the
+// anew (fabric.ErrStaleEpoch: see Port.Reattach), or when the cluster takes the
 // compute node for dead (fabric.ErrFenced). What is under way when a memory node
 // ends, or the Node is closed, returns fabric.ErrUnknownOutcome.
 //
