@@ -25,6 +25,7 @@ var patience = 2 * time.Minute
 var programs string
 
 func TestMain(m *testing.M) {
+	beEtcd()
 	os.Exit(func() int {
 		if programs = os.Getenv(programsEnv); programs != "" {
 			patience = 10 * time.Minute // a guest waits for processors
@@ -48,8 +49,9 @@ func TestMain(m *testing.M) {
 
 // A world is a directory for clusters, and the processes in it.
 type world struct {
-	t   *testing.T
-	dir string
+	t      *testing.T
+	dir    string
+	behind []string // what programs are started with, as "ip netns exec NAME"
 }
 
 // newWorld makes a directory on a memory file system if there is one. When the test is
@@ -182,6 +184,18 @@ func (w *world) start(args ...string) *process { return w.startWith("", args...)
 
 func (w *world) startWith(stdin string, args ...string) *process {
 	w.t.Helper()
+	return w.startAs(stdin, w.behind, nil, args...)
+}
+
+// startBehind starts a program behind another, as "ip netns exec NAME", with an environment besides the own.
+// "SELF" is the test program.
+func (w *world) startBehind(before, env []string, args ...string) *process {
+	w.t.Helper()
+	return w.startAs("", before, env, args...)
+}
+
+func (w *world) startAs(stdin string, before, env []string, args ...string) *process {
+	w.t.Helper()
 	program := "declock"
 	if len(args) > 0 && strings.HasPrefix(args[0], "declock-") {
 		program, args = args[0], args[1:]
@@ -190,7 +204,16 @@ func (w *world) startWith(stdin string, args ...string) *process {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "DIR", w.dir)
 	}
-	p := &process{t: w.t, cmd: exec.Command(filepath.Join(programs, program), args...), done: make(chan struct{})}
+	command := append(append([]string(nil), before...), filepath.Join(programs, program))
+	if len(args) > 0 && args[0] == "SELF" {
+		self, err := os.Executable()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		command[len(command)-1], args = self, args[1:]
+	}
+	p := &process{t: w.t, cmd: exec.Command(command[0], append(command[1:], args...)...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = strings.NewReader(stdin), &p.stdout, &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
