@@ -29,10 +29,10 @@ const countBeyondHeader = "cql [1s 2x 3x] x1, 4 entries, 27 version bits"
 
 // Mutants returns the planted bugs.
 func Mutants() []Mutant {
-	return slices.Concat(queueMutants(), nodeMutants(), valueMutants(), fieldMutants(), storeMutants(), treeMutants())
+	return slices.Concat(queueMutants(), resetMutants(), nodeMutants(), valueMutants(), fieldMutants(), storeMutants(), treeMutants())
 }
 
-// queueMutants are bugs of the queue on the memory node and of resets.
+// queueMutants are bugs of the queue on the memory node.
 func queueMutants() []Mutant {
 	return []Mutant{
 		{Name: "release-borrow", File: "cql/layout.go",
@@ -83,6 +83,12 @@ func queueMutants() []Mutant {
 			Old:    "if err := c.port.Do(c.ops[:m]); err != nil {",
 			New:    "late := append([]fabric.Op(nil), c.ops[:n]...)\n\terr := c.port.Do(c.ops[n:m])\n\tif err == nil && n > 0 {\n\t\terr = c.port.Do(late)\n\t}\n\tif err != nil {",
 			Breaks: "the data is written after the FAA that releases the lock"},
+	}
+}
+
+// resetMutants are bugs of resets.
+func resetMutants() []Mutant {
+	return []Mutant{
 		{Name: "wish-dropped", File: "cql/agent.go",
 			Old: "case QueueOverflow, VersionOverflow:\n\t\t// It is counted", New: "case Reason(99):\n\t\t// It is counted",
 			Breaks: "a lock that the head has passed on is not reset, though it counts one who was refused", Test: "check TestRegressions"},
