@@ -66,7 +66,7 @@ func queueMutants() []Mutant {
 			Old: "size > 0 && (p.Mode == lock.Exclusive || writers > 0)", New: "size > 0 && writers > 0",
 			Breaks: "Try takes a lock exclusively that readers hold", Classes: []Class{Cancel, Wraps}},
 		{Name: "no-entry-of-readers", File: "cql/client.go",
-			Old: "e := MakeEntry(p.Mode, c.port.ID(),", New: "if p.Mode == lock.Shared {\n\t\treturn false, nil\n\t}\n\te := MakeEntry(p.Mode, c.port.ID(),",
+			Old: "e := MakeEntry(p.Mode, c.port.ID(),", New: "if p.Mode == lock.Shared {\n\t\treturn nil\n\t}\n\te := MakeEntry(p.Mode, c.port.ID(),",
 			Breaks: "readers that wait write no entry"},
 		{Name: "worn-round", File: "cql/layout.go",
 			Old: "return index>>y.CapacityBits%y.versions() == y.versions()-1", New: "return false",
