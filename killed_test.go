@@ -46,7 +46,10 @@ func killedCluster(dir string) shm.Options {
 func child(role, dir string) error {
 	ctx := context.Background()
 	o := killedCluster(dir)
-	if role == "serve" {
+	if role == "serve" || role == "serve-lease" {
+		if role == "serve-lease" {
+			o.Lease = 500 * time.Millisecond
+		}
 		srv, err := shm.Serve(o)
 		if err != nil {
 			return err
@@ -266,5 +269,27 @@ func TestStoppedHolderKeepsItsLock(t *testing.T) {
 	}
 	if err := g.Unlock(); err != nil {
 		t.Error(err)
+	}
+}
+
+// With a lease, a process that is stopped for longer is killed by the memory node, and its lock goes to
+// the next waiter. What it would have written when it went on is never written: it does not go on.
+func TestStoppedHolderIsKilledAfterItsLease(t *testing.T) {
+	dir := t.TempDir()
+	startChild(t, "serve-lease", dir).says("ready")
+	holder := startChild(t, "hold", dir)
+	holder.says("holds")
+	waiter := startChild(t, "wait", dir)
+	waiter.says("ready")
+	holder.kill(syscall.SIGSTOP)
+	began := time.Now()
+	waiter.says("holds")
+	t.Logf("granted %v after the stop, with a lease of 500 ms", time.Since(began))
+	var exit *exec.ExitError
+	if err := holder.cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the stopped holder: %v", err)
+	}
+	if err := waiter.end(); err != nil {
+		t.Errorf("the waiter: %v", err)
 	}
 }

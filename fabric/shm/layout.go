@@ -157,6 +157,7 @@ type clusterHeader struct {
 
 const (
 	lostOffset    = 64 // how many compute nodes have died: fabric.View.Lost
+	leaseOffset   = 72 // nanoseconds that a compute node may stand still; 0: for ever
 	cnSlotsOffset = pageSize
 	mnSlotsOffset = cnSlotsOffset + (int(fabric.MaxCN)+1)*cacheLine
 	clusterSize   = int64(mnSlotsOffset + MaxMN*cacheLine)
@@ -198,7 +199,8 @@ type cnSlot struct {
 	pid     atomic.Uint64
 	pidNS   atomic.Uint64 // inode of the process's PID namespace
 	joined  atomic.Int64  // fabric.Time
-	_       [cacheLine - 32]byte
+	beat    atomic.Uint64 // grows while the process runs; 0: there is no lease
+	_       [cacheLine - 40]byte
 }
 
 // An mnSlot is the entry of a memory node in the file "cluster".

@@ -128,6 +128,7 @@ func (n *node) enter() error {
 	n.slot.pid.Store(uint64(os.Getpid()))
 	n.slot.pidNS.Store(pidNamespace())
 	n.slot.joined.Store(int64(n.Now()))
+	n.slot.beat.Store(0)
 	// From here on others send.
 	n.slot.counter.Store(n.incarnation)
 	return nil
@@ -184,6 +185,10 @@ func (n *node) begin() error {
 	n.watchPeers(counters[:])
 	n.viewMu.Unlock()
 	n.pumping.Go(n.pump)
+	if lease := time.Duration(n.c.lease().Load()); lease > 0 {
+		n.slot.beat.Store(1)
+		n.pumping.Go(func() { n.beat(lease) })
+	}
 	n.tellView()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/declock/declock/fabric"
 )
@@ -15,6 +16,8 @@ const (
 	DefaultMaxCN = 16
 	// MaxMN is how many memory nodes a cluster may have.
 	MaxMN = 64
+
+	minLease = 100 * time.Millisecond
 
 	dirPrefix     = "declock-"
 	maxNameLength = 64
@@ -71,6 +74,12 @@ type Options struct {
 	// Sparse takes memory only when it is touched. When the machine is out of
 	// memory then, processes die of SIGBUS. For tests and experiments.
 	Sparse bool
+	// Lease is how long the process of a compute node may not run (it is stopped, or starved)
+	// before this memory node kills it: only then can others have its locks. Compute nodes that join
+	// after the first memory node with a Lease take part. 0: they live as long as their processes exist. At least 100 ms.
+	Lease time.Duration
+	// Report is told of processes that were killed, and of trouble with that. nil: nobody.
+	Report func(error)
 	// Keep lets the memory outlive its server: what an earlier server left is
 	// served again, with a new epoch, and Close leaves it there. Without
 	// Keep memory starts zeroed and is removed at Close.
@@ -101,6 +110,8 @@ func (o *Options) checkServe() error {
 		return fmt.Errorf("%w: size %d is more than an address can name", ErrOptions, o.Size)
 	case o.Huge > HugeRequire:
 		return fmt.Errorf("%w: %v", ErrOptions, o.Huge)
+	case o.Lease < 0 || o.Lease > 0 && o.Lease < minLease:
+		return fmt.Errorf("%w: a lease of %v, must be at least %v", ErrOptions, o.Lease, minLease)
 	case o.Path != "" && !filepath.IsAbs(o.Path):
 		return fmt.Errorf("%w: path %q must be absolute, other processes use it too", ErrOptions, o.Path)
 	case strings.ContainsAny(o.Path, "\n"):

@@ -24,13 +24,15 @@ type MemoryServer struct {
 	huge  string // what it uses; empty for 4 KiB pages
 	note  string // why it has no huge pages
 
-	close sync.Once
+	close    sync.Once
+	stop     chan struct{} // ends enforce
+	stopping sync.WaitGroup
 }
 
 // Serve starts a memory node: it creates the cluster if there is none, takes the
 // memory and formats it, or takes over what an earlier server has left. When it
-// returns, operations on the memory work. Serve returns at once and starts no
-// goroutine: the memory node lives until Close, or until the process ends.
+// returns, operations on the memory work. Serve returns at once, and starts no
+// goroutine but one with Lease: the memory node lives until Close, or until the process ends.
 func Serve(o Options) (*MemoryServer, error) {
 	if err := o.checkServe(); err != nil {
 		return nil, err
@@ -39,7 +41,7 @@ func Serve(o Options) (*MemoryServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &MemoryServer{c: c, id: o.Mem, keep: o.Keep}
+	s := &MemoryServer{c: c, id: o.Mem, keep: o.Keep, stop: make(chan struct{})}
 	kept, err := s.claim(&o)
 	if err != nil {
 		c.sweep(o.spared()) // it may have been made for this
@@ -58,7 +60,13 @@ func Serve(o Options) (*MemoryServer, error) {
 		}
 		return nil, err
 	}
+	if o.Lease > 0 {
+		s.c.lease().Store(uint64(o.Lease))
+	}
 	s.start()
+	if o.Lease > 0 {
+		s.stopping.Go(func() { s.enforce(&o) })
+	}
 	return s, nil
 }
 
@@ -239,6 +247,8 @@ func (s *MemoryServer) start() {
 // memory is removed, unless it was served with Keep.
 func (s *MemoryServer) Close() (err error) {
 	s.close.Do(func() {
+		close(s.stop)
+		s.stopping.Wait()
 		s.r.markDown()
 		if err = s.c.lock(context.Background()); err != nil {
 			// The files stay for the next who comes; the server is down.

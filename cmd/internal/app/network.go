@@ -40,7 +40,7 @@ func (n *network) flags(usage string) []cli.Flag {
 		str("tls-key", "`FILE` with its key", &n.o.TLS.Key),
 		str("secret-file", "verbs: `FILE` with the secret that all nodes share, instead of TLS", &n.o.SecretFile),
 		&cli.BoolFlag{Name: "insecure", Usage: "let anybody in who can reach this node", Destination: &n.o.Insecure},
-		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead (default: the fabric's)", Destination: &n.o.DeadAfter},
+		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead (default: the fabric's); shm: declock-mn kills a process that does not run for so long (default: never)", Destination: &n.o.DeadAfter},
 		str("etcd-ca", "tcp: `FILE` with the certificates of who signs that of etcd: https", &n.o.EtcdTLS.CA),
 		str("etcd-cert", "tcp: `FILE` with the certificate for etcd, if it asks for one", &n.o.EtcdTLS.Cert),
 		str("etcd-key", "tcp: `FILE` with its key", &n.o.EtcdTLS.Key),

@@ -50,7 +50,7 @@ type Options struct {
 var Flags = map[string][]string{
 	"dir": {"shm"}, "run-dir": nil,
 	"listen": networks, "advertise": networks, "tls-ca": networks, "tls-cert": networks, "tls-key": networks,
-	"insecure": networks, "dead-after": networks,
+	"insecure": networks, "dead-after": {"shm", "tcp", "verbs"},
 	"etcd-ca": {"tcp"}, "etcd-cert": {"tcp"}, "etcd-key": {"tcp"}, "etcd-user": {"tcp"}, "etcd-password-file": {"tcp"},
 	"secret-file": {"verbs"}, "device": {"verbs"}, "port": {"verbs"}, "gid": {"verbs"}, "queue-pairs": {"verbs"},
 	"path": {"shm", "tcp"}, "keep": {"shm"},

@@ -15,13 +15,17 @@ var shmScheme = Scheme{Name: "shm", Form: "shm:NAME", Parse: func(rest string, o
 	if rest == "" {
 		return nil, fmt.Errorf("%w: \"shm:\" has no name: want shm:NAME", declock.ErrAddress)
 	}
-	return SHM(rest, o.Dir), nil
+	return shmCluster{name: rest, dir: o.Dir, deadAfter: o.DeadAfter, report: o.Report}, nil
 }}
 
 // SHM returns the cluster with a name in a directory of shm clusters.
 func SHM(name, dir string) Cluster { return shmCluster{name: name, dir: dir} }
 
-type shmCluster struct{ name, dir string }
+type shmCluster struct {
+	name, dir string
+	deadAfter time.Duration // of processes that do not run; 0: never
+	report    func(error)
+}
 
 func (c shmCluster) Address() string { return "shm:" + c.name }
 func (c shmCluster) Scheme() string  { return "shm" }
@@ -38,7 +42,7 @@ func (c shmCluster) RunDir() string {
 func (c shmCluster) Serve(_ context.Context, m Memory) (Server, error) {
 	huge := map[Huge]shm.HugePolicy{HugeOff: shm.HugeOff, HugeTry: shm.HugeTry, HugeRequire: shm.HugeRequire}[m.Huge]
 	srv, err := shm.Serve(shm.Options{
-		Name: c.name, Dir: c.dir, Mem: m.ID, Size: m.Size, MaxCN: m.MaxCN, Huge: huge, Path: m.Path, Keep: m.Keep,
+		Name: c.name, Dir: c.dir, Mem: m.ID, Size: m.Size, MaxCN: m.MaxCN, Huge: huge, Path: m.Path, Keep: m.Keep, Lease: c.deadAfter, Report: c.report,
 	})
 	if err != nil {
 		return nil, err

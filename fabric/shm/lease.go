@@ -1,0 +1,110 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"golang.org/x/sys/unix"
+)
+
+// A process that is stopped still has the memory mapped, and nothing keeps its stores out: while it exists it
+// may go on at any time. So a lease can only be enforced by ending the process. A memory node with
+// Options.Lease looks at a counter of each compute node's, its beat, and kills the process of one whose
+// beat has stood still. Its death is then noticed as any other.
+
+// beatsPerLease is how often a compute node beats in the time of a lease, and how often the
+// memory node looks. One that did not beat between so many looks and one more is dead: counted in
+// looks, so that a memory node that was stopped itself does not take all others for dead.
+const beatsPerLease = 4
+
+// lease returns the lease of the cluster: 0 if there is none.
+func (c *cluster) lease() *atomic.Uint64 { return c.m.word(leaseOffset) }
+
+// beat shows that the process of the node runs, until the node is closed.
+func (n *node) beat(lease time.Duration) {
+	t := time.NewTicker(lease / beatsPerLease)
+	defer t.Stop()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-t.C:
+			n.slot.beat.Add(1)
+		}
+	}
+}
+
+// A sighting is of a compute node's beat.
+type sighting struct {
+	incarnation, beat uint64
+	still             int // looks since it changed
+}
+
+// enforce kills compute nodes that do not beat, until the server is closed.
+func (s *MemoryServer) enforce(o *Options) {
+	t := time.NewTicker(o.Lease / beatsPerLease)
+	defer t.Stop()
+	seen := make([]sighting, s.c.maxCN+1)
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+		}
+		for id := fabric.CNID(1); id <= fabric.CNID(s.c.maxCN) && id != 0; id++ {
+			if !s.stands(id, &seen[id]) {
+				continue
+			}
+			err := s.c.killCN(id, seen[id].incarnation)
+			if o.Report != nil && err == nil {
+				err = fmt.Errorf("%w: %v did not run for its lease of %v, and was killed", fabric.ErrFenced, id, o.Lease)
+			}
+			if o.Report != nil {
+				o.Report(err)
+			}
+		}
+	}
+}
+
+// stands looks at a compute node, and tells whether its beat has stood still for a lease.
+// Who has not begun to beat has joined before there was a lease.
+func (s *MemoryServer) stands(id fabric.CNID, last *sighting) bool {
+	slot := s.c.cn(id)
+	now := sighting{incarnation: slot.counter.Load(), beat: slot.beat.Load()}
+	if !isLive(now.incarnation) || now.beat == 0 || now.incarnation != last.incarnation || now.beat != last.beat {
+		*last = now
+		return false
+	}
+	last.still++
+	return last.still > beatsPerLease
+}
+
+// killCN ends the process of a compute node. It does so only if it is certain who that is: whoever
+// holds the lock of the node's file after its pidfd was opened.
+func (c *cluster) killCN(id fabric.CNID, incarnation uint64) error {
+	slot := c.cn(id)
+	pid := slot.pid.Load()
+	if slot.pidNS.Load() != pidNamespace() {
+		return fmt.Errorf("%w: %v did not run for its lease, and its process is in another PID namespace: end it by hand", ErrBusy, id)
+	}
+	if pid == uint64(os.Getpid()) {
+		return nil // it is only slow: this process runs
+	}
+	fd, err := unix.PidfdOpen(int(pid), 0)
+	if err != nil {
+		return fmt.Errorf("%v did not run for its lease: open its process %d: %w", id, pid, err)
+	}
+	defer unix.Close(fd)
+	if slot.counter.Load() != incarnation || slot.pid.Load() != pid || !pathLocked(c.cnPath(id)) {
+		return nil // it has ended meanwhile
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		return fmt.Errorf("%v did not run for its lease: kill its process %d: %w", id, pid, err)
+	}
+	return nil
+}
