@@ -2,11 +2,14 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/region"
 )
 
 // probeWait is how long a scrape waits for memory nodes.
@@ -94,7 +97,13 @@ func (p *Probe) look(over chan struct{}) {
 				m = fabric.Memory{ID: r.Memory(), Size: r.Size()}
 			}
 			st := MemoryState{Memory: m}
-			st.Used, st.Err = r.Used(s.Port())
+			if now, err := region.Open(s.Port(), r.Memory()); err != nil {
+				st.Err = err
+			} else if now.UUID() != r.UUID() {
+				st.Err = fmt.Errorf("%w: %v", cn.ErrMemoryLost, r.Memory())
+			} else {
+				st.Used, st.Err = r.Used(s.Port())
+			}
 			fenced = fenced || errors.Is(st.Err, fabric.ErrFenced)
 			list = append(list, st)
 		}

@@ -296,3 +296,23 @@ func (w *world) http(p *process) string {
 	}
 	return m[1]
 }
+
+// A memory node that comes back without its memory: compute nodes end, to be started anew.
+func TestLostMemoryEndsComputeNodes(t *testing.T) {
+	w := newWorld(t)
+	serve := func() *process {
+		p := w.start("declock-mn", "--cluster", "shm:l", "--size", "64MiB", "--dir", "DIR")
+		p.says("ready node=mn0")
+		return p
+	}
+	mn := serve()
+	cn := w.start("declock-cn", "--cluster", "shm:l", "--dir", "DIR")
+	cn.says("ready node=cn1")
+	_ = mn.cmd.Process.Kill()
+	mn.wait()
+	mn = serve()
+	if code := cn.wait(); code != 13 || !strings.Contains(cn.stderr.String(), "without its memory") {
+		t.Errorf("exit code %d\n%s", code, cn.stderr.String())
+	}
+	w.terminate(mn)
+}

@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"traces/...":   {"objstore", "traces"},
 	"internal/...": {},
 	"":             {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore", "btree"},
-	"metrics":      {"", "fabric", "lock", "cql", "cn", "objstore"},
+	"metrics":      {"", "fabric", "lock", "cql", "region", "cn", "objstore"},
 	"overtcp":      {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure"},
 	"cmd/...":      {"..."},
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/cmd/internal/web"
+	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/metrics"
 	"github.com/prometheus/client_golang/prometheus"
@@ -116,6 +117,11 @@ func (d *CN) watch(ctx context.Context) error {
 		if fenced {
 			d.life.fence()
 			return fmt.Errorf("%v: %w: it must be started anew", d.cluster.Node().Fabric().ID(), fabric.ErrFenced)
+		}
+		for _, m := range list {
+			if errors.Is(m.Err, cn.ErrMemoryLost) {
+				return m.Err // who starts anew finds the memory as it is now
+			}
 		}
 		d.life.set(d.logMemory(list, memory))
 		select {

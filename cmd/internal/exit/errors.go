@@ -57,6 +57,7 @@ var codes = []struct {
 	err  error
 	code Code
 }{
+	{cn.ErrMemoryLost, NodeLost},
 	{fabric.ErrNodeDown, NodeLost},
 	{fabric.ErrFenced, NodeLost},
 	{fabric.ErrStaleEpoch, NodeLost},
