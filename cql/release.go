@@ -52,7 +52,9 @@ func (c *Client) releaseFailed(p *Place, before []fabric.Op, k int, err error) e
 	copyResults(before[:min(k, n)], c.ops[:min(k, n)])
 	switch {
 	case k < n && !errors.Is(err, fabric.ErrUnknownOutcome):
-		// before failed and the FAA did not take place.
+		// before failed and the FAA did not take place. Nor, perhaps, did the WRITE of the value: the
+		// next holder is to find what the memory node has.
+		p.Carried = Carried{}
 		return errors.Join(err, c.Release(p, nil))
 	case k <= n:
 		c.onAtomicError(p.Lock, err)

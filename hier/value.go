@@ -56,10 +56,16 @@ func (v *kept) carry(p *cql.Place) {
 	}
 }
 
+// keepable tells whether a value is one that can be kept with a lock.
+func keepable(v *lock.Value, l fabric.Addr) bool {
+	n := len(v.Buf)
+	return n > 0 && n%8 == 0 && n <= lock.MaxValue && v.Addr%8 == 0 && v.Addr.MN() == l.MN()
+}
+
 // AcquireValue implements lock.Keeper.
 func (k *Locker) AcquireValue(h *lock.Hold, r *lock.Request, v *lock.Value) error {
-	if n := len(v.Buf); n == 0 || n%8 != 0 || n > lock.MaxValue || v.Addr%8 != 0 || v.Addr.MN() != r.Lock.MN() || len(r.Reads) == lock.MaxPiggyback {
-		return fmt.Errorf("%w: a value of %d bytes at %v for %v with %d READs", lock.ErrMisuse, n, v.Addr, r.Lock, len(r.Reads))
+	if !keepable(v, r.Lock) || len(r.Reads) == lock.MaxPiggyback {
+		return fmt.Errorf("%w: a value of %d bytes at %v for %v with %d READs", lock.ErrMisuse, len(v.Buf), v.Addr, r.Lock, len(r.Reads))
 	}
 	v.Dirty = false
 	k.value, k.valued = v, v.Overwrite
@@ -116,6 +122,9 @@ func (k *Locker) take(x *local) {
 
 // ReleaseValue implements lock.Keeper.
 func (k *Locker) ReleaseValue(h *lock.Hold, v *lock.Value, before []fabric.Op) error {
+	if v != nil && v.Dirty && h.Held && (h.Mode != lock.Exclusive || !keepable(v, h.Lock)) {
+		return fmt.Errorf("%w: a new value of %d bytes at %v, by a client that holds %v %v", lock.ErrMisuse, len(v.Buf), v.Addr, h.Lock, h.Mode)
+	}
 	return k.release(h, v, before)
 }
 
@@ -147,6 +156,9 @@ func (k *Locker) commit(s *shard, x *local) error {
 	s.mu.Lock()
 	if err == nil {
 		x.val.dirty = false
+		// Readers that left meanwhile saw the same value: it cannot have changed while the caller holds the lock.
+		k.settle(x.commits, nil)
+		x.commits = nil
 	}
 	k.settle(list, err)
 	return err

@@ -171,6 +171,38 @@ func TestGrantCarriesValue(t *testing.T) {
 	}
 }
 
+// A release whose chain fails before the value is written back does not send the value along with the grant: the
+// next node finds what the memory node has.
+func TestGrantCarriesOnlyWhatIsWritten(t *testing.T) {
+	for name, bad := range map[string]func(r *rig, buf []byte) fabric.Op{
+		"refused":  func(r *rig, buf []byte) fabric.Op { return fabric.Store(r.data(0)+4, 1) },
+		"executed": func(r *rig, buf []byte) fabric.Op { return fabric.Write(fabric.At(r.mn, 1<<40), buf) },
+	} {
+		r := newRig(t, 1, 2, "declock", valueLayout, unsynced)
+		for cn := range 2 {
+			r.client(cn, name, func(k *hier.Locker) {
+				c := r.counter(k, 0, lock.Exclusive)
+				at(k, fabric.Time(cn+1)*2*us)
+				must(t, k.AcquireValue(&c.h, &c.r, &c.v))
+				if cn == 1 {
+					if c.get() != r.word(0) {
+						t.Errorf("%s: found %d, memory has %d", name, c.get(), r.word(0))
+					}
+					must(t, k.ReleaseValue(&c.h, &c.v, nil))
+					return
+				}
+				c.set(1)
+				sleep(k, 20*us) // the other node waits
+				if err := k.ReleaseValue(&c.h, &c.v, []fabric.Op{bad(r, k.Port().Alloc(8))}); err == nil {
+					t.Errorf("%s: the release returned no error", name)
+				}
+			})
+		}
+		r.run()
+		r.wantFree(0)
+	}
+}
+
 // A client that holds another lock does not wait for those after it, who may want that lock.
 func TestValueNoDeadlockWithSecondLock(t *testing.T) {
 	for _, m := range []lock.Mode{lock.Exclusive, lock.Shared} {
@@ -278,6 +310,31 @@ func TestValueMisuse(t *testing.T) {
 		}
 	})
 	r.run()
+}
+
+// So are values that are not what was acquired, and writes by readers; the lock stays held.
+func TestReleaseValueMisuse(t *testing.T) {
+	r := newRig(t, 1, 1, "declock", valueLayout, unsynced)
+	r.client(0, "c", func(k *hier.Locker) {
+		buf := k.Port().Alloc(lock.MaxValue + 8)
+		for _, m := range []lock.Mode{lock.Shared, lock.Exclusive} {
+			c := r.counter(k, 0, m)
+			must(t, k.AcquireValue(&c.h, &c.r, &c.v))
+			bad := []lock.Value{{Addr: r.data(0), Buf: buf}, {Addr: r.data(0)}, {Addr: fabric.At(5, 0), Buf: buf[:24]}}
+			if m == lock.Shared {
+				bad = []lock.Value{{Addr: r.data(0), Buf: buf[:24]}}
+			}
+			for _, v := range bad {
+				v.Dirty = true
+				if err := k.ReleaseValue(&c.h, &v, nil); !errors.Is(err, lock.ErrMisuse) || !c.h.Held {
+					t.Errorf("%v, %d bytes at %v: %v", m, len(v.Buf), v.Addr, err)
+				}
+			}
+			must(t, k.ReleaseValue(&c.h, &c.v, nil))
+		}
+	})
+	r.run()
+	r.wantFree(0)
 }
 
 // A batch is whoever waits when the node gets the lock: who comes later waits for the other nodes.
