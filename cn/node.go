@@ -165,8 +165,10 @@ func (n *Node) Close() error {
 	for _, s := range open {
 		errs = append(errs, s.Close())
 	}
-	errs = append(errs, n.fab.Close())
+	// The agent ends before its Port does: what it has in the Port's memory is good until then.
+	n.fab.Agent().Interrupt()
 	n.running.Wait()
+	errs = append(errs, n.fab.Close())
 	return errors.Join(errs...)
 }
 

@@ -13,6 +13,7 @@ const (
 	verbsGuestEnv   = "DECLOCK_VERBS_GUEST"   // set: there must be a device
 	verbsClusterEnv = "DECLOCK_VERBS_CLUSTER" // a memory node of another machine
 	verbsSecretEnv  = "DECLOCK_VERBS_SECRET"  // and its secret's file
+	verbsGIDEnv     = "DECLOCK_VERBS_GID"     // the GID to use; empty: the best
 )
 
 // A memory node and two compute nodes, daemons over RDMA, replay a trace: every value that is read is one that was
@@ -31,7 +32,7 @@ func TestReplayOverVerbs(t *testing.T) {
 		}
 	}
 	with := func(args ...string) []string {
-		return append(args, "--cluster", cluster, "--secret-file", secret, "--run-dir", "DIR", "--dead-after", "60s")
+		return append(args, "--cluster", cluster, "--secret-file", secret, "--run-dir", "DIR", "--dead-after", "60s", "--gid", os.Getenv(verbsGIDEnv))
 	}
 	var daemons []*process
 	daemon := func(args ...string) {

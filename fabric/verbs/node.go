@@ -45,6 +45,7 @@ type node struct {
 	links      [int(fabric.MaxCN) + 1]atomic.Pointer[outLink]
 	live       [int(fabric.MaxCN) + 1]atomic.Uint64 // tickets of the view; 0: not in it
 	spread     atomic.Uint32                        // of ports over lanes
+	users      atomic.Int32                         // clients within Do, Post or Wait
 	waiting    atomic.Int32                         // clients that poll for an operation
 	processors int                                  // of Go's scheduler
 
@@ -377,6 +378,10 @@ func (n *node) shut() {
 		}
 	}
 	n.tasks.Wait()
+	// All chains are done. Who has waited for one still reads what it brought.
+	for n.users.Load() > 0 {
+		time.Sleep(100 * time.Microsecond)
+	}
 	if n.pump != nil {
 		n.pump.close()
 	}

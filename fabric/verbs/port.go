@@ -72,6 +72,8 @@ func (p *port) Stats() *fabric.Stats { return &p.stats }
 
 // Do is fabric.Port.Do.
 func (p *port) Do(ops []fabric.Op) error {
+	p.n.users.Add(1)
+	defer p.n.users.Add(-1)
 	i, err := p.begin(ops)
 	if err != nil || i < 0 {
 		return err
@@ -81,6 +83,8 @@ func (p *port) Do(ops []fabric.Op) error {
 
 // Post is fabric.Port.Post.
 func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
+	p.n.users.Add(1)
+	defer p.n.users.Add(-1)
 	i, err := p.begin(ops)
 	if err != nil {
 		return 0, err
@@ -94,6 +98,11 @@ func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
 
 // Wait is fabric.Port.Wait.
 func (p *port) Wait(pending fabric.Pending) error {
+	p.n.users.Add(1)
+	defer p.n.users.Add(-1)
+	if p.box.Closed() && p.n.closed.Load() {
+		return fabric.ErrClosed
+	}
 	i, life := uint32(pending), uint32(pending>>32)
 	if uint64(i) >= uint64(len(p.chains)) || !p.chains[i].open || p.chains[i].life != life {
 		return fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))

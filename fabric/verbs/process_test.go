@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 		memlockRole()
 		return
 	}
-	o := Options{Secret: testSecret, Heartbeat: 500 * time.Millisecond, DeadAfter: 10 * time.Second, Lead: os.Getenv(leadEnv), Listen: "127.0.0.1:0"}
+	o := Options{Secret: testSecret, Heartbeat: 500 * time.Millisecond, DeadAfter: 30 * time.Second, Lead: os.Getenv(leadEnv), Listen: "127.0.0.1:0"}
 	n, err := Join(context.Background(), o)
 	if err == nil {
 		err = errors.Join(roles[role](n, os.Stdout), n.Close())

@@ -49,7 +49,7 @@ const (
 // A completionQueue is one of the device's, and how many entries of it are spoken for.
 type completionQueue struct {
 	set  *completionQueues
-	q    *cq
+	q    *cq // nil when it is closed
 	room int
 
 	mu  sync.Mutex // held while completions are taken and handled: they stay in order
@@ -129,6 +129,9 @@ func (s *completionQueues) drain() (n int) {
 
 // take takes some completions; mu is held.
 func (c *completionQueue) take() int {
+	if c.q == nil {
+		return 0
+	}
 	n := pollCQ(c.q, c.out[:])
 	for i := range max(n, 0) {
 		c.set.p.handle(&c.out[i])
@@ -139,7 +142,11 @@ func (c *completionQueue) take() int {
 func (s *completionQueues) arm() {
 	if list := s.list.Load(); list != nil {
 		for _, c := range *list {
-			armCQ(c.q)
+			c.mu.Lock()
+			if c.q != nil {
+				armCQ(c.q)
+			}
+			c.mu.Unlock()
 		}
 	}
 }
@@ -147,7 +154,10 @@ func (s *completionQueues) arm() {
 func (s *completionQueues) close() {
 	if list := s.list.Load(); list != nil {
 		for _, c := range *list {
+			c.mu.Lock() // somebody may still look for messages
 			freeCQ(c.q)
+			c.q = nil
+			c.mu.Unlock()
 		}
 	}
 }
