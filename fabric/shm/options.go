@@ -79,7 +79,7 @@ type Options struct {
 	// after the first memory node with a Lease take part. 0: they live as long as their processes exist. At least 100 ms.
 	Lease time.Duration
 	// Report is told of processes that were killed, and of trouble with that. nil: nobody.
-	Report func(error)
+	Report func(error) `json:"-"`
 	// Keep lets the memory outlive its server: what an earlier server left is
 	// served again, with a new epoch, and Close leaves it there. Without
 	// Keep memory starts zeroed and is removed at Close.
