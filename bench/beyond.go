@@ -109,19 +109,29 @@ func beyondPoints(o Options) (points []Point) {
 // worstOverBetter returns the least ratio, over all points of the sweeps, of declock's throughput
 // to that of the better of declock-tf and declock-pf.
 func worstOverBetter(rows Rows) float64 {
-	worst := missing
+	var list []float64
 	for _, c := range courses {
-		part := rows.Where("part", "sweep "+c.param)
-		for _, v := range part.Distinct(c.param) {
-			at := part.Where(c.param, v)
-			better := math.Max(valueOf(at.Find("lock", "declock-tf"), "mops"), valueOf(at.Find("lock", "declock-pf"), "mops"))
-			r := valueOf(at.Find("lock", "declock"), "mops") / better
-			if !math.IsNaN(r) && !(worst <= r) {
-				worst = r
-			}
-		}
+		list = append(list, leastOverBetter(rows.Where("part", "sweep "+c.param), c.param))
 	}
-	return worst
+	return Least(present(list))
+}
+
+// leastOverBetter is worstOverBetter for the sweep of one parameter.
+func leastOverBetter(rows Rows, param string) float64 {
+	var list []float64
+	for _, v := range rows.Distinct(param) {
+		at := rows.Where(param, v)
+		better := math.Max(valueOf(at.Find("lock", "declock-tf"), "mops"), valueOf(at.Find("lock", "declock-pf"), "mops"))
+		list = append(list, valueOf(at.Find("lock", "declock"), "mops")/better)
+	}
+	return Least(present(list))
+}
+
+// neverWorse is the claim that our best lock is as fast as the better of the paper's policies, on the
+// same terms: each data operation by itself.
+func neverWorse(rows Rows, param string) Claim {
+	return Claim{Text: "declock over the better of DecLock-TF and DecLock-PF, at the worst point", Unit: "x", Note: "the bar is the project's; equal terms"}.
+		AtLeast(leastOverBetter(rows, param), 0.97)
 }
 
 func judgeBeyond(rows Rows) (claims []Claim) {
@@ -136,12 +146,15 @@ func judgeBeyond(rows Rows) (claims []Claim) {
 			Claim{Text: "throughput over " + base.name + ", both with plain data", Unit: "x", Note: "what the lock alone gains"}.
 				AtLeast(Ratio(of("declock", dataPlain), paper, "mops"), 1.9),
 			Claim{Text: "p99 over " + base.name + "'s", Prototype: "0.58 (TF), 0.31 (PF)"}.AtMost(Ratio(ours, paper, "p99_us"), 0.5),
+			Claim{Text: "p99 over " + base.name + "'s with chained data", Note: "equal terms: what a lock without local copies can have"}.AtMost(Ratio(ours, chained, "p99_us"), 0.5),
+			Claim{Text: "p99 over " + base.name + "'s, both with plain data", Note: "what the lock alone gains"}.AtMost(Ratio(of("declock", dataPlain), paper, "p99_us"), 0.5),
 		)
 	}
 	same := func(part, data string) float64 {
 		return Ratio(rows.Find("part", part, "lock", "declock", "data", data), rows.Find("part", part, "lock", "cas", "data", data), "mops")
 	}
-	claims = append(claims, Claim{Text: "throughput over the better of TF and PF, at the worst point of all sweeps", Unit: "x"}.AtLeast(worstOverBetter(rows), 0.97))
+	claims = append(claims, Claim{Text: "throughput over the better of TF and PF, at the worst point of all sweeps", Unit: "x",
+		Note: "theirs with plain data, ours with data that stays with the lock; fig12a to fig12e have it on equal terms"}.AtLeast(worstOverBetter(rows), 0.97))
 	for _, part := range []string{"100 % reads", "uniform keys"} {
 		claims = append(claims,
 			Claim{Text: part + ": throughput over CASLock, plain data", Unit: "x"}.AtLeast(same(part, dataPlain), 0.97),

@@ -68,7 +68,7 @@ func (d *Document) WriteText(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%s. Seed %d, %d seeds, NIC model %s: %s.\n", verdicts(d.Claims()), d.Config.Seed, d.Config.Seeds, nicName(d.Config.NIC), ModelNote)
+	fmt.Fprintf(&b, "%s. Seed %d, %d run(s) of each point, NIC model %s: %s.\n", verdicts(d.Claims()), d.Config.Seed, d.Config.Seeds, nicName(d.Config.NIC), ModelNote)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -113,6 +113,7 @@ func judgeClients(rows Rows) []Claim {
 			Near(Most(rows.Ratios("declock-tf", "dslr+-overflow", "clients", "mops")), 1.25),
 		Claim{Text: "DecLock-PF over ShiftLock, at best", Unit: "x", Paper: 1.40, Prototype: "1.31 to 1.82, by the variant of ShiftLock"}.
 			Near(Most(rows.Ratios("declock-pf", "shift", "clients", "mops")), 1.25),
+		neverWorse(rows, "clients"),
 	}
 }
 
@@ -176,6 +177,7 @@ func judgeLength(all Rows) []Claim {
 		Claim{Text: "CASLock's retries with 32 data operations", Paper: 387.9, Prototype: "483"}.Near(retries("cas"), 1.5),
 		Claim{Text: "retries of DSLR+ with the overflowing backoff, 32 data operations", Paper: 349.2, Prototype: "356"}.Near(retries("dslr+-overflow"), 1.5),
 		Claim{Text: "ShiftLock's retries with 32 data operations", Paper: 15.6, Prototype: "12.8"}.Near(retries("shift"), 1.5),
+		neverWorse(rows, "cs_len"),
 	}
 }
 
@@ -203,6 +205,7 @@ func judgeReads(rows Rows) []Claim {
 		Claim{Text: "DecLock-PF over ShiftLock, at most", Unit: "x", Paper: 1.55}.Near(Most(pf), 1.25),
 		Claim{Text: "reads only: the slowest over the fastest", Note: queueRead(only.Find("lock", "declock-tf"), only.Find("lock", "cas"))}.
 			AtLeast(Least(speeds)/Most(speeds), 0.85),
+		neverWorse(rows, "read_pct"),
 	}
 }
 
@@ -222,7 +225,7 @@ func judgeLocks(rows Rows) []Claim {
 		grown := Ratio(rows.Find("lock", c.lock, "locks", 10_000_000), rows.Find("lock", c.lock, "locks", 1000), "mops")
 		claims = append(claims, Claim{Text: c.name + ": 10 million locks over 1,000", Unit: "x", Paper: c.paper, Prototype: c.prototype}.Near(grown, 1.35))
 	}
-	return claims
+	return append(claims, neverWorse(rows, "locks"))
 }
 
 func judgeSkew(rows Rows) []Claim {
@@ -233,5 +236,5 @@ func judgeSkew(rows Rows) []Claim {
 		claims = append(claims, Claim{Text: "uniform: DecLock-TF over " + c[1], Unit: "x", Paper: 1, Prototype: "0.75 at worst: the queue READ of releases",
 			Note: queueRead(tf, uniform.Find("lock", "cas"))}.Within(Ratio(tf, uniform.Find("lock", c[0]), "mops"), 0.9, 1.1))
 	}
-	return claims
+	return append(claims, neverWorse(rows, "theta"))
 }

@@ -23,9 +23,9 @@ func init() {
 	})
 }
 
-// judgeLatency judges DecLock-TF: DecLock-PF's tail is longer where sections are.
+// judgeLatency compares the better of the two policies of the paper, at the length at which that is best.
 func judgeLatency(rows Rows) []Claim {
-	// cuts returns the largest cut over the lengths, in percent, of the better of the paper's policies.
+	// cut returns the largest cut over the lengths, in percent, of the better of the paper's policies.
 	cut := func(other, metric string) float64 {
 		return 100 * (1 - Least(append(rows.Ratios("declock-tf", other, "cs_len", metric), rows.Ratios("declock-pf", other, "cs_len", metric)...)))
 	}

@@ -43,6 +43,7 @@ func (r *Result) Metrics() Metrics {
 		"messages_per_op":      per(r.Ports.Sent, r.Ops),
 		"lost":                 float64(r.tally.lost),
 		"oldest_us":            float64(r.OldestNs) / 1e3,
+		"window_us":            float64(r.WindowNs) / 1e3,
 		"hot_p50_us":           quantile(r.tally.hot, 50),
 		"hot_p99_us":           quantile(r.tally.hot, 99),
 	}

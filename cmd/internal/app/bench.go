@@ -110,13 +110,15 @@ func runBench(ctx context.Context, env *Env, name string, list []*bench.Experime
 func benchReport(d *bench.Document) *report.Report {
 	r := &report.Report{Experiment: d.Name, Fabric: "sim", Seed: d.Config.Seed, Commit: d.Commit, Config: map[string]any{
 		"quick": d.Config.Quick, "seeds": d.Config.Seeds, "nic": d.Config.NIC, "nic_model": bench.ModelNote, "go": runtime.Version()}}
-	claims := []bench.Claim{}
+	claims, cut := []bench.Claim{}, false
 	for _, o := range d.Outcomes {
+		cut = cut || o.Cut
 		for _, row := range o.Rows {
 			r.Rows = append(r.Rows, row)
 		}
 		claims = append(claims, o.Claims...)
 	}
+	r.Config["cut"] = cut // short: not all was measured
 	r.Claims = claims
 	return r
 }

@@ -51,10 +51,12 @@ func shape(v any, indent string) string {
 const microShape = `object
 commit: string
 config: object
+  capacity: number
   chain: bool
   clients: number
   cns: number
   cs_len: number
+  cut: bool
   keep: bool
   locks: number
   message_extra_ns: number
@@ -65,6 +67,7 @@ config: object
   read_pct: number
   seeds: number
   theta: number
+  warmup_us: number
   window_us: number
 experiment: string
 fabric: string
@@ -94,6 +97,7 @@ rows: list of object
   remote_handovers: number
   retries_per_acquire: number
   theta: number
+  window_us: number
 seed: number`
 
 // The JSON of micro is what scripts depend on. A row more is no harm; one less is.
@@ -171,7 +175,8 @@ func TestBenchRefuses(t *testing.T) {
 		{"bench micro --lock nosuch", exit.UnknownName}, {"bench micro --read-pct 101", exit.Usage}, {"bench micro --theta -1", exit.Usage},
 		{"bench micro --clients 4 --cns 8", exit.Usage}, {"bench micro --capacity 12", exit.Usage}, {"bench micro --window -1s", exit.Usage},
 		{"bench nosuch", exit.Usage}, {"bench fig12a --nic nosuch", exit.Usage}, {"bench micro --cluster nosuch:x", exit.BadAddress},
-		{"bench micro more", exit.Usage},
+		{"bench micro more", exit.Usage}, {"bench micro --procs 2", exit.Usage}, {"bench micro --message-scale 0", exit.Usage},
+		{"bench micro --cluster shm: --nic cx6", exit.Usage}, {"bench micro --cluster shm: --message-extra 1us", exit.Usage},
 	} {
 		if _, err := declockRun(strings.Fields(c.args)...); exit.Of(err) != c.code {
 			t.Errorf("%s: %v (code %v)", c.args, err, exit.Of(err))

@@ -100,6 +100,9 @@ func runMicro(c *cli.Context, env *Env, o *microOptions) error {
 		}
 	}
 	cfg := bench.Config{Seed: o.seed.n, Seeds: int(o.runs.n)}
+	if err := o.fits(c); err != nil {
+		return err
+	}
 	if o.net.cluster != "" {
 		cfg.Workers = 1 // they would disturb each other
 	}
@@ -114,10 +117,26 @@ func runMicro(c *cli.Context, env *Env, o *microOptions) error {
 		return points
 	}
 	out, err := bench.Run(c.Context, []*bench.Experiment{e}, cfg)
-	if e := printMicro(env, o, out[0].Rows); e != nil {
+	if e := printMicro(env, o, &out[0]); e != nil {
 		return e
 	}
 	return err
+}
+
+// fits refuses flags that mean nothing where the benchmark is to run.
+func (o *microOptions) fits(c *cli.Context) error {
+	if o.net.cluster == "" && c.IsSet("procs") {
+		return exit.Errorf(exit.Usage, "--procs is for runs in real time: give --cluster too, or leave it out")
+	}
+	if o.scale == 0 {
+		return exit.Errorf(exit.Usage, "--message-scale must be more than 0, to 1000; 1 leaves messages as they are")
+	}
+	for _, name := range []string{"nic", "message-scale", "message-extra"} {
+		if o.net.cluster != "" && c.IsSet(name) {
+			return exit.Errorf(exit.Usage, "--%s is of the simulator's model: leave it out, or --cluster", name)
+		}
+	}
+	return nil
 }
 
 // microColumns are the columns of the table: heading, and metric.
@@ -125,17 +144,20 @@ var microColumns = [][2]string{{"Mops", "mops"}, {"p50 us", "p50_us"}, {"p99 us"
 	{"acq p50", "acquire_p50_us"}, {"acq p99", "acquire_p99_us"}, {"MN ops/acq", "mn_ops_per_acquire"}, {"retries", "retries_per_acquire"},
 	{"refetch", "refetch_per_release"}, {"lost", "lost"}, {"oldest us", "oldest_us"}}
 
-func printMicro(env *Env, o *microOptions, rows bench.Rows) error {
+func printMicro(env *Env, o *microOptions, out *bench.Outcome) error {
+	rows := out.Rows
 	if o.json {
 		m := o.micro("").WithDefaults()
+		// Times that are 0 are as long as the lock needs: rows have window_us.
 		config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
 			"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.n,
-			"window_us": float64(m.WindowNs) / 1e3}
+			"capacity": o.capacity.n, "window_us": float64(o.window) / 1e3, "warmup_us": float64(o.warmup) / 1e3, "cut": out.Cut}
 		fabric := "sim"
 		if o.net.cluster != "" {
 			fabric, _, _ = strings.Cut(o.net.cluster, ":")
 			config["procs"] = o.procs.n
-			config["window_us"] = float64(o.realMicro("").WindowNs) / 1e3
+			real := o.realMicro("")
+			config["window_us"], config["warmup_us"] = float64(real.WindowNs)/1e3, float64(real.WarmupNs)/1e3
 		} else {
 			config["nic_model"] = bench.ModelNote
 		}
