@@ -166,6 +166,13 @@ func TestBenchDocument(t *testing.T) {
 	}
 }
 
+// The command that --procs starts takes its flags: none has a name that the cluster's flags have too.
+func TestMicroPartFlags(t *testing.T) {
+	if _, err := declockRun("bench", "micro-part", "--cluster", "shm:nosuch", "--micro", "{"); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--micro") {
+		t.Errorf("%v", err)
+	}
+}
+
 // What cannot be measured is refused before anything runs.
 func TestBenchRefuses(t *testing.T) {
 	for _, c := range []struct {

@@ -132,7 +132,7 @@ func (o *microOptions) realProcs(ctx context.Context, c *cli.Context, env *Env, 
 		return nil, err
 	}
 	procs := min(int(o.procs.n), m.CNs)
-	config, err := json.Marshal(m)
+	micro, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (o *microOptions) realProcs(ctx context.Context, c *cli.Context, env *Env, 
 	for i := range procs {
 		first, next := i*m.CNs/procs, (i+1)*m.CNs/procs
 		args := append([]string{"bench", "micro-part", "--cluster", cl.Address(), "--base", strconv.FormatUint(uint64(base), 10), "--first", strconv.Itoa(first),
-			"--nodes", strconv.Itoa(next - first), "--config", string(config)}, o.net.args(c)...)
+			"--nodes", strconv.Itoa(next - first), "--micro", string(micro)}, o.net.args(c)...)
 		wg.Go(func() {
 			cmd := exec.CommandContext(ctx, program, args...)
 			cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends by itself, with what it has
@@ -172,16 +172,16 @@ func (o *microOptions) realProcs(ctx context.Context, c *cli.Context, env *Env, 
 // microPartCommand is what realProcs starts.
 func microPartCommand(env *Env) *cli.Command {
 	net := new(network)
-	var config string
+	var micro string
 	base, first, nodes := count{max: 1<<64 - 1}, count{max: 128}, count{n: 1, min: 1, max: 128}
 	return &cli.Command{
 		Name: "micro-part", Hidden: true,
 		Flags: append([]cli.Flag{countFlag(&base, "base", "address of the locks"), countFlag(&first, "first", "the first compute node"),
-			countFlag(&nodes, "nodes", "compute nodes of this process"), &cli.StringFlag{Name: "config", Destination: &config}}, net.flags("the cluster")...),
+			countFlag(&nodes, "nodes", "compute nodes of this process"), &cli.StringFlag{Name: "micro", Usage: "the microbenchmark, in JSON", Destination: &micro}}, net.flags("the cluster")...),
 		Action: func(c *cli.Context) error {
 			var m bench.Micro
-			if err := json.Unmarshal([]byte(config), &m); err != nil {
-				return exit.With(exit.Usage, fmt.Errorf("--config: %w", err))
+			if err := json.Unmarshal([]byte(micro), &m); err != nil {
+				return exit.With(exit.Usage, fmt.Errorf("--micro: %w", err))
 			}
 			cl, err := net.parse(c)
 			if err != nil {
