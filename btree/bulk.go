@@ -56,16 +56,14 @@ type loader struct {
 	root    ptr
 	first   image // what the first leaf is to be
 	firstB  []byte
-	out     outside
 }
 
 // A filling is the node of a level that is being filled.
 type filling struct {
-	self  ptr
-	low   []byte
-	buf   []byte // records
-	ends  []int  // of the records
-	lastK []byte // key of the last record
+	self ptr
+	low  []byte
+	buf  []byte // records
+	ends []int  // of the records
 }
 
 func (l *loader) empty() error {

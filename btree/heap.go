@@ -23,10 +23,10 @@ import (
 // A class is a size of slots.
 type class uint8
 
-const (
-	classNode  class = 0
-	numClasses       = 20
-)
+const classNode class = 0
+
+// numClasses is the number of classes.
+const numClasses = 20
 
 // valueSize returns how many bytes a slot of a class of values has: 128, 192, 256, 384, ... 64 KiB.
 func (c class) valueSize() uint64 {

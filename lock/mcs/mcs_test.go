@@ -81,8 +81,7 @@ func must(t testing.TB, err error) {
 
 // The words of a lock, held and left. Format: do not change.
 func TestWordsGolden(t *testing.T) {
-	var c *sim.Cluster
-	c = sim.New(sim.Config{NIC: sim.Ideal()})
+	c := sim.New(sim.Config{NIC: sim.Ideal()})
 	defer c.Close()
 	a := fabric.At(c.AddMN(1<<20), 4096)
 	c.Go(c.AddCN(), "client", func(p fabric.Port) {

@@ -32,7 +32,7 @@ func StartEtcd(ctx context.Context, dir string) (*Etcd, error) {
 		return nil, err
 	}
 	e := &Etcd{Dir: dir, lock: lock}
-	if err := e.empty(); err == nil {
+	if err = e.empty(); err == nil {
 		e.server, err = embedded.Start(ctx, embedded.Options{Dir: dir})
 	}
 	if e.server == nil {
