@@ -97,9 +97,18 @@ func TestRollingRestart(t *testing.T) {
 // measuringAt waits until a replay over a network measures.
 func (w *world) measuringAt(p *process, at []string) {
 	w.t.Helper()
+	if !w.beginsAt(p, at) {
+		w.t.Fatalf("ended too early with %d\n%s", p.code, p.stderr.String())
+	}
+}
+
+// beginsAt is measuringAt, and false if the replay ends before.
+func (w *world) beginsAt(p *process, at []string) bool {
+	w.t.Helper()
+	ended := false
 	if !eventually(func() bool {
-		if isDone(p) {
-			w.t.Fatalf("ended too early with %d\n%s", p.code, p.stderr.String())
+		if ended = isDone(p); ended {
+			return true
 		}
 		out, _ := w.run(0, append([]string{"status", "--json"}, at...)...)
 		for _, r := range decode(w.t, out).Rows {
@@ -115,6 +124,7 @@ func (w *world) measuringAt(p *process, at []string) {
 	}) {
 		w.t.Fatalf("the replay does not begin to measure\n%s", p.stderr.String())
 	}
+	return !ended
 }
 
 // A compute node that is killed over TCP holds nobody up for ever: its locks are reset, what is stored stays right.
