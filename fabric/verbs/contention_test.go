@@ -35,7 +35,7 @@ func contentionSystem(name string) (*locks.System, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.New(locks.Config{CNs: contentionCNs, Clients: contentionClients, Counter: clockWord, Tokens: true})
+	return m.New(locks.Config{CNs: contentionCNs, Clients: contentionClients, Counter: clockWord, Tokens: true, LeaseNs: lease})
 }
 
 // contend is one compute node of a contention. It returns when its clients are done, but for its agent, which

@@ -17,6 +17,9 @@ import (
 // clockWord is the word of clock synchronisation, below the locks of locktest.
 var clockWord = fabric.At(0, 64)
 
+// lease is for how long locks with leases may be held: a guest that waits for a processor stands still.
+const lease = 5 * fabric.Second
+
 // never is the interval of clock synchronisation where operations are counted.
 const never fabric.Time = -1
 
@@ -27,7 +30,7 @@ func setUp(t testing.TB, name string, cns, clients int, sync fabric.Time) *locks
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys, err := m.New(locks.Config{CNs: cns, Clients: clients, Counter: clockWord, SyncIntervalNs: sync, Tokens: true})
+	sys, err := m.New(locks.Config{CNs: cns, Clients: clients, Counter: clockWord, SyncIntervalNs: sync, Tokens: true, LeaseNs: lease})
 	if err != nil {
 		t.Fatal(err)
 	}
