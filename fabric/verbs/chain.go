@@ -146,11 +146,7 @@ func (c *chain) finish() {
 
 // sleep waits for the end of the chain, and returns false if that does not come in time.
 func (c *chain) sleep(limit time.Duration) bool {
-	if c.timer == nil {
-		c.timer = time.NewTimer(limit)
-	} else {
-		c.timer.Reset(limit)
-	}
+	c.timer.Reset(limit)
 	select {
 	case <-c.wake:
 		c.timer.Stop()

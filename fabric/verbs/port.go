@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"github.com/declock/declock/fabric"
@@ -274,7 +275,8 @@ func (p *port) take(ops []fabric.Op, n int, refusal error) int {
 }
 
 func (p *port) newChain() *chain {
-	c := &chain{port: p, wake: make(chan struct{}, 1)}
+	c := &chain{port: p, wake: make(chan struct{}, 1), timer: time.NewTimer(stallTime)}
+	c.timer.Stop()
 	c.state.Store(chainDone)
 	words := p.arena.alloc(int(unsafe.Sizeof(*c.results)))
 	c.results = (*[fabric.MaxChain]uint64)(unsafe.Pointer(unsafe.SliceData(words)))
