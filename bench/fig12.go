@@ -56,7 +56,7 @@ func init() {
 			"With reads only all are alike.",
 		Columns: []string{"lock", "read_pct", "mops", "p50_us", "p99_us", "retries_per_acquire"},
 		Points: func(o Options) []Point {
-			return sweep(o, figureLocks, changes(pick(o, []int{0, 10, 25, 50, 75, 90, 95, 100}, 0, 25, 50, 75, 90, 100), func(m *Micro, v int) { m.ReadPct = v }))
+			return sweep(o, figureLocks, changes(pick(o, []int{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 90, 100), func(m *Micro, v int) { m.ReadPct = v }))
 		},
 		Judge: judgeReads,
 		Plots: func(rows Rows) []Plot {
@@ -80,7 +80,7 @@ func init() {
 		Paper:   paperFig12 + ": with less skew CASLock, DSLR+ and ShiftLock converge to DecLock.",
 		Columns: []string{"lock", "theta", "mops", "p50_us", "p99_us", "retries_per_acquire"},
 		Points: func(o Options) []Point {
-			return sweep(o, figureLocks, changes(pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.4, 0.6, 0.8, 0.9, 0.99), func(m *Micro, v float64) { m.Theta = v }))
+			return sweep(o, figureLocks, changes(pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.6, 0.9, 0.99), func(m *Micro, v float64) { m.Theta = v }))
 		},
 		Judge: judgeSkew,
 		Plots: func(rows Rows) []Plot {
@@ -118,7 +118,7 @@ func judgeClients(rows Rows) []Claim {
 }
 
 // lengths are the critical sections of Fig. 12b and 13.
-func lengths(o Options) []int { return pick(o, []int{0, 1, 2, 4, 8, 16, 24, 32}, 0, 1, 4, 16, 32) }
+func lengths(o Options) []int { return pick(o, []int{0, 1, 2, 4, 8, 16, 24, 32}, 0, 1, 4, 32) }
 
 // slowMessageNs is by how much the messages of the variant of ShiftLock are slower that the claims name.
 const slowMessageNs = 1000

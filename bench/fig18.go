@@ -10,7 +10,7 @@ func init() {
 		Columns: []string{"lock", "cs_len", "message_scale", "mops", "p50_us", "p99_us", "messages_per_op"},
 		Points: func(o Options) []Point {
 			var points []Point
-			for _, n := range pick(o, []int{1, 4, 16}, 1, 4, 16) {
+			for _, n := range pick(o, []int{1, 4, 16}, 1, 4) {
 				for _, scale := range pick(o, []float64{1, 1.5, 2, 3, 4}, 1, 2, 4) {
 					for _, name := range registered([]string{"cas", "dslr+", "shift", "declock-pf", "declock"}) {
 						m := Default(name)

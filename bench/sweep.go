@@ -14,8 +14,12 @@ func sweep(o Options, names []string, changes []func(m *Micro)) []Point {
 			m := Default(name)
 			m.NIC = o.NIC
 			change(&m)
-			if o.Tiny {
+			switch {
+			case o.Tiny:
 				m = m.tiny()
+			case o.Quick:
+				m = m.WithDefaults()
+				m.WindowNs /= 2
 			}
 			points = append(points, m.Point())
 		}
