@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -502,13 +503,17 @@ func testAllocations(e *env) {
 		var h lock.Hold
 		r := &lock.Request{Lock: e.lockAt(0), Reads: []fabric.Op{fabric.Read(e.dataAt(0), c.buf)}}
 		before := []fabric.Op{fabric.Write(e.dataAt(0), c.buf)}
-		n := testing.AllocsPerRun(50, func() {
-			for i := range 20 {
-				r.Mode = lock.Mode(i % 2)
-				c.must(c.Acquire(&h, r), "acquire")
-				c.must(c.Release(&h, before), "release")
-			}
-		})
+		n := math.Inf(1)
+		// All of the process is counted: what others of it do meanwhile is not in every round.
+		for range 20 {
+			n = min(n, testing.AllocsPerRun(3, func() {
+				for i := range 20 {
+					r.Mode = lock.Mode(i % 2)
+					c.must(c.Acquire(&h, r), "acquire")
+					c.must(c.Release(&h, before), "release")
+				}
+			}))
+		}
 		if n > 0 {
 			c.fatal("%v allocations in 20 acquires and releases", n)
 		}
