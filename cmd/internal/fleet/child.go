@@ -138,8 +138,12 @@ func parseReady(line string) (map[string]string, bool) {
 func (c *Child) failure(what string) error {
 	code := exit.Other
 	var e *exec.ExitError
-	if errors.As(c.err, &e) && e.ExitCode() > 0 {
-		code = exit.Code(e.ExitCode())
+	if errors.As(c.err, &e) {
+		if e.ExitCode() > 0 {
+			code = exit.Code(e.ExitCode())
+		} else if s, ok := e.Sys().(syscall.WaitStatus); ok && s.Signaled() && s.Signal() == syscall.SIGINT {
+			code = exit.Interrupted // Ctrl-C reaches the whole group, and may reach a child before it listens
+		}
 	}
 	why := c.said.last()
 	if why == "" {

@@ -2,7 +2,10 @@ package fleet
 
 import (
 	"maps"
+	"os/exec"
 	"testing"
+
+	"github.com/declock/declock/cmd/internal/exit"
 )
 
 func TestParseReady(t *testing.T) {
@@ -44,4 +47,12 @@ type sink struct{ text string }
 func (s *sink) Write(p []byte) (int, error) {
 	s.text += string(p)
 	return len(p), nil
+}
+
+func TestAChildThatCtrlCEndsBeforeItListensWasInterrupted(t *testing.T) {
+	c := &Child{Name: "memory node", said: &tail{name: "mn"}}
+	c.err = exec.Command("sh", "-c", "kill -INT $$").Run()
+	if code := exit.Of(c.failure("did not start")); code != exit.Interrupted {
+		t.Errorf("exit code %v, want %v", code, exit.Interrupted)
+	}
 }
