@@ -70,6 +70,9 @@ func TestIncompletePresets(t *testing.T) {
 
 // TestZipfIsExact compares draws with the exact probabilities by chi-square, for alpha below, at and above 1.
 func TestZipfIsExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long statistics")
+	}
 	for _, n := range []uint64{1, 2, 10, 1000} {
 		for _, alpha := range []float64{0, 0.0242, 0.5, 0.99, 1 - 1e-7, 1, 1 + 1e-7, 1.01, 1.2959, 2.6774, 5} {
 			z, err := NewZipf(n, alpha)

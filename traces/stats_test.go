@@ -65,6 +65,9 @@ func deref(p *float64) string {
 
 // TestStatsLargeKeySpace: the calibration of sizes and families holds behind the head too.
 func TestStatsLargeKeySpace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long statistics")
+	}
 	for _, name := range []string{"cluster23", "cluster53", "cluster1"} {
 		p := mustPreset(name)
 		g, err := NewGenerator(GenConfig{Preset: p, Seed: 1, Keys: 3e6, Requests: 600000})
@@ -89,6 +92,9 @@ func TestStatsLargeKeySpace(t *testing.T) {
 
 // TestStatsSampling: beyond the bound, figures are estimates near the exact ones.
 func TestStatsSampling(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long statistics")
+	}
 	p := mustPreset("cluster40")
 	cfg := GenConfig{Preset: p, Seed: 5, Keys: 200000, Requests: 2000000}
 	g, _ := NewGenerator(cfg)

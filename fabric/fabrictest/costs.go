@@ -26,7 +26,7 @@ func (e *env) free(c *client, what string, f func()) {
 }
 
 func needCost(e *env) {
-	if raceEnabled {
+	if RaceEnabled {
 		e.t.Skip("the race detector allocates")
 	}
 	if a, ok := e.cl.(Allocator); ok {

@@ -2,4 +2,5 @@
 
 package fabrictest
 
-const raceEnabled = true
+// RaceEnabled tells that the race detector is on: it allocates, and what allocates nothing cannot be told from what does.
+const RaceEnabled = true

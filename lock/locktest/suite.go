@@ -496,6 +496,9 @@ func testMix(e *env) {
 
 // Acquiring and releasing a free lock does not allocate.
 func testAllocations(e *env) {
+	if fabrictest.RaceEnabled {
+		e.t.Skip("the race detector allocates")
+	}
 	if _, ok := e.cl.(fabrictest.Allocator); ok || e.m.Allocates {
 		e.t.Skip("the fabric or the mechanism allocates, and says so")
 	}

@@ -169,6 +169,9 @@ func (b *buggy) Delete(key []byte) error {
 
 // TestPlantedBugs: the verifier finds each of them, shared keys or not.
 func TestPlantedBugs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long traces")
+	}
 	for _, c := range []struct {
 		bug, preset string
 		exclusive   bool
@@ -195,6 +198,9 @@ func TestPlantedBugs(t *testing.T) {
 
 // TestHitRatio is the figure that the package's comment states for cluster14.
 func TestHitRatio(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long traces")
+	}
 	for _, c := range []struct {
 		warm, fill bool
 		low, high  float64

@@ -1,4 +1,0 @@
-package fabrictest
-
-// RaceEnabled is for the tests of the suite.
-const RaceEnabled = raceEnabled
