@@ -33,8 +33,8 @@ type Policy struct {
 	Kind Kind
 	// Bound is LocalBound's number of consecutive local handovers.
 	Bound uint32
-	// PhaseFair lets waiting readers pass waiting writers when a writer
-	// releases (and the reverse); otherwise task-fair: in order of arrival.
+	// PhaseFair lets waiting readers pass waiting writers of their node when a writer gives the remote lock
+	// up (and the reverse), and all of them have it together; otherwise task-fair: in order of arrival.
 	PhaseFair bool
 	// SharingNs bounds for how long readers may join local holders without
 	// looking whether another node waits; then they look, and queue if one does.
@@ -189,9 +189,19 @@ func (p *Policy) prolong(x *local) {
 // readersOnly is after how many tenures that ran out the next are longer.
 const readersOnly = 2
 
-// heir returns the local waiter that is to have the lock next when the last
-// holder releases it: by arrival, or in the phase-fair policies the first of
-// the mode that did not hold it.
+// successor returns the local waiter that the last holder passes the lock to while the node keeps the remote
+// one: the first by arrival, if keeps allows it; nil: the remote lock is given up. Phases have no say here (section 5.3: "if the
+// first local waiter has an earlier timestamp than remote waiters, it can directly obtain ownership"). If the first
+// reader went before writers that came before it, each of these would take two handovers between nodes.
+func (p *Policy) successor(x *local, slackUs int16) *waiter {
+	if w := x.queue.head; w != nil && p.keeps(x, w, slackUs) {
+		return w
+	}
+	return nil
+}
+
+// heir returns the local waiter that acquires the remote lock anew when the node has given it up:
+// the first by arrival, or in the phase-fair policies the first of the mode that did not hold it (section 5.3).
 func (p *Policy) heir(x *local) *waiter {
 	if p.PhaseFair {
 		if w := x.queue.first(lock.Exclusive - x.mode); w != nil {

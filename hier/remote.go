@@ -271,11 +271,11 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	if x.val.dirty && k.stays(x, slack) {
 		wait = k.join(x)
 	}
-	w := k.table.policy.heir(x)
+	w := k.table.policy.successor(x, slack)
 	switch {
 	case x.holders > 1:
 		x.holders--
-	case w != nil && k.table.policy.keeps(x, w, slack):
+	case w != nil:
 		k.handOver(x, w)
 	default:
 		x.holders, x.state = 0, releasing
@@ -296,8 +296,7 @@ func (k *Locker) stays(x *local, slackUs int16) bool {
 	if x.holders > 1 {
 		return true
 	}
-	w := k.table.policy.heir(x)
-	return w != nil && k.table.policy.keeps(x, w, slackUs)
+	return k.table.policy.successor(x, slackUs) != nil
 }
 
 // defers tells whether a release may leave it to those after it to write the value back.
