@@ -21,10 +21,11 @@ const (
 	Released              // Release returned
 	Killed                // Client.CN() was killed
 	Fenced                // Client.CN() was fenced: no operation of it reaches memory any more
+	Restarted             // the memory node of Lock has restarted: nobody holds a lock there
 	numKinds
 )
 
-var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced"}
+var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced", "restarted"}
 
 func (k Kind) String() string {
 	if k < numKinds {
@@ -57,6 +58,10 @@ func (e *Event) String() string {
 	var b strings.Builder
 	if e.Kind == Killed || e.Kind == Fenced {
 		fmt.Fprintf(&b, "%d %v %v", e.Time, e.Client.CN(), e.Kind)
+		return b.String()
+	}
+	if e.Kind == Restarted {
+		fmt.Fprintf(&b, "%d %v %v", e.Time, e.Lock.MN(), e.Kind)
 		return b.String()
 	}
 	fmt.Fprintf(&b, "%d %v %v %v %v", e.Time, e.Client, e.Kind, e.Lock, e.Mode)
@@ -105,6 +110,14 @@ func ParseEvent(line string) (Event, error) {
 		return e, fmt.Errorf("oracle: event %q: no time or no such kind", line)
 	}
 	e.Kind = Kind(kind)
+	if e.Kind == Restarted {
+		var mn uint16
+		if n, _ := fmt.Sscanf(f[1], "mn%d", &mn); n != 1 {
+			return e, fmt.Errorf("oracle: event %q: no memory node", line)
+		}
+		e.Lock = fabric.At(fabric.MemID(mn), 0)
+		return e, nil
+	}
 	var cn uint8
 	var index int
 	if n, _ := fmt.Sscanf(f[1], "cn%d/%d", &cn, &index); n == 0 {

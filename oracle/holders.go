@@ -42,6 +42,12 @@ func (j *Exclusion) Event(e *Event) string {
 		for l, list := range j.holders {
 			j.holders[l] = slices.DeleteFunc(list, func(h Event) bool { return h.Client.CN() == e.Client.CN() })
 		}
+	case Restarted:
+		for l := range j.holders {
+			if l.MN() == e.Lock.MN() {
+				delete(j.holders, l)
+			}
+		}
 	}
 	return ""
 }
@@ -170,6 +176,13 @@ func (j *Cells) Event(e *Event) string {
 			c.doubt = c.doubt || slices.ContainsFunc(c.writes, of)
 			c.seen = slices.DeleteFunc(c.seen, of)
 		}
+	case Restarted:
+		for l, c := range j.cells {
+			if l.MN() == e.Lock.MN() {
+				c.doubt = c.doubt || len(c.writes) > 0
+				c.seen = nil
+			}
+		}
 	}
 	return ""
 }
@@ -180,7 +193,11 @@ func (j *Cells) released(e *Event) {
 	c := j.cell(e.Lock)
 	mine := func(w write) bool { return w.client == e.Client }
 	if e.Err != nil {
-		c.doubt = c.doubt || slices.ContainsFunc(c.writes, mine)
+		for i := range c.writes {
+			if mine(c.writes[i]) { // no later release acknowledges it
+				c.doubt, c.writes[i].client = true, 0
+			}
+		}
 	} else if i := slices.IndexFunc(c.writes, mine); i >= 0 {
 		c.settle(c.writes[i])
 	} else if i := slices.IndexFunc(c.seen, mine); i >= 0 {

@@ -110,6 +110,12 @@ func (j *QueueOrder) Event(e *Event) string {
 		for l := range j.locks {
 			j.locks[l] = slices.DeleteFunc(j.locks[l], func(t ticket) bool { return t.client.CN() == e.Client.CN() })
 		}
+	case Restarted: // who waits begins anew
+		for l := range j.locks {
+			if l.MN() == e.Lock.MN() {
+				delete(j.locks, l)
+			}
+		}
 	case Granted:
 		index := uint64(e.Token)>>16 - 1
 		list := j.locks[e.Lock]

@@ -90,6 +90,7 @@ func (c *Cluster) admissible(ch *chain, op *fabric.Op) error {
 		c.faultStats[Refused]++
 		return fabric.ErrFenced
 	case p.epoch(mn) != mn.epoch:
+		c.faultStats[Stale]++
 		return fabric.ErrStaleEpoch
 	case mn.revoked:
 		return fabric.ErrBadKey
@@ -105,6 +106,13 @@ func (p *Port) epoch(mn *memNode) uint32 {
 		p.epochs = append(p.epochs, p.c.mns[len(p.epochs)].epoch)
 	}
 	return p.epochs[mn.id]
+}
+
+// Stale tells whether a memory node has restarted since this Port attached to it: it refuses all of its
+// operations. For oracles.
+func (p *Port) Stale(mem fabric.MemID) bool {
+	mn := p.c.mn(mem)
+	return p.epoch(mn) != mn.epoch
 }
 
 // Reattach implements fabric.Port.
@@ -231,6 +239,11 @@ func (c *Cluster) tearPart(ch *chain) {
 		return
 	}
 	op := &ch.ops[ch.cur]
+	if err := c.admissible(ch, op); err != nil { // no byte arrives after a fence, or in a new life
+		c.faultStats[HalfDone]++
+		c.refuse(ch, err, c.now+c.nic.OneWay)
+		return
+	}
 	parts := uint8(2 + ch.tearSeed%(maxParts-1))
 	m, off, buf := &ch.qp.mn.mem, op.Addr.Offset(), op.Buf
 	grain := uint64(c.cfg.Tear.Grain)

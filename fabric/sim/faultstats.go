@@ -17,7 +17,7 @@ const (
 	Fences                             // of compute nodes
 	TornReads                          // READs that took effect in parts
 	TornWrites                         // WRITEs that did
-	HalfDone                           // ... and that the death of their node ended between two parts
+	HalfDone                           // ... and that the death of their node, its fence or a restart ended between two parts
 	LateEffects                        // WRITEs and atomics of the dead that took effect before the fence
 	LateDropped                        // operations of the dead that took none
 	Refused                            // operations that a memory node refused: their node was declared dead
@@ -29,12 +29,14 @@ const (
 	DelayedAnswers
 	DelayedMessages
 	Duplicated // messages that came twice
+	Restarts   // of memory nodes
+	Stale      // operations that a memory node refused: their client attached before it restarted
 	NumFaultEffects
 )
 
 var effectNames = [NumFaultEffects]string{"kills", "pauses", "fences", "torn reads", "torn writes", "half done writes", "late effects", "late dropped",
 	"refused operations", "broken connections", "cut requests", "cut answers", "cut messages",
-	"delayed requests", "delayed answers", "delayed messages", "duplicated messages"}
+	"delayed requests", "delayed answers", "delayed messages", "duplicated messages", "restarts", "stale operations"}
 
 func (e FaultEffect) String() string {
 	if e < NumFaultEffects {

@@ -29,11 +29,12 @@ const (
 	StepPause                // ... was paused
 	StepResume               // ... was resumed
 	StepFence                // ... was fenced
+	StepRestart              // memory node Mem came back, in a new epoch
 	numSteps
 )
 
 var stepNames = [numSteps]string{"post", "effect", "part", "complete", "send",
-	"deliver", "drop", "kill", "pause", "resume", "fence"}
+	"deliver", "drop", "kill", "pause", "resume", "fence", "restart"}
 
 func (s Step) String() string {
 	if s < numSteps {
@@ -47,6 +48,7 @@ type Event struct {
 	Time   fabric.Time // virtual, not of any node's clock
 	Step   Step
 	Client fabric.ClientID // who posted or sent
+	Mem    fabric.MemID    // StepRestart
 	Chain  fabric.Pending
 	Index  int        // of Op in its chain
 	Op     *fabric.Op // with its results, from StepEffect on
@@ -59,6 +61,8 @@ type Event struct {
 
 func (e *Event) String() string {
 	switch {
+	case e.Step == StepRestart:
+		return fmt.Sprintf("%d %v %v", e.Time, e.Mem, e.Step)
 	case e.Step == StepEffect && e.Op.Size() == 8:
 		return fmt.Sprintf("%d %v %v %v: %#x -> %#x", e.Time, e.Client, e.Step, *e.Op, e.Old, e.New)
 	case e.Op != nil:

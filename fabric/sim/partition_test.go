@@ -132,7 +132,7 @@ func TestMessagesThroughFaultsAreFIFO(t *testing.T) {
 }
 
 func TestPlansRoundTrip(t *testing.T) {
-	const text = "120000 kill cn2; 50000 pause cn1 until 300000; 60000 fence cn1; 9000 restart mn0 until 15000; " +
+	const text = "120000 kill cn2; 50000 pause cn1 until 300000; 60000 fence cn1; 9000 restart mn0 until 15000; 9000 reboot mn1 until 15000; " +
 		"10000 cut cn1 mn0 until 200000; 10000 cut mn0 cn255 until 200000; 5000 delay cn1 cn2 by 30000 until 100000"
 	p, err := ParsePlan(text)
 	if err != nil || p.String() != text {
@@ -145,7 +145,7 @@ func TestPlansRoundTrip(t *testing.T) {
 		t.Errorf("%v, %v", q, err)
 	}
 	for _, bad := range []string{"x", "1", "1 kill", "1 kill cn0", "1 kill mn0", "1 kill cn256", "1 burn cn1", "1 kill cn1 cn2",
-		"5 pause cn1", "5 pause cn1 until 5", "5 restart cn1 until 9", "5 cut mn0 mn1 until 9", "5 cut cn1 cn1 until 9",
+		"5 pause cn1", "5 pause cn1 until 5", "5 restart cn1 until 9", "5 reboot cn1 until 9", "5 reboot mn0", "5 cut mn0 mn1 until 9", "5 cut cn1 cn1 until 9",
 		"5 delay cn1 cn2 until 9", "5 delay cn1 cn2 by -1 until 9", "-5 kill cn1", "5 pause cn1 until 9 or later"} {
 		if _, err := ParsePlan(bad); !errors.Is(err, ErrPlan) {
 			t.Errorf("%q: %v", bad, err)
@@ -205,7 +205,7 @@ func TestMessagesComeTwice(t *testing.T) {
 	}
 }
 
-var allFaults = []FaultKind{FaultKill, FaultPause, FaultFence, FaultRestart, FaultCut, FaultDelay, FaultDuplicate}
+var allFaults = []FaultKind{FaultKill, FaultPause, FaultFence, FaultRestart, FaultCut, FaultDelay, FaultDuplicate, FaultReboot}
 
 // What is drawn is valid, ends before the horizon, round-trips, and leaves the spared nodes alone.
 func TestDrawnPlansAreValid(t *testing.T) {

@@ -57,10 +57,11 @@ const (
 	FaultCut                        // nothing passes from Node to Peer; what is sent comes later [Node, Peer, Until]
 	FaultDelay                      // from Node to Peer everything takes longer [Node, Peer, Until, Delay]
 	FaultDuplicate                  // messages from Node to Peer come twice, the second late [Node, Peer, Until, Delay]
+	FaultReboot                     // a memory node dies, and comes back with its memory in a new epoch [Node, Until]
 	numFaultKinds
 )
 
-var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay", "duplicate"}
+var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay", "duplicate", "reboot"}
 
 func (k FaultKind) String() string {
 	if k < numFaultKinds {
@@ -74,12 +75,16 @@ func (k FaultKind) hasPeer() bool  { return k == FaultCut || k.hasDelay() }
 func (k FaultKind) hasDelay() bool { return k == FaultDelay || k == FaultDuplicate }
 func (k FaultKind) hasUntil() bool { return k != FaultKill && k != FaultFence }
 
+// ofMemory tells whether a kind is of memory nodes.
+func (k FaultKind) ofMemory() bool { return k == FaultRestart || k == FaultReboot }
+
 // A Fault is one thing that goes wrong. Times are virtual, in nanoseconds:
 //
 //	120000 kill cn2
 //	50000 pause cn1 until 300000
 //	60000 fence cn1
 //	9000 restart mn0 until 15000
+//	9000 reboot mn0 until 15000
 //	10000 cut cn1 mn0 until 200000
 //	5000 delay cn1 cn2 by 30000 until 100000
 //	5000 duplicate cn1 cn2 by 30000 until 100000
@@ -115,9 +120,9 @@ func (f Fault) Validate() error {
 		return bad("begins before time 0")
 	case f.Kind.hasUntil() && f.Until <= f.At:
 		return bad("ends before it begins")
-	case f.Kind == FaultRestart && f.Node.CN != 0:
+	case f.Kind.ofMemory() && f.Node.CN != 0:
 		return bad("is for memory nodes")
-	case !f.Kind.hasPeer() && f.Kind != FaultRestart && f.Node.CN == 0:
+	case !f.Kind.hasPeer() && !f.Kind.ofMemory() && f.Node.CN == 0:
 		return bad("is for compute nodes")
 	case f.Kind.hasPeer() && f.Node.CN == f.Peer.CN:
 		return bad("is for two nodes, one of them a compute node")
@@ -251,7 +256,7 @@ func (p Plan) Apply(c *Cluster) {
 			panic(err)
 		}
 		for _, e := range []Endpoint{f.Node, f.Peer} {
-			if e.CN != 0 && c.cns[e.CN] == nil || e.CN == 0 && f.Kind.hasPeer() && int(e.MN) >= len(c.mns) {
+			if e.CN != 0 && c.cns[e.CN] == nil || e.CN == 0 && (f.Kind.hasPeer() || f.Kind.ofMemory()) && int(e.MN) >= len(c.mns) {
 				panic(fmt.Sprintf("sim: fault %v: there is no %v", f, e))
 			}
 		}
@@ -261,6 +266,8 @@ func (p Plan) Apply(c *Cluster) {
 			c.At(f.Until, func() { c.Resume(c.cns[f.Node.CN]) })
 		case FaultRestart:
 			c.At(f.Until, func() { c.RestartMN(f.Node.MN) })
+		case FaultReboot:
+			c.At(f.Until, func() { c.RestartServer(f.Node.MN) })
 		}
 	}
 }
@@ -273,7 +280,7 @@ func (f Fault) begin(c *Cluster) {
 		c.Pause(c.cns[f.Node.CN])
 	case FaultFence:
 		c.Fence(c.cns[f.Node.CN])
-	case FaultRestart:
+	case FaultRestart, FaultReboot:
 		c.KillMN(f.Node.MN)
 	case FaultCut:
 		c.Cut(f.Node, f.Peer, f.Until)
@@ -313,7 +320,7 @@ func DrawPlan(r *Rand, q PlanParams) Plan {
 		length := 1 + r.Uint64n(1+r.Uint64n(uint64(q.Horizon-f.At)))
 		f.Node = cn()
 		switch {
-		case f.Kind == FaultRestart && q.MNs > 0:
+		case f.Kind.ofMemory() && q.MNs > 0:
 			f.Node = mn()
 		case f.Kind.hasPeer():
 			f.Peer = cn()
