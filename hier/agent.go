@@ -53,6 +53,9 @@ func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, syn
 	}
 	a := &Agent{table: t, node: node, port: node.Agent(), clock: clock, sync: sync, lost: node.View().Lost, lookAt: fabric.Forever}
 	a.resets = cql.NewAgent(node, cfg.Layout, a)
+	if a.lost > 0 { // who died before this node joined may have held any lock
+		t.suspect(a.port.Now())
+	}
 	// While the agent passes a lock on, everything else waits: not for long.
 	cfg.CQL.RefetchMax = agentRefetchMax
 	a.locker = New(t, a.port, node, clock, cfg)
@@ -231,7 +234,11 @@ func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy in
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.place.Lock != l || x.frozen || x.state == parked || x.state != acquiring && x.place.Index >= used {
+		if x.place.Lock == l && x.frozen { // by a signal of a reset before that came late, perhaps: this one goes further
+			x.used = max(x.used, used)
+			continue
+		}
+		if x.place.Lock != l || x.state == parked || x.state != acquiring && x.place.Index >= used {
 			continue
 		}
 		x.frozen, x.used = true, used

@@ -436,3 +436,58 @@ func TestTrapLostGrantOfOrphan(t *testing.T) {
 		t.Errorf("%d resets", n)
 	}
 }
+
+// The signal of a reset may come again when that is long over, just before the signal of the next: who
+// is frozen by the first takes part in the second all the same, with the places of the second. (Otherwise a reader that has
+// its index, and writes its entry, is forgotten by the second, and later takes the head that has passed it for its grant.)
+func TestTrapSignalOfAnOlderReset(t *testing.T) {
+	const kindReset = fabric.MsgCQL + 2
+	resets := 0
+	r := newRig(t, 1, 3, "declock-tf", small, waits(ms, 100*ms), wrapped(func(p fabric.Port) fabric.Port {
+		return &hookPort{Port: p, recv: func(p fabric.Port, d fabric.Time) (fabric.Message, error) {
+			m, err := p.Recv(d)
+			if err == nil && p.ID() == fabric.AgentOf(2) && m.Kind == kindReset {
+				if resets++; resets == 2 {
+					_ = p.Pause(130 * us) // the agent is slow
+				}
+			}
+			return m, err
+		}}
+	}))
+	var w witness
+	hold := func(k *hier.Locker, mode lock.Mode, until fabric.Time) {
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), mode)
+		w.enter(t, &h)
+		at(k, until)
+		w.leave(&h)
+		must(t, k.Release(&h, nil))
+	}
+	r.client(0, "first", func(k *hier.Locker) {
+		at(k, 50*us)
+		r.askReset(0, k.Port().(*hookPort).Port, 0, cql.Corruption)
+		r.askReset(0, k.Port().(*hookPort).Port, 0, cql.NodeFailure) // its signals are sent again
+		at(k, 100*us)
+		hold(k, lock.Exclusive, 300*us)
+	})
+	r.c.Go(r.nodes[1], "reader", func(p fabric.Port) {
+		k := r.hooked(1, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
+			if ops[0].Kind == fabric.OpWrite {
+				_ = p.Pause(160 * us) // between FAA and WRITE
+			}
+			return p.Do(ops)
+		}})
+		at(k, 115*us)
+		hold(k, lock.Shared, 0)
+	})
+	r.client(2, "second", func(k *hier.Locker) {
+		at(k, 122*us)
+		r.askReset(2, k.Port().(*hookPort).Port, 0, cql.Corruption)
+		at(k, 400*us)
+		hold(k, lock.Exclusive, 3*ms)
+	})
+	r.run()
+	if resets < 3 || r.led() < 2 {
+		t.Errorf("%d signals, %d resets: not the scene", resets, r.led())
+	}
+}
