@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // BulkOptions of BulkLoad.
@@ -187,7 +188,7 @@ func (l *loader) flush(level int, high []byte, some bool, link ptr) error {
 		used := m.build(c.right)
 		finish(c.right, stateAlive, used)
 		c.ops[0] = fabric.Write(c.t.slotAddr(f.self, classNode), c.right[:used])
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: node %v: %w", f.self, err)
 		}
 		l.written++

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // CheckOptions of Check.
@@ -255,7 +256,7 @@ func (k *checker) node(p ptr, level uint8, edge []byte) (bool, error) {
 		return false, nil
 	}
 	c.ops[0] = fabric.Load(c.t.slotAddr(p, classNode))
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return false, fmt.Errorf("btree: node %v: %w", p, err)
 	}
 	if w := word(c.ops[0].Old); w.state() == stateMoving {

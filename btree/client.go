@@ -145,7 +145,7 @@ func (c *Client) read(n *node, b []byte, p ptr) error {
 	}
 	for range maxTries {
 		c.ops[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: node %v: %w", p, err)
 		}
 		err := n.decode(b, p)
@@ -169,7 +169,7 @@ func (c *Client) readShadow(n *node, b []byte, p ptr) error {
 	}
 	c.stats.Shadows++
 	c.ops[0] = fabric.Read(c.t.slotAddr(s, classNode), b)
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return fmt.Errorf("btree: shadow of node %v: %w", p, err)
 	}
 	return n.decodeShadow(b, p, moving)
@@ -472,7 +472,7 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 	for try := 0; err == errTorn && try < maxTries; try++ {
 		// Who makes another node of the slot does so without its lock.
 		c.stats.Torn++
-		if err = c.port.Do(c.reads[:]); err == nil {
+		if err = lock.Do(c.l, c.reads[:]); err == nil {
 			err = n.decode(b, p)
 		}
 	}
@@ -504,7 +504,7 @@ func (c *Client) redo(n *node, b []byte, p ptr) error {
 	a := c.t.slotAddr(p, classNode)
 	c.ops[0] = fabric.Write(a.Add(8), b[8:n.used])
 	c.ops[1] = fabric.Store(a, uint64(w))
-	if err := c.port.Do(c.ops[:2]); err != nil {
+	if err := lock.Do(c.l, c.ops[:2]); err != nil {
 		return fmt.Errorf("btree: node %v: %w", p, err)
 	}
 	c.stats.Redone++

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
 )
 
@@ -178,7 +179,7 @@ func (c *Client) pushCentral(p ptr, cl class) error {
 		}
 		c.ops[0] = fabric.Write(c.t.slotAddr(p, cl), b)
 		c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(p.off64())))
-		if err := c.port.Do(c.ops[:2]); err != nil {
+		if err := lock.Do(c.l, c.ops[:2]); err != nil {
 			return fmt.Errorf("btree: free list at %v: %w", head, err)
 		}
 		if c.ops[1].Swapped() {
@@ -194,7 +195,7 @@ func (c *Client) popCentral(node int, cl class) (ptr, error) {
 	m := &c.t.nodes[node]
 	head := m.base.Add(freeHeadsOffset + 8*uint64(cl))
 	c.ops[0] = fabric.Load(head)
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return 0, fmt.Errorf("btree: free list at %v: %w", head, err)
 	}
 	for {
@@ -208,7 +209,7 @@ func (c *Client) popCentral(node int, cl class) (ptr, error) {
 		}
 		b := c.aux[:headerSize]
 		c.ops[0] = fabric.Read(c.t.slotAddr(p, cl), b)
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return 0, fmt.Errorf("btree: free list at %v: %w", head, err)
 		}
 		next := get64(b, 0)
@@ -216,7 +217,7 @@ func (c *Client) popCentral(node int, cl class) (ptr, error) {
 			next, p = get64(b, linkAt), p|ptr(get64(b, selfAt))&^(1<<ptrIncShift-1)
 		}
 		c.ops[0] = fabric.CAS(head, uint64(h), uint64(h.next(next&maxOffset64)))
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return 0, fmt.Errorf("btree: free list at %v: %w", head, err)
 		}
 		if c.ops[0].Swapped() {
@@ -276,7 +277,7 @@ func (c *Client) linkExtent(m *memory, base fabric.Addr, count uint64, cl class)
 		put64(b, 8, guess)
 		c.ops[0] = fabric.Write(base, b)
 		c.ops[1] = fabric.CAS(head, guess, base.Offset())
-		if err := c.port.Do(c.ops[:2]); err != nil {
+		if err := lock.Do(c.l, c.ops[:2]); err != nil {
 			return fmt.Errorf("btree: extents at %v: %w", head, err)
 		}
 		if c.ops[1].Swapped() {

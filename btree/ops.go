@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // check validates an operation's key and value.
@@ -65,7 +66,7 @@ func (c *Client) load(r *record) ([]byte, error) {
 	b := c.value[:o.size]
 	if o.size > 0 {
 		c.ops[0] = fabric.Read(c.t.slotAddr(o.at, classFor(o.size)), b)
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return nil, fmt.Errorf("btree: value at %v: %w", o.at, err)
 		}
 	}
@@ -150,7 +151,7 @@ func (c *Client) store(value []byte) (outside, error) {
 	o := outside{at: p, size: len(value), sum: valueSum(value)}
 	c.growValue(len(value))
 	c.ops[0] = fabric.Write(c.t.slotAddr(p, cl), c.value[:copy(c.value, value)])
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		c.stats.Leaked++
 		return o, fmt.Errorf("btree: value at %v: %w", p, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
 )
 
@@ -142,12 +143,12 @@ func (c *Client) grow(j *job) (bool, error) {
 	used := m.build(c.right)
 	finish(c.right, stateAlive, used)
 	c.ops[0] = fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		c.stats.Leaked++
 		return false, fmt.Errorf("btree: new root %v: %w", m.self, err)
 	}
 	c.ops[0] = fabric.CAS(c.t.nodes[0].base.Add(rootOffset), uint64(old), uint64(m.self))
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		c.stats.Leaked++
 		return false, fmt.Errorf("btree: root: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // A slotMap is what Check knows of the slots of a tree: where extents are, and which slots are whose.
@@ -52,7 +53,7 @@ func (m *slotMap) loadExtents(k *checker, node int) error {
 	c := k.c
 	mem := &c.t.nodes[node]
 	c.ops[0] = fabric.Load(mem.base.Add(extentHeadOffset))
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return fmt.Errorf("btree: extents of %v: %w", mem.mn, err)
 	}
 	for at := c.ops[0].Old; at != 0; {
@@ -62,7 +63,7 @@ func (m *slotMap) loadExtents(k *checker, node int) error {
 			return nil
 		}
 		c.ops[0] = fabric.Read(fabric.At(mem.mn, at), b)
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: extent at %#x of %v: %w", at, mem.mn, err)
 		}
 		x := extent{first: (at + extentHeader) / slotUnit, count: get64(b, 16), class: class(get64(b, 24))}
@@ -91,7 +92,7 @@ func (m *slotMap) loadFree(k *checker, node int, cl class) error {
 	mem := &c.t.nodes[node]
 	head := mem.base.Add(freeHeadsOffset + 8*uint64(cl))
 	c.ops[0] = fabric.Load(head)
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return fmt.Errorf("btree: free list at %v: %w", head, err)
 	}
 	for off := freeHead(c.ops[0].Old).off64(); off != 0; {
@@ -102,7 +103,7 @@ func (m *slotMap) loadFree(k *checker, node int, cl class) error {
 		m.mem[node].Free++
 		b := c.aux[:headerSize]
 		c.ops[0] = fabric.Read(c.t.slotAddr(p, cl), b)
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: free list at %v: %w", head, err)
 		}
 		off = get64(b, 0)

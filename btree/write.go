@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // change appends a record to the locked node n, and releases the lock. It is one chain: WRITE the
@@ -193,7 +194,7 @@ func (c *Client) split(n *node, m *image) error {
 		c.before[0], before = write, 1
 	} else {
 		c.ops[0] = write
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			c.stats.Leaked++
 			return c.unlock(fmt.Errorf("btree: new node %v: %w", right.self, err))
 		}

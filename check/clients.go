@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/oracle"
@@ -26,7 +27,8 @@ type client struct {
 	value lock.Value // the cell, where locks keep values
 	d     drawer
 
-	asking bool // an acquisition is under way
+	asking bool        // an acquisition is under way
+	began  fabric.Time // when the last acquisition, or operation of the store, began
 	round  int
 }
 
@@ -88,7 +90,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	e := oracle.Event{Kind: oracle.Requested, Client: c.port.ID(), Lock: r.Lock, Mode: r.Mode}
 	c.w.event(e)
 	c.asking = true
-	began := c.w.c.Now()
+	c.began = c.w.c.Now()
 	if cancelAfter >= 0 {
 		round := c.round
 		c.w.c.At(c.w.c.Now()+cancelAfter, func() {
@@ -112,8 +114,11 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	}
 	e.Kind, e.Token = oracle.Granted, c.hold.Token
 	e.Value, e.Torn = cellValue(c.cell)
+	if c.lost(r.Lock) { // what it believes counts for nothing: the memory node refuses it until it has released
+		e.Kind, e.Err = oracle.Refused, lock.ErrLost
+	}
 	c.w.grants++
-	took := c.w.c.Now() - began
+	took := c.w.c.Now() - c.began
 	c.w.longest = max(c.w.longest, took)
 	if c.w.s.SpanNs > 0 {
 		c.w.latency[r.Mode] = append(c.w.latency[r.Mode], took)
@@ -133,6 +138,9 @@ func cellValue(b []byte) (v uint64, torn bool) {
 	return v, torn
 }
 
+// lost tells whether what the client holds at a lock's memory node is of a life before a restart.
+func (c *client) lost(l fabric.Addr) bool { return c.port.(*sim.Port).Stale(l.MN()) }
+
 // tolerates tells whether the client goes on after an error. One that nothing explains is an objection.
 func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
 	switch {
@@ -142,15 +150,23 @@ func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
 		c.w.refused++
 		return true
 	}
-	c.unexpected("acquire", err)
-	return false
+	return c.survives("acquire", err)
 }
 
-func (c *client) unexpected(what string, err error) {
+// again is after how long, at most, a client asks again whose memory node has restarted.
+const again = 200 * fabric.Microsecond
+
+// survives tells whether the client goes on after an error that is no answer. One that no fault explains is an objection.
+func (c *client) survives(what string, err error) bool {
 	c.w.failed++
-	if !c.w.excused(c.cn, err) {
+	switch {
+	case c.w.restarting(err, c.began):
+		c.sleep(c.d.time(again))
+		return true
+	case !c.w.excused(c.cn, err):
 		c.w.object("errors", fmt.Sprintf("%v, round %d: %s: %v", c.port.ID(), c.round, what, err))
 	}
+	return false
 }
 
 // release writes the cell, if the lock is exclusive, and releases.
@@ -166,7 +182,10 @@ func (c *client) release(which int) bool {
 		e.Value, e.Writes = v, true
 		before = []fabric.Op{fabric.Write(c.w.cell(which), c.cell)}
 	}
-	c.w.event(e)
+	lost := c.lost(e.Lock)
+	if !lost {
+		c.w.event(e)
+	}
 	var err error
 	if c.w.s.Kept != 0 {
 		c.value.Dirty = e.Writes
@@ -175,22 +194,28 @@ func (c *client) release(which int) bool {
 		err = c.k.Release(&c.hold, before)
 	}
 	e.Kind, e.Err = oracle.Released, err
-	c.w.event(e)
-	if err != nil {
-		c.unexpected("release", err)
+	switch {
+	case !lost:
+		c.w.event(e)
+	case err == nil && e.Writes:
+		c.w.object("lost locks", fmt.Sprintf("[%v]: the memory node has restarted since it was granted, and nobody says that the lock is lost", &e))
 	}
-	return err == nil
+	if lost {
+		c.began = 0 // with the life in which the node got the lock
+	}
+	return err == nil || c.survives("release", err)
 }
 
 // storeRounds is a client of the object store.
 func (c *client) storeRounds() {
 	st, err := c.n.store.Client(c.k)
 	if err != nil {
-		c.unexpected("open", err)
+		c.survives("open", err)
 		return
 	}
 	uniques := map[string]uint64{}
 	for c.round = range c.w.s.Rounds {
+		c.began = c.w.c.Now()
 		o := c.w.store.Begin(c.drawOp(uniques))
 		err := doStore(st, o)
 		c.w.store.End(o)
@@ -201,8 +226,7 @@ func (c *client) storeRounds() {
 		if o.Method == "get" && o.Result == oracle.Done {
 			uniques[o.Key] = o.CAS
 		}
-		if err != nil {
-			c.unexpected(o.String(), err)
+		if err != nil && !c.survives(o.String(), err) {
 			return
 		}
 		c.sleep(c.d.time(c.w.s.ThinkNs))

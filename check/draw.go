@@ -37,7 +37,9 @@ const (
 	Crash Class = "crash"
 	// Zombie: compute nodes stand still, are declared dead, and wake up.
 	Zombie Class = "zombie"
-	// Chaos: all faults of the classes above at once, on locks that wrap.
+	// Restart: memory nodes die and come back with their memory, in a new epoch; compute nodes may die as well.
+	Restart Class = "restart"
+	// Chaos: all faults of the classes above Restart at once, on locks that wrap.
 	Chaos Class = "chaos"
 	// Field: as Cancel, with the other locks of the field, whose counters are reset all the time.
 	Field Class = "field"
@@ -49,6 +51,8 @@ const (
 	Store Class = "store"
 	// StoreCrash: the object store while compute nodes die or stand still.
 	StoreCrash Class = "storecrash"
+	// StoreRestart: the object store while memory nodes die and come back with their memory.
+	StoreRestart Class = "storerestart"
 	// Tree: the B+tree, without faults, in small nodes that split and die all the time.
 	Tree Class = "tree"
 	// TreeCrash: the B+tree while compute nodes die or stand still.
@@ -57,7 +61,7 @@ const (
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, Tree, TreeCrash}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, Tree, TreeCrash}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -77,7 +81,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g3"
+const generator = "g4"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -128,7 +132,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 		s.layoutFor(d)
-	case Store, StoreCrash:
+	case Store, StoreCrash, StoreRestart:
 		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		if d.percent(25) {
@@ -220,6 +224,16 @@ func (s *Scenario) faults(d *drawer) {
 		deaths := s.Plan
 		s.drawPlan(d, sim.FaultPause, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
 		s.Plan = append(s.Plan, deaths...)
+	case Restart:
+		if d.percent(40) {
+			s.mortal(d, s.kill)
+		}
+		s.reboots(d)
+	case StoreRestart:
+		// Operations of unknown outcome make histories hard to judge: few at a time.
+		s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3
+		s.layoutFor(d)
+		s.reboots(d)
 	case StoreCrash, TreeCrash:
 		s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
 	}
@@ -254,6 +268,16 @@ func (s *Scenario) mortal(d *drawer, death func(d *drawer, cn sim.Endpoint) sim.
 	first := d.between(1, s.CNs)
 	for i := range d.between(1, s.CNs-1) {
 		s.Plan = append(s.Plan, death(d, sim.OfCN(fabric.CNID((first+i)%s.CNs+1)))...)
+	}
+}
+
+// reboots has memory nodes restart with their memory: while nothing is under way for a moment, or away for long.
+func (s *Scenario) reboots(d *drawer) {
+	s.impatient()
+	for range d.between(1, 3) {
+		t := s.at(d)
+		s.Plan = append(s.Plan, sim.Fault{At: t, Kind: sim.FaultReboot, Node: sim.OfMN(fabric.MemID(d.Uint64n(uint64(s.MNs)))),
+			Until: t + 1 + d.time(2*fabric.Millisecond)})
 	}
 }
 

@@ -35,6 +35,19 @@ func (s *Scenario) deadly(cn int) bool {
 	})
 }
 
+// restarts tells whether memory nodes restart.
+func (s *Scenario) restarts() bool { return s.restarted() > 0 }
+
+// restarted returns when the last memory node is back; 0: none goes away.
+func (s *Scenario) restarted() (at fabric.Time) {
+	for _, f := range s.Plan {
+		if f.Kind == sim.FaultReboot {
+			at = max(at, f.Until)
+		}
+	}
+	return at
+}
+
 // shifted returns a plan that begins later.
 func shifted(p sim.Plan, by fabric.Time) sim.Plan {
 	q := slices.Clone(p)

@@ -171,7 +171,7 @@ func (w *world) settle() error {
 
 // closeStore drains the store's free lists on all living nodes, and checks the store.
 func (w *world) closeStore(p fabric.Port) {
-	died := false
+	died := w.s.restarts() // what an operation with an unknown outcome had taken is nobody's
 	for cn := 1; cn <= w.s.CNs; cn++ {
 		died = died || w.dead(cn)
 	}

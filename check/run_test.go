@@ -33,7 +33,7 @@ func TestSeeds(t *testing.T) {
 		t.Run(string(c), func(t *testing.T) {
 			begin := time.Now()
 			runs := *flagSeeds
-			if c == Store || c == StoreCrash {
+			if c == Store || c == StoreCrash || c == StoreRestart {
 				runs = (runs + 2) / 3 // to judge histories takes longer
 			}
 			u, err := Faults(context.Background(), Options{Classes: []Class{c}, First: *flagFirst, Runs: runs, Keep: *flagKeep})

@@ -46,7 +46,7 @@ func (w *world) openTree() error {
 func (c *client) treeRounds() {
 	t, err := c.n.tree.Client(c.k)
 	if err != nil {
-		c.unexpected("open", err)
+		c.survives("open", err)
 		return
 	}
 	for c.round = range c.w.s.Rounds {
@@ -61,7 +61,7 @@ func (c *client) treeRounds() {
 			}
 		}
 		if err != nil {
-			c.unexpected("tree", err)
+			c.survives("tree", err)
 			return
 		}
 		c.sleep(c.d.time(c.w.s.ThinkNs))

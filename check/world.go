@@ -117,7 +117,7 @@ func (w *world) judges(p hier.Policy) {
 	if w.s.Lock == "" {
 		list = append(list, oracle.NewQueueOrder(w.s.Capacity))
 	}
-	if p.Kind == hier.ByTime && !p.PhaseFair {
+	if p.Kind == hier.ByTime && !p.PhaseFair && !w.s.restarts() { // who waited for a memory node begins anew
 		list = append(list, oracle.NewLocalOrder())
 	}
 	w.court = oracle.NewCourt(list...)
@@ -217,7 +217,7 @@ func (w *world) startAgents() {
 }
 
 func (w *world) agentError(i int, err error) {
-	if !w.excused(i+1, err) {
+	if !w.excused(i+1, err) && !(w.s.restarts() && ofRestart(err)) {
 		w.object("errors", fmt.Sprintf("agent of cn%d: %v", i+1, err))
 	}
 }
@@ -231,6 +231,17 @@ func (w *world) excused(cn int, err error) bool {
 		return false
 	}
 	return errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, fabric.ErrClosed)
+}
+
+// ofRestart tells whether an error is what the restart of a memory node makes of an operation.
+func ofRestart(err error) bool {
+	return errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, fabric.ErrStaleEpoch) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, lock.ErrLost)
+}
+
+// restarting tells whether the restart of a memory node explains an error of what began at a time: who begins when
+// all are back meets none.
+func (w *world) restarting(err error, began fabric.Time) bool {
+	return ofRestart(err) && began < w.began+w.s.restarted()
 }
 
 // span returns the bytes from a lock to the next. The cell does not begin at a
@@ -335,6 +346,9 @@ func (t *tap) Observe(e *sim.Event) {
 		}
 		t.dead.Add(e.Client.CN())
 		t.w.event(oracle.Event{Kind: kind, Client: e.Client})
+		return
+	case sim.StepRestart:
+		t.w.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
 		return
 	case sim.StepEffect:
 		if e.Op.Kind.IsAtomic() && t.watched[e.Op.Addr] {

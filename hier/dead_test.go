@@ -1,6 +1,9 @@
 package hier_test
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/cql"
@@ -134,5 +137,76 @@ func TestLeaverLetsNobodyPast(t *testing.T) {
 		if writer == 0 || third < writer {
 			t.Errorf("%s: the third reader got the lock at %d ns, the writer at %d ns", policy, third, writer)
 		}
+	}
+}
+
+// A release that the fabric fails leaves a place that the header counts; a reader's may lie before the head. Whoever
+// comes next is granted soon.
+func TestReleaseThatFailed(t *testing.T) {
+	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
+		r := newRig(t, 1, 3, "declock-tf", small, silent)
+		failed := false
+		r.c.Go(r.nodes[0], "fails", func(p fabric.Port) {
+			k := r.hooked(0, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
+				if p.Now() > 90*us && !failed && ops[0].Kind == fabric.OpFAA {
+					failed = true
+					return &fabric.ChainError{Index: 0, Op: ops[0], Err: fabric.ErrNodeDown} // the connection is away for a moment
+				}
+				return p.Do(ops)
+			}})
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), mode)
+			at(k, 100*us)
+			if err := k.Release(&h, nil); !errors.Is(err, fabric.ErrNodeDown) || !strings.Contains(err.Error(), fmt.Sprintf("token %v", h.Token)) {
+				t.Errorf("%v: Release: %v", mode, err)
+			}
+		})
+		if mode == lock.Shared {
+			r.client(1, "reader", func(k *hier.Locker) { // it takes the head past the other
+				at(k, 50*us)
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Shared)
+				at(k, 60*us)
+				must(t, k.Release(&h, nil))
+			})
+		}
+		r.client(2, "writer", func(k *hier.Locker) {
+			at(k, 20*ms)
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), lock.Exclusive)
+			if took := k.Port().Now() - 20*ms; took > soon {
+				t.Errorf("%v: the next waited %d ms", mode, took/ms)
+			}
+			must(t, k.Release(&h, nil))
+		})
+		r.run()
+	}
+}
+
+// A node that joins after a death finds the dead one's locks as soon as the others.
+func TestJoinAfterADeath(t *testing.T) {
+	r := newRig(t, 1, 2, "declock", cql.Layout{CapacityBits: 2, VersionBits: 16})
+	r.client(0, "holder", func(k *hier.Locker) {
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		sleep(k, fabric.Second)
+	})
+	r.c.At(ms, func() { r.c.Kill(r.nodes[0]) })
+	r.c.At(50*ms, func() {
+		p, err := hier.ParsePolicy("declock")
+		must(t, err)
+		r.addNode(p)
+		r.client(2, "late", func(k *hier.Locker) {
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), lock.Exclusive)
+			if took := k.Port().Now() - 50*ms; took > soon {
+				t.Errorf("waited %d ms", took/ms)
+			}
+			must(t, k.Release(&h, nil))
+		})
+	})
+	r.client(1, "idle", func(k *hier.Locker) { at(k, 60*ms) })
+	if err := r.c.Run(); err != nil {
+		t.Fatal(err)
 	}
 }

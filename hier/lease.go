@@ -10,9 +10,10 @@ import (
 // A sighting is of a lock that was held when the agent looked. Who holds a lock notes no
 // time: that would cost each acquisition a look at the clock.
 type sighting struct {
-	at    fabric.Time // when this hold was seen first
-	token lock.Token
-	told  bool
+	at     fabric.Time // when this hold was seen first
+	token  lock.Token
+	streak uint32 // holders of this tenure so far: readers that come and go share a token
+	told   bool
 }
 
 // overdue returns the locks that have been held, by the same grant, for longer than a
@@ -24,8 +25,8 @@ func (t *Table) overdue(now, leaseNs fabric.Time) (list []lock.Loss) {
 			return
 		}
 		s, ok := t.seen[x.place.Lock]
-		if token := x.token(); !ok || s.token != token {
-			s = sighting{at: now, token: token}
+		if token := x.token(); !ok || s.token != token || s.streak != x.streak {
+			s = sighting{at: now, token: token, streak: x.streak}
 		}
 		if now-s.at > leaseNs && !s.told {
 			s.told = true

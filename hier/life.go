@@ -104,20 +104,66 @@ func (x *local) over() bool { return x.life.over.Load() }
 
 // attached returns the client's attachment to a memory node.
 func (k *Locker) attached(mn fabric.MemID) *attachment {
+	if int(mn) < len(k.mems) {
+		return &k.mems[mn]
+	}
+	return k.firstOf(mn)
+}
+
+func (k *Locker) firstOf(mn fabric.MemID) *attachment {
 	for int(mn) >= len(k.mems) {
 		k.mems = append(k.mems, attachment{})
 	}
 	return &k.mems[mn]
 }
 
-// lifeAt returns the life of a memory node that the client is attached to: the present one, as far as the node knows.
-func (k *Locker) lifeAt(mn fabric.MemID) (*life, error) {
-	if a := k.attached(mn); a.life == nil || a.life.over.Load() {
-		if err := k.attach(mn); err != nil {
-			return nil, err
+// lifeAt returns the life of a memory node that the client is attached to: the present one, as far as the node
+// knows; nil: none.
+func (k *Locker) lifeAt(mn fabric.MemID) *life {
+	if int(mn) < len(k.mems) {
+		if l := k.mems[mn].life; l != nil && !l.over.Load() {
+			return l
 		}
 	}
-	return k.mems[mn].life, nil
+	return nil
+}
+
+// Attach implements lock.Attacher.
+func (k *Locker) Attach(mn fabric.MemID) error { return k.attach(mn) }
+
+// do executes a chain for a holder. If the memory node refuses it because it has restarted, the node knows
+// from now on that its locks there are lost. No shard is locked.
+func (k *Locker) do(ops []fabric.Op) error {
+	err := k.port.Do(ops)
+	if err != nil && errors.Is(err, fabric.ErrStaleEpoch) {
+		k.notice(ops[0].Addr.MN())
+	}
+	return err
+}
+
+// notice ends the life of a memory node that has restarted.
+func (k *Locker) notice(mn fabric.MemID) {
+	if epoch := k.epochOf(mn); epoch != 0 {
+		k.table.lifeOf(mn, epoch, k.port.Now())
+	}
+}
+
+// failed deals with the error of a release, which names the token from then on. The local lock has no holder any more.
+func (k *Locker) failed(x *local, place *cql.Place, err error) error {
+	k.table.doubt(place.Lock)
+	k.stick(place, true, err)
+	err = fmt.Errorf("token %v of %v: %w", cql.Token(place.Index, x.seq), place.Lock, err)
+	stale := errors.Is(err, fabric.ErrStaleEpoch)
+	if stale {
+		k.notice(place.Lock.MN())
+	}
+	if stale || errors.Is(err, fabric.ErrFenced) {
+		err = fmt.Errorf("%w: %w", lock.ErrLost, err)
+		if k.table.OnLoss != nil {
+			k.table.OnLoss(x.loss(err))
+		}
+	}
+	return err
 }
 
 // attach attaches the client to a memory node in its present life.
@@ -184,7 +230,7 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 	x.holders, x.val.size, x.val.dirty = 0, 0, false
 	place := x.place
 	k.vacate(s, x, err)
-	k.remote.AskReset(place.Lock, place.Index, cql.NodeFailure)
+	k.askReset(&place)
 	return err
 }
 

@@ -2,6 +2,8 @@ package hier_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/cql"
@@ -105,5 +107,52 @@ func TestOverdueHold(t *testing.T) {
 	r.run()
 	if len(reports) != 1 || !errors.Is(reports[0], lock.ErrOverdue) {
 		t.Errorf("reports: %v", reports)
+	}
+}
+
+// TestReadersInTurnAreNotOverdue: readers that come and go have one token, and none holds for long.
+func TestReadersInTurnAreNotOverdue(t *testing.T) {
+	r := newRig(t, 1, 1, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, func(r *rig) { r.cfg.LeaseNs = 5 * fabric.Millisecond })
+	r.report = func(err error) { t.Errorf("reported: %v", err) }
+	for i := range 2 {
+		r.client(0, name(0, i), func(k *hier.Locker) {
+			sleep(k, fabric.Time(i)*500*us)
+			for range 50 {
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Shared)
+				sleep(k, ms)
+				must(t, k.Release(&h, nil))
+			}
+		})
+	}
+	r.run()
+}
+
+// TestFirstToNotice: the holder whose own release is what finds out that the memory node has restarted is
+// told like all others.
+func TestFirstToNotice(t *testing.T) {
+	for _, write := range []bool{false, true} {
+		r := newRig(t, 1, 1, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, unsynced)
+		var losses []lock.Loss
+		r.tables[0].OnLoss = func(l lock.Loss) { losses = append(losses, l) }
+		r.client(0, "holder", func(k *hier.Locker) {
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), lock.Exclusive)
+			at(k, 2*ms)
+			var before []fabric.Op
+			if write {
+				before = []fabric.Op{fabric.Store(r.data(0), 1)}
+			}
+			token := h.Token
+			err := k.Release(&h, before)
+			if !errors.Is(err, lock.ErrLost) || !strings.Contains(err.Error(), fmt.Sprintf("token %v", token)) {
+				t.Errorf("Release: %v", err)
+			}
+			if len(losses) != 1 || losses[0].Token != token || !errors.Is(losses[0].Err, lock.ErrLost) {
+				t.Errorf("losses told: %+v", losses)
+			}
+		})
+		r.restartAt(ms, true)
+		r.run()
 	}
 }

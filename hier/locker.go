@@ -80,9 +80,12 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		return fmt.Errorf("%w: lock at %v (must be 8-byte aligned) with %d READs (at most %d)",
 			lock.ErrMisuse, r.Lock, len(r.Reads), lock.MaxPiggyback)
 	}
-	life, err := k.lifeAt(r.Lock.MN())
-	if err != nil {
-		return err
+	life := k.lifeAt(r.Lock.MN())
+	if life == nil {
+		if err := k.attach(r.Lock.MN()); err != nil {
+			return err
+		}
+		life = k.mems[r.Lock.MN()].life
 	}
 	h.Lock, h.Mode = r.Lock, r.Mode
 	sum := hash(r.Lock)

@@ -24,7 +24,10 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		if ok {
 			k.remoteGranted(s, x, h, &place)
 			k.haveRead(s, x, r, reads)
-			return k.inTime(x, h)
+			if x.over() {
+				return k.tooLate(h)
+			}
+			return nil
 		}
 		if err == nil {
 			var orphaned bool
@@ -37,7 +40,10 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			if err = k.read(s, x, r); err != nil {
 				return errors.Join(err, k.Release(h, nil))
 			}
-			return k.inTime(x, h)
+			if x.over() {
+				return k.tooLate(h)
+			}
+			return nil
 		}
 		if errors.Is(err, cql.ErrAborted) {
 			k.park(s, x)
@@ -49,18 +55,15 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			}
 			k.table.doubt(place.Lock)
 		}
-		k.stick(&place, err)
+		k.stick(&place, place.Index > 0, err)
 		s.mu.Lock()
 		k.resign(s, x)
 		return k.waitError(err)
 	}
 }
 
-// inTime gives a grant back that came when the memory node had restarted.
-func (k *Locker) inTime(x *local, h *lock.Hold) error {
-	if !x.over() {
-		return nil
-	}
+// tooLate gives a grant back that came when the memory node had restarted.
+func (k *Locker) tooLate(h *lock.Hold) error {
 	return errors.Join(fabric.ErrStaleEpoch, k.Release(h, nil))
 }
 
@@ -261,11 +264,14 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	if len(before) > 0 && k.stays(x, slack) {
 		// The next holder must find what we wrote, and uses another queue pair.
 		s.mu.Unlock()
-		err, before = k.port.Do(before), nil
+		err, before = k.do(before), nil
 		s.mu.Lock()
 	}
 	if x.val.dirty && !k.defers(x) && k.stays(x, slack) {
 		err = errors.Join(err, k.commit(s, x))
+	}
+	if x.over() { // since we looked: clients of the new life may wait here
+		return errors.Join(err, k.releaseLost(s, x))
 	}
 	var wait *commit
 	if x.val.dirty && k.stays(x, slack) {
@@ -281,7 +287,11 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.holders, x.state = 0, releasing
 		place := x.place
 		s.mu.Unlock()
-		return errors.Join(err, k.releaseRemote(s, x, &place, before))
+		rerr := k.releaseRemote(s, x, &place, before)
+		if err == nil {
+			return rerr
+		}
+		return errors.Join(err, rerr)
 	}
 	s.mu.Unlock()
 	k.wakeAll(h.Lock)
@@ -341,14 +351,10 @@ func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fa
 	place.Lean = k.table.policy.Lean && !x.stamp.Known() && !k.table.hot.has(place.Lock)
 	err := k.remote.Release(place, before)
 	if err != nil {
-		k.table.doubt(place.Lock)
-		k.stick(place, err)
+		err = k.failed(x, place, err)
 	}
 	if k.table.policy.Lean {
 		k.table.hot.note(place.Lock, place.Contended)
-	}
-	if errors.Is(err, fabric.ErrFenced) {
-		err = fmt.Errorf("%w: token %v of %v: %w", lock.ErrLost, cql.Token(place.Index, 0), place.Lock, err)
 	}
 	s.mu.Lock()
 	k.vacate(s, x, err)

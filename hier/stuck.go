@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // msgTrouble tells the agent that a memory node could not be used, or has a new life: it is to look
@@ -24,12 +25,12 @@ const maxStuck = 1 << 14
 // stick notes that a place could not be given up: its memory node is down. If its memory outlives
 // that, the header counts the place, and nobody will release it: the agent has the lock reset
 // when the memory node is back.
-func (k *Locker) stick(p *cql.Place, err error) {
+func (k *Locker) stick(p *cql.Place, enqueued bool, err error) {
 	if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrStaleEpoch) && !errors.Is(err, fabric.ErrUnknownOutcome) {
 		return
 	}
 	k.tellTrouble(p.Lock.MN())
-	if p.Index > 0 { // it has a place
+	if enqueued {
 		k.table.stick(p)
 	}
 }
@@ -43,14 +44,35 @@ func (k *Locker) tellTrouble(mn fabric.MemID) {
 	_ = k.port.Send(fabric.AgentOf(k.port.ID().CN()), &m) // of our own node
 }
 
+// A stuck place is one that could not be given up; of several of a lock: the last, and a reader's if one is.
+type stuck struct {
+	index uint64
+	mode  lock.Mode
+}
+
+// askReset asks for the reset of a lock of which a place was not given up. The head may have passed a reader that the
+// header still counts; a writer that it has passed has gone.
+func (k *Locker) askReset(p *cql.Place) {
+	why := cql.NodeFailure
+	if p.Mode == lock.Shared {
+		why = cql.UnknownOutcome
+	}
+	k.remote.AskReset(p.Lock, p.Index, why)
+}
+
 func (t *Table) stick(p *cql.Place) {
 	t.livesMu.Lock()
 	defer t.livesMu.Unlock()
 	if t.stuck == nil {
-		t.stuck = map[fabric.Addr]uint64{}
+		t.stuck = map[fabric.Addr]stuck{}
 	}
-	if _, ok := t.stuck[p.Lock]; ok || len(t.stuck) < maxStuck {
-		t.stuck[p.Lock] = max(t.stuck[p.Lock], p.Index)
+	x := stuck{p.Index, p.Mode}
+	old, ok := t.stuck[p.Lock]
+	if ok {
+		x = stuck{max(old.index, x.index), min(old.mode, x.mode)}
+	}
+	if ok || len(t.stuck) < maxStuck {
+		t.stuck[p.Lock] = x
 	}
 }
 
@@ -66,9 +88,9 @@ func (t *Table) stuckState() string {
 func (t *Table) unstick(mn fabric.MemID) []cql.Place {
 	var list []cql.Place
 	t.livesMu.Lock()
-	for l, index := range t.stuck {
+	for l, x := range t.stuck {
 		if l.MN() == mn {
-			list = append(list, cql.Place{Lock: l, Index: index})
+			list = append(list, cql.Place{Lock: l, Index: x.index, Mode: x.mode})
 			delete(t.stuck, l)
 		}
 	}
@@ -102,7 +124,7 @@ func (a *Agent) lookAtTrouble() {
 			return false
 		}
 		for _, p := range a.table.unstick(mn) {
-			a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
+			a.locker.askReset(&p)
 		}
 		return true
 	})

@@ -136,7 +136,7 @@ type Table struct {
 	seen    map[fabric.Addr]sighting // by the agent: see overdue
 	livesMu sync.Mutex
 	lives   map[fabric.MemID]*life // the present one of each memory node that is used
-	stuck   map[fabric.Addr]uint64 // by lock: the last index that could not be given up
+	stuck   map[fabric.Addr]stuck  // by lock: the place that could not be given up
 	// OnLoss is told of each hold that becomes invalid, by whoever finds that out. It must not
 	// use locks. Set it before the table is used; nil: nobody.
 	OnLoss func(lock.Loss)

@@ -152,7 +152,7 @@ func (k *Locker) commit(s *shard, x *local) error {
 	x.commits = nil
 	k.one[0] = k.writeBack(x)
 	s.mu.Unlock()
-	err := k.port.Do(k.one[:])
+	err := k.do(k.one[:])
 	s.mu.Lock()
 	if err == nil {
 		x.val.dirty = false

@@ -117,6 +117,31 @@ type Locker interface {
 	Stats() *Stats
 }
 
+// An Attacher is a Locker that follows memory nodes through their restarts.
+type Attacher interface {
+	// Attach attaches the client to a memory node as it is now. It fails if the client holds a lock that was lost
+	// with the memory node, and if the memory node is not back, or without its memory.
+	Attach(mn fabric.MemID) error
+}
+
+// Do executes a chain for a client besides its locks. If the memory node has restarted since the client attached
+// to it, and nothing of the chain has been executed, it is executed anew.
+func Do(l Locker, ops []fabric.Op) error {
+	err := l.Port().Do(ops)
+	if err == nil || !errors.Is(err, fabric.ErrStaleEpoch) {
+		return err
+	}
+	var chain *fabric.ChainError
+	a, ok := l.(Attacher)
+	if !ok || !errors.As(err, &chain) || chain.Index > 0 {
+		return err
+	}
+	if again := a.Attach(ops[0].Addr.MN()); again != nil {
+		return errors.Join(err, again)
+	}
+	return l.Port().Do(ops)
+}
+
 // Layout says how a mechanism lays out its locks in memory.
 type Layout struct {
 	Size  uint64 // bytes of one lock

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // A Report is what Check found. Problems is empty if the store is sound.
@@ -144,7 +145,7 @@ func (k *checker) problem(a fabric.Addr, format string, args ...any) {
 
 func (k *checker) load(a fabric.Addr) (uint64, error) {
 	ops := [1]fabric.Op{fabric.Load(a)}
-	err := k.c.port.Do(ops[:])
+	err := lock.Do(k.c.l, ops[:])
 	return ops[0].Old, err
 }
 
@@ -164,7 +165,7 @@ func (k *checker) walkExtents() error {
 		}
 		a := fabric.At(k.n.mn, off)
 		ops := [1]fabric.Op{fabric.Read(a, b[:extentHeader])}
-		if err := k.c.port.Do(ops[:]); err != nil {
+		if err := lock.Do(k.c.l, ops[:]); err != nil {
 			return err
 		}
 		size := wordAt(b, 2)
@@ -218,7 +219,7 @@ func (k *checker) walkBucket(bucket fabric.Addr) error {
 	for depth := 0; ; depth++ {
 		b := k.c.slots[:n]
 		ops := [1]fabric.Op{fabric.Read(a, b)}
-		if err := k.c.port.Do(ops[:]); err != nil {
+		if err := lock.Do(k.c.l, ops[:]); err != nil {
 			return err
 		}
 		last := n/slotSize - 1
@@ -273,7 +274,7 @@ func (k *checker) checkObjects(bucket, first fabric.Addr, slots []byte) (objects
 		words[m], owner[m] = w, a
 		m++
 	}
-	if err := k.c.port.Do(ops[:m]); err != nil {
+	if err := lock.Do(k.c.l, ops[:m]); err != nil {
 		return objects, err
 	}
 	for i := range m {
@@ -327,7 +328,7 @@ func (k *checker) walkFree(cl class) error {
 		}
 		b := k.c.node
 		ops := [1]fabric.Op{fabric.Read(at(k.n.mn, off), b)}
-		if err := k.c.port.Do(ops[:]); err != nil {
+		if err := lock.Do(k.c.l, ops[:]); err != nil {
 			return err
 		}
 		k.nr.FreeCentral += cl.size()

@@ -100,7 +100,7 @@ func (s *Store) Client(l lock.Locker) (*Client, error) {
 func (c *Client) incarnate() error {
 	a := c.s.nodes[0].word(incarnationOffset)
 	c.ops[0] = fabric.FAA(a, 1)
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
 	}
 	c.unique = (c.ops[0].Old + 1) << uniqueBits
@@ -290,7 +290,7 @@ func (c *Client) follow(k *work, w linkWord, link fabric.Addr) (chunk, error) {
 		return chunk{}, fmt.Errorf("%w: link at %v is %#x, depth %d", ErrCorrupt, link, uint64(w), k.depth)
 	}
 	c.ops[0] = fabric.Read(at(k.n.mn, block.off64), c.slots[:overflowSize])
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return chunk{}, fmt.Errorf("objstore: overflow block of %v: %w", link, err)
 	}
 	return block, nil
@@ -304,7 +304,7 @@ func (c *Client) match(k *work, w slotWord) error {
 			return fmt.Errorf("%w: %v", ErrCorrupt, w)
 		}
 		c.readObject(k, w, &c.ops[0])
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("objstore: object: %w", err)
 		}
 	}

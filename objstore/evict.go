@@ -71,7 +71,7 @@ func (c *Client) sample(n *node, buckets uint64, want class, cand *[candidates]c
 		windows[i] = n.base.Add(tableOffset + first*g.bucketSize)
 		c.ops[i] = fabric.Read(windows[i], c.table[uint64(i)*bytes:][:bytes])
 	}
-	if err := c.port.Do(c.ops[:sampleWindows]); err != nil {
+	if err := lock.Do(c.l, c.ops[:sampleWindows]); err != nil {
 		return 0, fmt.Errorf("objstore: sample of buckets on %v: %w", n.mn, err)
 	}
 	for _, limit := range [2]class{want + nearClasses, numClasses - 1} {
@@ -128,7 +128,7 @@ func (c *Client) evictOldest(n *node, cand []candidate) (chunk, error) {
 	for i := range cand {
 		c.ops[i] = fabric.Load(at(n.mn, cand[i].word.chunk().off64).Add(metaOffset))
 	}
-	if err := c.port.Do(c.ops[:len(cand)]); err != nil {
+	if err := lock.Do(c.l, c.ops[:len(cand)]); err != nil {
 		return chunk{}, fmt.Errorf("objstore: access times: %w", err)
 	}
 	var meta [candidates]header

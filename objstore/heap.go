@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
 )
 
@@ -169,7 +170,7 @@ func (c *Client) pushCentral(n *node, cl class, batch []uint64) error {
 		putWord(c.node, 0, guess.off64())
 		c.ops[0] = fabric.Write(at(n.mn, batch[0]), c.node)
 		c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(batch[0])))
-		if err := c.port.Do(c.ops[:2]); err != nil {
+		if err := lock.Do(c.l, c.ops[:2]); err != nil {
 			return fmt.Errorf("objstore: free list at %v: %w", head, err)
 		}
 		if c.ops[1].Swapped() {
@@ -192,7 +193,7 @@ func copy8(b []byte, batch []uint64) {
 func (c *Client) popCentral(n *node, cl class) (chunk, error) {
 	head := n.word(freeHeadsOffset + 8*uint64(cl))
 	c.ops[0] = fabric.Load(head)
-	if err := c.port.Do(c.ops[:1]); err != nil {
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return chunk{}, fmt.Errorf("objstore: free list at %v: %w", head, err)
 	}
 	for {
@@ -205,12 +206,12 @@ func (c *Client) popCentral(n *node, cl class) (chunk, error) {
 			return chunk{}, fmt.Errorf("%w: free list at %v: head %#x", ErrCorrupt, head, uint64(h))
 		}
 		c.ops[0] = fabric.Read(at(n.mn, first.off64), c.node)
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return chunk{}, fmt.Errorf("objstore: free list at %v: %w", head, err)
 		}
 		next := wordAt(c.node, 0) & maxOffset64
 		c.ops[0] = fabric.CAS(head, uint64(h), uint64(h.next(next)))
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return chunk{}, fmt.Errorf("objstore: free list at %v: %w", head, err)
 		}
 		if c.ops[0].Swapped() {
@@ -279,7 +280,7 @@ func (c *Client) reserve(n *node, size uint64) (fabric.Addr, error) {
 	limit := c.s.geo.limit
 	c.ops[0] = fabric.Load(taken)
 	for swapped := false; !swapped; {
-		if err := c.port.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return 0, fmt.Errorf("objstore: %v: %w", taken, err)
 		}
 		swapped = c.ops[0].Kind == fabric.OpCAS && c.ops[0].Swapped()
@@ -297,7 +298,7 @@ func (c *Client) reserve(n *node, size uint64) (fabric.Addr, error) {
 	}
 	if err != nil {
 		c.ops[0] = fabric.FAA(taken, -size)
-		if derr := c.port.Do(c.ops[:1]); derr != nil {
+		if derr := lock.Do(c.l, c.ops[:1]); derr != nil {
 			return 0, fmt.Errorf("objstore: %v: %w", taken, derr)
 		}
 		return 0, err
@@ -316,7 +317,7 @@ func (c *Client) linkExtent(n *node, base fabric.Addr, size uint64) error {
 		putWord(c.node, 1, guess)
 		c.ops[0] = fabric.Write(base, c.node)
 		c.ops[1] = fabric.CAS(head, guess, base.Offset())
-		if err := c.port.Do(c.ops[:2]); err != nil {
+		if err := lock.Do(c.l, c.ops[:2]); err != nil {
 			return fmt.Errorf("objstore: extents at %v: %w", head, err)
 		}
 		if c.ops[1].Swapped() {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // A BucketDump shows a bucket with its overflow blocks to people.
@@ -74,7 +75,7 @@ func (c *Client) inspect(n *node, bucket fabric.Addr, index uint64) (*BucketDump
 	buf := c.port.Alloc(int(c.s.geo.lockSize))
 	defer c.port.Free(buf)
 	ops := [2]fabric.Op{fabric.Read(bucket, buf), fabric.Read(c.s.slotsAddr(bucket), c.slots[:c.s.slotsLen()])}
-	if err := c.port.Do(ops[:]); err != nil {
+	if err := lock.Do(c.l, ops[:]); err != nil {
 		return nil, fmt.Errorf("objstore: bucket at %v: %w", bucket, err)
 	}
 	for i := range len(buf) / 8 {
@@ -109,7 +110,7 @@ func (c *Client) inspectSlot(n *node, a fabric.Addr, w slotWord, depth int) Slot
 	}
 	c.obj = c.grow(c.obj, size)
 	c.ops[0] = fabric.Read(at(n.mn, w.chunk().off64), c.obj[:size])
-	if s.Err = c.port.Do(c.ops[:1]); s.Err != nil {
+	if s.Err = lock.Do(c.l, c.ops[:1]); s.Err != nil {
 		return s
 	}
 	var h header
