@@ -18,8 +18,10 @@ const (
 	// and each uses few sizes; the next ones double up to maxSlab.
 	minSlab = 4 << 10
 	maxSlab = 256 << 10
-	// A chunk is what is registered at a time: a NIC knows few regions well.
-	chunkSize = 2 << 20
+	// A chunk is what is registered at a time: a NIC knows few regions well. The first is small, for some
+	// processes have a few clients only; the next ones double up to maxChunk.
+	minChunk = 256 << 10
+	maxChunk = 2 << 20
 )
 
 // A pool has the registered memory of a compute node. It is mapped outside of
@@ -60,7 +62,8 @@ func (p *pool) take(class int) (block, error) {
 		return b, nil
 	}
 	size := uintptr(1) << class
-	if size >= chunkSize {
+	next := uintptr(min(minChunk<<min(len(p.chunks), 8), maxChunk))
+	if size >= next {
 		return p.chunk(size)
 	}
 	if p.rest.size < size {
@@ -68,7 +71,7 @@ func (p *pool) take(class int) (block, error) {
 		for p.rest.size > 0 {
 			p.put(p.cut(p.rest.size & -p.rest.size))
 		}
-		b, err := p.chunk(chunkSize)
+		b, err := p.chunk(next)
 		if err != nil {
 			return block{}, err
 		}

@@ -35,7 +35,8 @@ var testSecret = []byte("the secret of the test's cluster")
 
 // testOptions are those of a cluster of this process.
 func testOptions(t testing.TB) Options {
-	return Options{Secret: testSecret, Heartbeat: 500 * time.Millisecond, DeadAfter: 30 * time.Second, returns: 2 * time.Second,
+	// Two queue pairs: each costs the guest five milliseconds, and there are hundreds of clusters.
+	return Options{Secret: testSecret, QueuePairs: 2, Heartbeat: 500 * time.Millisecond, DeadAfter: 30 * time.Second, returns: 2 * time.Second,
 		Listen: "127.0.0.1:0", Report: func(err error) { t.Log("report:", err) }} // the guest may have to wait for processors
 }
 

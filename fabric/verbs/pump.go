@@ -32,7 +32,7 @@ const (
 
 const (
 	operationEntries = 4 << 10
-	messageEntries   = 16 << 10
+	messageEntries   = 4 << 10
 	pollBatch        = 32
 
 	cookieOperations = 1

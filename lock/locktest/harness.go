@@ -173,6 +173,15 @@ func (e *env) dataAt(i int) fabric.Addr { return fabric.At(0, dataBase+uint64(i)
 // flag returns the address of a word for tests to meet by.
 func (e *env) flag(i int) fabric.Addr { return fabric.At(0, memory-4096+uint64(i)*64) }
 
+// rounds returns how often a client does something: n times, and with -short about a fifth of that, a
+// multiple of 3.
+func (e *env) rounds(n int) int {
+	if !testing.Short() {
+		return n
+	}
+	return max(n/15*3, 3)
+}
+
 // client opens a Port and a Locker on a node.
 func (e *env) client(node int) *client {
 	e.t.Helper()

@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"encoding/binary"
-	"math"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -90,7 +89,7 @@ func (c *client) update(h *lock.Hold, i int) {
 
 // Writers exclude everybody: no update is lost, no reader sees half of one.
 func testExclusion(e *env) {
-	const rounds = 60
+	rounds := e.rounds(60)
 	clients := e.clients(3)
 	e.run(clients, func(i int, c *client) {
 		var h lock.Hold
@@ -113,7 +112,7 @@ func testExclusion(e *env) {
 		if i == 0 {
 			c.until(e.flag(0), uint64(len(clients)))
 			c.acquire(&h, 0, lock.Shared, fabric.Read(e.dataAt(0), c.buf))
-			writes := uint64(len(clients) * rounds * 2 / 3)
+			writes := uint64(len(clients) * rounds * 2 / 3) // of each client's rounds, two of three: rounds divides by 3
 			if v := c.checkData(); v != writes {
 				c.fatal("data is %d after %d updates", v, writes)
 			}
@@ -150,7 +149,7 @@ func testTokens(e *env) {
 	e.run(e.clients(2), func(i int, c *client) {
 		var h lock.Hold
 		reads := []fabric.Op{fabric.Load(e.dataAt(0))}
-		for k := range 40 {
+		for k := range e.rounds(40) {
 			mode := lock.Exclusive
 			if (i+k)%4 == 0 {
 				mode = lock.Shared
@@ -303,7 +302,7 @@ func testCancelAmongWaiters(e *env) {
 	clients := e.clients(3)
 	e.run(clients, func(i int, c *client) {
 		var h lock.Hold
-		for k := range 30 {
+		for k := range e.rounds(30) {
 			if i%3 == 2 {
 				mode := lock.Mode(k % 2)
 				r := lock.Request{Lock: e.lockAt(0), Mode: mode, Deadline: c.Now() + fabric.Time(c.Rand()%20_000)}
@@ -326,7 +325,7 @@ func testBefore(e *env) {
 	e.run(e.clients(2), func(_ int, c *client) {
 		var h lock.Hold
 		a := e.dataAt(1)
-		for range 20 {
+		for range e.rounds(20) {
 			c.acquire(&h, 1, lock.Exclusive, fabric.Load(a))
 			before := make([]fabric.Op, 0, lock.MaxPiggyback)
 			before = append(before, fabric.Store(a, 7), fabric.FAA(a, 3), fabric.CAS(a, 10, 20), fabric.Load(a),
@@ -399,7 +398,7 @@ func testSeveralLocks(e *env) {
 	clients := e.clients(2)
 	e.run(clients, func(i int, c *client) {
 		var hs [locks]lock.Hold
-		for range 40 {
+		for range e.rounds(40) {
 			a, b := int(c.Rand()%locks), int(c.Rand()%locks)
 			if a == b {
 				continue
@@ -428,7 +427,7 @@ func testSeveralLocks(e *env) {
 }
 
 func testStats(e *env) {
-	const rounds = 25
+	rounds := e.rounds(24)
 	e.run(e.clients(2), func(_ int, c *client) {
 		var h lock.Hold
 		for k := range rounds {
@@ -436,12 +435,12 @@ func testStats(e *env) {
 			c.release(&h)
 		}
 		s := c.Stats()
-		if s.Acquires != rounds {
+		if s.Acquires != uint64(rounds) {
 			c.fatal("Stats.Acquires is %d after %d", s.Acquires, rounds)
 		}
 		// How each was granted. A grant by the memory node after a wait among the
 		// clients of the own node may count twice.
-		if s.Immediate+s.Waits+s.LocalJoins+s.LocalWaits < rounds || s.Immediate > rounds {
+		if s.Immediate+s.Waits+s.LocalJoins+s.LocalWaits < uint64(rounds) || s.Immediate > uint64(rounds) {
 			c.fatal("Stats do not add up: %+v", *s)
 		}
 		if s.Busy != 0 || s.Cancels != 0 {
@@ -456,7 +455,7 @@ func testMix(e *env) {
 	clients := e.clients(3)
 	e.run(clients, func(_ int, c *client) {
 		var h lock.Hold
-		for range 60 {
+		for range e.rounds(60) {
 			i := int(c.Rand() % locks)
 			r := lock.Request{Lock: e.lockAt(i), Mode: lock.Mode(c.Rand() % 2), Deadline: c.Now() + e.patience,
 				Reads: []fabric.Op{fabric.Read(e.dataAt(i), c.buf)}}
@@ -506,17 +505,16 @@ func testAllocations(e *env) {
 		var h lock.Hold
 		r := &lock.Request{Lock: e.lockAt(0), Reads: []fabric.Op{fabric.Read(e.dataAt(0), c.buf)}}
 		before := []fabric.Op{fabric.Write(e.dataAt(0), c.buf)}
-		n := math.Inf(1)
-		// All of the process is counted: what others of it do meanwhile is not in every round.
-		for range 20 {
-			n = min(n, testing.AllocsPerRun(3, func() {
-				for i := range 20 {
-					r.Mode = lock.Mode(i % 2)
-					c.must(c.Acquire(&h, r), "acquire")
-					c.must(c.Release(&h, before), "release")
-				}
-			}))
+		pairs := func() {
+			for i := range 20 {
+				r.Mode = lock.Mode(i % 2)
+				c.must(c.Acquire(&h, r), "acquire")
+				c.must(c.Release(&h, before), "release")
+			}
 		}
+		// All of the process is counted. A thread that the runtime starts costs it some ten allocations, an agent's
+		// round of clock synchronisation one: those are in one of the two counts. What the lock itself does is in both.
+		n := min(testing.AllocsPerRun(e.rounds(25), pairs), testing.AllocsPerRun(e.rounds(25), pairs))
 		if n > 0 {
 			c.fatal("%v allocations in 20 acquires and releases", n)
 		}
