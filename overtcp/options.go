@@ -1,22 +1,19 @@
 package overtcp
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"net/url"
-	"path"
-	"strings"
 	"time"
 
+	"github.com/declock/declock/internal/membership"
 	"github.com/declock/declock/internal/secure"
 )
 
 // ErrAddress: an address that is not well-formed.
-var ErrAddress = errors.New("overtcp: bad cluster address")
+var ErrAddress = membership.ErrAddress
 
 // Form is the form of addresses.
-const Form = "tcp://ETCD[,ETCD..]/NAME"
+var Form = membership.Form("tcp")
 
 // Options say how this process takes part in a cluster.
 type Options struct {
@@ -40,32 +37,12 @@ type Options struct {
 
 // Parse reads what is behind "tcp:" in an address.
 func Parse(rest string) (Options, error) {
-	var o Options
-	address := "tcp:" + rest
-	plain, query, _ := strings.Cut(rest, "?")
-	body, ok := strings.CutPrefix(plain, "//")
-	if !ok {
-		return o, fmt.Errorf("%w: %q: want %s", ErrAddress, address, Form)
+	m, query, err := membership.Parse("tcp", rest)
+	o := Options{Etcd: m.Etcd, Cluster: m.Cluster}
+	if err != nil {
+		return o, fmt.Errorf("overtcp: %w", err)
 	}
-	if strings.HasPrefix(body, "/") {
-		socket, name := path.Split(body)
-		if socket = strings.TrimSuffix(socket, "/"); socket != "" {
-			o.Etcd, o.Cluster = []string{socket}, name
-		}
-	} else if list, name, ok := strings.Cut(body, "/"); ok {
-		o.Cluster = strings.TrimSuffix(name, "/")
-		for _, e := range strings.Split(list, ",") {
-			host, port, err := net.SplitHostPort(e)
-			if err != nil || host == "" || port == "" {
-				return o, fmt.Errorf("%w: %q: %q is no HOST:PORT of etcd", ErrAddress, address, e)
-			}
-			o.Etcd = append(o.Etcd, e)
-		}
-	}
-	if len(o.Etcd) == 0 || o.Cluster == "" || strings.ContainsAny(o.Cluster, "/#") {
-		return o, fmt.Errorf("%w: %q: want %s", ErrAddress, address, Form)
-	}
-	return o, o.parseQuery(address, query)
+	return o, o.parseQuery("tcp:"+rest, query)
 }
 
 func (o *Options) parseQuery(address, query string) error {
@@ -95,7 +72,11 @@ func (o *Options) parseQuery(address, query string) error {
 	return nil
 }
 
-// Address returns the address of the cluster, without what else was said.
-func (o *Options) Address() string {
-	return "tcp://" + strings.Join(o.Etcd, ",") + "/" + o.Cluster
+// membership returns what says who is there.
+func (o *Options) membership() *membership.Options {
+	return &membership.Options{Etcd: o.Etcd, Cluster: o.Cluster, TLS: o.EtcdTLS, User: o.EtcdUser, PasswordFile: o.EtcdPasswordFile,
+		DeadAfter: o.DeadAfter, Report: o.Report}
 }
+
+// Address returns the address of the cluster, without what else was said.
+func (o *Options) Address() string { return o.membership().Address("tcp") }

@@ -3,16 +3,12 @@ package overtcp
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
-	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
-	"github.com/declock/declock/internal/secure"
 )
 
 func init() {
@@ -26,35 +22,7 @@ func init() {
 }
 
 // Coordinator returns the cluster's membership.
-func (o *Options) Coordinator() (*etcd.Coordinator, error) {
-	eo := etcd.Options{Cluster: o.Cluster, MaxCN: fabric.MaxCN, TTL: o.DeadAfter.Round(time.Second), User: o.EtcdUser, Report: o.Report}
-	if o.DeadAfter > 0 && eo.TTL == 0 {
-		eo.TTL = time.Second
-	}
-	scheme := "http://"
-	if o.EtcdTLS.Given() {
-		var err error
-		if eo.TLS, err = etcd.LoadTLS(o.EtcdTLS.CA, o.EtcdTLS.Cert, o.EtcdTLS.Key); err != nil {
-			return nil, err
-		}
-		scheme = "https://"
-	}
-	for _, e := range o.Etcd {
-		if strings.HasPrefix(e, "/") {
-			eo.Endpoints = append(eo.Endpoints, "unix://"+e)
-		} else {
-			eo.Endpoints = append(eo.Endpoints, scheme+e)
-		}
-	}
-	if o.EtcdPasswordFile != "" {
-		b, err := secure.Secret(o.EtcdPasswordFile)
-		if err != nil {
-			return nil, err
-		}
-		eo.Password = string(b)
-	}
-	return etcd.New(eo)
-}
+func (o *Options) Coordinator() (*etcd.Coordinator, error) { return o.membership().Coordinator() }
 
 // base are the options of fabric/tcp that nodes of both kinds have.
 func (o *Options) base() (tcp.Options, error) {
@@ -132,21 +100,4 @@ func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
 func (s *Server) Close() error { return errors.Join(s.MemoryServer.Close(), s.c.Close()) }
 
 // Members returns who is there, without becoming a member.
-func (o *Options) Members(ctx context.Context) (*member.State, error) {
-	c, err := o.Coordinator()
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	w, err := c.Watch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s, _ := w.State()
-	if s == nil {
-		return nil, fmt.Errorf("%w: it says nothing of cluster %q", member.ErrUnreachable, o.Cluster)
-	}
-	return s, nil
-}
+func (o *Options) Members(ctx context.Context) (*member.State, error) { return o.membership().Members(ctx) }

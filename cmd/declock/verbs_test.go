@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -11,8 +12,8 @@ import (
 const (
 	programsEnv     = "DECLOCK_PROGRAMS"      // where the programs are, built before
 	verbsGuestEnv   = "DECLOCK_VERBS_GUEST"   // set: there must be a device
-	verbsClusterEnv = "DECLOCK_VERBS_CLUSTER" // a memory node of another machine
-	verbsSecretEnv  = "DECLOCK_VERBS_SECRET"  // and its secret's file
+	verbsEtcdEnv    = "DECLOCK_VERBS_ETCD"    // host:port for an etcd: the memory node is on another machine, and tries to reach it there
+	verbsSecretEnv  = "DECLOCK_VERBS_SECRET"  // the file of their secret
 	verbsGIDEnv     = "DECLOCK_VERBS_GID"     // the GID to use; empty: the best
 )
 
@@ -23,16 +24,18 @@ func TestReplayOverVerbs(t *testing.T) {
 		t.Skip("no RDMA device here: scripts/verbs-test runs this in a virtual machine that has one")
 	}
 	w := newWorld(t)
-	cluster, secret := os.Getenv(verbsClusterEnv), os.Getenv(verbsSecretEnv)
-	own := cluster == ""
+	listen, secret := os.Getenv(verbsEtcdEnv), os.Getenv(verbsSecretEnv)
+	own := listen == ""
 	if own {
-		cluster, secret = "verbs://127.0.0.1", filepath.Join(t.TempDir(), "secret")
+		listen, secret = "127.0.0.1:2379", filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(secret, []byte("what only the members of this cluster know\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	etcd := w.startBehind(nil, []string{etcdDir + "=" + t.TempDir(), etcdURL + "=http://" + listen}, "SELF")
+	etcd.says("ready")
 	with := func(args ...string) []string {
-		return append(args, "--cluster", cluster, "--secret-file", secret, "--run-dir", "DIR", "--dead-after", "60s", "--gid", os.Getenv(verbsGIDEnv))
+		return append(args, "--cluster", "verbs://"+listen+"/test", "--secret-file", secret, "--run-dir", "DIR", "--dead-after", "60s", "--gid", os.Getenv(verbsGIDEnv))
 	}
 	var daemons []*process
 	daemon := func(args ...string) {
@@ -42,6 +45,14 @@ func TestReplayOverVerbs(t *testing.T) {
 	}
 	if own {
 		daemon("declock-mn", "--size", "64MiB", "--huge", "off")
+	} else {
+		there := func() bool { // it is on its way
+			p := w.start(with("status")...)
+			return p.wait() == 0 && strings.Contains(p.stdout.String(), "mn0")
+		}
+		if !eventually(there) {
+			t.Fatal("the memory node does not come")
+		}
 	}
 	for range 2 {
 		daemon("declock-cn")
@@ -55,6 +66,7 @@ func TestReplayOverVerbs(t *testing.T) {
 	if all["cns"] != 2.0 {
 		t.Errorf("%v compute nodes took part, want 2", all["cns"])
 	}
+	daemons = append([]*process{etcd}, daemons...)
 	for i := range daemons {
 		p := daemons[len(daemons)-1-i]
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/cas"
@@ -21,7 +22,7 @@ import (
 // connections: what to compare with.
 func BenchmarkLoopback(b *testing.B) {
 	c := newTestCluster(b)
-	e := start(b, childSpec{Role: "loopback", Coordinator: serveCoordinator(b, c.members), Procs: 1})
+	e := start(b, childSpec{Role: "loopback", Coordinator: coordtest.Serve(b, c.members), Procs: 1})
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", uint64(e.life)))
 	if err != nil {
 		b.Fatal(err)
@@ -74,7 +75,7 @@ func measure(b *testing.B, f func()) {
 // benchCluster is a memory node in a process of its own, with a number of processors, and a compute node here.
 func benchCluster(b *testing.B, procs int) *testCluster {
 	c := newTestCluster(b)
-	start(b, childSpec{Role: "serve", Coordinator: serveCoordinator(b, c.members), Size: 1 << 30, Procs: procs})
+	start(b, childSpec{Role: "serve", Coordinator: coordtest.Serve(b, c.members), Size: 1 << 30, Procs: procs})
 	b.Cleanup(c.Close)
 	c.join()
 	return c
@@ -156,7 +157,7 @@ func BenchmarkPingPong(b *testing.B) {
 	b.Cleanup(c.Close)
 	c.serve(0, 1<<20)
 	p := open(b, c.join())
-	e := start(b, childSpec{Role: "echo", Coordinator: serveCoordinator(b, c.members)})
+	e := start(b, childSpec{Role: "echo", Coordinator: coordtest.Serve(b, c.members)})
 	m := &fabric.Message{Kind: fabric.MsgUser}
 	measure(b, func() {
 		if err := p.Send(e.id, m); err != nil {

@@ -9,23 +9,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/rpc"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/declock/declock/coordinator"
+	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
 
 // Tests with several processes start this binary again, as a child with a role. The coordinator is in the
-// parent, and children reach it by net/rpc.
+// parent: see coordtest.Serve.
 const childEnv = "DECLOCK_TCP_CHILD"
 
 func TestMain(m *testing.M) {
@@ -37,246 +33,6 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
-}
-
-// A coordinatorService is the coordinator for children. Calls may wait for a while.
-type coordinatorService struct {
-	m       *coordinator.Memory
-	mu      sync.Mutex
-	members map[member.Life]member.Member
-	ready   map[uint64]chan struct{}
-}
-
-type JoinArgs struct {
-	Token uint64
-	MN    bool
-	ID    fabric.MemID
-	Size  uint64
-	Addr  string
-}
-
-type MemberReply struct {
-	CN member.CN
-	MN member.MN
-}
-
-// Reserve begins to join: it returns when the child is to be ready. Join ends it.
-func (s *coordinatorService) Reserve(a JoinArgs, r *MemberReply) error {
-	got := make(chan member.Member, 1)
-	failed := make(chan error, 1)
-	goOn := make(chan struct{})
-	ready := func(m member.Member) { got <- m; <-goOn }
-	go func() {
-		var err error
-		if a.MN {
-			_, err = s.m.JoinMN(context.Background(), a.ID, a.Size, a.Addr, ready)
-		} else {
-			_, err = s.m.JoinCN(context.Background(), a.Addr, ready)
-		}
-		failed <- err
-	}()
-	select {
-	case err := <-failed:
-		return err
-	case m := <-got:
-		r.CN, r.MN = m.CN(), m.MN()
-		life := max(r.CN.Life, r.MN.Life)
-		s.mu.Lock()
-		s.members[life] = m
-		s.ready[uint64(life)] = goOn
-		s.mu.Unlock()
-	}
-	return nil
-}
-
-func (s *coordinatorService) Ready(life uint64, _ *int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.ready[life])
-	return nil
-}
-
-type StateReply struct {
-	State member.State
-	Done  bool
-	Err   string
-}
-
-// State waits for a state with a later revision, for a while.
-func (s *coordinatorService) State(a [2]uint64, r *StateReply) error {
-	s.mu.Lock()
-	m := s.members[member.Life(a[0])]
-	s.mu.Unlock()
-	limit := time.After(time.Second)
-	for {
-		st, changed := m.State()
-		r.State = *st
-		select {
-		case <-m.Done():
-			r.Done = true
-			if m.Err() != nil {
-				r.Err = m.Err().Error()
-			}
-			return nil
-		default:
-		}
-		if st.Revision > a[1] {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-m.Done():
-		case <-limit:
-			return nil
-		}
-	}
-}
-
-func (s *coordinatorService) Ack(a [2]uint64, _ *int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.members[member.Life(a[0])].Ack(a[1])
-	return nil
-}
-
-func (s *coordinatorService) Leave(life uint64, _ *int) error {
-	s.mu.Lock()
-	m := s.members[member.Life(life)]
-	s.mu.Unlock()
-	return m.Leave(context.Background())
-}
-
-// serveCoordinator lets children reach a coordinator.
-func serveCoordinator(t testing.TB, m *coordinator.Memory) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := rpc.NewServer()
-	s := &coordinatorService{m: m, members: map[member.Life]member.Member{}, ready: map[uint64]chan struct{}{}}
-	if err := srv.RegisterName("Coordinator", s); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go srv.ServeConn(c)
-		}
-	}()
-	t.Cleanup(func() { l.Close() })
-	return l.Addr().String()
-}
-
-// A remoteCoordinator is the coordinator as a child sees it.
-type remoteCoordinator struct{ c *rpc.Client }
-
-func dialCoordinator(addr string) (*remoteCoordinator, error) {
-	c, err := rpc.Dial("tcp", addr)
-	return &remoteCoordinator{c}, err
-}
-
-func (r *remoteCoordinator) join(a JoinArgs, ready func(member.Member)) (member.Member, error) {
-	m := &remoteMember{c: r.c, done: make(chan struct{}), change: make(chan struct{})}
-	var first MemberReply
-	if err := r.c.Call("Coordinator.Reserve", a, &first); err != nil {
-		return nil, err
-	}
-	m.MemberReply = first
-	m.life = uint64(max(first.CN.Life, first.MN.Life))
-	var s StateReply
-	if err := r.c.Call("Coordinator.State", [2]uint64{m.life, 0}, &s); err != nil {
-		return nil, err
-	}
-	m.state = &s.State
-	ready(m)
-	go m.follow()
-	var n int
-	if err := r.c.Call("Coordinator.Ready", m.life, &n); err != nil {
-		return nil, err
-	}
-	// Known when a state with us is acknowledged by all; that we see ourselves is enough here.
-	for {
-		st, changed := m.State()
-		if st.Has(member.Life(m.life)) {
-			return m, nil
-		}
-		<-changed
-	}
-}
-
-func (r *remoteCoordinator) JoinCN(_ context.Context, addr string, ready func(member.Member)) (member.Member, error) {
-	return r.join(JoinArgs{Addr: addr}, ready)
-}
-
-func (r *remoteCoordinator) JoinMN(_ context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
-	return r.join(JoinArgs{MN: true, ID: id, Size: size, Addr: addr}, ready)
-}
-
-func (r *remoteCoordinator) Watch(context.Context) (member.Watcher, error) {
-	return nil, errors.New("not here")
-}
-
-type remoteMember struct {
-	MemberReply
-	c    *rpc.Client
-	life uint64
-	done chan struct{}
-
-	mu     sync.Mutex
-	state  *member.State
-	change chan struct{}
-	err    error
-}
-
-func (m *remoteMember) follow() {
-	for {
-		var s StateReply
-		m.mu.Lock()
-		revision := m.state.Revision
-		m.mu.Unlock()
-		if m.c.Call("Coordinator.State", [2]uint64{m.life, revision}, &s) != nil {
-			return // the parent has gone
-		}
-		m.mu.Lock()
-		if s.State.Revision > revision {
-			m.state = &s.State
-			close(m.change)
-			m.change = make(chan struct{})
-		}
-		if s.Done {
-			if s.Err != "" {
-				m.err = fabric.ErrFenced
-			}
-			close(m.done)
-			m.mu.Unlock()
-			return
-		}
-		m.mu.Unlock()
-	}
-}
-
-func (m *remoteMember) State() (*member.State, <-chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.state, m.change
-}
-func (m *remoteMember) CN() member.CN { return m.MemberReply.CN }
-func (m *remoteMember) MN() member.MN { return m.MemberReply.MN }
-func (m *remoteMember) Ack(revision uint64) {
-	m.c.Go("Coordinator.Ack", [2]uint64{m.life, revision}, new(int), nil)
-}
-func (m *remoteMember) Report(member.Life)    {}
-func (m *remoteMember) Done() <-chan struct{} { return m.done }
-func (m *remoteMember) Err() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.err
-}
-func (m *remoteMember) Leave(context.Context) error {
-	return m.c.Call("Coordinator.Leave", m.life, new(int))
 }
 
 type childSpec struct {
@@ -297,7 +53,7 @@ func child(spec string) error {
 	if s.Role == "loopback" {
 		return loopback()
 	}
-	c, err := dialCoordinator(s.Coordinator)
+	c, err := coordtest.Dial(s.Coordinator)
 	if err != nil {
 		return err
 	}
@@ -450,7 +206,7 @@ func TestMessagesAcrossProcesses(t *testing.T) {
 	defer c.Close()
 	c.serve(0, 1<<20)
 	p := open(t, c.join())
-	e := start(t, childSpec{Role: "echo", Coordinator: serveCoordinator(t, c.members)})
+	e := start(t, childSpec{Role: "echo", Coordinator: coordtest.Serve(t, c.members)})
 	const window, count = 400, 5000
 	for i, next := 0, 0; next < count; next++ {
 		for ; i < count && i < next+window; i++ {
@@ -478,7 +234,7 @@ func TestProcessThatWasStoppedIsFenced(t *testing.T) {
 	c.serve(0, 1<<20)
 	n := c.join()
 	p := open(t, n)
-	a := start(t, childSpec{Role: "adder", Coordinator: serveCoordinator(t, c.members)})
+	a := start(t, childSpec{Role: "adder", Coordinator: coordtest.Serve(t, c.members)})
 	await(t, "it is at work", func() bool { return do(t, p, fabric.Load(fabric.At(0, 72)))[0].Old > 100 })
 	a.signal(syscall.SIGSTOP)
 	c.members.Kill(a.life)
@@ -499,7 +255,7 @@ func TestProcessThatWasStoppedIsFenced(t *testing.T) {
 func TestFileSurvivesTheProcess(t *testing.T) {
 	c := newTestCluster(t)
 	defer c.Close()
-	addr := serveCoordinator(t, c.members)
+	addr := coordtest.Serve(t, c.members)
 	s := childSpec{Role: "serve", Coordinator: addr, Size: 1 << 30, File: t.TempDir() + "/mn0"}
 	m := start(t, s)
 	n := c.join()

@@ -192,14 +192,14 @@ func (c *chain) judge(r *remote, lane error) {
 	switch c.status {
 	case statusRemoteAccess:
 		// Its bounds were checked: it is the key that the memory node refuses.
-		c.err = fmt.Errorf("%w: %v", fabric.ErrBadKey, r.id)
+		c.err = fmt.Errorf("%w: %v", fabric.ErrBadKey, r.mn.ID)
 	case statusInvalid:
-		c.err = fmt.Errorf("%w: %v: %s", fabric.ErrBadChain, r.id, name)
+		c.err = fmt.Errorf("%w: %v: %s", fabric.ErrBadChain, r.mn.ID, name)
 	case statusLocalLength, statusLocalAccess, statusLocalAccess2:
 		c.err = fmt.Errorf("%w: %s", fabric.ErrBadBuffer, name)
 	default:
 		if lane == nil {
-			c.err = fmt.Errorf("%w: connection to %v: %s (vendor's code %#x)", fabric.ErrUnknownOutcome, r.id, name, c.vendor)
+			c.err = fmt.Errorf("%w: connection to %v: %s (vendor's code %#x)", fabric.ErrUnknownOutcome, r.mn.ID, name, c.vendor)
 		} else if r.n.fenced.Load() {
 			c.err = fmt.Errorf("%w; %w", fabric.ErrFenced, fabric.ErrUnknownOutcome)
 		} else {

@@ -1,10 +1,13 @@
 package verbs
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/declock/declock/coordinator"
 )
 
 // listings are what the kernel says on machines of several kinds.
@@ -134,19 +137,18 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Options{Size: 1}, "no Secret and no TLS"},
 		{Options{Size: 1, Secret: secret[:15]}, "Secret has 15 bytes"},
 		{Options{Secret: secret}, "Size is 0"},
-		{Options{Size: 1, Secret: secret, Mem: 1}, "Lead"},
-		{Options{Size: 1, Secret: secret, Lead: "x"}, "has none"},
 		{Options{Size: 1, Secret: secret, Mem: MaxMN}, "must be less than"},
 		{Options{Size: 1, Secret: secret, QueuePairs: 100}, "QueuePairs"},
 		{Options{Size: 1, Secret: secret, Heartbeat: 2, DeadAfter: 3}, "DeadAfter"},
 		{Options{Size: 1, Secret: secret, ServiceLevel: 16}, "ServiceLevel"},
 	} {
-		_, err := Serve(x.o)
+		x.o.Members = coordinator.NewMemory(1)
+		_, err := Serve(context.Background(), x.o)
 		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("Serve: %v, want %q", err, x.want)
 		}
 	}
-	if err := (&Options{Secret: secret}).checkJoin(); !errors.Is(err, ErrOptions) {
-		t.Errorf("Join without Lead: %v", err)
+	if _, err := Join(context.Background(), Options{Secret: secret}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "Members") {
+		t.Errorf("Join without a coordinator: %v", err)
 	}
 }

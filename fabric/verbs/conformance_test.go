@@ -4,13 +4,14 @@ package verbs
 
 import (
 	"context"
-	"net"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/fabric/member"
 )
 
 // guestEnv is set by scripts/verbs-vm: there is a device, and a test that does
@@ -34,9 +35,9 @@ func needDevice(t testing.TB) {
 var testSecret = []byte("the secret of the test's cluster")
 
 // testOptions are those of a cluster of this process.
-func testOptions(t testing.TB) Options {
+func testOptions(t testing.TB, m member.Service) Options {
 	// Two queue pairs: each costs the guest five milliseconds, and there are hundreds of clusters.
-	return Options{Secret: testSecret, QueuePairs: 2, Heartbeat: 500 * time.Millisecond, DeadAfter: 30 * time.Second, returns: 2 * time.Second,
+	return Options{Members: m, Secret: testSecret, QueuePairs: 2, Heartbeat: 500 * time.Millisecond, DeadAfter: 30 * time.Second,
 		Listen: "127.0.0.1:0", Report: func(err error) { t.Log("report:", err) }} // the guest may have to wait for processors
 }
 
@@ -44,9 +45,9 @@ func testOptions(t testing.TB) Options {
 type harness struct{}
 
 func (harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
-	c := &testCluster{t: t}
+	c := newTestCluster(t)
 	for i, size := range cfg.Mem {
-		c.serve(fabric.MemID(i), size, 1, "127.0.0.1:0")
+		c.serve(fabric.MemID(i), size)
 	}
 	for range cfg.CNs {
 		c.join()
@@ -57,27 +58,29 @@ func (harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 type testCluster struct {
 	fabrictest.Goroutines
 	t       testing.TB
+	members *coordinator.Memory
 	servers []*MemoryServer
 	nodes   []*node
 	change  func(*Options) // of testOptions; nil: nothing
 }
 
+func newTestCluster(t testing.TB) *testCluster {
+	return &testCluster{t: t, members: coordinator.NewMemory(fabric.MaxCN)}
+}
+
 func (c *testCluster) options() Options {
-	o := testOptions(c.t)
+	o := testOptions(c.t, c.members)
 	if c.change != nil {
 		c.change(&o)
 	}
 	return o
 }
 
-func (c *testCluster) serve(id fabric.MemID, size uint64, epoch uint32, listen string) {
+func (c *testCluster) serve(id fabric.MemID, size uint64) *MemoryServer {
 	c.t.Helper()
 	o := c.options()
-	o.Mem, o.Size, o.Epoch, o.Listen = id, size, epoch, listen
-	if id != 0 {
-		o.Lead = c.servers[0].Addr().String()
-	}
-	s, err := Serve(o)
+	o.Mem, o.Size = id, size
+	s, err := Serve(context.Background(), o)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -86,17 +89,37 @@ func (c *testCluster) serve(id fabric.MemID, size uint64, epoch uint32, listen s
 	} else {
 		c.servers[id] = s
 	}
+	return s
 }
 
 func (c *testCluster) join() {
 	c.t.Helper()
-	o := c.options()
-	o.Lead = c.servers[0].Addr().String()
-	n, err := Join(context.Background(), o)
+	n, err := Join(context.Background(), c.options())
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.nodes = append(c.nodes, n.(*node))
+}
+
+// state returns who is there.
+func (c *testCluster) state() *member.State {
+	c.t.Helper()
+	w, err := c.members.Watch(context.Background())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	st, _ := w.State()
+	return st
+}
+
+// die has the coordinator find out that a compute node is dead.
+func (c *testCluster) die(id fabric.CNID) {
+	c.t.Helper()
+	m, ok := c.state().CN(id)
+	if !ok {
+		c.t.Fatalf("%v is no member", id)
+	}
+	c.members.Kill(m.Life)
 }
 
 // Patience implements locktest.Patient: the guest may have to wait for processors.
@@ -104,10 +127,19 @@ func (c *testCluster) Patience() fabric.Time { return 60 * fabric.Second }
 
 func (c *testCluster) Node(i int) fabric.Node { return c.nodes[i] }
 
-// Kill ends a node without a word, as the end of its process would.
-func (c *testCluster) Kill(i int) { c.nodes[i].shut() }
+// Kill ends a node without a word, as the end of its process would, and has the coordinator find out.
+func (c *testCluster) Kill(i int) {
+	n := c.nodes[i]
+	n.quit()
+	n.shut()
+	c.members.Kill(n.own.Life)
+}
 
-func (c *testCluster) KillMN(id fabric.MemID) { c.servers[id].Close() }
+func (c *testCluster) KillMN(id fabric.MemID) {
+	if err := c.servers[id].Close(); err != nil {
+		c.t.Error(err)
+	}
+}
 
 func (c *testCluster) RevokeMN(id fabric.MemID) {
 	if err := c.servers[id].revoke(); err != nil {
@@ -116,17 +148,20 @@ func (c *testCluster) RevokeMN(id fabric.MemID) {
 }
 
 func (c *testCluster) RestartMN(id fabric.MemID) {
-	s := c.servers[id]
-	addr, size, epoch := s.Addr().(*net.TCPAddr).String(), s.Size(), s.Epoch()+1
-	s.Close()
-	c.serve(id, size, epoch, addr)
+	c.KillMN(id)
+	c.awaitMN(c.serve(id, c.servers[id].Size()))
+}
+
+// awaitMN waits until all compute nodes are attached to a memory node.
+func (c *testCluster) awaitMN(s *MemoryServer) {
+	c.t.Helper()
 	for _, n := range c.nodes {
-		for limit := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-			if r := n.remotes[id].Load(); r != nil && r.epoch == epoch && r.alive.Load() {
+		for limit := time.Now().Add(20 * time.Second); !n.closed.Load(); time.Sleep(time.Millisecond) {
+			if r := n.remotes[s.ID()].Load(); r != nil && r.mn.Life == s.own.Life && r.alive.Load() {
 				break
 			}
 			if time.Now().After(limit) {
-				c.t.Fatalf("%v has not come back to %v", n.ID(), id)
+				c.t.Fatalf("%v has not come back to %v", n.ID(), s.ID())
 			}
 		}
 	}

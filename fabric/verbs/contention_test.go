@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/bench/locks"
+	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 )
@@ -145,9 +146,10 @@ func TestProcessesContend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t, 1<<20, 1)
 			t.Setenv(mechanismEnv, name)
+			at := coordtest.Serve(t, c.members)
 			var children []*child
 			for range contentionCNs - 1 {
-				children = append(children, startChild(t, "contender", c.servers[0].Addr().String()))
+				children = append(children, startChild(t, "contender", at))
 			}
 			stop, err := contend(c.Node(0), name)
 			if err != nil {

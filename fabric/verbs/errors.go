@@ -24,7 +24,5 @@ var (
 	ErrAuth     = errors.New("verbs: authentication failed")
 	ErrVersion  = errors.New("verbs: the peer speaks another version")
 	ErrProtocol = errors.New("verbs: the peer breaks the protocol")
-	ErrFull     = errors.New("verbs: all compute node numbers are taken")
-	ErrInUse    = errors.New("verbs: in use")
 	ErrLost     = errors.New("verbs: connection lost")
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/verbs"
 )
 
@@ -12,8 +13,9 @@ import (
 func Example() {
 	secret := []byte("what all members of the cluster know")
 	ctx := context.Background()
+	var members member.Service // who is there: coordinator/etcd, on all nodes
 	serve := func() error { // on the memory node
-		srv, err := verbs.Serve(verbs.Options{Secret: secret, Size: 64 << 30})
+		srv, err := verbs.Serve(ctx, verbs.Options{Members: members, Secret: secret, Size: 64 << 30})
 		if err != nil {
 			return err
 		}
@@ -22,7 +24,7 @@ func Example() {
 		return nil
 	}
 	use := func() error { // on a compute node
-		n, err := verbs.Join(ctx, verbs.Options{Secret: secret, Lead: "mn0.example:7480"})
+		n, err := verbs.Join(ctx, verbs.Options{Members: members, Secret: secret})
 		if err != nil {
 			return err
 		}

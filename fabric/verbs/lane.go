@@ -207,10 +207,11 @@ func (l *lane) breaks() {
 	l.r.n.tasks.Go(l.repair)
 }
 
-// fail breaks the lane, if it is not broken already.
+// fail breaks the lane, if it is not broken already: the queue pair sends nothing more.
 func (l *lane) fail() {
 	l.mu.Lock()
 	if l.state == laneUp {
+		l.q.fail()
 		l.breaks()
 	}
 	l.mu.Unlock()
@@ -231,6 +232,13 @@ func (l *lane) repair() {
 		err = l.r.refusal()
 	}
 	l.mu.Lock()
+	if err == nil && !l.r.alive.Load() {
+		// Cut meanwhile: the new queue pair has sent nothing.
+		l.mu.Unlock()
+		l.q.close()
+		err = l.r.refusal()
+		l.mu.Lock()
+	}
 	failed := l.failed
 	l.failed = chainList{}
 	var queued chainList

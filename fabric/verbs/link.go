@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 // Messages from one compute node to another go over a queue pair of their own, so
@@ -78,7 +80,7 @@ func (w *wireMessage) decode(m *fabric.Message) (from, to int, mark bool) {
 // An outLink has the messages to one life of a compute node.
 type outLink struct {
 	n      *node
-	peer   cnInfo
+	peer   member.CN
 	ctx    context.Context // ends when the link is stopped
 	cancel context.CancelFunc
 	broken chan struct{} // gets a token when the queue pair fails
@@ -104,7 +106,7 @@ func (n *node) link(cn fabric.CNID) (*outLink, error) {
 	if l := n.links[cn].Load(); l != nil && !n.fenced.Load() {
 		return l, nil
 	}
-	if n.fenced.Load() || n.live[cn].Load() == 0 {
+	if n.fenced.Load() {
 		return nil, n.dead(cn)
 	}
 	n.mu.Lock()
@@ -112,15 +114,16 @@ func (n *node) link(cn fabric.CNID) (*outLink, error) {
 	if l := n.links[cn].Load(); l != nil {
 		return l, nil
 	}
-	peer, ok := n.view.find(cn)
-	if !ok || n.closed.Load() {
+	st, _ := n.State()
+	to, ok := peer.Find(st, cn)
+	if !ok || n.at.Err() != nil {
 		return nil, n.dead(cn)
 	}
 	b, err := n.pool.take(classOf(int(unsafe.Sizeof([linkRing]wireMessage{}))))
 	if err != nil {
 		return nil, err
 	}
-	l := &outLink{n: n, peer: peer, broken: make(chan struct{}, 1), block: b, ring: (*[linkRing]wireMessage)(b.at)}
+	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), block: b, ring: (*[linkRing]wireMessage)(b.at)}
 	l.ctx, l.cancel = context.WithCancel(n.ctx)
 	n.links[cn].Store(l)
 	n.tasks.Go(l.run)
@@ -297,8 +300,10 @@ func (l *outLink) connect() error {
 	defer func() { s.close(); <-s.done }()
 	ctx, cancel := context.WithTimeout(l.ctx, n.o.DeadAfter)
 	defer cancel()
+	st, _ := n.State()
+	req := linkRequest{caller{n.own.ID, n.own.Life, l.peer.Life, st.Revision}, q.end()}
 	var r linkReply
-	if err := s.call(ctx, askLink, linkRequest{life: n.life, End: q.end()}, &r); err != nil {
+	if err := s.call(ctx, askLink, req, &r); err != nil {
 		return err
 	}
 	if err := q.receive(kindCredit<<kindShift|uint64(id)<<8, nil, 0, 0, 0, creditSlots, creditSlots); err != nil {
@@ -338,7 +343,7 @@ func (l *outLink) begin(q *qp, id uint32, delivered uint64) error {
 // An inLink receives messages of one life of a compute node.
 type inLink struct {
 	n     *node
-	peer  life
+	peer  member.CN
 	cq    *completionQueue
 	q     *qp
 	id    uint32
@@ -358,13 +363,22 @@ type inLink struct {
 
 // accept makes a queue pair for a sender.
 func (n *node) accept(s *session, r linkRequest) (any, error) {
+	if r.To != n.own.Life {
+		return nil, fmt.Errorf("%w: this is %v in another life", fabric.ErrNodeDown, n.own.ID)
+	}
+	judge := func(st *member.State) error { return r.in(st, peer.Find) }
+	if err := n.Await(n.at, judge); err != nil {
+		return nil, err
+	}
 	n.linkMu.Lock()
 	defer n.linkMu.Unlock()
 	n.mu.Lock()
-	member := n.view.has(r.life)
+	st, _ := n.State()
+	from, member := peer.Find(st, r.ID)
+	member = member && from.Life == r.From
 	var old *inLink
 	for c, l := range n.inLinks {
-		if l.peer == r.life {
+		if l.peer.Life == r.From {
 			old = l
 			delete(n.inLinks, c)
 		}
@@ -376,9 +390,9 @@ func (n *node) accept(s *session, r linkRequest) (any, error) {
 	if old != nil {
 		old.drain()
 	}
-	l := &inLink{n: n, peer: r.life}
+	l := &inLink{n: n, peer: from}
 	n.mu.Lock()
-	delivered := n.arrived[r.Ticket]
+	delivered := n.arrived[r.From]
 	n.mu.Unlock()
 	l.delivered.Store(delivered)
 	if err := l.open(r.End); err != nil {
@@ -486,7 +500,7 @@ func (l *inLink) drain() {
 		n.pool.give(l.block)
 		l.cq.give(inEntries)
 		n.mu.Lock()
-		n.arrived[l.peer.Ticket] = l.delivered.Load()
+		n.arrived[l.peer.Life] = l.delivered.Load()
 		n.mu.Unlock()
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
 	"golang.org/x/sys/unix"
 )
@@ -46,14 +47,10 @@ func TestKeysAreNotPrinted(t *testing.T) {
 func TestMemoryInSeveralRegions(t *testing.T) {
 	needDevice(t)
 	const size = 1<<20 - 4096
-	o := testOptions(t)
-	o.Size, o.regionLimit = size, 128<<10
-	s, err := Serve(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &testCluster{t: t, servers: []*MemoryServer{s}}
+	c := newTestCluster(t)
+	c.change = func(o *Options) { o.regionLimit = 128 << 10 }
 	t.Cleanup(c.Close)
+	s := c.serve(0, size)
 	c.join()
 	if n := len(s.mem.regions); n != 16 {
 		t.Errorf("%d regions", n)
@@ -96,7 +93,7 @@ func TestMemoryInSeveralRegions(t *testing.T) {
 func TestDeviceHasTheSameBounds(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
 	r := c.nodes[0].remotes[0].Load()
-	r.size += 4096 // as a compute node that does not check
+	r.mn.Size += 4096 // as a compute node that does not check
 	buf := []byte(nil)
 	for range 3 {
 		p, err := c.Node(0).Open()
@@ -136,7 +133,7 @@ func TestEveryStatusHasAnError(t *testing.T) {
 
 // memlockRole tries to register more than it may.
 func memlockRole() {
-	o := Options{Insecure: true}
+	o := Options{Insecure: true, Members: coordinator.NewMemory(1)}
 	limit := unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}
 	err := errors.Join(o.check(), unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit))
 	var d *device

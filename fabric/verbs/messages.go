@@ -3,99 +3,38 @@
 package verbs
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 // What is asked over the control protocol.
 const (
-	askJoin    = "join"    // compute node -> lead: joinRequest, joinReply
-	askView    = "view"    // lead -> compute node: viewMessage
-	askLeave   = "leave"   // compute node -> lead: nothing
-	askServe   = "serve"   // memory node -> lead: memoryInfo
-	askMembers = "members" // lead -> memory node: viewMessage
-	askAttach  = "attach"  // compute node -> memory node: attachRequest, attachReply
-	askLane    = "lane"    // compute node -> memory node: laneRequest, end
-	askLink    = "link"    // compute node -> compute node: linkRequest, linkReply
+	askAttach = "attach" // compute node -> memory node: attachRequest, attachReply
+	askLane   = "lane"   // compute node -> memory node: laneRequest, end
+	askLink   = "link"   // compute node -> compute node: linkRequest, linkReply
 )
 
-// A life is one membership of a compute node: numbers are used again,
-// tickets never.
-type life struct {
-	ID     fabric.CNID `json:"id"`
-	Ticket uint64      `json:"ticket"`
+// A caller says who asks, and whom: a life of a node, and no other that has its number or its address.
+type caller struct {
+	ID       fabric.CNID `json:"id"`
+	From     member.Life `json:"from"`
+	To       member.Life `json:"to"`
+	Revision uint64      `json:"revision"` // of the state that the caller acts on
 }
 
-// A cnInfo is a live compute node.
-type cnInfo struct {
-	life
-	Addr string `json:"addr"` // of its control service
-}
-
-// A memoryInfo is a memory node.
-type memoryInfo struct {
-	ID    fabric.MemID `json:"id"`
-	Size  uint64       `json:"size"`
-	Epoch uint32       `json:"epoch"`
-	Addr  string       `json:"addr"`
-	Up    bool         `json:"up"`
-	// Again: it was known to a lead before.
-	Again bool `json:"again,omitempty"`
-}
-
-// A viewMessage is who is there.
-type viewMessage struct {
-	Epoch uint64       `json:"epoch"`
-	Live  []cnInfo     `json:"live"`
-	Mem   []memoryInfo `json:"mem"`
-	Lost  uint64       `json:"lost"` // see fabric.View
-}
-
-func (v *viewMessage) find(id fabric.CNID) (cnInfo, bool) {
-	i, ok := slices.BinarySearchFunc(v.Live, id, func(c cnInfo, id fabric.CNID) int { return cmp.Compare(c.ID, id) })
-	if !ok {
-		return cnInfo{}, false
+// in tells whether a member asks: ErrFenced if not, peer.ErrBehind if the caller knows more than this node.
+func (c *caller) in(st *member.State, find func(*member.State, fabric.CNID) (member.CN, bool)) error {
+	switch m, ok := find(st, c.ID); {
+	case ok && m.Life == c.From:
+		return nil
+	case st.Revision < c.Revision:
+		return fmt.Errorf("%w: %v", peer.ErrBehind, c.ID)
 	}
-	return v.Live[i], true
-}
-
-func (v *viewMessage) has(l life) bool {
-	c, ok := v.find(l.ID)
-	return ok && c.life == l
-}
-
-func (v *viewMessage) view() fabric.View {
-	view := fabric.View{Epoch: v.Epoch, Lost: v.Lost}
-	for _, c := range v.Live {
-		view.Live.Add(c.ID)
-	}
-	return view
-}
-
-// memory returns a memory node that is up.
-func (v *viewMessage) memory(id fabric.MemID) (memoryInfo, bool) {
-	for _, m := range v.Mem {
-		if m.ID == id && m.Up {
-			return m, true
-		}
-	}
-	return memoryInfo{}, false
-}
-
-// A joinRequest with a ticket asks to stay who one was, of a lead that has
-// restarted.
-type joinRequest struct {
-	life
-	Addr string `json:"addr"`
-}
-
-type joinReply struct {
-	life
-	View viewMessage `json:"view"`
+	return fmt.Errorf("%w: %v is no member in that life", fabric.ErrFenced, c.ID)
 }
 
 // An end is one end of a connection.
@@ -109,12 +48,12 @@ type end struct {
 }
 
 type attachRequest struct {
-	life
+	caller
 	Lanes []end `json:"lanes"`
 }
 
 type attachReply struct {
-	memoryInfo
+	Size  uint64      `json:"size"`
 	Base  uint64      `json:"base"`  // the address of offset 0
 	Keys  []memoryKey `json:"keys"`  // of the regions of memory, see mapped
 	Shift uint8       `json:"shift"` // the i-th region begins at offset i<<Shift
@@ -133,7 +72,7 @@ type laneRequest struct {
 }
 
 type linkRequest struct {
-	life
+	caller
 	End end `json:"end"`
 }
 

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -16,64 +14,67 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/inbox"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 // A node is a compute node.
 type node struct {
-	o       Options
-	life    life
-	caps    fabric.Caps
-	dev     *device
-	pump    *pump
-	pool    pool
-	chains  registry[chain]
-	outs    registry[outLink]
-	ins     registry[inLink]
-	table   *inbox.Table
-	agent   *port
-	service *service
-	start   time.Time
-	base    fabric.Time // Unix time at start
+	peer.Clock
+	peer.Standing // what it acts on
+	o             Options
+	own           member.CN
+	member        member.Member
+	caps          fabric.Caps
+	dev           *device
+	pump          *pump
+	pool          pool
+	chains        registry[chain]
+	outs          registry[outLink]
+	ins           registry[inLink]
+	table         *inbox.Table
+	agent         *port
+	service       *service
 
 	closed atomic.Bool
 	fenced atomic.Bool
 	ctx    context.Context // ends with the node
 	cancel context.CancelFunc
+	at     context.Context // at work: ends when it is closed or fenced
+	halt   context.CancelFunc
 	tasks  sync.WaitGroup
 
 	remotes    [MaxMN]atomic.Pointer[remote]
 	links      [int(fabric.MaxCN) + 1]atomic.Pointer[outLink]
-	live       [int(fabric.MaxCN) + 1]atomic.Uint64 // tickets of the view; 0: not in it
-	spread     atomic.Uint32                        // of ports over lanes
-	users      atomic.Int32                         // clients within Do, Post or Wait
-	waiting    atomic.Int32                         // clients that poll for an operation
-	processors int                                  // of Go's scheduler
+	spread     atomic.Uint32 // of ports over lanes
+	users      atomic.Int32  // clients within Do, Post or Wait
+	waiting    atomic.Int32  // clients that poll for an operation
+	processors int           // of Go's scheduler
 
 	linkMu sync.Mutex // of accepting and ending links: one at a time
 
-	mu       sync.Mutex
-	view     viewMessage
-	lead     *session
-	joined   chan struct{} // closed while the lead knows this node
-	ready    chan struct{} // closed when Join is done
-	inLinks  map[*session]*inLink
-	arrived  map[uint64]uint64     // by sender's ticket: messages delivered over links that have ended
-	attaches map[fabric.MemID]bool // under way
+	mu      sync.Mutex
+	joined  bool
+	keepers [MaxMN]*keeper
+	inLinks map[*session]*inLink
+	arrived map[member.Life]uint64 // messages delivered over links that have ended
 }
 
 // Join makes the process a compute node of a cluster, with the lowest number
-// that is free. A process may join more than once. ctx bounds the joining.
+// that is free. A process may join more than once. ctx bounds the joining. A memory node that cannot be
+// reached does not keep it from joining: operations on it are fabric.ErrNodeDown until it can.
 func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	if err := o.checkJoin(); err != nil {
 		return nil, err
 	}
-	n := &node{o: o, start: time.Now(), joined: make(chan struct{}), ready: make(chan struct{}), inLinks: map[*session]*inLink{}, arrived: map[uint64]uint64{},
-		attaches: map[fabric.MemID]bool{}}
-	n.processors = runtime.GOMAXPROCS(0)
-	n.base = fabric.Time(n.start.UnixNano())
+	n := &node{Clock: peer.NewClock(), o: o, processors: runtime.GOMAXPROCS(0), inLinks: map[*session]*inLink{}, arrived: map[member.Life]uint64{}}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.at, n.halt = context.WithCancel(n.ctx)
 	if err := n.open(ctx); err != nil {
-		return nil, errors.Join(err, n.Close())
+		n.quit()
+		_ = n.leave()
+		n.shut()
+		return nil, err
 	}
 	return n, nil
 }
@@ -89,165 +90,154 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.service, err = listen(&n.o); err != nil {
 		return err
 	}
-	// Nobody knows the address yet.
-	n.service.start(n.handle, n.ended)
-	v, err := n.join(ctx)
+	addr, err := peer.Address(n.service.listener, n.o.Advertise)
 	if err != nil {
 		return err
 	}
-	n.table = inbox.NewTable(n.life.ID, n)
-	n.takeView(v)
-	for _, m := range v.Mem {
-		if m.Up {
-			if err := n.attach(ctx, m); err != nil {
-				return err
-			}
-		}
+	if _, err := n.o.Members.JoinCN(ctx, addr, n.ready); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.joined = true
+	st, _ := n.State()
+	n.keep(st)
+	n.mu.Unlock()
+	if err := n.awaitMemory(ctx); err != nil {
+		return err
 	}
 	n.caps = n.capabilities()
 	n.agent = n.newPort(n.table.Agent())
-	n.pump.start()
-	n.tasks.Go(n.watchLead)
-	close(n.joined)
-	close(n.ready)
 	return nil
 }
 
-// join makes the node known to the lead; after a restart of it as who it was.
-func (n *node) join(ctx context.Context) (viewMessage, error) {
-	s, err := dial(ctx, n.o.Lead, &n.o, n.handle)
-	if err != nil {
-		return viewMessage{}, err
-	}
-	n.tasks.Go(s.run)
-	stop := context.AfterFunc(n.ctx, s.close)
-	n.tasks.Go(func() { <-s.done; stop() })
-	ctx, cancel := context.WithTimeout(ctx, 4*n.o.DeadAfter)
-	defer cancel()
-	var r joinReply
-	if err := s.call(ctx, askJoin, joinRequest{life: n.life, Addr: n.o.address(n.service, s)}, &r); err != nil {
-		s.close()
-		return viewMessage{}, fmt.Errorf("join the cluster of %s: %w", n.o.Lead, err)
-	}
-	n.mu.Lock()
-	if n.life.Ticket == 0 {
-		n.life = r.life
-	}
-	n.lead = s
-	n.mu.Unlock()
-	return r.View, nil
+// ready begins to let others in and to follow what happens: nobody knows of it yet.
+func (n *node) ready(m member.Member) {
+	n.member, n.own = m, m.CN()
+	n.table = inbox.NewTable(n.own.ID, n)
+	n.take()
+	n.pump.start()
+	n.tasks.Go(n.follow)
+	n.service.start(n.handle, n.ended)
 }
 
-// watchLead comes back to the lead when the connection to it is lost.
-func (n *node) watchLead() {
+// follow acts on states, until the membership ends.
+func (n *node) follow() {
 	for {
-		<-n.lead.done
-		n.mu.Lock()
-		n.joined = make(chan struct{})
-		n.mu.Unlock()
-		for {
-			if n.closed.Load() || n.fenced.Load() {
-				return
-			}
-			v, err := n.join(n.ctx)
-			if err == nil {
-				n.takeView(v)
-				break
-			}
-			if errors.Is(err, fabric.ErrFenced) {
+		changed := n.take()
+		select {
+		case <-changed:
+		case <-n.member.Done():
+			if n.member.Err() != nil {
 				n.fence()
-				close(n.joined) // nobody need wait for that any more
-				return
 			}
-			sleep(n.ctx, redialEvery)
-		}
-		n.mu.Lock()
-		close(n.joined)
-		n.mu.Unlock()
-	}
-}
-
-// fence notes that the cluster has given this node up.
-func (n *node) fence() {
-	if n.fenced.Swap(true) {
-		return
-	}
-	n.o.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.life.ID))
-	for i := range n.remotes {
-		if r := n.remotes[i].Load(); r != nil {
-			r.session.close()
+			return
+		case <-n.ctx.Done():
+			return
 		}
 	}
 }
 
-// handle answers the lead and other compute nodes.
-func (n *node) handle(c *session, kind string, body json.RawMessage) (any, error) {
-	select {
-	case <-n.ready:
-	case <-n.ctx.Done():
-		return nil, fabric.ErrClosed
-	}
-	switch kind {
-	case askView:
-		return decoded(body, func(v viewMessage) (any, error) { n.takeView(v); return nil, nil })
-	case askLink:
-		return decoded(body, func(r linkRequest) (any, error) { return n.accept(c, r) })
-	}
-	return nil, fmt.Errorf("%w: what is %q?", ErrProtocol, kind)
-}
-
-// takeView takes over a view, and tells the agent.
-func (n *node) takeView(v viewMessage) {
+// take acts on the newest state, and acknowledges it.
+func (n *node) take() (changed <-chan struct{}) {
+	st, changed := n.member.State()
 	n.mu.Lock()
-	if v.Epoch <= n.view.Epoch {
+	old, newer := n.Take(st)
+	if !newer {
 		n.mu.Unlock()
-		return
+		return changed
 	}
-	first := n.view.Epoch == 0
-	n.view = v
-	tickets := [int(fabric.MaxCN) + 1]uint64{}
-	for _, c := range v.Live {
-		tickets[c.ID] = c.Ticket
-	}
-	for id := range tickets {
-		n.live[id].Store(tickets[id])
-		if l := n.links[id].Load(); l != nil && l.peer.Ticket != tickets[id] {
-			n.links[id].CompareAndSwap(l, nil)
-			l.stop()
+	for i := range n.remotes {
+		if r := n.remotes[i].Load(); r != nil && !st.Has(r.mn.Life) {
+			r.cut()
 		}
 	}
-	var gone []*inLink
-	for s, l := range n.inLinks {
-		if !v.has(l.peer) {
-			gone = append(gone, l)
-			s.close()
-		}
-	}
+	n.keep(st)
+	gone := n.takePeers(st)
 	n.mu.Unlock()
 	for _, l := range gone {
 		// What it had sent is delivered before the news that it has gone.
 		l.drain()
 	}
-	n.mu.Lock()
-	live := map[uint64]bool{}
-	for _, c := range v.Live {
-		live[c.Ticket] = true
+	n.forget(st)
+	if old != nil {
+		n.table.Deliver(fabric.AgentOf(n.own.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{st.Revision}})
 	}
-	maps.DeleteFunc(n.arrived, func(ticket, _ uint64) bool { return !live[ticket] })
-	n.mu.Unlock()
-	if first {
+	n.member.Ack(st.Revision)
+	return changed
+}
+
+// takePeers ends the links to who has gone, and returns those from them; mu is held.
+func (n *node) takePeers(st *member.State) (gone []*inLink) {
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil && !lives(st, l.peer) {
+			n.links[i].CompareAndSwap(l, nil)
+			l.stop()
+		}
+	}
+	for s, l := range n.inLinks {
+		if !lives(st, l.peer) {
+			gone = append(gone, l)
+			s.close()
+		}
+	}
+	return gone
+}
+
+// forget forgets how many messages have come from those who send none any more.
+func (n *node) forget(st *member.State) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	live := map[member.Life]bool{}
+	for _, list := range [][]member.CN{st.CNs, st.Fencing} {
+		for _, c := range list {
+			live[c.Life] = true
+		}
+	}
+	for life := range n.arrived {
+		if !live[life] {
+			delete(n.arrived, life)
+		}
+	}
+}
+
+// lives tells whether a compute node may still send and receive, in the life in which it is known here.
+func lives(st *member.State, c member.CN) bool {
+	now, ok := peer.Find(st, c.ID)
+	return ok && now.Life == c.Life
+}
+
+// fence notes that the cluster has given this node up.
+func (n *node) fence() {
+	if n.closed.Load() || n.fenced.Swap(true) {
 		return
 	}
-	for id := range n.remotes {
-		r := n.remotes[id].Load()
-		switch m, up := v.memory(fabric.MemID(id)); {
-		case up && r == nil:
-			n.reattach(m)
-		case !up && r != nil:
+	n.o.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID))
+	n.cut()
+}
+
+// cut lets nothing out any more.
+func (n *node) cut() {
+	n.halt()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.remotes {
+		if r := n.remotes[i].Load(); r != nil {
 			r.cut()
 		}
 	}
-	n.table.Deliver(fabric.AgentOf(n.life.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{v.Epoch}})
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil {
+			l.stop()
+		}
+	}
+}
+
+// handle answers other compute nodes.
+func (n *node) handle(c *session, kind string, body json.RawMessage) (any, error) {
+	if kind == askLink {
+		return decoded(body, func(r linkRequest) (any, error) { return n.accept(c, r) })
+	}
+	return nil, fmt.Errorf("%w: what is %q?", ErrProtocol, kind)
 }
 
 // capabilities asks the device what it can do.
@@ -263,39 +253,13 @@ func (n *node) capabilities() fabric.Caps {
 }
 
 // ID is fabric.Node.ID.
-func (n *node) ID() fabric.CNID { return n.life.ID }
+func (n *node) ID() fabric.CNID { return n.own.ID }
 
 // Caps is fabric.Node.Caps.
 func (n *node) Caps() fabric.Caps { return n.caps }
 
-// Now returns the clock: Unix time that does not step.
-func (n *node) Now() fabric.Time { return n.base + fabric.Time(time.Since(n.start)) }
-
 // Poll delivers messages that have come.
 func (n *node) Poll() { n.pump.pollMessages() }
-
-// Memory is fabric.Node.Memory.
-func (n *node) Memory() []fabric.Memory {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var list []fabric.Memory
-	for _, m := range n.view.Mem {
-		f := fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}
-		// What the memory node itself has said is newer than what the lead knows.
-		if r := n.remotes[m.ID].Load(); r != nil && r.epoch > f.Epoch {
-			f.Size, f.Epoch = r.size, r.epoch
-		}
-		list = append(list, f)
-	}
-	return list
-}
-
-// View is fabric.Node.View.
-func (n *node) View() fabric.View {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.view.view()
-}
 
 // Open is fabric.Node.Open.
 func (n *node) Open() (fabric.Port, error) {
@@ -312,8 +276,12 @@ func (n *node) Agent() fabric.Port { return n.agent }
 // Retire is fabric.Node.Retire.
 func (n *node) Retire(id fabric.ClientID) { n.table.Retire(id) }
 
-// closeFlush is how long Close goes on trying to send what is queued.
-const closeFlush = time.Second
+const (
+	// closeFlush is how long Close goes on trying to send what is queued.
+	closeFlush = time.Second
+	// leaveTimeout bounds how long Close waits for the coordinator.
+	leaveTimeout = 2 * time.Second
+)
 
 // Close is fabric.Node.Close.
 func (n *node) Close() error {
@@ -329,21 +297,12 @@ func (n *node) Close() error {
 	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {
 		time.Sleep(200 * time.Microsecond)
 	}
-	n.leave()
-	n.shut()
-	return nil
-}
-
-// leave tells the lead that what follows is no death. It need not hear of it.
-func (n *node) leave() {
-	n.mu.Lock()
-	lead := n.lead
-	n.mu.Unlock()
-	if lead != nil && !n.fenced.Load() {
-		ctx, cancel := context.WithTimeout(n.ctx, closeFlush)
-		defer cancel()
-		_ = lead.call(ctx, askLeave, nil, nil)
+	if !n.quit() {
+		return nil
 	}
+	err := n.leave()
+	n.shut()
+	return err
 }
 
 func (n *node) unsent() bool {
@@ -355,27 +314,33 @@ func (n *node) unsent() bool {
 	return false
 }
 
-// shut gives everything back. The lead notices.
-func (n *node) shut() {
+// quit stops using the fabric. It returns false if that was done before.
+func (n *node) quit() bool {
 	if n.closed.Swap(true) {
-		return
+		return false
 	}
 	if n.table != nil {
 		n.table.CloseAll()
 	}
+	n.cut()
+	return true
+}
+
+// leave ends the membership: what follows is no death.
+func (n *node) leave() error {
+	if n.member == nil || n.fenced.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	return n.member.Leave(ctx)
+}
+
+// shut gives everything back.
+func (n *node) shut() {
 	n.cancel()
 	if n.service != nil {
 		n.service.close()
-	}
-	for i := range n.remotes {
-		if r := n.remotes[i].Load(); r != nil {
-			r.session.close()
-		}
-	}
-	for i := range n.links {
-		if l := n.links[i].Load(); l != nil {
-			l.stop()
-		}
 	}
 	n.tasks.Wait()
 	// All chains are done. Who has waited for one still reads what it brought.
@@ -394,19 +359,12 @@ func (n *node) shut() {
 // dead says why there is no way to a compute node.
 func (n *node) dead(cn fabric.CNID) error {
 	if n.fenced.Load() {
-		return fmt.Errorf("%w: %v", fabric.ErrFenced, n.life.ID)
+		return fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID)
 	}
 	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
 }
 
-// memoryAddr is where a memory node's control service is reached.
-func (n *node) memoryAddr(m memoryInfo) string {
-	if m.ID == 0 {
-		return n.o.Lead
-	}
-	if host, port, err := net.SplitHostPort(m.Addr); err == nil && host == "" {
-		lead, _, _ := net.SplitHostPort(n.o.Lead)
-		return net.JoinHostPort(lead, port)
-	}
-	return m.Addr
+// fatal tells whether an error of a connection is for people to mend, and not for time.
+func fatal(err error) bool {
+	return errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion) || errors.Is(err, ErrProtocol) || errors.Is(err, fabric.ErrFenced)
 }

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 )
 
 const (
-	// DefaultPort is the TCP port of memory node 0's control service.
+	// DefaultPort is the TCP port of a memory node's control service.
 	DefaultPort = 7480
 	// DefaultQueuePairs is how many queue pairs a compute node has to each memory node.
 	DefaultQueuePairs = 4
@@ -34,14 +35,14 @@ const (
 // Options of Serve and Join. Device, Port, GID and the control addresses find
 // themselves where they are left empty.
 type Options struct {
-	// Lead is the control address of memory node 0, host:port. Serve of memory
-	// node 0 does not need it.
-	Lead string
+	// Members is the coordinator: who is there.
+	Members member.Service
+
 	// Listen is the address of the own control service: Serve's default is
 	// port DefaultPort of all addresses, Join's is any port of all addresses.
 	Listen string
-	// Advertise is the control address that others are told, if it is not
-	// what the own end of the connection to the lead suggests.
+	// Advertise is how others reach it, host:port or host, if that is not Listen. Empty where
+	// Listen names no host: the machine's first address that is not a loopback.
 	Advertise string
 
 	// Secret is what all members share; at least 16 bytes. Or:
@@ -62,28 +63,21 @@ type Options struct {
 	// QueuePairs is how many connections there are to each memory node. A
 	// Port always uses the same one.
 	QueuePairs int
-	// Heartbeat is how often members say that they live; DeadAfter is when one
-	// that does not is taken for dead.
+	// Heartbeat is how often both ends of a control connection say that they live; DeadAfter is when
+	// one that says nothing is given up. Who is dead for the cluster the coordinator says.
 	Heartbeat, DeadAfter time.Duration
 
 	// What follows is for Serve.
 
-	// Mem is the number of the memory node, less than MaxMN. Memory node 0 is
-	// the lead: it numbers the compute nodes and knows who lives.
+	// Mem is the number of the memory node, less than MaxMN.
 	Mem fabric.MemID
 	// Size of the memory in bytes.
 	Size uint64
 	// Huge is the policy for huge pages.
 	Huge HugePolicy
-	// Epoch must be larger than that of the last life of this memory node. 0: the
-	// clock's seconds.
-	Epoch uint32
 	// Report is told what goes wrong in the background; nil: nobody.
 	Report func(error)
 
-	// returns is how long a lead waits for those who knew it before it
-	// restarted; DeadAfter if 0. For tests.
-	returns time.Duration
 	// regionLimit is the largest region of memory; what the device takes if 0. For tests.
 	regionLimit uint64
 }
@@ -99,13 +93,12 @@ func (o *Options) check() error {
 	if o.DeadAfter == 0 {
 		o.DeadAfter = max(defaultDeadAfter, 3*o.Heartbeat)
 	}
-	if o.returns == 0 {
-		o.returns = o.DeadAfter
-	}
 	if o.Report == nil {
 		o.Report = func(error) {}
 	}
 	switch {
+	case o.Members == nil:
+		return fmt.Errorf("%w: Members, the coordinator, is missing", ErrOptions)
 	case len(o.Secret) == 0 && o.TLS == nil && !o.Insecure:
 		return fmt.Errorf("%w: no Secret and no TLS; Insecure says that this is meant", ErrOptions)
 	case len(o.Secret) != 0 && len(o.Secret) < minSecret:
@@ -129,9 +122,6 @@ func (o *Options) checkJoin() error {
 	if o.Listen == "" {
 		o.Listen = ":0"
 	}
-	if o.Lead == "" {
-		return fmt.Errorf("%w: Lead, the control address of memory node 0, is missing", ErrOptions)
-	}
 	return o.check()
 }
 
@@ -142,17 +132,10 @@ func (o *Options) checkServe() error {
 	switch {
 	case o.Mem >= MaxMN:
 		return fmt.Errorf("%w: memory node %d, must be less than %d", ErrOptions, o.Mem, MaxMN)
-	case o.Mem == 0 && o.Lead != "":
-		return fmt.Errorf("%w: memory node 0 is the lead, it has none", ErrOptions)
-	case o.Mem != 0 && o.Lead == "":
-		return fmt.Errorf("%w: Lead, the control address of memory node 0, is missing", ErrOptions)
 	case o.Size == 0 || o.Size > fabric.MaxOffset:
 		return fmt.Errorf("%w: Size is %d", ErrOptions, o.Size)
 	case o.Huge > HugeRequire:
 		return fmt.Errorf("%w: Huge is %d", ErrOptions, o.Huge)
-	}
-	if o.Epoch == 0 {
-		o.Epoch = uint32(time.Now().Unix())
 	}
 	return o.check()
 }

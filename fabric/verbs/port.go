@@ -129,9 +129,9 @@ func (p *port) begin(ops []fabric.Op) (int, error) {
 		return i, nil
 	}
 	c.lane = r.lanes[p.lane%len(r.lanes)]
-	c.fence = p.atomic[r.id] > 0
+	c.fence = p.atomic[r.mn.ID] > 0
 	if c.atomic {
-		p.atomic[r.id]++
+		p.atomic[r.mn.ID]++
 	}
 	c.lane.submit(c)
 	return i, nil
@@ -198,8 +198,8 @@ func (p *port) target(ops []fabric.Op) (r *remote, n int, refusal error) {
 	for i := range ops {
 		o := &ops[i]
 		offset := o.Addr.Offset()
-		if n := uint64(o.Size()); offset > r.size || n > r.size-offset {
-			return r, i, fmt.Errorf("%w: %d bytes at %v, which has %d", fabric.ErrOutOfBounds, n, o.Addr, r.size)
+		if n := uint64(o.Size()); offset > r.mn.Size || n > r.mn.Size-offset {
+			return r, i, fmt.Errorf("%w: %d bytes at %v, which has %d", fabric.ErrOutOfBounds, n, o.Addr, r.mn.Size)
 		}
 		if n := uint64(o.Size()); n > r.maxOperation() {
 			return r, i, fmt.Errorf("%w: %d bytes at %v, which takes at most %d at a time", fabric.ErrBadBuffer, n, o.Addr, r.maxOperation())
@@ -220,7 +220,7 @@ func (p *port) find(id fabric.MemID) (*remote, error) {
 	now := p.n.remotes[id].Load()
 	switch {
 	case p.n.fenced.Load():
-		return nil, p.n.dead(p.n.life.ID)
+		return nil, p.n.dead(p.n.own.ID)
 	case now == nil:
 		return nil, fmt.Errorf("%w: %v", fabric.ErrNodeDown, id)
 	case r == nil && !now.alive.Load():
@@ -230,7 +230,7 @@ func (p *port) find(id fabric.MemID) (*remote, error) {
 		return now, nil
 	}
 	err := r.refusal()
-	if now = p.n.remotes[id].Load(); now.alive.Load() && now.epoch == r.epoch && !p.n.fenced.Load() {
+	if now = p.n.remotes[id].Load(); now.alive.Load() && now.mn.Epoch == r.mn.Epoch && !p.n.fenced.Load() {
 		// The same life of it: only the connection was lost.
 		p.remote[id] = now
 		return now, nil
@@ -241,7 +241,7 @@ func (p *port) find(id fabric.MemID) (*remote, error) {
 // Reattach is fabric.Port.Reattach.
 func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
 	if p.n.fenced.Load() {
-		return p.n.dead(p.n.life.ID)
+		return p.n.dead(p.n.own.ID)
 	}
 	var r *remote
 	if int(mem) < len(p.n.remotes) {
@@ -250,8 +250,8 @@ func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
 	if r == nil || !r.alive.Load() {
 		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, mem)
 	}
-	if r.epoch != epoch {
-		return fmt.Errorf("%w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, r.epoch, epoch)
+	if r.mn.Epoch != epoch {
+		return fmt.Errorf("%w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, r.mn.Epoch, epoch)
 	}
 	p.remote[mem] = r
 	return nil
@@ -290,7 +290,7 @@ func (p *port) end(i uint32) error {
 	c := p.chains[i]
 	p.await(c)
 	if c.atomic && c.lane != nil {
-		p.atomic[c.lane.r.id]--
+		p.atomic[c.lane.r.mn.ID]--
 	}
 	done := c.n
 	if c.bad >= 0 {
@@ -358,7 +358,7 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 	switch {
 	case to>>fabric.ClientIDBits != 0:
 		return fmt.Errorf("%w: there is no client %#x", fabric.ErrNodeDown, uint32(to))
-	case cn == p.n.life.ID:
+	case cn == p.n.own.ID:
 		p.stats.SentLocal++
 		own := *m
 		own.From = p.box.ID()

@@ -19,13 +19,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
 )
 
 // Tests with several processes run this program again, in a role.
 const (
-	roleEnv = "DECLOCK_VERBS_ROLE"
-	leadEnv = "DECLOCK_VERBS_LEAD"
+	roleEnv        = "DECLOCK_VERBS_ROLE"
+	coordinatorEnv = "DECLOCK_VERBS_COORDINATOR" // its address: see coordtest.Serve
 )
 
 var roles = map[string]func(n fabric.Node, out io.Writer) error{
@@ -53,15 +54,24 @@ func TestMain(m *testing.M) {
 		memlockRole()
 		return
 	}
-	o := Options{Secret: testSecret, Heartbeat: 500 * time.Millisecond, DeadAfter: 30 * time.Second, Lead: os.Getenv(leadEnv), Listen: "127.0.0.1:0"}
-	n, err := Join(context.Background(), o)
-	if err == nil {
-		err = errors.Join(roles[role](n, os.Stdout), n.Close())
-	}
-	if err != nil {
+	if err := play(role); err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
+}
+
+// play plays a role on a compute node.
+func play(role string) error {
+	members, err := coordtest.Dial(os.Getenv(coordinatorEnv))
+	if err != nil {
+		return err
+	}
+	n, err := Join(context.Background(), Options{Members: members, Secret: testSecret, QueuePairs: 2, Heartbeat: 500 * time.Millisecond,
+		DeadAfter: 30 * time.Second, Listen: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	return errors.Join(roles[role](n, os.Stdout), n.Close())
 }
 
 // endsEnv has the parent's list of devices, for children: see devices.
@@ -130,7 +140,7 @@ type child struct {
 func startChild(t *testing.T, role, lead string) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
-	c.cmd.Env = append(os.Environ(), roleEnv+"="+role, leadEnv+"="+lead)
+	c.cmd.Env = append(os.Environ(), roleEnv+"="+role, coordinatorEnv+"="+lead)
 	c.cmd.Stderr = os.Stderr
 	out, err := c.cmd.StdoutPipe()
 	if err == nil {
@@ -202,11 +212,11 @@ func adder(n fabric.Node, out io.Writer) error {
 // each in order.
 func TestProcessesShareMemoryAndMessages(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	lead := c.servers[0].Addr().String()
+	at := coordtest.Serve(t, c.members)
 	const processes = 3
 	var children []*child
 	for range processes {
-		children = append(children, startChild(t, "adder", lead))
+		children = append(children, startChild(t, "adder", at))
 	}
 	agent := c.Node(0).Agent()
 	seen, next := map[uint64]bool{}, map[fabric.ClientID]uint64{}
@@ -289,37 +299,22 @@ func load2(t *testing.T, p fabric.Port) (word uint64, first byte) {
 // A paused compute node is given up. When the others hear of it, nothing that it has sent or will send can
 // reach memory; and when it wakes up, its next operation says that it is fenced.
 func TestPausedProcessIsFenced(t *testing.T) {
-	needDevice(t)
-	o := testOptions(t)
-	o.Size, o.DeadAfter = 1<<20, 8*time.Second
-	srv, err := Serve(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &testCluster{t: t, servers: []*MemoryServer{srv}}
-	t.Cleanup(c.Close)
-	o.Lead = srv.Addr().String()
-	n, err := Join(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.nodes = append(c.nodes, n.(*node))
-	w := startChild(t, "writer", o.Lead)
+	c := cluster(t, 1<<20, 1)
+	w := startChild(t, "writer", coordtest.Serve(t, c.members))
 	var id uint8
 	fmt.Sscanf(w.says("joined"), "joined %d", &id)
 	w.says("writing")
-	begin := time.Now()
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	c.die(fabric.CNID(id)) // its lease has run out
 	awaitView(t, c.Node(0), fabric.CNID(id))
-	t.Logf("given up after %v", time.Since(begin))
 	p := c.Node(0).Agent()
 	word, first := load2(t, p)
 	if err := w.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	begin = time.Now()
+	begin := time.Now()
 	if line := w.says("first"); !strings.HasPrefix(line, "first fenced=true") {
 		t.Error(line)
 	}
@@ -335,19 +330,18 @@ func TestPausedProcessIsFenced(t *testing.T) {
 	}
 }
 
-// A compute node that is killed is out of the view at once, and its queue pairs are gone.
+// When the others hear that a compute node which was killed is dead, its queue pairs are gone.
 func TestKilledProcessLeaves(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	w := startChild(t, "writer", c.servers[0].Addr().String())
+	w := startChild(t, "writer", coordtest.Serve(t, c.members))
 	var id uint8
 	fmt.Sscanf(w.says("joined"), "joined %d", &id)
 	w.says("writing")
-	begin := time.Now()
 	if err := w.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	c.die(fabric.CNID(id))
 	awaitView(t, c.Node(0), fabric.CNID(id))
-	t.Logf("noticed after %v", time.Since(begin))
 	s := c.servers[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()

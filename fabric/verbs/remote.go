@@ -7,21 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 )
 
 // maxInline is how much of a WRITE a queue pair is asked to take along with its
 // request, without a DMA of its own.
 const maxInline = 220
 
-// A remote is a memory node as this compute node is attached to it: it ends when
+// A remote is a memory node in one of its lives, as this compute node is attached to it: it ends when
 // the connection of the control protocol does. Then another takes its place.
 type remote struct {
 	n        *node
-	id       fabric.MemID
-	size     uint64
-	epoch    uint32
+	mn       member.MN
 	base     uint64 // the address of offset 0
 	keys     []memoryKey
 	shift    uint8 // see mapped
@@ -41,39 +41,123 @@ func (r *remote) key(offset uint64) uint32 { return uint32(r.keys[offset>>r.shif
 // maxOperation returns how many bytes one operation may move.
 func (r *remote) maxOperation() uint64 { return min(r.n.maxOperation(), 1<<r.shift) }
 
+// A keeper keeps this node attached to a memory node.
+type keeper struct {
+	tried chan struct{} // closed after the first try
+	err   error         // of it
+}
+
+// keep starts a keeper for each memory node that has none; mu is held.
+func (n *node) keep(st *member.State) {
+	if !n.joined || n.at.Err() != nil {
+		return
+	}
+	for _, m := range st.MNs {
+		if m.ID < MaxMN && n.keepers[m.ID] == nil {
+			k := &keeper{tried: make(chan struct{})}
+			n.keepers[m.ID] = k
+			n.tasks.Go(func() { k.run(n, m.ID) })
+		}
+	}
+}
+
+// awaitMemory waits until it has been tried to reach all memory nodes. That they refuse us, or are
+// not what they should be, is an error.
+func (n *node) awaitMemory(ctx context.Context) error {
+	for i, k := range n.keepers {
+		if k == nil {
+			continue
+		}
+		select {
+		case <-k.tried:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: memory node %d: %w", ErrLost, i, ctx.Err())
+		}
+		if k.err != nil && fatal(k.err) {
+			return fmt.Errorf("memory node %d: %w", i, k.err)
+		}
+	}
+	return nil
+}
+
+// run attaches to a memory node, in each of its lives, and again when a connection is lost, until the
+// node works no more.
+func (k *keeper) run(n *node, id fabric.MemID) {
+	var last *remote // that was attached; nil once its verdict is known
+	decide := func() {
+		if last != nil {
+			close(last.verdict)
+			last = nil
+		}
+	}
+	defer decide()
+	for first := true; n.at.Err() == nil; first = false {
+		st, newer := n.State()
+		wait := newer
+		var lost <-chan struct{}
+		var again <-chan time.Time
+		if m, up := st.MN(id); up {
+			r, err := n.attach(n.at, m)
+			if errors.Is(err, fabric.ErrFenced) {
+				n.fence()
+			}
+			decide()
+			if err != nil {
+				if first {
+					n.o.Report(err)
+				}
+				again = time.After(redialEvery)
+			} else {
+				last, lost, wait = r, r.session.done, nil
+			}
+			if first {
+				k.err = err
+				close(k.tried)
+			}
+		} else {
+			decide()
+		}
+		select {
+		case <-lost:
+			last.lost()
+		case <-wait:
+		case <-again:
+		case <-n.at.Done():
+		}
+	}
+	select {
+	case <-k.tried:
+	default:
+		close(k.tried)
+	}
+}
+
 // attach connects to a memory node and puts it into its place.
-func (n *node) attach(ctx context.Context, m memoryInfo) error {
-	r := &remote{n: n, id: m.ID, verdict: make(chan struct{}), inline: maxInline, rdAtomic: int(n.dev.initRDAtomic())}
-	if err := r.open(ctx, n.memoryAddr(m)); err != nil {
+func (n *node) attach(ctx context.Context, m member.MN) (*remote, error) {
+	r := &remote{n: n, mn: m, verdict: make(chan struct{}), inline: maxInline, rdAtomic: int(n.dev.initRDAtomic())}
+	if err := r.open(ctx); err != nil {
 		for _, l := range r.lanes {
 			l.discard()
 		}
 		if r.session != nil {
 			r.session.close()
 		}
-		return fmt.Errorf("attach %v: %w", m.ID, err)
+		return nil, fmt.Errorf("attach %v: %w", m.ID, err)
 	}
 	r.alive.Store(true)
-	old := n.remotes[m.ID].Swap(r)
-	if old != nil && old.alive.Load() {
-		old.session.close()
-	}
-	n.tasks.Go(func() {
-		<-r.session.done
-		r.lost()
-	})
 	n.mu.Lock()
-	_, up := n.view.memory(m.ID)
-	n.mu.Unlock()
-	if !up {
-		r.cut() // takeView may have looked before it was in its place
+	defer n.mu.Unlock()
+	n.remotes[m.ID].Store(r)
+	if st, _ := n.State(); !st.Has(m.Life) || n.at.Err() != nil {
+		r.cut() // who has taken that state has looked before it was in its place
 	}
-	return nil
+	return r, nil
 }
 
-func (r *remote) open(ctx context.Context, addr string) error {
+func (r *remote) open(ctx context.Context) error {
 	n := r.n
-	req := attachRequest{life: n.life}
+	st, _ := n.State()
+	req := attachRequest{caller: caller{n.own.ID, n.own.Life, r.mn.Life, st.Revision}}
 	for i := range n.o.QueuePairs {
 		l, err := newLane(r, i)
 		if err != nil {
@@ -83,7 +167,7 @@ func (r *remote) open(ctx context.Context, addr string) error {
 		r.inline = min(r.inline, l.q.inline)
 		req.Lanes = append(req.Lanes, l.q.end())
 	}
-	s, err := dial(ctx, addr, &n.o, n.handle)
+	s, err := dial(ctx, r.mn.Addr, &n.o, n.handle)
 	if err != nil {
 		return err
 	}
@@ -97,12 +181,12 @@ func (r *remote) open(ctx context.Context, addr string) error {
 	if err := s.call(ctx, askAttach, req, &reply); err != nil {
 		return err
 	}
-	if len(reply.Lanes) != len(r.lanes) || reply.ID != r.id {
-		return fmt.Errorf("%w: %v with %d queue pairs", ErrProtocol, reply.ID, len(reply.Lanes))
+	if len(reply.Lanes) != len(r.lanes) || reply.Size != r.mn.Size {
+		return fmt.Errorf("%w: %d bytes and %d queue pairs; the coordinator says %d bytes", ErrProtocol, reply.Size, len(reply.Lanes), r.mn.Size)
 	}
-	r.size, r.epoch, r.base, r.keys, r.shift = reply.Size, reply.Epoch, reply.Base, reply.Keys, min(reply.Shift, 63)
-	if r.size == 0 || uint64(len(r.keys)) != (r.size-1)>>r.shift+1 {
-		return fmt.Errorf("%w: %v with %d keys for %d bytes", ErrProtocol, reply.ID, len(r.keys), r.size)
+	r.base, r.keys, r.shift = reply.Base, reply.Keys, min(reply.Shift, 63)
+	if uint64(len(r.keys)) != (r.mn.Size-1)>>r.shift+1 {
+		return fmt.Errorf("%w: %d keys for %d bytes", ErrProtocol, len(r.keys), r.mn.Size)
 	}
 	for i, l := range r.lanes {
 		if err := l.q.connect(reply.Lanes[i]); err != nil {
@@ -114,8 +198,7 @@ func (r *remote) open(ctx context.Context, addr string) error {
 	return nil
 }
 
-// cut lets nothing go to a memory node any more that the cluster does without: it may not know
-// who has been fenced meanwhile.
+// cut lets nothing go to a memory node any more: when it returns, nothing of what was posted is sent.
 func (r *remote) cut() {
 	if r.alive.Swap(false) {
 		for _, l := range r.lanes {
@@ -127,80 +210,10 @@ func (r *remote) cut() {
 
 // lost runs when the session has ended.
 func (r *remote) lost() {
-	n := r.n
 	r.alive.Store(false)
 	for _, l := range r.lanes {
 		l.fail()
 	}
-	if n.remotes[r.id].Load() != r {
-		close(r.verdict) // replaced
-		return
-	}
-	n.redial(r.id, func() { close(r.verdict) })
-}
-
-// reattach attaches to a memory node that is new, in the background.
-func (n *node) reattach(m memoryInfo) {
-	n.mu.Lock()
-	busy := n.attaches[m.ID] || n.closed.Load()
-	n.attaches[m.ID] = true
-	n.mu.Unlock()
-	if !busy {
-		n.tasks.Go(func() {
-			n.redial(m.ID, func() {})
-			n.mu.Lock()
-			delete(n.attaches, m.ID)
-			n.mu.Unlock()
-		})
-	}
-}
-
-// redial tries to attach to a memory node until that works, or makes no sense any
-// more. tried is called after the first try.
-func (n *node) redial(id fabric.MemID, tried func()) {
-	for first := true; ; first = false {
-		again := n.tryAttach(id)
-		if first {
-			tried()
-		}
-		if !again {
-			return
-		}
-		sleep(n.ctx, redialEvery)
-	}
-}
-
-// tryAttach tells whether to try again.
-func (n *node) tryAttach(id fabric.MemID) bool {
-	n.mu.Lock()
-	joined := n.joined
-	n.mu.Unlock()
-	// Only members may attach.
-	ctx, cancel := context.WithTimeout(n.ctx, n.o.DeadAfter)
-	defer cancel()
-	select {
-	case <-joined:
-	case <-ctx.Done():
-	}
-	if n.closed.Load() || n.fenced.Load() {
-		return false
-	}
-	n.mu.Lock()
-	m, up := n.view.memory(id)
-	n.mu.Unlock()
-	select {
-	case <-joined:
-	default:
-		return true
-	}
-	if !up {
-		return true
-	}
-	err := n.attach(n.ctx, m)
-	if errors.Is(err, fabric.ErrFenced) {
-		n.fence()
-	}
-	return err != nil && !n.closed.Load() && !n.fenced.Load()
 }
 
 // refusal says why a remote that is not alive takes no operations.
@@ -209,13 +222,15 @@ func (r *remote) refusal() error {
 	select {
 	case <-r.verdict:
 	case <-n.ctx.Done():
+	}
+	now := n.remotes[r.mn.ID].Load()
+	switch {
+	case n.closed.Load():
 		return fabric.ErrClosed
+	case n.fenced.Load():
+		return n.dead(n.own.ID)
+	case now != r && now.alive.Load() && now.mn.Epoch != r.mn.Epoch:
+		return fmt.Errorf("%w: %v is in epoch %d, this port attached in %d", fabric.ErrStaleEpoch, r.mn.ID, now.mn.Epoch, r.mn.Epoch)
 	}
-	if n.fenced.Load() {
-		return fmt.Errorf("%w: %v", fabric.ErrFenced, n.life.ID)
-	}
-	if now := n.remotes[r.id].Load(); now != r && now.alive.Load() && now.epoch != r.epoch {
-		return fmt.Errorf("%w: %v is in epoch %d, this port attached in %d", fabric.ErrStaleEpoch, r.id, now.epoch, r.epoch)
-	}
-	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, r.id)
+	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, r.mn.ID)
 }

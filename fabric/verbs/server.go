@@ -5,61 +5,61 @@ package verbs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 // A MemoryServer is a memory node. It registers memory and connects compute
 // nodes; no operation waits for its process to run.
 type MemoryServer struct {
-	o       Options
-	dev     *device
-	cq      *cq // of its queue pairs, which never send: it stays empty
-	mem     mapped
-	service *service
-	info    memoryInfo
-	lead    *lead // of memory node 0
-	ctx     context.Context
-	cancel  context.CancelFunc
-	tasks   sync.WaitGroup
-	close   sync.Once
+	o        Options
+	dev      *device
+	cq       *cq // of its queue pairs, which never send: it stays empty
+	mem      mapped
+	service  *service
+	own      member.MN
+	standing peer.Standing // what it acts on
+	ctx      context.Context
+	cancel   context.CancelFunc
+	tasks    sync.WaitGroup
+	closing  sync.Once
+	done     chan struct{} // closed when it does not serve any more
 
 	mu     sync.Mutex
-	view   viewMessage     // who may attach, as the lead says
-	ready  bool            // whether the lead has said
-	fenced map[uint64]bool // tickets that were in a view and are not any more
+	member member.Member
 	guests map[*session]*guest
-	gone   bool
+	err    error // why it does not serve any more
+	over   bool
 }
 
 // A guest is a compute node that is attached.
 type guest struct {
-	life
+	life  member.Life
 	lanes []*qp
 }
 
 // Serve starts a memory node: it registers memory, and serves until Close.
 // Memory starts zeroed.
-func Serve(o Options) (*MemoryServer, error) {
+func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
 	if err := o.checkServe(); err != nil {
 		return nil, err
 	}
-	s := &MemoryServer{o: o, fenced: map[uint64]bool{}, guests: map[*session]*guest{}}
+	s := &MemoryServer{o: o, guests: map[*session]*guest{}, done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	if err := s.open(); err != nil {
-		return nil, errors.Join(err, s.Close())
+	if err := s.open(ctx); err != nil {
+		s.end(err)
+		return nil, err
 	}
 	return s, nil
 }
 
-func (s *MemoryServer) open() (err error) {
+func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if s.dev, err = openDevice(&s.o); err != nil {
 		return err
 	}
@@ -72,92 +72,72 @@ func (s *MemoryServer) open() (err error) {
 	if s.service, err = listen(&s.o); err != nil {
 		return err
 	}
-	s.info = memoryInfo{ID: s.o.Mem, Size: s.o.Size, Epoch: s.o.Epoch, Addr: s.o.Advertise, Up: true}
-	if s.o.Mem == 0 {
-		s.lead = newLead(s)
-		s.ready = true
-	}
-	s.service.start(s.handle, s.ended)
-	if s.lead != nil {
-		return nil
-	}
-	return s.enlist()
-}
-
-// enlist makes the memory node known to the lead, and again when the
-// connection is lost.
-func (s *MemoryServer) enlist() error {
-	lead, err := s.dialLead(false)
+	addr, err := peer.Address(s.service.listener, s.o.Advertise)
 	if err != nil {
 		return err
 	}
-	s.tasks.Go(func() {
-		for s.ctx.Err() == nil {
-			if lead != nil {
-				<-lead.done
-				// Nobody tells us any more who has died: nobody may go on.
-				s.mu.Lock()
-				s.ready = false
-				s.mu.Unlock()
-				s.evict(nil)
+	_, err = s.o.Members.JoinMN(ctx, s.o.Mem, s.o.Size, addr, s.ready)
+	return err
+}
+
+// ready begins to serve: nobody knows of it yet.
+func (s *MemoryServer) ready(m member.Member) {
+	s.mu.Lock()
+	s.member, s.own = m, m.MN()
+	s.mu.Unlock()
+	s.tasks.Go(s.follow)
+	s.service.start(s.handle, s.ended)
+}
+
+// follow acts on states, until the membership ends.
+func (s *MemoryServer) follow() {
+	for {
+		st, changed := s.member.State()
+		s.take(st)
+		s.member.Ack(st.Revision)
+		select {
+		case <-changed:
+		case <-s.member.Done():
+			if err := s.member.Err(); err != nil {
+				// Others have gone on without this memory.
+				err = fmt.Errorf("memory node %v: %w", s.o.Mem, err)
+				s.o.Report(err)
+				s.stop(err)
 			}
-			if lead, err = s.dialLead(true); err != nil {
-				lead = nil
-				s.o.Report(fmt.Errorf("memory node %v: %w", s.o.Mem, err))
-				sleep(s.ctx, redialEvery)
-			}
+			return
+		case <-s.ctx.Done():
+			return
 		}
-	})
-	return nil
+	}
 }
 
-func (s *MemoryServer) dialLead(again bool) (*session, error) {
-	lead, err := dial(s.ctx, s.o.Lead, &s.o, s.handle)
-	if err != nil {
-		return nil, err
+// take acts on a state: who is not in it is shut out. When it returns, nothing of what those have sent can reach
+// memory any more.
+func (s *MemoryServer) take(st *member.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.standing.Take(st)
+	for c, g := range s.guests {
+		if !st.Has(g.life) {
+			s.evict(c, g)
+		}
 	}
-	s.tasks.Go(lead.run)
-	stop := context.AfterFunc(s.ctx, lead.close)
-	s.tasks.Go(func() { <-lead.done; stop() })
-	info := s.info
-	info.Addr, info.Again = s.o.address(s.service, lead), again
-	ctx, cancel := context.WithTimeout(s.ctx, 3*s.o.DeadAfter) // it may wait for others: see lead.awaitReturns
-	defer cancel()
-	if err := lead.call(ctx, askServe, info, nil); err != nil {
-		lead.close()
-		return nil, err
-	}
-	return lead, nil
 }
 
-// address returns the control address that others are told: where it listens, on the
-// address by which it reached the lead.
-func (o *Options) address(v *service, s *session) string {
-	if o.Advertise != "" {
-		return o.Advertise
-	}
-	host, port, _ := net.SplitHostPort(v.listener.Addr().String())
-	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
-		return net.JoinHostPort(host, port)
-	}
-	host, _, _ = net.SplitHostPort(s.conn.LocalAddr().String())
-	return net.JoinHostPort(host, port)
+// evict drops a guest; mu is held.
+func (s *MemoryServer) evict(c *session, g *guest) {
+	g.drop()
+	delete(s.guests, c)
+	c.close()
 }
 
-// handle answers compute nodes, and the lead.
+// handle answers compute nodes.
 func (s *MemoryServer) handle(c *session, kind string, body json.RawMessage) (any, error) {
 	switch kind {
 	case askAttach:
 		return decoded(body, func(r attachRequest) (any, error) { return s.attach(c, r) })
 	case askLane:
 		return decoded(body, func(r laneRequest) (any, error) { return s.relane(c, r) })
-	case askMembers:
-		return decoded(body, func(v viewMessage) (any, error) { s.setMembers(v); return nil, nil })
-	case askJoin, askLeave, askServe:
-		if s.lead == nil {
-			return nil, fmt.Errorf("%w: this is memory node %v; the lead is memory node 0", ErrProtocol, s.o.Mem)
-		}
-		return s.lead.handle(c, kind, body)
 	}
 	return nil, fmt.Errorf("%w: what is %q?", ErrProtocol, kind)
 }
@@ -172,25 +152,29 @@ func decoded[T any](body json.RawMessage, f func(T) (any, error)) (any, error) {
 
 // attach connects queue pairs for a compute node.
 func (s *MemoryServer) attach(c *session, r attachRequest) (any, error) {
-	if len(r.Lanes) == 0 || len(r.Lanes) > maxQueuePairs {
+	switch {
+	case len(r.Lanes) == 0 || len(r.Lanes) > maxQueuePairs:
 		return nil, fmt.Errorf("%w: %d queue pairs", ErrProtocol, len(r.Lanes))
+	case r.To != s.own.Life:
+		return nil, fmt.Errorf("%w: this is another life of %v, or another memory node", fabric.ErrStaleEpoch, s.o.Mem)
+	}
+	judge := func(st *member.State) error { return r.in(st, (*member.State).CN) }
+	if err := s.standing.Await(s.ctx, judge); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.gone:
-		return nil, fabric.ErrNodeDown
-	case s.fenced[r.Ticket]:
-		return nil, fmt.Errorf("%w: %v", fabric.ErrFenced, r.ID)
-	case !s.ready:
-		return nil, fmt.Errorf("%w: memory node %v is without the lead", fabric.ErrNodeDown, s.o.Mem)
-	case !s.view.has(r.life):
-		return nil, fmt.Errorf("%w: %v is not a member", fabric.ErrFenced, r.ID)
+	st, _ := s.standing.State()
+	switch err := judge(st); {
+	case s.over:
+		return nil, fmt.Errorf("%w: %v ends", fabric.ErrNodeDown, s.o.Mem)
+	case err != nil: // gone meanwhile
+		return nil, err
 	case s.guests[c] != nil:
 		return nil, fmt.Errorf("%w: attached already", ErrProtocol)
 	}
-	g := &guest{life: r.life}
-	reply := attachReply{memoryInfo: s.info, Base: uint64(uintptr(s.mem.at)), Keys: s.mem.keys(), Shift: s.mem.shift}
+	g := &guest{life: r.From}
+	reply := attachReply{Size: s.o.Size, Base: uint64(uintptr(s.mem.at)), Keys: s.mem.keys(), Shift: s.mem.shift}
 	for _, peer := range r.Lanes {
 		q, err := s.connect(peer)
 		if err != nil {
@@ -245,46 +229,12 @@ func (g *guest) drop() {
 	g.lanes = nil
 }
 
-// setMembers takes over who may attach, and fences all others.
-func (s *MemoryServer) setMembers(v viewMessage) {
-	s.mu.Lock()
-	if s.ready && v.Epoch < s.view.Epoch {
-		s.mu.Unlock()
-		return
-	}
-	for _, c := range s.view.Live {
-		if !v.has(c.life) {
-			s.fenced[c.Ticket] = true
-		}
-	}
-	s.view, s.ready = v, true
-	s.mu.Unlock()
-	s.evict(&v)
-}
-
-// evict drops all guests that are not in a view; all of them if it is nil.
-func (s *MemoryServer) evict(v *viewMessage) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c, g := range s.guests {
-		if v == nil || !v.has(g.life) {
-			g.drop()
-			delete(s.guests, c)
-			c.close()
-		}
-	}
-}
-
 // ended runs after a session has ended.
 func (s *MemoryServer) ended(c *session) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if g := s.guests[c]; g != nil {
-		g.drop()
-		delete(s.guests, c)
-	}
-	s.mu.Unlock()
-	if s.lead != nil {
-		s.lead.ended(c)
+		s.evict(c, g)
 	}
 }
 
@@ -295,10 +245,21 @@ func (s *MemoryServer) ID() fabric.MemID { return s.o.Mem }
 func (s *MemoryServer) Size() uint64 { return s.o.Size }
 
 // Epoch returns the epoch that began with Serve.
-func (s *MemoryServer) Epoch() uint32 { return s.o.Epoch }
+func (s *MemoryServer) Epoch() uint32 { return s.own.Epoch }
 
 // Addr returns the address of the control service.
 func (s *MemoryServer) Addr() net.Addr { return s.service.listener.Addr() }
+
+// Done is closed when the memory node does not serve any more, and Err says why: nil after
+// Close, fabric.ErrFenced when the cluster has given it up. Then it has to be closed, and served anew.
+func (s *MemoryServer) Done() <-chan struct{} { return s.done }
+
+// Err says why the memory node does not serve any more.
+func (s *MemoryServer) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
 
 // Device returns which end of the network it uses.
 func (s *MemoryServer) Device() Candidate { return s.dev.end }
@@ -316,14 +277,25 @@ func (s *MemoryServer) revoke() error {
 	return s.mem.register(s.dev, s.o.Size, true, limit)
 }
 
-// Close stops serving: compute nodes get ErrNodeDown.
-func (s *MemoryServer) Close() error {
-	s.close.Do(func() {
+// stop shuts everybody out.
+func (s *MemoryServer) stop(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	s.over, s.err = true, why
+	for c, g := range s.guests {
+		s.evict(c, g)
+	}
+	close(s.done)
+}
+
+// end stops and gives everything back, but leaves the membership to whom it belongs.
+func (s *MemoryServer) end(why error) {
+	s.closing.Do(func() {
+		s.stop(why)
 		s.cancel()
-		s.mu.Lock()
-		s.gone = true
-		s.mu.Unlock()
-		s.evict(nil)
 		if s.service != nil {
 			s.service.close()
 		}
@@ -338,7 +310,22 @@ func (s *MemoryServer) Close() error {
 			s.dev.close()
 		}
 	})
-	return nil
+}
+
+// Close stops serving: compute nodes get fabric.ErrNodeDown.
+func (s *MemoryServer) Close() error {
+	s.mu.Lock()
+	m := s.member
+	s.mu.Unlock()
+	s.stop(nil)
+	var err error
+	if m != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+		defer cancel()
+		err = m.Leave(ctx)
+	}
+	s.end(nil)
+	return err
 }
 
 // redialEvery is how often one tries to reach a node again.
@@ -349,17 +336,4 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
-}
-
-// newTicket draws a number that was never drawn before.
-func newTicket() uint64 {
-	for {
-		if t := rand.Uint64(); t != 0 {
-			return t
-		}
-	}
-}
-
-func sortLive(live []cnInfo) {
-	slices.SortFunc(live, func(a, b cnInfo) int { return int(a.ID) - int(b.ID) })
 }

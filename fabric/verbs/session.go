@@ -58,12 +58,12 @@ type frame struct {
 
 // codes name the errors that a peer may answer with.
 var codes = map[string]error{
-	"fenced": fabric.ErrFenced, "down": fabric.ErrNodeDown, "epoch": fabric.ErrStaleEpoch, "full": ErrFull,
-	"protocol": ErrProtocol, "inuse": ErrInUse, "lost": ErrLost, "error": ErrLost,
+	"fenced": fabric.ErrFenced, "down": fabric.ErrNodeDown, "epoch": fabric.ErrStaleEpoch,
+	"protocol": ErrProtocol, "lost": ErrLost, "error": ErrLost,
 }
 
 func codeOf(err error) string {
-	for _, code := range []string{"fenced", "down", "epoch", "full", "protocol", "inuse", "lost"} {
+	for _, code := range []string{"fenced", "down", "epoch", "protocol", "lost"} {
 		if errors.Is(err, codes[code]) {
 			return code
 		}

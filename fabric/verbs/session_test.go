@@ -21,13 +21,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
 )
 
 // controlOptions are those of a control service alone.
 func controlOptions(t *testing.T, secret string) *Options {
 	t.Helper()
-	o := &Options{Secret: []byte(secret), Listen: "127.0.0.1:0", Lead: "x", Insecure: true, Heartbeat: 50 * time.Millisecond, DeadAfter: time.Second}
+	o := &Options{Secret: []byte(secret), Listen: "127.0.0.1:0", Members: coordinator.NewMemory(1), Insecure: true, Heartbeat: 50 * time.Millisecond, DeadAfter: time.Second}
 	if err := o.check(); err != nil {
 		t.Fatal(err)
 	}

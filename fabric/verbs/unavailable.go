@@ -19,7 +19,7 @@ func unavailable() error {
 }
 
 // Serve starts a memory node. Here it cannot.
-func Serve(o Options) (*MemoryServer, error) {
+func Serve(_ context.Context, o Options) (*MemoryServer, error) {
 	if err := o.checkServe(); err != nil {
 		return nil, err
 	}
@@ -45,6 +45,12 @@ func (*MemoryServer) Epoch() uint32 { return 0 }
 
 // Addr returns the address of the control service.
 func (*MemoryServer) Addr() net.Addr { return nil }
+
+// Done is closed when it does not serve any more.
+func (*MemoryServer) Done() <-chan struct{} { return nil }
+
+// Err says why it does not serve any more.
+func (*MemoryServer) Err() error { return nil }
 
 // Device returns which end of the network it uses.
 func (*MemoryServer) Device() Candidate { return Candidate{} }

@@ -51,7 +51,7 @@ var Flags = map[string][]string{
 	"dir": {"shm"}, "run-dir": nil,
 	"listen": networks, "advertise": networks, "tls-ca": networks, "tls-cert": networks, "tls-key": networks,
 	"insecure": networks, "dead-after": {"shm", "tcp", "verbs"},
-	"etcd-ca": {"tcp"}, "etcd-cert": {"tcp"}, "etcd-key": {"tcp"}, "etcd-user": {"tcp"}, "etcd-password-file": {"tcp"},
+	"etcd-ca": networks, "etcd-cert": networks, "etcd-key": networks, "etcd-user": networks, "etcd-password-file": networks,
 	"secret-file": {"verbs"}, "device": {"verbs"}, "port": {"verbs"}, "gid": {"verbs"}, "queue-pairs": {"verbs"},
 	"path": {"shm", "tcp"}, "keep": {"shm"},
 }

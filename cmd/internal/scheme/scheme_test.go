@@ -18,11 +18,8 @@ func TestAddresses(t *testing.T) {
 		"tcp://[::1]:1/demo/": "tcp://[::1]:1/demo",
 		"tcp:///run/e.sock/x": "tcp:///run/e.sock/x",
 		"tcp://a:1/x?insecure=true&listen=h:1&dead-after=2s": "tcp://a:1/x",
-		"verbs://10.0.0.1":      "verbs://10.0.0.1:7480",
-		"verbs://host:99":       "verbs://host:99",
-		"verbs://[fe80::1]:7":   "verbs://[fe80::1]:7",
-		"verbs://[fe80::1]":     "verbs://[fe80::1]:7480",
-		"verbs://host.example/": "verbs://host.example:7480",
+		"verbs://a:1,b:2/demo":                               "verbs://a:1,b:2/demo",
+		"verbs:///run/e.sock/x":                              "verbs:///run/e.sock/x",
 	} {
 		c, err := Parse(in, Options{})
 		if err != nil || c.Address() != want {
@@ -34,8 +31,8 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"tcp:", "tcp:x", "tcp://", "tcp://a:1", "tcp://a/demo", "tcp://:1/demo", "tcp://a:1,/demo", "tcp:///demo", "tcp://a:1/",
-		"tcp://a:1/x/y", "tcp://a:1/x?nosuch=1", "tcp://a:1/x?insecure=maybe", "tcp://a:1/x?dead-after=5", "tcp://a:1/x?%zz", "", "x", "shm:", ":x", "nosuch:x", "verbs:", "verbs://", "verbs:host", "verbs://:7480", "verbs://host/x", "verbs://u@host",
-		"verbs://host:0", "verbs://host:70000", "verbs://host:x", "verbs://host?x=y", "verbs://%zz"} {
+		"tcp://a:1/x/y", "tcp://a:1/x?nosuch=1", "tcp://a:1/x?insecure=maybe", "tcp://a:1/x?dead-after=5", "tcp://a:1/x?%zz", "", "x", "shm:", ":x", "nosuch:x", "verbs:", "verbs://", "verbs:host",
+		"verbs://:7480", "verbs://host/x", "verbs://host:1", "verbs://host:1/x?insecure=true"} {
 		if c, err := Parse(in, Options{}); !errors.Is(err, declock.ErrAddress) {
 			t.Errorf("%q: %v, %v", in, c, err)
 		}
@@ -45,7 +42,7 @@ func TestAddresses(t *testing.T) {
 // Two addresses never share a directory of sockets, whatever they are made of.
 func TestRunDirsAreApart(t *testing.T) {
 	seen := map[string]string{}
-	for _, a := range []string{"tcp://a:1/x", "tcp://a:1,b:1/x", "tcp://a:1/y", "verbs://a:1", "verbs://a:2", "verbs://b:1", "verbs://[::1]:1"} {
+	for _, a := range []string{"tcp://a:1/x", "tcp://a:1,b:1/x", "tcp://a:1/y", "verbs://a:1/x", "verbs://a:2/x", "verbs://[::1]:1/x"} {
 		c, err := Parse(a, Options{RunDir: "/r"})
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +66,7 @@ func TestRunDirOfTheSameCluster(t *testing.T) {
 
 func TestRunDirOfOthersIsRefused(t *testing.T) {
 	base := t.TempDir()
-	c, err := Parse("verbs://a", Options{RunDir: base})
+	c, err := Parse("verbs://a:1/x", Options{RunDir: base})
 	if err != nil {
 		t.Fatal(err)
 	}

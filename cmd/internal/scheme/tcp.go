@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/overtcp"
 )
@@ -87,6 +88,11 @@ func (c *tcpCluster) Describe(ctx context.Context) (*Info, error) {
 	if err != nil {
 		return nil, err
 	}
+	return describeState(c.Address(), s)
+}
+
+// describeState tells what the coordinator knows of a cluster.
+func describeState(address string, s *member.State) (*Info, error) {
 	info := &Info{State: "up", View: s.Revision}
 	for _, m := range s.MNs {
 		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: m.Addr})
@@ -101,7 +107,7 @@ func (c *tcpCluster) Describe(ctx context.Context) (*Info, error) {
 		info.State = "partial"
 	}
 	if len(info.Memory)+len(info.Compute) == 0 {
-		return nil, noMembers(c.Address())
+		return nil, noMembers(address)
 	}
 	return info, nil
 }

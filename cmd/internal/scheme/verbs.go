@@ -2,53 +2,54 @@ package scheme
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/url"
-	"strconv"
+	"slices"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/verbs"
+	"github.com/declock/declock/internal/membership"
 	"github.com/declock/declock/internal/secure"
 )
 
-var verbsScheme = Scheme{Name: "verbs", Form: "verbs://HOST[:PORT]", Parse: parseVerbs}
+var verbsScheme = Scheme{Name: "verbs", Form: membership.Form("verbs"), Parse: parseVerbs}
 
-// parseVerbs reads //HOST[:PORT], where memory node 0 is.
+// parseVerbs reads //ETCD[,ETCD..]/NAME.
 func parseVerbs(rest string, o Options) (Cluster, error) {
-	address := "verbs:" + rest
-	u, err := url.Parse(address)
+	m, query, err := membership.Parse("verbs", rest)
+	if err == nil && query != "" {
+		err = fmt.Errorf("%w: %q: nothing may be said behind a question mark: use flags", membership.ErrAddress, "verbs:"+rest)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", declock.ErrAddress, address, err)
+		return nil, errors.Join(declock.ErrAddress, err)
 	}
-	if u.Hostname() == "" || u.User != nil || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("%w: %q: want verbs://HOST[:PORT], the host of memory node 0", declock.ErrAddress, address)
-	}
-	port := u.Port()
-	if port == "" {
-		port = strconv.Itoa(verbs.DefaultPort)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return nil, fmt.Errorf("%w: %q: no port %q", declock.ErrAddress, address, port)
-	}
-	return &verbsCluster{lead: net.JoinHostPort(u.Hostname(), port), port: port, o: o}, nil
+	m.TLS, m.User, m.PasswordFile, m.DeadAfter, m.Report = o.EtcdTLS, o.EtcdUser, o.EtcdPasswordFile, o.DeadAfter, o.Report
+	return &verbsCluster{m: m, o: o}, nil
 }
 
 type verbsCluster struct {
-	lead, port string
-	o          Options
+	m membership.Options
+	o Options
 }
 
-func (c *verbsCluster) Address() string { return "verbs://" + c.lead }
+func (c *verbsCluster) Address() string { return c.m.Address("verbs") }
 func (c *verbsCluster) Scheme() string  { return "verbs" }
-func (c *verbsCluster) RunDir() string  { return runDir(c.o.RunDir, c.Address()) }
+
+// RunDir is the same whatever the order of the endpoints.
+func (c *verbsCluster) RunDir() string {
+	sorted := c.m
+	sorted.Etcd = slices.Sorted(slices.Values(c.m.Etcd))
+	return runDir(c.o.RunDir, sorted.Address("verbs"))
+}
 
 // options are those of Serve and Join.
 func (c *verbsCluster) options() (verbs.Options, error) {
 	vo := verbs.Options{
 		Listen: c.o.Listen, Advertise: c.o.Advertise, Insecure: c.o.Insecure, Device: c.o.Device, Port: c.o.Port, GID: c.o.GID,
-		QueuePairs: c.o.QueuePairs, DeadAfter: c.o.DeadAfter,
+		QueuePairs: c.o.QueuePairs, DeadAfter: c.o.DeadAfter, Report: c.o.Report,
 	}
 	if c.o.DeadAfter > 0 {
 		vo.Heartbeat = c.o.DeadAfter / 5
@@ -67,27 +68,27 @@ func (c *verbsCluster) options() (verbs.Options, error) {
 	return vo, nil
 }
 
-func (c *verbsCluster) Serve(_ context.Context, m Memory) (Server, error) {
+func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	vo, err := c.options()
 	if err != nil {
 		return nil, err
 	}
-	vo.Mem, vo.Size, vo.Report = m.ID, m.Size, c.o.Report
+	vo.Mem, vo.Size = m.ID, m.Size
 	vo.Huge = map[Huge]verbs.HugePolicy{HugeOff: verbs.HugeOff, HugeTry: verbs.HugeTry, HugeRequire: verbs.HugeRequire}[m.Huge]
-	if m.ID != 0 {
-		vo.Lead = c.lead
-	} else if vo.Listen == "" {
-		vo.Listen = ":" + c.port
-	}
-	srv, err := verbs.Serve(vo)
+	e, err := c.m.Coordinator()
 	if err != nil {
 		return nil, err
+	}
+	vo.Members = e
+	srv, err := verbs.Serve(ctx, vo)
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
 	}
 	maxCN := m.MaxCN
 	if maxCN == 0 {
 		maxCN = DefaultMaxCN
 	}
-	return verbsServer{srv, maxCN}, nil
+	return verbsServer{srv, e, maxCN}, nil
 }
 
 func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
@@ -95,9 +96,26 @@ func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	vo.Lead = c.lead
-	return verbs.Join(ctx, vo)
+	e, err := c.m.Coordinator()
+	if err != nil {
+		return nil, err
+	}
+	vo.Members = e
+	n, err := verbs.Join(ctx, vo)
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return &verbsNode{n, e}, nil
 }
+
+// A verbsNode is a compute node with the coordinator that it needs.
+type verbsNode struct {
+	fabric.Node
+	e *etcd.Coordinator
+}
+
+// Close implements fabric.Node.
+func (n *verbsNode) Close() error { return errors.Join(n.Node.Close(), n.e.Close()) }
 
 // Visit joins at a port of its own: the one that was given may be the memory node's.
 func (c *verbsCluster) Visit(ctx context.Context) (fabric.Node, error) {
@@ -109,37 +127,22 @@ func (c *verbsCluster) Visit(ctx context.Context) (fabric.Node, error) {
 	return v.Join(ctx)
 }
 
-// Describe is a compute node for a moment: membership is known to members only.
+// Describe asks the coordinator.
 func (c *verbsCluster) Describe(ctx context.Context) (*Info, error) {
-	n, err := c.Visit(ctx)
+	st, err := c.m.Members(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return describeNode(n), n.Close()
-}
-
-// describeNode tells what a compute node knows, without itself.
-func describeNode(n fabric.Node) *Info {
-	v := n.View()
-	info := &Info{State: "up", View: v.Epoch}
-	for _, m := range n.Memory() {
-		info.Memory = append(info.Memory, MemoryInfo{Memory: m, Alive: true})
-	}
-	if len(info.Memory) == 0 {
-		info.State = "partial"
-	}
-	for cn, ok := v.Live.Next(0); ok; cn, ok = v.Live.Next(cn) {
-		if cn != n.ID() {
-			info.Compute = append(info.Compute, ComputeInfo{ID: cn, Alive: true})
-		}
-	}
-	return info
+	return describeState(c.Address(), st)
 }
 
 type verbsServer struct {
 	*verbs.MemoryServer
+	e     *etcd.Coordinator
 	maxCN int
 }
+
+func (s verbsServer) Close() error { return errors.Join(s.MemoryServer.Close(), s.e.Close()) }
 
 func (s verbsServer) MaxCN() int { return s.maxCN }
 

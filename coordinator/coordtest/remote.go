@@ -1,0 +1,265 @@
+package coordtest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/rpc"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/coordinator"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A service is a coordinator for other processes. Calls may wait for a while.
+type service struct {
+	m       *coordinator.Memory
+	mu      sync.Mutex
+	members map[member.Life]member.Member
+	ready   map[uint64]chan struct{}
+}
+
+// JoinArgs is a request of Reserve.
+type JoinArgs struct {
+	MN    bool
+	ID    fabric.MemID
+	Size  uint64
+	Addr  string
+}
+
+// A MemberReply says who one is.
+type MemberReply struct {
+	CN member.CN
+	MN member.MN
+}
+
+// Reserve begins to join: it returns when the child is to be ready. Join ends it.
+func (s *service) Reserve(a JoinArgs, r *MemberReply) error {
+	got := make(chan member.Member, 1)
+	failed := make(chan error, 1)
+	goOn := make(chan struct{})
+	ready := func(m member.Member) { got <- m; <-goOn }
+	go func() {
+		var err error
+		if a.MN {
+			_, err = s.m.JoinMN(context.Background(), a.ID, a.Size, a.Addr, ready)
+		} else {
+			_, err = s.m.JoinCN(context.Background(), a.Addr, ready)
+		}
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case m := <-got:
+		r.CN, r.MN = m.CN(), m.MN()
+		life := max(r.CN.Life, r.MN.Life)
+		s.mu.Lock()
+		s.members[life] = m
+		s.ready[uint64(life)] = goOn
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// Ready lets a join go on.
+func (s *service) Ready(life uint64, _ *int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.ready[life])
+	return nil
+}
+
+// A StateReply says who is there.
+type StateReply struct {
+	State member.State
+	Done  bool
+	Err   string
+}
+
+// State waits for a state with a later revision, for a while.
+func (s *service) State(a [2]uint64, r *StateReply) error {
+	s.mu.Lock()
+	m := s.members[member.Life(a[0])]
+	s.mu.Unlock()
+	limit := time.After(time.Second)
+	for {
+		st, changed := m.State()
+		r.State = *st
+		select {
+		case <-m.Done():
+			r.Done = true
+			if m.Err() != nil {
+				r.Err = m.Err().Error()
+			}
+			return nil
+		default:
+		}
+		if st.Revision > a[1] {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-m.Done():
+		case <-limit:
+			return nil
+		}
+	}
+}
+
+// Ack is member.Member.Ack.
+func (s *service) Ack(a [2]uint64, _ *int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members[member.Life(a[0])].Ack(a[1])
+	return nil
+}
+
+// Leave is member.Member.Leave.
+func (s *service) Leave(life uint64, _ *int) error {
+	s.mu.Lock()
+	m := s.members[member.Life(life)]
+	s.mu.Unlock()
+	return m.Leave(context.Background())
+}
+
+// Serve lets other processes reach a coordinator until the end of the test: [Dial] takes the address that it returns. Nobody
+// dies by himself there, whatever happens to his process: Kill says so.
+func Serve(t testing.TB, m *coordinator.Memory) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := rpc.NewServer()
+	s := &service{m: m, members: map[member.Life]member.Member{}, ready: map[uint64]chan struct{}{}}
+	if err := srv.RegisterName("Coordinator", s); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go srv.ServeConn(c)
+		}
+	}()
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+// A remote is the coordinator as another process sees it.
+type remote struct{ c *rpc.Client }
+
+// Dial reaches the coordinator that another process serves.
+func Dial(addr string) (member.Service, error) {
+	c, err := rpc.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &remote{c}, nil
+}
+
+func (r *remote) join(a JoinArgs, ready func(member.Member)) (member.Member, error) {
+	m := &remoteMember{c: r.c, done: make(chan struct{}), change: make(chan struct{})}
+	var first MemberReply
+	if err := r.c.Call("Coordinator.Reserve", a, &first); err != nil {
+		return nil, err
+	}
+	m.MemberReply = first
+	m.life = uint64(max(first.CN.Life, first.MN.Life))
+	var s StateReply
+	if err := r.c.Call("Coordinator.State", [2]uint64{m.life, 0}, &s); err != nil {
+		return nil, err
+	}
+	m.state = &s.State
+	ready(m)
+	go m.follow()
+	var n int
+	if err := r.c.Call("Coordinator.Ready", m.life, &n); err != nil {
+		return nil, err
+	}
+	// Known when a state with us is acknowledged by all; that we see ourselves is enough here.
+	for {
+		st, changed := m.State()
+		if st.Has(member.Life(m.life)) {
+			return m, nil
+		}
+		<-changed
+	}
+}
+
+func (r *remote) JoinCN(_ context.Context, addr string, ready func(member.Member)) (member.Member, error) {
+	return r.join(JoinArgs{Addr: addr}, ready)
+}
+
+func (r *remote) JoinMN(_ context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
+	return r.join(JoinArgs{MN: true, ID: id, Size: size, Addr: addr}, ready)
+}
+
+func (r *remote) Watch(context.Context) (member.Watcher, error) {
+	return nil, errors.New("not here")
+}
+
+type remoteMember struct {
+	MemberReply
+	c    *rpc.Client
+	life uint64
+	done chan struct{}
+
+	mu     sync.Mutex
+	state  *member.State
+	change chan struct{}
+	err    error
+}
+
+func (m *remoteMember) follow() {
+	for {
+		var s StateReply
+		m.mu.Lock()
+		revision := m.state.Revision
+		m.mu.Unlock()
+		if m.c.Call("Coordinator.State", [2]uint64{m.life, revision}, &s) != nil {
+			return // the parent has gone
+		}
+		m.mu.Lock()
+		if s.State.Revision > revision {
+			m.state = &s.State
+			close(m.change)
+			m.change = make(chan struct{})
+		}
+		if s.Done {
+			if s.Err != "" {
+				m.err = fabric.ErrFenced
+			}
+			close(m.done)
+			m.mu.Unlock()
+			return
+		}
+		m.mu.Unlock()
+	}
+}
+
+func (m *remoteMember) State() (*member.State, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state, m.change
+}
+func (m *remoteMember) CN() member.CN { return m.MemberReply.CN }
+func (m *remoteMember) MN() member.MN { return m.MemberReply.MN }
+func (m *remoteMember) Ack(revision uint64) {
+	m.c.Go("Coordinator.Ack", [2]uint64{m.life, revision}, new(int), nil)
+}
+func (m *remoteMember) Report(member.Life)    {}
+func (m *remoteMember) Done() <-chan struct{} { return m.done }
+func (m *remoteMember) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+func (m *remoteMember) Leave(context.Context) error {
+	return m.c.Call("Coordinator.Leave", m.life, new(int))
+}

@@ -1,0 +1,158 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// ErrBehind: this node has not heard yet of what the other speaks of.
+var ErrBehind = errors.New("peer: has not heard of this yet")
+
+// behindTimeout is how long a newcomer waits for a node to hear of it.
+const behindTimeout = 2 * time.Second
+
+// A Standing is the state of the cluster that a node acts on. Any goroutine may use it; the zero value
+// knows of nobody.
+type Standing struct {
+	mu    sync.Mutex
+	state *member.State
+	newer chan struct{} // closed when there is a newer one
+}
+
+// State returns the state, nil before the first, and a channel that is closed when there is a newer one.
+func (s *Standing) State() (*member.State, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newer == nil {
+		s.newer = make(chan struct{})
+	}
+	return s.state, s.newer
+}
+
+// Take takes over a state, and returns the one before. It is for one goroutine at a time. If st is not newer,
+// nothing changes, and ok is false.
+func (s *Standing) Take(st *member.State) (old *member.State, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old = s.state
+	if old != nil && st.Revision <= old.Revision {
+		return old, false
+	}
+	s.state = st
+	if s.newer != nil {
+		close(s.newer)
+	}
+	s.newer = make(chan struct{})
+	return old, true
+}
+
+// Await judges a newcomer by the state: as long as judge says ErrBehind it is asked again with the next
+// state, for a while.
+func (s *Standing) Await(ctx context.Context, judge func(st *member.State) error) error {
+	ctx, cancel := context.WithTimeout(ctx, behindTimeout)
+	defer cancel()
+	for {
+		st, newer := s.State()
+		err := ErrBehind
+		if st != nil {
+			err = judge(st)
+		}
+		if !errors.Is(err, ErrBehind) {
+			return err
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// View is fabric.Node.View.
+func (s *Standing) View() fabric.View {
+	st, _ := s.State()
+	return st.View()
+}
+
+// Memory is fabric.Node.Memory.
+func (s *Standing) Memory() (list []fabric.Memory) {
+	st, _ := s.State()
+	for _, m := range st.MNs {
+		list = append(list, fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch})
+	}
+	return list
+}
+
+// Find finds a compute node that lives: one that is being fenced may still.
+func Find(st *member.State, id fabric.CNID) (member.CN, bool) {
+	for _, list := range [][]member.CN{st.CNs, st.Fencing} {
+		for _, c := range list {
+			if c.ID == id {
+				return c, true
+			}
+		}
+	}
+	return member.CN{}, false
+}
+
+// A Clock is a node's: Unix time that does not step.
+type Clock struct {
+	start time.Time
+	base  fabric.Time // Unix time at start
+}
+
+// NewClock returns a clock that shows the present time.
+func NewClock() Clock {
+	now := time.Now()
+	return Clock{now, fabric.Time(now.UnixNano())}
+}
+
+// Now is fabric.Node.Now.
+func (c Clock) Now() fabric.Time { return c.base + fabric.Time(time.Since(c.start)) }
+
+// Address returns what a node tells others about where it listens, host:port. advertise is what was said
+// about that: host:port, a host, or nothing.
+func Address(l net.Listener, advertise string) (string, error) {
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return "", fmt.Errorf("peer: own address: %w", err)
+	}
+	switch h, p, err := net.SplitHostPort(advertise); {
+	case advertise == "":
+		if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+			host = machineAddress()
+		}
+	case err == nil:
+		host, port = h, p
+	default:
+		host = strings.Trim(advertise, "[]")
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// machineAddress returns an address by which this machine is likely to be reached.
+func machineAddress() string {
+	addrs, _ := net.InterfaceAddrs()
+	best := "127.0.0.1"
+	for _, a := range addrs {
+		ip, ok := a.(*net.IPNet)
+		if !ok || !ip.IP.IsGlobalUnicast() {
+			continue
+		}
+		if ip.IP.To4() != nil {
+			return ip.IP.String()
+		}
+		if best == "127.0.0.1" {
+			best = ip.IP.String()
+		}
+	}
+	return best
+}

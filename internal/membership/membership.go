@@ -1,0 +1,124 @@
+// Package membership finds a cluster whose members etcd knows: what the addresses of clusters of fabrics between machines
+// (tcp, verbs) have in common.
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/coordinator/etcd"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/secure"
+)
+
+// ErrAddress: an address that is not well-formed.
+var ErrAddress = errors.New("bad cluster address")
+
+// Form is the form of addresses of a fabric.
+func Form(scheme string) string { return scheme + "://ETCD[,ETCD..]/NAME" }
+
+// Options say which cluster it is, and how etcd is reached.
+type Options struct {
+	Etcd    []string // host:port, or the path of a Unix socket
+	Cluster string   // its name
+
+	TLS          secure.Files // for https; CA alone is right where etcd does not ask for certificates
+	User         string
+	PasswordFile string
+
+	// DeadAfter is how long the failure of a node takes to be detected; 0: the default of coordinator/etcd.
+	DeadAfter time.Duration
+	// Report is told what goes wrong in the background; nil: nobody.
+	Report func(error)
+}
+
+// Parse reads what is behind "scheme:" in an address, and returns what is behind the question mark.
+func Parse(scheme, rest string) (o Options, query string, err error) {
+	address := scheme + ":" + rest
+	plain, query, _ := strings.Cut(rest, "?")
+	body, ok := strings.CutPrefix(plain, "//")
+	if !ok {
+		return o, "", fmt.Errorf("%w: %q: want %s", ErrAddress, address, Form(scheme))
+	}
+	if strings.HasPrefix(body, "/") {
+		socket, name := path.Split(body)
+		if socket = strings.TrimSuffix(socket, "/"); socket != "" {
+			o.Etcd, o.Cluster = []string{socket}, name
+		}
+	} else if list, name, ok := strings.Cut(body, "/"); ok {
+		o.Cluster = strings.TrimSuffix(name, "/")
+		for _, e := range strings.Split(list, ",") {
+			host, port, err := net.SplitHostPort(e)
+			if err != nil || host == "" || port == "" {
+				return o, "", fmt.Errorf("%w: %q: %q is no HOST:PORT of etcd", ErrAddress, address, e)
+			}
+			o.Etcd = append(o.Etcd, e)
+		}
+	}
+	if len(o.Etcd) == 0 || o.Cluster == "" || strings.ContainsAny(o.Cluster, "/#") {
+		return o, "", fmt.Errorf("%w: %q: want %s", ErrAddress, address, Form(scheme))
+	}
+	return o, query, nil
+}
+
+// Address returns the address of the cluster.
+func (o *Options) Address(scheme string) string {
+	return scheme + "://" + strings.Join(o.Etcd, ",") + "/" + o.Cluster
+}
+
+// Coordinator returns the cluster's membership.
+func (o *Options) Coordinator() (*etcd.Coordinator, error) {
+	eo := etcd.Options{Cluster: o.Cluster, MaxCN: fabric.MaxCN, TTL: o.DeadAfter.Round(time.Second), User: o.User, Report: o.Report}
+	if o.DeadAfter > 0 && eo.TTL == 0 {
+		eo.TTL = time.Second
+	}
+	scheme := "http://"
+	if o.TLS.Given() {
+		var err error
+		if eo.TLS, err = etcd.LoadTLS(o.TLS.CA, o.TLS.Cert, o.TLS.Key); err != nil {
+			return nil, err
+		}
+		scheme = "https://"
+	}
+	for _, e := range o.Etcd {
+		if strings.HasPrefix(e, "/") {
+			eo.Endpoints = append(eo.Endpoints, "unix://"+e)
+		} else {
+			eo.Endpoints = append(eo.Endpoints, scheme+e)
+		}
+	}
+	if o.PasswordFile != "" {
+		b, err := secure.Secret(o.PasswordFile)
+		if err != nil {
+			return nil, err
+		}
+		eo.Password = string(b)
+	}
+	return etcd.New(eo)
+}
+
+// Members returns who is there, without becoming a member.
+func (o *Options) Members(ctx context.Context) (*member.State, error) {
+	c, err := o.Coordinator()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := c.Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, _ := w.State()
+	if s == nil {
+		return nil, fmt.Errorf("%w: it says nothing of cluster %q", member.ErrUnreachable, o.Cluster)
+	}
+	return s, nil
+}
