@@ -100,4 +100,6 @@ func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
 func (s *Server) Close() error { return errors.Join(s.MemoryServer.Close(), s.c.Close()) }
 
 // Members returns who is there, without becoming a member.
-func (o *Options) Members(ctx context.Context) (*member.State, error) { return o.membership().Members(ctx) }
+func (o *Options) Members(ctx context.Context) (*member.State, error) {
+	return o.membership().Members(ctx)
+}

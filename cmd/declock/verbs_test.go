@@ -10,11 +10,11 @@ import (
 
 // What follows runs in the guest of scripts/verbs-test, on a real RDMA device.
 const (
-	programsEnv     = "DECLOCK_PROGRAMS"      // where the programs are, built before
-	verbsGuestEnv   = "DECLOCK_VERBS_GUEST"   // set: there must be a device
-	verbsEtcdEnv    = "DECLOCK_VERBS_ETCD"    // host:port for an etcd: the memory node is on another machine, and tries to reach it there
-	verbsSecretEnv  = "DECLOCK_VERBS_SECRET"  // the file of their secret
-	verbsGIDEnv     = "DECLOCK_VERBS_GID"     // the GID to use; empty: the best
+	programsEnv    = "DECLOCK_PROGRAMS"     // where the programs are, built before
+	verbsGuestEnv  = "DECLOCK_VERBS_GUEST"  // set: there must be a device
+	verbsEtcdEnv   = "DECLOCK_VERBS_ETCD"   // host:port for an etcd: the memory node is on another machine, and tries to reach it there
+	verbsSecretEnv = "DECLOCK_VERBS_SECRET" // the file of their secret
+	verbsGIDEnv    = "DECLOCK_VERBS_GID"    // the GID to use; empty: the best
 )
 
 // A memory node and two compute nodes, daemons over RDMA, replay a trace: every value that is read is one that was

@@ -24,10 +24,10 @@ type service struct {
 
 // JoinArgs is a request of Reserve.
 type JoinArgs struct {
-	MN    bool
-	ID    fabric.MemID
-	Size  uint64
-	Addr  string
+	MN   bool
+	ID   fabric.MemID
+	Size uint64
+	Addr string
 }
 
 // A MemberReply says who one is.

@@ -14,7 +14,7 @@ func Example() {
 	secret := []byte("what all members of the cluster know")
 	ctx := context.Background()
 	var members member.Service // who is there: coordinator/etcd, on all nodes
-	serve := func() error { // on the memory node
+	serve := func() error {    // on the memory node
 		srv, err := verbs.Serve(ctx, verbs.Options{Members: members, Secret: secret, Size: 64 << 30})
 		if err != nil {
 			return err
