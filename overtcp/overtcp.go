@@ -60,6 +60,14 @@ type node struct {
 	c *etcd.Coordinator
 }
 
+// Fenced is closed when the cluster has given this node up.
+func (n *node) Fenced() <-chan struct{} {
+	if f, ok := n.Node.(interface{ Fenced() <-chan struct{} }); ok {
+		return f.Fenced()
+	}
+	return nil
+}
+
 // Close implements fabric.Node.
 func (n *node) Close() error { return errors.Join(n.Node.Close(), n.c.Close()) }
 

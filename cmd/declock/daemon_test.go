@@ -69,7 +69,7 @@ func TestRollingRestart(t *testing.T) {
 	w := newWorld(t)
 	up, at := w.overTCP("--cns", "1")
 	cn := func() *process {
-		p := w.start(append([]string{"declock-cn", "--procs", "1", "--listen", "127.0.0.1:0"}, at...)...)
+		p := w.start(append([]string{"declock-cn", "--procs", "1", "--wait", "5m", "--listen", "127.0.0.1:0"}, at...)...)
 		p.says("ready node=")
 		return p
 	}
@@ -294,6 +294,21 @@ func TestDaemonFromItsConfiguration(t *testing.T) {
 	if code := mn.wait(); code != 5 || !strings.Contains(mn.stderr.String(), `"cause":"no-space"`) {
 		t.Errorf("code %d, %s", code, mn.stderr.String())
 	}
+}
+
+// After a power cut nobody knows who starts first: a memory node waits for its etcd.
+func TestMemoryNodeWaitsForEtcd(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	args := []string{"declock-mn", "--cluster", "tcp://" + dir + "/e.sock/late", "--insecure", "--run-dir", "DIR", "--listen", "127.0.0.1:0", "--size", "1MiB"}
+	mn := w.start(append(args, "--wait", "10m")...)
+	if !eventually(func() bool { return isDone(mn) || strings.Contains(mn.stderr.String(), "waiting for the cluster") }) || isDone(mn) {
+		t.Fatalf("it does not say that it waits: %s", mn.stderr.String())
+	}
+	etcd := w.startBehind(nil, []string{etcdDir + "=" + dir, etcdURL + "=unix://" + dir + "/e.sock"}, "SELF")
+	mn.says("ready node=mn0")
+	w.terminate(mn)
+	w.terminate(etcd)
 }
 
 // http returns where a daemon that logs serves HTTP.

@@ -31,6 +31,7 @@ type node struct {
 	fenced  atomic.Bool
 	closing sync.Mutex
 	ctx     context.Context // ends with the node
+	ended   chan struct{}   // closed when the cluster has given this node up
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 
@@ -52,7 +53,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	if err := o.checkJoin(); err != nil {
 		return nil, err
 	}
-	n := &node{o: o, start: time.Now(), newer: make(chan struct{}), arrived: map[member.Life]*inLink{}}
+	n := &node{o: o, start: time.Now(), newer: make(chan struct{}), ended: make(chan struct{}), arrived: map[member.Life]*inLink{}}
 	n.base = fabric.Time(n.start.UnixNano())
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.open(ctx); err != nil {
@@ -243,6 +244,7 @@ func (n *node) fence() {
 	if n.closed.Load() || n.fenced.Swap(true) {
 		return
 	}
+	close(n.ended)
 	n.o.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID))
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -257,6 +259,9 @@ func (n *node) fence() {
 		}
 	}
 }
+
+// Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
+func (n *node) Fenced() <-chan struct{} { return n.ended }
 
 // revision returns that of the state that the node acts on.
 func (n *node) revision() uint64 {

@@ -10,6 +10,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
@@ -80,6 +81,7 @@ func mnCommand(env *Env) *cli.Command {
 			countFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
 			choiceFlag(&huge, "huge", "huge pages"),
 			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again", Destination: &cfg.Memory.Path},
+			waitFlag(&cfg.Wait),
 			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next", Destination: &cfg.Memory.Keep},
 		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
@@ -123,7 +125,7 @@ func cnCommand(env *Env) *cli.Command {
 		Flags: net.daemon(slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			lockFlag(&cfg.Policy),
 			countFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
-			&cli.DurationFlag{Name: "wait", Usage: "how long to wait for a cluster that is not there yet", Destination: &cfg.Wait},
+			waitFlag(&cfg.Wait),
 		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
 			if err := arguments(c, 0, 0); err != nil {
@@ -150,6 +152,10 @@ func cnCommand(env *Env) *cli.Command {
 			})
 		},
 	})
+}
+
+func waitFlag(to *time.Duration) cli.Flag {
+	return &cli.DurationFlag{Name: "wait", Usage: "how long to wait for a cluster, or its etcd, that is not there yet", Destination: to}
 }
 
 func driverCommand() *cli.Command {

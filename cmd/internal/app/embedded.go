@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
@@ -45,6 +46,9 @@ func (e *embedded) launch(ctx context.Context, messages io.Writer) (*fleet.Fleet
 	return fleet.Launch(ctx, cfg)
 }
 
+// patience is how long nodes of an embedded cluster wait for its etcd, which is there, but may be slow on a busy machine.
+const patience = time.Minute
+
 // launchTCP starts an etcd first, in this process.
 func (e *embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Fleet, error) {
 	etcd, err := fleet.StartEtcd(ctx, filepath.Join(etcdBase(e.runDir), e.name))
@@ -56,7 +60,7 @@ func (e *embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Flee
 		return nil, errors.Join(err, etcd.Close())
 	}
 	cfg.Remove = etcd.Close
-	cfg.Network = []string{"--insecure", "--listen", "127.0.0.1:0"}
+	cfg.Network = []string{"--insecure", "--listen", "127.0.0.1:0", "--wait", patience.String()}
 	if e.runDir != "" {
 		cfg.Network = append(cfg.Network, "--run-dir", e.runDir)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // CNConfig says how to run a compute node.
@@ -109,28 +108,13 @@ func (d *CN) leave() error {
 	return err
 }
 
-// joinAgain is how long to wait before the next try to join a cluster that is not there yet.
-const joinAgain = 500 * time.Millisecond
-
 // join joins the cluster; if it is not there yet, it tries again for as long as Wait says.
-func (d *CN) join(ctx context.Context, opts ...declock.Option) (*declock.Cluster, error) {
-	limit := time.Now().Add(d.cfg.Wait)
-	for {
-		c, err := Open(ctx, d.cfg.Cluster, opts...)
-		switch code := exit.Of(err); {
-		case err == nil:
-			return c, nil
-		case code != exit.NoCluster && code != exit.NodeLost && !errors.Is(err, region.ErrNotFormatted) && !errors.Is(err, region.ErrHalfFormatted):
-			return nil, err
-		case ctx.Err() != nil || !time.Now().Before(limit):
-			return nil, err
-		}
-		d.cfg.Log.Info("waiting for the cluster", "error", err.Error())
-		select {
-		case <-ctx.Done():
-		case <-time.After(joinAgain):
-		}
-	}
+func (d *CN) join(ctx context.Context, opts ...declock.Option) (c *declock.Cluster, err error) {
+	err = d.cfg.await(ctx, d.cfg.Wait, func() error {
+		c, err = Open(ctx, d.cfg.Cluster, opts...)
+		return err
+	})
+	return c, err
 }
 
 // Open joins a cluster and starts a compute node.

@@ -10,10 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/web"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/metrics"
+	"github.com/declock/declock/region"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -22,6 +24,33 @@ type Options struct {
 	Log   *slog.Logger
 	HTTP  string // host:port; empty: none
 	Pprof bool
+}
+
+// tryAgain is how long to wait before the next try to enter a cluster that is not there yet.
+const tryAgain = 500 * time.Millisecond
+
+// await calls enter, again and again for so long as the cluster is not there yet, and logs each new reason.
+func (o *Options) await(ctx context.Context, wait time.Duration, enter func() error) error {
+	limit := time.Now().Add(wait)
+	for told := ""; ; {
+		err := enter()
+		switch code := exit.Of(err); {
+		case err == nil:
+			return nil
+		case code != exit.NoCluster && code != exit.NodeLost && !errors.Is(err, region.ErrNotFormatted) && !errors.Is(err, region.ErrHalfFormatted):
+			return err
+		case ctx.Err() != nil || !time.Now().Before(limit):
+			return err
+		}
+		if err.Error() != told {
+			told = err.Error()
+			o.Log.Info("waiting for the cluster", "error", told, "at_most", time.Until(limit).Round(time.Second).String())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(tryAgain):
+		}
+	}
 }
 
 // A life is what a daemon says of itself to who looks after it.
@@ -109,27 +138,50 @@ func (d *CN) watch(ctx context.Context) error {
 	defer probe.Wait()
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
+	var gone <-chan struct{} // closed when this node has been declared dead, if the fabric tells: no need to wait for a look
+	if f, ok := d.cluster.Node().Fabric().(interface{ Fenced() <-chan struct{} }); ok {
+		gone = f.Fenced()
+	}
+	looks := make(chan looked, 1)
+	var looking sync.WaitGroup
+	defer looking.Wait()
 	var before fabric.View
 	memory := map[fabric.MemID]string{}
 	for {
 		before = d.logView(before)
-		list, fenced := probe.Look(lookFor)
-		if fenced {
+		looking.Go(func() {
+			list, fenced := probe.Look(lookFor)
+			looks <- looked{list, fenced}
+		})
+		var seen looked
+		select {
+		case seen = <-looks:
+		case <-gone:
+			seen.fenced = true
+		}
+		if seen.fenced {
 			d.life.fence()
 			return fmt.Errorf("%v: %w: it must be started anew", d.cluster.Node().Fabric().ID(), fabric.ErrFenced)
 		}
-		for _, m := range list {
+		for _, m := range seen.memory {
 			if errors.Is(m.Err, cn.ErrMemoryLost) {
 				return m.Err // who starts anew finds the memory as it is now
 			}
 		}
-		d.life.set(d.logMemory(list, memory))
+		d.life.set(d.logMemory(seen.memory, memory))
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-gone:
 		case <-t.C:
 		}
 	}
+}
+
+// looked is what a look at the memory nodes has found.
+type looked struct {
+	memory []metrics.MemoryState
+	fenced bool
 }
 
 // logView logs changes of who is live, and returns the new view.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
@@ -24,6 +25,8 @@ type MNConfig struct {
 	// LockQueue is how many entries the queue of a lock has: at least MaxCN; where locks have no
 	// hierarchy, at least the clients. 0 is what other memory nodes have, or MaxCN.
 	LockQueue int
+	// Wait is how long to wait for what tells who is there: etcd, or over RDMA memory node 0.
+	Wait time.Duration
 	Options
 }
 
@@ -31,8 +34,15 @@ type MNConfig struct {
 // serves. Meanwhile it sleeps, where the fabric's NICs do the work.
 func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	control.Sweep(cfg.Cluster.RunDir()) // of a cluster that died
-	srv, err := cfg.Cluster.Serve(ctx, cfg.Memory)
+	var srv scheme.Server
+	err := cfg.await(ctx, cfg.Wait, func() (err error) {
+		srv, err = cfg.Cluster.Serve(ctx, cfg.Memory)
+		return err
+	})
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil // asked to stop while it waited
+		}
 		return err
 	}
 	queue, err := lockQueue(ctx, cfg, srv)
