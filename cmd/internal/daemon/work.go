@@ -318,7 +318,7 @@ type meter struct {
 }
 
 // meterEvery is after how many records the counters are shown.
-const meterEvery = 4096
+const meterEvery = 64
 
 func (m *meter) Next(rec *traces.Record) bool {
 	if m.n++; m.n%meterEvery == 0 {
