@@ -26,6 +26,7 @@ var programs string
 
 func TestMain(m *testing.M) {
 	beEtcd()
+	beSlowLink()
 	os.Exit(func() int {
 		if programs = os.Getenv(programsEnv); programs != "" {
 			patience = 10 * time.Minute // a guest waits for processors
