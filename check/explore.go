@@ -25,27 +25,45 @@ type Exploration struct {
 	// Capacity and Version are the bits of the layout: 1 and more rounds make the queue wrap,
 	// 2 the versions.
 	Capacity, Version uint8
-	// Cancel: the first client may be interrupted at any point. Crash: the node of
-	// the first client may die at any point.
-	Cancel, Crash bool
+	// Cancel: the first client may be interrupted at any point.
+	Cancel bool
+	// Reset: the first client asks for a reset of the lock before it acquires it, so its node leads one.
+	Reset bool
+	// Crashes: the nodes of so many clients, the first ones, each of a node of its own, may die at any point.
+	Crashes int
+	// Restart: the memory node may restart, with its memory, at any point.
+	Restart bool
 }
+
+// crashNames are the words for the number of crashes.
+var crashNames = []string{"", ", one crash", ", two crashes", ", three crashes"}
 
 func (x Exploration) String() string {
 	s := fmt.Sprintf("%s [%s] x%d, %d entries, %d version bits", x.Policy, x.Clients, x.Rounds, 1<<x.Capacity, x.Version)
 	if x.Cancel {
 		s += ", one cancellation"
 	}
-	if x.Crash {
-		s += ", one crash"
+	if x.Reset {
+		s += ", a reset"
 	}
-	return s
+	if x.Restart {
+		s += ", one restart"
+	}
+	return s + crashNames[x.Crashes]
 }
 
 // ParseExploration parses what Exploration.String prints.
 func ParseExploration(text string) (Exploration, error) {
 	var x Exploration
 	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
-	rest, crash := strings.CutSuffix(text, ", one crash")
+	rest := text
+	for i, name := range crashNames[1:] {
+		if cut, ok := strings.CutSuffix(rest, name); ok {
+			rest, x.Crashes = cut, i+1
+		}
+	}
+	rest, x.Restart = strings.CutSuffix(rest, ", one restart")
+	rest, x.Reset = strings.CutSuffix(rest, ", a reset")
 	rest, cancel := strings.CutSuffix(rest, ", one cancellation")
 	policy, rest, ok1 := strings.Cut(rest, " [")
 	clients, rest, ok2 := strings.Cut(rest, "] ")
@@ -54,7 +72,7 @@ func ParseExploration(text string) (Exploration, error) {
 	if !ok1 || !ok2 || n != 3 {
 		return x, bad
 	}
-	x.Policy, x.Clients, x.Cancel, x.Crash = policy, clients, cancel, crash
+	x.Policy, x.Clients, x.Cancel = policy, clients, cancel
 	x.Capacity = uint8(bits.Len(uint(max(entries, 1))) - 1)
 	if _, err := hier.ParsePolicy(policy); err != nil && fieldLockOf(policy) == nil {
 		return x, fmt.Errorf("%w: %v", ErrScenario, err)
@@ -67,10 +85,24 @@ func ParseExploration(text string) (Exploration, error) {
 			return x, bad
 		}
 	}
-	if x.String() != text || x.Rounds < 1 || clients == "" {
+	if x.String() != text || x.Rounds < 1 || clients == "" || !x.mortals() {
 		return x, bad
 	}
 	return x, nil
+}
+
+// mortals tells whether the clients whose nodes may die are each of a node of their own, and the first has the lowest number.
+func (x *Exploration) mortals() bool {
+	who := strings.Fields(x.Clients)
+	if x.Crashes < 2 {
+		return true
+	}
+	for i := range x.Crashes {
+		if i >= len(who) || int(who[i][0]-'1') != i {
+			return false
+		}
+	}
+	return true
 }
 
 // Explorations lists the programs that are explored: small, or all, or those
@@ -108,8 +140,12 @@ func Explorations(small bool, match string) []Exploration {
 		cancel.Cancel = true
 		add(cancel, first2...)
 		crash := wide
-		crash.Crash = true
+		crash.Crashes = 1
 		add(crash, first2...)
+		reset, restart := crash, wide
+		reset.Reset, restart.Restart = true, true
+		add(reset, "1x 2x", "1s 2x")
+		add(restart, "1x 2x", "1s 2x")
 		if !small {
 			wrap.Capacity = 2
 			wrap.Rounds = 3
@@ -121,6 +157,12 @@ func Explorations(small bool, match string) []Exploration {
 			add(cancel, "1s 1x 2x", "1x 1x 2x")
 			add(crash, first3...)
 			add(crash, "1x 1x 2x", "1s 1x 2x")
+			add(reset, first3...)
+			add(restart, "1s 2s", "1x 1x", "1s 2x 3x", "1x 2x 3x")
+			crash.Crashes, reset.Crashes, restart.Crashes = 2, 2, 1
+			add(crash, first3...)
+			add(reset, first3...)
+			add(restart, "1x 2x", "1s 2x", "1x 2x 3x")
 		}
 	}
 	for i := range fieldLocks {
@@ -155,11 +197,15 @@ func Explore(x Exploration, b Bounds) sim.Report {
 // config returns what Explore and a replay of its schedules have in common.
 func (x Exploration) config() sim.ExploreConfig {
 	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
-	cfg := sim.ExploreConfig{FairPolls: true, NoDeadlines: !x.Crash}
+	cfg := sim.ExploreConfig{FairPolls: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
 	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else.
-	cfg.Private = x.Policy == "cql" && !x.Cancel && !x.Crash
-	if x.Cancel || x.Crash {
-		cfg.Actions = 1
+	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart
+	cfg.Actions = x.Crashes
+	if x.Cancel {
+		cfg.Actions++
+	}
+	if x.Restart {
+		cfg.Actions++
 	}
 	return cfg
 }
@@ -188,6 +234,8 @@ func (g *exploring) Observe(e *sim.Event) {
 			kind = oracle.Fenced
 		}
 		g.event(oracle.Event{Kind: kind, Client: e.Client})
+	case sim.StepRestart:
+		g.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
 	case sim.StepEffect:
 		if e.Op.Kind.IsAtomic() && e.Op.Addr == g.lock {
 			g.court.Effect(&oracle.Effect{Client: e.Client, Lock: e.Op.Addr, Old: e.Old, New: e.New})
@@ -259,19 +307,22 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 		}
 		n := g.nodes[cn-1]
 		t := c.Go(n.sim, fmt.Sprintf("%d.%d %v", cn, i+1, mode), func(p fabric.Port) { g.client(n, p, mode, i == 0) })
-		if i > 0 || !x.Cancel && !x.Crash {
+		if i >= x.Crashes && (i > 0 || !x.Cancel && !x.Reset) {
 			alike[who] = append(alike[who], t)
 		}
 	}
 	if g.field == nil { // others may draw random numbers by their names
 		x.symmetries(c, alike)
 	}
-	if x.Crash {
+	for _, n := range g.nodes[:x.Crashes] {
 		// Others see no more of it than its fence, which is an event of its own.
-		c.Sometime("kill cn1", g.nodes[0].sim, func() {
-			g.killed.Add(1)
-			c.Kill(g.nodes[0].sim)
+		c.Sometime(fmt.Sprintf("kill %v", n.sim), n.sim, func() {
+			g.killed.Add(n.sim.ID())
+			c.Kill(n.sim)
 		})
+	}
+	if x.Restart {
+		c.Sometime("restart of mn0", nil, func() { c.RestartServer(g.lock.MN()) })
 	}
 	c.HashWith(g.hash)
 	c.AtEnd(g.atEnd)
@@ -328,44 +379,75 @@ func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 	if first && g.x.Cancel {
 		g.c.Sometime("interrupt "+p.ID().String(), n.sim, p.Interrupt)
 	}
+	if first && g.x.Reset {
+		cql.NewClient(p, n.sim, g.cfg.Layout, g.cfg.CQL, new(lock.Stats)).AskReset(g.lock, 0, cql.Corruption)
+	}
 	k := g.locker(n, p)
-	cell := g.lock.Add(g.cfg.Layout.Lock().Size)
-	var h lock.Hold
 	for i := range g.x.Rounds {
 		if g.field == nil && n.table.Len() == 0 {
 			g.c.Forget(uint64(i))
 		}
-		e := oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
-		g.event(e)
-		reads := []fabric.Op{fabric.Load(cell)}
-		if err := k.Acquire(&h, &lock.Request{Lock: g.lock, Mode: mode, Reads: reads}); err != nil {
-			e.Kind, e.Err = oracle.Refused, err
-			g.event(e)
-			if !first || !g.x.Cancel {
-				g.c.Fail(fmt.Errorf("acquire: %w", err))
-			}
-			p.ClearInterrupt()
-			continue
-		}
-		e.Kind, e.Token, e.Value = oracle.Granted, h.Token, reads[0].Old
-		g.event(e)
-		e.Kind = oracle.Releasing
-		var before []fabric.Op
-		if mode == lock.Exclusive {
-			e.Value, e.Writes = uint64(e.Client)<<8|uint64(i)+1, true
-			before = []fabric.Op{fabric.Store(cell, e.Value)}
-		}
-		g.event(e)
-		e.Kind, e.Err = oracle.Released, k.Release(&h, before)
-		g.event(e)
-		if e.Err != nil {
-			g.c.Fail(fmt.Errorf("release: %w", e.Err))
+		for !g.round(k, mode, i, first) { // the memory node has restarted: it asks again
+			_ = p.Pause(p.Now() + fabric.Millisecond)
 		}
 	}
 	if n.table.Len() == 0 && g.field == nil {
 		g.c.Forget(uint64(g.x.Rounds))
 	}
 }
+
+// round is one acquisition and release of a client. It returns false if it was in vain, for the memory node has restarted.
+func (g *exploring) round(k lock.Locker, mode lock.Mode, i int, first bool) bool {
+	var h lock.Hold
+	p := k.Port()
+	cell := g.lock.Add(g.cfg.Layout.Lock().Size)
+	e := oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
+	g.event(e)
+	reads := []fabric.Op{fabric.Load(cell)}
+	if err := k.Acquire(&h, &lock.Request{Lock: g.lock, Mode: mode, Reads: reads}); err != nil {
+		e.Kind, e.Err = oracle.Refused, err
+		g.event(e)
+		p.ClearInterrupt()
+		switch {
+		case g.x.Restart && ofRestart(err):
+			return false
+		case !first || !g.x.Cancel:
+			g.c.Fail(fmt.Errorf("acquire: %w", err))
+		}
+		return true
+	}
+	e.Kind, e.Token, e.Value = oracle.Granted, h.Token, reads[0].Old
+	if g.lost(p) {
+		e.Kind, e.Err = oracle.Refused, lock.ErrLost
+	}
+	g.event(e)
+	e.Kind = oracle.Releasing
+	var before []fabric.Op
+	if mode == lock.Exclusive {
+		e.Value, e.Writes = uint64(e.Client)<<8|uint64(i)+1, true
+		before = []fabric.Op{fabric.Store(cell, e.Value)}
+	}
+	lost := g.lost(p)
+	if !lost {
+		g.event(e)
+	}
+	e.Kind, e.Err = oracle.Released, k.Release(&h, before)
+	if !lost {
+		g.event(e)
+	}
+	switch {
+	case g.x.Restart && ofRestart(e.Err):
+		return false
+	case e.Err != nil:
+		g.c.Fail(fmt.Errorf("release: %w", e.Err))
+	case lost && e.Writes:
+		g.c.Fail(fmt.Errorf("[%v]: nobody says that the lock is lost", &e))
+	}
+	return true
+}
+
+// lost tells whether what a client holds is of a life of the memory node before a restart: see client.lost.
+func (g *exploring) lost(p fabric.Port) bool { return p.(*sim.Port).Stale(g.lock.MN()) }
 
 func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
 	if g.field == nil {
@@ -393,8 +475,8 @@ func (g *exploring) hash() uint64 {
 
 func (g *exploring) atEnd() error {
 	word := g.c.PeekWord(g.lock)
-	// With a node of the dead in the queue and nobody behind it, nobody has asked for a reset yet.
-	if what := oracle.CheckHeader(g.x.Capacity, word); what != "" && g.killed.Len() == 0 && g.field == nil {
+	// With a place of the dead in the queue, or of a life before a restart, and nobody behind it, nobody has asked for a reset yet.
+	if what := oracle.CheckHeader(g.x.Capacity, word); what != "" && g.killed.Len() == 0 && !g.x.Restart && g.field == nil {
 		return fmt.Errorf("header: %s", what)
 	}
 	for _, n := range g.nodes {
