@@ -66,16 +66,26 @@ func (y Layout) entryAddr(l fabric.Addr, index uint64) fabric.Addr {
 // Version returns the version of the entry of an index: which traversal of
 // the queue it belongs to, modulo the version cycle; never 0.
 func (y Layout) Version(index uint64) uint32 {
-	return uint32(index>>y.CapacityBits%y.versions()) + 1
+	return uint32(y.roundOf(index)) + 1
 }
 
 // versions returns the length of a version cycle, in rounds (traversals).
 func (y Layout) versions() uint64 { return 1<<y.VersionBits - 1 }
 
+// roundOf returns the round of an index in its version cycle. Most locks never see a second cycle, and a
+// division is the slowest there is on the way to a lock that is free.
+func (y Layout) roundOf(index uint64) uint64 {
+	r, n := index>>y.CapacityBits, y.versions()
+	if r < n {
+		return r
+	}
+	return r % n
+}
+
 // worn tells whether an index lies in the last round of a version cycle, which
 // is never used: the lock must be reset first.
 func (y Layout) worn(index uint64) bool {
-	return index>>y.CapacityBits%y.versions() == y.versions()-1
+	return y.roundOf(index) == y.versions()-1
 }
 
 // freshIndex returns where the queue goes on after a reset, when indices
