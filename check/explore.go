@@ -165,6 +165,13 @@ func Explorations(small bool, match string) []Exploration {
 			add(restart, "1x 2x", "1s 2x", "1x 2x 3x")
 		}
 	}
+	fieldExplorations(small, add)
+	return list
+}
+
+// fieldExplorations adds the programs of the other locks of the field.
+func fieldExplorations(small bool, add func(x Exploration, clients ...string)) {
+	apart2, apart3 := []string{"1s 2s", "1s 2x", "1x 2x"}, []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
 	for i := range fieldLocks {
 		x := Exploration{Policy: fieldLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
 		add(x, apart2...)
@@ -178,7 +185,6 @@ func Explorations(small bool, match string) []Exploration {
 			}
 		}
 	}
-	return list
 }
 
 // Bounds of an exploration; 0 is none.

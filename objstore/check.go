@@ -48,6 +48,9 @@ type NodeReport struct {
 	// other compute nodes, or lost with them.
 	Elsewhere uint64
 	Reclaimed uint64 // of Elsewhere, put into central free lists
+	// Lost is of the region and in no extent: a compute node died, or an operation failed, between taking an extent
+	// and putting it into the list. With Reclaim, Config.MemoryLimit does not count it any more.
+	Lost uint64
 }
 
 // Sound tells whether there are no problems.
@@ -57,6 +60,9 @@ func (r *Report) String() string {
 	var b strings.Builder
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
+		if n.Lost > 0 {
+			fmt.Fprintf(&b, "%v: %d B were taken of the memory node, and are in no extent\n", n.Node, n.Lost)
+		}
 		fmt.Fprintf(&b, "%v: %d objects (%d expired) in %d buckets, at most %d in one, %d overflow blocks\n",
 			n.Node, n.Objects, n.Expired, n.Buckets, n.LongestLoad, n.Overflows)
 		fmt.Fprintf(&b, "  keys %d B, values %d B, chunks %d B\n", n.KeyBytes, n.ValueBytes, n.ChunkBytes)
@@ -86,6 +92,7 @@ type CheckOptions struct {
 type use struct {
 	begin, end uint64
 	what       string
+	chunk      uint64 // of an extent: bytes of its chunks, 0 if that is not known
 }
 
 // A checker is a Check at work on one node.
@@ -119,6 +126,9 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 func (k *checker) run(o CheckOptions) error {
 	k.nr.Node, k.nr.Buckets = k.n.mn, k.c.s.geo.buckets
 	if err := k.walkExtents(); err != nil {
+		return err
+	}
+	if err := k.countLost(o); err != nil {
 		return err
 	}
 	for b := range k.c.s.geo.buckets {
@@ -175,7 +185,7 @@ func (k *checker) walkExtents() error {
 		}
 		k.nr.Extents++
 		k.nr.ExtentBytes += size - extentHeader
-		k.extents = append(k.extents, use{off + extentHeader, off + size, "extent"})
+		k.extents = append(k.extents, use{off + extentHeader, off + size, "extent", wordAt(b, 4)})
 		off = wordAt(b, 1)
 	}
 	slices.SortFunc(k.extents, byBegin)
@@ -185,6 +195,26 @@ func (k *checker) walkExtents() error {
 		}
 	}
 	return nil
+}
+
+// countLost compares what the store has taken of the region with its extents.
+func (k *checker) countLost(o CheckOptions) error {
+	a := k.n.word(heapOffset)
+	taken, err := k.load(a)
+	known := k.nr.ExtentBytes + extentHeader*k.nr.Extents
+	switch {
+	case err != nil || taken == known || !k.r.Sound():
+		return err
+	case taken < known:
+		k.problem(a, "%d bytes of extents, and %d taken", known, taken)
+		return nil
+	}
+	k.nr.Lost = taken - known
+	if !o.Reclaim {
+		return nil
+	}
+	ops := [1]fabric.Op{fabric.FAA(a, -k.nr.Lost)}
+	return lock.Do(k.c.l, ops[:])
 }
 
 func byBegin(a, b use) int {
@@ -199,7 +229,7 @@ func byBegin(a, b use) int {
 
 // use notes that a chunk is used for something, if it can be.
 func (k *checker) use(ch chunk, owner fabric.Addr, what string) bool {
-	u := use{ch.offset(), ch.offset() + ch.class.size(), what}
+	u := use{begin: ch.offset(), end: ch.offset() + ch.class.size(), what: what}
 	i, found := slices.BinarySearchFunc(k.extents, u, byBegin)
 	if !found {
 		i--
@@ -380,22 +410,26 @@ func (k *checker) account(o CheckOptions) error {
 	for _, e := range k.extents {
 		begin := e.begin
 		for ; i < len(k.uses) && k.uses[i].begin < e.end; i++ {
-			errs = errors.Join(errs, k.gap(begin, k.uses[i].begin, o))
+			errs = errors.Join(errs, k.gap(begin, k.uses[i].begin, e.chunk, o))
 			begin = max(begin, k.uses[i].end)
 		}
-		errs = errors.Join(errs, k.gap(begin, e.end, o))
+		errs = errors.Join(errs, k.gap(begin, e.end, e.chunk, o))
 	}
 	return errs
 }
 
-// gap counts unused memory, and reclaims it in the largest chunks that fit.
-func (k *checker) gap(begin, end uint64, o CheckOptions) error {
+// gap counts unused memory, and reclaims it in chunks of the size that its extent was made for, or if that does not
+// fit or is not known, in the largest that do.
+func (k *checker) gap(begin, end, chunk uint64, o CheckOptions) error {
 	if end <= begin {
 		return nil
 	}
 	k.nr.Elsewhere += end - begin
 	for o.Reclaim && k.r.Sound() && begin < end {
 		cl := classBelow(end - begin)
+		if chunk >= chunkUnit && chunk < cl.size() {
+			cl = classBelow(chunk)
+		}
 		if err := k.c.pushCentral(k.n, cl, []uint64{begin / chunkUnit}); err != nil {
 			return err
 		}

@@ -260,7 +260,7 @@ func (c *Client) takeExtent(n *node, cl class) (chunk, error) {
 		if err != nil {
 			return chunk{}, err
 		}
-		if err := c.linkExtent(n, base, size); err != nil {
+		if err := c.linkExtent(n, base, size, cl); err != nil {
 			return chunk{}, err
 		}
 		c.stats.Extents++
@@ -307,12 +307,13 @@ func (c *Client) reserve(n *node, size uint64) (fabric.Addr, error) {
 }
 
 // linkExtent writes an extent's header and puts it in front of the list of extents.
-func (c *Client) linkExtent(n *node, base fabric.Addr, size uint64) error {
+func (c *Client) linkExtent(n *node, base fabric.Addr, size uint64, cl class) error {
 	head := n.word(extentHeadOffset)
 	clear(c.node)
 	putWord(c.node, 0, extentMagic)
 	putWord(c.node, 2, size)
 	putWord(c.node, 3, uint64(c.port.ID().CN()))
+	putWord(c.node, 4, cl.size())
 	for guess := uint64(0); ; {
 		putWord(c.node, 1, guess)
 		c.ops[0] = fabric.Write(base, c.node)

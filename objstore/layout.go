@@ -319,7 +319,8 @@ const (
 //	  8       8   offset of the next older extent, 0 is the end
 //	 16       8   bytes, with this header
 //	 24       8   compute node that took it
-//	 32      32   zero
+//	 32       8   bytes of each of its chunks; 0: not known
+//	 40      24   zero
 //	 64           chunks
 const (
 	extentMagic  = 0x44434c4b45585431 // "DCLKEXT1"

@@ -1,0 +1,194 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock/cas"
+)
+
+// A crashPort kills its compute node at one operation: the k-th from now on, counted over all chains. The
+// operations before it are done; of it, if it is a WRITE, as much as torn says.
+type crashPort struct {
+	fabric.Port
+	w    *world
+	left int
+	torn tearing
+	hit  bool
+	tore bool // the operation was a WRITE of more than a word
+}
+
+// tearing says which words of the WRITE in which a node dies reach memory.
+type tearing func(word, of int) bool
+
+var tearings = map[string]tearing{
+	"not at all":      nil,
+	"first half":      func(i, n int) bool { return i < n/2 },
+	"second half":     func(i, n int) bool { return i >= n/2 },
+	"every other":     func(i, n int) bool { return i%2 == 0 },
+	"all but the end": func(i, n int) bool { return i < n-1 },
+}
+
+func (p *crashPort) Do(ops []fabric.Op) error {
+	if p.left < 0 || p.left >= len(ops) {
+		if p.left >= 0 {
+			p.left -= len(ops)
+		}
+		return p.Port.Do(ops)
+	}
+	i := p.left
+	p.left, p.hit = -1, true
+	if i > 0 {
+		if err := p.Port.Do(ops[:i]); err != nil {
+			return err
+		}
+	}
+	if op := &ops[i]; p.torn != nil && op.Kind == fabric.OpWrite && op.Size() > 8 {
+		p.tore = true
+		n := len(op.Buf) / 8
+		for k := range n {
+			if p.torn(k, n) {
+				p.w.c.Poke(op.Addr.Add(uint64(8*k)), op.Buf[8*k:8*k+8])
+			}
+		}
+	}
+	p.w.c.Kill(p.w.cns[0])
+	return p.Port.Do(ops[i:]) // the dead get no further
+}
+
+// A scripted operation of TestCrashAtEveryOperation: what it makes of the values of keys. "" is no object.
+type scripted struct {
+	key  string
+	to   func(old string) string
+	does func(c *Client) error
+}
+
+var crashScript = []scripted{
+	{"a", is("1"), func(c *Client) error { return c.Set(b("a"), b("1"), Options{}) }},
+	{"b", is("2"), func(c *Client) error { return c.Set(b("b"), b("2"), Options{}) }},
+	{"a", is("one"), func(c *Client) error { return c.Set(b("a"), b("one"), Options{}) }},
+	{"a", is(long), func(c *Client) error { return c.Set(b("a"), b(long), Options{}) }},
+	{"b", func(old string) string { return old + long }, func(c *Client) error { return c.Append(b("b"), b(long)) }},
+	{"b", func(old string) string { return old }, func(c *Client) error { _, err := c.Get(b("b")); return err }},
+	{"a", is(""), func(c *Client) error { return c.Delete(b("a")) }},
+	{"n", is("41"), func(c *Client) error { return c.Set(b("n"), b("41"), Options{}) }},
+	{"n", is("42"), func(c *Client) error { _, err := c.Incr(b("n"), 1); return err }},
+	{"c", is(long), func(c *Client) error { return c.Set(b("c"), b(long), Options{}) }},
+	{"b", is(""), func(c *Client) error { return c.Delete(b("b")) }},
+	{"a", is("again"), func(c *Client) error { return c.Add(b("a"), b("again"), Options{}) }},
+	{"c", func(old string) string { return "<" + old }, func(c *Client) error { return c.Prepend(b("c"), b("<")) }},
+}
+
+func is(v string) func(string) string { return func(string) string { return v } }
+
+var long = string(valueOf(3, 7))
+
+// A compute node dies at every single operation of a script of stores, updates, deletes and reads, and in the middle
+// of every WRITE of it. Whatever was acknowledged is there, the operation it was at is done or not, the store is
+// sound, and what the dead node had of its memory is found and used again.
+func TestCrashAtEveryOperation(t *testing.T) {
+	names := make([]string, 0, len(tearings))
+	for name := range tearings {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	crashes := 0
+	for k := 0; ; k++ {
+		hit := false
+		for _, name := range names {
+			p := crashOnce(t, fmt.Sprintf("crash at operation %d, WRITE %s", k, name), k, tearings[name])
+			hit = hit || p.hit
+			if tearings[name] == nil && !p.hit {
+				break
+			}
+			if p.hit && (tearings[name] == nil || p.tore) {
+				crashes++
+			}
+		}
+		if !hit {
+			t.Logf("%d operations, %d crashes", k, crashes)
+			if k < 40 || crashes < k+20 {
+				t.Errorf("that is too few")
+			}
+			return
+		}
+	}
+}
+
+func crashOnce(t *testing.T, what string, k int, torn tearing) *crashPort {
+	t.Helper()
+	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 2)
+	defer w.c.Close()
+	cfg := w.config()
+	cfg.Objects = 1 // one bucket, with overflow blocks
+	p := &crashPort{Port: w.port(0), w: w, left: -1, torn: torn}
+	dying, err := w.open(0, cfg).Client(cas.New(p, cas.Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.left = k
+	acked, doing, done := map[string]string{}, -1, false
+	w.c.GoOn(p.Port, "dies", func(fabric.Port) {
+		for i, x := range crashScript {
+			doing = i
+			if err := x.does(dying); err != nil {
+				t.Errorf("%s: operation %d of the script: %v", what, i, err)
+				return
+			}
+			acked[x.key] = x.to(acked[x.key])
+		}
+		done = true
+	})
+	if err := w.c.Run(); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if p.hit == done {
+		t.Fatalf("%s: hit %v, done %v", what, p.hit, done)
+	}
+	c := w.client(1, w.open(1, cfg))
+	c.port.Pause(c.port.Now() + fabric.Second)
+	clearLocks(w, c.s)
+	mustBeSound(t, c)
+	for _, key := range []string{"a", "b", "c", "n"} {
+		it, err := c.Get(b(key))
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			t.Fatalf("%s: get %s: %v", what, key, err)
+		}
+		old := acked[key]
+		x := crashScript[doing]
+		if got := string(it.Value); got != old && (done || x.key != key || got != x.to(old)) {
+			t.Fatalf("%s: %s is %q, was %q, in operation %d of the script", what, key, got, old, doing)
+		}
+	}
+	reuse(t, what, c)
+	return p
+}
+
+// reuse reclaims what the dead node had, and checks that it can all be used again.
+func reuse(t *testing.T, what string, c *Client) {
+	t.Helper()
+	r, err := c.Check(CheckOptions{Reclaim: true})
+	if err != nil || !r.Sound() || r.Nodes[0].Reclaimed != r.Nodes[0].Elsewhere {
+		t.Fatal(what, r, err)
+	}
+	n := mustBeSound(t, c).Nodes[0]
+	if n.Elsewhere != 0 || n.Lost != 0 || n.FreeCentral+n.FreeLocal+n.ChunkBytes+n.Overflows*overflowSize != n.ExtentBytes {
+		t.Fatalf("%s: memory is missing after Reclaim: %+v", what, n)
+	}
+	// The script runs on what the dead node had: it takes no more of the region than a node that does not die.
+	for i, x := range crashScript {
+		if err := ignore(ignore(x.does(c), ErrExists), ErrNotFound); err != nil {
+			t.Fatalf("%s: then operation %d of the script: %v", what, i, err)
+		}
+	}
+	if after := mustBeSound(t, c).Nodes[0]; after.ExtentBytes > scriptBytes+scriptBytes/2 {
+		t.Fatalf("%s: extents of %d B, then of %d B; the script needs %d B", what, n.ExtentBytes, after.ExtentBytes, scriptBytes)
+	}
+}
+
+// scriptBytes is what the extents of one undisturbed run of the script hold.
+const scriptBytes = 3840
