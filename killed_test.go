@@ -77,7 +77,12 @@ func child(role, dir string) error {
 	if err != nil {
 		return err
 	}
-	if role == "wait" {
+	switch role {
+	case "idle":
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return errors.Join(s.Close(), c.Close())
+	case "wait":
 		fmt.Println("ready") // it will be waiting soon
 	}
 	g, err := s.Lock(ctx, l.At(0))
@@ -183,6 +188,46 @@ func TestKilledWaiter(t *testing.T) {
 	second.says("holds")
 	if err := second.end(); err != nil {
 		t.Errorf("the waiter: %v", err)
+	}
+}
+
+// A reset needs an answer of every agent. One whose process is stopped, and killed, while a reset waits for it holds
+// nobody up.
+func TestKilledAgent(t *testing.T) {
+	dir := t.TempDir()
+	startChild(t, "serve", dir).says("ready")
+	idle := startChild(t, "idle", dir)
+	idle.says("ready")
+	holder := startChild(t, "hold", dir)
+	holder.says("holds")
+	waiter := startChild(t, "wait", dir)
+	waiter.says("ready")
+	idle.kill(syscall.SIGSTOP)
+	holder.kill(syscall.SIGKILL)
+	idle.kill(syscall.SIGKILL)
+	waiter.says("holds")
+	if err := waiter.end(); err != nil {
+		t.Errorf("the waiter: %v", err)
+	}
+}
+
+// A process that starts after the death of a holder gets its lock as soon as one that waited.
+func TestKilledHolderAndItsSuccessor(t *testing.T) {
+	dir := t.TempDir()
+	startChild(t, "serve", dir).says("ready")
+	holder := startChild(t, "hold", dir)
+	holder.says("holds")
+	holder.kill(syscall.SIGKILL)
+	_ = holder.cmd.Wait()
+	successor := startChild(t, "wait", dir)
+	successor.says("ready")
+	began := time.Now()
+	successor.says("holds")
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("granted after %v: not because of the death", took)
+	}
+	if err := successor.end(); err != nil {
+		t.Errorf("the successor: %v", err)
 	}
 }
 

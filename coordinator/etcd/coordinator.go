@@ -45,7 +45,7 @@ func New(o Options) (*Coordinator, error) {
 	}
 	c.client, err = clientv3.New(clientv3.Config{
 		Endpoints: o.Endpoints, TLS: o.TLS, Username: o.User, Password: o.Password,
-		DialTimeout: o.Timeout, DialKeepAliveTime: o.TTL, DialKeepAliveTimeout: o.TTL,
+		DialTimeout: o.Timeout, DialKeepAliveTime: o.TTL, DialKeepAliveTimeout: o.TTL / patience,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(params)},
 		Logger:      zap.NewNop(),
 	})
@@ -151,7 +151,12 @@ func (c *Coordinator) do(ctx context.Context, v *view, x chore) error {
 // pause waits between attempts, longer each time. It returns false when ctx has ended.
 func pause(ctx context.Context, wait *time.Duration) bool {
 	*wait = min(max(2**wait, minRetry), maxRetry)
-	t := time.NewTimer(*wait)
+	return sleep(ctx, *wait)
+}
+
+// sleep waits. It returns false when ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

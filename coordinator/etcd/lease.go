@@ -46,22 +46,30 @@ func (c *Coordinator) grant(ctx context.Context) (*lease, error) {
 
 func (l *lease) id() clientv3.LeaseID { return clientv3.LeaseID(l.life) }
 
-// keep keeps the lease alive. The client's KeepAlive gives up when it has not
-// reached etcd for the time of the lease. We do not: as long as etcd has not said
-// that it is gone, it may be that nobody has reached etcd.
+// A lease is renewed renewals times in its time, and an attempt takes patience-th of it at most: so there is time for
+// a second and a third one, which ask other members of etcd, when the first member that was asked hangs.
+const (
+	renewals = 5
+	patience = 4
+)
+
+// keep keeps the lease alive. As long as etcd has not said that it is gone, it may be that nobody has
+// reached etcd: then it goes on trying.
 func (l *lease) keep() {
 	var wait time.Duration
 	for l.keeping.Err() == nil {
-		some, err := l.keepAlive()
-		if isLeaseGone(err) {
+		switch err := l.renew(); {
+		case isLeaseGone(err):
 			l.lose()
 			return
-		}
-		if err != nil {
-			l.c.report(l.keeping, l.c.explain(l.keeping, err))
-		}
-		if some {
+		case err == nil:
 			wait = 0
+			if !sleep(l.keeping, l.c.opt.TTL/renewals) {
+				return
+			}
+			continue
+		default:
+			l.c.report(l.keeping, l.c.explain(l.keeping, err))
 		}
 		if !pause(l.keeping, &wait) {
 			return
@@ -69,27 +77,12 @@ func (l *lease) keep() {
 	}
 }
 
-// keepAlive keeps the lease alive until something is wrong, and tells whether it was right before.
-func (l *lease) keepAlive() (some bool, err error) {
-	// The client halts all keepalives of a Lease for good after some errors: so each attempt has its own.
-	lessor := clientv3.NewLease(l.c.client)
-	defer lessor.Close()
-	alive, err := lessor.KeepAlive(l.keeping, l.id())
-	if err != nil {
-		return false, err
-	}
-	for range alive {
-		some = true
-	}
-	return some, l.check()
-}
-
-// check asks whether the lease is still there.
-func (l *lease) check() error {
-	left, err := l.c.timeLeft(l.keeping, l.life)
-	if err == nil && left < 0 {
-		err = errLeaseGone
-	}
+// renew renews the lease once. (The client's KeepAlive has one stream, to one member of etcd, and waits for a
+// whole lease until it asks another.)
+func (l *lease) renew() error {
+	ctx, cancel := context.WithTimeout(l.keeping, l.c.opt.TTL/patience)
+	defer cancel()
+	_, err := l.c.client.KeepAliveOnce(ctx, l.id())
 	return err
 }
 

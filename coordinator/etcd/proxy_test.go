@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"io"
 	"net"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 type proxy struct {
 	l      net.Listener
 	target string // socket of the server
+	gate   *gate
 
 	mu    sync.Mutex
 	isCut bool
@@ -25,7 +25,7 @@ func startProxy(t *testing.T, endpoint string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{l: l, target: strings.TrimPrefix(endpoint, "unix://")}
+	p := &proxy{l: l, target: strings.TrimPrefix(endpoint, "unix://"), gate: newGate()}
 	t.Cleanup(func() {
 		l.Close()
 		p.cut()
@@ -53,16 +53,28 @@ func (p *proxy) run() {
 			out.Close()
 		} else {
 			p.conns = append(p.conns, in, out)
-			go forward(in, out)
-			go forward(out, in)
+			go p.forward(in, out)
+			go p.forward(out, in)
 		}
 		p.mu.Unlock()
 	}
 }
 
-func forward(from, to net.Conn) {
-	_, _ = io.Copy(to, from)
-	to.Close()
+func (p *proxy) forward(from, to net.Conn) {
+	defer to.Close()
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		p.gate.pass()
+		if n > 0 {
+			if _, werr := to.Write(b[:n]); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 // cut breaks all connections, and refuses new ones until restore.
