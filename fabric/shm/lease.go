@@ -17,17 +17,17 @@ import (
 // Options.Lease looks at a counter of each compute node's, its beat, and kills the process of one whose
 // beat has stood still. Its death is then noticed as any other.
 
-// beatsPerLease is how often a compute node beats in the time of a lease, and how often the
-// memory node looks. One that did not beat between so many looks and one more is dead: counted in
-// looks, so that a memory node that was stopped itself does not take all others for dead.
-const beatsPerLease = 4
+// beatEvery is how often a compute node beats, and a memory node looks, whatever the lease: memory nodes may have
+// different ones. A node that did not beat between as many looks as fit into the lease and one more is dead: counted in looks, so
+// that a memory node that was stopped itself does not take all others for dead.
+const beatEvery = 20 * time.Millisecond
 
 // lease returns the lease of the cluster: 0 if there is none.
 func (c *cluster) lease() *atomic.Uint64 { return c.m.word(leaseOffset) }
 
 // beat shows that the process of the node runs, until the node is closed.
-func (n *node) beat(lease time.Duration) {
-	t := time.NewTicker(lease / beatsPerLease)
+func (n *node) beat() {
+	t := time.NewTicker(beatEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -47,7 +47,7 @@ type sighting struct {
 
 // enforce kills compute nodes that do not beat, until the server is closed.
 func (s *MemoryServer) enforce(o *Options) {
-	t := time.NewTicker(o.Lease / beatsPerLease)
+	t := time.NewTicker(beatEvery)
 	defer t.Stop()
 	seen := make([]sighting, s.c.maxCN+1)
 	for {
@@ -57,7 +57,7 @@ func (s *MemoryServer) enforce(o *Options) {
 		case <-t.C:
 		}
 		for id := fabric.CNID(1); id <= fabric.CNID(s.c.maxCN) && id != 0; id++ {
-			if !s.stands(id, &seen[id]) {
+			if !s.stands(id, &seen[id], int(o.Lease/beatEvery)) {
 				continue
 			}
 			err := s.c.killCN(id, seen[id].incarnation)
@@ -71,9 +71,9 @@ func (s *MemoryServer) enforce(o *Options) {
 	}
 }
 
-// stands looks at a compute node, and tells whether its beat has stood still for a lease.
+// stands looks at a compute node, and tells whether its beat has stood still for a lease, in looks.
 // Who has not begun to beat has joined before there was a lease.
-func (s *MemoryServer) stands(id fabric.CNID, last *sighting) bool {
+func (s *MemoryServer) stands(id fabric.CNID, last *sighting, looks int) bool {
 	slot := s.c.cn(id)
 	now := sighting{incarnation: slot.counter.Load(), beat: slot.beat.Load()}
 	if !isLive(now.incarnation) || now.beat == 0 || now.incarnation != last.incarnation || now.beat != last.beat {
@@ -81,7 +81,7 @@ func (s *MemoryServer) stands(id fabric.CNID, last *sighting) bool {
 		return false
 	}
 	last.still++
-	return last.still > beatsPerLease
+	return last.still > looks
 }
 
 // killCN ends the process of a compute node. It does so only if it is certain who that is: whoever

@@ -185,9 +185,9 @@ func (n *node) begin() error {
 	n.watchPeers(counters[:])
 	n.viewMu.Unlock()
 	n.pumping.Go(n.pump)
-	if lease := time.Duration(n.c.lease().Load()); lease > 0 {
+	if n.c.lease().Load() > 0 {
 		n.slot.beat.Store(1)
-		n.pumping.Go(func() { n.beat(lease) })
+		n.pumping.Go(n.beat)
 	}
 	n.tellView()
 	return nil
