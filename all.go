@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 )
 
@@ -14,6 +16,9 @@ import (
 type Want struct {
 	ID   LockID
 	Mode lock.Mode
+	// Timeout bounds the wait for this lock, from when it is its turn; then the error wraps lock.ErrTimeout. 0: only
+	// the context does.
+	Timeout time.Duration
 }
 
 // Guards are locks that are held together.
@@ -24,13 +29,18 @@ type Guards struct{ held []Guard }
 // They are acquired in the order of their addresses, so that sessions that use LockAll, each for all locks that
 // it holds at a time, never wait for each other in a circle; whoever holds another lock already
 // needs an order of his own, and a ctx with a deadline. A lock that is named twice is
-// acquired once, exclusively if one of the two is exclusive.
+// acquired once, exclusively if one of the two is exclusive, and with the shorter timeout.
 func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	var g Guards
-	for _, w := range inOrder(wants) {
-		one, err := s.acquire(ctx, lock.Request{Lock: w.ID, Mode: w.Mode})
+	sorted := inOrder(wants)
+	for _, w := range sorted {
+		r := lock.Request{Lock: w.ID, Mode: w.Mode}
+		if w.Timeout > 0 {
+			r.Deadline = s.s.Port().Now() + fabric.Time(w.Timeout)
+		}
+		one, err := s.acquire(ctx, r)
 		if err != nil {
-			err = fmt.Errorf("declock: lock %v, %v, after %d of %d: %w", w.ID, w.Mode, len(g.held), len(wants), err)
+			err = fmt.Errorf("declock: lock %v, %v, after %d of %d: %w", w.ID, w.Mode, len(g.held), len(sorted), err)
 			return Guards{}, errors.Join(err, g.Unlock())
 		}
 		g.held = append(g.held, one)
@@ -44,7 +54,15 @@ func inOrder(wants []Want) []Want {
 	slices.SortFunc(sorted, func(a, b Want) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(b.Mode, a.Mode)) // exclusive first
 	})
-	return slices.CompactFunc(sorted, func(a, b Want) bool { return a.ID == b.ID })
+	once := sorted[:0]
+	for _, w := range sorted {
+		if n := len(once); n == 0 || once[n-1].ID != w.ID {
+			once = append(once, w)
+		} else if last := &once[n-1]; last.Timeout == 0 || w.Timeout > 0 && w.Timeout < last.Timeout {
+			last.Timeout = w.Timeout
+		}
+	}
+	return once
 }
 
 // Token returns the fencing token of one of the locks. It panics if that is not among them.

@@ -47,7 +47,7 @@ func TestLockAllOrNone(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	wants := []declock.Want{{l.At(3), lock.Exclusive}, {l.At(1), lock.Shared}, {l.At(2), lock.Shared}, {l.At(1), lock.Exclusive}}
+	wants := []declock.Want{{ID: l.At(3), Mode: lock.Exclusive}, {ID: l.At(1), Mode: lock.Shared}, {ID: l.At(2), Mode: lock.Shared}, {ID: l.At(1), Mode: lock.Exclusive}}
 	_, err = b.LockAll(ctx, wants...)
 	if !errors.Is(err, lock.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), l.At(2).String()) {
 		t.Errorf("with one that is held: %v", err)
@@ -84,6 +84,38 @@ func TestLockAllOrNone(t *testing.T) {
 	}
 	if none, err := b.LockAll(context.Background()); err != nil || none.Unlock() != nil {
 		t.Errorf("no locks: %v", err)
+	}
+}
+
+// Each lock may have a time of its own, which runs from its turn on.
+func TestLockAllTimeouts(t *testing.T) {
+	c, l := openLocks(t, 3)
+	a, b := session(t, c), session(t, c)
+	busy, err := a.Lock(context.Background(), l.At(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(i int, d time.Duration) declock.Want {
+		return declock.Want{ID: l.At(i), Mode: lock.Exclusive, Timeout: d}
+	}
+	_, err = b.LockAll(context.Background(), want(0, time.Hour), want(1, time.Hour), want(1, time.Millisecond), want(2, 0))
+	if !errors.Is(err, lock.ErrTimeout) || !strings.Contains(err.Error(), l.At(1).String()) || !strings.Contains(err.Error(), "after 1 of 3") {
+		t.Errorf("with one that is held: %v", err)
+	}
+	if try, err := a.TryLock(l.At(0)); err != nil {
+		t.Errorf("the one before: %v", err)
+	} else {
+		try.Unlock()
+	}
+	if err := busy.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.LockAll(context.Background(), want(0, time.Hour), want(1, time.Hour), want(2, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Unlock(); err != nil {
+		t.Error(err)
 	}
 }
 
