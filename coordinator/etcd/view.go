@@ -19,6 +19,7 @@ type view struct {
 	revision int64 // of etcd, up to which all changes are here
 	format   string
 	nodes    map[number]node
+	strange  map[number]struct{} // node keys that cannot be understood: their numbers are taken
 	live     map[number]member.Life
 	acks     map[member.Life]uint64
 	epochs   map[fabric.MemID]versioned
@@ -38,7 +39,7 @@ type versioned struct {
 }
 
 func newView() *view {
-	return &view{nodes: map[number]node{}, live: map[number]member.Life{}, acks: map[member.Life]uint64{}, epochs: map[fabric.MemID]versioned{}}
+	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Life{}, acks: map[member.Life]uint64{}, epochs: map[fabric.MemID]versioned{}}
 }
 
 // put takes a key, relative to the prefix, into the view. It tells whether what
@@ -65,6 +66,9 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 		r, err := decodeRecord(n, kv.Value)
 		if err == nil {
 			v.nodes[n] = node{r, kv.ModRevision}
+			delete(v.strange, n)
+		} else {
+			v.strange[n] = struct{}{}
 		}
 		return err
 	case dirLive:
@@ -115,6 +119,7 @@ func (v *view) remove(key string) (changed bool) {
 	switch {
 	case dir == dirNode && err == nil:
 		delete(v.nodes, n)
+		delete(v.strange, n)
 	case dir == dirLive && err == nil:
 		delete(v.live, n)
 	case dir == dirAck:
@@ -173,7 +178,8 @@ func (v *view) freeCN(maxCN fabric.CNID) fabric.CNID {
 	for id := fabric.CNID(1); id <= maxCN && id != 0; id++ {
 		_, node := v.nodes[cnNumber(id)]
 		_, live := v.live[cnNumber(id)]
-		if !node && !live {
+		_, strange := v.strange[cnNumber(id)]
+		if !node && !live && !strange {
 			return id
 		}
 	}

@@ -81,9 +81,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	}
 	n.mu.Lock()
 	n.joined = true
-	for _, m := range n.state.MNs {
-		n.attach(m)
-	}
+	n.takeMemory(n.state)
 	n.mu.Unlock()
 	if err := n.awaitLanes(ctx); err != nil {
 		return err
@@ -182,7 +180,10 @@ func (n *node) takeMemory(st *member.State) {
 		return
 	}
 	for _, m := range st.MNs {
-		if r := n.remotes[m.ID].Load(); m.ID < MaxMN && (r == nil || r.mn.Life != m.Life) {
+		if m.ID >= MaxMN { // of another program: no memory node of ours joins with it
+			continue
+		}
+		if r := n.remotes[m.ID].Load(); r == nil || r.mn.Life != m.Life {
 			n.attach(m)
 		}
 	}

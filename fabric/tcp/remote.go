@@ -22,7 +22,7 @@ type remote struct {
 }
 
 // attach begins to connect a memory node; mu of the node is held.
-func (n *node) attach(m member.MN) *remote {
+func (n *node) attach(m member.MN) {
 	r := &remote{n: n, mn: m}
 	for i := range n.o.Lanes {
 		r.lanes = append(r.lanes, newLane(r, uint16(i)))
@@ -31,7 +31,6 @@ func (n *node) attach(m member.MN) *remote {
 	for _, l := range r.lanes {
 		n.tasks.Go(l.run)
 	}
-	return r
 }
 
 // dial connects a lane.
