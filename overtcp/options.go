@@ -22,6 +22,7 @@ type Options struct {
 
 	Listen    string       // host:port that others reach this process at; empty: see fabric/tcp.Options
 	Advertise string       // what they are told, if it is another
+	Note      string       // for tools: see fabric/tcp.Options
 	TLS       secure.Files // mutual TLS between nodes
 	Insecure  bool         // must be true without it
 

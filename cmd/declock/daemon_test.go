@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -294,6 +296,40 @@ func TestDaemonFromItsConfiguration(t *testing.T) {
 	if code := mn.wait(); code != 5 || !strings.Contains(mn.stderr.String(), `"cause":"no-space"`) {
 		t.Errorf("code %d, %s", code, mn.stderr.String())
 	}
+}
+
+// Counters of a daemon of another host are shown, too: here its control socket is out of reach.
+func TestStatusOfAnotherHost(t *testing.T) {
+	w := newWorld(t)
+	up, at := w.overTCP("--cns", "1")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	dir, err := os.MkdirTemp("", "far") // short: paths of sockets have a limit
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	far := append(slices.Clone(at[:len(at)-1]), dir)
+	cn := w.start(append([]string{"declock-cn", "--procs", "1", "--wait", "5m", "--listen", "127.0.0.1:0", "--http", addr}, far...)...)
+	cn.says("ready node=cn2")
+	for _, args := range [][]string{at, append(slices.Clone(at[:len(at)-1]), dir+"/none")} { // beside a daemon of this host, and from one without
+		out, _ := w.run(0, append([]string{"status", "--json"}, args...)...)
+		pid := 0.0
+		for _, c := range list(decode(t, out).Rows[0]["compute"]) {
+			if s, ok := c["status"].(map[string]any); ok && c["node"] == "cn2" {
+				pid, _ = s["pid"].(float64)
+			}
+		}
+		if int(pid) != cn.cmd.Process.Pid {
+			t.Errorf("%v: no status of cn2:\n%s", args, out)
+		}
+	}
+	w.terminate(cn)
+	w.down(up)
 }
 
 // After a power cut nobody knows who starts first: a memory node waits for its etcd.

@@ -75,22 +75,34 @@ func ownCertificate(cfg *tls.Config) (*x509.Certificate, error) {
 
 // An address is what a member says about itself to others, through the coordinator, which vouches for
 // it: where it is reached, and the common name of its certificate, so that no other
-// certificate can speak for it.
+// certificate can speak for it. Behind it may be a note for tools.
 //
 //	host:port            without TLS
 //	host:port#name       with TLS
-type address struct{ hostPort, name string }
+//	host:port#name;note
+type address struct{ hostPort, name, note string }
 
 func (a address) String() string {
-	if a.name == "" {
-		return a.hostPort
+	s := a.hostPort
+	if a.name != "" {
+		s += "#" + a.name
 	}
-	return a.hostPort + "#" + a.name
+	if a.note != "" {
+		s += ";" + a.note
+	}
+	return s
 }
 
 func parseAddress(s string) address {
+	s, note, _ := strings.Cut(s, ";")
 	hostPort, name, _ := strings.Cut(s, "#")
-	return address{hostPort, name}
+	return address{hostPort, name, note}
+}
+
+// ParseAddress returns what a member's address says to tools: where other nodes reach it, and its Options.Note.
+func ParseAddress(s string) (hostPort, note string) {
+	a := parseAddress(s)
+	return a.hostPort, a.note
 }
 
 // speaksFor checks that a certificate is that of the member with an address.
@@ -117,7 +129,7 @@ func (o *Options) ownAddress(l net.Listener) (a address, err error) {
 	default:
 		host = strings.Trim(o.Advertise, "[]")
 	}
-	a.hostPort = net.JoinHostPort(host, port)
+	a.hostPort, a.note = net.JoinHostPort(host, port), o.Note
 	if o.TLS == nil {
 		return a, nil
 	}
@@ -126,7 +138,7 @@ func (o *Options) ownAddress(l net.Listener) (a address, err error) {
 		return a, err
 	}
 	a.name = c.Subject.CommonName
-	if a.name == "" || strings.Contains(a.name, "#") {
+	if a.name == "" || strings.ContainsAny(a.name, "#;") {
 		return a, fmt.Errorf("%w: the own certificate has the common name %q: others know this node by it", ErrOptions, a.name)
 	}
 	return a, nil

@@ -16,6 +16,7 @@ const (
 	// MaxMN is how many memory nodes a cluster may have.
 	MaxMN = 64
 
+	maxNote          = 128
 	maxLanes         = 16
 	maxWorkers       = 64
 	defaultHeartbeat = time.Second
@@ -34,6 +35,9 @@ type Options struct {
 	// Advertise is how others reach it, host:port or host, if that is not Listen. Empty where
 	// Listen names no host: the machine's first address that is not a loopback.
 	Advertise string
+
+	// Note is what the coordinator tells tools about this node, at most 128 bytes; the fabric makes nothing of it. See ParseAddress.
+	Note string
 
 	// TLS has the own certificate and whose are accepted: mutual TLS. Certificates say what a node may
 	// be, see the package's documentation.
@@ -93,6 +97,8 @@ func (o *Options) check() error {
 	case o.Heartbeat < minHeartbeat || o.DeadAfter < 2*o.Heartbeat:
 		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v, and that at least %v",
 			ErrOptions, o.DeadAfter, o.Heartbeat, minHeartbeat)
+	case len(o.Note) > maxNote:
+		return fmt.Errorf("%w: a note of %d bytes, at most %d", ErrOptions, len(o.Note), maxNote)
 	case o.Lanes < 0 || o.Lanes > maxLanes:
 		return fmt.Errorf("%w: Lanes is %d, must be at most %d", ErrOptions, o.Lanes, maxLanes)
 	}

@@ -88,6 +88,7 @@ func mnCommand(env *Env) *cli.Command {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
+			net.http = &how.http
 			net.o.Report = func(err error) { log.Warn("in the background", "error", err.Error()) }
 			if cfg.Cluster, err = net.parse(c); err != nil {
 				return err
@@ -131,6 +132,7 @@ func cnCommand(env *Env) *cli.Command {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
+			net.http = &how.http
 			net.o.Report = func(err error) { log.Warn("in the background", "error", err.Error()) }
 			if cfg.Cluster, err = net.parse(c); err != nil {
 				return err

@@ -14,6 +14,7 @@ type network struct {
 	cluster string
 	o       scheme.Options
 	own     []cli.Flag
+	http    *string // of a daemon: where it has its status
 
 	settings settings
 }
@@ -63,6 +64,9 @@ func (n *network) parse(c *cli.Context) (scheme.Cluster, error) {
 	}
 	if n.cluster == "" {
 		return nil, usage(c, "which cluster? Give --cluster %s; \"declock status\" lists those of this machine", scheme.Forms())
+	}
+	if n.http != nil {
+		n.o.HTTP = *n.http
 	}
 	cl, err := scheme.Parse(n.cluster, n.o)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 )
 
 const statusDescription = `Without --cluster it lists all clusters of this machine, dead ones too. Counters come from the compute nodes'
-control sockets; a compute node that is a program with the library, or that is stopped, has none to show.
+control sockets, and with --cluster tcp://.. those of other hosts from the addresses of their --http; a compute node that is a program with the
+library, or that is stopped, has none to show.
 
 Examples:
    declock status
@@ -184,10 +185,35 @@ func askAll(ctx context.Context, runDir string) (row *clusterRow) {
 	return row
 }
 
+// askOthers asks daemons of other hosts, at the addresses that the cluster knows. Who does not answer has none to show.
+func (row *clusterRow) askOthers(ctx context.Context, at scheme.Cluster) {
+	if !slices.ContainsFunc(row.Compute, func(r computeRow) bool { return r.Status == nil }) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	info, err := at.Describe(ctx)
+	if err != nil {
+		return // what is known here is better than nothing
+	}
+	for i := range row.Compute {
+		r := &row.Compute[i]
+		for _, n := range info.Compute {
+			if r.Status != nil || n.HTTP == "" || n.ID.String() != r.Node {
+				continue
+			}
+			if s, err := fetchStatus(ctx, n.HTTP); err == nil {
+				r.Status, r.Note, s.Memory = s, "", nil
+			}
+		}
+	}
+}
+
 // describe tells what there is of a cluster.
 func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 	if at.Scheme() != "shm" { // who is a member knows, and need not let us in
 		if row := askAll(ctx, at.RunDir()); row != nil {
+			row.askOthers(ctx, at)
 			return row, nil
 		}
 	}
@@ -212,6 +238,9 @@ func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 		}
 		if n.Alive {
 			s, err := askStatus(ctx, filepath.Join(at.RunDir(), control.SocketName(n.ID)))
+			if err != nil && n.HTTP != "" {
+				s, err = fetchStatus(ctx, n.HTTP)
+			}
 			if err != nil {
 				r.Note = "no answer from a control socket here: on another host, a program with the library, or stopped"
 			} else {

@@ -2,6 +2,10 @@ package app
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
@@ -21,6 +25,32 @@ func askStatus(ctx context.Context, socket string) (*control.Status, error) {
 	}
 	defer c.Close()
 	return c.Status(ctx)
+}
+
+// maxStatus bounds a status, in bytes.
+const maxStatus = 1 << 20
+
+// fetchStatus asks a daemon of another host for its status, where it says that it has it.
+func fetchStatus(ctx context.Context, hostPort string) (*control.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+hostPort+"/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s says %s", hostPort, r.Status)
+	}
+	s := new(control.Status)
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxStatus)).Decode(s); err != nil {
+		return nil, fmt.Errorf("%s: no status: %w", hostPort, err)
+	}
+	return s, nil
 }
 
 // policyOf returns the lock policies of a running cluster's compute nodes here: one, as it should be, or "mixed".

@@ -27,6 +27,7 @@ type Options struct {
 
 	Listen     string // host:port that others reach this process at
 	Advertise  string // what they are told, if it is another
+	HTTP       string // host:port at which this process has its status, for tools of other hosts; empty: none
 	TLS        secure.Files
 	SecretFile string
 	Insecure   bool // without TLS and secret
@@ -135,6 +136,7 @@ type ComputeInfo struct {
 	Alive  bool
 	Joined time.Time // zero: not known
 	Where  string
+	HTTP   string // host:port that has its status; empty: none is known
 }
 
 // A Scheme is a fabric.

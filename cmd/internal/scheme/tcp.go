@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/overtcp"
 )
@@ -38,7 +40,27 @@ func parseTCP(rest string, o Options) (Cluster, error) {
 		to.DeadAfter = o.DeadAfter
 	}
 	to.Report = o.Report
+	if _, port, err := net.SplitHostPort(o.HTTP); err == nil && port != "0" {
+		to.Note = httpNote + o.HTTP
+	}
 	return &tcpCluster{o: to, runBase: o.RunDir}, nil
+}
+
+// httpNote begins the note by which members say where their status is.
+const httpNote = "http="
+
+// httpOf returns where a member's status is: host:port, or nothing.
+func httpOf(addr string) string {
+	hostPort, note := tcp.ParseAddress(addr)
+	at, ok := strings.CutPrefix(note, httpNote)
+	host, port, err := net.SplitHostPort(at)
+	if !ok || err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host, _, _ = net.SplitHostPort(hostPort)
+	}
+	return net.JoinHostPort(host, port)
 }
 
 type tcpCluster struct {
@@ -98,7 +120,7 @@ func describeState(address string, s *member.State) (*Info, error) {
 		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: m.Addr})
 	}
 	for _, n := range s.CNs {
-		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Alive: true, Where: n.Addr})
+		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Alive: true, Where: n.Addr, HTTP: httpOf(n.Addr)})
 	}
 	for _, n := range s.Fencing {
 		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Where: n.Addr})
