@@ -16,6 +16,7 @@ type Client struct {
 
 	hold   lock.Hold
 	req    lock.Request
+	owed   int // offset from which on the locked node, as a holder before has left it, is not in memory yet; 0 is all is
 	reads  [1]fabric.Op
 	ops    [fabric.MaxChain]fabric.Op // of chains outside Acquire and Release
 	before [lock.MaxPiggyback]fabric.Op
@@ -407,6 +408,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 			return true, nil
 		}
 		if s.write && !gone {
+			c.leave(n)
 			if err := c.unlock(nil); err != nil {
 				return false, err
 			}
@@ -460,16 +462,17 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
 	}
 	c.reads[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
-	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:]}
+	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:], Note: b}
 	if t := c.t.cfg.LockTimeoutNs; t != 0 {
 		c.req.Deadline = c.port.Now() + t
 	}
 	if err := c.l.Acquire(&c.hold, &c.req); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
+	c.owed = int(c.req.Owed)
 	n.dead = false
 	err := n.decode(b, p)
-	for try := 0; err == errTorn && try < maxTries; try++ {
+	for try := 0; err == errTorn && c.owed == 0 && try < maxTries; try++ {
 		// Who makes another node of the slot does so without its lock.
 		c.stats.Torn++
 		if err = lock.Do(c.l, c.reads[:]); err == nil {
@@ -511,12 +514,27 @@ func (c *Client) redo(n *node, b []byte, p ptr) error {
 	return nil
 }
 
+// leave lets the next holder of this compute node have the locked node n as it is in its buffer: he need not READ it.
+// A slot becomes another node only after the one before has died, under this lock; so what is left is right
+// for as long as the lock stays here.
+func (c *Client) leave(n *node) {
+	if n.word.state() == stateAlive {
+		c.hold.Note = n.b[:n.used]
+	}
+}
+
 // unlock releases the lock without doing anything, because of err or nil.
 func (c *Client) unlock(err error) error { return c.release(0, err) }
 
-// release executes the first n operations of before and releases the lock.
+// release executes the first n operations of before and releases the lock. If they are none, and a holder before has left
+// it to this one to write what it had changed, that is done.
 func (c *Client) release(n int, err error) error {
+	if n == 0 && c.owed != 0 {
+		c.hold.Note = c.req.Note[:c.req.Noted]
+		n = c.append(c.hold.Note, 0)
+	}
 	rerr := c.l.Release(&c.hold, c.before[:n])
+	c.hold.Note, c.hold.Owing, c.owed = nil, 0, 0
 	if rerr == nil {
 		return err
 	}

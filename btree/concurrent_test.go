@@ -11,6 +11,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
 )
 
@@ -43,8 +44,16 @@ func TestConcurrentRootSplits(t *testing.T) {
 // Real goroutines of three compute nodes over shared memory: point operations are linearizable, and a scan
 // finds what is there throughout.
 func TestConcurrentShm(t *testing.T) {
-	cl := shmCluster(t, 16<<20, 3)
+	t.Run("cas", func(t *testing.T) { concurrent(t, shmCluster(t, 16<<20, 3), casLocks()) })
+	t.Run("declock", func(t *testing.T) {
+		cl := shmCluster(t, 16<<20, 3)
+		concurrent(t, cl, decLocks(t, cl, 3))
+	})
+}
+
+func concurrent(t *testing.T, cl fabrictest.Cluster, l lockers) {
 	cfg := shmConfig()
+	cfg.Lock = l.layout
 	cfg.MaxKey, cfg.MaxInline, cfg.NodeSize = 8, 16, minNodeSize(8, 16)
 	trees := make([]*Tree, 3)
 	for i := range trees {
@@ -52,7 +61,12 @@ func TestConcurrentShm(t *testing.T) {
 		trees[i], err = Open(shmPort(t, cl, i), cfg)
 		wantErr(t, "open", err, nil)
 	}
-	steady := clientOn(t, trees[0], shmPort(t, cl, 0))
+	client := func(i int) *Client {
+		c, err := trees[i].Client(l.locker(i, shmPort(t, cl, i)))
+		wantErr(t, "client", err, nil)
+		return c
+	}
+	steady := client(0)
 	for i := range 50 {
 		wantErr(t, "put", steady.Put(fmt.Appendf(nil, "s%03d", i), valueOf(i, 0)), nil)
 	}
@@ -61,7 +75,7 @@ func TestConcurrentShm(t *testing.T) {
 	byKey := map[string][]porcupine.Operation{}
 	var wg sync.WaitGroup
 	for i := range 6 {
-		c := clientOn(t, trees[i%3], shmPort(t, cl, i%3))
+		c := client(i % 3)
 		wg.Go(func() {
 			defer c.Close()
 			for n := range 300 {

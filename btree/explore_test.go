@@ -200,6 +200,7 @@ var programs = []program{
 	{name: "merge and writer", before: "b d f h j -h", clients: []string{"delete j", "insert j J, get j"}, warm: []int{0, 1}},
 	{name: "merge and split left of it", before: "b c d f h j -h", clients: []string{"delete j", "put e E"}, warm: []int{0, 1}},
 	{name: "two merges", before: "b d f h j l n -h -l", clients: []string{"delete j", "delete f"}, warm: []int{0, 1}},
+	{name: "half a split in the slot of a dead node", before: "b d f h j -h", clients: []string{"delete j, put k K", "get k, scan"}, warm: []int{0, 1}},
 	{name: "reuse of a dead node", before: "b d f h j -h", clients: []string{"delete j, put c C, put e E", "get j, get f"}, warm: []int{0, 1}},
 }
 

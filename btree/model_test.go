@@ -57,14 +57,17 @@ func TestModel(t *testing.T) {
 		{"defaults", 2, func(c *Config) { c.MaxKey, c.MaxInline, c.NodeSize = 0, 0, 0 }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			rapid.Check(t, func(rt *rapid.T) { modelRun(t, rt, x.mns, x.cfg) })
+			rapid.Check(t, func(rt *rapid.T) {
+				_, c := one(t, x.mns, x.cfg)
+				defer c.Close()
+				modelRun(t, rt, c)
+			})
 		})
 	}
 }
 
-func modelRun(t *testing.T, rt *rapid.T, mns int, cfg func(*Config)) {
-	_, c := one(t, mns, cfg)
-	defer c.Close()
+// modelRun does random operations on an empty tree.
+func modelRun(t *testing.T, rt *rapid.T, c *Client) {
 	m := model{}
 	maxKey := min(c.t.geo.maxKey, 16)
 	keyGen := rapid.Custom(func(rt *rapid.T) string {

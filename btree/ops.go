@@ -181,6 +181,7 @@ func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replace
 		err = c.compare(&r, old)
 	}
 	if err != nil {
+		c.leave(n)
 		return outside{}, c.unlock(err)
 	}
 	return replaced, c.change(n, k, key, payload)
@@ -223,6 +224,7 @@ func (c *Client) remove(key []byte) error {
 		err = ErrNotFound
 	}
 	if err != nil {
+		c.leave(n)
 		return c.unlock(err)
 	}
 	var replaced outside

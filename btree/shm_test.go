@@ -20,7 +20,13 @@ import (
 // shmCluster returns a formatted memory node in shared memory and compute nodes.
 func shmCluster(t testing.TB, size uint64, cns int) fabrictest.Cluster {
 	t.Helper()
-	cl := locktest.Shm(t.TempDir()).Start(t, fabrictest.Config{Mem: []uint64{size}, CNs: cns})
+	return realCluster(t, locktest.Shm(t.TempDir()), size, cns)
+}
+
+// realCluster returns a formatted memory node and compute nodes of a fabric that works in real time.
+func realCluster(t testing.TB, h fabrictest.Harness, size uint64, cns int) fabrictest.Cluster {
+	t.Helper()
+	cl := h.Start(t, fabrictest.Config{Mem: []uint64{size}, CNs: cns})
 	t.Cleanup(cl.Close)
 	wantErr(t, "format", region.Format(shmPort(t, cl, 0), 0, region.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
 	return cl

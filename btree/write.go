@@ -30,11 +30,10 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	at := n.used
 	n.used += putRecord(n.b[at:], k, key, value)
 	n.word = makeWord(stateAlive, n.used, extend(n.word.crc(), n.b[at:n.used]))
-	a := c.t.slotAddr(n.self, classNode)
-	c.before[0] = fabric.Write(a.Add(uint64(at)), n.b[at:n.used])
-	c.before[1] = fabric.Store(a, uint64(n.word))
+	setWord(n.b, n.word)
+	c.leave(n)
 	c.uncertain = true
-	if err := c.release(2, nil); err != nil {
+	if err := c.release(c.append(n.b[:n.used], at), nil); err != nil {
 		return err
 	}
 	if n.level > 0 {
@@ -45,6 +44,20 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	return nil
 }
 
+// append makes the operations that write the locked node, which is in b, from an offset on, or from what a holder before
+// has left to be written: WRITE the records, store the word. It returns their number. Who holds the lock
+// next may do both his own and these.
+func (c *Client) append(b []byte, at int) int {
+	if c.owed != 0 {
+		at = c.owed
+	}
+	a := c.hold.Lock.Add(c.t.geo.lockSize)
+	c.before[0] = fabric.Write(a.Add(uint64(at)), b[at:])
+	c.before[1] = fabric.Store(a, get64(b, 0))
+	c.hold.Owing = uint64(at)
+	return 2
+}
+
 // die declares the locked node n dead instead of removing its last record, and releases the lock. What is
 // left of an inner node is one child, which then has no separator.
 func (c *Client) die(n *node, key []byte) error {
@@ -53,9 +66,14 @@ func (c *Client) die(n *node, key []byte) error {
 	if err != nil {
 		return c.unlock(err)
 	}
-	c.before[0] = fabric.Store(c.t.slotAddr(n.self, classNode), uint64(makeWord(stateDead, n.used, n.word.crc())))
+	ops := 0
+	if c.owed != 0 { // its checksum is that of records which are to be written yet
+		ops = c.append(n.b[:n.used], 0)
+		c.hold.Owing = 0
+	}
+	c.before[ops] = fabric.Store(c.t.slotAddr(n.self, classNode), uint64(makeWord(stateDead, n.used, n.word.crc())))
 	c.uncertain = true
-	if err := c.release(1, nil); err != nil {
+	if err := c.release(ops+1, nil); err != nil {
 		return err
 	}
 	c.stats.Deaths++
@@ -139,6 +157,10 @@ func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 	ops[1] = fabric.Store(a, uint64(movingWord(m.version, shadow)))
 	ops[2] = fabric.Write(a.Add(8), c.left[8:used])
 	ops[3] = fabric.Store(a, uint64(alive))
+	// Nobody needs what was in n any more: m is built.
+	n.used, n.word = copy(n.b, c.left[:used]), alive
+	setWord(n.b, alive)
+	c.leave(n)
 	c.uncertain = true
 	if err := c.release(before+4, nil); err != nil {
 		// The node may have been left half written: the shadow is what it is to be.

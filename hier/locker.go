@@ -141,7 +141,7 @@ func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token l
 // The shard is locked at entry.
 func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request) error {
 	w := &k.self
-	w.client, w.mode, w.verdict = k.port.ID(), r.Mode, undecided
+	w.client, w.mode, w.verdict, w.room = k.port.ID(), r.Mode, undecided, k.roomFor(r)
 	w.stamp = k.now()
 	w.ticket = x.arrived
 	x.arrived++
@@ -171,6 +171,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 		switch v {
 		case granted:
 			k.take(x)
+			k.inherit(x, r)
 		case chosen:
 			x.life = k.mems[r.Lock.MN()].life
 		}
@@ -231,11 +232,17 @@ func (k *Locker) prefetch(s *shard, x *local, place *cql.Place, gen uint32) erro
 }
 
 // leaveQueue ends a wait that was cut short by err. If the verdict has come
-// first, the lock is passed on: a client whose wait failed never holds.
+// first, the lock is passed on: a client whose wait failed does not hold, unless something has been left
+// to it to do: then it has been granted the lock in time.
 func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, err error) error {
-	err = k.waitError(err)
 	w := &k.self
 	s.mu.Lock()
+	if w.verdict == granted && x.note.owed != 0 && (errors.Is(err, fabric.ErrDeadline) || errors.Is(err, fabric.ErrInterrupted)) {
+		k.inherit(x, r)
+		s.mu.Unlock()
+		return k.hold(s, x, h, r, w.token)
+	}
+	err = k.waitError(err)
 	switch w.verdict {
 	case undecided:
 		x.queue.remove(w)

@@ -181,6 +181,7 @@ func (x *local) begin(place *cql.Place) {
 	x.gen++
 	x.seq, x.streak, x.sharing = 0, 0, 0
 	x.gate = x.arrived
+	x.note.clear()
 	x.val.arrive(place)
 }
 
@@ -248,11 +249,11 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	if len(before) > lock.MaxPiggyback {
 		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
 	}
-	h.Held, h.Aux = false, nil
+	text := h.Note
+	h.Held, h.Aux, h.Note = false, nil, nil
 	k.count(h.Lock, -1)
 	s := k.table.shardOf(h.Lock)
 	slack := k.table.slackUs()
-	var err error
 	s.mu.Lock()
 	if x.over() {
 		return k.releaseLost(s, x)
@@ -261,19 +262,14 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.val.set(v)
 		x.val.dirty = true
 	}
-	if len(before) > 0 && k.stays(x, slack) {
-		// The next holder must find what we wrote, and uses another queue pair.
-		s.mu.Unlock()
-		err, before = k.do(before), nil
-		s.mu.Lock()
-	}
+	wait, before, err := k.perform(s, x, h, text, before, slack)
+	owing := wait != nil
 	if x.val.dirty && !k.defers(x) && k.stays(x, slack) {
 		err = errors.Join(err, k.commit(s, x))
 	}
 	if x.over() { // since we looked: clients of the new life may wait here
 		return errors.Join(err, k.releaseLost(s, x))
 	}
-	var wait *commit
 	if x.val.dirty && k.stays(x, slack) {
 		wait = k.join(x)
 	}
@@ -282,6 +278,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	case x.holders > 1:
 		x.holders--
 	case w != nil:
+		x.note.pass(h, text, owing, err)
 		k.handOver(x, w)
 	default:
 		x.holders, x.state = 0, releasing

@@ -56,8 +56,9 @@ type local struct {
 	expired  bool        // that time has run out, and no client of the node wanted to write since
 	patience uint8       // tenures in a row of which that is so, up to readersOnly
 
+	note     note        // what the last exclusive holder of this tenure left to the next
 	val      kept        // the lock's value, in this tenure
-	commits  *commit     // releases that wait for it to be written back
+	commits  *commit     // releases that wait for it to be written back, or for what they left to others to be done
 	deferred fabric.Time // since when there are any
 }
 
@@ -68,6 +69,7 @@ type waiter struct {
 	mode       lock.Mode
 	ticket     uint64 // number of its arrival at the local lock
 	stamp      cql.Stamp
+	room       int // bytes of a note that it can take
 	verdict    verdict
 	token      lock.Token
 }
@@ -239,7 +241,7 @@ func (s *shard) insert(l fabric.Addr, h uint64, m lock.Mode, owner fabric.Client
 		s.free = x.next
 		s.spare--
 		gen := x.gen
-		*x = local{gen: gen + 1}
+		*x = local{gen: gen + 1, note: note{text: x.note.text[:0]}}
 	} else {
 		x = new(local)
 	}

@@ -79,20 +79,24 @@ func (k *Locker) AcquireValue(h *lock.Hold, r *lock.Request, v *lock.Value) erro
 
 // readsOf returns a request's READs, with one of the value if that is still wanted.
 func (k *Locker) readsOf(r *lock.Request) []fabric.Op {
-	if k.value == nil || k.valued {
-		return r.Reads
+	wanted := r.Reads
+	if r.Noted > 0 {
+		wanted = nil
 	}
-	n := copy(k.reads[:], r.Reads)
+	if k.value == nil || k.valued {
+		return wanted
+	}
+	n := copy(k.reads[:], wanted)
 	k.reads[n] = fabric.Read(k.value.Addr, k.value.Buf)
 	return k.reads[:n+1]
 }
 
 // haveRead takes over the results of readsOf. The caller holds x.
 func (k *Locker) haveRead(s *shard, x *local, r *lock.Request, reads []fabric.Op) {
-	if len(reads) == len(r.Reads) {
+	if len(reads) == 0 || &reads[0] != &k.reads[0] {
 		return
 	}
-	for i := range r.Reads {
+	for i := range reads[:len(reads)-1] {
 		r.Reads[i].Old = reads[i].Old
 	}
 	s.mu.Lock()

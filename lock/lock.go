@@ -65,6 +65,9 @@ type Loss struct {
 // MaxPiggyback is the largest number of operations that Request.Reads or Release's before may have.
 const MaxPiggyback = 8
 
+// MaxNote is the largest size of a Hold's Note in bytes: longer ones are not left.
+const MaxNote = 4096
+
 // A Request says what to acquire.
 type Request struct {
 	Lock fabric.Addr // of the lock's first byte
@@ -77,6 +80,14 @@ type Request struct {
 	// lock: in the same chain as the acquire if the lock is free, else after the grant.
 	// Their results are valid when Acquire returns nil. At most MaxPiggyback.
 	Reads []fabric.Op
+	// Note is memory for what the last exclusive holder left (Hold.Note), if the lock has not been away from this compute
+	// node since. When that is there and fits, Noted is its length, and Reads are not executed. Only
+	// exclusive holders get notes, and only from mechanisms that hand locks over within a node.
+	Note  []byte
+	Noted int
+	// Owed is the Hold.Owing of who left the note, or 0: if not 0, some who held the lock before wait for operations
+	// that they left to this holder. Its own in Release must include them, and so must not be none.
+	Owed uint64
 }
 
 // A Hold is a lock held, from Acquire to Release. The caller owns the memory and can use
@@ -85,6 +96,15 @@ type Hold struct {
 	Lock  fabric.Addr
 	Mode  Mode
 	Token Token
+
+	// Note, set before Release by an exclusive holder, is left to the next holder of this compute node: what he
+	// would else have to READ, as it is after the operations of Release. The mechanism copies it, if
+	// somebody waits and these have succeeded. At most MaxNote bytes. It counts for one Release.
+	Note []byte
+	// Owing, if not 0, says that the operations of Release may be left to the next holder, who then gets this number
+	// with the note: it may find a way to do both with as many. Release returns all the same only when
+	// they have been executed, by whomever, and with that error: nothing is acknowledged before. The number's meaning is the holders' own.
+	Owing uint64
 
 	// Aux and Word are the mechanism's own.
 	Aux  any

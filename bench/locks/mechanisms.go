@@ -25,7 +25,8 @@ var mechanisms = []Mechanism{
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
 	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
-	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(sherman.DefaultBound)},
+	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(sherman.DefaultBound, false)},
+	{Name: "sherman+notes", About: "sherman, whose holders leave the next one of the node what they would READ", setUp: shermanLock(sherman.DefaultBound, true)},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
 	{Name: "declock-pf", About: "DecLock by timestamp, phase-fair", setUp: decLock("declock-pf")},
@@ -96,7 +97,7 @@ func shiftLock(artifact bool) func(*Config) (system, error) {
 }
 
 // shermanLock returns cas behind local locks with a bound of handovers.
-func shermanLock(bound int) func(*Config) (system, error) {
+func shermanLock(bound int, notes bool) func(*Config) (system, error) {
 	return func(c *Config) (system, error) {
 		cfg := cas.Config{Plain: !c.Tokens}
 		if _, err := sherman.NewTable(bound); err != nil {
@@ -104,6 +105,7 @@ func shermanLock(bound int) func(*Config) (system, error) {
 		}
 		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
 			table, _ := sherman.NewTable(bound)
+			table.Notes = notes
 			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return sherman.New(table, cas.New(p, cfg)), nil }}
 		}}, nil
 	}

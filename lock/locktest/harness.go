@@ -23,6 +23,8 @@ type Mechanism struct {
 	NoTokens bool
 	// ExclusiveOnly: shared requests are granted one at a time.
 	ExclusiveOnly bool
+	// Notes: holders leave notes to the next of their node (lock.Hold.Note), and with Owing what they have to do.
+	Notes, Owing bool
 	// Allocates: acquiring a free lock allocates, for a reason.
 	Allocates bool
 }

@@ -27,6 +27,7 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 		{"BeforeInOrder", testBefore},
 		{"BeforeFails", testBeforeFails},
 		{"ReadsFail", testReadsFail},
+		{"Notes", testNotes},
 		{"Misuse", testMisuse},
 		{"SeveralLocks", testSeveralLocks},
 		{"Stats", testStats},

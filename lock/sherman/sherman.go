@@ -85,6 +85,9 @@ func (k *Locker) await(s *shard, x *local, h *lock.Hold, r *lock.Request) error 
 	for {
 		s.mu.Lock()
 		v, token := k.self.verdict, k.self.token
+		if v == granted && r.Mode == lock.Exclusive && len(x.note) <= len(r.Note) {
+			r.Noted = copy(r.Note, x.note)
+		}
 		s.mu.Unlock()
 		switch v {
 		case granted:
@@ -140,6 +143,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		return err
 	}
 	x.state, x.mode, x.holders, x.streak = held, r.Mode, 1, 0
+	x.note = x.note[:0]
 	token := x.token()
 	if r.Mode == lock.Shared {
 		k.share(x)
@@ -166,7 +170,7 @@ func (k *Locker) count(before *lock.Stats) {
 func (k *Locker) holds(x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
 	h.Aux, h.Token, h.Held = x, token, true
 	k.stats.Acquires++
-	if len(r.Reads) == 0 {
+	if len(r.Reads) == 0 || r.Noted > 0 {
 		return nil
 	}
 	if err := k.port.Do(r.Reads); err != nil {
@@ -185,7 +189,8 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	if len(before) > lock.MaxPiggyback {
 		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
 	}
-	h.Held, h.Aux = false, nil
+	note := h.Note
+	h.Held, h.Aux, h.Note = false, nil, nil
 	s := k.table.shard(h.Lock)
 	var err error
 	s.mu.Lock()
@@ -204,6 +209,10 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 		k.stats.HandoversLocal++
 		x.holders = 0
 		x.streak++
+		x.note = x.note[:0]
+		if k.table.Notes && err == nil && h.Mode == lock.Exclusive && len(note) <= lock.MaxNote {
+			x.note = append(x.note, note...)
+		}
 		k.admit(x, x.queue.head)
 		if x.mode == lock.Shared {
 			k.share(x)

@@ -38,6 +38,7 @@ type local struct {
 	holders int
 	streak  uint32 // handovers within the node since the remote grant
 	queue   waiters
+	note    []byte // what the last exclusive holder left to the next; the buffer outlives x
 }
 
 // token returns the fencing token of the latest grant. Readers come after all writers
@@ -104,6 +105,10 @@ const (
 
 // A Table holds the local locks of one compute node. All its clients share it.
 type Table struct {
+	// Notes has holders leave notes to the next of the node (lock.Hold.Note), which the paper's lock does not. Set it before
+	// the table is used.
+	Notes bool
+
 	bound  uint32
 	shards [1 << shardBits]shard
 }
@@ -161,7 +166,7 @@ func (s *shard) insert(l fabric.Addr, m lock.Mode) *local {
 	} else {
 		s.free = x.next
 		s.spare--
-		*x = local{}
+		*x = local{note: x.note[:0]}
 	}
 	x.lock, x.mode = l, m
 	x.next, s.list = s.list, x
