@@ -117,8 +117,8 @@ func resetMutants() []Mutant {
 func nodeMutants() []Mutant {
 	return []Mutant{
 		{Name: "release-overtaken", File: "hier/remote.go",
-			Old:    "x.holders, x.state = 0, releasing\n\t\tplace := x.place\n\t\ts.mu.Unlock()\n\t\treturn errors.Join(err, k.releaseRemote(s, x, &place, before))",
-			New:    "x.holders, x.state = 0, releasing\n\t\tplace := x.place\n\t\tk.resign(s, x)\n\t\treturn errors.Join(err, k.remote.Release(&place, before))",
+			Old:    "x.holders, x.state = 0, releasing\n\t\tplace := x.place\n\t\ts.mu.Unlock()\n\t\trerr := k.releaseRemote(s, x, &place, before)",
+			New:    "x.holders, x.state = 0, releasing\n\t\tplace := x.place\n\t\tk.resign(s, x)\n\t\trerr := k.remote.Release(&place, before)",
 			Breaks: "the next client of the node does not wait for the end of the release, and overtakes it", Classes: []Class{Chaos}},
 		{Name: "stamp-without-wrap", File: "hier/policy.go",
 			Old: "int16(w.stamp.Micros()-x.stamp.Micros()) <= slackUs", New: "int(w.stamp.Micros()) <= int(x.stamp.Micros())+int(slackUs)",
