@@ -49,12 +49,17 @@ func run(s Scenario, trace bool) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	return w.play(), nil
+}
+
+// play runs the world to its end.
+func (w *world) play() *Result {
 	defer w.c.Close()
 	w.startAgents()
 	w.startClients()
-	shifted(s.Plan, w.began).Apply(w.c)
-	w.c.Go(w.nodes[s.CNs].sim, "witness", w.witness)
-	err = w.c.Run()
+	shifted(w.s.Plan, w.began).Apply(w.c)
+	w.c.Go(w.nodes[w.s.CNs].sim, "witness", w.witness)
+	err := w.c.Run()
 	if err == nil {
 		err = w.settle()
 	}
@@ -73,7 +78,7 @@ func run(s Scenario, trace bool) (*Result, error) {
 		w.court.End()
 		w.atRest()
 	}
-	return w.result(), nil
+	return w.result()
 }
 
 // startClients starts the clients of all nodes but the witness.

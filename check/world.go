@@ -311,6 +311,7 @@ type tap struct {
 	watched map[fabric.Addr]bool
 	dead    fabric.CNSet
 	last    lastOps
+	each    func(e *sim.Event) // nil: nobody else wants to know
 }
 
 func newTap(w *world, trace bool) *tap {
@@ -338,6 +339,9 @@ func (t *tap) noteStore(c fabric.ClientID, o *oracle.StoreOp, err error) {
 
 // Observe implements sim.Observer.
 func (t *tap) Observe(e *sim.Event) {
+	if t.each != nil {
+		t.each(e)
+	}
 	switch e.Step {
 	case sim.StepKill, sim.StepFence:
 		kind := oracle.Killed

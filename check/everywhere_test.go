@@ -1,0 +1,87 @@
+package check
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+)
+
+var flagStride = flag.Int("stride", 0, "TestEverywhere: every so manieth boundary (default: few; 1: all)")
+
+// killOf and rebootOf are faults at a boundary.
+func killOf(cn int) sim.Fault { return sim.Fault{Kind: sim.FaultKill, Node: sim.OfCN(fabric.CNID(cn))} }
+
+func rebootOf(away fabric.Time) sim.Fault {
+	return sim.Fault{Kind: sim.FaultReboot, Node: sim.OfMN(0), Until: away}
+}
+
+// A crash at every operation boundary of acquire, release and each step of the reset that follows; a second crash, of
+// whoever leads that reset or of another, at every boundary after that; and a third, at boundaries after both. The same with
+// the memory node, which restarts with its memory. All oracles hold, and in the end everybody who lives is granted the lock.
+func TestEverywhere(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		cns    int
+		faults []sim.Fault
+		stride int // in the package's tests
+	}{
+		{"a crash, 2 nodes", 2, []sim.Fault{killOf(1)}, 1},
+		{"a crash, 3 nodes", 3, []sim.Fault{killOf(2)}, 3},
+		{"two crashes, 2 nodes and the witness", 2, []sim.Fault{killOf(1), killOf(2)}, 11},
+		{"two crashes, 3 nodes", 3, []sim.Fault{killOf(1), killOf(3)}, 17},
+		{"three crashes, 3 nodes and the witness", 3, []sim.Fault{killOf(2), killOf(1), killOf(3)}, 61},
+		{"a restart", 2, []sim.Fault{rebootOf(1)}, 1},
+		{"a restart that takes long", 2, []sim.Fault{rebootOf(300 * fabric.Microsecond)}, 2},
+		{"a restart, then a crash", 2, []sim.Fault{rebootOf(1), killOf(2)}, 13},
+		{"a crash, then a restart", 2, []sim.Fault{killOf(1), rebootOf(1)}, 13},
+		{"two restarts", 2, []sim.Fault{rebootOf(1), rebootOf(20 * fabric.Microsecond)}, 13},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			stride := x.stride
+			if *flagStride > 0 {
+				stride = *flagStride
+			}
+			if testing.Short() {
+				stride *= 5
+			}
+			total := Everywhere{}
+			for i, s := range everywhere(x.cns) {
+				e := Everywhere{Base: s, Faults: x.faults, Stride: stride, From: i % stride}
+				if err := e.Run(); err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range e.Failures {
+					t.Errorf("%v", f)
+				}
+				total.Runs += e.Runs
+				total.Resets += e.Resets
+				total.Taken += e.Taken
+			}
+			t.Logf("%d runs, %d resets, %d taken over", total.Runs, total.Resets, total.Taken)
+			if total.Runs < 20 || total.Resets < 5 {
+				t.Error("that is too few: the faults hit nothing")
+			}
+		})
+	}
+}
+
+// everywhere returns the scenarios of TestEverywhere: a client on each node, who acquires and releases one lock twice.
+func everywhere(cns int) (list []Scenario) {
+	for _, policy := range []string{"cql", "declock", "declock-tf"} {
+		for _, reads := range []int{0, 50} {
+			for _, late := range []string{"drop", "keep"} {
+				line := fmt.Sprintf("gen=%s class=crash seed=7 cns=%d clients=1 mns=1 policy=%s cap=3 ver=27 nic=cx4 scale=100 grain=8 locks=1 rounds=2 "+
+					"reads=%d hold=2000 recheck=500000 reset=10000000 detect=20000 late=%s", generator, cns, policy, reads, late)
+				s, err := ParseScenario(line)
+				if err != nil {
+					panic(err)
+				}
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
