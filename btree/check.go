@@ -276,6 +276,10 @@ func (k *checker) node(p ptr, level uint8, edge []byte) (bool, error) {
 		return false, nil
 	case !bytes.Equal(n.low, edge):
 		k.problem("node %v, level %d: begins at %.40q, its left neighbour ends at %.40q", p, level, n.low, edge)
+		return bytes.Compare(n.low, edge) > 0, nil // not back to where we were
+	case n.high.some && bytes.Compare(n.high.key, n.low) <= 0:
+		k.problem("node %v, level %d: begins at %.40q and ends at %.40q", p, level, n.low, n.high.key)
+		return false, nil
 	}
 	k.slots.use(k, p.slot(), classNode)
 	return true, nil

@@ -1,6 +1,7 @@
 package btree
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -194,12 +195,12 @@ type search struct {
 	seen   [maxLevel + 1]*inner // inner nodes READ in this search
 	moved  bool                 // it went right on the level asked for
 	rooted bool                 // the root's ptr was READ in this search
+	edge   []byte               // where the node begins that it went right from
 }
 
 // begin resets the search.
 func (s *search) begin(level uint8, key []byte, strict, write bool) {
-	buf := s.goalBuf
-	*s = search{level: level, key: key, strict: strict, write: write, goal: key, goalStrict: strict, goalBuf: buf}
+	*s = search{level: level, key: key, strict: strict, write: write, goal: key, goalStrict: strict, goalBuf: s.goalBuf, edge: s.edge}
 }
 
 // fresh tells whether the parent was READ in this search.
@@ -379,11 +380,14 @@ func (c *Client) seek(s *search, n *node, b []byte) error {
 	return fmt.Errorf("%w: no way to key %.40q on level %d in %d tries", ErrCorrupt, s.key, s.level, maxTries)
 }
 
+// maxBeside is how far a search goes beside a root that has been split, before it looks for another.
+const maxBeside = 4
+
 // scan goes from p to the right until the node that is asked for. It returns false if the
 // search must begin again.
 func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err error) {
 	s.moved = false
-	for step := 0; step < maxTries; {
+	for step := 0; ; {
 		if s.write {
 			err = c.lock(n, b, p)
 		} else {
@@ -417,11 +421,19 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 		case ok, right && n.dead && s.write:
 			return false, c.bury(n)
 		case right && n.link != 0:
-			c.stats.Rights++
-			s.moved = true
 			if s.parent == nil {
 				c.t.leaf.Store(0) // the root has been split
+				if step == maxBeside && !s.rooted {
+					s.rooted = true
+					return false, c.t.loadRoot(c.port)
+				}
 			}
+			if step > 0 && bytes.Compare(n.low, s.edge) <= 0 {
+				return false, fmt.Errorf("%w: level %d leads back from %.40q to %.40q at %v", ErrCorrupt, s.level, s.edge, n.low, p)
+			}
+			c.stats.Rights++
+			s.moved = true
+			s.edge = append(s.edge[:0], n.low...)
 			p, step = n.link, step+1
 			continue
 		case step > 0:
@@ -436,7 +448,6 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 		}
 		return false, c.goLeft(s, s.parent, s.index)
 	}
-	return false, fmt.Errorf("%w: level %d has no end at %v", ErrCorrupt, s.level, p)
 }
 
 // arrived notes what the way to the node has shown.

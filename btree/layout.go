@@ -355,8 +355,11 @@ func (n *node) decodeShadow(b []byte, want ptr, moving word) error {
 	if err := n.parse(b, w); err != nil {
 		return err
 	}
-	if n.self != want || n.version&wordVersionMask != moving.version() {
+	switch {
+	case n.version&wordVersionMask != moving.version():
 		return errTorn
+	case n.self != want:
+		return errGone // another node's, which the slot has become
 	}
 	n.dead = false
 	return nil

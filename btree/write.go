@@ -2,6 +2,7 @@ package btree
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -117,7 +118,7 @@ func (c *Client) makeRoom(n *node, k kind, key, value []byte) error {
 	m := c.renew(n, c.items)
 	m.tail = k != kindDeleted && len(c.items) > 0 && bytes.Equal(c.items[len(c.items)-1].key, key)
 	most := len(n.b)
-	if len(c.items) > MinRecords {
+	if len(c.items) > MinRecords && k != kindDeleted {
 		most = most / 4 * 3 // or it would be written whole too often
 	}
 	return c.rewrite(n, &m, most)
@@ -201,6 +202,10 @@ func (c *Client) split(n *node, m *image) error {
 		return c.unlock(err)
 	}
 	slot, err := c.alloc(c.t.nextNode(n.self.node()), classNode)
+	if errors.Is(err, ErrNoSpace) && m.size() <= len(n.b) {
+		c.stats.Rewrites++
+		return c.commit(n, m, shadow, 0) // it is full, but it has room
+	}
 	if err != nil {
 		return c.unlock(err)
 	}
