@@ -274,7 +274,9 @@ func (l *lane) reads(c *chain) {
 		if l.looker.again(t) {
 			continue
 		}
-		if conn.sleep() != nil {
+		if c != nil && l.posted.Load()-l.answered.Load() <= 1 && conn.backlogged() == 0 {
+			conn.nap()
+		} else if conn.sleep() != nil {
 			return
 		}
 		l.looker.slept(now() - t)

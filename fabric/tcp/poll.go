@@ -76,9 +76,8 @@ func (b *bell) close() { _ = b.file.Close() }
 type poller struct {
 	set    int // epoll
 	signal int // eventfd in set, that wakes the sleeper
-	bell   *bell
-	arms   func() // arms the bell
 	looker looker
+	event  [1]unix.EpollEvent
 
 	mu     sync.Mutex // of closing
 	closed bool
@@ -100,10 +99,6 @@ func newPoller() (p *poller, err error) {
 	if p.signal, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return p, err
 	}
-	if p.bell, err = newBell(); err != nil {
-		return p, err
-	}
-	p.arms = func() { p.bell.arm(p.set, unix.EPOLLIN) }
 	return p, p.add(p.signal, signalID, forInput)
 }
 
@@ -150,9 +145,10 @@ func (p *poller) ready(events []unix.EpollEvent) int {
 	return n
 }
 
-// sleep waits until one of them has something, or signal was called.
-func (p *poller) sleep() error {
-	return p.bell.wait(p.arms)
+// sleep waits until one of them has something, or wake was called. The goroutine's thread waits in the kernel: by way of Go's scheduler
+// it would take three more system calls, and the wakening of another thread.
+func (p *poller) sleep() {
+	_, _ = unix.EpollWait(p.set, p.event[:], -1) // what there is ready takes
 }
 
 // wake makes the sleeper look, now or next time.
@@ -177,9 +173,6 @@ func (p *poller) close() {
 		return
 	}
 	p.closed = true
-	if p.bell != nil {
-		p.bell.close()
-	}
 	for _, fd := range []int{p.set, p.signal} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
@@ -187,7 +180,7 @@ func (p *poller) close() {
 	}
 }
 
-// run calls look again and again, until it returns false or the poller is closed. look takes what is
+// run calls look again and again, until it returns false. look takes what is
 // ready and says how much that was; when it is nothing for a while, run sleeps.
 func (p *poller) run(now func() fabric.Time, look func() (n int, ok bool)) {
 	for {
@@ -203,9 +196,7 @@ func (p *poller) run(now func() fabric.Time, look func() (n int, ok bool)) {
 		if p.looker.again(t) {
 			continue
 		}
-		if p.sleep() != nil {
-			return
-		}
+		p.sleep()
 		p.looker.slept(now() - t)
 	}
 }

@@ -33,6 +33,7 @@ type sock struct {
 	bell          *bell // nil: somebody else watches the descriptor
 	arms          func()
 	local, remote net.Addr
+	poll          [1]unix.PollFd // of who naps
 
 	mu      sync.Mutex
 	fd      int // -1 when closed
@@ -160,6 +161,16 @@ func (s *sock) sleep() error {
 	s.armed = false
 	s.mu.Unlock()
 	return err
+}
+
+// napTime bounds a nap, in milliseconds: who naps does not hear of room for a backlog that comes meanwhile.
+const napTime = 10
+
+// nap is sleep for one who is alone: his thread waits in the kernel. By way of Go's scheduler it takes two more system calls, and another
+// thread that must wake; but it lets others use the processor at once.
+func (s *sock) nap() {
+	s.poll[0] = unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN | unix.POLLRDHUP}
+	_, _ = unix.Poll(s.poll[:], napTime)
 }
 
 // arm makes the bell ring once; mu is held.
