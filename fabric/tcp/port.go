@@ -26,13 +26,13 @@ const largeChain = maxFrame - headerSize - fabric.MaxChain*maxFixed - maxFixed -
 
 // A port is one client of a compute node.
 type port struct {
-	n      *node
-	box    *inbox.Box
-	lane   int // which of a memory node's lanes is its
-	remote [MaxMN]*remote
-	arena  ram.Arena
-	stats  fabric.Stats
-	rng    rand.PCG
+	*inbox.Box // its client, and all that waits
+	n          *node
+	lane       int // which of a memory node's lanes is its
+	remote     [MaxMN]*remote
+	arena      ram.Arena
+	stats      fabric.Stats
+	rng        rand.PCG
 
 	chains []*chain
 	free   []uint32 // indexes of chains that are not in use
@@ -75,7 +75,7 @@ func (c *chain) complete() {
 }
 
 func (n *node) newPort(box *inbox.Box) *port {
-	p := &port{n: n, box: box, lane: int(n.spread.Add(1))}
+	p := &port{Box: box, n: n, lane: int(n.spread.Add(1))}
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
 	// Attached now: if a memory node restarts before the first operation, the
 	// client must hear of it.
@@ -86,9 +86,6 @@ func (n *node) newPort(box *inbox.Box) *port {
 	}
 	return p
 }
-
-// ID is fabric.Port.ID.
-func (p *port) ID() fabric.ClientID { return p.box.ID() }
 
 // Caps is fabric.Port.Caps.
 func (p *port) Caps() fabric.Caps { return caps }
@@ -160,7 +157,7 @@ func (p *port) Wait(pending fabric.Pending) error {
 // begin posts a chain and returns its index, -1 if there is nothing to do. The
 // error is what refuses the chain before anything is posted; what goes wrong later end tells.
 func (p *port) begin(ops []fabric.Op) (int, error) {
-	if p.box.Closed() {
+	if p.Closed() {
 		return 0, fabric.ErrClosed
 	}
 	bytes, err := p.check(ops)
@@ -296,7 +293,7 @@ func (p *port) end(i uint32) error {
 
 // Send is fabric.Port.Send.
 func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
-	if p.box.Closed() {
+	if p.Closed() {
 		return fabric.ErrClosed
 	}
 	cn := to.CN()
@@ -306,13 +303,13 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 	case cn == p.n.own.ID:
 		p.stats.SentLocal++
 		own := *m
-		own.From = p.box.ID()
+		own.From = p.ID()
 		p.n.table.Deliver(to.Index(), &own)
 		return nil
 	}
 	l, err := p.n.link(cn)
 	if err == nil {
-		err = l.send(p.box.ID().Index(), to.Index(), m)
+		err = l.send(p.ID().Index(), to.Index(), m)
 	}
 	if err == nil {
 		p.stats.Sent++
@@ -320,27 +317,15 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 	return err
 }
 
-// Recv is fabric.Port.Recv.
-func (p *port) Recv(deadline fabric.Time) (fabric.Message, error) { return p.box.Recv(deadline) }
-
-// Pause is fabric.Port.Pause.
-func (p *port) Pause(until fabric.Time) error { return p.box.Pause(until) }
-
-// Interrupt is fabric.Port.Interrupt.
-func (p *port) Interrupt() { p.box.Interrupt() }
-
-// ClearInterrupt is fabric.Port.ClearInterrupt.
-func (p *port) ClearInterrupt() { p.box.ClearInterrupt() }
-
 // Abandon is fabric.Port.Abandon.
-func (p *port) Abandon() error { return p.n.table.Abandon(p.box) }
+func (p *port) Abandon() error { return p.n.table.Abandon(p.Box) }
 
 // Close is fabric.Port.Close. The agent's Port lives as long as its node.
 func (p *port) Close() error {
 	if p == p.n.agent {
 		return nil
 	}
-	p.n.table.Close(p.box)
+	p.n.table.Close(p.Box)
 	// Nobody waits for them any more, but their buffers are in use until then.
 	for i, c := range p.chains {
 		if c.open && !p.n.closed.Load() {

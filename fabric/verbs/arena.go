@@ -9,30 +9,26 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/declock/declock/fabric/internal/ram"
 	"golang.org/x/sys/unix"
 )
 
 const (
-	minClass = 4 // 16 bytes
-	// The first slab of a class is small, for a process has hundreds of ports
-	// and each uses few sizes; the next ones double up to maxSlab.
-	minSlab = 4 << 10
-	maxSlab = 256 << 10
 	// A chunk is what is registered at a time: a NIC knows few regions well. The first is small, for some
 	// processes have a few clients only; the next ones double up to maxChunk.
 	minChunk = 256 << 10
 	maxChunk = 2 << 20
 )
 
-// A pool has the registered memory of a compute node. It is mapped outside of
+// A pool is the Source of a compute node's arenas: registered memory. It is mapped outside of
 // Go's heap: what a NIC writes must never move, nor be anything else's.
 type pool struct {
 	dev *device
 
 	mu     sync.Mutex
 	chunks []mapped
-	free   [bits.UintSize][]block // by class; never merged, never given back
-	rest   block                  // of the newest chunk
+	free   [bits.UintSize][]ram.Slab // by class; never merged, never given back
+	rest   ram.Slab                  // of the newest chunk
 }
 
 // A mapped is registered memory from the kernel: in one region, or in several where a device does not take
@@ -45,17 +41,11 @@ type mapped struct {
 	shift   uint8
 }
 
-// A block is a part of a chunk.
-type block struct {
-	at   unsafe.Pointer
-	size uintptr
-	lkey uint32
-}
-
-// take returns a block of 1<<class bytes.
-func (p *pool) take(class int) (block, error) {
+// Take is ram.Source.Take; a size that is no power of two is rounded up.
+func (p *pool) Take(n int) (ram.Slab, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	class := ram.Class(n)
 	if f := p.free[class]; len(f) > 0 {
 		b := f[len(f)-1]
 		p.free[class] = f[:len(f)-1]
@@ -66,14 +56,14 @@ func (p *pool) take(class int) (block, error) {
 	if size >= next {
 		return p.chunk(size)
 	}
-	if p.rest.size < size {
+	if p.rest.Size < size {
 		// Blocks are powers of two from 4 KiB: what is left over is some of them.
-		for p.rest.size > 0 {
-			p.put(p.cut(p.rest.size & -p.rest.size))
+		for p.rest.Size > 0 {
+			p.put(p.cut(p.rest.Size & -p.rest.Size))
 		}
 		b, err := p.chunk(next)
 		if err != nil {
-			return block{}, err
+			return ram.Slab{}, err
 		}
 		p.rest = b
 	}
@@ -81,33 +71,33 @@ func (p *pool) take(class int) (block, error) {
 }
 
 // cut takes a piece off rest; mu is held.
-func (p *pool) cut(size uintptr) block {
-	b := block{p.rest.at, size, p.rest.lkey}
-	p.rest.at = unsafe.Add(p.rest.at, size)
-	p.rest.size -= size
+func (p *pool) cut(size uintptr) ram.Slab {
+	b := ram.Slab{At: p.rest.At, Size: size, Key: p.rest.Key}
+	p.rest.At = unsafe.Add(p.rest.At, size)
+	p.rest.Size -= size
 	return b
 }
 
-func (p *pool) put(b block) {
-	class := bits.TrailingZeros(uint(b.size))
+func (p *pool) put(b ram.Slab) {
+	class := bits.TrailingZeros(uint(b.Size))
 	p.free[class] = append(p.free[class], b)
 }
 
-// give takes a block back.
-func (p *pool) give(b block) {
+// Give is ram.Source.Give.
+func (p *pool) Give(b ram.Slab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.put(b)
 }
 
 // chunk maps and registers memory; mu is held.
-func (p *pool) chunk(size uintptr) (block, error) {
+func (p *pool) chunk(size uintptr) (ram.Slab, error) {
 	m, err := p.dev.mapMemory(uint64(size), false, HugeOff, 0)
 	if err != nil {
-		return block{}, err
+		return ram.Slab{}, err
 	}
 	p.chunks = append(p.chunks, m)
-	return block{m.at, size, m.regions[0].lkey}, nil
+	return ram.Slab{At: m.at, Size: size, Key: m.regions[0].lkey}, nil
 }
 
 func (p *pool) close() {
@@ -116,7 +106,7 @@ func (p *pool) close() {
 	for _, m := range p.chunks {
 		m.release()
 	}
-	p.chunks, p.rest = nil, block{}
+	p.chunks, p.rest = nil, ram.Slab{}
 	clear(p.free[:])
 }
 
@@ -211,102 +201,4 @@ func registerError(size uint64, err error) error {
 	}
 	return fmt.Errorf("%w: register %d bytes: %w; RLIMIT_MEMLOCK is %d bytes for the whole process: raise it with ulimit -l unlimited, "+
 		"/etc/security/limits.d, LimitMEMLOCK=infinity (systemd) or --ulimit memlock=-1 (containers)", ErrMemlock, size, err, limit.Cur)
-}
-
-// An arena is a port's registered memory. Slabs hold blocks of one size, a
-// power of two.
-type arena struct {
-	pool  *pool
-	slabs []*slab
-	last  *slab // where the last buffer was: it often is again
-	free  [bits.UintSize][]unsafe.Pointer
-	count [bits.UintSize]int // slabs by class
-}
-
-type slab struct {
-	block
-	base  uintptr
-	class int
-	used  []bool // by block
-}
-
-// classOf returns the class of blocks that hold n bytes: their size is 1<<class.
-func classOf(n int) int { return max(minClass, bits.Len(uint(max(n, 1)-1))) }
-
-// alloc returns n zeroed bytes. Like make, it panics if there is no memory.
-func (a *arena) alloc(n int) []byte {
-	if n < 0 {
-		panic(fmt.Sprintf("verbs: Alloc(%d)", n))
-	}
-	class := classOf(n)
-	if len(a.free[class]) == 0 {
-		if err := a.grow(class); err != nil {
-			panic(err)
-		}
-	}
-	last := len(a.free[class]) - 1
-	p := a.free[class][last]
-	a.free[class] = a.free[class][:last]
-	s := a.slabOf(uintptr(p), 1)
-	s.used[(uintptr(p)-s.base)>>class] = true
-	b := unsafe.Slice((*byte)(p), n)
-	clear(b)
-	return b[:n:n]
-}
-
-func (a *arena) grow(class int) error {
-	size := max(1<<class, min(minSlab<<a.count[class], maxSlab))
-	b, err := a.pool.take(bits.TrailingZeros(uint(size)))
-	if err != nil {
-		return err
-	}
-	a.count[class]++
-	s := &slab{block: b, base: uintptr(b.at), class: class, used: make([]bool, size>>class)}
-	a.slabs = append(a.slabs, s)
-	for i := len(s.used) - 1; i >= 0; i-- {
-		a.free[class] = append(a.free[class], unsafe.Add(b.at, i<<class))
-	}
-	return nil
-}
-
-// slabOf returns the slab in which n bytes lie, or nil.
-func (a *arena) slabOf(p, n uintptr) *slab {
-	if s := a.last; s != nil && p-s.base < s.size && n <= s.size-(p-s.base) {
-		return s
-	}
-	for _, s := range a.slabs {
-		if p-s.base < s.size && n <= s.size-(p-s.base) {
-			a.last = s
-			return s
-		}
-	}
-	return nil
-}
-
-// find returns the slab of a buffer, or nil. Any slab will do for an empty one.
-func (a *arena) find(buf []byte) *slab {
-	return a.slabOf(uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
-}
-
-// release takes a slice of alloc back. Anything else is a bug of the caller.
-func (a *arena) release(buf []byte) {
-	p := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
-	s := a.slabOf(p, 1)
-	if s == nil {
-		panic(fmt.Sprintf("verbs: Free of %d bytes at %#x, which this port did not allocate", len(buf), p))
-	}
-	block := (p - s.base) >> s.class
-	if s.base+block<<s.class != p || classOf(len(buf)) != s.class || !s.used[block] {
-		panic(fmt.Sprintf("verbs: Free of %d bytes at %#x: not a slice that Alloc returned, or freed before", len(buf), p))
-	}
-	s.used[block] = false
-	a.free[s.class] = append(a.free[s.class], unsafe.Pointer(unsafe.SliceData(buf)))
-}
-
-// close gives all memory back.
-func (a *arena) close() {
-	for _, s := range a.slabs {
-		a.pool.give(s.block)
-	}
-	*a = arena{pool: a.pool}
 }

@@ -112,7 +112,7 @@ func (c *chain) fill(out []wrOp, r *remote) int {
 				c.results[i] = o.Arg
 			}
 		} else {
-			w.setLocal(unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf), c.port.arena.find(o.Buf).lkey)
+			w.setLocal(unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf), c.port.arena.Key(o.Buf))
 		}
 		if kind == wrWrite && o.Size() <= r.inline {
 			w.flag(flagInline)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/internal/ram"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -84,7 +85,7 @@ type outLink struct {
 	ctx    context.Context // ends when the link is stopped
 	cancel context.CancelFunc
 	broken chan struct{} // gets a token when the queue pair fails
-	block  block         // the ring's memory
+	block  ram.Slab      // the ring's memory
 	ring   *[linkRing]wireMessage
 
 	mu      sync.Mutex
@@ -119,11 +120,11 @@ func (n *node) link(cn fabric.CNID) (*outLink, error) {
 	if !ok || n.at.Err() != nil {
 		return nil, n.dead(cn)
 	}
-	b, err := n.pool.take(classOf(int(unsafe.Sizeof([linkRing]wireMessage{}))))
+	b, err := n.pool.Take(int(unsafe.Sizeof([linkRing]wireMessage{})))
 	if err != nil {
 		return nil, err
 	}
-	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), block: b, ring: (*[linkRing]wireMessage)(b.at)}
+	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), block: b, ring: (*[linkRing]wireMessage)(b.At)}
 	l.ctx, l.cancel = context.WithCancel(n.ctx)
 	n.links[cn].Store(l)
 	n.tasks.Go(l.run)
@@ -195,7 +196,7 @@ func (l *outLink) describe(o *wrOp, number uint64) {
 		o.flag(flagInline)
 	}
 	o.set(kindSend<<kindShift|uint64(l.id)<<8|op, wrSend, 0, 0)
-	o.setLocal(unsafe.Pointer(slot), len(slot), l.block.lkey)
+	o.setLocal(unsafe.Pointer(slot), len(slot), l.block.Key)
 }
 
 // mark sends a message that says nothing: once it has arrived, so have all others.
@@ -260,7 +261,7 @@ func (l *outLink) stop() {
 
 // run keeps the link connected until it is stopped.
 func (l *outLink) run() {
-	defer l.n.pool.give(l.block)
+	defer l.n.pool.Give(l.block)
 	for l.ctx.Err() == nil {
 		if err := l.connect(); err != nil {
 			if l.ctx.Err() == nil {
@@ -347,7 +348,7 @@ type inLink struct {
 	cq    *completionQueue
 	q     *qp
 	id    uint32
-	block block
+	block ram.Slab
 	ring  *[linkWindow]wireMessage
 	once  sync.Once
 
@@ -409,11 +410,11 @@ func (l *inLink) open(peer end) (err error) {
 	if l.cq, err = n.pump.messages.reserve(n.dev, inEntries); err != nil {
 		return err
 	}
-	if l.block, err = n.pool.take(classOf(int(unsafe.Sizeof(*l.ring)))); err != nil {
+	if l.block, err = n.pool.Take(int(unsafe.Sizeof(*l.ring))); err != nil {
 		l.cq.give(inEntries)
 		return err
 	}
-	l.ring = (*[linkWindow]wireMessage)(l.block.at)
+	l.ring = (*[linkWindow]wireMessage)(l.block.At)
 	l.id = n.ins.add(l)
 	if l.q, err = n.dev.newQP(l.cq.q, l.cq.q, grantSlots, linkWindow, 0, false); err == nil {
 		if err = l.receive(linkWindow); err == nil {
@@ -429,7 +430,7 @@ func (l *inLink) open(peer end) (err error) {
 // receive posts receives for the next n messages behind those that are posted.
 func (l *inLink) receive(n int) error {
 	first := int((l.delivered.Load() + uint64(l.posted.Load())) % linkWindow)
-	err := l.q.receive(kindReceive<<kindShift|uint64(l.id)<<8, unsafe.Pointer(l.ring), fabric.MaxMessage, l.block.lkey, first, n, linkWindow)
+	err := l.q.receive(kindReceive<<kindShift|uint64(l.id)<<8, unsafe.Pointer(l.ring), fabric.MaxMessage, l.block.Key, first, n, linkWindow)
 	if err == nil {
 		l.posted.Add(int32(n))
 	}
@@ -497,7 +498,7 @@ func (l *inLink) drain() {
 		}
 		n.pump.messages.drain()
 		n.ins.remove(l.id)
-		n.pool.give(l.block)
+		n.pool.Give(l.block)
 		l.cq.give(inEntries)
 		n.mu.Lock()
 		n.arrived[l.peer.Life] = l.delivered.Load()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/inbox"
+	"github.com/declock/declock/fabric/internal/ram"
 )
 
 // spinTime is how long a client polls for its operation before it sleeps until
@@ -23,22 +24,22 @@ const pollsPerYield = 32
 
 // A port is one client of a compute node.
 type port struct {
-	n      *node
-	box    *inbox.Box
-	lane   int // which of a memory node's queue pairs is its
-	remote [MaxMN]*remote
-	atomic [MaxMN]int // chains with READs and atomics that are posted and were not waited for
-	arena  arena
-	stats  fabric.Stats
-	rng    rand.PCG
-	gone   bool // its memory has been given back
+	*inbox.Box // its client, and all that waits
+	n          *node
+	lane       int // which of a memory node's queue pairs is its
+	remote     [MaxMN]*remote
+	atomic     [MaxMN]int // chains with READs and atomics that are posted and were not waited for
+	arena      ram.Arena
+	stats      fabric.Stats
+	rng        rand.PCG
+	gone       bool // its memory has been given back
 
 	chains []*chain
 	free   []uint32 // indexes of chains that are not in use
 }
 
 func (n *node) newPort(box *inbox.Box) *port {
-	p := &port{n: n, box: box, lane: int(n.spread.Add(1)) % n.o.QueuePairs, arena: arena{pool: &n.pool}}
+	p := &port{Box: box, n: n, lane: int(n.spread.Add(1)) % n.o.QueuePairs, arena: ram.Arena{Source: &n.pool}}
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
 	// Attached now: if a memory node restarts before the first operation, the
 	// client must hear of it.
@@ -50,9 +51,6 @@ func (n *node) newPort(box *inbox.Box) *port {
 	return p
 }
 
-// ID is fabric.Port.ID.
-func (p *port) ID() fabric.ClientID { return p.box.ID() }
-
 // Caps is fabric.Port.Caps.
 func (p *port) Caps() fabric.Caps { return p.n.caps }
 
@@ -63,10 +61,10 @@ func (p *port) Now() fabric.Time { return p.n.Now() }
 func (p *port) Rand() uint64 { return p.rng.Uint64() }
 
 // Alloc is fabric.Port.Alloc.
-func (p *port) Alloc(n int) []byte { return p.arena.alloc(n) }
+func (p *port) Alloc(n int) []byte { return p.arena.Alloc(n) }
 
 // Free is fabric.Port.Free.
-func (p *port) Free(buf []byte) { p.arena.release(buf) }
+func (p *port) Free(buf []byte) { p.arena.Free(buf) }
 
 // Stats is fabric.Port.Stats.
 func (p *port) Stats() *fabric.Stats { return &p.stats }
@@ -101,7 +99,7 @@ func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
 func (p *port) Wait(pending fabric.Pending) error {
 	p.n.users.Add(1)
 	defer p.n.users.Add(-1)
-	if p.box.Closed() && p.n.closed.Load() {
+	if p.Closed() && p.n.closed.Load() {
 		return fabric.ErrClosed
 	}
 	i, life := uint32(pending), uint32(pending>>32)
@@ -114,7 +112,7 @@ func (p *port) Wait(pending fabric.Pending) error {
 // begin posts a chain and returns its index, -1 if there is nothing to do. The
 // error is what refuses the chain before anything is posted; what goes wrong later end tells.
 func (p *port) begin(ops []fabric.Op) (int, error) {
-	if p.box.Closed() {
+	if p.Closed() {
 		return 0, fabric.ErrClosed
 	}
 	if err := p.check(ops); err != nil || len(ops) == 0 {
@@ -147,7 +145,7 @@ func (p *port) check(ops []fabric.Op) error {
 		o := &ops[i]
 		switch o.Kind {
 		case fabric.OpRead, fabric.OpWrite:
-			if o.Buf == nil && o.Addr%8 != 0 || len(o.Buf) > 0 && p.arena.find(o.Buf) == nil ||
+			if o.Buf == nil && o.Addr%8 != 0 || !p.arena.Owns(o.Buf) ||
 				uint64(len(o.Buf)) > p.n.maxOperation() {
 				return p.refuse(ops)
 			}
@@ -175,7 +173,7 @@ func (p *port) refuse(ops []fabric.Op) error {
 		var err error
 		switch {
 		case o.Kind != fabric.OpRead && o.Kind != fabric.OpWrite || len(o.Buf) == 0:
-		case p.arena.find(o.Buf) == nil:
+		case !p.arena.Owns(o.Buf):
 			err = fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))
 		case uint64(len(o.Buf)) > p.n.maxOperation():
 			err = fmt.Errorf("%w: %d bytes, the device moves at most %d at a time", fabric.ErrBadBuffer, len(o.Buf), p.n.maxOperation())
@@ -278,9 +276,9 @@ func (p *port) newChain() *chain {
 	c := &chain{port: p, wake: make(chan struct{}, 1), timer: time.NewTimer(stallTime)}
 	c.timer.Stop()
 	c.state.Store(chainDone)
-	words := p.arena.alloc(int(unsafe.Sizeof(*c.results)))
+	words := p.arena.Alloc(int(unsafe.Sizeof(*c.results)))
 	c.results = (*[fabric.MaxChain]uint64)(unsafe.Pointer(unsafe.SliceData(words)))
-	c.lkey = p.arena.find(words).lkey
+	c.lkey = p.arena.Key(words)
 	c.id = p.n.chains.add(c)
 	return c
 }
@@ -351,7 +349,7 @@ func (n *node) maxOperation() uint64 { return uint64(n.dev.port.max_message) }
 
 // Send is fabric.Port.Send.
 func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
-	if p.box.Closed() {
+	if p.Closed() {
 		return fabric.ErrClosed
 	}
 	cn := to.CN()
@@ -361,7 +359,7 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 	case cn == p.n.own.ID:
 		p.stats.SentLocal++
 		own := *m
-		own.From = p.box.ID()
+		own.From = p.ID()
 		p.n.table.Deliver(to.Index(), &own)
 		return nil
 	}
@@ -369,27 +367,15 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 	if err != nil {
 		return err
 	}
-	if !l.send(p.box.ID().Index(), to.Index(), m) {
+	if !l.send(p.ID().Index(), to.Index(), m) {
 		return p.n.dead(cn)
 	}
 	p.stats.Sent++
 	return nil
 }
 
-// Recv is fabric.Port.Recv.
-func (p *port) Recv(deadline fabric.Time) (fabric.Message, error) { return p.box.Recv(deadline) }
-
-// Pause is fabric.Port.Pause.
-func (p *port) Pause(until fabric.Time) error { return p.box.Pause(until) }
-
-// Interrupt is fabric.Port.Interrupt.
-func (p *port) Interrupt() { p.box.Interrupt() }
-
-// ClearInterrupt is fabric.Port.ClearInterrupt.
-func (p *port) ClearInterrupt() { p.box.ClearInterrupt() }
-
 // Abandon is fabric.Port.Abandon.
-func (p *port) Abandon() error { return p.n.table.Abandon(p.box) }
+func (p *port) Abandon() error { return p.n.table.Abandon(p.Box) }
 
 // Close is fabric.Port.Close. The agent's Port lives as long as its node.
 func (p *port) Close() error {
@@ -397,7 +383,7 @@ func (p *port) Close() error {
 		return nil
 	}
 	p.gone = true
-	p.n.table.Close(p.box)
+	p.n.table.Close(p.Box)
 	// The device may still write to the memory of chains that nobody waits for.
 	for i, c := range p.chains {
 		if c.open && !p.n.closed.Load() {
@@ -405,6 +391,6 @@ func (p *port) Close() error {
 		}
 		p.n.chains.remove(p.chains[i].id)
 	}
-	p.arena.close()
+	p.arena.Close()
 	return nil
 }

@@ -14,9 +14,37 @@ const (
 	maxSlab = 256 << 10
 )
 
-// An Arena is a port's memory for operations, where nothing has to be registered: ordinary
-// Go memory. Slabs hold blocks of one size, a power of two. The zero value is ready; one goroutine uses it.
+// A Slab is memory that an Arena cuts into blocks of one size.
+type Slab struct {
+	At   unsafe.Pointer
+	Size uintptr // a power of two
+	Key  uint32  // by which a device knows it, if it is registered
+}
+
+// A Source has the memory of Arenas. Any goroutine may use it.
+type Source interface {
+	// Take returns zeroed memory of a size, a power of two, that the garbage collector leaves alone, or
+	// which At keeps alive.
+	Take(size int) (Slab, error)
+	// Give takes it back.
+	Give(s Slab)
+}
+
+// heap is ordinary Go memory: for where nothing has to be registered.
+type heap struct{}
+
+func (heap) Take(size int) (Slab, error) {
+	words := make([]uint64, (size+wordSize-1)/wordSize) // aligned
+	return Slab{At: unsafe.Pointer(unsafe.SliceData(words)), Size: uintptr(size)}, nil
+}
+
+func (heap) Give(Slab) {}
+
+// An Arena is a port's memory for operations. Slabs hold blocks of one size, a power of two. The zero value is
+// ready, and takes ordinary Go memory; one goroutine uses it.
 type Arena struct {
+	Source Source // nil: Go memory
+
 	slabs []*slab
 	last  *slab // where the last buffer was: it often is again
 	free  [bits.UintSize][]unsafe.Pointer
@@ -24,22 +52,21 @@ type Arena struct {
 }
 
 type slab struct {
-	words []uint64 // keeps it alive, and aligned
+	Slab
 	base  uintptr
-	size  uintptr
 	class int
 	used  []bool // by block
 }
 
-// classOf returns the class of blocks that hold n bytes: their size is 1<<class.
-func classOf(n int) int { return max(minClass, bits.Len(uint(max(n, 1)-1))) }
+// Class returns the class of blocks that hold n bytes: their size is 1<<class.
+func Class(n int) int { return max(minClass, bits.Len(uint(max(n, 1)-1))) }
 
-// Alloc returns n zeroed bytes.
+// Alloc returns n zeroed bytes. Like make, it panics if there is no memory.
 func (a *Arena) Alloc(n int) []byte {
 	if n < 0 {
 		panic(fmt.Sprintf("fabric: Alloc(%d)", n))
 	}
-	class := classOf(n)
+	class := Class(n)
 	if len(a.free[class]) == 0 {
 		a.grow(class)
 	}
@@ -54,25 +81,28 @@ func (a *Arena) Alloc(n int) []byte {
 }
 
 func (a *Arena) grow(class int) {
-	size := max(1<<class, min(minSlab<<a.count[class], maxSlab))
+	if a.Source == nil {
+		a.Source = heap{}
+	}
+	got, err := a.Source.Take(max(1<<class, min(minSlab<<a.count[class], maxSlab)))
+	if err != nil {
+		panic(err)
+	}
 	a.count[class]++
-	s := &slab{words: make([]uint64, size/wordSize), size: uintptr(size), class: class}
-	start := unsafe.Pointer(unsafe.SliceData(s.words))
-	s.base = uintptr(start)
-	s.used = make([]bool, size>>class)
+	s := &slab{Slab: got, base: uintptr(got.At), class: class, used: make([]bool, got.Size>>class)}
 	a.slabs = append(a.slabs, s)
 	for i := len(s.used) - 1; i >= 0; i-- {
-		a.free[class] = append(a.free[class], unsafe.Add(start, i<<class))
+		a.free[class] = append(a.free[class], unsafe.Add(s.At, i<<class))
 	}
 }
 
 // slabOf returns the slab in which n bytes lie, or nil.
 func (a *Arena) slabOf(p, n uintptr) *slab {
-	if s := a.last; s != nil && p-s.base < s.size && n <= s.size-(p-s.base) {
+	if s := a.last; s != nil && p-s.base < s.Size && n <= s.Size-(p-s.base) {
 		return s
 	}
 	for _, s := range a.slabs {
-		if p-s.base < s.size && n <= s.size-(p-s.base) {
+		if p-s.base < s.Size && n <= s.Size-(p-s.base) {
 			a.last = s
 			return s
 		}
@@ -86,6 +116,19 @@ func (a *Arena) Owns(buf []byte) bool {
 	return n == 0 || a.slabOf(uintptr(unsafe.Pointer(unsafe.SliceData(buf))), n) != nil
 }
 
+// Key returns the key of the slab in which a buffer of the arena lies.
+func (a *Arena) Key(buf []byte) uint32 {
+	return a.slabOf(uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf))).Key
+}
+
+// Close gives all memory back.
+func (a *Arena) Close() {
+	for _, s := range a.slabs {
+		a.Source.Give(s.Slab)
+	}
+	*a = Arena{Source: a.Source}
+}
+
 // Free takes a slice of Alloc back. Anything else is a bug of the caller.
 func (a *Arena) Free(buf []byte) {
 	p := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
@@ -94,7 +137,7 @@ func (a *Arena) Free(buf []byte) {
 		panic(fmt.Sprintf("fabric: Free of %d bytes at %#x, which this port did not allocate", len(buf), p))
 	}
 	block := (p - s.base) >> s.class
-	if s.base+block<<s.class != p || classOf(len(buf)) != s.class || !s.used[block] {
+	if s.base+block<<s.class != p || Class(len(buf)) != s.class || !s.used[block] {
 		panic(fmt.Sprintf("fabric: Free of %d bytes at %#x: not a slice that Alloc returned, or freed before", len(buf), p))
 	}
 	s.used[block] = false

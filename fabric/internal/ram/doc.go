@@ -1,4 +1,4 @@
-// Package ram is what the backends share that execute operations with the CPU (shm and the
-// memory nodes of tcp): copies that tear no word, masked and 16-byte atomics, and the
-// buffers of Ports for which nothing has to be registered.
+// Package ram is what backends share that has to do with memory: the buffers of Ports; files that keep a memory
+// node's memory; and where operations are executed by the CPU (shm, the memory nodes of tcp), copies that
+// tear no word, masked and 16-byte atomics.
 package ram
