@@ -1,6 +1,10 @@
 package tcp
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/declock/declock/fabric/internal/peer"
+)
 
 // Errors of Serve and Join, for errors.Is. What they are wrapped in says what was tried and what
 // to do. Errors of operations and messages are those of package fabric; those of
@@ -25,5 +29,5 @@ var (
 	ErrLost     = errors.New("tcp: connection lost")
 
 	// errBehind: the peer does not know yet of a state that we act on. It will.
-	errBehind = errors.New("tcp: the peer has not heard of us yet")
+	errBehind = peer.ErrBehind
 )

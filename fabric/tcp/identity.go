@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 )
 
 // Names in certificates. A certificate with the DNS name of a role may play it; one with
@@ -115,21 +116,10 @@ func speaksFor(c *x509.Certificate, a address) error {
 
 // ownAddress returns what this node tells others about itself.
 func (o *Options) ownAddress(l net.Listener) (a address, err error) {
-	host, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
+	if a.hostPort, err = peer.Address(l, o.Advertise); err != nil {
 		return a, err
 	}
-	switch h, p, err := net.SplitHostPort(o.Advertise); {
-	case o.Advertise == "":
-		if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-			host = machineAddress()
-		}
-	case err == nil:
-		host, port = h, p
-	default:
-		host = strings.Trim(o.Advertise, "[]")
-	}
-	a.hostPort, a.note = net.JoinHostPort(host, port), o.Note
+	a.note = o.Note
 	if o.TLS == nil {
 		return a, nil
 	}
@@ -142,23 +132,4 @@ func (o *Options) ownAddress(l net.Listener) (a address, err error) {
 		return a, fmt.Errorf("%w: the own certificate has the common name %q: others know this node by it", ErrOptions, a.name)
 	}
 	return a, nil
-}
-
-// machineAddress returns an address by which this machine is likely to be reached.
-func machineAddress() string {
-	addrs, _ := net.InterfaceAddrs()
-	best := "127.0.0.1"
-	for _, a := range addrs {
-		ip, ok := a.(*net.IPNet)
-		if !ok || !ip.IP.IsGlobalUnicast() {
-			continue
-		}
-		if ip.IP.To4() != nil {
-			return ip.IP.String()
-		}
-		if best == "127.0.0.1" {
-			best = ip.IP.String()
-		}
-	}
-	return best
 }

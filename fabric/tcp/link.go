@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -65,28 +66,17 @@ func (n *node) link(cn fabric.CNID) (*outLink, error) {
 	if l := n.links[cn].Load(); l != nil {
 		return l, nil
 	}
-	peer, ok := findPeer(n.state, cn)
+	st, _ := n.State()
+	to, ok := peer.Find(st, cn)
 	if !ok || n.closed.Load() {
 		return nil, n.dead(cn)
 	}
-	l := &outLink{n: n, peer: peer, broken: make(chan struct{}, 1), queue: make([]wireMessage, minQueue)}
+	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), queue: make([]wireMessage, minQueue)}
 	l.idle = sync.NewCond(&l.mu)
 	l.ctx, l.cancel = context.WithCancel(n.ctx)
 	n.links[cn].Store(l)
 	n.tasks.Go(l.run)
 	return l, nil
-}
-
-// findPeer finds a compute node that lives: one that is being fenced may still.
-func findPeer(st *member.State, cn fabric.CNID) (member.CN, bool) {
-	for _, list := range [][]member.CN{st.CNs, st.Fencing} {
-		for _, c := range list {
-			if c.ID == cn {
-				return c, true
-			}
-		}
-	}
-	return member.CN{}, false
 }
 
 // send queues a message, and writes what may be written.
@@ -323,46 +313,40 @@ func (n *node) admit(g guest) (reply, func(*stream), error) {
 	if g.role != roleLink {
 		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no %v", ErrProtocol, n.own.ID, g.role)
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, behindTimeout)
-	defer cancel()
-	for {
+	var r reply
+	var take func(*stream)
+	err := n.Await(n.ctx, func(*member.State) (err error) {
 		n.mu.Lock()
-		newer := n.newer
-		r, take, err := n.enter(&g)
-		n.mu.Unlock()
-		if !errors.Is(err, errBehind) {
-			return r, take, err
-		}
-		select {
-		case <-newer:
-		case <-ctx.Done():
-			return r, nil, err
-		}
-	}
+		defer n.mu.Unlock()
+		r, take, err = n.enter(&g)
+		return err
+	})
+	return r, take, err
 }
 
 // enter lets a peer in, or says why not; mu is held.
 func (n *node) enter(g *guest) (r reply, take func(*stream), err error) {
-	peer, ok := findPeer(n.state, fabric.CNID(g.cn))
-	switch ok = ok && uint64(peer.Life) == g.from; {
+	st, _ := n.State()
+	from, ok := peer.Find(st, fabric.CNID(g.cn))
+	switch ok = ok && uint64(from.Life) == g.from; {
 	case g.to != uint64(n.own.Life):
 		return r, nil, fmt.Errorf("%w: this is another compute node", fabric.ErrNodeDown)
-	case !ok && n.state.Revision < g.revision:
+	case !ok && st.Revision < g.revision:
 		return r, nil, fmt.Errorf("%w: %v", errBehind, n.own.ID)
 	case !ok:
 		return r, nil, fmt.Errorf("%w: cn%d is no member in that life", fabric.ErrFenced, g.cn)
 	}
 	if g.cert != nil {
-		if err := speaksFor(g.cert, parseAddress(peer.Addr)); err != nil {
+		if err := speaksFor(g.cert, parseAddress(from.Addr)); err != nil {
 			return r, nil, err
 		}
 	}
-	l := n.arrived[peer.Life]
+	l := n.arrived[from.Life]
 	if l == nil {
-		l = &inLink{n: n, peer: peer, in: make([]byte, inBuffer)}
-		n.arrived[peer.Life] = l
+		l = &inLink{n: n, peer: from, in: make([]byte, inBuffer)}
+		n.arrived[from.Life] = l
 	}
-	return reply{known: true, number: l.cut(), revision: n.state.Revision}, func(s *stream) {
+	return reply{known: true, number: l.cut(), revision: st.Revision}, func(s *stream) {
 		if s != nil {
 			l.begin(s)
 		}

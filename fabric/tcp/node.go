@@ -12,11 +12,15 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/inbox"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
 // A node is a compute node.
 type node struct {
+	peer.Clock
+	peer.Standing // what it acts on
+
 	o        Options
 	own      member.CN
 	member   member.Member
@@ -24,8 +28,6 @@ type node struct {
 	mail     *mail
 	table    *inbox.Table
 	agent    *port
-	start    time.Time
-	base     fabric.Time // Unix time at start
 
 	closed  atomic.Bool
 	fenced  atomic.Bool
@@ -40,8 +42,6 @@ type node struct {
 	spread  atomic.Uint32 // of ports over lanes
 
 	mu      sync.Mutex
-	state   *member.State // that it acts on
-	newer   chan struct{} // closed when there is a newer one
 	joined  bool
 	arrived map[member.Life]*inLink // who sends, or has sent
 }
@@ -53,8 +53,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	if err := o.checkJoin(); err != nil {
 		return nil, err
 	}
-	n := &node{o: o, start: time.Now(), newer: make(chan struct{}), ended: make(chan struct{}), arrived: map[member.Life]*inLink{}}
-	n.base = fabric.Time(n.start.UnixNano())
+	n := &node{Clock: peer.NewClock(), o: o, ended: make(chan struct{}), arrived: map[member.Life]*inLink{}}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.open(ctx); err != nil {
 		n.quit()
@@ -81,7 +80,8 @@ func (n *node) open(ctx context.Context) (err error) {
 	}
 	n.mu.Lock()
 	n.joined = true
-	n.takeMemory(n.state)
+	st, _ := n.State()
+	n.takeMemory(st)
 	n.mu.Unlock()
 	if err := n.awaitLanes(ctx); err != nil {
 		return err
@@ -147,16 +147,13 @@ func (n *node) follow() {
 func (n *node) take() (changed <-chan struct{}) {
 	st, changed := n.member.State()
 	n.mu.Lock()
-	old := n.state
-	if old != nil && st.Revision <= old.Revision {
+	old, newer := n.Take(st)
+	if !newer {
 		n.mu.Unlock()
 		return changed
 	}
-	n.state = st
 	n.takeMemory(st)
 	gone := n.takePeers(st)
-	close(n.newer)
-	n.newer = make(chan struct{})
 	n.mu.Unlock()
 	for _, l := range gone {
 		// What it had sent is delivered before the news that it has gone.
@@ -266,9 +263,8 @@ func (n *node) Fenced() <-chan struct{} { return n.ended }
 
 // revision returns that of the state that the node acts on.
 func (n *node) revision() uint64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.state.Revision
+	st, _ := n.State()
+	return st.Revision
 }
 
 // ID is fabric.Node.ID.
@@ -277,29 +273,8 @@ func (n *node) ID() fabric.CNID { return n.own.ID }
 // Caps is fabric.Node.Caps.
 func (n *node) Caps() fabric.Caps { return caps }
 
-// Now returns the clock: Unix time that does not step.
-func (n *node) Now() fabric.Time { return n.base + fabric.Time(time.Since(n.start)) }
-
 // Poll delivers messages that have come.
 func (n *node) Poll() { n.mail.poll() }
-
-// Memory is fabric.Node.Memory.
-func (n *node) Memory() []fabric.Memory {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var list []fabric.Memory
-	for _, m := range n.state.MNs {
-		list = append(list, fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch})
-	}
-	return list
-}
-
-// View is fabric.Node.View.
-func (n *node) View() fabric.View {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.state.View()
-}
 
 // Open is fabric.Node.Open.
 func (n *node) Open() (fabric.Port, error) {

@@ -4,7 +4,6 @@ package tcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -20,6 +20,7 @@ import (
 // compute nodes ask for.
 type MemoryServer struct {
 	o        Options
+	standing peer.Standing // what it acts on
 	mem      *memory
 	nic      *nic
 	own      member.MN
@@ -35,8 +36,6 @@ type MemoryServer struct {
 
 	mu     sync.Mutex
 	member member.Member
-	state  *member.State // that it acts on
-	newer  chan struct{} // closed when there is a newer one
 	lanes  map[laneKey]*served
 	gone   []laneKey // of those in lanes whose node has gone, the oldest first
 	err    error     // why it does not serve any more
@@ -67,7 +66,7 @@ func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
 		return nil, err
 	}
 	s := &MemoryServer{o: o, begun: time.Now(), lanes: map[laneKey]*served{},
-		done: make(chan struct{}), newer: make(chan struct{})}
+		done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.open(ctx); err != nil {
 		s.end(err)
@@ -139,7 +138,7 @@ func (s *MemoryServer) follow() {
 func (s *MemoryServer) take(st *member.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state = st
+	s.standing.Take(st)
 	for k, l := range s.lanes {
 		if l.gone || st.Has(k.life) {
 			continue
@@ -153,39 +152,27 @@ func (s *MemoryServer) take(st *member.State) {
 	for ; len(s.gone) > maxGone; s.gone = s.gone[1:] {
 		delete(s.lanes, s.gone[0])
 	}
-	close(s.newer)
-	s.newer = make(chan struct{})
 }
-
-// behindTimeout is how long a newcomer waits for the memory node to hear of it.
-const behindTimeout = 2 * time.Second
 
 // admit answers a hello.
 func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
 	if g.role != roleLane {
 		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no %v", ErrProtocol, s.o.Mem, g.role)
 	}
-	limit := time.After(behindTimeout)
-	for {
+	var r reply
+	var take func(*stream)
+	err := s.standing.Await(s.ctx, func(*member.State) (err error) {
 		s.mu.Lock()
-		newer := s.newer
-		r, take, err := s.enter(&g)
-		s.mu.Unlock()
-		if !errors.Is(err, errBehind) {
-			return r, take, err
-		}
-		select {
-		case <-newer:
-		case <-limit:
-			return r, nil, err
-		case <-s.ctx.Done():
-			return r, nil, fabric.ErrNodeDown
-		}
-	}
+		defer s.mu.Unlock()
+		r, take, err = s.enter(&g)
+		return err
+	})
+	return r, take, err
 }
 
 // enter lets a member in, or says why not; mu is held.
 func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) {
+	st, _ := s.standing.State()
 	key := laneKey{member.Life(g.from), g.index}
 	r = reply{caps: capMasked | capAtomic16, size: s.mem.size, epoch: s.own.Epoch, key: s.nic.key.Load()}
 	l := s.lanes[key]
@@ -201,10 +188,10 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 		return r, nil, fmt.Errorf("%w: %v ends", fabric.ErrNodeDown, s.o.Mem)
 	case g.to != uint64(s.own.Life):
 		return r, nil, fmt.Errorf("%w: this is another life of %v, or another memory node", fabric.ErrStaleEpoch, s.o.Mem)
-	case s.state == nil || !s.state.Has(key.life) && s.state.Revision < g.revision:
+	case !st.Has(key.life) && st.Revision < g.revision:
 		return r, nil, fmt.Errorf("%w: %v", errBehind, s.o.Mem)
 	}
-	c, ok := s.state.CN(fabric.CNID(g.cn))
+	c, ok := st.CN(fabric.CNID(g.cn))
 	if !ok || c.Life != key.life || l != nil && l.gone {
 		return r, nil, fmt.Errorf("%w: cn%d is no member in that life", fabric.ErrFenced, g.cn)
 	}
@@ -213,7 +200,7 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 			return r, nil, err
 		}
 	}
-	r.revision = s.state.Revision
+	r.revision = st.Revision
 	if l == nil {
 		l = &served{laneKey: key, executed: uint32(g.number)}
 		s.lanes[key] = l

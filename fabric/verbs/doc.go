@@ -23,13 +23,12 @@
 // # Control
 //
 // Each memory node and compute node has a control service on TCP, by which queue pairs
-// get to know each other, under a shared secret or mutual TLS. Memory node 0 is the lead: it numbers compute
-// nodes, and takes one for dead when its connection ends or it has said nothing for
-// Options.DeadAfter. Then all memory nodes destroy the queue pairs of that node, and
-// only when they have done so the others get a new view: no late WRITE can
+// get to know each other, under a shared secret or mutual TLS. Who is there the coordinator says
+// (package fabric/member). A memory node that acts on a state without a compute node has destroyed its queue pairs
+// before it acknowledges that, and only when all have the others get a view without it: no late WRITE can
 // reach memory. The next operation of a node that was given up, and lives, is ErrFenced.
-// A memory node that loses the lead lets nobody in until it is back. When the lead
-// restarts, those who were members come back under their numbers within DeadAfter.
+// A memory node that the coordinator has given up is cut off in the same way, by the compute nodes: it serves nobody any
+// more, and has to be served anew. While the coordinator is away nobody joins and nobody is given up; all others go on.
 //
 // # Building
 //

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -85,6 +86,33 @@ func TestMemoryInSeveralRegions(t *testing.T) {
 	long := p.Alloc(64<<10 + 1)
 	if err := p.Do([]fabric.Op{fabric.Read(fabric.At(0, 0), long)}); !errors.Is(err, fabric.ErrBadBuffer) {
 		t.Errorf("an operation longer than what regions have in common: %v", err)
+	}
+}
+
+// Memory may be in huge pages; who demands them, and there are none, is told how many to reserve.
+func TestHugePages(t *testing.T) {
+	needDevice(t)
+	const reserve = "/proc/sys/vm/nr_hugepages"
+	if os.Getenv(guestEnv) == "" {
+		t.Skip("it would change what this machine has reserved")
+	}
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.change = func(o *Options) { o.Huge = HugeRequire }
+	o := c.options()
+	o.Size = 4 << 20
+	if _, err := Serve(context.Background(), o); !errors.Is(err, ErrNoHuge) || !strings.Contains(err.Error(), "vm.nr_hugepages=10") {
+		t.Errorf("no huge pages: %v", err)
+	}
+	if err := os.WriteFile(reserve, []byte("4"), 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.WriteFile(reserve, []byte("0"), 0)
+	c.serve(0, 4<<20)
+	c.join()
+	last := []fabric.Op{fabric.FAA(fabric.At(0, 4<<20-8), 1), fabric.Load(fabric.At(0, 4<<20-8))}
+	if err := c.Node(0).Agent().Do(last); err != nil || last[1].Old != 1 {
+		t.Errorf("the last word: %d, %v", last[1].Old, err)
 	}
 }
 

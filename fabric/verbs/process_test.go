@@ -108,22 +108,30 @@ func leftovers() error {
 
 // leftResources says which resources of the device this process holds.
 func leftResources() error {
-	// The pid that the kernel tells is a thread's.
-	comm, err := os.ReadFile("/proc/self/comm")
-	if err != nil {
-		return err
-	}
-	own := " comm " + strings.TrimSpace(string(comm)) + " "
 	for _, what := range []string{"qp", "cq", "mr", "pd", "ctx"} {
-		out, err := exec.Command("/usr/bin/rdma", "resource", "show", what).CombinedOutput()
+		n, out, err := countResources(what)
 		if err != nil {
-			return fmt.Errorf("rdma resource show %s: %w: %s", what, err, out)
+			return err
 		}
-		if strings.Contains(string(out), own) {
+		if n > 0 {
 			return fmt.Errorf("resources are left:\n%s", out)
 		}
 	}
 	return nil
+}
+
+// countResources counts what this process holds of the device, by the kernel's list, which it returns too.
+func countResources(what string) (n int, list string, err error) {
+	// The pid that the kernel tells is a thread's.
+	comm, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		return 0, "", err
+	}
+	out, err := exec.Command("/usr/bin/rdma", "resource", "show", what).CombinedOutput()
+	if err != nil {
+		return 0, "", fmt.Errorf("rdma resource show %s: %w: %s", what, err, out)
+	}
+	return strings.Count(string(out), " comm "+strings.TrimSpace(string(comm))+" "), string(out), nil
 }
 
 // childPatience is how long a child may take for what it has to do: the guest may have to wait for processors.
@@ -137,10 +145,10 @@ type child struct {
 	lines chan string
 }
 
-func startChild(t *testing.T, role, lead string) *child {
+func startChild(t *testing.T, role, at string) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
-	c.cmd.Env = append(os.Environ(), roleEnv+"="+role, coordinatorEnv+"="+lead)
+	c.cmd.Env = append(os.Environ(), roleEnv+"="+role, coordinatorEnv+"="+at)
 	c.cmd.Stderr = os.Stderr
 	out, err := c.cmd.StdoutPipe()
 	if err == nil {

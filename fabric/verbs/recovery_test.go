@@ -173,6 +173,41 @@ func TestOneDoorbellPerChain(t *testing.T) {
 	}
 }
 
+// Clients share queue pairs: there are no more of them when there are more clients.
+func TestQueuePairsDoNotGrowWithClients(t *testing.T) {
+	c := cluster(t, 1<<20, 2)
+	if _, err := os.Stat("/usr/bin/rdma"); err != nil {
+		t.Skip(err)
+	}
+	work := func(clients int) int {
+		for k := range clients {
+			p, err := c.Node(k % 2).Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Do([]fabric.Op{fabric.FAA(counter, 1)}); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Send(c.Node(1-k%2).Agent().ID(), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Node(1 - k%2).Agent().Recv(p.Now() + 20*fabric.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n, _, err := countResources("qp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	few, many := work(2), work(100)
+	// Both ends of two lanes for each compute node, and of a link in each direction.
+	if want := 2*2*2 + 2*2; few != want || many != want {
+		t.Errorf("%d queue pairs with 2 clients, %d with 102, want %d", few, many, want)
+	}
+}
+
 // The check at the end of all tests sees what a cluster holds.
 func TestLeftoversAreSeen(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/rdma"); err != nil {

@@ -114,6 +114,14 @@ type verbsNode struct {
 	e *etcd.Coordinator
 }
 
+// Fenced is closed when the cluster has given this node up.
+func (n *verbsNode) Fenced() <-chan struct{} {
+	if f, ok := n.Node.(interface{ Fenced() <-chan struct{} }); ok {
+		return f.Fenced()
+	}
+	return nil
+}
+
 // Close implements fabric.Node.
 func (n *verbsNode) Close() error { return errors.Join(n.Node.Close(), n.e.Close()) }
 
