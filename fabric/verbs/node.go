@@ -38,7 +38,7 @@ type node struct {
 
 	closed atomic.Bool
 	fenced atomic.Bool
-	ended  chan struct{}   // closed when it is fenced
+	given  chan struct{}   // closed when it is fenced: given up
 	ctx    context.Context // ends with the node
 	cancel context.CancelFunc
 	at     context.Context // at work: ends when it is closed or fenced
@@ -68,7 +68,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	if err := o.checkJoin(); err != nil {
 		return nil, err
 	}
-	n := &node{Clock: peer.NewClock(), o: o, ended: make(chan struct{}), processors: runtime.GOMAXPROCS(0), inLinks: map[*session]*inLink{}, arrived: map[member.Life]uint64{}}
+	n := &node{Clock: peer.NewClock(), o: o, given: make(chan struct{}), processors: runtime.GOMAXPROCS(0), inLinks: map[*session]*inLink{}, arrived: map[member.Life]uint64{}}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.at, n.halt = context.WithCancel(n.ctx)
 	if err := n.open(ctx); err != nil {
@@ -214,11 +214,11 @@ func (n *node) fence() {
 	}
 	n.o.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID))
 	n.cut()
-	close(n.ended)
+	close(n.given)
 }
 
 // Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
-func (n *node) Fenced() <-chan struct{} { return n.ended }
+func (n *node) Fenced() <-chan struct{} { return n.given }
 
 // cut lets nothing out any more.
 func (n *node) cut() {
