@@ -156,3 +156,50 @@ func TestFirstToNotice(t *testing.T) {
 		r.run()
 	}
 }
+
+// TestFencedHolder: a node that is given up while it lives learns that its locks are lost: from its agent, which looks
+// now and then, or from its own release, whichever is first; once for each hold.
+func TestFencedHolder(t *testing.T) {
+	for _, synced := range []bool{true, false} {
+		opts := []option{silent}
+		if !synced {
+			opts = append(opts, unsynced)
+		}
+		r := newRig(t, 1, 2, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, opts...)
+		var losses []lock.Loss
+		r.tables[0].OnLoss = func(l lock.Loss) { losses = append(losses, l) }
+		var token lock.Token
+		r.client(0, "holder", func(k *hier.Locker) {
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), lock.Exclusive)
+			token = h.Token
+			at(k, 20*ms)
+			if told := len(losses); synced != (told == 1) {
+				t.Errorf("synced %v: %d losses told before the release", synced, told)
+			}
+			err := k.Release(&h, []fabric.Op{fabric.Store(r.data(0), 13)})
+			if !errors.Is(err, lock.ErrLost) || !errors.Is(err, fabric.ErrFenced) || !strings.Contains(err.Error(), fmt.Sprintf("token %v", token)) {
+				t.Errorf("Release: %v", err)
+			}
+		})
+		r.c.At(ms, func() { r.c.Fence(r.nodes[0]) })
+		r.client(1, "next", func(k *hier.Locker) {
+			at(k, 2*ms)
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), lock.Exclusive)
+			if h.Token <= token {
+				t.Errorf("token %v after %v", h.Token, token)
+			}
+			must(t, k.Release(&h, nil))
+		})
+		if err := r.c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if len(losses) != 1 || losses[0].Token != token || !errors.Is(losses[0].Err, lock.ErrLost) {
+			t.Errorf("synced %v: losses told: %+v; the token was %v", synced, losses, token)
+		}
+		if r.c.PeekWord(r.data(0)) != 0 {
+			t.Error("a WRITE of the fenced node reached the memory")
+		}
+	}
+}
