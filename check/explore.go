@@ -142,10 +142,6 @@ func Explorations(small bool, match string) []Exploration {
 		crash := wide
 		crash.Crashes = 1
 		add(crash, first2...)
-		reset, restart := crash, wide
-		reset.Reset, restart.Restart = true, true
-		add(reset, "1x 2x", "1s 2x")
-		add(restart, "1x 2x", "1s 2x")
 		if !small {
 			wrap.Capacity = 2
 			wrap.Rounds = 3
@@ -157,16 +153,31 @@ func Explorations(small bool, match string) []Exploration {
 			add(cancel, "1s 1x 2x", "1x 1x 2x")
 			add(crash, first3...)
 			add(crash, "1x 1x 2x", "1s 1x 2x")
-			add(reset, first3...)
-			add(restart, "1s 2s", "1x 1x", "1s 2x 3x", "1x 2x 3x")
-			crash.Crashes, reset.Crashes, restart.Crashes = 2, 2, 1
-			add(crash, first3...)
-			add(reset, first3...)
-			add(restart, "1x 2x", "1s 2x", "1x 2x 3x")
 		}
 	}
 	fieldExplorations(small, add)
+	failureExplorations(small, add)
 	return list
+}
+
+// failureExplorations adds the programs of resets whose leaders die, and of a memory node that restarts.
+func failureExplorations(small bool, add func(x Exploration, clients ...string)) {
+	for _, p := range []string{"cql", "declock"} {
+		crash := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27, Crashes: 1}
+		reset, restart := crash, crash
+		reset.Reset, restart.Restart, restart.Crashes = true, true, 0
+		add(reset, "1x 2x")
+		add(restart, "1x 2x")
+		if small {
+			continue
+		}
+		add(reset, "1s 2x", "1s 2x 3x", "1x 2x 3x")
+		add(restart, "1s 2x", "1s 2x 3x", "1x 2x 3x")
+		crash.Crashes, reset.Crashes, restart.Crashes = 2, 2, 1
+		add(crash, "1x 2s 3s", "1s 2x 3x", "1x 2x 3x")
+		add(reset, "1s 2x 3s", "1x 2x 3x")
+		add(restart, "1x 2x")
+	}
 }
 
 // fieldExplorations adds the programs of the other locks of the field.
