@@ -180,16 +180,22 @@ func (c *client) release(which int) bool {
 			binary.LittleEndian.PutUint64(c.cell[i:], v)
 		}
 		e.Value, e.Writes = v, true
-		before = []fabric.Op{fabric.Write(c.w.cell(which), c.cell)}
+		if c.w.s.Kept == 0 {
+			before = []fabric.Op{fabric.Write(c.w.cell(which), c.cell)}
+		}
 	}
+	before, bad := c.spoil(before)
 	lost := c.lost(e.Lock)
+	if bad || c.w.s.Bad > 0 && c.w.s.Kept != 0 { // others may come before the client, or he who writes the value back, has told
+		e.Err = fabric.ErrOutOfBounds
+	}
 	if !lost {
 		c.w.event(e)
 	}
 	var err error
 	if c.w.s.Kept != 0 {
 		c.value.Dirty = e.Writes
-		err = c.k.(lock.Keeper).ReleaseValue(&c.hold, &c.value, nil)
+		err = c.k.(lock.Keeper).ReleaseValue(&c.hold, &c.value, before)
 	} else {
 		err = c.k.Release(&c.hold, before)
 	}
@@ -203,7 +209,23 @@ func (c *client) release(which int) bool {
 	if lost {
 		c.began = 0 // with the life in which the node got the lock
 	}
-	return err == nil || c.survives("release", err)
+	if bad && err == nil && !lost {
+		c.w.object("errors", fmt.Sprintf("[%v]: an operation before the release is out of bounds, and nobody says so", &e))
+	}
+	return err == nil || c.w.s.Bad > 0 && errors.Is(err, fabric.ErrOutOfBounds) || c.survives("release", err)
+}
+
+// spoil draws whether one of the operations before a release is to fail, and puts it before the others or behind
+// them: those behind it are not executed, and the lock is released all the same.
+func (c *client) spoil(before []fabric.Op) (_ []fabric.Op, bad bool) {
+	if c.w.s.Bad == 0 || !c.d.percent(c.w.s.Bad) {
+		return before, false
+	}
+	beyond := fabric.Load(fabric.At(c.hold.Lock.MN(), fabric.MaxOffset&^7))
+	if c.d.percent(50) {
+		return append([]fabric.Op{beyond}, before...), true
+	}
+	return append(before, beyond), true
 }
 
 // storeRounds is a client of the object store.

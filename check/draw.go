@@ -81,7 +81,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g4"
+const generator = "g5"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -158,6 +158,9 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	// (Who joins holders and finds the value there is done in no virtual time: no bound of class Fair holds.)
 	if s.Keys == 0 && class != Fair && (&drawer{sim.NewRand(seed, streamKept)}).percent(50) {
 		s.Kept = 1
+	}
+	if bad := (&drawer{sim.NewRand(seed, streamBad)}); s.Keys == 0 && class != Fair && bad.percent(30) {
+		s.Bad = pick(bad, 2, 10, 50)
 	}
 	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
 		s.Version = uint8(d.between(2, 3))

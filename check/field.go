@@ -107,7 +107,7 @@ func joinShift(artifact bool) func(*Scenario, fabric.Node) (*fieldNode, error) {
 
 // field draws what the classes of the other locks of the field are about.
 func (s *Scenario) field(d *drawer) {
-	s.Policy, s.SyncNs, s.Kept = "", 0, 0
+	s.Policy, s.SyncNs, s.Kept, s.Bad = "", 0, 0, 0
 	s.CountMax = pick(d, 3, 17, 68)
 	switch s.Class {
 	case FieldFair:

@@ -57,6 +57,7 @@ type Scenario struct {
 	HoldNs   fabric.Time `key:"hold"`  // at most
 	ThinkNs  fabric.Time `key:"think"` // at most, between rounds
 	Kept     int         `key:"kept"`  // 1: locks keep their cells on the compute nodes (lock.Keeper)
+	Bad      int         `key:"bad"`   // percent of releases with an operation before them that fails
 	WaitNs   fabric.Time `key:"wait"`  // at most, until a deadline or a cancellation
 
 	// Of the other locks of the field: how long a holder may hold, 0: 10 ms; when counters are reset, 0: as published.
@@ -206,6 +207,9 @@ func (s *Scenario) Validate() error {
 	if _, err := s.policy(); err != nil {
 		return bad("%v", err)
 	}
+	if s.Bad < 0 || s.Bad > 100 || s.Bad > 0 && s.Keys > 0 {
+		return bad("%d %% of releases with an operation that fails, %d keys", s.Bad, s.Keys)
+	}
 	if s.Lock != "" && (s.Keys > 0 || s.Kept != 0 || s.CountMax < 0 || s.CountMax > 1<<15) {
 		return bad("lock %s with %d keys, kept %d, countmax %d", s.Lock, s.Keys, s.Kept, s.CountMax)
 	}
@@ -270,4 +274,5 @@ const (
 	streamClocks = 1<<32 + iota
 	streamDraw
 	streamKept
+	streamBad
 )

@@ -51,7 +51,7 @@ type Event struct {
 	Writes bool
 	// Torn tells that the words of the cell were not all the same (Granted).
 	Torn bool
-	Err  error // Refused, Released
+	Err  error // Refused, Released; Releasing: nobody may acknowledge what is written
 }
 
 func (e *Event) String() string {

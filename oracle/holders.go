@@ -167,6 +167,9 @@ func (j *Cells) Event(e *Event) string {
 			c := j.cell(e.Lock)
 			c.count++
 			c.writes = append(c.writes, write{e.Client, e.Value, c.count})
+			if e.Err != nil { // nobody acknowledges it
+				c.doubt, c.writes[len(c.writes)-1].client = true, 0
+			}
 		}
 	case Released:
 		j.released(e)
@@ -191,7 +194,9 @@ func (j *Cells) Event(e *Event) string {
 // error. (Others may have written more since.)
 func (j *Cells) released(e *Event) {
 	c := j.cell(e.Lock)
-	mine := func(w write) bool { return w.client == e.Client }
+	mine := func(w write) bool {
+		return w.client == e.Client || w.client == 0 && e.Err == nil && e.Writes && w.value == e.Value // it was in doubt
+	}
 	if e.Err != nil {
 		for i := range c.writes {
 			if mine(c.writes[i]) { // no later release acknowledges it
