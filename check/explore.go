@@ -308,7 +308,7 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 	g.court = oracle.NewCourt(judges...)
 	g.cfg = hier.Config{
 		Layout: cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version},
-		CQL:    cql.Config{RecheckNs: fabric.Forever / 4, ResetAfterNs: fabric.Forever / 4},
+		CQL:    cql.Config{RecheckNs: fabric.Forever / 4, ResetAfterNs: fabric.Forever / 4, RefetchMax: 2},
 	}
 	g.lock = fabric.At(c.AddMN(4096), 1024)
 	c.SetObserver(g)
@@ -332,11 +332,7 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 		x.symmetries(c, alike)
 	}
 	for _, n := range g.nodes[:x.Crashes] {
-		// Others see no more of it than its fence, which is an event of its own.
-		c.Sometime(fmt.Sprintf("kill %v", n.sim), n.sim, func() {
-			g.killed.Add(n.sim.ID())
-			c.Kill(n.sim)
-		})
+		c.SometimeKill(n.sim, func() { g.killed.Add(n.sim.ID()) })
 	}
 	if x.Restart {
 		c.Sometime("restart of mn0", nil, func() { c.RestartServer(g.lock.MN()) })
@@ -373,6 +369,7 @@ func (g *exploring) addNode(p hier.Policy) {
 		}
 	} else {
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
+		g.c.NodeMemory(n.sim, n.shares, n.keeps)
 	}
 	g.nodes = append(g.nodes, n)
 	if g.field != nil && n.field.agent == nil {
@@ -394,7 +391,7 @@ func (g *exploring) addNode(p hier.Policy) {
 // client is one client: its cell is one word behind the queue.
 func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 	if first && g.x.Cancel {
-		g.c.Sometime("interrupt "+p.ID().String(), n.sim, p.Interrupt)
+		g.c.SometimeInterrupt(p)
 	}
 	if first && g.x.Reset {
 		cql.NewClient(p, n.sim, g.cfg.Layout, g.cfg.CQL, new(lock.Stats)).AskReset(g.lock, 0, cql.Corruption)
@@ -468,7 +465,9 @@ func (g *exploring) lost(p fabric.Port) bool { return p.(*sim.Port).Stale(g.lock
 
 func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
 	if g.field == nil {
-		return hier.New(n.table, p, n.sim, n.clock, g.cfg)
+		k := hier.New(n.table, p, n.sim, n.clock, g.cfg)
+		n.lockers = append(n.lockers, k)
+		return k
 	}
 	l, err := n.field.locker(p)
 	if err != nil {
@@ -482,6 +481,9 @@ func (g *exploring) hash() uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, g.court.State())
 	for _, n := range g.nodes {
+		if g.killed.Has(n.sim.ID()) {
+			continue
+		}
 		fmt.Fprintf(h, "n%d", n.table.Len())
 		if n.agent != nil {
 			fmt.Fprint(h, n.agent.State())

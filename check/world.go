@@ -52,6 +52,8 @@ type node struct {
 	field *fieldNode // instead of table, clock and agent
 	store *objstore.Store
 	tree  *btree.Tree
+
+	lockers []*hier.Locker // of an exploration
 }
 
 // dead tells whether the node has been killed or fenced.

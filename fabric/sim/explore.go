@@ -165,7 +165,8 @@ func (f *Failure) String() string {
 // times, views. Clients of one compute node share its memory, so a node is a function of
 // what its clients were told, in that order. Hence a state is: the memory nodes; what
 // each compute node has been told; chains, messages and inboxes; clocks; and what the
-// caller's oracles remember (HashWith). A state met again is not explored again (64-bit hashes
+// caller's oracles remember (HashWith). Where it is known what a node's clients share (NodeMemory), it is a function
+// of that, and each of them of what it was told and of what it found there. A state met again is not explored again (64-bit hashes
 // are compared: of a million states, two are taken for one with a chance of 3 in 100 million).
 // Clients of different nodes must not communicate but through the fabric.
 //
@@ -176,6 +177,10 @@ func (f *Failure) String() string {
 // such a node becomes active exploration starts anew without the assumption. (If
 // there is a schedule in which it becomes active, up to that moment it is
 // equal to one that was executed, which has the same message on its way.)
+//
+// A message is delivered when its receiver waits for one, and the receiver goes on with it at once: nobody but the receiver
+// can tell since when it was in the inbox. That is not so for messages of a node that may be fenced meanwhile, for those
+// to somebody who is interrupted, and as long as clocks may tick.
 func Explore(cfg ExploreConfig, build func(*Cluster)) Report {
 	s := newSearch(cfg, build)
 	s.explore()
@@ -204,6 +209,31 @@ func Replay(cfg ExploreConfig, schedule Schedule, build func(*Cluster)) Outcome 
 func (c *Cluster) Sometime(name string, n *Node, f func()) {
 	if c.ex != nil {
 		c.ex.actions = append(c.ex.actions, action{name: name, node: n, f: f})
+	}
+}
+
+// SometimeKill is Sometime of Kill, with fewer schedules and states. f (nil: nothing) is called with it. What a node's
+// clients do between two operations is not cut off from what they do before: who dies before it is, to all others, like who dies after
+// it with nothing of what it posted and sent arriving. What clients of the dead were told is forgotten: see Forget.
+func (c *Cluster) SometimeKill(n *Node, f func()) {
+	if c.ex == nil {
+		return
+	}
+	c.ex.actions = append(c.ex.actions, action{name: "kill " + n.String(), node: n, kills: true, f: func() {
+		if f != nil {
+			f()
+		}
+		c.Kill(n)
+		n.gone = true
+	}})
+}
+
+// SometimeInterrupt is Sometime of Port.Interrupt, with fewer schedules: while the client waits in Recv or Pause. An
+// interrupt of before is not noticed before that.
+func (c *Cluster) SometimeInterrupt(p fabric.Port) {
+	if c.ex != nil {
+		port := p.(*Port)
+		c.ex.actions = append(c.ex.actions, action{name: "interrupt " + port.id.String(), node: port.node, port: port, f: port.Interrupt})
 	}
 }
 
@@ -243,6 +273,11 @@ func (c *Cluster) Watch(check func() error) { c.watch = append(c.watch, check) }
 // HashWith registers a hash of what an oracle remembers. Exploration takes
 // two states for equal only if these hashes are equal too.
 func (c *Cluster) HashWith(hash func() uint64) { c.hashers = append(c.hashers, hash) }
+
+// NodeMemory says what clients of a node share: shares hashes all of it, and agent what the node's agent remembers beside it
+// while it waits for a message. Exploration then takes two states for one whatever the order was in which the
+// clients went on, if each was told the same and found the same memory each time. Otherwise that order is all that is known.
+func (c *Cluster) NodeMemory(n *Node, shares, agent func() uint64) { n.shares, n.keeps = shares, agent }
 
 // Forget is for the client that runs: it says that all that it will do from now on follows
 // from v, from its node's state that HashWith covers, and from what it will be told. What it has been told so far then

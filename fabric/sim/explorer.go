@@ -37,15 +37,20 @@ type explorer struct {
 	solo     [256]*Task     // the active client of each other node
 	conflict *Node          // a node that is not in shared, and must be
 	taken    []int          // the choices so far
+	known    *[]uint64      // what hashOnce returned in the schedule before and in this one; nil: nobody keeps it
+	knew     int            // how often it was called
+	blind    bool           // nobody asks for the state
 	trace    func(s string) // nil: nobody listens
 }
 
 // An action is what Cluster.Sometime was given.
 type action struct {
-	name string
-	node *Node // nil: all
-	f    func()
-	done bool
+	name  string
+	node  *Node // nil: all
+	kills bool  // it is SometimeKill
+	port  *Port // of SometimeInterrupt
+	f     func()
+	done  bool
 }
 
 type timedAct struct {
@@ -219,14 +224,59 @@ func (ex *explorer) eager(n *Node) bool {
 	if ex.cfg.NoEager || ex.shared.Has(n.id) || ex.clocked.Has(n.id) || len(ex.dead) > 0 {
 		return false
 	}
+	return !ex.mayAct(func(a *action) bool {
+		if a.kills {
+			return a.node != n // others may see its fence
+		}
+		return a.port == nil && (a.node == nil || a.node == n)
+	})
+}
+
+// mayAct tells whether one of certain actions may still happen.
+func (ex *explorer) mayAct(which func(*action) bool) bool {
 	if ex.acted < ex.cfg.Actions {
 		for i := range ex.actions {
-			if a := &ex.actions[i]; !a.done && (a.node == nil || a.node == n) {
-				return false
+			if a := &ex.actions[i]; !a.done && which(a) {
+				return true
 			}
 		}
 	}
-	return true
+	return false
+}
+
+// fuses tells whether the delivery of a message and its receiver's going on are one: between them, nothing can
+// happen that would make a difference to the receiver.
+func (ex *explorer) fuses(pr *pair, to *Port) bool {
+	from := ex.c.cns[pr.from.CN()] // nil: the fabric
+	if from == to.node {
+		from = nil // they are fenced together
+	}
+	if ex.cfg.NoEager || ex.ticks < ex.cfg.Ticks || to.interrupted || to.node.paused || from != nil && (from.dead || from.closed) {
+		return false
+	}
+	return !ex.mayAct(func(a *action) bool {
+		switch {
+		case a.kills:
+			return a.node == from
+		case a.port != nil:
+			return false
+		}
+		return a.node == nil || a.node == from || a.node == to.node
+	})
+}
+
+// arrives tells whether the next message between two clients may be delivered.
+func (ex *explorer) arrives(pr *pair) bool {
+	to := ex.c.inboxOf(pr.to)
+	switch {
+	case len(pr.queue) == 0:
+		return false
+	case to == nil || !ex.fuses(pr, to):
+		return true
+	case to.wait == waitChain: // a loop that polls memory may wait for a message
+		return ex.c.chains[to.waitFor].again
+	}
+	return (to.wait == waitRecv || to.wait == waitPoll) && !to.ready
 }
 
 // list makes the menu. What comes first is of the last actor.
@@ -256,7 +306,7 @@ func (ex *explorer) list() {
 		}
 	}
 	for i := range ex.pairs {
-		if len(ex.pairs[i].queue) > 0 {
+		if ex.arrives(&ex.pairs[i]) {
 			ex.add(choice{kind: chDeliver, a: uint32(i), actor: ex.receiver(ex.pairs[i].to)})
 		}
 	}
@@ -288,11 +338,17 @@ func (ex *explorer) listOptional() {
 	}
 	if ex.acted < ex.cfg.Actions {
 		for i := range ex.actions {
-			if !ex.actions[i].done {
+			if ex.actions[i].offered(ex.cfg.NoEager) {
 				ex.add(choice{kind: chAction, a: uint32(i), actor: nobody})
 			}
 		}
 	}
+}
+
+// offered tells whether an action may happen now: who is interrupted notices it in a wait, not before.
+func (a *action) offered(always bool) bool {
+	p := a.port
+	return !a.done && (p == nil || always || !p.closed && !p.ready && (p.wait == waitRecv || p.wait == waitPause))
 }
 
 func (ex *explorer) add(x choice) { ex.menu = append(ex.menu, x) }

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/bits"
 	"runtime"
 
@@ -17,7 +18,8 @@ import (
 func fold(h, v uint64) uint64 { return mix64(bits.RotateLeft64(h, 29) ^ v*0x9e3779b97f4a7c15) }
 
 // A memo is what clients have been told: those of a node, which share its memory, or one of them
-// if they do not (ExploreConfig.Private).
+// if they do not (ExploreConfig.Private), or if it is known what they share (Cluster.NodeMemory): then a client has
+// been told all of it each time that it goes on.
 type memo struct {
 	told  uint64 // hash of it, in order
 	heard uint64 // how often another client than before went on
@@ -26,10 +28,18 @@ type memo struct {
 
 // memo returns where what a client is told goes.
 func (t *Task) memo() *memo {
-	if ex := t.c.ex; ex.cfg.Private && !ex.shared.Has(t.node.id) {
+	if ex := t.c.ex; t.node.shares != nil || ex.cfg.Private && !ex.shared.Has(t.node.id) {
 		return &t.private
 	}
 	return &t.node.memo
+}
+
+// turns returns where is noted which client of those that share memory went on.
+func (t *Task) turns() *memo {
+	if t.node.shares != nil {
+		return &t.node.memo
+	}
+	return t.memo()
 }
 
 // tell notes that the client that runs has been told something.
@@ -43,26 +53,54 @@ func (c *Cluster) tell(v uint64) {
 // moves notes that a client begins or goes on: that alone may change what the
 // node's clients share.
 func (t *Task) moves() {
-	m := t.memo()
-	if m.last != t {
+	if m := t.turns(); m.last != t {
 		m.last = t
 		m.heard++
 	}
+	m := t.memo()
 	m.told = fold(m.told, uint64(t.index)|1<<63)
+	if t.node.shares != nil {
+		m.told = fold(m.told, t.c.ex.hashOnce(t.node.shares))
+	}
 	t.forgot = false
+}
+
+// hashOnce returns a hash of memory: made anew, or the same as in the schedule before, for the part of this one that is
+// like that.
+func (ex *explorer) hashOnce(hash func() uint64) uint64 {
+	switch {
+	case ex.blind:
+		return 0
+	case ex.known == nil:
+		return hash()
+	}
+	if ex.knew == len(*ex.known) {
+		*ex.known = append(*ex.known, hash())
+	}
+	ex.knew++
+	return (*ex.known)[ex.knew-1]
 }
 
 // forget makes what clients have been told up to now matter no more, if all of
 // its node that share memory have said so.
 func (t *Task) forget(v uint64) {
 	t.forgot, t.keeps = true, v
-	m := t.memo()
 	t.port.told.live = false
-	if m == &t.private {
+	if m := t.memo(); m == &t.private {
 		m.told = fold(uint64(t.index), v)
 		return
 	}
 	t.node.forget()
+}
+
+// awaits is for an agent that waits for a message: what it remembers is what HashWith or NodeMemory covers.
+func (t *Task) awaits() {
+	switch {
+	case t.node.shares != nil:
+		t.private.told = t.c.ex.hashOnce(t.node.keeps)
+	case t.memo() == &t.node.memo:
+		t.node.forget()
+	}
 }
 
 // forget makes what the clients of a node have been told matter no more, if all of them have said so and
@@ -103,10 +141,10 @@ const stackDepth = 12
 // the same place in the program; and notes the place.
 func (p *Port) repeats(ops []fabric.Op) bool {
 	k := p.told
-	if !p.c.ex.cfg.FairPolls {
+	if !p.c.ex.cfg.FairPolls || !looks(ops) {
 		return false
 	}
-	same := k.live && !k.polls && p.c.cur != nil && k.heard == p.c.cur.memo().heard && p.inflight == 1 && len(ops) == len(k.ops)
+	same := k.live && !k.polls && p.c.cur != nil && k.heard == p.c.cur.turns().heard && p.inflight == 1 && len(ops) == len(k.ops)
 	for i := 0; same && i < len(ops); i++ {
 		a, b := &ops[i], &k.ops[i]
 		same = a.Kind == b.Kind && a.Addr == b.Addr && a.Arg == b.Arg && a.Cmp == b.Cmp && len(a.Buf) == len(b.Buf) && a.Wide == b.Wide
@@ -118,6 +156,16 @@ func (p *Port) repeats(ops []fabric.Op) bool {
 	return same
 }
 
+// looks tells whether a chain may change nothing.
+func looks(ops []fabric.Op) bool {
+	for i := range ops {
+		if op := &ops[i]; op.Kind == fabric.OpWrite || op.Kind == fabric.OpFAA && op.Arg != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // stutters tells whether a chain that its client has just executed, in a loop, would
 // return the same again.
 func (ch *chain) stutters() bool {
@@ -125,7 +173,7 @@ func (ch *chain) stutters() bool {
 		return false
 	}
 	k, m := ch.port.told, &ch.qp.mn.mem
-	if w := ch.port.waiter; w == nil || k.heard != w.memo().heard || ch.qp.mn.dead || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
+	if w := ch.port.waiter; w == nil || k.heard != w.turns().heard || ch.qp.mn.dead || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
 		return false
 	}
 	data := k.data
@@ -184,8 +232,8 @@ func (p *Port) tellChain(ch *chain) {
 	if ch.err != nil {
 		v = fold(v, hashError(ch.err))
 	}
-	m := c.cur.memo()
-	if ch.again && k.live && k.heard == m.heard {
+	m, turns := c.cur.memo(), c.cur.turns()
+	if ch.again && k.live && k.heard == turns.heard {
 		m.told = k.base // this answer replaces the last
 	} else {
 		c.tell(0)
@@ -197,7 +245,7 @@ func (p *Port) tellChain(ch *chain) {
 	if !k.live {
 		return
 	}
-	k.heard, k.polls = m.heard, false
+	k.heard, k.polls = turns.heard, false
 	k.ops, k.data = append(k.ops[:0], ch.ops...), k.data[:0]
 	for i := range ch.ops {
 		if op := &ch.ops[i]; op.Kind == fabric.OpRead {
@@ -267,11 +315,11 @@ func (p *Port) tellRecv(msg *fabric.Message, err error) {
 		c.tell(hashMessage(msg))
 		k.live = false
 	case errors.Is(err, fabric.ErrDeadline):
-		m := c.cur.memo()
+		m, turns := c.cur.memo(), c.cur.turns()
 		switch {
-		case !k.live || k.heard != m.heard:
+		case !k.live || k.heard != turns.heard:
 			c.tell(1)
-			k.base, k.heard = m.told, m.heard
+			k.base, k.heard = m.told, turns.heard
 			k.live, k.polls = c.ex.cfg.FairPolls, true
 		case k.polls:
 			m.told = k.base
@@ -313,12 +361,19 @@ func (ex *explorer) state() uint64 {
 		h = fold(h, mn.sum)
 		h = fold(h, uint64(mn.epoch)<<2|flag(mn.dead)<<1|flag(mn.revoked))
 	}
-	if ex.cfg.Private {
-		for _, t := range c.tasks {
+	for _, t := range c.tasks {
+		if !t.node.gone {
 			h = fold(h, t.private.told)
 		}
 	}
 	for _, n := range c.nodes {
+		if n.gone {
+			h = fold(h, flag(n.fenced)|1<<63)
+			continue
+		}
+		if n.shares != nil {
+			h = fold(h, n.shares())
+		}
 		h = fold(h, n.memo.told)
 		h = fold(h, flag(n.dead)|flag(n.fenced)<<1|flag(n.paused)<<2|flag(n.closed)<<3|uint64(n.clock.Offset)<<4)
 		for i, d := range n.downMN {
@@ -327,7 +382,7 @@ func (ex *explorer) state() uint64 {
 	}
 	var sum uint64
 	for _, p := range c.ports {
-		if !p.closed {
+		if !p.closed && !p.node.gone {
 			sum += ex.portState(p)
 		}
 	}
@@ -377,6 +432,9 @@ func (ex *explorer) portState(p *Port) uint64 {
 	if p.wait >= waitRecv {
 		h = fold(h, uint64(p.until))
 	}
+	for _, e := range p.epochs {
+		h = fold(h, uint64(e))
+	}
 	for i := range p.in.len {
 		h = fold(h, hashMessage(&p.in.ring[(p.in.head+i)&(len(p.in.ring)-1)]))
 	}
@@ -384,7 +442,7 @@ func (ex *explorer) portState(p *Port) uint64 {
 }
 
 // chainState returns the hash of how far a chain has got, and what it will return. (What it
-// is follows from what its client has been told.) Chains of a Port count in their order.
+// is follows from what its client has been told, if that is not forgotten.) Chains of a Port count in their order.
 func (ex *explorer) chainState(i int, ch *chain) uint64 {
 	n := uint64(0)
 	for _, x := range ex.chains[:i] {
@@ -400,6 +458,23 @@ func (ex *explorer) chainState(i int, ch *chain) uint64 {
 	h = fold(h, ch.results(done))
 	if ch.err != nil {
 		h = fold(h, hashError(ch.err))
+	}
+	if ch.port.node.gone {
+		for i := int(ch.cur); i < len(ch.ops); i++ {
+			h = fold(h, hashOp(&ch.ops[i]))
+		}
+	}
+	return h
+}
+
+// hashOp returns the hash of what an operation is to do.
+func hashOp(op *fabric.Op) uint64 {
+	h := fold(fold(fold(uint64(op.Kind), uint64(op.Addr)), op.Arg), op.Cmp)
+	if op.Kind == fabric.OpWrite && op.Buf != nil {
+		h = fold(h, hashBytes(op.Buf))
+	}
+	if w := op.Wide; w != nil {
+		h = fold(h, hashBytes(fmt.Appendf(nil, "%v", *w)))
 	}
 	return h
 }

@@ -179,9 +179,15 @@ func (ex *explorer) send(i uint32) {
 
 func (ex *explorer) deliver(k uint32) {
 	p := &ex.pairs[k]
+	to := ex.c.inboxOf(p.to)
+	fuses := to != nil && to.wait == waitRecv && ex.fuses(p, to)
 	i := p.queue[0]
 	p.queue = p.queue[1:]
 	ex.c.deliver(i)
+	if fuses {
+		ex.stepped()
+		ex.resume(to)
+	}
 }
 
 // dropMessages drops what nobody will receive any more.

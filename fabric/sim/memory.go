@@ -40,7 +40,7 @@ func newMemory(size uint64) memory {
 
 // used returns the bytes of real memory behind the pages and their tables.
 func (m *memory) used() uint64 {
-	n := uint64(len(m.slabs))*slabPages*pageSize + uint64(len(m.root))*8
+	n := uint64(len(m.slabs))*m.slabSize() + uint64(len(m.root))*8
 	for _, l := range m.root {
 		if l != nil {
 			n += 4 << leafBits
@@ -82,11 +82,17 @@ func (m *memory) makePage(off uint64) []byte {
 		}
 		m.pages++
 		if int(n>>slabBits) == len(m.slabs) {
-			m.slabs = append(m.slabs, make([]byte, slabPages*pageSize))
+			m.slabs = append(m.slabs, make([]byte, m.slabSize()))
 		}
 		l[i] = n
 	}
 	return m.slabPage(l[i])
+}
+
+// slabSize returns the bytes of a new slab: a small memory has a small one, for exploration makes thousands of
+// memories a second.
+func (m *memory) slabSize() uint64 {
+	return min(slabPages, m.size>>pageBits+2) << pageBits
 }
 
 // inBounds tells whether n bytes at off exist.

@@ -113,7 +113,11 @@ type Node struct {
 	lastMsg [int(fabric.MaxCN) + 1]fabric.Time // arrival of the last message to each node
 	downMN  []bool                             // memory nodes known to be down
 
-	memo memo // in exploration
+	// In exploration.
+	memo   memo
+	shares func() uint64 // hash of what its clients share; nil: not known
+	keeps  func() uint64 // with that: hash of what its agent remembers while it waits for a message
+	gone   bool          // killed, and what its clients were told makes no difference any more
 }
 
 var _ fabric.Node = (*Node)(nil)

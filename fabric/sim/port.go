@@ -93,8 +93,8 @@ func (p *Port) block(kind waitKind) {
 	p.since = p.c.now
 	p.waiter = p.c.cur
 	if t := p.waiter; t != nil {
-		if t.daemon && p.c.ex != nil && kind == waitRecv && t.memo() == &t.node.memo {
-			t.node.forget()
+		if t.daemon && p.c.ex != nil && kind == waitRecv {
+			t.awaits()
 		}
 		t.suspend()
 		return

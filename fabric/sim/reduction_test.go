@@ -19,6 +19,8 @@ type toy struct {
 	stop    int        // 1 + client that may be interrupted
 	tear    bool
 	private bool // nothing is shared within a node
+	covered bool // it is known what is shared within a node
+	plain   bool // exploration does not know what its actions are
 	ticks   int
 }
 
@@ -50,6 +52,8 @@ func drawToy(t *rapid.T) toy {
 	case 1:
 		y.stop = 1
 	}
+	y.covered = rapid.Bool().Draw(t, "covered")
+	y.plain = rapid.Bool().Draw(t, "plain")
 	return y
 }
 
@@ -64,11 +68,19 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 	for i, ops := range y.clients {
 		for len(nodes) < y.nodes[i] {
 			nodes = append(nodes, c.AddCN())
+			if i := len(nodes); y.covered {
+				c.NodeMemory(nodes[i-1], func() uint64 { return uint64(own[i]) }, func() uint64 { return 0 })
+			}
 		}
 		n := nodes[y.nodes[i]-1]
-		var port fabric.Port
 		c.Go(n, fmt.Sprint("client ", i), func(p fabric.Port) {
-			port = p
+			switch {
+			case y.stop != i+1:
+			case y.plain:
+				c.Sometime("interrupt", n, p.Interrupt)
+			default:
+				c.SometimeInterrupt(p)
+			}
 			say := func(v ...any) { logs[i] += fmt.Sprint(v...) + " " }
 			for _, o := range ops {
 				if !y.private {
@@ -79,21 +91,23 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 				say(seen)
 			}
 		})
-		if y.stop == i+1 {
-			c.Sometime("interrupt", n, func() {
-				if port != nil {
-					port.Interrupt()
-				}
-			})
-		}
 	}
-	if y.kill > 0 {
+	switch {
+	case y.kill == 0:
+	case y.plain:
 		c.Sometime("kill", nil, func() { c.Kill(nodes[y.kill-1]) })
+	default:
+		c.SometimeKill(nodes[y.kill-1], nil)
 	}
 	// Not part of what is hashed: logs follow from what clients were told.
 	end(func() string {
 		var big [128]byte
 		c.Peek(fabric.At(mn, 512), big[:])
+		for i, n := range y.nodes {
+			if nodes[n-1].dead && !y.plain {
+				logs[i], own[n] = "dead", 0 // how far it was told of what it had done makes no difference
+			}
+		}
 		return fmt.Sprint(logs, own, c.PeekWord(word('0')), c.PeekWord(word('1')), big[0], big[64])
 	})
 }

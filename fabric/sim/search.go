@@ -17,7 +17,8 @@ type search struct {
 	visited map[uint64]struct{}
 	finals  map[uint64]struct{}
 	path    []branch
-	known   bool // the present run has come to a state known before
+	hashes  []uint64 // see explorer.hashOnce
+	known   bool     // the present run has come to a state known before
 	began   time.Time
 	report  Report
 }
@@ -27,6 +28,7 @@ type branch struct {
 	of     int // how many
 	choice int
 	menu   uint64 // hash of the menu
+	hashes int    // calls of explorer.hashOnce before it
 }
 
 func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
@@ -38,9 +40,10 @@ func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
 }
 
 // execute runs the program once. The choices are pick's.
-func (s *search) execute(pick func(ex *explorer) (int, bool), trace func(string)) (ex *explorer, final uint64, ended bool, err error) {
+func (s *search) execute(pick func(ex *explorer) (int, bool), known *[]uint64, trace func(string)) (ex *explorer, final uint64, ended bool, err error) {
 	c := New(s.cfg.Sim)
-	ex = &explorer{c: c, cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody}
+	ex = &explorer{c: c, cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody, known: known}
+	ex.blind = known == nil && trace == nil
 	stopped := false
 	ex.pick = func() (int, bool) {
 		i, ok := pick(ex)
@@ -90,13 +93,15 @@ func (s *search) loop() {
 		if s.exceeded(n) {
 			return
 		}
-		s.known = false
-		ex, final, ended, err := s.execute(pick, nil)
+		if s.known = false; s.cfg.Walks > 0 {
+			s.hashes = s.hashes[:0]
+		}
+		ex, final, ended, err := s.execute(pick, &s.hashes, nil)
 		s.count(ex, ended)
 		switch {
 		case errors.Is(err, errConflict):
 			s.shared.Add(ex.conflict.id)
-			s.path = s.path[:0]
+			s.path, s.hashes = s.path[:0], s.hashes[:0]
 			clear(s.visited)
 			clear(s.finals)
 			continue
@@ -169,7 +174,7 @@ func (s *search) pick(ex *explorer) (int, bool) {
 		}
 		s.visited[h] = struct{}{}
 	}
-	s.path = append(s.path, branch{of: len(ex.menu), menu: menu})
+	s.path = append(s.path, branch{of: len(ex.menu), menu: menu, hashes: ex.knew})
 	return 0, true
 }
 
@@ -178,6 +183,7 @@ func (s *search) backtrack() bool {
 	for len(s.path) > 0 {
 		b := &s.path[len(s.path)-1]
 		if b.choice++; b.choice < b.of {
+			s.hashes = s.hashes[:b.hashes]
 			return true
 		}
 		s.path = s.path[:len(s.path)-1]
@@ -245,7 +251,7 @@ func (s *search) rerun(schedule Schedule, trace func(string)) (ex *explorer, fin
 		}
 		fits = false
 		return 0, true
-	}, trace)
+	}, nil, trace)
 	fits = fits && len(ex.taken) >= len(schedule.Choices)
 	return ex, final, fits, err
 }
