@@ -308,7 +308,7 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 	g.court = oracle.NewCourt(judges...)
 	g.cfg = hier.Config{
 		Layout: cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version},
-		CQL:    cql.Config{RecheckNs: fabric.Forever / 4, ResetAfterNs: fabric.Forever / 4, RefetchMax: 2},
+		CQL:    cql.Config{RecheckNs: fabric.Forever / 4, ResetAfterNs: fabric.Forever / 4, RefetchMax: 64},
 	}
 	g.lock = fabric.At(c.AddMN(4096), 1024)
 	c.SetObserver(g)
@@ -369,7 +369,9 @@ func (g *exploring) addNode(p hier.Policy) {
 		}
 	} else {
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
-		g.c.NodeMemory(n.sim, n.shares, n.keeps)
+		if !g.x.config().Private {
+			g.c.NodeMemory(n.sim, n.shares, n.keeps)
+		}
 	}
 	g.nodes = append(g.nodes, n)
 	if g.field != nil && n.field.agent == nil {

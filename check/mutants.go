@@ -69,7 +69,7 @@ func queueMutants() []Mutant {
 			Old: "e := MakeEntry(p.Mode, c.port.ID(),", New: "if p.Mode == lock.Shared {\n\t\treturn nil\n\t}\n\te := MakeEntry(p.Mode, c.port.ID(),",
 			Breaks: "readers that wait write no entry"},
 		{Name: "worn-round", File: "cql/layout.go",
-			Old: "return index>>y.CapacityBits%y.versions() == y.versions()-1", New: "return false",
+			Old: "return y.roundOf(index) == y.versions()-1", New: "return false",
 			Breaks: "the last round of a version cycle is used: entries of a cycle ago are taken for new", Classes: []Class{Wraps}},
 		{Name: "overflow-unnoticed", File: "cql/client.go",
 			Old: "return h.ResetID() == 0 && y.Size(h) < y.Capacity() && !y.worn", New: "return h.ResetID() == 0 && !y.worn",
