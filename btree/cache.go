@@ -87,11 +87,19 @@ func (in *inner) pick(key []byte, strict bool) int {
 	return lo - 1
 }
 
-func lessInner(a, b *inner) bool {
+// A spot is an inner node in the cache. The prefix beside it saves most comparisons from looking at the node.
+type spot struct {
+	head uint64
+	in   *inner
+}
+
+func (in *inner) spot() spot { return spot{in.head, in} }
+
+func lessSpot(a, b spot) bool {
 	if a.head != b.head {
 		return a.head < b.head
 	}
-	return bytes.Compare(a.low, b.low) < 0
+	return bytes.Compare(a.in.low, b.in.low) < 0
 }
 
 // A cache is the index cache of a compute node: copies of inner nodes, by level and
@@ -99,7 +107,7 @@ func lessInner(a, b *inner) bool {
 // is never held across a fabric call.
 type cache struct {
 	mu     sync.RWMutex
-	levels []*btree.BTreeG[*inner] // of level 1 and up
+	levels []*btree.BTreeG[spot] // of level 1 and up
 	limit  int
 	bytes  int
 	hand   *inner // of the clock
@@ -134,15 +142,15 @@ type finder struct {
 	pivot  inner
 	strict bool
 	found  *inner
-	visit  func(*inner) bool
+	visit  func(spot) bool
 }
 
 func (f *finder) init() {
-	f.visit = func(in *inner) bool {
-		if f.strict && bytes.Equal(in.low, f.pivot.low) {
+	f.visit = func(x spot) bool {
+		if f.strict && bytes.Equal(x.in.low, f.pivot.low) {
 			return true
 		}
-		f.found = in
+		f.found = x.in
 		return false
 	}
 }
@@ -154,7 +162,7 @@ func (c *cache) find(f *finder, level uint8, key []byte, strict bool) *inner {
 	defer c.mu.RUnlock()
 	for l := int(level) - 1; l < len(c.levels); l++ {
 		f.found = nil
-		c.levels[l].DescendLessOrEqual(&f.pivot, f.visit)
+		c.levels[l].DescendLessOrEqual(f.pivot.spot(), f.visit)
 		if in := f.found; in != nil && !in.high.above(key, strict) {
 			if !in.used.Load() {
 				in.used.Store(true)
@@ -173,12 +181,12 @@ func (c *cache) add(in *inner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.levels) < int(in.level) {
-		c.levels = append(c.levels, btree.NewG(cacheDegree, lessInner))
+		c.levels = append(c.levels, btree.NewG(cacheDegree, lessSpot))
 	}
 	c.counts.Added++
 	c.bytes += in.bytes
-	if old, ok := c.levels[in.level-1].ReplaceOrInsert(in); ok {
-		c.bytes -= old.bytes
+	if old, ok := c.levels[in.level-1].ReplaceOrInsert(in.spot()); ok {
+		c.bytes -= old.in.bytes
 	}
 	if c.bytes > c.limit {
 		c.evict(in)
@@ -191,15 +199,15 @@ func (c *cache) evict(keep *inner) {
 	for _, t := range c.levels {
 		for rounds := 0; c.bytes > c.limit && t.Len() > 0 && rounds < 3; {
 			var victim *inner
-			visit := func(in *inner) bool {
-				if in != keep && !in.used.Swap(false) {
-					victim = in
+			visit := func(x spot) bool {
+				if x.in != keep && !x.in.used.Swap(false) {
+					victim = x.in
 					return false
 				}
 				return true
 			}
 			if c.hand != nil {
-				t.AscendGreaterOrEqual(c.hand, visit)
+				t.AscendGreaterOrEqual(c.hand.spot(), visit)
 			} else {
 				t.Ascend(visit)
 			}
@@ -207,14 +215,14 @@ func (c *cache) evict(keep *inner) {
 				c.hand, rounds = nil, rounds+1
 				continue
 			}
-			t.Delete(victim)
+			t.Delete(victim.spot())
 			c.bytes -= victim.bytes
 			c.counts.Evicted++
 			c.hand = victim
 		}
 	}
 	if c.bytes > c.limit {
-		if _, ok := c.levels[keep.level-1].Delete(keep); ok {
+		if _, ok := c.levels[keep.level-1].Delete(keep.spot()); ok {
 			c.bytes -= keep.bytes
 		}
 	}
@@ -228,8 +236,8 @@ func (c *cache) drop(in *inner) {
 		return
 	}
 	t := c.levels[in.level-1]
-	if there, ok := t.Get(in); ok && there == in {
-		t.Delete(in)
+	if there, ok := t.Get(in.spot()); ok && there.in == in {
+		t.Delete(in.spot())
 		c.bytes -= in.bytes
 		c.counts.Dropped++
 	}

@@ -190,17 +190,23 @@ type search struct {
 	goalStrict bool
 	goalBuf    []byte
 
-	parent *inner               // that led here; nil if the root is asked for
-	index  int                  // of the separator there
-	seen   [maxLevel + 1]*inner // inner nodes READ in this search
-	moved  bool                 // it went right on the level asked for
-	rooted bool                 // the root's ptr was READ in this search
-	edge   []byte               // where the node begins that it went right from
+	parent  *inner               // that led here; nil if the root is asked for
+	index   int                  // of the separator there
+	seen    [maxLevel + 1]*inner // inner nodes READ in this search
+	fetched bool                 // there are any
+	moved   bool                 // it went right on the level asked for
+	rooted  bool                 // the root's ptr was READ in this search
+	edge    []byte               // where the node begins that it went right from
 }
 
 // begin resets the search.
 func (s *search) begin(level uint8, key []byte, strict, write bool) {
-	*s = search{level: level, key: key, strict: strict, write: write, goal: key, goalStrict: strict, goalBuf: s.goalBuf, edge: s.edge}
+	if s.fetched {
+		clear(s.seen[:])
+	}
+	s.level, s.key, s.strict, s.write = level, key, strict, write
+	s.goal, s.goalStrict = key, strict
+	s.parent, s.index, s.fetched, s.moved, s.rooted = nil, 0, false, false, false
 }
 
 // fresh tells whether the parent was READ in this search.
@@ -316,7 +322,7 @@ func (c *Client) keep(s *search, n *node) (*inner, error) {
 	}
 	in := newInner(n, items)
 	if s != nil {
-		s.seen[in.level] = in
+		s.seen[in.level], s.fetched = in, true
 	}
 	c.stats.CacheMisses++
 	if !n.dead {

@@ -413,13 +413,18 @@ func (n *node) find(key []byte) (r record, ok bool, err error) {
 	if long {
 		head = binary.LittleEndian.Uint64(key)
 	}
+	// The record before: the next is often like it.
+	before, size, k := uint32(0), recordHeader, 0
 	for at := n.first; at < used; {
 		if at+recordHeader > used {
 			return r, false, n.corrupt(at)
 		}
 		h := binary.LittleEndian.Uint32(b[at:])
-		k := int(h & recKeyMask)
-		end := at + recordHeader + k + int(h>>recValueShift&recValueMask)
+		if h != before {
+			before, k = h, int(h&recKeyMask)
+			size = recordHeader + k + int(h>>recValueShift&recValueMask)
+		}
+		end := at + size
 		if end > used {
 			return r, false, n.corrupt(at)
 		}

@@ -71,7 +71,8 @@ type rival struct {
 
 // BenchmarkShm compares, in one run, the tree over shared memory with google/btree behind a mutex (what one machine would use)
 // and with bbolt (which writes a file, here without waiting for the disk): a million keys of 8 bytes with
-// values of 8 bytes, in random order, all warm. Metrics are medians over single operations; with -short, few keys.
+// values of 8 bytes, in random order, all warm. Metrics are medians over single operations, and at the end how many times as long as
+// the others the tree takes. With -short, few keys.
 func BenchmarkShm(b *testing.B) {
 	n := uint64(1_000_000)
 	if testing.Short() {
@@ -85,7 +86,9 @@ func BenchmarkShm(b *testing.B) {
 			_ = u.Each(from, false, n, func(uint64, []byte) bool { found++; return true })
 			return found
 		}}
-	for _, r := range []rival{ours, googleRival(n), boltRival(b, n)} {
+	figures := map[string]float64{} // ns an operation, and a key of a scan
+	rivals := []rival{ours, googleRival(n), boltRival(b, n)}
+	for _, r := range rivals {
 		x := uint64(1)
 		next := func() uint64 {
 			x = x*6364136223846793005 + 1442695040888963407
@@ -93,14 +96,14 @@ func BenchmarkShm(b *testing.B) {
 		}
 		var v [8]byte
 		b.Run(r.name+"/get", func(b *testing.B) {
-			median(b, func() {
+			figures[r.name+"/get"] = median(b, func() {
 				if !r.get(next()) {
 					b.Fatal("not found")
 				}
 			})
 		})
 		b.Run(r.name+"/put", func(b *testing.B) {
-			median(b, func() {
+			figures[r.name+"/put"] = median(b, func() {
 				if err := r.put(next(), v[:]); err != nil {
 					b.Fatal(err)
 				}
@@ -112,12 +115,23 @@ func BenchmarkShm(b *testing.B) {
 				keys += r.scan(next(), 10000)
 			}
 			b.ReportMetric(float64(keys)/b.Elapsed().Seconds()/1e6, "Mkeys/s")
+			figures[r.name+"/scan"] = float64(b.Elapsed()) / float64(keys)
+		})
+	}
+	for _, r := range rivals[1:] {
+		b.Run("tree over "+r.name, func(b *testing.B) {
+			for b.Loop() {
+			}
+			b.ReportMetric(0, "ns/op")
+			for _, op := range []string{"get", "put", "scan"} {
+				b.ReportMetric(figures["tree/"+op]/figures[r.name+"/"+op], op+"-x")
+			}
 		})
 	}
 }
 
-// median reports the median and the 99th percentile of an operation.
-func median(b *testing.B, f func()) {
+// median reports the median and the 99th percentile of an operation, and returns the median in ns.
+func median(b *testing.B, f func()) float64 {
 	b.ReportAllocs()
 	took := make([]time.Duration, 0, 1<<20)
 	for b.Loop() {
@@ -130,6 +144,7 @@ func median(b *testing.B, f func()) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
 	b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+	return float64(took[len(took)/2])
 }
 
 type pair struct{ k, v uint64 }
