@@ -48,8 +48,8 @@ Examples:
    declock-mn --cluster shm:demo --path /dev/dax0.0          a device
    declock-mn --cluster tcp://10.0.0.1:2379/demo --size 16GiB --tls-ca ca.pem --tls-cert mn0.pem --tls-key mn0.key
                                                              over any network; etcd at 10.0.0.1
-   declock-mn --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret --size 64GiB
-                                                             on host 10.0.0.1: memory node 0, over RDMA`
+   declock-mn --cluster verbs://10.0.0.1:2379/demo --secret-file /etc/declock/secret --size 64GiB
+                                                             over RDMA; etcd at 10.0.0.1`
 
 const cnDescription = `It joins a cluster, runs the agent of its locks, and serves replays and questions on a control
 socket of this machine ("declock replay --cluster", "declock status"), until SIGINT or SIGTERM.

@@ -25,7 +25,7 @@ type MNConfig struct {
 	// LockQueue is how many entries the queue of a lock has: at least MaxCN; where locks have no
 	// hierarchy, at least the clients. 0 is what other memory nodes have, or MaxCN.
 	LockQueue int
-	// Wait is how long to wait for what tells who is there: etcd, or over RDMA memory node 0.
+	// Wait is how long to wait for what tells who is there: etcd.
 	Wait time.Duration
 	Options
 }

@@ -4,7 +4,7 @@
 //
 //	shm:NAME                      one machine, over shared memory
 //	tcp://ETCD[,ETCD..]/NAME      any network; membership is in etcd
-//	verbs://HOST[:PORT]           RDMA NICs; HOST is memory node 0
+//	verbs://ETCD[,ETCD..]/NAME    RDMA NICs; membership is in etcd
 //
 // All else in the commands is the same for all fabrics.
 package scheme
