@@ -58,7 +58,7 @@ Examples:
    declock-cn --cluster shm:demo
    declock-cn --cluster shm:demo --lock declock-tf --procs 2
    declock-cn --cluster tcp://10.0.0.1:2379/demo --tls-ca ca.pem --tls-cert cn1.pem --tls-key cn1.key
-   declock-cn --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret`
+   declock-cn --cluster verbs://10.0.0.1:2379/demo --secret-file /etc/declock/secret`
 
 func mnCommand(env *Env) *cli.Command {
 	var (

@@ -35,7 +35,7 @@ Examples:
    declock replay --preset cluster53 --keys 20000 --ops 1M --lock declock-tf
    declock replay cluster14.sort.zst --verify --on-bad-line skip
    declock replay --cluster shm:demo                     the compute nodes of a cluster that is running
-   declock replay --cluster verbs://10.0.0.1 --secret-file /etc/declock/secret --cns 2
+   declock replay --cluster verbs://10.0.0.1:2379/demo --secret-file /etc/declock/secret --cns 2
                                                          compute nodes of its own, on this host
    declock replay --target memcached://127.0.0.1:11211   memcached with the same clients, to compare`
 
