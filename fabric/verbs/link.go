@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +35,9 @@ const (
 	linkRing = 128
 	// linkSignal is how often a completion is asked for. It divides linkRing.
 	linkSignal = 16
+
+	// maxQueue is how many messages may wait for a receiver, besides those of the ring.
+	maxQueue = 1 << 20
 
 	creditSlots = 16 // receives for credits: at most linkWindow/linkCredit are under way
 	grantSlots  = 16
@@ -131,17 +136,19 @@ func (n *node) link(cn fabric.CNID) (*outLink, error) {
 	return l, nil
 }
 
-// send queues a message and posts what may be posted. It returns false if the
-// link is stopped.
-func (l *outLink) send(from, to int, m *fabric.Message) bool {
+// send queues a message and posts what may be posted.
+func (l *outLink) send(from, to int, m *fabric.Message) error {
 	w := encode(from, to, m)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stopped {
-		return false
+	switch n := len(l.queue) - l.head; {
+	case l.stopped:
+		return l.n.dead(l.peer.ID)
+	case n >= maxQueue:
+		return fmt.Errorf("%w: %d messages wait for %v", fabric.ErrResources, n, l.peer.ID)
 	}
 	l.put(&w)
-	return true
+	return nil
 }
 
 // put queues a message; mu is held.
@@ -356,9 +363,11 @@ type inLink struct {
 
 	posted    atomic.Int32 // receives
 	delivered atomic.Uint64
-	owed      int // messages taken for which no receive was posted again
-	ungranted int // receives posted of which the sender does not know
-	granting  int // credits under way
+	owed      int  // messages taken for which no receive was posted again
+	last      int  // the client that the last one was for
+	over      bool // the queue pair is about to be closed
+	ungranted int  // receives posted of which the sender does not know
+	granting  int  // credits under way
 	buf       [1]wrOp
 }
 
@@ -454,16 +463,45 @@ func (l *inLink) handle(kind uint64, w *wc) {
 	if !mark {
 		m.From = fabric.Client(l.peer.ID, from)
 		l.n.table.Deliver(to, &m)
+		l.last = to
 	}
 	l.posted.Add(-1)
 	l.delivered.Add(1)
-	if l.owed++; l.owed == linkCredit {
-		l.owed = 0
+	l.owed++
+	l.refill()
+}
+
+// refill posts receives in the place of those that were used, and tells the sender; unless a client does not take its
+// messages: then the sender has to wait until it does, see node.watch.
+func (l *inLink) refill() {
+	for l.owed >= linkCredit && !l.over && l.n.table.Len(l.last) < l.n.o.inboxLimit {
 		if l.receive(linkCredit) != nil {
 			return // the queue pair has failed
 		}
+		l.owed -= linkCredit
 		l.ungranted += linkCredit
 		l.grant()
+	}
+}
+
+// watch looks now and then whether clients take their messages again.
+func (n *node) watch() {
+	t := time.NewTicker(n.o.Heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-n.ctx.Done():
+			return
+		}
+		n.mu.Lock()
+		links := slices.Collect(maps.Values(n.inLinks))
+		n.mu.Unlock()
+		for _, l := range links {
+			l.cq.mu.Lock()
+			l.refill()
+			l.cq.mu.Unlock()
+		}
 	}
 }
 
@@ -494,6 +532,9 @@ func (l *inLink) drain() {
 					time.Sleep(100 * time.Microsecond)
 				}
 			}
+			l.cq.mu.Lock()
+			l.over = true
+			l.cq.mu.Unlock()
 			l.q.close()
 		}
 		n.pump.messages.drain()

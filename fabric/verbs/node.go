@@ -118,6 +118,7 @@ func (n *node) ready(m member.Member) {
 	n.take()
 	n.pump.start()
 	n.tasks.Go(n.follow)
+	n.tasks.Go(n.watch)
 	n.service.start(n.handle, n.ended)
 }
 
@@ -155,10 +156,12 @@ func (n *node) take() (changed <-chan struct{}) {
 	n.keep(st)
 	gone := n.takePeers(st)
 	n.mu.Unlock()
+	// What those had sent is delivered before the news that they have gone.
+	var drains sync.WaitGroup
 	for _, l := range gone {
-		// What it had sent is delivered before the news that it has gone.
-		l.drain()
+		drains.Go(l.drain)
 	}
+	drains.Wait()
 	n.forget(st)
 	if old != nil {
 		n.table.Deliver(fabric.AgentOf(n.own.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{st.Revision}})

@@ -19,6 +19,7 @@ const (
 
 	maxQueuePairs    = 64
 	minSecret        = 16
+	maxInbox         = 1 << 16
 	defaultHeartbeat = time.Second
 	defaultDeadAfter = 5 * time.Second
 )
@@ -78,6 +79,8 @@ type Options struct {
 	// Report is told what goes wrong in the background; nil: nobody.
 	Report func(error)
 
+	// inboxLimit is how many messages for a client that does not take them make a sender wait; maxInbox if 0. For tests.
+	inboxLimit int
 	// regionLimit is the largest region of memory; what the device takes if 0. For tests.
 	regionLimit uint64
 }
@@ -93,6 +96,9 @@ func (o *Options) check() error {
 	if o.DeadAfter == 0 {
 		o.DeadAfter = max(defaultDeadAfter, 3*o.Heartbeat)
 	}
+	if o.inboxLimit == 0 {
+		o.inboxLimit = maxInbox
+	}
 	if o.Report == nil {
 		o.Report = func(error) {}
 	}
@@ -106,6 +112,10 @@ func (o *Options) check() error {
 	case o.TLS != nil && len(o.Secret) == 0 && o.TLS.ClientAuth != tls.RequireAndVerifyClientCert:
 		return fmt.Errorf("%w: TLS without a Secret must be mutual: ClientAuth is %v, not RequireAndVerifyClientCert",
 			ErrOptions, o.TLS.ClientAuth)
+	case o.TLS != nil && (o.TLS.ClientCAs == nil || o.TLS.RootCAs == nil):
+		return fmt.Errorf("%w: TLS without ClientCAs or RootCAs: say whose certificates are accepted", ErrOptions)
+	case o.TLS != nil && o.TLS.InsecureSkipVerify:
+		return fmt.Errorf("%w: TLS with InsecureSkipVerify", ErrOptions)
 	case o.QueuePairs < 1 || o.QueuePairs > maxQueuePairs:
 		return fmt.Errorf("%w: QueuePairs is %d, must be 1 to %d", ErrOptions, o.QueuePairs, maxQueuePairs)
 	case o.Port < 0 || o.Port > 255:

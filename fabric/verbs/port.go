@@ -228,7 +228,7 @@ func (p *port) find(id fabric.MemID) (*remote, error) {
 		return now, nil
 	}
 	err := r.refusal()
-	if now = p.n.remotes[id].Load(); now.alive.Load() && now.mn.Epoch == r.mn.Epoch && !p.n.fenced.Load() {
+	if now = p.n.remotes[id].Load(); now.alive.Load() && now.mn.Life == r.mn.Life && !p.n.fenced.Load() {
 		// The same life of it: only the connection was lost.
 		p.remote[id] = now
 		return now, nil
@@ -364,14 +364,13 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 		return nil
 	}
 	l, err := p.n.link(cn)
-	if err != nil {
-		return err
+	if err == nil {
+		err = l.send(p.ID().Index(), to.Index(), m)
 	}
-	if !l.send(p.ID().Index(), to.Index(), m) {
-		return p.n.dead(cn)
+	if err == nil {
+		p.stats.Sent++
 	}
-	p.stats.Sent++
-	return nil
+	return err
 }
 
 // Abandon is fabric.Port.Abandon.

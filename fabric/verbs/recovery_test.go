@@ -142,6 +142,41 @@ func TestMessagesSurviveFailedQueuePairs(t *testing.T) {
 	t.Logf("%d failures", broken)
 }
 
+// A client that does not take its messages makes who sends them wait, and the process does not grow; when it takes them
+// again, all come, in order.
+func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
+	needDevice(t)
+	const limit, messages = 100, 1000
+	c := newTestCluster(t)
+	c.change = func(o *Options) { o.inboxLimit, o.Heartbeat = limit, 50*time.Millisecond }
+	t.Cleanup(c.Close)
+	c.serve(0, 1<<20)
+	c.join()
+	c.join()
+	s, r := c.Node(0).Agent(), c.Node(1).Agent()
+	for i := range uint64(messages) {
+		if err := s.Send(r.ID(), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table := c.nodes[1].table
+	for table.Len(0) < limit {
+		time.Sleep(time.Millisecond)
+	}
+	for i := range uint64(messages) {
+		if n := table.Len(0); n > limit+linkWindow {
+			t.Fatalf("%d messages wait for a client that is slow to take them", n)
+		}
+		m, err := r.Recv(r.Now() + 30*fabric.Second)
+		for err == nil && m.Kind == fabric.MsgView {
+			m, err = r.Recv(r.Now() + 30*fabric.Second)
+		}
+		if err != nil || m.Body[0] != i {
+			t.Fatalf("message %d: %+v, %v", i, m, err)
+		}
+	}
+}
+
 // A client that waits for each of its chains rings the doorbell once for each, however long they are.
 func TestOneDoorbellPerChain(t *testing.T) {
 	c := cluster(t, 1<<20, 1)

@@ -229,7 +229,7 @@ func (r *remote) refusal() error {
 		return fabric.ErrClosed
 	case n.fenced.Load():
 		return n.dead(n.own.ID)
-	case now != r && now.alive.Load() && now.mn.Epoch != r.mn.Epoch:
+	case now != r && now.alive.Load() && now.mn.Life != r.mn.Life:
 		return fmt.Errorf("%w: %v is in epoch %d, this port attached in %d", fabric.ErrStaleEpoch, r.mn.ID, now.mn.Epoch, r.mn.Epoch)
 	}
 	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, r.mn.ID)

@@ -42,6 +42,7 @@ const (
 	nonceSize    = 32
 	macSize      = 16
 	maxFrame     = 64 << 10
+	maxRequests  = 16 // of one session that are answered at a time
 
 	helloTimeout = 5 * time.Second
 )
@@ -83,6 +84,7 @@ type session struct {
 	in     hasher
 	done   chan struct{} // closed when the session has ended
 	tasks  sync.WaitGroup
+	room   chan struct{} // a token for each request that is being answered
 
 	writeMu sync.Mutex
 	writes  []byte // what is being written
@@ -147,7 +149,7 @@ func dial(ctx context.Context, addr string, o *Options, h handler) (*session, er
 }
 
 func newSession(conn net.Conn, o *Options, h handler) *session {
-	return &session{conn: conn, o: o, handle: h, done: make(chan struct{}), calls: map[uint64]chan frame{}}
+	return &session{conn: conn, o: o, handle: h, done: make(chan struct{}), room: make(chan struct{}, maxRequests), calls: map[uint64]chan frame{}}
 }
 
 // greet exchanges hellos and proofs, and makes the keys.
@@ -308,7 +310,11 @@ func (s *session) take(f frame) {
 			ch <- f
 		}
 	case f.Kind != "":
-		s.tasks.Go(func() { s.answer(f) })
+		s.room <- struct{}{} // nothing more is read from a peer that asks and asks
+		s.tasks.Go(func() {
+			s.answer(f)
+			<-s.room
+		})
 	}
 }
 

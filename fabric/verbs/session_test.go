@@ -18,6 +18,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -321,6 +322,47 @@ func TestMutualTLS(t *testing.T) {
 	}
 	if ask(nil) == nil {
 		t.Error("a client without TLS got in")
+	}
+}
+
+// A peer that asks and asks, and whose questions take long, does not make more than a few of them be worked on.
+func TestRequestsUnderWayAreBounded(t *testing.T) {
+	o := controlOptions(t, "the secret of the cluster")
+	o.DeadAfter = 20 * time.Second
+	v, err := listen(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var under, most atomic.Int32
+	goOn := make(chan struct{})
+	v.start(func(*session, string, json.RawMessage) (any, error) {
+		n := under.Add(1)
+		defer under.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		<-goOn
+		return nil, nil
+	}, func(*session) {})
+	t.Cleanup(v.close)
+	s, err := connect(t, v.listener.Addr().String(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 4 * maxRequests {
+		all.Go(func() {
+			if err := s.call(context.Background(), "wait", 1, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for under.Load() < maxRequests {
+		time.Sleep(time.Millisecond)
+	}
+	close(goOn)
+	all.Wait()
+	if n := most.Load(); n > maxRequests {
+		t.Errorf("%d requests at a time, want at most %d", n, maxRequests)
 	}
 }
 
