@@ -116,6 +116,13 @@ func resetMutants() []Mutant {
 // nodeMutants are bugs of the hierarchy.
 func nodeMutants() []Mutant {
 	return []Mutant{
+		{Name: "handed-on-after-restart", File: "hier/remote.go",
+			Old:    "if x.over() { // since we looked: clients of the new life may wait here\n\t\treturn errors.Join(err, k.releaseLost(s, x))\n\t}",
+			New:    "",
+			Breaks: "a lock that was lost with its memory node is handed on within the node", Classes: []Class{Restart}},
+		{Name: "frozen-by-an-old-signal", File: "hier/agent.go",
+			Old: "x.used = max(x.used, used)", New: "",
+			Breaks: "a participant frozen by the signal of an old reset is forgotten by the next", Test: "hier TestTrapSignalOfAnOlderReset"},
 		{Name: "release-overtaken", File: "hier/remote.go",
 			Old:    "x.holders, x.state = 0, releasing\n\t\tplace := x.place\n\t\ts.mu.Unlock()\n\t\trerr := k.releaseRemote(s, x, &place, before)",
 			New:    "x.holders, x.state = 0, releasing\n\t\tplace := x.place\n\t\tk.resign(s, x)\n\t\trerr := k.remote.Release(&place, before)",
