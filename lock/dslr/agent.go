@@ -32,7 +32,7 @@ func NewAgent(node fabric.Node, cfg Config) *Agent {
 	return &Agent{node: node, l: New(node.Agent(), cfg)}
 }
 
-// Run handles tickets until the Port is closed or interrupted. What goes wrong with a
+// Run handles tickets of clients of the node until the Port is closed or interrupted. What goes wrong with a
 // single lock goes to report (nil: nowhere).
 func (a *Agent) Run(report func(error)) error {
 	for {
@@ -50,7 +50,7 @@ func (a *Agent) Run(report func(error)) error {
 			}
 		case err != nil:
 			return err
-		case m.Kind == msgOrphan || m.Kind == msgReset:
+		case (m.Kind == msgOrphan || m.Kind == msgReset) && m.From.CN() == a.node.ID():
 			a.take(&m)
 		}
 	}

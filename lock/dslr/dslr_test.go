@@ -333,3 +333,26 @@ func TestOverflowingBackoffPollsMore(t *testing.T) {
 		t.Errorf("%d polls truncated, %d overflowing", a, b)
 	}
 }
+
+// An agent gives tickets back for clients of its own node only.
+func TestAgentRefusesTicketsOfStrangers(t *testing.T) {
+	_, _ = scene(t, dslr.Config{Plain: true}, 2, func(i int, l *dslr.Locker, c *sim.Cluster, a fabric.Addr) {
+		p := l.Port()
+		var h lock.Hold
+		if i == 0 {
+			must(t, l.Acquire(&h, &lock.Request{Lock: a, Mode: lock.Exclusive}))
+			_ = p.Pause(500 * fabric.Microsecond)
+			must(t, l.Release(&h, nil))
+			return
+		}
+		_ = p.Pause(100 * fabric.Microsecond)
+		before := c.PeekWord(a)
+		// "I have left the first exclusive ticket: give it back when it is its turn."
+		m := fabric.Message{Kind: fabric.MsgLock + 0x30, Body: [7]uint64{uint64(a), 0, 0, uint64(lock.Exclusive)}}
+		must(t, p.Send(fabric.AgentOf(1), &m))
+		_ = p.Pause(300 * fabric.Microsecond)
+		if after := c.PeekWord(a); after != before {
+			t.Errorf("a stranger has given a holder's ticket back: %#x, then %#x", before, after)
+		}
+	})
+}

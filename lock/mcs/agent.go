@@ -16,6 +16,7 @@ type Agent struct {
 	cfg    Config
 	ops    [2]fabric.Op
 	places map[key]*left
+	early  []early                 // in the order of due
 	owed   map[fabric.ClientID]int // places that are still to be done in a name
 }
 
@@ -23,6 +24,15 @@ type Agent struct {
 type key struct {
 	lock fabric.Addr
 	id   fabric.ClientID
+}
+
+// earlyNs is for how long a message waits for the client's, which leaves its name and sends that message next.
+const earlyNs = 10 * fabric.Second
+
+// An early place is one that came to be by a message before the client's; or by a stray one, which nothing follows.
+type early struct {
+	key
+	due fabric.Time // when it is forgotten, if it is no orphan by then
 }
 
 // left is a place that a client has left, or may have: a message to it may come before the client's.
@@ -41,10 +51,17 @@ func NewAgent(node fabric.Node, cfg Config) *Agent {
 // single lock goes to report (nil: nowhere).
 func (a *Agent) Run(report func(error)) error {
 	for {
-		m, err := a.port.Recv(fabric.Forever)
+		next := fabric.Forever
+		if len(a.early) > 0 {
+			next = a.early[0].due
+		}
+		m, err := a.port.Recv(next)
 		switch {
 		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
 			return nil
+		case errors.Is(err, fabric.ErrDeadline):
+			a.forget()
+			continue
 		case err != nil:
 			return err
 		}
@@ -59,12 +76,19 @@ func (a *Agent) handle(m *fabric.Message) error {
 		return nil
 	}
 	k := key{fabric.Addr(m.Body[0]), fabric.ClientID(m.Body[1])}
+	orphan := m.Kind == msgOrphan
+	if k.id.CN() != a.node.ID() || orphan && m.From.CN() != a.node.ID() {
+		return nil // not of this node: nobody has left it here
+	}
 	p := a.places[k]
 	if p == nil {
 		p = &left{place: place{lock: k.lock, id: k.id}}
 		a.places[k] = p
+		if !orphan {
+			a.early = append(a.early, early{k, a.port.Now() + earlyNs})
+		}
 	}
-	if m.Kind == msgOrphan {
+	if orphan {
 		p.adopt(m)
 		if owed := int(m.Body[5]); owed > 0 {
 			a.owed[k.id] = owed
@@ -73,6 +97,15 @@ func (a *Agent) handle(m *fabric.Message) error {
 		p.note(m)
 	}
 	return a.advance(k, p)
+}
+
+// forget drops the first of the places whose clients have not left them.
+func (a *Agent) forget() {
+	k := a.early[0].key
+	a.early = a.early[1:]
+	if p := a.places[k]; p != nil && !p.orphan {
+		delete(a.places, k)
+	}
 }
 
 // adopt takes over what the client knew. What came since then is not overwritten.

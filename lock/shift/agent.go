@@ -76,7 +76,11 @@ func (a *Agent) handle(m *fabric.Message) error {
 	case m.Kind < msgSuccessor || m.Kind > msgOrphan:
 		return nil
 	}
-	o := a.find(fabric.Addr(m.Body[0]), fabric.ClientID(m.Body[1]))
+	id := fabric.ClientID(m.Body[1])
+	if id.CN() != a.node.ID() || m.Kind == msgOrphan && m.From.CN() != a.node.ID() {
+		return nil // not of this node: nobody has left it here
+	}
+	o := a.find(fabric.Addr(m.Body[0]), id)
 	switch {
 	case m.Kind == msgOrphan:
 		a.adopt(o, m)
