@@ -293,7 +293,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	s.mu.Unlock()
 	k.wakeAll(h.Lock)
 	if wait != nil {
-		err = errors.Join(err, k.awaitCommit(s, h.Lock, wait))
+		err = errors.Join(err, k.awaitCommit(s, wait))
 	}
 	return err
 }

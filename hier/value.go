@@ -187,8 +187,15 @@ func (k *Locker) join(x *local) *commit {
 	return &k.own
 }
 
-// awaitCommit waits until the value is on the memory node.
-func (k *Locker) awaitCommit(s *shard, l fabric.Addr, w *commit) error {
+// awaitCommit waits until the value is on the memory node. An interrupt ends waiting for a lock, not
+// giving one up: it is put off until then.
+func (k *Locker) awaitCommit(s *shard, w *commit) error {
+	interrupted := false
+	defer func() {
+		if interrupted {
+			k.port.Interrupt()
+		}
+	}()
 	for {
 		s.mu.Lock()
 		done, err := w.done, w.err
@@ -199,10 +206,8 @@ func (k *Locker) awaitCommit(s *shard, l fabric.Addr, w *commit) error {
 		_, err = k.port.Recv(fabric.Forever)
 		switch {
 		case errors.Is(err, fabric.ErrInterrupted):
-			// An interrupt ends waiting for a lock, not giving one up: look again
-			// after each round trip, for holders after us need no longer than that.
-			k.one[0] = fabric.Load(l)
-			_ = k.port.Do(k.one[:])
+			interrupted = true
+			k.port.ClearInterrupt()
 		case err != nil:
 			return err // closed: nobody uses this Locker any more
 		}
