@@ -2,6 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -23,4 +28,52 @@ func TestBenchMicroInProcesses(t *testing.T) {
 	if v.Fabric != "shm" || len(v.Rows) != 2 || v.Rows[0].Lock != "cas" || v.Rows[1].Lock != "declock" {
 		t.Errorf("%s", stdout)
 	}
+}
+
+// Ctrl-C at a terminal, which reaches all processes, and a signal to the first alone: what was measured is printed.
+func TestCtrlCOfMicroInProcessesPrintsRows(t *testing.T) {
+	for name, group := range map[string]bool{"parent only": false, "process group": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.start("bench", "micro", "--cluster", "shm:", "--dir", w.dir, "--procs", "2", "--cns", "2", "--clients", "2", "--locks", "100",
+				"--lock", "declock", "--window", "600s", "--warmup", "1ms", "--json")
+			if !eventually(func() bool {
+				pids := w.processes("micro-part")
+				return len(pids) == 2 && ticks(pids[0]) > 50 && ticks(pids[1]) > 50 || isDone(p)
+			}) {
+				t.Fatal("it does not run")
+			}
+			pid := p.cmd.Process.Pid
+			if group {
+				pid = -pid
+			}
+			if err := syscall.Kill(pid, syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			if code := p.wait(); code != 130 {
+				t.Errorf("exit code %d, want 130\n%s", code, p.stderr.String())
+			}
+			var v struct {
+				Config struct{ Cut bool }
+				Rows   []struct{ Mops float64 }
+			}
+			out := p.stdout.String()
+			if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Rows) != 1 || v.Rows[0].Mops <= 0 {
+				t.Errorf("no rows: %v\n%s\n%s", err, out, p.stderr.String())
+			}
+		})
+	}
+}
+
+// ticks returns the processor time that a process has had, in hundredths of a second.
+func ticks(pid int) (n int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(b), ") ")
+	for i, f := range strings.Fields(rest) {
+		if i == 11 || i == 12 { // user and system: fields 14 and 15 of proc(5)
+			v, _ := strconv.Atoi(f)
+			n += v
+		}
+	}
+	return n
 }

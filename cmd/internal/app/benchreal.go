@@ -1,10 +1,12 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -49,8 +51,8 @@ func (o *microOptions) realPoint(c *cli.Context, env *Env, lock string) bench.Po
 		m := o.realMicro(lock)
 		m.Seed = seed
 		r, err := o.real(ctx, c, env, m)
-		if r == nil || r.Ops == 0 && err != nil {
-			return nil, err
+		if r == nil || r.Ops == 0 && (err != nil || ctx.Err() != nil) {
+			return nil, cmp.Or(err, context.Cause(ctx))
 		}
 		return []bench.Sample{{Params: m.Params(), Metrics: r.Metrics()}}, err
 	}}
@@ -136,7 +138,7 @@ func (o *microOptions) realProcs(ctx context.Context, c *cli.Context, env *Env, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wires, errs := make([]bench.WireResult, procs), make([]error, procs)
 	var wg sync.WaitGroup
@@ -145,13 +147,11 @@ func (o *microOptions) realProcs(ctx context.Context, c *cli.Context, env *Env, 
 		args := append([]string{"bench", "micro-part", "--cluster", cl.Address(), "--base", strconv.FormatUint(uint64(base), 10), "--first", strconv.Itoa(first),
 			"--nodes", strconv.Itoa(next - first), "--micro", string(micro)}, o.net.args(c)...)
 		wg.Go(func() {
-			cmd := exec.CommandContext(ctx, program, args...)
-			cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends by itself, with what it has
-			cmd.WaitDelay = 10 * time.Second
-			cmd.Stderr = env.Stderr
-			out, err := cmd.Output()
-			if err == nil || len(out) > 0 {
-				err = errors.Join(err, json.Unmarshal(out, &wires[i]))
+			out, err := partOutput(exec.CommandContext(running, program, args...), env)
+			if e := json.Unmarshal(out, &wires[i]); e == nil && ctx.Err() != nil {
+				return // asked to stop, it has ended by itself, with what it had
+			} else if err == nil {
+				err = e
 			}
 			if err != nil {
 				errs[i] = fmt.Errorf("process %d: %w", i+1, err)
@@ -166,7 +166,21 @@ func (o *microOptions) realProcs(ctx context.Context, c *cli.Context, env *Env, 
 			errs[i] = total.Merge(wires[i])
 		}
 	}
-	return total, errors.Join(append(errs, context.Cause(ctx))...)
+	return total, errors.Join(errs...)
+}
+
+// partOutput runs a process that has a part of the compute nodes, and returns what it prints. It is asked
+// to stop by the end of its standard input, which it sees too if this process is killed: a second signal
+// beside the terminal's would end it at once.
+func partOutput(cmd *exec.Cmd, env *Env) ([]byte, error) {
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Cancel = stdin.Close
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Stderr = env.Stderr
+	return cmd.Output()
 }
 
 // microPartCommand is what realProcs starts.
@@ -187,7 +201,13 @@ func microPartCommand(env *Env) *cli.Command {
 			if err != nil {
 				return err
 			}
-			r, err := realPart(c.Context, env, cl, m, fabric.Addr(base.n), int(first.n), int(nodes.n))
+			ctx, cancel := context.WithCancel(c.Context)
+			defer cancel()
+			go func() {
+				_, _ = io.Copy(io.Discard, env.Stdin)
+				cancel()
+			}()
+			r, err := realPart(ctx, env, cl, m, fabric.Addr(base.n), int(first.n), int(nodes.n))
 			if r == nil {
 				return err
 			}
