@@ -41,9 +41,9 @@ func (r *Report) WriteJSON(w io.Writer) error {
 func Commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return noCommit
 	}
-	revision, modified := "unknown", ""
+	revision, modified := "", ""
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":
@@ -52,11 +52,17 @@ func Commit() string {
 			modified = "+"
 		}
 	}
-	if revision == "unknown" {
-		return revision
+	switch {
+	case revision != "":
+		return revision + modified
+	case strings.HasPrefix(info.Main.Version, "v"): // go install MODULE@VERSION
+		return info.Main.Version
 	}
-	return revision + modified
+	return noCommit
 }
+
+// noCommit is the commit of what was built without a checkout, or with -buildvcs=false.
+const noCommit = "unknown: built without version control information"
 
 // A Table is columns of text. Cells that look like numbers go to the right.
 type Table struct {
