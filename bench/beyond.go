@@ -82,10 +82,7 @@ func beyondPoints(o Options) (points []Point) {
 		m := Default(lock)
 		m.NIC = o.NIC
 		change(&m)
-		if o.Tiny {
-			m = m.tiny()
-		}
-		points = append(points, beyondPoint(part, idea, data, m))
+		points = append(points, beyondPoint(part, idea, data, m.sized(o)))
 	}
 	for _, v := range ideas {
 		add("ideas", v.idea, v.lock, v.data, func(*Micro) {})

@@ -14,7 +14,7 @@ var (
 	lengthAxis = Axis{Label: "data operations in a critical section", Ticks: []float64{0, 1, 4, 8, 16, 32}}
 	readAxis   = Axis{Label: "reads (%)", Ticks: []float64{0, 25, 50, 75, 90, 100}}
 	lockAxis   = Axis{Label: "locks", Log: true}
-	skewAxis   = Axis{Label: "Zipf exponent (0: uniform)"}
+	skewAxis   = Axis{Label: "Zipf exponent (0: uniform)", Ticks: []float64{0, 0.2, 0.4, 0.6, 0.8, 0.99}}
 )
 
 // throughputPlot is the plot of throughput over a parameter.
@@ -135,9 +135,7 @@ func pointsLength(o Options) []Point {
 			for _, name := range registered(names) {
 				m := Default(name)
 				m.NIC, m.CSLen, m.MessageExtraNs = o.NIC, n, fabric.Time(extra)
-				if o.Tiny {
-					m = m.tiny()
-				}
+				m = m.sized(o)
 				points = append(points, m.point(append(m.WithDefaults().Params(), Param{"message_extra_ns", extra}), false))
 			}
 		}

@@ -21,12 +21,7 @@ func init() {
 					m := Default(p.lock)
 					m.NIC, m.ReadPct = o.NIC, reads
 					m.WarmupNs, m.WindowNs = 10_000_000, 40_000_000 // it is about one lock: it needs more acquisitions
-					if o.Quick {
-						m.WindowNs = 20_000_000
-					}
-					if o.Tiny {
-						m = m.tiny()
-					}
+					m = m.sized(o)
 					points = append(points, m.point(m.WithDefaults().Params(), true))
 				}
 			}

@@ -29,9 +29,7 @@ func init() {
 func pointsQueue(o Options) []Point {
 	var points []Point
 	add := func(part string, m Micro, capacity int) {
-		if o.Tiny {
-			m = m.tiny()
-		}
+		m = m.sized(o)
 		points = append(points, m.point(append(Params{{"part", part}}, append(m.WithDefaults().Params(), Param{"capacity", capacity})...), false))
 	}
 	for _, reads := range []int{0, 50, 90} {

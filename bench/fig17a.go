@@ -51,10 +51,9 @@ func pointsStore(o Options) []Point {
 				m.NIC, m.Clients = o.NIC, clients
 				r := storeRun{trace: t.name, keys: t.keys}
 				if o.Tiny {
-					m = m.tiny()
 					r.keys = 50
 				}
-				points = append(points, r.point(m))
+				points = append(points, r.point(m.sized(o)))
 			}
 		}
 	}

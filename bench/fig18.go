@@ -15,9 +15,7 @@ func init() {
 					for _, name := range registered([]string{"cas", "dslr+", "shift", "declock-pf", "declock"}) {
 						m := Default(name)
 						m.NIC, m.CSLen, m.MessageScale = o.NIC, n, scale
-						if o.Tiny {
-							m = m.tiny()
-						}
+						m = m.sized(o)
 						points = append(points, m.point(append(m.WithDefaults().Params(), Param{"message_scale", scale}), false))
 					}
 				}

@@ -14,14 +14,7 @@ func sweep(o Options, names []string, changes []func(m *Micro)) []Point {
 			m := Default(name)
 			m.NIC = o.NIC
 			change(&m)
-			switch {
-			case o.Tiny:
-				m = m.tiny()
-			case o.Quick:
-				m = m.WithDefaults()
-				m.WindowNs /= 2
-			}
-			points = append(points, m.Point())
+			points = append(points, m.sized(o).Point())
 		}
 	}
 	return points
@@ -35,6 +28,18 @@ func registered(names []string) (list []string) {
 		}
 	}
 	return list
+}
+
+// sized returns m as large as the run: with half of the window if it is quick, and tiny for tests. (The warm-up is as long as ever.)
+func (m Micro) sized(o Options) Micro {
+	switch {
+	case o.Tiny:
+		return m.tiny()
+	case o.Quick:
+		m = m.WithDefaults()
+		m.WindowNs /= 2
+	}
+	return m
 }
 
 // tiny returns m made so small that it takes no time: for tests.
