@@ -32,15 +32,16 @@ func judgeLatency(rows Rows) []Claim {
 	tail := func(lock string, n int) Row { return rows.Find("lock", lock, "cs_len", n) }
 	return []Claim{
 		Claim{Text: "median cut against CASLock, at best", Unit: "%", Paper: 95.8, Prototype: "95.7"}.AtLeast(cut("cas", "p50_us"), 94),
-		Claim{Text: "median cut against DSLR+, at best", Unit: "%", Paper: 64.3}.Near(cut("dslr+", "p50_us"), 1.25),
+		Claim{Text: "median cut against DSLR+, at best", Unit: "%", Paper: 64.3, Note: "the median operation waits for nobody: it is slower only where the retries of others saturate the NIC. With a backoff that keeps its bound they do not"}.Near(cut("dslr+", "p50_us"), 1.25),
 		Claim{Text: "median cut against DSLR+ with the overflowing backoff, at best", Unit: "%", Paper: 64.3, Prototype: "50"}.Near(cut("dslr+-overflow", "p50_us"), 1.25),
-		Claim{Text: "median cut against ShiftLock, at best", Unit: "%", Paper: 28.5, Prototype: "0"}.Near(cut("shift", "p50_us"), 1.5),
+		Claim{Text: "median cut against ShiftLock, at best", Unit: "%", Paper: 28.5, Prototype: "0", Note: fmt.Sprintf("the median operation waits for nobody, and ShiftLock's %s retries an acquisition with 32 data operations do not saturate the model's NIC",
+			Figure(tail("shift", 32).Value("retries_per_acquire")))}.Near(cut("shift", "p50_us"), 1.5),
 		Claim{Text: "p99 cut against CASLock, at best", Unit: "%", Paper: 98.2, Prototype: "98.0"}.AtLeast(cut("cas", "p99_us"), 97),
 		Claim{Text: "p99 cut against DSLR+, at best", Unit: "%", Paper: 67.8}.AtLeast(cut("dslr+", "p99_us"), 50),
 		Claim{Text: "p99 cut against DSLR+ with the overflowing backoff, at best", Unit: "%", Paper: 67.8, Prototype: "52"}.AtLeast(cut("dslr+-overflow", "p99_us"), 50),
 		Claim{Text: "p99 cut against ShiftLock, at best", Unit: "%", Paper: 43.7, Prototype: "35"}.Near(cut("shift", "p99_us"), 1.5),
 		Claim{Text: "DecLock-PF's p99 over DecLock-TF's without data operations", Unit: "x",
-			Note: fmt.Sprintf("the paper: lower at first. Here readers that pass waiting writers cost these more than they save: p99 of DecLock-PF is %s us, of DecLock-TF %s, at %s and %s Mops",
+			Note: fmt.Sprintf("the paper: lower at first. p99 of DecLock-PF is %s us, of DecLock-TF %s, at %s and %s Mops",
 				Figure(tail("declock-pf", 0).Value("p99_us")), Figure(tail("declock-tf", 0).Value("p99_us")), Figure(tail("declock-pf", 0).Value("mops")), Figure(tail("declock-tf", 0).Value("mops")))}.
 			AtMost(Ratio(tail("declock-pf", 0), tail("declock-tf", 0), "p99_us"), 1),
 		Claim{Text: "DecLock-PF's p99 over DecLock-TF's with 32 data operations", Unit: "x", Note: "the paper: surpasses it as sections get longer"}.
