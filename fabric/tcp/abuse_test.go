@@ -45,6 +45,18 @@ func tryCall(t testing.TB, s *MemoryServer, n *node, number uint32) (*rawPeer, e
 	return &rawPeer{t, conn, r}, err
 }
 
+// connOf returns the connection of a lane, once it is served.
+func (s *MemoryServer) connOf(t testing.TB, k laneKey) (c *laneConn) {
+	t.Helper()
+	await(t, "the connection is served", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c = s.lanes[k].conn
+		return c != nil && c.stream.Load() != nil
+	})
+	return c
+}
+
 // chain returns a frame that adds to word 64.
 func (p *rawPeer) chain(number uint32, ops ...fabric.Op) []byte {
 	frame, _, count, _ := appendChain(nil, ops, cursor{})
@@ -127,9 +139,7 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 	s := c.serve(0, 1<<20)
 	victim, other := c.join(), c.join()
 	p := call(t, s, victim, 0)
-	s.mu.Lock()
-	conn := s.lanes[laneKey{victim.own.Life, 7}].conn
-	s.mu.Unlock()
+	conn := s.connOf(t, laneKey{victim.own.Life, 7})
 	conn.exec.Lock() // as if a frame was being executed
 	const frames = 5000
 	var all []byte
@@ -363,13 +373,7 @@ func TestStalledAnswersCutTheConnection(t *testing.T) {
 	s := c.serve(0, 1<<20)
 	n := c.join()
 	call(t, s, n, 0)
-	var conn *laneConn
-	await(t, "the connection is served", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		conn = s.lanes[laneKey{n.own.Life, 7}].conn
-		return conn.stream.Load() != nil
-	})
+	conn := s.connOf(t, laneKey{n.own.Life, 7})
 	stalls := func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

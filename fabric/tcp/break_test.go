@@ -177,6 +177,82 @@ func TestLargeChainsOverBreaks(t *testing.T) {
 	}
 }
 
+// A chain that reads more than fits a frame before it changes memory, of which the answers are lost: it is one chain. If the FAA was
+// executed, the outcome of the chain is unknown, whether the memory node can be reached again or not; and what is left
+// of it disturbs no other chain.
+func TestLateAtomicOfALargeChainIsNotForgotten(t *testing.T) {
+	for _, refuse := range []bool{false, true} {
+		for k := range 4 {
+			t.Run(fmt.Sprintf("refuse %v/answer %d", refuse, k), func(t *testing.T) { lateAtomic(t, refuse, k) })
+		}
+	}
+}
+
+func lateAtomic(t *testing.T, refuse bool, k int) {
+	c, p := proxied(t)
+	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 300*time.Millisecond }
+	port := open(t, c.join())
+	buf := port.Alloc(128 << 10)
+	s := c.servers[0]
+	p.breakAt(cut{answers, k, 0})
+	p.mu.Lock()
+	p.refuse = refuse // new connections, once this one has broken
+	p.mu.Unlock()
+	err := port.Do([]fabric.Op{fabric.Read(fabric.At(0, 1024), buf), fabric.FAA(fabric.At(0, 64), 1)})
+	p.breakAt()
+	was := s.Stats().Ops[fabric.OpFAA]
+	if !refuse {
+		for range 50 {
+			do(t, port, fabric.FAA(fabric.At(0, 72), 1))
+		}
+		was = do(t, port, fabric.Load(fabric.At(0, 64)))[0].Old
+	}
+	switch {
+	case err == nil && was == 1, errors.Is(err, fabric.ErrUnknownOutcome) && was <= 1:
+	case errors.Is(err, fabric.ErrNodeDown) && was == 0 && refuse:
+	default:
+		t.Errorf("the FAA behind a long READ was executed %d times: %v", was, err)
+	}
+}
+
+// A chain fails while pieces of it wait for room, because the memory node is out of reach. It is back before they have
+// woken up: nothing more of the chain is executed.
+func TestRestOfAFailedChainIsNotExecuted(t *testing.T) {
+	c, _ := proxied(t)
+	port := open(t, c.join()).(*port)
+	buf := port.Alloc(1 << 20)
+	ops := []fabric.Op{fabric.Write(fabric.At(0, 0), buf), fabric.Write(fabric.At(0, 0), buf), fabric.FAA(fabric.At(0, 64), 1)}
+	l := port.remote[0].lanes[0]
+	l.lead.Lock() // nobody connects it again
+	l.mu.Lock()
+	l.broke(l.conn.Load(), errors.New("broken"))
+	l.mu.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- port.Do(ops) }()
+	await(t, "it waits for room", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.roomers > 0
+	})
+	first := l.posted.Load()
+	conn, r, err := l.r.dial(l.ctx, l.index, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	l.fall(fabric.ErrNodeDown, nil, laneDown)
+	l.resume(conn, &r, first)
+	l.mu.Unlock()
+	l.unlead()
+	if err := <-done; !errors.Is(err, fabric.ErrNodeDown) {
+		t.Errorf("a chain on a memory node out of reach: %v", err)
+	}
+	do(t, port, fabric.Load(fabric.At(0, 64)))
+	if n := c.servers[0].Stats().Ops[fabric.OpFAA]; n != 0 {
+		t.Errorf("%d FAAs of a chain that had failed were executed", n)
+	}
+}
+
 // A memory node that cannot be reached for a while: chains say so, and go when it is back.
 func TestMemoryNodeOutOfReach(t *testing.T) {
 	c, p := proxied(t)

@@ -110,6 +110,11 @@ func (l *lane) submit(c *chain) {
 			c.complete()
 			return
 		}
+		if c.failed() {
+			// While there was no room. Nothing more of it is executed; pieces of it may still be on their way, and
+			// it is done when an empty one behind them is.
+			at = cursor{op: len(c.ops)}
+		}
 		at = l.push(c, at)
 	}
 	l.flush()
@@ -348,13 +353,13 @@ func (l *lane) handle() error {
 // finish takes the answer to a frame.
 func (l *lane) finish(e *sent, h *header, body []byte) error {
 	c := e.chain
-	if h.count > e.count || (h.status == statusOK) != (h.count == e.count) {
+	if h.count > e.count || e.count > 0 && (h.status == statusOK) != (h.count == e.count) {
 		return fmt.Errorf("%w: an answer for %d operations of %d", ErrProtocol, h.count, e.count)
 	}
 	if err := takeResults(body, c.ops, e.at, e.to, h.count); err != nil {
 		return err
 	}
-	if h.status != statusOK {
+	if h.status != statusOK && !c.failed() {
 		c.fail(e.at.op+h.count, l.r.refused(h.status, &c.ops[e.at.op+h.count]))
 	}
 	last := e.last
@@ -473,16 +478,38 @@ func (l *lane) executed(number uint32, r *reply) bool {
 	return r == nil || !r.known || int32(number-uint32(r.number)) < 0
 }
 
+// doubt fails the chains without answer of which a frame may have been executed that changes memory: of the whole
+// chain, before any frame of it is sent again or refused. They fail where the first of their frames without answer begins: what it
+// reads was not read, and cannot be read again as of before the change. mu and lead are held.
+func (l *lane) doubt(r *reply, why error) {
+	for n := l.answered.Load(); n != l.posted.Load(); n++ {
+		if e := &l.ring[n%ringSize]; e.modifies && l.executed(n, r) && !e.chain.failed() {
+			e.chain.fail(l.firstOf(n).at.op, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, why))
+		}
+	}
+}
+
+// firstOf returns the first frame without answer of the chain of frame n.
+func (l *lane) firstOf(n uint32) *sent {
+	e := &l.ring[n%ringSize]
+	if e.at == (cursor{}) {
+		return e
+	}
+	for i := l.answered.Load(); ; i++ {
+		if first := &l.ring[i%ringSize]; first.chain == e.chain {
+			return first
+		}
+	}
+}
+
 // resume goes on over a new connection on which the next frame has a number; mu and lead are held.
 func (l *lane) resume(conn *stream, r *reply, first uint32) {
+	l.doubt(r, l.cause)
 	var keep []sent
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := l.ring[n%ringSize]
 		l.ring[n%ringSize] = sent{}
-		if e.modifies && l.executed(n, r) {
-			e.chain.fail(e.at.op, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, l.cause))
-		}
-		if e.chain.err == nil {
+		if !e.chain.failed() {
 			keep = append(keep, e)
 		} else if e.last {
 			e.chain.complete()
@@ -512,14 +539,11 @@ func (l *lane) fall(why error, no *refusal, state laneState) {
 	if no != nil {
 		r = &no.reply
 	}
+	l.doubt(r, why)
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := l.ring[n%ringSize]
 		l.ring[n%ringSize] = sent{}
-		if e.modifies && l.executed(n, r) {
-			e.chain.fail(e.at.op, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, why))
-		} else {
-			e.chain.fail(e.at.op, why)
-		}
+		e.chain.fail(e.at.op, why)
 		if e.last {
 			e.chain.complete()
 		}

@@ -51,8 +51,8 @@ type chain struct {
 	wake    chan struct{} // gets a token when it is done, if it was parked
 	ops     []fabric.Op   // those that are sent
 	all     []fabric.Op
-	refusal error // of the operation behind ops, if they are not all
-	err     error // of those that were sent: the first
+	refusal error                             // of the operation behind ops, if they are not all
+	failure atomic.Pointer[fabric.ChainError] // of those that were sent: the first
 	lane    *lane
 	life    uint32 // of this entry: a Pending is good for one
 	open    bool
@@ -62,10 +62,12 @@ func (c *chain) isDone() bool { return c.state.Load() == chainDone }
 
 // fail notes that an operation has failed. The first that does counts.
 func (c *chain) fail(op int, err error) {
-	if c.err == nil {
-		c.err = &fabric.ChainError{Index: op, Op: c.ops[op], Err: err}
+	if !c.failed() {
+		c.failure.CompareAndSwap(nil, &fabric.ChainError{Index: op, Op: c.ops[op], Err: err})
 	}
 }
+
+func (c *chain) failed() bool { return c.failure.Load() != nil }
 
 // complete ends the wait for a chain. It is the port's again then.
 func (c *chain) complete() {
@@ -270,7 +272,10 @@ func (p *port) take(ops []fabric.Op) int {
 	i := p.free[last]
 	p.free = p.free[:last]
 	c := p.chains[i]
-	c.ops, c.all, c.refusal, c.err, c.lane = ops, ops, nil, nil, nil
+	c.ops, c.all, c.refusal, c.lane = ops, ops, nil, nil
+	if c.failed() {
+		c.failure.Store(nil)
+	}
 	c.life++
 	c.open = true
 	return int(i)
@@ -282,8 +287,10 @@ func (p *port) end(i uint32) error {
 	if c.lane != nil {
 		c.lane.await(c)
 	}
-	err := c.err
-	if err == nil && c.refusal != nil {
+	var err error
+	if f := c.failure.Load(); f != nil {
+		err = f
+	} else if c.refusal != nil {
 		err = &fabric.ChainError{Index: len(c.ops), Op: c.all[len(c.ops)], Err: c.refusal}
 	}
 	c.open, c.ops, c.all, c.lane = false, nil, nil, nil
