@@ -176,12 +176,8 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	key := laneKey{member.Life(g.from), g.index}
 	r = reply{caps: capMasked | capAtomic16, size: s.mem.size, epoch: s.own.Epoch, key: s.nic.key.Load()}
 	l := s.lanes[key]
-	if l != nil {
-		if l.conn != nil {
-			// One connection at a time, and nothing of an old one behind a new one's.
-			l.conn.cut()
-		}
-		r.known, r.number = true, uint64(l.executed)
+	if l != nil && (l.gone || s.ended) {
+		r.known, r.number = true, uint64(l.executed) // it has been cut
 	}
 	switch {
 	case s.ended:
@@ -202,10 +198,14 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	}
 	r.revision = st.Revision
 	if l == nil {
-		l = &served{laneKey: key, executed: uint32(g.number)}
+		l = &served{laneKey: key, executed: uint32(g.number)} // nothing was
 		s.lanes[key] = l
-		r.known, r.number = true, g.number // nothing was
 	}
+	if l.conn != nil {
+		// One connection at a time, and nothing of an old one behind a new one's.
+		l.conn.cut()
+	}
+	r.known, r.number = true, uint64(l.executed)
 	conn := newLaneConn(s, l, uint32(g.number))
 	l.conn = conn
 	return r, func(st *stream) { s.begin(conn, st) }, nil

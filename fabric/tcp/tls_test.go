@@ -122,23 +122,29 @@ func TestCertificates(t *testing.T) {
 		t.Error("a certificate that the memory node does not know was accepted")
 	}
 	// A member's life with another member's certificate.
-	raw := func(cfg *tls.Config) error {
+	raw := func(cfg *tls.Config, index uint16) error {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 		cfg.ServerName = nameMN
-		h := hello{role: roleLane, cn: uint8(n.own.ID), index: 7, min: 1, max: 1, from: uint64(n.own.Life), to: uint64(s.own.Life)}
+		h := hello{role: roleLane, cn: uint8(n.own.ID), index: index, min: 1, max: 1, from: uint64(n.own.Life), to: uint64(s.own.Life)}
 		st := &stream{tls: tls.Client(conn, cfg)}
 		_, err = st.greet(nil, &h)
 		return err
 	}
-	if err := raw(a.config("compute-1", nameCN)); err != nil {
+	if err := raw(a.config("compute-1", nameCN), 7); err != nil {
 		t.Errorf("a member with his own certificate: %v", err)
 	}
-	if err := raw(a.config("compute-2", nameCN)); !errors.Is(err, ErrAuth) {
-		t.Errorf("a member's life with another's certificate: %v", err)
+	own := s.connOf(t, laneKey{n.own.Life, 0})
+	for index := range uint16(2) {
+		if err := raw(a.config("compute-2", nameCN), index); !errors.Is(err, ErrAuth) {
+			t.Errorf("a member's life with another's certificate: %v", err)
+		}
+	}
+	if own.isCut.Load() {
+		t.Error("who was refused has cut the member's own connection")
 	}
 	// No TLS where TLS is due.
 	conn, err := net.Dial("tcp", s.Addr().String())
