@@ -40,9 +40,13 @@ type laneConn struct {
 	out     []byte
 	waiting bool // for room, not for frames
 
-	stuck   atomic.Uint64 // answers sent so far, when the backlog was last seen
-	sent    atomic.Uint64
-	stalled int // by watch
+	sent atomic.Uint64 // writes of answers so far
+
+	// What follows is watch's.
+
+	seen     uint64 // sent
+	seenLeft int    // bytes in the backlog
+	stalled  int    // how often nothing had moved
 }
 
 func newLaneConn(s *MemoryServer, l *served, expect uint32) *laneConn {
@@ -61,11 +65,15 @@ func (c *laneConn) cut() {
 	}
 }
 
-// stalls is called now and then; it cuts the connection when answers have not been taken limit times.
+// stalls is called now and then; it cuts the connection when nothing of its answers has been taken limit times.
 func (c *laneConn) stalls(limit int) {
 	st := c.stream.Load()
-	if st == nil || st.backlogged() == 0 || c.stuck.Swap(c.sent.Load()) != c.sent.Load() {
-		c.stalled = 0
+	if st == nil {
+		return
+	}
+	left, sent := st.backlogged(), c.sent.Load()
+	if left == 0 || left != c.seenLeft || sent != c.seen {
+		c.seenLeft, c.seen, c.stalled = left, sent, 0
 		return
 	}
 	if c.stalled++; c.stalled >= limit {
