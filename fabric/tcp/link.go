@@ -44,6 +44,7 @@ type outLink struct {
 	stopped bool
 	writing bool
 	asking  bool // the receiver is to say how far it is
+	asked   int  // how often it may say so though nothing new has come
 	// Numbers of messages: those before acked have been delivered, those before written
 	// were given to the connection, those before filled are in queue, by number.
 	acked, written, filled uint64
@@ -141,6 +142,7 @@ func (l *outLink) gather() {
 	h := header{length: headerSize + count*fabric.MaxMessage, kind: frameMessages, count: count, number: l.written}
 	if l.asking && l.written+uint64(count) == l.filled {
 		h.status, l.asking = ackNow, false
+		l.asked++
 	}
 	l.frame = append(l.frame[:0], make([]byte, headerSize)...)
 	h.put(l.frame)
@@ -174,6 +176,12 @@ func (l *outLink) acknowledged(conn *stream, number uint64) error {
 	}
 	if number < l.acked || number > l.written {
 		return fmt.Errorf("%w: %v has got %d messages of %d to %d", ErrProtocol, l.peer.ID, number, l.acked, l.written)
+	}
+	if number == l.acked {
+		if l.asked == 0 {
+			return fmt.Errorf("%w: %v says again that it has got %d messages", ErrProtocol, l.peer.ID, number)
+		}
+		l.asked--
 	}
 	l.acked = number
 	if l.acked == l.filled && len(l.queue) > minQueue {
@@ -280,7 +288,7 @@ func (l *outLink) begin(conn *stream, delivered uint64) error {
 	default:
 	}
 	l.asking = l.asking || l.acked != l.filled // so that a Close that waits hears of it
-	l.acked, l.written = delivered, delivered
+	l.acked, l.written, l.asked = delivered, delivered, 0
 	l.conn = conn
 	l.flush()
 	return nil
@@ -362,7 +370,8 @@ func (l *inLink) cut() uint64 {
 		l.conn.end()
 		l.conn = nil
 	}
-	l.have, l.acked, l.full = 0, l.delivered, false
+	// If it is full it stays so: with each new connection there would be room for a little more.
+	l.have, l.acked = 0, l.delivered
 	return l.delivered
 }
 
@@ -383,31 +392,33 @@ func (l *inLink) begin(s *stream) {
 	}
 }
 
-// turn delivers what has come over a connection. It tells whether it has ended.
-func (l *inLink) turn(s *stream) error {
+// turn delivers what has come over a connection, for a while: however fast one sends, others have their turn. It returns how
+// many bytes that was and whether there may be more, or why the connection has ended.
+func (l *inLink) turn(s *stream) (n int, more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for s == l.conn {
+	for range readsPerTurn {
+		if s != l.conn {
+			return n, false, errReplaced
+		}
 		if l.full {
-			return nil
+			return n, false, nil
 		}
 		k, err := s.read(l.in[l.have:])
 		if isAgain(err) {
-			return nil
+			return n, false, nil
 		}
 		if err != nil {
-			return err
+			return n, false, err
 		}
+		n += k
 		l.have += k
 		drained := l.have < len(l.in) && s.tls == nil
-		if err := l.deliver(); err != nil {
-			return err
-		}
-		if drained {
-			return nil
+		if err := l.deliver(); err != nil || drained {
+			return n, false, err
 		}
 	}
-	return errReplaced
+	return n, true, nil
 }
 
 var errReplaced = errors.New("tcp: replaced by a new connection")

@@ -22,7 +22,8 @@ type mail struct {
 
 	mu     sync.Mutex // held while connections are looked at
 	events [32]unix.EpollEvent
-	ack    [4 * headerSize]byte
+	again  []*mailConn // that may have more, and were sent to the back
+	ack    [128 * headerSize]byte
 
 	listMu sync.Mutex
 	conns  map[int32]*mailConn
@@ -35,6 +36,7 @@ type mailConn struct {
 	stream *stream
 	out    *outLink // or
 	in     *inLink
+	again  bool // it is in the mail's again
 	have   int
 	buf    [headerSize]byte // a part of an acknowledgement
 }
@@ -133,8 +135,24 @@ func (p *mail) look() int {
 		p.listMu.Lock()
 		c := p.conns[e.Fd]
 		p.listMu.Unlock()
-		if c != nil {
+		switch {
+		case c == nil:
+		case e.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 && c.in != nil && c.in.isFull():
+			// The kernel would say so again and again, and we must not read. What is left will come over a new connection.
+			p.drop(c, ErrLost)
+		default:
 			p.serve(c)
+		}
+	}
+	if again := p.again; len(again) > 0 {
+		p.again = nil
+		for _, c := range again {
+			p.listMu.Lock()
+			there := p.conns[c.id] == c
+			p.listMu.Unlock()
+			if c.again = false; there {
+				p.serve(c)
+			}
 		}
 	}
 	return n
@@ -142,17 +160,17 @@ func (p *mail) look() int {
 
 // serve takes what a connection has; mu is held.
 func (p *mail) serve(c *mailConn) {
+	var more bool
+	var err error
 	if c.in != nil {
-		err := c.in.turn(c.stream)
+		_, more, err = c.in.turn(c.stream)
 		if err == nil && c.in.isFull() {
 			err = p.poller.change(c.stream.fd, c.id, 0) // until acknowledge finds that there is room
 		}
 		if err != nil {
 			p.drop(c, err)
 		}
-		return
-	}
-	if err := p.serveOut(c); err != nil {
+	} else if more, err = p.serveOut(c); err != nil {
 		if errors.Is(err, ErrProtocol) {
 			p.n.o.Report(fmt.Errorf("connection to %v: %w", c.out.peer.ID, err))
 		}
@@ -160,6 +178,11 @@ func (p *mail) serve(c *mailConn) {
 		c.out.mu.Lock()
 		c.out.broke(c.stream) // and its goroutine removes it
 		c.out.mu.Unlock()
+	}
+	if more && !c.again {
+		c.again = true
+		p.again = append(p.again, c)
+		p.poller.wake()
 	}
 }
 
@@ -178,27 +201,27 @@ func (p *mail) drop(c *mailConn, why error) {
 	c.stream.close()
 }
 
-// serveOut takes acknowledgements, and writes on when there is room.
-func (p *mail) serveOut(c *mailConn) error {
+// serveOut takes acknowledgements, for a while, and writes on when there is room. It tells whether there may be more.
+func (p *mail) serveOut(c *mailConn) (more bool, err error) {
 	left, err := c.stream.flush()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if left == 0 {
 		if err := p.poller.change(c.stream.fd, c.id, forInput); err != nil {
-			return err
+			return false, err
 		}
 		c.out.mu.Lock()
 		c.out.flush()
 		c.out.mu.Unlock()
 	}
-	for {
+	for range readsPerTurn {
 		k, err := c.stream.read(p.ack[:])
 		if isAgain(err) {
-			return nil
+			return false, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, b := range p.ack[:k] {
 			c.buf[c.have] = b
@@ -208,16 +231,17 @@ func (p *mail) serveOut(c *mailConn) error {
 			c.have = 0
 			var h header
 			if _, err := h.parse(c.buf[:]); err != nil {
-				return err
+				return false, err
 			}
 			if h.kind != frameAck || h.length != headerSize {
-				return fmt.Errorf("%w: %v where an acknowledgement is due", ErrProtocol, h.kind)
+				return false, fmt.Errorf("%w: %v where an acknowledgement is due", ErrProtocol, h.kind)
 			}
 			if err := c.out.acknowledged(c.stream, h.number); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
+	return true, nil
 }
 
 // acknowledge tells all senders how many messages have been delivered, if they do not know, and reads on from
@@ -258,7 +282,13 @@ func (p *mail) drain(l *inLink) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s != nil {
-		_ = l.turn(s) // or as much of it as there is
+		// What has come by now, and no more: a node that has been declared dead may go on sending for ever.
+		limit, _ := unix.IoctlGetInt(s.fd, unix.TIOCINQ)
+		for n, more := 0, true; more && n <= limit+inBuffer; {
+			var k int
+			k, more, _ = l.turn(s)
+			n += k
+		}
 	}
 	l.mu.Lock()
 	l.ended = true

@@ -39,6 +39,7 @@ type laneConn struct {
 	have    int // bytes of in that hold frames
 	out     []byte
 	waiting bool // for room, not for frames
+	again   bool // it is in the worker's again
 
 	sent atomic.Uint64 // writes of answers so far
 
@@ -157,7 +158,7 @@ func (w *worker) work() (n int, ok bool) {
 	if again := w.again; len(again) > 0 {
 		w.again = nil
 		for _, c := range again {
-			if c.stream.Load() != nil {
+			if c.again = false; c.stream.Load() != nil {
 				w.serve(c)
 			}
 		}
@@ -190,7 +191,8 @@ func (w *worker) serve(c *laneConn) {
 		w.drop(c, err)
 		return
 	}
-	if more {
+	if more && !c.again {
+		c.again = true
 		w.again = append(w.again, c)
 		w.poller.wake()
 	}
