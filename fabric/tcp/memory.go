@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"unsafe"
 
@@ -35,7 +36,7 @@ type memory struct {
 	len  uintptr
 }
 
-// openMemory maps memory that takes room only where it is touched.
+// openMemory maps memory. What no file holds takes room only where it is touched.
 func openMemory(o *Options) (*memory, error) {
 	m := &memory{size: o.Size}
 	var err error
@@ -65,7 +66,8 @@ func openMemory(o *Options) (*memory, error) {
 	return m, nil
 }
 
-// openFile opens, locks and checks the file, or makes it.
+// openFile opens, locks and checks the file, or makes it. All its blocks are there then: who touched a page of the mapping for which
+// the file system has none left would be killed by SIGBUS.
 func (m *memory) openFile(o *Options) (err error) {
 	if m.file, err = os.OpenFile(o.File, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return fmt.Errorf("%w: the file of the memory: %w", ErrOptions, err)
@@ -82,8 +84,9 @@ func (m *memory) openFile(o *Options) (err error) {
 		if o.Size == 0 {
 			return fmt.Errorf("%w: Size is 0 and %s is empty", ErrOptions, o.File)
 		}
-		if err := m.file.Truncate(int64(o.Size) + filePage); err != nil {
-			return fmt.Errorf("%w: %d bytes in %s: %w", ErrNoMemory, o.Size, o.File, err)
+		if err := m.reserve(o.Size); err != nil {
+			_ = m.file.Truncate(0)
+			return err
 		}
 		copy(head[:], fileMagic)
 		binary.LittleEndian.PutUint32(head[8:], fileVersion)
@@ -106,6 +109,40 @@ func (m *memory) openFile(o *Options) (err error) {
 		return fmt.Errorf("%w: %s has %d bytes, its header says %d", ErrFormat, o.File, st.Size(), m.size)
 	case o.Size != 0 && o.Size != m.size:
 		return fmt.Errorf("%w: %s has memory of %d bytes, not %d; leave Size out to keep it", ErrOptions, o.File, m.size, o.Size)
+	}
+	return m.reserve(m.size)
+}
+
+// reserve makes the file system set blocks aside for memory of a size. What is in the file stays.
+func (m *memory) reserve(size uint64) error {
+	n := int64(size) + filePage
+	err := unix.Fallocate(int(m.file.Fd()), 0, 0, n)
+	for err == unix.EINTR {
+		err = unix.Fallocate(int(m.file.Fd()), 0, 0, n)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = rewrite(m.file, n)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %d bytes in %s: %w", ErrNoMemory, n, m.file.Name(), err)
+	}
+	return nil
+}
+
+// rewrite writes all that is in a file once more, and zeroes where there is nothing.
+func rewrite(f *os.File, n int64) error {
+	buf := make([]byte, 1<<20)
+	for at := int64(0); at < n; {
+		b := buf[:min(int64(len(buf)), n-at)]
+		k, err := f.ReadAt(b, at)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		clear(b[k:])
+		if _, err := f.WriteAt(b, at); err != nil {
+			return err
+		}
+		at += int64(len(b))
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ type Options struct {
 	// Size of the memory in bytes. 0 is right where File exists.
 	Size uint64
 	// File is where the memory is kept: what an earlier server left there is served again, with a new epoch.
-	// Empty: memory starts zeroed and ends with the server. Memory takes room only where it has been touched.
+	// The file takes its size at once. Empty: memory starts zeroed, ends with the server, and takes room only where
+	// it has been touched.
 	File string
 	// Huge asks the kernel for huge pages, where it has them to give.
 	Huge bool
