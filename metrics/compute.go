@@ -200,7 +200,7 @@ func (m *Compute) collectCluster(e emitter) {
 	e.one(liveNodes, float64(v.Live.Len()))
 	e.one(lostNodes, float64(v.Lost))
 	e.one(viewEpoch, float64(v.Epoch))
-	list, dead := m.probe.Look(probeWait)
+	list, dead, _ := m.probe.Look(probeWait) // without a look there are no metrics of memory
 	e.one(fenced, truth(dead))
 	for _, r := range list {
 		id := r.ID.String()

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/cn"
@@ -45,6 +46,25 @@ func TestComputeNode(t *testing.T) {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v, want %v", name, v, want)
 		}
+	}
+}
+
+// A compute node that cannot open a session says so: it looks at no memory node, and none is missing.
+func TestProbeSaysWhyItCannotLook(t *testing.T) {
+	c, err := declock.Open(context.Background(), "shm:", declock.WithMemory(16<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := metrics.NewProbe(c)
+	if list, _, err := p.Look(time.Minute); err != nil || len(list) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	p.Wait()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list, _, err := p.Look(time.Minute); err == nil || len(list) != 0 {
+		t.Errorf("without a session: %v, %v", list, err)
 	}
 }
 

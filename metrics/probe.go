@@ -40,8 +40,8 @@ type Probe struct {
 func NewProbe(c *declock.Cluster) *Probe { return &Probe{c: c} }
 
 // Look looks at all memory nodes, and waits so long for them at most. fenced tells whether the cluster has
-// declared this compute node dead. A look that takes longer goes on, and the next call waits for it.
-func (p *Probe) Look(wait time.Duration) (list []MemoryState, fenced bool) {
+// declared this compute node dead; err is why it could not look. A look that takes longer goes on, and the next call waits for it.
+func (p *Probe) Look(wait time.Duration) (list []MemoryState, fenced bool, err error) {
 	p.mu.Lock()
 	over := p.looked
 	if over == nil {
@@ -56,12 +56,12 @@ func (p *Probe) Look(wait time.Duration) (list []MemoryState, fenced bool) {
 	case <-over:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.list, p.fenced
+		return p.list, p.fenced, p.err
 	case <-timer.C:
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.silent(), p.fenced
+	return p.silent(), p.fenced, nil
 }
 
 // Wait waits for the look that is under way. The cluster must not be closed before.

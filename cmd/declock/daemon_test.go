@@ -298,6 +298,50 @@ func TestDaemonFromItsConfiguration(t *testing.T) {
 	}
 }
 
+// A daemon says that it starts, before there is a cluster, and that it drains, for as long as that takes; and it is well meanwhile.
+func TestReadinessOfStartAndDrain(t *testing.T) {
+	w := newWorld(t)
+	cn := w.start("declock-cn", "--cluster", "shm:late", "--dir", "DIR", "--http", "127.0.0.1:0", "--wait", "10m")
+	addr := w.http(cn)
+	ready := func(code int, want string) bool {
+		got, body := get(t, "http://"+addr+"/readyz")
+		return got == code && strings.HasPrefix(body, want)
+	}
+	if !ready(503, "starting") {
+		t.Error("it starts, and does not say so")
+	}
+	for path, want := range map[string]int{"/healthz": 200, "/metrics": 200, "/status": 503} {
+		if code, body := get(t, "http://"+addr+path); code != want {
+			t.Errorf("%s while it starts: %d, %s", path, code, body)
+		}
+	}
+	mn := w.start("declock-mn", "--cluster", "shm:late", "--dir", "DIR", "--size", "64MiB")
+	cn.says("ready node=cn1")
+	if !eventually(func() bool { return ready(200, "ok") }) {
+		t.Error("it does not become ready")
+	}
+	socket := regexp.MustCompile(`control=(\S+)`).FindStringSubmatch(cn.stdout.String())[1]
+	asks, err := net.Dial("unix", socket) // who is about to ask something is waited for
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(func() bool { return ready(200, "ok") }) {
+		t.Error("it is not ready")
+	}
+	_ = cn.cmd.Process.Signal(syscall.SIGTERM)
+	if !eventually(func() bool { return ready(503, "stopping") }) {
+		t.Error("it drains, and does not say so")
+	}
+	if _, body := get(t, "http://"+addr+"/metrics"); !strings.Contains(body, "declock_sessions") {
+		t.Error("it drains without metrics")
+	}
+	asks.Close()
+	if code := cn.wait(); code != 0 {
+		t.Errorf("code %d\n%s", code, cn.stderr.String())
+	}
+	w.terminate(mn)
+}
+
 // Counters of a daemon of another host are shown, too: here its control socket is out of reach.
 func TestStatusOfAnotherHost(t *testing.T) {
 	w := newWorld(t)

@@ -37,6 +37,8 @@ type CN struct {
 	started time.Time
 	srv     *control.Server
 	life    *life
+	web     httpServer
+	metrics *metrics.Compute
 	look    memoryLook
 
 	job sync.Mutex // held by the replay that is under way
@@ -55,6 +57,10 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		cfg.Policy = hier.DefaultPolicy
 	}
 	d := &CN{cfg: cfg, started: time.Now(), life: newLife()}
+	if d.web, err = cfg.serveHTTP(d.life); err != nil {
+		return err
+	}
+	defer d.web.close()
 	report := func(err error) { cfg.Log.Warn("in the background", "error", err.Error()) }
 	if d.cluster, err = d.join(ctx, declock.WithReport(report), declock.WithPolicy(cfg.Policy)); err != nil {
 		if ctx.Err() != nil {
@@ -76,29 +82,27 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	if err = d.srv.Listen(path); err != nil {
 		return err
 	}
-	m := metrics.ComputeNode(d.cluster, d.storeStats)
-	w, err := d.cfg.serveHTTP(d.life, func() any { return d.Status() }, m)
-	if err != nil {
-		return err
-	}
-	defer m.Wait()
-	defer w.close()
+	d.metrics = metrics.ComputeNode(d.cluster, d.storeStats)
+	d.web.show(func() any { return d.Status() }, d.metrics)
 	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
 		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path); err != nil {
 		return err
 	}
 	d.life.ready()
-	d.cfg.Log.Info("joined", "node", id.String(), "cluster", d.cfg.Cluster.Address(), "policy", d.cfg.Policy, "http", w.addr())
+	d.cfg.Log.Info("joined", "node", id.String(), "cluster", d.cfg.Cluster.Address(), "policy", d.cfg.Policy, "http", d.web.addr())
 	err = d.watch(ctx)
-	d.life.drain()
 	d.cfg.Log.Info("leaving", "node", id.String())
 	return err
 }
 
 // leave lets what is under way come to its end, gives memory back and leaves the cluster.
 func (d *CN) leave() error {
+	d.life.drain()
 	d.srv.Close()
 	d.look.wait()
+	if d.web.hide(); d.metrics != nil {
+		d.metrics.Wait()
+	}
 	err := d.cluster.Close()
 	if d.life.fenced() {
 		err = nil // we are none of them any more: there is nothing to give back

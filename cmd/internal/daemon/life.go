@@ -115,13 +115,29 @@ func (h httpServer) close() {
 	}
 }
 
-// serveHTTP starts the daemon's HTTP server, if it is to have one.
-func (o *Options) serveHTTP(l *life, status func() any, c ...prometheus.Collector) (httpServer, error) {
+func (h httpServer) show(status func() any, c ...prometheus.Collector) {
+	if h.Server != nil {
+		h.Show(status, c...)
+	}
+}
+
+func (h httpServer) hide() {
+	if h.Server != nil {
+		h.Hide()
+	}
+}
+
+// serveHTTP starts the daemon's HTTP server, if it is to have one: before the node, so that it can be seen that it starts.
+func (o *Options) serveHTTP(l *life) (httpServer, error) {
 	if o.HTTP == "" {
 		return httpServer{}, nil
 	}
-	s, err := web.Start(web.Options{Addr: o.HTTP, Pprof: o.Pprof, Healthy: l.sickness, Ready: l.usable, Status: status, Metrics: c})
-	return httpServer{s}, err
+	s, err := web.Start(web.Options{Addr: o.HTTP, Pprof: o.Pprof, Healthy: l.sickness, Ready: l.usable})
+	if err != nil {
+		return httpServer{}, err
+	}
+	o.Log.Info("starting", "http", s.Addr())
+	return httpServer{s}, nil
 }
 
 const (
@@ -150,8 +166,8 @@ func (d *CN) watch(ctx context.Context) error {
 	for {
 		before = d.logView(before)
 		looking.Go(func() {
-			list, fenced := probe.Look(lookFor)
-			looks <- looked{list, fenced}
+			list, fenced, err := probe.Look(lookFor)
+			looks <- looked{list, fenced, err}
 		})
 		var seen looked
 		select {
@@ -168,7 +184,7 @@ func (d *CN) watch(ctx context.Context) error {
 				return m.Err // who starts anew finds the memory as it is now
 			}
 		}
-		d.life.set(d.logMemory(seen.memory, memory))
+		d.life.set(errors.Join(seen.err, d.logMemory(seen.memory, memory)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -182,6 +198,7 @@ func (d *CN) watch(ctx context.Context) error {
 type looked struct {
 	memory []metrics.MemoryState
 	fenced bool
+	err    error // why memory could not be looked at
 }
 
 // logView logs changes of who is live, and returns the new view.

@@ -34,8 +34,14 @@ type MNConfig struct {
 // serves. Meanwhile it sleeps, where the fabric's NICs do the work.
 func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	control.Sweep(cfg.Cluster.RunDir()) // of a cluster that died
+	life := newLife()
+	w, err := cfg.serveHTTP(life)
+	if err != nil {
+		return err
+	}
+	defer w.close()
 	var srv scheme.Server
-	err := cfg.await(ctx, cfg.Wait, func() (err error) {
+	err = cfg.await(ctx, cfg.Wait, func() (err error) {
 		srv, err = cfg.Cluster.Serve(ctx, cfg.Memory)
 		return err
 	})
@@ -47,6 +53,9 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	}
 	queue, err := lockQueue(ctx, cfg, srv)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = nil // asked to stop while it asked the others
+		}
 		return errors.Join(err, srv.Close())
 	}
 	node, err := mn.Start(ctx, srv, mn.Config{Participants: queue, Join: cfg.Cluster.Visit})
@@ -56,7 +65,8 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 		}
 		return err
 	}
-	err = serveMN(ctx, cfg, srv, out)
+	err = serveMN(ctx, cfg, srv, life, w, out)
+	w.hide()
 	err = errors.Join(err, node.Close())
 	control.Sweep(cfg.Cluster.RunDir())
 	cfg.Log.Info("stopped")
@@ -64,19 +74,14 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 }
 
 // serveMN says that the memory node serves, and waits for its end.
-func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, out io.Writer) error {
+func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, life *life, w httpServer, out io.Writer) error {
 	log := cfg.Log.With("node", srv.ID().String(), "cluster", cfg.Cluster.Address())
-	life := newLife()
 	var counters func() metrics.MemoryCounters
 	if s, ok := srv.(interface{ Counters() metrics.MemoryCounters }); ok {
 		counters = s.Counters
 	}
 	m := fabric.Memory{ID: srv.ID(), Size: srv.Size(), Epoch: srv.Epoch()}
-	w, err := cfg.serveHTTP(life, func() any { return m }, metrics.MemoryNode(m, cfg.Cluster.Scheme(), counters))
-	if err != nil {
-		return err
-	}
-	defer w.close()
+	w.show(func() any { return m }, metrics.MemoryNode(m, cfg.Cluster.Scheme(), counters))
 	if err := announceMN(out, cfg.Cluster, srv); err != nil {
 		return err
 	}
