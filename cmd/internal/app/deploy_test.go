@@ -114,6 +114,45 @@ func TestSystemdUnitsAreWellFormed(t *testing.T) {
 	}
 }
 
+// Tools find the daemons that the units run: the examples and the manual's configuration put control sockets where the units let them be. What
+// a memory node keeps in a file it may write.
+func TestUnitsAndConfigurationsAgree(t *testing.T) {
+	for _, name := range []string{"declock-mn.service", "declock-cn@.service"} {
+		unit := readFile(t, filepath.Join(deploy, "systemd", name))
+		if !strings.Contains(unit, "\nRuntimeDirectory=declock\n") || strings.Contains(unit, "XDG_RUNTIME_DIR") {
+			t.Errorf("%s: control sockets are not where run-dir says", name)
+		}
+	}
+	for _, path := range []string{filepath.Join(deploy, "config", "declock-mn.yaml"), filepath.Join(deploy, "config", "declock-cn.yaml"), "../../../docs/operations.md"} {
+		if !strings.Contains(readFile(t, path), "\nrun-dir: /run/declock\n") {
+			t.Errorf("%s has no run-dir", path)
+		}
+	}
+	dir := regexp.MustCompile(`\nStateDirectory=(.+)\n`).FindStringSubmatch(readFile(t, filepath.Join(deploy, "systemd", "declock-mn.service")))
+	path := regexp.MustCompile(`\n# path: (.+)\n`).FindStringSubmatch(readFile(t, filepath.Join(deploy, "config", "declock-mn.yaml")))
+	if dir == nil || path == nil || filepath.Dir(path[1]) != "/var/lib/"+dir[1] {
+		t.Errorf("the unit may write to %q, the example of path is %q", dir, path)
+	}
+}
+
+// A drain of a machine moves one memory node at a time, but it does move it.
+func TestDisruptionBudgetLetsMemoryNodesMove(t *testing.T) {
+	for _, text := range strings.Split(readFile(t, filepath.Join(deploy, "kubernetes", "declock.yaml")), "\n---\n") {
+		var o struct {
+			Kind string
+			Spec struct {
+				MaxUnavailable any `yaml:"maxUnavailable"`
+			}
+		}
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o.Kind == "PodDisruptionBudget" && fmt.Sprint(o.Spec.MaxUnavailable) != "1" {
+			t.Errorf("maxUnavailable is %v", o.Spec.MaxUnavailable)
+		}
+	}
+}
+
 // Manifests are YAML objects with a kind, and the configurations in them are good.
 func TestManifests(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(deploy, "kubernetes", "*.yaml"))
