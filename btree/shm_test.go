@@ -2,7 +2,6 @@ package btree
 
 import (
 	"encoding/binary"
-	"flag"
 	"slices"
 	"sync"
 	"testing"
@@ -203,40 +202,4 @@ func boltRival(b *testing.B, n uint64) rival {
 		})
 		return found
 	}}
-}
-
-var bulk = flag.Uint64("bulk", 200_000, "keys of TestBulkLoadShm")
-
-// A bulk load over shared memory, for real: -bulk 10000000 takes about 300 MB.
-func TestBulkLoadShm(t *testing.T) {
-	n := *bulk
-	cl := shmCluster(t, 64<<20+n*40, 1)
-	cfg := shmConfig()
-	cfg.MaxKey, cfg.MaxInline = 8, 8
-	tr, err := Open(shmPort(t, cl, 0), cfg)
-	wantErr(t, "open", err, nil)
-	c := clientOn(t, tr, shmPort(t, cl, 0))
-	var kb, vb [8]byte
-	begin := time.Now()
-	wantErr(t, "load", c.BulkLoad(func(yield func(k, v []byte) bool) {
-		for i := range n {
-			binary.BigEndian.PutUint64(kb[:], i)
-			binary.LittleEndian.PutUint64(vb[:], i)
-			if !yield(kb[:], vb[:]) {
-				return
-			}
-		}
-	}, BulkOptions{}), nil)
-	took := time.Since(begin)
-	u := c.Uint64()
-	for i := uint64(0); i < n; i += n/1000 + 1 {
-		if v, err := u.Get(i); err != nil || binary.LittleEndian.Uint64(v) != i {
-			t.Fatal(i, v, err)
-		}
-	}
-	r := mustBeSound(t, c)
-	if r.Keys != n || !r.Clean() {
-		t.Fatal(r)
-	}
-	t.Logf("%d keys in %v, %d levels, %.1f bytes a key", n, took, r.Height, float64(r.Memory[0].Bytes)/float64(n))
 }
