@@ -9,6 +9,7 @@ import (
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lock/locktest"
 	"github.com/declock/declock/timesync"
 )
 
@@ -51,4 +52,46 @@ func decLocks(t testing.TB, cl fabrictest.Cluster, cns int) lockers {
 	return lockers{y.Lock(), func(cn int, port fabric.Port) lock.Locker {
 		return hier.New(tables[cn], port, cl.Node(cn), &clocks[cn], cfg)
 	}}
+}
+
+// While a leaf's lock stays on a compute node, its holders hand the leaf on: they READ it once, and one WRITE and store of the word is
+// for all who have released it.
+func TestStreakOfHolders(t *testing.T) {
+	const clients, each = 8, 20
+	cl := realCluster(t, locktest.Sim(1), 16<<20, 1)
+	l := decLocks(t, cl, 1)
+	cfg := shmConfig()
+	cfg.Lock, cfg.MaxKey, cfg.NodeSize = l.layout, 16, 4096
+	tr, err := Open(shmPort(t, cl, 0), cfg)
+	wantErr(t, "open", err, nil)
+	var list []*Client
+	running := clients
+	for i := range clients {
+		c, err := tr.Client(l.locker(0, shmPort(t, cl, 0)))
+		wantErr(t, "client", err, nil)
+		list = append(list, c)
+		cl.Go(c.port, func(fabric.Port) {
+			for k := range each {
+				if err := c.Put(keyOf(k*clients+i), valueOf(k, i)); err != nil {
+					t.Error(err)
+				}
+			}
+			if running--; running == 0 {
+				cl.Node(0).Agent().Interrupt()
+			}
+		})
+	}
+	cl.Wait()
+	var reads, writes uint64
+	for _, c := range list {
+		reads += c.port.Stats().Ops[fabric.OpRead]
+		writes += c.port.Stats().Ops[fabric.OpWrite]
+	}
+	t.Logf("%d puts: %d READs, %d WRITEs", clients*each, reads, writes)
+	if reads > clients*each/2 || writes > clients*each {
+		t.Errorf("%d puts: %d READs, %d WRITEs", clients*each, reads, writes)
+	}
+	if n := len(all(t, list[0], Range{})); n != clients*each {
+		t.Errorf("%d keys of %d", n, clients*each)
+	}
 }
