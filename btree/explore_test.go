@@ -241,24 +241,23 @@ var tears = []program{
 }
 
 // TestExplore: every order of operations.
-func TestExplore(t *testing.T) { exploreAll(t, programs) }
+func TestExplore(t *testing.T) { exploreAll(t, programs, 350) }
 
 // TestExploreCrash: every order of operations, and a crash at every point of each.
 func TestExploreCrash(t *testing.T) {
 	for i := range crashes {
 		crashes[i].crash = true
 	}
-	exploreAll(t, crashes)
+	exploreAll(t, crashes, 150)
 }
 
 // TestExploreTorn: every order of the parts of operations.
-func TestExploreTorn(t *testing.T) { exploreAll(t, tears) }
+func TestExploreTorn(t *testing.T) { exploreAll(t, tears, 150) }
 
 // thorough lifts the bounds of exploration: all schedules take minutes.
 var thorough = flag.Bool("thorough", false, "explore all schedules")
 
-func exploreAll(t *testing.T, list []program) {
-	states := 150
+func exploreAll(t *testing.T, list []program, states int) {
 	if testing.Short() {
 		states = 60
 	}
