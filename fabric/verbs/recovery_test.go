@@ -159,10 +159,30 @@ func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	table := c.nodes[1].table
-	for table.Len(0) < limit {
+	out := c.nodes[0].links[c.nodes[1].ID()].Load()
+	posted := func() uint64 {
+		out.mu.Lock()
+		defer out.mu.Unlock()
+		return out.posted
+	}
+	held := func() bool { // whether the receiver keeps credits back
+		n := c.nodes[1]
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, l := range n.inLinks {
+			l.cq.mu.Lock()
+			defer l.cq.mu.Unlock()
+			return l.owed >= linkCredit
+		}
+		return false
+	}
+	for !held() {
+		if posted() == messages {
+			t.Fatal("nobody holds the sender back")
+		}
 		time.Sleep(time.Millisecond)
 	}
+	table := c.nodes[1].table
 	for i := range uint64(messages) {
 		if n := table.Len(0); n > limit+linkWindow {
 			t.Fatalf("%d messages wait for a client that is slow to take them", n)
