@@ -17,11 +17,12 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
+	etcdserver "github.com/declock/declock/coordinator/embedded"
 	"github.com/urfave/cli/v2"
 )
 
 const peersDescription = `Acquire and release, side by side: DecLock over TCP, redsync on a redis-server, etcd's concurrency.Mutex. All on this machine's loopback,
-without TLS; one after the other, in rounds; what is shown are medians. It starts a memory node, an etcd (that does not wait for its disk)
+without TLS; one after the other, in rounds; what is shown are medians. It starts a memory node, an etcd (as it is by default: changes wait for its disk)
 and a redis-server of its own (Debian: apt-get install redis-server). redsync-1ms is redsync that tries again after 1 ms, and not after its own 50 to 250 ms.
 
 What is compared with is in a module of its own, bench/peers, that this command builds with go: run it in the source tree, or give --source.
@@ -94,8 +95,12 @@ func (o *peersOptions) run(ctx context.Context, env *Env) error {
 		return err
 	}
 	defer f.Stop()
-	socket := filepath.Join(etcdBase(o.runDir), e.name, "etcd.sock")
-	cmd := exec.CommandContext(ctx, program, "--cluster", f.Address()+"?insecure=true&listen=127.0.0.1:0", "--etcd", "unix://"+socket, "--redis", o.redis,
+	etcd, err := etcdserver.Start(ctx, etcdserver.Options{Dir: filepath.Join(dir, "etcd"), Election: time.Second, Durable: true})
+	if err != nil {
+		return err
+	}
+	defer etcd.Close()
+	cmd := exec.CommandContext(ctx, program, "--cluster", f.Address()+"?insecure=true&listen=127.0.0.1:0", "--etcd", etcd.Endpoint(), "--redis", o.redis,
 		"--clients", strconv.FormatUint(o.clients.n, 10), "--rounds", strconv.FormatUint(o.rounds.n, 10), "--window", o.window.String())
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
