@@ -186,7 +186,7 @@ func (w *world) acquires(at []string) (n float64) {
 	return n
 }
 
-// The commands of the manual make certificates with which nodes let each other in, and nobody else.
+// The commands of the manual make certificates with which etcd and nodes let each other in, and nobody else.
 func TestTLSAsInTheManual(t *testing.T) {
 	openssl, err := exec.LookPath("openssl")
 	if err != nil {
@@ -200,39 +200,54 @@ func TestTLSAsInTheManual(t *testing.T) {
 	if block == nil {
 		t.Fatal("the manual has no commands for certificates")
 	}
+	commands := strings.ReplaceAll(string(block[1]), "10.0.0.", "127.0.0.") // where etcd is here
 	certs := t.TempDir()
 	for _, dir := range []string{certs, filepath.Join(certs, "other")} {
 		_ = os.MkdirAll(dir, 0o700)
-		sh := exec.Command("sh", "-e", "-c", string(block[1]))
+		sh := exec.Command("sh", "-e", "-c", commands)
 		sh.Dir = dir
 		if out, err := sh.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", openssl, err, out)
 		}
 	}
 	w := newWorld(t)
-	up, _ := w.overTCP("--cns", "1")
-	as := func(dir, host string) []string {
-		return []string{"--cluster", "tcp://DIR/up/test/etcd.sock/secure", "--run-dir", "DIR", "--tls-ca", dir + "/ca.pem",
-			"--tls-cert", dir + "/" + host + ".pem", "--tls-key", dir + "/" + host + ".key", "--listen", "127.0.0.1:0"}
+	etcd := w.startBehind(nil, []string{etcdDir + "=" + t.TempDir(), etcdURL + "=https://127.0.0.1:0", etcdTLS + "=" + filepath.Join(certs, "host1")}, "SELF")
+	etcd.says("ready https://")
+	cluster := "tcp://" + strings.TrimPrefix(strings.TrimSpace(etcd.stdout.String()), "ready https://") + "/secure"
+	as := func(kind, dir, host string) []string { // flags of TLS to nodes, or to etcd
+		return []string{"--" + kind + "-ca", dir + "/ca.pem", "--" + kind + "-cert", dir + "/" + host + ".pem", "--" + kind + "-key", dir + "/" + host + ".key"}
 	}
-	mn := w.start(append([]string{"declock-mn", "--size", "64MiB"}, as(certs, "host1")...)...)
+	flags := func(more ...[]string) []string {
+		return slices.Concat(append([][]string{{"--cluster", cluster, "--run-dir", "DIR", "--listen", "127.0.0.1:0"}}, more...)...)
+	}
+	host := func(name string) []string { return flags(as("tls", certs, name), as("etcd", certs, name)) }
+	mn := w.start(append([]string{"declock-mn", "--size", "64MiB"}, host("host1")...)...)
 	mn.says("ready node=mn0")
-	cn := w.start(append([]string{"declock-cn"}, as(certs, "host2")...)...)
+	cn := w.start(append([]string{"declock-cn"}, host("host2")...)...)
 	cn.says("ready node=cn")
-	out, _ := w.run(0, append([]string{"replay", "--keys", "100", "--ops", "1000", "--json"}, as(certs, "host3")...)...)
+	out, _ := w.run(0, append([]string{"replay", "--keys", "100", "--ops", "1000", "--json"}, host("host3")...)...)
 	if all := decode(t, out).Rows[0]; all["count"] != 1000.0 || all["errors"] != 0.0 {
 		t.Errorf("%v", all)
 	}
-	for name, other := range map[string][]string{"another authority": as(filepath.Join(certs, "other"), "host3"),
-		"no certificate": {"--cluster", "tcp://DIR/up/test/etcd.sock/secure", "--run-dir", "DIR", "--insecure", "--listen", "127.0.0.1:0"}} {
-		p := w.start(append([]string{"declock-cn"}, other...)...)
+	other := filepath.Join(certs, "other")
+	strangers := map[string]*process{}
+	for name, args := range map[string][]string{
+		"another authority":             flags(as("tls", other, "host3"), as("etcd", certs, "host3")),
+		"no certificate":                flags([]string{"--insecure"}, as("etcd", certs, "host3")),
+		"another authority, for etcd":   flags(as("tls", certs, "host3"), as("etcd", other, "host3")),
+		"no certificate for etcd":       flags(as("tls", certs, "host3"), as("etcd", certs, "host3")[:2]),
+		"neither TLS nor etcd's, plain": flags([]string{"--insecure"}),
+	} {
+		strangers[name] = w.start(append([]string{"declock-cn"}, args...)...)
+	}
+	for name, p := range strangers {
 		if code := p.wait(); code == 0 || strings.Contains(p.stdout.String(), "ready") {
 			t.Errorf("%s: was let in: %s", name, p.stdout.String())
 		}
 	}
 	w.terminate(cn)
 	w.terminate(mn)
-	w.down(up)
+	w.terminate(etcd)
 }
 
 func get(t *testing.T, url string) (int, string) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +18,8 @@ import (
 )
 
 // etcdDir in the environment makes the test program an etcd that listens on etcdURL, for a namespace of its own.
-const etcdDir, etcdURL = "DECLOCK_TEST_ETCD_DIR", "DECLOCK_TEST_ETCD_URL"
+// With etcdTLS, a prefix of files as in the manual, it talks TLS.
+const etcdDir, etcdURL, etcdTLS = "DECLOCK_TEST_ETCD_DIR", "DECLOCK_TEST_ETCD_URL", "DECLOCK_TEST_ETCD_TLS"
 
 // beEtcd is an etcd until SIGTERM, and never returns, if that is what this process is for.
 func beEtcd() {
@@ -27,7 +29,11 @@ func beEtcd() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	s, err := embedded.Start(ctx, embedded.Options{Dir: dir, Listen: os.Getenv(etcdURL)})
+	o := embedded.Options{Dir: dir, Listen: os.Getenv(etcdURL)}
+	if host := os.Getenv(etcdTLS); host != "" {
+		o.CA, o.Cert, o.Key = filepath.Join(filepath.Dir(host), "ca.pem"), host+".pem", host+".key"
+	}
+	s, err := embedded.Start(ctx, o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
@@ -22,6 +23,8 @@ type Options struct {
 	// Listen is a URL to listen on instead of the socket: http://host:port. Whoever
 	// reaches it can read and change the cluster's membership.
 	Listen string
+	// CA, Cert and Key are files: with them Listen is https://host:port, and clients need a certificate that CA has signed.
+	CA, Cert, Key string
 	// Election is how long the server waits before it elects itself; shorter than
 	// an etcd of several machines, 100 ms by default. Leases last one and a half times as long at least, in whole seconds.
 	Election time.Duration
@@ -93,6 +96,9 @@ func config(dir string, o *Options) *embed.Config {
 	cfg.ElectionMs = uint(election / time.Millisecond)
 	cfg.TickMs = max(cfg.ElectionMs/10, 1)
 	cfg.UnsafeNoFsync = !o.Durable
+	if o.Cert != "" {
+		cfg.ClientTLSInfo = transport.TLSInfo{CertFile: o.Cert, KeyFile: o.Key, TrustedCAFile: o.CA, ClientCertAuth: true}
+	}
 	cfg.LogLevel = "panic" // each Close would be an error
 	if o.Log != "" {
 		cfg.LogOutputs, cfg.LogLevel = []string{o.Log}, "warn"
