@@ -36,6 +36,20 @@ func (o *Options) base() (tcp.Options, error) {
 	return to, nil
 }
 
+// Check tells what is wrong with the options, certificates included, without reaching for anybody.
+func (o *Options) Check() error {
+	to, err := o.base()
+	if err != nil {
+		return err
+	}
+	c, err := o.Coordinator()
+	if err != nil {
+		return err
+	}
+	to.Members = c
+	return errors.Join(to.Check(), c.Close())
+}
+
 // Join makes the process a compute node.
 func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 	to, err := o.base()

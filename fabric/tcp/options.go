@@ -3,6 +3,7 @@ package tcp
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"runtime"
 	"time"
 
@@ -71,6 +72,9 @@ type Options struct {
 	Workers int
 }
 
+// Check tells what is wrong with the options that Serve and Join have in common, without opening anything.
+func (o Options) Check() error { return o.check() }
+
 // check validates what Serve and Join have in common and fills in defaults.
 func (o *Options) check() error {
 	if o.Heartbeat == 0 {
@@ -100,10 +104,17 @@ func (o *Options) check() error {
 			ErrOptions, o.DeadAfter, o.Heartbeat, minHeartbeat)
 	case len(o.Note) > maxNote:
 		return fmt.Errorf("%w: a note of %d bytes, at most %d", ErrOptions, len(o.Note), maxNote)
+	case o.Listen != "" && !isHostPort(o.Listen):
+		return fmt.Errorf("%w: Listen is %q, want host:port or :port", ErrOptions, o.Listen)
 	case o.Lanes < 0 || o.Lanes > maxLanes:
 		return fmt.Errorf("%w: Lanes is %d, must be at most %d", ErrOptions, o.Lanes, maxLanes)
 	}
 	return nil
+}
+
+func isHostPort(s string) bool {
+	_, _, err := net.SplitHostPort(s)
+	return err == nil
 }
 
 func (o *Options) checkJoin() error {

@@ -194,6 +194,7 @@ func TestOptions(t *testing.T) {
 		"no common name":     withTLS(a.config("", nameMN)),
 		"heartbeat":          func(o *Options) { o.Heartbeat, o.DeadAfter = time.Second, time.Second },
 		"memory node 64":     func(o *Options) { o.Mem = MaxMN },
+		"listen":             func(o *Options) { o.Listen = "nonsense" },
 		"no size":            func(o *Options) { o.Size = 0 },
 		"more than there is": func(o *Options) { o.Size = fabric.MaxOffset + 1 },
 		"workers":            func(o *Options) { o.Workers = 1000 },

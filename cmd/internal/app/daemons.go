@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -102,7 +103,7 @@ func mnCommand(env *Env) *cli.Command {
 				return err
 			}
 			if net.settings.print {
-				return net.settings.write(c, env.Stdout)
+				return errors.Join(net.settings.write(c, env.Stdout), scheme.Check(cfg.Cluster))
 			}
 			log = how.logger(env.Stderr)
 			cfg.Options = how.options(log)
@@ -145,7 +146,7 @@ func cnCommand(env *Env) *cli.Command {
 				return err
 			}
 			if net.settings.print {
-				return net.settings.write(c, env.Stdout)
+				return errors.Join(net.settings.write(c, env.Stdout), scheme.Check(cfg.Cluster))
 			}
 			log = how.logger(env.Stderr)
 			cfg.Options = how.options(log)

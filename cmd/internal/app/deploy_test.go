@@ -2,7 +2,9 @@ package app
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/declock/declock/cmd/internal/config"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/metrics"
 	"github.com/goccy/go-yaml"
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,12 +63,36 @@ func TestExampleConfigurations(t *testing.T) {
 		}
 		var out strings.Builder
 		a := build(&Env{Stdin: os.Stdin, Stdout: &out, Stderr: os.Stderr})
-		// Certificates and the like are not there: only the form is checked.
-		if err := a.Run([]string{name, "--config", path, "--print-config"}); err != nil {
+		// Certificates are not there, which is said; nothing else is wrong.
+		if err := a.Run([]string{name, "--config", path, "--print-config"}); !errors.Is(err, secure.ErrFiles) || !strings.Contains(err.Error(), "/etc/declock/ca.pem") {
 			t.Errorf("%s: %v", path, err)
 		}
 		if list, err := config.Parse("printed", []byte(out.String())); err != nil || len(list) < 8 {
 			t.Errorf("what --print-config prints is no configuration file: %v\n%s", err, out.String())
+		}
+	}
+}
+
+// --print-config finds what would keep the daemon from starting: what is no address, no time, or without certificates.
+func TestPrintConfigChecks(t *testing.T) {
+	good := []string{"declock-cn", "--print-config", "--cluster", "tcp://127.0.0.1:1/x", "--listen", ":0"}
+	for what, args := range map[string][]string{
+		"":                           {"--insecure", "--http", "127.0.0.1:7492"},
+		"no TLS":                     {},
+		"CA: open /nonexistent/ca":   {"--tls-ca", "/nonexistent/ca", "--tls-cert", "x", "--tls-key", "x"},
+		"must be at least twice":     {"--insecure", "--dead-after", "1ms"},
+		"TTL is -5s":                 {"--insecure", "--dead-after", "-5s"},
+		"--http \"nonsense\": want":  {"--insecure", "--http", "nonsense"},
+		"Listen is \"nonsense\"":     {"--insecure", "--listen", "nonsense"},
+		"/nonexistent/etcd-password": {"--insecure", "--etcd-user", "x", "--etcd-password-file", "/nonexistent/etcd-password"},
+	} {
+		a := CN(&Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
+		err := a.Run(slices.Concat(good, args))
+		if what == "" && err != nil || what != "" && (err == nil || !strings.Contains(err.Error(), what)) {
+			t.Errorf("%v: %v", args, err)
+		}
+		if code := exit.Of(err); err != nil && code != exit.Usage && code != exit.Denied {
+			t.Errorf("%v: code %d, %v", args, code, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
@@ -59,6 +60,9 @@ func (r *running) options(log *slog.Logger) daemon.Options {
 func (r *running) check(c *cli.Context) error {
 	if r.pprof && r.http == "" {
 		return usage(c, "--pprof needs --http")
+	}
+	if _, _, err := net.SplitHostPort(r.http); r.http != "" && err != nil {
+		return usage(c, "--http %q: want host:port", r.http)
 	}
 	return nil
 }

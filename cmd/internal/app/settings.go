@@ -32,7 +32,7 @@ func (s *settings) fileFlag() cli.Flag {
 
 // printFlag is --print-config.
 func (s *settings) printFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "print-config", Usage: "check all settings, print them as a configuration file, and end", Destination: &s.print}
+	return &cli.BoolFlag{Name: "print-config", Usage: "check all settings, print them as a configuration file, read certificates, and end", Destination: &s.print}
 }
 
 // names returns the names of the settings.

@@ -177,6 +177,15 @@ func noMembers(address string) error {
 	return exit.Errorf(exit.NoCluster, "no such cluster: %s has no nodes: start a memory node with declock-mn", address)
 }
 
+// Check tells what would keep a node from being started with the options of a cluster, as far as that can be said
+// without reaching for it.
+func Check(c Cluster) error {
+	if k, ok := c.(interface{ Check() error }); ok {
+		return k.Check()
+	}
+	return nil
+}
+
 // CheckFlag refuses a flag that means nothing for a cluster.
 func CheckFlag(c Cluster, flag string) error {
 	of, ok := Flags[flag]

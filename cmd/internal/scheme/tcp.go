@@ -78,6 +78,9 @@ func (c *tcpCluster) RunDir() string {
 	return runDir(c.runBase, sorted.Address())
 }
 
+// Check is Check of package scheme.
+func (c *tcpCluster) Check() error { return c.o.Check() }
+
 func (c *tcpCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	srv, err := c.o.Serve(ctx, overtcp.Memory{ID: m.ID, Size: m.Size, File: m.Path, Huge: m.Huge != HugeOff})
 	if err != nil {

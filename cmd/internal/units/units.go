@@ -19,6 +19,7 @@ var suffixes = map[string]float64{
 	"m": 1e6, "mb": 1e6, "mi": 1 << 20, "mib": 1 << 20,
 	"g": 1e9, "gb": 1e9, "gi": 1 << 30, "gib": 1 << 30,
 	"t": 1e12, "tb": 1e12, "ti": 1 << 40, "tib": 1 << 40,
+	"p": 1e15, "pb": 1e15, "pi": 1 << 50, "pib": 1 << 50,
 }
 
 // ParseBytes reads a size in bytes. It may have a fraction if the result has none.

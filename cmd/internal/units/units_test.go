@@ -8,13 +8,13 @@ func TestParseBytes(t *testing.T) {
 		want uint64
 	}{
 		{"0", 0}, {"4096", 4096}, {"64MiB", 64 << 20}, {"1GiB", 1 << 30}, {"1e9", 1e9}, {"1.5KiB", 1536},
-		{"500k", 500_000}, {" 2 GB ", 2e9}, {"1g", 1e9}, {"1Gi", 1 << 30}, {"18446744073709551615", 1<<64 - 1},
+		{"500k", 500_000}, {" 2 GB ", 2e9}, {"1g", 1e9}, {"1Gi", 1 << 30}, {"1PiB", 1 << 50}, {"18446744073709551615", 1<<64 - 1},
 	} {
 		if got, err := ParseBytes(c.in); err != nil || got != c.want {
 			t.Errorf("ParseBytes(%q) = %d, %v; want %d", c.in, got, err, c.want)
 		}
 	}
-	for _, in := range []string{"", "GiB", "-1", "1x", "1.5", "abc", "1e30", "0x10", "1_000", "20000000TiB", "nan", "inf", "1 2"} {
+	for _, in := range []string{"", "GiB", "-1", "1x", "1.5", "abc", "1e30", "0x10", "1_000", "20000000TiB", "20000PiB", "nan", "inf", "1 2"} {
 		if got, err := ParseBytes(in); err == nil {
 			t.Errorf("ParseBytes(%q) = %d, want an error", in, got)
 		}
