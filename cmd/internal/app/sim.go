@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -161,6 +162,9 @@ type exploreRow struct {
 	Failure    string  `json:"failure,omitempty"`
 }
 
+// exploreGC is by how much, in percent, the memory of explorations may grow before garbage is collected.
+const exploreGC = 600
+
 func simExplore(env *Env) *cli.Command {
 	var match, again string
 	var quick, asJSON bool
@@ -180,6 +184,7 @@ func simExplore(env *Env) *cli.Command {
 			if again != "" {
 				return simReplay(c, env, again, asJSON)
 			}
+			debug.SetGCPercent(max(debug.SetGCPercent(-1), exploreGC)) // each execution leaves a cluster behind
 			var rows []any
 			var done []check.Explored
 			failed := 0
