@@ -283,7 +283,7 @@ func (c *Cluster) NodeMemory(n *Node, shares, agent func() uint64) { n.shares, n
 // from v, from its node's state that HashWith covers, and from what it will be told. What it has been told so far then
 // makes no difference between states (unless others of its node, with which it shares
 // memory, remember). A client that does the same work again and again calls it
-// between two pieces of work. Agents that wait for a message count as remembering nothing but what HashWith covers. Checks at the end may
+// between two pieces of work. Agents that wait for a message count as remembering nothing but what HashWith or NodeMemory covers. Checks at the end may
 // depend on forgotten things only by way of HashWith.
 func (c *Cluster) Forget(v uint64) {
 	if c.ex != nil && c.cur != nil {
