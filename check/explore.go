@@ -91,6 +91,19 @@ func ParseExploration(text string) (Exploration, error) {
 	return x, nil
 }
 
+// together tells whether two of the clients are of one node.
+func (x *Exploration) together() bool {
+	var seen fabric.CNSet
+	for _, c := range strings.Fields(x.Clients) {
+		cn := fabric.CNID(c[0] - '0')
+		if seen.Has(cn) {
+			return true
+		}
+		seen.Add(cn)
+	}
+	return false
+}
+
 // mortals tells whether the clients whose nodes may die are each of a node of their own, and the first has the lowest number.
 func (x *Exploration) mortals() bool {
 	who := strings.Fields(x.Clients)
@@ -112,6 +125,9 @@ func Explorations(small bool, match string) []Exploration {
 	add := func(x Exploration, clients ...string) {
 		for _, c := range clients {
 			x.Clients = c
+			if (x.Policy == "declock-tf" || x.Policy == "declock-pf") && !x.together() {
+				continue // the same as declock: what they differ in is how clients of one node go on
+			}
 			if strings.Contains(x.String(), match) {
 				list = append(list, x)
 			}
@@ -217,6 +233,10 @@ func (x Exploration) config() sim.ExploreConfig {
 	cfg := sim.ExploreConfig{FairPolls: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
 	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else.
 	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart
+	if x.together() && x.Policy != "cql" && fieldLockOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart {
+		// Policies compare times: one clock ticks once, by more than a shared tenure lasts.
+		cfg.Ticks, cfg.Tick = 1, 3*hier.DefaultSharing/2
+	}
 	cfg.Actions = x.Crashes
 	if x.Cancel {
 		cfg.Actions++

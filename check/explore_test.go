@@ -11,6 +11,27 @@ var (
 	flagWall    = flag.Duration("wall", 0, "bound of each exploration (default: 2s, and 20s for all)")
 )
 
+// Of these, all schedules are tried, however long it takes: exploration that stops early, or states that do not merge any
+// more, show here.
+func TestExploresAll(t *testing.T) {
+	const maxStates = 3000
+	for _, name := range []string{
+		"cql [1x 2x] x1, 4 entries, 27 version bits", "cql [1s 2x] x2, 2 entries, 27 version bits",
+		"cql [1s 2x] x1, 4 entries, 27 version bits, one cancellation", "cql [1s 2x] x1, 4 entries, 27 version bits, one crash",
+		"declock-tf [1s 1x] x1, 4 entries, 27 version bits", "declock-pf [1s 1x] x1, 4 entries, 27 version bits",
+		"declock [1s 1x] x1, 4 entries, 27 version bits", "declock [1s 2x] x1, 4 entries, 27 version bits, one cancellation",
+		"cas [1x 2x] x1, 4 entries, 27 version bits", "sherman [1x 2x] x1, 4 entries, 27 version bits", "shift [1x 2x] x1, 4 entries, 27 version bits",
+	} {
+		x, err := ParseExploration(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := Explore(x, Bounds{States: maxStates}); !r.Exhaustive {
+			t.Errorf("%v: %v", x, r)
+		}
+	}
+}
+
 // The small programs hold under every schedule that fits into some seconds; "declock sim explore" takes all, and the time they need.
 func TestExplore(t *testing.T) {
 	list, each, total := Explorations(true, ""), 2*time.Second, 20*time.Second

@@ -134,7 +134,8 @@ const unbounded = 1 << 40
 // time of its own way to the queue, by readers that share a tenure, and, by clocks that differ, by
 // those of its node that wait. The most that 3000 seeds of class Fair showed, for each client of
 // the cluster, was 1.2 without hierarchy; with hierarchy, 2.0 where all write, else 13
-// (remote-prefer, where any reader joins: 45). The bounds are about the double.
+// (remote-prefer, where any reader joins: 45). The bounds are about the double: a smoke alarm. What
+// the protocols promise exactly, QueueOrder and LocalOrder judge.
 func (s *Scenario) bound(p hier.Policy) int {
 	if f := fieldLockOf(s.Lock); f != nil && s.Class == FieldFair && f.fair > 0 {
 		return f.fair * s.CNs * s.Clients

@@ -129,7 +129,15 @@ func simVerdict(env *Env, asJSON bool, seed uint64, config map[string]any, failu
 	if len(failures) > 0 {
 		return exit.Errorf(exit.Unsound, "%d scenarios fail", len(failures))
 	}
-	return stopped
+	return interrupted(stopped)
+}
+
+// interrupted says what ended a run early in the words of other commands; nil: nothing did.
+func interrupted(err error) error {
+	if err == nil {
+		return nil
+	}
+	return exit.Errorf(exit.Interrupted, "interrupted")
 }
 
 func simScenario(c *cli.Context, env *Env, line string, shrink, asJSON bool) error {
@@ -206,7 +214,7 @@ func simExplore(env *Env) *cli.Command {
 			if failed > 0 {
 				return exit.Errorf(exit.Unsound, "%d programs fail", failed)
 			}
-			return c.Context.Err()
+			return interrupted(c.Context.Err())
 		},
 	}
 }
