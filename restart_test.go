@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
@@ -170,4 +171,38 @@ func TestMemoryNodeJoinsLater(t *testing.T) {
 	if err := g.Unlock(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A tree is where it was made: who opens it after another memory node has joined finds it there.
+func TestTreeFromBeforeMemoryNodeJoined(t *testing.T) {
+	ctx := context.Background()
+	o := shm.Options{Name: "grown", Dir: t.TempDir(), Size: 16 << 20, Sparse: true}
+	m := serve(t, o)
+	defer m.Close()
+	put := func(key string) {
+		c, err := declock.Open(ctx, "shm:grown", declock.WithDir(o.Dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		tr, err := c.Tree(ctx, "t", btree.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := tr.Client(session(t, c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Put([]byte(key), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Get([]byte("first")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("first")
+	o.Mem = 1
+	m1 := serve(t, o)
+	defer m1.Close()
+	put("second")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/fabric"
 )
 
 // A Tree is a B+tree index of the cluster that this compute node has open.
@@ -28,13 +29,21 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 	}
 	defer s.Close()
 	cfg.Name, cfg.Lock, cfg.Dead = name, c.node.Layout().Lock(), c.node.Fabric().View().Dead()
-	if len(cfg.Nodes) == 0 {
-		for _, m := range c.node.Fabric().Memory() {
-			cfg.Nodes = append(cfg.Nodes, m.ID)
-		}
+	var all []fabric.MemID
+	for _, m := range c.node.Fabric().Memory() {
+		all = append(all, m.ID)
 	}
 	var open *btree.Tree
 	err = s.Do(ctx, func() (err error) {
+		if len(cfg.Nodes) == 0 {
+			// Memory nodes may have joined since the tree was made.
+			if cfg.Nodes, err = btree.Find(s.Port(), name, all); err != nil {
+				return err
+			}
+		}
+		if len(cfg.Nodes) == 0 {
+			cfg.Nodes = all
+		}
 		open, err = btree.Open(s.Port(), cfg)
 		return err
 	})

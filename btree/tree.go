@@ -164,14 +164,15 @@ func (g *geometry) info(node int) region.Info {
 // decodeGeometry validates the root entry of the node-th node.
 func decodeGeometry(e *region.Entry, node int) (geometry, error) {
 	w := e.Info[0]
+	of, got := geometryNodes(e)
 	g := geometry{
-		lockSize: w & 0xfff, maxKey: int(w >> 12 & 0xfff), nodeSize: int(w >> 24 & 0xffff), nodes: int(w >> 48 & 0xff),
+		lockSize: w & 0xfff, maxKey: int(w >> 12 & 0xfff), nodeSize: int(w >> 24 & 0xffff), nodes: of,
 		maxInline: int(e.Info[1]), id: e.Info[2],
 	}
 	if v := w >> 56; v != formatVersion {
 		return g, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
 	}
-	if got := int(w >> 40 & 0xff); got != node {
+	if got != node {
 		return g, fmt.Errorf("%w: %v is node %d of it, not %d", ErrGeometry, e.Addr.MN(), got, node)
 	}
 	if g.nodeSize > maxNodeSize || g.nodeSize%8 != 0 || g.lockSize%8 != 0 || g.maxKey < 1 || g.maxKey > MaxKeySize ||
@@ -233,6 +234,44 @@ func Open(port fabric.Port, cfg Config) (*Tree, error) {
 	}
 	t.cache.init(cfg.CacheBytes)
 	return t, t.loadRoot(port)
+}
+
+// Find returns the memory nodes of the tree that has a name, in the order that Config.Nodes needs, looking at the
+// given ones; none if it is not there yet, or not whole.
+func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
+	var nodes []fabric.MemID
+	found := 0
+	for _, mn := range among {
+		r, err := region.Open(port, mn)
+		if err != nil {
+			return nil, fmt.Errorf("btree: find %q on %v: %w", name, mn, err)
+		}
+		e, err := r.Lookup(port, name, region.KindTree)
+		if errors.Is(err, region.ErrNotFound) || errors.Is(err, region.ErrHalfCreated) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("btree: find %q on %v: %w", name, mn, err)
+		}
+		of, which := geometryNodes(&e)
+		if nodes == nil {
+			nodes = make([]fabric.MemID, of)
+		}
+		if of != len(nodes) || which >= of {
+			return nil, fmt.Errorf("%w: %q on %v is node %d of %d, elsewhere of %d", ErrCorrupt, name, mn, which, of, len(nodes))
+		}
+		nodes[which] = mn
+		found++
+	}
+	if found < len(nodes) {
+		return nil, nil
+	}
+	return nodes, nil
+}
+
+// geometryNodes returns of how many nodes the tree of a root entry is, and which of them it is for.
+func geometryNodes(e *region.Entry) (of, which int) {
+	return int(e.Info[0] >> 48 & 0xff), int(e.Info[0] >> 40 & 0xff)
 }
 
 // openNode opens the tree's part on a node. The first node's root entry
