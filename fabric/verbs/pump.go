@@ -177,7 +177,6 @@ type pump struct {
 	take       func(uintptr) bool
 	open       bool // what take has found: whether there is a channel
 	running    sync.WaitGroup
-	started    bool
 }
 
 func newPump(n *node) (*pump, error) {
@@ -209,7 +208,6 @@ func newPump(n *node) (*pump, error) {
 }
 
 func (p *pump) start() {
-	p.started = true
 	p.running.Go(p.run)
 }
 

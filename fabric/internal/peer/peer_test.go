@@ -1,0 +1,85 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+func state(revision uint64, cns ...member.CN) *member.State {
+	return &member.State{Revision: revision, CNs: cns}
+}
+
+// A state that is not newer changes nothing.
+func TestStatesGrow(t *testing.T) {
+	var s Standing
+	for _, x := range []struct {
+		revision uint64
+		taken    bool
+	}{{2, true}, {2, false}, {1, false}, {5, true}} {
+		before, _ := s.State()
+		old, ok := s.Take(state(x.revision))
+		now, _ := s.State()
+		if ok != x.taken || old != before || (now != before) != x.taken {
+			t.Errorf("revision %d: %v, want %v", x.revision, ok, x.taken)
+		}
+	}
+}
+
+// Who comes before the news of him waits for them; who is refused for another reason does not.
+func TestNewcomersWaitForTheNews(t *testing.T) {
+	var s Standing
+	s.Take(state(1))
+	asked := make(chan struct{}, 10)
+	known := func(st *member.State) error {
+		asked <- struct{}{}
+		if _, ok := st.CN(7); !ok {
+			return ErrBehind
+		}
+		return nil
+	}
+	done := make(chan error)
+	go func() { done <- s.Await(context.Background(), known) }()
+	<-asked
+	s.Take(state(2, member.CN{ID: 7}))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := s.Await(context.Background(), func(*member.State) error { return fabric.ErrFenced }); !errors.Is(err, fabric.ErrFenced) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Await(ctx, func(*member.State) error { return ErrBehind }); !errors.Is(err, ErrBehind) {
+		t.Error(err)
+	}
+}
+
+// Who is being fenced may still speak.
+func TestFindFindsTheDying(t *testing.T) {
+	st := &member.State{CNs: []member.CN{{ID: 1, Life: 10}}, Fencing: []member.CN{{ID: 2, Life: 20}}}
+	for id, want := range map[fabric.CNID]member.Life{1: 10, 2: 20, 3: 0} {
+		if c, ok := Find(st, id); c.Life != want || ok != (want != 0) {
+			t.Errorf("%v: %+v, %v", id, c, ok)
+		}
+	}
+}
+
+func TestAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	for advertise, want := range map[string]string{"": "127.0.0.1:" + port, "host": "host:" + port, "host:7": "host:7", "[fd77::1]": "[fd77::1]:" + port,
+		"[fd77::1]:7": "[fd77::1]:7"} {
+		if got, err := Address(l, advertise); err != nil || got != want {
+			t.Errorf("%q: %s, %v; want %s", advertise, got, err, want)
+		}
+	}
+}
