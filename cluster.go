@@ -234,7 +234,7 @@ func (c *Cluster) Node() *cn.Node { return c.node }
 // cluster. No session may be in use, and no lock held.
 func (c *Cluster) Close() error {
 	err := c.drain()
-	if c.private != nil || errors.Is(err, fabric.ErrNodeDown) {
+	if c.private != nil || errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, cn.ErrMemoryLost) {
 		err = nil // there is nothing to give back to
 	}
 	return errors.Join(err, c.node.Close(), c.closePrivate())

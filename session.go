@@ -143,7 +143,7 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 	defer s.Close()
 	l := &Locks{n: n, stride: c.node.Layout().Lock().Size}
 	err = s.Do(ctx, func() error {
-		if err := c.node.Refresh(s.Port()); err != nil {
+		if err := s.s.Attach(); err != nil {
 			return err
 		}
 		return l.open(c.node, s.Port(), name)

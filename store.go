@@ -34,6 +34,9 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	}
 	var st *objstore.Store
 	err = s.Do(ctx, func() (err error) {
+		if err = s.s.Attach(); err != nil {
+			return err
+		}
 		st, err = objstore.Open(s.Port(), cfg)
 		return err
 	})

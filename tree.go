@@ -35,6 +35,9 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 	}
 	var open *btree.Tree
 	err = s.Do(ctx, func() (err error) {
+		if err = s.s.Attach(); err != nil {
+			return err
+		}
 		if len(cfg.Nodes) == 0 {
 			// Memory nodes may have joined since the tree was made.
 			if cfg.Nodes, err = btree.Find(s.Port(), name, all); err != nil {

@@ -29,26 +29,44 @@ func (n *Node) Refresh(p fabric.Port) error {
 		if err != nil {
 			return fmt.Errorf("cn: memory node %v: %w", m.ID, err)
 		}
-		if err := n.add(r); err != nil {
+		added, err := n.add(r)
+		if err != nil {
 			return err
+		}
+		if added {
+			n.table.Knows(m.ID, m.Epoch, p.Now()) // the list is older than what has been read of the region
 		}
 	}
 	return nil
 }
 
-func (n *Node) add(r *region.Region) error {
+func (n *Node) add(r *region.Region) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, old := range n.regions {
 		if r.Memory() == old.Memory() {
-			return nil // another goroutine was faster
+			return false, nil // another goroutine was faster
 		}
 		if r.CapacityLog2() != old.CapacityLog2() || r.VersionBits() != old.VersionBits() {
-			return fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", old.Memory(), r.Memory())
+			return false, fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", old.Memory(), r.Memory())
 		}
 	}
 	n.regions = append(n.regions, r)
 	slices.SortFunc(n.regions, func(a, b *region.Region) int { return int(a.Memory()) - int(b.Memory()) })
+	return true, nil
+}
+
+// Attach takes memory nodes in that have joined the cluster since, and attaches the session to all that are up: for
+// who uses its Port without a lock. ErrMemoryLost: one has restarted without its memory.
+func (s *Session) Attach() error {
+	if err := s.node.Refresh(s.port); err != nil {
+		return err
+	}
+	for _, r := range s.node.Regions() {
+		if err := s.locker.Ready(r.Memory()); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -74,6 +74,12 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 	if len(f.Memory()) == 0 {
 		return nil, ErrNoMemory
 	}
+	policy := cfg.Policy
+	if policy == (hier.Policy{}) && !cfg.Flat {
+		policy, _ = hier.ParsePolicy(hier.DefaultPolicy)
+	}
+	n.table = hier.NewTable(policy)
+	n.table.OnLoss = cfg.OnLoss
 	if err := n.Refresh(p); err != nil {
 		return nil, err
 	}
@@ -85,12 +91,6 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 	if err := n.hcfg.Layout.Validate(); err != nil {
 		return nil, err
 	}
-	policy := cfg.Policy
-	if policy == (hier.Policy{}) && !cfg.Flat {
-		policy, _ = hier.ParsePolicy(hier.DefaultPolicy)
-	}
-	n.table = hier.NewTable(policy)
-	n.table.OnLoss = cfg.OnLoss
 	sync := hier.SyncConfig{Counter: first.TimesyncWord(), IntervalNs: cfg.SyncIntervalNs}
 	if sync.IntervalNs == 0 {
 		sync.IntervalNs = fabric.Second

@@ -50,6 +50,13 @@ func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
 	return l
 }
 
+// present returns the life of a memory node that the node knows of last.
+func (t *Table) present(mn fabric.MemID) *life {
+	t.livesMu.Lock()
+	defer t.livesMu.Unlock()
+	return t.lives[mn]
+}
+
 // end ends a life, and tells of the holds that end with it.
 func (t *Table) end(l *life, why error) {
 	first := l.why.CompareAndSwap(nil, &why)
@@ -130,6 +137,19 @@ func (k *Locker) lifeAt(mn fabric.MemID) *life {
 
 // Attach implements lock.Attacher.
 func (k *Locker) Attach(mn fabric.MemID) error { return k.attach(mn) }
+
+// Ready implements lock.Attacher. A Port that is opened after a restart is in the new life from the start, so that
+// it refuses nothing: who uses it without a lock must look first, like who acquires one.
+func (k *Locker) Ready(mn fabric.MemID) error {
+	if k.lifeAt(mn) != nil {
+		return nil
+	}
+	return k.attach(mn)
+}
+
+// Knows tells the table that the node knows the memory of a memory node as of an epoch: if another
+// life follows, its memory must be the same.
+func (t *Table) Knows(mn fabric.MemID, epoch uint32, now fabric.Time) { t.lifeOf(mn, epoch, now) }
 
 // do executes a chain for a holder. If the memory node refuses it because it has restarted, the node knows
 // from now on that its locks there are lost. No shard is locked.
@@ -230,7 +250,13 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 	x.holders, x.val.size, x.val.dirty = 0, 0, false
 	place := x.place
 	k.vacate(s, x, err)
-	k.askReset(&place)
+	if l := k.table.present(place.Lock.MN()); k.cfg.Verify == nil || l.trusted.Load() {
+		k.askReset(&place)
+		return err
+	}
+	// The agent that is asked may be one that knows the new memory only, where no lock may be any more. Ours looks first.
+	k.table.stick(&place)
+	k.tellTrouble(place.Lock.MN())
 	return err
 }
 

@@ -142,18 +142,29 @@ type Attacher interface {
 	// Attach attaches the client to a memory node as it is now. It fails if the client holds a lock that was lost
 	// with the memory node, and if the memory node is not back, or without its memory.
 	Attach(mn fabric.MemID) error
+
+	// Ready attaches the client to a memory node if it has not been, or if the compute node knows that this has
+	// restarted since: before anything else of the client reaches that memory, which may be another one.
+	Ready(mn fabric.MemID) error
 }
 
 // Do executes a chain for a client besides its locks. If the memory node has restarted since the client attached
-// to it, and nothing of the chain has been executed, it is executed anew.
+// to it, and nothing of the chain has been executed, it is executed anew. Nothing is executed in memory that is not
+// what it was when the compute node came to know it.
 func Do(l Locker, ops []fabric.Op) error {
+	a, ok := l.(Attacher)
+	if !ok || len(ops) == 0 {
+		return l.Port().Do(ops)
+	}
+	if err := a.Ready(ops[0].Addr.MN()); err != nil {
+		return err
+	}
 	err := l.Port().Do(ops)
 	if err == nil || !errors.Is(err, fabric.ErrStaleEpoch) {
 		return err
 	}
 	var chain *fabric.ChainError
-	a, ok := l.(Attacher)
-	if !ok || !errors.As(err, &chain) || chain.Index > 0 {
+	if !errors.As(err, &chain) || chain.Index > 0 {
 		return err
 	}
 	if again := a.Attach(ops[0].Addr.MN()); again != nil {
