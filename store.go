@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 )
 
@@ -15,7 +16,8 @@ type Store struct {
 
 // Store opens the object store with a name, and makes it if there is none.
 // cfg says how (the zero value is good for 65536 objects of up to 1 MiB on all
-// memory nodes); its Name, Lock, Dead and, unless given, Nodes are filled in.
+// memory nodes); its Name, Lock, Dead and, unless given, Nodes are filled in: those that the
+// store has, or, to make it, all that the cluster has now.
 // A store that this Cluster has open already is returned as it is.
 func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (*Store, error) {
 	if st := c.store(name); st != nil {
@@ -27,15 +29,19 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	}
 	defer s.Close()
 	cfg.Name, cfg.Lock, cfg.Dead = name, c.node.Layout().Lock(), c.node.Fabric().View().Dead()
-	if len(cfg.Nodes) == 0 {
-		for _, m := range c.node.Fabric().Memory() {
-			cfg.Nodes = append(cfg.Nodes, m.ID)
-		}
-	}
 	var st *objstore.Store
 	err = s.Do(ctx, func() (err error) {
 		if err = s.s.Attach(); err != nil {
 			return err
+		}
+		if len(cfg.Nodes) == 0 {
+			// Memory nodes may have joined since the store was made.
+			if cfg.Nodes, err = objstore.Find(s.Port(), name, c.memory()); err != nil {
+				return err
+			}
+		}
+		if len(cfg.Nodes) == 0 {
+			cfg.Nodes = c.memory()
 		}
 		st, err = objstore.Open(s.Port(), cfg)
 		return err
@@ -49,6 +55,14 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 		c.stores[name] = &Store{Store: st}
 	}
 	return c.stores[name], nil
+}
+
+// memory returns the memory nodes of the cluster, by number.
+func (c *Cluster) memory() (ids []fabric.MemID) {
+	for _, m := range c.node.Fabric().Memory() {
+		ids = append(ids, m.ID)
+	}
+	return ids
 }
 
 func (c *Cluster) store(name string) *Store {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/declock/declock/btree"
-	"github.com/declock/declock/fabric"
 )
 
 // A Tree is a B+tree index of the cluster that this compute node has open.
@@ -29,10 +28,7 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 	}
 	defer s.Close()
 	cfg.Name, cfg.Lock, cfg.Dead = name, c.node.Layout().Lock(), c.node.Fabric().View().Dead()
-	var all []fabric.MemID
-	for _, m := range c.node.Fabric().Memory() {
-		all = append(all, m.ID)
-	}
+	all := c.memory()
 	var open *btree.Tree
 	err = s.Do(ctx, func() (err error) {
 		if err = s.s.Attach(); err != nil {

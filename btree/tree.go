@@ -222,51 +222,39 @@ func Open(port fabric.Port, cfg Config) (*Tree, error) {
 		if err := t.openNode(port, i, mn); err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
 		}
-	}
-	want := geometry{
-		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cmp.Or(given.MaxKey, t.geo.maxKey), nodeSize: cmp.Or(given.NodeSize, t.geo.nodeSize),
-		nodes: len(cfg.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id,
-	}
-	if t.geo != want {
-		return nil, fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline, %d memory nodes; want %d, %d, %d, %d, %d",
-			ErrGeometry, cfg.Name, t.geo.lockSize, t.geo.nodeSize, t.geo.maxKey, t.geo.maxInline, t.geo.nodes,
-			want.lockSize, want.nodeSize, want.maxKey, want.maxInline, want.nodes)
+		if err := t.compare(&given); err != nil {
+			return nil, err // before anything is made on another node
+		}
 	}
 	t.cache.init(cfg.CacheBytes)
 	return t, t.loadRoot(port)
 }
 
+// compare compares the geometry of the tree that is there with the wanted one.
+func (t *Tree) compare(given *Config) error {
+	want := geometry{
+		lockSize: (given.Lock.Size + 7) &^ 7, maxKey: cmp.Or(given.MaxKey, t.geo.maxKey), nodeSize: cmp.Or(given.NodeSize, t.geo.nodeSize),
+		nodes: len(given.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id,
+	}
+	if t.geo != want {
+		return fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline, %d memory nodes; want %d, %d, %d, %d, %d",
+			ErrGeometry, given.Name, t.geo.lockSize, t.geo.nodeSize, t.geo.maxKey, t.geo.maxInline, t.geo.nodes,
+			want.lockSize, want.nodeSize, want.maxKey, want.maxInline, want.nodes)
+	}
+	return nil
+}
+
 // Find returns the memory nodes of the tree that has a name, in the order that Config.Nodes needs, looking at the
-// given ones; none if it is not there yet, or not whole.
+// given ones. nil: it is not there, or somebody has begun to make it on as many as are given.
+// region.ErrParts: not all of it is found.
 func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
-	var nodes []fabric.MemID
-	found := 0
-	for _, mn := range among {
-		r, err := region.Open(port, mn)
-		if err != nil {
-			return nil, fmt.Errorf("btree: find %q on %v: %w", name, mn, err)
+	return region.Parts(port, among, name, region.KindTree, func(e *region.Entry) (i, n int, err error) {
+		if v := e.Info[0] >> 56; v != formatVersion {
+			return 0, 0, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
 		}
-		e, err := r.Lookup(port, name, region.KindTree)
-		if errors.Is(err, region.ErrNotFound) || errors.Is(err, region.ErrHalfCreated) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("btree: find %q on %v: %w", name, mn, err)
-		}
-		of, which := geometryNodes(&e)
-		if nodes == nil {
-			nodes = make([]fabric.MemID, of)
-		}
-		if of != len(nodes) || which >= of {
-			return nil, fmt.Errorf("%w: %q on %v is node %d of %d, elsewhere of %d", ErrCorrupt, name, mn, which, of, len(nodes))
-		}
-		nodes[which] = mn
-		found++
-	}
-	if found < len(nodes) {
-		return nil, nil
-	}
-	return nodes, nil
+		n, i = geometryNodes(e)
+		return i, n, nil
+	})
 }
 
 // geometryNodes returns of how many nodes the tree of a root entry is, and which of them it is for.

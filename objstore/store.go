@@ -23,7 +23,7 @@ var (
 type Config struct {
 	Name string
 	// Nodes are the memory nodes of the store. All compute nodes must name the
-	// same, in the same order.
+	// same, in the same order. Find tells those of a store that is there.
 	Nodes []fabric.MemID
 	// Lock is the layout of the locks of the Lockers that clients will use.
 	Lock lock.Layout
@@ -138,6 +138,19 @@ func decodeGeometry(e *region.Entry, node int) (geometry, error) {
 	return g, nil
 }
 
+// Find returns the memory nodes, among some, of the store with a name, in its order; nil: there is none yet, or somebody
+// has begun to make it on as many as are given. So a store is found when memory nodes have joined since it was made.
+// region.ErrParts: not all of it is found.
+func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
+	return region.Parts(port, among, name, region.KindStore, func(e *region.Entry) (i, n int, err error) {
+		w := e.Info[0]
+		if v := w >> 56; v != formatVersion {
+			return 0, 0, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
+		}
+		return int(w >> 40 & 0xff), int(w >> 48 & 0xff), nil
+	})
+}
+
 // A node is a store's part on one memory node.
 type node struct {
 	mn     fabric.MemID
@@ -173,10 +186,11 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 		if err := s.openNode(port, i, mn); err != nil {
 			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, mn, err)
 		}
-	}
-	if s.geo.maxValue != cfg.MaxValue || s.geo.lockSize != (cfg.Lock.Size+7)&^7 || s.geo.nodes != len(cfg.Nodes) {
-		return nil, fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, cfg.Name,
-			s.geo.lockSize, s.geo.nodes, s.geo.maxValue, cfg.Lock.Size, len(cfg.Nodes), cfg.MaxValue)
+		// Compared before anything is made on another node.
+		if s.geo.maxValue != cfg.MaxValue || s.geo.lockSize != (cfg.Lock.Size+7)&^7 || s.geo.nodes != len(cfg.Nodes) {
+			return nil, fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, cfg.Name,
+				s.geo.lockSize, s.geo.nodes, s.geo.maxValue, cfg.Lock.Size, len(cfg.Nodes), cfg.MaxValue)
+		}
 	}
 	s.places.init(cfg.CacheEntries)
 	return s, nil

@@ -1,0 +1,55 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// ErrParts: what has the name is in parts on several memory nodes, and not all are found.
+var ErrParts = errors.New("region: parts are missing")
+
+// Parts returns the memory nodes, among some, of what lies in parts on several of them under one name: in the order of the
+// parts. nil: it is not there, or somebody has begun to make it on as many as are given. part returns which part
+// an entry is, from 0, and of how many.
+func Parts(port fabric.Port, among []fabric.MemID, name string, kind Kind, part func(*Entry) (i, n int, err error)) ([]fabric.MemID, error) {
+	var parts []fabric.MemID
+	var missing error // a memory node that cannot be asked
+	found := 0
+	for _, mn := range among {
+		r, err := Open(port, mn)
+		if err != nil {
+			missing = errors.Join(missing, err)
+			continue
+		}
+		e, err := r.Lookup(port, name, kind)
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrHalfCreated) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		i, n, err := part(&e)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%v: %w", mn, err)
+		case parts == nil:
+			parts = make([]fabric.MemID, n)
+		}
+		if n != len(parts) || i < 0 || i >= n {
+			return nil, fmt.Errorf("%w: %q on %v is part %d of %d, and another part is one of %d", ErrParts, name, mn, i, n, len(parts))
+		}
+		parts[i] = mn
+		found++
+	}
+	switch {
+	case found > 0 && found == len(parts):
+		return parts, nil
+	case missing != nil:
+		return nil, missing
+	case found > 0 && len(parts) != len(among):
+		return nil, fmt.Errorf("%w: %q was begun on %d memory nodes, and is on %d of them: who made it must name them", ErrParts, name, len(parts), found)
+	}
+	return nil, nil
+}
