@@ -256,13 +256,6 @@ func (s *session) end(err error) {
 	}
 }
 
-// ended tells whether the session has ended.
-func (s *session) ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
-
 // close ends the session; run returns soon.
 func (s *session) close() { _ = s.conn.Close() }
 
