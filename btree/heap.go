@@ -103,20 +103,21 @@ func (l *localList) push(p ptr) (extra ptr) {
 	return extra
 }
 
-// alloc returns a free slot of a class, on the given memory node if that has room. Its
+// alloc returns a free slot of a class, on the given memory node if that has room and is up. Its
 // incarnation is that of its last life.
 func (c *Client) alloc(node int, cl class) (ptr, error) {
-	var first error
+	var errs error
 	for i := range c.t.nodes {
 		p, err := c.allocOn((node+i)%len(c.t.nodes), cl)
-		if err == nil || !errors.Is(err, region.ErrNoSpace) {
+		if err == nil || !errors.Is(err, region.ErrNoSpace) && !errors.Is(err, fabric.ErrNodeDown) {
 			return p, err
 		}
-		if first == nil {
-			first = err
-		}
+		errs = errors.Join(errs, err)
 	}
-	return 0, fmt.Errorf("%w: %w", ErrNoSpace, first)
+	if errors.Is(errs, fabric.ErrNodeDown) {
+		return 0, errs // where that memory node is up, there may be room
+	}
+	return 0, fmt.Errorf("%w: %w", ErrNoSpace, errs)
 }
 
 func (c *Client) allocOn(node int, cl class) (ptr, error) {

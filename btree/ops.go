@@ -2,6 +2,7 @@ package btree
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -141,21 +142,28 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	return err
 }
 
-// store writes a large value to a slot of its own.
+// store writes a large value to a slot of its own, on a memory node that is up.
 func (c *Client) store(value []byte) (outside, error) {
 	cl := classFor(len(value))
-	p, err := c.alloc(c.t.nextNode(0), cl)
-	if err != nil {
-		return outside{}, err
-	}
-	o := outside{at: p, size: len(value), sum: valueSum(value)}
+	o := outside{size: len(value), sum: valueSum(value)}
 	c.growValue(len(value))
-	c.ops[0] = fabric.Write(c.t.slotAddr(p, cl), c.value[:copy(c.value, value)])
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		c.stats.Leaked++
-		return o, fmt.Errorf("btree: value at %v: %w", p, err)
+	var err error
+	for range c.t.nodes {
+		if o.at, err = c.alloc(c.t.nextNode(0), cl); err != nil {
+			return outside{}, err
+		}
+		c.ops[0] = fabric.Write(c.t.slotAddr(o.at, cl), c.value[:copy(c.value, value)])
+		if err = lock.Do(c.l, c.ops[:1]); err == nil {
+			return o, nil
+		}
+		err = fmt.Errorf("btree: value at %v: %w", o.at, err)
+		if !errors.Is(err, fabric.ErrNodeDown) {
+			c.stats.Leaked++
+			return o, err
+		}
+		c.free(o.at, cl) // nothing was written; another memory node may be up
 	}
-	return o, nil
+	return o, err
 }
 
 // putRecord changes the leaf, and returns the large value that was replaced.

@@ -201,30 +201,17 @@ func (c *Client) split(n *node, m *image) error {
 	if err != nil {
 		return c.unlock(err)
 	}
-	slot, err := c.alloc(c.t.nextNode(n.self.node()), classNode)
+	right := *m
+	at := m.middle(len(n.b))
+	sep := separator(m.items[at-1].key, m.items[at].key, m.level)
+	right.low, right.items, right.token, right.version = sep, m.items[at:], 0, 1
+	before, err := c.writeNew(n.self.node(), &right)
 	if errors.Is(err, ErrNoSpace) && m.size() <= len(n.b) {
 		c.stats.Rewrites++
 		return c.commit(n, m, shadow, 0) // it is full, but it has room
 	}
 	if err != nil {
 		return c.unlock(err)
-	}
-	right := *m
-	at := m.middle(len(n.b))
-	sep := separator(m.items[at-1].key, m.items[at].key, m.level)
-	right.self, right.low, right.items, right.token, right.version = slot.next(), sep, m.items[at:], 0, 1
-	used := right.build(c.right)
-	finish(c.right, stateAlive, used)
-	before := 0
-	write := fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
-	if slot.node() == n.self.node() {
-		c.before[0], before = write, 1
-	} else {
-		c.ops[0] = write
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
-			c.stats.Leaked++
-			return c.unlock(fmt.Errorf("btree: new node %v: %w", right.self, err))
-		}
 	}
 	done := job{kind: jobComplete, level: m.level + 1, low: bytes.Clone(sep), self: right.self}
 	m.link, m.high, m.items = right.self, fence{key: done.low, some: true}, m.items[:at]
@@ -235,6 +222,37 @@ func (c *Client) split(n *node, m *image) error {
 	c.stats.Splits++
 	c.later(done)
 	return nil
+}
+
+// writeNew writes a new node to a slot on a memory node that is up. If that is the near one, the WRITE is in
+// c.before instead, and before is 1.
+func (c *Client) writeNew(near int, m *image) (before int, down error) {
+	for range c.t.nodes {
+		slot, err := c.alloc(c.t.nextNode(near), classNode)
+		if err != nil {
+			return 0, err
+		}
+		m.self = slot.next()
+		used := m.build(c.right)
+		finish(c.right, stateAlive, used)
+		write := fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
+		if slot.node() == near {
+			c.before[0] = write
+			return 1, nil
+		}
+		c.ops[0] = write
+		if err = lock.Do(c.l, c.ops[:1]); err == nil {
+			return 0, nil
+		}
+		err = fmt.Errorf("btree: new node %v: %w", m.self, err)
+		if !errors.Is(err, fabric.ErrNodeDown) {
+			c.stats.Leaked++
+			return 0, err
+		}
+		c.free(slot, classNode) // nothing was written; another memory node may be up
+		down = err
+	}
+	return 0, down
 }
 
 // middle returns the number of items that stay in the left half of a node of so many bytes: all but the
