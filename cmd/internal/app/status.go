@@ -202,7 +202,7 @@ func (row *clusterRow) askOthers(ctx context.Context, at scheme.Cluster) {
 			if r.Status != nil || n.HTTP == "" || n.ID.String() != r.Node {
 				continue
 			}
-			if s, err := fetchStatus(ctx, n.HTTP); err == nil {
+			if s, err := fetchStatus(ctx, n.HTTP, at, n.ID); err == nil {
 				r.Status, r.Note, s.Memory = s, "", nil
 			}
 		}
@@ -239,7 +239,7 @@ func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 		if n.Alive {
 			s, err := askStatus(ctx, filepath.Join(at.RunDir(), control.SocketName(n.ID)))
 			if err != nil && n.HTTP != "" {
-				s, err = fetchStatus(ctx, n.HTTP)
+				s, err = fetchStatus(ctx, n.HTTP, at, n.ID)
 			}
 			if err != nil {
 				r.Note = "no answer from a control socket here: on another host, a program with the library, or stopped"

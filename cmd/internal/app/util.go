@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/fabric"
 )
 
 // statusTimeout bounds the wait for one daemon's status: it may be stopped.
@@ -30,8 +33,9 @@ func askStatus(ctx context.Context, socket string) (*control.Status, error) {
 // maxStatus bounds a status, in bytes.
 const maxStatus = 1 << 20
 
-// fetchStatus asks a daemon of another host for its status, where it says that it has it.
-func fetchStatus(ctx context.Context, hostPort string) (*control.Status, error) {
+// fetchStatus asks the daemon of a compute node on another host for its status, where it says that it has it.
+// An answer of another daemon is an error: one address may mean another process on each host.
+func fetchStatus(ctx context.Context, hostPort string, of scheme.Cluster, node fabric.CNID) (*control.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+hostPort+"/status", nil)
@@ -50,7 +54,16 @@ func fetchStatus(ctx context.Context, hostPort string) (*control.Status, error) 
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxStatus)).Decode(s); err != nil {
 		return nil, fmt.Errorf("%s: no status: %w", hostPort, err)
 	}
+	if s.Node != node.String() || clusterName(s.Address) != clusterName(of.Address()) {
+		return nil, fmt.Errorf("%s: the status of %q of %q, and not of %v of %s", hostPort, s.Node, s.Address, node, of.Address())
+	}
 	return s, nil
+}
+
+// clusterName returns the last part of a cluster's address: what comes before it may differ from host to host.
+func clusterName(address string) string {
+	address, _, _ = strings.Cut(address, "?")
+	return path.Base(address)
 }
 
 // policyOf returns the lock policies of a running cluster's compute nodes here: one, as it should be, or "mixed".

@@ -89,3 +89,20 @@ func TestFlagsOfOtherFabricsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestStatusOnLoopbackIsForTheSameHostOnly(t *testing.T) {
+	for addr, want := range map[string]string{
+		"10.0.0.2:7493#cn2;http=127.0.0.1:7492": "",
+		"10.0.0.2:7493#cn2;http=localhost:7492": "",
+		"10.0.0.2:7493#cn2;http=[::1]:7492":     "",
+		"10.0.0.2:7493#cn2;http=10.0.0.2:7492":  "10.0.0.2:7492",
+		"10.0.0.2:7493#cn2;http=:7492":          "10.0.0.2:7492",
+		"127.0.0.1:7493#cn2;http=0.0.0.0:7492":  "127.0.0.1:7492",
+		"127.0.0.1:7493#cn2;http=[::1]:7492":    "[::1]:7492",
+		"127.0.0.1:7493#cn2":                    "",
+	} {
+		if got := httpOf(addr); got != want {
+			t.Errorf("%q: %q, want %q", addr, got, want)
+		}
+	}
+}

@@ -49,7 +49,8 @@ func parseTCP(rest string, o Options) (Cluster, error) {
 // httpNote begins the note by which members say where their status is.
 const httpNote = "http="
 
-// httpOf returns where a member's status is: host:port, or nothing.
+// httpOf returns where a member's status is: host:port, or nothing. A member that is reached from other hosts, and has its
+// status on loopback, has none for them: there they would find a daemon of their own.
 func httpOf(addr string) string {
 	hostPort, note := tcp.ParseAddress(addr)
 	at, ok := strings.CutPrefix(note, httpNote)
@@ -57,10 +58,18 @@ func httpOf(addr string) string {
 	if !ok || err != nil {
 		return ""
 	}
+	member, _, _ := net.SplitHostPort(hostPort)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host, _, _ = net.SplitHostPort(hostPort)
+		host = member
+	}
+	if isLoopback(host) && !isLoopback(member) {
+		return ""
 	}
 	return net.JoinHostPort(host, port)
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 type tcpCluster struct {
