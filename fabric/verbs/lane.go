@@ -201,17 +201,17 @@ func (l *lane) nudge(forgotten bool) {
 	}
 }
 
-// breaks begins the replacement of the queue pair; mu is held.
+// breaks begins the replacement of the queue pair, which sends nothing more when it returns; mu is held.
 func (l *lane) breaks() {
+	l.q.fail()
 	l.state = laneBroken
 	l.r.n.tasks.Go(l.repair)
 }
 
-// fail breaks the lane, if it is not broken already: the queue pair sends nothing more.
+// fail breaks the lane, if it is not broken already.
 func (l *lane) fail() {
 	l.mu.Lock()
 	if l.state == laneUp {
-		l.q.fail()
 		l.breaks()
 	}
 	l.mu.Unlock()
@@ -220,7 +220,6 @@ func (l *lane) fail() {
 // repair replaces a queue pair that has failed. Chains that were posted are told
 // what is known of their end; those that were not go on, if there is a way.
 func (l *lane) repair() {
-	l.q.fail()
 	l.drain()
 	l.q.close()
 	l.q = nil

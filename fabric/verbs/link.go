@@ -387,10 +387,10 @@ func (n *node) accept(s *session, r linkRequest) (any, error) {
 	from, member := peer.Find(st, r.ID)
 	member = member && from.Life == r.From
 	var old *inLink
+	var before *session // of it
 	for c, l := range n.inLinks {
 		if l.peer.Life == r.From {
-			old = l
-			delete(n.inLinks, c)
+			before, old = c, l
 		}
 	}
 	n.mu.Unlock()
@@ -398,10 +398,11 @@ func (n *node) accept(s *session, r linkRequest) (any, error) {
 		return nil, fmt.Errorf("%w: %v is not a member", fabric.ErrFenced, r.ID)
 	}
 	if old != nil {
-		old.drain()
+		old.drain() // until then it is in its place, where take finds it
 	}
 	l := &inLink{n: n, peer: from}
 	n.mu.Lock()
+	delete(n.inLinks, before)
 	delivered := n.arrived[r.From]
 	n.mu.Unlock()
 	l.delivered.Store(delivered)
@@ -409,8 +410,16 @@ func (n *node) accept(s *session, r linkRequest) (any, error) {
 		return nil, err
 	}
 	n.mu.Lock()
-	n.inLinks[s] = l
+	st, _ = n.State()
+	in := lives(st, from)
+	if in {
+		n.inLinks[s] = l
+	}
 	n.mu.Unlock()
+	if !in {
+		l.drain() // who has taken that state has looked before it was in its place
+		return nil, fmt.Errorf("%w: %v is not a member any more", fabric.ErrFenced, r.ID)
+	}
 	return linkReply{End: l.q.end(), Delivered: delivered}, nil
 }
 

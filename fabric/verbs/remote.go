@@ -64,7 +64,10 @@ func (n *node) keep(st *member.State) {
 // awaitMemory waits until it has been tried to reach all memory nodes. That they refuse us, or are
 // not what they should be, is an error.
 func (n *node) awaitMemory(ctx context.Context) error {
-	for i, k := range n.keepers {
+	n.mu.Lock()
+	keepers := n.keepers
+	n.mu.Unlock()
+	for i, k := range keepers {
 		if k == nil {
 			continue
 		}
@@ -116,6 +119,9 @@ func (k *keeper) run(n *node, id fabric.MemID) {
 			}
 		} else {
 			decide()
+			if first {
+				close(k.tried) // it has gone: there is nothing to wait for
+			}
 		}
 		select {
 		case <-lost:
@@ -200,15 +206,11 @@ func (r *remote) open(ctx context.Context) error {
 
 // cut lets nothing go to a memory node any more: when it returns, nothing of what was posted is sent.
 func (r *remote) cut() {
-	if r.alive.Swap(false) {
-		for _, l := range r.lanes {
-			l.fail()
-		}
-		r.session.close()
-	}
+	r.lost() // again, if who found it lost is still at it
+	r.session.close()
 }
 
-// lost runs when the session has ended.
+// lost runs when the session has ended: no lane posts any more when it returns.
 func (r *remote) lost() {
 	r.alive.Store(false)
 	for _, l := range r.lanes {
