@@ -163,6 +163,7 @@ func (l *lane) flush() {
 		return
 	}
 	l.writing = true
+	wrote := false
 	if l.batch.Load() > 1 || l.posted.Load()-l.answered.Load() > 1 {
 		// Others are at work: what they are about to post can go along.
 		l.mu.Unlock()
@@ -181,6 +182,7 @@ func (l *lane) flush() {
 		l.mu.Unlock()
 		err := conn.write(out)
 		l.mu.Lock()
+		wrote = true
 		if cap(out) <= keepBuffer {
 			l.spare = out[:0]
 		}
@@ -189,7 +191,8 @@ func (l *lane) flush() {
 		}
 	}
 	l.writing = false
-	if l.roomers > 0 || l.state != laneUp {
+	// Who waits for room calls flush, too: those must not wake each other for nothing.
+	if l.roomers > 0 && wrote || l.state != laneUp {
 		l.room.Broadcast()
 	}
 }
@@ -445,8 +448,13 @@ func (l *lane) recover(within time.Duration) {
 		l.mu.Unlock()
 		conn, r, err := l.r.dial(l.ctx, l.index, first)
 		l.mu.Lock()
-		if err == nil {
+		switch {
+		case err == nil && l.ctx.Err() == nil:
 			l.resume(conn, &r, first)
+			return
+		case err == nil: // ended meanwhile: nothing may be sent over it
+			conn.close()
+			l.fall(l.r.refusal(), &refusal{reply: r}, laneEnded)
 			return
 		}
 		var no *refusal
