@@ -244,7 +244,9 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 	err := fmt.Errorf("%w: token %v of %v", *x.life.why.Load(), x.token(), x.place.Lock)
 	if x.holders > 1 {
 		x.holders--
+		at := x.place.Lock
 		s.mu.Unlock()
+		k.wakeAll(at) // those whose value could not be written
 		return err
 	}
 	x.holders, x.val.size, x.val.dirty = 0, 0, false

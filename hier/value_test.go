@@ -381,3 +381,36 @@ func TestPolicyFeatures(t *testing.T) {
 		}
 	}
 }
+
+// A writer whose value others were left to write back returns, with an error, when the memory node has restarted before they could: also if
+// who finds that out is not the last of them, and never uses its Locker again.
+func TestLostValueEndsItsRelease(t *testing.T) {
+	r := newRig(t, 1, 1, "declock", valueLayout, unsynced)
+	returned := false
+	r.client(0, "writer", func(k *hier.Locker) {
+		c := r.counter(k, 0, lock.Exclusive)
+		must(t, k.AcquireValue(&c.h, &c.r, &c.v))
+		at(k, 20*us)
+		c.set(1)
+		if err := k.ReleaseValue(&c.h, &c.v, nil); !errors.Is(err, fabric.ErrStaleEpoch) {
+			t.Errorf("writer: %v", err)
+		}
+		returned = true
+	})
+	for i, until := range []fabric.Time{2 * ms, 9 * ms} {
+		r.client(0, name(0, i), func(k *hier.Locker) {
+			at(k, fabric.Time(2+i)*us)
+			c := r.counter(k, 0, lock.Shared)
+			must(t, k.AcquireValue(&c.h, &c.r, &c.v))
+			at(k, until)
+			if got := returned; got != (i > 0) {
+				t.Errorf("before reader %d releases, the writer has returned: %v", i, got)
+			}
+			if err := k.ReleaseValue(&c.h, &c.v, nil); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("reader %d: %v", i, err)
+			}
+		})
+	}
+	r.restartAt(ms, true)
+	r.run()
+}
