@@ -73,6 +73,7 @@ func (k *Locker) now() cql.Stamp {
 }
 
 func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
+	r.Noted, r.Owed = 0, 0
 	if h.Held {
 		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
 	}
@@ -233,11 +234,12 @@ func (k *Locker) prefetch(s *shard, x *local, place *cql.Place, gen uint32) erro
 
 // leaveQueue ends a wait that was cut short by err. If the verdict has come
 // first, the lock is passed on: a client whose wait failed does not hold, unless something has been left
-// to it to do: then it has been granted the lock in time.
+// to it to do: then it has been granted the lock in time, whatever became of its wait; its own operations will tell.
+// With a closed Port there are none: then those who left it learn that.
 func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, err error) error {
 	w := &k.self
 	s.mu.Lock()
-	if w.verdict == granted && x.note.owed != 0 && (errors.Is(err, fabric.ErrDeadline) || errors.Is(err, fabric.ErrInterrupted)) {
+	if w.verdict == granted && x.note.owed != 0 && !errors.Is(err, fabric.ErrClosed) {
 		k.inherit(x, r)
 		s.mu.Unlock()
 		return k.hold(s, x, h, r, w.token)
@@ -256,6 +258,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 		k.resign(s, x)
 		return err
 	}
+	k.repay(x, false, err)
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, w.token, true
 	k.count(h.Lock, 1)

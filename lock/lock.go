@@ -82,7 +82,7 @@ type Request struct {
 	Reads []fabric.Op
 	// Note is memory for what the last exclusive holder left (Hold.Note), if the lock has not been away from this compute
 	// node since. When that is there and fits, Noted is its length, and Reads are not executed. Only
-	// exclusive holders get notes, and only from mechanisms that hand locks over within a node.
+	// exclusive holders get notes, and only from mechanisms that hand locks over within a node. Acquire sets Noted and Owed anew.
 	Note  []byte
 	Noted int
 	// Owed is the Hold.Owing of who left the note, or 0: if not 0, some who held the lock before wait for operations

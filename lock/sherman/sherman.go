@@ -43,6 +43,7 @@ func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	if len(r.Reads) > lock.MaxPiggyback {
 		return fmt.Errorf("%w: %d READs, at most %d", lock.ErrMisuse, len(r.Reads), lock.MaxPiggyback)
 	}
+	r.Noted, r.Owed = 0, 0
 	h.Lock, h.Mode = r.Lock, r.Mode
 	s := k.table.shard(r.Lock)
 	s.mu.Lock()

@@ -1,0 +1,66 @@
+package hier_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+)
+
+// Who has been left something to do holds the lock, whatever became of its wait: nobody else can do it. If its Port is
+// closed it does nothing more, and who left it is told that.
+func TestWaitFailsOfOneToWhomIsOwed(t *testing.T) {
+	for _, broken := range []error{fabric.ErrNodeDown, fabric.ErrClosed} {
+		t.Run(broken.Error(), func(t *testing.T) {
+			r := newRig(t, 1, 1, "declock", valueLayout, unsynced)
+			data := r.data(0)
+			r.client(0, "before", func(k *hier.Locker) {
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Exclusive)
+				at(k, 20*us)
+				h.Note, h.Owing = []byte{1}, 5
+				err := k.Release(&h, []fabric.Op{fabric.Store(data, 1)})
+				if broken == fabric.ErrNodeDown && (err != nil || r.c.PeekWord(data) != 2) {
+					t.Errorf("who left it: %v, memory has %d", err, r.c.PeekWord(data))
+				}
+				if broken == fabric.ErrClosed && !errors.Is(err, broken) {
+					t.Errorf("who left it: %v, want %v", err, broken)
+				}
+			})
+			r.c.Go(r.nodes[0], "heir", func(p fabric.Port) {
+				first := true
+				k := r.hooked(0, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
+					if !first {
+						return p.Do(ops)
+					}
+					first = false
+					_ = p.Pause(40 * us) // the lock has come meanwhile
+					return broken
+				}})
+				at(k, 10*us)
+				var h lock.Hold
+				q := lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Note: make([]byte, 8)}
+				err := k.Acquire(&h, &q)
+				if broken == fabric.ErrClosed {
+					if !errors.Is(err, broken) || h.Held {
+						t.Errorf("acquire with a closed Port: %v, held %v", err, h.Held)
+					}
+					return
+				}
+				must(t, err)
+				if q.Noted != 1 || q.Owed != 5 {
+					t.Fatalf("a note of %d bytes, owed %d", q.Noted, q.Owed)
+				}
+				must(t, k.Release(&h, []fabric.Op{fabric.Store(data, 2)}))
+				if must(t, k.Acquire(&h, &q)); q.Noted != 0 || q.Owed != 0 {
+					t.Errorf("a Request that is used again: a note of %d bytes, owed %d, from nobody", q.Noted, q.Owed)
+				}
+				must(t, k.Release(&h, nil))
+			})
+			r.run()
+			r.wantFree(0)
+		})
+	}
+}
