@@ -77,7 +77,7 @@ func (l *loader) empty() error {
 	case len(items) > 0 || n.high.some || n.level != 0:
 		return fmt.Errorf("%w: %d keys in the first leaf, more behind it: %v", ErrNotEmpty, len(items), n.high.some)
 	}
-	if err := l.c.t.loadRoot(l.c.port); err != nil {
+	if err := l.c.loadRoot(); err != nil {
 		return err
 	}
 	if root := ptr(l.c.t.root.Load()); root != n.self {

@@ -143,7 +143,7 @@ func (k *checker) run() error {
 	if err := k.slots.load(k); err != nil {
 		return err
 	}
-	if err := c.t.loadRoot(c.port); err != nil {
+	if err := c.loadRoot(); err != nil {
 		return err
 	}
 	root := ptr(c.t.root.Load())

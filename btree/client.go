@@ -286,14 +286,14 @@ func (c *Client) fromRoot(s *search) (ptr, *inner, error) {
 	if err == errGone || err == nil && n.link != 0 && !s.rooted {
 		// It is not the root any more, or it has been split and will not be.
 		s.rooted = true
-		return 0, nil, c.t.loadRoot(c.port)
+		return 0, nil, c.loadRoot()
 	}
 	switch {
 	case err != nil:
 		return 0, nil, err
 	case n.level < s.level:
 		old := p
-		if err := c.t.loadRoot(c.port); err != nil || ptr(c.t.root.Load()) != old {
+		if err := c.loadRoot(); err != nil || ptr(c.t.root.Load()) != old {
 			return 0, nil, err
 		}
 		return 0, nil, ErrLevel
@@ -311,6 +311,11 @@ func (c *Client) fromRoot(s *search) (ptr, *inner, error) {
 		in, err = c.walkRight(s, n.link, in.level, 1)
 	}
 	return 0, in, err
+}
+
+// loadRoot reads the root's ptr.
+func (c *Client) loadRoot() error {
+	return c.t.loadRoot(func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 }
 
 // keep puts a copy of an inner node that was READ into the cache.
@@ -431,7 +436,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 				c.t.leaf.Store(0) // the root has been split
 				if step == maxBeside && !s.rooted {
 					s.rooted = true
-					return false, c.t.loadRoot(c.port)
+					return false, c.loadRoot()
 				}
 			}
 			if step > 0 && bytes.Compare(n.low, s.edge) <= 0 {
@@ -445,7 +450,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 		case step > 0:
 			return false, nil // the left neighbour has changed meanwhile
 		case s.parent == nil:
-			return false, c.t.loadRoot(c.port)
+			return false, c.loadRoot()
 		}
 		if n.dead && s.write && !gone && n.level == s.level {
 			if err := c.bury(n); err != nil {

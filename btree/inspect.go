@@ -119,7 +119,7 @@ func (c *Client) EstimateCount(ways int) (uint64, error) {
 // way goes one random way down.
 func (c *Client) way() (float64, error) {
 	for range maxTries {
-		if err := c.t.loadRoot(c.port); err != nil {
+		if err := c.loadRoot(); err != nil {
 			return 0, err
 		}
 		p, product := ptr(c.t.root.Load()), 1.0

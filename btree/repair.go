@@ -154,7 +154,7 @@ func (c *Client) grow(j *job) (bool, error) {
 	}
 	if !c.ops[0].Swapped() {
 		c.free(m.self, classNode)
-		return false, c.t.loadRoot(c.port)
+		return false, c.loadRoot()
 	}
 	c.t.root.Store(uint64(m.self))
 	return true, nil

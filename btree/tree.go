@@ -227,7 +227,7 @@ func Open(port fabric.Port, cfg Config) (*Tree, error) {
 		}
 	}
 	t.cache.init(cfg.CacheBytes)
-	return t, t.loadRoot(port)
+	return t, t.loadRoot(port.Do)
 }
 
 // compare compares the geometry of the tree that is there with the wanted one.
@@ -314,11 +314,11 @@ func (t *Tree) plant(port fabric.Port, base fabric.Addr) error {
 	return port.Do(ops[:])
 }
 
-// loadRoot reads the root's ptr.
-func (t *Tree) loadRoot(port fabric.Port) error {
+// loadRoot reads the root's ptr. do executes a chain.
+func (t *Tree) loadRoot(do func([]fabric.Op) error) error {
 	a := t.nodes[0].base.Add(rootOffset)
 	ops := [1]fabric.Op{fabric.Load(a)}
-	if err := port.Do(ops[:]); err != nil {
+	if err := do(ops[:]); err != nil {
 		return fmt.Errorf("btree: root at %v: %w", a, err)
 	}
 	p := ptr(ops[0].Old)
