@@ -145,6 +145,7 @@ func (c *Client) read(n *node, b []byte, p ptr) error {
 	if !c.t.sane(p, c.t.stride) {
 		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
 	}
+	var before word // whose shadow was another node's
 	for range maxTries {
 		c.ops[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
@@ -152,7 +153,12 @@ func (c *Client) read(n *node, b []byte, p ptr) error {
 		}
 		err := n.decode(b, p)
 		if err == errMoving {
+			moving := n.word
 			err = c.readShadow(n, b, p)
+			if err == errGone && moving != before {
+				// Perhaps the node has arrived meanwhile, and its writer's shadow serves the next one.
+				before, err = moving, errTorn
+			}
 		}
 		if err != errTorn {
 			return err

@@ -104,3 +104,52 @@ func TestBulkLoadOfAnother(t *testing.T) {
 		t.Errorf("%d steps to the right", a.stats.Rights)
 	}
 }
+
+// A hookPort lets a test come between.
+type hookPort struct {
+	fabric.Port
+	do func(ops []fabric.Op) // called before each chain
+}
+
+func (h *hookPort) Do(ops []fabric.Op) error {
+	h.do(ops)
+	return h.Port.Do(ops)
+}
+
+// A reader who comes so late to the shadow of a moving node that this is the next one's already READs the node again.
+func TestShadowServesTheNextNode(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+	tr := w.open(0, w.config())
+	c := w.client(0, tr)
+	for i := range 60 {
+		wantErr(t, "put", c.Put(keyOf(i), valueOf(i, 0)), nil)
+	}
+	shadow, err := c.shadowOn(0)
+	wantErr(t, "shadow", err, nil)
+	wantErr(t, "leaf", c.read(&c.n, c.leaf, tr.first), nil)
+	at, alive, version := tr.slotAddr(tr.first, classNode), c.n.word, c.n.version+1
+	// Another leaf, that is being written anew to the same version.
+	c.search.begin(0, keyOf(59), false, false)
+	wantErr(t, "seek", c.seek(&c.search, &c.n, c.leaf), nil)
+	items, err := c.n.sorted(nil)
+	wantErr(t, "sorted", err, nil)
+	m := c.renew(&c.n, items)
+	m.version = version
+	used := m.build(c.left)
+	finish(c.left, stateShadow, used)
+	wantErr(t, "half a rewrite", c.port.Do([]fabric.Op{fabric.Write(tr.slotAddr(shadow, classNode), c.left[:used]),
+		fabric.Store(at, uint64(movingWord(version, shadow)))}), nil)
+
+	p := w.port(0)
+	arrived := false
+	reader := clientOn(t, w.open(0, w.config()), &hookPort{p, func(ops []fabric.Op) {
+		if !arrived && ops[0].Addr == tr.slotAddr(shadow, classNode) {
+			arrived = true
+			wantErr(t, "the node arrives", p.Do([]fabric.Op{fabric.Store(at, uint64(alive))}), nil)
+		}
+	}})
+	wantValue(t, reader, string(keyOf(0)), string(valueOf(0, 0)))
+	if !arrived {
+		t.Error("nobody has READ the shadow")
+	}
+}

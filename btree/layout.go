@@ -359,7 +359,7 @@ func (n *node) decodeShadow(b []byte, want ptr, moving word) error {
 	case n.version&wordVersionMask != moving.version():
 		return errTorn
 	case n.self != want:
-		return errGone // another node's, which the slot has become
+		return errGone // another node's, which the slot has become, if the moving word stands
 	}
 	n.dead = false
 	return nil
