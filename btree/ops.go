@@ -148,8 +148,9 @@ func (c *Client) store(value []byte) (outside, error) {
 	o := outside{size: len(value), sum: valueSum(value)}
 	c.growValue(len(value))
 	var err error
+	node := c.t.nextNode(0)
 	for range c.t.nodes {
-		if o.at, err = c.alloc(c.t.nextNode(0), cl); err != nil {
+		if o.at, err = c.alloc(node, cl); err != nil {
 			return outside{}, err
 		}
 		c.ops[0] = fabric.Write(c.t.slotAddr(o.at, cl), c.value[:copy(c.value, value)])
@@ -162,6 +163,7 @@ func (c *Client) store(value []byte) (outside, error) {
 			return o, err
 		}
 		c.free(o.at, cl) // nothing was written; another memory node may be up
+		node = c.t.after(o.at)
 	}
 	return o, err
 }

@@ -227,8 +227,9 @@ func (c *Client) split(n *node, m *image) error {
 // writeNew writes a new node to a slot on a memory node that is up. If that is the near one, the WRITE is in
 // c.before instead, and before is 1.
 func (c *Client) writeNew(near int, m *image) (before int, down error) {
+	node := c.t.nextNode(near)
 	for range c.t.nodes {
-		slot, err := c.alloc(c.t.nextNode(near), classNode)
+		slot, err := c.alloc(node, classNode)
 		if err != nil {
 			return 0, err
 		}
@@ -250,7 +251,7 @@ func (c *Client) writeNew(near int, m *image) (before int, down error) {
 			return 0, err
 		}
 		c.free(slot, classNode) // nothing was written; another memory node may be up
-		down = err
+		down, node = err, c.t.after(slot)
 	}
 	return 0, down
 }
@@ -295,3 +296,7 @@ func (t *Tree) nextNode(near int) int {
 	}
 	return int(t.turn.Add(1) % uint64(len(t.nodes)))
 }
+
+// after returns the memory node behind that of a slot. Who is looking for one that is up goes round by it: the turn
+// is shared, and might lead to the same one every time.
+func (t *Tree) after(slot ptr) int { return (slot.node() + 1) % len(t.nodes) }
