@@ -567,8 +567,8 @@ func (c *Client) release(n int, err error) error {
 		return err
 	}
 	rerr = fmt.Errorf("btree: %w", rerr)
-	if err == nil || err == errGone {
-		return rerr
+	if err == nil || err == errGone || c.req.Noted > 0 {
+		return rerr // what was found in a note may not be in memory, and never come there: it is no answer
 	}
 	return errors.Join(err, rerr)
 }

@@ -104,7 +104,7 @@ func doTree(t *btree.Client, o *oracle.StoreOp) (err error) {
 		err = t.Delete(key)
 	}
 	switch {
-	case errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrUnknownOutcome):
+	case errors.Is(err, fabric.ErrFenced) || ofRestart(err):
 		o.Result = oracle.Unknown // the answer perhaps, and an error: unlock failed
 		return err
 	case err == nil:
