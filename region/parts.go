@@ -15,6 +15,7 @@ var ErrParts = errors.New("region: parts are missing")
 // an entry is, from 0, and of how many.
 func Parts(port fabric.Port, among []fabric.MemID, name string, kind Kind, part func(*Entry) (i, n int, err error)) ([]fabric.MemID, error) {
 	var parts []fabric.MemID
+	var seen []bool
 	var missing error // a memory node that cannot be asked
 	found := 0
 	for _, mn := range among {
@@ -35,12 +36,15 @@ func Parts(port fabric.Port, among []fabric.MemID, name string, kind Kind, part 
 		case err != nil:
 			return nil, fmt.Errorf("%v: %w", mn, err)
 		case parts == nil:
-			parts = make([]fabric.MemID, n)
+			parts, seen = make([]fabric.MemID, n), make([]bool, n)
 		}
 		if n != len(parts) || i < 0 || i >= n {
 			return nil, fmt.Errorf("%w: %q on %v is part %d of %d, and another part is one of %d", ErrParts, name, mn, i, n, len(parts))
 		}
-		parts[i] = mn
+		if seen[i] {
+			return nil, fmt.Errorf("%w: %q has part %d on %v and on %v: it was begun twice, and who made it must name its memory nodes", ErrParts, name, i, parts[i], mn)
+		}
+		parts[i], seen[i] = mn, true
 		found++
 	}
 	switch {
