@@ -35,8 +35,8 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	sorted := inOrder(wants)
 	for _, w := range sorted {
 		r := lock.Request{Lock: w.ID, Mode: w.Mode}
-		if w.Timeout > 0 {
-			r.Deadline = s.s.Port().Now() + fabric.Time(w.Timeout)
+		if now := s.s.Port().Now(); w.Timeout > 0 && fabric.Time(w.Timeout) < fabric.Forever-now {
+			r.Deadline = now + fabric.Time(w.Timeout)
 		}
 		one, err := s.acquire(ctx, r)
 		if err != nil {

@@ -3,6 +3,7 @@ package declock_test
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -115,6 +116,25 @@ func TestLockAllTimeouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A timeout beyond the end of time is none.
+func TestLockAllForever(t *testing.T) {
+	c, l := openLocks(t, 1)
+	a, b := session(t, c), session(t, c)
+	busy, err := a.Lock(context.Background(), l.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	_, err = b.LockAll(ctx, declock.Want{ID: l.At(0), Mode: lock.Exclusive, Timeout: math.MaxInt64})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrTimeout) {
+		t.Errorf("lock that is held: %v", err)
+	}
+	if err := busy.Unlock(); err != nil {
 		t.Error(err)
 	}
 }
