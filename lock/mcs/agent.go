@@ -38,8 +38,9 @@ type early struct {
 // left is a place that a client has left, or may have: a message to it may come before the client's.
 type left struct {
 	place
-	orphan bool // the client has left it
-	tried  bool // to free the lock: there is a successor
+	orphan bool        // the client has left it
+	tried  bool        // to free the lock: there is a successor
+	due    fabric.Time // of its early place, if it began as one
 }
 
 // NewAgent returns the agent of a node.
@@ -85,7 +86,8 @@ func (a *Agent) handle(m *fabric.Message) error {
 		p = &left{place: place{lock: k.lock, id: k.id}}
 		a.places[k] = p
 		if !orphan {
-			a.early = append(a.early, early{k, a.port.Now() + earlyNs})
+			p.due = a.port.Now() + earlyNs
+			a.early = append(a.early, early{k, p.due})
 		}
 	}
 	if orphan {
@@ -99,12 +101,12 @@ func (a *Agent) handle(m *fabric.Message) error {
 	return a.advance(k, p)
 }
 
-// forget drops the first of the places whose clients have not left them.
+// forget drops the first of the places whose clients have not left them, unless it is a later one by now.
 func (a *Agent) forget() {
-	k := a.early[0].key
+	e := a.early[0]
 	a.early = a.early[1:]
-	if p := a.places[k]; p != nil && !p.orphan {
-		delete(a.places, k)
+	if p := a.places[e.key]; p != nil && !p.orphan && p.due == e.due {
+		delete(a.places, e.key)
 	}
 }
 
