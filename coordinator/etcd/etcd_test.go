@@ -323,14 +323,20 @@ func TestStrangeKeys(t *testing.T) {
 		}
 	}
 	for _, v := range []string{"", "{}", `{"life":1,"gone":"away"}`, `{"life":-1}`, `[`} {
-		if _, err := kv.Put(bounded(t), "/declock/test/node/cn/001", v); err != nil {
-			t.Fatal(err)
+		for _, k := range []string{"node/cn/001", "node/mn/00000"} {
+			if _, err := kv.Put(bounded(t), "/declock/test/"+k, v); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	var reports atomic.Int32
 	o := options(s.Endpoint(), "test")
 	o.Report = func(error) { reports.Add(1) }
-	a := joinCN(t, connect(t, o))
+	c := connect(t, o)
+	a := joinCN(t, c)
+	if _, err := c.JoinMN(bounded(t), 0, 1<<20, "", nil); !errors.Is(err, etcd.ErrFormat) {
+		t.Errorf("the number of a memory node is taken: %v", err)
+	}
 	if s, _ := a.State(); a.CN().ID != 2 || len(s.CNs) != 1 || len(s.Fencing) != 0 {
 		t.Errorf("%+v in %+v", a.CN(), s)
 	}

@@ -150,7 +150,14 @@ func (m *membership) reserveMN(ctx context.Context, id fabric.MemID) error {
 	for {
 		var old member.Life
 		var addr string
-		m.read(func(v *view) { old, addr = v.live[n], v.nodes[n].Addr })
+		var strange bool
+		m.read(func(v *view) {
+			old, addr = v.live[n], v.nodes[n].Addr
+			_, strange = v.strange[n]
+		})
+		if strange {
+			return fmt.Errorf("%w: the key %s%v, of this memory node, cannot be understood", ErrFormat, dirNode, n)
+		}
 		if old != 0 {
 			if err := m.outlive(ctx, n, old); err != nil {
 				return fmt.Errorf("%w: %v at %s", err, id, addr)
