@@ -60,11 +60,11 @@ func (s *MemoryServer) enforce(o *Options) {
 			if !s.stands(id, &seen[id], int(o.Lease/beatEvery)) {
 				continue
 			}
-			err := s.c.killCN(id, seen[id].incarnation)
-			if o.Report != nil && err == nil {
+			killed, err := s.c.killCN(id, seen[id].incarnation)
+			if killed {
 				err = fmt.Errorf("%w: %v did not run for its lease of %v, and was killed", fabric.ErrFenced, id, o.Lease)
 			}
-			if o.Report != nil {
+			if err != nil && o.Report != nil {
 				o.Report(err)
 			}
 		}
@@ -72,7 +72,8 @@ func (s *MemoryServer) enforce(o *Options) {
 }
 
 // stands looks at a compute node, and tells whether its beat has stood still for a lease, in looks.
-// Who has not begun to beat has joined before there was a lease.
+// Who has not begun to beat has joined before there was a lease. Who still stands, because he could not be killed, or is not swept
+// yet, is told of again after one more lease.
 func (s *MemoryServer) stands(id fabric.CNID, last *sighting, looks int) bool {
 	slot := s.c.cn(id)
 	now := sighting{incarnation: slot.counter.Load(), beat: slot.beat.Load()}
@@ -80,31 +81,34 @@ func (s *MemoryServer) stands(id fabric.CNID, last *sighting, looks int) bool {
 		*last = now
 		return false
 	}
-	last.still++
-	return last.still > looks
+	if last.still++; last.still <= looks {
+		return false
+	}
+	last.still = 0
+	return true
 }
 
-// killCN ends the process of a compute node. It does so only if it is certain who that is: whoever
+// killCN ends the process of a compute node, and tells whether it did. It does so only if it is certain who that is: whoever
 // holds the lock of the node's file after its pidfd was opened.
-func (c *cluster) killCN(id fabric.CNID, incarnation uint64) error {
+func (c *cluster) killCN(id fabric.CNID, incarnation uint64) (killed bool, err error) {
 	slot := c.cn(id)
 	pid := slot.pid.Load()
 	if slot.pidNS.Load() != pidNamespace() {
-		return fmt.Errorf("%w: %v did not run for its lease, and its process is in another PID namespace: end it by hand", ErrBusy, id)
+		return false, fmt.Errorf("%w: %v did not run for its lease, and its process is in another PID namespace: end it by hand", ErrBusy, id)
 	}
 	if pid == uint64(os.Getpid()) {
-		return nil // it is only slow: this process runs
+		return false, nil // it is only slow: this process runs
 	}
 	fd, err := unix.PidfdOpen(int(pid), 0)
 	if err != nil {
-		return fmt.Errorf("%v did not run for its lease: open its process %d: %w", id, pid, err)
+		return false, fmt.Errorf("%v did not run for its lease: open its process %d: %w", id, pid, err)
 	}
 	defer unix.Close(fd)
 	if slot.counter.Load() != incarnation || slot.pid.Load() != pid || !pathLocked(c.cnPath(id)) {
-		return nil // it has ended meanwhile
+		return false, nil // it has ended meanwhile
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
-		return fmt.Errorf("%v did not run for its lease: kill its process %d: %w", id, pid, err)
+		return false, fmt.Errorf("%v did not run for its lease: kill its process %d: %w", id, pid, err)
 	}
-	return nil
+	return true, nil
 }
