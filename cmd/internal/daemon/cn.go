@@ -99,8 +99,9 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 func (d *CN) leave() error {
 	d.life.drain()
 	d.srv.Close()
-	d.look.wait()
-	if d.web.hide(); d.metrics != nil {
+	d.web.hide()
+	d.look.wait() // nobody asks for another any more
+	if d.metrics != nil {
 		d.metrics.Wait()
 	}
 	err := d.cluster.Close()
