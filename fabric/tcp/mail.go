@@ -179,7 +179,14 @@ func (p *mail) serve(c *mailConn) {
 		c.out.broke(c.stream) // and its goroutine removes it
 		c.out.mu.Unlock()
 	}
-	if more && !c.again {
+	if more {
+		p.sendBack(c)
+	}
+}
+
+// sendBack has a connection served once more, after the others; mu is held.
+func (p *mail) sendBack(c *mailConn) {
+	if !c.again {
 		c.again = true
 		p.again = append(p.again, c)
 		p.poller.wake()
@@ -270,6 +277,10 @@ func (p *mail) acknowledge() {
 		}
 		if err != nil {
 			c.stream.end() // and who reads hears of it
+		} else if on && c.stream.tls != nil {
+			p.mu.Lock()
+			p.sendBack(c) // what TLS has read already, the kernel does not tell of
+			p.mu.Unlock()
 		}
 	}
 }
