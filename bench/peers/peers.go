@@ -30,30 +30,52 @@ type client struct {
 }
 
 func connect(ctx context.Context, o *options) ([]*peer, error) {
-	d, err := declockPeer(ctx, o)
+	d, err := declockPeer(ctx, "declock", 1, o)
 	if err != nil {
 		return nil, fmt.Errorf("declock: %w", err)
+	}
+	d2, err := declockPeer(ctx, "declock-2cn", 2, o)
+	if err != nil {
+		return nil, fmt.Errorf("declock-2cn: %w", err)
 	}
 	e, err := etcdPeer(o)
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	// Redsync's own delay between tries is 50 to 250 ms. A shorter one costs the server more, and gets contended locks faster.
-	return []*peer{d, redsyncPeer("redsync", o), redsyncPeer("redsync-1ms", o, redsync.WithRetryDelay(time.Millisecond)), e}, nil
+	return []*peer{d, d2, redsyncPeer("redsync", o), redsyncPeer("redsync-1ms", o, redsync.WithRetryDelay(time.Millisecond)), e}, nil
 }
 
-// declockPeer is one compute node, in this process; the memory node is another.
-func declockPeer(ctx context.Context, o *options) (*peer, error) {
-	c, err := declock.Open(ctx, o.cluster)
-	if err != nil {
-		return nil, err
+// declockPeer is some compute nodes, in this process, with clients in turns; the memory node is a process of its own. Clients of
+// one node hand a lock to each other without the network; those of two send messages over the loopback.
+func declockPeer(ctx context.Context, name string, nodes int, o *options) (*peer, error) {
+	p := &peer{name: name}
+	var closes []func()
+	p.close = func() {
+		for _, f := range closes {
+			f()
+		}
 	}
-	locks, err := c.Locks(ctx, "peers", o.clients+1)
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
+	clusters, tables := make([]*declock.Cluster, nodes), make([]*declock.Locks, nodes)
+	for i := range nodes {
+		c, err := declock.Open(ctx, o.cluster)
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		closes = append(closes, func() { _ = c.Close() })
+		if tables[i], err = c.Locks(ctx, "peers", o.clients+1); err != nil {
+			p.close()
+			return nil, err
+		}
+		clusters[i] = c
 	}
-	return &peer{name: "declock", close: func() { _ = c.Close() }, open: func(ctx context.Context, lock int) (client, error) {
-		s, err := c.Session()
+	opened := 0
+	p.open = func(ctx context.Context, lock int) (client, error) {
+		i := opened % nodes
+		opened++
+		locks := tables[i]
+		s, err := clusters[i].Session()
 		if err != nil {
 			return client{}, err
 		}
@@ -63,7 +85,8 @@ func declockPeer(ctx context.Context, o *options) (*peer, error) {
 			unlock: func(context.Context) error { return g.Unlock() },
 			close:  func() { _ = s.Close() },
 		}, nil
-	}}, nil
+	}
+	return p, nil
 }
 
 // redsyncPeer is redsync on one Redis server, with a connection for each client. It tries until it has the lock.
