@@ -128,6 +128,9 @@ func (o *Options) check() error {
 	return nil
 }
 
+// Check tells what is wrong with the options of a compute node, without reaching for anybody.
+func (o Options) Check() error { return o.checkJoin() }
+
 func (o *Options) checkJoin() error {
 	if o.Listen == "" {
 		o.Listen = ":0"

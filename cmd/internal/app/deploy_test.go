@@ -97,6 +97,27 @@ func TestPrintConfigChecks(t *testing.T) {
 	}
 }
 
+// What it finds for verbs: there a secret or TLS is needed.
+func TestPrintConfigChecksVerbs(t *testing.T) {
+	good := []string{"declock-cn", "--print-config", "--cluster", "verbs://127.0.0.1:1/x", "--listen", ":0"}
+	for what, args := range map[string][]string{
+		"":                     {"--insecure"},
+		"no Secret and no TLS": {},
+		"/nonexistent/secret":  {"--secret-file", "/nonexistent/secret"},
+		"open /nonexistent/ca": {"--tls-ca", "/nonexistent/ca", "--tls-cert", "x", "--tls-key", "x"},
+		"TTL is -5s":           {"--insecure", "--dead-after", "-5s"},
+	} {
+		a := CN(&Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
+		err := a.Run(slices.Concat(good, args))
+		if what == "" && err != nil || what != "" && (err == nil || !strings.Contains(err.Error(), what)) {
+			t.Errorf("%v: %v", args, err)
+		}
+		if code := exit.Of(err); err != nil && code != exit.Usage && code != exit.Denied {
+			t.Errorf("%v: code %d, %v", args, code, err)
+		}
+	}
+}
+
 // Flags and configuration files in units, manifests and the container file exist.
 func TestDeploymentsUseWhatThereIs(t *testing.T) {
 	all := slices.Concat(flagsOf(MN), flagsOf(CN))

@@ -68,6 +68,20 @@ func (c *verbsCluster) options() (verbs.Options, error) {
 	return vo, nil
 }
 
+// Check is Check of package scheme.
+func (c *verbsCluster) Check() error {
+	vo, err := c.options()
+	if err != nil {
+		return err
+	}
+	e, err := c.m.Coordinator()
+	if err != nil {
+		return err
+	}
+	vo.Members = e
+	return errors.Join(vo.Check(), e.Close())
+}
+
 func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	vo, err := c.options()
 	if err != nil {
@@ -128,7 +142,9 @@ func (n *verbsNode) Close() error { return errors.Join(n.Node.Close(), n.e.Close
 // Visit joins at a port of its own: the one that was given may be the memory node's.
 func (c *verbsCluster) Visit(ctx context.Context) (fabric.Node, error) {
 	v := *c
-	v.o.Advertise = ""
+	if host, _, err := net.SplitHostPort(v.o.Advertise); err == nil {
+		v.o.Advertise = host
+	}
 	if host, _, err := net.SplitHostPort(v.o.Listen); err == nil {
 		v.o.Listen = net.JoinHostPort(host, "0")
 	}
