@@ -80,7 +80,8 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 		ready(m)
 	}
 	n := m.number
-	revision, err := m.lease.c.commit(ctx,
+	// Who gives up here must know whether the key is there: it is to leave then, and not to be taken for dead.
+	revision, err := m.lease.c.commit(context.WithoutCancel(ctx),
 		[]clientv3.Cmp{m.lease.c.holds(dirLive+n.String(), count(uint64(m.life))), m.lease.c.absent(dirNode + n.String())},
 		m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease))
 	if errors.Is(err, errStale) {
