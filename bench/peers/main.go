@@ -1,4 +1,4 @@
-// Peers measures acquire and release of a lock, side by side: DecLock over TCP, redsync on a Redis server, and the mutex of
+// Command peers measures acquire and release of a lock, side by side: DecLock over TCP, redsync on a Redis server, and the mutex of
 // etcd's client. "declock bench peers" starts what it needs, runs it and shows the result, which is JSON on standard output here.
 //
 // All are driven by the same loop, in one process, in turns: each of the rounds measures each of them for a short time, and
