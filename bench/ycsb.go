@@ -1,7 +1,5 @@
 package bench
 
-import "fmt"
-
 // The core workloads of YCSB (Cooper et al., SoCC'10). F's read-modify-write compares before it puts.
 var ycsbMixes = []Mix{
 	{Name: "A", Read: 50, Update: 50},
@@ -62,8 +60,10 @@ func judgeYCSB(rows Rows) []Claim {
 	small := rows.Where("value_bytes", 8)
 	c := small.Find("workload", "C", "lock", "declock-tf")
 	a := func(lock string) Row { return small.Find("workload", "A", "lock", lock) }
+	clients := c.Text("clients") + " clients"
 	return []Claim{
 		Claim{Text: "READs per search with the index cached (C)", Note: "the bar is the project's"}.AtMost(valueOf(c, "reads_per_op"), 1.001),
-		Claim{Text: "A: DecLock over Sherman's lock", Unit: "x", Note: fmt.Sprintf("%s clients", c.Text("clients"))}.AtLeast(Ratio(a("declock-tf"), a("sherman"), "mops"), 1),
+		Claim{Text: "A: DecLock (task-fair) over Sherman's lock", Unit: "x", Note: clients}.AtLeast(Ratio(a("declock-tf"), a("sherman"), "mops"), 1),
+		Claim{Text: "A: our best DecLock over Sherman's lock", Unit: "x", Note: clients}.AtLeast(Ratio(a("declock"), a("sherman"), "mops"), 1),
 	}
 }
