@@ -428,6 +428,12 @@ func TestMessagesOfTheDeadComeBeforeTheNews(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	await(t, "all has been written", func() bool { // send leaves it to whoever is at it
+		l := victim.links[n.ID()].Load()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.written == 1+count && !l.writing
+	})
 	c.members.Kill(victim.own.Life)
 	await(t, "the victim is out of the view", func() bool { return !n.View().Live.Has(victim.ID()) })
 	_ = send(1 + count) // by a zombie
