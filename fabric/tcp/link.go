@@ -205,13 +205,13 @@ func (l *outLink) broke(conn *stream) {
 
 // stop ends the link: the peer is not there any more, or we are not.
 func (l *outLink) stop() {
+	l.cancel() // first: a new connection in the place of the broken one would throw away what has arrived over that
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.stopped = true
 	if l.conn != nil {
 		l.broke(l.conn)
 	}
-	l.mu.Unlock()
-	l.cancel()
 }
 
 // watch is called now and then: it gives the connection up when the receiver does not say that it has got
@@ -250,7 +250,7 @@ func (l *outLink) run() {
 func (l *outLink) connect() error {
 	n := l.n
 	h := hello{role: roleLink, cn: uint8(n.own.ID), from: uint64(n.own.Life), to: uint64(l.peer.Life), revision: n.revision()}
-	conn, r, err := dial(l.ctx, &n.o, callee{parseAddress(l.peer.Addr), nameCN, mayCompute}, h, false)
+	conn, r, err := dial(l.ctx, &n.o, callee{peer.ParseContact(l.peer.Addr), peer.NameCN, peer.MayCompute}, h, false)
 	if err != nil {
 		return err
 	}
@@ -345,8 +345,8 @@ func (n *node) enter(g *guest) (r reply, take func(*stream), err error) {
 		return r, nil, fmt.Errorf("%w: cn%d is no member in that life", fabric.ErrFenced, g.cn)
 	}
 	if g.cert != nil {
-		if err := speaksFor(g.cert, parseAddress(from.Addr)); err != nil {
-			return r, nil, err
+		if err := peer.ParseContact(from.Addr).Owns(g.cert); err != nil {
+			return r, nil, denied(err)
 		}
 	}
 	l := n.arrived[from.Life]

@@ -68,7 +68,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.acceptor, err = newAcceptor(&n.o, n.admit); err != nil {
 		return err
 	}
-	addr, err := n.o.ownAddress(n.acceptor.listener)
+	addr, err := n.o.contact(n.acceptor.listener)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,8 @@ func (n *node) open(ctx context.Context) (err error) {
 func (n *node) ready(m member.Member) {
 	n.member, n.own = m, m.CN()
 	n.table = inbox.NewTable(n.own.ID, n)
-	n.take()
+	st, _ := m.State()
+	n.take(st) // others may ask at once
 	n.tasks.Go(n.mail.run)
 	n.tasks.Go(n.follow)
 	n.tasks.Go(n.watch)
@@ -128,29 +129,18 @@ func (n *node) awaitLanes(ctx context.Context) error {
 
 // follow acts on states, until the membership ends.
 func (n *node) follow() {
-	for {
-		changed := n.take()
-		select {
-		case <-changed:
-		case <-n.member.Done():
-			if err := n.member.Err(); err != nil {
-				n.fence()
-			}
-			return
-		case <-n.ctx.Done():
-			return
-		}
+	if peer.Follow(n.ctx, n.member, n.take) != nil {
+		n.fence()
 	}
 }
 
-// take acts on the newest state, and acknowledges it.
-func (n *node) take() (changed <-chan struct{}) {
-	st, changed := n.member.State()
+// take acts on a state.
+func (n *node) take(st *member.State) {
 	n.mu.Lock()
 	old, newer := n.Take(st)
 	if !newer {
 		n.mu.Unlock()
-		return changed
+		return
 	}
 	n.takeMemory(st)
 	gone := n.takePeers(st)
@@ -162,8 +152,6 @@ func (n *node) take() (changed <-chan struct{}) {
 	if old != nil {
 		n.table.Deliver(fabric.AgentOf(n.own.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{st.Revision}})
 	}
-	n.member.Ack(st.Revision)
-	return changed
 }
 
 // takeMemory stops using memory nodes that have gone and attaches new ones; mu is held.
@@ -188,21 +176,14 @@ func (n *node) takeMemory(st *member.State) {
 
 // takePeers ends the links to who has gone, and returns those from them; mu is held.
 func (n *node) takePeers(st *member.State) (gone []*inLink) {
-	lives := map[member.Life]bool{}
-	for _, c := range st.CNs {
-		lives[c.Life] = true
-	}
-	for _, c := range st.Fencing {
-		lives[c.Life] = true
-	}
 	for i := range n.links {
-		if l := n.links[i].Load(); l != nil && !lives[l.peer.Life] {
+		if l := n.links[i].Load(); l != nil && !peer.Lives(st, l.peer) {
 			n.links[i].CompareAndSwap(l, nil)
 			l.stop()
 		}
 	}
 	for life, l := range n.arrived {
-		if !lives[life] {
+		if !peer.Lives(st, l.peer) {
 			delete(n.arrived, life)
 			gone = append(gone, l)
 		}
@@ -327,12 +308,10 @@ func (n *node) unsent() bool {
 
 // leave ends the membership.
 func (n *node) leave() error {
-	if n.member == nil || n.fenced.Load() {
+	if n.fenced.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	return n.member.Leave(ctx)
+	return peer.Leave(n.member)
 }
 
 // quit stops using the fabric.

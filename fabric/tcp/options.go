@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -93,12 +94,6 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: no TLS; Insecure says that this is meant", ErrOptions)
 	case o.TLS != nil && o.Insecure:
 		return fmt.Errorf("%w: TLS and Insecure", ErrOptions)
-	case o.TLS != nil && o.TLS.ClientAuth != tls.RequireAndVerifyClientCert:
-		return fmt.Errorf("%w: TLS must be mutual: ClientAuth is %v, not RequireAndVerifyClientCert", ErrOptions, o.TLS.ClientAuth)
-	case o.TLS != nil && (o.TLS.ClientCAs == nil || o.TLS.RootCAs == nil):
-		return fmt.Errorf("%w: TLS without ClientCAs or RootCAs: say whose certificates are accepted", ErrOptions)
-	case o.TLS != nil && o.TLS.InsecureSkipVerify:
-		return fmt.Errorf("%w: TLS with InsecureSkipVerify", ErrOptions)
 	case o.Heartbeat < minHeartbeat || o.DeadAfter < 2*o.Heartbeat:
 		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v, and that at least %v",
 			ErrOptions, o.DeadAfter, o.Heartbeat, minHeartbeat)
@@ -109,7 +104,28 @@ func (o *Options) check() error {
 	case o.Lanes < 0 || o.Lanes > maxLanes:
 		return fmt.Errorf("%w: Lanes is %d, must be at most %d", ErrOptions, o.Lanes, maxLanes)
 	}
+	if o.TLS == nil {
+		return nil
+	}
+	if err := peer.CheckTLS(o.TLS); err != nil {
+		return fmt.Errorf("%w: %w", ErrOptions, err)
+	}
 	return nil
+}
+
+// contact returns what this node tells others about itself.
+func (o *Options) contact(l net.Listener) (peer.Contact, error) {
+	c, err := peer.NewContact(l, o.Advertise, o.Note, o.TLS)
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	return c, nil
+}
+
+// ParseAddress returns what a member's address says to tools: where other nodes reach it, and its Options.Note.
+func ParseAddress(s string) (hostPort, note string) {
+	c := peer.ParseContact(s)
+	return c.HostPort, c.Note
 }
 
 func isHostPort(s string) bool {

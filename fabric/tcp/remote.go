@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -37,7 +38,7 @@ func (n *node) attach(m member.MN) {
 func (r *remote) dial(ctx context.Context, index uint16, first uint32) (*stream, reply, error) {
 	h := hello{role: roleLane, cn: uint8(r.n.own.ID), index: index, caps: capMasked | capAtomic16, from: uint64(r.n.own.Life),
 		to: uint64(r.mn.Life), revision: r.n.revision(), number: uint64(first)}
-	to := callee{parseAddress(r.mn.Addr), nameMN, func(c *x509.Certificate) error { return mayBe(c, r.mn.ID) }}
+	to := callee{peer.ParseContact(r.mn.Addr), peer.NameMN, func(c *x509.Certificate) error { return peer.MayServe(c, r.mn.ID) }}
 	s, a, err := dial(ctx, &r.n.o, to, h, true)
 	if err != nil {
 		return nil, a, err

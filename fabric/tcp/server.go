@@ -84,7 +84,7 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if s.acceptor, err = newAcceptor(&s.o, s.admit); err != nil {
 		return err
 	}
-	addr, err := s.o.ownAddress(s.acceptor.listener)
+	addr, err := s.o.contact(s.acceptor.listener)
 	if err != nil {
 		return err
 	}
@@ -114,23 +114,11 @@ func (s *MemoryServer) ready(m member.Member) {
 
 // follow acts on states, until the membership ends.
 func (s *MemoryServer) follow() {
-	for {
-		st, changed := s.member.State()
-		s.take(st)
-		s.member.Ack(st.Revision)
-		select {
-		case <-changed:
-		case <-s.member.Done():
-			if err := s.member.Err(); err != nil {
-				// Others have gone on without this memory.
-				err = fmt.Errorf("memory node %v: %w", s.o.Mem, err)
-				s.o.Report(err)
-				s.stop(err)
-			}
-			return
-		case <-s.ctx.Done():
-			return
-		}
+	if err := peer.Follow(s.ctx, s.member, s.take); err != nil {
+		// Others have gone on without this memory.
+		err = fmt.Errorf("memory node %v: %w", s.o.Mem, err)
+		s.o.Report(err)
+		s.stop(err)
 	}
 }
 
@@ -192,8 +180,8 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 		return r, nil, fmt.Errorf("%w: cn%d is no member in that life", fabric.ErrFenced, g.cn)
 	}
 	if g.cert != nil {
-		if err := speaksFor(g.cert, parseAddress(c.Addr)); err != nil {
-			return r, nil, err
+		if err := peer.ParseContact(c.Addr).Owns(g.cert); err != nil {
+			return r, nil, denied(err)
 		}
 	}
 	r.revision = st.Revision
@@ -310,21 +298,13 @@ func (s *MemoryServer) end(why error) {
 	})
 }
 
-// leaveTimeout bounds how long Close waits for the coordinator.
-const leaveTimeout = 2 * time.Second
-
 // Close stops serving: compute nodes get fabric.ErrNodeDown. Memory without a File is gone.
 func (s *MemoryServer) Close() error {
 	s.mu.Lock()
 	m := s.member
 	s.mu.Unlock()
 	s.stop(nil)
-	var err error
-	if m != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-		defer cancel()
-		err = m.Leave(ctx)
-	}
+	err := peer.Leave(m)
 	s.end(nil)
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 )
 
 // shakeTimeout bounds the shaking of hands.
@@ -51,7 +52,7 @@ func final(err error) bool {
 
 // A callee is who is called: where he is, and what his certificate must say.
 type callee struct {
-	address
+	peer.Contact
 	role string // the name of a role
 	is   func(*x509.Certificate) error
 }
@@ -61,7 +62,7 @@ func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*s
 	ctx, cancel := context.WithTimeout(ctx, min(shakeTimeout, o.DeadAfter))
 	defer cancel()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", to.hostPort)
+	c, err := d.DialContext(ctx, "tcp", to.HostPort)
 	if err != nil {
 		return nil, reply{}, fmt.Errorf("%w: %w", ErrLost, err)
 	}
@@ -71,7 +72,7 @@ func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*s
 	s := &stream{}
 	fail := func(err error) (*stream, reply, error) {
 		_ = c.Close()
-		return nil, reply{}, fmt.Errorf("connection to %s: %w", to.hostPort, err)
+		return nil, reply{}, fmt.Errorf("connection to %s: %w", to.HostPort, err)
 	}
 	if o.TLS != nil {
 		cfg := o.TLS.Clone()
@@ -81,8 +82,8 @@ func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*s
 			return fail(authError(err))
 		}
 		cert := s.tls.ConnectionState().PeerCertificates[0]
-		if err := errors.Join(to.is(cert), speaksFor(cert, to.address)); err != nil {
-			return fail(err)
+		if err := errors.Join(to.is(cert), to.Owns(cert)); err != nil {
+			return fail(denied(err))
 		}
 	}
 	h.min, h.max = versionMin, versionMax
@@ -99,13 +100,18 @@ func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*s
 	return s, r, nil
 }
 
+// denied says that a certificate does not allow what was tried; nil if there is no reason.
+func denied(why error) error {
+	if why == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrAuth, why)
+}
+
 // authError tells a certificate that was refused from a connection that broke.
 func authError(err error) error {
-	var verify *tls.CertificateVerificationError
-	var unknown x509.UnknownAuthorityError
-	var op *net.OpError // "remote error": what the peer says is wrong with us
-	if errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &op) && op.Op == "remote error" {
-		return fmt.Errorf("%w: %w", ErrAuth, err)
+	if peer.CertificateRefused(err) {
+		return denied(err)
 	}
 	return fmt.Errorf("%w: shaking hands: %w (or TLS on one side only)", ErrLost, err)
 }
@@ -307,7 +313,7 @@ func (a *acceptor) answer(g *guest, b *[helloSize]byte) (r reply, take func(*str
 	}
 	v, err := g.version()
 	if err == nil && g.cert != nil {
-		err = mayCompute(g.cert)
+		err = denied(peer.MayCompute(g.cert))
 	}
 	if err == nil {
 		r, take, err = a.admit(*g)

@@ -4,66 +4,17 @@ package tcp
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"math/big"
 	"net"
 	"testing"
 	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/fabric/internal/authority"
+	"github.com/declock/declock/fabric/internal/peer"
 )
-
-// An authority signs certificates.
-type authority struct {
-	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
-}
-
-func newAuthority(t testing.TB) *authority {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{t, cert, key, x509.NewCertPool()}
-	a.pool.AddCert(cert)
-	return a
-}
-
-// config returns mutual TLS with a certificate of a common name and DNS names.
-func (a *authority) config(common string, names ...string) *tls.Config {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: common}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		RootCAs: a.pool, ClientCAs: a.pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}
-}
 
 func withTLS(cfg *tls.Config) func(*Options) {
 	return func(o *Options) { o.TLS, o.Insecure = cfg, false }
@@ -73,8 +24,8 @@ func TestConformanceTLS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestConformance without TLS has been run")
 	}
-	a := newAuthority(t)
-	fabrictest.Run(t, tlsHarness{harness{change: withTLS(a.config("all", nameMN, nameCN))}})
+	a := authority.New(t)
+	fabrictest.Run(t, tlsHarness{harness{change: withTLS(a.Config("all", peer.NameMN, peer.NameCN))}})
 }
 
 // A tlsHarness runs clusters with TLS, which allocates.
@@ -90,12 +41,12 @@ func (h tlsHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluste
 
 // Who may be what: by the names in his certificate, and by the name that the member has told the coordinator.
 func TestCertificates(t *testing.T) {
-	a, stranger := newAuthority(t), newAuthority(t)
+	a, stranger := authority.New(t), authority.New(t)
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.change = withTLS(a.config("memory-3", nameMN, "mn0.declock"))
+	c.change = withTLS(a.Config("memory-3", peer.NameMN, "mn0.declock"))
 	s := c.serve(0, 1<<20)
-	c.change = withTLS(a.config("compute-1", nameCN))
+	c.change = withTLS(a.Config("compute-1", peer.NameCN))
 	n := c.join()
 	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
 
@@ -107,17 +58,17 @@ func TestCertificates(t *testing.T) {
 		}
 		return err
 	}
-	if err := join(a.config("compute-2", nameCN)); err != nil {
+	if err := join(a.Config("compute-2", peer.NameCN)); err != nil {
 		t.Errorf("a compute node of its own: %v", err)
 	}
-	if err := join(a.config("memory-3", nameMN)); !errors.Is(err, ErrAuth) {
+	if err := join(a.Config("memory-3", peer.NameMN)); !errors.Is(err, ErrAuth) {
 		t.Errorf("a memory node's certificate as a compute node: %v", err)
 	}
-	if err := join(stranger.config("compute-2", nameCN)); !errors.Is(err, ErrAuth) {
+	if err := join(stranger.Config("compute-2", peer.NameCN)); !errors.Is(err, ErrAuth) {
 		t.Errorf("another authority's certificate: %v", err)
 	}
-	mixed := stranger.config("compute-2", nameCN)
-	mixed.RootCAs = a.pool
+	mixed := stranger.Config("compute-2", peer.NameCN)
+	mixed.RootCAs = a.Pool
 	if err := join(mixed); err == nil {
 		t.Error("a certificate that the memory node does not know was accepted")
 	}
@@ -128,18 +79,18 @@ func TestCertificates(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		cfg.ServerName = nameMN
+		cfg.ServerName = peer.NameMN
 		h := hello{role: roleLane, cn: uint8(n.own.ID), index: index, min: 1, max: 1, from: uint64(n.own.Life), to: uint64(s.own.Life)}
 		st := &stream{tls: tls.Client(conn, cfg)}
 		_, err = st.greet(nil, &h)
 		return err
 	}
-	if err := raw(a.config("compute-1", nameCN), 7); err != nil {
+	if err := raw(a.Config("compute-1", peer.NameCN), 7); err != nil {
 		t.Errorf("a member with his own certificate: %v", err)
 	}
 	own := s.connOf(t, laneKey{n.own.Life, 0})
 	for index := range uint16(2) {
-		if err := raw(a.config("compute-2", nameCN), index); !errors.Is(err, ErrAuth) {
+		if err := raw(a.Config("compute-2", peer.NameCN), index); !errors.Is(err, ErrAuth) {
 			t.Errorf("a member's life with another's certificate: %v", err)
 		}
 	}
@@ -161,13 +112,13 @@ func TestCertificates(t *testing.T) {
 
 // A certificate for memory node 0 does not do for memory node 1.
 func TestCertificateOfAnotherMemoryNode(t *testing.T) {
-	a := newAuthority(t)
+	a := authority.New(t)
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.change = withTLS(a.config("memory-0", nameMN, "mn0.declock"))
+	c.change = withTLS(a.Config("memory-0", peer.NameMN, "mn0.declock"))
 	c.serve(0, 1<<20)
 	c.serve(1, 1<<20)
-	c.change = withTLS(a.config("compute-1", nameCN))
+	c.change = withTLS(a.Config("compute-1", peer.NameCN))
 	if n, err := Join(context.Background(), c.options()); !errors.Is(err, ErrAuth) {
 		t.Errorf("joined a cluster with a memory node under another's name: %v", err)
 		if err == nil {
@@ -177,21 +128,21 @@ func TestCertificateOfAnotherMemoryNode(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	a := newAuthority(t)
+	a := authority.New(t)
 	c := newTestCluster(t)
 	for name, change := range map[string]func(o *Options){
 		"no coordinator":        func(o *Options) { o.Members = nil },
 		"neither TLS nor leave": func(o *Options) { o.Insecure = false },
-		"TLS and Insecure":      func(o *Options) { o.TLS = a.config("x", nameMN) },
+		"TLS and Insecure":      func(o *Options) { o.TLS = a.Config("x", peer.NameMN) },
 		"TLS of one side": func(o *Options) {
-			withTLS(a.config("x", nameMN))(o)
+			withTLS(a.Config("x", peer.NameMN))(o)
 			o.TLS.ClientAuth = tls.NoClientCert
 		},
 		"no certificate": func(o *Options) {
-			withTLS(a.config("x", nameMN))(o)
+			withTLS(a.Config("x", peer.NameMN))(o)
 			o.TLS.Certificates = nil
 		},
-		"no common name":     withTLS(a.config("", nameMN)),
+		"no common name":     withTLS(a.Config("", peer.NameMN)),
 		"heartbeat":          func(o *Options) { o.Heartbeat, o.DeadAfter = time.Second, time.Second },
 		"memory node 64":     func(o *Options) { o.Mem = MaxMN },
 		"listen":             func(o *Options) { o.Listen = "nonsense" },
