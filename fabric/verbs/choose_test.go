@@ -143,8 +143,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Options{Size: 1, Secret: secret, QueuePairs: 100}, "QueuePairs"},
 		{Options{Size: 1, Secret: secret, Heartbeat: 2, DeadAfter: 3}, "DeadAfter"},
 		{Options{Size: 1, Secret: secret, ServiceLevel: 16}, "ServiceLevel"},
-		{Options{Size: 1, Secret: secret, TLS: &tls.Config{}}, "ClientCAs"},
-		{Options{Size: 1, Secret: secret, TLS: &tls.Config{ClientCAs: x509.NewCertPool(), RootCAs: x509.NewCertPool(), InsecureSkipVerify: true}}, "InsecureSkipVerify"},
+		{Options{Size: 1, Secret: secret, TLS: &tls.Config{}}, "mutual"},
+		{Options{Size: 1, Secret: secret, TLS: &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}}, "ClientCAs"},
+		{Options{Size: 1, Secret: secret, TLS: &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool(), RootCAs: x509.NewCertPool(), InsecureSkipVerify: true}}, "InsecureSkipVerify"},
 	} {
 		x.o.Members = coordinator.NewMemory(1)
 		_, err := Serve(context.Background(), x.o)

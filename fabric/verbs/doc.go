@@ -23,7 +23,9 @@
 // # Control
 //
 // Each memory node and compute node has a control service on TCP, by which queue pairs
-// get to know each other, under a shared secret or mutual TLS. Who is there the coordinator says
+// get to know each other, under a shared secret or mutual TLS. A certificate has the DNS name cn.declock or mn.declock, or
+// both: what its owner may be (with mn3.declock and the like, only those memory nodes); and its common name, which the
+// coordinator tells with the address, so that nobody can speak for another. Who is there the coordinator says
 // (package fabric/member). A memory node that acts on a state without a compute node has destroyed its queue pairs
 // before it acknowledges that, and only when all have the others get a view without it: no late WRITE can
 // reach memory. The next operation of a node that was given up, and lives, is ErrFenced.

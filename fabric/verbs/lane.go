@@ -217,13 +217,17 @@ func (l *lane) fail() {
 	l.mu.Unlock()
 }
 
-// repair replaces a queue pair that has failed. Chains that were posted are told
-// what is known of their end; those that were not go on, if there is a way.
+// repair replaces a queue pair that has failed.
 func (l *lane) repair() {
 	l.drain()
 	l.q.close()
 	l.q = nil
-	err := l.replace()
+	l.resume(l.replace())
+}
+
+// resume goes on with a new queue pair; err says why there is none. Chains that were posted are told
+// what is known of their end; those that were not go on, if there is a way.
+func (l *lane) resume(err error) {
 	if err != nil {
 		// Without a queue pair there is nothing left to share: let all lanes go.
 		l.r.alive.Store(false)

@@ -300,7 +300,7 @@ func (l *outLink) connect() error {
 		n.pump.messages.drain() // what had completed must not be taken for another's
 		n.outs.remove(id)
 	}()
-	s, err := dial(l.ctx, l.peer.Addr, &n.o, n.handle)
+	s, err := dial(l.ctx, computeNode(l.peer), &n.o, n.handle)
 	if err != nil {
 		return err
 	}
@@ -373,29 +373,53 @@ type inLink struct {
 
 // accept makes a queue pair for a sender.
 func (n *node) accept(s *session, r linkRequest) (any, error) {
-	if r.To != n.own.Life {
-		return nil, fmt.Errorf("%w: this is %v in another life", fabric.ErrNodeDown, n.own.ID)
-	}
-	judge := func(st *member.State) error { return r.in(st, peer.Find) }
+	judge := func(st *member.State) error { return n.judge(st, s, &r) }
 	if err := n.Await(n.at, judge); err != nil {
 		return nil, err
 	}
 	n.linkMu.Lock()
 	defer n.linkMu.Unlock()
+	l, err := n.prepare(s, &r)
+	if err == nil {
+		err = n.place(s, l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return linkReply{End: l.q.end(), Delivered: l.delivered.Load()}, nil
+}
+
+// judge tells whether who asks for a link is let in by a state.
+func (n *node) judge(st *member.State, s *session, r *linkRequest) error {
+	if r.To != n.own.Life {
+		return fmt.Errorf("%w: this is %v in another life", fabric.ErrNodeDown, n.own.ID)
+	}
+	if err := r.in(st, peer.Find); err != nil {
+		return err
+	}
+	from, _ := peer.Find(st, r.ID)
+	return s.of(from)
+}
+
+// prepare makes the link of a sender whom the state in force lets in, and ends the one that he had; linkMu is held.
+func (n *node) prepare(s *session, r *linkRequest) (*inLink, error) {
 	n.mu.Lock()
 	st, _ := n.State()
-	from, member := peer.Find(st, r.ID)
-	member = member && from.Life == r.From
+	err := n.judge(st, s, r)
+	from, _ := peer.Find(st, r.ID)
 	var old *inLink
 	var before *session // of it
 	for c, l := range n.inLinks {
-		if l.peer.Life == r.From {
+		switch {
+		case l.peer.Life == r.From:
 			before, old = c, l
+		case c == s && err == nil:
+			err = fmt.Errorf("%w: a second link over one connection", ErrProtocol)
 		}
 	}
 	n.mu.Unlock()
-	if !member {
-		return nil, fmt.Errorf("%w: %v is not a member", fabric.ErrFenced, r.ID)
+	if err != nil {
+		return nil, err
 	}
 	if old != nil {
 		old.drain() // until then it is in its place, where take finds it
@@ -403,24 +427,29 @@ func (n *node) accept(s *session, r linkRequest) (any, error) {
 	l := &inLink{n: n, peer: from}
 	n.mu.Lock()
 	delete(n.inLinks, before)
-	delivered := n.arrived[r.From]
+	l.delivered.Store(n.arrived[r.From])
 	n.mu.Unlock()
-	l.delivered.Store(delivered)
 	if err := l.open(r.End); err != nil {
 		return nil, err
 	}
+	return l, nil
+}
+
+// place puts a link into its place, unless its sender has gone: who has taken the state that says so has looked before
+// the link was there. linkMu is held.
+func (n *node) place(s *session, l *inLink) error {
 	n.mu.Lock()
-	st, _ = n.State()
-	in := lives(st, from)
+	st, _ := n.State()
+	in := peer.Lives(st, l.peer)
 	if in {
 		n.inLinks[s] = l
 	}
 	n.mu.Unlock()
-	if !in {
-		l.drain() // who has taken that state has looked before it was in its place
-		return nil, fmt.Errorf("%w: %v is not a member any more", fabric.ErrFenced, r.ID)
+	if in {
+		return nil
 	}
-	return linkReply{End: l.q.end(), Delivered: delivered}, nil
+	l.drain()
+	return fmt.Errorf("%w: %v is not a member any more", fabric.ErrFenced, l.peer.ID)
 }
 
 func (l *inLink) open(peer end) (err error) {

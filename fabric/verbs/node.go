@@ -91,7 +91,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.service, err = listen(&n.o); err != nil {
 		return err
 	}
-	addr, err := peer.Address(n.service.listener, n.o.Advertise)
+	addr, err := n.o.contact(n.service.listener, peer.MayCompute)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,8 @@ func (n *node) open(ctx context.Context) (err error) {
 func (n *node) ready(m member.Member) {
 	n.member, n.own = m, m.CN()
 	n.table = inbox.NewTable(n.own.ID, n)
-	n.take()
+	st, _ := m.State()
+	n.take(st) // others may ask at once
 	n.pump.start()
 	n.tasks.Go(n.follow)
 	n.tasks.Go(n.watch)
@@ -124,29 +125,18 @@ func (n *node) ready(m member.Member) {
 
 // follow acts on states, until the membership ends.
 func (n *node) follow() {
-	for {
-		changed := n.take()
-		select {
-		case <-changed:
-		case <-n.member.Done():
-			if n.member.Err() != nil {
-				n.fence()
-			}
-			return
-		case <-n.ctx.Done():
-			return
-		}
+	if peer.Follow(n.ctx, n.member, n.take) != nil {
+		n.fence()
 	}
 }
 
-// take acts on the newest state, and acknowledges it.
-func (n *node) take() (changed <-chan struct{}) {
-	st, changed := n.member.State()
+// take acts on a state.
+func (n *node) take(st *member.State) {
 	n.mu.Lock()
 	old, newer := n.Take(st)
 	if !newer {
 		n.mu.Unlock()
-		return changed
+		return
 	}
 	for i := range n.remotes {
 		if r := n.remotes[i].Load(); r != nil && !st.Has(r.mn.Life) {
@@ -166,20 +156,18 @@ func (n *node) take() (changed <-chan struct{}) {
 	if old != nil {
 		n.table.Deliver(fabric.AgentOf(n.own.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{st.Revision}})
 	}
-	n.member.Ack(st.Revision)
-	return changed
 }
 
 // takePeers ends the links to who has gone, and returns those from them; mu is held.
 func (n *node) takePeers(st *member.State) (gone []*inLink) {
 	for i := range n.links {
-		if l := n.links[i].Load(); l != nil && !lives(st, l.peer) {
+		if l := n.links[i].Load(); l != nil && !peer.Lives(st, l.peer) {
 			n.links[i].CompareAndSwap(l, nil)
 			l.stop()
 		}
 	}
 	for s, l := range n.inLinks {
-		if !lives(st, l.peer) {
+		if !peer.Lives(st, l.peer) {
 			gone = append(gone, l)
 			s.close()
 		}
@@ -202,12 +190,6 @@ func (n *node) forget(st *member.State) {
 			delete(n.arrived, life)
 		}
 	}
-}
-
-// lives tells whether a compute node may still send and receive, in the life in which it is known here.
-func lives(st *member.State, c member.CN) bool {
-	now, ok := peer.Find(st, c.ID)
-	return ok && now.Life == c.Life
 }
 
 // fence notes that the cluster has given this node up.
@@ -284,12 +266,8 @@ func (n *node) Agent() fabric.Port { return n.agent }
 // Retire is fabric.Node.Retire.
 func (n *node) Retire(id fabric.ClientID) { n.table.Retire(id) }
 
-const (
-	// closeFlush is how long Close goes on trying to send what is queued.
-	closeFlush = time.Second
-	// leaveTimeout bounds how long Close waits for the coordinator.
-	leaveTimeout = 2 * time.Second
-)
+// closeFlush is how long Close goes on trying to send what is queued.
+const closeFlush = time.Second
 
 // Close is fabric.Node.Close.
 func (n *node) Close() error {
@@ -336,12 +314,10 @@ func (n *node) quit() bool {
 
 // leave ends the membership: what follows is no death.
 func (n *node) leave() error {
-	if n.member == nil || n.fenced.Load() {
+	if n.fenced.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	return n.member.Leave(ctx)
+	return peer.Leave(n.member)
 }
 
 // shut gives everything back.

@@ -2,10 +2,13 @@ package verbs
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -46,9 +49,10 @@ type Options struct {
 	// Listen names no host: the machine's first address that is not a loopback.
 	Advertise string
 
-	// Secret is what all members share; at least 16 bytes. Or:
+	// Secret is what all members share; at least 16 bytes. Or (or both):
 	Secret []byte
-	// TLS has the own certificate and whose are accepted: mutual TLS.
+	// TLS has the own certificate and whose are accepted: mutual TLS. Certificates say what a node may
+	// be, see the package's documentation.
 	TLS *tls.Config
 	// Insecure must be true where there is neither.
 	Insecure bool
@@ -109,13 +113,6 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: no Secret and no TLS; Insecure says that this is meant", ErrOptions)
 	case len(o.Secret) != 0 && len(o.Secret) < minSecret:
 		return fmt.Errorf("%w: Secret has %d bytes, at least %d", ErrOptions, len(o.Secret), minSecret)
-	case o.TLS != nil && len(o.Secret) == 0 && o.TLS.ClientAuth != tls.RequireAndVerifyClientCert:
-		return fmt.Errorf("%w: TLS without a Secret must be mutual: ClientAuth is %v, not RequireAndVerifyClientCert",
-			ErrOptions, o.TLS.ClientAuth)
-	case o.TLS != nil && (o.TLS.ClientCAs == nil || o.TLS.RootCAs == nil):
-		return fmt.Errorf("%w: TLS without ClientCAs or RootCAs: say whose certificates are accepted", ErrOptions)
-	case o.TLS != nil && o.TLS.InsecureSkipVerify:
-		return fmt.Errorf("%w: TLS with InsecureSkipVerify", ErrOptions)
 	case o.QueuePairs < 1 || o.QueuePairs > maxQueuePairs:
 		return fmt.Errorf("%w: QueuePairs is %d, must be 1 to %d", ErrOptions, o.QueuePairs, maxQueuePairs)
 	case o.Port < 0 || o.Port > 255:
@@ -125,7 +122,29 @@ func (o *Options) check() error {
 	case o.Heartbeat < 0 || o.DeadAfter < 2*o.Heartbeat:
 		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v", ErrOptions, o.DeadAfter, o.Heartbeat)
 	}
+	if o.TLS == nil {
+		return nil
+	}
+	if err := peer.CheckTLS(o.TLS); err != nil {
+		return fmt.Errorf("%w: %w", ErrOptions, err)
+	}
 	return nil
+}
+
+// contact returns what this node tells others about itself. is checks that its certificate is for what it is to be: others
+// will.
+func (o *Options) contact(l net.Listener, is func(*x509.Certificate) error) (string, error) {
+	c, err := peer.NewContact(l, o.Advertise, "", o.TLS)
+	if err == nil && o.TLS != nil {
+		var own *x509.Certificate
+		if own, err = peer.OwnCertificate(o.TLS); err == nil {
+			err = is(own)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	return c.String(), nil
 }
 
 // Check tells what is wrong with the options of a compute node, without reaching for anybody.

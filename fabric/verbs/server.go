@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -72,7 +73,7 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if s.service, err = listen(&s.o); err != nil {
 		return err
 	}
-	addr, err := peer.Address(s.service.listener, s.o.Advertise)
+	addr, err := s.o.contact(s.service.listener, func(c *x509.Certificate) error { return peer.MayServe(c, s.o.Mem) })
 	if err != nil {
 		return err
 	}
@@ -91,23 +92,11 @@ func (s *MemoryServer) ready(m member.Member) {
 
 // follow acts on states, until the membership ends.
 func (s *MemoryServer) follow() {
-	for {
-		st, changed := s.member.State()
-		s.take(st)
-		s.member.Ack(st.Revision)
-		select {
-		case <-changed:
-		case <-s.member.Done():
-			if err := s.member.Err(); err != nil {
-				// Others have gone on without this memory.
-				err = fmt.Errorf("memory node %v: %w", s.o.Mem, err)
-				s.o.Report(err)
-				s.stop(err)
-			}
-			return
-		case <-s.ctx.Done():
-			return
-		}
+	if err := peer.Follow(s.ctx, s.member, s.take); err != nil {
+		// Others have gone on without this memory.
+		err = fmt.Errorf("memory node %v: %w", s.o.Mem, err)
+		s.o.Report(err)
+		s.stop(err)
 	}
 }
 
@@ -165,11 +154,14 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, _ := s.standing.State()
+	from, _ := st.CN(r.ID)
 	switch err := judge(st); {
 	case s.over:
 		return nil, fmt.Errorf("%w: %v ends", fabric.ErrNodeDown, s.o.Mem)
 	case err != nil: // gone meanwhile
 		return nil, err
+	case c.of(from) != nil:
+		return nil, c.of(from)
 	case s.guests[c] != nil:
 		return nil, fmt.Errorf("%w: attached already", ErrProtocol)
 	}
@@ -318,12 +310,7 @@ func (s *MemoryServer) Close() error {
 	m := s.member
 	s.mu.Unlock()
 	s.stop(nil)
-	var err error
-	if m != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-		defer cancel()
-		err = m.Leave(ctx)
-	}
+	err := peer.Leave(m)
 	s.end(nil)
 	return err
 }

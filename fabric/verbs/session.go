@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 // The control protocol. Both sides begin with a hello:
@@ -60,11 +63,11 @@ type frame struct {
 // codes name the errors that a peer may answer with.
 var codes = map[string]error{
 	"fenced": fabric.ErrFenced, "down": fabric.ErrNodeDown, "epoch": fabric.ErrStaleEpoch,
-	"protocol": ErrProtocol, "lost": ErrLost, "error": ErrLost,
+	"auth": ErrAuth, "protocol": ErrProtocol, "lost": ErrLost, "error": ErrLost,
 }
 
 func codeOf(err error) string {
-	for _, code := range []string{"fenced", "down", "epoch", "protocol", "lost"} {
+	for _, code := range []string{"fenced", "down", "epoch", "auth", "protocol", "lost"} {
 		if errors.Is(err, codes[code]) {
 			return code
 		}
@@ -79,6 +82,7 @@ type handler func(s *session, kind string, body json.RawMessage) (any, error)
 type session struct {
 	conn   net.Conn
 	o      *Options
+	cert   *x509.Certificate // of the peer; nil without TLS
 	handle handler
 	out    hasher
 	in     hasher
@@ -123,29 +127,63 @@ func prove(secret []byte, what string, nonces []byte) []byte {
 	return m.Sum(nil)
 }
 
+// A callee is who is called: where he is, and what his certificate must say.
+type callee struct {
+	peer.Contact
+	role string // the name of a role
+	is   func(*x509.Certificate) error
+}
+
+// memoryNode is whom who wants a memory node calls.
+func memoryNode(m member.MN) callee {
+	return callee{peer.ParseContact(m.Addr), peer.NameMN, func(c *x509.Certificate) error { return peer.MayServe(c, m.ID) }}
+}
+
+// computeNode is whom who wants a compute node calls.
+func computeNode(m member.CN) callee {
+	return callee{peer.ParseContact(m.Addr), peer.NameCN, peer.MayCompute}
+}
+
 // dial opens a session as its client.
-func dial(ctx context.Context, addr string, o *Options, h handler) (*session, error) {
+func dial(ctx context.Context, to callee, o *Options, h handler) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+	conn, err := d.DialContext(ctx, "tcp", to.HostPort)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if o.TLS != nil {
-		cfg := o.TLS
-		if cfg.ServerName == "" && !cfg.InsecureSkipVerify {
-			cfg = cfg.Clone()
-			cfg.ServerName, _, _ = net.SplitHostPort(addr)
-		}
+		cfg := o.TLS.Clone()
+		cfg.ServerName = to.role
 		conn = tls.Client(conn, cfg)
 	}
 	s := newSession(conn, o, h)
-	if err := s.greet(true); err != nil {
+	err = s.greet(true)
+	if err == nil && s.cert != nil {
+		err = denied(errors.Join(to.is(s.cert), to.Owns(s.cert)))
+	}
+	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("control connection to %s: %w", addr, err)
+		return nil, fmt.Errorf("control connection to %s: %w", to.HostPort, err)
 	}
 	return s, nil
+}
+
+// denied says that a certificate does not allow what was tried; nil if there is no reason.
+func denied(why error) error {
+	if why == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrAuth, why)
+}
+
+// of checks that a session is that of a member: with TLS, that nobody speaks for another.
+func (s *session) of(c member.CN) error {
+	if s.cert == nil {
+		return nil
+	}
+	return denied(peer.ParseContact(c.Addr).Owns(s.cert))
 }
 
 func newSession(conn net.Conn, o *Options, h handler) *session {
@@ -155,7 +193,10 @@ func newSession(conn net.Conn, o *Options, h handler) *session {
 // greet exchanges hellos and proofs, and makes the keys.
 func (s *session) greet(client bool) error {
 	_ = s.conn.SetDeadline(time.Now().Add(helloTimeout))
-	var own, peer [helloSize]byte
+	if err := s.shake(); err != nil {
+		return err
+	}
+	var own, other [helloSize]byte
 	copy(own[:], helloMagic)
 	binary.LittleEndian.PutUint32(own[len(helloMagic):], helloVersion)
 	if _, err := rand.Read(own[helloSize-nonceSize:]); err != nil {
@@ -164,16 +205,16 @@ func (s *session) greet(client bool) error {
 	if _, err := s.conn.Write(own[:]); err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	if _, err := io.ReadFull(s.conn, peer[:]); err != nil {
-		return fmt.Errorf("%w: no hello: %w (or TLS on one side only)", ErrLost, err)
+	if _, err := io.ReadFull(s.conn, other[:]); err != nil {
+		return broken("no hello", err) // a client hears only now that its certificate is not accepted
 	}
-	if string(peer[:len(helloMagic)]) != helloMagic {
+	if string(other[:len(helloMagic)]) != helloMagic {
 		return fmt.Errorf("%w: it is not a control service of DecLock's verbs fabric (or TLS on one side only)", ErrProtocol)
 	}
-	if v := binary.LittleEndian.Uint32(peer[len(helloMagic):]); v != helloVersion {
+	if v := binary.LittleEndian.Uint32(other[len(helloMagic):]); v != helloVersion {
 		return fmt.Errorf("%w: %d, here %d", ErrVersion, v, helloVersion)
 	}
-	first, second := own[helloSize-nonceSize:], peer[helloSize-nonceSize:]
+	first, second := own[helloSize-nonceSize:], other[helloSize-nonceSize:]
 	if !client {
 		first, second = second, first
 	}
@@ -187,6 +228,27 @@ func (s *session) greet(client bool) error {
 	}
 	s.out, s.in = newHasher(toServer), newHasher(toClient)
 	return s.conn.SetDeadline(time.Time{})
+}
+
+// shake shakes hands, with TLS.
+func (s *session) shake() error {
+	conn, ok := s.conn.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	if err := conn.Handshake(); err != nil {
+		return broken("shaking hands", err)
+	}
+	s.cert = conn.ConnectionState().PeerCertificates[0]
+	return nil
+}
+
+// broken tells a certificate that was refused from a connection that broke before there was a hello.
+func broken(when string, err error) error {
+	if peer.CertificateRefused(err) {
+		return denied(err)
+	}
+	return fmt.Errorf("%w: %s: %w (or TLS on one side only)", ErrLost, when, err)
 }
 
 // authenticate is the exchange of proofs: the server's first, so that a client
@@ -470,7 +532,11 @@ func (v *service) add(s *session) bool {
 }
 
 func (v *service) serve(s *session) {
-	if err := s.greet(false); err != nil {
+	err := s.greet(false)
+	if err == nil && s.cert != nil {
+		err = denied(peer.MayCompute(s.cert)) // memory nodes call nobody
+	}
+	if err != nil {
 		v.o.Report(fmt.Errorf("control connection from %v: %w", s.conn.RemoteAddr(), err))
 		_ = s.conn.Close()
 	} else {

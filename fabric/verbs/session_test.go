@@ -3,18 +3,13 @@ package verbs
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"strings"
 	"sync"
@@ -24,6 +19,9 @@ import (
 
 	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/authority"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 // controlOptions are those of a control service alone.
@@ -62,7 +60,7 @@ func echo(_ *session, _ string, body json.RawMessage) (any, error) { return body
 // connect dials and runs a session.
 func connect(t *testing.T, addr string, o *Options) (*session, error) {
 	t.Helper()
-	s, err := dial(context.Background(), addr, o, echo)
+	s, err := dial(context.Background(), callee{Contact: peer.Contact{HostPort: addr}}, o, echo)
 	if err != nil {
 		return nil, err
 	}
@@ -262,66 +260,67 @@ func TestPeersThatLiveAreKept(t *testing.T) {
 	}
 }
 
-// certificates returns TLS configurations of members of a cluster with a
-// certificate authority of its own.
-func certificates(t *testing.T) func() *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, _ := x509.ParseCertificate(der)
-	pool := x509.NewCertPool()
-	pool.AddCert(root)
-	return func() *tls.Config {
-		own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
+// A member is who has a certificate of the cluster's authority, for what he does, and with the name that the coordinator knows.
+func TestCertificatesSayWhoIsWho(t *testing.T) {
+	a, stranger := authority.New(t), authority.New(t)
+	o := controlOptions(t, "")
+	o.TLS, o.Insecure = a.Config("host-7", peer.NameMN, "mn7.declock"), false
+	addr, _ := startService(t, o)
+	contact := peer.Contact{HostPort: addr, Name: "host-7"}.String()
+	own := a.Config("host-8", peer.NameCN)
+	anonymous := own.Clone()
+	anonymous.Certificates = nil
+	mixed := stranger.Config("host-8", peer.NameCN)
+	mixed.RootCAs = a.Pool // it knows the server, and the server does not know it
+	for _, x := range []struct {
+		name string
+		cfg  *tls.Config
+		to   callee
+		want error // ErrLost: whoever is refused by the server, whose reason may be lost with the connection
+	}{
+		{"a compute node", own, memoryNode(member.MN{ID: 7, Addr: contact}), nil},
+		{"a certificate for another memory node", own, memoryNode(member.MN{ID: 8, Addr: contact}), ErrAuth},
+		{"a memory node in the place of a compute node", own, computeNode(member.CN{ID: 7, Addr: contact}), ErrAuth},
+		{"a certificate of another member", own, memoryNode(member.MN{ID: 7, Addr: addr + "#host-9"}), ErrAuth},
+		{"a caller that is no compute node", a.Config("host-8", peer.NameMN), memoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a caller of another cluster", stranger.Config("host-8", peer.NameCN), memoryNode(member.MN{ID: 7, Addr: contact}), ErrAuth},
+		{"a caller whom another cluster vouches for", mixed, memoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a caller without a certificate", anonymous, memoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a caller without TLS", nil, memoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+	} {
+		co := *o
+		co.TLS = x.cfg
+		s, err := dial(context.Background(), x.to, &co, echo)
+		if err == nil {
+			go s.run()
+			err = s.call(context.Background(), "echo", 1, nil)
+			s.close()
+			<-s.done
 		}
-		leaf := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-		der, err := x509.CreateCertificate(rand.Reader, leaf, root, &own.PublicKey, key)
-		if err != nil {
-			t.Fatal(err)
+		if x.want == ErrLost && errors.Is(err, ErrAuth) {
+			continue
 		}
-		return &tls.Config{RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-			Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: own}}}
+		if !errors.Is(err, x.want) || (err == nil) != (x.want == nil) {
+			t.Errorf("%s: %v, want %v", x.name, err, x.want)
+		}
 	}
 }
 
-func TestMutualTLS(t *testing.T) {
-	member, stranger := certificates(t), certificates(t)
-	o := controlOptions(t, "")
-	o.TLS = member()
-	addr, _ := startService(t, o)
-	ask := func(cfg *tls.Config) error {
-		c := controlOptions(t, "")
-		c.TLS = cfg
-		s, err := connect(t, addr, c)
-		if err == nil {
-			err = s.call(context.Background(), "echo", 1, nil)
+// Who asks is who he says: the certificate of a session is the member's.
+func TestNobodySpeaksForAnother(t *testing.T) {
+	a := authority.New(t)
+	cert, err := x509.ParseCertificate(a.Config("host-8", peer.NameCN).Certificates[0].Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{cert: cert}
+	if err := s.of(member.CN{Addr: "127.0.0.1:1#host-8"}); err != nil {
+		t.Errorf("the member himself: %v", err)
+	}
+	for _, addr := range []string{"127.0.0.1:1#host-9", "127.0.0.1:1"} {
+		if err := s.of(member.CN{Addr: addr}); !errors.Is(err, ErrAuth) {
+			t.Errorf("for %s: %v", addr, err)
 		}
-		return err
-	}
-	if err := ask(member()); err != nil {
-		t.Errorf("a member: %v", err)
-	}
-	if ask(stranger()) == nil {
-		t.Error("a member of another cluster got in")
-	}
-	anonymous := member()
-	anonymous.Certificates = nil
-	if ask(anonymous) == nil {
-		t.Error("a client without a certificate got in")
-	}
-	if ask(nil) == nil {
-		t.Error("a client without TLS got in")
 	}
 }
 
