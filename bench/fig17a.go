@@ -148,7 +148,8 @@ func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
 				return nil, err
 			}
 		}
-		store, err := objstore.Open(p, objstore.Config{Name: "bench", Nodes: []fabric.MemID{mn}, Lock: r.sys.Layout(), Objects: r.keys})
+		store, err := objstore.Open(p, objstore.Config{Name: "bench", Nodes: []fabric.MemID{mn}, Lock: r.sys.Layout(), Objects: r.keys,
+			LockedReads: true}) // as the paper's store, whatever the lock
 		if err != nil {
 			return nil, err
 		}

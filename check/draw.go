@@ -81,7 +81,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g5"
+const generator = "g6"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -155,17 +155,31 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		return s
 	}
 	s.faults(d)
-	// (Who joins holders and finds the value there is done in no virtual time: no bound of class Fair holds.)
-	if s.Keys == 0 && class != Fair && (&drawer{sim.NewRand(seed, streamKept)}).percent(50) {
-		s.Kept = 1
-	}
-	if bad := (&drawer{sim.NewRand(seed, streamBad)}); s.Keys == 0 && class != Fair && bad.percent(30) {
-		s.Bad = pick(bad, 2, 10, 50)
-	}
+	s.extras(seed)
 	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
 		s.Version = uint8(d.between(2, 3))
 	}
 	return s
+}
+
+// extras draws what came later, from streams of its own.
+func (s *Scenario) extras(seed uint64) {
+	share := func(stream uint64, p int) bool { return (&drawer{sim.NewRand(seed, stream)}).percent(p) }
+	if s.Keys > 0 {
+		if s.Tree == 0 && share(streamLocked, 30) {
+			s.Locked = 1
+		}
+		return
+	}
+	if s.Class == Fair {
+		return // who joins holders and finds the value there is done in no virtual time: no bound holds
+	}
+	if share(streamKept, 50) {
+		s.Kept = 1
+	}
+	if bad := (&drawer{sim.NewRand(seed, streamBad)}); bad.percent(30) {
+		s.Bad = pick(bad, 2, 10, 50)
+	}
 }
 
 // wraps makes queues short and versions narrow. Fewer entries than participants will do, but the

@@ -147,6 +147,9 @@ type Caps struct {
 	Atomic16   bool   // MaskedCAS16, MaskedFAA16
 	Inline     int    // bytes of a WRITE that cost no extra DMA
 	MaxAtomics int    // READs and atomics in flight per queue pair
+	// ReadsInOrder: a READ of a chain sees memory as it is after the READs before it. NICs execute
+	// READs in order, but fetch the memory over a bus that may exchange them.
+	ReadsInOrder bool
 }
 
 // Stats counts what a Port did.

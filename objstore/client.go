@@ -195,6 +195,7 @@ type work struct {
 	head bool   // header and key of the object suffice
 	at   uint64 // where in c.obj the object goes
 
+	hint   slotWord // where the object may be, if the location cache does not know
 	loaded slotWord // the object of this word is in c.obj
 	found  bool
 	word   slotWord    // of the object
@@ -219,7 +220,11 @@ func (k *work) want(w slotWord) uint64 {
 func (c *Client) lockKey(k *work, mode lock.Mode) error {
 	c.reads[0] = fabric.Read(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
 	reads := c.reads[:1]
-	if w := c.s.places.get(k.hash); w != 0 && k.n.sane(w.chunk()) {
+	w, _ := c.s.places.get(k.hash)
+	if w == 0 {
+		w = k.hint
+	}
+	if w != 0 && k.n.sane(w.chunk()) {
 		c.readObject(k, w, &c.reads[1])
 		reads = c.reads[:2]
 	}
@@ -264,8 +269,8 @@ func (c *Client) find(k *work) error {
 					c.stats.CacheHits++
 				} else {
 					c.stats.CacheMisses++
-					c.s.places.put(k.hash, w)
 				}
+				c.s.places.put(k.hash, w, k.h.unique)
 				return nil
 			}
 		}

@@ -25,9 +25,11 @@
 //
 // # How an operation works
 //
-// It acquires the bucket's lock, and in the same chain READs the slots and the
-// object, where the location cache of the compute node says it was last. The
-// slots then say whether that was right. A change is made in the chain of the
+// A get READs the object, where the location cache of the compute node says it was last,
+// the slots, which say whether that was right, and a word of the object that says
+// whether it is whole: without the lock (unlocked.go has the proof), unless something
+// is not as expected. All else acquires the bucket's lock, and READs slots and object
+// in the same chain. A change is made in the chain of the
 // release: WRITE the new object to a free chunk, CAS the slot, release.
 //
 // The CAS is the commit. A compute node that dies between any two operations leaves the
@@ -41,20 +43,26 @@
 // counts them; lock/cas with tokens has one operation more in the first chain):
 //
 //	operation                     chains  operations
-//	get                              2        4       lock + READ slots + READ object, unlock
-//	get, not in location cache       3        4       lock + READ slots, READ object, unlock
-//	get, miss                        2        3       lock + READ slots, unlock
+//	get                              1        3       READ object + READ slots + READ word
+//	get, not in location cache       2        6       READ slots, READ word + READ slot + READ object + READ slot + READ word
+//	get, miss                        1        1       READ slots
+//	get with Config.LockedReads      2        4       lock + READ slots + READ object, unlock
+//	  not in location cache          3        4       lock + READ slots, READ object, unlock
+//	  miss                           2        3       lock + READ slots, unlock
 //	set of a new key                 2        5       lock + READ slots, WRITE object + CAS slot + unlock
 //	set, replace, cas                2        6       lock + READ slots + READ header and key, WRITE + CAS + unlock
 //	add of a key that is there,
 //	cas of a changed object          2        4       lock + READ slots + READ header and key, unlock
 //	append, prepend, incr, decr      2        6       lock + READ slots + READ object, WRITE + CAS + unlock
 //	delete                           2        5       lock + READ slots + READ header and key, CAS + unlock
+//	delete, miss                     1        1       READ slots
 //	touch                            2        5       lock + READ slots + READ header and key, WRITE word + unlock
 //
 // A key that the location cache does not know costs one chain more where an
 // object is read, each overflow block of a bucket one more. A get of an object
-// that was not used for a while has one WRITE more in its last chain.
+// that was not used for a while takes the lock, and has one WRITE more in its last chain.
+// What changes an object that is there looks for one that the location cache does not know without the lock: if
+// it is not there, that was all, else the lock's chain READs it at once.
 //
 // # Memory
 //

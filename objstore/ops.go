@@ -15,6 +15,12 @@ func (c *Client) Get(key []byte) (Item, error) {
 		return Item{}, err
 	}
 	c.stats.Gets++
+	if !c.s.locked {
+		if it, done, err := c.getUnlocked(&k); done {
+			return it, err
+		}
+		k = work{place: k.place, n: k.n, key: key}
+	}
 	if err := c.lookup(&k, lock.Shared); err != nil {
 		return Item{}, err
 	}
@@ -29,16 +35,26 @@ func (c *Client) Get(key []byte) (Item, error) {
 		return Item{}, c.dropExpired(&k)
 	}
 	var before []fabric.Op
-	if int32(now-k.h.access) >= int32(c.s.cfg.AccessRefreshS) {
+	if c.stale(&k, now) {
 		before = c.refresh(&k, now)
 	}
 	if err := c.l.Release(&c.hold, before); err != nil {
 		return Item{}, fmt.Errorf("objstore: %w", err)
 	}
-	v := c.value(&k)
+	return c.item(&k), nil
+}
+
+// item returns the object that was found, for the user.
+func (c *Client) item(k *work) Item {
+	v := c.value(k)
 	c.stats.Hits++
 	c.stats.BytesRead += uint64(len(v))
-	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique}, nil
+	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique}
+}
+
+// stale tells whether the object's access time is to be written.
+func (c *Client) stale(k *work, now uint32) bool {
+	return int32(now-k.h.access) >= int32(c.s.cfg.AccessRefreshS)
 }
 
 // refresh returns the operation that gives the object a new access time. Under
@@ -160,7 +176,7 @@ func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
 		known, err = c.overflow(k, w)
 	}
 	if err != nil {
-		c.s.places.put(k.hash, 0)
+		c.s.places.put(k.hash, 0, 0)
 		if known {
 			c.free(k.n, ch)
 		} else {
@@ -168,7 +184,7 @@ func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
 		}
 		return err
 	}
-	c.s.places.put(k.hash, w)
+	c.s.places.put(k.hash, w, unique)
 	c.stats.Stores++
 	c.stats.BytesWritten += uint64(h.valueLen)
 	if k.found {
@@ -227,6 +243,9 @@ func (c *Client) Delete(key []byte) error {
 	if err := c.start(&k, key); err != nil {
 		return err
 	}
+	if err := c.miss(&k); err != nil {
+		return err
+	}
 	if err := c.lookup(&k, lock.Exclusive); err != nil {
 		return err
 	}
@@ -261,6 +280,9 @@ func (c *Client) remove(k *work) error {
 // lookupLive is lookup for changing what is there: with an exclusive lock. An
 // expired object is dropped, and is not there.
 func (c *Client) lookupLive(k *work) error {
+	if err := c.miss(k); err != nil {
+		return err
+	}
 	if err := c.lookup(k, lock.Exclusive); err != nil {
 		return err
 	}

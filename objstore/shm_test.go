@@ -100,7 +100,7 @@ func BenchmarkShm(b *testing.B) {
 	}{
 		{"get", func(k []byte) error { _, err := c.Get(k); return err }},
 		{"get-uncached", func(k []byte) error {
-			s.places.put(s.locate(k).hash, 0)
+			s.places.put(s.locate(k).hash, 0, 0)
 			_, err := c.Get(k)
 			return err
 		}},

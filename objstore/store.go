@@ -40,7 +40,10 @@ type Config struct {
 
 	// NoEvict gives ErrNoSpace when memory is full, instead of evicting.
 	NoEvict bool
-	// CacheEntries bounds the location cache, 8 bytes each; 0 is as many as
+	// LockedReads makes a get take the lock of its bucket, as the paper's store does, where it could read
+	// without (unlocked.go).
+	LockedReads bool
+	// CacheEntries bounds the location cache, 16 bytes each; 0 is as many as
 	// Objects, at most a million. It is rounded up to a power of two. Negative is none.
 	CacheEntries int
 	// LockTimeoutNs bounds the wait for a lock; 0 is for ever.
@@ -174,6 +177,7 @@ type Store struct {
 	geo    geometry
 	nodes  []node
 	places locations
+	locked bool // gets take the lock
 }
 
 // Open opens the store, and makes it if there is none.
@@ -193,6 +197,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 		}
 	}
 	s.places.init(cfg.CacheEntries)
+	s.locked = cfg.LockedReads || !port.Caps().ReadsInOrder
 	return s, nil
 }
 
@@ -292,43 +297,52 @@ func (s *Store) slotsAddr(bucket fabric.Addr) fabric.Addr { return bucket.Add(s.
 func (s *Store) slotsLen() int { return (s.geo.slots + 1) * slotSize }
 
 // locations is the location cache of a compute node: the last slot word seen
-// of many keys, direct-mapped by hash. It may be stale and it may be of another key:
-// what it says is used only after the bucket, read under the lock, holds the
-// same word. That is why one word is enough and needs no lock.
+// of many keys, and the unique of its object, direct-mapped by hash. It may be stale, it may be of another key, and
+// the two words of a location may be of two objects: the word is used only after the bucket has been
+// seen to hold it, and the unique only if the object has it, which no other ever has. That is why it needs no lock.
 type locations struct {
-	words []atomic.Uint64
-	mask  uint64
+	list []location
+	mask uint64
 }
+
+type location struct{ word, unique atomic.Uint64 }
 
 func (c *locations) init(n int) {
 	if n > 0 {
-		c.words = make([]atomic.Uint64, 1<<bits.Len64(uint64(n-1)))
-		c.mask = uint64(len(c.words) - 1)
+		c.list = make([]location, 1<<bits.Len64(uint64(n-1)))
+		c.mask = uint64(len(c.list) - 1)
 	}
 }
+
+func (c *locations) at(hash uint64) *location { return &c.list[hash>>locationShift&c.mask] }
 
 // get returns a word with the hash's fingerprint, or 0.
-func (c *locations) get(hash uint64) slotWord {
-	if c.words == nil {
-		return 0
+func (c *locations) get(hash uint64) (w slotWord, unique uint64) {
+	if c.list == nil {
+		return 0, 0
 	}
-	w := slotWord(c.words[hash>>locationShift&c.mask].Load())
-	if w.fp() != fingerprintOf(hash) {
-		return 0
+	l := c.at(hash)
+	if w = slotWord(l.word.Load()); w.fp() != fingerprintOf(hash) {
+		return 0, 0
 	}
-	return w
+	return w, l.unique.Load()
 }
 
-func (c *locations) put(hash uint64, w slotWord) {
-	if c.words != nil {
-		c.words[hash>>locationShift&c.mask].Store(uint64(w))
+// put notes a published object.
+func (c *locations) put(hash uint64, w slotWord, unique uint64) {
+	if c.list == nil {
+		return
+	}
+	if l := c.at(hash); l.word.Load() != uint64(w) || l.unique.Load() != unique {
+		l.word.Store(uint64(w))
+		l.unique.Store(unique)
 	}
 }
 
 // forget removes w, if it is what is there.
 func (c *locations) forget(hash uint64, w slotWord) {
-	if c.words != nil && w != 0 {
-		c.words[hash>>locationShift&c.mask].CompareAndSwap(uint64(w), 0)
+	if c.list != nil && w != 0 {
+		c.at(hash).word.CompareAndSwap(uint64(w), 0)
 	}
 }
 

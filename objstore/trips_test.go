@@ -18,9 +18,12 @@ func TestRoundTrips(t *testing.T) {
 		there       bool // the key is there
 		f           func(c *Client) error
 	}{
-		{"get, cached", 2, 4, true, true, func(c *Client) error { _, err := c.Get(b("k")); return err }},
-		{"get, not cached", 3, 4, false, true, func(c *Client) error { _, err := c.Get(b("k")); return err }},
-		{"get, miss", 2, 3, false, false, func(c *Client) error { _, err := c.Get(b("k")); return ignore(err, ErrNotFound) }},
+		{"get, cached", 1, 3, true, true, func(c *Client) error { _, err := c.Get(b("k")); return err }},
+		{"get, not cached", 2, 6, false, true, func(c *Client) error { _, err := c.Get(b("k")); return err }},
+		{"get, miss", 1, 1, false, false, func(c *Client) error { _, err := c.Get(b("k")); return ignore(err, ErrNotFound) }},
+		{"get, locked, cached", 2, 4, true, true, lockedGet},
+		{"get, locked, not cached", 3, 4, false, true, lockedGet},
+		{"get, locked, miss", 2, 3, false, false, func(c *Client) error { return ignore(lockedGet(c), ErrNotFound) }},
 		{"set, new", 2, 5, false, false, func(c *Client) error { return c.Set(b("k"), b("w"), Options{}) }},
 		{"set, overwrite", 2, 6, true, true, func(c *Client) error { return c.Set(b("k"), b("w"), Options{}) }},
 		{"set, overwrite, not cached", 3, 6, false, true, func(c *Client) error { return c.Set(b("k"), b("w"), Options{}) }},
@@ -33,7 +36,8 @@ func TestRoundTrips(t *testing.T) {
 		{"prepend", 2, 6, true, true, func(c *Client) error { return c.Prepend(b("k"), b("w")) }},
 		{"incr", 2, 6, true, true, func(c *Client) error { _, err := c.Incr(b("k"), 1); return err }},
 		{"delete", 2, 5, true, true, func(c *Client) error { return c.Delete(b("k")) }},
-		{"delete, miss", 2, 3, false, false, func(c *Client) error { return ignore(c.Delete(b("k")), ErrNotFound) }},
+		{"delete, not cached", 3, 6, false, true, func(c *Client) error { return c.Delete(b("k")) }},
+		{"delete, miss", 1, 1, false, false, func(c *Client) error { return ignore(c.Delete(b("k")), ErrNotFound) }},
 		{"touch", 2, 5, true, true, func(c *Client) error { return c.Touch(b("k"), 100) }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -48,7 +52,7 @@ func TestRoundTrips(t *testing.T) {
 				wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil)
 			}
 			if !x.warm {
-				s.places.put(c.s.locate(b("k")).hash, 0)
+				s.places.put(c.s.locate(b("k")).hash, 0, 0)
 			}
 			before := *c.port.Stats()
 			wantErr(t, x.name, x.f(c), nil)
@@ -58,6 +62,12 @@ func TestRoundTrips(t *testing.T) {
 			}
 		})
 	}
+}
+
+func lockedGet(c *Client) error {
+	c.s.locked = true
+	_, err := c.Get(b("k"))
+	return err
 }
 
 // A get whose object has not been touched for long writes its access time, in

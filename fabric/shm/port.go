@@ -23,6 +23,8 @@ var caps = fabric.Caps{
 	Atomic16:   ram.HasAtomic16,
 	Inline:     maxInline,
 	MaxAtomics: fabric.MaxChain,
+
+	ReadsInOrder: true,
 }
 
 // A port is one client of a compute node.

@@ -103,7 +103,7 @@ func BenchmarkRead4096(b *testing.B) {
 
 // BenchmarkClients is one-sided operations of many clients of one compute node, on a memory node with one processor.
 func BenchmarkClients(b *testing.B) {
-	for _, clients := range []int{1, 32, 256} {
+	for _, clients := range []int{1, 2, 4, 8, 32, 256} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
 			n := benchCluster(b, 1).nodes[0]
 			var all sync.WaitGroup

@@ -19,6 +19,8 @@ var caps = fabric.Caps{
 	Atomic16:   true,
 	Inline:     maxFrame / 4,
 	MaxAtomics: ringSize,
+
+	ReadsInOrder: true,
 }
 
 // largeChain is how many bytes a chain moves that may not fit into one frame.

@@ -1,0 +1,175 @@
+package objstore
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// Reading without the lock. An object is written once, to a chunk that no slot
+// names, before the CAS that publishes it; when it is unlinked, its chunk may be
+// written again. Its unique is in the first word of the chunk, and no other object ever has the same.
+//
+// Let the location cache say that the object of slot word w has the unique u: a client of this compute node has seen it published, so
+// all of it was written by then. A get posts one chain
+//
+//	1. READ the object   2. READ the slots   3. READ the object's first word
+//
+// and takes the object if 2 found w in a slot, and 3 found u. Why what 1 returned is that object, whole:
+//
+//   - u was in the first word before the get and at 3, and it never comes back once it is gone: it was there all the time. So
+//     no WRITE to the chunk was complete before 3, for that replaces u.
+//   - A WRITE that has begun and is not complete is one to a chunk that no slot names. But at 2 a slot named
+//     it: no WRITE had begun before 2. (If w is an older word that has come back with the same tag, its object has
+//     another unique, and was written whole before 2: then 3 does not find u.)
+//
+// So the object was in its slot from before the get until 2, and the get takes place at 1, where the word of its
+// expiry was read, in one piece. If the slot names an object that the location cache does not know, there is a second chain:
+//
+//	1. READ the first word   2. READ the slot   3. READ the object   4. READ the slot   5. READ the first word
+//
+// If 2 and 4 found w, and 1 and 5 the same unique, then that is the unique of the object that was published at 2; the rest is as above.
+//
+// A bucket without a slot of the key's fingerprint and without overflow blocks does not have the key. The READ of
+// the slots may be torn; but a key is in one slot at a time, and comes to another only by way of none.
+//
+// All else is left to who holds the lock: overflow blocks, fingerprints that collide, access times that are to be written, and
+// what changed while it was read. Where READs of a chain may be exchanged (fabric.Caps.ReadsInOrder) all gets take the lock.
+
+// A sight is what a look without the lock came to.
+type sight uint8
+
+const (
+	unclear sight = iota // the lock will tell
+	absent               // the key was not there
+	present              // it was: k.h and c.obj are its object
+)
+
+// look looks for the key without the lock.
+func (c *Client) look(k *work) (sight, error) {
+	w, unique := c.s.places.get(k.hash)
+	ops := c.ops[:1]
+	if w != 0 && k.n.sane(w.chunk()) && k.want(w) >= headerSize {
+		ops = c.ops[:3]
+		c.readObject(k, w, &ops[0])
+		ops[2] = fabric.Load(at(k.n.mn, w.chunk().off64))
+	} else {
+		w = 0
+	}
+	ops[len(ops)/2] = fabric.Read(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
+	if err := c.doUnlocked(ops); err != nil {
+		return unclear, err
+	}
+	slot, found, s := c.scan(k)
+	switch {
+	case s != present:
+		return s, nil
+	case found != w:
+		return c.lookAt(k, slot, found)
+	case ops[2].Old != unique:
+		return unclear, nil
+	}
+	c.stats.CacheHits++
+	return c.accept(k, slot, w), nil
+}
+
+// scan looks for the key's fingerprint in the slots that have been read. It is present if it
+// is in one slot only, which scan returns, and absent if it is in none and there are no other slots.
+func (c *Client) scan(k *work) (slot fabric.Addr, w slotWord, s sight) {
+	last := c.s.geo.slots
+	for i := range last {
+		v := slotWord(wordAt(c.slots, i))
+		if v == 0 || v.fp() != k.fp {
+			continue
+		}
+		if w != 0 {
+			return 0, 0, unclear
+		}
+		slot, w = c.s.slotsAddr(k.bucket).Add(uint64(i)*slotSize), v
+	}
+	switch {
+	case w != 0:
+		return slot, w, present
+	case wordAt(c.slots, last) == 0:
+		return 0, 0, absent
+	}
+	return 0, 0, unclear
+}
+
+// lookAt reads the object of a slot of which the location cache did not know it.
+func (c *Client) lookAt(k *work, slot fabric.Addr, w slotWord) (sight, error) {
+	if !k.n.sane(w.chunk()) || k.want(w) < headerSize {
+		return unclear, nil
+	}
+	c.stats.CacheMisses++
+	first := at(k.n.mn, w.chunk().off64)
+	ops := c.ops[:5]
+	ops[0], ops[1] = fabric.Load(first), fabric.Load(slot)
+	c.readObject(k, w, &ops[2])
+	ops[3], ops[4] = ops[1], ops[0]
+	if err := c.doUnlocked(ops); err != nil {
+		return unclear, err
+	}
+	if slotWord(ops[1].Old) != w || slotWord(ops[3].Old) != w || ops[0].Old != ops[4].Old {
+		return unclear, nil
+	}
+	return c.accept(k, slot, w), nil
+}
+
+// accept validates an object that was read whole.
+func (c *Client) accept(k *work, slot fabric.Addr, w slotWord) sight {
+	if c.match(k, w) != nil || !k.found {
+		return unclear // damage is reported under the lock
+	}
+	k.slot = slot
+	c.s.places.put(k.hash, w, k.h.unique)
+	return present
+}
+
+// doUnlocked executes a chain of READs without a lock.
+func (c *Client) doUnlocked(ops []fabric.Op) error {
+	if err := lock.Do(c.l, ops); err != nil {
+		return fmt.Errorf("objstore: %w", err)
+	}
+	return nil
+}
+
+// getUnlocked is Get without the lock; done is false if that did not do.
+func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
+	s, err := c.look(k)
+	switch {
+	case err != nil:
+		return Item{}, true, err
+	case s == unclear:
+		return Item{}, false, nil
+	case s == absent:
+		return Item{}, true, ErrNotFound
+	}
+	now := c.now()
+	switch {
+	case k.h.expired(now):
+		return Item{}, true, c.dropExpired(k)
+	case c.stale(k, now):
+		return Item{}, false, nil
+	}
+	return c.item(k), true, nil
+}
+
+// miss returns ErrNotFound if a look without the lock finds that the key is not there: for operations that do
+// nothing then. Who knows where the object was does not look.
+func (c *Client) miss(k *work) error {
+	if w, _ := c.s.places.get(k.hash); w != 0 || c.s.locked {
+		return nil
+	}
+	c.ops[0] = fabric.Read(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
+	if err := c.doUnlocked(c.ops[:1]); err != nil {
+		return err
+	}
+	_, w, s := c.scan(k)
+	if s == absent {
+		return ErrNotFound
+	}
+	k.hint = w // where the lock will find it, probably
+	return nil
+}

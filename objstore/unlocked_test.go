@@ -1,0 +1,145 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock/cas"
+)
+
+// A slowPort executes each chain one operation after the other, and READs of more than a slot in halves; between any two
+// it lets others work.
+type slowPort struct {
+	fabric.Port
+	between func()
+}
+
+func (p *slowPort) Do(ops []fabric.Op) error {
+	for i := range ops {
+		o := &ops[i]
+		half := len(o.Buf) / 16 * 8
+		if o.Kind != fabric.OpRead || half == 0 {
+			p.between()
+			if err := p.Port.Do(ops[i : i+1]); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, part := range []fabric.Op{fabric.Read(o.Addr, o.Buf[:half]), fabric.Read(o.Addr.Add(uint64(half)), o.Buf[half:])} {
+			p.between()
+			if err := p.Port.Do([]fabric.Op{part}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// An encounter is a get of a key that holds an object, and a writer who unlinks that object, writes another one to the same
+// chunk and publishes it with the very same slot word, as when the tag has come round.
+type encounter struct {
+	t      *testing.T
+	reader *Client
+	raw    fabric.Port
+	steps  []func() // of the writer
+	done   int
+	when   []int // each step comes before the reader's operation with that number
+	clock  int
+}
+
+func (e *encounter) work() {
+	for e.done < len(e.steps) && e.when[e.done] <= e.clock {
+		e.steps[e.done]()
+		e.done++
+	}
+	e.clock++
+}
+
+const encounterValue = 400
+
+func newEncounter(t *testing.T, headerFirst bool) *encounter {
+	t.Helper()
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+	e := &encounter{t: t, raw: w.port(0)}
+	s := w.open(0, w.plain())
+	c, err := s.Client(cas.New(&slowPort{w.port(0), e.work}, cas.Config{Plain: true}))
+	wantErr(t, "client", err, nil)
+	e.reader = c
+	key := b("k")
+	wantErr(t, "set", c.Set(key, b(strings.Repeat("a", encounterValue)), Options{}), nil)
+	k := work{}
+	wantErr(t, "start", c.start(&k, key), nil)
+	wantErr(t, "lookup", c.lookup(&k, 0), nil)
+	wantErr(t, "unlock", c.unlock(nil), nil)
+
+	h := k.h
+	h.unique += 1 << 20
+	h.check = h.checkOf(k.hash)
+	object := e.raw.Alloc(int(h.size()))
+	h.encode(object)
+	copy(object[headerSize:], key)
+	copy(object[headerSize+1:], strings.Repeat("b", encounterValue))
+	chunk := at(k.n.mn, k.word.chunk().off64)
+	do := func(op fabric.Op) func() {
+		return func() { wantErr(t, "writer", e.raw.Do([]fabric.Op{op}), nil) }
+	}
+	const half = headerSize + encounterValue/2
+	parts := []func(){do(fabric.Write(chunk, object[:half])), do(fabric.Write(chunk.Add(half), object[half:]))}
+	if !headerFirst {
+		parts[0], parts[1] = parts[1], parts[0]
+	}
+	e.steps = []func(){do(fabric.CAS(k.slot, uint64(k.word), 0)), parts[0], parts[1], do(fabric.CAS(k.slot, 0, uint64(k.word)))}
+	return e
+}
+
+// get lets the writer's steps come at the given places, and tells what the get returned and how many operations it took.
+func (e *encounter) get(known bool, when []int) (value string, ops int) {
+	c := e.reader
+	if !known {
+		c.s.places.put(c.s.locate(b("k")).hash, 0, 0)
+	}
+	e.when, e.clock, e.done = when, 0, 0
+	it, err := c.Get(b("k"))
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		e.t.Fatal(err)
+	}
+	return string(it.Value), e.clock
+}
+
+// A get without the lock meets a writer, at all places: it returns one of the objects whole, or none.
+func TestUnlockedGetMeetsWriter(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		for _, headerFirst := range []bool{true, false} {
+			t.Run(fmt.Sprintf("known %v, header first %v", known, headerFirst), func(t *testing.T) {
+				meetWriter(t, known, headerFirst)
+			})
+		}
+	}
+}
+
+func meetWriter(t *testing.T, known, headerFirst bool) {
+	never := 1 << 20
+	old, ops := newEncounter(t, headerFirst).get(known, []int{never, never, never, never})
+	if old != strings.Repeat("a", encounterValue) {
+		t.Fatalf("%q without a writer", old)
+	}
+	for i := 0; i <= ops; i++ {
+		for j := i; j <= ops; j++ {
+			for k := j; k <= ops; k++ {
+				for l := k; l <= ops; l++ {
+					got, _ := newEncounter(t, headerFirst).get(known, []int{i, j, k, l})
+					if got != "" && strings.Trim(got, got[:1]) != "" {
+						t.Fatalf("the writer's steps before operations %d, %d, %d and %d: %q", i, j, k, l, got)
+					}
+					if i == 0 && strings.HasPrefix(got, "a") || l == 0 && !strings.HasPrefix(got, "b") {
+						t.Fatalf("the writer's steps before operations %d, %d, %d and %d: %.8q..", i, j, k, l, got)
+					}
+				}
+			}
+		}
+	}
+}
