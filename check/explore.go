@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/bits"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -224,13 +225,15 @@ type Bounds struct {
 func Explore(x Exploration, b Bounds) sim.Report {
 	cfg := x.config()
 	cfg.MaxStates, cfg.MaxWall = b.States, b.Wall
+	// Each execution leaves garbage, and little else is in memory.
+	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	return sim.Explore(cfg, x.build)
 }
 
 // config returns what Explore and a replay of its schedules have in common.
 func (x Exploration) config() sim.ExploreConfig {
 	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
-	cfg := sim.ExploreConfig{FairPolls: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
+	cfg := sim.ExploreConfig{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
 	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else.
 	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart
 	if x.together() && x.Policy != "cql" && fieldLockOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart {
@@ -275,6 +278,7 @@ func (g *exploring) Observe(e *sim.Event) {
 		g.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
 	case sim.StepEffect:
 		if e.Op.Kind.IsAtomic() && e.Op.Addr == g.lock {
+			g.c.Witness()
 			g.court.Effect(&oracle.Effect{Client: e.Client, Lock: e.Op.Addr, Old: e.Old, New: e.New})
 			g.tell()
 		}
@@ -299,6 +303,9 @@ func (g *exploring) note(e *sim.Event) {
 func (g *exploring) event(e oracle.Event) {
 	if g.last != nil {
 		g.last.keep(e.Client, "* "+e.String())
+	}
+	if e.Kind != oracle.Requested { // no judge here takes note of it
+		g.c.Witness()
 	}
 	g.court.Event(&e)
 	g.tell()
@@ -507,7 +514,7 @@ func (g *exploring) hash() uint64 {
 			continue
 		}
 		fmt.Fprintf(h, "n%d", n.table.Len())
-		if n.agent != nil {
+		if n.agent != nil && g.x.config().Private { // otherwise exploration knows it by node.keeps
 			fmt.Fprint(h, n.agent.State())
 		}
 	}

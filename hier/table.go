@@ -149,8 +149,9 @@ type Table struct {
 // NewTable returns an empty table for clients that follow a policy.
 func NewTable(p Policy) *Table {
 	t := &Table{policy: p}
+	buckets := make([]*local, minBuckets<<shardBits)
 	for i := range t.shards {
-		t.shards[i].buckets = make([]*local, minBuckets)
+		t.shards[i].buckets, buckets = buckets[:minBuckets:minBuckets], buckets[minBuckets:]
 	}
 	return t
 }

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,10 +19,14 @@ func sorted[T any](m map[fabric.Addr]T) []fabric.Addr {
 	return list
 }
 
+// byClient returns a list in which the order means nothing in the order of clients.
+func byClient[T any](list []T, client func(T) fabric.ClientID) []T {
+	return slices.SortedStableFunc(slices.Values(list), func(a, b T) int { return cmp.Compare(client(a), client(b)) })
+}
+
 func (j *Exclusion) state(b *strings.Builder) {
 	for _, l := range sorted(j.holders) {
-		for i := range j.holders[l] {
-			h := &j.holders[l][i]
+		for _, h := range byClient(j.holders[l], func(e Event) fabric.ClientID { return e.Client }) {
 			fmt.Fprintf(b, "h%x %x %d,", l, uint32(h.Client), h.Mode)
 		}
 	}
@@ -45,7 +50,11 @@ func (j *Cells) state(b *strings.Builder) {
 	for _, l := range sorted(j.cells) {
 		c := j.cells[l]
 		fmt.Fprintf(b, "c%x %x %t", l, c.base, c.doubt)
-		for _, list := range [][]write{c.writes, c.seen} {
+		// Whoever found the base, and no write before that is in doubt, acknowledges nothing by its release.
+		seen := slices.DeleteFunc(slices.Clone(c.seen), func(w write) bool {
+			return w.value == c.base && !slices.ContainsFunc(c.writes, func(x write) bool { return x.order <= w.order })
+		})
+		for _, list := range [][]write{c.writes, byClient(seen, func(w write) fabric.ClientID { return w.client })} {
 			for _, w := range list {
 				fmt.Fprintf(b, " %x:%x@%d", w.client, w.value, c.count-w.order)
 			}

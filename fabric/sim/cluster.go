@@ -122,6 +122,7 @@ func (c *Cluster) GoOn(p fabric.Port, name string, body func(fabric.Port)) *Task
 	port := p.(*Port)
 	t := &Task{c: c, index: uint32(len(c.tasks)), name: name, node: port.node, port: port, body: body}
 	c.tasks = append(c.tasks, t)
+	c.meddled()
 	c.live++
 	if port.node.dead {
 		t.killed = true
@@ -296,6 +297,7 @@ func (c *Cluster) resume(t *Task) {
 	}
 	before := c.cur
 	c.cur = t
+	t.node.ran = true
 	t.next()
 	c.cur = before
 }

@@ -68,6 +68,12 @@ type ExploreConfig struct {
 	// of the flat policy are such.) States then need not say in which order they went on.
 	Private bool
 
+	// Sleep: schedules are not executed that differ from one that is in the order of things that have nothing to do with
+	// each other. (States that are equal anyway are not even reached by all ways that lead to them; there are no fewer states.) Sound if the
+	// clients of different nodes tell each other nothing but through the fabric, and oracles that take note of what several clients do
+	// say so (Cluster.Witness). Not used together with MaxSwitches, or Walks.
+	Sleep bool
+
 	// For tests of exploration itself: no merging of equal states; no client goes on at
 	// once; each is a choice of its own.
 	NoStates bool
@@ -95,10 +101,10 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 
 // A Report says what was explored.
 type Report struct {
-	Schedules int // executions to their end
-	Pruned    int // executions that came to a state known before
-	States    int // different states in which there was a choice
-	Finals    int // different states at the end
+	Schedules int      // executions to their end
+	Pruned    int      // executions that came to a state known before
+	States    int      // different states in which there was a choice
+	Ends      []uint64 // hashes of the different states at the end, in order
 	Steps     uint64
 	MaxDepth  int // most choices in one schedule
 	MaxSteps  int // most events in one schedule
@@ -124,7 +130,7 @@ type Failure struct {
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d schedules, %d pruned, %d states, %d final, %d choices and %d events at most, %.2f s: ",
-		r.Schedules, r.Pruned, r.States, r.Finals, r.MaxDepth, r.MaxSteps, r.Wall.Seconds())
+		r.Schedules, r.Pruned, r.States, len(r.Ends), r.MaxDepth, r.MaxSteps, r.Wall.Seconds())
 	switch {
 	case r.Failure != nil:
 		fmt.Fprintf(&b, "FAILED\n%v", r.Failure)
@@ -183,6 +189,7 @@ func (f *Failure) String() string {
 // to somebody who is interrupted, and as long as clocks may tick.
 func Explore(cfg ExploreConfig, build func(*Cluster)) Report {
 	s := newSearch(cfg, build)
+	defer s.pool.close()
 	s.explore()
 	return s.report
 }
@@ -198,6 +205,7 @@ type Outcome struct {
 // configuration and program. An Observer (ExploreConfig.Sim, Cluster.SetObserver) sees its history.
 func Replay(cfg ExploreConfig, schedule Schedule, build func(*Cluster)) Outcome {
 	s := newSearch(cfg, build)
+	defer s.pool.close()
 	return s.replay(schedule)
 }
 
@@ -225,6 +233,7 @@ func (c *Cluster) SometimeKill(n *Node, f func()) {
 		}
 		c.Kill(n)
 		n.gone = true
+		c.ex.killed(n)
 	}})
 }
 
@@ -277,7 +286,9 @@ func (c *Cluster) HashWith(hash func() uint64) { c.hashers = append(c.hashers, h
 // NodeMemory says what clients of a node share: shares hashes all of it, and agent what the node's agent remembers beside it
 // while it waits for a message. Exploration then takes two states for one whatever the order was in which the
 // clients went on, if each was told the same and found the same memory each time. Otherwise that order is all that is known.
-func (c *Cluster) NodeMemory(n *Node, shares, agent func() uint64) { n.shares, n.keeps = shares, agent }
+func (c *Cluster) NodeMemory(n *Node, shares, agent func() uint64) {
+	n.shares, n.keeps, n.ran = shares, agent, true
+}
 
 // Forget is for the client that runs: it says that all that it will do from now on follows
 // from v, from its node's state that HashWith covers, and from what it will be told. What it has been told so far then
@@ -288,6 +299,14 @@ func (c *Cluster) NodeMemory(n *Node, shares, agent func() uint64) { n.shares, n
 func (c *Cluster) Forget(v uint64) {
 	if c.ex != nil && c.cur != nil {
 		c.cur.forget(v)
+	}
+}
+
+// Witness is for an oracle that takes note of what clients of several nodes do: it is called whenever it does so, by what it may
+// judge by. See ExploreConfig.Sleep.
+func (c *Cluster) Witness() {
+	if c.ex != nil {
+		c.ex.print.witnessed = true
 	}
 }
 

@@ -115,10 +115,12 @@ func peterson(c *Cluster, wrong bool) {
 					break
 				}
 			}
+			c.Witness()
 			if inside++; inside > 1 {
 				panic("both are in")
 			}
 			p.Do([]fabric.Op{fabric.Load(data)})
+			c.Witness()
 			inside--
 			p.Do([]fabric.Op{fabric.Store(flag[i], 0)})
 		})
@@ -126,14 +128,16 @@ func peterson(c *Cluster, wrong bool) {
 }
 
 func TestExplorePeterson(t *testing.T) {
-	r := Explore(ExploreConfig{FairPolls: true}, func(c *Cluster) { peterson(c, false) })
-	if !r.Exhaustive || r.States < 20 {
-		t.Error(r)
-	}
-	t.Log(r)
-	r = Explore(ExploreConfig{FairPolls: true}, func(c *Cluster) { peterson(c, true) })
-	if r.Failure == nil || !strings.Contains(r.Failure.Err.Error(), "both are in") {
-		t.Error(r)
+	for _, sleep := range []bool{false, true} {
+		r := Explore(ExploreConfig{FairPolls: true, Sleep: sleep}, func(c *Cluster) { peterson(c, false) })
+		if !r.Exhaustive || r.States < 20 {
+			t.Error(r)
+		}
+		t.Log(r)
+		r = Explore(ExploreConfig{FairPolls: true, Sleep: sleep}, func(c *Cluster) { peterson(c, true) })
+		if r.Failure == nil || !strings.Contains(r.Failure.Err.Error(), "both are in") {
+			t.Error(r)
+		}
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 // of events. At each step it lists what can happen (the menu) and has the
 // search choose.
 type explorer struct {
-	c   *Cluster
-	cfg *ExploreConfig
+	c    *Cluster
+	cfg  *ExploreConfig
+	pool *pool
 	// pick chooses from the menu; false ends the run.
 	pick func() (int, bool)
 
@@ -24,10 +25,20 @@ type explorer struct {
 	calls   []timedAct // of Cluster.At
 	actions []action
 
+	print  footprint  // of what has happened since the last point of choice
+	asleep []sleeper  // choices that need not be made; nil: sleep sets are not used
+	record *footprint // where print goes at the next point; nil: nowhere
+
 	menu    []choice
-	actor   uint32 // port that acted last
-	resting bool   // only what may happen is left, and it does not: until something else happens
-	idle    int    // things that happened because nothing else could, since something else did
+	past    *[]choice // all that has happened, or has to happen first since it did in the schedule before; nil: nobody keeps it
+	redone  int       // how much of it has happened
+	digests []uint64  // of the nodes' memories when all of it has
+	ended   bool      // nothing more can happen
+	stopped bool      // pick has had enough, or
+	slept   bool      // all that can happen sleeps
+	actor   uint32    // port that acted last
+	resting bool      // only what may happen is left, and it does not: until something else happens
+	idle    int       // things that happened because nothing else could, since something else did
 
 	steps, early, ticks, acted, switches int
 	withheld                             bool // a bound of the configuration kept choices from the menu
@@ -37,8 +48,8 @@ type explorer struct {
 	solo     [256]*Task     // the active client of each other node
 	conflict *Node          // a node that is not in shared, and must be
 	taken    []int          // the choices so far
-	known    *[]uint64      // what hashOnce returned in the schedule before and in this one; nil: nobody keeps it
-	knew     int            // how often it was called
+	known    *[]uint64      // what keep was told in the schedule before and in this one; nil: nobody keeps it
+	knew     int            // how often it was
 	blind    bool           // nobody asks for the state
 	trace    func(s string) // nil: nobody listens
 }
@@ -78,6 +89,12 @@ const (
 	chFence                     // dead[a] is fenced
 	chTimer                     // the deadline of port a passes early
 	chAction                    // actions[a]
+
+	// What is no choice.
+	chUnwind // a killed task unwinds
+	chBegin  // starts[a] begins at once
+	chGoOn   // port a goes on at once
+	chForce  // what happens when nothing else can
 )
 
 type choice struct {
@@ -119,6 +136,7 @@ func (ex *explorer) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
 
 // meddles notes that the client that runs has done something to another's Port past the fabric.
 func (ex *explorer) meddles(p *Port) {
+	ex.print.port(p)
 	if t := ex.c.cur; t != nil && (t.node != p.node || ex.cfg.Private && t.port != p) {
 		ex.touches(t.node)
 		ex.touches(p.node)
@@ -139,29 +157,88 @@ func (ex *explorer) run() {
 	defer func() { c.cur = nil }() // for a coroutine that calls runtime.Goexit
 	c.begun = true
 	ex.markShared()
-	for c.err == nil {
+	for c.err == nil && !ex.ended {
+		if ex.redo() {
+			continue
+		}
 		ex.settle()
 		if c.err != nil {
 			return
 		}
+		ex.wake()
 		ex.list()
 		i := 0
 		switch len(ex.menu) {
 		case 0:
-			if !ex.force() {
-				return
-			}
+			ex.do(choice{kind: chForce, actor: nobody})
 			continue
 		case 1:
+			if ex.sleeps(ex.menu[0]) {
+				ex.stopped, ex.slept = true, true
+				return
+			}
 		default:
 			ok := false
 			if i, ok = ex.pick(); !ok {
+				ex.stopped = true
 				return
 			}
 			ex.taken = append(ex.taken, i)
 		}
 		ex.do(ex.menu[i])
 	}
+}
+
+// redo does what the schedule before has done at this point, as long as this one is to be like that: without a
+// look at what else could happen.
+func (ex *explorer) redo() bool {
+	if ex.past == nil || ex.redone == len(*ex.past) {
+		return false
+	}
+	x := (*ex.past)[ex.redone]
+	if !ex.possible(x) {
+		panic(fmt.Sprintf("%s: event %d of a schedule cannot happen the second time", notDeterministic, ex.redone))
+	}
+	ex.do(x)
+	if ex.redone == len(*ex.past) {
+		for i, n := range ex.c.nodes {
+			n.digest, n.ran = ex.digests[i], false
+		}
+	}
+	return true
+}
+
+// memories returns the hashes of what the clients of each node share.
+func (ex *explorer) memories() []uint64 {
+	list := make([]uint64, len(ex.c.nodes))
+	for i, n := range ex.c.nodes {
+		if n.shares != nil {
+			list[i] = ex.memoryOf(n)
+		}
+	}
+	return list
+}
+
+// possible tells whether there is what is to happen.
+func (ex *explorer) possible(x choice) bool {
+	i := int(x.a)
+	switch x.kind {
+	case chBegin, chStart:
+		return i < len(ex.starts)
+	case chEffect, chPiece:
+		return i < len(ex.chains) && ex.chains[i].state == chainFlying
+	case chDeliver:
+		return i < len(ex.pairs) && len(ex.pairs[i].queue) > 0
+	case chFence:
+		return i < len(ex.dead)
+	case chAction:
+		return i < len(ex.actions)
+	case chGoOn, chResume, chTick, chTimer:
+		return i < len(ex.c.ports)
+	case chUnwind:
+		return len(ex.unwinds) > 0
+	}
+	return true
 }
 
 // markShared finds the nodes that have several clients from the start: they share memory, or at least a clock.
@@ -189,20 +266,12 @@ func (ex *explorer) settle() {
 	for again := true; again && c.err == nil; {
 		again = false
 		for len(ex.unwinds) > 0 {
-			t := ex.unwinds[0]
-			ex.unwinds = ex.unwinds[1:]
-			c.unwind(t)
-			for _, p := range c.ports {
-				if p.waiter == t {
-					p.wait, p.ready = waitNone, false
-				}
-			}
+			ex.do(choice{kind: chUnwind, actor: nobody})
 		}
 		for i, t := range ex.starts {
 			// An agent that begins looks at nothing that others have.
 			if t.daemon || t.killed || ex.eager(t.node) {
-				ex.starts = append(ex.starts[:i], ex.starts[i+1:]...)
-				ex.start(t)
+				ex.do(choice{kind: chBegin, a: uint32(i), actor: nobody})
 				again = true
 				break
 			}
@@ -212,7 +281,7 @@ func (ex *explorer) settle() {
 		}
 		for i := 0; i < len(c.ports) && c.err == nil; i++ {
 			if p := c.ports[i]; p.ready && !p.node.paused && ex.eager(p.node) {
-				ex.resume(p)
+				ex.do(choice{kind: chGoOn, a: uint32(i), actor: nobody})
 				again = true
 			}
 		}
@@ -417,23 +486,46 @@ func (ex *explorer) order() {
 	}
 }
 
-// do makes a choice happen.
+// remember notes that something happens, for the next run and for sleep sets.
+func (ex *explorer) remember(x choice) {
+	if ex.past != nil {
+		if ex.redone == len(*ex.past) {
+			*ex.past = append(*ex.past, x)
+		}
+		ex.redone++
+	}
+	switch x.kind {
+	case chRest, chForce, chTick, chFence, chTimer:
+		ex.print.all = true
+	case chAction:
+		ex.print.all = ex.print.all || !ex.actions[x.a].kills
+	}
+}
+
+// do makes something happen.
 func (ex *explorer) do(x choice) {
 	c := ex.c
+	ex.remember(x)
 	if x.actor != ex.actor && x.actor != nobody {
 		if len(ex.menu) > 0 && ex.menu[0].actor == ex.actor {
 			ex.switches++
 		}
 		ex.actor = x.actor
 	}
-	if x.kind != chRest && x.kind != chResume && x.kind != chTick {
+	if x.kind > chTick && x.kind < chUnwind {
 		ex.regular()
 	}
 	switch x.kind {
 	case chRest:
 		ex.resting = true
 		return
-	case chResume:
+	case chUnwind:
+		ex.unwind()
+		return
+	case chForce:
+		ex.ended = !ex.force()
+		return
+	case chResume, chGoOn:
 		ex.resume(c.ports[x.a])
 		return
 	case chTick:
@@ -443,7 +535,7 @@ func (ex *explorer) do(x choice) {
 		ex.putOn(p.node, ex.cfg.Tick)
 		ex.resume(p)
 		return
-	case chStart:
+	case chStart, chBegin:
 		t := ex.starts[x.a]
 		ex.starts = append(ex.starts[:x.a], ex.starts[x.a+1:]...)
 		ex.start(t)
@@ -497,6 +589,7 @@ func (ex *explorer) stepped() {
 	c.count++
 	ex.steps++
 	for _, f := range c.watch {
+		ex.print.all = true
 		if err := f(); err != nil {
 			c.fail(err)
 		}
@@ -523,7 +616,21 @@ func (ex *explorer) acts(t *Task) {
 	}
 }
 
+// unwind ends a killed task.
+func (ex *explorer) unwind() {
+	t := ex.unwinds[0]
+	ex.unwinds = ex.unwinds[1:]
+	ex.print.runs(t)
+	ex.c.unwind(t)
+	for _, p := range ex.c.ports {
+		if p.waiter == t {
+			p.wait, p.ready = waitNone, false
+		}
+	}
+}
+
 func (ex *explorer) start(t *Task) {
+	ex.print.runs(t)
 	if !t.daemon && !t.killed {
 		ex.acts(t)
 		ex.say("%s begins", t.name)
@@ -535,7 +642,9 @@ func (ex *explorer) start(t *Task) {
 // resume lets the client of a port go on.
 func (ex *explorer) resume(p *Port) {
 	p.ready = false
+	ex.print.port(p)
 	if t := p.waiter; t != nil && !t.done {
+		ex.print.runs(t)
 		ex.acts(t)
 		if ex.c.err != nil {
 			return

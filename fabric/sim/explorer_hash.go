@@ -60,7 +60,7 @@ func (t *Task) moves() {
 	m := t.memo()
 	m.told = fold(m.told, uint64(t.index)|1<<63)
 	if t.node.shares != nil {
-		m.told = fold(m.told, t.c.ex.hashOnce(t.node.shares))
+		m.told = fold(m.told, t.c.ex.hashOnce(func() uint64 { return t.c.ex.memoryOf(t.node) }))
 	}
 	t.forgot = false
 }
@@ -68,17 +68,40 @@ func (t *Task) moves() {
 // hashOnce returns a hash of memory: made anew, or the same as in the schedule before, for the part of this one that is
 // like that.
 func (ex *explorer) hashOnce(hash func() uint64) uint64 {
-	switch {
-	case ex.blind:
+	if ex.blind {
 		return 0
-	case ex.known == nil:
-		return hash()
 	}
-	if ex.knew == len(*ex.known) {
-		*ex.known = append(*ex.known, hash())
+	v, ok := ex.recall()
+	if !ok {
+		v = ex.keep(hash())
+	}
+	return v
+}
+
+// memoryOf returns the hash of what the clients of a node share, which they alone change.
+func (ex *explorer) memoryOf(n *Node) uint64 {
+	if n.ran {
+		n.digest, n.ran = n.shares(), false
+	}
+	return n.digest
+}
+
+// recall returns what keep was told at this point of the schedule before, if this one is like that up to here.
+func (ex *explorer) recall() (uint64, bool) {
+	if ex.known == nil || ex.knew == len(*ex.known) {
+		return 0, false
 	}
 	ex.knew++
-	return (*ex.known)[ex.knew-1]
+	return (*ex.known)[ex.knew-1], true
+}
+
+// keep keeps a value that is costly to make, for schedules that begin like this one.
+func (ex *explorer) keep(v uint64) uint64 {
+	if ex.known != nil {
+		*ex.known = append(*ex.known, v)
+		ex.knew++
+	}
+	return v
 }
 
 // forget makes what clients have been told up to now matter no more, if all of
@@ -127,11 +150,11 @@ func (n *Node) forget() {
 type told struct {
 	ops   []fabric.Op // the chain (their Bufs are the client's), empty: an empty inbox
 	data  []byte      // what its READs found, one behind the other
-	stack [stackDepth]uintptr
-	base  uint64 // memo.told before it
-	heard uint64 // memo.heard then
-	live  bool   // it changed nothing, and the client has done nothing since but look at the time
-	polls bool   // it was an empty inbox
+	place uint64      // where its client was, in the program: hash of the call stack
+	base  uint64      // memo.told before it
+	heard uint64      // memo.heard then
+	live  bool        // it changed nothing, and the client has done nothing since but look at the time
+	polls bool        // it was an empty inbox
 }
 
 // stackDepth is how much of its call stack identifies a loop.
@@ -149,10 +172,17 @@ func (p *Port) repeats(ops []fabric.Op) bool {
 		a, b := &ops[i], &k.ops[i]
 		same = a.Kind == b.Kind && a.Addr == b.Addr && a.Arg == b.Arg && a.Cmp == b.Cmp && len(a.Buf) == len(b.Buf) && a.Wide == b.Wide
 	}
-	var stack [stackDepth]uintptr
-	runtime.Callers(4, stack[:])
-	same = same && stack == k.stack
-	k.stack = stack
+	place, ok := p.c.ex.recall()
+	if !ok {
+		var stack [stackDepth]uintptr
+		runtime.Callers(4, stack[:])
+		for _, pc := range stack {
+			place = fold(place, uint64(pc))
+		}
+		p.c.ex.keep(place)
+	}
+	same = same && place == k.place
+	k.place = place
 	return same
 }
 
@@ -372,7 +402,7 @@ func (ex *explorer) state() uint64 {
 			continue
 		}
 		if n.shares != nil {
-			h = fold(h, n.shares())
+			h = fold(h, ex.memoryOf(n))
 		}
 		h = fold(h, n.memo.told)
 		h = fold(h, flag(n.dead)|flag(n.fenced)<<1|flag(n.paused)<<2|flag(n.closed)<<3|uint64(n.clock.Offset)<<4)

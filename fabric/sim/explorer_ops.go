@@ -10,6 +10,7 @@ import (
 func (ex *explorer) launch(ch *chain) {
 	ch.state = chainFlying
 	ch.wrote = false
+	ex.print.port(ch.port)
 	ex.chains = append(ex.chains, ch)
 	if ex.c.cur == nil {
 		// A Port that is used to set the scene: nothing else happens meanwhile.
@@ -42,7 +43,9 @@ func (ex *explorer) effect(ch *chain) {
 // reaches tells whether an operation reaches its memory node and is admitted; otherwise the chain ends.
 func (ex *explorer) reaches(ch *chain, op *fabric.Op) bool {
 	c := ex.c
+	ex.print.accesses(ch, op)
 	if ch.qp.mn.dead {
+		ex.print.node(ch.port.node)
 		c.markDown(ch)
 		ex.refuse(ch, fabric.ErrUnknownOutcome)
 		return false
@@ -164,7 +167,16 @@ func (ex *explorer) piece(ch *chain, b uint8) {
 // send takes a message that is under way.
 func (ex *explorer) send(i uint32) {
 	f := &ex.c.flights[i]
-	if ex.c.inboxOf(f.to) == nil {
+	p := ex.c.inboxOf(f.to)
+	switch n := ex.c.cns[f.to.CN()]; {
+	case p != nil:
+		ex.print.sendsTo(p)
+	case n.dead:
+		ex.print.node(n)
+	default:
+		ex.print.all = true
+	}
+	if p == nil {
 		ex.c.deliver(i) // it is dropped: nobody can see when
 		return
 	}
@@ -181,6 +193,9 @@ func (ex *explorer) deliver(k uint32) {
 	p := &ex.pairs[k]
 	to := ex.c.inboxOf(p.to)
 	fuses := to != nil && to.wait == waitRecv && ex.fuses(p, to)
+	if ex.print.all = ex.print.all || to == nil; to != nil {
+		ex.print.port(to)
+	}
 	i := p.queue[0]
 	p.queue = p.queue[1:]
 	ex.c.deliver(i)

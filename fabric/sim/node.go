@@ -36,6 +36,7 @@ func (c *Cluster) mn(id fabric.MemID) *memNode {
 
 // Peek reads memory at the present instant, past all NICs: for oracles and tests.
 func (c *Cluster) Peek(a fabric.Addr, buf []byte) {
+	c.meddled()
 	mn := c.mn(a.MN())
 	if !mn.mem.inBounds(a.Offset(), len(buf)) {
 		panic(fmt.Sprintf("sim: Peek of %d bytes at %v", len(buf), a))
@@ -45,6 +46,7 @@ func (c *Cluster) Peek(a fabric.Addr, buf []byte) {
 
 // PeekWord is Peek of the aligned word at a.
 func (c *Cluster) PeekWord(a fabric.Addr) uint64 {
+	c.meddled()
 	mn := c.mn(a.MN())
 	if a%8 != 0 || !mn.mem.inBounds(a.Offset(), 8) {
 		panic(fmt.Sprintf("sim: PeekWord at %v", a))
@@ -59,6 +61,7 @@ func (c *Cluster) Poke(a fabric.Addr, data []byte) {
 		panic(fmt.Sprintf("sim: Poke of %d bytes at %v", len(data), a))
 	}
 	if c.ex != nil {
+		c.meddled()
 		before := mn.mem.hash(a.Offset(), len(data))
 		defer func() { mn.sum += mn.mem.hash(a.Offset(), len(data)) - before }()
 	}
@@ -117,6 +120,8 @@ type Node struct {
 	memo   memo
 	shares func() uint64 // hash of what its clients share; nil: not known
 	keeps  func() uint64 // with that: hash of what its agent remembers while it waits for a message
+	digest uint64        // what shares returned last
+	ran    bool          // that may be out of date
 	gone   bool          // killed, and what its clients were told makes no difference any more
 }
 
@@ -160,6 +165,7 @@ func (c *Cluster) newView() {
 
 // inject puts a message of the fabric itself into the agent's inbox.
 func (c *Cluster) inject(n *Node, m fabric.Message) {
+	c.meddled()
 	i := c.newFlight(m, fabric.AgentOf(n.id))
 	c.post(c.now, evDeliver, i, 0)
 }
@@ -213,6 +219,7 @@ func (n *Node) Open() (fabric.Port, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.c.meddled()
 	return n.newPort(i), nil
 }
 
@@ -262,6 +269,7 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
+	n.c.meddled()
 	for i := range n.clients {
 		if p := n.clients[i].port; p != nil {
 			p.shut()

@@ -305,6 +305,9 @@ func (p *Port) Abandon() error {
 		return fabric.ErrClosed
 	}
 	n := p.node
+	if p.c.ex != nil {
+		p.c.ex.print.gone(p)
+	}
 	if p == n.agent {
 		return fmt.Errorf("sim: Abandon by the agent of %v: %w", n.id, fabric.ErrUnsupported)
 	}
@@ -338,6 +341,9 @@ func (p *Port) Close() error {
 // shut closes the Port without giving its index back.
 func (p *Port) shut() {
 	p.closed = true
+	if p.c.ex != nil {
+		p.c.ex.print.gone(p)
+	}
 	p.in = inbox{}
 	p.mem = allocator{}
 	if p.wait == waitRecv || p.wait == waitPause {

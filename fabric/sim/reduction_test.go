@@ -179,6 +179,11 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 		if y.private {
 			configs = append(configs, ExploreConfig{Private: true}, ExploreConfig{Private: true, NoEager: true})
 		}
+		configs = append(configs, ExploreConfig{NoStates: true, NoEager: true}) // sleep sets alone
+		for _, cfg := range configs {
+			cfg.Sleep = true
+			configs = append(configs, cfg)
+		}
 		for _, cfg := range configs {
 			got, r := run(cfg)
 			if !r.Exhaustive || !maps.Equal(got, want) {

@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -14,49 +16,61 @@ type search struct {
 	cfg     ExploreConfig
 	build   func(*Cluster)
 	shared  fabric.CNSet
-	visited map[uint64]struct{}
+	visited map[uint64]sleepers
+	ids     map[uint64]int // bits of sleepers, by explorer.idOf
 	finals  map[uint64]struct{}
 	path    []branch
-	hashes  []uint64 // see explorer.hashOnce
+	menu    []uint64 // of the point at which a run is, by explorer.idOf
+	past    []choice // what has happened in the present run, or will first: see explorer.redo
+	hashes  []uint64 // see explorer.keep
 	known   bool     // the present run has come to a state known before
+	pool    pool
 	began   time.Time
 	report  Report
 }
 
 // A branch is a point on the present path at which there was a choice.
 type branch struct {
-	of     int // how many
-	choice int
-	menu   uint64 // hash of the menu
-	hashes int    // calls of explorer.hashOnce before it
+	of       int // how many
+	choice   int
+	todo     []int     // choices that come after it
+	asleep   []sleeper // before the choice
+	chosen   sleeper   // the choice
+	menu     uint64    // hash of the menu
+	past     int       // how much had happened
+	switches int
+	hashes   int      // calls of explorer.keep before it
+	digests  []uint64 // of the nodes' memories
 }
+
+const notDeterministic = "sim: the program is not deterministic"
 
 func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
 	cfg = cfg.withDefaults()
+	cfg.Sleep = cfg.Sleep && cfg.MaxSwitches == 0 && cfg.Walks == 0
 	if err := cfg.Sim.Validate(); err != nil {
 		panic(err)
 	}
-	return &search{cfg: cfg, build: build, visited: map[uint64]struct{}{}, finals: map[uint64]struct{}{}, began: time.Now()}
+	return &search{cfg: cfg, build: build, visited: map[uint64]sleepers{}, ids: map[uint64]int{}, finals: map[uint64]struct{}{}, began: time.Now()}
 }
 
-// execute runs the program once. The choices are pick's.
-func (s *search) execute(pick func(ex *explorer) (int, bool), known *[]uint64, trace func(string)) (ex *explorer, final uint64, ended bool, err error) {
+// execute runs the program once. The choices are pick's. searching: it is a run of the search itself, which begins like
+// the one before.
+func (s *search) execute(pick func(ex *explorer) (int, bool), searching bool, trace func(string)) (ex *explorer, final uint64, ended bool, err error) {
 	c := New(s.cfg.Sim)
-	ex = &explorer{c: c, cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody, known: known}
-	ex.blind = known == nil && trace == nil
-	stopped := false
-	ex.pick = func() (int, bool) {
-		i, ok := pick(ex)
-		stopped = !ok
-		return i, ok
+	ex = &explorer{c: c, pool: &s.pool, cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody}
+	if searching {
+		s.rewind(ex)
 	}
+	ex.blind = !searching && trace == nil
+	ex.pick = func() (int, bool) { return pick(ex) }
 	c.ex = ex
 	s.build(c)
 	if trace != nil {
 		c.cfg.Observer = &tracer{trace, c.cfg.Observer}
 	}
 	ex.run()
-	if c.err == nil && !stopped {
+	if c.err == nil && !ex.stopped {
 		final = ex.state()
 		if err := c.RunChecks(); err != nil {
 			c.fail(err)
@@ -67,14 +81,47 @@ func (s *search) execute(pick func(ex *explorer) (int, bool), known *[]uint64, t
 	if cerr := c.Close(); errors.Is(cerr, ErrSwallowed) && err == nil {
 		err = cerr
 	}
-	return ex, final, !stopped, err
+	return ex, final, !ex.stopped, err
+}
+
+// rewind has a run begin like the one before, up to the last branch of the path.
+func (s *search) rewind(ex *explorer) {
+	ex.past, ex.known = &s.past, &s.hashes
+	if len(s.path) == 0 {
+		return
+	}
+	last := len(s.path) - 1
+	ex.switches, ex.digests = s.path[last].switches, s.path[last].digests
+	for i := range s.path[:last] {
+		ex.taken = append(ex.taken, s.path[i].choice)
+	}
+}
+
+// sleepers is a set of choices, as bits.
+type sleepers uint64
+
+// bit returns the bit of a choice that may sleep; 0: it does not, or there are too many.
+func (s *search) bit(id uint64) sleepers {
+	if id == 0 || !s.cfg.Sleep {
+		return 0
+	}
+	n, ok := s.ids[id]
+	if !ok {
+		n = len(s.ids)
+		s.ids[id] = n
+	}
+	if n > 63 {
+		return 0
+	}
+	return 1 << n
 }
 
 // explore is the search.
 func (s *search) explore() {
 	s.loop()
 	r := &s.report
-	r.States, r.Finals = len(s.visited), len(s.finals)
+	r.States = len(s.visited)
+	r.Ends = slices.Sorted(maps.Keys(s.finals))
 	for n, ok := s.shared.Next(0); ok; n, ok = s.shared.Next(n) {
 		r.Shared = append(r.Shared, n)
 	}
@@ -94,14 +141,14 @@ func (s *search) loop() {
 			return
 		}
 		if s.known = false; s.cfg.Walks > 0 {
-			s.hashes = s.hashes[:0]
+			s.past, s.hashes = s.past[:0], s.hashes[:0]
 		}
-		ex, final, ended, err := s.execute(pick, &s.hashes, nil)
+		ex, final, ended, err := s.execute(pick, true, nil)
 		s.count(ex, ended)
 		switch {
 		case errors.Is(err, errConflict):
 			s.shared.Add(ex.conflict.id)
-			s.path, s.hashes = s.path[:0], s.hashes[:0]
+			s.path, s.past, s.hashes = s.path[:0], s.past[:0], s.hashes[:0]
 			clear(s.visited)
 			clear(s.finals)
 			continue
@@ -125,7 +172,7 @@ func (s *search) count(ex *explorer, ended bool) {
 	r.MaxDepth = max(r.MaxDepth, len(ex.taken))
 	if ended {
 		r.Schedules++
-	} else if s.known {
+	} else if s.known || ex.slept {
 		r.Pruned++
 	}
 	if ex.withheld && r.Bound == "" {
@@ -156,9 +203,12 @@ func (s *search) pick(ex *explorer) (int, bool) {
 	d, menu := len(ex.taken), ex.menuHash()
 	if d < len(s.path) {
 		b := &s.path[d]
+		if d == len(s.path)-1 {
+			s.chooses(ex, b)
+		}
 		if b.menu != menu || b.of != len(ex.menu) {
-			panic(fmt.Sprintf("sim: the program is not deterministic: under the same choices %v there were %d events to choose from at point %d, and now there are %d (or others). It must use no map iteration, real time, goroutine or randomness of its own",
-				Schedule{Choices: ex.taken}, b.of, d, len(ex.menu)))
+			panic(fmt.Sprintf("%s: under the same choices %v there were %d events to choose from at point %d, and now there are %d (or others). It must use no map iteration, real time, goroutine or randomness of its own",
+				notDeterministic, Schedule{Choices: ex.taken}, b.of, d, len(ex.menu)))
 		}
 		return b.choice, true
 	}
@@ -166,24 +216,80 @@ func (s *search) pick(ex *explorer) (int, bool) {
 		s.report.Bound = fmt.Sprintf("%d choices in a schedule", s.cfg.MaxDepth)
 		return 0, false
 	}
+	todo := s.todo(ex)
+	if len(todo) == 0 {
+		s.known = true
+		return 0, false
+	}
+	s.path = append(s.path, branch{of: len(ex.menu), choice: todo[0], todo: todo[1:], asleep: slices.Clone(ex.asleep),
+		menu: menu, past: len(s.past), switches: ex.switches, hashes: ex.knew, digests: ex.memories()})
+	s.chooses(ex, &s.path[d])
+	return todo[0], true
+}
+
+// chooses has a run go on with the choice of the last branch of the path.
+func (s *search) chooses(ex *explorer, b *branch) {
+	if !s.cfg.Sleep {
+		return
+	}
+	ex.asleep = append(ex.asleep[:0], b.asleep...)
+	if id := ex.idOf(ex.menu[b.choice]); s.bit(id) != 0 {
+		b.chosen = sleeper{id: id}
+		ex.record = &b.chosen.print
+	} else {
+		b.chosen = sleeper{}
+	}
+}
+
+// todo returns the choices that are to be explored at a point that is not on the path yet: those that do not sleep, and
+// have not been explored in the same state before.
+func (s *search) todo(ex *explorer) []int {
+	var asleep, was, here sleepers
+	for i := range ex.asleep {
+		asleep |= s.bit(ex.asleep[i].id)
+	}
+	s.menu = s.menu[:0]
+	for _, x := range ex.menu {
+		id := ex.idOf(x)
+		s.menu = append(s.menu, id)
+		here |= s.bit(id)
+	}
+	only := ^sleepers(0)
 	if !s.cfg.NoStates {
 		h := ex.state()
-		if _, ok := s.visited[h]; ok {
-			s.known = true
-			return 0, false
+		met := false
+		if was, met = s.visited[h]; met {
+			switch only = was &^ asleep; {
+			case only == 0:
+				return nil
+			case only&^here != 0: // what slept then and does not now cannot happen yet
+				only = ^sleepers(0)
+			}
+			// What else does not sleep has been explored.
+			asleep &= was
 		}
-		s.visited[h] = struct{}{}
+		s.visited[h] = asleep
+		ex.asleep = slices.DeleteFunc(ex.asleep, func(x sleeper) bool { return s.bit(x.id)&asleep == 0 })
 	}
-	s.path = append(s.path, branch{of: len(ex.menu), menu: menu, hashes: ex.knew})
-	return 0, true
+	var todo []int
+	for i, id := range s.menu {
+		if b := s.bit(id); b&asleep == 0 && (only == ^sleepers(0) || b&only != 0) {
+			todo = append(todo, i)
+		}
+	}
+	return todo
 }
 
 // backtrack moves the path on to its next leaf. It returns false at the end.
 func (s *search) backtrack() bool {
 	for len(s.path) > 0 {
 		b := &s.path[len(s.path)-1]
-		if b.choice++; b.choice < b.of {
-			s.hashes = s.hashes[:b.hashes]
+		if len(b.todo) > 0 {
+			if b.chosen.id != 0 {
+				b.asleep = append(b.asleep, b.chosen)
+			}
+			b.choice, b.todo = b.todo[0], b.todo[1:]
+			s.past, s.hashes = s.past[:b.past], s.hashes[:b.hashes]
 			return true
 		}
 		s.path = s.path[:len(s.path)-1]
@@ -216,7 +322,7 @@ func (s *search) fail(err error, found Schedule) {
 	}
 	out := s.replay(best)
 	if out.Err == nil {
-		panic(fmt.Sprintf("sim: the program is not deterministic: schedule %v failed once with %v, and not again", best, err))
+		panic(fmt.Sprintf("%s: schedule %v failed once with %v, and not again", notDeterministic, best, err))
 	}
 	s.report.Failure = &Failure{Err: out.Err, Schedule: best, Found: found, Trace: out.Trace}
 }
@@ -251,7 +357,7 @@ func (s *search) rerun(schedule Schedule, trace func(string)) (ex *explorer, fin
 		}
 		fits = false
 		return 0, true
-	}, nil, trace)
+	}, false, trace)
 	fits = fits && len(ex.taken) >= len(schedule.Choices)
 	return ex, final, fits, err
 }
