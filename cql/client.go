@@ -79,6 +79,7 @@ type Client struct {
 	cfg   Config
 	node  fabric.Node
 	stats *lock.Stats
+	quick quick
 	ops   [fabric.MaxChain]fabric.Op
 	image []byte // header and queue, as read last
 
@@ -90,7 +91,7 @@ type Client struct {
 // stats is where the client counts.
 func NewClient(p fabric.Port, node fabric.Node, y Layout, cfg Config, stats *lock.Stats) *Client {
 	return &Client{
-		port: p, lay: y, cfg: cfg.withDefaults(), node: node, stats: stats,
+		port: p, lay: y, cfg: cfg.withDefaults(), node: node, stats: stats, quick: y.quick(),
 		image: p.Alloc(int(8 + 8*y.Capacity())),
 	}
 }
@@ -119,8 +120,11 @@ func (c *Client) entry(index uint64) Entry {
 //
 // Errors: ErrAborted; lock.ErrCorrupt; lock.ErrExhausted; those of the fabric.
 func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool, err error) {
-	c.ops[0] = fabric.FAA(p.Lock, c.lay.acquireDelta(p.Mode))
-	n := 1 + copy(c.ops[1:], reads)
+	c.ops[0] = fabric.FAA(p.Lock, c.quick.acquire[p.Mode&1])
+	n := 1
+	if len(reads) > 0 {
+		n += copy(c.ops[1:], reads)
+	}
 	chainErr := c.port.Do(c.ops[:n])
 	if chainErr != nil && executed(chainErr) == 0 {
 		c.onAtomicError(p.Lock, chainErr)
@@ -128,10 +132,14 @@ func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool
 	}
 	c.stats.AcquireOps++
 	h := Header(c.ops[0].Old)
+	p.Behind, p.Sent, p.Carried.Words = 0, 0, 0
+	if c.quick.free(h) {
+		p.Index = c.quick.head(h)
+		return c.immediate(p, reads, c.ops[1:n], chainErr)
+	}
 	y := c.lay
 	size, writers := y.Size(h), y.Writers(h)
 	p.Index = y.Head(h) + size
-	p.Behind, p.Sent, p.Carried = 0, 0, Carried{}
 	if !c.admits(p, h) {
 		return false, c.refused(p, h)
 	}
@@ -174,7 +182,7 @@ func (c *Client) EnqueueWary(p *Place, stamp Stamp, reads []fabric.Op, deadline 
 	c.stats.AcquireOps++
 	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
 		size, writers := y.Size(h), y.Writers(h)
-		p.Index, p.Behind, p.Sent, p.Carried = y.Head(h)+size, 0, 0, Carried{}
+		p.Index, p.Behind, p.Sent, p.Carried.Words = y.Head(h)+size, 0, 0, 0
 		if !c.admits(p, h) {
 			return false, c.refused(p, h)
 		}
@@ -239,7 +247,7 @@ func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err erro
 	c.stats.AcquireOps++
 	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
 		size, writers := y.Size(h), y.Writers(h)
-		p.Index, p.Behind, p.Sent, p.Carried = y.Head(h)+size, 0, 0, Carried{}
+		p.Index, p.Behind, p.Sent, p.Carried.Words = y.Head(h)+size, 0, 0, 0
 		if h.ResetID() != 0 || size >= y.Capacity() || size > 0 && (p.Mode == lock.Exclusive || writers > 0) {
 			return false, nil
 		}
@@ -267,7 +275,9 @@ func (c *Client) immediate(p *Place, reads, done []fabric.Op, err error) (grante
 		return false, errors.Join(err, c.Release(p, nil))
 	}
 	c.stats.Immediate++
-	copyResults(reads, done)
+	if len(reads) > 0 {
+		copyResults(reads, done)
+	}
 	return true, nil
 }
 

@@ -196,6 +196,32 @@ func (y Layout) releaseDelta(m lock.Mode) uint64 {
 	return d
 }
 
+// A quick is what a Client has computed of its Layout, to know a lock that nobody else has at once.
+type quick struct {
+	acquire, release [2]uint64 // what is added to the header, by mode
+	below            uint64    // mask of these fields
+	headShift        uint
+	young            uint64 // indices below need no look at versions, and no reset soon
+}
+
+func (y Layout) quick() quick {
+	q := quick{below: 1<<y.headShift() - 1, headShift: y.headShift(), young: min(y.maxIndex(), (y.versions()-1)<<y.CapacityBits)}
+	for _, m := range []lock.Mode{lock.Shared, lock.Exclusive} {
+		q.acquire[m], q.release[m] = y.acquireDelta(m), y.releaseDelta(m)
+	}
+	return q
+}
+
+func (q *quick) head(h Header) uint64 { return uint64(h) >> (q.headShift & 63) }
+
+// free tells whether a header is that of a free lock, which admits whoever comes.
+func (q *quick) free(h Header) bool { return uint64(h)&q.below == 0 && q.head(h) < q.young }
+
+// alone tells whether a header, as it was before the release of a place, counts nobody else.
+func (q *quick) alone(h Header, p *Place) bool {
+	return uint64(h)&q.below == q.acquire[p.Mode&1] && (p.Mode == lock.Shared || q.head(h) == p.Index)
+}
+
 // An Entry is a waiter in the queue: the data plane.
 //
 //	  63   62         43 42                16 15            0

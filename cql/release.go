@@ -16,19 +16,29 @@ import (
 // (section 4.4). lock.ErrLost: the lock was reset while p was held, or its
 // memory is corrupt.
 func (c *Client) Release(p *Place, before []fabric.Op) error {
-	y := c.lay
-	n := copy(c.ops[:], before)
-	c.ops[n] = fabric.FAA(p.Lock, y.releaseDelta(p.Mode))
-	c.ops[n+1] = c.readQueue(p.Lock)
-	m := n + 2
-	if p.Lean {
-		m = n + 1
+	n := 0
+	if len(before) > 0 {
+		n = copy(c.ops[:], before)
+	}
+	last := c.ops[n : n+2]
+	last[0] = fabric.FAA(p.Lock, c.quick.release[p.Mode&1])
+	m := n + 1
+	if !p.Lean {
+		last[1] = c.readQueue(p.Lock)
+		m++
 	}
 	if err := c.port.Do(c.ops[:m]); err != nil {
 		return c.releaseFailed(p, before, executed(err), err)
 	}
-	copyResults(before, c.ops[:n])
-	h := Header(c.ops[n].Old)
+	h := Header(last[0].Old)
+	if n > 0 {
+		copyResults(before, c.ops[:n])
+	}
+	if c.quick.alone(h, p) {
+		p.Contended = false
+		return nil
+	}
+	y := c.lay
 	if p.Contended = y.Size(h) > 1 && (p.Mode == lock.Exclusive || y.Writers(h) > 0); p.Contended && p.Lean {
 		return c.readOn(p, h, nil)
 	}
@@ -69,7 +79,6 @@ func (c *Client) releaseFailed(p *Place, before []fabric.Op, k int, err error) e
 func (c *Client) passOn(p *Place, h Header) error {
 	y := c.lay
 	head, size, writers := y.Head(h), y.Size(h), y.Writers(h)
-	c.refetches, c.carried = 0, p.Carried
 	switch {
 	case h.ResetID() != 0:
 		return nil
@@ -84,10 +93,12 @@ func (c *Client) passOn(p *Place, h Header) error {
 		// Some who acquire found no room, and ask for a reset too.
 		c.AskReset(p.Lock, head, QueueOverflow)
 		return nil
-	case p.Mode == lock.Exclusive:
-		return c.passOnWriter(p.Lock, head+1, head+size, writers-1)
-	case writers == 0:
+	case p.Mode == lock.Shared && writers == 0:
 		return nil
+	}
+	c.refetches, c.carried = 0, p.Carried
+	if p.Mode == lock.Exclusive {
+		return c.passOnWriter(p.Lock, head+1, head+size, writers-1)
 	}
 	return c.passOnReader(p.Lock, head, head+size, writers)
 }

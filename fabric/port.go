@@ -177,11 +177,15 @@ func (s *Stats) Count(ops []Op) {
 	for i := range ops {
 		o := &ops[i]
 		s.Ops[o.Kind]++
+		n := uint64(8)
+		if o.Buf != nil {
+			n = uint64(len(o.Buf))
+		}
 		switch o.Kind {
 		case OpRead:
-			s.ReadBytes += uint64(o.Size())
+			s.ReadBytes += n
 		case OpWrite:
-			s.WriteBytes += uint64(o.Size())
+			s.WriteBytes += n
 		}
 	}
 }

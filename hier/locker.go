@@ -132,6 +132,9 @@ func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token l
 	h.Aux, h.Token, h.Held = x, token, true
 	k.count(h.Lock, 1)
 	k.stats.Acquires++
+	if len(r.Reads) == 0 && k.value == nil {
+		return nil
+	}
 	if err := k.read(s, x, r); err != nil {
 		return errors.Join(err, k.Release(h, nil))
 	}

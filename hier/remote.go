@@ -19,11 +19,23 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 	}
 	place := cql.Place{Lock: r.Lock, Mode: r.Mode}
 	for {
-		reads := k.readsOf(r)
-		ok, err := k.enqueue(&place, stamp, r, reads, deadline)
+		reads := r.Reads
+		if k.value != nil || r.Noted > 0 {
+			reads = k.readsOf(r)
+		}
+		ok, err := false, error(nil)
+		if r.Try || k.table.doubts.Load() > 0 {
+			ok, err = k.enqueue(&place, stamp, r, reads, deadline)
+		} else {
+			if ok, err = k.remote.Enqueue(&place, stamp, reads); err != nil {
+				ok, err = k.doubtful(&place, ok, err)
+			}
+		}
 		if ok {
 			k.remoteGranted(s, x, h, &place)
-			k.haveRead(s, x, r, reads)
+			if k.value != nil {
+				k.haveRead(s, x, r, reads)
+			}
 			if x.over() {
 				return k.tooLate(h)
 			}
@@ -182,7 +194,10 @@ func (x *local) begin(place *cql.Place) {
 	x.seq, x.streak, x.sharing = 0, 0, 0
 	x.gate = x.arrived
 	x.note.clear()
-	x.val.arrive(place)
+	x.val.size, x.val.dirty = 0, false
+	if place.Carried.Words > 0 {
+		x.val.arrive(place)
+	}
 }
 
 // share gives the lock to waiting readers along with those who hold it. pass:
@@ -224,6 +239,12 @@ func (k *Locker) choose(x *local, w *waiter) {
 
 // wakeAll tells clients of this node that they have a verdict.
 func (k *Locker) wakeAll(l fabric.Addr) {
+	if len(k.wake) > 0 {
+		k.sendWakes(l)
+	}
+}
+
+func (k *Locker) sendWakes(l fabric.Addr) {
 	for _, c := range k.wake {
 		if c == k.port.ID() {
 			continue
@@ -262,6 +283,9 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.val.set(v)
 		x.val.dirty = true
 	}
+	if x.holders == 1 && x.queue.head == nil && x.note.owed == 0 {
+		return k.giveUp(s, x, before) // nobody else of this node is concerned
+	}
 	wait, before, err := k.perform(s, x, h, text, before, slack)
 	owing := wait != nil
 	if x.val.dirty && !k.defers(x) && k.stays(x, slack) {
@@ -281,10 +305,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.note.pass(h, text, owing, err)
 		k.handOver(x, w)
 	default:
-		x.holders, x.state = 0, releasing
-		place := x.place
-		s.mu.Unlock()
-		rerr := k.releaseRemote(s, x, &place, before)
+		rerr := k.giveUp(s, x, before)
 		if err == nil {
 			return rerr
 		}
@@ -333,25 +354,33 @@ func (k *Locker) handOver(x *local, w *waiter) {
 	}
 }
 
-// releaseRemote gives the remote lock up (lines 26 to 31). Whoever waits here
-// begins to acquire it only when that is done.
-func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fabric.Op) error {
+// giveUp gives the remote lock up, for its last holder (lines 26 to 31). Whoever waits here
+// begins to acquire it only when that is done. The shard is locked at entry, and unlocked after.
+func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
+	x.holders, x.state = 0, releasing
+	hold := x.place
+	s.mu.Unlock()
+	place := &hold
 	if x.val.dirty { // nobody else touches the local lock now
 		n := copy(k.last[:], before)
 		k.last[n] = k.writeBack(x)
 		before = k.last[:n+1]
 	}
-	place.Carried = cql.Carried{}
+	place.Carried.Words = 0
 	if k.table.policy.Carry {
 		x.val.carry(place)
 	}
-	place.Lean = k.table.policy.Lean && !x.stamp.Known() && !k.table.hot.has(place.Lock)
+	hot := false
+	if k.table.policy.Lean {
+		hot = k.table.hot.has(place.Lock)
+		place.Lean = !hot && !x.stamp.Known()
+	}
 	err := k.remote.Release(place, before)
 	if err != nil {
 		err = k.failed(x, place, err)
 	}
 	if k.table.policy.Lean {
-		k.table.hot.note(place.Lock, place.Contended)
+		k.table.hot.note(place.Lock, hot, place.Contended)
 	}
 	s.mu.Lock()
 	k.vacate(s, x, err)
@@ -362,12 +391,14 @@ func (k *Locker) releaseRemote(s *shard, x *local, place *cql.Place, before []fa
 // anew. err is for those whose value it had yet to write. The shard is locked at entry, and
 // unlocked after.
 func (k *Locker) vacate(s *shard, x *local, err error) {
-	k.settle(x.commits, err)
-	x.commits = nil
+	if x.commits != nil {
+		k.settle(x.commits, err)
+		x.commits = nil
+	}
 	at, frozen := x.place.Lock, x.frozen
 	x.frozen = false
-	if w := k.table.policy.heir(x); w != nil {
-		k.choose(x, w)
+	if x.queue.head != nil {
+		k.choose(x, k.table.policy.heir(x))
 	} else {
 		s.remove(x)
 	}

@@ -31,34 +31,40 @@ const (
 // The shard's mutex guards it.
 type local struct {
 	next *local // in the hash chain, or the free list
+	gen  uint32 // of the tenure: a prefetch of another tenure is void
+	note note   // what the last exclusive holder of this tenure left to the next
+	val  kept   // the lock's value, in this tenure
 
+	relation // all that a fresh local lock has zero
+}
+
+// A relation is what a local lock is between its first client and its last. (A tenure begins
+// with a note and a value that are empty: local.begin.)
+type relation struct {
 	place              cql.Place // in the remote queue; valid from waiting to releasing
 	state              remoteState
 	frozen             bool            // a reset waits for this node to let go
-	used               uint64          // that reset's: places with this index or above are of after it
 	orphan             bool            // the owner left while waiting: the agent takes the grant
-	grantFrom, grantTo uint64          // indices of readers that a GrantRange granted while the owner was acquiring
 	early              bool            // the grant came to the agent before the owner had become an orphan
-	life               *life           // of the memory node, in which the owner began
+	expired            bool            // the time of tenure has run out, and no client of the node wanted to write since
+	patience           uint8           // tenures in a row of which that is so, up to readersOnly
+	mode               lock.Mode       // how clients hold: the remote lock's mode, or shared under an exclusive one
+	seq                uint16          // exclusive grants in this tenure
 	owner              fabric.ClientID // who acquires or waits; of an orphan, the ID it left behind
+	streak             uint32          // handovers within the node in this tenure
 	holders            int             // clients that hold
-	mode               lock.Mode       // how they hold: the remote lock's mode, or shared under an exclusive one
+	life               *life           // of the memory node, in which the owner began
+	used               uint64          // the reset's that froze it: places with this index or above are of after it
+	grantFrom, grantTo uint64          // indices of readers that a GrantRange granted while the owner was acquiring
 
-	queue    waiters
-	arrived  uint64      // waiters so far
-	gate     uint64      // those of them that had arrived when the tenure began
-	stamp    cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
-	gen      uint32      // of the tenure: a prefetch of another tenure is void
-	seq      uint16      // exclusive grants in this tenure
-	streak   uint32      // handovers within the node in this tenure
-	sharing  fabric.Time // since when readers have joined without looking at the remote queue
-	tenure   fabric.Time // for how long they may, if longer than the policy's SharingNs
-	expired  bool        // that time has run out, and no client of the node wanted to write since
-	patience uint8       // tenures in a row of which that is so, up to readersOnly
+	queue   waiters
+	arrived uint64      // waiters so far
+	gate    uint64      // those of them that had arrived when the tenure began
+	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
+	sharing fabric.Time // since when readers have joined without looking at the remote queue
+	tenure  fabric.Time // for how long they may, if longer than the policy's SharingNs
 
-	note     note        // what the last exclusive holder of this tenure left to the next
-	val      kept        // the lock's value, in this tenure
-	commits  *commit     // releases that wait for it to be written back, or for what they left to others to be done
+	commits  *commit     // releases that wait for the value to be written back, or for what they left to others to be done
 	deferred fabric.Time // since when there are any
 }
 
@@ -241,8 +247,8 @@ func (s *shard) insert(l fabric.Addr, h uint64, m lock.Mode, owner fabric.Client
 	if x != nil {
 		s.free = x.next
 		s.spare--
-		gen := x.gen
-		*x = local{gen: gen + 1, note: note{text: x.note.text[:0]}}
+		x.gen++
+		x.relation = relation{}
 	} else {
 		x = new(local)
 	}
@@ -297,12 +303,12 @@ func (h *hotLocks) at(l fabric.Addr) *atomic.Uint64 { return &h[hash(l)>>32&(1<<
 
 func (h *hotLocks) has(l fabric.Addr) bool { return h.at(l).Load() == uint64(l) }
 
-// note takes note of a release.
-func (h *hotLocks) note(l fabric.Addr, contended bool) {
-	switch p := h.at(l); {
+// note takes note of a release of a lock that was hot, or not.
+func (h *hotLocks) note(l fabric.Addr, was, contended bool) {
+	switch {
 	case contended:
-		p.Store(uint64(l))
-	case p.Load() == uint64(l):
-		p.Store(0)
+		h.at(l).Store(uint64(l))
+	case was:
+		h.at(l).CompareAndSwap(uint64(l), 0)
 	}
 }

@@ -22,7 +22,7 @@ func TestSharedTenureGrowsWithReadersOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &local{state: held, mode: lock.Shared, holders: 1}
+	x := &local{relation: relation{state: held, mode: lock.Shared, holders: 1}}
 	clock := &stopped{t: fabric.Second}
 	// tenure returns for how long readers may join.
 	tenure := func() fabric.Time {
@@ -48,7 +48,7 @@ func TestSharedTenureGrowsWithReadersOnly(t *testing.T) {
 		}
 	}
 	p, _ = ParsePolicy("paper-pf")
-	x = &local{state: held, mode: lock.Shared, holders: 1}
+	x = &local{relation: relation{state: held, mode: lock.Shared, holders: 1}}
 	for range 1000 {
 		if clock.t += fabric.Second; !p.admits(x, lock.Shared, clock) {
 			t.Fatal("the paper's policy bounds the shared tenure")

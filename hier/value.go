@@ -34,12 +34,10 @@ func (v *kept) get(to *lock.Value) bool {
 
 // arrive takes over the value that came with the grant of a place.
 func (v *kept) arrive(p *cql.Place) {
-	v.size, v.dirty = 0, false
-	if n := int(p.Carried.Words); n > 0 {
-		v.addr, v.size = fabric.Addr(int64(p.Lock)+int64(p.Carried.Offset)), 8*n
-		for i, w := range p.Carried.Word[:n] {
-			binary.LittleEndian.PutUint64(v.data[8*i:], w)
-		}
+	n := int(p.Carried.Words)
+	v.addr, v.size = fabric.Addr(int64(p.Lock)+int64(p.Carried.Offset)), 8*n
+	for i, w := range p.Carried.Word[:n] {
+		binary.LittleEndian.PutUint64(v.data[8*i:], w)
 	}
 }
 

@@ -80,8 +80,11 @@ func (p *port) execute(ops []fabric.Op) error {
 		if p.n.fenced() || m.live.Load() != m.expect {
 			return p.lost(i, o, m)
 		}
-		offset := o.Addr.Offset()
-		if n := uint64(o.Size()); offset > m.size || n > m.size-offset {
+		offset, n := o.Addr.Offset(), uint64(wordSize)
+		if o.Buf != nil || o.Wide != nil {
+			n = uint64(o.Size())
+		}
+		if offset > m.size || n > m.size-offset {
 			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes at %v, which has %d",
 				fabric.ErrOutOfBounds, n, o.Addr, m.size)}
 		}
