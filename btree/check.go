@@ -243,7 +243,7 @@ func (k *checker) links(level uint8, above []separatorOf, list []placed, where m
 	for i := range list {
 		if x := &list[i]; !x.led && len(x.low) > 0 {
 			k.r.HalfSplit++
-			k.jobs = append(k.jobs, job{kind: jobComplete, level: level + 1, low: x.low, self: x.self})
+			k.jobs = append(k.jobs, job{kind: jobComplete, level: level + 1, low: x.low, high: fence{x.low, true}, self: x.self})
 		}
 	}
 }
@@ -350,7 +350,7 @@ func (k *checker) repair() error {
 		case jobComplete:
 			err = c.complete(j)
 		case jobMend:
-			err = c.mend(j)
+			_, err = c.mend(j)
 		}
 		if err != nil && err != errGone {
 			return err

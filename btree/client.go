@@ -471,7 +471,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 func (c *Client) arrived(s *search, n *node) {
 	if !s.moved || s.parent == nil {
 		if s.moved && s.write && len(n.low) > 0 {
-			c.later(job{kind: jobComplete, level: n.level + 1, low: n.low, self: n.self})
+			c.later(job{kind: jobComplete, level: n.level + 1, low: n.low, high: n.high, self: n.self})
 		}
 		return
 	}
@@ -479,7 +479,7 @@ func (c *Client) arrived(s *search, n *node) {
 	if !s.fresh() {
 		c.stats.CacheStale++
 	} else if s.write {
-		c.later(job{kind: jobComplete, level: n.level + 1, low: n.low, self: n.self})
+		c.later(job{kind: jobComplete, level: n.level + 1, low: n.low, high: n.high, self: n.self})
 	}
 }
 

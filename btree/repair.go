@@ -31,6 +31,8 @@ const (
 	jobBury
 	// jobMend: the separator low leads to self, which is gone or dead.
 	jobMend
+	// jobHeirs: the separators of inner nodes that begin at low or above it, below high, lead to who had these keys before.
+	jobHeirs
 	// jobRedo: self was being written anew. Only Check looks for such nodes.
 	jobRedo
 )
@@ -71,7 +73,9 @@ func (c *Client) settle() {
 		case jobBury:
 			err = c.unlink(&j)
 		case jobMend:
-			err = c.mend(&j)
+			_, err = c.mend(&j)
+		case jobHeirs:
+			err = c.heirs(&j)
 		}
 		if err != nil {
 			c.stats.Deferred++
@@ -94,6 +98,9 @@ func (c *Client) complete(j *job) error {
 		}
 		if err != nil {
 			return err
+		}
+		if n := &c.n; n.high.some && !j.high.above(n.high.key, false) {
+			c.later(job{kind: jobHeirs, level: j.level, low: n.high.key, high: j.high})
 		}
 		r, there, err := c.n.find(j.low)
 		if err != nil || there && r.child() == j.self {
@@ -162,11 +169,16 @@ func (c *Client) grow(j *job) (bool, error) {
 
 // bury unlinks a dead node that a writer has found in its way.
 func (c *Client) bury(n *node) error {
-	j := job{kind: jobBury, level: n.level, low: bytes.Clone(n.low), high: fence{bytes.Clone(n.high.key), n.high.some}, link: n.link, self: n.self}
+	j := n.grave()
 	return c.unlink(&j)
 }
 
-// unlink makes the left neighbour of a dead node take its fence over, and then mends the separator above.
+// grave is the job of burying n.
+func (n *node) grave() job {
+	return job{kind: jobBury, level: n.level, low: bytes.Clone(n.low), high: fence{bytes.Clone(n.high.key), n.high.some}, link: n.link, self: n.self}
+}
+
+// unlink makes the left neighbour of a dead node take its fence over, and then mends the separators above.
 // Only then the slot is free.
 func (c *Client) unlink(j *job) error {
 	var s search
@@ -191,39 +203,71 @@ func (c *Client) unlink(j *job) error {
 	} else if err := c.unlock(nil); err != nil {
 		return err
 	}
-	return c.mend(&job{kind: jobMend, level: j.level + 1, low: j.low, self: j.self})
+	return c.heirs(&job{kind: jobHeirs, level: j.level + 1, low: j.low, high: j.high, self: j.self})
 }
 
-// mend removes the separator low of a node that is gone. The separator at the low fence of an inner node has
-// to stay: it leads to whoever has its keys now.
-func (c *Client) mend(j *job) error {
+// heirs mends the separator low if it leads to self, and those at which inner nodes begin below high. They lead to who had
+// their keys when the node died to which they led before, and he may have passed these keys on in a split, or have died himself.
+// self 0: whoever they lead to.
+func (c *Client) heirs(j *job) error {
+	x := job{kind: jobMend, level: j.level, low: j.low, self: j.self}
+	for range maxTries {
+		high, err := c.mend(&x)
+		if err != nil || !high.some || j.high.above(high.key, false) {
+			return err
+		}
+		x.low = high.key
+	}
+	return fmt.Errorf("%w: no end of level %d in %d nodes", ErrCorrupt, j.level, maxTries)
+}
+
+// mend removes the separator low of a node that is gone, and returns where the inner node ends that has it. The
+// separator at which an inner node begins has to stay: it leads to the heir, whoever has its keys now.
+func (c *Client) mend(j *job) (high fence, err error) {
 	var s search
 	s.begin(j.level-1, j.low, false, false)
 	if err := c.seek(&s, &c.n, c.leaf); err != nil {
-		return err
+		return fence{}, err
 	}
 	heir, dead := c.n.self, c.n.dead
+	var grave job
+	if dead {
+		grave = c.n.grave()
+	}
 	s.begin(j.level, j.low, false, true)
-	err := c.seek(&s, &c.n, c.leaf)
+	err = c.seek(&s, &c.n, c.leaf)
 	if err == ErrLevel {
-		return nil
+		return fence{}, nil
 	}
 	if err != nil {
-		return err
+		return fence{}, err
 	}
 	n := &c.n
+	high = fence{bytes.Clone(n.high.key), n.high.some}
+	first := bytes.Equal(n.low, j.low)
 	r, there, err := n.find(j.low)
 	switch {
-	case err != nil || !there || r.child() != j.self || heir == j.self:
-		return c.unlock(err)
-	case !bytes.Equal(n.low, j.low):
+	case err != nil || !there || r.child() == heir || r.child() != j.self && (j.self != 0 || !first):
+		return high, c.unlock(err)
+	case !first:
 		c.stats.Mended++
-		return c.change(n, kindDeleted, j.low, nil)
+		return high, c.change(n, kindDeleted, j.low, nil)
 	case dead:
-		return c.unlock(nil) // not before that is buried too
+		c.later(*j) // not before that is buried too
+		c.later(grave)
+		return high, c.unlock(nil)
 	}
 	c.stats.Mended++
-	return c.change(n, kindInline, j.low, c.child(heir))
+	if err := c.change(n, kindInline, j.low, c.child(heir)); err != nil {
+		return high, err
+	}
+	// He may have passed it on, or have died, before the separator led to him: then nobody else looks after it.
+	err = c.read(&c.n, c.leaf, heir)
+	if err == errGone || err == nil && (c.n.dead || c.n.high.above(j.low, false)) {
+		c.later(job{kind: jobMend, level: j.level, low: j.low, self: heir})
+		err = nil
+	}
+	return high, err
 }
 
 // noSpace makes ErrNoSpace of the region's.

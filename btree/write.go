@@ -80,7 +80,7 @@ func (c *Client) die(n *node, key []byte) error {
 	c.stats.Deaths++
 	for i := range items {
 		if x := &items[i]; n.level > 0 && !bytes.Equal(x.key, key) {
-			c.later(job{kind: jobComplete, level: n.level, low: x.key, self: x.child()})
+			c.later(job{kind: jobComplete, level: n.level, low: x.key, high: fence{x.key, true}, self: x.child()})
 		}
 	}
 	c.later(job{kind: jobBury, level: n.level, low: n.low, high: n.high, link: n.link, self: n.self}) // done first
@@ -213,7 +213,7 @@ func (c *Client) split(n *node, m *image) error {
 	if err != nil {
 		return c.unlock(err)
 	}
-	done := job{kind: jobComplete, level: m.level + 1, low: bytes.Clone(sep), self: right.self}
+	done := job{kind: jobComplete, level: m.level + 1, low: bytes.Clone(sep), high: fence{bytes.Clone(right.high.key), right.high.some}, self: right.self}
 	m.link, m.high, m.items = right.self, fence{key: done.low, some: true}, m.items[:at]
 	if err := c.commit(n, m, shadow, before); err != nil {
 		c.stats.Leaked++
