@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/bits"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -26,6 +25,8 @@ type Exploration struct {
 	// Capacity and Version are the bits of the layout: 1 and more rounds make the queue wrap,
 	// 2 the versions.
 	Capacity, Version uint8
+	// Used: so many acquisitions have been before, so that versions wear out earlier.
+	Used int
 	// Cancel: the first client may be interrupted at any point.
 	Cancel bool
 	// Reset: the first client asks for a reset of the lock before it acquires it, so its node leads one.
@@ -41,6 +42,9 @@ var crashNames = []string{"", ", one crash", ", two crashes", ", three crashes"}
 
 func (x Exploration) String() string {
 	s := fmt.Sprintf("%s [%s] x%d, %d entries, %d version bits", x.Policy, x.Clients, x.Rounds, 1<<x.Capacity, x.Version)
+	if x.Used > 0 {
+		s += fmt.Sprintf(", used %d times", x.Used)
+	}
 	if x.Cancel {
 		s += ", one cancellation"
 	}
@@ -69,8 +73,8 @@ func ParseExploration(text string) (Exploration, error) {
 	policy, rest, ok1 := strings.Cut(rest, " [")
 	clients, rest, ok2 := strings.Cut(rest, "] ")
 	entries := 0
-	n, _ := fmt.Sscanf(rest, "x%d, %d entries, %d version bits", &x.Rounds, &entries, &x.Version)
-	if !ok1 || !ok2 || n != 3 {
+	n, _ := fmt.Sscanf(rest, "x%d, %d entries, %d version bits, used %d times", &x.Rounds, &entries, &x.Version, &x.Used)
+	if !ok1 || !ok2 || n < 3 {
 		return x, bad
 	}
 	x.Policy, x.Clients, x.Cancel = policy, clients, cancel
@@ -86,7 +90,7 @@ func ParseExploration(text string) (Exploration, error) {
 			return x, bad
 		}
 	}
-	if x.String() != text || x.Rounds < 1 || clients == "" || !x.mortals() {
+	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Used > 1000 || clients == "" || !x.mortals() {
 		return x, bad
 	}
 	return x, nil
@@ -103,6 +107,11 @@ func (x *Exploration) together() bool {
 		seen.Add(cn)
 	}
 	return false
+}
+
+// wears tells whether versions wear out, so that the lock is reset.
+func (x *Exploration) wears() bool {
+	return x.Used+len(strings.Fields(x.Clients))*x.Rounds > (1<<x.Version-2)<<x.Capacity
 }
 
 // mortals tells whether the clients whose nodes may die are each of a node of their own, and the first has the lowest number.
@@ -153,6 +162,8 @@ func Explorations(small bool, match string) []Exploration {
 		}
 		wrap := Exploration{Policy: p, Rounds: 2, Capacity: 1, Version: 27}
 		add(wrap, apart2...)
+		wears := Exploration{Policy: p, Rounds: 1, Capacity: 1, Version: 2, Used: 3} // the fifth index is of a round that is never used
+		add(wears, apart2...)
 		cancel := wide
 		cancel.Cancel = true
 		add(cancel, first2...)
@@ -163,8 +174,10 @@ func Explorations(small bool, match string) []Exploration {
 			wrap.Capacity = 2
 			wrap.Rounds = 3
 			add(wrap, apart2...)
-			wrap.Version, wrap.Capacity = 2, 1
-			add(wrap, apart2...)
+			wears.Rounds = 2
+			add(wears, apart2...)
+			wears.Rounds, wears.Capacity, wears.Used = 1, 2, 7
+			add(wears, apart3...)
 			add(cancel, first3...)
 			add(cancel, together2...)
 			add(cancel, "1s 1x 2x", "1x 1x 2x")
@@ -173,23 +186,20 @@ func Explorations(small bool, match string) []Exploration {
 		}
 	}
 	fieldExplorations(small, add)
-	failureExplorations(small, add)
+	if !small {
+		failureExplorations(add)
+	}
 	return list
 }
 
 // failureExplorations adds the programs of resets whose leaders die, and of a memory node that restarts.
-func failureExplorations(small bool, add func(x Exploration, clients ...string)) {
+func failureExplorations(add func(x Exploration, clients ...string)) {
 	for _, p := range []string{"cql", "declock"} {
 		crash := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27, Crashes: 1}
 		reset, restart := crash, crash
 		reset.Reset, restart.Restart, restart.Crashes = true, true, 0
-		add(reset, "1x 2x")
-		add(restart, "1x 2x")
-		if small {
-			continue
-		}
-		add(reset, "1s 2x", "1s 2x 3x", "1x 2x 3x")
-		add(restart, "1s 2x", "1s 2x 3x", "1x 2x 3x")
+		add(reset, "1x 2x", "1s 2x", "1s 2x 3x", "1x 2x 3x")
+		add(restart, "1x 2x", "1s 2x", "1s 2x 3x", "1x 2x 3x")
 		crash.Crashes, reset.Crashes, restart.Crashes = 2, 2, 1
 		add(crash, "1x 2s 3s", "1s 2x 3x", "1x 2x 3x")
 		add(reset, "1s 2x 3s", "1x 2x 3x")
@@ -225,8 +235,6 @@ type Bounds struct {
 func Explore(x Exploration, b Bounds) sim.Report {
 	cfg := x.config()
 	cfg.MaxStates, cfg.MaxWall = b.States, b.Wall
-	// Each execution leaves garbage, and little else is in memory.
-	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	return sim.Explore(cfg, x.build)
 }
 
@@ -234,8 +242,9 @@ func Explore(x Exploration, b Bounds) sim.Report {
 func (x Exploration) config() sim.ExploreConfig {
 	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
 	cfg := sim.ExploreConfig{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
-	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else.
-	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart
+	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else,
+	// until there is a reset.
+	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart && !x.Reset && !x.wears()
 	if x.together() && x.Policy != "cql" && fieldLockOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart {
 		// Policies compare times: one clock ticks once, by more than a shared tenure lasts.
 		cfg.Ticks, cfg.Tick = 1, 3*hier.DefaultSharing/2
@@ -355,6 +364,7 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 			alike[who] = append(alike[who], t)
 		}
 	}
+	g.use()
 	if g.field == nil { // others may draw random numbers by their names
 		x.symmetries(c, alike)
 	}
@@ -366,6 +376,23 @@ func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
 	}
 	c.HashWith(g.hash)
 	c.AtEnd(g.atEnd)
+}
+
+// use has the lock used before the clients begin.
+func (g *exploring) use() {
+	if g.x.Used == 0 {
+		return
+	}
+	n := g.nodes[0]
+	p, err := n.sim.Open()
+	if err != nil {
+		panic(err)
+	}
+	k := g.locker(n, p)
+	for i := range g.x.Used {
+		g.round(k, lock.Exclusive, i, false)
+	}
+	_ = p.Close()
 }
 
 // symmetries tells exploration which clients differ by their names only: those of the same node and mode, and

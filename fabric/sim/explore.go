@@ -187,6 +187,12 @@ func (f *Failure) String() string {
 // A message is delivered when its receiver waits for one, and the receiver goes on with it at once: nobody but the receiver
 // can tell since when it was in the inbox. That is not so for messages of a node that may be fenced meanwhile, for those
 // to somebody who is interrupted, and as long as clocks may tick.
+//
+// With ExploreConfig.Sleep, what has nothing to do with each other is tried in one order only, where states would show
+// the other order to be equal, too, but only after it has been executed: sleep sets, and what sleeps is kept with each state. What something has
+// to do with (words of memory, Ports, memory that clients of a node share, oracles) is noted while it happens.
+//
+// An execution begins like the one before it: that part is repeated without a look at what else could happen, and without hashes.
 func Explore(cfg ExploreConfig, build func(*Cluster)) Report {
 	s := newSearch(cfg, build)
 	defer s.pool.close()
