@@ -554,6 +554,17 @@ func (c *Client) leave(n *node) {
 // unlock releases the lock without doing anything, because of err or nil.
 func (c *Client) unlock(err error) error { return c.release(0, err) }
 
+// answer releases the locked leaf n, which err says is not to be changed. If all that is known of it is what a holder before
+// has left, memory is asked for a word: this compute node may have been stopped and fenced meanwhile, and others have
+// had the lock. Who is fenced gets no answer.
+func (c *Client) answer(n *node, err error) error {
+	if c.req.Noted == 0 || c.owed != 0 {
+		return c.unlock(err)
+	}
+	c.before[0] = fabric.Load(c.t.slotAddr(n.self, classNode))
+	return c.release(1, err)
+}
+
 // release executes the first n operations of before and releases the lock. If they are none, and a holder before has left
 // it to this one to write what it had changed, that is done.
 func (c *Client) release(n int, err error) error {

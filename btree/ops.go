@@ -192,7 +192,7 @@ func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replace
 	}
 	if err != nil {
 		c.leave(n)
-		return outside{}, c.unlock(err)
+		return outside{}, c.answer(n, err)
 	}
 	return replaced, c.change(n, k, key, payload)
 }
@@ -235,7 +235,7 @@ func (c *Client) remove(key []byte) error {
 	}
 	if err != nil {
 		c.leave(n)
-		return c.unlock(err)
+		return c.answer(n, err)
 	}
 	var replaced outside
 	if r.kind == kindOutside {
