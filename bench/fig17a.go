@@ -149,7 +149,7 @@ func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
 			}
 		}
 		store, err := objstore.Open(p, objstore.Config{Name: "bench", Nodes: []fabric.MemID{mn}, Lock: r.sys.Layout(), Objects: r.keys,
-			LockedReads: true}) // as the paper's store, whatever the lock
+			Paper: true}) // its store, whatever the lock
 		if err != nil {
 			return nil, err
 		}

@@ -166,8 +166,8 @@ func Draw(seed uint64, classes ...Class) Scenario {
 func (s *Scenario) extras(seed uint64) {
 	share := func(stream uint64, p int) bool { return (&drawer{sim.NewRand(seed, stream)}).percent(p) }
 	if s.Keys > 0 {
-		if s.Tree == 0 && share(streamLocked, 30) {
-			s.Locked = 1
+		if s.Tree == 0 && share(streamPaper, 30) {
+			s.Paper = 1
 		}
 		return
 	}

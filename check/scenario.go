@@ -66,7 +66,7 @@ type Scenario struct {
 
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
 	Values int `key:"values"` // bytes at most
-	Locked int `key:"locked"` // 1: its gets take the lock
+	Paper  int `key:"paper"`  // 1: operations as in the paper's store
 	Tree   int `key:"tree"`   // 1: the keys are in a B+tree
 
 	RecheckNs fabric.Time `key:"recheck"` // of waiters, 0: never, so that a lost grant is lost
@@ -276,5 +276,5 @@ const (
 	streamDraw
 	streamKept
 	streamBad
-	streamLocked
+	streamPaper
 )

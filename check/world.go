@@ -282,7 +282,7 @@ func (w *world) openStore() error {
 		}
 		n.store, err = objstore.Open(p, objstore.Config{
 			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(min(w.s.Keys, 4)), MaxValue: maxValue,
-			NoEvict: true, ExtentBytes: 16 << 10, LockedReads: w.s.Locked != 0,
+			NoEvict: true, ExtentBytes: 16 << 10, Paper: w.s.Paper != 0,
 		})
 		if err != nil {
 			return err

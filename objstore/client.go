@@ -29,6 +29,9 @@ type Client struct {
 	out   []byte // the object that is stored
 	table []byte // buckets sampled by evict
 
+	note, left []byte // what comes with a lock, and what goes with it; nil: nothing does
+	waited     bool   // for the lock that is held, for another client of this node
+
 	nowS     uint32 // set by SetNow, 0 is none
 	unique   uint64 // of the next version that is stored
 	uniqueHi uint64 // the first that is not this client's
@@ -89,6 +92,9 @@ func (s *Store) Client(l lock.Locker) (*Client, error) {
 	c.node = p.Alloc(batchSize)
 	c.obj = p.Alloc(firstBuffer)
 	c.out = p.Alloc(firstBuffer)
+	if !s.cfg.Paper {
+		c.note, c.left = make([]byte, s.noteSize()), make([]byte, s.noteSize())
+	}
 	if err := c.incarnate(); err != nil {
 		c.Close()
 		return nil, err
@@ -196,6 +202,7 @@ type work struct {
 	at   uint64 // where in c.obj the object goes
 
 	hint   slotWord // where the object may be, if the location cache does not know
+	noted  bool     // what was found came with a note
 	loaded slotWord // the object of this word is in c.obj
 	found  bool
 	word   slotWord    // of the object
@@ -232,7 +239,7 @@ func (c *Client) lockKey(k *work, mode lock.Mode) error {
 	if t := c.s.cfg.LockTimeoutNs; t != 0 {
 		c.req.Deadline = c.port.Now() + t
 	}
-	return c.l.Acquire(&c.hold, &c.req)
+	return c.acquire(k)
 }
 
 // readObject makes op the READ of w's object.

@@ -46,7 +46,7 @@
 //	get                              1        3       READ object + READ slots + READ word
 //	get, not in location cache       2        6       READ slots, READ word + READ slot + READ object + READ slot + READ word
 //	get, miss                        1        1       READ slots
-//	get with Config.LockedReads      2        4       lock + READ slots + READ object, unlock
+//	get with Config.Paper            2        4       lock + READ slots + READ object, unlock
 //	  not in location cache          3        4       lock + READ slots, READ object, unlock
 //	  miss                           2        3       lock + READ slots, unlock
 //	set of a new key                 2        5       lock + READ slots, WRITE object + CAS slot + unlock
@@ -61,6 +61,7 @@
 // A key that the location cache does not know costs one chain more where an
 // object is read, each overflow block of a bucket one more. A get of an object
 // that was not used for a while takes the lock, and has one WRITE more in its last chain.
+// Who waited for the lock within his compute node gets a note from the holder before, in place of his first chain (note.go).
 // What changes an object that is there looks for one that the location cache does not know without the lock: if
 // it is not there, that was all, else the lock's chain READs it at once.
 //

@@ -143,7 +143,7 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 	now := c.now()
 	if err := cond.check(k.found && !k.h.expired(now), k.h.unique, unique); err != nil {
 		c.free(k.n, ch)
-		return c.unlock(err)
+		return c.unlockAsFound(&k, err)
 	}
 	h := header{access: now, expiry: c.expiry(o.TTL), flags: o.Flags, valueLen: uint32(len(value))}
 	return c.commit(&k, &h, ch, c.out[:n])
@@ -169,9 +169,12 @@ func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
 	var known bool
 	switch {
 	case k.found:
+		c.leave(k, c.slotOf(k), w, b)
 		known, err = c.publish(1, k.slot, uint64(k.word), uint64(w))
 	case k.vacant != 0:
-		known, err = c.publish(1, k.vacant, 0, uint64(w))
+		k.slot = k.vacant
+		c.leave(k, c.slotOf(k), w, b)
+		known, err = c.publish(1, k.slot, 0, uint64(w))
 	default:
 		known, err = c.overflow(k, w)
 	}
@@ -250,7 +253,7 @@ func (c *Client) Delete(key []byte) error {
 		return err
 	}
 	if !k.found {
-		return c.unlock(ErrNotFound)
+		return c.unlockAsFound(&k, ErrNotFound)
 	}
 	expired := k.h.expired(c.now())
 	if err := c.remove(&k); err != nil {
@@ -266,6 +269,7 @@ func (c *Client) Delete(key []byte) error {
 
 // remove unlinks the object that was found and releases the lock.
 func (c *Client) remove(k *work) error {
+	c.leave(k, c.slotOf(k), 0, nil)
 	known, err := c.publish(0, k.slot, uint64(k.word), 0)
 	if !known {
 		c.stats.Leaked++
@@ -287,7 +291,7 @@ func (c *Client) lookupLive(k *work) error {
 		return err
 	}
 	if !k.found {
-		return c.unlock(ErrNotFound)
+		return c.unlockAsFound(k, ErrNotFound)
 	}
 	if k.h.expired(c.now()) {
 		if err := c.remove(k); err != nil {

@@ -40,9 +40,9 @@ type Config struct {
 
 	// NoEvict gives ErrNoSpace when memory is full, instead of evicting.
 	NoEvict bool
-	// LockedReads makes a get take the lock of its bucket, as the paper's store does, where it could read
-	// without (unlocked.go).
-	LockedReads bool
+	// Paper makes operations what they are in the paper's store: gets take the lock of their bucket, where they could read
+	// without (unlocked.go), and holders leave nothing to the next of their node (note.go).
+	Paper bool
 	// CacheEntries bounds the location cache, 16 bytes each; 0 is as many as
 	// Objects, at most a million. It is rounded up to a power of two. Negative is none.
 	CacheEntries int
@@ -197,7 +197,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 		}
 	}
 	s.places.init(cfg.CacheEntries)
-	s.locked = cfg.LockedReads || !port.Caps().ReadsInOrder
+	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
 	return s, nil
 }
 

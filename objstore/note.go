@@ -1,0 +1,93 @@
+package objstore
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A note is what an exclusive holder of a bucket's lock leaves to the next of its compute node (lock.Hold.Note), who then
+// needs no round trip before his own change: a lock that many want stays with each half as long. It is left
+// by who had to wait himself, and it is for where no memory goes: these bytes stay on the compute node.
+//
+//	 0   word of the object that the holder left or saw, or 0
+//	 8   slots and link
+//	 ..  header and key of that object
+
+// noteSize is the size of the largest note in bytes.
+func (s *Store) noteSize() int { return slotSize + s.slotsLen() + maxObjectSize }
+
+// leave makes the note of a holder who has looked at the first slots only, for after his release: w is in slot, and head
+// begins with the header and key of its object. It comes before Release.
+func (c *Client) leave(k *work, slot int, w slotWord, head []byte) {
+	if !c.waited || k.depth > 0 {
+		return
+	}
+	n := slotSize + c.s.slotsLen()
+	binary.LittleEndian.PutUint64(c.left, uint64(w))
+	copy(c.left[slotSize:], c.slots[:c.s.slotsLen()])
+	if slot >= 0 {
+		putWord(c.left[slotSize:], slot, uint64(w))
+	}
+	if w != 0 {
+		n += copy(c.left[n:], head[:headerSize+len(k.key)])
+	}
+	c.hold.Note = c.left[:n]
+}
+
+// slotOf returns the number of a slot in the bucket.
+func (c *Client) slotOf(k *work) int {
+	return int(k.slot-c.s.slotsAddr(k.bucket)) / slotSize
+}
+
+// inherit takes the note that came with the lock in place of what would have been READ.
+func (c *Client) inherit(k *work, note []byte) {
+	k.loaded, k.noted = 0, true
+	n := slotSize + copy(c.slots[:c.s.slotsLen()], note[slotSize:])
+	w, head := slotWord(binary.LittleEndian.Uint64(note)), note[n:]
+	if w == 0 || !k.n.sane(w.chunk()) {
+		return
+	}
+	if want := k.want(w); want <= uint64(len(head)) {
+		c.obj = c.grow(c.obj, k.at+want)
+		copy(c.obj[k.at:], head[:want])
+		k.loaded = w
+	}
+}
+
+// unlockAsFound releases the lock of a bucket in which nothing was changed, because of what was found: err. If that was in
+// a note, no operation has told yet whether this compute node still counts as alive. A READ under the lock does, and if it
+// fails, err is no answer.
+func (c *Client) unlockAsFound(k *work, err error) error {
+	if k.found {
+		c.leave(k, -1, k.word, c.obj[k.at:])
+	} else {
+		c.leave(k, -1, 0, nil)
+	}
+	if !k.noted {
+		return c.unlock(err)
+	}
+	c.before[0] = fabric.Load(c.s.slotsAddr(k.bucket))
+	if rerr := c.l.Release(&c.hold, c.before[:1]); rerr != nil {
+		return fmt.Errorf("objstore: %w", rerr)
+	}
+	return err
+}
+
+// acquire acquires the lock of the key's bucket as c.req says.
+func (c *Client) acquire(k *work) error {
+	if c.left == nil || c.req.Mode != lock.Exclusive {
+		c.waited = false
+		return c.l.Acquire(&c.hold, &c.req)
+	}
+	c.req.Note = c.note
+	before := c.l.Stats().LocalWaits
+	err := c.l.Acquire(&c.hold, &c.req)
+	c.waited = c.l.Stats().LocalWaits != before
+	if err == nil && c.req.Noted > 0 {
+		c.inherit(k, c.note[:c.req.Noted])
+	}
+	return err
+}
