@@ -138,10 +138,11 @@ const (
 	// on devices that round the time up.
 	ackTimeout = 14
 	ackRetries = 6
-	// Soft-RoCE answers when a processor has time for it: on a busy machine 67 ms are over soon, and what it does
-	// then loses operations now and then (seen with Linux 6.1). There a packet has 1.1 s, and a dead peer
-	// is noticed within 8.
-	softAckTimeout = 18
+	// Soft-RoCE sends nothing again. Its timer goes off while all is well, too: it is set by the first of many operations, and not
+	// by the last. And since Linux 6.0 what is sent again behind a fence waits for itself, if it is an atomic (or a WRITE with
+	// a READ behind it): rxe_wqe_is_fenced counts it among those that it has to wait for. The queue pair stands still for good.
+	// What a network loses is found by stallLimit.
+	softAckTimeout = 0
 	softVendor     = 0xffffff // what Soft-RoCE says for a vendor
 )
 
