@@ -11,7 +11,10 @@ import (
 // goes on: under writers who wait for long and for short, readers, and holders who change nothing. A mechanism without
 // notes passes, too.
 func testNotes(e *env) {
-	const rounds = 60
+	rounds := 60
+	if _, virtual := e.cl.(*simCluster); !virtual {
+		rounds = e.rounds(rounds)
+	}
 	clients := e.clients(4)
 	e.run(clients, func(i int, c *client) {
 		var h lock.Hold

@@ -513,9 +513,13 @@ func testAllocations(e *env) {
 				c.must(c.Release(&h, before), "release")
 			}
 		}
-		// All of the process is counted. A thread that the runtime starts costs it some ten allocations, an agent's
-		// round of clock synchronisation one: those are in one of the two counts. What the lock itself does is in both.
-		n := min(testing.AllocsPerRun(e.rounds(25), pairs), testing.AllocsPerRun(e.rounds(25), pairs))
+		// All of the process is counted: a thread that the runtime starts, an agent's round of clock synchronisation, the
+		// connection for its messages, which takes long on a busy machine. What the lock itself does is in every count.
+		n := testing.AllocsPerRun(e.rounds(25), pairs)
+		for tries := 1; n > 0 && tries < 50; tries++ {
+			c.pause(fabric.Time(tries) * fabric.Millisecond)
+			n = min(n, testing.AllocsPerRun(e.rounds(25), pairs))
+		}
 		if n > 0 {
 			c.fatal("%v allocations in 20 acquires and releases", n)
 		}
