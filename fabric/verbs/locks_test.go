@@ -101,7 +101,7 @@ func TestLocks(t *testing.T) {
 	for _, name := range runnable(t) {
 		t.Run(name, func(t *testing.T) {
 			sys := setUp(t, name, 3, 8, 0)
-			locktest.Run(t, harness{}, locktest.Mechanism{Layout: sys.Layout(),
+			locktest.Run(t, &reused{t: t}, locktest.Mechanism{Layout: sys.Layout(),
 				Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
 					return startLocks(t, sys, cl, nodes)
 				}})
