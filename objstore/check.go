@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
 )
 
 // A Report is what Check found. Problems is empty if the store is sound.
@@ -48,9 +49,6 @@ type NodeReport struct {
 	// other compute nodes, or lost with them.
 	Elsewhere uint64
 	Reclaimed uint64 // of Elsewhere, put into central free lists
-	// Lost is of the region and in no extent: a compute node died, or an operation failed, between taking an extent
-	// and putting it into the list. With Reclaim, Config.MemoryLimit does not count it any more.
-	Lost uint64
 }
 
 // Sound tells whether there are no problems.
@@ -60,9 +58,6 @@ func (r *Report) String() string {
 	var b strings.Builder
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		if n.Lost > 0 {
-			fmt.Fprintf(&b, "%v: %d B were taken of the memory node, and are in no extent\n", n.Node, n.Lost)
-		}
 		fmt.Fprintf(&b, "%v: %d objects (%d expired) in %d buckets, at most %d in one, %d overflow blocks\n",
 			n.Node, n.Objects, n.Expired, n.Buckets, n.LongestLoad, n.Overflows)
 		fmt.Fprintf(&b, "  keys %d B, values %d B, chunks %d B\n", n.KeyBytes, n.ValueBytes, n.ChunkBytes)
@@ -125,10 +120,12 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 
 func (k *checker) run(o CheckOptions) error {
 	k.nr.Node, k.nr.Buckets = k.n.mn, k.c.s.geo.buckets
-	if err := k.walkExtents(); err != nil {
-		return err
+	if o.Reclaim { // an extent that a dead compute node was taking
+		if err := k.n.region.Settle(k.c.port); err != nil {
+			return err
+		}
 	}
-	if err := k.countLost(o); err != nil {
+	if err := k.walkExtents(); err != nil {
 		return err
 	}
 	for b := range k.c.s.geo.buckets {
@@ -168,53 +165,49 @@ func (k *checker) walkExtents() error {
 		return err
 	}
 	b := k.c.node
-	for most := k.n.limit / extentHeader; off != 0; most-- {
-		if most == 0 || off%chunkUnit != 0 || off+extentHeader > k.n.limit {
+	var total uint64
+	for most := k.n.limit / region.ExtentHeader; off != 0; most-- {
+		if most == 0 || off%chunkUnit != 0 || off+region.ExtentHeader > k.n.limit {
 			k.problem(head, "list of extents leads to %#x", off)
 			return nil
 		}
 		a := fabric.At(k.n.mn, off)
-		ops := [1]fabric.Op{fabric.Read(a, b[:extentHeader])}
+		ops := [1]fabric.Op{fabric.Read(a, b[:region.ExtentHeader])}
 		if err := lock.Do(k.c.l, ops[:]); err != nil {
 			return err
 		}
-		size := wordAt(b, 2)
-		if wordAt(b, 0) != extentMagic || size < extentHeader || size > k.n.limit-off {
-			k.problem(a, "no extent: magic %#x, %d bytes", wordAt(b, 0), size)
+		x, err := region.DecodeExtent(b, off, k.n.limit)
+		if err != nil {
+			k.problem(a, "%v", err)
 			return nil
 		}
+		if total != 0 && total != x.Total {
+			k.problem(a, "%d bytes of this extent and all older ones, and the next one says %d", x.Total, total)
+		}
+		total = x.Total - x.Size
 		k.nr.Extents++
-		k.nr.ExtentBytes += size - extentHeader
-		k.extents = append(k.extents, use{off + extentHeader, off + size, "extent", wordAt(b, 4)})
-		off = wordAt(b, 1)
+		k.nr.ExtentBytes += x.Size - region.ExtentHeader
+		k.extents = append(k.extents, use{off + region.ExtentHeader, off + x.Size, "extent", chunkOf(x.Tag)})
+		off = x.Next
+	}
+	if total != 0 && k.r.Sound() {
+		k.problem(head, "%d bytes of extents are missing in their list", total)
 	}
 	slices.SortFunc(k.extents, byBegin)
 	for i := 1; i < len(k.extents); i++ {
-		if k.extents[i].begin < k.extents[i-1].end+extentHeader {
+		if k.extents[i].begin < k.extents[i-1].end+region.ExtentHeader {
 			k.problem(fabric.At(k.n.mn, k.extents[i].begin), "extent overlaps another at %#x", k.extents[i-1].begin)
 		}
 	}
 	return nil
 }
 
-// countLost compares what the store has taken of the region with its extents.
-func (k *checker) countLost(o CheckOptions) error {
-	a := k.n.word(heapOffset)
-	taken, err := k.load(a)
-	known := k.nr.ExtentBytes + extentHeader*k.nr.Extents
-	switch {
-	case err != nil || taken == known || !k.r.Sound():
-		return err
-	case taken < known:
-		k.problem(a, "%d bytes of extents, and %d taken", known, taken)
-		return nil
+// chunkOf returns the bytes of each chunk of an extent with a tag; 0: not known.
+func chunkOf(tag uint8) uint64 {
+	if tag == 0 || tag > numClasses {
+		return 0
 	}
-	k.nr.Lost = taken - known
-	if !o.Reclaim {
-		return nil
-	}
-	ops := [1]fabric.Op{fabric.FAA(a, -k.nr.Lost)}
-	return lock.Do(k.c.l, ops[:])
+	return class(tag - 1).size()
 }
 
 func byBegin(a, b use) int {

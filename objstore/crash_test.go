@@ -9,6 +9,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/region"
 )
 
 // A crashPort kills its compute node at one operation: the k-th from now on, counted over all chains. The
@@ -176,8 +177,14 @@ func reuse(t *testing.T, what string, c *Client) {
 		t.Fatal(what, r, err)
 	}
 	n := mustBeSound(t, c).Nodes[0]
-	if n.Elsewhere != 0 || n.Lost != 0 || n.FreeCentral+n.FreeLocal+n.ChunkBytes+n.Overflows*overflowSize != n.ExtentBytes {
+	if n.Elsewhere != 0 || n.FreeCentral+n.FreeLocal+n.ChunkBytes+n.Overflows*overflowSize != n.ExtentBytes {
 		t.Fatalf("%s: memory is missing after Reclaim: %+v", what, n)
+	}
+	// Whatever the memory node has given is in an extent, also what the dead node was just taking.
+	part := &c.s.nodes[0]
+	used, err := part.region.Used(c.port)
+	if end := part.entry.Addr.Offset() + part.entry.Length; err != nil || used-end != n.ExtentBytes+n.Extents*region.ExtentHeader {
+		t.Fatalf("%s: %d B of extents and their headers, and %d B were taken: %v", what, n.ExtentBytes+n.Extents*region.ExtentHeader, used-end, err)
 	}
 	// The script runs on what the dead node had: it takes no more of the region than a node that does not die.
 	for i, x := range crashScript {

@@ -252,19 +252,17 @@ func (c *Client) takeExtent(n *node, cl class) (chunk, error) {
 	l.mu.Unlock()
 	count = max(1, min(count, n.heap.maxExtent/cl.size()))
 	for ; count > 0; count /= 2 {
-		size := extentHeader + count*cl.size()
-		base, err := c.reserve(n, size)
+		base, err := n.region.Grow(c.port, &n.entry, region.Growth{
+			Size: region.ExtentHeader + count*cl.size(), Limit: c.s.geo.limit, End: n.limit, Tag: uint8(cl) + 1,
+		})
 		if errors.Is(err, region.ErrNoSpace) && count > 1 {
 			continue
 		}
 		if err != nil {
-			return chunk{}, err
-		}
-		if err := c.linkExtent(n, base, size, cl); err != nil {
-			return chunk{}, err
+			return chunk{}, fmt.Errorf("objstore: %w", err)
 		}
 		c.stats.Extents++
-		first := base.Add(extentHeader).Offset() / chunkUnit
+		first := base.Add(region.ExtentHeader).Offset() / chunkUnit
 		step := cl.size() / chunkUnit
 		l.mu.Lock()
 		l.spans = append(l.spans, span{next: first + step, end: first + count*step})
@@ -272,58 +270,4 @@ func (c *Client) takeExtent(n *node, cl class) (chunk, error) {
 		return chunk{off64: first, class: cl}, nil
 	}
 	panic("objstore: takeExtent of no chunks")
-}
-
-// reserve takes bytes from the region, within the store's limit.
-func (c *Client) reserve(n *node, size uint64) (fabric.Addr, error) {
-	taken := n.word(heapOffset)
-	limit := c.s.geo.limit
-	c.ops[0] = fabric.Load(taken)
-	for swapped := false; !swapped; {
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
-			return 0, fmt.Errorf("objstore: %v: %w", taken, err)
-		}
-		swapped = c.ops[0].Kind == fabric.OpCAS && c.ops[0].Swapped()
-		old := c.ops[0].Old
-		if !swapped && limit != 0 && old+size > limit {
-			return 0, fmt.Errorf("%w: %d bytes taken, limit of %d", region.ErrNoSpace, old, limit)
-		}
-		if !swapped {
-			c.ops[0] = fabric.CAS(taken, old, old+size)
-		}
-	}
-	base, err := n.region.Alloc(c.port, size, chunkUnit)
-	if err == nil && base.Offset()+size > n.limit {
-		err = fmt.Errorf("%w: beyond what slots can address", region.ErrNoSpace)
-	}
-	if err != nil {
-		c.ops[0] = fabric.FAA(taken, -size)
-		if derr := lock.Do(c.l, c.ops[:1]); derr != nil {
-			return 0, fmt.Errorf("objstore: %v: %w", taken, derr)
-		}
-		return 0, err
-	}
-	return base, nil
-}
-
-// linkExtent writes an extent's header and puts it in front of the list of extents.
-func (c *Client) linkExtent(n *node, base fabric.Addr, size uint64, cl class) error {
-	head := n.word(extentHeadOffset)
-	clear(c.node)
-	putWord(c.node, 0, extentMagic)
-	putWord(c.node, 2, size)
-	putWord(c.node, 3, uint64(c.port.ID().CN()))
-	putWord(c.node, 4, cl.size())
-	for guess := uint64(0); ; {
-		putWord(c.node, 1, guess)
-		c.ops[0] = fabric.Write(base, c.node)
-		c.ops[1] = fabric.CAS(head, guess, base.Offset())
-		if err := lock.Do(c.l, c.ops[:2]); err != nil {
-			return fmt.Errorf("objstore: extents at %v: %w", head, err)
-		}
-		if c.ops[1].Swapped() {
-			return nil
-		}
-		guess = c.ops[1].Old
-	}
 }

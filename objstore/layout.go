@@ -6,13 +6,14 @@ import (
 	"math/bits"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/region"
 )
 
 // Everything in this file is a format: do not change it; a new layout gets a
 // new formatVersion. Integers are little-endian.
 
 // formatVersion is in the root entry of every store.
-const formatVersion = 1
+const formatVersion = 2
 
 // A class is a size of chunks. Sizes are 64, 128, 192, 256 and then four to
 // each power of two: 320, 384, 448, 512, 640, ... up to 8 MiB.
@@ -267,8 +268,7 @@ func (h *header) decode(b []byte, w slotWord) error {
 //
 //	offset  bytes
 //	0x000     8    incarnations: one for each client ever opened
-//	0x040     8    bytes of the heap that the store has taken
-//	0x080     8    offset of the newest extent, 0 if there is none
+//	0x080     8    offset of the newest extent, 0 if there is none (region.ExtentHead)
 //	0x100   512    heads of the free lists of the 64 classes
 //	0x400          buckets
 //
@@ -279,8 +279,7 @@ func (h *header) decode(b []byte, w slotWord) error {
 //	+-------------------------+--------+-----+--------+------+
 const (
 	incarnationOffset = 0x000
-	heapOffset        = 0x040
-	extentHeadOffset  = 0x080
+	extentHeadOffset  = region.ExtentHead
 	freeHeadsOffset   = 0x100
 	tableOffset       = 0x400
 )
@@ -312,20 +311,8 @@ const (
 	batchChunk = batchSize / 8 // chunks of a full batch
 )
 
-// An extent is what a compute node takes from the region: a header and chunks.
-//
-//	offset  bytes
-//	  0       8   magic
-//	  8       8   offset of the next older extent, 0 is the end
-//	 16       8   bytes, with this header
-//	 24       8   compute node that took it
-//	 32       8   bytes of each of its chunks; 0: not known
-//	 40      24   zero
-//	 64           chunks
-const (
-	extentMagic  = 0x44434c4b45585431 // "DCLKEXT1"
-	extentHeader = 64
-)
+// An extent is what a compute node takes from the region: a header of the region's, and chunks. The header's tag is the class of its
+// chunks, plus 1; 0: not known.
 
 // wordAt returns the i-th word of b.
 func wordAt(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }

@@ -158,8 +158,9 @@ func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, 
 type node struct {
 	mn     fabric.MemID
 	region *region.Region
-	base   fabric.Addr // of the store's header
-	limit  uint64      // end of the region, bytes
+	entry  region.Entry // in the root directory
+	base   fabric.Addr  // of the store's header
+	limit  uint64       // end of the region, bytes
 	heap   localHeap
 }
 
@@ -230,7 +231,7 @@ func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
 	}
 	n := &s.nodes[i]
-	n.mn, n.region, n.base = mn, r, e.Addr
+	n.mn, n.region, n.entry, n.base = mn, r, e, e.Addr
 	n.limit = min(r.Size(), (maxOffset64+1)*chunkUnit)
 	n.heap.init(s.cfg.ExtentBytes)
 	return nil

@@ -86,6 +86,8 @@ type Entry struct {
 	Length  uint64      // of the memory, bytes
 	Info    Info
 	Creator fabric.CNID
+
+	slot int // in the root directory
 }
 
 // A Spec says what to create.
@@ -149,6 +151,7 @@ func (d *directory) entry(i int) (e Entry, ok bool, err error) {
 			return Entry{}, false, nil
 		}
 		if e, err = decodeEntry(b); err == nil {
+			e.slot = i
 			return e, true, nil
 		}
 		if try == rereads {
@@ -345,7 +348,7 @@ func (d *directory) claim(i int, s *Spec) (claimWord, error) {
 
 // make allocates and initialises what slot i was claimed for, and publishes it.
 func (d *directory) make(i int, mine claimWord, s *Spec) (Entry, error) {
-	e := Entry{Name: s.Name, Kind: s.Kind, Length: s.Size, Info: s.Info, Creator: mine.owner()}
+	e := Entry{Name: s.Name, Kind: s.Kind, Length: s.Size, Info: s.Info, Creator: mine.owner(), slot: i}
 	var err error
 	if s.Size > 0 {
 		e.Addr, err = d.r.Alloc(d.port, s.Size, s.Align)

@@ -24,8 +24,9 @@ import (
 //	0x040    8    state: a claim word
 //	0x080   64    reserved
 //	0x0c0    8    timesync counter
-//	0x100    8    brk: offset of the first byte of the heap that is free
-//	0x140         reserved
+//	0x100    8    brk: offset of the first byte of the heap that is free, and for what the last piece is taken (alloc.go)
+//	0x140    8    settled: see alloc.go; 0 until something is taken
+//	0x180         reserved
 //
 // Words that are written by clients lie on a 64-byte line each. Integers are
 // little-endian.
