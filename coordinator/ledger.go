@@ -148,6 +148,11 @@ func (l *ledger) state() *member.State {
 			s.MNs = append(s.MNs, e.mn)
 		}
 	}
+	for id, epoch := range l.epochs {
+		if !slices.ContainsFunc(s.MNs, func(m member.MN) bool { return m.ID == id }) {
+			s.Down = append(s.Down, member.MN{ID: id, Epoch: epoch})
+		}
+	}
 	sortState(s)
 	return s
 }
@@ -157,5 +162,7 @@ func sortState(s *member.State) {
 	byID := func(a, b member.CN) int { return int(a.ID) - int(b.ID) }
 	slices.SortFunc(s.CNs, byID)
 	slices.SortFunc(s.Fencing, byID)
-	slices.SortFunc(s.MNs, func(a, b member.MN) int { return int(a.ID) - int(b.ID) })
+	for _, mns := range [][]member.MN{s.MNs, s.Down} {
+		slices.SortFunc(mns, func(a, b member.MN) int { return int(a.ID) - int(b.ID) })
+	}
 }

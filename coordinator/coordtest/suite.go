@@ -287,13 +287,17 @@ func epochs(e *env) {
 		}
 		last = m.MN()
 		e.leave(m)
-		e.await(a, "its end", func(s *member.State) bool { return len(s.MNs) == 0 })
+		s := e.await(a, "its end", func(s *member.State) bool { return len(s.MNs) == 0 })
+		if len(s.Down) != 1 || s.Down[0].ID != 5 || s.Down[0].Epoch != last.Epoch {
+			e.Errorf("down are %+v, want %+v", s.Down, last)
+		}
 	}
 	m := e.startMN(5)
 	e.kill(m)
 	if m := e.startMN(5); m.MN().Epoch <= last.Epoch+1 {
 		e.Errorf("%+v after %+v and a death", m.MN(), last)
 	}
+	e.await(a, "nothing down", func(s *member.State) bool { return len(s.MNs) == 1 && len(s.Down) == 0 })
 }
 
 func inUse(e *env) {

@@ -165,6 +165,11 @@ func (v *view) state(revision int64) *member.State {
 			s.MNs = append(s.MNs, member.MN{ID: fabric.MemID(n.id), Life: r.Life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch})
 		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(v.epochs)) {
+		if !slices.ContainsFunc(s.MNs, func(m member.MN) bool { return m.ID == id }) {
+			s.Down = append(s.Down, member.MN{ID: id, Epoch: uint32(v.epochs[id].n)})
+		}
+	}
 	return s
 }
 

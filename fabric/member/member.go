@@ -66,6 +66,7 @@ type State struct {
 	CNs      []CN // members, by ID: memory nodes serve these and nobody else
 	Fencing  []CN // have gone, by death or by leaving, and are not shut out for certain yet; by ID
 	MNs      []MN // by ID
+	Down     []MN // memory nodes that the cluster has had, and now has not: their ID and last Epoch, by ID
 	// Lost counts compute nodes that have died, and not those that have left. It
 	// grows in the state in which the dead node is in Fencing no more.
 	Lost uint64

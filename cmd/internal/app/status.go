@@ -185,16 +185,20 @@ func askAll(ctx context.Context, runDir string) (row *clusterRow) {
 	return row
 }
 
-// askOthers asks daemons of other hosts, at the addresses that the cluster knows. Who does not answer has none to show.
+// askOthers adds memory nodes that compute nodes do not have, because these were down when they joined, and asks daemons of other
+// hosts, at the addresses that the cluster knows. Who does not answer has none to show.
 func (row *clusterRow) askOthers(ctx context.Context, at scheme.Cluster) {
-	if !slices.ContainsFunc(row.Compute, func(r computeRow) bool { return r.Status == nil }) {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	info, err := at.Describe(ctx)
 	if err != nil {
 		return // what is known here is better than nothing
+	}
+	for _, m := range info.Memory {
+		if !m.Alive && !slices.ContainsFunc(row.Memory, func(r memoryRow) bool { return r.Node == m.ID.String() }) {
+			row.Memory = append(row.Memory, memoryRow{Node: m.ID.String(), Epoch: m.Epoch})
+			row.State = info.State
+		}
 	}
 	for i := range row.Compute {
 		r := &row.Compute[i]
@@ -319,6 +323,8 @@ func (p *lineWriter) cluster(r *clusterRow) {
 		return
 	case r.State == "dead":
 		p.printf("  all its processes have gone; remove what they left: declock clean %s\n", name)
+	case slices.ContainsFunc(r.Memory, func(m memoryRow) bool { return !m.Alive }) && !strings.HasPrefix(r.Cluster, "shm:"):
+		p.printf("  a memory node is down: what is on it cannot be used until it is started again\n")
 	case r.State == "partial" && !r.local:
 		p.printf("  some of its nodes have died; the next that joins or leaves removes what they left\n")
 	}

@@ -131,16 +131,19 @@ func describeState(address string, s *member.State) (*Info, error) {
 	for _, m := range s.MNs {
 		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: m.Addr})
 	}
+	for _, m := range s.Down {
+		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Epoch: m.Epoch}})
+	}
 	for _, n := range s.CNs {
 		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Alive: true, Where: n.Addr, HTTP: httpOf(n.Addr)})
 	}
 	for _, n := range s.Fencing {
 		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Where: n.Addr})
 	}
-	if len(info.Memory) == 0 || len(s.Fencing) > 0 {
+	if len(s.MNs) == 0 || len(s.Down)+len(s.Fencing) > 0 {
 		info.State = "partial"
 	}
-	if len(info.Memory)+len(info.Compute) == 0 {
+	if len(s.MNs)+len(info.Compute) == 0 {
 		return nil, noMembers(address)
 	}
 	return info, nil
