@@ -13,19 +13,20 @@ const (
 	// Who waits looks for a while before he sleeps: to be woken takes ten microseconds and
 	// more. How long he looks follows what comes.
 	minLook = 4 * fabric.Microsecond
-	maxLook = 64 * fabric.Microsecond
-	// A sleep shorter than this was not worth it.
-	shortSleep = 80 * fabric.Microsecond
+	maxLook = 100 * fabric.Microsecond
+	// A sleep shorter than this was not worth it. (By far the most of it is the waking: what would have
+	// been found after 30 microseconds of looking takes who sleeps 100 to 200, and must make him look longer, not shorter.)
+	shortSleep = 400 * fabric.Microsecond
 	// Every so many looks other goroutines may run.
 	looksPerYield = 2
-	// Who is away for so long between two looks had to leave the processor to others.
-	awayTime = 150 * fabric.Microsecond
-	// Then nobody looks for so many times as long, so that not more than that part of the time is lost; longer,
-	// if it comes to the same again.
-	crowdedFactor = 32
+	// Who is away for so long between two looks had to leave the processor to other programs: the kernel gives it to
+	// them for milliseconds. (Interrupts take up to a few hundred microseconds.)
+	awayTime = 500 * fabric.Microsecond
+	// Then nobody looks for so many times as long; for twice the time of before, if looking has not
+	// been of use so many times since.
+	crowdedFactor = 4
 	maxCrowded    = 2 * fabric.Second
-	// So many times must looking have been of use before it is trusted twice as much.
-	usesPerTrust = 1024
+	usesPerTrust  = 256
 )
 
 // A crowd knows whether there are more who want a processor than processors. Then looking is worse than useless:
@@ -43,17 +44,17 @@ func (c *crowd) here(now fabric.Time) bool { return int64(now) < c.until.Load() 
 
 // met is called by who had to leave the processor for some time while he looked.
 func (c *crowd) met(now, away fabric.Time) {
-	p := min(max(2*c.penalty.Load(), int64(crowdedFactor*away)), int64(maxCrowded))
+	p := int64(crowdedFactor * away)
+	if c.uses.Swap(0) < usesPerTrust {
+		p = max(p, 2*c.penalty.Load())
+	}
+	p = min(p, int64(maxCrowded))
 	c.penalty.Store(p)
 	c.until.Store(int64(now) + p)
 }
 
 // useful is called when looking has found something.
-func (c *crowd) useful() {
-	if c.uses.Add(1)%usesPerTrust == 0 {
-		c.penalty.Store(c.penalty.Load() / 2)
-	}
-}
+func (c *crowd) useful() { c.uses.Add(1) }
 
 // A looker decides, for one who waits, between looking again and going to sleep. The zero value is ready.
 type looker struct {
@@ -79,8 +80,8 @@ func (k *looker) again(now fabric.Time) bool {
 			return false
 		}
 		k.look = max(k.look, minLook)
-		k.until = now + k.look
-	case now-k.last > awayTime:
+		k.until, k.last = now+k.look, now
+	case k.last != 0 && now-k.last > awayTime:
 		machine.met(now, now-k.last)
 		k.until = 0
 		return false
@@ -91,6 +92,7 @@ func (k *looker) again(now fabric.Time) bool {
 	k.last = now
 	if k.round++; k.round%looksPerYield == 0 {
 		runtime.Gosched()
+		k.last = 0 // away, but in favour of our own
 	}
 	return true
 }
