@@ -28,7 +28,7 @@ type ExploreConfig struct {
 
 	// Bounds; 0 is none, except MaxSteps (20,000) and MaxDepth (100,000).
 	MaxSchedules int           // executions, pruned ones included
-	MaxStates    int           // states kept, 8 bytes and a bit each
+	MaxStates    int           // states kept, 16 bytes and a bit each
 	MaxWall      time.Duration // of real time
 	MaxDepth     int           // choices in one schedule
 	MaxSteps     int           // events in one schedule; more is ErrLivelock

@@ -175,14 +175,9 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 			return // too many to enumerate
 		}
 		all += full.Schedules
-		configs := []ExploreConfig{{NoEager: true}, {NoStates: true}, {}}
+		configs := []ExploreConfig{{NoEager: true}, {NoStates: true}, {}, {Sleep: true, NoStates: true, NoEager: true}, {Sleep: true, NoEager: true}, {Sleep: true}}
 		if y.private {
-			configs = append(configs, ExploreConfig{Private: true}, ExploreConfig{Private: true, NoEager: true})
-		}
-		configs = append(configs, ExploreConfig{NoStates: true, NoEager: true}) // sleep sets alone
-		for _, cfg := range configs {
-			cfg.Sleep = true
-			configs = append(configs, cfg)
+			configs = append(configs, ExploreConfig{Private: true}, ExploreConfig{Private: true, NoEager: true}, ExploreConfig{Private: true, Sleep: true})
 		}
 		for _, cfg := range configs {
 			got, r := run(cfg)
