@@ -148,10 +148,8 @@ func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
 	}
 	now := c.now()
 	switch {
-	case k.h.expired(now):
-		return Item{}, true, c.dropExpired(k)
-	case c.stale(k, now):
-		return Item{}, false, nil
+	case k.h.expired(now), c.stale(k, now):
+		return Item{}, false, nil // somebody may have given it more time since
 	}
 	return c.item(k), true, nil
 }

@@ -143,3 +143,46 @@ func meetWriter(t *testing.T, known, headerFirst bool) {
 		}
 	}
 }
+
+// A second passes, and another client gives an object more time, between a get's READs and its look at the clock: the object is there.
+func TestGetAndTouchAtTheEndOfItsTime(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+	cfg := w.plain()
+	cfg.NoEvict = true
+	s := w.open(0, cfg)
+	p := &afterRead{Port: w.port(0)}
+	getter, err := s.Client(cas.New(p, cas.Config{Plain: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	toucher := w.plainClient(0, s)
+	getter.SetNow(90)
+	wantErr(t, "set", getter.Set(b("k"), b("v"), Options{TTL: 10}), nil)
+	p.then = func() {
+		toucher.SetNow(99)
+		wantErr(t, "touch", toucher.Touch(b("k"), 1000), nil)
+		getter.SetNow(100)
+	}
+	it, err := getter.Get(b("k"))
+	wantErr(t, "get", err, nil)
+	if p.then != nil || string(it.Value) != "v" {
+		t.Errorf("touched %v, got %q", p.then == nil, it.Value)
+	}
+	_, err = toucher.Get(b("k"))
+	wantErr(t, "get by who gave it more time", err, nil)
+}
+
+// afterRead does something once, behind a chain of three READs.
+type afterRead struct {
+	fabric.Port
+	then func()
+}
+
+func (p *afterRead) Do(ops []fabric.Op) error {
+	err := p.Port.Do(ops)
+	if f := p.then; f != nil && len(ops) == 3 {
+		p.then = nil
+		f()
+	}
+	return err
+}
