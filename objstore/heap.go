@@ -20,7 +20,7 @@ import (
 //
 // A chunk is free for reuse as soon as the CAS that unlinks it from its slot has taken
 // place: who reads objects holds the bucket's lock meanwhile, and the CAS
-// took place under the exclusive lock.
+// took place under the exclusive lock; or he reads without the lock, and finds out (unlocked.go).
 //
 // Chunks in the lists of a compute node that dies are lost to the store, until
 // Check with Reclaim finds them.
