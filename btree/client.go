@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
 )
 
 // A Client is one client's view of a tree. One goroutine uses it at a time.
@@ -100,7 +101,7 @@ func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	for _, b := range []*[]byte{&c.leaf, &c.inner, &c.left, &c.right} {
 		*b = p.Alloc(t.geo.nodeSize)
 	}
-	c.aux = p.Alloc(extentHeader)
+	c.aux = p.Alloc(region.ExtentHeader)
 	c.finder.init()
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
 	for i := range t.nodes {

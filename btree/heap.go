@@ -237,20 +237,14 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 	l.mu.Unlock()
 	count = max(1, min(count, maxExtent/size))
 	for ; ; count /= 2 {
-		base, err := m.region.Alloc(c.port, extentHeader+count*size, slotUnit)
+		base, err := m.region.Grow(c.port, &m.entry, region.Growth{Size: region.ExtentHeader + count*size, End: m.limit, Tag: uint8(cl) + 1})
 		if errors.Is(err, region.ErrNoSpace) && count > 1 {
 			continue
 		}
-		if err == nil && base.Offset()+extentHeader+count*size > m.limit {
-			err = fmt.Errorf("%w: beyond what a tree can address", region.ErrNoSpace)
-		}
-		if err == nil {
-			err = c.linkExtent(m, base, count, cl)
-		}
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("btree: %w", err)
 		}
-		first := base.Add(extentHeader).Offset() / slotUnit
+		first := base.Add(region.ExtentHeader).Offset() / slotUnit
 		step := size / slotUnit
 		l.mu.Lock()
 		l.taken += count
@@ -263,28 +257,6 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 		}
 		l.mu.Unlock()
 		return makePtr(node, first, 0), nil
-	}
-}
-
-// linkExtent writes an extent's header and puts it in front of the list of extents.
-func (c *Client) linkExtent(m *memory, base fabric.Addr, count uint64, cl class) error {
-	head := m.base.Add(extentHeadOffset)
-	b := c.aux[:extentHeader]
-	clear(b)
-	put64(b, 0, extentMagic)
-	put64(b, 16, count)
-	put64(b, 24, uint64(cl))
-	for guess := uint64(0); ; {
-		put64(b, 8, guess)
-		c.ops[0] = fabric.Write(base, b)
-		c.ops[1] = fabric.CAS(head, guess, base.Offset())
-		if err := lock.Do(c.l, c.ops[:2]); err != nil {
-			return fmt.Errorf("btree: extents at %v: %w", head, err)
-		}
-		if c.ops[1].Swapped() {
-			return nil
-		}
-		guess = c.ops[1].Old
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 	"hash/crc32"
 
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
 )
 
 // Everything in this file is a format: do not change it; a new layout gets a
 // new formatVersion. Integers are little-endian.
 
 // formatVersion is in the root entry of every tree.
-const formatVersion = 1
+const formatVersion = 2
 
 // A ptr names one life of a slot: a place for a node, or for a value, on one of the
 // tree's memory nodes. 0 is none.
@@ -204,12 +205,12 @@ const MaxValueSize = 64 << 10
 //
 //	offset  bytes
 //	0x000     8    ptr of the root, on the first node
-//	0x040     8    offset of the newest extent, 0 if there is none
+//	0x040     8    offset of the newest extent, 0 if there is none (region.TreeExtents)
 //	0x080   256    heads of the free lists of the classes, as in freeHead
 //	0x180          the leftmost leaf, on the first node: it never dies
 const (
 	rootOffset       = 0x000
-	extentHeadOffset = 0x040
+	extentHeadOffset = region.TreeExtents
 	freeHeadsOffset  = 0x080
 	firstLeafOffset  = 0x180
 )
@@ -230,19 +231,8 @@ func (h freeHead) next(off64 uint64) freeHead {
 	return (h>>ptrOffsetBits+1)<<ptrOffsetBits | freeHead(off64)
 }
 
-// An extent is what a compute node takes from the region: a header and slots of one class.
-//
-//	offset  bytes
-//	  0       8   magic
-//	  8       8   offset of the next older extent, 0 is the end
-//	 16       8   slots
-//	 24       8   class
-//	 32      32   zero
-//	 64           slots
-const (
-	extentMagic  = 0x44434c4b54524531 // "DCLKTRE1"
-	extentHeader = 64
-)
+// An extent is what a compute node takes from the region: a header of the region's, and slots of one class, which is the
+// header's tag minus 1.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
 )
 
 // A slotMap is what Check knows of the slots of a tree: where extents are, and which slots are whose.
@@ -57,8 +58,8 @@ func (m *slotMap) loadExtents(k *checker, node int) error {
 		return fmt.Errorf("btree: extents of %v: %w", mem.mn, err)
 	}
 	for at := c.ops[0].Old; at != 0; {
-		b := c.aux[:extentHeader]
-		if at%slotUnit != 0 || at+extentHeader > mem.limit {
+		b := c.aux[:region.ExtentHeader]
+		if at%slotUnit != 0 || at+region.ExtentHeader > mem.limit {
 			k.problem("%v: extent at %#x", mem.mn, at)
 			return nil
 		}
@@ -66,12 +67,13 @@ func (m *slotMap) loadExtents(k *checker, node int) error {
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: extent at %#x of %v: %w", at, mem.mn, err)
 		}
-		x := extent{first: (at + extentHeader) / slotUnit, count: get64(b, 16), class: class(get64(b, 24))}
-		if get64(b, 0) != extentMagic || get64(b, 24) >= numClasses || x.count > maxExtent/slotUnit ||
-			at+extentHeader+x.count*c.t.slotSize(x.class) > mem.limit {
-			k.problem("%v: extent at %#x: magic %#x, %d slots of class %d", mem.mn, at, get64(b, 0), x.count, get64(b, 24))
+		got, err := region.DecodeExtent(b, at, mem.limit)
+		if err != nil || got.Tag == 0 || got.Tag > numClasses {
+			k.problem("%v: extent at %#x of class %d: %v", mem.mn, at, int(got.Tag)-1, err)
 			return nil
 		}
+		x := extent{first: (at + region.ExtentHeader) / slotUnit, class: class(got.Tag - 1)}
+		x.count = (got.Size - region.ExtentHeader) / c.t.slotSize(x.class)
 		if len(m.extents[node]) > 1<<24 {
 			k.problem("%v: list of extents has no end", mem.mn)
 			return nil
@@ -79,9 +81,9 @@ func (m *slotMap) loadExtents(k *checker, node int) error {
 		x.step = c.t.slotSize(x.class) / slotUnit
 		x.taken = make([]uint64, (x.count+63)/64)
 		m.extents[node] = append(m.extents[node], x)
-		m.mem[node].Bytes += extentHeader + x.count*c.t.slotSize(x.class)
+		m.mem[node].Bytes += region.ExtentHeader + x.count*c.t.slotSize(x.class)
 		m.mem[node].Slots += x.count
-		at = get64(b, 8)
+		at = got.Next
 	}
 	return nil
 }

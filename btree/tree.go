@@ -187,8 +187,9 @@ func decodeGeometry(e *region.Entry, node int) (geometry, error) {
 type memory struct {
 	mn     fabric.MemID
 	region *region.Region
-	base   fabric.Addr // of the tree's header there
-	limit  uint64      // end of what can be used, bytes
+	entry  region.Entry // in the root directory
+	base   fabric.Addr  // of the tree's header there
+	limit  uint64       // end of what can be used, bytes
 	lists  [numClasses]localList
 }
 
@@ -295,7 +296,7 @@ func (t *Tree) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
 	}
 	m := &t.nodes[i]
-	m.mn, m.region, m.base = mn, r, e.Addr
+	m.mn, m.region, m.entry, m.base = mn, r, e, e.Addr
 	m.limit = min(r.Size(), (maxOffset64+1)*slotUnit)
 	return nil
 }

@@ -268,7 +268,7 @@ func (h *header) decode(b []byte, w slotWord) error {
 //
 //	offset  bytes
 //	0x000     8    incarnations: one for each client ever opened
-//	0x080     8    offset of the newest extent, 0 if there is none (region.ExtentHead)
+//	0x080     8    offset of the newest extent, 0 if there is none (region.StoreExtents)
 //	0x100   512    heads of the free lists of the 64 classes
 //	0x400          buckets
 //
@@ -279,7 +279,7 @@ func (h *header) decode(b []byte, w slotWord) error {
 //	+-------------------------+--------+-----+--------+------+
 const (
 	incarnationOffset = 0x000
-	extentHeadOffset  = region.ExtentHead
+	extentHeadOffset  = region.StoreExtents
 	freeHeadsOffset   = 0x100
 	tableOffset       = 0x400
 )

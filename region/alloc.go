@@ -56,8 +56,10 @@ func (w brkWord) taker() uint8 { return uint8(w >> forShift) }
 const (
 	ExtentMagic  = 0x44434c4b45585432 // "DCLKEXT2"
 	ExtentHeader = 64
-	// ExtentHead is where, in the memory of a root entry of KindStore, the offset of its newest extent is.
-	ExtentHead = 0x080
+	// StoreExtents and TreeExtents are where, in the memory of a root entry of KindStore or KindTree, the offset of its newest
+	// extent is. Other kinds have none.
+	StoreExtents = 0x080
+	TreeExtents  = 0x040
 
 	extNext    = 8
 	extSize    = 16
@@ -65,6 +67,17 @@ const (
 	extTag     = 32
 	extWritten = 40
 )
+
+// extentHead returns where the offset of an entry's newest extent is; 0: it has none.
+func (e *Entry) extentHead() fabric.Addr {
+	switch e.Kind {
+	case KindStore:
+		return e.Addr.Add(StoreExtents)
+	case KindTree:
+		return e.Addr.Add(TreeExtents)
+	}
+	return 0
+}
 
 // An Extent is the header of one.
 type Extent struct {
@@ -125,10 +138,10 @@ type Growth struct {
 	Tag   uint8  // goes into the extent's header
 }
 
-// Grow takes an extent for a root entry of KindStore, and puts it into the entry's list. What is behind its header is
+// Grow takes an extent for a root entry of a store or tree, and puts it into the entry's list. What is behind its header is
 // zero if the memory was zero when it was formatted. Whatever happens to the caller, the extent is in the list or not taken.
 func (r *Region) Grow(port fabric.Port, e *Entry, g Growth) (fabric.Addr, error) {
-	if g.Size < ExtentHeader || g.Size%unit != 0 || e.Kind != KindStore || e.Addr.MN() != r.mn {
+	if g.Size < ExtentHeader || g.Size%unit != 0 || e.extentHead() == 0 || e.Addr.MN() != r.mn {
 		return 0, fmt.Errorf("region: bad extent: %d bytes for %q, %v", g.Size, e.Name, e.Kind)
 	}
 	if g.End == 0 {
@@ -259,7 +272,7 @@ func (t *taking) link(slot int, tag uint8, begin, end uint64) error {
 		return err
 	}
 	e, err := decodeEntry(t.buf)
-	if st := claimWord(binary.LittleEndian.Uint64(t.buf)); err != nil || st.state() != claimPublished || e.Kind != KindStore || e.Addr.MN() != t.r.mn {
+	if st := claimWord(binary.LittleEndian.Uint64(t.buf)); err != nil || st.state() != claimPublished || e.extentHead() == 0 || e.Addr.MN() != t.r.mn {
 		return nil
 	}
 	for range linkTries {
@@ -282,7 +295,7 @@ func (t *taking) link(slot int, tag uint8, begin, end uint64) error {
 		binary.LittleEndian.PutUint64(t.buf[extTotal:], total+end-begin)
 		t.buf[extTag] = tag
 		// Who comes late writes what is there already.
-		if _, err := t.do(fabric.Write(t.at(begin), t.buf[:extWritten]), fabric.CAS(e.Addr.Add(ExtentHead), head, begin)); err != nil {
+		if _, err := t.do(fabric.Write(t.at(begin), t.buf[:extWritten]), fabric.CAS(e.extentHead(), head, begin)); err != nil {
 			return err
 		}
 	}
@@ -294,7 +307,7 @@ const linkTries = 3
 
 // newest returns the offset of an entry's newest extent, 0 if it has none, and what all its extents have.
 func (t *taking) newest(e *Entry) (head, total uint64, err error) {
-	ops, err := t.do(fabric.Load(e.Addr.Add(ExtentHead)))
+	ops, err := t.do(fabric.Load(e.extentHead()))
 	if err != nil || ops[0].Old == 0 {
 		return 0, 0, err
 	}

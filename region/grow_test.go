@@ -76,7 +76,7 @@ func (h *heap) check(what string, args ...any) {
 	want(h.t, h.r.Settle(h.p), nil)
 	b := h.p.Alloc(region.ExtentHeader)
 	defer h.p.Free(b)
-	head := []fabric.Op{fabric.Load(h.e.Addr.Add(region.ExtentHead))}
+	head := []fabric.Op{fabric.Load(h.e.Addr.Add(region.StoreExtents))}
 	want(h.t, h.p.Do(head), nil)
 	var sum uint64
 	found, mine := 0, 0
