@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -144,6 +145,82 @@ func TestGuardMisuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(second.Unlock(), g.Unlock()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Close releases what a session holds still, and says so: the lock is not lost to the others of the process.
+func TestCloseOfASessionWithLocks(t *testing.T) {
+	for _, policy := range []string{hier.DefaultPolicy, "cql"} {
+		c, s := open(t, declock.WithPolicy(policy))
+		ctx := context.Background()
+		l, err := c.Locks(ctx, "l", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write, err := s.Lock(ctx, l.At(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := s.RLock(ctx, l.At(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		free, err := s.Lock(ctx, l.At(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := free.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		err = s.Close()
+		if !errors.Is(err, declock.ErrHeld) {
+			t.Fatalf("%s: Close with locks held: %v", policy, err)
+		}
+		for i, says := range []string{l.At(0).String() + " exclusive", l.At(1).String() + " shared", l.At(2).String()} {
+			if strings.Contains(err.Error(), says) != (i < 2) {
+				t.Errorf("%s: lock %d: %v", policy, i, err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: the second Close: %v", policy, err)
+		}
+		for _, g := range []declock.Guard{write, read} {
+			if err := g.Unlock(); !errors.Is(err, lock.ErrMisuse) {
+				t.Errorf("%s: Unlock afterwards: %v", policy, err)
+			}
+		}
+		other, err := c.Session()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			g, err := other.TryLock(l.At(i))
+			if err != nil {
+				t.Errorf("%s: lock %d is lost: %v", policy, i, err)
+				continue
+			}
+			if err := g.Unlock(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := other.Close(); err != nil {
+			t.Errorf("%s: a session without locks: %v", policy, err)
+		}
+	}
+}
+
+// A session that has ended with its cluster has nothing to release.
+func TestCloseOfASessionAfterItsCluster(t *testing.T) {
+	c, s := open(t)
+	l, err := c.Locks(context.Background(), "l", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lock(context.Background(), l.At(0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Close(), s.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
@@ -14,7 +15,8 @@ import (
 // A Session is one client of the cluster. One goroutine uses it at a time.
 type Session struct {
 	s    *cn.Session
-	free *hold // holds that are not in use
+	free *hold   // holds that are not in use
+	all  []*hold // all that there are
 }
 
 // Session opens a session.
@@ -26,8 +28,44 @@ func (c *Cluster) Session() (*Session, error) {
 	return &Session{s: s}, nil
 }
 
-// Close closes the session. It must not hold locks.
-func (s *Session) Close() error { return s.s.Close() }
+// ErrHeld: a session was closed while it held locks.
+var ErrHeld = errors.New("declock: session closed with locks held")
+
+// Close closes the session. Locks that it holds still are released, and the error says which (ErrHeld): somebody forgot
+// to unlock them, and what he did under them may be half done. Their Guards are then those of locks not held.
+func (s *Session) Close() error {
+	return errors.Join(s.releaseAll(), s.s.Close())
+}
+
+// maxNamed is how many locks an error names.
+const maxNamed = 8
+
+// releaseAll releases what the session holds.
+func (s *Session) releaseAll() error {
+	if s.s.Closed() { // with its compute node: others get the locks when that has left
+		return nil
+	}
+	var names []string
+	var errs []error
+	n := 0
+	for _, h := range s.all {
+		if !h.Held {
+			continue
+		}
+		if n++; n <= maxNamed {
+			names = append(names, fmt.Sprintf("%v %v", h.Lock, h.Mode))
+		}
+		errs = append(errs, s.s.Release(&h.Hold, nil))
+	}
+	if n == 0 {
+		return nil
+	}
+	more := ""
+	if n > maxNamed {
+		more = fmt.Sprintf(" and %d more", n-maxNamed)
+	}
+	return errors.Join(fmt.Errorf("%w: %s%s: Unlock each before Close; they have been released now", ErrHeld, strings.Join(names, ", "), more), errors.Join(errs...))
+}
 
 // Port returns the session's view of the fabric, for reading and writing
 // memory that its locks protect.
@@ -107,6 +145,7 @@ func (s *Session) acquire(ctx context.Context, r lock.Request) (Guard, error) {
 	h := s.free
 	if h == nil {
 		h = new(hold)
+		s.all = append(s.all, h)
 	} else {
 		s.free = h.next
 	}

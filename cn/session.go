@@ -81,6 +81,13 @@ func (s *Session) Close() error {
 	return s.port.Close()
 }
 
+// Closed tells whether the session has been closed, by itself or with its compute node.
+func (s *Session) Closed() bool {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	return s.closed
+}
+
 // Acquire is Locker.Acquire, ended by ctx: then its error wraps lock.ErrCanceled
 // and the context's cause, and the lock is not held. A context
 // that cannot end costs nothing.
