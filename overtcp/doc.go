@@ -12,7 +12,8 @@
 //
 //	tls-ca, tls-cert, tls-key        files for mutual TLS with other nodes; see package fabric/tcp for what certificates must say
 //	insecure=true                    instead: let anybody in who can reach this process
-//	listen, advertise                HOST:PORT at which other nodes reach this one
+//	listen, advertise                HOST:PORT at which other nodes reach this one; any port of all addresses by default, and with
+//	                                 insecure=true of the loopback
 //	etcd-ca, etcd-cert, etcd-key     files for https to etcd
 //	etcd-user, etcd-password-file    if etcd has authentication enabled
 //	dead-after                       how long the failure of a node takes to be detected, 5s by default

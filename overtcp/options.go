@@ -20,7 +20,7 @@ type Options struct {
 	Etcd    []string // host:port, or the path of a Unix socket
 	Cluster string   // its name
 
-	Listen    string       // host:port that others reach this process at; empty: see fabric/tcp.Options
+	Listen    string       // host:port that others reach this process at; empty: any port, of the loopback if Insecure (fabric/tcp.Options)
 	Advertise string       // what they are told, if it is another
 	Note      string       // for tools: see fabric/tcp.Options
 	TLS       secure.Files // mutual TLS between nodes

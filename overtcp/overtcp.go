@@ -3,6 +3,7 @@ package overtcp
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/coordinator/etcd"
@@ -27,11 +28,15 @@ func (o *Options) Coordinator() (*etcd.Coordinator, error) { return o.membership
 // base are the options of fabric/tcp that nodes of both kinds have.
 func (o *Options) base() (tcp.Options, error) {
 	to := tcp.Options{Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, Insecure: o.Insecure, DeadAfter: o.DeadAfter, Heartbeat: o.DeadAfter / 5, Report: o.Report}
-	if o.TLS.Given() {
+	switch {
+	case o.TLS.Given():
 		var err error
 		if to.TLS, err = o.TLS.Config(); err != nil {
 			return to, err
 		}
+	case !o.Insecure:
+		return to, fmt.Errorf("%w: no TLS: give tls-ca, tls-cert and tls-key (as flags --tls-ca FILE .., in an address ?tls-ca=FILE&..), or insecure (--insecure, ?insecure=true), "+
+			"which lets anybody in who can reach this process", tcp.ErrOptions)
 	}
 	return to, nil
 }

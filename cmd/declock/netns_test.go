@@ -263,14 +263,14 @@ func TestClusterOfNamespaces(t *testing.T) {
 		}
 	}
 	// No lock is stuck: new nodes use every one of the keys.
-	after := x.start(hostCN, append([]string{"replay", "--keys", "200", "--ops", "5k", "--cns", "2", "--verify", "--json"}, x.at...)...)
+	after := x.start(hostCN, append([]string{"replay", "--listen", x.hosts[hostCN] + ":0", "--keys", "200", "--ops", "5k", "--cns", "2", "--verify", "--json"}, x.at...)...)
 	if code := after.wait(); code != 0 {
 		t.Fatalf("afterwards: exit code %d\n%s", code, after.stderr.String())
 	}
 	if all := decode(t, after.stdout.String()).Rows[0]; all["count"] != 5000.0 || all["errors"] != 0.0 || all["verify_failures"] != 0.0 {
 		t.Errorf("afterwards: %v", all)
 	}
-	check := x.start(hostCN, append([]string{"check"}, x.at...)...)
+	check := x.start(hostCN, append([]string{"check", "--listen", x.hosts[hostCN] + ":0"}, x.at...)...)
 	if code := check.wait(); code != 0 {
 		t.Errorf("check: exit code %d\n%s%s", code, check.stdout.String(), check.stderr.String())
 	}

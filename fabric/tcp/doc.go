@@ -41,7 +41,8 @@
 //
 // # Security
 //
-// TLS is mutual, and required unless Options.Insecure. Certificates are verified against Options.TLS
+// TLS is mutual, and required unless Options.Insecure; then a node listens on the loopback, unless Options.Listen or
+// Advertise say more. Certificates are verified against Options.TLS
 // (ClientCAs and RootCAs), and say what a node may be, by DNS names: mn.declock for memory nodes, cn.declock for
 // compute nodes. A certificate that also has names like mn3.declock is for those memory nodes only. The common name of a
 // node's certificate is part of what it tells the coordinator about itself: who connects as that member, or is called as that

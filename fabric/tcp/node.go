@@ -75,8 +75,14 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.mail, err = newMail(n); err != nil {
 		return err
 	}
-	if _, err := n.o.Members.JoinCN(ctx, addr.String(), n.ready); err != nil {
+	m, err := n.o.Members.JoinCN(ctx, addr.String(), n.ready)
+	if err != nil {
 		return err
+	}
+	if st, _ := m.State(); st != nil {
+		if err := n.o.checkReach(st); err != nil {
+			return err
+		}
 	}
 	n.mu.Lock()
 	n.joined = true

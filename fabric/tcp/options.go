@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -32,7 +33,8 @@ type Options struct {
 	Members member.Service
 
 	// Listen is the address on which others are let in: Serve's default is port DefaultPort
-	// of all addresses, Join's is any port of all addresses.
+	// of all addresses, Join's is any port of all addresses. Without TLS, unless Advertise is given, it is those ports of the
+	// loopback: other hosts are not let in by default.
 	Listen string
 	// Advertise is how others reach it, host:port or host, if that is not Listen. Empty where
 	// Listen names no host: the machine's first address that is not a loopback.
@@ -44,7 +46,7 @@ type Options struct {
 	// TLS has the own certificate and whose are accepted: mutual TLS. Certificates say what a node may
 	// be, see the package's documentation.
 	TLS *tls.Config
-	// Insecure must be true where there is no TLS: anybody who reaches the address can read and change memory.
+	// Insecure must be true where there is no TLS: anybody who reaches the address of Listen can read and change memory.
 	Insecure bool
 
 	// Heartbeat is how often is looked whether others still answer; DeadAfter is when a connection on which
@@ -56,6 +58,8 @@ type Options struct {
 	// Lanes is, for Join, how many connections there are to each memory node. A Port always uses the
 	// same one. 0: one for every four processors, at most four.
 	Lanes int
+
+	alone bool // it listens on the loopback because nothing else was said
 
 	// What follows is for Serve.
 
@@ -91,7 +95,7 @@ func (o *Options) check() error {
 	case o.Members == nil:
 		return fmt.Errorf("%w: Members, the coordinator, is missing", ErrOptions)
 	case o.TLS == nil && !o.Insecure:
-		return fmt.Errorf("%w: no TLS; Insecure says that this is meant", ErrOptions)
+		return fmt.Errorf("%w: no TLS, and not Insecure, which lets anybody in", ErrOptions)
 	case o.TLS != nil && o.Insecure:
 		return fmt.Errorf("%w: TLS and Insecure", ErrOptions)
 	case o.Heartbeat < minHeartbeat || o.DeadAfter < 2*o.Heartbeat:
@@ -128,15 +132,49 @@ func ParseAddress(s string) (hostPort, note string) {
 	return c.HostPort, c.Note
 }
 
+// listen fills in where to listen.
+func (o *Options) listen(port int) {
+	if o.Listen != "" {
+		return
+	}
+	host := ""
+	if o.Insecure && o.Advertise == "" {
+		host, o.alone = "127.0.0.1", true
+	}
+	o.Listen = net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// checkReach refuses a cluster that is on other hosts, too, for a node that listens on the loopback by default: they would
+// look for it on their own.
+func (o *Options) checkReach(st *member.State) error {
+	if !o.alone {
+		return nil
+	}
+	var addrs []string
+	for _, m := range st.MNs {
+		addrs = append(addrs, m.Addr)
+	}
+	for _, n := range st.CNs {
+		addrs = append(addrs, n.Addr)
+	}
+	for _, a := range addrs {
+		hostPort, _ := ParseAddress(a)
+		host, _, err := net.SplitHostPort(hostPort)
+		if ip := net.ParseIP(host); err == nil && host != "localhost" && !ip.IsLoopback() {
+			return fmt.Errorf("%w: without TLS this node listens on %s only, where %s, which is a member, cannot reach it: "+
+				"say where to listen on this host (--listen HOST:0) to let that network in", ErrOptions, o.Listen, hostPort)
+		}
+	}
+	return nil
+}
+
 func isHostPort(s string) bool {
 	_, _, err := net.SplitHostPort(s)
 	return err == nil
 }
 
 func (o *Options) checkJoin() error {
-	if o.Listen == "" {
-		o.Listen = ":0"
-	}
+	o.listen(0)
 	if o.Lanes == 0 {
 		o.Lanes = min(max(runtime.GOMAXPROCS(0)/4, 1), 4)
 	}
@@ -144,9 +182,7 @@ func (o *Options) checkJoin() error {
 }
 
 func (o *Options) checkServe() error {
-	if o.Listen == "" {
-		o.Listen = fmt.Sprintf(":%d", DefaultPort)
-	}
+	o.listen(DefaultPort)
 	if o.Workers == 0 {
 		o.Workers = min(max(runtime.GOMAXPROCS(0)/2, 1), 8)
 	}
@@ -156,7 +192,7 @@ func (o *Options) checkServe() error {
 	case o.Size == 0 && o.File == "":
 		return fmt.Errorf("%w: Size is 0", ErrOptions)
 	case o.Size > fabric.MaxOffset:
-		return fmt.Errorf("%w: Size is %d, more than an address can name", ErrOptions, o.Size)
+		return fmt.Errorf("%w: %d bytes of memory, at most %d have addresses", ErrOptions, o.Size, uint64(fabric.MaxOffset))
 	case o.Workers < 0 || o.Workers > maxWorkers:
 		return fmt.Errorf("%w: Workers is %d, must be at most %d", ErrOptions, o.Workers, maxWorkers)
 	}

@@ -7,13 +7,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/internal/authority"
 	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 func withTLS(cfg *tls.Config) func(*Options) {
@@ -164,5 +167,53 @@ func TestOptions(t *testing.T) {
 	o.Lanes = 99
 	if _, err := Join(context.Background(), o); !errors.Is(err, ErrOptions) {
 		t.Errorf("99 lanes: %v", err)
+	}
+}
+
+// Without TLS a node listens on the loopback by default: nobody else is let in who was not meant.
+func TestInsecureListensOnTheLoopback(t *testing.T) {
+	for name, c := range map[string]struct {
+		o     Options
+		mn    string
+		cn    string
+		reach bool // members elsewhere are no error
+	}{
+		"insecure":                {Options{Insecure: true}, "127.0.0.1:7490", "127.0.0.1:0", false},
+		"insecure, and said so":   {Options{Insecure: true, Listen: ":0"}, ":0", ":0", true},
+		"insecure, and advertise": {Options{Insecure: true, Advertise: "10.0.0.1"}, ":7490", ":0", true},
+		"TLS":                     {Options{TLS: authority.New(t).Config("x", peer.NameMN, peer.NameCN)}, ":7490", ":0", true},
+	} {
+		c.o.Members, c.o.Size = coordinator.NewMemory(fabric.MaxCN), 4096
+		mn, cn := c.o, c.o
+		if err := errors.Join(mn.checkServe(), cn.checkJoin()); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if mn.Listen != c.mn || cn.Listen != c.cn {
+			t.Errorf("%s: listens on %q and %q, want %q and %q", name, mn.Listen, cn.Listen, c.mn, c.cn)
+		}
+		here := &member.State{MNs: []member.MN{{Addr: "127.0.0.1:7490"}}, CNs: []member.CN{{Addr: "[::1]:7"}}}
+		if err := cn.checkReach(here); err != nil {
+			t.Errorf("%s: members on the loopback: %v", name, err)
+		}
+		there := &member.State{MNs: here.MNs, CNs: []member.CN{{Addr: "10.0.0.2:7"}}}
+		if err := cn.checkReach(there); (err == nil) != c.reach {
+			t.Errorf("%s: a member elsewhere: %v", name, err)
+		}
+	}
+}
+
+// Who would be alone with his loopback in a cluster of other hosts is told so when he joins, and does not stay.
+func TestInsecureJoinOfAClusterElsewhere(t *testing.T) {
+	c := newTestCluster(t)
+	c.change = func(o *Options) { o.Listen, o.Advertise = "127.0.0.1:0", "192.0.2.1" }
+	c.serve(0, 4096)
+	o := testOptions(t, c.members)
+	o.Listen = ""
+	if n, err := Join(context.Background(), o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("joined: %v", err)
+		if err == nil {
+			n.Close()
+		}
 	}
 }
