@@ -2,9 +2,12 @@ package traces
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -40,20 +43,61 @@ type Writer struct {
 	closers []func() error // innermost first
 	n       int64
 	err     error
+
+	path, temp string // of a file: where it is to be, and where it is until it is complete; empty: neither
 }
 
 const writeBuffer = 128 << 10
 
-// Create writes a trace file, compressed as its extension says; "-" is standard output, plain.
+// Create writes a trace file, compressed as its extension says; "-" is standard output, plain. The file is there when Close has
+// succeeded, whole, in the place of one that was: until then what is written is in another beside it. Devices and
+// pipes are written to directly.
 func Create(path string) (*Writer, error) {
 	if path == "-" {
 		return NewWriter(os.Stdout, Plain)
 	}
-	f, err := os.Create(path)
+	w, err := create(path)
 	if err != nil {
 		return nil, fmt.Errorf("traces: cannot create the trace: %w", err)
 	}
-	w, err := NewWriter(f, CompressionOf(path))
+	return w, nil
+}
+
+func create(path string) (*Writer, error) {
+	compression, mode := CompressionOf(path), os.FileMode(0o666)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	st, err := os.Stat(path)
+	direct := err == nil && !st.Mode().IsRegular()
+	if err == nil { // who may not write to it may not replace it
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		if direct {
+			return newFile(f, compression)
+		}
+		f.Close()
+		mode = st.Mode().Perm()
+	}
+	dir, name := filepath.Split(path)
+	temp := filepath.Join(dir, fmt.Sprintf(".%s.%d-%08x", name, os.Getpid(), rand.Uint32()))
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, err
+	}
+	w, err := newFile(f, compression)
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(temp))
+	}
+	w.path, w.temp = path, temp
+	return w, nil
+}
+
+// newFile is NewWriter to a file, which Close closes.
+func newFile(f *os.File, c Compression) (*Writer, error) {
+	w, err := NewWriter(f, c)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -141,7 +185,18 @@ func (w *Writer) flush() {
 	w.buf = w.buf[:0]
 }
 
-// Close writes what is buffered and completes the compressed stream.
+// errDiscarded is the error of a Writer after Discard.
+var errDiscarded = errors.New("traces: the trace was discarded")
+
+// Discard ends the writing without a file: what was at its path before is there still.
+func (w *Writer) Discard() {
+	if w.err == nil {
+		w.err = errDiscarded
+	}
+	_ = w.Close() // nobody is to read what it closes
+}
+
+// Close writes what is buffered, completes the compressed stream, and puts the file in its place.
 func (w *Writer) Close() error {
 	if w.err == nil && len(w.buf) > 0 {
 		w.flush()
@@ -152,6 +207,19 @@ func (w *Writer) Close() error {
 		}
 	}
 	w.closers = nil
+	if w.temp == "" {
+		return w.err
+	}
+	temp := w.temp
+	w.temp = ""
+	if w.err == nil {
+		if err := os.Rename(temp, w.path); err != nil {
+			w.err = fmt.Errorf("traces: close: %w", err)
+		}
+	}
+	if w.err != nil {
+		_ = os.Remove(temp) // the error that is told is why
+	}
 	return w.err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"strconv"
 
 	"github.com/declock/declock/cmd/internal/exit"
@@ -69,7 +68,7 @@ func traceGenCommand(env *Env) *cli.Command {
 	}
 }
 
-// generate writes the trace; a file that could not be completed is removed.
+// generate writes the trace. A file is made or replaced only when it is complete: half a trace would pass for one.
 func generate(ctx context.Context, env *Env, g *traces.Generator, out string) error {
 	w, err := traces.Create(out)
 	if err != nil {
@@ -79,14 +78,11 @@ func generate(ctx context.Context, env *Env, g *traces.Generator, out string) er
 		return exit.With(exit.NoTrace, err)
 	}
 	n, err := w.WriteAll(&untilDone{Source: g.All(), ctx: ctx})
-	if cerr := w.Close(); err == nil {
-		err = cerr
-	}
 	if err != nil {
-		// Half a trace would pass for one. Devices and pipes are not ours to remove.
-		if st, serr := os.Lstat(out); out != "-" && serr == nil && st.Mode().IsRegular() {
-			_ = os.Remove(out)
-		}
+		w.Discard()
+		return err
+	}
+	if err := w.Close(); err != nil {
 		return err
 	}
 	if out != "-" {
