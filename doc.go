@@ -1,4 +1,4 @@
-// Package declock is locks, an object store and (to come) an index on
+// Package declock is locks, an object store and an index on
 // disaggregated memory: memory nodes that only lend their DRAM, and compute
 // nodes whose clients reach it by one-sided operations. Its lock is DecLock,
 // which queues waiters on the memory node with one atomic and passes locks on
@@ -12,10 +12,18 @@
 //
 // An address names a cluster and the fabric to reach it:
 //
-//	shm:NAME   processes on one machine, over shared memory; "declock up" or declock-mn starts it
-//	shm:       a cluster of this process alone, made by Open and gone with Close
+//	shm:NAME                                processes on one machine, over shared memory; "declock up" or declock-mn starts it
+//	shm:                                    a cluster of this process alone, made by Open and gone with Close
+//	tcp://ETCD[,ETCD..]/NAME?OPTION=..&..   any network; etcd, at these endpoints, knows who is there
 //
-// Other fabrics are added with [Register]. There is no address for the simulator: in virtual time
+// The last needs
+//
+//	import _ "github.com/declock/declock/overtcp"
+//
+// and that package says what the options are: certificates, or insecure=true, where to listen. RDMA has no such
+// package: verbs:// is an address for the commands only (declock-mn, declock-cn, declock). A program over RDMA joins by itself, with Join of
+// package fabric/verbs and a Coordinator of package coordinator/etcd, and gives what it gets to [OpenNode]. Fabrics of one's
+// own are added with [Register]. There is no address for the simulator: in virtual time
 // clients are coroutines, which package fabric/sim starts.
 //
 // # Locks
@@ -31,8 +39,12 @@
 // [Cluster.Store] opens an object store by name: a cache with memcached's
 // operations, shared by all compute nodes. See package objstore.
 //
+// # Index
+//
+// [Cluster.Tree] opens a B+tree by name: keys in order, scans, readers that take no lock. See package btree.
+//
 // # Errors
 //
-// Errors are sentinels for errors.Is: those of package lock (waiting, lost
-// locks), objstore (keys and values) and fabric (nodes and memory).
+// Errors are sentinels for errors.Is: those of this package (addresses, policies, [ErrHeld]), of package lock (waiting, lost
+// locks), objstore and btree (keys and values) and fabric (nodes and memory).
 package declock
