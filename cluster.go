@@ -25,7 +25,7 @@ var (
 	// ErrAddress: an address that names no fabric, or is not well-formed.
 	ErrAddress = errors.New("declock: bad cluster address")
 	// ErrPolicy: an unknown lock policy.
-	ErrPolicy = errors.New("declock: unknown lock policy")
+	ErrPolicy = hier.ErrPolicy
 )
 
 // A Cluster is this process's membership of a cluster: it is one compute node
@@ -151,7 +151,7 @@ func applied(opts []Option) (*options, error) {
 	}
 	policy, err := hier.ParsePolicy(o.policy)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
+		return nil, fmt.Errorf("declock: %w", err)
 	}
 	o.cfg.Policy, o.cfg.Flat = policy, policy.Kind == hier.Flat
 	return o, nil

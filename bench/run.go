@@ -65,7 +65,7 @@ func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error)
 		outcomes[i] = Outcome{Experiment: e}
 		o := &outcomes[i]
 		o.Rows, o.Cut = collect(e, i, tasks)
-		if e.Judge != nil {
+		if e.Judge != nil && len(o.Rows) > 0 {
 			o.Claims = e.Judge(o.Rows)
 		}
 		for k := range o.Claims {

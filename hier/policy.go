@@ -1,6 +1,7 @@
 package hier
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -26,6 +27,9 @@ const (
 	// ByTime: to whoever asked first, by timestamp (section 5.3).
 	ByTime
 )
+
+// ErrPolicy: a text that is no lock policy.
+var ErrPolicy = errors.New("unknown lock policy")
 
 // A Policy is the ownership-transfer policy of the clients of one node.
 // Different nodes may have different ones; fairness is then nobody's.
@@ -133,7 +137,7 @@ func ParsePolicy(text string) (Policy, error) {
 	if !ok {
 		var n uint32
 		if _, err := fmt.Sscanf(name, "local-bound:%d", &n); err != nil || n == 0 || name != fmt.Sprintf("local-bound:%d", n) {
-			return Policy{}, fmt.Errorf("hier: unknown lock policy %q: one of %s, or local-bound:N", name, strings.Join(PolicyNames(), ", "))
+			return Policy{}, fmt.Errorf("%w %q: one of %s, or local-bound:N, with N from 1", ErrPolicy, name, strings.Join(PolicyNames(), ", "))
 		}
 		p = policies["local-bound"]
 		p.Bound = n
@@ -142,7 +146,7 @@ func ParsePolicy(text string) (Policy, error) {
 		name, rest, more = strings.Cut(rest, "+")
 		add := features[name]
 		if add == nil {
-			return Policy{}, fmt.Errorf("hier: unknown feature %q of a lock policy: one of %s", name, strings.Join(FeatureNames(), ", "))
+			return Policy{}, fmt.Errorf("%w %q: no feature %q: one of %s", ErrPolicy, text, name, strings.Join(FeatureNames(), ", "))
 		}
 		add(&p)
 	}

@@ -5,12 +5,13 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/declock/declock"
 	"github.com/declock/declock/internal/membership"
 	"github.com/declock/declock/internal/secure"
 )
 
 // ErrAddress: an address that is not well-formed.
-var ErrAddress = membership.ErrAddress
+var ErrAddress = declock.ErrAddress
 
 // Form is the form of addresses.
 var Form = membership.Form("tcp")
@@ -41,7 +42,7 @@ func Parse(rest string) (Options, error) {
 	m, query, err := membership.Parse("tcp", rest)
 	o := Options{Etcd: m.Etcd, Cluster: m.Cluster}
 	if err != nil {
-		return o, fmt.Errorf("overtcp: %w", err)
+		return o, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	return o, o.parseQuery("tcp:"+rest, query)
 }

@@ -16,7 +16,7 @@ func init() {
 	declock.Register("tcp", func(ctx context.Context, rest string) (fabric.Node, error) {
 		o, err := Parse(rest)
 		if err != nil {
-			return nil, errors.Join(declock.ErrAddress, err)
+			return nil, err
 		}
 		return o.Join(ctx)
 	})

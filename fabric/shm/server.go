@@ -85,7 +85,7 @@ func openForServe(o *Options) (*cluster, error) {
 		}
 		switch {
 		case o.MaxCN != 0 && uint32(o.MaxCN) != c.maxCN:
-			err = fmt.Errorf("%w: cluster %q was created for %d compute nodes, not %d; leave MaxCN out, or stop all of it first",
+			err = fmt.Errorf("%w: cluster %q was created for %d compute nodes, not %d; take that number (or, with 0, what there is), or stop all of it first",
 				ErrOptions, o.Name, c.maxCN, o.MaxCN)
 		case o.Key != 0 && o.Key != c.key:
 			err = fmt.Errorf("%w: cluster %q has another key", fabric.ErrBadKey, o.Name)
@@ -179,7 +179,7 @@ func (s *MemoryServer) reserve(o *Options, device bool) error {
 			s.huge = "transparent"
 			s.r.flags |= flagHuge
 		} else if o.Huge == HugeRequire {
-			return fmt.Errorf("%w: no hugetlbfs with free 2 MiB pages is mounted, and transparent ones: %s; see HugePolicy",
+			return fmt.Errorf("%w: no hugetlbfs with free 2 MiB pages is mounted, and transparent ones: %s",
 				ErrNoHuge, s.note)
 		}
 	}

@@ -4,7 +4,6 @@ package membership
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"path"
@@ -16,9 +15,6 @@ import (
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/internal/secure"
 )
-
-// ErrAddress: an address that is not well-formed.
-var ErrAddress = errors.New("bad cluster address")
 
 // Form is the form of addresses of a fabric.
 func Form(scheme string) string { return scheme + "://ETCD[,ETCD..]/NAME" }
@@ -38,13 +34,14 @@ type Options struct {
 	Report func(error)
 }
 
-// Parse reads what is behind "scheme:" in an address, and returns what is behind the question mark.
+// Parse reads what is behind "scheme:" in an address, and returns what is behind the question mark. Its error says what is
+// wrong with the address.
 func Parse(scheme, rest string) (o Options, query string, err error) {
 	address := scheme + ":" + rest
 	plain, query, _ := strings.Cut(rest, "?")
 	body, ok := strings.CutPrefix(plain, "//")
 	if !ok {
-		return o, "", fmt.Errorf("%w: %q: want %s", ErrAddress, address, Form(scheme))
+		return o, "", fmt.Errorf("%q: want %s", address, Form(scheme))
 	}
 	if strings.HasPrefix(body, "/") {
 		socket, name := path.Split(body)
@@ -56,13 +53,13 @@ func Parse(scheme, rest string) (o Options, query string, err error) {
 		for _, e := range strings.Split(list, ",") {
 			host, port, err := net.SplitHostPort(e)
 			if err != nil || host == "" || port == "" {
-				return o, "", fmt.Errorf("%w: %q: %q is no HOST:PORT of etcd", ErrAddress, address, e)
+				return o, "", fmt.Errorf("%q: %q is no HOST:PORT of etcd", address, e)
 			}
 			o.Etcd = append(o.Etcd, e)
 		}
 	}
 	if len(o.Etcd) == 0 || o.Cluster == "" || strings.ContainsAny(o.Cluster, "/#") {
-		return o, "", fmt.Errorf("%w: %q: want %s", ErrAddress, address, Form(scheme))
+		return o, "", fmt.Errorf("%q: want %s", address, Form(scheme))
 	}
 	return o, query, nil
 }

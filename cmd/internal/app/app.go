@@ -23,9 +23,24 @@ type Env struct {
 	Stderr io.Writer
 }
 
+// checked remembers the first error of a Writer.
+type checked struct {
+	w   io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (c *checked) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if c.err == nil {
+		c.err = err
+	}
+	return n, err
+}
+
 // Main runs an application and returns its exit code.
 func Main(build func(*Env) *cli.App, args []string) int {
-	env := &Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	env := &Env{Stdin: os.Stdin, Stdout: &checked{w: os.Stdout}, Stderr: os.Stderr}
 	a := build(env)
 	err := Run(a, env, args)
 	if err == nil {
@@ -42,6 +57,9 @@ func Run(a *cli.App, env *Env, args []string) error {
 	ctx, stop := signalContext()
 	defer stop()
 	err := a.RunContext(ctx, reorder(a, args))
+	if out, ok := env.Stdout.(*checked); ok && err == nil {
+		err = out.err // what the cli package writes itself, as help
+	}
 	if errors.Is(err, io.ErrShortWrite) || errors.Is(err, syscall.EPIPE) {
 		return exit.Errorf(exit.Other, "standard output was closed: %v", err)
 	}

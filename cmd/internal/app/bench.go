@@ -22,7 +22,7 @@ come out. Nothing is tuned to make them. With --out it writes plots and one HTML
 Ctrl-C prints what was measured so far (exit code 130).
 
 Examples:
-   declock bench all --quick                  all figures in some 3 minutes on 2 cores; all of it takes 30
+   declock bench all --quick                  all figures in some 2 minutes on 2 cores; all of it takes 16
    declock bench fig12b --out /tmp/fig12b     one figure, with plots
    declock bench micro --lock cas,declock     any point`
 
@@ -102,6 +102,9 @@ func runBench(ctx context.Context, env *Env, name string, list []*bench.Experime
 		if err := writeBench(env, o.out, &run); err != nil {
 			return errors.Join(err, stopped)
 		}
+	}
+	if ctx.Err() != nil {
+		return interrupted(ctx.Err())
 	}
 	return stopped
 }

@@ -117,8 +117,13 @@ func runMicro(c *cli.Context, env *Env, o *microOptions) error {
 		return points
 	}
 	out, err := bench.Run(c.Context, []*bench.Experiment{e}, cfg)
-	if e := printMicro(env, o, &out[0]); e != nil {
-		return e
+	if len(out[0].Rows) > 0 || err == nil {
+		if e := printMicro(env, o, &out[0]); e != nil {
+			return e
+		}
+	}
+	if c.Context.Err() != nil {
+		return interrupted(c.Context.Err())
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/declock/declock/cmd/internal/exit"
@@ -11,17 +12,18 @@ import (
 )
 
 const cleanDescription = `It removes what a dead cluster left in shared memory: files and control sockets, and memory that was to be kept
-(--keep). Without NAME it removes all dead clusters but those with memory that was to be kept. Clusters that anybody uses are left alone.
+(--keep). Without NAME it removes all dead clusters but those with memory that was to be kept, and what "up" and "replay" with
+--fabric tcp left of their etcd when they were killed. Clusters that anybody uses are left alone.
 
 Examples:
    declock clean
    declock clean demo`
 
 func cleanCommand(env *Env) *cli.Command {
-	var dir string
+	var dir, runDir string
 	return command(&cli.Command{
 		Name: "clean", Usage: "remove what dead clusters left", ArgsUsage: "[NAME]", Category: "run", Description: cleanDescription,
-		Flags: []cli.Flag{dirFlag(&dir)},
+		Flags: []cli.Flag{dirFlag(&dir), &cli.StringFlag{Name: "run-dir", Usage: "the --run-dir of \"up\" and \"replay\", if they had one", Destination: &runDir}},
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 1); err != nil {
 				return err
@@ -34,7 +36,7 @@ func cleanCommand(env *Env) *cli.Command {
 				_, err := fmt.Fprintf(env.Stdout, "removed shm:%s\n", name)
 				return err
 			}
-			return cleanAll(env, dir)
+			return cleanAll(env, dir, runDir)
 		},
 	})
 }
@@ -46,7 +48,7 @@ func removeOne(dir, name string) error {
 	return fleet.Remove(dir, name)
 }
 
-func cleanAll(env *Env, dir string) error {
+func cleanAll(env *Env, dir, runDir string) error {
 	names, err := clusterNames(dir)
 	if err != nil {
 		return err
@@ -74,8 +76,13 @@ func cleanAll(env *Env, dir string) error {
 		fmt.Fprintf(env.Stdout, "removed shm:%s\n", name)
 		removed++
 	}
+	base := etcdBase(runDir)
+	for _, name := range fleet.RemoveDeadEtcds(base, "") {
+		fmt.Fprintf(env.Stdout, "removed %s, the etcd of a cluster over tcp\n", filepath.Join(base, name))
+		removed++
+	}
 	if removed == 0 {
-		fmt.Fprintf(env.Stdout, "nothing to remove in %s\n", dir)
+		fmt.Fprintf(env.Stdout, "nothing to remove in %s and %s\n", dir, base)
 	}
 	return nil
 }

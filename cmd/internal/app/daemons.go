@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/pprof"
 	"slices"
 	"syscall"
@@ -95,6 +96,9 @@ func mnCommand(env *Env) *cli.Command {
 				return err
 			}
 			m := &cfg.Memory
+			if m.Path != "" && !filepath.IsAbs(m.Path) {
+				return usage(c, "--path %q must be absolute", m.Path)
+			}
 			m.ID, m.Size, m.MaxCN, cfg.LockQueue, m.Huge = fabric.MemID(mem.n), size.n, int(maxCN.n), int(queue.n), scheme.Huge(huge.value)
 			if (m.Keep || m.Path != "") && !c.IsSet("size") {
 				m.Size = 0 // what is there decides

@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric/shm"
+	"github.com/urfave/cli/v2"
 )
 
 // An embedded cluster lives as long as the command that started it.
@@ -27,6 +28,19 @@ type embedded struct {
 
 // fabricChoice is what an embedded cluster can be over.
 func fabricChoice() choice { return choice{"shm", []string{"shm", "tcp"}} }
+
+// onlySHM refuses flags that mean nothing for an embedded cluster over another fabric.
+func onlySHM(c *cli.Context, over string) error {
+	if over == "shm" {
+		return nil
+	}
+	for _, name := range []string{"dir", "huge"} {
+		if c.IsSet(name) {
+			return usage(c, "--%s means nothing with --fabric %s", name, over)
+		}
+	}
+	return nil
+}
 
 // launch starts it.
 func (e *embedded) launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
@@ -52,6 +66,9 @@ const patience = time.Minute
 // launchTCP starts an etcd first, in this process.
 func (e *embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Fleet, error) {
 	etcd, err := fleet.StartEtcd(ctx, filepath.Join(etcdBase(e.runDir), e.name))
+	if exit.Of(err) == exit.InUse {
+		return nil, exit.Errorf(exit.InUse, "a cluster %s over tcp is running already (%w): take another --name, or stop it", e.name, err)
+	}
 	if err != nil {
 		return nil, err
 	}

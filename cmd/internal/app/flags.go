@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric"
@@ -144,7 +143,7 @@ func lockQueue(policy string, clients uint64) (int, error) {
 	p, err := hier.ParsePolicy(policy)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%w: %w", declock.ErrPolicy, err)
+		return 0, err
 	case p.Kind != hier.Flat:
 		return 0, nil
 	case clients > maxLockQueue:
@@ -155,10 +154,8 @@ func lockQueue(policy string, clients uint64) (int, error) {
 
 // checkPolicy refuses unknown policies before anything is started.
 func checkPolicy(name string) error {
-	if _, err := hier.ParsePolicy(name); err != nil {
-		return fmt.Errorf("%w: %w", declock.ErrPolicy, err)
-	}
-	return nil
+	_, err := hier.ParsePolicy(name)
+	return err
 }
 
 // checkName refuses names that no cluster can have, by the rules of shm.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -187,6 +188,9 @@ func (i *inspector) header(l *looking, arg string) error {
 	buf := p.Alloc(int(y.Lock().Size))
 	defer p.Free(buf)
 	ops := [1]fabric.Op{fabric.Read(a, buf)}
+	if !slices.ContainsFunc(l.cluster.Node().Fabric().Memory(), func(m fabric.Memory) bool { return m.ID == a.MN() }) {
+		return exit.Errorf(exit.NotFound, "%s has no memory node %v", i.at.Address(), a.MN())
+	}
 	if uint64(a)%8 != 0 {
 		return exit.Errorf(exit.Usage, "%v is no lock: a lock lies on a multiple of 8 bytes", a)
 	}

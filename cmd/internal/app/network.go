@@ -41,16 +41,16 @@ func (n *network) flags(usage string) []cli.Flag {
 		str("tls-key", "`FILE` with its key", &n.o.TLS.Key),
 		str("secret-file", "verbs: `FILE` with the secret that all nodes share, instead of TLS", &n.o.SecretFile),
 		&cli.BoolFlag{Name: "insecure", Usage: "let anybody in who can reach this node; see --listen", Destination: &n.o.Insecure},
-		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead (default: the fabric's); shm: declock-mn kills a process that does not run for so long (default: never)", Destination: &n.o.DeadAfter},
+		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead; shm: declock-mn kills a process that does not run for so long", DefaultText: "5s; shm: never", Destination: &n.o.DeadAfter},
 		str("etcd-ca", "tcp, verbs: `FILE` with the certificates of who signs that of etcd: https", &n.o.EtcdTLS.CA),
 		str("etcd-cert", "tcp, verbs: `FILE` with the certificate for etcd, if it asks for one", &n.o.EtcdTLS.Cert),
 		str("etcd-key", "tcp, verbs: `FILE` with its key", &n.o.EtcdTLS.Key),
 		str("etcd-user", "tcp, verbs: user of etcd, if it has authentication enabled", &n.o.EtcdUser),
 		str("etcd-password-file", "tcp, verbs: `FILE` with its password", &n.o.EtcdPasswordFile),
 		str("device", "verbs: RDMA device (default: the best)", &n.o.Device),
-		&cli.IntFlag{Name: "port", Usage: "verbs: port of the RDMA device (default: the best)", Destination: &n.o.Port},
+		&cli.IntFlag{Name: "port", Usage: "verbs: port of the RDMA device", DefaultText: "the best", Destination: &n.o.Port},
 		str("gid", "verbs: index or IP address of the RDMA port's GID (default: the best)", &n.o.GID),
-		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node (default: 4)", Destination: &n.o.QueuePairs},
+		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node", DefaultText: "4", Destination: &n.o.QueuePairs},
 	}
 	all := append([]cli.Flag{clusterFlag(&n.cluster, usage), n.settings.fileFlag()}, n.own...)
 	n.settings.flags, n.settings.others = all, daemonSettings // a tool takes what it needs from a daemon's file

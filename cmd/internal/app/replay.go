@@ -158,12 +158,8 @@ func (o *replayOptions) check(c *cli.Context) error {
 	if err := checkPolicy(o.policy); err != nil {
 		return err
 	}
-	if o.overFabric.value != "shm" {
-		for _, name := range []string{"dir", "huge"} {
-			if c.IsSet(name) {
-				return usage(c, "--%s means nothing with --fabric %s", name, o.overFabric.value)
-			}
-		}
+	if err := onlySHM(c, o.overFabric.value); err != nil {
+		return err
 	}
 	if o.net.cluster != "" {
 		var err error
@@ -467,7 +463,7 @@ func verdict(out *fleet.Outcome) error {
 	case out.Err != nil:
 		return out.Err
 	case len(out.Lost) > 0:
-		return errors.Join(out.Lost...)
+		return exit.Errorf(exit.NodeLost, "results are partial") // who was lost has been told
 	}
 	return nil
 }
@@ -481,7 +477,11 @@ func (o *replayOptions) print(env *Env, out *fleet.Outcome, policy string) error
 		for _, row := range rows {
 			r.Rows = append(r.Rows, row)
 		}
-		return r.WriteJSON(env.Stdout)
+		if err := r.WriteJSON(env.Stdout); err != nil {
+			return err
+		}
+		printLost(env.Stderr, out)
+		return nil
 	}
 	what := o.trace
 	if what == "" {
@@ -512,10 +512,15 @@ func printMessages(w io.Writer, out *fleet.Outcome) error {
 		}
 		fmt.Fprintf(w, "declock: %s\n", m)
 	}
+	printLost(w, out)
+	return nil
+}
+
+// printLost says which compute nodes died.
+func printLost(w io.Writer, out *fleet.Outcome) {
 	for _, l := range out.Lost {
 		fmt.Fprintf(w, "declock: %v\n", l)
 	}
-	return nil
 }
 
 func (o *replayOptions) fabric() string {

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -72,11 +73,28 @@ func (s *settings) load(c *cli.Context) error {
 		if c.IsSet(x.Name) {
 			continue
 		}
-		if err := c.Set(x.Name, x.Value); err != nil {
+		value := x.Value
+		if s.others != nil {
+			value = forTool(x.Name, value)
+		}
+		if err := c.Set(x.Name, value); err != nil {
 			return exit.With(exit.Usage, config.Errorf(s.file, x.Line, "%s: %q: %w", x.Name, x.Value, err))
 		}
 	}
 	return nil
+}
+
+// forTool returns a daemon's setting as a tool of the same host takes it: the port may be the daemon's, and a tool joins at any.
+func forTool(name, value string) string {
+	host, _, err := net.SplitHostPort(value)
+	switch {
+	case err != nil:
+	case name == "listen":
+		return net.JoinHostPort(host, "0")
+	case name == "advertise":
+		return host
+	}
+	return value
 }
 
 // write writes the settings as they are now: those that are not set, with their defaults, as comments.

@@ -196,7 +196,11 @@ func simExplore(env *Env) *cli.Command {
 			var rows []any
 			var done []check.Explored
 			failed := 0
-			for _, x := range check.Explorations(quick, match) {
+			programs := check.Explorations(quick, match)
+			if len(programs) == 0 {
+				return exit.Errorf(exit.UnknownName, "no program has %q in its line: \"declock sim explore --quick\" shows some", match)
+			}
+			for _, x := range programs {
 				if c.Context.Err() != nil {
 					break
 				}

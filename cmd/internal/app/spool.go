@@ -27,7 +27,7 @@ func spool(in io.Reader) (*os.File, error) {
 		return nil, exit.Errorf(exit.NoTrace, "reading the trace from standard input: %w", err)
 	case n == 0:
 		_ = f.Close()
-		return nil, exit.Errorf(exit.NoTrace, "the trace from standard input is empty")
+		return nil, exit.Errorf(exit.BadTrace, "the trace from standard input is empty")
 	}
 	return f, nil
 }

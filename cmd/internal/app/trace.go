@@ -147,6 +147,9 @@ func traceStat(ctx context.Context, env *Env, path string, skip, asJSON bool) er
 	if m.Requests == 0 && readErr == nil {
 		return exit.Errorf(exit.BadTrace, "%s has no records", path)
 	}
+	if m.Requests == 0 {
+		return readErr
+	}
 	if asJSON {
 		rep := report.Report{Experiment: "trace stat", Commit: report.Commit(), Config: map[string]any{"trace": path}, Rows: []any{m}}
 		if err := rep.WriteJSON(env.Stdout); err != nil {
@@ -172,7 +175,11 @@ func writeSummary(env *Env, path string, m *traces.Summary) error {
 	p.printf("trace %s\n\n", path)
 	line("requests", "%s in %s s, %.2f thousand/s", units.Count(m.Requests), units.Count(m.DurationS), m.RateKQPS)
 	line("clients", "%d", m.Clients)
-	line("keys", "%s (%.3g of them counted), %.2f requests each, %.1f%% asked for once", units.Count(uint64(m.Keys)), m.Sampled, m.MeanFreq, 100*m.OneHitRatio)
+	counted := ""
+	if m.Sampled < 1 {
+		counted = fmt.Sprintf(" (reckoned from %.3g of them)", m.Sampled)
+	}
+	line("keys", "%s%s, %.2f requests each, %.1f%% asked for once", units.Count(uint64(m.Keys)), counted, m.MeanFreq, 100*m.OneHitRatio)
 	line("mean sizes", "key %.1f B, value %.1f B, piece %.1f B", m.MeanKey, m.MeanValue, m.MeanPiece)
 	line("working set", "%s", units.Bytes(uint64(m.WorkingSet)))
 	line("miss ratio", "%.4f as the trace has it", m.TraceMisses)

@@ -63,6 +63,9 @@ func upCommand(env *Env) *cli.Command {
 				return err
 			}
 			e.fabric, e.mns, e.name, e.dir, e.cns, e.procs, e.maxCN, e.size, e.huge = over.value, int(mns.n), name, dir, int(cns.n), int(procs.n), int(maxCN.n), size.n, huge.value
+			if err := onlySHM(c, over.value); err != nil {
+				return err
+			}
 			if cns.n > maxCN.n {
 				return usage(c, "--cns %d is more than --max-cn %d", cns.n, maxCN.n)
 			}

@@ -69,7 +69,7 @@ var table = []Row{
 	{Busy, "busy", "a compute node has a replay under way, or a directory stays locked"},
 	{Corrupt, "corrupt", "memory of the cluster does not hold what its format says"},
 	{Unavailable, "unavailable", "this machine, or this build of the program, lacks what the fabric needs"},
-	{Interrupted, "interrupted", "Ctrl-C, SIGTERM or SIGHUP ended a replay; what was measured is printed"},
+	{Interrupted, "interrupted", "Ctrl-C, SIGTERM or SIGHUP ended what was under way; what was measured is printed"},
 }
 
 // Table returns all codes with their meaning, in order.

@@ -20,7 +20,6 @@ import (
 	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/overtcp"
 	"github.com/declock/declock/region"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/replay"
@@ -84,7 +83,6 @@ var codes = []struct {
 	{member.ErrUnreachable, NoCluster},
 	{etcd.ErrOptions, Usage},
 	{etcd.ErrFormat, Mismatch},
-	{overtcp.ErrAddress, BadAddress},
 	{tcp.ErrOptions, Usage},
 	{tcp.ErrUnsupported, Unavailable},
 	{tcp.ErrNoMemory, NoSpace},
@@ -113,6 +111,7 @@ var codes = []struct {
 	{shm.ErrOptions, Usage},
 	{region.ErrVersion, Mismatch},
 	{region.ErrParams, Mismatch},
+	{region.ErrParts, NodeLost},
 	{region.ErrForeign, Mismatch},
 	{region.ErrNotFormatted, Mismatch},
 	{region.ErrHalfFormatted, Mismatch},
@@ -141,6 +140,7 @@ var codes = []struct {
 	{fabric.ErrOutOfBounds, Usage},
 	{fabric.ErrMisaligned, Usage},
 	{fabric.ErrBadKey, Denied},
+	{syscall.EADDRINUSE, InUse},
 	{syscall.ENOSPC, NoSpace},
 	{syscall.EDQUOT, NoSpace},
 	{syscall.ENOMEM, NoSpace},
@@ -198,6 +198,8 @@ var hints = []struct {
 	{objstore.ErrNoSpace, "Give the memory node more with --size."},
 	{shm.ErrFormat, "\"declock clean NAME\" removes what a dead cluster left; or take another name."},
 	{region.ErrParams, "Start the memory node with the parameters that its memory has, or remove that with \"declock clean NAME\"."},
+	{region.ErrParts, "Is a memory node down? \"declock status\" shows who is there."},
+	{syscall.EADDRINUSE, "Another process has that port, as a daemon with the same settings: take another, or with HOST:0 any."},
 	{shm.ErrNoHuge, "Use --huge try to go on without."},
 	{objstore.ErrCorrupt, "\"declock check\" tells what else is wrong."},
 }

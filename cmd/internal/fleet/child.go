@@ -47,7 +47,7 @@ func spawn(name string, args []string, extra []*os.File) (*Child, *bufio.Reader,
 		return nil, nil, fmt.Errorf("cannot find this program, to start %s: %w", name, err)
 	}
 	c := &Child{Name: name, cmd: exec.Command(self, args...), done: make(chan struct{})}
-	c.said = &tail{name: name}
+	c.said = &tail{}
 	c.cmd.Stderr = c.said
 	c.cmd.ExtraFiles = extra
 	if os.Getenv("GOGC") == "" {
@@ -96,7 +96,10 @@ func Start(ctx context.Context, name string, args []string, messages io.Writer) 
 	case text := <-line:
 		if ready, ok := parseReady(text); ok {
 			c.Ready = ready
-			c.said.pass(messages)
+			if node := ready["node"]; node != "" { // what others call it
+				c.Name = strings.TrimRight(c.Name, " 0123456789") + " " + node
+			}
+			c.said.pass(c.Name, messages)
 			return c, nil
 		}
 		<-c.done // it has ended, or closed its output: then it is about to
@@ -211,10 +214,10 @@ type tail struct {
 	line []byte // not ended yet
 }
 
-// pass makes lines go to w from now on.
-func (t *tail) pass(w io.Writer) {
+// pass makes lines go to w from now on, with a name before them.
+func (t *tail) pass(name string, w io.Writer) {
 	t.mu.Lock()
-	t.to = w
+	t.name, t.to = name, w
 	t.mu.Unlock()
 }
 

@@ -23,12 +23,12 @@ func TestParseReady(t *testing.T) {
 
 func TestTailKeepsTheEndAndPassesWholeLines(t *testing.T) {
 	var out, early sink
-	c := &tail{name: "cn1"}
+	c := &tail{}
 	_, _ = c.Write([]byte("declock: it did not work\n"))
 	if got := c.last(); got != "it did not work" {
 		t.Errorf("last: %q", got)
 	}
-	c.pass(&out)
+	c.pass("cn1", &out)
 	_, _ = c.Write([]byte("one\ntw"))
 	_, _ = c.Write([]byte("o\nthree"))
 	if out.text != "cn1: one\ncn1: two\n" || early.text != "" {

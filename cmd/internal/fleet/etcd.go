@@ -49,7 +49,7 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
-		return nil, exit.Errorf(exit.InUse, "%s is in use by another process: %w", dir, err)
+		return nil, exit.Errorf(exit.InUse, "%s is in use by another process", dir)
 	}
 	return f, nil
 }
@@ -79,12 +79,16 @@ func (e *Etcd) Close() error {
 	return err
 }
 
-// RemoveDeadEtcds removes the directories that dead etcds of this program left below a directory, by the prefix of their names.
+// RemoveDeadEtcds removes the directories that dead etcds of this program left below a directory, by the prefix of their
+// names. What is not one of theirs stays.
 func RemoveDeadEtcds(base, prefix string) (removed []string) {
 	list, _ := os.ReadDir(base)
 	for _, d := range list {
 		dir := filepath.Join(base, d.Name())
 		if !strings.HasPrefix(d.Name(), prefix) {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, etcdLock)); err != nil {
 			continue
 		}
 		lock, err := lockDir(dir)

@@ -216,7 +216,7 @@ func startDriver(name string, procs int, messages io.Writer) (*Member, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	c.said.pass(messages)
+	c.said.pass(name, messages)
 	return &Member{Name: name, Client: control.NewClient(conn), child: c}, nil
 }
 

@@ -2,12 +2,10 @@ package scheme
 
 import (
 	"context"
-	"errors"
 	"net"
 	"slices"
 	"strings"
 
-	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
@@ -21,7 +19,7 @@ var tcpScheme = Scheme{Name: "tcp", Form: overtcp.Form, Parse: parseTCP}
 func parseTCP(rest string, o Options) (Cluster, error) {
 	to, err := overtcp.Parse(rest)
 	if err != nil {
-		return nil, errors.Join(declock.ErrAddress, err)
+		return nil, err
 	}
 	for _, f := range []struct {
 		to   *string
@@ -129,16 +127,16 @@ func (c *tcpCluster) Describe(ctx context.Context) (*Info, error) {
 func describeState(address string, s *member.State) (*Info, error) {
 	info := &Info{State: "up", View: s.Revision}
 	for _, m := range s.MNs {
-		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: m.Addr})
+		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: hostPort(m.Addr)})
 	}
 	for _, m := range s.Down {
 		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Epoch: m.Epoch}})
 	}
 	for _, n := range s.CNs {
-		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Alive: true, Where: n.Addr, HTTP: httpOf(n.Addr)})
+		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Alive: true, Where: hostPort(n.Addr), HTTP: httpOf(n.Addr)})
 	}
 	for _, n := range s.Fencing {
-		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Where: n.Addr})
+		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Where: hostPort(n.Addr)})
 	}
 	if len(s.MNs) == 0 || len(s.Down)+len(s.Fencing) > 0 {
 		info.State = "partial"
@@ -147,6 +145,12 @@ func describeState(address string, s *member.State) (*Info, error) {
 		return nil, noMembers(address)
 	}
 	return info, nil
+}
+
+// hostPort returns where a member is reached.
+func hostPort(addr string) string {
+	at, _ := tcp.ParseAddress(addr)
+	return at
 }
 
 type tcpServer struct {

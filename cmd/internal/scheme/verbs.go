@@ -21,10 +21,10 @@ var verbsScheme = Scheme{Name: "verbs", Form: membership.Form("verbs"), Parse: p
 func parseVerbs(rest string, o Options) (Cluster, error) {
 	m, query, err := membership.Parse("verbs", rest)
 	if err == nil && query != "" {
-		err = fmt.Errorf("%w: %q: nothing may be said behind a question mark: use flags", membership.ErrAddress, "verbs:"+rest)
+		err = fmt.Errorf("%q: nothing may be said behind a question mark: use flags", "verbs:"+rest)
 	}
 	if err != nil {
-		return nil, errors.Join(declock.ErrAddress, err)
+		return nil, fmt.Errorf("%w: %w", declock.ErrAddress, err)
 	}
 	m.TLS, m.User, m.PasswordFile, m.DeadAfter, m.Report = o.EtcdTLS, o.EtcdUser, o.EtcdPasswordFile, o.DeadAfter, o.Report
 	return &verbsCluster{m: m, o: o}, nil
@@ -59,6 +59,9 @@ func (c *verbsCluster) options() (verbs.Options, error) {
 		if vo.TLS, err = c.o.TLS.Config(); err != nil {
 			return vo, err
 		}
+	}
+	if c.o.SecretFile == "" && !c.o.TLS.Given() && !c.o.Insecure {
+		return vo, fmt.Errorf("%w: no Secret and no TLS: give --secret-file, or --tls-ca, --tls-cert and --tls-key, or --insecure, which lets anybody in who can reach this node", verbs.ErrOptions)
 	}
 	if c.o.SecretFile != "" {
 		if vo.Secret, err = secure.Secret(c.o.SecretFile); err != nil {

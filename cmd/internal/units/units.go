@@ -45,7 +45,7 @@ func ParseBytes(s string) (uint64, error) {
 	case err != nil || math.IsNaN(v) || strings.ContainsAny(number, "xXpP_"):
 		return 0, fmt.Errorf("%q: %w", s, ErrSize)
 	case v < 0:
-		return 0, fmt.Errorf("%q: a size cannot be negative", s)
+		return 0, fmt.Errorf("%q: it cannot be negative", s)
 	case v*unit >= 1<<63:
 		return 0, fmt.Errorf("%q: more than 8 EiB", s)
 	case v*unit != math.Trunc(v*unit):
