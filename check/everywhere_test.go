@@ -22,12 +22,7 @@ func rebootOf(away fabric.Time) sim.Fault {
 // whoever leads that reset or of another, at every boundary after that; and a third, at boundaries after both. The same with
 // the memory node, which restarts with its memory. All oracles hold, and in the end everybody who lives is granted the lock.
 func TestEverywhere(t *testing.T) {
-	for _, x := range []struct {
-		name   string
-		cns    int
-		faults []sim.Fault
-		stride int // in the package's tests
-	}{
+	list := []everywhereCase{
 		{"a crash, 2 nodes", 2, []sim.Fault{killOf(1)}, 1},
 		{"a crash, 3 nodes", 3, []sim.Fault{killOf(2)}, 3},
 		{"two crashes, 2 nodes and the witness", 2, []sim.Fault{killOf(1), killOf(2)}, 11},
@@ -38,7 +33,11 @@ func TestEverywhere(t *testing.T) {
 		{"a restart, then a crash", 2, []sim.Fault{rebootOf(1), killOf(2)}, 13},
 		{"a crash, then a restart", 2, []sim.Fault{killOf(1), rebootOf(1)}, 13},
 		{"two restarts", 2, []sim.Fault{rebootOf(1), rebootOf(20 * fabric.Microsecond)}, 13},
-	} {
+	}
+	if *flagStride > 0 {
+		list = append(list, otherVictims()...)
+	}
+	for _, x := range list {
 		t.Run(x.name, func(t *testing.T) {
 			stride := x.stride
 			if *flagStride > 0 {
@@ -66,6 +65,36 @@ func TestEverywhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+type everywhereCase struct {
+	name   string
+	cns    int
+	faults []sim.Fault
+	stride int // in the package's tests
+}
+
+// otherVictims returns the crashes that the package's tests leave out: every one of two and three nodes, and every two of three in
+// either order, so that the second to die is whoever leads the reset by then, and whoever does not.
+func otherVictims() (list []everywhereCase) {
+	add := func(cns int, victims ...int) {
+		x := everywhereCase{name: fmt.Sprintf("crashes of %v, %d nodes", victims, cns), cns: cns, stride: 1}
+		for _, v := range victims {
+			x.faults = append(x.faults, killOf(v))
+		}
+		list = append(list, x)
+	}
+	for cns := 2; cns <= 3; cns++ {
+		for a := 1; a <= cns; a++ {
+			add(cns, a)
+			for b := 1; b <= cns; b++ {
+				if a != b {
+					add(cns, a, b)
+				}
+			}
+		}
+	}
+	return list
 }
 
 // everywhere returns the scenarios of TestEverywhere: a client on each node, who acquires and releases one lock twice.
