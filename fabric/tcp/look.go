@@ -19,12 +19,11 @@ const (
 	shortSleep = 400 * fabric.Microsecond
 	// Every so many looks other goroutines may run.
 	looksPerYield = 2
-	// Who is away for so long between two looks had to leave the processor to other programs: the kernel gives it to
-	// them for milliseconds. (Interrupts take up to a few hundred microseconds.)
-	awayTime = 500 * fabric.Microsecond
-	// Then nobody looks for so many times as long; for twice the time of before, if looking has not
-	// been of use so many times since.
-	crowdedFactor = 4
+	// Who is away for so long between two looks had to leave the processor to other programs.
+	awayTime = 150 * fabric.Microsecond
+	// Then nobody looks for so many times as long, so that not more than that part of the time is lost; for twice the
+	// time of before, if looking has not been of use so many times since.
+	crowdedFactor = 32
 	maxCrowded    = 2 * fabric.Second
 	usesPerTrust  = 256
 )
