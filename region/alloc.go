@@ -214,18 +214,22 @@ func (t *taking) do(ops ...fabric.Op) ([]fabric.Op, error) {
 // idle returns brk when nothing is under way: it does the rest of what is.
 func (t *taking) idle() (brkWord, error) {
 	for {
-		// If brk is the same before and after, settled is of it.
-		ops, err := t.do(fabric.Load(t.at(BrkOffset)), fabric.Load(t.at(settledOffset)), fabric.Load(t.at(BrkOffset)))
-		if err != nil {
-			return 0, err
+		// If brk is the same before and after, settled is of it. (In chains of their own: READs of one chain have no order everywhere.)
+		var got [3]uint64
+		for i, at := range [3]uint64{BrkOffset, settledOffset, BrkOffset} {
+			ops, err := t.do(fabric.Load(t.at(at)))
+			if err != nil {
+				return 0, err
+			}
+			got[i] = ops[0].Old
 		}
-		w, settled := brkWord(ops[0].Old), ops[1].Old
+		w, settled := brkWord(got[0]), got[1]
 		switch end := w.end(); {
 		case end < HeapOffset || end > t.r.params.Size || settled > end || settled != 0 && settled < HeapOffset || w.taker() > MaxEntries && w.taker() != forNobody:
-			if ops[2].Old == uint64(w) {
+			if got[2] == uint64(w) {
 				return 0, fmt.Errorf("%w: brk at %v is %#x, settled %#x", ErrCorrupt, t.at(BrkOffset), uint64(w), settled)
 			}
-		case ops[2].Old != uint64(w):
+		case got[2] != uint64(w):
 		case w.taker() == 0 && settled == end:
 			return w, nil
 		case w.taker() == 0: // as it was formatted
@@ -233,7 +237,8 @@ func (t *taking) idle() (brkWord, error) {
 				return 0, err
 			}
 		default:
-			if err := t.settle(w, settled); err != nil {
+			// A list that is not sound is the trouble of its own takers.
+			if err := t.settle(w, settled); err != nil && !errors.Is(err, ErrCorrupt) {
 				return 0, err
 			}
 		}
@@ -249,39 +254,48 @@ func (t *taking) move(old, w brkWord) (bool, error) {
 	return true, t.settle(w, old.end())
 }
 
-// settle does the rest of a piece that ends at the end of w, given settled.
+// settle does the rest of a piece that ends at the end of w, given settled. ErrCorrupt: there is no sound list that it could be put into,
+// and all else is done.
 func (t *taking) settle(w brkWord, settled uint64) error {
+	var unlinked error
 	if end := w.end(); settled != end {
 		if w.taker() != forNobody {
-			if err := t.link(int(w.taker())-1, w.tag(), settled, end); err != nil {
-				return err
+			unlinked = t.link(int(w.taker())-1, w.tag(), settled, end)
+			if unlinked != nil && !errors.Is(unlinked, ErrCorrupt) {
+				return unlinked
 			}
 		}
-		if _, err := t.do(fabric.CAS(t.at(settledOffset), settled, end)); err != nil {
+		ops, err := t.do(fabric.CAS(t.at(settledOffset), settled, end))
+		if err != nil {
 			return err
 		}
+		if !ops[0].Swapped() && ops[0].Old != end {
+			return unlinked // others have done all of it, and more
+		}
 	}
-	_, err := t.do(fabric.CAS(t.at(BrkOffset), uint64(w), uint64(makeBrk(w.end(), 0, 0))))
-	return err
+	if _, err := t.do(fabric.CAS(t.at(BrkOffset), uint64(w), uint64(makeBrk(w.end(), 0, 0)))); err != nil {
+		return err
+	}
+	return unlinked
 }
 
 // link puts the extent from begin to end into the list of the entry in a slot. An entry that is not there, or whose list is not
-// sound, gets none: that must not keep others from the heap.
+// sound, gets none (ErrCorrupt): that must not keep others from the heap.
 func (t *taking) link(slot int, tag uint8, begin, end uint64) error {
 	if _, err := t.do(fabric.Read(t.at(DirectoryOffset+uint64(slot)*entrySize), t.buf)); err != nil {
 		return err
 	}
 	e, err := decodeEntry(t.buf)
 	if st := claimWord(binary.LittleEndian.Uint64(t.buf)); err != nil || st.state() != claimPublished || e.extentHead() == 0 || e.Addr.MN() != t.r.mn {
-		return nil
+		return fmt.Errorf("%w: root entry %d has no list for the extent at %#x: %v", ErrCorrupt, slot, begin, err)
 	}
 	for range linkTries {
 		head, total, err := t.newest(&e)
 		switch {
-		case errors.Is(err, ErrCorrupt) || head == begin:
-			return nil
 		case err != nil:
 			return err
+		case head == begin:
+			return nil
 		}
 		// While the piece is not settled, no other comes into the list: the head was that before it.
 		ops, err := t.do(fabric.Load(t.at(settledOffset)))
@@ -299,7 +313,7 @@ func (t *taking) link(slot int, tag uint8, begin, end uint64) error {
 			return err
 		}
 	}
-	return nil
+	return fmt.Errorf("%w: the list of %q takes no extent", ErrCorrupt, e.Name)
 }
 
 // linkTries bounds the tries to put an extent into a list. A CAS that fails means that another's has succeeded, so two are enough.
