@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/verbs"
@@ -41,6 +42,21 @@ func Example() {
 		return nil
 	}
 	_, _ = serve, use
+}
+
+// A program that uses the library over RDMA says how to join, once; then declock.Open takes such addresses.
+func ExampleJoin() {
+	secret := []byte("what all members of the cluster know")
+	var members member.Service // who is there: coordinator/etcd
+	declock.Register("verbs", func(ctx context.Context, _ string) (fabric.Node, error) {
+		return verbs.Join(ctx, verbs.Options{Members: members, Secret: secret})
+	})
+	c, err := declock.Open(context.Background(), "verbs://10.0.0.9:2379/demo")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
 }
 
 // Devices lists what there is, and why what cannot be used cannot.

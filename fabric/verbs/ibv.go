@@ -141,9 +141,10 @@ const (
 	// Soft-RoCE sends nothing again. Its timer goes off while all is well, too: it is set by the first of many operations, and not
 	// by the last. And since Linux 6.0 what is sent again behind a fence waits for itself, if it is an atomic (or a WRITE with
 	// a READ behind it): rxe_wqe_is_fenced counts it among those that it has to wait for. The queue pair stands still for good.
-	// What a network loses is found by stallLimit.
-	softAckTimeout = 0
-	softVendor     = 0xffffff // what Soft-RoCE says for a vendor
+	// What a network loses is found by stallLimit. Queue pairs of messages have no fences, and 1.1 s: see resends.
+	softAckTimeout     = 0
+	softMessageTimeout = 18
+	softVendor         = 0xffffff // what Soft-RoCE says for a vendor
 )
 
 func (d *device) close() { C.vb_close(d.d) }
@@ -264,6 +265,13 @@ func (q *qp) connect(peer end) error {
 		return fmt.Errorf("%w: %v: connect queue pair: %w", ErrNoDevice, q.d.end, syscall.Errno(e))
 	}
 	return nil
+}
+
+// resends is for queue pairs of messages, before they are connected: what is not acknowledged is sent again, on Soft-RoCE too.
+func (q *qp) resends() {
+	if q.path.timeout == softAckTimeout {
+		q.path.timeout = softMessageTimeout
+	}
 }
 
 // fail makes the end refuse and flush what is posted.

@@ -291,6 +291,7 @@ func (l *outLink) connect() error {
 	if err != nil {
 		return err
 	}
+	q.resends()
 	id := n.outs.add(l)
 	defer func() {
 		l.mu.Lock()
@@ -300,7 +301,7 @@ func (l *outLink) connect() error {
 		n.pump.messages.drain() // what had completed must not be taken for another's
 		n.outs.remove(id)
 	}()
-	s, err := dial(l.ctx, computeNode(l.peer), &n.o, n.handle)
+	s, err := dial(l.ctx, computeNode(l.peer), &n.o, unasked)
 	if err != nil {
 		return err
 	}
@@ -464,6 +465,7 @@ func (l *inLink) open(peer end) (err error) {
 	l.ring = (*[linkWindow]wireMessage)(l.block.At)
 	l.id = n.ins.add(l)
 	if l.q, err = n.dev.newQP(l.cq.q, l.cq.q, grantSlots, linkWindow, 0, false); err == nil {
+		l.q.resends()
 		if err = l.receive(linkWindow); err == nil {
 			err = l.q.connect(peer)
 		}

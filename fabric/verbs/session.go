@@ -78,7 +78,12 @@ func codeOf(err error) string {
 // A handler answers requests. The answer is encoded as JSON.
 type handler func(s *session, kind string, body json.RawMessage) (any, error)
 
-// A session is one connection of the control protocol. Both sides may ask.
+// unasked is the handler of who calls a node: whom he calls has nothing to ask.
+func unasked(_ *session, kind string, _ json.RawMessage) (any, error) {
+	return nil, fmt.Errorf("%w: %q is not asked here", ErrProtocol, kind)
+}
+
+// A session is one connection of the control protocol. The protocol lets both sides ask.
 type session struct {
 	conn   net.Conn
 	o      *Options
@@ -178,12 +183,12 @@ func denied(why error) error {
 	return fmt.Errorf("%w: %w", ErrAuth, why)
 }
 
-// of checks that a session is that of a member: with TLS, that nobody speaks for another.
+// of checks that a session is that of a compute node: with TLS, that nobody speaks for another.
 func (s *session) of(c member.CN) error {
 	if s.cert == nil {
 		return nil
 	}
-	return denied(peer.ParseContact(c.Addr).Owns(s.cert))
+	return denied(errors.Join(peer.MayCompute(s.cert), peer.ParseContact(c.Addr).Owns(s.cert)))
 }
 
 func newSession(conn net.Conn, o *Options, h handler) *session {

@@ -322,6 +322,12 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 			t.Errorf("for %s: %v", addr, err)
 		}
 	}
+	if s.cert, err = x509.ParseCertificate(a.Config("host-8", peer.NameMN).Certificates[0].Certificate[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.of(member.CN{Addr: "127.0.0.1:1#host-8"}); !errors.Is(err, ErrAuth) {
+		t.Errorf("a memory node as a compute node: %v", err)
+	}
 }
 
 // A peer that asks and asks, and whose questions take long, does not make more than a few of them be worked on.

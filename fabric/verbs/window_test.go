@@ -60,7 +60,7 @@ func TestJoinDoesNotWaitForMemoryThatHasGone(t *testing.T) {
 	k := &keeper{tried: make(chan struct{})}
 	n.keepers[3] = k
 	n.tasks.Go(func() { k.run(n, 3) })
-	if err := n.awaitMemory(context.Background()); err != nil {
+	if err := n.awaitMemory(limited(t)); err != nil {
 		t.Error(err)
 	}
 	n.halt()
@@ -75,9 +75,16 @@ func TestJoinDoesNotWaitWhenTheNodeEnds(t *testing.T) {
 	k := &keeper{tried: make(chan struct{})}
 	n.keepers[0] = k
 	k.run(n, 0)
-	if err := n.awaitMemory(context.Background()); err != nil {
+	if err := n.awaitMemory(limited(t)); err != nil {
 		t.Error(err)
 	}
+}
+
+// limited ends when what should come at once does not come at all.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), childPatience)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // withoutMemory makes a node take a state in which there are no memory nodes.

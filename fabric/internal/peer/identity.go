@@ -29,13 +29,12 @@ func MayServe(c *x509.Certificate, id fabric.MemID) error {
 	}
 	numbered := false
 	for _, n := range c.DNSNames {
+		n = strings.ToLower(n)
 		if n == nameOf(id) {
 			return nil
 		}
-		var k uint16
-		if _, err := fmt.Sscanf(n, mnPrefix+"%d"+mnSuffix, &k); err == nil {
-			numbered = true
-		}
+		number, ok := strings.CutSuffix(strings.TrimPrefix(n, mnPrefix), mnSuffix)
+		numbered = numbered || ok && strings.HasPrefix(n, mnPrefix) && number != "" && strings.Trim(number, "0123456789") == ""
 	}
 	if numbered {
 		return fmt.Errorf("the certificate of %q is for %v, not for %v", c.Subject.CommonName, c.DNSNames, id)
@@ -59,6 +58,8 @@ func CheckTLS(cfg *tls.Config) error {
 		return fmt.Errorf("TLS must be mutual: ClientAuth is %v, not RequireAndVerifyClientCert", cfg.ClientAuth)
 	case cfg.ClientCAs == nil || cfg.RootCAs == nil:
 		return errors.New("TLS without ClientCAs or RootCAs: say whose certificates are accepted")
+	case cfg.GetConfigForClient != nil:
+		return errors.New("TLS with GetConfigForClient: it could ask for no certificate")
 	case cfg.InsecureSkipVerify:
 		return errors.New("TLS with InsecureSkipVerify")
 	}

@@ -1,0 +1,34 @@
+package peer
+
+import (
+	"crypto/x509"
+	"testing"
+
+	"github.com/declock/declock/fabric/internal/authority"
+)
+
+// A certificate with numbers of memory nodes, however they are written, is for those only.
+func TestNumberedCertificates(t *testing.T) {
+	a := authority.New(t)
+	for _, x := range []struct {
+		names []string
+		three bool // whether it may be memory node 3
+	}{
+		{[]string{NameMN}, true},
+		{[]string{NameMN, "mn3.declock"}, true},
+		{[]string{NameMN, "MN3.declock", "mn4.declock"}, true},
+		{[]string{NameMN, "mn4.declock"}, false},
+		{[]string{NameMN, "MN4.declock"}, false},
+		{[]string{NameMN, "mn70000.declock"}, false},
+		{[]string{NameMN, "mnx.declock"}, true},
+		{[]string{NameCN, "mn3.declock"}, false},
+	} {
+		c, err := x509.ParseCertificate(a.Config("host", x.names...).Certificates[0].Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := MayServe(c, 3); (err == nil) != x.three {
+			t.Errorf("%v: %v", x.names, err)
+		}
+	}
+}
