@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"testing"
 
@@ -29,6 +30,28 @@ func TestNumberedCertificates(t *testing.T) {
 		}
 		if err := MayServe(c, 3); (err == nil) != x.three {
 			t.Errorf("%v: %v", x.names, err)
+		}
+	}
+}
+
+func TestOnlyMutualTLSIsTaken(t *testing.T) {
+	pool := x509.NewCertPool()
+	good := tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, RootCAs: pool}
+	if err := CheckTLS(&good); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*tls.Config){
+		"one side only":      func(c *tls.Config) { c.ClientAuth = tls.VerifyClientCertIfGiven },
+		"everybody's CAs":    func(c *tls.Config) { c.RootCAs = nil },
+		"nobody is verified": func(c *tls.Config) { c.InsecureSkipVerify = true },
+		"another configuration for some": func(c *tls.Config) {
+			c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }
+		},
+	} {
+		c := good.Clone()
+		change(c)
+		if CheckTLS(c) == nil {
+			t.Errorf("%s: taken", name)
 		}
 	}
 }
