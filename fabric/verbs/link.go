@@ -301,7 +301,7 @@ func (l *outLink) connect() error {
 		n.pump.messages.drain() // what had completed must not be taken for another's
 		n.outs.remove(id)
 	}()
-	s, err := dial(l.ctx, computeNode(l.peer), &n.o, unasked)
+	s, err := dial(l.ctx, computeNode(l.peer), &n.o)
 	if err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func (r *remote) open(ctx context.Context) error {
 		r.inline = min(r.inline, l.q.inline)
 		req.Lanes = append(req.Lanes, l.q.end())
 	}
-	s, err := dial(ctx, memoryNode(r.mn), &n.o, unasked)
+	s, err := dial(ctx, memoryNode(r.mn), &n.o)
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func unasked(_ *session, kind string, _ json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("%w: %q is not asked here", ErrProtocol, kind)
 }
 
-// A session is one connection of the control protocol. The protocol lets both sides ask.
+// A session is one connection of the control protocol. Who has dialled asks.
 type session struct {
 	conn   net.Conn
 	o      *Options
@@ -150,7 +150,7 @@ func computeNode(m member.CN) callee {
 }
 
 // dial opens a session as its client.
-func dial(ctx context.Context, to callee, o *Options, h handler) (*session, error) {
+func dial(ctx context.Context, to callee, o *Options) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	var d net.Dialer
@@ -163,7 +163,7 @@ func dial(ctx context.Context, to callee, o *Options, h handler) (*session, erro
 		cfg.ServerName = to.role
 		conn = tls.Client(conn, cfg)
 	}
-	s := newSession(conn, o, h)
+	s := newSession(conn, o, unasked)
 	err = s.greet(true)
 	if err == nil && s.cert != nil {
 		err = denied(errors.Join(to.is(s.cert), to.Owns(s.cert)))

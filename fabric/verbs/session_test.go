@@ -60,7 +60,7 @@ func echo(_ *session, _ string, body json.RawMessage) (any, error) { return body
 // connect dials and runs a session.
 func connect(t *testing.T, addr string, o *Options) (*session, error) {
 	t.Helper()
-	s, err := dial(context.Background(), callee{Contact: peer.Contact{HostPort: addr}}, o, echo)
+	s, err := dial(context.Background(), callee{Contact: peer.Contact{HostPort: addr}}, o)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func TestCertificatesSayWhoIsWho(t *testing.T) {
 	} {
 		co := *o
 		co.TLS = x.cfg
-		s, err := dial(context.Background(), x.to, &co, echo)
+		s, err := dial(context.Background(), x.to, &co)
 		if err == nil {
 			go s.run()
 			err = s.call(context.Background(), "echo", 1, nil)
@@ -327,6 +327,26 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	}
 	if err := s.of(member.CN{Addr: "127.0.0.1:1#host-8"}); !errors.Is(err, ErrAuth) {
 		t.Errorf("a memory node as a compute node: %v", err)
+	}
+}
+
+// Who is called answers and does not ask: a memory node's certificate does not make a compute node.
+func TestWhoIsCalledDoesNotAsk(t *testing.T) {
+	o := controlOptions(t, "the secret of the cluster")
+	v, err := listen(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.start(func(s *session, _ string, body json.RawMessage) (any, error) {
+		return nil, s.call(context.Background(), askLink, body, nil)
+	}, func(*session) {})
+	t.Cleanup(v.close)
+	s, err := connect(t, v.listener.Addr().String(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.call(context.Background(), "call back", linkRequest{}, nil); !errors.Is(err, ErrProtocol) {
+		t.Errorf("who was called asks for a link: %v", err)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestMembersWithCertificates(t *testing.T) {
 	// Another member's certificate, in the name of the first.
 	ask := func(to callee, kind string, request any) error {
 		o := with("compute-2", peer.NameCN)
-		x, err := dial(context.Background(), to, &o, unasked)
+		x, err := dial(context.Background(), to, &o)
 		if err != nil {
 			return err
 		}
