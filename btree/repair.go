@@ -20,6 +20,7 @@ type job struct {
 	high  fence
 	link  ptr
 	self  ptr
+	again bool // it has been put off once
 }
 
 type jobKind uint8
@@ -48,6 +49,9 @@ func (c *Client) later(j job) {
 	}
 	for i := range c.jobs {
 		if x := &c.jobs[i]; x.kind == j.kind && x.level == j.level && x.self == j.self && bytes.Equal(x.low, j.low) {
+			if x.high.some && (!j.high.some || bytes.Compare(j.high.key, x.high.key) > 0) {
+				x.high = fence{bytes.Clone(j.high.key), j.high.some}
+			}
 			return
 		}
 	}
@@ -253,7 +257,13 @@ func (c *Client) mend(j *job) (high fence, err error) {
 		c.stats.Mended++
 		return high, c.change(n, kindDeleted, j.low, nil)
 	case dead:
-		c.later(*j) // not before that is buried too
+		if j.again {
+			c.stats.Deferred++ // the heir could not be buried
+			return high, c.unlock(nil)
+		}
+		again := *j
+		again.again = true
+		c.later(again) // not before the heir is buried too
 		c.later(grave)
 		return high, c.unlock(nil)
 	}

@@ -19,7 +19,7 @@ type Client struct {
 	req  lock.Request
 	ops  [fabric.MaxChain]fabric.Op // of chains outside Acquire and Release
 
-	reads  [2]fabric.Op // of Acquire
+	reads  [3]fabric.Op // of Acquire
 	before [3]fabric.Op // of Release
 
 	slots []byte // the bucket in work: slots and link

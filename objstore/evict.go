@@ -147,7 +147,7 @@ func (c *Client) evictOldest(n *node, cand []candidate) (chunk, error) {
 		}
 		tried[best] = true
 		v := &cand[best]
-		ch, err := c.unlink(v.bucket, v.slot, v.word)
+		ch, err := c.unlink(v.bucket, v.slot, v.word, nil)
 		if err != nil {
 			return chunk{}, err
 		}
@@ -172,17 +172,25 @@ func evictBefore(a, b *header, now uint32) bool {
 
 // unlink takes the object of word out of its slot, under the lock of the bucket if that is
 // free, and returns its chunk; the zero chunk if the lock was busy or the slot
-// has changed.
-func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord) (chunk, error) {
-	c.reads[0] = fabric.Load(slot)
-	c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive, Try: true, Reads: c.reads[:1]}
+// has changed. seen, if not nil, is the object's header, which was found expired: then another object, or one that was given another time
+// since, stays. (The word comes back with one in 64 of the next objects in its chunk.)
+func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, seen *header) (chunk, error) {
+	reads := c.reads[:1]
+	reads[0] = fabric.Load(slot)
+	if seen != nil {
+		reads = c.reads[:3]
+		first := at(bucket.MN(), word.chunk().off64)
+		reads[1], reads[2] = fabric.Load(first), fabric.Load(first.Add(metaOffset))
+	}
+	c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive, Try: true, Reads: reads}
 	if err := c.l.Acquire(&c.hv, &c.req); err != nil {
 		if errors.Is(err, lock.ErrBusy) {
 			return chunk{}, nil
 		}
 		return chunk{}, fmt.Errorf("objstore: evict: %w", err)
 	}
-	changed := slotWord(c.reads[0].Old) != word
+	changed := slotWord(reads[0].Old) != word ||
+		seen != nil && (reads[1].Old != seen.unique || uint32(reads[2].Old>>32) != seen.expiry)
 	ops := c.ops[:1]
 	if changed {
 		ops = nil

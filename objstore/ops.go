@@ -69,7 +69,7 @@ func (c *Client) refresh(k *work, now uint32) []fabric.Op {
 // dropExpired drops the object that was found expired, if it can without waiting:
 // others may be reading it.
 func (c *Client) dropExpired(k *work) error {
-	ch, err := c.unlink(k.bucket, k.slot, k.word)
+	ch, err := c.unlink(k.bucket, k.slot, k.word, &k.h)
 	if err != nil {
 		return err
 	}
@@ -343,7 +343,7 @@ func (c *Client) extend(key, data []byte, before bool) error {
 	}
 	valueLen := uint64(k.h.valueLen) + uint64(len(data))
 	if valueLen > uint64(c.s.geo.maxValue) {
-		return c.unlock(fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, valueLen, c.s.geo.maxValue))
+		return c.unlockAsFound(&k, fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, valueLen, c.s.geo.maxValue))
 	}
 	begin := headerSize + uint64(len(key))
 	n := begin + valueLen
@@ -388,7 +388,7 @@ func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
 	old := c.value(&k)
 	v, ok := parseDecimal(old)
 	if !ok {
-		return 0, c.unlock(ErrNotNumber)
+		return 0, c.unlockAsFound(&k, ErrNotNumber)
 	}
 	v = f(v)
 	begin := headerSize + len(key)

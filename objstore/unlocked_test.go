@@ -150,7 +150,7 @@ func TestGetAndTouchAtTheEndOfItsTime(t *testing.T) {
 	cfg := w.plain()
 	cfg.NoEvict = true
 	s := w.open(0, cfg)
-	p := &afterRead{Port: w.port(0)}
+	p := &behindChain{Port: w.port(0)}
 	getter, err := s.Client(cas.New(p, cas.Config{Plain: true}))
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestGetAndTouchAtTheEndOfItsTime(t *testing.T) {
 	toucher := w.plainClient(0, s)
 	getter.SetNow(90)
 	wantErr(t, "set", getter.Set(b("k"), b("v"), Options{TTL: 10}), nil)
-	p.then = func() {
+	p.left, p.then = 1, func() {
 		toucher.SetNow(99)
 		wantErr(t, "touch", toucher.Touch(b("k"), 1000), nil)
 		getter.SetNow(100)
@@ -172,17 +172,20 @@ func TestGetAndTouchAtTheEndOfItsTime(t *testing.T) {
 	wantErr(t, "get by who gave it more time", err, nil)
 }
 
-// afterRead does something once, behind a chain of three READs.
-type afterRead struct {
+// behindChain does something once, behind a chain: the left-th from now.
+type behindChain struct {
 	fabric.Port
+	left int
 	then func()
 }
 
-func (p *afterRead) Do(ops []fabric.Op) error {
+func (p *behindChain) Do(ops []fabric.Op) error {
 	err := p.Port.Do(ops)
-	if f := p.then; f != nil && len(ops) == 3 {
-		p.then = nil
-		f()
+	if f := p.then; f != nil {
+		if p.left--; p.left == 0 {
+			p.then = nil
+			f()
+		}
 	}
 	return err
 }

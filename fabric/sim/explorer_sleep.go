@@ -120,7 +120,9 @@ func (ex *explorer) idOf(x choice) uint64 {
 		ch := ex.chains[x.a]
 		return id | uint64(x.piece)<<48 | uint64(ch.port.index)<<24 | uint64(ch.qp.mn.id)
 	case chDeliver:
-		return id | uint64(ex.pairs[x.a].from)<<24 | uint64(x.actor)&0xffffff
+		// Not the Port that gets it: an agent's messages are also those to IDs that were abandoned to it.
+		p := &ex.pairs[x.a]
+		return id | uint64(p.from)<<24 | uint64(p.to)
 	case chResume:
 		return id | uint64(x.a)
 	case chStart:

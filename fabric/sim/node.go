@@ -252,6 +252,9 @@ func (n *Node) Retire(id fabric.ClientID) {
 	if id.CN() != n.id || i >= len(n.clients) || n.clients[i].state != clientAbandoned {
 		panic(fmt.Sprintf("sim: Retire(%v) on %v: not abandoned", id, n.id))
 	}
+	if n.c.ex != nil {
+		n.c.ex.print.gone(n.agent) // who got what is sent to the ID
+	}
 	n.release(i)
 }
 

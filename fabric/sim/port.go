@@ -317,6 +317,12 @@ func (p *Port) Abandon() error {
 	}
 	n.clients[p.id.Index()] = client{state: clientAbandoned}
 	moved := p.in.len > 0
+	if p.c.ex != nil {
+		p.c.ex.print.gone(n.agent) // it gets what is sent to the ID from now on
+		if moved {
+			p.c.ex.print.port(n.agent)
+		}
+	}
 	for p.in.len > 0 {
 		n.agent.in.push(p.in.pop())
 	}

@@ -1,0 +1,50 @@
+package objstore
+
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock/cas"
+)
+
+// A get finds an object expired and has released the lock when another client gives it more time (by a clock that is
+// behind), or deletes it and puts another into the same chunk, with the same slot word: what was acknowledged stays.
+func TestExpiredObjectThatChangesStays(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		for _, chain := range []int{1, 3} { // behind those under the lock the other one would wait for ever
+			w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+			cfg := w.plain()
+			cfg.NoEvict = true
+			s := w.open(0, cfg)
+			p := &behindChain{Port: w.port(0)}
+			getter, err := s.Client(cas.New(p, cas.Config{Plain: true}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := w.plainClient(0, s)
+			getter.SetNow(90)
+			wantErr(t, "set", getter.Set(b("k"), b("v"), Options{TTL: 10}), nil)
+			tag := (getter.unique - 1) & maxTag
+			getter.SetNow(100)
+			other.SetNow(99)
+			var acknowledged error
+			p.left, p.then = chain, func() {
+				if !replaced {
+					acknowledged = other.Touch(b("k"), 1000)
+					return
+				}
+				other.SetNow(100)
+				_ = other.Delete(b("k"))
+				other.unique += (tag - other.unique) & maxTag
+				acknowledged = other.Set(b("k"), b("new"), Options{})
+			}
+			_, _ = getter.Get(b("k"))
+			if p.then != nil {
+				continue // fewer chains
+			}
+			if _, err := other.Get(b("k")); acknowledged == nil && err != nil {
+				t.Errorf("replaced: %v, behind chain %d: what was acknowledged is gone", replaced, chain)
+			}
+		}
+	}
+}
