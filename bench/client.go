@@ -62,7 +62,7 @@ func (t *tally) merge(o *tally) {
 type client struct {
 	m     *Micro
 	plan  *plan
-	todo  *sequence
+	seq   *sequence
 	lock  lock.Locker
 	keep  lock.Keeper // the lock, if it keeps data; or nil
 	value lock.Value
@@ -81,8 +81,8 @@ type client struct {
 	ports    fabric.Stats
 }
 
-func newClient(m *Micro, p *plan, todo *sequence, l lock.Locker, t *tally) *client {
-	c := &client{m: m, plan: p, todo: todo, lock: l, port: l.Port(), tally: t, buf: l.Port().Alloc(dataSize)}
+func newClient(m *Micro, p *plan, seq *sequence, l lock.Locker, t *tally) *client {
+	c := &client{m: m, plan: p, seq: seq, lock: l, port: l.Port(), tally: t, buf: l.Port().Alloc(dataSize)}
 	if m.Keep && m.CSLen > 0 {
 		c.keep, _ = l.(lock.Keeper)
 	}
@@ -91,10 +91,10 @@ func newClient(m *Micro, p *plan, todo *sequence, l lock.Locker, t *tally) *clie
 
 // step does one operation. from and to bound the window in which it counts if it is done within.
 func (c *client) step(from, to fabric.Time) error {
-	rank, shared := c.todo.next()
+	rank, shared := c.seq.next()
 	began := c.port.Now()
 	if c.m.Rate > 0 {
-		c.due += c.todo.wait()
+		c.due += c.seq.wait()
 		if c.due > began {
 			if err := c.port.Pause(c.due); err != nil {
 				return err

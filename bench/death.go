@@ -150,10 +150,10 @@ func measureCourse(ctx context.Context, seed uint64, nic, policy string, clients
 		return t, err
 	}
 	for i := range clients {
-		todo := (&Micro{Seed: seed, ReadPct: 50}).sequence(zipf, i)
+		seq := (&Micro{Seed: seed, ReadPct: 50}).sequence(zipf, i)
 		d.client(i%cns, fmt.Sprint("client ", i), func(k *hier.Locker) {
 			for {
-				rank, shared := todo.next()
+				rank, shared := seq.next()
 				t.operate(k, d.lock(uint64(rank)), shared)
 			}
 		})

@@ -67,14 +67,14 @@ func (s *simRun) build() error {
 			s.c.GoAgent(node, func(fabric.Port) { s.fail(locks.Run(s.fail)) })
 		}
 		for k := i; k < m.Clients; k += m.CNs {
-			todo := m.sequence(zipf, k)
+			seq := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
 				l, err := locks.Locker(p)
 				if err != nil {
 					s.fail(err)
 					return
 				}
-				c := newClient(m, &s.plan, todo, l, s.tally)
+				c := newClient(m, &s.plan, seq, l, s.tally)
 				s.clients = append(s.clients, c)
 				s.client(c)
 			})
