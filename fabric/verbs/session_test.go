@@ -338,14 +338,14 @@ func TestWhoIsCalledDoesNotAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.start(func(s *session, _ string, body json.RawMessage) (any, error) {
-		return nil, s.call(context.Background(), askLink, body, nil)
+		return nil, s.call(context.Background(), "link", body, nil)
 	}, func(*session) {})
 	t.Cleanup(v.close)
 	s, err := connect(t, v.listener.Addr().String(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.call(context.Background(), "call back", linkRequest{}, nil); !errors.Is(err, ErrProtocol) {
+	if err := s.call(context.Background(), "call back", 1, nil); !errors.Is(err, ErrProtocol) {
 		t.Errorf("who was called asks for a link: %v", err)
 	}
 }
