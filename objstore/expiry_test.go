@@ -1,29 +1,13 @@
 package objstore
 
-import (
-	"testing"
-
-	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock/cas"
-)
+import "testing"
 
 // A get finds an object expired and has released the lock when another client gives it more time (by a clock that is
 // behind), or deletes it and puts another into the same chunk, with the same slot word: what was acknowledged stays.
 func TestExpiredObjectThatChangesStays(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		for _, chain := range []int{1, 3} { // behind those under the lock the other one would wait for ever
-			w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
-			cfg := w.plain()
-			cfg.NoEvict = true
-			s := w.open(0, cfg)
-			p := &behindChain{Port: w.port(0)}
-			getter, err := s.Client(cas.New(p, cas.Config{Plain: true}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			other := w.plainClient(0, s)
-			getter.SetNow(90)
-			wantErr(t, "set", getter.Set(b("k"), b("v"), Options{TTL: 10}), nil)
+			p, getter, other := soonExpired(t)
 			tag := (getter.unique - 1) & maxTag
 			getter.SetNow(100)
 			other.SetNow(99)

@@ -146,18 +146,7 @@ func meetWriter(t *testing.T, known, headerFirst bool) {
 
 // A second passes, and another client gives an object more time, between a get's READs and its look at the clock: the object is there.
 func TestGetAndTouchAtTheEndOfItsTime(t *testing.T) {
-	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
-	cfg := w.plain()
-	cfg.NoEvict = true
-	s := w.open(0, cfg)
-	p := &behindChain{Port: w.port(0)}
-	getter, err := s.Client(cas.New(p, cas.Config{Plain: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	toucher := w.plainClient(0, s)
-	getter.SetNow(90)
-	wantErr(t, "set", getter.Set(b("k"), b("v"), Options{TTL: 10}), nil)
+	p, getter, toucher := soonExpired(t)
 	p.left, p.then = 1, func() {
 		toucher.SetNow(99)
 		wantErr(t, "touch", toucher.Touch(b("k"), 1000), nil)
@@ -170,6 +159,24 @@ func TestGetAndTouchAtTheEndOfItsTime(t *testing.T) {
 	}
 	_, err = toucher.Get(b("k"))
 	wantErr(t, "get by who gave it more time", err, nil)
+}
+
+// soonExpired makes a store with an object that expires at 100 s, and two clients; the Port of the first is p.
+func soonExpired(t *testing.T) (p *behindChain, getter, other *Client) {
+	t.Helper()
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+	cfg := w.plain()
+	cfg.NoEvict = true
+	s := w.open(0, cfg)
+	p = &behindChain{Port: w.port(0)}
+	getter, err := s.Client(cas.New(p, cas.Config{Plain: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other = w.plainClient(0, s)
+	getter.SetNow(90)
+	wantErr(t, "set", getter.Set(b("k"), b("v"), Options{TTL: 10}), nil)
+	return p, getter, other
 }
 
 // behindChain does something once, behind a chain: the left-th from now.
