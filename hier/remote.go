@@ -23,13 +23,12 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		if k.value != nil || r.Noted > 0 {
 			reads = k.readsOf(r)
 		}
-		ok, err := false, error(nil)
+		var ok bool
+		var err error
 		if r.Try || k.table.doubts.Load() > 0 {
 			ok, err = k.enqueue(&place, stamp, r, reads, deadline)
-		} else {
-			if ok, err = k.remote.Enqueue(&place, stamp, reads); err != nil {
-				ok, err = k.doubtful(&place, ok, err)
-			}
+		} else if ok, err = k.remote.Enqueue(&place, stamp, reads); err != nil {
+			ok, err = k.doubtful(&place, ok, err)
 		}
 		if ok {
 			k.remoteGranted(s, x, h, &place)

@@ -33,7 +33,7 @@ type search struct {
 type branch struct {
 	of       int // how many
 	choice   int
-	todo     []int     // choices that come after it
+	untried  []int     // choices that come after it
 	asleep   []sleeper // before the choice
 	chosen   sleeper   // the choice
 	menu     uint64    // hash of the menu
@@ -216,15 +216,15 @@ func (s *search) pick(ex *explorer) (int, bool) {
 		s.report.Bound = fmt.Sprintf("%d choices in a schedule", s.cfg.MaxDepth)
 		return 0, false
 	}
-	todo := s.todo(ex)
-	if len(todo) == 0 {
+	list := s.untried(ex)
+	if len(list) == 0 {
 		s.known = true
 		return 0, false
 	}
-	s.path = append(s.path, branch{of: len(ex.menu), choice: todo[0], todo: todo[1:], asleep: slices.Clone(ex.asleep),
+	s.path = append(s.path, branch{of: len(ex.menu), choice: list[0], untried: list[1:], asleep: slices.Clone(ex.asleep),
 		menu: menu, past: len(s.past), switches: ex.switches, hashes: ex.knew, digests: ex.memories()})
 	s.chooses(ex, &s.path[d])
-	return todo[0], true
+	return list[0], true
 }
 
 // chooses has a run go on with the choice of the last branch of the path.
@@ -241,9 +241,9 @@ func (s *search) chooses(ex *explorer, b *branch) {
 	}
 }
 
-// todo returns the choices that are to be explored at a point that is not on the path yet: those that do not sleep, and
+// untried returns the choices that are to be explored at a point that is not on the path yet: those that do not sleep, and
 // have not been explored in the same state before.
-func (s *search) todo(ex *explorer) []int {
+func (s *search) untried(ex *explorer) []int {
 	var asleep, was, here sleepers
 	for i := range ex.asleep {
 		asleep |= s.bit(ex.asleep[i].id)
@@ -271,24 +271,24 @@ func (s *search) todo(ex *explorer) []int {
 		s.visited[h] = asleep
 		ex.asleep = slices.DeleteFunc(ex.asleep, func(x sleeper) bool { return s.bit(x.id)&asleep == 0 })
 	}
-	var todo []int
+	var list []int
 	for i, id := range s.menu {
 		if b := s.bit(id); b&asleep == 0 && (only == ^sleepers(0) || b&only != 0) {
-			todo = append(todo, i)
+			list = append(list, i)
 		}
 	}
-	return todo
+	return list
 }
 
 // backtrack moves the path on to its next leaf. It returns false at the end.
 func (s *search) backtrack() bool {
 	for len(s.path) > 0 {
 		b := &s.path[len(s.path)-1]
-		if len(b.todo) > 0 {
+		if len(b.untried) > 0 {
 			if b.chosen.id != 0 {
 				b.asleep = append(b.asleep, b.chosen)
 			}
-			b.choice, b.todo = b.todo[0], b.todo[1:]
+			b.choice, b.untried = b.untried[0], b.untried[1:]
 			s.past, s.hashes = s.past[:b.past], s.hashes[:b.hashes]
 			return true
 		}
