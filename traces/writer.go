@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -50,8 +52,9 @@ type Writer struct {
 const writeBuffer = 128 << 10
 
 // Create writes a trace file, compressed as its extension says; "-" is standard output, plain. The file is there when Close has
-// succeeded, whole, in the place of one that was: until then what is written is in another beside it. Devices and
-// pipes are written to directly.
+// succeeded, whole, in the place of one that was and with its mode: until then what is written is in another beside it. Devices and
+// pipes are written to directly, and so is a file that cannot be replaced: one in a directory that may not be written to, and
+// what standard output or standard error is.
 func Create(path string) (*Writer, error) {
 	if path == "-" {
 		return NewWriter(os.Stdout, Plain)
@@ -68,31 +71,55 @@ func create(path string) (*Writer, error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	st, err := os.Stat(path)
-	direct := err == nil && !st.Mode().IsRegular()
+	was, err := os.Stat(path)
 	if err == nil { // who may not write to it may not replace it
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			return nil, err
 		}
-		if direct {
+		if !was.Mode().IsRegular() || isOutput(was) {
 			return newFile(f, compression)
 		}
 		f.Close()
-		mode = st.Mode().Perm()
+		mode = was.Mode().Perm()
+	} else {
+		was = nil
 	}
 	dir, name := filepath.Split(path)
 	temp := filepath.Join(dir, fmt.Sprintf(".%s.%d-%08x", name, os.Getpid(), rand.Uint32()))
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if was != nil && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+		if err != nil {
+			return nil, err
+		}
+		return newFile(f, compression)
+	}
 	if err != nil {
 		return nil, err
 	}
-	w, err := newFile(f, compression)
+	if was != nil {
+		err = f.Chmod(mode) // the umask is for new files
+	}
+	var w *Writer
+	if err == nil {
+		w, err = newFile(f, compression)
+	}
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(temp))
 	}
 	w.path, w.temp = path, temp
 	return w, nil
+}
+
+// isOutput tells whether a file is this process's standard output or error: who has opened it would not see another in its place.
+func isOutput(file os.FileInfo) bool {
+	for _, out := range []*os.File{os.Stdout, os.Stderr} {
+		if st, err := out.Stat(); err == nil && os.SameFile(file, st) {
+			return true
+		}
+	}
+	return false
 }
 
 // newFile is NewWriter to a file, which Close closes.
@@ -213,7 +240,7 @@ func (w *Writer) Close() error {
 	temp := w.temp
 	w.temp = ""
 	if w.err == nil {
-		if err := os.Rename(temp, w.path); err != nil {
+		if err := replace(w.path, temp); err != nil {
 			w.err = fmt.Errorf("traces: close: %w", err)
 		}
 	}
@@ -221,6 +248,28 @@ func (w *Writer) Close() error {
 		_ = os.Remove(temp) // the error that is told is why
 	}
 	return w.err
+}
+
+// replace puts temp in the place of path: by its name, or, where path is a mount, as in a container, by what is in it.
+func replace(path, temp string) error {
+	err := os.Rename(temp, path)
+	if !errors.Is(err, syscall.EBUSY) {
+		return err
+	}
+	from, err := os.Open(temp)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	if err = errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	return os.Remove(temp)
 }
 
 // AppendRecord appends the record's line, without a line feed.

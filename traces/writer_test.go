@@ -30,7 +30,7 @@ func TestCreateReplacesWhenComplete(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.csv")
 	rec := Record{Key: []byte("k"), KeySize: 1, Op: OpGet}
-	if err := os.WriteFile(path, []byte("old"), 0o640); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o600), os.Chmod(path, 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	half, err := Create(path)
@@ -66,7 +66,7 @@ func TestCreateReplacesWhenComplete(t *testing.T) {
 	if names, text := content(t, dir, "t.csv"); text != line || len(names) != 1 {
 		t.Errorf("of two writers: %v, %q", names, text)
 	}
-	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o640 {
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o666 {
 		t.Errorf("its mode has changed: %v, %v", st.Mode(), err)
 	}
 }
@@ -101,5 +101,28 @@ func TestCreateBehindASymbolicLink(t *testing.T) {
 	}
 	if st, err := os.Stat(os.DevNull); err != nil || st.Mode().IsRegular() {
 		t.Errorf("%s: %v, %v", os.DevNull, st, err)
+	}
+}
+
+// What another has open as this process's standard output stays that file.
+func TestCreateOfStandardOutput(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	before := os.Stdout
+	os.Stdout = out
+	defer func() { os.Stdout = before }()
+	w, err := Create(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := Record{Key: []byte("k"), KeySize: 1, Op: OpGet}
+	if err := errors.Join(w.Write(&rec), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := out.Stat(); err != nil || st.Size() == 0 {
+		t.Errorf("nothing has come where standard output is: %v", err)
 	}
 }
