@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/coordinator/etcd"
@@ -37,8 +39,24 @@ func (o *Options) base() (tcp.Options, error) {
 	case !o.Insecure:
 		return to, fmt.Errorf("%w: no TLS: give tls-ca, tls-cert and tls-key (as flags --tls-ca FILE .., in an address ?tls-ca=FILE&..), or insecure (--insecure, ?insecure=true), "+
 			"which lets anybody in who can reach this process", tcp.ErrOptions)
+	case o.Listen == "" && o.Advertise == "":
+		return to, o.checkHere()
 	}
 	return to, nil
+}
+
+// checkHere is for who would listen on the loopback, for want of TLS: a cluster whose etcd is on other hosts is on other hosts itself,
+// and nodes that are each on their own loopback do not find each other.
+func (o *Options) checkHere() error {
+	for _, e := range o.Etcd {
+		host, _, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimPrefix(e, "https://"), "http://"))
+		if err != nil || host == "localhost" || net.ParseIP(host).IsLoopback() { // else a Unix socket
+			continue
+		}
+		return fmt.Errorf("%w: without TLS a node listens on the loopback, where nobody on %s can reach it: say where to listen "+
+			"(--listen HOST:PORT, in an address ?listen=HOST:PORT), on the loopback if all nodes are on this host", tcp.ErrOptions, host)
+	}
+	return nil
 }
 
 // Check tells what is wrong with the options, certificates included, without reaching for anybody.
