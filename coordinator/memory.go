@@ -14,7 +14,7 @@ import (
 // process. Nobody dies by himself there: Kill says who has. Any goroutine may use it.
 type Memory struct {
 	mu      sync.Mutex
-	ledger  ledger
+	ledger  *member.Ledger
 	members map[member.Life]*memoryMember
 	away    bool
 	late    []func() // deaths that the coordinator has not heard of, for it is away
@@ -27,22 +27,22 @@ var _ member.Service = (*Memory)(nil)
 
 // NewMemory returns a coordinator without members. Compute nodes have the numbers from 1 to maxCN.
 func NewMemory(maxCN fabric.CNID) *Memory {
-	m := &Memory{ledger: ledger{maxCN: maxCN, epochs: map[fabric.MemID]uint32{}}, members: map[member.Life]*memoryMember{}}
-	m.state, m.news, m.change = m.ledger.state(), make(chan struct{}), make(chan struct{})
+	m := &Memory{ledger: member.NewLedger(maxCN), members: map[member.Life]*memoryMember{}}
+	m.state, m.news, m.change = m.ledger.State(), make(chan struct{}), make(chan struct{})
 	return m
 }
 
 // JoinCN is member.Service.JoinCN.
 func (m *Memory) JoinCN(ctx context.Context, addr string, ready func(member.Member)) (member.Member, error) {
-	return m.join(ctx, ready, func() (*entry, error) { return m.ledger.reserveCN(addr) })
+	return m.join(ctx, ready, func() (*member.Entry, error) { return m.ledger.ReserveCN(addr) })
 }
 
 // JoinMN is member.Service.JoinMN.
 func (m *Memory) JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
-	return m.join(ctx, ready, func() (*entry, error) { return m.ledger.reserveMN(id, size, addr) })
+	return m.join(ctx, ready, func() (*member.Entry, error) { return m.ledger.ReserveMN(id, size, addr) })
 }
 
-func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve func() (*entry, error)) (member.Member, error) {
+func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve func() (*member.Entry, error)) (member.Member, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -57,19 +57,17 @@ func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve fu
 		return nil, err
 	}
 	n := &memoryMember{m: m, e: e, done: make(chan struct{})}
-	m.members[e.life()] = n
+	m.members[e.Life()] = n
 	m.mu.Unlock()
 	if ready != nil {
 		ready(n)
 	}
 	m.mu.Lock()
-	if e.phase == reserved {
-		m.ledger.join(e)
-		m.publish()
-	}
+	m.ledger.Join(e)
+	m.publish()
 	m.mu.Unlock()
 	if err := n.awaitKnown(ctx); err != nil {
-		n.end(left, err)
+		n.end(member.Left, err)
 		return nil, err
 	}
 	return n, nil
@@ -79,7 +77,7 @@ func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve fu
 func (n *memoryMember) awaitKnown(ctx context.Context) error {
 	for {
 		n.m.mu.Lock()
-		known, news := n.m.ledger.known(n.e.since), n.m.news
+		known, news := n.m.ledger.Known(n.e.Since), n.m.news
 		n.m.mu.Unlock()
 		select {
 		case <-n.done:
@@ -121,7 +119,7 @@ func (m *Memory) Kill(life member.Life) {
 	n := m.members[life]
 	m.mu.Unlock()
 	if n != nil {
-		n.end(died, fabric.ErrFenced)
+		n.end(member.Died, fabric.ErrFenced)
 	}
 }
 
@@ -144,10 +142,10 @@ func (m *Memory) SetAway(away bool) {
 func (m *Memory) publish() {
 	close(m.news)
 	m.news = make(chan struct{})
-	if m.ledger.revision == m.state.Revision {
+	if m.ledger.Revision == m.state.Revision {
 		return
 	}
-	m.state = m.ledger.state()
+	m.state = m.ledger.State()
 	close(m.change)
 	m.change = make(chan struct{})
 }
@@ -183,34 +181,34 @@ func (w memoryWatcher) State() (*member.State, <-chan struct{}) {
 // A memoryMember is a member of a Memory.
 type memoryMember struct {
 	m    *Memory
-	e    *entry
+	e    *member.Entry
 	done chan struct{}
 	err  error // once done
 }
 
 // CN is member.Member.CN.
-func (n *memoryMember) CN() member.CN { return n.e.cn }
+func (n *memoryMember) CN() member.CN { return n.e.CN }
 
 // MN is member.Member.MN.
-func (n *memoryMember) MN() member.MN { return n.e.mn }
+func (n *memoryMember) MN() member.MN { return n.e.MN }
 
 // State is member.Watcher.State.
 func (n *memoryMember) State() (*member.State, <-chan struct{}) { return memoryWatcher{n.m}.State() }
 
 // Ack is member.Member.Ack.
-func (n *memoryMember) Ack(revision uint64) { n.m.do(func() { n.m.ledger.ack(n.e, revision) }) }
+func (n *memoryMember) Ack(revision uint64) { n.m.do(func() { n.m.ledger.Ack(n.e, revision) }) }
 
 // Report is member.Member.Report.
 func (n *memoryMember) Report(dead member.Life) { n.m.Kill(dead) }
 
 // end ends the membership, with what Err is to say.
-func (n *memoryMember) end(p phase, err error) {
+func (n *memoryMember) end(how member.Phase, err error) {
 	n.m.do(func() {
-		if n.m.members[n.e.life()] != n {
+		if n.m.members[n.e.Life()] != n {
 			return // has ended already
 		}
-		delete(n.m.members, n.e.life())
-		n.m.ledger.end(n.e, p)
+		delete(n.m.members, n.e.Life())
+		n.m.ledger.End(n.e, how)
 		n.err = err
 		close(n.done)
 	})
@@ -234,6 +232,6 @@ func (n *memoryMember) Leave(ctx context.Context) error {
 	if n.m.isAway() {
 		return fmt.Errorf("%w: it is away", member.ErrUnreachable)
 	}
-	n.end(left, nil)
+	n.end(member.Left, nil)
 	return ctx.Err()
 }

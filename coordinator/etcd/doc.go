@@ -28,7 +28,9 @@
 //	forget    a node key with gone, and all members' acks are at its revision or later, and (of a
 //	          compute node) no memory node has gone: delete node; lost+1 if it died
 //
-// Note and forget are for whichever member is first. The revision of a State is etcd's.
+// Note and forget are for whichever member is first. Each step is one of member.Ledger's, and what the keys
+// mean is read into one, which says what the State is, which number is free, and who is to be forgotten.
+// The revision of a State is etcd's.
 //
 // # Failures
 //

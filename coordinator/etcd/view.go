@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -140,55 +139,65 @@ func (v *view) isMember(n number) bool {
 	return ok && r.Gone == "" && v.live[n] == r.Life
 }
 
-// known tells whether all members have acknowledged a revision.
-func (v *view) known(revision int64) bool {
+// ledger returns what the keys mean: the rules are member.Ledger's. (It is for asking
+// only: what is to change, changes by transactions, each of which is one of its steps.)
+func (v *view) ledger() *member.Ledger {
+	l := &member.Ledger{Revision: uint64(v.revision), Lost: v.lost.n, Epochs: map[fabric.MemID]uint32{}}
+	for id, epoch := range v.epochs {
+		l.Epochs[id] = uint32(epoch.n)
+	}
 	for n, r := range v.nodes {
-		if v.isMember(n) && v.acks[r.Life] < uint64(revision) {
-			return false
-		}
-	}
-	return true
-}
-
-// state returns the member.State with a revision.
-func (v *view) state(revision int64) *member.State {
-	s := &member.State{Revision: uint64(revision), Lost: v.lost.n}
-	for _, n := range v.numbers() {
-		r := v.nodes[n]
-		cn := member.CN{ID: fabric.CNID(n.id), Life: r.Life, Addr: r.Addr}
+		e := entryOf(n, r.record)
+		e.Since, e.Acked = uint64(r.modified), v.acks[r.Life]
 		switch {
-		case n.cn && v.isMember(n):
-			s.CNs = append(s.CNs, cn)
-		case n.cn:
-			s.Fencing = append(s.Fencing, cn)
 		case v.isMember(n):
-			s.MNs = append(s.MNs, member.MN{ID: fabric.MemID(n.id), Life: r.Life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch})
+			e.Phase = member.Joined
+		case r.Gone == goneLeft:
+			e.Phase = member.Left
+		case r.Gone == goneDied:
+			e.Phase = member.Died
+		default:
+			e.Phase, e.Since = member.Died, member.Unnoted
+		}
+		l.Entries = append(l.Entries, e)
+	}
+	for n, life := range v.live {
+		if _, known := v.nodes[n]; !known {
+			l.Entries = append(l.Entries, entryOf(n, record{Life: life})) // reserved
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(v.epochs)) {
-		if !slices.ContainsFunc(s.MNs, func(m member.MN) bool { return m.ID == id }) {
-			s.Down = append(s.Down, member.MN{ID: id, Epoch: uint32(v.epochs[id].n)})
-		}
+	for n := range v.strange {
+		l.Entries = append(l.Entries, entryOf(n, record{})) // its number is taken
 	}
-	return s
+	slices.SortFunc(l.Entries, func(a, b *member.Entry) int { return int(numberOf(a).id) - int(numberOf(b).id) })
+	return l
 }
 
-// numbers returns those who have a node key, in order.
-func (v *view) numbers() []number {
-	return slices.SortedFunc(maps.Keys(v.nodes), func(a, b number) int { return int(a.id) - int(b.id) })
+func entryOf(n number, r record) *member.Entry {
+	if n.cn {
+		return &member.Entry{CN: member.CN{ID: fabric.CNID(n.id), Life: r.Life, Addr: r.Addr}}
+	}
+	return &member.Entry{MN: member.MN{ID: fabric.MemID(n.id), Life: r.Life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch}}
 }
+
+func numberOf(e *member.Entry) number {
+	if e.IsCN() {
+		return cnNumber(e.CN.ID)
+	}
+	return mnNumber(e.MN.ID)
+}
+
+// known tells whether all members have acknowledged a revision.
+func (v *view) known(revision int64) bool { return v.ledger().Known(uint64(revision)) }
+
+// state returns the present member.State.
+func (v *view) state() *member.State { return v.ledger().State() }
 
 // freeCN returns the lowest number of a compute node that is free, or 0.
 func (v *view) freeCN(maxCN fabric.CNID) fabric.CNID {
-	for id := fabric.CNID(1); id <= maxCN && id != 0; id++ {
-		_, node := v.nodes[cnNumber(id)]
-		_, live := v.live[cnNumber(id)]
-		_, strange := v.strange[cnNumber(id)]
-		if !node && !live && !strange {
-			return id
-		}
-	}
-	return 0
+	l := v.ledger()
+	l.MaxCN = maxCN
+	return l.FreeCN()
 }
 
 // A chore is a transaction that is due, for whoever is first.
@@ -198,28 +207,16 @@ type chore struct {
 	forget bool // else: note the death
 }
 
-// chore returns a transaction that is due, if there is one.
+// chore returns a transaction that is due, if there is one: to note a death of which etcd knows because a lease has ended, or to
+// forget one who has gone.
 func (v *view) chore() (chore, bool) {
-	memoryGone := false
-	for _, n := range v.numbers() {
-		r := v.nodes[n]
-		switch {
-		case v.isMember(n):
-			continue
-		case r.Gone == "":
-			return chore{n: n, was: r}, true
-		case !n.cn && v.known(r.modified):
-			return chore{n: n, was: r, forget: true}, true
-		}
-		memoryGone = memoryGone || !n.cn
+	l := v.ledger()
+	if i := slices.IndexFunc(l.Entries, func(e *member.Entry) bool { return e.Since == member.Unnoted }); i >= 0 {
+		n := numberOf(l.Entries[i])
+		return chore{n: n, was: v.nodes[n]}, true
 	}
-	if memoryGone {
-		return chore{}, false // somebody may be using it, and so may who has gone
-	}
-	for _, n := range v.numbers() {
-		if r := v.nodes[n]; r.Gone != "" && v.known(r.modified) {
-			return chore{n: n, was: r, forget: true}, true
-		}
+	if e := l.Due(); e != nil {
+		return chore{n: numberOf(e), was: v.nodes[numberOf(e)], forget: true}, true
 	}
 	return chore{}, false
 }

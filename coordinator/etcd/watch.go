@@ -29,7 +29,7 @@ func (c *Coordinator) startWatch(first, ctx context.Context, own *lease) (*watch
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{c: c, ctx: ctx, own: own, view: v, state: v.state(v.revision), change: make(chan struct{}), news: make(chan struct{})}
+	w := &watcher{c: c, ctx: ctx, own: own, view: v, state: v.state(), change: make(chan struct{}), news: make(chan struct{})}
 	go w.run()
 	return w, nil
 }
@@ -145,7 +145,7 @@ func (w *watcher) publish(changed bool) {
 	close(w.news)
 	w.news = make(chan struct{})
 	if changed {
-		w.state = w.view.state(w.view.revision)
+		w.state = w.view.state()
 		close(w.change)
 		w.change = make(chan struct{})
 	}

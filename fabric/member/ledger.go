@@ -1,0 +1,228 @@
+package member
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A Ledger is what the coordinator of a cluster knows, and the rules by which that
+// changes: who may have which number, whom memory nodes shut out, who must have
+// acknowledged that before he is forgotten. It is plain data and straight-line code, without clock,
+// goroutine or lock, so that every coordinator, and the simulator, keeps to the same rules:
+// some let a Ledger change, others make one of what they have read, to ask it.
+//
+// A life goes through the phases of [Phase], in their order. Its methods panic on nothing; what does
+// not follow the order changes nothing.
+type Ledger struct {
+	MaxCN    fabric.CNID             // compute nodes have the numbers from 1 to MaxCN
+	Revision uint64                  // of the present state
+	Last     Life                    // that was given out
+	Lost     uint64                  // compute nodes that have died and are forgotten
+	Epochs   map[fabric.MemID]uint32 // the last of each memory node that ever was
+	Entries  []*Entry                // who has a number, by the time of getting it
+}
+
+// An Entry is one life of a node, from when it gets its number to when its number is free.
+type Entry struct {
+	CN    CN // of a compute node: its ID is not 0
+	MN    MN // of a memory node
+	Phase Phase
+	Since uint64 // revision of the state with which the phase began; Unnoted
+	Acked uint64 // revision up to which it acts on all states
+}
+
+// Unnoted is the revision of an end that no state of the coordinator shows yet.
+const Unnoted = math.MaxUint64
+
+// Phase is where a life is.
+type Phase uint8
+
+// The phases of a life. One who has left or died is in Fencing until he is forgotten.
+const (
+	Reserved Phase = iota // has a number, and nobody else knows
+	Joined                // is a member
+	Left                  // has gone by itself
+	Died                  // has gone otherwise
+)
+
+func (p Phase) String() string {
+	if p <= Died {
+		return [...]string{"reserved", "joined", "left", "died"}[p]
+	}
+	return fmt.Sprintf("Phase(%d)", uint8(p))
+}
+
+// NewLedger returns the ledger of a cluster without nodes. Compute nodes get the numbers from 1 to maxCN.
+func NewLedger(maxCN fabric.CNID) *Ledger {
+	return &Ledger{MaxCN: maxCN, Epochs: map[fabric.MemID]uint32{}}
+}
+
+// IsCN tells whether it is a compute node.
+func (e *Entry) IsCN() bool { return e.CN.ID != 0 }
+
+// Life returns the name of the life.
+func (e *Entry) Life() Life {
+	if e.IsCN() {
+		return e.CN.Life
+	}
+	return e.MN.Life
+}
+
+// Gone tells whether the life has ended.
+func (e *Entry) Gone() bool { return e.Phase == Left || e.Phase == Died }
+
+// FreeCN returns the lowest number of a compute node that nobody has, or 0.
+func (l *Ledger) FreeCN() fabric.CNID {
+	var taken fabric.CNSet
+	for _, e := range l.Entries {
+		taken.Add(e.CN.ID)
+	}
+	for id := fabric.CNID(1); id <= l.MaxCN && id != 0; id++ {
+		if !taken.Has(id) {
+			return id
+		}
+	}
+	return 0
+}
+
+// ReserveCN gives a compute node the lowest free number: ErrFull if there is none.
+func (l *Ledger) ReserveCN(addr string) (*Entry, error) {
+	id := l.FreeCN()
+	if id == 0 {
+		return nil, fmt.Errorf("%w: there are %d", ErrFull, l.MaxCN)
+	}
+	l.Last++
+	return l.add(&Entry{CN: CN{ID: id, Life: l.Last, Addr: addr}}), nil
+}
+
+// ReserveMN gives a memory node its number, in a new epoch: ErrInUse if a member, or one who is about to be, has it.
+func (l *Ledger) ReserveMN(id fabric.MemID, size uint64, addr string) (*Entry, error) {
+	for _, e := range l.Entries {
+		if !e.IsCN() && e.MN.ID == id && !e.Gone() {
+			return nil, fmt.Errorf("%w: %v at %s", ErrInUse, id, e.MN.Addr)
+		}
+	}
+	l.Last++
+	l.Epochs[id]++
+	return l.add(&Entry{MN: MN{ID: id, Life: l.Last, Addr: addr, Size: size, Epoch: l.Epochs[id]}}), nil
+}
+
+func (l *Ledger) add(e *Entry) *Entry {
+	l.Entries = append(l.Entries, e)
+	return e
+}
+
+// Join makes a reserved life a member.
+func (l *Ledger) Join(e *Entry) {
+	if e.Phase == Reserved {
+		l.Revision++
+		e.Phase, e.Since = Joined, l.Revision
+	}
+}
+
+// End ends a life: how is Left or Died. One that nobody knows of yet leaves no trace.
+func (l *Ledger) End(e *Entry, how Phase) {
+	switch e.Phase {
+	case Reserved:
+		e.Phase = how
+		l.remove(e)
+	case Joined:
+		l.Revision++
+		e.Phase, e.Since = how, l.Revision
+		l.settle()
+	}
+}
+
+func (l *Ledger) remove(e *Entry) {
+	l.Entries = slices.DeleteFunc(l.Entries, func(x *Entry) bool { return x == e })
+}
+
+// Ack notes that a member acts on all states up to a revision.
+func (l *Ledger) Ack(e *Entry, revision uint64) {
+	e.Acked = max(e.Acked, min(revision, l.Revision))
+	l.settle()
+}
+
+// Known tells whether all members have acknowledged a revision.
+func (l *Ledger) Known(revision uint64) bool {
+	for _, e := range l.Entries {
+		if e.Phase == Joined && e.Acked < revision {
+			return false
+		}
+	}
+	return true
+}
+
+// Due returns one who has gone and is to be forgotten, because all members know that; nil: there is none. Memory
+// nodes come first, and while one has gone that somebody may still be using, no compute node is due:
+// it may be using it too.
+func (l *Ledger) Due() *Entry {
+	memory := false
+	for _, e := range l.Entries {
+		if e.IsCN() || !e.Gone() {
+			continue
+		}
+		if e.Since != Unnoted && l.Known(e.Since) {
+			return e
+		}
+		memory = true
+	}
+	if memory {
+		return nil
+	}
+	for _, e := range l.Entries {
+		if e.IsCN() && e.Gone() && e.Since != Unnoted && l.Known(e.Since) {
+			return e
+		}
+	}
+	return nil
+}
+
+// settle forgets all who are due.
+func (l *Ledger) settle() {
+	for e := l.Due(); e != nil; e = l.Due() {
+		l.remove(e)
+		if !e.IsCN() {
+			continue // its epoch is all that states tell of it
+		}
+		l.Revision++
+		if e.Phase == Died {
+			l.Lost++
+		}
+	}
+}
+
+// State returns the present state.
+func (l *Ledger) State() *State {
+	s := &State{Revision: l.Revision, Lost: l.Lost}
+	for _, e := range l.Entries {
+		switch {
+		case e.IsCN() && e.Phase == Joined:
+			s.CNs = append(s.CNs, e.CN)
+		case e.IsCN() && e.Gone():
+			s.Fencing = append(s.Fencing, e.CN)
+		case e.Phase == Joined:
+			s.MNs = append(s.MNs, e.MN)
+		}
+	}
+	for id, epoch := range l.Epochs {
+		if !slices.ContainsFunc(s.MNs, func(m MN) bool { return m.ID == id }) {
+			s.Down = append(s.Down, MN{ID: id, Epoch: epoch})
+		}
+	}
+	s.sort()
+	return s
+}
+
+// sort puts the lists of a state into order.
+func (s *State) sort() {
+	byID := func(a, b CN) int { return int(a.ID) - int(b.ID) }
+	slices.SortFunc(s.CNs, byID)
+	slices.SortFunc(s.Fencing, byID)
+	for _, mns := range [][]MN{s.MNs, s.Down} {
+		slices.SortFunc(mns, func(a, b MN) int { return int(a.ID) - int(b.ID) })
+	}
+}
