@@ -16,7 +16,7 @@ const testSize = 1 << 20
 // testDir returns a directory for clusters on a memory file system.
 func testDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(DefaultDir, "declock-test-")
+	dir, err := os.MkdirTemp(DefaultDir, "test-declock-")
 	if err != nil {
 		dir = t.TempDir()
 	}
