@@ -230,7 +230,7 @@ func (c *client) spoil(before []fabric.Op) (_ []fabric.Op, bad bool) {
 
 // storeRounds is a client of the object store.
 func (c *client) storeRounds() {
-	st, err := c.n.store.Client(c.k)
+	st, err := c.n.store.Client(c.w.storeLocker(c.n, c.port))
 	if err != nil {
 		c.survives("open", err)
 		return
@@ -238,9 +238,7 @@ func (c *client) storeRounds() {
 	uniques := map[string]uint64{}
 	for c.round = range c.w.s.Rounds {
 		c.began = c.w.c.Now()
-		o := c.w.store.Begin(c.drawOp(uniques))
-		err := doStore(st, o)
-		c.w.store.End(o)
+		o, err := c.w.storeOp(st, c.port, c.drawOp(uniques))
 		c.w.tap.noteStore(c.port.ID(), o, err)
 		if o.Result == oracle.Done {
 			c.w.grants++
@@ -275,6 +273,9 @@ func (c *client) drawOp(uniques map[string]uint64) oracle.StoreOp {
 			o.Arg += string(b)
 		}
 	}
+	if c.w.s.Expiring > 0 && c.d.percent(c.w.s.Expiring) {
+		o.TTL = uint32(c.d.between(1, 4))
+	}
 	if o.Method == "cas" {
 		if o.Unique = uniques[o.Key]; o.Unique == 0 {
 			o.Method, o.Arg = "get", ""
@@ -286,6 +287,7 @@ func (c *client) drawOp(uniques map[string]uint64) oracle.StoreOp {
 // doStore does an operation and writes its result down.
 func doStore(st *objstore.Client, o *oracle.StoreOp) (err error) {
 	key, arg := []byte(o.Key), []byte(o.Arg)
+	opts := objstore.Options{TTL: o.TTL}
 	var n uint64
 	switch o.Method {
 	case "get":
@@ -293,13 +295,13 @@ func doStore(st *objstore.Client, o *oracle.StoreOp) (err error) {
 		it, err = st.Get(key)
 		o.Value, o.CAS = string(it.Value), it.CAS
 	case "set":
-		err = st.Set(key, arg, objstore.Options{})
+		err = st.Set(key, arg, opts)
 	case "add":
-		err = st.Add(key, arg, objstore.Options{})
+		err = st.Add(key, arg, opts)
 	case "replace":
-		err = st.Replace(key, arg, objstore.Options{})
+		err = st.Replace(key, arg, opts)
 	case "cas":
-		err = st.CompareAndSwap(key, arg, objstore.Options{}, o.Unique)
+		err = st.CompareAndSwap(key, arg, opts, o.Unique)
 	case "append":
 		err = st.Append(key, arg)
 	case "prepend":
@@ -307,7 +309,7 @@ func doStore(st *objstore.Client, o *oracle.StoreOp) (err error) {
 	case "delete":
 		err = st.Delete(key)
 	case "touch":
-		err = st.Touch(key, 0)
+		err = st.Touch(key, o.TTL)
 	case "incr", "decr":
 		delta, _ := strconv.ParseUint(o.Arg, 10, 64)
 		if o.Method == "incr" {
@@ -326,6 +328,8 @@ func doStore(st *objstore.Client, o *oracle.StoreOp) (err error) {
 		o.Result = oracle.Exists
 	case errors.Is(err, objstore.ErrNotNumber):
 		o.Result = oracle.NotNumber
+	case errors.Is(err, objstore.ErrNoSpace) && o.Evicted: // whoever's memory is short
+		o.Result = oracle.NoSpace
 	default:
 		o.Result = oracle.Unknown
 		return err

@@ -53,6 +53,10 @@ const (
 	StoreCrash Class = "storecrash"
 	// StoreRestart: the object store while memory nodes die and come back with their memory.
 	StoreRestart Class = "storerestart"
+	// StoreExpiry: the object store with objects that expire, by clocks that differ, also while compute nodes die or stand still.
+	StoreExpiry Class = "storeexpiry"
+	// StoreEvict: the object store with too little memory, also while compute nodes die or stand still.
+	StoreEvict Class = "storeevict"
 	// Tree: the B+tree, without faults, in small nodes that split and die all the time.
 	Tree Class = "tree"
 	// TreeCrash: the B+tree while compute nodes die or stand still.
@@ -61,7 +65,7 @@ const (
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, Tree, TreeCrash}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -81,7 +85,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g6"
+const generator = "g7"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -132,7 +136,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 		s.layoutFor(d)
-	case Store, StoreCrash, StoreRestart:
+	case Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict:
 		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		if d.percent(25) {
@@ -140,6 +144,9 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		}
 		s.Rounds = min(d.between(5, 25), max(3, 100*s.Keys/(s.CNs*s.Clients)))
 		s.layoutFor(d)
+	}
+	if class == StoreExpiry || class == StoreEvict {
+		s.lifetime(d)
 	}
 	if class == Tree || class == TreeCrash {
 		s.Tree, s.Locks, s.Reads, s.Keys, s.Values = 1, 0, 0, d.between(3, 12), pick(d, 0, 20, 200, 3000)
@@ -251,6 +258,17 @@ func (s *Scenario) faults(d *drawer) {
 		s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3
 		s.layoutFor(d)
 		s.reboots(d)
+	case StoreExpiry, StoreEvict:
+		switch d.between(0, 3) {
+		case 1:
+			s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
+		case 2:
+			s.drawPlan(d, sim.FaultPause)
+			s.impatient()
+		case 3:
+			s.drawPlan(d, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
+			s.impatient()
+		}
 	case StoreCrash, TreeCrash:
 		s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
 	}

@@ -24,6 +24,8 @@ type Result struct {
 	Refused    int         // tried, timed out, cancelled
 	Failed     int         // ended by a fault
 	Resets     uint64
+	Evicted    uint64         // objects
+	Expired    uint64         // objects that were found expired and dropped
 	Effects    sim.FaultStats // of its faults
 	Overtaken  int            // how often the one was passed that was passed most
 	LongestNs  fabric.Time    // that anyone waited for a lock
@@ -185,7 +187,7 @@ func (w *world) closeStore(p fabric.Port) {
 			continue
 		}
 		// The lists are the node's, whoever's Port empties them.
-		st, err := w.nodes[cn-1].store.Client(w.locker(w.nodes[w.s.CNs], p))
+		st, err := w.nodes[cn-1].store.Client(w.storeLocker(w.nodes[w.s.CNs], p))
 		if err == nil {
 			err = st.Drain()
 		}
@@ -194,7 +196,7 @@ func (w *world) closeStore(p fabric.Port) {
 			return
 		}
 	}
-	st, err := w.nodes[w.s.CNs].store.Client(w.locker(w.nodes[w.s.CNs], p))
+	st, err := w.nodes[w.s.CNs].store.Client(w.storeLocker(w.nodes[w.s.CNs], p))
 	if err != nil {
 		w.object("store check", err.Error())
 		return
@@ -203,7 +205,7 @@ func (w *world) closeStore(p fabric.Port) {
 		w.inspect(st, objstore.CheckOptions{Reclaim: true})
 	}
 	w.inspect(st, objstore.CheckOptions{})
-	w.readAll(st)
+	w.readAll(st, p)
 }
 
 // inspect checks the store; without Reclaim, no memory may be missing.
@@ -226,13 +228,11 @@ func (w *world) inspect(st *objstore.Client, o objstore.CheckOptions) {
 
 // readAll reads every key once more: what the clients left must be readable,
 // and be what their history says.
-func (w *world) readAll(st *objstore.Client) {
+func (w *world) readAll(st *objstore.Client, p fabric.Port) {
 	for i := range w.s.Keys {
-		o := w.store.Begin(oracle.StoreOp{Client: 0, Method: "get", Key: fmt.Sprintf("key%d", i)})
-		if err := doStore(st, o); err != nil {
+		if o, err := w.storeOp(st, p, oracle.StoreOp{Client: 0, Method: "get", Key: fmt.Sprintf("key%d", i)}); err != nil {
 			w.object("errors", fmt.Sprintf("at the end: %v: %v", o, err))
 		}
-		w.store.End(o)
 	}
 }
 
@@ -268,7 +268,7 @@ func (w *world) atRest() {
 
 func (w *world) result() *Result {
 	r := &Result{Scenario: w.s, Hash: w.c.Hash(), Events: w.c.Events(), Time: w.c.Now() - w.began,
-		Grants: w.grants, Refused: w.refused, Failed: w.failed, Overtaken: w.over.Most(), LongestNs: w.longest, Effects: w.c.FaultStats()}
+		Grants: w.grants, Refused: w.refused, Failed: w.failed, Overtaken: w.over.Most(), LongestNs: w.longest, Effects: w.c.FaultStats(), Evicted: w.evicted, Expired: w.expired}
 	if w.store.Len() > 0 {
 		wrong, undecided := w.store.Check(judgeTime)
 		for _, what := range wrong {

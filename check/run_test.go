@@ -33,7 +33,7 @@ func TestSeeds(t *testing.T) {
 		t.Run(string(c), func(t *testing.T) {
 			begin := time.Now()
 			runs := *flagSeeds
-			if c == Store || c == StoreCrash || c == StoreRestart {
+			if strings.HasPrefix(string(c), "store") {
 				runs = (runs + 2) / 3 // to judge histories takes longer
 			}
 			u, err := Faults(context.Background(), Options{Classes: []Class{c}, First: *flagFirst, Runs: runs, Keep: *flagKeep})
@@ -165,6 +165,19 @@ func TestFaultsHit(t *testing.T) {
 	for i, n := range u.Effects {
 		if n == 0 {
 			t.Errorf("no %v in %d runs", sim.FaultEffect(i), u.Runs)
+		}
+	}
+}
+
+// Objects expire, and are evicted, where they are meant to be.
+func TestObjectsGo(t *testing.T) {
+	for c, want := range map[Class][2]bool{Store: {false, false}, StoreExpiry: {false, true}, StoreEvict: {true, true}} {
+		u, err := Faults(context.Background(), Options{Classes: []Class{c}, Runs: 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]bool{u.Evicted > 0, u.Expired > 0}; got != want {
+			t.Errorf("%s: %d objects evicted, %d expired", c, u.Evicted, u.Expired)
 		}
 	}
 }

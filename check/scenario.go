@@ -67,7 +67,11 @@ type Scenario struct {
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
 	Values int `key:"values"` // bytes at most
 	Paper  int `key:"paper"`  // 1: operations as in the paper's store
-	Tree   int `key:"tree"`   // 1: the keys are in a B+tree
+	Room   int `key:"room"`   // bytes for objects on each memory node: what has no room evicts others; 0: there is enough
+	// SecondNs is what the store takes for a second, and Expiring the percentage of what is stored or touched that expires after some.
+	SecondNs fabric.Time `key:"second"`
+	Expiring int         `key:"expiring"`
+	Tree     int         `key:"tree"` // 1: the keys are in a B+tree
 
 	RecheckNs fabric.Time `key:"recheck"` // of waiters, 0: never, so that a lost grant is lost
 	ResetNs   fabric.Time `key:"reset"`   // likewise
@@ -204,6 +208,9 @@ func (s *Scenario) Validate() error {
 		return bad("%d nodes that write, of %d", s.Writers, s.CNs)
 	case s.Values < 0 || s.Values > maxValue:
 		return bad("values of %d bytes, at most %d", s.Values, maxValue)
+	}
+	if s.Room < 0 || s.SecondNs < 0 || s.Expiring < 0 || s.Expiring > 0 && s.SecondNs == 0 || s.Room+int(s.SecondNs) > 0 && (s.Keys == 0 || s.Tree > 0) {
+		return bad("%d bytes for objects, of which %d %% expire, in seconds of %d ns: %d keys", s.Room, s.Expiring, s.SecondNs, s.Keys)
 	}
 	if _, err := s.policy(); err != nil {
 		return bad("%v", err)

@@ -41,6 +41,8 @@ type world struct {
 	refused   int
 	failed    int // operations that a fault ended
 	store     *oracle.StoreHistory
+	evicted   uint64 // objects
+	expired   uint64 // objects that were found expired and dropped
 }
 
 // A node is a compute node.
@@ -282,7 +284,7 @@ func (w *world) openStore() error {
 		}
 		n.store, err = objstore.Open(p, objstore.Config{
 			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(min(w.s.Keys, 4)), MaxValue: maxValue,
-			NoEvict: true, ExtentBytes: 16 << 10, Paper: w.s.Paper != 0,
+			NoEvict: w.s.Room == 0, MemoryLimit: uint64(w.s.Room), ExtentBytes: 16 << 10, Paper: w.s.Paper != 0, AccessRefreshS: 1,
 		})
 		if err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 )
 
 // A StoreOp is what a client did to a key of the object store: memcached's
-// operations without expiry. Method is get, set, add, replace, cas, append,
+// operations. Method is get, set, add, replace, cas, append,
 // prepend, delete, incr, decr or touch.
 type StoreOp struct {
 	Client int
@@ -26,6 +26,9 @@ type StoreOp struct {
 	Result StoreResult
 	Value  string // get, incr, decr: what came out, if Done
 	CAS    uint64 // get: the unique that came out
+
+	Times
+	Evicted bool // it took the memory of other objects, or may have
 
 	call, end int64
 }
@@ -40,10 +43,11 @@ const (
 	NotFound
 	Exists
 	NotNumber
+	NoSpace // it did nothing: memory is short
 )
 
 func (r StoreResult) String() string {
-	return [...]string{"unknown", "done", "not found", "exists", "not a number"}[r]
+	return [...]string{"unknown", "done", "not found", "exists", "not a number", "no space"}[r]
 }
 
 func (o *StoreOp) String() string {
@@ -61,7 +65,7 @@ func (o *StoreOp) String() string {
 	if o.CAS != 0 {
 		s += fmt.Sprintf(" cas=%#x", o.CAS)
 	}
-	return s
+	return s + o.Times.String()
 }
 
 // A StoreHistory collects what clients did to the object store, in the order
@@ -75,6 +79,7 @@ type StoreHistory struct {
 func (h *StoreHistory) Begin(o StoreOp) *StoreOp {
 	h.tick++
 	o.call, o.end = h.tick, math.MaxInt64
+	o.Times.open()
 	h.ops = append(h.ops, &o)
 	return &o
 }
@@ -98,10 +103,11 @@ func (h *StoreHistory) Check(timeout time.Duration) (wrong []string, undecided i
 	for _, o := range h.ops {
 		keys[o.Key] = append(keys[o.Key], o)
 	}
+	m := newModel(h.ops)
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		switch linearizable(keys[k], timeout) {
+		switch m.linearizable(keys[k], timeout) {
 		case porcupine.Illegal:
-			wrong = append(wrong, fmt.Sprintf("the %d operations on key %s are not linearizable:%s", len(keys[k]), k, h.tell(k)))
+			wrong = append(wrong, fmt.Sprintf("the %d operations on key %s are not linearizable:%s", len(keys[k]), k, h.tell(m, k)))
 		case porcupine.Unknown:
 			undecided++
 		}
@@ -113,7 +119,7 @@ func (h *StoreHistory) Check(timeout time.Duration) (wrong []string, undecided i
 // are. So it first looks among few: as if an operation had begun no sooner than the few that ended before it had ended,
 // and as if of those that ended Unknown, which may have happened at any time or never, none had happened, or only
 // those that left a trace. An order that it finds there is one of the whole history. Only if there is none all are tried.
-func linearizable(ops []*StoreOp, timeout time.Duration) porcupine.CheckResult {
+func (m *model) linearizable(ops []*StoreOp, timeout time.Duration) porcupine.CheckResult {
 	unknown := []func(*StoreOp) bool{
 		func(*StoreOp) bool { return false },
 		func(o *StoreOp) bool { return o.changes() && seen(o, ops) },
@@ -122,13 +128,13 @@ func linearizable(ops []*StoreOp, timeout time.Duration) porcupine.CheckResult {
 	for _, bound := range []time.Duration{timeout / 100, timeout / 10} {
 		for _, overlap := range []int{2, 6, len(ops)} {
 			for _, kept := range unknown {
-				if porcupine.CheckOperationsTimeout(storeModel, history(ops, kept, overlap), bound) == porcupine.Ok {
+				if porcupine.CheckOperationsTimeout(m.porcupine, history(ops, kept, overlap), bound) == porcupine.Ok {
 					return porcupine.Ok
 				}
 			}
 		}
 	}
-	return porcupine.CheckOperationsTimeout(storeModel, history(ops, (*StoreOp).changes, len(ops)), timeout)
+	return porcupine.CheckOperationsTimeout(m.porcupine, history(ops, (*StoreOp).changes, len(ops)), timeout)
 }
 
 // history lists the operations on a key, of those that ended Unknown only what is kept, and each as if it had begun after
@@ -153,12 +159,13 @@ func history(ops []*StoreOp, kept func(*StoreOp) bool, overlap int) []porcupine.
 	return list
 }
 
-// changes tells whether the operation is of those that change an object.
-func (o *StoreOp) changes() bool { return o.Method != "get" && o.Method != "touch" }
+// changes tells whether the operation is of those that change an object. A touch changes when it expires.
+func (o *StoreOp) changes() bool { return o.Method != "get" && (o.Method != "touch" || o.Began != 0) }
 
 // seen tells whether o may be needed to explain what others saw: its value was in theirs, or it has none.
 func seen(o *StoreOp, ops []*StoreOp) bool {
-	if o.Method == "delete" || o.Method == "incr" || o.Method == "decr" {
+	switch o.Method {
+	case "delete", "touch", "incr", "decr":
 		return true
 	}
 	return slices.ContainsFunc(ops, func(x *StoreOp) bool { return x.Result == Done && strings.Contains(x.Value, o.Arg) })
@@ -172,7 +179,7 @@ func (o *StoreOp) operation() porcupine.Operation {
 const maxTold = 40
 
 // tell lists the first operations on a key, up to where they cease to be linearizable.
-func (h *StoreHistory) tell(key string) string {
+func (h *StoreHistory) tell(m *model, key string) string {
 	var list []porcupine.Operation
 	var b strings.Builder
 	for _, o := range h.ops {
@@ -185,7 +192,7 @@ func (h *StoreHistory) tell(key string) string {
 			break
 		}
 		fmt.Fprintf(&b, "\n\t[%d, %s] %v", o.call, endName(o.end), o)
-		if porcupine.CheckOperationsTimeout(storeModel, list, time.Second) == porcupine.Illegal {
+		if porcupine.CheckOperationsTimeout(m.porcupine, list, time.Second) == porcupine.Illegal {
 			b.WriteString("   <-- here")
 			break
 		}
@@ -198,97 +205,4 @@ func endName(t int64) string {
 		return "never"
 	}
 	return strconv.FormatInt(t, 10)
-}
-
-// An object is the state of one key. unique is 0 while no get has shown it.
-type object struct {
-	there  bool
-	value  string
-	unique uint64
-}
-
-var storeModel = porcupine.Model{
-	Init: func() any { return object{} },
-	Step: func(state, input, output any) (bool, any) { return step(state.(object), input.(*StoreOp)) },
-}
-
-// step tells whether an operation may have had its result in state s, and the next state.
-func step(s object, o *StoreOp) (bool, object) {
-	next, want, value := s.apply(o)
-	if o.Result == Unknown {
-		return true, next
-	}
-	if o.Method == "cas" && o.Result == Exists && s.there && s.unique == 0 {
-		return true, s // a version that nobody has seen is none that was asked for
-	}
-	if o.Result != want {
-		return false, s
-	}
-	if o.Result == Done && (o.Method == "get" || o.Method == "incr" || o.Method == "decr") {
-		if o.Value != value {
-			return false, s
-		}
-		if o.Method == "get" {
-			if s.unique != 0 && s.unique != o.CAS {
-				return false, s
-			}
-			next.unique = o.CAS
-		}
-	}
-	return true, next
-}
-
-// apply returns what an operation makes of an object, its result and what comes out.
-func (s object) apply(o *StoreOp) (next object, r StoreResult, value string) {
-	stored := func(v string) (object, StoreResult, string) { return object{there: true, value: v}, Done, "" }
-	switch o.Method {
-	case "set":
-		return stored(o.Arg)
-	case "add":
-		if s.there {
-			return s, Exists, ""
-		}
-		return stored(o.Arg)
-	}
-	if !s.there {
-		return s, NotFound, ""
-	}
-	switch o.Method {
-	case "get":
-		return s, Done, s.value
-	case "touch":
-		return s, Done, ""
-	case "replace":
-		return stored(o.Arg)
-	case "append":
-		return stored(s.value + o.Arg)
-	case "prepend":
-		return stored(o.Arg + s.value)
-	case "delete":
-		return object{}, Done, ""
-	case "cas":
-		if s.unique != o.Unique {
-			return s, Exists, ""
-		}
-		return stored(o.Arg)
-	case "incr", "decr":
-		return s.add(o)
-	}
-	panic("oracle: no method " + o.Method)
-}
-
-// add is incr and decr: results that are shorter than what was there are padded.
-func (s object) add(o *StoreOp) (object, StoreResult, string) {
-	v, err := strconv.ParseUint(strings.TrimRight(s.value, " "), 10, 64)
-	d, _ := strconv.ParseUint(o.Arg, 10, 64)
-	if err != nil {
-		return s, NotNumber, ""
-	}
-	if o.Method == "incr" {
-		v += d
-	} else {
-		v -= min(v, d)
-	}
-	text := strconv.FormatUint(v, 10)
-	return object{there: true, value: fmt.Sprintf("%-*s", len(s.value), text)}, Done, text
 }

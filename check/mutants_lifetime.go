@@ -1,0 +1,46 @@
+package check
+
+// lifetimeMutants are bugs of what expires and what is evicted.
+func lifetimeMutants() []Mutant {
+	expiry, evict := []Class{StoreExpiry}, []Class{StoreEvict}
+	return []Mutant{
+		{Name: "expired-returned", File: "objstore/unlocked.go",
+			Old: "case k.h.expired(now), c.stale(k, now):", New: "case c.stale(k, now):",
+			Breaks: "a get without the lock returns an object that has expired", Classes: expiry},
+		{Name: "expired-counts", File: "objstore/ops.go",
+			Old: "cond.check(k.found && !k.h.expired(now), k.h.unique, unique)", New: "cond.check(k.found, k.h.unique, unique)",
+			Breaks: "add, replace and cas take an expired object for one that is there", Classes: expiry},
+		{Name: "touch-revives", File: "objstore/ops.go",
+			Old: "if k.h.expired(c.now()) {\n\t\tif err := c.remove(k)", New: "if !k.head && k.h.expired(c.now()) {\n\t\tif err := c.remove(k)",
+			Breaks: "touch gives an object that has expired more time", Classes: expiry},
+		{Name: "append-for-ever", File: "objstore/ops.go",
+			Old:    "h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(valueLen)}",
+			New:    "h := header{access: c.now(), flags: k.h.flags, valueLen: uint32(valueLen)}",
+			Breaks: "what something is appended to does not expire any more", Classes: expiry},
+		{Name: "access-for-ever", File: "objstore/ops.go",
+			Old: "Add(metaOffset), k.h.meta())", New: "Add(metaOffset), k.h.meta()&(1<<32-1))",
+			Breaks: "a get or touch that notes the access forgets when the object expires", Classes: expiry},
+		{Name: "expires-early", File: "objstore/client.go",
+			Old: "return max(now+min(ttl, ^uint32(0)-now), 1)", New: "return max(now+min(ttl, ^uint32(0)-now)-1, 1)",
+			Breaks: "objects expire a second too early", Classes: expiry},
+		{Name: "expired-unseen", File: "objstore/ops.go",
+			Old: "c.unlink(k.bucket, k.slot, k.word, &k.h)", New: "c.unlink(k.bucket, k.slot, k.word, nil)",
+			Breaks: "an object that was found expired is dropped though it was touched meanwhile", Test: "objstore TestExpiredObjectThatChangesStays"},
+		{Name: "evicts-what-changed", File: "objstore/evict.go",
+			Old: "changed := slotWord(reads[0].Old) != word ||\n\t\tseen != nil", New: "changed := seen != nil",
+			Also:   []Edit{{"objstore/evict.go", "ops[0] = fabric.CAS(slot, uint64(word), 0)", "ops[0] = fabric.CAS(slot, reads[0].Old, 0)"}},
+			Breaks: "eviction empties a slot that has another object by now", Classes: evict},
+		{Name: "evicts-under-locks", File: "objstore/evict.go",
+			Old: "if errors.Is(err, lock.ErrBusy) {", New: "if c.ops[0] = fabric.CAS(slot, uint64(word), 0); errors.Is(err, lock.ErrBusy) && lock.Do(c.l, c.ops[:1]) == nil && c.ops[0].Swapped() {\n\t\t\treturn word.chunk(), nil\n\t\t}\n\t\tif errors.Is(err, lock.ErrBusy) {",
+			Breaks: "a chunk is evicted, and used again, while others hold the lock of its bucket", Classes: evict},
+		{Name: "evicted-kept", File: "objstore/evict.go",
+			Old: "ops[0] = fabric.CAS(slot, uint64(word), 0)", New: "ops[0] = fabric.CAS(slot, uint64(word), uint64(word))",
+			Breaks: "what is evicted stays in its slot", Classes: evict},
+		{Name: "evicted-twice", File: "objstore/evict.go",
+			Old: "c.stats.Evictions++\n\t\t\t}\n\t\t\treturn ch, nil", New: "c.stats.Evictions++\n\t\t\t}\n\t\t\tc.free(n, ch)\n\t\t\treturn ch, nil",
+			Breaks: "a chunk that was evicted is used, and free as well", Classes: evict},
+		{Name: "full-bucket-leaks", File: "objstore/ops.go",
+			Old: "c.stats.Evictions++\n\t\tc.free(k.n, victim.chunk())", New: "c.stats.Evictions++",
+			Breaks: "what a full bucket loses is lost to the store", Classes: evict},
+	}
+}
