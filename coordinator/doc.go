@@ -5,7 +5,8 @@
 //   - coordinator/etcd keeps the membership in etcd;
 //   - coordinator/embedded runs an etcd server in this process, for clusters on one machine.
 //
-// coordinator/coordtest is the conformance suite that both pass.
+// coordinator/coordtest is the conformance suite that both pass, and the one of the simulator (fabric/sim).
+// The rules are those of member.Ledger for all three.
 //
 // What every coordinator promises, in the order of a node's life:
 //

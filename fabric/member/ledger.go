@@ -217,6 +217,17 @@ func (l *Ledger) State() *State {
 	return s
 }
 
+// View returns the view of the present state.
+func (l *Ledger) View() fabric.View {
+	v := fabric.View{Epoch: l.Revision, Lost: l.Lost}
+	for _, e := range l.Entries {
+		if e.IsCN() && e.Phase != Reserved {
+			v.Live.Add(e.CN.ID)
+		}
+	}
+	return v
+}
+
 // sort puts the lists of a state into order.
 func (s *State) sort() {
 	byID := func(a, b CN) int { return int(a.ID) - int(b.ID) }

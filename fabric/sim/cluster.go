@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 )
 
 // Errors of Run.
@@ -40,7 +41,10 @@ type Cluster struct {
 	mns   []*memNode
 	cns   [int(fabric.MaxCN) + 1]*Node
 	nodes []*Node // in the order of AddCN
-	view  fabric.View
+
+	ledger  *member.Ledger // of the coordinator
+	members []*membership  // all that ever were
+	news    Rand           // when they hear of it
 
 	tasks []*Task
 	cur   *Task // the coroutine that runs, nil: the loop
@@ -76,6 +80,8 @@ func New(cfg Config) *Cluster {
 	c.nic = &c.cfg.NIC
 	c.timing = NewRand(c.cfg.Seed, 1)
 	c.faults = NewRand(c.cfg.Seed, 2)
+	c.news = NewRand(c.cfg.Seed, 3)
+	c.ledger = member.NewLedger(fabric.MaxCN)
 	c.streams = 16
 	n := c.nic
 	c.minMessage = fabric.Time(float64(n.MessageMin) * n.MessageScale)
@@ -238,7 +244,11 @@ func (c *Cluster) dispatch(e *event) {
 	case evUnwind:
 		c.unwind(c.tasks[e.a])
 	case evDetect:
-		c.Fence(c.cns[e.a])
+		c.leave(c.members[e.a], member.Died)
+	case evNews:
+		c.hears(c.members[e.a])
+	case evAck:
+		c.acks(c.members[e.a], e.b)
 	case evCall:
 		f := c.calls[e.a]
 		c.calls[e.a] = nil
@@ -271,7 +281,7 @@ func (c *Cluster) fail(err error) {
 }
 
 func (c *Cluster) start(t *Task) {
-	if t.node.paused && !t.killed {
+	if (t.node.paused || t.node.waits) && !t.killed {
 		t.node.held = append(t.node.held, t)
 		return
 	}

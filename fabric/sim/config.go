@@ -25,9 +25,11 @@ type Config struct {
 
 	Tear Tear
 
-	// DetectDelay is from the death of a compute node until all memory nodes
-	// have fenced it and the others learn of it. 0 means 10 ms.
+	// DetectDelay is from the death of a compute node until the coordinator notices. 0 means 10 ms.
 	DetectDelay fabric.Time
+	// NewsDelay is how long it takes at most until a node hears of a change of the membership: each after a time of
+	// its own, drawn. 0: all at once, and so that states between changes and their acknowledgement are skipped.
+	NewsDelay fabric.Time
 	// Late says what becomes of the operations that a killed node has under way.
 	Late LateOps
 
@@ -123,6 +125,9 @@ func (c Config) Validate() error {
 	}
 	if c.DetectDelay < 0 {
 		bad("DetectDelay %d is negative", c.DetectDelay)
+	}
+	if c.NewsDelay < 0 {
+		bad("NewsDelay %d is negative", c.NewsDelay)
 	}
 	if c.Late >= numLateOps {
 		bad("Late is %v", c.Late)

@@ -21,12 +21,14 @@ const (
 	evWake               // port a goes on, if it still waits as of generation b
 	evTimer              // a deadline of port a, if its timer generation is still b
 	evUnwind             // task a, which was killed, unwinds
-	evDetect             // the death of compute node a is noticed
+	evDetect             // the death of member a is noticed
+	evNews               // member a hears of the present state of the cluster
+	evAck                // the coordinator hears that member a acts on revision b
 	evCall               // call a of Cluster.At
 )
 
 var eventKindNames = [...]string{"none", "start", "arrive", "effect", "tear", "complete",
-	"kick", "deliver", "wake", "timer", "unwind", "detect", "call"}
+	"kick", "deliver", "wake", "timer", "unwind", "detect", "news", "ack", "call"}
 
 func (k eventKind) String() string { return eventKindNames[k] }
 

@@ -86,7 +86,7 @@ func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
 func (c *Cluster) admissible(ch *chain, op *fabric.Op) error {
 	p, mn := ch.port, ch.qp.mn
 	switch {
-	case p.node.fenced:
+	case mn.refuses(p.node) || p.node.fenced:
 		c.faultStats[Refused]++
 		return fabric.ErrFenced
 	case p.epoch(mn) != mn.epoch:

@@ -122,7 +122,7 @@ func (ex *explorer) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
 			p.ready = true
 		}
 	case evDetect:
-		ex.dead = append(ex.dead, c.cns[a])
+		ex.dead = append(ex.dead, c.members[a].node)
 	case evCall:
 		ex.calls = append(ex.calls, timedAct{at, a})
 	case evDeliver:

@@ -398,14 +398,14 @@ func (ex *explorer) state() uint64 {
 	}
 	for _, n := range c.nodes {
 		if n.gone {
-			h = fold(h, flag(n.fenced)|1<<63)
+			h = fold(h, flag(n.isFenced())|1<<63)
 			continue
 		}
 		if n.shares != nil {
 			h = fold(h, ex.memoryOf(n))
 		}
 		h = fold(h, n.memo.told)
-		h = fold(h, flag(n.dead)|flag(n.fenced)<<1|flag(n.paused)<<2|flag(n.closed)<<3|uint64(n.clock.Offset)<<4)
+		h = fold(h, flag(n.dead)|flag(n.isFenced())<<1|flag(n.paused)<<2|flag(n.closed)<<3|uint64(n.clock.Offset)<<4)
 		for i, d := range n.downMN {
 			h += mix64(flag(d) * uint64(1+i))
 		}

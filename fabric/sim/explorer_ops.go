@@ -210,8 +210,8 @@ func (ex *explorer) dropMessages() {
 	c := ex.c
 	for k := range ex.pairs {
 		p := &ex.pairs[k]
-		from := c.cns[p.from.CN()]
-		if len(p.queue) > 0 && (c.inboxOf(p.to) == nil || from != nil && from.fenced && from != c.cns[p.to.CN()]) {
+		from, to := c.cns[p.from.CN()], c.cns[p.to.CN()]
+		if len(p.queue) > 0 && (c.inboxOf(p.to) == nil || from != nil && from != to && !to.knows(from)) {
 			for _, i := range p.queue {
 				c.deliver(i)
 			}

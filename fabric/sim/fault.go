@@ -1,6 +1,11 @@
 package sim
 
-import "github.com/declock/declock/fabric"
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
 
 // Kill stops a compute node as a crash does: its clients stop at once, and the
 // operations that they have under way do as Config.Late says. After
@@ -36,8 +41,8 @@ func (c *Cluster) Kill(n *Node) {
 	if c.ex != nil {
 		c.ex.dropMessages()
 	}
-	if !n.fenced {
-		c.post(c.now+c.cfg.DetectDelay, evDetect, uint32(n.id), 0)
+	if n.member.entry.Phase == member.Joined {
+		c.post(c.now+c.cfg.DetectDelay, evDetect, n.member.index, 0)
 	}
 }
 
@@ -74,10 +79,11 @@ func (c *Cluster) Resume(n *Node) {
 	}
 	n.paused = false
 	c.observeNode(StepResume, n)
-	for _, t := range n.held {
-		c.post(c.now, evStart, t.index, 0)
+	n.startHeld()
+	if n.deaf {
+		n.deaf = false
+		c.tellSoon(n.member)
 	}
-	n.held = nil
 	for _, p := range c.ports {
 		if p.node == n && p.held {
 			p.held = false
@@ -86,25 +92,33 @@ func (c *Cluster) Resume(n *Node) {
 	}
 }
 
-// Fence declares a compute node dead, whether it is or not: from now on all
-// memory nodes refuse it, messages that it has sent are dropped, and the others'
-// agents (and its own) get a MsgView. Kill does so after Config.DetectDelay.
-func (c *Cluster) Fence(n *Node) {
-	if n.fenced {
+// startHeld starts the tasks that were held up, unless something else holds them up.
+func (n *Node) startHeld() {
+	if n.paused || n.waits {
 		return
 	}
-	n.fenced = true
-	c.observeNode(StepFence, n)
-	c.view.Live.Remove(n.id)
-	c.view.Lost++
-	if c.ex != nil {
-		c.ex.fenced(n)
+	for _, t := range n.held {
+		n.c.post(n.c.now, evStart, t.index, 0)
 	}
-	c.newView()
+	n.held = nil
 }
 
+// Fence declares a compute node dead, whether it is or not. As soon as each hears of it (Config.NewsDelay),
+// memory nodes refuse it and its own operations fail. When all members know, it is fenced: StepFence. As soon
+// as each hears of that, other nodes drop the messages that it has sent, and their agents get a MsgView. Kill
+// does so after Config.DetectDelay.
+func (c *Cluster) Fence(n *Node) { c.leave(n.member, member.Died) }
+
 // KillMN stops a memory node: nobody gets an answer any more.
-func (c *Cluster) KillMN(id fabric.MemID) { c.mn(id).dead = true }
+func (c *Cluster) KillMN(id fabric.MemID) {
+	mn := c.mn(id)
+	mn.dead = true
+	if c.cfg.NewsDelay > 0 {
+		c.post(c.now+c.cfg.DetectDelay, evDetect, mn.member.index, 0)
+		return
+	}
+	c.leave(mn.member, member.Died)
+}
 
 // RestartMN starts a memory node anew, in a new epoch and with zeroed memory:
 // the Ports of before are refused.
@@ -119,8 +133,9 @@ func (c *Cluster) RestartMN(id fabric.MemID) {
 // had: the Ports of before are refused.
 func (c *Cluster) RestartServer(id fabric.MemID) {
 	mn := c.mn(id)
+	c.leave(mn.member, member.Died) // if nobody has noticed yet
 	mn.dead = false
-	mn.epoch++
+	c.beginLife(mn)
 	c.faultStats[Restarts]++
 	c.note(StepRestart, 0, uint64(id), uint64(mn.epoch))
 	if c.cfg.Observer != nil {
@@ -131,6 +146,16 @@ func (c *Cluster) RestartServer(id fabric.MemID) {
 			n.downMN[id] = false
 		}
 	}
+}
+
+// beginLife makes a memory node a member, in a new epoch.
+func (c *Cluster) beginLife(mn *memNode) {
+	e, err := c.ledger.ReserveMN(mn.id, mn.mem.size, "")
+	if err != nil {
+		panic(fmt.Sprintf("sim: a new life: %v", err)) // the one before is over
+	}
+	mn.epoch, mn.member = e.MN.Epoch, &membership{entry: e, mn: mn}
+	c.enter(mn.member)
 }
 
 // RevokeMN makes a memory node refuse the key of its memory from now on.

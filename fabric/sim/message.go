@@ -36,11 +36,13 @@ func (b *inbox) pop() fabric.Message {
 // A flight is a message under way.
 type flight struct {
 	msg  fabric.Message
+	src  *Node // nil: the fabric itself
+	dst  *Node
 	to   fabric.ClientID
 	next uint32 // of the free list
 }
 
-func (c *Cluster) newFlight(m fabric.Message, to fabric.ClientID) uint32 {
+func (c *Cluster) newFlight(m fabric.Message, src, dst *Node, to fabric.ClientID) uint32 {
 	i := c.freeMsg
 	if i == none {
 		i = uint32(len(c.flights))
@@ -48,7 +50,7 @@ func (c *Cluster) newFlight(m fabric.Message, to fabric.ClientID) uint32 {
 	} else {
 		c.freeMsg = c.flights[i].next
 	}
-	c.flights[i] = flight{msg: m, to: to}
+	c.flights[i] = flight{msg: m, src: src, dst: dst, to: to}
 	return i
 }
 
@@ -71,10 +73,10 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 		return fmt.Errorf("sim: send to %v: %w", to, fabric.ErrFenced)
 	}
 	dst := c.cns[to.CN()]
-	if dst == nil || dst.fenced {
+	if dst == nil || !n.knows(dst) {
 		return fmt.Errorf("sim: send to %v: %w", to, fabric.ErrNodeDown)
 	}
-	i := c.newFlight(*m, to)
+	i := c.newFlight(*m, n, dst, to)
 	c.flights[i].msg.From = p.id
 	at := c.now
 	if dst == n {
@@ -91,7 +93,7 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 	c.post(at, evDeliver, i, 0)
 	if len(c.links) > 0 && dst != n {
 		if extra, ok := c.again(OfCN(n.id), OfCN(dst.id)); ok {
-			k := c.newFlight(c.flights[i].msg, to)
+			k := c.newFlight(c.flights[i].msg, n, dst, to)
 			c.post(at+extra, evDeliver, k, 0)
 		}
 	}
@@ -141,10 +143,8 @@ func (c *Cluster) inboxOf(id fabric.ClientID) *Port {
 // deliver puts a message into the inbox that it is for.
 func (c *Cluster) deliver(i uint32) {
 	f := &c.flights[i]
-	n := c.cns[f.to.CN()]
-	from := c.cns[f.msg.From.CN()] // nil: the fabric itself
 	var p *Port
-	if from == nil || from == n || !from.fenced {
+	if n := f.dst; n == c.cns[f.to.CN()] && (f.src == nil || f.src == n || n.knows(f.src)) {
 		p = c.inboxOf(f.to)
 	}
 	step := StepDrop

@@ -4,11 +4,13 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 )
 
 // A memNode is a memory node.
 type memNode struct {
 	id      fabric.MemID
+	member  *membership
 	mem     memory
 	nic     nic
 	epoch   uint32
@@ -22,8 +24,9 @@ func (c *Cluster) AddMN(size uint64) fabric.MemID {
 	if len(c.mns) > 0xffff || size > fabric.MaxOffset+1 {
 		panic(fmt.Sprintf("sim: AddMN(%d) as number %d", size, len(c.mns)))
 	}
-	mn := &memNode{id: fabric.MemID(len(c.mns)), mem: newMemory(size), nic: newNIC(c.nic), epoch: 1}
+	mn := &memNode{id: fabric.MemID(len(c.mns)), mem: newMemory(size), nic: newNIC(c.nic)}
 	c.mns = append(c.mns, mn)
+	c.beginLife(mn)
 	return mn.id
 }
 
@@ -99,15 +102,18 @@ type core struct {
 type Node struct {
 	c      *Cluster
 	id     fabric.CNID
+	member *membership
 	nic    nic // only its links
 	clock  Clock
 	cores  []core // the last is the agent's
 	agent  *Port
 	view   fabric.View
 	paused bool
-	held   []*Task // their start was held up by the pause
+	waits  bool    // not all have acknowledged that it has joined
+	held   []*Task // their start was held up by that, or by the pause
+	deaf   bool    // news came while it was paused
 	dead   bool    // killed: no code runs
-	fenced bool    // refused by all memory nodes, out of all views
+	fenced bool    // knows that the cluster has given it up, or that it has left
 	closed bool
 
 	clients []client // by index
@@ -127,46 +133,31 @@ type Node struct {
 
 var _ fabric.Node = (*Node)(nil)
 
-// AddCN adds a compute node. The others' agents get a MsgView if the cluster
-// has already run.
+// AddCN adds a compute node, with the lowest free number. If the cluster has already run, the others' agents
+// get a MsgView, and its code begins when all have acknowledged that it is there. It panics if all numbers are taken.
 func (c *Cluster) AddCN() *Node {
-	if len(c.nodes) >= int(fabric.MaxCN) {
-		panic("sim: AddCN: all numbers of compute nodes are used")
+	e, err := c.ledger.ReserveCN("")
+	if err != nil {
+		panic(fmt.Sprintf("sim: AddCN: %v", err))
 	}
-	n := &Node{c: c, id: fabric.CNID(len(c.nodes) + 1), cores: make([]core, c.cfg.Cores+1)}
+	n := &Node{c: c, id: e.CN.ID, cores: make([]core, c.cfg.Cores+1)}
 	if i := len(c.nodes); i < len(c.cfg.Clocks) {
 		n.clock = c.cfg.Clocks[i]
 	}
-	c.nodes = append(c.nodes, n)
 	c.cns[n.id] = n
 	n.clients = make([]client, 1, 64)
 	n.agent = n.newPort(0)
-	c.view.Live.Add(n.id)
-	n.view = c.view
-	n.view.Epoch++
-	c.newView()
+	n.member = &membership{entry: e, node: n}
+	c.enter(n.member)
+	n.view, n.waits = c.ledger.View(), !c.ledger.Known(n.member.since)
+	c.nodes = append(c.nodes, n)
 	return n
-}
-
-// newView makes the present set of live nodes known to all nodes.
-func (c *Cluster) newView() {
-	c.view.Epoch++
-	for _, n := range c.nodes {
-		if n.dead || n.closed || n.view == c.view {
-			continue
-		}
-		n.view = c.view
-		if c.begun {
-			m := fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{c.view.Epoch}}
-			c.inject(n, m)
-		}
-	}
 }
 
 // inject puts a message of the fabric itself into the agent's inbox.
 func (c *Cluster) inject(n *Node, m fabric.Message) {
 	c.meddled()
-	i := c.newFlight(m, fabric.AgentOf(n.id))
+	i := c.newFlight(m, nil, n, fabric.AgentOf(n.id))
 	c.post(c.now, evDeliver, i, 0)
 }
 
@@ -278,10 +269,8 @@ func (n *Node) Close() error {
 			p.shut()
 		}
 	}
-	if !n.fenced && !n.c.closed {
-		n.fenced = true
-		n.c.view.Live.Remove(n.id)
-		n.c.newView()
+	if !n.c.closed {
+		n.c.leave(n.member, member.Left)
 	}
 	return nil
 }

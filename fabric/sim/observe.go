@@ -28,13 +28,14 @@ const (
 	StepKill                 // compute node Client.CN() was killed
 	StepPause                // ... was paused
 	StepResume               // ... was resumed
-	StepFence                // ... was fenced
+	StepFence                // ... was fenced: all memory nodes refuse it
 	StepRestart              // memory node Mem came back, in a new epoch
+	StepNews                 // compute node Client.CN(), or if that is 0 memory node Mem, acts on a new state of the membership
 	numSteps
 )
 
 var stepNames = [numSteps]string{"post", "effect", "part", "complete", "send",
-	"deliver", "drop", "kill", "pause", "resume", "fence", "restart"}
+	"deliver", "drop", "kill", "pause", "resume", "fence", "restart", "news"}
 
 func (s Step) String() string {
 	if s < numSteps {
@@ -61,7 +62,7 @@ type Event struct {
 
 func (e *Event) String() string {
 	switch {
-	case e.Step == StepRestart:
+	case e.Step == StepRestart, e.Step == StepNews && e.Client.CN() == 0:
 		return fmt.Sprintf("%d %v %v", e.Time, e.Mem, e.Step)
 	case e.Step == StepEffect && e.Op.Size() == 8:
 		return fmt.Sprintf("%d %v %v %v: %#x -> %#x", e.Time, e.Client, e.Step, *e.Op, e.Old, e.New)

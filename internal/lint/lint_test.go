@@ -20,7 +20,7 @@ const module = "github.com/declock/declock/"
 var mayImport = map[string][]string{
 	"fabric":              {},
 	"fabric/inbox":        {"fabric"},
-	"fabric/sim":          {"fabric"},
+	"fabric/sim":          {"fabric", "fabric/member"},
 	"fabric/internal/...": {"fabric", "fabric/member"},
 	"fabric/shm":          {"fabric", "fabric/inbox"},
 	"fabric/member":       {"fabric"},

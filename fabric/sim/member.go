@@ -1,0 +1,167 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A membership is one life of a node, as a member of the cluster. The rules are those of member.Ledger, as for
+// every coordinator: this file is the coordinator, which no fault hits, and what each node does with its states.
+type membership struct {
+	index uint32 // in Cluster.members
+	entry *member.Entry
+	node  *Node    // of a compute node
+	mn    *memNode // of a memory node
+	acts  uint64   // revision of the state that the node acts on
+	// States show the life from revision since on, count it as a member before ended, and as live before forgotten.
+	since, ended, forgotten uint64
+}
+
+// enter makes a life a member: it was reserved.
+func (c *Cluster) enter(m *membership) {
+	c.ledger.Join(m.entry)
+	m.index = uint32(len(c.members))
+	m.since, m.ended, m.forgotten = m.entry.Since, member.Unnoted, member.Unnoted
+	m.acts = m.since // whoever joins knows who was there before
+	c.members = append(c.members, m)
+	c.ledger.Ack(m.entry, m.acts)
+	c.changed()
+}
+
+// leave ends a life: how is member.Left or member.Died.
+func (c *Cluster) leave(m *membership, how member.Phase) {
+	if m.entry.Phase != member.Joined {
+		return
+	}
+	c.ledger.End(m.entry, how)
+	m.ended = m.entry.Since
+	c.changed()
+}
+
+// changed follows each change of the ledger: it sends the news.
+func (c *Cluster) changed() {
+	if c.cfg.NewsDelay == 0 || !c.begun {
+		c.tellAll()
+		return
+	}
+	c.forget()
+	for _, m := range c.members {
+		if m.entry.Phase == member.Joined || m.node != nil && m.entry.Phase == member.Died && !m.node.fenced {
+			c.tellSoon(m)
+		}
+	}
+}
+
+// tellSoon has a node hear of the present state after a time of its own.
+func (c *Cluster) tellSoon(m *membership) { c.post(c.newsAt(), evNews, m.index, 0) }
+
+// newsAt draws when something arrives that goes from the coordinator to a node, or the other way.
+func (c *Cluster) newsAt() fabric.Time {
+	return c.now + 1 + fabric.Time(c.news.Uint64n(uint64(c.cfg.NewsDelay)))
+}
+
+// tellAll has all nodes act on the present state at once, and on what follows when all have acknowledged it:
+// states between are skipped.
+func (c *Cluster) tellAll() {
+	for told := uint64(0); told != c.ledger.Revision; {
+		told = c.ledger.Revision
+		for _, m := range c.members {
+			if m.entry.Phase == member.Joined {
+				m.acts = told
+				c.ledger.Ack(m.entry, told)
+			}
+		}
+	}
+	c.forget()
+	for _, n := range c.nodes {
+		n.learn()
+	}
+}
+
+// hears is a node that hears of the present state: it acts on it from now on, and then acknowledges it.
+func (c *Cluster) hears(m *membership) {
+	n, now := m.node, c.ledger.Revision
+	switch {
+	case m.acts == now || n != nil && (n.dead || n.closed) || m.mn != nil && m.mn.dead:
+		return
+	case n != nil && n.paused:
+		n.deaf = true // until Resume
+		return
+	}
+	m.acts = now
+	c.note(StepNews, fabric.AgentOf(m.entry.CN.ID), uint64(m.entry.MN.ID), now)
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: StepNews, Client: fabric.AgentOf(m.entry.CN.ID), Mem: m.entry.MN.ID})
+	}
+	if n != nil {
+		n.learn()
+	}
+	c.post(c.newsAt(), evAck, m.index, now)
+}
+
+// acks is the coordinator that hears that a member acts on a revision.
+func (c *Cluster) acks(m *membership, revision uint64) {
+	before := c.ledger.Revision
+	c.ledger.Ack(m.entry, revision)
+	if c.ledger.Revision != before {
+		c.changed()
+	}
+	c.admit()
+}
+
+// learn makes a node act on the present state: it takes the view, or notes that it is no member any more.
+func (n *Node) learn() {
+	c := n.c
+	if n.dead || n.closed || n.fenced {
+		return
+	}
+	view := c.ledger.View()
+	if n.fenced = n.member.entry.Gone(); n.fenced {
+		view.Live.Remove(n.id)
+	}
+	changed := view.Live != n.view.Live || view.Lost != n.view.Lost
+	n.view = view
+	if changed && c.begun {
+		c.inject(n, fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{view.Epoch}})
+	}
+}
+
+// forget notes who is forgotten: all memory nodes refuse him, whether he knows it or not.
+func (c *Cluster) forget() {
+	for _, m := range c.members {
+		if !m.entry.Gone() || m.forgotten != member.Unnoted || slices.Contains(c.ledger.Entries, m.entry) {
+			continue
+		}
+		m.forgotten = c.ledger.Revision
+		if m.node == nil || m.entry.Phase == member.Left {
+			continue
+		}
+		c.observeNode(StepFence, m.node)
+		if c.ex != nil {
+			c.ex.fenced(m.node)
+		}
+	}
+}
+
+// admit lets the code of nodes begin of which all have heard.
+func (c *Cluster) admit() {
+	for _, m := range c.members {
+		if n := m.node; n != nil && n.waits && m.entry.Phase == member.Joined && c.ledger.Known(m.since) {
+			n.waits = false
+			n.startHeld()
+		}
+	}
+}
+
+// knows tells whether a compute node takes a life of another for live: it is in its view.
+func (n *Node) knows(other *Node) bool {
+	return other.member.since <= n.member.acts && n.member.acts < other.member.forgotten
+}
+
+// refuses tells whether a memory node has cut off a compute node.
+func (mn *memNode) refuses(n *Node) bool { return n.member.ended <= mn.member.acts }
+
+// isFenced tells whether all memory nodes refuse a compute node.
+func (n *Node) isFenced() bool { return n.member.forgotten != member.Unnoted }
