@@ -144,7 +144,7 @@ func (c *Client) free(p ptr, cl class) {
 
 // slotAddr returns where a slot's word is, or a value.
 func (t *Tree) slotAddr(p ptr, cl class) fabric.Addr {
-	a := fabric.At(t.nodes[p.node()].mn, p.off64()*slotUnit)
+	a := t.nodes[p.node()].zero.Add(p.off64() * slotUnit)
 	if cl == classNode {
 		a = a.Add(t.geo.lockSize)
 	}
@@ -153,7 +153,7 @@ func (t *Tree) slotAddr(p ptr, cl class) fabric.Addr {
 
 // lockAddr returns where the lock of a node is.
 func (t *Tree) lockAddr(p ptr) fabric.Addr {
-	return fabric.At(t.nodes[p.node()].mn, p.off64()*slotUnit)
+	return t.nodes[p.node()].zero.Add(p.off64() * slotUnit)
 }
 
 // sane tells whether a slot of so many bytes can be where p says.

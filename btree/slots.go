@@ -63,7 +63,7 @@ func (m *slotMap) loadExtents(k *checker, node int) error {
 			k.problem("%v: extent at %#x", mem.mn, at)
 			return nil
 		}
-		c.ops[0] = fabric.Read(fabric.At(mem.mn, at), b)
+		c.ops[0] = fabric.Read(mem.region.At(at), b)
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: extent at %#x of %v: %w", at, mem.mn, err)
 		}

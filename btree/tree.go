@@ -189,6 +189,7 @@ type memory struct {
 	region *region.Region
 	entry  region.Entry // in the root directory
 	base   fabric.Addr  // of the tree's header there
+	zero   fabric.Addr  // offset 0 of the region
 	limit  uint64       // end of what can be used, bytes
 	lists  [numClasses]localList
 }
@@ -296,7 +297,7 @@ func (t *Tree) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
 	}
 	m := &t.nodes[i]
-	m.mn, m.region, m.entry, m.base = mn, r, e, e.Addr
+	m.mn, m.region, m.entry, m.base, m.zero = mn, r, e, e.Addr, r.At(0)
 	m.limit = min(r.Size(), (maxOffset64+1)*slotUnit)
 	return nil
 }

@@ -192,7 +192,7 @@ func storeMutants() []Mutant {
 	st := []Class{Store, StoreCrash}
 	return []Mutant{
 		{Name: "freed-before-publish", File: "objstore/ops.go",
-			Old: "c.before[0] = fabric.Write(at(k.n.mn, ch.off64), b)", New: "if k.found {\n\t\tc.free(k.n, k.word.chunk())\n\t\tk.n.heap.lists[k.word.class()].pop(k.word.class())\n\t}\n\tc.before[0] = fabric.Write(at(k.n.mn, ch.off64), b)\n\tif k.found {\n\t\tc.free(k.n, ch)\n\t}",
+			Old: "c.before[0] = fabric.Write(k.n.at(ch.off64), b)", New: "if k.found {\n\t\tc.free(k.n, k.word.chunk())\n\t\tk.n.heap.lists[k.word.class()].pop(k.word.class())\n\t}\n\tc.before[0] = fabric.Write(k.n.at(ch.off64), b)\n\tif k.found {\n\t\tc.free(k.n, ch)\n\t}",
 			Breaks: "a chunk is given to others while it is published", Classes: st},
 		{Name: "free-list-by-write", File: "objstore/heap.go",
 			Old: "c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(batch[0])))", New: "c.ops[1] = fabric.Store(head, uint64(guess.next(batch[0])))",

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
 )
 
@@ -29,67 +30,89 @@ func (n *Node) Refresh(p fabric.Port) error {
 		if err != nil {
 			return fmt.Errorf("cn: memory node %v: %w", m.ID, err)
 		}
-		added, err := n.add(r)
-		if err != nil {
+		n.table.Knows(m.ID, m.Epoch, r.Birth(), p.Now()) // the list is older than what has been read of the region
+		if err := n.add(r); err != nil {
 			return err
-		}
-		if added {
-			n.table.Knows(m.ID, m.Epoch, p.Now()) // the list is older than what has been read of the region
 		}
 	}
 	return nil
 }
 
-func (n *Node) add(r *region.Region) (bool, error) {
+// add adds a region, unless the node knows the memory node.
+func (n *Node) add(r *region.Region) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, old := range n.regions {
 		if r.Memory() == old.Memory() {
-			return false, nil // another goroutine was faster
+			return nil // another goroutine was faster
 		}
 		if r.CapacityLog2() != old.CapacityLog2() || r.VersionBits() != old.VersionBits() {
-			return false, fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", old.Memory(), r.Memory())
+			return fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", old.Memory(), r.Memory())
 		}
 	}
 	n.regions = append(n.regions, r)
 	slices.SortFunc(n.regions, func(a, b *region.Region) int { return int(a.Memory()) - int(b.Memory()) })
-	return true, nil
+	return nil
 }
 
-// Attach takes memory nodes in that have joined the cluster since, and attaches the session to all that are up: for
-// who uses its Port without a lock. ErrMemoryLost: one has restarted without its memory.
+// Attach takes memory nodes in that have joined the cluster since, and attaches the session to all that are up, as they are now:
+// for who uses its Port without a lock, and knows of nothing that may have been lost.
 func (s *Session) Attach() error {
 	if err := s.node.Refresh(s.port); err != nil {
 		return err
 	}
 	for _, r := range s.node.Regions() {
-		if err := s.locker.Ready(r.Memory()); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
+		if err := lock.Renew(s.locker, r.Memory()); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
 			return err
 		}
 	}
 	return nil
 }
 
-// verify checks that a memory node that has restarted has the memory that it had. It
+// verify looks at the memory of a memory node that has restarted, and tells which it is. If it is not that of
+// before, the node knows the new one from then on, and who is told of losses has been told. It
 // looks with a Port of its own: that of the client must not reach other memory.
-func (n *Node) verify(mn fabric.MemID) error {
-	known := n.region(mn)
-	if known == nil {
-		return nil // it is not used yet
-	}
+func (n *Node) verify(mn fabric.MemID) (birth uint32, err error) {
 	p, err := n.fab.Open()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer p.Close()
 	r, err := region.Open(p, mn)
 	switch {
 	case errors.Is(err, region.ErrNotFormatted), errors.Is(err, region.ErrHalfFormatted):
-		return fmt.Errorf("%w: memory node %v is just starting: %w", fabric.ErrNodeDown, mn, err)
+		return 0, fmt.Errorf("%w: memory node %v is just starting: %w", fabric.ErrNodeDown, mn, err)
 	case err != nil:
-		return fmt.Errorf("cn: memory node %v: %w", mn, err)
-	case r.UUID() != known.UUID():
-		return fmt.Errorf("%w: %v", ErrMemoryLost, mn)
+		return 0, fmt.Errorf("cn: memory node %v: %w", mn, err)
+	}
+	return r.Birth(), n.replace(r)
+}
+
+// replace puts a region in the place of the one that the node knows of the memory node, if that was another.
+func (n *Node) replace(r *region.Region) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.IndexFunc(n.regions, func(x *region.Region) bool { return x.Memory() == r.Memory() })
+	switch {
+	case i < 0 || n.regions[i].UUID() == r.UUID():
+		return nil
+	case r.Birth() <= n.regions[i].Birth():
+		return fmt.Errorf("%w: %v: the cluster does not count its lives any more (memory %d, and %d before): leave the cluster, and join again",
+			ErrMemoryLost, r.Memory(), r.Birth(), n.regions[i].Birth())
+	case r.CapacityLog2() != n.hcfg.Layout.CapacityBits || r.VersionBits() != n.hcfg.Layout.VersionBits:
+		return fmt.Errorf("%w: %v: it has been formatted with another lock layout: leave the cluster, and join again", ErrMemoryLost, r.Memory())
+	}
+	n.regions[i] = r
+	for _, f := range n.onLost {
+		f(r.Memory())
 	}
 	return nil
+}
+
+// OnMemoryLost adds f to those that are told of each memory that is lost, before anything of this compute node reaches
+// the one that has come instead. It is called by any goroutine, and must neither wait nor use the node.
+func (n *Node) OnMemoryLost(f func(fabric.MemID)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.onLost = append(n.onLost, f)
 }

@@ -41,9 +41,8 @@ type Config struct {
 var (
 	// ErrNoMemory: the cluster has no memory node.
 	ErrNoMemory = errors.New("cn: the cluster has no memory node")
-	// ErrMemoryLost: a memory node has restarted without the memory that it had. What
-	// this compute node knows of it is void: leave the cluster, and join again.
-	ErrMemoryLost = errors.New("cn: memory node has restarted without its memory")
+	// ErrMemoryLost: a memory node has restarted without the memory that it had. Each session hears it once.
+	ErrMemoryLost = lock.ErrMemoryLost
 	// ErrTooManyNodes: lock queues have no room for another compute node.
 	ErrTooManyNodes = errors.New("cn: lock queues have no room for another compute node")
 )
@@ -61,6 +60,7 @@ type Node struct {
 
 	mu       sync.Mutex
 	regions  []*region.Region
+	onLost   []func(fabric.MemID)
 	sessions map[*Session]struct{}
 	done     lock.Stats // of closed sessions
 	doneNIC  fabric.Stats

@@ -107,23 +107,26 @@ func (y Layout) maxIndex() uint64 {
 	return 1<<bits - 4*y.Capacity()
 }
 
-// Tokens are an index and the number of the exclusive grant within the tenure
-// of that index.
+// Tokens are the memory that the lock lies in (region.Params.Birth), an index, and the number of the exclusive grant within the tenure
+// of that index. A memory node that has lost its memory has nothing left of the lock, whose index begins anew:
+// that tokens grow all the same, they have from birth.
 //
-//	 63                    16 15          0
-//	+------------------------+-------------+
-//	|       index + 1        |     seq     |
-//	+------------------------+-------------+
+//	 63      54 53                    10 9         0
+//	+----------+------------------------+-----------+
+//	|   birth  |       index + 1        |    seq    |
+//	+----------+------------------------+-----------+
 const (
-	tokenSeqBits   = 16
-	tokenIndexBits = 64 - tokenSeqBits
+	tokenSeqBits   = 10
+	tokenIndexBits = 44
 	// MaxSeq is the largest seq: a tenure has at most so many exclusive grants.
 	MaxSeq = 1<<tokenSeqBits - 1
+	// MaxBirth is the last memory of a memory node for which there are tokens.
+	MaxBirth = 1<<(64-tokenSeqBits-tokenIndexBits) - 1
 )
 
-// Token returns the fencing token of the seq-th grant under the entry index.
-func Token(index uint64, seq uint16) lock.Token {
-	return lock.Token((index+1)<<tokenSeqBits | uint64(seq))
+// Token returns the fencing token of the seq-th grant under the entry index, in a memory.
+func Token(birth uint32, index uint64, seq uint16) lock.Token {
+	return lock.Token(uint64(birth)<<(tokenIndexBits+tokenSeqBits) | (index+1)<<tokenSeqBits | uint64(seq))
 }
 
 // A Header is the first word of a lock: the control plane.

@@ -30,8 +30,10 @@ func TestGolden(t *testing.T) {
 		{"entry", uint64(MakeEntry(lock.Exclusive, fabric.Client(2, 7), 9, 0x1234)), 1<<63 | 0x2007<<43 | 9<<16 | 0x1234},
 		{"entry, all fields full", uint64(MakeEntry(lock.Exclusive, fabric.Client(255, 4095), 1<<27-1, 0xffff)), 1<<64 - 1},
 		{"entry shared", uint64(MakeEntry(lock.Shared, fabric.Client(1, 0), 1, 0)), 0x1000<<43 | 1<<16},
-		{"token", uint64(Token(4, 3)), 0x5_0003},
-		{"first token", uint64(Token(0, 0)), 0x1_0000},
+		{"token", uint64(Token(0, 4, 3)), 5<<10 | 3},
+		{"token, all fields full", uint64(Token(MaxBirth, 1<<44-2, MaxSeq)), 1<<64 - 1},
+		{"first token", uint64(Token(0, 0, 0)), 1 << 10},
+		{"first token of the next memory", uint64(Token(1, 0, 0)), 1<<54 | 1<<10},
 		{"stamp", uint64(KnownStamp(7)), 0x1_0007},
 		{"lock size, c=3", c3.Lock().Size, 72},
 		{"lock size, c=11", c11.Lock().Size, 8 + 8*2048},
@@ -216,14 +218,15 @@ func TestFreshIndex(t *testing.T) {
 	})
 }
 
-// Tokens order grants by index, then by seq, up to the last index of every layout.
+// Tokens order grants by the memory, then by index, then by seq, up to the last index of every layout.
 func TestTokensGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		y := drawLayout(t)
 		i := rapid.Uint64Max(y.maxIndex()-2).Draw(t, "index")
 		s := rapid.Uint16Max(MaxSeq-1).Draw(t, "seq")
-		if !(0 < Token(i, s) && Token(i, s) < Token(i, s+1) && Token(i, MaxSeq) < Token(i+1, 0)) {
-			t.Fatalf("%+v: tokens at %d, %d", y, i, s)
+		b := rapid.Uint32Max(MaxBirth-1).Draw(t, "birth")
+		if !(0 < Token(b, i, s) && Token(b, i, s) < Token(b, i, s+1) && Token(b, i, MaxSeq) < Token(b, i+1, 0) && Token(b, i+1, MaxSeq) < Token(b+1, 0, 0)) {
+			t.Fatalf("%+v: tokens at %d, %d, %d", y, b, i, s)
 		}
 	})
 }

@@ -109,10 +109,7 @@ func (a *Agent) Run(report func(error)) error {
 		case err != nil:
 			return err
 		}
-		_, err = a.resets.Handle(&m)
-		if errors.Is(err, fabric.ErrStaleEpoch) && a.reattach() == nil {
-			_, err = a.resets.Handle(&m)
-		}
+		err = a.handle(&m)
 		if err != nil && report != nil {
 			report(err)
 		}
@@ -126,6 +123,36 @@ func (a *Agent) Run(report func(error)) error {
 			next = a.synchronise()
 		}
 	}
+}
+
+// handle has a message handled that is about a lock.
+func (a *Agent) handle(m *fabric.Message) error {
+	if a.gone(m) {
+		return nil
+	}
+	_, err := a.resets.Handle(m)
+	if errors.Is(err, fabric.ErrStaleEpoch) && a.reattach() == nil && !a.gone(m) {
+		_, err = a.resets.Handle(m)
+	}
+	return err
+}
+
+// gone tells whether a message is about a lock in another memory than that to which the agent is attached: nothing of what it asks for
+// may be done in this one.
+func (a *Agent) gone(m *fabric.Message) bool {
+	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier {
+		return false
+	}
+	l := fabric.Addr(m.Body[0])
+	other := func() bool {
+		life := a.locker.attached(l.MN()).life
+		return life != nil && life.gen != l.Gen()
+	}
+	if !other() {
+		return false
+	}
+	_ = a.reattach() // it may be of a memory that is newer
+	return other()
 }
 
 // callToSync tells the other agents that it is time to synchronise the clocks. For

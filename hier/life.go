@@ -19,13 +19,18 @@ type life struct {
 	epoch   uint32
 	over    atomic.Bool
 	why     atomic.Pointer[error] // it is over
-	trusted atomic.Bool           // the memory is what it was in the life before
+	trusted atomic.Bool           // the node has looked at the memory: what follows is right
+	known   bool                  // else, what follows is of the life before
+	birth   uint32                // which memory it is
+	gen     fabric.Gen            // the same, as addresses have it
+	lost    uint32                // the number of the loss with which this memory came, among all that the table has seen; 0: it is the first
 }
 
 // An attachment is a client's to a memory node.
 type attachment struct {
 	life  *life
-	holds int // locks there that the client holds
+	holds int    // locks there that the client holds
+	told  uint32 // the last loss that the client has been told of
 }
 
 // lifeOf returns the life of a memory node with an epoch, and ends the one before.
@@ -40,7 +45,9 @@ func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
 		t.lives = map[fabric.MemID]*life{}
 	}
 	l := &life{epoch: epoch}
-	l.trusted.Store(old == nil)
+	if old != nil {
+		l.known, l.birth, l.gen, l.lost = old.known, old.birth, old.gen, old.lost
+	}
 	t.lives[mn] = l
 	t.livesMu.Unlock()
 	if old != nil {
@@ -140,16 +147,45 @@ func (k *Locker) Attach(mn fabric.MemID) error { return k.attach(mn) }
 
 // Ready implements lock.Attacher. A Port that is opened after a restart is in the new life from the start, so that
 // it refuses nothing: who uses it without a lock must look first, like who acquires one.
-func (k *Locker) Ready(mn fabric.MemID) error {
-	if k.lifeAt(mn) != nil {
+func (k *Locker) Ready(a fabric.Addr) error {
+	if l := k.lifeAt(a.MN()); l != nil && l.gen == a.Gen() {
 		return nil
 	}
-	return k.attach(mn)
+	_, err := k.renew(a)
+	return err
 }
 
-// Knows tells the table that the node knows the memory of a memory node as of an epoch: if another
-// life follows, its memory must be the same.
-func (t *Table) Knows(mn fabric.MemID, epoch uint32, now fabric.Time) { t.lifeOf(mn, epoch, now) }
+// renew attaches the client to the memory that an address is in, if that is there.
+func (k *Locker) renew(a fabric.Addr) (*life, error) {
+	if err := k.attach(a.MN()); err != nil {
+		return nil, err
+	}
+	l := k.mems[a.MN()].life
+	if l.gen != a.Gen() {
+		return nil, fmt.Errorf("%w: %v is in the memory that is gone", lock.ErrMemoryLost, a)
+	}
+	return l, nil
+}
+
+// Knows tells the table that the node knows the memory of a memory node as of an epoch, and which it is: when another
+// life follows, it is compared.
+func (t *Table) Knows(mn fabric.MemID, epoch, birth uint32, now fabric.Time) {
+	t.born(t.lifeOf(mn, epoch, now), birth)
+}
+
+// born notes which memory a memory node has in a life, unless that is known.
+func (t *Table) born(l *life, birth uint32) {
+	t.livesMu.Lock()
+	defer t.livesMu.Unlock()
+	if l.trusted.Load() {
+		return
+	}
+	if l.known && l.birth != birth {
+		l.lost = t.losses.Add(1)
+	}
+	l.known, l.birth, l.gen = true, birth, fabric.Gen(birth)
+	l.trusted.Store(true)
+}
 
 // do executes a chain for a holder. If the memory node refuses it because it has restarted, the node knows
 // from now on that its locks there are lost. No shard is locked.
@@ -172,7 +208,7 @@ func (k *Locker) notice(mn fabric.MemID) {
 func (k *Locker) failed(x *local, place *cql.Place, err error) error {
 	k.table.doubt(place.Lock)
 	k.stick(place, true, err)
-	err = fmt.Errorf("token %v of %v: %w", cql.Token(place.Index, x.seq), place.Lock, err)
+	err = fmt.Errorf("token %v of %v: %w", cql.Token(x.life.birth, place.Index, x.seq), place.Lock, err)
 	stale := errors.Is(err, fabric.ErrStaleEpoch)
 	if stale {
 		k.notice(place.Lock.MN())
@@ -186,7 +222,7 @@ func (k *Locker) failed(x *local, place *cql.Place, err error) error {
 	return err
 }
 
-// attach attaches the client to a memory node in its present life.
+// attach attaches the client to a memory node in its present life. If its memory was lost since, the client hears that, once.
 func (k *Locker) attach(mn fabric.MemID) error {
 	a := k.attached(mn)
 	epoch := k.epochOf(mn)
@@ -198,11 +234,10 @@ func (k *Locker) attach(mn fabric.MemID) error {
 		return fmt.Errorf("%w: %w: memory node %v has restarted, and this client holds %d locks of before: release them",
 			lock.ErrLost, fabric.ErrStaleEpoch, mn, a.holds)
 	}
-	if !l.trusted.Load() && k.cfg.Verify != nil {
-		if err := k.cfg.Verify(mn); err != nil {
+	if !l.trusted.Load() {
+		if err := k.look(mn, l); err != nil {
 			return err
 		}
-		l.trusted.Store(true)
 	}
 	if err := k.port.Reattach(mn, l.epoch); err != nil {
 		return err
@@ -212,6 +247,26 @@ func (k *Locker) attach(mn fabric.MemID) error {
 	if renewed {
 		k.tellTrouble(mn)
 	}
+	if l.lost > max(a.told, k.since) {
+		a.told = l.lost
+		return fmt.Errorf("%w: memory node %v: what was there is gone", lock.ErrMemoryLost, mn)
+	}
+	return nil
+}
+
+// look finds out which memory a memory node has in a life.
+func (k *Locker) look(mn fabric.MemID, l *life) error {
+	birth := l.birth
+	if k.cfg.Verify != nil {
+		var err error
+		if birth, err = k.cfg.Verify(mn); err != nil {
+			return err
+		}
+	}
+	if birth > cql.MaxBirth {
+		return fmt.Errorf("%w: memory node %v has lost its memory %d times: give it another number", lock.ErrExhausted, mn, birth)
+	}
+	k.table.born(l, birth)
 	return nil
 }
 

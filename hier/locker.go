@@ -27,6 +27,7 @@ type Locker struct {
 	holds  int               // locks that the client holds
 	mems   []attachment      // by memory node
 	cfg    Config
+	since  uint32 // the memories that had been lost when it was made
 
 	// Of the acquisition under way, if it wants a value:
 	value  *lock.Value
@@ -45,9 +46,10 @@ var _ lock.Keeper = (*Locker)(nil)
 type Config struct {
 	Layout cql.Layout
 	CQL    cql.Config
-	// Verify checks, when a memory node has restarted, that its memory is what it was. It is called
-	// before a client of the node uses it; until it returns nil, nobody does. nil: nothing is checked.
-	Verify func(fabric.MemID) error
+	// Verify looks, when a memory node has restarted, at its memory, and returns which it is (region.Params.Birth): that of
+	// before, or a later one. It is called before a client of the node uses it; until it returns without error, nobody does. nil:
+	// the memory is always that of before.
+	Verify func(fabric.MemID) (birth uint32, err error)
 	// LeaseNs is how long a lock may be held before the agent reports it. 0: for ever.
 	LeaseNs fabric.Time
 }
@@ -55,7 +57,7 @@ type Config struct {
 // New returns a Locker over a client's Port, for locks whose local state is in
 // the node's table. clock is the node's.
 func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
-	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg}
+	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg, since: t.losses.Load()}
 	cfg.CQL.Suspect = t.suspects
 	cfg.CQL.Clock = func(t fabric.Time) uint16 { return uint16(clock.Stamp(t)) }
 	k.remote = cql.NewClient(p, node, cfg.Layout, cfg.CQL, &k.stats)
@@ -82,11 +84,11 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 			lock.ErrMisuse, r.Lock, len(r.Reads), lock.MaxPiggyback)
 	}
 	life := k.lifeAt(r.Lock.MN())
-	if life == nil {
-		if err := k.attach(r.Lock.MN()); err != nil {
+	if life == nil || life.gen != r.Lock.Gen() {
+		var err error
+		if life, err = k.renew(r.Lock); err != nil {
 			return err
 		}
-		life = k.mems[r.Lock.MN()].life
 	}
 	h.Lock, h.Mode = r.Lock, r.Mode
 	sum := hash(r.Lock)

@@ -179,7 +179,7 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Plac
 		k.share(x, k.table.policy.PhaseFair)
 	}
 	s.mu.Unlock()
-	h.Aux, h.Token, h.Held = x, cql.Token(place.Index, 0), true
+	h.Aux, h.Token, h.Held = x, cql.Token(x.life.birth, place.Index, 0), true
 	k.count(h.Lock, 1)
 	k.stats.Acquires++
 	k.wakeAll(place.Lock)
@@ -415,7 +415,7 @@ func (k *Locker) count(l fabric.Addr, n int) {
 }
 
 // token returns the fencing token of the present holders.
-func (x *local) token() lock.Token { return cql.Token(x.place.Index, x.seq) }
+func (x *local) token() lock.Token { return cql.Token(x.life.birth, x.place.Index, x.seq) }
 
 // park leaves the lock to a reset: the owner is no participant until that ends.
 func (k *Locker) park(s *shard, x *local) {

@@ -183,7 +183,7 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) {
 				return
 			}
 			a.holds[name] = h
-			s.say("%s HOLDS %s %v, token %d.%d", a.name, name, r.Mode, h.Token>>16, h.Token&0xffff)
+			s.say("%s HOLDS %s %v, token %d.%d", a.name, name, r.Mode, h.Token>>10, h.Token&cql.MaxSeq)
 		})
 	case "release":
 		a, name := s.actor(arg(0)), arg(1)

@@ -144,6 +144,7 @@ type Table struct {
 	seen    map[fabric.Addr]sighting // by the agent: see overdue
 	livesMu sync.Mutex
 	lives   map[fabric.MemID]*life // the present one of each memory node that is used
+	losses  atomic.Uint32          // memories that were lost so far
 	stuck   map[fabric.Addr]stuck  // by lock: the place that could not be given up
 	// OnLoss is told of each hold that becomes invalid, by whoever finds that out. It must not
 	// use locks. Set it before the table is used; nil: nobody.

@@ -42,6 +42,9 @@ var (
 	// ErrLost: the lock was taken from this holder (its node was declared dead, or the
 	// lock was reset after a failure). What it wrote since may not count.
 	ErrLost = errors.New("lock: lost")
+	// ErrMemoryLost: the memory node has come back without the memory that it had, and the lock, or what else the operation was
+	// about, was in that. A client hears it at least once, and then of each address in the memory that is gone.
+	ErrMemoryLost = errors.New("lock: memory node has restarted without its memory")
 	// ErrCorrupt: the lock's bytes in remote memory make no sense.
 	ErrCorrupt = errors.New("lock: corrupt lock memory")
 	// ErrExhausted: the lock has been acquired so often that its tokens would
@@ -140,12 +143,27 @@ type Locker interface {
 // An Attacher is a Locker that follows memory nodes through their restarts.
 type Attacher interface {
 	// Attach attaches the client to a memory node as it is now. It fails if the client holds a lock that was lost
-	// with the memory node, and if the memory node is not back, or without its memory.
+	// with the memory node, and if the memory node is not back. ErrMemoryLost: it has come back without its memory: the client is told
+	// once, and is attached to the new memory then.
 	Attach(mn fabric.MemID) error
 
-	// Ready attaches the client to a memory node if it has not been, or if the compute node knows that this has
+	// Ready attaches the client to the memory node of an address if it has not been, or if the compute node knows that this has
 	// restarted since: before anything else of the client reaches that memory, which may be another one.
-	Ready(mn fabric.MemID) error
+	// ErrMemoryLost: it is another one than that of the address.
+	Ready(a fabric.Addr) error
+}
+
+// Renew attaches a client to a memory node as it is now, whatever has been lost: for who has nothing there, or knows.
+func Renew(l Locker, mn fabric.MemID) error {
+	a, ok := l.(Attacher)
+	if !ok {
+		return nil
+	}
+	err := a.Attach(mn)
+	if errors.Is(err, ErrMemoryLost) {
+		err = a.Attach(mn) // once told
+	}
+	return err
 }
 
 // Do executes a chain for a client besides its locks. If the memory node has restarted since the client attached
@@ -156,7 +174,7 @@ func Do(l Locker, ops []fabric.Op) error {
 	if !ok || len(ops) == 0 {
 		return l.Port().Do(ops)
 	}
-	if err := a.Ready(ops[0].Addr.MN()); err != nil {
+	if err := a.Ready(ops[0].Addr); err != nil {
 		return err
 	}
 	err := l.Port().Do(ops)
@@ -167,7 +185,11 @@ func Do(l Locker, ops []fabric.Op) error {
 	if !errors.As(err, &chain) || chain.Index > 0 {
 		return err
 	}
-	if again := a.Attach(ops[0].Addr.MN()); again != nil {
+	again := a.Attach(ops[0].Addr.MN())
+	if again == nil {
+		again = a.Ready(ops[0].Addr)
+	}
+	if again != nil {
 		return errors.Join(err, again)
 	}
 	return l.Port().Do(ops)

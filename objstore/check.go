@@ -171,7 +171,7 @@ func (k *checker) walkExtents() error {
 			k.problem(head, "list of extents leads to %#x", off)
 			return nil
 		}
-		a := fabric.At(k.n.mn, off)
+		a := k.n.region.At(off)
 		ops := [1]fabric.Op{fabric.Read(a, b[:region.ExtentHeader])}
 		if err := lock.Do(k.c.l, ops[:]); err != nil {
 			return err
@@ -196,7 +196,7 @@ func (k *checker) walkExtents() error {
 	slices.SortFunc(k.extents, byBegin)
 	for i := 1; i < len(k.extents); i++ {
 		if k.extents[i].begin < k.extents[i-1].end+region.ExtentHeader {
-			k.problem(fabric.At(k.n.mn, k.extents[i].begin), "extent overlaps another at %#x", k.extents[i-1].begin)
+			k.problem(k.n.region.At(k.extents[i].begin), "extent overlaps another at %#x", k.extents[i-1].begin)
 		}
 	}
 	return nil
@@ -268,7 +268,7 @@ func (k *checker) walkBucket(bucket fabric.Addr) error {
 			return nil
 		}
 		k.nr.Overflows++
-		a, n = at(k.n.mn, block.off64), overflowSize
+		a, n = k.n.at(block.off64), overflowSize
 	}
 }
 
@@ -293,7 +293,7 @@ func (k *checker) checkObjects(bucket, first fabric.Addr, slots []byte) (objects
 			k.problem(a, "%v: too small for an object", w)
 			continue
 		}
-		ops[m] = fabric.Read(at(k.n.mn, w.chunk().off64), k.buf[m*maxObjectSize:][:n])
+		ops[m] = fabric.Read(k.n.at(w.chunk().off64), k.buf[m*maxObjectSize:][:n])
 		words[m], owner[m] = w, a
 		m++
 	}
@@ -350,14 +350,14 @@ func (k *checker) walkFree(cl class) error {
 			return nil
 		}
 		b := k.c.node
-		ops := [1]fabric.Op{fabric.Read(at(k.n.mn, off), b)}
+		ops := [1]fabric.Op{fabric.Read(k.n.at(off), b)}
 		if err := lock.Do(k.c.l, ops[:]); err != nil {
 			return err
 		}
 		k.nr.FreeCentral += cl.size()
 		for i := 1; i < batchChunk && wordAt(b, i) != 0; i++ {
-			if wordAt(b, i) > maxOffset64 || !k.use(chunk{off64: wordAt(b, i), class: cl}, at(k.n.mn, off), "free chunk") {
-				k.problem(at(k.n.mn, off), "batch has %#x", wordAt(b, i))
+			if wordAt(b, i) > maxOffset64 || !k.use(chunk{off64: wordAt(b, i), class: cl}, k.n.at(off), "free chunk") {
+				k.problem(k.n.at(off), "batch has %#x", wordAt(b, i))
 				continue
 			}
 			k.nr.FreeCentral += cl.size()
@@ -377,13 +377,13 @@ func (k *checker) walkLocal(cl class) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, off := range l.chunks {
-		if k.use(chunk{off64: off, class: cl}, at(k.n.mn, off), "locally free chunk") {
+		if k.use(chunk{off64: off, class: cl}, k.n.at(off), "locally free chunk") {
 			k.nr.FreeLocal += cl.size()
 		}
 	}
 	for _, s := range l.spans {
 		for off := s.next; off < s.end; off += cl.size() / chunkUnit {
-			if k.use(chunk{off64: off, class: cl}, at(k.n.mn, off), "locally free span") {
+			if k.use(chunk{off64: off, class: cl}, k.n.at(off), "locally free span") {
 				k.nr.FreeLocal += cl.size()
 			}
 		}
@@ -395,7 +395,7 @@ func (k *checker) account(o CheckOptions) error {
 	slices.SortFunc(k.uses, byBegin)
 	for i := 1; i < len(k.uses); i++ {
 		if a, b := &k.uses[i-1], &k.uses[i]; b.begin < a.end {
-			k.problem(fabric.At(k.n.mn, b.begin), "%s overlaps %s at %#x", b.what, a.what, a.begin)
+			k.problem(k.n.region.At(b.begin), "%s overlaps %s at %#x", b.what, a.what, a.begin)
 		}
 	}
 	i := 0

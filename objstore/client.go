@@ -246,7 +246,7 @@ func (c *Client) lockKey(k *work, mode lock.Mode) error {
 func (c *Client) readObject(k *work, w slotWord, op *fabric.Op) {
 	n := k.want(w)
 	c.obj = c.grow(c.obj, k.at+n)
-	*op = fabric.Read(fabric.At(k.n.mn, w.chunk().offset()), c.obj[k.at:k.at+n])
+	*op = fabric.Read(k.n.at(w.chunk().off64), c.obj[k.at:k.at+n])
 	k.loaded = w
 }
 
@@ -291,7 +291,7 @@ func (c *Client) find(k *work) error {
 		if err != nil {
 			return err
 		}
-		a, b = at(k.n.mn, block.off64), c.slots[:overflowSize]
+		a, b = k.n.at(block.off64), c.slots[:overflowSize]
 	}
 }
 
@@ -301,7 +301,7 @@ func (c *Client) follow(k *work, w linkWord, link fabric.Addr) (chunk, error) {
 	if !ok || !k.n.sane(block) || k.depth >= maxOverflow {
 		return chunk{}, fmt.Errorf("%w: link at %v is %#x, depth %d", ErrCorrupt, link, uint64(w), k.depth)
 	}
-	c.ops[0] = fabric.Read(at(k.n.mn, block.off64), c.slots[:overflowSize])
+	c.ops[0] = fabric.Read(k.n.at(block.off64), c.slots[:overflowSize])
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return chunk{}, fmt.Errorf("objstore: overflow block of %v: %w", link, err)
 	}

@@ -101,7 +101,7 @@ func TestCheckFinds(t *testing.T) {
 			wantErr(t, "start", c.start(&k, b("k")), nil)
 			wantErr(t, "lookup", c.lookup(&k, lock.Shared), nil)
 			wantErr(t, "unlock", c.unlock(nil), nil)
-			x.damage(w, c, k.slot, at(0, k.word.chunk().off64))
+			x.damage(w, c, k.slot, k.n.at(k.word.chunk().off64))
 			r, err := c.Check(CheckOptions{})
 			wantErr(t, "check", err, nil)
 			if r.Sound() {

@@ -126,7 +126,7 @@ func (c *Client) evictOldest(n *node, cand []candidate) (chunk, error) {
 		return chunk{}, nil
 	}
 	for i := range cand {
-		c.ops[i] = fabric.Load(at(n.mn, cand[i].word.chunk().off64).Add(metaOffset))
+		c.ops[i] = fabric.Load(n.at(cand[i].word.chunk().off64).Add(metaOffset))
 	}
 	if err := lock.Do(c.l, c.ops[:len(cand)]); err != nil {
 		return chunk{}, fmt.Errorf("objstore: access times: %w", err)
@@ -179,7 +179,7 @@ func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, seen *header) (
 	reads[0] = fabric.Load(slot)
 	if seen != nil {
 		reads = c.reads[:3]
-		first := at(bucket.MN(), word.chunk().off64)
+		first := fabric.At(bucket.MN(), word.chunk().offset()).In(bucket.Gen())
 		reads[1], reads[2] = fabric.Load(first), fabric.Load(first.Add(metaOffset))
 	}
 	c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive, Try: true, Reads: reads}

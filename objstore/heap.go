@@ -168,7 +168,7 @@ func (c *Client) pushCentral(n *node, cl class, batch []uint64) error {
 	for {
 		// The first batch of the list is known from the CAS that failed.
 		putWord(c.node, 0, guess.off64())
-		c.ops[0] = fabric.Write(at(n.mn, batch[0]), c.node)
+		c.ops[0] = fabric.Write(n.at(batch[0]), c.node)
 		c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(batch[0])))
 		if err := lock.Do(c.l, c.ops[:2]); err != nil {
 			return fmt.Errorf("objstore: free list at %v: %w", head, err)
@@ -205,7 +205,7 @@ func (c *Client) popCentral(n *node, cl class) (chunk, error) {
 		if !n.sane(first) {
 			return chunk{}, fmt.Errorf("%w: free list at %v: head %#x", ErrCorrupt, head, uint64(h))
 		}
-		c.ops[0] = fabric.Read(at(n.mn, first.off64), c.node)
+		c.ops[0] = fabric.Read(n.at(first.off64), c.node)
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return chunk{}, fmt.Errorf("objstore: free list at %v: %w", head, err)
 		}

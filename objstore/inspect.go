@@ -97,7 +97,7 @@ func (c *Client) inspect(n *node, bucket fabric.Addr, index uint64) (*BucketDump
 		if err != nil {
 			return d, err
 		}
-		a, b = at(n.mn, block.off64), c.slots[:overflowSize]
+		a, b = n.at(block.off64), c.slots[:overflowSize]
 	}
 }
 
@@ -109,7 +109,7 @@ func (c *Client) inspectSlot(n *node, a fabric.Addr, w slotWord, depth int) Slot
 		return s
 	}
 	c.obj = c.grow(c.obj, size)
-	c.ops[0] = fabric.Read(at(n.mn, w.chunk().off64), c.obj[:size])
+	c.ops[0] = fabric.Read(n.at(w.chunk().off64), c.obj[:size])
 	if s.Err = lock.Do(c.l, c.ops[:1]); s.Err != nil {
 		return s
 	}

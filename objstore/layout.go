@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/region"
 )
 
@@ -318,5 +317,3 @@ const (
 func wordAt(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 
 func putWord(b []byte, i int, v uint64) { binary.LittleEndian.PutUint64(b[8*i:], v) }
-
-func at(mn fabric.MemID, off64 uint64) fabric.Addr { return fabric.At(mn, off64*chunkUnit) }

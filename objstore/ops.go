@@ -62,7 +62,7 @@ func (c *Client) stale(k *work, now uint32) bool {
 // expiry beside it then.
 func (c *Client) refresh(k *work, now uint32) []fabric.Op {
 	k.h.access = now
-	c.before[0] = fabric.Store(at(k.n.mn, k.word.chunk().off64).Add(metaOffset), k.h.meta())
+	c.before[0] = fabric.Store(k.n.at(k.word.chunk().off64).Add(metaOffset), k.h.meta())
 	return c.before[:1]
 }
 
@@ -160,7 +160,7 @@ func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
 	h.unique, h.class, h.keyLen = unique, ch.class, uint8(len(k.key))
 	h.check = h.checkOf(k.hash)
 	h.encode(b)
-	c.before[0] = fabric.Write(at(k.n.mn, ch.off64), b)
+	c.before[0] = fabric.Write(k.n.at(ch.off64), b)
 	tag := uint8(unique)
 	if k.found {
 		tag = k.word.tag() + 1
@@ -208,7 +208,7 @@ func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
 	}
 	clear(c.block)
 	putWord(c.block, 0, uint64(w))
-	c.before[1] = fabric.Write(at(k.n.mn, block.off64), c.block)
+	c.before[1] = fabric.Write(k.n.at(block.off64), c.block)
 	known, err = c.publish(2, k.tail, 0, uint64(makeLink(block)))
 	switch {
 	case err == nil:

@@ -160,11 +160,15 @@ type node struct {
 	region *region.Region
 	entry  region.Entry // in the root directory
 	base   fabric.Addr  // of the store's header
+	zero   fabric.Addr  // offset 0 of the region
 	limit  uint64       // end of the region, bytes
 	heap   localHeap
 }
 
 func (n *node) word(offset uint64) fabric.Addr { return n.base.Add(offset) }
+
+// at returns an address on the node that is given in units of 64 bytes.
+func (n *node) at(off64 uint64) fabric.Addr { return n.zero.Add(off64 * chunkUnit) }
 
 // sane tells whether a chunk can lie on the node.
 func (n *node) sane(ch chunk) bool {
@@ -231,7 +235,7 @@ func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
 	}
 	n := &s.nodes[i]
-	n.mn, n.region, n.entry, n.base = mn, r, e, e.Addr
+	n.mn, n.region, n.entry, n.base, n.zero = mn, r, e, e.Addr, r.At(0)
 	n.limit = min(r.Size(), (maxOffset64+1)*chunkUnit)
 	n.heap.init(s.cfg.ExtentBytes)
 	return nil

@@ -53,7 +53,7 @@ func (c *Client) look(k *work) (sight, error) {
 	if w != 0 && k.n.sane(w.chunk()) && k.want(w) >= headerSize {
 		ops = c.ops[:3]
 		c.readObject(k, w, &ops[0])
-		ops[2] = fabric.Load(at(k.n.mn, w.chunk().off64))
+		ops[2] = fabric.Load(k.n.at(w.chunk().off64))
 	} else {
 		w = 0
 	}
@@ -103,7 +103,7 @@ func (c *Client) lookAt(k *work, slot fabric.Addr, w slotWord) (sight, error) {
 		return unclear, nil
 	}
 	c.stats.CacheMisses++
-	first := at(k.n.mn, w.chunk().off64)
+	first := k.n.at(w.chunk().off64)
 	ops := c.ops[:5]
 	ops[0], ops[1] = fabric.Load(first), fabric.Load(slot)
 	c.readObject(k, w, &ops[2])

@@ -117,7 +117,7 @@ func (j *QueueOrder) Event(e *Event) string {
 			}
 		}
 	case Granted:
-		index := uint64(e.Token)>>16 - 1
+		index := uint64(e.Token)<<10>>20 - 1 // 10 bits say which memory, the last 10 which grant of the tenure
 		list := j.locks[e.Lock]
 		what := ""
 		for _, t := range list {

@@ -125,7 +125,7 @@ func (r *Region) Alloc(port fabric.Port, size, align uint64) (fabric.Addr, error
 		end := min((begin+size+unit-1)&^(unit-1), r.params.Size)
 		// Someone else's CAS succeeded whenever this one fails.
 		if ok, err := t.move(old, makeBrk(end, forNobody, 0)); ok || err != nil {
-			return fabric.At(r.mn, begin), err
+			return r.At(begin), err
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (r *Region) Grow(port fabric.Port, e *Entry, g Growth) (fabric.Addr, error)
 		}
 		// If brk stands where it stood, nobody has taken anything since: the limit holds.
 		if ok, err := t.move(old, makeBrk(begin+g.Size, uint8(e.slot+1), g.Tag)); ok || err != nil {
-			return fabric.At(r.mn, begin), err
+			return r.At(begin), err
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (r *Region) Settle(port fabric.Port) error {
 
 // Used returns how many bytes of the region are taken, with everything.
 func (r *Region) Used(port fabric.Port) (uint64, error) {
-	ops := [1]fabric.Op{fabric.Load(fabric.At(r.mn, BrkOffset))}
+	ops := [1]fabric.Op{fabric.Load(r.At(BrkOffset))}
 	if err := port.Do(ops[:]); err != nil {
 		return 0, fmt.Errorf("region: %v: %w", r.mn, err)
 	}
@@ -202,7 +202,7 @@ func (r *Region) take(port fabric.Port) taking { return taking{r, port, port.All
 
 func (t *taking) free() { t.port.Free(t.buf) }
 
-func (t *taking) at(offset uint64) fabric.Addr { return fabric.At(t.r.mn, offset) }
+func (t *taking) at(offset uint64) fabric.Addr { return t.r.At(offset) }
 
 func (t *taking) do(ops ...fabric.Op) ([]fabric.Op, error) {
 	if err := t.port.Do(ops); err != nil {

@@ -116,7 +116,7 @@ type directory struct {
 }
 
 func (d *directory) addr(i int) fabric.Addr {
-	return fabric.At(d.r.mn, DirectoryOffset+uint64(i)*entrySize)
+	return d.r.At(DirectoryOffset + uint64(i)*entrySize)
 }
 
 func (d *directory) state(i int) claimWord {
@@ -151,7 +151,7 @@ func (d *directory) entry(i int) (e Entry, ok bool, err error) {
 			return Entry{}, false, nil
 		}
 		if e, err = decodeEntry(b); err == nil {
-			e.slot = i
+			e.slot, e.Addr = i, e.Addr.In(fabric.Gen(d.r.Birth()))
 			return e, true, nil
 		}
 		if try == rereads {
@@ -177,7 +177,7 @@ func encodeEntry(b []byte, e *Entry, gen uint32) {
 	clear(b[8:entrySize])
 	b[entKind] = byte(e.Kind)
 	b[entNameLen] = byte(len(e.Name))
-	binary.LittleEndian.PutUint64(b[entAddr:], uint64(e.Addr))
+	binary.LittleEndian.PutUint64(b[entAddr:], uint64(e.Addr.In(0)))
 	binary.LittleEndian.PutUint64(b[entLen:], e.Length)
 	copy(b[entName:entName+MaxName], e.Name)
 	for i, w := range e.Info {

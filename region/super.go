@@ -20,7 +20,9 @@ import (
 //	0x018   16    uuid: random, made when formatted              | never changes
 //	0x028    1    capacity log2 of the queue of CQL locks        |
 //	0x029    1    version bits of CQL queue entries              |
-//	0x02a   22    zero                                          /
+//	0x02a    2    zero                                           |
+//	0x02c    4    birth: which memory of the memory node, from 0  |
+//	0x030   16    zero                                          /
 //	0x040    8    state: a claim word
 //	0x080   64    reserved
 //	0x0c0    8    timesync counter
@@ -40,6 +42,7 @@ const (
 	offUUID     = 0x018
 	offCapacity = 0x028
 	offVerBits  = 0x029
+	offBirth    = 0x02c
 	identityLen = 0x040
 
 	offState = 0x040
@@ -82,6 +85,8 @@ type Params struct {
 	Size         uint64 // bytes: the length of the memory node's memory, a multiple of 64
 	CapacityLog2 uint8  // the queue of CQL locks has 2^CapacityLog2 entries: at least the number of compute nodes
 	VersionBits  uint8  // width of the version in CQL queue entries
+	// Birth tells this memory from those that the memory node has lost: it is greater than theirs. 0 is the first.
+	Birth uint32
 
 	// Deadline bounds the waiting for another compute node that is formatting;
 	// 0 is DefaultWaitNs from now.
@@ -120,6 +125,7 @@ func encodeIdentity(b []byte, p *Params, u UUID) {
 	binary.LittleEndian.PutUint64(b[offUUID+8:], u[1])
 	b[offCapacity] = p.CapacityLog2
 	b[offVerBits] = p.VersionBits
+	binary.LittleEndian.PutUint32(b[offBirth:], p.Birth)
 	binary.LittleEndian.PutUint32(b[offCRC:], identityCRC(b))
 }
 
@@ -143,6 +149,7 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 		Size:         binary.LittleEndian.Uint64(b[offSize:]),
 		CapacityLog2: b[offCapacity],
 		VersionBits:  b[offVerBits],
+		Birth:        binary.LittleEndian.Uint32(b[offBirth:]),
 	}
 	u := UUID{binary.LittleEndian.Uint64(b[offUUID:]), binary.LittleEndian.Uint64(b[offUUID+8:])}
 	if err := p.validate(); err != nil {
@@ -174,8 +181,16 @@ func (r *Region) CapacityLog2() uint8 { return r.params.CapacityLog2 }
 // VersionBits returns the parameter of the region's CQL locks.
 func (r *Region) VersionBits() uint8 { return r.params.VersionBits }
 
+// Birth tells which memory of the memory node it is, from 0: see Params.
+func (r *Region) Birth() uint32 { return r.params.Birth }
+
+// At returns the address of an offset in the region: of this memory, and of no other that the memory node has had.
+func (r *Region) At(offset uint64) fabric.Addr {
+	return fabric.At(r.mn, offset).In(fabric.Gen(r.params.Birth))
+}
+
 // TimesyncWord returns the address of the counter of timesync.
-func (r *Region) TimesyncWord() fabric.Addr { return fabric.At(r.mn, TimesyncOffset) }
+func (r *Region) TimesyncWord() fabric.Addr { return r.At(TimesyncOffset) }
 
 // Format makes a region of the memory of mn. A memory that is a region with
 // the same parameters already is left alone. Any number of compute nodes may
