@@ -75,6 +75,11 @@ func (d *digest) fields(v reflect.Value) {
 	case t == shardType:
 		d.shard(v)
 		return
+	case remembered[t] != nil:
+		for _, i := range remembered[t] {
+			d.value(v.Field(i))
+		}
+		return
 	}
 	for i := range v.NumField() {
 		d.value(v.Field(i))

@@ -389,8 +389,9 @@ func (g *exploring) use() {
 		panic(err)
 	}
 	k := g.locker(n, p)
-	for i := range g.x.Used {
-		g.round(k, lock.Exclusive, i, false)
+	t := &turn{k: k}
+	for t.round = range g.x.Used {
+		g.play(t, lock.Exclusive)
 	}
 	_ = p.Close()
 }
@@ -452,12 +453,13 @@ func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 	if first && g.x.Reset {
 		cql.NewClient(p, n.sim, g.cfg.Layout, g.cfg.CQL, new(lock.Stats)).AskReset(g.lock, 0, cql.Corruption)
 	}
-	k := g.locker(n, p)
-	for i := range g.x.Rounds {
+	t := &turn{k: g.locker(n, p), first: first}
+	g.c.ClientMemory(t.remembers)
+	for t.round = range g.x.Rounds {
 		if g.field == nil && n.table.Len() == 0 {
-			g.c.Forget(uint64(i))
+			g.c.Forget(uint64(t.round))
 		}
-		for !g.round(k, mode, i, first) { // the memory node has restarted: it asks again
+		for !g.play(t, mode) { // the memory node has restarted: it asks again
 			_ = p.Pause(p.Now() + fabric.Millisecond)
 		}
 	}
@@ -466,52 +468,53 @@ func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 	}
 }
 
-// round is one acquisition and release of a client. It returns false if it was in vain, for the memory node has restarted.
-func (g *exploring) round(k lock.Locker, mode lock.Mode, i int, first bool) bool {
-	var h lock.Hold
-	p := k.Port()
+// play is one acquisition and release of a client. It returns false if it was in vain, for the memory node has restarted.
+func (g *exploring) play(t *turn, mode lock.Mode) bool {
+	p, e := t.k.Port(), &t.event
 	cell := g.lock.Add(g.cfg.Layout.Lock().Size)
-	e := oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
-	g.event(e)
-	reads := []fabric.Op{fabric.Load(cell)}
-	if err := k.Acquire(&h, &lock.Request{Lock: g.lock, Mode: mode, Reads: reads}); err != nil {
+	*e = oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
+	g.event(*e)
+	t.hold, t.reads[0] = lock.Hold{}, fabric.Load(cell)
+	t.ask = lock.Request{Lock: g.lock, Mode: mode, Reads: t.reads[:]}
+	if err := t.k.Acquire(&t.hold, &t.ask); err != nil {
 		e.Kind, e.Err = oracle.Refused, err
-		g.event(e)
+		g.event(*e)
 		p.ClearInterrupt()
 		switch {
 		case g.x.Restart && ofRestart(err):
 			return false
-		case !first || !g.x.Cancel:
+		case !t.first || !g.x.Cancel:
 			g.c.Fail(fmt.Errorf("acquire: %w", err))
 		}
 		return true
 	}
-	e.Kind, e.Token, e.Value = oracle.Granted, h.Token, reads[0].Old
+	e.Kind, e.Token, e.Value = oracle.Granted, t.hold.Token, t.reads[0].Old
 	if g.lost(p) {
 		e.Kind, e.Err = oracle.Refused, lock.ErrLost
 	}
-	g.event(e)
+	g.event(*e)
 	e.Kind = oracle.Releasing
 	var before []fabric.Op
 	if mode == lock.Exclusive {
-		e.Value, e.Writes = uint64(e.Client)<<8|uint64(i)+1, true
-		before = []fabric.Op{fabric.Store(cell, e.Value)}
+		e.Value, e.Writes = uint64(e.Client)<<8|uint64(t.round)+1, true
+		t.before[0] = fabric.Store(cell, e.Value)
+		before = t.before[:]
 	}
-	lost := g.lost(p)
-	if !lost {
-		g.event(e)
+	t.lost = g.lost(p)
+	if !t.lost {
+		g.event(*e)
 	}
-	e.Kind, e.Err = oracle.Released, k.Release(&h, before)
-	if !lost {
-		g.event(e)
+	e.Kind, e.Err = oracle.Released, t.k.Release(&t.hold, before)
+	if !t.lost {
+		g.event(*e)
 	}
 	switch {
 	case g.x.Restart && ofRestart(e.Err):
 		return false
 	case e.Err != nil:
 		g.c.Fail(fmt.Errorf("release: %w", e.Err))
-	case lost && e.Writes:
-		g.c.Fail(fmt.Errorf("[%v]: nobody says that the lock is lost", &e))
+	case t.lost && e.Writes:
+		g.c.Fail(fmt.Errorf("[%v]: nobody says that the lock is lost", e))
 	}
 	return true
 }

@@ -83,8 +83,26 @@ type Client struct {
 	ops   [fabric.MaxChain]fabric.Op
 	image []byte // header and queue, as read last
 
-	refetches int     // of the release under way
-	carried   Carried // of the release under way: goes with the grants
+	wait    wait
+	release passing
+}
+
+// What a Client remembers while it waits for the fabric is in these two (and in its caller's Place), not in variables
+// of functions: exploration takes two clients for equal if that is so of all that they remember, and looks there.
+
+// A wait is that for a grant, or for the end of a reset.
+type wait struct {
+	began, next fabric.Time // when it began, and when to look at the lock again
+	pause       fabric.Time // until the next look at the reset
+	slow        int         // how often that was the longest
+}
+
+// A passing is a release that has to pass the lock on.
+type passing struct {
+	found     Header  // before it
+	carried   Carried // goes with the grants
+	missing   uint64  // index of the entry that is not there yet
+	refetches int
 }
 
 // NewClient returns a client over p. node tells the live compute nodes;
@@ -308,11 +326,12 @@ func copyResults(dst, src []fabric.Op) {
 // After the latter two the place is still in the queue, and its grant will
 // come: the caller must leave the port's inbox to the agent (Port.Abandon).
 func (c *Client) Await(p *Place, deadline fabric.Time) error {
-	began := c.port.Now()
-	next := began + c.lookAgainNs(p.Lock, began)
+	w := &c.wait
+	w.began = c.port.Now()
+	w.next = w.began + c.lookAgainNs(p.Lock, w.began)
 	p.seen = 0
 	for {
-		m, err := c.port.Recv(min(deadline, next))
+		m, err := c.port.Recv(min(deadline, w.next))
 		switch {
 		case err == nil:
 			if m.Body[0] != uint64(p.Lock) {
@@ -327,12 +346,12 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 				c.stats.Aborts++
 				return ErrAborted
 			}
-		case errors.Is(err, fabric.ErrDeadline) && next < deadline:
-			done, err := c.Recheck(p, next-began)
+		case errors.Is(err, fabric.ErrDeadline) && w.next < deadline:
+			done, err := c.Recheck(p, w.next-w.began)
 			if done || err != nil {
 				return err
 			}
-			next += c.lookAgainNs(p.Lock, next)
+			w.next += c.lookAgainNs(p.Lock, w.next)
 		default:
 			return err
 		}
@@ -417,7 +436,8 @@ func (c *Client) headLives(l fabric.Addr, head uint64) (bool, error) {
 func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 	const first, last = 2 * fabric.Microsecond, fabric.Millisecond
 	const askEvery = 16 // pauses of the last length
-	pause, slow := first, 0
+	w := &c.wait
+	w.pause, w.slow = first, 0
 	for {
 		c.ops[0] = fabric.Load(p.Lock)
 		if err := c.port.Do(c.ops[:1]); err != nil {
@@ -431,22 +451,22 @@ func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 		if now >= deadline {
 			return fabric.ErrDeadline
 		}
-		if pause == last {
+		if w.pause == last {
 			// Nothing has happened for long: the wish for a reset may have been
 			// dropped (another reset had just ended), or its resetter is dead or
 			// has lost the reset to an error of the fabric.
 			if h.ResetID() == 0 && c.lay.Size(h) < c.lay.Capacity() && !c.lay.worn(c.lay.Head(h)+c.lay.Size(h)) {
 				return nil
 			}
-			slow++
-			if !c.node.View().Live.Has(h.ResetID()) || slow%askEvery == 0 {
+			w.slow++
+			if !c.node.View().Live.Has(h.ResetID()) || w.slow%askEvery == 0 {
 				c.AskReset(p.Lock, p.Index, NodeFailure)
 			}
 		}
-		if err := c.port.Pause(min(deadline, now+pause)); err != nil {
+		if err := c.port.Pause(min(deadline, now+w.pause)); err != nil {
 			return err
 		}
-		pause = min(2*pause, last)
+		w.pause = min(2*w.pause, last)
 	}
 }
 

@@ -79,6 +79,9 @@ type ExploreConfig struct {
 	NoStates bool
 	NoEager  bool
 
+	// Audit, for tests of Cluster.ClientMemory: exploration does without it, and looks whether it could have done with it.
+	Audit bool
+
 	// Walks, if not 0, is the number of random schedules (by Sim.Seed) that
 	// are run instead of all.
 	Walks int
@@ -113,8 +116,10 @@ type Report struct {
 	// Bound says what ended or limited the exploration otherwise.
 	Bound string
 	// Shared are the compute nodes of which several clients were active.
-	Shared  []fabric.CNID
-	Wall    time.Duration
+	Shared []fabric.CNID
+	Wall   time.Duration
+	// Audit says what is wrong with Cluster.ClientMemory, if ExploreConfig.Audit has found that.
+	Audit   string
 	Failure *Failure // the first, nil: none
 }
 

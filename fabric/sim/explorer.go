@@ -51,6 +51,7 @@ type explorer struct {
 	known    *[]uint64      // what keep was told in the schedule before and in this one; nil: nobody keeps it
 	knew     int            // how often it was
 	blind    bool           // nobody asks for the state
+	exactly  bool           // state tells states apart that ClientMemory does not
 	trace    func(s string) // nil: nobody listens
 }
 

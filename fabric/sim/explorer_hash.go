@@ -22,6 +22,7 @@ func fold(h, v uint64) uint64 { return mix64(bits.RotateLeft64(h, 29) ^ v*0x9e37
 // been told all of it each time that it goes on.
 type memo struct {
 	told  uint64 // hash of it, in order
+	exact uint64 // the same, also of what is known to be forgotten: for an audit
 	heard uint64 // how often another client than before went on
 	last  *Task  // which was the last
 }
@@ -45,10 +46,18 @@ func (t *Task) turns() *memo {
 // tell notes that the client that runs has been told something.
 func (c *Cluster) tell(v uint64) {
 	if c.cur != nil { // else it is to set the scene: the same each time
-		m := c.cur.memo()
-		m.told = fold(m.told, v)
+		c.cur.memo().add(v)
 	}
 }
+
+// add adds something that a client has been told.
+func (m *memo) add(v uint64) {
+	m.told = fold(m.told, v)
+	m.exact = fold(m.exact, v)
+}
+
+// reset forgets what was told, but for v.
+func (m *memo) reset(v uint64) { m.told, m.exact = v, v }
 
 // moves notes that a client begins or goes on: that alone may change what the
 // node's clients share.
@@ -58,9 +67,9 @@ func (t *Task) moves() {
 		m.heard++
 	}
 	m := t.memo()
-	m.told = fold(m.told, uint64(t.index)|1<<63)
+	m.add(uint64(t.index) | 1<<63)
 	if t.node.shares != nil {
-		m.told = fold(m.told, t.c.ex.hashOnce(func() uint64 { return t.c.ex.memoryOf(t.node) }))
+		m.add(t.c.ex.hashOnce(func() uint64 { return t.c.ex.memoryOf(t.node) }))
 	}
 	t.forgot = false
 }
@@ -107,10 +116,10 @@ func (ex *explorer) keep(v uint64) uint64 {
 // forget makes what clients have been told up to now matter no more, if all of
 // its node that share memory have said so.
 func (t *Task) forget(v uint64) {
-	t.forgot, t.keeps = true, v
+	t.forgot, t.keeps, t.failed = true, v, 0
 	t.port.told.live = false
 	if m := t.memo(); m == &t.private {
-		m.told = fold(uint64(t.index), v)
+		m.reset(fold(uint64(t.index), v))
 		return
 	}
 	t.node.forget()
@@ -120,7 +129,7 @@ func (t *Task) forget(v uint64) {
 func (t *Task) awaits() {
 	switch {
 	case t.node.shares != nil:
-		t.private.told = t.c.ex.hashOnce(t.node.keeps)
+		t.private.reset(t.c.ex.hashOnce(t.node.keeps))
 	case t.memo() == &t.node.memo:
 		t.node.forget()
 	}
@@ -143,7 +152,7 @@ func (n *Node) forget() {
 			told = fold(fold(told, uint64(x.index)), x.keeps)
 		}
 	}
-	n.memo.told = told
+	n.memo.reset(told)
 }
 
 // A told is what a client was told last, if it may be one round of a loop that polls.
@@ -151,7 +160,7 @@ type told struct {
 	ops   []fabric.Op // the chain (their Bufs are the client's), empty: an empty inbox
 	data  []byte      // what its READs found, one behind the other
 	place uint64      // where its client was, in the program: hash of the call stack
-	base  uint64      // memo.told before it
+	base  memo        // before it
 	heard uint64      // memo.heard then
 	live  bool        // it changed nothing, and the client has done nothing since but look at the time
 	polls bool        // it was an empty inbox
@@ -261,13 +270,14 @@ func (p *Port) tellChain(ch *chain) {
 	v := ch.results(len(ch.ops))
 	if ch.err != nil {
 		v = fold(v, hashError(ch.err))
+		c.cur.fails(ch.err)
 	}
 	m, turns := c.cur.memo(), c.cur.turns()
 	if ch.again && k.live && k.heard == turns.heard {
-		m.told = k.base // this answer replaces the last
+		m.told, m.exact = k.base.told, k.base.exact // this answer replaces the last
 	} else {
 		c.tell(0)
-		k.base = m.told
+		k.base = *m
 	}
 	c.tell(v)
 	c.tell(uint64(p.node.clock.local(c.now)))
@@ -349,14 +359,15 @@ func (p *Port) tellRecv(msg *fabric.Message, err error) {
 		switch {
 		case !k.live || k.heard != turns.heard:
 			c.tell(1)
-			k.base, k.heard = m.told, turns.heard
+			k.base, k.heard = *m, turns.heard
 			k.live, k.polls = c.ex.cfg.FairPolls, true
 		case k.polls:
-			m.told = k.base
+			m.told, m.exact = k.base.told, k.base.exact
 		default:
 			c.tell(1) // between the rounds of a loop that polls memory
 		}
 	default:
+		c.cur.fails(err)
 		p.tellErr(err)
 	}
 }
@@ -393,7 +404,7 @@ func (ex *explorer) state() uint64 {
 	}
 	for _, t := range c.tasks {
 		if !t.node.gone {
-			h = fold(h, t.private.told)
+			h = fold(h, ex.taskState(t))
 		}
 	}
 	for _, n := range c.nodes {
@@ -403,6 +414,7 @@ func (ex *explorer) state() uint64 {
 		}
 		if n.shares != nil {
 			h = fold(h, ex.memoryOf(n))
+			h = fold(h, n.idState())
 		}
 		h = fold(h, n.memo.told)
 		h = fold(h, flag(n.dead)|flag(n.isFenced())<<1|flag(n.paused)<<2|flag(n.closed)<<3|uint64(n.clock.Offset)<<4)
@@ -489,7 +501,7 @@ func (ex *explorer) chainState(i int, ch *chain) uint64 {
 	if ch.err != nil {
 		h = fold(h, hashError(ch.err))
 	}
-	if ch.port.node.gone {
+	if ch.port.node.gone || ch.port.waiter != nil && ch.port.waiter.remembers != nil {
 		for i := int(ch.cur); i < len(ch.ops); i++ {
 			h = fold(h, hashOp(&ch.ops[i]))
 		}

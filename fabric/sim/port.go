@@ -93,7 +93,11 @@ func (p *Port) block(kind waitKind) {
 	p.since = p.c.now
 	p.waiter = p.c.cur
 	if t := p.waiter; t != nil {
-		if t.daemon && p.c.ex != nil && kind == waitRecv {
+		switch {
+		case p.c.ex == nil:
+		case !t.daemon:
+			t.settle()
+		case kind == waitRecv:
 			t.awaits()
 		}
 		t.suspend()

@@ -20,6 +20,7 @@ type toy struct {
 	tear    bool
 	private bool // nothing is shared within a node
 	covered bool // it is known what is shared within a node
+	known   bool // ... and what clients remember
 	plain   bool // exploration does not know what its actions are
 	ticks   int
 }
@@ -52,7 +53,7 @@ func drawToy(t *rapid.T) toy {
 	case 1:
 		y.stop = 1
 	}
-	y.covered = rapid.Bool().Draw(t, "covered")
+	y.covered, y.known = rapid.Bool().Draw(t, "covered"), rapid.Bool().Draw(t, "known")
 	y.plain = rapid.Bool().Draw(t, "plain")
 	return y
 }
@@ -82,11 +83,16 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 				c.SometimeInterrupt(p)
 			}
 			say := func(v ...any) { logs[i] += fmt.Sprint(v...) + " " }
+			round, seen := 0, 0
+			if y.known {
+				c.ClientMemory(func([]uintptr) (uint64, bool) { return hashBytes(fmt.Append(nil, logs[i], round, seen)), true })
+			}
 			for _, o := range ops {
+				round++
 				if !y.private {
 					own[y.nodes[i]] = own[y.nodes[i]]*5 + i + 1
 				}
-				seen := own[y.nodes[i]]
+				seen = own[y.nodes[i]]
 				y.step(p, n, o[0], word(o[1]), fabric.Client(nodes[int(o[1]-'0')%len(nodes)].ID(), 1), say)
 				say(seen)
 			}
@@ -192,4 +198,36 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 		}
 	})
 	t.Logf("%d schedules, %d executions with reductions", all, reduced)
+}
+
+// An audit objects if clients remember more than is said.
+func TestAuditObjects(t *testing.T) {
+	for _, says := range []bool{true, false} {
+		build := func(c *Cluster) {
+			mn := c.AddMN(1024)
+			word := func(i uint64) fabric.Addr { return fabric.At(mn, 8*i) }
+			for i := range 2 {
+				n := c.AddCN()
+				c.NodeMemory(n, func() uint64 { return 0 }, func() uint64 { return 0 })
+				c.Go(n, fmt.Sprint("client ", i), func(p fabric.Port) {
+					var seen fabric.Op
+					c.ClientMemory(func([]uintptr) (uint64, bool) {
+						if says {
+							return seen.Old, true
+						}
+						return 0, true
+					})
+					ops := []fabric.Op{fabric.FAA(word(0), 1)}
+					_ = p.Do(ops)
+					seen = ops[0]
+					_ = p.Do([]fabric.Op{fabric.Load(word(1))})
+					_ = p.Do([]fabric.Op{fabric.Store(word(2+uint64(i)), seen.Old)})
+				})
+			}
+		}
+		r := Explore(ExploreConfig{Audit: true}, build)
+		if (r.Audit == "") != says {
+			t.Errorf("clients say what they remember: %v; %v %q", says, r, r.Audit)
+		}
+	}
 }

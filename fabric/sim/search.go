@@ -25,6 +25,7 @@ type search struct {
 	hashes  []uint64 // see explorer.keep
 	known   bool     // the present run has come to a state known before
 	pool    pool
+	audit   audit
 	began   time.Time
 	report  Report
 }
@@ -41,6 +42,7 @@ type branch struct {
 	switches int
 	hashes   int      // calls of explorer.keep before it
 	digests  []uint64 // of the nodes' memories
+	audited  uint64   // the state, as ClientMemory tells states apart
 }
 
 const notDeterministic = "sim: the program is not deterministic"
@@ -51,7 +53,8 @@ func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
 	if err := cfg.Sim.Validate(); err != nil {
 		panic(err)
 	}
-	return &search{cfg: cfg, build: build, visited: map[uint64]sleepers{}, ids: map[uint64]int{}, finals: map[uint64]struct{}{}, began: time.Now()}
+	return &search{cfg: cfg, build: build, visited: map[uint64]sleepers{}, ids: map[uint64]int{}, finals: map[uint64]struct{}{},
+		audit: newAudit(), began: time.Now()}
 }
 
 // execute runs the program once. The choices are pick's. searching: it is a run of the search itself, which begins like
@@ -151,12 +154,17 @@ func (s *search) loop() {
 			s.path, s.past, s.hashes = s.path[:0], s.past[:0], s.hashes[:0]
 			clear(s.visited)
 			clear(s.finals)
+			s.audit = newAudit()
 			continue
 		case err != nil:
 			s.fail(err, Schedule{Choices: ex.taken, Shared: s.sharedOf(ex)})
 			return
 		case ended:
 			s.finals[final] = struct{}{}
+		}
+		if s.report.Audit != "" {
+			s.report.Bound = "audit"
+			return
 		}
 		if s.cfg.Walks == 0 && !s.backtrack() {
 			return
@@ -216,19 +224,30 @@ func (s *search) pick(ex *explorer) (int, bool) {
 		s.report.Bound = fmt.Sprintf("%d choices in a schedule", s.cfg.MaxDepth)
 		return 0, false
 	}
+	var audited uint64
+	if s.cfg.Audit {
+		var objection string
+		if audited, objection = s.audit.arrives(ex); objection != "" {
+			s.report.Audit = objection
+			return 0, false
+		}
+	}
 	list := s.untried(ex)
 	if len(list) == 0 {
 		s.known = true
 		return 0, false
 	}
 	s.path = append(s.path, branch{of: len(ex.menu), choice: list[0], untried: list[1:], asleep: slices.Clone(ex.asleep),
-		menu: menu, past: len(s.past), switches: ex.switches, hashes: ex.knew, digests: ex.memories()})
+		menu: menu, past: len(s.past), switches: ex.switches, hashes: ex.knew, digests: ex.memories(), audited: audited})
 	s.chooses(ex, &s.path[d])
 	return list[0], true
 }
 
 // chooses has a run go on with the choice of the last branch of the path.
 func (s *search) chooses(ex *explorer, b *branch) {
+	if s.cfg.Audit {
+		s.audit.leaves(b.audited, ex, ex.menu[b.choice])
+	}
 	if !s.cfg.Sleep {
 		return
 	}
@@ -256,7 +275,9 @@ func (s *search) untried(ex *explorer) []int {
 	}
 	only := ^sleepers(0)
 	if !s.cfg.NoStates {
+		ex.exactly = s.cfg.Audit
 		h := ex.state()
+		ex.exactly = false
 		met := false
 		if was, met = s.visited[h]; met {
 			switch only = was &^ asleep; {

@@ -1,0 +1,50 @@
+package check
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric/sim"
+)
+
+// audit explores a program by all that clients were told, and returns what is wrong with turn.remembers.
+func audit(t *testing.T, name string) sim.Report {
+	t.Helper()
+	x, err := ParseExploration(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := x.config()
+	cfg.Audit, cfg.MaxStates = true, 3000
+	return sim.Explore(cfg, x.build)
+}
+
+// Clients remember nothing while they wait for the fabric but what turn.remembers hashes: of two histories that it does not tell apart, the
+// same choices lead to the same. And exploration by it reaches the same ends.
+func TestClientsRememberWhatIsSaid(t *testing.T) {
+	exact, merged := 0, 0
+	for _, name := range []string{
+		"cql [1x 2s] x1, 4 entries, 27 version bits, one crash", "cql [1s 2x] x1, 4 entries, 27 version bits, one cancellation",
+		"cql [1x 2x] x1, 2 entries, 2 version bits, used 3 times", "declock [1s 2x] x1, 4 entries, 27 version bits, one crash",
+		"declock [1s 1x] x1, 4 entries, 27 version bits", "declock [1s 2x] x2, 2 entries, 27 version bits", "cql [1x 2x] x1, 4 entries, 27 version bits, one restart",
+		"cql [1x 1x] x1, 4 entries, 27 version bits, one cancellation", "cql [1s 2x 3x] x1, 4 entries, 27 version bits, one crash",
+	} {
+		r := audit(t, name)
+		if r.Audit != "" || r.Failure != nil {
+			t.Errorf("%s: %v %s", name, r, r.Audit)
+		}
+		if !r.Exhaustive {
+			continue
+		}
+		x, _ := ParseExploration(name)
+		some := Explore(x, Bounds{})
+		if !slices.Equal(r.Ends, some.Ends) {
+			t.Errorf("%s: ends differ: %v, by all that was told %v", name, some, r)
+		}
+		exact += r.States
+		merged += some.States
+	}
+	if t.Logf("%d states, %d by all that clients were told", merged, exact); merged >= exact {
+		t.Error("nothing is forgotten")
+	}
+}
