@@ -85,7 +85,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g7"
+const generator = "g8"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -159,14 +159,30 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	}
 	if class == Field || class == FieldFair || class == FieldCrash {
 		s.field(d)
+		s.drawNews(seed)
 		return s
 	}
 	s.faults(d)
+	s.drawNews(seed)
 	s.extras(seed)
 	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
 		s.Version = uint8(d.between(2, 3))
 	}
 	return s
+}
+
+// drawNews draws how far apart nodes hear of deaths: of most, one hears while another goes on as before.
+func (s *Scenario) drawNews(seed uint64) {
+	deaths := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
+		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot
+	})
+	if d := (&drawer{sim.NewRand(seed, streamNews)}); deaths {
+		s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond, 3*fabric.Millisecond)
+	}
+	if s.LeaseNs > 0 && s.NewsNs > 0 { // the dead are fenced before their leases count
+		s.NewsNs = min(s.NewsNs, 30*fabric.Microsecond)
+		s.LeaseNs += s.DetectNs + 4*s.NewsNs // another who is not known to be dead yet may be waited for
+	}
 }
 
 // extras draws what came later, from streams of its own.

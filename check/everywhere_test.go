@@ -97,11 +97,12 @@ func otherVictims() (list []everywhereCase) {
 	return list
 }
 
-// everywhere returns the scenarios of TestEverywhere: a client on each node, who acquires and releases one lock twice.
+// everywhere returns the scenarios of TestEverywhere: a client on each node, who acquires and releases one lock twice. What the
+// dead have under way is dropped or takes effect; nodes hear of a death all at once, or each after a time of its own.
 func everywhere(cns int) (list []Scenario) {
 	for _, policy := range []string{"cql", "declock", "declock-tf"} {
 		for _, reads := range []int{0, 50} {
-			for _, late := range []string{"drop", "keep"} {
+			for _, late := range []string{"drop", "keep", "keep news=30000"} {
 				line := fmt.Sprintf("gen=%s class=crash seed=7 cns=%d clients=1 mns=1 policy=%s cap=3 ver=27 nic=cx4 scale=100 grain=8 locks=1 rounds=2 "+
 					"reads=%d hold=2000 recheck=500000 reset=10000000 detect=20000 late=%s", generator, cns, policy, reads, late)
 				s, err := ParseScenario(line)

@@ -122,7 +122,7 @@ func (w *world) witness(p fabric.Port) {
 	calm := w.began + w.s.Plan.End()
 	for cn := 1; cn <= w.s.CNs; cn++ {
 		if w.s.deadly(cn) {
-			calm = w.began + w.s.Plan.End() + w.s.DetectNs // the dead are fenced by then
+			calm = w.began + w.s.Plan.End() + w.s.DetectNs + 4*w.s.NewsNs // the dead are fenced by then, and all know
 		}
 	}
 	if p.Now() < calm {

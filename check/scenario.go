@@ -76,6 +76,7 @@ type Scenario struct {
 	RecheckNs fabric.Time `key:"recheck"` // of waiters, 0: never, so that a lost grant is lost
 	ResetNs   fabric.Time `key:"reset"`   // likewise
 	DetectNs  fabric.Time `key:"detect"`  // from death to fence
+	NewsNs    fabric.Time `key:"news"`    // until a node hears of a change of the membership, at most; 0: all at once
 	Late      string      `key:"late"`    // operations of the dead: draw, drop or keep
 	// BreakNs is how long a chain may be held up until its connection breaks and
 	// its outcome is unknown. 0: it never does.
@@ -257,7 +258,7 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 		return sim.Config{}, fmt.Errorf("no fate of late operations %q", s.Late)
 	}
 	cfg := sim.Config{
-		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, BreakAfter: s.BreakNs,
+		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs,
 		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain, Window: s.TearNs},
 	}
 	if s.SpanNs > 0 {
@@ -284,4 +285,5 @@ const (
 	streamKept
 	streamBad
 	streamPaper
+	streamNews
 )
