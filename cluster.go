@@ -34,9 +34,13 @@ type Cluster struct {
 	node    *cn.Node
 	private *mn.Node // the memory node of a cluster of this process alone
 
+	report  func(error)   // errors in the background; nil: nobody
+	opening chan struct{} // has room for one who opens a store or tree
+
 	mu     sync.Mutex
 	stores map[string]*Store
 	trees  map[string]*Tree
+	keeper *keeper // from the first store or tree on; guarded by opening
 }
 
 // Option changes how Open joins a cluster.
@@ -124,7 +128,7 @@ func Open(ctx context.Context, address string, opts ...Option) (*Cluster, error)
 	if !ok {
 		return nil, fmt.Errorf("%w: %q has no scheme: want one of %s, as in shm:NAME", ErrAddress, address, strings.Join(schemes(), ", "))
 	}
-	c := &Cluster{stores: map[string]*Store{}, trees: map[string]*Tree{}}
+	c := newCluster()
 	f, err := c.join(ctx, scheme, rest, o)
 	if err != nil {
 		return nil, err
@@ -139,7 +143,7 @@ func OpenNode(f fabric.Node, opts ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	c := &Cluster{stores: map[string]*Store{}, trees: map[string]*Tree{}}
+	c := newCluster()
 	return c.start(f, o)
 }
 
@@ -157,9 +161,14 @@ func applied(opts []Option) (*options, error) {
 	return o, nil
 }
 
+func newCluster() *Cluster {
+	return &Cluster{opening: make(chan struct{}, 1), stores: map[string]*Store{}, trees: map[string]*Tree{}}
+}
+
 // start starts the compute node's agent.
 func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
 	var err error
+	c.report = o.cfg.Report
 	if c.node, err = cn.Start(f, o.cfg); err != nil {
 		return nil, errors.Join(err, f.Close(), c.closePrivate())
 	}
@@ -233,7 +242,7 @@ func (c *Cluster) Node() *cn.Node { return c.node }
 // Close gives memory that this compute node keeps free back, and leaves the
 // cluster. No session may be in use, and no lock held.
 func (c *Cluster) Close() error {
-	err := c.drain()
+	err := errors.Join(c.endKeeper(), c.drain())
 	if c.private != nil || errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, cn.ErrMemoryLost) {
 		err = nil // there is nothing to give back to
 	}

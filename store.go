@@ -23,6 +23,14 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	if st := c.store(name); st != nil {
 		return st, nil
 	}
+	end, err := c.beginOpen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if st := c.store(name); st != nil { // another goroutine was faster
+		return st, nil
+	}
 	s, err := c.Session()
 	if err != nil {
 		return nil, err
@@ -51,9 +59,7 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stores[name] == nil { // another goroutine may have been faster
-		c.stores[name] = &Store{Store: st}
-	}
+	c.stores[name] = &Store{Store: st}
 	return c.stores[name], nil
 }
 
@@ -79,7 +85,7 @@ func (st *Store) Client(s *Session) (*objstore.Client, error) {
 }
 
 // drain gives free memory that this compute node keeps of its stores and trees back to
-// the memory nodes: nobody else could use it.
+// the memory nodes, and closes them.
 func (c *Cluster) drain() error {
 	c.mu.Lock()
 	stores, trees := c.stores, c.trees
@@ -97,7 +103,7 @@ func (c *Cluster) drain() error {
 	for _, st := range stores {
 		cl, err := st.Client(s)
 		if err == nil {
-			err = cl.Drain()
+			err = cl.Leave()
 			cl.Close()
 		}
 		errs = append(errs, err)

@@ -59,6 +59,9 @@ func (w *world) play() *Result {
 	defer w.c.Close()
 	w.startAgents()
 	w.startClients()
+	if w.s.Keys > 0 && w.s.Tree == 0 {
+		w.startKeepers()
+	}
 	shifted(w.s.Plan, w.began).Apply(w.c)
 	w.c.Go(w.nodes[w.s.CNs].sim, "witness", w.witness)
 	err := w.c.Run()
@@ -176,41 +179,30 @@ func (w *world) settle() error {
 	return w.c.Run()
 }
 
-// closeStore drains the store's free lists on all living nodes, and checks the store.
+// closeStore has the dead's memory found and the store's free lists drained on all living nodes, and checks the store.
 func (w *world) closeStore(p fabric.Port) {
-	died := w.s.restarts() // what an operation with an unknown outcome had taken is nobody's
-	for cn := 1; cn <= w.s.CNs; cn++ {
-		died = died || w.dead(cn)
-	}
-	for cn := 1; cn <= w.s.CNs+1; cn++ {
-		if w.dead(cn) {
-			continue
-		}
-		// The lists are the node's, whoever's Port empties them.
-		st, err := w.nodes[cn-1].store.Client(w.storeLocker(w.nodes[w.s.CNs], p))
-		if err == nil {
-			err = st.Drain()
-		}
-		if err != nil {
-			w.object("store check", fmt.Sprintf("drain of cn%d: %v", cn, err))
-			return
-		}
+	if !w.sweepUp(p) {
+		return
 	}
 	st, err := w.nodes[w.s.CNs].store.Client(w.storeLocker(w.nodes[w.s.CNs], p))
 	if err != nil {
 		w.object("store check", err.Error())
 		return
 	}
-	if died {
-		w.inspect(st, objstore.CheckOptions{Reclaim: true})
+	if w.s.restarts() {
+		// What an operation with an unknown outcome had taken is nobody's.
+		if err := st.Reclaim(w.nodes[w.s.CNs].sim.View); err != nil {
+			w.object("store check", err.Error())
+			return
+		}
 	}
-	w.inspect(st, objstore.CheckOptions{})
+	w.inspect(st)
 	w.readAll(st, p)
 }
 
-// inspect checks the store; without Reclaim, no memory may be missing.
-func (w *world) inspect(st *objstore.Client, o objstore.CheckOptions) {
-	r, err := st.Check(o)
+// inspect checks the store, of which no memory may be missing.
+func (w *world) inspect(st *objstore.Client) {
+	r, err := st.Check(objstore.CheckOptions{})
 	switch {
 	case err != nil:
 		w.object("store check", err.Error())
@@ -219,8 +211,8 @@ func (w *world) inspect(st *objstore.Client, o objstore.CheckOptions) {
 		w.object("store check", r.String())
 	}
 	for i := range r.Nodes {
-		if n := &r.Nodes[i]; n.Elsewhere != n.Reclaimed {
-			w.object("leaked memory", fmt.Sprintf("%d bytes are in no object and in no list:\n%v", n.Elsewhere-n.Reclaimed, r))
+		if n := &r.Nodes[i]; n.Elsewhere != 0 {
+			w.object("leaked memory", fmt.Sprintf("%d bytes are in no object and in no list:\n%v", n.Elsewhere, r))
 			return
 		}
 	}

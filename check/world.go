@@ -32,7 +32,8 @@ type world struct {
 	began fabric.Time
 
 	locks   []fabric.Addr
-	working int // clients that are at work
+	working int  // clients that are at work
+	looking bool // the witness is looking for garbage
 	longest fabric.Time
 	latency [2][]fabric.Time // of acquisitions by mode, if SpanNs is set
 	// lastGrant is when each client was granted last, if SpanNs is set.

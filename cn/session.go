@@ -44,10 +44,24 @@ func (n *Node) Session() (*Session, error) {
 	return s, nil
 }
 
+// Helper opens a session for work of the compute node's own in the background: it takes no locks, so lock queues need no room for it, and
+// Totals and Close know nothing of it. Whoever opens it closes it before the node.
+func (n *Node) Helper() (*Session, error) {
+	p, err := n.fab.Open()
+	if err != nil {
+		return nil, err
+	}
+	return n.session(p), nil
+}
+
+func (n *Node) session(p fabric.Port) *Session {
+	return &Session{node: n, port: p, locker: &sampler{Locker: hier.New(n.table, p, n.fab, &n.clock, n.hcfg), seen: &n.seen}}
+}
+
 // SessionOn makes a session over a Port of the node that is there already
 // (in the simulator, that of the coroutine). It returns nil if the node is closed.
 func (n *Node) SessionOn(p fabric.Port) *Session {
-	s := &Session{node: n, port: p, locker: &sampler{Locker: hier.New(n.table, p, n.fab, &n.clock, n.hcfg), seen: &n.seen}}
+	s := n.session(p)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {

@@ -1,7 +1,6 @@
 package objstore
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,9 +45,10 @@ type NodeReport struct {
 	FreeCentral uint64 // bytes in central free lists
 	FreeLocal   uint64 // bytes in this compute node's free lists
 	// Elsewhere is in no object and in no list that can be seen: in the lists of
-	// other compute nodes, or lost with them.
+	// other compute nodes, or nobody's.
 	Elsewhere uint64
-	Reclaimed uint64 // of Elsewhere, put into central free lists
+	// Reclaimed was nobody's, and has been put into central free lists by this compute node since it opened the store.
+	Reclaimed uint64
 }
 
 // Sound tells whether there are no problems.
@@ -78,16 +78,15 @@ func (r *Report) String() string {
 
 // CheckOptions says what Check does.
 type CheckOptions struct {
-	// Reclaim puts memory that nobody accounts for into the free lists. All other compute nodes must have
-	// closed the store (after Drain), or be dead and fenced.
-	Reclaim bool
+	// Reclaim, if it is set, tells which compute nodes live; then a store that is sound gets back what nobody has any more
+	// (Client.Reclaim), and is checked again.
+	Reclaim func() fabric.View
 }
 
 // A use is a piece of memory, in bytes, and what it is used for.
 type use struct {
 	begin, end uint64
 	what       string
-	chunk      uint64 // of an extent: bytes of its chunks, 0 if that is not known
 }
 
 // A checker is a Check at work on one node.
@@ -106,25 +105,31 @@ type checker struct {
 // Check reads the whole store and tells what is in it and what is wrong with
 // it. Nobody may use the store meanwhile: it takes no locks.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
+	r, err := c.check()
+	if err != nil || o.Reclaim == nil || !r.Sound() {
+		return r, err
+	}
+	if err := c.Reclaim(o.Reclaim); err != nil {
+		return r, err
+	}
+	return c.check()
+}
+
+func (c *Client) check() (*Report, error) {
 	r := &Report{Nodes: make([]NodeReport, len(c.s.nodes))}
 	buf := c.port.Alloc(fabric.MaxChain * maxObjectSize)
 	defer c.port.Free(buf)
 	for i := range c.s.nodes {
 		k := &checker{c: c, r: r, n: &c.s.nodes[i], i: i, nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
-		if err := k.run(o); err != nil {
+		if err := k.run(); err != nil {
 			return r, fmt.Errorf("objstore: check %v: %w", k.n.mn, err)
 		}
 	}
 	return r, nil
 }
 
-func (k *checker) run(o CheckOptions) error {
-	k.nr.Node, k.nr.Buckets = k.n.mn, k.c.s.geo.buckets
-	if o.Reclaim { // an extent that a dead compute node was taking
-		if err := k.n.region.Settle(k.c.port); err != nil {
-			return err
-		}
-	}
+func (k *checker) run() error {
+	k.nr.Node, k.nr.Buckets, k.nr.Reclaimed = k.n.mn, k.c.s.geo.buckets, k.n.reclaimed.Load()
 	if err := k.walkExtents(); err != nil {
 		return err
 	}
@@ -139,7 +144,8 @@ func (k *checker) run(o CheckOptions) error {
 		}
 		k.walkLocal(cl)
 	}
-	return k.account(o)
+	k.account()
+	return nil
 }
 
 func (k *checker) problem(a fabric.Addr, format string, args ...any) {
@@ -187,7 +193,7 @@ func (k *checker) walkExtents() error {
 		total = x.Total - x.Size
 		k.nr.Extents++
 		k.nr.ExtentBytes += x.Size - region.ExtentHeader
-		k.extents = append(k.extents, use{off + region.ExtentHeader, off + x.Size, "extent", chunkOf(x.Tag)})
+		k.extents = append(k.extents, use{off + region.ExtentHeader, off + x.Size, "extent"})
 		off = x.Next
 	}
 	if total != 0 && k.r.Sound() {
@@ -200,14 +206,6 @@ func (k *checker) walkExtents() error {
 		}
 	}
 	return nil
-}
-
-// chunkOf returns the bytes of each chunk of an extent with a tag; 0: not known.
-func chunkOf(tag uint8) uint64 {
-	if tag == 0 || tag > numClasses {
-		return 0
-	}
-	return class(tag - 1).size()
 }
 
 func byBegin(a, b use) int {
@@ -362,11 +360,7 @@ func (k *checker) walkFree(cl class) error {
 			}
 			k.nr.FreeCentral += cl.size()
 		}
-		off = wordAt(b, 0)
-		if off > maxOffset64 {
-			k.problem(head, "free list of class %d leads to %#x", cl, off)
-			return nil
-		}
+		off = freeHead(wordAt(b, 0)).off64()
 	}
 	return nil
 }
@@ -391,7 +385,7 @@ func (k *checker) walkLocal(cl class) {
 }
 
 // account looks for memory that is used twice, and for memory that is not used at all.
-func (k *checker) account(o CheckOptions) error {
+func (k *checker) account() {
 	slices.SortFunc(k.uses, byBegin)
 	for i := 1; i < len(k.uses); i++ {
 		if a, b := &k.uses[i-1], &k.uses[i]; b.begin < a.end {
@@ -399,35 +393,12 @@ func (k *checker) account(o CheckOptions) error {
 		}
 	}
 	i := 0
-	var errs error
 	for _, e := range k.extents {
-		begin := e.begin
+		at := e.begin
 		for ; i < len(k.uses) && k.uses[i].begin < e.end; i++ {
-			errs = errors.Join(errs, k.gap(begin, k.uses[i].begin, e.chunk, o))
-			begin = max(begin, k.uses[i].end)
+			k.nr.Elsewhere += max(k.uses[i].begin, at) - at
+			at = max(at, k.uses[i].end)
 		}
-		errs = errors.Join(errs, k.gap(begin, e.end, e.chunk, o))
+		k.nr.Elsewhere += max(e.end, at) - at
 	}
-	return errs
-}
-
-// gap counts unused memory, and reclaims it in chunks of the size that its extent was made for, or if that does not
-// fit or is not known, in the largest that do.
-func (k *checker) gap(begin, end, chunk uint64, o CheckOptions) error {
-	if end <= begin {
-		return nil
-	}
-	k.nr.Elsewhere += end - begin
-	for o.Reclaim && k.r.Sound() && begin < end {
-		cl := classBelow(end - begin)
-		if chunk >= chunkUnit && chunk < cl.size() {
-			cl = classBelow(chunk)
-		}
-		if err := k.c.pushCentral(k.n, cl, []uint64{begin / chunkUnit}); err != nil {
-			return err
-		}
-		k.nr.Reclaimed += cl.size()
-		begin += cl.size()
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region/sweep"
 )
 
 // A Client is one client's view of a store. One goroutine uses it at a time.
@@ -37,6 +38,7 @@ type Client struct {
 	uniqueHi uint64 // the first that is not this client's
 
 	hv    lock.Hold // of the bucket of a victim
+	user  sweep.User
 	stats Stats
 }
 
@@ -53,7 +55,7 @@ type Stats struct {
 	Expired      uint64 // expired objects dropped by this client
 	Extents      uint64 // extents taken from the region
 	Overflows    uint64 // overflow blocks made
-	Leaked       uint64 // chunks lost to the store by failed operations, until Check reclaims them
+	Leaked       uint64 // chunks lost to the store by failed operations, until this compute node closes the store or dies
 	BytesRead    uint64 // of values returned
 	BytesWritten uint64 // of values stored
 }
@@ -99,6 +101,7 @@ func (s *Store) Client(l lock.Locker) (*Client, error) {
 		c.Close()
 		return nil, err
 	}
+	s.member.Add(&c.user)
 	return c, nil
 }
 
@@ -116,6 +119,7 @@ func (c *Client) incarnate() error {
 
 // Close frees the client's buffers. The Locker and its Port stay open.
 func (c *Client) Close() {
+	c.s.member.Remove(&c.user)
 	for _, b := range [][]byte{c.slots, c.block, c.node, c.obj, c.out, c.table} {
 		if b != nil {
 			c.port.Free(b)
@@ -124,8 +128,10 @@ func (c *Client) Close() {
 }
 
 // Drain gives the chunks that this compute node keeps free back to the memory
-// nodes, for others. The last client of a compute node calls it before it closes.
+// nodes, for others. See Leave.
 func (c *Client) Drain() error {
+	c.user.Enter()
+	defer c.user.Leave()
 	var batch [batchChunk]uint64
 	for i := range c.s.nodes {
 		n := &c.s.nodes[i]

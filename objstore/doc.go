@@ -75,9 +75,9 @@
 // small object may get a large chunk, and when all memory is in small ones, a
 // large object gets ErrNoSpace.
 //
-// What a compute node has in its free lists when it dies is lost to the
-// store: at most 256 KiB or 2 chunks of each class and what is left of its last extents. [Client.Check] with Reclaim
-// finds it again, when nobody uses the store.
+// What a compute node has in its free lists when it dies, at most 256 KiB or 2 chunks of each class and what is left of its last
+// extents, the others find while they work: sweep.go, for whoever calls [Client.Tend] now and then on each of them. Package region/sweep says how, and
+// why nothing is taken that somebody has.
 //
 // # Uniques
 //

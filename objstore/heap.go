@@ -22,8 +22,7 @@ import (
 // place: who reads objects holds the bucket's lock meanwhile, and the CAS
 // took place under the exclusive lock; or he reads without the lock, and finds out (unlocked.go).
 //
-// Chunks in the lists of a compute node that dies are lost to the store, until
-// Check with Reclaim finds them.
+// Chunks in the lists of a compute node that dies are found by the others (sweep.go).
 
 // A localHeap holds what a compute node has of a memory node's chunks.
 type localHeap struct {
@@ -114,6 +113,14 @@ func (l *localList) drain(c class, batch *[batchChunk]uint64) int {
 // alloc returns a chunk of class c, or of a larger one if it had to evict. A
 // bucket whose lock the client holds is left out from eviction.
 func (c *Client) alloc(n *node, want class) (chunk, error) {
+	ch, err := c.take(n, want)
+	if err == nil {
+		c.s.member.Touch(n.part, ch.off64)
+	}
+	return ch, err
+}
+
+func (c *Client) take(n *node, want class) (chunk, error) {
 	if ch, ok := n.heap.lists[want].pop(want); ok {
 		return ch, nil
 	}
@@ -148,6 +155,7 @@ func (c *Client) free(n *node, ch chunk) {
 	if ch.none() {
 		return
 	}
+	c.s.member.Touch(n.part, ch.off64)
 	var batch [batchChunk]uint64
 	k := n.heap.lists[ch.class].push(ch, &batch)
 	if k == 0 {
@@ -159,18 +167,25 @@ func (c *Client) free(n *node, ch chunk) {
 	}
 }
 
-// pushCentral puts a batch in front of the class's central list.
+// pushCentral puts a batch in front of the class's central list. If it fails, nobody gets these chunks as long as this compute node lives: the batch
+// may come into the list yet.
 func (c *Client) pushCentral(n *node, cl class, batch []uint64) error {
+	for _, off := range batch {
+		c.s.member.Touch(n.part, off)
+	}
 	head := n.word(freeHeadsOffset + 8*uint64(cl))
 	clear(c.node)
 	copy8(c.node, batch)
 	guess := freeHead(0)
 	for {
 		// The first batch of the list is known from the CAS that failed.
-		putWord(c.node, 0, guess.off64())
+		putWord(c.node, 0, guess.stamped())
 		c.ops[0] = fabric.Write(n.at(batch[0]), c.node)
 		c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(batch[0])))
 		if err := lock.Do(c.l, c.ops[:2]); err != nil {
+			for _, off := range batch {
+				c.s.member.Lose(n.part, off)
+			}
 			return fmt.Errorf("objstore: free list at %v: %w", head, err)
 		}
 		if c.ops[1].Swapped() {

@@ -6,13 +6,14 @@ import (
 	"math/bits"
 
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
 )
 
 // Everything in this file is a format: do not change it; a new layout gets a
 // new formatVersion. Integers are little-endian.
 
 // formatVersion is in the root entry of every store.
-const formatVersion = 2
+const formatVersion = 3
 
 // A class is a size of chunks. Sizes are 64, 128, 192, 256 and then four to
 // each power of two: 320, 384, 448, 512, 640, ... up to 8 MiB.
@@ -52,18 +53,6 @@ func classFor(n uint64) class {
 	e := bits.Len64(n-1) - 1      // 2^e <= n-1 < 2^(e+1), e >= 8
 	quarter := (n - 1) >> (e - 2) // 4 to 7: which quarter of it
 	return class(3 + (e-8)*4 + int(quarter) - 3)
-}
-
-// classBelow returns the largest class of at most n bytes; n is at least 64.
-func classBelow(n uint64) class {
-	if n >= maxChunk {
-		return numClasses - 1
-	}
-	c := classFor(n)
-	if c.size() > n {
-		c--
-	}
-	return c
 }
 
 // A slotWord is a slot of a bucket: it points to an object, or is 0. It only ever
@@ -269,7 +258,8 @@ func (h *header) decode(b []byte, w slotWord) error {
 //	0x000     8    incarnations: one for each client ever opened
 //	0x080     8    offset of the newest extent, 0 if there is none (region.StoreExtents)
 //	0x100   512    heads of the free lists of the 64 classes
-//	0x400          buckets
+//	0x400          who has the store open, and rounds in which memory of the dead is found, on the first node (package sweep)
+//	0x3000         buckets
 //
 // A bucket is a lock, slots, a link:
 //
@@ -280,7 +270,7 @@ const (
 	incarnationOffset = 0x000
 	extentHeadOffset  = region.StoreExtents
 	freeHeadsOffset   = 0x100
-	tableOffset       = 0x400
+	tableOffset       = sweep.End
 )
 
 // A freeHead is the head of a free list of batches: the offset of the first batch,
@@ -295,6 +285,9 @@ type freeHead uint64
 
 func (h freeHead) off64() uint64 { return uint64(h & maxOffset64) }
 
+// stamped returns the first word of a batch that is pushed in front of the list.
+func (h freeHead) stamped() uint64 { return sweep.Stamped(uint64(h), offsetBits, h.off64()) }
+
 // next returns the head after a push or pop that makes off64 the first batch.
 func (h freeHead) next(off64 uint64) freeHead {
 	return (h>>offsetBits+1)<<offsetBits | freeHead(off64)
@@ -303,7 +296,7 @@ func (h freeHead) next(off64 uint64) freeHead {
 // A batch is up to 8 free chunks of one class. Its first 64 bytes lie in the first chunk.
 //
 //	offset  bytes
-//	  0       8   offset / 64 of the next batch, 0 is the end
+//	  0       8   offset / 64 of the next batch, 0 is the end, and above it the tag that the head got when the batch was pushed
 //	  8      56   offset / 64 of the other chunks, 0 is none
 const (
 	batchSize  = 64

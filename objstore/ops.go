@@ -69,6 +69,8 @@ func (c *Client) refresh(k *work, now uint32) []fabric.Op {
 // dropExpired drops the object that was found expired, if it can without waiting:
 // others may be reading it.
 func (c *Client) dropExpired(k *work) error {
+	c.user.Enter()
+	defer c.user.Leave()
 	ch, err := c.unlink(k.bucket, k.slot, k.word, &k.h)
 	if err != nil {
 		return err
@@ -121,6 +123,8 @@ func (c *Client) CompareAndSwap(key, value []byte, o Options, cas uint64) error 
 }
 
 func (c *Client) store(key, value []byte, o Options, cond condition, unique uint64) error {
+	c.user.Enter()
+	defer c.user.Leave()
 	k := work{head: true}
 	if err := c.start(&k, key); err != nil {
 		return err
@@ -183,7 +187,7 @@ func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
 		if known {
 			c.free(k.n, ch)
 		} else {
-			c.stats.Leaked++
+			c.lose(k.n, ch)
 		}
 		return err
 	}
@@ -216,7 +220,7 @@ func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
 	case known:
 		c.free(k.n, block)
 	default:
-		c.stats.Leaked++
+		c.lose(k.n, block)
 	}
 	return known, err
 }
@@ -242,6 +246,8 @@ func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 
 // Delete implements Cache.
 func (c *Client) Delete(key []byte) error {
+	c.user.Enter()
+	defer c.user.Leave()
 	k := work{head: true}
 	if err := c.start(&k, key); err != nil {
 		return err
@@ -305,6 +311,8 @@ func (c *Client) lookupLive(k *work) error {
 
 // Touch implements Cache. It replaces the one word of access and expiry in place.
 func (c *Client) Touch(key []byte, ttl uint32) error {
+	c.user.Enter()
+	defer c.user.Leave()
 	k := work{head: true}
 	if err := c.start(&k, key); err != nil {
 		return err
@@ -328,6 +336,8 @@ func (c *Client) Prepend(key, data []byte) error { return c.extend(key, data, tr
 // extend reads the object to where its value must stand in the new one, so that
 // only the header, the key and the data are moved.
 func (c *Client) extend(key, data []byte, before bool) error {
+	c.user.Enter()
+	defer c.user.Leave()
 	var k work
 	if err := c.start(&k, key); err != nil {
 		return err
@@ -378,6 +388,8 @@ const maxDigits = 20
 // add replaces a decimal value. As in memcached, a result that is shorter than
 // what was there is padded with spaces behind to the same length.
 func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
+	c.user.Enter()
+	defer c.user.Leave()
 	var k work
 	if err := c.start(&k, key); err != nil {
 		return 0, err

@@ -9,6 +9,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
 )
 
 // Errors of opening, for errors.Is.
@@ -163,6 +164,9 @@ type node struct {
 	zero   fabric.Addr  // offset 0 of the region
 	limit  uint64       // end of the region, bytes
 	heap   localHeap
+
+	part      int           // which of the store's nodes
+	reclaimed atomic.Uint64 // bytes of the dead that this compute node has found
 }
 
 func (n *node) word(offset uint64) fabric.Addr { return n.base.Add(offset) }
@@ -182,6 +186,7 @@ type Store struct {
 	geo    geometry
 	nodes  []node
 	places locations
+	member *sweep.Member
 	locked bool // gets take the lock
 }
 
@@ -200,6 +205,10 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 			return nil, fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, cfg.Name,
 				s.geo.lockSize, s.geo.nodes, s.geo.maxValue, cfg.Lock.Size, len(cfg.Nodes), cfg.MaxValue)
 		}
+	}
+	var err error
+	if s.member, err = sweep.Join(port, s.nodes[0].base); err != nil {
+		return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
 	}
 	s.places.init(cfg.CacheEntries)
 	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
@@ -235,7 +244,7 @@ func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
 	}
 	n := &s.nodes[i]
-	n.mn, n.region, n.entry, n.base, n.zero = mn, r, e, e.Addr, r.At(0)
+	n.mn, n.region, n.entry, n.base, n.zero, n.part = mn, r, e, e.Addr, r.At(0), i
 	n.limit = min(r.Size(), (maxOffset64+1)*chunkUnit)
 	n.heap.init(s.cfg.ExtentBytes)
 	return nil

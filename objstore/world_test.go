@@ -144,3 +144,20 @@ func ignore(err, expected error) error {
 	}
 	return err
 }
+
+// tend tends a store until there is nothing to do, and tells whether there was a round.
+func tend(t testing.TB, c *Client, view func() fabric.View) bool {
+	t.Helper()
+	before := c.Found().Rounds
+	for range 10000 {
+		busy, err := c.Tend(view)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !busy {
+			return c.Found().Rounds > before
+		}
+	}
+	t.Fatal("a round does not end")
+	return false
+}

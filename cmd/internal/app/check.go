@@ -112,7 +112,11 @@ const looks = 3
 // examine checks a store. It is busy if there are faults that do not stay while other compute nodes are alive.
 func (i *inspector) examine(l *looking, c *objstore.Client, reclaim bool) (r *objstore.Report, busy bool, err error) {
 	for n := 0; n < looks; n++ {
-		again, err := c.Check(objstore.CheckOptions{Reclaim: reclaim})
+		o := objstore.CheckOptions{}
+		if reclaim {
+			o.Reclaim = l.cluster.Node().Fabric().View
+		}
+		again, err := c.Check(o)
 		if err != nil {
 			return nil, false, err
 		}

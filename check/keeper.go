@@ -1,0 +1,157 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/region/sweep"
+)
+
+// A tended is a client of a store or tree that looks after what the dead had, as package declock does in the background.
+type tended interface {
+	Tend(view func() fabric.View) (busy bool, err error)
+	Reclaim(view func() fabric.View) error
+	Drain() error
+	Leave() error
+	Found() sweep.Found
+	Close()
+}
+
+// How often a keeper looks.
+const (
+	minKeepNs = 20 * fabric.Microsecond
+	maxKeepNs = fabric.Millisecond
+)
+
+// tended returns a client of a node's store or tree, over a Port of a node.
+func (w *world) tended(n, of *node, p fabric.Port) (tended, error) {
+	st, err := n.store.Client(w.locker(of, p))
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// startKeepers starts a keeper on each node. That of the witness looks for garbage all the time, whether or not anybody has died.
+func (w *world) startKeepers() {
+	for i, n := range w.nodes {
+		witness := i == w.s.CNs
+		if witness {
+			w.looking = true
+		}
+		w.c.Go(n.sim, fmt.Sprintf("keeper of cn%d", i+1), func(p fabric.Port) {
+			if witness {
+				defer func() { w.looking = false }()
+				w.reclaimAll(i+1, p, func() bool { return w.working > 0 })
+				return
+			}
+			w.keep(i+1, p, func() bool { return w.working > 0 || w.looking })
+		})
+	}
+}
+
+// keep tends a node's store or tree for as long as more says.
+func (w *world) keep(cn int, p fabric.Port, more func() bool) {
+	pause := minKeepNs
+	for more() {
+		k, err := w.tended(w.nodes[cn-1], w.nodes[cn-1], p)
+		for err == nil && more() {
+			var busy bool
+			if busy, err = k.Tend(w.nodes[cn-1].sim.View); !busy {
+				pause = minKeepNs
+			}
+			_ = p.Pause(p.Now() + pause)
+			pause = min(2*pause, maxKeepNs)
+		}
+		if err != nil && !w.keeps(cn, "tend", err) {
+			return
+		}
+		if k != nil {
+			k.Close()
+		}
+		_ = p.Pause(p.Now() + pause)
+	}
+}
+
+// reclaimAll looks for garbage for as long as more says.
+func (w *world) reclaimAll(cn int, p fabric.Port, more func() bool) {
+	for more() {
+		k, err := w.tended(w.nodes[cn-1], w.nodes[cn-1], p)
+		if err == nil {
+			err = k.Reclaim(w.nodes[cn-1].sim.View)
+			k.Close()
+		}
+		if err != nil && !w.keeps(cn, "reclaim", err) {
+			return
+		}
+		_ = p.Pause(p.Now() + maxKeepNs)
+	}
+}
+
+// keeps tells whether a keeper goes on after an error. One that nothing explains is an objection.
+func (w *world) keeps(cn int, what string, err error) bool {
+	switch {
+	case errors.Is(err, objstore.ErrUnanswered), w.s.restarts() && ofRestart(err):
+		return true
+	case !w.excused(cn, err):
+		w.object("keeper", fmt.Sprintf("cn%d: %s: %v", cn, what, err))
+	}
+	return false
+}
+
+// mayLose tells whether a fault may make memory nobody's.
+func (s *Scenario) mayLose() bool {
+	lose := s.restarts() || s.BreakNs > 0
+	for cn := 1; cn <= s.CNs; cn++ {
+		lose = lose || s.deadly(cn)
+	}
+	return lose
+}
+
+// sweepUp has the witness find what the dead had, while the others keep what they have; then all give back what they have.
+func (w *world) sweepUp(p fabric.Port) bool {
+	w.looking = true
+	for cn := 1; cn <= w.s.CNs; cn++ {
+		if !w.dead(cn) {
+			w.c.Go(w.nodes[cn-1].sim, fmt.Sprintf("last keeper of cn%d", cn), func(p fabric.Port) {
+				w.keep(cn, p, func() bool { return w.looking })
+			})
+		}
+	}
+	witness := w.s.CNs + 1
+	own := w.nodes[witness-1]
+	k, err := w.tended(own, own, p)
+	if err == nil {
+		err = k.Reclaim(own.sim.View)
+		if n := k.Found().Pieces; n > 0 && !w.s.mayLose() {
+			w.object("keeper", fmt.Sprintf("%d pieces of memory were taken for garbage, and nobody has died", n))
+		}
+		k.Close()
+	}
+	w.looking = false
+	if err != nil {
+		w.object("keeper", fmt.Sprintf("what the dead had is not found: %v", err))
+		return false
+	}
+	_ = p.Pause(p.Now() + 2*maxKeepNs)
+	for cn := 1; cn <= witness; cn++ {
+		if w.dead(cn) {
+			continue
+		}
+		// The lists are the node's, whoever's Port empties them.
+		k, err := w.tended(w.nodes[cn-1], own, p)
+		if err == nil && w.s.restarts() && cn < witness {
+			err = k.Leave() // what it does not know whether it has is nobody's then
+		} else if err == nil {
+			err = k.Drain()
+		}
+		if err != nil {
+			w.object("keeper", fmt.Sprintf("drain of cn%d: %v", cn, err))
+			return false
+		}
+		k.Close()
+	}
+	return true
+}

@@ -1,0 +1,186 @@
+package declock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/declock/declock/cn"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
+)
+
+// How often a keeper looks who lives, which costs nothing remote; how often it looks after each store and tree when nobody has died, when
+// there is something to do, and when that fails.
+const (
+	keeperLooks = 50 * time.Millisecond
+	keeperIdle  = time.Second
+	keeperBusy  = time.Millisecond
+	keeperFails = 5 * time.Second
+)
+
+// A keeper looks after the memory of the stores and trees that a compute node has open: what others had of it
+// when they died is found and used again (package region/sweep). It is one goroutine, from the first store or tree on until Close.
+type keeper struct {
+	c    *Cluster
+	s    *cn.Session
+	stop context.CancelFunc
+	done sync.WaitGroup
+	kept map[any]tended // by Store or Tree
+}
+
+// A tended is a client of a store or tree that the keeper works over.
+type tended interface {
+	Tend(view func() fabric.View) (busy bool, err error)
+	Close()
+}
+
+// startKeeper starts the keeper, unless there is one. Before the first store or tree is open, what one had who had this compute
+// node's number before is told to be nobody's.
+func (c *Cluster) startKeeper() error {
+	if c.keeper != nil {
+		return nil
+	}
+	s, err := c.node.Helper()
+	if err != nil {
+		return err
+	}
+	if err := disown(s); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	k := &keeper{c: c, s: s, stop: stop, kept: map[any]tended{}}
+	c.keeper = k
+	k.done.Go(func() { k.run(ctx) })
+	return nil
+}
+
+// beginOpen begins the opening of a store or tree, and returns what ends it: one at a time, since a compute node opens each once.
+func (c *Cluster) beginOpen(ctx context.Context) (end func(), err error) {
+	select {
+	case c.opening <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := c.startKeeper(); err != nil {
+		<-c.opening
+		return nil, err
+	}
+	return func() { <-c.opening }, nil
+}
+
+// endKeeper ends the keeper, if there is one.
+func (c *Cluster) endKeeper() error {
+	c.opening <- struct{}{}
+	defer func() { <-c.opening }()
+	k := c.keeper
+	if c.keeper = nil; k == nil {
+		return nil
+	}
+	return k.close()
+}
+
+// disown tells of all stores and trees that a compute node with this one's number has died, if it had them open.
+func disown(s *cn.Session) error {
+	if err := s.Attach(); err != nil {
+		return err
+	}
+	for _, r := range s.Node().Regions() {
+		list, err := r.List(s.Port())
+		if errors.Is(err, fabric.ErrNodeDown) {
+			continue // what is there cannot be opened now; it will be found open
+		}
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := objstore.Disown(s.Port(), &list[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// close ends the keeper.
+func (k *keeper) close() error {
+	k.stop()
+	k.done.Wait()
+	for _, t := range k.kept {
+		t.Close()
+	}
+	return k.s.Close()
+}
+
+func (k *keeper) run(ctx context.Context) {
+	view := k.c.node.Fabric().View
+	seen, next := view().Epoch, time.Now()
+	for {
+		wait := keeperLooks
+		if now := time.Now(); view().Epoch != seen || !now.Before(next) {
+			seen = view().Epoch
+			switch busy, err := k.tend(view); {
+			case errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrClosed) || errors.Is(err, cn.ErrMemoryLost):
+				return
+			case err != nil:
+				next = now.Add(keeperFails)
+			case busy:
+				next, wait = now, keeperBusy
+			default:
+				next = now.Add(keeperIdle)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// tend looks after each store and tree once.
+func (k *keeper) tend(view func() fabric.View) (busy bool, err error) {
+	var errs []error
+	for _, x := range k.c.open() {
+		t, err := k.client(x)
+		if err == nil {
+			var more bool
+			more, err = t.Tend(view)
+			busy = busy || more
+		}
+		if err != nil && !errors.Is(err, fabric.ErrNodeDown) && k.c.report != nil {
+			k.c.report(err)
+		}
+		errs = append(errs, err)
+	}
+	return busy, errors.Join(errs...)
+}
+
+// client returns the keeper's client of a store or tree.
+func (k *keeper) client(x any) (tended, error) {
+	if t := k.kept[x]; t != nil {
+		return t, nil
+	}
+	var t tended
+	var err error
+	switch x := x.(type) {
+	case *Store:
+		t, err = x.Store.Client(k.s.Locker())
+	}
+	if err != nil {
+		return nil, err
+	}
+	k.kept[x] = t
+	return t, nil
+}
+
+// open returns the stores and trees that are open.
+func (c *Cluster) open() (list []any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, st := range c.stores {
+		list = append(list, st)
+	}
+	return list
+}

@@ -1,0 +1,338 @@
+package sweep
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Errors, for errors.Is.
+var (
+	// ErrReplaced: this compute node has opened the store or tree a second time, or its record was cleared. It must
+	// take no more part.
+	ErrReplaced = errors.New("sweep: this compute node's record is another's now")
+	// ErrBusy: a free list changes too fast to be walked. The next round may be luckier.
+	ErrBusy = errors.New("sweep: list changes too fast")
+	// ErrCorrupt: remote memory does not hold what it should.
+	ErrCorrupt = errors.New("sweep: corrupt remote memory")
+)
+
+// An Owner is the store or tree whose pieces are swept, for the one who tends it.
+type Owner interface {
+	// Port is what the calls are made over.
+	Port() fabric.Port
+	// Do executes a chain, in the present life of the memory node.
+	Do(ops []fabric.Op) error
+	// View returns the live compute nodes, as of now or later.
+	View() fabric.View
+	// Held calls add for all free pieces that this compute node has in its lists or keeps for its clients, by part, from an
+	// offset to another, in units of 64 bytes.
+	Held(add func(part int, from, to uint64))
+	// Mark returns all pieces that there are, with those marked that are reachable or in free lists of the memory nodes.
+	Mark() (*Map, error)
+	// Release puts pieces that are nobody's into free lists of the memory nodes. They are sorted by part, extent and offset.
+	Release(list []Piece) error
+}
+
+// A Member is a compute node's registration with a store or tree, and its part in rounds. Tend and Leave are called by one goroutine at a
+// time; its Tracker by any.
+type Member struct {
+	Tracker
+	base fabric.Addr // of what members share
+	cn   fabric.CNID
+	life life
+
+	round uint32 // that it remembers for, 0: none
+	asked mark   // the step for which it waits for operations under way
+
+	lead *leading // the round that it leads
+
+	view   uint64      // epoch of the view that was looked at last
+	look   fabric.Time // when to look at all records again
+	need   bool        // somebody dead had pieces, when it looked last
+	forced bool        // a round is wanted whatever has happened
+	after  fabric.Time // no round is begun before
+	pause  fabric.Time // how long the next wait for that will be
+	found  Found
+}
+
+// Found counts what the rounds that this member led have found.
+type Found struct {
+	Rounds    uint64 // completed
+	Abandoned uint64 // begun and not completed
+	Pieces    uint64
+}
+
+// How long a leader waits for a step to be answered, and how long he waits then before he begins another round: twice as long each time.
+// How often a member looks at all records although nobody has come or gone.
+const (
+	patienceNs   = 5 * fabric.Second
+	minBackoffNs = fabric.Second
+	maxBackoffNs = 256 * fabric.Second
+	lookNs       = 10 * fabric.Second
+)
+
+// Join registers the compute node of a Port with the store or tree whose first part's memory begins at base. It comes before anything is taken.
+func Join(port fabric.Port, base fabric.Addr) (*Member, error) {
+	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
+	if int(m.cn) >= maxNodes || m.cn == 0 {
+		return nil, fmt.Errorf("sweep: %v has no record", m.cn)
+	}
+	m.life = life(port.Rand()) & lifeMask
+	a := m.record(m.cn)
+	ops := [1]fabric.Op{fabric.Load(a)}
+	if err := port.Do(ops[:]); err != nil {
+		return nil, fmt.Errorf("sweep: record at %v: %w", a, err)
+	}
+	for {
+		old := recordWord(ops[0].Old)
+		// If it is open, one with this number has died.
+		ops[0] = fabric.CAS(a, uint64(old), uint64(makeRecord(old.open() || old.owes(), m.life, 0)))
+		if err := port.Do(ops[:]); err != nil {
+			return nil, fmt.Errorf("sweep: record at %v: %w", a, err)
+		}
+		if ops[0].Swapped() {
+			break
+		}
+	}
+	ops[0] = fabric.Load(m.base)
+	if err := port.Do(ops[:]); err != nil {
+		return nil, fmt.Errorf("sweep: round at %v: %w", m.base, err)
+	}
+	if w := roundWord(ops[0].Old); w.active() {
+		m.remember(w.mark())
+	}
+	return m, nil
+}
+
+// Disown says, if a compute node with the number of a Port's has died with the store or tree open whose first part's memory begins at
+// base, that what it had is to be found. Who joins the cluster does so before he opens it himself: else others would wait for him.
+func Disown(port fabric.Port, base fabric.Addr) error {
+	a := base.Add(Offset + recordsAt + 8*uint64(port.ID().CN()))
+	ops := [1]fabric.Op{fabric.Load(a)}
+	if err := port.Do(ops[:]); err != nil {
+		return fmt.Errorf("sweep: record at %v: %w", a, err)
+	}
+	w := recordWord(ops[0].Old)
+	if !w.open() {
+		return nil
+	}
+	ops[0] = fabric.CAS(a, uint64(w), owesBit) // if it has changed, it has been looked after
+	if err := port.Do(ops[:]); err != nil {
+		return fmt.Errorf("sweep: record at %v: %w", a, err)
+	}
+	return nil
+}
+
+// remember begins to remember for the round of a mark.
+func (m *Member) remember(k mark) {
+	m.track()
+	m.round, m.asked = k.round(), 0
+}
+
+// forget ends it.
+func (m *Member) forget() {
+	if m.round != 0 {
+		m.untrack()
+		m.round = 0
+	}
+}
+
+func (m *Member) record(cn fabric.CNID) fabric.Addr { return m.base.Add(recordsAt + 8*uint64(cn)) }
+
+// Leave ends the registration, after the last piece has been given back. A round that is under way ends with it:
+// what this member remembers nobody else knows. do executes a chain.
+func (m *Member) Leave(do func([]fabric.Op) error) error {
+	m.lead = nil
+	for {
+		w, err := m.loadRound(do)
+		if err != nil {
+			return err
+		}
+		if !w.active() {
+			break
+		}
+		if _, err := m.swapRound(do, w, w.ended()); err != nil {
+			return err
+		}
+	}
+	m.forget()
+	a := m.record(m.cn)
+	ops := [1]fabric.Op{fabric.Load(a)}
+	if err := do(ops[:]); err != nil {
+		return fmt.Errorf("sweep: record at %v: %w", a, err)
+	}
+	for {
+		w := recordWord(ops[0].Old)
+		if !w.open() || w.life() != m.life {
+			return nil
+		}
+		ops[0] = fabric.CAS(a, uint64(w), uint64(w.closed()))
+		if err := do(ops[:]); err != nil {
+			return fmt.Errorf("sweep: record at %v: %w", a, err)
+		}
+		if ops[0].Swapped() {
+			return nil
+		}
+	}
+}
+
+func (m *Member) loadRound(do func([]fabric.Op) error) (roundWord, error) {
+	ops := [1]fabric.Op{fabric.Load(m.base)}
+	if err := do(ops[:]); err != nil {
+		return 0, fmt.Errorf("sweep: round at %v: %w", m.base, err)
+	}
+	return roundWord(ops[0].Old), nil
+}
+
+func (m *Member) swapRound(do func([]fabric.Op) error, old, w roundWord) (bool, error) {
+	ops := [1]fabric.Op{fabric.CAS(m.base, uint64(old), uint64(w))}
+	if err := do(ops[:]); err != nil {
+		return false, fmt.Errorf("sweep: round at %v: %w", m.base, err)
+	}
+	return ops[0].Swapped(), nil
+}
+
+// Found returns what the rounds that this member led have found.
+func (m *Member) Found() Found { return m.found }
+
+// A table is the records of all compute nodes, as they were read.
+type table [maxNodes]recordWord
+
+// readTable reads the records.
+func (m *Member) readTable(o Owner) (*table, error) {
+	buf := o.Port().Alloc(8 * maxNodes)
+	defer o.Port().Free(buf)
+	a := m.base.Add(recordsAt)
+	ops := [1]fabric.Op{fabric.Read(a, buf)}
+	if err := o.Do(ops[:]); err != nil {
+		return nil, fmt.Errorf("sweep: records at %v: %w", a, err)
+	}
+	var t table
+	for i := range t {
+		t[i] = recordWord(binary.LittleEndian.Uint64(buf[8*i:]))
+	}
+	return &t, nil
+}
+
+// owing tells whether somebody dead had pieces.
+func (t *table) owing(live fabric.CNSet) bool {
+	for i, w := range t {
+		if w.owes() || w.open() && !live.Has(fabric.CNID(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Force makes a call of Tend that finds no round under way begin one, whether or not anybody has died.
+func (m *Member) Force() { m.forced, m.look, m.after = true, 0, 0 }
+
+// Tend does this member's part of what there is to do, and tells whether there is more: then it is to be called again
+// soon, else after a second or when somebody has died. It does not wait.
+func (m *Member) Tend(o Owner) (busy bool, err error) {
+	w, err := m.loadRound(o.Do)
+	if err != nil {
+		return false, err
+	}
+	if m.lead != nil {
+		return m.goOn(o, w)
+	}
+	if !w.active() {
+		m.forget()
+		if !m.need && o.View().Epoch == m.view && o.Port().Now() < m.look {
+			return false, nil
+		}
+	}
+	t, err := m.readTable(o)
+	if err != nil {
+		return false, err
+	}
+	// Who is in the table has joined the cluster before: so he is in a view that is younger, unless he is dead.
+	v := o.View()
+	if own := t[m.cn]; !own.open() || own.life() != m.life {
+		return false, fmt.Errorf("%w: %v", ErrReplaced, own)
+	}
+	if leader := t[w.leader()]; w.active() && w.leader() != m.cn && v.Live.Has(w.leader()) && leader.open() && leader.life() == w.life() {
+		return true, m.answer(o, w.mark(), t[m.cn])
+	}
+	now := o.Port().Now()
+	m.view, m.look, m.need = v.Epoch, now+lookNs, m.forced || t.owing(v.Live)
+	if !m.need && !w.active() || now < m.after {
+		return false, nil
+	}
+	return true, m.begin(o, w)
+}
+
+// answer answers a step of a round, if the operations that it must wait for are over.
+func (m *Member) answer(o Owner, k mark, own recordWord) error {
+	if own.mark() == k {
+		return nil
+	}
+	if m.round != k.round() {
+		if k.step() != 0 {
+			return nil // it has not been asked for the first
+		}
+		m.remember(k)
+	}
+	if m.asked != k {
+		m.asked = k
+		m.await()
+	}
+	if !m.quiet() {
+		return nil
+	}
+	if k.step() > 0 {
+		if err := m.strike(o, k); err != nil {
+			return err
+		}
+	}
+	a := m.record(m.cn)
+	ops := [1]fabric.Op{fabric.CAS(a, uint64(own), uint64(own.answering(k)))}
+	if err := o.Do(ops[:]); err != nil {
+		return fmt.Errorf("sweep: record at %v: %w", a, err)
+	}
+	return nil // if it has changed meanwhile, the next call answers
+}
+
+// strike strikes out of a batch what this compute node has.
+func (m *Member) strike(o Owner, k mark) error {
+	buf := o.Port().Alloc(8 * batchSize)
+	defer o.Port().Free(buf)
+	a := m.base.Add(batchAt)
+	read := [1]fabric.Op{fabric.Read(a, buf)}
+	if err := o.Do(read[:]); err != nil {
+		return fmt.Errorf("sweep: candidates at %v: %w", a, err)
+	}
+	held := m.hoard(o)
+	var ops [fabric.MaxChain]fabric.Op
+	n := 0
+	for i := range batchSize {
+		c := candidate(binary.LittleEndian.Uint64(buf[8*i:]))
+		if c == 0 || !c.stamped(k) || !held(c.part(), c.off64()) {
+			continue
+		}
+		ops[n] = fabric.Store(a.Add(8*uint64(i)), 0)
+		if n++; n == len(ops) {
+			if err := o.Do(ops[:n]); err != nil {
+				return fmt.Errorf("sweep: candidates at %v: %w", a, err)
+			}
+			n = 0
+		}
+	}
+	if err := o.Do(ops[:n]); err != nil {
+		return fmt.Errorf("sweep: candidates at %v: %w", a, err)
+	}
+	return nil
+}
+
+// hoard returns who tells whether this compute node has a piece, or has had it since it remembers. The lists are looked at first: what
+// leaves them meanwhile is remembered.
+func (m *Member) hoard(o Owner) func(part int, off64 uint64) bool {
+	var h hoard
+	o.Held(h.add)
+	h.sort()
+	return func(part int, off64 uint64) bool { return h.has(part, off64) || m.had(part, off64) }
+}
