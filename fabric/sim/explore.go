@@ -106,6 +106,7 @@ func (cfg ExploreConfig) withDefaults() ExploreConfig {
 type Report struct {
 	Schedules int      // executions to their end
 	Pruned    int      // executions that came to a state known before
+	Foreseen  int      // executions that were left out because they would have
 	States    int      // different states in which there was a choice
 	Ends      []uint64 // hashes of the different states at the end, in order
 	Steps     uint64

@@ -51,6 +51,9 @@ type explorer struct {
 	known    *[]uint64      // what keep was told in the schedule before and in this one; nil: nobody keeps it
 	knew     int            // how often it was
 	blind    bool           // nobody asks for the state
+	tally    tally          // of the present state
+	counted  bool           // it is up to date
+	learn    func()         // what came of the choice that has just been made; nil: nobody wants to know
 	exactly  bool           // state tells states apart that ClientMemory does not
 	trace    func(s string) // nil: nobody listens
 }
@@ -506,6 +509,7 @@ func (ex *explorer) remember(x choice) {
 // do makes something happen.
 func (ex *explorer) do(x choice) {
 	c := ex.c
+	ex.counted = false
 	ex.remember(x)
 	if x.actor != ex.actor && x.actor != nobody {
 		if len(ex.menu) > 0 && ex.menu[0].actor == ex.actor {

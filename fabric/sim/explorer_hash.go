@@ -3,7 +3,6 @@ package sim
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/bits"
 	"runtime"
 
@@ -212,7 +211,7 @@ func (ch *chain) stutters() bool {
 		return false
 	}
 	k, m := ch.port.told, &ch.qp.mn.mem
-	if w := ch.port.waiter; w == nil || k.heard != w.turns().heard || ch.qp.mn.dead || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
+	if !ch.polls() || ch.qp.mn.dead || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
 		return false
 	}
 	data := k.data
@@ -236,6 +235,12 @@ func (ch *chain) stutters() bool {
 		}
 	}
 	return true
+}
+
+// polls tells whether nobody of its client's node has gone on since the client asked the last time.
+func (ch *chain) polls() bool {
+	w := ch.port.waiter
+	return w != nil && ch.port.told.heard == w.turns().heard
 }
 
 // stutters tells whether a client that polls its inbox would find it as empty as before.
@@ -393,130 +398,9 @@ func hashMessage(m *fabric.Message) uint64 {
 	return h
 }
 
-// state returns the hash of the present state: of all that determines what
-// can happen from now on. Parts that have no order are summed up.
-func (ex *explorer) state() uint64 {
-	c := ex.c
-	h := fold(uint64(c.now), uint64(c.live))
-	for _, mn := range c.mns {
-		h = fold(h, mn.sum)
-		h = fold(h, uint64(mn.epoch)<<2|flag(mn.dead)<<1|flag(mn.revoked))
-	}
-	for _, t := range c.tasks {
-		if !t.node.gone {
-			h = fold(h, ex.taskState(t))
-		}
-	}
-	for _, n := range c.nodes {
-		if n.gone {
-			h = fold(h, flag(n.isFenced())|1<<63)
-			continue
-		}
-		if n.shares != nil {
-			h = fold(h, ex.memoryOf(n))
-			h = fold(h, n.idState())
-		}
-		h = fold(h, n.memo.told)
-		h = fold(h, flag(n.dead)|flag(n.isFenced())<<1|flag(n.paused)<<2|flag(n.closed)<<3|uint64(n.clock.Offset)<<4)
-		for i, d := range n.downMN {
-			h += mix64(flag(d) * uint64(1+i))
-		}
-	}
-	var sum uint64
-	for _, p := range c.ports {
-		if !p.closed && !p.node.gone {
-			sum += ex.portState(p)
-		}
-	}
-	for i, ch := range ex.chains {
-		sum += mix64(ex.chainState(i, ch))
-	}
-	for i := range ex.pairs {
-		p := &ex.pairs[i]
-		q := fold(uint64(p.from)<<32|uint64(p.to), 5)
-		for _, f := range p.queue {
-			q = fold(q, hashMessage(&c.flights[f].msg))
-		}
-		if len(p.queue) > 0 {
-			sum += q
-		}
-	}
-	for _, t := range ex.starts {
-		sum += mix64(uint64(t.index)<<8 | 6)
-	}
-	for _, n := range ex.dead {
-		sum += mix64(uint64(n.id)<<8 | 7)
-	}
-	for i := range ex.actions {
-		sum += mix64(flag(ex.actions[i].done) * uint64(i<<8|8))
-	}
-	h = fold(h, sum)
-	h = fold(h, uint64(ex.early)|uint64(ex.ticks)<<16|uint64(ex.acted)<<32|flag(ex.resting)<<48)
-	if ex.cfg.MaxSwitches > 0 {
-		h = fold(h, uint64(ex.switches)<<32|uint64(ex.actor))
-	}
-	for _, f := range c.hashers {
-		h = fold(h, f())
-	}
-	return h
-}
-
 func flag(b bool) uint64 {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-// portState returns the hash of what a Port waits for and has received.
-func (ex *explorer) portState(p *Port) uint64 {
-	h := fold(uint64(p.id)<<8|uint64(p.wait), flag(p.ready)|flag(p.interrupted)<<1)
-	if p.wait >= waitRecv {
-		h = fold(h, uint64(p.until))
-	}
-	for _, e := range p.epochs {
-		h = fold(h, uint64(e))
-	}
-	for i := range p.in.len {
-		h = fold(h, hashMessage(&p.in.ring[(p.in.head+i)&(len(p.in.ring)-1)]))
-	}
-	return h
-}
-
-// chainState returns the hash of how far a chain has got, and what it will return. (What it
-// is follows from what its client has been told, if that is not forgotten.) Chains of a Port count in their order.
-func (ex *explorer) chainState(i int, ch *chain) uint64 {
-	n := uint64(0)
-	for _, x := range ex.chains[:i] {
-		if x.port == ch.port {
-			n++
-		}
-	}
-	h := fold(uint64(ch.port.index)<<32|n<<16|uint64(ch.state), uint64(ch.cur)|uint64(ch.part)<<8|flag(ch.orphan)<<16|flag(ch.stutters())<<17)
-	done := int(ch.cur)
-	if ch.part > 0 {
-		done++ // the buffer of a READ holds what has come
-	}
-	h = fold(h, ch.results(done))
-	if ch.err != nil {
-		h = fold(h, hashError(ch.err))
-	}
-	if ch.port.node.gone || ch.port.waiter != nil && ch.port.waiter.remembers != nil {
-		for i := int(ch.cur); i < len(ch.ops); i++ {
-			h = fold(h, hashOp(&ch.ops[i]))
-		}
-	}
-	return h
-}
-
-// hashOp returns the hash of what an operation is to do.
-func hashOp(op *fabric.Op) uint64 {
-	h := fold(fold(fold(uint64(op.Kind), uint64(op.Addr)), op.Arg), op.Cmp)
-	if op.Kind == fabric.OpWrite && op.Buf != nil {
-		h = fold(h, hashBytes(op.Buf))
-	}
-	if w := op.Wide; w != nil {
-		h = fold(h, hashBytes(fmt.Appendf(nil, "%v", *w)))
-	}
-	return h
 }

@@ -12,7 +12,7 @@ import (
 // ClientMemory says what the client that runs remembers while it waits for the fabric, and its node must have been given
 // to NodeMemory. keeps is called with the client's call stack when it begins to wait. It hashes all that the client will
 // go by when it goes on, apart from the results of what it waits for, the stack, and what NodeMemory covers; with false, that is not
-// known there. Errors that it was told since the last Forget may be kept anywhere: they count in addition.
+// known there. A client that has ended remembers nothing: see Forget. Errors that it was told since the last Forget may be kept anywhere: they count in addition.
 // ExploreConfig.Audit tells whether that is so.
 func (c *Cluster) ClientMemory(keeps func(stack []uintptr) (uint64, bool)) {
 	if c.ex != nil && c.cur != nil && c.cur.node.shares != nil {

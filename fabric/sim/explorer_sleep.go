@@ -137,7 +137,7 @@ func (ex *explorer) idOf(x choice) uint64 {
 
 // wake ends a step: what has to do with what has happened sleeps no more.
 func (ex *explorer) wake() {
-	if !ex.cfg.Sleep || ex.blind {
+	if ex.blind {
 		return
 	}
 	for _, n := range ex.c.nodes {
@@ -146,6 +146,10 @@ func (ex *explorer) wake() {
 		}
 	}
 	ex.asleep = slices.DeleteFunc(ex.asleep, func(s sleeper) bool { return s.print.meets(&ex.print) })
+	if ex.learn != nil {
+		ex.learn()
+		ex.learn = nil
+	}
 	if ex.record != nil {
 		*ex.record = ex.print.clone()
 		ex.record = nil

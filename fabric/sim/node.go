@@ -128,6 +128,7 @@ type Node struct {
 	keeps  func() uint64 // with that: hash of what its agent remembers while it waits for a message
 	digest uint64        // what shares returned last
 	ran    bool          // that may be out of date
+	place  int           // in Cluster.nodes
 	gone   bool          // killed, and what its clients were told makes no difference any more
 }
 
@@ -150,6 +151,7 @@ func (c *Cluster) AddCN() *Node {
 	n.member = &membership{entry: e, node: n}
 	c.enter(n.member)
 	n.view, n.waits = c.ledger.View(), !c.ledger.Known(n.member.since)
+	n.place = len(c.nodes)
 	c.nodes = append(c.nodes, n)
 	return n
 }

@@ -26,6 +26,7 @@ type search struct {
 	known   bool     // the present run has come to a state known before
 	pool    pool
 	audit   audit
+	moves   map[uint64]move // by explorer.moveOf
 	began   time.Time
 	report  Report
 }
@@ -34,7 +35,10 @@ type search struct {
 type branch struct {
 	of       int // how many
 	choice   int
-	untried  []int     // choices that come after it
+	untried  []todo    // choices that come after it
+	state    uint64    // hash of it
+	judged   uint64    // tally.judged there
+	move     uint64    // see explorer.moveOf, of the choice
 	asleep   []sleeper // before the choice
 	chosen   sleeper   // the choice
 	menu     uint64    // hash of the menu
@@ -54,7 +58,7 @@ func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
 		panic(err)
 	}
 	return &search{cfg: cfg, build: build, visited: map[uint64]sleepers{}, ids: map[uint64]int{}, finals: map[uint64]struct{}{},
-		audit: newAudit(), began: time.Now()}
+		audit: newAudit(), moves: map[uint64]move{}, began: time.Now()}
 }
 
 // execute runs the program once. The choices are pick's. searching: it is a run of the search itself, which begins like
@@ -154,6 +158,7 @@ func (s *search) loop() {
 			s.path, s.past, s.hashes = s.path[:0], s.past[:0], s.hashes[:0]
 			clear(s.visited)
 			clear(s.finals)
+			clear(s.moves)
 			s.audit = newAudit()
 			continue
 		case err != nil:
@@ -237,16 +242,23 @@ func (s *search) pick(ex *explorer) (int, bool) {
 		s.known = true
 		return 0, false
 	}
-	s.path = append(s.path, branch{of: len(ex.menu), choice: list[0], untried: list[1:], asleep: slices.Clone(ex.asleep),
-		menu: menu, past: len(s.past), switches: ex.switches, hashes: ex.knew, digests: ex.memories(), audited: audited})
+	b := branch{of: len(ex.menu), untried: list, asleep: slices.Clone(ex.asleep), state: ex.tally.sum, judged: ex.tally.judged,
+		menu: menu, past: len(s.past), switches: ex.switches, hashes: ex.knew, digests: ex.memories(), audited: audited}
+	if !s.next(&b) {
+		return 0, false
+	}
+	s.path = append(s.path, b)
 	s.chooses(ex, &s.path[d])
-	return list[0], true
+	return b.choice, true
 }
 
 // chooses has a run go on with the choice of the last branch of the path.
 func (s *search) chooses(ex *explorer, b *branch) {
 	if s.cfg.Audit {
 		s.audit.leaves(b.audited, ex, ex.menu[b.choice])
+	}
+	if s.foresees() {
+		ex.learn = func() { s.learn(ex, b) }
 	}
 	if !s.cfg.Sleep {
 		return
@@ -262,7 +274,7 @@ func (s *search) chooses(ex *explorer, b *branch) {
 
 // untried returns the choices that are to be explored at a point that is not on the path yet: those that do not sleep, and
 // have not been explored in the same state before.
-func (s *search) untried(ex *explorer) []int {
+func (s *search) untried(ex *explorer) []todo {
 	var asleep, was, here sleepers
 	for i := range ex.asleep {
 		asleep |= s.bit(ex.asleep[i].id)
@@ -277,7 +289,10 @@ func (s *search) untried(ex *explorer) []int {
 	if !s.cfg.NoStates {
 		ex.exactly = s.cfg.Audit
 		h := ex.state()
-		ex.exactly = false
+		if ex.exactly {
+			ex.exactly = false
+			ex.state()
+		}
 		met := false
 		if was, met = s.visited[h]; met {
 			switch only = was &^ asleep; {
@@ -292,10 +307,14 @@ func (s *search) untried(ex *explorer) []int {
 		s.visited[h] = asleep
 		ex.asleep = slices.DeleteFunc(ex.asleep, func(x sleeper) bool { return s.bit(x.id)&asleep == 0 })
 	}
-	var list []int
+	var list []todo
 	for i, id := range s.menu {
 		if b := s.bit(id); b&asleep == 0 && (only == ^sleepers(0) || b&only != 0) {
-			list = append(list, i)
+			x := todo{choice: i, id: id}
+			if s.foresees() {
+				x.move = ex.moveOf(ex.menu[i])
+			}
+			list = append(list, x)
 		}
 	}
 	return list
@@ -309,9 +328,10 @@ func (s *search) backtrack() bool {
 			if b.chosen.id != 0 {
 				b.asleep = append(b.asleep, b.chosen)
 			}
-			b.choice, b.untried = b.untried[0], b.untried[1:]
-			s.past, s.hashes = s.past[:b.past], s.hashes[:b.hashes]
-			return true
+			if s.next(b) {
+				s.past, s.hashes = s.past[:b.past], s.hashes[:b.hashes]
+				return true
+			}
 		}
 		s.path = s.path[:len(s.path)-1]
 	}
