@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
@@ -95,7 +96,7 @@ func disown(s *cn.Session) error {
 			return err
 		}
 		for i := range list {
-			if err := objstore.Disown(s.Port(), &list[i]); err != nil {
+			if err := errors.Join(objstore.Disown(s.Port(), &list[i]), btree.Disown(s.Port(), &list[i])); err != nil {
 				return err
 			}
 		}
@@ -167,6 +168,8 @@ func (k *keeper) client(x any) (tended, error) {
 	switch x := x.(type) {
 	case *Store:
 		t, err = x.Store.Client(k.s.Locker())
+	case *Tree:
+		t, err = x.Tree.Client(k.s.Locker())
 	}
 	if err != nil {
 		return nil, err
@@ -181,6 +184,9 @@ func (c *Cluster) open() (list []any) {
 	defer c.mu.Unlock()
 	for _, st := range c.stores {
 		list = append(list, st)
+	}
+	for _, t := range c.trees {
+		list = append(list, t)
 	}
 	return list
 }

@@ -111,7 +111,7 @@ func (c *Cluster) drain() error {
 	for _, t := range trees {
 		cl, err := t.Client(s)
 		if err == nil {
-			err = cl.Drain()
+			err = cl.Leave()
 			cl.Close()
 		}
 		errs = append(errs, err)

@@ -16,10 +16,15 @@ type Tree struct {
 // value is good for keys of up to 128 bytes on all memory nodes); its Name, Lock, Dead and, unless given, Nodes
 // are filled in. A tree that this Cluster has open already is returned as it is.
 func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tree, error) {
-	c.mu.Lock()
-	t := c.trees[name]
-	c.mu.Unlock()
-	if t != nil {
+	if t := c.tree(name); t != nil {
+		return t, nil
+	}
+	end, err := c.beginOpen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if t := c.tree(name); t != nil { // another goroutine was faster
 		return t, nil
 	}
 	s, err := c.Session()
@@ -51,10 +56,14 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.trees[name] == nil { // another goroutine may have been faster
-		c.trees[name] = &Tree{Tree: open}
-	}
+	c.trees[name] = &Tree{Tree: open}
 	return c.trees[name], nil
+}
+
+func (c *Cluster) tree(name string) *Tree {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trees[name]
 }
 
 // Client returns the tree for the use of a session. Like the session it is used by one goroutine at a

@@ -19,7 +19,7 @@ type BulkOptions struct {
 // of them before all are there. The first leaf stays locked meanwhile, so others' puts wait.
 //
 // ErrNotEmpty: the tree has keys; ErrOrder: a key is not greater than the one before. After an error the tree is as it was,
-// and what was written is lost to the tree until Check reclaims it. A compute node that dies
+// and what was written is lost to the tree until this compute node closes it or dies. A compute node that dies
 // between the two last operations leaves a tree that is right, and slow until it is repaired.
 func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {
 	if o.FillPercent == 0 {
@@ -28,6 +28,8 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 	if o.FillPercent < 10 || o.FillPercent > 100 {
 		return fmt.Errorf("%w: leaves filled to %d %%: want 10 to 100", ErrConfig, o.FillPercent)
 	}
+	c.user.Enter()
+	defer c.user.Leave()
 	if err := c.lock(&c.n, c.leaf, c.t.first); err != nil {
 		return err
 	}
@@ -37,7 +39,7 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 		err = l.run(pairs)
 	}
 	if err != nil {
-		c.stats.Leaked += l.written
+		l.lose()
 		return c.unlock(err)
 	}
 	if len(l.levels) == 0 {
@@ -48,15 +50,15 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 
 // A loader builds a tree from left to right: one node of each level is being filled.
 type loader struct {
-	c       *Client
-	most    int
-	levels  []*filling
-	last    []byte // key
-	some    bool
-	written uint64
-	root    ptr
-	first   image // what the first leaf is to be
-	firstB  []byte
+	c      *Client
+	most   int
+	levels []*filling
+	last   []byte // key
+	some   bool
+	slots  []ptr // of nodes and large values
+	root   ptr
+	first  image // what the first leaf is to be
+	firstB []byte
 }
 
 // A filling is the node of a level that is being filled.
@@ -103,6 +105,7 @@ func (l *loader) run(pairs iter.Seq2[[]byte, []byte]) error {
 			if err != nil {
 				return err
 			}
+			l.slots = append(l.slots, out.at)
 			k, payload = kindOutside, l.c.outBuf[:]
 			out.encode(payload)
 		}
@@ -137,7 +140,7 @@ func (l *loader) add(level int, key, before, rec []byte) error {
 	if level == len(l.levels) {
 		f := &filling{self: l.c.t.first}
 		if level > 0 {
-			slot, err := l.c.alloc(l.c.t.nextNode(0), classNode)
+			slot, err := l.node()
 			if err != nil {
 				return err
 			}
@@ -148,7 +151,7 @@ func (l *loader) add(level int, key, before, rec []byte) error {
 	f := l.levels[level]
 	// The high fence is the next node's first key at most.
 	if size := headerSize + len(f.low) + len(key) + len(f.buf) + len(rec); len(f.ends) > 1 && size > l.most || size > l.c.t.geo.nodeSize {
-		slot, err := l.c.alloc(l.c.t.nextNode(0), classNode)
+		slot, err := l.node()
 		if err != nil {
 			return err
 		}
@@ -161,6 +164,22 @@ func (l *loader) add(level int, key, before, rec []byte) error {
 	f.buf = append(f.buf, rec...)
 	f.ends = append(f.ends, len(f.buf))
 	return nil
+}
+
+// node takes a slot for a node.
+func (l *loader) node() (ptr, error) {
+	slot, err := l.c.alloc(l.c.t.nextNode(0), classNode)
+	if err == nil {
+		l.slots = append(l.slots, slot)
+	}
+	return slot, err
+}
+
+// lose gives all slots up.
+func (l *loader) lose() {
+	for _, p := range l.slots {
+		l.c.lose(p)
+	}
 }
 
 // flush writes the node of a level that is being filled, and adds its separator above unless
@@ -191,7 +210,6 @@ func (l *loader) flush(level int, high []byte, some bool, link ptr) error {
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: node %v: %w", f.self, err)
 		}
-		l.written++
 	}
 	if !some && len(f.low) == 0 {
 		return nil // the only node of its level
@@ -219,8 +237,9 @@ func (l *loader) publish() error {
 	c.before[3] = fabric.Write(a.Add(8), c.left[8:used])
 	c.before[4] = fabric.Store(a, uint64(makeWord(stateAlive, used, w.crc())))
 	if err := c.release(5, nil); err != nil {
-		c.shadow[0] = 0
-		c.stats.Leaked += l.written + 1
+		c.lose(shadow)
+		c.shadow[0].Store(0)
+		l.lose()
 		return err
 	}
 	c.t.root.Store(uint64(l.root))

@@ -14,9 +14,9 @@ import (
 type CheckOptions struct {
 	// Repair does what others have left undone: what any writer does who comes by.
 	Repair bool
-	// Reclaim gives slots that belong to nobody back to the memory nodes. No other client of
-	// the tree may be open, on any compute node.
-	Reclaim bool
+	// Reclaim, if it is set, tells which compute nodes live; then a tree that is sound gets back the slots that nobody has any more
+	// (Client.Reclaim), and is checked again.
+	Reclaim func() fabric.View
 }
 
 // A LevelReport is what a level of a tree holds.
@@ -35,8 +35,8 @@ type MemoryReport struct {
 	Used      uint64       `json:"used"`      // by nodes and values
 	Free      uint64       `json:"free"`      // in the memory node's lists
 	Local     uint64       `json:"local"`     // in this compute node's lists
-	Elsewhere uint64       `json:"elsewhere"` // in those of others, or lost
-	Reclaimed uint64       `json:"reclaimed"`
+	Elsewhere uint64       `json:"elsewhere"` // in those of others, or nobody's
+	Reclaimed uint64       `json:"reclaimed"` // were nobody's, and have been found by this compute node since it opened the tree
 }
 
 // A Report is what Check found.
@@ -128,10 +128,12 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 			}
 			continue
 		}
-		if o.Reclaim && k.r.Sound() {
-			if err := k.slots.reclaim(k); err != nil {
+		if o.Reclaim != nil && k.r.Sound() {
+			if err := c.Reclaim(o.Reclaim); err != nil {
 				return nil, err
 			}
+			o.Reclaim = nil
+			continue
 		}
 		k.slots.report(k)
 		return k.r, nil
@@ -337,6 +339,8 @@ func (k *checker) value(x *item) error {
 // repair does what is left undone.
 func (k *checker) repair() error {
 	c := k.c
+	c.user.Enter()
+	defer c.user.Leave()
 	for i := range k.jobs {
 		j := &k.jobs[i]
 		var err error

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
 )
 
 // A Client is one client's view of a tree. One goroutine uses it at a time.
@@ -38,12 +40,13 @@ type Client struct {
 	finder finder
 	search search
 	jobs   []job
-	shadow []ptr // of each memory node: a slot for the shadow of a node that is written whole
+	shadow []atomic.Uint64 // of each memory node: the ptr of a slot for the shadow of a node that is written whole. Who tends the tree looks at it
 
 	childBuf  [childSize]byte
 	outBuf    [outsideSize]byte
 	uncertain bool // the operation has been sent to the memory node
 
+	user  sweep.User
 	stats Stats
 }
 
@@ -67,7 +70,7 @@ type Stats struct {
 	Completed uint64 // separators of half-split nodes added
 	Mended    uint64 // separators of nodes that were gone mended
 	Deferred  uint64 // repairs left to the next visitor, because of an error
-	Leaked    uint64 // slots lost to the tree by failed operations, until Check reclaims them
+	Leaked    uint64 // slots lost to the tree by failed operations, until this compute node closes it or dies
 }
 
 // Add adds the counters of t to s.
@@ -97,31 +100,39 @@ func (s *Stats) Add(t *Stats) {
 // whose layout the tree was opened with. It works over l's Port.
 func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	p := l.Port()
-	c := &Client{t: t, l: l, port: p, shadow: make([]ptr, len(t.nodes))}
+	c := &Client{t: t, l: l, port: p, shadow: make([]atomic.Uint64, len(t.nodes))}
 	for _, b := range []*[]byte{&c.leaf, &c.inner, &c.left, &c.right} {
 		*b = p.Alloc(t.geo.nodeSize)
 	}
 	c.aux = p.Alloc(region.ExtentHeader)
 	c.finder.init()
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
-	for i := range t.nodes {
-		// Taken now, so that keys can be deleted when memory is full.
-		if _, err := c.shadowOn(i); err != nil {
-			c.Close()
-			return nil, err
-		}
+	t.join(c)
+	if err := c.takeShadows(); err != nil {
+		c.Close()
+		return nil, err
 	}
 	return c, nil
 }
 
-// Close frees the client's buffers. The Locker and its Port stay open.
-func (c *Client) Close() {
-	for i, p := range c.shadow {
-		if p != 0 {
-			c.free(p, classNode)
-			c.shadow[i] = 0
+// takeShadows takes a slot for shadows on each memory node, so that keys can be deleted when memory is full.
+func (c *Client) takeShadows() error {
+	c.user.Enter()
+	defer c.user.Leave()
+	for i := range c.t.nodes {
+		if _, err := c.shadowOn(i); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// Close frees the client's buffers. The Locker and its Port stay open.
+func (c *Client) Close() {
+	c.user.Enter()
+	c.freeShadows()
+	c.user.Leave()
+	c.t.part(c)
 	for _, b := range [][]byte{c.leaf, c.inner, c.left, c.right, c.aux, c.value} {
 		if b != nil {
 			c.port.Free(b)

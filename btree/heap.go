@@ -18,8 +18,7 @@ import (
 // or another value, and notices by its ptr or its checksum: nobody waits
 // for readers before a slot is used again.
 //
-// Slots in the lists of a compute node that dies are lost to the tree, until
-// Check with Reclaim finds them.
+// Slots in the lists of a compute node that dies are found by the others (sweep.go).
 
 // A class is a size of slots.
 type class uint8
@@ -121,6 +120,14 @@ func (c *Client) alloc(node int, cl class) (ptr, error) {
 }
 
 func (c *Client) allocOn(node int, cl class) (ptr, error) {
+	p, err := c.take(node, cl)
+	if err == nil {
+		c.t.member.Touch(node, p.off64())
+	}
+	return p, err
+}
+
+func (c *Client) take(node int, cl class) (ptr, error) {
 	m := &c.t.nodes[node]
 	if p, ok := m.lists[cl].pop(node, c.t.slotSize(cl)/slotUnit); ok {
 		return p, nil
@@ -134,6 +141,7 @@ func (c *Client) allocOn(node int, cl class) (ptr, error) {
 
 // free gives a slot back. Nobody else may have it.
 func (c *Client) free(p ptr, cl class) {
+	c.t.member.Touch(p.node(), p.off64())
 	if extra := c.t.nodes[p.node()].lists[cl].push(p); extra != 0 {
 		if err := c.pushCentral(extra, cl); err != nil {
 			// The operation that freed the slot has succeeded all the same.
@@ -162,9 +170,17 @@ func (t *Tree) sane(p ptr, size uint64) bool {
 		p.off64()*slotUnit+size <= t.nodes[p.node()].limit
 }
 
-// pushCentral puts a slot in front of the class's central list. A slot of a value begins with
+// lose gives a slot up: an operation that may still take effect would write it or link it.
+func (c *Client) lose(p ptr) {
+	c.t.member.Lose(p.node(), p.off64())
+	c.stats.Leaked++
+}
+
+// pushCentral puts a slot in front of the class's central list. If it fails, nobody gets the slot as long as this compute node lives: it may come
+// into the list yet. A slot of a value begins with
 // the next one's offset; that of a node is as its layout says.
 func (c *Client) pushCentral(p ptr, cl class) error {
+	c.t.member.Touch(p.node(), p.off64())
 	m := &c.t.nodes[p.node()]
 	head := m.base.Add(freeHeadsOffset + 8*uint64(cl))
 	b := c.aux[:headerSize]
@@ -173,14 +189,15 @@ func (c *Client) pushCentral(p ptr, cl class) error {
 		if cl == classNode {
 			setWord(b, makeWord(stateFree, 0, 0))
 			put64(b, selfAt, uint64(p))
-			put64(b, linkAt, guess.off64())
+			put64(b, linkAt, guess.stamped())
 		} else {
 			b = b[:8]
-			put64(b, 0, guess.off64())
+			put64(b, 0, guess.stamped())
 		}
 		c.ops[0] = fabric.Write(c.t.slotAddr(p, cl), b)
 		c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(p.off64())))
 		if err := lock.Do(c.l, c.ops[:2]); err != nil {
+			c.t.member.Lose(p.node(), p.off64())
 			return fmt.Errorf("btree: free list at %v: %w", head, err)
 		}
 		if c.ops[1].Swapped() {
@@ -261,14 +278,11 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 }
 
 // Drain gives the slots that this compute node keeps free back to the memory
-// nodes, for others. The last client of a compute node calls it before it closes.
+// nodes, for others. See Leave.
 func (c *Client) Drain() error {
-	for i, p := range c.shadow {
-		if p != 0 {
-			c.free(p, classNode)
-			c.shadow[i] = 0
-		}
-	}
+	c.user.Enter()
+	defer c.user.Leave()
+	c.freeShadows()
 	for i := range c.t.nodes {
 		for cl := range class(numClasses) {
 			l := &c.t.nodes[i].lists[cl]
@@ -284,4 +298,14 @@ func (c *Client) Drain() error {
 		}
 	}
 	return nil
+}
+
+// freeShadows gives back what the client keeps for shadows.
+func (c *Client) freeShadows() {
+	for i := range c.shadow {
+		if p := ptr(c.shadow[i].Load()); p != 0 {
+			c.free(p, classNode)
+			c.shadow[i].Store(0)
+		}
+	}
 }

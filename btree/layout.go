@@ -9,13 +9,14 @@ import (
 
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
 )
 
 // Everything in this file is a format: do not change it; a new layout gets a
 // new formatVersion. Integers are little-endian.
 
 // formatVersion is in the root entry of every tree.
-const formatVersion = 2
+const formatVersion = 3
 
 // A ptr names one life of a slot: a place for a node, or for a value, on one of the
 // tree's memory nodes. 0 is none.
@@ -140,7 +141,7 @@ func (w word) shadow() uint64  { return uint64(w & maxOffset64) }
 //	offset  bytes
 //	  0       8   word
 //	  8       8   self: ptr of this node; in a shadow, of the node that it is to be
-//	 16       8   link: ptr of the right neighbour, 0 is none; in a free slot, of the next free one
+//	 16       8   link: ptr of the right neighbour, 0 is none; in a free slot, what leads to the next free one (freeHead)
 //	 24       8   fencing token of who wrote it whole, 0 is none
 //	 32       4   version: how often it was written whole
 //	 36       2   length of the low fence
@@ -207,12 +208,13 @@ const MaxValueSize = 64 << 10
 //	0x000     8    ptr of the root, on the first node
 //	0x040     8    offset of the newest extent, 0 if there is none (region.TreeExtents)
 //	0x080   256    heads of the free lists of the classes, as in freeHead
-//	0x180          the leftmost leaf, on the first node: it never dies
+//	0x400          who has the tree open, and rounds in which memory of the dead is found, on the first node (package region/sweep)
+//	0x3000         the leftmost leaf, on the first node: it never dies
 const (
 	rootOffset       = 0x000
 	extentHeadOffset = region.TreeExtents
 	freeHeadsOffset  = 0x080
-	firstLeafOffset  = 0x180
+	firstLeafOffset  = sweep.End
 )
 
 // A freeHead is the head of a free list of slots: the offset of the first,
@@ -226,6 +228,10 @@ const (
 type freeHead uint64
 
 func (h freeHead) off64() uint64 { return uint64(h & maxOffset64) }
+
+// stamped returns the word that leads from a slot that is pushed in front of the list to the next: its offset, and above it the tag that
+// the head gets.
+func (h freeHead) stamped() uint64 { return sweep.Stamped(uint64(h), ptrOffsetBits, h.off64()) }
 
 func (h freeHead) next(off64 uint64) freeHead {
 	return (h>>ptrOffsetBits+1)<<ptrOffsetBits | freeHead(off64)

@@ -116,6 +116,8 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	if err := c.check(key, value); err != nil {
 		return err
 	}
+	c.user.Enter()
+	defer c.user.Leave()
 	c.stats.Puts++
 	k, payload := kindInline, value
 	var out outside
@@ -136,7 +138,7 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	case err != nil && k == kindOutside && !c.uncertain:
 		c.free(out.at, classFor(out.size))
 	case err != nil && k == kindOutside:
-		c.stats.Leaked++
+		c.lose(out.at)
 	}
 	c.settle()
 	return err
@@ -159,7 +161,7 @@ func (c *Client) store(value []byte) (outside, error) {
 		}
 		err = fmt.Errorf("btree: value at %v: %w", o.at, err)
 		if !errors.Is(err, fabric.ErrNodeDown) {
-			c.stats.Leaked++
+			c.lose(o.at)
 			return o, err
 		}
 		c.free(o.at, cl) // nothing was written; another memory node may be up
@@ -217,6 +219,8 @@ func (c *Client) Delete(key []byte) error {
 	if err := c.check(key, nil); err != nil {
 		return err
 	}
+	c.user.Enter()
+	defer c.user.Leave()
 	c.stats.Deletes++
 	err := c.remove(c.ownKey(key))
 	c.settle()

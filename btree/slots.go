@@ -43,7 +43,7 @@ func (m *slotMap) load(k *checker) error {
 			}
 			m.loadLocal(k, i, cl)
 		}
-		if p := k.c.shadow[i]; p != 0 && m.take(k, p, classNode, "shadow") {
+		if p := ptr(k.c.shadow[i].Load()); p != 0 && m.take(k, p, classNode, "shadow") {
 			m.mem[i].Local++
 		}
 	}
@@ -108,10 +108,11 @@ func (m *slotMap) loadFree(k *checker, node int, cl class) error {
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: free list at %v: %w", head, err)
 		}
-		off = get64(b, 0)
+		next := freeHead(get64(b, 0))
 		if cl == classNode {
-			off = get64(b, linkAt)
+			next = freeHead(get64(b, linkAt))
 		}
+		off = next.off64()
 	}
 	return nil
 }
@@ -179,34 +180,7 @@ func (m *slotMap) report(k *checker) {
 				taken += uint64(bits.OnesCount64(w))
 			}
 		}
-		r.Elsewhere = r.Slots - taken
+		r.Elsewhere, r.Reclaimed = r.Slots-taken, k.c.t.nodes[i].reclaimed.Load()
 	}
 	k.r.Memory = m.mem
-}
-
-// reclaim puts slots that are nobody's into the memory nodes' lists.
-func (m *slotMap) reclaim(k *checker) error {
-	c := k.c
-	for i := range m.extents {
-		for j := range m.extents[i] {
-			x := &m.extents[i][j]
-			for n := range x.count {
-				if x.taken[n/64]>>(n%64)&1 != 0 {
-					continue
-				}
-				// The incarnation of its last life is not known: another is drawn.
-				p := makePtr(i, x.first+n*x.step, 0)
-				if x.class == classNode {
-					p |= ptr(c.port.Rand()&incMask) << ptrIncShift
-				}
-				if err := c.pushCentral(p, x.class); err != nil {
-					return err
-				}
-				x.taken[n/64] |= 1 << (n % 64)
-				m.mem[i].Reclaimed++
-				m.mem[i].Free++
-			}
-		}
-	}
-	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
 )
 
 // Errors of opening, for errors.Is.
@@ -192,6 +194,8 @@ type memory struct {
 	zero   fabric.Addr  // offset 0 of the region
 	limit  uint64       // end of what can be used, bytes
 	lists  [numClasses]localList
+
+	reclaimed atomic.Uint64 // slots of the dead that this compute node has found
 }
 
 // A Tree is a tree as a compute node has it open. All its clients share it,
@@ -207,6 +211,10 @@ type Tree struct {
 	leaf  atomic.Uint64 // the same ptr, if that root is a leaf
 	turn  atomic.Uint64 // where the next node goes
 	cache cache
+
+	member  *sweep.Member
+	mu      sync.Mutex // guards clients; never held across a fabric call
+	clients []*Client
 }
 
 // Open opens the tree, and makes it if there is none.
@@ -229,7 +237,14 @@ func Open(port fabric.Port, cfg Config) (*Tree, error) {
 		}
 	}
 	t.cache.init(cfg.CacheBytes)
-	return t, t.loadRoot(port.Do)
+	if err := t.loadRoot(port.Do); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.member, err = sweep.Join(port, t.nodes[0].base); err != nil {
+		return nil, fmt.Errorf("btree: open %q: %w", cfg.Name, err)
+	}
+	return t, nil
 }
 
 // compare compares the geometry of the tree that is there with the wanted one.

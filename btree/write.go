@@ -165,8 +165,8 @@ func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 	c.uncertain = true
 	if err := c.release(before+4, nil); err != nil {
 		// The node may have been left half written: the shadow is what it is to be.
-		c.shadow[shadow.node()] = 0
-		c.stats.Leaked++
+		c.lose(shadow)
+		c.shadow[shadow.node()].Store(0)
 		return err
 	}
 	if m.level > 0 {
@@ -184,14 +184,15 @@ func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 
 // shadowOn returns the client's slot for shadows on a memory node.
 func (c *Client) shadowOn(node int) (ptr, error) {
-	if c.shadow[node] == 0 {
-		p, err := c.allocOn(node, classNode)
-		if err != nil {
+	p := ptr(c.shadow[node].Load())
+	if p == 0 {
+		var err error
+		if p, err = c.allocOn(node, classNode); err != nil {
 			return 0, noSpace(err)
 		}
-		c.shadow[node] = p
+		c.shadow[node].Store(uint64(p))
 	}
-	return c.shadow[node], nil
+	return p, nil
 }
 
 // split divides the locked node n, which is to be m, and releases the lock. The right half is written
@@ -216,7 +217,7 @@ func (c *Client) split(n *node, m *image) error {
 	done := job{kind: jobComplete, level: m.level + 1, low: bytes.Clone(sep), high: fence{bytes.Clone(right.high.key), right.high.some}, self: right.self}
 	m.link, m.high, m.items = right.self, fence{key: done.low, some: true}, m.items[:at]
 	if err := c.commit(n, m, shadow, before); err != nil {
-		c.stats.Leaked++
+		c.lose(right.self)
 		return err
 	}
 	c.stats.Splits++
@@ -247,7 +248,7 @@ func (c *Client) writeNew(near int, m *image) (before int, down error) {
 		}
 		err = fmt.Errorf("btree: new node %v: %w", m.self, err)
 		if !errors.Is(err, fabric.ErrNodeDown) {
-			c.stats.Leaked++
+			c.lose(slot)
 			return 0, err
 		}
 		c.free(slot, classNode) // nothing was written; another memory node may be up

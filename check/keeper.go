@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region/sweep"
@@ -22,11 +23,18 @@ type tended interface {
 // How often a keeper looks.
 const (
 	minKeepNs = 20 * fabric.Microsecond
-	maxKeepNs = fabric.Millisecond
+	maxKeepNs = 10 * fabric.Millisecond
 )
 
 // tended returns a client of a node's store or tree, over a Port of a node.
 func (w *world) tended(n, of *node, p fabric.Port) (tended, error) {
+	if n.tree != nil {
+		t, err := n.tree.Client(w.locker(of, p))
+		if err != nil {
+			return nil, err
+		}
+		return t, nil
+	}
 	st, err := n.store.Client(w.locker(of, p))
 	if err != nil {
 		return nil, err
@@ -63,7 +71,7 @@ func (w *world) keep(cn int, p fabric.Port, more func() bool) {
 				pause = minKeepNs
 			}
 			_ = p.Pause(p.Now() + pause)
-			pause = min(2*pause, maxKeepNs)
+			pause = min(pause*5/4, maxKeepNs)
 		}
 		if err != nil && !w.keeps(cn, "tend", err) {
 			return
@@ -86,14 +94,14 @@ func (w *world) reclaimAll(cn int, p fabric.Port, more func() bool) {
 		if err != nil && !w.keeps(cn, "reclaim", err) {
 			return
 		}
-		_ = p.Pause(p.Now() + maxKeepNs)
+		_ = p.Pause(p.Now() + minKeepNs)
 	}
 }
 
 // keeps tells whether a keeper goes on after an error. One that nothing explains is an objection.
 func (w *world) keeps(cn int, what string, err error) bool {
 	switch {
-	case errors.Is(err, objstore.ErrUnanswered), w.s.restarts() && ofRestart(err):
+	case errors.Is(err, objstore.ErrUnanswered), errors.Is(err, btree.ErrUnanswered), w.s.restarts() && ofRestart(err):
 		return true
 	case !w.excused(cn, err):
 		w.object("keeper", fmt.Sprintf("cn%d: %s: %v", cn, what, err))

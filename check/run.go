@@ -59,7 +59,7 @@ func (w *world) play() *Result {
 	defer w.c.Close()
 	w.startAgents()
 	w.startClients()
-	if w.s.Keys > 0 && w.s.Tree == 0 {
+	if w.s.Keys > 0 {
 		w.startKeepers()
 	}
 	shifted(w.s.Plan, w.began).Apply(w.c)

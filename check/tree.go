@@ -156,25 +156,11 @@ func (w *world) scanTree(t *btree.Client, client int, descending bool) error {
 	return nil
 }
 
-// closeTree drains the tree's free lists on all living nodes, and checks the tree.
+// closeTree has what was left undone done, the dead's memory found and the tree's free lists drained on all living nodes, and checks the tree.
 func (w *world) closeTree(p fabric.Port) {
 	died := false
 	for cn := 1; cn <= w.s.CNs; cn++ {
 		died = died || w.dead(cn)
-	}
-	for cn := 1; cn <= w.s.CNs+1; cn++ {
-		if w.dead(cn) {
-			continue
-		}
-		// The lists are the node's, whoever's Port empties them.
-		t, err := w.nodes[cn-1].tree.Client(w.locker(w.nodes[w.s.CNs], p))
-		if err == nil {
-			err = t.Drain()
-		}
-		if err != nil {
-			w.object("tree check", fmt.Sprintf("drain of cn%d: %v", cn, err))
-			return
-		}
 	}
 	t, err := w.nodes[w.s.CNs].tree.Client(w.locker(w.nodes[w.s.CNs], p))
 	if err != nil {
@@ -184,7 +170,15 @@ func (w *world) closeTree(p fabric.Port) {
 	if died {
 		w.inspectTree(t, btree.CheckOptions{})
 		w.readTree(t)
-		w.inspectTree(t, btree.CheckOptions{Repair: true, Reclaim: true})
+		w.inspectTree(t, btree.CheckOptions{Repair: true})
+	}
+	t.Close()
+	if !w.sweepUp(p) {
+		return
+	}
+	if t, err = w.nodes[w.s.CNs].tree.Client(w.locker(w.nodes[w.s.CNs], p)); err != nil {
+		w.object("tree check", err.Error())
+		return
 	}
 	r := w.inspectTree(t, btree.CheckOptions{})
 	if r == nil {

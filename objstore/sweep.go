@@ -49,7 +49,7 @@ func Disown(port fabric.Port, e *region.Entry) error {
 // How often Reclaim looks, and for how long.
 const (
 	minReclaimNs  = 10 * fabric.Microsecond
-	maxReclaimNs  = fabric.Millisecond
+	maxReclaimNs  = 10 * fabric.Millisecond
 	reclaimWaitNs = 30 * fabric.Second
 )
 
@@ -71,7 +71,7 @@ func (c *Client) Reclaim(view func() fabric.View) error {
 		if err := c.port.Pause(c.port.Now() + pause); err != nil {
 			return fmt.Errorf("objstore: %w", err)
 		}
-		pause = min(2*pause, maxReclaimNs)
+		pause = min(pause*5/4, maxReclaimNs)
 	}
 }
 

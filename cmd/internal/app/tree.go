@@ -27,7 +27,11 @@ func (i *inspector) checkTrees(l *looking, reclaim bool, rows *[]any) (trees, un
 		if err != nil {
 			return 0, 0, err
 		}
-		r, err := c.Check(btree.CheckOptions{Reclaim: reclaim})
+		o := btree.CheckOptions{}
+		if reclaim {
+			o.Reclaim = l.cluster.Node().Fabric().View
+		}
+		r, err := c.Check(o)
 		c.Close()
 		if err != nil {
 			return 0, 0, err

@@ -1,0 +1,304 @@
+package btree
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
+)
+
+// ErrUnanswered: slots that nobody has cannot be looked for, because a compute node that has the tree open
+// does not take part, or is always at work.
+var ErrUnanswered = errors.New("btree: not all who have the tree open take part in looking for free memory")
+
+// join makes a client known to whoever tends the tree, and part undoes it.
+func (t *Tree) join(c *Client) {
+	t.member.Add(&c.user)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clients = append(t.clients, c)
+}
+
+func (t *Tree) part(c *Client) {
+	t.mu.Lock()
+	t.clients = slices.DeleteFunc(t.clients, func(x *Client) bool { return x == c })
+	t.mu.Unlock()
+	t.member.Remove(&c.user)
+}
+
+// Tend does this compute node's part in finding the slots that others had when they died (package region/sweep), and tells whether
+// there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
+// client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
+func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
+	busy, err = c.t.member.Tend(&owner{c, view})
+	if err != nil {
+		err = fmt.Errorf("btree: %w", err)
+	}
+	return busy, err
+}
+
+// Leave gives the slots that this compute node keeps free back to the memory nodes, and closes the tree on it: its last client
+// calls it, and uses it no more.
+func (c *Client) Leave() error {
+	if err := c.Drain(); err != nil {
+		return err
+	}
+	if err := c.t.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
+		return fmt.Errorf("btree: %w", err)
+	}
+	return nil
+}
+
+// Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the
+// tree of a root entry open. It comes before the tree is opened.
+func Disown(port fabric.Port, e *region.Entry) error {
+	if _, which := geometryNodes(e); e.Kind != region.KindTree || e.Info[0]>>56 != formatVersion || which != 0 {
+		return nil // the first node has the records
+	}
+	return sweep.Disown(port, e.Addr)
+}
+
+// How often Reclaim looks, and for how long.
+const (
+	minReclaimNs  = 10 * fabric.Microsecond
+	maxReclaimNs  = 10 * fabric.Millisecond
+	reclaimWaitNs = 30 * fabric.Second
+)
+
+// Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
+// say. Others may be at work, if they Tend. ErrUnanswered: they do not.
+func (c *Client) Reclaim(view func() fabric.View) error {
+	c.t.member.Force()
+	pause := minReclaimNs
+	for rounds, until := c.t.member.Found().Rounds, c.port.Now()+reclaimWaitNs; ; {
+		busy, err := c.Tend(view)
+		switch {
+		case err != nil:
+			return err
+		case c.t.member.Found().Rounds > rounds:
+			return nil
+		case !busy || c.port.Now() > until:
+			return ErrUnanswered
+		}
+		if err := c.port.Pause(c.port.Now() + pause); err != nil {
+			return fmt.Errorf("btree: %w", err)
+		}
+		pause = min(pause*5/4, maxReclaimNs)
+	}
+}
+
+// Found returns what this compute node has found as the leader of rounds. Only who calls Tend may ask.
+func (c *Client) Found() sweep.Found { return c.t.member.Found() }
+
+// An owner is the tree as package sweep sees it, over a client that does nothing else meanwhile.
+type owner struct {
+	c    *Client
+	view func() fabric.View
+}
+
+var _ sweep.Owner = (*owner)(nil)
+
+func (o *owner) Port() fabric.Port        { return o.c.port }
+func (o *owner) Do(ops []fabric.Op) error { return lock.Do(o.c.l, ops) }
+func (o *owner) View() fabric.View        { return o.view() }
+
+// span returns where a slot is, in units of 64 bytes.
+func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
+	return off64, off64 + t.slotSize(cl)/slotUnit
+}
+
+// Held implements sweep.Owner.
+func (o *owner) Held(add func(part int, from, to uint64)) {
+	t := o.c.t
+	for i := range t.nodes {
+		for cl := range class(numClasses) {
+			l := &t.nodes[i].lists[cl]
+			l.mu.Lock()
+			for _, p := range l.slots {
+				from, to := t.span(p.off64(), cl)
+				add(i, from, to)
+			}
+			if l.next < l.end {
+				add(i, l.next, l.end)
+			}
+			l.mu.Unlock()
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.clients {
+		for i := range c.shadow {
+			if p := ptr(c.shadow[i].Load()); p != 0 {
+				from, to := t.span(p.off64(), classNode)
+				add(i, from, to)
+			}
+		}
+	}
+}
+
+// Release implements sweep.Owner. The incarnation of a node's last life is not known: another is drawn.
+func (o *owner) Release(list []sweep.Piece) error {
+	for _, x := range list {
+		p := makePtr(x.Part, x.Off64, 0)
+		if class(x.Class) == classNode {
+			p = makePtr(x.Part, x.Off64, uint32(o.c.port.Rand()))
+		}
+		if err := o.c.pushCentral(p, class(x.Class)); err != nil {
+			return err
+		}
+		o.c.t.nodes[x.Part].reclaimed.Add(1)
+	}
+	return nil
+}
+
+// Mark implements sweep.Owner. A node that is in the tree all the time is found: those of a level divide the keys among them, in
+// the order of their links, and a node begins where it began as long as it lives.
+func (o *owner) Mark() (*sweep.Map, error) {
+	c, t := o.c, o.c.t
+	m := new(sweep.Map)
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		if err := n.region.Settle(c.port); err != nil { // an extent that a dead compute node was taking
+			return nil, err
+		}
+		x := sweep.Extents{Part: i, Zero: n.zero, Head: n.base.Add(extentHeadOffset), Limit: n.limit, Size: t.sizeOf}
+		if err := m.Carve(o.Do, c.aux, x); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.loadRoot(); err != nil {
+		return nil, err
+	}
+	var root node
+	s := &c.search
+	s.begin(0, nil, false, false)
+	for {
+		p := ptr(t.root.Load())
+		err := c.read(&root, c.inner, p)
+		if err == nil {
+			break
+		}
+		if err != errGone {
+			return nil, err
+		}
+		if err := c.loadRoot(); err != nil {
+			return nil, err
+		}
+		if ptr(t.root.Load()) == p {
+			return nil, fmt.Errorf("%w: root %v is gone", ErrCorrupt, p)
+		}
+	}
+	for level := int(root.level); level >= 0; level-- {
+		if err := o.markLevel(m, uint8(level)); err != nil {
+			return nil, err
+		}
+	}
+	for i := range t.nodes {
+		for cl := range class(numClasses) {
+			if err := o.markFree(m, i, cl); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
+}
+
+// sizeOf returns the bytes of the slots of a class that an extent names, 0 if there is no such class.
+func (t *Tree) sizeOf(cl uint8) uint64 {
+	if cl >= numClasses {
+		return 0
+	}
+	return t.slotSize(class(cl))
+}
+
+// markLevel marks the nodes of a level, from left to right, and the values of leaves.
+func (o *owner) markLevel(m *sweep.Map, level uint8) error {
+	c := o.c
+	edge, n := []byte(nil), &c.n
+	for {
+		c.search.begin(level, edge, false, false)
+		if err := c.seek(&c.search, n, c.leaf); err != nil {
+			return err
+		}
+		if err := o.markNode(m, n); err != nil {
+			return err
+		}
+		if !n.high.some {
+			return nil
+		}
+		if slices.Compare(n.high.key, edge) <= 0 {
+			return fmt.Errorf("%w: node %v, level %d: ends at %.40q, where it begins", ErrCorrupt, n.self, level, n.high.key)
+		}
+		edge = append(edge[:0], n.high.key...)
+	}
+}
+
+// markNode marks a node that has been read, the shadow that it was read from, and its large values.
+func (o *owner) markNode(m *sweep.Map, n *node) error {
+	c, t := o.c, o.c.t
+	from, to := t.span(n.self.off64(), classNode)
+	m.Mark(n.self.node(), from, to)
+	if n.word.state() == stateShadow {
+		// As long as nobody has finished the node, its shadow is it. Whoever writes it next finishes it; then the slot is nobody's.
+		c.ops[0] = fabric.Load(t.slotAddr(n.self, classNode))
+		if err := o.Do(c.ops[:1]); err != nil {
+			return fmt.Errorf("btree: node %v: %w", n.self, err)
+		}
+		if w := word(c.ops[0].Old); w.state() == stateMoving {
+			from, to := t.span(w.shadow(), classNode)
+			m.Mark(n.self.node(), from, to)
+		}
+	}
+	if n.level > 0 {
+		return nil
+	}
+	items, err := n.sorted(c.items[:0])
+	c.items = items[:0]
+	if err != nil {
+		return err
+	}
+	for i := range items {
+		if items[i].kind != kindOutside {
+			continue
+		}
+		v := decodeOutside(items[i].value)
+		if v.size > MaxValueSize || !t.sane(v.at, uint64(v.size)) {
+			return fmt.Errorf("%w: value of %d bytes at %v", ErrCorrupt, v.size, v.at)
+		}
+		from, to := t.span(v.at.off64(), classFor(v.size))
+		m.Mark(v.at.node(), from, to)
+	}
+	return nil
+}
+
+// markFree marks the slots of a central free list.
+func (o *owner) markFree(m *sweep.Map, i int, cl class) error {
+	c, t := o.c, o.c.t
+	list := sweep.Stack{
+		Head: t.nodes[i].base.Add(freeHeadsOffset + 8*uint64(cl)), OffsetBits: ptrOffsetBits, Most: t.nodes[i].limit / slotUnit,
+		Load: func(off64 uint64) (uint64, error) {
+			p := makePtr(i, off64, 0)
+			if !t.sane(p, t.slotSize(cl)) {
+				return 0, fmt.Errorf("%w: free list of class %d leads to %v", ErrCorrupt, cl, p)
+			}
+			b := c.aux[:headerSize]
+			c.ops[0] = fabric.Read(t.slotAddr(p, cl), b)
+			if err := o.Do(c.ops[:1]); err != nil {
+				return 0, fmt.Errorf("btree: free list of class %d: %w", cl, err)
+			}
+			if cl == classNode {
+				return get64(b, linkAt), nil
+			}
+			return get64(b, 0), nil
+		},
+		Visit: func(off64 uint64) {
+			from, to := t.span(off64, cl)
+			m.Mark(i, from, to)
+		},
+	}
+	return list.Walk(o.Do)
+}
