@@ -98,7 +98,7 @@ func (f *footprint) runs(t *Task) {
 // accesses notes the effect of an operation, or of a piece of one.
 func (f *footprint) accesses(ch *chain, op *fabric.Op) {
 	f.port(ch.port)
-	if ch.again {
+	if ch.again && ch.polls() {
 		f.node(ch.port.node) // whether it stutters depends on who went on there
 	}
 	off := op.Addr.Offset()
