@@ -553,8 +553,15 @@ func (g *exploring) hash() uint64 {
 
 func (g *exploring) atEnd() error {
 	word := g.c.PeekWord(g.lock)
-	// With a place of the dead in the queue, or of a life before a restart, and nobody behind it, nobody has asked for a reset yet.
-	if what := oracle.CheckHeader(g.x.Capacity, word); what != "" && g.killed.Len() == 0 && !g.x.Restart && g.field == nil {
+	what := ""
+	switch {
+	case g.field != nil, g.x.Restart: // with a place of a life before a restart in the queue, and nobody behind it, nobody has asked for a reset yet
+	case g.killed.Len() > 0:
+		what = oracle.CheckHeaderOf(g.x.Capacity, word, g.killed, g.mortal())
+	default:
+		what = oracle.CheckHeader(g.x.Capacity, word)
+	}
+	if what != "" {
 		return fmt.Errorf("header: %s", what)
 	}
 	for _, n := range g.nodes {
@@ -563,4 +570,15 @@ func (g *exploring) atEnd() error {
 		}
 	}
 	return nil
+}
+
+// mortal returns the number of clients of dead nodes.
+func (g *exploring) mortal() int {
+	clients := 0
+	for _, who := range strings.Fields(g.x.Clients) {
+		if g.killed.Has(fabric.CNID(who[0] - '0')) {
+			clients++
+		}
+	}
+	return clients
 }

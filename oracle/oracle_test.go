@@ -108,6 +108,23 @@ func TestCheckHeader(t *testing.T) {
 	}
 }
 
+// Who has died leaves a place for each of its clients, and a reset of its own.
+func TestCheckHeaderOfTheDead(t *testing.T) {
+	var dead fabric.CNSet
+	dead.Add(3)
+	for _, x := range []struct {
+		word uint64
+		good bool
+	}{
+		{77 << 14, true}, {77<<14 | 1<<11, true}, {77<<14 | 1<<11 | 1<<8, true}, {77<<14 | 5<<11 | 3, true},
+		{77<<14 | 2<<11, false}, {77<<14 | 1<<8, false}, {77<<14 | 4, false},
+	} {
+		if got := oracle.CheckHeaderOf(2, x.word, dead, 1); (got == "") != x.good {
+			t.Errorf("header %#x: %q, good is %v", x.word, got, x.good)
+		}
+	}
+}
+
 // A storeOp of a test: it begins at one tick and ends at another.
 type storeOp struct {
 	begin, end int // end 0: never

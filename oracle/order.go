@@ -38,6 +38,19 @@ func CheckHeader(capacityBits uint8, word uint64) string {
 	return ""
 }
 
+// CheckHeaderOf says what is wrong with the header of a lock that only dead compute nodes use, or "". They have left a place behind for each
+// of their clients at most, and perhaps a reset that nobody has taken over since: nobody has asked for the lock.
+func CheckHeaderOf(capacityBits uint8, word uint64, dead fabric.CNSet, clients int) string {
+	h := DecodeHeader(capacityBits, word)
+	switch {
+	case h.Reset != 0 && dead.Has(fabric.CNID(h.Reset)):
+		return "" // who bounced off is counted until the reset is taken over
+	case h.Reset != 0 || h.Writers > h.Size || h.Size > uint64(clients):
+		return fmt.Sprintf("a lock that at most %d clients of dead nodes use has %+v", clients, h)
+	}
+	return ""
+}
+
 // QueueOrder: places in the queue of a lock are granted in the order in which
 // the FAAs that took them came to memory. That holds for every policy, for
 // compute nodes pass a lock on in no other order. A place is known from the
