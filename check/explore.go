@@ -1,6 +1,7 @@
 package check
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"math/bits"
@@ -268,9 +269,13 @@ type exploring struct {
 	lock   fabric.Addr
 	nodes  []*node
 	killed fabric.CNSet
+	state  uint64     // hash of the court's
+	moved  bool       // it may be out of date
 	told   int        // objections that Fail has been told of
 	last   lastOps    // of a replay; nil: nobody wants to know
 	field  *fieldLock // nil: DecLock
+	// private: see sim.ExploreConfig
+	private bool
 }
 
 // Observe implements sim.Observer.
@@ -288,6 +293,7 @@ func (g *exploring) Observe(e *sim.Event) {
 	case sim.StepEffect:
 		if e.Op.Kind.IsAtomic() && e.Op.Addr == g.lock {
 			g.c.Witness()
+			g.moved = true
 			g.court.Effect(&oracle.Effect{Client: e.Client, Lock: e.Op.Addr, Old: e.Old, New: e.New})
 			g.tell()
 		}
@@ -316,6 +322,7 @@ func (g *exploring) event(e oracle.Event) {
 	if e.Kind != oracle.Requested { // no judge here takes note of it
 		g.c.Witness()
 	}
+	g.moved = true
 	g.court.Event(&e)
 	g.tell()
 }
@@ -331,7 +338,7 @@ func (g *exploring) tell() {
 func (x Exploration) build(c *sim.Cluster) { x.buildWith(c, nil) }
 
 func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
-	g := &exploring{x: x, c: c, last: last, field: fieldLockOf(x.Policy)}
+	g := &exploring{x: x, c: c, last: last, field: fieldLockOf(x.Policy), moved: true, private: x.config().Private}
 	judges := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells()}
 	var policy hier.Policy
 	if g.field == nil {
@@ -394,6 +401,20 @@ func (g *exploring) use() {
 		g.play(t, lock.Exclusive)
 	}
 	_ = p.Close()
+	if g.field == nil {
+		g.leaveEntries(p.ID())
+	}
+}
+
+// leaveEntries leaves entries in the queue, as if somebody had waited each time in the first round: they are still there when the versions
+// of their cycle are used again, unless the lock has been reset.
+func (g *exploring) leaveEntries(by fabric.ClientID) {
+	y := g.cfg.Layout
+	for i := range min(y.Capacity(), uint64(g.x.Used)) {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], uint64(cql.MakeEntry(lock.Exclusive, by, y.Version(i), 0)))
+		g.c.Poke(g.lock.Add(8+8*y.Slot(i)), b[:])
+	}
 }
 
 // symmetries tells exploration which clients differ by their names only: those of the same node and mode, and
@@ -424,7 +445,7 @@ func (g *exploring) addNode(p hier.Policy) {
 		}
 	} else {
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
-		if !g.x.config().Private {
+		if !g.private {
 			g.c.NodeMemory(n.sim, n.shares, n.keeps)
 		}
 	}
@@ -537,14 +558,22 @@ func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
 
 // hash is what the judges and the check at the end remember.
 func (g *exploring) hash() uint64 {
+	if g.moved {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(g.court.State()))
+		g.state, g.moved = h.Sum64(), false
+	}
+	if !g.private { // exploration knows tables and agents by NodeMemory
+		return g.state
+	}
 	h := fnv.New64a()
-	fmt.Fprint(h, g.court.State())
+	fmt.Fprint(h, g.state)
 	for _, n := range g.nodes {
 		if g.killed.Has(n.sim.ID()) {
 			continue
 		}
 		fmt.Fprintf(h, "n%d", n.table.Len())
-		if n.agent != nil && g.x.config().Private { // otherwise exploration knows it by node.keeps
+		if n.agent != nil {
 			fmt.Fprint(h, n.agent.State())
 		}
 	}
