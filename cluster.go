@@ -28,6 +28,10 @@ var (
 	ErrPolicy = hier.ErrPolicy
 )
 
+// ErrMemoryLost: a memory node has come back without the memory that it had. Each session, and each client of a store or
+// tree, hears it at least once, from an operation; what was there is gone then: locks are free, stores and trees empty. After it, all goes on.
+var ErrMemoryLost = cn.ErrMemoryLost
+
 // A Cluster is this process's membership of a cluster: it is one compute node
 // of it until Close. Any goroutine may use it.
 type Cluster struct {
@@ -40,6 +44,7 @@ type Cluster struct {
 	mu     sync.Mutex
 	stores map[string]*Store
 	trees  map[string]*Tree
+	locks  map[string]*Locks
 	keeper *keeper // from the first store or tree on; guarded by opening
 }
 
@@ -52,6 +57,8 @@ type options struct {
 	dir    string
 	key    uint64
 	cfg    cn.Config
+
+	memoryLost func(fabric.MemID)
 }
 
 // WithPolicy chooses how locks pass between the clients of a compute node and
@@ -79,6 +86,10 @@ func WithReport(f func(error)) Option { return func(o *options) { o.cfg.Report =
 // Unlock tells too (lock.ErrLost). It is called as soon as this process finds out, at a
 // failed operation or within a second.
 func WithOnLoss(f func(lock.Loss)) Option { return func(o *options) { o.cfg.OnLoss = f } }
+
+// WithOnMemoryLost sets who is told of each memory node that has come back without its memory (ErrMemoryLost), once: by then
+// nothing of this process has reached the new memory. f is called by any goroutine, and must neither wait nor use the cluster.
+func WithOnMemoryLost(f func(fabric.MemID)) Option { return func(o *options) { o.memoryLost = f } }
 
 // WithLease sets how long a lock should be held at most. Who holds one for longer is reported
 // to the function of WithReport, within a second or so (lock.ErrOverdue); it goes on holding it. 0, the default: for ever.
@@ -162,7 +173,7 @@ func applied(opts []Option) (*options, error) {
 }
 
 func newCluster() *Cluster {
-	return &Cluster{opening: make(chan struct{}, 1), stores: map[string]*Store{}, trees: map[string]*Tree{}}
+	return &Cluster{opening: make(chan struct{}, 1), stores: map[string]*Store{}, trees: map[string]*Tree{}, locks: map[string]*Locks{}}
 }
 
 // start starts the compute node's agent.
@@ -171,6 +182,10 @@ func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
 	c.report = o.cfg.Report
 	if c.node, err = cn.Start(f, o.cfg); err != nil {
 		return nil, errors.Join(err, f.Close(), c.closePrivate())
+	}
+	c.node.OnMemoryLost(c.memoryLost)
+	if o.memoryLost != nil {
+		c.node.OnMemoryLost(o.memoryLost)
 	}
 	return c, nil
 }
@@ -222,9 +237,8 @@ func (c *Cluster) startPrivate(ctx context.Context, so *shm.Options, o *options)
 	if o.cfg.Flat {
 		participants = flatParticipants
 	}
-	c.private, err = mn.Start(ctx, srv, mn.Config{
+	c.private, err = mn.Start(srv, mn.Config{
 		Participants: participants,
-		Join:         func(ctx context.Context) (fabric.Node, error) { return shm.Join(ctx, *so) },
 	})
 	return err
 }

@@ -28,9 +28,7 @@ func cluster(tb testing.TB, n int, opts ...declock.Option) []*declock.Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m, err := mn.Start(context.Background(), srv, mn.Config{Participants: shm.DefaultMaxCN, Join: func(ctx context.Context) (fabric.Node, error) {
-		return shm.Join(ctx, so)
-	}})
+	m, err := mn.Start(srv, mn.Config{Participants: shm.DefaultMaxCN})
 	if err != nil {
 		tb.Fatal(err)
 	}

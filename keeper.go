@@ -122,7 +122,7 @@ func (k *keeper) run(ctx context.Context) {
 		if now := time.Now(); view().Epoch != seen || !now.Before(next) {
 			seen = view().Epoch
 			switch busy, err := k.tend(view); {
-			case errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrClosed) || errors.Is(err, cn.ErrMemoryLost):
+			case errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrClosed):
 				return
 			case err != nil:
 				next = now.Add(keeperFails)

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/mn"
@@ -54,10 +53,7 @@ func child(role, dir string) error {
 		if err != nil {
 			return err
 		}
-		n, err := mn.Start(ctx, srv, mn.Config{Participants: shm.DefaultMaxCN,
-			Join: func(ctx context.Context) (fabric.Node, error) {
-				return shm.Join(ctx, shm.Options{Name: o.Name, Dir: dir})
-			}})
+		n, err := mn.Start(srv, mn.Config{Participants: shm.DefaultMaxCN})
 		if err != nil {
 			return err
 		}

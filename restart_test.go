@@ -8,7 +8,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
-	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/lock"
@@ -23,10 +22,7 @@ func serve(t *testing.T, o shm.Options) *mn.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := mn.Start(context.Background(), srv, mn.Config{Participants: shm.DefaultMaxCN,
-		Join: func(ctx context.Context) (fabric.Node, error) {
-			return shm.Join(ctx, shm.Options{Name: o.Name, Dir: o.Dir})
-		}})
+	n, err := mn.Start(srv, mn.Config{Participants: shm.DefaultMaxCN})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,41 +103,6 @@ func TestMemoryNodeRestartsWithItsMemory(t *testing.T) {
 	}
 }
 
-// A memory node that restarts without its memory is refused, with an error that says so.
-func TestMemoryNodeRestartsWithoutItsMemory(t *testing.T) {
-	ctx := context.Background()
-	o := shm.Options{Name: "empty", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}
-	m := serve(t, o)
-	c, err := declock.Open(ctx, "shm:empty", declock.WithDir(o.Dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	l, err := c.Locks(ctx, "l", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := session(t, c)
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	m = serve(t, o)
-	defer m.Close()
-	for range 2 {
-		if _, err := s.Lock(ctx, l.At(0)); !errors.Is(err, cn.ErrMemoryLost) {
-			t.Errorf("Lock: %v", err)
-		}
-	}
-	again, err := declock.Open(ctx, "shm:empty", declock.WithDir(o.Dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	if _, err := again.Locks(ctx, "l", 1); err != nil {
-		t.Errorf("who joins anew: %v", err)
-	}
-}
-
 // A memory node that joins later is used for locks that are made then.
 func TestMemoryNodeJoinsLater(t *testing.T) {
 	ctx := context.Background()
@@ -205,4 +166,25 @@ func TestTreeFromBeforeMemoryNodeJoined(t *testing.T) {
 	m1 := serve(t, o)
 	defer m1.Close()
 	put("second")
+}
+
+// A memory node formats its memory itself: it starts when all numbers of compute nodes are taken.
+func TestMemoryNodeStartsWhenAllNumbersAreTaken(t *testing.T) {
+	o := shm.Options{Name: "taken", Dir: t.TempDir(), Size: 16 << 20, Sparse: true, MaxCN: 1}
+	m := serve(t, o)
+	defer m.Close()
+	c := opened(t, "taken", o.Dir)
+	if _, err := declock.Open(context.Background(), "shm:taken", declock.WithDir(o.Dir)); !errors.Is(err, shm.ErrFull) {
+		t.Fatalf("a second compute node: %v", err)
+	}
+	o.Mem = 1
+	m1 := serve(t, o)
+	defer m1.Close()
+	l, err := c.Locks(context.Background(), "l", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.At(0).MN() == l.At(1).MN() {
+		t.Errorf("locks at %v and %v", l.At(0), l.At(1))
+	}
 }

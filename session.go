@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
@@ -14,6 +17,7 @@ import (
 
 // A Session is one client of the cluster. One goroutine uses it at a time.
 type Session struct {
+	c    *Cluster
 	s    *cn.Session
 	free *hold   // holds that are not in use
 	all  []*hold // all that there are
@@ -25,7 +29,7 @@ func (c *Cluster) Session() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{s: s}, nil
+	return &Session{c: c, s: s}, nil
 }
 
 // ErrHeld: a session was closed while it held locks.
@@ -151,6 +155,9 @@ func (s *Session) acquire(ctx context.Context, r lock.Request) (Guard, error) {
 	}
 	if err := s.s.Acquire(ctx, &h.Hold, &r); err != nil {
 		h.next, s.free = s.free, h
+		if errors.Is(err, ErrMemoryLost) {
+			err = errors.Join(err, s.c.makeLocks(s, r.Lock.MN()))
+		}
 		return Guard{}, err
 	}
 	h.serial++
@@ -159,7 +166,8 @@ func (s *Session) acquire(ctx context.Context, r lock.Request) (Guard, error) {
 
 // Locks are a number of locks under a name, spread over the memory nodes.
 type Locks struct {
-	base   []fabric.Addr // on each memory node
+	name   string
+	base   []atomic.Uint64 // a fabric.Addr on each memory node
 	n      int
 	stride uint64
 }
@@ -171,6 +179,9 @@ var ErrLocks = errors.New("declock: locks of that name were made differently")
 // Locks returns the n locks with a name, and creates them if they are not
 // there: 8 bytes and 8 for each compute node that the cluster may have, each,
 // spread over the memory nodes. All who use a name must use the same n.
+//
+// When a memory node has lost its memory, the locks there are made again, elsewhere: At tells where, as soon as an operation
+// of this process has failed with ErrMemoryLost. A LockID of before is refused from then on, with that error.
 func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("declock: %d locks: want at least 1", n)
@@ -180,42 +191,87 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 		return nil, err
 	}
 	defer s.Close()
-	l := &Locks{n: n, stride: c.node.Layout().Lock().Size}
+	l := &Locks{name: name, n: n, stride: c.node.Layout().Lock().Size}
 	err = s.Do(ctx, func() error {
 		if err := s.s.Attach(); err != nil {
 			return err
 		}
-		return l.open(c.node, s.Port(), name)
+		return l.open(c.node, s.Port())
 	})
 	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return c.known(l), nil
+}
+
+// known returns locks that are open, as the one that all of this process have who asked for them.
+func (c *Cluster) known(l *Locks) *Locks {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.locks[l.name]; old != nil && old.n == l.n && len(old.base) == len(l.base) {
+		for i := range l.base {
+			old.base[i].Store(l.base[i].Load())
+		}
+		return old
+	}
+	c.locks[l.name] = l
+	return l
 }
 
 // open creates the locks on each memory node, or finds them there. Which lock
 // is where depends on the number of locks and of nodes: both are recorded.
-func (l *Locks) open(node *cn.Node, p fabric.Port, name string) error {
+func (l *Locks) open(node *cn.Node, p fabric.Port) error {
 	regions := node.Regions()
-	each := (uint64(l.n) + uint64(len(regions)) - 1) / uint64(len(regions))
+	l.base = make([]atomic.Uint64, len(regions))
 	for i, r := range regions {
-		if each > r.Size()/l.stride {
-			return fmt.Errorf("%w: %d locks of %d bytes on memory node %v with %d bytes", region.ErrNoSpace, each, l.stride, r.Memory(), r.Size())
-		}
-		want := region.Info{uint64(l.n), uint64(len(regions)), uint64(i)}
-		e, _, err := r.Create(p, region.Spec{
-			Name: name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: want, Dead: node.Fabric().View().Dead(),
-		})
-		if err != nil {
+		if err := l.make(p, r, i, node.Fabric().View().Dead()); err != nil {
 			return err
 		}
-		if e.Info != want || e.Length != each*l.stride {
-			return fmt.Errorf("%w: %q is %d locks on %d memory nodes, wanted %d on %d",
-				ErrLocks, name, e.Info[0], e.Info[1], l.n, len(regions))
-		}
-		l.base = append(l.base, e.Addr)
 	}
 	return nil
+}
+
+// make makes the locks on the i-th of their memory nodes, or finds them.
+func (l *Locks) make(p fabric.Port, r *region.Region, i int, dead fabric.CNSet) error {
+	of := uint64(len(l.base))
+	each := (uint64(l.n) + of - 1) / of
+	if each > r.Size()/l.stride {
+		return fmt.Errorf("%w: %d locks of %d bytes on memory node %v with %d bytes", region.ErrNoSpace, each, l.stride, r.Memory(), r.Size())
+	}
+	want := region.Info{uint64(l.n), of, uint64(i)}
+	e, _, err := r.Create(p, region.Spec{Name: l.name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: want, Dead: dead})
+	if err != nil {
+		return err
+	}
+	if e.Info != want || e.Length != each*l.stride {
+		return fmt.Errorf("%w: %q is %d locks on %d memory nodes, wanted %d on %d", ErrLocks, l.name, e.Info[0], e.Info[1], l.n, of)
+	}
+	l.base[i].Store(uint64(e.Addr))
+	return nil
+}
+
+// makeLocks makes the locks that a memory node has lost again, or finds those that others have made.
+func (c *Cluster) makeLocks(s *Session, mn fabric.MemID) error {
+	i := slices.IndexFunc(c.node.Regions(), func(r *region.Region) bool { return r.Memory() == mn })
+	if err := lock.Renew(s.Locker(), mn); err != nil || i < 0 {
+		return err
+	}
+	c.mu.Lock()
+	var open []*Locks
+	for _, name := range slices.Sorted(maps.Keys(c.locks)) {
+		open = append(open, c.locks[name])
+	}
+	c.mu.Unlock()
+	var errs []error
+	r := c.node.Regions()[i]
+	for _, l := range open {
+		for j := range l.base {
+			if old := fabric.Addr(l.base[j].Load()); old.MN() == mn && old.Gen() != r.At(0).Gen() {
+				errs = append(errs, l.make(s.Port(), r, j, c.dead()))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Len returns the number of locks.
@@ -226,5 +282,5 @@ func (l *Locks) At(i int) LockID {
 	if i < 0 || i >= l.n {
 		panic(fmt.Sprintf("declock: lock %d of %d", i, l.n))
 	}
-	return l.base[i%len(l.base)].Add(uint64(i/len(l.base)) * l.stride)
+	return fabric.Addr(l.base[i%len(l.base)].Load()).Add(uint64(i/len(l.base)) * l.stride)
 }

@@ -36,7 +36,7 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 		return nil, err
 	}
 	defer s.Close()
-	cfg.Name, cfg.Lock, cfg.Dead = name, c.node.Layout().Lock(), c.node.Fabric().View().Dead()
+	cfg.Name, cfg.Lock, cfg.Dead, cfg.DeadNow = name, c.node.Layout().Lock(), c.dead(), c.dead
 	var st *objstore.Store
 	err = s.Do(ctx, func() (err error) {
 		if err = s.s.Attach(); err != nil {
@@ -61,6 +61,21 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	defer c.mu.Unlock()
 	c.stores[name] = &Store{Store: st}
 	return c.stores[name], nil
+}
+
+// dead returns the numbers of compute nodes that nobody has.
+func (c *Cluster) dead() fabric.CNSet { return c.node.Fabric().View().Dead() }
+
+// memoryLost tells what this process has open that a memory node has lost its memory.
+func (c *Cluster) memoryLost(mn fabric.MemID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, st := range c.stores {
+		st.MemoryLost(mn)
+	}
+	for _, t := range c.trees {
+		t.MemoryLost(mn)
+	}
 }
 
 // memory returns the memory nodes of the cluster, by number.
@@ -102,6 +117,9 @@ func (c *Cluster) drain() error {
 	var errs []error
 	for _, st := range stores {
 		cl, err := st.Client(s)
+		if errors.Is(err, ErrMemoryLost) { // what it has of others is there still
+			cl, err = st.Client(s)
+		}
 		if err == nil {
 			err = cl.Leave()
 			cl.Close()

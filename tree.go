@@ -32,7 +32,7 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 		return nil, err
 	}
 	defer s.Close()
-	cfg.Name, cfg.Lock, cfg.Dead = name, c.node.Layout().Lock(), c.node.Fabric().View().Dead()
+	cfg.Name, cfg.Lock, cfg.Dead, cfg.DeadNow = name, c.node.Layout().Lock(), c.dead(), c.dead
 	all := c.memory()
 	var open *btree.Tree
 	err = s.Do(ctx, func() (err error) {

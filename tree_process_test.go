@@ -10,7 +10,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/mn"
 )
@@ -78,9 +77,7 @@ func TestTreeProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := mn.Start(context.Background(), srv, mn.Config{Participants: shm.DefaultMaxCN, Join: func(ctx context.Context) (fabric.Node, error) {
-		return shm.Join(ctx, so)
-	}})
+	m, err := mn.Start(srv, mn.Config{Participants: shm.DefaultMaxCN})
 	if err != nil {
 		t.Fatal(err)
 	}

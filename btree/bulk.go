@@ -22,6 +22,9 @@ type BulkOptions struct {
 // and what was written is lost to the tree until this compute node closes it or dies. A compute node that dies
 // between the two last operations leaves a tree that is right, and slow until it is repaired.
 func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {
+	if c.t.lost() {
+		return c.revive()
+	}
 	if o.FillPercent == 0 {
 		o.FillPercent = 90
 	}

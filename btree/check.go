@@ -117,6 +117,9 @@ const maxRepairs = 100
 // Check reads the whole tree and tells what is in it, and what is wrong. Nobody may change
 // the tree meanwhile, or Check sees changes half done as faults.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
+	if c.t.lost() {
+		return nil, c.revive()
+	}
 	for round := 0; ; round++ {
 		k := &checker{c: c, r: &Report{}}
 		if err := k.run(); err != nil {

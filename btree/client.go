@@ -99,8 +99,28 @@ func (s *Stats) Add(t *Stats) {
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the tree was opened with. It works over l's Port.
 func (t *Tree) Client(l lock.Locker) (*Client, error) {
-	p := l.Port()
-	c := &Client{t: t, l: l, port: p, shadow: make([]atomic.Uint64, len(t.nodes))}
+	c := &Client{t: t.line.newest.Load(), l: l, port: l.Port()}
+	var err error
+	if !c.t.lost() {
+		err = c.open(c.t)
+	}
+	if c.t.lost() {
+		err = c.revive()
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// open makes the client one of a tree, with nothing that it had of another. If it fails, it is what it was, without buffers.
+func (c *Client) open(t *Tree) error {
+	before, p := c.t, c.port
+	if t != before {
+		c.Close()
+	}
+	c.t, c.shadow, c.jobs, c.owed = t, make([]atomic.Uint64, len(t.nodes)), c.jobs[:0], 0
 	for _, b := range []*[]byte{&c.leaf, &c.inner, &c.left, &c.right} {
 		*b = p.Alloc(t.geo.nodeSize)
 	}
@@ -110,9 +130,10 @@ func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	t.join(c)
 	if err := c.takeShadows(); err != nil {
 		c.Close()
-		return nil, err
+		c.t = before
+		return err
 	}
-	return c, nil
+	return nil
 }
 
 // takeShadows takes a slot for shadows on each memory node, so that keys can be deleted when memory is full.

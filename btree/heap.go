@@ -280,6 +280,9 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 // Drain gives the slots that this compute node keeps free back to the memory
 // nodes, for others. See Leave.
 func (c *Client) Drain() error {
+	if c.t.lost() {
+		return c.revive()
+	}
 	c.user.Enter()
 	defer c.user.Leave()
 	c.freeShadows()

@@ -102,6 +102,9 @@ func dumpRecord(level uint8, r *record) DumpRecord {
 // EstimateCount returns about how many keys there are, from random ways to leaves: on each, the number
 // of children of the nodes and the keys of the leaf, multiplied. More ways are more exact; 0 is 32.
 func (c *Client) EstimateCount(ways int) (uint64, error) {
+	if c.t.lost() {
+		return 0, c.revive()
+	}
 	if ways <= 0 {
 		ways = 32
 	}

@@ -11,6 +11,9 @@ import (
 
 // check validates an operation's key and value.
 func (c *Client) check(key, value []byte) error {
+	if c.t.lost() {
+		return c.revive()
+	}
 	if len(key) > c.t.geo.maxKey {
 		return fmt.Errorf("%w: %d bytes, this tree was made for %d", ErrKeySize, len(key), c.t.geo.maxKey)
 	}

@@ -22,6 +22,7 @@ type Range struct {
 // client may do other operations meanwhile, changes too.
 type Iterator struct {
 	c   *Client
+	t   *Tree // that it goes through
 	r   Range
 	buf []byte
 	n   node
@@ -41,7 +42,7 @@ type Iterator struct {
 
 // Scan returns an iterator over a range. It must be closed.
 func (c *Client) Scan(r Range) *Iterator {
-	it := &Iterator{c: c, buf: c.port.Alloc(c.t.geo.nodeSize)}
+	it := &Iterator{c: c, t: c.t, buf: c.port.Alloc(c.t.geo.nodeSize)}
 	it.Reset(r)
 	return it
 }
@@ -52,6 +53,10 @@ func (it *Iterator) Reset(r Range) {
 	it.r, it.items, it.at, it.edge = r, items, 0, append(edge, r.From...)
 	it.begun, it.ended, it.count, it.err = false, false, 0, nil
 	it.key, it.value = nil, nil
+	if it.t != it.c.t {
+		it.c.port.Free(it.buf)
+		it.t, it.buf = it.c.t, it.c.port.Alloc(it.c.t.geo.nodeSize)
+	}
 }
 
 // Next goes to the next key. It returns false at the end, or after an error: see Err.
@@ -130,6 +135,12 @@ func (it *Iterator) valueOf(x *item) ([]byte, error) {
 
 // load reads the next leaf and sorts what is to be returned of it.
 func (it *Iterator) load() error {
+	switch {
+	case it.c.t.lost():
+		return it.c.revive()
+	case it.t != it.c.t:
+		return it.c.gone()
+	}
 	desc := it.r.Descending
 	switch {
 	case it.begun && !desc:

@@ -34,6 +34,9 @@ func (t *Tree) part(c *Client) {
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
 func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
+	if c.t.lost() {
+		return false, c.revive()
+	}
 	busy, err = c.t.member.Tend(&owner{c, view})
 	if err != nil {
 		err = fmt.Errorf("btree: %w", err)

@@ -73,6 +73,8 @@ type Config struct {
 	// Deadline and Dead: see region.Spec.
 	Deadline fabric.Time
 	Dead     fabric.CNSet
+	// DeadNow is Dead at a later time, when the tree is made anew after a loss of memory. nil: nobody is dead then.
+	DeadNow func() fabric.CNSet
 }
 
 const (
@@ -215,15 +217,27 @@ type Tree struct {
 	member  *sweep.Member
 	mu      sync.Mutex // guards clients; never held across a fabric call
 	clients []*Client
+
+	line   *line
+	losses uint32 // of its line, when it was opened
 }
 
 // Open opens the tree, and makes it if there is none.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
-	given := cfg
+	l := new(line)
+	t, err := open(port, cfg, cfg, l)
+	if err == nil {
+		l.newest.Store(t)
+	}
+	return t, err
+}
+
+// open opens the tree, if it is as given, and makes it, if there is none, as cfg says.
+func open(port fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	t := &Tree{cfg: cfg, nodes: make([]memory, len(cfg.Nodes))}
+	t := &Tree{cfg: cfg, nodes: make([]memory, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
 	t.geo = geometry{
 		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(),

@@ -234,7 +234,7 @@ func storeMutants() []Mutant {
 			Old: "if err := c.lookup(k, lock.Exclusive); err != nil {", New: "if err := c.lookup(k, lock.Shared); err != nil {",
 			Breaks: "an object is changed under a shared lock", Classes: st},
 		{Name: "unique-reused", File: "objstore/client.go",
-			Old: "c.unique++\n\treturn c.unique - 1, nil", New: "return c.unique, nil",
+			Old: "u.next++\n\treturn u.next - 1, nil", New: "return u.next, nil",
 			Breaks: "versions of an object have the same unique: cas succeeds on a changed one", Classes: st},
 	}
 }

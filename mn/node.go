@@ -2,8 +2,10 @@ package mn
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
-	"fmt"
+	"sync/atomic"
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
@@ -16,6 +18,8 @@ type Server interface {
 	ID() fabric.MemID
 	Size() uint64 // bytes
 	Epoch() uint32
+	// Word returns a word of the memory, for the memory node's own use: offset is a multiple of 8.
+	Word(offset uint64) *atomic.Uint64
 	Close() error
 }
 
@@ -26,9 +30,6 @@ type Config struct {
 	Participants int
 	// VersionBits of queue entries; 0 is the widest. See cql.Layout.
 	VersionBits uint8
-	// Join makes the process a compute node for the moment of formatting: a
-	// memory node's memory is formatted through the fabric, like all that is done to it.
-	Join func(ctx context.Context) (fabric.Node, error)
 }
 
 // A Node is a memory node that serves.
@@ -38,14 +39,15 @@ type Node struct {
 
 // Start formats the memory of a server, unless it is formatted already with
 // the same parameters (a restart that kept the memory). It closes the server if that fails.
-func Start(ctx context.Context, srv Server, cfg Config) (*Node, error) {
-	if err := format(ctx, srv, cfg); err != nil {
+func Start(srv Server, cfg Config) (*Node, error) {
+	if err := format(srv, cfg); err != nil {
 		return nil, errors.Join(err, srv.Close())
 	}
 	return &Node{srv: srv}, nil
 }
 
-func format(ctx context.Context, srv Server, cfg Config) error {
+// format formats new memory, as that of the epoch in which it is new: so it is told from what the memory node has lost.
+func format(srv Server, cfg Config) error {
 	y, err := cql.LayoutFor(cfg.Participants)
 	if err != nil {
 		return err
@@ -56,23 +58,24 @@ func format(ctx context.Context, srv Server, cfg Config) error {
 	if err := y.Validate(); err != nil {
 		return err
 	}
-	node, err := cfg.Join(ctx)
-	if err != nil {
-		return fmt.Errorf("mn: joining to format memory node %v: %w", srv.ID(), err)
-	}
-	defer node.Close()
-	p, err := node.Open()
-	if err != nil {
+	var u [16]byte
+	if _, err := rand.Read(u[:]); err != nil {
 		return err
 	}
-	defer p.Close()
-	return region.Format(p, srv.ID(), region.Params{
+	return region.FormatOwn(srv.ID(), words{srv}, region.Params{
 		Size:         srv.Size() &^ 63,
 		CapacityLog2: y.CapacityBits,
 		VersionBits:  y.VersionBits,
-		Dead:         node.View().Dead(),
-	})
+		Birth:        srv.Epoch() - 1,
+	}, region.UUID{binary.LittleEndian.Uint64(u[:]), binary.LittleEndian.Uint64(u[8:])})
 }
+
+// words is the memory of a server, for its own use.
+type words struct{ Server }
+
+func (w words) Load(offset uint64) uint64 { return w.Word(offset).Load() }
+
+func (w words) Store(offset, v uint64) { w.Word(offset).Store(v) }
 
 // Server returns the backend's side.
 func (n *Node) Server() Server { return n.srv }

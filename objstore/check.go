@@ -105,6 +105,9 @@ type checker struct {
 // Check reads the whole store and tells what is in it and what is wrong with
 // it. Nobody may use the store meanwhile: it takes no locks.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
+	if c.s.lost() {
+		return nil, c.revive()
+	}
 	r, err := c.check()
 	if err != nil || o.Reclaim == nil || !r.Sound() {
 		return r, err
@@ -120,7 +123,7 @@ func (c *Client) check() (*Report, error) {
 	buf := c.port.Alloc(fabric.MaxChain * maxObjectSize)
 	defer c.port.Free(buf)
 	for i := range c.s.nodes {
-		k := &checker{c: c, r: r, n: &c.s.nodes[i], i: i, nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
+		k := &checker{c: c, r: r, n: c.s.nodes[i], i: i, nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
 		if err := k.run(); err != nil {
 			return r, fmt.Errorf("objstore: check %v: %w", k.n.mn, err)
 		}

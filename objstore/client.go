@@ -33,9 +33,8 @@ type Client struct {
 	note, left []byte // what comes with a lock, and what goes with it; nil: nothing does
 	waited     bool   // for the lock that is held, for another client of this node
 
-	nowS     uint32 // set by SetNow, 0 is none
-	unique   uint64 // of the next version that is stored
-	uniqueHi uint64 // the first that is not this client's
+	nowS    uint32    // set by SetNow, 0 is none
+	uniques []uniques // of each memory node of the store
 
 	hv    lock.Hold // of the bucket of a victim
 	user  sweep.User
@@ -80,15 +79,35 @@ func (s *Stats) Add(t *Stats) {
 const (
 	firstBuffer = 4096
 	// A client has its incarnation in the high bits of its uniques and counts in
-	// the low ones: no version of any object in the store has the unique of another.
+	// the low ones: no version of any object on a memory node has the unique of another.
 	uniqueBits = 36
+	// birthShift is how many incarnations there are before those of the next memory.
+	birthShift = 20
 )
 
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the store was opened with. It works over l's Port.
 func (s *Store) Client(l lock.Locker) (*Client, error) {
-	p := l.Port()
-	c := &Client{s: s, l: l, port: p}
+	c := &Client{s: s.line.newest.Load(), l: l, port: l.Port()}
+	var err error
+	if !c.s.lost() {
+		err = c.open(c.s)
+	}
+	if c.s.lost() {
+		err = c.revive()
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// open makes the client one of a store, with nothing that it had of another. If it fails, it is what it was, without buffers.
+func (c *Client) open(s *Store) error {
+	c.Close()
+	p, before := c.port, c.s
+	c.s, c.uniques = s, make([]uniques, len(s.nodes))
 	c.slots = p.Alloc(max(s.slotsLen(), overflowSize))
 	c.block = p.Alloc(overflowSize)
 	c.node = p.Alloc(batchSize)
@@ -97,23 +116,30 @@ func (s *Store) Client(l lock.Locker) (*Client, error) {
 	if !s.cfg.Paper {
 		c.note, c.left = make([]byte, s.noteSize()), make([]byte, s.noteSize())
 	}
-	if err := c.incarnate(); err != nil {
+	if err := c.incarnate(0); err != nil {
 		c.Close()
-		return nil, err
+		c.s = before
+		return err
 	}
 	s.member.Add(&c.user)
-	return c, nil
+	return nil
 }
 
-// incarnate gets the client uniques of its own.
-func (c *Client) incarnate() error {
-	a := c.s.nodes[0].word(incarnationOffset)
+// A uniques is a client's uniques for one memory node.
+type uniques struct{ next, end uint64 }
+
+// incarnate gets the client uniques of its own for a memory node. Those of a memory that has come in the place of another begin
+// elsewhere, so that nobody who has kept one takes an object for that which was lost.
+func (c *Client) incarnate(node int) error {
+	n := c.s.nodes[node]
+	a := n.word(incarnationOffset)
 	c.ops[0] = fabric.FAA(a, 1)
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
 	}
-	c.unique = (c.ops[0].Old + 1) << uniqueBits
-	c.uniqueHi = c.unique + 1<<uniqueBits
+	u := &c.uniques[node]
+	u.next = (c.ops[0].Old + 1 + uint64(n.region.Birth())<<birthShift) << uniqueBits
+	u.end = u.next + 1<<uniqueBits
 	return nil
 }
 
@@ -125,16 +151,20 @@ func (c *Client) Close() {
 			c.port.Free(b)
 		}
 	}
+	c.slots, c.block, c.node, c.obj, c.out, c.table = nil, nil, nil, nil, nil, nil
 }
 
 // Drain gives the chunks that this compute node keeps free back to the memory
 // nodes, for others. See Leave.
 func (c *Client) Drain() error {
+	if c.s.lost() {
+		return c.revive()
+	}
 	c.user.Enter()
 	defer c.user.Leave()
 	var batch [batchChunk]uint64
 	for i := range c.s.nodes {
-		n := &c.s.nodes[i]
+		n := c.s.nodes[i]
 		for cl := range class(numClasses) {
 			for {
 				k := n.heap.lists[cl].drain(cl, &batch)
@@ -175,14 +205,15 @@ func (c *Client) expiry(ttl uint32) uint32 {
 	return max(now+min(ttl, ^uint32(0)-now), 1)
 }
 
-func (c *Client) nextUnique() (uint64, error) {
-	if c.unique == c.uniqueHi {
-		if err := c.incarnate(); err != nil {
+func (c *Client) nextUnique(node int) (uint64, error) {
+	u := &c.uniques[node]
+	if u.next == u.end {
+		if err := c.incarnate(node); err != nil {
 			return 0, err
 		}
 	}
-	c.unique++
-	return c.unique - 1, nil
+	u.next++
+	return u.next - 1, nil
 }
 
 // grow returns a buffer of at least n bytes with the contents of b, which it frees.
@@ -350,9 +381,12 @@ func (c *Client) start(k *work, key []byte) error {
 	if len(key) == 0 || len(key) > MaxKey {
 		return fmt.Errorf("%w: %d bytes", ErrKeySize, len(key))
 	}
+	if c.s.lost() {
+		return c.revive()
+	}
 	k.key = key
 	k.place = c.s.locate(key)
-	k.n = &c.s.nodes[k.node]
+	k.n = c.s.nodes[k.node]
 	return nil
 }
 

@@ -84,7 +84,7 @@ func TestCheckFinds(t *testing.T) {
 		{"link", func(w *world, c *Client, slot, _ fabric.Addr) { w.poke(slot.Add(uint64(c.s.geo.slots)*8), 0xdead) }},
 		{"free and live", func(w *world, c *Client, slot, _ fabric.Addr) {
 			ch := slotWord(w.c.PeekWord(slot)).chunk()
-			c.free(&c.s.nodes[0], ch)
+			c.free(c.s.nodes[0], ch)
 		}},
 		{"extent", func(w *world, c *Client, _, _ fabric.Addr) {
 			w.poke(fabric.At(0, w.c.PeekWord(c.s.nodes[0].word(extentHeadOffset))), 0)

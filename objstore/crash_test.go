@@ -182,7 +182,7 @@ func reuse(t *testing.T, what string, w *world, c *Client) {
 		t.Fatalf("%s: memory is missing after Reclaim: %+v", what, n)
 	}
 	// Whatever the memory node has given is in an extent, also what the dead node was just taking.
-	part := &c.s.nodes[0]
+	part := c.s.nodes[0]
 	used, err := part.region.Used(c.port)
 	if end := part.entry.Addr.Offset() + part.entry.Length; err != nil || used-end != n.ExtentBytes+n.Extents*region.ExtentHeader {
 		t.Fatalf("%s: %d B of extents and their headers, and %d B were taken: %v", what, n.ExtentBytes+n.Extents*region.ExtentHeader, used-end, err)

@@ -8,7 +8,7 @@ func TestExpiredObjectThatChangesStays(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		for _, chain := range []int{1, 3} { // behind those under the lock the other one would wait for ever
 			p, getter, other := soonExpired(t)
-			tag := (getter.unique - 1) & maxTag
+			tag := (getter.uniques[0].next - 1) & maxTag
 			getter.SetNow(100)
 			other.SetNow(99)
 			var acknowledged error
@@ -19,7 +19,7 @@ func TestExpiredObjectThatChangesStays(t *testing.T) {
 				}
 				other.SetNow(100)
 				_ = other.Delete(b("k"))
-				other.unique += (tag - other.unique) & maxTag
+				other.uniques[0].next += (tag - other.uniques[0].next) & maxTag
 				acknowledged = other.Set(b("k"), b("new"), Options{})
 			}
 			_, _ = getter.Get(b("k"))

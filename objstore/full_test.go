@@ -219,7 +219,7 @@ func TestFreeListABA(t *testing.T) {
 	c, err := w.open(0, w.config()).Client(cas.New(hooked, cas.Config{}))
 	wantErr(t, "client", err, nil)
 	d := w.client(1, w.open(1, w.config()))
-	n, dn := &c.s.nodes[0], &d.s.nodes[0]
+	n, dn := c.s.nodes[0], d.s.nodes[0]
 	for range 2 {
 		ch, err := c.takeExtent(n, 0)
 		wantErr(t, "extent", err, nil)

@@ -55,16 +55,19 @@ func (d *BucketDump) String() string {
 // Locate returns the memory node of a key and the index of its bucket there.
 func (s *Store) Locate(key []byte) (fabric.MemID, uint64) {
 	p := s.locate(key)
-	n := &s.nodes[p.node]
+	n := s.nodes[p.node]
 	return n.mn, (uint64(p.bucket-n.base) - tableOffset) / s.geo.bucketSize
 }
 
 // Inspect reads a bucket and the objects in it, without its lock: what changes
 // meanwhile may look corrupt.
 func (c *Client) Inspect(mn fabric.MemID, index uint64) (*BucketDump, error) {
+	if c.s.lost() {
+		return nil, c.revive()
+	}
 	for i := range c.s.nodes {
 		if c.s.nodes[i].mn == mn && index < c.s.geo.buckets {
-			return c.inspect(&c.s.nodes[i], c.s.bucket(i, index), index)
+			return c.inspect(c.s.nodes[i], c.s.bucket(i, index), index)
 		}
 	}
 	return nil, fmt.Errorf("%w: no bucket %d on %v", ErrConfig, index, mn)

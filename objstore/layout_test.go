@@ -115,7 +115,7 @@ func TestHeaderGolden(t *testing.T) {
 
 func TestGeometryGolden(t *testing.T) {
 	g := geometry{lockSize: 72, slots: 14, bucketSize: 192, nodes: 2, buckets: 1000, seed: 5, limit: 6, maxValue: 7, id: 8}
-	i := g.info(1)
+	i := g.info(1, false)
 	if i != (region.Info{0x03020100c00e0048, 1000, 5, 6, 7, 8}) {
 		t.Errorf("%#x", i)
 	}

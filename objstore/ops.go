@@ -156,7 +156,7 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 // commit stores the object in b, of which header is still to be written, in
 // chunk ch under the lock that is held, and releases it.
 func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
-	unique, err := c.nextUnique()
+	unique, err := c.nextUnique(k.node)
 	if err != nil {
 		c.free(k.n, ch)
 		return c.unlock(err)

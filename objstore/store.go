@@ -58,6 +58,8 @@ type Config struct {
 	// Deadline and Dead: see region.Spec.
 	Deadline fabric.Time
 	Dead     fabric.CNSet
+	// DeadNow is Dead at a later time, when the store is made anew after a loss of memory. nil: nobody is dead then.
+	DeadNow func() fabric.CNSet
 }
 
 const (
@@ -115,12 +117,19 @@ func newGeometry(cfg *Config, rand func() uint64) geometry {
 
 func (g *geometry) tableSize() uint64 { return tableOffset + g.buckets*g.bucketSize }
 
-func (g *geometry) info(node int) region.Info {
-	return region.Info{
+func (g *geometry) info(node int, survivors bool) region.Info {
+	x := region.Info{
 		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | g.bucketSize<<24 | uint64(g.slots)<<16 | g.lockSize,
 		g.buckets, g.seed, g.limit, uint64(g.maxValue), g.id,
 	}
+	if node == 0 && survivors {
+		x[survivorsWord] = 1
+	}
+	return x
 }
+
+// survivorsWord is the word of a root entry that says, if not 0, that the first part was made anew beside others.
+const survivorsWord = 6
 
 // decodeGeometry validates the root entry of the node-th node.
 func decodeGeometry(e *region.Entry, node int) (geometry, error) {
@@ -184,10 +193,15 @@ func (n *node) sane(ch chunk) bool {
 type Store struct {
 	cfg    Config
 	geo    geometry
-	nodes  []node
+	nodes  []*node
 	places locations
 	member *sweep.Member
 	locked bool // gets take the lock
+	// survivors: the first part was made anew beside others that had outlived it. Who has not heard of the loss has pieces of those, and is
+	// not registered where the first part is now.
+	survivors bool
+	line      *line
+	losses    uint32 // of its line, when it was opened
 }
 
 // Open opens the store, and makes it if there is none.
@@ -195,24 +209,52 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, geo: newGeometry(&cfg, port.Rand), nodes: make([]node, len(cfg.Nodes))}
+	l := new(line)
+	s, err := open(port, cfg, l, nil)
+	if err == nil {
+		l.newest.Store(s)
+	}
+	return s, err
+}
+
+// open opens the store. What old has of parts that are there still is taken over.
+func open(port fabric.Port, cfg Config, l *line, old *Store) (_ *Store, err error) {
+	s := &Store{cfg: cfg, geo: newGeometry(&cfg, port.Rand), nodes: make([]*node, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
+	if old != nil {
+		s.geo = old.geo
+	}
+	if s.survivors, err = s.survey(port); err != nil {
+		return nil, err
+	}
 	for i, mn := range cfg.Nodes {
 		if err := s.openNode(port, i, mn); err != nil {
 			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, mn, err)
 		}
-		// Compared before anything is made on another node.
-		if s.geo.maxValue != cfg.MaxValue || s.geo.lockSize != (cfg.Lock.Size+7)&^7 || s.geo.nodes != len(cfg.Nodes) {
-			return nil, fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, cfg.Name,
-				s.geo.lockSize, s.geo.nodes, s.geo.maxValue, cfg.Lock.Size, len(cfg.Nodes), cfg.MaxValue)
+		if old != nil && old.nodes[i].base == s.nodes[i].base && old.nodes[i].region.UUID() == s.nodes[i].region.UUID() {
+			s.nodes[i] = old.nodes[i]
+		}
+		if err := s.compare(); err != nil {
+			return nil, err // before anything is made on another node
 		}
 	}
-	var err error
-	if s.member, err = sweep.Join(port, s.nodes[0].base); err != nil {
+	if old != nil && old.nodes[0] == s.nodes[0] {
+		s.member = old.member // whoever is in the middle of an operation has pieces in hand that it knows of
+	} else if s.member, err = sweep.Join(port, s.nodes[0].base); err != nil {
 		return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
 	}
 	s.places.init(cfg.CacheEntries)
 	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
 	return s, nil
+}
+
+// compare compares the geometry of the store that is there with the wanted one.
+func (s *Store) compare() error {
+	g, cfg := &s.geo, &s.cfg
+	if g.maxValue != cfg.MaxValue || g.lockSize != (cfg.Lock.Size+7)&^7 || g.nodes != len(cfg.Nodes) {
+		return fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, cfg.Name,
+			g.lockSize, g.nodes, g.maxValue, cfg.Lock.Size, len(cfg.Nodes), cfg.MaxValue)
+	}
+	return nil
 }
 
 // openNode opens the store's part on a node. The first node's root entry
@@ -224,7 +266,7 @@ func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 	}
 	e, _, err := r.Create(port, region.Spec{
 		Name: s.cfg.Name, Kind: region.KindStore,
-		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i),
+		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
 		Deadline: s.cfg.Deadline, Dead: s.cfg.Dead,
 	})
 	if err != nil {
@@ -235,7 +277,8 @@ func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 		return err
 	}
 	if i == 0 {
-		s.geo = g
+		s.geo = g // that which was drawn here, or another's
+		s.survivors = e.Info[survivorsWord] != 0
 	}
 	if g != s.geo {
 		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, s.geo, s.cfg.Nodes[0])
@@ -243,7 +286,8 @@ func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 	if e.Addr.MN() != mn || e.Addr.Offset()+e.Length > r.Size() {
 		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
 	}
-	n := &s.nodes[i]
+	n := new(node)
+	s.nodes[i] = n
 	n.mn, n.region, n.entry, n.base, n.zero, n.part = mn, r, e, e.Addr, r.At(0), i
 	n.limit = min(r.Size(), (maxOffset64+1)*chunkUnit)
 	n.heap.init(s.cfg.ExtentBytes)

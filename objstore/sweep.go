@@ -18,6 +18,16 @@ var ErrUnanswered = errors.New("objstore: not all who have the store open take p
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
 func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
+	switch {
+	case c.s.lost():
+		return false, c.revive()
+	case c.s.survivors:
+		return false, nil // see Reclaim
+	}
+	return c.tend(view)
+}
+
+func (c *Client) tend(view func() fabric.View) (busy bool, err error) {
 	busy, err = c.s.member.Tend(&owner{c, view})
 	if err != nil {
 		err = fmt.Errorf("objstore: %w", err)
@@ -54,12 +64,13 @@ const (
 )
 
 // Reclaim looks for memory that nobody has, and puts it into free lists: after a failed operation of a compute node that has closed the store,
-// say. Others may be at work, if they Tend. ErrUnanswered: they do not.
+// say. Others may be at work, if they Tend. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
+// lost, Tend does nothing, and all others must have closed the store or have heard of that.
 func (c *Client) Reclaim(view func() fabric.View) error {
 	c.s.member.Force()
 	pause := minReclaimNs
 	for rounds, until := c.s.member.Found().Rounds, c.port.Now()+reclaimWaitNs; ; {
-		busy, err := c.Tend(view)
+		busy, err := c.tend(view)
 		switch {
 		case err != nil:
 			return err
@@ -101,7 +112,7 @@ func (n *node) mark(m *sweep.Map, c chunk) { from, to := c.span(); m.Mark(n.part
 // Held implements sweep.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
 	for i := range o.c.s.nodes {
-		n := &o.c.s.nodes[i]
+		n := o.c.s.nodes[i]
 		for cl := range class(numClasses) {
 			l := &n.heap.lists[cl]
 			l.mu.Lock()
@@ -124,7 +135,7 @@ func (o *owner) Release(list []sweep.Piece) error {
 		for len(list) > 0 && len(batch) < batchChunk && list[0].Part == p.Part && list[0].Class == p.Class {
 			batch, list = append(batch, list[0].Off64), list[1:]
 		}
-		n, cl := &o.c.s.nodes[p.Part], class(p.Class)
+		n, cl := o.c.s.nodes[p.Part], class(p.Class)
 		if err := o.c.pushCentral(n, cl, batch); err != nil {
 			return err
 		}
@@ -139,7 +150,7 @@ func (o *owner) Mark() (*sweep.Map, error) {
 	c := o.c
 	m := new(sweep.Map)
 	for i := range c.s.nodes {
-		n := &c.s.nodes[i]
+		n := c.s.nodes[i]
 		if err := n.region.Settle(c.port); err != nil { // an extent that a dead compute node was taking
 			return nil, err
 		}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/coordinator/embedded"
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/mn"
 	"github.com/declock/declock/overtcp"
@@ -122,7 +121,7 @@ func TestKilledEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := mn.Start(ctx, srv, mn.Config{Participants: 8, Join: func(ctx context.Context) (fabric.Node, error) { return o.Join(ctx) }})
+	m, err := mn.Start(srv, mn.Config{Participants: 8})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package region_test
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -341,4 +342,56 @@ func FuzzOpen(f *testing.F) {
 			r.Remove(p, "x", region.KindMemory)
 		}
 	})
+}
+
+// own is a memory node's own access to its memory.
+type own struct {
+	c  *sim.Cluster
+	mn fabric.MemID
+}
+
+func (o own) Load(offset uint64) uint64 { return o.c.PeekWord(fabric.At(o.mn, offset)) }
+
+func (o own) Store(offset, v uint64) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], v)
+	o.c.Poke(fabric.At(o.mn, offset), b[:])
+}
+
+// A memory node formats its own memory; what a life before left half formatted it begins anew, and what is formatted stays.
+func TestFormatOwn(t *testing.T) {
+	c, mn, nodes := cluster(t, 1, 1)
+	w, p := own{c, mn}, params
+	p.Birth = 7
+	const state, claimed = 0x40, 1<<60 | 3<<52 | 5<<32
+	w.Store(state, claimed)
+	w.Store(0x10, 99)
+	want(t, region.FormatOwn(mn, w, p, region.UUID{1, 2}), nil)
+	port, err := nodes[0].Open()
+	want(t, err, nil)
+	r, err := region.Open(port, mn)
+	want(t, err, nil)
+	if r.UUID() != (region.UUID{1, 2}) || r.Birth() != 7 || r.Size() != memory || r.At(64) != fabric.At(mn, 64).In(7) {
+		t.Errorf("%v, birth %d, %d bytes", r.UUID(), r.Birth(), r.Size())
+	}
+	if used, err := r.Used(port); err != nil || used != region.HeapOffset {
+		t.Errorf("%d bytes used, %v", used, err)
+	}
+	a, err := r.Alloc(port, 64, 64)
+	want(t, err, nil)
+	if a.Gen() != 7 {
+		t.Errorf("allocated at %v", a)
+	}
+	later := p
+	later.Birth++
+	want(t, region.FormatOwn(mn, w, later, region.UUID{3, 4}), nil)
+	if r, err := region.Open(port, mn); err != nil || r.Birth() != 7 {
+		t.Errorf("formatted again: %v", err)
+	}
+	later.CapacityLog2++
+	want(t, region.FormatOwn(mn, w, later, region.UUID{3, 4}), region.ErrParams)
+	c, mn, _ = cluster(t, 1, 1)
+	w = own{c, mn}
+	w.Store(0x800, 1)
+	want(t, region.FormatOwn(mn, w, p, region.UUID{}), region.ErrForeign)
 }

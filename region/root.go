@@ -397,6 +397,12 @@ func (r *Region) Lookup(port fabric.Port, name string, kind Kind) (Entry, error)
 // Remove removes an entry. Its memory is not given back, and who has it open
 // does not learn of it: use it when nobody does.
 func (r *Region) Remove(port fabric.Port, name string, kind Kind) error {
+	return r.RemoveIf(port, name, kind, func(*Entry) bool { return true })
+}
+
+// RemoveIf is Remove of an entry that is the wanted one: else, or if another has come in its place, nothing is done, and it is as if there
+// were none.
+func (r *Region) RemoveIf(port fabric.Port, name string, kind Kind, wanted func(*Entry) bool) error {
 	d := r.directory(port)
 	defer d.free()
 	e, pub, _, _, err := d.search(name, none)
@@ -408,6 +414,9 @@ func (r *Region) Remove(port fabric.Port, name string, kind Kind) error {
 	}
 	if err := checkKind(&e, kind); err != nil {
 		return err
+	}
+	if !wanted(&e) {
+		return fmt.Errorf("%w: %q on %v is another", ErrNotFound, name, r.mn)
 	}
 	st := d.state(pub)
 	ok, err := d.cas(pub, st, st.free())

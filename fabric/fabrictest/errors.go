@@ -68,7 +68,7 @@ func overflow(e *env) {
 
 func unknownMN(e *env) {
 	e.solo(func(c *client) {
-		for _, mn := range []fabric.MemID{1, 200, 0xffff} {
+		for _, mn := range []fabric.MemID{1, 200, fabric.MaxMem} {
 			c.refused(fabric.ErrNodeDown, 0, fabric.FAA(fabric.At(mn, 64), 1))
 		}
 		c.do(fabric.FAA(fabric.At(0, 64), 1))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 )
@@ -29,6 +30,9 @@ func (*MemoryServer) ID() fabric.MemID { return 0 }
 
 // Epoch returns 0.
 func (*MemoryServer) Epoch() uint32 { return 0 }
+
+// Word returns nothing.
+func (*MemoryServer) Word(uint64) *atomic.Uint64 { return nil }
 
 // Size returns 0.
 func (*MemoryServer) Size() uint64 { return 0 }

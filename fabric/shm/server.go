@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 type MemoryServer struct {
 	c     *cluster
 	r     *region
+	m     *mapping // of the whole file
 	id    fabric.MemID
 	epoch uint32
 	keep  bool
@@ -50,6 +52,9 @@ func Serve(o Options) (*MemoryServer, error) {
 	if err == nil && !kept {
 		// Without the lock: to reserve and zero much memory takes long.
 		err = s.format(&o)
+	}
+	if err == nil {
+		s.m, err = mapFile(s.r.file, uintptr(s.r.start+s.r.size))
 	}
 	if err != nil {
 		if s.r != nil {
@@ -250,6 +255,7 @@ func (s *MemoryServer) Close() (err error) {
 		close(s.stop)
 		s.stopping.Wait()
 		s.r.markDown()
+		s.m.release()
 		if err = s.c.lock(context.Background()); err != nil {
 			// The files stay for the next who comes; the server is down.
 			err = fmt.Errorf("%v of cluster %q is down, but its files are still there: %w", s.id, s.c.name, err)
@@ -276,6 +282,11 @@ func (s *MemoryServer) Close() (err error) {
 
 // ID returns the number of the memory node.
 func (s *MemoryServer) ID() fabric.MemID { return s.id }
+
+// Word returns a word of its memory, for its own use; it is good until Close. The offset is a multiple of 8.
+func (s *MemoryServer) Word(offset uint64) *atomic.Uint64 {
+	return s.m.word(uintptr(s.r.start + offset))
+}
 
 // Epoch returns the life of the memory: it grows with every Serve.
 func (s *MemoryServer) Epoch() uint32 { return s.epoch }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 )
@@ -25,9 +26,12 @@ func Join(context.Context, Options) (fabric.Node, error) {
 	return nil, fmt.Errorf("%w: Linux only", ErrUnsupported)
 }
 
-func (*MemoryServer) ID() fabric.MemID      { return 0 }
-func (*MemoryServer) Size() uint64          { return 0 }
-func (*MemoryServer) Epoch() uint32         { return 0 }
+func (*MemoryServer) ID() fabric.MemID { return 0 }
+func (*MemoryServer) Size() uint64     { return 0 }
+func (*MemoryServer) Epoch() uint32    { return 0 }
+
+func (*MemoryServer) Word(uint64) *atomic.Uint64 { return nil }
+
 func (*MemoryServer) Addr() net.Addr        { return nil }
 func (*MemoryServer) Done() <-chan struct{} { return nil }
 func (*MemoryServer) Err() error            { return nil }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
@@ -243,6 +244,11 @@ func (s *MemoryServer) ID() fabric.MemID { return s.o.Mem }
 
 // Size returns the length of its memory in bytes.
 func (s *MemoryServer) Size() uint64 { return s.mem.size }
+
+// Word returns a word of its memory, for its own use; it is good until Close. The offset is a multiple of 8.
+func (s *MemoryServer) Word(offset uint64) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Add(s.mem.base, offset))
+}
 
 // Epoch returns the epoch that began with Serve.
 func (s *MemoryServer) Epoch() uint32 { return s.own.Epoch }

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
@@ -232,6 +234,11 @@ func (s *MemoryServer) ended(c *session) {
 
 // ID returns the number of the memory node.
 func (s *MemoryServer) ID() fabric.MemID { return s.o.Mem }
+
+// Word returns a word of its memory, for its own use; it is good until Close. The offset is a multiple of 8.
+func (s *MemoryServer) Word(offset uint64) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Add(s.mem.at, offset))
+}
 
 // Size returns the length of its memory in bytes.
 func (s *MemoryServer) Size() uint64 { return s.o.Size }

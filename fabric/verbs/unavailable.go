@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 )
@@ -42,6 +43,9 @@ func (*MemoryServer) Size() uint64 { return 0 }
 
 // Epoch returns the epoch that began with Serve.
 func (*MemoryServer) Epoch() uint32 { return 0 }
+
+// Word returns nothing.
+func (*MemoryServer) Word(uint64) *atomic.Uint64 { return nil }
 
 // Addr returns the address of the control service.
 func (*MemoryServer) Addr() net.Addr { return nil }

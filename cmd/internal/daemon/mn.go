@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
@@ -58,7 +59,7 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 		}
 		return errors.Join(err, srv.Close())
 	}
-	node, err := mn.Start(ctx, srv, mn.Config{Participants: queue, Join: cfg.Cluster.Visit})
+	node, err := mn.Start(srv, mn.Config{Participants: queue})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop while it started
@@ -114,9 +115,13 @@ func lockQueue(ctx context.Context, cfg MNConfig, srv scheme.Server) (int, error
 	case cfg.LockQueue != 0:
 		return cfg.LockQueue, nil
 	}
+	// To ask others takes a number of a compute node for a moment: not if there are none.
+	if info, err := cfg.Cluster.Describe(ctx); err == nil && !slices.ContainsFunc(info.Memory, func(m scheme.MemoryInfo) bool { return m.Alive && m.ID != srv.ID() }) {
+		return srv.MaxCN(), nil
+	}
 	node, err := cfg.Cluster.Visit(ctx)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("asking other memory nodes for the length of lock queues (--lock-queue says it here): %w", err)
 	}
 	defer node.Close()
 	p, err := node.Open()

@@ -1,0 +1,108 @@
+package btree
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
+)
+
+// When a memory node has come back without its memory, a tree that had nodes there is gone as a whole: inner nodes on others lead
+// into what is not there any more. It is made anew, empty, by whoever comes first. A compute node has the tree open as a line of Trees then:
+// each knows the memory that there was when it was opened, and nothing of what one has kept comes into the next: neither free slots nor the
+// index cache. A client goes from one to the next at the beginning of an operation, which tells its user that the keys are gone. In
+// the middle of one it cannot get into the new memory: its addresses are those of the old (lock.Attacher). Memory that the old
+// tree had on other memory nodes is never used again, for a compute node that has not heard of the loss yet may write there.
+
+// A line is what the Trees of a compute node by one name have in common.
+type line struct {
+	losses atomic.Uint32        // memories that were lost
+	busy   atomic.Bool          // a client opens the next: one at a time
+	newest atomic.Pointer[Tree] // the last that was opened
+}
+
+// MemoryLost tells the tree that a memory node has lost its memory, if that is one of its.
+func (t *Tree) MemoryLost(mn fabric.MemID) {
+	for _, m := range t.cfg.Nodes {
+		if m == mn {
+			t.line.losses.Add(1)
+		}
+	}
+}
+
+// lost tells whether memory of the tree was lost since it was opened.
+func (t *Tree) lost() bool { return t.losses != t.line.losses.Load() }
+
+// errReviving: another client of this compute node is at it.
+var errReviving = errors.New("btree: another client opens it")
+
+// revived returns the tree as it is after the last loss, which it opens, or makes, if nobody of this compute node has yet.
+func (t *Tree) revived(l lock.Locker) (*Tree, error) {
+	if newest := t.line.newest.Load(); !newest.lost() {
+		return newest, nil
+	}
+	if !t.line.busy.CompareAndSwap(false, true) {
+		return nil, errReviving
+	}
+	defer t.line.busy.Store(false)
+	newest := t.line.newest.Load()
+	for newest.lost() {
+		for _, mn := range t.cfg.Nodes {
+			if err := lock.Renew(l, mn); err != nil {
+				return nil, err
+			}
+		}
+		if err := newest.remove(l.Port()); err != nil {
+			return nil, err
+		}
+		cfg := newest.cfg
+		cfg.Dead, cfg.Deadline = fabric.CNSet{}, 0
+		if cfg.DeadNow != nil {
+			cfg.Dead = cfg.DeadNow()
+		}
+		// Who made it before us may have chosen other sizes.
+		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
+		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline = newest.geo.maxKey, newest.geo.nodeSize, newest.geo.maxInline
+		next, err := open(l.Port(), given, cfg, t.line)
+		if err != nil {
+			return nil, err
+		}
+		t.line.newest.Store(next)
+		newest = next
+	}
+	return newest, nil
+}
+
+// remove removes what is left of a tree of which a part is gone: only of that tree, not of the one that others may have made since.
+func (t *Tree) remove(port fabric.Port) error {
+	for _, mn := range t.cfg.Nodes {
+		r, err := region.Open(port, mn)
+		if err != nil {
+			return err
+		}
+		err = r.RemoveIf(port, t.cfg.Name, region.KindTree, func(e *region.Entry) bool { return e.Info[2] == t.geo.id })
+		if err != nil && !errors.Is(err, region.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// revive brings the client to the tree as it is after a loss, and says what is gone.
+func (c *Client) revive() error {
+	t, err := c.t.revived(c.l)
+	if err == nil {
+		err = c.open(t)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: tree %q is not there again yet: %w", lock.ErrMemoryLost, c.t.cfg.Name, err)
+	}
+	return c.gone()
+}
+
+func (c *Client) gone() error {
+	return fmt.Errorf("%w: the keys of tree %q are gone", lock.ErrMemoryLost, c.t.cfg.Name)
+}

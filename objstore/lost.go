@@ -1,0 +1,116 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
+)
+
+// When a memory node has come back without its memory, the store's part there is made anew, empty, by whoever comes first: a part
+// has all that belongs to its keys, so the others stay as they are. A compute node has the store open as a line of Stores then: each knows
+// the memory that there was when it was opened, and nothing of what one has kept of the memory that is gone comes into the next: neither free
+// chunks nor the location cache. A client goes from one to the next at the beginning of an operation, which tells its user
+// what is gone. In the middle of one it cannot get into the new memory: its addresses are those of the old (lock.Attacher).
+
+// A line is what the Stores of a compute node by one name have in common.
+type line struct {
+	losses atomic.Uint32         // memories that were lost
+	busy   atomic.Bool           // a client opens the next: one at a time, since a compute node registers once
+	newest atomic.Pointer[Store] // the last that was opened
+}
+
+// MemoryLost tells the store that a memory node has lost its memory, if that is one of its.
+func (s *Store) MemoryLost(mn fabric.MemID) {
+	for _, m := range s.cfg.Nodes {
+		if m == mn {
+			s.line.losses.Add(1)
+		}
+	}
+}
+
+// lost tells whether memory of the store was lost since it was opened.
+func (s *Store) lost() bool { return s.losses != s.line.losses.Load() }
+
+// errReviving: another client of this compute node is at it.
+var errReviving = errors.New("objstore: another client opens it")
+
+// revived returns the store as it is after the last loss, which it opens, or makes, if nobody of this compute node has yet.
+func (s *Store) revived(l lock.Locker) (*Store, error) {
+	if newest := s.line.newest.Load(); !newest.lost() {
+		return newest, nil
+	}
+	if !s.line.busy.CompareAndSwap(false, true) {
+		return nil, errReviving
+	}
+	defer s.line.busy.Store(false)
+	newest := s.line.newest.Load()
+	for newest.lost() {
+		for _, mn := range s.cfg.Nodes {
+			if err := lock.Renew(l, mn); err != nil {
+				return nil, err
+			}
+		}
+		cfg := newest.cfg
+		cfg.Dead, cfg.Deadline = fabric.CNSet{}, 0
+		if cfg.DeadNow != nil {
+			cfg.Dead = cfg.DeadNow()
+		}
+		next, err := open(l.Port(), cfg, s.line, newest)
+		if err != nil {
+			return nil, err
+		}
+		s.line.newest.Store(next)
+		newest = next
+	}
+	return newest, nil
+}
+
+// revive brings the client to the store as it is after a loss, and says what is gone.
+func (c *Client) revive() error {
+	var gone []fabric.MemID
+	s, err := c.s.revived(c.l)
+	if err == nil {
+		for i, n := range c.s.nodes {
+			if s.nodes[i] != n {
+				gone = append(gone, n.mn)
+			}
+		}
+		err = c.open(s)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %q is not there again yet: %w", lock.ErrMemoryLost, c.s.cfg.Name, err)
+	}
+	return fmt.Errorf("%w: the objects of %q on %v are gone", lock.ErrMemoryLost, s.cfg.Name, gone)
+}
+
+// survey looks for parts of the store that are there already: their geometry is that of all. Without them, that of the first part that is made
+// is. (A part may be missing because its memory was lost.) It tells whether there is one behind the first.
+func (s *Store) survey(port fabric.Port) (behind bool, err error) {
+	if len(s.cfg.Nodes) == 1 {
+		return false, nil
+	}
+	for i, mn := range s.cfg.Nodes {
+		r, err := region.Open(port, mn)
+		if err != nil {
+			return false, fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
+		}
+		e, err := r.Lookup(port, s.cfg.Name, region.KindStore)
+		switch {
+		case errors.Is(err, region.ErrNotFound), errors.Is(err, region.ErrHalfCreated):
+			continue
+		case err != nil:
+			return false, fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
+		}
+		g, err := decodeGeometry(&e, i)
+		if err != nil {
+			return false, fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
+		}
+		s.geo = g
+		return i > 0, s.compare()
+	}
+	return false, nil
+}
