@@ -73,6 +73,13 @@ func (c *client) lockRounds() {
 	}
 }
 
+// report tells the court of an event, unless the cluster has given the node up: another may have its number.
+func (c *client) report(e oracle.Event) {
+	if !c.n.fenced {
+		c.w.event(e)
+	}
+}
+
 func (c *client) sleep(d fabric.Time) {
 	if d > 0 {
 		_ = c.port.Pause(c.port.Now() + d)
@@ -88,7 +95,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 		r.Reads = []fabric.Op{fabric.Read(c.value.Addr, c.cell)}
 	}
 	e := oracle.Event{Kind: oracle.Requested, Client: c.port.ID(), Lock: r.Lock, Mode: r.Mode}
-	c.w.event(e)
+	c.report(e)
 	c.asking = true
 	c.began = c.w.c.Now()
 	if cancelAfter >= 0 {
@@ -109,7 +116,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	c.port.ClearInterrupt()
 	if err != nil {
 		e.Kind, e.Err = oracle.Refused, err
-		c.w.event(e)
+		c.report(e)
 		return false, c.tolerates(r, err, cancelAfter >= 0)
 	}
 	e.Kind, e.Token = oracle.Granted, c.hold.Token
@@ -124,7 +131,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 		c.w.latency[r.Mode] = append(c.w.latency[r.Mode], took)
 		c.w.lastGrant[c.port.ID()] = c.w.c.Now()
 	}
-	c.w.event(e)
+	c.report(e)
 	c.named = e.Client
 	return true, true
 }
@@ -190,7 +197,7 @@ func (c *client) release(which int) bool {
 		e.Err = fabric.ErrOutOfBounds
 	}
 	if !lost {
-		c.w.event(e)
+		c.report(e)
 	}
 	var err error
 	if c.w.s.Kept != 0 {
@@ -202,7 +209,7 @@ func (c *client) release(which int) bool {
 	e.Kind, e.Err = oracle.Released, err
 	switch {
 	case !lost:
-		c.w.event(e)
+		c.report(e)
 	case err == nil && e.Writes:
 		c.w.object("lost locks", fmt.Sprintf("[%v]: the memory node has restarted since it was granted, and nobody says that the lock is lost", &e))
 	}

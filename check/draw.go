@@ -171,13 +171,17 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	return s
 }
 
-// drawNews draws how far apart nodes hear of deaths: of most, one hears while another goes on as before.
+// drawNews draws who joins meanwhile, and how far apart nodes hear of deaths: of most, one hears while another goes on as before.
 func (s *Scenario) drawNews(seed uint64) {
 	deaths := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot
 	})
 	if d := (&drawer{sim.NewRand(seed, streamNews)}); deaths {
 		s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond, 3*fabric.Millisecond)
+	}
+	if d := (&drawer{sim.NewRand(seed, streamJoins)}); len(s.Plan) > 0 && s.Keys == 0 && s.Lock == "" && d.percent(30) {
+		s.Joins = d.between(1, 2)
+		s.room()
 	}
 	if s.LeaseNs > 0 && s.NewsNs > 0 { // the dead are fenced before their leases count
 		s.NewsNs = min(s.NewsNs, 30*fabric.Microsecond)
@@ -219,9 +223,9 @@ func (s *Scenario) wraps(d *drawer) {
 // leaves at most one place behind that is more than the entries: then it looks before it comes again (cql.Client.EnqueueWary).
 func (s *Scenario) participants() int {
 	if s.Policy == "cql" {
-		return s.CNs*s.Clients + s.CNs + 1
+		return s.CNs*s.Clients + s.CNs + 1 + s.Joins*(s.Clients+1)
 	}
-	return s.CNs + 1
+	return s.CNs + 1 + s.Joins
 }
 
 // layoutFor draws a queue with room for all participants.

@@ -19,6 +19,8 @@ type Everywhere struct {
 	Stride int
 	// From is the first boundary of the outermost fault.
 	From int
+	// Join has a compute node join at every boundary after the faults.
+	Join bool
 
 	Runs     int
 	Resets   uint64
@@ -56,18 +58,22 @@ func (x *Everywhere) run(s Scenario, faults []sim.Fault, after fabric.Time, firs
 		x.Failures = append(x.Failures, f)
 		return false, err
 	}
-	if len(faults) == 0 {
-		return true, nil
-	}
 	for i := first; i < len(boundaries); i += x.Stride {
-		f := faults[0]
-		f.At += boundaries[i]
-		if f.Until != 0 {
-			f.Until += f.At
+		next, rest, at := s, faults, boundaries[i]
+		switch {
+		case len(faults) > 0:
+			f := faults[0]
+			f.At += at
+			if f.Until != 0 {
+				f.Until += f.At
+			}
+			next.Plan, rest, at = append(slices.Clone(s.Plan), f), faults[1:], f.At
+		case x.Join && s.Joins == 0:
+			next.Joins, next.JoinNs = 1, at
+		default:
+			return true, nil
 		}
-		next := s
-		next.Plan = append(slices.Clone(s.Plan), f)
-		if ok, err := x.run(next, faults[1:], f.At, i%x.Stride); !ok || err != nil {
+		if ok, err := x.run(next, rest, at, i%x.Stride); !ok || err != nil {
 			return ok, err
 		}
 	}

@@ -19,20 +19,22 @@ func rebootOf(away fabric.Time) sim.Fault {
 }
 
 // A crash at every operation boundary of acquire, release and each step of the reset that follows; a second crash, of
-// whoever leads that reset or of another, at every boundary after that; and a third, at boundaries after both. The same with
+// whoever leads that reset or of another, at every boundary after that; and a third, at boundaries after both. The same with a node that
+// joins, perhaps in the dead one's number, and with
 // the memory node, which restarts with its memory. All oracles hold, and in the end everybody who lives is granted the lock.
 func TestEverywhere(t *testing.T) {
 	list := []everywhereCase{
-		{"a crash, 2 nodes", 2, []sim.Fault{killOf(1)}, 1},
-		{"a crash, 3 nodes", 3, []sim.Fault{killOf(2)}, 3},
-		{"two crashes, 2 nodes and the witness", 2, []sim.Fault{killOf(1), killOf(2)}, 11},
-		{"two crashes, 3 nodes", 3, []sim.Fault{killOf(1), killOf(3)}, 17},
-		{"three crashes, 3 nodes and the witness", 3, []sim.Fault{killOf(2), killOf(1), killOf(3)}, 61},
-		{"a restart", 2, []sim.Fault{rebootOf(1)}, 1},
-		{"a restart that takes long", 2, []sim.Fault{rebootOf(300 * fabric.Microsecond)}, 2},
-		{"a restart, then a crash", 2, []sim.Fault{rebootOf(1), killOf(2)}, 13},
-		{"a crash, then a restart", 2, []sim.Fault{killOf(1), rebootOf(1)}, 13},
-		{"two restarts", 2, []sim.Fault{rebootOf(1), rebootOf(20 * fabric.Microsecond)}, 13},
+		{"a crash, 2 nodes", 2, []sim.Fault{killOf(1)}, 1, false},
+		{"a crash, 3 nodes", 3, []sim.Fault{killOf(2)}, 3, false},
+		{"two crashes, 2 nodes and the witness", 2, []sim.Fault{killOf(1), killOf(2)}, 11, false},
+		{"two crashes, 3 nodes", 3, []sim.Fault{killOf(1), killOf(3)}, 17, false},
+		{"three crashes, 3 nodes and the witness", 3, []sim.Fault{killOf(2), killOf(1), killOf(3)}, 61, false},
+		{"a restart", 2, []sim.Fault{rebootOf(1)}, 1, false},
+		{"a restart that takes long", 2, []sim.Fault{rebootOf(300 * fabric.Microsecond)}, 2, false},
+		{"a restart, then a crash", 2, []sim.Fault{rebootOf(1), killOf(2)}, 13, false},
+		{"a crash, then a restart", 2, []sim.Fault{killOf(1), rebootOf(1)}, 13, false},
+		{"a crash, then a join", 2, []sim.Fault{killOf(1)}, 13, true},
+		{"two restarts", 2, []sim.Fault{rebootOf(1), rebootOf(20 * fabric.Microsecond)}, 13, false},
 	}
 	if *flagStride > 0 {
 		list = append(list, otherVictims()...)
@@ -48,7 +50,7 @@ func TestEverywhere(t *testing.T) {
 			}
 			total := Everywhere{}
 			for i, s := range everywhere(x.cns) {
-				e := Everywhere{Base: s, Faults: x.faults, Stride: stride, From: i % stride}
+				e := Everywhere{Base: s, Faults: x.faults, Stride: stride, From: i % stride, Join: x.join}
 				if err := e.Run(); err != nil {
 					t.Fatal(err)
 				}
@@ -72,6 +74,7 @@ type everywhereCase struct {
 	cns    int
 	faults []sim.Fault
 	stride int // in the package's tests
+	join   bool
 }
 
 // otherVictims returns the crashes that the package's tests leave out: every one of two and three nodes, and every two of three in

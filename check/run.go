@@ -62,6 +62,7 @@ func (w *world) play() *Result {
 	if w.s.Keys > 0 {
 		w.startKeepers()
 	}
+	w.startJoins()
 	shifted(w.s.Plan, w.began).Apply(w.c)
 	w.c.Go(w.nodes[w.s.CNs].sim, "witness", w.witness)
 	err := w.c.Run()
@@ -89,22 +90,52 @@ func (w *world) play() *Result {
 // startClients starts the clients of all nodes but the witness.
 func (w *world) startClients() {
 	for cn := 1; cn <= w.s.CNs; cn++ {
-		for i := range w.s.Clients {
-			w.working++
-			name := fmt.Sprintf("%d.%d", cn, i+1)
-			w.c.Go(w.nodes[cn-1].sim, name, func(p fabric.Port) {
-				defer func() { w.working-- }()
-				c := w.newClient(cn, name, p)
-				switch {
-				case w.s.Tree > 0:
-					c.treeRounds()
-				case w.s.Keys > 0:
-					c.storeRounds()
-				default:
-					c.lockRounds()
-				}
-			})
+		w.startClientsOf(cn)
+	}
+}
+
+// startClientsOf starts the clients of a node.
+func (w *world) startClientsOf(cn int) {
+	for i := range w.s.Clients {
+		w.working++
+		name := fmt.Sprintf("%d.%d", cn, i+1)
+		w.c.Go(w.nodes[cn-1].sim, name, func(p fabric.Port) {
+			defer func() { w.working-- }()
+			c := w.newClient(cn, name, p)
+			switch {
+			case w.s.Tree > 0:
+				c.treeRounds()
+			case w.s.Keys > 0:
+				c.storeRounds()
+			default:
+				c.lockRounds()
+			}
+		})
+	}
+}
+
+// startJoins has nodes join while things go wrong, and somewhat later. They get the numbers of those who have died, once these are
+// free. What goes wrong spares them.
+func (w *world) startJoins() {
+	for i := range w.s.Joins {
+		d := drawer{newRand(w.s.Seed, streamJoins+uint64(i))}
+		within := w.s.horizon() + w.s.DetectNs + 4*w.s.NewsNs
+		at := fabric.Time(d.Uint64n(uint64(within)))
+		if i == 0 && w.s.JoinNs > 0 {
+			at = w.s.JoinNs
 		}
+		w.working++ // the witness waits for those who are to come
+		w.c.At(w.began+at, func() {
+			w.working--
+			if err := w.addNode(); err != nil {
+				w.object("errors", fmt.Sprintf("a node that joins: %v", err))
+				return
+			}
+			cn := len(w.nodes)
+			w.event(oracle.Event{Kind: oracle.Joined, Client: fabric.AgentOf(w.nodes[cn-1].sim.ID())})
+			w.startAgent(cn)
+			w.startClientsOf(cn)
+		})
 	}
 }
 
@@ -133,7 +164,7 @@ func (w *world) witness(p fabric.Port) {
 	}
 	w.await(p, max(p.Now(), calm)+w.patience())
 	if w.s.Keys == 0 {
-		for cn := 1; cn <= w.s.CNs+1; cn++ {
+		for cn := 1; cn <= len(w.nodes); cn++ {
 			if w.dead(cn) {
 				continue
 			}

@@ -76,6 +76,8 @@ type Scenario struct {
 	RecheckNs fabric.Time `key:"recheck"` // of waiters, 0: never, so that a lost grant is lost
 	ResetNs   fabric.Time `key:"reset"`   // likewise
 	DetectNs  fabric.Time `key:"detect"`  // from death to fence
+	Joins     int         `key:"joins"`   // so many compute nodes join while the others work
+	JoinNs    fabric.Time `key:"joinat"`  // when the first of them does; 0: that is drawn, like those of the others
 	NewsNs    fabric.Time `key:"news"`    // until a node hears of a change of the membership, at most; 0: all at once
 	Late      string      `key:"late"`    // operations of the dead: draw, drop or keep
 	// BreakNs is how long a chain may be held up until its connection breaks and
@@ -205,6 +207,8 @@ func (s *Scenario) Validate() error {
 		return bad("%d locks, %d keys, %d rounds", s.Locks, s.Keys, s.Rounds)
 	case s.Keys > 0 && s.CNs*s.Clients > 32:
 		return bad("%d clients of the object store: linearizability is judged for at most 32", s.CNs*s.Clients)
+	case s.Joins < 0 || s.Joins > maxCNs || s.Joins > 0 && (s.Keys > 0 || s.Lock != ""):
+		return bad("%d nodes join, %d keys, lock %q", s.Joins, s.Keys, s.Lock)
 	case s.Writers < 0 || s.Writers > s.CNs:
 		return bad("%d nodes that write, of %d", s.Writers, s.CNs)
 	case s.Values < 0 || s.Values > maxValue:
@@ -286,4 +290,5 @@ const (
 	streamBad
 	streamPaper
 	streamNews
+	streamJoins
 )

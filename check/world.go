@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cql"
@@ -18,8 +19,8 @@ import (
 
 // A world is the simulated cluster of a scenario, with its clients and judges.
 //
-// Its last compute node is the witness: no fault hits it. It starts the phases
-// and takes part in resets.
+// The last compute node that is there from the start is the witness: no fault hits it. It
+// starts the phases and takes part in resets.
 type world struct {
 	s     Scenario
 	c     *sim.Cluster
@@ -28,8 +29,11 @@ type world struct {
 	over  *oracle.Overtaking
 	tap   *tap
 	mns   []fabric.MemID
-	nodes []*node
+	nodes []*node // by number; behind the witness, those that have joined later
 	began fabric.Time
+
+	policy hier.Policy
+	sync   hier.SyncConfig
 
 	locks   []fabric.Addr
 	working int  // clients that are at work
@@ -56,11 +60,14 @@ type node struct {
 	store *objstore.Store
 	tree  *btree.Tree
 
+	dead   bool // killed or fenced
+	fenced bool
+
 	lockers []*hier.Locker // of an exploration
 }
 
 // dead tells whether the node has been killed or fenced.
-func (w *world) dead(cn int) bool { return w.tap.dead.Has(fabric.CNID(cn)) }
+func (w *world) dead(cn int) bool { return w.nodes[cn-1].dead }
 
 // Memory of a world without object store: the word of timesync, then locks,
 // each with its cell behind it.
@@ -84,7 +91,7 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{s: s, lastGrant: map[fabric.ClientID]fabric.Time{}}
+	w := &world{s: s, policy: policy, lastGrant: map[fabric.ClientID]fabric.Time{}}
 	w.judges(policy)
 	w.tap = newTap(w, trace)
 	cfg.Observer = w.tap
@@ -97,7 +104,7 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 	if s.ResetNs == 0 {
 		w.cfg.CQL.ResetAfterNs = fabric.Forever / 4
 	}
-	if err := w.build(policy); err != nil {
+	if err := w.build(); err != nil {
 		w.c.Close()
 		return nil, err
 	}
@@ -163,7 +170,7 @@ func (s *Scenario) bound(p hier.Policy) int {
 }
 
 // build makes the nodes and their agents.
-func (w *world) build(p hier.Policy) error {
+func (w *world) build() error {
 	size := uint64(locksAt) + w.span()*uint64(w.s.Locks)
 	if w.s.Keys > 0 {
 		size = storeSize
@@ -180,23 +187,38 @@ func (w *world) build(p hier.Policy) error {
 	if w.s.Keys > 0 {
 		counter = fabric.At(w.mns[0], region.TimesyncOffset)
 	}
-	sync := hier.SyncConfig{Counter: counter, IntervalNs: w.s.SyncNs, WindowNs: 100 * fabric.Microsecond}
-	if sync.IntervalNs == 0 {
-		sync.IntervalNs = -1
+	w.sync = hier.SyncConfig{Counter: counter, IntervalNs: w.s.SyncNs, WindowNs: 100 * fabric.Microsecond}
+	if w.sync.IntervalNs == 0 {
+		w.sync.IntervalNs = -1
 	}
 	for range w.s.CNs + 1 {
-		n := &node{sim: w.c.AddCN(), table: hier.NewTable(p), clock: new(timesync.Clock)}
-		if f := fieldLockOf(w.s.Lock); f != nil {
-			var err error
-			if n.field, err = f.join(&w.s, n.sim); err != nil {
-				return err
-			}
-		} else {
-			n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.cfg, sync)
+		if err := w.addNode(); err != nil {
+			return err
 		}
-		w.nodes = append(w.nodes, n)
 	}
 	return nil
+}
+
+// addNode makes a compute node.
+func (w *world) addNode() (err error) {
+	n := &node{sim: w.c.AddCN(), table: hier.NewTable(w.policy), clock: new(timesync.Clock)}
+	if f := fieldLockOf(w.s.Lock); f != nil {
+		n.field, err = f.join(&w.s, n.sim)
+	} else {
+		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.cfg, w.sync)
+	}
+	w.nodes = append(w.nodes, n)
+	return err
+}
+
+// nodeOf returns the compute node that has a number now.
+func (w *world) nodeOf(id fabric.CNID) *node {
+	for _, n := range slices.Backward(w.nodes) {
+		if n.sim.ID() == id {
+			return n
+		}
+	}
+	panic(fmt.Sprintf("check: there is no %v", id))
 }
 
 // runAgent runs the node's agent, if it has one.
@@ -212,19 +234,24 @@ func (n *node) runAgent(report func(error)) error {
 
 // startAgents starts the agents; the memory has been set up.
 func (w *world) startAgents() {
-	for i, n := range w.nodes {
-		w.c.GoAgent(n.sim, func(fabric.Port) {
-			err := n.runAgent(func(err error) { w.agentError(i, err) })
-			if err != nil {
-				w.agentError(i, err)
-			}
-		})
+	for i := range w.nodes {
+		w.startAgent(i + 1)
 	}
 }
 
-func (w *world) agentError(i int, err error) {
-	if !w.excused(i+1, err) && !(w.s.restarts() && ofRestart(err)) {
-		w.object("errors", fmt.Sprintf("agent of cn%d: %v", i+1, err))
+func (w *world) startAgent(cn int) {
+	n := w.nodes[cn-1]
+	w.c.GoAgent(n.sim, func(fabric.Port) {
+		err := n.runAgent(func(err error) { w.agentError(cn, err) })
+		if err != nil {
+			w.agentError(cn, err)
+		}
+	})
+}
+
+func (w *world) agentError(cn int, err error) {
+	if !w.excused(cn, err) && !(w.s.restarts() && ofRestart(err)) {
+		w.object("errors", fmt.Sprintf("agent of node %d: %v", cn, err))
 	}
 }
 
@@ -315,7 +342,6 @@ type tap struct {
 	c       *sim.Cluster
 	trace   bool
 	watched map[fabric.Addr]bool
-	dead    fabric.CNSet
 	last    lastOps
 	each    func(e *sim.Event) // nil: nobody else wants to know
 }
@@ -354,7 +380,8 @@ func (t *tap) Observe(e *sim.Event) {
 		if e.Step == sim.StepFence {
 			kind = oracle.Fenced
 		}
-		t.dead.Add(e.Client.CN())
+		n := t.w.nodeOf(e.Client.CN())
+		n.dead, n.fenced = true, n.fenced || kind == oracle.Fenced
 		t.w.event(oracle.Event{Kind: kind, Client: e.Client})
 		return
 	case sim.StepRestart:

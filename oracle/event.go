@@ -22,10 +22,11 @@ const (
 	Killed                // Client.CN() was killed
 	Fenced                // Client.CN() was fenced: no operation of it reaches memory any more
 	Restarted             // the memory node of Lock has restarted: nobody holds a lock there
+	Joined                // Client.CN() is a new compute node, perhaps with the number of one that was fenced
 	numKinds
 )
 
-var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced", "restarted"}
+var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced", "restarted", "joined"}
 
 func (k Kind) String() string {
 	if k < numKinds {
@@ -33,6 +34,9 @@ func (k Kind) String() string {
 	}
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
+
+// ofNode tells whether it is about a compute node.
+func (k Kind) ofNode() bool { return k == Killed || k == Fenced || k == Joined }
 
 // An Event is what a client reports of itself, or what became of a compute node.
 type Event struct {
@@ -56,7 +60,7 @@ type Event struct {
 
 func (e *Event) String() string {
 	var b strings.Builder
-	if e.Kind == Killed || e.Kind == Fenced {
+	if e.Kind.ofNode() {
 		fmt.Fprintf(&b, "%d %v %v", e.Time, e.Client.CN(), e.Kind)
 		return b.String()
 	}
@@ -124,7 +128,7 @@ func ParseEvent(line string) (Event, error) {
 		return e, fmt.Errorf("oracle: event %q: no client", line)
 	}
 	e.Client = fabric.Client(fabric.CNID(cn), index)
-	if e.Kind == Killed || e.Kind == Fenced {
+	if e.Kind.ofNode() {
 		return e, nil
 	}
 	if len(f) < 5 {
@@ -193,7 +197,8 @@ func (neutral) End() []string         { return nil }
 const MaxViolations = 20
 
 // A Court passes a history to its judges and writes down what they object to.
-// What clients of a fenced compute node believe counts for nothing: memory has refused it since.
+// What clients of a fenced compute node believe counts for nothing: memory has refused it since. Once another has joined
+// with its number, its clients must not report any more.
 type Court struct {
 	judges     []Judge
 	fenced     fabric.CNSet
@@ -207,6 +212,10 @@ func NewCourt(judges ...Judge) *Court { return &Court{judges: judges} }
 // Event takes the next event of the history.
 func (c *Court) Event(e *Event) {
 	c.last = e.Time
+	if e.Kind == Joined {
+		c.fenced.Remove(e.Client.CN())
+		return
+	}
 	if c.fenced.Has(e.Client.CN()) {
 		return
 	}

@@ -174,6 +174,8 @@ func (j *LocalOrder) Event(e *Event) (what string) {
 				what = fmt.Sprintf("[%v], and [%v] before", e, w)
 			}
 		}
+	case Killed, Fenced:
+		j.waiting = slices.DeleteFunc(j.waiting, func(w Event) bool { return w.Client.CN() == e.Client.CN() })
 	}
 	return ""
 }

@@ -57,9 +57,11 @@ func (c *Cluster) changed() {
 // tellSoon has a node hear of the present state after a time of its own.
 func (c *Cluster) tellSoon(m *membership) { c.post(c.newsAt(), evNews, m.index, 0) }
 
-// newsAt draws when something arrives that goes from the coordinator to a node, or the other way.
+// newsAt draws when something arrives that goes from the coordinator to a node, or the other way: more often
+// soon than late, so that one node is late when all others are soon.
 func (c *Cluster) newsAt() fabric.Time {
-	return c.now + 1 + fabric.Time(c.news.Uint64n(uint64(c.cfg.NewsDelay)))
+	delay := c.news.Uint64n(uint64(c.cfg.NewsDelay)) >> c.news.Uint64n(8)
+	return c.now + 1 + fabric.Time(delay)
 }
 
 // tellAll has all nodes act on the present state at once, and on what follows when all have acknowledged it:

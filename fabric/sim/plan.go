@@ -260,10 +260,11 @@ func (p Plan) Apply(c *Cluster) {
 				panic(fmt.Sprintf("sim: fault %v: there is no %v", f, e))
 			}
 		}
-		c.At(f.At, func() { f.begin(c) })
+		var paused *Node // by its end, another may have the number
+		c.At(f.At, func() { paused = c.cns[f.Node.CN]; f.begin(c) })
 		switch f.Kind {
 		case FaultPause:
-			c.At(f.Until, func() { c.Resume(c.cns[f.Node.CN]) })
+			c.At(f.Until, func() { c.Resume(paused) })
 		case FaultRestart:
 			c.At(f.Until, func() { c.RestartMN(f.Node.MN) })
 		case FaultReboot:
