@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -122,7 +123,11 @@ type lan struct {
 	prefix string
 	hosts  []string    // addresses
 	at     []string    // flags by which the cluster is found
+	mns    [2]*process // memory nodes, on hosts from hostMN0 on
 	cns    [3]*process // compute nodes, on hosts from hostCN on
+
+	etcd    *process
+	etcdDir string
 }
 
 // ip runs the ip command.
@@ -217,6 +222,12 @@ const (
 	hostCN  // and the two behind it
 )
 
+// flagEtcdDies: overtcp kills etcd in its tests, too.
+var flagEtcdDies = flag.Bool("etcd-dies", false, "TestClusterOfNamespaces: kill etcd, too")
+
+// deadAfter is the lease of the test's nodes.
+const deadAfter = 2 * time.Second
+
 // linkDelay is what the slow link adds, each way: ten times what a switch takes.
 const linkDelay = "1ms"
 
@@ -239,12 +250,13 @@ func TestClusterOfNamespaces(t *testing.T) {
 	}
 	w := newWorld(t)
 	x := w.newLAN(hostCN + 3)
-	x.at = []string{"--cluster", "tcp://" + x.hosts[hostEtcd] + ":2379/ns", "--insecure", "--run-dir", "DIR", "--dead-after", "2s"}
+	x.at = []string{"--cluster", "tcp://" + x.hosts[hostEtcd] + ":2379/ns", "--insecure", "--run-dir", "DIR", "--dead-after", deadAfter.String()}
 	slow := x.startAs(hostMN1, []string{slowLink + "=" + x.hosts[hostMN1] + ":7590," + x.hosts[hostMN1] + ":7490," + linkDelay}, "SELF")
 	slow.says("ready")
-	mns := []*process{x.mn(0), x.mn(1, "--advertise", x.hosts[hostMN1]+":7590")}
-	etcd := x.startAs(hostEtcd, []string{etcdDir + "=" + t.TempDir(), etcdURL + "=http://" + x.hosts[hostEtcd] + ":2379"}, "SELF")
-	for _, p := range append(mns, etcd) {
+	x.mns = [2]*process{x.mn(0, "--path", "DIR/mn0"), x.mn(1, "--advertise", x.hosts[hostMN1]+":7590")}
+	x.etcdDir = t.TempDir()
+	x.startEtcd()
+	for _, p := range x.mns {
 		p.says("ready")
 	}
 	for i := range x.cns { // one after the other: their numbers are known
@@ -274,11 +286,14 @@ func TestClusterOfNamespaces(t *testing.T) {
 	if code := check.wait(); code != 0 {
 		t.Errorf("check: exit code %d\n%s%s", code, check.stdout.String(), check.stderr.String())
 	}
-	for _, p := range append(mns, etcd) {
+	for _, p := range append(x.mns[:], x.etcd) {
 		w.terminate(p)
 	}
 	_ = slow.cmd.Process.Kill()
 	slow.wait()
+	if err := os.Remove(filepath.Join(w.dir, "mn0")); err != nil { // a memory that is kept is nobody's to remove
+		t.Error(err)
+	}
 }
 
 // faults are what happens to the cluster, one after the other.
@@ -293,15 +308,48 @@ func (x *lan) faults() []fault {
 	signal := func(i int, s syscall.Signal) func() {
 		return func() { _ = syscall.Kill(x.cns[i].cmd.Process.Pid, s) } // ip has become the program
 	}
-	return []fault{
+	list := []fault{
 		named(memory("mn0", func() { x.cut(hostCN, hostMN0) }, func() { x.heal(hostCN, hostMN0) }), "a compute node cannot send to a memory node"),
 		named(memory("mn1", func() { x.cut(hostMN1, hostCN) }, func() { x.heal(hostMN1, hostCN) }), "a memory node cannot send to a compute node"),
+		named(memory("mn0", func() { x.kill(x.mns[0]) }, func() {
+			x.mns[0] = x.mn(0, "--path", "DIR/mn0")
+			x.mns[0].says("ready")
+		}), "a memory node is killed, and comes back with its memory"),
 		{"a compute node cannot send to another", func() { x.cut(hostCN+1, hostCN+2) }, func() { x.heal(hostCN+1, hostCN+2) },
 			x.told(1, "connect to cn"), nil, -1},
 		{"a compute node is cut off", func() { x.unplug(hostCN + 1) }, func() { x.plug(hostCN + 1) }, diedToo, nil, 1},
 		{"a compute node is stopped", signal(0, syscall.SIGSTOP), signal(0, syscall.SIGCONT), died, nil, 0},
 		{"a compute node is killed", signal(2, syscall.SIGKILL), func() {}, diedToo, nil, 2},
 	}
+	if *flagEtcdDies {
+		list = append(list, x.withoutEtcd())
+	}
+	return list
+}
+
+// withoutEtcd is that etcd is killed, stays away until everybody's lease has run out, and comes back: nobody joins or dies
+// meanwhile, and all go on.
+func (x *lan) withoutEtcd() fault {
+	var killed time.Time
+	return fault{
+		name: "etcd is killed, and comes back",
+		do:   func() { x.kill(x.etcd); killed = time.Now() },
+		undo: x.startEtcd,
+		seen: func() bool { return time.Since(killed) > 2*deadAfter },
+		dies: -1,
+	}
+}
+
+// startEtcd starts etcd, with what it knew when it ended.
+func (x *lan) startEtcd() {
+	x.etcd = x.startAs(hostEtcd, []string{etcdDir + "=" + x.etcdDir, etcdURL + "=http://" + x.hosts[hostEtcd] + ":2379"}, "SELF")
+	x.etcd.says("ready")
+}
+
+// kill kills a process, and waits for its end.
+func (x *lan) kill(p *process) {
+	_ = p.cmd.Process.Kill() // ip has become the program
+	p.wait()
 }
 
 // told returns a question: whether compute node i has logged a line with some texts since the question was asked first.
