@@ -21,7 +21,7 @@ type memNode struct {
 
 // AddMN adds a memory node with size bytes of zeroed memory.
 func (c *Cluster) AddMN(size uint64) fabric.MemID {
-	if len(c.mns) > 0xffff || size > fabric.MaxOffset+1 {
+	if len(c.mns) > int(fabric.MaxMem) || size > fabric.MaxOffset+1 {
 		panic(fmt.Sprintf("sim: AddMN(%d) as number %d", size, len(c.mns)))
 	}
 	mn := &memNode{id: fabric.MemID(len(c.mns)), mem: newMemory(size), nic: newNIC(c.nic)}
