@@ -43,6 +43,12 @@ func killedCluster(dir string) shm.Options {
 
 // child plays a role until its standard input ends.
 func child(role, dir string) error {
+	switch role {
+	case "serve-without-keep":
+		return serveWithoutKeep(dir)
+	case "go-on":
+		return goOn(dir)
+	}
 	ctx := context.Background()
 	o := killedCluster(dir)
 	if role == "serve" || role == "serve-lease" {

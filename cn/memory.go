@@ -85,28 +85,32 @@ func (n *Node) verify(mn fabric.MemID) (birth uint32, err error) {
 	case err != nil:
 		return 0, fmt.Errorf("cn: memory node %v: %w", mn, err)
 	}
-	return r.Birth(), n.replace(r)
+	lost, err := n.replace(r)
+	if lost && n.cfg.Report != nil {
+		n.cfg.Report(fmt.Errorf("%w: %v: what was there is gone; locks, stores and trees are made again", ErrMemoryLost, mn))
+	}
+	return r.Birth(), err
 }
 
-// replace puts a region in the place of the one that the node knows of the memory node, if that was another.
-func (n *Node) replace(r *region.Region) error {
+// replace puts a region in the place of the one that the node knows of the memory node, and tells whether that was another.
+func (n *Node) replace(r *region.Region) (lost bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.regions, func(x *region.Region) bool { return x.Memory() == r.Memory() })
 	switch {
 	case i < 0 || n.regions[i].UUID() == r.UUID():
-		return nil
+		return false, nil
 	case r.Birth() <= n.regions[i].Birth():
-		return fmt.Errorf("%w: %v: the cluster does not count its lives any more (memory %d, and %d before): leave the cluster, and join again",
+		return false, fmt.Errorf("%w: %v: the cluster does not count its lives any more (memory %d, and %d before): leave the cluster, and join again",
 			ErrMemoryLost, r.Memory(), r.Birth(), n.regions[i].Birth())
 	case r.CapacityLog2() != n.hcfg.Layout.CapacityBits || r.VersionBits() != n.hcfg.Layout.VersionBits:
-		return fmt.Errorf("%w: %v: it has been formatted with another lock layout: leave the cluster, and join again", ErrMemoryLost, r.Memory())
+		return false, fmt.Errorf("%w: %v: it has been formatted with another lock layout: leave the cluster, and join again", ErrMemoryLost, r.Memory())
 	}
 	n.regions[i] = r
 	for _, f := range n.onLost {
 		f(r.Memory())
 	}
-	return nil
+	return true, nil
 }
 
 // OnMemoryLost adds f to those that are told of each memory that is lost, before anything of this compute node reaches
