@@ -359,7 +359,7 @@ func lostMemory(t *testing.T, used bool) {
 		_, err = b.Get([]byte("k")) // the session is told
 		_, _ = b.Get([]byte("k"))   // and the client
 	}
-	if !errors.Is(err, declock.ErrMemoryLost) {
+	if !errors.Is(err, declock.ErrMemoryLost) && !errors.Is(err, btree.ErrNotFound) { // the keeper was faster
 		t.Errorf("Client of the tree: %v", err)
 	}
 	if _, err := store.Client(s); err != nil && !errors.Is(err, declock.ErrMemoryLost) {
