@@ -1,0 +1,97 @@
+package member_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// Whatever happens in whatever order: a number is nobody else's until all members have acknowledged that who had it has gone;
+// until then he is live; while a memory node has gone of which not all know, nobody is forgotten; and states follow each other.
+func TestLedger(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		l := member.NewLedger(4)
+		var lost uint64
+		for step := range 200 {
+			before, were := l.State(), slices.Clone(l.Entries)
+			act(t, r, l)
+			s := l.State()
+			if s.View() != l.View() {
+				t.Fatalf("seed %d, step %d: view %+v of state %+v", seed, step, l.View(), *s)
+			}
+			if s.Revision < before.Revision || s.Revision == before.Revision && fmt.Sprint(s.CNs, s.Fencing, s.MNs) != fmt.Sprint(before.CNs, before.Fencing, before.MNs) {
+				t.Fatalf("seed %d, step %d: %+v after %+v", seed, step, *s, *before)
+			}
+			for _, e := range were {
+				switch {
+				case e.Phase != member.Died || !e.IsCN() || slices.Contains(l.Entries, e):
+				case unknown(l, e.Since) || memoryGone(l):
+					t.Fatalf("seed %d, step %d: %+v is forgotten early", seed, step, *e)
+				default:
+					lost++
+				}
+			}
+			if s.Lost != lost {
+				t.Fatalf("seed %d, step %d: %d lost, %d forgotten", seed, step, s.Lost, lost)
+			}
+			unique(t, l)
+		}
+	}
+}
+
+// act does something that a coordinator may do.
+func act(t *testing.T, r *rand.Rand, l *member.Ledger) {
+	full := l.FreeCN() == 0
+	switch k := r.IntN(10); {
+	case k == 0:
+		if _, err := l.ReserveCN("a"); full != errors.Is(err, member.ErrFull) {
+			t.Fatalf("full %v: %v", full, err)
+		}
+	case k == 1:
+		if _, err := l.ReserveMN(fabric.MemID(r.IntN(2)), 8, "m"); err != nil && !errors.Is(err, member.ErrInUse) {
+			t.Fatal(err)
+		}
+	case len(l.Entries) == 0:
+	default:
+		e := l.Entries[r.IntN(len(l.Entries))]
+		switch {
+		case k < 4:
+			l.Join(e)
+		case k == 4:
+			if e.Phase != member.Reserved || e.IsCN() { // reserved memory nodes keep their number here
+				l.End(e, member.Left)
+			}
+		case k == 5 && e.IsCN() && e.Phase == member.Joined:
+			l.End(e, member.Died)
+		default:
+			l.Ack(e, l.Revision-min(l.Revision, r.Uint64N(3)))
+		}
+	}
+}
+
+// unknown tells whether a member has not acknowledged a revision.
+func unknown(l *member.Ledger, revision uint64) bool {
+	return slices.ContainsFunc(l.Entries, func(e *member.Entry) bool { return e.Phase == member.Joined && e.Acked < revision })
+}
+
+func memoryGone(l *member.Ledger) bool {
+	return slices.ContainsFunc(l.Entries, func(e *member.Entry) bool { return !e.IsCN() && e.Gone() })
+}
+
+// unique fails if two have the same number.
+func unique(t *testing.T, l *member.Ledger) {
+	t.Helper()
+	var taken fabric.CNSet
+	for _, e := range l.Entries {
+		if e.IsCN() && taken.Has(e.CN.ID) {
+			t.Fatalf("two have number %v", e.CN.ID)
+		}
+		taken.Add(e.CN.ID)
+	}
+}
