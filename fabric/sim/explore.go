@@ -182,6 +182,11 @@ func (f *Failure) String() string {
 // are compared: of a million states, two are taken for one with a chance of 3 in 100 million).
 // Clients of different nodes must not communicate but through the fabric.
 //
+// Where it is known what a client remembers (ClientMemory), that, and where it is in the program, takes the place of what it was told.
+//
+// What happens on a compute node goes by that node's part of the state, by what everybody goes by, and by the words of memory that it is
+// about; and it changes nothing else. So what it led to once, it leads to again; where that is a state that need not be explored, it is not executed.
+//
 // A client goes on at once, without a choice, when it is the only one of its node
 // that ever does something (the agent's start does not count) and no action
 // or fence that concerns the node is outstanding: nobody else then sees when it does, for what it posts and sends

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 )
@@ -235,10 +236,11 @@ func (ex *explorer) fenced(n *Node) {
 }
 
 // orphan takes a chain of a killed node: those that the memory nodes do not
-// have are gone, the others may take effect until the node is fenced.
+// have are gone, the others may take effect until the node is fenced. Nobody can tell whether READs do.
 func (ex *explorer) orphan(ch *chain) {
-	ch.orphan = true
-	if ch.state != chainFlying || ex.c.cfg.Late == LateDrop {
+	ch.orphan, ch.again = true, false
+	reads := !slices.ContainsFunc(ch.ops[min(int(ch.cur), len(ch.ops)):], func(op fabric.Op) bool { return op.Kind != fabric.OpRead })
+	if ch.state != chainFlying || ex.c.cfg.Late == LateDrop || reads {
 		ex.forget(ch)
 		ex.c.releaseChain(ch)
 	}

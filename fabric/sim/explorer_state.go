@@ -156,7 +156,7 @@ func (ex *explorer) chainState(i int, ch *chain) uint64 {
 			n++
 		}
 	}
-	h := fold(uint64(ch.port.index)<<32|n<<16|uint64(ch.state), uint64(ch.cur)|uint64(ch.part)<<8|flag(ch.orphan)<<16|flag(ch.again && ch.polls())<<17)
+	h := fold(uint64(ch.port.index)<<32|n<<16|uint64(ch.state), uint64(ch.cur)|uint64(ch.part)<<8|flag(ch.orphan)<<16|flag(ch.again)<<17|flag(ch.again && ch.polls())<<18)
 	done := int(ch.cur)
 	if ch.part > 0 {
 		done++ // the buffer of a READ holds what has come
