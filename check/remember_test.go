@@ -28,6 +28,7 @@ func TestClientsRememberWhatIsSaid(t *testing.T) {
 		"cql [1x 2x] x1, 2 entries, 2 version bits, used 3 times", "declock [1s 2x] x1, 4 entries, 27 version bits, one crash",
 		"declock [1s 1x] x1, 4 entries, 27 version bits", "declock [1s 2x] x2, 2 entries, 27 version bits", "cql [1x 2x] x1, 4 entries, 27 version bits, one restart",
 		"cql [1x 1x] x1, 4 entries, 27 version bits, one cancellation", "cql [1s 1x 2x] x1, 4 entries, 27 version bits, one crash",
+		"declock [1x 2x] x1, 4 entries, 27 version bits, one restart, one crash",
 	} {
 		r := audit(t, name)
 		if r.Audit != "" || r.Failure != nil {

@@ -135,8 +135,8 @@ type Failure struct {
 
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d schedules, %d pruned, %d states, %d final, %d choices and %d events at most, %.2f s: ",
-		r.Schedules, r.Pruned, r.States, len(r.Ends), r.MaxDepth, r.MaxSteps, r.Wall.Seconds())
+	fmt.Fprintf(&b, "%d schedules, %d pruned, %d foreseen, %d states, %d final, %d choices and %d events at most, %.2f s: ",
+		r.Schedules, r.Pruned, r.Foreseen, r.States, len(r.Ends), r.MaxDepth, r.MaxSteps, r.Wall.Seconds())
 	switch {
 	case r.Failure != nil:
 		fmt.Fprintf(&b, "FAILED\n%v", r.Failure)

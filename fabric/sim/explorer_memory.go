@@ -158,7 +158,7 @@ func (ex *explorer) nameOf(x choice) uint64 {
 	if id := ex.idOf(x); id != 0 {
 		return id
 	}
-	id := uint64(x.kind) << 56
+	id := uint64(x.kind)<<56 | 1<<55 // no name of idOf
 	if x.kind == chFence {
 		return id | uint64(ex.dead[x.a].id)
 	}

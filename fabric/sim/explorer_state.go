@@ -165,10 +165,15 @@ func (ex *explorer) chainState(i int, ch *chain) uint64 {
 	if ch.err != nil {
 		h = fold(h, hashError(ch.err))
 	}
-	if ch.port.node.gone || ch.port.waiter != nil && ch.port.waiter.remembers != nil {
-		for i := int(ch.cur); i < len(ch.ops); i++ {
-			h = fold(h, hashOp(&ch.ops[i]))
-		}
+	first := len(ch.ops)
+	switch w := ch.port.waiter; {
+	case ch.port.node.gone:
+		first = int(ch.cur)
+	case w != nil && w.remembers != nil:
+		first = 0 // who goes on may go by what it has asked for
+	}
+	for i := first; i < len(ch.ops); i++ {
+		h = fold(h, hashOp(&ch.ops[i]))
 	}
 	return h
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -231,6 +232,50 @@ func TestAuditObjects(t *testing.T) {
 		r := Explore(ExploreConfig{Audit: true}, build)
 		if (r.Audit == "") != says {
 			t.Errorf("clients say what they remember: %v; %v %q", says, r, r.Audit)
+		}
+	}
+}
+
+// Who goes on goes by what it has asked for: that is part of the state, also when it has been executed.
+func TestClientsRememberTheirChain(t *testing.T) {
+	for _, memory := range []bool{false, true} {
+		r := Explore(ExploreConfig{Sleep: true}, func(c *Cluster) {
+			mn := c.AddMN(1024)
+			word := func(i uint64) fabric.Addr { return fabric.At(mn, 8*i) }
+			nodes := []*Node{c.AddCN(), c.AddCN()}
+			client := func(n *Node, f func(p fabric.Port)) {
+				c.Go(n, "client", func(p fabric.Port) {
+					if memory {
+						c.ClientMemory(func([]uintptr) (uint64, bool) { return 0, true })
+					}
+					f(p)
+				})
+			}
+			for _, n := range nodes {
+				c.NodeMemory(n, func() uint64 { return 0 }, func() uint64 { return 0 })
+			}
+			client(nodes[0], func(p fabric.Port) {
+				ops := []fabric.Op{fabric.Load(word(0))}
+				_ = p.Do(ops)
+				ops[0] = fabric.Load(word(1 + ops[0].Old)) // word 1 or word 2: both are 0
+				_ = p.Do(ops)
+				_ = p.Do([]fabric.Op{fabric.Store(word(3), ops[0].Addr.Offset())})
+			})
+			client(nodes[0], func(p fabric.Port) {
+				ops := []fabric.Op{fabric.Load(word(3))}
+				_ = p.Do(ops)
+				_ = p.Do([]fabric.Op{fabric.Store(word(6), ops[0].Old)})
+			})
+			client(nodes[1], func(p fabric.Port) { _ = p.Do([]fabric.Op{fabric.Store(word(0), 1)}) })
+			c.AtEnd(func() error {
+				if c.PeekWord(word(6)) == 16 {
+					return errors.New("the planted failure")
+				}
+				return nil
+			})
+		})
+		if r.Failure == nil {
+			t.Errorf("with memories of clients: %v: nothing fails", memory)
 		}
 	}
 }

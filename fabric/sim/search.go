@@ -245,6 +245,7 @@ func (s *search) pick(ex *explorer) (int, bool) {
 	b := branch{of: len(ex.menu), untried: list, asleep: slices.Clone(ex.asleep), state: ex.tally.sum, judged: ex.tally.judged,
 		menu: menu, past: len(s.past), switches: ex.switches, hashes: ex.knew, digests: ex.memories(), audited: audited}
 	if !s.next(&b) {
+		s.known = true
 		return 0, false
 	}
 	s.path = append(s.path, b)
