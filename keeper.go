@@ -37,8 +37,7 @@ type tended interface {
 	Close()
 }
 
-// startKeeper starts the keeper, unless there is one. Before the first store or tree is open, what one had who had this compute
-// node's number before is told to be nobody's.
+// startKeeper starts the keeper, unless there is one.
 func (c *Cluster) startKeeper() error {
 	if c.keeper != nil {
 		return nil
@@ -46,9 +45,6 @@ func (c *Cluster) startKeeper() error {
 	s, err := c.node.Helper()
 	if err != nil {
 		return err
-	}
-	if err := disown(s); err != nil {
-		return errors.Join(err, s.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	k := &keeper{c: c, s: s, stop: stop, kept: map[any]tended{}}
@@ -82,11 +78,17 @@ func (c *Cluster) endKeeper() error {
 	return k.close()
 }
 
-// disown tells of all stores and trees that a compute node with this one's number has died, if it had them open.
-func disown(s *cn.Session) error {
-	if err := s.Attach(); err != nil {
+// disown tells of all stores and trees that a compute node with this one's number has died, if it had them open: else others would take this
+// one for it, and wait until it looks after them.
+func (c *Cluster) disown() error {
+	s, err := c.node.Helper()
+	if err != nil {
 		return err
 	}
+	return errors.Join(disown(s), s.Close())
+}
+
+func disown(s *cn.Session) error {
 	for _, r := range s.Node().Regions() {
 		list, err := r.List(s.Port())
 		if errors.Is(err, fabric.ErrNodeDown) {

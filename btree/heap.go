@@ -263,6 +263,9 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 		}
 		first := base.Add(region.ExtentHeader).Offset() / slotUnit
 		step := size / slotUnit
+		for i := range count {
+			c.t.member.Touch(node, first+i*step)
+		}
 		l.mu.Lock()
 		l.taken += count
 		if l.next == l.end {

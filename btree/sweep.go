@@ -246,7 +246,8 @@ func (o *owner) markNode(m *sweep.Map, n *node) error {
 	from, to := t.span(n.self.off64(), classNode)
 	m.Mark(n.self.node(), from, to)
 	if n.word.state() == stateShadow {
-		// As long as nobody has finished the node, its shadow is it. Whoever writes it next finishes it; then the slot is nobody's.
+		// As long as nobody has finished the node, its shadow is it. Whoever writes it next finishes it; then the slot is nobody's, if its
+		// writer has died.
 		c.ops[0] = fabric.Load(t.slotAddr(n.self, classNode))
 		if err := o.Do(c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: node %v: %w", n.self, err)
@@ -254,6 +255,7 @@ func (o *owner) markNode(m *sweep.Map, n *node) error {
 		if w := word(c.ops[0].Old); w.state() == stateMoving {
 			from, to := t.span(w.shadow(), classNode)
 			m.Mark(n.self.node(), from, to)
+			m.Again = true
 		}
 	}
 	if n.level > 0 {

@@ -150,9 +150,7 @@ func (w *world) sweepUp(p fabric.Port) bool {
 		}
 		// The lists are the node's, whoever's Port empties them.
 		k, err := w.tended(w.nodes[cn-1], own, p)
-		if err == nil && w.s.restarts() && cn < witness {
-			err = k.Leave() // what it does not know whether it has is nobody's then
-		} else if err == nil {
+		if err == nil {
 			err = k.Drain()
 		}
 		if err != nil {
@@ -160,6 +158,9 @@ func (w *world) sweepUp(p fabric.Port) bool {
 			return false
 		}
 		k.Close()
+		if w.s.restarts() && cn < witness {
+			w.c.Kill(w.nodes[cn-1].sim) // what it does not know whether it has is nobody's then
+		}
 	}
 	return true
 }

@@ -221,7 +221,8 @@ func (w *world) closeStore(p fabric.Port) {
 		return
 	}
 	if w.s.restarts() {
-		// What an operation with an unknown outcome had taken is nobody's.
+		// What an operation with an unknown outcome had taken is nobody's, when who began it has gone.
+		_ = p.Pause(p.Now() + w.s.DetectNs + fabric.Second)
 		if err := st.Reclaim(w.nodes[w.s.CNs].sim.View); err != nil {
 			w.object("store check", err.Error())
 			return

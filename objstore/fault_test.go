@@ -146,6 +146,8 @@ func faultOnce(t *testing.T, k int, fault faultPort, old, new string, f func(c *
 	mustBeSound(t, c)
 	// What a fault lost is found again.
 	wantErr(t, "leave", c.Leave(), nil)
+	w.c.Kill(w.cns[0]) // it has left the cluster
+	wantErr(t, "pause", d.port.Pause(d.port.Now()+fabric.Second), nil)
 	r, err := d.Check(CheckOptions{Reclaim: w.cns[1].View})
 	if err != nil || !r.Sound() {
 		t.Fatal(what, r, err)

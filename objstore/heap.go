@@ -279,6 +279,9 @@ func (c *Client) takeExtent(n *node, cl class) (chunk, error) {
 		c.stats.Extents++
 		first := base.Add(region.ExtentHeader).Offset() / chunkUnit
 		step := cl.size() / chunkUnit
+		for i := range count {
+			c.s.member.Touch(n.part, first+i*step)
+		}
 		l.mu.Lock()
 		l.spans = append(l.spans, span{next: first + step, end: first + count*step})
 		l.mu.Unlock()

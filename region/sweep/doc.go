@@ -9,14 +9,14 @@
 //     were under way, and answers.
 //  2. When all have answered, the leader marks what is reachable: from the index, and in the memory nodes' free lists. Pieces
 //     that it does not reach are candidates.
-//  3. It publishes the candidates, a batch at a time. Everybody waits for the operations that are under way, strikes out what is
-//     in his lists or has passed through his hands since 1, and answers.
+//  3. It publishes the candidates, a batch at a time. Everybody looks at his lists, waits for the operations that are under way then, strikes out what was
+//     in the lists or has passed through his hands since 1, and answers.
 //  4. When all have answered, what is left of the batch is garbage of the dead, and the leader puts it into free lists.
 //
 // Why a piece that is left at 4 is nobody's: no living node has touched it between 1 and its answer at 3. So it has been in one
-// place from before the marking until after it. In the index or a free list, it would have been marked; in a
-// list of a living node, it would have been struck out; in the hand of an operation, that would have begun after
-// 1 and have touched it, or it would have ended before 1, and then the piece would have been elsewhere since. The dead have changed nothing: they
+// place from before the marking until after it. In the index or a free list, it would have been marked. In a
+// list of a living node, it would have been there when he looked at his lists. In the hand of an operation, that would have begun after
+// 1 and have touched it, at the latest when it was waited for at 3; had it begun before 1, it would have ended before 1, and the piece would have been elsewhere since. The dead have changed nothing: they
 // are shut out before anyone sees them dead (fabric.View).
 //
 // # Members

@@ -131,7 +131,12 @@ func (m *Member) next(o Owner, t *table) (busy bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		l.pieces = pieces.unmarked(m.hoard(o))
+		// What this compute node has itself need not be published; if it has it no more when it is asked, it is found in another round.
+		l.whole = !pieces.Again
+		var own hoard
+		o.Held(own.add)
+		own.sort()
+		l.pieces = pieces.unmarked(own.has)
 	} else if err := m.take(o); err != nil {
 		return false, err
 	}
@@ -190,10 +195,7 @@ func (m *Member) take(o Owner) error {
 	}
 	l.batch = nil
 	if err := o.Release(garbage); err != nil {
-		for _, p := range garbage {
-			m.Lose(p.Part, p.Off64) // it may be in a list, or come there yet
-		}
-		return err
+		return err // what has not been released is found by the next round
 	}
 	m.found.Pieces += uint64(len(garbage))
 	return nil
@@ -225,6 +227,11 @@ func (m *Member) finish(o Owner, t *table) error {
 	m.lead = nil
 	m.forget()
 	m.found.Rounds++
-	m.look, m.after, m.pause, m.forced = 0, 0, 0, false
+	m.look, m.forced = 0, false
+	if l.whole {
+		m.after, m.pause = 0, 0
+	} else {
+		m.rest(o)
+	}
 	return nil
 }

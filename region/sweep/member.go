@@ -32,7 +32,8 @@ type Owner interface {
 	Held(add func(part int, from, to uint64))
 	// Mark returns all pieces that there are, with those marked that are reachable or in free lists of the memory nodes.
 	Mark() (*Map, error)
-	// Release puts pieces that are nobody's into free lists of the memory nodes. They are sorted by part, extent and offset.
+	// Release puts pieces that are nobody's into free lists of the memory nodes. They are sorted by part, extent and offset. If it
+	// fails, it calls Lose for those that may be in a list, or come there yet.
 	Release(list []Piece) error
 }
 
@@ -46,6 +47,7 @@ type Member struct {
 
 	round uint32 // that it remembers for, 0: none
 	asked mark   // the step for which it waits for operations under way
+	held  hoard  // what was in its lists when it was asked
 
 	lead *leading // the round that it leads
 
@@ -129,22 +131,26 @@ func Disown(port fabric.Port, base fabric.Addr) error {
 // remember begins to remember for the round of a mark.
 func (m *Member) remember(k mark) {
 	m.track()
-	m.round, m.asked = k.round(), 0
+	m.round, m.asked, m.held = k.round(), 0, hoard{}
 }
 
 // forget ends it.
 func (m *Member) forget() {
 	if m.round != 0 {
 		m.untrack()
-		m.round = 0
+		m.round, m.held = 0, hoard{}
 	}
 }
 
 func (m *Member) record(cn fabric.CNID) fabric.Addr { return m.base.Add(recordsAt + 8*uint64(cn)) }
 
 // Leave ends the registration, after the last piece has been given back. A round that is under way ends with it:
-// what this member remembers nobody else knows. do executes a chain.
+// what this member remembers nobody else knows. If it has lost pieces, the registration stays, until others see that this compute node
+// has left the cluster, and look for them: then nothing that it was at takes effect any more. do executes a chain.
 func (m *Member) Leave(do func([]fabric.Op) error) error {
+	if m.losing() {
+		return nil
+	}
 	m.lead = nil
 	for {
 		w, err := m.loadRound(do)
@@ -278,7 +284,13 @@ func (m *Member) answer(o Owner, k mark, own recordWord) error {
 		m.remember(k)
 	}
 	if m.asked != k {
-		m.asked = k
+		// First the lists, then who is to be waited for: what leaves a list later is in held; what had left it and was not remembered
+		// yet is in the hand of somebody under way, and is remembered when he is done.
+		m.asked, m.held = k, hoard{}
+		if k.step() > 0 {
+			o.Held(m.held.add)
+			m.held.sort()
+		}
 		m.await()
 	}
 	if !m.quiet() {
@@ -306,15 +318,14 @@ func (m *Member) strike(o Owner, k mark) error {
 	if err := o.Do(read[:]); err != nil {
 		return fmt.Errorf("sweep: candidates at %v: %w", a, err)
 	}
-	held := m.hoard(o)
 	var ops [fabric.MaxChain]fabric.Op
 	n := 0
 	for i := range batchSize {
 		c := candidate(binary.LittleEndian.Uint64(buf[8*i:]))
-		if c == 0 || !c.stamped(k) || !held(c.part(), c.off64()) {
+		if c == 0 || !c.stamped(k) || !m.has(c.part(), c.off64()) {
 			continue
 		}
-		ops[n] = fabric.Store(a.Add(8*uint64(i)), 0)
+		ops[n] = fabric.CAS(a.Add(8*uint64(i)), uint64(c), 0) // by CAS, so that one that comes late strikes nothing else
 		if n++; n == len(ops) {
 			if err := o.Do(ops[:n]); err != nil {
 				return fmt.Errorf("sweep: candidates at %v: %w", a, err)
@@ -328,11 +339,7 @@ func (m *Member) strike(o Owner, k mark) error {
 	return nil
 }
 
-// hoard returns who tells whether this compute node has a piece, or has had it since it remembers. The lists are looked at first: what
-// leaves them meanwhile is remembered.
-func (m *Member) hoard(o Owner) func(part int, off64 uint64) bool {
-	var h hoard
-	o.Held(h.add)
-	h.sort()
-	return func(part int, off64 uint64) bool { return h.has(part, off64) || m.had(part, off64) }
+// has tells whether this compute node had a piece in its lists when it was asked, or has had it in its hands since it remembers.
+func (m *Member) has(part int, off64 uint64) bool {
+	return m.held.has(part, off64) || m.had(part, off64)
 }

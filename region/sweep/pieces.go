@@ -18,6 +18,9 @@ type Piece struct {
 // A Map is all pieces that have been carved, and which of them have been marked.
 type Map struct {
 	parts [][]carved // by offset
+	// Again says that a piece is in use that a dead node had: others will have done with it some time, and then nobody has it. So
+	// there is to be another round.
+	Again bool
 }
 
 // carved is an extent: pieces of one class.

@@ -52,8 +52,8 @@ func (t *Tracker) Remove(u *User) {
 // pieceKey names a piece in the Tracker's sets.
 func pieceKey(part int, off64 uint64) uint64 { return uint64(part)<<offsetBits | off64 }
 
-// Touch says that a piece passes through the hands of the caller: he has taken it, or is about to give it back. It is between
-// Enter and Leave.
+// Touch says that a piece passes through the hands of the caller: he has taken it, or is about to give it back, or to put it into a list. It is
+// between Enter and Leave, and before anybody else can have the piece.
 func (t *Tracker) Touch(part int, off64 uint64) {
 	if t.on.Load() {
 		t.note(part, off64)
@@ -113,6 +113,13 @@ func (t *Tracker) quiet() bool {
 	defer t.mu.Unlock()
 	t.waiting = slices.DeleteFunc(t.waiting, func(w waiting) bool { return w.u.count.Load() != w.count })
 	return len(t.waiting) == 0
+}
+
+// losing tells whether pieces are lost.
+func (t *Tracker) losing() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.lost) > 0
 }
 
 // had tells whether a piece has passed through this compute node's hands, or is lost.
