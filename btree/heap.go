@@ -258,6 +258,9 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 		if errors.Is(err, region.ErrNoSpace) && count > 1 {
 			continue
 		}
+		if errors.Is(err, region.ErrRemoved) {
+			err = c.removed(err)
+		}
 		if err != nil {
 			return 0, fmt.Errorf("btree: %w", err)
 		}

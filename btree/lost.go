@@ -55,9 +55,6 @@ func (t *Tree) revived(l lock.Locker) (*Tree, error) {
 				return nil, err
 			}
 		}
-		if err := newest.remove(l.Port()); err != nil {
-			return nil, err
-		}
 		cfg := newest.cfg
 		cfg.Dead, cfg.Deadline = fabric.CNSet{}, 0
 		if cfg.DeadNow != nil {
@@ -76,19 +73,17 @@ func (t *Tree) revived(l lock.Locker) (*Tree, error) {
 	return newest, nil
 }
 
-// remove removes what is left of a tree of which a part is gone: only of that tree, not of the one that others may have made since.
-func (t *Tree) remove(port fabric.Port) error {
-	for _, mn := range t.cfg.Nodes {
-		r, err := region.Open(port, mn)
-		if err != nil {
-			return err
-		}
-		err = r.RemoveIf(port, t.cfg.Name, region.KindTree, func(e *region.Entry) bool { return e.Info[2] == t.geo.id })
-		if err != nil && !errors.Is(err, region.ErrNotFound) {
-			return err
-		}
+// outlived tells whether an entry is what is left of a tree of which another part is gone.
+func (t *Tree) outlived(e *region.Entry) bool {
+	return e.Info[0]>>56 == formatVersion && e.Info[3] < t.geo.births
+}
+
+// removed deals with a tree that somebody has removed who has heard of a loss already.
+func (c *Client) removed(err error) error {
+	if t := c.t; !t.lost() {
+		t.line.losses.Add(1)
 	}
-	return nil
+	return errors.Join(lock.ErrMemoryLost, err)
 }
 
 // revive brings the client to the tree as it is after a loss, and says what is gone.

@@ -137,7 +137,8 @@ func (cfg *Config) fill() error {
 //	| form | nodes | which |  node bytes  | max. key | lock B  |
 //	+------+-------+-------+--------------+----------+---------+
 //
-// Words 1 and 2: MaxInline, the tree's ID.
+// Words 1 to 3: MaxInline, the tree's ID, how many memories its memory nodes had lost when it was made: if that is less than they have
+// now, it is the rest of a tree that is gone.
 type geometry struct {
 	lockSize  uint64
 	maxKey    int
@@ -145,6 +146,7 @@ type geometry struct {
 	nodes     int
 	maxInline int
 	id        uint64
+	births    uint64
 }
 
 func (g *geometry) stride() uint64 {
@@ -161,7 +163,7 @@ func (g *geometry) headerSize(node int) uint64 {
 func (g *geometry) info(node int) region.Info {
 	return region.Info{
 		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | uint64(g.nodeSize)<<24 | uint64(g.maxKey)<<12 | g.lockSize,
-		uint64(g.maxInline), g.id,
+		uint64(g.maxInline), g.id, g.births,
 	}
 }
 
@@ -171,7 +173,7 @@ func decodeGeometry(e *region.Entry, node int) (geometry, error) {
 	of, got := geometryNodes(e)
 	g := geometry{
 		lockSize: w & 0xfff, maxKey: int(w >> 12 & 0xfff), nodeSize: int(w >> 24 & 0xffff), nodes: of,
-		maxInline: int(e.Info[1]), id: e.Info[2],
+		maxInline: int(e.Info[1]), id: e.Info[2], births: e.Info[3],
 	}
 	if v := w >> 56; v != formatVersion {
 		return g, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
@@ -242,6 +244,13 @@ func open(port fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(),
 	}
+	for _, mn := range cfg.Nodes {
+		r, err := region.Open(port, mn)
+		if err != nil {
+			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
+		}
+		t.geo.births += uint64(r.Birth())
+	}
 	for i, mn := range cfg.Nodes {
 		if err := t.openNode(port, i, mn); err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
@@ -265,7 +274,7 @@ func open(port fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 func (t *Tree) compare(given *Config) error {
 	want := geometry{
 		lockSize: (given.Lock.Size + 7) &^ 7, maxKey: cmp.Or(given.MaxKey, t.geo.maxKey), nodeSize: cmp.Or(given.NodeSize, t.geo.nodeSize),
-		nodes: len(given.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id,
+		nodes: len(given.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id, births: t.geo.births,
 	}
 	if t.geo != want {
 		return fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline, %d memory nodes; want %d, %d, %d, %d, %d",
@@ -298,6 +307,10 @@ func geometryNodes(e *region.Entry) (of, which int) {
 func (t *Tree) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 	r, err := region.Open(port, mn)
 	if err != nil {
+		return err
+	}
+	err = r.RemoveIf(port, t.cfg.Name, region.KindTree, t.outlived)
+	if err != nil && !errors.Is(err, region.ErrNotFound) && !errors.Is(err, region.ErrHalfCreated) {
 		return err
 	}
 	spec := region.Spec{

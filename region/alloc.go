@@ -11,6 +11,9 @@ import (
 // ErrNoSpace: the region's heap has no room for the request.
 var ErrNoSpace = errors.New("region: no space left on memory node")
 
+// ErrRemoved: the root entry that memory was to be taken for is not there any more, or is another's.
+var ErrRemoved = errors.New("region: root entry has been removed")
+
 // A piece is taken from the heap in three steps: brk moves by CAS, and names the root entry that the piece is for; the
 // piece is put into that entry's list of extents; the two words that say so are settled. Whoever wants a piece and
 // finds another's half taken does the rest of it first, which any number may do at once. So a
@@ -154,6 +157,9 @@ func (r *Region) Grow(port fabric.Port, e *Entry, g Growth) (fabric.Addr, error)
 		if err != nil {
 			return 0, err
 		}
+		if err := t.published(e); err != nil {
+			return 0, err
+		}
 		begin := old.end()
 		if g.End = min(g.End, r.params.Size); g.Size > g.End || begin > g.End-g.Size {
 			return 0, fmt.Errorf("%w: %v: want %d bytes, %d are left", ErrNoSpace, r.mn, g.Size, r.params.Size-begin)
@@ -168,7 +174,13 @@ func (r *Region) Grow(port fabric.Port, e *Entry, g Growth) (fabric.Addr, error)
 			}
 		}
 		// If brk stands where it stood, nobody has taken anything since: the limit holds.
-		if ok, err := t.move(old, makeBrk(begin+g.Size, uint8(e.slot+1), g.Tag)); ok || err != nil {
+		ok, err := t.move(old, makeBrk(begin+g.Size, uint8(e.slot+1), g.Tag))
+		if errors.Is(err, ErrCorrupt) {
+			if gone := t.published(e); gone != nil {
+				err = gone // meanwhile
+			}
+		}
+		if ok || err != nil {
 			return r.At(begin), err
 		}
 	}
@@ -243,6 +255,18 @@ func (t *taking) idle() (brkWord, error) {
 			}
 		}
 	}
+}
+
+// published tells whether an entry is the one in its slot.
+func (t *taking) published(e *Entry) error {
+	if _, err := t.do(fabric.Read(t.at(DirectoryOffset+uint64(e.slot)*entrySize), t.buf)); err != nil {
+		return err
+	}
+	st := claimWord(binary.LittleEndian.Uint64(t.buf))
+	if at := fabric.Addr(binary.LittleEndian.Uint64(t.buf[entAddr:])); st.state() != claimPublished || at != e.Addr.In(0) {
+		return fmt.Errorf("%w: %q on %v", ErrRemoved, e.Name, t.r.mn)
+	}
+	return nil
 }
 
 // move moves brk, and sees to what that was for. It returns false if somebody else was faster.
