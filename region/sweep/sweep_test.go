@@ -194,9 +194,14 @@ func TestAPieceOnItsWayOutOfAListIsNotFound(t *testing.T) {
 		w.tend(1, 0)
 		w.tend(steps, 1, 0)
 		l := w.mine[1]
+		var other User // whose operation is waited for meanwhile
+		l.m.Add(&other)
+		other.Enter()
+		w.tend(3, 1, 0)
 		l.u.Enter()
 		off := l.free[0]
 		l.free = l.free[1:]
+		other.Leave()
 		w.tend(5, 1, 0)
 		l.m.Touch(0, off)
 		l.u.Leave()
