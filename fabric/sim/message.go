@@ -69,11 +69,13 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 	if p.closed {
 		return fabric.ErrClosed
 	}
-	if n.fenced {
-		return fmt.Errorf("sim: send to %v: %w", to, fabric.ErrFenced)
-	}
 	dst := c.cns[to.CN()]
-	if dst == nil || !n.knows(dst) {
+	switch {
+	case to.CN() == n.id:
+		dst = n // also when the cluster has given it up, and its number to another
+	case n.fenced:
+		return fmt.Errorf("sim: send to %v: %w", to, fabric.ErrFenced)
+	case dst == nil || !n.knows(dst):
 		return fmt.Errorf("sim: send to %v: %w", to, fabric.ErrNodeDown)
 	}
 	i := c.newFlight(*m, n, dst, to)
@@ -122,8 +124,10 @@ func (c *Cluster) messageArrival(p *Port, dst *Node) fabric.Time {
 }
 
 // inboxOf returns the Port that gets the messages for a client, nil if there is none.
-func (c *Cluster) inboxOf(id fabric.ClientID) *Port {
-	n, i := c.cns[id.CN()], id.Index()
+func (c *Cluster) inboxOf(id fabric.ClientID) *Port { return c.cns[id.CN()].inboxOf(id.Index()) }
+
+// inboxOf returns the Port that gets the messages for an index, nil if there is none.
+func (n *Node) inboxOf(i int) *Port {
 	if n.dead || n.closed || i >= len(n.clients) {
 		return nil
 	}
@@ -144,8 +148,8 @@ func (c *Cluster) inboxOf(id fabric.ClientID) *Port {
 func (c *Cluster) deliver(i uint32) {
 	f := &c.flights[i]
 	var p *Port
-	if n := f.dst; n == c.cns[f.to.CN()] && (f.src == nil || f.src == n || n.knows(f.src)) {
-		p = c.inboxOf(f.to)
+	if n := f.dst; f.src == nil || f.src == n || n.knows(f.src) {
+		p = n.inboxOf(f.to.Index())
 	}
 	step := StepDrop
 	if p != nil {
