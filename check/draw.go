@@ -160,6 +160,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	if class == Field || class == FieldFair || class == FieldCrash {
 		s.field(d)
 		s.drawNews(seed)
+		s.strays(seed)
 		return s
 	}
 	s.faults(d)
@@ -192,6 +193,7 @@ func (s *Scenario) drawNews(seed uint64) {
 // extras draws what came later, from streams of its own.
 func (s *Scenario) extras(seed uint64) {
 	share := func(stream uint64, p int) bool { return (&drawer{sim.NewRand(seed, stream)}).percent(p) }
+	s.strays(seed)
 	if s.Keys > 0 {
 		if s.Tree == 0 && share(streamPaper, 30) {
 			s.Paper = 1
@@ -206,6 +208,13 @@ func (s *Scenario) extras(seed uint64) {
 	}
 	if bad := (&drawer{sim.NewRand(seed, streamBad)}); bad.percent(30) {
 		s.Bad = pick(bad, 2, 10, 50)
+	}
+}
+
+// strays has messages overtake each other, but for those between the same clients. Fairness is judged without: who comes later is passed.
+func (s *Scenario) strays(seed uint64) {
+	if d := (&drawer{sim.NewRand(seed, streamStray)}); s.Class != Fair && s.Class != FieldFair && d.percent(50) {
+		s.StrayNs = pick(d, fabric.Microsecond, 10*fabric.Microsecond, 100*fabric.Microsecond)
 	}
 }
 

@@ -80,6 +80,8 @@ type Scenario struct {
 	JoinNs    fabric.Time `key:"joinat"`  // when the first of them does; 0: that is drawn, like those of the others
 	NewsNs    fabric.Time `key:"news"`    // until a node hears of a change of the membership, at most; 0: all at once
 	Late      string      `key:"late"`    // operations of the dead: draw, drop or keep
+	// StrayNs is by how much messages between clients of the same nodes may overtake each other. 0: they do not.
+	StrayNs fabric.Time `key:"stray"`
 	// BreakNs is how long a chain may be held up until its connection breaks and
 	// its outcome is unknown. 0: it never does.
 	BreakNs fabric.Time `key:"break"`
@@ -262,7 +264,7 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 		return sim.Config{}, fmt.Errorf("no fate of late operations %q", s.Late)
 	}
 	cfg := sim.Config{
-		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs,
+		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs, Stray: s.StrayNs,
 		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain, Window: s.TearNs},
 	}
 	if s.SpanNs > 0 {
@@ -291,4 +293,5 @@ const (
 	streamPaper
 	streamNews
 	streamJoins
+	streamStray
 )

@@ -101,6 +101,7 @@ var reductions = []func(s *Scenario){
 	func(s *Scenario) { s.SkewNs = 0 },
 	func(s *Scenario) { s.DriftPM = 0 },
 	func(s *Scenario) { s.SyncNs = 0 },
+	func(s *Scenario) { s.StrayNs = 0 },
 	func(s *Scenario) { s.Try = 0 },
 	func(s *Scenario) { s.Deadline = 0 },
 	func(s *Scenario) { s.Cancel = 0 },

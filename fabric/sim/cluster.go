@@ -61,7 +61,8 @@ type Cluster struct {
 
 	minMessage, spanMessage fabric.Time
 
-	links      []linkFault // what is wrong with the network
+	links      []linkFault                        // what is wrong with the network
+	lastOfPair map[[2]fabric.ClientID]fabric.Time // arrival of the last message, with Config.Stray
 	faultStats FaultStats
 
 	ex      *explorer // nil: time goes by

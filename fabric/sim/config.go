@@ -37,6 +37,10 @@ type Config struct {
 	// connection breaks: ErrUnknownOutcome. 0: it waits until the end of the Cut.
 	BreakAfter fabric.Time
 
+	// Stray is by how much a message between compute nodes may come later than others: then messages keep their order
+	// only between two clients, which is all that package fabric promises. 0: they keep it between two compute nodes.
+	Stray fabric.Time
+
 	// MaxEvents ends Run with ErrBudget. 0: no limit.
 	MaxEvents uint64
 
@@ -128,6 +132,9 @@ func (c Config) Validate() error {
 	}
 	if c.NewsDelay < 0 {
 		bad("NewsDelay %d is negative", c.NewsDelay)
+	}
+	if c.Stray < 0 {
+		bad("Stray %d is negative", c.Stray)
 	}
 	if c.Late >= numLateOps {
 		bad("Late is %v", c.Late)

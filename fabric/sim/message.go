@@ -86,7 +86,7 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 		at += c.nic.LocalWake
 	} else {
 		p.stats.Sent++
-		at = c.messageArrival(p, dst)
+		at = c.messageArrival(p, to)
 	}
 	c.note(StepSend, p.id, uint64(to), m.Body[0])
 	if c.cfg.Observer != nil {
@@ -103,10 +103,10 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 }
 
 // messageArrival returns when a message that p sends now will be in an inbox
-// of dst. What the NIC model gives for it includes posting and polling; waiting
+// of to. What the NIC model gives for it includes posting and polling; waiting
 // for the CPU and the wires comes on top.
-func (c *Cluster) messageArrival(p *Port, dst *Node) fabric.Time {
-	n, nic := p.node, c.nic
+func (c *Cluster) messageArrival(p *Port, to fabric.ClientID) fabric.Time {
+	n, dst, nic := p.node, c.cns[to.CN()], c.nic
 	start := max(p.core.free, c.now)
 	p.core.free = start + c.drawPost()
 	bytes := nic.Overhead + fabric.MaxMessage
@@ -118,8 +118,24 @@ func (c *Cluster) messageArrival(p *Port, dst *Node) fabric.Time {
 	if len(c.links) > 0 {
 		at = c.passes(OfCN(n.id), OfCN(dst.id), at)
 	}
+	if c.cfg.Stray > 0 {
+		return c.stray(p.id, to, at)
+	}
 	at = max(at, n.lastMsg[dst.id]) // FIFO between two nodes
 	n.lastMsg[dst.id] = at
+	return at
+}
+
+// stray returns when a message arrives that would at a time: most stray little, some far, and none overtakes another
+// between the same clients.
+func (c *Cluster) stray(from, to fabric.ClientID, at fabric.Time) fabric.Time {
+	at += fabric.Time(c.faults.Uint64n(uint64(c.cfg.Stray)+1) >> c.faults.Uint64n(8))
+	pair := [2]fabric.ClientID{from, to}
+	if c.lastOfPair == nil {
+		c.lastOfPair = map[[2]fabric.ClientID]fabric.Time{}
+	}
+	at = max(at, c.lastOfPair[pair])
+	c.lastOfPair[pair] = at
 	return at
 }
 
