@@ -11,10 +11,10 @@ import (
 // there may be thousands of Ports with a few hundred bytes each.
 type allocator struct {
 	chunks []chunk
+	hit    int         // chunk of the last buffer checked
+	next   int         // size of the next chunk
 	rest   []byte      // of the last chunk that is cut up
 	free   [40][]*byte // by log2 of the size
-	next   int         // size of the next chunk
-	hit    int         // chunk of the last buffer checked
 }
 
 type chunk struct {

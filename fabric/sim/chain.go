@@ -38,14 +38,7 @@ type chain struct {
 
 	sent uint8 // operations before it have been sent
 	cur  uint8 // the next to take effect
-	err  error
-	rung fabric.Time // when the CPU rings the doorbell
-
-	// Of the segment under way, by operation: when the first part takes
-	// effect, and the last, if it tears.
-	when     [fabric.MaxChain]span
-	part     uint8 // next part of a torn operation
-	tearSeed uint64
+	part uint8 // next part of a torn operation
 
 	broken uint8 // 1 + the first operation whose answer is held up for too long; 0: none
 	lost   bool  // so is its request
@@ -53,6 +46,15 @@ type chain struct {
 	// In exploration.
 	wrote bool // it has changed memory
 	again bool // it is what its client has just done, in a loop
+
+	epoch    uint32 // of the memory node, as the client knew it at the post: chains of another are refused
+	err      error
+	rung     fabric.Time // when the CPU rings the doorbell
+	tearSeed uint64
+
+	// Of the segment under way, by operation: when the first part takes
+	// effect, and the last, if it tears.
+	when [fabric.MaxChain]span
 }
 
 // A span is when an operation takes effect: at one instant, or in parts.
@@ -191,6 +193,7 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, c.mns[ops[0].Addr.MN()])
 	ch.broken, ch.lost = 0, false
 	ch.orphan, ch.drop, ch.sent, ch.cur, ch.part = false, false, 0, 0, 0
+	ch.epoch = p.epoch(ch.qp.mn)
 	ch.hasRA = false
 	for i := range ops {
 		ch.hasRA = ch.hasRA || ops[i].Kind != fabric.OpWrite

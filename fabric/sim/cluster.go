@@ -23,16 +23,12 @@ type Cluster struct {
 	nic *NIC // &cfg.NIC
 
 	now    fabric.Time
-	seq    uint64
-	events eventHeap
-	// popping: the first event is being executed and still there. The next event posted takes
-	// its place, which is one way through the heap instead of two.
-	popping bool
-	count   uint64 // events executed
-	hash    uint64
-	err     error // the first failure; ends the run
-	closed  bool
-	begun   bool // an event has been executed: nodes that join are news
+	events queue
+	count  uint64 // events executed
+	hash   uint64
+	err    error // the first failure; ends the run
+	closed bool
+	begun  bool // an event has been executed: nodes that join are news
 
 	timing Rand // of the NIC model
 	faults Rand // of tearing and the like
@@ -77,7 +73,7 @@ func New(cfg Config) *Cluster {
 	if err := cfg.Validate(); err != nil {
 		panic(err)
 	}
-	c := &Cluster{cfg: cfg.withDefaults(), freeChain: none, freeMsg: none}
+	c := &Cluster{cfg: cfg.withDefaults(), events: newQueue(), freeChain: none, freeMsg: none}
 	c.nic = &c.cfg.NIC
 	c.timing = NewRand(c.cfg.Seed, 1)
 	c.faults = NewRand(c.cfg.Seed, 2)
@@ -180,46 +176,33 @@ func (c *Cluster) runTo(until fabric.Time, clients bool) (done bool) {
 	defer func() {
 		// For a coroutine that calls runtime.Goexit (t.FailNow): that ends this goroutine too.
 		c.cur = nil
-		c.popDone()
 	}()
 	for c.err == nil {
 		if clients && c.live == 0 {
 			return true
 		}
-		if len(c.events) == 0 || c.events[0].at > until {
+		at, ok := c.events.first()
+		if !ok || at > until {
 			return false
 		}
-		c.step()
+		c.step(at)
 	}
 	return false
 }
 
-// step executes the next event.
-func (c *Cluster) step() {
-	e := c.events[0]
-	c.popping = true
-	if e.at < c.now {
-		panic(fmt.Sprintf("sim: %v event for %d ns at %d ns", e.kind, e.at, c.now))
-	}
-	c.now = e.at
+// step executes the next event, which is at a time.
+func (c *Cluster) step(at fabric.Time) {
+	e := c.events.pop(at)
+	c.now = at
 	c.begun = true
 	c.count++
 	if c.count == c.cfg.MaxEvents {
 		c.fail(fmt.Errorf("%w: %d events, %d ns", ErrBudget, c.count, c.now))
 	}
-	c.dispatch(&e)
-	c.popDone()
+	c.dispatch(e)
 }
 
-// popDone removes the event that has been executed, unless another took its place.
-func (c *Cluster) popDone() {
-	if c.popping {
-		c.popping = false
-		c.events.pop()
-	}
-}
-
-func (c *Cluster) dispatch(e *event) {
+func (c *Cluster) dispatch(e event) {
 	switch e.kind {
 	case evStart:
 		c.start(c.tasks[e.a])
@@ -265,14 +248,10 @@ func (c *Cluster) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
 		c.ex.post(at, kind, a, b)
 		return
 	}
-	c.seq++
-	e := event{at: at, seq: c.seq, kind: kind, a: a, b: b}
-	if c.popping {
-		c.popping = false
-		c.events.replace(e)
-		return
+	if at < c.now {
+		panic(fmt.Sprintf("sim: %v event for %d ns at %d ns", kind, at, c.now))
 	}
-	c.events.push(e)
+	c.events.push(at, event{kind: kind, a: a, b: b})
 }
 
 func (c *Cluster) fail(err error) {
@@ -361,7 +340,7 @@ func (c *Cluster) Close() error {
 	for _, p := range c.ports {
 		p.closed = true
 	}
-	c.events = nil
+	c.events = newQueue()
 	err := c.err
 	c.err = errors.Join(failed, fmt.Errorf("sim: cluster: %w", fabric.ErrClosed))
 	return err

@@ -32,37 +32,153 @@ var eventKindNames = [...]string{"none", "start", "arrive", "effect", "tear", "c
 
 func (k eventKind) String() string { return eventKindNames[k] }
 
-// An event has no pointers: moving it in the heap costs no write barrier, and
+// An event has no pointers: moving it costs no write barrier, and
 // what it is about is found by number in the cluster's tables.
 type event struct {
-	at   fabric.Time
-	seq  uint64 // order of events of one instant: that of their making
-	kind eventKind
-	a    uint32
 	b    uint64
+	a    uint32
+	kind eventKind
+}
+
+// A queue holds the events to come. Nearly all are near: within some microseconds. These are in a wheel with a slot for each
+// nanosecond, where the events of one instant stand in the order of their making; so to add one or to take the first costs the same however
+// many there are. The others wait in a heap until the wheel reaches them, before another event of their instant can be made.
+type queue struct {
+	base  fabric.Time      // no event is before it; the wheel reaches from here to base + wheelSpan
+	slots *[wheelSpan]slot // by time modulo wheelSpan
+	full  [wheelSpan / 64]uint64
+	nodes []node // of the wheel
+	free  uint32 // the first node that is not in use
+	near  int    // events in the wheel
+	far   farHeap
+	seq   uint64 // far events made
+}
+
+const (
+	wheelBits = 13
+	wheelSpan = 1 << wheelBits // ns
+	slotMask  = wheelSpan - 1
+	wordMask  = wheelSpan/64 - 1
+)
+
+// A slot is the list of the events of one instant.
+type slot struct{ first, last uint32 }
+
+// A node is an event in the wheel.
+type node struct {
+	event
+	next uint32
+}
+
+func newQueue() queue { return queue{free: none} }
+
+func (q *queue) len() int { return q.near + len(q.far) }
+
+// push adds an event, not before the last that was popped.
+func (q *queue) push(at fabric.Time, e event) {
+	if uint64(at-q.base) >= wheelSpan {
+		q.seq++
+		q.far.push(farEvent{at: at, seq: q.seq, event: e})
+		return
+	}
+	q.enter(at, e)
+}
+
+// enter puts an event into the wheel.
+func (q *queue) enter(at fabric.Time, e event) {
+	if q.slots == nil {
+		q.slots = new([wheelSpan]slot)
+	}
+	k := q.free
+	if k == none {
+		k = uint32(len(q.nodes))
+		q.nodes = append(q.nodes, node{next: none})
+	}
+	n := &q.nodes[k]
+	q.free = n.next
+	*n = node{e, none}
+	i := uint64(at) & slotMask
+	s, word, bit := &q.slots[i], &q.full[i>>6], uint64(1)<<(i&63)
+	if *word&bit != 0 {
+		q.nodes[s.last].next = k
+	} else {
+		*word |= bit
+		s.first = k
+	}
+	s.last = k
+	q.near++
+}
+
+// first returns when the first event is; ok is false if there is none.
+func (q *queue) first() (at fabric.Time, ok bool) {
+	if q.near == 0 {
+		if len(q.far) == 0 {
+			return 0, false
+		}
+		return q.far[0].at, true
+	}
+	i := uint64(q.base) & slotMask
+	w, shift := i>>6, i&63
+	if x := q.full[w] >> shift; x != 0 {
+		return q.base + fabric.Time(bits.TrailingZeros64(x)), true
+	}
+	for k := uint64(1); ; k++ { // the word of base comes last once more
+		if x := q.full[(w+k)&wordMask]; x != 0 {
+			return q.base + fabric.Time(k<<6-shift) + fabric.Time(bits.TrailingZeros64(x)), true
+		}
+	}
+}
+
+// pop removes the first event, which is at a time that first has told.
+func (q *queue) pop(at fabric.Time) event {
+	q.base = at
+	for len(q.far) > 0 && uint64(q.far[0].at-at) < wheelSpan {
+		q.enter(q.far[0].at, q.far[0].event)
+		q.far.pop()
+	}
+	i := uint64(at) & slotMask
+	s := &q.slots[i]
+	k := s.first
+	n := &q.nodes[k]
+	if k == s.last {
+		q.full[i>>6] &^= 1 << (i & 63)
+	} else {
+		s.first = n.next
+	}
+	n.next = q.free
+	q.free = k
+	q.near--
+	return n.event
+}
+
+// A farEvent waits in the heap.
+type farEvent struct {
+	at  fabric.Time
+	seq uint64 // order of events of one instant: that of their making
+	event
 }
 
 // before returns 1 if e comes before f, else 0. It is a subtraction of 128-bit
 // numbers and no branch: which of two events comes first is not to be predicted.
-func (e *event) before(f *event) int {
+func (e *farEvent) before(f *farEvent) int {
 	_, borrow := bits.Sub64(e.seq, f.seq, 0)
 	_, borrow = bits.Sub64(uint64(e.at), uint64(f.at), borrow)
 	return int(borrow)
 }
 
-// An eventHeap is a 4-ary heap: half the levels of a binary one, and the four
+// A farHeap is a 4-ary heap: half the levels of a binary one, and the four
 // children share two cache lines.
-type eventHeap []event
+type farHeap []farEvent
 
 const heapArity = 4
 
-func (h *eventHeap) push(e event) {
+func (h *farHeap) push(e farEvent) {
 	*h = append(*h, e)
 	h.up(len(*h)-1, e)
 }
 
 // up moves the hole at i up to where e belongs, and puts e there.
-func (h *eventHeap) up(i int, e event) {
+func (h *farHeap) up(i int, e farEvent) {
 	s := *h
 	for i > 0 {
 		parent := (i - 1) / heapArity
@@ -76,21 +192,15 @@ func (h *eventHeap) up(i int, e event) {
 }
 
 // pop removes the first event.
-func (h *eventHeap) pop() {
+func (h *farHeap) pop() {
 	s := *h
 	n := len(s) - 1
-	last := s[n]
-	*h = s[:n]
-	if n > 0 {
-		h.replace(last)
+	e := s[n]
+	s = s[:n]
+	if *h = s; n == 0 {
+		return
 	}
-}
-
-// replace removes the first event and adds e. It moves the hole at the top all
-// the way down without a look at e, which belongs near the bottom anyway.
-func (h *eventHeap) replace(e event) {
-	s := *h
-	n := len(s)
+	// The hole at the top moves all the way down without a look at e, the last, which belongs near the bottom anyway.
 	i := 0
 	for {
 		first := i*heapArity + 1

@@ -89,7 +89,7 @@ func (c *Cluster) admissible(ch *chain, op *fabric.Op) error {
 	case mn.refuses(p.node) || p.node.fenced:
 		c.faultStats[Refused]++
 		return fabric.ErrFenced
-	case p.epoch(mn) != mn.epoch:
+	case ch.epoch != mn.epoch:
 		c.faultStats[Stale]++
 		return fabric.ErrStaleEpoch
 	case mn.revoked:

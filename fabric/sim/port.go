@@ -27,10 +27,6 @@ type Port struct {
 	core  *core
 	index uint32 // in Cluster.ports
 	id    fabric.ClientID
-	rng   Rand
-	in    inbox
-	mem   allocator
-	stats fabric.Stats
 
 	wait    waitKind
 	waiter  *Task
@@ -43,11 +39,16 @@ type Port struct {
 	timerAt  fabric.Time // of the timer event that is under way, Forever: none
 	timerGen uint64
 
-	inflight    int      // chains posted and not completed
-	inflightRA  int      // of these, chains with READs or atomics
-	epochs      []uint32 // of the memory nodes when this Port first saw them
+	inflight    int // chains posted and not completed
+	inflightRA  int // of these, chains with READs or atomics
 	interrupted bool
 	closed      bool
+	epochs      []uint32 // of the memory nodes when this Port first saw them
+
+	stats fabric.Stats
+	rng   Rand
+	in    inbox
+	mem   allocator
 
 	// In exploration.
 	ready bool        // what it waits for has come
@@ -111,10 +112,11 @@ func (p *Port) block(kind waitKind) {
 		if p.c.err != nil {
 			panic(p.c.err)
 		}
-		if len(p.c.events) == 0 {
+		at, ok := p.c.events.first()
+		if !ok {
 			panic(fmt.Sprintf("sim: port %v, used outside of a client, waits for ever for %s", p.id, p.waitsFor()))
 		}
-		p.c.step()
+		p.c.step(at)
 	}
 }
 

@@ -320,27 +320,33 @@ func TestBusyClients(t *testing.T) {
 	}
 }
 
+// Events come in the order of their times, and those of one instant in the order of their making, whether they were near or
+// far when they were made.
 func TestEventsInOrder(t *testing.T) {
 	r := NewRand(1, 1)
-	var h eventHeap
-	var last event
-	for seq := uint64(1); seq < 200_000; seq++ {
-		e := event{at: fabric.Time(r.Uint64n(1000)), seq: seq}
-		if len(h) > 0 {
-			e.at += h[0].at // the present is never left behind
+	q := newQueue()
+	var want []farEvent
+	var now fabric.Time
+	for seq := uint64(1); seq < 100_000; seq++ {
+		e := farEvent{now + fabric.Time(r.Uint64n(3*wheelSpan)>>r.Uint64n(14)), seq, event{kind: evWake, a: uint32(seq)}}
+		if r.Uint64n(100) == 0 {
+			e.at += fabric.Time(r.Uint64n(1e6))
 		}
-		switch {
-		case len(h) < 300:
-			h.push(e)
-			continue
-		case h[0].at < last.at || h[0].at == last.at && h[0].seq < last.seq:
-			t.Fatalf("%+v after %+v", h[0], last)
+		q.push(e.at, e.event)
+		at := len(want)
+		for at > 0 && want[at-1].at > e.at {
+			at--
 		}
-		last = h[0]
-		if r.Uint64n(3) == 0 {
-			h.replace(e)
-		} else {
-			h.pop()
+		want = slices.Insert(want, at, e)
+		for len(want) > 100 || len(want) > 0 && r.Uint64n(3) == 0 || len(want) > 0 && seq%5000 == 0 {
+			first, ok := q.first()
+			if got := q.pop(first); !ok || first != want[0].at || got != want[0].event {
+				t.Fatalf("%+v at %d, want %+v", got, first, want[0])
+			}
+			now, want = first, want[1:]
+		}
+		if q.len() != len(want) {
+			t.Fatalf("%d events, want %d", q.len(), len(want))
 		}
 	}
 }
@@ -380,7 +386,7 @@ func TestTimersDoNotPileUp(t *testing.T) {
 			if _, err := p.Recv(p.Now() + fabric.Second); err != nil {
 				panic(err)
 			}
-			most = max(most, len(c.events))
+			most = max(most, c.events.len())
 		}
 	})
 	c.Go(n, "sender", func(p fabric.Port) {

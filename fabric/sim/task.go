@@ -12,24 +12,24 @@ import (
 // A Task is a client's code: a coroutine that the event loop resumes. It runs
 // only while all others, and the loop, stand still.
 type Task struct {
-	c     *Cluster
-	index uint32
-	name  string
-	node  *Node
-	port  *Port
-	body  func(fabric.Port)
-
 	next  func() (struct{}, bool)
-	stop  func()
 	yield func(struct{}) bool
+	stop  func()
 
+	calls    uint32
 	daemon   bool
 	started  bool
 	done     bool
 	killed   bool // it must unwind at once
 	told     bool // it has met the unwind panic
 	returned bool // body has returned, rather than panicked or exited
-	calls    uint32
+
+	c     *Cluster
+	node  *Node
+	port  *Port
+	index uint32
+	name  string
+	body  func(fabric.Port)
 
 	// In exploration.
 	after   *Task // it makes the first step, by InOrder
