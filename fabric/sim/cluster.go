@@ -191,8 +191,10 @@ func (c *Cluster) runTo(until fabric.Time, clients bool) (done bool) {
 }
 
 // step executes the next event, which is at a time.
-func (c *Cluster) step(at fabric.Time) {
-	e := c.events.pop(at)
+func (c *Cluster) step(at fabric.Time) { c.happen(at, c.events.pop(at)) }
+
+// happen executes an event at its time.
+func (c *Cluster) happen(at fabric.Time, e event) {
 	c.now = at
 	c.begun = true
 	c.count++

@@ -91,13 +91,14 @@ func (s *service) run() {
 		c.post(c.now, e.kind, e.a, e.b)
 	}
 	s.held = nil
-	for len(c.events) > 0 {
-		if e := c.events[0]; e.kind == evAck && s.joined[c.members[e.a]].acked < e.b {
-			c.events.pop()
+	for at, ok := c.events.first(); ok; at, ok = c.events.first() {
+		e := c.events.pop(at)
+		if e.kind == evAck && s.joined[c.members[e.a]].acked < e.b {
+			c.now = at
 			s.held = append(s.held, e)
 			continue
 		}
-		c.step()
+		c.happen(at, e)
 	}
 	for m, j := range s.joined {
 		if m.entry.Gone() && (m.mn != nil || m.node.fenced) {
