@@ -52,8 +52,9 @@ type object struct {
 	there       bool
 	value       string
 	unique      uint64
-	first, last uint32 // it expires in one of the seconds from first to last; 0: never
-	over        int    // evictions that had ended when somebody last saw it
+	first, last uint32   // it expires in one of the seconds from first to last; 0: never
+	over        int      // evictions that had ended when somebody last saw it
+	by          *StoreOp // who stored it: what he evicted, he did before
 }
 
 // A model says what operations on a key may come to. A key that is there may be gone when somebody looks again: if any clock
@@ -61,24 +62,15 @@ type object struct {
 // state of its own: it is found out by whom it makes a difference to.
 type model struct {
 	porcupine porcupine.Model
-	evictions []eviction // in the order of their ends
-}
-
-// An eviction is an operation that evicted.
-type eviction struct {
-	end   int64
-	first int64 // when this or a later one began, the first of them
+	evictions []*StoreOp // in the order of their ends
 }
 
 func newModel(ops []*StoreOp) *model {
 	m := new(model)
 	for _, o := range slices.SortedFunc(slices.Values(ops), func(a, b *StoreOp) int { return cmp.Compare(a.end, b.end) }) {
 		if o.Evicted {
-			m.evictions = append(m.evictions, eviction{end: o.end, first: o.call})
+			m.evictions = append(m.evictions, o)
 		}
-	}
-	for i := len(m.evictions) - 2; i >= 0; i-- {
-		m.evictions[i].first = min(m.evictions[i].first, m.evictions[i+1].first)
 	}
 	m.porcupine = porcupine.Model{
 		Init: func() any { return object{} },
@@ -89,13 +81,14 @@ func newModel(ops []*StoreOp) *model {
 
 // over returns how many evictions had ended at a time.
 func (m *model) over(t int64) int {
-	n, _ := slices.BinarySearchFunc(m.evictions, t, func(e eviction, t int64) int { return cmp.Compare(e.end, t) })
+	n, _ := slices.BinarySearchFunc(m.evictions, t, func(e *StoreOp, t int64) int { return cmp.Compare(e.end, t) })
 	return n
 }
 
 // gone tells whether an object may have been taken away when o ended.
 func (m *model) gone(s *object, o *StoreOp) bool {
-	return s.last != 0 && o.Fastest >= s.first || s.over < len(m.evictions) && m.evictions[s.over].first < o.end
+	return s.last != 0 && o.Fastest >= s.first ||
+		slices.ContainsFunc(m.evictions[s.over:], func(e *StoreOp) bool { return e != s.by && e.call < o.end })
 }
 
 // step tells whether an operation may have had its result in state s, and the next state.
@@ -162,7 +155,7 @@ func (m *model) answer(s object, o *StoreOp) (bool, object) {
 func (m *model) apply(s object, o *StoreOp) (next object, r StoreResult, value string) {
 	first, last := o.expiry()
 	stored := func(v string) (object, StoreResult, string) {
-		return object{there: true, value: v, first: first, last: last, over: m.over(o.call)}, Done, ""
+		return object{there: true, value: v, first: first, last: last, over: m.over(o.call), by: o}, Done, ""
 	}
 	switch o.Method {
 	case "set":

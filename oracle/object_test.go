@@ -84,6 +84,7 @@ func TestObjectsAreEvicted(t *testing.T) {
 		{"gone", true, []storeOp{set, other(4, 5), op(6, 7, "get", "", nf, "")}},
 		{"gone while it is evicted", true, []storeOp{set, other(4, 0), op(6, 7, "get", "", nf, "")}},
 		{"evicted before it was set", false, []storeOp{other(1, 1), set, op(6, 7, "get", "", nf, "")}},
+		{"evicted by who stored it", false, []storeOp{op(2, 3, "set", "a", d, "").evicting(), op(5, 6, "get", "", nf, "")}},
 		{"evicted afterwards", false, []storeOp{set, op(4, 5, "get", "", nf, ""), other(6, 7)}},
 		{"seen since", false, []storeOp{set, other(4, 5), op(6, 7, "get", "", d, "a"), op(8, 9, "get", "", nf, "")}},
 		{"back again", false, []storeOp{set, other(4, 5), op(6, 7, "get", "", nf, ""), op(8, 9, "get", "", d, "a")}},
