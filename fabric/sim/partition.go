@@ -15,7 +15,7 @@ type linkFault struct {
 // operations (or, from a memory node, their answers) arrive after that, in order. If
 // Config.BreakAfter is not 0, a chain that is held up for longer
 // ends with ErrUnknownOutcome after that time; if its request was held up, it has
-// no effect, also later: so package fabric promises. At least one of the two nodes must be a compute node.
+// no effect, also later. At least one of the two nodes must be a compute node.
 func (c *Cluster) Cut(from, to Endpoint, until fabric.Time) {
 	c.fault(linkFault{from: from, to: to, until: until, cut: true})
 }
