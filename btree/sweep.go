@@ -75,14 +75,14 @@ const (
 // Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
 // say. Others may be at work, if they Tend. ErrUnanswered: they do not.
 func (c *Client) Reclaim(view func() fabric.View) error {
+	pause, before := minReclaimNs, c.t.member.Found().Forced
 	c.t.member.Force()
-	pause := minReclaimNs
-	for rounds, until := c.t.member.Found().Rounds, c.port.Now()+reclaimWaitNs; ; {
+	for until := c.port.Now() + reclaimWaitNs; ; {
 		busy, err := c.Tend(view)
 		switch {
 		case err != nil:
 			return err
-		case c.t.member.Found().Rounds > rounds:
+		case c.t.member.Found().Forced > before:
 			return nil
 		case !busy || c.port.Now() > until:
 			return ErrUnanswered
@@ -94,7 +94,7 @@ func (c *Client) Reclaim(view func() fabric.View) error {
 	}
 }
 
-// Found returns what this compute node has found as the leader of rounds. Only who calls Tend may ask.
+// Found returns what this compute node has found as the leader of rounds.
 func (c *Client) Found() sweep.Found { return c.t.member.Found() }
 
 // An owner is the tree as package sweep sees it, over a client that does nothing else meanwhile.

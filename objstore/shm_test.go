@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +77,54 @@ func TestConcurrentShm(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Several goroutines of a compute node look for the memory of one that has gone, while others of it use the store: they do it one at a time,
+// and what is found is given out once.
+func TestReclaimByManyAtOnce(t *testing.T) {
+	cl := shmCluster(t, 16<<20, 2)
+	stores := make([]*Store, 2)
+	for i := range stores {
+		var err error
+		stores[i], err = Open(shmPort(t, cl, i), shmConfig())
+		wantErr(t, "open", err, nil)
+	}
+	gone := shmClient(t, cl, 1, stores[1])
+	for i := range 300 {
+		wantErr(t, "set", gone.Set(fmt.Appendf(nil, "k%d", i), make([]byte, 100+i), Options{}), nil)
+	}
+	for i := range 200 {
+		wantErr(t, "delete", gone.Delete(fmt.Appendf(nil, "k%d", i)), nil)
+	}
+	wantErr(t, "close", cl.Node(1).Close(), nil)
+	view := cl.Node(0).View
+	var reclaiming, others sync.WaitGroup
+	var done atomic.Bool
+	for range 3 {
+		c := shmClient(t, cl, 0, stores[0])
+		reclaiming.Go(func() {
+			for range 5 {
+				if err := c.Reclaim(view); err != nil && !errors.Is(err, ErrUnanswered) {
+					t.Errorf("reclaim: %v", err)
+				}
+			}
+		})
+		user := shmClient(t, cl, 0, stores[0])
+		others.Go(func() {
+			for !done.Load() {
+				concurrentStep(t, user, int(user.port.Rand()%40))
+			}
+		})
+	}
+	reclaiming.Wait()
+	done.Store(true)
+	others.Wait()
+	c := shmClient(t, cl, 0, stores[0])
+	if c.Found().Pieces == 0 {
+		t.Error("nothing was found")
+	}
+	wantErr(t, "drain", c.Drain(), nil)
+	mustBeSound(t, c)
 }
 
 // Operations on 414-byte objects with 96-byte keys (cluster14 of the Twitter

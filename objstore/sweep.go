@@ -67,14 +67,14 @@ const (
 // say. Others may be at work, if they Tend. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
 // lost, Tend does nothing, and all others must have closed the store or have heard of that.
 func (c *Client) Reclaim(view func() fabric.View) error {
+	pause, before := minReclaimNs, c.s.member.Found().Forced
 	c.s.member.Force()
-	pause := minReclaimNs
-	for rounds, until := c.s.member.Found().Rounds, c.port.Now()+reclaimWaitNs; ; {
+	for until := c.port.Now() + reclaimWaitNs; ; {
 		busy, err := c.tend(view)
 		switch {
 		case err != nil:
 			return err
-		case c.s.member.Found().Rounds > rounds:
+		case c.s.member.Found().Forced > before:
 			return nil
 		case !busy || c.port.Now() > until:
 			return ErrUnanswered
@@ -86,7 +86,7 @@ func (c *Client) Reclaim(view func() fabric.View) error {
 	}
 }
 
-// Found returns what this compute node has found as the leader of rounds. Only who calls Tend may ask.
+// Found returns what this compute node has found as the leader of rounds.
 func (c *Client) Found() sweep.Found { return c.s.member.Found() }
 
 // lose gives a chunk up: an operation that may still take effect would write it or link it.

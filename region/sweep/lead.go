@@ -17,6 +17,7 @@ type leading struct {
 	pieces []Piece // candidates that have not been published yet
 	batch  []Piece // those that are
 	whole  bool    // nothing was left out
+	forced bool    // it serves a call of Force
 }
 
 // begin begins a round in place of what was, and leads it.
@@ -27,7 +28,7 @@ func (m *Member) begin(o Owner, was roundWord) error {
 		return err
 	}
 	m.remember(w.mark())
-	l := &leading{word: w, since: o.Port().Now(), whole: true}
+	l := &leading{word: w, since: o.Port().Now(), whole: true, forced: m.forced}
 	// Who registers from now on sees the round.
 	if l.base, err = m.readTable(o); err != nil {
 		return err
@@ -38,7 +39,7 @@ func (m *Member) begin(o Owner, was roundWord) error {
 			l.dead.Add(fabric.CNID(i))
 		}
 	}
-	m.lead = l
+	m.lead, m.forced = l, false
 	return nil
 }
 
@@ -84,10 +85,11 @@ func (m *Member) goOn(o Owner, w roundWord) (busy bool, err error) {
 // abandon gives the round up.
 func (m *Member) abandon() {
 	if m.lead != nil {
+		m.forced = m.forced || m.lead.forced
 		m.lead = nil
 		m.forget()
 		m.look = 0
-		m.found.Abandoned++
+		m.abandoned.Add(1)
 	}
 }
 
@@ -197,7 +199,7 @@ func (m *Member) take(o Owner) error {
 	if err := o.Release(garbage); err != nil {
 		return err // what has not been released is found by the next round
 	}
-	m.found.Pieces += uint64(len(garbage))
+	m.pieces.Add(uint64(len(garbage)))
 	return nil
 }
 
@@ -226,8 +228,11 @@ func (m *Member) finish(o Owner, t *table) error {
 	}
 	m.lead = nil
 	m.forget()
-	m.found.Rounds++
-	m.look, m.forced = 0, false
+	m.rounds.Add(1)
+	if l.forced {
+		m.served.Add(1)
+	}
+	m.look = 0
 	if l.whole {
 		m.after, m.pause = 0, 0
 	} else {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 )
@@ -37,13 +38,16 @@ type Owner interface {
 	Release(list []Piece) error
 }
 
-// A Member is a compute node's registration with a store or tree, and its part in rounds. Tend and Leave are called by one goroutine at a
-// time; its Tracker by any.
+// A Member is a compute node's registration with a store or tree, and its part in rounds. Any goroutine may use it, and its Tracker; Leave
+// comes when nobody uses it any more.
 type Member struct {
 	Tracker
 	base fabric.Addr // of what members share
 	cn   fabric.CNID
 	life life
+
+	tended atomic.Bool // somebody is in Tend: what follows is his
+	wanted atomic.Bool // Force was called
 
 	round uint32 // that it remembers for, 0: none
 	asked mark   // the step for which it waits for operations under way
@@ -54,15 +58,17 @@ type Member struct {
 	view   uint64      // epoch of the view that was looked at last
 	look   fabric.Time // when to look at all records again
 	need   bool        // somebody dead had pieces, when it looked last
-	forced bool        // a round is wanted whatever has happened
+	forced bool        // a round is wanted whatever has happened, and has not begun
 	after  fabric.Time // no round is begun before
 	pause  fabric.Time // how long the next wait for that will be
-	found  Found
+
+	rounds, served, abandoned, pieces atomic.Uint64 // see Found
 }
 
 // Found counts what the rounds that this member led have found.
 type Found struct {
 	Rounds    uint64 // completed
+	Forced    uint64 // of these, begun since Force was called
 	Abandoned uint64 // begun and not completed
 	Pieces    uint64
 }
@@ -202,7 +208,9 @@ func (m *Member) swapRound(do func([]fabric.Op) error, old, w roundWord) (bool, 
 }
 
 // Found returns what the rounds that this member led have found.
-func (m *Member) Found() Found { return m.found }
+func (m *Member) Found() Found {
+	return Found{Rounds: m.rounds.Load(), Forced: m.served.Load(), Abandoned: m.abandoned.Load(), Pieces: m.pieces.Load()}
+}
 
 // A table is the records of all compute nodes, as they were read.
 type table [maxNodes]recordWord
@@ -233,12 +241,19 @@ func (t *table) owing(live fabric.CNSet) bool {
 	return false
 }
 
-// Force makes a call of Tend that finds no round under way begin one, whether or not anybody has died.
-func (m *Member) Force() { m.forced, m.look, m.after = true, 0, 0 }
+// Force makes the next call of Tend that finds no round under way begin one, whether or not anybody has died.
+func (m *Member) Force() { m.wanted.Store(true) }
 
 // Tend does this member's part of what there is to do, and tells whether there is more: then it is to be called again
-// soon, else after a second or when somebody has died. It does not wait.
+// soon, else after a second or when somebody has died. It does not wait. One goroutine does it at a time: for another there is more to do.
 func (m *Member) Tend(o Owner) (busy bool, err error) {
+	if !m.tended.CompareAndSwap(false, true) {
+		return true, nil
+	}
+	defer m.tended.Store(false)
+	if m.wanted.Swap(false) {
+		m.forced, m.look, m.after = true, 0, 0
+	}
 	w, err := m.loadRound(o.Do)
 	if err != nil {
 		return false, err
