@@ -34,12 +34,13 @@ func TestFlagsMayStandBehindArguments(t *testing.T) {
 }
 
 func TestParseAddr(t *testing.T) {
-	for in, want := range map[string]fabric.Addr{"mn0+0x40": fabric.At(0, 64), "mn3+128": fabric.At(3, 128)} {
+	for in, want := range map[string]fabric.Addr{"mn0+0x40": fabric.At(0, 64), "mn3+128": fabric.At(3, 128),
+		"mn255+0": fabric.At(255, 0), "mn0.1+0x40": fabric.At(0, 64).In(1), fabric.At(7, 8).In(255).String(): fabric.At(7, 8).In(255)} {
 		if got, err := parseAddr(in); err != nil || got != want {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
 	}
-	for _, in := range []string{"", "mn", "mn0", "0+1", "mn0+", "mnx+1", "mn0+-1", "mn0+0xffffffffffffffff", "mn99999+1"} {
+	for _, in := range []string{"", "mn", "mn0", "0+1", "mn0+", "mnx+1", "mn0+-1", "mn0+0xffffffffffffffff", "mn99999+1", "mn256+0", "mn300+0x0", "mn0.256+8", "mn0.+8", "mn.1+8"} {
 		if _, err := parseAddr(in); exit.Of(err) != exit.Usage {
 			t.Errorf("%q: %v", in, err)
 		}

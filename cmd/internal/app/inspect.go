@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -148,15 +149,20 @@ func (i *inspector) roots(l *looking, _ string) error {
 	})
 }
 
-// parseAddr reads an address as fabric.Addr writes it: mn0+0x14000.
+// parseAddr reads an address as fabric.Addr writes it: mn0+0x14000, or mn0.1+0x14000 in the memory after the first.
 func parseAddr(s string) (fabric.Addr, error) {
 	mem, offset, ok := strings.Cut(strings.TrimPrefix(s, "mn"), "+")
-	id, err1 := strconv.ParseUint(mem, 10, 16)
-	off, err2 := strconv.ParseUint(offset, 0, 64)
-	if !ok || !strings.HasPrefix(s, "mn") || err1 != nil || err2 != nil || off > fabric.MaxOffset {
-		return 0, exit.Errorf(exit.Usage, "%q is no address in memory: want mn0+0x14000", s)
+	mem, gen, later := strings.Cut(mem, ".")
+	if !later {
+		gen = "0"
 	}
-	return fabric.At(fabric.MemID(id), off), nil
+	id, err1 := strconv.ParseUint(mem, 10, 8)
+	which, err2 := strconv.ParseUint(gen, 10, 8)
+	off, err3 := strconv.ParseUint(offset, 0, 64)
+	if !ok || !strings.HasPrefix(s, "mn") || errors.Join(err1, err2, err3) != nil || off > fabric.MaxOffset {
+		return 0, exit.Errorf(exit.Usage, "%q is no address in memory: want mn0+0x14000, with memory nodes from 0 to %d", s, fabric.MaxMem)
+	}
+	return fabric.At(fabric.MemID(id), off).In(fabric.Gen(which)), nil
 }
 
 // A lockRow is a lock in the output of inspect header.
