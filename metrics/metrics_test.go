@@ -2,13 +2,16 @@ package metrics_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/metrics"
+	"github.com/declock/declock/mn"
 	"github.com/declock/declock/objstore"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -65,6 +68,48 @@ func TestProbeSaysWhyItCannotLook(t *testing.T) {
 	}
 	if list, _, err := p.Look(time.Minute); err == nil || len(list) != 0 {
 		t.Errorf("without a session: %v, %v", list, err)
+	}
+}
+
+// A memory node has restarted without its memory while a compute node was idle: a look has the compute node find out, and is no error.
+func TestProbeGoesOnWithoutLostMemory(t *testing.T) {
+	o := shm.Options{Name: "lost", Dir: t.TempDir(), Size: 16 << 20, Sparse: true}
+	serve := func() *mn.Node {
+		srv, err := shm.Serve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := mn.Start(srv, mn.Config{Participants: shm.DefaultMaxCN})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	m := serve()
+	lost := make(chan fabric.MemID, 10)
+	c, err := declock.Open(context.Background(), "shm:lost", declock.WithDir(o.Dir), declock.WithOnMemoryLost(func(mn fabric.MemID) { lost <- mn }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := metrics.NewProbe(c)
+	for range 2 {
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if list, _, err := p.Look(time.Minute); err != nil || len(list) != 1 || list[0].Err == nil {
+			t.Errorf("without a memory node: %+v, %v", list, err)
+		}
+		m = serve()
+		if list, _, err := p.Look(time.Minute); err != nil || len(list) != 1 || list[0].Err != nil {
+			t.Errorf("after a loss: %+v, %v", list, err)
+		}
+		if len(lost) != 1 {
+			t.Fatalf("told of %d losses", len(lost))
+		}
+		<-lost
+	}
+	if err := errors.Join(c.Close(), m.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

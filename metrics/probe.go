@@ -2,13 +2,12 @@ package metrics
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
 )
 
@@ -82,6 +81,19 @@ func (p *Probe) silent() (list []MemoryState) {
 	return list
 }
 
+// used returns how much of a memory node's memory is used. If it has restarted, the compute node looks first which memory it has now; that
+// the one before is lost is no error, unless the compute node cannot go on with this one (cn.ErrMemoryLost).
+func used(s *declock.Session, mn fabric.MemID) (bytes uint64, err error) {
+	if err := lock.Renew(s.Locker(), mn); err != nil {
+		return 0, err
+	}
+	r, err := region.Open(s.Port(), mn)
+	if err != nil {
+		return 0, err
+	}
+	return r.Used(s.Port())
+}
+
 func (p *Probe) look(over chan struct{}) {
 	var list []MemoryState
 	fenced := false
@@ -97,13 +109,7 @@ func (p *Probe) look(over chan struct{}) {
 				m = fabric.Memory{ID: r.Memory(), Size: r.Size()}
 			}
 			st := MemoryState{Memory: m}
-			if now, err := region.Open(s.Port(), r.Memory()); err != nil {
-				st.Err = err
-			} else if now.UUID() != r.UUID() {
-				st.Err = fmt.Errorf("%w: %v", cn.ErrMemoryLost, r.Memory())
-			} else {
-				st.Used, st.Err = r.Used(s.Port())
-			}
+			st.Used, st.Err = used(s, r.Memory())
 			fenced = fenced || errors.Is(st.Err, fabric.ErrFenced)
 			list = append(list, st)
 		}

@@ -190,6 +190,33 @@ func storeConfig(spec *control.Replay) objstore.Config {
 	return objstore.Config{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1))}
 }
 
+// clientOf opens a client of a store. That memory was lost before is no error to who had nothing there, and while the store is made
+// again, it is waited for.
+func clientOf(ctx context.Context, st *declock.Store, s *declock.Session) (c *objstore.Client, err error) {
+	for limit := time.Now().Add(lookFor); ; {
+		c, err = st.Client(s)
+		if !errors.Is(err, declock.ErrMemoryLost) || ctx.Err() != nil || !time.Now().Before(limit) {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// drain gives free memory back. What was lost needs no giving back; what lies on other memory nodes is there still.
+func drain(c *objstore.Client) error {
+	err := c.Drain()
+	if errors.Is(err, declock.ErrMemoryLost) {
+		err = c.Drain()
+	}
+	if errors.Is(err, declock.ErrMemoryLost) {
+		return nil // it is not there again yet
+	}
+	return err
+}
+
 func (d *CN) openClient(ctx context.Context, spec *control.Replay) (*client, error) {
 	s, err := d.cluster.Session()
 	if err != nil {
@@ -199,7 +226,7 @@ func (d *CN) openClient(ctx context.Context, spec *control.Replay) (*client, err
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	c, err := st.Client(s)
+	c, err := clientOf(ctx, st, s)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -210,7 +237,7 @@ func (d *CN) openClient(ctx context.Context, spec *control.Replay) (*client, err
 		},
 		interrupt: s.Port().Interrupt,
 		resume:    s.Port().ClearInterrupt,
-		drain:     c.Drain,
+		drain:     func() error { return drain(c) },
 		close: func() error {
 			c.Close()
 			return s.Close()

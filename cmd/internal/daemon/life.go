@@ -181,7 +181,7 @@ func (d *CN) watch(ctx context.Context) error {
 		}
 		for _, m := range seen.memory {
 			if errors.Is(m.Err, cn.ErrMemoryLost) {
-				return m.Err // who starts anew finds the memory as it is now
+				return m.Err // it cannot go on with the memory as it is now: who starts anew can
 			}
 		}
 		d.life.set(errors.Join(seen.err, d.logMemory(seen.memory, memory)))
