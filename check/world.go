@@ -385,6 +385,9 @@ func (t *tap) Observe(e *sim.Event) {
 		}
 		n := t.w.nodeOf(e.Client.CN())
 		n.dead, n.fenced = true, n.fenced || kind == oracle.Fenced
+		if n.fenced {
+			t.w.store.Fence(func(client int) bool { return fabric.ClientID(client).CN() == n.sim.ID() })
+		}
 		t.w.event(oracle.Event{Kind: kind, Client: e.Client})
 		return
 	case sim.StepRestart:

@@ -62,12 +62,12 @@ type object struct {
 // state of its own: it is found out by whom it makes a difference to.
 type model struct {
 	porcupine porcupine.Model
-	evictions []*StoreOp // in the order of their ends
+	evictions []*StoreOp // in the order in which they were done
 }
 
 func newModel(ops []*StoreOp) *model {
 	m := new(model)
-	for _, o := range slices.SortedFunc(slices.Values(ops), func(a, b *StoreOp) int { return cmp.Compare(a.end, b.end) }) {
+	for _, o := range slices.SortedFunc(slices.Values(ops), func(a, b *StoreOp) int { return cmp.Compare(a.done, b.done) }) {
 		if o.Evicted {
 			m.evictions = append(m.evictions, o)
 		}
@@ -81,7 +81,7 @@ func newModel(ops []*StoreOp) *model {
 
 // over returns how many evictions had ended at a time.
 func (m *model) over(t int64) int {
-	n, _ := slices.BinarySearchFunc(m.evictions, t, func(e *StoreOp, t int64) int { return cmp.Compare(e.end, t) })
+	n, _ := slices.BinarySearchFunc(m.evictions, t, func(e *StoreOp, t int64) int { return cmp.Compare(e.done, t) })
 	return n
 }
 

@@ -2,6 +2,7 @@ package oracle_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/declock/declock/oracle"
 )
@@ -91,5 +92,35 @@ func TestObjectsAreEvicted(t *testing.T) {
 		{"no space is no effect", true, []storeOp{set, op(4, 5, "append", "b", oracle.NoSpace, ""), op(6, 7, "get", "", d, "a")}},
 	} {
 		t.Run(x.name, func(t *testing.T) { judgeStore(t, x.good, x.ops) })
+	}
+}
+
+// What a client was at when it died evicts nothing any more when it is shut out, and one that was told that the outcome is unknown nothing after that.
+func TestTheDeadEvictNothing(t *testing.T) {
+	for _, x := range []struct {
+		name       string
+		told, gone bool
+		good       bool
+	}{
+		{"dies", false, false, true},
+		{"dies, and is shut out", false, true, false},
+		{"is told that the outcome is unknown", true, false, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			var h oracle.StoreHistory
+			do := func(o oracle.StoreOp) { h.End(h.Begin(o)) }
+			dying := h.Begin(oracle.StoreOp{Client: 1, Method: "set", Key: "other", Arg: "x", Evicted: true})
+			if x.told {
+				h.End(dying)
+			}
+			if x.gone {
+				h.Fence(func(client int) bool { return client == 1 })
+			}
+			do(oracle.StoreOp{Client: 2, Method: "set", Key: "k", Arg: "a", Result: oracle.Done})
+			do(oracle.StoreOp{Client: 2, Method: "get", Key: "k", Result: oracle.NotFound})
+			if wrong, undecided := h.Check(time.Second); (len(wrong) == 0) != x.good || undecided != 0 {
+				t.Errorf("good is %v, found %v, %d undecided", x.good, wrong, undecided)
+			}
+		})
 	}
 }

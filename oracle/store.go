@@ -31,6 +31,7 @@ type StoreOp struct {
 	Evicted bool // it took the memory of other objects, or may have
 
 	call, end int64
+	done      int64 // when it does nothing more to the store: its client was told an outcome, or that there is none, or was shut out
 }
 
 // StoreResult is how a StoreOp ended.
@@ -78,18 +79,29 @@ type StoreHistory struct {
 // Begin notes that an operation begins.
 func (h *StoreHistory) Begin(o StoreOp) *StoreOp {
 	h.tick++
-	o.call, o.end = h.tick, math.MaxInt64
+	o.call, o.end, o.done = h.tick, math.MaxInt64, math.MaxInt64
 	o.Times.open()
 	h.ops = append(h.ops, &o)
 	return &o
 }
 
 // End notes that an operation of Begin has ended, with the result that is in
-// it. One that ends Unknown may take effect at any later time.
+// it. One that ends Unknown may be taken for one that takes effect at any later time; but it evicts nothing any more.
 func (h *StoreHistory) End(o *StoreOp) {
 	h.tick++
+	o.done = min(o.done, h.tick)
 	if o.Result != Unknown {
 		o.end = h.tick
+	}
+}
+
+// Fence notes that all memory nodes refuse some clients from now on: what they had begun and not ended evicts nothing any more.
+func (h *StoreHistory) Fence(gone func(client int) bool) {
+	h.tick++
+	for _, o := range h.ops {
+		if o.done > h.tick && gone(o.Client) {
+			o.done = h.tick
+		}
 	}
 }
 
