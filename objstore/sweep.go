@@ -65,8 +65,11 @@ const (
 
 // Reclaim looks for memory that nobody has, and puts it into free lists: after a failed operation of a compute node that has closed the store,
 // say. Others may be at work, if they Tend. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
-// lost, Tend does nothing, and all others must have closed the store or have heard of that.
+// lost, Tend does nothing, and who has not heard of that has memory that nobody knows of: then ErrUnanswered, unless no other compute node lives.
 func (c *Client) Reclaim(view func() fabric.View) error {
+	if n := view().Live.Len(); c.s.survivors && n > 1 {
+		return fmt.Errorf("%w: the first memory node had lost its memory, and %d other compute nodes are alive", ErrUnanswered, n-1)
+	}
 	pause, before := minReclaimNs, c.s.member.Found().Forced
 	c.s.member.Force()
 	for until := c.port.Now() + reclaimWaitNs; ; {

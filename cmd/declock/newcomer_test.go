@@ -68,24 +68,26 @@ func TestKilledMemoryNodeOfARunningCluster(t *testing.T) {
 	}
 }
 
-// What check sees of a store at work is no fault.
+// What check sees of a store at work is no fault. With --reclaim it finds what nobody has while others are alive, and at work.
 func TestCheckOfABusyStore(t *testing.T) {
 	w := newWorld(t)
 	up := w.up()
 	p := w.start("replay", "--dir", "DIR", "--cluster", "shm:test", "--keys", "200", "--ops", "1000000000000", "--preset", "cluster53")
 	w.measuring(p)
-	for range 3 {
-		c := w.start("check", "--dir", "DIR", "--cluster", "shm:test")
+	for _, more := range [][]string{nil, nil, {"--reclaim"}, {"--reclaim"}} {
+		c := w.start(append([]string{"check", "--dir", "DIR", "--cluster", "shm:test"}, more...)...)
 		switch code := c.wait(); {
 		case code == 21 && strings.Contains(c.stderr.String(), "in use"):
 		case code != 0:
-			t.Errorf("check: exit code %d\n%s%s", code, c.stdout.String(), c.stderr.String())
+			t.Errorf("check %v: exit code %d\n%s%s", more, code, c.stdout.String(), c.stderr.String())
 		}
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGINT)
 	p.wait()
-	if out, _ := w.run(0, "check", "--dir", "DIR", "--cluster", "shm:test"); !strings.Contains(out, "sound") {
-		t.Errorf("at rest: %s", out)
+	for _, more := range [][]string{nil, {"--reclaim"}} {
+		if out, _ := w.run(0, append([]string{"check", "--dir", "DIR", "--cluster", "shm:test"}, more...)...); !strings.Contains(out, "sound") {
+			t.Errorf("at rest: check %v: %s", more, out)
+		}
 	}
 	w.down(up)
 }

@@ -15,10 +15,14 @@ const checkDescription = `It reads all object stores and trees of a running clus
 object, every node, the memory lists. It takes no locks: who uses a store meanwhile is seen with changes half done. Faults that come and go while
 other compute nodes are alive mean that the store is in use (exit code 21); faults that stay, that something is wrong (15).
 
+What a compute node has of a store's memory when it dies is found by the others that have the store open, while they work. --reclaim looks for it now, and for
+what failed operations have left: others may be alive, and take part. If one does not, it gives up after 30 s (21).
+
 Examples:
    declock check --cluster shm:demo
    declock check --cluster shm:demo --store replay --json
-   declock check --cluster shm:demo --tree users`
+   declock check --cluster shm:demo --tree users
+   declock check --cluster shm:demo --reclaim`
 
 // A storeRow is a store in the output of check.
 type storeRow struct {
@@ -37,7 +41,7 @@ func checkCommand(env *Env) *cli.Command {
 		Flags: append(i.net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), jsonFlag(&i.json),
 			&cli.StringFlag{Name: "store", Usage: "check this store only", Destination: &i.store},
 			&cli.StringFlag{Name: "tree", Usage: "check this tree only", Destination: &i.tree},
-			&cli.BoolFlag{Name: "reclaim", Usage: "give memory back that compute nodes took with them when they died; no other may be alive", Destination: &reclaim},
+			&cli.BoolFlag{Name: "reclaim", Usage: "give back now what memory of stores and trees nobody has any more; others may be at work", Destination: &reclaim},
 		),
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
@@ -49,9 +53,6 @@ func checkCommand(env *Env) *cli.Command {
 }
 
 func (i *inspector) check(l *looking, reclaim bool) error {
-	if n := othersAlive(l); reclaim && n > 0 {
-		return exit.Errorf(exit.InUse, "--reclaim: %d other compute nodes are alive, and may have memory of their own", n)
-	}
 	names, err := i.storeNames(l)
 	if err != nil {
 		return err

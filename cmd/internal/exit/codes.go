@@ -66,7 +66,7 @@ var table = []Row{
 	{NoTarget, "no-target", "the target (memcached) cannot be reached or breaks its protocol"},
 	{NotFound, "not-found", "no such key, store, bucket or entry"},
 	{NoHuge, "no-huge", "--huge require, and there are no huge pages"},
-	{Busy, "busy", "a compute node has a replay under way, or a directory stays locked"},
+	{Busy, "busy", "a compute node has a replay under way, a store is in use, or a directory stays locked"},
 	{Corrupt, "corrupt", "memory of the cluster does not hold what its format says"},
 	{Unavailable, "unavailable", "this machine, or this build of the program, lacks what the fabric needs"},
 	{Interrupted, "interrupted", "Ctrl-C, SIGTERM or SIGHUP ended what was under way; what was measured is printed"},

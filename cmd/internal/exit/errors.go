@@ -108,6 +108,8 @@ var codes = []struct {
 	{shm.ErrFull, Full},
 	{shm.ErrFormat, Mismatch},
 	{shm.ErrBusy, Busy},
+	{objstore.ErrUnanswered, Busy},
+	{btree.ErrUnanswered, Busy},
 	{shm.ErrOptions, Usage},
 	{region.ErrVersion, Mismatch},
 	{region.ErrParams, Mismatch},
