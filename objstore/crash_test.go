@@ -16,11 +16,12 @@ import (
 // operations before it are done; of it, if it is a WRITE, as much as torn says.
 type crashPort struct {
 	fabric.Port
-	w    *world
-	left int
-	torn tearing
-	hit  bool
-	tore bool // the operation was a WRITE of more than a word
+	w      *world
+	victim *sim.Node
+	left   int
+	torn   tearing
+	hit    bool
+	tore   bool // the operation was a WRITE of more than a word
 }
 
 // tearing says which words of the WRITE in which a node dies reach memory.
@@ -57,7 +58,7 @@ func (p *crashPort) Do(ops []fabric.Op) error {
 			}
 		}
 	}
-	p.w.c.Kill(p.w.cns[0])
+	p.w.c.Kill(p.victim)
 	return p.Port.Do(ops[i:]) // the dead get no further
 }
 
@@ -126,7 +127,7 @@ func crashOnce(t *testing.T, what string, k int, torn tearing) *crashPort {
 	defer w.c.Close()
 	cfg := w.config()
 	cfg.Objects = 1 // one bucket, with overflow blocks
-	p := &crashPort{Port: w.port(0), w: w, left: -1, torn: torn}
+	p := &crashPort{Port: w.port(0), w: w, victim: w.cns[0], left: -1, torn: torn}
 	dying, err := w.open(0, cfg).Client(cas.New(p, cas.Config{}))
 	if err != nil {
 		t.Fatal(err)
@@ -200,3 +201,63 @@ func reuse(t *testing.T, what string, w *world, c *Client) {
 
 // scriptBytes is what the extents of one undisturbed run of the script hold.
 const scriptBytes = 3840
+
+// Compute nodes come, fill the store, take and free memory of all sizes, and die in the middle of that, thirty one after the other. What each had is found by the
+// one that stays, and used by the next: after the fifth the store takes no more memory from the region than ever.
+func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
+	const cycles, settled, keys = 30, 5, 40
+	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 16<<20, 1)
+	cfg := w.config()
+	cfg.Objects = keys
+	c := w.client(0, w.open(0, cfg))
+	found, most := uint64(0), uint64(0)
+	for cycle := range cycles {
+		n := w.c.AddCN()
+		w.cns = append(w.cns, n)
+		wantErr(t, "pause", c.port.Pause(c.port.Now()+fabric.Second), nil)
+		p := &crashPort{Port: w.port(len(w.cns) - 1), w: w, victim: n, left: -1}
+		s, err := Open(p, cfg)
+		wantErr(t, "open", err, nil)
+		dying, err := s.Client(cas.New(p, cas.Config{}))
+		wantErr(t, "client", err, nil)
+		p.left = 1500 + 37*cycle
+		w.c.GoOn(p.Port, "dies", func(fabric.Port) {
+			for i := 0; ; i++ {
+				key := keyOf(i * 7 % keys)
+				err := dying.Set(key, valueOf(i%keys, cycle+i/keys), Options{})
+				if i%3 == 2 {
+					err = errors.Join(err, ignore(dying.Delete(keyOf(i*5%keys)), ErrNotFound))
+				}
+				if err != nil {
+					t.Errorf("cycle %d, step %d: %v", cycle, i, err)
+					return
+				}
+			}
+		})
+		wantErr(t, "run", w.c.Run(), nil)
+		if !p.hit {
+			t.Fatalf("cycle %d: it has not died", cycle)
+		}
+		wantErr(t, "pause", c.port.Pause(c.port.Now()+fabric.Second), nil) // it is fenced
+		clearLocks(w, c.s)
+		before := mustBeSound(t, c).Nodes[0].Elsewhere
+		tend(t, c, w.cns[0].View)
+		after := mustBeSound(t, c).Nodes[0]
+		if after.Elsewhere != 0 {
+			t.Fatalf("cycle %d: memory is missing: %+v", cycle, after)
+		}
+		found += before
+		part := c.s.nodes[0]
+		used, err := part.region.Used(c.port)
+		wantErr(t, "used", err, nil)
+		if cycle < settled {
+			most = max(most, used)
+		} else if used > most {
+			t.Fatalf("after cycle %d %d B of the region are used, after the first %d it was %d B at most", cycle+1, used, settled, most)
+		}
+	}
+	t.Logf("%d B of the region are used; %d B of the dead have been found", most, found)
+	if found == 0 {
+		t.Error("the dead had nothing")
+	}
+}
