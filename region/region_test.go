@@ -79,10 +79,12 @@ func TestFormat(t *testing.T) {
 		t.Fatal("capacity 2^9 accepted")
 	}
 
-	c.Poke(fabric.At(mn, 8), []byte{99})
-	want(t, region.Format(p, mn, params), region.ErrVersion)
-	_, err = region.Open(p, mn)
-	want(t, err, region.ErrVersion)
+	for _, v := range []byte{1, 99} { // before and after
+		c.Poke(fabric.At(mn, 8), []byte{v})
+		want(t, region.Format(p, mn, params), region.ErrVersion)
+		_, err = region.Open(p, mn)
+		want(t, err, region.ErrVersion)
+	}
 	c.Poke(fabric.At(mn, 8), []byte{region.LayoutVersion})
 	c.Poke(fabric.At(mn, 16), []byte{1})
 	_, err = region.Open(p, mn)
@@ -101,7 +103,7 @@ func TestSuperblockGolden(t *testing.T) {
 	clear(b[0x0c:0x10]) // the checksum covers the uuid
 	clear(b[0x18:0x28]) // the uuid
 	got := hex.EncodeToString(b[:0x48]) + " " + hex.EncodeToString(b[region.BrkOffset:0x148])
-	const golden = "4445434c4f434b31" + "01000000" + "00000000" + "0000100000000000" +
+	const golden = "4445434c4f434b31" + "02000000" + "00000000" + "0000100000000000" +
 		"00000000000000000000000000000000" + "0310" + "00000000000000000000000000000000000000000000" +
 		"0000000001001020" +
 		" 0040000000000000" + "0000000000000000000000000000000000000000000000000000000000000000" +

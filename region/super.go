@@ -34,7 +34,7 @@ import (
 // little-endian.
 const (
 	Magic         = "DECLOCK1"
-	LayoutVersion = 1
+	LayoutVersion = 2 // 1: without births; fencing tokens were others
 
 	offVersion  = 0x008
 	offCRC      = 0x00c
@@ -140,7 +140,7 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 		return Params{}, UUID{}, fmt.Errorf("%w: magic %q, want %q", ErrForeign, b[:len(Magic)], Magic)
 	}
 	if v := binary.LittleEndian.Uint32(b[offVersion:]); v != LayoutVersion {
-		return Params{}, UUID{}, fmt.Errorf("%w: %d, this program knows %d", ErrVersion, v, LayoutVersion)
+		return Params{}, UUID{}, fmt.Errorf("%w: %d, this program knows %d: the memory was formatted by another release, begin with new memory, or use that release", ErrVersion, v, LayoutVersion)
 	}
 	if got, want := binary.LittleEndian.Uint32(b[offCRC:]), identityCRC(b); got != want {
 		return Params{}, UUID{}, fmt.Errorf("%w: superblock checksum %#x, want %#x", ErrCorrupt, got, want)
