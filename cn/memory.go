@@ -38,14 +38,19 @@ func (n *Node) Refresh(p fabric.Port) error {
 	return nil
 }
 
-// add adds a region, unless the node knows the memory node.
+// add adds a region. If the node knows the memory node, another goroutine was faster; what that has read may be lost since.
 func (n *Node) add(r *region.Region) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	if old := n.region(r.Memory()); old != nil && r.Birth() <= old.Birth() {
+		return nil
+	}
+	lost, err := n.replace(r)
+	n.reportLost(lost, r.Memory())
+	return err
+}
+
+// insert adds the region of a memory node that the node does not know. n.mu is held.
+func (n *Node) insert(r *region.Region) error {
 	for _, old := range n.regions {
-		if r.Memory() == old.Memory() {
-			return nil // another goroutine was faster
-		}
 		if r.CapacityLog2() != old.CapacityLog2() || r.VersionBits() != old.VersionBits() {
 			return fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", old.Memory(), r.Memory())
 		}
@@ -86,19 +91,25 @@ func (n *Node) verify(mn fabric.MemID) (birth uint32, err error) {
 		return 0, fmt.Errorf("cn: memory node %v: %w", mn, err)
 	}
 	lost, err := n.replace(r)
-	if lost && n.cfg.Report != nil {
-		n.cfg.Report(fmt.Errorf("%w: %v: what was there is gone; locks, stores and trees are made again", ErrMemoryLost, mn))
-	}
+	n.reportLost(lost, mn)
 	return r.Birth(), err
 }
 
-// replace puts a region in the place of the one that the node knows of the memory node, and tells whether that was another.
+func (n *Node) reportLost(lost bool, mn fabric.MemID) {
+	if lost && n.cfg.Report != nil {
+		n.cfg.Report(fmt.Errorf("%w: %v: what was there is gone; locks, stores and trees are made again", ErrMemoryLost, mn))
+	}
+}
+
+// replace puts a region in the place of the one that the node knows of the memory node, if it does, and tells whether that was another.
 func (n *Node) replace(r *region.Region) (lost bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.regions, func(x *region.Region) bool { return x.Memory() == r.Memory() })
 	switch {
-	case i < 0 || n.regions[i].UUID() == r.UUID():
+	case i < 0:
+		return false, n.insert(r)
+	case n.regions[i].UUID() == r.UUID():
 		return false, nil
 	case r.Birth() <= n.regions[i].Birth():
 		return false, fmt.Errorf("%w: %v: the cluster does not count its lives any more (memory %d, and %d before): leave the cluster, and join again",

@@ -86,7 +86,8 @@ func At(mn MemID, offset uint64) Addr {
 	return Addr(mn)<<addrOffsetBits | Addr(offset)
 }
 
-// A Gen tells the memories of a memory node apart: which it is, modulo 256. The first is 0.
+// A Gen tells the memories of a memory node apart: which it is, modulo 256. The first is 0. No compute node goes on with a memory that is
+// 256 after the first that it has known (hier), so that an address that somebody has kept is never taken for one in another memory.
 type Gen uint8
 
 // In returns the address of the same byte in another memory of the node.

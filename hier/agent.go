@@ -131,8 +131,11 @@ func (a *Agent) handle(m *fabric.Message) error {
 		return nil
 	}
 	_, err := a.resets.Handle(m)
-	if errors.Is(err, fabric.ErrStaleEpoch) && a.reattach() == nil && !a.gone(m) {
-		_, err = a.resets.Handle(m)
+	if errors.Is(err, fabric.ErrStaleEpoch) {
+		_ = a.reattach() // it may fail at another memory node; if it does at this one, what follows fails again
+		if !a.gone(m) {
+			_, err = a.resets.Handle(m)
+		}
 	}
 	return err
 }

@@ -23,6 +23,7 @@ type life struct {
 	known   bool                  // else, what follows is of the life before
 	birth   uint32                // which memory it is
 	gen     fabric.Gen            // the same, as addresses have it
+	first   uint32                // which the table knew first
 	lost    uint32                // the number of the loss with which this memory came, among all that the table has seen; 0: it is the first
 }
 
@@ -46,7 +47,7 @@ func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
 	}
 	l := &life{epoch: epoch}
 	if old != nil {
-		l.known, l.birth, l.gen, l.lost = old.known, old.birth, old.gen, old.lost
+		l.known, l.birth, l.gen, l.first, l.lost = old.known, old.birth, old.gen, old.first, old.lost
 	}
 	t.lives[mn] = l
 	t.livesMu.Unlock()
@@ -170,7 +171,9 @@ func (k *Locker) renew(a fabric.Addr) (*life, error) {
 // Knows tells the table that the node knows the memory of a memory node as of an epoch, and which it is: when another
 // life follows, it is compared.
 func (t *Table) Knows(mn fabric.MemID, epoch, birth uint32, now fabric.Time) {
-	t.born(t.lifeOf(mn, epoch, now), birth)
+	if l := t.lifeOf(mn, epoch, now); l.epoch == epoch { // else it has restarted since: who comes next looks at it
+		t.born(l, birth)
+	}
 }
 
 // born notes which memory a memory node has in a life, unless that is known.
@@ -182,6 +185,9 @@ func (t *Table) born(l *life, birth uint32) {
 	}
 	if l.known && l.birth != birth {
 		l.lost = t.losses.Add(1)
+	}
+	if !l.known {
+		l.first = birth
 	}
 	l.known, l.birth, l.gen = true, birth, fabric.Gen(birth)
 	l.trusted.Store(true)
@@ -254,6 +260,9 @@ func (k *Locker) attach(mn fabric.MemID) error {
 	return nil
 }
 
+// gens is how many memories of a memory node addresses tell apart.
+const gens = 1 << 8
+
 // look finds out which memory a memory node has in a life.
 func (k *Locker) look(mn fabric.MemID, l *life) error {
 	birth := l.birth
@@ -263,8 +272,13 @@ func (k *Locker) look(mn fabric.MemID, l *life) error {
 			return err
 		}
 	}
-	if birth > cql.MaxBirth {
-		return fmt.Errorf("%w: memory node %v has lost its memory %d times: give it another number", lock.ErrExhausted, mn, birth)
+	switch {
+	case birth > cql.MaxBirth:
+		return fmt.Errorf("%w: memory node %v had been started %d times when it got its memory: give it another number", lock.ErrExhausted, mn, birth)
+	case l.known && birth-l.first >= gens:
+		// Somebody may have kept an address for so long, and would take this memory for that one.
+		return fmt.Errorf("%w: memory node %v has been started %d times since this compute node came to know it: leave the cluster, and join again",
+			lock.ErrMemoryLost, mn, birth-l.first)
 	}
 	k.table.born(l, birth)
 	return nil

@@ -1,6 +1,7 @@
 package hier
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/declock/declock/cql"
@@ -177,6 +178,23 @@ func TestOperationsPerAcquire(t *testing.T) {
 		}
 		if s := k.Stats(); s.AcquireOps != 100 || s.Acquires != 100 || s.Immediate != 100 || s.Waits != 0 {
 			t.Errorf("%+v", *s)
+		}
+	})
+}
+
+// A compute node goes on with 255 memories after the first that it has known. The 256th would have the addresses of the first.
+func TestAddressesOfTheFirstMemoryAreNeverBelieved(t *testing.T) {
+	alone(t, "declock", func(k *Locker, _ func(int) fabric.Addr) {
+		const mn, first = 7, 3
+		k.table.Knows(mn, first+1, first, 0)
+		for _, c := range []struct {
+			birth uint32
+			want  error
+		}{{first + 255, nil}, {first + 256, lock.ErrMemoryLost}, {first + 257, lock.ErrMemoryLost}, {cql.MaxBirth + 1, lock.ErrExhausted}} {
+			k.cfg.Verify = func(fabric.MemID) (uint32, error) { return c.birth, nil }
+			if err := k.look(mn, k.table.lifeOf(mn, c.birth+1, 0)); !errors.Is(err, c.want) {
+				t.Errorf("memory %d after %d: %v, want %v", c.birth, first, err, c.want)
+			}
 		}
 	})
 }
