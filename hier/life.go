@@ -265,7 +265,9 @@ const gens = 1 << 8
 
 // look finds out which memory a memory node has in a life.
 func (k *Locker) look(mn fabric.MemID, l *life) error {
-	birth := l.birth
+	k.table.livesMu.Lock() // another client may look, too, and be done before
+	birth, known, first := l.birth, l.known, l.first
+	k.table.livesMu.Unlock()
 	if k.cfg.Verify != nil {
 		var err error
 		if birth, err = k.cfg.Verify(mn); err != nil {
@@ -275,10 +277,10 @@ func (k *Locker) look(mn fabric.MemID, l *life) error {
 	switch {
 	case birth > cql.MaxBirth:
 		return fmt.Errorf("%w: memory node %v had been started %d times when it got its memory: give it another number", lock.ErrExhausted, mn, birth)
-	case l.known && birth-l.first >= gens:
+	case known && birth-first >= gens:
 		// Somebody may have kept an address for so long, and would take this memory for that one.
 		return fmt.Errorf("%w: memory node %v has been started %d times since this compute node came to know it: leave the cluster, and join again",
-			lock.ErrMemoryLost, mn, birth-l.first)
+			lock.ErrMemoryLost, mn, birth-first)
 	}
 	k.table.born(l, birth)
 	return nil
