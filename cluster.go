@@ -45,7 +45,8 @@ type Cluster struct {
 	stores map[string]*Store
 	trees  map[string]*Tree
 	locks  map[string]*Locks
-	keeper *keeper // from the first store or tree on; guarded by opening
+	lost   []fabric.MemID // memories that were lost, in the order of the losses
+	keeper *keeper        // from the first store or tree on; guarded by opening
 }
 
 // Option changes how Open joins a cluster.

@@ -3,6 +3,8 @@ package declock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
@@ -12,6 +14,21 @@ import (
 // Any goroutine may use it.
 type Store struct {
 	*objstore.Store
+	told told
+}
+
+// told is of how many losses of a store or tree a process has been told by a client that it has opened.
+type told struct{ losses atomic.Uint32 }
+
+// tell tells of the losses that there are now, if nobody has been told of them. err is that of opening a client.
+func (t *told) tell(losses uint32, err error) error {
+	if err != nil && !errors.Is(err, ErrMemoryLost) {
+		return err
+	}
+	if t.losses.Swap(losses) != losses && err == nil {
+		err = ErrMemoryLost
+	}
+	return err
 }
 
 // Store opens the object store with a name, and makes it if there is none.
@@ -38,10 +55,12 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	defer s.Close()
 	cfg.Name, cfg.Lock, cfg.Dead, cfg.DeadNow = name, c.node.Layout().Lock(), c.dead(), c.dead
 	var st *objstore.Store
+	lost := 0
 	err = s.Do(ctx, func() (err error) {
 		if err = s.s.Attach(); err != nil {
 			return err
 		}
+		lost = c.losses()
 		if len(cfg.Nodes) == 0 {
 			// Memory nodes may have joined since the store was made.
 			if cfg.Nodes, err = objstore.Find(s.Port(), name, c.memory()); err != nil {
@@ -59,8 +78,18 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, mn := range c.lost[lost:] { // while it was opened
+		st.MemoryLost(mn)
+	}
 	c.stores[name] = &Store{Store: st}
 	return c.stores[name], nil
+}
+
+// losses returns how many memories have been lost.
+func (c *Cluster) losses() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.lost)
 }
 
 // dead returns the numbers of compute nodes that nobody has.
@@ -70,6 +99,7 @@ func (c *Cluster) dead() fabric.CNSet { return c.node.Fabric().View().Dead() }
 func (c *Cluster) memoryLost(mn fabric.MemID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.lost = append(c.lost, mn)
 	for _, st := range c.stores {
 		st.MemoryLost(mn)
 	}
@@ -94,9 +124,15 @@ func (c *Cluster) store(name string) *Store {
 
 // Client returns the store for the use of a session: an objstore.Cache. Like the session it
 // is used by one goroutine at a time. Its waits for locks are bounded by
-// Config.LockTimeoutNs, or by a context with Session.Do.
+// Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the store
+// has been lost since the last client was opened, or since the store was; the next call succeeds.
 func (st *Store) Client(s *Session) (*objstore.Client, error) {
-	return st.Store.Client(s.Locker())
+	k, err := st.Store.Client(s.Locker())
+	if told := st.told.tell(st.Losses(), err); told != nil && err == nil {
+		k.Close()
+		return nil, fmt.Errorf("%w: objects of the store are gone", told)
+	}
+	return k, err
 }
 
 // drain gives free memory that this compute node keeps of its stores and trees back to
@@ -116,9 +152,9 @@ func (c *Cluster) drain() error {
 	defer s.Close()
 	var errs []error
 	for _, st := range stores {
-		cl, err := st.Client(s)
+		cl, err := st.Store.Client(s.Locker())
 		if errors.Is(err, ErrMemoryLost) { // what it has of others is there still
-			cl, err = st.Client(s)
+			cl, err = st.Store.Client(s.Locker())
 		}
 		if err == nil {
 			err = cl.Leave()
@@ -127,7 +163,7 @@ func (c *Cluster) drain() error {
 		errs = append(errs, err)
 	}
 	for _, t := range trees {
-		cl, err := t.Client(s)
+		cl, err := t.Tree.Client(s.Locker())
 		if err == nil {
 			err = cl.Leave()
 			cl.Close()

@@ -2,6 +2,7 @@ package declock
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/declock/declock/btree"
 )
@@ -10,6 +11,7 @@ import (
 // Any goroutine may use it.
 type Tree struct {
 	*btree.Tree
+	told told
 }
 
 // Tree opens the index with a name, and makes it if there is none. cfg says how (the zero
@@ -35,10 +37,12 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 	cfg.Name, cfg.Lock, cfg.Dead, cfg.DeadNow = name, c.node.Layout().Lock(), c.dead(), c.dead
 	all := c.memory()
 	var open *btree.Tree
+	lost := 0
 	err = s.Do(ctx, func() (err error) {
 		if err = s.s.Attach(); err != nil {
 			return err
 		}
+		lost = c.losses()
 		if len(cfg.Nodes) == 0 {
 			// Memory nodes may have joined since the tree was made.
 			if cfg.Nodes, err = btree.Find(s.Port(), name, all); err != nil {
@@ -56,6 +60,9 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, mn := range c.lost[lost:] { // while it was opened
+		open.MemoryLost(mn)
+	}
 	c.trees[name] = &Tree{Tree: open}
 	return c.trees[name], nil
 }
@@ -67,5 +74,13 @@ func (c *Cluster) tree(name string) *Tree {
 }
 
 // Client returns the tree for the use of a session. Like the session it is used by one goroutine at a
-// time. Its waits for locks are bounded by Config.LockTimeoutNs, or by a context with Session.Do.
-func (t *Tree) Client(s *Session) (*btree.Client, error) { return t.Tree.Client(s.Locker()) }
+// time. Its waits for locks are bounded by Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the tree
+// has been lost since the last client was opened, or since the tree was; the next call succeeds.
+func (t *Tree) Client(s *Session) (*btree.Client, error) {
+	k, err := t.Tree.Client(s.Locker())
+	if told := t.told.tell(t.Losses(), err); told != nil && err == nil {
+		k.Close()
+		return nil, fmt.Errorf("%w: the keys of tree %q are gone", told, t.Name())
+	}
+	return k, err
+}

@@ -33,6 +33,9 @@ func (t *Tree) MemoryLost(mn fabric.MemID) {
 	}
 }
 
+// Losses returns how many memories of the tree were lost since this compute node opened it first.
+func (t *Tree) Losses() uint32 { return t.line.losses.Load() }
+
 // lost tells whether memory of the tree was lost since it was opened.
 func (t *Tree) lost() bool { return t.losses != t.line.losses.Load() }
 

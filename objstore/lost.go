@@ -32,6 +32,9 @@ func (s *Store) MemoryLost(mn fabric.MemID) {
 	}
 }
 
+// Losses returns how many memories of the store were lost since this compute node opened it first.
+func (s *Store) Losses() uint32 { return s.line.losses.Load() }
+
 // lost tells whether memory of the store was lost since it was opened.
 func (s *Store) lost() bool { return s.losses != s.line.losses.Load() }
 
