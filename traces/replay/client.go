@@ -363,6 +363,7 @@ func (c *Client) done(op traces.Op, t0 int64, err error, key []byte) outcome {
 // report counts an error of the cache.
 func (c *Client) report(op traces.Op, key []byte, err error) {
 	c.ops.errors++
+	c.res.count(c.o.Kinds, err)
 	c.note(err, "%s of %q: %v", opName(op), key, err)
 }
 

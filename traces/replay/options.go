@@ -68,6 +68,8 @@ type Options struct {
 	Sleep func(ns int64)
 	// MaxErrors ends the replay at a client's n-th error or verification failure; 0 is never, 1 is at the first.
 	MaxErrors uint64
+	// Kinds of errors that are counted each by itself (Result.Kinds), the more telling first: an error may be of several.
+	Kinds []error
 	// Messages of errors that are kept per client; 0 is 8.
 	Messages int
 	// RunID tells the values of this run from those that an earlier one left in the cache.

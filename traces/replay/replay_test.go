@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -445,6 +446,8 @@ func TestErrors(t *testing.T) {
 
 // TestResultsTravel: what processes send as JSON adds up to what one would have measured.
 func TestResultsTravel(t *testing.T) {
+	errGone, errDown := errors.New("gone"), errors.New("down")
+	kinds := []error{errGone, errDown}
 	g := generator(t, traces.GenConfig{Keys: 100, Requests: 2000, Clients: 2}, "cluster14")
 	var parts []*Result
 	for i := range 2 {
@@ -453,6 +456,11 @@ func TestResultsTravel(t *testing.T) {
 			t.Fatal(err)
 		}
 		res.Messages = []string{fmt.Sprint("from ", i)}
+		for range 8 {
+			res.count(kinds, fmt.Errorf("down: %w", errDown))
+		}
+		res.count(kinds, fmt.Errorf("%w: not there: %w", errGone, errDown))
+		res.count(kinds, errCable)
 		parts = append(parts, res)
 	}
 	total, direct := new(Result), new(Result)
@@ -471,6 +479,10 @@ func TestResultsTravel(t *testing.T) {
 		if err := errors.Join(total.Merge(&back), direct.Merge(p)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	want := map[string]uint64{"down": 16, "gone": 2, "other errors": 2}
+	if !maps.Equal(total.Kinds, want) || !maps.Equal(direct.Kinds, want) {
+		t.Errorf("errors %v, %v", total.Kinds, direct.Kinds)
 	}
 	a, _ := json.Marshal(total.Summary())
 	b, _ := json.Marshal(direct.Summary())

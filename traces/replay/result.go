@@ -2,7 +2,9 @@ package replay
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
@@ -61,10 +63,25 @@ type Result struct {
 	VerifyFailures uint64   // of them or of what was returned, wrong
 	MaxLagNs       int64    // how late a second of the trace began, with Speed
 	Messages       []string // the first errors
-	Stopped        bool     // before the end of the trace
+
+	// Kinds counts errors by what they were, for the first messages may all be of one kind.
+	Kinds   map[string]uint64 `json:",omitempty"`
+	Stopped bool              // before the end of the trace
 }
 
 func newResult(clients int) *Result { return &Result{Clients: clients} }
+
+// count counts an error by its kind.
+func (r *Result) count(kinds []error, err error) {
+	kind := "other errors"
+	if i := slices.IndexFunc(kinds, func(k error) bool { return errors.Is(err, k) }); i >= 0 {
+		kind = kinds[i].Error()
+	}
+	if r.Kinds == nil {
+		r.Kinds = map[string]uint64{}
+	}
+	r.Kinds[kind]++
+}
 
 // row returns the row of the operation; it is made at its first use.
 func (r *Result) row(op traces.Op) *row {
@@ -107,6 +124,12 @@ func (r *Result) Merge(o *Result) error {
 	r.Verified += o.Verified
 	r.VerifyFailures += o.VerifyFailures
 	r.MaxLagNs = max(r.MaxLagNs, o.MaxLagNs)
+	if r.Kinds == nil && len(o.Kinds) > 0 {
+		r.Kinds = map[string]uint64{}
+	}
+	for kind, n := range o.Kinds {
+		r.Kinds[kind] += n
+	}
 	r.Stopped = r.Stopped || o.Stopped
 	r.Messages = append(r.Messages, o.Messages[:min(len(o.Messages), max(0, maxMessages-len(r.Messages)))]...)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -511,6 +512,9 @@ func printMessages(w io.Writer, out *fleet.Outcome) error {
 			break
 		}
 		fmt.Fprintf(w, "declock: %s\n", m)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(out.Result.Kinds)) {
+		fmt.Fprintf(w, "declock: %d times: %s\n", out.Result.Kinds[kind], kind)
 	}
 	printLost(w, out)
 	return nil

@@ -11,6 +11,8 @@ import (
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/replay"
@@ -50,6 +52,12 @@ type work struct {
 	open    chan struct{} // closed at start
 }
 
+// kinds are the errors that a replay counts each by itself.
+var kinds = []error{
+	lock.ErrMemoryLost, lock.ErrLost, fabric.ErrFenced, fabric.ErrUnknownOutcome, fabric.ErrStaleEpoch, fabric.ErrNodeDown,
+	lock.ErrTimeout, lock.ErrCanceled, objstore.ErrNoSpace, objstore.ErrCorrupt,
+}
+
 // newWork opens everything that a replay needs.
 func newWork(spec *control.Replay, open func(i int) (*client, error)) (w *work, err error) {
 	if err := checkSpec(spec); err != nil {
@@ -59,7 +67,7 @@ func newWork(spec *control.Replay, open func(i int) (*client, error)) (w *work, 
 	w.o = replay.Options{
 		Verify: spec.Verify, Exclusive: spec.Verify && spec.Exclusive, FillOnMiss: spec.Fill, TimeBase: spec.TimeBase,
 		MaxValue: int(spec.MaxValue), Speed: spec.Speed, MaxErrors: spec.MaxErrors, RunID: spec.RunID, FirstClient: spec.First,
-		Progress: new(replay.Progress), Stop: replay.NewStop(),
+		Kinds: kinds, Progress: new(replay.Progress), Stop: replay.NewStop(),
 	}
 	if spec.NoTTL {
 		w.o.TTL = replay.TTLNone
