@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -222,8 +223,8 @@ const (
 	hostCN  // and the two behind it
 )
 
-// flagEtcdDies: overtcp kills etcd in its tests, too.
-var flagEtcdDies = flag.Bool("etcd-dies", false, "TestClusterOfNamespaces: kill etcd, too")
+// flagAllFaults: tests of overtcp kill etcd, and others kill memory nodes.
+var flagAllFaults = flag.Bool("all-faults", false, "TestClusterOfNamespaces: kill a memory node and etcd, too")
 
 // deadAfter is the lease of the test's nodes.
 const deadAfter = 2 * time.Second
@@ -311,18 +312,18 @@ func (x *lan) faults() []fault {
 	list := []fault{
 		named(memory("mn0", func() { x.cut(hostCN, hostMN0) }, func() { x.heal(hostCN, hostMN0) }), "a compute node cannot send to a memory node"),
 		named(memory("mn1", func() { x.cut(hostMN1, hostCN) }, func() { x.heal(hostMN1, hostCN) }), "a memory node cannot send to a compute node"),
-		named(memory("mn0", func() { x.kill(x.mns[0]) }, func() {
-			x.mns[0] = x.mn(0, "--path", "DIR/mn0")
-			x.mns[0].says("ready")
-		}), "a memory node is killed, and comes back with its memory"),
 		{"a compute node cannot send to another", func() { x.cut(hostCN+1, hostCN+2) }, func() { x.heal(hostCN+1, hostCN+2) },
 			x.told(1, "connect to cn"), nil, -1},
 		{"a compute node is cut off", func() { x.unplug(hostCN + 1) }, func() { x.plug(hostCN + 1) }, diedToo, nil, 1},
 		{"a compute node is stopped", signal(0, syscall.SIGSTOP), signal(0, syscall.SIGCONT), died, nil, 0},
 		{"a compute node is killed", signal(2, syscall.SIGKILL), func() {}, diedToo, nil, 2},
 	}
-	if *flagEtcdDies {
-		list = append(list, x.withoutEtcd())
+	if *flagAllFaults {
+		kill := named(memory("mn0", func() { x.kill(x.mns[0]) }, func() {
+			x.mns[0] = x.mn(0, "--path", "DIR/mn0")
+			x.mns[0].says("ready")
+		}), "a memory node is killed, and comes back with its memory")
+		list = append(slices.Insert(list, 3, kill), x.withoutEtcd()) // while all compute nodes live
 	}
 	return list
 }
