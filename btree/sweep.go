@@ -1,7 +1,6 @@
 package btree
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,7 +12,7 @@ import (
 
 // ErrUnanswered: slots that nobody has cannot be looked for, because a compute node that has the tree open
 // does not take part, or is always at work.
-var ErrUnanswered = errors.New("btree: not all who have the tree open take part in looking for free memory")
+var ErrUnanswered = sweep.ErrUnanswered
 
 // join makes a client known to whoever tends the tree, and part undoes it.
 func (t *Tree) join(c *Client) {
@@ -65,33 +64,16 @@ func Disown(port fabric.Port, e *region.Entry) error {
 	return sweep.Disown(port, e.Addr)
 }
 
-// How often Reclaim looks, and for how long.
-const (
-	minReclaimNs  = 10 * fabric.Microsecond
-	maxReclaimNs  = 10 * fabric.Millisecond
-	reclaimWaitNs = 30 * fabric.Second
-)
-
 // Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
 // say. Others may be at work, if they Tend. ErrUnanswered: they do not.
 func (c *Client) Reclaim(view func() fabric.View) error {
-	pause, before := minReclaimNs, c.t.member.Found().Forced
-	c.t.member.Force()
-	for until := c.port.Now() + reclaimWaitNs; ; {
-		busy, err := c.Tend(view)
-		switch {
-		case err != nil:
-			return err
-		case c.t.member.Found().Forced > before:
-			return nil
-		case !busy || c.port.Now() > until:
-			return ErrUnanswered
-		}
-		if err := c.port.Pause(c.port.Now() + pause); err != nil {
-			return fmt.Errorf("btree: %w", err)
-		}
-		pause = min(pause*5/4, maxReclaimNs)
+	if c.t.lost() {
+		return c.revive()
 	}
+	if err := c.t.member.Reclaim(&owner{c, view}); err != nil {
+		return fmt.Errorf("btree: %w", err)
+	}
+	return nil
 }
 
 // Found returns what this compute node has found as the leader of rounds.

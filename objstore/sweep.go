@@ -1,7 +1,6 @@
 package objstore
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -12,7 +11,7 @@ import (
 
 // ErrUnanswered: memory that nobody has cannot be looked for, because a compute node that has the store open
 // does not take part, or is always at work.
-var ErrUnanswered = errors.New("objstore: not all who have the store open take part in looking for free memory")
+var ErrUnanswered = sweep.ErrUnanswered
 
 // Tend does this compute node's part in finding the memory that others had when they died (package sweep), and tells whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
@@ -56,13 +55,6 @@ func Disown(port fabric.Port, e *region.Entry) error {
 	return sweep.Disown(port, e.Addr)
 }
 
-// How often Reclaim looks, and for how long.
-const (
-	minReclaimNs  = 10 * fabric.Microsecond
-	maxReclaimNs  = 10 * fabric.Millisecond
-	reclaimWaitNs = 30 * fabric.Second
-)
-
 // Reclaim looks for memory that nobody has, and puts it into free lists: after a failed operation of a compute node that has closed the store,
 // say. Others may be at work, if they Tend. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
 // lost, Tend does nothing, and who has not heard of that has memory that nobody knows of: then ErrUnanswered, unless no other compute node lives.
@@ -70,23 +62,10 @@ func (c *Client) Reclaim(view func() fabric.View) error {
 	if n := view().Live.Len(); c.s.survivors && n > 1 {
 		return fmt.Errorf("%w: the first memory node had lost its memory, and %d other compute nodes are alive", ErrUnanswered, n-1)
 	}
-	pause, before := minReclaimNs, c.s.member.Found().Forced
-	c.s.member.Force()
-	for until := c.port.Now() + reclaimWaitNs; ; {
-		busy, err := c.tend(view)
-		switch {
-		case err != nil:
-			return err
-		case c.s.member.Found().Forced > before:
-			return nil
-		case !busy || c.port.Now() > until:
-			return ErrUnanswered
-		}
-		if err := c.port.Pause(c.port.Now() + pause); err != nil {
-			return fmt.Errorf("objstore: %w", err)
-		}
-		pause = min(pause*5/4, maxReclaimNs)
+	if err := c.s.member.Reclaim(&owner{c, view}); err != nil {
+		return fmt.Errorf("objstore: %w", err)
 	}
+	return nil
 }
 
 // Found returns what this compute node has found as the leader of rounds.

@@ -53,15 +53,15 @@ func (ex *explorer) moveOf(x choice) uint64 {
 	return fold(fold(fold(fold(h, y.all), y.judged), y.local[n.place]), y.sent[n.place])
 }
 
-// A todo is a choice that is to be explored.
-type todo struct {
+// An untaken is a choice that is to be explored.
+type untaken struct {
 	choice int
 	id     uint64 // explorer.idOf
 	move   uint64 // explorer.moveOf
 }
 
 // foreseen tells whether a choice at a branch leads to a state that need not be explored; then it sleeps.
-func (s *search) foreseen(b *branch, x todo) bool {
+func (s *search) foreseen(b *branch, x untaken) bool {
 	m, ok := s.moves[x.move]
 	if !ok || x.move == 0 || s.cfg.Audit {
 		return false

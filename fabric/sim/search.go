@@ -35,7 +35,7 @@ type search struct {
 type branch struct {
 	of       int // how many
 	choice   int
-	untried  []todo    // choices that come after it
+	untried  []untaken // choices that come after it
 	state    uint64    // hash of it
 	judged   uint64    // tally.judged there
 	move     uint64    // see explorer.moveOf, of the choice
@@ -275,7 +275,7 @@ func (s *search) chooses(ex *explorer, b *branch) {
 
 // untried returns the choices that are to be explored at a point that is not on the path yet: those that do not sleep, and
 // have not been explored in the same state before.
-func (s *search) untried(ex *explorer) []todo {
+func (s *search) untried(ex *explorer) []untaken {
 	var asleep, was, here sleepers
 	for i := range ex.asleep {
 		asleep |= s.bit(ex.asleep[i].id)
@@ -308,10 +308,10 @@ func (s *search) untried(ex *explorer) []todo {
 		s.visited[h] = asleep
 		ex.asleep = slices.DeleteFunc(ex.asleep, func(x sleeper) bool { return s.bit(x.id)&asleep == 0 })
 	}
-	var list []todo
+	var list []untaken
 	for i, id := range s.menu {
 		if b := s.bit(id); b&asleep == 0 && (only == ^sleepers(0) || b&only != 0) {
-			x := todo{choice: i, id: id}
+			x := untaken{choice: i, id: id}
 			if s.foresees() {
 				x.move = ex.moveOf(ex.menu[i])
 			}

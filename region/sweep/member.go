@@ -16,6 +16,8 @@ var (
 	ErrReplaced = errors.New("sweep: this compute node's record is another's now")
 	// ErrBusy: a free list changes too fast to be walked. The next round may be luckier.
 	ErrBusy = errors.New("sweep: list changes too fast")
+	// ErrUnanswered: nothing can be found, because a compute node that is registered does not take part, or is always at work.
+	ErrUnanswered = errors.New("sweep: not all who have it open take part in looking for free memory")
 	// ErrCorrupt: remote memory does not hold what it should.
 	ErrCorrupt = errors.New("sweep: corrupt remote memory")
 )
@@ -285,6 +287,34 @@ func (m *Member) Tend(o Owner) (busy bool, err error) {
 		return false, nil
 	}
 	return true, m.begin(o, w)
+}
+
+// How often Reclaim looks, and for how long.
+const (
+	minReclaimNs  = 10 * fabric.Microsecond
+	maxReclaimNs  = 10 * fabric.Millisecond
+	reclaimWaitNs = 30 * fabric.Second
+)
+
+// Reclaim has a round completed that begins from now on, and takes part in it. ErrUnanswered: others do not.
+func (m *Member) Reclaim(o Owner) error {
+	port, pause, before := o.Port(), minReclaimNs, m.Found().Forced
+	m.Force()
+	for until := port.Now() + reclaimWaitNs; ; {
+		busy, err := m.Tend(o)
+		switch {
+		case err != nil:
+			return err
+		case m.Found().Forced > before:
+			return nil
+		case !busy || port.Now() > until:
+			return ErrUnanswered
+		}
+		if err := port.Pause(port.Now() + pause); err != nil {
+			return err
+		}
+		pause = min(pause*5/4, maxReclaimNs)
+	}
 }
 
 // answer answers a step of a round, if the operations that it must wait for are over.
