@@ -213,7 +213,7 @@ func TestForeignFormat(t *testing.T) {
 
 func TestKeptMemory(t *testing.T) {
 	dir := testDir(t)
-	for _, path := range []string{"", filepath.Join(dir, "elsewhere")} {
+	for _, path := range []string{"", filepath.Join(t.TempDir(), "elsewhere")} {
 		o := Options{Name: "x", Dir: dir, Size: testSize, Path: path, Keep: true}
 		a := fabric.At(0, 4000)
 		for life := range uint64(3) {
@@ -259,6 +259,64 @@ func TestForeignFile(t *testing.T) {
 	}
 	// The cluster that was made for it stays if it has failed; nobody is in it.
 	if err := Remove(o.Dir, o.Name); err != nil && !errors.Is(err, ErrNoCluster) {
+		t.Error(err)
+	}
+}
+
+// A file that Path names stays, with what is in it, whoever forgets Keep: after a clean stop, after Remove, and where there is no room for it.
+func TestPathIsNeverRemoved(t *testing.T) {
+	dir := testDir(t)
+	o := Options{Name: "x", Dir: dir, Size: testSize, Path: filepath.Join(t.TempDir(), "memory")}
+	add := func(want uint64) {
+		t.Helper()
+		s := serve(t, o)
+		n := join(t, o)
+		ops := []fabric.Op{fabric.FAA(fabric.At(0, 4000), 1)}
+		if err := open(t, n).Do(ops); err != nil || ops[0].Old != want {
+			t.Errorf("%d, %v; want %d", ops[0].Old, err, want)
+		}
+		n.Close()
+		s.Close()
+		if st, err := os.Stat(o.Path); err != nil || st.Size() < testSize {
+			t.Fatalf("after a stop: %v, %v", st, err)
+		}
+	}
+	add(0)
+	add(1)
+	if err := Remove(dir, "x"); err != nil {
+		t.Fatal(err)
+	}
+	add(2)
+	other := o
+	other.Path = ""
+	serve(t, other).Close() // elsewhere from now on
+	add(3)
+	if err := Remove(dir, "x"); err != nil {
+		t.Fatal(err)
+	}
+	// An empty file of the operator is taken as it is, and is empty again if there is no room.
+	o.Path = filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(o.Path, nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	o.Size = 1 << 45
+	if _, err := Serve(o); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("no room: %v", err)
+	}
+	if st, err := os.Stat(o.Path); err != nil || st.Size() != 0 || st.Mode().Perm() != 0o640 {
+		t.Errorf("no room: %v, %v", st, err)
+	}
+	o.Size = testSize
+	add(0)
+	// Zeros may be somebody's.
+	o.Path = filepath.Join(t.TempDir(), "zeros")
+	if err := os.WriteFile(o.Path, make([]byte, 8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Serve(o); !errors.Is(err, ErrFormat) {
+		t.Errorf("zeros: %v", err)
+	}
+	if err := Remove(dir, "x"); err != nil && !errors.Is(err, ErrNoCluster) {
 		t.Error(err)
 	}
 }

@@ -62,7 +62,7 @@
 // owner lives. A lock on the file cluster is held while files come and go.
 // layout.go draws the headers, ring.go a ring.
 //
-// Who leaves last removes everything but memory that is to be kept (Keep). What a
+// Who leaves last removes everything but memory that is to be kept (Keep, Path). What a
 // crash leaves, the next Serve or Join removes; List, Inspect and Remove show and
 // remove it by hand.
 //

@@ -118,8 +118,8 @@ func (c *cluster) inspectMN(id fabric.MemID) (m MemoryInfo, ok bool) {
 	return m, true
 }
 
-// Remove removes what is left of a cluster, memory that was to be kept too. It
-// refuses with ErrInUse while somebody is using it.
+// Remove removes what is left of a cluster, memory that was to be kept too, but
+// no file that Options.Path named. It refuses with ErrInUse while somebody is using it.
 func Remove(dir, name string) error {
 	o := Options{Name: name, Dir: dir}
 	if err := o.check(); err != nil {

@@ -67,7 +67,8 @@ type Options struct {
 	// where Keep finds memory or Path is a device.
 	Size uint64
 	// Path is the file or device that holds the memory, for example on
-	// hugetlbfs or a DAX device. Empty: a file in the cluster's directory.
+	// hugetlbfs or a DAX device. It implies Keep, and nothing ever removes it: to
+	// start anew, remove the file. Empty: a file in the cluster's directory.
 	Path string
 	// Huge is the policy for huge pages.
 	Huge HugePolicy
@@ -82,7 +83,7 @@ type Options struct {
 	Report func(error) `json:"-"`
 	// Keep lets the memory outlive its server: what an earlier server left is
 	// served again, with a new epoch, and Close leaves it there. Without
-	// Keep memory starts zeroed and is removed at Close.
+	// Keep and Path memory starts zeroed and is removed at Close.
 	Keep bool
 }
 
@@ -117,6 +118,7 @@ func (o *Options) checkServe() error {
 	case strings.ContainsAny(o.Path, "\n"):
 		return fmt.Errorf("%w: path %q contains a newline", ErrOptions, o.Path)
 	}
+	o.Keep = o.Keep || o.Path != ""
 	return nil
 }
 

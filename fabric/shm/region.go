@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -173,16 +174,28 @@ func isDevice(f *os.File) bool {
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
-// removeRegion removes the memory of a memory node, but not a device. The lock
-// is held.
+// removeRegion removes the memory of a memory node, but never what Options.Path
+// named: then only the pointer to it goes. The lock is held.
 func (c *cluster) removeRegion(id fabric.MemID) {
 	mnPath := c.mnPath(id)
-	if path, err := regionPath(mnPath); err == nil && path != mnPath {
-		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-			_ = os.Remove(path)
-		}
+	if path, err := regionPath(mnPath); err == nil && c.choseItself(path, id) {
+		_ = os.Remove(path)
 	}
 	_ = os.Remove(mnPath)
+}
+
+// choseItself reports whether create chose the path of a memory node's memory: a file on hugetlbfs.
+func (c *cluster) choseItself(path string, id fabric.MemID) bool {
+	if filepath.Base(path) != c.hugeName(id) {
+		return false
+	}
+	var fs unix.Statfs_t
+	return unix.Statfs(filepath.Dir(path), &fs) == nil && fs.Type == unix.HUGETLBFS_MAGIC
+}
+
+// hugeName returns the name of a memory node's file on hugetlbfs.
+func (c *cluster) hugeName(id fabric.MemID) string {
+	return fmt.Sprintf("%s%s-%v", dirPrefix, c.name, id)
 }
 
 // claim makes the caller the server of a memory node: it returns its region,
@@ -208,21 +221,29 @@ func (c *cluster) claim(o *Options) (r *region, keep bool, err error) {
 		return r, false, err
 	}
 	if _, err := os.Stat(o.Path); err == nil {
-		r, err := c.reclaim(o.Path, o, o.Keep)
-		if err != nil {
-			return nil, false, err
-		}
-		keep = o.Keep && !r.blank
-		if keep || isDevice(r.file) {
-			return r, keep, c.point(mnPath, o.Path)
-		}
-		r.close()
-		if err := os.Remove(o.Path); err != nil {
-			return nil, false, err
-		}
+		return c.claimPath(o)
 	}
 	r, err = c.create(o.Path, o)
 	return r, false, err
+}
+
+// claimPath is claim where the file or device of Options.Path is there. An empty file and a device whose first page is zero are formatted; a
+// file that begins with zeros may be somebody else's data.
+func (c *cluster) claimPath(o *Options) (r *region, keep bool, err error) {
+	if r, err = c.reclaim(o.Path, o, true); err != nil {
+		return nil, false, err
+	}
+	if st, serr := r.file.Stat(); r.blank && !isDevice(r.file) && (serr != nil || st.Size() != 0) {
+		err = fmt.Errorf("%w: %s has no header of memory and is not empty; remove it or choose another", ErrFormat, o.Path)
+	}
+	if err == nil {
+		err = c.point(c.mnPath(o.Mem), o.Path)
+	}
+	if err != nil {
+		r.close()
+		return nil, false, err
+	}
+	return r, !r.blank, nil
 }
 
 // reclaim opens and locks a region of which the server should be dead. If it is
@@ -247,8 +268,8 @@ func (c *cluster) reclaim(path string, o *Options, keep bool) (*region, error) {
 		err = fmt.Errorf("%w: %s has another key", fabric.ErrBadKey, path)
 	}
 	if err == nil && keep && o.Size != 0 && roundUp(o.Size, r.start) != r.size {
-		err = fmt.Errorf("%w: %s has %d bytes, not %d; leave Size out to keep it, or Keep to start anew",
-			ErrOptions, path, r.size, o.Size)
+		err = fmt.Errorf("%w: %s has %d bytes, not %d; leave Size out to keep it, or %s to start anew",
+			ErrOptions, path, r.size, o.Size, map[bool]string{true: "remove the file", false: "leave Keep out"}[o.Path != ""])
 	}
 	if err != nil {
 		r.close()
@@ -271,7 +292,7 @@ func (c *cluster) serverOf(id fabric.MemID) string {
 func (c *cluster) create(path string, o *Options) (*region, error) {
 	if o.Path == "" && o.Huge != HugeOff {
 		if mount := hugetlbMount(); mount != "" && freeHuge() >= o.Size+hugePageSize {
-			path = fmt.Sprintf("%s/%s%s-%v", mount, dirPrefix, o.Name, o.Mem)
+			path = filepath.Join(mount, c.hugeName(o.Mem))
 			// A leftover that no pointer leads to any more.
 			if !pathLocked(path) {
 				_ = os.Remove(path)

@@ -51,7 +51,9 @@ func Serve(o Options) (*MemoryServer, error) {
 	c.unlock()
 	if err == nil && !kept {
 		// Without the lock: to reserve and zero much memory takes long.
-		err = s.format(&o)
+		if err = s.format(&o); err != nil && o.Path != "" && !isDevice(s.r.file) {
+			_ = s.r.file.Truncate(0) // as it was: the file stays
+		}
 	}
 	if err == nil {
 		s.m, err = mapFile(s.r.file, uintptr(s.r.start+s.r.size))
@@ -249,7 +251,7 @@ func (s *MemoryServer) start() {
 }
 
 // Close ends the memory node: operations on it give fabric.ErrNodeDown. Its
-// memory is removed, unless it was served with Keep.
+// memory is removed, unless it was served with Keep or Path.
 func (s *MemoryServer) Close() (err error) {
 	s.close.Do(func() {
 		close(s.stop)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 )
 
 const cleanDescription = `It removes what a dead cluster left in shared memory: files and control sockets, and memory that was to be kept
-(--keep). Without NAME it removes all dead clusters but those with memory that was to be kept, and what "up" and "replay" with
+(--keep), but no file that --path named. Without NAME it removes all dead clusters but those with memory that was to be kept, and what "up" and "replay" with
 --fabric tcp left of their etcd when they were killed. Clusters that anybody uses are left alone.
 
 Examples:
@@ -30,22 +31,29 @@ func cleanCommand(env *Env) *cli.Command {
 			}
 			if c.NArg() == 1 {
 				name := strings.TrimPrefix(c.Args().First(), "shm:")
-				if err := removeOne(dir, name); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(env.Stdout, "removed shm:%s\n", name)
-				return err
+				return removeOne(env, dir, name)
 			}
 			return cleanAll(env, dir, runDir)
 		},
 	})
 }
 
-func removeOne(dir, name string) error {
-	if _, err := shm.Inspect(dir, name); err != nil {
+func removeOne(env *Env, dir, name string) error {
+	info, err := shm.Inspect(dir, name)
+	if err != nil {
 		return err
 	}
-	return fleet.Remove(dir, name)
+	if err := fleet.Remove(dir, name); err != nil {
+		return err
+	}
+	w := &lineWriter{w: env.Stdout}
+	w.printf("removed shm:%s\n", name)
+	for _, m := range info.Memory {
+		if _, err := os.Stat(m.Path); err == nil { // only what --path named is still there
+			w.printf("left %s, which --path named: remove it yourself if nobody needs what is in it\n", m.Path)
+		}
+	}
+	return w.err
 }
 
 func cleanAll(env *Env, dir, runDir string) error {

@@ -82,9 +82,9 @@ func mnCommand(env *Env) *cli.Command {
 			countFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
 			countFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
 			choiceFlag(&huge, "huge", "huge pages"),
-			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again", Destination: &cfg.Memory.Path},
+			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &cfg.Memory.Path},
 			waitFlag(&cfg.Wait),
-			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next", Destination: &cfg.Memory.Keep},
+			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next; --path implies it", Destination: &cfg.Memory.Keep},
 		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
 			if err := arguments(c, 0, 0); err != nil {

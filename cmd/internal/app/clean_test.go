@@ -1,0 +1,35 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/declock/declock/fabric/shm"
+)
+
+// A file that --path named outlives the cluster: "clean" removes all else of it, and says where the file is.
+func TestCleanLeavesWhatPathNamed(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "memory")
+	s, err := shm.Serve(shm.Options{Name: "x", Dir: dir, Size: 1 << 20, Path: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := declockRun("clean", "--dir", dir); err != nil || !strings.Contains(out, "left shm:x, whose memory is to be kept") {
+		t.Errorf("%q, %v", out, err)
+	}
+	out, err := declockRun("clean", "x", "--dir", dir)
+	if err != nil || !strings.Contains(out, "removed shm:x\n") || !strings.Contains(out, "left "+file) {
+		t.Errorf("%q, %v", out, err)
+	}
+	if list, _ := os.ReadDir(dir); len(list) != 0 {
+		t.Errorf("left behind: %v", list)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
