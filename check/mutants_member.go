@@ -19,7 +19,7 @@ func memberMutants() []Mutant {
 			Old: "taken.Add(e.CN.ID)", New: "if !e.Gone() {\n\t\t\ttaken.Add(e.CN.ID)\n\t\t}",
 			Breaks: "the number of one who is being fenced is given to another", Classes: joins},
 		{Name: "join-unawaited", File: "fabric/sim/node.go",
-			Old: "c.ledger.View(), !c.ledger.Known(n.member.since)", New: "c.ledger.View(), false",
+			Old: "c.ledger.View(), !c.ledger.Admits(n.member.since)", New: "c.ledger.View(), false",
 			Breaks: "who joins takes locks before all others know of him", Classes: joins},
 		{Name: "view-of-before", File: "cql/agent.go",
 			Old: "began := a.port.Now()", New: "began, before := a.port.Now(), a.node.View()",

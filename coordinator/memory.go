@@ -66,32 +66,32 @@ func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve fu
 	m.ledger.Join(e)
 	m.publish()
 	m.mu.Unlock()
-	if err := n.awaitKnown(ctx); err != nil {
+	if err := n.awaitAdmission(ctx); err != nil {
 		n.end(member.Left, err)
 		return nil, err
 	}
 	return n, nil
 }
 
-// awaitKnown waits until all members know of the new one.
-func (n *memoryMember) awaitKnown(ctx context.Context) error {
+// awaitAdmission waits until the new member may use the cluster.
+func (n *memoryMember) awaitAdmission(ctx context.Context) error {
 	for {
 		n.m.mu.Lock()
-		known, news := n.m.ledger.Known(n.e.Since), n.m.news
+		admitted, news := n.m.ledger.Admits(n.e.Entry), n.m.news
 		n.m.mu.Unlock()
 		select {
 		case <-n.done:
 			return fmt.Errorf("coordinator: join: the membership has ended already: %w", cmp.Or(n.err, fabric.ErrClosed))
 		default:
 		}
-		if known {
+		if admitted {
 			return nil
 		}
 		select {
 		case <-n.done:
 		case <-news:
 		case <-ctx.Done():
-			return fmt.Errorf("coordinator: join: not all members have acknowledged: %w", ctx.Err())
+			return fmt.Errorf("coordinator: join: not all members, and those being fenced, have acknowledged: %w", ctx.Err())
 		}
 	}
 }

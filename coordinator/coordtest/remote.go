@@ -19,7 +19,13 @@ type service struct {
 	m       *coordinator.Memory
 	mu      sync.Mutex
 	members map[member.Life]member.Member
-	ready   map[uint64]chan struct{}
+	joins   map[uint64]*pendingJoin
+}
+
+// A pendingJoin is a join of another process that has its number.
+type pendingJoin struct {
+	goOn chan struct{} // closed when the process is ready
+	over chan error    // has what JoinCN or JoinMN returns
 }
 
 // JoinArgs is a request of Reserve.
@@ -36,7 +42,7 @@ type MemberReply struct {
 	MN member.MN
 }
 
-// Reserve begins to join: it returns when the child is to be ready. Join ends it.
+// Reserve begins to join: it returns when the child is to be ready. Ready ends it.
 func (s *service) Reserve(a JoinArgs, r *MemberReply) error {
 	got := make(chan member.Member, 1)
 	failed := make(chan error, 1)
@@ -59,18 +65,20 @@ func (s *service) Reserve(a JoinArgs, r *MemberReply) error {
 		life := max(r.CN.Life, r.MN.Life)
 		s.mu.Lock()
 		s.members[life] = m
-		s.ready[uint64(life)] = goOn
+		s.joins[uint64(life)] = &pendingJoin{goOn, failed}
 		s.mu.Unlock()
 	}
 	return nil
 }
 
-// Ready lets a join go on.
+// Ready lets a join go on, and returns when it is over.
 func (s *service) Ready(life uint64, _ *int) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.ready[life])
-	return nil
+	j := s.joins[life]
+	delete(s.joins, life)
+	s.mu.Unlock()
+	close(j.goOn)
+	return <-j.over
 }
 
 // A StateReply says who is there.
@@ -134,7 +142,7 @@ func Serve(t testing.TB, m *coordinator.Memory) string {
 		t.Fatal(err)
 	}
 	srv := rpc.NewServer()
-	s := &service{m: m, members: map[member.Life]member.Member{}, ready: map[uint64]chan struct{}{}}
+	s := &service{m: m, members: map[member.Life]member.Member{}, joins: map[uint64]*pendingJoin{}}
 	if err := srv.RegisterName("Coordinator", s); err != nil {
 		t.Fatal(err)
 	}
@@ -182,8 +190,7 @@ func (r *remote) join(a JoinArgs, ready func(member.Member)) (member.Member, err
 	if err := r.c.Call("Coordinator.Ready", m.life, &n); err != nil {
 		return nil, err
 	}
-	// Known when a state with us is acknowledged by all; that we see ourselves is enough here.
-	for {
+	for { // it is admitted: a state that shows it is on its way here
 		st, changed := m.State()
 		if st.Has(member.Life(m.life)) {
 			return m, nil

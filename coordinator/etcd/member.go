@@ -93,7 +93,7 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 	m.mu.Lock()
 	m.node = revision
 	m.mu.Unlock()
-	return m.await(ctx, func(v *view) bool { return v.revision >= revision && v.known(revision) })
+	return m.await(ctx, func(v *view) bool { return v.revision >= revision && v.admits(revision) })
 }
 
 // makeFormat says which layout the keys have, if nobody has said it yet.

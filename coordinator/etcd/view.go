@@ -28,6 +28,7 @@ type view struct {
 // A node is a node key.
 type node struct {
 	record
+	created  int64 // revision with which it became a member
 	modified int64 // revision
 }
 
@@ -64,7 +65,7 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 		}
 		r, err := decodeRecord(n, kv.Value)
 		if err == nil {
-			v.nodes[n] = node{r, kv.ModRevision}
+			v.nodes[n] = node{r, kv.CreateRevision, kv.ModRevision}
 			delete(v.strange, n)
 		} else {
 			v.strange[n] = struct{}{}
@@ -148,7 +149,7 @@ func (v *view) ledger() *member.Ledger {
 	}
 	for n, r := range v.nodes {
 		e := entryOf(n, r.record)
-		e.Since, e.Acked = uint64(r.modified), v.acks[r.Life]
+		e.Since, e.Entry, e.Acked = uint64(r.modified), uint64(r.created), v.acks[r.Life]
 		switch {
 		case v.isMember(n):
 			e.Phase = member.Joined
@@ -187,8 +188,8 @@ func numberOf(e *member.Entry) number {
 	return mnNumber(e.MN.ID)
 }
 
-// known tells whether all members have acknowledged a revision.
-func (v *view) known(revision int64) bool { return v.ledger().Known(uint64(revision)) }
+// admits reports whether the node that became a member at a revision may use the cluster.
+func (v *view) admits(revision int64) bool { return v.ledger().Admits(uint64(revision)) }
 
 // state returns the present member.State.
 func (v *view) state() *member.State { return v.ledger().State() }

@@ -31,6 +31,7 @@ type Entry struct {
 	MN    MN // of a memory node
 	Phase Phase
 	Since uint64 // revision of the state with which the phase began; Unnoted
+	Entry uint64 // revision of the state with which it became a member
 	Acked uint64 // revision up to which it acts on all states
 }
 
@@ -119,7 +120,7 @@ func (l *Ledger) add(e *Entry) *Entry {
 func (l *Ledger) Join(e *Entry) {
 	if e.Phase == Reserved {
 		l.Revision++
-		e.Phase, e.Since = Joined, l.Revision
+		e.Phase, e.Since, e.Entry = Joined, l.Revision, l.Revision
 	}
 }
 
@@ -146,14 +147,31 @@ func (l *Ledger) Ack(e *Entry, revision uint64) {
 	l.settle()
 }
 
-// Known tells whether all members have acknowledged a revision.
-func (l *Ledger) Known(revision uint64) bool {
+// known reports whether all members have acknowledged a revision.
+func (l *Ledger) known(revision uint64) bool {
 	for _, e := range l.Entries {
 		if e.Phase == Joined && e.Acked < revision {
 			return false
 		}
 	}
 	return true
+}
+
+// Admits reports whether the node that became a member at a revision may use the cluster. All members have
+// acknowledged that revision, and so has every node that has gone since it was a member, unless it is forgotten.
+// A node whose lease has run out may be alive: it reaches memory until every memory node has cut it off, and
+// what it does there (the reset of a lock, for example) it does for the nodes that it knows of.
+//
+// Forgetting waits for members only, never for an admission, and a node that joins acknowledges states like every
+// other: so an admission ends when members acknowledge. Nodes that joined later and have gone knew of this one
+// from the start, and are not waited for: an admission does not starve where nodes come and go all the time.
+func (l *Ledger) Admits(revision uint64) bool {
+	for _, e := range l.Entries {
+		if e.Gone() && e.Entry < revision && e.Acked < revision {
+			return false
+		}
+	}
+	return l.known(revision)
 }
 
 // Due returns one who has gone and is to be forgotten, because all members know that; nil: there is none. Memory
@@ -165,7 +183,7 @@ func (l *Ledger) Due() *Entry {
 		if e.IsCN() || !e.Gone() {
 			continue
 		}
-		if e.Since != Unnoted && l.Known(e.Since) {
+		if e.Since != Unnoted && l.known(e.Since) {
 			return e
 		}
 		memory = true
@@ -174,7 +192,7 @@ func (l *Ledger) Due() *Entry {
 		return nil
 	}
 	for _, e := range l.Entries {
-		if e.IsCN() && e.Gone() && e.Since != Unnoted && l.Known(e.Since) {
+		if e.IsCN() && e.Gone() && e.Since != Unnoted && l.known(e.Since) {
 			return e
 		}
 	}

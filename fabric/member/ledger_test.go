@@ -41,8 +41,95 @@ func TestLedger(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %d lost, %d forgotten", seed, step, s.Lost, lost)
 			}
 			unique(t, l)
+			admitted(t, l)
+		}
+		settled(t, l)
+	}
+}
+
+// admitted fails if somebody is admitted although a node that was there before, and may still act, has not acknowledged it.
+func admitted(t *testing.T, l *member.Ledger) {
+	t.Helper()
+	for _, e := range l.Entries {
+		if e.Phase != member.Joined || !l.Admits(e.Entry) {
+			continue
+		}
+		for _, x := range l.Entries {
+			if x.Phase != member.Reserved && x.Acked < e.Entry && !(x.Gone() && x.Entry > e.Entry) {
+				t.Fatalf("%+v is admitted, and %+v has not acknowledged it", *e, *x)
+			}
 		}
 	}
+}
+
+// settled fails if an admission waits for more than the acknowledgements of all members.
+func settled(t *testing.T, l *member.Ledger) {
+	t.Helper()
+	for range 3 { // forgetting changes the state, which is to be acknowledged again
+		for _, e := range slices.Clone(l.Entries) {
+			if e.Phase == member.Joined {
+				l.Ack(e, l.Revision)
+			}
+		}
+	}
+	for _, e := range l.Entries {
+		if e.Phase == member.Joined && !l.Admits(e.Entry) {
+			t.Fatalf("all have acknowledged, and %+v is not admitted: %+v", *e, l.Entries)
+		}
+	}
+}
+
+// The rule of admission, case by case. A node that has gone counts until it is forgotten, or has acknowledged.
+func TestAdmits(t *testing.T) {
+	l := member.NewLedger(8)
+	join := func() *member.Entry {
+		e, err := l.ReserveCN("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Join(e)
+		return e
+	}
+	mn, err := l.ReserveMN(0, 8, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Join(mn)
+	a, b := join(), join()
+	know := func(e *member.Entry) { l.Ack(e, l.Revision) }
+	want := func(e *member.Entry, yes bool, why string) {
+		t.Helper()
+		if l.Admits(e.Entry) != yes {
+			t.Errorf("%s: admitted %v", why, !yes)
+		}
+	}
+	know(mn)
+	know(b)
+	want(b, false, "a, a member, has not acknowledged")
+	l.End(a, member.Died)
+	want(b, false, "a has died, and the memory node does not know")
+	later := join()
+	know(b)
+	l.End(later, member.Died)
+	want(b, false, "a is not forgotten")
+	know(b)
+	know(mn)
+	want(b, true, "a is forgotten")
+
+	a, c := join(), b
+	b = join()
+	for _, e := range []*member.Entry{a, mn, b, c} {
+		know(e)
+	}
+	l.End(a, member.Left)
+	want(b, true, "a had acknowledged")
+	later = join()
+	l.End(later, member.Left)
+	want(b, true, "who came later and has gone is not waited for")
+	if _, err := l.ReserveCN(""); err != nil {
+		t.Fatal(err)
+	}
+	want(b, true, "who has only a number is not waited for")
 }
 
 // act does something that a coordinator may do.

@@ -22,8 +22,10 @@
 //
 // # Joining
 //
-// Join returns when all members have acknowledged a state with the new one: everybody can
-// reach it before it is in any queue.
+// Join returns when the ledger admits the new node ([Ledger.Admits]): all members have acknowledged a state with
+// it, and so has every node that has gone since then, unless it is forgotten. Everybody can reach the new node before
+// it is in any queue; and nobody whose view lacks it can reach memory any more: a node whose lease has run out may be alive,
+// and lead the reset of a lock without asking the new one.
 //
 // # Acknowledging
 //

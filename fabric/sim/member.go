@@ -147,10 +147,10 @@ func (c *Cluster) forget() {
 	}
 }
 
-// admit lets the code of nodes begin of which all have heard.
+// admit lets the code of nodes begin that the ledger admits.
 func (c *Cluster) admit() {
 	for _, m := range c.members {
-		if n := m.node; n != nil && n.waits && m.entry.Phase == member.Joined && c.ledger.Known(m.since) {
+		if n := m.node; n != nil && n.waits && m.entry.Phase == member.Joined && c.ledger.Admits(m.since) {
 			n.waits = false
 			n.startHeld()
 		}

@@ -173,14 +173,14 @@ func (s *service) join(ctx context.Context, ready func(member.Member), add func(
 	s.do(func() {})
 	for {
 		s.mu.Lock()
-		known, happens := s.c.ledger.Known(m.since), s.happens
+		admitted, happens := s.c.ledger.Admits(m.since), s.happens
 		s.mu.Unlock()
 		select {
 		case <-j.done:
 			return nil, cmp.Or(j.err, fabric.ErrClosed)
 		default:
 		}
-		if known {
+		if admitted {
 			return j, nil
 		}
 		select {

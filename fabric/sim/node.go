@@ -109,7 +109,7 @@ type Node struct {
 	agent  *Port
 	view   fabric.View
 	paused bool
-	waits  bool    // not all have acknowledged that it has joined
+	waits  bool    // the ledger does not admit it yet
 	held   []*Task // their start was held up by that, or by the pause
 	deaf   bool    // news came while it was paused
 	dead   bool    // killed: no code runs
@@ -150,7 +150,7 @@ func (c *Cluster) AddCN() *Node {
 	n.agent = n.newPort(0)
 	n.member = &membership{entry: e, node: n}
 	c.enter(n.member)
-	n.view, n.waits = c.ledger.View(), !c.ledger.Known(n.member.since)
+	n.view, n.waits = c.ledger.View(), !c.ledger.Admits(n.member.since)
 	n.place = len(c.nodes)
 	c.nodes = append(c.nodes, n)
 	return n
