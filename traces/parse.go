@@ -121,6 +121,20 @@ func number(line []byte, end, first int) (v uint64, comma int, what string) {
 
 var oneComma = []byte{','}
 
+// byteOrderMark begins text files of some programs, in UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// isHeader reports whether a line names the columns: there are seven, and none begins as a number does.
+func isHeader(line []byte) bool {
+	columns := bytes.Split(line, oneComma)
+	for _, c := range columns {
+		if c = bytes.Trim(c, " \"'"); len(c) == 0 || c[0]-'0' <= 9 || c[0] == '-' || c[0] == '+' {
+			return false
+		}
+	}
+	return len(columns) == numColumns
+}
+
 func tooFew(line []byte) string {
 	return fmt.Sprintf("the line has %d of 7 columns (timestamp,key,key size,value size,client id,operation,TTL)",
 		bytes.Count(line, oneComma)+1)
@@ -136,6 +150,8 @@ func backError(line []byte, column int, what string) (int, string) {
 
 func frontError(line []byte, i int, time uint64) (int, string) {
 	switch {
+	case bytes.HasPrefix(line, []byte("\xff\xfe")) || bytes.HasPrefix(line, []byte("\xfe\xff")):
+		return 0, "the file is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"
 	case bytes.IndexByte(line, ',') < 0:
 		if bytes.IndexByte(line, 0) >= 0 {
 			return 0, "NUL bytes: this is not a text file"

@@ -166,12 +166,18 @@ func (r *Reader) Next(rec *Record) bool {
 		if !ok {
 			return false
 		}
+		if r.line == 1 {
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
 		if len(line) == 0 {
 			continue // a blank line says nothing
 		}
 		column, what := parseLine(line, rec, r.o.MaxValue)
 		if what == "" {
 			return true
+		}
+		if r.line == 1 && isHeader(line) {
+			continue
 		}
 		r.bad(column, what, line)
 	}

@@ -89,6 +89,31 @@ func TestRecordFields(t *testing.T) {
 	}
 }
 
+// A byte order mark and a header are not part of the first record; what is not clearly a header is an error that names its line.
+func TestByteOrderMarkAndHeader(t *testing.T) {
+	const record, mark = "0,key,3,5,1,get,0", "\xef\xbb\xbf"
+	const header = "timestamp,anonymized key,key size,value size,client id,operation,TTL"
+	for _, text := range []string{
+		mark + record, header + "\n" + record, mark + header + "\r\n" + record, strings.ReplaceAll(header, ",", ", ") + "\n" + record,
+		`"time","key","key_size","value_size","client","op","ttl"` + "\n" + record, mark + "\n" + record, mark + "\r\n" + record,
+	} {
+		for _, in := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text))} {
+			if got, r := readAll(t, in, ReaderOptions{}); r.Err() != nil || len(got) != 1 || got[0] != record {
+				t.Errorf("%q: %q, %v", text, got, r.Err())
+			}
+		}
+	}
+	for text, says := range map[string]string{
+		record + "\n" + header: "line 2, column 1", header + "\n" + header: "line 2, column 1", "\n" + header: "line 2, column 1",
+		"time,key,op\n" + record: "line 1, column 1", "x,key,3,5,1,get,0": "line 1, column 1", "time,key,3,5,1,get,0": "line 1, column 1",
+		record + "\n" + mark + record: "line 2, column 1", "\xff\xfe0\x00,\x00": "iconv",
+	} {
+		if _, r := readAll(t, strings.NewReader(text), ReaderOptions{}); !errors.Is(r.Err(), ErrFormat) || !strings.Contains(r.Err().Error(), says) {
+			t.Errorf("%q: %v", text, r.Err())
+		}
+	}
+}
+
 // TestMalformed: what is wrong is said with line and column.
 func TestMalformed(t *testing.T) {
 	const good = "0,k,1,2,3,get,0\n"

@@ -27,7 +27,7 @@ import (
 )
 
 const replayDescription = `It replays TRACE (the 7-column CSV of the Twitter cache traces; plain, .gz or .zst, "-" is standard
-input, which is copied to an unlinked temporary file first) or, without TRACE, a trace that it generates. By default it starts a memory
+input; that and pipes are copied to an unlinked temporary file first) or, without TRACE, a trace that it generates. By default it starts a memory
 node and compute nodes on this machine, fills the cache with the population of a generated trace (not measured), replays, prints a table,
 and takes everything down. Ctrl-C stops it and prints what was measured so far (exit code 130).
 
@@ -198,16 +198,44 @@ func (o *replayOptions) checkTrace() error {
 	if o.path, err = filepath.Abs(o.trace); err != nil {
 		return err
 	}
+	if readOnce(o.path) {
+		return nil // its errors come when it is spooled
+	}
 	return o.checkRecords(o.trace)
+}
+
+// spool makes a trace that can be read only once one that every compute node reads by itself. The file is to be closed at the end.
+func (o *replayOptions) spool(ctx context.Context, stdin io.Reader) (f *os.File, err error) {
+	switch {
+	case o.trace == "-":
+		f, err = spool(ctx, stdin, o.traceName())
+	case o.trace != "" && readOnce(o.path):
+		f, err = spoolPath(ctx, o.path, o.trace)
+	default:
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+	if err := o.checkRecords(o.traceName()); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// traceName stands for the trace in messages.
+func (o *replayOptions) traceName() string {
+	if o.trace == "-" {
+		return "standard input"
+	}
+	return o.trace
 }
 
 // checkRecords reads the first record of the trace.
 func (o *replayOptions) checkRecords(name string) error {
-	path := o.trace
-	if name != o.trace {
-		path = o.path
-	}
-	r, err := traces.Open(path, traces.ReaderOptions{Name: name, SkipBad: o.onBadLine.value == "skip"})
+	r, err := traces.Open(o.path, traces.ReaderOptions{Name: name, SkipBad: o.onBadLine.value == "skip"})
 	if err == nil {
 		defer r.Close()
 		var rec traces.Record
@@ -226,21 +254,17 @@ func (o *replayOptions) checkRecords(name string) error {
 
 // run does the replay.
 func (o *replayOptions) run(ctx context.Context, env *Env) error {
-	if o.trace == "-" {
-		f, err := spool(env.Stdin)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		o.path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
-		if err := o.checkRecords("standard input"); err != nil {
-			return err
-		}
+	spooled, err := o.spool(ctx, env.Stdin)
+	if err != nil {
+		return err
+	}
+	if spooled != nil {
+		defer spooled.Close()
 	}
 	members, cluster, err := o.members(ctx, env)
 	if err != nil {
 		if ctx.Err() != nil {
-			return exit.Errorf(exit.Interrupted, "interrupted before the replay began")
+			return interruptedEarly()
 		}
 		return err
 	}
@@ -403,11 +427,8 @@ func (o *replayOptions) specs(n int) []*control.Replay {
 		Exclusive: o.at == nil && o.target == "" && o.trace != "" && o.deal.value == "by-key",
 	}
 	if o.trace != "" {
-		base.Path, base.Name, base.SkipBad, base.Deal = o.path, o.trace, o.onBadLine.value == "skip", o.deal.value
+		base.Path, base.Name, base.SkipBad, base.Deal = o.path, o.traceName(), o.onBadLine.value == "skip", o.deal.value
 		base.Objects = 1 << 17
-		if o.trace == "-" {
-			base.Name = "standard input"
-		}
 	} else {
 		base.Preset, base.Keys, base.Requests, base.Seed, base.Warm = o.preset, o.keys.n, o.ops.n, o.seed.n, !o.noWarm
 		base.Objects = o.keys.n

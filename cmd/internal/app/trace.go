@@ -130,7 +130,12 @@ func traceStatCommand(env *Env) *cli.Command {
 }
 
 func traceStat(ctx context.Context, env *Env, path string, skip, asJSON bool) error {
-	r, err := traces.Open(path, traces.ReaderOptions{SkipBad: skip})
+	interrupted := exit.Errorf(exit.Interrupted, "interrupted while it waited for %s", path)
+	var r *traces.Reader
+	var err error
+	if !untilInterrupted(ctx, func() { r, err = traces.Open(path, traces.ReaderOptions{SkipBad: skip}) }) {
+		return interrupted
+	}
 	if err != nil {
 		if exit.Of(err) != exit.BadTrace {
 			err = exit.With(exit.NoTrace, err)
@@ -139,7 +144,10 @@ func traceStat(ctx context.Context, env *Env, path string, skip, asJSON bool) er
 	}
 	defer r.Close()
 	s := traces.NewStats(0)
-	readErr := s.AddAll(&untilDone{Source: r, ctx: ctx})
+	var readErr error
+	if !untilInterrupted(ctx, func() { readErr = s.AddAll(&untilDone{Source: r, ctx: ctx}) }) {
+		return interrupted
+	}
 	if readErr != nil && exit.Of(readErr) == exit.Other {
 		readErr = exit.With(exit.NoTrace, readErr)
 	}
