@@ -33,7 +33,12 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 	}
 	c.user.Enter()
 	defer c.user.Leave()
-	if err := c.lock(&c.n, c.leaf, c.t.first); err != nil {
+	// What the sequence yields may lie where the last operation left its result: in c.leaf, or in c.value.
+	if result := c.value; result != nil {
+		c.value = nil
+		defer c.port.Free(result)
+	}
+	if err := c.lock(&c.n, c.left, c.t.first); err != nil {
 		return err
 	}
 	l := &loader{c: c, most: c.t.geo.nodeSize * o.FillPercent / 100}

@@ -29,7 +29,7 @@ func (c *Client) ownKey(key []byte) []byte {
 }
 
 // Get returns the value of a key, or ErrNotFound. The value is valid until the client's next
-// operation. It takes no lock: with the index cached, it is one READ.
+// operation, whose key, values and bounds may be slices of it. Get takes no lock: with the index cached, it is one READ.
 func (c *Client) Get(key []byte) ([]byte, error) {
 	if err := c.check(key, nil); err != nil {
 		return nil, err
@@ -125,6 +125,7 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	k, payload := kindInline, value
 	var out outside
 	if len(value) > c.t.geo.maxInline {
+		key = c.ownKey(key) // it may lie where the value is written from
 		var err error
 		if out, err = c.store(value); err != nil {
 			return err

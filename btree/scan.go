@@ -31,6 +31,7 @@ type Iterator struct {
 	items  []item // of the leaf, in order
 	at     int    // of the item that Next returns
 	edge   []byte // where the next leaf begins, or with Descending ends
+	to     []byte // what r.To is: the user's may lie in what an operation returns
 	begun  bool
 	ended  bool // there is no leaf after this one
 	closed bool
@@ -49,8 +50,16 @@ func (c *Client) Scan(r Range) *Iterator {
 
 // Reset makes the iterator begin again, with another range.
 func (it *Iterator) Reset(r Range) {
-	edge, items := it.edge[:0], it.items[:0]
-	it.r, it.items, it.at, it.edge = r, items, 0, append(edge, r.From...)
+	most := it.c.t.geo.maxKey
+	if cap(it.edge) < most || cap(it.to) < len(r.To) {
+		b := make([]byte, most+len(r.To))
+		it.edge, it.to = b[:0:most], b[most:]
+	}
+	it.r, it.items, it.at, it.edge = r, it.items[:0], 0, append(it.edge[:0], r.From...)
+	if r.To != nil {
+		it.to = append(it.to[:0], r.To...)
+		it.r.To = it.to
+	}
 	it.begun, it.ended, it.count, it.err = false, false, 0, nil
 	it.key, it.value = nil, nil
 	if it.t != it.c.t {

@@ -236,5 +236,11 @@ func storeMutants() []Mutant {
 		{Name: "unique-reused", File: "objstore/client.go",
 			Old: "u.next++\n\treturn u.next - 1, nil", New: "return u.next, nil",
 			Breaks: "versions of an object have the same unique: cas succeeds on a changed one", Classes: st},
+		{Name: "key-in-result", File: "objstore/client.go",
+			Old: "key = c.key[:copy(c.key[:], key)]", New: "",
+			Breaks: "a key that is a slice of the last result is overwritten while it is looked for", Test: "objstore TestArgumentsInTheLastResult"},
+		{Name: "data-in-result", File: "objstore/ops.go",
+			Old: "c.obj, c.out = c.trim(c.out), c.obj", New: "",
+			Breaks: "data that is a slice of the last result is overwritten before it is appended", Test: "objstore TestArgumentsInTheLastResult"},
 	}
 }

@@ -23,7 +23,7 @@ var (
 // MaxKey is the largest size of a key in bytes (memcached's).
 const MaxKey = 250
 
-// An Item is what Get finds. Value is valid until the client's next operation.
+// An Item is what Get finds. Value is valid until the client's next operation ends: its key and data may be slices of Value.
 type Item struct {
 	Value []byte
 	Flags uint32

@@ -23,12 +23,14 @@ type Client struct {
 	reads  [3]fabric.Op // of Acquire
 	before [3]fabric.Op // of Release
 
-	slots []byte // the bucket in work: slots and link
-	block []byte // an overflow block that is made
-	node  []byte // a batch or an extent header
-	obj   []byte // the object in work: what Get returns lies here
-	out   []byte // the object that is stored
-	table []byte // buckets sampled by evict
+	slots []byte       // the bucket in work: slots and link
+	block []byte       // an overflow block that is made
+	node  []byte       // a batch or an extent header
+	obj   []byte       // the object in work: what Get returns lies here
+	out   []byte       // the object that is stored
+	small int          // operations since one that needed more than keepBuffer of obj or out
+	key   [MaxKey]byte // of the operation in work, so that it may lie in what Get returned
+	table []byte       // buckets sampled by evict
 
 	note, left []byte // what comes with a lock, and what goes with it; nil: nothing does
 	waited     bool   // for the lock that is held, for another client of this node
@@ -78,6 +80,10 @@ func (s *Stats) Add(t *Stats) {
 
 const (
 	firstBuffer = 4096
+	// A client that has handled a large object keeps buffers of more than keepBuffer for its next operations, until
+	// keepFor of them in a row have not needed them.
+	keepBuffer = 64 << 10
+	keepFor    = 64
 	// A client has its incarnation in the high bits of its uniques and counts in
 	// the low ones: no version of any object on a memory node has the unique of another.
 	uniqueBits = 36
@@ -218,6 +224,9 @@ func (c *Client) nextUnique(node int) (uint64, error) {
 
 // grow returns a buffer of at least n bytes with the contents of b, which it frees.
 func (c *Client) grow(b []byte, n uint64) []byte {
+	if n > keepBuffer {
+		c.small = 0
+	}
 	if n <= uint64(len(b)) {
 		return b
 	}
@@ -227,6 +236,22 @@ func (c *Client) grow(b []byte, n uint64) []byte {
 		c.port.Free(b)
 	}
 	return bigger
+}
+
+// trim returns a buffer in place of b if b is large and has not been needed for a while. Nothing in b may be.
+func (c *Client) trim(b []byte) []byte {
+	if len(b) <= keepBuffer || c.small <= keepFor {
+		return b
+	}
+	c.port.Free(b)
+	return c.port.Alloc(firstBuffer)
+}
+
+// trimBoth trims both buffers of objects, for an operation that is given nothing but a key.
+func (c *Client) trimBoth() {
+	if len(c.obj) > keepBuffer || len(c.out) > keepBuffer {
+		c.obj, c.out = c.trim(c.obj), c.trim(c.out)
+	}
 }
 
 // A work is one operation on one key: where the key lives, what to read
@@ -376,7 +401,7 @@ func (c *Client) match(k *work, w slotWord) error {
 	return nil
 }
 
-// start begins an operation on a key.
+// start begins an operation on a key, of which it makes a copy: the caller's may lie in what Get returned.
 func (c *Client) start(k *work, key []byte) error {
 	if len(key) == 0 || len(key) > MaxKey {
 		return fmt.Errorf("%w: %d bytes", ErrKeySize, len(key))
@@ -384,6 +409,8 @@ func (c *Client) start(k *work, key []byte) error {
 	if c.s.lost() {
 		return c.revive()
 	}
+	c.small++
+	key = c.key[:copy(c.key[:], key)]
 	k.key = key
 	k.place = c.s.locate(key)
 	k.n = c.s.nodes[k.node]

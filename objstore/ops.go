@@ -15,11 +15,12 @@ func (c *Client) Get(key []byte) (Item, error) {
 		return Item{}, err
 	}
 	c.stats.Gets++
+	c.trimBoth()
 	if !c.s.locked {
 		if it, done, err := c.getUnlocked(&k); done {
 			return it, err
 		}
-		k = work{place: k.place, n: k.n, key: key}
+		k = work{place: k.place, n: k.n, key: k.key}
 	}
 	if err := c.lookup(&k, lock.Shared); err != nil {
 		return Item{}, err
@@ -137,9 +138,10 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 	if err != nil {
 		return err
 	}
-	c.out = c.grow(c.out, n)
-	copy(c.out[headerSize:], key)
+	c.out = c.grow(c.trim(c.out), n)
+	copy(c.out[headerSize:], k.key)
 	copy(c.out[headerSize+len(key):], value)
+	c.obj = c.trim(c.obj) // not before: the value may lie in it
 	if err := c.lookup(&k, lock.Exclusive); err != nil {
 		c.free(k.n, ch)
 		return err
@@ -252,6 +254,7 @@ func (c *Client) Delete(key []byte) error {
 	if err := c.start(&k, key); err != nil {
 		return err
 	}
+	c.trimBoth()
 	if err := c.miss(&k); err != nil {
 		return err
 	}
@@ -317,6 +320,7 @@ func (c *Client) Touch(key []byte, ttl uint32) error {
 	if err := c.start(&k, key); err != nil {
 		return err
 	}
+	c.trimBoth()
 	if err := c.lookupLive(&k); err != nil {
 		return err
 	}
@@ -334,7 +338,8 @@ func (c *Client) Append(key, data []byte) error { return c.extend(key, data, fal
 func (c *Client) Prepend(key, data []byte) error { return c.extend(key, data, true) }
 
 // extend reads the object to where its value must stand in the new one, so that
-// only the header, the key and the data are moved.
+// only the header, the key and the data are moved. The data may lie in c.obj, where Get left its value: so
+// the object is read into the other buffer.
 func (c *Client) extend(key, data []byte, before bool) error {
 	c.user.Enter()
 	defer c.user.Leave()
@@ -348,6 +353,7 @@ func (c *Client) extend(key, data []byte, before bool) error {
 	if uint64(len(data)) > uint64(c.s.geo.maxValue) {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, len(data), c.s.geo.maxValue)
 	}
+	c.obj, c.out = c.trim(c.out), c.obj
 	if err := c.lookupLive(&k); err != nil {
 		return err
 	}
@@ -355,14 +361,14 @@ func (c *Client) extend(key, data []byte, before bool) error {
 	if valueLen > uint64(c.s.geo.maxValue) {
 		return c.unlockAsFound(&k, fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, valueLen, c.s.geo.maxValue))
 	}
-	begin := headerSize + uint64(len(key))
+	begin := headerSize + uint64(len(k.key))
 	n := begin + valueLen
 	ch, err := c.alloc(k.n, classFor(n))
 	if err != nil {
 		return c.unlock(err)
 	}
 	c.obj = c.grow(c.obj, n)
-	copy(c.obj[headerSize:], key)
+	copy(c.obj[headerSize:], k.key)
 	if before {
 		copy(c.obj[begin:], data)
 	} else {
@@ -394,6 +400,7 @@ func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
 	if err := c.start(&k, key); err != nil {
 		return 0, err
 	}
+	c.trimBoth()
 	if err := c.lookupLive(&k); err != nil {
 		return 0, err
 	}
@@ -403,9 +410,9 @@ func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
 		return 0, c.unlockAsFound(&k, ErrNotNumber)
 	}
 	v = f(v)
-	begin := headerSize + len(key)
+	begin := headerSize + len(k.key)
 	c.out = c.grow(c.out, uint64(begin+maxDigits))
-	copy(c.out[headerSize:], key)
+	copy(c.out[headerSize:], k.key)
 	b := strconv.AppendUint(c.out[:begin], v, 10)
 	for len(b) < begin+len(old) {
 		b = append(b, ' ')

@@ -3,6 +3,7 @@ package ram
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"unsafe"
 )
 
@@ -141,5 +142,19 @@ func (a *Arena) Free(buf []byte) {
 		panic(fmt.Sprintf("fabric: Free of %d bytes at %#x: not a slice that Alloc returned, or freed before", len(buf), p))
 	}
 	s.used[block] = false
+	if s.Size > maxSlab { // one large block: few need such for long
+		a.drop(s)
+		return
+	}
 	a.free[s.class] = append(a.free[s.class], unsafe.Pointer(unsafe.SliceData(buf)))
+}
+
+// drop gives a slab back of which no block is in use or free.
+func (a *Arena) drop(s *slab) {
+	a.slabs = slices.DeleteFunc(a.slabs, func(x *slab) bool { return x == s })
+	a.count[s.class]--
+	if a.last == s {
+		a.last = nil
+	}
+	a.Source.Give(s.Slab)
 }

@@ -84,6 +84,42 @@ func TestArenaReuses(t *testing.T) {
 	}
 }
 
+// counted counts what its users have.
+type counted struct {
+	heap
+	size uintptr
+}
+
+func (c *counted) Take(n int) (Slab, error) {
+	s, err := c.heap.Take(n)
+	c.size += s.Size
+	return s, err
+}
+
+func (c *counted) Give(s Slab) { c.size -= s.Size }
+
+// Large blocks go back to the source as soon as they are free.
+func TestArenaGivesBack(t *testing.T) {
+	var c counted
+	a := Arena{Source: &c}
+	small := a.Alloc(maxSlab)
+	before := c.size
+	b, b2 := a.Alloc(1<<20+300), a.Alloc(1<<20)
+	if !a.Owns(b) || c.size < before+3<<20 {
+		t.Errorf("%d bytes", c.size)
+	}
+	a.Free(b)
+	a.Free(b2)
+	if c.size != before || a.Owns(b) || !a.Owns(small) {
+		t.Errorf("%d bytes are kept, of %d before; owns the freed one: %v, the other: %v", c.size, before, a.Owns(b), a.Owns(small))
+	}
+	a.Free(a.Alloc(1 << 20))
+	a.Close()
+	if c.size != 0 {
+		t.Errorf("%d bytes are kept", c.size)
+	}
+}
+
 // Every length and alignment of either side, against bytes.
 func TestCopies(t *testing.T) {
 	const room = 256
