@@ -18,6 +18,10 @@ type Participants interface {
 	// will, and appends to waiting the places that wait for a grant, to be aborted.
 	Freeze(l fabric.Addr, used uint64, waiting []Waiting) (busy int, _ []Waiting)
 
+	// Granted notes that readers hold a lock whose index is from first to before end: one that has its index and does not
+	// wait yet sees it when it begins to wait. Those who wait are in WaitingReaders.
+	Granted(l fabric.Addr, first, end uint64)
+
 	// WaitingReaders appends the places (clients and indices) of readers that
 	// wait for a lock with an index from first to before end.
 	WaitingReaders(l fabric.Addr, first, end uint64, to []Waiting) []Waiting
@@ -162,11 +166,32 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 
 // onGrantRange passes the grant of unnamed readers on to those who wait here.
 func (a *Agent) onGrantRange(l fabric.Addr, first, end uint64) {
+	a.parts.Granted(l, first, end)
 	a.readers = a.parts.WaitingReaders(l, first, end, a.readers[:0])
 	for _, w := range a.readers {
 		m := grant(l, w.Index, 0, 0, nil)
 		a.tell(w.Client, &m)
 	}
+}
+
+// grantPassed notifies readers that wait here and hold the lock, for its head has reached their index. One that the head has
+// passed must have its entry in the queue still: see Client.passed. The others find out for themselves.
+func (a *Agent) grantPassed(l fabric.Addr, head uint64) error {
+	a.readers = a.parts.WaitingReaders(l, 0, head+1, a.readers[:0])
+	for _, w := range a.readers {
+		if w.Index < head {
+			a.ops[0] = fabric.Load(a.lay.entryAddr(l, w.Index))
+			if err := a.port.Do(a.ops[:1]); err != nil {
+				return err
+			}
+			if !a.lay.isOf(Entry(a.ops[0].Old), w.Index, w.Client) {
+				continue
+			}
+		}
+		m := grant(l, w.Index, 0, 0, nil)
+		a.tell(w.Client, &m)
+	}
+	return nil
 }
 
 // lead is step 1 of a reset: set the reset ID, so that no one can acquire the
@@ -196,8 +221,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 		case a.needless(l, h, index, why):
 			// The lock has been reset or passed on. Readers that the head has
 			// reached, and that wait here still, hold it and were not told.
-			a.onGrantRange(l, 0, a.lay.Head(h)+1)
-			return nil
+			return a.grantPassed(l, a.lay.Head(h))
 		}
 		locked := Header(uint64(h)&^resetIDMask | uint64(a.self()))
 		a.ops[0] = fabric.CAS(l, uint64(h), uint64(locked))

@@ -1,11 +1,13 @@
 package cql
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
 )
 
 // fakeParts is a node with participants as a test says.
@@ -23,6 +25,8 @@ func (f *fakeParts) Freeze(_ fabric.Addr, _ uint64, w []Waiting) (int, []Waiting
 	f.busy, f.waiting = 0, nil // frozen: not again
 	return busy, append(w, waiting...)
 }
+
+func (f *fakeParts) Granted(fabric.Addr, uint64, uint64) {}
 
 func (f *fakeParts) WaitingReaders(_ fabric.Addr, first, end uint64, to []Waiting) []Waiting {
 	for _, w := range f.readers {
@@ -102,6 +106,11 @@ func (r *agentRig) setHeader(h Header) {
 		b[i] = byte(h >> (8 * i))
 	}
 	r.c.Poke(r.l, b[:])
+}
+
+func (r *agentRig) setEntry(index uint64, m lock.Mode, client fabric.ClientID) {
+	e := MakeEntry(m, client, agentLayout.Version(index), 0)
+	r.c.Poke(agentLayout.entryAddr(r.l, index), binary.LittleEndian.AppendUint64(nil, uint64(e)))
 }
 
 const (
@@ -234,8 +243,18 @@ func TestAgentGrantsReaders(t *testing.T) {
 	r.handle(agent2, msgGrantRange, 5, 6)
 	r.want("range", sent{fabric.Client(1, 2), msgGrant, [3]uint64{uint64(r.l), 5}})
 	r.setHeader(agentLayout.Header(5, 1, 0, 0))
+	r.setEntry(4, lock.Shared, fabric.Client(1, 1))
 	r.handle(fabric.Client(1, 1), msgAskReset, 4, uint64(NodeFailure))
 	r.want("passed on", sent{fabric.Client(1, 1), msgGrant, [3]uint64{uint64(r.l), 4}}, sent{fabric.Client(1, 2), msgGrant, [3]uint64{uint64(r.l), 5}})
+	// Without its entry, the head may be that of a reset.
+	r.setHeader(agentLayout.Header(8, 1, 0, 0))
+	r.c.Poke(r.l.Add(8), make([]byte, 8*agentLayout.Capacity()))
+	r.handle(fabric.Client(1, 1), msgAskReset, 4, uint64(NodeFailure))
+	r.want("passed by a reset")
+	r.setEntry(8, lock.Shared, fabric.Client(1, 1)) // a later one, in the same slot
+	r.setEntry(5, lock.Shared, fabric.Client(2, 2)) // another's
+	r.handle(fabric.Client(1, 1), msgAskReset, 4, uint64(NodeFailure))
+	r.want("the slots of others")
 }
 
 // Messages that are none of the protocol's are not taken.

@@ -347,7 +347,7 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 				return ErrAborted
 			}
 		case errors.Is(err, fabric.ErrDeadline) && w.next < deadline:
-			done, err := c.Recheck(p, w.next-w.began)
+			done, err := c.Recheck(p, c.port.ID(), w.next-w.began)
 			if done || err != nil {
 				return err
 			}
@@ -382,13 +382,10 @@ func (c *Client) stamp() Stamp {
 // RecheckNs returns after how long a waiter looks at the header, and again each time.
 func (c *Client) RecheckNs() fabric.Time { return c.cfg.RecheckNs }
 
-// Recheck looks at the header for a waiter that has waited long: it may hold
-// the lock already, if who should have notified it has died. A writer holds it
-// when its index is the head; a reader when the head has reached or passed its
-// index, for only holders leave the queue and all before it have gone. The head may
-// be many rounds ahead of such a reader; it is not that of a later reset, which
-// would have waited until this place was given up.
-func (c *Client) Recheck(p *Place, waitedNs fabric.Time) (granted bool, err error) {
+// Recheck looks at the header for a waiter that has waited long, owner being the client that enqueued the place: it may hold
+// the lock already, if the node that should have notified it has died. It holds the lock when its index is the
+// head, for only holders leave the queue and all before it have gone. See passed for a head that is beyond its index.
+func (c *Client) Recheck(p *Place, owner fabric.ClientID, waitedNs fabric.Time) (granted bool, err error) {
 	c.ops[0] = fabric.Load(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return false, err
@@ -400,8 +397,10 @@ func (c *Client) Recheck(p *Place, waitedNs fabric.Time) (granted bool, err erro
 		// A reset is under way, and its signal will come; unless its resetter has
 		// died, or has lost it to an error of the fabric.
 		c.AskReset(p.Lock, p.Index, NodeFailure)
-	case head == p.Index, head > p.Index && p.Mode == lock.Shared:
+	case head == p.Index:
 		return true, nil
+	case head > p.Index:
+		return c.passed(p, owner)
 	case waitedNs >= c.cfg.ResetAfterNs:
 		c.AskReset(p.Lock, p.Index, WaitTimeout)
 	case c.suspects(p.Lock, c.port.Now()):
@@ -417,6 +416,27 @@ func (c *Client) Recheck(p *Place, waitedNs fabric.Time) (granted bool, err erro
 		}
 		c.AskReset(p.Lock, p.Index, WaitTimeout)
 	}
+	return false, nil
+}
+
+// passed decides for a waiter whose index is below the head, which is no grant in itself: a reset moves the head, too.
+// A reset waits for all who wait, and so leaves none of them behind; but if one did, its waiters must not take
+// the lock, nor wait for ever.
+//
+// A reader holds the lock if its entry is still in the queue, for a reset empties that; the head may be many rounds
+// ahead of such a reader. If others have used the slot since, nothing tells the two cases apart. A writer's place is void: the head
+// passes it when it releases the lock, or in a reset. Then the lock is reset, which aborts this waiter.
+func (c *Client) passed(p *Place, owner fabric.ClientID) (granted bool, err error) {
+	if p.Mode == lock.Shared {
+		c.ops[0] = fabric.Load(c.lay.entryAddr(p.Lock, p.Index))
+		if err := c.port.Do(c.ops[:1]); err != nil {
+			return false, err
+		}
+		if c.lay.isOf(Entry(c.ops[0].Old), p.Index, owner) {
+			return true, nil
+		}
+	}
+	c.AskReset(p.Lock, p.Index, UnknownOutcome)
 	return false, nil
 }
 

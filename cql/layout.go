@@ -272,6 +272,11 @@ func (e Entry) String() string {
 	return fmt.Sprintf("%v %v version=%d stamp=%d", e.Mode(), e.Client(), e.Version(), e.Stamp())
 }
 
+// isOf reports whether an entry, found in the slot of an index, is the one that a client wrote there with that index.
+func (y Layout) isOf(e Entry, index uint64, c fabric.ClientID) bool {
+	return y.freshness(e, index) == 0 && e.Client() == c
+}
+
 // freshness compares an entry in the slot of index with the version that the
 // index has: 0 if it is this index's entry, -1 if it is older (not written
 // yet, or never), 1 if it is newer (the slot has been used again).

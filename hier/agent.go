@@ -308,6 +308,19 @@ func (s *shard) waiting(l fabric.Addr, wanted func(*local) bool) *local {
 	return nil
 }
 
+// Granted implements cql.Participants.
+func (a *Agent) Granted(l fabric.Addr, first, end uint64) {
+	sum := hash(l)
+	s := a.table.shard(sum)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := *s.bucket(sum); x != nil; x = x.next {
+		if x.place.Lock == l && x.place.Mode == lock.Shared && x.state == acquiring {
+			x.grantFrom, x.grantTo = first, end
+		}
+	}
+}
+
 // WaitingReaders implements cql.Participants.
 func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waiting) []cql.Waiting {
 	sum := hash(l)
@@ -315,13 +328,7 @@ func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waitin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.place.Lock != l || x.place.Mode != lock.Shared {
-			continue
-		}
-		switch {
-		case x.state == acquiring: // it may have an index already: it sees when it begins to wait
-			x.grantFrom, x.grantTo = first, end
-		case x.state == waiting && x.place.Index >= first && x.place.Index < end:
+		if x.place.Lock == l && x.place.Mode == lock.Shared && x.state == waiting && x.place.Index >= first && x.place.Index < end {
 			to = append(to, cql.Waiting{Client: x.owner, Index: x.place.Index})
 		}
 	}

@@ -209,12 +209,12 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 // with that: its grant may be lost. The caller is in the queue of x.
 func (k *Locker) recheckOrphan(s *shard, x *local, waitedNs fabric.Time) error {
 	s.mu.Lock()
-	place, orphan := x.place, x.state == waiting && x.orphan
+	place, owner, orphan := x.place, x.owner, x.state == waiting && x.orphan
 	s.mu.Unlock()
 	if !orphan {
 		return nil
 	}
-	granted, err := k.remote.Recheck(&place, waitedNs)
+	granted, err := k.remote.Recheck(&place, owner, waitedNs)
 	if granted {
 		k.remote.Regrant(&place)
 	}

@@ -1,0 +1,80 @@
+package cql
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+)
+
+// A waiter whose index the head has passed takes the lock only with evidence that this was no reset; else the lock is reset.
+func TestPassedWaiter(t *testing.T) {
+	y := Layout{CapacityBits: 2, VersionBits: 16}
+	const index = 5
+	own := fabric.Client(1, 1)
+	entry := func(i uint64, c fabric.ClientID) Entry { return MakeEntry(lock.Shared, c, y.Version(i), 7) }
+	for _, tt := range []struct {
+		name    string
+		mode    lock.Mode
+		header  Header
+		entry   Entry // in the slot of the index
+		granted bool
+		asked   []Reason
+	}{
+		{"the head", lock.Exclusive, y.Header(index, 2, 1, 0), 0, true, nil},
+		{"a reader at the head", lock.Shared, y.Header(index, 2, 0, 0), 0, true, nil},
+		{"not yet", lock.Shared, y.Header(index-1, 3, 1, 0), entry(index, own), false, nil},
+		{"a reader that others have passed", lock.Shared, y.Header(index+1, 1, 0, 0), entry(index, own), true, nil},
+		{"a reader that others have passed, many rounds ago", lock.Shared, y.Header(index+400, 1, 0, 0), entry(index, own), true, nil},
+		{"a reset has emptied the queue", lock.Shared, y.Header(index+3, 0, 0, 0), 0, false, []Reason{UnknownOutcome}},
+		{"a reset, and others hold the lock", lock.Shared, y.Header(index+3, 1, 1, 0), entry(index+4, fabric.Client(2, 1)), false, []Reason{UnknownOutcome}},
+		{"the same client in a later round", lock.Shared, y.Header(index+4, 1, 0, 0), entry(index+4, own), false, []Reason{UnknownOutcome}},
+		{"another client", lock.Shared, y.Header(index+3, 1, 0, 0), entry(index, fabric.Client(2, 1)), false, []Reason{UnknownOutcome}},
+		{"a writer that a reset has passed", lock.Exclusive, y.Header(index+3, 0, 0, 0), 0, false, []Reason{UnknownOutcome}},
+		{"a writer that was passed, and has its entry", lock.Exclusive, y.Header(index+3, 1, 1, 0), entry(index, own), false, []Reason{UnknownOutcome}},
+		{"a reset under way", lock.Shared, y.Header(index+3, 0, 0, 2), entry(index, own), false, []Reason{NodeFailure}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := sim.New(sim.Config{Seed: 1})
+			defer c.Close()
+			l := fabric.At(c.AddMN(1<<20), 4096)
+			n := c.AddCN()
+			c.AddCN()
+			word := func(a fabric.Addr, w uint64) { c.Poke(a, binary.LittleEndian.AppendUint64(nil, w)) }
+			word(l, uint64(tt.header))
+			word(y.entryAddr(l, index), uint64(tt.entry))
+			var asked []Reason
+			c.GoAgent(n, func(p fabric.Port) {
+				for {
+					m, err := p.Recv(fabric.Forever)
+					if err != nil {
+						return
+					}
+					if m.Kind == msgAskReset {
+						asked = append(asked, Reason(m.Body[2]))
+					}
+				}
+			})
+			c.Go(n, "client", func(p fabric.Port) {
+				var stats lock.Stats
+				k := NewClient(p, n, y, Config{}, &stats)
+				granted, err := k.Recheck(&Place{Lock: l, Index: index, Mode: tt.mode}, own, 0)
+				if granted != tt.granted || err != nil {
+					t.Errorf("granted %v, %v; want %v", granted, err, tt.granted)
+				}
+			})
+			if err := c.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.RunUntil(c.Now() + 100_000); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(asked, tt.asked) {
+				t.Errorf("asked for resets %v, want %v", asked, tt.asked)
+			}
+		})
+	}
+}
