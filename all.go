@@ -15,7 +15,7 @@ import (
 // A Want is a lock to be acquired, among others.
 type Want struct {
 	ID   LockID
-	Mode lock.Mode
+	Mode Mode // Shared or Exclusive
 	// Timeout bounds the wait for this lock, from when it is its turn; then the error wraps lock.ErrTimeout. 0: only
 	// the context does.
 	Timeout time.Duration
@@ -32,13 +32,18 @@ type Guards struct{ held []Guard }
 // acquired once, exclusively if one of the two is exclusive, and with the shorter timeout.
 func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	var g Guards
+	for _, w := range wants {
+		if w.Mode != Shared && w.Mode != Exclusive {
+			return g, fmt.Errorf("%w: Mode of %v is %d", ErrMode, w.ID, w.Mode)
+		}
+	}
 	sorted := inOrder(wants)
 	for _, w := range sorted {
-		r := lock.Request{Lock: w.ID, Mode: w.Mode}
+		r := lock.Request{Mode: w.Mode.mode()}
 		if now := s.s.Port().Now(); w.Timeout > 0 && fabric.Time(w.Timeout) < fabric.Forever-now {
 			r.Deadline = now + fabric.Time(w.Timeout)
 		}
-		one, err := s.acquire(ctx, r)
+		one, err := s.acquire(ctx, w.ID, r)
 		if err != nil {
 			err = fmt.Errorf("declock: lock %v, %v, after %d of %d: %w", w.ID, w.Mode, len(g.held), len(sorted), err)
 			return Guards{}, errors.Join(err, g.Unlock())
@@ -52,7 +57,7 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 func inOrder(wants []Want) []Want {
 	sorted := slices.Clone(wants)
 	slices.SortFunc(sorted, func(a, b Want) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(b.Mode, a.Mode)) // exclusive first
+		return cmp.Or(cmp.Compare(a.ID.addr, b.ID.addr), cmp.Compare(b.Mode, a.Mode)) // exclusive first
 	})
 	once := sorted[:0]
 	for _, w := range sorted {
@@ -68,7 +73,7 @@ func inOrder(wants []Want) []Want {
 // Token returns the fencing token of one of the locks. It panics if that is not among them.
 func (g Guards) Token(id LockID) lock.Token {
 	for _, one := range g.held {
-		if one.h.Lock == id {
+		if id.of != nil && one.s.c == id.of.c && one.h.Lock == id.addr {
 			return one.token
 		}
 	}

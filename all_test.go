@@ -48,7 +48,7 @@ func TestLockAllOrNone(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	wants := []declock.Want{{ID: l.At(3), Mode: lock.Exclusive}, {ID: l.At(1), Mode: lock.Shared}, {ID: l.At(2), Mode: lock.Shared}, {ID: l.At(1), Mode: lock.Exclusive}}
+	wants := []declock.Want{{ID: l.At(3), Mode: declock.Exclusive}, {ID: l.At(1), Mode: declock.Shared}, {ID: l.At(2), Mode: declock.Shared}, {ID: l.At(1), Mode: declock.Exclusive}}
 	_, err = b.LockAll(ctx, wants...)
 	if !errors.Is(err, lock.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), l.At(2).String()) {
 		t.Errorf("with one that is held: %v", err)
@@ -97,7 +97,7 @@ func TestLockAllTimeouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := func(i int, d time.Duration) declock.Want {
-		return declock.Want{ID: l.At(i), Mode: lock.Exclusive, Timeout: d}
+		return declock.Want{ID: l.At(i), Mode: declock.Exclusive, Timeout: d}
 	}
 	_, err = b.LockAll(context.Background(), want(0, time.Hour), want(1, time.Hour), want(1, time.Millisecond), want(2, 0))
 	if !errors.Is(err, lock.ErrTimeout) || !strings.Contains(err.Error(), l.At(1).String()) || !strings.Contains(err.Error(), "after 1 of 3") {
@@ -130,7 +130,7 @@ func TestLockAllForever(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	_, err = b.LockAll(ctx, declock.Want{ID: l.At(0), Mode: lock.Exclusive, Timeout: math.MaxInt64})
+	_, err = b.LockAll(ctx, declock.Want{ID: l.At(0), Mode: declock.Exclusive, Timeout: math.MaxInt64})
 	if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrTimeout) {
 		t.Errorf("lock that is held: %v", err)
 	}
@@ -153,7 +153,7 @@ func TestLockAllDoesNotDeadlock(t *testing.T) {
 				var wants []declock.Want
 				which := rng.Perm(locks)[:3]
 				for _, j := range which {
-					wants = append(wants, declock.Want{ID: l.At(j), Mode: lock.Exclusive})
+					wants = append(wants, declock.Want{ID: l.At(j), Mode: declock.Exclusive})
 				}
 				g, err := s.LockAll(context.Background(), wants...)
 				if err != nil {

@@ -41,12 +41,13 @@ type Cluster struct {
 	report  func(error)   // errors in the background; nil: nobody
 	opening chan struct{} // has room for one who opens a store or tree
 
-	mu     sync.Mutex
-	stores map[string]*Store
-	trees  map[string]*Tree
-	locks  map[string]*Locks
-	lost   []fabric.MemID // memories that were lost, in the order of the losses
-	keeper *keeper        // from the first store or tree on; guarded by opening
+	mu       sync.Mutex
+	stores   map[string]*Store
+	trees    map[string]*Tree
+	locks    map[string]*Locks
+	sessions map[*Session]struct{} // that are open
+	lost     []fabric.MemID        // memories that were lost, in the order of the losses
+	keeper   *keeper               // from the first store or tree on; guarded by opening
 }
 
 // Option changes how Open joins a cluster.
@@ -174,7 +175,7 @@ func applied(opts []Option) (*options, error) {
 }
 
 func newCluster() *Cluster {
-	return &Cluster{opening: make(chan struct{}, 1), stores: map[string]*Store{}, trees: map[string]*Tree{}, locks: map[string]*Locks{}}
+	return &Cluster{opening: make(chan struct{}, 1), stores: map[string]*Store{}, trees: map[string]*Tree{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
 }
 
 // start starts the compute node's agent.
@@ -258,11 +259,12 @@ func (c *Cluster) closePrivate() error {
 func (c *Cluster) Node() *cn.Node { return c.node }
 
 // Close gives memory that this compute node keeps free back, and leaves the
-// cluster. No session may be in use, and no lock held.
+// cluster. No session may be in use. Locks that sessions hold still are released, and the error names them (ErrHeld).
 func (c *Cluster) Close() error {
+	held := c.releaseSessions()
 	err := errors.Join(c.endKeeper(), c.drain())
 	if c.private != nil || errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, cn.ErrMemoryLost) {
 		err = nil // there is nothing to give back to
 	}
-	return errors.Join(err, c.node.Close(), c.closePrivate())
+	return errors.Join(held, err, c.node.Close(), c.closePrivate())
 }

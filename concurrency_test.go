@@ -69,9 +69,12 @@ func TestConcurrentSessions(t *testing.T) {
 			var witnesses [locks]witness
 			var data [locks]declock.LockID // 64 bytes of data for each lock
 			var wg sync.WaitGroup
-			l, err := cs[0].Locks(context.Background(), "locks", locks)
-			if err != nil {
-				t.Fatal(err)
+			var ls [nodes]*declock.Locks
+			for i := range ls {
+				var err error
+				if ls[i], err = cs[i].Locks(context.Background(), "locks", locks); err != nil {
+					t.Fatal(err)
+				}
 			}
 			d, err := cs[0].Locks(context.Background(), "data", locks)
 			if err != nil {
@@ -91,7 +94,7 @@ func TestConcurrentSessions(t *testing.T) {
 					rnd := rand.New(rand.NewPCG(uint64(i), 7))
 					for range rounds {
 						n := rnd.IntN(locks)
-						if err := visit(s, l.At(n), data[n], &witnesses[n], rnd); err != nil {
+						if err := visit(s, ls[i%nodes].At(n), data[n], &witnesses[n], rnd); err != nil {
 							t.Errorf("session %d: %v", i, err)
 							return
 						}
@@ -154,7 +157,7 @@ func touch(s *declock.Session, at declock.LockID, write bool) error {
 	p := s.Port()
 	buf := p.Alloc(64)
 	defer p.Free(buf)
-	ops := [1]fabric.Op{fabric.Read(at, buf)}
+	ops := [1]fabric.Op{fabric.Read(at.Addr(), buf)}
 	if err := p.Do(ops[:]); err != nil {
 		return err
 	}
@@ -170,6 +173,6 @@ func touch(s *declock.Session, at declock.LockID, write bool) error {
 	for i := 0; i < 64; i += 8 {
 		binary.LittleEndian.PutUint64(buf[i:], first+1)
 	}
-	ops[0] = fabric.Write(at, buf)
+	ops[0] = fabric.Write(at.Addr(), buf)
 	return p.Do(ops[:])
 }

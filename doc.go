@@ -34,6 +34,10 @@
 // cluster's policy says, and can be waited for with a context. An exclusive
 // grant has a fencing token ([Guard.Token]) that grows with every grant of that lock.
 //
+// Misuse is refused: a [LockID] that is not of an open [Locks] ([ErrLockID]), a [Mode] that is none ([ErrMode]), a lock that the session
+// holds already (lock.ErrDeadlock: locks are not reentrant). A second goroutine in a session panics, as it does in a map; most of the
+// time it is found, so do not rely on it. [Session.Close] and [Cluster.Close] release locks that are still held, and say so ([ErrHeld]).
+//
 // # Objects
 //
 // [Cluster.Store] opens an object store by name: a cache with memcached's

@@ -61,16 +61,16 @@ func TestLocksGoOnWithoutTheirMemory(t *testing.T) {
 	}
 	holder, idle, other := session(t, c), session(t, c), session(t, elsewhere)
 	for range 3 {
-		before := l.At(1)
+		before, theirsBefore := l.At(1), theirs.At(1)
 		g, err := holder.Lock(ctx, before)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.lose()
 		for _, s := range []*declock.Session{idle, other} {
-			at := l
+			at, before := l, before
 			if s == other {
-				at = theirs
+				at, before = theirs, theirsBefore
 			}
 			if _, err := s.Lock(ctx, at.At(1)); !errors.Is(err, declock.ErrMemoryLost) {
 				t.Fatalf("the first Lock after the loss: %v", err)
@@ -79,10 +79,10 @@ func TestLocksGoOnWithoutTheirMemory(t *testing.T) {
 				t.Fatalf("Lock of a LockID of before: %v", err)
 			}
 		}
-		if l.At(1) == before || l.At(1) != theirs.At(1) {
+		if l.At(1) == before || l.At(1).Addr() != theirs.At(1).Addr() {
 			t.Fatalf("locks at %v, elsewhere at %v, before at %v", l.At(1), theirs.At(1), before)
 		}
-		if loss := <-losses; loss.Lock != before || loss.Token != g.Token() || !errors.Is(loss.Err, lock.ErrLost) {
+		if loss := <-losses; loss.Lock != before.Addr() || loss.Token != g.Token() || !errors.Is(loss.Err, lock.ErrLost) {
 			t.Errorf("told of %+v, held %v with %v", loss, before, g.Token())
 		}
 		if _, err := holder.Lock(ctx, l.At(1)); !errors.Is(err, lock.ErrLost) {
@@ -99,7 +99,11 @@ func TestLocksGoOnWithoutTheirMemory(t *testing.T) {
 		}
 		token := g.Token()
 		for _, s := range []*declock.Session{holder, idle, other} {
-			g, err := s.Lock(ctx, l.At(1))
+			at := l
+			if s == other {
+				at = theirs
+			}
+			g, err := s.Lock(ctx, at.At(1))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -74,13 +74,13 @@ func TestMemoryNodeRestartsWithItsMemory(t *testing.T) {
 	if err != nil || string(item.Value) != "v" {
 		t.Errorf("Get after the restart: %q, %v", item.Value, err)
 	}
-	op := []fabric.Op{fabric.Store(l.At(1), 1)}
+	op := []fabric.Op{fabric.Store(l.At(1).Addr(), 1)}
 	if err := holder.Port().Do(op); !errors.Is(err, fabric.ErrStaleEpoch) {
 		t.Errorf("a WRITE by who held a lock: %v", err)
 	}
 	select {
 	case loss := <-losses:
-		if loss.Lock != l.At(0) || loss.Token != g.Token() || !errors.Is(loss.Err, lock.ErrLost) {
+		if loss.Lock != l.At(0).Addr() || loss.Token != g.Token() || !errors.Is(loss.Err, lock.ErrLost) {
 			t.Errorf("%+v; the token was %#x", loss, g.Token())
 		}
 	case <-time.After(time.Minute):
@@ -122,10 +122,10 @@ func TestMemoryNodeJoinsLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.At(0).MN() == l.At(1).MN() {
-		t.Errorf("both locks are on %v", l.At(0).MN())
+	if l.At(0).Addr().MN() == l.At(1).Addr().MN() {
+		t.Errorf("both locks are on %v", l.At(0).Addr().MN())
 	}
-	g, err := s.LockAll(ctx, declock.Want{ID: l.At(1), Mode: lock.Exclusive}, declock.Want{ID: l.At(0), Mode: lock.Exclusive})
+	g, err := s.LockAll(ctx, declock.Want{ID: l.At(1), Mode: declock.Exclusive}, declock.Want{ID: l.At(0), Mode: declock.Exclusive})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestMemoryNodeStartsWhenAllNumbersAreTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.At(0).MN() == l.At(1).MN() {
+	if l.At(0).Addr().MN() == l.At(1).Addr().MN() {
 		t.Errorf("locks at %v and %v", l.At(0), l.At(1))
 	}
 }

@@ -15,10 +15,12 @@ import (
 	"github.com/declock/declock/region"
 )
 
-// A Session is one client of the cluster. One goroutine uses it at a time.
+// A Session is one client of the cluster. One goroutine at a time uses it, and what is made from it: a second one corrupts what the first does,
+// so operations panic when they find one.
 type Session struct {
 	c    *Cluster
 	s    *cn.Session
+	use  *lock.InUse
 	free *hold   // holds that are not in use
 	all  []*hold // all that there are
 }
@@ -29,16 +31,41 @@ func (c *Cluster) Session() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{c: c, s: s}, nil
+	open := &Session{c: c, s: s, use: s.InUse()}
+	c.mu.Lock()
+	c.sessions[open] = struct{}{}
+	c.mu.Unlock()
+	return open, nil
 }
 
-// ErrHeld: a session was closed while it held locks.
+// ErrHeld: a session, or its cluster, was closed while the session held locks.
 var ErrHeld = errors.New("declock: session closed with locks held")
 
-// Close closes the session. Locks that it holds still are released, and the error says which (ErrHeld): somebody forgot
-// to unlock them, and what he did under them may be half done. Their Guards are then those of locks not held.
+// Close closes the session. Locks that it holds still are released, and the error names them (ErrHeld): the program forgot
+// to unlock them, and what it did under them may be half done. Their Guards are then those of locks not held.
 func (s *Session) Close() error {
-	return errors.Join(s.releaseAll(), s.s.Close())
+	s.use.Begin()
+	err := errors.Join(s.releaseAll(), s.s.Close())
+	s.use.End()
+	s.c.mu.Lock()
+	delete(s.c.sessions, s)
+	s.c.mu.Unlock()
+	return err
+}
+
+// releaseSessions releases what the cluster's sessions hold, for Close.
+func (c *Cluster) releaseSessions() error {
+	c.mu.Lock()
+	sessions := slices.Collect(maps.Keys(c.sessions))
+	clear(c.sessions)
+	c.mu.Unlock()
+	var errs []error
+	for _, s := range sessions {
+		if !s.use.Busy() { // else its operation ends with ErrClosed
+			errs = append(errs, s.releaseAll())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // maxNamed is how many locks an error names.
@@ -51,46 +78,95 @@ func (s *Session) releaseAll() error {
 	}
 	var names []string
 	var errs []error
-	n := 0
 	for _, h := range s.all {
-		if !h.Held {
-			continue
-		}
-		if n++; n <= maxNamed {
+		if h.Held {
 			names = append(names, fmt.Sprintf("%v %v", h.Lock, h.Mode))
+			errs = append(errs, s.s.Release(&h.Hold, nil))
 		}
-		errs = append(errs, s.s.Release(&h.Hold, nil))
 	}
-	if n == 0 {
-		return nil
+	if len(names) > 0 {
+		errs = append([]error{fmt.Errorf("%w: %s: Unlock each before Close; they have been released now", ErrHeld, listed(names))}, errs...)
 	}
-	more := ""
-	if n > maxNamed {
-		more = fmt.Sprintf(" and %d more", n-maxNamed)
+	names = names[:0]
+	for _, l := range s.s.Holding() { // by what was made from Locker
+		names = append(names, l.String())
 	}
-	return errors.Join(fmt.Errorf("%w: %s%s: Unlock each before Close; they have been released now", ErrHeld, strings.Join(names, ", "), more), errors.Join(errs...))
+	if len(names) > 0 {
+		errs = append(errs, fmt.Errorf("%w: %s, by other code over the session's Locker: they stay locked until this process leaves the cluster", ErrHeld, listed(names)))
+	}
+	return errors.Join(errs...)
+}
+
+// listed returns the first of some names, and how many more there are.
+func listed(names []string) string {
+	if len(names) <= maxNamed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 }
 
 // Port returns the session's view of the fabric, for reading and writing
 // memory that its locks protect.
 func (s *Session) Port() fabric.Port { return s.s.Port() }
 
-// Locker returns what the session locks with, for code of one's own over lock.Locker.
+// Locker returns what the session locks with, for code of one's own over lock.Locker. Its addresses, modes and goroutines are the
+// caller's to get right: it locks whatever bytes it is given the address of.
 func (s *Session) Locker() lock.Locker { return s.s.Locker() }
 
 // Do calls f, and lets the end of ctx interrupt what the session waits for
 // meanwhile: for operations that take no context, as those of a store. Their error then wraps
 // lock.ErrCanceled, and that of Do the context's cause too.
-func (s *Session) Do(ctx context.Context, f func() error) error {
+func (s *Session) Do(ctx context.Context, f func() error) (err error) {
 	end, err := s.s.Begin(ctx)
 	if err != nil {
 		return err
 	}
-	return s.s.End(ctx, end, f())
+	defer func() { err = s.s.End(ctx, end, err) }() // also when f panics
+	return f()
 }
 
-// A LockID is where a lock is: the address of its first byte.
-type LockID = fabric.Addr
+// A LockID names a lock of a Cluster. Locks.At gives it; sessions of that Cluster lock it. The zero value names none. LockIDs
+// of one Cluster are equal if they name the same lock.
+type LockID struct {
+	of   *Locks
+	addr fabric.Addr
+}
+
+// Addr returns the address of the lock's first byte: what a Loss has, and tools show.
+func (id LockID) Addr() fabric.Addr { return id.addr }
+
+// String returns the address of the lock, as text.
+func (id LockID) String() string {
+	if id.of == nil {
+		return "no lock"
+	}
+	return id.addr.String()
+}
+
+// ErrLockID: the LockID is not of a lock that this Cluster has open: it is the zero value, or of another Cluster.
+var ErrLockID = errors.New("declock: no lock of this cluster")
+
+// A Mode is how a lock is to be held. The zero value is none.
+type Mode uint8
+
+// Shared admits other shared holders; Exclusive admits nobody.
+const (
+	Shared Mode = 1 + iota
+	Exclusive
+)
+
+// ErrMode: a Mode that is neither Shared nor Exclusive.
+var ErrMode = errors.New("declock: a lock is Shared or Exclusive")
+
+func (m Mode) String() string {
+	if m == 0 {
+		return "no mode"
+	}
+	return m.mode().String()
+}
+
+// mode returns the mode as package lock has it.
+func (m Mode) mode() lock.Mode { return lock.Mode(m - Shared) }
 
 // hold is the memory of a Guard. Its serial tells Guards that used it apart.
 type hold struct {
@@ -115,7 +191,17 @@ func (g Guard) Token() lock.Token { return g.token }
 // Unlock releases the lock. lock.ErrLost: the lock had been taken away; lock.ErrMisuse: it
 // has been unlocked already. Otherwise an error is the fabric's, and the lock is not held any more.
 func (g Guard) Unlock() error {
-	if g.h == nil || g.serial != g.h.serial || !g.h.Held {
+	if g.s == nil {
+		return fmt.Errorf("%w: Unlock of the zero Guard", lock.ErrMisuse)
+	}
+	g.s.use.Begin()
+	err := g.unlock()
+	g.s.use.End()
+	return err
+}
+
+func (g Guard) unlock() error {
+	if g.serial != g.h.serial || !g.h.Held {
 		return fmt.Errorf("%w: Unlock of a lock that is not locked", lock.ErrMisuse)
 	}
 	err := g.s.s.Release(&g.h.Hold, nil)
@@ -125,27 +211,46 @@ func (g Guard) Unlock() error {
 
 // Lock acquires a lock exclusively. If ctx ends first, the error wraps
 // lock.ErrCanceled and the context's cause, and the lock is not held, now or
-// later. Locks are not reentrant.
+// later. Locks are not reentrant: one that the session holds is lock.ErrDeadlock.
 func (s *Session) Lock(ctx context.Context, id LockID) (Guard, error) {
-	return s.acquire(ctx, lock.Request{Lock: id, Mode: lock.Exclusive})
+	return s.acquire(ctx, id, lock.Request{Mode: lock.Exclusive})
 }
 
-// RLock acquires a lock shared with others who do so.
+// RLock acquires a lock shared with others who do so. One that the session holds, in any mode, is lock.ErrDeadlock.
 func (s *Session) RLock(ctx context.Context, id LockID) (Guard, error) {
-	return s.acquire(ctx, lock.Request{Lock: id, Mode: lock.Shared})
+	return s.acquire(ctx, id, lock.Request{Mode: lock.Shared})
 }
 
 // TryLock acquires a lock exclusively if it is free: else lock.ErrBusy.
 func (s *Session) TryLock(id LockID) (Guard, error) {
-	return s.acquire(context.Background(), lock.Request{Lock: id, Mode: lock.Exclusive, Try: true})
+	return s.acquire(context.Background(), id, lock.Request{Mode: lock.Exclusive, Try: true})
 }
 
 // TryRLock acquires a lock shared if nobody holds it exclusively or waits to: else lock.ErrBusy.
 func (s *Session) TryRLock(id LockID) (Guard, error) {
-	return s.acquire(context.Background(), lock.Request{Lock: id, Mode: lock.Shared, Try: true})
+	return s.acquire(context.Background(), id, lock.Request{Mode: lock.Shared, Try: true})
 }
 
-func (s *Session) acquire(ctx context.Context, r lock.Request) (Guard, error) {
+func (s *Session) acquire(ctx context.Context, id LockID, r lock.Request) (Guard, error) {
+	if id.of == nil || id.of.c != s.c {
+		return Guard{}, refuse(id)
+	}
+	s.use.Begin()
+	r.Lock = id.addr
+	g, err := s.acquireOwn(ctx, r)
+	s.use.End()
+	return g, err
+}
+
+// refuse returns the error for a LockID that is not of the session's cluster.
+func refuse(id LockID) error {
+	if id.of == nil {
+		return fmt.Errorf("%w: the zero LockID: Locks.At gives those of locks", ErrLockID)
+	}
+	return fmt.Errorf("%w: %v is of another Cluster of this process: use a Session of that", ErrLockID, id)
+}
+
+func (s *Session) acquireOwn(ctx context.Context, r lock.Request) (Guard, error) {
 	h := s.free
 	if h == nil {
 		h = new(hold)
@@ -166,6 +271,7 @@ func (s *Session) acquire(ctx context.Context, r lock.Request) (Guard, error) {
 
 // Locks are a number of locks under a name, spread over the memory nodes.
 type Locks struct {
+	c      *Cluster
 	name   string
 	base   []atomic.Uint64 // a fabric.Addr on each memory node
 	n      int
@@ -191,7 +297,7 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 		return nil, err
 	}
 	defer s.Close()
-	l := &Locks{name: name, n: n, stride: c.node.Layout().Lock().Size}
+	l := &Locks{c: c, name: name, n: n, stride: c.node.Layout().Lock().Size}
 	err = s.Do(ctx, func() error {
 		if err := s.s.Attach(); err != nil {
 			return err
@@ -282,5 +388,6 @@ func (l *Locks) At(i int) LockID {
 	if i < 0 || i >= l.n {
 		panic(fmt.Sprintf("declock: lock %d of %d", i, l.n))
 	}
-	return fabric.Addr(l.base[i%len(l.base)].Load()).Add(uint64(i/len(l.base)) * l.stride)
+	base := fabric.Addr(l.base[i%len(l.base)].Load())
+	return LockID{of: l, addr: base.Add(uint64(i/len(l.base)) * l.stride)}
 }

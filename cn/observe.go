@@ -191,6 +191,7 @@ func (n *Node) Observe(hot int) *Observation {
 type sampler struct {
 	*hier.Locker
 	seen *seen
+	use  *lock.InUse
 	n    uint32
 	held *lock.Hold // the one that is timed
 	from fabric.Time
@@ -201,6 +202,9 @@ type sampler struct {
 }
 
 var _ lock.Locker = (*sampler)(nil)
+
+// InUse returns the flag of the session: see lock.InUseOf.
+func (s *sampler) InUse() *lock.InUse { return s.use }
 
 // Acquire implements lock.Locker.
 func (s *sampler) Acquire(h *lock.Hold, r *lock.Request) error {

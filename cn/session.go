@@ -16,6 +16,7 @@ type Session struct {
 	node   *Node
 	port   fabric.Port
 	locker *sampler
+	use    lock.InUse
 
 	mu     sync.Mutex // guards seq against late cancellations
 	seq    uint64     // operations begun with a context that can end
@@ -55,7 +56,9 @@ func (n *Node) Helper() (*Session, error) {
 }
 
 func (n *Node) session(p fabric.Port) *Session {
-	return &Session{node: n, port: p, locker: &sampler{Locker: hier.New(n.table, p, n.fab, &n.clock, n.hcfg), seen: &n.seen}}
+	s := &Session{node: n, port: p}
+	s.locker = &sampler{Locker: hier.New(n.table, p, n.fab, &n.clock, n.hcfg), seen: &n.seen, use: &s.use}
+	return s
 }
 
 // SessionOn makes a session over a Port of the node that is there already
@@ -74,8 +77,14 @@ func (n *Node) SessionOn(p fabric.Port) *Session {
 // Port returns the session's Port.
 func (s *Session) Port() fabric.Port { return s.port }
 
+// InUse returns the flag that is set while an operation of the session, or of a client made from its Locker, is under way.
+func (s *Session) InUse() *lock.InUse { return &s.use }
+
 // Locker returns the session's Locker, for code that brings its own waits.
 func (s *Session) Locker() lock.Locker { return s.locker }
+
+// Holding returns the locks that are held through the session's Locker.
+func (s *Session) Holding() []fabric.Addr { return s.locker.Holding() }
 
 // Node returns the session's compute node.
 func (s *Session) Node() *Node { return s.node }

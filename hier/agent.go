@@ -359,7 +359,7 @@ func (a *Agent) Orphan(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 	s.mu.Unlock()
 	a.node.Retire(left)
 	h := lock.Hold{Lock: l, Mode: place.Mode, Aux: x, Held: true}
-	a.locker.count(l, 1)
+	a.locker.took(l)
 	// What can fail is the fabric; then a reset has been asked for.
 	_ = a.locker.Release(&h, nil)
 	return true

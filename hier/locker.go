@@ -3,6 +3,7 @@ package hier
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
@@ -16,18 +17,18 @@ const msgWake = fabric.MsgHier
 
 // A Locker is one client's access to hierarchical locks. It implements lock.Locker.
 type Locker struct {
-	table  *Table
-	remote *cql.Client
-	port   fabric.Port
-	node   fabric.Node
-	clock  *timesync.Clock
-	stats  lock.Stats
-	self   waiter
-	wake   []fabric.ClientID // whom to wake, collected under a mutex
-	holds  int               // locks that the client holds
-	mems   []attachment      // by memory node
-	cfg    Config
-	since  uint32 // the memories that had been lost when it was made
+	table   *Table
+	remote  *cql.Client
+	port    fabric.Port
+	node    fabric.Node
+	clock   *timesync.Clock
+	stats   lock.Stats
+	self    waiter
+	wake    []fabric.ClientID // whom to wake, collected under a mutex
+	holding []fabric.Addr     // locks that the client holds
+	mems    []attachment      // by memory node
+	cfg     Config
+	since   uint32 // the memories that had been lost when it was made
 
 	// Of the acquisition under way. What a Locker remembers while it waits for the fabric is here, or in its caller's Hold and
 	// Request, not in variables of functions: see cql.Client.
@@ -56,6 +57,8 @@ type Config struct {
 	// before, or a later one. It is called before a client of the node uses it; until it returns without error, nobody does. nil:
 	// the memory is always that of before.
 	Verify func(fabric.MemID) (birth uint32, err error)
+	// Lowest is the offset below which a memory node has no locks, but what its other locks and all its contents need.
+	Lowest uint64
 	// LeaseNs is how long a lock may be held before the agent reports it. 0: for ever.
 	LeaseNs fabric.Time
 }
@@ -76,6 +79,9 @@ func (k *Locker) Port() fabric.Port { return k.port }
 // Stats returns the client's counters.
 func (k *Locker) Stats() *lock.Stats { return &k.stats }
 
+// Holding returns the locks that the client holds. The slice is the client's own.
+func (k *Locker) Holding() []fabric.Addr { return k.holding }
+
 func (k *Locker) now() cql.Stamp {
 	return cql.KnownStamp(uint16(k.clock.Stamp(k.port.Now())))
 }
@@ -85,9 +91,9 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	if h.Held {
 		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
 	}
-	if r.Lock%8 != 0 || len(r.Reads) > lock.MaxPiggyback {
-		return fmt.Errorf("%w: lock at %v (must be 8-byte aligned) with %d READs (at most %d)",
-			lock.ErrMisuse, r.Lock, len(r.Reads), lock.MaxPiggyback)
+	if r.Lock%8 != 0 || r.Lock.Offset() < k.cfg.Lowest || len(r.Reads) > lock.MaxPiggyback {
+		return fmt.Errorf("%w: lock at %v (must be 8-byte aligned, and not below %#x) with %d READs (at most %d)",
+			lock.ErrMisuse, r.Lock, k.cfg.Lowest, len(r.Reads), lock.MaxPiggyback)
 	}
 	life := k.lifeAt(r.Lock.MN())
 	if life == nil || life.gen != r.Lock.Gen() {
@@ -103,6 +109,10 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	var x *local
 	if k.table.policy.Kind != Flat {
 		x = s.find(r.Lock, sum)
+	}
+	if len(k.holding) > 0 && k.deadlock(s, r, sum) {
+		s.mu.Unlock()
+		return fmt.Errorf("%w: %v, now %v: it would wait for itself; unlock it first", lock.ErrDeadlock, r.Lock, r.Mode)
 	}
 	switch {
 	case x == nil:
@@ -135,10 +145,16 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	return k.acquireLocal(s, x, h, r)
 }
 
+// deadlock reports whether the client is about to acquire a lock that it holds. It would wait for itself, if one of the two is exclusive, or
+// another client's writer came in between: so it is refused in all cases, but for Try, which does not wait. The shard is locked.
+func (k *Locker) deadlock(s *shard, r *lock.Request, sum uint64) bool {
+	return !r.Try && s.find(r.Lock, sum) != nil && slices.Contains(k.holding, r.Lock)
+}
+
 // hold makes the caller a holder, and executes its READs if that has not been done.
 func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
 	h.Aux, h.Token, h.Held = x, token, true
-	k.count(h.Lock, 1)
+	k.took(h.Lock)
 	k.stats.Acquires++
 	if len(r.Reads) == 0 && k.value == nil {
 		return nil
@@ -272,7 +288,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	k.repay(x, false, err)
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, w.token, true
-	k.count(h.Lock, 1)
+	k.took(h.Lock)
 	return errors.Join(err, k.Release(h, nil))
 }
 

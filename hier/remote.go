@@ -181,7 +181,7 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Plac
 	}
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, cql.Token(x.life.birth, place.Index, 0), true
-	k.count(h.Lock, 1)
+	k.took(h.Lock)
 	k.stats.Acquires++
 	k.wakeAll(place.Lock)
 }
@@ -272,7 +272,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	}
 	text := h.Note
 	h.Held, h.Aux, h.Note = false, nil, nil
-	k.count(h.Lock, -1)
+	k.gave(h.Lock)
 	s := k.table.shardOf(h.Lock)
 	slack := k.table.slackUs()
 	s.mu.Lock()
@@ -331,7 +331,7 @@ func (k *Locker) stays(x *local, slackUs int16) bool {
 // A client that holds another lock must not wait for them: they may want that lock.
 func (k *Locker) defers(x *local) bool {
 	switch {
-	case !k.table.policy.Defer || k.holds > 0:
+	case !k.table.policy.Defer || len(k.holding) > 0:
 		return false
 	case x.commits == nil:
 		x.deferred = k.port.Now()
@@ -409,10 +409,23 @@ func (k *Locker) vacate(s *shard, x *local, err error) {
 	k.wakeAll(at)
 }
 
-// count counts the locks that the client holds.
-func (k *Locker) count(l fabric.Addr, n int) {
-	k.holds += n
-	k.attached(l.MN()).holds += n
+// took notes that the client holds a lock.
+func (k *Locker) took(l fabric.Addr) {
+	k.holding = append(k.holding, l)
+	k.attached(l.MN()).holds++
+}
+
+// gave notes that the client has released a lock: mostly the one that it acquired last.
+func (k *Locker) gave(l fabric.Addr) {
+	last := len(k.holding) - 1
+	for i := last; i >= 0; i-- {
+		if k.holding[i] == l {
+			k.holding[i] = k.holding[last]
+			k.holding = k.holding[:last]
+			break
+		}
+	}
+	k.attached(l.MN()).holds--
 }
 
 // token returns the fencing token of the present holders.

@@ -50,8 +50,10 @@ var (
 	// ErrExhausted: the lock has been acquired so often that its tokens would
 	// start again. Its memory must be formatted anew.
 	ErrExhausted = errors.New("lock: fencing tokens exhausted")
-	// ErrMisuse: released twice, or with another mechanism's Hold. A bug of the caller.
-	ErrMisuse = errors.New("lock: hold is not held")
+	// ErrMisuse: released twice, with another mechanism's Hold, or asked for where no lock can be. A bug of the caller.
+	ErrMisuse = errors.New("lock: misuse")
+	// ErrDeadlock: the client would wait for a lock that it holds itself. A bug of the caller: locks are not reentrant.
+	ErrDeadlock = errors.New("lock: client holds this lock already")
 )
 
 // ErrOverdue: a lock has been held for longer than its lease. It is held still.

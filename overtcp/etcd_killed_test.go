@@ -126,17 +126,22 @@ func TestKilledEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	c, a := open(t, address)
-	_, b := open(t, address)
-	locks, err := c.Locks(ctx, "l", 1)
-	if err != nil {
-		t.Fatal(err)
+	lockOf := func(c *declock.Cluster) declock.LockID {
+		t.Helper()
+		locks, err := c.Locks(ctx, "l", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return locks.At(0)
 	}
+	c, a := open(t, address)
+	d, b := open(t, address)
+	sessions := map[*declock.Session]declock.LockID{a: lockOf(c), b: lockOf(d)}
 	last := uint64(0)
 	pass := func() { // from one compute node to the other
 		t.Helper()
 		for _, s := range []*declock.Session{a, b} {
-			g, err := s.Lock(ctx, locks.At(0))
+			g, err := s.Lock(ctx, sessions[s])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,8 +179,8 @@ func TestKilledEtcd(t *testing.T) {
 	if len(s.CNs) != 2 || len(s.MNs) != 1 || s.Lost != 0 || len(s.Fencing) != 0 {
 		t.Errorf("members after that: %+v", *s)
 	}
-	_, late := open(t, address)
-	g, err := late.Lock(ctx, locks.At(0))
+	e, late := open(t, address)
+	g, err := late.Lock(ctx, lockOf(e))
 	if err != nil {
 		t.Fatal(err)
 	}
