@@ -109,7 +109,7 @@ func ModuleRoot() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	root := strings.TrimSpace(string(out))
 	if err != nil || root == "" {
-		return "", fmt.Errorf("check: mutants need the source and the go command: no module here: %w", err)
+		return "", errors.Join(errors.New("check: mutants need the go command and the source: the working directory is in no module"), err)
 	}
 	return root, nil
 }

@@ -64,7 +64,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("embedded etcd: listen address: %w", err)
 	}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*u}, []url.URL{*u}
-	e, err := embed.StartEtcd(cfg)
+	e, err := startEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
@@ -80,6 +80,16 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		err = ctx.Err()
 	}
 	return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), s.Close())
+}
+
+// startEtcd returns the panic of an etcd that cannot write its directory as an error.
+func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v: is there room in %s, and may this user write to it?", p, cfg.Dir)
+		}
+	}()
+	return embed.StartEtcd(cfg)
 }
 
 func config(dir string, o *Options) *embed.Config {

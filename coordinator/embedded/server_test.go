@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/coordinator/embedded"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // TestDataSurvive: a server that is started again in its directory has its data.
@@ -74,5 +75,22 @@ func TestGivenUp(t *testing.T) {
 		s.Close() // it was faster
 	} else if !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestFullDisk: an etcd that panics because its disk is full is an error.
+func TestFullDisk(t *testing.T) {
+	dir, err := os.MkdirTemp("", "declock-etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system to fill: %v", err)
+	}
+	defer func() { _ = unix.Unmount(dir, 0) }()
+	s, err := embedded.Start(t.Context(), embedded.Options{Dir: dir, Log: filepath.Join(dir, "log")})
+	if err == nil || !strings.Contains(err.Error(), "is there room in "+dir) {
+		t.Errorf("%v, %v", s, err)
 	}
 }

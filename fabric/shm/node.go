@@ -142,7 +142,7 @@ func (n *node) makeFiles() (err error) {
 		return err
 	}
 	if ok, err := tryLock(n.file); err != nil || !ok {
-		return fmt.Errorf("%w: %s: %v", ErrInUse, n.file.Name(), err)
+		return errors.Join(fmt.Errorf("%w: %s is locked by another process", ErrInUse, n.file.Name()), err)
 	}
 	size := computeSize(c.maxCN, c.slots)
 	if err := allocate(n.file, int64(size)); err != nil {

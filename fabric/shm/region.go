@@ -306,7 +306,7 @@ func (c *cluster) create(path string, o *Options) (*region, error) {
 	r := &region{file: f}
 	if ok, err := tryLock(f); err != nil || !ok {
 		r.close()
-		return nil, fmt.Errorf("%w: %s was taken by somebody else: %v", ErrInUse, path, err)
+		return nil, errors.Join(fmt.Errorf("%w: %s was taken by somebody else", ErrInUse, path), err)
 	}
 	if err := c.point(c.mnPath(o.Mem), path); err != nil {
 		_ = os.Remove(path)

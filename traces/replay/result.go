@@ -179,7 +179,7 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 		}
 		hist, err := hdr.Decode(from.Hist)
 		if op == traces.OpNone || err != nil {
-			return fmt.Errorf("%w: row %q: %v", ErrMerge, from.Op, err)
+			return errors.Join(fmt.Errorf("%w: row %q is of no operation, or has no histogram", ErrMerge, from.Op), err)
 		}
 		to := r.row(op)
 		to.outcomes = from.Outcomes

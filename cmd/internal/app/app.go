@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report"
@@ -66,6 +67,9 @@ func Run(a *cli.App, env *Env, args []string) error {
 	return err
 }
 
+// sameRequest is within what time a second signal is the first once more: timeout(1) sends each to the process and to its group.
+const sameRequest = 200 * time.Millisecond
+
 // signalContext ends with the first SIGINT, SIGTERM or SIGHUP. A second one ends the process at once: children
 // notice that it has gone.
 func signalContext() (context.Context, func()) {
@@ -77,7 +81,11 @@ func signalContext() (context.Context, func()) {
 			return
 		}
 		cancel()
-		if _, ok := <-ch; ok {
+		first := time.Now()
+		for range ch {
+			if time.Since(first) < sameRequest {
+				continue
+			}
 			fmt.Fprintln(os.Stderr, "\ndeclock: asked a second time: ending at once, without results; processes that were started here end by themselves")
 			os.Exit(int(exit.Interrupted))
 		}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/mn"
@@ -102,7 +104,7 @@ func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, life *life, w
 		log.Info("stopping")
 		return nil
 	case <-given:
-		return fmt.Errorf("%v does not serve any more: %w", srv.ID(), ends.Err())
+		return fmt.Errorf("%v does not serve any more: %w", srv.ID(), cmp.Or(ends.Err(), fabric.ErrClosed))
 	}
 }
 
@@ -132,10 +134,23 @@ func lockQueue(ctx context.Context, cfg MNConfig, srv scheme.Server) (int, error
 	for _, m := range node.Memory() {
 		// What cannot be opened is our own, or is about to be formatted, or gone: it decides nothing.
 		if r, err := region.Open(p, m.ID); err == nil {
-			return 1 << r.CapacityLog2(), nil
+			return sameQueue(cfg.Memory.MaxCN, m.ID, 1<<r.CapacityLog2())
 		}
 	}
 	return srv.MaxCN(), nil
+}
+
+// sameQueue returns the length of another memory node's lock queues, and refuses a number of compute nodes that was asked for and needs another.
+func sameQueue(maxCN int, other fabric.MemID, entries int) (int, error) {
+	if maxCN == 0 {
+		return entries, nil
+	}
+	y, err := cql.LayoutFor(maxCN)
+	if err == nil && int(y.Capacity()) != entries {
+		err = exit.Errorf(exit.Mismatch, "--max-cn %d needs lock queues of %d entries, and those of %v have %d: all memory nodes of a cluster have the same; "+
+			"leave --max-cn out to have what the others have, or stop all memory nodes and start them with --max-cn %d", maxCN, y.Capacity(), other, entries, maxCN)
+	}
+	return entries, err
 }
 
 func announceMN(out io.Writer, c scheme.Cluster, srv scheme.Server) error {

@@ -3,12 +3,14 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/coordinator/embedded"
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +22,24 @@ type Etcd struct {
 	lock   *os.File
 }
 
-const etcdLock = "lock"
+const (
+	etcdLock = "lock"
+	// etcdRoom is what an etcd takes on disk at its start: two segments of its log, of 64 MB each, and a database.
+	etcdRoom = 160 << 20
+)
+
+// roomFor refuses a directory with less free room than is needed: an etcd that finds none panics.
+func roomFor(dir string, need uint64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("how much room is in %s: %w", dir, err)
+	}
+	if free := st.Bavail * uint64(st.Bsize); free < need {
+		return exit.Errorf(exit.NoSpace, "the etcd of the cluster takes %s in %s, where %s are free: make room, or choose another place with TMPDIR or --run-dir",
+			units.Bytes(need), dir, units.Bytes(free))
+	}
+	return nil
+}
 
 // StartEtcd starts an etcd in a directory, and removes first what a dead one left there.
 func StartEtcd(ctx context.Context, dir string) (*Etcd, error) {
@@ -33,6 +52,9 @@ func StartEtcd(ctx context.Context, dir string) (*Etcd, error) {
 	}
 	e := &Etcd{Dir: dir, lock: lock}
 	if err = e.empty(); err == nil {
+		err = roomFor(dir, etcdRoom)
+	}
+	if err == nil {
 		e.server, err = embedded.Start(ctx, embedded.Options{Dir: dir})
 	}
 	if e.server == nil {

@@ -83,7 +83,7 @@ func OwnCertificate(cfg *tls.Config) (*x509.Certificate, error) {
 	case cfg.GetCertificate != nil:
 		var err error
 		if c, err = cfg.GetCertificate(&tls.ClientHelloInfo{}); err != nil || c == nil {
-			return nil, fmt.Errorf("no own certificate: %v", err)
+			return nil, errors.Join(errors.New("no own certificate"), err)
 		}
 	default:
 		return nil, errors.New("TLS without an own certificate")
