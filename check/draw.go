@@ -61,11 +61,16 @@ const (
 	Tree Class = "tree"
 	// TreeCrash: the B+tree while compute nodes die or stand still.
 	TreeCrash Class = "treecrash"
+	// Tenure: as Locks; few clients of few nodes hand one lock over among themselves, more often than a token counts, and locks
+	// are reset meanwhile.
+	Tenure Class = "tenure"
+	// Resets: as Net; one lock after the other is reset, and messages of one reset arrive in the next.
+	Resets Class = "resets"
 )
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -85,7 +90,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g9"
+const generator = "g10"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -156,6 +161,12 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	}
 	if class == Wraps {
 		s.wraps(d)
+	}
+	if class == Tenure {
+		s.tenure(d)
+	}
+	if class == Resets {
+		s.resets(d)
 	}
 	if class == Field || class == FieldFair || class == FieldCrash {
 		s.field(d)
@@ -267,6 +278,9 @@ func (s *Scenario) faults(d *drawer) {
 		s.drawPlan(d, sim.FaultCut, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
 		s.impatient()
 		s.BreakNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	case Resets:
+		s.lateNews(d)
+		s.impatient()
 	case Crash:
 		s.mortal(d, s.kill)
 	case Zombie:

@@ -277,6 +277,9 @@ func (w *world) atRest() {
 		if left := n.table.Len(); left != 0 && !w.dead(i+1) {
 			w.object("residue", fmt.Sprintf("cn%d has %d local locks left", i+1, left))
 		}
+		if left := n.sim.Abandoned(); left != 0 && !w.dead(i+1) {
+			w.object("ids", fmt.Sprintf("cn%d has %d client IDs that were abandoned and that nobody has retired", i+1, left))
+		}
 	}
 	if w.s.SyncNs == 0 {
 		before := w.c.Events()

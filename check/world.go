@@ -79,6 +79,9 @@ const (
 	maxValue  = 4096
 )
 
+// syncWindow is how long an agent waits for the others to synchronise their clocks.
+const syncWindow = 100 * fabric.Microsecond
+
 func newWorld(s Scenario, trace bool) (*world, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -127,7 +130,7 @@ func (w *world) judges(p hier.Policy) {
 	w.over = oracle.NewOvertaking(w.s.bound(p))
 	list := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells(), oracle.NewLostGrants(), w.over}
 	if w.s.Lock == "" {
-		list = append(list, oracle.NewQueueOrder(w.s.Capacity))
+		list = append(list, oracle.NewQueueOrder(w.s.Capacity), oracle.NewResets(w.s.Capacity, w.s.resetBound()))
 	}
 	if p.Kind == hier.ByTime && !p.PhaseFair && !w.s.restarts() { // who waited for a memory node begins anew
 		list = append(list, oracle.NewLocalOrder())
@@ -190,7 +193,7 @@ func (w *world) build() error {
 	if w.s.Keys > 0 {
 		counter = fabric.At(w.mns[0], region.TimesyncOffset)
 	}
-	w.sync = hier.SyncConfig{Counter: counter, IntervalNs: w.s.SyncNs, WindowNs: 100 * fabric.Microsecond}
+	w.sync = hier.SyncConfig{Counter: counter, IntervalNs: w.s.SyncNs, WindowNs: syncWindow}
 	if w.sync.IntervalNs == 0 {
 		w.sync.IntervalNs = -1
 	}

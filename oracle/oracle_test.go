@@ -34,6 +34,8 @@ func TestStories(t *testing.T) {
 				j = oracle.NewLocalOrder()
 			case "overtaking":
 				j = oracle.NewOvertaking(1)
+			case "resets":
+				j = oracle.NewResets(2, 100)
 			default:
 				d.Fatalf(t, "no judge %s", d.Cmd)
 			}
@@ -69,7 +71,7 @@ func tell(t *testing.T, c *oracle.Court, line string) {
 		x.Old = head<<14 | size<<11 | writers<<8 | reset
 		x.New = x.Old + map[string]uint64{
 			"shared": 1 << 11, "exclusive": 1<<11 + 1<<8,
-			"release-shared": 1<<14 - 1<<11, "release-exclusive": 1<<14 - 1<<11 - 1<<8, "reset": 1,
+			"release-shared": 1<<14 - 1<<11, "release-exclusive": 1<<14 - 1<<11 - 1<<8, "reset": 1, "end-reset": ^uint64(0),
 		}[verb]
 		c.Effect(&x)
 		return

@@ -2,7 +2,9 @@ package etcd
 
 import (
 	"context"
+	"maps"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -16,4 +18,32 @@ func Expire(c *Coordinator, m member.Member) {
 	if err := c.revoke(context.Background(), life); err != nil {
 		panic(err)
 	}
+}
+
+// JoinMNBehind is JoinMN by a coordinator whose view, when the number is reserved, is that of before meanwhile was called: its
+// watch is behind.
+func JoinMNBehind(c *Coordinator, ctx context.Context, id fabric.MemID, ready func(member.Member), meanwhile func()) (member.Member, error) {
+	return c.join(ctx, record{Addr: "mn.example:2", Size: 1 << 20}, ready, func(m *membership) error {
+		var old *view
+		m.read(func(v *view) { old = v.clone() })
+		meanwhile()
+		v, err := c.list(ctx) // all of it has come
+		if err != nil {
+			return err
+		}
+		if err := m.await(ctx, func(now *view) bool { return now.revision >= v.revision }); err != nil {
+			return err
+		}
+		m.watcher.mu.Lock()
+		m.watcher.view = old
+		m.watcher.mu.Unlock()
+		return m.reserveMN(ctx, id)
+	})
+}
+
+// clone returns a copy that changes by itself.
+func (v *view) clone() *view {
+	w := *v
+	w.nodes, w.strange, w.live, w.acks, w.epochs = maps.Clone(v.nodes), maps.Clone(v.strange), maps.Clone(v.live), maps.Clone(v.acks), maps.Clone(v.epochs)
+	return &w
 }

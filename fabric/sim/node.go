@@ -251,6 +251,16 @@ func (n *Node) Retire(id fabric.ClientID) {
 	n.release(i)
 }
 
+// Abandoned returns how many of the node's client IDs have been abandoned and not been retired yet.
+func (n *Node) Abandoned() (count int) {
+	for i := range n.clients {
+		if n.clients[i].state == clientAbandoned {
+			count++
+		}
+	}
+	return count
+}
+
 // coreOf returns the core that runs the client of an index.
 func (n *Node) coreOf(index int) *core {
 	if index == 0 {

@@ -41,12 +41,14 @@ type world struct {
 
 // lists is what a compute node has: the Owner, too.
 type lists struct {
+	w        *world
 	node     *sim.Node
 	port     fabric.Port
 	m        *Member
 	u        User
 	free     []uint64
 	released []uint64
+	between  func() // before and after each chain; nil: nothing
 }
 
 // There are so many pieces, of one unit each, from first on.
@@ -79,7 +81,7 @@ func (w *world) join(i int) *lists {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	l := &lists{node: w.cns[i], port: p}
+	l := &lists{w: w, node: w.cns[i], port: p}
 	if l.m, err = Join(p, w.base); err != nil {
 		w.t.Fatal(err)
 	}
@@ -87,9 +89,17 @@ func (w *world) join(i int) *lists {
 	return l
 }
 
-func (l *lists) Port() fabric.Port        { return l.port }
-func (l *lists) Do(ops []fabric.Op) error { return l.port.Do(ops) }
-func (l *lists) View() fabric.View        { return l.node.View() }
+func (l *lists) Port() fabric.Port { return l.port }
+
+func (l *lists) Do(ops []fabric.Op) error {
+	if l.between != nil {
+		l.between()
+		defer l.between()
+	}
+	return l.port.Do(ops)
+}
+
+func (l *lists) View() fabric.View { return l.node.View() }
 
 func (l *lists) Release(list []Piece) error {
 	for _, p := range list {
@@ -104,9 +114,15 @@ func (l *lists) Held(add func(part int, from, to uint64)) {
 	}
 }
 
-// Mark implements Owner: nothing is reachable.
+// Mark implements Owner: what has been released is in a free list of the memory nodes.
 func (l *lists) Mark() (*Map, error) {
-	return &Map{parts: [][]carved{{{first: first, step: 1, count: pieces, marked: make([]uint64, 1)}}}}, nil
+	m := &Map{parts: [][]carved{{{first: first, step: 1, count: pieces, marked: make([]uint64, 1)}}}}
+	for _, x := range l.w.mine {
+		for _, off := range x.released {
+			m.Mark(0, off, off+1)
+		}
+	}
+	return m, nil
 }
 
 // tend has nodes tend in turn, so many times.
