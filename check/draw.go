@@ -126,7 +126,25 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	}
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
-	switch class {
+	s.shape(d)
+	if class == Field || class == FieldFair || class == FieldCrash {
+		s.field(d)
+		s.drawNews(seed)
+		s.strays(seed)
+		return s
+	}
+	s.faults(d)
+	s.drawNews(seed)
+	s.extras(seed)
+	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
+		s.Version = uint8(d.between(2, 3))
+	}
+	return s
+}
+
+// shape draws what is particular to the class, but for faults.
+func (s *Scenario) shape(d *drawer) {
+	switch s.Class {
 	case Fair:
 		s.Policy = pick(d, "cql", "remote-prefer", "declock-tf", "declock-tf", "declock-pf", "declock")
 		s.NIC, s.CNs, s.Clients, s.Rounds = "cx4", d.between(2, 4), d.between(2, 6), 60
@@ -150,37 +168,23 @@ func Draw(seed uint64, classes ...Class) Scenario {
 		s.Rounds = min(d.between(5, 25), max(3, 100*s.Keys/(s.CNs*s.Clients)))
 		s.layoutFor(d)
 	}
-	if class == StoreExpiry || class == StoreEvict {
+	if s.Class == StoreExpiry || s.Class == StoreEvict {
 		s.lifetime(d)
 	}
-	if class == Tree || class == TreeCrash {
+	if s.Class == Tree || s.Class == TreeCrash {
 		s.Tree, s.Locks, s.Reads, s.Keys, s.Values = 1, 0, 0, d.between(3, 12), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		s.Rounds = d.between(10, 40)
 		s.layoutFor(d)
 	}
-	if class == Wraps {
+	switch s.Class {
+	case Wraps:
 		s.wraps(d)
-	}
-	if class == Tenure {
+	case Tenure:
 		s.tenure(d)
-	}
-	if class == Resets {
+	case Resets:
 		s.resets(d)
 	}
-	if class == Field || class == FieldFair || class == FieldCrash {
-		s.field(d)
-		s.drawNews(seed)
-		s.strays(seed)
-		return s
-	}
-	s.faults(d)
-	s.drawNews(seed)
-	s.extras(seed)
-	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
-		s.Version = uint8(d.between(2, 3))
-	}
-	return s
 }
 
 // drawNews draws who joins meanwhile, and how far apart nodes hear of deaths: of most, one hears while another goes on as before.
