@@ -38,8 +38,35 @@ func (m *Memory) JoinCN(ctx context.Context, addr string, ready func(member.Memb
 }
 
 // JoinMN is member.Service.JoinMN.
-func (m *Memory) JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
-	return m.join(ctx, ready, func() (*member.Entry, error) { return m.ledger.ReserveMN(id, size, addr) })
+func (m *Memory) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
+	return m.join(ctx, ready, func() (*member.Entry, error) { return m.ledger.ReserveMN(mn) })
+}
+
+// ForgetMN is member.Service.ForgetMN.
+func (m *Memory) ForgetMN(ctx context.Context, id fabric.MemID) error {
+	for {
+		m.mu.Lock()
+		if m.away {
+			m.mu.Unlock()
+			return fmt.Errorf("%w: it is away", member.ErrUnreachable)
+		}
+		leaving := m.ledger.Leaving(id)
+		var err error
+		if !leaving {
+			err = m.ledger.Forget(id)
+			m.publish()
+		}
+		news := m.news
+		m.mu.Unlock()
+		if !leaving {
+			return err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return fmt.Errorf("coordinator: forget %v: not all members have acknowledged its end: %w", id, ctx.Err())
+		}
+	}
 }
 
 func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve func() (*member.Entry, error)) (member.Member, error) {

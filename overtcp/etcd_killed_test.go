@@ -32,12 +32,21 @@ const deadAfter = 2 * time.Second
 // The etcd of the test is another process: this binary again, which is told its directory.
 const etcdEnv = "DECLOCK_TEST_ETCD"
 
+// A memory node may be one, too: it is told the address of its cluster.
+const memoryEnv = "DECLOCK_TEST_MEMORY_NODE"
+
 func TestMain(m *testing.M) {
-	dir := os.Getenv(etcdEnv)
-	if dir == "" {
+	dir, address := os.Getenv(etcdEnv), os.Getenv(memoryEnv)
+	if dir == "" && address == "" {
 		os.Exit(m.Run())
 	}
-	s, err := embedded.Start(context.Background(), embedded.Options{Dir: dir})
+	var s io.Closer
+	var err error
+	if dir != "" {
+		s, err = embedded.Start(context.Background(), embedded.Options{Dir: dir})
+	} else {
+		s, err = serveMemory(address)
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -53,8 +62,14 @@ func TestMain(m *testing.M) {
 // startEtcd starts an etcd in a process of its own.
 func startEtcd(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
+	return startSelf(t, etcdEnv+"="+dir)
+}
+
+// startSelf starts this binary again as something else, and waits until it serves.
+func startSelf(t *testing.T, as string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), etcdEnv+"="+dir)
+	cmd.Env = append(os.Environ(), as)
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil { // closed with this process
 		t.Fatal(err)
@@ -71,7 +86,7 @@ func startEtcd(t *testing.T, dir string) *exec.Cmd {
 		_ = cmd.Wait()
 	})
 	if line := bufio.NewScanner(out); !line.Scan() || line.Text() != "serves" {
-		t.Fatalf("etcd says %q", line.Text())
+		t.Fatalf("%s says %q", as, line.Text())
 	}
 	return cmd
 }

@@ -93,8 +93,14 @@ func (e *env) startCN() *node {
 
 func (e *env) startMN(id fabric.MemID) *node {
 	e.Helper()
+	return e.startAgain(id, 0)
+}
+
+// startAgain joins a memory node that had an epoch before.
+func (e *env) startAgain(id fabric.MemID, epoch uint32) *node {
+	e.Helper()
 	n := newNode()
-	m, err := e.Service.JoinMN(e.ctx, id, 1<<20, "mn.example:1", n.ready)
+	m, err := e.Service.JoinMN(e.ctx, member.MN{ID: id, Size: 1 << 20, Addr: "mn.example:1", Epoch: epoch}, n.ready)
 	return e.started(n, m, err)
 }
 

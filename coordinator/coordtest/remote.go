@@ -31,9 +31,8 @@ type pendingJoin struct {
 // JoinArgs is a request of Reserve.
 type JoinArgs struct {
 	MN   bool
-	ID   fabric.MemID
-	Size uint64
-	Addr string
+	Node member.MN // of a memory node
+	Addr string    // of a compute node
 }
 
 // A MemberReply says who one is.
@@ -51,7 +50,7 @@ func (s *service) Reserve(a JoinArgs, r *MemberReply) error {
 	go func() {
 		var err error
 		if a.MN {
-			_, err = s.m.JoinMN(context.Background(), a.ID, a.Size, a.Addr, ready)
+			_, err = s.m.JoinMN(context.Background(), a.Node, ready)
 		} else {
 			_, err = s.m.JoinCN(context.Background(), a.Addr, ready)
 		}
@@ -203,9 +202,11 @@ func (r *remote) JoinCN(_ context.Context, addr string, ready func(member.Member
 	return r.join(JoinArgs{Addr: addr}, ready)
 }
 
-func (r *remote) JoinMN(_ context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
-	return r.join(JoinArgs{MN: true, ID: id, Size: size, Addr: addr}, ready)
+func (r *remote) JoinMN(_ context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
+	return r.join(JoinArgs{MN: true, Node: mn}, ready)
 }
+
+func (r *remote) ForgetMN(context.Context, fabric.MemID) error { return errors.New("not here") }
 
 func (r *remote) Watch(context.Context) (member.Watcher, error) {
 	return nil, errors.New("not here")

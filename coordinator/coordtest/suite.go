@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
@@ -33,6 +34,10 @@ func Run(t *testing.T, h Harness) {
 		{"a report is a death at once", report},
 		{"reports of strangers are ignored", reportStranger},
 		{"a memory node's epoch grows with each life", epochs},
+		{"a memory node that joins again brings its epoch", epochBrought},
+		{"a memory node that is forgotten is not expected back", forgotten},
+		{"a memory node that is up cannot be forgotten", forgetInUse},
+		{"forgetting waits for all acknowledgements", forgetWaits},
 		{"a memory node that lives is in use", inUse},
 		{"nobody is fenced while a lost memory node may be in use", lostMemory},
 		{"revisions grow", revisions},
@@ -303,9 +308,74 @@ func epochs(e *env) {
 	e.await(a, "nothing down", func(s *member.State) bool { return len(s.MNs) == 1 && len(s.Down) == 0 })
 }
 
+// A coordinator that has lost its storage, or was restored from a backup, knows less than the memory that is still there.
+func epochBrought(e *env) {
+	if m := e.startAgain(5, 41); m.MN().Epoch != 42 {
+		e.Errorf("%+v after epoch 41 elsewhere", m.MN())
+	} else {
+		e.leave(m)
+	}
+	if m := e.startAgain(5, 7); m.MN().Epoch != 43 {
+		e.Errorf("%+v after epoch 42 here and 7 of its own", m.MN())
+	}
+}
+
+func forgotten(e *env) {
+	a, m := e.startCN(), e.startMN(5)
+	first := m.MN()
+	e.kill(m)
+	e.await(a, "m down", func(s *member.State) bool { return len(s.Down) == 1 })
+	if err := e.Service.ForgetMN(e.ctx, 5); err != nil {
+		e.Fatal(err)
+	}
+	e.await(a, "m forgotten", func(s *member.State) bool { return len(s.Down) == 0 && len(s.MNs) == 0 })
+	for _, id := range []fabric.MemID{5, 6} {
+		if err := e.Service.ForgetMN(e.ctx, id); !errors.Is(err, member.ErrUnknown) {
+			e.Errorf("forget %v, of which nobody knows: %v", id, err)
+		}
+	}
+	again := e.startMN(5)
+	if again.MN().Epoch <= first.Epoch {
+		e.Errorf("%+v after %+v was forgotten", again.MN(), first)
+	}
+	e.await(a, "it is back", func(s *member.State) bool { return len(s.MNs) == 1 })
+	e.leave(again)
+	e.await(a, "it is down", func(s *member.State) bool { return len(s.Down) == 1 })
+}
+
+func forgetInUse(e *env) {
+	a, m := e.startCN(), e.startMN(5)
+	if err := e.Service.ForgetMN(e.ctx, 5); !errors.Is(err, member.ErrInUse) {
+		e.Errorf("forget a member: %v", err)
+	}
+	if s, _ := a.State(); !isMember(s, m.MN().Life) {
+		e.Errorf("%+v", s)
+	}
+}
+
+func forgetWaits(e *env) {
+	a, m := e.startCN(), e.startMN(5)
+	a.setDeaf(true)
+	e.kill(m)
+	e.await(a, "m gone", func(s *member.State) bool { return len(s.MNs) == 0 })
+	over := make(chan error, 1)
+	go func() { over <- e.Service.ForgetMN(e.ctx, 5) }()
+	time.Sleep(20 * time.Millisecond) // so that it would be over, if it did not wait
+	select {
+	case err := <-over:
+		e.Errorf("forgotten before all have acknowledged its end: %v", err)
+	default:
+	}
+	a.setDeaf(false)
+	if err := <-over; err != nil {
+		e.Error(err)
+	}
+	e.await(a, "m forgotten", func(s *member.State) bool { return len(s.Down) == 0 })
+}
+
 func inUse(e *env) {
 	e.startMN(1)
-	_, err := e.Service.JoinMN(e.ctx, 1, 1<<20, "", func(member.Member) { e.Error("ready was called") })
+	_, err := e.Service.JoinMN(e.ctx, member.MN{ID: 1, Size: 1 << 20}, func(member.Member) { e.Error("ready was called") })
 	if !errors.Is(err, member.ErrInUse) {
 		e.Errorf("join: %v", err)
 	}

@@ -14,7 +14,7 @@ func TestAnEpochIsNeverGivenOutTwice(t *testing.T) {
 	s := start(t)
 	c := connect(t, options(s.Endpoint(), "epochs"))
 	joinMN := func() member.Member {
-		m, err := c.JoinMN(bounded(t), 7, 1<<20, "mn.example:1", acknowledge)
+		m, err := c.JoinMN(bounded(t), member.MN{ID: 7, Size: 1 << 20, Addr: "mn.example:1"}, acknowledge)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,8 +26,6 @@ type Coordinator struct {
 	client *clientv3.Client
 }
 
-var _ member.Service = (*Coordinator)(nil)
-
 // New returns the coordinator of a cluster. It need not be reachable yet, unless
 // there is a password.
 //

@@ -16,17 +16,19 @@
 //	node/mn/00000    {"life", "addr", "size", "epoch", ..}   fenced; "gone" then says "left" or "died"
 //	ack/694d..       1234                     leased   this life (hexadecimal) acts on all revisions up to it
 //	epoch/00000      3                        the last epoch of a memory node
+//	forgotten/00000  3                        the epoch with which a memory node was forgotten: it is not expected back
 //	lost             2                        compute nodes that have died
 //
 // Each step is one transaction, which fails if another was faster:
 //
-//	reserve   no live and no node key: put live (and epoch+1)
+//	reserve   no live and no node key: put live (and epoch+1, or one more than the node's last, if that is larger)
 //	publish   our live key is there: put node
 //	leave     our node key is as we wrote it: put node with gone=left, delete live
 //	note      a node key without live key and gone: put node with gone=died. From its revision on
 //	          everybody can be asked whether he knows
 //	forget    a node key with gone, and all members' acks are at its revision or later, and (of a
 //	          compute node) no memory node has gone: delete node; lost+1 if it died
+//	forgetMN  a memory node without live and node key, whose epoch is as we read it: put forgotten
 //
 // Note and forget are for whichever member is first. Each step is one of member.Ledger's, and what the keys
 // mean is read into one, which says what the State is, which number is free, and who is to be forgotten.
@@ -37,6 +39,9 @@
 // A member that does not reach etcd goes on, and tries again and again, some times a second. It is
 // fenced when etcd says that its lease is gone, or that its live key is. While etcd itself is away no lease
 // runs out, and after it comes back each has its full time again: so deaths of that time are noticed late.
+//
+// An etcd that has lost its data knows no lease: all members are fenced, and may join again. So may those of an etcd that was restored
+// from a backup: who is told a revision of etcd that is lower than one before is fenced. A memory node brings its epoch along.
 //
 // A watch that is cut off, or whose revisions have been compacted, begins again with
 // a new listing.

@@ -261,7 +261,7 @@ func TestUnreachable(t *testing.T) {
 	if _, err := c.JoinCN(bounded(t), "", nil); !errors.Is(err, member.ErrUnreachable) {
 		t.Errorf("JoinCN: %v", err)
 	}
-	if _, err := c.JoinMN(bounded(t), 0, 1<<20, "", nil); !errors.Is(err, member.ErrUnreachable) {
+	if _, err := c.JoinMN(bounded(t), member.MN{Size: 1 << 20}, nil); !errors.Is(err, member.ErrUnreachable) {
 		t.Errorf("JoinMN: %v", err)
 	}
 	if _, err := c.Watch(bounded(t)); !errors.Is(err, member.ErrUnreachable) {
@@ -334,7 +334,7 @@ func TestStrangeKeys(t *testing.T) {
 	o.Report = func(error) { reports.Add(1) }
 	c := connect(t, o)
 	a := joinCN(t, c)
-	if _, err := c.JoinMN(bounded(t), 0, 1<<20, "", nil); !errors.Is(err, etcd.ErrFormat) {
+	if _, err := c.JoinMN(bounded(t), member.MN{Size: 1 << 20}, nil); !errors.Is(err, etcd.ErrFormat) {
 		t.Errorf("the number of a memory node is taken: %v", err)
 	}
 	if s, _ := a.State(); a.CN().ID != 2 || len(s.CNs) != 1 || len(s.Fencing) != 0 {

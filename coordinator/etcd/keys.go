@@ -22,6 +22,7 @@ const (
 	dirNode   = "node/"
 	dirAck    = "ack/"
 	dirEpoch  = "epoch/"
+	dirForgot = "forgotten/"
 
 	maxRecord = 4096 // bytes of a value
 	maxAddr   = 512
@@ -97,6 +98,10 @@ func decodeRecord(n number, value []byte) (record, error) {
 	}
 	return r, nil
 }
+
+// epochKey is where the last epoch of a memory node is, and forgotKey the one with which it was forgotten.
+func epochKey(n number) string  { return dirEpoch + n.String()[len("mn/"):] }
+func forgotKey(n number) string { return dirForgot + n.String()[len("mn/"):] }
 
 func ackKey(l member.Life) string { return dirAck + strconv.FormatUint(uint64(l), 16) }
 

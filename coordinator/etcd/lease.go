@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -22,7 +23,8 @@ type lease struct {
 	keeping context.Context // ends when the lease is not kept alive any more
 	stop    context.CancelFunc
 
-	number number // once it is reserved
+	number number       // once it is reserved
+	seen   atomic.Int64 // the latest revision of etcd that the node acts on
 
 	once sync.Once
 	done chan struct{}
@@ -82,7 +84,22 @@ func (l *lease) keep() {
 func (l *lease) renew() error {
 	ctx, cancel := context.WithTimeout(l.keeping, l.c.opt.TTL/patience)
 	defer cancel()
-	_, err := l.c.client.KeepAliveOnce(ctx, l.id())
+	got, err := l.c.client.KeepAliveOnce(ctx, l.id())
+	if err == nil && got.Revision < l.seen.Load() {
+		return l.checkPast(ctx)
+	}
+	return err
+}
+
+// checkPast ends the life if etcd does not know what it has told before, as when a backup was restored: others may have been told
+// otherwise since, and watches show nothing until the old revision is reached again. It asks for the present revision: that of a
+// renewal may be of a member of etcd that is behind.
+func (l *lease) checkPast(ctx context.Context) error {
+	before := l.seen.Load()
+	got, err := l.c.client.Get(ctx, l.c.prefix+keyFormat)
+	if err == nil && got.Header.Revision < before {
+		l.end(fmt.Errorf("%w: etcd has gone back from revision %d to %d: was a backup restored?", fabric.ErrFenced, before, got.Header.Revision))
+	}
 	return err
 }
 

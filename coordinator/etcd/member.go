@@ -19,7 +19,8 @@ const outlivePeriod = 500 * time.Millisecond
 type membership struct {
 	*lease
 	*watcher
-	record record
+	record  record
+	brought uint32 // the last epoch that a memory node knows of itself
 
 	mu      sync.Mutex
 	wake    chan struct{} // has something when there is work
@@ -34,8 +35,11 @@ func (c *Coordinator) JoinCN(ctx context.Context, addr string, ready func(member
 }
 
 // JoinMN is member.Service.JoinMN.
-func (c *Coordinator) JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
-	return c.join(ctx, record{Addr: addr, Size: size}, ready, func(m *membership) error { return m.reserveMN(ctx, id) })
+func (c *Coordinator) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
+	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size}, ready, func(m *membership) error {
+		m.brought = mn.Epoch
+		return m.reserveMN(ctx, mn.ID)
+	})
 }
 
 func (c *Coordinator) join(ctx context.Context, r record, ready func(member.Member), reserve func(*membership) error) (member.Member, error) {
@@ -213,18 +217,22 @@ func (m *membership) reserve(ctx context.Context, n number) error {
 	if !n.cn {
 		var epoch versioned
 		m.read(func(v *view) { epoch = v.epochs[fabric.MemID(n.id)] })
-		m.record.Epoch = uint32(epoch.n) + 1
-		key := dirEpoch + n.String()[len("mn/"):]
+		// Keys may be newer than the node: when etcd has lost its data, its epochs begin behind those of memory that is still there.
+		m.record.Epoch = max(uint32(epoch.n), m.brought) + 1
+		key := epochKey(n)
 		when = append(when, c.unchanged(key, epoch.modified))
-		then = append(then, c.put(key, count(epoch.n+1), clientv3.NoLease))
+		then = append(then, c.put(key, count(uint64(m.record.Epoch)), clientv3.NoLease))
 	}
 	revision, err := c.commit(ctx, when, then...)
-	if errors.Is(err, errStale) {
+	if err != nil {
 		now, listErr := c.list(ctx)
 		if listErr != nil {
-			return listErr
+			return errors.Join(err, listErr)
 		}
 		m.relist(now)
+		if now.live[n] == m.life { // what said so was lost on the way
+			revision, err = now.revision, nil
+		}
 	}
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ type view struct {
 	live     map[number]member.Life
 	acks     map[member.Life]uint64
 	epochs   map[fabric.MemID]versioned
+	forgot   map[fabric.MemID]uint64 // the epoch with which it was forgotten
 	lost     versioned
 }
 
@@ -39,7 +40,8 @@ type versioned struct {
 }
 
 func newView() *view {
-	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Life{}, acks: map[member.Life]uint64{}, epochs: map[fabric.MemID]versioned{}}
+	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Life{}, acks: map[member.Life]uint64{}, epochs: map[fabric.MemID]versioned{},
+		forgot: map[fabric.MemID]uint64{}}
 }
 
 // put takes a key, relative to the prefix, into the view. It tells whether what
@@ -52,7 +54,7 @@ func (v *view) put(key string, kv *mvccpb.KeyValue) (changed bool, err error) {
 }
 
 func changesState(key string) bool {
-	return strings.HasPrefix(key, dirNode) || strings.HasPrefix(key, dirLive) || key == keyLost
+	return strings.HasPrefix(key, dirNode) || strings.HasPrefix(key, dirLive) || strings.HasPrefix(key, dirForgot) || key == keyLost
 }
 
 func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
@@ -90,6 +92,13 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 		epoch, err2 := parseCount(kv.Value)
 		if err == nil && err2 == nil {
 			v.epochs[fabric.MemID(n.id)] = versioned{epoch, kv.ModRevision}
+		}
+		return cmp.Or(err, err2)
+	case dirForgot:
+		n, err := parseNumber("mn/" + rest)
+		epoch, err2 := parseCount(kv.Value)
+		if err == nil && err2 == nil {
+			v.forgot[fabric.MemID(n.id)] = epoch
 		}
 		return cmp.Or(err, err2)
 	}
@@ -143,9 +152,10 @@ func (v *view) isMember(n number) bool {
 // ledger returns what the keys mean: the rules are member.Ledger's. (It is for asking
 // only: what is to change, changes by transactions, each of which is one of its steps.)
 func (v *view) ledger() *member.Ledger {
-	l := &member.Ledger{Revision: uint64(v.revision), Lost: v.lost.n, Epochs: map[fabric.MemID]uint32{}}
+	l := &member.Ledger{Revision: uint64(v.revision), Lost: v.lost.n, Epochs: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}}
 	for id, epoch := range v.epochs {
 		l.Epochs[id] = uint32(epoch.n)
+		l.Forgotten[id] = v.forgot[id] >= epoch.n
 	}
 	for n, r := range v.nodes {
 		e := entryOf(n, r.record)

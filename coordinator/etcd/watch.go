@@ -29,6 +29,9 @@ func (c *Coordinator) startWatch(first, ctx context.Context, own *lease) (*watch
 	if err != nil {
 		return nil, err
 	}
+	if own != nil {
+		own.seen.Store(v.revision)
+	}
 	w := &watcher{c: c, ctx: ctx, own: own, view: v, state: v.state(), change: make(chan struct{}), news: make(chan struct{})}
 	go w.run()
 	return w, nil
@@ -133,7 +136,7 @@ func (w *watcher) relist(v *view) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if v.revision < w.view.revision {
-		return // of a member of etcd that is behind
+		return // a watch was faster; that etcd has gone back, the lease finds out
 	}
 	changed := v.revision != w.view.revision
 	w.view = v
@@ -148,6 +151,9 @@ func (w *watcher) publish(changed bool) {
 		w.state = w.view.state()
 		close(w.change)
 		w.change = make(chan struct{})
+	}
+	if w.own != nil {
+		w.own.seen.Store(w.view.revision)
 	}
 	if w.own != nil && w.own.number != (number{}) && w.view.live[w.own.number] != w.own.life {
 		w.own.lose()

@@ -8,6 +8,8 @@ var (
 	ErrFull = errors.New("member: all numbers of compute nodes are taken")
 	// ErrInUse: another process is this memory node.
 	ErrInUse = errors.New("member: there is a memory node with this number")
+	// ErrUnknown: the cluster has no memory node with this number.
+	ErrUnknown = errors.New("member: the cluster knows no memory node with this number")
 	// ErrUnreachable: the coordinator does not answer.
 	ErrUnreachable = errors.New("member: the coordinator cannot be reached")
 	// ErrRefused: the coordinator does not accept who we are: name, password or certificate.

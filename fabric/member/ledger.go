@@ -22,7 +22,9 @@ type Ledger struct {
 	Last     Life                    // that was given out
 	Lost     uint64                  // compute nodes that have died and are forgotten
 	Epochs   map[fabric.MemID]uint32 // the last of each memory node that ever was
-	Entries  []*Entry                // who has a number, by the time of getting it
+	// Forgotten are the memory nodes of Epochs that have gone and are not expected back.
+	Forgotten map[fabric.MemID]bool
+	Entries   []*Entry // who has a number, by the time of getting it
 }
 
 // An Entry is one life of a node, from when it gets its number to when its number is free.
@@ -58,7 +60,7 @@ func (p Phase) String() string {
 
 // NewLedger returns the ledger of a cluster without nodes. Compute nodes get the numbers from 1 to maxCN.
 func NewLedger(maxCN fabric.CNID) *Ledger {
-	return &Ledger{MaxCN: maxCN, Epochs: map[fabric.MemID]uint32{}}
+	return &Ledger{MaxCN: maxCN, Epochs: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}}
 }
 
 // IsCN tells whether it is a compute node.
@@ -100,15 +102,44 @@ func (l *Ledger) ReserveCN(addr string) (*Entry, error) {
 }
 
 // ReserveMN gives a memory node its number, in a new epoch: ErrInUse if a member, or one who is about to be, has it.
-func (l *Ledger) ReserveMN(id fabric.MemID, size uint64, addr string) (*Entry, error) {
+// The epoch is larger than all that the number has had, as the ledger knows and as the node does (mn.Epoch): the ledger may be
+// newer than the node's memory, when its storage was lost.
+func (l *Ledger) ReserveMN(mn MN) (*Entry, error) {
 	for _, e := range l.Entries {
-		if !e.IsCN() && e.MN.ID == id && !e.Gone() {
-			return nil, fmt.Errorf("%w: %v at %s", ErrInUse, id, e.MN.Addr)
+		if !e.IsCN() && e.MN.ID == mn.ID && !e.Gone() {
+			return nil, fmt.Errorf("%w: %v at %s", ErrInUse, mn.ID, e.MN.Addr)
 		}
 	}
 	l.Last++
-	l.Epochs[id]++
-	return l.add(&Entry{MN: MN{ID: id, Life: l.Last, Addr: addr, Size: size, Epoch: l.Epochs[id]}}), nil
+	mn.Life, mn.Epoch = l.Last, max(l.Epochs[mn.ID], mn.Epoch)+1
+	l.Epochs[mn.ID] = mn.Epoch
+	delete(l.Forgotten, mn.ID)
+	return l.add(&Entry{MN: mn}), nil
+}
+
+// Leaving reports whether a memory node has gone, and not all members have acknowledged that.
+func (l *Ledger) Leaving(id fabric.MemID) bool {
+	return slices.ContainsFunc(l.Entries, func(e *Entry) bool { return !e.IsCN() && e.MN.ID == id && e.Gone() }) &&
+		!slices.ContainsFunc(l.Entries, func(e *Entry) bool { return !e.IsCN() && e.MN.ID == id && !e.Gone() })
+}
+
+// Forget takes a memory node that has gone out of [State.Down]: it is not expected back. A node that comes with its number has a later epoch all the
+// same. A number that a member has, or that somebody may still be using, is ErrInUse; one that no memory node ever had is ErrUnknown.
+func (l *Ledger) Forget(id fabric.MemID) error {
+	for _, e := range l.Entries {
+		if !e.IsCN() && e.MN.ID == id && e.Gone() {
+			return fmt.Errorf("%w: %v has gone, and not all nodes have acknowledged that", ErrInUse, id)
+		}
+		if !e.IsCN() && e.MN.ID == id {
+			return fmt.Errorf("%w: %v is up, at %s: stop it first", ErrInUse, id, e.MN.Addr)
+		}
+	}
+	if l.Epochs[id] == 0 || l.Forgotten[id] {
+		return fmt.Errorf("%w: %v", ErrUnknown, id)
+	}
+	l.Revision++
+	l.Forgotten[id] = true
+	return nil
 }
 
 func (l *Ledger) add(e *Entry) *Entry {
@@ -227,7 +258,7 @@ func (l *Ledger) State() *State {
 		}
 	}
 	for id, epoch := range l.Epochs {
-		if !slices.ContainsFunc(s.MNs, func(m MN) bool { return m.ID == id }) {
+		if !l.Forgotten[id] && !slices.ContainsFunc(s.MNs, func(m MN) bool { return m.ID == id }) {
 			s.Down = append(s.Down, MN{ID: id, Epoch: epoch})
 		}
 	}

@@ -90,7 +90,7 @@ func TestAdmits(t *testing.T) {
 		l.Join(e)
 		return e
 	}
-	mn, err := l.ReserveMN(0, 8, "")
+	mn, err := l.ReserveMN(member.MN{Size: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,14 +135,28 @@ func TestAdmits(t *testing.T) {
 // act does something that a coordinator may do.
 func act(t *testing.T, r *rand.Rand, l *member.Ledger) {
 	full := l.FreeCN() == 0
-	switch k := r.IntN(10); {
+	switch k := r.IntN(11); {
+	case k == 10:
+		id := fabric.MemID(r.IntN(2))
+		epoch, up := l.Epochs[id], slices.ContainsFunc(l.Entries, func(e *member.Entry) bool { return !e.IsCN() && e.MN.ID == id })
+		switch err := l.Forget(id); {
+		case up != errors.Is(err, member.ErrInUse):
+			t.Fatalf("forget %v, in use %v: %v", id, up, err)
+		case l.Epochs[id] != epoch:
+			t.Fatalf("%v was at epoch %d, and is at %d when it is forgotten", id, epoch, l.Epochs[id])
+		case !up && slices.ContainsFunc(l.State().Down, func(m member.MN) bool { return m.ID == id }):
+			t.Fatalf("%v is forgotten, and down", id)
+		}
 	case k == 0:
 		if _, err := l.ReserveCN("a"); full != errors.Is(err, member.ErrFull) {
 			t.Fatalf("full %v: %v", full, err)
 		}
 	case k == 1:
-		if _, err := l.ReserveMN(fabric.MemID(r.IntN(2)), 8, "m"); err != nil && !errors.Is(err, member.ErrInUse) {
-			t.Fatal(err)
+		mn := member.MN{ID: fabric.MemID(r.IntN(2)), Size: 8, Addr: "m", Epoch: uint32(r.IntN(3))}
+		before := max(l.Epochs[mn.ID], mn.Epoch)
+		e, err := l.ReserveMN(mn)
+		if err != nil && !errors.Is(err, member.ErrInUse) || err == nil && e.MN.Epoch <= before {
+			t.Fatalf("%+v after epoch %d: %v", e, before, err)
 		}
 	case len(l.Entries) == 0:
 	default:

@@ -69,7 +69,7 @@ type State struct {
 	CNs      []CN // members, by ID: memory nodes serve these and nobody else
 	Fencing  []CN // have gone, by death or by leaving, and are not shut out for certain yet; by ID
 	MNs      []MN // by ID
-	Down     []MN // memory nodes that the cluster has had, and now has not: their ID and last Epoch, by ID
+	Down     []MN // memory nodes that the cluster has had, has not now, and expects back: their ID and last Epoch, by ID
 	// Lost counts compute nodes that have died, and not those that have left. It
 	// grows in the state in which the dead node is in Fencing no more.
 	Lost uint64
@@ -131,10 +131,16 @@ type Service interface {
 	// taken: ErrFull. When JoinCN fails after ready, the member that ready got is Done.
 	JoinCN(ctx context.Context, addr string, ready func(Member)) (Member, error)
 
-	// JoinMN makes this process memory node id. The Epoch of its MN is larger
-	// than that of all before it. There is one already, and it lives: ErrInUse. (One
-	// that has died is waited for until the coordinator knows.)
-	JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(Member)) (Member, error)
+	// JoinMN makes this process memory node mn.ID, with mn's Size and Addr; its Life is given. Its epoch is larger than mn.Epoch,
+	// the last that a node with memory of before knows of itself (0: none), and than that of all before it that the
+	// coordinator knows. There is one already, and it lives: ErrInUse. (One that has died is waited for until the
+	// coordinator knows.)
+	JoinMN(ctx context.Context, mn MN, ready func(Member)) (Member, error)
+
+	// ForgetMN takes a memory node that is in [State.Down] out of it: it is not expected back. Its number keeps its epochs: a node
+	// that joins with it has a later one. One that is up is ErrInUse, one that is not known ErrUnknown. (That all nodes
+	// acknowledge its end is waited for.)
+	ForgetMN(ctx context.Context, id fabric.MemID) error
 
 	// Watch returns the present state and those that follow, for who is no
 	// member: tools. It ends with ctx.

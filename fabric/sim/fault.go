@@ -150,7 +150,7 @@ func (c *Cluster) RestartServer(id fabric.MemID) {
 
 // beginLife makes a memory node a member, in a new epoch.
 func (c *Cluster) beginLife(mn *memNode) {
-	e, err := c.ledger.ReserveMN(mn.id, mn.mem.size, "")
+	e, err := c.ledger.ReserveMN(member.MN{ID: mn.id, Size: mn.mem.size})
 	if err != nil {
 		panic(fmt.Sprintf("sim: a new life: %v", err)) // the one before is over
 	}

@@ -139,24 +139,47 @@ func (s *service) JoinCN(ctx context.Context, addr string, ready func(member.Mem
 	})
 }
 
-func (s *service) JoinMN(ctx context.Context, id fabric.MemID, size uint64, addr string, ready func(member.Member)) (member.Member, error) {
+func (s *service) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
 	return s.join(ctx, ready, func() (*membership, error) {
-		i := slices.Index(s.ids, id)
-		switch {
-		case i < 0:
+		i := slices.Index(s.ids, mn.ID)
+		if i < 0 {
 			i = len(s.ids)
-			s.ids = append(s.ids, id)
-			s.c.AddMN(size)
+			s.ids = append(s.ids, mn.ID)
+		}
+		id, epochs := fabric.MemID(i), s.c.ledger.Epochs
+		switch epochs[id] = max(epochs[id], mn.Epoch); { // simulated memory nodes have no epoch to bring along
+		case i == len(s.c.mns):
+			s.c.AddMN(mn.Size)
 		case s.c.mns[i].member.entry.Phase == member.Joined:
-			_, err := s.c.ledger.ReserveMN(fabric.MemID(i), size, addr)
+			_, err := s.c.ledger.ReserveMN(member.MN{ID: id, Size: mn.Size, Addr: mn.Addr})
 			return nil, err
 		default:
-			s.c.RestartServer(fabric.MemID(i))
+			s.c.RestartServer(id)
 		}
 		m := s.c.mns[i].member
-		m.entry.MN.Addr = addr
+		m.entry.MN.Addr = mn.Addr
 		return m, nil
 	})
+}
+
+func (s *service) ForgetMN(ctx context.Context, mn fabric.MemID) error {
+	for {
+		s.mu.Lock()
+		id, happens := fabric.MemID(slices.Index(s.ids, mn)), s.happens
+		if !s.c.ledger.Leaving(id) {
+			err := s.c.ledger.Forget(id)
+			s.c.changed()
+			s.run()
+			s.mu.Unlock()
+			return err
+		}
+		s.mu.Unlock()
+		select {
+		case <-happens:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func (s *service) join(ctx context.Context, ready func(member.Member), add func() (*membership, error)) (member.Member, error) {

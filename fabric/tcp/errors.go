@@ -21,6 +21,10 @@ var (
 	ErrFormat   = errors.New("tcp: not a file of memory of this version")
 	ErrInUse    = errors.New("tcp: in use")
 
+	// ErrSuperseded: the cluster has given this memory node up, and another process has served its number since: what is in memory
+	// here is older.
+	ErrSuperseded = peer.ErrSuperseded
+
 	// The others do not allow it.
 
 	ErrAuth     = errors.New("tcp: authentication failed")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/declock/declock/fabric"
@@ -21,19 +22,24 @@ import (
 //	 8     |      MN      |    version    |   32 bits each
 //	16     |       size of the memory     |
 //	       +------------------------------+
+//	24     |  last epoch   |      0       |   32 bits each; 0 if an older program served it last
+//	       +------------------------------+
 const (
 	fileMagic   = "DECLOCKM"
 	fileVersion = 1
 	filePage    = 4096
+	fileHeader  = 32
+	epochAt     = 24
 )
 
 // A memory is a memory node's memory.
 type memory struct {
-	base unsafe.Pointer // what offset 0 is
-	size uint64
-	file *os.File       // nil: nothing is kept
-	at   unsafe.Pointer // the mapping
-	len  uintptr
+	base  unsafe.Pointer // what offset 0 is
+	size  uint64
+	file  *os.File       // nil: nothing is kept
+	epoch uint32         // the last in which the file was served; 0: none, or not known
+	at    unsafe.Pointer // the mapping
+	len   uintptr
 }
 
 // openMemory maps memory. What no file holds takes room only where it is touched.
@@ -79,7 +85,7 @@ func (m *memory) openFile(o *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	var head [24]byte
+	var head [fileHeader]byte
 	if st.Size() == 0 {
 		if o.Size == 0 {
 			return fmt.Errorf("%w: Size is 0 and %s is empty", ErrOptions, o.File)
@@ -100,6 +106,7 @@ func (m *memory) openFile(o *Options) (err error) {
 	}
 	version, mem := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
 	m.size = binary.LittleEndian.Uint64(head[16:])
+	m.epoch = binary.LittleEndian.Uint32(head[epochAt:])
 	switch {
 	case version != fileVersion:
 		return fmt.Errorf("%w: %s has version %d, here %d", ErrFormat, o.File, version, fileVersion)
@@ -111,6 +118,13 @@ func (m *memory) openFile(o *Options) (err error) {
 		return fmt.Errorf("%w: %s has memory of %d bytes, not %d; leave Size out to keep it", ErrOptions, o.File, m.size, o.Size)
 	}
 	return m.reserve(m.size)
+}
+
+// keepEpoch notes in which epoch the memory is served: so its epochs go on growing when the coordinator loses its storage.
+func (m *memory) keepEpoch(epoch uint32) {
+	if m.file != nil {
+		(*atomic.Uint32)(unsafe.Add(m.at, epochAt)).Store(epoch)
+	}
 }
 
 // reserve makes the file system set blocks aside for memory of a size. What is in the file stays.

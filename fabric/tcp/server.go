@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -36,7 +37,8 @@ type MemoryServer struct {
 	done     chan struct{} // closed when it does not serve any more
 
 	mu     sync.Mutex
-	member member.Member
+	member member.Member // the present one, or the last
+	away   error         // why it is none now, and joins again
 	lanes  map[laneKey]*served
 	gone   []laneKey // of those in lanes whose node has gone, the oldest first
 	err    error     // why it does not serve any more
@@ -96,37 +98,75 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 		}
 		s.workers = append(s.workers, w)
 	}
-	_, err = s.o.Members.JoinMN(ctx, s.o.Mem, s.mem.size, addr.String(), s.ready)
-	return err
-}
-
-// ready begins to serve: nobody knows of it yet.
-func (s *MemoryServer) ready(m member.Member) {
-	s.mu.Lock()
-	s.member, s.own = m, m.MN()
-	s.mu.Unlock()
-	for _, w := range s.workers {
-		s.tasks.Go(w.run)
+	s.own = member.MN{ID: s.o.Mem, Size: s.mem.size, Addr: addr.String(), Epoch: s.mem.epoch}
+	m, err := s.o.Members.JoinMN(ctx, s.own, func(m member.Member) {
+		s.ready(m)
+		for _, w := range s.workers {
+			s.tasks.Go(w.run)
+		}
+		s.tasks.Go(s.watch)
+		s.acceptor.start()
+	})
+	if err != nil {
+		return err
 	}
-	s.tasks.Go(s.follow)
-	s.tasks.Go(s.watch)
-	s.acceptor.start()
+	k := peer.Keeper{Members: s.o.Members, Own: s.Member, Suspend: s.suspend, Ready: s.ready, Report: s.o.Report}
+	s.tasks.Go(func() {
+		if err := k.Stay(s.ctx, m); err != nil {
+			s.o.Report(err)
+			s.stop(err)
+		}
+	})
+	return nil
 }
 
-// follow acts on states, until the membership ends.
-func (s *MemoryServer) follow() {
-	if err := peer.Follow(s.ctx, s.member, s.take); err != nil {
-		// Others have gone on without this memory.
-		err = fmt.Errorf("memory node %v: %w", s.o.Mem, err)
-		s.o.Report(err)
-		s.stop(err)
-	}
-}
-
-// take acts on a state: who is not in it is shut out. When it returns, nothing of those reaches memory any more.
-func (s *MemoryServer) take(st *member.State) {
+// ready begins to serve in a new epoch: nobody knows of it yet.
+func (s *MemoryServer) ready(m member.Member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.member, s.own, s.away = m, m.MN(), nil
+	s.mem.keepEpoch(s.own.Epoch)
+	// Nothing of the epoch before is valid any more: neither what its lanes have executed, nor the key, nor the state, whose
+	// revision may be that of a coordinator that has lost its storage since.
+	clear(s.lanes)
+	s.gone = nil
+	s.nic.key.Store(rand.Uint32())
+	s.standing.Reset()
+	st, _ := m.State()
+	s.standing.Take(st)
+	s.tasks.Go(func() {
+		_ = peer.Follow(s.ctx, m, func(st *member.State) { s.take(m, st) }) // its end is the Keeper's business
+	})
+	return true
+}
+
+// suspend shuts everybody out: when it returns, nothing more is executed until the memory node is ready in a new epoch.
+func (s *MemoryServer) suspend(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = why
+	s.cutAll()
+}
+
+// cutAll cuts all connections; mu is held.
+func (s *MemoryServer) cutAll() {
+	for _, l := range s.lanes {
+		if l.conn != nil {
+			l.conn.cut()
+		}
+	}
+}
+
+// take acts on a state of a membership: who is not in it is shut out. When it returns, nothing of those reaches memory any more.
+func (s *MemoryServer) take(m member.Member, st *member.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m != s.member {
+		return // of a membership that has ended
+	}
 	s.standing.Take(st)
 	for k, l := range s.lanes {
 		if l.gone || st.Has(k.life) {
@@ -165,15 +205,17 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	key := laneKey{member.Life(g.from), g.index}
 	r = reply{caps: capMasked | capAtomic16, size: s.mem.size, epoch: s.own.Epoch, key: s.nic.key.Load()}
 	l := s.lanes[key]
-	if l != nil && (l.gone || s.ended) {
+	if l != nil && (l.gone || s.ended || s.away != nil) {
 		r.known, r.number = true, uint64(l.executed) // it has been cut
 	}
 	switch {
 	case s.ended:
 		return r, nil, fmt.Errorf("%w: %v ends", fabric.ErrNodeDown, s.o.Mem)
+	case s.away != nil:
+		return r, nil, fmt.Errorf("%w: %v joins the cluster again: %v", fabric.ErrNodeDown, s.o.Mem, s.away)
 	case g.to != uint64(s.own.Life):
 		return r, nil, fmt.Errorf("%w: this is another life of %v, or another memory node", fabric.ErrStaleEpoch, s.o.Mem)
-	case !st.Has(key.life) && st.Revision < g.revision:
+	case st == nil || !st.Has(key.life) && st.Revision < g.revision:
 		return r, nil, fmt.Errorf("%w: %v", errBehind, s.o.Mem)
 	}
 	c, ok := st.CN(fabric.CNID(g.cn))
@@ -250,14 +292,29 @@ func (s *MemoryServer) Word(offset uint64) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Add(s.mem.base, offset))
 }
 
-// Epoch returns the epoch that began with Serve.
-func (s *MemoryServer) Epoch() uint32 { return s.own.Epoch }
+// Epoch returns the present epoch, or the last while it is not a member: it began with Serve, or when the memory node joined again.
+func (s *MemoryServer) Epoch() uint32 { return s.Member().Epoch }
+
+// Member returns what the coordinator knows of the memory node, or did while it was a member.
+func (s *MemoryServer) Member() member.MN {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.own
+}
+
+// Away says why the memory node does not serve at present: the cluster has given it up, and it joins again. nil: it serves.
+func (s *MemoryServer) Away() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
+}
 
 // Addr returns the address on which it listens.
 func (s *MemoryServer) Addr() net.Addr { return s.acceptor.listener.Addr() }
 
-// Done is closed when the memory node does not serve any more, and Err says why: nil after
-// Close, fabric.ErrFenced when the cluster has given it up. Then it has to be closed, and served anew.
+// Done is closed when the memory node does not serve any more, and Err says why: nil after Close, ErrInUse of package member or
+// ErrSuperseded when the cluster has given it up and another process has its number. Then it has to be closed. (One that the cluster
+// has given up, and whose number is free, joins again with its memory: see Away.)
 func (s *MemoryServer) Done() <-chan struct{} { return s.done }
 
 // Err says why the memory node does not serve any more.
@@ -275,11 +332,7 @@ func (s *MemoryServer) stop(why error) {
 		return
 	}
 	s.ended, s.err = true, why
-	for _, l := range s.lanes {
-		if l.conn != nil {
-			l.conn.cut()
-		}
-	}
+	s.cutAll()
 	close(s.done)
 }
 
@@ -306,11 +359,17 @@ func (s *MemoryServer) end(why error) {
 
 // Close stops serving: compute nodes get fabric.ErrNodeDown. Memory without a File is gone.
 func (s *MemoryServer) Close() error {
+	s.stop(nil) // it joins no more
 	s.mu.Lock()
-	m := s.member
+	m, away := s.member, s.away
 	s.mu.Unlock()
-	s.stop(nil)
-	err := peer.Leave(m)
+	var err error
+	if away == nil {
+		err = peer.Leave(m)
+	}
+	if errors.Is(err, fabric.ErrFenced) {
+		err = nil // it was given up before
+	}
 	s.end(nil)
 	return err
 }

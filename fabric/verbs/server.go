@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -35,7 +36,8 @@ type MemoryServer struct {
 	done     chan struct{} // closed when it does not serve any more
 
 	mu     sync.Mutex
-	member member.Member
+	member member.Member // the present one, or the last
+	away   error         // why it is none now, and joins again
 	guests map[*session]*guest
 	err    error // why it does not serve any more
 	over   bool
@@ -79,34 +81,59 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = s.o.Members.JoinMN(ctx, s.o.Mem, s.o.Size, addr, s.ready)
-	return err
+	s.own = member.MN{ID: s.o.Mem, Size: s.o.Size, Addr: addr}
+	m, err := s.o.Members.JoinMN(ctx, s.own, func(m member.Member) {
+		s.ready(m)
+		s.service.start(s.handle, s.ended)
+	})
+	if err != nil {
+		return err
+	}
+	k := peer.Keeper{Members: s.o.Members, Own: s.Member, Suspend: s.suspend, Ready: s.ready, Report: s.o.Report}
+	s.tasks.Go(func() {
+		if err := k.Stay(s.ctx, m); err != nil {
+			s.o.Report(err)
+			s.stop(err)
+		}
+	})
+	return nil
 }
 
-// ready begins to serve: nobody knows of it yet.
-func (s *MemoryServer) ready(m member.Member) {
+// ready begins to serve in a new epoch: nobody knows of it yet.
+func (s *MemoryServer) ready(m member.Member) bool {
 	s.mu.Lock()
-	s.member, s.own = m, m.MN()
-	s.mu.Unlock()
-	s.tasks.Go(s.follow)
-	s.service.start(s.handle, s.ended)
+	defer s.mu.Unlock()
+	if s.over {
+		return false
+	}
+	s.member, s.own, s.away = m, m.MN(), nil
+	s.standing.Reset() // its revision may be that of a coordinator that has lost its storage since
+	st, _ := m.State()
+	s.standing.Take(st)
+	s.tasks.Go(func() {
+		_ = peer.Follow(s.ctx, m, func(st *member.State) { s.take(m, st) }) // its end is the Keeper's business
+	})
+	return true
 }
 
-// follow acts on states, until the membership ends.
-func (s *MemoryServer) follow() {
-	if err := peer.Follow(s.ctx, s.member, s.take); err != nil {
-		// Others have gone on without this memory.
-		err = fmt.Errorf("memory node %v: %w", s.o.Mem, err)
-		s.o.Report(err)
-		s.stop(err)
+// suspend shuts everybody out: when it returns, nothing reaches memory until the memory node is ready in a new epoch.
+func (s *MemoryServer) suspend(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = why
+	for c, g := range s.guests {
+		s.evict(c, g)
 	}
 }
 
-// take acts on a state: who is not in it is shut out. When it returns, nothing of what those have sent can reach
+// take acts on a state of a membership: who is not in it is shut out. When it returns, nothing of what those have sent can reach
 // memory any more.
-func (s *MemoryServer) take(st *member.State) {
+func (s *MemoryServer) take(m member.Member, st *member.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if m != s.member {
+		return // of a membership that has ended
+	}
 	s.standing.Take(st)
 	for c, g := range s.guests {
 		if !st.Has(g.life) {
@@ -146,7 +173,7 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (any, error) {
 	switch {
 	case len(r.Lanes) == 0 || len(r.Lanes) > maxQueuePairs:
 		return nil, fmt.Errorf("%w: %d queue pairs", ErrProtocol, len(r.Lanes))
-	case r.To != s.own.Life:
+	case r.To != s.Member().Life:
 		return nil, fmt.Errorf("%w: this is another life of %v, or another memory node", fabric.ErrStaleEpoch, s.o.Mem)
 	}
 	judge := func(st *member.State) error { return r.in(st, (*member.State).CN) }
@@ -155,11 +182,17 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (any, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case s.over:
+		return nil, fmt.Errorf("%w: %v ends", fabric.ErrNodeDown, s.o.Mem)
+	case s.away != nil:
+		return nil, fmt.Errorf("%w: %v joins the cluster again: %v", fabric.ErrNodeDown, s.o.Mem, s.away)
+	case r.To != s.own.Life: // it has joined again meanwhile
+		return nil, fmt.Errorf("%w: this is another life of %v", fabric.ErrStaleEpoch, s.o.Mem)
+	}
 	st, _ := s.standing.State()
 	from, _ := st.CN(r.ID)
 	switch err := judge(st); {
-	case s.over:
-		return nil, fmt.Errorf("%w: %v ends", fabric.ErrNodeDown, s.o.Mem)
 	case err != nil: // gone meanwhile
 		return nil, err
 	case c.of(from) != nil:
@@ -243,14 +276,29 @@ func (s *MemoryServer) Word(offset uint64) *atomic.Uint64 {
 // Size returns the length of its memory in bytes.
 func (s *MemoryServer) Size() uint64 { return s.o.Size }
 
-// Epoch returns the epoch that began with Serve.
-func (s *MemoryServer) Epoch() uint32 { return s.own.Epoch }
+// Epoch returns the present epoch, or the last while it is not a member: it began with Serve, or when the memory node joined again.
+func (s *MemoryServer) Epoch() uint32 { return s.Member().Epoch }
+
+// Member returns what the coordinator knows of the memory node, or did while it was a member.
+func (s *MemoryServer) Member() member.MN {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.own
+}
+
+// Away says why the memory node does not serve at present: the cluster has given it up, and it joins again. nil: it serves.
+func (s *MemoryServer) Away() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
+}
 
 // Addr returns the address of the control service.
 func (s *MemoryServer) Addr() net.Addr { return s.service.listener.Addr() }
 
-// Done is closed when the memory node does not serve any more, and Err says why: nil after
-// Close, fabric.ErrFenced when the cluster has given it up. Then it has to be closed, and served anew.
+// Done is closed when the memory node does not serve any more, and Err says why: nil after Close, member.ErrInUse or
+// ErrSuperseded when the cluster has given it up and another process has its number. Then it has to be closed. (One that the cluster
+// has given up, and whose number is free, joins again with its memory: see Away.)
 func (s *MemoryServer) Done() <-chan struct{} { return s.done }
 
 // Err says why the memory node does not serve any more.
@@ -313,11 +361,17 @@ func (s *MemoryServer) end(why error) {
 
 // Close stops serving: compute nodes get fabric.ErrNodeDown.
 func (s *MemoryServer) Close() error {
+	s.stop(nil) // it joins no more
 	s.mu.Lock()
-	m := s.member
+	m, away := s.member, s.away
 	s.mu.Unlock()
-	s.stop(nil)
-	err := peer.Leave(m)
+	var err error
+	if away == nil {
+		err = peer.Leave(m)
+	}
+	if errors.Is(err, fabric.ErrFenced) {
+		err = nil // it was given up before
+	}
 	s.end(nil)
 	return err
 }

@@ -44,6 +44,9 @@ func (*MemoryServer) Size() uint64 { return 0 }
 // Epoch returns the epoch that began with Serve.
 func (*MemoryServer) Epoch() uint32 { return 0 }
 
+// Away says why it does not serve at present.
+func (*MemoryServer) Away() error { return nil }
+
 // Word returns nothing.
 func (*MemoryServer) Word(uint64) *atomic.Uint64 { return nil }
 

@@ -239,6 +239,44 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// The etcd of the manifests keeps its data over a restart of its pod.
+func TestEtcdHasADisk(t *testing.T) {
+	for _, text := range strings.Split(readFile(t, filepath.Join(deploy, "kubernetes", "etcd.yaml")), "\n---\n") {
+		var o struct {
+			Kind string
+			Spec struct {
+				VolumeClaimTemplates []struct {
+					Metadata struct{ Name string }
+				} `yaml:"volumeClaimTemplates"`
+				Template struct {
+					Spec struct {
+						Containers []struct {
+							Command      []string
+							VolumeMounts []struct {
+								Name      string
+								MountPath string `yaml:"mountPath"`
+							} `yaml:"volumeMounts"`
+						}
+					}
+				}
+			}
+		}
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o.Kind != "StatefulSet" {
+			continue
+		}
+		c := o.Spec.Template.Spec.Containers[0]
+		if len(o.Spec.VolumeClaimTemplates) != 1 || len(c.VolumeMounts) != 1 || c.VolumeMounts[0].Name != o.Spec.VolumeClaimTemplates[0].Metadata.Name {
+			t.Fatalf("no disk: %+v", o.Spec)
+		}
+		if !slices.ContainsFunc(c.Command, func(s string) bool { return strings.HasPrefix(s, "--data-dir="+c.VolumeMounts[0].MountPath+"/") }) {
+			t.Errorf("its data are not on its disk: %q", c.Command)
+		}
+	}
+}
+
 // exported are the names of all metrics.
 func exported() map[string]bool {
 	list := map[string]bool{}

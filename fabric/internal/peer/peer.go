@@ -54,6 +54,17 @@ func (s *Standing) Take(st *member.State) (old *member.State, ok bool) {
 	return old, true
 }
 
+// Reset forgets the state: those of another membership follow, whose revisions may be lower.
+func (s *Standing) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = nil
+	if s.newer != nil {
+		close(s.newer)
+	}
+	s.newer = make(chan struct{})
+}
+
 // Await judges a newcomer by the state: as long as judge says ErrBehind it is asked again with the next
 // state, for a while.
 func (s *Standing) Await(ctx context.Context, judge func(st *member.State) error) error {

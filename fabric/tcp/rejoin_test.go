@@ -1,0 +1,253 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/coordinator"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A replaceable coordinator may lose all that it knows: another one takes its place.
+type replaceable struct {
+	now  atomic.Pointer[coordinator.Memory]
+	gate atomic.Pointer[chan struct{}] // joins of memory nodes wait for it
+}
+
+func newReplaceable() *replaceable {
+	r := &replaceable{}
+	r.now.Store(coordinator.NewMemory(fabric.MaxCN))
+	return r
+}
+
+func (r *replaceable) JoinCN(ctx context.Context, addr string, ready func(member.Member)) (member.Member, error) {
+	return r.now.Load().JoinCN(ctx, addr, ready)
+}
+
+func (r *replaceable) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
+	if gate := r.gate.Load(); gate != nil {
+		select {
+		case <-*gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return r.now.Load().JoinMN(ctx, mn, ready)
+}
+
+func (r *replaceable) ForgetMN(ctx context.Context, id fabric.MemID) error {
+	return r.now.Load().ForgetMN(ctx, id)
+}
+
+func (r *replaceable) Watch(ctx context.Context) (member.Watcher, error) {
+	return r.now.Load().Watch(ctx)
+}
+
+// hold lets no memory node join until the function that it returns is called.
+func (r *replaceable) hold() (release func()) {
+	gate := make(chan struct{})
+	r.gate.Store(&gate)
+	return func() {
+		r.gate.Store(nil)
+		close(gate)
+	}
+}
+
+func (r *replaceable) options(t *testing.T) Options {
+	o := testOptions(t, nil)
+	o.Members = r
+	return o
+}
+
+func (r *replaceable) serve(t *testing.T, o Options) *MemoryServer {
+	t.Helper()
+	s, err := Serve(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func (r *replaceable) join(t *testing.T) *node {
+	t.Helper()
+	n, err := Join(context.Background(), r.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	return n.(*node)
+}
+
+// back waits until a memory node serves in a later epoch.
+func back(t *testing.T, s *MemoryServer, epoch uint32) {
+	t.Helper()
+	await(t, "the memory node has joined again", func() bool { return s.Away() == nil && s.Epoch() > epoch })
+}
+
+// word is where the tests have something in memory.
+var word = fabric.At(0, 64)
+
+// A memory node that the cluster has given up, as one that was stopped for longer than its lease, joins again with its memory. It
+// executes nothing of before in the new epoch.
+func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
+	r := newReplaceable()
+	o := r.options(t)
+	o.Size = 1 << 16
+	s, n := r.serve(t, o), r.join(t)
+	p := open(t, n)
+	do(t, p, fabric.FAA(word, 7))
+	for range 3 {
+		was := s.Member()
+		release := r.hold()
+		conn := s.connOf(t, laneKey{n.own.Life, 0})
+		r.now.Load().Kill(was.Life)
+		await(t, "it is away", func() bool { return s.Away() != nil })
+		if !conn.isCut.Load() {
+			t.Error("a connection of before is still served")
+		}
+		if err := p.Do([]fabric.Op{fabric.FAA(word, 1000)}); err == nil {
+			t.Error("an operation on a memory node that is no member")
+		}
+		release()
+		back(t, s, was.Epoch)
+		if s.Epoch() != was.Epoch+1 {
+			t.Errorf("epoch %d after %d", s.Epoch(), was.Epoch)
+		}
+		await(t, "the compute node has found out", func() bool {
+			m := n.Memory()
+			return len(m) == 1 && m[0].Epoch == s.Epoch()
+		})
+		if err := p.Do([]fabric.Op{fabric.FAA(word, 1000)}); !errors.Is(err, fabric.ErrStaleEpoch) {
+			t.Errorf("a Port of before: %v", err)
+		}
+		await(t, "the memory can be reached", func() bool { return p.Reattach(0, s.Epoch()) == nil && p.Do([]fabric.Op{fabric.FAA(word, 1)}) == nil })
+	}
+	if got := s.Word(64).Load(); got != 10 {
+		t.Errorf("the word is %d: 7, and once 1 in each epoch, is 10", got)
+	}
+	select {
+	case <-s.Done():
+		t.Errorf("it has ended: %v", s.Err())
+	default:
+	}
+}
+
+// The coordinator loses all that it knows: the memory node joins the one that follows, with its memory and a later epoch.
+func TestCoordinatorLosesItsStorage(t *testing.T) {
+	r := newReplaceable()
+	o := r.options(t)
+	o.Size = 1 << 16
+	s, n := r.serve(t, o), r.join(t)
+	do(t, open(t, n), fabric.FAA(word, 7))
+	for range 20 { // so that the revisions of the new one are lower
+		r.join(t).Close()
+	}
+	was, old := s.Member(), r.now.Load()
+	r.now.Store(coordinator.NewMemory(fabric.MaxCN))
+	old.Kill(was.Life)
+	old.Kill(n.own.Life)
+	back(t, s, was.Epoch)
+	<-n.Fenced()
+	again := r.join(t)
+	p := open(t, again)
+	do(t, p, fabric.FAA(word, 1))
+	if got := s.Word(64).Load(); got != 8 || again.Memory()[0].Epoch != was.Epoch+1 {
+		t.Errorf("the word is %d, want 8; memory is %+v, was at epoch %d", got, again.Memory(), was.Epoch)
+	}
+	// What follows is followed: a death, for one.
+	r.now.Load().Kill(again.own.Life)
+	await(t, "the dead node is shut out", func() bool {
+		return errors.Is(p.Do([]fabric.Op{fabric.FAA(word, 1)}), fabric.ErrFenced)
+	})
+}
+
+// A file of memory brings its epoch along, too: the coordinator may have lost its storage while nobody served it.
+func TestFileBringsItsEpoch(t *testing.T) {
+	r := newReplaceable()
+	o := r.options(t)
+	o.Size, o.File = 1<<16, filepath.Join(t.TempDir(), "memory")
+	for want := uint32(1); want < 4; want++ {
+		s := r.serve(t, o)
+		if s.Epoch() != want {
+			t.Errorf("epoch %d, want %d", s.Epoch(), want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	r.now.Store(coordinator.NewMemory(fabric.MaxCN))
+	if s := r.serve(t, o); s.Epoch() != 4 {
+		t.Errorf("epoch %d of a coordinator that knows nothing, want 4", s.Epoch())
+	}
+}
+
+// Another process has served the number while the memory node was given up, and has left: what that one had is newer.
+func TestMemoryNodeThatWasReplacedEnds(t *testing.T) {
+	r := newReplaceable()
+	o := r.options(t)
+	o.Size = 1 << 16
+	for _, leaves := range []bool{true, false} {
+		s := r.serve(t, o)
+		release := r.hold()
+		r.now.Load().Kill(s.Member().Life)
+		await(t, "it is away", func() bool { return s.Away() != nil })
+		m, err := r.now.Load().JoinMN(context.Background(), member.MN{Size: 1 << 16}, func(m member.Member) {
+			go func() {
+				for {
+					st, newer := m.State()
+					m.Ack(st.Revision)
+					select {
+					case <-newer:
+					case <-m.Done():
+						return
+					}
+				}
+			}()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := member.ErrInUse
+		if leaves {
+			want = ErrSuperseded
+			_ = m.Leave(context.Background())
+		}
+		release()
+		select {
+		case <-s.Done():
+		case <-time.After(20 * time.Second):
+			t.Fatal("it does not end")
+		}
+		if err := s.Err(); !errors.Is(err, want) {
+			t.Errorf("it ends with %v, want %v", err, want)
+		}
+		_ = m.Leave(context.Background())
+	}
+}
+
+// One that is closed while it joins again leaves nobody behind.
+func TestCloseWhileJoiningAgain(t *testing.T) {
+	r := newReplaceable()
+	o := r.options(t)
+	o.Size = 1 << 16
+	for range 20 {
+		s := r.serve(t, o)
+		r.now.Load().Kill(s.Member().Life)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		w, err := r.now.Load().Watch(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, "nobody is there", func() bool { st, _ := w.State(); return len(st.MNs) == 0 })
+	}
+}
