@@ -143,10 +143,31 @@ func (c *Client) take(node int, cl class) (ptr, error) {
 func (c *Client) free(p ptr, cl class) {
 	c.t.member.Touch(p.node(), p.off64())
 	if extra := c.t.nodes[p.node()].lists[cl].push(p); extra != 0 {
-		if err := c.pushCentral(extra, cl); err != nil {
+		if err := c.pushCentral(extra, cl); err != nil && !c.keepSlot(extra, cl, err) {
 			// The operation that freed the slot has succeeded all the same.
 			c.stats.Leaked++
 		}
+	}
+}
+
+// keepSlot puts a slot back into the local list if err says that it did not come into the central one.
+func (c *Client) keepSlot(p ptr, cl class, err error) bool {
+	if !fabric.Refused(err) {
+		return false
+	}
+	l := &c.t.nodes[p.node()].lists[cl]
+	l.mu.Lock()
+	l.slots = append(l.slots, p)
+	l.mu.Unlock()
+	return true
+}
+
+// giveUp gives back the slot of an operation that failed with err, or gives it up if the operation may still take effect.
+func (c *Client) giveUp(p ptr, cl class, err error) {
+	if fabric.Refused(err) {
+		c.free(p, cl)
+	} else {
+		c.lose(p)
 	}
 }
 
@@ -176,8 +197,8 @@ func (c *Client) lose(p ptr) {
 	c.stats.Leaked++
 }
 
-// pushCentral puts a slot in front of the class's central list. If it fails, nobody gets the slot as long as this compute node lives: it may come
-// into the list yet. A slot of a value begins with
+// pushCentral puts a slot in front of the class's central list. If the outcome is not known, nobody gets the slot as long as this compute node
+// lives: it may come into the list yet. If it was refused (fabric.Refused), the caller has it still. A slot of a value begins with
 // the next one's offset; that of a node is as its layout says.
 func (c *Client) pushCentral(p ptr, cl class) error {
 	c.t.member.Touch(p.node(), p.off64())
@@ -197,7 +218,9 @@ func (c *Client) pushCentral(p ptr, cl class) error {
 		c.ops[0] = fabric.Write(c.t.slotAddr(p, cl), b)
 		c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(p.off64())))
 		if err := lock.Do(c.l, c.ops[:2]); err != nil {
-			c.t.member.Lose(p.node(), p.off64())
+			if !fabric.Refused(err) {
+				c.t.member.Lose(p.node(), p.off64())
+			}
 			return fmt.Errorf("btree: free list at %v: %w", head, err)
 		}
 		if c.ops[1].Swapped() {
@@ -301,6 +324,7 @@ func (c *Client) Drain() error {
 					break
 				}
 				if err := c.pushCentral(p, cl); err != nil {
+					c.keepSlot(p, cl, err)
 					return err
 				}
 			}

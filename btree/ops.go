@@ -164,11 +164,11 @@ func (c *Client) store(value []byte) (outside, error) {
 			return o, nil
 		}
 		err = fmt.Errorf("btree: value at %v: %w", o.at, err)
+		c.giveUp(o.at, cl, err)
 		if !errors.Is(err, fabric.ErrNodeDown) {
-			c.lose(o.at)
 			return o, err
 		}
-		c.free(o.at, cl) // nothing was written; another memory node may be up
+		// Another memory node may be up.
 		node = c.t.after(o.at)
 	}
 	return o, err

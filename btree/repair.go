@@ -155,12 +155,12 @@ func (c *Client) grow(j *job) (bool, error) {
 	finish(c.right, stateAlive, used)
 	c.ops[0] = fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		c.lose(slot)
+		c.giveUp(slot, classNode, err)
 		return false, fmt.Errorf("btree: new root %v: %w", m.self, err)
 	}
 	c.ops[0] = fabric.CAS(c.t.nodes[0].base.Add(rootOffset), uint64(old), uint64(m.self))
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		c.lose(slot)
+		c.giveUp(m.self, classNode, err)
 		return false, fmt.Errorf("btree: root: %w", err)
 	}
 	if !c.ops[0].Swapped() {

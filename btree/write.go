@@ -247,11 +247,11 @@ func (c *Client) writeNew(near int, m *image) (before int, down error) {
 			return 0, nil
 		}
 		err = fmt.Errorf("btree: new node %v: %w", m.self, err)
+		c.giveUp(slot, classNode, err)
 		if !errors.Is(err, fabric.ErrNodeDown) {
-			c.lose(slot)
 			return 0, err
 		}
-		c.free(slot, classNode) // nothing was written; another memory node may be up
+		// Another memory node may be up.
 		down, node = err, c.t.after(slot)
 	}
 	return 0, down

@@ -109,9 +109,12 @@ func (w *world) keeps(cn int, what string, err error) bool {
 	return false
 }
 
+// givesUp tells whether operations may have unknown outcomes, of which a node that lives keeps what they had.
+func (s *Scenario) givesUp() bool { return s.restarts() || s.BreakNs > 0 }
+
 // mayLose tells whether a fault may make memory nobody's.
 func (s *Scenario) mayLose() bool {
-	lose := s.restarts() || s.BreakNs > 0
+	lose := s.givesUp()
 	for cn := 1; cn <= s.CNs; cn++ {
 		lose = lose || s.deadly(cn)
 	}
@@ -158,7 +161,7 @@ func (w *world) sweepUp(p fabric.Port) bool {
 			return false
 		}
 		k.Close()
-		if w.s.restarts() && cn < witness {
+		if w.s.givesUp() && cn < witness {
 			w.c.Kill(w.nodes[cn-1].sim) // what it does not know whether it has is nobody's then
 		}
 	}

@@ -60,6 +60,16 @@ func treeMutants() []Mutant {
 		{Name: "tree-scan-backwards", File: "btree/scan.go",
 			Old: "it.s.begin(0, it.edge, it.begun, false)", New: "it.s.begin(0, it.edge, false, false)",
 			Breaks: "a descending scan asks for the leaf that it has seen", Classes: st},
+	}
+}
+
+// treeMemoryMutants are bugs of the B+tree's memory: of slots that are given up, and of arguments that lie in a client's buffers.
+func treeMemoryMutants() []Mutant {
+	return []Mutant{
+		{Name: "tree-slot-given-up", File: "btree/heap.go",
+			Old: "if !fabric.Refused(err) {\n\t\t\t\tc.t", New: "if err != nil {\n\t\t\t\tc.t",
+			Also:   []Edit{{"btree/heap.go", "if !fabric.Refused(err) {\n\t\treturn false", "if err != nil {\n\t\treturn false"}},
+			Breaks: "free slots that the memory node refused are given up until the compute node leaves", Test: "btree TestRefusedSlotIsKept"},
 		{Name: "tree-key-in-result", File: "btree/ops.go",
 			Old: "key = c.ownKey(key) // it may lie where the value is written from", New: "",
 			Breaks: "a key that is a slice of a large value is overwritten by another large value", Test: "btree TestArgumentsInTheLastResult"},

@@ -194,7 +194,7 @@ func (w *world) await(p fabric.Port, limit fabric.Time) {
 	}
 }
 
-// settle lets what is under way come to its end, and closes the store.
+// settle lets what is under way come to its end, and closes the store or tree.
 func (w *world) settle() error {
 	if err := w.c.RunUntil(w.c.Now() + 5*fabric.Millisecond + w.s.ResetNs); err != nil {
 		return err
@@ -202,31 +202,62 @@ func (w *world) settle() error {
 	if w.s.Keys == 0 {
 		return nil
 	}
-	closer := w.closeStore
-	if w.s.Tree > 0 {
-		closer = w.closeTree
+	swept := false
+	witness := w.nodes[w.s.CNs]
+	w.c.Go(witness.sim, "closer", func(p fabric.Port) {
+		if w.s.Tree > 0 && !w.repairTree(p) {
+			return
+		}
+		if swept = w.sweepUp(p); swept && !w.s.givesUp() {
+			w.judgeRest(witness, p)
+		}
+	})
+	if err := w.c.Run(); err != nil || !swept || !w.s.givesUp() {
+		return err
 	}
-	w.c.Go(w.nodes[w.s.CNs].sim, "closer", closer)
+	return w.succeed(witness)
+}
+
+// succeed has a node that joins take the place of the witness, which leaves: what an operation of unknown outcome had is the
+// node's that began it as long as that one lives, and to be found when it has gone.
+func (w *world) succeed(witness *node) error {
+	if err := w.addNode(); err != nil {
+		return err
+	}
+	n := w.nodes[len(w.nodes)-1]
+	w.event(oracle.Event{Kind: oracle.Joined, Client: fabric.AgentOf(n.sim.ID())})
+	w.startAgent(len(w.nodes))
+	w.c.Go(n.sim, "successor", func(p fabric.Port) {
+		if err := w.openOn(n, p); err != nil {
+			w.object("keeper", fmt.Sprintf("who joins in the end: %v", err))
+			return
+		}
+		w.c.Kill(witness.sim)
+		_ = p.Pause(p.Now() + w.s.DetectNs + 4*w.s.NewsNs + fabric.Second)
+		k, err := w.tended(n, n, p)
+		if err == nil {
+			err = k.Reclaim(n.sim.View)
+			k.Close()
+		}
+		if err != nil {
+			w.object("keeper", fmt.Sprintf("what the last node had is not found: %v", err))
+			return
+		}
+		w.judgeRest(n, p)
+	})
 	return w.c.Run()
 }
 
-// closeStore has the dead's memory found and the store's free lists drained on all living nodes, and checks the store.
-func (w *world) closeStore(p fabric.Port) {
-	if !w.sweepUp(p) {
+// judgeRest judges what is left of the store or tree, for a client of a node that lives.
+func (w *world) judgeRest(n *node, p fabric.Port) {
+	if w.s.Tree > 0 {
+		w.judgeTree(n, p)
 		return
 	}
-	st, err := w.nodes[w.s.CNs].store.Client(w.storeLocker(w.nodes[w.s.CNs], p))
+	st, err := n.store.Client(w.storeLocker(n, p))
 	if err != nil {
 		w.object("store check", err.Error())
 		return
-	}
-	if w.s.restarts() {
-		// What an operation with an unknown outcome had taken is nobody's, when who began it has gone.
-		_ = p.Pause(p.Now() + w.s.DetectNs + fabric.Second)
-		if err := st.Reclaim(w.nodes[w.s.CNs].sim.View); err != nil {
-			w.object("store check", err.Error())
-			return
-		}
 	}
 	w.inspect(st)
 	w.readAll(st, p)

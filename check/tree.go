@@ -8,7 +8,6 @@ import (
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/oracle"
-	"github.com/declock/declock/region"
 )
 
 // Nodes of the tree of a scenario hold few records, so that they split and die all the time.
@@ -17,30 +16,6 @@ const (
 	treeInline = 16
 	treeNode   = 136
 )
-
-// openTree formats the memory nodes and opens the tree on each compute node.
-func (w *world) openTree() error {
-	for _, n := range w.nodes {
-		p, err := n.sim.Open()
-		if err != nil {
-			return err
-		}
-		for _, mn := range w.mns {
-			prm := region.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32)}
-			if err := region.Format(p, mn, prm); err != nil {
-				return err
-			}
-		}
-		n.tree, err = btree.Open(p, btree.Config{
-			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), MaxKey: treeKey, MaxInline: treeInline, NodeSize: treeNode,
-		})
-		if err != nil {
-			return err
-		}
-		p.Close()
-	}
-	return nil
-}
 
 // treeRounds is a client of the tree.
 func (c *client) treeRounds() {
@@ -156,27 +131,32 @@ func (w *world) scanTree(t *btree.Client, client int, descending bool) error {
 	return nil
 }
 
-// closeTree has what was left undone done, the dead's memory found and the tree's free lists drained on all living nodes, and checks the tree.
-func (w *world) closeTree(p fabric.Port) {
-	died := false
+// repairTree has what was left undone done, if a fault may have had something left undone. It is false if it cannot.
+func (w *world) repairTree(p fabric.Port) bool {
+	faulty := w.s.givesUp()
 	for cn := 1; cn <= w.s.CNs; cn++ {
-		died = died || w.dead(cn)
+		faulty = faulty || w.dead(cn)
 	}
-	t, err := w.nodes[w.s.CNs].tree.Client(w.locker(w.nodes[w.s.CNs], p))
+	if !faulty {
+		return true
+	}
+	n := w.nodes[w.s.CNs]
+	t, err := n.tree.Client(w.locker(n, p))
 	if err != nil {
 		w.object("tree check", err.Error())
-		return
+		return false
 	}
-	if died {
-		w.inspectTree(t, btree.CheckOptions{})
-		w.readTree(t)
-		w.inspectTree(t, btree.CheckOptions{Repair: true})
-	}
-	t.Close()
-	if !w.sweepUp(p) {
-		return
-	}
-	if t, err = w.nodes[w.s.CNs].tree.Client(w.locker(w.nodes[w.s.CNs], p)); err != nil {
+	defer t.Close()
+	w.inspectTree(t, btree.CheckOptions{})
+	w.readTree(t)
+	w.inspectTree(t, btree.CheckOptions{Repair: true})
+	return true
+}
+
+// judgeTree checks the tree, of which nothing may be undone or missing.
+func (w *world) judgeTree(n *node, p fabric.Port) {
+	t, err := n.tree.Client(w.locker(n, p))
+	if err != nil {
 		w.object("tree check", err.Error())
 		return
 	}

@@ -112,11 +112,7 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 		return nil, err
 	}
 	if s.Keys > 0 {
-		open := w.openStore
-		if s.Tree > 0 {
-			open = w.openTree
-		}
-		if err := open(); err != nil {
+		if err := w.openStore(); err != nil {
 			w.c.Close()
 			return nil, err
 		}
@@ -303,7 +299,7 @@ func (w *world) locker(n *node, p fabric.Port) lock.Locker {
 	return hier.New(n.table, p, n.sim, n.clock, w.cfg)
 }
 
-// openStore formats the memory nodes and opens the store on each compute node.
+// openStore formats the memory nodes and opens the store, or the tree, on each compute node.
 func (w *world) openStore() error {
 	for _, n := range w.nodes {
 		p, err := n.sim.Open()
@@ -316,16 +312,27 @@ func (w *world) openStore() error {
 				return err
 			}
 		}
-		n.store, err = objstore.Open(p, objstore.Config{
-			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(min(w.s.Keys, 4)), MaxValue: maxValue,
-			NoEvict: w.s.Room == 0, MemoryLimit: uint64(w.s.Room), ExtentBytes: 16 << 10, Paper: w.s.Paper != 0, AccessRefreshS: 1,
-		})
-		if err != nil {
+		if err := w.openOn(n, p); err != nil {
 			return err
 		}
 		p.Close()
 	}
 	return nil
+}
+
+// openOn opens the store or tree on a compute node.
+func (w *world) openOn(n *node, p fabric.Port) (err error) {
+	if w.s.Tree > 0 {
+		n.tree, err = btree.Open(p, btree.Config{
+			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), MaxKey: treeKey, MaxInline: treeInline, NodeSize: treeNode,
+		})
+		return err
+	}
+	n.store, err = objstore.Open(p, objstore.Config{
+		Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(min(w.s.Keys, 4)), MaxValue: maxValue,
+		NoEvict: w.s.Room == 0, MemoryLimit: uint64(w.s.Room), ExtentBytes: 16 << 10, Paper: w.s.Paper != 0, AccessRefreshS: 1,
+	})
+	return err
 }
 
 // object has the court write down what no judge of it objects to.

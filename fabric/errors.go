@@ -45,6 +45,20 @@ var (
 	ErrClosed      = errors.New("fabric: port is closed")
 )
 
+// Refused reports whether err says for certain that the operation which failed, and those behind it in its chain, were
+// not executed. What they were to change is as it was.
+func Refused(err error) bool {
+	if errors.Is(err, ErrUnknownOutcome) {
+		return false
+	}
+	for _, e := range [...]error{ErrBadChain, ErrBadBuffer, ErrMisaligned, ErrUnsupported, ErrOutOfBounds, ErrBadKey, ErrNodeDown, ErrFenced, ErrStaleEpoch, ErrResources} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // A ChainError says which operation of a chain failed. Operations before
 // Index were executed and their results are valid; those after it were not
 // executed (or are as unknown as it is, if Err is ErrUnknownOutcome).

@@ -178,6 +178,7 @@ func (c *Client) Drain() error {
 					break
 				}
 				if err := c.pushCentral(n, cl, batch[:k]); err != nil {
+					c.keep(n, cl, batch[:k], err)
 					return err
 				}
 			}

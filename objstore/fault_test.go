@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/region/sweep"
 )
 
 // A faultPort fails one operation: the k-th from now on, counted over all chains.
@@ -233,4 +234,50 @@ func TestReclaimBesideSurvivors(t *testing.T) {
 	w.c.Kill(w.cns[1])
 	wantErr(t, "pause", c.port.Pause(c.port.Now()+fabric.Second), nil)
 	wantErr(t, "alone", c.Reclaim(w.cns[0].View), nil)
+}
+
+// A batch of free chunks that is refused by the central list, at either operation and however it came to be pushed, is not given up: the
+// compute node still has it, or it is nobody's, and is found.
+func TestRefusedBatchIsKept(t *testing.T) {
+	for k := range 2 {
+		for _, e := range []error{fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome} {
+			w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+			p := &faultPort{Port: w.port(0), left: -1, err: e}
+			c, err := w.open(0, w.config()).Client(cas.New(p, cas.Config{}))
+			wantErr(t, "client", err, nil)
+			n, cl := c.s.nodes[0], class(0)
+			var chunks []chunk
+			for range cl.bound() + 1 {
+				ch, err := c.alloc(n, cl)
+				wantErr(t, "alloc", err, nil)
+				chunks = append(chunks, ch)
+			}
+			for i, ch := range chunks {
+				if i == len(chunks)-1 {
+					p.left = k // the list is full: a batch goes
+				}
+				c.free(n, ch)
+			}
+			lost := e == fabric.ErrUnknownOutcome
+			if !p.hit || (c.stats.Leaked > 0) != lost {
+				t.Fatalf("%v at %d: hit %v, %d chunks are lost", e, k, p.hit, c.stats.Leaked)
+			}
+			if lost {
+				continue
+			}
+			p.left, p.hit = k, false
+			wantErr(t, "drain", c.Drain(), e)
+			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
+				t.Fatalf("%v at %d: %v", e, k, r)
+			}
+			ch, err := c.alloc(n, cl)
+			wantErr(t, "alloc", err, nil)
+			p.left = k
+			wantErr(t, "release", (&owner{c: c}).Release([]sweep.Piece{{Off64: ch.off64, Class: uint8(cl)}}), e)
+			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
+			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
+				t.Fatalf("%v at %d: %v", e, k, r)
+			}
+		}
+	}
 }

@@ -161,14 +161,26 @@ func (c *Client) free(n *node, ch chunk) {
 	if k == 0 {
 		return
 	}
-	if err := c.pushCentral(n, ch.class, batch[:k]); err != nil {
+	if err := c.pushCentral(n, ch.class, batch[:k]); err != nil && !c.keep(n, ch.class, batch[:k], err) {
 		// The operation that freed the chunk has succeeded all the same.
 		c.stats.Leaked += uint64(k)
 	}
 }
 
-// pushCentral puts a batch in front of the class's central list. If it fails, nobody gets these chunks as long as this compute node lives: the batch
-// may come into the list yet.
+// keep puts chunks back into the local list if err says that they did not come into the central one.
+func (c *Client) keep(n *node, cl class, batch []uint64, err error) bool {
+	if !fabric.Refused(err) {
+		return false
+	}
+	l := &n.heap.lists[cl]
+	l.mu.Lock()
+	l.chunks = append(l.chunks, batch...)
+	l.mu.Unlock()
+	return true
+}
+
+// pushCentral puts a batch in front of the class's central list. If the outcome is not known, nobody gets these chunks as long as this compute
+// node lives: the batch may come into the list yet. If it was refused (fabric.Refused), the caller has them still.
 func (c *Client) pushCentral(n *node, cl class, batch []uint64) error {
 	for _, off := range batch {
 		c.s.member.Touch(n.part, off)
@@ -183,8 +195,10 @@ func (c *Client) pushCentral(n *node, cl class, batch []uint64) error {
 		c.ops[0] = fabric.Write(n.at(batch[0]), c.node)
 		c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(batch[0])))
 		if err := lock.Do(c.l, c.ops[:2]); err != nil {
-			for _, off := range batch {
-				c.s.member.Lose(n.part, off)
+			if !fabric.Refused(err) {
+				for _, off := range batch {
+					c.s.member.Lose(n.part, off)
+				}
 			}
 			return fmt.Errorf("objstore: free list at %v: %w", head, err)
 		}

@@ -119,7 +119,7 @@ func (o *owner) Release(list []sweep.Piece) error {
 		}
 		n, cl := o.c.s.nodes[p.Part], class(p.Class)
 		if err := o.c.pushCentral(n, cl, batch); err != nil {
-			return err
+			return err // what was refused is nobody's still: the next round finds it
 		}
 		n.reclaimed.Add(uint64(len(batch)) * cl.size())
 	}

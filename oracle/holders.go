@@ -176,8 +176,12 @@ func (j *Cells) Event(e *Event) string {
 	case Killed, Fenced:
 		for _, c := range j.cells {
 			of := func(w write) bool { return w.client.CN() == e.Client.CN() }
-			c.doubt = c.doubt || slices.ContainsFunc(c.writes, of)
 			c.seen = slices.DeleteFunc(c.seen, of)
+			for i := range c.writes {
+				if of(c.writes[i]) { // no release acknowledges it: another node may get the number
+					c.doubt, c.writes[i].client = true, 0
+				}
+			}
 		}
 	case Restarted:
 		for l, c := range j.cells {

@@ -1,0 +1,95 @@
+package btree
+
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/region/sweep"
+)
+
+// A faultPort fails one operation: the k-th from now on, counted over all chains.
+type faultPort struct {
+	fabric.Port
+	left int   // operations until the fault; negative is never
+	err  error // of the fault
+	done bool  // the operations from the fault on take place all the same
+	hit  bool
+}
+
+func (p *faultPort) Do(ops []fabric.Op) error {
+	if p.left < 0 || p.left >= len(ops) {
+		if p.left >= 0 {
+			p.left -= len(ops)
+		}
+		return p.Port.Do(ops)
+	}
+	i := p.left
+	p.left, p.hit = -1, true
+	upTo := i
+	if p.done {
+		upTo = len(ops)
+	}
+	if err := p.Port.Do(ops[:upTo]); err != nil {
+		return err
+	}
+	return &fabric.ChainError{Index: i, Op: ops[i], Err: p.err}
+}
+
+// faulty returns a client of a tree whose operations can fail.
+func faulty(t testing.TB, w *world, p *faultPort) *Client {
+	t.Helper()
+	p.Port, p.left = w.port(0), -1
+	return clientOn(t, w.open(0, w.tiny()), p)
+}
+
+func (r *Report) elsewhere() (n uint64) {
+	for i := range r.Memory {
+		n += r.Memory[i].Elsewhere
+	}
+	return n
+}
+
+// A slot that is refused by the central list, at either operation and however it came to be pushed, is not given up: the compute node still
+// has it, or it is nobody's, and is found.
+func TestRefusedSlotIsKept(t *testing.T) {
+	for k := range 2 {
+		for _, e := range []error{fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome} {
+			w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+			p := &faultPort{err: e}
+			c := faulty(t, w, p)
+			var slots []ptr
+			for range localSlots + 1 {
+				s, err := c.allocOn(0, 1)
+				wantErr(t, "alloc", err, nil)
+				slots = append(slots, s)
+			}
+			for i, s := range slots {
+				if i == len(slots)-1 {
+					p.left = k // the list is full
+				}
+				c.free(s, 1)
+			}
+			lost := e == fabric.ErrUnknownOutcome
+			if !p.hit || (c.stats.Leaked > 0) != lost {
+				t.Fatalf("%v at %d: hit %v, %d slots are lost", e, k, p.hit, c.stats.Leaked)
+			}
+			if lost {
+				continue
+			}
+			p.left = k
+			wantErr(t, "drain", c.Drain(), e)
+			if r := mustBeSound(t, c); r.elsewhere() != 0 {
+				t.Fatalf("%v at %d: %v", e, k, r)
+			}
+			s, err := c.allocOn(0, 1)
+			wantErr(t, "alloc", err, nil)
+			p.left = k
+			wantErr(t, "release", (&owner{c: c}).Release([]sweep.Piece{{Off64: s.off64(), Class: 1}}), e)
+			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
+			if r := mustBeSound(t, c); r.elsewhere() != 0 {
+				t.Fatalf("%v at %d: %v", e, k, r)
+			}
+		}
+	}
+}
