@@ -28,6 +28,9 @@ var (
 	ErrPolicy = hier.ErrPolicy
 )
 
+// ErrClosed: what was called, or its session or cluster, has been closed.
+var ErrClosed = fabric.ErrClosed
+
 // ErrMemoryLost: a memory node has come back without the memory that it had. Each session, and each client of a store or
 // tree, hears it at least once, from an operation; what was there is gone then: locks are free, stores and trees empty. After it, all goes on.
 var ErrMemoryLost = cn.ErrMemoryLost

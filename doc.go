@@ -36,7 +36,7 @@
 //
 // Misuse is refused: a [LockID] that is not of an open [Locks] ([ErrLockID]), a [Mode] that is none ([ErrMode]), a lock that the session
 // holds already (lock.ErrDeadlock: locks are not reentrant). A second goroutine in a session panics, as it does in a map; most of the
-// time it is found, so do not rely on it. [Session.Close] and [Cluster.Close] release locks that are still held, and say so ([ErrHeld]).
+// time it is found, so do not rely on it. What is called after Close is [ErrClosed]. [Session.Close] and [Cluster.Close] release locks that are still held, and say so ([ErrHeld]).
 //
 // # Objects
 //

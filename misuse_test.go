@@ -3,6 +3,7 @@ package declock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -108,7 +109,7 @@ func TestRelock(t *testing.T) {
 func panicOf(f func()) (text string) {
 	defer func() {
 		if v := recover(); v != nil {
-			text, _ = v.(string)
+			text = fmt.Sprint(v)
 		}
 	}()
 	f()
@@ -174,5 +175,18 @@ func TestDoOfAPanic(t *testing.T) {
 	}()
 	if _, err := s.Lock(context.Background(), l.At(0)); err != nil {
 		t.Errorf("Lock after it: %v", err)
+	}
+}
+
+// A lock that other code over the session's Locker holds is named by Close, which cannot release it.
+func TestCloseWithALockOfOtherCode(t *testing.T) {
+	c, l := openLocks(t, 1)
+	s := session(t, c)
+	var h lock.Hold
+	if err := s.Locker().Acquire(&h, &lock.Request{Lock: l.At(0).Addr(), Mode: lock.Exclusive}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); !errors.Is(err, declock.ErrHeld) || !strings.Contains(err.Error(), l.At(0).String()) {
+		t.Errorf("Close: %v", err)
 	}
 }

@@ -127,6 +127,9 @@ func (c *Cluster) store(name string) *Store {
 // Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the store
 // has been lost since the last client was opened, or since the store was; the next call succeeds.
 func (st *Store) Client(s *Session) (*objstore.Client, error) {
+	if s.s.Closed() {
+		return nil, fmt.Errorf("%w: the session", ErrClosed)
+	}
 	k, err := st.Store.Client(s.Locker())
 	if told := st.told.tell(st.Losses(), err); told != nil && err == nil {
 		k.Close()

@@ -77,6 +77,9 @@ func (c *Cluster) tree(name string) *Tree {
 // time. Its waits for locks are bounded by Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the tree
 // has been lost since the last client was opened, or since the tree was; the next call succeeds.
 func (t *Tree) Client(s *Session) (*btree.Client, error) {
+	if s.s.Closed() {
+		return nil, fmt.Errorf("%w: the session", ErrClosed)
+	}
 	k, err := t.Tree.Client(s.Locker())
 	if told := t.told.tell(t.Losses(), err); told != nil && err == nil {
 		k.Close()

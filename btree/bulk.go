@@ -18,10 +18,17 @@ type BulkOptions struct {
 // BulkLoad puts sorted pairs into an empty tree, much faster than puts: each node is written once. Nobody sees any
 // of them before all are there. The first leaf stays locked meanwhile, so others' puts wait.
 //
+// The sequence may use other clients, also those of the same session, but not the first leaf of this tree: it would wait for that
+// (lock.ErrDeadlock). If it panics, the tree is as it was, and the panic goes on.
+//
 // ErrNotEmpty: the tree has keys; ErrOrder: a key is not greater than the one before. After an error the tree is as it was,
 // and what was written is lost to the tree until this compute node closes it or dies. A compute node that dies
 // between the two last operations leaves a tree that is right, and slow until it is repaired.
 func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
 	if c.t.lost() {
 		return c.revive()
 	}
@@ -31,6 +38,11 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 	if o.FillPercent < 10 || o.FillPercent > 100 {
 		return fmt.Errorf("%w: leaves filled to %d %%: want 10 to 100", ErrConfig, o.FillPercent)
 	}
+	defer func() {
+		if c.closed { // by the sequence
+			c.discard()
+		}
+	}()
 	c.user.Enter()
 	defer c.user.Leave()
 	// What the sequence yields may lie where the last operation left its result: in c.leaf, or in c.value.
@@ -44,7 +56,7 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 	l := &loader{c: c, most: c.t.geo.nodeSize * o.FillPercent / 100}
 	err := l.empty()
 	if err == nil {
-		err = l.run(pairs)
+		err = l.load(pairs)
 	}
 	if err != nil {
 		l.lose()
@@ -56,12 +68,34 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 	return l.publish()
 }
 
+// load writes all nodes but the first leaf. If the sequence does not come back (it panics, or ends its goroutine), the lock is released
+// and what has been written is given up.
+func (l *loader) load(pairs iter.Seq2[[]byte, []byte]) error {
+	c := l.c
+	back := false
+	c.loading = true
+	defer func() {
+		c.loading = false
+		if !back {
+			l.lose()
+			_ = c.unlock(nil) // the panic goes on
+		}
+	}()
+	err := l.run(pairs)
+	back = true
+	if err == nil && c.closed {
+		err = fmt.Errorf("%w: client of tree %q, by the sequence of its bulk load", ErrClosed, c.t.cfg.Name)
+	}
+	return err
+}
+
 // A loader builds a tree from left to right: one node of each level is being filled.
 type loader struct {
 	c      *Client
 	most   int
 	levels []*filling
 	last   []byte // key
+	rec    []byte // scratch
 	some   bool
 	slots  []ptr // of nodes and large values
 	root   ptr
@@ -98,33 +132,8 @@ func (l *loader) empty() error {
 
 // run writes all nodes but the first leaf.
 func (l *loader) run(pairs iter.Seq2[[]byte, []byte]) error {
-	var rec [recordHeader + MaxKeySize]byte
-	buf := rec[:]
-	for key, value := range pairs {
-		if err := l.c.check(key, value); err != nil {
-			return err
-		}
-		if l.some && bytes.Compare(key, l.last) <= 0 {
-			return fmt.Errorf("%w: %.40q behind %.40q", ErrOrder, key, l.last)
-		}
-		k, payload := kindInline, value
-		if len(value) > l.c.t.geo.maxInline {
-			out, err := l.c.store(value)
-			if err != nil {
-				return err
-			}
-			l.slots = append(l.slots, out.at)
-			k, payload = kindOutside, l.c.outBuf[:]
-			out.encode(payload)
-		}
-		if need := recordSize(len(key), len(payload)); need > len(buf) {
-			buf = make([]byte, need)
-		}
-		n := putRecord(buf, k, key, payload)
-		if err := l.add(0, key, l.last, buf[:n]); err != nil {
-			return err
-		}
-		l.last, l.some = append(l.last[:0], key...), true
+	if err := l.leaves(pairs); err != nil {
+		return err
 	}
 	// The last node of each level has no high fence; its level's root is the only one.
 	for i := 0; i < len(l.levels); i++ {
@@ -137,6 +146,59 @@ func (l *loader) run(pairs iter.Seq2[[]byte, []byte]) error {
 			l.root = f.self
 		}
 	}
+	return nil
+}
+
+// leaves writes the pairs. Between two of them the session is free: the sequence may use it.
+func (l *loader) leaves(pairs iter.Seq2[[]byte, []byte]) (err error) {
+	use := l.c.use
+	use.End()
+	defer func() {
+		if !use.Busy() {
+			use.Begin()
+		}
+	}()
+	for key, value := range pairs {
+		use.Begin()
+		err = l.pair(key, value)
+		use.End()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pair writes one pair.
+func (l *loader) pair(key, value []byte) error {
+	c := l.c
+	if c.t.lost() {
+		return c.gone() // the client's next operation goes on with the tree as it is then
+	}
+	if err := c.sized(key, value); err != nil {
+		return err
+	}
+	if l.some && bytes.Compare(key, l.last) <= 0 {
+		return fmt.Errorf("%w: %.40q behind %.40q", ErrOrder, key, l.last)
+	}
+	k, payload := kindInline, value
+	if len(value) > c.t.geo.maxInline {
+		out, err := c.store(value)
+		if err != nil {
+			return err
+		}
+		l.slots = append(l.slots, out.at)
+		k, payload = kindOutside, c.outBuf[:]
+		out.encode(payload)
+	}
+	if need := recordSize(len(key), len(payload)); need > len(l.rec) {
+		l.rec = make([]byte, need)
+	}
+	n := putRecord(l.rec, k, key, payload)
+	if err := l.add(0, key, l.last, l.rec[:n]); err != nil {
+		return err
+	}
+	l.last, l.some = append(l.last[:0], key...), true
 	return nil
 }
 

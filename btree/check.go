@@ -117,6 +117,10 @@ const maxRepairs = 100
 // Check reads the whole tree and tells what is in it, and what is wrong. Nobody may change
 // the tree meanwhile, or Check sees changes half done as faults.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.end()
 	if c.t.lost() {
 		return nil, c.revive()
 	}
@@ -132,7 +136,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 			continue
 		}
 		if o.Reclaim != nil && k.r.Sound() {
-			if err := c.Reclaim(o.Reclaim); err != nil {
+			if err := c.reclaim(o.Reclaim); err != nil {
 				return nil, err
 			}
 			o.Reclaim = nil

@@ -46,8 +46,11 @@ type Client struct {
 	outBuf    [outsideSize]byte
 	uncertain bool // the operation has been sent to the memory node
 
-	user  sweep.User
-	stats Stats
+	user    sweep.User
+	use     *lock.InUse // of all that is made from the Locker
+	closed  bool
+	loading bool // a bulk load is under way
+	stats   Stats
 }
 
 // Stats counts what a Client did.
@@ -99,7 +102,9 @@ func (s *Stats) Add(t *Stats) {
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the tree was opened with. It works over l's Port.
 func (t *Tree) Client(l lock.Locker) (*Client, error) {
-	c := &Client{t: t.line.newest.Load(), l: l, port: l.Port()}
+	c := &Client{t: t.line.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
+	c.use.Begin()
+	defer c.use.End()
 	var err error
 	if !c.t.lost() {
 		err = c.open(c.t)
@@ -108,7 +113,7 @@ func (t *Tree) Client(l lock.Locker) (*Client, error) {
 		err = c.revive()
 	}
 	if err != nil {
-		c.Close()
+		c.discard()
 		return nil, err
 	}
 	return c, nil
@@ -118,7 +123,7 @@ func (t *Tree) Client(l lock.Locker) (*Client, error) {
 func (c *Client) open(t *Tree) error {
 	before, p := c.t, c.port
 	if t != before {
-		c.Close()
+		c.discard()
 	}
 	c.t, c.shadow, c.jobs, c.owed = t, make([]atomic.Uint64, len(t.nodes)), c.jobs[:0], 0
 	for _, b := range []*[]byte{&c.leaf, &c.inner, &c.left, &c.right} {
@@ -129,7 +134,7 @@ func (c *Client) open(t *Tree) error {
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
 	t.join(c)
 	if err := c.takeShadows(); err != nil {
-		c.Close()
+		c.discard()
 		c.t = before
 		return err
 	}
@@ -148,8 +153,38 @@ func (c *Client) takeShadows() error {
 	return nil
 }
 
-// Close frees the client's buffers. The Locker and its Port stay open.
+// begin begins an operation of the user.
+func (c *Client) begin() error {
+	switch {
+	case c.closed:
+		return fmt.Errorf("%w: client of tree %q", ErrClosed, c.t.cfg.Name)
+	case c.loading:
+		return fmt.Errorf("%w: client of tree %q: its BulkLoad is under way: use another client", lock.ErrMisuse, c.t.cfg.Name)
+	}
+	c.use.Begin()
+	return nil
+}
+
+// end ends an operation of the user.
+func (c *Client) end() { c.use.End() }
+
+// Close frees the client's buffers. The Locker and its Port stay open. What the client is asked for later is ErrClosed.
 func (c *Client) Close() {
+	if c.closed {
+		return
+	}
+	if c.loading { // the sequence of the bulk load has called it, and that ends now
+		c.closed = true
+		return
+	}
+	c.use.Begin()
+	c.closed = true
+	c.discard()
+	c.use.End()
+}
+
+// discard frees what the client has of its tree.
+func (c *Client) discard() {
 	c.user.Enter()
 	c.freeShadows()
 	c.user.Leave()

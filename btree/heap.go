@@ -309,6 +309,14 @@ func (c *Client) takeExtent(node int, cl class) (ptr, error) {
 // Drain gives the slots that this compute node keeps free back to the memory
 // nodes, for others. See Leave.
 func (c *Client) Drain() error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
+	return c.drain()
+}
+
+func (c *Client) drain() error {
 	if c.t.lost() {
 		return c.revive()
 	}

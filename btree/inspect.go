@@ -46,6 +46,10 @@ func (d *Dump) String() string {
 
 // Inspect returns the node of a level that a key belongs to, read without a lock. Level 0 is the leaf.
 func (c *Client) Inspect(key []byte, level int) (*Dump, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.end()
 	if err := c.check(key, nil); err != nil {
 		return nil, err
 	}
@@ -102,6 +106,10 @@ func dumpRecord(level uint8, r *record) DumpRecord {
 // EstimateCount returns about how many keys there are, from random ways to leaves: on each, the number
 // of children of the nodes and the keys of the leaf, multiplied. More ways are more exact; 0 is 32.
 func (c *Client) EstimateCount(ways int) (uint64, error) {
+	if err := c.begin(); err != nil {
+		return 0, err
+	}
+	defer c.end()
 	if c.t.lost() {
 		return 0, c.revive()
 	}

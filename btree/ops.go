@@ -14,6 +14,11 @@ func (c *Client) check(key, value []byte) error {
 	if c.t.lost() {
 		return c.revive()
 	}
+	return c.sized(key, value)
+}
+
+// sized validates the sizes of a key and a value.
+func (c *Client) sized(key, value []byte) error {
 	if len(key) > c.t.geo.maxKey {
 		return fmt.Errorf("%w: %d bytes, this tree was made for %d", ErrKeySize, len(key), c.t.geo.maxKey)
 	}
@@ -31,6 +36,15 @@ func (c *Client) ownKey(key []byte) []byte {
 // Get returns the value of a key, or ErrNotFound. The value is valid until the client's next
 // operation, whose key, values and bounds may be slices of it. Get takes no lock: with the index cached, it is one READ.
 func (c *Client) Get(key []byte) ([]byte, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	value, err := c.fetch(key)
+	c.end()
+	return value, err
+}
+
+func (c *Client) fetch(key []byte) ([]byte, error) {
 	if err := c.check(key, nil); err != nil {
 		return nil, err
 	}
@@ -116,6 +130,10 @@ func (c *Client) CompareAndPut(key, old, value []byte) error {
 // put stores a value. A large one is written to a slot of its own before the leaf is locked; the
 // record publishes it. What it replaces is free at once: who reads it now notices by the checksum.
 func (c *Client) put(key, value, old []byte, when cond) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
 	if err := c.check(key, value); err != nil {
 		return err
 	}
@@ -220,6 +238,10 @@ func (c *Client) compare(r *record, old []byte) error {
 
 // Delete removes a key, or returns ErrNotFound.
 func (c *Client) Delete(key []byte) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
 	if err := c.check(key, nil); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ type Iterator struct {
 
 // Scan returns an iterator over a range. It must be closed.
 func (c *Client) Scan(r Range) *Iterator {
-	it := &Iterator{c: c, t: c.t, buf: c.port.Alloc(c.t.geo.nodeSize)}
+	it := &Iterator{c: c, t: c.t}
 	it.Reset(r)
 	return it
 }
@@ -63,13 +63,36 @@ func (it *Iterator) Reset(r Range) {
 	it.begun, it.ended, it.count, it.err = false, false, 0, nil
 	it.key, it.value = nil, nil
 	if it.t != it.c.t {
+		it.free()
+		it.t = it.c.t
+	}
+}
+
+// free frees the iterator's buffer.
+func (it *Iterator) free() {
+	if it.buf != nil {
+		it.c.use.Begin()
 		it.c.port.Free(it.buf)
-		it.t, it.buf = it.c.t, it.c.port.Alloc(it.c.t.geo.nodeSize)
+		it.buf = nil
+		it.c.use.End()
 	}
 }
 
 // Next goes to the next key. It returns false at the end, or after an error: see Err.
 func (it *Iterator) Next() bool {
+	if it.err != nil || it.closed {
+		it.key, it.value = nil, nil
+		return false
+	}
+	if it.err = it.c.begin(); it.err != nil {
+		it.key, it.value = nil, nil
+		return false
+	}
+	defer it.c.end()
+	return it.next()
+}
+
+func (it *Iterator) next() bool {
 	for it.err == nil && !it.closed && (it.r.Limit == 0 || it.count < it.r.Limit) {
 		if it.at < len(it.items) {
 			x := &it.items[it.at]
@@ -121,7 +144,7 @@ func (it *Iterator) Err() error { return it.err }
 func (it *Iterator) Close() {
 	if !it.closed {
 		it.closed = true
-		it.c.port.Free(it.buf)
+		it.free()
 	}
 }
 
@@ -132,7 +155,7 @@ func (it *Iterator) valueOf(x *item) ([]byte, error) {
 	if err != errTorn {
 		return v, err
 	}
-	v, err = it.c.Get(x.key)
+	v, err = it.c.fetch(x.key)
 	if err == ErrNotFound {
 		return nil, nil
 	}
@@ -149,6 +172,9 @@ func (it *Iterator) load() error {
 		return it.c.revive()
 	case it.t != it.c.t:
 		return it.c.gone()
+	}
+	if it.buf == nil {
+		it.buf = it.c.port.Alloc(it.t.geo.nodeSize)
 	}
 	desc := it.r.Descending
 	switch {

@@ -33,6 +33,10 @@ func (t *Tree) part(c *Client) {
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
 func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
+	if err := c.begin(); err != nil {
+		return false, err
+	}
+	defer c.end()
 	if c.t.lost() {
 		return false, c.revive()
 	}
@@ -46,7 +50,11 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 // Leave gives the slots that this compute node keeps free back to the memory nodes, and closes the tree on it: its last client
 // calls it, and uses it no more.
 func (c *Client) Leave() error {
-	if err := c.Drain(); err != nil {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
+	if err := c.drain(); err != nil {
 		return err
 	}
 	if err := c.t.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
@@ -67,6 +75,14 @@ func Disown(port fabric.Port, e *region.Entry) error {
 // Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
 // say. Others may be at work, if they Tend. ErrUnanswered: they do not.
 func (c *Client) Reclaim(view func() fabric.View) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
+	return c.reclaim(view)
+}
+
+func (c *Client) reclaim(view func() fabric.View) error {
 	if c.t.lost() {
 		return c.revive()
 	}

@@ -41,6 +41,8 @@ var (
 	ErrOrder = errors.New("btree: keys are not in ascending order")
 	// ErrLevel: Inspect of a level that the tree is not high enough to have.
 	ErrLevel = errors.New("btree: tree has no such level")
+	// ErrClosed: the client, its session or its compute node has been closed.
+	ErrClosed = fabric.ErrClosed
 	// ErrCorrupt: remote memory does not hold what the tree's layout says.
 	ErrCorrupt = errors.New("btree: corrupt remote memory")
 )

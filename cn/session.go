@@ -24,7 +24,7 @@ type Session struct {
 }
 
 // ErrClosed: the node or session has been closed.
-var ErrClosed = errors.New("cn: closed")
+var ErrClosed = fabric.ErrClosed
 
 // Session opens a session.
 func (n *Node) Session() (*Session, error) {

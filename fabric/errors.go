@@ -42,7 +42,7 @@ var (
 
 	ErrDeadline    = errors.New("fabric: deadline exceeded")
 	ErrInterrupted = errors.New("fabric: wait interrupted")
-	ErrClosed      = errors.New("fabric: port is closed")
+	ErrClosed      = errors.New("fabric: closed")
 )
 
 // Refused reports whether err says for certain that the operation which failed, and those behind it in its chain, were

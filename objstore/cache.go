@@ -1,6 +1,10 @@
 package objstore
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/declock/declock/fabric"
+)
 
 // Errors of cache operations, for errors.Is. Errors of locks and of the fabric come wrapped.
 var (
@@ -14,6 +18,8 @@ var (
 	ErrKeySize = errors.New("objstore: key size out of range")
 	// ErrValueSize: the value is larger than the store was made for.
 	ErrValueSize = errors.New("objstore: value too large")
+	// ErrClosed: the client, its session or its compute node has been closed.
+	ErrClosed = fabric.ErrClosed
 	// ErrNoSpace: memory is full and nothing that could be evicted makes room.
 	ErrNoSpace = errors.New("objstore: out of memory")
 	// ErrCorrupt: remote memory does not hold what the store's layout says.

@@ -105,6 +105,10 @@ type checker struct {
 // Check reads the whole store and tells what is in it and what is wrong with
 // it. Nobody may use the store meanwhile: it takes no locks.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.end()
 	if c.s.lost() {
 		return nil, c.revive()
 	}
@@ -112,7 +116,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 	if err != nil || o.Reclaim == nil || !r.Sound() {
 		return r, err
 	}
-	if err := c.Reclaim(o.Reclaim); err != nil {
+	if err := c.reclaim(o.Reclaim); err != nil {
 		return r, err
 	}
 	return c.check()

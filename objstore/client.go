@@ -38,9 +38,11 @@ type Client struct {
 	nowS    uint32    // set by SetNow, 0 is none
 	uniques []uniques // of each memory node of the store
 
-	hv    lock.Hold // of the bucket of a victim
-	user  sweep.User
-	stats Stats
+	hv     lock.Hold // of the bucket of a victim
+	user   sweep.User
+	use    *lock.InUse // of all that is made from the Locker
+	closed bool
+	stats  Stats
 }
 
 var _ Clocked = (*Client)(nil)
@@ -94,7 +96,9 @@ const (
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the store was opened with. It works over l's Port.
 func (s *Store) Client(l lock.Locker) (*Client, error) {
-	c := &Client{s: s.line.newest.Load(), l: l, port: l.Port()}
+	c := &Client{s: s.line.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
+	c.use.Begin()
+	defer c.use.End()
 	var err error
 	if !c.s.lost() {
 		err = c.open(c.s)
@@ -103,7 +107,7 @@ func (s *Store) Client(l lock.Locker) (*Client, error) {
 		err = c.revive()
 	}
 	if err != nil {
-		c.Close()
+		c.discard()
 		return nil, err
 	}
 	return c, nil
@@ -111,7 +115,7 @@ func (s *Store) Client(l lock.Locker) (*Client, error) {
 
 // open makes the client one of a store, with nothing that it had of another. If it fails, it is what it was, without buffers.
 func (c *Client) open(s *Store) error {
-	c.Close()
+	c.discard()
 	p, before := c.port, c.s
 	c.s, c.uniques = s, make([]uniques, len(s.nodes))
 	c.slots = p.Alloc(max(s.slotsLen(), overflowSize))
@@ -123,7 +127,7 @@ func (c *Client) open(s *Store) error {
 		c.note, c.left = make([]byte, s.noteSize()), make([]byte, s.noteSize())
 	}
 	if err := c.incarnate(0); err != nil {
-		c.Close()
+		c.discard()
 		c.s = before
 		return err
 	}
@@ -149,8 +153,31 @@ func (c *Client) incarnate(node int) error {
 	return nil
 }
 
-// Close frees the client's buffers. The Locker and its Port stay open.
+// begin begins an operation of the user.
+func (c *Client) begin() error {
+	if c.closed {
+		return fmt.Errorf("%w: client of store %q", ErrClosed, c.s.cfg.Name)
+	}
+	c.use.Begin()
+	return nil
+}
+
+// end ends an operation of the user.
+func (c *Client) end() { c.use.End() }
+
+// Close frees the client's buffers. The Locker and its Port stay open. What the client is asked for later is ErrClosed.
 func (c *Client) Close() {
+	if c.closed {
+		return
+	}
+	c.use.Begin()
+	c.closed = true
+	c.discard()
+	c.use.End()
+}
+
+// discard frees what the client has of its store.
+func (c *Client) discard() {
 	c.s.member.Remove(&c.user)
 	for _, b := range [][]byte{c.slots, c.block, c.node, c.obj, c.out, c.table} {
 		if b != nil {
@@ -163,6 +190,14 @@ func (c *Client) Close() {
 // Drain gives the chunks that this compute node keeps free back to the memory
 // nodes, for others. See Leave.
 func (c *Client) Drain() error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
+	return c.drain()
+}
+
+func (c *Client) drain() error {
 	if c.s.lost() {
 		return c.revive()
 	}

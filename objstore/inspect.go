@@ -62,6 +62,10 @@ func (s *Store) Locate(key []byte) (fabric.MemID, uint64) {
 // Inspect reads a bucket and the objects in it, without its lock: what changes
 // meanwhile may look corrupt.
 func (c *Client) Inspect(mn fabric.MemID, index uint64) (*BucketDump, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.end()
 	if c.s.lost() {
 		return nil, c.revive()
 	}

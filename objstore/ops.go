@@ -10,6 +10,15 @@ import (
 
 // Get implements Cache.
 func (c *Client) Get(key []byte) (Item, error) {
+	if err := c.begin(); err != nil {
+		return Item{}, err
+	}
+	it, err := c.get(key)
+	c.end()
+	return it, err
+}
+
+func (c *Client) get(key []byte) (Item, error) {
 	var k work
 	if err := c.start(&k, key); err != nil {
 		return Item{}, err
@@ -124,6 +133,10 @@ func (c *Client) CompareAndSwap(key, value []byte, o Options, cas uint64) error 
 }
 
 func (c *Client) store(key, value []byte, o Options, cond condition, unique uint64) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
 	k := work{head: true}
@@ -248,6 +261,10 @@ func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 
 // Delete implements Cache.
 func (c *Client) Delete(key []byte) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
 	k := work{head: true}
@@ -314,6 +331,10 @@ func (c *Client) lookupLive(k *work) error {
 
 // Touch implements Cache. It replaces the one word of access and expiry in place.
 func (c *Client) Touch(key []byte, ttl uint32) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
 	k := work{head: true}
@@ -341,6 +362,10 @@ func (c *Client) Prepend(key, data []byte) error { return c.extend(key, data, tr
 // only the header, the key and the data are moved. The data may lie in c.obj, where Get left its value: so
 // the object is read into the other buffer.
 func (c *Client) extend(key, data []byte, before bool) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
 	var k work
@@ -394,6 +419,10 @@ const maxDigits = 20
 // add replaces a decimal value. As in memcached, a result that is shorter than
 // what was there is padded with spaces behind to the same length.
 func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
+	if err := c.begin(); err != nil {
+		return 0, err
+	}
+	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
 	var k work

@@ -17,6 +17,10 @@ var ErrUnanswered = sweep.ErrUnanswered
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
 func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
+	if err := c.begin(); err != nil {
+		return false, err
+	}
+	defer c.end()
 	switch {
 	case c.s.lost():
 		return false, c.revive()
@@ -37,7 +41,11 @@ func (c *Client) tend(view func() fabric.View) (busy bool, err error) {
 // Leave gives the chunks that this compute node keeps free back to the memory nodes, and closes the store on it: its last client
 // calls it, and uses it no more.
 func (c *Client) Leave() error {
-	if err := c.Drain(); err != nil {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
+	if err := c.drain(); err != nil {
 		return err
 	}
 	if err := c.s.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
@@ -59,6 +67,14 @@ func Disown(port fabric.Port, e *region.Entry) error {
 // say. Others may be at work, if they Tend. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
 // lost, Tend does nothing, and who has not heard of that has memory that nobody knows of: then ErrUnanswered, unless no other compute node lives.
 func (c *Client) Reclaim(view func() fabric.View) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
+	return c.reclaim(view)
+}
+
+func (c *Client) reclaim(view func() fabric.View) error {
 	if n := view().Live.Len(); c.s.survivors && n > 1 {
 		return fmt.Errorf("%w: the first memory node had lost its memory, and %d other compute nodes are alive", ErrUnanswered, n-1)
 	}
