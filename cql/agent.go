@@ -65,14 +65,15 @@ type Agent struct {
 
 // AgentStats counts what an Agent did.
 type AgentStats struct {
-	Led       uint64 // resets led to the end
-	TakenOver uint64 // of those, from a resetter that died
-	Joined    uint64 // resets led by others
-	Adopted   uint64 // grants of places that their clients had left
-	ByReason  [numReasons]uint64
+	Led       uint64             `json:"led"`        // resets led to the end
+	TakenOver uint64             `json:"taken_over"` // of those, from a resetter that died
+	Joined    uint64             `json:"joined"`     // resets led by others
+	Adopted   uint64             `json:"adopted"`    // grants of places that their clients had left
+	ByReason  [numReasons]uint64 `json:"by_reason"`
 	// LastNs is how long the last reset took that was led to its end, and SumNs all of them: from
 	// the request to the free lock.
-	LastNs, SumNs fabric.Time
+	LastNs fabric.Time `json:"last_ns"`
+	SumNs  fabric.Time `json:"sum_ns"`
 }
 
 // leading is a reset that this node leads, between step 1 and step 3.

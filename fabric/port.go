@@ -154,12 +154,12 @@ type Caps struct {
 
 // Stats counts what a Port did.
 type Stats struct {
-	Chains     uint64 // doorbells towards memory nodes
-	Ops        [numOpKinds]uint64
-	ReadBytes  uint64
-	WriteBytes uint64
-	Sent       uint64 // messages to other compute nodes
-	SentLocal  uint64 // messages to the own compute node
+	Chains     uint64             `json:"chains"` // doorbells towards memory nodes
+	Ops        [numOpKinds]uint64 `json:"ops"`
+	ReadBytes  uint64             `json:"read_bytes"`
+	WriteBytes uint64             `json:"write_bytes"`
+	Sent       uint64             `json:"sent"`       // messages to other compute nodes
+	SentLocal  uint64             `json:"sent_local"` // messages to the own compute node
 }
 
 // Total returns the number of operations on memory nodes.
@@ -233,9 +233,9 @@ type Node interface {
 
 // Memory describes a memory node.
 type Memory struct {
-	ID    MemID
-	Size  uint64 // bytes
-	Epoch uint32 // grows with every restart of the memory node
+	ID    MemID  `json:"id"`
+	Size  uint64 `json:"size"`  // bytes
+	Epoch uint32 `json:"epoch"` // grows with every restart of the memory node
 }
 
 // A View is the set of live compute nodes at a time. Epoch grows with each change.

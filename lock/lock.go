@@ -205,23 +205,23 @@ type Layout struct {
 
 // Stats counts what a Locker did.
 type Stats struct {
-	Acquires   uint64 // granted
-	Immediate  uint64 // granted by the memory node at once
-	Waits      uint64 // waited for a grant from another compute node
-	LocalJoins uint64 // granted locally without waiting: shared with holders of the own node
-	LocalWaits uint64 // waited for another client of the own node
+	Acquires   uint64 `json:"acquires"`    // granted
+	Immediate  uint64 `json:"immediate"`   // granted by the memory node at once
+	Waits      uint64 `json:"waits"`       // waited for a grant from another compute node
+	LocalJoins uint64 `json:"local_joins"` // granted locally without waiting: shared with holders of the own node
+	LocalWaits uint64 `json:"local_waits"` // waited for another client of the own node
 
-	HandoversLocal  uint64 // releases that passed the lock on within the node
-	HandoversRemote uint64 // notifications sent to other nodes or queue entries
+	HandoversLocal  uint64 `json:"handovers_local"`  // releases that passed the lock on within the node
+	HandoversRemote uint64 `json:"handovers_remote"` // notifications sent to other nodes or queue entries
 
-	AcquireOps uint64 // operations on memory nodes to acquire, without Reads
-	Retries    uint64 // operations repeated because the lock was busy (spinning locks)
-	Refetches  uint64 // queue READs repeated in a release (paper section 4.3)
-	Prefetches uint64 // queue READs for remote timestamps (section 5.3)
-	Aborts     uint64 // acquisitions aborted by a reset and begun again
-	Resets     uint64 // resets asked for
-	Busy       uint64 // Try without success
-	Cancels    uint64 // timeouts and cancellations
+	AcquireOps uint64 `json:"acquire_ops"` // operations on memory nodes to acquire, without Reads
+	Retries    uint64 `json:"retries"`     // operations repeated because the lock was busy (spinning locks)
+	Refetches  uint64 `json:"refetches"`   // queue READs repeated in a release (paper section 4.3)
+	Prefetches uint64 `json:"prefetches"`  // queue READs for remote timestamps (section 5.3)
+	Aborts     uint64 `json:"aborts"`      // acquisitions aborted by a reset and begun again
+	Resets     uint64 `json:"resets"`      // resets asked for
+	Busy       uint64 `json:"busy"`        // Try without success
+	Cancels    uint64 `json:"cancels"`     // timeouts and cancellations
 }
 
 // Add adds the counters of t to s.

@@ -31,24 +31,24 @@ func (p Problem) String() string { return fmt.Sprintf("%v: %s", p.Addr, p.What) 
 
 // A NodeReport counts what is on one memory node. All sizes are in bytes.
 type NodeReport struct {
-	Node        fabric.MemID
-	Buckets     uint64
-	Objects     uint64
-	Expired     uint64 // of Objects
-	KeyBytes    uint64
-	ValueBytes  uint64
-	ChunkBytes  uint64 // chunks of objects
-	Overflows   uint64 // overflow blocks
-	LongestLoad int    // most objects in one bucket
-	Extents     uint64
-	ExtentBytes uint64 // chunks in extents
-	FreeCentral uint64 // bytes in central free lists
-	FreeLocal   uint64 // bytes in this compute node's free lists
+	Node        fabric.MemID `json:"node"`
+	Buckets     uint64       `json:"buckets"`
+	Objects     uint64       `json:"objects"`
+	Expired     uint64       `json:"expired"` // of Objects
+	KeyBytes    uint64       `json:"key_bytes"`
+	ValueBytes  uint64       `json:"value_bytes"`
+	ChunkBytes  uint64       `json:"chunk_bytes"`  // chunks of objects
+	Overflows   uint64       `json:"overflows"`    // overflow blocks
+	LongestLoad int          `json:"longest_load"` // most objects in one bucket
+	Extents     uint64       `json:"extents"`
+	ExtentBytes uint64       `json:"extent_bytes"` // chunks in extents
+	FreeCentral uint64       `json:"free_central"` // bytes in central free lists
+	FreeLocal   uint64       `json:"free_local"`   // bytes in this compute node's free lists
 	// Elsewhere is in no object and in no list that can be seen: in the lists of
 	// other compute nodes, or nobody's.
-	Elsewhere uint64
+	Elsewhere uint64 `json:"elsewhere"`
 	// Reclaimed was nobody's, and has been put into central free lists by this compute node since it opened the store.
-	Reclaimed uint64
+	Reclaimed uint64 `json:"reclaimed"`
 }
 
 // Sound tells whether there are no problems.

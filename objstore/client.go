@@ -49,18 +49,19 @@ var _ Clocked = (*Client)(nil)
 
 // Stats counts what a Client did.
 type Stats struct {
-	Gets, Hits   uint64
-	Stores       uint64 // objects stored by any operation
-	Deletes      uint64 // objects deleted by Delete
-	CacheHits    uint64 // objects that were where the location cache said: no second READ
-	CacheMisses  uint64 // objects that had to be read again
-	Evictions    uint64 // objects evicted by this client
-	Expired      uint64 // expired objects dropped by this client
-	Extents      uint64 // extents taken from the region
-	Overflows    uint64 // overflow blocks made
-	Leaked       uint64 // chunks lost to the store by failed operations, until this compute node closes the store or dies
-	BytesRead    uint64 // of values returned
-	BytesWritten uint64 // of values stored
+	Gets         uint64 `json:"gets"`
+	Hits         uint64 `json:"hits"`
+	Stores       uint64 `json:"stores"`        // objects stored by any operation
+	Deletes      uint64 `json:"deletes"`       // objects deleted by Delete
+	CacheHits    uint64 `json:"cache_hits"`    // objects that were where the location cache said: no second READ
+	CacheMisses  uint64 `json:"cache_misses"`  // objects that had to be read again
+	Evictions    uint64 `json:"evictions"`     // objects evicted by this client
+	Expired      uint64 `json:"expired"`       // expired objects dropped by this client
+	Extents      uint64 `json:"extents"`       // extents taken from the region
+	Overflows    uint64 `json:"overflows"`     // overflow blocks made
+	Leaked       uint64 `json:"leaked"`        // chunks lost to the store by failed operations, until this compute node closes the store or dies
+	BytesRead    uint64 `json:"bytes_read"`    // of values returned
+	BytesWritten uint64 `json:"bytes_written"` // of values stored
 }
 
 // Add adds the counters of t to s.

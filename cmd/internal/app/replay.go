@@ -493,6 +493,7 @@ func verdict(out *fleet.Outcome) error {
 // print prints the result.
 func (o *replayOptions) print(env *Env, out *fleet.Outcome, policy string) error {
 	total, rows := report.ReplayRows(out, policy, o.target)
+	total.Fill = o.fill
 	if o.json {
 		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.n, Commit: report.Commit(), Config: o.config(policy)}
 		r.Rows = append(r.Rows, total)

@@ -13,7 +13,7 @@ import (
 
 const (
 	// Version of the protocol. Daemons and commands of different versions refuse each other.
-	Version = 1
+	Version = 2
 	// MaxLine bounds a line. The largest is a result with its histograms.
 	MaxLine = 16 << 20
 	// maxConns bounds the connections of a daemon.

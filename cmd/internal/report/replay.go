@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/replay"
 )
 
@@ -44,6 +46,7 @@ type Total struct {
 	MaxLagS         float64 `json:"max_lag_s"`
 	Stopped         bool    `json:"stopped"`
 	LostNodes       int     `json:"lost_nodes"`
+	Fill            bool    `json:"-"` // a miss was followed by a set
 
 	Messages []string `json:"messages,omitempty"`
 }
@@ -86,7 +89,7 @@ func WriteReplay(w io.Writer, title string, t *Total, rows []replay.Row) error {
 	}
 	p.line("operations", "%s in %.2f s%s", units.Count(t.Count), t.Seconds, note)
 	p.line("throughput", "%s operations/s", units.Count(uint64(t.OpsPerS)))
-	p.line("hit ratio", "%.3f", t.HitRatio)
+	p.hitRatio(t, rows)
 	p.line("errors", "%s", units.Count(t.Errors))
 	if t.Target == "" {
 		p.line("MN operations", "%.3f per acquire, %.2f per operation", t.MNOpsPerAcquire, t.MNOpsPerOp)
@@ -102,6 +105,43 @@ func WriteReplay(w io.Writer, title string, t *Total, rows []replay.Row) error {
 		return p.err
 	}
 	return replayTable(rows).Write(w)
+}
+
+// hitRatio explains the hit ratio: how many reads missed, and what makes reads miss.
+func (p *printer) hitRatio(t *Total, rows []replay.Row) {
+	var reads, misses, deleted uint64
+	for _, r := range rows {
+		switch r.Op {
+		case traces.OpGet.String(), traces.OpGets.String():
+			reads, misses = reads+r.Count, misses+r.Misses
+		case traces.OpDelete.String():
+			deleted += r.Count - min(r.Count, r.Misses+r.Errors)
+		}
+	}
+	if reads == 0 {
+		p.line("hit ratio", "none: there were no reads")
+		return
+	}
+	p.line("hit ratio", "%.3f: %s of %s reads missed", t.HitRatio, units.Count(misses), units.Count(reads))
+	if misses == 0 {
+		return
+	}
+	var why []string
+	for _, w := range []struct {
+		when bool
+		text string
+	}{
+		{t.Warmed == 0, "the cache was not filled before"},
+		{deleted > 0, units.Count(deleted) + " objects were deleted by the trace"},
+		{t.Expired > 0, units.Count(t.Expired) + " expired"},
+		{t.Evictions > 0, units.Count(t.Evictions) + " were evicted: memory was full"},
+		{!t.Fill, "nothing stores a key after its miss but the trace (--fill does)"},
+	} {
+		if w.when {
+			why = append(why, w.text)
+		}
+	}
+	p.line("misses because", "%s", strings.Join(why, ";\n"+strings.Repeat(" ", 2+nameWidth+1)))
 }
 
 // extras are lines that are there only if there is something to say.
@@ -150,6 +190,9 @@ func (p *printer) printf(format string, args ...any) {
 	}
 }
 
+// nameWidth is the width of names before figures.
+const nameWidth = 15
+
 func (p *printer) line(name, format string, args ...any) {
-	p.printf("  %-15s "+format+"\n", append([]any{name}, args...)...)
+	p.printf("  %-*s "+format+"\n", append([]any{nameWidth, name}, args...)...)
 }
