@@ -91,7 +91,7 @@ func mnCommand(env *Env) *cli.Command {
 				return err
 			}
 			net.http = &how.http
-			net.o.Report = func(err error) { log.Warn("in the background", "error", err.Error()) }
+			net.o.Report = func(err error) { daemon.Report(log)(err) }
 			if cfg.Cluster, err = net.parse(c); err != nil {
 				return err
 			}
@@ -138,7 +138,7 @@ func cnCommand(env *Env) *cli.Command {
 				return err
 			}
 			net.http = &how.http
-			net.o.Report = func(err error) { log.Warn("in the background", "error", err.Error()) }
+			net.o.Report = func(err error) { daemon.Report(log)(err) }
 			if cfg.Cluster, err = net.parse(c); err != nil {
 				return err
 			}

@@ -326,7 +326,7 @@ func (o *replayOptions) membersOf(ctx context.Context, env *Env) ([]*fleet.Membe
 			return members, nil, err
 		}
 		if info, err := o.at.Describe(ctx); err != nil || len(info.Memory) == 0 {
-			return nil, nil, errors.Join(err, noMemory(o.at, err))
+			return nil, nil, noMemory(o.at, info, err)
 		}
 		fmt.Fprintf(env.Stderr, "declock: no compute node of %s on this machine: starting %d for this replay\n", o.at.Address(), o.cns.n)
 	}
@@ -339,9 +339,13 @@ func (o *replayOptions) membersOf(ctx context.Context, env *Env) ([]*fleet.Membe
 	return connect(ctx, own)
 }
 
-func noMemory(at scheme.Cluster, err error) error {
-	if err != nil {
-		return nil
+// noMemory is why a cluster cannot be used: it cannot be looked at, or has no memory node.
+func noMemory(at scheme.Cluster, info *scheme.Info, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case info.Broken != nil:
+		return info.Broken
 	}
 	return exit.Errorf(exit.NoCluster, "cluster %s has no memory node: start one with declock-mn", at.Address())
 }

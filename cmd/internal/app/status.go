@@ -33,7 +33,7 @@ Examples:
 type clusterRow struct {
 	Cluster string           `json:"cluster"`
 	Dir     string           `json:"dir"`
-	State   string           `json:"state"` // up, partial, dead, broken
+	State   string           `json:"state"` // up, partial, dead, broken, denied
 	Error   string           `json:"error,omitempty"`
 	MaxCN   int              `json:"max_cn"`
 	View    uint64           `json:"view"`
@@ -305,6 +305,10 @@ func (p *lineWriter) table(t *report.Table) {
 }
 
 func (p *lineWriter) cluster(r *clusterRow) {
+	if r.State == scheme.Denied {
+		p.printf("cluster %s belongs to another user: %s\n", r.Cluster, r.Error)
+		return
+	}
 	p.printf("cluster %s is %s: view %d", r.Cluster, r.State, r.View)
 	if r.MaxCN > 0 {
 		p.printf(", at most %d compute nodes", r.MaxCN)
@@ -318,7 +322,7 @@ func (p *lineWriter) cluster(r *clusterRow) {
 	p.printf("\n")
 	name := strings.TrimPrefix(r.Cluster, "shm:")
 	switch {
-	case r.State == "broken":
+	case r.State == scheme.Broken:
 		p.printf("  %s\n  remove it: declock clean %s\n", r.Error, name)
 		return
 	case r.State == "dead":

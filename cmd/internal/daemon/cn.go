@@ -61,8 +61,7 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		return err
 	}
 	defer d.web.close()
-	report := func(err error) { cfg.Log.Warn("in the background", "error", err.Error()) }
-	if d.cluster, err = d.join(ctx, declock.WithReport(report), declock.WithPolicy(cfg.Policy)); err != nil {
+	if d.cluster, err = d.join(ctx, declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy)); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

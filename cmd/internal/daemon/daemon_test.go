@@ -1,11 +1,18 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cn"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/tcp"
 )
 
 // All counters are numbers that subtract knows; a new field of another type fails here.
@@ -57,6 +64,26 @@ func TestMaxCNIsHonouredOrRefused(t *testing.T) {
 		n, err := sameQueue(c.maxCN, 0, c.entries)
 		if (err == nil) != c.ok || n != c.entries || err != nil && exit.Of(err) != exit.Mismatch {
 			t.Errorf("max-cn %d beside queues of %d: %d, %v", c.maxCN, c.entries, n, err)
+		}
+	}
+}
+
+// A warning says what happened in its message, the same whenever it happens; on what and why are attributes.
+func TestWarningsSayWhatHappened(t *testing.T) {
+	var out strings.Builder
+	report := Report(slog.New(slog.NewTextHandler(&out, nil)))
+	report(fmt.Errorf("memory node mn3: %w: %w", tcp.ErrLost, fabric.ErrNodeDown))
+	report(fmt.Errorf("%w: mn1: made again", cn.ErrMemoryLost))
+	report(errors.New("something else"))
+	for _, want := range []string{`msg="connection lost" error="memory node mn3: tcp: connection lost: fabric: node is down" cause=`,
+		`msg="memory node has restarted without its memory" error=`, `msg="something else"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+	for _, h := range happened {
+		if text := whatHappened(h); text == "" || strings.Contains(text, ": ") {
+			t.Errorf("%q of %v", text, h)
 		}
 	}
 }

@@ -1,9 +1,12 @@
 package scheme
 
 import (
+	"fmt"
+	"io/fs"
 	"testing"
 
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/fabric/shm"
 )
 
 // A memory node that the cluster has had and nobody runs is shown, and the cluster is not whole.
@@ -17,5 +20,14 @@ func TestMemoryNodeThatIsDownIsShown(t *testing.T) {
 	}
 	if info.State != "partial" {
 		t.Errorf("the cluster is %q", info.State)
+	}
+}
+
+// Files that this user may not open are not broken.
+func TestClusterOfAnotherUserIsNotBroken(t *testing.T) {
+	for want, why := range map[string]error{Denied: fmt.Errorf("open x: %w", fs.ErrPermission), Broken: shm.ErrFormat} {
+		if got := shmState(&shm.ClusterInfo{Broken: why}); got != want {
+			t.Errorf("%v: %q", why, got)
+		}
 	}
 }

@@ -109,9 +109,15 @@ type Cluster interface {
 	Describe(ctx context.Context) (*Info, error)
 }
 
+// States of a cluster that cannot be looked at.
+const (
+	Broken = "broken" // its files are not a cluster's
+	Denied = "denied" // it belongs to another user
+)
+
 // An Info tells who is in a cluster.
 type Info struct {
-	State   string // up, partial, dead, broken
+	State   string // up, partial, dead, Broken, Denied
 	Dir     string // with its files; empty: it has none
 	View    uint64
 	MaxCN   int // 0: not known

@@ -2,7 +2,9 @@ package scheme
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -78,8 +80,11 @@ func (c shmCluster) Describe(context.Context) (*Info, error) {
 
 // shmState is one word for a cluster.
 func shmState(info *shm.ClusterInfo) string {
-	if info.Broken != nil {
-		return "broken"
+	switch {
+	case errors.Is(info.Broken, fs.ErrPermission):
+		return Denied
+	case info.Broken != nil:
+		return Broken
 	}
 	dead, up := 0, 0
 	for _, m := range info.Memory {
