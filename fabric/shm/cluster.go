@@ -85,6 +85,9 @@ func createCluster(o *Options) error {
 		}
 		return err
 	}
+	if err := checkDir(dir); err != nil {
+		return err
+	}
 	h, err := newClusterHeader(o)
 	if err != nil {
 		return err
@@ -141,7 +144,10 @@ func bootID() (id [16]byte, err error) {
 // loadCluster opens the file of an existing cluster, without its lock.
 func loadCluster(o *Options) (*cluster, error) {
 	c := &cluster{name: o.Name, dir: clusterDir(o.Dir, o.Name)}
-	f, err := os.OpenFile(filepath.Join(c.dir, clusterFile), os.O_RDWR, 0)
+	if err := checkDir(c.dir); err != nil {
+		return nil, err
+	}
+	f, err := openOwn(filepath.Join(c.dir, clusterFile))
 	if err != nil {
 		return nil, err
 	}
@@ -306,10 +312,13 @@ func (c *cluster) removeCN(id fabric.CNID) {
 	_ = os.Remove(c.bellPath(id))
 }
 
-// mnAlive tells whether the server of a memory node lives. The lock is held.
+// mnAlive tells whether the server of a memory node lives. In doubt it does. The lock is held.
 func (c *cluster) mnAlive(id fabric.MemID) bool {
 	path, err := regionPath(c.mnPath(id))
-	return err == nil && pathLocked(path)
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	return pathLocked(path)
 }
 
 // sweep removes what dead members have left, but for memory that is to be kept,
@@ -362,7 +371,7 @@ func (c *cluster) retireRegion(id fabric.MemID) (kept bool) {
 	epoch := liveWord(s.live.Load()).epoch()
 	path, err := regionPath(c.mnPath(id))
 	if err != nil {
-		return false
+		return !errors.Is(err, os.ErrNotExist) // as below
 	}
 	r, err := openRegion(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

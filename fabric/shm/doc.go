@@ -58,6 +58,10 @@
 //	cn1, cn2 ..  compute nodes: a ring of messages for each possible sender
 //	cn1.bell ..  named pipes that wake a compute node
 //
+// Directory and files must belong to the user of the process, and nobody else may be able to write to them: each is checked when it is opened
+// (ErrForeign), for whoever can truncate a mapped file ends the process by SIGBUS. So can the user itself: a cluster's files
+// are removed, never truncated.
+//
 // An open file description lock on each mn and cn file is the proof that its
 // owner lives. A lock on the file cluster is held while files come and go.
 // layout.go draws the headers, ring.go a ring.

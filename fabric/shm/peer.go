@@ -96,7 +96,7 @@ func (n *node) openPeer(cn fabric.CNID, incarnation uint64) (*peer, error) {
 	if h.cn != cn || h.incarnation != incarnation || uint32(h.maxCN) != n.c.maxCN || h.slots != n.c.slots {
 		return nil, fmt.Errorf("%w: %v is just changing", fabric.ErrNodeDown, cn)
 	}
-	bell, err := unix.Open(n.c.bellPath(cn), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	bell, err := unix.Open(n.c.bellPath(cn), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the bell of %v: %w", unreachable(err), cn, err)
 	}
@@ -126,7 +126,7 @@ func unreachable(err error) error {
 // openCompute opens the file of a compute node and reads its header.
 func openCompute(path string) (*os.File, computeHeader, error) {
 	var h computeHeader
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := openOwn(path)
 	if err != nil {
 		return nil, h, err
 	}

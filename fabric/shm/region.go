@@ -24,7 +24,7 @@ const pointerPrefix = "declock: the memory is at "
 // regionPath returns where the memory of the memory node with the file mnPath
 // is: there, or where it points to.
 func regionPath(mnPath string) (string, error) {
-	f, err := os.Open(mnPath)
+	f, err := openOwn(mnPath)
 	if err != nil {
 		return "", err
 	}
@@ -48,9 +48,17 @@ type region struct {
 	memoryHeader
 }
 
-// openFileOf opens a file or device of memory, which must exist.
+// openFileOf opens a file or device of memory, which must exist. The operator may name it by a symbolic link.
 func openFileOf(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFile(f); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // openRegion opens a memory node's memory and reads its header.
@@ -252,7 +260,10 @@ func (c *cluster) claimPath(o *Options) (r *region, keep bool, err error) {
 func (c *cluster) reclaim(path string, o *Options, keep bool) (*region, error) {
 	f, err := openFileOf(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: cannot serve memory in this file: %v", ErrOptions, err)
+		if !errors.Is(err, ErrForeign) {
+			err = fmt.Errorf("%w: cannot serve memory in this file: %v", ErrOptions, err)
+		}
+		return nil, err
 	}
 	r := &region{file: f}
 	ok, err := tryLock(f)

@@ -108,6 +108,7 @@ var codes = []struct {
 	{shm.ErrNoSpace, NoSpace},
 	{shm.ErrNoHuge, NoHuge},
 	{shm.ErrFull, Full},
+	{shm.ErrForeign, Denied},
 	{shm.ErrFormat, Mismatch},
 	{shm.ErrBusy, Busy},
 	{objstore.ErrUnanswered, Busy},
@@ -204,6 +205,7 @@ var hints = []struct {
 	{region.ErrParams, "Start the memory node with the parameters that its memory has, or remove that with \"declock clean NAME\"."},
 	{region.ErrParts, "Is a memory node down? \"declock status\" shows who is there."},
 	{syscall.EADDRINUSE, "Another process has that port, as a daemon with the same settings: take another, or with HOST:0 any."},
+	{shm.ErrForeign, "A cluster is its user's own: see docs/operations.md."},
 	{shm.ErrNoHuge, "Use --huge try to go on without."},
 	{objstore.ErrCorrupt, "\"declock check\" tells what else is wrong."},
 }
