@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,6 +23,8 @@ type Env struct {
 	Stdin  *os.File
 	Stdout io.Writer
 	Stderr io.Writer
+
+	hangUp atomic.Pointer[func()] // what SIGHUP does, instead of ending the process
 }
 
 // checked remembers the first error of a Writer.
@@ -55,7 +58,7 @@ func Main(build func(*Env) *cli.App, args []string) int {
 
 // Run runs an application until it is over or a signal asks it to stop.
 func Run(a *cli.App, env *Env, args []string) error {
-	ctx, stop := signalContext()
+	ctx, stop := signalContext(env)
 	defer stop()
 	err := a.RunContext(ctx, reorder(a, args))
 	if out, ok := env.Stdout.(*checked); ok && err == nil {
@@ -71,23 +74,25 @@ func Run(a *cli.App, env *Env, args []string) error {
 const sameRequest = 200 * time.Millisecond
 
 // signalContext ends with the first SIGINT, SIGTERM or SIGHUP. A second one ends the process at once: children
-// notice that it has gone.
-func signalContext() (context.Context, func()) {
+// notice that it has gone. SIGHUP does something else where the command says so.
+func signalContext(env *Env) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		if _, ok := <-ch; !ok {
-			return
-		}
-		cancel()
-		first := time.Now()
-		for range ch {
-			if time.Since(first) < sameRequest {
-				continue
+		var first time.Time
+		for sig := range ch {
+			f := env.hangUp.Load()
+			switch {
+			case sig == syscall.SIGHUP && f != nil:
+				(*f)()
+			case first.IsZero():
+				first = time.Now()
+				cancel()
+			case time.Since(first) > sameRequest:
+				fmt.Fprintln(os.Stderr, "\ndeclock: asked a second time: ending at once, without results; processes that were started here end by themselves")
+				os.Exit(int(exit.Interrupted))
 			}
-			fmt.Fprintln(os.Stderr, "\ndeclock: asked a second time: ending at once, without results; processes that were started here end by themselves")
-			os.Exit(int(exit.Interrupted))
 		}
 	}()
 	return ctx, func() {

@@ -106,10 +106,12 @@ func mnCommand(env *Env) *cli.Command {
 			if err := how.check(c); err != nil {
 				return err
 			}
+			check := func() error { return scheme.Check(cfg.Cluster) }
 			if net.settings.print {
-				return errors.Join(net.settings.write(c, env.Stdout), scheme.Check(cfg.Cluster))
+				return errors.Join(net.settings.write(c, env.Stdout), check())
 			}
 			log = how.logger(env.Stderr)
+			how.reloadOnHangUp(env, newReloader(c, &net.settings, &how.now, log, check))
 			cfg.Options = how.options(log)
 			return how.run(c.Context, env, log, func(ctx context.Context) error {
 				return daemon.RunMN(ctx, cfg, env.Stdout)
@@ -121,7 +123,7 @@ func mnCommand(env *Env) *cli.Command {
 func cnCommand(env *Env) *cli.Command {
 	var (
 		cfg   daemon.CNConfig
-		net   network
+		net   = network{instance: count{n: 1, min: 1, max: 1000}}
 		procs = count{max: 1024}
 		how   = newRunning()
 		log   *slog.Logger
@@ -131,6 +133,7 @@ func cnCommand(env *Env) *cli.Command {
 		Flags: net.daemon(slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			lockFlag(&cfg.Policy),
 			countFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
+			countFlag(&net.instance, "instance", fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise and http are %d higher for each before it", portStep)),
 			waitFlag(&cfg.Wait),
 		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
@@ -149,10 +152,12 @@ func cnCommand(env *Env) *cli.Command {
 			if err := how.check(c); err != nil {
 				return err
 			}
+			check := func() error { return scheme.Check(cfg.Cluster) }
 			if net.settings.print {
-				return errors.Join(net.settings.write(c, env.Stdout), scheme.Check(cfg.Cluster))
+				return errors.Join(net.settings.write(c, env.Stdout), check())
 			}
 			log = how.logger(env.Stderr)
+			how.reloadOnHangUp(env, newReloader(c, &net.settings, &how.now, log, check))
 			cfg.Options = how.options(log)
 			return how.run(c.Context, env, log, func(ctx context.Context) error {
 				return daemon.RunCN(ctx, cfg, env.Stdout)

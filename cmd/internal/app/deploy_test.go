@@ -147,6 +147,21 @@ func TestDeploymentsUseWhatThereIs(t *testing.T) {
 	}
 }
 
+// Units wait until the daemon says that it serves, and reload it; compute nodes of one host have ports of their own.
+func TestUnitsNotifyAndReload(t *testing.T) {
+	for _, name := range []string{"declock-mn.service", "declock-cn@.service"} {
+		unit := readFile(t, filepath.Join(deploy, "systemd", name))
+		for _, line := range []string{"Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "TimeoutStartSec=infinity"} {
+			if !strings.Contains(unit, "\n"+line+"\n") {
+				t.Errorf("%s has no %s", name, line)
+			}
+		}
+		if strings.Contains(name, "@") && !strings.Contains(unit, " --instance %i\n") {
+			t.Errorf("%s: instances have the same ports", name)
+		}
+	}
+}
+
 func TestSystemdUnitsAreWellFormed(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(deploy, "systemd", "*.service"))
 	for _, path := range files {

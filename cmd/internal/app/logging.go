@@ -9,7 +9,9 @@ import (
 
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/systemd"
 	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
 )
 
 // running is how a daemon runs, whatever it is.
@@ -19,6 +21,8 @@ type running struct {
 	pprof         bool
 	parent        bool
 	profile       string
+
+	now slog.LevelVar // the least that is logged now
 }
 
 func newRunning() *running {
@@ -29,7 +33,7 @@ func newRunning() *running {
 func (r *running) flags() []cli.Flag {
 	return []cli.Flag{
 		choiceFlag(&r.format, "log-format", "of what is written to standard error"),
-		choiceFlag(&r.level, "log-level", "the least that is logged"),
+		choiceFlag(&r.level, logLevel, "the least that is logged; SIGHUP reads it anew from the file of --config"),
 		&cli.StringFlag{Name: "http", Usage: "`HOST:PORT` for /healthz, /readyz, /metrics and /status; they have no authentication", Destination: &r.http},
 		&cli.BoolFlag{Name: "pprof", Usage: "profiles at /debug/pprof/ of --http", Destination: &r.pprof},
 		&cli.BoolFlag{Name: "parent-pipe", Usage: "end when standard input ends; leave signals to the parent", Destination: &r.parent, Hidden: true},
@@ -39,16 +43,22 @@ func (r *running) flags() []cli.Flag {
 
 // logger returns the logger. A daemon with a parent says only what its user must know.
 func (r *running) logger(w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(r.level.value)) // it is one of the choices
+	level := levelOf(r.level)
 	if r.parent {
 		level = max(level, slog.LevelWarn)
 	}
-	o := &slog.HandlerOptions{Level: level}
+	r.now.Set(level)
+	o := &slog.HandlerOptions{Level: &r.now}
 	if r.format.value == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// levelOf returns the level that a choice names.
+func levelOf(c choice) (level slog.Level) {
+	_ = level.UnmarshalText([]byte(c.value)) // it is one of the choices
+	return level
 }
 
 // options are what package daemon needs to know.
@@ -65,6 +75,15 @@ func (r *running) check(c *cli.Context) error {
 		return usage(c, "--http %q: want host:port", r.http)
 	}
 	return nil
+}
+
+// reloadOnHangUp makes SIGHUP read the configuration anew, as services expect. One that a terminal runs ends with its terminal.
+func (r *running) reloadOnHangUp(env *Env, again *reloader) {
+	if r.parent || env.Stdin == nil || term.IsTerminal(int(env.Stdin.Fd())) {
+		return
+	}
+	f := func() { systemd.Reload(again.reload) }
+	env.hangUp.Store(&f)
 }
 
 // run runs a daemon until a signal, or until its parent has gone. Its error is logged if logs are for machines.

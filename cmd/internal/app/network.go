@@ -15,6 +15,8 @@ type network struct {
 	o       scheme.Options
 	own     []cli.Flag
 	http    *string // of a daemon: where it has its status
+	// instance is which of the daemons of this host with the same settings this one is: from 1.
+	instance count
 
 	settings settings
 }
@@ -65,6 +67,9 @@ func (n *network) parse(c *cli.Context) (scheme.Cluster, error) {
 	if n.cluster == "" {
 		return nil, usage(c, "which cluster? Give --cluster %s; \"declock status\" lists those of this machine", scheme.Forms())
 	}
+	if err := n.shiftPorts(); err != nil {
+		return nil, usage(c, "%v", err)
+	}
 	if n.http != nil {
 		n.o.HTTP = *n.http
 	}
@@ -73,6 +78,22 @@ func (n *network) parse(c *cli.Context) (scheme.Cluster, error) {
 		return nil, err
 	}
 	return cl, checkFlags(c, cl)
+}
+
+// shiftPorts gives a daemon the ports of its instance.
+func (n *network) shiftPorts() (err error) {
+	if n.http == nil {
+		return nil // a tool, which takes any port
+	}
+	for _, a := range []struct {
+		what string
+		at   *string
+	}{{"listen", &n.o.Listen}, {"advertise", &n.o.Advertise}, {"http", n.http}} {
+		if *a.at, err = shiftPort(a.what, *a.at, n.instance.n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkFlags refuses flags that mean nothing for a cluster.

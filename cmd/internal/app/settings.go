@@ -24,6 +24,9 @@ type settings struct {
 	// others are settings that mean nothing for this command and are no error: those of daemons, for tools.
 	others func() []string
 	loaded bool
+
+	list       []config.Setting // of the file
+	overridden []string         // of them, those that flags gave
 }
 
 // fileFlag is --config.
@@ -61,6 +64,7 @@ func (s *settings) load(c *cli.Context) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
+	s.list = list
 	known := names(s.flags)
 	for _, x := range list {
 		switch {
@@ -71,6 +75,7 @@ func (s *settings) load(c *cli.Context) error {
 			return exit.With(exit.Usage, config.Errorf(s.file, x.Line, "no setting %q; there are %s", x.Name, strings.Join(known, ", ")))
 		}
 		if c.IsSet(x.Name) {
+			s.overridden = append(s.overridden, x.Name)
 			continue
 		}
 		value := x.Value

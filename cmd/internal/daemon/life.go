@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/systemd"
 	"github.com/declock/declock/cmd/internal/web"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
@@ -75,8 +76,15 @@ func (l *life) set(state error) {
 	}
 }
 
-func (l *life) ready() { l.set(nil) }
-func (l *life) drain() { l.set(errDraining) }
+func (l *life) ready() {
+	l.set(nil)
+	_ = systemd.Notify(systemd.Ready) // who started it otherwise has the line that says so
+}
+
+func (l *life) drain() {
+	l.set(errDraining)
+	_ = systemd.Notify(systemd.Stopping)
+}
 
 // fence says that the cluster has given this node up.
 func (l *life) fence() {
