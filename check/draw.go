@@ -66,11 +66,13 @@ const (
 	Tenure Class = "tenure"
 	// Resets: as Net; one lock after the other is reset, and messages of one reset arrive in the next.
 	Resets Class = "resets"
+	// Lease: compute nodes join while the lease of another runs out, which goes on and does not know; some memory nodes hear late of it.
+	Lease Class = "lease"
 )
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets, Lease}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -184,6 +186,8 @@ func (s *Scenario) shape(d *drawer) {
 		s.tenure(d)
 	case Resets:
 		s.resets(d)
+	case Lease:
+		s.lease(d)
 	}
 }
 
@@ -192,10 +196,10 @@ func (s *Scenario) drawNews(seed uint64) {
 	deaths := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot
 	})
-	if d := (&drawer{sim.NewRand(seed, streamNews)}); deaths {
+	if d := (&drawer{sim.NewRand(seed, streamNews)}); deaths && s.Class != Lease {
 		s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond, 3*fabric.Millisecond)
 	}
-	if d := (&drawer{sim.NewRand(seed, streamJoins)}); len(s.Plan) > 0 && s.Keys == 0 && s.Lock == "" && d.percent(30) {
+	if d := (&drawer{sim.NewRand(seed, streamJoins)}); len(s.Plan) > 0 && s.Joins == 0 && s.Keys == 0 && s.Lock == "" && d.percent(30) {
 		s.Joins = d.between(1, 2)
 		s.room()
 	}
@@ -221,7 +225,7 @@ func (s *Scenario) extras(seed uint64) {
 	if share(streamKept, 50) {
 		s.Kept = 1
 	}
-	if bad := (&drawer{sim.NewRand(seed, streamBad)}); bad.percent(30) {
+	if bad := (&drawer{sim.NewRand(seed, streamBad)}); bad.percent(30) || s.Class == Lease && bad.percent(50) {
 		s.Bad = pick(bad, 2, 10, 50)
 	}
 }
@@ -282,6 +286,8 @@ func (s *Scenario) faults(d *drawer) {
 		s.drawPlan(d, sim.FaultCut, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
 		s.impatient()
 		s.BreakNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	case Lease:
+		s.runOut(d)
 	case Resets:
 		s.lateNews(d)
 		s.impatient()

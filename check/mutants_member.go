@@ -23,7 +23,7 @@ func memberMutants() []Mutant {
 			Breaks: "who joins takes locks before all others know of him", Classes: joins},
 		{Name: "admitted-early", File: "fabric/member/ledger.go",
 			Old: "if e.Gone() && e.Entry < revision && e.Acked < revision {", New: "if e.Gone() && e.Entry < revision && revision == 0 {",
-			Breaks: "a node joins while one that has gone, and does not know it, may still reach memory", Classes: joins},
+			Breaks: "a node joins while one that has gone, and does not know it, may still reach memory", Classes: []Class{Lease}},
 		{Name: "granted-below-head", File: "cql/client.go",
 			Old: "return c.passed(p, owner)", New: "return p.Mode == lock.Shared, nil",
 			Breaks: "a reader takes a head beyond its index for its grant, though it may be that of a reset", Test: "hier TestWaiterThatAResetDidNotAsk"},

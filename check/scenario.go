@@ -294,4 +294,5 @@ const (
 	streamNews
 	streamJoins
 	streamStray
+	streamVariant
 )

@@ -92,6 +92,16 @@ func (c *Cluster) Resume(n *Node) {
 	}
 }
 
+// Detach cuts a node off from the coordinator until a time: until then it hears of no change of the membership, and acknowledges
+// none. All else of it goes on. (With Config.NewsDelay 0 there are no news to hold up.)
+func (c *Cluster) Detach(e Endpoint, until fabric.Time) {
+	m := c.mns[e.MN].member
+	if e.CN != 0 {
+		m = c.cns[e.CN].member
+	}
+	m.detached = max(m.detached, until)
+}
+
 // startHeld starts the tasks that were held up, unless something else holds them up.
 func (n *Node) startHeld() {
 	if n.paused || n.waits {

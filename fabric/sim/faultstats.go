@@ -31,12 +31,13 @@ const (
 	Duplicated // messages that came twice
 	Restarts   // of memory nodes
 	Stale      // operations that a memory node refused: their client attached before it restarted
+	HeldNews   // news of the membership that a detached node heard later
 	NumFaultEffects
 )
 
 var effectNames = [NumFaultEffects]string{"kills", "pauses", "fences", "torn reads", "torn writes", "half done writes", "late effects", "late dropped",
 	"refused operations", "broken connections", "cut requests", "cut answers", "cut messages",
-	"delayed requests", "delayed answers", "delayed messages", "duplicated messages", "restarts", "stale operations"}
+	"delayed requests", "delayed answers", "delayed messages", "duplicated messages", "restarts", "stale operations", "held news"}
 
 func (e FaultEffect) String() string {
 	if e < NumFaultEffects {

@@ -15,6 +15,8 @@ type membership struct {
 	node  *Node    // of a compute node
 	mn    *memNode // of a memory node
 	acts  uint64   // revision of the state that the node acts on
+	// The node is cut off from the coordinator until detached.
+	detached fabric.Time
 	// States show the life from revision since on, count it as a member before ended, and as live before forgotten.
 	since, ended, forgotten uint64
 }
@@ -91,6 +93,10 @@ func (c *Cluster) hears(m *membership) {
 	case n != nil && n.paused:
 		n.deaf = true // until Resume
 		return
+	case c.now < m.detached:
+		c.faultStats[HeldNews]++
+		c.post(m.detached, evNews, m.index, 0)
+		return
 	}
 	m.acts = now
 	c.note(StepNews, fabric.AgentOf(m.entry.CN.ID), uint64(m.entry.MN.ID), now)
@@ -105,6 +111,10 @@ func (c *Cluster) hears(m *membership) {
 
 // acks is the coordinator that hears that a member acts on a revision.
 func (c *Cluster) acks(m *membership, revision uint64) {
+	if c.now < m.detached {
+		c.post(m.detached, evAck, m.index, revision)
+		return
+	}
 	before := c.ledger.Revision
 	c.ledger.Ack(m.entry, revision)
 	if c.ledger.Revision != before {

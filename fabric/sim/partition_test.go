@@ -205,7 +205,7 @@ func TestMessagesComeTwice(t *testing.T) {
 	}
 }
 
-var allFaults = []FaultKind{FaultKill, FaultPause, FaultFence, FaultRestart, FaultCut, FaultDelay, FaultDuplicate, FaultReboot}
+var allFaults = []FaultKind{FaultKill, FaultPause, FaultFence, FaultRestart, FaultCut, FaultDelay, FaultDuplicate, FaultReboot, FaultDetach}
 
 // What is drawn is valid, ends before the horizon, round-trips, and leaves the spared nodes alone.
 func TestDrawnPlansAreValid(t *testing.T) {

@@ -58,10 +58,11 @@ const (
 	FaultDelay                      // from Node to Peer everything takes longer [Node, Peer, Until, Delay]
 	FaultDuplicate                  // messages from Node to Peer come twice, the second late [Node, Peer, Until, Delay]
 	FaultReboot                     // a memory node dies, and comes back with its memory in a new epoch [Node, Until]
+	FaultDetach                     // a node is cut off from the coordinator: news and acknowledgements come later [Node, Until]
 	numFaultKinds
 )
 
-var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay", "duplicate", "reboot"}
+var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay", "duplicate", "reboot", "detach"}
 
 func (k FaultKind) String() string {
 	if k < numFaultKinds {
@@ -85,6 +86,7 @@ func (k FaultKind) ofMemory() bool { return k == FaultRestart || k == FaultReboo
 //	60000 fence cn1
 //	9000 restart mn0 until 15000
 //	9000 reboot mn0 until 15000
+//	9000 detach mn0 until 15000
 //	10000 cut cn1 mn0 until 200000
 //	5000 delay cn1 cn2 by 30000 until 100000
 //	5000 duplicate cn1 cn2 by 30000 until 100000
@@ -122,7 +124,7 @@ func (f Fault) Validate() error {
 		return bad("ends before it begins")
 	case f.Kind.ofMemory() && f.Node.CN != 0:
 		return bad("is for memory nodes")
-	case !f.Kind.hasPeer() && !f.Kind.ofMemory() && f.Node.CN == 0:
+	case !f.Kind.hasPeer() && !f.Kind.ofMemory() && f.Kind != FaultDetach && f.Node.CN == 0:
 		return bad("is for compute nodes")
 	case f.Kind.hasPeer() && f.Node.CN == f.Peer.CN:
 		return bad("is for two nodes, one of them a compute node")
@@ -256,7 +258,7 @@ func (p Plan) Apply(c *Cluster) {
 			panic(err)
 		}
 		for _, e := range []Endpoint{f.Node, f.Peer} {
-			if e.CN != 0 && c.cns[e.CN] == nil || e.CN == 0 && (f.Kind.hasPeer() || f.Kind.ofMemory()) && int(e.MN) >= len(c.mns) {
+			if e.CN != 0 && c.cns[e.CN] == nil || e.CN == 0 && (f.Kind.hasPeer() || f.Kind.ofMemory() || f.Kind == FaultDetach) && int(e.MN) >= len(c.mns) {
 				panic(fmt.Sprintf("sim: fault %v: there is no %v", f, e))
 			}
 		}
@@ -289,6 +291,8 @@ func (f Fault) begin(c *Cluster) {
 		c.Delay(f.Node, f.Peer, f.Delay, f.Until)
 	case FaultDuplicate:
 		c.Duplicate(f.Node, f.Peer, f.Delay, f.Until)
+	case FaultDetach:
+		c.Detach(f.Node, f.Until)
 	}
 }
 
@@ -321,7 +325,7 @@ func DrawPlan(r *Rand, q PlanParams) Plan {
 		length := 1 + r.Uint64n(1+r.Uint64n(uint64(q.Horizon-f.At)))
 		f.Node = cn()
 		switch {
-		case f.Kind.ofMemory() && q.MNs > 0:
+		case (f.Kind.ofMemory() || f.Kind == FaultDetach && r.Uint64n(2) == 0) && q.MNs > 0:
 			f.Node = mn()
 		case f.Kind.hasPeer():
 			f.Peer = cn()
