@@ -79,6 +79,7 @@ func mnCommand(env *Env) *cli.Command {
 		Flags: net.daemon(slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			countFlag(&mem, "mem", "number of the memory node in the cluster"),
 			sizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
+			&cli.BoolFlag{Name: "overcommit", Usage: "take --size even if the machine, or the control group, does not have so much", Destination: &cfg.Overcommit},
 			countFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
 			countFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
 			choiceFlag(&huge, "huge", "huge pages"),

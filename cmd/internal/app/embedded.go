@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/cmd/internal/machine"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/urfave/cli/v2"
@@ -63,8 +65,12 @@ func (e *embedded) launch(ctx context.Context, messages io.Writer) (*fleet.Fleet
 // patience is how long nodes of an embedded cluster wait for its etcd, which is there, but may be slow on a busy machine.
 const patience = time.Minute
 
-// launchTCP starts an etcd first, in this process.
+// launchTCP starts an etcd first, in this process. Each memory node looks whether its own memory fits, which it takes when it is touched; all of
+// them together must fit, too.
 func (e *embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Fleet, error) {
+	if err := machine.Look().Ever.Fits(min(uint64(e.mns)*(e.size>>10), math.MaxUint64>>10) << 10); err != nil {
+		return nil, err
+	}
 	etcd, err := fleet.StartEtcd(ctx, filepath.Join(etcdBase(e.runDir), e.name))
 	if exit.Of(err) == exit.InUse {
 		return nil, exit.Errorf(exit.InUse, "a cluster %s over tcp is running already (%w): take another --name, or stop it", e.name, err)

@@ -12,12 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/cmd/internal/machine"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/traces"
@@ -400,17 +400,9 @@ func (o *replayOptions) memory(spare uint64) uint64 {
 	return max(minMemory, min(want+unit-1, spare/2)&^(unit-1))
 }
 
-// spareMemory returns how much memory this machine has for a cluster in dir.
+// spareMemory returns how much memory this process can have for a cluster in dir.
 func spareMemory(dir string) uint64 {
-	spare := uint64(math.MaxUint64)
-	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
-		var kib uint64
-		if _, rest, ok := strings.Cut(string(b), "MemAvailable:"); ok {
-			if _, err := fmt.Sscan(rest, &kib); err == nil {
-				spare = kib << 10
-			}
-		}
-	}
+	spare := machine.Look().Now.Bytes
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) == nil {
 		spare = min(spare, st.Bavail*uint64(st.Bsize))

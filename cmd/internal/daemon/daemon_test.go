@@ -4,14 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/machine"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/fabric/tcp"
 )
 
@@ -84,6 +89,54 @@ func TestWarningsSayWhatHappened(t *testing.T) {
 	for _, h := range happened {
 		if text := whatHappened(h); text == "" || strings.Contains(text, ": ") {
 			t.Errorf("%q of %v", text, h)
+		}
+	}
+}
+
+// What the machine does not have is refused before the kernel ends somebody; what dead memory nodes have left counts as free.
+func TestSizesBeyondTheMachineAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	s, err := shm.Serve(shm.Options{Name: "x", Dir: dir, Size: 64 << 20, Sparse: true, Keep: true})
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	overTCP, err := scheme.Parse("tcp://127.0.0.1:1/x", scheme.Options{Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := machine.Memory{Now: machine.Limit{Bytes: 100 << 20}, Ever: machine.Limit{Bytes: 1 << 30}, HugeFree: 500 << 20}
+	over := func(c scheme.Cluster, size uint64, change func(*MNConfig)) *MNConfig {
+		cfg := &MNConfig{Cluster: c, Memory: scheme.Memory{Size: size, Huge: scheme.HugeOff}}
+		if change != nil {
+			change(cfg)
+		}
+		return cfg
+	}
+	disk := filepath.Join(t.TempDir(), "memory") // not on a memory file system, or there already
+	if err := os.WriteFile(disk, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		cfg *MNConfig
+		ok  bool
+	}{
+		"shm":                         {over(scheme.SHM("y", dir), 100<<20, nil), true},
+		"shm, more than available":    {over(scheme.SHM("y", dir), 101<<20, nil), false},
+		"shm, the dead leave 64 MiB":  {over(scheme.SHM("x", dir), 164<<20, nil), true},
+		"shm, and not more":           {over(scheme.SHM("x", dir), 165<<20, nil), false},
+		"what is there decides":       {over(scheme.SHM("y", dir), 0, nil), true},
+		"overcommit":                  {over(scheme.SHM("y", dir), 1<<40, func(c *MNConfig) { c.Overcommit = true }), true},
+		"a file on a disk":            {over(scheme.SHM("y", dir), 1<<40, func(c *MNConfig) { c.Memory.Path = disk }), true},
+		"huge pages":                  {over(scheme.SHM("y", dir), 500<<20, func(c *MNConfig) { c.Memory.Huge = scheme.HugeTry }), true},
+		"more than are free":          {over(scheme.SHM("y", dir), 501<<20, func(c *MNConfig) { c.Memory.Huge = scheme.HugeTry }), false},
+		"tcp, when it is touched":     {over(overTCP, 1<<30, nil), true},
+		"tcp, more than there can be": {over(overTCP, 1<<30+1, nil), false},
+	} {
+		if err := c.cfg.fits(t.Context(), have); (err == nil) != c.ok || err != nil && exit.Of(err) != exit.NoSpace {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/machine"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/cql"
@@ -30,6 +31,8 @@ type MNConfig struct {
 	LockQueue int
 	// Wait is how long to wait for what tells who is there: etcd.
 	Wait time.Duration
+	// Overcommit takes memory that the machine does not have.
+	Overcommit bool
 	Options
 }
 
@@ -43,6 +46,9 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 		return err
 	}
 	defer w.close()
+	if err := cfg.fits(ctx, machine.Look()); err != nil {
+		return err
+	}
 	var srv scheme.Server
 	err = cfg.await(ctx, cfg.Wait, func() (err error) {
 		srv, err = cfg.Cluster.Serve(ctx, cfg.Memory)
