@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/cn"
@@ -103,17 +104,21 @@ var (
 	fenced        = gauge("fenced", "1 if the cluster has declared this compute node dead.")
 	memoryUp      = gauge("memory_up", "1 if the memory node answers this compute node.", "memory")
 	memorySize    = gauge("memory_size_bytes", "Memory of the memory node.", "memory")
-	memoryUsed    = gauge("memory_used_bytes", "Of it, taken by locks, stores and indexes.", "memory")
+	memoryUsed    = gauge("memory_used_bytes", "Of it, taken by locks, indexes and extents of stores and trees; deleting objects does not give it back.", "memory")
+	storeItems    = gauge("store_items", "About how many objects an object store has on a memory node.", "memory", "store")
+	storeBytes    = gauge("store_items_bytes", "About how many bytes they take, with keys and headers.", "memory", "store")
 	memoryEpoch   = gauge("memory_epoch", "Epoch of the memory node: grows when it restarts.", "memory")
 )
 
 var plain = []desc{nodeInfo, sessions, handovers, acquireTimes, holdTimes, locksHeld, lockHolders, lockWaiters, longestQueue, hotLockShare, hotLockWait,
-	resetReasons, operations, operationSize, chains, messages, liveNodes, lostNodes, viewEpoch, fenced, memoryUp, memorySize, memoryUsed, memoryEpoch}
+	resetReasons, operations, operationSize, chains, messages, liveNodes, lostNodes, viewEpoch, fenced, memoryUp, memorySize, memoryUsed, memoryEpoch, storeItems, storeBytes}
 
 // ComputeNode returns a collector of a compute node. store tells the counters of object store clients, which
 // belong to the program; nil: there are none. Wait for it before the cluster is closed.
 func ComputeNode(c *declock.Cluster, store func() objstore.Stats) *Compute {
-	return &Compute{c: c, store: store, probe: NewProbe(c)}
+	probe := NewProbe(c)
+	probe.stores = true
+	return &Compute{c: c, store: store, probe: probe}
 }
 
 // A Compute is the collector of a compute node.
@@ -209,6 +214,10 @@ func (m *Compute) collectCluster(e emitter) {
 		e.one(memoryEpoch, float64(r.Epoch), id)
 		if r.Err == nil {
 			e.one(memoryUsed, float64(r.Used), id)
+		}
+		for _, st := range r.Stores {
+			e.one(storeItems, float64(st.Items), id, strings.ToValidUTF8(st.Name, "?"))
+			e.one(storeBytes, float64(st.Bytes), id, strings.ToValidUTF8(st.Name, "?"))
 		}
 	}
 }

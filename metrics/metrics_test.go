@@ -42,10 +42,24 @@ func TestComputeNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	st, err := c.Store(ctx, "s", objstore.Config{Objects: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := st.Client(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		if err := cache.Set([]byte(key), []byte("value"), objstore.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(metrics.ComputeNode(c, func() objstore.Stats { return objstore.Stats{Evictions: 7} }))
 	got := check(t, reg)
-	for name, want := range map[string]float64{"declock_store_evictions_total": 7, "declock_lock_acquires_total": 2 * cn.SampleEvery, "declock_memory_up": 1, "declock_fenced": 0} {
+	for name, want := range map[string]float64{"declock_store_evictions_total": 7, "declock_lock_acquires_total": 2 * cn.SampleEvery, "declock_memory_up": 1, "declock_fenced": 0,
+		"declock_store_items": 3} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v, want %v", name, v, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region"
 )
 
@@ -20,13 +21,46 @@ var ErrSilent = errors.New("metrics: the memory node does not answer")
 // A MemoryState is a memory node as a compute node sees it.
 type MemoryState struct {
 	fabric.Memory
-	Used uint64 // bytes
-	Err  error  // why it cannot be used
+	Used uint64 // bytes that locks, indexes and extents have taken
+	// Stores are the object stores on it, if the probe asks for them.
+	Stores []StoreState
+	Err    error // why it cannot be used
+}
+
+// A StoreState is about what is in an object store on one memory node.
+type StoreState struct {
+	Name string
+	objstore.Usage
+}
+
+// sampledBuckets is how many buckets of a store are read to tell how many objects it has.
+const sampledBuckets = 64
+
+// stores returns what is in the object stores of a memory node. One that is being made, or removed, is not among them.
+func stores(s *declock.Session, mn fabric.MemID) (list []StoreState) {
+	r, err := region.Open(s.Port(), mn)
+	if err != nil {
+		return nil
+	}
+	entries, err := r.List(s.Port())
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if e.Kind != region.KindStore {
+			continue
+		}
+		if u, err := objstore.Estimate(s.Port(), r, &e, sampledBuckets); err == nil {
+			list = append(list, StoreState{Name: e.Name, Usage: u})
+		}
+	}
+	return list
 }
 
 // A Probe looks whether memory nodes answer. Any goroutine may use it.
 type Probe struct {
-	c *declock.Cluster
+	c      *declock.Cluster
+	stores bool // what is in object stores, too
 
 	mu     sync.Mutex
 	looked chan struct{} // closed when the look under way is over; nil: there is none
@@ -112,6 +146,11 @@ func (p *Probe) look(over chan struct{}) {
 			st.Used, st.Err = used(s, r.Memory())
 			fenced = fenced || errors.Is(st.Err, fabric.ErrFenced)
 			list = append(list, st)
+		}
+		for i := range list {
+			if p.stores && list[i].Err == nil {
+				list[i].Stores = stores(s, list[i].ID)
+			}
 		}
 		err = s.Close()
 	}

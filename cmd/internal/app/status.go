@@ -336,7 +336,7 @@ func (p *lineWriter) cluster(r *clusterRow) {
 	for i := range r.Regions {
 		used[r.Regions[i].Node] = &r.Regions[i]
 	}
-	mem := &report.Table{Head: []string{"memory node", "pid", "alive", "epoch", "size", "used", "memory"}}
+	mem := &report.Table{Head: []string{"memory node", "pid", "alive", "epoch", "size", "taken", "memory"}}
 	for _, m := range r.Memory {
 		taken := "-"
 		if u := used[m.Node]; u != nil && u.Used > 0 {
@@ -378,10 +378,15 @@ func (p *lineWriter) hot(nodes []computeRow) {
 }
 
 func (p *lineWriter) roots(regions []control.Memory) {
-	t := &report.Table{Head: []string{"root entry", "kind", "address", "size", "made by"}}
+	t := &report.Table{Head: []string{"root entry", "kind", "address", "size", "made by", "objects", "in use by them"}}
 	for _, m := range regions {
 		for _, e := range m.Entries {
-			t.Add(e.Name, e.Kind, e.Address, units.Bytes(e.Length), e.Creator)
+			objects, inUse := "-", "-"
+			if u := e.Usage; u != nil {
+				about := map[bool]string{false: "about "}[u.Exact]
+				objects, inUse = about+units.Count(u.Items), about+units.Bytes(u.Bytes)
+			}
+			t.Add(e.Name, e.Kind, e.Address, units.Bytes(e.Length), e.Creator, objects, inUse)
 		}
 		if m.Error != "" {
 			p.printf("  %s: %s\n", m.Node, m.Error)

@@ -188,7 +188,7 @@ type HotLock struct {
 type Memory struct {
 	Node         string  `json:"node"`
 	Size         uint64  `json:"size"`
-	Used         uint64  `json:"used"` // taken from the region, with everything
+	Used         uint64  `json:"used"` // taken for locks, indexes and extents; deleting objects does not give it back
 	Epoch        uint32  `json:"epoch"`
 	UUID         string  `json:"uuid,omitempty"`
 	LockCapacity uint64  `json:"lock_capacity,omitempty"` // queue entries of a lock
@@ -203,4 +203,12 @@ type Entry struct {
 	Address string `json:"address"`
 	Length  uint64 `json:"length"`
 	Creator string `json:"creator"`
+	Usage   *Usage `json:"usage,omitempty"` // of an object store
+}
+
+// Usage is about what is in an object store on one memory node; see objstore.Usage.
+type Usage struct {
+	Items uint64 `json:"items"`
+	Bytes uint64 `json:"bytes"`
+	Exact bool   `json:"exact"`
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/region"
 )
 
 // memoryWait is how long a status waits for memory nodes.
@@ -116,6 +118,9 @@ func (d *CN) Status() *control.Status {
 	return s
 }
 
+// sampledBuckets is how many buckets of a store are read to tell how many objects it has.
+const sampledBuckets = 256
+
 func nodeNames(v fabric.View) []string {
 	var names []string
 	for cn, ok := v.Live.Next(0); ok; cn, ok = v.Live.Next(cn) {
@@ -147,9 +152,14 @@ func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
 			m.Used = used
 			entries, lerr := r.List(s.Port())
 			for _, e := range entries {
-				m.Entries = append(m.Entries, control.Entry{
-					Name: e.Name, Kind: e.Kind.String(), Address: e.Addr.String(), Length: e.Length, Creator: e.Creator.String(),
-				})
+				x := control.Entry{Name: e.Name, Kind: e.Kind.String(), Address: e.Addr.String(), Length: e.Length, Creator: e.Creator.String()}
+				if e.Kind == region.KindStore {
+					u, err := objstore.Estimate(s.Port(), r, &e, sampledBuckets)
+					if lerr = errors.Join(lerr, err); err == nil {
+						x.Usage = &control.Usage{Items: u.Items, Bytes: u.Bytes, Exact: u.Exact}
+					}
+				}
+				m.Entries = append(m.Entries, x)
 			}
 			err = lerr
 		}
