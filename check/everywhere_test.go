@@ -69,6 +69,62 @@ func TestEverywhere(t *testing.T) {
 	}
 }
 
+// Another node joins while the first, which is cut off from the coordinator, works on; its lease runs out at every boundary, while the
+// memory node is cut off from the coordinator, too, and serves it. A second fault is at every boundary after that. Locks are reset all the time.
+func TestJoinInLeaseEverywhere(t *testing.T) {
+	stride := 6
+	if *flagStride > 0 {
+		stride = *flagStride
+	}
+	fence := sim.Fault{Kind: sim.FaultFence, Node: sim.OfCN(1)}
+	for _, x := range []struct {
+		name   string
+		faults []sim.Fault
+		stride int
+	}{
+		{"the lease runs out", []sim.Fault{fence}, stride},
+		{"the lease runs out, then a crash", []sim.Fault{fence, killOf(2)}, 15 * stride},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			runs, resets := 0, uint64(0)
+			for i, s := range joinInLease() {
+				e := Everywhere{Base: s, Faults: x.faults, Stride: x.stride, From: i % x.stride}
+				if err := e.Run(); err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range e.Failures {
+					t.Errorf("%v", f)
+				}
+				runs, resets = runs+e.Runs, resets+e.Resets
+			}
+			t.Logf("%d runs, %d resets", runs, resets)
+			if runs < 100 || resets < 100 {
+				t.Error("that is too few")
+			}
+		})
+	}
+}
+
+// joinInLease returns the scenarios of TestJoinInLeaseEverywhere. The joiner is known to all but the first node after some
+// microseconds, and may not begin before 900.
+func joinInLease() (list []Scenario) {
+	for _, policy := range []string{"cql", "declock", "declock-tf"} {
+		for _, reads := range []int{80, 95} {
+			for _, hold := range []int{20000, 100000} {
+				line := fmt.Sprintf("gen=%s class=lease seed=7 cns=2 clients=2 mns=1 policy=%s cap=3 ver=2 nic=cx4 scale=100 grain=8 locks=1 rounds=20 "+
+					"reads=%d hold=%d recheck=500000 reset=10000000 detect=20000 late=keep news=1000 joins=1 joinat=2000 "+
+					`plan="0 detach cn1 until 880000; 12000 detach mn0 until 900000"`, generator, policy, reads, hold)
+				s, err := ParseScenario(line)
+				if err != nil {
+					panic(err)
+				}
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
 type everywhereCase struct {
 	name   string
 	cns    int
