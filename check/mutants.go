@@ -116,6 +116,9 @@ func resetMutants() []Mutant {
 // nodeMutants are bugs of the hierarchy.
 func nodeMutants() []Mutant {
 	return []Mutant{
+		{Name: "old-waiter-kept", File: "hier/life.go",
+			Old: "if w.life.epoch < l.epoch {", New: "if w.life.epoch > l.epoch {",
+			Breaks: "a lock of the new life is handed to a client that waits since the life before, and cannot release it", Test: "hier TestWaiterOfTheLifeBefore"},
 		{Name: "handed-on-after-restart", File: "hier/remote.go",
 			Old:    "if x.over() { // since we looked: clients of the new life may wait here\n\t\treturn errors.Join(err, k.releaseLost(s, x))\n\t}",
 			New:    "",

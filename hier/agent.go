@@ -338,6 +338,9 @@ func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waitin
 // Orphan implements cql.Participants: the lock goes to the next waiter of this
 // node, or to the next node, as if the agent had held it for a moment.
 func (a *Agent) Orphan(l fabric.Addr, index uint64, behind cql.Stamp) bool {
+	if a.locker.lifeAt(l.MN()) == nil {
+		_ = a.reattach() // the place may be of a life that the agent is not attached to yet: it could not release it
+	}
 	s := a.table.shardOf(l)
 	s.mu.Lock()
 	x := s.waiting(l, func(x *local) bool { return x.place.Index == index })

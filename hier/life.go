@@ -46,14 +46,16 @@ func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
 		t.lives = map[fabric.MemID]*life{}
 	}
 	l := &life{epoch: epoch}
+	first, why := false, fmt.Errorf("%w: memory node %v has restarted", lock.ErrLost, mn)
 	if old != nil {
 		l.known, l.birth, l.gen, l.first, l.lost = old.known, old.birth, old.gen, old.first, old.lost
+		first = old.close(&why) // before anybody can be in the new one: nothing is passed on from one to the other
 	}
 	t.lives[mn] = l
 	t.livesMu.Unlock()
 	if old != nil {
 		t.suspect(now) // locks that survived may count those who do not know of them any more
-		t.end(old, fmt.Errorf("%w: memory node %v has restarted", lock.ErrLost, mn))
+		t.tellEnd(old, first, why)
 	}
 	return l
 }
@@ -66,9 +68,17 @@ func (t *Table) present(mn fabric.MemID) *life {
 }
 
 // end ends a life, and tells of the holds that end with it.
-func (t *Table) end(l *life, why error) {
-	first := l.why.CompareAndSwap(nil, &why)
+func (t *Table) end(l *life, why error) { t.tellEnd(l, l.close(&why), why) }
+
+// close ends a life, and reports whether it is the first to do so.
+func (l *life) close(why *error) (first bool) {
+	first = l.why.CompareAndSwap(nil, why)
 	l.over.Store(true)
+	return first
+}
+
+// tellEnd tells of the holds that end with a life, unless another does.
+func (t *Table) tellEnd(l *life, first bool, why error) {
 	if t.OnLoss == nil || !first {
 		return
 	}
@@ -331,6 +341,24 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 	k.table.stick(&place)
 	k.tellTrouble(place.Lock.MN())
 	return err
+}
+
+// begins makes the life that the owner is attached to that of the local lock. Clients that wait here since a life before begin again:
+// their Ports are of that one, so they could neither use nor release what they are granted. The shard is locked; wakeAll must follow.
+func (k *Locker) begins(x *local, l *life) {
+	if x.life == l {
+		return
+	}
+	x.life = l
+	for w := x.queue.head; w != nil; {
+		next := w.next
+		if w.life.epoch < l.epoch {
+			x.queue.remove(w)
+			w.verdict = outlived
+			k.wake = append(k.wake, w.client)
+		}
+		w = next
+	}
 }
 
 // takeOverOrphan makes the caller the owner of a place of a life that is over, and

@@ -115,6 +115,9 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		return fmt.Errorf("%w: %v, now %v: it would wait for itself; unlock it first", lock.ErrDeadlock, r.Lock, r.Mode)
 	}
 	switch {
+	case x != nil && life.epoch < x.life.epoch: // the memory node has restarted since we looked
+		s.mu.Unlock()
+		return fabric.ErrStaleEpoch
 	case x == nil:
 		x = s.insert(r.Lock, sum, r.Mode, k.port.ID())
 		x.life = life
@@ -123,8 +126,9 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	case x.over():
 		left, ok := k.takeOverOrphan(x, r.Mode)
 		if ok {
-			x.life = life
+			k.begins(x, life)
 			s.mu.Unlock()
+			k.wakeAll(r.Lock)
 			k.node.Retire(left)
 			return k.acquireRemote(s, x, h, r, 0)
 		}
@@ -142,7 +146,7 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		k.stats.Busy++
 		return lock.ErrBusy
 	}
-	return k.acquireLocal(s, x, h, r)
+	return k.acquireLocal(s, x, h, r, life)
 }
 
 // deadlock reports whether the client is about to acquire a lock that it holds. It would wait for itself, if one of the two is exclusive, or
@@ -167,10 +171,10 @@ func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token l
 
 // acquireLocal waits in the queue of the local lock (Fig. 10, lines 7 to 10).
 // The shard is locked at entry.
-func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request) error {
+func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request, life *life) error {
 	w := &k.self
 	w.client, w.mode, w.verdict, w.room = k.port.ID(), r.Mode, undecided, k.roomFor(r)
-	w.stamp = k.now()
+	w.stamp, w.life = k.now(), life
 	w.ticket = x.arrived
 	x.arrived++
 	x.queue.push(w)
@@ -201,13 +205,16 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request)
 			k.take(x)
 			k.inherit(x, r)
 		case chosen:
-			x.life = k.mems[r.Lock.MN()].life
+			k.begins(x, life)
 		}
 		s.mu.Unlock()
 		switch v {
+		case outlived:
+			return fabric.ErrStaleEpoch
 		case granted:
 			return k.hold(s, x, h, r, w.token)
 		case chosen:
+			k.wakeAll(r.Lock)
 			return k.acquireRemote(s, x, h, r, stamp)
 		}
 		_, err := k.port.Recv(min(deadline, k.next))
@@ -283,6 +290,9 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 		return err
 	case chosen:
 		k.resign(s, x)
+		return err
+	case outlived:
+		s.mu.Unlock()
 		return err
 	}
 	k.repay(x, false, err)

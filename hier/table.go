@@ -77,6 +77,7 @@ type waiter struct {
 	stamp      cql.Stamp
 	room       int // bytes of a note that it can take
 	verdict    verdict
+	life       *life // of the memory node, that the client is attached to
 	token      lock.Token
 }
 
@@ -87,6 +88,7 @@ const (
 	undecided verdict = iota
 	granted           // it holds the lock
 	chosen            // it is the owner that acquires the remote lock
+	outlived          // the memory node has restarted since it came: it begins again
 )
 
 // waiters is a queue of waiters, in order of arrival.

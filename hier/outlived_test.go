@@ -1,0 +1,60 @@
+package hier_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+)
+
+// A reader waits in the local queue when the memory node restarts. A client that comes after that is chosen first, and acquires the
+// lock in the new life. It does not hand the lock to the reader, whose Port is of the life before: the reader could not
+// release it, and the holders beside it would be told that their lock is lost. It begins again.
+func TestWaiterOfTheLifeBefore(t *testing.T) {
+	for _, policy := range []string{"declock", "declock-pf", "paper-pf+downgrade", "declock+slack"} {
+		for _, keep := range []bool{true, false} {
+			t.Run(policy+map[bool]string{true: ", kept", false: ", empty"}[keep], func(t *testing.T) { waiterOfTheLifeBefore(t, policy, keep) })
+		}
+	}
+}
+
+func waiterOfTheLifeBefore(t *testing.T, policy string, keep bool) {
+	r := newRig(t, 1, 2, policy, small, unsynced, waits(200*us, 10*ms))
+	granted := 0
+	for i := range 2 {
+		r.client(0, name(0, i), func(k *hier.Locker) {
+			at(k, 40*us*fabric.Time(i))
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), lock.Shared)
+			at(k, ms)
+			if err := k.Release(&h, nil); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("a holder of before the restart releases: %v", err)
+			}
+		})
+	}
+	hold := func(cn int, what string, from int, mode lock.Mode) {
+		r.client(cn, what, func(k *hier.Locker) {
+			at(k, fabric.Time(from)*us)
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), mode)
+			granted++
+			sleep(k, 20*us)
+			if err := k.Release(&h, nil); err != nil {
+				t.Errorf("%s releases: %v", what, err)
+			}
+		})
+	}
+	hold(1, "a writer elsewhere", 20, lock.Exclusive)
+	hold(0, "a reader of the life before", 80, lock.Shared)
+	hold(0, "another", 90, lock.Shared)
+	hold(0, "a writer of the new life", 300, lock.Exclusive)
+	hold(0, "a reader of the new life", 310, lock.Shared)
+	r.restartAt(200*us, keep)
+	r.run()
+	if granted != 5 {
+		t.Errorf("%d of 5 were granted the lock", granted)
+	}
+	r.wantFree(0)
+}
