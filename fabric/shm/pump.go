@@ -102,7 +102,6 @@ func (n *node) drain() (woke bool) {
 		return false
 	}
 	hint := n.hint.Swap(0)
-	raceAcquire()
 	for h := hint &^ hintView; h != 0; h &= h - 1 {
 		first := bits.TrailingZeros64(h)
 		for cn := uint32(first); cn <= n.c.maxCN; cn += hintSenders {
@@ -130,6 +129,7 @@ func (n *node) drainRing(cn fabric.CNID) (woke bool) {
 		if !ok {
 			break
 		}
+		raceAcquire() // for each: it may have been sent since the last
 		m.From = fabric.Client(cn, from)
 		woke = n.table.Deliver(to, &m) || woke
 	}
