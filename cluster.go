@@ -202,18 +202,13 @@ func (c *Cluster) join(ctx context.Context, scheme, rest string, o *options) (fa
 	if scheme == "shm" {
 		so := shm.Options{Name: rest, Dir: o.dir, Key: o.key}
 		if rest == "" {
-			if err := c.startPrivate(ctx, &so, o); err != nil {
-				return nil, err
-			}
+			return c.joinPrivate(ctx, so, o)
 		}
 		f, err := shm.Join(ctx, so)
 		if errors.Is(err, shm.ErrName) {
 			err = fmt.Errorf("%w: %w", ErrAddress, err)
 		}
-		if err != nil {
-			return nil, errors.Join(err, c.closePrivate())
-		}
-		return f, nil
+		return f, err
 	}
 	joiners.Lock()
 	j := joiners.m[scheme]
@@ -228,18 +223,35 @@ func (c *Cluster) join(ctx context.Context, scheme, rest string, o *options) (fa
 // queues with the policy "cql", where each is a participant.
 const flatParticipants = 256
 
+// joinPrivate starts a memory node in this process and joins its cluster, of which no file has a name then: nothing is left of it however the
+// process ends.
+func (c *Cluster) joinPrivate(ctx context.Context, so shm.Options, o *options) (fabric.Node, error) {
+	srv, err := c.startPrivate(&so, o)
+	if err != nil {
+		return nil, err
+	}
+	f, err := shm.Join(ctx, so)
+	if err != nil {
+		return nil, errors.Join(err, c.closePrivate())
+	}
+	if err := srv.Unlink(); err != nil {
+		return nil, errors.Join(err, f.Close(), c.closePrivate())
+	}
+	return f, nil
+}
+
 // startPrivate starts a memory node in this process.
-func (c *Cluster) startPrivate(ctx context.Context, so *shm.Options, o *options) error {
+func (c *Cluster) startPrivate(so *shm.Options, o *options) (*shm.MemoryServer, error) {
 	var b [6]byte
 	if _, err := rand.Read(b[:]); err != nil {
-		return err
+		return nil, err
 	}
 	so.Name = fmt.Sprintf("private-%d-%s", os.Getpid(), hex.EncodeToString(b[:]))
 	serve := *so
 	serve.Size, serve.Sparse = o.size, true
 	srv, err := shm.Serve(serve)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	participants := shm.DefaultMaxCN
 	if o.cfg.Flat {
@@ -248,7 +260,7 @@ func (c *Cluster) startPrivate(ctx context.Context, so *shm.Options, o *options)
 	c.private, err = mn.Start(srv, mn.Config{
 		Participants: participants,
 	})
-	return err
+	return srv, err
 }
 
 func (c *Cluster) closePrivate() error {

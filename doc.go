@@ -13,7 +13,7 @@
 // An address names a cluster and the fabric to reach it:
 //
 //	shm:NAME                                processes on one machine, over shared memory; "declock up" or declock-mn starts it
-//	shm:                                    a cluster of this process alone, made by Open and gone with Close
+//	shm:                                    a cluster of this process alone, made by Open and gone with Close, or with the process
 //	tcp://ETCD[,ETCD..]/NAME?OPTION=..&..   any network; etcd, at these endpoints, knows who is there
 //
 // The last needs

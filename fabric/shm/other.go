@@ -25,6 +25,9 @@ func Join(context.Context, Options) (fabric.Node, error) { return nil, errSystem
 // Close does nothing.
 func (*MemoryServer) Close() error { return nil }
 
+// Unlink does nothing.
+func (*MemoryServer) Unlink() error { return nil }
+
 // ID returns 0.
 func (*MemoryServer) ID() fabric.MemID { return 0 }
 

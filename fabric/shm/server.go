@@ -282,6 +282,26 @@ func (s *MemoryServer) Close() (err error) {
 	return err
 }
 
+// Unlink removes the names of the cluster's files. Those who have joined go on with the files that they have open; nobody
+// can join any more, and nothing is left of the cluster when their processes end, however they end.
+func (s *MemoryServer) Unlink() error {
+	if err := s.c.lock(context.Background()); err != nil {
+		return err
+	}
+	defer s.c.unlock()
+	for id := fabric.CNID(1); id <= fabric.CNID(s.c.maxCN) && id != 0; id++ {
+		s.c.removeCN(id)
+	}
+	for id := fabric.MemID(0); id < MaxMN; id++ {
+		s.c.removeRegion(id)
+	}
+	s.c.removeAll()
+	if _, err := os.Lstat(s.c.dir); !errors.Is(err, os.ErrNotExist) {
+		return errors.Join(fmt.Errorf("%w: %s has files that are not of shm", ErrFormat, s.c.dir), err)
+	}
+	return nil
+}
+
 // ID returns the number of the memory node.
 func (s *MemoryServer) ID() fabric.MemID { return s.id }
 
