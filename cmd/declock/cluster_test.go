@@ -42,7 +42,7 @@ func TestUpReplayStatusInspectCheck(t *testing.T) {
 	acquires := 0.0
 	for _, c := range list(w.status()[0]["compute"]) {
 		counters := c["status"].(map[string]any)["counters"].(map[string]any)
-		acquires += counters["locks"].(map[string]any)["Acquires"].(float64)
+		acquires += counters["locks"].(map[string]any)["acquires"].(float64)
 	}
 	sets := 0.0 // which take locks; gets need not
 	for _, row := range r.Rows {

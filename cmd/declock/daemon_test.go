@@ -179,7 +179,7 @@ func (w *world) acquires(at []string) (n float64) {
 			status, _ := c["status"].(map[string]any)
 			counters, _ := status["counters"].(map[string]any)
 			locks, _ := counters["locks"].(map[string]any)
-			a, _ := locks["Acquires"].(float64)
+			a, _ := locks["acquires"].(float64)
 			n += a
 		}
 	}
