@@ -30,11 +30,16 @@ type client struct {
 	asking bool        // an acquisition is under way
 	began  fabric.Time // when the last acquisition, or operation of the store, began
 	round  int
+
+	met        []meeting // by memory node, if memory may be lost
+	oldAddress bool      // it asks by an address of memory that is gone
+	heard      int       // how often it has heard of lost memory otherwise
 }
 
 func (w *world) newClient(cn int, name string, p fabric.Port) *client {
 	c := &client{w: w, n: w.nodes[cn-1], cn: cn, name: name, port: p, cell: p.Alloc(cellSize)}
 	c.k = w.locker(c.n, p)
+	c.met = make([]meeting, len(w.births))
 	c.d.Rand = newRand(w.s.Seed, uint64(p.ID()))
 	return c
 }
@@ -89,12 +94,13 @@ func (c *client) sleep(d fabric.Time) {
 // acquire acquires a lock and reports it. cancelAfter is when it is
 // interrupted, negative is never. ok is false if the client cannot go on.
 func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (held, ok bool) {
-	r.Lock = c.w.locks[which]
-	c.value = lock.Value{Addr: c.w.cell(which), Buf: c.cell}
+	gen := c.genOf(which)
+	r.Lock = c.w.locks[which].In(gen)
+	c.value = lock.Value{Addr: c.w.cell(which).In(gen), Buf: c.cell}
 	if c.w.s.Kept == 0 {
 		r.Reads = []fabric.Op{fabric.Read(c.value.Addr, c.cell)}
 	}
-	e := oracle.Event{Kind: oracle.Requested, Client: c.port.ID(), Lock: r.Lock, Mode: r.Mode}
+	e := oracle.Event{Kind: oracle.Requested, Client: c.port.ID(), Lock: c.w.locks[which], Mode: r.Mode}
 	c.report(e)
 	c.asking = true
 	c.began = c.w.c.Now()
@@ -117,10 +123,11 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	if err != nil {
 		e.Kind, e.Err = oracle.Refused, err
 		c.report(e)
-		return false, c.tolerates(r, err, cancelAfter >= 0)
+		return false, c.tolerates(r, c.hears(which, err), cancelAfter >= 0)
 	}
 	e.Kind, e.Token = oracle.Granted, c.hold.Token
 	e.Value, e.Torn = cellValue(c.cell)
+	c.knows(which, gen)
 	if c.lost(r.Lock) { // what it believes counts for nothing: the memory node refuses it until it has released
 		e.Kind, e.Err = oracle.Refused, lock.ErrLost
 	}
@@ -167,7 +174,7 @@ const again = 200 * fabric.Microsecond
 func (c *client) survives(what string, err error) bool {
 	c.w.failed++
 	switch {
-	case c.w.restarting(err, c.began):
+	case c.w.restarting(err, c.began), errors.Is(err, lock.ErrMemoryLost) && c.mayHear():
 		c.sleep(c.d.time(again))
 		return true
 	case !c.w.excused(c.cn, err):
@@ -178,7 +185,7 @@ func (c *client) survives(what string, err error) bool {
 
 // release writes the cell, if the lock is exclusive, and releases.
 func (c *client) release(which int) bool {
-	e := oracle.Event{Kind: oracle.Releasing, Client: c.named, Lock: c.hold.Lock, Mode: c.hold.Mode}
+	e := oracle.Event{Kind: oracle.Releasing, Client: c.named, Lock: c.hold.Lock.In(0), Mode: c.hold.Mode}
 	var before []fabric.Op
 	if c.hold.Mode == lock.Exclusive {
 		v, _ := cellValue(c.cell)
@@ -188,7 +195,7 @@ func (c *client) release(which int) bool {
 		}
 		e.Value, e.Writes = v, true
 		if c.w.s.Kept == 0 {
-			before = []fabric.Op{fabric.Write(c.w.cell(which), c.cell)}
+			before = []fabric.Op{fabric.Write(c.value.Addr, c.cell)}
 		}
 	}
 	before, bad := c.spoil(before)

@@ -39,6 +39,8 @@ const (
 	Zombie Class = "zombie"
 	// Restart: memory nodes die and come back with their memory, in a new epoch; compute nodes may die as well.
 	Restart Class = "restart"
+	// Lost: memory nodes die and come back without their memory, some with it; clients use locks by addresses of now and of before.
+	Lost Class = "lost"
 	// Chaos: all faults of the classes above Restart at once, on locks that wrap.
 	Chaos Class = "chaos"
 	// Field: as Cancel, with the other locks of the field, whose counters are reset all the time.
@@ -53,6 +55,8 @@ const (
 	StoreCrash Class = "storecrash"
 	// StoreRestart: the object store while memory nodes die and come back with their memory.
 	StoreRestart Class = "storerestart"
+	// StoreLost: the object store while memory nodes die and come back without their memory.
+	StoreLost Class = "storelost"
 	// StoreExpiry: the object store with objects that expire, by clocks that differ, also while compute nodes die or stand still.
 	StoreExpiry Class = "storeexpiry"
 	// StoreEvict: the object store with too little memory, also while compute nodes die or stand still.
@@ -72,7 +76,7 @@ const (
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets, Lease}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets, Lease, Lost, StoreLost}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -161,7 +165,7 @@ func (s *Scenario) shape(d *drawer) {
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 		s.layoutFor(d)
-	case Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict:
+	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict:
 		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		if d.percent(25) {
@@ -194,7 +198,7 @@ func (s *Scenario) shape(d *drawer) {
 // drawNews draws who joins meanwhile, and how far apart nodes hear of deaths: of most, one hears while another goes on as before.
 func (s *Scenario) drawNews(seed uint64) {
 	deaths := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
-		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot
+		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot || f.Kind == sim.FaultRestart
 	})
 	if d := (&drawer{sim.NewRand(seed, streamNews)}); deaths && s.Class != Lease {
 		s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond, 3*fabric.Millisecond)
@@ -306,6 +310,13 @@ func (s *Scenario) faults(d *drawer) {
 			s.mortal(d, s.kill)
 		}
 		s.reboots(d)
+	case Lost:
+		s.losses(d)
+		s.Old = pick(d, 0, 10, 30)
+	case StoreLost:
+		s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3
+		s.layoutFor(d)
+		s.losses(d)
 	case StoreRestart:
 		// Operations of unknown outcome make histories hard to judge: few at a time.
 		s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3

@@ -45,7 +45,7 @@ func (w *world) tended(n, of *node, p fabric.Port) (tended, error) {
 // startKeepers starts a keeper on each node. That of the witness looks for garbage all the time, whether or not anybody has died.
 func (w *world) startKeepers() {
 	for i, n := range w.nodes {
-		witness := i == w.s.CNs
+		witness := i == w.s.CNs && !w.s.loses() // a round that fails because memory is gone is tried again after seconds
 		if witness {
 			w.looking = true
 		}
@@ -101,7 +101,7 @@ func (w *world) reclaimAll(cn int, p fabric.Port, more func() bool) {
 // keeps tells whether a keeper goes on after an error. One that nothing explains is an objection.
 func (w *world) keeps(cn int, what string, err error) bool {
 	switch {
-	case errors.Is(err, objstore.ErrUnanswered), errors.Is(err, btree.ErrUnanswered), w.s.restarts() && ofRestart(err):
+	case errors.Is(err, objstore.ErrUnanswered), errors.Is(err, btree.ErrUnanswered), w.s.restarts() && w.ofRestart(err):
 		return true
 	case !w.excused(cn, err):
 		w.object("keeper", fmt.Sprintf("cn%d: %s: %v", cn, what, err))

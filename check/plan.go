@@ -41,11 +41,19 @@ func (s *Scenario) restarts() bool { return s.restarted() > 0 }
 // restarted returns when the last memory node is back; 0: none goes away.
 func (s *Scenario) restarted() (at fabric.Time) {
 	for _, f := range s.Plan {
-		if f.Kind == sim.FaultReboot {
+		switch f.Kind {
+		case sim.FaultReboot:
 			at = max(at, f.Until)
+		case sim.FaultRestart:
+			at = max(at, f.Until+formatNs)
 		}
 	}
 	return at
+}
+
+// loses reports whether memory nodes come back without their memory.
+func (s *Scenario) loses() bool {
+	return slices.ContainsFunc(s.Plan, func(f sim.Fault) bool { return f.Kind == sim.FaultRestart })
 }
 
 // shifted returns a plan that begins later.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/oracle"
 )
@@ -64,6 +63,7 @@ func (w *world) play() *Result {
 	}
 	w.startJoins()
 	shifted(w.s.Plan, w.began).Apply(w.c)
+	w.startLosses()
 	w.c.Go(w.nodes[w.s.CNs].sim, "witness", w.witness)
 	err := w.c.Run()
 	if err == nil {
@@ -173,7 +173,7 @@ func (w *world) witness(p fabric.Port) {
 				defer func() { w.working-- }()
 				c := w.newClient(cn, "last", p)
 				for i := range w.locks {
-					if held, _ := c.acquire(i, &lock.Request{Mode: lock.Exclusive}, -1); held {
+					if c.acquireLast(i) {
 						c.release(i)
 					}
 				}
@@ -201,6 +201,10 @@ func (w *world) settle() error {
 	}
 	if w.s.Keys == 0 {
 		return nil
+	}
+	if w.s.loses() {
+		w.c.Go(w.nodes[w.s.CNs].sim, "closer", w.closeLost)
+		return w.c.Run()
 	}
 	swept := false
 	witness := w.nodes[w.s.CNs]

@@ -80,6 +80,7 @@ type Scenario struct {
 	JoinNs    fabric.Time `key:"joinat"`  // when the first of them does; 0: that is drawn, like those of the others
 	NewsNs    fabric.Time `key:"news"`    // until a node hears of a change of the membership, at most; 0: all at once
 	Late      string      `key:"late"`    // operations of the dead: draw, drop or keep
+	Old       int         `key:"old"`     // percent of requests by the address that a lock had in another memory
 	// StrayNs is by how much messages between clients of the same nodes may overtake each other. 0: they do not.
 	StrayNs fabric.Time `key:"stray"`
 	// BreakNs is how long a chain may be held up until its connection breaks and
@@ -295,4 +296,5 @@ const (
 	streamJoins
 	streamStray
 	streamVariant
+	streamFormat
 )

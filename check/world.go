@@ -46,8 +46,10 @@ type world struct {
 	refused   int
 	failed    int // operations that a fault ended
 	store     *oracle.StoreHistory
-	evicted   uint64 // objects
-	expired   uint64 // objects that were found expired and dropped
+	evicted   uint64   // objects
+	expired   uint64   // objects that were found expired and dropped
+	playing   bool     // the scene is set
+	births    []uint32 // of the memories that there are, if they may be lost
 }
 
 // A node is a compute node.
@@ -59,6 +61,8 @@ type node struct {
 	field *fieldNode // instead of table, clock and agent
 	store *objstore.Store
 	tree  *btree.Tree
+
+	births []uint32 // of the memories that it knows, if they may be lost
 
 	dead   bool // killed or fenced
 	fenced bool
@@ -180,6 +184,12 @@ func (w *world) build() error {
 	for range w.s.MNs {
 		w.mns = append(w.mns, w.c.AddMN(size))
 	}
+	if w.s.loses() {
+		w.births = make([]uint32, w.s.MNs)
+		for i := range w.mns {
+			w.format(i)
+		}
+	}
 	for i := range w.s.Locks {
 		a := fabric.At(w.mns[i%w.s.MNs], locksAt+uint64(i/w.s.MNs)*w.span())
 		w.locks = append(w.locks, a)
@@ -203,11 +213,11 @@ func (w *world) build() error {
 
 // addNode makes a compute node.
 func (w *world) addNode() (err error) {
-	n := &node{sim: w.c.AddCN(), table: hier.NewTable(w.policy), clock: new(timesync.Clock)}
+	n := &node{sim: w.c.AddCN(), table: hier.NewTable(w.policy), clock: new(timesync.Clock), births: slices.Clone(w.births)}
 	if f := fieldLockOf(w.s.Lock); f != nil {
 		n.field, err = f.join(&w.s, n.sim)
 	} else {
-		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.cfg, w.sync)
+		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.configOf(n), w.sync)
 	}
 	w.nodes = append(w.nodes, n)
 	return err
@@ -252,7 +262,7 @@ func (w *world) startAgent(cn int) {
 }
 
 func (w *world) agentError(cn int, err error) {
-	if !w.excused(cn, err) && !(w.s.restarts() && ofRestart(err)) {
+	if !w.excused(cn, err) && !(w.s.restarts() && w.ofRestart(err)) {
 		w.object("errors", fmt.Sprintf("agent of node %d: %v", cn, err))
 	}
 }
@@ -273,10 +283,15 @@ func ofRestart(err error) bool {
 	return errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, fabric.ErrStaleEpoch) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, lock.ErrLost)
 }
 
+// ofRestart tells whether an error is what the restart of a memory node makes of an operation in this world.
+func (w *world) ofRestart(err error) bool {
+	return ofRestart(err) || w.s.loses() && errors.Is(err, lock.ErrMemoryLost)
+}
+
 // restarting tells whether the restart of a memory node explains an error of what began at a time: who begins when
 // all are back meets none.
 func (w *world) restarting(err error, began fabric.Time) bool {
-	return ofRestart(err) && began < w.began+w.s.restarted()
+	return w.ofRestart(err) && began < w.began+w.s.restarted()
 }
 
 // span returns the bytes from a lock to the next. The cell does not begin at a
@@ -296,7 +311,7 @@ func (w *world) locker(n *node, p fabric.Port) lock.Locker {
 		}
 		return l
 	}
-	return hier.New(n.table, p, n.sim, n.clock, w.cfg)
+	return hier.New(n.table, p, n.sim, n.clock, w.configOf(n))
 }
 
 // openStore formats the memory nodes and opens the store, or the tree, on each compute node.
@@ -404,8 +419,8 @@ func (t *tap) Observe(e *sim.Event) {
 		t.w.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
 		return
 	case sim.StepEffect:
-		if e.Op.Kind.IsAtomic() && t.watched[e.Op.Addr] {
-			t.w.court.Effect(&oracle.Effect{Time: e.Time, Client: e.Client, Lock: e.Op.Addr, Old: e.Old, New: e.New})
+		if e.Op.Kind.IsAtomic() && t.watched[e.Op.Addr.In(0)] {
+			t.w.court.Effect(&oracle.Effect{Time: e.Time, Client: e.Client, Lock: e.Op.Addr.In(0), Old: e.Old, New: e.New})
 		}
 	case sim.StepPost:
 		return

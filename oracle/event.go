@@ -22,11 +22,12 @@ const (
 	Killed                // Client.CN() was killed
 	Fenced                // Client.CN() was fenced: no operation of it reaches memory any more
 	Restarted             // the memory node of Lock has restarted: nobody holds a lock there
+	Lost                  // the memory node of Lock has come back without its memory: what was there is gone
 	Joined                // Client.CN() is a new compute node, perhaps with the number of one that was fenced
 	numKinds
 )
 
-var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced", "restarted", "joined"}
+var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced", "restarted", "lost its memory", "joined"}
 
 func (k Kind) String() string {
 	if k < numKinds {
@@ -64,7 +65,7 @@ func (e *Event) String() string {
 		fmt.Fprintf(&b, "%d %v %v", e.Time, e.Client.CN(), e.Kind)
 		return b.String()
 	}
-	if e.Kind == Restarted {
+	if e.Kind == Restarted || e.Kind == Lost {
 		fmt.Fprintf(&b, "%d %v %v", e.Time, e.Lock.MN(), e.Kind)
 		return b.String()
 	}
@@ -106,7 +107,7 @@ func ParseEvent(line string) (Event, error) {
 	e.Time = fabric.Time(t)
 	kind := -1
 	for i, n := range kindNames {
-		if n == f[2] {
+		if name, _, _ := strings.Cut(n, " "); name == f[2] {
 			kind = i
 		}
 	}
@@ -114,7 +115,7 @@ func ParseEvent(line string) (Event, error) {
 		return e, fmt.Errorf("oracle: event %q: no time or no such kind", line)
 	}
 	e.Kind = Kind(kind)
-	if e.Kind == Restarted {
+	if e.Kind == Restarted || e.Kind == Lost {
 		var mn uint16
 		if n, _ := fmt.Sscanf(f[1], "mn%d", &mn); n != 1 {
 			return e, fmt.Errorf("oracle: event %q: no memory node", line)

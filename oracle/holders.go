@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/declock/declock/fabric"
@@ -190,6 +191,8 @@ func (j *Cells) Event(e *Event) string {
 				c.seen = nil
 			}
 		}
+	case Lost:
+		maps.DeleteFunc(j.cells, func(l fabric.Addr, _ *cell) bool { return l.MN() == e.Lock.MN() })
 	}
 	return ""
 }

@@ -160,6 +160,8 @@ func (m *model) apply(s object, o *StoreOp) (next object, r StoreResult, value s
 	switch o.Method {
 	case "set":
 		return stored(o.Arg)
+	case "lose":
+		return object{}, Done, ""
 	case "add":
 		if s.there {
 			return s, Exists, ""

@@ -15,7 +15,7 @@ import (
 
 // A StoreOp is what a client did to a key of the object store: memcached's
 // operations. Method is get, set, add, replace, cas, append,
-// prepend, delete, incr, decr or touch.
+// prepend, delete, incr, decr or touch; or lose: see StoreHistory.Lose.
 type StoreOp struct {
 	Client int
 	Method string
@@ -103,6 +103,12 @@ func (h *StoreHistory) Fence(gone func(client int) bool) {
 			o.done = h.tick
 		}
 	}
+}
+
+// Lose notes that the memory in which a key's object was has been lost, with the object, now.
+func (h *StoreHistory) Lose(key string) {
+	o := h.Begin(StoreOp{Client: -1, Method: "lose", Key: key, Result: Done})
+	h.End(o)
 }
 
 // Len returns the number of operations.

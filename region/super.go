@@ -235,13 +235,19 @@ func Format(port fabric.Port, mn fabric.MemID, p Params) error {
 }
 
 // readSuper reads the state, and then the superblock and the root directory
-// to buf: what a published state promises is there when it is read.
-func readSuper(port fabric.Port, mn fabric.MemID, buf []byte) (claimWord, error) {
-	ops := [2]fabric.Op{fabric.Load(fabric.At(mn, offState)), fabric.Read(fabric.At(mn, 0), buf)}
-	if err := port.Do(ops[:]); err != nil {
-		return 0, fmt.Errorf("region: %v: %w", mn, err)
+// to buf: what a published state promises is there when it is read. Formatting may begin between the two: then the
+// state is read as free, and the rest is not zero. The second time it is not free any more, unless the memory is something else.
+func readSuper(port fabric.Port, mn fabric.MemID, buf []byte) (st claimWord, err error) {
+	for range 2 {
+		ops := [2]fabric.Op{fabric.Load(fabric.At(mn, offState)), fabric.Read(fabric.At(mn, 0), buf)}
+		if err := port.Do(ops[:]); err != nil {
+			return 0, fmt.Errorf("region: %v: %w", mn, err)
+		}
+		if st = claimWord(ops[0].Old); st != 0 || allZero(buf) {
+			break
+		}
 	}
-	return claimWord(ops[0].Old), nil
+	return st, nil
 }
 
 // foreign says what is wrong with memory that cannot be formatted: another
