@@ -142,6 +142,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.faults(d)
 	s.drawNews(seed)
 	s.extras(seed)
+	s.unknown(seed)
 	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
 		s.Version = uint8(d.between(2, 3))
 	}
@@ -232,6 +233,26 @@ func (s *Scenario) extras(seed uint64) {
 	if bad := (&drawer{sim.NewRand(seed, streamBad)}); bad.percent(30) || s.Class == Lease && bad.percent(50) {
 		s.Bad = pick(bad, 2, 10, 50)
 	}
+}
+
+// unknown has operations of unknown outcome take effect late, and locks reset before: by others whose patience is short. (From g10 on.)
+func (s *Scenario) unknown(seed uint64) {
+	d := &drawer{sim.NewRand(seed, streamBroken)}
+	switch {
+	case s.Class == Break && d.percent(60):
+	case s.Class == Chaos && d.percent(30):
+		s.BreakNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	default:
+		return
+	}
+	for range d.between(1, 3) { // what is held up on its way to a memory node takes effect late, not what is on its way back
+		at := s.at(d)
+		s.Plan = append(s.Plan, sim.Fault{At: at, Kind: sim.FaultCut, Node: sim.OfCN(fabric.CNID(d.between(1, s.CNs))),
+			Peer: sim.OfMN(fabric.MemID(d.between(0, s.MNs-1))), Until: at + 2*s.BreakNs + d.time(300*fabric.Microsecond)})
+	}
+	s.BrokenLateNs = pick(d, 100*fabric.Microsecond, fabric.Millisecond, 5*fabric.Millisecond)
+	s.RecheckNs = pick(d, 50*fabric.Microsecond, 500*fabric.Microsecond)
+	s.ResetNs = pick(d, 200*fabric.Microsecond, fabric.Millisecond, 10*fabric.Millisecond)
 }
 
 // strays has messages overtake each other, but for those between the same clients. Fairness is judged without: who comes later is passed.

@@ -86,6 +86,8 @@ type Scenario struct {
 	// BreakNs is how long a chain may be held up until its connection breaks and
 	// its outcome is unknown. 0: it never does.
 	BreakNs fabric.Time `key:"break"`
+	// BrokenLateNs is how much later than a cut what such a chain was to do takes effect, at most. 0: it never does.
+	BrokenLateNs fabric.Time `key:"brokenlate"`
 	// PatienceNs is how long all may take once the faults are over, or else they are stuck. 0: seconds.
 	PatienceNs fabric.Time `key:"patience"`
 
@@ -265,7 +267,7 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 		return sim.Config{}, fmt.Errorf("no fate of late operations %q", s.Late)
 	}
 	cfg := sim.Config{
-		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs, Stray: s.StrayNs,
+		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs, BrokenLate: s.BrokenLateNs, Stray: s.StrayNs,
 		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain, Window: s.TearNs},
 	}
 	if s.SpanNs > 0 {
@@ -297,4 +299,5 @@ const (
 	streamStray
 	streamVariant
 	streamFormat
+	streamBroken
 )

@@ -269,7 +269,7 @@ func (w *world) agentError(cn int, err error) {
 
 // excused tells whether an error is what the fault plan makes of a node.
 func (w *world) excused(cn int, err error) bool {
-	if w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome) {
+	if w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome) || w.s.BrokenLateNs > 0 && errors.Is(err, fabric.ErrNodeDown) {
 		return true
 	}
 	if cn > w.s.CNs || !w.s.deadly(cn) {

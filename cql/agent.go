@@ -26,6 +26,10 @@ type Participants interface {
 	// wait for a lock with an index from first to before end.
 	WaitingReaders(l fabric.Addr, first, end uint64, to []Waiting) []Waiting
 
+	// Settled reports whether no operation by which a participant of this node gave a lock up, or tried to acquire it, can
+	// take effect any more. If it cannot tell yet, it sees to it that Agent.Settled is called later.
+	Settled(l fabric.Addr) bool
+
 	// Orphan tells that the grant of a place has come whose client has left the
 	// queue (Client.Await failed). It returns false if there is no such place.
 	Orphan(l fabric.Addr, index uint64, behind Stamp) bool
@@ -91,7 +95,7 @@ type recentReset struct {
 	used uint64
 }
 
-// asked is a reset signal that has not been answered yet.
+// asked is a reset signal that has not been answered yet: participants are busy, or the lock is unsettled.
 type asked struct {
 	lock  fabric.Addr
 	found Header
@@ -323,7 +327,7 @@ func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID
 		m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l), w.Index}}
 		a.tell(w.Client, &m)
 	}
-	if r.busy > 0 {
+	if r.busy > 0 || !a.parts.Settled(l) {
 		a.asked = append(a.asked, r)
 		return
 	}
@@ -342,13 +346,27 @@ func (a *Agent) onQuiesced(l fabric.Addr) error {
 		if r.lock != l {
 			continue
 		}
-		if r.busy--; r.busy == 0 {
+		if r.busy == 0 {
+			break // it waits for Settled
+		}
+		if r.busy--; r.busy == 0 && a.parts.Settled(l) {
 			a.ack(r)
 			a.asked = append(a.asked[:i], a.asked[i+1:]...)
 		}
 		break
 	}
 	return nil
+}
+
+// Settled answers the resets of locks on a memory node that waited for operations of this node to be settled there.
+func (a *Agent) Settled(mn fabric.MemID) {
+	a.asked = slices.DeleteFunc(a.asked, func(r asked) bool {
+		if r.lock.MN() != mn || r.busy > 0 || !a.parts.Settled(r.lock) {
+			return false
+		}
+		a.ack(&r)
+		return true
+	})
 }
 
 func (a *Agent) onAck(l fabric.Addr, found Header, from fabric.CNID) error {

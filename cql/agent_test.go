@@ -28,6 +28,8 @@ func (f *fakeParts) Freeze(_ fabric.Addr, _ uint64, w []Waiting) (int, []Waiting
 
 func (f *fakeParts) Granted(fabric.Addr, uint64, uint64) {}
 
+func (f *fakeParts) Settled(fabric.Addr) bool { return true }
+
 func (f *fakeParts) WaitingReaders(_ fabric.Addr, first, end uint64, to []Waiting) []Waiting {
 	for _, w := range f.readers {
 		if w.Index >= first && w.Index < end {

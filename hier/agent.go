@@ -70,7 +70,7 @@ func (a *Agent) Resets() *cql.AgentStats { return a.resets.Stats() }
 // messages: for exploration, which must not take two such states for one.
 func (a *Agent) State() string {
 	t := a.table
-	s := fmt.Sprintf("%s lost %d, %s, %s, trouble %v at %d, handover %d", a.resets.State(), a.lost, t.suspicion.state(), t.stuckState(),
+	s := fmt.Sprintf("%s lost %d, %s, %s%s, trouble %v at %d, handover %d", a.resets.State(), a.lost, t.suspicion.state(), t.stuckState(), t.unsettledState(),
 		a.trouble, a.lookAt, t.handoverNs.Load())
 	for i := range t.shards {
 		h := &t.shards[i]

@@ -29,9 +29,17 @@ func (k *Locker) stick(p *cql.Place, enqueued bool, err error) {
 	if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrStaleEpoch) && !errors.Is(err, fabric.ErrUnknownOutcome) {
 		return
 	}
+	unknown := errors.Is(err, fabric.ErrUnknownOutcome)
+	if enqueued || unknown {
+		// A holder may have other operations of unknown outcome under way: what became of this one says nothing of them.
+		k.table.unsettle(p.Lock)
+	}
 	k.tellTrouble(p.Lock.MN())
-	if enqueued {
+	switch {
+	case enqueued:
 		k.table.stick(p)
+	case unknown: // the header may come to count a place, whichever
+		k.table.stick(&cql.Place{Lock: p.Lock, Mode: lock.Shared})
 	}
 }
 
@@ -116,17 +124,20 @@ func (a *Agent) onTrouble(mn fabric.MemID) {
 // participants of this node could not give up.
 func (a *Agent) lookAtTrouble() {
 	a.trouble = slices.DeleteFunc(a.trouble, func(mn fabric.MemID) bool {
+		marks := a.table.marks() // before the READ is posted
 		err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
 		if errors.Is(err, fabric.ErrStaleEpoch) {
 			err = a.reattach()
 		}
 		if err != nil {
-			return false
+			return errors.Is(err, fabric.ErrFenced) // nothing of this node counts any more
 		}
+		a.table.settle(mn, marks)
+		a.resets.Settled(mn)
 		for _, p := range a.table.unstick(mn) {
 			a.locker.askReset(&p)
 		}
-		return true
+		return a.table.marks() == marks // else look again: locks were marked meanwhile
 	})
 	a.lookAt = fabric.Forever
 	if len(a.trouble) > 0 {

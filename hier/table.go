@@ -143,11 +143,12 @@ type Table struct {
 	handoverNs atomic.Int64
 	hot        hotLocks
 	suspicion
-	seen    map[fabric.Addr]sighting // by the agent: see overdue
-	livesMu sync.Mutex
-	lives   map[fabric.MemID]*life // the present one of each memory node that is used
-	losses  atomic.Uint32          // memories that were lost so far
-	stuck   map[fabric.Addr]stuck  // by lock: the place that could not be given up
+	seen      map[fabric.Addr]sighting // by the agent: see overdue
+	livesMu   sync.Mutex
+	lives     map[fabric.MemID]*life // the present one of each memory node that is used
+	losses    atomic.Uint32          // memories that were lost so far
+	stuck     map[fabric.Addr]stuck  // by lock: the place that could not be given up
+	unsettled unsettled
 	// OnLoss is told of each hold that becomes invalid, by whoever finds that out. It must not
 	// use locks. Set it before the table is used; nil: nobody.
 	OnLoss func(lock.Loss)

@@ -42,6 +42,13 @@ type chain struct {
 
 	broken uint8 // 1 + the first operation whose answer is held up for too long; 0: none
 	lost   bool  // so is its request
+	late   bool  // it is what became of such a request: nobody waits for it. See Cluster.linger
+
+	// Of a late chain.
+	known   bool        // its client has heard that the outcome is unknown
+	of      *queuePair  // the request's
+	until   fabric.Time // its connection is known to be shut out then, not before
+	remains *chain      // of a lost request: its late chain, or nil
 
 	// In exploration.
 	wrote bool // it has changed memory
@@ -76,6 +83,8 @@ type queuePair struct {
 	answers []fabric.Time
 	blocked bool // the head waits for answers
 	kicking bool // a kick event is under way
+
+	lingering int // late chains of it: it sends nothing until they are over
 }
 
 // qp returns the queue pair of a core to a memory node.
@@ -191,7 +200,7 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 	c := p.c
 	ch := c.newChain()
 	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, c.mns[ops[0].Addr.MN()])
-	ch.broken, ch.lost = 0, false
+	ch.broken, ch.lost, ch.late, ch.remains = 0, false, false, nil
 	ch.orphan, ch.drop, ch.sent, ch.cur, ch.part = false, false, 0, 0, 0
 	ch.epoch = p.epoch(ch.qp.mn)
 	ch.hasRA = false
@@ -278,6 +287,13 @@ func (c *Cluster) kick(q *queuePair) {
 		if ch.state != chainQueued {
 			return // its segment is under way; the answer kicks
 		}
+		if q.lingering > 0 || q.node.lingers(q.mn) {
+			if q.node.turnsBack(q.mn) {
+				ch.state = chainFlying
+				c.refuse(ch, fabric.ErrNodeDown, c.now)
+			}
+			return // settled kicks
+		}
 		from := int(ch.sent)
 		to, ra := from, 0
 		for to < len(ch.ops) && (to == from || !ch.needsFence(to)) {
@@ -335,7 +351,11 @@ func (c *Cluster) transmit(ch *chain, from, to int) {
 	at := n.nic.out.carry(c.now, max(c.now, ch.rung), bytes, c.nic.BytePs) + c.nic.OneWay
 	ch.state = chainFlying
 	if len(c.links) > 0 {
-		if at = c.request(ch, at); ch.lost {
+		var there fabric.Time
+		if at, there = c.request(ch, at); ch.lost {
+			if c.cfg.BrokenLate > 0 {
+				c.linger(ch, from, to, at, there)
+			}
 			c.post(at, evArrive, ch.index, 0)
 			return
 		}
@@ -353,6 +373,7 @@ func (c *Cluster) arrive(ch *chain) {
 		return
 	case ch.lost:
 		c.refuse(ch, fabric.ErrUnknownOutcome, c.now)
+		c.unsettled(ch)
 		return
 	case mn.dead:
 		c.lose(ch)
@@ -372,6 +393,10 @@ func (c *Cluster) arrive(ch *chain) {
 
 // lose gives a chain up whose memory node does not answer.
 func (c *Cluster) lose(ch *chain) {
+	if ch.late {
+		c.finish(ch, c.now)
+		return
+	}
 	c.markDown(ch)
 	c.refuse(ch, fabric.ErrUnknownOutcome, c.now+c.nic.Retry)
 }
@@ -411,6 +436,10 @@ func (c *Cluster) finish(ch *chain, answer fabric.Time) {
 // complete lets the client see the completion of a chain.
 func (c *Cluster) complete(ch *chain, waited bool) {
 	p := ch.port
+	if ch.late {
+		c.settled(ch)
+		return
+	}
 	if !waited && p.core.free > c.now-c.nic.Poll {
 		p.core.free += c.nic.Poll
 		c.post(p.core.free, evComplete, ch.index, 1)

@@ -37,6 +37,11 @@ type Config struct {
 	// connection breaks: ErrUnknownOutcome. 0: it waits until the end of the Cut.
 	BreakAfter fabric.Time
 
+	// BrokenLate is by how much later than the end of the Cut an operation takes effect, at most, whose request was held up until the
+	// connection broke: half of them do, at a time drawn from the break on. Until then, what the compute node posts to that memory
+	// node waits. 0: they take none.
+	BrokenLate fabric.Time
+
 	// Stray is by how much a message between compute nodes may come later than others: then messages keep their order
 	// only between two clients, which is all that package fabric promises. 0: they keep it between two compute nodes.
 	Stray fabric.Time

@@ -23,8 +23,13 @@ func (c *Cluster) effect(ch *chain) {
 		c.refuse(ch, err, c.now+c.nic.OneWay)
 		return
 	}
-	if ch.orphan && op.Kind != fabric.OpRead {
-		c.faultStats[LateEffects]++
+	if op.Kind != fabric.OpRead {
+		switch {
+		case ch.late:
+			c.faultStats[BrokenLate]++
+		case ch.orphan:
+			c.faultStats[LateEffects]++
+		}
 	}
 	if w := &ch.when[ch.cur]; w.end > w.at {
 		c.faultStats.tears(op)
@@ -49,7 +54,7 @@ func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
 	bytes := c.nic.Overhead + answerBytes(op)
 	n.nic.stats.BytesIn += uint64(bytes)
 	there := n.nic.in.carry(c.now, left+c.nic.OneWay, bytes, c.nic.BytePs)
-	if len(c.links) > 0 {
+	if len(c.links) > 0 && !ch.late {
 		there = c.answered(ch, there)
 	}
 	if op.Kind != fabric.OpWrite {

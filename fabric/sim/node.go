@@ -121,6 +121,7 @@ type Node struct {
 
 	lastMsg [int(fabric.MaxCN) + 1]fabric.Time // arrival of the last message to each node
 	downMN  []bool                             // memory nodes known to be down
+	linger  []lingering                        // by memory node
 
 	// In exploration.
 	memo   memo

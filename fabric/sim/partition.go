@@ -80,17 +80,15 @@ func (c *Cluster) breaks(at, instead fabric.Time) bool {
 	return broken
 }
 
-// request returns when a segment of a chain arrives at its memory node, or when its connection breaks.
-func (c *Cluster) request(ch *chain, at fabric.Time) fabric.Time {
-	if len(c.links) == 0 {
-		return at
-	}
-	there := c.passes(OfCN(ch.port.node.id), OfMN(ch.qp.mn.id), at)
+// request returns when a segment of a chain arrives at its memory node; or, if it is lost, when its connection breaks, and
+// when it would have arrived.
+func (c *Cluster) request(ch *chain, at fabric.Time) (when, there fabric.Time) {
+	there = c.passes(OfCN(ch.port.node.id), OfMN(ch.qp.mn.id), at)
 	if c.breaks(there, at) {
 		ch.lost = true
-		return c.now + c.cfg.BreakAfter
+		return c.now + c.cfg.BreakAfter, there
 	}
-	return there
+	return there, there
 }
 
 // answered returns when the answer to a chain's present operation arrives, or when its connection breaks.
