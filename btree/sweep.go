@@ -163,6 +163,11 @@ func (o *owner) Mark() (*sweep.Map, error) {
 	m := new(sweep.Map)
 	for i := range t.nodes {
 		n := &t.nodes[i]
+		// Settle goes by the Port, which this has attached to the memory node's present life.
+		c.ops[0] = fabric.Load(n.base.Add(extentHeadOffset))
+		if err := o.Do(c.ops[:1]); err != nil {
+			return nil, fmt.Errorf("btree: extents on %v: %w", n.mn, err)
+		}
 		if err := n.region.Settle(c.port); err != nil { // an extent that a dead compute node was taking
 			return nil, err
 		}

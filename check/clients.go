@@ -174,7 +174,8 @@ const again = 200 * fabric.Microsecond
 func (c *client) survives(what string, err error) bool {
 	c.w.failed++
 	switch {
-	case c.w.restarting(err, c.began), errors.Is(err, lock.ErrMemoryLost) && c.mayHear():
+	case c.w.restarting(err, c.began), errors.Is(err, lock.ErrMemoryLost) && c.mayHear(),
+		c.w.s.Keys > 0 && c.w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome):
 		c.sleep(c.d.time(again))
 		return true
 	case !c.w.excused(c.cn, err):

@@ -72,11 +72,17 @@ const (
 	Resets Class = "resets"
 	// Lease: compute nodes join while the lease of another runs out, which goes on and does not know; some memory nodes hear late of it.
 	Lease Class = "lease"
+	// TreeRestart: the B+tree while memory nodes restart with their memory, and compute nodes may die.
+	TreeRestart Class = "treerestart"
+	// TreeBreak: the B+tree while operations that are held up for long have unknown outcomes.
+	TreeBreak Class = "treebreak"
+	// StoreBreak: the object store, likewise.
+	StoreBreak Class = "storebreak"
 )
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets, Lease, Lost, StoreLost}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets, Lease, Lost, StoreLost, TreeRestart, TreeBreak, StoreBreak}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -166,7 +172,7 @@ func (s *Scenario) shape(d *drawer) {
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 		s.layoutFor(d)
-	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict:
+	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict, StoreBreak:
 		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		if d.percent(25) {
@@ -178,7 +184,8 @@ func (s *Scenario) shape(d *drawer) {
 	if s.Class == StoreExpiry || s.Class == StoreEvict {
 		s.lifetime(d)
 	}
-	if s.Class == Tree || s.Class == TreeCrash {
+	switch s.Class {
+	case Tree, TreeCrash, TreeRestart, TreeBreak:
 		s.Tree, s.Locks, s.Reads, s.Keys, s.Values = 1, 0, 0, d.between(3, 12), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		s.Rounds = d.between(10, 40)
@@ -335,14 +342,22 @@ func (s *Scenario) faults(d *drawer) {
 		s.losses(d)
 		s.Old = pick(d, 0, 10, 30)
 	case StoreLost:
-		s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3
-		s.layoutFor(d)
+		s.few(d)
 		s.losses(d)
 	case StoreRestart:
-		// Operations of unknown outcome make histories hard to judge: few at a time.
-		s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3
-		s.layoutFor(d)
+		s.few(d)
 		s.reboots(d)
+	case TreeRestart:
+		s.few(d)
+		if d.percent(30) {
+			s.mortal(d, s.kill)
+		}
+		s.reboots(d)
+	case TreeBreak, StoreBreak:
+		s.few(d)
+		s.drawPlan(d, sim.FaultCut, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
+		s.impatient()
+		s.BreakNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 	case StoreExpiry, StoreEvict:
 		switch d.between(0, 3) {
 		case 1:
@@ -357,6 +372,12 @@ func (s *Scenario) faults(d *drawer) {
 	case StoreCrash, TreeCrash:
 		s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
 	}
+}
+
+// few makes clients few and keys many: operations of unknown outcome make histories hard to judge.
+func (s *Scenario) few(d *drawer) {
+	s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3
+	s.layoutFor(d)
 }
 
 // impatient makes waiters look after their locks, as they do in real life.

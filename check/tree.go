@@ -20,11 +20,14 @@ const (
 // treeRounds is a client of the tree.
 func (c *client) treeRounds() {
 	t, err := c.n.tree.Client(c.k)
-	if err != nil {
-		c.survives("open", err)
-		return
+	for err != nil {
+		if !c.survives("open", err) {
+			return
+		}
+		t, err = c.n.tree.Client(c.k)
 	}
 	for c.round = range c.w.s.Rounds {
+		c.began = c.w.c.Now()
 		if c.d.percent(15) {
 			err = c.w.scanTree(t, int(c.port.ID()), c.d.percent(50))
 		} else {
@@ -35,8 +38,7 @@ func (c *client) treeRounds() {
 				c.w.grants++
 			}
 		}
-		if err != nil {
-			c.survives("tree", err)
+		if err != nil && !c.survives("tree", err) {
 			return
 		}
 		c.sleep(c.d.time(c.w.s.ThinkNs))

@@ -149,6 +149,11 @@ func (o *owner) Mark() (*sweep.Map, error) {
 	m := new(sweep.Map)
 	for i := range c.s.nodes {
 		n := c.s.nodes[i]
+		// Settle goes by the Port, which this has attached to the memory node's present life.
+		c.ops[0] = fabric.Load(n.word(extentHeadOffset))
+		if err := o.Do(c.ops[:1]); err != nil {
+			return nil, fmt.Errorf("objstore: extents on %v: %w", n.mn, err)
+		}
 		if err := n.region.Settle(c.port); err != nil { // an extent that a dead compute node was taking
 			return nil, err
 		}
