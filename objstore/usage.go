@@ -8,6 +8,9 @@ import (
 	"github.com/declock/declock/region"
 )
 
+// MaxValueBytes is the largest Config.MaxValue.
+const MaxValueBytes = maxChunk - maxObjectSize
+
 // A Usage is about how much of a store is in use on one memory node.
 type Usage struct {
 	Items uint64 // objects, with those that have expired and that nobody has asked for since

@@ -78,7 +78,13 @@ var wrongInputs = []struct {
 	{7, "cut", []string{"trace", "stat", "CUT"}},
 	{7, "no records", []string{"trace", "stat", "/dev/null"}},
 	{7, "EMPTY has no records", []string{"replay", "EMPTY"}},
-	{9, "values up to 1GiB", []string{"replay", "--max-value", "2GiB"}},
+	{9, "values have 8388326 bytes at most", []string{"replay", "--max-value", "8MiB"}},
+	{9, "values have 1073741824 bytes at most", []string{"replay", "--target", "memcached://127.0.0.1:1", "--max-value", "2GiB"}},
+	{2, "No help topic", []string{"help", "nosuch"}},
+	{2, "--wait -1s is negative", []string{"declock-mn", "--cluster", "shm:x", "--wait", "-1s"}},
+	{2, "--http \"127.0.0.1:99999\": want host:port", []string{"declock-cn", "--cluster", "shm:x", "--http", "127.0.0.1:99999"}},
+	{2, "more than 18,446,744,073,709,551,615", []string{"replay", "--keys", "1e30"}},
+	{7, "NOPIPE is empty", []string{"replay", "NOPIPE", "--dir", "DIR"}},
 	{11, "bad cluster address", []string{"replay", "--cluster", "demo"}},
 	{11, "no fabric \"carrier-pigeon\"", []string{"replay", "--cluster", "carrier-pigeon:x"}},
 	{11, "want verbs://ETCD", []string{"status", "--cluster", "verbs:x"}},
@@ -115,7 +121,7 @@ func TestWrongInput(t *testing.T) {
 	if err := os.Symlink("/dev/full", full); err != nil {
 		t.Fatal(err)
 	}
-	stand := strings.NewReplacer("BAD", bad, "CUT", cut, "FULL", full, "EMPTY has", "has", "EMPTY", empty, "CONFIG2", config2, "CONFIG", config)
+	stand := strings.NewReplacer("BAD", bad, "CUT", cut, "FULL", full, "EMPTY has", "has", "EMPTY", empty, "NOPIPE is", "is", "NOPIPE", "/dev/null", "CONFIG2", config2, "CONFIG", config)
 	for _, c := range wrongInputs {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			own := &world{t: t, dir: w.dir}

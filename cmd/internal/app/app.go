@@ -64,6 +64,9 @@ func Run(a *cli.App, env *Env, args []string) error {
 	if out, ok := env.Stdout.(*checked); ok && err == nil {
 		err = out.err // what the cli package writes itself, as help
 	}
+	if err != nil && strings.HasPrefix(err.Error(), "No help topic") { // of "help", which is the cli package's
+		return exit.With(exit.Usage, err)
+	}
 	if errors.Is(err, io.ErrShortWrite) || errors.Is(err, syscall.EPIPE) {
 		return exit.Errorf(exit.Other, "standard output was closed: %v", err)
 	}

@@ -71,8 +71,15 @@ func (r *running) check(c *cli.Context) error {
 	if r.pprof && r.http == "" {
 		return usage(c, "--pprof needs --http")
 	}
-	if _, _, err := net.SplitHostPort(r.http); r.http != "" && err != nil {
+	_, port, err := net.SplitHostPort(r.http)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	switch {
+	case r.http != "" && err != nil:
 		return usage(c, "--http %q: want host:port", r.http)
+	case c.Duration("wait") < 0:
+		return usage(c, "--wait %v is negative", c.Duration("wait"))
 	}
 	return nil
 }

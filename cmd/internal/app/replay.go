@@ -20,6 +20,7 @@ import (
 	"github.com/declock/declock/cmd/internal/machine"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/memcached"
 	"github.com/urfave/cli/v2"
@@ -169,8 +170,12 @@ func (o *replayOptions) check(c *cli.Context) error {
 		}
 		o.netArgs = o.net.args(c)
 	}
-	if o.maxValue.n > 1<<30 {
-		return exit.Errorf(exit.TooLarge, "--max-value %s: the object store takes values up to 1GiB", o.maxValue.text)
+	most := uint64(objstore.MaxValueBytes)
+	if o.target != "" {
+		most = 1 << 30
+	}
+	if o.maxValue.n > most {
+		return exit.Errorf(exit.TooLarge, "--max-value %s: values have %d bytes at most", o.maxValue.text, most)
 	}
 	if o.target != "" {
 		if _, _, err := memcached.ParseTarget(o.target); err != nil {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,7 +26,7 @@ func Errorf(file string, line int, format string, args ...any) error {
 
 // Parse reads the settings of a file, in order.
 func Parse(file string, text []byte) ([]Setting, error) {
-	f, err := parser.ParseBytes(text, 0)
+	f, err := parser.ParseBytes(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), 0) // some editors begin files with a byte order mark
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %s", ErrConfig, file, strings.TrimSpace(err.Error()))
 	}

@@ -14,7 +14,10 @@ func TestParse(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, empty := range []string{"", "# nothing\n", "---\n", "{}\n"} {
+	if got, err := Parse("f", []byte("\xef\xbb\xbfcluster: x\r\n")); err != nil || !reflect.DeepEqual(got, []Setting{{"cluster", "x", 1}}) {
+		t.Errorf("with a byte order mark: %v, %v", got, err)
+	}
+	for _, empty := range []string{"\xef\xbb\xbf", "", "# nothing\n", "---\n", "{}\n"} {
 		if got, err := Parse("f", []byte(empty)); err != nil || len(got) != 0 {
 			t.Errorf("%q: %v, %v", empty, got, err)
 		}

@@ -13,6 +13,11 @@ import (
 // ErrSize: a text that is no size.
 var ErrSize = errors.New("not a size: want a number of bytes as in 4096, 1e9, 64MiB, 1GiB, 500kB")
 
+var (
+	errTooMuch  = errors.New("more than 16 EiB")
+	errFraction = errors.New("not a whole number of bytes")
+)
+
 var suffixes = map[string]float64{
 	"": 1, "b": 1,
 	"k": 1e3, "kb": 1e3, "ki": 1 << 10, "kib": 1 << 10,
@@ -36,7 +41,7 @@ func ParseBytes(s string) (uint64, error) {
 	}
 	if n, err := strconv.ParseUint(number, 10, 64); err == nil {
 		if n > math.MaxUint64/uint64(unit) {
-			return 0, fmt.Errorf("%q: more than 16 EiB", s)
+			return 0, fmt.Errorf("%q: %w", s, errTooMuch)
 		}
 		return n * uint64(unit), nil
 	}
@@ -46,10 +51,10 @@ func ParseBytes(s string) (uint64, error) {
 		return 0, fmt.Errorf("%q: %w", s, ErrSize)
 	case v < 0:
 		return 0, fmt.Errorf("%q: it cannot be negative", s)
-	case v*unit >= 1<<63:
-		return 0, fmt.Errorf("%q: more than 8 EiB", s)
+	case v*unit >= 1<<64:
+		return 0, fmt.Errorf("%q: %w", s, errTooMuch)
 	case v*unit != math.Trunc(v*unit):
-		return 0, fmt.Errorf("%q: not a whole number of bytes", s)
+		return 0, fmt.Errorf("%q: %w", s, errFraction)
 	}
 	return uint64(v * unit), nil
 }
@@ -63,8 +68,11 @@ func ParseCount(s string) (uint64, error) {
 		return 0, fmt.Errorf("%q: not a count: want a whole number as in 100000, 100k, 5M, 5e6", s)
 	}
 	n, err := ParseBytes(text)
-	if errors.Is(err, ErrSize) {
+	switch {
+	case errors.Is(err, ErrSize), errors.Is(err, errFraction):
 		return 0, fmt.Errorf("%q: not a count: want a whole number as in 100000, 100k, 5M, 5e6", s)
+	case errors.Is(err, errTooMuch):
+		return 0, fmt.Errorf("%q: more than %s", s, Count(math.MaxUint64))
 	}
 	return n, err
 }

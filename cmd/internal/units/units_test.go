@@ -1,6 +1,9 @@
 package units
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestParseBytes(t *testing.T) {
 	for _, c := range []struct {
@@ -30,6 +33,15 @@ func TestParseCount(t *testing.T) {
 	for _, in := range []string{"1MiB", "x", "-3", "1.5", "3kb"} {
 		if got, err := ParseCount(in); err == nil {
 			t.Errorf("ParseCount(%q) = %d, want an error", in, got)
+		}
+	}
+}
+
+// Errors of a count speak of counts, and not of bytes.
+func TestErrorsOfCounts(t *testing.T) {
+	for in, says := range map[string]string{"1e30": "more than 18,446,744,073,709,551,615", "1.5": "whole number as in", "20000000T": "more than 18,446"} {
+		if _, err := ParseCount(in); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "B") {
+			t.Errorf("%q: %v", in, err)
 		}
 	}
 }
