@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
@@ -17,7 +18,8 @@ type Memory struct {
 	ledger  *member.Ledger
 	members map[member.Life]*memoryMember
 	away    bool
-	late    []func() // deaths that the coordinator has not heard of, for it is away
+	gone    time.Time // since when it is away
+	late    []func()  // deaths that the coordinator has not heard of, for it is away
 	state   *member.State
 	news    chan struct{} // closed when state is not the newest, or acks have changed
 	change  chan struct{} // closed when state is not the newest
@@ -154,7 +156,7 @@ func (m *Memory) Kill(life member.Life) {
 // nobody joins, and nothing changes; deaths, leaving and acknowledgements take effect afterwards.
 func (m *Memory) SetAway(away bool) {
 	m.mu.Lock()
-	m.away = away
+	m.away, m.gone = away, time.Now()
 	late := m.late
 	if !away {
 		m.late = nil
@@ -252,6 +254,16 @@ func (n *memoryMember) Err() error {
 	default:
 		return nil
 	}
+}
+
+// Contact is member.Contact.
+func (n *memoryMember) Contact() (silent time.Duration, why error) {
+	n.m.mu.Lock()
+	defer n.m.mu.Unlock()
+	if !n.m.away {
+		return 0, nil
+	}
+	return time.Since(n.m.gone), fmt.Errorf("%w: it is away", member.ErrUnreachable)
 }
 
 // Leave is member.Member.Leave.

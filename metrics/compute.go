@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/prometheus/client_golang/prometheus"
@@ -102,6 +103,9 @@ var (
 	lostNodes     = counter("lost_nodes_total", "Compute nodes that have died, as this one has seen.")
 	viewEpoch     = gauge("view_epoch", "Epoch of the view of live nodes.")
 	fenced        = gauge("fenced", "1 if the cluster has declared this compute node dead.")
+	fencedTotal   = counter("fenced_total", "Times that the cluster declared a compute node of this process dead.")
+	coordUp       = gauge("coordinator_up", "1 if the coordinator (etcd) answers this node.")
+	coordSilent   = gauge("coordinator_silent_seconds", "Time since the coordinator (etcd) last answered this node.")
 	memoryUp      = gauge("memory_up", "1 if the memory node answers this compute node.", "memory")
 	memorySize    = gauge("memory_size_bytes", "Memory of the memory node.", "memory")
 	memoryUsed    = gauge("memory_used_bytes", "Of it, taken by locks, indexes and extents of stores and trees; deleting objects does not give it back.", "memory")
@@ -111,7 +115,7 @@ var (
 )
 
 var plain = []desc{nodeInfo, sessions, handovers, acquireTimes, holdTimes, locksHeld, lockHolders, lockWaiters, longestQueue, hotLockShare, hotLockWait,
-	resetReasons, operations, operationSize, chains, messages, liveNodes, lostNodes, viewEpoch, fenced, memoryUp, memorySize, memoryUsed, memoryEpoch, storeItems, storeBytes}
+	resetReasons, operations, operationSize, chains, messages, liveNodes, lostNodes, viewEpoch, fenced, fencedTotal, coordUp, coordSilent, memoryUp, memorySize, memoryUsed, memoryEpoch, storeItems, storeBytes}
 
 // ComputeNode returns a collector of a compute node. store tells the counters of object store clients, which
 // belong to the program; nil: there are none. Wait for it before the cluster is closed.
@@ -126,6 +130,8 @@ type Compute struct {
 	c     *declock.Cluster
 	store func() objstore.Stats
 	probe *Probe
+	// Fenced is how often compute nodes of this process were declared dead before this one.
+	Fenced int
 }
 
 // Wait waits for looks at memory nodes that are under way.
@@ -207,6 +213,10 @@ func (m *Compute) collectCluster(e emitter) {
 	e.one(viewEpoch, float64(v.Epoch))
 	list, dead, _ := m.probe.Look(probeWait) // without a look there are no metrics of memory
 	e.one(fenced, truth(dead))
+	e.one(fencedTotal, float64(m.Fenced)+truth(dead))
+	if f, ok := m.c.Node().Fabric().(member.Follower); ok {
+		e.contact(f)
+	}
 	for _, r := range list {
 		id := r.ID.String()
 		e.one(memoryUp, truth(r.Err == nil), id)
@@ -240,6 +250,13 @@ func (e emitter) one(d desc, v float64, labels ...string) {
 	e.ch <- m
 }
 
+// contact says how the coordinator is reached.
+func (e emitter) contact(c member.Contact) {
+	silent, why := c.Contact()
+	e.one(coordUp, truth(why == nil))
+	e.one(coordSilent, silent.Seconds())
+}
+
 func (e emitter) histogram(d desc, h *cn.Histogram) {
 	buckets := make(map[float64]uint64, len(h.Counts))
 	sum := uint64(0)
@@ -255,4 +272,6 @@ func (e emitter) histogram(d desc, h *cn.Histogram) {
 }
 
 // Collectors returns one collector of each kind, for their descriptions only.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{&Compute{}, &memory{}} }
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{&Compute{}, &memory{}, Certificates(nil)}
+}

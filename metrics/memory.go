@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -19,6 +20,7 @@ var (
 	mnInfo        = gauge("mn_info", "Always 1; what this memory node is.", "memory", "fabric")
 	mnSize        = gauge("mn_size_bytes", "Memory that this memory node lends.")
 	mnEpoch       = gauge("mn_epoch", "Epoch of this memory node: grows when it restarts.")
+	mnFenced      = counter("mn_fenced_total", "Times that the cluster declared this memory node dead, and it joined again with its memory.")
 	mnOperations  = counter("mn_operations_total", "Operations that the software NIC executed.", "kind")
 	mnBytes       = counter("mn_operation_bytes_total", "Bytes that they read and wrote.", "kind")
 	mnFrames      = counter("mn_frames_total", "Frames of operations: chains, or pieces of long ones.")
@@ -26,20 +28,28 @@ var (
 	mnConnections = gauge("mn_connections", "Connections to compute nodes.")
 )
 
-// MemoryNode returns a collector of a memory node. counters is nil where the NIC does not count for us.
-func MemoryNode(m fabric.Memory, fabricName string, counters func() MemoryCounters) prometheus.Collector {
-	return &memory{m, fabricName, counters}
+// A MemoryServer is a memory node, as its collector sees it; one that is a member.Contact says how it reaches the coordinator.
+type MemoryServer interface {
+	ID() fabric.MemID
+	Size() uint64
+	Epoch() uint32
+}
+
+// MemoryNode returns a collector of a memory node that has just started. counters is nil where the NIC does not count for us.
+func MemoryNode(s MemoryServer, fabricName string, counters func() MemoryCounters) prometheus.Collector {
+	return &memory{s, s.Epoch(), fabricName, counters}
 }
 
 type memory struct {
-	m        fabric.Memory
+	s        MemoryServer
+	first    uint32 // epoch
 	fabric   string
 	counters func() MemoryCounters
 }
 
 // Describe implements prometheus.Collector.
 func (m *memory) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []desc{mnInfo, mnSize, mnEpoch, mnOperations, mnBytes, mnFrames, mnBatches, mnConnections} {
+	for _, d := range []desc{mnInfo, mnSize, mnEpoch, mnFenced, coordUp, coordSilent, mnOperations, mnBytes, mnFrames, mnBatches, mnConnections} {
 		ch <- d.Desc
 	}
 }
@@ -47,9 +57,14 @@ func (m *memory) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *memory) Collect(ch chan<- prometheus.Metric) {
 	e := emitter{ch}
-	e.one(mnInfo, 1, m.m.ID.String(), m.fabric)
-	e.one(mnSize, float64(m.m.Size))
-	e.one(mnEpoch, float64(m.m.Epoch))
+	epoch := m.s.Epoch()
+	e.one(mnInfo, 1, m.s.ID().String(), m.fabric)
+	e.one(mnSize, float64(m.s.Size()))
+	e.one(mnEpoch, float64(epoch))
+	e.one(mnFenced, float64(epoch-m.first))
+	if c, ok := m.s.(member.Contact); ok {
+		e.contact(c)
+	}
 	if m.counters == nil {
 		return
 	}

@@ -127,16 +127,41 @@ func TestProbeGoesOnWithoutLostMemory(t *testing.T) {
 	}
 }
 
+// When certificates expire is told by their files.
+func TestCertificates(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(metrics.Certificates(func() []metrics.Certificate {
+		return []metrics.Certificate{{File: "a.pem", NotAfter: time.Unix(1000, 0)}}
+	}))
+	if got := check(t, reg); got["declock_certificate_expiry_timestamp_seconds"] != 1000 {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestMemoryNode(t *testing.T) {
-	m := fabric.Memory{ID: 3, Size: 1 << 20, Epoch: 2}
+	m := &memoryServer{epoch: 2}
 	for _, counters := range []func() metrics.MemoryCounters{nil, func() metrics.MemoryCounters {
 		return metrics.MemoryCounters{Ops: map[fabric.OpKind]uint64{fabric.OpFAA: 5}, Connections: 1}
 	}} {
+		m.epoch = 2
 		reg := prometheus.NewPedanticRegistry()
 		reg.MustRegister(metrics.MemoryNode(m, "tcp", counters))
 		check(t, reg)
+		m.epoch = 4
+		if got := check(t, reg); got["declock_mn_fenced_total"] != 2 || got["declock_mn_epoch"] != 4 || got["declock_coordinator_up"] != 0 {
+			t.Errorf("after two epochs, and without a coordinator: %v", got)
+		}
 	}
 }
+
+// memoryServer is a memory node whose coordinator is silent.
+type memoryServer struct{ epoch uint32 }
+
+func (*memoryServer) ID() fabric.MemID { return 3 }
+func (*memoryServer) Size() uint64     { return 1 << 20 }
+func (m *memoryServer) Epoch() uint32  { return m.epoch }
+
+func (*memoryServer) Contact() (time.Duration, error) { return time.Second, errors.New("silent") }
 
 // check gathers, and returns the first value of each metric that is a number.
 func check(t *testing.T, reg *prometheus.Registry) map[string]float64 {

@@ -1,12 +1,17 @@
 package metrics
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region"
@@ -112,6 +117,48 @@ func (p *Probe) silent() (list []MemoryState) {
 	for _, m := range p.c.Node().Fabric().Memory() {
 		list = append(list, MemoryState{Memory: m, Err: ErrSilent})
 	}
+	for _, m := range down(p.c.Node().Fabric()) {
+		list = append(list, MemoryState{Memory: m, Err: errDown})
+	}
+	return list
+}
+
+var errDown = fmt.Errorf("%w: it is no member of the cluster", fabric.ErrNodeDown)
+
+// down returns the memory nodes that are expected back, if the fabric knows them.
+func down(f fabric.Node) []fabric.Memory {
+	if f, ok := f.(member.Follower); ok {
+		return f.Down()
+	}
+	return nil
+}
+
+// Expected returns the memory nodes that should be up: those that are, as far as the compute node has taken them in, and
+// those that the cluster expects back, also if they were down when it joined. One that the cluster has forgotten is not among them.
+func Expected(n *cn.Node) (list []fabric.Memory) {
+	f := n.Fabric()
+	_, follows := f.(member.Follower)
+	there := map[fabric.MemID]fabric.Memory{}
+	for _, m := range f.Memory() {
+		there[m.ID] = m
+	}
+	list = down(f)
+	for _, r := range n.Regions() {
+		id := r.Memory()
+		m, up := there[id]
+		i := slices.IndexFunc(list, func(m fabric.Memory) bool { return m.ID == id })
+		switch {
+		case up && i < 0:
+			list = append(list, m)
+		case up: // it has come back while we looked
+			list[i] = m
+		case i >= 0:
+			list[i].Size = r.Size()
+		case !follows:
+			list = append(list, fabric.Memory{ID: id, Size: r.Size()})
+		}
+	}
+	slices.SortFunc(list, func(a, b fabric.Memory) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 
@@ -133,17 +180,9 @@ func (p *Probe) look(over chan struct{}) {
 	fenced := false
 	s, err := p.c.Session()
 	if err == nil {
-		present := map[fabric.MemID]fabric.Memory{}
-		for _, m := range p.c.Node().Fabric().Memory() {
-			present[m.ID] = m
-		}
-		for _, r := range p.c.Node().Regions() {
-			m, ok := present[r.Memory()]
-			if !ok {
-				m = fabric.Memory{ID: r.Memory(), Size: r.Size()}
-			}
+		for _, m := range Expected(p.c.Node()) {
 			st := MemoryState{Memory: m}
-			st.Used, st.Err = used(s, r.Memory())
+			st.Used, st.Err = used(s, m.ID)
 			fenced = fenced || errors.Is(st.Err, fabric.ErrFenced)
 			list = append(list, st)
 		}

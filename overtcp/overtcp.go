@@ -88,21 +88,14 @@ func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &node{n, c}, nil
+	return &node{n, n.(member.Follower), c}, nil
 }
 
 // node is a membership with the coordinator that it needs.
 type node struct {
 	fabric.Node
+	member.Follower
 	c *etcd.Coordinator
-}
-
-// Fenced is closed when the cluster has given this node up.
-func (n *node) Fenced() <-chan struct{} {
-	if f, ok := n.Node.(interface{ Fenced() <-chan struct{} }); ok {
-		return f.Fenced()
-	}
-	return nil
 }
 
 // Close implements fabric.Node.

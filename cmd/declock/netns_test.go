@@ -126,6 +126,7 @@ type lan struct {
 	at     []string    // flags by which the cluster is found
 	mns    [2]*process // memory nodes, on hosts from hostMN0 on
 	cns    [3]*process // compute nodes, on hosts from hostCN on
+	again  [3]int      // how often each had begun to join again before the present fault
 
 	etcd    *process
 	etcdDir string
@@ -403,6 +404,7 @@ func (x *lan) endure(f fault) bool {
 		if p == nil || isDone(p) {
 			x.cns[i] = x.cn(i)
 		}
+		x.again[i] = again(x.cns[i])
 	}
 	load := x.start(hostEtcd, append([]string{"replay", "--keys", "200", "--ops", "1000000000", "--clients", "3", "--verify", "--max-errors", "0", "--json"}, x.at...)...)
 	ok := x.w.beginsAt(load, x.at)
@@ -416,9 +418,15 @@ func (x *lan) endure(f fault) bool {
 		f.undo()
 		ok = ok && (f.healed == nil || x.happens(f, f.healed))
 	}
-	if ok && f.dies >= 0 { // it was declared dead, and ends by itself when it hears of that
-		if code := x.cns[f.dies].wait(); code != 13 && code != -1 {
-			t.Errorf("%s: it ends with %d\n%s", f.name, code, x.cns[f.dies].stderr.String())
+	if ok && f.dies >= 0 { // it was declared dead, and joins again by itself when it hears of that, unless it was killed
+		p := x.cns[f.dies]
+		if !eventually(func() bool {
+			return isDone(p) || again(p) > x.again[f.dies] && strings.Count(p.stderr.String(), "msg=joined ") > again(p)
+		}) {
+			t.Errorf("%s: it does not join again\n%s", f.name, p.stderr.String())
+		}
+		if isDone(p) && p.code != -1 {
+			t.Errorf("%s: it ends with %d\n%s", f.name, p.code, p.stderr.String())
 		}
 	}
 	ok = ok && x.goesOn(f, load)
@@ -445,15 +453,19 @@ func (x *lan) endure(f fault) bool {
 // spared tells whether all compute nodes are there to which nothing has happened.
 func (x *lan) spared(f fault) bool {
 	for i, p := range x.cns {
-		if i != f.dies && isDone(p) {
-			if p.code != 13 {
-				x.w.t.Fatalf("%s: compute node %d has ended with %d\n%s", f.name, i, p.code, p.stderr.String())
-			}
+		switch {
+		case i == f.dies:
+		case isDone(p):
+			x.w.t.Fatalf("%s: compute node %d has ended with %d\n%s", f.name, i, p.code, p.stderr.String())
+		case again(p) > x.again[i]:
 			return false
 		}
 	}
 	return true
 }
+
+// again returns how often a compute node was declared dead, and has begun to join again.
+func again(p *process) int { return strings.Count(p.stderr.String(), `msg="joining again"`) }
 
 // happens waits for something.
 func (x *lan) happens(f fault, what func() bool) bool {

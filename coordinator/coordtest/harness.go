@@ -153,6 +153,23 @@ func (e *env) await(w member.Watcher, what string, ok func(*member.State) bool) 
 	}
 }
 
+// awaitContact waits until a member says that it reaches the coordinator, or that it does not.
+func (e *env) awaitContact(n *node, reached bool) {
+	e.Helper()
+	c, ok := n.Member.(member.Contact)
+	for ok {
+		if _, why := c.Contact(); (why == nil) == reached {
+			return
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-e.ctx.Done():
+			silent, why := c.Contact()
+			e.Fatalf("reached %v: silent for %v, %v", reached, silent, why)
+		}
+	}
+}
+
 func (e *env) awaitDone(m member.Member) {
 	e.Helper()
 	select {

@@ -453,6 +453,7 @@ func away(e *env) {
 	if !errors.Is(err, member.ErrUnreachable) {
 		e.Errorf("join: %v", err)
 	}
+	e.awaitContact(a, false)
 	e.kill(b)
 	for _, n := range []*node{m, a} {
 		select {
@@ -469,5 +470,6 @@ func away(e *env) {
 	if !isMember(s, a.CN().Life) || !isMember(s, m.MN().Life) || s.Lost != 1 {
 		e.Errorf("%+v", s)
 	}
+	e.awaitContact(a, true)
 	e.startCN()
 }

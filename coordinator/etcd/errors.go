@@ -2,9 +2,12 @@ package etcd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"time"
 
 	"github.com/declock/declock/fabric/member"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -29,14 +32,74 @@ func (c *Coordinator) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("etcd: %w: %v", ctx.Err(), err)
 	case isRefusal(err):
 		return fmt.Errorf("%w: etcd at %s: %v; check user, password and certificates", member.ErrRefused, c.where(), err)
-	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.Unavailable, status.Code(err) == codes.DeadlineExceeded:
-		return fmt.Errorf("%w: etcd at %s: %v", member.ErrUnreachable, c.where(), err)
-	}
-	var e rpctypes.EtcdError
-	if errors.As(err, &e) && (e.Code() == codes.Unavailable || e.Code() == codes.DeadlineExceeded) {
+	case isSilence(err):
+		if why := c.refused(); why != nil {
+			return fmt.Errorf("%w: TLS to etcd at %s: %w; check the certificates (etcd-ca, etcd-cert, etcd-key)", member.ErrRefused, c.where(), why)
+		}
 		return fmt.Errorf("%w: etcd at %s: %v", member.ErrUnreachable, c.where(), err)
 	}
 	return fmt.Errorf("etcd at %s: %w", c.where(), err)
+}
+
+// isSilence reports whether an error says that etcd did not answer in time, or could not: it may have lost its quorum. A member of etcd
+// that gives up says so with a code that says nothing, and the text of its own context's error.
+func isSilence(err error) bool {
+	var e rpctypes.EtcdError
+	code := status.Code(err)
+	if errors.As(err, &e) {
+		code = e.Code()
+	}
+	switch code {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return true
+	case codes.Unknown:
+		text := err.Error()
+		return errors.Is(err, context.DeadlineExceeded) || strings.Contains(text, context.DeadlineExceeded.Error()) || strings.Contains(text, context.Canceled.Error())
+	}
+	return false
+}
+
+// probeTimeout bounds an attempt to find out why etcd does not answer. A server that refuses a certificate does so
+// at once.
+const probeTimeout = time.Second
+
+// refused says why TLS to etcd is refused, by us or by etcd; nil: it is not, or nobody answers at all. The client does not tell: to it, that is
+// a connection that fails, and is tried again and again.
+func (c *Coordinator) refused() error {
+	for _, e := range c.opt.Endpoints {
+		scheme, at, _ := strings.Cut(e, "://")
+		network := "tcp"
+		switch scheme {
+		case "unixs":
+			network = "unix"
+		case "https":
+		default:
+			continue
+		}
+		cfg := &tls.Config{}
+		if c.opt.TLS != nil {
+			cfg = c.opt.TLS.Clone()
+		}
+		cfg.NextProtos = []string{"h2"}
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: probeTimeout}, network, at, cfg)
+		if err == nil {
+			// With TLS 1.3 the server says what it thinks of our certificate after the handshake.
+			_ = conn.SetDeadline(time.Now().Add(probeTimeout))
+			_, err = conn.Read(make([]byte, 1))
+			_ = conn.Close()
+		}
+		if isCertificate(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isCertificate reports whether a connection failed because a side does not accept the other's certificate.
+func isCertificate(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var op *net.OpError // "remote error": what the peer says is wrong with us
+	return errors.As(err, &verify) || errors.As(err, &op) && op.Op == "remote error"
 }
 
 func (c *Coordinator) where() string { return strings.Join(c.opt.Endpoints, ", ") }

@@ -26,6 +26,10 @@ type lease struct {
 	number number       // once it is reserved
 	seen   atomic.Int64 // the latest revision of etcd that the node acts on
 
+	reach   sync.Mutex
+	reached time.Time // when etcd last renewed it
+	silence error     // why it has not since
+
 	once sync.Once
 	done chan struct{}
 	err  error // once done
@@ -39,7 +43,7 @@ func (c *Coordinator) grant(ctx context.Context) (*lease, error) {
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
-	l := &lease{c: c, life: member.Life(got.ID), done: make(chan struct{})}
+	l := &lease{c: c, life: member.Life(got.ID), done: make(chan struct{}), reached: time.Now()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.keeping, l.stop = context.WithCancel(l.ctx)
 	go l.keep()
@@ -60,7 +64,9 @@ const (
 func (l *lease) keep() {
 	var wait time.Duration
 	for l.keeping.Err() == nil {
-		switch err := l.renew(); {
+		err := l.renew()
+		l.note(err)
+		switch {
 		case isLeaseGone(err):
 			l.lose()
 			return
@@ -77,6 +83,24 @@ func (l *lease) keep() {
 			return
 		}
 	}
+}
+
+// note notes how an attempt to renew the lease came out.
+func (l *lease) note(err error) {
+	l.reach.Lock()
+	defer l.reach.Unlock()
+	if l.silence = nil; err != nil {
+		l.silence = l.c.explain(l.keeping, err)
+		return
+	}
+	l.reached = time.Now()
+}
+
+// Contact is member.Contact.
+func (l *lease) Contact() (silent time.Duration, why error) {
+	l.reach.Lock()
+	defer l.reach.Unlock()
+	return time.Since(l.reached), l.silence
 }
 
 // renew renews the lease once. (The client's KeepAlive has one stream, to one member of etcd, and waits for a

@@ -248,6 +248,11 @@ func (n *node) fence() {
 // Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
 func (n *node) Fenced() <-chan struct{} { return n.ended }
 
+// Contact is member.Contact.
+func (n *node) Contact() (silent time.Duration, why error) { return peer.Reach(n.member) }
+
+var _ member.Follower = (*node)(nil)
+
 // revision returns that of the state that the node acts on.
 func (n *node) revision() uint64 {
 	st, _ := n.State()

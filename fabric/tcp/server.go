@@ -302,6 +302,14 @@ func (s *MemoryServer) Member() member.MN {
 	return s.own
 }
 
+// Contact is member.Contact.
+func (s *MemoryServer) Contact() (silent time.Duration, why error) {
+	s.mu.Lock()
+	m := s.member
+	s.mu.Unlock()
+	return peer.Reach(m)
+}
+
 // Away says why the memory node does not serve at present: the cluster has given it up, and it joins again. nil: it serves.
 func (s *MemoryServer) Away() error {
 	s.mu.Lock()

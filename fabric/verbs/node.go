@@ -205,6 +205,11 @@ func (n *node) fence() {
 // Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
 func (n *node) Fenced() <-chan struct{} { return n.given }
 
+// Contact is member.Contact.
+func (n *node) Contact() (silent time.Duration, why error) { return peer.Reach(n.member) }
+
+var _ member.Follower = (*node)(nil)
+
 // cut lets nothing out any more.
 func (n *node) cut() {
 	n.halt()

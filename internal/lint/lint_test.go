@@ -46,14 +46,15 @@ var mayImport = map[string][]string{
 	"oracle":              {"fabric", "lock"},
 	"check": {"fabric", "fabric/sim", "lock", "lock/...", "timesync", "cql", "hier", "region", "region/sweep", "mn", "cn", "objstore", "btree",
 		"traces/...", "oracle"},
-	"check/runner":        {"check"},
-	"traces/...":          {"objstore", "traces"},
-	"internal/...":        {},
-	"internal/membership": {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
-	"":                    {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore", "btree"},
-	"metrics":             {"", "fabric", "lock", "cql", "region", "cn", "objstore"},
-	"overtcp":             {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},
-	"cmd/...":             {"..."},
+	"check/runner":               {"check"},
+	"traces/...":                 {"objstore", "traces"},
+	"internal/...":               {},
+	"internal/membership":        {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
+	"":                           {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore", "btree"},
+	"metrics":                    {"", "fabric", "fabric/member", "lock", "cql", "region", "cn", "objstore"},
+	"internal/secure/securetest": {"internal/secure"},
+	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},
+	"cmd/...":                    {"..."},
 }
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same

@@ -4,6 +4,7 @@ package membership
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"path"
@@ -80,6 +81,10 @@ func (o *Options) Coordinator() (*etcd.Coordinator, error) {
 		var err error
 		if eo.TLS, err = etcd.LoadTLS(o.TLS.CA, o.TLS.Cert, o.TLS.Key); err != nil {
 			return nil, err
+		}
+		if o.TLS.Cert != "" {
+			own := o.TLS.Certificate() // a renewed one is used for the next connection
+			eo.TLS.Certificates, eo.TLS.GetClientCertificate = nil, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() }
 		}
 		scheme = "https://"
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -28,12 +29,12 @@ func (f Files) Config() (*tls.Config, error) {
 	if f.CA == "" || f.Cert == "" || f.Key == "" {
 		return nil, fmt.Errorf("%w: mutual TLS needs all of CA, certificate and key; got CA %q, certificate %q, key %q", ErrFiles, f.CA, f.Cert, f.Key)
 	}
-	pem, err := os.ReadFile(f.CA)
+	text, err := os.ReadFile(f.CA)
 	if err != nil {
 		return nil, fmt.Errorf("%w: CA: %w", ErrFiles, err)
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
+	if !pool.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%w: CA: no certificate in %s", ErrFiles, f.CA)
 	}
 	k := &keeper{files: f}
@@ -98,4 +99,101 @@ func Secret(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: secret: %s is empty", ErrFiles, path)
 	}
 	return b, nil
+}
+
+// Certificate returns the certificate with its key, as the files have it at present: a renewed one is used from then on.
+func (f Files) Certificate() func() (*tls.Certificate, error) {
+	k := &keeper{files: f}
+	return k.get
+}
+
+// certificates reads the certificates in a file.
+func certificates(path string) (list []*x509.Certificate, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+	}
+	for {
+		var b *pem.Block
+		if b, text = pem.Decode(text); b == nil {
+			break
+		}
+		if b.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(b.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrFiles, path, err)
+		}
+		list = append(list, c)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: no certificate in %s", ErrFiles, path)
+	}
+	return list, nil
+}
+
+// Expiry returns when the certificates in a file expire: the first of them.
+func Expiry(path string) (time.Time, error) {
+	list, err := certificates(path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	first := list[0].NotAfter
+	for _, c := range list {
+		if c.NotAfter.Before(first) {
+			first = c.NotAfter
+		}
+	}
+	return first, nil
+}
+
+// Check checks that the certificate is valid at a time, belongs to its key, and that CA has signed it; and what may, if it is not nil, what
+// the certificate is for. CA or the certificate may be missing, as for https to an etcd that asks for none.
+func (f Files) Check(now time.Time, may func(*x509.Certificate) error) error {
+	roots := x509.NewCertPool()
+	if f.CA != "" {
+		list, err := certificates(f.CA)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			if now.After(c.NotAfter) && len(list) == 1 {
+				return fmt.Errorf("%w: the CA in %s has expired at %v", ErrFiles, f.CA, c.NotAfter)
+			}
+			roots.AddCert(c)
+		}
+	}
+	if f.Cert == "" {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(f.Cert, f.Key); err != nil {
+		return fmt.Errorf("%w: %w", ErrFiles, err)
+	}
+	chain, err := certificates(f.Cert)
+	if err != nil {
+		return err
+	}
+	own, between := chain[0], x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	switch {
+	case now.Before(own.NotBefore):
+		return fmt.Errorf("%w: the certificate in %s is valid from %v on only: is the clock of this machine right?", ErrFiles, f.Cert, own.NotBefore)
+	case now.After(own.NotAfter):
+		return fmt.Errorf("%w: the certificate in %s has expired at %v", ErrFiles, f.Cert, own.NotAfter)
+	}
+	if f.CA != "" {
+		o := x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		if _, err := own.Verify(o); err != nil {
+			return fmt.Errorf("%w: the certificate in %s is not accepted by the CA in %s: %w", ErrFiles, f.Cert, f.CA, err)
+		}
+	}
+	if may != nil {
+		if err := may(own); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrFiles, f.Cert, err)
+		}
+	}
+	return nil
 }

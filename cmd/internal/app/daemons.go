@@ -85,6 +85,7 @@ func mnCommand(env *Env) *cli.Command {
 			choiceFlag(&huge, "huge", "huge pages"),
 			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &cfg.Memory.Path},
 			waitFlag(&cfg.Wait),
+			&cli.BoolFlag{Name: "leave", Usage: "tcp, verbs: a stop (SIGINT, SIGTERM) takes it out of the cluster for good, which then does not expect it back; not for what is restarted", Destination: &cfg.Leave},
 			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next; --path implies it", Destination: &cfg.Memory.Keep},
 		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
@@ -107,13 +108,13 @@ func mnCommand(env *Env) *cli.Command {
 			if err := how.check(c); err != nil {
 				return err
 			}
-			check := func() error { return scheme.Check(cfg.Cluster) }
+			check := func() error { return scheme.Check(cfg.Cluster, scheme.MemoryRole(m.ID)) }
 			if net.settings.print {
 				return errors.Join(net.settings.write(c, env.Stdout), check())
 			}
 			log = how.logger(env.Stderr)
 			how.reloadOnHangUp(env, newReloader(c, &net.settings, &how.now, log, check))
-			cfg.Options = how.options(log)
+			cfg.Options = how.options(log, cfg.Cluster)
 			return how.run(c.Context, env, log, func(ctx context.Context) error {
 				return daemon.RunMN(ctx, cfg, env.Stdout)
 			})
@@ -153,13 +154,13 @@ func cnCommand(env *Env) *cli.Command {
 			if err := how.check(c); err != nil {
 				return err
 			}
-			check := func() error { return scheme.Check(cfg.Cluster) }
+			check := func() error { return scheme.Check(cfg.Cluster, scheme.ComputeRole) }
 			if net.settings.print {
 				return errors.Join(net.settings.write(c, env.Stdout), check())
 			}
 			log = how.logger(env.Stderr)
 			how.reloadOnHangUp(env, newReloader(c, &net.settings, &how.now, log, check))
-			cfg.Options = how.options(log)
+			cfg.Options = how.options(log, cfg.Cluster)
 			return how.run(c.Context, env, log, func(ctx context.Context) error {
 				return daemon.RunCN(ctx, cfg, env.Stdout)
 			})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/systemd"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
@@ -62,8 +63,8 @@ func levelOf(c choice) (level slog.Level) {
 }
 
 // options are what package daemon needs to know.
-func (r *running) options(log *slog.Logger) daemon.Options {
-	return daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof}
+func (r *running) options(log *slog.Logger, c scheme.Cluster) daemon.Options {
+	return daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof, Certificates: scheme.Certificates(c)}
 }
 
 // check refuses what makes no sense.

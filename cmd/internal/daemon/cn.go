@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
@@ -40,6 +41,7 @@ type CN struct {
 	web     httpServer
 	metrics *metrics.Compute
 	look    memoryLook
+	fenced  int // how often the cluster has declared a compute node of this process dead
 
 	job sync.Mutex // held by the replay that is under way
 
@@ -61,13 +63,50 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		return err
 	}
 	defer d.web.close()
-	if d.cluster, err = d.join(ctx, declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy)); err != nil {
+	opts := []declock.Option{declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy)}
+	if err = d.join(ctx, opts...); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	return errors.Join(d.serve(ctx, out), d.leave())
+	for {
+		err := d.serve(ctx, out)
+		out = io.Discard // it is told once
+		if !errors.Is(err, errAnew) || ctx.Err() != nil {
+			d.life.drain()
+			return errors.Join(err, d.leave())
+		}
+		// The process is sound, and so is who is asked next: only this membership is over. What clients of it had is lost, and they are told.
+		cfg.Log.Warn("joining again", "error", err.Error())
+		d.life.set(err)
+		if err := d.leave(); err != nil {
+			cfg.Log.Warn("leaving", "error", err.Error())
+		}
+		if !d.joinAgain(ctx, opts...) {
+			return nil
+		}
+	}
+}
+
+// joinAgain joins the cluster with as many attempts as it takes. It returns false when ctx has ended.
+func (d *CN) joinAgain(ctx context.Context, opts ...declock.Option) bool {
+	for told := ""; ; {
+		c, err := Open(ctx, d.cfg.Cluster, opts...)
+		if err == nil {
+			d.cluster = c
+			return true
+		}
+		if ctx.Err() == nil && err.Error() != told {
+			told = err.Error()
+			d.cfg.Log.Warn("cannot join again yet", "error", told)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(tryAgain):
+		}
+	}
 }
 
 // serve serves until ctx ends, or the cluster has declared this compute node dead.
@@ -82,7 +121,8 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	d.metrics = metrics.ComputeNode(d.cluster, d.storeStats)
-	d.web.show(func() any { return d.Status() }, d.metrics)
+	d.metrics.Fenced = d.fenced
+	d.web.show(func() any { return d.Status() }, d.metrics, metrics.Certificates(d.cfg.certificates))
 	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
 		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path); err != nil {
 		return err
@@ -96,7 +136,6 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 
 // leave lets what is under way come to its end, gives memory back and leaves the cluster.
 func (d *CN) leave() error {
-	d.life.drain()
 	d.srv.Close()
 	d.web.hide()
 	d.look.wait() // nobody asks for another any more
@@ -104,7 +143,7 @@ func (d *CN) leave() error {
 		d.metrics.Wait()
 	}
 	err := d.cluster.Close()
-	if d.life.fenced() {
+	if errors.Is(err, fabric.ErrFenced) {
 		err = nil // we are none of them any more: there is nothing to give back
 	}
 	control.Sweep(d.cfg.Cluster.RunDir())
@@ -113,12 +152,11 @@ func (d *CN) leave() error {
 }
 
 // join joins the cluster; if it is not there yet, it tries again for as long as Wait says.
-func (d *CN) join(ctx context.Context, opts ...declock.Option) (c *declock.Cluster, err error) {
-	err = d.cfg.await(ctx, d.cfg.Wait, func() error {
-		c, err = Open(ctx, d.cfg.Cluster, opts...)
+func (d *CN) join(ctx context.Context, opts ...declock.Option) error {
+	return d.cfg.await(ctx, d.cfg.Wait, func() (err error) {
+		d.cluster, err = Open(ctx, d.cfg.Cluster, opts...)
 		return err
 	})
-	return c, err
 }
 
 // Open joins a cluster and starts a compute node.

@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/cmd/internal/web"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/region"
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,8 @@ type Options struct {
 	Log   *slog.Logger
 	HTTP  string // host:port; empty: none
 	Pprof bool
+	// Certificates are the files of certificates that it uses.
+	Certificates []string
 }
 
 // tryAgain is how long to wait before the next try to enter a cluster that is not there yet.
@@ -57,13 +60,15 @@ func (o *Options) await(ctx context.Context, wait time.Duration, enter func() er
 // A life is what a daemon says of itself to who looks after it.
 type life struct {
 	mu    sync.Mutex
-	state error // why it cannot be used; nil: it can
-	sick  error // why it should be started anew
+	state error        // why it cannot be used; nil: it can
+	check func() error // says why it cannot, too; nil: nobody does
 }
 
 var (
 	errStarting = errors.New("starting")
 	errDraining = errors.New("stopping")
+	// errAnew: the compute node cannot go on as a member of the cluster; as a new one, it can.
+	errAnew = errors.New("the compute node must join again")
 )
 
 func newLife() *life { return &life{state: errStarting} }
@@ -86,25 +91,14 @@ func (l *life) drain() {
 	_ = systemd.Notify(systemd.Stopping)
 }
 
-// fence says that the cluster has given this node up.
-func (l *life) fence() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sick = fabric.ErrFenced
-}
-
-func (l *life) fenced() bool { return l.sickness() != nil }
-
-func (l *life) sickness() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sick
-}
-
 func (l *life) usable() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return errors.Join(l.sick, l.state)
+	state, check := l.state, l.check
+	l.mu.Unlock()
+	if check != nil {
+		return errors.Join(state, check())
+	}
+	return state
 }
 
 // httpServer is a web.Server, or none.
@@ -140,7 +134,7 @@ func (o *Options) serveHTTP(l *life) (httpServer, error) {
 	if o.HTTP == "" {
 		return httpServer{}, nil
 	}
-	s, err := web.Start(web.Options{Addr: o.HTTP, Pprof: o.Pprof, Healthy: l.sickness, Ready: l.usable})
+	s, err := web.Start(web.Options{Addr: o.HTTP, Pprof: o.Pprof, Healthy: func() error { return nil }, Ready: l.usable})
 	if err != nil {
 		return httpServer{}, err
 	}
@@ -155,7 +149,7 @@ const (
 	lookFor = 5 * time.Second
 )
 
-// watch looks after the compute node until ctx ends: it logs who comes and goes, keeps readiness, and ends with an error
+// watch looks after the compute node until ctx ends: it logs who comes and goes, keeps readiness, and ends with errAnew
 // when the cluster has declared this node dead.
 func (d *CN) watch(ctx context.Context) error {
 	probe := metrics.NewProbe(d.cluster)
@@ -184,12 +178,12 @@ func (d *CN) watch(ctx context.Context) error {
 			seen.fenced = true
 		}
 		if seen.fenced {
-			d.life.fence()
-			return fmt.Errorf("%v: %w: it must be started anew", d.cluster.Node().Fabric().ID(), fabric.ErrFenced)
+			d.fenced++
+			return fmt.Errorf("%w: %v: %w", errAnew, d.cluster.Node().Fabric().ID(), fabric.ErrFenced)
 		}
 		for _, m := range seen.memory {
 			if errors.Is(m.Err, cn.ErrMemoryLost) {
-				return m.Err // it cannot go on with the memory as it is now: who starts anew can
+				return fmt.Errorf("%w: %w", errAnew, m.Err) // it cannot go on with the memory as it is now
 			}
 		}
 		d.life.set(errors.Join(seen.err, d.logMemory(seen.memory, memory)))
@@ -200,6 +194,16 @@ func (d *CN) watch(ctx context.Context) error {
 		case <-t.C:
 		}
 	}
+}
+
+// certificates returns when the certificates expire that the daemon uses. One that cannot be read is not among them: the log says why, where it is used.
+func (o *Options) certificates() (list []metrics.Certificate) {
+	for _, file := range o.Certificates {
+		if at, err := secure.Expiry(file); err == nil {
+			list = append(list, metrics.Certificate{File: file, NotAfter: at})
+		}
+	}
+	return list
 }
 
 // looked is what a look at the memory nodes has found.

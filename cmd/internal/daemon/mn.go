@@ -29,6 +29,8 @@ type MNConfig struct {
 	// LockQueue is how many entries the queue of a lock has: at least MaxCN; where locks have no
 	// hierarchy, at least the clients. 0 is what other memory nodes have, or MaxCN.
 	LockQueue int
+	// Leave says that a stop takes the memory node out of the cluster for good.
+	Leave bool
 	// Wait is how long to wait for what tells who is there: etcd.
 	Wait time.Duration
 	// Overcommit takes memory that the machine does not have.
@@ -77,9 +79,30 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	err = serveMN(ctx, cfg, srv, life, w, out)
 	w.hide()
 	err = errors.Join(err, node.Close())
+	if err == nil && cfg.Leave {
+		err = forgotten(cfg, srv.ID())
+	}
 	control.Sweep(cfg.Cluster.RunDir())
 	cfg.Log.Info("stopped")
 	return err
+}
+
+// forgetTimeout bounds how long a memory node that leaves for good waits for the acknowledgement of all others.
+const forgetTimeout = 30 * time.Second
+
+// forgotten takes a memory node that has left out of the cluster for good.
+func forgotten(cfg MNConfig, id fabric.MemID) error {
+	f, ok := cfg.Cluster.(scheme.Forgetter)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
+	defer cancel()
+	if err := f.Forget(ctx, id); err != nil {
+		return fmt.Errorf("%v has stopped, and the cluster still expects it back (\"declock forget %v\" says that it does not come): %w", id, id, err)
+	}
+	cfg.Log.Info("left for good", "node", id.String())
+	return nil
 }
 
 // serveMN says that the memory node serves, and waits for its end.
@@ -89,13 +112,18 @@ func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, life *life, w
 	if s, ok := srv.(interface{ Counters() metrics.MemoryCounters }); ok {
 		counters = s.Counters
 	}
-	m := fabric.Memory{ID: srv.ID(), Size: srv.Size(), Epoch: srv.Epoch()}
-	w.show(func() any { return m }, metrics.MemoryNode(m, cfg.Cluster.Scheme(), counters))
+	m := func() fabric.Memory { return fabric.Memory{ID: srv.ID(), Size: srv.Size(), Epoch: srv.Epoch()} }
+	w.show(func() any { return m() }, metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))
 	if err := announceMN(out, cfg.Cluster, srv); err != nil {
 		return err
 	}
+	if s, ok := srv.(interface{ Away() error }); ok {
+		life.mu.Lock()
+		life.check = s.Away
+		life.mu.Unlock()
+	}
 	life.ready()
-	log.Info("serving", "size", m.Size, "epoch", m.Epoch, "http", w.addr())
+	log.Info("serving", "size", srv.Size(), "epoch", srv.Epoch(), "http", w.addr())
 	var given <-chan struct{}
 	ends, can := srv.(interface {
 		Done() <-chan struct{}

@@ -13,6 +13,7 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region"
 )
@@ -132,21 +133,23 @@ func nodeNames(v fabric.View) []string {
 // DescribeMemory reads what the memory nodes of a cluster say of themselves.
 func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
 	node := c.Node()
-	live := map[fabric.MemID]fabric.Memory{}
-	for _, m := range node.Fabric().Memory() {
-		live[m.ID] = m
-	}
 	s, err := c.Session()
 	if err != nil {
 		return []control.Memory{{Error: err.Error()}}
 	}
 	defer s.Close()
 	var list []control.Memory
-	for _, r := range node.Regions() {
-		m := control.Memory{
-			Node: r.Memory().String(), Size: r.Size(), Epoch: live[r.Memory()].Epoch,
-			UUID: r.UUID().String(), LockCapacity: 1 << r.CapacityLog2(),
+	regions := node.Regions()
+	for _, known := range metrics.Expected(node) {
+		i := slices.IndexFunc(regions, func(r *region.Region) bool { return r.Memory() == known.ID })
+		m := control.Memory{Node: known.ID.String(), Size: known.Size, Epoch: known.Epoch}
+		if i < 0 {
+			m.Error = "it was down when this compute node joined, and is not back yet"
+			list = append(list, m)
+			continue
 		}
+		r := regions[i]
+		m.UUID, m.LockCapacity = r.UUID().String(), 1<<r.CapacityLog2()
 		used, err := r.Used(s.Port())
 		if err == nil {
 			m.Used = used

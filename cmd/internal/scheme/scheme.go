@@ -2,6 +2,7 @@ package scheme
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/mn"
 )
@@ -54,7 +56,8 @@ var Flags = map[string][]string{
 	"insecure": networks, "dead-after": {"shm", "tcp", "verbs"},
 	"etcd-ca": networks, "etcd-cert": networks, "etcd-key": networks, "etcd-user": networks, "etcd-password-file": networks,
 	"secret-file": {"verbs"}, "device": {"verbs"}, "port": {"verbs"}, "gid": {"verbs"}, "queue-pairs": {"verbs"},
-	"path": {"shm", "tcp"}, "keep": {"shm"},
+	"leave": networks,
+	"path":  {"shm", "tcp"}, "keep": {"shm"},
 }
 
 var networks = []string{"tcp", "verbs"}
@@ -114,6 +117,12 @@ const (
 	Broken = "broken" // its files are not a cluster's
 	Denied = "denied" // it belongs to another user
 )
+
+// A Forgetter is a Cluster with a coordinator, which expects memory nodes back.
+type Forgetter interface {
+	// Forget says that a memory node that is down is not coming back. It waits for the acknowledgement of all nodes that it has gone.
+	Forget(ctx context.Context, id fabric.MemID) error
+}
 
 // An Info tells who is in a cluster.
 type Info struct {
@@ -184,10 +193,57 @@ func noMembers(address string) error {
 }
 
 // Check tells what would keep a node from being started with the options of a cluster, as far as that can be said
-// without reaching for it.
-func Check(c Cluster) error {
-	if k, ok := c.(interface{ Check() error }); ok {
-		return k.Check()
+// without reaching for it. role checks what its certificate is for.
+func Check(c Cluster, role Role) error {
+	if k, ok := c.(interface{ Check(role Role) error }); ok {
+		return k.Check(role)
+	}
+	return nil
+}
+
+// A Role says what a certificate is not for; nil: it is right.
+type Role func(*x509.Certificate) error
+
+// MemoryRole is the role of a memory node.
+func MemoryRole(id fabric.MemID) Role {
+	return func(c *x509.Certificate) error { return tcp.MayServe(c, id) }
+}
+
+// ComputeRole is the role of compute nodes.
+func ComputeRole(c *x509.Certificate) error { return tcp.MayCompute(c) }
+
+// checkFiles checks certificates: that they are valid now, that their CA accepts them, and that they are for a role.
+func checkFiles(nodes, etcd secure.Files, role Role) error {
+	now := time.Now()
+	if nodes.Given() {
+		if err := nodes.Check(now, role); err != nil {
+			return err
+		}
+	}
+	if etcd.Given() {
+		if err := etcd.Check(now, nil); err != nil {
+			return fmt.Errorf("for etcd: %w", err)
+		}
+	}
+	return nil
+}
+
+// certificates returns the files that hold certificates.
+func certificates(files ...secure.Files) (list []string) {
+	for _, f := range files {
+		for _, path := range []string{f.CA, f.Cert} {
+			if path != "" && !slices.Contains(list, path) {
+				list = append(list, path)
+			}
+		}
+	}
+	return list
+}
+
+// Certificates returns the files of certificates that nodes of a cluster use.
+func Certificates(c Cluster) []string {
+	if k, ok := c.(interface{ Certificates() []string }); ok {
+		return k.Certificates()
 	}
 	return nil
 }

@@ -2,10 +2,12 @@ package scheme
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strings"
 
+	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
@@ -86,7 +88,29 @@ func (c *tcpCluster) RunDir() string {
 }
 
 // Check is Check of package scheme.
-func (c *tcpCluster) Check() error { return c.o.Check() }
+func (c *tcpCluster) Check(role Role) error {
+	if err := c.o.Check(); err != nil {
+		return err
+	}
+	return checkFiles(c.o.TLS, c.o.EtcdTLS, role)
+}
+
+// Certificates is Certificates of package scheme.
+func (c *tcpCluster) Certificates() []string { return certificates(c.o.TLS, c.o.EtcdTLS) }
+
+// Forget implements Forgetter.
+func (c *tcpCluster) Forget(ctx context.Context, id fabric.MemID) error {
+	return forget(ctx, c.o.Coordinator, id)
+}
+
+// forget has a coordinator forget a memory node.
+func forget(ctx context.Context, coordinator func() (*etcd.Coordinator, error), id fabric.MemID) error {
+	e, err := coordinator()
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.ForgetMN(ctx, id), e.Close())
+}
 
 func (c *tcpCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	srv, err := c.o.Serve(ctx, overtcp.Memory{ID: m.ID, Size: m.Size, File: m.Path, Huge: m.Huge != HugeOff})

@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/verbs"
 	"github.com/declock/declock/internal/membership"
 	"github.com/declock/declock/internal/secure"
@@ -72,7 +73,7 @@ func (c *verbsCluster) options() (verbs.Options, error) {
 }
 
 // Check is Check of package scheme.
-func (c *verbsCluster) Check() error {
+func (c *verbsCluster) Check(role Role) error {
 	vo, err := c.options()
 	if err != nil {
 		return err
@@ -82,7 +83,18 @@ func (c *verbsCluster) Check() error {
 		return err
 	}
 	vo.Members = e
-	return errors.Join(vo.Check(), e.Close())
+	if err := errors.Join(vo.Check(), e.Close()); err != nil {
+		return err
+	}
+	return checkFiles(c.o.TLS, c.m.TLS, role)
+}
+
+// Certificates is Certificates of package scheme.
+func (c *verbsCluster) Certificates() []string { return certificates(c.o.TLS, c.m.TLS) }
+
+// Forget implements Forgetter.
+func (c *verbsCluster) Forget(ctx context.Context, id fabric.MemID) error {
+	return forget(ctx, c.m.Coordinator, id)
 }
 
 func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
@@ -122,21 +134,14 @@ func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return &verbsNode{n, e}, nil
+	return &verbsNode{n, n.(member.Follower), e}, nil
 }
 
 // A verbsNode is a compute node with the coordinator that it needs.
 type verbsNode struct {
 	fabric.Node
+	member.Follower
 	e *etcd.Coordinator
-}
-
-// Fenced is closed when the cluster has given this node up.
-func (n *verbsNode) Fenced() <-chan struct{} {
-	if f, ok := n.Node.(interface{ Fenced() <-chan struct{} }); ok {
-		return f.Fenced()
-	}
-	return nil
 }
 
 // Close implements fabric.Node.

@@ -102,6 +102,23 @@ func (s *Standing) Memory() (list []fabric.Memory) {
 	return list
 }
 
+// Down is member.Follower.Down.
+func (s *Standing) Down() (list []fabric.Memory) {
+	st, _ := s.State()
+	for _, m := range st.Down {
+		list = append(list, fabric.Memory{ID: m.ID, Epoch: m.Epoch})
+	}
+	return list
+}
+
+// Reach asks a member how it reaches the coordinator. Who does not know it is taken to reach it.
+func Reach(m member.Member) (silent time.Duration, why error) {
+	if c, ok := m.(member.Contact); ok {
+		return c.Contact()
+	}
+	return 0, nil
+}
+
 // Find finds a compute node that lives: one that is being fenced may still.
 func Find(st *member.State, id fabric.CNID) (member.CN, bool) {
 	for _, list := range [][]member.CN{st.CNs, st.Fencing} {
