@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 )
 
 // A rawPeer speaks the protocol by hand, as a member that does what it likes.
@@ -265,6 +266,37 @@ func TestSlowReader(t *testing.T) {
 	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
 }
 
+// Very many connections that say nothing, or half a hello, and stay: nodes at another address, and at the same one, are let in meanwhile.
+func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	s := c.serve(0, 1<<20)
+	n := c.join()
+	var held []net.Conn
+	t.Cleanup(func() {
+		for _, conn := range held {
+			conn.Close()
+		}
+	})
+	for i := range 1000 {
+		conn, err := net.Dial("tcp", []net.Addr{s.Addr(), n.acceptor.listener.Addr()}[i%2].String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+		if i%3 == 0 {
+			_, _ = conn.Write([]byte(magic))
+		}
+	}
+	m := c.join() // at once, while they are there
+	do(t, open(t, m), fabric.FAA(fabric.At(0, 64), 1))
+	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
+	// And who is cut off comes back.
+	s.connOf(t, laneKey{n.own.Life, 0}).cut()
+	p := open(t, n)
+	await(t, "it is connected again", func() bool { return p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) == nil })
+}
+
 // Strangers: who says nothing, nonsense, or half a hello, and very many of them.
 func TestStrangers(t *testing.T) {
 	c := newTestCluster(t)
@@ -273,7 +305,7 @@ func TestStrangers(t *testing.T) {
 	n := c.join()
 	to := []net.Addr{s.Addr(), n.acceptor.listener.Addr()}
 	var conns []net.Conn
-	for i := range 2*maxShaking + 50 {
+	for i := range 2*peer.MaxStrangers + 50 {
 		conn, err := net.Dial("tcp", to[i%2].String())
 		if err != nil {
 			t.Fatal(err)

@@ -187,23 +187,19 @@ type acceptor struct {
 	admit func(g guest) (reply, func(*stream), error)
 
 	tasks sync.WaitGroup
-	mu    sync.Mutex
-	conns map[net.Conn]bool // that shake hands
-	ended bool
+	crowd peer.Crowd // of those that shake hands
 
+	mu       sync.Mutex
 	reported time.Time // the last time that somebody was reported
 	untold   int       // who was not, since
 }
-
-// maxShaking is how many connections may shake hands at a time.
-const maxShaking = 256
 
 func newAcceptor(o *Options, admit func(g guest) (reply, func(*stream), error)) (*acceptor, error) {
 	l, err := net.Listen("tcp", o.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("tcp: %w", err)
 	}
-	return &acceptor{o: o, listener: l, admit: admit, conns: map[net.Conn]bool{}}, nil
+	return &acceptor{o: o, listener: l, admit: admit}, nil
 }
 
 func (a *acceptor) start() {
@@ -217,20 +213,17 @@ func (a *acceptor) start() {
 				time.Sleep(10 * time.Millisecond) // no descriptors left, perhaps
 				continue
 			}
-			if !a.enter(c) {
+			if !a.crowd.Enter(c) {
 				_ = c.Close()
 				continue
 			}
 			a.tasks.Go(func() {
 				err := a.shake(c)
-				a.mu.Lock()
-				delete(a.conns, c)
-				ended := a.ended
-				a.mu.Unlock()
+				a.crowd.Leave(c)
 				if err != nil {
 					_ = c.Close()
 				}
-				if err != nil && !ended {
+				if err != nil && !a.crowd.Closed() {
 					a.report(fmt.Errorf("connection from %v: %w", c.RemoteAddr(), err))
 				}
 			})
@@ -258,16 +251,6 @@ func (a *acceptor) report(err error) {
 	a.o.Report(err)
 }
 
-func (a *acceptor) enter(c net.Conn) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ended || len(a.conns) >= maxShaking {
-		return false
-	}
-	a.conns[c] = true
-	return true
-}
-
 // shake shakes hands with who has connected.
 func (a *acceptor) shake(c net.Conn) error {
 	_ = c.SetDeadline(time.Now().Add(shakeTimeout))
@@ -291,6 +274,9 @@ func (a *acceptor) shake(c net.Conn) error {
 	}
 	if _, e := s.over(conn).Write(r.encode()); err == nil && e != nil {
 		err = fmt.Errorf("%w: %w", ErrLost, e)
+	}
+	if err == nil && !a.crowd.Leave(c) {
+		err = fmt.Errorf("%w: too many connections shake hands", ErrLost)
 	}
 	if err == nil {
 		_ = c.SetDeadline(time.Time{})
@@ -325,11 +311,6 @@ func (a *acceptor) answer(g *guest, b *[helloSize]byte) (r reply, take func(*str
 // close stops listening, and waits for who shakes hands.
 func (a *acceptor) close() {
 	_ = a.listener.Close()
-	a.mu.Lock()
-	a.ended = true
-	for c := range a.conns {
-		_ = c.Close()
-	}
-	a.mu.Unlock()
+	a.crowd.Close()
 	a.tasks.Wait()
 }

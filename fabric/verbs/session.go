@@ -483,14 +483,16 @@ type service struct {
 	ended    func(s *session) // after a session has ended
 	accepted sync.WaitGroup
 
+	crowd peer.Crowd // of those that have not proved who they are
+
 	mu       sync.Mutex
 	sessions map[*session]bool
 	closed   bool
 }
 
 // maxSessions bounds the connections of a service: a compute node has
-// at most two to another node.
-const maxSessions = 4 * int(fabric.MaxCN)
+// at most two to another node. Those that have not proved who they are come on top.
+const maxSessions = 4*int(fabric.MaxCN) + peer.MaxStrangers
 
 func listen(o *Options) (*service, error) {
 	l, err := net.Listen("tcp", o.Listen)
@@ -513,15 +515,17 @@ func (v *service) start(h handler, ended func(*session)) {
 				time.Sleep(10 * time.Millisecond) // no descriptors left, perhaps
 				continue
 			}
+			raw := conn
 			if v.o.TLS != nil {
 				conn = tls.Server(conn, v.o.TLS)
 			}
 			s := newSession(conn, v.o, v.handle)
-			if !v.add(s) {
-				_ = conn.Close()
+			if !v.crowd.Enter(raw) || !v.add(s) {
+				v.crowd.Leave(raw)
+				_ = raw.Close()
 				continue
 			}
-			v.accepted.Go(func() { v.serve(s) })
+			v.accepted.Go(func() { v.serve(s, raw) })
 		}
 	})
 }
@@ -536,8 +540,11 @@ func (v *service) add(s *session) bool {
 	return true
 }
 
-func (v *service) serve(s *session) {
+func (v *service) serve(s *session, raw net.Conn) {
 	err := s.greet(false)
+	if !v.crowd.Leave(raw) && err == nil {
+		err = fmt.Errorf("%w: too many connections have not proved who they are", ErrLost)
+	}
 	if err == nil && s.cert != nil {
 		err = denied(peer.MayCompute(s.cert)) // memory nodes call nobody
 	}
@@ -561,6 +568,7 @@ func (v *service) close() {
 		s.close()
 	}
 	v.mu.Unlock()
+	v.crowd.Close()
 	_ = v.listener.Close()
 	v.accepted.Wait()
 }
