@@ -8,7 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/slab"
 	"github.com/declock/declock/region/sweep"
 )
 
@@ -30,6 +30,7 @@ type Client struct {
 	left  []byte // the node that is written whole, or its left half
 	right []byte // its right half
 	aux   []byte // headers, free slots
+	work  slab.Worker
 	value []byte // a large value
 
 	n      node   // what leaf holds
@@ -129,7 +130,8 @@ func (c *Client) open(t *Tree) error {
 	for _, b := range []*[]byte{&c.leaf, &c.inner, &c.left, &c.right} {
 		*b = p.Alloc(t.geo.nodeSize)
 	}
-	c.aux = p.Alloc(region.ExtentHeader)
+	c.aux = p.Alloc(auxSize)
+	c.work.Open(p, t.member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 	c.finder.init()
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
 	t.join(c)
@@ -195,6 +197,7 @@ func (c *Client) discard() {
 		}
 	}
 	c.leaf, c.inner, c.left, c.right, c.aux, c.value = nil, nil, nil, nil, nil, nil
+	c.work.Close()
 }
 
 // Tree returns the tree.

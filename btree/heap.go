@@ -3,20 +3,18 @@ package btree
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/slab"
 )
 
-// Memory comes in slots of a class: nodes, or values of up to a size. Who needs
-// one asks, in this order: the free list of the compute node, the central list of
-// the memory node, the region for an extent, the other memory nodes.
+// Memory comes in slots of a class: nodes, or values of up to a size (package region/slab). Who needs
+// one asks, in this order: the list of the compute node, the free slots on
+// the memory node, the region for a run of pages, runs of other classes of values that are free as a whole, the other memory nodes.
 //
-// A slot is of one class for ever, so that a reader who comes late finds another node
-// or another value, and notices by its ptr or its checksum: nobody waits
-// for readers before a slot is used again.
+// The slot of a node is one for ever, so that a reader who comes late finds another node, and notices by its ptr. That of a value can become anything else:
+// who reads it late notices by its checksum. Nobody waits for readers before a slot is used again.
 //
 // Slots in the lists of a compute node that dies are found by the others (sweep.go).
 
@@ -57,49 +55,42 @@ func (t *Tree) slotSize(c class) uint64 {
 	return c.valueSize()
 }
 
-// A localList holds free slots of one class. Its mutex is never held across a
-// fabric call.
-type localList struct {
-	mu    sync.Mutex
-	slots []ptr  // with the incarnation of their last life
-	next  uint64 // of an extent, in units of 64 bytes: slots that were not handed out yet
-	end   uint64
-	taken uint64 // slots of extents
+const auxSize = 64 // bytes of Client.aux
+
+const localSlots = 64 // what a list keeps before it gives some back
+
+// initHeap makes what the compute node has of a memory node's slots.
+func (t *Tree) initHeap(i int) {
+	m := &t.nodes[i]
+	m.heap = slab.New(slab.Config{
+		Region: m.region, Entry: &m.entry, Part: i, Lines: m.base.Add(linesOffset), Classes: numClasses,
+		Size: func(cl uint8) uint64 { return t.slotSize(class(cl)) },
+		// Who has an old idea of the tree may lock a node that is gone: its lock stays a lock.
+		Fixed: func(cl uint8) bool { return class(cl) == classNode },
+		Zero:  func(cl uint8) bool { return class(cl) == classNode },
+		Items: func(w *slab.Worker, cl uint8, items []uint64) error { return t.incarnations(w, i, class(cl), items) },
+		Free:  func(w *slab.Worker, cl uint8, items []uint64) error { return t.giveWith(w, i, class(cl), items) },
+		Bound: func(cl uint8) int { return localSlots },
+		End:   m.limit,
+	})
 }
 
-const (
-	localSlots  = 64 // what a list keeps before it gives some back
-	firstExtent = 4  // slots of the first extent; each has a quarter of all before, up to maxExtent bytes
-	maxExtent   = 1 << 20
-)
-
-func (l *localList) pop(node int, step uint64) (ptr, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := len(l.slots); n > 0 {
-		p := l.slots[n-1]
-		l.slots = l.slots[:n-1]
-		return p, true
+// incarnations puts the incarnation of its last life into each item that is a slot of a node.
+func (t *Tree) incarnations(w *slab.Worker, node int, cl class, items []uint64) error {
+	if cl != classNode {
+		return nil
 	}
-	if l.next < l.end {
-		p := makePtr(node, l.next, 0)
-		l.next += step
-		return p, true
+	ops := make([]fabric.Op, len(items))
+	for i, item := range items {
+		ops[i] = fabric.Load(t.slotAddr(makePtr(node, item, 0), cl).Add(selfAt))
 	}
-	return 0, false
-}
-
-// push puts a slot into the list; if there are too many, it takes one out.
-func (l *localList) push(p ptr) (extra ptr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.slots = append(l.slots, p)
-	if len(l.slots) <= localSlots {
-		return 0
+	if err := w.Do(ops); err != nil {
+		return fmt.Errorf("btree: free slots: %w", err)
 	}
-	extra = l.slots[0]
-	l.slots = append(l.slots[:0], l.slots[1:]...)
-	return extra
+	for i := range items {
+		items[i] = uint64(ptr(items[i]) | ptr(ops[i].Old)&^(1<<ptrIncShift-1))
+	}
+	return nil
 }
 
 // alloc returns a free slot of a class, on the given memory node if that has room and is up. Its
@@ -128,38 +119,52 @@ func (c *Client) allocOn(node int, cl class) (ptr, error) {
 }
 
 func (c *Client) take(node int, cl class) (ptr, error) {
-	m := &c.t.nodes[node]
-	if p, ok := m.lists[cl].pop(node, c.t.slotSize(cl)/slotUnit); ok {
-		return p, nil
+	h, n := c.t.nodes[node].heap, uint8(cl)
+	slot := func(item uint64) ptr { return ptr(item) | makePtr(node, 0, 0) }
+	if item, ok := h.Pop(n); ok {
+		return slot(item), nil
 	}
-	p, err := c.popCentral(node, cl)
-	if err != nil || p != 0 {
-		return p, err
+	item, stamp, err := h.Take(&c.work, n)
+	if err != nil || item != 0 {
+		return slot(item), c.wrapped(err)
 	}
-	return c.takeExtent(node, cl)
+	for {
+		if item, err = h.Grow(&c.work, n, stamp); err == nil || !errors.Is(err, region.ErrNoSpace) {
+			return slot(item), c.wrapped(err)
+		}
+		ok, cerr := h.Collect(&c.work, n, nil)
+		if cerr != nil {
+			return 0, c.wrapped(cerr)
+		}
+		if !ok {
+			return 0, c.wrapped(err)
+		}
+		stamp = 0 // it has changed
+	}
+}
+
+func (c *Client) wrapped(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, region.ErrRemoved):
+		err = c.removed(err)
+	case errors.Is(err, slab.ErrCorrupt):
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return fmt.Errorf("btree: %w", err)
 }
 
 // free gives a slot back. Nobody else may have it.
 func (c *Client) free(p ptr, cl class) {
-	c.t.member.Touch(p.node(), p.off64())
-	if extra := c.t.nodes[p.node()].lists[cl].push(p); extra != 0 {
-		if err := c.pushCentral(extra, cl); err != nil && !c.keepSlot(extra, cl, err) {
-			// The operation that freed the slot has succeeded all the same.
-			c.stats.Leaked++
+	h := c.t.nodes[p.node()].heap
+	var batch [slab.Batch]uint64
+	if k := h.Push(&c.work, uint8(cl), uint64(p)&^uint64(makePtr(maxNodes, 0, 0)), &batch); k != 0 {
+		if err := c.give(p.node(), cl, batch[:k]); err != nil && !fabric.Refused(err) {
+			// The operation that freed the slots has succeeded all the same.
+			c.stats.Leaked += uint64(k)
 		}
 	}
-}
-
-// keepSlot puts a slot back into the local list if err says that it did not come into the central one.
-func (c *Client) keepSlot(p ptr, cl class, err error) bool {
-	if !fabric.Refused(err) {
-		return false
-	}
-	l := &c.t.nodes[p.node()].lists[cl]
-	l.mu.Lock()
-	l.slots = append(l.slots, p)
-	l.mu.Unlock()
-	return true
 }
 
 // giveUp gives back the slot of an operation that failed with err, or gives it up if the operation may still take effect.
@@ -169,6 +174,37 @@ func (c *Client) giveUp(p ptr, cl class, err error) {
 	} else {
 		c.lose(p)
 	}
+}
+
+// give gives slots back to the memory node.
+func (c *Client) give(node int, cl class, items []uint64) error {
+	return c.wrapped(c.t.giveWith(&c.work, node, cl, items))
+}
+
+// giveWith gives slots back. Those of nodes say that they are free, and keep their incarnation.
+func (t *Tree) giveWith(w *slab.Worker, node int, cl class, items []uint64) error {
+	if cl == classNode {
+		b := w.Port.Alloc(headerSize)
+		defer w.Port.Free(b)
+		for _, item := range items {
+			p := ptr(item) | makePtr(node, 0, 0)
+			clear(b)
+			setWord(b, makeWord(stateFree, 0, 0))
+			put64(b, selfAt, uint64(p))
+			ops := [1]fabric.Op{fabric.Write(t.slotAddr(p, cl), b)}
+			if err := w.Do(ops[:]); err != nil {
+				if fabric.Refused(err) {
+					t.nodes[node].heap.Keep(uint8(cl), items)
+				} else {
+					for _, item := range items {
+						t.member.Lose(node, slab.Off64(item))
+					}
+				}
+				return fmt.Errorf("slot %v: %w", p, err)
+			}
+		}
+	}
+	return t.nodes[node].heap.Give(w, uint8(cl), items)
 }
 
 // slotAddr returns where a slot's word is, or a value.
@@ -187,7 +223,7 @@ func (t *Tree) lockAddr(p ptr) fabric.Addr {
 
 // sane tells whether a slot of so many bytes can be where p says.
 func (t *Tree) sane(p ptr, size uint64) bool {
-	return p.node() < len(t.nodes) && p.off64()*slotUnit >= region.HeapOffset &&
+	return p.node() < len(t.nodes) && p.off64()*slotUnit >= t.nodes[p.node()].region.HeapOffset() &&
 		p.off64()*slotUnit+size <= t.nodes[p.node()].limit
 }
 
@@ -195,115 +231,6 @@ func (t *Tree) sane(p ptr, size uint64) bool {
 func (c *Client) lose(p ptr) {
 	c.t.member.Lose(p.node(), p.off64())
 	c.stats.Leaked++
-}
-
-// pushCentral puts a slot in front of the class's central list. If the outcome is not known, nobody gets the slot as long as this compute node
-// lives: it may come into the list yet. If it was refused (fabric.Refused), the caller has it still. A slot of a value begins with
-// the next one's offset; that of a node is as its layout says.
-func (c *Client) pushCentral(p ptr, cl class) error {
-	c.t.member.Touch(p.node(), p.off64())
-	m := &c.t.nodes[p.node()]
-	head := m.base.Add(freeHeadsOffset + 8*uint64(cl))
-	b := c.aux[:headerSize]
-	for guess := freeHead(0); ; {
-		clear(b)
-		if cl == classNode {
-			setWord(b, makeWord(stateFree, 0, 0))
-			put64(b, selfAt, uint64(p))
-			put64(b, linkAt, guess.stamped())
-		} else {
-			b = b[:8]
-			put64(b, 0, guess.stamped())
-		}
-		c.ops[0] = fabric.Write(c.t.slotAddr(p, cl), b)
-		c.ops[1] = fabric.CAS(head, uint64(guess), uint64(guess.next(p.off64())))
-		if err := lock.Do(c.l, c.ops[:2]); err != nil {
-			if !fabric.Refused(err) {
-				c.t.member.Lose(p.node(), p.off64())
-			}
-			return fmt.Errorf("btree: free list at %v: %w", head, err)
-		}
-		if c.ops[1].Swapped() {
-			return nil
-		}
-		guess = freeHead(c.ops[1].Old)
-	}
-}
-
-// popCentral takes a slot from the class's central list; 0 if it is empty. What it reads of
-// the slot is good if the CAS succeeds: the head's tag would have changed otherwise.
-func (c *Client) popCentral(node int, cl class) (ptr, error) {
-	m := &c.t.nodes[node]
-	head := m.base.Add(freeHeadsOffset + 8*uint64(cl))
-	c.ops[0] = fabric.Load(head)
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		return 0, fmt.Errorf("btree: free list at %v: %w", head, err)
-	}
-	for {
-		h := freeHead(c.ops[0].Old)
-		if h.off64() == 0 {
-			return 0, nil
-		}
-		p := makePtr(node, h.off64(), 0)
-		if !c.t.sane(p, c.t.slotSize(cl)) {
-			return 0, fmt.Errorf("%w: free list at %v: head %#x", ErrCorrupt, head, uint64(h))
-		}
-		b := c.aux[:headerSize]
-		c.ops[0] = fabric.Read(c.t.slotAddr(p, cl), b)
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
-			return 0, fmt.Errorf("btree: free list at %v: %w", head, err)
-		}
-		next := get64(b, 0)
-		if cl == classNode {
-			next, p = get64(b, linkAt), p|ptr(get64(b, selfAt))&^(1<<ptrIncShift-1)
-		}
-		c.ops[0] = fabric.CAS(head, uint64(h), uint64(h.next(next&maxOffset64)))
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
-			return 0, fmt.Errorf("btree: free list at %v: %w", head, err)
-		}
-		if c.ops[0].Swapped() {
-			return p, nil
-		}
-	}
-}
-
-// takeExtent takes an extent from the region, as large as there is room for.
-func (c *Client) takeExtent(node int, cl class) (ptr, error) {
-	m := &c.t.nodes[node]
-	l := &m.lists[cl]
-	size := c.t.slotSize(cl)
-	l.mu.Lock()
-	count := max(firstExtent, l.taken/4)
-	l.mu.Unlock()
-	count = max(1, min(count, maxExtent/size))
-	for ; ; count /= 2 {
-		base, err := m.region.Grow(c.port, &m.entry, region.Growth{Size: region.ExtentHeader + count*size, End: m.limit, Tag: uint8(cl) + 1})
-		if errors.Is(err, region.ErrNoSpace) && count > 1 {
-			continue
-		}
-		if errors.Is(err, region.ErrRemoved) {
-			err = c.removed(err)
-		}
-		if err != nil {
-			return 0, fmt.Errorf("btree: %w", err)
-		}
-		first := base.Add(region.ExtentHeader).Offset() / slotUnit
-		step := size / slotUnit
-		for i := range count {
-			c.t.member.Touch(node, first+i*step)
-		}
-		l.mu.Lock()
-		l.taken += count
-		if l.next == l.end {
-			l.next, l.end = first+step, first+count*step
-		} else { // another client was as fast
-			for i := uint64(1); i < count; i++ {
-				l.slots = append(l.slots, makePtr(node, first+i*step, 0))
-			}
-		}
-		l.mu.Unlock()
-		return makePtr(node, first, 0), nil
-	}
 }
 
 // Drain gives the slots that this compute node keeps free back to the memory
@@ -323,16 +250,15 @@ func (c *Client) drain() error {
 	c.user.Enter()
 	defer c.user.Leave()
 	c.freeShadows()
+	var batch [slab.Batch]uint64
 	for i := range c.t.nodes {
 		for cl := range class(numClasses) {
-			l := &c.t.nodes[i].lists[cl]
 			for {
-				p, ok := l.pop(i, c.t.slotSize(cl)/slotUnit)
-				if !ok {
+				k := c.t.nodes[i].heap.Drain(uint8(cl), &batch)
+				if k == 0 {
 					break
 				}
-				if err := c.pushCentral(p, cl); err != nil {
-					c.keepSlot(p, cl, err)
+				if err := c.give(i, cl, batch[:k]); err != nil {
 					return err
 				}
 			}

@@ -8,7 +8,7 @@ import (
 	"hash/crc32"
 
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/slab"
 	"github.com/declock/declock/region/sweep"
 )
 
@@ -16,7 +16,7 @@ import (
 // new formatVersion. Integers are little-endian.
 
 // formatVersion is in the root entry of every tree.
-const formatVersion = 3
+const formatVersion = 4
 
 // A ptr names one life of a slot: a place for a node, or for a value, on one of the
 // tree's memory nodes. 0 is none.
@@ -206,39 +206,17 @@ const MaxValueSize = 64 << 10
 //
 //	offset  bytes
 //	0x000     8    ptr of the root, on the first node
-//	0x040     8    offset of the newest extent, 0 if there is none (region.TreeExtents)
-//	0x080   256    heads of the free lists of the classes, as in freeHead
 //	0x400          who has the tree open, and rounds in which memory of the dead is found, on the first node (package region/sweep)
-//	0x3000         the leftmost leaf, on the first node: it never dies
+//	0x3000         lines of the classes (package region/slab)
+//	0x3600         the leftmost leaf, on the first node: it never dies
 const (
-	rootOffset       = 0x000
-	extentHeadOffset = region.TreeExtents
-	freeHeadsOffset  = 0x080
-	firstLeafOffset  = sweep.End
+	rootOffset      = 0x000
+	linesOffset     = sweep.End
+	firstLeafOffset = 0x3600
 )
 
-// A freeHead is the head of a free list of slots: the offset of the first,
-// and a tag that changes with every push and pop so that no CAS takes an old
-// head for a new one.
-//
-//	 63                    38 37                0
-//	+------------------------+-------------------+
-//	|          tag           |    offset / 64    |
-//	+------------------------+-------------------+
-type freeHead uint64
-
-func (h freeHead) off64() uint64 { return uint64(h & maxOffset64) }
-
-// stamped returns the word that leads from a slot that is pushed in front of the list to the next: its offset, and above it the tag that
-// the head gets.
-func (h freeHead) stamped() uint64 { return sweep.Stamped(uint64(h), ptrOffsetBits, h.off64()) }
-
-func (h freeHead) next(off64 uint64) freeHead {
-	return (h>>ptrOffsetBits+1)<<ptrOffsetBits | freeHead(off64)
-}
-
-// An extent is what a compute node takes from the region: a header of the region's, and slots of one class, which is the
-// header's tag minus 1.
+// There is room for the lines.
+const _ = uint(firstLeafOffset - linesOffset - (numClasses+1)*slab.LineSize)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

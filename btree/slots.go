@@ -5,8 +5,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
 )
 
@@ -16,15 +14,16 @@ type slotMap struct {
 	mem     []MemoryReport
 }
 
-// An extent of slots of one class.
+// An extent is a run of slots of one class.
 type extent struct {
 	first, step uint64 // in units of 64 bytes
 	count       uint64
 	class       class
+	run         region.Run
 	taken       []uint64 // a bit for each slot that is somebody's
 }
 
-// load reads the lists of extents and of free slots.
+// load reads what runs there are, and which slots are free.
 func (m *slotMap) load(k *checker) error {
 	t := k.c.t
 	m.extents = make([][]extent, len(t.nodes))
@@ -37,10 +36,10 @@ func (m *slotMap) load(k *checker) error {
 		slices.SortFunc(m.extents[i], func(a, b extent) int { return int(a.first) - int(b.first) })
 	}
 	for i := range t.nodes {
+		if err := m.loadFree(k, i); err != nil {
+			return err
+		}
 		for cl := range class(numClasses) {
-			if err := m.loadFree(k, i, cl); err != nil {
-				return err
-			}
 			m.loadLocal(k, i, cl)
 		}
 		if p := ptr(k.c.shadow[i].Load()); p != 0 && m.take(k, p, classNode, "shadow") {
@@ -51,88 +50,56 @@ func (m *slotMap) load(k *checker) error {
 }
 
 func (m *slotMap) loadExtents(k *checker, node int) error {
-	c := k.c
-	mem := &c.t.nodes[node]
-	c.ops[0] = fabric.Load(mem.base.Add(extentHeadOffset))
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		return fmt.Errorf("btree: extents of %v: %w", mem.mn, err)
+	mem := &k.c.t.nodes[node]
+	p, err := mem.region.Pages(k.c.work.Path())
+	if err != nil {
+		return fmt.Errorf("btree: pages of %v: %w", mem.mn, err)
 	}
-	for at := c.ops[0].Old; at != 0; {
-		b := c.aux[:region.ExtentHeader]
-		if at%slotUnit != 0 || at+region.ExtentHeader > mem.limit {
-			k.problem("%v: extent at %#x", mem.mn, at)
-			return nil
+	p.Runs(&mem.entry, func(run region.Run) {
+		m.mem[node].Bytes += run.Size
+		if run.Tag == 0 {
+			return // somebody is taking it
 		}
-		c.ops[0] = fabric.Read(mem.region.At(at), b)
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
-			return fmt.Errorf("btree: extent at %#x of %v: %w", at, mem.mn, err)
+		if run.Tag > numClasses {
+			k.problem("%v: run at %#x has tag %d", mem.mn, run.Off, run.Tag)
+			return
 		}
-		got, err := region.DecodeExtent(b, at, mem.limit)
-		if err != nil || got.Tag == 0 || got.Tag > numClasses {
-			k.problem("%v: extent at %#x of class %d: %v", mem.mn, at, int(got.Tag)-1, err)
-			return nil
-		}
-		x := extent{first: (at + region.ExtentHeader) / slotUnit, class: class(got.Tag - 1)}
-		x.count = (got.Size - region.ExtentHeader) / c.t.slotSize(x.class)
-		if len(m.extents[node]) > 1<<24 {
-			k.problem("%v: list of extents has no end", mem.mn)
-			return nil
-		}
-		x.step = c.t.slotSize(x.class) / slotUnit
+		x := extent{first: run.Off / slotUnit, class: class(run.Tag - 1), run: run}
+		x.step = k.c.t.slotSize(x.class) / slotUnit
+		x.count = run.Size / slotUnit / x.step
 		x.taken = make([]uint64, (x.count+63)/64)
 		m.extents[node] = append(m.extents[node], x)
-		m.mem[node].Bytes += region.ExtentHeader + x.count*c.t.slotSize(x.class)
 		m.mem[node].Slots += x.count
-		at = got.Next
-	}
+	})
 	return nil
 }
 
-// loadFree walks a central list.
-func (m *slotMap) loadFree(k *checker, node int, cl class) error {
-	c := k.c
-	mem := &c.t.nodes[node]
-	head := mem.base.Add(freeHeadsOffset + 8*uint64(cl))
-	c.ops[0] = fabric.Load(head)
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		return fmt.Errorf("btree: free list at %v: %w", head, err)
-	}
-	for off := freeHead(c.ops[0].Old).off64(); off != 0; {
-		p := makePtr(node, off, 0)
-		if !m.take(k, p, cl, "free list") {
-			return nil
+// loadFree looks at what is free on a memory node.
+func (m *slotMap) loadFree(k *checker, node int) error {
+	for i := range m.extents[node] {
+		x := &m.extents[node][i]
+		err := k.c.t.nodes[node].heap.Free(&k.c.work, &x.run, func(off uint64) {
+			if m.take(k, makePtr(node, off, 0), x.class, "free slot") {
+				m.mem[node].Free++
+			}
+		})
+		if err != nil {
+			return k.c.wrapped(err)
 		}
-		m.mem[node].Free++
-		b := c.aux[:headerSize]
-		c.ops[0] = fabric.Read(c.t.slotAddr(p, cl), b)
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
-			return fmt.Errorf("btree: free list at %v: %w", head, err)
-		}
-		next := freeHead(get64(b, 0))
-		if cl == classNode {
-			next = freeHead(get64(b, linkAt))
-		}
-		off = next.off64()
 	}
 	return nil
 }
 
 // loadLocal takes this compute node's own lists into account.
 func (m *slotMap) loadLocal(k *checker, node int, cl class) {
-	l := &k.c.t.nodes[node].lists[cl]
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.slots {
-		if m.take(k, p, cl, "local list") {
-			m.mem[node].Local++
-		}
-	}
 	step := k.c.t.slotSize(cl) / slotUnit
-	for off := l.next; off < l.end; off += step {
-		if m.take(k, makePtr(node, off, 0), cl, "local extent") {
-			m.mem[node].Local++
+	k.c.t.nodes[node].heap.Each(uint8(cl), func(from, to uint64) {
+		for ; from < to; from += step {
+			if m.take(k, makePtr(node, from, 0), cl, "local list") {
+				m.mem[node].Local++
+			}
 		}
-	}
+	})
 }
 
 // use notes a slot of a node or value of the tree.

@@ -1,6 +1,7 @@
 package btree
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -39,6 +40,14 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	defer c.end()
 	if c.t.lost() {
 		return false, c.revive()
+	}
+	c.user.Enter()
+	for i := range c.t.nodes {
+		err = errors.Join(err, c.wrapped(c.t.nodes[i].heap.Answer(&c.work)))
+	}
+	c.user.Leave()
+	if err != nil {
+		return false, err
 	}
 	busy, err = c.t.member.Tend(&owner{c, view})
 	if err != nil {
@@ -117,16 +126,7 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 	t := o.c.t
 	for i := range t.nodes {
 		for cl := range class(numClasses) {
-			l := &t.nodes[i].lists[cl]
-			l.mu.Lock()
-			for _, p := range l.slots {
-				from, to := t.span(p.off64(), cl)
-				add(i, from, to)
-			}
-			if l.next < l.end {
-				add(i, l.next, l.end)
-			}
-			l.mu.Unlock()
+			t.nodes[i].heap.Each(uint8(cl), func(from, to uint64) { add(i, from, to) })
 		}
 	}
 	t.mu.Lock()
@@ -144,14 +144,19 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 // Release implements sweep.Owner. The incarnation of a node's last life is not known: another is drawn.
 func (o *owner) Release(list []sweep.Piece) error {
 	for _, x := range list {
-		p := makePtr(x.Part, x.Off64, 0)
+		m := &o.c.t.nodes[x.Part]
+		var err error
 		if class(x.Class) == classNode {
-			p = makePtr(x.Part, x.Off64, uint32(o.c.port.Rand()))
+			err = o.c.give(x.Part, classNode, []uint64{uint64(makePtr(0, x.Off64, uint32(o.c.port.Rand())))})
+		} else {
+			err = o.c.wrapped(m.heap.Release(&o.c.work, []sweep.Piece{x}))
 		}
-		if err := o.c.pushCentral(p, class(x.Class)); err != nil {
+		if err != nil {
 			return err
 		}
-		o.c.t.nodes[x.Part].reclaimed.Add(1)
+		if x.Class < numClasses {
+			m.reclaimed.Add(1)
+		}
 	}
 	return nil
 }
@@ -162,18 +167,8 @@ func (o *owner) Mark() (*sweep.Map, error) {
 	c, t := o.c, o.c.t
 	m := new(sweep.Map)
 	for i := range t.nodes {
-		n := &t.nodes[i]
-		// Settle goes by the Port, which this has attached to the memory node's present life.
-		c.ops[0] = fabric.Load(n.base.Add(extentHeadOffset))
-		if err := o.Do(c.ops[:1]); err != nil {
-			return nil, fmt.Errorf("btree: extents on %v: %w", n.mn, err)
-		}
-		if err := n.region.Settle(c.port); err != nil { // an extent that a dead compute node was taking
-			return nil, err
-		}
-		x := sweep.Extents{Part: i, Zero: n.zero, Head: n.base.Add(extentHeadOffset), Limit: n.limit, Size: t.sizeOf}
-		if err := m.Carve(o.Do, c.aux, x); err != nil {
-			return nil, err
+		if err := t.nodes[i].heap.Carve(&c.work, m); err != nil {
+			return nil, c.wrapped(err)
 		}
 	}
 	if err := c.loadRoot(); err != nil {
@@ -204,21 +199,11 @@ func (o *owner) Mark() (*sweep.Map, error) {
 		}
 	}
 	for i := range t.nodes {
-		for cl := range class(numClasses) {
-			if err := o.markFree(m, i, cl); err != nil {
-				return nil, err
-			}
+		if err := t.nodes[i].heap.Mark(&c.work, m); err != nil {
+			return nil, c.wrapped(err)
 		}
 	}
 	return m, nil
-}
-
-// sizeOf returns the bytes of the slots of a class that an extent names, 0 if there is no such class.
-func (t *Tree) sizeOf(cl uint8) uint64 {
-	if cl >= numClasses {
-		return 0
-	}
-	return t.slotSize(class(cl))
 }
 
 // markLevel marks the nodes of a level, from left to right, and the values of leaves.
@@ -281,32 +266,4 @@ func (o *owner) markNode(m *sweep.Map, n *node) error {
 		m.Mark(v.at.node(), from, to)
 	}
 	return nil
-}
-
-// markFree marks the slots of a central free list.
-func (o *owner) markFree(m *sweep.Map, i int, cl class) error {
-	c, t := o.c, o.c.t
-	list := sweep.Stack{
-		Head: t.nodes[i].base.Add(freeHeadsOffset + 8*uint64(cl)), OffsetBits: ptrOffsetBits, Most: t.nodes[i].limit / slotUnit,
-		Load: func(off64 uint64) (uint64, error) {
-			p := makePtr(i, off64, 0)
-			if !t.sane(p, t.slotSize(cl)) {
-				return 0, fmt.Errorf("%w: free list of class %d leads to %v", ErrCorrupt, cl, p)
-			}
-			b := c.aux[:headerSize]
-			c.ops[0] = fabric.Read(t.slotAddr(p, cl), b)
-			if err := o.Do(c.ops[:1]); err != nil {
-				return 0, fmt.Errorf("btree: free list of class %d: %w", cl, err)
-			}
-			if cl == classNode {
-				return get64(b, linkAt), nil
-			}
-			return get64(b, 0), nil
-		},
-		Visit: func(off64 uint64) {
-			from, to := t.span(off64, cl)
-			m.Mark(i, from, to)
-		},
-	}
-	return list.Walk(o.Do)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/slab"
 	"github.com/declock/declock/region/sweep"
 )
 
@@ -199,7 +200,7 @@ type memory struct {
 	base   fabric.Addr  // of the tree's header there
 	zero   fabric.Addr  // offset 0 of the region
 	limit  uint64       // end of what can be used, bytes
-	lists  [numClasses]localList
+	heap   *slab.Heap
 
 	reclaimed atomic.Uint64 // slots of the dead that this compute node has found
 }
@@ -343,6 +344,7 @@ func (t *Tree) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 	m := &t.nodes[i]
 	m.mn, m.region, m.entry, m.base, m.zero = mn, r, e, e.Addr, r.At(0)
 	m.limit = min(r.Size(), (maxOffset64+1)*slotUnit)
+	t.initHeap(i)
 	return nil
 }
 

@@ -1,23 +1,47 @@
 package check
 
-// sweepMutants are bugs of what finds the memory that the dead had.
+// sweepMutants are bugs of what gives out memory, and of what finds the memory that crashed nodes had.
 func sweepMutants() []Mutant {
 	all := []Class{Store, StoreCrash, Tree, TreeCrash}
-	return []Mutant{
+	return append(memoryMutants(), []Mutant{
 		{Name: "sweep-untracked", File: "region/sweep/tracker.go",
 			Old: "if t.on.Load() {", New: "if false {",
 			Breaks: "what passes through a compute node's hands in a round is not remembered", Classes: all},
 		{Name: "sweep-one-unanswered", File: "region/sweep/lead.go",
 			Old: "case r.mark() != l.word.mark():", New: "case r.mark() != l.word.mark() && cn != 1:",
 			Breaks: "the leader of a round does not wait for the answers of one compute node", Classes: []Class{Store, StoreCrash}},
-		{Name: "sweep-no-spans", File: "objstore/sweep.go",
-			Old: "for _, s := range l.spans {", New: "for _, s := range l.spans[:0] {",
-			Breaks: "what is left of extents is not struck out of the candidates", Classes: []Class{Store, StoreCrash}},
+		{Name: "sweep-no-spans", File: "region/slab/local.go",
+			Old: "if s.next < s.end {\n\t\t\tf(s.next, s.end)", New: "if s.next < 0 {\n\t\t\tf(s.next, s.end)",
+			Breaks: "what is left of runs is not struck out of the candidates", Classes: []Class{Store, StoreCrash}},
 		{Name: "sweep-no-wait", File: "region/sweep/member.go",
 			Old: "if !m.quiet() {", New: "if false {",
 			Breaks: "a step is answered while operations are under way from before it", Classes: []Class{Store, StoreCrash}},
 		{Name: "sweep-lists-too-late", File: "region/sweep/member.go",
 			Old: "if k.step() > 0 {\n\t\tif err := m.strike(o, k)", New: "if m.held = (hoard{}); k.step() > 0 {\n\t\to.Held(m.held.add)\n\t\tm.held.sort()\n\t\tif err := m.strike(o, k)",
 			Breaks: "lists are looked at after operations were waited for: what is on its way out of one is nowhere", Test: "region/sweep TestAPieceOnItsWayOutOfAListIsNotFound"},
+	}...)
+}
+
+// memoryMutants are bugs of what gives out memory: pages, runs, pieces.
+func memoryMutants() []Mutant {
+	return []Mutant{
+		{Name: "piece-taken-twice", File: "region/slab/slab.go",
+			Old: "w.ops[i].Addr == word && w.ops[i].Swapped() {", New: "w.ops[i].Addr == word {",
+			Breaks: "a free piece is taken though another was faster", Test: "region/slab TestTwoTakeAtOnce"},
+		{Name: "run-changed-unseen", File: "region/slab/slab.go",
+			Old: "same := x.run.Is(w.ops[ops].Old)", New: "same := true",
+			Breaks: "a piece is taken of a run that has another class by now", Test: "objstore TestRunChangesWhileItIsTakenFrom"},
+		{Name: "run-not-whole", File: "region/slab/collect.go",
+			Old: "uint64(len(got)) == all {", New: "uint64(len(got)) > 0 {",
+			Breaks: "a run goes to another class while others have pieces of it", Test: "objstore TestDriftingSizes"},
+		{Name: "change-skipped", File: "region/pages.go",
+			Old: "for missing := n > 0; missing; {", New: "for missing := n > 1; missing; {",
+			Breaks: "a change of one page is begun and not done", Test: "region TestGrowStoppedEverywhere"},
+		{Name: "helper-too-late", File: "region/pages.go",
+			Old: "if err != nil || now != w {", New: "if _ = now; err != nil {",
+			Breaks: "a node that helps to change pages, and was stopped meanwhile, changes them again", Test: "region TestGrowStoppedEverywhere"},
+		{Name: "maker-leaks", File: "region/root.go",
+			Old: "return d.clear(i, st) // with the memory", New: "_, err := d.cas(i, st, st.free())\n\t\treturn err // with the memory",
+			Breaks: "what a crashed node had taken for a root entry that it was making is lost", Test: "region TestCreateCrashesEverywhere"},
 	}
 }

@@ -67,8 +67,7 @@ func treeMutants() []Mutant {
 func treeMemoryMutants() []Mutant {
 	return []Mutant{
 		{Name: "tree-slot-given-up", File: "btree/heap.go",
-			Old: "if !fabric.Refused(err) {\n\t\t\t\tc.t", New: "if err != nil {\n\t\t\t\tc.t",
-			Also:   []Edit{{"btree/heap.go", "if !fabric.Refused(err) {\n\t\treturn false", "if err != nil {\n\t\treturn false"}},
+			Old: "if fabric.Refused(err) {\n\t\t\t\t\tt.nodes", New: "if err == nil {\n\t\t\t\t\tt.nodes",
 			Breaks: "free slots that the memory node refused are given up until the compute node leaves", Test: "btree TestRefusedSlotIsKept"},
 		{Name: "tree-key-in-result", File: "btree/ops.go",
 			Old: "key = c.ownKey(key) // it may lie where the value is written from", New: "",

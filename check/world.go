@@ -350,7 +350,7 @@ func (w *world) openOn(n *node, p fabric.Port) (err error) {
 	}
 	n.store, err = objstore.Open(p, objstore.Config{
 		Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(min(w.s.Keys, 4)), MaxValue: maxValue,
-		NoEvict: w.s.Room == 0, MemoryLimit: uint64(w.s.Room), ExtentBytes: 16 << 10, Paper: w.s.Paper != 0, AccessRefreshS: 1,
+		NoEvict: w.s.Room == 0, MemoryLimit: uint64(w.s.Room), Paper: w.s.Paper != 0, AccessRefreshS: 1,
 	})
 	return err
 }

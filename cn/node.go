@@ -86,7 +86,7 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 	first := n.regions[0]
 	n.hcfg = hier.Config{
 		Layout: cql.Layout{CapacityBits: first.CapacityLog2(), VersionBits: first.VersionBits()},
-		CQL:    cfg.CQL, Verify: n.verify, Lowest: region.HeapOffset, LeaseNs: cfg.LeaseNs,
+		CQL:    cfg.CQL, Verify: n.verify, Lowest: region.Lowest, LeaseNs: cfg.LeaseNs,
 	}
 	if err := n.hcfg.Layout.Validate(); err != nil {
 		return nil, err

@@ -40,14 +40,15 @@ type NodeReport struct {
 	ChunkBytes  uint64       `json:"chunk_bytes"`  // chunks of objects
 	Overflows   uint64       `json:"overflows"`    // overflow blocks
 	LongestLoad int          `json:"longest_load"` // most objects in one bucket
-	Extents     uint64       `json:"extents"`
-	ExtentBytes uint64       `json:"extent_bytes"` // chunks in extents
-	FreeCentral uint64       `json:"free_central"` // bytes in central free lists
+	Extents     uint64       `json:"extents"`      // runs of pages
+	ExtentBytes uint64       `json:"extent_bytes"` // of runs
+	Rest        uint64       `json:"rest"`         // bytes of runs that are no chunks
+	FreeCentral uint64       `json:"free_central"` // bytes that are free on the memory node
 	FreeLocal   uint64       `json:"free_local"`   // bytes in this compute node's free lists
 	// Elsewhere is in no object and in no list that can be seen: in the lists of
 	// other compute nodes, or nobody's.
 	Elsewhere uint64 `json:"elsewhere"`
-	// Reclaimed was nobody's, and has been put into central free lists by this compute node since it opened the store.
+	// Reclaimed was nobody's, and has been made free by this compute node since it opened the store.
 	Reclaimed uint64 `json:"reclaimed"`
 }
 
@@ -61,8 +62,8 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "%v: %d objects (%d expired) in %d buckets, at most %d in one, %d overflow blocks\n",
 			n.Node, n.Objects, n.Expired, n.Buckets, n.LongestLoad, n.Overflows)
 		fmt.Fprintf(&b, "  keys %d B, values %d B, chunks %d B\n", n.KeyBytes, n.ValueBytes, n.ChunkBytes)
-		fmt.Fprintf(&b, "  %d extents of %d B: free %d B central, %d B here, %d B elsewhere (%d B reclaimed)\n",
-			n.Extents, n.ExtentBytes, n.FreeCentral, n.FreeLocal, n.Elsewhere, n.Reclaimed)
+		fmt.Fprintf(&b, "  %d runs of %d B: free %d B, %d B here, %d B elsewhere (%d B reclaimed), %d B too small for a chunk\n",
+			n.Extents, n.ExtentBytes, n.FreeCentral, n.FreeLocal, n.Elsewhere, n.Reclaimed, n.Rest)
 	}
 	for _, p := range r.Problems {
 		fmt.Fprintf(&b, "PROBLEM %v\n", p)
@@ -89,6 +90,12 @@ type use struct {
 	what       string
 }
 
+// A run is chunks of one class.
+type run struct {
+	use
+	region.Run
+}
+
 // A checker is a Check at work on one node.
 type checker struct {
 	c       *Client
@@ -96,7 +103,7 @@ type checker struct {
 	n       *node
 	i       int
 	nr      *NodeReport
-	extents []use
+	extents []run
 	uses    []use
 	keys    map[string]fabric.Addr
 	buf     []byte
@@ -145,10 +152,10 @@ func (k *checker) run() error {
 			return err
 		}
 	}
+	if err := k.walkFree(); err != nil {
+		return err
+	}
 	for cl := range class(numClasses) {
-		if err := k.walkFree(cl); err != nil {
-			return err
-		}
 		k.walkLocal(cl)
 	}
 	k.account()
@@ -169,49 +176,26 @@ func (k *checker) load(a fabric.Addr) (uint64, error) {
 	return ops[0].Old, err
 }
 
-// walkExtents lists the extents. The list gets older as it goes, and cannot
-// have more members than fit on the node.
+// walkExtents lists the runs.
 func (k *checker) walkExtents() error {
-	head := k.n.word(extentHeadOffset)
-	off, err := k.load(head)
+	p, err := k.n.region.Pages(k.c.work.Path())
 	if err != nil {
 		return err
 	}
-	b := k.c.node
-	var total uint64
-	for most := k.n.limit / region.ExtentHeader; off != 0; most-- {
-		if most == 0 || off%chunkUnit != 0 || off+region.ExtentHeader > k.n.limit {
-			k.problem(head, "list of extents leads to %#x", off)
-			return nil
-		}
-		a := k.n.region.At(off)
-		ops := [1]fabric.Op{fabric.Read(a, b[:region.ExtentHeader])}
-		if err := lock.Do(k.c.l, ops[:]); err != nil {
-			return err
-		}
-		x, err := region.DecodeExtent(b, off, k.n.limit)
-		if err != nil {
-			k.problem(a, "%v", err)
-			return nil
-		}
-		if total != 0 && total != x.Total {
-			k.problem(a, "%d bytes of this extent and all older ones, and the next one says %d", x.Total, total)
-		}
-		total = x.Total - x.Size
+	p.Runs(&k.n.entry, func(x region.Run) {
 		k.nr.Extents++
-		k.nr.ExtentBytes += x.Size - region.ExtentHeader
-		k.extents = append(k.extents, use{off + region.ExtentHeader, off + x.Size, "extent"})
-		off = x.Next
-	}
-	if total != 0 && k.r.Sound() {
-		k.problem(head, "%d bytes of extents are missing in their list", total)
-	}
-	slices.SortFunc(k.extents, byBegin)
-	for i := 1; i < len(k.extents); i++ {
-		if k.extents[i].begin < k.extents[i-1].end+region.ExtentHeader {
-			k.problem(k.n.region.At(k.extents[i].begin), "extent overlaps another at %#x", k.extents[i-1].begin)
+		k.nr.ExtentBytes += x.Size
+		switch {
+		case x.Tag > numClasses:
+			k.problem(k.n.region.At(x.Off), "run has tag %d", x.Tag)
+		case x.Tag == 0:
+			k.nr.Elsewhere += x.Size // somebody is taking it
+		default:
+			size := class(x.Tag - 1).size()
+			k.extents = append(k.extents, run{use{x.Off, x.Off + x.Size/size*size, "run"}, x})
+			k.nr.Rest += x.Size % size
 		}
-	}
+	})
 	return nil
 }
 
@@ -228,12 +212,12 @@ func byBegin(a, b use) int {
 // use notes that a chunk is used for something, if it can be.
 func (k *checker) use(ch chunk, owner fabric.Addr, what string) bool {
 	u := use{begin: ch.offset(), end: ch.offset() + ch.class.size(), what: what}
-	i, found := slices.BinarySearchFunc(k.extents, u, byBegin)
+	i, found := slices.BinarySearchFunc(k.extents, u, func(r run, u use) int { return byBegin(r.use, u) })
 	if !found {
 		i--
 	}
-	if i < 0 || u.end > k.extents[i].end {
-		k.problem(owner, "%s at %#x of %d bytes is in no extent", what, u.begin, ch.class.size())
+	if i < 0 || u.end > k.extents[i].end || class(k.extents[i].Tag-1) != ch.class || (u.begin-k.extents[i].begin)%ch.class.size() != 0 {
+		k.problem(owner, "%s at %#x is no chunk of class %d (%d B) of the store", what, u.begin, ch.class, ch.class.size())
 		return false
 	}
 	k.uses = append(k.uses, u)
@@ -337,58 +321,31 @@ func (k *checker) checkObject(bucket, slot fabric.Addr, w slotWord, b []byte) {
 	}
 }
 
-// walkFree checks the central free list of a class.
-func (k *checker) walkFree(cl class) error {
-	head := k.n.word(freeHeadsOffset + 8*uint64(cl))
-	w, err := k.load(head)
-	if err != nil {
-		return err
-	}
-	most := k.n.limit / cl.size()
-	for off := freeHead(w).off64(); off != 0; most-- {
-		first := chunk{off64: off, class: cl}
-		if most == 0 {
-			k.problem(head, "free list of class %d does not end", cl)
-			return nil
-		}
-		if !k.use(first, head, "free batch") {
-			return nil
-		}
-		b := k.c.node
-		ops := [1]fabric.Op{fabric.Read(k.n.at(off), b)}
-		if err := lock.Do(k.c.l, ops[:]); err != nil {
+// walkFree looks at what is free on the memory node.
+func (k *checker) walkFree() error {
+	for _, e := range k.extents {
+		cl := class(e.Tag - 1)
+		err := k.n.heap.Free(&k.c.work, &e.Run, func(off uint64) {
+			if a, _ := k.n.region.FreeBits(off); k.use(chunk{off, cl}, a, "free chunk") {
+				k.nr.FreeCentral += cl.size()
+			}
+		})
+		if err != nil {
 			return err
 		}
-		k.nr.FreeCentral += cl.size()
-		for i := 1; i < batchChunk && wordAt(b, i) != 0; i++ {
-			if wordAt(b, i) > maxOffset64 || !k.use(chunk{off64: wordAt(b, i), class: cl}, k.n.at(off), "free chunk") {
-				k.problem(k.n.at(off), "batch has %#x", wordAt(b, i))
-				continue
-			}
-			k.nr.FreeCentral += cl.size()
-		}
-		off = freeHead(wordAt(b, 0)).off64()
 	}
 	return nil
 }
 
 // walkLocal checks the free list of a class on this compute node.
 func (k *checker) walkLocal(cl class) {
-	l := &k.n.heap.lists[cl]
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, off := range l.chunks {
-		if k.use(chunk{off64: off, class: cl}, k.n.at(off), "locally free chunk") {
-			k.nr.FreeLocal += cl.size()
-		}
-	}
-	for _, s := range l.spans {
-		for off := s.next; off < s.end; off += cl.size() / chunkUnit {
-			if k.use(chunk{off64: off, class: cl}, k.n.at(off), "locally free span") {
+	k.n.heap.Each(uint8(cl), func(from, to uint64) {
+		for ; from < to; from += cl.size() / chunkUnit {
+			if k.use(chunk{from, cl}, k.n.at(from), "locally free chunk") {
 				k.nr.FreeLocal += cl.size()
 			}
 		}
-	}
+	})
 }
 
 // account looks for memory that is used twice, and for memory that is not used at all.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region/slab"
 	"github.com/declock/declock/region/sweep"
 )
 
@@ -25,7 +26,6 @@ type Client struct {
 
 	slots []byte       // the bucket in work: slots and link
 	block []byte       // an overflow block that is made
-	node  []byte       // a batch or an extent header
 	obj   []byte       // the object in work: what Get returns lies here
 	out   []byte       // the object that is stored
 	small int          // operations since one that needed more than keepBuffer of obj or out
@@ -40,6 +40,7 @@ type Client struct {
 
 	hv     lock.Hold // of the bucket of a victim
 	user   sweep.User
+	work   slab.Worker
 	use    *lock.InUse // of all that is made from the Locker
 	closed bool
 	stats  Stats
@@ -57,7 +58,8 @@ type Stats struct {
 	CacheMisses  uint64 `json:"cache_misses"`  // objects that had to be read again
 	Evictions    uint64 `json:"evictions"`     // objects evicted by this client
 	Expired      uint64 `json:"expired"`       // expired objects dropped by this client
-	Extents      uint64 `json:"extents"`       // extents taken from the region
+	Extents      uint64 `json:"extents"`       // runs of pages taken from the region
+	Collected    uint64 `json:"collected"`     // times that this client took runs from other classes
 	Overflows    uint64 `json:"overflows"`     // overflow blocks made
 	Leaked       uint64 `json:"leaked"`        // chunks lost to the store by failed operations, until this compute node closes the store or dies
 	BytesRead    uint64 `json:"bytes_read"`    // of values returned
@@ -75,6 +77,7 @@ func (s *Stats) Add(t *Stats) {
 	s.Evictions += t.Evictions
 	s.Expired += t.Expired
 	s.Extents += t.Extents
+	s.Collected += t.Collected
 	s.Overflows += t.Overflows
 	s.Leaked += t.Leaked
 	s.BytesRead += t.BytesRead
@@ -121,7 +124,7 @@ func (c *Client) open(s *Store) error {
 	c.s, c.uniques = s, make([]uniques, len(s.nodes))
 	c.slots = p.Alloc(max(s.slotsLen(), overflowSize))
 	c.block = p.Alloc(overflowSize)
-	c.node = p.Alloc(batchSize)
+	c.openWork(s.member)
 	c.obj = p.Alloc(firstBuffer)
 	c.out = p.Alloc(firstBuffer)
 	if !s.cfg.Paper {
@@ -180,12 +183,13 @@ func (c *Client) Close() {
 // discard frees what the client has of its store.
 func (c *Client) discard() {
 	c.s.member.Remove(&c.user)
-	for _, b := range [][]byte{c.slots, c.block, c.node, c.obj, c.out, c.table} {
+	for _, b := range [][]byte{c.slots, c.block, c.obj, c.out, c.table} {
 		if b != nil {
 			c.port.Free(b)
 		}
 	}
-	c.slots, c.block, c.node, c.obj, c.out, c.table = nil, nil, nil, nil, nil, nil
+	c.slots, c.block, c.obj, c.out, c.table = nil, nil, nil, nil, nil
+	c.work.Close()
 }
 
 // Drain gives the chunks that this compute node keeps free back to the memory
@@ -204,18 +208,17 @@ func (c *Client) drain() error {
 	}
 	c.user.Enter()
 	defer c.user.Leave()
-	var batch [batchChunk]uint64
+	var batch [slab.Batch]uint64
 	for i := range c.s.nodes {
-		n := c.s.nodes[i]
-		for cl := range class(numClasses) {
+		h := c.s.nodes[i].heap
+		for cl := range uint8(numClasses) {
 			for {
-				k := n.heap.lists[cl].drain(cl, &batch)
+				k := h.Drain(cl, &batch)
 				if k == 0 {
 					break
 				}
-				if err := c.pushCentral(n, cl, batch[:k]); err != nil {
-					c.keep(n, cl, batch[:k], err)
-					return err
+				if err := h.Give(&c.work, cl, batch[:k]); err != nil {
+					return wrapped(err)
 				}
 			}
 		}

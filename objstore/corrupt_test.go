@@ -86,11 +86,14 @@ func TestCheckFinds(t *testing.T) {
 			ch := slotWord(w.c.PeekWord(slot)).chunk()
 			c.free(c.s.nodes[0], ch)
 		}},
-		{"extent", func(w *world, c *Client, _, _ fabric.Addr) {
-			w.poke(fabric.At(0, w.c.PeekWord(c.s.nodes[0].word(extentHeadOffset))), 0)
+		{"run", func(w *world, c *Client, _, _ fabric.Addr) {
+			p, err := c.s.nodes[0].region.Pages(c.port)
+			wantErr(w.t, "pages", err, nil)
+			p.Runs(&c.s.nodes[0].entry, func(x region.Run) { w.poke(c.s.nodes[0].region.Head(&x), 0) })
 		}},
-		{"central list", func(w *world, c *Client, _, _ fabric.Addr) {
-			w.poke(c.s.nodes[0].word(freeHeadsOffset), 0x77777)
+		{"free bit", func(w *world, c *Client, slot, _ fabric.Addr) {
+			a, bit := c.s.nodes[0].region.FreeBits(slotWord(w.c.PeekWord(slot)).chunk().off64)
+			w.poke(a, w.c.PeekWord(a)|1<<bit)
 		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {

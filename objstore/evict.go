@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region/slab"
 )
 
 // Eviction is sampled LRU. One chain READs some windows of buckets that lie side
@@ -32,18 +33,21 @@ type candidate struct {
 	word   slotWord
 }
 
-// evict makes a chunk of at least the wanted class free by taking an object's, and
-// returns the chunk. It never waits for a lock: the client may hold one.
-func (c *Client) evict(n *node, want class) (chunk, error) {
+// evict makes a chunk of at least the wanted class, and at most another, free by taking an object's, and
+// returns the chunk; none if it finds no such object in so many rounds. It never waits for a lock: the client may hold one.
+func (c *Client) evict(n *node, want, limit class, rounds int) (chunk, error) {
+	if want == overflowClass {
+		return chunk{}, nil // no object has such
+	}
 	g := &c.s.geo
 	most := min(g.buckets, max(1, maxSampleBytes/sampleWindows/g.bucketSize))
 	size := min(firstWindow, most)
-	for round := range evictRounds {
+	for round := range rounds {
 		if round%2 == 1 {
 			size = min(2*size, most)
 		}
 		var cand [candidates]candidate
-		k, err := c.sample(n, size, want, &cand)
+		k, err := c.sample(n, size, want, min(limit, objectClasses-1), &cand)
 		if err != nil {
 			return chunk{}, err
 		}
@@ -52,19 +56,23 @@ func (c *Client) evict(n *node, want class) (chunk, error) {
 			return ch, err
 		}
 	}
-	return chunk{}, fmt.Errorf("%w: nothing on %v to evict for %d bytes", ErrNoSpace, n.mn, want.size())
+	return chunk{}, nil
 }
 
 // nearClasses: chunks of as many classes above the wanted one are as welcome
-// as of the class itself. Larger ones would be wasted.
-const nearClasses = 4
+// as of the class itself. nearRounds is how often such are looked for before memory is taken from another class.
+const (
+	nearClasses = 2
+	nearRounds  = 4
+)
 
 // sample reads windows of so many buckets and collects objects in chunks of at
-// least the wanted class: near ones if there are any.
-func (c *Client) sample(n *node, buckets uint64, want class, cand *[candidates]candidate) (int, error) {
+// least the wanted class, and at most another.
+func (c *Client) sample(n *node, buckets uint64, want, limit class, cand *[candidates]candidate) (int, error) {
 	g := &c.s.geo
 	bytes := buckets * g.bucketSize
 	c.table = c.grow(c.table, sampleWindows*bytes)
+	s := sampler{c: c, n: n, want: want, limit: limit, cand: cand}
 	var windows [sampleWindows]fabric.Addr
 	for i := range windows {
 		first := c.port.Rand() % (g.buckets - buckets + 1)
@@ -74,16 +82,10 @@ func (c *Client) sample(n *node, buckets uint64, want class, cand *[candidates]c
 	if err := lock.Do(c.l, c.ops[:sampleWindows]); err != nil {
 		return 0, fmt.Errorf("objstore: sample of buckets on %v: %w", n.mn, err)
 	}
-	for _, limit := range [2]class{want + nearClasses, numClasses - 1} {
-		s := sampler{c: c, n: n, want: want, limit: limit, cand: cand}
-		for i, w := range windows {
-			s.collect(w, c.table[uint64(i)*bytes:][:bytes])
-		}
-		if s.seen > 0 {
-			return int(min(s.seen, candidates)), nil
-		}
+	for i, w := range windows {
+		s.collect(w, c.table[uint64(i)*bytes:][:bytes])
 	}
-	return 0, nil
+	return int(min(s.seen, candidates)), nil
 }
 
 // A sampler collects objects in chunks of class want to limit. If there are more
@@ -207,4 +209,67 @@ func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, seen *header) (
 		return chunk{}, nil
 	}
 	return word.chunk(), nil
+}
+
+// evictor returns how the objects in chunks of a run are evicted, so that another class gets its memory.
+func (c *Client) evictor(n *node) slab.Evict {
+	return func(cl uint8, off64 []uint64) (got []uint64, err error) {
+		list := make([]candidate, 0, len(off64))
+		for _, off := range off64 {
+			v, err := c.whose(n, chunk{off, class(cl)})
+			if err != nil || v.word == 0 {
+				return nil, err // in some list, or in somebody's hands: then the others stay
+			}
+			list = append(list, v)
+		}
+		for _, v := range list {
+			ch, err := c.unlink(v.bucket, v.slot, v.word, nil)
+			if err != nil || ch.none() {
+				return got, err
+			}
+			c.stats.Evictions++
+			got = append(got, ch.off64)
+		}
+		return got, nil
+	}
+}
+
+// whose returns the slot that a chunk's object is in; the zero word if it is in none. The chunk has the object's key, which leads to its
+// bucket, and may be free: then no slot of that bucket leads to it.
+func (c *Client) whose(n *node, ch chunk) (v candidate, err error) {
+	w := makeSlot(0, ch, ch.class.size(), 0)
+	size := min(ch.class.size(), maxObjectSize)
+	c.table = c.grow(c.table, maxObjectSize+uint64(max(c.s.slotsLen(), overflowSize)))
+	b := c.table[:size]
+	c.ops[0] = fabric.Read(n.at(ch.off64), b)
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
+		return v, fmt.Errorf("objstore: object: %w", err)
+	}
+	var h header
+	if size <= headerSize || h.decode(b, w) != nil {
+		return v, nil
+	}
+	p := c.s.locate(b[headerSize : headerSize+uint64(h.keyLen)])
+	if p.node != n.part || c.hold.Held && p.bucket == c.hold.Lock {
+		return v, nil
+	}
+	slots := c.table[maxObjectSize:][:c.s.slotsLen()]
+	for a, depth := c.s.slotsAddr(p.bucket), 0; depth <= maxOverflow; depth++ {
+		c.ops[0] = fabric.Read(a, slots)
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
+			return v, fmt.Errorf("objstore: bucket at %v: %w", p.bucket, err)
+		}
+		last := len(slots)/slotSize - 1
+		for i := range last {
+			if w := slotWord(wordAt(slots, i)); w != 0 && w.chunk() == ch {
+				return candidate{p.bucket, a.Add(uint64(i) * slotSize), w}, nil
+			}
+		}
+		block, ok := linkWord(wordAt(slots, last)).chunk()
+		if !ok || !n.sane(block) {
+			break
+		}
+		a, slots = n.at(block.off64), c.table[maxObjectSize:][:overflowSize]
+	}
+	return v, nil
 }

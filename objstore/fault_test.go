@@ -247,7 +247,7 @@ func TestRefusedBatchIsKept(t *testing.T) {
 			wantErr(t, "client", err, nil)
 			n, cl := c.s.nodes[0], class(0)
 			var chunks []chunk
-			for range cl.bound() + 1 {
+			for range n.bound(cl) + 1 {
 				ch, err := c.alloc(n, cl)
 				wantErr(t, "alloc", err, nil)
 				chunks = append(chunks, ch)

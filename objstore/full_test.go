@@ -3,6 +3,8 @@ package objstore
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -60,9 +62,8 @@ func TestEviction(t *testing.T) {
 	mustBeSound(t, c)
 }
 
-// When all memory is in chunks of one class, others are served by eviction: smaller
-// objects get the larger chunks; for larger objects there is no room, and it says so.
-func TestClassExhaustion(t *testing.T) {
+// When all memory is in chunks of one class, others get memory from it: runs that are evicted as a whole.
+func TestClassesShareMemory(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 8<<20, 1)
 	cfg := w.config()
 	cfg.MemoryLimit = 1 << 20
@@ -74,14 +75,130 @@ func TestClassExhaustion(t *testing.T) {
 		wantErr(t, "small set", c.Set(keyOf(1000+i), b("small"), Options{}), nil)
 		wantValue(t, c, string(keyOf(1000+i)), "small")
 	}
-	wantErr(t, "large set", c.Set(b("large"), make([]byte, 100_000), Options{}), ErrNoSpace)
-	wantMiss(t, c, "large")
-	// Chunks are not cut: the objects of before can come back.
+	wantErr(t, "large set", c.Set(b("large"), make([]byte, 100_000), Options{}), nil)
+	if it, err := c.Get(b("large")); err != nil || len(it.Value) != 100_000 {
+		t.Fatalf("%d bytes, %v", len(it.Value), err)
+	}
 	for i := range 400 {
 		wantErr(t, "set", c.Set(keyOf(i), make([]byte, 4000), Options{}), nil)
 	}
-	if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
+	r := mustBeSound(t, c)
+	if n := r.Nodes[0]; n.Elsewhere != 0 || n.ExtentBytes > cfg.MemoryLimit {
 		t.Fatal(r)
+	}
+	t.Logf("%+v", *c.Stats())
+}
+
+// fill sets objects of a size until there is no room, and returns how many there are.
+func fill(t *testing.T, c *Client, size, most int) (n int) {
+	t.Helper()
+	value := make([]byte, size)
+	for ; n < most; n++ {
+		if err := c.Set(fmt.Append(nil, size, "-", n), value, Options{}); err != nil {
+			wantErr(t, "set", err, ErrNoSpace)
+			return n
+		}
+	}
+	t.Fatalf("room for %d objects of %d B", n, size)
+	return 0
+}
+
+func deleteAll(t *testing.T, c *Client, size, n int) {
+	t.Helper()
+	for i := range n {
+		wantErr(t, "delete", c.Delete(fmt.Append(nil, size, "-", i)), nil)
+	}
+}
+
+// A store that was full of objects of one size, which were deleted, takes as many of another size as one that is new: 95 % at
+// least. All compute nodes help to fill and to delete.
+func TestEverySizeGetsTheMemory(t *testing.T) {
+	const size = 16 << 20
+	sizes := []int{1000, 4000, 100, 1000, 30_000, 300}
+	world := func() (*world, []*Client) {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, size, 2)
+		cfg := w.config()
+		cfg.Objects, cfg.NoEvict = 30_000, true
+		return w, []*Client{w.client(0, w.open(0, cfg)), w.client(1, w.open(1, cfg))}
+	}
+	_, c := world()
+	for i, b := range sizes {
+		w, fresh := world()
+		want := fill(t, fresh[0], b, size)
+		w.c.Close()
+		got := fill(t, c[i%2], b, size)
+		t.Logf("%d B: %d objects, %d in a new store", b, got, want)
+		if got < want*95/100 {
+			t.Errorf("%d B: %d objects, %d in a new store\n%v%+v", b, got, want, mustBeSound(t, c[i%2]), *c[i%2].Stats())
+		}
+		deleteAll(t, c[i%2], b, got)
+		wantErr(t, "drain", c[i%2].Drain(), nil)
+	}
+	mustBeSound(t, c[0])
+}
+
+// Where values of 1,000 B fill the memory, at least 80 % of it are values: index, keys, headers and what is left over are the rest.
+func TestCapacity(t *testing.T) {
+	const size = 32 << 20
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, size, 1)
+	cfg := w.config()
+	cfg.Objects, cfg.NoEvict = 28_000, true
+	c := w.client(0, w.open(0, cfg))
+	n := fill(t, c, 1000, size)
+	t.Logf("%d objects: %.1f %% of the memory\n%v", n, float64(n)*1000/size*100, mustBeSound(t, c))
+	if n*1000 < size*805/1000 {
+		t.Errorf("%d objects of 1000 B in %d B", n, size)
+	}
+}
+
+// Sizes drift from 300 B to 30 KB in a store that is full: every set succeeds, and others go.
+func TestDriftingSizes(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 8<<20, 2)
+	cfg := w.config()
+	cfg.Objects = 10_000
+	const sets = 15_000
+	var all []*Client
+	for cn := range 2 {
+		all = append(all, w.client(cn, w.open(cn, cfg)))
+	}
+	for cn, c := range all {
+		w.c.GoOn(c.port, "drift", func(fabric.Port) {
+			r := rand.New(rand.NewPCG(1, uint64(cn)))
+			for i := range sets {
+				median := 300 * math.Pow(100, float64(i)/sets)
+				size := int(median * math.Exp(r.NormFloat64()/2))
+				c.SetNow(uint32(1000 + i/100))
+				key := keyOf(r.IntN(20_000))
+				if err := c.Set(key, make([]byte, min(size, 100_000)), Options{}); err != nil {
+					t.Errorf("set %d of %d B: %v", i, size, err)
+				}
+			}
+		})
+	}
+	wantErr(t, "run", w.c.Run(), nil)
+	n := mustBeSound(t, all[0]).Nodes[0]
+	t.Logf("%+v\n%+v\n%+v", n, *all[0].Stats(), *all[1].Stats())
+	if n.KeyBytes+n.ValueBytes < n.ExtentBytes/2 {
+		t.Errorf("of %d B %d are used", n.ExtentBytes, n.KeyBytes+n.ValueBytes)
+	}
+}
+
+// A set that finds no room costs little, also when nothing has changed for long.
+func TestRefusalIsCheap(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+	cfg := w.config()
+	cfg.NoEvict = true
+	p := &hookPort{Port: w.port(0)}
+	c, err := w.open(0, cfg).Client(cas.New(p, cas.Config{}))
+	wantErr(t, "client", err, nil)
+	fill(t, c, 1000, 1<<20)
+	for _, size := range []int{4000, 1000, 100_000} {
+		wantErr(t, "set", ignore(c.Set(b("k"), make([]byte, size), Options{}), ErrNoSpace), nil)
+		p.left = 0
+		wantErr(t, "set", c.Set(b("k"), make([]byte, size), Options{}), ErrNoSpace)
+		if -p.left > 3 {
+			t.Errorf("%d chains to refuse %d B", -p.left, size)
+		}
 	}
 }
 
@@ -128,7 +245,7 @@ func TestMemoryMovesBetweenNodes(t *testing.T) {
 	wantErr(t, "drain", c.Drain(), nil)
 	wantErr(t, "drain", d.Drain(), nil)
 	r := mustBeSound(t, c)
-	if n := r.Nodes[0]; n.Elsewhere != 0 || n.FreeCentral+overflowSize*n.Overflows != n.ExtentBytes || n.Objects != 0 {
+	if n := r.Nodes[0]; n.Elsewhere != 0 || n.FreeCentral+overflowSize*n.Overflows+n.Rest != n.ExtentBytes || n.Objects != 0 {
 		t.Fatal(r)
 	}
 }
@@ -210,33 +327,47 @@ func (p *hookPort) Do(ops []fabric.Op) error {
 	return p.Port.Do(ops)
 }
 
-// Between READ and CAS of a pop, another compute node takes the first batch and
-// the second, and gives the first back: the head is the same, and yet the pop
-// must not succeed.
-func TestFreeListABA(t *testing.T) {
-	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 8<<20, 2)
+// Between READ and CAS of a take, another compute node takes all pieces of the run, changes its class, and gives some of the new ones back: the
+// bits are the same, and yet what is taken is no chunk of the class that it was.
+func TestRunChangesWhileItIsTakenFrom(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2)
 	hooked := &hookPort{Port: w.port(0)}
-	c, err := w.open(0, w.config()).Client(cas.New(hooked, cas.Config{}))
+	cfg := w.config()
+	cfg.MemoryLimit, cfg.NoEvict = 1<<10, true // one run
+	c, err := w.open(0, cfg).Client(cas.New(hooked, cas.Config{}))
 	wantErr(t, "client", err, nil)
-	d := w.client(1, w.open(1, w.config()))
+	d := w.client(1, w.open(1, cfg))
 	n, dn := c.s.nodes[0], d.s.nodes[0]
-	for range 2 {
-		ch, err := c.takeExtent(n, 0)
-		wantErr(t, "extent", err, nil)
-		wantErr(t, "push", c.pushCentral(n, 0, []uint64{ch.off64}), nil)
+	ch, err := c.take(n, 1) // 128 B
+	wantErr(t, "take", err, nil)
+	c.free(n, ch)
+	wantErr(t, "drain", c.Drain(), nil)
+	var odd []chunk
+	hooked.left, hooked.hook = 5, func() { // line, change word, page table, free bits, CAS
+		var even []chunk
+		for range 16 { // 64 B
+			ch, err := d.take(dn, 0)
+			wantErr(t, "take", err, nil)
+			if ch.off64%2 == 0 {
+				even = append(even, ch)
+			} else {
+				odd = append(odd, ch)
+			}
+		}
+		for _, ch := range even {
+			d.free(dn, ch)
+		}
+		wantErr(t, "drain", d.Drain(), nil)
 	}
-	var held chunk
-	hooked.left, hooked.hook = 3, func() { // Load, READ, CAS
-		first, err := d.popCentral(dn, 0)
-		wantErr(t, "pop", err, nil)
-		held, err = d.popCentral(dn, 0)
-		wantErr(t, "pop", err, nil)
-		wantErr(t, "push", d.pushCentral(dn, 0, []uint64{first.off64}), nil)
+	_, err = c.take(n, 1)
+	wantErr(t, "take", err, ErrNoSpace)
+	if len(odd) != 8 || d.Stats().Collected != 1 {
+		t.Fatalf("%d chunks, %+v", len(odd), *d.Stats())
 	}
-	mine, err := c.popCentral(n, 0)
-	wantErr(t, "pop", err, nil)
-	left, err := c.popCentral(n, 0)
-	if err != nil || mine.none() || held.none() || mine == held || !left.none() {
-		t.Fatalf("one has %v, the other %v, left is %v (%v)", mine, held, left, err)
+	for _, ch := range odd {
+		d.free(dn, ch)
+	}
+	if r := mustBeSound(t, d); r.Nodes[0].Elsewhere != 0 {
+		t.Fatal(r)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/slab"
 	"github.com/declock/declock/region/sweep"
 )
 
@@ -13,33 +13,38 @@ import (
 // new formatVersion. Integers are little-endian.
 
 // formatVersion is in the root entry of every store.
-const formatVersion = 3
+const formatVersion = 4
 
-// A class is a size of chunks. Sizes are 64, 128, 192, 256 and then four to
-// each power of two: 320, 384, 448, 512, 640, ... up to 8 MiB.
+// A class is a size of chunks. Sizes are 64, 128, 192, ... 512, and then eight to each power of two: 576, 640, ... 1024,
+// 1152, ... up to 8 MiB. The last class is of overflow blocks only: nothing leads from a block to its bucket, so its memory stays what it is.
 type class uint8
 
 const (
-	classBits  = 6
-	numClasses = 1 << classBits
-	chunkUnit  = 64 // chunks begin at multiples of it and their sizes are
+	classBits     = 7
+	objectClasses = 120
+	overflowClass = class(objectClasses)
+	numClasses    = objectClasses + 1
+	chunkUnit     = 64 // chunks begin at multiples of it and their sizes are
 )
 
 // size returns the size of the class's chunks in bytes.
 func (c class) size() uint64 {
-	if c < 3 {
+	switch {
+	case c < 8:
 		return chunkUnit * uint64(c+1)
+	case c >= objectClasses:
+		return overflowSize
 	}
-	i := uint(c - 3)
-	return chunkUnit * uint64(4+i&3) << (i >> 2)
+	i := uint(c - 8)
+	return chunkUnit * uint64(9+i&7) << (i >> 3)
 }
 
 // step is how far apart sizes around the class are, in bytes.
 func (c class) step() uint64 {
-	if c < 3 {
+	if c < 8 || c >= objectClasses {
 		return chunkUnit
 	}
-	return chunkUnit << (uint(c-3) >> 2)
+	return chunkUnit << (uint(c-8) >> 3)
 }
 
 // maxChunk is the size of the largest class.
@@ -47,18 +52,18 @@ const maxChunk = 8 << 20
 
 // classFor returns the smallest class of at least n bytes; n is at most maxChunk.
 func classFor(n uint64) class {
-	if n <= 4*chunkUnit {
+	if n <= 8*chunkUnit {
 		return class((n+chunkUnit-1)/chunkUnit - 1)
 	}
-	e := bits.Len64(n-1) - 1      // 2^e <= n-1 < 2^(e+1), e >= 8
-	quarter := (n - 1) >> (e - 2) // 4 to 7: which quarter of it
-	return class(3 + (e-8)*4 + int(quarter) - 3)
+	e := bits.Len64(n-1) - 10 // 512 << e <= n-1 < 1024 << e
+	eighth := (n - 1) >> (e + 6)
+	return class(uint64(e)*8 + eighth) // eighth is 8 to 15: which eighth of it
 }
 
 // A slotWord is a slot of a bucket: it points to an object, or is 0. It only ever
 // changes by CAS, and that is what publishes an object.
 //
-//	 63          50 49     44 43    40 39     34 33                0
+//	 63          51 50     44 43    40 39     34 33                0
 //	+--------------+---------+--------+---------+-------------------+
 //	| fingerprint  |  class  | slack  |   tag   |    offset / 64    |
 //	+--------------+---------+--------+---------+-------------------+
@@ -74,7 +79,7 @@ const (
 	offsetBits = 34
 	tagBits    = 6
 	slackBits  = 4
-	fpBits     = 14
+	fpBits     = 13
 
 	tagShift   = offsetBits
 	slackShift = tagShift + tagBits
@@ -115,7 +120,7 @@ func slackFor(c class, n uint64) uint8 {
 }
 
 func (w slotWord) fp() fingerprint { return fingerprint(w >> fpShift) }
-func (w slotWord) class() class    { return class(w >> classShift & (numClasses - 1)) }
+func (w slotWord) class() class    { return class(w >> classShift & (1<<classBits - 1)) }
 func (w slotWord) slack() uint8    { return uint8(w >> slackShift & maxSlack) }
 func (w slotWord) tag() uint8      { return uint8(w >> tagShift & maxTag) }
 func (w slotWord) chunk() chunk    { return chunk{off64: uint64(w & maxOffset64), class: w.class()} }
@@ -151,14 +156,13 @@ func (ch chunk) none() bool     { return ch.off64 == 0 }
 //	|  0x4f  | class  |              offset               |
 //	+--------+--------+-----------------------------------+
 //
-// class is the chunk's, which may be larger than a block needs.
+// class is that of overflow blocks.
 type linkWord uint64
 
 const (
 	linkMark       = 0x4f
 	linkMarkShift  = 56
 	linkShift      = 48
-	overflowClass  = class(1) // 128 bytes
 	overflowSize   = 128
 	overflowSlots  = overflowSize/8 - 1
 	maxOverflow    = 4 // overflow blocks of a bucket
@@ -175,8 +179,7 @@ func makeLink(ch chunk) linkWord {
 func (w linkWord) chunk() (ch chunk, ok bool) {
 	off := uint64(w & maxOffset)
 	ch = chunk{off64: off / chunkUnit, class: class(w >> linkShift & 0xff)}
-	return ch, w>>linkMarkShift == linkMark && off%chunkUnit == 0 && ch.off64 <= maxOffset64 &&
-		ch.class >= overflowClass && ch.class < numClasses
+	return ch, w>>linkMarkShift == linkMark && off%chunkUnit == 0 && ch.off64 <= maxOffset64 && ch.class == overflowClass
 }
 
 // An object lies in a chunk: its header, its key, its value.
@@ -256,10 +259,9 @@ func (h *header) decode(b []byte, w slotWord) error {
 //
 //	offset  bytes
 //	0x000     8    incarnations: one for each client ever opened
-//	0x080     8    offset of the newest extent, 0 if there is none (region.StoreExtents)
-//	0x100   512    heads of the free lists of the 64 classes
 //	0x400          who has the store open, and rounds in which memory of the dead is found, on the first node (package sweep)
-//	0x3000         buckets
+//	0x3000         lines of the classes (package slab)
+//	0x5000         buckets
 //
 // A bucket is a lock, slots, a link:
 //
@@ -268,43 +270,12 @@ func (h *header) decode(b []byte, w slotWord) error {
 //	+-------------------------+--------+-----+--------+------+
 const (
 	incarnationOffset = 0x000
-	extentHeadOffset  = region.StoreExtents
-	freeHeadsOffset   = 0x100
-	tableOffset       = sweep.End
+	linesOffset       = sweep.End
+	tableOffset       = 0x5000
 )
 
-// A freeHead is the head of a free list of batches: the offset of the first batch,
-// and a tag that changes with every push and pop so that no CAS takes an old
-// head for a new one.
-//
-//	 63                    34 33                0
-//	+------------------------+-------------------+
-//	|          tag           |    offset / 64    |
-//	+------------------------+-------------------+
-type freeHead uint64
-
-func (h freeHead) off64() uint64 { return uint64(h & maxOffset64) }
-
-// stamped returns the first word of a batch that is pushed in front of the list.
-func (h freeHead) stamped() uint64 { return sweep.Stamped(uint64(h), offsetBits, h.off64()) }
-
-// next returns the head after a push or pop that makes off64 the first batch.
-func (h freeHead) next(off64 uint64) freeHead {
-	return (h>>offsetBits+1)<<offsetBits | freeHead(off64)
-}
-
-// A batch is up to 8 free chunks of one class. Its first 64 bytes lie in the first chunk.
-//
-//	offset  bytes
-//	  0       8   offset / 64 of the next batch, 0 is the end, and above it the tag that the head got when the batch was pushed
-//	  8      56   offset / 64 of the other chunks, 0 is none
-const (
-	batchSize  = 64
-	batchChunk = batchSize / 8 // chunks of a full batch
-)
-
-// An extent is what a compute node takes from the region: a header of the region's, and chunks. The header's tag is the class of its
-// chunks, plus 1; 0: not known.
+// There is room for the lines.
+const _ = uint(tableOffset - linesOffset - (numClasses+1)*slab.LineSize)
 
 // wordAt returns the i-th word of b.
 func wordAt(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }

@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -222,7 +223,10 @@ func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
 		return c.replaceAny(k, w)
 	}
 	block, err := c.alloc(k.n, overflowClass)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNoSpace) && !c.s.cfg.NoEvict:
+		return c.replaceAny(k, w)
+	case err != nil:
 		return true, c.unlock(err)
 	}
 	clear(c.block)
@@ -240,15 +244,19 @@ func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
 	return known, err
 }
 
-// replaceAny publishes w in place of an object of the bucket's last overflow
-// block, which is in c.slots.
+// replaceAny publishes w in place of an object of the bucket's last slots,
+// which are in c.slots.
 func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 	if c.s.cfg.NoEvict {
 		return true, c.unlock(fmt.Errorf("%w: bucket at %v is full", ErrNoSpace, k.bucket))
 	}
-	i := c.port.Rand() % overflowSlots
+	slots := uint64(overflowSlots)
+	if k.depth == 0 {
+		slots = uint64(c.s.geo.slots)
+	}
+	i := c.port.Rand() % slots
 	victim := slotWord(wordAt(c.slots, int(i)))
-	slot := k.tail - fabric.Addr((overflowSlots-i)*slotSize)
+	slot := k.tail - fabric.Addr((slots-i)*slotSize)
 	if !k.n.sane(victim.chunk()) {
 		return true, c.unlock(fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, slot, victim))
 	}

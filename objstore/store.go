@@ -9,6 +9,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/slab"
 	"github.com/declock/declock/region/sweep"
 )
 
@@ -52,8 +53,6 @@ type Config struct {
 	// AccessRefreshS is how old an object's access time must be, in seconds, for a get
 	// to write a new one; 0 is 10. Eviction takes objects with old access times.
 	AccessRefreshS uint32
-	// ExtentBytes bounds what a compute node takes from the region at once; 0 is 256 KiB.
-	ExtentBytes uint64
 
 	// Deadline and Dead: see region.Spec.
 	Deadline fabric.Time
@@ -67,7 +66,6 @@ const (
 	defaultMaxValue       = 1 << 20
 	defaultCacheEntries   = 1 << 20
 	defaultAccessRefreshS = 10
-	defaultExtentBytes    = 256 << 10
 
 	maxNodes      = 255
 	maxLockSize   = 8 + 8*256
@@ -172,7 +170,8 @@ type node struct {
 	base   fabric.Addr  // of the store's header
 	zero   fabric.Addr  // offset 0 of the region
 	limit  uint64       // end of the region, bytes
-	heap   localHeap
+	heap   *slab.Heap
+	first  uint64 // offset of what is given out of the region
 
 	part      int           // which of the store's nodes
 	reclaimed atomic.Uint64 // bytes of the dead that this compute node has found
@@ -185,7 +184,7 @@ func (n *node) at(off64 uint64) fabric.Addr { return n.zero.Add(off64 * chunkUni
 
 // sane tells whether a chunk can lie on the node.
 func (n *node) sane(ch chunk) bool {
-	return ch.offset() >= region.HeapOffset && ch.offset()+ch.class.size() <= n.limit
+	return ch.offset() >= n.first && ch.offset()+ch.class.size() <= n.limit
 }
 
 // A Store is a store as a compute node has it open. All its clients share it,
@@ -242,6 +241,9 @@ func open(port fabric.Port, cfg Config, l *line, old *Store) (_ *Store, err erro
 	} else if s.member, err = sweep.Join(port, s.nodes[0].base); err != nil {
 		return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
 	}
+	for _, n := range s.nodes {
+		s.initHeap(n)
+	}
 	s.places.init(cfg.CacheEntries)
 	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
 	return s, nil
@@ -290,7 +292,7 @@ func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 	s.nodes[i] = n
 	n.mn, n.region, n.entry, n.base, n.zero, n.part = mn, r, e, e.Addr, r.At(0), i
 	n.limit = min(r.Size(), (maxOffset64+1)*chunkUnit)
-	n.heap.init(s.cfg.ExtentBytes)
+	n.first = r.HeapOffset()
 	return nil
 }
 
@@ -306,9 +308,6 @@ func (cfg *Config) fill() error {
 	}
 	if cfg.AccessRefreshS == 0 {
 		cfg.AccessRefreshS = defaultAccessRefreshS
-	}
-	if cfg.ExtentBytes == 0 {
-		cfg.ExtentBytes = defaultExtentBytes
 	}
 	switch {
 	case len(cfg.Nodes) == 0 || len(cfg.Nodes) > maxNodes:

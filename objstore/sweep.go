@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -31,6 +32,14 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 }
 
 func (c *Client) tend(view func() fabric.View) (busy bool, err error) {
+	c.user.Enter()
+	for _, n := range c.s.nodes {
+		err = errors.Join(err, wrapped(n.heap.Answer(&c.work)))
+	}
+	c.user.Leave()
+	if err != nil {
+		return false, err
+	}
 	busy, err = c.s.member.Tend(&owner{c, view})
 	if err != nil {
 		err = fmt.Errorf("objstore: %w", err)
@@ -110,18 +119,8 @@ func (n *node) mark(m *sweep.Map, c chunk) { from, to := c.span(); m.Mark(n.part
 // Held implements sweep.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
 	for i := range o.c.s.nodes {
-		n := o.c.s.nodes[i]
-		for cl := range class(numClasses) {
-			l := &n.heap.lists[cl]
-			l.mu.Lock()
-			for _, off := range l.chunks {
-				from, to := chunk{off, cl}.span()
-				add(i, from, to)
-			}
-			for _, s := range l.spans {
-				add(i, s.next, s.end)
-			}
-			l.mu.Unlock()
+		for cl := range uint8(numClasses) {
+			o.c.s.nodes[i].heap.Each(cl, func(from, to uint64) { add(i, from, to) })
 		}
 	}
 }
@@ -129,15 +128,19 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 // Release implements sweep.Owner.
 func (o *owner) Release(list []sweep.Piece) error {
 	for len(list) > 0 {
-		p, batch := list[0], make([]uint64, 0, batchChunk)
-		for len(list) > 0 && len(batch) < batchChunk && list[0].Part == p.Part && list[0].Class == p.Class {
-			batch, list = append(batch, list[0].Off64), list[1:]
+		n, k := o.c.s.nodes[list[0].Part], 1
+		for k < len(list) && list[k].Part == n.part {
+			k++
 		}
-		n, cl := o.c.s.nodes[p.Part], class(p.Class)
-		if err := o.c.pushCentral(n, cl, batch); err != nil {
-			return err // what was refused is nobody's still: the next round finds it
+		if err := n.heap.Release(&o.c.work, list[:k]); err != nil {
+			return wrapped(err)
 		}
-		n.reclaimed.Add(uint64(len(batch)) * cl.size())
+		for _, p := range list[:k] {
+			if p.Class < numClasses {
+				n.reclaimed.Add(class(p.Class).size())
+			}
+		}
+		list = list[k:]
 	}
 	return nil
 }
@@ -147,38 +150,18 @@ func (o *owner) Release(list []sweep.Piece) error {
 func (o *owner) Mark() (*sweep.Map, error) {
 	c := o.c
 	m := new(sweep.Map)
-	for i := range c.s.nodes {
-		n := c.s.nodes[i]
-		// Settle goes by the Port, which this has attached to the memory node's present life.
-		c.ops[0] = fabric.Load(n.word(extentHeadOffset))
-		if err := o.Do(c.ops[:1]); err != nil {
-			return nil, fmt.Errorf("objstore: extents on %v: %w", n.mn, err)
-		}
-		if err := n.region.Settle(c.port); err != nil { // an extent that a dead compute node was taking
-			return nil, err
-		}
-		x := sweep.Extents{Part: i, Zero: n.zero, Head: n.word(extentHeadOffset), Limit: n.limit, Size: sizeOf}
-		if err := m.Carve(o.Do, c.node, x); err != nil {
-			return nil, err
+	for _, n := range c.s.nodes {
+		if err := n.heap.Carve(&c.work, m); err != nil {
+			return nil, wrapped(err)
 		}
 		if err := o.markBuckets(m, n); err != nil {
 			return nil, err
 		}
-		for cl := range class(numClasses) {
-			if err := o.markFree(m, n, cl); err != nil {
-				return nil, err
-			}
+		if err := n.heap.Mark(&c.work, m); err != nil {
+			return nil, wrapped(err)
 		}
 	}
 	return m, nil
-}
-
-// sizeOf returns the bytes of the chunks of a class that an extent names, 0 if there is no such class.
-func sizeOf(cl uint8) uint64 {
-	if cl >= numClasses {
-		return 0
-	}
-	return class(cl).size()
 }
 
 // markBytes is how much of the buckets is read at once.
@@ -231,31 +214,4 @@ func (o *owner) markSlots(m *sweep.Map, n *node, slots []byte) error {
 			return fmt.Errorf("objstore: overflow block: %w", err)
 		}
 	}
-}
-
-// markFree marks the chunks of a central free list.
-func (o *owner) markFree(m *sweep.Map, n *node, cl class) error {
-	c := o.c
-	list := sweep.Stack{
-		Head: n.word(freeHeadsOffset + 8*uint64(cl)), OffsetBits: offsetBits, Most: n.limit / chunkUnit,
-		Load: func(off64 uint64) (uint64, error) {
-			if !n.sane(chunk{off64, cl}) {
-				return 0, fmt.Errorf("%w: free list of class %d leads to %#x", ErrCorrupt, cl, off64*chunkUnit)
-			}
-			c.ops[0] = fabric.Read(n.at(off64), c.node)
-			if err := o.Do(c.ops[:1]); err != nil {
-				return 0, fmt.Errorf("objstore: free list of class %d: %w", cl, err)
-			}
-			return wordAt(c.node, 0), nil
-		},
-		Visit: func(off64 uint64) {
-			n.mark(m, chunk{off64, cl})
-			for i := 1; i < batchChunk && wordAt(c.node, i) != 0; i++ {
-				if off := wordAt(c.node, i); off <= maxOffset64 {
-					n.mark(m, chunk{off, cl})
-				}
-			}
-		},
-	}
-	return list.Walk(o.Do)
 }

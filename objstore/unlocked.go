@@ -71,7 +71,7 @@ func (c *Client) look(k *work) (sight, error) {
 		return unclear, nil
 	}
 	c.stats.CacheHits++
-	return c.accept(k, slot, w), nil
+	return c.accept(k, slot, w, unique), nil
 }
 
 // scan looks for the key's fingerprint in the slots that have been read. It is present if it
@@ -114,12 +114,12 @@ func (c *Client) lookAt(k *work, slot fabric.Addr, w slotWord) (sight, error) {
 	if slotWord(ops[1].Old) != w || slotWord(ops[3].Old) != w || ops[0].Old != ops[4].Old {
 		return unclear, nil
 	}
-	return c.accept(k, slot, w), nil
+	return c.accept(k, slot, w, ops[0].Old), nil
 }
 
-// accept validates an object that was read whole.
-func (c *Client) accept(k *work, slot fabric.Addr, w slotWord) sight {
-	if c.match(k, w) != nil || !k.found {
+// accept validates an object that was read whole, and must have a unique.
+func (c *Client) accept(k *work, slot fabric.Addr, w slotWord, unique uint64) sight {
+	if c.match(k, w) != nil || !k.found || k.h.unique != unique {
 		return unclear // damage is reported under the lock
 	}
 	k.slot = slot

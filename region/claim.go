@@ -14,7 +14,8 @@ import (
 //	| state  |    CN    |  generation  |   name hash   |
 //	+--------+----------+--------------+---------------+
 //
-// state: 0 free, 1 claimed by CN, 2 published by CN. Generation grows whenever
+// state: 0 free, 1 claimed by CN, 2 published by CN, 3 removed, and its memory is being given back, 4 removed, and its memory
+// is not given back. Generation grows whenever
 // the word becomes free or changes hands, so that a claimant that was taken
 // over cannot publish. The name hash lets others see what is being made before
 // its name is written. Zero is free.
@@ -41,12 +42,14 @@ const (
 	claimFree claimState = iota
 	claimClaimed
 	claimPublished
+	claimDropping
+	claimKept
 	numClaimStates
 )
 
 func (s claimState) String() string {
 	if s < numClaimStates {
-		return [...]string{"free", "claimed", "published"}[s]
+		return [...]string{"free", "claimed", "published", "dropping", "kept"}[s]
 	}
 	return fmt.Sprintf("claimState(%d)", uint8(s))
 }

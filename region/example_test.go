@@ -27,6 +27,6 @@ func Example() {
 		fmt.Println(e.Name, e.Addr, created, err)
 	}
 	// Output:
-	// counters mn0+0x4000 true <nil>
-	// counters mn0+0x4000 false <nil>
+	// counters mn0+0x6800 true <nil>
+	// counters mn0+0x6800 false <nil>
 }

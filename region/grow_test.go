@@ -36,14 +36,14 @@ func (p *stepPort) Do(ops []fabric.Op) error {
 	return nil
 }
 
-// A heap is a region with a store's list of extents, and all that clients have got of it.
+// A heap is a region with a store's runs, and all that clients have got of them.
 type heap struct {
 	t    *testing.T
 	p    fabric.Port
 	r    *region.Region
 	e    region.Entry
-	got  map[fabric.Addr]uint64 // sizes
-	base uint64                 // brk at first
+	got  map[uint64]region.Run
+	base uint64 // used at first
 }
 
 func newHeap(t *testing.T) *heap {
@@ -52,63 +52,67 @@ func newHeap(t *testing.T) *heap {
 	want(t, err, nil)
 	used, err := r.Used(p)
 	want(t, err, nil)
-	return &heap{t: t, p: p, r: r, e: e, got: map[fabric.Addr]uint64{}, base: used}
+	return &heap{t: t, p: p, r: r, e: e, got: map[uint64]region.Run{}, base: used}
 }
 
-// grow takes an extent, and then memory for nobody's list. A caller that dies has nothing.
-func (h *heap) grow(p fabric.Port, size uint64) {
+// grow takes a run. A caller that crashes has nothing.
+func (h *heap) grow(p fabric.Port, pages uint64) {
 	h.t.Helper()
-	a, err := h.r.Grow(p, &h.e, region.Growth{Size: size})
+	x, err := h.r.Grow(p, &h.e, region.Growth{Size: pages * h.r.PageSize()})
 	if err == nil {
-		if h.got[a] != 0 {
-			h.t.Errorf("%v is given out twice", a)
+		if _, ok := h.got[x.Off]; ok {
+			h.t.Errorf("%#x is given out twice", x.Off)
 		}
-		h.got[a] = size
+		h.got[x.Off] = x
 	}
 	if err == nil || !errors.Is(err, errDead) {
 		want(h.t, err, nil)
 	}
 }
 
-// check reads the list: what clients have got is in it, its extents lie side by side, and brk has moved for nothing else.
+// shrink gives back some run that somebody has. Of a caller that crashes nobody has it any more, and it is free or not.
+func (h *heap) shrink(p fabric.Port) {
+	h.t.Helper()
+	for off, x := range h.got {
+		delete(h.got, off)
+		if err := h.r.Shrink(p, &h.e, x); !errors.Is(err, errDead) {
+			want(h.t, err, nil)
+		}
+		return
+	}
+}
+
+// check reads the page table: what clients have got is there, runs do not overlap, and nothing is missing.
 func (h *heap) check(what string, args ...any) {
 	h.t.Helper()
-	want(h.t, h.r.Settle(h.p), nil)
-	b := h.p.Alloc(region.ExtentHeader)
-	defer h.p.Free(b)
-	head := []fabric.Op{fabric.Load(h.e.Addr.Add(region.StoreExtents))}
-	want(h.t, h.p.Do(head), nil)
-	var sum uint64
-	found, mine := 0, 0
-	for at, end := head[0].Old, uint64(0); at != 0 && found < 100; {
-		want(h.t, h.p.Do([]fabric.Op{fabric.Read(fabric.At(h.r.Memory(), at), b)}), nil)
-		x, err := region.DecodeExtent(b, at, h.r.Size())
-		want(h.t, err, nil)
-		found++
-		if size, ok := h.got[fabric.At(h.r.Memory(), at)]; ok {
-			mine++
-			if size != x.Size {
-				h.t.Errorf("extent at %#x has %d bytes, not %d", at, x.Size, size)
+	pages, err := h.r.Pages(h.p)
+	want(h.t, err, nil)
+	var sum, end uint64
+	mine := 0
+	pages.Runs(&h.e, func(x region.Run) {
+		if y, ok := h.got[x.Off]; ok {
+			if mine++; x != y {
+				h.t.Errorf("run is %+v, was %+v", x, y)
 			}
 		}
-		if end != 0 && at+x.Size != end {
-			h.t.Errorf("extent at %#x ends at %#x, the next begins at %#x", at, at+x.Size, end)
+		if x.Off < end {
+			h.t.Errorf("run at %#x begins before %#x", x.Off, end)
 		}
+		end = x.Off + x.Size
 		sum += x.Size
-		at, end = x.Next, at
-	}
+	})
 	used, err := h.r.Used(h.p)
 	want(h.t, err, nil)
-	if mine != len(h.got) || sum != used-h.base {
-		h.t.Errorf("%d of %d extents are in the list; all there have %d bytes, %d were taken", mine, len(h.got), sum, used-h.base)
+	if mine != len(h.got) || sum != used-h.base || pages.Free() != h.r.Size()-used {
+		h.t.Errorf("%d of %d runs are there; all there have %d bytes, %d were taken, %d are free", mine, len(h.got), sum, used-h.base, pages.Free())
 	}
 	if h.t.Failed() {
 		h.t.Fatalf(what, args...)
 	}
 }
 
-// Three who take extents at once, each stopped at every operation while the next one takes his: the second at every
-// operation of his while the third does. The first and the second go on, or are dead from there on. Nothing is lost, nothing given out twice.
+// Three who take runs and give them back at once, each stopped at every operation while the next one does: the second at every
+// operation of its own while the third does. The first and the second go on, or have crashed there. Nothing is lost, nothing given out twice.
 func TestGrowStoppedEverywhere(t *testing.T) {
 	runs := 0
 	for _, dies := range []struct{ first, second bool }{{}, {first: true}, {second: true}, {first: true, second: true}} {
@@ -116,15 +120,18 @@ func TestGrowStoppedEverywhere(t *testing.T) {
 			reached := false
 			for j := 0; ; j++ {
 				h := newHeap(t)
+				h.grow(h.p, 2)
 				second := &stepPort{Port: h.p, k: j}
-				second.between = func() bool { h.grow(h.p, 192); return !dies.second }
+				second.between = func() bool { h.grow(h.p, 3); h.shrink(h.p); return !dies.second }
 				first := &stepPort{Port: h.p, k: k}
 				first.between = func() bool {
-					h.grow(second, 128)
-					h.grow(h.p, 64)
+					h.grow(second, 2)
+					h.shrink(second)
+					h.grow(h.p, 1)
 					return !dies.first
 				}
-				h.grow(first, 256)
+				h.grow(first, 4)
+				h.shrink(first)
 				runs++
 				h.check("dies %+v: first stopped at %d, second at %d", dies, k, j)
 				reached = first.reached
@@ -142,40 +149,142 @@ func TestGrowStoppedEverywhere(t *testing.T) {
 	}
 }
 
-// The limit of a list holds also among those who take at once.
+// A limit and a reserve hold also among those who take at once.
 func TestGrowLimit(t *testing.T) {
 	h := newHeap(t)
+	page := h.r.PageSize()
 	for k := range 40 {
+		g := region.Growth{Size: page, Limit: 16 * page}
 		p := &stepPort{Port: h.p, k: k, between: func() bool {
-			_, err := h.r.Grow(h.p, &h.e, region.Growth{Size: 64, Limit: 1024})
+			_, err := h.r.Grow(h.p, &h.e, g)
 			return err == nil || errors.Is(err, region.ErrNoSpace)
 		}}
-		_, err := h.r.Grow(p, &h.e, region.Growth{Size: 64, Limit: 1024})
+		_, err := h.r.Grow(p, &h.e, g)
 		if err != nil && !errors.Is(err, region.ErrNoSpace) {
 			t.Fatal(err)
 		}
 	}
 	used, err := h.r.Used(h.p)
 	want(t, err, nil)
-	if used-h.base != 1024 {
-		t.Errorf("%d bytes are taken, with a limit of 1024", used-h.base)
+	if used-h.base != 16*page {
+		t.Errorf("%d bytes are taken, with a limit of %d", used-h.base, 16*page)
+	}
+	for err == nil {
+		_, err = h.r.Grow(h.p, &h.e, region.Growth{Size: page, Reserve: 5 * page})
+	}
+	want(t, err, region.ErrNoSpace)
+	if used, _ = h.r.Used(h.p); h.r.Size()-used != 5*page {
+		t.Errorf("%d bytes are left, with a reserve of %d", h.r.Size()-used, 5*page)
 	}
 }
 
 func TestGrowRefuses(t *testing.T) {
 	h := newHeap(t)
-	for _, g := range []region.Growth{{Size: 0}, {Size: 100}, {Size: 32}} {
-		if _, err := h.r.Grow(h.p, &h.e, g); err == nil {
-			t.Errorf("%+v accepted", g)
+	if _, err := h.r.Grow(h.p, &h.e, region.Growth{}); err == nil {
+		t.Error("a run of no bytes")
+	}
+	for _, g := range []region.Growth{{Size: memory}, {Size: ^uint64(0)}, {Size: 64, End: h.e.Addr.Offset()}} {
+		_, err := h.r.Grow(h.p, &h.e, g)
+		want(t, err, region.ErrNoSpace)
+	}
+	x, err := h.r.Grow(h.p, &h.e, region.Growth{Size: 1})
+	want(t, err, nil)
+	want(t, h.r.Shrink(h.p, &h.e, x), nil)
+	want(t, h.r.Shrink(h.p, &h.e, x), region.ErrRemoved)
+	want(t, h.r.Remove(h.p, "s", region.KindStore), nil)
+	_, err = h.r.Grow(h.p, &h.e, region.Growth{Size: 1})
+	want(t, err, region.ErrRemoved)
+}
+
+// Whoever removes an entry is stopped at every operation while another takes a run for it, and has crashed then or goes on: the entry's memory is free as a whole
+// when the next entry is made, and that has zeros.
+func TestRemoveStoppedEverywhere(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		for k := 0; ; k++ {
+			h := newHeap(t)
+			h.grow(h.p, 3)
+			b := h.p.Alloc(64)
+			for i := range b {
+				b[i] = 0xa5
+			}
+			want(t, h.p.Do([]fabric.Op{fabric.Write(h.e.Addr, b)}), nil)
+			p := &stepPort{Port: h.p, k: k, between: func() bool {
+				if _, err := h.r.Grow(h.p, &h.e, region.Growth{Size: 1}); err != nil {
+					want(t, err, region.ErrRemoved)
+				}
+				return !dies
+			}}
+			err := h.r.Remove(p, "s", region.KindStore)
+			if !errors.Is(err, errDead) {
+				want(t, err, nil)
+			}
+			if err := h.r.Remove(h.p, "s", region.KindStore); err != nil {
+				want(t, err, region.ErrNotFound)
+			}
+			e, _, err := h.r.Create(h.p, region.Spec{Name: "s", Kind: region.KindStore, Size: 4096})
+			want(t, err, nil)
+			want(t, h.p.Do([]fabric.Op{fabric.Read(e.Addr, b)}), nil)
+			for _, x := range b {
+				if x != 0 {
+					t.Fatalf("stopped at %d: the next entry begins with %x", k, b)
+				}
+			}
+			if used, err := h.r.Used(h.p); err != nil || used != h.base {
+				t.Fatalf("stopped at %d, dies %v: %d bytes are used, %d with an empty store: %v", k, dies, used, h.base, err)
+			}
+			if !p.reached {
+				break
+			}
 		}
 	}
-	_, err := h.r.Grow(h.p, &h.e, region.Growth{Size: memory})
-	want(t, err, region.ErrNoSpace)
-	_, err = h.r.Grow(h.p, &h.e, region.Growth{Size: 64, End: h.base})
-	want(t, err, region.ErrNoSpace)
-	locks, _, err := h.r.Create(h.p, region.Spec{Name: "l", Kind: region.KindLocks, Size: 64})
-	want(t, err, nil)
-	if _, err := h.r.Grow(h.p, &locks, region.Growth{Size: 64}); err == nil {
-		t.Error("locks have got an extent")
+}
+
+// Whoever takes a run is stopped at every operation, and the entry is removed meanwhile, and made anew: then the run is the new entry's business, or
+// not taken.
+func TestGrowStoppedWhileItsEntryIsRemoved(t *testing.T) {
+	for k := 0; ; k++ {
+		h := newHeap(t)
+		p := &stepPort{Port: h.p, k: k, between: func() bool {
+			want(t, h.r.Remove(h.p, "s", region.KindStore), nil)
+			_, _, err := h.r.Create(h.p, region.Spec{Name: "other", Kind: region.KindStore, Size: 4096})
+			want(t, err, nil)
+			return true
+		}}
+		_, err := h.r.Grow(p, &h.e, region.Growth{Size: 2 * h.r.PageSize()})
+		if used, uerr := h.r.Used(h.p); uerr != nil || p.reached && used != h.base {
+			t.Fatalf("stopped at %d: %d bytes are used, %d with an empty store: %v, %v", k, used, h.base, uerr, err)
+		}
+		if !p.reached {
+			want(t, err, nil)
+			return
+		}
+	}
+}
+
+// A compute node that crashes while it makes an entry, at every operation, leaves nothing: who finds its claim takes the memory back.
+func TestCreateCrashesEverywhere(t *testing.T) {
+	for k := 0; ; k++ {
+		_, r, p := formatted(t)
+		before, err := r.Used(p)
+		want(t, err, nil)
+		dying := &stepPort{Port: p, k: k, between: func() bool { return false }}
+		s := region.Spec{Name: "s", Kind: region.KindStore, Size: 40000}
+		_, _, err = r.Create(dying, s)
+		if dying.reached && !errors.Is(err, errDead) {
+			t.Fatal(err)
+		}
+		s.Dead.Add(p.ID().CN())
+		_, _, err = r.Create(p, s)
+		want(t, err, nil)
+		pages := (s.Size + r.PageSize() - 1) / r.PageSize()
+		if used, err := r.Used(p); err != nil || used != before+pages*r.PageSize() {
+			t.Fatalf("crash at operation %d: %d bytes are used, %d before: %v", k, used, before, err)
+		}
+		if !dying.reached {
+			if t.Logf("%d operations", k); k < 8 {
+				t.Error("that is too few")
+			}
+			return
+		}
 	}
 }

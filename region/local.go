@@ -20,7 +20,7 @@ func FormatOwn(mn fabric.MemID, w Words, p Params, u UUID) error {
 	if err := p.validate(); err != nil {
 		return err
 	}
-	buf := make([]byte, HeapOffset)
+	buf := make([]byte, headSize)
 	for i := 0; i < len(buf); i += 8 {
 		binary.LittleEndian.PutUint64(buf[i:], w.Load(uint64(i)))
 	}
@@ -40,7 +40,6 @@ func FormatOwn(mn fabric.MemID, w Words, p Params, u UUID) error {
 	for i := 0; i < identityLen; i += 8 {
 		w.Store(uint64(i), binary.LittleEndian.Uint64(buf[i:]))
 	}
-	w.Store(BrkOffset, HeapOffset)
 	w.Store(offState, uint64(mine.publish()))
 	return nil
 }

@@ -79,7 +79,7 @@ func TestFormat(t *testing.T) {
 		t.Fatal("capacity 2^9 accepted")
 	}
 
-	for _, v := range []byte{1, 99} { // before and after
+	for _, v := range []byte{2, 99} { // before and after
 		c.Poke(fabric.At(mn, 8), []byte{v})
 		want(t, region.Format(p, mn, params), region.ErrVersion)
 		_, err = region.Open(p, mn)
@@ -102,11 +102,11 @@ func TestSuperblockGolden(t *testing.T) {
 	c.Peek(fabric.At(r.Memory(), 0), b)
 	clear(b[0x0c:0x10]) // the checksum covers the uuid
 	clear(b[0x18:0x28]) // the uuid
-	got := hex.EncodeToString(b[:0x48]) + " " + hex.EncodeToString(b[region.BrkOffset:0x148])
-	const golden = "4445434c4f434b31" + "02000000" + "00000000" + "0000100000000000" +
+	got := hex.EncodeToString(b[:0x48]) + " " + hex.EncodeToString(b[region.ChangeOffset:0x148])
+	const golden = "4445434c4f434b31" + "03000000" + "00000000" + "0000100000000000" +
 		"00000000000000000000000000000000" + "0310" + "00000000000000000000000000000000000000000000" +
 		"0000000001001020" +
-		" 0040000000000000" + "0000000000000000000000000000000000000000000000000000000000000000" +
+		" 0000000000000000" + "0000000000000000000000000000000000000000000000000000000000000000" +
 		"0000000000000000000000000000000000000000000000000000000000000000"
 	if got != golden {
 		t.Fatalf("superblock\n got %s\nwant %s", got, golden)
@@ -190,7 +190,7 @@ func TestAlloc(t *testing.T) {
 	want(t, err, nil)
 	b, err := r.Alloc(p, 64, 4096)
 	want(t, err, nil)
-	if a.Offset() != region.HeapOffset || b.Offset()%4096 != 0 || b.Offset() < a.Offset()+10 {
+	if a.Offset() != r.HeapOffset() || b.Offset()%4096 != 0 || b.Offset() < a.Offset()+10 {
 		t.Fatal(a, b)
 	}
 	_, err = r.Alloc(p, memory, 64)
@@ -201,13 +201,13 @@ func TestAlloc(t *testing.T) {
 		t.Fatal("alignment 3 accepted")
 	}
 	used, _ := r.Used(p)
-	for left := memory - used; left >= 64; left -= 64 {
+	for left := memory - used; left > 0; left -= r.PageSize() {
 		_, err = r.Alloc(p, 64, 64)
 		want(t, err, nil)
 	}
 	_, err = r.Alloc(p, 1, 1)
 	want(t, err, region.ErrNoSpace)
-	c.Poke(fabric.At(r.Memory(), region.BrkOffset), make([]byte, 8))
+	c.Poke(fabric.At(r.Memory(), region.ChangeOffset), []byte{1, 64, 0, 0, 0, 0, 0, 0x80})
 	_, err = r.Alloc(p, 1, 1)
 	want(t, err, region.ErrCorrupt)
 }
@@ -258,7 +258,7 @@ func TestRoot(t *testing.T) {
 	_, _, err = r.Create(p, region.Spec{Name: "y", Kind: region.KindMemory, Init: func(*region.Entry) error { return boom }})
 	want(t, err, boom)
 
-	for i := 1; i < region.MaxEntries; i++ {
+	for i := 1; i < r.Entries(); i++ {
 		_, _, err := r.Create(p, region.Spec{Name: fmt.Sprint("e", i), Kind: region.KindMemory})
 		want(t, err, nil)
 	}
@@ -266,7 +266,7 @@ func TestRoot(t *testing.T) {
 	want(t, err, region.ErrDirectoryFull)
 	list, err := r.List(p)
 	want(t, err, nil)
-	if len(list) != region.MaxEntries || list[0] != e {
+	if len(list) != r.Entries() || list[0] != e {
 		t.Fatal(len(list), list[0])
 	}
 	want(t, r.Remove(p, "e5", region.KindMemory), nil)
@@ -333,8 +333,8 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, junk []byte, at uint16) {
 		c, r, p := formatted(t)
 		r.Create(p, region.Spec{Name: "x", Kind: region.KindMemory, Size: 64})
-		off := int(at) % region.HeapOffset
-		c.Poke(fabric.At(r.Memory(), uint64(off)), junk[:min(len(junk), region.HeapOffset-off)])
+		off := int(at) % int(r.HeapOffset())
+		c.Poke(fabric.At(r.Memory(), uint64(off)), junk[:min(len(junk), int(r.HeapOffset())-off)])
 		deadline := p.Now() + fabric.Millisecond
 		if r, err := region.Open(p, r.Memory()); err == nil {
 			r.List(p)
@@ -376,7 +376,7 @@ func TestFormatOwn(t *testing.T) {
 	if r.UUID() != (region.UUID{1, 2}) || r.Birth() != 7 || r.Size() != memory || r.At(64) != fabric.At(mn, 64).In(7) {
 		t.Errorf("%v, birth %d, %d bytes", r.UUID(), r.Birth(), r.Size())
 	}
-	if used, err := r.Used(port); err != nil || used != region.HeapOffset {
+	if used, err := r.Used(port); err != nil || used != r.HeapOffset() {
 		t.Errorf("%d bytes used, %v", used, err)
 	}
 	a, err := r.Alloc(port, 64, 64)

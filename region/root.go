@@ -43,8 +43,6 @@ func (k Kind) String() string {
 //	 72      56   info: 7 words of the owner's
 const (
 	entrySize = 128
-	// MaxEntries is the size of the root directory.
-	MaxEntries = 96
 	// MaxName is the largest length of a name in bytes.
 	MaxName = 40
 	// InfoWords is the number of words of Entry.Info.
@@ -87,7 +85,8 @@ type Entry struct {
 	Info    Info
 	Creator fabric.CNID
 
-	slot int // in the root directory
+	slot int    // in the root directory
+	gen  uint32 // of its state
 }
 
 // A Spec says what to create.
@@ -124,7 +123,7 @@ func (d *directory) state(i int) claimWord {
 }
 
 func (r *Region) directory(port fabric.Port) directory {
-	return directory{r: r, port: port, buf: port.Alloc(MaxEntries * entrySize)}
+	return directory{r: r, port: port, buf: port.Alloc(r.plan.entries * entrySize)}
 }
 
 func (d *directory) free() { d.port.Free(d.buf) }
@@ -201,6 +200,7 @@ func decodeEntry(b []byte) (Entry, error) {
 		Addr:    fabric.Addr(binary.LittleEndian.Uint64(b[entAddr:])),
 		Length:  binary.LittleEndian.Uint64(b[entLen:]),
 		Creator: st.owner(),
+		gen:     st.gen(),
 	}
 	for i := range e.Info {
 		e.Info[i] = binary.LittleEndian.Uint64(b[entInfo+8*i:])
@@ -222,7 +222,7 @@ func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant i
 		return
 	}
 	hash := nameHash(name)
-	for i := range MaxEntries {
+	for i := range d.r.plan.entries {
 		st := d.state(i)
 		switch {
 		case i == skip:
@@ -233,7 +233,12 @@ func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant i
 			if vacant == none {
 				vacant = i
 			}
-		case st.hash() != hash:
+		case st.state() == claimDropping:
+			// Whoever began to give its memory back may have crashed.
+			if err = d.clear(i, st); err != nil {
+				return
+			}
+		case st.state() == claimKept, st.hash() != hash:
 		case st.state() == claimClaimed:
 			claim = i
 		default:
@@ -310,8 +315,7 @@ func checkKind(e *Entry, k Kind) error {
 func (d *directory) awaitClaim(w *waiter, s *Spec, i int) error {
 	st := d.state(i)
 	if s.Dead.Has(st.owner()) {
-		_, err := d.cas(i, st, st.free())
-		return err
+		return d.clear(i, st) // with the memory that it had taken
 	}
 	if err := w.wait(); err != nil {
 		return fmt.Errorf("%w: %q by %v: %w", ErrHalfCreated, s.Name, st.owner(), err)
@@ -348,17 +352,17 @@ func (d *directory) claim(i int, s *Spec) (claimWord, error) {
 
 // make allocates and initialises what slot i was claimed for, and publishes it.
 func (d *directory) make(i int, mine claimWord, s *Spec) (Entry, error) {
-	e := Entry{Name: s.Name, Kind: s.Kind, Length: s.Size, Info: s.Info, Creator: mine.owner(), slot: i}
+	e := Entry{Name: s.Name, Kind: s.Kind, Length: s.Size, Info: s.Info, Creator: mine.owner(), slot: i, gen: mine.gen()}
 	var err error
 	if s.Size > 0 {
-		e.Addr, err = d.r.Alloc(d.port, s.Size, s.Align)
+		e.Addr, err = d.memory(i, mine, s)
 	}
 	if err == nil && s.Init != nil {
 		err = s.Init(&e)
 	}
 	if err != nil {
 		// Others wait for this name: let one of them try.
-		if _, cerr := d.cas(i, mine, mine.free()); cerr != nil {
+		if cerr := d.clear(i, mine); cerr != nil {
 			err = errors.Join(err, cerr)
 		}
 		return Entry{}, fmt.Errorf("region: create %q: %w", s.Name, err)
@@ -378,6 +382,15 @@ func (d *directory) make(i int, mine claimWord, s *Spec) (Entry, error) {
 	return e, nil
 }
 
+// memory takes the memory of the entry that slot i was claimed for: zeros.
+func (d *directory) memory(i int, mine claimWord, s *Spec) (fabric.Addr, error) {
+	x, err := d.r.take(d.port, taking{owner: i + 1, size: s.Size, align: s.Align, slot: i, claim: mine})
+	if err == nil && x.Used {
+		err = d.r.zero(d.port, x.Off, (s.Size+unit-1)&^(unit-1))
+	}
+	return d.r.At(x.Off), err
+}
+
 // Lookup returns the entry with a name. ErrHalfCreated: somebody is creating it.
 func (r *Region) Lookup(port fabric.Port, name string, kind Kind) (Entry, error) {
 	d := r.directory(port)
@@ -394,15 +407,27 @@ func (r *Region) Lookup(port fabric.Port, name string, kind Kind) (Entry, error)
 	return Entry{}, fmt.Errorf("%w: %q on %v", ErrNotFound, name, r.mn)
 }
 
-// Remove removes an entry. Its memory is not given back, and who has it open
-// does not learn of it: use it when nobody does.
+// Remove removes an entry, and gives its memory back: nobody may use it any more.
 func (r *Region) Remove(port fabric.Port, name string, kind Kind) error {
-	return r.RemoveIf(port, name, kind, func(*Entry) bool { return true })
+	return r.remove(port, name, kind, func(*Entry) bool { return true }, claimDropping)
 }
 
-// RemoveIf is Remove of an entry that is the wanted one: else, or if another has come in its place, nothing is done, and it is as if there
-// were none.
+// RemoveIf removes an entry that is the wanted one: else, or if another has come in its place, nothing is done, and it is as if there
+// were none. Its memory is not given back, and stays what it is: there may be some who do not know yet that it is gone, and use it.
 func (r *Region) RemoveIf(port fabric.Port, name string, kind Kind, wanted func(*Entry) bool) error {
+	return r.remove(port, name, kind, wanted, claimKept)
+}
+
+// Drop is Remove of an entry, if it is there still.
+func (r *Region) Drop(port fabric.Port, e *Entry) error {
+	err := r.remove(port, e.Name, e.Kind, func(f *Entry) bool { return f.slot == e.slot && f.gen == e.gen }, claimDropping)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func (r *Region) remove(port fabric.Port, name string, kind Kind, wanted func(*Entry) bool, to claimState) error {
 	d := r.directory(port)
 	defer d.free()
 	e, pub, _, _, err := d.search(name, none)
@@ -419,12 +444,21 @@ func (r *Region) RemoveIf(port fabric.Port, name string, kind Kind, wanted func(
 		return fmt.Errorf("%w: %q on %v is another", ErrNotFound, name, r.mn)
 	}
 	st := d.state(pub)
-	ok, err := d.cas(pub, st, st.free())
-	if err == nil && !ok {
-		err = fmt.Errorf("%w: %q on %v: removed by another", ErrNotFound, name, r.mn)
+	gone := makeClaim(to, port.ID().CN(), st.gen()+1, 0)
+	ok, err := d.cas(pub, st, gone)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("%w: %q on %v: removed by another", ErrNotFound, name, r.mn)
+	case to == claimDropping:
+		return d.clear(pub, gone)
 	}
-	return err
+	return nil
 }
+
+// Entries returns how many root entries there can be.
+func (r *Region) Entries() int { return r.plan.entries }
 
 // List returns all published entries.
 func (r *Region) List(port fabric.Port) ([]Entry, error) {
@@ -434,7 +468,7 @@ func (r *Region) List(port fabric.Port) ([]Entry, error) {
 		return nil, err
 	}
 	var list []Entry
-	for i := range MaxEntries {
+	for i := range d.r.plan.entries {
 		e, ok, err := d.entry(i)
 		if err != nil {
 			return nil, err
@@ -461,7 +495,7 @@ func (r *Region) Claims(port fabric.Port) ([]Claim, error) {
 		return nil, err
 	}
 	var list []Claim
-	for i := range MaxEntries {
+	for i := range d.r.plan.entries {
 		if st := d.state(i); st.state() == claimClaimed {
 			list = append(list, Claim{Slot: i, Creator: st.owner()})
 		}

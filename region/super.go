@@ -26,15 +26,14 @@ import (
 //	0x040    8    state: a claim word
 //	0x080   64    reserved
 //	0x0c0    8    timesync counter
-//	0x100    8    brk: offset of the first byte of the heap that is free, and for what the last piece is taken (alloc.go)
-//	0x140    8    settled: see alloc.go; 0 until something is taken
-//	0x180         reserved
+//	0x100    8    change: which pages get which owner (pages.go)
+//	0x140         reserved
 //
 // Words that are written by clients lie on a 64-byte line each. Integers are
 // little-endian.
 const (
 	Magic         = "DECLOCK1"
-	LayoutVersion = 2 // 1: without births; fencing tokens were others
+	LayoutVersion = 3 // 1: without births; fencing tokens were others. 2: without pages
 
 	offVersion  = 0x008
 	offCRC      = 0x00c
@@ -47,14 +46,19 @@ const (
 
 	offState = 0x040
 
-	// TimesyncOffset and BrkOffset are where the shared words lie.
+	// TimesyncOffset and ChangeOffset are where the shared words lie.
 	TimesyncOffset = 0x0c0
-	BrkOffset      = 0x100
+	ChangeOffset   = 0x100
 
 	superSize = 0x1000
-	// DirectoryOffset and HeapOffset are where the root directory and the heap begin.
+	// DirectoryOffset is where the root directory begins.
 	DirectoryOffset = superSize
-	HeapOffset      = DirectoryOffset + MaxEntries*entrySize
+	// headSize is how much is looked at to tell whether memory is a region: the superblock and the first root entries.
+	headSize = DirectoryOffset + fewEntries*entrySize
+	// Lowest is an offset below which no region gives out memory.
+	Lowest = headSize
+	// minSize is the smallest region.
+	minSize = 24 << 10
 )
 
 // MaxCapacityLog2 bounds Params.CapacityLog2: there are at most 255 compute nodes.
@@ -98,8 +102,8 @@ type Params struct {
 
 func (p *Params) validate() error {
 	switch {
-	case p.Size%64 != 0 || p.Size < HeapOffset+64 || p.Size > fabric.MaxOffset:
-		return fmt.Errorf("region: size of %d bytes: want a multiple of 64 above %d", p.Size, HeapOffset)
+	case p.Size%64 != 0 || p.Size < minSize || p.Size > fabric.MaxOffset:
+		return fmt.Errorf("region: size of %d bytes: want a multiple of 64, at least %d", p.Size, minSize)
 	case p.CapacityLog2 > MaxCapacityLog2:
 		return fmt.Errorf("region: capacity log2 %d, at most %d", p.CapacityLog2, MaxCapacityLog2)
 	case p.VersionBits > 32:
@@ -163,6 +167,7 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 type Region struct {
 	mn     fabric.MemID
 	params Params
+	plan   plan
 	uuid   UUID
 }
 
@@ -200,7 +205,7 @@ func Format(port fabric.Port, mn fabric.MemID, p Params) error {
 		return err
 	}
 	w := newWaiter(port, p.Deadline)
-	buf := port.Alloc(HeapOffset)
+	buf := port.Alloc(headSize)
 	defer port.Free(buf)
 	for {
 		st, err := readSuper(port, mn, buf)
@@ -276,7 +281,7 @@ func checkFormatted(mn fabric.MemID, buf []byte, p *Params) error {
 func formatClaim(port fabric.Port, mn fabric.MemID, st claimWord, p *Params, buf []byte) (bool, error) {
 	state := fabric.At(mn, offState)
 	mine := st.claim(port.ID().CN(), 0)
-	ops := [3]fabric.Op{fabric.CAS(state, uint64(st), uint64(mine))}
+	ops := [2]fabric.Op{fabric.CAS(state, uint64(st), uint64(mine))}
 	if err := port.Do(ops[:1]); err != nil {
 		return false, err
 	}
@@ -285,12 +290,11 @@ func formatClaim(port fabric.Port, mn fabric.MemID, st claimWord, p *Params, buf
 	}
 	encodeIdentity(buf, p, UUID{port.Rand(), port.Rand()})
 	ops[0] = fabric.Write(fabric.At(mn, 0), buf[:identityLen])
-	ops[1] = fabric.Store(fabric.At(mn, BrkOffset), HeapOffset)
-	ops[2] = fabric.CAS(state, uint64(mine), uint64(mine.publish()))
-	if err := port.Do(ops[:3]); err != nil {
+	ops[1] = fabric.CAS(state, uint64(mine), uint64(mine.publish()))
+	if err := port.Do(ops[:2]); err != nil {
 		return false, err
 	}
-	if !ops[2].Swapped() {
+	if !ops[1].Swapped() {
 		return false, fmt.Errorf("%w: formatting was taken over", ErrHalfFormatted)
 	}
 	return true, nil
@@ -298,7 +302,7 @@ func formatClaim(port fabric.Port, mn fabric.MemID, st claimWord, p *Params, buf
 
 // Open returns the region of mn.
 func Open(port fabric.Port, mn fabric.MemID) (*Region, error) {
-	buf := port.Alloc(HeapOffset)
+	buf := port.Alloc(headSize)
 	defer port.Free(buf)
 	st, err := readSuper(port, mn, buf)
 	if err != nil {
@@ -317,7 +321,7 @@ func Open(port fabric.Port, mn fabric.MemID) (*Region, error) {
 	if st.state() != claimPublished || st.corrupt() {
 		return nil, fmt.Errorf("region: %v: %w: state %v", mn, ErrCorrupt, st)
 	}
-	return &Region{mn: mn, params: p, uuid: u}, nil
+	return &Region{mn: mn, params: p, plan: planFor(p.Size), uuid: u}, nil
 }
 
 func allZero(b []byte) bool {

@@ -36,11 +36,12 @@ var mayImport = map[string][]string{
 	"cql":                 {"fabric", "lock"},
 	"hier":                {"fabric", "lock", "timesync", "cql"},
 	"region":              {"fabric"},
-	"region/sweep":        {"fabric", "region"},
+	"region/sweep":        {"fabric"},
+	"region/slab":         {"fabric", "region", "region/sweep"},
 	"mn":                  {"fabric", "cql", "region"},
 	"cn":                  {"fabric", "lock", "timesync", "cql", "hier", "region"},
-	"objstore":            {"fabric", "lock", "region", "region/sweep"},
-	"btree":               {"fabric", "lock", "region", "region/sweep"},
+	"objstore":            {"fabric", "lock", "region", "region/slab", "region/sweep"},
+	"btree":               {"fabric", "lock", "region", "region/slab", "region/sweep"},
 	"bench":               {"..."}, // all but cmd, which imports it
 	"bench/...":           {"..."},
 	"oracle":              {"fabric", "lock"},
@@ -59,7 +60,7 @@ var mayImport = map[string][]string{
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same
 // in real and in virtual time.
-var pure = []string{"lock", "lock/...", "timesync", "cql", "hier", "region", "region/sweep", "objstore", "btree"}
+var pure = []string{"lock", "lock/...", "timesync", "cql", "hier", "region", "region/slab", "region/sweep", "objstore", "btree"}
 
 // impure is what pure packages must not import.
 var impure = []string{"time", "net", "os", "context", "runtime", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "unsafe", "golang.org/x/sys/unix"}

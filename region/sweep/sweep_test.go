@@ -301,68 +301,6 @@ func TestLostPiecesAreTheirOwnersUntilHeHasLeft(t *testing.T) {
 	w.wantFound("left", 0)
 }
 
-// A free list is walked while others push and pop: whatever is in it all the time is visited.
-func TestAStackIsWalkedWhileItChanges(t *testing.T) {
-	for seed := range uint64(500) {
-		r := sim.NewRand(seed, 1)
-		const bits, depth = 34, 20
-		next := map[uint64]uint64{} // words of members, and of what was popped
-		head := uint64(0)
-		push := func(off uint64) {
-			next[off] = Stamped(head, bits, head&(1<<bits-1))
-			head = (head>>bits+1)<<bits | off
-		}
-		var stack, out []uint64
-		for off := range uint64(depth) {
-			push(off + 1)
-			stack = append(stack, off+1)
-		}
-		least := depth
-		change := func() {
-			if r.Uint64n(3) > 0 {
-				return
-			}
-			if r.Uint64n(2) == 0 && len(out) > 0 {
-				off := out[0]
-				out = out[1:]
-				push(off)
-				stack = append(stack, off)
-			} else if n := len(stack); n > 0 {
-				off := stack[n-1]
-				stack, out = stack[:n-1], append(out, off)
-				head = (head>>bits+1)<<bits | next[off]&(1<<bits-1)
-				next[off] = r.Uint64n(depth) // it is used for something else
-			}
-			least = min(least, len(stack))
-		}
-		seen := map[uint64]bool{}
-		s := Stack{OffsetBits: bits, Most: 1000,
-			Load:  func(off uint64) (uint64, error) { change(); return next[off], nil },
-			Visit: func(off uint64) { seen[off] = true }}
-		err := s.Walk(func(ops []fabric.Op) error {
-			change()
-			ops[0].Old = head
-			return nil
-		})
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		for off := 1; off <= least; off++ {
-			if !seen[uint64(off)] {
-				t.Errorf("seed %d: member %d was there all the time, and was not visited", seed, off)
-			}
-		}
-	}
-}
-
-func TestAStackThatDoesNotEndIsCorrupt(t *testing.T) {
-	s := Stack{OffsetBits: 34, Most: 10, Load: func(uint64) (uint64, error) { return 2<<34 | 1, nil }, Visit: func(uint64) {}}
-	err := s.Walk(func(ops []fabric.Op) error { ops[0].Old = 1; return nil })
-	if !errors.Is(err, ErrCorrupt) {
-		t.Error(err)
-	}
-}
-
 func TestMapMarksWhatOverlaps(t *testing.T) {
 	m := Map{parts: [][]carved{{
 		{first: 100, step: 4, count: 3, marked: make([]uint64, 1)},

@@ -1,0 +1,164 @@
+package slab
+
+import "sync"
+
+// A list holds free pieces of one class that a compute node has. Its mutex is never held across a
+// fabric call.
+type list struct {
+	mu     sync.Mutex
+	items  []uint64
+	spans  []span // pieces of runs that were not handed out yet
+	pushes uint64 // pieces that came here
+}
+
+// A span is some pieces side by side, in units of 64 bytes.
+type span struct{ next, end, step uint64 }
+
+func (l *list) add(items []uint64) {
+	if len(items) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.items = append(l.items, items...)
+	l.pushes += uint64(len(items))
+}
+
+// Pop returns a piece from this compute node's list of a class, without any remote operation.
+func (h *Heap) Pop(class uint8) (item uint64, ok bool) {
+	l := &h.lists[class]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pop()
+}
+
+func (l *list) pop() (uint64, bool) {
+	if n := len(l.items); n > 0 {
+		item := l.items[n-1]
+		l.items = l.items[:n-1]
+		return item, true
+	}
+	for n := len(l.spans); n > 0; n-- {
+		s := &l.spans[n-1]
+		if off := s.next; off < s.end {
+			s.next += s.step
+			return off, true
+		}
+		l.spans = l.spans[:n-1]
+	}
+	return 0, false
+}
+
+// Push puts a piece into the list of a class. If there are too many, it takes some out, which are to be given to the
+// memory node, and returns how many.
+func (h *Heap) Push(w *Worker, class uint8, item uint64, batch *[Batch]uint64) int {
+	h.touch(w, item)
+	bound := h.cfg.Bound(class)
+	l := &h.lists[class]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.items == nil {
+		l.items = make([]uint64, 0, min(bound, 8*Batch)+2*Batch)
+	}
+	l.items = append(l.items, item)
+	l.pushes++
+	if len(l.items) <= bound {
+		return 0
+	}
+	// The oldest go: the newest may still be in caches.
+	n := copy(batch[:min(Batch, max(1, bound/2))], l.items)
+	l.items = append(l.items[:0], l.items[n:]...)
+	return n
+}
+
+// Drain takes up to a batch out of the list of a class.
+func (h *Heap) Drain(class uint8, batch *[Batch]uint64) int {
+	l := &h.lists[class]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for n < Batch {
+		item, ok := l.pop()
+		if !ok {
+			break
+		}
+		batch[n] = item
+		n++
+	}
+	return n
+}
+
+// Each calls f for what is in the list of a class: pieces side by side, in units of 64 bytes.
+func (h *Heap) Each(class uint8, f func(from, to uint64)) {
+	step := h.cfg.Size(class) / unit
+	l := &h.lists[class]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, item := range l.items {
+		f(Off64(item), Off64(item)+step)
+	}
+	for _, s := range l.spans {
+		if s.next < s.end {
+			f(s.next, s.end)
+		}
+	}
+}
+
+// count returns how many pieces from an offset to another are in the list of a class.
+func (h *Heap) count(class uint8, from, to uint64) (n uint64) {
+	l := &h.lists[class]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, item := range l.items {
+		if off := Off64(item); off >= from && off < to {
+			n++
+		}
+	}
+	for _, s := range l.spans {
+		if s.next >= from && s.next < to {
+			n += (s.end - s.next) / s.step
+		}
+	}
+	return n
+}
+
+// steal takes the pieces from an offset to another out of the list of a class.
+func (h *Heap) steal(class uint8, from, to uint64) (got []uint64) {
+	l := &h.lists[class]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := 0
+	for _, item := range l.items {
+		if off := Off64(item); off >= from && off < to {
+			got = append(got, item)
+		} else {
+			l.items[k] = item
+			k++
+		}
+	}
+	l.items = l.items[:k]
+	k = 0
+	for _, s := range l.spans {
+		if s.next >= from && s.next < to {
+			for ; s.next < s.end; s.next += s.step {
+				got = append(got, s.next)
+			}
+			continue
+		}
+		l.spans[k] = s
+		k++
+	}
+	l.spans = l.spans[:k]
+	return got
+}
+
+// pushed returns how many pieces have come into all lists.
+func (h *Heap) pushed() (n uint64) {
+	for i := range h.lists {
+		l := &h.lists[i]
+		l.mu.Lock()
+		n += l.pushes
+		l.mu.Unlock()
+	}
+	return n
+}
