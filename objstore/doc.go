@@ -67,16 +67,16 @@
 //
 // # Memory
 //
-// heap.go: chunks of 64 size classes from free lists of the compute node,
-// central free lists, extents of the region. When there is no more, evict.go
+// heap.go: chunks of 120 size classes from lists of the compute node,
+// from what is free on the memory node, from runs of pages of the region (package region/slab). When there is no more, evict.go
 // evicts by sampled LRU: an expired object or else the one with the oldest access time of up to 16 from
 // four random places. Access times are in seconds, and a get writes one only
-// if it is older than Config.AccessRefreshS. Chunks are never cut or joined: a
-// small object may get a large chunk, and when all memory is in small ones, a
-// large object gets ErrNoSpace.
+// if it is older than Config.AccessRefreshS. If no object has a chunk that fits, a run of another class
+// is taken: what is in use of it is evicted, and its pages go to the class that needs them. With Config.NoEvict that is done with
+// runs of which nothing is in use, and ErrNoSpace comes when there is none.
 //
-// What a compute node has in its free lists when it dies, at most 256 KiB or 2 chunks of each class and what is left of its last
-// extents, the others find while they work: sweep.go, for whoever calls [Client.Tend] now and then on each of them. Package region/sweep says how, and
+// What a compute node has in its lists when it crashes, at most 256 KiB (or a 512th of the region) or 2 chunks of each class and what is left of its last
+// runs, the others find while they work: sweep.go, for whoever calls [Client.Tend] now and then on each of them. Package region/sweep says how, and
 // why nothing is taken that somebody has.
 //
 // # Uniques

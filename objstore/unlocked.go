@@ -23,13 +23,18 @@ import (
 //   - A WRITE that has begun and is not complete is one to a chunk that no slot names. But at 2 a slot named
 //     it: no WRITE had begun before 2. (If w is an older word that has come back with the same tag, its object has
 //     another unique, and was written whole before 2: then 3 does not find u.)
+//   - A chunk may become memory of another class, and what is in its place then is somebody's value, which could have u at that offset. But at 2 a slot
+//     named the chunk, so it was one then; and the header that 1 returned has u too, with the key and a check word over it. To be
+//     deceived, a get would have to be stretched over the publication of an object with the same slot word (the tag is one of 64) before 2, and
+//     over eviction, a change of class and the WRITE of a value with u at this offset between 2 and 3: and 1 would have to return
+//     this key's header with u and fit, of an object that is gone.
 //
 // So the object was in its slot from before the get until 2, and the get takes place at 1, where the word of its
 // expiry was read, in one piece. If the slot names an object that the location cache does not know, there is a second chain:
 //
 //	1. READ the first word   2. READ the slot   3. READ the object   4. READ the slot   5. READ the first word
 //
-// If 2 and 4 found w, and 1 and 5 the same unique, then that is the unique of the object that was published at 2; the rest is as above.
+// If 2 and 4 found w, and 1, the header and 5 the same unique, then that is the unique of the object that was published at 2; the rest is as above.
 //
 // A bucket without a slot of the key's fingerprint and without overflow blocks does not have the key. The READ of
 // the slots may be torn; but a key is in one slot at a time, and comes to another only by way of none.
