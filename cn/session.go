@@ -122,8 +122,11 @@ func (s *Session) Acquire(ctx context.Context, h *lock.Hold, r *lock.Request) er
 	if err != nil {
 		return err
 	}
-	err = s.locker.Acquire(h, r)
-	return s.End(ctx, end, err)
+	err = s.End(ctx, end, s.locker.Acquire(h, r))
+	if err == nil && ctx.Err() != nil { // granted when nobody waited any more
+		return errors.Join(Ended(ctx), s.locker.Release(h, nil))
+	}
+	return err
 }
 
 // Release is Locker.Release. It is not ended by a context: a lock must be released.
@@ -138,7 +141,7 @@ func (s *Session) Begin(ctx context.Context) (end func() bool, err error) {
 		return nil, nil
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: %w", lock.ErrCanceled, context.Cause(ctx))
+		return nil, Ended(ctx)
 	}
 	s.mu.Lock()
 	seq := s.seq
@@ -163,8 +166,21 @@ func (s *Session) End(ctx context.Context, end func() bool, err error) error {
 	s.seq++ // an interrupt that is still on its way is void
 	s.port.ClearInterrupt()
 	s.mu.Unlock()
-	if errors.Is(err, lock.ErrCanceled) && ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	if ctx.Err() != nil && (errors.Is(err, lock.ErrCanceled) || errors.Is(err, fabric.ErrInterrupted)) {
+		return fmt.Errorf("%w: %w", Ended(ctx), err)
+	}
+	return err
+}
+
+// Ended returns the error of what a context ended: it wraps lock.ErrCanceled, the context's error and its cause; if that
+// is a deadline that has passed, lock.ErrTimeout too.
+func Ended(ctx context.Context) error {
+	err := fmt.Errorf("%w: %w", lock.ErrCanceled, ctx.Err())
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", err, lock.ErrTimeout)
+	}
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	return err
 }

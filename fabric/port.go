@@ -118,6 +118,10 @@ type Port interface {
 	// Interrupt makes the present or next Recv or Pause that would wait return
 	// ErrInterrupted, and so on until ClearInterrupt. Messages that are there
 	// are still received. Any goroutine may call it.
+	//
+	// Do, Post and Wait go on for as long as the memory node answers. If it does not, and the fabric would wait for it
+	// for longer than a few milliseconds, they end as well: with an error that wraps ErrInterrupted, and ErrUnknownOutcome too where the chain
+	// changes memory. The chain's operations and their memory are the caller's again.
 	Interrupt()
 
 	// ClearInterrupt ends Interrupt.

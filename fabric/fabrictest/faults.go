@@ -12,6 +12,7 @@ var faultTests = []test{
 		mem: []uint64{defaultMem, defaultMem}, run: killMN},
 	{name: "after a restart of the memory node old Ports get ErrStaleEpoch until Reattach, new ones work", run: restartMN},
 	{name: "a key that is refused gives ErrBadKey", run: revoke},
+	{name: "what is posted after ErrUnknownOutcome executes behind what had it", run: unknownOutcome},
 }
 
 func kill(e *env) {
@@ -119,6 +120,44 @@ func revoke(e *env) {
 		for _, op := range []fabric.Op{fabric.FAA(a, 1), fabric.CAS(a, 0, 1), fabric.Load(a), fabric.Store(a, 1),
 			fabric.Read(a, buf), fabric.Write(a, buf)} {
 			c.refused(fabric.ErrBadKey, 0, op)
+		}
+	})
+}
+
+func unknownOutcome(e *env) {
+	s, ok := e.cl.(Staller)
+	if !ok {
+		e.t.Skip("this harness cannot make a memory node stand still")
+	}
+	a := fabric.At(0, 64)
+	c, other := e.client(0), e.client(0)
+	e.run(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
+	e.cl.Wait()
+	e.run(other, func(c *client) { c.do(fabric.Load(a)) })
+	e.cl.Wait()
+	s.Stall(0)
+	e.run(c, func(c *client) {
+		if err := c.Do([]fabric.Op{fabric.FAA(a, 1)}); !isChainError(err, fabric.ErrUnknownOutcome, 0) {
+			c.fatal("FAA on a memory node that stands still: %v", err)
+		}
+	})
+	e.cl.Wait()
+	s.Continue(0)
+	e.run(other, func(c *client) {
+		ops := []fabric.Op{fabric.Load(a)}
+		for limit := c.Now() + patience; ; {
+			err := c.Do(ops)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, fabric.ErrNodeDown) || c.Now() > limit {
+				c.fatal("READ after the memory node goes on: %v", err)
+			}
+			_ = c.Pause(c.Now() + fabric.Millisecond)
+		}
+		for range 50 {
+			c.want(a, ops[0].Old)
+			_ = c.Pause(c.Now() + fabric.Millisecond)
 		}
 	})
 }

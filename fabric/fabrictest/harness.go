@@ -51,6 +51,13 @@ type Restarter interface{ RestartMN(mn fabric.MemID) }
 // A Revoker can make a memory node refuse the key of its memory.
 type Revoker interface{ RevokeMN(mn fabric.MemID) }
 
+// A Staller can make a memory node stand still, until Continue: what is posted meanwhile ends with ErrUnknownOutcome. (On
+// a fabric where the caller executes operations itself there is no such outcome while both live.)
+type Staller interface {
+	Stall(mn fabric.MemID)
+	Continue(mn fabric.MemID)
+}
+
 // A Cluster that is an Allocator allocates on its hot path, for a reason.
 type Allocator interface{ Allocates() (reason string) }
 

@@ -252,6 +252,9 @@ func (b *Box) Interrupt() {
 // ClearInterrupt is fabric.Port.ClearInterrupt.
 func (b *Box) ClearInterrupt() { b.interrupted.Store(false) }
 
+// Interrupted reports whether waits are interrupted.
+func (b *Box) Interrupted() bool { return b.interrupted.Load() }
+
 // close makes the box refuse everything. What is in it is lost.
 func (b *Box) close() {
 	b.mu.Lock()

@@ -25,6 +25,9 @@ func (h harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 	for range cfg.CNs {
 		c.nodes = append(c.nodes, c.AddCN())
 	}
+	if h.cfg.BreakAfter > 0 {
+		return stalling{c}
+	}
 	return c
 }
 
@@ -46,6 +49,18 @@ func (c *cluster) Close() {
 	}
 }
 
+// A stalling is a cluster whose connections break.
+type stalling struct{ *cluster }
+
+// Stall holds up what compute nodes send to a memory node.
+func (c stalling) Stall(mn fabric.MemID) {
+	for _, n := range c.nodes {
+		c.Cut(sim.OfCN(n.ID()), sim.OfMN(mn), c.Now()+fabric.Millisecond)
+	}
+}
+
+func (c stalling) Continue(fabric.MemID) {}
+
 func (c *cluster) Kill(i int) { c.Cluster.Kill(c.nodes[i]) }
 
 func TestConformance(t *testing.T) {
@@ -54,6 +69,11 @@ func TestConformance(t *testing.T) {
 			fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: nic}})
 		})
 	}
+	t.Run("connections break", func(t *testing.T) {
+		for seed := range uint64(8) {
+			fabrictest.Run(t, harness{sim.Config{Seed: seed, NIC: sim.CX4(), BreakAfter: 100 * fabric.Microsecond, BrokenLate: 5 * fabric.Millisecond}})
+		}
+	})
 	t.Run("cx6, torn, clocks wrong", func(t *testing.T) {
 		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX6(),
 			Tear:   sim.Tear{Prob: 1, Grain: 8, Window: 5000},

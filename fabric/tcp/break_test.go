@@ -333,3 +333,26 @@ func TestCloseFlushesMessages(t *testing.T) {
 		}
 	}
 }
+
+// A chain goes in two frames: one that reads, one that writes. Both are executed, and the answers are lost: the chain failed at its first
+// operation, for what that read never came.
+func TestUnknownOutcomeBeginsWhereResultsAreMissing(t *testing.T) {
+	c, p := proxied(t)
+	port := open(t, c.join())
+	in, out := port.Alloc(65000), port.Alloc(1000)
+	unknown := 0
+	await(t, "five unknown outcomes", func() bool {
+		do(t, port, fabric.Load(fabric.At(0, 64)))
+		p.breakAt(cut{direction: answers, frame: 0})
+		err := port.Do([]fabric.Op{fabric.Read(fabric.At(0, 4096), in), fabric.Write(fabric.At(0, 128), out)})
+		p.breakAt()
+		var ce *fabric.ChainError
+		if !errors.As(err, &ce) || !errors.Is(err, fabric.ErrUnknownOutcome) {
+			return false // the second frame was not executed
+		}
+		if unknown++; ce.Index != 0 {
+			t.Fatalf("the READ has no result, and the error is one of operation %d: %v", ce.Index, err)
+		}
+		return unknown == 5
+	})
+}

@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type testCluster struct {
 	change  func(o *Options)
 	servers []*MemoryServer
 	nodes   []*node
+	goOn    func() // ends a stall
 }
 
 func newTestCluster(t testing.TB) *testCluster {
@@ -96,6 +98,28 @@ func (c *testCluster) KillMN(id fabric.MemID) {
 		c.t.Error(err)
 	}
 }
+
+// Stall makes the memory node execute nothing more of what comes over the present connections, and breaks them off at the compute nodes.
+func (c *testCluster) Stall(id fabric.MemID) {
+	lanes := make([]uint16, maxLanes)
+	for i := range lanes {
+		lanes[i] = uint16(i)
+	}
+	c.goOn = c.servers[id].stall(lanes...)
+	time.AfterFunc(50*time.Millisecond, func() {
+		for _, n := range c.nodes {
+			for _, l := range n.remotes[id].Load().lanes {
+				l.mu.Lock()
+				if conn := l.conn.Load(); conn != nil {
+					l.broke(conn, errors.New("the test breaks it"))
+				}
+				l.mu.Unlock()
+			}
+		}
+	})
+}
+
+func (c *testCluster) Continue(fabric.MemID) { c.goOn() }
 
 func (c *testCluster) RevokeMN(id fabric.MemID) { c.servers[id].nic.key.Add(1) }
 

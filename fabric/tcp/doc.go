@@ -29,6 +29,9 @@
 // chains are fabric.ErrNodeDown, and ErrUnknownOutcome if they may have been executed. Messages are sent again
 // from where the receiver has got to: none is lost or doubled while both live.
 //
+// Until the memory node has cut the connection in which a chain of unknown outcome was, nothing that its compute node posts to it
+// afterwards is executed. An interrupted Port waits 5 ms for an answer, then leaves its chain behind, which is the same.
+//
 // A connection on which an answer is due and nothing comes for Options.DeadAfter is broken, and so is one to a machine
 // that acknowledges nothing.
 //

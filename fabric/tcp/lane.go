@@ -60,6 +60,9 @@ type lane struct {
 	posted   atomic.Uint32          // number of the next frame; changed under mu
 	answered atomic.Uint32          // frames before it are answered; changed by the reader
 	batch    atomic.Uint32          // answers that the last read brought
+	left     atomic.Int32           // chains that are under way and that nobody waits for any more
+	limbo    atomic.Int32           // those of them that change memory, and 1 if severed: see limbo.go
+	severed  atomic.Bool            // it is down, and frames may lie in the connection of before
 
 	mu      sync.Mutex
 	state   laneState
@@ -99,10 +102,30 @@ func newLane(r *remote, index uint16) *lane {
 
 // submit posts a chain. What is wrong with it or with the lane, the chain tells who waits for it.
 func (l *lane) submit(c *chain) {
+	if l.r.limbo.Load() > 0 {
+		if err := l.awaitLimbo(c); err != nil {
+			c.fail(0, err)
+			c.complete()
+			return
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for at := (cursor{}); at.op < len(c.ops); {
 		for l.full() {
+			if c.limit.over.Load() {
+				if at == (cursor{}) {
+					c.fail(0, fmt.Errorf("%w: %v takes nothing", fabric.ErrInterrupted, l.r.mn.ID))
+					c.complete()
+					return
+				}
+				if !c.failed() {
+					c.fail(at.op, fmt.Errorf("%w: %v takes nothing more", fabric.ErrInterrupted, l.r.mn.ID))
+				}
+				if l.posted.Load()-l.answered.Load() < ringSize {
+					break
+				}
+			}
 			l.waitRoom()
 		}
 		if l.state == laneDown || l.state == laneEnded {
@@ -216,33 +239,50 @@ func (l *lane) kickPump() {
 	}
 }
 
-// await waits until a chain is done.
-func (l *lane) await(c *chain) {
+// await waits until a chain is done, and reports whether it is: it is not if the Port was interrupted, and the memory node
+// did not answer for a while after that. Then the chain is left behind.
+func (l *lane) await(c *chain) bool {
 	if c.isDone() {
-		return
+		return true
 	}
 	if l.lead.TryLock() {
 		l.reads(c)
 		l.unlead()
 		if c.isDone() {
-			return
+			return true
 		}
 	}
 	l.parked.Add(1)
+	done := true
 	if c.state.CompareAndSwap(chainUnderWay, chainParked) {
 		// Who read may have left before he could see that somebody is parked.
 		if l.lead.TryLock() {
 			l.unlead()
 		}
-		<-c.wake
+		for waits := true; waits; {
+			if !c.limit.over.Load() {
+				select {
+				case <-c.wake:
+					waits = false
+				case <-c.limit.passed:
+				}
+			}
+			if waits && c.limit.over.Load() {
+				if done = !l.leave(c); done {
+					<-c.wake // it was completed meanwhile
+				}
+				waits = false
+			}
+		}
 	}
 	l.parked.Add(-1)
+	return done
 }
 
 // unlead stops being the reader, and sees to it that there is another if one is needed.
 func (l *lane) unlead() {
 	l.lead.Unlock()
-	if l.parked.Load() > 0 {
+	if l.parked.Load() > 0 || l.left.Load() > 0 {
 		l.kickPump()
 	}
 }
@@ -251,9 +291,9 @@ func (l *lane) unlead() {
 // as anybody is parked or anything waits for room.
 func (l *lane) needed(c *chain, conn *stream) bool {
 	if c != nil {
-		return !c.isDone()
+		return !c.isDone() && !c.limit.over.Load()
 	}
-	return l.parked.Load() > 0 || conn.backlogged() > 0
+	return l.parked.Load() > 0 || l.left.Load() > 0 || conn.backlogged() > 0
 }
 
 // reads reads answers, until it is not needed any more or there is no connection; lead is held.
@@ -284,7 +324,7 @@ func (l *lane) reads(c *chain) {
 		}
 		if c != nil && l.posted.Load()-l.answered.Load() <= 1 && conn.backlogged() == 0 {
 			conn.nap()
-		} else if conn.sleep() != nil {
+		} else if conn.sleep() != nil && !conn.roused() {
 			return
 		}
 		l.looker.slept(now() - t)
@@ -359,19 +399,39 @@ func (l *lane) finish(e *sent, h *header, body []byte) error {
 	if h.count > e.count || e.count > 0 && (h.status == statusOK) != (h.count == e.count) {
 		return fmt.Errorf("%w: an answer for %d operations of %d", ErrProtocol, h.count, e.count)
 	}
+	if err := l.takeAnswer(c, e, h, body); err != nil {
+		return err
+	}
+	last := e.last
+	*e = sent{}
+	l.answered.Add(1)
+	if last {
+		l.complete(c)
+	}
+	return nil
+}
+
+// takeAnswer gives the owner of a chain its results, if it still waits: what is left behind has no memory any more.
+func (l *lane) takeAnswer(c *chain, e *sent, h *header, body []byte) error {
+	c.results.Lock()
+	defer c.results.Unlock()
+	if c.isLeft() {
+		return nil
+	}
 	if err := takeResults(body, c.ops, e.at, e.to, h.count); err != nil {
 		return err
 	}
 	if h.status != statusOK && !c.failed() {
 		c.fail(e.at.op+h.count, l.r.refused(h.status, &c.ops[e.at.op+h.count]))
 	}
-	last := e.last
-	*e = sent{}
-	l.answered.Add(1)
-	if last {
-		c.complete()
-	}
 	return nil
+}
+
+// complete ends the wait for a chain.
+func (l *lane) complete(c *chain) {
+	if c.complete() == chainLeft {
+		l.arrive(c)
+	}
 }
 
 // run is the pump: it reads for those who sleep, and connects.
@@ -491,7 +551,14 @@ func (l *lane) executed(number uint32, r *reply) bool {
 // reads was not read, and cannot be read again as of before the change. mu and lead are held.
 func (l *lane) doubt(r *reply, why error) {
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
-		if e := &l.ring[n%ringSize]; e.modifies && l.executed(n, r) && !e.chain.failed() {
+		e := &l.ring[n%ringSize]
+		if !e.modifies || !l.executed(n, r) {
+			continue
+		}
+		if r == nil || !r.known {
+			l.sever() // before anybody learns that the outcome is unknown
+		}
+		if !e.chain.failed() && !e.chain.isLeft() {
 			e.chain.fail(l.firstOf(n).at.op, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, why))
 		}
 	}
@@ -517,12 +584,13 @@ func (l *lane) resume(conn *stream, r *reply, first uint32) {
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := l.ring[n%ringSize]
 		l.ring[n%ringSize] = sent{}
-		if !e.chain.failed() {
+		if !e.chain.failed() && !e.chain.isLeft() {
 			keep = append(keep, e)
 		} else if e.last {
-			e.chain.complete()
+			l.complete(e.chain)
 		}
 	}
+	l.cut()
 	l.key = r.key
 	l.pending = l.pending[:0]
 	l.answered.Store(first)
@@ -551,10 +619,15 @@ func (l *lane) fall(why error, no *refusal, state laneState) {
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := l.ring[n%ringSize]
 		l.ring[n%ringSize] = sent{}
-		e.chain.fail(e.at.op, why)
-		if e.last {
-			e.chain.complete()
+		if !e.chain.isLeft() {
+			e.chain.fail(e.at.op, why)
 		}
+		if e.last {
+			l.complete(e.chain)
+		}
+	}
+	if r != nil && r.known {
+		l.cut()
 	}
 	l.answered.Store(l.posted.Load())
 	l.pending = nil

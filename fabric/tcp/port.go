@@ -5,6 +5,7 @@ package tcp
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
@@ -35,6 +36,7 @@ type port struct {
 	arena      ram.Arena
 	stats      fabric.Stats
 	rng        rand.PCG
+	limit      limit
 
 	chains []*chain
 	free   []uint32 // indexes of chains that are not in use
@@ -45,6 +47,7 @@ const (
 	chainDone uint32 = iota
 	chainUnderWay
 	chainParked // who waits for it sleeps
+	chainLeft   // nobody waits for it any more: its ops and their memory are somebody else's
 )
 
 // A chain is one of a port's, on its way.
@@ -56,11 +59,16 @@ type chain struct {
 	refusal error                             // of the operation behind ops, if they are not all
 	failure atomic.Pointer[fabric.ChainError] // of those that were sent: the first
 	lane    *lane
-	life    uint32 // of this entry: a Pending is good for one
+	limit   *limit     // the port's
+	results sync.Mutex // held while results are taken, or it is left
+	changes bool       // left: it changes memory
+	life    uint32     // of this entry: a Pending is good for one
 	open    bool
 }
 
 func (c *chain) isDone() bool { return c.state.Load() == chainDone }
+
+func (c *chain) isLeft() bool { return c.state.Load() == chainLeft }
 
 // fail notes that an operation has failed. The first that does counts.
 func (c *chain) fail(op int, err error) {
@@ -71,16 +79,19 @@ func (c *chain) fail(op int, err error) {
 
 func (c *chain) failed() bool { return c.failure.Load() != nil }
 
-// complete ends the wait for a chain. It is the port's again then.
-func (c *chain) complete() {
-	if c.state.Swap(chainDone) == chainParked {
+// complete ends the wait for a chain. It is the port's again then. It returns the state of before.
+func (c *chain) complete() uint32 {
+	before := c.state.Swap(chainDone)
+	if before == chainParked {
 		c.wake <- struct{}{}
 	}
+	return before
 }
 
 func (n *node) newPort(box *inbox.Box) *port {
 	p := &port{Box: box, n: n, lane: int(n.spread.Add(1))}
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
+	p.limit.passed = make(chan struct{}, 1)
 	// Attached now: if a memory node restarts before the first operation, the
 	// client must hear of it.
 	for id := range n.remotes {
@@ -177,19 +188,22 @@ func (p *port) begin(ops []fabric.Op) (int, error) {
 		return i, nil
 	}
 	if bytes > largeChain {
-		c.limit(r)
+		c.trim(r)
 	}
 	if len(c.ops) > 0 {
 		c.lane = r.lanes[p.lane%len(r.lanes)]
+		if p.Interrupted() {
+			p.limit.renew(c.lane)
+		}
 		c.state.Store(chainUnderWay)
 		c.lane.submit(c)
 	}
 	return i, nil
 }
 
-// limit takes out of a chain what will be refused: it goes in several frames, of which none knows of the
+// trim takes out of a chain what will be refused: it goes in several frames, of which none knows of the
 // others. (The memory node checks again.)
-func (c *chain) limit(r *remote) {
+func (c *chain) trim(r *remote) {
 	for i := range c.ops {
 		o := &c.ops[i]
 		if n, offset := uint64(o.Size()), o.Addr.Offset(); offset > r.mn.Size || n > r.mn.Size-offset {
@@ -264,11 +278,13 @@ func (p *port) find(id fabric.MemID) (*remote, error) {
 	return r, nil
 }
 
+func (p *port) newChain() *chain { return &chain{wake: make(chan struct{}, 1), limit: &p.limit} }
+
 // take returns the index of a chain that is not in use, which is done.
 func (p *port) take(ops []fabric.Op) int {
 	if len(p.free) == 0 {
 		p.free = append(p.free, uint32(len(p.chains)))
-		p.chains = append(p.chains, &chain{wake: make(chan struct{}, 1)})
+		p.chains = append(p.chains, p.newChain())
 	}
 	last := len(p.free) - 1
 	i := p.free[last]
@@ -286,8 +302,8 @@ func (p *port) take(ops []fabric.Op) int {
 // end waits for a chain and returns its outcome.
 func (p *port) end(i uint32) error {
 	c := p.chains[i]
-	if c.lane != nil {
-		c.lane.await(c)
+	if c.lane != nil && !c.lane.await(c) {
+		return p.leave(i)
 	}
 	var err error
 	if f := c.failure.Load(); f != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
@@ -20,11 +21,16 @@ type remote struct {
 	mn    member.MN
 	lanes []*lane
 	ended atomic.Bool // this life of it has gone, or we have
+
+	limbo   atomic.Int32 // of all lanes
+	limboMu sync.Mutex
+	settled *sync.Cond // when limbo has become less, or somebody does not want to wait any more
 }
 
 // attach begins to connect a memory node; mu of the node is held.
 func (n *node) attach(m member.MN) {
 	r := &remote{n: n, mn: m}
+	r.settled = sync.NewCond(&r.limboMu)
 	for i := range n.o.Lanes {
 		r.lanes = append(r.lanes, newLane(r, uint16(i)))
 	}
@@ -56,6 +62,7 @@ func (r *remote) end() {
 	if r.ended.Swap(true) {
 		return
 	}
+	r.wakeLimbo()
 	for _, l := range r.lanes {
 		l.end()
 	}

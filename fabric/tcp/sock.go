@@ -163,8 +163,24 @@ func (s *sock) sleep() error {
 	return err
 }
 
-// napTime bounds a nap, in milliseconds: who naps does not hear of room for a backlog that comes meanwhile.
-const napTime = 10
+// rouse wakes who sleeps.
+func (s *sock) rouse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bell != nil {
+		_ = s.bell.file.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// roused reports whether a sleep has failed because somebody was to be woken; then the next one can be slept.
+func (s *sock) roused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bell != nil && s.bell.file.SetReadDeadline(time.Time{}) == nil && !s.shut
+}
+
+// napTime bounds a nap, in milliseconds: who naps hears neither of room for a backlog that comes meanwhile nor of an interrupt.
+const napTime = 2
 
 // nap is sleep for one who is alone: his thread waits in the kernel. By way of Go's scheduler it takes two more system calls, and another
 // thread that must wake; but it lets others use the processor at once.

@@ -200,6 +200,11 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (any, error) {
 	case s.guests[c] != nil:
 		return nil, fmt.Errorf("%w: attached already", ErrProtocol)
 	}
+	for before, old := range s.guests {
+		if old.life == r.From { // its session has ended, and nobody has noticed yet: nothing of it may come behind what comes now
+			s.evict(before, old)
+		}
+	}
 	g := &guest{life: r.From}
 	reply := attachReply{Size: s.o.Size, Base: uint64(uintptr(s.mem.at)), Keys: s.mem.keys(), Shift: s.mem.shift}
 	for _, peer := range r.Lanes {

@@ -1,0 +1,233 @@
+//go:build linux
+
+package tcp
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// An operation is in limbo when its client has been told that its outcome is unknown and it may still take effect: its connection has
+// broken, and the memory node has not said that it has cut that (it stands still, say, and has the frame in its socket); or its
+// client was interrupted, and has left it behind. Until that is over, nothing that this node posts to the memory node afterwards
+// may overtake it, which is what fabric.ErrUnknownOutcome promises. On its own lane nothing does: frames keep their
+// order, and a new connection cuts the old one. What is posted to other lanes waits, or is refused.
+
+// grace is for how long an interrupted client waits for a memory node that does not answer.
+const grace = 5 * time.Millisecond
+
+// sever notes that frames may lie in the connection that has broken.
+func (l *lane) sever() {
+	if !l.severed.Swap(true) {
+		l.enterLimbo()
+		l.r.wakeLimbo()
+	}
+}
+
+// cut notes that the memory node has cut the connections of before.
+func (l *lane) cut() {
+	if l.severed.Swap(false) {
+		l.leaveLimbo()
+	}
+}
+
+func (l *lane) enterLimbo() {
+	l.limbo.Add(1)
+	l.r.limbo.Add(1)
+}
+
+func (l *lane) leaveLimbo() {
+	l.limbo.Add(-1)
+	l.r.limbo.Add(-1)
+	l.r.wakeLimbo()
+}
+
+// wakeLimbo wakes those who wait for the operations that are in limbo.
+func (r *remote) wakeLimbo() {
+	r.limboMu.Lock()
+	defer r.limboMu.Unlock()
+	r.settled.Broadcast()
+}
+
+// awaitLimbo waits until nothing of other lanes is in limbo. It returns an error if that may take for ever, or longer than the client
+// wants to wait.
+func (l *lane) awaitLimbo(c *chain) error {
+	r := l.r
+	r.limboMu.Lock()
+	defer r.limboMu.Unlock()
+	for {
+		waits := false
+		for _, o := range r.lanes {
+			switch {
+			case o == l || o.limbo.Load() <= 0:
+			case o.severed.Load():
+				return fmt.Errorf("%w: %v: an operation of unknown outcome may still be under way there, and its connection is not made again yet",
+					fabric.ErrNodeDown, r.mn.ID)
+			default:
+				waits = true
+			}
+		}
+		switch {
+		case !waits || r.ended.Load():
+			return nil
+		case c.limit.over.Load():
+			return fmt.Errorf("%w: %v does not answer", fabric.ErrInterrupted, r.mn.ID)
+		}
+		r.settled.Wait()
+	}
+}
+
+// leave leaves a chain behind that is under way, unless it is done. Its ops and their memory are its client's again: nothing of it is sent
+// again, and its results go nowhere.
+func (l *lane) leave(c *chain) bool {
+	l.mu.Lock() // nobody makes frames of it
+	defer l.mu.Unlock()
+	c.results.Lock()
+	defer c.results.Unlock()
+	c.changes = c.modifies()
+	for {
+		before := c.state.Load()
+		if before == chainDone {
+			return false
+		}
+		if c.state.CompareAndSwap(before, chainLeft) {
+			break
+		}
+	}
+	l.left.Add(1)
+	if c.changes {
+		l.enterLimbo()
+	}
+	l.kickPump() // it reads the answer
+	return true
+}
+
+// arrive takes note that a chain that was left behind is over. Nobody else uses it any more.
+func (l *lane) arrive(c *chain) {
+	l.left.Add(-1)
+	if c.changes {
+		l.leaveLimbo()
+	}
+}
+
+// modifies reports whether a chain changes memory.
+func (c *chain) modifies() bool {
+	for i := range c.ops {
+		if c.ops[i].Kind != fabric.OpRead {
+			return true
+		}
+	}
+	return false
+}
+
+// leave returns the outcome of a chain that was left behind.
+func (p *port) leave(i uint32) error {
+	c := p.chains[i]
+	err := fmt.Errorf("%w: %v does not answer", fabric.ErrInterrupted, c.lane.r.mn.ID)
+	if c.changes {
+		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)
+	}
+	err = &fabric.ChainError{Op: c.all[0], Err: err}
+	next := p.newChain()
+	next.life = c.life
+	p.chains[i] = next
+	p.free = append(p.free, i)
+	return err
+}
+
+// A limit bounds how long an interrupted Port waits for memory nodes.
+type limit struct {
+	over   atomic.Bool   // it does not wait any more
+	passed chan struct{} // gets a token then
+
+	mu    sync.Mutex
+	on    bool // the Port is interrupted
+	timer *time.Timer
+}
+
+// Interrupt is fabric.Port.Interrupt.
+func (p *port) Interrupt() {
+	p.Box.Interrupt()
+	p.limit.mu.Lock()
+	defer p.limit.mu.Unlock()
+	if p.limit.on {
+		return
+	}
+	p.limit.on = true
+	p.limit.timer = time.AfterFunc(grace, p.expire)
+}
+
+// ClearInterrupt is fabric.Port.ClearInterrupt.
+func (p *port) ClearInterrupt() {
+	p.Box.ClearInterrupt()
+	p.limit.mu.Lock()
+	defer p.limit.mu.Unlock()
+	if p.limit.on {
+		p.limit.on = false
+		p.limit.timer.Stop()
+		p.limit.reset()
+	}
+}
+
+// reset begins anew; mu is held.
+func (t *limit) reset() {
+	t.over.Store(false)
+	select {
+	case <-t.passed:
+	default:
+	}
+}
+
+// pass ends waiting; mu is held.
+func (t *limit) pass() {
+	t.over.Store(true)
+	select {
+	case t.passed <- struct{}{}:
+	default:
+	}
+}
+
+// renew gives a chain of an interrupted Port its time; none on a lane where something was left behind: the memory node is silent.
+func (t *limit) renew(l *lane) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !t.on:
+	case l.left.Load() > 0 || l.severed.Load():
+		t.pass()
+	default:
+		t.reset()
+		t.timer.Reset(grace)
+	}
+}
+
+// expire ends the wait of an interrupted Port.
+func (p *port) expire() {
+	p.limit.mu.Lock()
+	on := p.limit.on
+	if on {
+		p.limit.pass()
+	}
+	p.limit.mu.Unlock()
+	if !on {
+		return
+	}
+	for id := range p.n.remotes {
+		r := p.n.remotes[id].Load()
+		if r == nil {
+			continue
+		}
+		r.wakeLimbo()
+		l := r.lanes[p.lane%len(r.lanes)]
+		if conn := l.conn.Load(); conn != nil {
+			conn.rouse()
+		}
+		l.mu.Lock()
+		l.room.Broadcast()
+		l.mu.Unlock()
+	}
+}

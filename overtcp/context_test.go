@@ -1,0 +1,106 @@
+//go:build linux
+
+package overtcp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+)
+
+// The end of a context ends each wait, also that for a memory node that does not answer: every call returns while the memory node still
+// stands still. What was begun is over when it goes on: no lock is held, now or later.
+func TestContextEndsTheWaitForAMemoryNode(t *testing.T) {
+	x := newStand(t)
+	k, other := x.open(), x.open()
+	x.fill(k)
+	tree, err := k.c.Tree(context.Background(), "t", btree.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := tree.Client(k.s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := index.Put([]byte("key"), []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("the caller's reason")
+	calls := map[string]func(ctx context.Context) error{
+		"Lock": func(ctx context.Context) error {
+			g, err := k.s.Lock(ctx, k.locks.At(0))
+			if err == nil {
+				err = fmt.Errorf("granted: %w", g.Unlock())
+			}
+			return err
+		},
+		"RLock": func(ctx context.Context) error {
+			_, err := k.s.RLock(ctx, k.locks.At(0))
+			return err
+		},
+		"get": func(ctx context.Context) error {
+			return k.s.Do(ctx, func() error { _, err := k.cache.Get([]byte("key 1")); return err })
+		},
+		"set": func(ctx context.Context) error {
+			return k.s.Do(ctx, func() error { return k.cache.Set([]byte("key 1"), []byte("value 1"), objstore.Options{}) })
+		},
+		"tree's get": func(ctx context.Context) error {
+			return k.s.Do(ctx, func() error { _, err := index.Get([]byte("key")); return err })
+		},
+		"tree's set": func(ctx context.Context) error {
+			return k.s.Do(ctx, func() error { return index.Put([]byte("key"), []byte("value")) })
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			x.usable(k)
+			x.usable(other)
+			if err := x.memory.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Millisecond, cause)
+			defer cancel()
+			returned := make(chan error, 1)
+			go func() { returned <- call(ctx) }()
+			select {
+			case err = <-returned:
+			case <-time.After(deadAfter / 2): // sooner than anything else ends the wait
+				err = errors.New("waits for the memory node")
+			}
+			if e := x.memory.Signal(syscall.SIGCONT); e != nil {
+				t.Fatal(e)
+			}
+			for _, want := range []error{lock.ErrCanceled, lock.ErrTimeout, context.DeadlineExceeded, cause} {
+				if !errors.Is(err, want) {
+					t.Errorf("%v does not wrap %v", err, want)
+				}
+			}
+			again(t, other)
+			again(t, k)
+		})
+	}
+}
+
+// again acquires the lock and changes the store, as soon as that is possible.
+func again(t *testing.T, k *client) {
+	t.Helper()
+	var err error
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
+		var g declock.Guard
+		if g, err = k.s.Lock(context.Background(), k.locks.At(0)); err == nil {
+			err = errors.Join(g.Unlock(), k.cache.Set([]byte("key 1"), []byte("value 1"), objstore.Options{}))
+		}
+		if err == nil {
+			return
+		}
+	}
+	t.Errorf("not within a minute: %v", err)
+}
