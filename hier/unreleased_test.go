@@ -1,0 +1,47 @@
+package hier_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+)
+
+// A memory node restarts with its memory while a lock is held that nobody else wants: when it is back, the agent of the compute node has the lock
+// reset that its client could not release, within some milliseconds.
+func TestUnreleasedLockIsResetAfterARestart(t *testing.T) {
+	for _, policy := range []string{"declock", "paper-tf", "cql"} {
+		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {
+			for _, releaseAt := range []fabric.Time{6, 12} { // while the memory node is away, and after
+				t.Run(fmt.Sprintf("%s/%v/%d", policy, mode, releaseAt), func(t *testing.T) {
+					r := newRig(t, 1, 2, policy, cql.Layout{CapacityBits: 4, VersionBits: 16}, unsynced, silent)
+					r.client(0, "holder", func(k *hier.Locker) {
+						var h lock.Hold
+						acquire(t, k, &h, r.lock(0), mode)
+						at(k, releaseAt*fabric.Millisecond)
+						if err := k.Release(&h, nil); err == nil {
+							t.Error("a lock of before the restart is released without an error")
+						}
+					})
+					if mode == lock.Shared { // a reader of the other node comes and goes: the head passes the first one's index
+						r.client(1, "passer", func(k *hier.Locker) {
+							var h lock.Hold
+							at(k, fabric.Millisecond)
+							acquire(t, k, &h, r.lock(0), mode)
+							must(t, k.Release(&h, nil))
+						})
+					}
+					r.c.At(5*fabric.Millisecond, func() { r.c.KillMN(r.mn) })
+					r.restartAt(8*fabric.Millisecond, true)
+					if err := r.c.RunUntil(30 * fabric.Millisecond); err != nil {
+						t.Fatal(err)
+					}
+					r.wantFree(0)
+				})
+			}
+		}
+	}
+}
