@@ -36,17 +36,17 @@ const etcdEnv = "DECLOCK_TEST_ETCD"
 const memoryEnv = "DECLOCK_TEST_MEMORY_NODE"
 
 func TestMain(m *testing.M) {
-	dir, address := os.Getenv(etcdEnv), os.Getenv(memoryEnv)
-	if dir == "" && address == "" {
+	var start func(string) (io.Closer, error)
+	var with string
+	for role, f := range map[string]func(string) (io.Closer, error){etcdEnv: serveEtcd, memoryEnv: serveMemory, tightEnv: serveTight, holderEnv: hold} {
+		if v := os.Getenv(role); v != "" {
+			start, with = f, v
+		}
+	}
+	if start == nil {
 		os.Exit(m.Run())
 	}
-	var s io.Closer
-	var err error
-	if dir != "" {
-		s, err = embedded.Start(context.Background(), embedded.Options{Dir: dir})
-	} else {
-		s, err = serveMemory(address)
-	}
+	s, err := start(with)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -57,6 +57,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+}
+
+func serveEtcd(dir string) (io.Closer, error) {
+	return embedded.Start(context.Background(), embedded.Options{Dir: dir})
 }
 
 // startEtcd starts an etcd in a process of its own.
