@@ -36,6 +36,8 @@ type Exploration struct {
 	Crashes int
 	// Restart: the memory node may restart, with its memory, at any point.
 	Restart bool
+	// News: each node hears of a death at a point of its own; otherwise all hear of it at once.
+	News bool
 }
 
 // crashNames are the words for the number of crashes.
@@ -55,14 +57,22 @@ func (x Exploration) String() string {
 	if x.Restart {
 		s += ", one restart"
 	}
-	return s + crashNames[x.Crashes]
+	s += crashNames[x.Crashes]
+	if x.News {
+		s += newsName
+	}
+	return s
 }
+
+// newsName says that nodes hear of deaths one by one.
+const newsName = ", news one by one"
 
 // ParseExploration parses what Exploration.String prints.
 func ParseExploration(text string) (Exploration, error) {
 	var x Exploration
 	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
-	rest := text
+	rest, news := strings.CutSuffix(text, newsName)
+	x.News = news
 	for i, name := range crashNames[1:] {
 		if cut, ok := strings.CutSuffix(rest, name); ok {
 			rest, x.Crashes = cut, i+1
@@ -171,7 +181,11 @@ func Explorations(small bool, match string) []Exploration {
 		crash := wide
 		crash.Crashes = 1
 		add(crash, first2...)
+		news := crash
+		news.News = true
+		add(news, first2...)
 		if !small {
+			add(news, first3...)
 			wrap.Capacity = 2
 			wrap.Rounds = 3
 			add(wrap, apart2...)
@@ -250,7 +264,7 @@ func (x Exploration) config() sim.ExploreConfig {
 		// Policies compare times: one clock ticks once, by more than a shared tenure lasts.
 		cfg.Ticks, cfg.Tick = 1, 3*hier.DefaultSharing/2
 	}
-	cfg.Actions = x.Crashes
+	cfg.Actions, cfg.News = x.Crashes, x.News
 	if x.Cancel {
 		cfg.Actions++
 	}

@@ -53,6 +53,9 @@ type ExploreConfig struct {
 	Ticks int
 	Tick  fabric.Time
 
+	// News: each node hears of a change of the membership at a point of its own. Otherwise all hear of it at once.
+	News bool
+
 	// FairPolls treats loops that poll as what they mean: "wait until it
 	// changes". A chain that was just executed, from the same call stack, by the same
 	// client, changed nothing, and would return the same again, waits until

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 )
@@ -24,6 +25,7 @@ type explorer struct {
 	dead    []*Node    // killed, to be fenced
 	calls   []timedAct // of Cluster.At
 	actions []action
+	news    []uint32 // members, by index, that have yet to hear of the present state: see ExploreConfig.News
 
 	print  footprint  // of what has happened since the last point of choice
 	asleep []sleeper  // choices that need not be made; nil: sleep sets are not used
@@ -93,6 +95,7 @@ const (
 	chFence                     // dead[a] is fenced
 	chTimer                     // the deadline of port a passes early
 	chAction                    // actions[a]
+	chNews                      // member a hears of the present state, and acknowledges it
 
 	// What is no choice.
 	chUnwind // a killed task unwinds
@@ -235,6 +238,8 @@ func (ex *explorer) possible(x choice) bool {
 		return i < len(ex.pairs) && len(ex.pairs[i].queue) > 0
 	case chFence:
 		return i < len(ex.dead)
+	case chNews:
+		return slices.Contains(ex.news, x.a)
 	case chAction:
 		return i < len(ex.actions)
 	case chGoOn, chResume, chTick, chTimer:
@@ -294,7 +299,7 @@ func (ex *explorer) settle() {
 
 // eager tells whether the clients of a node go on at once: nobody sees when they do.
 func (ex *explorer) eager(n *Node) bool {
-	if ex.cfg.NoEager || ex.shared.Has(n.id) || ex.clocked.Has(n.id) || len(ex.dead) > 0 {
+	if ex.cfg.NoEager || ex.shared.Has(n.id) || ex.clocked.Has(n.id) || len(ex.dead)+len(ex.news) > 0 {
 		return false
 	}
 	return !ex.mayAct(func(a *action) bool {
@@ -324,7 +329,7 @@ func (ex *explorer) fuses(pr *pair, to *Port) bool {
 	if from == to.node {
 		from = nil // they are fenced together
 	}
-	if ex.cfg.NoEager || ex.ticks < ex.cfg.Ticks || to.interrupted || to.node.paused || from != nil && (from.dead || from.closed) {
+	if ex.cfg.NoEager || len(ex.news) > 0 || ex.ticks < ex.cfg.Ticks || to.interrupted || to.node.paused || from != nil && (from.dead || from.closed) {
 		return false
 	}
 	return !ex.mayAct(func(a *action) bool {
@@ -385,6 +390,9 @@ func (ex *explorer) list() {
 	}
 	for i := range ex.dead {
 		ex.add(choice{kind: chFence, a: uint32(i), actor: nobody})
+	}
+	for _, i := range ex.news {
+		ex.add(choice{kind: chNews, a: i, actor: nobody})
 	}
 	regular := len(ex.menu)
 	if !ex.resting && c.live > 0 {
@@ -499,7 +507,7 @@ func (ex *explorer) remember(x choice) {
 		ex.redone++
 	}
 	switch x.kind {
-	case chRest, chForce, chTick, chFence, chTimer:
+	case chRest, chForce, chTick, chFence, chTimer, chNews:
 		ex.print.all = true
 	case chAction:
 		ex.print.all = ex.print.all || !ex.actions[x.a].kills
@@ -555,6 +563,10 @@ func (ex *explorer) do(x choice) {
 		n := ex.dead[x.a]
 		ex.dead = append(ex.dead[:x.a], ex.dead[x.a+1:]...)
 		c.Fence(n)
+	case chNews:
+		ex.news = slices.DeleteFunc(ex.news, func(i uint32) bool { return i == x.a })
+		ex.say("member %d hears of revision %d", x.a, c.ledger.Revision)
+		c.hears(c.members[x.a])
 	case chTimer:
 		ex.early++
 		p := c.ports[x.a]
@@ -660,4 +672,18 @@ func (ex *explorer) resume(p *Port) {
 	}
 	ex.c.wake(p)
 	ex.stepped()
+}
+
+// tellSoon has a member hear of the present state at some point, unless it is dead.
+func (ex *explorer) tellSoon(m *membership) {
+	if n := m.node; m.acts == ex.c.ledger.Revision || n != nil && (n.dead || n.closed) || m.mn != nil && m.mn.dead || slices.Contains(ex.news, m.index) {
+		return
+	}
+	ex.news = append(ex.news, m.index)
+	slices.Sort(ex.news)
+}
+
+// forgetNews drops what a node that has died need not hear.
+func (ex *explorer) forgetNews(m *membership) {
+	ex.news = slices.DeleteFunc(ex.news, func(i uint32) bool { return i == m.index })
 }

@@ -159,8 +159,11 @@ func (ex *explorer) nameOf(x choice) uint64 {
 		return id
 	}
 	id := uint64(x.kind)<<56 | 1<<55 // no name of idOf
-	if x.kind == chFence {
+	switch x.kind {
+	case chFence:
 		return id | uint64(ex.dead[x.a].id)
+	case chNews:
+		return id | 1<<54 | uint64(x.a)
 	}
 	return id | uint64(x.a)
 }

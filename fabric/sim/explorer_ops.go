@@ -225,7 +225,7 @@ func (ex *explorer) dropMessages() {
 func (ex *explorer) fenced(n *Node) {
 	for i := 0; i < len(ex.chains); {
 		ch := ex.chains[i]
-		if ch.orphan && ch.port.node == n {
+		if ch.orphan && ch.port.node == n && ch.qp.mn.refuses(n) { // all do, by the rules
 			ex.chains = append(ex.chains[:i], ex.chains[i+1:]...)
 			ex.c.releaseChain(ch)
 			continue

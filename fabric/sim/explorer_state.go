@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 )
 
 // A tally is the hash of a state, in parts: those that something that happens on a compute node does not go by, and does
@@ -88,6 +89,13 @@ func (ex *explorer) general() uint64 {
 		}
 		for i, d := range n.downMN {
 			h += mix64(flag(d) * uint64(1+i))
+		}
+	}
+	if ex.cfg.News {
+		h = fold(h, c.ledger.Revision)
+		for _, m := range c.members {
+			h = fold(h, m.acts<<8|uint64(m.entry.Phase))
+			h = fold(h, m.entry.Acked<<8|flag(m.forgotten != member.Unnoted))
 		}
 	}
 	var sum uint64

@@ -40,6 +40,7 @@ func (c *Cluster) Kill(n *Node) {
 	}
 	if c.ex != nil {
 		c.ex.dropMessages()
+		c.ex.forgetNews(n.member)
 	}
 	if n.member.entry.Phase == member.Joined {
 		c.post(c.now+c.cfg.DetectDelay, evDetect, n.member.index, 0)

@@ -44,7 +44,7 @@ func (c *Cluster) leave(m *membership, how member.Phase) {
 
 // changed follows each change of the ledger: it sends the news.
 func (c *Cluster) changed() {
-	if c.cfg.NewsDelay == 0 || !c.begun {
+	if !c.begun || c.cfg.NewsDelay == 0 && !(c.ex != nil && c.ex.cfg.News) {
 		c.tellAll()
 		return
 	}
@@ -57,7 +57,13 @@ func (c *Cluster) changed() {
 }
 
 // tellSoon has a node hear of the present state after a time of its own.
-func (c *Cluster) tellSoon(m *membership) { c.post(c.newsAt(), evNews, m.index, 0) }
+func (c *Cluster) tellSoon(m *membership) {
+	if c.ex != nil {
+		c.ex.tellSoon(m)
+		return
+	}
+	c.post(c.newsAt(), evNews, m.index, 0)
+}
 
 // newsAt draws when something arrives that goes from the coordinator to a node, or the other way: more often
 // soon than late, so that one node is late when all others are soon.
@@ -105,6 +111,10 @@ func (c *Cluster) hears(m *membership) {
 	}
 	if n != nil {
 		n.learn()
+	}
+	if c.ex != nil {
+		c.acks(m, now)
+		return
 	}
 	c.post(c.newsAt(), evAck, m.index, now)
 }
