@@ -32,6 +32,14 @@ func (p hurriedPort) Now() fabric.Time {
 
 func (p hurriedPort) seconds() uint32 { return uint32(p.Now() / fabric.Second) }
 
+// roundedUp returns the second from which a TTL counts now; 0 if nothing expires.
+func (w *world) roundedUp(p fabric.Port) uint32 {
+	if w.s.SecondNs == 0 {
+		return 0
+	}
+	return uint32((hurriedPort{p, w.s.SecondNs}.Now() + fabric.Second - 1) / fabric.Second)
+}
+
 var _ lock.Attacher = (*hurried)(nil)
 
 // storeLocker returns a Locker for a client of the object store.
@@ -58,10 +66,12 @@ func (w *world) seconds(p fabric.Port) (own, fastest uint32) {
 func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (*oracle.StoreOp, error) {
 	before := *st.Stats()
 	op.Began, _ = w.seconds(p)
+	op.First = w.roundedUp(p)
 	op.Evicted = w.s.Room > 0 // if its client dies, nobody knows
 	o := w.store.Begin(op)
 	err := doStore(st, o)
 	o.Ended, o.Fastest = w.seconds(p)
+	o.Last = w.roundedUp(p)
 	evicted := st.Stats().Evictions - before.Evictions
 	if o.Result != oracle.Unknown {
 		o.Evicted = evicted > 0

@@ -39,7 +39,7 @@ type Item struct {
 // Options of an object that is stored.
 type Options struct {
 	Flags uint32 // the user's own
-	TTL   uint32 // seconds until the object expires; 0 is never
+	TTL   uint32 // seconds until the object expires, at least, and less than one more; 0 is never
 }
 
 // Cache is one client's view of a cache, with memcached's meaning of each

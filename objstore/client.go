@@ -242,12 +242,16 @@ func (c *Client) now() uint32 {
 	return uint32(c.port.Now() / fabric.Second)
 }
 
-// expiry returns the second of expiry of a TTL.
+// expiry returns the second of expiry of a TTL. It counts from the next full second, so that an object lives for its TTL at least, and
+// less than a second longer.
 func (c *Client) expiry(ttl uint32) uint32 {
 	if ttl == 0 {
 		return 0
 	}
-	now := c.now()
+	now := c.nowS
+	if now == 0 {
+		now = uint32((c.port.Now() + fabric.Second - 1) / fabric.Second)
+	}
 	return max(now+min(ttl, ^uint32(0)-now), 1)
 }
 

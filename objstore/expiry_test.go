@@ -1,6 +1,37 @@
 package objstore
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric"
+)
+
+// An object lives for its TTL at least, and for less than a second longer, whenever in a second it is stored or touched.
+func TestTTLIsALeast(t *testing.T) {
+	const second = fabric.Second
+	for _, part := range []fabric.Time{0, 1, second / 2, second - 25*fabric.Microsecond, second - 1} {
+		for _, touched := range []bool{false, true} {
+			_, c := one(t, nil)
+			pauseTo := func(at fabric.Time) { wantErr(t, "pause", c.port.Pause(at), nil) }
+			pauseTo(5*second + part)
+			ttl := uint32(1)
+			if touched {
+				ttl = 9
+			}
+			began := c.port.Now()
+			wantErr(t, "set", c.Set(b("k"), b("v"), Options{TTL: ttl}), nil)
+			if touched {
+				began = c.port.Now()
+				wantErr(t, "touch", c.Touch(b("k"), 1), nil)
+			}
+			ended := c.port.Now()
+			pauseTo(began + second - 10*fabric.Microsecond) // a get takes less
+			wantValue(t, c, "k", "v")
+			pauseTo(ended + 2*second)
+			wantMiss(t, c, "k")
+		}
+	}
+}
 
 // A get finds an object expired and has released the lock when another client gives it more time (by a clock that is
 // behind), or deletes it and puts another into the same chunk, with the same slot word: what was acknowledged stays.

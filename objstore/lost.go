@@ -62,7 +62,9 @@ func (s *Store) revived(l lock.Locker) (*Store, error) {
 		if cfg.DeadNow != nil {
 			cfg.Dead = cfg.DeadNow()
 		}
-		next, err := open(l.Port(), cfg, s.line, newest)
+		// Who made it before us may have chosen other sizes.
+		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
+		next, err := open(l.Port(), given, cfg, s.line, newest)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +94,7 @@ func (c *Client) revive() error {
 
 // survey looks for parts of the store that are there already: their geometry is that of all. Without them, that of the first part that is made
 // is. (A part may be missing because its memory was lost.) It tells whether there is one behind the first.
-func (s *Store) survey(port fabric.Port) (behind bool, err error) {
+func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error) {
 	if len(s.cfg.Nodes) == 1 {
 		return false, nil
 	}
@@ -113,7 +115,7 @@ func (s *Store) survey(port fabric.Port) (behind bool, err error) {
 			return false, fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
 		}
 		s.geo = g
-		return i > 0, s.compare()
+		return i > 0, s.compare(given)
 	}
 	return false, nil
 }

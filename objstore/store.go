@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -21,7 +22,7 @@ var (
 	ErrGeometry = errors.New("objstore: store was made with another configuration")
 )
 
-// Config says which store to open, and how to make it if there is none.
+// Config says which store to open, and how to make it if there is none. Sizes that are 0 are as in the store that is there.
 type Config struct {
 	Name string
 	// Nodes are the memory nodes of the store. All compute nodes must name the
@@ -31,11 +32,12 @@ type Config struct {
 	Lock lock.Layout
 
 	// Objects is how many objects the index is made for, on all nodes together;
-	// more find room in overflow blocks, at one more round trip. 0 is 65536.
+	// more find room in overflow blocks, at one more round trip. 0 is 65536. It is a wish of who makes the store: one that
+	// is there keeps its index, of whatever size (Store.Objects).
 	Objects uint64
-	// MaxValue is the largest value in bytes; 0 is 1 MiB.
+	// MaxValue is the largest value in bytes; 0 is 1 MiB. A store that is there must have the same.
 	MaxValue uint32
-	// MemoryLimit bounds the bytes of objects on each node; 0 is all of its region.
+	// MemoryLimit bounds the bytes of objects on each node; 0 is all of its region. A store that is there keeps its own (Store.MemoryLimit).
 	MemoryLimit uint64
 
 	// What follows is this compute node's own choice.
@@ -107,11 +109,14 @@ func newGeometry(cfg *Config, rand func() uint64) geometry {
 	}
 	g.bucketSize = (g.lockSize + slotSize*(minBucketSlots+1) + 63) &^ 63
 	g.slots = int((g.bucketSize-g.lockSize)/slotSize) - 1
-	perBucket := max(1, uint64(g.slots)*loadPercent/100)
+	perBucket := g.perBucket()
 	perNode := (cfg.Objects + uint64(g.nodes) - 1) / uint64(g.nodes)
 	g.buckets = max(1, (perNode+perBucket-1)/perBucket)
 	return g
 }
+
+// perBucket returns how many objects a bucket is made for.
+func (g *geometry) perBucket() uint64 { return max(1, uint64(g.slots)*loadPercent/100) }
 
 func (g *geometry) tableSize() uint64 { return tableOffset + g.buckets*g.bucketSize }
 
@@ -205,24 +210,26 @@ type Store struct {
 
 // Open opens the store, and makes it if there is none.
 func Open(port fabric.Port, cfg Config) (*Store, error) {
+	given := cfg
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
 	l := new(line)
-	s, err := open(port, cfg, l, nil)
+	s, err := open(port, given, cfg, l, nil)
 	if err == nil {
 		l.newest.Store(s)
 	}
 	return s, err
 }
 
-// open opens the store. What old has of parts that are there still is taken over.
-func open(port fabric.Port, cfg Config, l *line, old *Store) (_ *Store, err error) {
+// open opens the store, if it is as given, and makes it, if there is none, as cfg says. What old has of parts that are there still is taken over.
+func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, err error) {
 	s := &Store{cfg: cfg, geo: newGeometry(&cfg, port.Rand), nodes: make([]*node, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
 	if old != nil {
 		s.geo = old.geo
 	}
-	if s.survivors, err = s.survey(port); err != nil {
+	fresh := s.geo.buckets
+	if s.survivors, err = s.survey(port, &given); err != nil {
 		return nil, err
 	}
 	for i, mn := range cfg.Nodes {
@@ -232,7 +239,7 @@ func open(port fabric.Port, cfg Config, l *line, old *Store) (_ *Store, err erro
 		if old != nil && old.nodes[i].base == s.nodes[i].base && old.nodes[i].region.UUID() == s.nodes[i].region.UUID() {
 			s.nodes[i] = old.nodes[i]
 		}
-		if err := s.compare(); err != nil {
+		if err := s.compare(&given); err != nil {
 			return nil, err // before anything is made on another node
 		}
 	}
@@ -244,17 +251,24 @@ func open(port fabric.Port, cfg Config, l *line, old *Store) (_ *Store, err erro
 	for _, n := range s.nodes {
 		s.initHeap(n)
 	}
-	s.places.init(cfg.CacheEntries)
+	s.cfg.MaxValue, s.cfg.MemoryLimit = s.geo.maxValue, s.geo.limit
+	if s.geo.buckets != fresh {
+		s.cfg.Objects = s.Objects()
+	}
+	if s.cfg.CacheEntries == 0 {
+		s.cfg.CacheEntries = int(min(s.cfg.Objects, defaultCacheEntries))
+	}
+	s.places.init(s.cfg.CacheEntries)
 	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
 	return s, nil
 }
 
 // compare compares the geometry of the store that is there with the wanted one.
-func (s *Store) compare() error {
-	g, cfg := &s.geo, &s.cfg
-	if g.maxValue != cfg.MaxValue || g.lockSize != (cfg.Lock.Size+7)&^7 || g.nodes != len(cfg.Nodes) {
-		return fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, cfg.Name,
-			g.lockSize, g.nodes, g.maxValue, cfg.Lock.Size, len(cfg.Nodes), cfg.MaxValue)
+func (s *Store) compare(given *Config) error {
+	g, maxValue := &s.geo, cmp.Or(given.MaxValue, s.geo.maxValue)
+	if g.maxValue != maxValue || g.lockSize != (given.Lock.Size+7)&^7 || g.nodes != len(given.Nodes) {
+		return fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, given.Name,
+			g.lockSize, g.nodes, g.maxValue, given.Lock.Size, len(given.Nodes), maxValue)
 	}
 	return nil
 }
@@ -302,9 +316,6 @@ func (cfg *Config) fill() error {
 	}
 	if cfg.MaxValue == 0 {
 		cfg.MaxValue = defaultMaxValue
-	}
-	if cfg.CacheEntries == 0 {
-		cfg.CacheEntries = int(min(cfg.Objects, defaultCacheEntries))
 	}
 	if cfg.AccessRefreshS == 0 {
 		cfg.AccessRefreshS = defaultAccessRefreshS
@@ -411,3 +422,9 @@ func (s *Store) Nodes() []fabric.MemID { return s.cfg.Nodes }
 
 // MaxValue returns the largest value in bytes.
 func (s *Store) MaxValue() int { return int(s.geo.maxValue) }
+
+// Objects returns how many objects the index of the store is made for, about: see Config.Objects.
+func (s *Store) Objects() uint64 { return s.geo.buckets * s.geo.perBucket() * uint64(s.geo.nodes) }
+
+// MemoryLimit returns what bounds the bytes of objects on each node; 0: nothing but its region.
+func (s *Store) MemoryLimit() uint64 { return s.geo.limit }

@@ -14,7 +14,7 @@ import (
 // Times are what clocks showed around an operation on a store whose objects expire, in seconds, and all zero
 // of a store whose objects do not.
 //
-// An object that is given TTL seconds expires at its client's clock + TTL, which may have been read at any time of the operation. It is
+// An object that is given TTL seconds expires at its client's clock, in full seconds rounded up, + TTL, which may have been read at any time of the operation. It is
 // there for whoever's clock is before that, and not there for the others; and who finds it expired may take it away, so that it
 // is not there for anybody.
 type Times struct {
@@ -22,12 +22,14 @@ type Times struct {
 	Began   uint32 // the client's clock when the operation began; 0: the store's objects do not expire
 	Ended   uint32 // the client's clock when it had ended
 	Fastest uint32 // the fastest clock of all when it had ended
+	// First and Last are Began and Ended rounded up, to the seconds from which a TTL counts. 0: clocks show full seconds.
+	First, Last uint32
 }
 
 // open notes that the operation may go on for ever.
 func (t *Times) open() {
 	if t.Began != 0 {
-		t.Ended, t.Fastest = math.MaxUint32, math.MaxUint32
+		t.Ended, t.Last, t.Fastest = math.MaxUint32, math.MaxUint32, math.MaxUint32
 	}
 }
 
@@ -44,7 +46,7 @@ func (t *Times) expiry() (first, last uint32) {
 		return 0, 0
 	}
 	later := func(s uint32) uint32 { return s + min(t.TTL, math.MaxUint32-s) }
-	return later(t.Began), later(t.Ended)
+	return later(max(t.First, t.Began)), later(max(t.Last, t.Ended))
 }
 
 // An object is the state of one key. unique is 0 while no get has shown it.
