@@ -115,7 +115,7 @@ func (k *checker) problem(format string, args ...any) {
 const maxRepairs = 100
 
 // Check reads the whole tree and tells what is in it, and what is wrong. Nobody may change
-// the tree meanwhile, or Check sees changes half done as faults.
+// the tree meanwhile, or Check sees changes half done as faults. See OpenOn.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
 	if err := c.begin(); err != nil {
 		return nil, err

@@ -101,6 +101,23 @@ func (c *Client) reclaim(view func() fabric.View) error {
 	return nil
 }
 
+// OpenOn returns the compute nodes, besides this one, that have the tree open, or died with it open. What Check finds while one of those
+// lives may be a change that is half done.
+func (c *Client) OpenOn() ([]fabric.CNID, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.end()
+	if c.t.lost() {
+		return nil, c.revive()
+	}
+	list, err := c.t.member.OpenOn(&owner{c: c})
+	if err != nil {
+		err = fmt.Errorf("btree: %w", err)
+	}
+	return list, err
+}
+
 // Found returns what this compute node has found as the leader of rounds.
 func (c *Client) Found() sweep.Found { return c.t.member.Found() }
 

@@ -110,7 +110,7 @@ type checker struct {
 }
 
 // Check reads the whole store and tells what is in it and what is wrong with
-// it. Nobody may use the store meanwhile: it takes no locks.
+// it. Nobody may use the store meanwhile: it takes no locks, and sees changes that are half done as problems. See OpenOn.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
 	if err := c.begin(); err != nil {
 		return nil, err

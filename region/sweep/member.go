@@ -233,6 +233,21 @@ func (m *Member) readTable(o Owner) (*table, error) {
 	return &t, nil
 }
 
+// OpenOn returns the compute nodes, besides this one, that have the store or tree open, or died with it open.
+func (m *Member) OpenOn(o Owner) ([]fabric.CNID, error) {
+	t, err := m.readTable(o)
+	if err != nil {
+		return nil, err
+	}
+	var list []fabric.CNID
+	for i, w := range t {
+		if cn := fabric.CNID(i); w.open() && cn != m.cn {
+			list = append(list, cn)
+		}
+	}
+	return list, nil
+}
+
 // owing tells whether somebody dead had pieces.
 func (t *table) owing(live fabric.CNSet) bool {
 	for i, w := range t {

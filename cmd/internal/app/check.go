@@ -1,19 +1,22 @@
 package app
 
 import (
+	"errors"
 	"fmt"
-	"slices"
+	"strings"
 
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region"
 	"github.com/urfave/cli/v2"
 )
 
 const checkDescription = `It reads all object stores and trees of a running cluster, and tells what is in them and what is wrong: the index, every
-object, every node, the memory lists. It takes no locks: who uses a store meanwhile is seen with changes half done. Faults that come and go while
-other compute nodes are alive mean that the store is in use (exit code 21); faults that stay, that something is wrong (15).
+object, every node, the memory lists. It takes no locks, so that a change that is under way looks like a fault. Faults of a store or tree that no other
+compute node has open mean that something is wrong (exit code 15); else check says that it is in use, and who has it open (21).
 
 What a compute node has of a store's memory when it dies is found by the others that have the store open, while they work. --reclaim looks for it now, and for
 what failed operations have left: others may be alive, and take part. If one does not, it gives up after 30 s (21).
@@ -64,14 +67,17 @@ func (i *inspector) check(l *looking, reclaim bool) error {
 		if err != nil {
 			return err
 		}
-		r, busy, err := i.examine(l, c, reclaim)
-		c.Close()
+		var r *objstore.Report
+		o := objstore.CheckOptions{}
+		if reclaim {
+			o.Reclaim = l.cluster.Node().Fabric().View
+		}
+		err = l.examine("store", name, c, func() (bool, error) {
+			r, err = c.Check(o)
+			return err == nil && r.Sound(), err
+		})
 		if err != nil {
 			return err
-		}
-		if busy {
-			return exit.Errorf(exit.Busy, "store %q is in use: faults were seen that come and go, as changes do that are half done; %d other compute nodes are alive. "+
-				"Check it when nobody uses it", name, othersAlive(l))
 		}
 		if !r.Sound() {
 			unsound++
@@ -104,34 +110,57 @@ func (i *inspector) check(l *looking, reclaim bool) error {
 	return err
 }
 
-// othersAlive returns how many compute nodes there are besides this one.
-func othersAlive(l *looking) int { return l.cluster.Node().Fabric().View().Live.Len() - 1 }
+// A shared is a client of a store or tree that other compute nodes may have open.
+type shared interface {
+	OpenOn() ([]fabric.CNID, error)
+	Close()
+}
 
-// looks is how often a fault must be seen, where others may be at work, to be one.
-const looks = 3
-
-// examine checks a store. It is busy if there are faults that do not stay while other compute nodes are alive.
-func (i *inspector) examine(l *looking, c *objstore.Client, reclaim bool) (r *objstore.Report, busy bool, err error) {
-	for n := 0; n < looks; n++ {
-		o := objstore.CheckOptions{}
-		if reclaim {
-			o.Reclaim = l.cluster.Node().Fabric().View
+// examine checks a store or tree with check, which returns whether it is sound, and closes its client. Faults that are seen while other compute nodes have it
+// open may be their changes, half done: then the error says so, and who they are.
+func (l *looking) examine(what, name string, c shared, check func() (sound bool, err error)) error {
+	defer c.Close()
+	var users fabric.CNSet
+	for range looks { // a moment without changes does
+		if err := l.addUsers(&users, c); err != nil {
+			return err
 		}
-		again, err := c.Check(o)
-		if err != nil {
-			return nil, false, err
+		sound, err := check()
+		corrupt := errors.Is(err, objstore.ErrCorrupt) || errors.Is(err, btree.ErrCorrupt)
+		if err != nil && !corrupt || err == nil && sound {
+			return err
 		}
-		if r == nil {
-			r = again
-		} else {
-			r.Problems = slices.DeleteFunc(r.Problems, func(p objstore.Problem) bool { return !slices.Contains(again.Problems, p) })
-			busy = r.Sound()
+		if uerr := l.addUsers(&users, c); uerr != nil {
+			return errors.Join(err, uerr)
 		}
-		if r.Sound() || othersAlive(l) == 0 {
-			break
+		if users.Len() == 0 {
+			return err
 		}
 	}
-	return r, busy, nil
+	var names []string
+	for cn, ok := users.Next(0); ok; cn, ok = users.Next(cn) {
+		names = append(names, cn.String())
+	}
+	return exit.Errorf(exit.Busy, "%s %q is in use: %s also have it open, and what was found may be changes of theirs that are half done. "+
+		"Check it when nobody else has it open", what, name, strings.Join(names, ", "))
+}
+
+// looks is how often what others have open is checked, before it is called in use.
+const looks = 3
+
+// addUsers adds the living compute nodes that have a store or tree open.
+func (l *looking) addUsers(users *fabric.CNSet, c shared) error {
+	list, err := c.OpenOn()
+	if err != nil {
+		return err
+	}
+	live := l.cluster.Node().Fabric().View().Live
+	for _, cn := range list {
+		if live.Has(cn) {
+			users.Add(cn)
+		}
+	}
+	return nil
 }
 
 func (i *inspector) storeNames(l *looking) ([]string, error) {

@@ -31,8 +31,11 @@ func (i *inspector) checkTrees(l *looking, reclaim bool, rows *[]any) (trees, un
 		if reclaim {
 			o.Reclaim = l.cluster.Node().Fabric().View
 		}
-		r, err := c.Check(o)
-		c.Close()
+		var r *btree.Report
+		err = l.examine("tree", name, c, func() (bool, error) {
+			r, err = c.Check(o)
+			return err == nil && r.Sound(), err
+		})
 		if err != nil {
 			return 0, 0, err
 		}
