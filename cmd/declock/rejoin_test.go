@@ -88,3 +88,19 @@ func TestForget(t *testing.T) {
 	w.shows(at, `mn0 .*yes`, `!mn7`)
 	w.down(up)
 }
+
+// etcd is silent: status says so, in the words of the compute nodes and in its own.
+func TestSilentEtcdShows(t *testing.T) {
+	w := newWorld(t)
+	up, at := w.overTCP("--cns", "1")
+	w.shows(at, `mn0 .*127\.0\.0\.1:\d+`, `cn1 .*127\.0\.0\.1:\d+`, `!etcd has not`)
+	if err := up.cmd.Process.Signal(syscall.SIGSTOP); err != nil { // it has the etcd in it
+		t.Fatal(err)
+	}
+	w.shows(at, `etcd has not answered cn1 for \d+ s`, `etcd does not answer: nobody joins`, `mn0 .*yes`)
+	if err := up.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	w.shows(at, `mn0 .*yes`, `cn\d .*yes`, `!etcd has not`)
+	w.down(up)
+}

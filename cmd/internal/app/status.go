@@ -40,6 +40,8 @@ type clusterRow struct {
 	Memory  []memoryRow      `json:"memory"`
 	Compute []computeRow     `json:"compute"`
 	Regions []control.Memory `json:"regions,omitempty"`
+	// Coordinator says why the coordinator does not answer, if it does not: this command, or compute nodes.
+	Coordinator string `json:"coordinator,omitempty"`
 
 	local bool // what daemons on this machine say, over another fabric than shm
 }
@@ -52,15 +54,19 @@ type memoryRow struct {
 	Size  uint64 `json:"size"`
 	Keep  bool   `json:"keep"`
 	Path  string `json:"path"`
+	// Address is where other nodes reach it.
+	Address string `json:"address,omitempty"`
 }
 
 type computeRow struct {
-	Node   string          `json:"node"`
-	Pid    int             `json:"pid"`
-	Alive  bool            `json:"alive"`
-	Joined string          `json:"joined"`
-	Status *control.Status `json:"status,omitempty"`
-	Note   string          `json:"note,omitempty"` // why there is no status
+	Node   string `json:"node"`
+	Pid    int    `json:"pid"`
+	Alive  bool   `json:"alive"`
+	Joined string `json:"joined"`
+	// Address is where other nodes reach it.
+	Address string          `json:"address,omitempty"`
+	Status  *control.Status `json:"status,omitempty"`
+	Note    string          `json:"note,omitempty"` // why there is no status
 }
 
 func statusCommand(env *Env) *cli.Command {
@@ -191,10 +197,14 @@ func (row *clusterRow) askOthers(ctx context.Context, at scheme.Cluster) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	info, err := at.Describe(ctx)
-	if err != nil {
-		return // what is known here is better than nothing
+	if err != nil { // what is known here is better than nothing
+		row.Coordinator = err.Error()
+		return
 	}
 	for _, m := range info.Memory {
+		if i := slices.IndexFunc(row.Memory, func(r memoryRow) bool { return r.Node == m.ID.String() }); i >= 0 {
+			row.Memory[i].Address = m.Where
+		}
 		if !m.Alive && !slices.ContainsFunc(row.Memory, func(r memoryRow) bool { return r.Node == m.ID.String() }) {
 			row.Memory = append(row.Memory, memoryRow{Node: m.ID.String(), Epoch: m.Epoch})
 			row.State = info.State
@@ -203,7 +213,11 @@ func (row *clusterRow) askOthers(ctx context.Context, at scheme.Cluster) {
 	for i := range row.Compute {
 		r := &row.Compute[i]
 		for _, n := range info.Compute {
-			if r.Status != nil || n.HTTP == "" || n.ID.String() != r.Node {
+			if n.ID.String() != r.Node {
+				continue
+			}
+			r.Address = n.Where
+			if r.Status != nil || n.HTTP == "" {
 				continue
 			}
 			if s, err := fetchStatus(ctx, n.HTTP, at, n.ID); err == nil {
@@ -233,10 +247,16 @@ func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 	memoryUp := false
 	for _, m := range info.Memory {
 		memoryUp = memoryUp || m.Alive
-		row.Memory = append(row.Memory, memoryRow{Node: m.ID.String(), Pid: m.PID, Alive: m.Alive, Epoch: m.Epoch, Size: m.Size, Keep: m.Keep, Path: m.Where})
+		r := memoryRow{Node: m.ID.String(), Pid: m.PID, Alive: m.Alive, Epoch: m.Epoch, Size: m.Size, Keep: m.Keep}
+		if at.Scheme() == "shm" {
+			r.Path = m.Where
+		} else {
+			r.Address = m.Where
+		}
+		row.Memory = append(row.Memory, r)
 	}
 	for _, n := range info.Compute {
-		r := computeRow{Node: n.ID.String(), Pid: n.PID, Alive: n.Alive}
+		r := computeRow{Node: n.ID.String(), Pid: n.PID, Alive: n.Alive, Address: n.Where}
 		if !n.Joined.IsZero() {
 			r.Joined = n.Joined.UTC().Format(time.RFC3339)
 		}
@@ -321,6 +341,7 @@ func (p *lineWriter) cluster(r *clusterRow) {
 	}
 	p.printf("\n")
 	name := strings.TrimPrefix(r.Cluster, "shm:")
+	p.coordinator(r)
 	switch {
 	case r.State == scheme.Broken:
 		p.printf("  %s\n  remove it: declock clean %s\n", r.Error, name)
@@ -336,21 +357,21 @@ func (p *lineWriter) cluster(r *clusterRow) {
 	for i := range r.Regions {
 		used[r.Regions[i].Node] = &r.Regions[i]
 	}
-	mem := &report.Table{Head: []string{"memory node", "pid", "alive", "epoch", "size", "taken", "memory"}}
+	mem := &report.Table{Head: []string{"memory node", "pid", "alive", "epoch", "size", "taken", "memory"}} // where it is: a file, or an address
 	for _, m := range r.Memory {
 		taken := "-"
 		if u := used[m.Node]; u != nil && u.Used > 0 {
 			taken = fmt.Sprintf("%s (%.0f%%)", units.Bytes(u.Used), 100*float64(u.Used)/float64(u.Size))
 		}
-		mem.Add(m.Node, pidText(m.Pid), yesNo(m.Alive), fmt.Sprint(m.Epoch), units.Bytes(m.Size), taken, m.Path)
+		mem.Add(m.Node, pidText(m.Pid), yesNo(m.Alive), fmt.Sprint(m.Epoch), units.Bytes(m.Size), taken, m.Path+m.Address)
 	}
 	p.table(mem)
-	cns := &report.Table{Head: []string{"compute node", "pid", "alive", "lock", "acquires", "local", "remote", "resets", "replay"}}
+	cns := &report.Table{Head: []string{"compute node", "pid", "alive", "address", "lock", "acquires", "local", "remote", "resets", "replay"}}
 	for _, n := range r.Compute {
-		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), "-", "-", "-", "-", "-", n.Note}
+		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), orDash(n.Address), "-", "-", "-", "-", "-", n.Note}
 		if s := n.Status; s != nil {
 			l := &s.Counters.Locks
-			row = []string{n.Node, pidText(n.Pid), yesNo(n.Alive), s.Policy, units.Count(l.Acquires), units.Count(l.HandoversLocal),
+			row = []string{n.Node, pidText(n.Pid), yesNo(n.Alive), orDash(n.Address), s.Policy, units.Count(l.Acquires), units.Count(l.HandoversLocal),
 				units.Count(l.HandoversRemote), units.Count(s.Resets.Led), jobText(s.Job)}
 		}
 		cns.Add(row...)
@@ -358,6 +379,27 @@ func (p *lineWriter) cluster(r *clusterRow) {
 	p.table(cns)
 	p.hot(r.Compute)
 	p.roots(r.Regions)
+}
+
+// coordinator shows that etcd does not answer: this command, or compute nodes.
+func (p *lineWriter) coordinator(r *clusterRow) {
+	if r.Coordinator != "" {
+		p.printf("  etcd does not answer: nobody joins, and deaths go unnoticed: %s\n", r.Coordinator)
+	}
+	for _, n := range r.Compute {
+		if n.Status == nil || n.Status.Coordinator == nil || n.Status.Coordinator.Error == "" {
+			continue
+		}
+		c := n.Status.Coordinator
+		p.printf("  etcd has not answered %s for %.0f s: %s\n", n.Node, c.SilentS, c.Error)
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
 }
 
 // hotShown is how many hot locks are shown of each compute node.

@@ -174,6 +174,14 @@ type Status struct {
 	Resets   cql.AgentStats `json:"resets"`
 	Memory   []Memory       `json:"memory"`
 	Hot      []HotLock      `json:"hot,omitempty"` // the locks that are acquired most here, the hottest first
+	// Coordinator is how the node reaches the coordinator; nil: its cluster has none.
+	Coordinator *Coordinator `json:"coordinator,omitempty"`
+}
+
+// A Coordinator is how a node reaches the coordinator of its cluster: etcd.
+type Coordinator struct {
+	SilentS float64 `json:"silent_s"`        // since it last answered
+	Error   string  `json:"error,omitempty"` // why it does not answer
 }
 
 // A HotLock is a lock that is acquired often; see cn.HotLock.

@@ -13,6 +13,7 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region"
@@ -106,6 +107,13 @@ func (d *CN) Status() *control.Status {
 		Procs: runtime.GOMAXPROCS(0), UptimeS: time.Since(d.started).Seconds(),
 		Live: nodeNames(view), View: view.Epoch, Resets: node.Agent().Counted(), Hot: d.hot(),
 		Memory: d.memory(),
+	}
+	if f, ok := node.Fabric().(member.Follower); ok {
+		silent, why := f.Contact()
+		s.Coordinator = &control.Coordinator{SilentS: silent.Seconds()}
+		if why != nil {
+			s.Coordinator.Error = why.Error()
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
