@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
@@ -80,6 +81,23 @@ func TestAddress(t *testing.T) {
 		"[fd77::1]:7": "[fd77::1]:7"} {
 		if got, err := Address(l, advertise); err != nil || got != want {
 			t.Errorf("%q: %s, %v; want %s", advertise, got, err, want)
+		}
+	}
+}
+
+// A node's clock goes on from the Unix time of its start, whatever becomes of the machine's: two nodes that started before and after
+// a step differ by it for as long as they live.
+func TestClockDoesNotStep(t *testing.T) {
+	before := NewClock()
+	after := before
+	after.base += fabric.Time(time.Hour) // what the machine's clock said an hour later, at the same moment
+	for range 100 {
+		a, b := before.Now(), after.Now()
+		if d := b - a - fabric.Time(time.Hour); d < 0 || d > fabric.Time(time.Minute) {
+			t.Fatalf("clocks of nodes that started before and after a step of an hour differ by %v", b-a)
+		}
+		if next := before.Now(); next < a {
+			t.Fatalf("%v after %v", next, a)
 		}
 	}
 }
