@@ -101,3 +101,36 @@ func TestRefusedSlotIsKept(t *testing.T) {
 		}
 	}
 }
+
+// A rewrite is cut short with an unknown outcome: the node may be left moving. Its client goes on, and writes other nodes whole, with another
+// shadow.
+func TestShadowOfAnUnknownCommit(t *testing.T) {
+	for k := range 5 {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+		p := &faultPort{err: fabric.ErrUnknownOutcome}
+		c := faulty(t, w, p)
+		key := func(i int) []byte { return []byte{'a' + byte(i)} }
+		for i := range 20 {
+			wantErr(t, "put", c.Put(key(i), key(i)), nil)
+		}
+		wantErr(t, "lock", c.lock(&c.n, c.leaf, c.t.first), nil)
+		items, err := c.n.sorted(nil)
+		wantErr(t, "items", err, nil)
+		m := c.renew(&c.n, items)
+		p.left = k
+		wantErr(t, "rewrite", c.rewrite(&c.n, &m, len(c.n.b)), fabric.ErrUnknownOutcome)
+		w.c.Poke(c.t.lockAddr(c.t.first), make([]byte, 8)) // as a reset does
+		rewrites := c.stats.Rewrites
+		for i := range 30 {
+			wantErr(t, "put elsewhere", c.Put(key(19), key(i)), nil)
+		}
+		if c.stats.Rewrites == rewrites {
+			t.Fatal("nothing was written whole")
+		}
+		for i := range 19 {
+			wantValue(t, c, string(key(i)), string(key(i)))
+		}
+		wantErr(t, "put", c.Put(key(0), nil), nil) // finishes the node
+		mustBeSound(t, c)
+	}
+}

@@ -376,8 +376,8 @@ func TestStaleToken(t *testing.T) {
 	_, c := one(t, 1, nil)
 	wantErr(t, "put", c.Put([]byte("a"), nil), nil)
 	wantErr(t, "lock", c.lock(&c.n, c.leaf, c.t.first), nil)
+	c.hold.Token = 7 // a later holder writes it whole
 	m := c.renew(&c.n, nil)
-	m.token = 7 // written by a later holder
 	wantErr(t, "rewrite", c.rewrite(&c.n, &m, len(c.n.b)), nil)
 	c.l = &tokenLocker{c.l, 6}
 	wantErr(t, "put", c.Put([]byte("b"), nil), lock.ErrLost)

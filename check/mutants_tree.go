@@ -75,5 +75,11 @@ func treeMemoryMutants() []Mutant {
 		{Name: "tree-bound-in-result", File: "btree/scan.go",
 			Old: "it.r.To = it.to", New: "",
 			Breaks: "the end of a scan that is a slice of a result changes while the scan goes on", Test: "btree TestArgumentsInTheLastResult"},
+		{Name: "tree-shadow-again", File: "btree/write.go",
+			Old: "c.lose(shadow)\n\t\tc.shadow[shadow.node()].Store(0)", New: "",
+			Breaks: "the shadow of a node that may have been left moving is written again, for another node", Test: "btree TestShadowOfAnUnknownCommit"},
+		{Name: "tree-token-kept", File: "btree/write.go",
+			Old: "token: max(n.token, c.hold.Token),", New: "token: n.token,",
+			Breaks: "a node does not say which holder wrote it whole: one whose lock was given to others is not refused", Test: "btree TestStaleToken"},
 	}
 }
