@@ -37,6 +37,10 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 			return g, fmt.Errorf("%w: Mode of %v is %d", ErrMode, w.ID, w.Mode)
 		}
 	}
+	wants, err := s.found(wants)
+	if err != nil {
+		return g, err
+	}
 	sorted := inOrder(wants)
 	for _, w := range sorted {
 		r := lock.Request{Mode: w.Mode.mode()}
@@ -51,6 +55,25 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 		g.held = append(g.held, one)
 	}
 	return g, nil
+}
+
+// found returns the wants with the addresses of locks whose memory node was down when At was called: the order goes by addresses.
+func (s *Session) found(wants []Want) ([]Want, error) {
+	wants = slices.Clone(wants)
+	for i := range wants {
+		id := &wants[i].ID
+		if id.addr != 0 || id.of == nil || id.of.c != s.c {
+			continue
+		}
+		s.use.Begin()
+		_, err := id.of.find(s, id.n)
+		s.use.End()
+		if err != nil {
+			return nil, err
+		}
+		*id = id.of.At(id.n)
+	}
+	return wants, nil
 }
 
 // inOrder sorts locks by address, each once.
@@ -72,6 +95,9 @@ func inOrder(wants []Want) []Want {
 
 // Token returns the fencing token of one of the locks. It panics if that is not among them.
 func (g Guards) Token(id LockID) lock.Token {
+	if id.of != nil && id.addr == 0 {
+		id = id.of.At(id.n)
+	}
 	for _, one := range g.held {
 		if id.of != nil && one.s.c == id.of.c && one.h.Lock == id.addr {
 			return one.token

@@ -129,16 +129,20 @@ func (s *Session) Do(ctx context.Context, f func() error) (err error) {
 // of one Cluster are equal if they name the same lock.
 type LockID struct {
 	of   *Locks
-	addr fabric.Addr
+	n    int
+	addr fabric.Addr // 0: its memory node was down
 }
 
-// Addr returns the address of the lock's first byte: what a Loss has, and tools show.
+// Addr returns the address of the lock's first byte: what a Loss has, and tools show. It is 0 if the lock's memory node was down when At was called.
 func (id LockID) Addr() fabric.Addr { return id.addr }
 
 // String returns the address of the lock, as text.
 func (id LockID) String() string {
 	if id.of == nil {
 		return "no lock"
+	}
+	if id.addr == 0 {
+		return fmt.Sprintf("lock %d of %q, on a memory node that was down", id.n, id.of.name)
 	}
 	return id.addr.String()
 }
@@ -237,6 +241,13 @@ func (s *Session) acquire(ctx context.Context, id LockID, r lock.Request) (Guard
 	}
 	s.use.Begin()
 	r.Lock = id.addr
+	if r.Lock == 0 {
+		var err error
+		if r.Lock, err = id.of.find(s, id.n); err != nil {
+			s.use.End()
+			return Guard{}, err
+		}
+	}
 	g, err := s.acquireOwn(ctx, r)
 	s.use.End()
 	return g, err
@@ -273,7 +284,8 @@ func (s *Session) acquireOwn(ctx context.Context, r lock.Request) (Guard, error)
 type Locks struct {
 	c      *Cluster
 	name   string
-	base   []atomic.Uint64 // a fabric.Addr on each memory node
+	nodes  []fabric.MemID
+	base   []atomic.Uint64 // a fabric.Addr on each memory node; 0: it has been down so far
 	n      int
 	stride uint64
 }
@@ -286,6 +298,7 @@ var ErrLocks = errors.New("declock: locks of that name were made differently")
 // there: 8 bytes and 8 for each compute node that the cluster may have, each,
 // spread over the memory nodes. All who use a name must use the same n.
 //
+// The locks on a memory node that is down are fabric.ErrNodeDown until it is up; the others work.
 // When a memory node has lost its memory, the locks there are made again, elsewhere: At tells where, as soon as an operation
 // of this process has failed with ErrMemoryLost. A LockID of before is refused from then on, with that error.
 func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error) {
@@ -316,7 +329,9 @@ func (c *Cluster) known(l *Locks) *Locks {
 	defer c.mu.Unlock()
 	if old := c.locks[l.name]; old != nil && old.n == l.n && len(old.base) == len(l.base) {
 		for i := range l.base {
-			old.base[i].Store(l.base[i].Load())
+			if base := l.base[i].Load(); base != 0 {
+				old.base[i].Store(base)
+			}
 		}
 		return old
 	}
@@ -325,16 +340,58 @@ func (c *Cluster) known(l *Locks) *Locks {
 }
 
 // open creates the locks on each memory node, or finds them there. Which lock
-// is where depends on the number of locks and of nodes: both are recorded.
+// is where depends on the number of locks and of nodes: both are recorded. Those on memory nodes that are down are left for later.
 func (l *Locks) open(node *cn.Node, p fabric.Port) error {
-	regions := node.Regions()
-	l.base = make([]atomic.Uint64, len(regions))
-	for i, r := range regions {
-		if err := l.make(p, r, i, node.Fabric().View().Dead()); err != nil {
+	var down error
+	memory := node.Fabric().Memory()
+	l.base = make([]atomic.Uint64, len(memory))
+	for i, m := range memory {
+		l.nodes = append(l.nodes, m.ID)
+		err := fmt.Errorf("%w: %v", fabric.ErrNodeDown, m.ID)
+		if r := regionOf(node, m.ID); r != nil {
+			err = l.make(p, r, i, node.Fabric().View().Dead())
+		}
+		switch {
+		case errors.Is(err, fabric.ErrNodeDown):
+			down = errors.Join(down, err)
+		case err != nil:
 			return err
 		}
 	}
+	for i := range l.base {
+		if l.base[i].Load() != 0 {
+			return nil
+		}
+	}
+	return down
+}
+
+// regionOf returns the region of a memory node, or nil if the compute node has not reached that yet.
+func regionOf(node *cn.Node, mn fabric.MemID) *region.Region {
+	for _, r := range node.Regions() {
+		if r.Memory() == mn {
+			return r
+		}
+	}
 	return nil
+}
+
+// find returns the address of a lock whose memory node was down when the LockID was made.
+func (l *Locks) find(s *Session, n int) (fabric.Addr, error) {
+	i := n % len(l.base)
+	if l.base[i].Load() == 0 {
+		if err := s.s.Attach(); err != nil {
+			return 0, err
+		}
+		r := regionOf(l.c.node, l.nodes[i])
+		if r == nil {
+			return 0, fmt.Errorf("%w: %v, which has lock %d of %q", fabric.ErrNodeDown, l.nodes[i], n, l.name)
+		}
+		if err := l.make(s.Port(), r, i, l.c.dead()); err != nil {
+			return 0, err
+		}
+	}
+	return l.At(n).addr, nil
 }
 
 // make makes the locks on the i-th of their memory nodes, or finds them.
@@ -389,5 +446,8 @@ func (l *Locks) At(i int) LockID {
 		panic(fmt.Sprintf("declock: lock %d of %d", i, l.n))
 	}
 	base := fabric.Addr(l.base[i%len(l.base)].Load())
-	return LockID{of: l, addr: base.Add(uint64(i/len(l.base)) * l.stride)}
+	if base == 0 {
+		return LockID{of: l, n: i}
+	}
+	return LockID{of: l, n: i, addr: base.Add(uint64(i/len(l.base)) * l.stride)}
 }

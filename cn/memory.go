@@ -20,13 +20,18 @@ func (n *Node) region(mn fabric.MemID) *region.Region {
 	return nil
 }
 
-// Refresh takes memory nodes in that have joined the cluster since. p is any Port of the node.
+// Refresh takes memory nodes in that have joined the cluster since. One that is down is left for later, if another is up. p is any Port of the node.
 func (n *Node) Refresh(p fabric.Port) error {
+	var down error
 	for _, m := range n.fab.Memory() {
 		if n.region(m.ID) != nil {
 			continue
 		}
 		r, err := region.Open(p, m.ID)
+		if errors.Is(err, fabric.ErrNodeDown) {
+			down = errors.Join(down, fmt.Errorf("cn: memory node %v: %w", m.ID, err))
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("cn: memory node %v: %w", m.ID, err)
 		}
@@ -34,6 +39,9 @@ func (n *Node) Refresh(p fabric.Port) error {
 		if err := n.add(r); err != nil {
 			return err
 		}
+	}
+	if len(n.Regions()) == 0 {
+		return down
 	}
 	return nil
 }

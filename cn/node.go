@@ -91,7 +91,8 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 	if err := n.hcfg.Layout.Validate(); err != nil {
 		return nil, err
 	}
-	sync := hier.SyncConfig{Counter: first.TimesyncWord(), IntervalNs: cfg.SyncIntervalNs}
+	// All nodes count in the same memory node, also those that find it down.
+	sync := hier.SyncConfig{Counter: fabric.At(f.Memory()[0].ID, region.TimesyncOffset), IntervalNs: cfg.SyncIntervalNs}
 	if sync.IntervalNs == 0 {
 		sync.IntervalNs = fabric.Second
 	}
