@@ -58,7 +58,7 @@ func (c *Cluster) beginOpen(ctx context.Context) (end func(), err error) {
 	select {
 	case c.opening <- struct{}{}:
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, cn.Ended(ctx)
 	}
 	if err := c.startKeeper(); err != nil {
 		<-c.opening

@@ -114,8 +114,9 @@ func (s *Session) Port() fabric.Port { return s.s.Port() }
 func (s *Session) Locker() lock.Locker { return s.s.Locker() }
 
 // Do calls f, and lets the end of ctx interrupt what the session waits for
-// meanwhile: for operations that take no context, as those of a store. Their error then wraps
-// lock.ErrCanceled, and that of Do the context's cause too.
+// meanwhile: for operations that take no context, as those of a store. The error of Do then wraps
+// lock.ErrCanceled, the context's error and its cause, and lock.ErrTimeout if that is a deadline. An operation that waited for a memory
+// node may then have an unknown outcome.
 func (s *Session) Do(ctx context.Context, f func() error) (err error) {
 	end, err := s.s.Begin(ctx)
 	if err != nil {
@@ -214,7 +215,7 @@ func (g Guard) unlock() error {
 }
 
 // Lock acquires a lock exclusively. If ctx ends first, the error wraps
-// lock.ErrCanceled and the context's cause, and the lock is not held, now or
+// lock.ErrCanceled, the context's error and its cause, and lock.ErrTimeout if that is a deadline; the lock is not held, now or
 // later. Locks are not reentrant: one that the session holds is lock.ErrDeadlock.
 func (s *Session) Lock(ctx context.Context, id LockID) (Guard, error) {
 	return s.acquire(ctx, id, lock.Request{Mode: lock.Exclusive})

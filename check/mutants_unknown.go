@@ -10,5 +10,13 @@ func unknownMutants() []Mutant {
 		{Name: "unknown-place-kept", File: "hier/stuck.go",
 			Old: "case unknown: // the header", New: "case false: // the header",
 			Breaks: "a lock that was acquired with unknown outcome is not reset once the outcome is settled", Classes: late},
+		{Name: "unknown-outcome-overtaken", File: "fabric/tcp/lane.go",
+			Old: "if l.r.limbo.Load() > 0 {", New: "if l.r.limbo.Load() > 1<<30 {",
+			Breaks: "an operation is executed before one of unknown outcome that its node posted earlier, over another connection",
+			Test:   "fabric/tcp TestNothingOvertakesAnUnknownOutcome"},
+		{Name: "unknown-without-results", File: "fabric/tcp/lane.go",
+			Old: "e.chain.fail(l.firstOf(n).at.op,", New: "e.chain.fail(e.at.op,",
+			Breaks: "a chain of unknown outcome says that READs have results which never came",
+			Test:   "fabric/tcp TestUnknownOutcomeBeginsWhereResultsAreMissing"},
 	}
 }

@@ -3,9 +3,13 @@
 package overtcp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -63,16 +67,14 @@ func TestContextEndsTheWaitForAMemoryNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x.usable(k)
 			x.usable(other)
-			if err := x.memory.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			stop(t, x.memory)
 			ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Millisecond, cause)
 			defer cancel()
 			returned := make(chan error, 1)
 			go func() { returned <- call(ctx) }()
 			select {
 			case err = <-returned:
-			case <-time.After(deadAfter / 2): // sooner than anything else ends the wait
+			case <-time.After(10 * deadAfter): // what ends the wait sooner says something else
 				err = errors.New("waits for the memory node")
 			}
 			if e := x.memory.Signal(syscall.SIGCONT); e != nil {
@@ -87,6 +89,26 @@ func TestContextEndsTheWaitForAMemoryNode(t *testing.T) {
 			again(t, k)
 		})
 	}
+}
+
+// stop stops a process, and returns when all its threads stand still.
+func stop(t *testing.T, p *os.Process) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(time.Millisecond) {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+		run := slices.DeleteFunc(threads, func(name string) bool {
+			b, err := os.ReadFile(name)
+			_, state, ok := bytes.Cut(b, []byte(") ")) // behind the program's name
+			return err != nil || ok && state[0] == 'T'
+		})
+		if len(run) == 0 {
+			return
+		}
+	}
+	t.Fatal("not within a minute: the process stands still")
 }
 
 // again acquires the lock and changes the store, as soon as that is possible.
