@@ -11,6 +11,7 @@ var faultTests = []test{
 	{name: "a memory node that is down gives ErrNodeDown or ErrUnknownOutcome, then ErrNodeDown",
 		mem: []uint64{defaultMem, defaultMem}, run: killMN},
 	{name: "after a restart of the memory node old Ports get ErrStaleEpoch until Reattach, new ones work", run: restartMN},
+	{name: "a join waits for a node that has gone and still reaches memory", cns: 2, run: joinInLease},
 	{name: "a key that is refused gives ErrBadKey", run: revoke},
 	{name: "what is posted after ErrUnknownOutcome executes behind what had it", run: unknownOutcome},
 }
@@ -103,6 +104,56 @@ func restartMN(e *env) {
 		c.do(fabric.FAA(a, 1))
 		c.want(a, old+1)
 	})
+}
+
+// The first node goes on when its lease has run out: it is served, and its view lacks the new node. As long as that is so, the
+// new one does nothing.
+func joinInLease(e *env) {
+	l, ok := e.cl.(Leaser)
+	if !ok {
+		e.t.Skip("this harness cannot have a node lose its lease")
+	}
+	old, begun := fabric.At(0, 64), fabric.At(0, 128)
+	a := e.client(0)
+	e.run(a, func(c *client) { c.do(fabric.FAA(old, 1)) })
+	e.cl.Wait()
+	joined := make(chan struct{})
+	release := l.JoinInLease(0, func(n fabric.Node) {
+		p, err := n.Open()
+		if err != nil {
+			e.t.Errorf("Open on a node that has joined: %v", err)
+		} else {
+			e.run(&client{Port: p, t: e.t}, func(c *client) { c.do(fabric.FAA(begun, 1)) })
+		}
+		close(joined)
+	})
+	e.run(a, func(c *client) {
+		served := 0
+		for ; ; served++ {
+			ops := []fabric.Op{fabric.Load(begun), fabric.FAA(old, 1)}
+			view := e.cl.Node(0).View().Live.Len()
+			err := c.Do(ops)
+			switch {
+			case errors.Is(err, fabric.ErrFenced), errors.Is(err, fabric.ErrClosed):
+				if served < 10 {
+					c.fatal("it was served %d times only: the test shows nothing", served)
+				}
+				return
+			case err != nil:
+				c.fatal("before it is shut out: %v", err)
+			case ops[0].Old != 0 && view == 2:
+				c.fatal("a node has joined, and one that does not know it still reaches memory")
+			}
+			if served == 200 {
+				release()
+			}
+			c.pause(50 * fabric.Microsecond)
+		}
+	})
+	e.cl.Wait()
+	<-joined
+	e.cl.Wait()
+	e.run(e.client(1), func(c *client) { c.until(begun, 1) })
 }
 
 func revoke(e *env) {

@@ -61,6 +61,17 @@ func (c stalling) Stall(mn fabric.MemID) {
 
 func (c stalling) Continue(fabric.MemID) {}
 
+// JoinInLease lets virtual time release what is held up.
+func (c *cluster) JoinInLease(i int, joined func(n fabric.Node)) (release func()) {
+	const us = fabric.Microsecond
+	gone, began := c.nodes[i], c.Now()
+	c.Detach(sim.OfCN(gone.ID()), began+2000*us)
+	c.At(began+10*us, func() { joined(c.AddCN()) })
+	c.At(began+500*us, func() { c.Detach(sim.OfMN(0), began+2000*us) })
+	c.At(began+510*us, func() { c.Fence(gone) })
+	return func() {}
+}
+
 func (c *cluster) Kill(i int) { c.Cluster.Kill(c.nodes[i]) }
 
 func TestConformance(t *testing.T) {
@@ -73,6 +84,9 @@ func TestConformance(t *testing.T) {
 		for seed := range uint64(8) {
 			fabrictest.Run(t, harness{sim.Config{Seed: seed, NIC: sim.CX4(), BreakAfter: 100 * fabric.Microsecond, BrokenLate: 5 * fabric.Millisecond}})
 		}
+	})
+	t.Run("news that take time", func(t *testing.T) {
+		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX4(), NewsDelay: 20 * fabric.Microsecond}})
 	})
 	t.Run("cx6, torn, clocks wrong", func(t *testing.T) {
 		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX6(),

@@ -39,18 +39,23 @@ type testCluster struct {
 	fabrictest.Goroutines
 	t       testing.TB
 	members *coordinator.Memory
+	way     *detachable // to it
 	change  func(o *Options)
 	servers []*MemoryServer
 	nodes   []*node
+	late    *node  // of JoinInLease
 	goOn    func() // ends a stall
 }
 
 func newTestCluster(t testing.TB) *testCluster {
-	return &testCluster{t: t, members: coordinator.NewMemory(fabric.MaxCN)}
+	c := &testCluster{t: t, members: coordinator.NewMemory(fabric.MaxCN)}
+	c.way = &detachable{Memory: c.members}
+	return c
 }
 
 func (c *testCluster) options() Options {
 	o := testOptions(c.t, c.members)
+	o.Members = c.way
 	if c.change != nil {
 		c.change(&o)
 	}
@@ -137,6 +142,9 @@ func (c *testCluster) RestartMN(id fabric.MemID) {
 }
 
 func (c *testCluster) Close() {
+	if c.late != nil {
+		c.nodes = append(c.nodes, c.late)
+	}
 	for _, n := range c.nodes {
 		if err := n.Close(); err != nil {
 			c.t.Error(err)

@@ -1,0 +1,164 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"sync"
+
+	"github.com/declock/declock/coordinator"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A detachable coordinator is one from which members can be cut off.
+type detachable struct {
+	*coordinator.Memory
+	mu      sync.Mutex
+	members map[member.Life]*detachableMember
+}
+
+func (d *detachable) wrap(m member.Member, life member.Life) *detachableMember {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.members == nil {
+		d.members = map[member.Life]*detachableMember{}
+	}
+	if d.members[life] == nil {
+		d.members[life] = newDetachableMember(m)
+	}
+	return d.members[life]
+}
+
+func (d *detachable) of(life member.Life) *detachableMember {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.members[life]
+}
+
+func (d *detachable) JoinCN(ctx context.Context, addr string, ready func(member.Member)) (member.Member, error) {
+	m, err := d.Memory.JoinCN(ctx, addr, func(m member.Member) { ready(d.wrap(m, m.CN().Life)) })
+	if err != nil {
+		return nil, err
+	}
+	return d.wrap(m, m.CN().Life), nil
+}
+
+func (d *detachable) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
+	m, err := d.Memory.JoinMN(ctx, mn, func(m member.Member) { ready(d.wrap(m, m.MN().Life)) })
+	if err != nil {
+		return nil, err
+	}
+	return d.wrap(m, m.MN().Life), nil
+}
+
+// A detachableMember hears nothing while it is cut off, not even of its end.
+type detachableMember struct {
+	member.Member
+	mu     sync.Mutex
+	last   *member.State // what it has heard, while it is cut off
+	newer  chan struct{} // closed when it is so no more
+	acked  uint64
+	attach *sync.Cond
+	done   chan struct{}
+}
+
+func newDetachableMember(m member.Member) *detachableMember {
+	d := &detachableMember{Member: m, done: make(chan struct{})}
+	d.attach = sync.NewCond(&d.mu)
+	go func() {
+		<-m.Done()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for d.last != nil {
+			d.attach.Wait()
+		}
+		close(d.done)
+	}()
+	return d
+}
+
+func (d *detachableMember) State() (*member.State, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last != nil {
+		return d.last, d.newer
+	}
+	return d.Member.State()
+}
+
+func (d *detachableMember) Ack(revision uint64) {
+	d.mu.Lock()
+	d.acked = max(d.acked, revision)
+	d.mu.Unlock()
+	d.Member.Ack(revision)
+}
+
+func (d *detachableMember) hasAcked(revision uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.acked >= revision
+}
+
+func (d *detachableMember) Done() <-chan struct{} { return d.done }
+
+func (d *detachableMember) Err() error {
+	select {
+	case <-d.done:
+		return d.Member.Err()
+	default:
+		return nil
+	}
+}
+
+func (d *detachableMember) detach() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last, _ = d.Member.State()
+	d.newer = make(chan struct{})
+}
+
+func (d *detachableMember) reattach() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last != nil {
+		d.last = nil
+		close(d.newer)
+		d.attach.Broadcast()
+	}
+}
+
+// JoinInLease implements fabrictest.Leaser.
+func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release func()) {
+	gone := c.way.of(c.nodes[i].own.Life)
+	gone.detach()
+	o := c.options()
+	go func() {
+		n, err := Join(context.Background(), o)
+		if err != nil {
+			c.t.Errorf("join: %v", err)
+			return
+		}
+		c.late = n.(*node)
+		joined(n)
+	}()
+	memory := c.way.of(c.servers[0].own.Life)
+	await(c.t, "all others know the new node", func() bool {
+		st, _ := memory.State()
+		if len(st.CNs) != len(c.nodes)+1 || !memory.hasAcked(st.Revision) {
+			return false
+		}
+		for k, n := range c.nodes {
+			if k != i && n.View().Live.Len() != len(c.nodes)+1 {
+				return false
+			}
+		}
+		return true
+	})
+	memory.detach()
+	c.members.Kill(c.nodes[i].own.Life)
+	return func() {
+		memory.reattach()
+		gone.reattach()
+	}
+}
