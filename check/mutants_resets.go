@@ -31,3 +31,30 @@ func longMutants() []Mutant {
 			Breaks: "who joins between the view and the records is taken for dead", Test: "region/sweep TestTheOthersBetweenAnyTwoOperationsOfTheLeader"},
 	}
 }
+
+// clerkMutants are bugs of bookkeeping, which named tests find: of sweeps, clocks and the membership.
+func clerkMutants() []Mutant {
+	return []Mutant{
+		{Name: "sweep-owed-once", File: "region/sweep/member.go",
+			Old: "makeRecord(old.open() || old.owes(),", New: "makeRecord(old.open(),",
+			Breaks: "what a dead node had is forgotten when its number has been used and closed again", Test: "region/sweep TestANumberOwesUntilItIsFound"},
+		{Name: "sweep-in-use-forgotten", File: "region/sweep/lead.go",
+			Old: "l.whole = !pieces.Again", New: "l.whole = true",
+			Breaks: "what a dead node had and others still use is never looked for again", Test: "region/sweep TestAPieceInUseIsFoundLater"},
+		{Name: "sweep-wish-lost", File: "region/sweep/lead.go",
+			Old: "\t\tm.forced = m.forced || m.lead.forced\n", New: "",
+			Breaks: "a round that was asked for, and broken, is not begun again", Test: "region/sweep TestAForcedRoundThatIsBrokenIsBegunAgain"},
+		{Name: "clock-round-exact", File: "timesync/timesync.go",
+			Old: "if arrived >= n {", New: "if arrived == n {",
+			Breaks: "nobody begins a round of clocks when more come than the last one knows of", Test: "timesync TestSyncMoreThanExpected"},
+		{Name: "clock-round-twice", File: "timesync/timesync.go",
+			Old: "ops[0].Swapped() || ops[0].Old>>arrivedBits != round", New: "ops[0].Swapped()",
+			Breaks: "who begins a round of clocks that has begun takes those off who came since", Test: "timesync TestSyncMoreThanExpected"},
+		{Name: "acknowledged-beforehand", File: "fabric/member/ledger.go",
+			Old: "max(e.Acked, min(revision, l.Revision))", New: "max(e.Acked, revision)",
+			Breaks: "a member acknowledges what has not happened yet", Test: "fabric/member TestLedgerAcknowledgements"},
+		{Name: "last-one-kept", File: "fabric/member/ledger.go",
+			Old: "\t\te.Phase, e.Since = how, l.Revision\n\t\tl.settle()", New: "\t\te.Phase, e.Since = how, l.Revision",
+			Breaks: "the last member's end is forgotten by nobody", Test: "fabric/member TestLedgerAcknowledgements"},
+	}
+}

@@ -241,3 +241,27 @@ func TestSyncErrors(t *testing.T) {
 	})
 	cl.until(ms)
 }
+
+// A node that has joined is in the views of some and not of others: more arrive than the last one to come expects. It begins the round all the
+// same, and those who began it at once do so once.
+func TestSyncMoreThanExpected(t *testing.T) {
+	cl := newCluster(t, sim.Config{}, 4)
+	cl.sync(0, 4, 10*us, ms, nil)
+	cl.sync(1, 4, 12*us, ms, nil)
+	cl.sync(2, 2, 30*us, ms, nil) // knows of two: three are there
+	cl.until(2 * ms)
+	if d := cl.spread(0, 1, 2); d > 3 {
+		t.Errorf("clocks are %d us apart", d)
+	}
+	for from := fabric.Time(0); from < 40; from++ { // two that begin at once, and a third that comes into the next round
+		cl := newCluster(t, sim.Config{}, 4)
+		cl.sync(0, 1, 10*us, ms, nil)
+		cl.sync(1, 1, 10*us+10*from, ms, nil)
+		cl.sync(2, 2, 12*us+100*from, ms, nil)
+		cl.until(39 * us)
+		if cl.clocks[2].Rounds() == 0 { // else it came before the first had begun
+			cl.sync(3, 2, 40*us, ms, nil)
+		}
+		cl.until(3 * ms)
+	}
+}

@@ -196,3 +196,28 @@ func unique(t *testing.T, l *member.Ledger) {
 		taken.Add(e.CN.ID)
 	}
 }
+
+// Nobody acknowledges what has not happened yet, and when the last member ends nobody is left to acknowledge that.
+func TestLedgerAcknowledgements(t *testing.T) {
+	l := member.NewLedger(4)
+	var cn [3]*member.Entry
+	for i := range cn {
+		e, err := l.ReserveCN("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Join(e)
+		cn[i] = e
+	}
+	l.Ack(cn[0], l.Revision+100)
+	l.Ack(cn[2], l.Revision)
+	l.End(cn[1], member.Died)
+	l.Ack(cn[2], l.Revision)
+	if !slices.Contains(l.Entries, cn[1]) {
+		t.Error("one who has died is forgotten, and a member has acknowledged it only beforehand")
+	}
+	l.End(cn[0], member.Died)
+	if l.End(cn[2], member.Left); len(l.Entries) != 0 {
+		t.Errorf("all members have ended, and %d are not forgotten", len(l.Entries))
+	}
+}

@@ -49,6 +49,7 @@ type lists struct {
 	free     []uint64
 	released []uint64
 	between  func() // before and after each chain; nil: nothing
+	inUse    int    // so many times Mark finds what the dead had in use by others, for now
 }
 
 // There are so many pieces, of one unit each, from first on.
@@ -121,6 +122,11 @@ func (l *lists) Mark() (*Map, error) {
 		for _, off := range x.released {
 			m.Mark(0, off, off+1)
 		}
+	}
+	if l.inUse > 0 {
+		l.inUse--
+		m.Again = true
+		m.Mark(0, first, first+pieces)
 	}
 	return m, nil
 }
@@ -272,6 +278,54 @@ func TestANumberThatIsUsedAgainOwes(t *testing.T) {
 	w.wantFound("joined again", 1)
 	if _, err := old.m.Tend(old); !errors.Is(err, ErrReplaced) {
 		t.Errorf("the member of before: %v", err)
+	}
+}
+
+// What the first with a number had is to be found, also when another with it has come, and has closed before anybody looked.
+func TestANumberOwesUntilItIsFound(t *testing.T) {
+	w := newWorld(t, 2)
+	second := w.join(1)
+	if err := second.m.Leave(second.Do); err != nil {
+		t.Fatal(err)
+	}
+	w.mine = append(w.mine, w.join(1)) // the third
+	w.tend(20, 0, 2)
+	w.wantFound("the third", 1)
+}
+
+// A piece of the dead that somebody still uses is found by a later round: until then its record is not cleared.
+func TestAPieceInUseIsFoundLater(t *testing.T) {
+	w := newWorld(t, 3)
+	w.kill(2, 0)
+	w.mine[0].inUse, w.mine[1].inUse = 1, 1
+	w.tend(20, 0, 1)
+	w.wantFound("in use")
+	if err := w.mine[0].port.Pause(w.mine[0].port.Now() + 5*fabric.Second); err != nil {
+		t.Fatal(err)
+	}
+	w.tend(40, 0, 1)
+	w.wantFound("used no more", 2)
+}
+
+// A round that was asked for is begun again when a member leaves in the middle of it.
+func TestAForcedRoundThatIsBrokenIsBegunAgain(t *testing.T) {
+	for steps := range 8 {
+		w := newWorld(t, 3)
+		lost := w.mine[1].free[0]
+		w.mine[1].free = w.mine[1].free[1:] // nobody's, and nobody has died
+		w.mine[0].m.Force()
+		w.tend(1, 0)
+		w.tend(steps, 1, 0)
+		w.pass(2, 1, len(w.mine[2].free))
+		if err := w.mine[2].m.Leave(w.mine[2].Do); err != nil {
+			t.Fatal(err)
+		}
+		w.tend(20, 0, 1)
+		w.mine[2].free = []uint64{lost}
+		w.wantFound("forced", 2)
+		if n := w.mine[0].m.Found().Forced; n != 1 {
+			t.Errorf("%d forced rounds are completed, want 1", n)
+		}
 	}
 }
 
