@@ -1,9 +1,7 @@
 package btree
 
 import (
-	"errors"
 	"fmt"
-	"math/bits"
 	"strings"
 
 	"github.com/declock/declock/fabric"
@@ -101,59 +99,4 @@ func dumpRecord(level uint8, r *record) DumpRecord {
 		x.Kind, x.Value = "inline", fmt.Sprintf("%.60q", r.value)
 	}
 	return x
-}
-
-// EstimateCount returns about how many keys there are, from random ways to leaves: on each, the number
-// of children of the nodes and the keys of the leaf, multiplied. More ways are more exact; 0 is 32.
-func (c *Client) EstimateCount(ways int) (uint64, error) {
-	if err := c.begin(); err != nil {
-		return 0, err
-	}
-	defer c.end()
-	if c.t.lost() {
-		return 0, c.revive()
-	}
-	if ways <= 0 {
-		ways = 32
-	}
-	var sum float64
-	for range ways {
-		x, err := c.way()
-		if err != nil {
-			return 0, err
-		}
-		sum += x
-	}
-	return uint64(sum/float64(ways) + 0.5), nil
-}
-
-// way goes one random way down.
-func (c *Client) way() (float64, error) {
-	for range maxTries {
-		if err := c.loadRoot(); err != nil {
-			return 0, err
-		}
-		p, product := ptr(c.t.root.Load()), 1.0
-		for {
-			err := c.read(&c.n, c.leaf, p)
-			if err == errGone {
-				break // begin again
-			}
-			if err != nil {
-				return 0, err
-			}
-			items, err := c.n.sorted(c.items[:0])
-			c.items = items[:0]
-			if err != nil {
-				return 0, err
-			}
-			product *= float64(len(items))
-			if c.n.level == 0 || len(items) == 0 {
-				return product, nil
-			}
-			i, _ := bits.Mul64(c.port.Rand(), uint64(len(items)))
-			p = items[i].child()
-		}
-	}
-	return 0, errors.Join(ErrCorrupt, errGone)
 }

@@ -271,15 +271,6 @@ func TestBulkLoadRefuses(t *testing.T) {
 	}
 }
 
-func TestEstimateCount(t *testing.T) {
-	_, c := one(t, 1, nil)
-	wantErr(t, "load", c.BulkLoad(pairsOf(10000), BulkOptions{}), nil)
-	n, err := c.EstimateCount(100)
-	if err != nil || n < 8000 || n > 12500 {
-		t.Errorf("%d keys, %v", n, err)
-	}
-}
-
 func TestInspect(t *testing.T) {
 	_, c := one(t, 1, nil)
 	for i := range 30 {
