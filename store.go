@@ -119,7 +119,13 @@ func (c *Cluster) memory() (ids []fabric.MemID) {
 func (c *Cluster) store(name string) *Store {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.stores[name]
+	st := c.stores[name]
+	if st != nil && st.Dropped() {
+		delete(c.stores, name)
+		c.stores[droppedKey(name, len(c.stores))] = st // until Close
+		return nil
+	}
+	return st
 }
 
 // Client returns the store for the use of a session: an objstore.Cache. Like the session it

@@ -70,7 +70,13 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 func (c *Cluster) tree(name string) *Tree {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.trees[name]
+	t := c.trees[name]
+	if t != nil && t.Dropped() {
+		delete(c.trees, name)
+		c.trees[droppedKey(name, len(c.trees))] = t // until Close
+		return nil
+	}
+	return t
 }
 
 // Client returns the tree for the use of a session. Like the session it is used by one goroutine at a

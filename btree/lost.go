@@ -22,6 +22,8 @@ type line struct {
 	losses atomic.Uint32        // memories that were lost
 	busy   atomic.Bool          // a client opens the next: one at a time
 	newest atomic.Pointer[Tree] // the last that was opened
+
+	dropped atomic.Bool // somebody has dropped it: nothing is opened any more
 }
 
 // MemoryLost tells the tree that a memory node has lost its memory, if that is one of its.
@@ -35,6 +37,9 @@ func (t *Tree) MemoryLost(mn fabric.MemID) {
 
 // Losses returns how many memories of the tree were lost since this compute node opened it first.
 func (t *Tree) Losses() uint32 { return t.line.losses.Load() }
+
+// Dropped reports whether this compute node knows that the tree has been dropped.
+func (t *Tree) Dropped() bool { return t.line.dropped.Load() }
 
 // lost tells whether memory of the tree was lost since it was opened.
 func (t *Tree) lost() bool { return t.losses != t.line.losses.Load() }
@@ -91,6 +96,9 @@ func (c *Client) removed(err error) error {
 
 // revive brings the client to the tree as it is after a loss, and says what is gone.
 func (c *Client) revive() error {
+	if c.t.line.dropped.Load() {
+		return fmt.Errorf("%w: tree %q: open it anew to make another", ErrDropped, c.t.cfg.Name)
+	}
 	t, err := c.t.revived(c.l)
 	if err == nil {
 		err = c.open(t)

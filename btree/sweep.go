@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/slab"
 	"github.com/declock/declock/region/sweep"
 )
 
@@ -43,11 +44,18 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	}
 	c.user.Enter()
 	for i := range c.t.nodes {
-		err = errors.Join(err, c.wrapped(c.t.nodes[i].heap.Answer(&c.work)))
+		dropped, aerr := c.t.nodes[i].heap.Answer(&c.work)
+		err = errors.Join(err, c.wrapped(aerr))
+		if dropped && !c.t.line.dropped.Swap(true) {
+			c.t.line.losses.Add(1)
+		}
 	}
 	c.user.Leave()
 	if err != nil {
 		return false, err
+	}
+	if c.t.lost() {
+		return false, c.revive()
 	}
 	busy, err = c.t.member.Tend(&owner{c, view})
 	if err != nil {
@@ -63,13 +71,37 @@ func (c *Client) Leave() error {
 		return err
 	}
 	defer c.end()
-	if err := c.drain(); err != nil {
+	dropped := c.t.line.dropped.Load()
+	if err := c.drain(); err != nil && !dropped {
 		return err
 	}
 	if err := c.t.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
+	if dropped {
+		if err := freeRetired(c.work.Path(), c.t.cfg.Nodes, nil); err != nil {
+			return fmt.Errorf("btree: %w", err)
+		}
+	}
 	return nil
+}
+
+// Drop removes a tree: its name is free at once. Whoever has it open hears ErrDropped when its Tend has looked; until then it works on. The memory is given
+// back when all compute nodes that have the tree open have closed it, or crashed: by Drop, or by the last that closes it. among are the memory nodes of
+// the cluster, live the compute nodes that are alive. A Drop that was cut short is to be done again.
+func Drop(port fabric.Port, name string, among []fabric.MemID, live fabric.CNSet) error {
+	if err := region.Drop(port, among, name, region.KindTree, linesOffset+numClasses*slab.LineSize+slab.DropMark); err != nil {
+		return fmt.Errorf("btree: %w", err)
+	}
+	if err := freeRetired(port, among, &live); err != nil {
+		return fmt.Errorf("btree: %w", err)
+	}
+	return nil
+}
+
+// freeRetired gives back the memory of dropped stores and trees that nobody has open any more.
+func freeRetired(port fabric.Port, among []fabric.MemID, live *fabric.CNSet) error {
+	return region.FreeRetired(port, among, func(first *region.Entry) (bool, error) { return sweep.InUse(port, first.Addr, live) })
 }
 
 // Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the

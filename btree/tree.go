@@ -44,6 +44,8 @@ var (
 	ErrLevel = errors.New("btree: tree has no such level")
 	// ErrClosed: the client, its session or its compute node has been closed.
 	ErrClosed = fabric.ErrClosed
+	// ErrDropped: somebody has dropped the tree.
+	ErrDropped = errors.New("btree: tree has been dropped")
 	// ErrCorrupt: remote memory does not hold what the tree's layout says.
 	ErrCorrupt = errors.New("btree: corrupt remote memory")
 )
@@ -269,6 +271,12 @@ func open(port fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 	var err error
 	if t.member, err = sweep.Join(port, t.nodes[0].base); err != nil {
 		return nil, fmt.Errorf("btree: open %q: %w", cfg.Name, err)
+	}
+	// Whoever drops the tree retires its entries first, and looks at the registrations then.
+	for i := range t.nodes {
+		if err := t.nodes[i].region.Published(port, &t.nodes[i].entry); err != nil {
+			return nil, errors.Join(fmt.Errorf("btree: open %q: %w", cfg.Name, err), t.member.Leave(port.Do))
+		}
 	}
 	return t, nil
 }

@@ -48,7 +48,7 @@ func (s *Store) initHeap(n *node) {
 		Size:  func(c uint8) uint64 { return class(c).size() },
 		Fixed: func(c uint8) bool { return class(c) == overflowClass },
 		Bound: func(c uint8) int { return n.bound(class(c)) },
-		Limit: s.geo.limit, End: n.limit,
+		Limit: s.geo.limit, Reserve: n.region.Reserve(), End: n.limit,
 	})
 }
 

@@ -21,6 +21,8 @@ type line struct {
 	losses atomic.Uint32         // memories that were lost
 	busy   atomic.Bool           // a client opens the next: one at a time, since a compute node registers once
 	newest atomic.Pointer[Store] // the last that was opened
+
+	dropped atomic.Bool // somebody has dropped it: nothing is opened any more
 }
 
 // MemoryLost tells the store that a memory node has lost its memory, if that is one of its.
@@ -34,6 +36,9 @@ func (s *Store) MemoryLost(mn fabric.MemID) {
 
 // Losses returns how many memories of the store were lost since this compute node opened it first.
 func (s *Store) Losses() uint32 { return s.line.losses.Load() }
+
+// Dropped reports whether this compute node knows that the store has been dropped.
+func (s *Store) Dropped() bool { return s.line.dropped.Load() }
 
 // lost tells whether memory of the store was lost since it was opened.
 func (s *Store) lost() bool { return s.losses != s.line.losses.Load() }
@@ -76,6 +81,9 @@ func (s *Store) revived(l lock.Locker) (*Store, error) {
 
 // revive brings the client to the store as it is after a loss, and says what is gone.
 func (c *Client) revive() error {
+	if c.s.line.dropped.Load() {
+		return fmt.Errorf("%w: store %q: open it anew to make another", ErrDropped, c.s.cfg.Name)
+	}
 	var gone []fabric.MemID
 	s, err := c.s.revived(c.l)
 	if err == nil {

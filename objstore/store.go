@@ -248,7 +248,11 @@ func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, e
 	} else if s.member, err = sweep.Join(port, s.nodes[0].base); err != nil {
 		return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
 	}
+	// Whoever drops the store retires its entries first, and looks at the registrations then.
 	for _, n := range s.nodes {
+		if err := n.region.Published(port, &n.entry); err != nil {
+			return nil, errors.Join(fmt.Errorf("objstore: open %q: %w", cfg.Name, err), s.member.Leave(port.Do))
+		}
 		s.initHeap(n)
 	}
 	s.cfg.MaxValue, s.cfg.MemoryLimit = s.geo.maxValue, s.geo.limit

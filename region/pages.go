@@ -284,6 +284,12 @@ func (r *Region) Pages(port fabric.Port) (*Pages, error) {
 	return c.read(w)
 }
 
+// reserveShare is which part of a region stores and trees leave to what is made later.
+const reserveShare = 64
+
+// Reserve returns how many bytes stores and trees leave for root entries that are made later, so that one that is full keeps nobody from making another.
+func (r *Region) Reserve() uint64 { return r.params.Size / reserveShare }
+
 // Settle does the rest of a change of owners that a compute node may have left half done.
 func (r *Region) Settle(port fabric.Port) error {
 	c := changer{r, port}

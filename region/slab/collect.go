@@ -113,17 +113,25 @@ func (h *Heap) ask(w *Worker) error {
 	return nil
 }
 
-// Answer gives back what is in the lists, if somebody has asked for that. Whoever has the store or tree open calls it now and then.
-func (h *Heap) Answer(w *Worker) error {
+// Answer gives back what is in the lists, if somebody has asked for that, and reports whether the store or tree has been dropped. Whoever has it open
+// calls it now and then.
+func (h *Heap) Answer(w *Worker) (dropped bool, err error) {
 	w.ops[0] = fabric.Load(h.recall())
-	if err := w.Do(w.ops[:1]); err != nil {
-		return fmt.Errorf("slab: %w", err)
+	w.ops[1] = fabric.Load(h.lineAt(h.cfg.Classes).Add(DropMark))
+	if err := w.Do(w.ops[:2]); err != nil {
+		return false, fmt.Errorf("slab: %w", err)
+	}
+	if w.ops[1].Old != 0 {
+		return true, nil
 	}
 	if recall := w.ops[0].Old; recall != h.recalled.Load() {
-		return h.giveIdle(w, recall, -1)
+		return false, h.giveIdle(w, recall, -1)
 	}
-	return nil
+	return false, nil
 }
+
+// DropMark is where, in the line behind the last class, a word says that the store or tree has been dropped.
+const DropMark = 16
 
 // giveIdle gives back what is in the lists of all classes but one.
 func (h *Heap) giveIdle(w *Worker, recall uint64, but int) error {

@@ -136,6 +136,24 @@ func Disown(port fabric.Port, base fabric.Addr) error {
 	return nil
 }
 
+// InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. live, if it is not nil, tells who
+// lives: crashed nodes use nothing.
+func InUse(port fabric.Port, base fabric.Addr, live *fabric.CNSet) (bool, error) {
+	buf := port.Alloc(8 * maxNodes)
+	defer port.Free(buf)
+	ops := [1]fabric.Op{fabric.Read(base.Add(Offset+recordsAt), buf)}
+	if err := port.Do(ops[:]); err != nil {
+		return false, fmt.Errorf("sweep: records at %v: %w", base, err)
+	}
+	for i := range maxNodes {
+		w := recordWord(binary.LittleEndian.Uint64(buf[8*i:]))
+		if w.open() && (live == nil || live.Has(fabric.CNID(i))) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // remember begins to remember for the round of a mark.
 func (m *Member) remember(k mark) {
 	m.track()

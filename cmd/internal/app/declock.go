@@ -21,7 +21,7 @@ Exit codes are distinct per cause: "declock exit-codes".`
 func Declock(env *Env) *cli.App {
 	a := newApp(env, "declock", "locks and objects on disaggregated memory", description)
 	a.Commands = []*cli.Command{
-		upCommand(env), replayCommand(env), statusCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env), forgetCommand(env),
+		upCommand(env), replayCommand(env), statusCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env), forgetCommand(env), dropCommand(env), flushCommand(env),
 		traceCommand(env), simCommand(env), benchCommand(env), exitCodesCommand(env), versionCommand(env),
 		mnCommand(env), cnCommand(env), driverCommand(),
 	}

@@ -1,0 +1,86 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/region"
+	"github.com/urfave/cli/v2"
+)
+
+const dropDescription = `It removes an object store, a tree or locks by name: the name is free at once. Processes that have a store or tree open hear of it within about a
+second; its memory is given back when all of them have closed it. Locks stay what they are for those that have opened them, and their memory is not given back.
+
+Examples:
+   declock drop --cluster shm:demo store replay
+   declock drop --cluster shm:demo tree users
+   declock drop --cluster shm:demo locks accounts`
+
+func dropCommand(env *Env) *cli.Command {
+	i := &inspector{env: env}
+	return command(&cli.Command{
+		Name: "drop", Usage: "remove an object store, a tree or locks", ArgsUsage: "store|tree|locks NAME", Category: "run", Description: dropDescription,
+		Flags: i.net.flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 2, 2); err != nil {
+				return err
+			}
+			kind, name := c.Args().Get(0), c.Args().Get(1)
+			if kind != "store" && kind != "tree" && kind != "locks" {
+				return usage(c, "%q is nothing that can be dropped: want store, tree or locks", kind)
+			}
+			return i.look(c, func(l *looking) (err error) {
+				switch kind {
+				case "store":
+					err = l.cluster.DropStore(l.ctx, name)
+				case "tree":
+					err = l.cluster.DropTree(l.ctx, name)
+				default:
+					err = l.cluster.DropLocks(l.ctx, name)
+				}
+				if errors.Is(err, region.ErrNotFound) {
+					return exit.Errorf(exit.NotFound, "no %s %q: %v", kind, name, err)
+				}
+				return err
+			})
+		},
+	})
+}
+
+const flushDescription = `It removes all objects of a store. Others may be at work: what they store meanwhile may stay.
+
+Example:
+   declock flush --cluster shm:demo store replay`
+
+func flushCommand(env *Env) *cli.Command {
+	i := &inspector{env: env}
+	return command(&cli.Command{
+		Name: "flush", Usage: "remove all objects of a store", ArgsUsage: "store NAME", Category: "run", Description: flushDescription,
+		Flags: i.net.flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 2, 2); err != nil {
+				return err
+			}
+			if kind := c.Args().Get(0); kind != "store" {
+				return usage(c, "%q is nothing that can be flushed: want store", kind)
+			}
+			return i.look(c, func(l *looking) error {
+				k, err := l.openStore(c.Args().Get(1))
+				if errors.Is(err, region.ErrNotFound) {
+					return exit.Errorf(exit.NotFound, "%v", err)
+				}
+				if err != nil {
+					return err
+				}
+				defer k.Close()
+				n, err := k.Flush()
+				if err == nil {
+					_, err = fmt.Fprintf(env.Stdout, "%d objects removed\n", n)
+				}
+				return err
+			})
+		},
+	})
+}

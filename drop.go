@@ -1,0 +1,50 @@
+package declock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/declock/declock/btree"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/region"
+)
+
+// DropStore removes the object store with a name, with all that is in it. The name is free at once. Processes that have the store open hear
+// objstore.ErrDropped within about a second, and until then work on with what is not there for others any more. The memory is given back when all of them have
+// closed their clusters, or crashed.
+func (c *Cluster) DropStore(ctx context.Context, name string) error {
+	return c.drop(ctx, func(s *Session, live fabric.CNSet) error { return objstore.Drop(s.Port(), name, c.memory(), live) })
+}
+
+// DropTree removes the tree with a name, as DropStore does a store: who has it open hears btree.ErrDropped.
+func (c *Cluster) DropTree(ctx context.Context, name string) error {
+	return c.drop(ctx, func(s *Session, live fabric.CNSet) error { return btree.Drop(s.Port(), name, c.memory(), live) })
+}
+
+// DropLocks removes the name of locks. Nothing tells who uses them: they stay locks for those that have opened them, and their memory is not given back.
+func (c *Cluster) DropLocks(ctx context.Context, name string) error {
+	return c.drop(ctx, func(s *Session, _ fabric.CNSet) error {
+		return region.Drop(s.Port(), c.memory(), name, region.KindLocks, 0)
+	})
+}
+
+func (c *Cluster) drop(ctx context.Context, do func(s *Session, live fabric.CNSet) error) error {
+	s, err := c.Session()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.Do(ctx, func() error {
+		if err := s.s.Attach(); err != nil {
+			return err
+		}
+		return do(s, c.node.Fabric().View().Live)
+	})
+}
+
+// droppedKey returns under which key a dropped store or tree is kept: one that is too long for a name.
+func droppedKey(name string, n int) string {
+	return fmt.Sprint(name, strings.Repeat(" ", region.MaxName), "dropped ", n)
+}

@@ -1,0 +1,98 @@
+package objstore
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// Flush removes all objects, one bucket after the other under its lock. Others may be at work: an object that is stored in a bucket behind Flush stays.
+// It returns how many it has removed.
+func (c *Client) Flush() (n uint64, err error) {
+	if err := c.begin(); err != nil {
+		return 0, err
+	}
+	defer c.end()
+	if c.s.lost() {
+		return 0, c.revive()
+	}
+	c.user.Enter()
+	defer c.user.Leave()
+	for _, part := range c.s.nodes {
+		for b := range c.s.geo.buckets {
+			k, err := c.flushBucket(part, c.s.bucket(part.part, b))
+			n += k
+			if err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// flushBucket removes the objects of a bucket, a chain of them at a time.
+func (c *Client) flushBucket(n *node, bucket fabric.Addr) (removed uint64, err error) {
+	first := c.s.slotsAddr(bucket)
+	c.ops[0] = fabric.Read(first, c.slots[:c.s.slotsLen()])
+	if err := c.doUnlocked(c.ops[:1]); err != nil {
+		return 0, err
+	}
+	empty := true
+	for i := range c.s.slotsLen() / slotSize {
+		empty = empty && wordAt(c.slots, i) == 0
+	}
+	if empty {
+		return 0, nil
+	}
+	for {
+		c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive}
+		if err := c.l.Acquire(&c.hold, &c.req); err != nil {
+			return removed, fmt.Errorf("objstore: flush: %w", err)
+		}
+		ops, err := c.someObjects(n, first)
+		if err != nil {
+			return removed, c.unlock(err)
+		}
+		if err := c.l.Release(&c.hold, ops); err != nil {
+			c.stats.Leaked += uint64(len(ops))
+			return removed, fmt.Errorf("objstore: flush: %w", err)
+		}
+		for i := range ops {
+			if ops[i].Swapped() {
+				c.free(n, slotWord(ops[i].Cmp).chunk())
+				c.stats.Deletes++
+				removed++
+			}
+		}
+		if len(ops) == 0 {
+			return removed, nil
+		}
+	}
+}
+
+// flushChain is how many objects are removed in the chain of a release.
+const flushChain = 8
+
+// someObjects returns operations that unlink some objects of a bucket whose lock is held: none if there are none.
+func (c *Client) someObjects(n *node, a fabric.Addr) ([]fabric.Op, error) {
+	ops := make([]fabric.Op, 0, flushChain)
+	b := c.slots[:c.s.slotsLen()]
+	for depth := 0; ; depth++ {
+		c.ops[0] = fabric.Read(a, b)
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
+			return nil, fmt.Errorf("objstore: flush: %w", err)
+		}
+		last := len(b)/slotSize - 1
+		for i := range last {
+			if w := wordAt(b, i); w != 0 && len(ops) < flushChain {
+				ops = append(ops, fabric.CAS(a.Add(uint64(i)*slotSize), w, 0))
+			}
+		}
+		block, ok := linkWord(wordAt(b, last)).chunk()
+		if len(ops) == flushChain || !ok || !n.sane(block) || depth == maxOverflow {
+			return ops, nil
+		}
+		a, b = n.at(block.off64), c.slots[:overflowSize]
+	}
+}
