@@ -171,6 +171,68 @@ func TestAgentDoesNotAwaitTheDead(t *testing.T) {
 	}
 }
 
+// When a node dies, its number may be a new node's already, which the reset waits for and which has no signal: those who have not
+// answered get it again.
+func TestAgentSignalsAgainAfterADeath(t *testing.T) {
+	r := newAgentRig(t)
+	y := agentLayout
+	locked := uint64(y.Header(0, 1, 1, 1))
+	r.setHeader(y.Header(0, 1, 1, 0))
+	r.handle(fabric.Client(1, 1), msgAskReset, 0, uint64(WaitTimeout))
+	r.handle(agent1, msgResetAck, locked)
+	r.out = nil
+	if err := r.a.onView(); err != nil {
+		t.Fatal(err)
+	}
+	r.want("a view without a death")
+	r.c.Fence(r.nodes[1])
+	if err := r.a.onView(); err != nil {
+		t.Fatal(err)
+	}
+	r.want("a death", sent{agent3, msgReset, [3]uint64{uint64(r.l), locked, 1}})
+}
+
+// A reset that another node has taken over, or has ended since, is not ended by the one that began it.
+func TestAgentLeavesAResetThatWasTakenOver(t *testing.T) {
+	y := agentLayout
+	for _, now := range []Header{y.Header(5, 4, 2, 3), y.Header(12, 1, 1, 0)} {
+		r := newAgentRig(t)
+		locked := uint64(y.Header(5, 3, 2, 1))
+		r.setHeader(y.Header(5, 3, 2, 0))
+		r.handle(fabric.Client(1, 1), msgAskReset, 5, uint64(WaitTimeout))
+		r.setHeader(now)
+		for _, from := range []fabric.ClientID{agent1, agent2, agent3} {
+			r.handle(from, msgResetAck, locked)
+		}
+		if h := r.header(); h != now || !r.a.Idle() || r.a.Stats().Led != 0 {
+			t.Errorf("header %s, was %s; idle %v", y.FormatHeader(h), y.FormatHeader(now), r.a.Idle())
+		}
+	}
+}
+
+// When a memory node has restarted, the resets of its locks are forgotten, and those of others' are not.
+func TestAgentForgetsResetsOfARestartedMemoryNode(t *testing.T) {
+	r := newAgentRig(t)
+	y := agentLayout
+	locked := uint64(y.Header(0, 1, 1, 1))
+	r.setHeader(y.Header(0, 1, 1, 0))
+	r.handle(fabric.Client(1, 1), msgAskReset, 0, uint64(WaitTimeout))
+	r.a.Forget(r.l.MN() + 1)
+	if r.a.Idle() {
+		t.Fatal("another memory node's restart ends the reset")
+	}
+	r.a.Forget(r.l.MN())
+	if !r.a.Idle() {
+		t.Error("a reset of a lock in the memory that was goes on")
+	}
+	for _, from := range []fabric.ClientID{agent1, agent2, agent3} {
+		r.handle(from, msgResetAck, locked)
+	}
+	if r.header() != Header(locked) {
+		t.Errorf("header %s", y.FormatHeader(r.header()))
+	}
+}
+
 // "Clients holding the lock respond to the signal after releasing the lock, whereas
 // other clients respond immediately. Clients waiting for the lock abort."
 func TestAgentAnswers(t *testing.T) {

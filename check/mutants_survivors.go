@@ -1,0 +1,43 @@
+package check
+
+// lapseMutants are bugs in what clients and agents do after errors and deaths, and in what lives on in a local lock from one tenure,
+// or reset, to the next. Named tests find them: seeds hardly ever meet them, or something else repairs what they break, later.
+func lapseMutants() []Mutant {
+	return append(queueLapses(), localLapses()...)
+}
+
+func queueLapses() []Mutant {
+	return []Mutant{
+		{Name: "signal-not-repeated", File: "cql/agent.go",
+			Old: "\t\t\tif died {\n\t\t\t\ta.signal(r)\n\t\t\t}\n", New: "\t\t\t_ = died\n",
+			Breaks: "a reset waits for a new node that has the number of a dead one, and that got no signal", Test: "cql TestAgentSignalsAgainAfterADeath"},
+		{Name: "taken-over-ended", File: "cql/agent.go",
+			Old: "case now.ResetID() != a.self():\n\t\t\treturn nil", New: "case now == 0:\n\t\t\treturn nil",
+			Breaks: "a node ends the reset that another has taken over from it", Test: "cql TestAgentLeavesAResetThatWasTakenOver"},
+		{Name: "reset-outlives-memory", File: "cql/agent.go",
+			Old: "return r.lock.MN() == mn })", New: "return false })",
+			Breaks: "a reset of before a memory node's restart goes on after it", Test: "cql TestAgentForgetsResetsOfARestartedMemoryNode"},
+		{Name: "next-slot-used", File: "cql/release.go",
+			Old: "gone = gone || i >= next", New: "gone = gone || i > next",
+			Breaks: "a reader waits for the entry of one that the head has passed", Test: "cql TestReaderFindsTheNextSlotUsedAgain"},
+		{Name: "unknown-unasked", File: "cql/client.go",
+			Old: "if errors.Is(err, fabric.ErrUnknownOutcome) {\n\t\tc.AskReset(l, 0, UnknownOutcome)\n\t}", New: "",
+			Breaks: "who may be counted by a header, and does not know, does not ask for a reset", Test: "cql TestErrorsAskForAReset"},
+		{Name: "entry-unasked", File: "cql/client.go",
+			Old: "c.AskReset(p.Lock, p.Index, UnknownOutcome)\n\t\treturn err", New: "return err",
+			Breaks: "a waiter that could not write its entry does not ask for a reset", Test: "cql TestErrorsAskForAReset"},
+		{Name: "queue-unread-unasked", File: "cql/release.go",
+			Old: "c.AskReset(p.Lock, p.Index, UnknownOutcome)\n\t\treturn errors.Join(why, err)", New: "return errors.Join(why, err)",
+			Breaks: "who released and cannot read whom to notify does not ask for a reset", Test: "cql TestQueueThatCannotBeRead"},
+		{Name: "refetch-unasked", File: "cql/release.go",
+			Old: "c.AskReset(l, index, UnknownOutcome)\n\t\treturn over, err", New: "return over, err",
+			Breaks: "who waits for an entry and cannot read it does not ask for a reset", Test: "cql TestErrorsAskForAReset"},
+		{Name: "dead-granted-unasked", File: "cql/release.go",
+			Old: "\t\t// It is dead and holds the lock now.\n\t\tc.AskReset(l, index, NodeFailure)", New: "",
+			Breaks: "a lock that was handed to a dead node is not reset at once", Test: "cql TestErrorsAskForAReset"},
+	}
+}
+
+func localLapses() []Mutant {
+	return []Mutant{}
+}
