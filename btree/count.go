@@ -34,6 +34,10 @@ func (c *Client) Estimate(sample int) (Estimate, error) {
 		sample = defaultSample
 	}
 	sample = max(sample, minSample)
+	if err := c.begin(); err != nil {
+		return Estimate{}, err
+	}
+	defer c.end()
 	if err := c.check(nil, nil); err != nil {
 		return Estimate{}, err
 	}
