@@ -6,59 +6,18 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/declock/declock/coordinator"
+	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
 
 // A replaceable coordinator may lose all that it knows: another one takes its place.
-type replaceable struct {
-	now  atomic.Pointer[coordinator.Memory]
-	gate atomic.Pointer[chan struct{}] // joins of memory nodes wait for it
-}
+type replaceable struct{ *coordtest.Replaceable }
 
-func newReplaceable() *replaceable {
-	r := &replaceable{}
-	r.now.Store(coordinator.NewMemory(fabric.MaxCN))
-	return r
-}
-
-func (r *replaceable) JoinCN(ctx context.Context, addr string, ready func(member.Member)) (member.Member, error) {
-	return r.now.Load().JoinCN(ctx, addr, ready)
-}
-
-func (r *replaceable) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
-	if gate := r.gate.Load(); gate != nil {
-		select {
-		case <-*gate:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return r.now.Load().JoinMN(ctx, mn, ready)
-}
-
-func (r *replaceable) ForgetMN(ctx context.Context, id fabric.MemID) error {
-	return r.now.Load().ForgetMN(ctx, id)
-}
-
-func (r *replaceable) Watch(ctx context.Context) (member.Watcher, error) {
-	return r.now.Load().Watch(ctx)
-}
-
-// hold lets no memory node join until the function that it returns is called.
-func (r *replaceable) hold() (release func()) {
-	gate := make(chan struct{})
-	r.gate.Store(&gate)
-	return func() {
-		r.gate.Store(nil)
-		close(gate)
-	}
-}
+func newReplaceable() *replaceable { return &replaceable{coordtest.NewReplaceable(fabric.MaxCN)} }
 
 func (r *replaceable) options(t *testing.T) Options {
 	o := testOptions(t, nil)
@@ -106,9 +65,9 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 	do(t, p, fabric.FAA(word, 7))
 	for range 3 {
 		was := s.Member()
-		release := r.hold()
+		release := r.Hold()
 		conn := s.connOf(t, laneKey{n.own.Life, 0})
-		r.now.Load().Kill(was.Life)
+		r.Now().Kill(was.Life)
 		await(t, "it is away", func() bool { return s.Away() != nil })
 		if !conn.isCut.Load() {
 			t.Error("a connection of before is still served")
@@ -150,8 +109,8 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 	for range 20 { // so that the revisions of the new one are lower
 		r.join(t).Close()
 	}
-	was, old := s.Member(), r.now.Load()
-	r.now.Store(coordinator.NewMemory(fabric.MaxCN))
+	was, old := s.Member(), r.Now()
+	r.Replace()
 	old.Kill(was.Life)
 	old.Kill(n.own.Life)
 	back(t, s, was.Epoch)
@@ -163,7 +122,7 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 		t.Errorf("the word is %d, want 8; memory is %+v, was at epoch %d", got, again.Memory(), was.Epoch)
 	}
 	// What follows is followed: a death, for one.
-	r.now.Load().Kill(again.own.Life)
+	r.Now().Kill(again.own.Life)
 	await(t, "the dead node is shut out", func() bool {
 		return errors.Is(p.Do([]fabric.Op{fabric.FAA(word, 1)}), fabric.ErrFenced)
 	})
@@ -183,7 +142,7 @@ func TestFileBringsItsEpoch(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.now.Store(coordinator.NewMemory(fabric.MaxCN))
+	r.Replace()
 	if s := r.serve(t, o); s.Epoch() != 4 {
 		t.Errorf("epoch %d of a coordinator that knows nothing, want 4", s.Epoch())
 	}
@@ -196,10 +155,10 @@ func TestMemoryNodeThatWasReplacedEnds(t *testing.T) {
 	o.Size = 1 << 16
 	for _, leaves := range []bool{true, false} {
 		s := r.serve(t, o)
-		release := r.hold()
-		r.now.Load().Kill(s.Member().Life)
+		release := r.Hold()
+		r.Now().Kill(s.Member().Life)
 		await(t, "it is away", func() bool { return s.Away() != nil })
-		m, err := r.now.Load().JoinMN(context.Background(), member.MN{Size: 1 << 16}, func(m member.Member) {
+		m, err := r.Now().JoinMN(context.Background(), member.MN{Size: 1 << 16}, func(m member.Member) {
 			go func() {
 				for {
 					st, newer := m.State()
@@ -240,11 +199,11 @@ func TestCloseWhileJoiningAgain(t *testing.T) {
 	o.Size = 1 << 16
 	for range 20 {
 		s := r.serve(t, o)
-		r.now.Load().Kill(s.Member().Life)
+		r.Now().Kill(s.Member().Life)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		w, err := r.now.Load().Watch(context.Background())
+		w, err := r.Now().Watch(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/declock/declock/coordinator"
+	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/member"
@@ -58,14 +58,14 @@ func (harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 type testCluster struct {
 	fabrictest.Goroutines
 	t       testing.TB
-	members *coordinator.Memory
+	members *coordtest.Replaceable
 	servers []*MemoryServer
 	nodes   []*node
 	change  func(*Options) // of testOptions; nil: nothing
 }
 
 func newTestCluster(t testing.TB) *testCluster {
-	return &testCluster{t: t, members: coordinator.NewMemory(fabric.MaxCN)}
+	return &testCluster{t: t, members: coordtest.NewReplaceable(fabric.MaxCN)}
 }
 
 func (c *testCluster) options() Options {
@@ -119,7 +119,7 @@ func (c *testCluster) die(id fabric.CNID) {
 	if !ok {
 		c.t.Fatalf("%v is no member", id)
 	}
-	c.members.Kill(m.Life)
+	c.members.Now().Kill(m.Life)
 }
 
 // Patience implements locktest.Patient: the guest may have to wait for processors.
@@ -132,7 +132,7 @@ func (c *testCluster) Kill(i int) {
 	n := c.nodes[i]
 	n.quit()
 	n.shut()
-	c.members.Kill(n.own.Life)
+	c.members.Now().Kill(n.own.Life)
 }
 
 func (c *testCluster) KillMN(id fabric.MemID) {
@@ -142,7 +142,10 @@ func (c *testCluster) KillMN(id fabric.MemID) {
 }
 
 func (c *testCluster) RevokeMN(id fabric.MemID) {
-	if err := c.servers[id].revoke(); err != nil {
+	s := c.servers[id]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.renewKey(); err != nil { // the compute nodes keep the old keys
 		c.t.Error(err)
 	}
 }
@@ -157,7 +160,7 @@ func (c *testCluster) awaitMN(s *MemoryServer) {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		for limit := time.Now().Add(20 * time.Second); !n.closed.Load(); time.Sleep(time.Millisecond) {
-			if r := n.remotes[s.ID()].Load(); r != nil && r.mn.Life == s.own.Life && r.alive.Load() {
+			if r := n.remotes[s.ID()].Load(); r != nil && r.mn.Life == s.Member().Life && r.alive.Load() {
 				break
 			}
 			if time.Now().After(limit) {

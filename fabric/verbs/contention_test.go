@@ -146,7 +146,7 @@ func TestProcessesContend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t, 1<<20, 1)
 			t.Setenv(mechanismEnv, name)
-			at := coordtest.Serve(t, c.members)
+			at := coordtest.Serve(t, c.members.Now())
 			var children []*child
 			for range contentionCNs - 1 {
 				children = append(children, startChild(t, "contender", at))

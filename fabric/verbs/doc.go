@@ -29,8 +29,11 @@
 // (package fabric/member). A memory node that acts on a state without a compute node has destroyed its queue pairs
 // before it acknowledges that, and only when all have the others get a view without it: no late WRITE can
 // reach memory. The next operation of a node that was given up, and lives, is ErrFenced.
-// A memory node that the coordinator has given up is cut off in the same way, by the compute nodes: it serves nobody any
-// more, and has to be served anew. While the coordinator is away nobody joins and nobody is given up; all others go on.
+// A memory node that the coordinator has given up is cut off in the same way, by the compute nodes. It joins again by
+// itself, with its memory, in a new epoch and with a new key. While the coordinator is away nobody joins and nobody is given up; all others go on.
+//
+// Interrupt of a Port ends Recv and Pause. It does not end Do, Post and Wait: these return when the device has answered or
+// given up, or the connection is replaced, which takes up to 20 s. Until then the device reads and writes the memory of the operations.
 //
 // # Building
 //

@@ -220,7 +220,7 @@ func adder(n fabric.Node, out io.Writer) error {
 // each in order.
 func TestProcessesShareMemoryAndMessages(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	at := coordtest.Serve(t, c.members)
+	at := coordtest.Serve(t, c.members.Now())
 	const processes = 3
 	var children []*child
 	for range processes {
@@ -308,7 +308,7 @@ func load2(t *testing.T, p fabric.Port) (word uint64, first byte) {
 // reach memory; and when it wakes up, its next operation says that it is fenced.
 func TestPausedProcessIsFenced(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	w := startChild(t, "writer", coordtest.Serve(t, c.members))
+	w := startChild(t, "writer", coordtest.Serve(t, c.members.Now()))
 	var id uint8
 	fmt.Sscanf(w.says("joined"), "joined %d", &id)
 	w.says("writing")
@@ -341,7 +341,7 @@ func TestPausedProcessIsFenced(t *testing.T) {
 // When the others hear that a compute node which was killed is dead, its queue pairs are gone.
 func TestKilledProcessLeaves(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	w := startChild(t, "writer", coordtest.Serve(t, c.members))
+	w := startChild(t, "writer", coordtest.Serve(t, c.members.Now()))
 	var id uint8
 	fmt.Sscanf(w.says("joined"), "joined %d", &id)
 	w.says("writing")

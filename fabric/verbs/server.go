@@ -116,11 +116,26 @@ func (s *MemoryServer) ready(m member.Member) bool {
 	return true
 }
 
-// suspend shuts everybody out: when it returns, nothing reaches memory until the memory node is ready in a new epoch.
+// suspend shuts everybody out: when it returns, nothing reaches memory until the memory node is ready in a new epoch, with a new key.
 func (s *MemoryServer) suspend(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	served := s.away == nil
 	s.away = why
+	s.evictAll()
+	if !served || s.over {
+		return
+	}
+	if err := s.renewKey(); err != nil {
+		err = fmt.Errorf("memory node %v joins again: %w", s.o.Mem, err)
+		s.o.Report(err)
+		s.halt(err)
+		s.cancel() // it joins no more
+	}
+}
+
+// evictAll drops all guests; mu is held.
+func (s *MemoryServer) evictAll() {
 	for c, g := range s.guests {
 		s.evict(c, g)
 	}
@@ -201,7 +216,9 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (any, error) {
 		return nil, fmt.Errorf("%w: attached already", ErrProtocol)
 	}
 	for before, old := range s.guests {
-		if old.life == r.From { // its session has ended, and nobody has noticed yet: nothing of it may come behind what comes now
+		// The node has given that session up, and this end has not noticed yet: nothing that was sent over its queue pairs may be
+		// executed after what is sent over the new ones.
+		if old.life == r.From {
 			s.evict(before, old)
 		}
 	}
@@ -324,12 +341,9 @@ func (s *MemoryServer) Err() error {
 // Device returns which end of the network it uses.
 func (s *MemoryServer) Device() Candidate { return s.dev.end }
 
-// revoke makes the device refuse the key of the memory.
-func (s *MemoryServer) revoke() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// renewKey registers the memory anew: from then on the device refuses the key of before. mu is held.
+func (s *MemoryServer) renewKey() error {
 	s.mem.unregister()
-	// The compute nodes keep the old keys.
 	limit := s.o.regionLimit
 	if limit == 0 {
 		limit = uint64(s.dev.caps.max_mr_size)
@@ -341,13 +355,16 @@ func (s *MemoryServer) revoke() error {
 func (s *MemoryServer) stop(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.halt(why)
+}
+
+// halt is stop; mu is held.
+func (s *MemoryServer) halt(why error) {
 	if s.over {
 		return
 	}
 	s.over, s.err = true, why
-	for c, g := range s.guests {
-		s.evict(c, g)
-	}
+	s.evictAll()
 	close(s.done)
 }
 

@@ -41,7 +41,7 @@ func (*MemoryServer) ID() fabric.MemID { return 0 }
 // Size returns the length of its memory in bytes.
 func (*MemoryServer) Size() uint64 { return 0 }
 
-// Epoch returns the epoch that began with Serve.
+// Epoch returns the present epoch.
 func (*MemoryServer) Epoch() uint32 { return 0 }
 
 // Away says why it does not serve at present.

@@ -216,7 +216,7 @@ func TestLinksOfTheDeadAreNotLetIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.members.Kill(from.own.Life)
+	c.members.Now().Kill(from.own.Life)
 	awaitView(t, n, from.own.ID)
 	if err := n.place(s, l); !errors.Is(err, fabric.ErrFenced) {
 		t.Errorf("the link of a dead node: %v", err)
