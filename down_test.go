@@ -3,6 +3,7 @@ package declock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/declock/declock"
@@ -93,5 +94,107 @@ func TestOpenWithAMemoryNodeDown(t *testing.T) {
 		if err := all.Unlock(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A store that lies on two memory nodes, of which one is down, is opened, found by its name: what is on the other can be read, and written if the store's first part
+// is there. When the node is back, with its memory or without, all can, and nobody is told of a loss; another process works on all the time.
+func TestOpenAStoreWithAMemoryNodeDown(t *testing.T) {
+	ctx := context.Background()
+	for down := range fabric.MemID(2) {
+		for _, keep := range []bool{true, false} {
+			x := twoNodes(t, keep)
+			first := opened(t, "down", x.dir)
+			st, err := first.Store(ctx, "s", objstore.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, err := st.Client(session(t, first))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var keys [2][]byte // on each memory node
+			for i := range 20 {
+				k := fmt.Appendf(nil, "k%d", i)
+				mn, _ := st.Locate(k)
+				keys[mn] = k
+				if err := before.Set(k, []byte("v"), objstore.Options{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x.stop(down)
+			c := opened(t, "down", x.dir)
+			again, err := c.Store(ctx, "s", objstore.Config{})
+			if err != nil {
+				t.Fatalf("%v is down: %v", down, err)
+			}
+			cache, err := again.Client(session(t, c))
+			if err != nil {
+				t.Fatalf("%v is down: client: %v", down, err)
+			}
+			if _, err := cache.Get(keys[down]); !errors.Is(err, fabric.ErrNodeDown) {
+				t.Errorf("%v is down: get: %v", down, err)
+			}
+			if it, err := cache.Get(keys[1-down]); err != nil || string(it.Value) != "v" {
+				t.Errorf("%v is down: get of the other: %q, %v", down, it.Value, err)
+			}
+			if err := cache.Set(keys[1-down], []byte("w"), objstore.Options{}); (err == nil) != (down == 1) || err != nil && !errors.Is(err, fabric.ErrNodeDown) {
+				t.Errorf("%v is down: set on the other: %v", down, err)
+			}
+			x.serve(down)
+			if it, err := cache.Get(keys[down]); keep && (err != nil || string(it.Value) != "v") || !keep && !errors.Is(err, objstore.ErrNotFound) {
+				t.Errorf("%v is back, with its memory %v: get: %q, %v", down, keep, it.Value, err)
+			}
+			for _, k := range keys {
+				if err := cache.Set(k, []byte("x"), objstore.Options{}); err != nil {
+					t.Errorf("%v is back: set: %v", down, err)
+				}
+				it, err := before.Get(k)
+				for range 2 { // a Port of before, and a loss
+					if err != nil {
+						it, err = before.Get(k)
+					}
+				}
+				if err != nil || string(it.Value) != "x" {
+					t.Errorf("%v is back: get by the first process: %q, %v", down, it.Value, err)
+				}
+			}
+		}
+	}
+}
+
+// A nodesTwo is a cluster in shared memory with two memory nodes that come and go.
+type nodesTwo struct {
+	t     *testing.T
+	dir   string
+	keep  bool
+	nodes [2]*mn.Node
+}
+
+func twoNodes(t *testing.T, keep bool) *nodesTwo {
+	x := &nodesTwo{t: t, dir: t.TempDir(), keep: true}
+	x.serve(0)
+	x.serve(1)
+	x.keep = keep // as of the next start
+	return x
+}
+
+func (x *nodesTwo) serve(id fabric.MemID) {
+	x.t.Helper()
+	srv, err := shm.Serve(shm.Options{Name: "down", Dir: x.dir, Mem: id, Size: 16 << 20, Sparse: true, Keep: x.keep})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	m, err := mn.Start(srv, mn.Config{Participants: shm.DefaultMaxCN})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() { m.Close() })
+	x.nodes[id] = m
+}
+
+func (x *nodesTwo) stop(id fabric.MemID) {
+	if err := x.nodes[id].Close(); err != nil {
+		x.t.Fatal(err)
 	}
 }

@@ -116,8 +116,8 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 		return nil, err
 	}
 	defer c.end()
-	if c.s.lost() {
-		return nil, c.revive()
+	if err := c.catchUp(whole, 0); err != nil {
+		return nil, err
 	}
 	r, err := c.check()
 	if err != nil || o.Reclaim == nil || !r.Sound() {

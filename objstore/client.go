@@ -130,7 +130,9 @@ func (c *Client) open(s *Store) error {
 	if !s.cfg.Paper {
 		c.note, c.left = make([]byte, s.noteSize()), make([]byte, s.noteSize())
 	}
-	if err := c.incarnate(0); err != nil {
+	if !s.registered() {
+		// Nothing is changed, and there are no uniques.
+	} else if err := c.incarnate(0); err != nil {
 		c.discard()
 		c.s = before
 		return err
@@ -211,6 +213,9 @@ func (c *Client) drain() error {
 	var batch [slab.Batch]uint64
 	for i := range c.s.nodes {
 		h := c.s.nodes[i].heap
+		if h == nil {
+			continue // the part is missing
+		}
 		for cl := range uint8(numClasses) {
 			for {
 				k := h.Drain(cl, &batch)
@@ -304,6 +309,7 @@ type work struct {
 	place
 	n    *node
 	key  []byte
+	need need   // of the operation: toRead or toChange
 	head bool   // header and key of the object suffice
 	at   uint64 // where in c.obj the object goes
 
@@ -450,13 +456,15 @@ func (c *Client) start(k *work, key []byte) error {
 	if len(key) == 0 || len(key) > MaxKey {
 		return fmt.Errorf("%w: %d bytes", ErrKeySize, len(key))
 	}
-	if c.s.lost() {
-		return c.revive()
+	k.key = c.key[:copy(c.key[:], key)]
+	k.place = c.s.locate(k.key)
+	if c.s.current != c.s.line.losses.Load() {
+		if err := c.catchUp(k.need, k.node); err != nil {
+			return err
+		}
+		k.place = c.s.locate(k.key)
 	}
 	c.small++
-	key = c.key[:copy(c.key[:], key)]
-	k.key = key
-	k.place = c.s.locate(key)
 	k.n = c.s.nodes[k.node]
 	return nil
 }

@@ -14,8 +14,8 @@ func (c *Client) Flush() (n uint64, err error) {
 		return 0, err
 	}
 	defer c.end()
-	if c.s.lost() {
-		return 0, c.revive()
+	if err := c.catchUp(whole, 0); err != nil {
+		return 0, err
 	}
 	c.user.Enter()
 	defer c.user.Leave()

@@ -66,11 +66,11 @@ func (c *Client) Inspect(mn fabric.MemID, index uint64) (*BucketDump, error) {
 		return nil, err
 	}
 	defer c.end()
-	if c.s.lost() {
-		return nil, c.revive()
-	}
 	for i := range c.s.nodes {
 		if c.s.nodes[i].mn == mn && index < c.s.geo.buckets {
+			if err := c.catchUp(toRead, i); err != nil {
+				return nil, err
+			}
 			return c.inspect(c.s.nodes[i], c.s.bucket(i, index), index)
 		}
 	}

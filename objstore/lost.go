@@ -46,9 +46,10 @@ func (s *Store) lost() bool { return s.losses != s.line.losses.Load() }
 // errReviving: another client of this compute node is at it.
 var errReviving = errors.New("objstore: another client opens it")
 
-// revived returns the store as it is after the last loss, which it opens, or makes, if nobody of this compute node has yet.
+// revived returns the store as it is after the last loss, with the parts of which the memory nodes are up. It opens, or makes, what nobody of this
+// compute node has yet.
 func (s *Store) revived(l lock.Locker) (*Store, error) {
-	if newest := s.line.newest.Load(); !newest.lost() {
+	if newest := s.line.newest.Load(); !newest.lost() && !newest.incomplete() {
 		return newest, nil
 	}
 	if !s.line.busy.CompareAndSwap(false, true) {
@@ -56,9 +57,9 @@ func (s *Store) revived(l lock.Locker) (*Store, error) {
 	}
 	defer s.line.busy.Store(false)
 	newest := s.line.newest.Load()
-	for newest.lost() {
-		for _, mn := range s.cfg.Nodes {
-			if err := lock.Renew(l, mn); err != nil {
+	for newest.lost() || newest.returned(l) {
+		for i, mn := range s.cfg.Nodes {
+			if err := lock.Renew(l, mn); err != nil && !(newest.nodes[i].missing() && errors.Is(err, fabric.ErrNodeDown)) {
 				return nil, err
 			}
 		}
@@ -106,8 +107,13 @@ func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error)
 	if len(s.cfg.Nodes) == 1 {
 		return false, nil
 	}
+	var down error
 	for i, mn := range s.cfg.Nodes {
-		r, err := region.Open(port, mn)
+		r, err := region.Reach(port, mn)
+		if errors.Is(err, fabric.ErrNodeDown) {
+			down = fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
+			continue
+		}
 		if err != nil {
 			return false, fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
 		}
@@ -125,5 +131,5 @@ func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error)
 		s.geo = g
 		return i > 0, s.compare(given)
 	}
-	return false, nil
+	return false, down
 }

@@ -32,6 +32,9 @@ func (c *Client) get(key []byte) (Item, error) {
 		}
 		k = work{place: k.place, n: k.n, key: k.key}
 	}
+	if !c.s.registered() {
+		return c.getUnregistered(&k)
+	}
 	if err := c.lookup(&k, lock.Shared); err != nil {
 		return Item{}, err
 	}
@@ -140,7 +143,7 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
-	k := work{head: true}
+	k := work{need: toChange, head: true}
 	if err := c.start(&k, key); err != nil {
 		return err
 	}
@@ -275,7 +278,7 @@ func (c *Client) Delete(key []byte) error {
 	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
-	k := work{head: true}
+	k := work{need: toChange, head: true}
 	if err := c.start(&k, key); err != nil {
 		return err
 	}
@@ -345,7 +348,7 @@ func (c *Client) Touch(key []byte, ttl uint32) error {
 	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
-	k := work{head: true}
+	k := work{need: toChange, head: true}
 	if err := c.start(&k, key); err != nil {
 		return err
 	}
@@ -376,7 +379,7 @@ func (c *Client) extend(key, data []byte, before bool) error {
 	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
-	var k work
+	k := work{need: toChange}
 	if err := c.start(&k, key); err != nil {
 		return err
 	}
@@ -433,7 +436,7 @@ func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
 	defer c.end()
 	c.user.Enter()
 	defer c.user.Leave()
-	var k work
+	k := work{need: toChange}
 	if err := c.start(&k, key); err != nil {
 		return 0, err
 	}

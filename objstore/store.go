@@ -200,12 +200,14 @@ type Store struct {
 	nodes  []*node
 	places locations
 	member *sweep.Member
-	locked bool // gets take the lock
+	locked bool // gets take the lock, or may not even do that
 	// survivors: the first part was made anew beside others that had outlived it. Who has not heard of the loss has pieces of those, and is
 	// not registered where the first part is now.
 	survivors bool
 	line      *line
 	losses    uint32 // of its line, when it was opened
+	current   uint32 // the same, or unseen: while it is what the line has, operations begin without a further look
+	created   bool   // a part has been made
 }
 
 // Open opens the store, and makes it if there is none.
@@ -225,6 +227,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 // open opens the store, if it is as given, and makes it, if there is none, as cfg says. What old has of parts that are there still is taken over.
 func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, err error) {
 	s := &Store{cfg: cfg, geo: newGeometry(&cfg, port.Rand), nodes: make([]*node, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
+	s.current = s.losses
 	if old != nil {
 		s.geo = old.geo
 	}
@@ -233,24 +236,37 @@ func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, e
 		return nil, err
 	}
 	for i, mn := range cfg.Nodes {
-		if err := s.openNode(port, i, mn); err != nil {
+		r, err := region.Reach(port, mn)
+		if errors.Is(err, fabric.ErrNodeDown) {
+			if err = s.leaveOut(port, i, old); err == nil {
+				continue
+			}
+		}
+		if err == nil {
+			err = s.openNode(port, i, r)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, mn, err)
 		}
-		if old != nil && old.nodes[i].base == s.nodes[i].base && old.nodes[i].region.UUID() == s.nodes[i].region.UUID() {
+		if old != nil && !old.nodes[i].missing() && old.nodes[i].base == s.nodes[i].base && old.nodes[i].region.UUID() == s.nodes[i].region.UUID() {
 			s.nodes[i] = old.nodes[i]
 		}
 		if err := s.compare(&given); err != nil {
 			return nil, err // before anything is made on another node
 		}
 	}
-	if old != nil && old.nodes[0] == s.nodes[0] {
-		s.member = old.member // whoever is in the middle of an operation has pieces in hand that it knows of
-	} else if s.member, err = sweep.Join(port, s.nodes[0].base); err != nil {
+	if err = s.register(port, old); err != nil {
 		return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
 	}
 	// Whoever drops the store retires its entries first, and looks at the registrations then.
 	for _, n := range s.nodes {
+		if n.missing() {
+			continue
+		}
 		if err := n.region.Published(port, &n.entry); err != nil {
+			if !s.registered() {
+				return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
+			}
 			return nil, errors.Join(fmt.Errorf("objstore: open %q: %w", cfg.Name, err), s.member.Leave(port.Do))
 		}
 		s.initHeap(n)
@@ -263,7 +279,7 @@ func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, e
 		s.cfg.CacheEntries = int(min(s.cfg.Objects, defaultCacheEntries))
 	}
 	s.places.init(s.cfg.CacheEntries)
-	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
+	s.locked = cfg.Paper || !port.Caps().ReadsInOrder || !s.registered()
 	return s, nil
 }
 
@@ -279,12 +295,9 @@ func (s *Store) compare(given *Config) error {
 
 // openNode opens the store's part on a node. The first node's root entry
 // decides the geometry; the others follow it.
-func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
-	r, err := region.Open(port, mn)
-	if err != nil {
-		return err
-	}
-	e, _, err := r.Create(port, region.Spec{
+func (s *Store) openNode(port fabric.Port, i int, r *region.Region) error {
+	mn := r.Memory()
+	e, created, err := r.Create(port, region.Spec{
 		Name: s.cfg.Name, Kind: region.KindStore,
 		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
 		Deadline: s.cfg.Deadline, Dead: s.cfg.Dead,
@@ -292,6 +305,7 @@ func (s *Store) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 	if err != nil {
 		return err
 	}
+	s.created = s.created || created
 	g, err := decodeGeometry(&e, i)
 	if err != nil {
 		return err

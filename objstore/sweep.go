@@ -23,18 +23,23 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	defer c.end()
+	err = c.catchUp(whole, 0)
 	switch {
-	case c.s.lost():
-		return false, c.revive()
-	case c.s.survivors:
+	case err != nil && !(c.s.incomplete() && errors.Is(err, fabric.ErrNodeDown)):
+		return false, err
+	case c.s.survivors, !c.s.registered():
 		return false, nil // see Reclaim
 	}
 	return c.tend(view)
 }
 
 func (c *Client) tend(view func() fabric.View) (busy bool, err error) {
+	err = nil
 	c.user.Enter()
 	for _, n := range c.s.nodes {
+		if n.missing() {
+			continue
+		}
 		dropped, aerr := n.heap.Answer(&c.work)
 		err = errors.Join(err, wrapped(aerr))
 		if dropped && !c.s.line.dropped.Swap(true) {
@@ -62,9 +67,15 @@ func (c *Client) Leave() error {
 		return err
 	}
 	defer c.end()
+	if c.s.incomplete() {
+		_ = c.catchUp(whole, 0) // this compute node may have chunks of a part that this client has not needed
+	}
 	dropped := c.s.line.dropped.Load()
 	if err := c.drain(); err != nil && !dropped {
 		return err
+	}
+	if !c.s.registered() {
+		return nil
 	}
 	if err := c.s.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
 		return fmt.Errorf("objstore: %w", err)
@@ -112,6 +123,9 @@ func (c *Client) Reclaim(view func() fabric.View) error {
 		return err
 	}
 	defer c.end()
+	if err := c.catchUp(whole, 0); err != nil {
+		return err
+	}
 	return c.reclaim(view)
 }
 
@@ -132,8 +146,8 @@ func (c *Client) OpenOn() ([]fabric.CNID, error) {
 		return nil, err
 	}
 	defer c.end()
-	if c.s.lost() {
-		return nil, c.revive()
+	if err := c.catchUp(toTend, 0); err != nil {
+		return nil, err
 	}
 	list, err := c.s.member.OpenOn(&owner{c: c})
 	if err != nil {
@@ -167,9 +181,12 @@ func (n *node) mark(m *sweep.Map, c chunk) { from, to := c.span(); m.Mark(n.part
 
 // Held implements sweep.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
-	for i := range o.c.s.nodes {
+	for i, n := range o.c.s.line.newest.Load().nodes { // another client may have opened a part since
+		if n.missing() {
+			continue
+		}
 		for cl := range uint8(numClasses) {
-			o.c.s.nodes[i].heap.Each(cl, func(from, to uint64) { add(i, from, to) })
+			n.heap.Each(cl, func(from, to uint64) { add(i, from, to) })
 		}
 	}
 }
@@ -199,6 +216,9 @@ func (o *owner) Release(list []sweep.Piece) error {
 func (o *owner) Mark() (*sweep.Map, error) {
 	c := o.c
 	m := new(sweep.Map)
+	if n := c.s.lacks(whole, 0); n != nil {
+		return nil, fmt.Errorf("objstore: %w: memory node %v, which has a part of store %q", fabric.ErrNodeDown, n.mn, c.s.cfg.Name)
+	}
 	for _, n := range c.s.nodes {
 		if err := n.heap.Carve(&c.work, m); err != nil {
 			return nil, wrapped(err)

@@ -3,6 +3,7 @@ package region
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 )
@@ -13,19 +14,30 @@ var ErrParts = errors.New("region: parts are missing")
 // Parts returns the memory nodes, among some, of what lies in parts on several of them under one name: in the order of the
 // parts. nil: it is not there, or somebody has begun to make it on as many as are given. part returns which part
 // an entry is, from 0, and of how many.
+//
+// If one memory node is down, and one part is not found, that is there: unless another that is up may have had it, and lost its memory.
 func Parts(port fabric.Port, among []fabric.MemID, name string, kind Kind, part func(*Entry) (i, n int, err error)) ([]fabric.MemID, error) {
 	var parts []fabric.MemID
 	var seen []bool
 	var missing error // a memory node that cannot be asked
 	found := 0
+	var down, odd []fabric.MemID // what cannot be asked because it is down, and what has no part but may have lost one
 	for _, mn := range among {
-		r, err := Open(port, mn)
+		r, err := Reach(port, mn)
 		if err != nil {
 			missing = errors.Join(missing, err)
+			if errors.Is(err, fabric.ErrNodeDown) {
+				down = append(down, mn)
+			} else {
+				odd = append(odd, mn)
+			}
 			continue
 		}
 		e, err := r.Lookup(port, name, kind)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrHalfCreated) {
+			if errors.Is(err, ErrHalfCreated) || r.Birth() > 0 {
+				odd = append(odd, mn)
+			}
 			continue
 		}
 		if err != nil {
@@ -49,6 +61,9 @@ func Parts(port fabric.Port, among []fabric.MemID, name string, kind Kind, part 
 	}
 	switch {
 	case found > 0 && found == len(parts):
+		return parts, nil
+	case found > 0 && found == len(parts)-1 && len(down) == 1 && len(odd) == 0:
+		parts[slices.Index(seen, false)] = down[0]
 		return parts, nil
 	case missing != nil:
 		return nil, missing

@@ -324,6 +324,16 @@ func Open(port fabric.Port, mn fabric.MemID) (*Region, error) {
 	return &Region{mn: mn, params: p, plan: planFor(p.Size), uuid: u}, nil
 }
 
+// Reach is Open for whoever goes on without a memory node that is down: that is fabric.ErrNodeDown, also for the first who finds it out, since
+// what Open reads can be read again.
+func Reach(port fabric.Port, mn fabric.MemID) (*Region, error) {
+	r, err := Open(port, mn)
+	if errors.Is(err, fabric.ErrUnknownOutcome) && !errors.Is(err, fabric.ErrInterrupted) {
+		r, err = Open(port, mn)
+	}
+	return r, err
+}
+
 func allZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {

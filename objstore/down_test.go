@@ -1,0 +1,136 @@
+package objstore
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/region"
+)
+
+// keyOn returns a key that lives on the i-th memory node.
+func keyOn(s *Store, i int) string {
+	for k := 0; ; k++ {
+		if s.locate(keyOf(k)).node == i {
+			return string(keyOf(k))
+		}
+	}
+}
+
+// downWorld is a store on three memory nodes, of which one, or two, are stopped when the second compute node opens it.
+func downWorld(t *testing.T, down ...int) (w *world, keys [3]string, before *Client, s *Store) {
+	t.Helper()
+	w = newWorld(t, sim.Config{NIC: sim.Ideal()}, 3, 16<<20, 3)
+	before = w.client(0, w.open(0, w.config()))
+	for i := range keys {
+		keys[i] = keyOn(before.s, i)
+		wantErr(t, "set", before.Set([]byte(keys[i]), []byte("old"), Options{}), nil)
+	}
+	for _, i := range down {
+		w.c.KillMN(w.mns[i])
+	}
+	return w, keys, before, w.open(1, w.config())
+}
+
+func isDown(i int, down []int) bool {
+	for _, d := range down {
+		if i == d {
+			return true
+		}
+	}
+	return false
+}
+
+// A store is opened with any one or two of three memory nodes down: their keys are ErrNodeDown, the others are there. When they are back, with or without their
+// memory, all goes on, for clients of before as for new ones; and both compute nodes have what they took.
+func TestOpenWithNodesDown(t *testing.T) {
+	for _, down := range [][]int{{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}} {
+		for _, keeps := range []bool{true, false} {
+			openedWithNodesDown(t, down, keeps)
+		}
+	}
+}
+
+func openedWithNodesDown(t *testing.T, down []int, keeps bool) {
+	w, keys, _, s := downWorld(t, down...)
+	c := w.client(1, s)
+	first := isDown(0, down)
+	for i, key := range keys {
+		if isDown(i, down) {
+			_, err := c.Get([]byte(key))
+			wantErr(t, "get of what is down", err, fabric.ErrNodeDown)
+			wantErr(t, "set of what is down", c.Set([]byte(key), []byte("new"), Options{}), fabric.ErrNodeDown)
+			continue
+		}
+		wantValue(t, c, key, "old")
+		var want error
+		if first {
+			want = fabric.ErrNodeDown
+		}
+		wantErr(t, "set", c.Set([]byte(key), []byte("new"), Options{}), want)
+		wantErr(t, "touch", c.Touch([]byte(key), 0), want)
+	}
+	if _, err := c.Check(CheckOptions{}); !errors.Is(err, fabric.ErrNodeDown) {
+		t.Fatalf("check: %v", err)
+	}
+	view := func() fabric.View { return w.cns[1].View() }
+	if _, err := c.Tend(view); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
+		t.Fatalf("tend: %v", err)
+	}
+	for _, i := range down {
+		if keeps {
+			w.c.RestartServer(w.mns[i])
+			continue
+		}
+		w.c.RestartMN(w.mns[i])
+		wantErr(t, "format", region.Format(w.port(0), w.mns[i], region.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Birth: 1}), nil)
+	}
+	again := w.client(1, s) // with a Port of after the restart
+	for i, key := range keys {
+		want := "new"
+		if first || isDown(i, down) {
+			want = "old"
+		}
+		if isDown(i, down) && !keeps {
+			wantMiss(t, again, key)
+		} else {
+			wantValue(t, again, key, want)
+		}
+		wantErr(t, "set", again.Set([]byte(key), []byte("newest"), Options{}), nil)
+		wantValue(t, again, key, "newest")
+		if !isDown(i, down) {
+			wantValue(t, c, key, "newest")
+		}
+	}
+	if keeps {
+		mustBeSound(t, again)
+	}
+	wantErr(t, "leave", again.Leave(), nil)
+}
+
+// A value that a get returned is stored again by the operation that finds the memory node back.
+func TestCompleteWithAValueOfAGet(t *testing.T) {
+	w, keys, _, s := downWorld(t, 1)
+	w.c.RestartServer(w.mns[1])
+	c := w.client(1, s)
+	it := wantValue(t, c, keys[0], "old")
+	wantErr(t, "set", c.Set([]byte(keys[1]), it.Value, Options{}), nil)
+	wantValue(t, c, keys[1], "old")
+}
+
+// A store is not made, and no part of it, while one of its memory nodes is down.
+func TestMakeWithANodeDown(t *testing.T) {
+	for i := range 2 {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 16<<20, 1)
+		w.c.KillMN(w.mns[i])
+		_, err := Open(w.port(0), w.config())
+		wantErr(t, "open", err, fabric.ErrNodeDown)
+		r, err := region.Open(w.port(0), w.mns[1-i])
+		wantErr(t, "region", err, nil)
+		list, err := r.List(w.port(0))
+		if wantErr(t, "list", err, nil); len(list) > 0 {
+			t.Errorf("there is %v", list)
+		}
+	}
+}

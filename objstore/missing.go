@@ -1,0 +1,194 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
+)
+
+// A store can be opened while memory nodes of it are down, if all its other parts are found: a part that is down is a missing one, of which
+// only the memory node is known. The first operation that needs a missing part opens the store anew when the memory node is back, and takes
+// over what this compute node has of the other parts; until then it fails with ErrNodeDown. Since this compute node has seen nothing of a missing
+// part, it reports nothing of it as lost.
+//
+// The compute nodes that have the store open are registered in the first part (package region/sweep). While that is missing, this compute node
+// is not registered: it could hold chunks, or use memory of a store that has been dropped, and nobody would know. So it changes nothing, not even a
+// lock: gets read without the lock, and all else fails with ErrNodeDown.
+
+// unseen is the Store.current of a store with missing parts: each operation looks whether what it needs is there.
+const unseen = ^uint32(0)
+
+// missing reports whether the part was on a memory node that was down when the store was opened.
+func (n *node) missing() bool { return n.region == nil }
+
+// leaveOut makes the i-th part a missing one, if all parts are there of which the memory nodes are up.
+func (s *Store) leaveOut(port fabric.Port, i int, old *Store) error {
+	if old != nil && !old.nodes[i].missing() {
+		return fabric.ErrNodeDown
+	}
+	if s.created {
+		return fmt.Errorf("%w, and the store was being made", fabric.ErrNodeDown)
+	}
+	if err := s.othersFound(port, old); err != nil {
+		return err
+	}
+	s.nodes[i] = &node{mn: s.cfg.Nodes[i], part: i}
+	s.current = unseen
+	return nil
+}
+
+// othersFound checks that the parts of which the memory nodes are up are there, at least one, and are those that old has.
+func (s *Store) othersFound(port fabric.Port, old *Store) error {
+	found := 0
+	for i, mn := range s.cfg.Nodes {
+		r, err := region.Reach(port, mn)
+		if errors.Is(err, fabric.ErrNodeDown) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		e, err := r.Lookup(port, s.cfg.Name, region.KindStore)
+		switch {
+		case old != nil && old.nodes[i].missing() && (errors.Is(err, region.ErrNotFound) || errors.Is(err, region.ErrHalfCreated)):
+			continue // it has lost its memory
+		case err != nil:
+			return fmt.Errorf("%w: another part is not whole: %w", fabric.ErrNodeDown, err)
+		case old != nil && !old.nodes[i].missing() && (old.nodes[i].base != e.Addr || old.nodes[i].region.UUID() != r.UUID()):
+			return fmt.Errorf("%w: the part on %v is another than before", fabric.ErrNodeDown, mn)
+		}
+		found++
+	}
+	if found == 0 {
+		return fabric.ErrNodeDown
+	}
+	return nil
+}
+
+// incomplete reports whether a part is missing.
+func (s *Store) incomplete() bool { return s.current == unseen }
+
+// registered reports whether this compute node may change anything.
+func (s *Store) registered() bool { return !s.nodes[0].missing() }
+
+// register registers the compute node, if it can.
+func (s *Store) register(port fabric.Port, old *Store) (err error) {
+	switch {
+	case !s.registered():
+		s.member = new(sweep.Member)
+	case old != nil && old.nodes[0] == s.nodes[0]:
+		s.member = old.member // whoever is in the middle of an operation has pieces in hand that it knows of
+	default:
+		s.member, err = sweep.Join(port, s.nodes[0].base)
+	}
+	return err
+}
+
+// returned reports whether the store can be opened with a part that is missing: its memory node is up.
+func (s *Store) returned(l lock.Locker) bool {
+	for _, n := range s.nodes {
+		if !n.missing() || lock.Renew(l, n.mn) != nil {
+			continue
+		}
+		if _, err := region.Reach(l.Port(), n.mn); err == nil {
+			return s.lost() || s.othersFound(l.Port(), s) == nil
+		}
+	}
+	return false
+}
+
+// A need is what an operation needs of a store.
+type need uint8
+
+const (
+	toRead   need = iota // a part
+	toChange             // a part, and to be registered
+	toTend               // to be registered
+	whole                // all parts
+)
+
+// lacks returns a missing part that is needed, or nil.
+func (s *Store) lacks(what need, part int) *node {
+	for i, n := range s.nodes {
+		if n.missing() && (what == whole || i == 0 && what != toRead || i == part && what <= toChange) {
+			return n
+		}
+	}
+	return nil
+}
+
+// catchUp is called at the beginning of an operation: after a loss it says what is gone, and it opens what is missing and needed.
+func (c *Client) catchUp(what need, part int) error {
+	if c.s.lost() {
+		return c.revive()
+	}
+	n := c.s.lacks(what, part)
+	if n == nil {
+		return nil
+	}
+	err := c.complete()
+	if c.s.lost() {
+		return c.revive()
+	}
+	if n = c.s.lacks(what, part); n == nil {
+		return nil
+	}
+	down := fmt.Errorf("%w: memory node %v, which has a part of store %q that is needed", fabric.ErrNodeDown, n.mn, c.s.cfg.Name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", down, err)
+	}
+	return down
+}
+
+// complete brings the client to the store with all parts of which the memory nodes are up. The client's buffers stay as they are: the
+// caller of an operation may have passed what lies in them.
+func (c *Client) complete() error {
+	s, err := c.s.revived(c.l)
+	switch {
+	case errors.Is(err, errReviving):
+		return nil
+	case err != nil:
+		return err
+	case s == c.s, s.losses != c.s.losses:
+		return nil // after a loss, revive brings the client to it
+	}
+	for i, n := range s.nodes {
+		if n != c.s.nodes[i] {
+			c.uniques[i] = uniques{}
+		}
+	}
+	if s.member != c.s.member {
+		c.s.member.Remove(&c.user)
+		s.member.Add(&c.user)
+		c.work.Member = s.member
+	}
+	c.s = s
+	return nil
+}
+
+// unlockedTries is how often a get looks that must not take the lock.
+const unlockedTries = 4
+
+// getUnregistered is Get while the first part is missing: nothing is written.
+func (c *Client) getUnregistered(k *work) (Item, error) {
+	if c.port.Caps().ReadsInOrder {
+		for range unlockedTries {
+			*k = work{place: k.place, n: k.n, key: k.key}
+			s, err := c.look(k)
+			switch {
+			case err != nil:
+				return Item{}, err
+			case s == absent, s == present && k.h.expired(c.now()):
+				return Item{}, ErrNotFound
+			case s == present:
+				return c.item(k), nil
+			}
+		}
+	}
+	return Item{}, fmt.Errorf("%w: memory node %v, which has the first part of store %q: the object cannot be read without its lock",
+		fabric.ErrNodeDown, c.s.nodes[0].mn, c.s.cfg.Name)
+}
