@@ -30,7 +30,9 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 	}
 	defer c.end()
 	if c.t.lost() {
-		return c.revive()
+		if err := c.catchUp(); err != nil {
+			return err
+		}
 	}
 	if o.FillPercent == 0 {
 		o.FillPercent = 90

@@ -122,7 +122,9 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 	}
 	defer c.end()
 	if c.t.lost() {
-		return nil, c.revive()
+		if err := c.catchUp(); err != nil {
+			return nil, err
+		}
 	}
 	for round := 0; ; round++ {
 		k := &checker{c: c, r: &Report{}}

@@ -110,7 +110,10 @@ func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	if !c.t.lost() {
 		err = c.open(c.t)
 	}
-	if c.t.lost() {
+	switch {
+	case c.t.waits():
+		err = c.await()
+	case c.t.lost():
 		err = c.revive()
 	}
 	if err != nil {

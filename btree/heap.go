@@ -245,7 +245,9 @@ func (c *Client) Drain() error {
 
 func (c *Client) drain() error {
 	if c.t.lost() {
-		return c.revive()
+		if err := c.catchUp(); err != nil {
+			return err
+		}
 	}
 	c.user.Enter()
 	defer c.user.Leave()

@@ -12,7 +12,9 @@ import (
 // check validates an operation's key and value.
 func (c *Client) check(key, value []byte) error {
 	if c.t.lost() {
-		return c.revive()
+		if err := c.catchUp(); err != nil {
+			return err
+		}
 	}
 	return c.sized(key, value)
 }

@@ -168,8 +168,15 @@ func (it *Iterator) valueOf(x *item) ([]byte, error) {
 // load reads the next leaf and sorts what is to be returned of it.
 func (it *Iterator) load() error {
 	switch {
-	case it.c.t.lost():
+	case it.c.t.lost() && !it.c.t.waits():
 		return it.c.revive()
+	case it.c.t.lost():
+		if err := it.c.catchUp(); err != nil {
+			return err
+		}
+		it.t = it.c.t
+	case it.t.waits():
+		it.t = it.c.t // another operation has opened it
 	case it.t != it.c.t:
 		return it.c.gone()
 	}

@@ -40,7 +40,11 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	}
 	defer c.end()
 	if c.t.lost() {
-		return false, c.revive()
+		if err := c.catchUp(); err != nil && c.t.waits() && errors.Is(err, fabric.ErrNodeDown) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
 	}
 	c.user.Enter()
 	for i := range c.t.nodes {
@@ -55,7 +59,9 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	if c.t.lost() {
-		return false, c.revive()
+		if err := c.catchUp(); err != nil {
+			return false, err
+		}
 	}
 	busy, err = c.t.member.Tend(&owner{c, view})
 	if err != nil {
@@ -71,6 +77,9 @@ func (c *Client) Leave() error {
 		return err
 	}
 	defer c.end()
+	if c.t.waits() && c.catchUp() != nil && c.t.waits() {
+		return nil // this compute node has nothing of it
+	}
 	dropped := c.t.line.dropped.Load()
 	if err := c.drain(); err != nil && !dropped {
 		return err
@@ -125,7 +134,9 @@ func (c *Client) Reclaim(view func() fabric.View) error {
 
 func (c *Client) reclaim(view func() fabric.View) error {
 	if c.t.lost() {
-		return c.revive()
+		if err := c.catchUp(); err != nil {
+			return err
+		}
 	}
 	if err := c.t.member.Reclaim(&owner{c, view}); err != nil {
 		return fmt.Errorf("btree: %w", err)
@@ -141,7 +152,9 @@ func (c *Client) OpenOn() ([]fabric.CNID, error) {
 	}
 	defer c.end()
 	if c.t.lost() {
-		return nil, c.revive()
+		if err := c.catchUp(); err != nil {
+			return nil, err
+		}
 	}
 	list, err := c.t.member.OpenOn(&owner{c: c})
 	if err != nil {

@@ -229,10 +229,14 @@ type Tree struct {
 	losses uint32 // of its line, when it was opened
 }
 
-// Open opens the tree, and makes it if there is none.
+// Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, each operation is ErrNodeDown; it works when all
+// are up. Nothing is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
 	l := new(line)
 	t, err := open(port, cfg, cfg, l)
+	if errors.Is(err, fabric.ErrNodeDown) {
+		t, err = waiting(port, cfg, l, err)
+	}
 	if err == nil {
 		l.newest.Store(t)
 	}
@@ -250,7 +254,7 @@ func open(port fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(),
 	}
 	for _, mn := range cfg.Nodes {
-		r, err := region.Open(port, mn)
+		r, err := region.Reach(port, mn)
 		if err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
 		}

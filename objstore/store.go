@@ -210,7 +210,8 @@ type Store struct {
 	created   bool   // a part has been made
 }
 
-// Open opens the store, and makes it if there is none.
+// Open opens the store, and makes it if there is none. While a memory node of a store that is there is down, operations on its keys are ErrNodeDown; while the
+// first one is, nothing can be changed. Nothing is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Store, error) {
 	given := cfg
 	if err := cfg.fill(); err != nil {

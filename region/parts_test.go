@@ -36,3 +36,34 @@ func TestParts(t *testing.T) {
 		t.Errorf("twice: %v", got)
 	}
 }
+
+// With one memory node down, the part that is not found is there; but not if another node could have had it.
+func TestPartsWithANodeDown(t *testing.T) {
+	c, first, nodes := cluster(t, 1, 1)
+	p := open(t, nodes[0])
+	mns := []fabric.MemID{first, c.AddMN(memory), c.AddMN(memory), c.AddMN(memory)}
+	for i, mn := range mns {
+		q := params
+		q.Birth = uint32(i / 3) // the last had another memory before
+		want(t, region.Format(p, mn, q), nil)
+	}
+	for i, mn := range []fabric.MemID{mns[1], mns[0]} {
+		r, err := region.Open(p, mn)
+		want(t, err, nil)
+		_, _, err = r.Create(p, region.Spec{Name: "x", Kind: region.KindTree, Size: 64, Align: 64, Info: region.Info{uint64(i)}})
+		want(t, err, nil)
+	}
+	find := func(among ...fabric.MemID) ([]fabric.MemID, error) {
+		return region.Parts(p, among, "x", region.KindTree, func(e *region.Entry) (i, n int, err error) { return int(e.Info[0]), 2, nil })
+	}
+	c.KillMN(mns[0])
+	got, err := find(mns[:3]...)
+	if want(t, err, nil); len(got) != 2 || got[0] != mns[1] || got[1] != mns[0] {
+		t.Errorf("one is down: %v", got)
+	}
+	_, err = find(mns...)
+	want(t, err, fabric.ErrNodeDown)
+	c.KillMN(mns[2])
+	_, err = find(mns[:3]...)
+	want(t, err, fabric.ErrNodeDown)
+}
