@@ -265,7 +265,7 @@ func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, e
 			continue
 		}
 		if err := n.region.Published(port, &n.entry); err != nil {
-			if !s.registered() {
+			if !s.registered() || old != nil && s.member == old.member { // whose clients may be at work
 				return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
 			}
 			return nil, errors.Join(fmt.Errorf("objstore: open %q: %w", cfg.Name, err), s.member.Leave(port.Do))
