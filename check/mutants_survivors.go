@@ -39,5 +39,33 @@ func queueLapses() []Mutant {
 }
 
 func localLapses() []Mutant {
-	return []Mutant{}
+	return []Mutant{
+		{Name: "frozen-of-after", File: "hier/agent.go",
+			Old: "x.state != acquiring && x.place.Index >= used", New: "x.state != acquiring && x.place.Index > used",
+			Breaks: "a late signal of a reset aborts the first that came after it", Test: "hier TestFreezeLeavesPlacesOfAfterTheReset"},
+		{Name: "frozen-for-ever", File: "hier/remote.go",
+			Old: "at, frozen := x.place.Lock, x.frozen\n\tx.frozen = false\n", New: "at, frozen := x.place.Lock, x.frozen\n",
+			Breaks: "a client that acquires a lock after a reset answers for that reset once more", Test: "hier TestQuiescedOnceForAReset"},
+		{Name: "grant-while-acquiring", File: "hier/remote.go",
+			Old: "x.grantFrom <= place.Index && place.Index < x.grantTo", New: "x.grantFrom > x.grantTo",
+			Breaks: "a reader that writes its entry does not see the grant that has come for all readers", Test: "hier TestGrantWhileTheEntryIsWritten"},
+		{Name: "joined-in-reset", File: "hier/policy.go",
+			Old: "x.holders == 0 || x.frozen || x.queue.head", New: "x.holders == 0 || x.queue.head",
+			Breaks: "readers join the holders of a lock while a reset waits for them", Test: "hier TestNoReaderJoinsInAReset"},
+		{Name: "shared-in-reset", File: "hier/remote.go",
+			Old: "x.queue.head != nil && !x.frozen {", New: "x.queue.head != nil {",
+			Breaks: "readers that wait get a lock along with one that has it while a reset waits for the node", Test: "hier TestNoReaderJoinsInAReset"},
+		{Name: "note-of-failed", File: "hier/note.go",
+			Old: "if err != nil || len(text) > lock.MaxNote {", New: "if len(text) > lock.MaxNote {",
+			Breaks: "a holder whose operations failed tells the next one that they are done", Test: "hier TestNoNoteOfAFailedRelease"},
+		{Name: "grant-of-before-restart", File: "hier/remote.go",
+			Old: "k.haveRead(s, x, r, reads)\n\t\t\t}\n\t\t\tif x.over() {", New: "k.haveRead(s, x, r, reads)\n\t\t\t}\n\t\t\tif false {",
+			Breaks: "a client holds a lock that was lost before it heard of the grant", Test: "hier TestGrantFromBeforeARestart"},
+		{Name: "restart-unlooked", File: "hier/life.go",
+			Old: "\tif renewed {\n", New: "\tif renewed && false {\n",
+			Breaks: "a node whose clients find that a memory node has restarted does not look after those who wait", Test: "hier TestWaiterHearsOfARestart"},
+		{Name: "handovers-of-before", File: "hier/remote.go",
+			Old: "x.seq, x.streak, x.sharing = 0, 0, 0", New: "x.streak, x.sharing = 0, 0",
+			Breaks: "a tenure goes on with the count of handovers of the one before", Test: "hier TestTenureBeginsAnew"},
+	}
 }

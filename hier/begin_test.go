@@ -1,0 +1,24 @@
+package hier
+
+import (
+	"testing"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A tenure begins without the grants, the note and the value of the one before: its tokens count from 0, and as many handovers
+// follow as in the first.
+func TestTenureBeginsAnew(t *testing.T) {
+	x := &local{relation: relation{life: &life{}, seq: cql.MaxSeq, streak: 7, sharing: 5}}
+	x.note.text, x.note.owed = []byte{1}, 1
+	x.val.size, x.val.dirty = 8, true
+	x.begin(&cql.Place{Lock: fabric.At(0, 4096), Index: 9, Mode: lock.Exclusive})
+	if x.token() != cql.Token(0, 9, 0) || x.streak != 0 || x.sharing != 0 {
+		t.Errorf("token %v, streak %d, sharing since %d", x.token(), x.streak, x.sharing)
+	}
+	if len(x.note.text) != 0 || x.note.owed != 0 || x.val.size != 0 || x.val.dirty {
+		t.Errorf("note %v, owed %d, value of %d bytes, dirty %v", x.note.text, x.note.owed, x.val.size, x.val.dirty)
+	}
+}
