@@ -456,13 +456,14 @@ func (c *Client) start(k *work, key []byte) error {
 	if len(key) == 0 || len(key) > MaxKey {
 		return fmt.Errorf("%w: %d bytes", ErrKeySize, len(key))
 	}
-	k.key = c.key[:copy(c.key[:], key)]
-	k.place = c.s.locate(k.key)
+	key = c.key[:copy(c.key[:], key)]
+	k.key = key
+	k.place = c.s.locate(key)
 	if c.s.current != c.s.line.losses.Load() {
 		if err := c.catchUp(k.need, k.node); err != nil {
 			return err
 		}
-		k.place = c.s.locate(k.key)
+		k.place = c.s.locate(key)
 	}
 	c.small++
 	k.n = c.s.nodes[k.node]
