@@ -344,7 +344,7 @@ func (c *Cluster) known(l *Locks) *Locks {
 // is where depends on the number of locks and of nodes: both are recorded. Those on memory nodes that are down are left for later.
 func (l *Locks) open(node *cn.Node, p fabric.Port) error {
 	var down error
-	memory := node.Fabric().Memory()
+	memory := node.Memory()
 	l.base = make([]atomic.Uint64, len(memory))
 	for i, m := range memory {
 		l.nodes = append(l.nodes, m.ID)

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // A Store is an object store of the cluster that this compute node has open.
@@ -65,7 +63,7 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 		lost = c.losses()
 		if len(cfg.Nodes) == 0 {
 			// Memory nodes may have joined since the store was made.
-			if cfg.Nodes, err = c.find(func(among []fabric.MemID) ([]fabric.MemID, error) { return objstore.Find(s.Port(), name, among) }); err != nil {
+			if cfg.Nodes, err = objstore.Find(s.Port(), name, c.memory()); err != nil {
 				return err
 			}
 		}
@@ -110,33 +108,12 @@ func (c *Cluster) memoryLost(mn fabric.MemID) {
 	}
 }
 
-// memory returns the memory nodes of the cluster, by number.
+// memory returns the memory nodes of the cluster, by number, those that are down and expected back among them.
 func (c *Cluster) memory() (ids []fabric.MemID) {
-	for _, m := range c.node.Fabric().Memory() {
+	for _, m := range c.node.Memory() {
 		ids = append(ids, m.ID)
 	}
 	return ids
-}
-
-// find finds the memory nodes of a store or tree: first among those of the cluster, and if a part is missing also among those that are down.
-func (c *Cluster) find(f func(among []fabric.MemID) ([]fabric.MemID, error)) ([]fabric.MemID, error) {
-	all := c.memory()
-	nodes, err := f(all)
-	follower, ok := c.node.Fabric().(interface{ Down() []fabric.Memory })
-	if !ok || !errors.Is(err, region.ErrParts) {
-		return nodes, err
-	}
-	down := 0
-	for _, m := range follower.Down() {
-		if !slices.Contains(all, m.ID) {
-			all = append(all, m.ID)
-			down++
-		}
-	}
-	if down == 0 {
-		return nodes, err
-	}
-	return f(all)
 }
 
 func (c *Cluster) store(name string) *Store {

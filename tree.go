@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/btree"
-	"github.com/declock/declock/fabric"
 )
 
 // A Tree is a B+tree index of the cluster that this compute node has open.
@@ -46,7 +45,7 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 		lost = c.losses()
 		if len(cfg.Nodes) == 0 {
 			// Memory nodes may have joined since the tree was made.
-			if cfg.Nodes, err = c.find(func(among []fabric.MemID) ([]fabric.MemID, error) { return btree.Find(s.Port(), name, among) }); err != nil {
+			if cfg.Nodes, err = btree.Find(s.Port(), name, c.memory()); err != nil {
 				return err
 			}
 		}

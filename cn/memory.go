@@ -20,6 +20,25 @@ func (n *Node) region(mn fabric.MemID) *region.Region {
 	return nil
 }
 
+// Memory returns the memory nodes that belong to the cluster, by number: those that are up, and those that are down and expected back. Fabrics
+// between machines list the latter apart.
+func (n *Node) Memory() []fabric.Memory { return memoryOf(n.fab) }
+
+func memoryOf(f fabric.Node) []fabric.Memory {
+	list := f.Memory()
+	follower, ok := f.(interface{ Down() []fabric.Memory })
+	if !ok {
+		return list
+	}
+	for _, m := range follower.Down() {
+		if !slices.ContainsFunc(list, func(x fabric.Memory) bool { return x.ID == m.ID }) {
+			list = append(list, m)
+		}
+	}
+	slices.SortFunc(list, func(a, b fabric.Memory) int { return int(a.ID) - int(b.ID) })
+	return list
+}
+
 // Refresh takes memory nodes in that have joined the cluster since. One that is down is left for later, if another is up. p is any Port of the node.
 func (n *Node) Refresh(p fabric.Port) error {
 	var down error
