@@ -1,9 +1,11 @@
 package check
 
+import "slices"
+
 // lapseMutants are bugs in what clients and agents do after errors and deaths, and in what lives on in a local lock from one tenure,
 // or reset, to the next. Named tests find them: seeds hardly ever meet them, or something else repairs what they break, later.
 func lapseMutants() []Mutant {
-	return append(queueLapses(), localLapses()...)
+	return slices.Concat(queueLapses(), localLapses(), sweepLapses())
 }
 
 func queueLapses() []Mutant {
@@ -67,5 +69,16 @@ func localLapses() []Mutant {
 		{Name: "handovers-of-before", File: "hier/remote.go",
 			Old: "x.seq, x.streak, x.sharing = 0, 0, 0", New: "x.streak, x.sharing = 0, 0",
 			Breaks: "a tenure goes on with the count of handovers of the one before", Test: "hier TestTenureBeginsAnew"},
+	}
+}
+
+func sweepLapses() []Mutant {
+	return []Mutant{
+		{Name: "sweep-late-leader", File: "region/sweep/lead.go",
+			Old: "\t\tdefault:\n\t\t\tl.whole = false // a leader", New: "\t\tcase 1:\n\t\t\tl.whole = false // a leader",
+			Breaks: "what a leader of before overwrites of a batch is never looked for again", Test: "region/sweep TestALeaderOfBeforeWritesLate"},
+		{Name: "sweep-unstamped", File: "region/sweep/member.go",
+			Old: "c == 0 || !c.stamped(k) || !m.has", New: "c == 0 || !m.has",
+			Breaks: "what a leader of before has written late is struck out of the present batch", Test: "region/sweep TestALeaderOfBeforeWritesLate"},
 	}
 }

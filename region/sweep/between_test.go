@@ -47,6 +47,13 @@ var meanwhile = []struct {
 		w.pass(1, 4, 5)
 		return []int{0, 1, 4}, []int{2, 3}
 	}},
+	{"another opens it with the number of the dead one", func(w *world) (alive, found []int) {
+		for w.cns = append(w.cns, w.c.AddCN()); w.cns[4].ID() != w.cns[3].ID(); w.cns = append(w.cns[:4], w.c.AddCN()) {
+		}
+		w.mine = append(w.mine, w.join(4))
+		w.pass(1, 4, 5)
+		return []int{0, 1, 2, 4}, []int{3}
+	}},
 	{"others answer", func(w *world) (alive, found []int) {
 		w.tend(2, 1, 2)
 		return []int{0, 1, 2}, []int{3}
