@@ -3,6 +3,7 @@ package declock
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -34,6 +35,8 @@ type keeper struct {
 // A tended is a client of a store or tree that the keeper works over.
 type tended interface {
 	Tend(view func() fabric.View) (busy bool, err error)
+	// LetGo lets it go when it has been dropped.
+	LetGo(live fabric.CNSet) (done bool, err error)
 	Close()
 }
 
@@ -123,13 +126,15 @@ func (k *keeper) run(ctx context.Context) {
 		wait := keeperLooks
 		if now := time.Now(); view().Epoch != seen || !now.Before(next) {
 			seen = view().Epoch
-			switch busy, err := k.tend(view); {
+			switch busy, again, err := k.tend(view); {
 			case errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrClosed):
 				return
 			case err != nil:
 				next = now.Add(keeperFails)
 			case busy:
 				next, wait = now, keeperBusy
+			case again:
+				next = now.Add(keeperLooks)
 			default:
 				next = now.Add(keeperIdle)
 			}
@@ -142,14 +147,37 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// tend looks after each store and tree once.
-func (k *keeper) tend(view func() fabric.View) (busy bool, err error) {
+// dropped reports whether somebody has dropped a store or tree.
+func dropped(err error) bool {
+	return errors.Is(err, objstore.ErrDropped) || errors.Is(err, btree.ErrDropped)
+}
+
+// letGo lets a dropped store or tree go, so that its memory comes back while this process lives, and forgets it then.
+func (k *keeper) letGo(x any, t tended) error {
+	done, err := t.LetGo(k.c.node.Fabric().View().Live)
+	if !done || err != nil {
+		return err
+	}
+	t.Close()
+	delete(k.kept, x)
+	k.c.mu.Lock()
+	defer k.c.mu.Unlock()
+	maps.DeleteFunc(k.c.stores, func(_ string, st *Store) bool { return st == x })
+	maps.DeleteFunc(k.c.trees, func(_ string, tr *Tree) bool { return tr == x })
+	return nil
+}
+
+// tend looks after each store and tree once; again: soon again, for something is being let go.
+func (k *keeper) tend(view func() fabric.View) (busy, again bool, err error) {
 	var errs []error
 	for _, x := range k.c.open() {
 		t, err := k.client(x)
 		if err == nil {
 			var more bool
-			more, err = t.Tend(view)
+			if more, err = t.Tend(view); dropped(err) {
+				more, err = false, k.letGo(x, t)
+				again = true
+			}
 			busy = busy || more
 		}
 		if err != nil && !errors.Is(err, fabric.ErrNodeDown) && k.c.report != nil {
@@ -157,7 +185,7 @@ func (k *keeper) tend(view func() fabric.View) (busy bool, err error) {
 		}
 		errs = append(errs, err)
 	}
-	return busy, errors.Join(errs...)
+	return busy, again, errors.Join(errs...)
 }
 
 // client returns the keeper's client of a store or tree.

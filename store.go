@@ -169,7 +169,9 @@ func (c *Cluster) drain() error {
 			err = cl.Leave()
 			cl.Close()
 		}
-		errs = append(errs, err)
+		if !dropped(err) { // then there is nothing to give back, and the memory comes back when this process has left
+			errs = append(errs, err)
+		}
 	}
 	for _, t := range trees {
 		cl, err := t.Tree.Client(s.Locker())
@@ -177,7 +179,9 @@ func (c *Cluster) drain() error {
 			err = cl.Leave()
 			cl.Close()
 		}
-		errs = append(errs, err)
+		if !dropped(err) { // then there is nothing to give back, and the memory comes back when this process has left
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

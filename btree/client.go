@@ -137,8 +137,14 @@ func (c *Client) open(t *Tree) error {
 	c.work.Open(p, t.member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 	c.finder.init()
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
+	// Whoever lets the tree go sees the client from here on, or the client that it is dropped.
+	c.user.Use = c.use
 	t.join(c)
-	if err := c.takeShadows(); err != nil {
+	err := t.forgone()
+	if err == nil {
+		err = c.takeShadows()
+	}
+	if err != nil {
 		c.discard()
 		c.t = before
 		return err
@@ -190,9 +196,11 @@ func (c *Client) Close() {
 
 // discard frees what the client has of its tree.
 func (c *Client) discard() {
-	c.user.Enter()
-	c.freeShadows()
-	c.user.Leave()
+	if !c.t.Dropped() { // else they are not this compute node's any more
+		c.user.Enter()
+		c.freeShadows()
+		c.user.Leave()
+	}
 	c.t.part(c)
 	for _, b := range [][]byte{c.leaf, c.inner, c.left, c.right, c.aux, c.value} {
 		if b != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
 )
 
 // When a memory node has come back without its memory, a tree that had nodes there is gone as a whole: inner nodes on others lead
@@ -24,6 +25,7 @@ type line struct {
 	newest atomic.Pointer[Tree] // the last that was opened
 
 	dropped atomic.Bool // somebody has dropped it: nothing is opened any more
+	going   sweep.Going // how this compute node lets it go then
 }
 
 // MemoryLost tells the tree that a memory node has lost its memory, if that is one of its.
@@ -96,8 +98,8 @@ func (c *Client) removed(err error) error {
 
 // revive brings the client to the tree as it is after a loss, and says what is gone.
 func (c *Client) revive() error {
-	if c.t.line.dropped.Load() {
-		return fmt.Errorf("%w: tree %q: open it anew to make another", ErrDropped, c.t.cfg.Name)
+	if err := c.t.forgone(); err != nil {
+		return err
 	}
 	t, err := c.t.revived(c.l)
 	if err == nil {
@@ -107,6 +109,14 @@ func (c *Client) revive() error {
 		return fmt.Errorf("%w: tree %q is not there again yet: %w", lock.ErrMemoryLost, c.t.cfg.Name, err)
 	}
 	return c.gone()
+}
+
+// forgone returns ErrDropped if this compute node knows that the tree has been dropped.
+func (t *Tree) forgone() error {
+	if t.line.dropped.Load() {
+		return fmt.Errorf("%w: tree %q: open it anew to make another", ErrDropped, t.cfg.Name)
+	}
+	return nil
 }
 
 func (c *Client) gone() error {

@@ -151,6 +151,9 @@ func (it *Iterator) Close() {
 // valueOf returns the value of an item. A large one that has been replaced since the leaf was
 // read is got anew; nil if the key has gone with it.
 func (it *Iterator) valueOf(x *item) ([]byte, error) {
+	if it.c.t.Dropped() {
+		return nil, it.c.revive()
+	}
 	v, err := it.c.load(&x.record)
 	if err != errTorn {
 		return v, err

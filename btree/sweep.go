@@ -70,6 +70,53 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	return busy, err
 }
 
+// LetGo lets a tree go that has been dropped: whoever tends it calls it when Tend has returned ErrDropped, again and again until done. Then this
+// compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
+// that, but operations must end. live are the compute nodes that are alive.
+func (c *Client) LetGo(live fabric.CNSet) (done bool, err error) {
+	if err := c.begin(); err != nil {
+		return false, err
+	}
+	defer c.end()
+	line := c.t.line
+	if !line.dropped.Load() {
+		return false, nil
+	}
+	t, do := line.newest.Load(), func(ops []fabric.Op) error { return lock.Do(c.l, ops) }
+	owned := func() (func(fabric.Addr) bool, error) { return t.owned(c.work.Path()) }
+	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(c.l, begun, some) }
+	if done, err = line.going.Gone(c.port.Now(), &c.user, owned, left); err == nil && done {
+		if err = line.going.Leave(t.member, do); err == nil {
+			err = freeRetired(c.work.Path(), t.cfg.Nodes, &live)
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("btree: let go of %q: %w", t.cfg.Name, err)
+	}
+	return done, nil
+}
+
+// owned returns what tells whether an address is in memory of the tree.
+func (t *Tree) owned(port fabric.Port) (func(fabric.Addr) bool, error) {
+	pages := make([]*region.Pages, len(t.nodes))
+	for i := range t.nodes {
+		var err error
+		if pages[i], err = t.nodes[i].region.Pages(port); err != nil {
+			return nil, err
+		}
+	}
+	return func(a fabric.Addr) bool {
+		for i := range t.nodes {
+			if n := &t.nodes[i]; n.mn == a.MN() {
+				if mine, _ := pages[i].Owner(a.Offset(), &n.entry); mine {
+					return true
+				}
+			}
+		}
+		return false
+	}, nil
+}
+
 // Leave gives the slots that this compute node keeps free back to the memory nodes, and closes the tree on it: its last client
 // calls it, and uses it no more.
 func (c *Client) Leave() error {
@@ -96,7 +143,7 @@ func (c *Client) Leave() error {
 }
 
 // Drop removes a tree: its name is free at once. Whoever has it open hears ErrDropped when its Tend has looked; until then it works on. The memory is given
-// back when all compute nodes that have the tree open have closed it, or crashed: by Drop, or by the last that closes it. among are the memory nodes of
+// back when all compute nodes that have the tree open have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory nodes of
 // the cluster, live the compute nodes that are alive. A Drop that was cut short is to be done again.
 func Drop(port fabric.Port, name string, among []fabric.MemID, live fabric.CNSet) error {
 	if err := region.Drop(port, among, name, region.KindTree, linesOffset+numClasses*slab.LineSize+slab.DropMark); err != nil {

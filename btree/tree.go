@@ -276,6 +276,7 @@ func open(port fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 	if t.member, err = sweep.Join(port, t.nodes[0].base); err != nil {
 		return nil, fmt.Errorf("btree: open %q: %w", cfg.Name, err)
 	}
+	t.line.going.Add(t.member)
 	// Whoever drops the tree retires its entries first, and looks at the registrations then.
 	for i := range t.nodes {
 		if err := t.nodes[i].region.Published(port, &t.nodes[i].entry); err != nil {

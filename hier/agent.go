@@ -114,7 +114,10 @@ func (a *Agent) Run(report func(error)) error {
 			report(err)
 		}
 		a.count()
+		a.table.fences.resetting.Store(!a.resets.Idle())
 		switch {
+		case m.Kind == msgFence && m.From.CN() == a.node.ID():
+			a.onFence(&m)
 		case m.Kind == fabric.MsgView && m.From == 0:
 			a.onView()
 		case m.Kind == msgTrouble && m.From.CN() == a.node.ID():

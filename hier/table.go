@@ -152,6 +152,7 @@ type Table struct {
 	// OnLoss is told of each hold that becomes invalid, by whoever finds that out. It must not
 	// use locks. Set it before the table is used; nil: nobody.
 	OnLoss func(lock.Loss)
+	fences fences
 	// doubts is the number of doubts in all shards.
 	doubts atomic.Int32
 }

@@ -197,6 +197,20 @@ func Do(l Locker, ops []fabric.Op) error {
 	return l.Port().Do(ops)
 }
 
+// A Leaver is a Locker that can tell when its compute node has nothing more to do with some locks.
+type Leaver interface {
+	// Left reports whether the compute node has no ticket in the queues of some locks, and none that it could not give up, and takes part in no
+	// reset. No client of the compute node uses the locks any more. begun is 0 at first, and the same until Left returns true: it is called
+	// again and again. One goroutine of a compute node at a time calls it.
+	Left(begun *uint64, some func(fabric.Addr) bool) bool
+}
+
+// Left calls Leaver.Left, if a Locker has that: else it returns false.
+func Left(l Locker, begun *uint64, some func(fabric.Addr) bool) bool {
+	k, ok := l.(Leaver)
+	return ok && k.Left(begun, some)
+}
+
 // Layout says how a mechanism lays out its locks in memory.
 type Layout struct {
 	Size  uint64 // bytes of one lock

@@ -130,15 +130,18 @@ func (c *Client) open(s *Store) error {
 	if !s.cfg.Paper {
 		c.note, c.left = make([]byte, s.noteSize()), make([]byte, s.noteSize())
 	}
-	if !s.registered() {
-		// Nothing is changed, and there are no uniques.
-	} else if err := c.incarnate(0); err != nil {
+	// Whoever lets the store go sees the client from here on, or the client that it is dropped.
+	c.user.Use = c.use
+	s.member.Add(&c.user)
+	err := c.s.forgone()
+	if err == nil && s.registered() { // else nothing is changed, and there are no uniques
+		err = c.incarnate(0)
+	}
+	if err != nil {
 		c.discard()
 		c.s = before
-		return err
 	}
-	s.member.Add(&c.user)
-	return nil
+	return err
 }
 
 // A uniques is a client's uniques for one memory node.

@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
 )
 
 // When a memory node has come back without its memory, the store's part there is made anew, empty, by whoever comes first: a part
@@ -23,6 +24,7 @@ type line struct {
 	newest atomic.Pointer[Store] // the last that was opened
 
 	dropped atomic.Bool // somebody has dropped it: nothing is opened any more
+	going   sweep.Going // how this compute node lets it go then
 }
 
 // MemoryLost tells the store that a memory node has lost its memory, if that is one of its.
@@ -82,8 +84,8 @@ func (s *Store) revived(l lock.Locker) (*Store, error) {
 
 // revive brings the client to the store as it is after a loss, and says what is gone.
 func (c *Client) revive() error {
-	if c.s.line.dropped.Load() {
-		return fmt.Errorf("%w: store %q: open it anew to make another", ErrDropped, c.s.cfg.Name)
+	if err := c.s.forgone(); err != nil {
+		return err
 	}
 	var gone []fabric.MemID
 	s, err := c.s.revived(c.l)
@@ -99,6 +101,14 @@ func (c *Client) revive() error {
 		return fmt.Errorf("%w: %q is not there again yet: %w", lock.ErrMemoryLost, c.s.cfg.Name, err)
 	}
 	return fmt.Errorf("%w: the objects of %q on %v are gone", lock.ErrMemoryLost, s.cfg.Name, gone)
+}
+
+// forgone returns ErrDropped if this compute node knows that the store has been dropped.
+func (s *Store) forgone() error {
+	if s.line.dropped.Load() {
+		return fmt.Errorf("%w: store %q: open it anew to make another", ErrDropped, s.cfg.Name)
+	}
+	return nil
 }
 
 // survey looks for parts of the store that are there already: their geometry is that of all. Without them, that of the first part that is made

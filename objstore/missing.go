@@ -162,8 +162,8 @@ func (c *Client) complete() error {
 		}
 	}
 	if s.member != c.s.member {
-		c.s.member.Remove(&c.user)
 		s.member.Add(&c.user)
+		c.s.member.Remove(&c.user)
 		c.work.Member = s.member
 	}
 	c.s = s

@@ -259,6 +259,7 @@ func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, e
 	if err = s.register(port, old); err != nil {
 		return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
 	}
+	l.going.Add(s.member)
 	// Whoever drops the store retires its entries first, and looks at the registrations then.
 	for _, n := range s.nodes {
 		if n.missing() {

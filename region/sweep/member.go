@@ -177,6 +177,12 @@ func (m *Member) Leave(do func([]fabric.Op) error) error {
 	if m.losing() {
 		return nil
 	}
+	return m.LetGo(do)
+}
+
+// LetGo is Leave for a store or tree that has been dropped: lost pieces do not count, since nothing that this compute node was at can take
+// effect any more.
+func (m *Member) LetGo(do func([]fabric.Op) error) error {
 	m.lead = nil
 	for {
 		w, err := m.loadRound(do)

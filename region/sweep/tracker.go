@@ -19,6 +19,8 @@ type Tracker struct {
 
 // A User is a client whose operations take and give pieces. One goroutine uses it at a time.
 type User struct {
+	// Use tells that an operation of the client's session is under way, also one that takes and gives no pieces. nil: there are no such.
+	Use   interface{ Busy() bool }
 	count atomic.Uint64 // odd while an operation is under way
 }
 
@@ -113,6 +115,18 @@ func (t *Tracker) quiet() bool {
 	defer t.mu.Unlock()
 	t.waiting = slices.DeleteFunc(t.waiting, func(w waiting) bool { return w.u.count.Load() != w.count })
 	return len(t.waiting) == 0
+}
+
+// Idle reports whether no operation is under way here, but for that of one User. Others of the same session have none.
+func (t *Tracker) Idle(but *User) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, u := range t.users {
+		if u != but && (u.count.Load()&1 != 0 || u.Use != nil && u.Use != but.Use && u.Use.Busy()) {
+			return false
+		}
+	}
+	return true
 }
 
 // losing tells whether pieces are lost.
