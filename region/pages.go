@@ -63,9 +63,10 @@ func (w changeWord) owner() int  { return int(w >> changeOwner & ownerNobody) }
 func (w changeWord) pages() int  { return int(w >> changeLen & maxPages) }
 func (w changeWord) first() int  { return int(w & maxPages) }
 
-// next returns the word of a change after w.
+// next returns the word of a change after w. No change has the number 0, which is that of pages that no change has touched.
 func (w changeWord) next(owner, first, n int) changeWord {
-	return changeBusy | changeWord((w.seq()+1)&seqMask)<<changeSeqShift | changeWord(owner)<<changeOwner | changeWord(n)<<changeLen | changeWord(first)
+	seq := (w.seq() + 1) & seqMask
+	return changeBusy | changeWord(max(seq, 1))<<changeSeqShift | changeWord(owner)<<changeOwner | changeWord(n)<<changeLen | changeWord(first)
 }
 
 func (w changeWord) done() changeWord { return w &^ changeBusy }
@@ -395,13 +396,14 @@ func (c *changer) settle(w changeWord) error {
 	return err
 }
 
-// replace replaces the words of a change's pages that are not yet what they are to be, and reports whether there were any.
+// replace replaces the words of a change's pages that are not yet what they are to be, and reports whether there were any. The number alone does not
+// tell: it wraps, and a page may have been left alone since the change that had it last. But each change gives its pages another owner.
 func (c *changer) replace(w changeWord, first fabric.Addr, words []byte) (missing bool, err error) {
 	var ops [fabric.MaxChain]fabric.Op
 	k := 0
 	for i := range len(words) / 8 {
 		old := pageWord(binary.LittleEndian.Uint64(words[8*i:]))
-		if old.seq() != w.seq() {
+		if old.seq() != w.seq() || old.owner() != w.owner() {
 			ops[k] = fabric.CAS(first.Add(8*uint64(i)), uint64(old), uint64(old.after(w, i)))
 			k++
 		}
