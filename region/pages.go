@@ -482,6 +482,9 @@ func (r *Region) take(port fabric.Port, t taking) (Run, error) {
 		if t.end != 0 {
 			end = int(min(t.end>>l.pageShift, uint64(end)))
 		}
+		if t.entry != nil && (uint64(p.owned(t.owner))+n)*page <= t.entry.Length+page+t.reserve/16 {
+			t.reserve = 0 // the first runs of a small store or tree: it is useless without any
+		}
 		if n*page+t.reserve > uint64(free)*page {
 			return Run{}, fmt.Errorf("%w: %v: want %d bytes, %d are left, %d of them for others", ErrNoSpace, r.mn, t.size, uint64(free)*page, t.reserve)
 		}
