@@ -46,7 +46,9 @@ var (
 
 	// Errors of waiting.
 
-	ErrDeadline    = errors.New("fabric: deadline exceeded")
+	ErrDeadline = errors.New("fabric: deadline exceeded")
+	// ErrInterrupted: see Port.Interrupt. In a ChainError without ErrUnknownOutcome it says that the operation, and those behind it,
+	// have changed nothing.
 	ErrInterrupted = errors.New("fabric: wait interrupted")
 	ErrClosed      = errors.New("fabric: closed")
 )
@@ -62,7 +64,9 @@ func Refused(err error) bool {
 			return true
 		}
 	}
-	return false
+	// Of an operation: a wait that was interrupted says nothing of operations.
+	var ce *ChainError
+	return errors.As(err, &ce) && errors.Is(ce.Err, ErrInterrupted)
 }
 
 // A ChainError says which operation of a chain failed. Operations before

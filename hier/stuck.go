@@ -22,14 +22,14 @@ const troubleNs = 5 * fabric.Millisecond
 // that is forgotten is found by who waits for it, after Config.CQL.RecheckNs.
 const maxStuck = 1 << 14
 
-// stick notes that a place could not be given up: its memory node is down. If its memory outlives
-// that, the header counts the place, and nobody will release it: the agent has the lock reset
-// when the memory node is back.
+// stick notes that a place could not be given up: its memory node is down, or did not answer an interrupted client. If its memory
+// outlives that, the header counts the place, and nobody will release it: the agent has the lock reset
+// when the memory node answers.
 func (k *Locker) stick(p *cql.Place, enqueued bool, err error) {
-	if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrStaleEpoch) && !errors.Is(err, fabric.ErrUnknownOutcome) {
+	unknown := errors.Is(err, fabric.ErrUnknownOutcome)
+	if !unknown && !unreached(err) {
 		return
 	}
-	unknown := errors.Is(err, fabric.ErrUnknownOutcome)
 	if enqueued || unknown {
 		// A holder may have other operations of unknown outcome under way: what became of this one says nothing of them.
 		k.table.unsettle(p.Lock)
@@ -41,6 +41,17 @@ func (k *Locker) stick(p *cql.Place, enqueued bool, err error) {
 	case unknown: // the header may come to count a place, whichever
 		k.table.stick(&cql.Place{Lock: p.Lock, Mode: lock.Shared})
 	}
+}
+
+// unreached reports whether an error says that an operation was refused because its memory node could not be reached. What an
+// acquisition asks for amiss is no such error: it gives its place back.
+func unreached(err error) bool {
+	for _, e := range [...]error{fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrInterrupted, fabric.ErrResources} {
+		if errors.Is(err, e) {
+			return fabric.Refused(err)
+		}
+	}
+	return false
 }
 
 // tellTrouble tells the agent of a memory node in trouble.

@@ -1,6 +1,7 @@
 package hier_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -36,6 +37,36 @@ func TestUnreleasedLockIsResetAfterARestart(t *testing.T) {
 					}
 					r.c.At(5*fabric.Millisecond, func() { r.c.KillMN(r.mn) })
 					r.restartAt(8*fabric.Millisecond, true)
+					if err := r.c.RunUntil(30 * fabric.Millisecond); err != nil {
+						t.Fatal(err)
+					}
+					r.wantFree(0)
+				})
+			}
+		}
+	}
+}
+
+// The fabric refuses a release because its client was interrupted while the memory node did not answer, or because the machine lacks something:
+// the place is still counted, and the agent has the lock reset. Nobody waits for the lock; those who only try it would find it taken for ever.
+func TestInterruptedReleaseIsReset(t *testing.T) {
+	for _, policy := range []string{"declock", "paper-tf", "cql"} {
+		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {
+			for _, why := range []error{fabric.ErrInterrupted, fabric.ErrResources} {
+				t.Run(fmt.Sprintf("%s/%v/%v", policy, mode, why), func(t *testing.T) {
+					r := newRig(t, 1, 1, policy, cql.Layout{CapacityBits: 4, VersionBits: 16}, unsynced)
+					r.c.Go(r.nodes[0], "holder", func(p fabric.Port) {
+						hook := &hookPort{}
+						k := r.hooked(0, p, hook)
+						var h lock.Hold
+						acquire(t, k, &h, r.lock(0), mode)
+						hook.do = func(_ fabric.Port, ops []fabric.Op) error {
+							return &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("%w: mn0 does not answer", why)}
+						}
+						if err := k.Release(&h, nil); !errors.Is(err, why) {
+							t.Errorf("a release that was refused: %v", err)
+						}
+					})
 					if err := r.c.RunUntil(30 * fabric.Millisecond); err != nil {
 						t.Fatal(err)
 					}
