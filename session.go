@@ -118,11 +118,11 @@ func (s *Session) Locker() lock.Locker { return s.s.Locker() }
 // lock.ErrCanceled, the context's error and its cause, and lock.ErrTimeout if that is a deadline. An operation that waited for a memory
 // node may then have an unknown outcome.
 func (s *Session) Do(ctx context.Context, f func() error) (err error) {
-	end, err := s.s.Begin(ctx)
+	begun, err := s.s.Begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = s.s.End(ctx, end, err) }() // also when f panics
+	defer func() { err = s.s.End(ctx, begun, err) }() // also when f panics
 	return f()
 }
 

@@ -263,7 +263,7 @@ func TestBeginEndRace(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		mine := i%2 == 0 // otherwise every interrupt is of the operation before
 		p.due.Store(mine)
-		end, err := s.Begin(ctx)
+		begun, err := s.Begin(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +277,7 @@ func TestBeginEndRace(t *testing.T) {
 		if i%3 == 0 {
 			runtime.Gosched()
 		}
-		if err := s.End(ctx, end, nil); err != nil {
+		if err := s.End(ctx, begun, nil); err != nil {
 			t.Fatal(err)
 		}
 		p.due.Store(false)
@@ -296,15 +296,15 @@ func TestBeginEndErrors(t *testing.T) {
 	cause := errors.New("shutting down")
 	p := &interruptPort{}
 	s := &Session{port: p}
-	if end, err := s.Begin(context.Background()); end != nil || err != nil {
+	if begun, err := s.Begin(context.Background()); begun != 0 || err != nil {
 		t.Errorf("a context that cannot end: %v", err)
 	}
-	if err := s.End(context.Background(), nil, lock.ErrBusy); err != lock.ErrBusy {
+	if err := s.End(context.Background(), 0, lock.ErrBusy); err != lock.ErrBusy {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	end, err := s.Begin(ctx)
-	if err != nil || end == nil {
+	begun, err := s.Begin(ctx)
+	if err != nil || begun == 0 {
 		t.Fatal(err)
 	}
 	p.due.Store(true)
@@ -312,7 +312,7 @@ func TestBeginEndErrors(t *testing.T) {
 	for !p.interrupted.Load() {
 		runtime.Gosched()
 	}
-	if err := s.End(ctx, end, lock.ErrCanceled); !errors.Is(err, lock.ErrCanceled) || !errors.Is(err, cause) {
+	if err := s.End(ctx, begun, lock.ErrCanceled); !errors.Is(err, lock.ErrCanceled) || !errors.Is(err, cause) {
 		t.Errorf("%v", err)
 	}
 	if p.interrupted.Load() {
@@ -321,7 +321,7 @@ func TestBeginEndErrors(t *testing.T) {
 	if _, err := s.Begin(ctx); !errors.Is(err, lock.ErrCanceled) || !errors.Is(err, cause) {
 		t.Errorf("a context that has ended: %v", err)
 	}
-	if err := s.End(ctx, func() bool { return true }, lock.ErrLost); err != lock.ErrLost {
+	if err := s.End(ctx, 1, lock.ErrLost); err != lock.ErrLost {
 		t.Errorf("%v", err)
 	}
 }

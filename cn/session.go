@@ -18,9 +18,17 @@ type Session struct {
 	locker *sampler
 	use    lock.InUse
 
-	mu     sync.Mutex // guards seq against late cancellations
+	mu     sync.Mutex // guards what follows against late cancellations
 	seq    uint64     // operations begun with a context that can end
+	within []scope    // those under way, each within the one before
 	closed bool
+}
+
+// A scope is an operation that the end of a context interrupts.
+type scope struct {
+	ctx  context.Context
+	seq  uint64
+	stop func() bool // of its context.AfterFunc
 }
 
 // ErrClosed: the node or session has been closed.
@@ -118,11 +126,11 @@ func (s *Session) Acquire(ctx context.Context, h *lock.Hold, r *lock.Request) er
 	if ctx.Done() == nil {
 		return s.locker.Acquire(h, r)
 	}
-	end, err := s.Begin(ctx)
+	begun, err := s.Begin(ctx)
 	if err != nil {
 		return err
 	}
-	err = s.End(ctx, end, s.locker.Acquire(h, r))
+	err = s.End(ctx, begun, s.locker.Acquire(h, r))
 	if err == nil && ctx.Err() != nil { // granted when nobody waited any more
 		return errors.Join(Ended(ctx), s.locker.Release(h, nil))
 	}
@@ -135,36 +143,51 @@ func (s *Session) Release(h *lock.Hold, before []fabric.Op) error {
 }
 
 // Begin makes the end of ctx interrupt whatever the session waits for, until
-// End is called with what Begin returned. It fails if ctx has ended already.
-func (s *Session) Begin(ctx context.Context) (end func() bool, err error) {
+// End is called with what Begin returned. It fails if ctx has ended already. An operation may begin within another; each ends with its own
+// context, and with those around it.
+func (s *Session) Begin(ctx context.Context) (begun int, err error) {
 	if ctx.Done() == nil {
-		return nil, nil
+		return 0, nil
 	}
 	if ctx.Err() != nil {
-		return nil, Ended(ctx)
+		return 0, Ended(ctx)
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seq++
 	seq := s.seq
-	s.mu.Unlock()
-	return context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.seq == seq {
-			s.port.Interrupt()
+		for i := range s.within {
+			if s.within[i].seq == seq { // else it has ended: this interrupt comes too late
+				s.port.Interrupt()
+			}
 		}
-	}), nil
+	})
+	s.within = append(s.within, scope{ctx, seq, stop})
+	return len(s.within), nil
 }
 
 // End ends what Begin began. It returns err, with the context's cause if that
 // was what ended the operation.
-func (s *Session) End(ctx context.Context, end func() bool, err error) error {
-	if end == nil {
+func (s *Session) End(ctx context.Context, begun int, err error) error {
+	if begun == 0 {
 		return err
 	}
-	end()
 	s.mu.Lock()
-	s.seq++ // an interrupt that is still on its way is void
+	for i := begun - 1; i < len(s.within); i++ { // within it, there are those that a panic has left
+		s.within[i].stop()
+		s.within[i] = scope{}
+	}
+	s.within = s.within[:min(begun-1, len(s.within))]
 	s.port.ClearInterrupt()
+	for i := range s.within {
+		if s.within[i].ctx.Err() != nil {
+			s.port.Interrupt() // it is not over for those
+			break
+		}
+	}
 	s.mu.Unlock()
 	if ctx.Err() != nil && (errors.Is(err, lock.ErrCanceled) || errors.Is(err, fabric.ErrInterrupted)) {
 		return fmt.Errorf("%w: %w", Ended(ctx), err)
