@@ -278,11 +278,7 @@ func (p *Pages) find(n, align, end int) int {
 // Pages reads the page table, after doing the rest of a change that is not done.
 func (r *Region) Pages(port fabric.Port) (*Pages, error) {
 	c := changer{r, port}
-	w, err := c.idle()
-	if err != nil {
-		return nil, err
-	}
-	return c.read(w)
+	return c.sound()
 }
 
 // reserveShare is which part of a region stores and trees leave to what is made later.
@@ -290,13 +286,6 @@ const reserveShare = 64
 
 // Reserve returns how many bytes stores and trees leave for root entries that are made later, so that one that is full keeps nobody from making another.
 func (r *Region) Reserve() uint64 { return r.params.Size / reserveShare }
-
-// Settle does the rest of a change of owners that a compute node may have left half done.
-func (r *Region) Settle(port fabric.Port) error {
-	c := changer{r, port}
-	_, err := c.idle()
-	return err
-}
 
 // Used returns how many bytes of the region are taken, with everything.
 func (r *Region) Used(port fabric.Port) (uint64, error) {
@@ -360,6 +349,54 @@ func (c *changer) read(w changeWord) (*Pages, error) {
 		p.words[i] = pageWord(binary.LittleEndian.Uint64(buf[8*i:]))
 	}
 	return p, nil
+}
+
+// sound reads the page table, and validates its runs: a length that is wrong would have others' pages given away.
+func (c *changer) sound() (*Pages, error) {
+	for {
+		w, err := c.idle()
+		if err != nil {
+			return nil, err
+		}
+		p, err := c.read(w)
+		if err != nil {
+			return nil, err
+		}
+		bad := p.unsound()
+		if bad < 0 {
+			return p, nil
+		}
+		// A change that began meanwhile may be half done in the copy.
+		now, err := c.load()
+		if err != nil {
+			return nil, err
+		}
+		if now == w {
+			return nil, fmt.Errorf("%w: page table at %v: word of page %d is %#x", ErrCorrupt, c.r.At(c.r.plan.table), bad, uint64(p.words[bad]))
+		}
+	}
+}
+
+// unsound returns the first page that has an owner and does not begin a run of pages of that owner within the table; -1: there is none.
+func (p *Pages) unsound() int {
+	for i := p.r.plan.heap; i < len(p.words); {
+		w := p.words[i]
+		if w.owner() == ownerFree {
+			i++
+			continue
+		}
+		end := i + w.pages()
+		if end == i || end > len(p.words) {
+			return i
+		}
+		for j := i + 1; j < end; j++ {
+			if p.words[j].owner() != w.owner() || p.words[j].pages() != 0 {
+				return i
+			}
+		}
+		i = end
+	}
+	return -1
 }
 
 // begin begins a change after the word that a copy of the table is of, and does it. It returns false if the table has changed since.
@@ -576,11 +613,7 @@ func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 func (d *directory) clear(i int, st claimWord) error {
 	c := changer{d.r, d.port}
 	for {
-		w, err := c.idle()
-		if err != nil {
-			return err
-		}
-		p, err := c.read(w)
+		p, err := c.sound()
 		if err != nil {
 			return err
 		}
