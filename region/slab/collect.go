@@ -287,7 +287,11 @@ func (h *Heap) empty(w *Worker, x *region.Run, evict Evict) (bool, error) {
 	for _, item := range got {
 		h.touch(w, item)
 	}
-	if err == nil && uint64(len(got)) == all {
+	whole, bad := h.pieces(x, got)
+	if bad > 0 && err == nil {
+		err = fmt.Errorf("%w: %d of what is free of the run at %#x are no pieces of class %d, or the same", ErrCorrupt, bad, x.Off, class)
+	}
+	if got = whole; err == nil && uint64(len(got)) == all {
 		if err = h.cfg.Region.Shrink(w.Path(), h.cfg.Entry, *x); err != nil {
 			for _, item := range got {
 				h.lose(w, item)
@@ -304,6 +308,27 @@ func (h *Heap) empty(w *Worker, x *region.Run, evict Evict) (bool, error) {
 		got = got[n:]
 	}
 	return false, err
+}
+
+// pieces returns those of got that are pieces of a run, each once, and how many are not.
+func (h *Heap) pieces(x *region.Run, got []uint64) (whole []uint64, bad int) {
+	size := h.cfg.Size(x.Tag - 1)
+	seen := make(map[uint64]bool, len(got))
+	for _, item := range got {
+		off := Off64(item)
+		if seen[off] || !inRun(x, size, off) {
+			bad++
+			continue
+		}
+		seen[off], whole = true, append(whole, item)
+	}
+	return whole, bad
+}
+
+// inRun reports whether a piece of a run of pieces of a size is at an offset.
+func inRun(x *region.Run, size, off64 uint64) bool {
+	off := off64 * unit
+	return off >= x.Off && (off-x.Off)%size == 0 && off+size <= x.Off+x.Size
 }
 
 // takeAll takes all free pieces of a run from the memory node. It returns false, with none, if the run is not what it was.
@@ -327,21 +352,21 @@ func (h *Heap) takeAll(w *Worker, x *region.Run) (got []uint64, same bool, err e
 		w.ops[k] = fabric.Load(h.cfg.Region.Head(x))
 		if err := w.Do(w.ops[:k+1]); err != nil {
 			for i := range k {
-				got = pieces(got, h, &w.ops[i], from)
+				got = taken(got, h, &w.ops[i], from)
 			}
 			return got, false, h.abandon(w, got, err)
 		}
 		before := len(got)
 		for i := range k {
 			if w.ops[i].Swapped() {
-				got = pieces(got, h, &w.ops[i], from)
+				got = taken(got, h, &w.ops[i], from)
 			}
 		}
 		for _, off := range got[before:] {
 			h.touch(w, off)
 		}
 		same = x.Is(w.ops[k].Old)
-		taken := uint64(len(got) - before)
+		count := uint64(len(got) - before)
 		if !same {
 			// Until something of it is in hand, a run may change. They are pieces of another class.
 			for b := got[before:]; len(b) > 0; b = b[min(Batch, len(b)):] {
@@ -352,8 +377,8 @@ func (h *Heap) takeAll(w *Worker, x *region.Run) (got []uint64, same bool, err e
 			}
 			return nil, false, h.giveAll(w, class, got[:before])
 		}
-		if taken > 0 {
-			w.ops[0] = fabric.FAA(h.lineAt(int(class)), -taken)
+		if count > 0 {
+			w.ops[0] = fabric.FAA(h.lineAt(int(class)), -count)
 			if err := w.Do(w.ops[:1]); err != nil {
 				return got, false, h.abandon(w, got, err)
 			}
@@ -363,8 +388,8 @@ func (h *Heap) takeAll(w *Worker, x *region.Run) (got []uint64, same bool, err e
 	return got, same, nil
 }
 
-// pieces appends the pieces whose bits a CAS was to take.
-func pieces(got []uint64, h *Heap, op *fabric.Op, from uint64) []uint64 {
+// taken appends the pieces whose bits a CAS was to take.
+func taken(got []uint64, h *Heap, op *fabric.Op, from uint64) []uint64 {
 	first, _ := h.cfg.Region.FreeBits(from)
 	word := from/64 + uint64(op.Addr-first)/8
 	for v := op.Cmp &^ op.Arg; v != 0; v &= v - 1 {

@@ -375,7 +375,7 @@ func (h *Heap) keep(w *Worker, class uint8, run *region.Run, got []uint64) (uint
 		return 0, nil
 	}
 	for _, off := range got {
-		if size := h.cfg.Size(class); off*unit < run.Off || (off*unit-run.Off)%size != 0 || off*unit+size > run.Off+run.Size {
+		if !inRun(run, h.cfg.Size(class), off) {
 			return 0, fmt.Errorf("%w: %#x is free, and is no piece of class %d", ErrCorrupt, off*unit, class)
 		}
 	}
