@@ -78,9 +78,9 @@ func (c *Client) load(r *record) ([]byte, error) {
 	if r.kind == kindInline {
 		return r.value, nil
 	}
-	o := decodeOutside(r.value)
-	if o.size > MaxValueSize || !c.t.sane(o.at, uint64(o.size)) {
-		return nil, fmt.Errorf("%w: value of %d bytes at %v", ErrCorrupt, o.size, o.at)
+	o, err := c.t.outside(r)
+	if err != nil {
+		return nil, err
 	}
 	c.growValue(o.size)
 	b := c.value[:o.size]
@@ -94,6 +94,20 @@ func (c *Client) load(r *record) ([]byte, error) {
 		return nil, errTorn
 	}
 	return b, nil
+}
+
+// outside returns where the large value of a record is: in memory that is given out, and not in the tree's own.
+func (t *Tree) outside(r *record) (outside, error) {
+	o := decodeOutside(r.value)
+	if o.size <= MaxValueSize && t.sane(o.at, uint64(o.size)) {
+		size := t.slotSize(classFor(o.size))
+		own := t.nodes[o.at.node()].entry
+		from, end := o.at.off64()*slotUnit, own.Addr.Offset()+own.Length
+		if t.sane(o.at, size) && (from+size <= own.Addr.Offset() || from >= end) {
+			return o, nil
+		}
+	}
+	return outside{}, fmt.Errorf("%w: value of %d bytes at %v", ErrCorrupt, o.size, o.at)
 }
 
 // growValue makes room for a large value.
@@ -205,7 +219,7 @@ func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replace
 	}
 	r, there, err := n.find(key)
 	if err == nil && there && r.kind == kindOutside {
-		replaced = decodeOutside(r.value)
+		replaced, err = c.t.outside(&r)
 	}
 	switch {
 	case err != nil:
@@ -265,13 +279,13 @@ func (c *Client) remove(key []byte) error {
 	if err == nil && !there {
 		err = ErrNotFound
 	}
+	var replaced outside
+	if err == nil && r.kind == kindOutside {
+		replaced, err = c.t.outside(&r)
+	}
 	if err != nil {
 		c.leave(n)
 		return c.answer(n, err)
-	}
-	var replaced outside
-	if r.kind == kindOutside {
-		replaced = decodeOutside(r.value)
 	}
 	if err = c.change(n, kindDeleted, key, nil); err == nil && replaced.at != 0 {
 		c.free(replaced.at, classFor(replaced.size))

@@ -346,7 +346,7 @@ func (c *Client) lockKey(k *work, mode lock.Mode) error {
 	if w == 0 {
 		w = k.hint
 	}
-	if w != 0 && k.n.sane(w.chunk()) {
+	if w != 0 && k.n.holds(w) {
 		c.readObject(k, w, &c.reads[1])
 		reads = c.reads[:2]
 	}
@@ -427,7 +427,7 @@ func (c *Client) follow(k *work, w linkWord, link fabric.Addr) (chunk, error) {
 // came with the lock.
 func (c *Client) match(k *work, w slotWord) error {
 	if w != k.loaded {
-		if !k.n.sane(w.chunk()) {
+		if !k.n.holds(w) {
 			return fmt.Errorf("%w: %v", ErrCorrupt, w)
 		}
 		c.readObject(k, w, &c.ops[0])

@@ -107,7 +107,7 @@ func (s *sampler) collect(a fabric.Addr, b []byte) {
 		}
 		for j := range g.slots {
 			w := slotWord(wordAt(b[g.lockSize:], j))
-			if w == 0 || w.class() < s.want || w.class() > s.limit || !s.n.sane(w.chunk()) {
+			if w == 0 || w.class() < s.want || w.class() > s.limit || !s.n.holds(w) {
 				continue
 			}
 			i := s.seen

@@ -85,7 +85,11 @@ func (c *Client) someObjects(n *node, a fabric.Addr) ([]fabric.Op, error) {
 		}
 		last := len(b)/slotSize - 1
 		for i := range last {
-			if w := wordAt(b, i); w != 0 && len(ops) < flushChain {
+			w := wordAt(b, i)
+			if w != 0 && !n.holds(slotWord(w)) {
+				return nil, fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, a.Add(uint64(i)*slotSize), slotWord(w))
+			}
+			if w != 0 && len(ops) < flushChain {
 				ops = append(ops, fabric.CAS(a.Add(uint64(i)*slotSize), w, 0))
 			}
 		}

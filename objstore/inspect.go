@@ -111,7 +111,7 @@ func (c *Client) inspect(n *node, bucket fabric.Addr, index uint64) (*BucketDump
 func (c *Client) inspectSlot(n *node, a fabric.Addr, w slotWord, depth int) SlotDump {
 	s := SlotDump{Addr: a, Word: uint64(w), Text: w.String(), Depth: depth}
 	size := min(w.readLen(), maxObjectSize)
-	if !n.sane(w.chunk()) || size <= headerSize {
+	if !n.holds(w) || size <= headerSize {
 		s.Err = fmt.Errorf("%w: %v", ErrCorrupt, w)
 		return s
 	}

@@ -260,7 +260,7 @@ func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 	i := c.port.Rand() % slots
 	victim := slotWord(wordAt(c.slots, int(i)))
 	slot := k.tail - fabric.Addr((slots-i)*slotSize)
-	if !k.n.sane(victim.chunk()) {
+	if !k.n.holds(victim) {
 		return true, c.unlock(fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, slot, victim))
 	}
 	if known, err = c.publish(1, slot, uint64(victim), uint64(w)); err == nil {

@@ -187,10 +187,15 @@ func (n *node) word(offset uint64) fabric.Addr { return n.base.Add(offset) }
 // at returns an address on the node that is given in units of 64 bytes.
 func (n *node) at(off64 uint64) fabric.Addr { return n.zero.Add(off64 * chunkUnit) }
 
-// sane tells whether a chunk can lie on the node.
+// sane reports whether a chunk can lie on the node: of a class that there is, in memory that is given out, and not in the store's own.
 func (n *node) sane(ch chunk) bool {
-	return ch.offset() >= n.first && ch.offset()+ch.class.size() <= n.limit
+	from, own := ch.offset(), n.entry.Addr.Offset()
+	to := from + ch.class.size()
+	return from >= n.first && to <= n.limit && ch.class < numClasses && (to <= own || from >= own+n.entry.Length)
 }
+
+// holds reports whether a slot can lead to an object on the node.
+func (n *node) holds(w slotWord) bool { return w.class() < objectClasses && n.sane(w.chunk()) }
 
 // A Store is a store as a compute node has it open. All its clients share it,
 // and any goroutine may use it.

@@ -55,7 +55,7 @@ const (
 func (c *Client) look(k *work) (sight, error) {
 	w, unique := c.s.places.get(k.hash)
 	ops := c.ops[:1]
-	if w != 0 && k.n.sane(w.chunk()) && k.want(w) >= headerSize {
+	if w != 0 && k.n.holds(w) && k.want(w) >= headerSize {
 		ops = c.ops[:3]
 		c.readObject(k, w, &ops[0])
 		ops[2] = fabric.Load(k.n.at(w.chunk().off64))
@@ -104,7 +104,7 @@ func (c *Client) scan(k *work) (slot fabric.Addr, w slotWord, s sight) {
 
 // lookAt reads the object of a slot of which the location cache did not know it.
 func (c *Client) lookAt(k *work, slot fabric.Addr, w slotWord) (sight, error) {
-	if !k.n.sane(w.chunk()) || k.want(w) < headerSize {
+	if !k.n.holds(w) || k.want(w) < headerSize {
 		return unclear, nil
 	}
 	c.stats.CacheMisses++

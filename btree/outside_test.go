@@ -1,0 +1,43 @@
+package btree
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/declock/declock/fabric/sim"
+)
+
+// A record leads to memory that no large value can be in: nothing of it gets into the free lists.
+func TestDamagedPlaceOfAValue(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 1)
+	c := w.client(0, w.open(0, w.config()))
+	m := &c.t.nodes[0]
+	own := m.base.Offset() / slotUnit
+	for i, o := range []outside{
+		{at: makePtr(0, own, 0), size: 2000},
+		{at: makePtr(0, own-1, 0), size: 2000},
+		{at: makePtr(0, m.limit/slotUnit-1, 0), size: 2000},
+		{at: makePtr(0, 1, 0), size: 2000},
+		{at: makePtr(5, own+1<<10, 0), size: 2000},
+		{at: makePtr(0, own+1<<10, 0), size: MaxValueSize + 1},
+	} {
+		key := keyOf(i)
+		o.encode(c.outBuf[:])
+		end := putRecord(c.own, kindOutside, key, c.outBuf[:])
+		c.user.Enter()
+		_, err := c.putRecord(c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end], nil, kindOutside, always)
+		c.user.Leave()
+		wantErr(t, "damage", err, nil)
+		_, err = c.Get(key)
+		wantErr(t, "get", err, ErrCorrupt)
+		wantErr(t, "put", c.Put(key, bytes.Repeat([]byte("x"), 900)), ErrCorrupt)
+		wantErr(t, "delete", c.Delete(key), ErrCorrupt)
+	}
+	for cl := range class(numClasses) {
+		m.heap.Each(uint8(cl), func(from, to uint64) {
+			if from < m.region.HeapOffset()/slotUnit || from < own+m.entry.Length/slotUnit && to > own {
+				t.Errorf("%#x to %#x is in the free list of class %d", from, to, cl)
+			}
+		})
+	}
+}
