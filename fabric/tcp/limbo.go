@@ -89,18 +89,19 @@ func (l *lane) leave(c *chain) bool {
 	c.results.Lock()
 	defer c.results.Unlock()
 	c.changes = c.modifies()
+	l.left.Add(1) // before the reader can know of it, and count it down
+	if c.changes {
+		l.enterLimbo()
+	}
 	for {
 		before := c.state.Load()
 		if before == chainDone {
+			l.arrive(c)
 			return false
 		}
 		if c.state.CompareAndSwap(before, chainLeft) {
 			break
 		}
-	}
-	l.left.Add(1)
-	if c.changes {
-		l.enterLimbo()
 	}
 	l.kickPump() // it reads the answer
 	return true

@@ -170,3 +170,28 @@ func TestInterruptedPortExecutes(t *testing.T) {
 		return executed >= 100
 	})
 }
+
+// The answer comes at the moment at which its client leaves the chain behind: what is in limbo is never counted too low, or another lane would
+// overtake what is.
+func TestLimboIsCountedBeforeItIsLeft(t *testing.T) {
+	_, n, _, _ := twoLanes(t)
+	r := n.remotes[0].Load()
+	l := r.lanes[0]
+	for i := range 20000 {
+		c := &chain{wake: make(chan struct{}, 1), lane: l, ops: []fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}}
+		c.state.Store(chainUnderWay)
+		var left bool
+		var tasks sync.WaitGroup
+		tasks.Go(func() { left = l.leave(c) })
+		for spins := 0; !c.isLeft() && (i%2 == 0 || spins < i%1000); spins++ {
+		}
+		l.complete(c)
+		if limbo, of := r.limbo.Load(), l.left.Load(); limbo < 0 || of < 0 {
+			t.Fatalf("after %d rounds %d operations in limbo, %d left behind", i, limbo, of)
+		}
+		tasks.Wait()
+		if limbo, of := r.limbo.Load(), l.left.Load(); limbo != 0 || of != 0 {
+			t.Fatalf("after %d rounds %d operations in limbo, %d left behind; left: %v", i, limbo, of, left)
+		}
+	}
+}
