@@ -136,7 +136,7 @@ func (c *Client) entry(index uint64) Entry {
 // the reads were executed under it. Otherwise it writes the queue entry, with
 // timestamp stamp (absent: now), and the caller must Await.
 //
-// Errors: ErrAborted; lock.ErrCorrupt; lock.ErrExhausted; those of the fabric.
+// Errors: ErrAborted; lock.ErrCorrupt; lock.ErrExhausted; those of the fabric: then p.Index is 0 unless the header counts p.
 func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool, err error) {
 	c.ops[0] = fabric.FAA(p.Lock, c.quick.acquire[p.Mode&1])
 	n := 1
@@ -145,6 +145,7 @@ func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool
 	}
 	chainErr := c.port.Do(c.ops[:n])
 	if chainErr != nil && executed(chainErr) == 0 {
+		p.Index = 0 // one of before counts no more
 		c.onAtomicError(p.Lock, chainErr)
 		return false, chainErr
 	}
@@ -193,6 +194,7 @@ func (c *Client) writeEntry(p *Place, stamp Stamp) error {
 // Errors: as Enqueue's, and fabric.ErrDeadline: others were faster at each attempt until the deadline.
 func (c *Client) EnqueueWary(p *Place, stamp Stamp, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
 	y := c.lay
+	p.Index = 0
 	c.ops[0] = fabric.Load(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return false, err
@@ -208,6 +210,7 @@ func (c *Client) EnqueueWary(p *Place, stamp Stamp, reads []fabric.Op, deadline 
 		n := 1 + copy(c.ops[1:], reads)
 		err := c.port.Do(c.ops[:n])
 		if err != nil && executed(err) == 0 {
+			p.Index = 0
 			c.onAtomicError(p.Lock, err)
 			return false, err
 		}
@@ -258,6 +261,7 @@ func (c *Client) refused(p *Place, h Header) error {
 // that it leaves no trace otherwise. reads go behind the CAS.
 func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err error) {
 	y := c.lay
+	p.Index = 0
 	c.ops[0] = fabric.Load(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return false, err
@@ -276,6 +280,7 @@ func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err erro
 		n := 1 + copy(c.ops[1:], reads)
 		err := c.port.Do(c.ops[:n])
 		if err != nil && executed(err) == 0 {
+			p.Index = 0
 			c.onAtomicError(p.Lock, err)
 			return false, err
 		}

@@ -140,6 +140,9 @@ func (a *Agent) handle(m *fabric.Message) error {
 			_, err = a.resets.Handle(m)
 		}
 	}
+	if err != nil {
+		a.stickAgain(m, err)
+	}
 	return err
 }
 

@@ -131,27 +131,45 @@ func (a *Agent) onTrouble(mn fabric.MemID) {
 	}
 }
 
-// lookAtTrouble looks whether memory nodes in trouble can be used again. Then locks are reset that
-// participants of this node could not give up.
+// lookAtTrouble looks whether memory nodes in trouble can be used again. While it does, others may turn out to be in trouble.
 func (a *Agent) lookAtTrouble() {
-	a.trouble = slices.DeleteFunc(a.trouble, func(mn fabric.MemID) bool {
-		marks := a.table.marks() // before the READ is posted
-		err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
-		if errors.Is(err, fabric.ErrStaleEpoch) {
-			err = a.reattach()
+	for _, mn := range slices.Clone(a.trouble) {
+		if a.troubleOver(mn) {
+			a.trouble = slices.DeleteFunc(a.trouble, func(other fabric.MemID) bool { return other == mn })
 		}
-		if err != nil {
-			return errors.Is(err, fabric.ErrFenced) // nothing of this node counts any more
-		}
-		a.table.settle(mn, marks)
-		a.resets.Settled(mn)
-		for _, p := range a.table.unstick(mn) {
-			a.locker.askReset(&p)
-		}
-		return a.table.marks() == marks // else look again: locks were marked meanwhile
-	})
+	}
 	a.lookAt = fabric.Forever
 	if len(a.trouble) > 0 {
 		a.lookAt = a.port.Now() + troubleNs
 	}
+}
+
+// troubleOver reports whether a memory node can be used again. Then locks are reset that
+// participants of this node could not give up.
+func (a *Agent) troubleOver(mn fabric.MemID) bool {
+	marks := a.table.marks() // before the READ is posted
+	err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
+	if errors.Is(err, fabric.ErrStaleEpoch) {
+		err = a.reattach()
+	}
+	if err != nil {
+		return errors.Is(err, fabric.ErrFenced) // nothing of this node counts any more
+	}
+	a.table.settle(mn, marks)
+	a.resets.Settled(mn)
+	for _, p := range a.table.unstick(mn) {
+		a.locker.askReset(&p)
+	}
+	return a.table.marks() == marks // else look again: locks were marked meanwhile
+}
+
+// stickAgain notes the lock of a reset that the agent could not begin, or end, because it did not reach the memory node: it is asked for again
+// when that answers. Who waits for the lock would ask, but perhaps nobody does.
+func (a *Agent) stickAgain(m *fabric.Message, err error) {
+	p, ok := cql.Wished(m)
+	if !ok || !unreached(err) && !errors.Is(err, fabric.ErrUnknownOutcome) {
+		return
+	}
+	a.table.stick(&p)
+	a.onTrouble(p.Lock.MN())
 }

@@ -76,3 +76,45 @@ func TestInterruptedReleaseIsReset(t *testing.T) {
 		}
 	}
 }
+
+// The reset of a lock that could not be released fails, too, where it begins or where it ends: it is asked for until it is done.
+func TestResetOfAnUnreleasedLockIsAskedForAgain(t *testing.T) {
+	for fails := range 6 { // the agent's chain on the lock that fails
+		for _, why := range []error{fabric.ErrNodeDown, fabric.ErrUnknownOutcome} {
+			t.Run(fmt.Sprintf("%d/%v", fails, why), func(t *testing.T) {
+				var r *rig
+				n := 0
+				r = newRig(t, 1, 1, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, unsynced, silent, wrapped(func(p fabric.Port) fabric.Port {
+					if !p.ID().IsAgent() {
+						return p
+					}
+					return &hookPort{Port: p, do: func(p fabric.Port, ops []fabric.Op) error {
+						if ops[0].Addr.Offset() < locksAt {
+							return p.Do(ops)
+						}
+						if n++; n-1 == fails {
+							return &fabric.ChainError{Op: ops[0], Err: why}
+						}
+						return p.Do(ops)
+					}}
+				}))
+				r.c.Go(r.nodes[0], "holder", func(p fabric.Port) {
+					hook := &hookPort{}
+					k := r.hooked(0, p, hook)
+					var h lock.Hold
+					acquire(t, k, &h, r.lock(0), lock.Exclusive)
+					hook.do = func(_ fabric.Port, ops []fabric.Op) error {
+						return &fabric.ChainError{Op: ops[0], Err: fabric.ErrNodeDown}
+					}
+					if err := k.Release(&h, nil); !errors.Is(err, fabric.ErrNodeDown) {
+						t.Errorf("a release that was refused: %v", err)
+					}
+				})
+				if err := r.c.RunUntil(60 * fabric.Millisecond); err != nil {
+					t.Fatal(err)
+				}
+				r.wantFree(0)
+			})
+		}
+	}
+}
