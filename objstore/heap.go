@@ -45,10 +45,10 @@ func (s *Store) initHeap(n *node) {
 	}
 	n.heap = slab.New(slab.Config{
 		Region: n.region, Entry: &n.entry, Part: n.part, Lines: n.word(linesOffset), Classes: numClasses,
-		Size:  func(c uint8) uint64 { return class(c).size() },
-		Fixed: func(c uint8) bool { return class(c) == overflowClass },
-		Bound: func(c uint8) int { return n.bound(class(c)) },
-		Limit: s.geo.limit, Reserve: n.region.Reserve(), End: n.limit,
+		Size:   func(c uint8) uint64 { return class(c).size() },
+		Fixed:  func(c uint8) bool { return class(c) == overflowClass },
+		Bound:  func(c uint8) int { return n.bound(class(c)) },
+		Evicts: !s.cfg.NoEvict, Limit: s.geo.limit, Reserve: n.region.Reserve(), End: n.limit,
 	})
 }
 

@@ -48,7 +48,7 @@ func (h *Heap) Collect(w *Worker, want uint8, evict Evict) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if last := h.refused.Load(); evict == nil && last != nil && *last == before {
+	if last := h.refused[want].Load(); evict == nil && last != nil && *last == before {
 		return false, nil
 	}
 	p, err := h.cfg.Region.Pages(w.Path())
@@ -88,7 +88,7 @@ func (h *Heap) Collect(w *Worker, want uint8, evict Evict) (bool, error) {
 		break
 	}
 	if evict == nil {
-		h.refused.Store(&before)
+		h.refused[want].Store(&before)
 	}
 	return false, h.ask(w)
 }

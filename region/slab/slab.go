@@ -53,6 +53,8 @@ type Config struct {
 	Free func(w *Worker, class uint8, items []uint64) error
 	// Bound returns how many free pieces of a class a compute node keeps.
 	Bound func(class uint8) int
+	// Evicts: who finds no free piece takes one that is in use, and is not refused.
+	Evicts bool
 	// Limit, Reserve and End: see region.Growth.
 	Limit, Reserve, End uint64
 }
@@ -65,9 +67,9 @@ type Heap struct {
 
 	// The region had no room for so many bytes when its stamp was that.
 	fullStamp, fullSize atomic.Uint64
-	// Nothing could be collected when the stamps were these.
-	refused atomic.Pointer[stamps]
-	cursor  atomic.Uint64
+	refused             []atomic.Pointer[stamps] // nothing could be collected for a class when the stamps were these
+	looks               []look                   // of each class
+	cursor              atomic.Uint64
 
 	collected atomic.Uint64 // where the last lot ended that was collected
 
@@ -77,7 +79,7 @@ type Heap struct {
 
 // New returns a Heap that has nothing yet.
 func New(cfg Config) *Heap {
-	return &Heap{cfg: cfg, lists: make([]list, cfg.Classes)}
+	return &Heap{cfg: cfg, lists: make([]list, cfg.Classes), refused: make([]atomic.Pointer[stamps], cfg.Classes), looks: make([]look, cfg.Classes)}
 }
 
 // A Worker is what one client works with. One goroutine uses it at a time.
@@ -89,12 +91,16 @@ type Worker struct {
 	ops  [fabric.MaxChain]fabric.Op
 	bits []byte // of windows
 	line []byte
+	last []byte // the line behind the last class
+
+	collected bool   // it has just made room
+	before    uint64 // bytes of the region that were free before
 }
 
 // Open gets the Worker buffers, and Close frees them.
 func (w *Worker) Open(port fabric.Port, m *sweep.Member, do func(ops []fabric.Op) error) {
 	w.Port, w.Member, w.Do = port, m, do
-	w.bits, w.line = port.Alloc(scanned*windowBytes), port.Alloc(LineSize)
+	w.bits, w.line, w.last = port.Alloc(scanned*windowBytes), port.Alloc(LineSize), port.Alloc(LineSize)
 }
 
 // Path returns the Worker's Port, of which the chains are executed by Do: in the present life of the memory node.
@@ -112,9 +118,13 @@ func (w *Worker) Close() {
 	if w.bits != nil {
 		w.Port.Free(w.bits)
 		w.Port.Free(w.line)
-		w.bits, w.line = nil, nil
+		w.Port.Free(w.last)
+		w.bits, w.line, w.last = nil, nil, nil
 	}
 }
+
+// givenAt returns how many pieces had become free at the Worker's last Take.
+func (h *Heap) givenAt(w *Worker) uint64 { return binary.LittleEndian.Uint64(w.last) }
 
 func (h *Heap) fixed(class uint8) bool { return h.cfg.Fixed != nil && h.cfg.Fixed(class) }
 
@@ -174,16 +184,17 @@ func (h *Heap) tableOf(w *Worker, stamp uint64, anew bool) (*table, error) {
 func (h *Heap) Take(w *Worker, class uint8) (item, stamp uint64, err error) {
 	w.ops[0] = fabric.Read(h.lineAt(int(class)), w.line)
 	w.ops[1] = fabric.Load(h.cfg.Region.Stamp())
-	w.ops[2] = fabric.Load(h.recall())
+	w.ops[2] = fabric.Read(h.lineAt(h.cfg.Classes), w.last)
 	if err := w.Do(w.ops[:3]); err != nil {
 		return 0, 0, fmt.Errorf("slab: line of class %d: %w", class, err)
 	}
 	stamp = w.ops[1].Old
-	if recall := w.ops[2].Old; recall != h.recalled.Load() {
+	if recall := binary.LittleEndian.Uint64(w.last[8:]); recall != h.recalled.Load() {
 		if err := h.giveIdle(w, recall, int(class)); err != nil {
 			return 0, 0, err
 		}
 	}
+	// The line may be too low as well: Grow looks at the bits before it refuses.
 	if int64(binary.LittleEndian.Uint64(w.line)) <= 0 {
 		return 0, stamp, nil
 	}
@@ -282,13 +293,8 @@ func (h *Heap) takeFrom(w *Worker, class uint8, list []window) (uint64, error) {
 	if len(list) == 0 {
 		return 0, nil
 	}
-	for i := range list {
-		a, n, _, _ := h.words(list[i].from, list[i].to)
-		w.ops[2*i] = fabric.Read(a, w.bits[i*windowBytes:][:8*n])
-		w.ops[2*i+1] = fabric.Load(h.cfg.Region.Head(&list[i].run))
-	}
-	if err := w.Do(w.ops[:2*len(list)]); err != nil {
-		return 0, fmt.Errorf("slab: free bits: %w", err)
+	if err := h.readWindows(w, list); err != nil {
+		return 0, err
 	}
 	var same [scanned]bool
 	for i := range list {
@@ -303,6 +309,19 @@ func (h *Heap) takeFrom(w *Worker, class uint8, list []window) (uint64, error) {
 		}
 	}
 	return 0, nil
+}
+
+// readWindows reads the free bits of windows, and the words of their runs.
+func (h *Heap) readWindows(w *Worker, list []window) error {
+	for i := range list {
+		a, n, _, _ := h.words(list[i].from, list[i].to)
+		w.ops[2*i] = fabric.Read(a, w.bits[i*windowBytes:][:8*n])
+		w.ops[2*i+1] = fabric.Load(h.cfg.Region.Head(&list[i].run))
+	}
+	if err := w.Do(w.ops[:2*len(list)]); err != nil {
+		return fmt.Errorf("slab: free bits: %w", err)
+	}
+	return nil
 }
 
 // takeWindow takes up to a batch of pieces of a window, of which b are the free bits.
@@ -481,20 +500,36 @@ func (h *Heap) RunSize(class uint8) uint64 {
 
 // Grow takes a run for pieces of a class, and returns the first; the others come into the list. stamp is of the last Take.
 func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
-	size := h.RunSize(class)
-	if stamp != 0 && stamp == h.fullStamp.Load() && size >= h.fullSize.Load() {
-		return 0, fmt.Errorf("slab: %w", region.ErrNoSpace)
-	}
-	r := h.cfg.Region
-	x, err := r.Grow(w.Path(), h.cfg.Entry, region.Growth{Size: size, Limit: h.cfg.Limit, Reserve: h.cfg.Reserve, End: h.cfg.End, High: h.fixed(class)})
-	if err != nil {
-		if errors.Is(err, region.ErrNoSpace) && stamp != 0 {
-			if h.fullStamp.Swap(stamp) != stamp || size < h.fullSize.Load() {
-				h.fullSize.Store(size)
-			}
+	x, err := h.grow(w, class, stamp)
+	if errors.Is(err, region.ErrNoSpace) {
+		if item, lerr := h.lookAtAll(w, class, stamp); item != 0 || lerr != nil {
+			return item, lerr
 		}
+	}
+	if err != nil {
 		return 0, fmt.Errorf("slab: %w", err)
 	}
+	return h.carve(w, class, x)
+}
+
+// grow takes a run of the region, if that had room at the last attempt or has changed since.
+func (h *Heap) grow(w *Worker, class uint8, stamp uint64) (region.Run, error) {
+	size, reserve := h.RunSize(class), h.cfg.Reserve
+	if stamp != 0 && stamp == h.fullStamp.Load() && size >= h.fullSize.Load() {
+		return region.Run{}, region.ErrNoSpace
+	}
+	x, err := h.cfg.Region.Grow(w.Path(), h.cfg.Entry, region.Growth{Size: size, Limit: h.cfg.Limit, Reserve: reserve, End: h.cfg.End, High: h.fixed(class)})
+	if errors.Is(err, region.ErrNoSpace) && stamp != 0 {
+		if h.fullStamp.Swap(stamp) != stamp || size < h.fullSize.Load() {
+			h.fullSize.Store(size)
+		}
+	}
+	return x, err
+}
+
+// carve divides a run that was taken into pieces of a class.
+func (h *Heap) carve(w *Worker, class uint8, x region.Run) (_ uint64, err error) {
+	r := h.cfg.Region
 	piece := h.cfg.Size(class)
 	first, step, count := x.Off/unit, piece/unit, x.Size/piece
 	for i := range count {
@@ -529,7 +564,14 @@ func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
 // Mark marks what is free on the memory node, and corrects how many pieces the lines say are free: a compute node that crashed may have
 // changed the one and not the other.
 func (h *Heap) Mark(w *Worker, m *sweep.Map) error {
-	free := make([]uint64, h.cfg.Classes)
+	free, before := make([]uint64, h.cfg.Classes), make([]uint64, h.cfg.Classes)
+	for class := range before {
+		w.ops[0] = fabric.Load(h.lineAt(class))
+		if err := w.Do(w.ops[:1]); err != nil {
+			return fmt.Errorf("slab: line of class %d: %w", class, err)
+		}
+		before[class] = w.ops[0].Old
+	}
 	err := m.EachRun(h.cfg.Part, func(class uint8, from, to uint64) error {
 		return h.free(w, from, to, func(off uint64) {
 			m.Mark(h.cfg.Part, off, off+1)
@@ -540,18 +582,21 @@ func (h *Heap) Mark(w *Worker, m *sweep.Map) error {
 		return err
 	}
 	for class, n := range free {
-		line := h.lineAt(class)
-		w.ops[0] = fabric.Load(line)
-		if err := w.Do(w.ops[:1]); err != nil {
-			return fmt.Errorf("slab: line of class %d: %w", class, err)
+		if err := h.correct(w, class, before[class], n); err != nil {
+			return err
 		}
-		if n == w.ops[0].Old {
-			continue
-		}
-		w.ops[0] = fabric.FAA(line, n-w.ops[0].Old)
-		if err := w.Do(w.ops[:1]); err != nil {
-			return fmt.Errorf("slab: line of class %d: %w", class, err)
-		}
+	}
+	return nil
+}
+
+// correct gives a line the number of pieces that were counted, if it is still what it was before: others may have given and taken meanwhile.
+func (h *Heap) correct(w *Worker, class int, before, n uint64) error {
+	if n == before {
+		return nil
+	}
+	w.ops[0] = fabric.CAS(h.lineAt(class), before, n)
+	if err := w.Do(w.ops[:1]); err != nil {
+		return fmt.Errorf("slab: line of class %d: %w", class, err)
 	}
 	return nil
 }
