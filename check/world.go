@@ -217,6 +217,7 @@ func (w *world) addNode() (err error) {
 	if f := fieldLockOf(w.s.Lock); f != nil {
 		n.field, err = f.join(&w.s, n.sim)
 	} else {
+		n.sim.OnFenced = n.table.Fenced
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.configOf(n), w.sync)
 	}
 	w.nodes = append(w.nodes, n)

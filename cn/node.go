@@ -57,6 +57,7 @@ type Node struct {
 	agent   *hier.Agent
 	seen    seen
 	running sync.WaitGroup
+	ended   chan struct{} // closed by Close
 
 	mu       sync.Mutex
 	regions  []*region.Region
@@ -70,7 +71,7 @@ type Node struct {
 // New makes a compute node of a fabric.Node. All memory nodes must be formatted
 // regions with the same lock layout. p is any Port of the node. The caller runs Agent.
 func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
-	n := &Node{fab: f, cfg: cfg, sessions: make(map[*Session]struct{})}
+	n := &Node{fab: f, cfg: cfg, sessions: make(map[*Session]struct{}), ended: make(chan struct{})}
 	if len(f.Memory()) == 0 {
 		return nil, ErrNoMemory
 	}
@@ -122,6 +123,17 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 			cfg.Report(err)
 		}
 	}()
+	if w, ok := f.(interface{ Fenced() <-chan struct{} }); ok {
+		n.running.Add(1)
+		go func() { // a lock that stays on the node would not tell
+			defer n.running.Done()
+			select {
+			case <-w.Fenced():
+				n.table.Fenced()
+			case <-n.ended:
+			}
+		}()
+	}
 	return n, nil
 }
 
@@ -168,6 +180,7 @@ func (n *Node) Close() error {
 	}
 	// The agent ends before its Port does: what it has in the Port's memory is good until then.
 	n.fab.Agent().Interrupt()
+	close(n.ended)
 	n.running.Wait()
 	errs = append(errs, n.fab.Close())
 	return errors.Join(errs...)

@@ -46,6 +46,9 @@ func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
 		t.lives = map[fabric.MemID]*life{}
 	}
 	l := &life{epoch: epoch}
+	if t.ended != nil { // nothing begins on a node that is fenced
+		l.close(t.ended)
+	}
 	first, why := false, fmt.Errorf("%w: memory node %v has restarted", lock.ErrLost, mn)
 	if old != nil {
 		l.known, l.birth, l.gen, l.first, l.lost = old.known, old.birth, old.gen, old.first, old.lost
@@ -93,9 +96,17 @@ func (t *Table) tellEnd(l *life, first bool, why error) {
 	}
 }
 
+// Fenced tells the table that the cluster has given this node up: its holds are lost, and none is passed on to others of this node.
+// Who runs the node calls it as soon as the fabric knows: an operation on a memory node would tell, but local
+// handovers have none. Any goroutine may call it.
+func (t *Table) Fenced() { t.endAll(fmt.Errorf("%w: %w", lock.ErrLost, fabric.ErrFenced)) }
+
 // endAll tells of all holds, when the cluster has given this node up.
 func (t *Table) endAll(why error) {
 	t.livesMu.Lock()
+	if t.ended == nil {
+		t.ended = &why
+	}
 	var lives []*life
 	for _, l := range t.lives {
 		lives = append(lives, l)

@@ -157,15 +157,18 @@ func TestFirstToNotice(t *testing.T) {
 	}
 }
 
-// TestFencedHolder: a node that is given up while it lives learns that its locks are lost: from its agent, which looks
-// now and then, or from its own release, whichever is first; once for each hold.
+// TestFencedHolder: a node that is given up while it lives learns that its locks are lost: from its fabric, if that calls
+// Table.Fenced, from its agent, which looks now and then, or from its own release, whichever is first; once for each hold.
 func TestFencedHolder(t *testing.T) {
-	for _, synced := range []bool{true, false} {
+	for _, told := range []string{"fabric", "agent", "release"} {
 		opts := []option{silent}
-		if !synced {
+		if told != "agent" {
 			opts = append(opts, unsynced)
 		}
 		r := newRig(t, 1, 2, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, opts...)
+		if told != "fabric" {
+			r.nodes[0].OnFenced = nil
+		}
 		var losses []lock.Loss
 		r.tables[0].OnLoss = func(l lock.Loss) { losses = append(losses, l) }
 		var token lock.Token
@@ -174,8 +177,8 @@ func TestFencedHolder(t *testing.T) {
 			acquire(t, k, &h, r.lock(0), lock.Exclusive)
 			token = h.Token
 			at(k, 20*ms)
-			if told := len(losses); synced != (told == 1) {
-				t.Errorf("synced %v: %d losses told before the release", synced, told)
+			if n := len(losses); n != 1 && told != "release" || n != 0 && told == "release" {
+				t.Errorf("told by the %s: %d losses before the release", told, n)
 			}
 			err := k.Release(&h, []fabric.Op{fabric.Store(r.data(0), 13)})
 			if !errors.Is(err, lock.ErrLost) || !errors.Is(err, fabric.ErrFenced) || !strings.Contains(err.Error(), fmt.Sprintf("token %v", token)) {
@@ -196,10 +199,49 @@ func TestFencedHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(losses) != 1 || losses[0].Token != token || !errors.Is(losses[0].Err, lock.ErrLost) {
-			t.Errorf("synced %v: losses told: %+v; the token was %v", synced, losses, token)
+			t.Errorf("told by the %s: losses: %+v; the token was %v", told, losses, token)
 		}
 		if r.c.PeekWord(r.data(0)) != 0 {
 			t.Error("a WRITE of the fenced node reached the memory")
+		}
+	}
+}
+
+// TestFencedNodeHandsNothingOver: once a node knows that it is fenced, a lock that it had is not passed on to others of the node: neither to
+// who waits nor to readers that join. No operation on the memory node would tell it.
+func TestFencedNodeHandsNothingOver(t *testing.T) {
+	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
+		for _, policy := range []string{"declock", "local-prefer"} {
+			r := newRig(t, 1, 2, policy, cql.Layout{CapacityBits: 4, VersionBits: 16}, silent, unsynced)
+			r.client(0, "holder", func(k *hier.Locker) {
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), mode)
+				at(k, 20*ms)
+				if err := k.Release(&h, nil); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("%s, %v: Release of a lock that another node holds: %v", policy, mode, err)
+				}
+			})
+			r.client(0, "waiter", func(k *hier.Locker) {
+				at(k, ms/2)
+				if mode == lock.Shared { // it joins
+					at(k, 10*ms)
+				}
+				var h lock.Hold
+				if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: mode}); !errors.Is(err, fabric.ErrFenced) {
+					t.Errorf("%s, %v: Acquire of a lock that another node holds: %v", policy, mode, err)
+				}
+			})
+			r.c.At(ms, func() { r.c.Fence(r.nodes[0]) })
+			r.client(1, "next", func(k *hier.Locker) {
+				at(k, 2*ms)
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Exclusive)
+				at(k, 30*ms)
+				must(t, k.Release(&h, nil))
+			})
+			if err := r.c.Run(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }

@@ -95,6 +95,7 @@ func newRig(t testing.TB, seed uint64, cns int, policy string, y cql.Layout, opt
 func (r *rig) addNode(p hier.Policy) {
 	n := r.c.AddCN()
 	table, clock := hier.NewTable(p), new(timesync.Clock)
+	n.OnFenced = table.Fenced
 	agent := hier.NewAgent(table, r.node(n), clock, r.cfg, r.sync)
 	r.c.GoAgent(n, func(fabric.Port) {
 		if err := agent.Run(r.report); err != nil {

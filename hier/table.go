@@ -146,6 +146,7 @@ type Table struct {
 	seen      map[fabric.Addr]sighting // by the agent: see overdue
 	livesMu   sync.Mutex
 	lives     map[fabric.MemID]*life // the present one of each memory node that is used
+	ended     *error                 // why nothing begins any more: the node is fenced
 	losses    atomic.Uint32          // memories that were lost so far
 	stuck     map[fabric.Addr]stuck  // by lock: the place that could not be given up
 	unsettled unsettled

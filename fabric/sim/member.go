@@ -142,6 +142,9 @@ func (n *Node) learn() {
 	view := c.ledger.View()
 	if n.fenced = n.member.entry.Gone(); n.fenced {
 		view.Live.Remove(n.id)
+		if n.OnFenced != nil {
+			n.OnFenced()
+		}
 	}
 	changed := view.Live != n.view.Live || view.Lost != n.view.Lost
 	n.view = view

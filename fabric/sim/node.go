@@ -116,6 +116,9 @@ type Node struct {
 	fenced bool    // knows that the cluster has given it up, or that it has left
 	closed bool
 
+	// OnFenced is called when the node learns that the cluster has given it up. It must not wait. nil: nobody.
+	OnFenced func()
+
 	clients []client // by index
 	freed   []int    // indexes given back, the oldest first
 
