@@ -64,3 +64,44 @@ func TestWaitFailsOfOneToWhomIsOwed(t *testing.T) {
 		})
 	}
 }
+
+// A client to which something is owed is interrupted while the memory node does not answer: who left it hears of that, but not that
+// it was interrupted itself.
+func TestInterruptOfOneToWhomIsOwed(t *testing.T) {
+	for _, why := range []error{fabric.ErrUnknownOutcome, fabric.ErrNodeDown} {
+		t.Run(why.Error(), func(t *testing.T) {
+			r := newRig(t, 1, 1, "declock", valueLayout, unsynced)
+			data := r.data(0)
+			r.client(0, "before", func(k *hier.Locker) {
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Exclusive)
+				at(k, 20*us)
+				h.Note, h.Owing = []byte{1}, 5
+				if err := k.Release(&h, []fabric.Op{fabric.Store(data, 1)}); !errors.Is(err, why) || errors.Is(err, fabric.ErrInterrupted) {
+					t.Errorf("who left it, and was not interrupted: %v, want %v", err, why)
+				}
+			})
+			r.c.Go(r.nodes[0], "heir", func(p fabric.Port) {
+				hook := &hookPort{}
+				k := r.hooked(0, p, hook)
+				at(k, 10*us)
+				var h lock.Hold
+				must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Note: make([]byte, 8)}))
+				hook.do = func(_ fabric.Port, ops []fabric.Op) error {
+					err := fabric.ErrInterrupted
+					if why == fabric.ErrUnknownOutcome {
+						err = errors.Join(why, err)
+					}
+					return &fabric.ChainError{Op: ops[0], Err: err}
+				}
+				if err := k.Release(&h, []fabric.Op{fabric.Store(data, 2)}); !errors.Is(err, fabric.ErrInterrupted) {
+					t.Errorf("who was interrupted: %v", err)
+				}
+			})
+			if err := r.c.RunUntil(30 * fabric.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			r.wantFree(0)
+		})
+	}
+}

@@ -169,12 +169,26 @@ func (k *Locker) commit(s *shard, x *local) error {
 // settle tells those whose release waits how their value's way to the memory node has
 // ended. The shard is locked; wakeAll must follow.
 func (k *Locker) settle(list *commit, err error) {
+	err = forOthers(err)
 	for w := list; w != nil; {
 		next := w.next
 		w.done, w.err, w.next = true, err, nil
 		k.wake = append(k.wake, w.client)
 		w = next
 	}
+}
+
+// forOthers returns the error of an operation for those who have left it to this client: an interrupt is this client's, and they
+// are not told that they were.
+func forOthers(err error) error {
+	if !errors.Is(err, fabric.ErrInterrupted) {
+		return err
+	}
+	why := fabric.ErrNodeDown
+	if errors.Is(err, fabric.ErrUnknownOutcome) {
+		why = fabric.ErrUnknownOutcome
+	}
+	return fmt.Errorf("%w: left to another client of this compute node, which was interrupted while the memory node did not answer: %s", why, err.Error())
 }
 
 // join makes the caller, who gives up a lock that has an unwritten value, one
