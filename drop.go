@@ -15,22 +15,24 @@ import (
 // objstore.ErrDropped within about a second, and until then work on with what is not there for others any more. Each lets go of the memory
 // some seconds later, when no operation on the store is under way there, and the last one gives it back. One that has crashed is passed over by the next drop.
 func (c *Cluster) DropStore(ctx context.Context, name string) error {
-	return c.drop(ctx, func(s *Session, live fabric.CNSet) error { return objstore.Drop(s.Port(), name, c.memory(), live) })
+	return c.drop(ctx, func(s *Session, view func() fabric.View) error {
+		return objstore.Drop(s.Port(), name, c.memory(), view)
+	})
 }
 
 // DropTree removes the tree with a name, as DropStore does a store: who has it open hears btree.ErrDropped.
 func (c *Cluster) DropTree(ctx context.Context, name string) error {
-	return c.drop(ctx, func(s *Session, live fabric.CNSet) error { return btree.Drop(s.Port(), name, c.memory(), live) })
+	return c.drop(ctx, func(s *Session, view func() fabric.View) error { return btree.Drop(s.Port(), name, c.memory(), view) })
 }
 
 // DropLocks removes the name of locks. Nothing tells who uses them: they stay locks for those that have opened them, and their memory is not given back.
 func (c *Cluster) DropLocks(ctx context.Context, name string) error {
-	return c.drop(ctx, func(s *Session, _ fabric.CNSet) error {
+	return c.drop(ctx, func(s *Session, _ func() fabric.View) error {
 		return region.Drop(s.Port(), c.memory(), name, region.KindLocks, 0)
 	})
 }
 
-func (c *Cluster) drop(ctx context.Context, do func(s *Session, live fabric.CNSet) error) error {
+func (c *Cluster) drop(ctx context.Context, do func(s *Session, view func() fabric.View) error) error {
 	s, err := c.Session()
 	if err != nil {
 		return err
@@ -40,7 +42,7 @@ func (c *Cluster) drop(ctx context.Context, do func(s *Session, live fabric.CNSe
 		if err := s.s.Attach(); err != nil {
 			return err
 		}
-		return do(s, c.node.Fabric().View().Live)
+		return do(s, c.node.Fabric().View)
 	})
 }
 

@@ -36,7 +36,7 @@ type keeper struct {
 type tended interface {
 	Tend(view func() fabric.View) (busy bool, err error)
 	// LetGo lets it go when it has been dropped.
-	LetGo(live fabric.CNSet) (done bool, err error)
+	LetGo(view func() fabric.View) (done bool, err error)
 	Close()
 }
 
@@ -154,7 +154,7 @@ func dropped(err error) bool {
 
 // letGo lets a dropped store or tree go, so that its memory comes back while this process lives, and forgets it then.
 func (k *keeper) letGo(x any, t tended) error {
-	done, err := t.LetGo(k.c.node.Fabric().View().Live)
+	done, err := t.LetGo(k.c.node.Fabric().View)
 	if !done || err != nil {
 		return err
 	}

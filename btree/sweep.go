@@ -72,8 +72,8 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 
 // LetGo lets a tree go that has been dropped: whoever tends it calls it when Tend has returned ErrDropped, again and again until done. Then this
 // compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
-// that, but operations must end. live are the compute nodes that are alive.
-func (c *Client) LetGo(live fabric.CNSet) (done bool, err error) {
+// that, but operations must end. view tells which compute nodes live.
+func (c *Client) LetGo(view func() fabric.View) (done bool, err error) {
 	if err := c.begin(); err != nil {
 		return false, err
 	}
@@ -87,7 +87,7 @@ func (c *Client) LetGo(live fabric.CNSet) (done bool, err error) {
 	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(c.l, begun, some) }
 	if done, err = line.going.Gone(c.port.Now(), &c.user, owned, left); err == nil && done {
 		if err = line.going.Leave(t.member, do); err == nil {
-			err = freeRetired(c.work.Path(), t.cfg.Nodes, &live)
+			err = freeRetired(c.work.Path(), t.cfg.Nodes, view)
 		}
 	}
 	if err != nil {
@@ -144,20 +144,20 @@ func (c *Client) Leave() error {
 
 // Drop removes a tree: its name is free at once. Whoever has it open hears ErrDropped when its Tend has looked; until then it works on. The memory is given
 // back when all compute nodes that have the tree open have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory nodes of
-// the cluster, live the compute nodes that are alive. A Drop that was cut short is to be done again.
-func Drop(port fabric.Port, name string, among []fabric.MemID, live fabric.CNSet) error {
+// the cluster; view tells which compute nodes live. A Drop that was cut short is to be done again.
+func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
 	if err := region.Drop(port, among, name, region.KindTree, linesOffset+numClasses*slab.LineSize+slab.DropMark); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
-	if err := freeRetired(port, among, &live); err != nil {
+	if err := freeRetired(port, among, view); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
 	return nil
 }
 
 // freeRetired gives back the memory of dropped stores and trees that nobody has open any more.
-func freeRetired(port fabric.Port, among []fabric.MemID, live *fabric.CNSet) error {
-	return region.FreeRetired(port, among, func(first *region.Entry) (bool, error) { return sweep.InUse(port, first.Addr, live) })
+func freeRetired(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
+	return region.FreeRetired(port, among, func(first *region.Entry) (bool, error) { return sweep.InUse(port, first.Addr, view) })
 }
 
 // Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the

@@ -29,6 +29,11 @@ func longMutants() []Mutant {
 			New:    "\tfor i, r",
 			Also:   []Edit{{"region/sweep/lead.go", "\t// Who registers from now on", "\tv := o.View()\n\t// Who registers from now on"}},
 			Breaks: "who joins between the view and the records is taken for dead", Test: "region/sweep TestTheOthersBetweenAnyTwoOperationsOfTheLeader"},
+		{Name: "drop-view-before-records", File: "region/sweep/member.go",
+			Old:    "\tvar v fabric.View\n\tif view != nil {\n\t\tv = view()\n\t}\n",
+			New:    "",
+			Also:   []Edit{{"region/sweep/member.go", "\tbuf := port.Alloc(8 * maxNodes)\n\tdefer port.Free(buf)", "\tvar v fabric.View\n\tif view != nil {\n\t\tv = view()\n\t}\n\tbuf := port.Alloc(8 * maxNodes)\n\tdefer port.Free(buf)"}},
+			Breaks: "memory of a dropped store is given back while somebody uses it who joined meanwhile", Test: "region/sweep TestInUseBySomebodyWhoHasJustJoined"},
 	}
 }
 

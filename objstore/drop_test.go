@@ -48,7 +48,7 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 		}
 		before := free()
 		drop := func(want error) {
-			wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View().Live), want)
+			wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View), want)
 		}
 		drop(nil)
 		if free() != before {
@@ -76,8 +76,8 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 		if crashes {
 			w.c.Kill(w.cns[1])
 			wantErr(t, "pause", p.Pause(p.Now()+1e9), nil)
-			wantErr(t, "other drop", Drop(p, "nothing", w.mns, w.cns[2].View().Live), region.ErrNotFound)
-			wantErr(t, "free", freeRetired(p, w.mns, new(w.cns[2].View().Live)), nil)
+			wantErr(t, "other drop", Drop(p, "nothing", w.mns, w.cns[2].View), region.ErrNotFound)
+			wantErr(t, "free", freeRetired(p, w.mns, w.cns[2].View), nil)
 		} else {
 			_, err = d.Tend(w.cns[1].View)
 			wantErr(t, "tend", err, ErrDropped)

@@ -136,18 +136,23 @@ func Disown(port fabric.Port, base fabric.Addr) error {
 	return nil
 }
 
-// InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. live, if it is not nil, tells who
-// lives: crashed nodes use nothing.
-func InUse(port fabric.Port, base fabric.Addr, live *fabric.CNSet) (bool, error) {
+// InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. view, if it is not nil, tells who
+// lives, as of now or later: crashed nodes use nothing.
+func InUse(port fabric.Port, base fabric.Addr, view func() fabric.View) (bool, error) {
 	buf := port.Alloc(8 * maxNodes)
 	defer port.Free(buf)
 	ops := [1]fabric.Op{fabric.Read(base.Add(Offset+recordsAt), buf)}
 	if err := port.Do(ops[:]); err != nil {
 		return false, fmt.Errorf("sweep: records at %v: %w", base, err)
 	}
+	// Who is in the records has joined the cluster before: so it is in a view that is younger, unless it is dead.
+	var v fabric.View
+	if view != nil {
+		v = view()
+	}
 	for i := range maxNodes {
 		w := recordWord(binary.LittleEndian.Uint64(buf[8*i:]))
-		if w.open() && (live == nil || live.Has(fabric.CNID(i))) {
+		if w.open() && (view == nil || v.Live.Has(fabric.CNID(i))) {
 			return true, nil
 		}
 	}
