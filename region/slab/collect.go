@@ -78,6 +78,7 @@ func (h *Heap) Collect(w *Worker, want uint8, evict Evict) (bool, error) {
 				h.collected.Store(last.Off + last.Size)
 			}
 			if err != nil || ok {
+				w.collected, w.before = ok, p.Free()
 				return ok, err
 			}
 			lots = append(lots[:best], lots[best+1:]...)

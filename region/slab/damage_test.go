@@ -147,3 +147,28 @@ func TestLineIsOnlyAHint(t *testing.T) {
 		}
 	}
 }
+
+// Another entry has used what was reserved: a run that is given back can be had again, and one is enough.
+func TestCollectWhenTheReserveIsUsed(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.hand(0, 0)
+	a.cfg.Reserve = 8 << 10
+	items := a.fill(w, 1)
+	for _, x := range items {
+		w.want(a.put(1, x))
+	}
+	w.want(a.drain(1))
+	p, err := w.r.Pages(a.Port)
+	w.want(err)
+	_, _, err = w.r.Create(a.Port, region.Spec{Name: "other", Kind: region.KindLocks, Size: p.Free() - 2<<10})
+	w.want(err)
+	if got := a.fill(w, 0); len(got) > 0 {
+		t.Fatalf("%d pieces are had of the reserve", len(got))
+	}
+	if ok, err := a.Collect(&a.Worker, 0, nil); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if item, err := a.Grow(&a.Worker, 0, 0); err != nil || item == 0 {
+		t.Errorf("nothing can be had of the run that was collected: %v", err)
+	}
+}

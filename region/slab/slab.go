@@ -515,6 +515,10 @@ func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
 // grow takes a run of the region, if that had room at the last attempt or has changed since.
 func (h *Heap) grow(w *Worker, class uint8, stamp uint64) (region.Run, error) {
 	size, reserve := h.RunSize(class), h.cfg.Reserve
+	if w.collected {
+		// Another entry may have used some of the reserve: what this one gave back it may have again.
+		w.collected, reserve = false, min(reserve, w.before)
+	}
 	if stamp != 0 && stamp == h.fullStamp.Load() && size >= h.fullSize.Load() {
 		return region.Run{}, region.ErrNoSpace
 	}
