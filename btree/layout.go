@@ -102,7 +102,7 @@ const (
 	stateDead
 	stateMoving
 	stateShadow
-	stateFree // in the memory node's free list
+	stateFree // in no tree: a free bit on the memory node, or a list of a compute node, has it
 	numStates
 )
 
@@ -141,7 +141,7 @@ func (w word) shadow() uint64  { return uint64(w & maxOffset64) }
 //	offset  bytes
 //	  0       8   word
 //	  8       8   self: ptr of this node; in a shadow, of the node that it is to be
-//	 16       8   link: ptr of the right neighbour, 0 is none; in a free slot, what leads to the next free one (freeHead)
+//	 16       8   link: ptr of the right neighbour, 0 is none
 //	 24       8   fencing token of who wrote it whole, 0 is none
 //	 32       4   version: how often it was written whole
 //	 36       2   length of the low fence
