@@ -88,9 +88,23 @@ func (t *Tree) outlived(e *region.Entry) bool {
 	return e.Info[0]>>56 == formatVersion && e.Info[3] < t.geo.births
 }
 
-// removed deals with a tree that somebody has removed who has heard of a loss already.
+// removed deals with a tree that somebody has removed: who has dropped it, which this compute node has not seen yet, or who has heard of
+// a loss already. Whoever drops a tree says so in each part before its entry goes. If that cannot be read, nothing is made in its place yet.
 func (c *Client) removed(err error) error {
-	if t := c.t; !t.lost() {
+	t := c.t
+	for i := range t.nodes {
+		dropped, derr := t.nodes[i].heap.Dropped(&c.work)
+		if derr != nil {
+			return errors.Join(err, derr)
+		}
+		if dropped {
+			if !t.line.dropped.Swap(true) {
+				t.line.losses.Add(1)
+			}
+			return t.forgone()
+		}
+	}
+	if !t.lost() {
 		t.line.losses.Add(1)
 	}
 	return errors.Join(lock.ErrMemoryLost, err)

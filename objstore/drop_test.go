@@ -114,3 +114,17 @@ func TestAFullStoreLeavesRoom(t *testing.T) {
 	_, _, err := r.Create(c.port, region.Spec{Name: "locks", Kind: region.KindLocks, Size: 33792})
 	wantErr(t, "create", err, nil)
 }
+
+// A compute node that has not looked since the store was dropped, and needs more memory for it, hears that it has been dropped.
+func TestDropThenGrow(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2)
+	c := w.client(0, w.open(0, w.config()))
+	wantErr(t, "set", c.Set(keyOf(1), nil, Options{}), nil)
+	wantErr(t, "drop", Drop(w.port(1), "test", w.mns, w.cns[1].View), nil)
+	var err error
+	for i := 0; err == nil && i < 3000; i++ {
+		err = c.Set(keyOf(i), make([]byte, 900), Options{})
+	}
+	wantErr(t, "set", err, ErrDropped)
+	wantErr(t, "next set", c.Set(keyOf(1), nil, Options{}), ErrDropped)
+}

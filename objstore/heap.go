@@ -88,7 +88,7 @@ tries:
 			return chunk{off, want}, nil
 		}
 		if !errors.Is(err, region.ErrNoSpace) {
-			return chunk{}, wrapped(err)
+			return chunk{}, c.removed(n, err)
 		}
 		var evict slab.Evict
 		if !c.s.cfg.NoEvict {

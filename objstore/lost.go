@@ -103,6 +103,22 @@ func (c *Client) revive() error {
 	return fmt.Errorf("%w: the objects of %q on %v are gone", lock.ErrMemoryLost, s.cfg.Name, gone)
 }
 
+// removed returns ErrDropped if err says that the root entry of a part is gone, since the store has been dropped, which this compute node has
+// not seen yet: whoever drops it says so in the part before its entry goes.
+func (c *Client) removed(n *node, err error) error {
+	if !errors.Is(err, region.ErrRemoved) {
+		return wrapped(err)
+	}
+	dropped, derr := n.heap.Dropped(&c.work)
+	if derr != nil || !dropped {
+		return errors.Join(wrapped(err), wrapped(derr))
+	}
+	if !c.s.line.dropped.Swap(true) {
+		c.s.line.losses.Add(1)
+	}
+	return c.s.forgone()
+}
+
 // forgone returns ErrDropped if this compute node knows that the store has been dropped.
 func (s *Store) forgone() error {
 	if s.line.dropped.Load() {

@@ -190,7 +190,7 @@ func TestGrowRefuses(t *testing.T) {
 	x, err := h.r.Grow(h.p, &h.e, region.Growth{Size: 1})
 	want(t, err, nil)
 	want(t, h.r.Shrink(h.p, &h.e, x), nil)
-	want(t, h.r.Shrink(h.p, &h.e, x), region.ErrRemoved)
+	want(t, h.r.Shrink(h.p, &h.e, x), region.ErrRun)
 	want(t, h.r.Remove(h.p, "s", region.KindStore), nil)
 	_, err = h.r.Grow(h.p, &h.e, region.Growth{Size: 1})
 	want(t, err, region.ErrRemoved)

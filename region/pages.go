@@ -14,6 +14,9 @@ var ErrNoSpace = errors.New("region: no space left on memory node")
 // ErrRemoved: the root entry that memory was to be taken for is not there any more, or is another's.
 var ErrRemoved = errors.New("region: root entry has been removed")
 
+// ErrRun: a run of pages is not what it was.
+var ErrRun = errors.New("region: run is not what it was")
+
 // The memory of a region is divided into pages, of a size that follows from that of the region. Pages are given out in runs: a root
 // entry owns runs of pages, and a table has a word for each page that says whose it is. So memory can be given back, and taken for
 // anything else.
@@ -586,7 +589,7 @@ func (c *changer) allowed(t *taking) error {
 	return nil
 }
 
-// Shrink gives a run of an entry back. Nobody may use it any more. ErrRemoved: the run is not what it was.
+// Shrink gives a run of an entry back. Nobody may use it any more. ErrRun: it is not what it was.
 func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 	c := changer{r, port}
 	for {
@@ -599,7 +602,7 @@ func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 			return err
 		}
 		if pageWord(ops[0].Old) != x.word {
-			return fmt.Errorf("%w: run at %#x of %q is not what it was", ErrRemoved, x.Off, e.Name)
+			return fmt.Errorf("%w: at %#x of %q", ErrRun, x.Off, e.Name)
 		}
 		ok, err := c.begin(&Pages{r: r, change: w}, ownerFree, x.page, x.word.pages())
 		if err != nil || ok {

@@ -131,6 +131,15 @@ func (h *Heap) Answer(w *Worker) (dropped bool, err error) {
 	return false, nil
 }
 
+// Dropped reports whether the store or tree has been dropped.
+func (h *Heap) Dropped(w *Worker) (bool, error) {
+	ops := [1]fabric.Op{fabric.Load(h.lineAt(h.cfg.Classes).Add(DropMark))}
+	if err := w.Do(ops[:]); err != nil {
+		return false, fmt.Errorf("slab: %w", err)
+	}
+	return ops[0].Old != 0, nil
+}
+
 // DropMark is where, in the line behind the last class, a word says that the store or tree has been dropped.
 const DropMark = 16
 

@@ -1,0 +1,28 @@
+package btree
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/region"
+)
+
+// A compute node that has not looked since the tree was dropped, and needs more memory for it, hears that it has been dropped, and makes no other
+// under its name.
+func TestDropThenGrow(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 2)
+	c, p := w.client(0, w.open(0, w.config())), w.port(1)
+	wantErr(t, "put", c.Put(keyOf(1), nil), nil)
+	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[1].View), nil)
+	var err error
+	for i := 0; err == nil && i < 3000; i++ {
+		err = c.Put(keyOf(i), bytes.Repeat([]byte("x"), 900))
+	}
+	wantErr(t, "put", err, ErrDropped)
+	wantErr(t, "next put", c.Put(keyOf(1), nil), ErrDropped)
+	r, err := region.Open(p, w.mns[0])
+	wantErr(t, "region", err, nil)
+	_, err = r.Lookup(p, "test", region.KindTree)
+	wantErr(t, "lookup", err, region.ErrNotFound)
+}
