@@ -16,13 +16,14 @@
 //	node/mn/00000    {"life", "addr", "size", "epoch", ..}   fenced; "gone" then says "left" or "died"
 //	ack/694d..       1234                     leased   this life (hexadecimal) acts on all revisions up to it
 //	epoch/00000      3                        the last epoch of a memory node
+//	served/00000     3                        the last epoch in which it became a member (joins that failed have counted epoch/)
 //	forgotten/00000  3                        the epoch with which a memory node was forgotten: it is not expected back
 //	lost             2                        compute nodes that have died
 //
 // Each step is one transaction, which fails if another was faster:
 //
 //	reserve   no live and no node key: put live (and epoch+1, or one more than the node's last, if that is larger)
-//	publish   our live key is there: put node
+//	publish   our live key is there: put node (and served)
 //	leave     our node key is as we wrote it: put node with gone=left, delete live
 //	note      a node key without live key and gone: put node with gone=died. From its revision on
 //	          everybody can be asked whether he knows

@@ -45,6 +45,6 @@ func JoinMNBehind(c *Coordinator, ctx context.Context, id fabric.MemID, ready fu
 func (v *view) clone() *view {
 	w := *v
 	w.nodes, w.strange, w.live, w.acks, w.epochs = maps.Clone(v.nodes), maps.Clone(v.strange), maps.Clone(v.live), maps.Clone(v.acks), maps.Clone(v.epochs)
-	w.forgot = maps.Clone(v.forgot)
+	w.forgot, w.served = maps.Clone(v.forgot), maps.Clone(v.served)
 	return &w
 }

@@ -23,6 +23,7 @@ const (
 	dirAck    = "ack/"
 	dirEpoch  = "epoch/"
 	dirForgot = "forgotten/"
+	dirServed = "served/"
 
 	maxRecord = 4096 // bytes of a value
 	maxAddr   = 512
@@ -98,6 +99,9 @@ func decodeRecord(n number, value []byte) (record, error) {
 	}
 	return r, nil
 }
+
+// servedKey is where the last epoch is in which a memory node became a member.
+func servedKey(n number) string { return dirServed + n.String()[len("mn/"):] }
 
 // epochKey is where the last epoch of a memory node is, and forgotKey the one with which it was forgotten.
 func epochKey(n number) string  { return dirEpoch + n.String()[len("mn/"):] }

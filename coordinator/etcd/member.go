@@ -20,6 +20,7 @@ type membership struct {
 	*lease
 	*watcher
 	record  record
+	served  uint32 // the last epoch before ours in which a memory node with our number became a member
 	brought uint32 // the last epoch that a memory node knows of itself
 
 	mu      sync.Mutex
@@ -85,9 +86,12 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 	}
 	n := m.number
 	// Who gives up here must know whether the key is there: it is to leave then, and not to be taken for dead.
+	then := []clientv3.Op{m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease)}
+	if !n.cn {
+		then = append(then, m.lease.c.put(servedKey(n), count(uint64(m.record.Epoch)), clientv3.NoLease))
+	}
 	revision, err := m.lease.c.commit(context.WithoutCancel(ctx),
-		[]clientv3.Cmp{m.lease.c.holds(dirLive+n.String(), count(uint64(m.life))), m.lease.c.absent(dirNode + n.String())},
-		m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease))
+		[]clientv3.Cmp{m.lease.c.holds(dirLive+n.String(), count(uint64(m.life))), m.lease.c.absent(dirNode + n.String())}, then...)
 	if errors.Is(err, errStale) {
 		m.lose()
 	}
@@ -242,6 +246,9 @@ func (m *membership) reserve(ctx context.Context, n number) error {
 	}
 	m.watcher.mu.Lock()
 	defer m.watcher.mu.Unlock()
+	if !n.cn {
+		m.served = uint32(m.view.served[fabric.MemID(n.id)]) // it stays so: nobody else can publish while our live key is there
+	}
 	m.number = n // only now: the watcher takes a view without our live key for our end
 	return nil
 }
@@ -260,7 +267,7 @@ func (m *membership) MN() member.MN {
 		return member.MN{}
 	}
 	r := &m.record
-	return member.MN{ID: fabric.MemID(m.number.id), Life: m.life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch}
+	return member.MN{ID: fabric.MemID(m.number.id), Life: m.life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Served: m.served}
 }
 
 // Done is member.Member.Done.

@@ -23,6 +23,7 @@ type view struct {
 	acks     map[member.Life]uint64
 	epochs   map[fabric.MemID]versioned
 	forgot   map[fabric.MemID]uint64 // the epoch with which it was forgotten
+	served   map[fabric.MemID]uint64 // the last epoch in which it became a member
 	lost     versioned
 }
 
@@ -41,7 +42,7 @@ type versioned struct {
 
 func newView() *view {
 	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Life{}, acks: map[member.Life]uint64{}, epochs: map[fabric.MemID]versioned{},
-		forgot: map[fabric.MemID]uint64{}}
+		forgot: map[fabric.MemID]uint64{}, served: map[fabric.MemID]uint64{}}
 }
 
 // put takes a key, relative to the prefix, into the view. It tells whether what
@@ -99,6 +100,13 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 		epoch, err2 := parseCount(kv.Value)
 		if err == nil && err2 == nil {
 			v.forgot[fabric.MemID(n.id)] = epoch
+		}
+		return cmp.Or(err, err2)
+	case dirServed:
+		n, err := parseNumber("mn/" + rest)
+		epoch, err2 := parseCount(kv.Value)
+		if err == nil && err2 == nil {
+			v.served[fabric.MemID(n.id)] = epoch
 		}
 		return cmp.Or(err, err2)
 	}

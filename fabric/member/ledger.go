@@ -22,6 +22,8 @@ type Ledger struct {
 	Last     Life                    // that was given out
 	Lost     uint64                  // compute nodes that have died and are forgotten
 	Epochs   map[fabric.MemID]uint32 // the last of each memory node that ever was
+	// Served has the last epoch of each in which it became a member.
+	Served map[fabric.MemID]uint32
 	// Forgotten are the memory nodes of Epochs that have gone and are not expected back.
 	Forgotten map[fabric.MemID]bool
 	Entries   []*Entry // who has a number, by the time of getting it
@@ -60,7 +62,7 @@ func (p Phase) String() string {
 
 // NewLedger returns the ledger of a cluster without nodes. Compute nodes get the numbers from 1 to maxCN.
 func NewLedger(maxCN fabric.CNID) *Ledger {
-	return &Ledger{MaxCN: maxCN, Epochs: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}}
+	return &Ledger{MaxCN: maxCN, Epochs: map[fabric.MemID]uint32{}, Served: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}}
 }
 
 // IsCN tells whether it is a compute node.
@@ -112,6 +114,7 @@ func (l *Ledger) ReserveMN(mn MN) (*Entry, error) {
 	}
 	l.Last++
 	mn.Life, mn.Epoch = l.Last, max(l.Epochs[mn.ID], mn.Epoch)+1
+	mn.Served = l.Served[mn.ID]
 	l.Epochs[mn.ID] = mn.Epoch
 	delete(l.Forgotten, mn.ID)
 	return l.add(&Entry{MN: mn}), nil
@@ -152,6 +155,9 @@ func (l *Ledger) Join(e *Entry) {
 	if e.Phase == Reserved {
 		l.Revision++
 		e.Phase, e.Since, e.Entry = Joined, l.Revision, l.Revision
+		if !e.IsCN() {
+			l.Served[e.MN.ID] = e.MN.Epoch
+		}
 	}
 }
 
@@ -254,7 +260,9 @@ func (l *Ledger) State() *State {
 		case e.IsCN() && e.Gone():
 			s.Fencing = append(s.Fencing, e.CN)
 		case e.Phase == Joined:
-			s.MNs = append(s.MNs, e.MN)
+			mn := e.MN
+			mn.Served = 0
+			s.MNs = append(s.MNs, mn)
 		}
 	}
 	for id, epoch := range l.Epochs {

@@ -85,8 +85,9 @@ func (k *Keeper) join(ctx context.Context) (member.Member, error) {
 	own := k.Own()
 	var superseded error
 	m, err := k.Members.JoinMN(ctx, own, func(m member.Member) {
-		if now := m.MN().Epoch; now != own.Epoch+1 {
-			superseded = fmt.Errorf("%w (it had epoch %d, and would get %d)", ErrSuperseded, own.Epoch, now)
+		// Not by the new epoch: joins that failed, our own too, have counted it.
+		if served := m.MN().Served; served > own.Epoch {
+			superseded = fmt.Errorf("%w (it had epoch %d, and that one %d)", ErrSuperseded, own.Epoch, served)
 		}
 		if superseded != nil || !k.Ready(m) {
 			cancel()
