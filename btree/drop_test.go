@@ -26,3 +26,30 @@ func TestDropThenGrow(t *testing.T) {
 	_, err = r.Lookup(p, "test", region.KindTree)
 	wantErr(t, "lookup", err, region.ErrNotFound)
 }
+
+// The last who close a dropped tree give its memory back, also if they have not looked since it was dropped.
+func TestDropAndLeaveWithoutLooking(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 2, 4<<20, 3)
+	p := w.port(2)
+	free := func() (sum uint64) {
+		for _, mn := range w.mns {
+			r, err := region.Open(p, mn)
+			wantErr(t, "region", err, nil)
+			pages, err := r.Pages(p)
+			wantErr(t, "pages", err, nil)
+			sum += pages.Free()
+		}
+		return sum
+	}
+	before := free()
+	c, d := w.client(0, w.open(0, w.config())), w.client(1, w.open(1, w.config()))
+	for i := range 100 {
+		wantErr(t, "put", c.Put(keyOf(i), make([]byte, 500)), nil)
+	}
+	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View), nil)
+	wantErr(t, "leave", c.Leave(), nil)
+	wantErr(t, "leave", d.Leave(), nil)
+	if got := free(); got != before {
+		t.Fatalf("%d bytes are free, %d before the tree was made", got, before)
+	}
+}

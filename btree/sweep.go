@@ -134,6 +134,13 @@ func (c *Client) Leave() error {
 	if err := c.t.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
+	if !dropped {
+		// Who drops it says so before it looks at the registrations: if it has found this one, that is seen here.
+		var err error
+		if dropped, err = c.t.nodes[0].heap.Dropped(&c.work); err != nil {
+			return fmt.Errorf("btree: %w", err)
+		}
+	}
 	if dropped {
 		if err := freeRetired(c.work.Path(), c.t.cfg.Nodes, nil); err != nil {
 			return fmt.Errorf("btree: %w", err)

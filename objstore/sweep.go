@@ -133,6 +133,13 @@ func (c *Client) Leave() error {
 	if err := c.s.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
 		return fmt.Errorf("objstore: %w", err)
 	}
+	if !dropped {
+		// Who drops it says so before it looks at the registrations: if it has found this one, that is seen here.
+		var err error
+		if dropped, err = c.s.nodes[0].heap.Dropped(&c.work); err != nil {
+			return fmt.Errorf("objstore: %w", err)
+		}
+	}
 	if dropped {
 		if err := freeRetired(c.work.Path(), c.s.cfg.Nodes, nil); err != nil {
 			return fmt.Errorf("objstore: %w", err)
