@@ -24,6 +24,11 @@ func Expire(c *Coordinator, m member.Member) {
 // watch is behind.
 func JoinMNBehind(c *Coordinator, ctx context.Context, id fabric.MemID, ready func(member.Member), meanwhile func()) (member.Member, error) {
 	return c.join(ctx, record{Addr: "mn.example:2", Size: 1 << 20}, ready, func(m *membership) error {
+		// A view that shows a life of before would never change again.
+		forgotten := func(v *view) bool { _, known := v.nodes[mnNumber(id)]; return !known }
+		if err := m.await(ctx, forgotten); err != nil {
+			return err
+		}
 		var old *view
 		m.read(func(v *view) { old = v.clone() })
 		meanwhile()
