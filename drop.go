@@ -2,6 +2,7 @@ package declock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -25,10 +26,23 @@ func (c *Cluster) DropTree(ctx context.Context, name string) error {
 	return c.drop(ctx, func(s *Session, view func() fabric.View) error { return btree.Drop(s.Port(), name, c.memory(), view) })
 }
 
-// DropLocks removes the name of locks. Nothing tells who uses them: they stay locks for those that have opened them, and their memory is not given back.
+// ErrDropped: the locks have been dropped.
+var ErrDropped = errors.New("declock: locks have been dropped")
+
+// DropLocks removes the name of locks. In this process they are ErrDropped from then on; what is held stays held until Unlock. Nothing tells other
+// processes: they must not use the locks any more, since those do not exclude who opens the name anew. The memory is kept, and not used again.
 func (c *Cluster) DropLocks(ctx context.Context, name string) error {
 	return c.drop(ctx, func(s *Session, _ func() fabric.View) error {
-		return region.Drop(s.Port(), c.memory(), name, region.KindLocks, 0)
+		if err := region.Drop(s.Port(), c.memory(), name, region.KindLocks, 0); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if l := c.locks[name]; l != nil {
+			l.dropped.Store(true)
+			delete(c.locks, name)
+		}
+		return nil
 	})
 }
 

@@ -72,3 +72,40 @@ func TestDrop(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Locks that have been dropped are refused, and do not become those that have their name next, whoever has dropped them.
+func TestDroppedLocksAreRefused(t *testing.T) {
+	ctx := context.Background()
+	cs := cluster(t, 2)
+	for _, by := range cs {
+		s := session(t, cs[0])
+		old, err := cs[0].Locks(ctx, "l", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := s.Lock(ctx, old.At(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := by.DropLocks(ctx, "l"); err != nil {
+			t.Fatal(err)
+		}
+		next, err := cs[0].Locks(ctx, "l", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Lock(ctx, old.At(1)); !errors.Is(err, declock.ErrDropped) {
+			t.Fatalf("a lock that was dropped: %v", err)
+		}
+		if old.At(0) == next.At(0) || old.At(0).Addr() == next.At(0).Addr() {
+			t.Fatal("the locks that were dropped have become others")
+		}
+		other, err := s.TryLock(next.At(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(g.Unlock(), other.Unlock()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

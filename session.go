@@ -237,8 +237,8 @@ func (s *Session) TryRLock(id LockID) (Guard, error) {
 }
 
 func (s *Session) acquire(ctx context.Context, id LockID, r lock.Request) (Guard, error) {
-	if id.of == nil || id.of.c != s.c {
-		return Guard{}, refuse(id)
+	if id.of == nil || id.of.c != s.c || id.of.dropped.Load() {
+		return Guard{}, s.refuse(id)
 	}
 	s.use.Begin()
 	r.Lock = id.addr
@@ -254,10 +254,13 @@ func (s *Session) acquire(ctx context.Context, id LockID, r lock.Request) (Guard
 	return g, err
 }
 
-// refuse returns the error for a LockID that is not of the session's cluster.
-func refuse(id LockID) error {
-	if id.of == nil {
+// refuse returns the error for a LockID that is not of the session's cluster, or of locks that were dropped.
+func (s *Session) refuse(id LockID) error {
+	switch {
+	case id.of == nil:
 		return fmt.Errorf("%w: the zero LockID: Locks.At gives those of locks", ErrLockID)
+	case id.of.c == s.c:
+		return fmt.Errorf("%w: %q: open them anew to make others", ErrDropped, id.of.name)
 	}
 	return fmt.Errorf("%w: %v is of another Cluster of this process: use a Session of that", ErrLockID, id)
 }
@@ -283,7 +286,10 @@ func (s *Session) acquireOwn(ctx context.Context, r lock.Request) (Guard, error)
 
 // Locks are a number of locks under a name, spread over the memory nodes.
 type Locks struct {
-	c      *Cluster
+	c *Cluster
+
+	dropped atomic.Bool // this process knows of it
+
 	name   string
 	nodes  []fabric.MemID
 	base   []atomic.Uint64 // a fabric.Addr on each memory node; 0: it has been down so far
@@ -328,6 +334,10 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 func (c *Cluster) known(l *Locks) *Locks {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if old := c.locks[l.name]; old != nil && old.replacedBy(l) {
+		old.dropped.Store(true)
+		delete(c.locks, l.name)
+	}
 	if old := c.locks[l.name]; old != nil && old.n == l.n && len(old.base) == len(l.base) {
 		for i := range l.base {
 			if base := l.base[i].Load(); base != 0 {
@@ -338,6 +348,17 @@ func (c *Cluster) known(l *Locks) *Locks {
 	}
 	c.locks[l.name] = l
 	return l
+}
+
+// replacedBy reports whether other locks are there under the name, in memory that was not lost: somebody has dropped these.
+func (l *Locks) replacedBy(other *Locks) bool {
+	for i := range min(len(l.base), len(other.base)) {
+		a, b := fabric.Addr(l.base[i].Load()), fabric.Addr(other.base[i].Load())
+		if a != 0 && b != 0 && a != b && a.Gen() == b.Gen() {
+			return true
+		}
+	}
+	return false
 }
 
 // open creates the locks on each memory node, or finds them there. Which lock
