@@ -170,12 +170,6 @@ func (k *checker) problem(a fabric.Addr, format string, args ...any) {
 	k.r.Problems = append(k.r.Problems, Problem{Addr: a, What: fmt.Sprintf(format, args...)})
 }
 
-func (k *checker) load(a fabric.Addr) (uint64, error) {
-	ops := [1]fabric.Op{fabric.Load(a)}
-	err := lock.Do(k.c.l, ops[:])
-	return ops[0].Old, err
-}
-
 // walkExtents lists the runs.
 func (k *checker) walkExtents() error {
 	p, err := k.n.region.Pages(k.c.work.Path())
