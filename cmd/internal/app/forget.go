@@ -120,15 +120,16 @@ func checkParts(ctx context.Context, at scheme.Cluster, id fabric.MemID) error {
 			return fmt.Errorf("looking at what has a part on %v (--force goes without): %v: %w", id, r.Memory(), err)
 		}
 		for _, e := range entries {
+			var nodes []fabric.MemID
 			var err error
 			switch e.Kind {
 			case region.KindStore:
-				_, err = objstore.Find(s.Port(), e.Name, among)
+				nodes, err = objstore.Find(s.Port(), e.Name, among)
 			case region.KindTree:
-				_, err = btree.Find(s.Port(), e.Name, among)
+				nodes, err = btree.Find(s.Port(), e.Name, among)
 			}
-			if name := fmt.Sprintf("%v %q", e.Kind, e.Name); err != nil && !slices.Contains(names, name) {
-				if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, region.ErrParts) {
+			if name := fmt.Sprintf("%v %q", e.Kind, e.Name); (err != nil || slices.Contains(nodes, id)) && !slices.Contains(names, name) {
+				if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, region.ErrParts) {
 					return fmt.Errorf("%s: %w", name, err)
 				}
 				names = append(names, name)
