@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
@@ -426,4 +427,42 @@ func fill(t *testing.T, c *declock.Cluster, objects int) *objstore.Client {
 		}
 	}
 	return k
+}
+
+// A lock is not passed on from one session of a process to another when its memory node has restarted: nobody has to do an
+// operation there to find out.
+func TestRestartedLockIsNotHandedOver(t *testing.T) {
+	ctx := context.Background()
+	o := shm.Options{Name: "handover", Dir: t.TempDir(), Size: 16 << 20, Sparse: true}
+	m := serveLosing(t, o)
+	losses := make(chan lock.Loss, 10)
+	c, err := declock.Open(ctx, "shm:handover", declock.WithDir(o.Dir), declock.WithPolicy("local-prefer"), declock.WithOnLoss(func(l lock.Loss) { losses <- l }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l, err := c.Locks(ctx, "l", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := session(t, c).Lock(ctx, l.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, got := session(t, c), make(chan error, 1)
+	go func() {
+		_, err := second.Lock(ctx, l.At(0))
+		got <- err
+	}()
+	time.Sleep(20 * time.Millisecond) // it waits
+	m.lose()
+	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+	if err := <-got; err == nil {
+		t.Error("another session was granted the lock of before")
+	}
+	if lost := <-losses; lost.Token != g.Token() {
+		t.Errorf("told of token %v, and had %v", lost.Token, g.Token())
+	}
 }

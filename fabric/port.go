@@ -242,6 +242,12 @@ type Memory struct {
 	Epoch uint32 `json:"epoch"` // grows with every restart of the memory node
 }
 
+// MemoryEpochs is implemented by Nodes that can tell, without an operation, which epoch a memory node is in now, or was in last: before
+// anybody can use it in that epoch. 0: not known. It takes some nanoseconds, and allocates nothing.
+type MemoryEpochs interface {
+	MemoryEpoch(MemID) uint32
+}
+
 // A View is the set of live compute nodes at a time. Epoch grows with each change.
 type View struct {
 	Epoch uint64

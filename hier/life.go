@@ -224,6 +224,21 @@ func (k *Locker) do(ops []fabric.Op) error {
 	return err
 }
 
+// compare ends the life of a memory node that the client is attached to, if it has restarted: a lock that stays on this node needs no operation
+// there that would tell. No shard is locked.
+func (k *Locker) compare(mn fabric.MemID) {
+	if k.epochs == nil || int(mn) >= len(k.mems) {
+		return
+	}
+	l := k.mems[mn].life
+	if l == nil {
+		return
+	}
+	if epoch := k.epochs.MemoryEpoch(mn); epoch > l.epoch && !l.over.Load() {
+		k.table.lifeOf(mn, epoch, k.port.Now())
+	}
+}
+
 // notice ends the life of a memory node that has restarted.
 func (k *Locker) notice(mn fabric.MemID) {
 	if epoch := k.epochOf(mn); epoch != 0 {
@@ -337,6 +352,10 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 	if x.holders > 1 {
 		x.holders--
 		at := x.place.Lock
+		if x.commits != nil { // nobody can write the value any more
+			k.settle(x.commits, err)
+			x.commits = nil
+		}
 		s.mu.Unlock()
 		k.wakeAll(at) // those whose value could not be written
 		return err

@@ -21,6 +21,7 @@ type Locker struct {
 	remote  *cql.Client
 	port    fabric.Port
 	node    fabric.Node
+	epochs  fabric.MemoryEpochs // nil: the fabric cannot tell
 	clock   *timesync.Clock
 	stats   lock.Stats
 	self    waiter
@@ -67,6 +68,7 @@ type Config struct {
 // the node's table. clock is the node's.
 func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
 	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg, since: t.losses.Load()}
+	k.epochs, _ = node.(fabric.MemoryEpochs)
 	cfg.CQL.Suspect = t.suspects
 	cfg.CQL.Clock = func(t fabric.Time) uint16 { return uint16(clock.Stamp(t)) }
 	k.remote = cql.NewClient(p, node, cfg.Layout, cfg.CQL, &k.stats)
@@ -95,6 +97,7 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		return fmt.Errorf("%w: lock at %v (must be 8-byte aligned, and not below %#x) with %d READs (at most %d)",
 			lock.ErrMisuse, r.Lock, k.cfg.Lowest, len(r.Reads), lock.MaxPiggyback)
 	}
+	k.compare(r.Lock.MN())
 	life := k.lifeAt(r.Lock.MN())
 	if life == nil || life.gen != r.Lock.Gen() {
 		var err error
@@ -272,6 +275,7 @@ func (k *Locker) prefetch(s *shard, x *local, place *cql.Place, gen uint32) erro
 // With a closed Port there are none: then those who left it learn that.
 func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, err error) error {
 	w := &k.self
+	k.compare(r.Lock.MN())
 	s.mu.Lock()
 	if w.verdict == granted && x.note.owed != 0 && !errors.Is(err, fabric.ErrClosed) {
 		k.inherit(x, r)

@@ -275,6 +275,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	k.gave(h.Lock)
 	s := k.table.shardOf(h.Lock)
 	slack := k.table.slackUs()
+	k.compare(h.Lock.MN())
 	s.mu.Lock()
 	if x.over() {
 		return k.releaseLost(s, x)

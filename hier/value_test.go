@@ -392,7 +392,7 @@ func TestLostValueEndsItsRelease(t *testing.T) {
 		must(t, k.AcquireValue(&c.h, &c.r, &c.v))
 		at(k, 20*us)
 		c.set(1)
-		if err := k.ReleaseValue(&c.h, &c.v, nil); !errors.Is(err, fabric.ErrStaleEpoch) {
+		if err := k.ReleaseValue(&c.h, &c.v, nil); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("writer: %v", err)
 		}
 		returned = true

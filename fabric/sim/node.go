@@ -190,6 +190,18 @@ func (n *Node) Memory() []fabric.Memory {
 	return list
 }
 
+// MemoryEpoch is fabric.MemoryEpochs.
+func (n *Node) MemoryEpoch(id fabric.MemID) uint32 {
+	if int(id) >= len(n.c.mns) {
+		return 0
+	}
+	epoch := n.c.mns[id].epoch
+	if n.c.ex != nil {
+		n.c.tell(uint64(epoch))
+	}
+	return epoch
+}
+
 // View returns the compute nodes that this one believes alive.
 func (n *Node) View() fabric.View {
 	if n.c.ex != nil {
