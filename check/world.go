@@ -290,13 +290,9 @@ func (w *world) ofRestart(err error) bool {
 }
 
 // restarting tells whether the restart of a memory node explains an error of what began at a time: who begins when
-// all are back meets none. An operation of a store or tree may have been handed a lock from before by a client of its
-// node, before that has heard of the restart: a lock's own clients report what they hold (client.release).
+// all are back meets none.
 func (w *world) restarting(err error, began fabric.Time) bool {
 	back := w.began + w.s.restarted()
-	if w.s.Keys > 0 && errors.Is(err, lock.ErrLost) {
-		back += 200*fabric.Microsecond + 4*w.s.NewsNs
-	}
 	return w.ofRestart(err) && began < back
 }
 
