@@ -18,6 +18,7 @@ import (
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/mn"
+	"github.com/declock/declock/region"
 )
 
 // Errors of Open.
@@ -41,8 +42,9 @@ type Cluster struct {
 	node    *cn.Node
 	private *mn.Node // the memory node of a cluster of this process alone
 
-	report  func(error)   // errors in the background; nil: nobody
-	opening chan struct{} // has room for one who opens a store or tree
+	report   func(error)     // errors in the background; nil: nobody
+	creating region.Creating // root entries
+	opening  chan struct{}   // has room for one who opens a store or tree
 
 	mu       sync.Mutex
 	stores   map[string]*Store

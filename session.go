@@ -371,7 +371,7 @@ func (l *Locks) open(node *cn.Node, p fabric.Port) error {
 		l.nodes = append(l.nodes, m.ID)
 		err := fmt.Errorf("%w: %v", fabric.ErrNodeDown, m.ID)
 		if r := regionOf(node, m.ID); r != nil {
-			err = l.make(p, r, i, node.Fabric().View().Dead())
+			err = l.make(p, r, i)
 		}
 		switch {
 		case errors.Is(err, fabric.ErrNodeDown):
@@ -409,7 +409,7 @@ func (l *Locks) find(s *Session, n int) (fabric.Addr, error) {
 		if r == nil {
 			return 0, fmt.Errorf("%w: %v, which has lock %d of %q", fabric.ErrNodeDown, l.nodes[i], n, l.name)
 		}
-		if err := l.make(s.Port(), r, i, l.c.dead()); err != nil {
+		if err := l.make(s.Port(), r, i); err != nil {
 			return 0, err
 		}
 	}
@@ -417,14 +417,14 @@ func (l *Locks) find(s *Session, n int) (fabric.Addr, error) {
 }
 
 // make makes the locks on the i-th of their memory nodes, or finds them.
-func (l *Locks) make(p fabric.Port, r *region.Region, i int, dead fabric.CNSet) error {
+func (l *Locks) make(p fabric.Port, r *region.Region, i int) error {
 	of := uint64(len(l.base))
 	each := (uint64(l.n) + of - 1) / of
 	if each > r.Size()/l.stride {
 		return fmt.Errorf("%w: %d locks of %d bytes on memory node %v with %d bytes", region.ErrNoSpace, each, l.stride, r.Memory(), r.Size())
 	}
 	want := region.Info{uint64(l.n), of, uint64(i)}
-	e, _, err := r.Create(p, region.Spec{Name: l.name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: want, Dead: dead})
+	e, _, err := r.Create(p, region.Spec{Name: l.name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: want, DeadNow: l.c.dead, Creating: &l.c.creating})
 	if err != nil {
 		return err
 	}
@@ -452,7 +452,7 @@ func (c *Cluster) makeLocks(s *Session, mn fabric.MemID) error {
 	for _, l := range open {
 		for j := range l.base {
 			if old := fabric.Addr(l.base[j].Load()); old.MN() == mn && old.Gen() != r.At(0).Gen() {
-				errs = append(errs, l.make(s.Port(), r, j, c.dead()))
+				errs = append(errs, l.make(s.Port(), r, j))
 			}
 		}
 	}

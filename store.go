@@ -33,7 +33,7 @@ func (t *told) tell(losses uint32, err error) error {
 
 // Store opens the object store with a name, and makes it if there is none.
 // cfg says how (the zero value is good for 65536 objects of up to 1 MiB on all
-// memory nodes); its Name, Lock, Dead and, unless given, Nodes are filled in: those that the
+// memory nodes); its Name, Lock, DeadNow, Creating and, unless given, Nodes are filled in: those that the
 // store has, or, to make it, all that the cluster has now.
 // A store that this Cluster has open already is returned as it is.
 func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (*Store, error) {
@@ -53,7 +53,7 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 		return nil, err
 	}
 	defer s.Close()
-	cfg.Name, cfg.Lock, cfg.Dead, cfg.DeadNow = name, c.node.Layout().Lock(), c.dead(), c.dead
+	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
 	var st *objstore.Store
 	lost := 0
 	err = s.Do(ctx, func() (err error) {

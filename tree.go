@@ -15,7 +15,7 @@ type Tree struct {
 }
 
 // Tree opens the index with a name, and makes it if there is none. cfg says how (the zero
-// value is good for keys of up to 128 bytes on all memory nodes); its Name, Lock, Dead and, unless given, Nodes
+// value is good for keys of up to 128 bytes on all memory nodes); its Name, Lock, DeadNow, Creating and, unless given, Nodes
 // are filled in. A tree that this Cluster has open already is returned as it is.
 func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tree, error) {
 	if t := c.tree(name); t != nil {
@@ -34,7 +34,7 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 		return nil, err
 	}
 	defer s.Close()
-	cfg.Name, cfg.Lock, cfg.Dead, cfg.DeadNow = name, c.node.Layout().Lock(), c.dead(), c.dead
+	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
 	all := c.memory()
 	var open *btree.Tree
 	lost := 0

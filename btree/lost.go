@@ -67,13 +67,10 @@ func (t *Tree) revived(l lock.Locker) (*Tree, error) {
 		}
 		cfg := newest.cfg
 		cfg.Dead, cfg.Deadline = fabric.CNSet{}, 0
-		if cfg.DeadNow != nil {
-			cfg.Dead = cfg.DeadNow()
-		}
 		// Who made it before us may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline = newest.geo.maxKey, newest.geo.nodeSize, newest.geo.maxInline
-		next, err := open(l.Port(), given, cfg, t.line)
+		next, err := open(l.Port(), lock.Path(l), given, cfg, t.line)
 		if err != nil {
 			return nil, err
 		}

@@ -75,11 +75,11 @@ type Config struct {
 	// LockTimeoutNs bounds the wait for a lock; 0 is for ever.
 	LockTimeoutNs fabric.Time
 
-	// Deadline and Dead: see region.Spec.
+	// Deadline, Dead, DeadNow and Creating: see region.Spec. When the tree is made anew after a loss of memory, the first two do not count.
 	Deadline fabric.Time
 	Dead     fabric.CNSet
-	// DeadNow is Dead at a later time, when the tree is made anew after a loss of memory. nil: nobody is dead then.
-	DeadNow func() fabric.CNSet
+	DeadNow  func() fabric.CNSet
+	Creating *region.Creating
 }
 
 const (
@@ -233,7 +233,7 @@ type Tree struct {
 // are up. Nothing is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
 	l := new(line)
-	t, err := open(port, cfg, cfg, l)
+	t, err := open(port, nil, cfg, cfg, l)
 	if errors.Is(err, fabric.ErrNodeDown) {
 		t, err = waiting(port, cfg, l, err)
 	}
@@ -244,7 +244,8 @@ func Open(port fabric.Port, cfg Config) (*Tree, error) {
 }
 
 // open opens the tree, if it is as given, and makes it, if there is none, as cfg says.
-func open(port fabric.Port, given, cfg Config, l *line) (*Tree, error) {
+// retry: see region.Spec.
+func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
@@ -261,7 +262,7 @@ func open(port fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 		t.geo.births += uint64(r.Birth())
 	}
 	for i, mn := range cfg.Nodes {
-		if err := t.openNode(port, i, mn); err != nil {
+		if err := t.openNode(port, retry, i, mn); err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
 		}
 		if err := t.compare(&given); err != nil {
@@ -320,7 +321,7 @@ func geometryNodes(e *region.Entry) (of, which int) {
 
 // openNode opens the tree's part on a node. The first node's root entry
 // decides the geometry; the others follow it.
-func (t *Tree) openNode(port fabric.Port, i int, mn fabric.MemID) error {
+func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
 	r, err := region.Open(port, mn)
 	if err != nil {
 		return err
@@ -331,7 +332,8 @@ func (t *Tree) openNode(port fabric.Port, i int, mn fabric.MemID) error {
 	}
 	spec := region.Spec{
 		Name: t.cfg.Name, Kind: region.KindTree, Size: t.geo.headerSize(i), Align: 4096,
-		Info: t.geo.info(i), Deadline: t.cfg.Deadline, Dead: t.cfg.Dead,
+		Info: t.geo.info(i), Deadline: t.cfg.Deadline, Dead: t.cfg.Dead, DeadNow: t.cfg.DeadNow,
+		Creating: t.cfg.Creating, Retry: retry,
 	}
 	if i == 0 {
 		spec.Init = func(e *region.Entry) error { return t.plant(port, e.Addr) }

@@ -121,8 +121,8 @@ func (s *Scenario) mayLose() bool {
 	return lose
 }
 
-// sweepUp has the witness find what the dead had, while the others keep what they have; then all give back what they have.
-func (w *world) sweepUp(p fabric.Port) bool {
+// keepOn starts keepers again on the nodes that live, until looking is false.
+func (w *world) keepOn() {
 	w.looking = true
 	for cn := 1; cn <= w.s.CNs; cn++ {
 		if !w.dead(cn) {
@@ -131,6 +131,11 @@ func (w *world) sweepUp(p fabric.Port) bool {
 			})
 		}
 	}
+}
+
+// sweepUp has the witness find what the dead had, while the others keep what they have; then all give back what they have.
+func (w *world) sweepUp(p fabric.Port) bool {
+	w.keepOn()
 	witness := w.s.CNs + 1
 	own := w.nodes[witness-1]
 	k, err := w.tended(own, own, p)

@@ -16,11 +16,7 @@ import (
 
 // losses has memory nodes come back without their memory, and some with it.
 func (s *Scenario) losses(d *drawer) {
-	// A restart in which a store's memory stays, while the store is made again, may leave that half made: see testdata/known.txt.
 	kept := pick(d, 0, 30)
-	if s.Class == StoreLost {
-		kept = 0
-	}
 	s.impatient()
 	for i := range d.between(1, 3) {
 		t := s.at(d)
@@ -226,8 +222,10 @@ func (c *client) acquireLast(which int) bool {
 	return false
 }
 
-// closeLost checks the store, and reads every key once more. Whose memory the lost one was is not known: it may be missing.
+// closeLost has the keepers of the nodes go on, since only they free claims that their nodes have left in the root directory, checks the store, and reads every key once more. Whose memory the lost one was is not known: it may be missing.
 func (w *world) closeLost(p fabric.Port) {
+	w.keepOn()
+	defer func() { w.looking = false }()
 	own := w.nodes[w.s.CNs]
 	var st *objstore.Client
 	err := lock.ErrMemoryLost

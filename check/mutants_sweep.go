@@ -44,7 +44,16 @@ func memoryMutants() []Mutant {
 			Old: "if err != nil || now != w {", New: "if _ = now; err != nil {",
 			Breaks: "a node that helps to change pages, and was stopped meanwhile, changes them again", Test: "region TestGrowStoppedEverywhere"},
 		{Name: "maker-leaks", File: "region/root.go",
-			Old: "return d.clear(i, st) // with the memory", New: "_, err := d.cas(i, st, st.free())\n\t\treturn err // with the memory",
+			Old: "if err := d.clear(i, st); err != nil {\n\t\treturn err\n\t}\n\tbinary", New: "if _, err := d.cas(i, st, st.free()); err != nil {\n\t\treturn err\n\t}\n\tbinary",
 			Breaks: "what a crashed node had taken for a root entry that it was making is lost", Test: "region TestCreateCrashesEverywhere"},
+		{Name: "own-claim-kept", File: "region/creating.go",
+			Old: "case owner == d.port.ID().CN():", New: "case owner == 0:",
+			Breaks: "a compute node does not free the claim of a root entry that a failed call has left behind", Test: "check TestRegressions"},
+		{Name: "claim-under-way-freed", File: "region/creating.go",
+			Old: "return c.claims[creation{mn, hash}] == 0", New: "return true",
+			Breaks: "a compute node frees the claim of a root entry that another of its clients is making", Test: "region TestCreationUnderWayIsNotAbandoned"},
+		{Name: "half-made-by-crashed-kept", File: "region/creating.go",
+			Old: "case s.DeadNow != nil && s.DeadNow().Has(owner), s.Dead", New: "case s.Dead",
+			Breaks: "what a crashed node left half made is kept until somebody makes that name", Test: "region TestNextCreationTakesHalfMadeEntriesBack"},
 	}
 }

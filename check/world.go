@@ -62,6 +62,8 @@ type node struct {
 	store *objstore.Store
 	tree  *btree.Tree
 
+	creating region.Creating // root entries
+
 	births []uint32 // of the memories that it knows, if they may be lost
 
 	dead   bool // killed or fenced
@@ -341,13 +343,13 @@ func (w *world) openStore() error {
 func (w *world) openOn(n *node, p fabric.Port) (err error) {
 	if w.s.Tree > 0 {
 		n.tree, err = btree.Open(p, btree.Config{
-			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), MaxKey: treeKey, MaxInline: treeInline, NodeSize: treeNode,
+			Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), MaxKey: treeKey, MaxInline: treeInline, NodeSize: treeNode, Creating: &n.creating,
 		})
 		return err
 	}
 	n.store, err = objstore.Open(p, objstore.Config{
 		Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(min(w.s.Keys, 4)), MaxValue: maxValue,
-		NoEvict: w.s.Room == 0, MemoryLimit: uint64(w.s.Room), Paper: w.s.Paper != 0, AccessRefreshS: 1,
+		NoEvict: w.s.Room == 0, MemoryLimit: uint64(w.s.Room), Paper: w.s.Paper != 0, AccessRefreshS: 1, Creating: &n.creating,
 	})
 	return err
 }

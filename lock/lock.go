@@ -211,6 +211,16 @@ func Left(l Locker, begun *uint64, some func(fabric.Addr) bool) bool {
 	return ok && k.Left(begun, some)
 }
 
+// Path returns the Port of a client, of which the chains are executed by Do.
+func Path(l Locker) fabric.Port { return path{l.Port(), l} }
+
+type path struct {
+	fabric.Port
+	l Locker
+}
+
+func (p path) Do(ops []fabric.Op) error { return Do(p.l, ops) }
+
 // Layout says how a mechanism lays out its locks in memory.
 type Layout struct {
 	Size  uint64 // bytes of one lock

@@ -67,12 +67,9 @@ func (s *Store) revived(l lock.Locker) (*Store, error) {
 		}
 		cfg := newest.cfg
 		cfg.Dead, cfg.Deadline = fabric.CNSet{}, 0
-		if cfg.DeadNow != nil {
-			cfg.Dead = cfg.DeadNow()
-		}
 		// Who made it before us may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
-		next, err := open(l.Port(), given, cfg, s.line, newest)
+		next, err := open(l.Port(), lock.Path(l), given, cfg, s.line, newest)
 		if err != nil {
 			return nil, err
 		}

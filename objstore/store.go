@@ -56,11 +56,11 @@ type Config struct {
 	// to write a new one; 0 is 10. Eviction takes objects with old access times.
 	AccessRefreshS uint32
 
-	// Deadline and Dead: see region.Spec.
+	// Deadline, Dead, DeadNow and Creating: see region.Spec. When the store is made anew after a loss of memory, the first two do not count.
 	Deadline fabric.Time
 	Dead     fabric.CNSet
-	// DeadNow is Dead at a later time, when the store is made anew after a loss of memory. nil: nobody is dead then.
-	DeadNow func() fabric.CNSet
+	DeadNow  func() fabric.CNSet
+	Creating *region.Creating
 }
 
 const (
@@ -223,7 +223,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	l := new(line)
-	s, err := open(port, given, cfg, l, nil)
+	s, err := open(port, nil, given, cfg, l, nil)
 	if err == nil {
 		l.newest.Store(s)
 	}
@@ -231,7 +231,8 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 }
 
 // open opens the store, if it is as given, and makes it, if there is none, as cfg says. What old has of parts that are there still is taken over.
-func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, err error) {
+// retry: see region.Spec.
+func open(port, retry fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, err error) {
 	s := &Store{cfg: cfg, geo: newGeometry(&cfg, port.Rand), nodes: make([]*node, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
 	s.current = s.losses
 	if old != nil {
@@ -249,7 +250,7 @@ func open(port fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, e
 			}
 		}
 		if err == nil {
-			err = s.openNode(port, i, r)
+			err = s.openNode(port, retry, i, r)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, mn, err)
@@ -302,12 +303,12 @@ func (s *Store) compare(given *Config) error {
 
 // openNode opens the store's part on a node. The first node's root entry
 // decides the geometry; the others follow it.
-func (s *Store) openNode(port fabric.Port, i int, r *region.Region) error {
+func (s *Store) openNode(port, retry fabric.Port, i int, r *region.Region) error {
 	mn := r.Memory()
 	e, created, err := r.Create(port, region.Spec{
 		Name: s.cfg.Name, Kind: region.KindStore,
 		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
-		Deadline: s.cfg.Deadline, Dead: s.cfg.Dead,
+		Deadline: s.cfg.Deadline, Dead: s.cfg.Dead, DeadNow: s.cfg.DeadNow, Creating: s.cfg.Creating, Retry: retry,
 	})
 	if err != nil {
 		return err

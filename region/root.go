@@ -102,9 +102,15 @@ type Spec struct {
 
 	// Deadline bounds the waiting for another creator; 0 is DefaultWaitNs from now.
 	Deadline fabric.Time
-	// Dead names compute nodes that are known to be dead and fenced: what they
-	// left half created is freed (its memory is lost).
+	// Dead names compute nodes that are known to be dead and fenced: if they left the entry half created, it is freed.
 	Dead fabric.CNSet
+	// DeadNow, if set, returns which compute nodes are dead and fenced now. Whatever they left half created in the root directory is freed.
+	DeadNow func() fabric.CNSet
+	// Creating, if set, is this compute node's. Whatever it left half created in the root directory is freed.
+	Creating *Creating
+	// Retry, if set, is a Port with which the creator frees its claim when it fails. It executes chains also if the memory node has restarted,
+	// but not in other memory than that of their addresses.
+	Retry fabric.Port
 }
 
 // A directory is a copy of the root directory.
@@ -112,6 +118,7 @@ type directory struct {
 	r    *Region
 	port fabric.Port
 	buf  []byte
+	spec *Spec // of Create
 }
 
 func (d *directory) addr(i int) fabric.Addr {
@@ -235,7 +242,11 @@ func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant i
 			}
 		case st.state() == claimDropping:
 			// Whoever began to give its memory back may have crashed.
-			if err = d.clear(i, st); err != nil {
+			if err = d.vacate(i, st, &vacant); err != nil {
+				return
+			}
+		case st.state() == claimClaimed && d.abandoned(st):
+			if err = d.vacate(i, st, &vacant); err != nil {
 				return
 			}
 		case st.state() == claimKept, st.hash() != hash:
@@ -256,6 +267,18 @@ func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant i
 	return
 }
 
+// vacate frees a slot in which nobody goes on, with its memory. It is the vacant one, if there is none yet.
+func (d *directory) vacate(i int, st claimWord, vacant *int) error {
+	if err := d.clear(i, st); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint64(d.buf[i*entrySize:], uint64(st.free()))
+	if *vacant == none {
+		*vacant = i
+	}
+	return nil
+}
+
 // Create creates an entry, or opens the one that is there. Of any number of
 // callers with the same name exactly one creates (created is true for it, and
 // its Init ran); the others wait until it has published and get its entry.
@@ -273,6 +296,7 @@ func (r *Region) Create(port fabric.Port, s Spec) (e Entry, created bool, err er
 	}
 	w := newWaiter(port, s.Deadline)
 	d := r.directory(port)
+	d.spec = &s
 	defer d.free()
 	for {
 		e, pub, claim, vacant, err := d.search(s.Name, none)
@@ -289,18 +313,28 @@ func (r *Region) Create(port fabric.Port, s Spec) (e Entry, created bool, err er
 		case vacant == none:
 			return Entry{}, false, fmt.Errorf("%w: %v", ErrDirectoryFull, r.mn)
 		}
-		mine, err := d.claim(vacant, &s)
-		if err != nil {
-			return Entry{}, false, err
-		}
-		if mine != 0 {
-			e, err := d.make(vacant, mine, &s)
-			return e, err == nil, err
+		e, created, err := d.create(vacant)
+		if created || err != nil {
+			return e, created, err
 		}
 		if err := w.wait(); err != nil {
 			return Entry{}, false, fmt.Errorf("region: create %q: %w", s.Name, err)
 		}
 	}
+}
+
+// create tries to claim the free slot i, and makes the entry then. It returns false if another was faster.
+func (d *directory) create(i int) (Entry, bool, error) {
+	s := d.spec
+	hash := nameHash(s.Name)
+	s.Creating.begin(d.r.mn, hash)
+	defer s.Creating.end(d.r.mn, hash)
+	mine, err := d.claim(i, s)
+	if err != nil || mine == 0 {
+		return Entry{}, false, err
+	}
+	e, err := d.make(i, mine, s)
+	return e, err == nil, err
 }
 
 func checkKind(e *Entry, k Kind) error {
@@ -310,13 +344,9 @@ func checkKind(e *Entry, k Kind) error {
 	return nil
 }
 
-// awaitClaim waits a little for the creator of slot i, or frees the slot if
-// its creator is dead.
+// awaitClaim waits a little for the creator of slot i.
 func (d *directory) awaitClaim(w *waiter, s *Spec, i int) error {
 	st := d.state(i)
-	if s.Dead.Has(st.owner()) {
-		return d.clear(i, st) // with the memory that it had taken
-	}
 	if err := w.wait(); err != nil {
 		return fmt.Errorf("%w: %q by %v: %w", ErrHalfCreated, s.Name, st.owner(), err)
 	}
@@ -344,9 +374,10 @@ func (d *directory) claim(i int, s *Spec) (claimWord, error) {
 	if err == nil && pub == none && claim == none {
 		return mine, nil
 	}
-	if _, cerr := d.cas(i, mine, mine.free()); err == nil {
-		err = cerr
+	if err != nil {
+		return 0, errors.Join(err, d.giveUp(i, mine, s))
 	}
+	_, err = d.cas(i, mine, mine.free())
 	return 0, err
 }
 
@@ -362,7 +393,7 @@ func (d *directory) make(i int, mine claimWord, s *Spec) (Entry, error) {
 	}
 	if err != nil {
 		// Others wait for this name: let one of them try.
-		if cerr := d.clear(i, mine); cerr != nil {
+		if cerr := d.giveUp(i, mine, s); cerr != nil {
 			err = errors.Join(err, cerr)
 		}
 		return Entry{}, fmt.Errorf("region: create %q: %w", s.Name, err)

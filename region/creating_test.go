@@ -1,0 +1,80 @@
+package region_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/region"
+)
+
+// A compute node fails, at every operation, while it creates an entry, and cannot free its claim. Its next creation of anything takes the memory
+// back, and so does another compute node's when the first is dead; nobody does before.
+func TestNextCreationTakesHalfMadeEntriesBack(t *testing.T) {
+	for _, crashed := range []bool{false, true} {
+		for k := 0; ; k++ {
+			c, mn, nodes := cluster(t, 1, 2)
+			p := open(t, nodes[0])
+			want(t, region.Format(p, mn, params), nil)
+			r, err := region.Open(p, mn)
+			want(t, err, nil)
+			before, err := r.Used(p)
+			want(t, err, nil)
+			var here, there region.Creating
+			half := region.Spec{Name: "half", Kind: region.KindStore, Size: 40000, Creating: &here}
+			failing := &stepPort{Port: p, k: k, between: func() bool { return false }}
+			_, made, err := r.Create(failing, half)
+			if failing.reached && !errors.Is(err, errDead) {
+				t.Fatal(err)
+			}
+			if !failing.reached {
+				want(t, err, nil)
+				break
+			}
+			if _, err := r.Lookup(p, "half", region.KindStore); err == nil {
+				continue // its last operation was all that failed
+			}
+			other := region.Spec{Name: "other", Kind: region.KindStore, Creating: &here}
+			if crashed {
+				p = open(t, nodes[1])
+				other.Creating, other.DeadNow = &there, func() fabric.CNSet { return nodes[1].View().Dead() }
+				claims, err := r.Claims(p)
+				want(t, err, nil)
+				_, _, err = r.Create(p, region.Spec{Name: "early", Kind: region.KindStore, Creating: &there, DeadNow: other.DeadNow})
+				want(t, err, nil)
+				if now, err := r.Claims(p); err != nil || len(now) != len(claims) {
+					t.Fatalf("operation %d: claims %v of a compute node that lives, and then %v: %v", k, claims, now, err)
+				}
+				c.Kill(nodes[0])
+				want(t, p.Pause(p.Now()+fabric.Second), nil)
+			}
+			_, created, err := r.Create(p, other)
+			want(t, err, nil)
+			if used, err := r.Used(p); err != nil || used != before || !created || made {
+				t.Fatalf("operation %d, crashed %v: %d bytes are used, %d before: %v", k, crashed, used, before, err)
+			}
+			if list, err := r.Claims(p); err != nil || len(list) != 0 {
+				t.Fatalf("operation %d, crashed %v: claims %v, %v", k, crashed, list, err)
+			}
+		}
+	}
+}
+
+// A claim of this compute node by whom it is being made still is nobody else's to free.
+func TestCreationUnderWayIsNotAbandoned(t *testing.T) {
+	_, r, p := formatted(t)
+	var ours region.Creating
+	spec := func(name string, init func(*region.Entry) error) region.Spec {
+		return region.Spec{Name: name, Kind: region.KindStore, Size: 5000, Creating: &ours, Init: init, Deadline: p.Now() + fabric.Microsecond}
+	}
+	_, created, err := r.Create(p, spec("a", func(*region.Entry) error {
+		_, _, err := r.Create(p, spec("a", nil))
+		want(t, err, region.ErrHalfCreated)
+		_, _, err = r.Create(p, spec("b", nil))
+		return err
+	}))
+	want(t, err, nil)
+	if list, err := r.List(p); err != nil || !created || len(list) != 2 {
+		t.Fatal(list, err)
+	}
+}
