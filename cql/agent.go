@@ -99,6 +99,7 @@ type recentReset struct {
 type asked struct {
 	lock  fabric.Addr
 	found Header
+	used  uint64 // indices below may have been given out; it grows with each reset of a lock
 	by    fabric.CNID
 	busy  int // participants here that have not quiesced
 }
@@ -310,9 +311,12 @@ func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID
 	if by != a.self() {
 		a.stats.Joined++
 	}
+	if slices.ContainsFunc(a.asked, func(r asked) bool { return r.lock == l && r.used > used }) {
+		return // delayed: its reset has ended, or has been taken over, and the later one still waits for an answer
+	}
 	a.recent[a.next%len(a.recent)] = recentReset{lock: l, used: used}
 	a.next++
-	r := asked{lock: l, found: found, by: by}
+	r := asked{lock: l, found: found, used: used, by: by}
 	r.busy, a.waiting = a.parts.Freeze(l, used, a.waiting[:0])
 	for i := range a.asked {
 		// A resetter that took over asks again; participants frozen for the

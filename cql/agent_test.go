@@ -256,6 +256,16 @@ func TestAgentAnswers(t *testing.T) {
 	}
 }
 
+// Signals of two resetters may overtake each other. The later reset waits for this node's answer; the earlier one has ended.
+func TestAgentAnswersTheLaterReset(t *testing.T) {
+	r := newAgentRig(t)
+	r.parts.busy = 1
+	r.handle(agent3, msgReset, 79, 8)
+	r.handle(agent2, msgReset, 78, 4)
+	r.handle(fabric.Client(1, 3), msgQuiesced)
+	r.want("the holder has released", sent{agent3, msgResetAck, [3]uint64{uint64(r.l), 79}})
+}
+
 // Appendix B: "the surviving clients ignore reset signals from the failed CN". One that
 // comes late must not freeze those who have acquired the lock since.
 func TestAgentIgnoresTheDead(t *testing.T) {
