@@ -9,8 +9,8 @@ import (
 )
 
 // A hurried Locker has a Port on whose clock a second passes in secondNs, from the second 1 on, so that objects
-// expire while a scenario lasts. Only the store reads that clock, and only to know what has expired and how old an
-// access is; the Locker itself has its own Port.
+// expire while a scenario lasts. Only the store reads that clock; the Locker itself has its own Port. A pause takes as long as on
+// any other Port.
 type hurried struct {
 	*hier.Locker
 	port hurriedPort
@@ -28,6 +28,11 @@ func (h *hurried) Port() fabric.Port { return h.port }
 func (p hurriedPort) Now() fabric.Time {
 	now := p.Port.Now()
 	return fabric.Second + now/p.secondNs*fabric.Second + now%p.secondNs*fabric.Second/p.secondNs
+}
+
+// Pause implements fabric.Port.
+func (p hurriedPort) Pause(until fabric.Time) error {
+	return p.Port.Pause(p.Port.Now() + max(0, until-p.Now()))
 }
 
 func (p hurriedPort) seconds() uint32 { return uint32(p.Now() / fabric.Second) }
