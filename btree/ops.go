@@ -78,7 +78,7 @@ func (c *Client) load(r *record) ([]byte, error) {
 	if r.kind == kindInline {
 		return r.value, nil
 	}
-	o, err := c.t.outside(r)
+	o, err := c.t.outside(r.value)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +96,9 @@ func (c *Client) load(r *record) ([]byte, error) {
 	return b, nil
 }
 
-// outside returns where the large value of a record is: in memory that is given out, and not in the tree's own.
-func (t *Tree) outside(r *record) (outside, error) {
-	o := decodeOutside(r.value)
+// outside returns where the large value of a record is, given what the record has in its place: in memory that is given out, and not in the tree's own.
+func (t *Tree) outside(value []byte) (outside, error) {
+	o := decodeOutside(value)
 	if o.size <= MaxValueSize && t.sane(o.at, uint64(o.size)) {
 		size := t.slotSize(classFor(o.size))
 		own := t.nodes[o.at.node()].entry
@@ -219,7 +219,7 @@ func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replace
 	}
 	r, there, err := n.find(key)
 	if err == nil && there && r.kind == kindOutside {
-		replaced, err = c.t.outside(&r)
+		replaced, err = c.t.outside(r.value)
 	}
 	switch {
 	case err != nil:
@@ -281,7 +281,7 @@ func (c *Client) remove(key []byte) error {
 	}
 	var replaced outside
 	if err == nil && r.kind == kindOutside {
-		replaced, err = c.t.outside(&r)
+		replaced, err = c.t.outside(r.value)
 	}
 	if err != nil {
 		c.leave(n)

@@ -30,6 +30,7 @@ func TestDamagedPlaceOfAValue(t *testing.T) {
 		wantErr(t, "damage", err, nil)
 		_, err = c.Get(key)
 		wantErr(t, "get", err, ErrCorrupt)
+		wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), ErrCorrupt)
 		wantErr(t, "put", c.Put(key, bytes.Repeat([]byte("x"), 900)), ErrCorrupt)
 		wantErr(t, "delete", c.Delete(key), ErrCorrupt)
 	}

@@ -374,9 +374,9 @@ func (o *owner) markNode(m *sweep.Map, n *node) error {
 		if items[i].kind != kindOutside {
 			continue
 		}
-		v := decodeOutside(items[i].value)
-		if v.size > MaxValueSize || !t.sane(v.at, uint64(v.size)) {
-			return fmt.Errorf("%w: value of %d bytes at %v", ErrCorrupt, v.size, v.at)
+		v, err := t.outside(items[i].value)
+		if err != nil {
+			return err
 		}
 		from, to := t.span(v.at.off64(), classFor(v.size))
 		m.Mark(v.at.node(), from, to)

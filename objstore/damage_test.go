@@ -42,6 +42,24 @@ func TestFlushOfDamagedOffset(t *testing.T) {
 	}
 }
 
+// A slot leads to where no object can be: a round takes nothing for garbage, since the object that the slot had may be anywhere.
+func TestSweepOfDamagedSlot(t *testing.T) {
+	w, c := one(t, func(cfg *Config) { cfg.Objects = 10 })
+	wantErr(t, "set", c.Set(keyOf(1), b("x"), Options{}), nil)
+	n, a := c.s.nodes[0], c.s.slotsAddr(c.s.bucket(0, 0))
+	for _, v := range []slotWord{
+		makeSlot(1, chunk{n.first/64 + 3, class(125)}, 64, 1),
+		makeSlot(1, chunk{n.first/64 + 3, overflowClass}, 64, 1),
+		makeSlot(1, chunk{n.base.Offset() / 64, 0}, 64, 1),
+		makeSlot(1, chunk{n.limit / 64, 0}, 64, 1),
+	} {
+		w.poke(a, uint64(v))
+		wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), ErrCorrupt)
+	}
+	w.poke(a, 0)
+	wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
+}
+
 // A full bucket loses an object at random, and all of its slots are damaged.
 func TestReplaceOfDamagedClass(t *testing.T) {
 	w, c := one(t, func(cfg *Config) { cfg.Objects = 1; cfg.MemoryLimit = 64 << 10 })

@@ -324,9 +324,14 @@ func (o *owner) markSlots(m *sweep.Map, n *node, slots []byte) error {
 	for depth := 0; ; depth++ {
 		last := len(slots)/slotSize - 1
 		for i := range last {
-			if w := slotWord(wordAt(slots, i)); w != 0 {
-				n.mark(m, w.chunk())
+			w := slotWord(wordAt(slots, i))
+			if w == 0 {
+				continue
 			}
+			if !n.holds(w) { // what it should lead to would be taken for garbage
+				return fmt.Errorf("%w: slot %#x", ErrCorrupt, uint64(w))
+			}
+			n.mark(m, w.chunk())
 		}
 		link := linkWord(wordAt(slots, last))
 		if link == 0 {
