@@ -68,29 +68,30 @@ func (t *Tree) initHeap(i int) {
 		// Who has an old idea of the tree may lock a node that is gone: its lock stays a lock.
 		Fixed: func(cl uint8) bool { return class(cl) == classNode },
 		Zero:  func(cl uint8) bool { return class(cl) == classNode },
-		Items: func(w *slab.Worker, cl uint8, items []uint64) error { return t.incarnations(w, i, class(cl), items) },
+		Items: func(w *slab.Worker, cl uint8, items []uint64) { t.incarnations(w, i, class(cl), items) },
 		Free:  func(w *slab.Worker, cl uint8, items []uint64) error { return t.giveWith(w, i, class(cl), items) },
 		Bound: func(cl uint8) int { return localSlots },
 		End:   m.limit, Reserve: m.region.Reserve(),
 	})
 }
 
-// incarnations puts the incarnation of its last life into each item that is a slot of a node.
-func (t *Tree) incarnations(w *slab.Worker, node int, cl class, items []uint64) error {
+// incarnations puts the incarnation of its last life into each item that is a slot of a node. If that cannot be read, it is not known: another is drawn.
+func (t *Tree) incarnations(w *slab.Worker, node int, cl class, items []uint64) {
 	if cl != classNode {
-		return nil
+		return
 	}
 	ops := make([]fabric.Op, len(items))
 	for i, item := range items {
 		ops[i] = fabric.Load(t.slotAddr(makePtr(node, item, 0), cl).Add(selfAt))
 	}
-	if err := w.Do(ops); err != nil {
-		return fmt.Errorf("btree: free slots: %w", err)
-	}
+	failed := w.Do(ops) != nil
 	for i := range items {
-		items[i] = uint64(ptr(items[i]) | ptr(ops[i].Old)&^(1<<ptrIncShift-1))
+		last := ptr(ops[i].Old)
+		if failed {
+			last = makePtr(0, 0, uint32(w.Port.Rand()))
+		}
+		items[i] = uint64(ptr(items[i]) | last&^(1<<ptrIncShift-1))
 	}
-	return nil
 }
 
 // alloc returns a free slot of a class, on the given memory node if that has room and is up. Its
@@ -252,18 +253,9 @@ func (c *Client) drain() error {
 	c.user.Enter()
 	defer c.user.Leave()
 	c.freeShadows()
-	var batch [slab.Batch]uint64
 	for i := range c.t.nodes {
-		for cl := range class(numClasses) {
-			for {
-				k := c.t.nodes[i].heap.Drain(uint8(cl), &batch)
-				if k == 0 {
-					break
-				}
-				if err := c.give(i, cl, batch[:k]); err != nil {
-					return err
-				}
-			}
+		if err := c.t.nodes[i].heap.GiveLists(&c.work); err != nil {
+			return c.wrapped(err)
 		}
 	}
 	return nil

@@ -241,9 +241,7 @@ func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
 func (o *owner) Held(add func(part int, from, to uint64)) {
 	t := o.c.t
 	for i := range t.nodes {
-		for cl := range class(numClasses) {
-			t.nodes[i].heap.Each(uint8(cl), func(from, to uint64) { add(i, from, to) })
-		}
+		t.nodes[i].heap.EachHeld(func(from, to uint64) { add(i, from, to) })
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -213,22 +213,13 @@ func (c *Client) drain() error {
 	}
 	c.user.Enter()
 	defer c.user.Leave()
-	var batch [slab.Batch]uint64
 	for i := range c.s.nodes {
 		h := c.s.nodes[i].heap
 		if h == nil {
 			continue // the part is missing
 		}
-		for cl := range uint8(numClasses) {
-			for {
-				k := h.Drain(cl, &batch)
-				if k == 0 {
-					break
-				}
-				if err := h.Give(&c.work, cl, batch[:k]); err != nil {
-					return wrapped(err)
-				}
-			}
+		if err := h.GiveLists(&c.work); err != nil {
+			return wrapped(err)
 		}
 	}
 	return nil

@@ -245,9 +245,7 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 		if n.missing() {
 			continue
 		}
-		for cl := range uint8(numClasses) {
-			n.heap.Each(cl, func(from, to uint64) { add(i, from, to) })
-		}
+		n.heap.EachHeld(func(from, to uint64) { add(i, from, to) })
 	}
 }
 

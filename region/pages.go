@@ -402,7 +402,8 @@ func (p *Pages) unsound() int {
 	return -1
 }
 
-// begin begins a change after the word that a copy of the table is of, and does it. It returns false if the table has changed since.
+// begin begins a change after the word that a copy of the table is of, and does it. It returns false if the table has changed since. An error beside true
+// says that the change is begun and not done: it takes effect all the same, for whoever comes next does the rest.
 func (c *changer) begin(p *Pages, owner, first, n int) (bool, error) {
 	w := p.change.next(owner, first, n)
 	ops, err := c.do(fabric.CAS(c.r.Stamp(), uint64(p.change), uint64(w)))
@@ -473,7 +474,8 @@ type Growth struct {
 	High    bool   // it is to lie as far behind as there is room: it will stay long
 }
 
-// Grow takes a run for a root entry, with tag 0. Whatever happens to the caller, the run is the entry's or not taken.
+// Grow takes a run for a root entry, with tag 0. Whatever happens to the caller, the run is the entry's or not taken. A run that comes with an error
+// is taken: the caller has it when the memory node works again, after the next call of Pages.
 func (r *Region) Grow(port fabric.Port, e *Entry, g Growth) (Run, error) {
 	if g.Size == 0 || e.Addr.MN() != r.mn {
 		return Run{}, fmt.Errorf("region: bad growth: %d bytes for %q", g.Size, e.Name)
@@ -544,11 +546,11 @@ func (r *Region) take(port fabric.Port, t taking) (Run, error) {
 			return Run{}, fmt.Errorf("%w: %v: want %d bytes side by side, %d are left", ErrNoSpace, r.mn, t.size, uint64(free)*page)
 		}
 		ok, err := c.begin(p, t.owner, first, int(n))
+		if ok {
+			return p.taken(first, int(n), t.owner), err
+		}
 		if err != nil {
 			return Run{}, err
-		}
-		if ok {
-			return p.taken(first, int(n), t.owner), nil
 		}
 	}
 }
@@ -589,7 +591,8 @@ func (c *changer) allowed(t *taking) error {
 	return nil
 }
 
-// Shrink gives a run of an entry back. Nobody may use it any more. ErrRun: it is not what it was.
+// Shrink gives a run of an entry back. Nobody may use it any more. ErrRun: it is not what it was. If an error says for certain that the operation that
+// failed was not executed (fabric.Refused), the run is the caller's still.
 func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 	c := changer{r, port}
 	for {
@@ -605,7 +608,10 @@ func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 			return fmt.Errorf("%w: at %#x of %q", ErrRun, x.Off, e.Name)
 		}
 		ok, err := c.begin(&Pages{r: r, change: w}, ownerFree, x.page, x.word.pages())
-		if err != nil || ok {
+		if ok {
+			return nil // it has begun: whoever comes next does what is not done of it
+		}
+		if err != nil {
 			return err
 		}
 	}

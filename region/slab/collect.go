@@ -148,6 +148,16 @@ func (h *Heap) giveIdle(w *Worker, recall uint64, but int) error {
 	if old := h.recalled.Load(); old == recall || !h.recalled.CompareAndSwap(old, recall) {
 		return nil // another client does it
 	}
+	return h.giveLists(w, but)
+}
+
+// GiveLists gives back all that this compute node has in its lists.
+func (h *Heap) GiveLists(w *Worker) error { return h.giveLists(w, -1) }
+
+func (h *Heap) giveLists(w *Worker, but int) error {
+	if _, err := h.resume(w, 0); err != nil {
+		return err
+	}
 	var batch [Batch]uint64
 	for class := range h.lists {
 		for class != but {
@@ -303,21 +313,24 @@ func (h *Heap) empty(w *Worker, x *region.Run, evict Evict) (bool, error) {
 	}
 	if got = whole; err == nil && uint64(len(got)) == all {
 		if err = h.cfg.Region.Shrink(w.Path(), h.cfg.Entry, *x); err != nil {
-			for _, item := range got {
-				h.lose(w, item)
-			}
-			return false, fmt.Errorf("slab: run at %#x: %w", x.Off, err)
+			return false, h.withhold(w, class, got, fmt.Errorf("slab: run at %#x: %w", x.Off, err))
 		}
 		return true, nil
 	}
-	for len(got) > 0 {
-		n := min(Batch, len(got))
-		if gerr := h.Give(w, class, got[:n]); gerr != nil {
-			return false, errors.Join(err, gerr)
-		}
-		got = got[n:]
+	return false, errors.Join(err, h.giveAll(w, class, got))
+}
+
+// withhold keeps pieces in the list because of err. If that does not say for certain what became of them, nobody gets them as long as this compute
+// node lives.
+func (h *Heap) withhold(w *Worker, class uint8, got []uint64, err error) error {
+	if fabric.Refused(err) {
+		h.Keep(class, got)
+		return err
 	}
-	return false, err
+	for _, item := range got {
+		h.lose(w, item)
+	}
+	return err
 }
 
 // pieces returns those of got that are pieces of a run, each once, and how many are not.
@@ -341,61 +354,84 @@ func inRun(x *region.Run, size, off64 uint64) bool {
 	return off >= x.Off && (off-x.Off)%size == 0 && off+size <= x.Off+x.Size
 }
 
-// takeAll takes all free pieces of a run from the memory node. It returns false, with none, if the run is not what it was.
+// takeAll takes all free pieces of a run from the memory node. It returns false, with none, if the run is not what it was, and with an error: then it has
+// put what it had taken into the list.
 func (h *Heap) takeAll(w *Worker, x *region.Run) (got []uint64, same bool, err error) {
 	class := x.Tag - 1
 	for from, to := x.Off/unit, (x.Off+x.Size)/unit; from < to; {
 		end := min((from/64+fabric.MaxChain-2)*64, to)
-		a, n, first, last := h.words(from, end)
-		w.ops[0] = fabric.Read(a, w.bits[:8*n])
-		if err := w.Do(w.ops[:1]); err != nil {
-			return got, false, h.abandon(w, got, err)
+		some, same, err := h.takeWords(w, x, from, end)
+		if err != nil {
+			h.Keep(class, got) // as long as this compute node has some of it, the run is what it was
+			return nil, false, err
 		}
-		k := 0
-		for i := range n {
-			if v := masked(w.bits, i, n, first, last); v != 0 {
-				old := binary.LittleEndian.Uint64(w.bits[8*i:])
-				w.ops[k] = fabric.CAS(a.Add(8*uint64(i)), old, old&^v)
-				k++
-			}
-		}
-		w.ops[k] = fabric.Load(h.cfg.Region.Head(x))
-		if err := w.Do(w.ops[:k+1]); err != nil {
-			for i := range k {
-				got = taken(got, h, &w.ops[i], from)
-			}
-			return got, false, h.abandon(w, got, err)
-		}
-		before := len(got)
-		for i := range k {
-			if w.ops[i].Swapped() {
-				got = taken(got, h, &w.ops[i], from)
-			}
-		}
-		for _, off := range got[before:] {
-			h.touch(w, off)
-		}
-		same = x.Is(w.ops[k].Old)
-		count := uint64(len(got) - before)
 		if !same {
-			// Until something of it is in hand, a run may change. They are pieces of another class.
-			for b := got[before:]; len(b) > 0; b = b[min(Batch, len(b)):] {
-				k := h.setBits(w, b[:min(Batch, len(b))])
-				if err := h.posted(w, class, b[:min(Batch, len(b))], k, k, true); err != nil {
-					return nil, false, err
-				}
-			}
-			return nil, false, h.giveAll(w, class, got[:before])
+			return nil, false, h.giveAll(w, class, got)
 		}
-		if count > 0 {
-			w.ops[0] = fabric.FAA(h.lineAt(int(class)), -count)
+		got = append(got, some...)
+		if len(some) > 0 {
+			w.ops[0] = fabric.FAA(h.lineAt(int(class)), -uint64(len(some)))
 			if err := w.Do(w.ops[:1]); err != nil {
-				return got, false, h.abandon(w, got, err)
+				h.Keep(class, got)
+				return nil, false, fmt.Errorf("slab: line of class %d: %w", class, err)
 			}
 		}
 		from = end
 	}
-	return got, same, nil
+	return got, true, nil
+}
+
+// takeWords takes the free pieces of a part of a run that a chain is enough for.
+func (h *Heap) takeWords(w *Worker, x *region.Run, from, end uint64) (got []uint64, same bool, err error) {
+	a, n, first, last := h.words(from, end)
+	w.ops[0] = fabric.Read(a, w.bits[:8*n])
+	if err := w.Do(w.ops[:1]); err != nil {
+		return nil, false, fmt.Errorf("slab: free bits: %w", err)
+	}
+	k := 0
+	for i := range n {
+		if v := masked(w.bits, i, n, first, last); v != 0 {
+			old := binary.LittleEndian.Uint64(w.bits[8*i:])
+			w.ops[k] = fabric.CAS(a.Add(8*uint64(i)), old, old&^v)
+			k++
+		}
+	}
+	w.ops[k] = fabric.Load(h.cfg.Region.Head(x))
+	if err := w.Do(w.ops[:k+1]); err != nil {
+		if executed(err) > 0 || !fabric.Refused(err) {
+			for i := range k {
+				got = taken(got, h, &w.ops[i], from)
+			}
+		}
+		for _, off := range got {
+			h.lose(w, off)
+		}
+		return nil, false, fmt.Errorf("slab: free bits: %w", err)
+	}
+	for i := range k {
+		if w.ops[i].Swapped() {
+			got = taken(got, h, &w.ops[i], from)
+		}
+	}
+	for _, off := range got {
+		h.touch(w, off)
+	}
+	if x.Is(w.ops[k].Old) {
+		return got, true, nil
+	}
+	// Until something of it is in hand, a run may change. They are pieces of another class.
+	for len(got) > 0 {
+		b := got[:min(Batch, len(got))]
+		got = got[len(b):]
+		k := h.setBits(w, b)
+		if err := h.posted(w, x.Tag-1, b, k, k, true); err != nil {
+			for _, off := range got {
+				h.lose(w, off)
+			}
+			return nil, false, err
+		}
+	}
+	return nil, false, nil
 }
 
 // taken appends the pieces whose bits a CAS was to take.
@@ -408,21 +444,15 @@ func taken(got []uint64, h *Heap, op *fabric.Op, from uint64) []uint64 {
 	return got
 }
 
+// giveAll gives any number of pieces back. If it fails, they stay this compute node's.
 func (h *Heap) giveAll(w *Worker, class uint8, got []uint64) error {
 	for len(got) > 0 {
 		n := min(Batch, len(got))
-		if err := h.Give(w, class, got[:n]); err != nil {
+		err := h.Give(w, class, got[:n])
+		if got = got[n:]; err != nil {
+			h.Keep(class, got)
 			return err
 		}
-		got = got[n:]
 	}
 	return nil
-}
-
-// abandon keeps pieces from everybody, because of err.
-func (h *Heap) abandon(w *Worker, got []uint64, err error) error {
-	for _, item := range got {
-		h.lose(w, item)
-	}
-	return fmt.Errorf("slab: free bits: %w", err)
 }

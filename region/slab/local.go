@@ -104,6 +104,18 @@ func (h *Heap) Each(class uint8, f func(from, to uint64)) {
 	}
 }
 
+// EachHeld calls f for all that this compute node has: what is in its lists, and runs without a class.
+func (h *Heap) EachHeld(f func(from, to uint64)) {
+	for class := range h.lists {
+		h.Each(uint8(class), f)
+	}
+	h.postponed.mu.Lock()
+	defer h.postponed.mu.Unlock()
+	for _, x := range h.postponed.runs {
+		f(x.Off/unit, (x.Off+x.Size)/unit)
+	}
+}
+
 // count returns how many pieces from an offset to another are in the list of a class.
 func (h *Heap) count(class uint8, from, to uint64) (n uint64) {
 	l := &h.lists[class]

@@ -48,7 +48,7 @@ type Config struct {
 	// Zero, if set, reports whether pieces of a class must be zero when they are had for the first time.
 	Zero func(class uint8) bool
 	// Items, if set, is called for pieces that come from the memory node: it may put something above their offsets.
-	Items func(w *Worker, class uint8, items []uint64) error
+	Items func(w *Worker, class uint8, items []uint64)
 	// Free, if set, gives pieces back in place of Give.
 	Free func(w *Worker, class uint8, items []uint64) error
 	// Bound returns how many free pieces of a class a compute node keeps.
@@ -72,6 +72,7 @@ type Heap struct {
 	cursor              atomic.Uint64
 
 	collected atomic.Uint64 // where the last lot ended that was collected
+	postponed postponed
 
 	recalled atomic.Uint64 // the second word of the last line when the lists were given back
 	asked    atomic.Int64  // when this compute node asked others for that
@@ -370,11 +371,14 @@ func (h *Heap) takeWindow(w *Worker, class uint8, x *window, b []byte) (uint64, 
 	}
 	same := x.run.Is(w.ops[ops].Old)
 	if m < k || !same {
-		if err := h.undo(w, class, got[:m], k-m, same); err != nil || !same {
+		if err := h.undo(w, class, got[:m], k-m, same); err != nil && same {
+			_, kerr := h.keep(w, class, &x.run, got[:m], 0)
+			return 0, errors.Join(err, kerr)
+		} else if err != nil || !same {
 			return 0, err
 		}
 	}
-	return h.keep(w, class, &x.run, got[:m])
+	return h.keep(w, class, &x.run, got[:m], min(m, 1))
 }
 
 // undo corrects the count of a class of which fewer pieces were taken; if the run was not what it should have been, it puts those back.
@@ -388,8 +392,8 @@ func (h *Heap) undo(w *Worker, class uint8, got []uint64, fewer int, same bool) 
 	return h.posted(w, class, got, k, k+1, !same)
 }
 
-// keep puts the pieces that were taken into the list, but for the first.
-func (h *Heap) keep(w *Worker, class uint8, run *region.Run, got []uint64) (uint64, error) {
+// keep puts the pieces that were taken into the list, but for the first n, one or none, which it returns.
+func (h *Heap) keep(w *Worker, class uint8, run *region.Run, got []uint64, n int) (uint64, error) {
 	if len(got) == 0 {
 		return 0, nil
 	}
@@ -399,14 +403,12 @@ func (h *Heap) keep(w *Worker, class uint8, run *region.Run, got []uint64) (uint
 		}
 	}
 	if h.cfg.Items != nil {
-		if err := h.cfg.Items(w, class, got); err != nil {
-			for _, item := range got {
-				h.lose(w, item)
-			}
-			return 0, err
-		}
+		h.cfg.Items(w, class, got)
 	}
-	h.lists[class].add(got[1:])
+	h.lists[class].add(got[n:])
+	if n == 0 {
+		return 0, nil
+	}
 	return got[0], nil
 }
 
@@ -500,7 +502,10 @@ func (h *Heap) RunSize(class uint8) uint64 {
 
 // Grow takes a run for pieces of a class, and returns the first; the others come into the list. stamp is of the last Take.
 func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
-	x, err := h.grow(w, class, stamp)
+	x, err := h.resume(w, h.RunSize(class))
+	if err == nil && x.Size == 0 {
+		x, err = h.grow(w, class, stamp)
+	}
 	if errors.Is(err, region.ErrNoSpace) {
 		if item, lerr := h.lookAtAll(w, class, stamp); item != 0 || lerr != nil {
 			return item, lerr
@@ -523,6 +528,10 @@ func (h *Heap) grow(w *Worker, class uint8, stamp uint64) (region.Run, error) {
 		return region.Run{}, region.ErrNoSpace
 	}
 	x, err := h.cfg.Region.Grow(w.Path(), h.cfg.Entry, region.Growth{Size: size, Limit: h.cfg.Limit, Reserve: reserve, End: h.cfg.End, High: h.fixed(class)})
+	if err != nil && x.Size > 0 {
+		h.postpone(w, x, x.Size, err)
+		return region.Run{}, err
+	}
 	if errors.Is(err, region.ErrNoSpace) && stamp != 0 {
 		if h.fullStamp.Swap(stamp) != stamp || size < h.fullSize.Load() {
 			h.fullSize.Store(size)
@@ -547,15 +556,13 @@ func (h *Heap) carve(w *Worker, class uint8, x region.Run) (_ uint64, err error)
 	}
 	if err == nil {
 		// Until it has its class, the run is one piece, and the compute node's that has taken it.
-		w.ops[0], x = r.Retag(x, class+1)
+		w.ops[0], _ = r.Retag(x, class+1)
 		if err = w.Do(w.ops[:1]); err == nil && !w.ops[0].Swapped() {
 			return 0, fmt.Errorf("%w: run at %#x is another's", ErrCorrupt, x.Off)
 		}
 	}
 	if err != nil {
-		for i := range count {
-			h.lose(w, first+i*step)
-		}
+		h.postpone(w, x, piece, err)
 		return 0, fmt.Errorf("slab: run at %#x: %w", x.Off, err)
 	}
 	l := &h.lists[class]

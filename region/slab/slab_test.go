@@ -256,9 +256,7 @@ func (o *owner) Port() fabric.Port        { return o.h.Port }
 func (o *owner) Do(ops []fabric.Op) error { return o.h.Do(ops) }
 func (o *owner) View() fabric.View        { return o.view() }
 func (o *owner) Held(add func(part int, from, to uint64)) {
-	for class := range uint8(3) {
-		o.h.Each(class, func(from, to uint64) { add(0, from, to) })
-	}
+	o.h.EachHeld(func(from, to uint64) { add(0, from, to) })
 }
 
 func (o *owner) Mark() (*sweep.Map, error) {
