@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"testing"
 
@@ -175,10 +176,16 @@ func (e *env) dataAt(i int) fabric.Addr { return fabric.At(0, dataBase+uint64(i)
 // flag returns the address of a word for tests to meet by.
 func (e *env) flag(i int) fabric.Addr { return fabric.At(0, memory-4096+uint64(i)*64) }
 
-// rounds returns how often a client does something: n times, and with -short about a fifth of that, a
+// full asks for as many rounds on a Slow cluster as on others.
+var full = flag.Bool("locktest.full", false, "as many rounds over TCP as on shared memory")
+
+// A Slow cluster goes through the kernel with each operation: what repetitions see of a lock, they see on the others, too.
+type Slow interface{ Slow() }
+
+// rounds returns how often a client does something: n times, and with -short or on a Slow cluster about a fifth of that, a
 // multiple of 3.
 func (e *env) rounds(n int) int {
-	if !testing.Short() {
+	if _, slow := e.cl.(Slow); !testing.Short() && (!slow || *full) {
 		return n
 	}
 	return max(n/15*3, 3)

@@ -1,6 +1,8 @@
 package locktest
 
 import (
+	"errors"
+
 	"encoding/binary"
 	"testing"
 
@@ -276,6 +278,9 @@ func testCancel(e *env) {
 				waiter.Interrupt()
 				c.until(e.flag(2), n)
 				c.release(&h)
+				if c.load(e.flag(5)) != 0 {
+					return
+				}
 				c.update(&h, 0)
 				c.add(e.flag(3), 1)
 				c.until(e.flag(4), n)
@@ -284,6 +289,13 @@ func testCancel(e *env) {
 			c.until(e.flag(0), n)
 			c.add(e.flag(1), 1)
 			err := c.Acquire(&h, &lock.Request{Lock: e.lockAt(0), Mode: mode})
+			if errors.Is(err, fabric.ErrUnknownOutcome) { // a busy machine has kept the answer to an operation back for longer than an interrupt waits
+				c.t.Logf("%v: acquire %v when interrupted: %v", c.ID(), mode, err)
+				c.ClearInterrupt()
+				c.add(e.flag(5), 1)
+				c.add(e.flag(2), 1)
+				return
+			}
 			c.want(err, lock.ErrCanceled, "acquire %v when interrupted", mode)
 			if h.Held {
 				c.fatal("Hold after a cancellation: %+v", h)

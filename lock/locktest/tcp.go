@@ -53,6 +53,9 @@ func (c *tcpCluster) Node(i int) fabric.Node { return c.nodes[i] }
 // Patience is long: a machine with other things to do delays what goes through the kernel.
 func (c *tcpCluster) Patience() fabric.Time { return 30 * fabric.Second }
 
+// Slow implements Slow.
+func (c *tcpCluster) Slow() {}
+
 // Kill declares a node dead, which lives on and does not know: a zombie.
 func (c *tcpCluster) Kill(i int) {
 	watch, err := c.members.Watch(context.Background())
