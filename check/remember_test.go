@@ -15,7 +15,7 @@ func audit(t *testing.T, name string) sim.Report {
 		t.Fatal(err)
 	}
 	cfg := x.config()
-	cfg.Audit, cfg.MaxStates = true, 6000
+	cfg.Audit, cfg.MaxStates = true, 3000
 	return sim.Explore(cfg, x.build)
 }
 

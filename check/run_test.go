@@ -29,11 +29,13 @@ func TestSeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var effects sim.FaultStats
+	all := 0
 	for _, c := range classes {
 		t.Run(string(c), func(t *testing.T) {
 			begin := time.Now()
 			runs := *flagSeeds
-			if strings.HasPrefix(string(c), "store") {
+			if strings.HasPrefix(string(c), "store") || strings.HasPrefix(string(c), "tree") {
 				runs = (runs + 2) / 3 // to judge histories takes longer
 			}
 			u, err := Faults(context.Background(), Options{Classes: []Class{c}, First: *flagFirst, Runs: runs, Keep: *flagKeep})
@@ -44,9 +46,25 @@ func TestSeeds(t *testing.T) {
 			for _, f := range u.Failures {
 				t.Errorf("%v", f)
 			}
+			all += u.Runs
+			effects.Add(&u.Effects)
+			if want, ok := gone[c]; ok && runs > 20 && [2]bool{u.Evicted > 0, u.Expired > 0} != want {
+				t.Errorf("%d objects evicted, %d expired", u.Evicted, u.Expired)
+			}
 		})
 	}
+	if *flagClass != "" || *flagSeeds < 100 {
+		return
+	}
+	for i, n := range effects { // every kind of fault is drawn, and hits something
+		if n == 0 {
+			t.Errorf("no %v in %d runs", sim.FaultEffect(i), all)
+		}
+	}
 }
+
+// gone is whether objects are evicted and expire: where they are meant to, and nowhere else.
+var gone = map[Class][2]bool{Store: {false, false}, StoreExpiry: {false, true}, StoreEvict: {true, true}}
 
 func TestScenario(t *testing.T) {
 	if *flagScenario == "" {
@@ -152,33 +170,6 @@ func TestBadScenarios(t *testing.T) {
 	}
 	if c, err := ParseClasses(""); err != nil || !slices.Equal(c, Classes()) {
 		t.Error(c, err)
-	}
-}
-
-// Every kind of fault is drawn, and hits something.
-func TestFaultsHit(t *testing.T) {
-	u, err := Faults(context.Background(), Options{First: 1, Runs: 400})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log(u)
-	for i, n := range u.Effects {
-		if n == 0 {
-			t.Errorf("no %v in %d runs", sim.FaultEffect(i), u.Runs)
-		}
-	}
-}
-
-// Objects expire, and are evicted, where they are meant to be.
-func TestObjectsGo(t *testing.T) {
-	for c, want := range map[Class][2]bool{Store: {false, false}, StoreExpiry: {false, true}, StoreEvict: {true, true}} {
-		u, err := Faults(context.Background(), Options{Classes: []Class{c}, Runs: 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := [2]bool{u.Evicted > 0, u.Expired > 0}; got != want {
-			t.Errorf("%s: %d objects evicted, %d expired", c, u.Evicted, u.Expired)
-		}
 	}
 }
 
