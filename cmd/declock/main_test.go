@@ -140,14 +140,15 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// eventually asks until the answer is yes, or patience has run out.
+// eventually asks until the answer is yes, or patience has run out. It asks less often as time passes: many questions start a
+// process, and what is waited for needs the processors.
 func eventually(ok func() bool) bool {
 	limit := time.Now().Add(patience)
-	for !ok() {
+	for pause := 5 * time.Millisecond; !ok(); pause = min(pause*5/4, 200*time.Millisecond) {
 		if time.Now().After(limit) {
 			return false
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pause)
 	}
 	return true
 }

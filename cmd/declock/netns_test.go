@@ -224,8 +224,8 @@ const (
 	hostCN  // and the two behind it
 )
 
-// flagAllFaults: tests of overtcp kill etcd, and others kill memory nodes.
-var flagAllFaults = flag.Bool("all-faults", false, "TestClusterOfNamespaces: kill a memory node and etcd, too")
+// flagAllFaults: tests of overtcp kill etcd, others kill memory nodes, and TestKilledComputeNodeOverTCP kills a compute node.
+var flagAllFaults = flag.Bool("all-faults", false, "TestClusterOfNamespaces: kill a memory node, a compute node and etcd, too")
 
 // deadAfter is the lease of the test's nodes.
 const deadAfter = 2 * time.Second
@@ -250,6 +250,7 @@ func TestClusterOfNamespaces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not in short")
 	}
+	t.Parallel()
 	w := newWorld(t)
 	x := w.newLAN(hostCN + 3)
 	x.at = []string{"--cluster", "tcp://" + x.hosts[hostEtcd] + ":2379/ns", "--insecure", "--run-dir", "DIR", "--dead-after", deadAfter.String()}
@@ -317,14 +318,14 @@ func (x *lan) faults() []fault {
 			x.told(1, "connect to cn"), nil, -1},
 		{"a compute node is cut off", func() { x.unplug(hostCN + 1) }, func() { x.plug(hostCN + 1) }, diedToo, nil, 1},
 		{"a compute node is stopped", signal(0, syscall.SIGSTOP), signal(0, syscall.SIGCONT), died, nil, 0},
-		{"a compute node is killed", signal(2, syscall.SIGKILL), func() {}, diedToo, nil, 2},
 	}
 	if *flagAllFaults {
 		kill := named(memory("mn0", func() { x.kill(x.mns[0]) }, func() {
 			x.mns[0] = x.mn(0, "--path", "DIR/mn0")
 			x.mns[0].says("ready")
 		}), "a memory node is killed, and comes back with its memory")
-		list = append(slices.Insert(list, 3, kill), x.withoutEtcd()) // while all compute nodes live
+		list = append(slices.Insert(list, 3, kill), // while all compute nodes live
+			fault{"a compute node is killed", signal(2, syscall.SIGKILL), func() {}, diedToo, nil, 2}, x.withoutEtcd())
 	}
 	return list
 }

@@ -34,6 +34,7 @@ func TestSuspendedUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("leases run out")
 	}
+	t.Parallel()
 	w := newWorld(t)
 	up, at := w.overTCP("--cns", "2", "--mns", "2")
 	w.run(0, append([]string{"replay", "--keys", "500", "--ops", "5k", "--verify"}, at...)...)
@@ -57,6 +58,7 @@ func TestSuspendedUp(t *testing.T) {
 
 // A memory node that is not coming back is forgotten; one that is up is not. One with --leave says so itself when it is stopped.
 func TestForget(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	up, at := w.overTCP("--cns", "1", "--mns", "1")
 	serve := func(args ...string) *process {
@@ -91,6 +93,7 @@ func TestForget(t *testing.T) {
 
 // etcd is silent: status says so, in the words of the compute nodes and in its own.
 func TestSilentEtcdShows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	up, at := w.overTCP("--cns", "1")
 	w.shows(at, `mn0 .*127\.0\.0\.1:\d+`, `cn1 .*127\.0\.0\.1:\d+`, `!etcd has not`)
