@@ -70,6 +70,7 @@ type lane struct {
 	why     error      // why it could not be connected
 	room    *sync.Cond // when there may be room, or nobody writes
 	roomers int        // that wait for room
+	split   int        // chains that are queued in part
 	pending []byte     // frames that nobody has written
 	spare   []byte     // a buffer for pending
 	written uint32     // frames before it were given to the connection
@@ -104,47 +105,55 @@ func newLane(r *remote, index uint16) *lane {
 func (l *lane) submit(c *chain) {
 	if l.r.limbo.Load() > 0 {
 		if err := l.awaitLimbo(c); err != nil {
-			c.fail(0, err)
+			c.fail(cursor{}, err)
 			c.complete()
 			return
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	split := false // a part of it is queued, or was
 	for at := (cursor{}); at.op < len(c.ops); {
 		for l.full() {
 			if c.limit.over.Load() {
-				if at == (cursor{}) {
-					c.fail(0, fmt.Errorf("%w: %v takes nothing", fabric.ErrInterrupted, l.r.mn.ID))
+				err := fmt.Errorf("%w: %v takes nothing more", fabric.ErrInterrupted, l.r.mn.ID)
+				if !split {
+					c.fail(cursor{}, err)
 					c.complete()
 					return
 				}
-				if !c.failed() {
-					c.fail(at.op, fmt.Errorf("%w: %v takes nothing more", fabric.ErrInterrupted, l.r.mn.ID))
-				}
-				if l.posted.Load()-l.answered.Load() < ringSize {
-					break
-				}
+				at = c.breakOff(at, err)
+				break
 			}
 			l.waitRoom()
 		}
 		if l.state == laneDown || l.state == laneEnded {
-			c.fail(at.op, l.cause)
+			if at.op < len(c.ops) {
+				c.fail(at, l.cause)
+			}
 			c.complete()
-			return
+			break
 		}
 		if c.failed() {
 			// While there was no room. Nothing more of it is executed; pieces of it may still be on their way, and
 			// it is done when an empty one behind them is.
 			at = cursor{op: len(c.ops)}
 		}
-		at = l.push(c, at)
+		if at = l.push(c, at); at.op < len(c.ops) && !split {
+			split = true
+			l.split++
+		}
+	}
+	if split {
+		l.split--
 	}
 	l.flush()
 }
 
+// full reports whether a piece of a chain has to wait. Each chain that is queued in part has a place for its last piece: if it is broken
+// off, its client does not wait for that.
 func (l *lane) full() bool {
-	return l.posted.Load()-l.answered.Load() >= ringSize || len(l.pending) >= maxPending
+	return int(l.posted.Load()-l.answered.Load())+l.split >= ringSize-1 || len(l.pending) >= maxPending
 }
 
 // waitRoom waits until there may be room; mu is held.
@@ -421,8 +430,12 @@ func (l *lane) takeAnswer(c *chain, e *sent, h *header, body []byte) error {
 	if err := takeResults(body, c.ops, e.at, e.to, h.count); err != nil {
 		return err
 	}
-	if h.status != statusOK && !c.failed() {
-		c.fail(e.at.op+h.count, l.r.refused(h.status, &c.ops[e.at.op+h.count]))
+	if h.status != statusOK && !c.failed() && e.count > 0 {
+		at := e.at
+		if h.count > 0 {
+			at = cursor{op: at.op + h.count}
+		}
+		c.fail(at, l.r.refused(h.status, &c.ops[at.op]))
 	}
 	return nil
 }
@@ -559,7 +572,7 @@ func (l *lane) doubt(r *reply, why error) {
 			l.sever() // before anybody learns that the outcome is unknown
 		}
 		if !e.chain.failed() && !e.chain.isLeft() {
-			e.chain.fail(l.firstOf(n).at.op, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, why))
+			e.chain.fail(l.firstOf(n).at, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, why))
 		}
 	}
 }
@@ -620,7 +633,7 @@ func (l *lane) fall(why error, no *refusal, state laneState) {
 		e := l.ring[n%ringSize]
 		l.ring[n%ringSize] = sent{}
 		if !e.chain.isLeft() {
-			e.chain.fail(e.at.op, why)
+			e.chain.fail(e.at, why)
 		}
 		if e.last {
 			l.complete(e.chain)

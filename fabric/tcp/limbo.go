@@ -148,6 +148,7 @@ type limit struct {
 	mu    sync.Mutex
 	on    bool // the Port is interrupted
 	timer *time.Timer
+	due   time.Time // when it is to fire: once it has fired it cannot be stopped, and may come late
 }
 
 // Interrupt is fabric.Port.Interrupt.
@@ -159,6 +160,7 @@ func (p *port) Interrupt() {
 		return
 	}
 	p.limit.on = true
+	p.limit.due = time.Now().Add(grace)
 	p.limit.timer = time.AfterFunc(grace, p.expire)
 }
 
@@ -202,6 +204,7 @@ func (t *limit) renew(l *lane) {
 		t.pass()
 	default:
 		t.reset()
+		t.due = time.Now().Add(grace)
 		t.timer.Reset(grace)
 	}
 }
@@ -209,12 +212,12 @@ func (t *limit) renew(l *lane) {
 // expire ends the wait of an interrupted Port.
 func (p *port) expire() {
 	p.limit.mu.Lock()
-	on := p.limit.on
-	if on {
+	over := p.limit.on && !time.Now().Before(p.limit.due) // else it was set for a chain of before
+	if over {
 		p.limit.pass()
 	}
 	p.limit.mu.Unlock()
-	if !on {
+	if !over {
 		return
 	}
 	for id := range p.n.remotes {

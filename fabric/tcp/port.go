@@ -3,6 +3,7 @@
 package tcp
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -56,7 +57,8 @@ type chain struct {
 	wake    chan struct{} // gets a token when it is done, if it was parked
 	ops     []fabric.Op   // those that are sent
 	all     []fabric.Op
-	refusal error                             // of the operation behind ops, if they are not all
+	refusal error                             // of an operation, if ops are not all
+	refused int                               // which
 	failure atomic.Pointer[fabric.ChainError] // of those that were sent: the first
 	lane    *lane
 	limit   *limit     // the port's
@@ -70,11 +72,32 @@ func (c *chain) isDone() bool { return c.state.Load() == chainDone }
 
 func (c *chain) isLeft() bool { return c.state.Load() == chainLeft }
 
-// fail notes that an operation has failed. The first that does counts.
-func (c *chain) fail(op int, err error) {
+// fail notes that a chain has failed at a place. The first time counts.
+func (c *chain) fail(at cursor, err error) {
 	if !c.failed() {
-		c.failure.CompareAndSwap(nil, &fabric.ChainError{Index: op, Op: c.ops[op], Err: err})
+		c.failure.CompareAndSwap(nil, &fabric.ChainError{Index: at.op, Op: c.all[at.op], Err: c.inPart(at, err)})
 	}
+}
+
+// inPart returns the error of an operation that ends at a place: a WRITE of which a part was sent may have changed memory.
+func (c *chain) inPart(at cursor, err error) error {
+	if at.off == 0 || c.all[at.op].Kind != fabric.OpWrite || errors.Is(err, fabric.ErrUnknownOutcome) {
+		return err
+	}
+	return fmt.Errorf("%w: %d bytes of it were sent: %w", fabric.ErrUnknownOutcome, at.off, err)
+}
+
+// breakOff ends a chain at a place where no more of it is queued: what is queued goes on, and may be of unknown outcome; the rest is refused. It
+// returns the place of the empty piece with which the chain is done. mu of the lane is held.
+func (c *chain) breakOff(at cursor, err error) cursor {
+	c.results.Lock()
+	defer c.results.Unlock()
+	n := at.op
+	if at.off > 0 {
+		n++
+	}
+	c.ops, c.refusal, c.refused = c.ops[:n], c.inPart(at, err), at.op
+	return cursor{op: n}
 }
 
 func (c *chain) failed() bool { return c.failure.Load() != nil }
@@ -184,7 +207,7 @@ func (p *port) begin(ops []fabric.Op) (int, error) {
 	c := p.chains[i]
 	r, err := p.find(ops[0].Addr.MN())
 	if err != nil {
-		c.ops, c.refusal = nil, err
+		c.ops, c.refusal, c.refused = nil, err, 0
 		return i, nil
 	}
 	if bytes > largeChain {
@@ -207,7 +230,7 @@ func (c *chain) trim(r *remote) {
 	for i := range c.ops {
 		o := &c.ops[i]
 		if n, offset := uint64(o.Size()), o.Addr.Offset(); offset > r.mn.Size || n > r.mn.Size-offset {
-			c.ops, c.refusal = c.ops[:i], r.refused(statusOutOfBounds, o)
+			c.ops, c.refusal, c.refused = c.ops[:i], r.refused(statusOutOfBounds, o), i
 			return
 		}
 	}
@@ -309,7 +332,7 @@ func (p *port) end(i uint32) error {
 	if f := c.failure.Load(); f != nil {
 		err = f
 	} else if c.refusal != nil {
-		err = &fabric.ChainError{Index: len(c.ops), Op: c.all[len(c.ops)], Err: c.refusal}
+		err = &fabric.ChainError{Index: c.refused, Op: c.all[c.refused], Err: c.refusal}
 	}
 	c.open, c.ops, c.all, c.lane = false, nil, nil, nil
 	p.free = append(p.free, i)
