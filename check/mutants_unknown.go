@@ -15,8 +15,38 @@ func unknownMutants() []Mutant {
 			Breaks: "an operation is executed before one of unknown outcome that its node posted earlier, over another connection",
 			Test:   "fabric/tcp TestNothingOvertakesAnUnknownOutcome"},
 		{Name: "unknown-without-results", File: "fabric/tcp/lane.go",
-			Old: "e.chain.fail(l.firstOf(n).at.op,", New: "e.chain.fail(e.at.op,",
+			Old: "e.chain.fail(l.firstOf(n).at,", New: "e.chain.fail(e.at,",
 			Breaks: "a chain of unknown outcome says that READs have results which never came",
 			Test:   "fabric/tcp TestUnknownOutcomeBeginsWhereResultsAreMissing"},
+		{Name: "broken-off-as-refused", File: "fabric/tcp/lane.go",
+			Old: "at = c.breakOff(at, err)", New: "c.fail(at, err)\n\t\t\t\tat = cursor{op: len(c.ops)}",
+			Breaks: "a chain that was interrupted when a part of it was queued is reported as refused, though its connection broke",
+			Test:   "fabric/tcp TestInterruptedHalfQueuedChainThenBreak"},
+		{Name: "write-in-part-refused", File: "fabric/tcp/port.go",
+			Old: "if at.off == 0 ||", New: "if at.off >= 0 ||",
+			Breaks: "a WRITE of which a part was executed is reported as refused",
+			Test:   "fabric/tcp TestWriteInPartIsNotRefused"},
+		{Name: "late-timer", File: "fabric/tcp/limbo.go",
+			Old: "over := p.limit.on && !time.Now().Before(p.limit.due)", New: "over := p.limit.on",
+			Breaks: "a timer that was set for an earlier chain of an interrupted client, and comes late, ends the wait for the next",
+			Test:   "fabric/tcp TestLateTimerEndsNoOtherWait"},
+	}
+}
+
+// epochMutants are bugs of what compute nodes know of the epochs of memory nodes.
+func epochMutants() []Mutant {
+	return []Mutant{
+		{Name: "memory-epoch-unknown", File: "fabric/internal/peer/peer.go",
+			Old: "return s.epochs[id].Load()", New: "return 0",
+			Breaks: "a compute node does not compare the epoch of a memory node before a lock stays on it, over TCP and RDMA",
+			Test:   "cn TestLostLockIsNotHandedOver"},
+		{Name: "memory-before-all-know", File: "fabric/internal/peer/peer.go",
+			Old: "case s.shut:", New: "case s.shut && s.state == nil:",
+			Breaks: "a memory node serves a new epoch before all compute nodes know of it",
+			Test:   "fabric/tcp TestMemoryNodeWaitsForAllComputeNodes"},
+		{Name: "granted-after-restart", File: "hier/locker.go",
+			Old: "if k.compare(r.Lock.MN()); x.over() {", New: "if x == nil {",
+			Breaks: "a waiter takes a lock that its node handed to it just before it learnt that the memory node has restarted",
+			Test:   "hier TestGrantOfTheLifeBefore"},
 	}
 }

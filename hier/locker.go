@@ -215,6 +215,13 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 		case outlived:
 			return fabric.ErrStaleEpoch
 		case granted:
+			// It may have restarted after the holder compared, and others may hold the lock in its new epoch.
+			if k.compare(r.Lock.MN()); x.over() {
+				r.Noted, r.Owed = 0, 0
+				h.Aux, h.Token, h.Held = x, w.token, true
+				k.took(h.Lock)
+				return k.tooLate(h)
+			}
 			return k.hold(s, x, h, r, w.token)
 		case chosen:
 			k.wakeAll(r.Lock)

@@ -58,3 +58,42 @@ func waiterOfTheLifeBefore(t *testing.T, policy string, keep bool) {
 	}
 	r.wantFree(0)
 }
+
+// The memory node restarts between the holder's release, which hands the lock to a waiter of its node, and the waiter's return: the waiter is
+// granted the lock of the new life.
+func TestGrantOfTheLifeBefore(t *testing.T) {
+	for _, keep := range []bool{true, false} {
+		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
+			r := newRig(t, 1, 2, "local-prefer", small, unsynced, waits(200*us, 10*ms))
+			r.client(0, "holder", func(k *hier.Locker) {
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Exclusive)
+				at(k, 100*us)
+				must(t, k.Release(&h, nil))
+			})
+			r.c.Go(r.nodes[0], "waiter", func(p fabric.Port) {
+				restarted := false
+				k := r.hooked(0, p, &hookPort{recv: func(p fabric.Port, deadline fabric.Time) (fabric.Message, error) {
+					m, err := p.Recv(deadline)
+					if err == nil && !restarted {
+						restarted = true
+						r.restartAt(p.Now(), keep)
+						err = p.Pause(p.Now() + 10*us)
+					}
+					return m, err
+				}})
+				at(k, 50*us)
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), mode)
+				if !restarted {
+					t.Error("the lock was not handed over")
+				}
+				if err := k.Release(&h, nil); err != nil {
+					t.Errorf("granted after the restart: %v", err)
+				}
+			})
+			r.run()
+			r.wantFree(0)
+		}
+	}
+}

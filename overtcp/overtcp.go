@@ -88,13 +88,14 @@ func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &node{n, n.(member.Follower), c}, nil
+	return &node{n, n.(member.Follower), n.(fabric.MemoryEpochs), c}, nil
 }
 
 // node is a membership with the coordinator that it needs.
 type node struct {
 	fabric.Node
 	member.Follower
+	fabric.MemoryEpochs
 	c *etcd.Coordinator
 }
 

@@ -251,7 +251,10 @@ func (n *node) Fenced() <-chan struct{} { return n.ended }
 // Contact is member.Contact.
 func (n *node) Contact() (silent time.Duration, why error) { return peer.Reach(n.member) }
 
-var _ member.Follower = (*node)(nil)
+var (
+	_ member.Follower     = (*node)(nil)
+	_ fabric.MemoryEpochs = (*node)(nil)
+)
 
 // revision returns that of the state that the node acts on.
 func (n *node) revision() uint64 {

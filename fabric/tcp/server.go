@@ -110,7 +110,8 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	k := peer.Keeper{Members: s.o.Members, Own: s.Member, Suspend: s.suspend, Ready: s.ready, Report: s.o.Report}
+	s.standing.Admit()
+	k := peer.Keeper{Members: s.o.Members, Own: s.Member, Suspend: s.suspend, Ready: s.ready, Admit: s.standing.Admit, Report: s.o.Report}
 	s.tasks.Go(func() {
 		if err := k.Stay(s.ctx, m); err != nil {
 			s.o.Report(err)
@@ -120,7 +121,7 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// ready begins to serve in a new epoch: nobody knows of it yet.
+// ready begins to serve in a new epoch: nobody knows of it yet. Nobody is let in before it is admitted.
 func (s *MemoryServer) ready(m member.Member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -208,7 +208,10 @@ func (n *node) Fenced() <-chan struct{} { return n.given }
 // Contact is member.Contact.
 func (n *node) Contact() (silent time.Duration, why error) { return peer.Reach(n.member) }
 
-var _ member.Follower = (*node)(nil)
+var (
+	_ member.Follower     = (*node)(nil)
+	_ fabric.MemoryEpochs = (*node)(nil)
+)
 
 // cut lets nothing out any more.
 func (n *node) cut() {

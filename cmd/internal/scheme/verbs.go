@@ -134,13 +134,14 @@ func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return &verbsNode{n, n.(member.Follower), e}, nil
+	return &verbsNode{n, n.(member.Follower), n.(fabric.MemoryEpochs), e}, nil
 }
 
 // A verbsNode is a compute node with the coordinator that it needs.
 type verbsNode struct {
 	fabric.Node
 	member.Follower
+	fabric.MemoryEpochs
 	e *etcd.Coordinator
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -22,9 +23,11 @@ const behindTimeout = 2 * time.Second
 // A Standing is the state of the cluster that a node acts on. Any goroutine may use it; the zero value
 // knows of nobody.
 type Standing struct {
-	mu    sync.Mutex
-	state *member.State
-	newer chan struct{} // closed when there is a newer one
+	mu     sync.Mutex
+	state  *member.State
+	newer  chan struct{} // closed when there is a newer one
+	shut   bool          // nobody is let in
+	epochs [fabric.MaxMem + 1]atomic.Uint32
 }
 
 // State returns the state, nil before the first, and a channel that is closed when there is a newer one.
@@ -47,33 +50,77 @@ func (s *Standing) Take(st *member.State) (old *member.State, ok bool) {
 		return old, false
 	}
 	s.state = st
-	if s.newer != nil {
-		close(s.newer)
+	for _, m := range st.MNs {
+		if e := &s.epochs[m.ID&fabric.MaxMem]; e.Load() < m.Epoch {
+			e.Store(m.Epoch)
+		}
 	}
-	s.newer = make(chan struct{})
+	s.wake()
 	return old, true
 }
 
-// Reset forgets the state: those of another membership follow, whose revisions may be lower.
-func (s *Standing) Reset() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state = nil
+// wake wakes those who wait for a newer state; mu is held.
+func (s *Standing) wake() {
 	if s.newer != nil {
 		close(s.newer)
 	}
 	s.newer = make(chan struct{})
 }
 
-// Await judges a newcomer by the state: as long as judge says ErrBehind it is asked again with the next
+// Reset forgets the state of a memory node: those of another membership follow, whose revisions may be lower. Nobody is let in until Admit.
+func (s *Standing) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state, s.shut = nil, true
+	s.wake()
+}
+
+// Admit lets others in from now on: the coordinator has admitted the memory node, so all compute nodes that may still act have acknowledged its new
+// epoch. Each of them knows by then that its locks of the epoch before are lost ([Standing.MemoryEpoch]), and hands none on: if
+// one compute node could use the memory earlier, it could acquire a lock that another still hands from client to client.
+func (s *Standing) Admit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut = false
+	s.wake()
+}
+
+// errShut: this memory node is not admitted yet.
+var errShut = fmt.Errorf("%w: not all compute nodes have acknowledged its epoch yet", ErrBehind)
+
+// entrance returns the state for who wants to be let in.
+func (s *Standing) entrance() (st *member.State, newer <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newer == nil {
+		s.newer = make(chan struct{})
+	}
+	switch {
+	case s.shut:
+		err = errShut
+	case s.state == nil:
+		err = ErrBehind
+	}
+	return s.state, s.newer, err
+}
+
+// MemoryEpoch is fabric.MemoryEpochs: the epoch of the newest state that is known here. A memory node executes nothing in an epoch
+// before all compute nodes know of it (Admit).
+func (s *Standing) MemoryEpoch(id fabric.MemID) uint32 {
+	if id > fabric.MaxMem {
+		return 0
+	}
+	return s.epochs[id].Load()
+}
+
+// Await judges a newcomer by the state: as long as judge says ErrBehind, or nobody is let in, it is asked again with the next
 // state, for a while.
 func (s *Standing) Await(ctx context.Context, judge func(st *member.State) error) error {
 	ctx, cancel := context.WithTimeout(ctx, behindTimeout)
 	defer cancel()
 	for {
-		st, newer := s.State()
-		err := ErrBehind
-		if st != nil {
+		st, newer, err := s.entrance()
+		if err == nil {
 			err = judge(st)
 		}
 		if !errors.Is(err, ErrBehind) {

@@ -60,6 +60,34 @@ func TestNewcomersWaitForTheNews(t *testing.T) {
 	}
 }
 
+// A memory node that joins lets nobody in before it is admitted, and a compute node keeps the newest epoch that it has heard of.
+func TestNobodyIsLetInBeforeAdmission(t *testing.T) {
+	var s Standing
+	if s.MemoryEpoch(3) != 0 || s.MemoryEpoch(fabric.MaxMem+1) != 0 {
+		t.Error("an epoch of a memory node that nobody has heard of")
+	}
+	for i, epoch := range []uint32{4, 5} {
+		s.Reset()
+		s.Take(&member.State{Revision: uint64(2 - i), MNs: []member.MN{{ID: 3, Epoch: epoch}}})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		judge := func(*member.State) error { return nil }
+		if err := s.Await(ctx, judge); !errors.Is(err, ErrBehind) {
+			t.Errorf("before it is admitted: %v", err)
+		}
+		done := make(chan error)
+		go func() { done <- s.Await(context.Background(), judge) }()
+		s.Admit()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	s.Take(&member.State{Revision: 3})
+	if got := s.MemoryEpoch(3); got != 5 {
+		t.Errorf("the memory node was in epoch 5 when it was there last, and is in %d", got)
+	}
+}
+
 // Who is being fenced may still speak.
 func TestFindFindsTheDying(t *testing.T) {
 	st := &member.State{CNs: []member.CN{{ID: 1, Life: 10}}, Fencing: []member.CN{{ID: 2, Life: 20}}}

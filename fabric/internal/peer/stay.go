@@ -29,6 +29,8 @@ type Keeper struct {
 	Suspend func(why error)
 	// Ready begins to serve in a new epoch: see member.Service. It reports whether the node still wants to.
 	Ready func(member.Member) bool
+	// Admit lets others in: all that may still act have acknowledged the new epoch.
+	Admit func()
 	// Report is told what goes wrong.
 	Report func(error)
 }
@@ -61,6 +63,7 @@ func (k *Keeper) again(ctx context.Context, why error) (member.Member, error) {
 		m, err := k.join(ctx)
 		switch {
 		case err == nil:
+			k.Admit()
 			return m, nil
 		case ctx.Err() != nil:
 			return nil, nil

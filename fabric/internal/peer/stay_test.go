@@ -44,9 +44,13 @@ func TestAFailedJoinSupersedesNobody(t *testing.T) {
 	close(m.done)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	admitted := 0
 	k := Keeper{Members: &forgetful{epoch: 5}, Own: func() member.MN { return own }, Suspend: func(error) {},
-		Ready: func(m member.Member) bool { own = m.MN(); return true }, Report: func(err error) { t.Log(err) }}
+		Ready: func(m member.Member) bool { own = m.MN(); return true }, Admit: func() { admitted++ }, Report: func(err error) { t.Log(err) }}
 	if err := k.Stay(ctx, m); err != nil {
 		t.Error("given up:", err)
+	}
+	if admitted == 0 {
+		t.Error("it has joined again, and admits nobody")
 	}
 }

@@ -1,0 +1,80 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A memory node in a new epoch executes nothing before all compute nodes that may still act know of it: those that do not hand locks of the epoch
+// before on among their clients. With its memory and without, and with one of the compute nodes cut off from the coordinator.
+func TestMemoryNodeWaitsForAllComputeNodes(t *testing.T) {
+	for _, keeps := range []bool{true, false} {
+		for _, dies := range []bool{false, true} {
+			waitsForAll(t, keeps, dies)
+		}
+	}
+}
+
+func waitsForAll(t *testing.T, keeps, dies bool) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 200*time.Millisecond }
+	s := c.serve(0, 1<<16)
+	a, b := c.join(), c.join()
+	p := open(t, b)
+	do(t, p, fabric.FAA(word, 1))
+	was := s.Epoch()
+	deaf := c.way.of(a.own.Life)
+	deaf.detach()
+	served := make(chan struct{})
+	if keeps {
+		c.members.Kill(s.own.Life) // it joins again by itself
+		close(served)
+	} else {
+		c.KillMN(0)
+		o := c.options()
+		o.Size = 1 << 16
+		go func() {
+			defer close(served)
+			var err error
+			if s, err = Serve(context.Background(), o); err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+			c.servers[0] = s
+		}()
+	}
+	await(t, "the other compute node has heard of the new epoch", func() bool { return b.MemoryEpoch(0) > was })
+	epoch := b.MemoryEpoch(0)
+	if err := p.Reattach(0, epoch); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := p.Do([]fabric.Op{fabric.FAA(word, 1)}); !errors.Is(err, fabric.ErrNodeDown) {
+			t.Errorf("keeps %v: an operation in epoch %d, while a compute node has only heard of epoch %d: %v", keeps, epoch, a.MemoryEpoch(0), err)
+		}
+	}
+	if got := a.MemoryEpoch(0); got != was {
+		t.Errorf("a compute node that hears nothing knows epoch %d of %d", got, was)
+	}
+	if dies {
+		c.members.Kill(a.own.Life)
+	} else {
+		deaf.reattach()
+	}
+	ops := []fabric.Op{fabric.FAA(word, 1)}
+	await(t, "the memory node can be used", func() bool { return p.Do(ops) == nil })
+	if got := a.MemoryEpoch(0); !dies && got != epoch {
+		t.Errorf("the memory node can be used in epoch %d, and a compute node knows epoch %d", epoch, got)
+	}
+	if ops[0].Old != 1 && keeps || ops[0].Old != 0 && !keeps {
+		t.Errorf("keeps %v: the word was %d", keeps, ops[0].Old)
+	}
+	deaf.reattach()
+	<-served
+}
