@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock/cas"
 )
@@ -213,6 +214,7 @@ func explore(t *testing.T, p program, states int, wall time.Duration) sim.Report
 	if p.tear {
 		cfg.Sim.Tear = sim.Tear{Prob: 1, Grain: 64}
 	}
+	fabrictest.SkipInVirtualTime(t)
 	return sim.Explore(cfg, p.build(t))
 }
 

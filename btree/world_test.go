@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock/cas"
 	"github.com/declock/declock/region"
@@ -22,6 +23,7 @@ type world struct {
 
 func newWorld(t testing.TB, cfg sim.Config, mns int, size uint64, cns int) *world {
 	t.Helper()
+	fabrictest.SkipInVirtualTime(t)
 	w := &world{t: t, c: sim.New(cfg)}
 	t.Cleanup(func() { w.c.Close() })
 	w.populate(mns, size, cns)

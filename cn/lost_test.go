@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
@@ -46,6 +47,7 @@ type losing struct {
 const losingMemory = 8 << 20
 
 func newLosing(t *testing.T, seed uint64) *losing {
+	fabrictest.SkipInVirtualTime(t)
 	x := &losing{t: t, c: sim.New(sim.Config{Seed: seed}), rand: sim.NewRand(seed, 1)}
 	t.Cleanup(func() { x.c.Close() })
 	for range 2 {

@@ -113,12 +113,12 @@ func deleteAll(t *testing.T, c *Client, size, n int) {
 // A store that was full of objects of one size, which were deleted, takes as many of another size as one that is new: 95 % at
 // least. All compute nodes help to fill and to delete.
 func TestEverySizeGetsTheMemory(t *testing.T) {
-	const size = 16 << 20
+	const size = 8 << 20
 	sizes := []int{1000, 4000, 100, 1000, 30_000, 300}
 	world := func() (*world, []*Client) {
 		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, size, 2)
 		cfg := w.config()
-		cfg.Objects, cfg.NoEvict = 30_000, true
+		cfg.Objects, cfg.NoEvict = 15_000, true
 		return w, []*Client{w.client(0, w.open(0, cfg)), w.client(1, w.open(1, cfg))}
 	}
 	_, c := world()
@@ -156,7 +156,7 @@ func TestDriftingSizes(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 8<<20, 2)
 	cfg := w.config()
 	cfg.Objects = 10_000
-	const sets = 15_000
+	const sets = 10_000
 	var all []*Client
 	for cn := range 2 {
 		all = append(all, w.client(cn, w.open(cn, cfg)))

@@ -92,6 +92,8 @@ func Sim(seed uint64) fabrictest.Harness { return simHarness(seed) }
 type simHarness uint64
 
 func (h simHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	t.Helper()
+	fabrictest.SkipInVirtualTime(t)
 	s := &simCluster{t: t, c: sim.New(sim.Config{Seed: uint64(h), Tear: sim.Tear{Prob: 0.5, Grain: 8}})}
 	for _, size := range cfg.Mem {
 		s.c.AddMN(size)
