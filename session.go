@@ -41,6 +41,9 @@ func (c *Cluster) Session() (*Session, error) {
 // ErrHeld: a session, or its cluster, was closed while the session held locks.
 var ErrHeld = errors.New("declock: session closed with locks held")
 
+// ErrInUse: the cluster was closed while an operation of a session was under way.
+var ErrInUse = errors.New("declock: cluster closed while a session is in use")
+
 // Close closes the session. Locks that it holds still are released, and the error names them (ErrHeld): the program forgot
 // to unlock them, and what it did under them may be half done. Their Guards are then those of locks not held.
 func (s *Session) Close() error {
@@ -60,10 +63,16 @@ func (c *Cluster) releaseSessions() error {
 	clear(c.sessions)
 	c.mu.Unlock()
 	var errs []error
+	busy := 0
 	for _, s := range sessions {
-		if !s.use.Busy() { // else its operation ends with ErrClosed
-			errs = append(errs, s.releaseAll())
+		if s.use.Busy() {
+			busy++
+			continue
 		}
+		errs = append(errs, s.releaseAll())
+	}
+	if busy > 0 {
+		errs = append(errs, fmt.Errorf("%w: operations of %d sessions, which end with ErrClosed; what these sessions hold is lost: end what uses sessions before Close", ErrInUse, busy))
 	}
 	return errors.Join(errs...)
 }

@@ -58,6 +58,7 @@ type Node struct {
 	seen    seen
 	running sync.WaitGroup
 	ended   chan struct{} // closed by Close
+	owes    bool          // the agent could not give back all that the node has in queues of locks; valid when running is over
 
 	mu       sync.Mutex
 	regions  []*region.Region
@@ -122,6 +123,7 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 		if err := n.agent.Run(cfg.Report); err != nil && cfg.Report != nil {
 			cfg.Report(err)
 		}
+		n.owes = !n.agent.Leave(cfg.Report)
 	}()
 	if w, ok := f.(interface{ Fenced() <-chan struct{} }); ok {
 		n.running.Add(1)
@@ -161,7 +163,11 @@ func (n *Node) Regions() []*region.Region {
 func (n *Node) Layout() cql.Layout { return n.hcfg.Layout }
 
 // Close closes all sessions, stops the agent and leaves the cluster. No
-// session may be in use.
+// session may be in use: an operation that waits ends with ErrClosed.
+//
+// Before that the agent has those locks reset in whose queues the node has tickets, of clients that have given up: nobody would take
+// their grants. If that does not succeed within hier.LeaveNs, or if sessions hold locks, the node leaves as one that has crashed does,
+// so that the others look at once for what it had.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	if n.closed {
@@ -182,8 +188,15 @@ func (n *Node) Close() error {
 	n.fab.Agent().Interrupt()
 	close(n.ended)
 	n.running.Wait()
-	errs = append(errs, n.fab.Close())
-	return errors.Join(errs...)
+	return errors.Join(append(errs, n.leave())...)
+}
+
+// leave leaves the cluster.
+func (n *Node) leave() error {
+	if f, ok := n.fab.(fabric.Failer); ok && n.owes {
+		return f.Fail()
+	}
+	return n.fab.Close()
 }
 
 // Totals adds the counters of all closed sessions, and of open ones that are idle: those

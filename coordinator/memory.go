@@ -267,10 +267,15 @@ func (n *memoryMember) Contact() (silent time.Duration, why error) {
 }
 
 // Leave is member.Member.Leave.
-func (n *memoryMember) Leave(ctx context.Context) error {
+func (n *memoryMember) Leave(ctx context.Context) error { return n.leave(ctx, member.Left) }
+
+// Fail is member.Member.Fail.
+func (n *memoryMember) Fail(ctx context.Context) error { return n.leave(ctx, member.Died) }
+
+func (n *memoryMember) leave(ctx context.Context, how member.Phase) error {
 	if n.m.isAway() {
 		return fmt.Errorf("%w: it is away", member.ErrUnreachable)
 	}
-	n.end(member.Left, nil)
+	n.end(how, nil)
 	return ctx.Err()
 }

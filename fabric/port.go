@@ -248,6 +248,13 @@ type MemoryEpochs interface {
 	MemoryEpoch(MemID) uint32
 }
 
+// A Failer is a Node that can leave the cluster as one that has crashed does: View.Lost grows for the others, so that they look at once for
+// locks that nobody will release. All fabrics of this module are.
+type Failer interface {
+	// Fail is Close for a Node that leaves something behind in the queues of locks.
+	Fail() error
+}
+
 // A View is the set of live compute nodes at a time. Epoch grows with each change.
 type View struct {
 	Epoch uint64

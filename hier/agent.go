@@ -109,22 +109,27 @@ func (a *Agent) Run(report func(error)) error {
 		case err != nil:
 			return err
 		}
-		err = a.handle(&m)
-		if err != nil && report != nil {
-			report(err)
-		}
-		a.count()
-		a.table.fences.resetting.Store(!a.resets.Idle())
-		switch {
-		case m.Kind == msgFence && m.From.CN() == a.node.ID():
-			a.onFence(&m)
-		case m.Kind == fabric.MsgView && m.From == 0:
-			a.onView()
-		case m.Kind == msgTrouble && m.From.CN() == a.node.ID():
-			a.onTrouble(fabric.MemID(m.Body[0]))
-		case m.Kind == msgSync && a.sync.IntervalNs > 0 && a.port.Now() > a.synced+a.sync.IntervalNs/2:
+		a.receive(&m, report)
+		if m.Kind == msgSync && a.sync.IntervalNs > 0 && a.port.Now() > a.synced+a.sync.IntervalNs/2 {
 			next = a.synchronise()
 		}
+	}
+}
+
+// receive handles a message, of whatever kind but msgSync.
+func (a *Agent) receive(m *fabric.Message, report func(error)) {
+	if err := a.handle(m); err != nil && report != nil {
+		report(err)
+	}
+	a.count()
+	a.table.fences.resetting.Store(!a.resets.Idle())
+	switch {
+	case m.Kind == msgFence && m.From.CN() == a.node.ID():
+		a.onFence(m)
+	case m.Kind == fabric.MsgView && m.From == 0:
+		a.onView()
+	case m.Kind == msgTrouble && m.From.CN() == a.node.ID():
+		a.onTrouble(fabric.MemID(m.Body[0]))
 	}
 }
 
@@ -214,6 +219,7 @@ func (a *Agent) look(report func(error)) {
 	if err := a.reattach(); err != nil && report != nil {
 		report(err)
 	}
+	a.lookAfterStuck() // a client that was closed while it waited has told nobody
 	if a.locker.cfg.LeaseNs <= 0 {
 		return
 	}

@@ -28,6 +28,7 @@ type rig struct {
 	simcfg sim.Config
 	wrap   func(fabric.Port) fabric.Port // of every Port; nil: none
 	report func(error)                   // of the agents; nil: an error of the test
+	left   func(n *sim.Node, clean bool) // of an agent that was interrupted, after Leave; nil: no node leaves
 }
 
 // Memory of a rig: the timesync counter, then locks, each with 8 data words.
@@ -100,6 +101,9 @@ func (r *rig) addNode(p hier.Policy) {
 	r.c.GoAgent(n, func(fabric.Port) {
 		if err := agent.Run(r.report); err != nil {
 			r.report(err)
+		}
+		if r.left != nil {
+			r.left(n, agent.Leave(r.report))
 		}
 	})
 	r.nodes = append(r.nodes, n)

@@ -22,10 +22,17 @@ const troubleNs = 5 * fabric.Millisecond
 // that is forgotten is found by who waits for it, after Config.CQL.RecheckNs.
 const maxStuck = 1 << 14
 
-// stick notes that a place could not be given up: its memory node is down, or did not answer an interrupted client. If its memory
-// outlives that, the header counts the place, and nobody will release it: the agent has the lock reset
-// when the memory node answers.
+// stick notes that a place could not be given up: its memory node is down, or did not answer an interrupted client, or the client has been
+// closed. If its memory outlives that, the header counts the place, and nobody will release it: the agent has the lock reset
+// when the memory node answers, or before the node leaves.
 func (k *Locker) stick(p *cql.Place, enqueued bool, err error) {
+	if errors.Is(err, fabric.ErrClosed) {
+		if !enqueued { // whatever the operation was that the end of the client met
+			p = &cql.Place{Lock: p.Lock, Mode: lock.Shared}
+		}
+		k.table.stick(p)
+		return
+	}
 	unknown := errors.Is(err, fabric.ErrUnknownOutcome)
 	if !unknown && !unreached(err) {
 		return

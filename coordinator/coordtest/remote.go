@@ -133,6 +133,14 @@ func (s *service) Leave(life uint64, _ *int) error {
 	return m.Leave(context.Background())
 }
 
+// Fail is member.Member.Fail.
+func (s *service) Fail(life uint64, _ *int) error {
+	s.mu.Lock()
+	m := s.members[member.Life(life)]
+	s.mu.Unlock()
+	return m.Fail(context.Background())
+}
+
 // Serve lets other processes reach a coordinator until the end of the test: [Dial] takes the address that it returns. Nobody
 // dies by himself there, whatever happens to his process: Kill says so.
 func Serve(t testing.TB, m *coordinator.Memory) string {
@@ -270,4 +278,7 @@ func (m *remoteMember) Err() error {
 }
 func (m *remoteMember) Leave(context.Context) error {
 	return m.c.Call("Coordinator.Leave", m.life, new(int))
+}
+func (m *remoteMember) Fail(context.Context) error {
+	return m.c.Call("Coordinator.Fail", m.life, new(int))
 }

@@ -27,6 +27,7 @@ func Run(t *testing.T, h Harness) {
 		{"a join that is given up leaves nobody behind", joinGivenUp},
 		{"all numbers taken is ErrFull", full},
 		{"a node that leaves is not lost", leaving},
+		{"a node that fails by itself is lost", failing},
 		{"a dead node is fenced until all have acknowledged", fencing},
 		{"who dies meanwhile is not waited for", deathOfWaitedFor},
 		{"a number that is being fenced is not given out", numberOfFenced},
@@ -189,6 +190,17 @@ func leaving(e *env) {
 	}
 	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
 	if s.Lost != 0 {
+		e.Errorf("lost %d", s.Lost)
+	}
+}
+
+func failing(e *env) {
+	a, b := e.startCN(), e.startCN()
+	if err := b.Fail(e.ctx); err != nil {
+		e.Fatalf("fail: %v", err)
+	}
+	e.awaitDone(b)
+	if s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) }); s.Lost != 1 {
 		e.Errorf("lost %d", s.Lost)
 	}
 }

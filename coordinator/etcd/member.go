@@ -67,7 +67,7 @@ func (c *Coordinator) join(ctx context.Context, r record, ready func(member.Memb
 		err = fmt.Errorf("etcd: joining %q: %w", c.opt.Cluster, ctx.Err())
 	}
 	// ctx may have ended, and that is no reason to leave traces.
-	if left := m.leave(context.WithoutCancel(ctx), err); left != nil {
+	if left := m.leave(context.WithoutCancel(ctx), goneLeft, err); left != nil {
 		c.opt.Report(left)
 	}
 	return nil, err
@@ -301,10 +301,13 @@ func (m *membership) poke() {
 }
 
 // Leave is member.Member.Leave.
-func (m *membership) Leave(ctx context.Context) error { return m.leave(ctx, nil) }
+func (m *membership) Leave(ctx context.Context) error { return m.leave(ctx, goneLeft, nil) }
 
-// leave ends the membership, with what Err is to say.
-func (m *membership) leave(ctx context.Context, why error) error {
+// Fail is member.Member.Fail.
+func (m *membership) Fail(ctx context.Context) error { return m.leave(ctx, goneDied, nil) }
+
+// leave ends the membership, with what Err is to say. how is goneLeft or goneDied.
+func (m *membership) leave(ctx context.Context, how string, why error) error {
 	if m.Err() != nil {
 		return m.Err()
 	}
@@ -315,7 +318,7 @@ func (m *membership) leave(ctx context.Context, why error) error {
 	m.end(why)
 	if node != 0 {
 		gone, n := m.record, m.number.String()
-		gone.Gone = goneLeft
+		gone.Gone = how
 		_, err := c.commit(ctx, []clientv3.Cmp{c.unchanged(dirNode+n, node)},
 			c.put(dirNode+n, gone.encode(), clientv3.NoLease), c.delete(dirLive+n))
 		if err != nil && !errors.Is(err, errStale) {

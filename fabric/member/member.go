@@ -185,4 +185,6 @@ type Member interface {
 
 	// Leave ends the membership: not a death. The node must use the fabric no more.
 	Leave(ctx context.Context) error
+	// Fail is Leave as a death: for a compute node that leaves something behind in the queues of locks.
+	Fail(ctx context.Context) error
 }

@@ -224,7 +224,13 @@ func (n *node) Agent() fabric.Port { return n.agent }
 func (n *node) Retire(id fabric.ClientID) { n.table.Retire(id) }
 
 // Close is fabric.Node.Close.
-func (n *node) Close() error {
+func (n *node) Close() error { return n.end(n.c.endCN) }
+
+// Fail is fabric.Failer.
+func (n *node) Fail() error { return n.end(n.c.loseCN) }
+
+// end leaves the cluster: note tells the others how.
+func (n *node) end(note func(id fabric.CNID, incarnation uint64) (mine bool)) error {
 	if n.closed.Load() {
 		return nil
 	}
@@ -235,7 +241,7 @@ func (n *node) Close() error {
 	n.table.CloseAll()
 	n.cancel()
 	err := n.c.lock(context.Background())
-	mine := n.c.endCN(n.id, n.incarnation)
+	mine := note(n.id, n.incarnation)
 	if err == nil {
 		if mine {
 			n.c.removeCN(n.id)

@@ -269,6 +269,14 @@ func (j *joined) Leave(context.Context) error {
 	return nil
 }
 
+func (j *joined) Fail(context.Context) error {
+	j.s.do(func() {
+		_ = j.m.node.Fail()
+		j.end(nil)
+	})
+	return nil
+}
+
 func (j *joined) leave(why error) {
 	if j.m.node != nil {
 		j.m.node.Close()

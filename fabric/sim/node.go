@@ -136,7 +136,10 @@ type Node struct {
 	gone   bool          // killed, and what its clients were told makes no difference any more
 }
 
-var _ fabric.Node = (*Node)(nil)
+var (
+	_ fabric.Node   = (*Node)(nil)
+	_ fabric.Failer = (*Node)(nil)
+)
 
 // AddCN adds a compute node, with the lowest free number. If the cluster has already run, the others' agents
 // get a MsgView, and its code begins when all have acknowledged that it is there. It panics if all numbers are taken.
@@ -286,7 +289,12 @@ func (n *Node) coreOf(index int) *core {
 }
 
 // Close leaves the cluster: all Ports are closed and the others get a new view.
-func (n *Node) Close() error {
+func (n *Node) Close() error { return n.end(member.Left) }
+
+// Fail is fabric.Failer.
+func (n *Node) Fail() error { return n.end(member.Died) }
+
+func (n *Node) end(how member.Phase) error {
 	if n.closed {
 		return nil
 	}
@@ -298,7 +306,7 @@ func (n *Node) Close() error {
 		}
 	}
 	if !n.c.closed {
-		n.c.leave(n.member, member.Left)
+		n.c.leave(n.member, how)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.open(ctx); err != nil {
 		n.quit()
-		_ = n.leave()
+		_ = n.leave(peer.Leave)
 		n.shut()
 		return nil, err
 	}
@@ -290,7 +290,13 @@ func (n *node) Retire(id fabric.ClientID) { n.table.Retire(id) }
 const closeFlush = time.Second
 
 // Close is fabric.Node.Close.
-func (n *node) Close() error {
+func (n *node) Close() error { return n.end(peer.Leave) }
+
+// Fail is fabric.Failer.
+func (n *node) Fail() error { return n.end(peer.Fail) }
+
+// end leaves the cluster, by leave of package peer.
+func (n *node) end(leave func(member.Member) error) error {
 	n.closing.Lock()
 	defer n.closing.Unlock()
 	if n.closed.Load() {
@@ -306,7 +312,7 @@ func (n *node) Close() error {
 		time.Sleep(200 * time.Microsecond)
 	}
 	n.quit()
-	err := n.leave()
+	err := n.leave(leave)
 	n.shut()
 	return err
 }
@@ -321,11 +327,11 @@ func (n *node) unsent() bool {
 }
 
 // leave ends the membership.
-func (n *node) leave() error {
+func (n *node) leave(how func(member.Member) error) error {
 	if n.fenced.Load() {
 		return nil
 	}
-	return peer.Leave(n.member)
+	return how(n.member)
 }
 
 // quit stops using the fabric.

@@ -73,7 +73,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	n.at, n.halt = context.WithCancel(n.ctx)
 	if err := n.open(ctx); err != nil {
 		n.quit()
-		_ = n.leave()
+		_ = n.leave(peer.Leave)
 		n.shut()
 		return nil, err
 	}
@@ -278,7 +278,13 @@ func (n *node) Retire(id fabric.ClientID) { n.table.Retire(id) }
 const closeFlush = time.Second
 
 // Close is fabric.Node.Close.
-func (n *node) Close() error {
+func (n *node) Close() error { return n.end(peer.Leave) }
+
+// Fail is fabric.Failer.
+func (n *node) Fail() error { return n.end(peer.Fail) }
+
+// end leaves the cluster, by leave of package peer.
+func (n *node) end(leave func(member.Member) error) error {
 	if n.closed.Load() {
 		return nil
 	}
@@ -294,7 +300,7 @@ func (n *node) Close() error {
 	if !n.quit() {
 		return nil
 	}
-	err := n.leave()
+	err := n.leave(leave)
 	n.shut()
 	return err
 }
@@ -321,11 +327,11 @@ func (n *node) quit() bool {
 }
 
 // leave ends the membership: what follows is no death.
-func (n *node) leave() error {
+func (n *node) leave(how func(member.Member) error) error {
 	if n.fenced.Load() {
 		return nil
 	}
-	return peer.Leave(n.member)
+	return how(n.member)
 }
 
 // shut gives everything back.

@@ -37,3 +37,13 @@ func Leave(m member.Member) error {
 	defer cancel()
 	return m.Leave(ctx)
 }
+
+// Fail ends a membership as a death does. m may be nil.
+func Fail(m member.Member) error {
+	if m == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	return m.Fail(ctx)
+}
