@@ -36,10 +36,10 @@ func alone(t *testing.T, policy string, body func(k *Locker, l func(i int) fabri
 }
 
 // A local lock exists while a client of the node holds or wants the lock; an idle
-// lock costs the node nothing: after 100,000 locks were held at once, the table is
+// lock costs the node nothing: after 30,000 locks were held at once, the table is
 // as small as it was.
 func TestIdleTableCostsNothing(t *testing.T) {
-	const locks = 100_000
+	const locks = 30_000
 	table := alone(t, "declock-tf", func(k *Locker, l func(int) fabric.Addr) {
 		fresh, _ := k.table.footprint()
 		holds := make([]lock.Hold, locks)
