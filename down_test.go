@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/mn"
@@ -159,64 +158,6 @@ func TestOpenAStoreWithAMemoryNodeDown(t *testing.T) {
 				if err != nil || string(it.Value) != "x" {
 					t.Errorf("%v is back: get by the first process: %q, %v", down, it.Value, err)
 				}
-			}
-		}
-	}
-}
-
-// A tree that lies on two memory nodes, of which one is down, is opened, found by its name. It is ErrNodeDown until the node is back, with its memory or without; then
-// all works, and nobody is told of a loss.
-func TestOpenATreeWithAMemoryNodeDown(t *testing.T) {
-	ctx := context.Background()
-	for down := range fabric.MemID(2) {
-		for _, keep := range []bool{true, false} {
-			x := twoNodes(t, keep)
-			first := opened(t, "down", x.dir)
-			tree, err := first.Tree(ctx, "t", btree.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			before, err := tree.Client(session(t, first))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := before.Put([]byte("k"), []byte("v")); err != nil {
-				t.Fatal(err)
-			}
-			x.stop(down)
-			c := opened(t, "down", x.dir)
-			again, err := c.Tree(ctx, "t", btree.Config{})
-			if err != nil {
-				t.Fatalf("%v is down: %v", down, err)
-			}
-			k, err := again.Client(session(t, c))
-			if err != nil {
-				t.Fatalf("%v is down: client: %v", down, err)
-			}
-			if _, err := k.Get([]byte("k")); !errors.Is(err, fabric.ErrNodeDown) {
-				t.Errorf("%v is down: get: %v", down, err)
-			}
-			if err := k.Put([]byte("k"), nil); !errors.Is(err, fabric.ErrNodeDown) {
-				t.Errorf("%v is down: put: %v", down, err)
-			}
-			x.serve(down)
-			if v, err := k.Get([]byte("k")); keep && (err != nil || string(v) != "v") || !keep && !errors.Is(err, btree.ErrNotFound) {
-				t.Errorf("%v is back, with its memory %v: get: %q, %v", down, keep, v, err)
-			}
-			if err := k.Put([]byte("k"), []byte("w")); err != nil {
-				t.Errorf("%v is back: put: %v", down, err)
-			}
-			if !keep {
-				continue // the first process hears of the loss at its first operation there
-			}
-			v, err := before.Get([]byte("k"))
-			for range 2 { // a Port of before
-				if err != nil {
-					v, err = before.Get([]byte("k"))
-				}
-			}
-			if err != nil || string(v) != "w" {
-				t.Errorf("%v is back: get by the first process: %q, %v", down, v, err)
 			}
 		}
 	}

@@ -126,6 +126,9 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 			return nil, err
 		}
 	}
+	if err := c.whole(); err != nil {
+		return nil, err
+	}
 	for round := 0; ; round++ {
 		k := &checker{c: c, r: &Report{}}
 		if err := k.run(); err != nil {

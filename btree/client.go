@@ -152,12 +152,16 @@ func (c *Client) open(t *Tree) error {
 	return nil
 }
 
-// takeShadows takes a slot for shadows on each memory node, so that keys can be deleted when memory is full.
+// takeShadows takes a slot for shadows on each memory node that is up, so that keys can be deleted when memory is full.
 func (c *Client) takeShadows() error {
 	c.user.Enter()
 	defer c.user.Leave()
 	for i := range c.t.nodes {
-		if _, err := c.shadowOn(i); err != nil {
+		_, err := c.shadowOn(i)
+		if errors.Is(err, fabric.ErrUnknownOutcome) && !errors.Is(err, fabric.ErrInterrupted) {
+			_, err = c.shadowOn(i) // this client was the first to find it out
+		}
+		if err != nil && !errors.Is(err, fabric.ErrNodeDown) {
 			return err
 		}
 	}
@@ -224,8 +228,8 @@ const maxTries = 1000
 // read reads the node that p names into b, and makes n it. A node that is being written
 // anew is read from its shadow. errGone: there is another node now, or none.
 func (c *Client) read(n *node, b []byte, p ptr) error {
-	if !c.t.sane(p, c.t.stride) {
-		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
+	if err := c.reach(p, c.t.stride); err != nil {
+		return err
 	}
 	var before word // whose shadow was another node's
 	for range maxTries {
@@ -568,8 +572,8 @@ func (c *Client) arrived(s *search, n *node) {
 // lock locks the node that p names and reads it in the same chain. If the node is being written
 // anew, whoever did so has died, and it is finished. errGone: it is not locked.
 func (c *Client) lock(n *node, b []byte, p ptr) error {
-	if !c.t.sane(p, c.t.stride) {
-		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
+	if err := c.reach(p, c.t.stride); err != nil {
+		return err
 	}
 	c.reads[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
 	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:], Note: b}

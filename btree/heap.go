@@ -120,6 +120,9 @@ func (c *Client) allocOn(node int, cl class) (ptr, error) {
 }
 
 func (c *Client) take(node int, cl class) (ptr, error) {
+	if m := &c.t.nodes[node]; m.missing() {
+		return 0, c.t.down(m)
+	}
 	h, n := c.t.nodes[node].heap, uint8(cl)
 	slot := func(item uint64) ptr { return ptr(item) | makePtr(node, 0, 0) }
 	if item, ok := h.Pop(n); ok {
@@ -158,6 +161,10 @@ func (c *Client) wrapped(err error) error {
 
 // free gives a slot back. Nobody else may have it.
 func (c *Client) free(p ptr, cl class) {
+	if c.t.onMissing(p) {
+		c.t.forget(p)
+		return
+	}
 	h := c.t.nodes[p.node()].heap
 	var batch [slab.Batch]uint64
 	if k := h.Push(&c.work, uint8(cl), uint64(p)&^uint64(makePtr(maxNodes, 0, 0)), &batch); k != 0 {
@@ -222,10 +229,13 @@ func (t *Tree) lockAddr(p ptr) fabric.Addr {
 	return t.nodes[p.node()].zero.Add(p.off64() * slotUnit)
 }
 
-// sane tells whether a slot of so many bytes can be where p says.
+// sane reports whether a slot of so many bytes can be where p says, on a part that is there.
 func (t *Tree) sane(p ptr, size uint64) bool {
-	return p.node() < len(t.nodes) && p.off64()*slotUnit >= t.nodes[p.node()].region.HeapOffset() &&
-		p.off64()*slotUnit+size <= t.nodes[p.node()].limit
+	if p.node() >= len(t.nodes) {
+		return false
+	}
+	m := &t.nodes[p.node()]
+	return m.there.Load() && p.off64()*slotUnit >= m.region.HeapOffset() && p.off64()*slotUnit+size <= m.limit
 }
 
 // lose gives a slot up: an operation that may still take effect would write it or link it.
@@ -254,6 +264,9 @@ func (c *Client) drain() error {
 	defer c.user.Leave()
 	c.freeShadows()
 	for i := range c.t.nodes {
+		if c.t.nodes[i].missing() {
+			continue
+		}
 		if err := c.t.nodes[i].heap.GiveLists(&c.work); err != nil {
 			return c.wrapped(err)
 		}

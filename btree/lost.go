@@ -21,7 +21,7 @@ import (
 // A line is what the Trees of a compute node by one name have in common.
 type line struct {
 	losses atomic.Uint32        // memories that were lost
-	busy   atomic.Bool          // a client opens the next: one at a time
+	turn   sweep.Turn           // to open the next, or missing parts
 	newest atomic.Pointer[Tree] // the last that was opened
 
 	dropped atomic.Bool // somebody has dropped it: nothing is opened any more
@@ -54,14 +54,14 @@ func (t *Tree) revived(l lock.Locker) (*Tree, error) {
 	if newest := t.line.newest.Load(); !newest.lost() {
 		return newest, nil
 	}
-	if !t.line.busy.CompareAndSwap(false, true) {
-		return nil, errReviving
+	if ok, err := t.line.turn.Take(l.Port()); !ok {
+		return nil, errors.Join(errReviving, err)
 	}
-	defer t.line.busy.Store(false)
+	defer t.line.turn.End()
 	newest := t.line.newest.Load()
 	for newest.lost() {
 		for _, mn := range t.cfg.Nodes {
-			if err := lock.Renew(l, mn); err != nil {
+			if err := lock.Renew(l, mn); err != nil && !(newest.waits() && errors.Is(err, fabric.ErrNodeDown)) {
 				return nil, err
 			}
 		}
@@ -71,6 +71,13 @@ func (t *Tree) revived(l lock.Locker) (*Tree, error) {
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline = newest.geo.maxKey, newest.geo.nodeSize, newest.geo.maxInline
 		next, err := open(l.Port(), lock.Path(l), given, cfg, t.line)
+		if why := err; newest.waits() && errors.Is(err, fabric.ErrNodeDown) {
+			as := cfg
+			as.MaxKey, as.NodeSize, as.MaxInline = 0, 0, 0
+			if next, err = openWithout(l.Port(), as, t.line, why); err == nil && next.waits() {
+				err = why
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -90,6 +97,9 @@ func (t *Tree) outlived(e *region.Entry) bool {
 func (c *Client) removed(err error) error {
 	t := c.t
 	for i := range t.nodes {
+		if t.nodes[i].missing() {
+			continue
+		}
 		dropped, derr := t.nodes[i].heap.Dropped(&c.work)
 		if derr != nil {
 			return errors.Join(err, derr)

@@ -10,23 +10,42 @@ import (
 	"github.com/declock/declock/region/sweep"
 )
 
-// A tree can be opened while memory nodes of it are down, if a part of it is found: it is waiting then. A path from the root to a leaf may lead
-// over any memory node, and each client needs slots on all, so a tree that waits does nothing: each operation tries to open the tree, which works
-// when all memory nodes are up, and fails with ErrNodeDown until then. Since this compute node has seen nothing of the tree, it reports
-// nothing of it as lost.
+// A tree can be opened while memory nodes of it are down, if a part of it is found.
+//
+// If its first part is there, and all others of which the memory nodes are up, a part that is down is a missing one, of which only the memory node is
+// known. Operations work as long as they meet neither nodes of the tree nor large values on a missing part; one that does fails with ErrNodeDown, which names the memory node.
+// What is new goes to memory nodes that are up. The first operation that meets a missing part when the memory node is back takes the part in, and so does Tend. If the memory node
+// has lost its memory, the tree is gone, as it is for whoever had it open (lost.go).
+//
+// The first part has the ptr of the root and the registrations of the compute nodes that have the tree open. Without it the tree is waiting: each operation tries
+// to open it, and fails with ErrNodeDown until then. Since this compute node has seen nothing of the tree, it reports nothing of it as lost.
 
 // unseen is the Tree.losses of a tree that waits: each operation finds it outdated.
 const unseen = ^uint32(0)
 
-// waits reports whether memory nodes were down when the tree was opened.
+// waits reports whether the tree is waiting for its first part.
 func (t *Tree) waits() bool { return t.losses == unseen }
 
-// waiting returns the tree that is opened because of why: memory nodes are down. It fails with why if no part of the tree is found.
-func waiting(port fabric.Port, cfg Config, l *line, why error) (*Tree, error) {
+// missing reports whether the part was on a memory node that was down when the tree was opened, and is still missing.
+func (m *memory) missing() bool { return !m.there.Load() }
+
+// onMissing reports whether a slot is on a missing part.
+func (t *Tree) onMissing(p ptr) bool { return p.node() < len(t.nodes) && t.nodes[p.node()].missing() }
+
+// down is the error of an operation that needs a missing part.
+func (t *Tree) down(m *memory) error {
+	return fmt.Errorf("btree: %w: memory node %v, which has a part of tree %q that is needed", fabric.ErrNodeDown, m.mn, t.cfg.Name)
+}
+
+// openWithout opens a tree while memory nodes are down: why is the error of open. It fails with why if no part of the tree is found.
+func openWithout(port fabric.Port, cfg Config, l *line, why error) (*Tree, error) {
 	given := cfg
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
+	t := newTree(cfg, l)
+	regions, entries := make([]*region.Region, len(cfg.Nodes)), make([]region.Entry, len(cfg.Nodes))
+	whole, first := true, -1 // all parts are found of which the memory nodes are up
 	for i, mn := range cfg.Nodes {
 		r, err := region.Reach(port, mn)
 		if errors.Is(err, fabric.ErrNodeDown) {
@@ -37,21 +56,167 @@ func waiting(port fabric.Port, cfg Config, l *line, why error) (*Tree, error) {
 		}
 		e, err := r.Lookup(port, cfg.Name, region.KindTree)
 		if errors.Is(err, region.ErrNotFound) || errors.Is(err, region.ErrHalfCreated) {
+			whole = false
 			continue
 		}
 		if err != nil {
 			return nil, errors.Join(why, err)
 		}
-		t := &Tree{cfg: cfg, line: l, losses: unseen, member: new(sweep.Member)}
-		if t.geo, err = decodeGeometry(&e, i); err != nil {
+		g, err := decodeGeometry(&e, i)
+		if err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
 		}
-		t.stride = t.geo.stride()
-		// What is not given is as in this tree, or its successor.
-		t.cfg.MaxKey, t.cfg.NodeSize, t.cfg.MaxInline = t.geo.maxKey, t.geo.nodeSize, t.geo.maxInline
-		return t, t.compare(&given)
+		if first < 0 {
+			first, t.geo = i, g
+		}
+		whole = whole && g == t.geo
+		regions[i], entries[i] = r, e
 	}
-	return nil, why
+	if first < 0 {
+		return nil, why
+	}
+	t.stride = t.geo.stride()
+	// What is not given is as in this tree, or its successor.
+	t.cfg.MaxKey, t.cfg.NodeSize, t.cfg.MaxInline = t.geo.maxKey, t.geo.nodeSize, t.geo.maxInline
+	if err := t.compare(&given); err != nil {
+		return nil, err
+	}
+	if first > 0 || !whole {
+		t.losses, t.member = unseen, new(sweep.Member)
+		return t, nil
+	}
+	for i, r := range regions {
+		if r == nil {
+			continue
+		}
+		if err := t.adopt(i, r, entries[i]); err != nil {
+			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, cfg.Nodes[i], err)
+		}
+	}
+	return t, t.register(port)
+}
+
+// reach returns nil if a slot of so many bytes can be where p says, and takes the part in that it is on, if that is missing and can be had.
+func (c *Client) reach(p ptr, size uint64) error {
+	switch {
+	case c.t.sane(p, size):
+		return nil
+	case !c.t.onMissing(p):
+		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
+	}
+	if err := c.takeIn(p.node()); err != nil {
+		return err
+	}
+	return c.reach(p, size)
+}
+
+// takeIn takes a missing part in.
+func (c *Client) takeIn(node int) error {
+	m := &c.t.nodes[node]
+	taken, err := c.t.line.turn.Take(c.port)
+	if taken {
+		err = c.t.complete(c)
+		c.t.line.turn.End()
+	}
+	if !m.missing() {
+		return nil
+	}
+	if err == nil || errors.Is(err, fabric.ErrNodeDown) {
+		return c.t.down(m)
+	}
+	return fmt.Errorf("%w: %w", c.t.down(m), err)
+}
+
+// whole takes all missing parts in, and fails with ErrNodeDown if one stays missing.
+func (c *Client) whole() error {
+	for i := range c.t.nodes {
+		if c.t.nodes[i].missing() {
+			if err := c.takeIn(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// completeInBackground takes in what there is of missing parts, and has slots found that had become free on them.
+func (c *Client) completeInBackground() {
+	t := c.t
+	if t.absent.Load() > 0 && t.line.turn.Try() {
+		_ = t.complete(c) // whoever needs a part hears why it is missing
+		t.line.turn.End()
+	}
+	if t.absent.Load() == 0 && t.forgotten.Swap(false) {
+		t.member.Force()
+	}
+}
+
+// complete takes in the missing parts of which the memory nodes are up. The caller has the turn.
+func (t *Tree) complete(c *Client) error {
+	var births uint64
+	var errs error
+	back := make([]*region.Region, len(t.nodes))
+	up := true
+	for i := range t.nodes {
+		m := &t.nodes[i]
+		if !m.missing() {
+			births += uint64(m.region.Birth())
+			continue
+		}
+		err := lock.Renew(c.l, m.mn)
+		if err == nil {
+			back[i], err = region.Reach(c.port, m.mn)
+		}
+		if err != nil {
+			up, errs = false, errors.Join(errs, err)
+			continue
+		}
+		births += uint64(back[i].Birth())
+	}
+	for i, r := range back {
+		if r == nil {
+			continue
+		}
+		e, err := r.Lookup(c.port, t.cfg.Name, region.KindTree)
+		var g geometry
+		if err == nil {
+			g, err = decodeGeometry(&e, i)
+		}
+		if err == nil && g == t.geo {
+			err = t.adopt(i, r, e)
+		} else if err == nil || errors.Is(err, region.ErrNotFound) {
+			err = t.absence(c, i, up, births)
+		}
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
+
+// absence deals with a part that is not on its memory node. The tree has been removed, or was never made there, or the memory of the memory node has been lost, and
+// then the tree is gone. Which of the two it is can be known when all memory nodes are up, with so many births.
+func (t *Tree) absence(c *Client, i int, up bool, births uint64) error {
+	first := &t.nodes[0]
+	if err := first.region.Published(c.work.Path(), &first.entry); err != nil {
+		if errors.Is(err, region.ErrRemoved) {
+			err = c.removed(err)
+		}
+		return err
+	}
+	switch {
+	case !up:
+		return fmt.Errorf("btree: tree %q is not on %v", t.cfg.Name, t.nodes[i].mn)
+	case births == t.geo.births:
+		return t.openNode(c.port, lock.Path(c.l), i, t.nodes[i].mn)
+	case !t.lost():
+		t.line.losses.Add(1)
+	}
+	return fmt.Errorf("btree: tree %q is gone: memory node %v has lost its memory", t.cfg.Name, t.nodes[i].mn)
+}
+
+// forget leaves a slot on a missing part to nobody: the tree does not lead there any more. It is found when the part is there again.
+func (t *Tree) forget(p ptr) {
+	t.member.Touch(p.node(), p.off64())
+	t.forgotten.Store(true)
 }
 
 // catchUp is called at the beginning of an operation of a client whose tree is outdated: after a loss it says what is gone, and it opens a

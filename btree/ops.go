@@ -85,6 +85,9 @@ func (c *Client) load(r *record) ([]byte, error) {
 	c.growValue(o.size)
 	b := c.value[:o.size]
 	if o.size > 0 {
+		if err := c.reach(o.at, uint64(o.size)); err != nil {
+			return nil, err
+		}
 		c.ops[0] = fabric.Read(c.t.slotAddr(o.at, classFor(o.size)), b)
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return nil, fmt.Errorf("btree: value at %v: %w", o.at, err)
@@ -96,9 +99,12 @@ func (c *Client) load(r *record) ([]byte, error) {
 	return b, nil
 }
 
-// outside returns where the large value of a record is, given what the record has in its place: in memory that is given out, and not in the tree's own.
+// outside returns where the large value of a record is, given what the record has in its place: in memory that is given out, and not in the tree's own; or on a missing part.
 func (t *Tree) outside(value []byte) (outside, error) {
 	o := decodeOutside(value)
+	if o.size <= MaxValueSize && t.onMissing(o.at) {
+		return o, nil
+	}
 	if o.size <= MaxValueSize && t.sane(o.at, uint64(o.size)) {
 		size := t.slotSize(classFor(o.size))
 		own := t.nodes[o.at.node()].entry

@@ -46,8 +46,12 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 			return false, err
 		}
 	}
+	c.completeInBackground()
 	c.user.Enter()
 	for i := range c.t.nodes {
+		if c.t.nodes[i].missing() {
+			continue
+		}
 		dropped, aerr := c.t.nodes[i].heap.Answer(&c.work)
 		err = errors.Join(err, c.wrapped(aerr))
 		if dropped && !c.t.line.dropped.Swap(true) {
@@ -100,6 +104,9 @@ func (c *Client) LetGo(view func() fabric.View) (done bool, err error) {
 func (t *Tree) owned(port fabric.Port) (func(fabric.Addr) bool, error) {
 	pages := make([]*region.Pages, len(t.nodes))
 	for i := range t.nodes {
+		if t.nodes[i].missing() {
+			continue // this compute node has had nothing there
+		}
 		var err error
 		if pages[i], err = t.nodes[i].region.Pages(port); err != nil {
 			return nil, err
@@ -107,7 +114,7 @@ func (t *Tree) owned(port fabric.Port) (func(fabric.Addr) bool, error) {
 	}
 	return func(a fabric.Addr) bool {
 		for i := range t.nodes {
-			if n := &t.nodes[i]; n.mn == a.MN() {
+			if n := &t.nodes[i]; n.mn == a.MN() && pages[i] != nil {
 				if mine, _ := pages[i].Owner(a.Offset(), &n.entry); mine {
 					return true
 				}
@@ -130,6 +137,9 @@ func (c *Client) Leave() error {
 	dropped := c.t.line.dropped.Load()
 	if err := c.drain(); err != nil && !dropped {
 		return err
+	}
+	if !dropped && c.t.forgotten.Load() {
+		return nil // others look for it when this compute node has left the cluster
 	}
 	if err := c.t.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
 		return fmt.Errorf("btree: %w", err)
@@ -192,6 +202,9 @@ func (c *Client) reclaim(view func() fabric.View) error {
 			return err
 		}
 	}
+	if err := c.whole(); err != nil {
+		return err
+	}
 	if err := c.t.member.Reclaim(&owner{c, view}); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
@@ -241,6 +254,9 @@ func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
 func (o *owner) Held(add func(part int, from, to uint64)) {
 	t := o.c.t
 	for i := range t.nodes {
+		if t.nodes[i].missing() {
+			continue
+		}
 		t.nodes[i].heap.EachHeld(func(from, to uint64) { add(i, from, to) })
 	}
 	t.mu.Lock()
@@ -280,6 +296,9 @@ func (o *owner) Release(list []sweep.Piece) error {
 func (o *owner) Mark() (*sweep.Map, error) {
 	c, t := o.c, o.c.t
 	m := new(sweep.Map)
+	if err := c.whole(); err != nil {
+		return nil, err
+	}
 	for i := range t.nodes {
 		if err := t.nodes[i].heap.Carve(&c.work, m); err != nil {
 			return nil, c.wrapped(err)

@@ -204,6 +204,8 @@ type memory struct {
 	limit  uint64       // end of what can be used, bytes
 	heap   *slab.Heap
 
+	// there: the part has been opened. Until then only mn is known, and the part is a missing one (missing.go).
+	there     atomic.Bool
 	reclaimed atomic.Uint64 // slots of the dead that this compute node has found
 }
 
@@ -221,21 +223,23 @@ type Tree struct {
 	turn  atomic.Uint64 // where the next node goes
 	cache cache
 
-	member  *sweep.Member
-	mu      sync.Mutex // guards clients; never held across a fabric call
-	clients []*Client
+	absent    atomic.Int32 // missing parts
+	forgotten atomic.Bool  // slots on missing parts have become free: nobody has them
+	member    *sweep.Member
+	mu        sync.Mutex // guards clients; never held across a fabric call
+	clients   []*Client
 
 	line   *line
 	losses uint32 // of its line, when it was opened
 }
 
-// Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, each operation is ErrNodeDown; it works when all
-// are up. Nothing is made while one is down.
+// Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, operations that meet a node of the tree, or a large value, on it
+// are ErrNodeDown; while the first memory node is down, which knows the root, all are. Nothing is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
 	l := new(line)
 	t, err := open(port, nil, cfg, cfg, l)
 	if errors.Is(err, fabric.ErrNodeDown) {
-		t, err = waiting(port, cfg, l, err)
+		t, err = openWithout(port, cfg, l, err)
 	}
 	if err == nil {
 		l.newest.Store(t)
@@ -249,7 +253,7 @@ func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	t := &Tree{cfg: cfg, nodes: make([]memory, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
+	t := newTree(cfg, l)
 	t.geo = geometry{
 		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(),
@@ -269,22 +273,39 @@ func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 			return nil, err // before anything is made on another node
 		}
 	}
-	t.cache.init(cfg.CacheBytes)
-	if err := t.loadRoot(port.Do); err != nil {
-		return nil, err
+	return t, t.register(port)
+}
+
+// newTree returns a tree of which all parts are missing.
+func newTree(cfg Config, l *line) *Tree {
+	t := &Tree{cfg: cfg, nodes: make([]memory, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
+	for i, mn := range cfg.Nodes {
+		t.nodes[i].mn = mn
 	}
-	var err error
+	t.absent.Store(int32(len(cfg.Nodes)))
+	t.cache.init(cfg.CacheBytes)
+	return t
+}
+
+// register registers the compute node with a tree of which the parts have been opened.
+func (t *Tree) register(port fabric.Port) (err error) {
+	if err := t.loadRoot(port.Do); err != nil {
+		return err
+	}
 	if t.member, err = sweep.Join(port, t.nodes[0].base); err != nil {
-		return nil, fmt.Errorf("btree: open %q: %w", cfg.Name, err)
+		return fmt.Errorf("btree: open %q: %w", t.cfg.Name, err)
 	}
 	t.line.going.Add(t.member)
 	// Whoever drops the tree retires its entries first, and looks at the registrations then.
 	for i := range t.nodes {
+		if t.nodes[i].missing() {
+			continue
+		}
 		if err := t.nodes[i].region.Published(port, &t.nodes[i].entry); err != nil {
-			return nil, errors.Join(fmt.Errorf("btree: open %q: %w", cfg.Name, err), t.member.Leave(port.Do))
+			return errors.Join(fmt.Errorf("btree: open %q: %w", t.cfg.Name, err), t.member.Leave(port.Do))
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // compare compares the geometry of the tree that is there with the wanted one.
@@ -342,6 +363,11 @@ func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
 	if err != nil {
 		return err
 	}
+	return t.adopt(i, r, e)
+}
+
+// adopt makes an entry of the root directory that of the tree's part on a node: the part is there from then on.
+func (t *Tree) adopt(i int, r *region.Region, e region.Entry) error {
 	g, err := decodeGeometry(&e, i)
 	if err != nil {
 		return err
@@ -353,13 +379,15 @@ func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
 	if g != t.geo {
 		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, t.geo, t.cfg.Nodes[0])
 	}
-	if e.Addr.MN() != mn || e.Addr.Offset()+e.Length > r.Size() {
+	if e.Addr.MN() != r.Memory() || e.Addr.Offset()+e.Length > r.Size() {
 		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
 	}
 	m := &t.nodes[i]
-	m.mn, m.region, m.entry, m.base, m.zero = mn, r, e, e.Addr, r.At(0)
+	m.region, m.entry, m.base, m.zero = r, e, e.Addr, r.At(0)
 	m.limit = min(r.Size(), (maxOffset64+1)*slotUnit)
 	t.initHeap(i)
+	m.there.Store(true)
+	t.absent.Add(-1)
 	return nil
 }
 
@@ -385,7 +413,7 @@ func (t *Tree) loadRoot(do func([]fabric.Op) error) error {
 		return fmt.Errorf("btree: root at %v: %w", a, err)
 	}
 	p := ptr(ops[0].Old)
-	if p == 0 || !t.sane(p, t.stride) {
+	if p == 0 || !t.sane(p, t.stride) && !t.onMissing(p) {
 		return fmt.Errorf("%w: root at %v is %v", ErrCorrupt, a, p)
 	}
 	t.root.Store(uint64(p))

@@ -15,8 +15,8 @@ import (
 //
 // Until the word is stored the node is as it was; a compute node that dies before leaves bytes that nobody looks at.
 func (c *Client) change(n *node, k kind, key, value []byte) error {
-	if k == kindDeleted && len(n.low) > 0 {
-		// The leftmost node of a level never dies: there is nobody to take its keys over.
+	if k == kindDeleted && len(n.low) > 0 && c.t.absent.Load() == 0 {
+		// The leftmost node of a level never dies: there is nobody to take its keys over. Nor does any while a part is missing: who takes them over may be there.
 		last, err := c.lastRecord(n, key)
 		if err != nil {
 			return c.unlock(err)

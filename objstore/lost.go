@@ -20,7 +20,7 @@ import (
 // A line is what the Stores of a compute node by one name have in common.
 type line struct {
 	losses atomic.Uint32         // memories that were lost
-	busy   atomic.Bool           // a client opens the next: one at a time, since a compute node registers once
+	turn   sweep.Turn            // to open the next: a compute node registers once
 	newest atomic.Pointer[Store] // the last that was opened
 
 	dropped atomic.Bool // somebody has dropped it: nothing is opened any more
@@ -54,10 +54,10 @@ func (s *Store) revived(l lock.Locker) (*Store, error) {
 	if newest := s.line.newest.Load(); !newest.lost() && !newest.incomplete() {
 		return newest, nil
 	}
-	if !s.line.busy.CompareAndSwap(false, true) {
-		return nil, errReviving
+	if ok, err := s.line.turn.Take(l.Port()); !ok {
+		return nil, errors.Join(errReviving, err)
 	}
-	defer s.line.busy.Store(false)
+	defer s.line.turn.End()
 	newest := s.line.newest.Load()
 	for newest.lost() || newest.returned(l) {
 		for i, mn := range s.cfg.Nodes {
