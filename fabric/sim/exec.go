@@ -64,7 +64,7 @@ func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
 		}
 		q.answers = append(q.answers, there)
 		if q.blocked {
-			c.kickAt(q, q.answers[0])
+			c.kickAt(q, max(q.answers[0], c.now)) // the first may have come while the queue pair could not go on
 		}
 	}
 	ch.cur++
