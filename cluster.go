@@ -49,6 +49,7 @@ type Cluster struct {
 	mu       sync.Mutex
 	stores   map[string]*Store
 	trees    map[string]*Tree
+	dropped  []any // stores and trees that somebody has dropped, until they are let go
 	locks    map[string]*Locks
 	sessions map[*Session]struct{} // that are open
 	lost     []fabric.MemID        // memories that were lost, in the order of the losses

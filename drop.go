@@ -3,8 +3,6 @@ package declock
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
@@ -58,9 +56,4 @@ func (c *Cluster) drop(ctx context.Context, do func(s *Session, view func() fabr
 		}
 		return do(s, c.node.Fabric().View)
 	})
-}
-
-// droppedKey returns under which key a dropped store or tree is kept: one that is too long for a name.
-func droppedKey(name string, n int) string {
-	return fmt.Sprint(name, strings.Repeat(" ", region.MaxName), "dropped ", n)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,8 +101,13 @@ func disown(s *cn.Session) error {
 		if err != nil {
 			return err
 		}
+		retired, err := r.Retired(s.Port()) // what has been dropped is given back when nobody has it open
+		if err != nil {
+			return err
+		}
+		list = append(list, retired...)
 		for i := range list {
-			if err := errors.Join(objstore.Disown(s.Port(), &list[i]), btree.Disown(s.Port(), &list[i])); err != nil {
+			if err := errors.Join(objstore.Disown(s.Port(), r, &list[i]), btree.Disown(s.Port(), r, &list[i])); err != nil {
 				return err
 			}
 		}
@@ -164,6 +170,7 @@ func (k *keeper) letGo(x any, t tended) error {
 	defer k.c.mu.Unlock()
 	maps.DeleteFunc(k.c.stores, func(_ string, st *Store) bool { return st == x })
 	maps.DeleteFunc(k.c.trees, func(_ string, tr *Tree) bool { return tr == x })
+	k.c.dropped = slices.DeleteFunc(k.c.dropped, func(y any) bool { return y == x })
 	return nil
 }
 
@@ -208,10 +215,11 @@ func (k *keeper) client(x any) (tended, error) {
 	return t, nil
 }
 
-// open returns the stores and trees that are open.
+// open returns the stores and trees that are open, and those that are to be let go.
 func (c *Cluster) open() (list []any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	list = append(list, c.dropped...)
 	for _, st := range c.stores {
 		list = append(list, st)
 	}

@@ -122,7 +122,7 @@ func (c *Cluster) store(name string) *Store {
 	st := c.stores[name]
 	if st != nil && st.Dropped() {
 		delete(c.stores, name)
-		c.stores[droppedKey(name, len(c.stores))] = st // until Close
+		c.dropped = append(c.dropped, st)
 		return nil
 	}
 	return st

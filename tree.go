@@ -73,7 +73,7 @@ func (c *Cluster) tree(name string) *Tree {
 	t := c.trees[name]
 	if t != nil && t.Dropped() {
 		delete(c.trees, name)
-		c.trees[droppedKey(name, len(c.trees))] = t // until Close
+		c.dropped = append(c.dropped, t)
 		return nil
 	}
 	return t

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/region"
 )
@@ -51,5 +52,30 @@ func TestDropAndLeaveWithoutLooking(t *testing.T) {
 	wantErr(t, "leave", d.Leave(), nil)
 	if got := free(); got != before {
 		t.Fatalf("%d bytes are free, %d before the tree was made", got, before)
+	}
+}
+
+// The memory of a dropped tree that a crashed compute node had open comes back when another has its number, and says that it is another.
+func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 2)
+	p := w.port(0)
+	r, err := region.Open(p, w.mns[0])
+	wantErr(t, "region", err, nil)
+	w.client(1, w.open(1, w.config()))
+	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[0].View), nil)
+	w.c.Kill(w.cns[1])
+	wantErr(t, "pause", p.Pause(p.Now()+fabric.Second), nil)
+	next := w.c.AddCN()
+	mine, err := next.Open()
+	wantErr(t, "port", err, nil)
+	for _, left := range []int{1, 0} {
+		wantErr(t, "free", freeRetired(p, w.mns, w.cns[0].View), nil)
+		list, err := r.Retired(mine)
+		if wantErr(t, "retired", err, nil); len(list) != left || next.ID() != w.cns[1].ID() {
+			t.Fatalf("%d entries are retired, want %d; %v has the number of %v", len(list), left, next.ID(), w.cns[1].ID())
+		}
+		for i := range list {
+			wantErr(t, "disown", Disown(mine, r, &list[i]), nil)
+		}
 	}
 }

@@ -153,6 +153,9 @@ func (c *Client) completeInBackground() {
 
 // complete takes in the missing parts of which the memory nodes are up. The caller has the turn.
 func (t *Tree) complete(c *Client) error {
+	if t.waits() {
+		return nil // it is opened anew
+	}
 	var births uint64
 	var errs error
 	back := make([]*region.Region, len(t.nodes))

@@ -128,6 +128,8 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	_, err = c.Check(CheckOptions{})
 	wantDown(t, "check", err)
 	wantDown(t, "reclaim", c.Reclaim(view))
+	_, err = (&owner{c, view}).Mark()
+	wantDown(t, "mark", err)
 	_, err = c.Tend(view)
 	wantErr(t, "tend", err, nil)
 	if keeps {

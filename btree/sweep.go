@@ -108,7 +108,9 @@ func (t *Tree) owned(port fabric.Port) (func(fabric.Addr) bool, error) {
 			continue // this compute node has had nothing there
 		}
 		var err error
-		if pages[i], err = t.nodes[i].region.Pages(port); err != nil {
+		if pages[i], err = t.nodes[i].region.Pages(port); errors.Is(err, lock.ErrMemoryLost) {
+			continue // nothing of it is there any more
+		} else if err != nil {
 			return nil, err
 		}
 	}
@@ -141,6 +143,9 @@ func (c *Client) Leave() error {
 	if !dropped && c.t.forgotten.Load() {
 		return nil // others look for it when this compute node has left the cluster
 	}
+	if err := c.settleAll(); err != nil {
+		return err
+	}
 	if err := c.t.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
@@ -154,6 +159,21 @@ func (c *Client) Leave() error {
 	if dropped {
 		if err := freeRetired(c.work.Path(), c.t.cfg.Nodes, nil); err != nil {
 			return fmt.Errorf("btree: %w", err)
+		}
+	}
+	return nil
+}
+
+// settleAll has a chain executed on the memory node of each part. What this compute node has posted there before, with whatever outcome, is over then
+// (fabric.ErrUnknownOutcome), and the memory may be somebody else's.
+func (c *Client) settleAll() error {
+	for i := range c.t.nodes {
+		if c.t.nodes[i].missing() {
+			continue // this compute node has had nothing there
+		}
+		ops := [1]fabric.Op{fabric.Load(c.t.nodes[i].base)}
+		if err := lock.Do(c.l, ops[:]); err != nil {
+			return fmt.Errorf("btree: leave %q: %w", c.t.cfg.Name, err)
 		}
 	}
 	return nil
@@ -178,12 +198,16 @@ func freeRetired(port fabric.Port, among []fabric.MemID, view func() fabric.View
 }
 
 // Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the
-// tree of a root entry open. It comes before the tree is opened.
-func Disown(port fabric.Port, e *region.Entry) error {
+// tree of a root entry open, be that published or retired. It comes before the tree is opened.
+func Disown(port fabric.Port, r *region.Region, e *region.Entry) error {
 	if _, which := geometryNodes(e); e.Kind != region.KindTree || e.Info[0]>>56 != formatVersion || which != 0 {
 		return nil // the first node has the records
 	}
-	return sweep.Disown(port, e.Addr)
+	err := sweep.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
+	if errors.Is(err, region.ErrRemoved) {
+		err = nil
+	}
+	return err
 }
 
 // Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,

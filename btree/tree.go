@@ -292,7 +292,8 @@ func (t *Tree) register(port fabric.Port) (err error) {
 	if err := t.loadRoot(port.Do); err != nil {
 		return err
 	}
-	if t.member, err = sweep.Join(port, t.nodes[0].base); err != nil {
+	first := &t.nodes[0]
+	if t.member, err = sweep.Join(port, first.base, func() error { return first.region.Published(port, &first.entry) }); err != nil {
 		return fmt.Errorf("btree: open %q: %w", t.cfg.Name, err)
 	}
 	t.line.going.Add(t.member)
@@ -302,7 +303,7 @@ func (t *Tree) register(port fabric.Port) (err error) {
 			continue
 		}
 		if err := t.nodes[i].region.Published(port, &t.nodes[i].entry); err != nil {
-			return errors.Join(fmt.Errorf("btree: open %q: %w", t.cfg.Name, err), t.member.Leave(port.Do))
+			return errors.Join(fmt.Errorf("btree: open %q: %w", t.cfg.Name, err), t.member.Retract(port.Do))
 		}
 	}
 	return nil
@@ -402,7 +403,10 @@ func (t *Tree) plant(port fabric.Port, base fabric.Addr) error {
 		fabric.Write(leaf.Add(t.geo.lockSize), b),
 		fabric.Store(base.Add(rootOffset), uint64(m.self)),
 	}
-	return port.Do(ops[:])
+	if err := port.Do(ops[:]); err != nil {
+		return err
+	}
+	return sweep.Init(port, base)
 }
 
 // loadRoot reads the root's ptr. do executes a chain.

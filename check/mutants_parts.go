@@ -12,5 +12,17 @@ func partMutants() []Mutant {
 		{Name: "tree-missing-marked", File: "btree/sweep.go",
 			Old: "if err := c.whole(); err != nil {\n\t\treturn nil, err\n\t}", New: "",
 			Breaks: "slots are looked for that nobody has while a memory node of the tree is down", Test: "btree TestOpenWithoutParts"},
+		{Name: "record-unlooked", File: "region/sweep/member.go",
+			Old: "if err := there(); err != nil {", New: "if err := there(); false && err != nil {",
+			Breaks: "who registers with a store writes into memory that is something else by then", Test: "region/sweep TestRecordInMemoryThatIsUsedAgain"},
+		{Name: "record-zero", File: "region/sweep/member.go",
+			Old: "\tops := [1]fabric.Op{fabric.Write(base.Add(Offset+recordsAt), b)}", New: "\tclear(b)\n\tops := [1]fabric.Op{fabric.Write(base.Add(Offset+recordsAt), b)}",
+			Breaks: "who registers late takes a zero in memory that is used again for a record", Test: "region/sweep TestRecordInMemoryThatIsUsedAgain"},
+		{Name: "drop-unheard", File: "objstore/sweep.go",
+			Old: "\treturn c.tend(view)\n}\n", New: "\tif c.s.survivors || !c.s.registered() {\n\t\treturn false, nil\n\t}\n\treturn c.tend(view)\n}\n",
+			Breaks: "a compute node that takes no part in rounds does not hear that a store has been dropped", Test: "objstore TestDroppedForWhoTakesNoPart"},
+		{Name: "leave-unsettled", File: "objstore/sweep.go",
+			Old: "\tif err := c.settleAll(); err != nil {\n\t\treturn err\n\t}\n", New: "",
+			Breaks: "a store is closed while an operation of unknown outcome may still be on its way to its memory", Test: "objstore TestLeaveSettlesEachPart"},
 	}
 }

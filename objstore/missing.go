@@ -83,7 +83,8 @@ func (s *Store) register(port fabric.Port, old *Store) (err error) {
 	case old != nil && old.nodes[0] == s.nodes[0]:
 		s.member = old.member // whoever is in the middle of an operation has pieces in hand that it knows of
 	default:
-		s.member, err = sweep.Join(port, s.nodes[0].base)
+		n := s.nodes[0]
+		s.member, err = sweep.Join(port, n.base, func() error { return n.region.Published(port, &n.entry) })
 	}
 	return err
 }

@@ -275,7 +275,7 @@ func open(port, retry fabric.Port, given, cfg Config, l *line, old *Store) (_ *S
 			if !s.registered() || old != nil && s.member == old.member { // whose clients may be at work
 				return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
 			}
-			return nil, errors.Join(fmt.Errorf("objstore: open %q: %w", cfg.Name, err), s.member.Leave(port.Do))
+			return nil, errors.Join(fmt.Errorf("objstore: open %q: %w", cfg.Name, err), s.member.Retract(port.Do))
 		}
 		s.initHeap(n)
 	}
@@ -305,11 +305,15 @@ func (s *Store) compare(given *Config) error {
 // decides the geometry; the others follow it.
 func (s *Store) openNode(port, retry fabric.Port, i int, r *region.Region) error {
 	mn := r.Memory()
-	e, created, err := r.Create(port, region.Spec{
+	spec := region.Spec{
 		Name: s.cfg.Name, Kind: region.KindStore,
 		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
 		Deadline: s.cfg.Deadline, Dead: s.cfg.Dead, DeadNow: s.cfg.DeadNow, Creating: s.cfg.Creating, Retry: retry,
-	})
+	}
+	if i == 0 {
+		spec.Init = func(e *region.Entry) error { return sweep.Init(port, e.Addr) }
+	}
+	e, created, err := r.Create(port, spec)
 	if err != nil {
 		return err
 	}

@@ -27,20 +27,21 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	switch {
 	case err != nil && !(c.s.incomplete() && errors.Is(err, fabric.ErrNodeDown)):
 		return false, err
-	case c.s.survivors, !c.s.registered():
-		return false, nil // see Reclaim
 	}
 	return c.tend(view)
 }
 
 func (c *Client) tend(view func() fabric.View) (busy bool, err error) {
-	err = nil
 	c.user.Enter()
 	for _, n := range c.s.nodes {
 		if n.missing() {
 			continue
 		}
-		dropped, aerr := n.heap.Answer(&c.work)
+		look := n.heap.Answer
+		if !c.s.registered() { // it has nothing to give back
+			look = n.heap.Dropped
+		}
+		dropped, aerr := look(&c.work)
 		err = errors.Join(err, wrapped(aerr))
 		if dropped && !c.s.line.dropped.Swap(true) {
 			c.s.line.losses.Add(1)
@@ -52,6 +53,9 @@ func (c *Client) tend(view func() fabric.View) (busy bool, err error) {
 	}
 	if c.s.lost() {
 		return false, c.revive()
+	}
+	if c.s.survivors || !c.s.registered() {
+		return false, nil // see Reclaim
 	}
 	busy, err = c.s.member.Tend(&owner{c, view})
 	if err != nil {
@@ -73,12 +77,9 @@ func (c *Client) LetGo(view func() fabric.View) (done bool, err error) {
 		return false, nil
 	}
 	s, do := line.newest.Load(), func(ops []fabric.Op) error { return lock.Do(c.l, ops) }
-	if !s.registered() {
-		return false, nil
-	}
 	owned := func() (func(fabric.Addr) bool, error) { return s.owned(c.work.Path()) }
 	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(c.l, begun, some) }
-	if done, err = line.going.Gone(c.port.Now(), &c.user, owned, left); err == nil && done {
+	if done, err = line.going.Gone(c.port.Now(), &c.user, owned, left); err == nil && done && s.registered() { // else nobody waits for this compute node
 		if err = line.going.Leave(s.member, do); err == nil {
 			err = freeRetired(c.work.Path(), s.cfg.Nodes, view)
 		}
@@ -97,7 +98,9 @@ func (s *Store) owned(port fabric.Port) (func(fabric.Addr) bool, error) {
 			continue // this compute node has had nothing there
 		}
 		var err error
-		if pages[i], err = s.nodes[i].region.Pages(port); err != nil {
+		if pages[i], err = s.nodes[i].region.Pages(port); errors.Is(err, lock.ErrMemoryLost) {
+			continue // nothing of it is there any more
+		} else if err != nil {
 			return nil, err
 		}
 	}
@@ -130,6 +133,9 @@ func (c *Client) Leave() error {
 	if !c.s.registered() {
 		return nil
 	}
+	if err := c.settleAll(); err != nil {
+		return err
+	}
 	if err := c.s.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
 		return fmt.Errorf("objstore: %w", err)
 	}
@@ -143,6 +149,21 @@ func (c *Client) Leave() error {
 	if dropped {
 		if err := freeRetired(c.work.Path(), c.s.cfg.Nodes, nil); err != nil {
 			return fmt.Errorf("objstore: %w", err)
+		}
+	}
+	return nil
+}
+
+// settleAll has a chain executed on the memory node of each part. What this compute node has posted there before, with whatever outcome, is over then
+// (fabric.ErrUnknownOutcome), and the memory may be somebody else's.
+func (c *Client) settleAll() error {
+	for _, n := range c.s.nodes {
+		if n.missing() {
+			continue // this compute node has had nothing there
+		}
+		ops := [1]fabric.Op{fabric.Load(n.base)}
+		if err := lock.Do(c.l, ops[:]); err != nil {
+			return fmt.Errorf("objstore: leave %q: %w", c.s.cfg.Name, err)
 		}
 	}
 	return nil
@@ -167,12 +188,16 @@ func freeRetired(port fabric.Port, among []fabric.MemID, view func() fabric.View
 }
 
 // Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the
-// store of a root entry open. It comes before the store is opened.
-func Disown(port fabric.Port, e *region.Entry) error {
+// store of a root entry open, be that published or retired. It comes before the store is opened.
+func Disown(port fabric.Port, r *region.Region, e *region.Entry) error {
 	if e.Kind != region.KindStore || e.Info[0]>>56 != formatVersion || e.Info[0]>>40&0xff != 0 {
 		return nil // the first node has the records
 	}
-	return sweep.Disown(port, e.Addr)
+	err := sweep.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
+	if errors.Is(err, region.ErrRemoved) {
+		err = nil
+	}
+	return err
 }
 
 // Reclaim looks for memory that nobody has, and puts it into free lists: after a failed operation of a compute node that has closed the store,

@@ -65,6 +65,19 @@ func (r *Region) Published(port fabric.Port, e *Entry) error {
 	return c.allowed(&taking{entry: e})
 }
 
+// Kept returns ErrRemoved if the memory of an entry may be something else by now: the entry is neither published nor retired.
+func (r *Region) Kept(port fabric.Port, e *Entry) error {
+	ops := [1]fabric.Op{fabric.Load(r.At(DirectoryOffset + uint64(e.slot)*entrySize))}
+	if err := port.Do(ops[:]); err != nil {
+		return fmt.Errorf("region: root entry of %q on %v: %w", e.Name, r.mn, err)
+	}
+	st := claimWord(ops[0].Old)
+	if st.gen() != e.gen || st.state() != claimPublished && st.state() != claimKept {
+		return fmt.Errorf("%w: %q on %v", ErrRemoved, e.Name, r.mn)
+	}
+	return nil
+}
+
 // part returns which part of how many an entry of a store or tree is: both have that at the same place.
 func (e *Entry) part() (i, n int) { return int(e.Info[0] >> 40 & 0xff), int(e.Info[0] >> 48 & 0xff) }
 

@@ -62,7 +62,7 @@ type hand struct {
 
 func (w *world) hand(cn int, limit uint64) *hand {
 	p := w.port(cn)
-	m, err := sweep.Join(p, w.e.Addr)
+	m, err := sweep.Join(p, w.e.Addr, nil)
 	w.want(err)
 	h := &hand{Heap: New(Config{
 		Region: w.r, Entry: &w.e, Lines: w.e.Addr.Add(lines), Classes: 3, Limit: limit,

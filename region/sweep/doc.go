@@ -26,6 +26,9 @@
 // what he remembers goes with him. If a member dies in a round, the round ends, and another is begun. A leader who
 // dies leaves what it has found where it was: the next leader begins anew.
 //
+// A store or tree may be dropped at any time, and its memory is something else when all members have closed it ([InUse]). So whoever registers looks
+// whether it is still there after reading the record, and changes that by a CAS; the words of records are such as are found nowhere else.
+//
 // Members that nobody tends do not answer. Then nothing is found, and nothing is lost but time.
 //
 // All is straight-line code over a fabric.Port; nothing here waits.

@@ -90,7 +90,9 @@ func (w roundWord) String() string {
 	return fmt.Sprintf("%v led by %v.%d", w.mark(), w.leader(), w.life())
 }
 
-// A recordWord is of a compute node. It changes by CAS. Zero: the compute node does not have the store or tree open.
+// A recordWord is of a compute node. It changes by CAS. If neither open nor owes is set, the compute node does not have the store or tree open; life and mark
+// are then what they were, or drawn by whoever made the store or tree (Init). So no word of a record is found in memory that is something else: what
+// is registered late, when the store or tree has been dropped and its memory used again, changes nothing there.
 //
 //	 63   62     56 55       32 31               0
 //	+----+----+---+------------+------------------+
@@ -122,7 +124,13 @@ func (w recordWord) mark() mark { return mark(w) }
 func (w recordWord) answering(m mark) recordWord { return w&^(1<<lifeShift-1) | recordWord(m) }
 
 // closed returns the word of a record that is not open any more.
-func (w recordWord) closed() recordWord { return w & owesBit }
+func (w recordWord) closed() recordWord { return w &^ openBit }
+
+// cleared returns the word of a record when what its compute node had has been found.
+func (w recordWord) cleared() recordWord { return w &^ owesBit }
+
+// disowned returns the word of a record when the compute node that it was of has crashed, and its number is another's.
+func (w recordWord) disowned() recordWord { return w.closed() | owesBit }
 
 func (w recordWord) String() string {
 	return fmt.Sprintf("open %v owes %v life %d answered %v", w.open(), w.owes(), w.life(), w.mark())

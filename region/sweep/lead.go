@@ -209,12 +209,12 @@ func (m *Member) finish(o Owner, t *table) error {
 	for i, r := range t {
 		var w recordWord
 		switch was := l.base[i]; {
-		case !l.whole || r == 0:
+		case !l.whole || !r.open() && !r.owes():
 			continue
 		case was.open() && r.open() && r.life() == was.life() && l.dead.Has(fabric.CNID(i)):
-			w = 0
+			w = r.closed().cleared()
 		case was.owes() && r.owes() && r.open() == was.open() && r.life() == was.life():
-			w = r &^ owesBit
+			w = r.cleared()
 		default:
 			continue
 		}

@@ -84,56 +84,94 @@ const (
 	lookNs       = 10 * fabric.Second
 )
 
-// Join registers the compute node of a Port with the store or tree whose first part's memory begins at base. It comes before anything is taken.
-func Join(port fabric.Port, base fabric.Addr) (*Member, error) {
+// Init prepares the memory that members of a new store or tree share, in its first part, which begins at base and is zero.
+func Init(port fabric.Port, base fabric.Addr) error {
+	b := port.Alloc(8 * maxNodes)
+	defer port.Free(b)
+	w := makeRecord(false, life(port.Rand())&lifeMask, mark(port.Rand())|1).closed()
+	for i := range maxNodes {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(w))
+	}
+	ops := [1]fabric.Op{fabric.Write(base.Add(Offset+recordsAt), b)}
+	if err := port.Do(ops[:]); err != nil {
+		return fmt.Errorf("sweep: records at %v: %w", base, err)
+	}
+	return nil
+}
+
+// Join registers the compute node of a Port with the store or tree whose first part's memory begins at base. It comes before anything is taken. there fails if
+// the memory is not the store's or tree's any more: it is asked after the record has been read, which is then a record, and before it is changed.
+func Join(port fabric.Port, base fabric.Addr, there func() error) (*Member, error) {
 	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
 	if int(m.cn) >= maxNodes || m.cn == 0 {
 		return nil, fmt.Errorf("sweep: %v has no record", m.cn)
 	}
 	m.life = life(port.Rand()) & lifeMask
-	a := m.record(m.cn)
-	ops := [1]fabric.Op{fabric.Load(a)}
-	if err := port.Do(ops[:]); err != nil {
-		return nil, fmt.Errorf("sweep: record at %v: %w", a, err)
+	err := m.change(port.Do, there, func(old recordWord) (recordWord, bool) {
+		return makeRecord(old.open() || old.owes(), m.life, 0), true // if it is open, one with this number has died
+	})
+	if err != nil {
+		return nil, err
 	}
-	for {
-		old := recordWord(ops[0].Old)
-		// If it is open, one with this number has died.
-		ops[0] = fabric.CAS(a, uint64(old), uint64(makeRecord(old.open() || old.owes(), m.life, 0)))
-		if err := port.Do(ops[:]); err != nil {
-			return nil, fmt.Errorf("sweep: record at %v: %w", a, err)
-		}
-		if ops[0].Swapped() {
-			break
-		}
+	w, err := m.loadRound(port.Do)
+	if err != nil {
+		return nil, err
 	}
-	ops[0] = fabric.Load(m.base)
-	if err := port.Do(ops[:]); err != nil {
-		return nil, fmt.Errorf("sweep: round at %v: %w", m.base, err)
-	}
-	if w := roundWord(ops[0].Old); w.active() {
+	if w.active() {
 		m.remember(w.mark())
 	}
 	return m, nil
 }
 
+// Retract undoes a Join after which the store or tree was found to be removed: its memory may be something else already.
+func (m *Member) Retract(do func([]fabric.Op) error) error {
+	m.forget()
+	return m.change(do, nil, m.closing)
+}
+
+// closing returns what the record is to be when the registration ends: false if it is not open, or another's.
+func (m *Member) closing(w recordWord) (recordWord, bool) {
+	return w.closed(), w.open() && w.life() == m.life
+}
+
+// change changes the compute node's record, if it is to be: to returns the word for the present one. there, if not nil, is asked between the reading and each attempt.
+func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(recordWord) (recordWord, bool)) error {
+	a := m.record(m.cn)
+	for {
+		ops := [1]fabric.Op{fabric.Load(a)}
+		if err := do(ops[:]); err != nil {
+			return fmt.Errorf("sweep: record at %v: %w", a, err)
+		}
+		old := recordWord(ops[0].Old)
+		w, ok := to(old)
+		if !ok {
+			return nil
+		}
+		if there != nil {
+			if err := there(); err != nil {
+				return err
+			}
+		}
+		ops[0] = fabric.CAS(a, uint64(old), uint64(w))
+		if err := do(ops[:]); err != nil {
+			return fmt.Errorf("sweep: record at %v: %w", a, err)
+		}
+		if ops[0].Swapped() {
+			return nil
+		}
+	}
+}
+
 // Disown says, if a compute node with the number of a Port's has died with the store or tree open whose first part's memory begins at
-// base, that what it had is to be found. Who joins the cluster does so before he opens it himself: else others would wait for him.
-func Disown(port fabric.Port, base fabric.Addr) error {
-	a := base.Add(Offset + recordsAt + 8*uint64(port.ID().CN()))
-	ops := [1]fabric.Op{fabric.Load(a)}
-	if err := port.Do(ops[:]); err != nil {
-		return fmt.Errorf("sweep: record at %v: %w", a, err)
-	}
-	w := recordWord(ops[0].Old)
-	if !w.open() {
-		return nil
-	}
-	ops[0] = fabric.CAS(a, uint64(w), owesBit) // if it has changed, it has been looked after
-	if err := port.Do(ops[:]); err != nil {
-		return fmt.Errorf("sweep: record at %v: %w", a, err)
-	}
-	return nil
+// base, that what it had is to be found. Who joins the cluster does so before he opens it himself: else others would wait for him. there is as for Join.
+func Disown(port fabric.Port, base fabric.Addr, there func() error) error {
+	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
+	first := true
+	return m.change(port.Do, there, func(w recordWord) (recordWord, bool) {
+		again := !first
+		first = false
+		return w.disowned(), w.open() && !again // if it has changed, it has been looked after
+	})
 }
 
 // InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. view, if it is not nil, tells who
@@ -202,24 +240,7 @@ func (m *Member) LetGo(do func([]fabric.Op) error) error {
 		}
 	}
 	m.forget()
-	a := m.record(m.cn)
-	ops := [1]fabric.Op{fabric.Load(a)}
-	if err := do(ops[:]); err != nil {
-		return fmt.Errorf("sweep: record at %v: %w", a, err)
-	}
-	for {
-		w := recordWord(ops[0].Old)
-		if !w.open() || w.life() != m.life {
-			return nil
-		}
-		ops[0] = fabric.CAS(a, uint64(w), uint64(w.closed()))
-		if err := do(ops[:]); err != nil {
-			return fmt.Errorf("sweep: record at %v: %w", a, err)
-		}
-		if ops[0].Swapped() {
-			return nil
-		}
-	}
+	return m.change(do, nil, m.closing)
 }
 
 func (m *Member) loadRound(do func([]fabric.Op) error) (roundWord, error) {

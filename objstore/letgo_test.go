@@ -1,0 +1,142 @@
+package objstore
+
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/region"
+	"github.com/declock/declock/region/sweep"
+)
+
+// A leaver is a Locker whose compute node has nothing to do with locks but while a client holds them.
+type leaver struct{ lock.Locker }
+
+func (leaver) Left(*uint64, func(fabric.Addr) bool) bool { return true }
+
+// freeBytes returns how much of the memory nodes nobody has.
+func (w *world) freeBytes(p fabric.Port) (sum uint64) {
+	w.t.Helper()
+	for _, mn := range w.mns {
+		r, err := region.Open(p, mn)
+		wantErr(w.t, "region", err, nil)
+		pages, err := r.Pages(p)
+		wantErr(w.t, "pages", err, nil)
+		sum += pages.Free()
+	}
+	return sum
+}
+
+// letGo has a client let its store go, which has been dropped: it must come to an end.
+func letGo(t *testing.T, c *Client, view func() fabric.View) {
+	t.Helper()
+	_, err := c.Tend(view)
+	wantErr(t, "tend", err, ErrDropped)
+	c.l = leaver{c.l}
+	for range 100 {
+		done, err := c.LetGo(view)
+		if wantErr(t, "let go", err, nil); done {
+			return
+		}
+		wantErr(t, "pause", c.port.Pause(c.port.Now()+100*fabric.Millisecond), nil)
+	}
+	t.Fatal("it does not let go")
+}
+
+// The memory of a dropped store that a crashed compute node had open comes back when another has its number, and says that it is another.
+func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 2, 4<<20, 2)
+	p := w.port(0)
+	before := w.freeBytes(p)
+	w.client(1, w.open(1, w.config()))
+	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[0].View), nil)
+	w.c.Kill(w.cns[1])
+	wantErr(t, "pause", p.Pause(p.Now()+fabric.Second), nil)
+	next := w.c.AddCN()
+	if next.ID() != w.cns[1].ID() {
+		t.Fatalf("%v has not the number of %v", next.ID(), w.cns[1].ID())
+	}
+	mine, err := next.Open()
+	wantErr(t, "port", err, nil)
+	wantErr(t, "free", freeRetired(p, w.mns, w.cns[0].View), nil)
+	if w.freeBytes(p) == before {
+		t.Fatal("memory is given back that the compute node with this number has registered for")
+	}
+	for _, mn := range w.mns {
+		r, err := region.Open(mine, mn)
+		wantErr(t, "region", err, nil)
+		list, err := r.Retired(mine)
+		wantErr(t, "retired", err, nil)
+		for i := range list {
+			wantErr(t, "disown", Disown(mine, r, &list[i]), nil)
+		}
+	}
+	wantErr(t, "free", freeRetired(p, w.mns, w.cns[0].View), nil)
+	if got := w.freeBytes(p); got != before {
+		t.Errorf("%d bytes are free, want %d", got, before)
+	}
+}
+
+// A compute node that could not register with a store, and one of which the first part was made anew beside others, hear that the store has been dropped, and let it go.
+func TestDroppedForWhoTakesNoPart(t *testing.T) {
+	w, _, before, s := downWorld(t, 0)
+	c := w.client(1, s)
+	w.c.RestartServer(w.mns[0])
+	p := w.port(2)
+	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View), nil)
+	if c.s.registered() {
+		t.Fatal("it is registered")
+	}
+	c = w.client(1, s) // with a Port of after the restart
+	letGo(t, c, w.cns[1].View)
+	_, _ = before, p
+
+	w = newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
+	c = w.client(0, w.open(0, w.config()))
+	c.s.survivors = true
+	wantErr(t, "drop", Drop(w.port(1), "test", w.mns, w.cns[1].View), nil)
+	letGo(t, c, w.cns[0].View)
+}
+
+// Whoever closes a store has had a chain executed on each of its memory nodes before it says so: what it had posted there is over.
+func TestLeaveSettlesEachPart(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 3, 4<<20, 1)
+	p := &seenPort{Port: w.port(0)}
+	s := w.open(0, w.config())
+	c, err := s.Client(cas.New(p, cas.Config{}))
+	wantErr(t, "client", err, nil)
+	records := s.nodes[0].base.Add(sweep.Offset)
+	asked := map[fabric.MemID]bool{}
+	closed := false
+	p.see = func(op fabric.Op) {
+		if op.Kind == fabric.OpCAS && op.Addr > records && op.Addr < records.Add(sweep.End) {
+			closed = true
+			for _, mn := range w.mns {
+				if !asked[mn] {
+					t.Errorf("the record is closed before anything is posted to %v", mn)
+				}
+			}
+		}
+		asked[op.Addr.MN()] = true
+	}
+	if wantErr(t, "leave", c.Leave(), nil); !closed {
+		t.Error("the record is not closed")
+	}
+}
+
+// A seenPort shows a function each operation.
+type seenPort struct {
+	fabric.Port
+	see func(fabric.Op)
+}
+
+func (p *seenPort) Do(ops []fabric.Op) error {
+	for _, op := range ops {
+		if p.see != nil {
+			p.see(op)
+		}
+	}
+	return p.Port.Do(ops)
+}
