@@ -1,0 +1,6 @@
+//go:build linux && !(amd64 || arm64)
+
+package mapped
+
+// On this machine nothing is guarded.
+func handlerPC() uintptr { return 0 }
