@@ -160,16 +160,20 @@ func loadCluster(o *Options) (*cluster, error) {
 }
 
 func (c *cluster) load() error {
+	st, err := c.file.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() < clusterSize {
+		return fmt.Errorf("%w: %w: %s has %d bytes, not %d; end all processes of the cluster and remove the directory",
+			ErrFormat, ErrTruncated, c.file.Name(), st.Size(), clusterSize)
+	}
 	var b [headerSize]byte
 	if _, err := c.file.ReadAt(b[:], 0); err != nil {
 		return fmt.Errorf("%w: %s: %v", ErrFormat, c.file.Name(), err)
 	}
 	if err := c.decode(b[:]); err != nil {
 		return fmt.Errorf("%s: %w; if nobody uses it, remove the directory", c.file.Name(), err)
-	}
-	st, err := c.file.Stat()
-	if err != nil {
-		return err
 	}
 	if st.Size() != clusterSize {
 		return fmt.Errorf("%w: %s has %d bytes, not %d", ErrFormat, c.file.Name(), st.Size(), clusterSize)
@@ -202,7 +206,10 @@ func (c *cluster) lock(ctx context.Context) error {
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 5*time.Millisecond) {
 		ok, err := tryLock(c.file)
 		if ok {
-			if err = c.checkBoot(); err == nil {
+			if err = c.intact(); err == nil {
+				err = c.checkBoot()
+			}
+			if err == nil {
 				return nil
 			}
 			_ = unlock(c.file)
@@ -221,6 +228,22 @@ func (c *cluster) lock(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// intact looks at all pages of the cluster's file, so that nobody takes members for gone because their slots are.
+func (c *cluster) intact() error {
+	for page := uintptr(0); page < uintptr(clusterSize); page += pageSize {
+		c.m.word(page).Load()
+	}
+	return c.damage()
+}
+
+// damage returns why the cluster's file cannot be used any more; nil if nothing is known to be wrong with it.
+func (c *cluster) damage() error {
+	if err := c.m.lost(); err != nil {
+		return fmt.Errorf("%w: end all processes of cluster %q, remove what is left with \"declock clean %s\", and start its memory nodes again", err, c.name, c.name)
+	}
+	return nil
 }
 
 func (c *cluster) unlock() {
@@ -260,7 +283,7 @@ func (c *cluster) mnPath(id fabric.MemID) string { return c.path(id.String()) }
 // view returns the live compute nodes. Counters only grow, so that reading all
 // of them twice with the same result is reading them at one time, and their
 // sum names the set.
-func (c *cluster) view() (v fabric.View, counters [int(fabric.MaxCN) + 1]uint64) {
+func (c *cluster) view() (_ fabric.View, counters [int(fabric.MaxCN) + 1]uint64) {
 	for same := false; !same; {
 		same = true
 		for id := fabric.CNID(1); id <= fabric.CNID(c.maxCN) && id != 0; id++ {
@@ -269,14 +292,19 @@ func (c *cluster) view() (v fabric.View, counters [int(fabric.MaxCN) + 1]uint64)
 			counters[id] = k
 		}
 	}
-	for id := fabric.CNID(1); id <= fabric.CNID(c.maxCN) && id != 0; id++ {
-		v.Epoch += counters[id]
-		if isLive(counters[id]) {
-			v.Live.Add(id)
+	return viewOf(counters[:c.maxCN+1], c.lost().Load()), counters
+}
+
+// viewOf returns the view with counters.
+func viewOf(counters []uint64, lost uint64) fabric.View {
+	v := fabric.View{Lost: lost}
+	for id, k := range counters {
+		v.Epoch += k
+		if isLive(k) {
+			v.Live.Add(fabric.CNID(id))
 		}
 	}
-	v.Lost = c.lost().Load()
-	return v, counters
+	return v
 }
 
 // isLive tells what a cnSlot's counter says.
@@ -327,7 +355,7 @@ func (c *cluster) mnAlive(id fabric.MemID) bool {
 func (c *cluster) sweep(spare fabric.MemID) (members int) {
 	for id := fabric.CNID(1); id <= fabric.CNID(c.maxCN) && id != 0; id++ {
 		k := c.cn(id).counter.Load()
-		if c.cnAlive(id) {
+		if c.cnAlive(id) || c.m.isLost() {
 			members++
 			continue
 		}
@@ -408,7 +436,7 @@ func removeDir(dir string) {
 }
 
 // allocate makes a file n bytes long with all of its memory, so that there is no
-// SIGBUS later.
+// access later that finds none: see package mapped.
 func allocate(f *os.File, n int64) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), 0, 0, n)

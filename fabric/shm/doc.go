@@ -59,8 +59,8 @@
 //	cn1.bell ..  named pipes that wake a compute node
 //
 // Directory and files must belong to the user of the process, and nobody else may be able to write to them: each is checked when it is opened
-// (ErrForeign), for whoever can truncate a mapped file ends the process by SIGBUS. So can the user itself: a cluster's files
-// are removed, never truncated.
+// (ErrForeign), for whoever can write to a mapped file changes what the processes do. A file that the user itself truncates is lost
+// (ErrTruncated): memory is a memory node that is down, the files "cluster" and cnN fence the compute nodes that use them. No process ends by it.
 //
 // An open file description lock on each mn and cn file is the proof that its
 // owner lives. A lock on the file cluster is held while files come and go.

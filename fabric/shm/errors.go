@@ -19,8 +19,10 @@ var (
 	ErrFormat    = errors.New("shm: not a file of this version of shm")
 	// ErrForeign: a directory or file of the cluster belongs to another user, or other users may write to it.
 	ErrForeign = errors.New("shm: not this user's own")
-	ErrFull    = errors.New("shm: all compute node numbers are taken")
-	ErrNoSpace = errors.New("shm: not enough memory")
-	ErrNoHuge  = errors.New("shm: no huge pages")
-	ErrBusy    = errors.New("shm: the cluster directory stays locked")
+	// ErrTruncated: a file of the cluster is shorter than it was, or its file system has no memory for all of it. What was in it is lost.
+	ErrTruncated = errors.New("shm: a file has lost its memory")
+	ErrFull      = errors.New("shm: all compute node numbers are taken")
+	ErrNoSpace   = errors.New("shm: not enough memory")
+	ErrNoHuge    = errors.New("shm: no huge pages")
+	ErrBusy      = errors.New("shm: the cluster directory stays locked")
 )

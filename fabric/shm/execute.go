@@ -78,7 +78,7 @@ func (p *port) execute(ops []fabric.Op) error {
 	for i := range ops {
 		o := &ops[i]
 		if p.n.fenced() || m.live.Load() != m.expect {
-			return p.lost(i, o, m)
+			return p.lost(i, ops, m)
 		}
 		offset, n := o.Addr.Offset(), uint64(wordSize)
 		if o.Buf != nil || o.Wide != nil {
@@ -93,7 +93,7 @@ func (p *port) execute(ops []fabric.Op) error {
 	// If the memory node ended meanwhile, the memory may have been replaced
 	// under the operations: what they returned means nothing.
 	if m.live.Load() != m.expect {
-		return &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("%w: %v ended meanwhile", fabric.ErrUnknownOutcome, id)}
+		return p.unknown(ops, m)
 	}
 	runtime.KeepAlive(m)
 	return nil
@@ -152,21 +152,33 @@ func (p *port) attach(id fabric.MemID) (*memory, error) {
 	return m, err
 }
 
+// unknown is the error of a chain that may have been executed on something else than the memory.
+func (p *port) unknown(ops []fabric.Op, m *memory) error {
+	err := fmt.Errorf("%w: %v ended meanwhile", fabric.ErrUnknownOutcome, m.id)
+	if m.m.isLost() {
+		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, p.n.refusal(m))
+	}
+	return &fabric.ChainError{Op: ops[0], Err: err}
+}
+
 // lost says why the target refuses operation i.
-func (p *port) lost(i int, o *fabric.Op, m *memory) error {
+func (p *port) lost(i int, ops []fabric.Op, m *memory) error {
+	if i > 0 && m.m.isReplaced() {
+		return p.unknown(ops, m) // those before may have been executed on zero pages
+	}
 	var err error
 	switch {
 	case p.box.Closed():
 		err = fabric.ErrClosed
 	case p.n.fenced():
-		err = fmt.Errorf("%w: %v", fabric.ErrFenced, p.n.id)
+		err = p.n.fencing()
 	default:
 		err = p.n.refusal(m)
 	}
-	return &fabric.ChainError{Index: i, Op: *o, Err: err}
+	return &fabric.ChainError{Index: i, Op: ops[i], Err: err}
 }
 
 // fenced tells whether the cluster takes this node, in this life, for dead. It
 // cannot be, for its process holds the lock of its file; but somebody may have
-// removed the file.
-func (n *node) fenced() bool { return n.slot.counter.Load() != n.incarnation }
+// removed the file, or truncated one that the node cannot do without: see fail.
+func (n *node) fenced() bool { return n.slot.counter.Load() != n.alive.Load() }

@@ -21,6 +21,8 @@ type MemoryInfo struct {
 	PID   int    // of its server, dead or alive; 0 if it closed
 	Alive bool
 	Keep  bool // outlives its server
+	// Broken says why the memory cannot be used, if so.
+	Broken error
 }
 
 // A ComputeInfo says what there is of a compute node.

@@ -100,6 +100,7 @@ func Inspect(dir, name string) (*ClusterInfo, error) {
 			Incarnation: s.counter.Load(), Joined: fabric.Time(s.joined.Load()),
 		})
 	}
+	info.Broken = c.damage()
 	return info, nil
 }
 
@@ -111,9 +112,15 @@ func (c *cluster) inspectMN(id fabric.MemID) (m MemoryInfo, ok bool) {
 	s := c.mn(id)
 	m.ID, m.Size, m.Epoch = id, s.size.Load(), liveWord(s.live.Load()).epoch()
 	m.Path, m.PID, m.Alive = path, int(s.pid.Load()), c.mnAlive(id)
-	if r, err := openRegion(path); err == nil {
+	r, err := openRegion(path)
+	if err == nil {
 		m.Keep = r.flags&flagKeep != 0
 		r.close()
+	} else if errors.Is(err, ErrTruncated) {
+		m.Broken = err
+	}
+	if err := c.truncated(id); err != nil {
+		m.Broken = err
 	}
 	return m, true
 }
@@ -161,7 +168,10 @@ func removeBroken(o *Options, cause error) error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if target, err := regionPath(path); err == nil && e.Type().IsRegular() && pathLocked(target) {
+		if !e.Type().IsRegular() {
+			continue // a bell: to read it is to wait for its ringing
+		}
+		if target, err := regionPath(path); err == nil && pathLocked(target) {
 			return fmt.Errorf("%w: somebody has locked %s", ErrInUse, target)
 		}
 	}

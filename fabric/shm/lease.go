@@ -56,6 +56,12 @@ func (s *MemoryServer) enforce(o *Options) {
 			return
 		case <-t.C:
 		}
+		if err := s.Err(); err != nil {
+			if o.Report != nil {
+				o.Report(err)
+			}
+			return // those who cannot beat any more do run
+		}
 		for id := fabric.CNID(1); id <= fabric.CNID(s.c.maxCN) && id != 0; id++ {
 			if !s.stands(id, &seen[id], int(o.Lease/beatEvery)) {
 				continue

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/declock/declock/fabric/internal/mapped"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,9 +22,15 @@ import (
 // those. The addresses are given back when the garbage collector finds that
 // nobody holds the mapping. Whoever holds a pointer into a mapping therefore
 // holds the mapping too.
+//
+// A file that is truncated comes to the same: the access that finds no memory, and all later ones, hit private zero pages, by
+// package mapped. lost says so then. What uses a mapping therefore never faults, and asks afterwards whether what it has read
+// was the file's: words of the mapping that are never 0 in a file that is in use say so at no cost (live, counter).
 type mapping struct {
 	base     unsafe.Pointer
 	size     uintptr
+	path     string
+	guard    *mapped.Range
 	released atomic.Bool
 }
 
@@ -33,14 +40,37 @@ func mapFile(f *os.File, size uintptr) (*mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of %s: %w", size, f.Name(), err)
 	}
-	m := &mapping{base: base, size: size}
-	runtime.AddCleanup(m, func(r addressRange) { _ = unix.MunmapPtr(r.base, r.size) }, addressRange{base, size})
+	m := &mapping{base: base, size: size, path: f.Name(), guard: mapped.Guard(base, size)}
+	runtime.AddCleanup(m, addressRange.unmap, addressRange{base, size, m.guard})
 	return m, nil
 }
 
 type addressRange struct {
-	base unsafe.Pointer
-	size uintptr
+	base  unsafe.Pointer
+	size  uintptr
+	guard *mapped.Range
+}
+
+func (r addressRange) unmap() {
+	r.guard.Release()
+	_ = unix.MunmapPtr(r.base, r.size)
+}
+
+// isLost reports whether an access has found that the file has no memory any more.
+func (m *mapping) isLost() bool { return m.guard.Lost() }
+
+// isReplaced reports whether zero pages are in the place of the file's, or are about to be.
+func (m *mapping) isReplaced() bool { return m.released.Load() || m.isLost() }
+
+// lost says what has become of the file's memory; nil if nothing is known to be wrong with it.
+func (m *mapping) lost() error {
+	if !m.isLost() {
+		return nil
+	}
+	if st, err := os.Stat(m.path); err == nil && st.Size() >= int64(m.size) {
+		return fmt.Errorf("%w: %s: truncated and made longer again, or its file system has no room left for it", ErrTruncated, m.path)
+	}
+	return fmt.Errorf("%w: %s was truncated while processes used it", ErrTruncated, m.path)
 }
 
 // release gives the file's memory up. It may be called more than once.

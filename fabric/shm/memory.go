@@ -31,6 +31,9 @@ func (n *node) attach(id fabric.MemID) (*memory, error) {
 	}
 	slot := n.c.mn(id)
 	if w := liveWord(slot.live.Load()); w.state() != memUp {
+		if err := n.c.truncated(id); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%w: %v is %v", fabric.ErrNodeDown, id, w.state())
 	}
 	path, err := regionPath(n.c.mnPath(id))
@@ -58,6 +61,9 @@ func (n *node) attach(id fabric.MemID) (*memory, error) {
 func attachError(id fabric.MemID, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: %v has gone", fabric.ErrNodeDown, id)
+	}
+	if errors.Is(err, ErrTruncated) {
+		return fmt.Errorf("%w: %v: %w", fabric.ErrNodeDown, id, err)
 	}
 	return fmt.Errorf("attach %v: %w", id, err)
 }
@@ -137,7 +143,38 @@ func (n *node) refusal(m *memory) error {
 	if now.epoch() != m.epoch() && now.state() == memUp {
 		return fmt.Errorf("%w: %v is in epoch %d, this port attached in %d", fabric.ErrStaleEpoch, m.id, now.epoch(), m.epoch())
 	}
+	if err := m.m.lost(); err != nil {
+		n.loseMN(m)
+		return fmt.Errorf("%w: %v: %w: start that memory node again", fabric.ErrNodeDown, m.id, err)
+	}
+	if err := n.c.truncated(m.id); err != nil {
+		return err
+	}
 	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, m.id)
+}
+
+// loseMN notes that a memory node has lost memory, for all: those that have not touched what is lost still have the header mapped.
+func (n *node) loseMN(m *memory) {
+	if !n.c.mn(m.id).live.CompareAndSwap(m.expect, uint64(makeLive(m.epoch(), memDown))) {
+		return
+	}
+	if r, err := openHeader(m.m.path); err == nil {
+		n.endMN(m.id, r.liveWord(), liveWord(m.expect))
+		r.close()
+	}
+}
+
+// truncated returns an error if a memory node's file is shorter than its memory.
+func (c *cluster) truncated(id fabric.MemID) error {
+	path, err := regionPath(c.mnPath(id))
+	if err != nil {
+		return nil
+	}
+	st, err := os.Stat(path)
+	if want := c.mn(id).size.Load(); err != nil || !st.Mode().IsRegular() || uint64(st.Size()) >= want {
+		return nil
+	}
+	return fmt.Errorf("%w: %v: %w: %s was truncated: start that memory node again", fabric.ErrNodeDown, id, ErrTruncated, path)
 }
 
 // Memory is fabric.Node.Memory: those that are up, and those whose server has

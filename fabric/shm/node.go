@@ -25,6 +25,7 @@ type node struct {
 	c           *cluster
 	id          fabric.CNID
 	incarnation uint64
+	alive       atomic.Uint64 // the incarnation, until fail
 	slot        *cnSlot
 	key         uint64
 	clock       clock
@@ -52,6 +53,10 @@ type node struct {
 	viewMu    sync.Mutex
 	announced uint64   // epoch of the last view that the agent was told of
 	known     []uint64 // counters of the last view
+	lost      uint64   // and its View.Lost
+
+	failing sync.Once
+	failed  chan struct{} // closed by fail
 
 	watches watchSet
 
@@ -76,7 +81,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 		err = fmt.Errorf("%w: of %q nothing was left but dead files, which are removed now; start a memory node first",
 			ErrNoCluster, o.Name)
 	}
-	n := &node{c: c, key: o.Key}
+	n := &node{c: c, key: o.Key, failed: make(chan struct{})}
 	if n.key == 0 {
 		n.key = c.key
 	}
@@ -115,6 +120,7 @@ func (n *node) enter() error {
 	}
 	n.slot = c.cn(n.id)
 	n.incarnation = n.slot.counter.Load() + 1
+	n.alive.Store(n.incarnation)
 	c.removeCN(n.id)
 	if err := n.makeFiles(); err != nil {
 		if n.file != nil {
@@ -180,7 +186,7 @@ func (n *node) begin() error {
 	n.agent = n.newPort(n.table.Agent())
 	v, counters := n.c.view()
 	n.announced = v.Epoch
-	n.known = append([]uint64(nil), counters[:]...)
+	n.known, n.lost = append([]uint64(nil), counters[:]...), v.Lost
 	n.viewMu.Lock()
 	n.watchPeers(counters[:])
 	n.viewMu.Unlock()
@@ -205,6 +211,11 @@ func (n *node) Now() fabric.Time { return n.clock.now() }
 // View is fabric.Node.View.
 func (n *node) View() fabric.View {
 	v, _ := n.c.view()
+	if n.c.m.isLost() {
+		n.viewMu.Lock()
+		defer n.viewMu.Unlock()
+		return viewOf(n.known, n.lost) // the last: nobody has gone, the file has
+	}
 	return v
 }
 
@@ -241,6 +252,9 @@ func (n *node) end(note func(id fabric.CNID, incarnation uint64) (mine bool)) er
 	n.table.CloseAll()
 	n.cancel()
 	err := n.c.lock(context.Background())
+	if n.damage() != nil {
+		note = n.c.loseCN // it could not give its locks back
+	}
 	mine := note(n.id, n.incarnation)
 	if err == nil {
 		if mine {

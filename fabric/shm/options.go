@@ -72,8 +72,8 @@ type Options struct {
 	Path string
 	// Huge is the policy for huge pages.
 	Huge HugePolicy
-	// Sparse takes memory only when it is touched. When the machine is out of
-	// memory then, processes die of SIGBUS. For tests and experiments.
+	// Sparse takes memory only when it is touched. When its file system is
+	// full then, the memory node is down (ErrTruncated). For tests and experiments.
 	Sparse bool
 	// Lease is how long the process of a compute node may not run (it is stopped, or starved)
 	// before this memory node kills it: only then can others have its locks. Compute nodes that join

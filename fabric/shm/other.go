@@ -34,6 +34,12 @@ func (*MemoryServer) ID() fabric.MemID { return 0 }
 // Epoch returns 0.
 func (*MemoryServer) Epoch() uint32 { return 0 }
 
+// Done returns nothing.
+func (*MemoryServer) Done() <-chan struct{} { return nil }
+
+// Err returns why there is none.
+func (*MemoryServer) Err() error { return errSystem }
+
 // Word returns nothing.
 func (*MemoryServer) Word(uint64) *atomic.Uint64 { return nil }
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process maps the files of a cluster. Whoever can truncate one of them ends it by SIGBUS, and whoever can write to one changes what it
+// A process maps the files of a cluster. Whoever can truncate one of them takes it out of the cluster, and whoever can write to one changes what it
 // does. So every file and directory of a cluster must belong to the user that runs the process, and to nobody else: each is looked
 // at when it is opened. This holds for root, too: it opens no cluster of another user. A device that Options.Path names is the operator's choice.
 

@@ -146,21 +146,32 @@ func openCompute(path string) (*os.File, computeHeader, error) {
 }
 
 // send sends a message to a client of the peer, after those that wait. It
-// returns false if the peer has gone.
-func (p *peer) send(from, to int, m *fabric.Message) bool {
+// returns an error if the peer has gone.
+func (p *peer) send(from, to int, m *fabric.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
-		return false
+		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, p.cn)
 	}
 	raceRelease()
 	if len(p.queue) == 0 && p.out.push(from, to, m) {
 		p.notify(p.bit)
-		return true
+	} else {
+		p.queue = append(p.queue, queuedMessage{from, to, *m})
+		p.flush()
 	}
-	p.queue = append(p.queue, queuedMessage{from, to, *m})
-	p.flush()
-	return true
+	if p.m.isLost() {
+		return p.unreachable()
+	}
+	return nil
+}
+
+// unreachable drops what waits for a peer whose file was truncated, and wakes it, so that it notices; mu is held.
+func (p *peer) unreachable() error {
+	p.queue = nil
+	p.queued.Store(0)
+	_, _ = unix.Write(p.bell, []byte{1})
+	return fmt.Errorf("%w: %v: %w: its process has to open the cluster again", fabric.ErrNodeDown, p.cn, p.m.lost())
 }
 
 // flush moves what waits into the ring; mu is held. What does not fit waits for
@@ -227,8 +238,11 @@ func (p *peer) push() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.gone {
-		p.flush()
+	if p.gone {
+		return
+	}
+	if p.flush(); p.m.isLost() {
+		_ = p.unreachable()
 	}
 }
 

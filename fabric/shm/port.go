@@ -163,7 +163,7 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 		return nil
 	}
 	if p.n.fenced() {
-		return fmt.Errorf("%w: %v", fabric.ErrFenced, p.n.id)
+		return p.n.fencing()
 	}
 	if to>>fabric.ClientIDBits != 0 {
 		return fmt.Errorf("%w: there is no client %#x", fabric.ErrNodeDown, uint32(to))
@@ -172,8 +172,8 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 	if err != nil {
 		return err
 	}
-	if !peer.send(p.box.ID().Index(), to.Index(), m) {
-		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
+	if err := peer.send(p.box.ID().Index(), to.Index(), m); err != nil {
+		return err
 	}
 	p.stats.Sent++
 	return nil

@@ -53,6 +53,8 @@ func child(spec string) error {
 		fmt.Println("ready", m.Epoch())
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return m.Close()
+	case "work":
+		return work(s.O)
 	case "join", "echo":
 		n, err := Join(context.Background(), s.O)
 		if err != nil {

@@ -36,6 +36,7 @@ func (n *node) pump() {
 		n.sleep++
 		n.asleep.Store(2*n.sleep - 1)
 		begin := n.Now()
+		n.notice()
 		if n.hint.Load() == 0 && !n.viewDirty.Load() && !n.closed.Load() {
 			if _, err := n.bell.Read(bell[:]); errors.Is(err, os.ErrClosed) {
 				return
@@ -91,6 +92,8 @@ func (n *node) wakePump() {
 func (n *node) Poll() {
 	if n.hint.Load() != 0 {
 		n.drain()
+	} else {
+		n.notice()
 	}
 }
 
@@ -126,8 +129,8 @@ func (n *node) drainRing(cn fabric.CNID) (woke bool) {
 	var m fabric.Message
 	for ; taken < len(r.slots); taken++ {
 		from, to, ok := r.pop(&m)
-		if !ok {
-			break
+		if !ok || n.m.isLost() {
+			break // what a truncated file has been replaced by is no message
 		}
 		raceAcquire() // for each: it may have been sent since the last
 		m.From = fabric.Client(cn, from)
@@ -160,6 +163,10 @@ func (n *node) takeView() {
 	n.viewMu.Lock()
 	defer n.viewMu.Unlock()
 	v, counters := n.c.view()
+	if n.c.m.isLost() {
+		n.notice()
+		return // nobody has gone: the file has
+	}
 	for cn := fabric.CNID(1); uint32(cn) <= n.c.maxCN && cn != 0; cn++ {
 		if counters[cn] == n.known[cn] {
 			continue
@@ -173,6 +180,7 @@ func (n *node) takeView() {
 			p.drop()
 		}
 	}
+	n.lost = v.Lost
 	n.watchPeers(counters[:])
 	if v.Epoch > n.announced {
 		n.announced = v.Epoch

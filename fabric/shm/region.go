@@ -75,6 +75,27 @@ func openRegion(path string) (*region, error) {
 	return r, nil
 }
 
+// openHeader opens a memory node's memory of which the rest may be missing.
+func openHeader(path string) (*region, error) {
+	f, err := openFileOf(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &region{file: f}
+	n, size, err := headerPage(f)
+	if err == nil && size < n {
+		err = fmt.Errorf("%w: %s has %d bytes", ErrTruncated, path, size)
+	}
+	if err == nil {
+		err = r.mapHeader(n)
+	}
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
 // load maps and reads the header of the file.
 func (r *region) load() error {
 	n, size, err := headerPage(r.file)
@@ -98,7 +119,7 @@ func (r *region) load() error {
 		return fmt.Errorf("%s: %w", r.file.Name(), err)
 	}
 	if size < r.start || size-r.start < r.size {
-		return fmt.Errorf("%w: %s has %d bytes, its header says %d", ErrFormat, r.file.Name(), size, r.start+r.size)
+		return fmt.Errorf("%w: %w: %s has %d bytes, its header says %d; end all processes of the cluster and remove the file", ErrFormat, ErrTruncated, r.file.Name(), size, r.start+r.size)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"golang.org/x/sys/unix"
@@ -27,8 +28,11 @@ type MemoryServer struct {
 	note  string // why it has no huge pages
 
 	close    sync.Once
-	stop     chan struct{} // ends enforce
+	stop     chan struct{} // ends enforce and watch
 	stopping sync.WaitGroup
+
+	watching sync.Once
+	ended    chan struct{} // closed when the memory is found lost
 }
 
 // Serve starts a memory node: it creates the cluster if there is none, takes the
@@ -43,7 +47,7 @@ func Serve(o Options) (*MemoryServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &MemoryServer{c: c, id: o.Mem, keep: o.Keep, stop: make(chan struct{})}
+	s := &MemoryServer{c: c, id: o.Mem, keep: o.Keep, stop: make(chan struct{}), ended: make(chan struct{})}
 	kept, err := s.claim(&o)
 	if err != nil {
 		c.sweep(o.spared()) // it may have been made for this
@@ -57,6 +61,9 @@ func Serve(o Options) (*MemoryServer, error) {
 	}
 	if err == nil {
 		s.m, err = mapFile(s.r.file, uintptr(s.r.start+s.r.size))
+	}
+	if err == nil {
+		err = s.Err()
 	}
 	if err != nil {
 		if s.r != nil {
@@ -167,7 +174,7 @@ func (s *MemoryServer) format(o *Options) error {
 	return nil
 }
 
-// reserve takes all memory now, so that nobody dies of SIGBUS later.
+// reserve takes all memory now, so that no access finds none later.
 func (s *MemoryServer) reserve(o *Options, device bool) error {
 	f, total := s.r.file, int64(s.r.start+s.r.size)
 	if device {
@@ -280,6 +287,62 @@ func (s *MemoryServer) Close() (err error) {
 		s.c.close()
 	})
 	return err
+}
+
+// lookEvery is how often a server looks whether its files are as long as they were.
+const lookEvery = 500 * time.Millisecond
+
+// Done returns a channel that is closed when a file of the memory node, or that of the cluster, has been found truncated: Err says which. Clients
+// are refused then. The first call starts a goroutine that looks twice a second until Close.
+func (s *MemoryServer) Done() <-chan struct{} {
+	s.watching.Do(func() { s.stopping.Go(s.watch) })
+	return s.ended
+}
+
+// watch waits until a file is truncated, or the server is closed. It does not touch the memory: it may be huge.
+func (s *MemoryServer) watch() {
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for s.Err() == nil {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+		}
+	}
+	s.lose()
+	close(s.ended)
+}
+
+// lose lets nobody in any more. Those who have not touched what is lost notice too.
+func (s *MemoryServer) lose() {
+	s.r.markDown()
+	s.c.mn(s.id).live.CompareAndSwap(uint64(makeLive(s.epoch, memUp)), uint64(makeLive(s.epoch, memDown)))
+}
+
+// Err returns which of its files has been truncated; nil if none has. It is not called after Close.
+func (s *MemoryServer) Err() error {
+	if err := s.c.damage(); err != nil {
+		return err
+	}
+	if st, err := s.c.file.Stat(); err == nil && st.Size() < clusterSize {
+		s.c.intact()
+		return s.c.damage()
+	}
+	for _, m := range []*mapping{s.r.m, s.m} {
+		if m.isLost() {
+			return s.lostMemory(m.lost())
+		}
+	}
+	st, err := s.r.file.Stat()
+	if err == nil && st.Mode().IsRegular() && st.Size() < int64(s.r.start+s.r.size) {
+		return s.lostMemory(fmt.Errorf("%w: %s was truncated to %d bytes", ErrTruncated, s.r.file.Name(), st.Size()))
+	}
+	return nil
+}
+
+func (s *MemoryServer) lostMemory(err error) error {
+	return fmt.Errorf("%w: %v: %w: start it again", fabric.ErrNodeDown, s.id, err)
 }
 
 // Unlink removes the names of the cluster's files. Those who have joined go on with the files that they have open; nobody
