@@ -132,6 +132,9 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 			select {
 			case <-w.Fenced():
 				n.table.Fenced()
+				if e, ok := f.(interface{ Err() error }); ok && cfg.Report != nil {
+					cfg.Report(e.Err())
+				}
 			case <-n.ended:
 			}
 		}()

@@ -56,6 +56,8 @@ type memoryRow struct {
 	Path  string `json:"path"`
 	// Address is where other nodes reach it.
 	Address string `json:"address,omitempty"`
+	// Error is why its memory cannot be used.
+	Error string `json:"error,omitempty"`
 }
 
 type computeRow struct {
@@ -248,6 +250,9 @@ func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 	for _, m := range info.Memory {
 		memoryUp = memoryUp || m.Alive
 		r := memoryRow{Node: m.ID.String(), Pid: m.PID, Alive: m.Alive, Epoch: m.Epoch, Size: m.Size, Keep: m.Keep}
+		if m.Broken != nil {
+			r.Error = m.Broken.Error()
+		}
 		if at.Scheme() == "shm" {
 			r.Path = m.Where
 		} else {
@@ -352,6 +357,11 @@ func (p *lineWriter) cluster(r *clusterRow) {
 		p.printf("  a memory node is down: what is on it cannot be used until it is started again\n")
 	case r.State == "partial" && !r.local:
 		p.printf("  some of its nodes have died; the next that joins or leaves removes what they left\n")
+	}
+	for _, m := range r.Memory {
+		if m.Error != "" {
+			p.printf("  %s: %s\n", m.Node, m.Error)
+		}
 	}
 	used := map[string]*control.Memory{}
 	for i := range r.Regions {

@@ -157,7 +157,8 @@ func (d *CN) watch(ctx context.Context) error {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	var gone <-chan struct{} // closed when this node has been declared dead, if the fabric tells: no need to wait for a look
-	if f, ok := d.cluster.Node().Fabric().(interface{ Fenced() <-chan struct{} }); ok {
+	f, tells := d.cluster.Node().Fabric().(interface{ Fenced() <-chan struct{} })
+	if tells {
 		gone = f.Fenced()
 	}
 	looks := make(chan looked, 1)
@@ -179,6 +180,9 @@ func (d *CN) watch(ctx context.Context) error {
 		}
 		if seen.fenced {
 			d.fenced++
+			if e, ok := f.(interface{ Err() error }); ok && e.Err() != nil {
+				return fmt.Errorf("%w: %w", errAnew, e.Err())
+			}
 			return fmt.Errorf("%w: %v: %w", errAnew, d.cluster.Node().Fabric().ID(), fabric.ErrFenced)
 		}
 		for _, m := range seen.memory {

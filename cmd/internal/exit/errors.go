@@ -110,6 +110,7 @@ var codes = []struct {
 	{shm.ErrFull, Full},
 	{shm.ErrForeign, Denied},
 	{shm.ErrFormat, Mismatch},
+	{shm.ErrTruncated, NodeLost},
 	{shm.ErrBusy, Busy},
 	{objstore.ErrUnanswered, Busy},
 	{btree.ErrUnanswered, Busy},

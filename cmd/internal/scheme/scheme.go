@@ -142,6 +142,8 @@ type MemoryInfo struct {
 	Alive bool
 	Keep  bool
 	Where string // its file or address; may be empty
+	// Broken says why its memory cannot be used, if so.
+	Broken error
 }
 
 // A ComputeInfo tells of a compute node.

@@ -70,7 +70,7 @@ func (c shmCluster) Describe(context.Context) (*Info, error) {
 	}
 	out := &Info{State: shmState(info), Dir: info.Dir, View: info.View.Epoch, MaxCN: info.MaxCN, Broken: info.Broken}
 	for _, m := range info.Memory {
-		out.Memory = append(out.Memory, MemoryInfo{Memory: m.Memory, PID: m.PID, Alive: m.Alive, Keep: m.Keep, Where: m.Path})
+		out.Memory = append(out.Memory, MemoryInfo{Memory: m.Memory, PID: m.PID, Alive: m.Alive, Keep: m.Keep, Where: m.Path, Broken: m.Broken})
 	}
 	for _, n := range info.Compute {
 		out.Compute = append(out.Compute, ComputeInfo{ID: n.ID, PID: n.PID, Alive: n.Alive, Joined: time.Unix(0, int64(n.Joined))})
@@ -88,7 +88,7 @@ func shmState(info *shm.ClusterInfo) string {
 	}
 	dead, up := 0, 0
 	for _, m := range info.Memory {
-		if m.Alive {
+		if m.Alive && m.Broken == nil {
 			up++
 		} else {
 			dead++
