@@ -48,6 +48,9 @@ func (w *world) newClient(cn int, name string, p fabric.Port) *client {
 func (c *client) lockRounds() {
 	s := &c.w.s
 	for c.round = range s.Rounds {
+		if c.n.leaving {
+			return
+		}
 		r := lock.Request{Mode: lock.Exclusive}
 		if c.d.percent(s.Reads) && s.Writers == 0 || s.Writers > 0 && c.cn > s.Writers {
 			r.Mode = lock.Shared
@@ -61,6 +64,9 @@ func (c *client) lockRounds() {
 			r.Deadline = c.port.Now() + 1 + c.d.time(s.WaitNs)
 		case c.d.percent(s.Cancel):
 			cancelAfter = c.d.time(s.WaitNs)
+		}
+		if s.Sit > 0 && r.Mode == lock.Exclusive && !r.Try && cancelAfter < 0 { // another holds the lock until this one is done
+			r.Deadline = c.port.Now() + 1 + c.d.time(max(s.WaitNs, fabric.Microsecond))
 		}
 		held, ok := c.acquire(which, &r, cancelAfter)
 		if !ok {
@@ -123,7 +129,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	if err != nil {
 		e.Kind, e.Err = oracle.Refused, err
 		c.report(e)
-		return false, c.tolerates(r, c.hears(which, err), cancelAfter >= 0)
+		return false, c.tolerates(r, c.hears(which, err), cancelAfter >= 0 || c.n.leaving)
 	}
 	e.Kind, e.Token = oracle.Granted, c.hold.Token
 	e.Value, e.Torn = cellValue(c.cell)

@@ -102,7 +102,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g10"
+const generator = "g11"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -152,6 +152,8 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	if class == Store && d.percent(30) || class == StoreCrash && d.percent(15) {
 		s.Version = uint8(d.between(2, 3))
 	}
+	s.leaves(seed)
+	s.sit(seed)
 	return s
 }
 
@@ -283,9 +285,9 @@ func (s *Scenario) wraps(d *drawer) {
 // leaves at most one place behind that is more than the entries: then it looks before it comes again (cql.Client.EnqueueWary).
 func (s *Scenario) participants() int {
 	if s.Policy == "cql" {
-		return s.CNs*s.Clients + s.CNs + 1 + s.Joins*(s.Clients+1)
+		return s.CNs*s.Clients + s.CNs + 1 + (s.Joins+s.Leaves)*(s.Clients+1)
 	}
-	return s.CNs + 1 + s.Joins
+	return s.CNs + 1 + s.Joins + s.Leaves
 }
 
 // layoutFor draws a queue with room for all participants.

@@ -49,7 +49,7 @@ func (s *Scenario) lateNews(d *drawer) {
 // resetBound returns how long a reset may take: without faults, until those who hold the lock have released it, and messages have
 // come and gone.
 func (s *Scenario) resetBound() fabric.Time {
-	if len(s.Plan) > 0 || s.Joins > 0 || s.Keys > 0 {
+	if len(s.Plan) > 0 || s.Joins > 0 || s.Leaves > 0 || s.Keys > 0 {
 		return fabric.Forever
 	}
 	bound := 50*fabric.Microsecond*fabric.Time(max(s.Scale, 100))/100 + 2*s.HoldNs + 4*s.StrayNs

@@ -62,6 +62,7 @@ func (w *world) play() *Result {
 		w.startKeepers()
 	}
 	w.startJoins()
+	w.startLeaves()
 	shifted(w.s.Plan, w.began).Apply(w.c)
 	w.startLosses()
 	w.c.Go(w.nodes[w.s.CNs].sim, "witness", w.witness)
@@ -98,11 +99,16 @@ func (w *world) startClients() {
 func (w *world) startClientsOf(cn int) {
 	for i := range w.s.Clients {
 		w.working++
+		n := w.nodes[cn-1]
+		n.active++
 		name := fmt.Sprintf("%d.%d", cn, i+1)
-		w.c.Go(w.nodes[cn-1].sim, name, func(p fabric.Port) {
-			defer func() { w.working-- }()
+		w.c.Go(n.sim, name, func(p fabric.Port) {
+			defer func() { w.working--; n.active-- }()
 			c := w.newClient(cn, name, p)
+			n.clients = append(n.clients, c)
 			switch {
+			case w.s.Sit > 0 && i == 0:
+				c.sits()
 			case w.s.Tree > 0:
 				c.treeRounds()
 			case w.s.Keys > 0:
@@ -127,14 +133,7 @@ func (w *world) startJoins() {
 		w.working++ // the witness waits for those who are to come
 		w.c.At(w.began+at, func() {
 			w.working--
-			if err := w.addNode(); err != nil {
-				w.object("errors", fmt.Sprintf("a node that joins: %v", err))
-				return
-			}
-			cn := len(w.nodes)
-			w.event(oracle.Event{Kind: oracle.Joined, Client: fabric.AgentOf(w.nodes[cn-1].sim.ID())})
-			w.startAgent(cn)
-			w.startClientsOf(cn)
+			w.join()
 		})
 	}
 }

@@ -66,13 +66,18 @@ type node struct {
 
 	births []uint32 // of the memories that it knows, if they may be lost
 
-	dead   bool // killed or fenced
+	dead   bool // killed, fenced or gone
 	fenced bool
+
+	clients  []*client
+	active   int    // clients that are at work
+	leaving  bool   // its clients begin nothing any more
+	whenLeft func() // of a node that leaves
 
 	lockers []*hier.Locker // of an exploration
 }
 
-// dead tells whether the node has been killed or fenced.
+// dead tells whether the node has been killed or fenced, or has left.
 func (w *world) dead(cn int) bool { return w.nodes[cn-1].dead }
 
 // Memory of a world without object store: the word of timesync, then locks,
@@ -260,6 +265,9 @@ func (w *world) startAgent(cn int) {
 		err := n.runAgent(func(err error) { w.agentError(cn, err) })
 		if err != nil {
 			w.agentError(cn, err)
+		}
+		if n.leaving {
+			w.left(cn)
 		}
 	})
 }

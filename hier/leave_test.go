@@ -127,6 +127,9 @@ func TestLeaveAfterAWaiterWasClosed(t *testing.T) {
 				t.Error("something is left")
 			}
 			must(t, n.Close())
+			r.left = nil
+			p, _ := hier.ParsePolicy(policy)
+			r.addNode(p) // else who passes the lock on finds that nobody has the number
 		}
 		r.client(1, "holds", func(k *hier.Locker) {
 			var h lock.Hold
@@ -141,7 +144,8 @@ func TestLeaveAfterAWaiterWasClosed(t *testing.T) {
 		})
 		r.client(0, "closed", func(k *hier.Locker) {
 			at(k, 20*us)
-			r.c.At(50*us, func() { _ = k.Port().Close(); r.nodes[0].Agent().Interrupt() })
+			r.c.At(50*us, func() { _ = k.Port().Close() })
+			r.c.At(100*us, r.nodes[0].Agent().Interrupt)
 			var h lock.Hold
 			if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive}); !errors.Is(err, fabric.ErrClosed) || h.Held {
 				t.Errorf("while it is closed: %v", err)

@@ -245,7 +245,9 @@ func (n *node) end(note func(id fabric.CNID, incarnation uint64) (mine bool)) er
 	if n.closed.Load() {
 		return nil
 	}
-	n.flushQueues()
+	if !n.flushQueues() { // who waits for such a message may wait for long: let all look after their locks
+		note = n.c.loseCN
+	}
 	if n.closed.Swap(true) {
 		return nil
 	}
@@ -294,8 +296,8 @@ func (n *node) leave() {
 	n.c.close()
 }
 
-// flushQueues gives what is queued for full rings a last chance.
-func (n *node) flushQueues() {
+// flushQueues gives what is queued for full rings a last chance, and reports whether all of it is sent.
+func (n *node) flushQueues() (done bool) {
 	limit := time.Now().Add(closeFlush)
 	for time.Now().Before(limit) {
 		left := int32(0)
@@ -306,10 +308,11 @@ func (n *node) flushQueues() {
 			}
 		}
 		if left == 0 {
-			return
+			return true
 		}
 		time.Sleep(100 * time.Microsecond)
 	}
+	return false
 }
 
 // cleanCN removes the files of a compute node that has ended, unless somebody

@@ -54,6 +54,21 @@ func (c *Cluster) newFlight(m fabric.Message, src, dst *Node, to fabric.ClientID
 	return i
 }
 
+// Unsent returns how many messages of the node to others are under way. Real fabrics send what is queued before a node leaves.
+func (n *Node) Unsent() (count int) {
+	c := n.c
+	free := make([]bool, len(c.flights))
+	for i := c.freeMsg; i != none; i = c.flights[i].next {
+		free[i] = true
+	}
+	for i := range c.flights {
+		if f := &c.flights[i]; !free[i] && f.src == n && f.dst != n {
+			count++
+		}
+	}
+	return count
+}
+
 // Send sends a message. It takes the CPU's time, and returns at once.
 func (p *Port) Send(to fabric.ClientID, m *fabric.Message) error {
 	p.enter()

@@ -297,6 +297,9 @@ func (n *node) end(leave func(member.Member) error) error {
 	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {
 		time.Sleep(200 * time.Microsecond)
 	}
+	if n.unsent() { // who waits for such a message may wait for long: let all look after their locks
+		leave = peer.Fail
+	}
 	if !n.quit() {
 		return nil
 	}
