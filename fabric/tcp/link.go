@@ -339,7 +339,7 @@ func (n *node) enter(g *guest) (r reply, take func(*stream), err error) {
 	switch ok = ok && uint64(from.Life) == g.from; {
 	case g.to != uint64(n.own.Life):
 		return r, nil, fmt.Errorf("%w: this is another compute node", fabric.ErrNodeDown)
-	case !ok && st.Revision < g.revision:
+	case !peer.Lives(st, n.own) || !ok && st.Revision < g.revision: // a state from before this node joined knows others that have gone since
 		return r, nil, fmt.Errorf("%w: %v", errBehind, n.own.ID)
 	case !ok:
 		return r, nil, fmt.Errorf("%w: cn%d is no member in that life", fabric.ErrFenced, g.cn)

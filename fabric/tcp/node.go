@@ -57,7 +57,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.open(ctx); err != nil {
 		n.quit()
-		_ = n.leave(peer.Leave)
+		_ = n.leave(ctx, peer.Leave)
 		n.shut()
 		return nil, err
 	}
@@ -296,7 +296,7 @@ func (n *node) Close() error { return n.end(peer.Leave) }
 func (n *node) Fail() error { return n.end(peer.Fail) }
 
 // end leaves the cluster, by leave of package peer.
-func (n *node) end(leave func(member.Member) error) error {
+func (n *node) end(leave func(context.Context, member.Member) error) error {
 	n.closing.Lock()
 	defer n.closing.Unlock()
 	if n.closed.Load() {
@@ -315,7 +315,7 @@ func (n *node) end(leave func(member.Member) error) error {
 		leave = peer.Fail
 	}
 	n.quit()
-	err := n.leave(leave)
+	err := n.leave(context.Background(), leave)
 	n.shut()
 	return err
 }
@@ -330,11 +330,11 @@ func (n *node) unsent() bool {
 }
 
 // leave ends the membership.
-func (n *node) leave(how func(member.Member) error) error {
+func (n *node) leave(ctx context.Context, how func(context.Context, member.Member) error) error {
 	if n.fenced.Load() {
 		return nil
 	}
-	return how(n.member)
+	return how(ctx, n.member)
 }
 
 // quit stops using the fabric.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -208,5 +209,45 @@ func TestCloseWhileJoiningAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		await(t, "nobody is there", func() bool { st, _ := w.State(); return len(st.MNs) == 0 })
+	}
+}
+
+// A memory node, or a compute node, that has joined acts on a state from before its own publication until a later one comes. By that it lets nobody in: who is
+// in it may have been given up before the node was published, and the node was not asked to shut it out.
+func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
+	r := newReplaceable()
+	o := r.options(t)
+	o.Size = 1 << 16
+	s, n, other := r.serve(t, o), r.join(t), r.join(t)
+	cn := func(n *node) []member.CN { return []member.CN{n.own} }
+	for _, x := range []struct {
+		who      string
+		standing *peer.Standing
+		enter    func(*guest) error
+		to       member.Life
+		after    *member.State // with the one that joined, and without the guest
+	}{
+		{"memory node", &s.standing, func(g *guest) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			_, _, err := s.enter(g)
+			return err
+		}, s.own.Life, &member.State{Revision: 101, MNs: []member.MN{s.own}}},
+		{"compute node", &other.Standing, func(g *guest) error {
+			other.mu.Lock()
+			defer other.mu.Unlock()
+			_, _, err := other.enter(g)
+			return err
+		}, other.own.Life, &member.State{Revision: 101, CNs: cn(other)}},
+	} {
+		g := &guest{hello: hello{from: uint64(n.own.Life), to: uint64(x.to), cn: uint8(n.own.ID), index: 9, revision: 101}}
+		x.standing.Take(&member.State{Revision: 100, CNs: cn(n)})
+		if err := x.enter(g); !errors.Is(err, errBehind) {
+			t.Errorf("%s, by a state of before: %v", x.who, err)
+		}
+		x.standing.Take(x.after)
+		if err := x.enter(g); !errors.Is(err, fabric.ErrFenced) {
+			t.Errorf("%s, by the state with which it joined: %v", x.who, err)
+		}
 	}
 }

@@ -216,7 +216,8 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 		return r, nil, fmt.Errorf("%w: %v joins the cluster again: %v", fabric.ErrNodeDown, s.o.Mem, s.away)
 	case g.to != uint64(s.own.Life):
 		return r, nil, fmt.Errorf("%w: this is another life of %v, or another memory node", fabric.ErrStaleEpoch, s.o.Mem)
-	case st == nil || !st.Has(key.life) && st.Revision < g.revision:
+	case st == nil || !st.Has(s.own.Life) || !st.Has(key.life) && st.Revision < g.revision:
+		// By a state from before its own publication it would let in who was given up before that, and whom nobody asked it to shut out.
 		return r, nil, fmt.Errorf("%w: %v", errBehind, s.o.Mem)
 	}
 	c, ok := st.CN(fabric.CNID(g.cn))
@@ -374,7 +375,7 @@ func (s *MemoryServer) Close() error {
 	s.mu.Unlock()
 	var err error
 	if away == nil {
-		err = peer.Leave(m)
+		err = peer.Leave(context.Background(), m)
 	}
 	if errors.Is(err, fabric.ErrFenced) {
 		err = nil // it was given up before

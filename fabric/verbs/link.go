@@ -395,6 +395,9 @@ func (n *node) judge(st *member.State, s *session, r *linkRequest) error {
 	if r.To != n.own.Life {
 		return fmt.Errorf("%w: this is %v in another life", fabric.ErrNodeDown, n.own.ID)
 	}
+	if !peer.Lives(st, n.own) { // a state from before this node joined knows others that have gone since
+		return fmt.Errorf("%w: %v", peer.ErrBehind, n.own.ID)
+	}
 	if err := r.in(st, peer.Find); err != nil {
 		return err
 	}

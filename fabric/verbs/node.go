@@ -73,7 +73,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	n.at, n.halt = context.WithCancel(n.ctx)
 	if err := n.open(ctx); err != nil {
 		n.quit()
-		_ = n.leave(peer.Leave)
+		_ = n.leave(ctx, peer.Leave)
 		n.shut()
 		return nil, err
 	}
@@ -284,7 +284,7 @@ func (n *node) Close() error { return n.end(peer.Leave) }
 func (n *node) Fail() error { return n.end(peer.Fail) }
 
 // end leaves the cluster, by leave of package peer.
-func (n *node) end(leave func(member.Member) error) error {
+func (n *node) end(leave func(context.Context, member.Member) error) error {
 	if n.closed.Load() {
 		return nil
 	}
@@ -303,7 +303,7 @@ func (n *node) end(leave func(member.Member) error) error {
 	if !n.quit() {
 		return nil
 	}
-	err := n.leave(leave)
+	err := n.leave(context.Background(), leave)
 	n.shut()
 	return err
 }
@@ -330,11 +330,11 @@ func (n *node) quit() bool {
 }
 
 // leave ends the membership: what follows is no death.
-func (n *node) leave(how func(member.Member) error) error {
+func (n *node) leave(ctx context.Context, how func(context.Context, member.Member) error) error {
 	if n.fenced.Load() {
 		return nil
 	}
-	return how(n.member)
+	return how(ctx, n.member)
 }
 
 // shut gives everything back.

@@ -192,7 +192,12 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (any, error) {
 	case r.To != s.Member().Life:
 		return nil, fmt.Errorf("%w: this is another life of %v, or another memory node", fabric.ErrStaleEpoch, s.o.Mem)
 	}
-	judge := func(st *member.State) error { return r.in(st, (*member.State).CN) }
+	judge := func(st *member.State) error {
+		if !st.Has(r.To) { // By a state from before its own publication it would let in who was given up before that.
+			return fmt.Errorf("%w: %v", peer.ErrBehind, s.o.Mem)
+		}
+		return r.in(st, (*member.State).CN)
+	}
 	if err := s.standing.Await(s.ctx, judge); err != nil {
 		return nil, err
 	}
@@ -398,7 +403,7 @@ func (s *MemoryServer) Close() error {
 	s.mu.Unlock()
 	var err error
 	if away == nil {
-		err = peer.Leave(m)
+		err = peer.Leave(context.Background(), m)
 	}
 	if errors.Is(err, fabric.ErrFenced) {
 		err = nil // it was given up before
