@@ -2,8 +2,9 @@ package etcd
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/declock/declock/fabric/member"
@@ -24,6 +25,10 @@ type Coordinator struct {
 	opt    Options
 	prefix string
 	client *clientv3.Client
+
+	mu      sync.Mutex
+	leaving int // nodes whose leaving goes on in the background
+	closed  bool
 }
 
 // New returns the coordinator of a cluster. It need not be reachable yet, unless
@@ -53,8 +58,60 @@ func New(o Options) (*Coordinator, error) {
 	return c, nil
 }
 
-// Close ends the connection to etcd. Members of this Coordinator should have left.
-func (c *Coordinator) Close() error { return c.client.Close() }
+// Close ends the connection to etcd. Members of this Coordinator should have left. It waits for nothing: a node whose leaving still goes on,
+// because its context has ended, is let leave first.
+func (c *Coordinator) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	busy := c.leaving > 0
+	c.mu.Unlock()
+	if busy {
+		return nil
+	}
+	return c.client.Close()
+}
+
+// grace is how much longer than its context a call lasts that cleans up.
+const grace = 10 * time.Millisecond
+
+// cleanUp calls f, which leaves no traces in etcd, and returns what it returns, or when ctx has ended and grace is over: then f goes on in the
+// background, and what it returns is reported.
+func (c *Coordinator) cleanUp(ctx context.Context, f func(context.Context) error) error {
+	c.mu.Lock()
+	c.leaving++
+	c.mu.Unlock()
+	done := make(chan error)
+	late := make(chan struct{})
+	go func() {
+		err := f(context.WithoutCancel(ctx))
+		c.mu.Lock()
+		c.leaving--
+		last := c.closed && c.leaving == 0
+		c.mu.Unlock()
+		if last {
+			_ = c.client.Close()
+		}
+		select {
+		case done <- err:
+		case <-late:
+			if err != nil {
+				c.opt.Report(err)
+			}
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(grace):
+		close(late)
+		return fmt.Errorf("etcd: leaving %q: %w", c.opt.Cluster, ctx.Err())
+	}
+}
 
 // Watch is member.Service.Watch.
 func (c *Coordinator) Watch(ctx context.Context) (member.Watcher, error) {
@@ -110,6 +167,11 @@ func (c *Coordinator) unchanged(key string, modified int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(c.prefix+key), "=", modified)
 }
 
+// since compares with a revision that a key's last change has, or is older than.
+func (c *Coordinator) since(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(c.prefix+key), ">", revision-1)
+}
+
 func (c *Coordinator) holds(key, value string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(c.prefix+key), "=", value)
 }
@@ -123,10 +185,23 @@ func (c *Coordinator) put(key, value string, lease clientv3.LeaseID) clientv3.Op
 
 func (c *Coordinator) delete(key string) clientv3.Op { return clientv3.OpDelete(c.prefix + key) }
 
-// do does a chore. Another may have been faster: then it is done too.
+// step returns the operations of a transaction that changes the State: besides those given, a new value of the history key, which is never used again.
+func (c *Coordinator) step(ops ...clientv3.Op) []clientv3.Op {
+	return append(ops, c.put(keyHistory, rand.Text(), clientv3.NoLease))
+}
+
+// in compares the history of the cluster with that of a view: no step has been made that the view does not show, and none is missing that it shows.
+func (c *Coordinator) in(h stamp) clientv3.Cmp {
+	if h.id == "" {
+		return c.absent(keyHistory)
+	}
+	return c.holds(keyHistory, h.id)
+}
+
+// do does a chore of a view. errStale: another was faster, or the view is not what etcd has.
 func (c *Coordinator) do(ctx context.Context, v *view, x chore) error {
 	key := dirNode + x.n.String()
-	when := []clientv3.Cmp{c.unchanged(key, x.was.modified), c.holds(keyFormat, format)}
+	when := []clientv3.Cmp{c.holds(keyFormat, format), c.in(v.history)}
 	var then []clientv3.Op
 	switch {
 	case !x.forget:
@@ -135,15 +210,12 @@ func (c *Coordinator) do(ctx context.Context, v *view, x chore) error {
 		when = append(when, c.absent(dirLive+x.n.String()))
 		then = append(then, c.put(key, dead.encode(), clientv3.NoLease))
 	case x.n.cn && x.was.Gone == goneDied:
-		when = append(when, c.unchanged(keyLost, v.lost.modified))
-		then = append(then, c.delete(key), c.put(keyLost, count(v.lost.n+1), clientv3.NoLease))
+		then = append(then, c.delete(key), c.put(keyLost, count(v.lost+1), clientv3.NoLease))
 	default:
 		then = append(then, c.delete(key))
 	}
-	if _, err := c.commit(ctx, when, then...); err != nil && !errors.Is(err, errStale) {
-		return err
-	}
-	return nil
+	_, err := c.commit(ctx, when, c.step(then...)...)
+	return err
 }
 
 // pause waits between attempts, longer each time. It returns false when ctx has ended.

@@ -9,12 +9,13 @@
 // All under /declock/CLUSTER/. A life is the ID of the etcd lease that the node keeps alive; leased
 // keys go with it.
 //
-//	format           1                        version of this layout; another one is refused
+//	format           2                        version of this layout; another one is refused
+//	history          PXGK..                   a random value, another one with each change of the State that is not the end of a lease
 //	live/cn/007      7587..                   leased   number 7 is taken by this life
 //	live/mn/00000    7587..                   leased
 //	node/cn/007      {"life", "addr", ..}     a member; or, once its live key is gone, one that is being
 //	node/mn/00000    {"life", "addr", "size", "epoch", ..}   fenced; "gone" then says "left" or "died"
-//	ack/694d..       1234                     leased   this life (hexadecimal) acts on all revisions up to it
+//	ack/694d..       1234                     leased   this life (hexadecimal) acts on all revisions up to it, that of a change of history
 //	epoch/00000      3                        the last epoch of a memory node
 //	served/00000     3                        the last epoch in which it became a member (joins that failed have counted epoch/)
 //	forgotten/00000  3                        the epoch with which a memory node was forgotten: it is not expected back
@@ -23,13 +24,15 @@
 // Each step is one transaction, which fails if another was faster:
 //
 //	reserve   no live and no node key: put live (and epoch+1, or one more than the node's last, if that is larger)
-//	publish   our live key is there: put node (and served)
-//	leave     our node key is as we wrote it: put node with gone=left, delete live
-//	note      a node key without live key and gone: put node with gone=died. From its revision on
-//	          everybody can be asked whether he knows
+//	publish   our live key is there: put node (and served), history
+//	leave     our node key is as we wrote it: put node with gone=left (or died, as the node says), history, delete live
+//	note      a node key without live key and gone, and history is as read: put node with gone=died, history.
+//	          From its revision on nodes can be asked to acknowledge it
 //	forget    a node key with gone, and all members' acks are at its revision or later, and (of a
-//	          compute node) no memory node has gone: delete node; lost+1 if it died
-//	forgetMN  a memory node without live and node key, whose epoch is as we read it: put forgotten
+//	          compute node) no memory node has gone, and history is as read: put history, delete node; lost+1 if it died
+//	forgetMN  a memory node without live and node key, whose epoch is as we read it: put forgotten, history
+//	ack       history is as read, and our ack key not older than we wrote it: put ack
+//	joined    our live and node keys are as we wrote them, and all have acknowledged: nothing; the join is over
 //
 // Note and forget are for whichever member is first. Each step is one of member.Ledger's, and what the keys
 // mean is read into one, which says what the State is, which number is free, and who is to be forgotten.
@@ -41,9 +44,21 @@
 // fenced when etcd says that its lease is gone, or that its live key is. While etcd itself is away no lease
 // runs out, and after it comes back each has its full time again: so deaths of that time are noticed late.
 //
-// An etcd that has lost its data knows no lease: all members are fenced, and may join again. So may those of an etcd that was restored
-// from a backup: who is told a revision of etcd that is lower than one before is fenced. A memory node brings its epoch along.
+// An etcd that has lost its data knows no lease: all members are fenced, and may join again. A memory node brings its epoch along.
+//
+// An etcd that was restored from a backup has lost what was changed since, and others may go by that. With each renewal of its lease a node looks
+// whether etcd's revision is lower than one that it has seen, and whether its own ack key is older than it wrote it; if so, it is
+// fenced. The second finds all changes that were acknowledged, also when other writes have passed the old revision: each member acknowledges each change.
+// A change that was lost before a node acknowledged it was not acted on by all, so that node goes on:
+// the history key keeps what is lost and what has come instead apart. A view takes in a change of history only if it replaces the value
+// that the view has (the watch tells of both); else the keys are listed anew. An acknowledgement is written only while history has the value that the view has,
+// and for a state of before such a listing not at all.
 //
 // A watch that is cut off, or whose revisions have been compacted, begins again with
 // a new listing.
+//
+// # Versions
+//
+// Format 1 has neither history nor served. A cluster of format 1 is refused while it has a live key; if it has none, the first node that joins puts format 2, and nodes of the
+// version before refuse that.
 package etcd

@@ -33,7 +33,7 @@ func (c *Coordinator) explain(ctx context.Context, err error) error {
 	case isRefusal(err):
 		return fmt.Errorf("%w: etcd at %s: %v; check user, password and certificates", member.ErrRefused, c.where(), err)
 	case isSilence(err):
-		if why := c.refused(); why != nil {
+		if why := c.refused(ctx); why != nil {
 			return fmt.Errorf("%w: TLS to etcd at %s: %w; check the certificates (etcd-ca, etcd-cert, etcd-key)", member.ErrRefused, c.where(), why)
 		}
 		return fmt.Errorf("%w: etcd at %s: %v", member.ErrUnreachable, c.where(), err)
@@ -65,7 +65,7 @@ const probeTimeout = time.Second
 
 // refused says why TLS to etcd is refused, by us or by etcd; nil: it is not, or nobody answers at all. The client does not tell: to it, that is
 // a connection that fails, and is tried again and again.
-func (c *Coordinator) refused() error {
+func (c *Coordinator) refused(ctx context.Context) error {
 	for _, e := range c.opt.Endpoints {
 		scheme, at, _ := strings.Cut(e, "://")
 		network := "tcp"
@@ -81,13 +81,16 @@ func (c *Coordinator) refused() error {
 			cfg = c.opt.TLS.Clone()
 		}
 		cfg.NextProtos = []string{"h2"}
-		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: probeTimeout}, network, at, cfg)
+		probe, cancel := context.WithTimeout(ctx, probeTimeout)
+		limit, _ := probe.Deadline()
+		conn, err := (&tls.Dialer{Config: cfg}).DialContext(probe, network, at)
 		if err == nil {
 			// With TLS 1.3 the server says what it thinks of our certificate after the handshake.
-			_ = conn.SetDeadline(time.Now().Add(probeTimeout))
+			_ = conn.SetDeadline(limit)
 			_, err = conn.Read(make([]byte, 1))
 			_ = conn.Close()
 		}
+		cancel()
 		if isCertificate(err) {
 			return err
 		}

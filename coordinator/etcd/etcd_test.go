@@ -85,11 +85,16 @@ func raw(t *testing.T, endpoint string) *clientv3.Client {
 }
 
 // acknowledge is what a fabric does when it is ready.
-func acknowledge(m member.Member) {
+func acknowledge(m member.Member) { acknowledgeUnless(m, new(atomic.Bool)) }
+
+// acknowledgeUnless is acknowledge, for a node that acknowledges no state that it gets while it is deaf.
+func acknowledgeUnless(m member.Member, deaf *atomic.Bool) {
 	go func() {
 		for {
 			s, changed := m.State()
-			m.Ack(s.Revision)
+			if !deaf.Load() {
+				m.Ack(s.Revision)
+			}
 			select {
 			case <-changed:
 			case <-m.Done():
@@ -202,7 +207,7 @@ func TestCompaction(t *testing.T) {
 	o.TTL = time.Minute // its lease is not what this is about
 	a := joinCN(t, connect(t, o))
 	p.cut()
-	n := joinCNInBackground(t, connect(t, options(s.Endpoint(), "test")))
+	n := joinCNInBackground(t, connect(t, options(s.Endpoint(), "test")), "")
 	kv := raw(t, s.Endpoint())
 	var revision int64
 	for revision == 0 {
@@ -224,11 +229,11 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-func joinCNInBackground(t *testing.T, c *etcd.Coordinator) <-chan error {
+func joinCNInBackground(t *testing.T, c *etcd.Coordinator, addr string) <-chan error {
 	joined := make(chan error, 1)
 	ctx := bounded(t)
 	go func() {
-		_, err := c.JoinCN(ctx, "", acknowledge)
+		_, err := c.JoinCN(ctx, addr, acknowledge)
 		joined <- err
 	}()
 	return joined
@@ -241,7 +246,7 @@ func TestTwoCoordinatorsRace(t *testing.T) {
 	var last *etcd.Coordinator
 	for range coordtest.MaxCN {
 		last = connect(t, options(s.Endpoint(), "test"))
-		joins = append(joins, joinCNInBackground(t, last))
+		joins = append(joins, joinCNInBackground(t, last, ""))
 	}
 	for _, j := range joins {
 		if err := <-j; err != nil {
@@ -345,10 +350,72 @@ func TestStrangeKeys(t *testing.T) {
 	}
 }
 
+// A cluster of the version before is refused while a node of it lives; else it goes over to the present one, which the other refuses.
+func TestFormatBefore(t *testing.T) {
+	s := start(t)
+	kv := raw(t, s.Endpoint())
+	for k, v := range map[string]string{"format": "1", "live/cn/001": "77", "node/cn/001": `{"life":77,"addr":"old"}`, "epoch/00007": "4", "lost": "2"} {
+		if _, err := kv.Put(bounded(t), "/declock/test/"+k, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := connect(t, options(s.Endpoint(), "test"))
+	if _, err := c.JoinCN(bounded(t), "", nil); !errors.Is(err, etcd.ErrFormat) {
+		t.Errorf("while an old node lives: %v", err)
+	}
+	if _, err := kv.Delete(bounded(t), "/declock/test/live/cn/001"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.JoinMN(bounded(t), member.MN{ID: 7, Size: 8}, acknowledge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave(context.Background())
+	if m.MN().Epoch != 5 {
+		t.Errorf("%+v after epoch 4", m.MN())
+	}
+	await(t, m, "the end of the old node", func(s *member.State) bool { return s.Lost == 3 && len(s.Fencing) == 0 })
+	got, err := kv.Get(bounded(t), "/declock/test/format")
+	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "2" {
+		t.Errorf("format %v, %v", got, err)
+	}
+}
+
+// Two compute nodes that have died are both counted, though both are to be forgotten by the same listing.
+func TestBothAreCounted(t *testing.T) {
+	s := start(t)
+	kv := raw(t, s.Endpoint())
+	for k, v := range map[string]string{"format": "2", "node/cn/001": `{"life":1,"gone":"died"}`, "node/cn/002": `{"life":2,"gone":"died"}`} {
+		if _, err := kv.Put(bounded(t), "/declock/test/"+k, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := connect(t, options(s.Endpoint(), "test"))
+	forgetting := func(id fabric.CNID) func() (bool, error) {
+		f, err := etcd.Forgetting(c, bounded(t), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	first, second := forgetting(1), forgetting(2)
+	for i, f := range []func() (bool, error){first, second} {
+		if done, err := f(); err != nil || done != (i == 0) {
+			t.Errorf("%d: done %v, %v", i, done, err)
+		}
+	}
+	if done, err := forgetting(2)(); err != nil || !done {
+		t.Errorf("again: done %v, %v", done, err)
+	}
+	if st, _ := joinCN(t, c).State(); st.Lost != 2 {
+		t.Errorf("%d lost", st.Lost)
+	}
+}
+
 // TestOtherFormat: a cluster of another version is refused.
 func TestOtherFormat(t *testing.T) {
 	s := start(t)
-	if _, err := raw(t, s.Endpoint()).Put(bounded(t), "/declock/test/format", "2"); err != nil {
+	if _, err := raw(t, s.Endpoint()).Put(bounded(t), "/declock/test/format", "3"); err != nil {
 		t.Fatal(err)
 	}
 	c := connect(t, options(s.Endpoint(), "test"))

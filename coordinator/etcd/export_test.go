@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"maps"
 
 	"github.com/declock/declock/fabric"
@@ -18,6 +19,21 @@ func Expire(c *Coordinator, m member.Member) {
 	if err := c.revoke(context.Background(), life); err != nil {
 		panic(err)
 	}
+}
+
+// Forgetting returns what forgets a compute node that has died, by the keys as they are now: false if others were faster.
+func Forgetting(c *Coordinator, ctx context.Context, id fabric.CNID) (forget func() (bool, error), err error) {
+	v, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func() (bool, error) {
+		err := c.do(ctx, v, chore{n: cnNumber(id), was: v.nodes[cnNumber(id)], forget: true})
+		if errors.Is(err, errStale) {
+			return false, nil
+		}
+		return err == nil, err
+	}, nil
 }
 
 // JoinMNBehind is JoinMN by a coordinator whose view, when the number is reserved, is that of before meanwhile was called: its

@@ -24,7 +24,9 @@ func (c *Coordinator) ForgetMN(ctx context.Context, id fabric.MemID) error {
 		if l.Leaving(id) {
 			// Members note and forget it. If there is none left, it is for us.
 			if x, due := v.chore(); due {
-				err = c.do(ctx, v, x)
+				if err = c.do(ctx, v, x); errors.Is(err, errStale) {
+					err = nil // the next listing shows more
+				}
 			} else if !pause(ctx, &wait) {
 				err = fmt.Errorf("etcd: forget %v: not all members have acknowledged its end: %w", id, ctx.Err())
 			}
@@ -39,7 +41,7 @@ func (c *Coordinator) ForgetMN(ctx context.Context, id fabric.MemID) error {
 		epoch := v.epochs[id]
 		_, err = c.commit(ctx, []clientv3.Cmp{
 			c.absent(dirLive + n.String()), c.absent(dirNode + n.String()), c.unchanged(epochKey(n), epoch.modified), c.holds(keyFormat, format),
-		}, c.put(forgotKey(n), count(epoch.n), clientv3.NoLease))
+		}, c.step(c.put(forgotKey(n), count(epoch.n), clientv3.NoLease))...)
 		if !errors.Is(err, errStale) {
 			return err
 		}

@@ -12,18 +12,23 @@ import (
 )
 
 // format is the version of the layout of keys.
-const format = "1"
+const format = "2"
+
+// formatBefore is the version before, without keyHistory and dirServed. A cluster that has it, and in which no node lives, goes over to
+// the present one when the first node joins.
+const formatBefore = "1"
 
 const (
-	root      = "/declock/"
-	keyFormat = "format"
-	keyLost   = "lost"
-	dirLive   = "live/"
-	dirNode   = "node/"
-	dirAck    = "ack/"
-	dirEpoch  = "epoch/"
-	dirForgot = "forgotten/"
-	dirServed = "served/"
+	root       = "/declock/"
+	keyFormat  = "format"
+	keyLost    = "lost"
+	keyHistory = "history"
+	dirLive    = "live/"
+	dirNode    = "node/"
+	dirAck     = "ack/"
+	dirEpoch   = "epoch/"
+	dirForgot  = "forgotten/"
+	dirServed  = "served/"
 
 	maxRecord = 4096 // bytes of a value
 	maxAddr   = 512

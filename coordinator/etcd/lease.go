@@ -24,7 +24,8 @@ type lease struct {
 	stop    context.CancelFunc
 
 	number number       // once it is reserved
-	seen   atomic.Int64 // the latest revision of etcd that the node acts on
+	seen   atomic.Int64 // the latest revision of etcd that the node has seen
+	acked  atomic.Int64 // revision of its latest acknowledgement
 
 	reach   sync.Mutex
 	reached time.Time // when etcd last renewed it
@@ -108,23 +109,47 @@ func (l *lease) Contact() (silent time.Duration, why error) {
 func (l *lease) renew() error {
 	ctx, cancel := context.WithTimeout(l.keeping, l.c.opt.TTL/patience)
 	defer cancel()
-	got, err := l.c.client.KeepAliveOnce(ctx, l.id())
-	if err == nil && got.Revision < l.seen.Load() {
-		return l.checkPast(ctx)
+	if _, err := l.c.client.KeepAliveOnce(ctx, l.id()); err != nil {
+		return err
 	}
-	return err
+	return l.checkPast(ctx)
 }
 
-// checkPast ends the life if etcd does not know what it has told before, as when a backup was restored: others may have been told
-// otherwise since, and watches show nothing until the old revision is reached again. It asks for the present revision: that of a
-// renewal may be of a member of etcd that is behind.
+// checkPast ends the life if etcd does not know any more what the node has seen or acknowledged, as when a backup was restored: others may go by
+// something else since. Each change of the cluster is acknowledged by each node, so an etcd that has lost one has lost an acknowledgement of everybody,
+// whatever others have written since.
 func (l *lease) checkPast(ctx context.Context) error {
-	before := l.seen.Load()
-	got, err := l.c.client.Get(ctx, l.c.prefix+keyFormat)
-	if err == nil && got.Header.Revision < before {
-		l.end(fmt.Errorf("%w: etcd has gone back from revision %d to %d: was a backup restored?", fabric.ErrFenced, before, got.Header.Revision))
+	p := l.past()
+	got, err := l.c.client.Get(ctx, l.c.prefix+ackKey(l.life))
+	if err != nil {
+		return err
 	}
-	return err
+	var acked int64
+	if len(got.Kvs) > 0 {
+		acked = got.Kvs[0].ModRevision
+	}
+	l.compare(p, got.Header.Revision, acked)
+	return nil
+}
+
+// A past is revisions of etcd: one that the node has seen, and that of an acknowledgement of the node.
+type past struct{ seen, acked int64 }
+
+// past returns what each later answer of etcd contains.
+func (l *lease) past() past { return past{l.seen.Load(), l.acked.Load()} }
+
+// compare compares an answer of etcd with the node's past before the question: etcd's revision, and that of the node's acknowledgement. It reports
+// whether the answer contains the past; if not, it ends the life.
+func (l *lease) compare(p past, revision, acked int64) bool {
+	switch {
+	case revision < p.seen:
+		l.end(fmt.Errorf("%w: etcd has gone back from revision %d to %d: was a backup restored?", fabric.ErrFenced, p.seen, revision))
+	case acked < p.acked:
+		l.end(fmt.Errorf("%w: etcd knows no more that node %x has acknowledged a change at its revision %d (it is at %d): was a backup restored?", fabric.ErrFenced, uint64(l.life), p.acked, revision))
+	default:
+		return true
+	}
+	return false
 }
 
 // timeLeft asks how much time is left to a life, in whole seconds, rounded towards 0; it is negative when it has ended.

@@ -27,7 +27,8 @@ type membership struct {
 	wake    chan struct{} // has something when there is work
 	ack     uint64        // revision to be acknowledged
 	reports []member.Life
-	node    int64 // revision of our node key, once it is published
+	publish chan struct{} // closed when it is known whether our node key is there; nil: nobody has begun to write it
+	node    int64         // its revision, once it is published
 }
 
 // JoinCN is member.Service.JoinCN.
@@ -66,8 +67,7 @@ func (c *Coordinator) join(ctx context.Context, r record, ready func(member.Memb
 	case ctx.Err() != nil:
 		err = fmt.Errorf("etcd: joining %q: %w", c.opt.Cluster, ctx.Err())
 	}
-	// ctx may have ended, and that is no reason to leave traces.
-	if left := m.leave(context.WithoutCancel(ctx), goneLeft, err); left != nil {
+	if left := m.leave(ctx, goneLeft, err); left != nil && ctx.Err() == nil {
 		c.opt.Report(left)
 	}
 	return nil, err
@@ -85,37 +85,75 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 		ready(m)
 	}
 	n := m.number
-	// Who gives up here must know whether the key is there: it is to leave then, and not to be taken for dead.
 	then := []clientv3.Op{m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease)}
 	if !n.cn {
 		then = append(then, m.lease.c.put(servedKey(n), count(uint64(m.record.Epoch)), clientv3.NoLease))
 	}
-	revision, err := m.lease.c.commit(context.WithoutCancel(ctx),
-		[]clientv3.Cmp{m.lease.c.holds(dirLive+n.String(), count(uint64(m.life))), m.lease.c.absent(dirNode + n.String())}, then...)
+	ours := m.lease.c.holds(dirLive+n.String(), count(uint64(m.life)))
+	revision, err := m.put(ctx, []clientv3.Cmp{ours, m.lease.c.absent(dirNode + n.String())}, then)
+	if err == nil {
+		err = m.await(ctx, func(v *view) bool { return v.revision >= revision && v.admits(revision) })
+	}
+	if err == nil {
+		// The acknowledgements were of this history: else others need not know of us.
+		_, err = m.lease.c.commit(ctx, []clientv3.Cmp{ours, m.lease.c.unchanged(dirNode+n.String(), revision)})
+	}
 	if errors.Is(err, errStale) {
 		m.lose()
 	}
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	m.node = revision
-	m.mu.Unlock()
-	return m.await(ctx, func(v *view) bool { return v.revision >= revision && v.admits(revision) })
+	return err
 }
 
-// makeFormat says which layout the keys have, if nobody has said it yet.
+// put publishes the node. Who gives up meanwhile finds out whether its key is there: it is to leave then, and not to be taken for dead.
+func (m *membership) put(ctx context.Context, when []clientv3.Cmp, then []clientv3.Op) (int64, error) {
+	publish := make(chan struct{})
+	m.mu.Lock()
+	m.publish = publish
+	m.mu.Unlock()
+	var revision int64
+	var err error
+	go func() {
+		defer close(publish)
+		if revision, err = m.lease.c.commit(context.WithoutCancel(ctx), when, m.lease.c.step(then...)...); err == nil {
+			m.mu.Lock()
+			m.node = revision
+			m.mu.Unlock()
+		}
+	}()
+	select {
+	case <-publish:
+		return revision, err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// makeFormat says which layout the keys have, if nobody has said it yet, or if those who did are gone.
 func (m *membership) makeFormat(ctx context.Context) error {
 	c := m.lease.c
-	var known string
-	m.read(func(v *view) { known = v.format })
-	if known == format {
-		return nil
+	var wait time.Duration
+	for {
+		var known string
+		var err error
+		m.read(func(v *view) { known, err = v.format, v.checkFormat() })
+		if known == format || err != nil {
+			return err
+		}
+		when := []clientv3.Cmp{c.absent(keyFormat)}
+		if known == formatBefore {
+			nobody := clientv3.Compare(clientv3.CreateRevision(c.prefix+dirLive), "=", 0).WithPrefix()
+			when = []clientv3.Cmp{c.holds(keyFormat, formatBefore), nobody}
+		}
+		_, err = c.commit(ctx, when, c.put(keyFormat, format, clientv3.NoLease))
+		switch {
+		case err == nil:
+			return m.await(ctx, func(v *view) bool { return v.format == format })
+		case !errors.Is(err, errStale):
+			return err
+		case !pause(ctx, &wait): // the view shows soon who was faster
+			return ctx.Err()
+		}
 	}
-	if _, err := c.commit(ctx, []clientv3.Cmp{c.absent(keyFormat)}, c.put(keyFormat, format, clientv3.NoLease)); err != nil && !errors.Is(err, errStale) {
-		return err
-	}
-	return m.await(ctx, func(v *view) bool { return v.format != "" })
 }
 
 // reserveCN reserves the lowest free number. Numbers of those who have gone
@@ -160,10 +198,14 @@ func (m *membership) reserveMN(ctx context.Context, id fabric.MemID) error {
 		var old member.Life
 		var addr string
 		var strange bool
+		var err error
 		m.read(func(v *view) {
-			old, addr = v.live[n], v.nodes[n].Addr
+			old, addr, err = v.live[n], v.nodes[n].Addr, v.checkFormat()
 			_, strange = v.strange[n]
 		})
+		if err != nil {
+			return err
+		}
 		if strange {
 			return fmt.Errorf("%w: the key %s%v, of this memory node, cannot be understood", ErrFormat, dirNode, n)
 		}
@@ -179,7 +221,7 @@ func (m *membership) reserveMN(ctx context.Context, id fabric.MemID) error {
 		if err := m.await(ctx, free); err != nil {
 			return err
 		}
-		err := m.reserve(ctx, n)
+		err = m.reserve(ctx, n)
 		if !errors.Is(err, errStale) {
 			return err
 		}
@@ -229,14 +271,17 @@ func (m *membership) reserve(ctx context.Context, n number) error {
 	}
 	revision, err := c.commit(ctx, when, then...)
 	if err != nil {
-		now, listErr := c.list(ctx)
-		if listErr != nil {
-			return errors.Join(err, listErr)
+		if again := m.refresh(ctx); again != nil {
+			return again
 		}
-		m.relist(now)
-		if now.live[n] == m.life { // what said so was lost on the way
-			revision, err = now.revision, nil
+		if over := m.Err(); over != nil {
+			return over
 		}
+		m.read(func(v *view) {
+			if v.live[n] == m.life { // what said so was lost on the way
+				revision, err = v.revision, nil
+			}
+		})
 	}
 	if err != nil {
 		return err
@@ -300,7 +345,7 @@ func (m *membership) poke() {
 	}
 }
 
-// Leave is member.Member.Leave.
+// Leave is member.Member.Leave. When ctx ends first, the node has left here, and tells etcd when it can.
 func (m *membership) Leave(ctx context.Context) error { return m.leave(ctx, goneLeft, nil) }
 
 // Fail is member.Member.Fail.
@@ -311,16 +356,27 @@ func (m *membership) leave(ctx context.Context, how string, why error) error {
 	if m.Err() != nil {
 		return m.Err()
 	}
+	m.end(why)
+	return m.lease.c.cleanUp(ctx, func(ctx context.Context) error { return m.depart(ctx, how) })
+}
+
+// depart tells etcd how the node has gone.
+func (m *membership) depart(ctx context.Context, how string) error {
 	c := m.lease.c
+	m.mu.Lock()
+	publish := m.publish
+	m.mu.Unlock()
+	if publish != nil {
+		<-publish // it is bounded
+	}
 	m.mu.Lock()
 	node := m.node
 	m.mu.Unlock()
-	m.end(why)
 	if node != 0 {
 		gone, n := m.record, m.number.String()
 		gone.Gone = how
 		_, err := c.commit(ctx, []clientv3.Cmp{c.unchanged(dirNode+n, node)},
-			c.put(dirNode+n, gone.encode(), clientv3.NoLease), c.delete(dirLive+n))
+			c.step(c.put(dirNode+n, gone.encode(), clientv3.NoLease), c.delete(dirLive+n))...)
 		if err != nil && !errors.Is(err, errStale) {
 			return err // the lease runs out
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,8 +42,7 @@ func TestRestoredBackup(t *testing.T) {
 	s := start(t)
 	c := connect(t, options(s.Endpoint(), "test"))
 	a := joinCN(t, c)
-	backup := filepath.Join(t.TempDir(), "data")
-	s.swap(t, func(data string) error { return os.CopyFS(backup, os.DirFS(data)) })
+	backup := s.backUp(t)
 	b := joinCN(t, c)
 	var mn member.Member
 	for range 3 {
@@ -54,9 +55,7 @@ func TestRestoredBackup(t *testing.T) {
 		}
 	}
 	await(t, a, "b and a memory node that is down", func(s *member.State) bool { return len(s.CNs) == 2 && len(s.Down) == 1 })
-	s.swap(t, func(data string) error {
-		return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup)))
-	})
+	s.restore(t, backup)
 	for _, m := range []member.Member{a, b} {
 		fencedSoon(t, m)
 	}
@@ -66,6 +65,172 @@ func TestRestoredBackup(t *testing.T) {
 	}
 	if again.MN().Epoch != mn.MN().Epoch+1 {
 		t.Errorf("%+v after %+v", again.MN(), mn.MN())
+	}
+}
+
+// restore stops etcd, puts a backup in the place of its data, and starts it.
+func (s *server) restore(t *testing.T, backup string) {
+	t.Helper()
+	s.swap(t, func(data string) error {
+		return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup)))
+	})
+}
+
+// restoreBusy is restore, but before nodes reach it, by a proxy, others write until it has passed all revisions that there ever were.
+func (s *server) restoreBusy(t *testing.T, p *proxy, backup string) {
+	t.Helper()
+	p.cut()
+	s.restore(t, backup)
+	s.others(t, 100)
+	p.restore()
+}
+
+// others have keys of their own in etcd, and change them n times.
+func (s *server) others(t *testing.T, n int) {
+	t.Helper()
+	others := raw(t, s.Endpoint())
+	for range n {
+		if _, err := others.Put(bounded(t), "/others", "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *server) backUp(t *testing.T) string {
+	t.Helper()
+	backup := filepath.Join(t.TempDir(), "data")
+	s.swap(t, func(data string) error { return os.CopyFS(backup, os.DirFS(data)) })
+	return backup
+}
+
+// A backup is restored, and others have written so much by the time the nodes come back that no revision is lower than one before. All nodes that
+// knew what is lost are fenced.
+func TestRestoredBusyBackup(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := startProxy(t, s.Endpoint())
+	c := connect(t, options(p.endpoint(), "test"))
+	mn, err := c.JoinMN(bounded(t), member.MN{ID: 0, Size: 8}, acknowledge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := joinCN(t, c)
+	backup := s.backUp(t)
+	a := joinCN(t, c)
+	s.restoreBusy(t, p, backup)
+	for _, m := range []member.Member{mn, a, b} {
+		fencedSoon(t, m)
+	}
+	again := joinCN(t, c)
+	if st, _ := again.State(); st.Has(a.CN().Life) || st.Has(b.CN().Life) {
+		t.Errorf("%+v", *st)
+	}
+}
+
+// A node that has seen a change and not acknowledged it when it is lost with a restored backup goes on, with what etcd has; and it
+// acknowledges no change of etcd's that it has not seen.
+func TestRestoredBeforeItIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := startProxy(t, s.Endpoint())
+	c := connect(t, options(p.endpoint(), "test"))
+	var deaf atomic.Bool
+	o := options(p.endpoint(), "test")
+	o.TTL = time.Minute // its lease is not what this is about
+	a, err := connect(t, o).JoinCN(bounded(t), "a", func(m member.Member) { acknowledgeUnless(m, &deaf) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup := s.backUp(t)
+	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
+	deaf.Store(true)
+	lost := []<-chan error{joinCNInBackground(t, c, "lost"), joinCNInBackground(t, c, "lost")}
+	await(t, a, "the changes that will be lost", func(s *member.State) bool { return len(s.CNs) == 3 })
+	s.restoreBusy(t, p, backup)
+	for _, l := range lost {
+		if err := <-l; !errors.Is(err, fabric.ErrFenced) {
+			t.Errorf("a join that is lost: %v", err)
+		}
+	}
+	next := joinCNInBackground(t, c, "next")
+	isNext := func(n member.CN) bool { return n.Addr == "next" }
+	st := await(t, a, "the next that joins", func(s *member.State) bool { return slices.ContainsFunc(s.CNs, isNext) })
+	if len(st.CNs) != 2 || len(st.Fencing) != 0 {
+		t.Errorf("it sees what is lost beside what is there: %+v", *st)
+	}
+	select {
+	case err := <-next:
+		t.Errorf("joined though a has not acknowledged it: %v; %+v", err, *st)
+	case <-time.After(50 * time.Millisecond):
+	}
+	deaf.Store(false)
+	a.Ack(st.Revision)
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
+	if err := a.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A node acknowledges a state that is lost with a restored backup. That is no acknowledgement of what has happened since in the etcd that was restored, whose
+// revisions are lower.
+func TestRestoredStateIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := startProxy(t, s.Endpoint())
+	c := connect(t, options(p.endpoint(), "test"))
+	var deaf atomic.Bool
+	o := options(p.endpoint(), "test")
+	o.TTL = time.Minute // its lease is not what this is about
+	a, err := connect(t, o).JoinCN(bounded(t), "a", func(m member.Member) { acknowledgeUnless(m, &deaf) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup := s.backUp(t)
+	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
+	deaf.Store(true)
+	s.others(t, 100) // so that the revision is beyond what follows in the etcd that is restored
+	lost := joinCNInBackground(t, c, "lost")
+	seen := await(t, a, "the change that will be lost", func(s *member.State) bool { return len(s.CNs) == 2 })
+	p.cut()
+	s.restore(t, backup)
+	direct := connect(t, options(s.Endpoint(), "test"))
+	next := joinCNInBackground(t, direct, "next")
+	w, err := direct.Watch(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	isNext := func(n member.CN) bool { return n.Addr == "next" }
+	await(t, w, "the next that joins", func(s *member.State) bool { return slices.ContainsFunc(s.CNs, isNext) })
+	s.others(t, 200)
+	p.restore()
+	a.Ack(seen.Revision)
+	for sees := false; !sees; {
+		st, changed := a.State()
+		if sees = slices.ContainsFunc(st.CNs, isNext); sees && len(st.CNs) != 2 {
+			t.Errorf("%+v", *st)
+		}
+		select {
+		case err := <-next:
+			t.Fatalf("joined, and a has not seen it: %v; %+v", err, *st)
+		case <-changed:
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	select {
+	case err := <-next:
+		t.Fatalf("joined, and a has not acknowledged it: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	deaf.Store(false)
+	st, _ := a.State()
+	a.Ack(st.Revision)
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
+	if err := <-lost; !errors.Is(err, fabric.ErrFenced) {
+		t.Errorf("the join that is lost: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A view is what the keys of a cluster say, at a revision of etcd. It is plain data.
@@ -20,11 +21,14 @@ type view struct {
 	nodes    map[number]node
 	strange  map[number]struct{} // node keys that cannot be understood: their numbers are taken
 	live     map[number]member.Life
-	acks     map[member.Life]uint64
+	acks     map[member.Life]versioned
 	epochs   map[fabric.MemID]versioned
 	forgot   map[fabric.MemID]uint64 // the epoch with which it was forgotten
 	served   map[fabric.MemID]uint64 // the last epoch in which it became a member
-	lost     versioned
+	lost     uint64
+	history  stamp
+	// Up to this revision it is not known that the view continues the one before it: the listing came without the changes between them.
+	unlinked int64
 }
 
 // A node is a node key.
@@ -40,8 +44,14 @@ type versioned struct {
 	modified int64
 }
 
+// A stamp is the value of the history key, and the revision of its last change; "": it is not there.
+type stamp struct {
+	id       string
+	modified int64
+}
+
 func newView() *view {
-	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Life{}, acks: map[member.Life]uint64{}, epochs: map[fabric.MemID]versioned{},
+	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Life{}, acks: map[member.Life]versioned{}, epochs: map[fabric.MemID]versioned{},
 		forgot: map[fabric.MemID]uint64{}, served: map[fabric.MemID]uint64{}}
 }
 
@@ -85,7 +95,7 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 		l, err := parseAckKey(rest)
 		revision, err2 := parseCount(kv.Value)
 		if err == nil && err2 == nil {
-			v.acks[l] = revision
+			v.acks[l] = versioned{revision, kv.ModRevision}
 		}
 		return cmp.Or(err, err2)
 	case dirEpoch:
@@ -95,18 +105,11 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 			v.epochs[fabric.MemID(n.id)] = versioned{epoch, kv.ModRevision}
 		}
 		return cmp.Or(err, err2)
-	case dirForgot:
+	case dirForgot, dirServed:
 		n, err := parseNumber("mn/" + rest)
 		epoch, err2 := parseCount(kv.Value)
 		if err == nil && err2 == nil {
-			v.forgot[fabric.MemID(n.id)] = epoch
-		}
-		return cmp.Or(err, err2)
-	case dirServed:
-		n, err := parseNumber("mn/" + rest)
-		epoch, err2 := parseCount(kv.Value)
-		if err == nil && err2 == nil {
-			v.served[fabric.MemID(n.id)] = epoch
+			map[string]map[fabric.MemID]uint64{dirForgot: v.forgot, dirServed: v.served}[dir][fabric.MemID(n.id)] = epoch
 		}
 		return cmp.Or(err, err2)
 	}
@@ -117,9 +120,15 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 	case keyLost:
 		lost, err := parseCount(kv.Value)
 		if err == nil {
-			v.lost = versioned{lost, kv.ModRevision}
+			v.lost = lost
 		}
 		return err
+	case keyHistory:
+		if len(kv.Value) > maxRecord {
+			return fmt.Errorf("%w: %d bytes", errRecord, len(kv.Value))
+		}
+		v.history = stamp{string(kv.Value), kv.ModRevision}
+		return nil
 	}
 	return errRecord
 }
@@ -146,7 +155,9 @@ func (v *view) remove(key string) (changed bool) {
 	case key == keyFormat:
 		v.format = ""
 	case key == keyLost:
-		v.lost = versioned{}
+		v.lost = 0
+	case key == keyHistory:
+		v.history = stamp{}
 	}
 	return changesState(key)
 }
@@ -160,14 +171,14 @@ func (v *view) isMember(n number) bool {
 // ledger returns what the keys mean: the rules are member.Ledger's. (It is for asking
 // only: what is to change, changes by transactions, each of which is one of its steps.)
 func (v *view) ledger() *member.Ledger {
-	l := &member.Ledger{Revision: uint64(v.revision), Lost: v.lost.n, Epochs: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}}
+	l := &member.Ledger{Revision: uint64(v.revision), Lost: v.lost, Epochs: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}}
 	for id, epoch := range v.epochs {
 		l.Epochs[id] = uint32(epoch.n)
 		l.Forgotten[id] = v.forgot[id] >= epoch.n
 	}
 	for n, r := range v.nodes {
 		e := entryOf(n, r.record)
-		e.Since, e.Entry, e.Acked = uint64(r.modified), uint64(r.created), v.acks[r.Life]
+		e.Since, e.Entry, e.Acked = uint64(r.modified), uint64(r.created), v.acks[r.Life].n
 		switch {
 		case v.isMember(n):
 			e.Phase = member.Joined
@@ -240,12 +251,38 @@ func (v *view) chore() (chore, bool) {
 	return chore{}, false
 }
 
-// checkFormat refuses keys of another version of the layout.
+// checkFormat refuses keys of another version of the layout, but for those of the version before if no node lives.
 func (v *view) checkFormat() error {
-	if v.format != "" && v.format != format {
-		return fmt.Errorf("%w: it has format %q, this program knows %q", ErrFormat, v.format, format)
+	switch {
+	case v.format == "" || v.format == format || v.format == formatBefore && len(v.live) == 0:
+		return nil
+	case v.format == formatBefore:
+		return fmt.Errorf("%w: its keys have format %q, this program writes %q: stop all nodes of the cluster, then start them with one version", ErrFormat, v.format, format)
 	}
-	return nil
+	return fmt.Errorf("%w: its keys have format %q, this program knows %q: start all nodes of the cluster with one version", ErrFormat, v.format, format)
+}
+
+// continuedBy reports whether changes of the keys with a prefix are those that come next: each value of the history key replaces the one that the
+// view knows. If they are not, a backup of etcd has been restored since, or the changes between them are compacted away.
+func (v *view) continuedBy(events []*clientv3.Event, prefix string) bool {
+	id := v.history.id
+	for _, e := range events {
+		if e.Kv.ModRevision <= v.revision || string(e.Kv.Key) != prefix+keyHistory {
+			continue
+		}
+		before := ""
+		switch {
+		case e.PrevKv != nil:
+			before = string(e.PrevKv.Value)
+		case !e.IsCreate():
+			return false
+		}
+		if before != id {
+			return false
+		}
+		id = string(e.Kv.Value)
+	}
+	return true
 }
 
 var errStale = errors.New("etcd: another transaction was faster")

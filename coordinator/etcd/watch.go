@@ -79,9 +79,8 @@ func (w *watcher) run() {
 		}
 		// The watch was cut off, or what it had to tell has been compacted away: list again.
 		for pause(w.ctx, &wait) {
-			v, err := w.c.list(w.ctx)
+			err := w.refresh(w.ctx)
 			if err == nil {
-				w.relist(v)
 				break
 			}
 			w.c.report(w.ctx, err)
@@ -89,27 +88,32 @@ func (w *watcher) run() {
 	}
 }
 
-// follow applies changes until the watch breaks. It tells whether there were any.
+// follow applies changes until the watch breaks, or shows what does not continue the view. It reports whether there were any.
 func (w *watcher) follow() (some bool) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(w.ctx))
 	defer cancel()
 	var from int64
 	w.read(func(v *view) { from = v.revision + 1 })
-	for r := range w.c.client.Watch(ctx, w.c.prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+	for r := range w.c.client.Watch(ctx, w.c.prefix, clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithPrevKV()) {
 		if err := r.Err(); err != nil {
 			w.c.report(w.ctx, err)
 			return some
 		}
-		w.apply(r.Events)
+		if !w.apply(r.Events) {
+			return some
+		}
 		some = true
 	}
 	return some
 }
 
-// apply takes changes into the view.
-func (w *watcher) apply(events []*clientv3.Event) {
+// apply takes changes into the view. It reports whether they continue it: if not, none of them is taken.
+func (w *watcher) apply(events []*clientv3.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.view.continuedBy(events, w.c.prefix) {
+		return false
+	}
 	changed := false
 	from := w.view.revision
 	for _, e := range events {
@@ -129,14 +133,37 @@ func (w *watcher) apply(events []*clientv3.Event) {
 		changed = changed || c
 	}
 	w.publish(changed)
+	return true
+}
+
+// refresh lists the keys anew. A member whose past etcd does not know any more is fenced.
+func (w *watcher) refresh(ctx context.Context) error {
+	var p past
+	if w.own != nil {
+		p = w.own.past()
+	}
+	v, err := w.c.list(ctx)
+	if err != nil {
+		return err
+	}
+	if w.own == nil || w.own.compare(p, v.revision, v.acks[w.own.life].modified) {
+		w.relist(v)
+	}
+	return nil
 }
 
 // relist replaces the view by a newer one.
 func (w *watcher) relist(v *view) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if v.revision < w.view.revision {
-		return // a watch was faster; that etcd has gone back, the lease finds out
+	same := v.history == w.view.history
+	switch {
+	case v.revision < w.view.revision:
+		return // a watch was faster
+	case same:
+		v.unlinked = w.view.unlinked
+	default:
+		v.unlinked = v.revision
 	}
 	changed := v.revision != w.view.revision
 	w.view = v

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"errors"
 	"time"
 
 	"github.com/declock/declock/fabric/member"
@@ -12,17 +13,25 @@ import (
 func (m *membership) work() {
 	var acked uint64
 	var wait time.Duration
+	var stale time.Time // since when transactions find that the view is not what etcd has
 	for {
 		var v *view
 		var x chore
 		var due bool
 		news := m.read(func(now *view) {
 			x, due = now.chore()
-			v = &view{lost: now.lost}
+			v = &view{lost: now.lost, history: now.history, unlinked: now.unlinked}
 		})
-		err := m.tell(&acked)
+		err := m.tell(v, &acked)
 		if err == nil && due {
 			err = m.lease.c.do(m.lease.ctx, v, x)
+		}
+		if errors.Is(err, errStale) {
+			if err = m.catchUp(news, &stale); err == nil {
+				continue
+			}
+		} else if err == nil {
+			stale = time.Time{}
 		}
 		if err != nil {
 			m.lease.c.report(m.lease.ctx, err)
@@ -41,24 +50,47 @@ func (m *membership) work() {
 	}
 }
 
-// tell tells etcd what Ack and Report have been told.
-func (m *membership) tell(acked *uint64) error {
+// catchUp waits for news: a view that others have made stale is soon brought up to date by its watch. One that is not is listed anew:
+// if a backup of etcd was restored, its watch may show nothing for long.
+func (m *membership) catchUp(news <-chan struct{}, stale *time.Time) error {
+	if stale.IsZero() {
+		*stale = time.Now()
+	}
+	if left := maxRetry - time.Since(*stale); left > 0 {
+		wait := time.NewTimer(left)
+		defer wait.Stop()
+		select {
+		case <-m.done:
+		case <-news:
+		case <-wait.C:
+		}
+		return nil
+	}
+	*stale = time.Time{}
+	return m.refresh(m.lease.ctx)
+}
+
+// tell tells etcd what Ack and Report have been told, while the history is that of the view. errStale: it is not.
+func (m *membership) tell(v *view, acked *uint64) error {
 	m.mu.Lock()
 	ack, reports := m.ack, m.reports
 	m.mu.Unlock()
 	ctx := m.lease.ctx
 	c := m.lease.c
-	if ack > *acked {
-		r, cancel := c.request(ctx)
-		defer cancel()
-		_, err := c.client.Put(r, c.prefix+ackKey(m.life), count(ack), clientv3.WithLease(m.id()))
+	// What counts is the last step: what is later is known to no step yet, and may be lost when a backup of etcd is restored.
+	// And a state of before a listing may be one of another history.
+	linked := ack >= uint64(v.unlinked)
+	if ack = min(ack, uint64(v.history.modified)); ack > *acked && linked {
+		when := []clientv3.Cmp{c.in(v.history), c.since(ackKey(m.life), m.acked.Load())}
+		revision, err := c.commit(ctx, when, c.put(ackKey(m.life), count(ack), m.id()))
 		if isLeaseGone(err) {
 			m.lose()
 			return nil
 		}
 		if err != nil {
-			return c.explain(ctx, err)
+			return err
 		}
+		m.acked.Store(revision)
 		*acked = ack
 	}
 	for _, dead := range reports {
