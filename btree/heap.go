@@ -136,7 +136,7 @@ func (c *Client) take(node int, cl class) (ptr, error) {
 		if item, err = h.Grow(&c.work, n, stamp); err == nil || !errors.Is(err, region.ErrNoSpace) {
 			return slot(item), c.wrapped(err)
 		}
-		ok, cerr := h.Collect(&c.work, n, nil)
+		ok, cerr := h.Collect(&c.work, n, nil, nil)
 		if cerr != nil {
 			return 0, c.wrapped(cerr)
 		}

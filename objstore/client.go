@@ -60,6 +60,7 @@ type Stats struct {
 	Expired      uint64 `json:"expired"`       // expired objects dropped by this client
 	Extents      uint64 `json:"extents"`       // runs of pages taken from the region
 	Collected    uint64 `json:"collected"`     // times that this client took runs from other classes
+	Moved        uint64 `json:"moved"`         // objects that this client copied, so that another class gets the memory
 	Overflows    uint64 `json:"overflows"`     // overflow blocks made
 	Leaked       uint64 `json:"leaked"`        // chunks lost to the store by failed operations, until this compute node closes the store or dies
 	BytesRead    uint64 `json:"bytes_read"`    // of values returned
@@ -78,6 +79,7 @@ func (s *Stats) Add(t *Stats) {
 	s.Expired += t.Expired
 	s.Extents += t.Extents
 	s.Collected += t.Collected
+	s.Moved += t.Moved
 	s.Overflows += t.Overflows
 	s.Leaked += t.Leaked
 	s.BytesRead += t.BytesRead

@@ -72,8 +72,8 @@
 // evicts by sampled LRU: an expired object or else the one with the oldest access time of up to 16 from
 // four random places. Access times are in seconds, and a get writes one only
 // if it is older than Config.AccessRefreshS. If no object has a chunk that fits, a run of another class
-// is taken: what is in use of it is evicted, and its pages go to the class that needs them. With Config.NoEvict that is done with
-// runs of which nothing is in use, and ErrNoSpace comes when there is none.
+// is taken: what is in use of it is evicted, and its pages go to the class that needs them. With Config.NoEvict
+// what is in use is moved to other runs (move.go), and ErrNoSpace comes when nothing can be.
 //
 // What a compute node has in its lists when it crashes, at most 256 KiB (or a 512th of the region) or 2 chunks of each class and what is left of its last
 // runs, the others find while they work: sweep.go, for whoever calls [Client.Tend] now and then on each of them. Package region/sweep says how, and

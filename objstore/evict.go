@@ -6,7 +6,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region/slab"
 )
 
 // Eviction is sampled LRU. One chain READs some windows of buckets that lie side
@@ -26,11 +25,12 @@ const (
 	evictTries     = 3 // victims tried of one sample
 )
 
-// A candidate is an object that could be evicted.
+// A candidate is an object that could be evicted, or moved.
 type candidate struct {
 	bucket fabric.Addr
 	slot   fabric.Addr
 	word   slotWord
+	hash   uint64 // of its key, if that was read
 }
 
 // evict makes a chunk of at least the wanted class, and at most another, free by taking an object's, and
@@ -116,7 +116,7 @@ func (s *sampler) collect(a fabric.Addr, b []byte) {
 				i = s.c.port.Rand() % s.seen
 			}
 			if i < candidates {
-				s.cand[i] = candidate{a, s.c.s.slotsAddr(a).Add(uint64(j) * slotSize), w}
+				s.cand[i] = candidate{bucket: a, slot: s.c.s.slotsAddr(a).Add(uint64(j) * slotSize), word: w}
 			}
 		}
 	}
@@ -209,67 +209,4 @@ func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, seen *header) (
 		return chunk{}, nil
 	}
 	return word.chunk(), nil
-}
-
-// evictor returns how the objects in chunks of a run are evicted, so that another class gets its memory.
-func (c *Client) evictor(n *node) slab.Evict {
-	return func(cl uint8, off64 []uint64) (got []uint64, err error) {
-		list := make([]candidate, 0, len(off64))
-		for _, off := range off64 {
-			v, err := c.whose(n, chunk{off, class(cl)})
-			if err != nil || v.word == 0 {
-				return nil, err // in some list, or in somebody's hands: then the others stay
-			}
-			list = append(list, v)
-		}
-		for _, v := range list {
-			ch, err := c.unlink(v.bucket, v.slot, v.word, nil)
-			if err != nil || ch.none() {
-				return got, err
-			}
-			c.stats.Evictions++
-			got = append(got, ch.off64)
-		}
-		return got, nil
-	}
-}
-
-// whose returns the slot that a chunk's object is in; the zero word if it is in none. The chunk has the object's key, which leads to its
-// bucket, and may be free: then no slot of that bucket leads to it.
-func (c *Client) whose(n *node, ch chunk) (v candidate, err error) {
-	w := makeSlot(0, ch, ch.class.size(), 0)
-	size := min(ch.class.size(), maxObjectSize)
-	c.table = c.grow(c.table, maxObjectSize+uint64(max(c.s.slotsLen(), overflowSize)))
-	b := c.table[:size]
-	c.ops[0] = fabric.Read(n.at(ch.off64), b)
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		return v, fmt.Errorf("objstore: object: %w", err)
-	}
-	var h header
-	if size <= headerSize || h.decode(b, w) != nil {
-		return v, nil
-	}
-	p := c.s.locate(b[headerSize : headerSize+uint64(h.keyLen)])
-	if p.node != n.part || c.hold.Held && p.bucket == c.hold.Lock {
-		return v, nil
-	}
-	slots := c.table[maxObjectSize:][:c.s.slotsLen()]
-	for a, depth := c.s.slotsAddr(p.bucket), 0; depth <= maxOverflow; depth++ {
-		c.ops[0] = fabric.Read(a, slots)
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
-			return v, fmt.Errorf("objstore: bucket at %v: %w", p.bucket, err)
-		}
-		last := len(slots)/slotSize - 1
-		for i := range last {
-			if w := slotWord(wordAt(slots, i)); w != 0 && w.chunk() == ch {
-				return candidate{p.bucket, a.Add(uint64(i) * slotSize), w}, nil
-			}
-		}
-		block, ok := linkWord(wordAt(slots, last)).chunk()
-		if !ok || !n.sane(block) {
-			break
-		}
-		a, slots = n.at(block.off64), c.table[maxObjectSize:][:overflowSize]
-	}
-	return v, nil
 }

@@ -17,8 +17,8 @@ import (
 //   - the memory node: up to 8 chunks that others have given back;
 //   - the region: a run of pages, divided into chunks of the class;
 //   - eviction of an object in a chunk of the class, or of one hardly larger;
-//   - a run of another class, of which it evicts what is in use: so memory goes from sizes that were used to those that are. Without eviction, a
-//     run must be free as a whole;
+//   - a run of another class, of which it evicts what is in use: so memory goes from sizes that were used to those that are. Without eviction, it
+//     moves what is in use (move.go);
 //   - eviction of any larger object.
 //
 // A chunk is free for reuse as soon as the CAS that unlinks it from its slot has taken
@@ -98,7 +98,7 @@ tries:
 			}
 			evict = c.evictor(n)
 		}
-		ok, err := h.Collect(&c.work, cl, evict)
+		ok, err := h.Collect(&c.work, cl, evict, c.mover(n))
 		switch {
 		case err != nil:
 			return chunk{}, wrapped(err)

@@ -134,6 +134,11 @@ func (w slotWord) readLen() uint64 {
 	return c.size() >> (s - linearSlacks + 1)
 }
 
+// moved returns the word when the object is in another chunk of the class.
+func (w slotWord) moved(to chunk) slotWord {
+	return w&^(maxOffset64|maxTag<<tagShift) | slotWord((w.tag()+1)&maxTag)<<tagShift | slotWord(to.off64)
+}
+
 func (w slotWord) String() string {
 	return fmt.Sprintf("fp %#x class %d (%d B) read %d tag %d at %#x",
 		uint16(w.fp()), w.class(), w.class().size(), w.readLen(), w.tag(), w.chunk().offset())

@@ -9,7 +9,7 @@ import (
 
 // Reading without the lock. An object is written once, to a chunk that no slot
 // names, before the CAS that publishes it; when it is unlinked, its chunk may be
-// written again. Its unique is in the first word of the chunk, and no other object ever has the same.
+// written again. Its unique is in the first word of the chunk, and no other object ever has the same; a copy of the object in another chunk (move.go) has.
 //
 // Let the location cache say that the object of slot word w has the unique u: a client of this compute node has seen it published, so
 // all of it was written by then. A get posts one chain
@@ -23,6 +23,8 @@ import (
 //   - A WRITE that has begun and is not complete is one to a chunk that no slot names. But at 2 a slot named
 //     it: no WRITE had begun before 2. (If w is an older word that has come back with the same tag, its object has
 //     another unique, and was written whole before 2: then 3 does not find u.)
+//   - If the object was moved away and back, its word has another tag, but for one of 64 times. Then too its unique comes into the chunk after all else is
+//     there: to be deceived, 1 would have to have begun before that WRITE, and to have read the first word after it.
 //   - A chunk may become memory of another class, and what is in its place then is somebody's value, which could have u at that offset. But at 2 a slot
 //     named the chunk, so it was one then; and the header that 1 returned has u too, with the key and a check word over it. To be
 //     deceived, a get would have to be stretched over the publication of an object with the same slot word (the tag is one of 64) before 2, and

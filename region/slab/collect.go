@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/region"
 )
 
-// Evict takes pieces of a class that are in use away from whoever uses them, and returns those that are the caller's then. It
+// Evict takes pieces of a class that are in use away from whoever uses them, or moves what is in them, and returns those that are the caller's then. It
 // does not wait for locks.
 type Evict func(class uint8, off64 []uint64) (got []uint64, err error)
 
@@ -38,12 +38,13 @@ type lot struct {
 
 // Collect makes room for a run of a class: it takes all pieces of a run of another class, or of some that lie side by
 // side, and gives their pages back to the region. The free ones it takes from the memory node and the lists of this compute node; those in use
-// are taken by evict, if that is not nil, from the run of some at random that has the least of them. It returns false if there is none that can be collected:
+// are taken by evict, if that is not nil, from the run of some at random that has the least of them. Otherwise nothing of the run may be in use, or what is
+// in use is copied by move, if that is not nil, to free pieces of the same class. It returns false if there is none that can be collected:
 // in others' lists are pieces of all of them, or in use. Then it has asked others for what is in their lists.
 //
 // Who has all pieces of a run has the run, for nobody else can have, get or read one as a piece of its class: that is why a run needs no lock, and why
 // a crash at any point leaves only pieces that nobody has, of the class that the run's word says, or free pages.
-func (h *Heap) Collect(w *Worker, want uint8, evict Evict) (bool, error) {
+func (h *Heap) Collect(w *Worker, want uint8, evict, move Evict) (bool, error) {
 	before, err := h.stamp(w)
 	if err != nil {
 		return false, err
@@ -55,7 +56,24 @@ func (h *Heap) Collect(w *Worker, want uint8, evict Evict) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	lots := h.lots(p, want, evict != nil)
+	ok, err := h.collectOne(w, want, h.lots(p, want, evict != nil), evict)
+	if err == nil && !ok && evict == nil && move != nil {
+		ok, err = h.compact(w, want, h.lots(p, want, true), move)
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case ok:
+		w.collected, w.before = true, p.Free()
+		return true, nil
+	case evict == nil:
+		h.refused[want].Store(&before)
+	}
+	return false, h.ask(w)
+}
+
+// collectOne collects the first of some lots of which nothing is in use, or, by eviction, the one that has the least.
+func (h *Heap) collectOne(w *Worker, want uint8, lots []lot, evict Evict) (bool, error) {
 	for tries := 0; len(lots) > 0; {
 		n := len(lots)
 		if evict != nil {
@@ -72,26 +90,22 @@ func (h *Heap) Collect(w *Worker, want uint8, evict Evict) (bool, error) {
 				}
 			}
 		}
-		if best >= 0 && (evict != nil || lots[best].live == 0) {
-			ok, err := h.collect(w, &lots[best], evict)
-			if last := lots[best].runs[len(lots[best].runs)-1]; !h.fixed(want) {
-				h.collected.Store(last.Off + last.Size)
-			}
-			if err != nil || ok {
-				w.collected, w.before = ok, p.Free()
-				return ok, err
-			}
-			lots = append(lots[:best], lots[best+1:]...)
-			if tries++; evict == nil || tries < maxEvictedLots {
-				continue
-			}
+		if best < 0 || evict == nil && lots[best].live > 0 {
+			break
 		}
-		break
+		ok, err := h.collect(w, &lots[best], evict)
+		if last := lots[best].runs[len(lots[best].runs)-1]; !h.fixed(want) {
+			h.collected.Store(last.Off + last.Size)
+		}
+		if err != nil || ok {
+			return ok, err
+		}
+		lots = append(lots[:best], lots[best+1:]...)
+		if tries++; evict != nil && tries >= maxEvictedLots {
+			break
+		}
 	}
-	if evict == nil {
-		h.refused[want].Store(&before)
-	}
-	return false, h.ask(w)
+	return false, nil
 }
 
 // askNs is how often a compute node asks others for what they have in their lists.
@@ -271,22 +285,30 @@ func (h *Heap) weigh(w *Worker, x *lot, none bool) error {
 // collect takes all pieces of a lot and gives its pages back. It returns false if others have some of them.
 func (h *Heap) collect(w *Worker, x *lot, evict Evict) (bool, error) {
 	for i := range x.runs {
-		ok, err := h.empty(w, &x.runs[i], evict)
-		if err != nil || !ok {
+		got, same, err := h.takeFree(w, &x.runs[i])
+		if err != nil || !same {
+			return false, err
+		}
+		if ok, err := h.empty(w, &x.runs[i], got, evict); err != nil || !ok {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// empty takes all pieces of a run, and gives it back to the region. If it cannot have all, it gives back what it has taken.
-func (h *Heap) empty(w *Worker, x *region.Run, evict Evict) (bool, error) {
-	class := x.Tag - 1
+// takeFree takes what is free of a run, on the memory node and in the lists of this compute node. It returns false, with none, if the run is not what it was.
+func (h *Heap) takeFree(w *Worker, x *region.Run) ([]uint64, bool, error) {
 	got, same, err := h.takeAll(w, x)
 	if err != nil || !same {
-		return false, err
+		return nil, false, err
 	}
-	got = append(got, h.steal(class, x.Off/unit, (x.Off+x.Size)/unit)...)
+	return append(got, h.steal(x.Tag-1, x.Off/unit, (x.Off+x.Size)/unit)...), true, nil
+}
+
+// empty takes what is in use of a run of which this compute node has got the free pieces, and gives it back to the region. If it cannot have all, it gives
+// back what there is.
+func (h *Heap) empty(w *Worker, x *region.Run, got []uint64, evict Evict) (_ bool, err error) {
+	class := x.Tag - 1
 	size := h.cfg.Size(class)
 	all := x.Size / size
 	if uint64(len(got)) < all && evict != nil {

@@ -38,7 +38,7 @@ func TestStrayBitIsNoPiece(t *testing.T) {
 		}
 		word, bit := w.r.FreeBits(Off64(stray))
 		w.want(a.Port.Do([]fabric.Op{fabric.FAA(word, 1<<bit)}))
-		if ok, err := a.Collect(&a.Worker, 0, nil); ok || !errors.Is(err, ErrCorrupt) {
+		if ok, err := a.Collect(&a.Worker, 0, nil, nil); ok || !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("middle %d: collected: %v, %v", middle, ok, err)
 		}
 		if got := a.fill(w, 1); len(got) != 7 {
@@ -74,7 +74,7 @@ func TestRefusedForOneClass(t *testing.T) {
 			if _, err := a.get(class); err == nil {
 				return true
 			}
-			ok, err := a.Collect(&a.Worker, class, nil)
+			ok, err := a.Collect(&a.Worker, class, nil, nil)
 			w.want(err)
 			if !ok {
 				return false
@@ -165,7 +165,7 @@ func TestCollectWhenTheReserveIsUsed(t *testing.T) {
 	if got := a.fill(w, 0); len(got) > 0 {
 		t.Fatalf("%d pieces are had of the reserve", len(got))
 	}
-	if ok, err := a.Collect(&a.Worker, 0, nil); !ok || err != nil {
+	if ok, err := a.Collect(&a.Worker, 0, nil, nil); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if item, err := a.Grow(&a.Worker, 0, 0); err != nil || item == 0 {

@@ -19,7 +19,7 @@
 //
 // A run that was just taken has no class yet: it is one piece, in the hand of its taker, who clears what is left of others in it, and then gives it its class.
 //
-// [Heap.Collect] is how a run leaves its class. It takes all free pieces of the run, and has those in use evicted; when it has all, it gives the
+// [Heap.Collect] is how a run leaves its class. It takes all free pieces of the run, and has what is in use evicted or moved; when it has all, it gives the
 // pages back to the region by one change (region/pages.go), and any class, store or tree can have them.
 //
 // # Crashes

@@ -46,13 +46,13 @@ func TestRefusedEverywhere(t *testing.T) {
 				})
 				err := putAll(a, class, items, nil)
 				if err == nil {
-					_, err = a.Collect(&a.Worker, (class+1)%3, func(uint8, []uint64) ([]uint64, error) { return nil, nil })
+					_, err = a.Collect(&a.Worker, (class+1)%3, func(uint8, []uint64) ([]uint64, error) { return nil, nil }, nil)
 				}
 				if err := putAll(a, class, used, err); err != nil {
 					return err
 				}
 				for {
-					ok, err := a.Collect(&a.Worker, (class+1)%3, nil)
+					ok, err := a.Collect(&a.Worker, (class+1)%3, nil, nil)
 					if err != nil {
 						return err
 					}
@@ -77,7 +77,7 @@ func TestRefusedEverywhere(t *testing.T) {
 			for {
 				item, err := a.get(class)
 				if errors.Is(err, region.ErrNoSpace) {
-					ok, err := a.Collect(&a.Worker, class, nil)
+					ok, err := a.Collect(&a.Worker, class, nil, nil)
 					w.want(err)
 					if ok {
 						continue

@@ -189,7 +189,7 @@ func TestCrashEverywhere(t *testing.T) {
 					}
 				}
 				for {
-					ok, err := a.Collect(&a.Worker, class+1, nil)
+					ok, err := a.Collect(&a.Worker, class+1, nil, nil)
 					if err != nil {
 						return err
 					}
@@ -213,7 +213,7 @@ func TestCrashEverywhere(t *testing.T) {
 			for {
 				_, err := b.get(class)
 				if errors.Is(err, region.ErrNoSpace) {
-					ok, err := b.Collect(&b.Worker, class, nil)
+					ok, err := b.Collect(&b.Worker, class, nil, nil)
 					w.want(err)
 					if ok {
 						continue
