@@ -53,3 +53,50 @@ func TestAFullCacheLeavesRoom(t *testing.T) {
 	}
 	use("small", 10, 100)
 }
+
+// A tree fills the memory. Locks, another tree and a store can be made all the same, and used.
+func TestAFullTreeLeavesRoom(t *testing.T) {
+	ctx := context.Background()
+	c, err := declock.Open(ctx, "shm:", declock.WithMemory(32<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s := session(t, c)
+	tree := func(name string) *btree.Client {
+		t.Helper()
+		tr, err := c.Tree(ctx, name, btree.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := tr.Client(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	big := tree("big")
+	for i := 0; err == nil && i < 10_000; i++ {
+		err = big.Put(fmt.Append(nil, i), make([]byte, 30_000))
+	}
+	if !errors.Is(err, btree.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	if _, err := c.Locks(ctx, "l", 1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree("small").Put([]byte("k"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	st, err := c.Store(ctx, "s", objstore.Config{Objects: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := st.Client(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.Set([]byte("k"), []byte("v"), objstore.Options{}); err != nil {
+		t.Fatal(err)
+	}
+}

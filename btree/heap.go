@@ -71,7 +71,7 @@ func (t *Tree) initHeap(i int) {
 		Items: func(w *slab.Worker, cl uint8, items []uint64) { t.incarnations(w, i, class(cl), items) },
 		Free:  func(w *slab.Worker, cl uint8, items []uint64) error { return t.giveWith(w, i, class(cl), items) },
 		Bound: func(cl uint8) int { return localSlots },
-		End:   m.limit, Reserve: m.region.Reserve(),
+		Limit: t.geo.limit, End: m.limit, Reserve: m.region.Reserve(),
 	})
 }
 

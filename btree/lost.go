@@ -69,7 +69,7 @@ func (t *Tree) revived(l lock.Locker) (*Tree, error) {
 		cfg.Dead, cfg.Deadline = fabric.CNSet{}, 0
 		// Who made it before us may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
-		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline = newest.geo.maxKey, newest.geo.nodeSize, newest.geo.maxInline
+		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline, cfg.MemoryLimit = newest.geo.maxKey, newest.geo.nodeSize, newest.geo.maxInline, newest.geo.limit
 		next, err := open(l.Port(), lock.Path(l), given, cfg, t.line)
 		if why := err; newest.waits() && errors.Is(err, fabric.ErrNodeDown) {
 			as := cfg

@@ -67,6 +67,10 @@ type Config struct {
 	NodeSize int
 	// MaxInline is the largest value in bytes that lies in its leaf; 0 is a sixteenth of a node.
 	MaxInline int
+	// MemoryLimit bounds the bytes of nodes and large values on each memory node, as taken of it: in runs of pages; 0 is all of its region but the reserve
+	// that all stores and trees leave to what is made later. Each memory node has room
+	// for the first leaf or a header besides. A tree that is there keeps its own (Tree.MemoryLimit).
+	MemoryLimit uint64
 
 	// What follows is this compute node's own choice.
 
@@ -142,8 +146,8 @@ func (cfg *Config) fill() error {
 //	| form | nodes | which |  node bytes  | max. key | lock B  |
 //	+------+-------+-------+--------------+----------+---------+
 //
-// Words 1 to 3: MaxInline, the tree's ID, how many memories its memory nodes had lost when it was made: if that is less than they have
-// now, it is the rest of a tree that is gone.
+// Words 1 to 4: MaxInline, the tree's ID, how many memories its memory nodes had lost when it was made: if that is less than they have
+// now, it is the rest of a tree that is gone; the memory limit.
 type geometry struct {
 	lockSize  uint64
 	maxKey    int
@@ -152,6 +156,7 @@ type geometry struct {
 	maxInline int
 	id        uint64
 	births    uint64
+	limit     uint64
 }
 
 func (g *geometry) stride() uint64 {
@@ -168,9 +173,15 @@ func (g *geometry) headerSize(node int) uint64 {
 func (g *geometry) info(node int) region.Info {
 	return region.Info{
 		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | uint64(g.nodeSize)<<24 | uint64(g.maxKey)<<12 | g.lockSize,
-		uint64(g.maxInline), g.id, g.births,
+		uint64(g.maxInline), g.id, g.births, g.limit,
 	}
 }
+
+// limitWord is the word of a root entry that has the memory limit.
+const limitWord = 4
+
+// EntryLimit returns the memory limit of the tree of a root entry: see Config.MemoryLimit.
+func EntryLimit(e *region.Entry) uint64 { return e.Info[limitWord] }
 
 // decodeGeometry validates the root entry of the node-th node.
 func decodeGeometry(e *region.Entry, node int) (geometry, error) {
@@ -178,7 +189,7 @@ func decodeGeometry(e *region.Entry, node int) (geometry, error) {
 	of, got := geometryNodes(e)
 	g := geometry{
 		lockSize: w & 0xfff, maxKey: int(w >> 12 & 0xfff), nodeSize: int(w >> 24 & 0xffff), nodes: of,
-		maxInline: int(e.Info[1]), id: e.Info[2], births: e.Info[3],
+		maxInline: int(e.Info[1]), id: e.Info[2], births: e.Info[3], limit: e.Info[limitWord],
 	}
 	if v := w >> 56; v != formatVersion {
 		return g, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
@@ -256,7 +267,7 @@ func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 	t := newTree(cfg, l)
 	t.geo = geometry{
 		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
-		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(),
+		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(), limit: cfg.MemoryLimit,
 	}
 	for _, mn := range cfg.Nodes {
 		r, err := region.Reach(port, mn)
@@ -313,7 +324,7 @@ func (t *Tree) register(port fabric.Port) (err error) {
 func (t *Tree) compare(given *Config) error {
 	want := geometry{
 		lockSize: (given.Lock.Size + 7) &^ 7, maxKey: cmp.Or(given.MaxKey, t.geo.maxKey), nodeSize: cmp.Or(given.NodeSize, t.geo.nodeSize),
-		nodes: len(given.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id, births: t.geo.births,
+		nodes: len(given.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id, births: t.geo.births, limit: t.geo.limit,
 	}
 	if t.geo != want {
 		return fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline, %d memory nodes; want %d, %d, %d, %d, %d",
@@ -432,6 +443,9 @@ func (t *Tree) MaxKey() int { return t.geo.maxKey }
 
 // NodeSize returns the bytes of a node, with its lock.
 func (t *Tree) NodeSize() int { return int(t.stride) }
+
+// MemoryLimit returns what bounds the bytes of nodes and large values on each memory node; 0: nothing but its region.
+func (t *Tree) MemoryLimit() uint64 { return t.geo.limit }
 
 // CacheStats returns the counters of the index cache.
 func (t *Tree) CacheStats() CacheStats { return t.cache.stats() }

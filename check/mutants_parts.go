@@ -24,5 +24,11 @@ func partMutants() []Mutant {
 		{Name: "leave-unsettled", File: "objstore/sweep.go",
 			Old: "\tif err := c.settleAll(); err != nil {\n\t\treturn err\n\t}\n", New: "",
 			Breaks: "a store is closed while an operation of unknown outcome may still be on its way to its memory", Test: "objstore TestLeaveSettlesEachPart"},
+		{Name: "tree-flush-leaks", File: "btree/flush.go",
+			Old: "c.free(v.at, classFor(v.size))", New: "_ = v",
+			Breaks: "a flush loses the memory of large values", Test: "btree TestFlush"},
+		{Name: "tree-unlimited", File: "btree/heap.go",
+			Old: "Limit: t.geo.limit, ", New: "",
+			Breaks: "a tree takes more memory than its limit", Test: "btree TestMemoryLimit"},
 	}
 }

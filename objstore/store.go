@@ -37,7 +37,8 @@ type Config struct {
 	Objects uint64
 	// MaxValue is the largest value in bytes; 0 is 1 MiB. A store that is there must have the same.
 	MaxValue uint32
-	// MemoryLimit bounds the bytes of objects on each node; 0 is all of its region. A store that is there keeps its own (Store.MemoryLimit).
+	// MemoryLimit bounds the bytes of objects and overflow blocks on each memory node, as taken of it: in runs of pages, besides the index; 0 is all of its region but
+	// the reserve that all stores and trees leave to what is made later. A store that is there keeps its own (Store.MemoryLimit).
 	MemoryLimit uint64
 
 	// What follows is this compute node's own choice.
@@ -134,12 +135,18 @@ func (g *geometry) info(node int, survivors bool) region.Info {
 // survivorsWord is the word of a root entry that says, if not 0, that the first part was made anew beside others.
 const survivorsWord = 6
 
+// limitWord is the word of a root entry that has the memory limit.
+const limitWord = 3
+
+// EntryLimit returns the memory limit of the store of a root entry: see Config.MemoryLimit.
+func EntryLimit(e *region.Entry) uint64 { return e.Info[limitWord] }
+
 // decodeGeometry validates the root entry of the node-th node.
 func decodeGeometry(e *region.Entry, node int) (geometry, error) {
 	w := e.Info[0]
 	g := geometry{
 		lockSize: w & 0xffff, slots: int(w >> 16 & 0xff), bucketSize: w >> 24 & 0xffff, nodes: int(w >> 48 & 0xff),
-		buckets: e.Info[1], seed: e.Info[2], limit: e.Info[3], maxValue: uint32(e.Info[4]), id: e.Info[5],
+		buckets: e.Info[1], seed: e.Info[2], limit: e.Info[limitWord], maxValue: uint32(e.Info[4]), id: e.Info[5],
 	}
 	if v := w >> 56; v != formatVersion {
 		return g, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)

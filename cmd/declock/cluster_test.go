@@ -28,7 +28,7 @@ func (w *world) down(p *process) {
 func TestUpReplayStatusInspectCheck(t *testing.T) {
 	w := newWorld(t)
 	p := w.up()
-	out, _ := w.run(0, "replay", "--dir", "DIR", "--cluster", "shm:test", "--keys", "1000", "--ops", "20k", "--verify", "--json")
+	out, _ := w.run(0, "replay", "--dir", "DIR", "--cluster", "shm:test", "--keys", "1000", "--ops", "20k", "--limit", "40MiB", "--verify", "--json")
 	r := decode(t, out)
 	if all := r.Rows[0]; all["count"] != 20000.0 || all["verify_failures"] != 0.0 || all["cns"] != 2.0 || r.Config["cluster"] != "shm:test" {
 		t.Errorf("%v", all)
@@ -62,7 +62,7 @@ func TestUpReplayStatusInspectCheck(t *testing.T) {
 	if out := at("inspect", "superblock"); !strings.Contains(out, "64 MiB") {
 		t.Errorf("superblock:\n%s", out)
 	}
-	if out := at("inspect", "roots"); !regexp.MustCompile(`replay +store`).MatchString(out) {
+	if out := at("inspect", "roots"); !regexp.MustCompile(`replay +store.* 40 MiB `).MatchString(out) { // its limit
 		t.Errorf("roots:\n%s", out)
 	}
 	bucket := at("inspect", "bucket", "0")
@@ -86,11 +86,17 @@ func TestUpReplayStatusInspectCheck(t *testing.T) {
 	w.run(4, "up", "--dir", "DIR", "--name", "test")
 	w.run(4, "clean", "test", "--dir", "DIR")
 	w.run(8, append([]string{"replay", "--max-value", "2MiB", "--keys", "10", "--ops", "10"}, cluster...)...)
+	w.run(8, append([]string{"replay", "--limit", "2MiB", "--keys", "10", "--ops", "10"}, cluster...)...)
 	w.run(19, append([]string{"inspect", "key", "no-such-key"}, cluster...)...)
 	w.run(19, append([]string{"inspect", "key", "x", "--store", "nosuch"}, cluster...)...)
 	w.run(19, append([]string{"inspect", "bucket", "99999999"}, cluster...)...)
 	w.run(9, append([]string{"inspect", "key", strings.Repeat("k", 251)}, cluster...)...)
 	w.run(2, append([]string{"inspect", "header", "mn0+0xffffffffff"}, cluster...)...)
+	if out := at("flush", "store", "replay"); !strings.Contains(out, "objects removed") || anyKey(at) != "" {
+		t.Errorf("flush:\n%s", out)
+	}
+	at("drop", "store", "replay")
+	w.run(19, append([]string{"drop", "store", "replay"}, cluster...)...)
 	w.down(p)
 }
 

@@ -49,38 +49,56 @@ func dropCommand(env *Env) *cli.Command {
 	})
 }
 
-const flushDescription = `It removes all objects of a store. Others may be at work: what they store meanwhile may stay.
+const flushDescription = `It removes all objects of a store, or all keys of a tree. Others may be at work: what they store meanwhile may stay.
 
-Example:
-   declock flush --cluster shm:demo store replay`
+Examples:
+   declock flush --cluster shm:demo store replay
+   declock flush --cluster shm:demo tree users`
+
+// A flusher is a client of a store or tree.
+type flusher interface {
+	Flush() (removed uint64, err error)
+	Close()
+}
 
 func flushCommand(env *Env) *cli.Command {
 	i := &inspector{env: env}
 	return command(&cli.Command{
-		Name: "flush", Usage: "remove all objects of a store", ArgsUsage: "store NAME", Category: "run", Description: flushDescription,
+		Name: "flush", Usage: "remove all that is in a store or tree", ArgsUsage: "store|tree NAME", Category: "run", Description: flushDescription,
 		Flags: i.net.flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 2, 2); err != nil {
 				return err
 			}
-			if kind := c.Args().Get(0); kind != "store" {
-				return usage(c, "%q is nothing that can be flushed: want store", kind)
+			kind, name := c.Args().Get(0), c.Args().Get(1)
+			if kind != "store" && kind != "tree" {
+				return usage(c, "%q is nothing that can be flushed: want store or tree", kind)
 			}
-			return i.look(c, func(l *looking) error {
-				k, err := l.openStore(c.Args().Get(1))
-				if errors.Is(err, region.ErrNotFound) {
-					return exit.Errorf(exit.NotFound, "%v", err)
-				}
-				if err != nil {
-					return err
-				}
-				defer k.Close()
-				n, err := k.Flush()
-				if err == nil {
-					_, err = fmt.Fprintf(env.Stdout, "%d objects removed\n", n)
-				}
-				return err
-			})
+			return i.look(c, func(l *looking) error { return i.flush(l, kind, name) })
 		},
 	})
+}
+
+// flush removes all that is in a store or tree.
+func (i *inspector) flush(l *looking, kind, name string) (err error) {
+	var k flusher
+	what := "objects"
+	if kind == "tree" {
+		k, err = l.openTree(name)
+		what = "keys"
+	} else {
+		k, err = l.openStore(name)
+	}
+	if errors.Is(err, region.ErrNotFound) {
+		return exit.Errorf(exit.NotFound, "%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	n, err := k.Flush()
+	if err == nil {
+		_, err = fmt.Fprintf(i.env.Stdout, "%d %s removed\n", n, what)
+	}
+	return err
 }

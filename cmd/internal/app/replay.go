@@ -54,7 +54,7 @@ type replayOptions struct {
 	path                                                 string // where compute nodes read it
 	own                                                  bool   // --cns: compute nodes of our own in a running cluster
 	cns, mns, clients, procs, keys, ops, seed, maxErrors count
-	maxValue, size                                       byteSize
+	maxValue, size, limit                                byteSize
 	speed                                                speed
 	ttl, onBadLine, deal, huge, overFabric               choice
 	verify, fill, noWarm, json                           bool
@@ -66,7 +66,7 @@ func newReplayOptions() *replayOptions {
 		cns: count{n: 4, min: 1, max: 253}, clients: count{n: 8, min: 1, max: 4000}, procs: count{n: fleet.DefaultProcs, min: 1, max: 1024},
 		keys: count{n: 100_000, min: 1, max: traces.MaxKeys}, ops: count{n: 5_000_000, min: 1, max: 1 << 50},
 		seed: count{n: 1, max: 1<<64 - 1}, maxErrors: count{n: 100, max: 1 << 60},
-		maxValue: byteSize{n: 1 << 20, text: "1MiB"}, size: byteSize{auto: true, text: "auto"},
+		maxValue: byteSize{n: 1 << 20, text: "1MiB"}, size: byteSize{auto: true, text: "auto"}, limit: byteSize{text: "none"},
 		ttl: choice{"trace", []string{"trace", "none"}}, onBadLine: choice{"fail", []string{"fail", "skip"}},
 		deal: choice{"by-key", []string{"by-key", "by-client", "in-turn"}}, huge: choice{"try", []string{"off", "try", "require"}},
 	}
@@ -91,6 +91,7 @@ func (o *replayOptions) flags() []cli.Flag {
 		choiceFlag(&o.ttl, "ttl", "expiry of objects"),
 		sizeFlag(&o.maxValue, "max-value", "largest value; larger ones are cut"),
 		sizeFlag(&o.size, "size", "memory of the memory node that is started; auto: what the trace needs, at most half of what is free"),
+		sizeFlag(&o.limit, "limit", "memory of each memory node that the store may take besides its index, if it is made now; none: all but a 64th"),
 		choiceFlag(&o.huge, "huge", "huge pages"),
 		choiceFlag(&o.onBadLine, "on-bad-line", "what a malformed line of the trace does"),
 		choiceFlag(&o.deal, "deal", "which client does which record of a trace file"),
@@ -125,7 +126,7 @@ var onlyFor = []struct {
 	{"a running cluster has its own", func(o *replayOptions) bool { return o.net.cluster != "" }, []string{"size", "huge", "target", "fabric", "mns"}},
 	{"the compute nodes of a running cluster were started with theirs; --cns starts others", func(o *replayOptions) bool { return o.net.cluster != "" && !o.own },
 		[]string{"procs", "lock", "cpuprofile"}},
-	{"there is no cluster in it", func(o *replayOptions) bool { return o.target != "" }, []string{"lock", "size", "huge", "store", "dir", "fabric", "mns"}},
+	{"there is no cluster in it", func(o *replayOptions) bool { return o.target != "" }, []string{"lock", "size", "limit", "huge", "store", "dir", "fabric", "mns"}},
 	{"it is for generated traces", func(o *replayOptions) bool { return o.trace != "" }, []string{"preset", "keys", "ops", "seed", "no-warm"}},
 	{"it is for trace files", func(o *replayOptions) bool { return o.trace == "" }, []string{"on-bad-line", "deal"}},
 	{"it is for running clusters", func(o *replayOptions) bool { return o.net.cluster == "" }, append([]string{"store"}, overNetwork...)},
@@ -420,7 +421,7 @@ func (o *replayOptions) specs(n int) []*control.Replay {
 	var run [1]byte
 	_, _ = rand.Read(run[:])
 	base := control.Replay{
-		Clients: int(o.clients.n), Total: int(o.clients.n) * n, Target: o.target, Store: o.store, MaxValue: o.maxValue.n,
+		Clients: int(o.clients.n), Total: int(o.clients.n) * n, Target: o.target, Store: o.store, MaxValue: o.maxValue.n, Limit: o.limit.n,
 		Verify: o.verify, Fill: o.fill, NoTTL: o.ttl.value == "none", Speed: o.speed.x, MaxErrors: o.maxErrors.n,
 		// Trace time begins now: so a later replay into the same store is later for it too.
 		TimeBase: uint32(time.Now().Unix()), RunID: run[0],

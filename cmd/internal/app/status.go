@@ -430,7 +430,7 @@ func (p *lineWriter) hot(nodes []computeRow) {
 }
 
 func (p *lineWriter) roots(regions []control.Memory) {
-	t := &report.Table{Head: []string{"root entry", "kind", "address", "size", "made by", "objects", "in use by them"}}
+	t := &report.Table{Head: []string{"root entry", "kind", "address", "size", "takes", "limit", "made by", "objects", "in use by them"}}
 	for _, m := range regions {
 		for _, e := range m.Entries {
 			objects, inUse := "-", "-"
@@ -438,7 +438,11 @@ func (p *lineWriter) roots(regions []control.Memory) {
 				about := map[bool]string{false: "about "}[u.Exact]
 				objects, inUse = about+units.Count(u.Items), about+units.Bytes(u.Bytes)
 			}
-			t.Add(e.Name, e.Kind, e.Address, units.Bytes(e.Length), e.Creator, objects, inUse)
+			limit := "-"
+			if e.Limit != 0 {
+				limit = units.Bytes(e.Limit)
+			}
+			t.Add(e.Name, e.Kind, e.Address, units.Bytes(e.Length), units.Bytes(e.Taken), limit, e.Creator, objects, inUse)
 		}
 		if m.Error != "" {
 			p.printf("  %s: %s\n", m.Node, m.Error)

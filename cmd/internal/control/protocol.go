@@ -103,6 +103,7 @@ type Replay struct {
 	Store    string `json:"store,omitempty"`
 	Objects  uint64 `json:"objects,omitempty"`
 	MaxValue uint64 `json:"max_value,omitempty"`
+	Limit    uint64 `json:"limit,omitempty"` // memory of the store on each memory node, if it is made; 0: none
 
 	// Warm fills the cache with the population of a generated trace before measuring.
 	Warm      bool    `json:"warm,omitempty"`
@@ -211,6 +212,8 @@ type Entry struct {
 	Address string `json:"address"`
 	Length  uint64 `json:"length"`
 	Creator string `json:"creator"`
+	Taken   uint64 `json:"taken"`           // bytes of the memory node, with the entry's own
+	Limit   uint64 `json:"limit,omitempty"` // of what a store or tree takes besides its own; 0: none
 	Usage   *Usage `json:"usage,omitempty"` // of an object store
 }
 

@@ -217,14 +217,17 @@ func (d *CN) openStore(ctx context.Context, spec *control.Replay) error {
 	if err == nil && uint64(st.MaxValue()) != spec.MaxValue {
 		err = fmt.Errorf("%w: %q takes values to %d B, not %d", objstore.ErrGeometry, spec.Store, st.MaxValue(), spec.MaxValue)
 	}
+	if err == nil && spec.Limit != 0 && st.MemoryLimit() != spec.Limit {
+		err = fmt.Errorf("%w: %q has a memory limit of %d B, not %d", objstore.ErrGeometry, spec.Store, st.MemoryLimit(), spec.Limit)
+	}
 	if errors.Is(err, objstore.ErrGeometry) {
-		return exit.Errorf(exit.Mismatch, "%w; give another --store, or the --max-value that it was made with", err)
+		return exit.Errorf(exit.Mismatch, "%w; give another --store, or the --max-value and --limit that it was made with", err)
 	}
 	return err
 }
 
 func storeConfig(spec *control.Replay) objstore.Config {
-	return objstore.Config{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1))}
+	return objstore.Config{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1)), MemoryLimit: spec.Limit}
 }
 
 // clientOf opens a client of a store. That memory was lost before is no error to who had nothing there, and while the store is made

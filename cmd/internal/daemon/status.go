@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
@@ -158,13 +159,17 @@ func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
 		}
 		r := regions[i]
 		m.UUID, m.LockCapacity = r.UUID().String(), 1<<r.CapacityLog2()
-		used, err := r.Used(s.Port())
+		pages, err := r.Pages(s.Port())
 		if err == nil {
-			m.Used = used
+			m.Used = r.Size() - pages.Free()
 			entries, lerr := r.List(s.Port())
 			for _, e := range entries {
-				x := control.Entry{Name: e.Name, Kind: e.Kind.String(), Address: e.Addr.String(), Length: e.Length, Creator: e.Creator.String()}
-				if e.Kind == region.KindStore {
+				x := control.Entry{Name: e.Name, Kind: e.Kind.String(), Address: e.Addr.String(), Length: e.Length, Creator: e.Creator.String(), Taken: pages.Owned(&e)}
+				switch e.Kind {
+				case region.KindTree:
+					x.Limit = btree.EntryLimit(&e)
+				case region.KindStore:
+					x.Limit = objstore.EntryLimit(&e)
 					u, err := objstore.Estimate(s.Port(), r, &e, sampledBuckets)
 					if lerr = errors.Join(lerr, err); err == nil {
 						x.Usage = &control.Usage{Items: u.Items, Bytes: u.Bytes, Exact: u.Exact}

@@ -1,0 +1,78 @@
+package btree
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Flush removes all keys, one leaf after the other under its lock, from the left to the right. Others may be at work: a leaf loses all its keys at one moment, a key that is
+// put into a leaf behind Flush stays, and so may one that is put to the right of it. It returns how many keys it has removed. After an error the rest is still there.
+func (c *Client) Flush() (removed uint64, err error) {
+	if err := c.begin(); err != nil {
+		return 0, err
+	}
+	defer c.end()
+	for edge, more := []byte(nil), true; more; {
+		if err := c.check(nil, nil); err != nil {
+			return removed, err
+		}
+		var n uint64
+		if n, edge, more, err = c.flushLeaf(edge); err != nil {
+			return removed, fmt.Errorf("btree: flush: %w", err)
+		}
+		removed += n
+	}
+	return removed, nil
+}
+
+// flushLeaf removes the keys of the leaf that has a key, and returns where the next one begins; more is false if there is none.
+func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, err error) {
+	c.user.Enter()
+	defer c.user.Leave()
+	n := &c.n
+	c.search.begin(0, key, false, true)
+	if err := c.seek(&c.search, n, c.leaf); err != nil {
+		return 0, nil, false, err
+	}
+	next, more = bytes.Clone(n.high.key), n.high.some
+	values, removed, err := c.valuesOf(n)
+	if err != nil || removed == 0 {
+		c.leave(n)
+		return 0, next, more, c.unlock(err)
+	}
+	if len(n.low) > 0 && c.t.absent.Load() == 0 { // see change
+		err = c.die(n, nil)
+	} else {
+		m := c.renew(n, nil)
+		err = c.rewrite(n, &m, len(n.b))
+	}
+	if err != nil {
+		return 0, nil, false, err // what was not removed is there; else the large values are nobody's, and are found
+	}
+	for _, v := range values {
+		c.free(v.at, classFor(v.size))
+	}
+	c.stats.Deletes += removed
+	c.settle()
+	return removed, next, more, nil
+}
+
+// valuesOf returns the large values of a leaf, and how many keys it has.
+func (c *Client) valuesOf(n *node) (values []outside, keys uint64, err error) {
+	items, err := n.sorted(c.items[:0])
+	c.items = items[:0]
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range items {
+		if items[i].kind != kindOutside {
+			continue
+		}
+		v, err := c.t.outside(items[i].value)
+		if err != nil {
+			return nil, 0, err
+		}
+		values = append(values, v)
+	}
+	return values, uint64(len(items)), nil
+}
