@@ -331,7 +331,7 @@ func (p *lineWriter) table(t *report.Table) {
 
 func (p *lineWriter) cluster(r *clusterRow) {
 	if r.State == scheme.Denied {
-		p.printf("cluster %s belongs to another user: %s\n", r.Cluster, r.Error)
+		p.printf("cluster %s is not this user's own: %s\n", r.Cluster, r.Error)
 		return
 	}
 	p.printf("cluster %s is %s: view %d", r.Cluster, r.State, r.View)

@@ -25,7 +25,7 @@ func TestMemoryNodeThatIsDownIsShown(t *testing.T) {
 
 // Files that this user may not open are not broken.
 func TestClusterOfAnotherUserIsNotBroken(t *testing.T) {
-	for want, why := range map[string]error{Denied: fmt.Errorf("open x: %w", fs.ErrPermission), Broken: shm.ErrFormat} {
+	for why, want := range map[error]string{fmt.Errorf("open x: %w", fs.ErrPermission): Denied, shm.ErrForeign: Denied, shm.ErrFormat: Broken} {
 		if got := shmState(&shm.ClusterInfo{Broken: why}); got != want {
 			t.Errorf("%v: %q", why, got)
 		}

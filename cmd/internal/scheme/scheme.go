@@ -115,7 +115,7 @@ type Cluster interface {
 // States of a cluster that cannot be looked at.
 const (
 	Broken = "broken" // its files are not a cluster's
-	Denied = "denied" // it belongs to another user
+	Denied = "denied" // it belongs to another user, or others may change it
 )
 
 // A Forgetter is a Cluster with a coordinator, which expects memory nodes back.

@@ -81,7 +81,7 @@ func (c shmCluster) Describe(context.Context) (*Info, error) {
 // shmState is one word for a cluster.
 func shmState(info *shm.ClusterInfo) string {
 	switch {
-	case errors.Is(info.Broken, fs.ErrPermission):
+	case errors.Is(info.Broken, fs.ErrPermission), errors.Is(info.Broken, shm.ErrForeign):
 		return Denied
 	case info.Broken != nil:
 		return Broken
