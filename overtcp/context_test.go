@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,4 +126,29 @@ func again(t *testing.T, k *client) {
 		}
 	}
 	t.Errorf("not within a minute: %v", err)
+}
+
+// etcd takes connections and answers nothing: Open returns when its context ends, with a password too.
+func TestContextEndsTheWaitForEtcd(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"", "&etcd-user=x&etcd-password-file=" + password} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := declock.Open(ctx, "tcp://"+l.Addr().String()+"/x?insecure=true&listen=127.0.0.1:0"+user)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Open: %v", err)
+		}
+		end, _ := ctx.Deadline()
+		if late := time.Since(end); late > 3*time.Second { // requests to etcd are given up after 5 s
+			t.Errorf("Open returns %v after the end of its context", late)
+		}
+	}
 }

@@ -25,7 +25,9 @@ func init() {
 }
 
 // Coordinator returns the cluster's membership.
-func (o *Options) Coordinator() (*etcd.Coordinator, error) { return o.membership().Coordinator() }
+func (o *Options) Coordinator() (*etcd.Coordinator, error) {
+	return o.membership().Coordinator(context.Background())
+}
 
 // base are the options of fabric/tcp that nodes of both kinds have.
 func (o *Options) base() (tcp.Options, error) {
@@ -79,7 +81,7 @@ func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.Coordinator()
+	c, err := o.membership().Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.Coordinator()
+	c, err := o.membership().Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,33 @@ func New(o Options) (*Coordinator, error) {
 	return c, nil
 }
 
+// NewContext is New, and returns no later than ctx ends: with a password, New waits for etcd.
+func NewContext(ctx context.Context, o Options) (*Coordinator, error) {
+	if o.Password == "" {
+		return New(o)
+	}
+	type made struct {
+		c   *Coordinator
+		err error
+	}
+	done := make(chan made, 1)
+	go func() {
+		c, err := New(o)
+		done <- made{c, err}
+	}()
+	select {
+	case m := <-done:
+		return m.c, m.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if m := <-done; m.err == nil {
+			_ = m.c.Close()
+		}
+	}()
+	return nil, fmt.Errorf("etcd: %w: user and password are not accepted yet", ctx.Err())
+}
+
 // Close ends the connection to etcd. Members of this Coordinator should have left. It waits for nothing: a node whose leaving still goes on,
 // because its context has ended, is let leave first.
 func (c *Coordinator) Close() error {

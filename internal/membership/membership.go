@@ -70,8 +70,8 @@ func (o *Options) Address(scheme string) string {
 	return scheme + "://" + strings.Join(o.Etcd, ",") + "/" + o.Cluster
 }
 
-// Coordinator returns the cluster's membership.
-func (o *Options) Coordinator() (*etcd.Coordinator, error) {
+// Coordinator returns the cluster's membership. ctx bounds what it takes.
+func (o *Options) Coordinator(ctx context.Context) (*etcd.Coordinator, error) {
 	eo := etcd.Options{Cluster: o.Cluster, MaxCN: fabric.MaxCN, TTL: o.DeadAfter.Round(time.Second), User: o.User, Report: o.Report}
 	if o.DeadAfter > 0 && eo.TTL == 0 {
 		eo.TTL = time.Second
@@ -102,12 +102,12 @@ func (o *Options) Coordinator() (*etcd.Coordinator, error) {
 		}
 		eo.Password = string(b)
 	}
-	return etcd.New(eo)
+	return etcd.NewContext(ctx, eo)
 }
 
 // Members returns who is there, without becoming a member.
 func (o *Options) Members(ctx context.Context) (*member.State, error) {
-	c, err := o.Coordinator()
+	c, err := o.Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}

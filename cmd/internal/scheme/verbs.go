@@ -78,7 +78,7 @@ func (c *verbsCluster) Check(role Role) error {
 	if err != nil {
 		return err
 	}
-	e, err := c.m.Coordinator()
+	e, err := c.m.Coordinator(context.Background())
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (c *verbsCluster) Certificates() []string { return certificates(c.o.TLS, c.
 
 // Forget implements Forgetter.
 func (c *verbsCluster) Forget(ctx context.Context, id fabric.MemID) error {
-	return forget(ctx, c.m.Coordinator, id)
+	return forget(ctx, func() (*etcd.Coordinator, error) { return c.m.Coordinator(ctx) }, id)
 }
 
 func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
@@ -104,7 +104,7 @@ func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	}
 	vo.Mem, vo.Size = m.ID, m.Size
 	vo.Huge = map[Huge]verbs.HugePolicy{HugeOff: verbs.HugeOff, HugeTry: verbs.HugeTry, HugeRequire: verbs.HugeRequire}[m.Huge]
-	e, err := c.m.Coordinator()
+	e, err := c.m.Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := c.m.Coordinator()
+	e, err := c.m.Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}
