@@ -45,7 +45,8 @@ func rejoinMutants() []Mutant {
 	return []Mutant{
 		{Name: "rejoined-with-connections", File: "fabric/tcp/server.go",
 			Old: "s.away = why\n\ts.cutAll()\n", New: "s.away = why\n",
-			Breaks: "a memory node that was given up goes on serving the connections that it had", Test: "fabric/tcp TestMemoryNodeJoinsAgainWithItsMemory"},
+			Also:   []Edit{{"fabric/tcp/server.go", "\ts.nic.key.Store(rand.Uint32())\n\ts.standing.Reset()", "\ts.standing.Reset()"}},
+			Breaks: "a memory node that was given up goes on serving the connections that it had", Test: "fabric/tcp TestGivenUpMemoryNodeExecutesNothingOfBefore"},
 		{Name: "let-in-by-state-of-before", File: "fabric/tcp/server.go",
 			Old: "st == nil || !st.Has(s.own.Life) || ", New: "st == nil || ",
 			Breaks: "a memory node lets a compute node in that was given up before the memory node was published", Test: "fabric/tcp TestNobodyIsLetInByAStateOfBefore"},

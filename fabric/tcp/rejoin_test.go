@@ -100,6 +100,28 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 	}
 }
 
+// A compute node has not heard that the memory node was given up, and goes on using the connections that it has: nothing of that is executed.
+func TestGivenUpMemoryNodeExecutesNothingOfBefore(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 100*time.Millisecond, time.Second }
+	s, n := c.serve(0, 1<<16), c.join()
+	p := open(t, n)
+	do(t, p, fabric.FAA(word, 7))
+	deaf := c.way.of(n.own.Life)
+	deaf.detach()
+	t.Cleanup(deaf.reattach)
+	was := s.Member()
+	c.members.Kill(was.Life)
+	await(t, "it serves in a new epoch", func() bool { return s.Epoch() > was.Epoch && s.Away() == nil })
+	if err := p.Do([]fabric.Op{fabric.FAA(word, 1000)}); err == nil {
+		t.Error("an operation of the epoch before")
+	}
+	if got := s.Word(64).Load(); got != 7 {
+		t.Errorf("the word is %d", got)
+	}
+}
+
 // The coordinator loses all that it knows: the memory node joins the one that follows, with its memory and a later epoch.
 func TestCoordinatorLosesItsStorage(t *testing.T) {
 	r := newReplaceable()
