@@ -28,7 +28,8 @@ func (c *Cluster) DropTree(ctx context.Context, name string) error {
 var ErrDropped = errors.New("declock: locks have been dropped")
 
 // DropLocks removes the name of locks. In this process they are ErrDropped from then on; what is held stays held until Unlock. Nothing tells other
-// processes: they must not use the locks any more, since those do not exclude who opens the name anew. The memory is kept, and not used again.
+// processes: they must not use the locks any more, since those do not exclude who opens the name anew. The memory is used again by the next
+// Locks, of whatever name, that are as many, if nobody holds one then: so whoever uses dropped locks all the same never breaks others' exclusion, but may keep them waiting.
 func (c *Cluster) DropLocks(ctx context.Context, name string) error {
 	return c.drop(ctx, func(s *Session, _ func() fabric.View) error {
 		if err := region.Drop(s.Port(), c.memory(), name, region.KindLocks, 0); err != nil {

@@ -3,11 +3,13 @@ package declock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/region"
 )
@@ -107,5 +109,61 @@ func TestDroppedLocksAreRefused(t *testing.T) {
 		if err := errors.Join(g.Unlock(), other.Unlock()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The memory of locks that have been dropped is that of the next that are as many, unless one of them is held. Who uses the dropped ones still excludes those who use the new.
+func TestMemoryOfDroppedLocksIsUsedAgain(t *testing.T) {
+	ctx := context.Background()
+	cs := cluster(t, 2)
+	s, other := session(t, cs[0]), session(t, cs[1])
+	locks := func(name string) *declock.Locks {
+		t.Helper()
+		l, err := cs[0].Locks(ctx, name, 5000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first := locks("l0")
+	theirs, err := cs[1].Locks(ctx, "l0", 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := freeBytes(t, cs[0], s)
+	for i := range 20 {
+		if err := cs[0].DropLocks(ctx, fmt.Sprint("l", i)); err != nil {
+			t.Fatal(err)
+		}
+		next := locks(fmt.Sprint("l", i+1))
+		if next.At(7).Addr() != first.At(7).Addr() || next.At(7) == first.At(7) {
+			t.Fatalf("locks at %v, dropped ones at %v", next.At(7), first.At(7))
+		}
+		g, err := s.Lock(ctx, next.At(7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.TryLock(theirs.At(7)); !errors.Is(err, lock.ErrBusy) { // nobody has told it
+			t.Errorf("a lock that is held by its new name: %v", err)
+		}
+		if err := g.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := freeBytes(t, cs[0], s); got != free {
+		t.Errorf("%d bytes are free, %d before", got, free)
+	}
+	g, err := other.Lock(ctx, theirs.At(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cs[0].DropLocks(ctx, "l20"); err != nil {
+		t.Fatal(err)
+	}
+	if next := locks("l21"); next.At(7).Addr() == first.At(7).Addr() {
+		t.Error("memory is used again of which a lock is held")
+	}
+	if err := g.Unlock(); err != nil {
+		t.Fatal(err)
 	}
 }

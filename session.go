@@ -433,7 +433,11 @@ func (l *Locks) make(p fabric.Port, r *region.Region, i int) error {
 		return fmt.Errorf("%w: %d locks of %d bytes on memory node %v with %d bytes", region.ErrNoSpace, each, l.stride, r.Memory(), r.Size())
 	}
 	want := region.Info{uint64(l.n), of, uint64(i)}
-	e, _, err := r.Create(p, region.Spec{Name: l.name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: want, DeadNow: l.c.dead, Creating: &l.c.creating})
+	e, _, err := r.Create(p, region.Spec{
+		Name: l.name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: want, DeadNow: l.c.dead, Creating: &l.c.creating,
+		// Whoever uses locks that were dropped excludes those who use them by their new name.
+		Reuse: func(e *region.Entry) (bool, error) { return l.c.node.Idle(p, e.Addr, each) },
+	})
 	if err != nil {
 		return err
 	}

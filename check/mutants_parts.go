@@ -30,5 +30,11 @@ func partMutants() []Mutant {
 		{Name: "tree-unlimited", File: "btree/heap.go",
 			Old: "Limit: t.geo.limit, ", New: "",
 			Breaks: "a tree takes more memory than its limit", Test: "btree TestMemoryLimit"},
+		{Name: "reused-while-held", File: "session.go",
+			Old: "return l.c.node.Idle(p, e.Addr, each)", New: "return true, nil",
+			Breaks: "memory of dropped locks is used again while one of them is held", Test: ". TestMemoryOfDroppedLocksIsUsedAgain"},
+		{Name: "reused-given-back", File: "region/root.go",
+			Old: "if _, err = d.cas(i, st, st.kept()); err != nil {", New: "if err = d.clear(i, st); err != nil {",
+			Breaks: "memory of dropped locks is given back when a node crashes that was about to use it again", Test: "region TestReuseCrashesEverywhere"},
 	}
 }

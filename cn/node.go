@@ -1,6 +1,7 @@
 package cn
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -164,6 +165,33 @@ func (n *Node) Regions() []*region.Region {
 
 // Layout returns the lock layout of the cluster.
 func (n *Node) Layout() cql.Layout { return n.hcfg.Layout }
+
+// idleBytes is how much of locks Idle reads at once.
+const idleBytes = 64 << 10
+
+// Idle reports whether nobody holds, or waits for, any of some locks that lie side by side from an address on.
+func (n *Node) Idle(p fabric.Port, first fabric.Addr, locks uint64) (bool, error) {
+	y := n.Layout()
+	stride := y.Lock().Size
+	most := max(1, idleBytes/stride)
+	b := p.Alloc(int(min(most, locks) * stride))
+	defer p.Free(b)
+	for locks > 0 {
+		k := min(most, locks)
+		ops := [1]fabric.Op{fabric.Read(first, b[:k*stride])}
+		if err := p.Do(ops[:]); err != nil {
+			return false, fmt.Errorf("cn: locks at %v: %w", first, err)
+		}
+		for i := range k {
+			h := cql.Header(binary.LittleEndian.Uint64(b[i*stride:]))
+			if y.Size(h) != 0 || h.ResetID() != 0 {
+				return false, nil
+			}
+		}
+		first, locks = first.Add(k*stride), locks-k
+	}
+	return true, nil
+}
 
 // Close closes all sessions, stops the agent and leaves the cluster. No
 // session may be in use: an operation that waits ends with ErrClosed.

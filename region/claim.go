@@ -15,7 +15,7 @@ import (
 //	+--------+----------+--------------+---------------+
 //
 // state: 0 free, 1 claimed by CN, 2 published by CN, 3 removed, and its memory is being given back, 4 removed, and its memory
-// is not given back. Generation grows whenever
+// is not given back, 5 removed, and CN is about to publish its memory under another name. Generation grows whenever
 // the word becomes free or changes hands, so that a claimant that was taken
 // over cannot publish. The name hash lets others see what is being made before
 // its name is written. Zero is free.
@@ -44,12 +44,13 @@ const (
 	claimPublished
 	claimDropping
 	claimKept
+	claimReused
 	numClaimStates
 )
 
 func (s claimState) String() string {
 	if s < numClaimStates {
-		return [...]string{"free", "claimed", "published", "dropping", "kept"}[s]
+		return [...]string{"free", "claimed", "published", "dropping", "kept", "reused"}[s]
 	}
 	return fmt.Sprintf("claimState(%d)", uint8(s))
 }
@@ -74,6 +75,9 @@ func (w claimWord) claim(cn fabric.CNID, hash uint32) claimWord {
 func (w claimWord) publish() claimWord {
 	return makeClaim(claimPublished, w.owner(), w.gen(), w.hash())
 }
+
+// kept returns the word of what has been retired, or is retired again.
+func (w claimWord) kept() claimWord { return makeClaim(claimKept, w.owner(), w.gen(), 0) }
 
 // free returns the word that frees w.
 func (w claimWord) free() claimWord { return makeClaim(claimFree, 0, w.gen()+1, 0) }

@@ -17,7 +17,7 @@ func (r *Region) Retire(port fabric.Port, e *Entry) error {
 	}
 	st := d.state(e.slot)
 	if st.state() == claimPublished && st.gen() == e.gen {
-		ok, err := d.cas(e.slot, st, makeClaim(claimKept, st.owner(), st.gen(), 0))
+		ok, err := d.cas(e.slot, st, st.kept())
 		if err != nil || ok {
 			return err
 		}
@@ -37,13 +37,18 @@ func (r *Region) Retired(port fabric.Port) ([]Entry, error) {
 		if d.state(i).state() != claimKept {
 			continue
 		}
-		// The rest of a tree that is gone has another generation than its bytes, and stays.
-		if e, err := decodeEntry(d.buf[i*entrySize:][:entrySize]); err == nil {
-			e.slot, e.Addr = i, e.Addr.In(fabric.Gen(r.Birth()))
+		if e, ok := d.retired(i); ok {
 			list = append(list, e)
 		}
 	}
 	return list, nil
+}
+
+// retired decodes the retired entry i. The rest of a tree that is gone has another generation than its bytes, and stays.
+func (d *directory) retired(i int) (Entry, bool) {
+	e, err := decodeEntry(d.buf[i*entrySize:][:entrySize])
+	e.slot, e.Addr = i, e.Addr.In(fabric.Gen(d.r.Birth()))
+	return e, err == nil
 }
 
 // Free gives the memory of a retired entry back. Nobody may use it any more.

@@ -96,6 +96,9 @@ type Spec struct {
 	// Size and Align are of the memory that is allocated for the entry; Size 0 is none.
 	Size, Align uint64
 	Info        Info
+	// Reuse, if set, is asked for each retired entry of the same kind and size: true takes that in place of new memory. Its memory stays what it is, also for whoever
+	// uses it still. Init is not called then.
+	Reuse func(e *Entry) (bool, error)
 	// Init, if set, is called by the creator with the new memory before anyone
 	// can see the entry. It may change e.Info.
 	Init func(e *Entry) error
@@ -249,8 +252,13 @@ func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant i
 			if err = d.vacate(i, st, &vacant); err != nil {
 				return
 			}
+		case st.state() == claimReused && d.abandoned(st):
+			if _, err = d.cas(i, st, st.kept()); err != nil {
+				return
+			}
+			binary.LittleEndian.PutUint64(d.buf[i*entrySize:], uint64(st.kept()))
 		case st.state() == claimKept, st.hash() != hash:
-		case st.state() == claimClaimed:
+		case st.state() == claimClaimed, st.state() == claimReused:
 			claim = i
 		default:
 			f, ok, ferr := d.entry(i)
@@ -310,10 +318,18 @@ func (r *Region) Create(port fabric.Port, s Spec) (e Entry, created bool, err er
 				return Entry{}, false, err
 			}
 			continue
-		case vacant == none:
-			return Entry{}, false, fmt.Errorf("%w: %v", ErrDirectoryFull, r.mn)
 		}
-		e, created, err := d.create(vacant)
+		created := false
+		slot, e, err := d.reusable()
+		switch {
+		case err != nil:
+		case slot != none:
+			e, created, err = d.reuse(slot, e)
+		case vacant == none:
+			err = fmt.Errorf("%w: %v", ErrDirectoryFull, r.mn)
+		default:
+			e, created, err = d.create(vacant)
+		}
 		if created || err != nil {
 			return e, created, err
 		}
@@ -398,19 +414,24 @@ func (d *directory) make(i int, mine claimWord, s *Spec) (Entry, error) {
 		}
 		return Entry{}, fmt.Errorf("region: create %q: %w", s.Name, err)
 	}
+	return e, d.publish(i, mine, &e)
+}
+
+// publish publishes the entry that slot i was claimed for.
+func (d *directory) publish(i int, mine claimWord, e *Entry) error {
 	b := d.buf[i*entrySize:][:entrySize]
-	encodeEntry(b, &e, mine.gen())
+	encodeEntry(b, e, mine.gen())
 	ops := [2]fabric.Op{
 		fabric.Write(d.addr(i).Add(8), b[8:]),
 		fabric.CAS(d.addr(i), uint64(mine), uint64(mine.publish())),
 	}
 	if err := d.port.Do(ops[:]); err != nil {
-		return Entry{}, fmt.Errorf("region: create %q: %w", s.Name, err)
+		return fmt.Errorf("region: create %q: %w", e.Name, err)
 	}
 	if !ops[1].Swapped() {
-		return Entry{}, fmt.Errorf("%w: %q was taken over while it was made", ErrHalfCreated, s.Name)
+		return fmt.Errorf("%w: %q was taken over while it was made", ErrHalfCreated, e.Name)
 	}
-	return e, nil
+	return nil
 }
 
 // memory takes the memory of the entry that slot i was claimed for: zeros.

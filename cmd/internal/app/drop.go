@@ -11,7 +11,8 @@ import (
 )
 
 const dropDescription = `It removes an object store, a tree or locks by name: the name is free at once. Processes that have a store or tree open hear of it within about a
-second; its memory is given back some seconds later, when no operation of theirs is under way. Locks stay what they are for those that have opened them, and their memory is not given back.
+second; its memory is given back some seconds later, when no operation of theirs is under way. Locks stay what they are for those that have opened them; their
+memory is that of the next locks that are made as many.
 
 Examples:
    declock drop --cluster shm:demo store replay
