@@ -111,12 +111,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	c.asking = true
 	c.began = c.w.c.Now()
 	if cancelAfter >= 0 {
-		round := c.round
-		c.w.c.At(c.w.c.Now()+cancelAfter, func() {
-			if c.asking && c.round == round {
-				c.port.Interrupt()
-			}
-		})
+		c.interruptAfter(cancelAfter)
 	}
 	var err error
 	if c.w.s.Kept != 0 {
@@ -181,7 +176,7 @@ func (c *client) survives(what string, err error) bool {
 	c.w.failed++
 	switch {
 	case c.w.restarting(err, c.began), errors.Is(err, lock.ErrMemoryLost) && c.mayHear(),
-		c.w.s.Keys > 0 && c.w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome):
+		c.w.s.Keys > 0 && c.w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome), c.w.ofInterrupt(err):
 		c.sleep(c.d.time(again))
 		return true
 	case !c.w.excused(c.cn, err):
@@ -259,7 +254,11 @@ func (c *client) storeRounds() {
 	uniques := map[string]uint64{}
 	for c.round = range c.w.s.Rounds {
 		c.began = c.w.c.Now()
-		o, err := c.w.storeOp(st, c.port, c.drawOp(uniques))
+		var o *oracle.StoreOp
+		err := c.mayBeInterrupted(func() (err error) {
+			o, err = c.w.storeOp(st, c.port, c.drawOp(uniques))
+			return err
+		})
 		c.w.tap.noteStore(c.port.ID(), o, err)
 		if o.Result == oracle.Done {
 			c.w.grants++

@@ -154,6 +154,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	}
 	s.leaves(seed)
 	s.sit(seed)
+	s.interrupts(seed)
 	return s
 }
 

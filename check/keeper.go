@@ -110,7 +110,7 @@ func (w *world) keeps(cn int, what string, err error) bool {
 }
 
 // givesUp tells whether operations may have unknown outcomes, of which a node that lives keeps what they had.
-func (s *Scenario) givesUp() bool { return s.restarts() || s.BreakNs > 0 }
+func (s *Scenario) givesUp() bool { return s.restarts() || s.BreakNs > 0 || s.leavesBehind() }
 
 // mayLose tells whether a fault may make memory nobody's.
 func (s *Scenario) mayLose() bool {

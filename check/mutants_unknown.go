@@ -3,6 +3,7 @@ package check
 // unknownMutants are bugs of what follows an operation of unknown outcome. They show where such an operation takes effect late.
 func unknownMutants() []Mutant {
 	late := []Class{Break, Chaos}
+	left := []Class{Break, Chaos, Cancel, Wraps}
 	return []Mutant{
 		{Name: "reset-before-cut", File: "hier/unsettled.go",
 			Old: "if a.table.settled(l) {", New: "if a.table.settled(l) || l != 0 {",
@@ -18,6 +19,13 @@ func unknownMutants() []Mutant {
 			Old: "e.chain.fail(l.firstOf(n).at,", New: "e.chain.fail(e.at,",
 			Breaks: "a chain of unknown outcome says that READs have results which never came",
 			Test:   "fabric/tcp TestUnknownOutcomeBeginsWhereResultsAreMissing"},
+		{Name: "refused-release-settled", File: "hier/stuck.go",
+			Old: "if enqueued || unknown {", New: "if unknown {",
+			Breaks: "a lock is not marked when its release is refused, though the holder's WRITE of before may still take effect", Classes: left},
+		{Name: "marks-after-read", File: "hier/stuck.go",
+			Old:    "marks := a.table.marks() // before the READ is posted\n\terr := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})",
+			New:    "err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})\n\tmarks := a.table.marks()",
+			Breaks: "a lock that was marked while the agent's READ was under way is taken for settled by it", Test: "hier TestMarkWhileTheAgentReads"},
 		{Name: "broken-off-as-refused", File: "fabric/tcp/lane.go",
 			Old: "at = c.breakOff(at, err)", New: "c.fail(at, err)\n\t\t\t\tat = cursor{op: len(c.ops)}",
 			Breaks: "a chain that was interrupted when a part of it was queued is reported as refused, though its connection broke",

@@ -47,7 +47,7 @@ func init() {
 		"hier.(*Locker).":     "Acquire acquire acquireRemote enqueue await acquireLocal hold read do perform Release release giveUp",
 		"check.(*exploring).": "client play",
 		"check.":              "Exploration.buildWith.func1",
-		"fabric/sim.":         "(*Port).Do (*Port).Recv (*Port).Pause (*Port).recv (*Port).pause (*Port).waitChain (*Cluster).Go.func1 (*Task).run (*coroutine).run",
+		"fabric/sim.":         "(*Port).Do (*Port).Recv (*Port).Pause (*Port).recv (*Port).pause (*Port).waitChain (*Port).blockInTime (*Cluster).Go.func1 (*Task).run (*coroutine).run",
 	} {
 		for _, n := range strings.Fields(names) {
 			tidyFunctions[modulePath+pkg+n] = true

@@ -53,6 +53,9 @@ func (s *Scenario) resetBound() fabric.Time {
 		return fabric.Forever
 	}
 	bound := 50*fabric.Microsecond*fabric.Time(max(s.Scale, 100))/100 + 2*s.HoldNs + 4*s.StrayNs
+	if s.leavesBehind() {
+		bound += 15 * fabric.Millisecond // a node answers when what it has left behind is over: its agent looks every 5 ms
+	}
 	if s.SyncNs > 0 {
 		bound += 2 * syncWindow // of each of two agents, that answer nothing meanwhile
 	}

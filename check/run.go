@@ -196,6 +196,9 @@ func (w *world) await(p fabric.Port, limit fabric.Time) {
 // settle lets what is under way come to its end, and closes the store or tree.
 func (w *world) settle() error {
 	end := w.c.Now() + 5*fabric.Millisecond + w.s.ResetNs
+	if w.s.leavesBehind() {
+		end += 15*fabric.Millisecond + w.s.ResetNs // the same: see below
+	}
 	if w.s.BrokenLateNs > 0 {
 		// An operation of unknown outcome may have left a place behind. Its node asks for the reset when it has seen the
 		// operation settled, and it looks every 5 ms.

@@ -90,6 +90,8 @@ type Scenario struct {
 	BreakNs fabric.Time `key:"break"`
 	// BrokenLateNs is how much later than a cut what such a chain was to do takes effect, at most. 0: it never does.
 	BrokenLateNs fabric.Time `key:"brokenlate"`
+	// GraceNs is for how long an interrupted client waits for an operation at most. 0: until it is done.
+	GraceNs fabric.Time `key:"grace"`
 	// PatienceNs is how long all may take once the faults are over, or else they are stuck. 0: seconds.
 	PatienceNs fabric.Time `key:"patience"`
 
@@ -273,7 +275,7 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 		return sim.Config{}, fmt.Errorf("no fate of late operations %q", s.Late)
 	}
 	cfg := sim.Config{
-		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs, BrokenLate: s.BrokenLateNs, Stray: s.StrayNs,
+		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs, BrokenLate: s.BrokenLateNs, Grace: s.GraceNs, Stray: s.StrayNs,
 		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain, Window: s.TearNs},
 	}
 	if s.SpanNs > 0 {
@@ -308,4 +310,5 @@ const (
 	streamBroken
 	streamLeaves = 1<<32 + 1<<16 + iota*64 // and some behind it
 	streamSit
+	streamGrace
 )

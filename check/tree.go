@@ -28,16 +28,18 @@ func (c *client) treeRounds() {
 	}
 	for c.round = range c.w.s.Rounds {
 		c.began = c.w.c.Now()
-		if c.d.percent(15) {
-			err = c.w.scanTree(t, int(c.port.ID()), c.d.percent(50))
-		} else {
+		err = c.mayBeInterrupted(func() error {
+			if c.d.percent(15) {
+				return c.w.scanTree(t, int(c.port.ID()), c.d.percent(50))
+			}
 			o := c.w.store.Begin(c.drawTreeOp())
-			err = doTree(t, o)
+			err := doTree(t, o)
 			c.w.store.End(o)
 			if o.Result == oracle.Done {
 				c.w.grants++
 			}
-		}
+			return err
+		})
 		if err != nil && !c.survives("tree", err) {
 			return
 		}

@@ -280,13 +280,26 @@ func (w *world) agentError(cn int, err error) {
 
 // excused tells whether an error is what the fault plan makes of a node.
 func (w *world) excused(cn int, err error) bool {
-	if w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome) || w.s.BrokenLateNs > 0 && errors.Is(err, fabric.ErrNodeDown) {
+	if w.ofInterrupt(err) || w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome) || w.s.BrokenLateNs > 0 && errors.Is(err, fabric.ErrNodeDown) {
 		return true
 	}
 	if cn > w.s.CNs || !w.s.deadly(cn) {
 		return false
 	}
 	return errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, fabric.ErrClosed)
+}
+
+// ofInterrupt reports whether an error is what an interrupted client makes of an operation, of its own or one that was left to it.
+func (w *world) ofInterrupt(err error) bool {
+	if !w.s.leavesBehind() {
+		return false
+	}
+	for _, e := range [...]error{fabric.ErrInterrupted, lock.ErrCanceled, fabric.ErrUnknownOutcome, fabric.ErrNodeDown} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // ofRestart tells whether an error is what the restart of a memory node makes of an operation.

@@ -168,9 +168,11 @@ func (p *Port) Wait(pd fabric.Pending) error {
 }
 
 func (p *Port) waitChain(ch *chain) error {
-	for ch.state != chainDone {
+	for giveUp := fabric.Time(0); ch.state != chainDone; {
 		p.waitFor = ch.index
-		p.block(waitChain)
+		if p.blockInTime(waitChain, &giveUp) {
+			return p.leave(ch)
+		}
 	}
 	err := ch.err
 	if ex := p.c.ex; ex != nil {
@@ -194,8 +196,10 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 	if err := p.check(ops); err != nil {
 		return nil, err
 	}
-	for p.inflight >= p.c.nic.SendQueue {
-		p.block(waitRoom)
+	for giveUp := fabric.Time(0); p.inflight >= p.c.nic.SendQueue; {
+		if p.blockInTime(waitRoom, &giveUp) {
+			return nil, &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("sim: no room for a chain: %w", fabric.ErrInterrupted)}
+		}
 	}
 	c := p.c
 	ch := c.newChain()

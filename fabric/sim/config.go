@@ -46,6 +46,10 @@ type Config struct {
 	// only between two clients, which is all that package fabric promises. 0: they keep it between two compute nodes.
 	Stray fabric.Time
 
+	// Grace is for how long an interrupted Port waits for a chain, at most: ErrInterrupted, with ErrUnknownOutcome if it has been sent and changes
+	// memory. 0: until it is done. (Not in exploration.)
+	Grace fabric.Time
+
 	// MaxEvents ends Run with ErrBudget. 0: no limit.
 	MaxEvents uint64
 
@@ -137,6 +141,9 @@ func (c Config) Validate() error {
 	}
 	if c.NewsDelay < 0 {
 		bad("NewsDelay %d is negative", c.NewsDelay)
+	}
+	if c.Grace < 0 {
+		bad("Grace %d is negative", c.Grace)
 	}
 	if c.Stray < 0 {
 		bad("Stray %d is negative", c.Stray)

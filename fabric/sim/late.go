@@ -57,11 +57,7 @@ func (c *Cluster) unsettled(lost *chain) {
 		return
 	}
 	lost.remains.known = true
-	n := lost.port.node
-	for int(lost.qp.mn.id) >= len(n.linger) {
-		n.linger = append(n.linger, lingering{})
-	}
-	l := &n.linger[lost.qp.mn.id]
+	l := lost.port.node.lingeringAt(lost.qp.mn)
 	if l.n == 0 {
 		l.turnsBack = c.faults.Uint64n(4) > 0
 	}

@@ -288,14 +288,14 @@ func (p *Port) pause(deadline fabric.Time) error {
 	return nil
 }
 
-// Interrupt ends the present or next wait of Recv or Pause. It may be called
+// Interrupt ends the present or next wait of Recv or Pause, and with Config.Grace that for a chain. It may be called
 // by any client, and by functions of Cluster.At.
 func (p *Port) Interrupt() {
 	p.interrupted = true
 	if p.c.ex != nil {
 		p.c.ex.meddles(p)
 	}
-	if p.wait == waitRecv || p.wait == waitPause {
+	if p.wait == waitRecv || p.wait == waitPause || p.c.cfg.Grace > 0 && (p.wait == waitChain || p.wait == waitRoom) {
 		// Not at once: the caller may be a coroutine.
 		p.c.post(p.c.now, evWake, p.index, p.waitGen)
 	}

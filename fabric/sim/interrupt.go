@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// An interrupted Port does not wait for a chain for longer than Config.Grace. What is under way is left behind: it may still take effect, and
+// nothing that the compute node posts afterwards overtakes it. What has not been sent never is.
+
+// blockInTime is block for a chain, or for room for one. It reports whether the Port is interrupted and its time is over: then it has not
+// waited. giveUp is when that is, 0 as long as it is not interrupted.
+func (p *Port) blockInTime(kind waitKind, giveUp *fabric.Time) (over bool) {
+	c := p.c
+	if p.interrupted && c.cfg.Grace > 0 && c.ex == nil {
+		if *giveUp == 0 {
+			*giveUp = c.now + c.cfg.Grace
+		}
+		if c.now >= *giveUp {
+			return true
+		}
+		c.post(*giveUp, evWake, p.index, p.waitGen+1)
+	}
+	p.block(kind)
+	return false
+}
+
+// leave leaves a chain behind that is not done, and returns its outcome.
+func (p *Port) leave(ch *chain) error {
+	c, q := p.c, ch.qp
+	err := fmt.Errorf("sim: %v does not answer: %w", q.mn.id, fabric.ErrInterrupted)
+	p.inflight--
+	if ch.hasRA {
+		p.inflightRA--
+	}
+	if int(ch.sent) < len(ch.ops) {
+		q.take(ch)
+	}
+	if ch.state == chainQueued { // nothing of it is under way
+		c.faultStats[Unsent]++
+		err = &fabric.ChainError{Index: int(ch.sent), Op: ch.ops[ch.sent], Err: err}
+		c.releaseChain(ch)
+		return err
+	}
+	c.faultStats[LeftBehind]++
+	first := ch.ops[0]
+	own := make([]fabric.Op, ch.sent)
+	changes := false
+	for i := range own {
+		own[i] = ownCopy(&ch.ops[i])
+		changes = changes || own[i].Kind != fabric.OpRead
+	}
+	if changes {
+		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)
+	}
+	ch.ops, ch.orphan, ch.late, ch.known, ch.of, ch.until = own, true, true, true, q, c.now
+	q.lingering++
+	l := p.node.lingeringAt(q.mn)
+	if l.n == 0 {
+		l.turnsBack = false
+	}
+	l.n++
+	return &fabric.ChainError{Op: first, Err: err}
+}
+
+// take takes a chain out of the queue pair of which something has not been sent.
+func (q *queuePair) take(ch *chain) {
+	c := q.node.c
+	if q.head == ch.index {
+		q.head = ch.next
+		c.kickAt(q, c.now)
+		return
+	}
+	for i := q.head; i != none; i = c.chains[i].next {
+		if before := c.chains[i]; before.next == ch.index {
+			before.next = ch.next
+			if q.tail == ch.index {
+				q.tail = i
+			}
+			return
+		}
+	}
+}
+
+// lingeringAt returns the node's counts of late chains at a memory node.
+func (n *Node) lingeringAt(mn *memNode) *lingering {
+	for int(mn.id) >= len(n.linger) {
+		n.linger = append(n.linger, lingering{})
+	}
+	return &n.linger[mn.id]
+}
