@@ -21,6 +21,13 @@ func Expire(c *Coordinator, m member.Member) {
 	}
 }
 
+// AwaitRevision waits until the watch of a member has shown a revision of etcd.
+func AwaitRevision(ctx context.Context, m member.Member, revision int64) {
+	if err := m.(*membership).await(ctx, func(v *view) bool { return v.revision >= revision }); err != nil {
+		panic(err)
+	}
+}
+
 // Forgetting returns what forgets a compute node that has died, by the keys as they are now: false if others were faster.
 func Forgetting(c *Coordinator, ctx context.Context, id fabric.CNID) (forget func() (bool, error), err error) {
 	v, err := c.list(ctx)

@@ -145,7 +145,7 @@ func (l *lease) compare(p past, revision, acked int64) bool {
 	case revision < p.seen:
 		l.end(fmt.Errorf("%w: etcd has gone back from revision %d to %d: was a backup restored?", fabric.ErrFenced, p.seen, revision))
 	case acked < p.acked:
-		l.end(fmt.Errorf("%w: etcd knows no more that node %x has acknowledged a change at its revision %d (it is at %d): was a backup restored?", fabric.ErrFenced, uint64(l.life), p.acked, revision))
+		l.end(fmt.Errorf("%w: etcd does not know any more that node %x acknowledged a change at revision %d (it is at %d): was a backup restored?", fabric.ErrFenced, uint64(l.life), p.acked, revision))
 	default:
 		return true
 	}

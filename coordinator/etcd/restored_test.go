@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
@@ -228,6 +229,59 @@ func TestRestoredStateIsAcknowledged(t *testing.T) {
 	a.Ack(st.Revision)
 	if err := <-next; err != nil {
 		t.Error(err)
+	}
+	if err := <-lost; !errors.Is(err, fabric.ErrFenced) {
+		t.Errorf("the join that is lost: %v", err)
+	}
+}
+
+// A node waits to be admitted when its publication is lost with a restored backup. Acknowledgements of what happens then in the etcd that was
+// restored do not admit it, though they are of later revisions.
+func TestJoinThatIsLostIsNotAdmitted(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := startProxy(t, s.Endpoint())
+	o := options(p.endpoint(), "test")
+	o.TTL = time.Minute // so that it is not a renewal that ends the join
+	c := connect(t, o)
+	var deaf atomic.Bool
+	a, err := c.JoinCN(bounded(t), "a", func(m member.Member) { acknowledgeUnless(m, &deaf) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup := s.backUp(t)
+	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
+	deaf.Store(true)
+	s.others(t, 50) // room for what happens in the etcd that is restored before its revision is that of the publication
+	lost := joinCNInBackground(t, c, "lost")
+	await(t, a, "the join that will be lost", func(s *member.State) bool { return len(s.CNs) == 2 })
+	kv := raw(t, s.Endpoint())
+	for range 200 { // revisions that the watches see, and that are no change of the State
+		if _, err := kv.Put(bounded(t), "/declock/test/strange", "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	strange, err := kv.Get(bounded(t), "/declock/test/strange")
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.AwaitRevision(bounded(t), a, strange.Header.Revision)
+	p.cut()
+	s.restore(t, backup)
+	s.others(t, 120)
+	next := joinCNInBackground(t, connect(t, options(s.Endpoint(), "test")), "next")
+	w, err := connect(t, options(s.Endpoint(), "test")).Watch(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, w, "the next that joins", func(s *member.State) bool { return len(s.CNs) == 2 })
+	s.others(t, 300)
+	deaf.Store(false)
+	st, _ := a.State()
+	p.restore()
+	a.Ack(st.Revision)
+	if err := <-next; err != nil {
+		t.Errorf("the join of the etcd that was restored: %v", err)
 	}
 	if err := <-lost; !errors.Is(err, fabric.ErrFenced) {
 		t.Errorf("the join that is lost: %v", err)
