@@ -366,6 +366,9 @@ func TestFormatBefore(t *testing.T) {
 	if _, err := kv.Delete(bounded(t), "/declock/test/live/cn/001"); err != nil {
 		t.Fatal(err)
 	}
+	if err := c.ForgetMN(bounded(t), 7); !errors.Is(err, etcd.ErrFormat) {
+		t.Errorf("forget a memory node of the old cluster: %v", err)
+	}
 	m, err := c.JoinMN(bounded(t), member.MN{ID: 7, Size: 8}, acknowledge)
 	if err != nil {
 		t.Fatal(err)

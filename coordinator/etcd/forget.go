@@ -20,6 +20,9 @@ func (c *Coordinator) ForgetMN(ctx context.Context, id fabric.MemID) error {
 		if err != nil {
 			return err
 		}
+		if v.format == formatBefore {
+			return fmt.Errorf("%w: its keys have format %q: start a node of this version first", ErrFormat, v.format)
+		}
 		l := v.ledger()
 		if l.Leaving(id) {
 			// Members note and forget it. If there is none left, it is for us.
