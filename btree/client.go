@@ -228,8 +228,10 @@ const maxTries = 1000
 // read reads the node that p names into b, and makes n it. A node that is being written
 // anew is read from its shadow. errGone: there is another node now, or none.
 func (c *Client) read(n *node, b []byte, p ptr) error {
-	if err := c.reach(p, c.t.stride); err != nil {
-		return err
+	if !c.t.sane(p, c.t.stride) {
+		if err := c.reach(p, c.t.stride); err != nil {
+			return err
+		}
 	}
 	var before word // whose shadow was another node's
 	for range maxTries {
@@ -572,8 +574,10 @@ func (c *Client) arrived(s *search, n *node) {
 // lock locks the node that p names and reads it in the same chain. If the node is being written
 // anew, whoever did so has died, and it is finished. errGone: it is not locked.
 func (c *Client) lock(n *node, b []byte, p ptr) error {
-	if err := c.reach(p, c.t.stride); err != nil {
-		return err
+	if !c.t.sane(p, c.t.stride) {
+		if err := c.reach(p, c.t.stride); err != nil {
+			return err
+		}
 	}
 	c.reads[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
 	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:], Note: b}
