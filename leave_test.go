@@ -13,10 +13,11 @@ import (
 	"github.com/declock/declock/mn"
 )
 
-// overTCP starts a memory node, and returns what opens a cluster of it.
-func overTCP(t *testing.T) (open func() *declock.Cluster) {
+// overTCP starts a memory node, and returns what opens a cluster of it, and what makes the cluster give the memory node up.
+func overTCP(t *testing.T) (open func(...declock.Option) *declock.Cluster, giveUp func()) {
 	t.Helper()
-	o := tcp.Options{Members: coordinator.NewMemory(16), Insecure: true, Listen: "127.0.0.1:0"}
+	members := coordinator.NewMemory(16)
+	o := tcp.Options{Members: members, Insecure: true, Listen: "127.0.0.1:0"}
 	so := o
 	so.Size = 64 << 20
 	srv, err := tcp.Serve(context.Background(), so)
@@ -28,18 +29,19 @@ func overTCP(t *testing.T) (open func() *declock.Cluster) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = memory.Close() })
-	return func() *declock.Cluster {
+	open = func(opts ...declock.Option) *declock.Cluster {
 		f, err := tcp.Join(context.Background(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := declock.OpenNode(f)
+		c, err := declock.OpenNode(f, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
+	return open, func() { members.Kill(srv.Member().Life) }
 }
 
 func locksOf(t *testing.T, c *declock.Cluster) *declock.Locks {
@@ -56,7 +58,7 @@ func locksOf(t *testing.T, c *declock.Cluster) *declock.Locks {
 func TestCloseAfterAWaitThatWasCanceled(t *testing.T) {
 	ctx := context.Background()
 	for _, behind := range []bool{false, true} {
-		open := overTCP(t)
+		open, _ := overTCP(t)
 		a, b, c := open(), open(), open()
 		la, lb, lc := locksOf(t, a), locksOf(t, b), locksOf(t, c)
 		sa, sb, sc := session(t, a), session(t, b), session(t, c)
@@ -108,7 +110,7 @@ func TestCloseAfterAWaitThatWasCanceled(t *testing.T) {
 // Close while a session waits says so, ends the wait, and others get what that session held.
 func TestCloseWhileASessionWaits(t *testing.T) {
 	ctx := context.Background()
-	open := overTCP(t)
+	open, _ := overTCP(t)
 	a, b := open(), open()
 	la, lb := locksOf(t, a), locksOf(t, b)
 	sa, sb := session(t, a), session(t, b)
@@ -146,5 +148,52 @@ func TestCloseWhileASessionWaits(t *testing.T) {
 		if err := g.Unlock(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A memory node joins again with its memory: the lock that a session has lost, and does not unlock, is free for others.
+func TestLostLockIsFreeBeforeItsUnlock(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
+	defer cancel()
+	open, giveUp := overTCP(t)
+	lost := make(chan lock.Loss, 2)
+	a, b := open(declock.WithOnLoss(func(l lock.Loss) { lost <- l })), open()
+	la, lb := locksOf(t, a), locksOf(t, b)
+	sa, sa2, sb := session(t, a), session(t, a), session(t, b)
+	g, err := sa.Lock(ctx, la.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveUp()
+	for _, x := range []struct {
+		s  *declock.Session
+		id declock.LockID
+	}{{sb, lb.At(0)}, {sa2, la.At(0)}} {
+		for {
+			got, err := x.s.Lock(ctx, x.id)
+			if err == nil {
+				if got.Token() <= g.Token() {
+					t.Errorf("token %v after %v", got.Token(), g.Token())
+				}
+				if err := got.Unlock(); err == nil {
+					break
+				}
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("the lost lock is not free: %v", err)
+			}
+			time.Sleep(time.Millisecond) // it is not back yet
+		}
+	}
+	select {
+	case l := <-lost:
+		if l.Token != g.Token() {
+			t.Errorf("lost %+v", l)
+		}
+	default:
+		t.Error("OnLoss was not called before others had the lock")
+	}
+	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("unlock: %v", err)
 	}
 }

@@ -65,7 +65,7 @@ func (c *client) lockRounds() {
 		case c.d.percent(s.Cancel):
 			cancelAfter = c.d.time(s.WaitNs)
 		}
-		if s.Sit > 0 && r.Mode == lock.Exclusive && !r.Try && cancelAfter < 0 { // another holds the lock until this one is done
+		if s.Sit == 1 && r.Mode == lock.Exclusive && !r.Try && cancelAfter < 0 { // another holds the lock until this one is done
 			r.Deadline = c.port.Now() + 1 + c.d.time(max(s.WaitNs, fabric.Microsecond))
 		}
 		held, ok := c.acquire(which, &r, cancelAfter)

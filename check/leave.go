@@ -28,9 +28,13 @@ func (s *Scenario) leaves(seed uint64) {
 	s.room()
 }
 
-// sit draws that one client holds a lock, shared, until all others are done: writers give up, and readers get the lock beside it. (From g11 on.)
+// sit draws that one client holds a lock until all others are done. In class Cancel it holds it shared: writers give up, and readers get the lock
+// beside it. In class Restart it has lost it with its memory node. (From g11 on.)
 func (s *Scenario) sit(seed uint64) {
 	d := &drawer{newRand(seed, streamSit)}
+	if s.Class == Restart && s.Leaves == 0 && d.percent(15) {
+		s.Sit = 2
+	}
 	if s.Class != Cancel || s.Leaves > 0 || !d.percent(15) {
 		return
 	}
@@ -39,13 +43,16 @@ func (s *Scenario) sit(seed uint64) {
 	s.room()
 }
 
-// sits is the client that holds the lock meanwhile.
+// sits is the client that holds the lock meanwhile. One that is to lose it, and does not, releases it when nothing goes wrong any more.
 func (c *client) sits() {
 	r := lock.Request{Mode: lock.Shared}
+	if c.w.s.Sit > 1 {
+		r.Mode = lock.Mode(c.d.between(0, 1))
+	}
 	if held, ok := c.acquire(0, &r, -1); !held || !ok {
 		return
 	}
-	for c.w.working > 1 {
+	for c.w.working > 1 && (c.w.s.Sit == 1 || c.lost(c.hold.Lock) || c.w.c.Now() < c.w.began+c.w.s.restarted()) {
 		c.sleep(10 * fabric.Microsecond)
 	}
 	c.release(0)

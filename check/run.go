@@ -107,7 +107,7 @@ func (w *world) startClientsOf(cn int) {
 			c := w.newClient(cn, name, p)
 			n.clients = append(n.clients, c)
 			switch {
-			case w.s.Sit > 0 && i == 0:
+			case w.s.Sit > 0 && cn == 1 && i == 0:
 				c.sits()
 			case w.s.Tree > 0:
 				c.treeRounds()

@@ -80,7 +80,7 @@ type Scenario struct {
 	JoinNs    fabric.Time `key:"joinat"`  // when the first of them does; 0: that is drawn, like those of the others
 	NewsNs    fabric.Time `key:"news"`    // until a node hears of a change of the membership, at most; 0: all at once
 	Leaves    int         `key:"leaves"`  // so many times a compute node leaves in order, and mostly another joins then
-	Sit       int         `key:"sit"`     // 1: one client holds lock 0, shared, until all others are done
+	Sit       int         `key:"sit"`     // 1: one client holds lock 0, shared, until all others are done; 2: one that has lost it with its memory node does
 	Late      string      `key:"late"`    // operations of the dead: draw, drop or keep
 	Old       int         `key:"old"`     // percent of requests by the address that a lock had in another memory
 	// StrayNs is by how much messages between clients of the same nodes may overtake each other. 0: they do not.
@@ -220,8 +220,10 @@ func (s *Scenario) Validate() error {
 		return bad("%d nodes join, %d keys, lock %q", s.Joins, s.Keys, s.Lock)
 	case s.Leaves < 0 || s.Leaves > 32 || s.Leaves > 0 && (s.Keys > 0 || s.Lock != ""):
 		return bad("nodes leave %d times, %d keys, lock %q", s.Leaves, s.Keys, s.Lock)
-	case s.Sit != 0 && (s.CNs != 1 || s.Locks != 1 || s.Keys > 0 || s.Lock != "" || s.Policy == "cql" || strings.HasPrefix(s.Policy, "local-bound")):
+	case s.Sit == 1 && (s.CNs != 1 || s.Locks != 1 || s.Keys > 0 || s.Lock != "" || s.Policy == "cql" || strings.HasPrefix(s.Policy, "local-bound")):
 		return bad("one client holds the lock until all others are done, with %d compute nodes, %d locks, %d keys, policy %s", s.CNs, s.Locks, s.Keys, s.Policy)
+	case s.Sit < 0 || s.Sit > 2 || s.Sit == 2 && (s.Keys > 0 || s.Lock != ""):
+		return bad("sit=%d with %d keys, lock %q", s.Sit, s.Keys, s.Lock)
 	case s.Writers < 0 || s.Writers > s.CNs:
 		return bad("%d nodes that write, of %d", s.Writers, s.CNs)
 	case s.Values < 0 || s.Values > maxValue:

@@ -154,6 +154,9 @@ type Caps struct {
 	// ReadsInOrder: a READ of a chain sees memory as it is after the READs before it. NICs execute
 	// READs in order, but fetch the memory over a bus that may exchange them.
 	ReadsInOrder bool
+	// CutsEpochs: once a memory node is in a new epoch, nothing that was posted in one before changes its memory any more. (Where CPUs of compute
+	// nodes execute operations, one may be in the middle of a WRITE.)
+	CutsEpochs bool
 }
 
 // Stats counts what a Port did.

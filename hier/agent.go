@@ -269,6 +269,9 @@ func (s *shard) waitingPlaces() (places []cql.Place) {
 
 // Freeze implements cql.Participants.
 func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy int, _ []cql.Waiting) {
+	if a.locker.compare(l.MN()); a.locker.lifeAt(l.MN()) == nil {
+		a.onTrouble(l.MN()) // it has restarted: what is held since before is not to keep the reset waiting
+	}
 	a.abortOrphans(l, used)
 	a.table.clear(l, a.port.Now())
 	sum := hash(l)

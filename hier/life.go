@@ -19,6 +19,7 @@ type life struct {
 	epoch   uint32
 	over    atomic.Bool
 	why     atomic.Pointer[error] // it is over
+	told    atomic.Bool           // and those who held locks have been notified
 	trusted atomic.Bool           // the node has looked at the memory: what follows is right
 	known   bool                  // else, what follows is of the life before
 	birth   uint32                // which memory it is
@@ -32,6 +33,16 @@ type attachment struct {
 	life  *life
 	holds int    // locks there that the client holds
 	told  uint32 // the last loss that the client has been told of
+}
+
+// lifeOf is Table.lifeOf. If a life ends, the agent looks after what the node had in that.
+func (k *Locker) lifeOf(mn fabric.MemID, epoch uint32) *life {
+	before := k.table.present(mn)
+	l := k.table.lifeOf(mn, epoch, k.port.Now())
+	if before != nil && before != l {
+		k.tellTrouble(mn)
+	}
+	return l
 }
 
 // lifeOf returns the life of a memory node with an epoch, and ends the one before.
@@ -82,7 +93,11 @@ func (l *life) close(why *error) (first bool) {
 
 // tellEnd tells of the holds that end with a life, unless another does.
 func (t *Table) tellEnd(l *life, first bool, why error) {
-	if t.OnLoss == nil || !first {
+	if !first {
+		return
+	}
+	defer l.told.Store(true)
+	if t.OnLoss == nil {
 		return
 	}
 	var lost []lock.Loss
@@ -235,14 +250,14 @@ func (k *Locker) compare(mn fabric.MemID) {
 		return
 	}
 	if epoch := k.epochs.MemoryEpoch(mn); epoch > l.epoch && !l.over.Load() {
-		k.table.lifeOf(mn, epoch, k.port.Now())
+		k.lifeOf(mn, epoch)
 	}
 }
 
 // notice ends the life of a memory node that has restarted.
 func (k *Locker) notice(mn fabric.MemID) {
 	if epoch := k.epochOf(mn); epoch != 0 {
-		k.table.lifeOf(mn, epoch, k.port.Now())
+		k.lifeOf(mn, epoch)
 	}
 }
 
@@ -271,7 +286,7 @@ func (k *Locker) attach(mn fabric.MemID) error {
 	if epoch == 0 {
 		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, mn)
 	}
-	l := k.table.lifeOf(mn, epoch, k.port.Now())
+	l := k.lifeOf(mn, epoch)
 	if a.life != nil && a.life != l && a.holds > 0 {
 		return fmt.Errorf("%w: %w: memory node %v has restarted, and this client holds %d locks of before: release them",
 			lock.ErrLost, fabric.ErrStaleEpoch, mn, a.holds)
@@ -333,17 +348,20 @@ func (k *Locker) epochOf(mn fabric.MemID) uint32 {
 }
 
 // Acquire acquires a lock (Fig. 10, lines 1 to 18). If its memory node has restarted
-// meanwhile, it begins again, once.
+// meanwhile, it begins again: when the memory node refuses it, and when it waits behind a client that has lost the lock.
 func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	err := k.acquire(h, r)
-	if err == nil || !errors.Is(err, fabric.ErrStaleEpoch) || h.Held {
-		return err
+	for k.again = 0; k.again < maxAgain && err != nil && errors.Is(err, fabric.ErrStaleEpoch) && !h.Held; k.again++ {
+		if err := k.attach(r.Lock.MN()); err != nil {
+			return err
+		}
+		err = k.acquire(h, r)
 	}
-	if again := k.attach(r.Lock.MN()); again != nil {
-		return again
-	}
-	return k.acquire(h, r)
+	return err
 }
+
+// maxAgain is how often an acquisition begins again.
+const maxAgain = 2
 
 // releaseLost ends a hold of a life that is over: the memory node knows nothing
 // of it. The shard is locked at entry.
@@ -362,6 +380,15 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 	}
 	x.holders, x.val.size, x.val.dirty = 0, 0, false
 	place := x.place
+	if x.aside { // the agent has asked for the reset
+		if x.commits != nil {
+			k.settle(x.commits, err)
+			x.commits = nil
+		}
+		s.mu.Unlock()
+		k.wakeAll(place.Lock)
+		return err
+	}
 	k.vacate(s, x, err)
 	if l := k.table.present(place.Lock.MN()); k.cfg.Verify == nil || l.trusted.Load() {
 		k.askReset(&place)

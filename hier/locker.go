@@ -35,6 +35,7 @@ type Locker struct {
 	// Request, not in variables of functions: see cql.Client.
 	place       cql.Place   // in the remote queue
 	doubted     uint64      // number of the doubt that it may end, 0: none
+	again       int         // how often it has begun again
 	began, next fabric.Time // of a wait for the node's lock: when it began, and when to look at the remote queue again
 
 	// If it wants a value:
@@ -89,7 +90,7 @@ func (k *Locker) now() cql.Stamp {
 }
 
 func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
-	r.Noted, r.Owed = 0, 0
+	r.Noted, r.Owed, k.valued = 0, 0, false // also when it begins again
 	if h.Held {
 		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
 	}
@@ -239,11 +240,13 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 }
 
 // recheckOrphan looks at the remote lock for the node's place in its queue, if nobody waits
-// with that: its grant may be lost. The caller is in the queue of x.
+// with that: its grant may be lost. The caller is in the queue of x: while clients of the node wait for each other, no operation
+// shows that the memory node has restarted.
 func (k *Locker) recheckOrphan(s *shard, x *local, waitedNs fabric.Time) error {
 	s.mu.Lock()
 	place, owner, orphan := x.place, x.owner, x.state == waiting && x.orphan
 	s.mu.Unlock()
+	k.compare(place.Lock.MN())
 	if !orphan {
 		return nil
 	}

@@ -164,10 +164,11 @@ func (a *Agent) troubleOver(mn fabric.MemID) bool {
 	}
 	a.table.settle(mn, marks)
 	a.resets.Settled(mn)
+	all := a.setAside(mn)
 	for _, p := range a.table.unstick(mn) {
 		a.locker.askReset(&p)
 	}
-	return a.table.marks() == marks // else look again: locks were marked meanwhile
+	return all && a.table.marks() == marks // else look again: locks were marked meanwhile
 }
 
 // stickAgain notes the lock of a reset that the agent could not begin, or end, because it did not reach the memory node: it is asked for again

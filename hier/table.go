@@ -44,6 +44,7 @@ type relation struct {
 	place              cql.Place // in the remote queue; valid from waiting to releasing
 	state              remoteState
 	frozen             bool            // a reset waits for this node to let go
+	aside              bool            // lost and out of the table: only those who hold it still know it (Agent.setAside)
 	orphan             bool            // the owner left while waiting: the agent takes the grant
 	early              bool            // the grant came to the agent before the owner had become an orphan
 	expired            bool            // the time of tenure has run out, and no client of the node wanted to write since
@@ -270,6 +271,16 @@ func (s *shard) insert(l fabric.Addr, h uint64, m lock.Mode, owner fabric.Client
 
 // remove takes a local lock out, to be used again.
 func (s *shard) remove(x *local) {
+	s.unlink(x)
+	if s.spare < maxFree {
+		x.next = s.free
+		s.free = x
+		s.spare++
+	}
+}
+
+// unlink takes a local lock out.
+func (s *shard) unlink(x *local) {
 	p := s.bucket(hash(x.place.Lock))
 	for *p != x {
 		p = &(*p).next
@@ -277,11 +288,6 @@ func (s *shard) remove(x *local) {
 	*p = x.next
 	if s.count--; s.count < len(s.buckets)/8 && len(s.buckets) > minBuckets {
 		s.resize(len(s.buckets) / 4)
-	}
-	if s.spare < maxFree {
-		x.next = s.free
-		s.free = x
-		s.spare++
 	}
 }
 

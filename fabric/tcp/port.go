@@ -23,6 +23,7 @@ var caps = fabric.Caps{
 	MaxAtomics: ringSize,
 
 	ReadsInOrder: true,
+	CutsEpochs:   true,
 }
 
 // largeChain is how many bytes a chain moves that may not fit into one frame.

@@ -240,7 +240,7 @@ func (n *node) handle(c *session, kind string, body json.RawMessage) (any, error
 
 // capabilities asks the device what it can do.
 func (n *node) capabilities() fabric.Caps {
-	c := fabric.Caps{Fabric: "verbs", Inline: maxInline, MaxAtomics: int(min(n.dev.rdAtomic(), n.dev.initRDAtomic()))}
+	c := fabric.Caps{Fabric: "verbs", CutsEpochs: true, Inline: maxInline, MaxAtomics: int(min(n.dev.rdAtomic(), n.dev.initRDAtomic()))}
 	for i := range n.remotes {
 		if r := n.remotes[i].Load(); r != nil {
 			c.Inline = min(c.Inline, r.inline)
