@@ -29,7 +29,7 @@ const countBeyondHeader = "cql [1s 2x 3x] x1, 4 entries, 27 version bits"
 
 // Mutants returns the planted bugs.
 func Mutants() []Mutant {
-	return slices.Concat(queueMutants(), resetMutants(), nodeMutants(), memberMutants(), unknownMutants(), epochMutants(), valueMutants(), fieldMutants(), storeMutants(), sweepMutants(), lifetimeMutants(), treeMutants(), treeMemoryMutants(), longMutants(), lostMutants(), toldMutants(), clerkMutants(), lapseMutants(), partMutants(), leaveMutants(), etcdMutants(), rejoinMutants())
+	return slices.Concat(queueMutants(), resetMutants(), nodeMutants(), memberMutants(), unknownMutants(), epochMutants(), valueMutants(), fieldMutants(), storeMutants(), sweepMutants(), lifetimeMutants(), treeMutants(), treeMemoryMutants(), longMutants(), lostMutants(), toldMutants(), clerkMutants(), lapseMutants(), partMutants(), leaveMutants(), etcdMutants(), rejoinMutants(), promiseMutants())
 }
 
 // queueMutants are bugs of the queue on the memory node.

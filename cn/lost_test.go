@@ -48,7 +48,7 @@ const losingMemory = 8 << 20
 
 func newLosing(t *testing.T, seed uint64) *losing {
 	fabrictest.SkipInVirtualTime(t)
-	x := &losing{t: t, c: sim.New(sim.Config{Seed: seed}), rand: sim.NewRand(seed, 1)}
+	x := &losing{t: t, c: sim.New(sim.Config{Seed: seed, MaxEvents: 1e6}), rand: sim.NewRand(seed, 1)}
 	t.Cleanup(func() { x.c.Close() })
 	for range 2 {
 		x.mns, x.births = append(x.mns, x.c.AddMN(losingMemory)), append(x.births, 0)
@@ -206,6 +206,9 @@ func TestMemoryIsLostInVirtualTime(t *testing.T) {
 		seeds = 30
 	}
 	for seed := range seeds {
+		if t.Failed() {
+			return
+		}
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			x := newLosing(t, seed)
 			const clients = 2

@@ -91,6 +91,10 @@ func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve fu
 	if ready != nil {
 		ready(n)
 	}
+	if err := ctx.Err(); err != nil { // ready may have ended it: then this epoch had no memory node
+		n.end(member.Left, err)
+		return nil, fmt.Errorf("coordinator: join: %w", err)
+	}
 	m.mu.Lock()
 	m.ledger.Join(e)
 	m.publish()

@@ -36,6 +36,7 @@ func Run(t *testing.T, h Harness) {
 		{"reports of strangers are ignored", reportStranger},
 		{"a memory node's epoch grows with each life", epochs},
 		{"a memory node that joins again brings its epoch", epochBrought},
+		{"a memory node learns in which epoch its number was a member last", servedBefore},
 		{"a memory node that is forgotten is not expected back", forgotten},
 		{"a memory node that is up cannot be forgotten", forgetInUse},
 		{"forgetting waits for all acknowledgements", forgetWaits},
@@ -329,6 +330,23 @@ func epochBrought(e *env) {
 	}
 	if m := e.startAgain(5, 7); m.MN().Epoch != 43 {
 		e.Errorf("%+v after epoch 42 here and 7 of its own", m.MN())
+	}
+}
+
+func servedBefore(e *env) {
+	first := e.startMN(5)
+	if first.MN().Served != 0 {
+		e.Errorf("the first: %+v", first.MN())
+	}
+	e.kill(first)
+	// A join that fails counts an epoch, in which there was no memory node.
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	if _, err := e.Service.JoinMN(ctx, member.MN{ID: 5, Size: 1 << 20}, func(member.Member) { cancel() }); err == nil {
+		e.Fatal("a join that was cancelled has succeeded")
+	}
+	if again := e.startMN(5); again.MN().Served != first.MN().Epoch {
+		e.Errorf("%+v after %+v", again.MN(), first.MN())
 	}
 }
 

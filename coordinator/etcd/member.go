@@ -84,6 +84,9 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 	if ready != nil {
 		ready(m)
 	}
+	if err := ctx.Err(); err != nil { // ready may have ended it: then this epoch had no memory node
+		return fmt.Errorf("etcd: join: %w", err)
+	}
 	n := m.number
 	then := []clientv3.Op{m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease)}
 	if !n.cn {
