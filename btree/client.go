@@ -152,7 +152,8 @@ func (c *Client) open(t *Tree) error {
 	return nil
 }
 
-// takeShadows takes a slot for shadows on each memory node that is up, so that keys can be deleted when memory is full.
+// takeShadows takes a slot for shadows on each memory node that is up, so that keys can be deleted when memory is full. If it is full already, the client
+// can read, and change what needs no more room than there is by then.
 func (c *Client) takeShadows() error {
 	c.user.Enter()
 	defer c.user.Leave()
@@ -161,7 +162,7 @@ func (c *Client) takeShadows() error {
 		if errors.Is(err, fabric.ErrUnknownOutcome) && !errors.Is(err, fabric.ErrInterrupted) {
 			_, err = c.shadowOn(i) // this client was the first to find it out
 		}
-		if err != nil && !errors.Is(err, fabric.ErrNodeDown) {
+		if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, ErrNoSpace) {
 			return err
 		}
 	}

@@ -178,7 +178,7 @@ func TestArgumentsMayAliasResults(t *testing.T) {
 
 // When memory is full, a put says so, the tree is as it was, and keys can be deleted and put again.
 func TestFullMemory(t *testing.T) {
-	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 64<<10, 1)
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 64<<10, 2)
 	c := w.client(0, w.open(0, w.config()))
 	m := model{}
 	var err error
@@ -202,6 +202,11 @@ func TestFullMemory(t *testing.T) {
 		}
 	}
 	check()
+	late := w.client(1, w.open(1, w.config())) // also for whoever opens it now
+	for k, v := range m {
+		wantValue(t, late, k, v)
+	}
+	wantErr(t, "put of another client", late.Put([]byte("more"), make([]byte, 200)), ErrNoSpace)
 	for k := range m {
 		wantErr(t, "delete", c.Delete([]byte(k)), nil)
 		delete(m, k)

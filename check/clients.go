@@ -304,8 +304,8 @@ func (c *client) drawOp(uniques map[string]uint64) oracle.StoreOp {
 	return o
 }
 
-// doStore does an operation and writes its result down.
-func doStore(st *objstore.Client, o *oracle.StoreOp) (err error) {
+// doStore does an operation and writes its result down. short: there may be no room for it.
+func doStore(st *objstore.Client, o *oracle.StoreOp, short bool) (err error) {
 	key, arg := []byte(o.Key), []byte(o.Arg)
 	opts := objstore.Options{TTL: o.TTL}
 	var n uint64
@@ -348,7 +348,7 @@ func doStore(st *objstore.Client, o *oracle.StoreOp) (err error) {
 		o.Result = oracle.Exists
 	case errors.Is(err, objstore.ErrNotNumber):
 		o.Result = oracle.NotNumber
-	case errors.Is(err, objstore.ErrNoSpace) && o.Evicted: // whoever's memory is short
+	case errors.Is(err, objstore.ErrNoSpace) && short: // whoever's memory is short
 		o.Result = oracle.NoSpace
 	default:
 		o.Result = oracle.Unknown

@@ -155,6 +155,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.leaves(seed)
 	s.sit(seed)
 	s.interrupts(seed)
+	s.shortOfRoom(seed)
 	return s
 }
 

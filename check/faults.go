@@ -42,6 +42,7 @@ type Summary struct {
 	Effects   sim.FaultStats
 	Resets    uint64
 	Evicted   uint64
+	Moved     uint64
 	Expired   uint64
 	Undecided int
 	Overtaken int         // most that passed one request, where a policy bounds it
@@ -147,6 +148,7 @@ func (u *Summary) add(r *Result, f *Failure) {
 	u.Effects.Add(&r.Effects)
 	u.Resets += r.Resets
 	u.Evicted += r.Evicted
+	u.Moved += r.Moved
 	u.Expired += r.Expired
 	u.Undecided += r.Undecided
 	u.LongestNs = max(u.LongestNs, r.LongestNs)
@@ -166,8 +168,8 @@ func (u *Summary) String() string {
 			sep = ", "
 		}
 	}
-	fmt.Fprintf(&b, "), %d events, %d grants, %d refused, %d faults, %d resets, %d objects evicted, %d expired, longest wait %.3f ms, %d histories undecided, %d failures\nwhat faults did: %v",
-		u.Events, u.Grants, u.Refused, u.Faults, u.Resets, u.Evicted, u.Expired, float64(u.LongestNs)/1e6, u.Undecided, len(u.Failures), &u.Effects)
+	fmt.Fprintf(&b, "), %d events, %d grants, %d refused, %d faults, %d resets, %d objects evicted, %d moved, %d expired, longest wait %.3f ms, %d histories undecided, %d failures\nwhat faults did: %v",
+		u.Events, u.Grants, u.Refused, u.Faults, u.Resets, u.Evicted, u.Moved, u.Expired, float64(u.LongestNs)/1e6, u.Undecided, len(u.Failures), &u.Effects)
 	return b.String()
 }
 

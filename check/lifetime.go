@@ -72,9 +72,9 @@ func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (
 	before := *st.Stats()
 	op.Began, _ = w.seconds(p)
 	op.First = w.roundedUp(p)
-	op.Evicted = w.s.Room > 0 // if its client dies, nobody knows
+	op.Evicted = w.s.Room > 0 && w.s.NoEvict == 0 // if its client dies, nobody knows
 	o := w.store.Begin(op)
-	err := doStore(st, o)
+	err := doStore(st, o, w.s.Room > 0)
 	o.Ended, o.Fastest = w.seconds(p)
 	o.Last = w.roundedUp(p)
 	evicted := st.Stats().Evictions - before.Evictions
@@ -82,6 +82,7 @@ func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (
 		o.Evicted = evicted > 0
 	}
 	w.evicted += evicted
+	w.moved += st.Stats().Moved - before.Moved
 	w.expired += st.Stats().Expired - before.Expired
 	w.store.End(o)
 	return o, err

@@ -24,6 +24,7 @@ type Result struct {
 	Failed     int         // ended by a fault
 	Resets     uint64
 	Evicted    uint64         // objects
+	Moved      uint64         // objects, so that another class gets the memory
 	Expired    uint64         // objects that were found expired and dropped
 	Effects    sim.FaultStats // of its faults
 	Overtaken  int            // how often the one was passed that was passed most
@@ -338,7 +339,7 @@ func (w *world) atRest() {
 
 func (w *world) result() *Result {
 	r := &Result{Scenario: w.s, Hash: w.c.Hash(), Events: w.c.Events(), Time: w.c.Now() - w.began,
-		Grants: w.grants, Refused: w.refused, Failed: w.failed, Overtaken: w.over.Most(), LongestNs: w.longest, Effects: w.c.FaultStats(), Evicted: w.evicted, Expired: w.expired}
+		Grants: w.grants, Refused: w.refused, Failed: w.failed, Overtaken: w.over.Most(), LongestNs: w.longest, Effects: w.c.FaultStats(), Evicted: w.evicted, Moved: w.moved, Expired: w.expired}
 	if w.store.Len() > 0 {
 		wrong, undecided := w.store.Check(judgeTime)
 		for _, what := range wrong {

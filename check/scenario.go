@@ -67,7 +67,9 @@ type Scenario struct {
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
 	Values int `key:"values"` // bytes at most
 	Paper  int `key:"paper"`  // 1: operations as in the paper's store
-	Room   int `key:"room"`   // bytes for objects on each memory node: what has no room evicts others; 0: there is enough
+	// Room is how many bytes there are for objects on each memory node: what has no room evicts others; 0: there is enough. Of a tree: for nodes and values.
+	Room    int `key:"room"`
+	NoEvict int `key:"noevict"` // 1: what has no room is refused
 	// SecondNs is what the store takes for a second, and Expiring the percentage of what is stored or touched that expires after some.
 	SecondNs fabric.Time `key:"second"`
 	Expiring int         `key:"expiring"`
@@ -229,7 +231,7 @@ func (s *Scenario) Validate() error {
 	case s.Values < 0 || s.Values > maxValue:
 		return bad("values of %d bytes, at most %d", s.Values, maxValue)
 	}
-	if s.Room < 0 || s.SecondNs < 0 || s.Expiring < 0 || s.Expiring > 0 && s.SecondNs == 0 || s.Room+int(s.SecondNs) > 0 && (s.Keys == 0 || s.Tree > 0) {
+	if s.Room < 0 || s.SecondNs < 0 || s.Expiring < 0 || s.Expiring > 0 && s.SecondNs == 0 || s.Room+int(s.SecondNs) > 0 && s.Keys == 0 || s.SecondNs > 0 && s.Tree > 0 {
 		return bad("%d bytes for objects, of which %d %% expire, in seconds of %d ns: %d keys", s.Room, s.Expiring, s.SecondNs, s.Keys)
 	}
 	if _, err := s.policy(); err != nil {
@@ -313,4 +315,5 @@ const (
 	streamLeaves = 1<<32 + 1<<16 + iota*64 // and some behind it
 	streamSit
 	streamGrace
+	streamRoom
 )

@@ -33,7 +33,7 @@ func (c *client) treeRounds() {
 				return c.w.scanTree(t, int(c.port.ID()), c.d.percent(50))
 			}
 			o := c.w.store.Begin(c.drawTreeOp())
-			err := doTree(t, o)
+			err := doTree(t, o, c.w.s.Room > 0)
 			c.w.store.End(o)
 			if o.Result == oracle.Done {
 				c.w.grants++
@@ -68,7 +68,7 @@ func (c *client) drawTreeOp() oracle.StoreOp {
 }
 
 // doTree does an operation and writes its result down.
-func doTree(t *btree.Client, o *oracle.StoreOp) (err error) {
+func doTree(t *btree.Client, o *oracle.StoreOp, short bool) (err error) {
 	key, arg := []byte(o.Key), []byte(o.Arg)
 	switch o.Method {
 	case "get":
@@ -92,6 +92,8 @@ func doTree(t *btree.Client, o *oracle.StoreOp) (err error) {
 		o.Result = oracle.NotFound
 	case errors.Is(err, btree.ErrExists):
 		o.Result = oracle.Exists
+	case errors.Is(err, btree.ErrNoSpace) && short:
+		o.Result = oracle.NoSpace
 	default:
 		o.Result = oracle.Unknown
 		return err
@@ -195,7 +197,7 @@ func (w *world) inspectTree(t *btree.Client, o btree.CheckOptions) *btree.Report
 func (w *world) readTree(t *btree.Client) {
 	for i := range w.s.Keys {
 		o := w.store.Begin(oracle.StoreOp{Client: 0, Method: "get", Key: treeKeyOf(i)})
-		if err := doTree(t, o); err != nil {
+		if err := doTree(t, o, false); err != nil {
 			w.object("errors", fmt.Sprintf("at the end: %v: %v", o, err))
 		}
 		w.store.End(o)

@@ -47,6 +47,7 @@ type world struct {
 	failed    int // operations that a fault ended
 	store     *oracle.StoreHistory
 	evicted   uint64   // objects
+	moved     uint64   // objects, so that another class gets the memory
 	expired   uint64   // objects that were found expired and dropped
 	playing   bool     // the scene is set
 	births    []uint32 // of the memories that there are, if they may be lost
@@ -339,6 +340,14 @@ func (w *world) locker(n *node, p fabric.Port) lock.Locker {
 	return hier.New(n.table, p, n.sim, n.clock, w.configOf(n))
 }
 
+// regionSize returns the size of the regions of a store or tree.
+func (w *world) regionSize() uint64 {
+	if w.s.Tree > 0 && w.s.Room > 0 {
+		return w.s.small()
+	}
+	return storeSize
+}
+
 // openStore formats the memory nodes and opens the store, or the tree, on each compute node.
 func (w *world) openStore() error {
 	for _, n := range w.nodes {
@@ -347,7 +356,7 @@ func (w *world) openStore() error {
 			return err
 		}
 		for _, mn := range w.mns {
-			prm := region.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32)}
+			prm := region.Params{Size: w.regionSize(), CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32)}
 			if err := region.Format(p, mn, prm); err != nil {
 				return err
 			}
@@ -370,7 +379,7 @@ func (w *world) openOn(n *node, p fabric.Port) (err error) {
 	}
 	n.store, err = objstore.Open(p, objstore.Config{
 		Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(min(w.s.Keys, 4)), MaxValue: maxValue,
-		NoEvict: w.s.Room == 0, MemoryLimit: uint64(w.s.Room), Paper: w.s.Paper != 0, AccessRefreshS: 1, Creating: &n.creating,
+		NoEvict: w.s.Room == 0 || w.s.NoEvict != 0, MemoryLimit: uint64(w.s.Room), Paper: w.s.Paper != 0, AccessRefreshS: 1, Creating: &n.creating,
 	})
 	return err
 }
