@@ -28,7 +28,7 @@ func toldMutants() []Mutant {
 			Old: "if stale || errors.Is(err, fabric.ErrFenced) {", New: "if stale {",
 			Breaks: "who held a lock when the node was given up is not told so", Test: "hier TestFencedHolder"},
 		{Name: "lost-hold-released", File: "hier/life.go",
-			Old: "\tplace := x.place\n\tk.vacate(s, x, err)\n", New: "\tplace := x.place\n\tk.vacate(s, x, err)\n\terr = nil\n",
+			Old: "\tk.vacate(s, x, err)\n\tif l := k.table", New: "\tk.vacate(s, x, err)\n\terr = nil\n\tif l := k.table",
 			Breaks: "the release of a lock that was lost with its memory node returns no error", Classes: []Class{Restart}},
 		{Name: "memory-unlooked", File: "hier/life.go",
 			Old: "if !l.trusted.Load() {\n\t\tif err := k.look", New: "if l.epoch == 1 {\n\t\tif err := k.look",
