@@ -19,7 +19,7 @@ func (c *Cluster) DropStore(ctx context.Context, name string) error {
 	})
 }
 
-// DropTree removes the tree with a name, as DropStore does a store: who has it open hears btree.ErrDropped.
+// DropTree removes the tree with a name, as DropStore does a store: those that have it open get btree.ErrDropped.
 func (c *Cluster) DropTree(ctx context.Context, name string) error {
 	return c.drop(ctx, func(s *Session, view func() fabric.View) error { return btree.Drop(s.Port(), name, c.memory(), view) })
 }

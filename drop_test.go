@@ -14,7 +14,7 @@ import (
 	"github.com/declock/declock/region"
 )
 
-// Stores, trees and locks are dropped by name; who has them open hears of it within some seconds, and the names can be used again.
+// Stores, trees and locks are dropped by name; those that have them open hear of it within some seconds, and the names can be used again.
 func TestDrop(t *testing.T) {
 	ctx := context.Background()
 	c, err := declock.Open(ctx, "shm:")

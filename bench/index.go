@@ -374,7 +374,7 @@ func (c *indexClient) run() {
 	}
 }
 
-// step does one operation. It tells whether that changed the tree.
+// step does one operation. It reports whether that changed the tree.
 func (c *indexClient) step() (write bool, err error) {
 	m := &c.s.x.Mix
 	d := int(c.rand.Below(100))

@@ -153,10 +153,10 @@ func cellValue(b []byte) (v uint64, torn bool) {
 	return v, torn
 }
 
-// lost tells whether what the client holds at a lock's memory node is of a life before a restart.
+// lost reports whether what the client holds at a lock's memory node is of a life before a restart.
 func (c *client) lost(l fabric.Addr) bool { return c.port.(*sim.Port).Stale(l.MN()) }
 
-// tolerates tells whether the client goes on after an error. One that nothing explains is an objection.
+// tolerates reports whether the client goes on after an error. One that nothing explains is an objection.
 func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
 	switch {
 	case r.Try && errors.Is(err, lock.ErrBusy),
@@ -171,7 +171,7 @@ func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
 // again is after how long, at most, a client asks again whose memory node has restarted.
 const again = 200 * fabric.Microsecond
 
-// survives tells whether the client goes on after an error that is no answer. One that no fault explains is an objection.
+// survives reports whether the client goes on after an error that is no answer. One that no fault explains is an objection.
 func (c *client) survives(what string, err error) bool {
 	c.w.failed++
 	switch {

@@ -107,7 +107,7 @@ func ParseExploration(text string) (Exploration, error) {
 	return x, nil
 }
 
-// together tells whether two of the clients are of one node.
+// together reports whether two of the clients are of one node.
 func (x *Exploration) together() bool {
 	var seen fabric.CNSet
 	for _, c := range strings.Fields(x.Clients) {
@@ -120,12 +120,12 @@ func (x *Exploration) together() bool {
 	return false
 }
 
-// wears tells whether versions wear out, so that the lock is reset.
+// wears reports whether versions wear out, so that the lock is reset.
 func (x *Exploration) wears() bool {
 	return x.Used+len(strings.Fields(x.Clients))*x.Rounds > (1<<x.Version-2)<<x.Capacity
 }
 
-// mortals tells whether the clients whose nodes may die are each of a node of their own, and the first has the lowest number.
+// mortals reports whether the clients whose nodes may die are each of a node of their own, and the first has the lowest number.
 func (x *Exploration) mortals() bool {
 	who := strings.Fields(x.Clients)
 	if x.Crashes < 2 {
@@ -554,7 +554,7 @@ func (g *exploring) play(t *turn, mode lock.Mode) bool {
 	return true
 }
 
-// lost tells whether what a client holds is of a life of the memory node before a restart: see client.lost.
+// lost reports whether what a client holds is of a life of the memory node before a restart: see client.lost.
 func (g *exploring) lost(p fabric.Port) bool { return p.(*sim.Port).Stale(g.lock.MN()) }
 
 func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {

@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/region/sweep"
 )
 
-// A tended is a client of a store or tree that looks after what the dead had, as package declock does in the background.
+// A tended is a client of a store or tree that reclaims memory leaked by crashed nodes, as package declock does in the background.
 type tended interface {
 	Tend(view func() fabric.View) (busy bool, err error)
 	Reclaim(view func() fabric.View) error
@@ -98,7 +98,7 @@ func (w *world) reclaimAll(cn int, p fabric.Port, more func() bool) {
 	}
 }
 
-// keeps tells whether a keeper goes on after an error. One that nothing explains is an objection.
+// keeps reports whether a keeper goes on after an error. One that nothing explains is an objection.
 func (w *world) keeps(cn int, what string, err error) bool {
 	switch {
 	case errors.Is(err, objstore.ErrUnanswered), errors.Is(err, btree.ErrUnanswered), w.s.restarts() && w.ofRestart(err):
@@ -109,10 +109,10 @@ func (w *world) keeps(cn int, what string, err error) bool {
 	return false
 }
 
-// givesUp tells whether operations may have unknown outcomes, of which a node that lives keeps what they had.
+// givesUp reports whether operations may have unknown outcomes, of which a node that lives keeps what they had.
 func (s *Scenario) givesUp() bool { return s.restarts() || s.BreakNs > 0 || s.leavesBehind() }
 
-// mayLose tells whether a fault may make memory nobody's.
+// mayLose reports whether a fault may make memory nobody's.
 func (s *Scenario) mayLose() bool {
 	lose := s.givesUp()
 	for cn := 1; cn <= s.CNs; cn++ {
@@ -133,7 +133,7 @@ func (w *world) keepOn() {
 	}
 }
 
-// sweepUp has the witness find what the dead had, while the others keep what they have; then all give back what they have.
+// sweepUp has the witness find memory leaked by crashed nodes, while the others keep theirs; then all give theirs back.
 func (w *world) sweepUp(p fabric.Port) bool {
 	w.keepOn()
 	witness := w.s.CNs + 1
@@ -148,7 +148,7 @@ func (w *world) sweepUp(p fabric.Port) bool {
 	}
 	w.looking = false
 	if err != nil {
-		w.object("keeper", fmt.Sprintf("what the dead had is not found: %v", err))
+		w.object("keeper", fmt.Sprintf("memory leaked by crashed nodes is not found: %v", err))
 		return false
 	}
 	_ = p.Pause(p.Now() + 2*maxKeepNs)

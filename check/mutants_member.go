@@ -11,7 +11,7 @@ func memberMutants() []Mutant {
 			Breaks: "the dead are out of the views before all memory nodes have cut them off", Classes: deaths},
 		{Name: "fencing-not-live", File: "fabric/member/ledger.go",
 			Old: "if e.IsCN() && e.Phase != Reserved {", New: "if e.IsCN() && e.Phase == Joined {",
-			Breaks: "who has gone is not taken for live, whether he is shut out or not", Classes: deaths},
+			Breaks: "a node that has gone is not taken for live, whether it is shut out or not", Classes: deaths},
 		{Name: "acknowledged-before-cut", File: "fabric/sim/member.go",
 			Old: "c.tellSoon(m)\n\t\t}", New: "c.tellSoon(m)\n\t\t\tif m.mn != nil {\n\t\t\t\tc.post(c.now+1, evAck, m.index, c.ledger.Revision)\n\t\t\t}\n\t\t}",
 			Breaks: "memory nodes acknowledge a death before they have cut off who died", Classes: deaths},

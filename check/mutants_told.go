@@ -1,11 +1,11 @@
 package check
 
-// toldMutants are bugs of what users are told of losses, and of how soon locks of the dead are reset.
+// toldMutants are bugs of what users are told of losses, and of how soon locks of crashed nodes are reset.
 func toldMutants() []Mutant {
 	return []Mutant{
 		{Name: "death-unasked", File: "hier/agent.go",
 			Old: "a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)", New: "_ = p",
-			Breaks: "who waits when a node dies does not ask for a reset", Test: "hier TestHolderDies"},
+			Breaks: "a client that waits when a node crashes does not ask for a reset", Test: "hier TestHolderDies"},
 		{Name: "death-unsuspected", File: "hier/agent.go",
 			Old: "a.lost = view.Lost\n\ta.table.suspect(a.port.Now())\n", New: "a.lost = view.Lost\n",
 			Breaks: "a lock that is not released after a death is not looked at sooner", Test: "hier TestDeadHolderOfAnIdleLock"},
@@ -26,7 +26,7 @@ func toldMutants() []Mutant {
 			Breaks: "a client that holds locks of before a restart attaches to the memory node after it", Test: "hier TestRestartedMemoryNode"},
 		{Name: "fenced-untold", File: "hier/life.go",
 			Old: "if stale || errors.Is(err, fabric.ErrFenced) {", New: "if stale {",
-			Breaks: "who held a lock when the node was given up is not told so", Test: "hier TestFencedHolder"},
+			Breaks: "the holder of a lock is not notified when its node is given up", Test: "hier TestFencedHolder"},
 		{Name: "lost-hold-released", File: "hier/life.go",
 			Old: "\tk.vacate(s, x, err)\n\tif l := k.table", New: "\tk.vacate(s, x, err)\n\terr = nil\n\tif l := k.table",
 			Breaks: "the release of a lock that was lost with its memory node returns no error", Classes: []Class{Restart}},

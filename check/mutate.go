@@ -197,7 +197,7 @@ type Kill struct {
 	Wall   time.Duration
 }
 
-// Caught tells whether an oracle objected.
+// Caught reports whether an oracle objected.
 func (k *Kill) Caught() bool { return k.Tally.Bad > 0 }
 
 // MutantOptions of RunMutants.

@@ -8,7 +8,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 )
 
-// exists tells whether a scenario has a node, without the witness.
+// exists reports whether a scenario has a node, without the witness.
 func (s *Scenario) exists(e sim.Endpoint) bool {
 	if e.CN != 0 {
 		return int(e.CN) <= s.CNs
@@ -28,14 +28,14 @@ func (s *Scenario) validatePlan() error {
 	return nil
 }
 
-// deadly tells whether a compute node is killed or fenced.
+// deadly reports whether a compute node is killed or fenced.
 func (s *Scenario) deadly(cn int) bool {
 	return slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return int(f.Node.CN) == cn && (f.Kind == sim.FaultKill || f.Kind == sim.FaultFence)
 	})
 }
 
-// restarts tells whether memory nodes restart.
+// restarts reports whether memory nodes restart.
 func (s *Scenario) restarts() bool { return s.restarted() > 0 }
 
 // restarted returns when the last memory node is back; 0: none goes away.

@@ -59,7 +59,7 @@ const modulePath = "github.com/declock/declock/"
 
 var tidyPlaces sync.Map // by program counter: tidy
 
-// tidy tells whether a place in the program is in such a function (or in several, inlined).
+// tidy reports whether a place in the program is in such a function (or in several, inlined).
 func tidy(pc uintptr) bool {
 	if known, ok := tidyPlaces.Load(pc); ok {
 		return known.(bool)

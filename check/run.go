@@ -34,7 +34,7 @@ type Result struct {
 	Last []ClientHistory
 }
 
-// Bad tells whether an oracle objects.
+// Bad reports whether an oracle objects.
 func (r *Result) Bad() bool { return len(r.Violations) > 0 }
 
 // errStuck ends a run in which clients wait for ever.

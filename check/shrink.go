@@ -27,7 +27,7 @@ type shrinker struct {
 	runs  int
 }
 
-// fails tells whether the judge objects to a scenario.
+// fails reports whether the judge objects to a scenario.
 func (z *shrinker) fails(s Scenario) bool {
 	z.runs++
 	r, err := Run(s)

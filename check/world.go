@@ -78,7 +78,7 @@ type node struct {
 	lockers []*hier.Locker // of an exploration
 }
 
-// dead tells whether the node has been killed or fenced, or has left.
+// dead reports whether the node has been killed or fenced, or has left.
 func (w *world) dead(cn int) bool { return w.nodes[cn-1].dead }
 
 // Memory of a world without object store: the word of timesync, then locks,
@@ -279,7 +279,7 @@ func (w *world) agentError(cn int, err error) {
 	}
 }
 
-// excused tells whether an error is what the fault plan makes of a node.
+// excused reports whether an error is what the fault plan makes of a node.
 func (w *world) excused(cn int, err error) bool {
 	if w.ofInterrupt(err) || w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome) || w.s.BrokenLateNs > 0 && errors.Is(err, fabric.ErrNodeDown) {
 		return true
@@ -303,17 +303,17 @@ func (w *world) ofInterrupt(err error) bool {
 	return false
 }
 
-// ofRestart tells whether an error is what the restart of a memory node makes of an operation.
+// ofRestart reports whether an error is what the restart of a memory node makes of an operation.
 func ofRestart(err error) bool {
 	return errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, fabric.ErrStaleEpoch) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, lock.ErrLost)
 }
 
-// ofRestart tells whether an error is what the restart of a memory node makes of an operation in this world.
+// ofRestart reports whether an error is what the restart of a memory node makes of an operation in this world.
 func (w *world) ofRestart(err error) bool {
 	return ofRestart(err) || w.s.loses() && errors.Is(err, lock.ErrMemoryLost)
 }
 
-// restarting tells whether the restart of a memory node explains an error of what began at a time: who begins when
+// restarting reports whether the restart of a memory node explains an error of what began at a time: who begins when
 // all are back meets none.
 func (w *world) restarting(err error, began fabric.Time) bool {
 	back := w.began + w.s.restarted()

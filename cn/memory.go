@@ -128,7 +128,7 @@ func (n *Node) reportLost(lost bool, mn fabric.MemID) {
 	}
 }
 
-// replace puts a region in the place of the one that the node knows of the memory node, if it does, and tells whether that was another.
+// replace puts a region in the place of the one that the node knows of the memory node, if it does, and reports whether that was another.
 func (n *Node) replace(r *region.Region) (lost bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -112,7 +112,7 @@ func (s *Session) Close() error {
 	return s.port.Close()
 }
 
-// Closed tells whether the session has been closed, by itself or with its compute node.
+// Closed reports whether the session has been closed, by itself or with its compute node.
 func (s *Session) Closed() bool {
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()

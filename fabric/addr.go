@@ -53,7 +53,7 @@ func (c ClientID) CN() CNID { return CNID(c >> clientIndexBits) }
 // Index returns the client's index on its compute node.
 func (c ClientID) Index() int { return int(c & MaxClientIndex) }
 
-// IsAgent tells whether the client is the agent of its compute node.
+// IsAgent reports whether the client is the agent of its compute node.
 func (c ClientID) IsAgent() bool { return c&MaxClientIndex == 0 }
 
 func (c ClientID) String() string { return fmt.Sprintf("cn%d/%d", uint8(c.CN()), c.Index()) }

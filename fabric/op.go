@@ -30,7 +30,7 @@ func (k OpKind) String() string {
 	return fmt.Sprintf("OpKind(%d)", uint8(k))
 }
 
-// IsAtomic tells whether the kind is a read-modify-write.
+// IsAtomic reports whether the kind is a read-modify-write.
 func (k OpKind) IsAtomic() bool { return k >= OpCAS && k < numOpKinds }
 
 // An Op is one one-sided operation on the memory of a memory node. Make it
@@ -89,7 +89,7 @@ func CAS(a Addr, expect, swap uint64) Op {
 // FAA adds delta (modulo 2^64) to the aligned word at a.
 func FAA(a Addr, delta uint64) Op { return Op{Kind: OpFAA, Addr: a, Arg: delta} }
 
-// Swapped tells whether a completed CAS took place.
+// Swapped reports whether a completed CAS took place.
 func (o *Op) Swapped() bool { return o.Old == o.Cmp }
 
 // Size returns how many bytes of the memory node the operation touches.

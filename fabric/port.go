@@ -285,7 +285,7 @@ func (s *CNSet) Add(c CNID) { s[c>>6] |= 1 << (c & 63) }
 // Remove removes c.
 func (s *CNSet) Remove(c CNID) { s[c>>6] &^= 1 << (c & 63) }
 
-// Has tells whether c is in the set.
+// Has reports whether c is in the set.
 func (s CNSet) Has(c CNID) bool { return s[c>>6]>>(c&63)&1 != 0 }
 
 // Len returns the number of members.

@@ -114,7 +114,7 @@ type Hold struct {
 	// Aux and Word are the mechanism's own.
 	Aux  any
 	Word uint64
-	// Held tells whether the Hold holds the lock.
+	// Held reports whether the Hold holds the lock.
 	Held bool
 }
 

@@ -77,7 +77,7 @@ type Probe struct {
 // NewProbe returns a probe of the memory nodes of a cluster.
 func NewProbe(c *declock.Cluster) *Probe { return &Probe{c: c} }
 
-// Look looks at all memory nodes, and waits so long for them at most. fenced tells whether the cluster has
+// Look looks at all memory nodes, and waits so long for them at most. fenced reports whether the cluster has
 // declared this compute node dead; err is why it could not look. A look that takes longer goes on, and the next call waits for it.
 func (p *Probe) Look(wait time.Duration) (list []MemoryState, fenced bool, err error) {
 	p.mu.Lock()

@@ -36,7 +36,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// ofNode tells whether it is about a compute node.
+// ofNode reports whether it is about a compute node.
 func (k Kind) ofNode() bool { return k == Killed || k == Fenced || k == Joined }
 
 // An Event is what a client reports of itself, or what became of a compute node.

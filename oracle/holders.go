@@ -126,7 +126,7 @@ func (c *cell) last() uint64 {
 	return c.base
 }
 
-// may tells whether memory may hold a value.
+// may reports whether memory may hold a value.
 func (c *cell) may(value uint64) bool {
 	return value == c.base || slices.ContainsFunc(c.writes, func(w write) bool { return w.value == value })
 }

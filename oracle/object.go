@@ -87,13 +87,13 @@ func (m *model) over(t int64) int {
 	return n
 }
 
-// gone tells whether an object may have been taken away when o ended.
+// gone reports whether an object may have been taken away when o ended.
 func (m *model) gone(s *object, o *StoreOp) bool {
 	return s.last != 0 && o.Fastest >= s.first ||
 		slices.ContainsFunc(m.evictions[s.over:], func(e *StoreOp) bool { return e != s.by && e.call < o.end })
 }
 
-// step tells whether an operation may have had its result in state s, and the next state.
+// step reports whether an operation may have had its result in state s, and the next state.
 func (m *model) step(s object, o *StoreOp) (bool, object) {
 	switch o.Result {
 	case NoSpace:

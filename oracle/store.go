@@ -177,10 +177,10 @@ func history(ops []*StoreOp, kept func(*StoreOp) bool, overlap int) []porcupine.
 	return list
 }
 
-// changes tells whether the operation is of those that change an object. A touch changes when it expires.
+// changes reports whether the operation is of those that change an object. A touch changes when it expires.
 func (o *StoreOp) changes() bool { return o.Method != "get" && (o.Method != "touch" || o.Began != 0) }
 
-// seen tells whether o may be needed to explain what others saw: its value was in theirs, or it has none.
+// seen reports whether o may be needed to explain what others saw: its value was in theirs, or it has none.
 func seen(o *StoreOp, ops []*StoreOp) bool {
 	switch o.Method {
 	case "delete", "touch", "incr", "decr":

@@ -11,7 +11,7 @@ import (
 // synchronised, modulo 2^16.
 type Stamp uint16
 
-// Before tells whether s is earlier than t. Stamps wrap every 65.5 ms: of two
+// Before reports whether s is earlier than t. Stamps wrap every 65.5 ms: of two
 // that are more than half the range (32.7 ms) apart, the greater one counts as
 // the earlier (paper section 5.3).
 func (s Stamp) Before(t Stamp) bool { return int16(s-t) < 0 }

@@ -25,7 +25,7 @@ func newKeyTable(most int) keyTable {
 // share of all keys that the table holds.
 func (t *keyTable) share() float64 { return 1 / float64(uint64(1)<<t.halved) }
 
-// sampled tells whether the hash is below the threshold: its upper bits select, its lower bits place.
+// sampled reports whether the hash is below the threshold: its upper bits select, its lower bits place.
 func (t *keyTable) sampled(hash uint64) bool { return hash>>(64-t.halved) == 0 }
 
 func (t *keyTable) add(hash uint64, keySize, valueSize uint32) {

@@ -87,16 +87,16 @@ func ParseOp(name []byte) Op {
 	return OpNone
 }
 
-// IsRead tells whether the operation reads a value: get and gets.
+// IsRead reports whether the operation reads a value: get and gets.
 func (o Op) IsRead() bool { return o == OpGet || o == OpGets }
 
-// Stores tells whether the operation writes a whole value: set, add, replace and cas.
+// Stores reports whether the operation writes a whole value: set, add, replace and cas.
 func (o Op) Stores() bool { return o >= OpSet && o <= OpCAS }
 
-// Extends tells whether the operation adds a piece to a value: append and prepend.
+// Extends reports whether the operation adds a piece to a value: append and prepend.
 func (o Op) Extends() bool { return o == OpAppend || o == OpPrepend }
 
-// Counts tells whether the operation changes a number: incr and decr.
+// Counts reports whether the operation changes a number: incr and decr.
 func (o Op) Counts() bool { return o == OpIncr || o == OpDecr }
 
 // A Record is one request.
@@ -114,7 +114,7 @@ type Record struct {
 	TTL       uint32 // seconds; 0 for what is not a write
 }
 
-// IsMiss tells whether the record is a read that found nothing.
+// IsMiss reports whether the record is a read that found nothing.
 func (r *Record) IsMiss() bool { return r.Op.IsRead() && r.ValueSize == 0 }
 
 func (r *Record) String() string { return string(AppendRecord(nil, r)) }
@@ -147,7 +147,7 @@ func All(s Source) iter.Seq[*Record] {
 // could tell a replayer to write numbers there.
 const CounterPrefix = "#:"
 
-// IsCounterKey tells whether the key is that of a generated counter.
+// IsCounterKey reports whether the key is that of a generated counter.
 func IsCounterKey(key []byte) bool {
 	return len(key) >= len(CounterPrefix) && key[0] == CounterPrefix[0] && key[1] == CounterPrefix[1]
 }

@@ -112,7 +112,7 @@ func create(path string) (*Writer, error) {
 	return w, nil
 }
 
-// isOutput tells whether a file is this process's standard output or error: who has opened it would not see another in its place.
+// isOutput reports whether a file is this process's standard output or error: who has opened it would not see another in its place.
 func isOutput(file os.FileInfo) bool {
 	for _, out := range []*os.File{os.Stdout, os.Stderr} {
 		if st, err := out.Stat(); err == nil && os.SameFile(file, st) {

@@ -108,7 +108,7 @@ type Node struct {
 // Locker returns the Locker of a client of the node, over the client's Port.
 func (n *Node) Locker(p fabric.Port) (lock.Locker, error) { return n.locker(p) }
 
-// HasAgent tells whether the node has an agent: then Run must be running while
+// HasAgent reports whether the node has an agent: then Run must be running while
 // clients use locks.
 func (n *Node) HasAgent() bool { return n.agent != nil }
 

@@ -121,7 +121,7 @@ func cmdline(pid int) []string {
 	return strings.Split(string(b), "\x00")
 }
 
-// zombie tells whether a process has ended and only waits to be collected.
+// zombie reports whether a process has ended and only waits to be collected.
 func zombie(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -451,7 +451,7 @@ func (x *lan) endure(f fault) bool {
 	return true
 }
 
-// spared tells whether all compute nodes are there to which nothing has happened.
+// spared reports whether all compute nodes are there to which nothing has happened.
 func (x *lan) spared(f fault) bool {
 	for i, p := range x.cns {
 		switch {

@@ -39,7 +39,7 @@ func TestReplayOverTwoMachines(t *testing.T) {
 	replayOverVerbs(t, listen, os.Getenv(verbsSecretEnv), false)
 }
 
-// replayOverVerbs starts what a cluster needs, an etcd at listen and own tells whether the memory node too, and replays a trace.
+// replayOverVerbs starts what a cluster needs, an etcd at listen and own reports whether the memory node too, and replays a trace.
 func replayOverVerbs(t *testing.T, listen, secret string, own bool) {
 	w := newWorld(t)
 	etcd := w.startBehind(nil, []string{etcdDir + "=" + t.TempDir(), etcdURL + "=http://" + listen}, "SELF")

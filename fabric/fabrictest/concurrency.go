@@ -121,7 +121,7 @@ func casAndFAA(e *env) {
 	e.solo(func(c *client) { c.want(a, 2*each+2*each<<32) })
 }
 
-// whole tells whether the two halves of a word belong together.
+// whole reports whether the two halves of a word belong together.
 func whole(w uint64) bool { return uint32(w) == uint32(w>>32)*0x9e3779b1 }
 
 func wholeWord(k uint32) uint64 { return uint64(k)<<32 | uint64(k*0x9e3779b1) }

@@ -188,7 +188,7 @@ func errorOfWait(e *env) {
 	})
 }
 
-// isChainError tells whether err says that operation index failed with want.
+// isChainError reports whether err says that operation index failed with want.
 func isChainError(err, want error, index int) bool {
 	var ce *fabric.ChainError
 	return errors.Is(err, want) && errors.As(err, &ce) && ce.Index == index

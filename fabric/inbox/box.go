@@ -67,7 +67,7 @@ func (b *Box) ID() fabric.ClientID { return fabric.ClientID(b.id.Load()) }
 // Len returns the number of messages in the box.
 func (b *Box) Len() int { return int(b.count.Load()) }
 
-// put appends a message that was sent to the ID with an index, and tells
+// put appends a message that was sent to the ID with an index, and reports
 // whether it woke the owner. ok is false if the box no longer has that ID.
 func (b *Box) put(index int, m *fabric.Message) (woke, ok bool) {
 	b.mu.Lock()
@@ -267,5 +267,5 @@ func (b *Box) close() {
 	b.unpark()
 }
 
-// Closed tells whether the box was closed.
+// Closed reports whether the box was closed.
 func (b *Box) Closed() bool { return b.closed.Load() }

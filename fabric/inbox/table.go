@@ -90,7 +90,7 @@ func (t *Table) take() (int, error) {
 	return index, nil
 }
 
-// Deliver puts a message into the box of the client with an index. It tells
+// Deliver puts a message into the box of the client with an index. It reports
 // whether a client was parked and now is not: a caller that goes on computing
 // may want to yield. Whatever the index, nothing worse happens than that the
 // message is dropped.

@@ -65,7 +65,7 @@ func NewLedger(maxCN fabric.CNID) *Ledger {
 	return &Ledger{MaxCN: maxCN, Epochs: map[fabric.MemID]uint32{}, Served: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}}
 }
 
-// IsCN tells whether it is a compute node.
+// IsCN reports whether it is a compute node.
 func (e *Entry) IsCN() bool { return e.CN.ID != 0 }
 
 // Life returns the name of the life.
@@ -76,7 +76,7 @@ func (e *Entry) Life() Life {
 	return e.MN.Life
 }
 
-// Gone tells whether the life has ended.
+// Gone reports whether the life has ended.
 func (e *Entry) Gone() bool { return e.Phase == Left || e.Phase == Died }
 
 // FreeCN returns the lowest number of a compute node that nobody has, or 0.

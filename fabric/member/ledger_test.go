@@ -176,7 +176,7 @@ func act(t *testing.T, r *rand.Rand, l *member.Ledger) {
 	}
 }
 
-// unknown tells whether a member has not acknowledged a revision.
+// unknown reports whether a member has not acknowledged a revision.
 func unknown(l *member.Ledger, revision uint64) bool {
 	return slices.ContainsFunc(l.Entries, func(e *member.Entry) bool { return e.Phase == member.Joined && e.Acked < revision })
 }

@@ -110,7 +110,7 @@ func (s *State) MN(id fabric.MemID) (MN, bool) {
 	return MN{}, false
 }
 
-// Has tells whether a life is that of a member.
+// Has reports whether a life is that of a member.
 func (s *State) Has(l Life) bool {
 	for _, c := range s.CNs {
 		if c.Life == l {

@@ -252,7 +252,7 @@ func (c *cluster) unlock() {
 	c.mu.Unlock()
 }
 
-// isCurrent tells whether the open file is still the cluster's.
+// isCurrent reports whether the open file is still the cluster's.
 func (c *cluster) isCurrent() bool {
 	mine, err1 := c.file.Stat()
 	now, err2 := os.Stat(c.file.Name())
@@ -328,7 +328,7 @@ func (c *cluster) loseCN(id fabric.CNID, incarnation uint64) bool {
 
 func (c *cluster) lost() *atomic.Uint64 { return c.m.word(lostOffset) }
 
-// cnAlive tells whether the process of a compute node lives. The lock is held.
+// cnAlive reports whether the process of a compute node lives. The lock is held.
 func (c *cluster) cnAlive(id fabric.CNID) bool {
 	return isLive(c.cn(id).counter.Load()) && pathLocked(c.cnPath(id))
 }
@@ -340,7 +340,7 @@ func (c *cluster) removeCN(id fabric.CNID) {
 	_ = os.Remove(c.bellPath(id))
 }
 
-// mnAlive tells whether the server of a memory node lives. In doubt it does. The lock is held.
+// mnAlive reports whether the server of a memory node lives. In doubt it does. The lock is held.
 func (c *cluster) mnAlive(id fabric.MemID) bool {
 	path, err := regionPath(c.mnPath(id))
 	if err != nil {
@@ -381,7 +381,7 @@ func (c *cluster) sweep(spare fabric.MemID) (members int) {
 // noMN spares no memory node.
 const noMN = fabric.MemID(MaxMN)
 
-// isNew tells whether nobody has ever been a member.
+// isNew reports whether nobody has ever been a member.
 func (c *cluster) isNew() bool {
 	for id := fabric.MemID(0); id < MaxMN; id++ {
 		if c.mn(id).live.Load() != 0 {

@@ -39,7 +39,7 @@ func unlock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lk)
 }
 
-// isLocked tells whether somebody else holds the lock of an open file.
+// isLocked reports whether somebody else holds the lock of an open file.
 func isLocked(f *os.File) (bool, error) {
 	lk := wholeFile(unix.F_WRLCK)
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lk); err != nil {
@@ -48,7 +48,7 @@ func isLocked(f *os.File) (bool, error) {
 	return lk.Type != unix.F_UNLCK, nil
 }
 
-// pathLocked tells whether the file at a path exists and is locked: whether
+// pathLocked reports whether the file at a path exists and is locked: whether
 // its owner lives. In doubt it does: out of descriptors is no proof of death.
 func pathLocked(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -34,7 +34,7 @@ type ComputeInfo struct {
 	Joined      fabric.Time
 }
 
-// Alive tells whether anybody is using the cluster.
+// Alive reports whether anybody is using the cluster.
 func (i *ClusterInfo) Alive() bool {
 	for _, m := range i.Memory {
 		if m.Alive {

@@ -34,7 +34,7 @@ func List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// looksOurs tells whether a directory has files that are a cluster's, or none.
+// looksOurs reports whether a directory has files that are a cluster's, or none.
 func looksOurs(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -48,7 +48,7 @@ func looksOurs(dir string) bool {
 	return len(entries) == 0
 }
 
-// isOurs tells whether a file name is one that shm gives.
+// isOurs reports whether a file name is one that shm gives.
 func isOurs(name string) bool {
 	var id int
 	var rest string

@@ -30,7 +30,7 @@ const (
 	crcOffset  = headerSize - 4
 )
 
-// A liveWord tells whether a memory node is up, and which life this is. It
+// A liveWord reports whether a memory node is up, and which life this is. It
 // changes as one, so that one load is all that an operation needs.
 //
 //	 63        32 31         8 7       0

@@ -77,7 +77,7 @@ func (s *MemoryServer) enforce(o *Options) {
 	}
 }
 
-// stands looks at a compute node, and tells whether its beat has stood still for a lease, in looks.
+// stands looks at a compute node, and reports whether its beat has stood still for a lease, in looks.
 // Who has not begun to beat has joined before there was a lease. Who still stands, because he could not be killed, or is not swept
 // yet, is told of again after one more lease.
 func (s *MemoryServer) stands(id fabric.CNID, last *sighting, looks int) bool {
@@ -94,7 +94,7 @@ func (s *MemoryServer) stands(id fabric.CNID, last *sighting, looks int) bool {
 	return true
 }
 
-// killCN ends the process of a compute node, and tells whether it did. It does so only if it is certain who that is: whoever
+// killCN ends the process of a compute node, and reports whether it did. It does so only if it is certain who that is: whoever
 // holds the lock of the node's file after its pidfd was opened.
 func (c *cluster) killCN(id fabric.CNID, incarnation uint64) (killed bool, err error) {
 	slot := c.cn(id)

@@ -151,8 +151,8 @@ func (n *node) drainRing(cn fabric.CNID) (woke bool) {
 	return woke
 }
 
-// checkView notices who has come and who has gone, and tells the agent. What
-// those who have gone had sent is delivered first.
+// checkView notices which nodes have come and gone, and tells the agent. What
+// nodes that have gone had sent is delivered first.
 func (n *node) checkView() {
 	n.takeView()
 	// Who is in this process and has ended makes the view dirty again.

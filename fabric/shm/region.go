@@ -179,7 +179,7 @@ func headerPage(f *os.File) (page, size uint64, err error) {
 	return pageSize, uint64(st.Size), nil
 }
 
-// hugetlbPage tells whether a file is on hugetlbfs, and the size of its pages.
+// hugetlbPage reports whether a file is on hugetlbfs, and the size of its pages.
 func hugetlbPage(f *os.File) (uint64, bool) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {

@@ -76,7 +76,7 @@ const (
 	maxSlots = 1 << 16
 )
 
-// validSlots tells whether a ring may have n slots.
+// validSlots reports whether a ring may have n slots.
 func validSlots(n uint32) bool { return n >= minSlots && n <= maxSlots && n&(n-1) == 0 }
 
 // ringSize is the size of a ring of n slots.

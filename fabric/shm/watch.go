@@ -107,7 +107,7 @@ func (w *watch) run() {
 	}
 }
 
-// ended tells whether the lock is free.
+// ended reports whether the lock is free.
 func (w *watch) ended() bool {
 	locked, err := isLocked(w.file)
 	return err == nil && !locked
@@ -160,7 +160,7 @@ func (s *watchSet) retain(keep func(watchKey) bool) {
 	}
 }
 
-// has tells whether a life is watched.
+// has reports whether a life is watched.
 func (s *watchSet) has(key watchKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

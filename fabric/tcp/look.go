@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// Who waits looks for a while before he sleeps: to be woken takes ten microseconds and
-	// more. How long he looks follows what comes.
+	// A waiter spins for a while before it parks: to be woken takes ten microseconds and
+	// more. How long it spins follows what comes.
 	minLook = 4 * fabric.Microsecond
 	maxLook = 100 * fabric.Microsecond
 	// A sleep shorter than this was not worth it. (By far the most of it is the waking: what would have

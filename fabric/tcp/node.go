@@ -180,7 +180,7 @@ func (n *node) takeMemory(st *member.State) {
 	}
 }
 
-// takePeers ends the links to who has gone, and returns those from them; mu is held.
+// takePeers ends the links to nodes that have gone, and returns those from them; mu is held.
 func (n *node) takePeers(st *member.State) (gone []*inLink) {
 	for i := range n.links {
 		if l := n.links[i].Load(); l != nil && !peer.Lives(st, l.peer) {

@@ -219,7 +219,7 @@ func (l *outLink) mark() {
 	l.put(&w)
 }
 
-// pending tells whether messages are still on their way to a peer that lives.
+// pending reports whether messages are still on their way to a peer that lives.
 func (l *outLink) pending() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,7 +390,7 @@ func (n *node) accept(s *session, r linkRequest) (any, error) {
 	return linkReply{End: l.q.end(), Delivered: l.delivered.Load()}, nil
 }
 
-// judge tells whether who asks for a link is let in by a state.
+// judge reports whether who asks for a link is let in by a state.
 func (n *node) judge(st *member.State, s *session, r *linkRequest) error {
 	if r.To != n.own.Life {
 		return fmt.Errorf("%w: this is %v in another life", fabric.ErrNodeDown, n.own.ID)

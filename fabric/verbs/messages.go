@@ -26,7 +26,7 @@ type caller struct {
 	Revision uint64      `json:"revision"` // of the state that the caller acts on
 }
 
-// in tells whether a member asks: ErrFenced if not, peer.ErrBehind if the caller knows more than this node.
+// in reports whether a member asks: ErrFenced if not, peer.ErrBehind if the caller knows more than this node.
 func (c *caller) in(st *member.State, find func(*member.State, fabric.CNID) (member.CN, bool)) error {
 	switch m, ok := find(st, c.ID); {
 	case ok && m.Life == c.From:

@@ -158,7 +158,7 @@ func (n *node) take(st *member.State) {
 	}
 }
 
-// takePeers ends the links to who has gone, and returns those from them; mu is held.
+// takePeers ends the links to nodes that have gone, and returns those from them; mu is held.
 func (n *node) takePeers(st *member.State) (gone []*inLink) {
 	for i := range n.links {
 		if l := n.links[i].Load(); l != nil && !peer.Lives(st, l.peer) {
@@ -365,7 +365,7 @@ func (n *node) dead(cn fabric.CNID) error {
 	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
 }
 
-// fatal tells whether an error of a connection is for people to mend, and not for time.
+// fatal reports whether an error of a connection is for people to mend, and not for time.
 func fatal(err error) bool {
 	return errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion) || errors.Is(err, ErrProtocol) || errors.Is(err, fabric.ErrFenced)
 }

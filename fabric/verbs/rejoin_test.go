@@ -123,7 +123,7 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 	}
 	// What follows is followed: a death, for one.
 	c.members.Now().Kill(again.own.Life)
-	await(t, "the dead node is shut out", func() bool {
+	await(t, "the fenced node is shut out", func() bool {
 		return errors.Is(p.Do([]fabric.Op{fabric.FAA(counter, 1)}), fabric.ErrFenced)
 	})
 	if guests, _ := s.attached(); len(guests) != 0 {

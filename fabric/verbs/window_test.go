@@ -16,7 +16,7 @@ import (
 // What happens in narrow windows, step by step.
 
 // A newcomer is judged by the state that the node acts on: one that it has heard of and not taken yet lets nobody in, and
-// who has gone from it is refused.
+// a node that has gone from it is refused.
 func TestLinksAreJudgedByTheStateInForce(t *testing.T) {
 	n := &node{own: member.CN{ID: 1, Life: 10}}
 	st := func(revision uint64, cns ...member.CN) *member.State {

@@ -19,7 +19,7 @@ var ErrFiles = errors.New("secure: bad certificate or secret file")
 // certificate and its key, all PEM.
 type Files struct{ CA, Cert, Key string }
 
-// Given tells whether any of the files is named.
+// Given reports whether any of the files is named.
 func (f Files) Given() bool { return f != Files{} }
 
 // Config returns a configuration for both ends of connections: each side shows its

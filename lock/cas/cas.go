@@ -301,7 +301,7 @@ func (l *Locker) undo(a fabric.Addr, mine word) {
 	_ = l.port.Do(l.ops[:1])
 }
 
-// executed tells whether the first operation of a chain that failed with err was
+// executed reports whether the first operation of a chain that failed with err was
 // executed for certain.
 func executed(err error) bool {
 	var ce *fabric.ChainError

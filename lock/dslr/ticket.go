@@ -42,7 +42,7 @@ func (t *ticket) draw(prev word, countMax uint16, asked fabric.Time) {
 	}
 }
 
-// grants tells whether it is the ticket's turn in a state of the lock (lines 12 and 26 of Algorithm 1,
+// grants reports whether it is the ticket's turn in a state of the lock (lines 12 and 26 of Algorithm 1,
 // lines 5 to 10 of Algorithm 2).
 func (t *ticket) grants(val word) bool {
 	return t.prev.maxX() == val.nX() && (t.mode == lock.Shared || t.prev.maxS() == val.nS())

@@ -37,13 +37,13 @@ func (w word) nS() uint16   { return uint16(w >> 32) }
 func (w word) maxX() uint16 { return uint16(w >> 16) }
 func (w word) maxS() uint16 { return uint16(w) }
 
-// full tells whether no ticket is given until the counters have been reset.
+// full reports whether no ticket is given until the counters have been reset.
 func (w word) full(countMax uint16) bool { return w.maxX() >= countMax || w.maxS() >= countMax }
 
-// served tells whether there are no tickets whose owners hold or wait.
+// served reports whether there are no tickets whose owners hold or wait.
 func (w word) served() bool { return w.nX() >= w.maxX() && w.nS() >= w.maxS() }
 
-// sameCounts tells whether nobody has left between two looks.
+// sameCounts reports whether nobody has left between two looks.
 func (w word) sameCounts(v word) bool { return w>>32 == v>>32 }
 
 func (w word) String() string {

@@ -72,7 +72,7 @@ func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	return k.await(s, x, h, r)
 }
 
-// admits tells whether a client may join the holders without waiting.
+// admits reports whether a client may join the holders without waiting.
 func (x *local) admits(m lock.Mode) bool {
 	return m == lock.Shared && x.state == held && x.mode == lock.Shared && x.holders > 0 && x.queue.head == nil
 }
@@ -231,7 +231,7 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	return err
 }
 
-// keeps tells whether the node keeps the remote lock for its first waiter.
+// keeps reports whether the node keeps the remote lock for its first waiter.
 func (x *local) keeps(bound uint32) bool {
 	return x.queue.head != nil && x.queue.head.mode == x.mode && x.streak < bound
 }

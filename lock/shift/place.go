@@ -110,7 +110,7 @@ func (p *place) gives(w *fabric.Wide, cfg *Config) (op fabric.Op, ok bool) {
 	return extCAS(p.lock, w, entry{0, p.base}, entry{0, ^uint64(0)}, next, entry{epochBit, ^uint64(0)}), true
 }
 
-// toReaders tells whether the readers come next (line 15 of Algorithm 3).
+// toReaders reports whether the readers come next (line 15 of Algorithm 3).
 func (p *place) toReaders(cfg *Config) bool { return p.cons+1 >= cfg.Threshold }
 
 // gift is the message to the successor (lines 17, 18 and 21 to 23), after gives has found old.

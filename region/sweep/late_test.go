@@ -9,7 +9,7 @@ import (
 )
 
 // A leader of before, who was stopped, writes a batch late, over that of the present round. What it overwrites is not found in this
-// round, and so the dead owe until another has found it; also if a member has the piece of which the late one writes.
+// round, and so records of crashed nodes stay until another has found it; also if a member has the piece of which the late one writes.
 func TestALeaderOfBeforeWritesLate(t *testing.T) {
 	for _, had := range []bool{false, true} {
 		w := newWorld(t, 3)

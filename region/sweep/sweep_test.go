@@ -49,7 +49,7 @@ type lists struct {
 	free     []uint64
 	released []uint64
 	between  func() // before and after each chain; nil: nothing
-	inUse    int    // so many times Mark finds what the dead had in use by others, for now
+	inUse    int    // so many times Mark finds memory leaked by crashed nodes in use by others, for now
 }
 
 // There are so many pieces, of one unit each, from first on.

@@ -160,7 +160,7 @@ func (s *Stop) Set() {
 	s.once.Do(func() { close(s.done) })
 }
 
-// IsSet tells whether Set was called.
+// IsSet reports whether Set was called.
 func (s *Stop) IsSet() bool { return s.flag.Load() }
 
 // Done is closed by Set.

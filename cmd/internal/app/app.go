@@ -224,7 +224,7 @@ func findCommand(list []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
-// takesValue tells whether the next argument is the flag's.
+// takesValue reports whether the next argument is the flag's.
 func takesValue(flags []cli.Flag, arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	if strings.Contains(name, "=") {

@@ -16,7 +16,7 @@ import (
 
 const checkDescription = `It reads all object stores and trees of a running cluster, and tells what is in them and what is wrong: the index, every
 object, every node, the memory lists. It takes no locks, so that a change that is under way looks like a fault. Faults of a store or tree that no other
-compute node has open mean that something is wrong (exit code 15); else check says that it is in use, and who has it open (21).
+compute node has open mean that something is wrong (exit code 15); else check says that it is in use, and by which nodes (21).
 
 What a compute node has of a store's memory when it dies is found by the others that have the store open, while they work. --reclaim looks for it now, and for
 what failed operations have left: others may be alive, and take part. If one does not, it gives up after 30 s (21).

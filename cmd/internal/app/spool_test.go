@@ -87,7 +87,7 @@ func TestTracesFromPipes(t *testing.T) {
 	}
 }
 
-// Who waits for a pipe that nobody writes to can be interrupted.
+// Waiting for a pipe that nobody writes to can be interrupted.
 func TestInterruptedWhileWaitingForAPipe(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {

@@ -141,7 +141,7 @@ func (s *Server) Serve(c net.Conn) {
 		reply = &Reply{Type: TypeError, Error: FailureOf(err)}
 	}
 	reply.Version = Version
-	_ = l.write(reply) // who has gone needs no answer
+	_ = l.write(reply) // a caller that has gone needs no answer
 }
 
 func (s *Server) answer(l *lines, r *Request) (*Reply, error) {

@@ -41,7 +41,7 @@ func Sweep(dir string) (removed []string) {
 	return removed
 }
 
-// Refused tells whether a socket's owner has gone.
+// Refused reports whether a socket's owner has gone.
 func Refused(path string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -205,7 +205,7 @@ func (d *CN) Replay(ctx context.Context, spec *control.Replay, job control.Job) 
 	return res, nil
 }
 
-// flat tells whether every client takes part in lock queues itself.
+// flat reports whether every client takes part in lock queues itself.
 func (d *CN) flat() bool {
 	p, err := hier.ParsePolicy(d.cfg.Policy)
 	return err == nil && p.Kind == hier.Flat

@@ -132,7 +132,7 @@ func (r *run) loop(ctx context.Context) error {
 	return nil
 }
 
-// failed tells whether the replay is to end because of an error.
+// failed reports whether the replay is to end because of an error.
 func (r *run) failed() bool { return r.out.Err != nil || len(r.out.Lost) == len(r.members) }
 
 func (r *run) cancel() {
@@ -141,11 +141,11 @@ func (r *run) cancel() {
 	}
 	r.canceled = true
 	for _, m := range r.members {
-		_ = m.Client.Send(control.Request{Op: control.OpCancel}) // who has gone needs no telling
+		_ = m.Client.Send(control.Request{Op: control.OpCancel}) // one that has gone need not be notified
 	}
 }
 
-// handle handles what one member said, and tells whether that was its last.
+// handle handles what one member said, and reports whether that was its last.
 func (r *run) handle(e event) (ended bool, err error) {
 	name := r.members[e.i].Name
 	switch {

@@ -100,7 +100,7 @@ func Start(o Options) (*Server, error) {
 		w.Header().Set("Content-Type", "application/json")
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(status) // who has gone needs no answer
+		_ = e.Encode(status) // a caller that has gone needs no answer
 	})
 	if o.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -47,7 +47,7 @@ func TestCrowd(t *testing.T) {
 	if n := open(bad); n != maxOfSource || bad[0].closed == bad[999].closed {
 		t.Errorf("%d of the many are open", n)
 	}
-	// Many addresses: who has most of them loses the oldest.
+	// Many addresses: the one with most connections loses the oldest.
 	for i := range 240 { // so that some more are closed than of the first many
 		enter(fmt.Sprintf("10.1.%d.%d", i/200, i%200), 1)
 	}

@@ -66,7 +66,7 @@ func CheckTLS(cfg *tls.Config) error {
 	return nil
 }
 
-// CertificateRefused tells whether a connection broke because a side does not accept the other's certificate.
+// CertificateRefused reports whether a connection broke because a side does not accept the other's certificate.
 func CertificateRefused(err error) bool {
 	var verify *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError

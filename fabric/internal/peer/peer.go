@@ -178,7 +178,7 @@ func Find(st *member.State, id fabric.CNID) (member.CN, bool) {
 	return member.CN{}, false
 }
 
-// Lives tells whether a compute node may still send and receive, in the life in which it is known here.
+// Lives reports whether a compute node may still send and receive, in the life in which it is known here.
 func Lives(st *member.State, c member.CN) bool {
 	now, ok := Find(st, c.ID)
 	return ok && now.Life == c.Life

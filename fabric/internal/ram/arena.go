@@ -111,7 +111,7 @@ func (a *Arena) slabOf(p, n uintptr) *slab {
 	return nil
 }
 
-// Owns tells whether a buffer lies in the arena. An empty one does.
+// Owns reports whether a buffer lies in the arena. An empty one does.
 func (a *Arena) Owns(buf []byte) bool {
 	n := uintptr(len(buf))
 	return n == 0 || a.slabOf(uintptr(unsafe.Pointer(unsafe.SliceData(buf))), n) != nil

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// HasAtomic16 tells whether the CPU has 16-byte atomics: all of this century
+// HasAtomic16 reports whether the CPU has 16-byte atomics: all of this century
 // but the first.
 var HasAtomic16 = cpu.X86.HasCX16
 
