@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/region"
 )
 
 // The table in doc.go: chains (round trips) and operations on memory nodes of each
@@ -174,6 +175,46 @@ func TestArgumentsMayAliasResults(t *testing.T) {
 	wantValue(t, c, string(keyOf(99)), string(keyOf(4)))
 	v, _ = c.Get(keyOf(3))
 	wantErr(t, "compare", c.CompareAndPut(keyOf(99), v, v), nil)
+}
+
+// Large values fill the memory, and are deleted; then nodes come to lie where they were, and work.
+func TestNodesWhereValuesWere(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 64<<10, 1)
+	c := w.client(0, w.open(0, w.config()))
+	n := 0
+	for ; ; n++ {
+		if err := c.Put(keyOf(n), bytes.Repeat([]byte{0xff}, 900)); err != nil {
+			wantErr(t, "put", err, ErrNoSpace)
+			break
+		}
+	}
+	for i := range n {
+		wantErr(t, "delete", c.Delete(keyOf(i)), nil)
+	}
+	locks := 0
+	for i := 0; ; i++ {
+		if err := c.Put(keyOf(i*7919%100000), keyOf(i)); err != nil {
+			wantErr(t, "put", err, ErrNoSpace)
+			break
+		}
+		locks = i
+	}
+	m := &c.t.nodes[0]
+	p, err := m.region.Pages(c.port)
+	wantErr(t, "pages", err, nil)
+	p.Runs(&m.entry, func(x region.Run) {
+		if x.Tag != uint8(classNode)+1 {
+			return
+		}
+		for off := x.Off; off+c.t.stride <= x.Off+x.Size; off += c.t.stride {
+			if v := w.c.PeekWord(m.zero.Add(off)); v != 0 {
+				t.Fatalf("nobody holds the lock of the node at %#x, and it is %#x", off, v)
+			}
+		}
+	})
+	if n < 20 || locks < 200 {
+		t.Errorf("%d values, then %d keys", n, locks)
+	}
 }
 
 // When memory is full, a put says so, the tree is as it was, and keys can be deleted and put again.

@@ -26,7 +26,7 @@
 //
 // Each step moves pieces from one place to another by one CAS or FAA, or a run from one owner or class to another by one CAS. So a compute node that
 // crashes between two steps leaves pieces that nobody has, of the class that their run says, or a run without class: package region/sweep finds both. Those who work in a
-// round remember all pieces of a run that they collect or cut ([sweep.Tracker]), so a run that changes in a round leaves no candidates of what it was.
+// round remember all pieces of a run that they collect, and each run that they divide ([sweep.Tracker]), so a run that changes in a round leaves no candidates of what it was.
 //
 // # Errors
 //

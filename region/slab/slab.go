@@ -545,9 +545,7 @@ func (h *Heap) carve(w *Worker, class uint8, x region.Run) (_ uint64, err error)
 	r := h.cfg.Region
 	piece := h.cfg.Size(class)
 	first, step, count := x.Off/unit, piece/unit, x.Size/piece
-	for i := range count {
-		h.touch(w, first+i*step)
-	}
+	h.touch(w, first) // the run, which is one piece until it has its class; a round that begins after that knows the others
 	if x.Used {
 		err = r.ClearBits(w.Path(), &x)
 		if err == nil && h.cfg.Zero != nil && h.cfg.Zero(class) {

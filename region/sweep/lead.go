@@ -108,7 +108,8 @@ const (
 	broken         // one has died who took part
 )
 
-// answered tells whether all members have answered the present step.
+// answered tells whether all members have answered the present step. A round also ends when one dies that has answered it: that would do no harm, for
+// it has had no candidate since, but what it had is to be found by another round anyway.
 func (l *leading) answered(t *table, v fabric.View) answers {
 	res := all
 	for i, r := range t {
