@@ -12,7 +12,7 @@ import (
 
 // DropStore removes the object store with a name, with all that is in it. The name is free at once. Processes that have the store open hear
 // objstore.ErrDropped within about a second, and until then work on with what is not there for others any more. Each lets go of the memory
-// some seconds later, when no operation on the store is under way there, and the last one gives it back. One that has crashed is passed over by the next drop.
+// some seconds later, when no operation on the store is under way there, and the last one gives it back. One that has crashed is passed over by the next drop, and the next Open.
 func (c *Cluster) DropStore(ctx context.Context, name string) error {
 	return c.drop(ctx, func(s *Session, view func() fabric.View) error {
 		return objstore.Drop(s.Port(), name, c.memory(), view)

@@ -117,6 +117,40 @@ func TestDroppedMemoryComesBackWhileAllLive(t *testing.T) {
 	}
 }
 
+// A process crashes that has a store and a tree open which have been dropped. Their memory comes back when another joins the cluster, in the number of the crashed one, too.
+func TestDroppedMemoryComesBackAfterACrash(t *testing.T) {
+	ctx := context.Background()
+	o := shm.Options{Name: "crashed", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}
+	m := serve(t, o)
+	defer m.Close()
+	watch := opened(t, o.Name, o.Dir)
+	ws := session(t, watch)
+	before := freeBytes(t, watch, ws)
+	c := opened(t, o.Name, o.Dir)
+	if _, err := c.Store(ctx, "s", objstore.Config{Objects: 10_000}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Tree(ctx, "t", btree.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(watch.DropStore(ctx, "s"), watch.DropTree(ctx, "t")); err != nil {
+		t.Fatal(err)
+	}
+	id := c.Node().Fabric().ID()
+	if err := c.Node().Fabric().Close(); err != nil { // it gives nothing back
+		t.Fatal(err)
+	}
+	if freeBytes(t, watch, ws) == before {
+		t.Error("memory has come back that a compute node had open")
+	}
+	if next := opened(t, o.Name, o.Dir); next.Node().Fabric().ID() != id {
+		t.Errorf("%v joined after %v", next.Node().Fabric().ID(), id)
+	}
+	if free := freeBytes(t, watch, ws); free != before {
+		t.Errorf("%d of %d bytes are free", free, before)
+	}
+}
+
 // A compute node has not left locks as long as it holds one, is in the queue of one, or its agent has not come to what it was asked for.
 func TestLeftLocks(t *testing.T) {
 	ctx := context.Background()

@@ -89,30 +89,39 @@ func (c *Cluster) disown() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(disown(s), s.Close())
+	dropped, err := disown(s)
+	if err == nil && dropped {
+		err = objstore.FreeDropped(s.Port(), c.memory(), c.node.Fabric().View)
+		if errors.Is(err, fabric.ErrNodeDown) {
+			err = nil // the next drop does it
+		}
+	}
+	return errors.Join(err, s.Close())
 }
 
-func disown(s *cn.Session) error {
+// disown reports whether there is something that has been dropped.
+func disown(s *cn.Session) (dropped bool, err error) {
 	for _, r := range s.Node().Regions() {
 		list, err := r.List(s.Port())
 		if errors.Is(err, fabric.ErrNodeDown) {
 			continue // what is there cannot be opened now; it will be found open
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		retired, err := r.Retired(s.Port()) // what has been dropped is given back when nobody has it open
 		if err != nil {
-			return err
+			return false, err
 		}
+		dropped = dropped || len(retired) > 0
 		list = append(list, retired...)
 		for i := range list {
 			if err := errors.Join(objstore.Disown(s.Port(), r, &list[i]), btree.Disown(s.Port(), r, &list[i])); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	return nil
+	return dropped, nil
 }
 
 // close ends the keeper.

@@ -182,6 +182,14 @@ func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabri
 	return nil
 }
 
+// FreeDropped gives back the memory of dropped stores and trees that nobody has open any more: after a compute node has crashed that had, say. Drop does so, too.
+func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
+	if err := freeRetired(port, among, view); err != nil {
+		return fmt.Errorf("objstore: %w", err)
+	}
+	return nil
+}
+
 // freeRetired gives back the memory of dropped stores and trees that nobody has open any more.
 func freeRetired(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
 	return region.FreeRetired(port, among, func(first *region.Entry) (bool, error) { return sweep.InUse(port, first.Addr, view) })
