@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -25,8 +26,20 @@ import (
 // stands still. What was begun is over when it goes on: no lock is held, now or later.
 func TestContextEndsTheWaitForAMemoryNode(t *testing.T) {
 	x := newStand(t)
-	k, other := x.open(), x.open()
-	x.fill(k)
+	other := x.open()
+	x.fill(other)
+	for _, lanes := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d lanes", lanes), func(t *testing.T) { contextEnds(t, x, x.openWith(lanes), other) })
+	}
+}
+
+// openWith opens a client with so many connections to each memory node.
+func (x *stand) openWith(lanes int) *client {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4 * lanes)) // see tcp.Options.Lanes
+	return x.open()
+}
+
+func contextEnds(t *testing.T, x *stand, k, other *client) {
 	tree, err := k.c.Tree(context.Background(), "t", btree.Config{})
 	if err != nil {
 		t.Fatal(err)
