@@ -13,7 +13,7 @@ func (s *Scenario) interrupts(seed uint64) {
 		if s.Cancel == 0 || !d.percent(60) {
 			return
 		}
-	case Break, StoreBreak, TreeBreak, Crash, Zombie, Restart, StoreRestart, TreeRestart, StoreCrash, TreeCrash:
+	case Break, StoreBreak, TreeBreak, Crash, Zombie, Restart, Lost, StoreRestart, TreeRestart, StoreLost, StoreCrash, TreeCrash:
 		if !d.percent(30) {
 			return
 		}

@@ -3,6 +3,7 @@ package hier
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/declock/declock/cql"
@@ -427,4 +428,22 @@ func (k *Locker) takeOverOrphan(x *local, mode lock.Mode) (left fabric.ClientID,
 	left = x.owner
 	x.orphan, x.early, x.state, x.owner, x.place.Mode = false, false, acquiring, k.port.ID(), mode
 	return left, true
+}
+
+// abortLost ends the waits that clients of this node have given up for locks in memory that is gone: no grants come for them, and nobody asks for
+// such a lock again.
+func (a *Agent) abortLost(mn fabric.MemID) {
+	l := a.table.present(mn)
+	if l == nil || !l.trusted.Load() {
+		return
+	}
+	var lost []fabric.Addr
+	a.table.each(func(x *local) {
+		if at := x.place.Lock; at.MN() == mn && at.Gen() != l.gen && x.state == waiting && x.orphan {
+			lost = append(lost, at)
+		}
+	})
+	for _, at := range lost {
+		a.abortOrphans(at, math.MaxUint64)
+	}
 }

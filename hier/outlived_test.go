@@ -97,3 +97,59 @@ func TestGrantOfTheLifeBefore(t *testing.T) {
 		}
 	}
 }
+
+// A client gives up a wait, before or after its memory node restarts without its memory: its node keeps nothing of the lock, which nobody asks for again.
+func TestGivenUpWaitForALostLock(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		birth := uint32(0)
+		r := newRig(t, 1, 2, "declock", small, unsynced, waits(5*ms, 10*ms), silent, func(r *rig) {
+			r.cfg.Verify = func(fabric.MemID) (uint32, error) { return birth, nil }
+		})
+		r.client(1, "holder", func(k *hier.Locker) {
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(0), lock.Exclusive)
+			at(k, ms)
+			if err := k.Release(&h, nil); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("a holder of before the restart releases: %v", err)
+			}
+		})
+		uses := func(k *hier.Locker) { // the new memory
+			for range 2 {
+				var h lock.Hold
+				if k.Acquire(&h, &lock.Request{Lock: r.lock(1).In(1), Mode: lock.Shared}) == nil { // it hears of the loss first
+					must(t, k.Release(&h, nil))
+				}
+			}
+		}
+		r.client(0, "waiter", func(k *hier.Locker) {
+			sleep(k, 50*us)
+			until := fabric.Time(100 * us)
+			if late {
+				until = 350 * us
+			}
+			var h lock.Hold
+			if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Deadline: until}); err == nil {
+				t.Error("granted")
+			}
+			if !late {
+				at(k, 500*us)
+				uses(k)
+			}
+			at(k, 20*ms) // the agent looks
+		})
+		r.client(0, "another", func(k *hier.Locker) {
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(1), lock.Shared)
+			must(t, k.Release(&h, nil))
+			at(k, 250*us)
+			uses(k)
+		})
+		r.c.At(200*us, func() {
+			birth = 1
+			r.c.RestartMN(r.mn)
+		})
+		if r.run(); t.Failed() {
+			t.Fatalf("given up after the restart: %v", late)
+		}
+	}
+}

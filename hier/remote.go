@@ -157,8 +157,11 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 		return err, false
 	}
 	x.orphan = true
-	early, granted := x.early, x.place
+	early, granted, over := x.early, x.place, x.over()
 	s.mu.Unlock()
+	if over {
+		k.tellTrouble(granted.Lock.MN()) // the agent may have looked already after those that the restart has left behind
+	}
 	if early {
 		// The grant came between our leaving and this: let the agent see it again.
 		k.remote.Regrant(&granted)

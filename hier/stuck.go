@@ -157,13 +157,16 @@ func (a *Agent) troubleOver(mn fabric.MemID) bool {
 	marks := a.table.marks() // before the READ is posted
 	err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
 	if errors.Is(err, fabric.ErrStaleEpoch) {
-		err = a.reattach()
+		if err = a.reattach(); a.locker.lifeAt(mn) != nil {
+			err = nil // it tells of lost memory, or of other memory nodes
+		}
 	}
 	if err != nil {
 		return errors.Is(err, fabric.ErrFenced) // nothing of this node counts any more
 	}
 	a.table.settle(mn, marks)
 	a.resets.Settled(mn)
+	a.abortLost(mn)
 	all := a.setAside(mn)
 	for _, p := range a.table.unstick(mn) {
 		a.locker.askReset(&p)
