@@ -101,6 +101,25 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+// TestArchitectureNamesPackages: each package is in the table of docs/architecture.md, itself or with its folder.
+func TestArchitectureNamesPackages(t *testing.T) {
+	text, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, files := load(t)
+	missing := map[string]bool{}
+	for _, f := range files {
+		folder := func(dir string) bool { return strings.HasPrefix(f.pkg, dir+"/") }
+		if f.pkg != "" && !folder("cmd") && !folder("tools") && !folder("bench/peers") && !strings.Contains(string(text), "`"+f.pkg+"`") {
+			missing[f.pkg] = true
+		}
+	}
+	for pkg := range missing {
+		t.Errorf("package %s is not in the table of docs/architecture.md", pkg)
+	}
+}
+
 // begins reports whether a name begins with a text: what follows -run may be the begin of names.
 func begins(names map[string]bool, text string) bool {
 	for name := range names {
