@@ -46,7 +46,7 @@
 //
 // An etcd that has lost its data knows no lease: all members are fenced, and may join again. A memory node brings its epoch along.
 //
-// An etcd that was restored from a backup has lost what was changed since, and others may go by that. With each renewal of its lease a node looks
+// An etcd that was restored from a backup has lost what was changed since, and others may go by that. As often as it renews its lease a node looks
 // whether etcd's revision is lower than one that it has seen, and whether its own ack key is older than it wrote it; if so, it is
 // fenced. The second finds all changes that were acknowledged, also when other writes have passed the old revision: each member acknowledges each change.
 // A change that was lost before a node acknowledged it was not acted on by all, so that node goes on:

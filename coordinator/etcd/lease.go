@@ -73,7 +73,9 @@ func (l *lease) keep() {
 			return
 		case err == nil:
 			wait = 0
-			if !sleep(l.keeping, l.c.opt.TTL/renewals) {
+			next := time.Now().Add(l.c.opt.TTL / renewals)
+			l.guard()
+			if !sleep(l.keeping, time.Until(next)) {
 				return
 			}
 			continue
@@ -109,10 +111,21 @@ func (l *lease) Contact() (silent time.Duration, why error) {
 func (l *lease) renew() error {
 	ctx, cancel := context.WithTimeout(l.keeping, l.c.opt.TTL/patience)
 	defer cancel()
-	if _, err := l.c.client.KeepAliveOnce(ctx, l.id()); err != nil {
-		return err
+	_, err := l.c.client.KeepAliveOnce(ctx, l.id())
+	return err
+}
+
+// guard looks whether etcd still knows the node's past. If the member of etcd that is asked hangs it asks another one, once: the next renewal must not
+// be late.
+func (l *lease) guard() {
+	for range 2 {
+		ctx, cancel := context.WithTimeout(l.keeping, l.c.opt.TTL/renewals)
+		err := l.checkPast(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
 	}
-	return l.checkPast(ctx)
 }
 
 // checkPast ends the life if etcd does not know any more what the node has seen or acknowledged, as when a backup was restored: others may go by
@@ -144,6 +157,8 @@ func (l *lease) compare(p past, revision, acked int64) bool {
 	switch {
 	case revision < p.seen:
 		l.end(fmt.Errorf("%w: etcd has gone back from revision %d to %d: was a backup restored?", fabric.ErrFenced, p.seen, revision))
+	case acked == 0 && p.acked != 0:
+		l.lose() // the key goes with the lease
 	case acked < p.acked:
 		l.end(fmt.Errorf("%w: etcd does not know any more that node %x acknowledged a change at revision %d (it is at %d): was a backup restored?", fabric.ErrFenced, uint64(l.life), p.acked, revision))
 	default:
