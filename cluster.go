@@ -92,7 +92,7 @@ func WithReport(f func(error)) Option { return func(o *options) { o.cfg.Report =
 // its memory node has restarted, or the cluster has declared this compute node dead.
 // Others may have the lock then. f is called by any goroutine, and must neither wait nor use the cluster;
 // Unlock tells too (lock.ErrLost). It is called as soon as this process finds out, at a
-// failed operation or within a second.
+// failed operation or within a second. A panic in f ends f only: it is reported (WithReport), or else logged.
 func WithOnLoss(f func(lock.Loss)) Option { return func(o *options) { o.cfg.OnLoss = f } }
 
 // WithOnMemoryLost sets who is told of each memory node that has come back without its memory (ErrMemoryLost), once: by then

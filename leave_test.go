@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/cn"
 	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/lock"
@@ -195,5 +196,47 @@ func TestLostLockIsFreeBeforeItsUnlock(t *testing.T) {
 	}
 	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("unlock: %v", err)
+	}
+}
+
+// A panic in the function of WithOnLoss ends that function only: it is reported, the lock is lost, and the sessions can be used.
+func TestPanicInOnLoss(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
+	defer cancel()
+	open, giveUp := overTCP(t)
+	reported := make(chan error, 100)
+	a := open(declock.WithOnLoss(func(lock.Loss) { panic("in OnLoss") }), declock.WithReport(func(err error) {
+		if errors.Is(err, cn.ErrPanic) {
+			reported <- err
+		}
+	}))
+	l, s := locksOf(t, a), session(t, a)
+	g, err := s.Lock(ctx, l.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveUp()
+	for other := session(t, a); len(reported) == 0; time.Sleep(time.Millisecond) { // until an operation finds out
+		if g, err := other.TryLock(l.At(2)); err == nil {
+			_ = g.Unlock()
+		}
+		if ctx.Err() != nil {
+			t.Fatal("the panic was not reported")
+		}
+	}
+	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("unlock: %v", err)
+	}
+	for {
+		if g, err = s.Lock(ctx, l.At(0)); err == nil {
+			err = g.Unlock()
+		}
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(time.Millisecond) // it is not back yet
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -146,7 +146,7 @@ func (n *Node) replace(r *region.Region) (lost bool, err error) {
 	}
 	n.regions[i] = r
 	for _, f := range n.onLost {
-		f(r.Memory())
+		n.call("OnMemoryLost", func() { f(r.Memory()) })
 	}
 	return true, nil
 }

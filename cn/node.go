@@ -34,7 +34,7 @@ type Config struct {
 	LeaseNs fabric.Time
 	// OnLoss is told of each hold that becomes invalid: its memory node has restarted, or the
 	// cluster has declared this compute node dead. It is called by whichever goroutine finds that out,
-	// and must neither wait nor use the node. nil: nobody. The holder learns at Release, too.
+	// and must neither wait nor use the node. nil: nobody. The holder learns at Release, too. A panic in it is reported (ErrPanic).
 	OnLoss func(lock.Loss)
 }
 
@@ -82,7 +82,9 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 		policy, _ = hier.ParsePolicy(hier.DefaultPolicy)
 	}
 	n.table = hier.NewTable(policy)
-	n.table.OnLoss = cfg.OnLoss
+	if cfg.OnLoss != nil {
+		n.table.OnLoss = func(l lock.Loss) { n.call("OnLoss", func() { cfg.OnLoss(l) }) }
+	}
 	if err := n.Refresh(p); err != nil {
 		return nil, err
 	}

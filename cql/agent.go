@@ -61,6 +61,8 @@ type Agent struct {
 	readers []Waiting // scratch
 	lost    uint64    // of the view seen last
 
+	unfinished []fabric.Addr // locks of resets whose last step has failed; for Unfinished
+
 	recent [32]recentReset // resets that this node took part in, a ring
 	next   int
 
@@ -290,6 +292,14 @@ func (a *Agent) Forget(mn fabric.MemID) {
 	a.leading = slices.DeleteFunc(a.leading, func(r *leading) bool { return r.lock.MN() == mn })
 }
 
+// Unfinished returns the locks of resets that were led here up to their last step, which has failed since the last call. They are led no
+// more: somebody has to ask for them again.
+func (a *Agent) Unfinished() []fabric.Addr {
+	list := a.unfinished
+	a.unfinished = nil
+	return list
+}
+
 func (a *Agent) find(l fabric.Addr) *leading {
 	for _, r := range a.leading {
 		if r.lock == l {
@@ -427,6 +437,7 @@ func (a *Agent) finish(r *leading) error {
 	a.ops[1] = fabric.CAS(r.lock, uint64(r.found), uint64(fresh))
 	for ops := a.ops[:2]; ; ops = a.ops[1:2] {
 		if err := a.port.Do(ops); err != nil {
+			a.unfinished = append(a.unfinished, r.lock)
 			return err
 		}
 		now := Header(a.ops[1].Old)

@@ -131,12 +131,11 @@ func decodeCarried(m *fabric.Message) (sent Stamp, c Carried) {
 	return sent, c
 }
 
-// Wished returns the place of which the agent of a node is to know again if it fails to handle m: m asks for the reset of its lock, or ends
-// one. Mode says whether the place counts wherever the head is: a reader's does.
+// Wished returns the place of which the agent of a node is to know again if it fails to handle m: m asks for the reset of its lock. Mode says whether the place counts wherever the head is: a reader's does.
 func Wished(m *fabric.Message) (p Place, ok bool) {
 	p = Place{Lock: fabric.Addr(m.Body[0]), Mode: lock.Shared}
 	if m.Kind == msgAskReset && Reason(m.Body[2]) == NodeFailure {
 		p.Index, p.Mode = m.Body[1], lock.Exclusive
 	}
-	return p, m.Kind == msgAskReset || m.Kind == msgResetAck
+	return p, m.Kind == msgAskReset
 }

@@ -148,6 +148,10 @@ func (a *Agent) handle(m *fabric.Message) error {
 	if err != nil {
 		a.stickAgain(m, err)
 	}
+	for _, l := range a.resets.Unfinished() {
+		a.table.stick(&cql.Place{Lock: l, Mode: lock.Shared})
+		a.onTrouble(l.MN())
+	}
 	return err
 }
 

@@ -174,7 +174,7 @@ func (a *Agent) troubleOver(mn fabric.MemID) bool {
 	return all && a.table.marks() == marks // else look again: locks were marked meanwhile
 }
 
-// stickAgain notes the lock of a reset that the agent could not begin, or end, because it did not reach the memory node: it is asked for again
+// stickAgain notes the lock of a reset that the agent could not begin, because it did not reach the memory node: it is asked for again
 // when that answers. Who waits for the lock would ask, but perhaps nobody does.
 func (a *Agent) stickAgain(m *fabric.Message, err error) {
 	p, ok := cql.Wished(m)
