@@ -28,6 +28,14 @@ func AwaitRevision(ctx context.Context, m member.Member, revision int64) {
 	}
 }
 
+// AwaitAck waits until etcd has a member's acknowledgement of the last change of history.
+func AwaitAck(ctx context.Context, m member.Member) {
+	own := m.(*membership)
+	if err := own.await(ctx, func(v *view) bool { return v.acks[own.life].n >= uint64(v.history.modified) }); err != nil {
+		panic(err)
+	}
+}
+
 // Forgetting returns what forgets a compute node that has died, by the keys as they are now: false if others were faster.
 func Forgetting(c *Coordinator, ctx context.Context, id fabric.CNID) (forget func() (bool, error), err error) {
 	v, err := c.list(ctx)

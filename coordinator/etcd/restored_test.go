@@ -142,6 +142,7 @@ func TestRestoredBeforeItIsAcknowledged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	etcd.AwaitAck(bounded(t), a) // it is fenced if that is lost
 	backup := s.backUp(t)
 	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
 	deaf.Store(true)
@@ -188,6 +189,7 @@ func TestRestoredStateIsAcknowledged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	etcd.AwaitAck(bounded(t), a) // it is fenced if that is lost
 	backup := s.backUp(t)
 	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
 	deaf.Store(true)
@@ -249,6 +251,7 @@ func TestJoinThatIsLostIsNotAdmitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	etcd.AwaitAck(bounded(t), a) // it is fenced if that is lost
 	backup := s.backUp(t)
 	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
 	deaf.Store(true)

@@ -89,7 +89,7 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 	test := regexp.MustCompile(`(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]*(\.\.)?`)
-	source := regexp.MustCompile("`([a-z][a-z0-9_/]*/[a-z0-9_]+\\.go)`")
+	source := regexp.MustCompile("`([a-z][a-z0-9_/]*/[a-z0-9_]+[.]go)`")
 	for _, p := range pages(t) {
 		for _, m := range test.FindAllStringSubmatch(p.text, -1) {
 			if m[1] == "" && !begins(funcs, m[0]) {

@@ -77,7 +77,9 @@ const (
 	onStack  = 0x8000000 // SA_ONSTACK: it runs on the signal stack
 )
 
-// previous is the handler of the Go runtime, for faults elsewhere. sigbus reads it.
+// previous is the handler of the Go runtime, for faults elsewhere.
+//
+//lint:ignore U1000 sigbus, which is assembly, reads it
 var previous uintptr
 
 // install puts sigbus before the handler of the Go runtime, with the flags that the runtime has set: it runs on the signal stack. Should the
