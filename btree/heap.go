@@ -202,7 +202,7 @@ func (t *Tree) giveWith(w *slab.Worker, node int, cl class, items []uint64) erro
 			ops := [1]fabric.Op{fabric.Write(t.slotAddr(p, cl), b)}
 			if err := w.Do(ops[:]); err != nil {
 				if fabric.Refused(err) {
-					t.nodes[node].heap.Keep(uint8(cl), items)
+					t.nodes[node].heap.Keep(w, uint8(cl), items)
 				} else {
 					for _, item := range items {
 						t.member.Lose(node, slab.Off64(item))

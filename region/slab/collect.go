@@ -346,7 +346,7 @@ func (h *Heap) empty(w *Worker, x *region.Run, got []uint64, evict Evict) (_ boo
 // node lives.
 func (h *Heap) withhold(w *Worker, class uint8, got []uint64, err error) error {
 	if fabric.Refused(err) {
-		h.Keep(class, got)
+		h.Keep(w, class, got)
 		return err
 	}
 	for _, item := range got {
@@ -384,7 +384,7 @@ func (h *Heap) takeAll(w *Worker, x *region.Run) (got []uint64, same bool, err e
 		end := min((from/64+fabric.MaxChain-2)*64, to)
 		some, same, err := h.takeWords(w, x, from, end)
 		if err != nil {
-			h.Keep(class, got) // as long as this compute node has some of it, the run is what it was
+			h.Keep(w, class, got) // as long as this compute node has some of it, the run is what it was
 			return nil, false, err
 		}
 		if !same {
@@ -394,7 +394,7 @@ func (h *Heap) takeAll(w *Worker, x *region.Run) (got []uint64, same bool, err e
 		if len(some) > 0 {
 			w.ops[0] = fabric.FAA(h.lineAt(int(class)), -uint64(len(some)))
 			if err := w.Do(w.ops[:1]); err != nil {
-				h.Keep(class, got)
+				h.Keep(w, class, got)
 				return nil, false, fmt.Errorf("slab: line of class %d: %w", class, err)
 			}
 		}
@@ -472,7 +472,7 @@ func (h *Heap) giveAll(w *Worker, class uint8, got []uint64) error {
 		n := min(Batch, len(got))
 		err := h.Give(w, class, got[:n])
 		if got = got[n:]; err != nil {
-			h.Keep(class, got)
+			h.Keep(w, class, got)
 			return err
 		}
 	}

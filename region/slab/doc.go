@@ -26,7 +26,13 @@
 //
 // Each step moves pieces from one place to another by one CAS or FAA, or a run from one owner or class to another by one CAS. So a compute node that
 // crashes between two steps leaves pieces that nobody has, of the class that their run says, or a run without class: package region/sweep finds both. Those who work in a
-// round remember all pieces of a run that they collect, and each run that they divide ([sweep.Tracker]), so a run that changes in a round leaves no candidates of what it was.
+// round remember all pieces of a run that they collect or divide ([sweep.Tracker]), so a run that changes in a round leaves no candidates of what it was.
+//
+// A rule makes rounds safe: whatever comes into a list is touched first, also if it was in that list before. A client may have pieces in hand that
+// it has not touched: it has taken them out of a list to give them back, or the run that they are pieces of has just got its class. A
+// leader that marks then finds them nowhere, and a compute node that is asked for them finds them in none of its lists. It waits for that client, and answers
+// when the operation has ended. If the client has put the pieces into a list meanwhile, only the touch says so. [Heap.Push], [Heap.Keep] and the division of a run are the
+// only ways into a list.
 //
 // # Errors
 //

@@ -14,14 +14,33 @@ type list struct {
 // A span is some pieces side by side, in units of 64 bytes.
 type span struct{ next, end, step uint64 }
 
-func (l *list) add(items []uint64) {
+// Pieces come into a list by Keep, keepRun and Push only. Each touches them first. A client may have had them in hand, untouched, when a round looked at the
+// lists: it had taken them out of one, or of a run that has just got its class. The round waits for that client, and must hear of the pieces by then.
+
+// Keep puts pieces into the list of a class: those, say, that a Config's Free could not give back.
+func (h *Heap) Keep(w *Worker, class uint8, items []uint64) {
 	if len(items) == 0 {
 		return
 	}
+	for _, item := range items {
+		h.touch(w, item)
+	}
+	l := &h.lists[class]
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.items = append(l.items, items...)
 	l.pushes += uint64(len(items))
+}
+
+// keepRun puts pieces side by side into the list of a class.
+func (h *Heap) keepRun(w *Worker, class uint8, s span) {
+	for off := s.next; off < s.end; off += s.step {
+		h.touch(w, off)
+	}
+	l := &h.lists[class]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spans = append(l.spans, s)
 }
 
 // Pop returns a piece from this compute node's list of a class, without any remote operation.

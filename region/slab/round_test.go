@@ -20,43 +20,163 @@ func (o *recorder) Release(list []sweep.Piece) error {
 	return o.owner.Release(list)
 }
 
-// A leader marks while another has taken a run and not given it a class: what has a class when the batch is answered is no garbage.
-func TestRunThatGetsItsClassInARound(t *testing.T) {
+// A round is what two compute nodes do, of which b leads.
+type round struct {
+	*world
+	a, b *hand
+	user sweep.User // of a
+	oa   *owner
+	ob   *recorder
+}
+
+func newRound(t *testing.T, limit uint64) *round {
 	w := newWorld(t, 2)
-	a, b := w.hand(0, 4<<10), w.hand(1, 4<<10)
-	oa, ob := &owner{h: a, view: w.cn[0].View}, &recorder{owner: &owner{h: b, view: w.cn[1].View}}
-	tend := func(h *hand, o sweep.Owner) {
-		_, err := h.Member.Tend(o)
-		w.want(err)
+	x := &round{world: w, a: w.hand(0, limit), b: w.hand(1, limit)}
+	x.oa, x.ob = &owner{h: x.a, view: w.cn[0].View}, &recorder{owner: &owner{h: x.b, view: w.cn[1].View}}
+	x.a.Member.Add(&x.user)
+	return x
+}
+
+func (x *round) tendA() {
+	_, err := x.a.Member.Tend(x.oa)
+	x.want(err)
+}
+
+func (x *round) tendB() {
+	_, err := x.b.Member.Tend(x.ob)
+	x.want(err)
+}
+
+// begin begins the round: both remember what passes through their hands.
+func (x *round) begin() {
+	x.b.Member.Force()
+	x.tendB()
+	x.tendA()
+	x.tendB()
+}
+
+// ask marks, publishes, and asks a, which waits for its operation if one is under way.
+func (x *round) ask() {
+	x.tendB()
+	x.tendB()
+	x.tendA()
+}
+
+// end ends the round, in which no piece that a has, in its lists or in hand, may be released.
+func (x *round) end(inHand ...uint64) {
+	x.t.Helper()
+	for range 6 {
+		x.tendA()
+		x.tendB()
 	}
-	b.Member.Force()
-	tend(b, ob) // begins a round
-	tend(a, oa)
-	tend(b, ob)
-	do, marked := a.Do, false
-	a.Do = func(ops []fabric.Op) error {
-		p, err := w.r.Pages(b.Port)
-		w.want(err)
-		p.Runs(&w.e, func(x region.Run) {
-			if x.Tag == 0 && !marked {
-				marked = true
-				tend(b, ob) // marks and publishes
+	if n := x.b.Member.Found().Rounds; n != 1 {
+		x.t.Fatalf("%d rounds", n)
+	}
+	has := slices.Clone(inHand)
+	for class := range uint8(3) {
+		step := x.a.cfg.Size(class) / unit
+		x.a.Each(class, func(from, to uint64) {
+			for ; from < to; from += step {
+				has = append(has, from)
 			}
 		})
+	}
+	for _, p := range x.ob.released {
+		if slices.Contains(has, p.Off64) {
+			x.t.Errorf("piece %#x of a living compute node was released as garbage", p.Off64)
+		}
+	}
+}
+
+// A leader marks while another has taken a run and not given it a class: what has a class when the batch is answered is no garbage.
+func TestRunThatGetsItsClassInARound(t *testing.T) {
+	x := newRound(t, 4<<10)
+	x.begin()
+	do, marked := x.a.Do, false
+	x.a.Do = func(ops []fabric.Op) error {
+		if !marked && x.hasRun(func(r region.Run) bool { return r.Tag == 0 }) {
+			marked = true
+			x.tendB() // marks and publishes
+		}
 		return do(ops)
 	}
-	item, err := a.Grow(&a.Worker, 1, 0)
-	w.want(err)
-	a.Do = do
-	for range 6 {
-		tend(a, oa)
-		tend(b, ob)
+	item, err := x.a.Grow(&x.a.Worker, 1, 0)
+	x.want(err)
+	x.a.Do = do
+	if !marked {
+		t.Fatal("not marked in between")
 	}
-	if n := b.Member.Found().Rounds; !marked || n != 1 {
-		t.Fatalf("marked in between: %v, %d rounds", marked, n)
+	x.end(Off64(item))
+}
+
+func (x *round) hasRun(is func(region.Run) bool) (found bool) {
+	p, err := x.r.Pages(x.b.Port)
+	x.want(err)
+	p.Runs(&x.e, func(r region.Run) { found = found || is(r) })
+	return found
+}
+
+// A leader marks, and asks, when a run of another compute node has got its class, and its pieces are in no list yet: they are no garbage.
+func TestPiecesOfARunThatGetsItsClassInARound(t *testing.T) {
+	x := newRound(t, 4<<10)
+	x.begin()
+	do, marked := x.a.Do, false
+	x.a.Do = func(ops []fabric.Op) error {
+		err := do(ops)
+		if !marked && x.hasRun(func(r region.Run) bool { return r.Tag != 0 }) {
+			marked = true
+			x.ask()
+		}
+		return err
 	}
-	if slices.ContainsFunc(ob.released, func(p sweep.Piece) bool { return p.Off64 == Off64(item) }) {
-		t.Errorf("released %v, with the run of %#x", ob.released, item)
+	x.user.Enter()
+	item, err := x.a.Grow(&x.a.Worker, 1, 0)
+	x.want(err)
+	x.user.Leave()
+	x.a.Do = do
+	if !marked {
+		t.Fatal("not marked in between")
+	}
+	x.end(Off64(item))
+}
+
+// A leader marks, and asks, when pieces are out of another's list, to be given back. The memory node refuses them, and they come into the list again: they are no garbage.
+func TestPiecesKeptInARound(t *testing.T) {
+	for name, keep := range map[string]func(x *round, during func()) error{
+		"collected": func(x *round, during func()) error {
+			got := x.a.steal(1, 0, offMask)
+			during()
+			return x.a.giveAll(&x.a.Worker, 1, got)
+		},
+		"drained": func(x *round, during func()) error {
+			x.a.cfg.Free = func(w *Worker, class uint8, items []uint64) error {
+				during()
+				x.a.Keep(w, class, items)
+				return fabric.ErrNodeDown
+			}
+			return x.a.GiveLists(&x.a.Worker)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRound(t, 64<<10)
+			for range 8 {
+				_, err := x.a.Grow(&x.a.Worker, 1, 0)
+				x.want(err)
+			}
+			x.begin()
+			do := x.a.Do
+			x.user.Enter()
+			err := keep(x, func() {
+				x.ask()
+				x.a.Do = func(ops []fabric.Op) error { return &fabric.ChainError{Op: ops[0], Err: fabric.ErrNodeDown} }
+			})
+			x.a.Do = do
+			x.user.Leave()
+			if !fabric.Refused(err) {
+				t.Fatalf("error %v", err)
+			}
+			x.end()
+		})
 	}
 }
 

@@ -405,7 +405,7 @@ func (h *Heap) keep(w *Worker, class uint8, run *region.Run, got []uint64, n int
 	if h.cfg.Items != nil {
 		h.cfg.Items(w, class, got)
 	}
-	h.lists[class].add(got[n:])
+	h.Keep(w, class, got[n:])
 	if n == 0 {
 		return 0, nil
 	}
@@ -449,7 +449,7 @@ func (h *Heap) posted(w *Worker, class uint8, items []uint64, k, n int, keep boo
 		case unknown || keep: // it is not of this class
 			h.lose(w, item)
 		default:
-			h.lists[class].add([]uint64{item})
+			h.Keep(w, class, []uint64{item})
 		}
 	}
 	return fmt.Errorf("slab: free bits: %w", err)
@@ -463,9 +463,6 @@ func executed(err error) int {
 	}
 	return 0
 }
-
-// Keep puts pieces into the list of a class that a Config's Free could not give back.
-func (h *Heap) Keep(class uint8, items []uint64) { h.lists[class].add(items) }
 
 // Give gives up to a batch of pieces back to the memory node. If it fails, they stay this compute node's.
 func (h *Heap) Give(w *Worker, class uint8, items []uint64) error {
@@ -545,7 +542,7 @@ func (h *Heap) carve(w *Worker, class uint8, x region.Run) (_ uint64, err error)
 	r := h.cfg.Region
 	piece := h.cfg.Size(class)
 	first, step, count := x.Off/unit, piece/unit, x.Size/piece
-	h.touch(w, first) // the run, which is one piece until it has its class; a round that begins after that knows the others
+	h.touch(w, first) // the run, which is one piece until it has its class
 	if x.Used {
 		err = r.ClearBits(w.Path(), &x)
 		if err == nil && h.cfg.Zero != nil && h.cfg.Zero(class) {
@@ -563,10 +560,7 @@ func (h *Heap) carve(w *Worker, class uint8, x region.Run) (_ uint64, err error)
 		h.postpone(w, x, piece, err)
 		return 0, fmt.Errorf("slab: run at %#x: %w", x.Off, err)
 	}
-	l := &h.lists[class]
-	l.mu.Lock()
-	l.spans = append(l.spans, span{next: first + step, end: first + count*step, step: step})
-	l.mu.Unlock()
+	h.keepRun(w, class, span{next: first + step, end: first + count*step, step: step})
 	return first, nil
 }
 
