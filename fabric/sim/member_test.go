@@ -193,7 +193,14 @@ func (s *service) join(ctx context.Context, ready func(member.Member), add func(
 	s.joined[m] = j
 	s.mu.Unlock()
 	ready(j)
-	s.do(func() {})
+	s.do(func() {
+		if ctx.Err() != nil {
+			j.leave(ctx.Err())
+			if mn := m.entry.MN; m.entry.CN.ID == 0 { // the simulator makes it a member at once: it was none
+				s.c.ledger.Served[mn.ID] = mn.Served
+			}
+		}
+	})
 	for {
 		s.mu.Lock()
 		admitted, happens := s.c.ledger.Admits(m.since), s.happens
