@@ -77,7 +77,7 @@ func tidy(pc uintptr) bool {
 // What a Locker and its cql.Client have that their client does not go by when it goes on: who they are, what they count, and memory for operations
 // under way, and for what was read last.
 var notRemembered = map[reflect.Type][]string{
-	reflect.TypeFor[hier.Locker](): {"table", "port", "node", "epochs", "clock", "stats", "cfg", "one", "last"},
+	reflect.TypeFor[hier.Locker](): {"table", "port", "node", "clock", "stats", "cfg", "one", "last"},
 	reflect.TypeFor[cql.Client]():  {"port", "lay", "cfg", "node", "stats", "quick", "ops", "image"},
 }
 

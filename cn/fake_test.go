@@ -51,6 +51,10 @@ func (n *fakeNode) View() fabric.View         { return n.f.view }
 func (n *fakeNode) Agent() fabric.Port        { return n.agent }
 func (n *fakeNode) Retire(id fabric.ClientID) { n.table.Retire(id) }
 func (n *fakeNode) Close() error              { n.table.CloseAll(); return nil }
+func (n *fakeNode) Fail() error               { return n.Close() }
+
+func (n *fakeNode) MemoryEpoch(fabric.MemID) uint32 { return 0 } // not known
+
 func (n *fakeNode) Memory() (list []fabric.Memory) {
 	for i, m := range n.f.mems {
 		list = append(list, fabric.Memory{ID: fabric.MemID(i), Size: uint64(len(m)), Epoch: 1})

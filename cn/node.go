@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
@@ -126,6 +127,8 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 		if err := n.agent.Run(cfg.Report); err != nil && cfg.Report != nil {
 			cfg.Report(err)
 		}
+		// What the agent does in a memory node that does not answer ends then, too.
+		defer time.AfterFunc(time.Duration(hier.LeaveNs), f.Agent().Interrupt).Stop()
 		n.owes = !n.agent.Leave(cfg.Report)
 	}()
 	if w, ok := f.(interface{ Fenced() <-chan struct{} }); ok {
@@ -226,8 +229,8 @@ func (n *Node) Close() error {
 
 // leave leaves the cluster.
 func (n *Node) leave() error {
-	if f, ok := n.fab.(fabric.Failer); ok && n.owes {
-		return f.Fail()
+	if n.owes {
+		return n.fab.Fail()
 	}
 	return n.fab.Close()
 }

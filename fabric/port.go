@@ -234,8 +234,16 @@ type Node interface {
 	// Retire makes an abandoned ID free for new clients. The agent calls it.
 	Retire(id ClientID)
 
+	// MemoryEpoch returns, without an operation, which epoch a memory node is in now, or was in last: before anybody can use it in that
+	// epoch. 0: not known. It takes some nanoseconds, and allocates nothing.
+	MemoryEpoch(MemID) uint32
+
 	// Close leaves the cluster: closes all Ports.
 	Close() error
+
+	// Fail is Close for a Node that leaves something behind in the queues of locks. It leaves the cluster as one that has crashed does:
+	// View.Lost grows for the others, so that they look at once for locks that nobody will release.
+	Fail() error
 }
 
 // Memory describes a memory node.
@@ -243,19 +251,6 @@ type Memory struct {
 	ID    MemID  `json:"id"`
 	Size  uint64 `json:"size"`  // bytes
 	Epoch uint32 `json:"epoch"` // grows with every restart of the memory node
-}
-
-// MemoryEpochs is implemented by Nodes that can tell, without an operation, which epoch a memory node is in now, or was in last: before
-// anybody can use it in that epoch. 0: not known. It takes some nanoseconds, and allocates nothing.
-type MemoryEpochs interface {
-	MemoryEpoch(MemID) uint32
-}
-
-// A Failer is a Node that can leave the cluster as one that has crashed does: View.Lost grows for the others, so that they look at once for
-// locks that nobody will release. All fabrics of this module are.
-type Failer interface {
-	// Fail is Close for a Node that leaves something behind in the queues of locks.
-	Fail() error
 }
 
 // A View is the set of live compute nodes at a time. Epoch grows with each change.

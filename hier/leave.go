@@ -11,10 +11,13 @@ import (
 // LeaveNs is for how long Agent.Leave tries.
 const LeaveNs = 100 * fabric.Millisecond
 
-// Leave ends the node's part in all locks before the node leaves the cluster. Tickets of clients that have given up lie in the queues of locks until
-// their grants come, which would go to nobody, and so do places that could not be given up. Their locks are reset: a reset that has begun takes
-// the tickets out of the queue, whoever ends it. Leave returns when that is done for all, or after LeaveNs, and reports whether it is done. If
-// not, the node must leave as one that has crashed (fabric.Failer), so that the others look at once for locks that nobody releases.
+// Leave takes the node's tickets out of the queues of all locks before the node leaves the cluster. A ticket is left in a queue by a client that
+// stopped waiting, or that could not give it up because the memory node did not answer. When its grant comes, nobody is there to take it. So the
+// agent has these locks reset. A reset that has begun removes the tickets, whichever agent ends it.
+//
+// Leave returns when all of them are reset, or after LeaveNs, and reports whether all are. If not, the node must leave by fabric.Node.Fail, so that
+// the others look at once for locks that nobody releases. An operation on a memory node that does not answer takes longer: the caller interrupts
+// the agent's Port after LeaveNs.
 //
 // It is called when Run has returned, by the same goroutine, and when no client of the node is at work.
 func (a *Agent) Leave(report func(error)) bool {
@@ -26,7 +29,7 @@ func (a *Agent) Leave(report func(error)) bool {
 		switch passed := fence != 0 && a.table.fences.passed.Load() >= fence; {
 		case passed && !asked:
 			asked, fence = true, 0
-			a.giveBack()
+			a.giveBack(until)
 			continue
 		case passed && rests: // as when the fence was sent: nothing was under way then
 			return true
@@ -56,10 +59,13 @@ func (a *Agent) fence() uint64 {
 	return n
 }
 
-// giveBack has the locks reset in which the node has tickets.
-func (a *Agent) giveBack() {
+// giveBack has the locks reset in which the node has tickets. At until it stops: the table has those that are left.
+func (a *Agent) giveBack(until fabric.Time) {
 	for i := range a.table.shards {
 		for _, p := range a.table.shards[i].waitingPlaces() {
+			if a.port.Now() >= until {
+				return
+			}
 			a.locker.askReset(&p)
 		}
 	}

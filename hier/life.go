@@ -243,14 +243,14 @@ func (k *Locker) do(ops []fabric.Op) error {
 // compare ends the life of a memory node that the client is attached to, if it has restarted: a lock that stays on this node needs no operation
 // there that would tell. No shard is locked.
 func (k *Locker) compare(mn fabric.MemID) {
-	if k.epochs == nil || int(mn) >= len(k.mems) {
+	if int(mn) >= len(k.mems) {
 		return
 	}
 	l := k.mems[mn].life
 	if l == nil {
 		return
 	}
-	if epoch := k.epochs.MemoryEpoch(mn); epoch > l.epoch && !l.over.Load() {
+	if epoch := k.node.MemoryEpoch(mn); epoch > l.epoch && !l.over.Load() {
 		k.lifeOf(mn, epoch)
 	}
 }

@@ -21,7 +21,6 @@ type Locker struct {
 	remote  *cql.Client
 	port    fabric.Port
 	node    fabric.Node
-	epochs  fabric.MemoryEpochs // nil: the fabric cannot tell
 	clock   *timesync.Clock
 	stats   lock.Stats
 	self    waiter
@@ -69,7 +68,6 @@ type Config struct {
 // the node's table. clock is the node's.
 func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
 	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg, since: t.losses.Load()}
-	k.epochs, _ = node.(fabric.MemoryEpochs)
 	cfg.CQL.Suspect = t.suspects
 	cfg.CQL.Clock = func(t fabric.Time) uint16 { return uint16(clock.Stamp(t)) }
 	k.remote = cql.NewClient(p, node, cfg.Layout, cfg.CQL, &k.stats)

@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
+	"github.com/declock/declock/internal/membership"
 )
 
 func init() {
@@ -90,19 +91,8 @@ func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &node{n, n.(member.Follower), n.(fabric.MemoryEpochs), c}, nil
+	return membership.Node(n, c), nil
 }
-
-// node is a membership with the coordinator that it needs.
-type node struct {
-	fabric.Node
-	member.Follower
-	fabric.MemoryEpochs
-	c *etcd.Coordinator
-}
-
-// Close implements fabric.Node.
-func (n *node) Close() error { return errors.Join(n.Node.Close(), n.c.Close()) }
 
 // A Memory says what memory a memory node lends.
 type Memory struct {

@@ -46,7 +46,10 @@ type stand struct {
 	lost    chan lock.Loss
 }
 
-func newStand(t *testing.T) *stand {
+func newStand(t *testing.T) *stand { return newStandOf(t, deadAfter) }
+
+// newStandOf makes a stand in which leases last for so long.
+func newStandOf(t *testing.T, deadAfter time.Duration) *stand {
 	if testing.Short() {
 		t.Skip("leases run out")
 	}

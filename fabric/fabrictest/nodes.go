@@ -16,6 +16,7 @@ var nodeTests = []test{
 	{name: "Close of a Port is idempotent, and then all is ErrClosed", cns: 2, run: closePort},
 	{name: "Close of a Node closes its Ports and is idempotent", cns: 2, run: closeNode},
 	{name: "who leaves is out of the others' views, their agents get MsgView, and nobody is lost", cns: 3, run: leave},
+	{name: "a node that leaves by Fail is out of the others' views, their agents get MsgView, and it is lost", cns: 3, run: fail},
 }
 
 func nodeIDs(e *env) {
@@ -50,6 +51,9 @@ func nodeMemory(e *env) {
 	for i, size := range []uint64{1 << 20, 1 << 16} {
 		if list[i].ID != fabric.MemID(i) || list[i].Size < size {
 			e.t.Errorf("Memory()[%d] is %+v, want at least %d bytes", i, list[i], size)
+		}
+		if epoch := e.cl.Node(0).MemoryEpoch(list[i].ID); epoch != 0 && epoch != list[i].Epoch {
+			e.t.Errorf("MemoryEpoch is %d, and Memory()[%d] is %+v", epoch, i, list[i])
 		}
 	}
 }
@@ -195,19 +199,23 @@ func (e *env) hears(node int, gone fabric.CNID) {
 	})
 }
 
-func leave(e *env) {
+func leave(e *env) { leaveBy(e, fabric.Node.Close, 0) }
+
+func fail(e *env) { leaveBy(e, fabric.Node.Fail, 1) }
+
+func leaveBy(e *env, end func(fabric.Node) error, lost uint64) {
 	gone := e.cl.Node(1).ID()
 	before := e.cl.Node(0).View()
 	// Somebody has been at work before.
 	e.run(e.client(2), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
 	e.cl.Wait()
-	if err := e.cl.Node(1).Close(); err != nil {
+	if err := end(e.cl.Node(1)); err != nil {
 		e.t.Fatal(err)
 	}
 	e.hears(0, gone)
 	e.hears(2, gone)
 	e.cl.Wait()
-	if now := e.cl.Node(0).View(); now.Epoch <= before.Epoch || now.Lost != before.Lost {
+	if now := e.cl.Node(0).View(); now.Epoch <= before.Epoch || now.Lost != before.Lost+lost {
 		e.t.Errorf("the view was %+v and is %+v", before, now)
 	}
 }

@@ -47,6 +47,7 @@ var planted = []struct{ bug, caughtBy string }{
 	{"Abandon drops the inbox", "leaves_the_old_inbox"},
 	{"Alloc leaves old bytes", "zero_again"},
 	{"Close twice is an error", "idempotent"},
+	{"Fail is Close", "leaves_by_Fail"},
 	{"Do is not counted", "Stats_counts"},
 	{"Do allocates", "Do_allocates"},
 	{"the clock steps back", "never_steps_back"},
@@ -289,6 +290,13 @@ func (n *badNode) Open() (fabric.Port, error) {
 }
 
 func (n *badNode) Agent() fabric.Port { return n.agent }
+
+func (n *badNode) Fail() error {
+	if n.bug == "Fail is Close" {
+		return n.Close()
+	}
+	return n.Node.Fail()
+}
 
 type badHarness struct{ bug string }
 

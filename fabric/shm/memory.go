@@ -194,7 +194,7 @@ func (n *node) Memory() []fabric.Memory {
 	return list
 }
 
-// MemoryEpoch is fabric.MemoryEpochs: the word that all processes share has the epoch before the memory node is up in it.
+// MemoryEpoch is fabric.Node.MemoryEpoch: the word that all processes share has the epoch before the memory node is up in it.
 func (n *node) MemoryEpoch(id fabric.MemID) uint32 {
 	if id >= MaxMN {
 		return 0

@@ -237,7 +237,7 @@ func (n *node) Retire(id fabric.ClientID) { n.table.Retire(id) }
 // Close is fabric.Node.Close.
 func (n *node) Close() error { return n.end(n.c.endCN) }
 
-// Fail is fabric.Failer.
+// Fail is fabric.Node.Fail.
 func (n *node) Fail() error { return n.end(n.c.loseCN) }
 
 // end leaves the cluster: note tells the others how.

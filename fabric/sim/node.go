@@ -136,10 +136,7 @@ type Node struct {
 	gone   bool          // killed, and what its clients were told makes no difference any more
 }
 
-var (
-	_ fabric.Node   = (*Node)(nil)
-	_ fabric.Failer = (*Node)(nil)
-)
+var _ fabric.Node = (*Node)(nil)
 
 // AddCN adds a compute node, with the lowest free number. If the cluster has already run, the others' agents
 // get a MsgView, and its code begins when all have acknowledged that it is there. It panics if all numbers are taken.
@@ -193,7 +190,7 @@ func (n *Node) Memory() []fabric.Memory {
 	return list
 }
 
-// MemoryEpoch is fabric.MemoryEpochs.
+// MemoryEpoch is fabric.Node.MemoryEpoch.
 func (n *Node) MemoryEpoch(id fabric.MemID) uint32 {
 	if int(id) >= len(n.c.mns) {
 		return 0
@@ -291,7 +288,7 @@ func (n *Node) coreOf(index int) *core {
 // Close leaves the cluster: all Ports are closed and the others get a new view.
 func (n *Node) Close() error { return n.end(member.Left) }
 
-// Fail is fabric.Failer.
+// Fail is fabric.Node.Fail.
 func (n *Node) Fail() error { return n.end(member.Died) }
 
 func (n *Node) end(how member.Phase) error {

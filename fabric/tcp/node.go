@@ -251,10 +251,7 @@ func (n *node) Fenced() <-chan struct{} { return n.ended }
 // Contact is member.Contact.
 func (n *node) Contact() (silent time.Duration, why error) { return peer.Reach(n.member) }
 
-var (
-	_ member.Follower     = (*node)(nil)
-	_ fabric.MemoryEpochs = (*node)(nil)
-)
+var _ member.Follower = (*node)(nil)
 
 // revision returns that of the state that the node acts on.
 func (n *node) revision() uint64 {
@@ -292,7 +289,7 @@ const closeFlush = time.Second
 // Close is fabric.Node.Close.
 func (n *node) Close() error { return n.end(peer.Leave) }
 
-// Fail is fabric.Failer.
+// Fail is fabric.Node.Fail.
 func (n *node) Fail() error { return n.end(peer.Fail) }
 
 // end leaves the cluster, by leave of package peer.

@@ -208,10 +208,7 @@ func (n *node) Fenced() <-chan struct{} { return n.given }
 // Contact is member.Contact.
 func (n *node) Contact() (silent time.Duration, why error) { return peer.Reach(n.member) }
 
-var (
-	_ member.Follower     = (*node)(nil)
-	_ fabric.MemoryEpochs = (*node)(nil)
-)
+var _ member.Follower = (*node)(nil)
 
 // cut lets nothing out any more.
 func (n *node) cut() {
@@ -280,7 +277,7 @@ const closeFlush = time.Second
 // Close is fabric.Node.Close.
 func (n *node) Close() error { return n.end(peer.Leave) }
 
-// Fail is fabric.Failer.
+// Fail is fabric.Node.Fail.
 func (n *node) Fail() error { return n.end(peer.Fail) }
 
 // end leaves the cluster, by leave of package peer.

@@ -10,7 +10,6 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/verbs"
 	"github.com/declock/declock/internal/membership"
 	"github.com/declock/declock/internal/secure"
@@ -134,19 +133,8 @@ func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return &verbsNode{n, n.(member.Follower), n.(fabric.MemoryEpochs), e}, nil
+	return membership.Node(n, e), nil
 }
-
-// A verbsNode is a compute node with the coordinator that it needs.
-type verbsNode struct {
-	fabric.Node
-	member.Follower
-	fabric.MemoryEpochs
-	e *etcd.Coordinator
-}
-
-// Close implements fabric.Node.
-func (n *verbsNode) Close() error { return errors.Join(n.Node.Close(), n.e.Close()) }
 
 // Visit joins at a port of its own: the one that was given may be the memory node's.
 func (c *verbsCluster) Visit(ctx context.Context) (fabric.Node, error) {

@@ -104,7 +104,7 @@ func (s *Standing) entrance() (st *member.State, newer <-chan struct{}, err erro
 	return s.state, s.newer, err
 }
 
-// MemoryEpoch is fabric.MemoryEpochs: the epoch of the newest state that is known here. A memory node executes nothing in an epoch
+// MemoryEpoch is fabric.Node.MemoryEpoch: the epoch of the newest state that is known here. A memory node executes nothing in an epoch
 // before all compute nodes know of it (Admit).
 func (s *Standing) MemoryEpoch(id fabric.MemID) uint32 {
 	if id > fabric.MaxMem {
