@@ -11,7 +11,9 @@ import (
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/region"
 )
 
 // How often a keeper looks who lives, which costs nothing remote; how often it looks after each store and tree when nobody has died, when
@@ -69,6 +71,20 @@ func (c *Cluster) beginOpen(ctx context.Context) (end func(), err error) {
 		return nil, err
 	}
 	return func() { <-c.opening }, nil
+}
+
+// keepLeft has the keeper free what a call has left half made, and could not free.
+func (c *Cluster) keepLeft() error {
+	if !slices.ContainsFunc(c.node.Regions(), func(r *region.Region) bool { return c.creating.Left(r.Memory()) }) {
+		return nil
+	}
+	select {
+	case c.opening <- struct{}{}:
+	default:
+		return nil // whoever opens a store or tree now has started it
+	}
+	defer func() { <-c.opening }()
+	return c.startKeeper()
 }
 
 // endKeeper ends the keeper, if there is one.
@@ -201,7 +217,25 @@ func (k *keeper) tend(view func() fabric.View) (busy, again bool, err error) {
 		}
 		errs = append(errs, err)
 	}
+	errs = append(errs, k.freeLeft())
 	return busy, again, errors.Join(errs...)
+}
+
+// freeLeft frees the names that calls of this process have failed to make, and to free: others could not make them as long as this process lives.
+func (k *keeper) freeLeft() error {
+	var errs []error
+	for _, r := range k.c.node.Regions() {
+		mn := r.Memory()
+		if !k.c.creating.Left(mn) {
+			continue
+		}
+		err := lock.Renew(k.s.Locker(), mn)
+		if err == nil {
+			err = r.FreeLeft(k.s.Port(), &k.c.creating)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // client returns the keeper's client of a store or tree.

@@ -334,7 +334,7 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 		return l.open(c.node, s.Port())
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, c.keepLeft())
 	}
 	return c.known(l), nil
 }

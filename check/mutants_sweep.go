@@ -1,9 +1,11 @@
 package check
 
+import "slices"
+
 // sweepMutants are bugs of what gives out memory, and of what finds the memory that crashed nodes had.
 func sweepMutants() []Mutant {
 	all := []Class{Store, StoreCrash, Tree, TreeCrash}
-	return append(memoryMutants(), []Mutant{
+	return slices.Concat(memoryMutants(), creationMutants(), []Mutant{
 		{Name: "sweep-untracked", File: "region/sweep/tracker.go",
 			Old: "if t.on.Load() {", New: "if false {",
 			Breaks: "what passes through a compute node's hands in a round is not remembered", Classes: all},
@@ -19,7 +21,7 @@ func sweepMutants() []Mutant {
 		{Name: "sweep-lists-too-late", File: "region/sweep/member.go",
 			Old: "if k.step() > 0 {\n\t\tif err := m.strike(o, k)", New: "if m.held = (hoard{}); k.step() > 0 {\n\t\to.Held(m.held.add)\n\t\tm.held.sort()\n\t\tif err := m.strike(o, k)",
 			Breaks: "lists are looked at after operations were waited for: what is on its way out of one is nowhere", Test: "region/sweep TestAPieceOnItsWayOutOfAListIsNotFound"},
-	}...)
+	})
 }
 
 // memoryMutants are bugs of what gives out memory: pages, runs, pieces.
@@ -76,12 +78,27 @@ func memoryMutants() []Mutant {
 		{Name: "helper-too-late", File: "region/pages.go",
 			Old: "if err != nil || now != w {", New: "if _ = now; err != nil {",
 			Breaks: "a node that helps to change pages, and was stopped meanwhile, changes them again", Test: "region TestGrowStoppedEverywhere"},
+	}
+}
+
+// creationMutants are bugs of what makes root entries, and of what frees those that were left half made.
+func creationMutants() []Mutant {
+	return []Mutant{
 		{Name: "maker-leaks", File: "region/root.go",
 			Old: "if err := d.clear(i, st); err != nil {\n\t\treturn err\n\t}\n\tbinary", New: "if _, err := d.cas(i, st, st.free()); err != nil {\n\t\treturn err\n\t}\n\tbinary",
 			Breaks: "what a crashed node had taken for a root entry that it was making is lost", Test: "region TestCreateCrashesEverywhere"},
 		{Name: "own-claim-kept", File: "region/creating.go",
 			Old: "case owner == d.port.ID().CN():", New: "case owner == 0:",
 			Breaks: "a compute node does not free the claim of a root entry that a failed call has left behind", Test: "check TestRegressions"},
+		{Name: "unpublished-claim-kept", File: "region/root.go",
+			Old: "e.Name, d.giveUp(i, mine, err))", New: "e.Name, err)",
+			Breaks: "a root entry that could not be published stays claimed: nobody else can make that name while its maker lives", Test: "region TestOthersCreateWhatALivingNodeLeftHalfMade"},
+		{Name: "left-claim-forgotten", File: "region/creating.go",
+			Old: "if cerr != nil {\n\t\ts.Creating.leave", New: "if false {\n\t\ts.Creating.leave",
+			Breaks: "a compute node that cannot free the claim of a root entry does not try again", Test: "region TestOthersCreateWhatALivingNodeLeftHalfMade"},
+		{Name: "left-claim-never-freed", File: "keeper.go",
+			Old: "errs = append(errs, k.freeLeft())", New: "errs = append(errs, nil)",
+			Breaks: "claims that could not be freed are not looked at in the background", Test: ". TestHalfMadeIsFreedInTheBackground"},
 		{Name: "claim-under-way-freed", File: "region/creating.go",
 			Old: "return c.claims[creation{mn, hash}] == 0", New: "return true",
 			Breaks: "a compute node frees the claim of a root entry that another of its clients is making", Test: "region TestCreationUnderWayIsNotAbandoned"},

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/declock/declock/fabric"
@@ -11,7 +12,8 @@ import (
 // free it, or by a crashed process that had the number before. Any goroutine may use it. The zero value is ready.
 type Creating struct {
 	mu     sync.Mutex
-	claims map[creation]int // callers
+	claims map[creation]int  // callers
+	left   map[creation]bool // claims of calls that have failed, and could not undo them
 }
 
 type creation struct {
@@ -72,14 +74,92 @@ func (d *directory) abandoned(st claimWord) bool {
 	return false
 }
 
-// giveUp frees the slot that was claimed for an entry that could not be made: if the memory node has restarted meanwhile, in its
-// present epoch, where Spec.Retry can. Else the claim stays, and the next search finds it abandoned.
-func (d *directory) giveUp(i int, mine claimWord, s *Spec) error {
-	err := d.clear(i, mine)
-	if err == nil || s.Retry == nil {
+// giveUp undoes the claim of slot i, of an entry that could not be made because of err: others wait for the name, and one of them can make it then. If the
+// memory node has restarted meanwhile, that is done in its present epoch, where Spec.Retry can. Else the claim stays, and FreeLeft or the next search
+// of this compute node frees it. It returns err, with what failed besides.
+//
+// The outcome of what failed may be unknown: it is executed before what comes here, or never (fabric.ErrUnknownOutcome). An entry that was published is left as it is.
+func (d *directory) giveUp(i int, mine claimWord, err error) error {
+	s := d.spec
+	cerr := d.unclaim(i, mine)
+	if cerr != nil && s.Retry != nil {
+		again := *d
+		again.port = s.Retry
+		cerr = again.unclaim(i, mine)
+	}
+	if cerr != nil {
+		s.Creating.leave(creation{d.r.mn, mine.hash()})
+	}
+	if err == nil {
+		return cerr
+	}
+	if cerr == nil {
 		return err
 	}
-	again := *d
-	again.port = s.Retry
-	return again.clear(i, mine)
+	return errors.Join(err, cerr)
+}
+
+// unclaim undoes a claim of slot i, if that is its state: retired memory is retired again, a slot that was free is free, with what it has got since.
+func (d *directory) unclaim(i int, mine claimWord) error {
+	if mine.state() == claimReused {
+		_, err := d.cas(i, mine, mine.kept())
+		return err
+	}
+	return d.clear(i, mine)
+}
+
+// leave notes claims that could not be undone.
+func (c *Creating) leave(left ...creation) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left == nil {
+		c.left = map[creation]bool{}
+	}
+	for _, k := range left {
+		c.left[k] = true
+	}
+}
+
+// Left reports whether calls that have failed may have left claims on a memory node.
+func (c *Creating) Left(mn fabric.MemID) bool { return len(c.leftOn(mn)) > 0 }
+
+// leftOn returns the claims left on a memory node, of names that nobody here is creating.
+func (c *Creating) leftOn(mn fabric.MemID) (left []creation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := range c.left {
+		if k.mn == mn && c.claims[k] == 0 {
+			left = append(left, k)
+		}
+	}
+	return left
+}
+
+// FreeLeft frees what failed calls of Create by this compute node left half made in the region, and could not free: c is their Creating. A
+// compute node calls it now and then, so that others need not wait for its next Create. If nothing was left, nothing is done.
+func (r *Region) FreeLeft(port fabric.Port, c *Creating) error {
+	left := c.leftOn(r.mn)
+	if len(left) == 0 {
+		return nil
+	}
+	c.forget(left)
+	d := r.directory(port)
+	defer d.free()
+	d.spec = &Spec{Creating: c}
+	_, _, _, _, err := d.search("", none) // no entry has that name
+	if err != nil {
+		c.leave(left...)
+	}
+	return err
+}
+
+func (c *Creating) forget(left []creation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range left {
+		delete(c.left, k)
+	}
 }

@@ -78,3 +78,94 @@ func TestCreationUnderWayIsNotAbandoned(t *testing.T) {
 		t.Fatal(list, err)
 	}
 }
+
+// A refusing Port refuses one chain, as one of which nothing was executed.
+type refusing struct {
+	fabric.Port
+	k int
+}
+
+func (p *refusing) Do(ops []fabric.Op) error {
+	if p.k--; p.k == -1 {
+		return &fabric.ChainError{Op: ops[0], Err: fabric.ErrNodeDown}
+	}
+	return p.Port.Do(ops)
+}
+
+// A chain is refused, or a compute node reaches the memory node no more, while it creates an entry, from new memory and from retired memory. Another compute node
+// creates that name then, while the first lives: at once, or when the first has freed what it left.
+func TestOthersCreateWhatALivingNodeLeftHalfMade(t *testing.T) {
+	for _, retired := range []bool{false, true} {
+		for _, gone := range []bool{false, true} {
+			for k, done := 0, false; !done; k++ {
+				_, mn, nodes := cluster(t, 1, 2)
+				p, q := open(t, nodes[0]), open(t, nodes[1])
+				want(t, region.Format(p, mn, params), nil)
+				r, err := region.Open(p, mn)
+				want(t, err, nil)
+				var here, there region.Creating
+				spec := func(c *region.Creating) region.Spec {
+					return region.Spec{Name: "half", Kind: region.KindLocks, Size: 40000, Creating: c, Reuse: always, Deadline: q.Now() + fabric.Millisecond}
+				}
+				if retired {
+					s := spec(&here)
+					s.Name = "old"
+					e, _, err := r.Create(p, s)
+					want(t, err, nil)
+					want(t, r.Retire(p, &e), nil)
+				}
+				before, err := r.Used(p)
+				want(t, err, nil)
+				if gone {
+					failing := &stepPort{Port: p, k: k, between: func() bool { return false }}
+					_, _, err = r.Create(failing, spec(&here))
+					if done = !failing.reached; !done {
+						want(t, err, errDead)
+						want(t, r.FreeLeft(p, &here), nil)
+					}
+				} else {
+					failing := &refusing{p, k}
+					_, _, err = r.Create(failing, spec(&here))
+					if done = failing.k >= 0; !done && err != nil { // a chain that has no effect may be tried again
+						want(t, err, fabric.ErrNodeDown)
+					}
+				}
+				if here.Left(mn) {
+					t.Fatalf("retired %v, gone %v, %d: it has left something", retired, gone, k)
+				}
+				if _, _, err := r.Create(q, spec(&there)); err != nil {
+					t.Fatalf("retired %v, gone %v, %d: %v", retired, gone, k, err)
+				}
+				want(t, r.Remove(q, "half", region.KindLocks), nil)
+				if now, err := r.Used(q); err != nil || now > before {
+					t.Fatalf("retired %v, gone %v, %d: %d bytes are used, %d before: %v", retired, gone, k, now, before, err)
+				}
+			}
+		}
+	}
+}
+
+// What a failed call has left stays while another call of the compute node makes the same name.
+func TestFreeLeftWhileItIsBeingMade(t *testing.T) {
+	_, r, p := formatted(t)
+	var ours region.Creating
+	s := region.Spec{Name: "a", Kind: region.KindStore, Size: 5000, Creating: &ours}
+	failing := &stepPort{Port: p, k: 3, between: func() bool { return false }}
+	_, _, err := r.Create(failing, s)
+	want(t, err, errDead)
+	if !ours.Left(r.Memory()) {
+		t.Fatal("it has left nothing")
+	}
+	s.Init = func(*region.Entry) error {
+		if ours.Left(r.Memory()) {
+			t.Error("it says that it has left what is being made")
+		}
+		return r.FreeLeft(p, &ours)
+	}
+	_, created, err := r.Create(p, s)
+	want(t, err, nil)
+	want(t, r.FreeLeft(p, &ours), nil)
+	if list, err := r.List(p); err != nil || !created || len(list) != 1 || ours.Left(r.Memory()) {
+		t.Fatal(list, err)
+	}
+}

@@ -32,16 +32,16 @@ func (d *directory) reuse(i int, e Entry) (Entry, bool, error) {
 	s.Creating.begin(d.r.mn, hash)
 	defer s.Creating.end(d.r.mn, hash)
 	mine := makeClaim(claimReused, d.port.ID().CN(), st.gen(), hash)
-	if ok, err := d.cas(i, st, mine); err != nil || !ok {
-		return Entry{}, false, err
+	ok, err := d.cas(i, st, mine)
+	if err != nil {
+		return Entry{}, false, d.giveUp(i, mine, err)
+	}
+	if !ok {
+		return Entry{}, false, nil
 	}
 	_, pub, claim, _, err := d.search(s.Name, i)
 	if err != nil || pub != none || claim != none {
-		_, cerr := d.cas(i, mine, mine.kept()) // else the next search finds it abandoned
-		if err == nil {
-			err = cerr
-		}
-		return Entry{}, false, err
+		return Entry{}, false, d.giveUp(i, mine, err)
 	}
 	e.Name, e.Info, e.Creator = s.Name, s.Info, mine.owner()
 	if err := d.publish(i, mine, &e); err != nil {

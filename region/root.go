@@ -383,17 +383,22 @@ func (d *directory) claim(i int, s *Spec) (claimWord, error) {
 	old := d.state(i)
 	mine := old.claim(d.port.ID().CN(), nameHash(s.Name))
 	ok, err := d.cas(i, old, mine)
-	if err != nil || !ok {
-		return 0, err
+	if err != nil {
+		return 0, d.giveUp(i, mine, err)
+	}
+	if !ok {
+		return 0, nil
 	}
 	_, pub, claim, _, err := d.search(s.Name, i)
 	if err == nil && pub == none && claim == none {
 		return mine, nil
 	}
-	if err != nil {
-		return 0, errors.Join(err, d.giveUp(i, mine, s))
+	if err == nil {
+		_, err = d.cas(i, mine, mine.free())
 	}
-	_, err = d.cas(i, mine, mine.free())
+	if err != nil {
+		err = d.giveUp(i, mine, err)
+	}
 	return 0, err
 }
 
@@ -408,16 +413,12 @@ func (d *directory) make(i int, mine claimWord, s *Spec) (Entry, error) {
 		err = s.Init(&e)
 	}
 	if err != nil {
-		// Others wait for this name: let one of them try.
-		if cerr := d.giveUp(i, mine, s); cerr != nil {
-			err = errors.Join(err, cerr)
-		}
-		return Entry{}, fmt.Errorf("region: create %q: %w", s.Name, err)
+		return Entry{}, fmt.Errorf("region: create %q: %w", s.Name, d.giveUp(i, mine, err))
 	}
 	return e, d.publish(i, mine, &e)
 }
 
-// publish publishes the entry that slot i was claimed for.
+// publish publishes the entry that slot i was claimed for. If that fails, it gives the claim up; if the entry was published all the same, it stays.
 func (d *directory) publish(i int, mine claimWord, e *Entry) error {
 	b := d.buf[i*entrySize:][:entrySize]
 	encodeEntry(b, e, mine.gen())
@@ -426,7 +427,7 @@ func (d *directory) publish(i int, mine claimWord, e *Entry) error {
 		fabric.CAS(d.addr(i), uint64(mine), uint64(mine.publish())),
 	}
 	if err := d.port.Do(ops[:]); err != nil {
-		return fmt.Errorf("region: create %q: %w", e.Name, err)
+		return fmt.Errorf("region: create %q: %w", e.Name, d.giveUp(i, mine, err))
 	}
 	if !ops[1].Swapped() {
 		return fmt.Errorf("%w: %q was taken over while it was made", ErrHalfCreated, e.Name)

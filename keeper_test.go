@@ -1,0 +1,58 @@
+package declock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/region"
+)
+
+// A downPort reaches a memory node so many times.
+type downPort struct {
+	fabric.Port
+	left int
+}
+
+func (p *downPort) Do(ops []fabric.Op) error {
+	if p.left--; p.left < 0 {
+		return &fabric.ChainError{Op: ops[0], Err: fabric.ErrNodeDown}
+	}
+	return p.Port.Do(ops)
+}
+
+// What a process has left half made, because the memory node was down, it frees in the background when that is up.
+func TestHalfMadeIsFreedInTheBackground(t *testing.T) {
+	c, err := Open(context.Background(), "shm:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := c.node.Regions()[0]
+	_, _, err = r.Create(&downPort{s.Port(), 3}, region.Spec{Name: "half", Kind: region.KindLocks, Size: 4096, Creating: &c.creating})
+	if !errors.Is(err, fabric.ErrNodeDown) || !c.creating.Left(r.Memory()) {
+		t.Fatalf("error %v, left %v", err, c.creating.Left(r.Memory()))
+	}
+	if err := c.keepLeft(); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		list, err := r.Claims(s.Port())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%v are there still", list)
+		}
+	}
+}
