@@ -90,7 +90,10 @@ func WithReport(f func(error)) Option { return func(o *options) { o.cfg.Report =
 
 // WithOnLoss sets who is told of each lock that a session of this process holds, and that has been lost:
 // its memory node has restarted, or the cluster has declared this compute node dead.
-// Others may have the lock then. f is called by any goroutine, and must neither wait nor use the cluster;
+// Others may hold the lock before this process calls Unlock: after a restart of the memory node as soon as f has returned (with shm: when this
+// process has unlocked it). Nothing that the session still writes to the lock's memory node arrives, but what it writes to other memory nodes after
+// a restart does. So stop changing there, and outside of the cluster, what the lock protects when f is called, or let the
+// resource refuse older fencing tokens (lock.Loss.Token). f is called by any goroutine, and must neither wait nor use the cluster;
 // Unlock tells too (lock.ErrLost). It is called as soon as this process finds out, at a
 // failed operation or within a second. A panic in f ends f only: it is reported (WithReport), or else logged.
 func WithOnLoss(f func(lock.Loss)) Option { return func(o *options) { o.cfg.OnLoss = f } }

@@ -88,6 +88,10 @@ func TestCloseAfterAWaitThatWasCanceled(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
+		// A number is free when all members have acknowledged that its node has left.
+		for limit := time.Now().Add(time.Minute); b.Node().Fabric().View().Live.Has(number) && time.Now().Before(limit); {
+			time.Sleep(time.Millisecond)
+		}
 		if d := open(); d.Node().Fabric().ID() != number {
 			t.Errorf("number %v, want %v again", d.Node().Fabric().ID(), number)
 		}

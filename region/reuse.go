@@ -3,7 +3,7 @@ package region
 // What has been retired may be used by somebody who does not know yet. Memory of which the old users and the new ones may be at work beside each other can be published
 // under another name, as it is: that of locks, which exclude all who use them, whatever they call them.
 //
-// The entry keeps its slot and its generation: its pages stay its own. Whoever publishes it claims it first, in a state of its own. If that compute node crashes, or does not go on,
+// The entry keeps its slot and its generation: its pages stay its own. Whoever publishes it claims it first, in a state of its own. If that compute node crashes, or fails,
 // the entry is retired again by whoever comes by (search); if it has been written in part by then, nobody takes it any more.
 
 // reusable returns the slot of a retired entry that serves, or none.

@@ -230,7 +230,8 @@ func (c *cluster) lock(ctx context.Context) error {
 	}
 }
 
-// intact looks at all pages of the cluster's file, so that nobody takes members for gone because their slots are.
+// intact returns an error if a page of the cluster's file is missing. A caller that reads a missing page sees empty slots: members that are alive
+// would look as if they had left.
 func (c *cluster) intact() error {
 	for page := uintptr(0); page < uintptr(clusterSize); page += pageSize {
 		c.m.word(page).Load()

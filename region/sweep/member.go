@@ -99,8 +99,9 @@ func Init(port fabric.Port, base fabric.Addr) error {
 	return nil
 }
 
-// Join registers the compute node of a Port with the store or tree whose first part's memory begins at base. It comes before anything is taken. there fails if
-// the memory is not the store's or tree's any more: it is asked after the record has been read, which is then a record, and before it is changed.
+// Join registers the compute node of a Port with the store or tree whose first part's memory begins at base. It comes before anything is taken. Join calls there after it
+// has read the compute node's record, and before it changes that. there returns an error if the memory is not the store's or tree's any more: then what was
+// read may be no record, and Join changes nothing.
 func Join(port fabric.Port, base fabric.Addr, there func() error) (*Member, error) {
 	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
 	if int(m.cn) >= maxNodes || m.cn == 0 {
