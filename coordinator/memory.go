@@ -91,7 +91,7 @@ func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve fu
 	if ready != nil {
 		ready(n)
 	}
-	if err := ctx.Err(); err != nil { // ready may have ended it: then this epoch had no memory node
+	if err := ctx.Err(); err != nil { // ready may have ended it
 		n.end(member.Left, err)
 		return nil, fmt.Errorf("coordinator: join: %w", err)
 	}
@@ -111,6 +111,9 @@ func (n *memoryMember) awaitAdmission(ctx context.Context) error {
 	for {
 		n.m.mu.Lock()
 		admitted, news := n.m.ledger.Admits(n.e.Entry), n.m.news
+		if admitted {
+			n.m.ledger.Serve(n.e)
+		}
 		n.m.mu.Unlock()
 		select {
 		case <-n.done:

@@ -339,12 +339,27 @@ func servedBefore(e *env) {
 		e.Errorf("the first: %+v", first.MN())
 	}
 	e.kill(first)
-	// A join that fails counts an epoch, in which there was no memory node.
+	// A join that fails counts an epoch, in which there was no memory node: whether it fails before others hear of it, or while it waits for them.
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
 	if _, err := e.Service.JoinMN(ctx, member.MN{ID: 5, Size: 1 << 20}, func(member.Member) { cancel() }); err == nil {
 		e.Fatal("a join that was cancelled has succeeded")
 	}
+	a := e.startCN()
+	a.setDeaf(true)
+	ctx, cancel = context.WithCancel(e.ctx)
+	defer cancel()
+	n, joined := newNode(), make(chan error, 1)
+	go func() {
+		_, err := e.Service.JoinMN(ctx, member.MN{ID: 5, Size: 1 << 20}, n.ready)
+		joined <- err
+	}()
+	e.await(a, "the new one", func(s *member.State) bool { return len(s.MNs) == 1 })
+	cancel()
+	if err := <-joined; !errors.Is(err, context.Canceled) {
+		e.Fatalf("join: %v", err)
+	}
+	a.setDeaf(false)
 	if again := e.startMN(5); again.MN().Served != first.MN().Epoch {
 		e.Errorf("%+v after %+v", again.MN(), first.MN())
 	}

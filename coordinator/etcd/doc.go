@@ -17,14 +17,14 @@
 //	node/mn/00000    {"life", "addr", "size", "epoch", ..}   fenced; "gone" then says "left" or "died"
 //	ack/694d..       1234                     leased   this life (hexadecimal) acts on all revisions up to it, that of a change of history
 //	epoch/00000      3                        the last epoch of a memory node
-//	served/00000     3                        the last epoch in which it became a member (joins that failed have counted epoch/)
+//	served/00000     3                        the last epoch in which its join succeeded (those that failed have counted epoch/)
 //	forgotten/00000  3                        the epoch with which a memory node was forgotten: it is not expected back
 //	lost             2                        compute nodes that have died
 //
 // Each step is one transaction, which fails if another was faster:
 //
 //	reserve   no live and no node key: put live (and epoch+1, or one more than the node's last, if that is larger)
-//	publish   our live key is there: put node (and served), history
+//	publish   our live key is there: put node, history
 //	leave     our node key is as we wrote it: put node with gone=left (or died, as the node says), history, delete live
 //	note      a node key without live key and gone, and history is as read: put node with gone=died, history.
 //	          From its revision on nodes can be asked to acknowledge it
@@ -32,7 +32,7 @@
 //	          compute node) no memory node has gone, and history is as read: put history, delete node; lost+1 if it died
 //	forgetMN  a memory node without live and node key, whose epoch is as we read it: put forgotten, history
 //	ack       history is as read, and our ack key not older than we wrote it: put ack
-//	joined    our live and node keys are as we wrote them, and all have acknowledged: nothing; the join is over
+//	joined    our live and node keys are as we wrote them, and all have acknowledged: the join is over (put served, of a memory node)
 //
 // Note and forget are for whichever member is first. Each step is one of member.Ledger's, and what the keys
 // mean is read into one, which says what the State is, which number is free, and who is to be forgotten.
@@ -52,7 +52,10 @@
 // A change that was lost before a node acknowledged it was not acted on by all, so that node goes on:
 // the history key keeps what is lost and what has come instead apart. A view takes in a change of history only if it replaces the value
 // that the view has (the watch tells of both); else the keys are listed anew. An acknowledgement is written only while history has the value that the view has,
-// and for a state of before such a listing not at all.
+// and for a state of before such a listing not at all. A listing of another history whose revision is that of the view fences the node: it has acted on a State
+// of that revision already.
+//
+// A join of which only the answer to the last step was lost fails, and has put served all the same.
 //
 // A watch that is cut off, or whose revisions have been compacted, begins again with
 // a new listing.

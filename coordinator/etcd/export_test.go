@@ -71,6 +71,7 @@ func JoinMNBehind(c *Coordinator, ctx context.Context, id fabric.MemID, ready fu
 			return err
 		}
 		m.watcher.mu.Lock()
+		old.history = m.watcher.view.history // changes that follow continue the view, though it lacks some
 		m.watcher.view = old
 		m.watcher.mu.Unlock()
 		return m.reserveMN(ctx, id)

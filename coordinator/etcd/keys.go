@@ -105,7 +105,7 @@ func decodeRecord(n number, value []byte) (record, error) {
 	return r, nil
 }
 
-// servedKey is where the last epoch is in which a memory node became a member.
+// servedKey is where the last epoch is in which the join of a memory node succeeded.
 func servedKey(n number) string { return dirServed + n.String()[len("mn/"):] }
 
 // epochKey is where the last epoch of a memory node is, and forgotKey the one with which it was forgotten.

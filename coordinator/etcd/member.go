@@ -20,7 +20,7 @@ type membership struct {
 	*lease
 	*watcher
 	record  record
-	served  uint32 // the last epoch before ours in which a memory node with our number became a member
+	served  uint32 // the last epoch before ours in which a memory node with our number served
 	brought uint32 // the last epoch that a memory node knows of itself
 
 	mu      sync.Mutex
@@ -84,22 +84,23 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 	if ready != nil {
 		ready(m)
 	}
-	if err := ctx.Err(); err != nil { // ready may have ended it: then this epoch had no memory node
+	if err := ctx.Err(); err != nil { // ready may have ended it
 		return fmt.Errorf("etcd: join: %w", err)
 	}
 	n := m.number
-	then := []clientv3.Op{m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease)}
-	if !n.cn {
-		then = append(then, m.lease.c.put(servedKey(n), count(uint64(m.record.Epoch)), clientv3.NoLease))
-	}
 	ours := m.lease.c.holds(dirLive+n.String(), count(uint64(m.life)))
-	revision, err := m.put(ctx, []clientv3.Cmp{ours, m.lease.c.absent(dirNode + n.String())}, then)
+	revision, err := m.put(ctx, []clientv3.Cmp{ours, m.lease.c.absent(dirNode + n.String())},
+		[]clientv3.Op{m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease)})
 	if err == nil {
 		err = m.await(ctx, func(v *view) bool { return v.revision >= revision && v.admits(revision) })
 	}
 	if err == nil {
+		var then []clientv3.Op
+		if !n.cn { // a memory node lets nobody in before, so that a join that has failed supersedes no memory
+			then = append(then, m.lease.c.put(servedKey(n), count(uint64(m.record.Epoch)), clientv3.NoLease))
+		}
 		// The acknowledgements were of this history: else others need not know of us.
-		_, err = m.lease.c.commit(ctx, []clientv3.Cmp{ours, m.lease.c.unchanged(dirNode+n.String(), revision)})
+		_, err = m.lease.c.commit(ctx, []clientv3.Cmp{ours, m.lease.c.unchanged(dirNode+n.String(), revision)}, then...)
 	}
 	if errors.Is(err, errStale) {
 		m.lose()
@@ -295,7 +296,7 @@ func (m *membership) reserve(ctx context.Context, n number) error {
 	m.watcher.mu.Lock()
 	defer m.watcher.mu.Unlock()
 	if !n.cn {
-		m.served = uint32(m.view.served[fabric.MemID(n.id)]) // it stays so: nobody else can publish while our live key is there
+		m.served = uint32(m.view.served[fabric.MemID(n.id)]) // it stays so: nobody else can join while our live key is there
 	}
 	m.number = n // only now: the watcher takes a view without our live key for our end
 	return nil

@@ -24,7 +24,7 @@ type view struct {
 	acks     map[member.Life]versioned
 	epochs   map[fabric.MemID]versioned
 	forgot   map[fabric.MemID]uint64 // the epoch with which it was forgotten
-	served   map[fabric.MemID]uint64 // the last epoch in which it became a member
+	served   map[fabric.MemID]uint64 // the last epoch in which it served
 	lost     uint64
 	history  stamp
 	// Up to this revision it is not known that the view continues the one before it: the listing came without the changes between them.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -157,6 +158,10 @@ func (w *watcher) relist(v *view) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	same := v.history == w.view.history
+	if !same && v.revision == w.view.revision && w.own != nil {
+		// A State of the same revision is no news to the node, and its acknowledgement of the one before would count for this one.
+		w.own.end(fmt.Errorf("%w: etcd's revision %d has another history than node %x has seen: was a backup restored?", fabric.ErrFenced, v.revision, uint64(w.own.life)))
+	}
 	switch {
 	case v.revision < w.view.revision:
 		return // a watch was faster
@@ -165,7 +170,7 @@ func (w *watcher) relist(v *view) {
 	default:
 		v.unlinked = v.revision
 	}
-	changed := v.revision != w.view.revision
+	changed := v.revision != w.view.revision || !same
 	w.view = v
 	w.publish(changed)
 }

@@ -1,8 +1,11 @@
 package etcd
 
 import (
+	"context"
+	"errors"
 	"testing"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,6 +43,34 @@ func TestOlderListing(t *testing.T) {
 	w.relist(viewAt(12, "y", 3)) // "y" at another revision is none that was seen
 	if w.view.unlinked != 12 {
 		t.Errorf("unlinked up to %d", w.view.unlinked)
+	}
+}
+
+// A listing has the revision of the view, and is of another history, as when a backup was restored and others have written as much since. A node that has
+// acted on the view would act on nothing of the listing, for its revision is not newer: its life ends. Whoever only watches sees the listing.
+func TestListingOfAnotherHistory(t *testing.T) {
+	for _, x := range []struct {
+		history string
+		fenced  bool
+	}{{"x", false}, {"y", true}} {
+		w := newWatcher(t, viewAt(10, "x", 1, 2))
+		w.own = &lease{c: w.c, life: 1, done: make(chan struct{})}
+		w.own.ctx, w.own.cancel = context.WithCancel(t.Context())
+		w.relist(viewAt(10, x.history, 1))
+		if err := w.own.Err(); errors.Is(err, fabric.ErrFenced) != x.fenced || (w.own.ctx.Err() != nil) != x.fenced {
+			t.Errorf("history %q after x: the life has ended with %v", x.history, err)
+		}
+	}
+	w := newWatcher(t, viewAt(10, "x", 1, 2))
+	_, changed := w.State()
+	w.relist(viewAt(10, "y", 1))
+	select {
+	case <-changed:
+	default:
+		t.Error("whoever watches does not hear of it")
+	}
+	if s, _ := w.State(); len(s.CNs) != 1 {
+		t.Errorf("%+v", *s)
 	}
 }
 

@@ -22,7 +22,7 @@ type Ledger struct {
 	Last     Life                    // that was given out
 	Lost     uint64                  // compute nodes that have died and are forgotten
 	Epochs   map[fabric.MemID]uint32 // the last of each memory node that ever was
-	// Served has the last epoch of each in which it became a member.
+	// Served has the last epoch of each in which its join succeeded.
 	Served map[fabric.MemID]uint32
 	// Forgotten are the memory nodes of Epochs that have gone and are not expected back.
 	Forgotten map[fabric.MemID]bool
@@ -155,9 +155,13 @@ func (l *Ledger) Join(e *Entry) {
 	if e.Phase == Reserved {
 		l.Revision++
 		e.Phase, e.Since, e.Entry = Joined, l.Revision, l.Revision
-		if !e.IsCN() {
-			l.Served[e.MN.ID] = e.MN.Epoch
-		}
+	}
+}
+
+// Serve notes that the join of a member has succeeded: a memory node lets others in from now on. One of which the join fails before that has served nobody.
+func (l *Ledger) Serve(e *Entry) {
+	if e.Phase == Joined && !e.IsCN() {
+		l.Served[e.MN.ID] = e.MN.Epoch
 	}
 }
 

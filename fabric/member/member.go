@@ -58,7 +58,7 @@ type MN struct {
 	Addr  string // where compute nodes reach it, host:port
 	Size  uint64 // bytes
 	Epoch uint32 // grows whenever a memory node with this ID starts anew
-	// Served is, in what [Member.MN] says, the last epoch before its own in which a memory node with this ID became a member, as far as the
+	// Served is, in what [Member.MN] says, the last epoch before its own in which the join of a memory node with this ID succeeded, as far as the
 	// coordinator knows. (Epochs of joins that failed are skipped.) It is 0 in states.
 	Served uint32
 }

@@ -203,7 +203,10 @@ func (s *service) join(ctx context.Context, ready func(member.Member), add func(
 	})
 	for {
 		s.mu.Lock()
-		admitted, happens := s.c.ledger.Admits(m.since), s.happens
+		admitted, happens := ctx.Err() == nil && s.c.ledger.Admits(m.since), s.happens // ready may have ended ctx
+		if admitted {
+			s.c.ledger.Serve(m.entry)
+		}
 		s.mu.Unlock()
 		select {
 		case <-j.done:
