@@ -20,6 +20,8 @@ var (
 	ErrNoMemory = errors.New("tcp: not enough memory")
 	ErrFormat   = errors.New("tcp: not a file of memory of this version")
 	ErrInUse    = errors.New("tcp: in use")
+	// ErrTruncated: the file of the memory is shorter than it was, or its file system has no memory for all of it. What was in it is lost.
+	ErrTruncated = errors.New("tcp: a file has lost its memory")
 
 	// ErrSuperseded: the cluster has given this memory node up, and another process has served its number since: what is in memory
 	// here is older.

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/mapped"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +41,7 @@ type memory struct {
 	epoch uint32         // the last in which the file was served; 0: none, or not known
 	at    unsafe.Pointer // the mapping
 	len   uintptr
+	guard *mapped.Range // of the mapping of a file; nil: none
 }
 
 // openMemory maps memory. What no file holds takes room only where it is touched.
@@ -54,6 +56,9 @@ func openMemory(o *Options) (*memory, error) {
 		m.len = uintptr(m.size) + filePage
 		m.at, err = unix.MmapPtr(int(m.file.Fd()), 0, nil, m.len, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 		m.base = unsafe.Add(m.at, filePage)
+		if err == nil {
+			m.guard = mapped.Guard(m.at, (m.len+filePage-1)/filePage*filePage)
+		}
 	}
 	if err != nil {
 		m.at = nil
@@ -72,8 +77,7 @@ func openMemory(o *Options) (*memory, error) {
 	return m, nil
 }
 
-// openFile opens, locks and checks the file, or makes it. All its blocks are there then: who touched a page of the mapping for which
-// the file system has none left would be killed by SIGBUS.
+// openFile opens, locks and checks the file, or makes it. All its blocks are there then, so that no access finds the file system full.
 func (m *memory) openFile(o *Options) (err error) {
 	if m.file, err = os.OpenFile(o.File, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return fmt.Errorf("%w: the file of the memory: %w", ErrOptions, err)
@@ -127,6 +131,28 @@ func (m *memory) keepEpoch(epoch uint32) {
 	}
 }
 
+// isLost reports whether an access has found that the file has no memory any more. All memory is zeros of this process's own since then: nothing
+// that was read from it may be answered.
+func (m *memory) isLost() bool { return m.guard != nil && m.guard.Lost() }
+
+// damage returns what is wrong with the file; nil if nothing is known. It does not touch the memory: it may be huge.
+func (m *memory) damage() error {
+	if m.file == nil {
+		return nil
+	}
+	st, err := m.file.Stat()
+	short := err == nil && st.Mode().IsRegular() && uint64(st.Size()) < m.size+filePage
+	switch {
+	case short:
+		err = fmt.Errorf("%w: %s was truncated to %d bytes", ErrTruncated, m.file.Name(), st.Size())
+	case m.isLost():
+		err = fmt.Errorf("%w: %s was truncated and made longer again, or its file system has no room left for it", ErrTruncated, m.file.Name())
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %w: remove the file and start the memory node again", fabric.ErrNodeDown, err)
+}
+
 // reserve makes the file system set blocks aside for memory of a size. What is in the file stays.
 func (m *memory) reserve(size uint64) error {
 	n := int64(size) + filePage
@@ -163,6 +189,10 @@ func rewrite(f *os.File, n int64) error {
 
 // close unmaps the memory. Nobody uses it any more.
 func (m *memory) close() {
+	if m.guard != nil {
+		m.guard.Release()
+		m.guard = nil
+	}
 	if m.at != nil {
 		_ = unix.MunmapPtr(m.at, m.len)
 		m.at = nil

@@ -262,7 +262,7 @@ func (s *MemoryServer) left(c *laneConn) {
 	}
 }
 
-// watch cuts connections that do not take their answers.
+// watch cuts connections that do not take their answers, and looks whether the file of the memory is as long as it was.
 func (s *MemoryServer) watch() {
 	t := time.NewTicker(s.o.Heartbeat)
 	defer t.Stop()
@@ -272,6 +272,9 @@ func (s *MemoryServer) watch() {
 		case <-t.C:
 		case <-s.ctx.Done():
 			return
+		}
+		if err := s.mem.damage(); err != nil {
+			s.stop(err)
 		}
 		s.mu.Lock()
 		for _, l := range s.lanes {
@@ -323,7 +326,7 @@ func (s *MemoryServer) Away() error {
 func (s *MemoryServer) Addr() net.Addr { return s.acceptor.listener.Addr() }
 
 // Done is closed when the memory node does not serve any more, and Err says why: nil after Close, ErrInUse of package member or
-// ErrSuperseded when the cluster has given it up and another process has its number. Then it has to be closed. (One that the cluster
+// ErrSuperseded when the cluster has given it up and another process has its number, ErrTruncated when the file of its memory was truncated. Then it has to be closed. (One that the cluster
 // has given up, and whose number is free, joins again with its memory: see Away.)
 func (s *MemoryServer) Done() <-chan struct{} { return s.done }
 

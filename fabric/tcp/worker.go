@@ -189,6 +189,9 @@ func (w *worker) serve(c *laneConn) {
 	more, err := c.turn(&w.stats)
 	if err != nil {
 		w.drop(c, err)
+		if errors.Is(err, ErrTruncated) {
+			w.s.stop(err)
+		}
 		return
 	}
 	if more && !c.again {
@@ -304,6 +307,9 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 	}
 	if c.isCut.Load() {
 		return false, fmt.Errorf("%w: cut", fabric.ErrFenced)
+	}
+	if c.s.mem.isLost() { // none of these answers is sent: clients hear that the outcome is unknown
+		return false, c.s.mem.damage()
 	}
 	c.have = copy(c.in[:], c.in[at:c.have])
 	n.publish(frames)

@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/coordinator/embedded"
 )
 
 // A memory node whose file, or the file of whose cluster, is truncated ends with an error that names it.
@@ -20,21 +22,45 @@ func TestMemoryNodeTruncated(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			path := filepath.Join(dir, "declock-x", file)
-			r, w := io.Pipe()
-			go func() {
-				_, _ = r.Read(make([]byte, 1)) // it is ready
-				if err := os.Truncate(path, 4096); err != nil {
-					t.Error(err)
-				}
-				_, _ = io.Copy(io.Discard, r)
-			}()
-			log := slog.New(slog.DiscardHandler)
-			err := RunMN(t.Context(), MNConfig{Cluster: scheme.SHM("x", dir), Memory: scheme.Memory{Size: 1 << 20}, Options: Options{Log: log}}, w)
-			if exit.Of(err) != exit.NodeLost || !strings.Contains(err.Error(), path) {
-				t.Errorf("%v (code %v), want %v and %s", err, exit.Of(err), exit.NodeLost, path)
-			}
-			w.Close()
+			truncatedMN(t, scheme.SHM("x", dir), scheme.Memory{Size: 1 << 20}, filepath.Join(dir, "declock-x", file))
 		})
 	}
+	t.Run("tcp", func(t *testing.T) {
+		t.Parallel()
+		etcd, err := os.MkdirTemp("", "declock-etcd") // t.TempDir's is too long for a socket
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(etcd)
+		s, err := embedded.Start(t.Context(), embedded.Options{Dir: etcd, Listen: "http://127.0.0.1:0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		address := "tcp://" + strings.TrimPrefix(s.Endpoint(), "http://") + "/x"
+		at, err := scheme.Parse(address, scheme.Options{Insecure: true, Listen: "127.0.0.1:0", RunDir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "memory")
+		truncatedMN(t, at, scheme.Memory{Size: 1 << 20, Path: path}, path)
+	})
+}
+
+// truncatedMN runs a memory node, truncates a file when it serves, and checks how it ends.
+func truncatedMN(t *testing.T, at scheme.Cluster, m scheme.Memory, path string) {
+	t.Helper()
+	r, w := io.Pipe()
+	go func() {
+		_, _ = r.Read(make([]byte, 1)) // it is ready
+		if err := os.Truncate(path, 4096); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.Copy(io.Discard, r)
+	}()
+	err := RunMN(t.Context(), MNConfig{Cluster: at, Memory: m, Options: Options{Log: slog.New(slog.DiscardHandler)}}, w)
+	if text := cmp.Or(err, io.EOF).Error(); exit.Of(err) != exit.NodeLost || !strings.Contains(text, path) {
+		t.Errorf("%v (code %v), want %v and %s", err, exit.Of(err), exit.NodeLost, path)
+	}
+	w.Close()
 }

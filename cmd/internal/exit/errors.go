@@ -89,6 +89,7 @@ var codes = []struct {
 	{tcp.ErrNoMemory, NoSpace},
 	{tcp.ErrFormat, Mismatch},
 	{tcp.ErrInUse, InUse},
+	{tcp.ErrTruncated, NodeLost},
 	{tcp.ErrSuperseded, InUse},
 	{tcp.ErrAuth, Denied},
 	{tcp.ErrVersion, Mismatch},

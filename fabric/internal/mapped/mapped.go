@@ -5,6 +5,9 @@
 // the whole range becomes private memory of zeros, the access takes place there, and Lost reports it from then on. So code that uses
 // the memory runs on, holds no lock that is not released, and compares afterwards.
 //
+// Two things are outside of this package: where the handler that the Go runtime has installed for SIGBUS does not run on a signal stack, or gets no
+// siginfo, nothing is guarded; and under vm.overcommit_memory=2 the kernel may refuse the private memory. The fault ends the process then.
+//
 // debug.SetPanicOnFault would have to be set around each access, by each goroutine, and its panic would unwind code that holds locks.
 // Journals of systemd are guarded in the way of this package.
 package mapped
