@@ -27,7 +27,12 @@ func init() {
 
 // Coordinator returns the cluster's membership.
 func (o *Options) Coordinator() (*etcd.Coordinator, error) {
-	return o.membership().Coordinator(context.Background())
+	return o.CoordinatorContext(context.Background())
+}
+
+// CoordinatorContext is Coordinator, and returns no later than ctx ends: with a password it waits for etcd.
+func (o *Options) CoordinatorContext(ctx context.Context) (*etcd.Coordinator, error) {
+	return o.membership().Coordinator(ctx)
 }
 
 // base are the options of fabric/tcp that nodes of both kinds have.

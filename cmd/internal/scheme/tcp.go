@@ -100,12 +100,12 @@ func (c *tcpCluster) Certificates() []string { return certificates(c.o.TLS, c.o.
 
 // Forget implements Forgetter.
 func (c *tcpCluster) Forget(ctx context.Context, id fabric.MemID) error {
-	return forget(ctx, c.o.Coordinator, id)
+	return forget(ctx, c.o.CoordinatorContext, id)
 }
 
 // forget has a coordinator forget a memory node.
-func forget(ctx context.Context, coordinator func() (*etcd.Coordinator, error), id fabric.MemID) error {
-	e, err := coordinator()
+func forget(ctx context.Context, coordinator func(context.Context) (*etcd.Coordinator, error), id fabric.MemID) error {
+	e, err := coordinator(ctx)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (c *verbsCluster) Certificates() []string { return certificates(c.o.TLS, c.
 
 // Forget implements Forgetter.
 func (c *verbsCluster) Forget(ctx context.Context, id fabric.MemID) error {
-	return forget(ctx, func() (*etcd.Coordinator, error) { return c.m.Coordinator(ctx) }, id)
+	return forget(ctx, c.m.Coordinator, id)
 }
 
 func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
