@@ -38,8 +38,6 @@ type keeper struct {
 // A tended is a client of a store or tree that the keeper works over.
 type tended interface {
 	Tend(view func() fabric.View) (busy bool, err error)
-	// LetGo lets it go when it has been dropped.
-	LetGo(view func() fabric.View) (done bool, err error)
 	Close()
 }
 
@@ -59,7 +57,7 @@ func (c *Cluster) startKeeper() error {
 	return nil
 }
 
-// beginOpen begins the opening of a store or tree, and returns what ends it: one at a time, since a compute node opens each once.
+// beginOpen begins the opening or dropping of a store or tree, and returns what ends it: one at a time, since a compute node opens each once.
 func (c *Cluster) beginOpen(ctx context.Context) (end func(), err error) {
 	select {
 	case c.opening <- struct{}{}:
@@ -81,7 +79,7 @@ func (c *Cluster) keepLeft() error {
 	select {
 	case c.opening <- struct{}{}:
 	default:
-		return nil // whoever opens a store or tree now has started it
+		return nil // whoever opens or drops a store or tree now has started it
 	}
 	defer func() { <-c.opening }()
 	return c.startKeeper()
@@ -183,14 +181,17 @@ func dropped(err error) bool {
 	return errors.Is(err, objstore.ErrDropped) || errors.Is(err, btree.ErrDropped)
 }
 
-// letGo lets a dropped store or tree go, so that its memory comes back while this process lives, and forgets it then.
-func (k *keeper) letGo(x any, t tended) error {
-	done, err := t.LetGo(k.c.node.Fabric().View)
+// letGo lets a dropped store or tree go, so that its memory comes back while this process lives, and forgets it then. The keeper may have no
+// client of it: none is opened of what is known to have been dropped.
+func (k *keeper) letGo(x any) error {
+	done, err := k.c.letGo(x, k.s.Locker())
 	if !done || err != nil {
 		return err
 	}
-	t.Close()
-	delete(k.kept, x)
+	if t := k.kept[x]; t != nil {
+		t.Close()
+		delete(k.kept, x)
+	}
 	k.c.mu.Lock()
 	defer k.c.mu.Unlock()
 	maps.DeleteFunc(k.c.stores, func(_ string, st *Store) bool { return st == x })
@@ -199,19 +200,30 @@ func (k *keeper) letGo(x any, t tended) error {
 	return nil
 }
 
+// letGo lets a dropped store or tree go: to be called again until done.
+func (c *Cluster) letGo(x any, l lock.Locker) (done bool, err error) {
+	switch x := x.(type) {
+	case *Store:
+		return x.LetGo(l, c.node.Fabric().View)
+	case *Tree:
+		return x.LetGo(l, c.node.Fabric().View)
+	}
+	return true, nil
+}
+
 // tend looks after each store and tree once; again: soon again, for something is being let go.
 func (k *keeper) tend(view func() fabric.View) (busy, again bool, err error) {
 	var errs []error
 	for _, x := range k.c.open() {
+		more := false
 		t, err := k.client(x)
 		if err == nil {
-			var more bool
-			if more, err = t.Tend(view); dropped(err) {
-				more, err = false, k.letGo(x, t)
-				again = true
-			}
-			busy = busy || more
+			more, err = t.Tend(view)
 		}
+		if dropped(err) {
+			more, again, err = false, true, k.letGo(x)
+		}
+		busy = busy || more
 		if err != nil && !errors.Is(err, fabric.ErrNodeDown) && k.c.report != nil {
 			k.c.report(err)
 		}

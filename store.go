@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
@@ -144,14 +146,20 @@ func (st *Store) Client(s *Session) (*objstore.Client, error) {
 	return k, err
 }
 
+// closeLetGo is how long Close waits at most for what has been dropped to be let go. What is not by then comes back when another process opens the cluster.
+const closeLetGo = 2 * time.Second
+
 // drain gives free memory that this compute node keeps of its stores and trees back to
-// the memory nodes, and closes them.
+// the memory nodes, and closes them. The keeper has ended.
 func (c *Cluster) drain() error {
 	c.mu.Lock()
-	stores, trees := c.stores, c.trees
-	c.stores, c.trees = nil, nil
+	stores, trees, gone := c.stores, c.trees, c.dropped
+	c.stores, c.trees, c.dropped = nil, nil, nil
 	c.mu.Unlock()
-	if len(stores)+len(trees) == 0 {
+	if c.private != nil { // its memory goes with this process
+		gone = nil
+	}
+	if len(stores)+len(trees)+len(gone) == 0 {
 		return nil
 	}
 	s, err := c.Session()
@@ -182,6 +190,12 @@ func (c *Cluster) drain() error {
 		if !dropped(err) { // then there is nothing to give back, and the memory comes back when this process has left
 			errs = append(errs, err)
 		}
+	}
+	for until := time.Now().Add(closeLetGo); len(gone) > 0 && time.Now().Before(until); time.Sleep(keeperLooks) {
+		gone = slices.DeleteFunc(gone, func(x any) bool {
+			done, err := c.letGo(x, s.Locker())
+			return done || err != nil
+		})
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lock/cas"
 	"github.com/declock/declock/region"
 )
 
@@ -79,3 +81,40 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 		}
 	}
 }
+
+// A tree was opened while its first memory node was down, and is dropped as soon as that is back: it is not made again by a client of before, and is let go.
+func TestDroppedWhileItWaits(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
+	c := w.client(0, w.open(0, w.config()))
+	wantErr(t, "put", c.Put(keyOf(1), nil), nil)
+	w.c.KillMN(w.mns[0])
+	tree := w.open(1, w.config())
+	d := w.client(1, tree)
+	_, err := d.Get(keyOf(1))
+	wantErr(t, "get", err, fabric.ErrNodeDown)
+	w.c.RestartServer(w.mns[0])
+	p := w.port(1)
+	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[1].View), nil)
+	tree.MarkDropped()
+	wantErr(t, "put", d.Put(keyOf(1), nil), ErrDropped)
+	later := cas.New(p, cas.Config{}) // with a Port of after the restart
+	_, err = tree.Client(later)
+	wantErr(t, "client", err, ErrDropped)
+	r, err := region.Open(p, w.mns[0])
+	wantErr(t, "region", err, nil)
+	_, err = r.Lookup(p, "test", region.KindTree)
+	wantErr(t, "lookup", err, region.ErrNotFound)
+	for range 100 {
+		done, err := tree.LetGo(leaver{later}, w.cns[1].View)
+		if wantErr(t, "let go", err, nil); done {
+			return
+		}
+		wantErr(t, "pause", p.Pause(p.Now()+100*fabric.Millisecond), nil)
+	}
+	t.Fatal("it is not let go")
+}
+
+// A leaver is a Locker whose compute node has nothing to do with locks but while a client holds them.
+type leaver struct{ lock.Locker }
+
+func (leaver) Left(*uint64, func(fabric.Addr) bool) bool { return true }

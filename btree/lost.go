@@ -43,6 +43,14 @@ func (t *Tree) Losses() uint32 { return t.line.losses.Load() }
 // Dropped reports whether this compute node knows that the tree has been dropped.
 func (t *Tree) Dropped() bool { return t.line.dropped.Load() }
 
+// MarkDropped notes that the tree has been dropped: what uses it on this compute node is ErrDropped from now on, as when Tend has found out. It is for
+// those that have dropped it.
+func (t *Tree) MarkDropped() {
+	if !t.line.dropped.Swap(true) {
+		t.line.losses.Add(1) // operations look
+	}
+}
+
 // lost tells whether memory of the tree was lost since it was opened.
 func (t *Tree) lost() bool { return t.losses != t.line.losses.Load() }
 
@@ -60,6 +68,9 @@ func (t *Tree) revived(l lock.Locker) (*Tree, error) {
 	defer t.line.turn.End()
 	newest := t.line.newest.Load()
 	for newest.lost() {
+		if err := t.forgone(); err != nil { // nothing is made in its place
+			return nil, err
+		}
 		for _, mn := range t.cfg.Nodes {
 			if err := lock.Renew(l, mn); err != nil && !(newest.waits() && errors.Is(err, fabric.ErrNodeDown)) {
 				return nil, err
@@ -105,9 +116,7 @@ func (c *Client) removed(err error) error {
 			return errors.Join(err, derr)
 		}
 		if dropped {
-			if !t.line.dropped.Swap(true) {
-				t.line.losses.Add(1)
-			}
+			t.MarkDropped()
 			return t.forgone()
 		}
 	}

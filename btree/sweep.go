@@ -54,8 +54,8 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 		}
 		dropped, aerr := c.t.nodes[i].heap.Answer(&c.work)
 		err = errors.Join(err, c.wrapped(aerr))
-		if dropped && !c.t.line.dropped.Swap(true) {
-			c.t.line.losses.Add(1)
+		if dropped {
+			c.t.MarkDropped()
 		}
 	}
 	c.user.Leave()
@@ -74,25 +74,19 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	return busy, err
 }
 
-// LetGo lets a tree go that has been dropped: whoever tends it calls it when Tend has returned ErrDropped, again and again until done. Then this
-// compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
-// that, but operations must end. view tells which compute nodes live.
-func (c *Client) LetGo(view func() fabric.View) (done bool, err error) {
-	if err := c.begin(); err != nil {
-		return false, err
-	}
-	defer c.end()
-	line := c.t.line
-	if !line.dropped.Load() {
+// LetGo lets a tree go that has been dropped, on this compute node: to be called again and again until done, when Tend, Client or MarkDropped has
+// made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
+// that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
+func (t *Tree) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
+	if !t.Dropped() {
 		return false, nil
 	}
-	t, do := line.newest.Load(), func(ops []fabric.Op) error { return lock.Do(c.l, ops) }
-	owned := func() (func(fabric.Addr) bool, error) { return t.owned(c.work.Path()) }
-	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(c.l, begun, some) }
-	if done, err = line.going.Gone(c.port.Now(), &c.user, owned, left); err == nil && done {
-		if err = line.going.Leave(t.member, do); err == nil {
-			err = freeRetired(c.work.Path(), t.cfg.Nodes, view)
-		}
+	asker := sweep.User{Use: lock.InUseOf(l)}
+	newest := t.line.newest.Load()
+	owned := func() (func(fabric.Addr) bool, error) { return newest.owned(l) }
+	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(l, begun, some) }
+	if done, err = newest.line.going.Gone(l.Port().Now(), &asker, owned, left); err == nil && done {
+		err = newest.leaveDropped(l, view)
 	}
 	if err != nil {
 		return false, fmt.Errorf("btree: let go of %q: %w", t.cfg.Name, err)
@@ -100,15 +94,30 @@ func (c *Client) LetGo(view func() fabric.View) (done bool, err error) {
 	return done, nil
 }
 
-// owned returns what tells whether an address is in memory of the tree.
-func (t *Tree) owned(port fabric.Port) (func(fabric.Addr) bool, error) {
+// leaveDropped ends the registration with a dropped tree, and gives its memory back if no other compute node has it open.
+func (t *Tree) leaveDropped(l lock.Locker, view func() fabric.View) error {
+	if t.waits() {
+		return nil // this compute node has nothing of it, and is not registered
+	}
+	err := t.line.going.Leave(t.member, func(ops []fabric.Op) error { return lock.Do(l, ops) })
+	if err != nil && !errors.Is(err, lock.ErrMemoryLost) { // else the registration is gone with the memory
+		return err
+	}
+	return freeRetired(lock.Path(l), t.cfg.Nodes, view)
+}
+
+// owned returns what reports whether an address is in memory of the tree.
+func (t *Tree) owned(l lock.Locker) (func(fabric.Addr) bool, error) {
 	pages := make([]*region.Pages, len(t.nodes))
 	for i := range t.nodes {
 		if t.nodes[i].missing() {
 			continue // this compute node has had nothing there
 		}
-		var err error
-		if pages[i], err = t.nodes[i].region.Pages(port); errors.Is(err, lock.ErrMemoryLost) {
+		err := lock.Renew(l, t.nodes[i].mn) // l's client may have to hear of a loss before this tree
+		if err != nil {
+			return nil, err
+		}
+		if pages[i], err = t.nodes[i].region.Pages(lock.Path(l)); errors.Is(err, lock.ErrMemoryLost) {
 			continue // nothing of it is there any more
 		} else if err != nil {
 			return nil, err

@@ -36,7 +36,7 @@ func letGo(t *testing.T, c *Client, view func() fabric.View) {
 	wantErr(t, "tend", err, ErrDropped)
 	c.l = leaver{c.l}
 	for range 100 {
-		done, err := c.LetGo(view)
+		done, err := c.s.LetGo(c.l, view)
 		if wantErr(t, "let go", err, nil); done {
 			return
 		}

@@ -42,6 +42,14 @@ func (s *Store) Losses() uint32 { return s.line.losses.Load() }
 // Dropped reports whether this compute node knows that the store has been dropped.
 func (s *Store) Dropped() bool { return s.line.dropped.Load() }
 
+// MarkDropped notes that the store has been dropped: what uses it on this compute node is ErrDropped from now on, as when Tend has found out. It is for
+// those that have dropped it.
+func (s *Store) MarkDropped() {
+	if !s.line.dropped.Swap(true) {
+		s.line.losses.Add(1) // operations look
+	}
+}
+
 // lost tells whether memory of the store was lost since it was opened.
 func (s *Store) lost() bool { return s.losses != s.line.losses.Load() }
 
@@ -60,6 +68,9 @@ func (s *Store) revived(l lock.Locker) (*Store, error) {
 	defer s.line.turn.End()
 	newest := s.line.newest.Load()
 	for newest.lost() || newest.returned(l) {
+		if err := s.forgone(); err != nil { // nothing is made in its place
+			return nil, err
+		}
 		for i, mn := range s.cfg.Nodes {
 			if err := lock.Renew(l, mn); err != nil && !(newest.nodes[i].missing() && errors.Is(err, fabric.ErrNodeDown)) {
 				return nil, err
@@ -110,9 +121,7 @@ func (c *Client) removed(n *node, err error) error {
 	if derr != nil || !dropped {
 		return errors.Join(wrapped(err), wrapped(derr))
 	}
-	if !c.s.line.dropped.Swap(true) {
-		c.s.line.losses.Add(1)
-	}
+	c.s.MarkDropped()
 	return c.s.forgone()
 }
 

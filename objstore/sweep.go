@@ -43,8 +43,8 @@ func (c *Client) tend(view func() fabric.View) (busy bool, err error) {
 		}
 		dropped, aerr := look(&c.work)
 		err = errors.Join(err, wrapped(aerr))
-		if dropped && !c.s.line.dropped.Swap(true) {
-			c.s.line.losses.Add(1)
+		if dropped {
+			c.s.MarkDropped()
 		}
 	}
 	c.user.Leave()
@@ -64,25 +64,19 @@ func (c *Client) tend(view func() fabric.View) (busy bool, err error) {
 	return busy, err
 }
 
-// LetGo lets a store go that has been dropped: whoever tends it calls it when Tend has returned ErrDropped, again and again until done. Then this
-// compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
-// that, but operations must end. view tells which compute nodes live.
-func (c *Client) LetGo(view func() fabric.View) (done bool, err error) {
-	if err := c.begin(); err != nil {
-		return false, err
-	}
-	defer c.end()
-	line := c.s.line
-	if !line.dropped.Load() {
+// LetGo lets a store go that has been dropped, on this compute node: to be called again and again until done, when Tend, Client or MarkDropped has
+// made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
+// that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
+func (s *Store) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
+	if !s.Dropped() {
 		return false, nil
 	}
-	s, do := line.newest.Load(), func(ops []fabric.Op) error { return lock.Do(c.l, ops) }
-	owned := func() (func(fabric.Addr) bool, error) { return s.owned(c.work.Path()) }
-	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(c.l, begun, some) }
-	if done, err = line.going.Gone(c.port.Now(), &c.user, owned, left); err == nil && done && s.registered() { // else nobody waits for this compute node
-		if err = line.going.Leave(s.member, do); err == nil {
-			err = freeRetired(c.work.Path(), s.cfg.Nodes, view)
-		}
+	asker := sweep.User{Use: lock.InUseOf(l)}
+	newest := s.line.newest.Load()
+	owned := func() (func(fabric.Addr) bool, error) { return newest.owned(l) }
+	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(l, begun, some) }
+	if done, err = newest.line.going.Gone(l.Port().Now(), &asker, owned, left); err == nil && done {
+		err = newest.leaveDropped(l, view)
 	}
 	if err != nil {
 		return false, fmt.Errorf("objstore: let go of %q: %w", s.cfg.Name, err)
@@ -90,15 +84,30 @@ func (c *Client) LetGo(view func() fabric.View) (done bool, err error) {
 	return done, nil
 }
 
-// owned returns what tells whether an address is in memory of the store.
-func (s *Store) owned(port fabric.Port) (func(fabric.Addr) bool, error) {
+// leaveDropped ends the registration with a dropped store, and gives its memory back if no other compute node has it open.
+func (s *Store) leaveDropped(l lock.Locker, view func() fabric.View) error {
+	if !s.registered() {
+		return nil // nobody waits for this compute node
+	}
+	err := s.line.going.Leave(s.member, func(ops []fabric.Op) error { return lock.Do(l, ops) })
+	if err != nil && !errors.Is(err, lock.ErrMemoryLost) { // else the registration is gone with the memory
+		return err
+	}
+	return freeRetired(lock.Path(l), s.cfg.Nodes, view)
+}
+
+// owned returns what reports whether an address is in memory of the store.
+func (s *Store) owned(l lock.Locker) (func(fabric.Addr) bool, error) {
 	pages := make([]*region.Pages, len(s.nodes))
 	for i := range s.nodes {
 		if s.nodes[i].missing() {
 			continue // this compute node has had nothing there
 		}
-		var err error
-		if pages[i], err = s.nodes[i].region.Pages(port); errors.Is(err, lock.ErrMemoryLost) {
+		err := lock.Renew(l, s.nodes[i].mn) // l's client may have to hear of a loss before this store
+		if err != nil {
+			return nil, err
+		}
+		if pages[i], err = s.nodes[i].region.Pages(lock.Path(l)); errors.Is(err, lock.ErrMemoryLost) {
 			continue // nothing of it is there any more
 		} else if err != nil {
 			return nil, err
