@@ -81,10 +81,7 @@ func joinWaitsForGone(e *env) {
 				e.Fatalf("join %d: %v", i, err)
 			}
 		}
-		s, _ := c.State()
-		if !isForgotten(s, a.CN().Life) {
-			e.Errorf("both have joined, and a is not forgotten: %+v", s)
-		}
+		e.await(c, "a forgotten", func(s *member.State) bool { return isForgotten(s, a.CN().Life) })
 		e.leave(b1)
 		e.leave(b2)
 		e.await(c, "b1 and b2 forgotten", func(s *member.State) bool {
