@@ -285,7 +285,7 @@ func (k *Locker) attach(mn fabric.MemID) error {
 	a := k.attached(mn)
 	epoch := k.epochOf(mn)
 	if epoch == 0 {
-		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, mn)
+		return k.down(mn)
 	}
 	l := k.lifeOf(mn, epoch)
 	if a.life != nil && a.life != l && a.holds > 0 {
@@ -310,6 +310,22 @@ func (k *Locker) attach(mn fabric.MemID) error {
 		return fmt.Errorf("%w: memory node %v: what was there is gone", lock.ErrMemoryLost, mn)
 	}
 	return nil
+}
+
+// down returns the error of an operation on a memory node that is no member: a node that has been fenced may know of none.
+func (k *Locker) down(mn fabric.MemID) error {
+	if n, ok := k.node.(interface{ Err() error }); ok { // the fabric knows why
+		if err := n.Err(); errors.Is(err, fabric.ErrFenced) {
+			return fmt.Errorf("memory node %v: %w", mn, err)
+		}
+	}
+	k.table.livesMu.Lock()
+	ended := k.table.ended
+	k.table.livesMu.Unlock()
+	if ended != nil {
+		return fmt.Errorf("memory node %v: %w", mn, fabric.ErrFenced)
+	}
+	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, mn)
 }
 
 // gens is how many memories of a memory node addresses tell apart.
