@@ -38,6 +38,15 @@ func unknownMutants() []Mutant {
 			Old: "over := p.limit.on && !time.Now().Before(p.limit.due)", New: "over := p.limit.on",
 			Breaks: "a timer that was set for an earlier chain of an interrupted client, and comes late, ends the wait for the next",
 			Test:   "fabric/tcp TestLateTimerEndsNoOtherWait"},
+		{Name: "ended-under-the-owner", File: "fabric/tcp/turn.go",
+			Old: "p.hurry()\n\t\t\treturn nil", New: "p.windUp()\n\t\t\treturn nil",
+			Also:   []Edit{{"fabric/tcp/lane.go", "} else if !c.isDone() {", "} else if false {"}},
+			Breaks: "Close of a Port ends chains in which another goroutine waits: operations succeed without results, and late answers break the process",
+			Test:   "fabric/tcp TestCloseEndsTheWaitForAMemoryNode"},
+		{Name: "closed-without-hurry", File: "fabric/tcp/turn.go",
+			Old: "p.hurry()\n\t\t\treturn nil", New: "return nil",
+			Breaks: "a client waits for a memory node that does not answer after its Port was closed",
+			Test:   "fabric/tcp TestCloseEndsTheWaitForAMemoryNode"},
 	}
 }
 

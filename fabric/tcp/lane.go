@@ -116,7 +116,7 @@ func (l *lane) submit(c *chain) {
 	for at := (cursor{}); at.op < len(c.ops); {
 		for l.full() {
 			if c.limit.over.Load() {
-				err := fmt.Errorf("%w: %v takes nothing more", fabric.ErrInterrupted, l.r.mn.ID)
+				err := fmt.Errorf("%w: %v takes nothing more", c.limit.reason(), l.r.mn.ID)
 				if !split {
 					c.fail(cursor{}, err)
 					c.complete()
@@ -248,7 +248,7 @@ func (l *lane) kickPump() {
 	}
 }
 
-// await waits until a chain is done, and reports whether it is: it is not if the Port was interrupted, and the memory node
+// await waits until a chain is done, and reports whether it is: it is not if the Port was interrupted or closed, and the memory node
 // did not answer for a while after that. Then the chain is left behind.
 func (l *lane) await(c *chain) bool {
 	if c.isDone() {
@@ -283,6 +283,8 @@ func (l *lane) await(c *chain) bool {
 				waits = false
 			}
 		}
+	} else if !c.isDone() {
+		panic("tcp: two goroutines wait for one chain") // not as done: its results have not come
 	}
 	l.parked.Add(-1)
 	return done

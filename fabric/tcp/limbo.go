@@ -75,7 +75,7 @@ func (l *lane) awaitLimbo(c *chain) error {
 		case !waits || r.ended.Load():
 			return nil
 		case c.limit.over.Load():
-			return fmt.Errorf("%w: %v does not answer", fabric.ErrInterrupted, r.mn.ID)
+			return fmt.Errorf("%w: %v does not answer", c.limit.reason(), r.mn.ID)
 		}
 		r.settled.Wait()
 	}
@@ -128,7 +128,7 @@ func (c *chain) modifies() bool {
 // leave returns the outcome of a chain that was left behind.
 func (p *port) leave(i uint32) error {
 	c := p.chains[i]
-	err := fmt.Errorf("%w: %v does not answer", fabric.ErrInterrupted, c.lane.r.mn.ID)
+	err := fmt.Errorf("%w: %v does not answer", c.limit.reason(), c.lane.r.mn.ID)
 	if c.changes {
 		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)
 	}
@@ -140,13 +140,14 @@ func (p *port) leave(i uint32) error {
 	return err
 }
 
-// A limit bounds how long an interrupted Port waits for memory nodes.
+// A limit bounds how long a Port that is interrupted, or closed, waits for memory nodes.
 type limit struct {
 	over   atomic.Bool   // it does not wait any more
 	passed chan struct{} // gets a token then
+	closed atomic.Bool   // the Port is closed, while a chain is under way
 
 	mu    sync.Mutex
-	on    bool // the Port is interrupted
+	on    bool // the Port is interrupted, or closed
 	timer *time.Timer
 	due   time.Time // when it is to fire: once it has fired it cannot be stopped, and may come late
 }
@@ -156,12 +157,9 @@ func (p *port) Interrupt() {
 	p.Box.Interrupt()
 	p.limit.mu.Lock()
 	defer p.limit.mu.Unlock()
-	if p.limit.on {
-		return
+	if !p.limit.on {
+		p.limit.start(p.expire)
 	}
-	p.limit.on = true
-	p.limit.due = time.Now().Add(grace)
-	p.limit.timer = time.AfterFunc(grace, p.expire)
 }
 
 // ClearInterrupt is fabric.Port.ClearInterrupt.
@@ -169,7 +167,7 @@ func (p *port) ClearInterrupt() {
 	p.Box.ClearInterrupt()
 	p.limit.mu.Lock()
 	defer p.limit.mu.Unlock()
-	if p.limit.on {
+	if p.limit.on && !p.limit.closed.Load() {
 		p.limit.on = false
 		p.limit.timer.Stop()
 		p.limit.reset()
@@ -209,7 +207,7 @@ func (t *limit) renew(l *lane) {
 	}
 }
 
-// expire ends the wait of an interrupted Port.
+// expire ends the wait of a Port that is interrupted or closed.
 func (p *port) expire() {
 	p.limit.mu.Lock()
 	over := p.limit.on && !time.Now().Before(p.limit.due) // else it was set for a chain of before

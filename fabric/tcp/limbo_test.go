@@ -34,10 +34,15 @@ func (s *MemoryServer) stall(lanes ...uint16) (goOn func()) {
 
 // twoLanes is a cluster of a memory node and a compute node with two lanes, and a Port on each.
 func twoLanes(t *testing.T) (s *MemoryServer, n *node, first, second fabric.Port) {
+	return patientLanes(t, 100*time.Millisecond)
+}
+
+// patientLanes is twoLanes with a time after which a connection without answers is given up.
+func patientLanes(t *testing.T, patience time.Duration) (s *MemoryServer, n *node, first, second fabric.Port) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = func(o *Options) {
-		o.Heartbeat, o.DeadAfter, o.Lanes, o.Workers = 20*time.Millisecond, 100*time.Millisecond, 2, 2
+		o.Heartbeat, o.DeadAfter, o.Lanes, o.Workers = patience/5, patience, 2, 2
 	}
 	s = c.serve(0, 1<<20)
 	n = c.join()

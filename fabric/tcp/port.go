@@ -40,8 +40,11 @@ type port struct {
 	rng        rand.PCG
 	limit      limit
 
-	chains []*chain
-	free   []uint32 // indexes of chains that are not in use
+	turn     atomic.Uint32 // which goroutine the chains belong to: see turn.go
+	chains   []*chain
+	free     []uint32                 // indexes of chains that are not in use
+	outcomes map[fabric.Pending]error // of chains that were under way when the Port was closed
+	woundUp  chan struct{}            // closed when the chains of a closed Port have ended
 }
 
 // States of a chain.
@@ -113,7 +116,7 @@ func (c *chain) complete() uint32 {
 }
 
 func (n *node) newPort(box *inbox.Box) *port {
-	p := &port{Box: box, n: n, lane: int(n.spread.Add(1))}
+	p := &port{Box: box, n: n, lane: int(n.spread.Add(1)), woundUp: make(chan struct{})}
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
 	p.limit.passed = make(chan struct{}, 1)
 	// Attached now: if a memory node restarts before the first operation, the
@@ -165,32 +168,53 @@ func (p *port) Stats() *fabric.Stats { return &p.stats }
 
 // Do is fabric.Port.Do.
 func (p *port) Do(ops []fabric.Op) error {
-	i, err := p.begin(ops)
-	if err != nil || i < 0 {
-		return err
+	if !p.enter() {
+		return p.noEntry()
 	}
-	return p.end(uint32(i))
+	i, err := p.begin(ops)
+	if err == nil && i >= 0 {
+		err = p.end(uint32(i))
+	}
+	p.exit()
+	return err
 }
 
 // Post is fabric.Port.Post.
 func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
+	if !p.enter() {
+		return 0, p.noEntry()
+	}
 	i, err := p.begin(ops)
-	if err != nil {
-		return 0, err
+	pending := fabric.Pending(0)
+	if err == nil {
+		if i < 0 {
+			i = p.take(ops) // a chain of nothing
+		}
+		pending = p.pendingOf(uint32(i))
 	}
-	if i < 0 {
-		i = p.take(ops) // a chain of nothing
-	}
-	return fabric.Pending(p.chains[i].life)<<32 | fabric.Pending(i), nil
+	p.exit()
+	return pending, err
+}
+
+// pendingOf returns the name of a posted chain.
+func (p *port) pendingOf(i uint32) fabric.Pending {
+	return fabric.Pending(p.chains[i].life)<<32 | fabric.Pending(i)
 }
 
 // Wait is fabric.Port.Wait.
 func (p *port) Wait(pending fabric.Pending) error {
-	i, life := uint32(pending), uint32(pending>>32)
-	if uint64(i) >= uint64(len(p.chains)) || !p.chains[i].open || p.chains[i].life != life {
-		return fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))
+	if !p.enter() {
+		return p.outcome(pending)
 	}
-	return p.end(i)
+	i := uint32(pending)
+	var err error
+	if uint64(i) < uint64(len(p.chains)) && p.chains[i].open && p.pendingOf(i) == pending {
+		err = p.end(i)
+	} else {
+		err = fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))
+	}
+	p.exit()
+	return err
 }
 
 // begin posts a chain and returns its index, -1 if there is nothing to do. The
@@ -323,7 +347,7 @@ func (p *port) take(ops []fabric.Op) int {
 	return int(i)
 }
 
-// end waits for a chain and returns its outcome.
+// end waits for a chain and returns its outcome. The caller has the turn: nobody else ends it.
 func (p *port) end(i uint32) error {
 	c := p.chains[i]
 	if c.lane != nil && !c.lane.await(c) {
@@ -368,18 +392,3 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 
 // Abandon is fabric.Port.Abandon.
 func (p *port) Abandon() error { return p.n.table.Abandon(p.Box) }
-
-// Close is fabric.Port.Close. The agent's Port lives as long as its node.
-func (p *port) Close() error {
-	if p == p.n.agent {
-		return nil
-	}
-	p.n.table.Close(p.Box)
-	// Nobody waits for them any more, but their buffers are in use until then.
-	for i, c := range p.chains {
-		if c.open && !p.n.closed.Load() {
-			_ = p.end(uint32(i))
-		}
-	}
-	return nil
-}
