@@ -154,19 +154,19 @@ type limit struct {
 
 // Interrupt is fabric.Port.Interrupt.
 func (p *port) Interrupt() {
-	p.Box.Interrupt()
 	p.limit.mu.Lock()
 	defer p.limit.mu.Unlock()
 	if !p.limit.on {
 		p.limit.start(p.expire)
 	}
+	p.Box.Interrupt() // with mu: its owner, once it wakes, clears both
 }
 
 // ClearInterrupt is fabric.Port.ClearInterrupt.
 func (p *port) ClearInterrupt() {
-	p.Box.ClearInterrupt()
 	p.limit.mu.Lock()
 	defer p.limit.mu.Unlock()
+	p.Box.ClearInterrupt()
 	if p.limit.on && !p.limit.closed.Load() {
 		p.limit.on = false
 		p.limit.timer.Stop()

@@ -200,3 +200,25 @@ func TestLimboIsCountedBeforeItIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestClearedInterruptStaysCleared: a client that an interrupt wakes clears it while Interrupt is not done: nothing of it is left.
+func TestClearedInterruptStaysCleared(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	p := open(t, c.join()).(*port)
+	for range 20000 {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.Interrupt()
+		}()
+		if _, err := p.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
+			t.Fatal(err)
+		}
+		p.ClearInterrupt()
+		<-done
+		if p.limit.on || p.Interrupted() {
+			t.Fatal("an interrupt that was cleared bounds the next operation")
+		}
+	}
+}
