@@ -227,7 +227,7 @@ func (c *Client) Stats() *Stats { return &c.stats }
 const maxTries = 1000
 
 // read reads the node that p names into b, and makes n it. A node that is being written
-// anew is read from its shadow. errGone: there is another node now, or none.
+// anew is read from its shadow. errGone: there is another node now, or none; a tornError: so it is, or memory is damaged.
 func (c *Client) read(n *node, b []byte, p ptr) error {
 	if !c.t.sane(p, c.t.stride) {
 		if err := c.reach(p, c.t.stride); err != nil {
@@ -254,7 +254,7 @@ func (c *Client) read(n *node, b []byte, p ptr) error {
 		}
 		c.stats.Torn++
 	}
-	return fmt.Errorf("%w: node %v: checksum is wrong", ErrCorrupt, p)
+	return &tornError{p}
 }
 
 // readShadow reads into b what the moving node n, named p, is to be.
@@ -292,6 +292,7 @@ type search struct {
 	moved   bool                 // it went right on the level asked for
 	rooted  bool                 // the root's ptr was READ in this search
 	edge    []byte               // where the node begins that it went right from
+	torn    int                  // how often a slot that stayed torn was taken for one that is gone
 }
 
 // begin resets the search.
@@ -302,6 +303,20 @@ func (s *search) begin(level uint8, key []byte, strict, write bool) {
 	s.level, s.key, s.strict, s.write = level, key, strict, write
 	s.goal, s.goalStrict = key, strict
 	s.parent, s.index, s.fetched, s.moved, s.rooted = nil, 0, false, false, false
+	s.torn = 0
+}
+
+// maxTorn bounds how often a search takes a slot that stays torn for one that is gone. A node that
+// is damaged is met on every way.
+const maxTorn = 16
+
+// gone reports whether err says that the search has to go another way, for what it was led to is gone.
+func (s *search) gone(err error) bool {
+	if err != errGone && isGone(err) {
+		s.torn++
+		return s.torn <= maxTorn
+	}
+	return err == errGone
 }
 
 // fresh tells whether the parent was READ in this search.
@@ -451,7 +466,7 @@ func (c *Client) walkRight(s *search, p ptr, level uint8, steps int) (*inner, er
 	for ; steps < maxTries; steps++ {
 		var n node
 		err := c.read(&n, c.inner, p)
-		if err == errGone || err == nil && (n.level != level || n.dead && steps == 0) {
+		if err == nil && (n.level != level || n.dead && steps == 0) || s.gone(err) {
 			return nil, nil
 		}
 		if err != nil {
@@ -499,7 +514,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 		} else {
 			err = c.read(n, b, p)
 		}
-		gone := err == errGone
+		gone := err != nil && s.gone(err)
 		if err != nil && !gone {
 			return false, err
 		}
@@ -573,7 +588,7 @@ func (c *Client) arrived(s *search, n *node) {
 }
 
 // lock locks the node that p names and reads it in the same chain. If the node is being written
-// anew, whoever did so has died, and it is finished. errGone: it is not locked.
+// anew, whoever did so has died, and it is finished. After an error it is not locked.
 func (c *Client) lock(n *node, b []byte, p ptr) error {
 	if !c.t.sane(p, c.t.stride) {
 		if err := c.reach(p, c.t.stride); err != nil {
@@ -602,7 +617,7 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 	case errMoving:
 		err = c.redo(n, b, p)
 	case errTorn:
-		err = fmt.Errorf("%w: node %v: checksum is wrong", ErrCorrupt, p)
+		err = &tornError{p}
 	}
 	if err == nil && c.hold.Token != 0 && c.hold.Token < n.token {
 		err = fmt.Errorf("btree: %w: token %d, node %v was written with %d", lock.ErrLost, c.hold.Token, p, n.token)
@@ -669,7 +684,7 @@ func (c *Client) release(n int, err error) error {
 		return err
 	}
 	rerr = fmt.Errorf("btree: %w", rerr)
-	if err == nil || err == errGone || c.req.Noted > 0 {
+	if err == nil || isGone(err) || c.req.Noted > 0 {
 		return rerr // what was found in a note may not be in memory, and never come there: it is no answer
 	}
 	return errors.Join(err, rerr)

@@ -69,7 +69,7 @@ func (c *Client) estimate(sample int) (Estimate, error) {
 		leaf := false
 		for _, x := range level {
 			err := c.read(&c.n, c.leaf, x.node)
-			if err == errGone && depth > 0 {
+			if depth > 0 && isGone(err) {
 				continue // it was empty, or is: its keys are its left neighbour's
 			}
 			if err != nil {

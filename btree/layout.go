@@ -277,6 +277,26 @@ var (
 	errMoving = errors.New("btree: node is being written anew")
 )
 
+// A tornError is that a slot stays torn. A node of the tree is so only if memory is damaged: whoever changes it leaves it whole at
+// each point. But a slot in which one was before can be: who was writing a new node there has crashed, or is stopped, or the
+// memory node has restarted.
+type tornError struct{ slot ptr }
+
+func (e *tornError) Error() string {
+	return fmt.Sprintf("%v: node %v: checksum is wrong", ErrCorrupt, e.slot)
+}
+
+func (e *tornError) Unwrap() error { return ErrCorrupt }
+
+// isGone reports whether err says that there is no such node, if memory is not damaged.
+func isGone(err error) bool {
+	if err == errGone {
+		return true
+	}
+	_, torn := err.(*tornError)
+	return torn
+}
+
 // decode makes n the node in b, which should be the one that want names. It validates
 // all but the records.
 func (n *node) decode(b []byte, want ptr) error {
@@ -290,6 +310,9 @@ func (n *node) decode(b []byte, want ptr) error {
 		return errGone
 	}
 	if err := n.parse(b, w); err != nil {
+		if err == errTorn && ptr(get64(b, selfAt)) != want {
+			return errGone // a node names itself as long as it is there, also while it is written
+		}
 		return err
 	}
 	n.dead = w.state() == stateDead

@@ -131,7 +131,7 @@ func (c *Client) child(p ptr) []byte {
 func (c *Client) alive(p ptr, low []byte) (bool, error) {
 	var n node
 	err := c.read(&n, c.inner, p)
-	if err == errGone {
+	if isGone(err) {
 		return false, nil
 	}
 	return err == nil && !n.dead && bytes.Equal(n.low, low), err
@@ -273,7 +273,7 @@ func (c *Client) mend(j *job) (high fence, err error) {
 	}
 	// He may have passed it on, or have died, before the separator led to him: then nobody else looks after it.
 	err = c.read(&c.n, c.leaf, heir)
-	if err == errGone || err == nil && (c.n.dead || c.n.high.above(j.low, false)) {
+	if isGone(err) || err == nil && (c.n.dead || c.n.high.above(j.low, false)) {
 		c.later(job{kind: jobMend, level: j.level, low: j.low, self: heir})
 		err = nil
 	}

@@ -215,8 +215,8 @@ func (it *Iterator) follow() (bool, error) {
 	p := it.n.link
 	for p != 0 {
 		err := it.c.read(&it.n, it.buf, p)
-		if err == errGone {
-			return false, nil
+		if isGone(err) {
+			return false, nil // the search tells a slot that is damaged
 		}
 		if err != nil {
 			return false, err

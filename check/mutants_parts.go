@@ -52,7 +52,7 @@ func partMutants() []Mutant {
 			Old: "return k.down(mn)", New: "return fmt.Errorf(\"%w: %v\", fabric.ErrNodeDown, mn)",
 			Breaks: "a fenced compute node hears that its memory nodes are down, and tries again for ever", Test: ". TestFencedSaysSoEachTime"},
 		{Name: "tree-repaired-once", File: "btree/repair.go",
-			Old: "if err == errGone || err == nil && (c.n.dead || c.n.high.above(j.low, false)) {", New: "if false {",
+			Old: "if isGone(err) || err == nil && (c.n.dead || c.n.high.above(j.low, false)) {", New: "if false {",
 			Breaks: "a separator that is repaired leads to a node that has died meanwhile, and nobody repairs it again", Test: "btree TestTheAbsorbingSiblingGoesBeforeTheSeparatorLeadsToIt"},
 	}
 }
