@@ -292,13 +292,15 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	}
 	wait, before, err := k.perform(s, x, h, text, before, slack)
 	owing := wait != nil
+	var unwritten error
 	if x.val.dirty && !k.defers(x) && k.stays(x, slack) {
-		err = errors.Join(err, k.commit(s, x))
+		unwritten = k.commit(s, x)
+		err = errors.Join(err, unwritten)
 	}
 	if x.over() { // since we looked: clients of the new life may wait here
 		return errors.Join(err, k.releaseLost(s, x))
 	}
-	if x.val.dirty && k.stays(x, slack) {
+	if x.val.dirty && unwritten == nil && k.stays(x, slack) { // a release that has failed waits for nobody
 		wait = k.join(x)
 	}
 	w := k.table.policy.successor(x, slack)

@@ -238,6 +238,48 @@ func TestValueNoDeadlockWithSecondLock(t *testing.T) {
 	}
 }
 
+// A release whose WRITE of the value fails does not wait for those after it either: they may want a lock that its client holds, and
+// it has failed however their WRITEs end.
+func TestFailedWriteBackWaitsForNobody(t *testing.T) {
+	for _, policy := range []string{"paper-tf", "local-prefer", "declock"} {
+		r := newRig(t, 1, 1, policy, valueLayout, unsynced)
+		r.c.Go(r.nodes[0], "both", func(p fabric.Port) {
+			failed := 0
+			k := r.hooked(0, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
+				if ops[0].Kind == fabric.OpWrite && ops[0].Addr == r.data(0) {
+					failed++
+					return fabric.ErrNodeDown
+				}
+				return p.Do(ops)
+			}})
+			var outer lock.Hold
+			acquire(t, k, &outer, r.lock(1), lock.Exclusive)
+			c := r.counter(k, 0, lock.Exclusive)
+			must(t, k.AcquireValue(&c.h, &c.r, &c.v))
+			sleep(k, 10*us) // another queues up behind
+			c.set(1)
+			if err := k.ReleaseValue(&c.h, &c.v, nil); !errors.Is(err, fabric.ErrNodeDown) || failed != 1 {
+				t.Errorf("%s: %d WRITEs of the value failed: %v", policy, failed, err)
+			}
+			must(t, k.Release(&outer, nil))
+		})
+		r.client(0, "behind", func(k *hier.Locker) {
+			at(k, 5*us)
+			c := r.counter(k, 0, lock.Exclusive)
+			must(t, k.AcquireValue(&c.h, &c.r, &c.v))
+			var inner lock.Hold
+			acquire(t, k, &inner, r.lock(1), lock.Exclusive)
+			must(t, k.Release(&inner, nil))
+			c.set(c.get() + 1)
+			must(t, k.ReleaseValue(&c.h, &c.v, nil))
+		})
+		r.run()
+		if r.word(0) != 2 {
+			t.Errorf("%s: counted to %d, want 2", policy, r.word(0))
+		}
+	}
+}
+
 // An interrupt does not end a release that waits for the value to be written back.
 func TestInterruptDoesNotEndRelease(t *testing.T) {
 	for when := fabric.Time(0); when < 30*us; when += 700 {
