@@ -23,6 +23,8 @@ type Session struct {
 	use  *lock.InUse
 	free *hold   // holds that are not in use
 	all  []*hold // all that there are
+
+	ended bool // closed with its cluster; it was not in use
 }
 
 // Session opens a session.
@@ -56,7 +58,8 @@ func (s *Session) Close() error {
 	return err
 }
 
-// releaseSessions releases what the cluster's sessions hold, for Close.
+// releaseSessions closes the cluster's sessions that are not in use, and releases what they hold. An operation that begins meanwhile ends
+// with ErrClosed.
 func (c *Cluster) releaseSessions() error {
 	c.mu.Lock()
 	sessions := slices.Collect(maps.Keys(c.sessions))
@@ -65,11 +68,13 @@ func (c *Cluster) releaseSessions() error {
 	var errs []error
 	busy := 0
 	for _, s := range sessions {
-		if s.use.Busy() {
+		if !s.use.BeginClose() {
 			busy++
 			continue
 		}
-		errs = append(errs, s.releaseAll())
+		errs = append(errs, s.releaseAll(), s.s.Close())
+		s.ended = true
+		s.use.EndClose()
 	}
 	if busy > 0 {
 		errs = append(errs, fmt.Errorf("%w: operations of %d sessions, which end with ErrClosed; what these sessions hold is lost: end what uses sessions before Close", ErrInUse, busy))
@@ -215,6 +220,9 @@ func (g Guard) Unlock() error {
 }
 
 func (g Guard) unlock() error {
+	if g.s.ended && !g.h.Held {
+		return fmt.Errorf("%w: Unlock of a lock that Close of the cluster has released", ErrClosed)
+	}
 	if g.serial != g.h.serial || !g.h.Held {
 		return fmt.Errorf("%w: Unlock of a lock that is not locked", lock.ErrMisuse)
 	}

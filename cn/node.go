@@ -199,7 +199,8 @@ func (n *Node) Idle(p fabric.Port, first fabric.Addr, locks uint64) (bool, error
 }
 
 // Close closes all sessions, stops the agent and leaves the cluster. No
-// session may be in use: an operation that waits ends with ErrClosed.
+// session may be in use: an operation that waits ends with ErrClosed, and what the
+// session counted after its last sample (Observe) is not in the node's counters.
 //
 // Before that the agent has those locks reset in whose queues the node has tickets, of clients that have given up: nobody would take
 // their grants. If that does not succeed within hier.LeaveNs, or if sessions hold locks, the node leaves as one that has crashed does,
@@ -218,7 +219,7 @@ func (n *Node) Close() error {
 	n.mu.Unlock()
 	var errs []error
 	for _, s := range open {
-		errs = append(errs, s.Close())
+		errs = append(errs, s.closeBeside())
 	}
 	// The agent ends before its Port does: what it has in the Port's memory is good until then.
 	n.fab.Agent().Interrupt()

@@ -98,7 +98,19 @@ func (s *Session) Holding() []fabric.Addr { return s.locker.Holding() }
 func (s *Session) Node() *Node { return s.node }
 
 // Close closes the session. It must not hold locks.
-func (s *Session) Close() error {
+func (s *Session) Close() error { return s.close(false) }
+
+// closeBeside is Close by another goroutine than that of the session, which may be in use.
+func (s *Session) closeBeside() error {
+	if !s.use.BeginClose() {
+		return s.close(true)
+	}
+	defer s.use.EndClose()
+	return s.close(false)
+}
+
+// close closes the session. Counters of one that is in use change meanwhile: those of the last sample count then.
+func (s *Session) close(inUse bool) error {
 	s.node.mu.Lock()
 	if s.closed {
 		s.node.mu.Unlock()
@@ -106,8 +118,15 @@ func (s *Session) Close() error {
 	}
 	s.closed = true
 	delete(s.node.sessions, s)
-	s.node.done.Add(s.locker.Stats())
-	s.node.doneNIC.Add(s.port.Stats())
+	if inUse {
+		s.locker.mu.Lock()
+		s.node.done.Add(&s.locker.locks)
+		s.node.doneNIC.Add(&s.locker.nic)
+		s.locker.mu.Unlock()
+	} else {
+		s.node.done.Add(s.locker.Stats())
+		s.node.doneNIC.Add(s.port.Stats())
+	}
 	s.node.mu.Unlock()
 	return s.port.Close()
 }

@@ -312,8 +312,12 @@ func (k *Locker) attach(mn fabric.MemID) error {
 	return nil
 }
 
-// down returns the error of an operation on a memory node that is no member: a node that has been fenced may know of none.
+// down returns the error of an operation on a memory node that is no member: a node that has been fenced or closed may know of none.
 func (k *Locker) down(mn fabric.MemID) error {
+	// There is no epoch 0, so this attaches nothing: it only asks whether the Port is closed.
+	if err := k.port.Reattach(mn, 0); errors.Is(err, fabric.ErrClosed) {
+		return err
+	}
 	if n, ok := k.node.(interface{ Err() error }); ok { // the fabric knows why
 		if err := n.Err(); errors.Is(err, fabric.ErrFenced) {
 			return fmt.Errorf("memory node %v: %w", mn, err)

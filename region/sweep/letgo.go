@@ -7,7 +7,7 @@ import (
 )
 
 // letGoNs is how long a compute node waits, when it has heard that a store or tree was dropped and nothing is under way, before it looks whether
-// that is still so. The flags that say so are plain words (lock.InUse): an operation that began just before has long made its known by then.
+// that is still so: an operation that was about to begin has begun by then.
 const letGoNs = fabric.Second
 
 // A Going is how a compute node lets a store or tree go that has been dropped. The memory is given back, to be anything else, when the last has, so
