@@ -28,13 +28,11 @@ func (u *InUse) Begin() {
 }
 
 func (u *InUse) beginLater() {
-	for !u.state.CompareAndSwap(useFree, useBusy) {
-		if u.state.Load() == useBusy {
-			panic("declock: concurrent use of a Session: an operation began while another one of the same Session, or of a client made from it, " +
-				"was under way; open a Session for each goroutine")
-		}
-		u.closing.Lock() // until EndClose
-		u.closing.Unlock()
+	u.closing.Lock() // after EndClose
+	defer u.closing.Unlock()
+	if !u.state.CompareAndSwap(useFree, useBusy) {
+		panic("declock: concurrent use of a Session: an operation began while another one of the same Session, or of a client made from it, " +
+			"was under way; open a Session for each goroutine")
 	}
 }
 
