@@ -49,7 +49,7 @@ const (
 
 // A Port is one client's view of the fabric: its queue pairs, its inbox, its
 // clock, its randomness, its registered buffers. One goroutine uses it at a
-// time; only Interrupt may be called by others.
+// time; only Interrupt and Close may be called by others.
 //
 // Code over a Port never waits elsewhere than in a Port.
 type Port interface {
@@ -93,7 +93,7 @@ type Port interface {
 
 	// Alloc returns n bytes of zeroed registered memory, 8-byte aligned, for the
 	// Bufs of operations. Any slice of it may be used. It stays valid until
-	// Free or Close.
+	// Free, or until nobody has the Port any more.
 	Alloc(n int) []byte
 
 	// Free gives memory of Alloc back: the very slice that Alloc returned.
@@ -137,7 +137,10 @@ type Port interface {
 	// Stats returns the Port's counters. They are updated by its goroutine.
 	Stats() *Stats
 
-	// Close returns the client's resources. Waiting operations must be over.
+	// Close returns the client's resources. No operation should be under way. If another goroutine is in one, as when a node is closed under
+	// its clients, the operation ends with its true outcome, or with ErrClosed as soon as Interrupt would end it: and with ErrUnknownOutcome
+	// too where it may have changed memory. It never succeeds without its results. The same holds for Wait, for a chain that was posted
+	// before. Close takes no memory of Alloc away, and Alloc and Free go on working: the owner may be in the middle of using it.
 	Close() error
 }
 

@@ -1,6 +1,7 @@
 package fabrictest
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/declock/declock/fabric"
@@ -14,6 +15,7 @@ var nodeTests = []test{
 	{name: "Stats counts what was posted", cns: 2, run: stats},
 	{name: "Rand differs from call to call and client to client", run: random},
 	{name: "Close of a Port is idempotent, and then all is ErrClosed", cns: 2, run: closePort},
+	{name: "a Port that another client closes ends operations with their results or ErrClosed", cns: 2, run: closeBeside},
 	{name: "Close of a Node closes its Ports and is idempotent", cns: 2, run: closeNode},
 	{name: "who leaves is out of the others' views, their agents get MsgView, and nobody is lost", cns: 3, run: leave},
 	{name: "a node that leaves by Fail is out of the others' views, their agents get MsgView, and it is lost", cns: 3, run: fail},
@@ -148,6 +150,114 @@ func closePort(e *env) {
 	}
 	closedPort(e, p, other.ID())
 	e.run(other, func(c *client) { c.want(fabric.At(0, 64), 0) })
+}
+
+// closePattern is what a chain of closeBeside reads.
+var closePattern = bytes.Repeat([]byte{0xa5, 1, 2, 3}, 128)
+
+// closeBeside closes Ports while their clients add to words, alone and by Post, or wait for messages. In the last round their node is closed.
+func closeBeside(e *env) {
+	const clients, rounds = 6, 5
+	word := func(r, k int) fabric.Addr { return fabric.At(0, uint64(4096+64*(r*clients+k))) }
+	var sure, maybe [rounds][clients]uint64
+	e.solo(func(c *client) { c.write(fabric.At(0, 0), closePattern) })
+	for r := range rounds {
+		last := r == rounds-1
+		for k := range clients {
+			on := k % 2
+			if last {
+				on = 0
+			}
+			p := e.client(on)
+			e.run(p, func(c *client) { sure[r][k], maybe[r][k] = c.untilClosed(word(r, k), k/2) })
+			if last {
+				continue
+			}
+			e.run(e.client(1-on), func(c *client) {
+				c.begun(word(r, k))
+				c.pause(fabric.Time(r*k) * 10 * fabric.Microsecond)
+				c.must(p.Close(), "Close")
+			})
+		}
+		if last {
+			e.run(e.client(1), func(c *client) {
+				for k := range clients {
+					c.begun(word(r, k))
+				}
+				c.must(e.cl.Node(0).Close(), "Close of the node")
+			})
+		}
+		e.cl.Wait()
+	}
+	e.run(e.client(1), func(c *client) {
+		for r := range rounds {
+			for k := range clients {
+				if got := c.load(word(r, k)); got < sure[r][k] || got > sure[r][k]+maybe[r][k] {
+					c.fatal("round %d, client %d: the word is %d, want %d to %d", r, k, got, sure[r][k], sure[r][k]+maybe[r][k])
+				}
+			}
+		}
+	})
+}
+
+// indexOf returns which operation of a chain failed, by its error.
+func indexOf(err error) int {
+	if ce := (*fabric.ChainError)(nil); errors.As(err, &ce) {
+		return ce.Index
+	}
+	return 0
+}
+
+// begun waits until somebody has added to a word.
+func (c *client) begun(word fabric.Addr) {
+	for limit := c.Now() + patience; c.load(word) == 0; c.pause(10 * fabric.Microsecond) {
+		if c.Now() > limit {
+			c.fatal("nobody adds to %v", word)
+		}
+	}
+}
+
+// untilClosed adds to a word until the Port is closed. It returns how often it has, and how often it may have besides.
+func (c *client) untilClosed(word fabric.Addr, how int) (sure, maybe uint64) {
+	buf := c.Alloc(len(closePattern))
+	defer func() { // its memory is still good
+		c.Free(buf)
+		buf = c.Alloc(2 * len(closePattern))
+		clear(buf)
+		c.Free(buf)
+	}()
+	for {
+		clear(buf)
+		ops := []fabric.Op{fabric.FAA(word, 1), fabric.Load(word), fabric.Read(fabric.At(0, 0), buf)}
+		ops[0].Old, ops[1].Old = 1<<60, 1<<60
+		var err error
+		switch how {
+		case 1:
+			var p fabric.Pending
+			if p, err = c.Post(ops); err == nil {
+				err = c.Wait(p)
+			}
+		default:
+			err = c.Do(ops)
+		}
+		switch {
+		case err == nil && (ops[0].Old != sure || ops[1].Old != sure+1 || !bytes.Equal(buf, closePattern)):
+			c.fatal("FAA %d returned %#x, and the READs behind it %#x and %x", sure, ops[0].Old, ops[1].Old, buf)
+		case err == nil:
+			sure++
+		case errors.Is(err, fabric.ErrUnknownOutcome), indexOf(err) > 0: // the FAA comes before what failed
+			maybe++
+		}
+		if err == nil && how == 2 {
+			_, err = c.Recv(fabric.Forever)
+		}
+		if err != nil {
+			if !errors.Is(err, fabric.ErrClosed) {
+				c.fatal("an operation of a Port that was closed meanwhile: %v", err)
+			}
+			return sure, maybe
+		}
+	}
 }
 
 func closeNode(e *env) {

@@ -47,6 +47,7 @@ var planted = []struct{ bug, caughtBy string }{
 	{"Abandon drops the inbox", "leaves_the_old_inbox"},
 	{"Alloc leaves old bytes", "zero_again"},
 	{"Close twice is an error", "idempotent"},
+	{"a Do succeeds without results when its Port is closed", "a_Port_that_another_client_closes"},
 	{"Fail is Close", "leaves_by_Fail"},
 	{"Do is not counted", "Stats_counts"},
 	{"Do allocates", "Do_allocates"},
@@ -150,6 +151,11 @@ func (p *badPort) doMore(ops []fabric.Op, one func(fabric.Op) (fabric.Op, error)
 			p.late = append(p.late, ops[0])
 			return nil
 		}
+	case "a Do succeeds without results when its Port is closed":
+		if err := p.Port.Do(ops); !errors.Is(err, fabric.ErrClosed) {
+			return err
+		}
+		return nil
 	case "Do allocates":
 		list := append([]fabric.Op(nil), ops...)
 		err := p.Port.Do(list)

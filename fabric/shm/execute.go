@@ -155,7 +155,10 @@ func (p *port) attach(id fabric.MemID) (*memory, error) {
 // unknown is the error of a chain that may have been executed on something else than the memory.
 func (p *port) unknown(ops []fabric.Op, m *memory) error {
 	err := fmt.Errorf("%w: %v ended meanwhile", fabric.ErrUnknownOutcome, m.id)
-	if m.m.isLost() {
+	switch {
+	case p.box.Closed():
+		err = fmt.Errorf("%w; %w", fabric.ErrClosed, fabric.ErrUnknownOutcome)
+	case m.m.isLost():
 		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, p.n.refusal(m))
 	}
 	return &fabric.ChainError{Op: ops[0], Err: err}

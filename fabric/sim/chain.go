@@ -161,10 +161,18 @@ func (p *Port) Wait(pd fabric.Pending) error {
 		return nil
 	}
 	i := uint32(pd)
+	if p.closed && (int(i) >= len(p.c.chains) || p.c.chains[i].pending() != pd) {
+		return fmt.Errorf("sim: Wait on %v: %w; %w", p.id, fabric.ErrClosed, fabric.ErrUnknownOutcome)
+	}
 	if int(i) >= len(p.c.chains) || p.c.chains[i].pending() != pd || p.c.chains[i].port != p || p.c.chains[i].state == chainFree {
 		panic(fmt.Sprintf("sim: Wait(%#x) on %v: no such chain, or waited for already", uint64(pd), p.id))
 	}
 	return p.waitChain(p.c.chains[i])
+}
+
+// awaits reports whether the client waits for the completion of a chain, or of any.
+func (p *Port) awaits(ch *chain) bool {
+	return p.wait == waitChain && p.waitFor == ch.index || p.wait == waitRoom
 }
 
 func (p *Port) waitChain(ch *chain) error {
@@ -198,8 +206,11 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 	}
 	for giveUp := fabric.Time(0); p.inflight >= p.c.nic.SendQueue; {
 		if p.blockInTime(waitRoom, &giveUp) {
-			return nil, &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("sim: no room for a chain: %w", fabric.ErrInterrupted)}
+			return nil, &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("sim: no room for a chain: %w", p.reason())}
 		}
+	}
+	if p.closed { // meanwhile
+		return nil, fabric.ErrClosed
 	}
 	c := p.c
 	ch := c.newChain()
@@ -456,7 +467,7 @@ func (c *Cluster) complete(ch *chain, waited bool) {
 	if ch.hasRA {
 		p.inflightRA--
 	}
-	if ch.orphan || p.closed {
+	if ch.orphan || p.closed && !p.awaits(ch) {
 		c.releaseChain(ch)
 		return
 	}
@@ -465,8 +476,7 @@ func (c *Cluster) complete(ch *chain, waited bool) {
 		c.observe(Event{Step: StepComplete, Client: p.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
 	}
 	ch.state = chainDone
-	switch {
-	case p.wait == waitChain && p.waitFor == ch.index, p.wait == waitRoom:
+	if p.awaits(ch) {
 		c.wake(p)
 	}
 }

@@ -93,6 +93,9 @@ func (c *Cluster) admissible(ch *chain, op *fabric.Op) error {
 	switch {
 	case mn.refuses(p.node) || p.node.fenced:
 		c.faultStats[Refused]++
+		if p.node.closed {
+			return fabric.ErrClosed // it has left by itself
+		}
 		return fabric.ErrFenced
 	case ch.epoch != mn.epoch:
 		c.faultStats[Stale]++

@@ -101,7 +101,7 @@ func (ex *explorer) finish(ch *chain) {
 	if ch.hasRA {
 		p.inflightRA--
 	}
-	if ch.orphan || p.closed {
+	if ch.orphan || p.closed && !p.awaits(ch) {
 		ex.forget(ch)
 		c.releaseChain(ch)
 		return
@@ -111,7 +111,7 @@ func (ex *explorer) finish(ch *chain) {
 		c.observe(Event{Step: StepComplete, Client: p.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
 	}
 	ch.state = chainDone
-	if p.wait == waitChain && p.waitFor == ch.index || p.wait == waitRoom {
+	if p.awaits(ch) {
 		p.ready = true
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// An interrupted Port does not wait for a chain for longer than Config.Grace. What is under way is left behind: it may still take effect, and
+// A Port that is interrupted, or closed by another client, does not wait for a chain for longer than Config.Grace. What is under way is left behind: it may still take effect, and
 // nothing that the compute node posts afterwards overtakes it. What has not been sent never is.
 
-// blockInTime is block for a chain, or for room for one. It reports whether the Port is interrupted and its time is over: then it has not
-// waited. giveUp is when that is, 0 as long as it is not interrupted.
+// blockInTime is block for a chain, or for room for one. It reports whether the Port is interrupted or closed and its time is over: then it has not
+// waited. giveUp is when that is, 0 as long as it is neither.
 func (p *Port) blockInTime(kind waitKind, giveUp *fabric.Time) (over bool) {
 	c := p.c
-	if p.interrupted && c.cfg.Grace > 0 && c.ex == nil {
+	if (p.interrupted || p.closed) && c.cfg.Grace > 0 && c.ex == nil {
 		if *giveUp == 0 {
 			*giveUp = c.now + c.cfg.Grace
 		}
@@ -26,10 +26,18 @@ func (p *Port) blockInTime(kind waitKind, giveUp *fabric.Time) (over bool) {
 	return false
 }
 
+// reason says why a Port does not wait any longer.
+func (p *Port) reason() error {
+	if p.closed {
+		return fabric.ErrClosed
+	}
+	return fabric.ErrInterrupted
+}
+
 // leave leaves a chain behind that is not done, and returns its outcome.
 func (p *Port) leave(ch *chain) error {
 	c, q := p.c, ch.qp
-	err := fmt.Errorf("sim: %v does not answer: %w", q.mn.id, fabric.ErrInterrupted)
+	err := fmt.Errorf("sim: %v does not answer: %w", q.mn.id, p.reason())
 	p.inflight--
 	if ch.hasRA {
 		p.inflightRA--

@@ -212,8 +212,12 @@ func (p *Port) Rand() uint64 { return p.rng.Uint64() }
 // Alloc returns registered memory.
 func (p *Port) Alloc(n int) []byte { return p.mem.alloc(n) }
 
-// Free gives memory of Alloc back.
-func (p *Port) Free(buf []byte) { p.mem.release(buf) }
+// Free gives memory of Alloc back. That of a closed Port is the garbage collector's.
+func (p *Port) Free(buf []byte) {
+	if !p.closed {
+		p.mem.release(buf)
+	}
+}
 
 // Stats returns the Port's counters.
 func (p *Port) Stats() *fabric.Stats { return &p.stats }
@@ -295,8 +299,12 @@ func (p *Port) Interrupt() {
 	if p.c.ex != nil {
 		p.c.ex.meddles(p)
 	}
+	p.hurry()
+}
+
+// hurry has a wait look at why it should end. Not at once: the caller may be a coroutine.
+func (p *Port) hurry() {
 	if p.wait == waitRecv || p.wait == waitPause || p.c.cfg.Grace > 0 && (p.wait == waitChain || p.wait == waitRoom) {
-		// Not at once: the caller may be a coroutine.
 		p.c.post(p.c.now, evWake, p.index, p.waitGen)
 	}
 }
@@ -358,7 +366,5 @@ func (p *Port) shut() {
 	}
 	p.in = inbox{}
 	p.mem = allocator{}
-	if p.wait == waitRecv || p.wait == waitPause {
-		p.c.post(p.c.now, evWake, p.index, p.waitGen)
-	}
+	p.hurry()
 }

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"runtime"
+	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/declock/declock/fabric/internal/ram"
@@ -20,7 +23,7 @@ const (
 	maxChunk = 2 << 20
 )
 
-// A pool is the Source of a compute node's arenas: registered memory. It is mapped outside of
+// A pool has the memory of a compute node's arenas: registered memory. It is mapped outside of
 // Go's heap: what a NIC writes must never move, nor be anything else's.
 type pool struct {
 	dev *device
@@ -29,6 +32,69 @@ type pool struct {
 	chunks []mapped
 	free   [bits.UintSize][]ram.Slab // by class; never merged, never given back
 	rest   ram.Slab                  // of the newest chunk
+	size   uintptr                   // of all chunks
+	left   uintptr                   // that closed Ports have, until the garbage collector finds that nobody has those
+	closed bool
+}
+
+// A portMemory is the memory that one Port has. Close of the Port does not end it: the Port's owner may be about to read what is in it. It ends when the
+// garbage collector finds that nobody has the Port; whoever uses memory of a Port therefore has the Port too. So a portMemory does not refer to
+// its Port, nor to the node.
+type portMemory struct {
+	pool *pool
+
+	// Under the pool's mutex.
+	slabs []ram.Slab
+	size  uintptr
+	left  bool // the Port is closed
+}
+
+// Take is ram.Source.Take.
+func (m *portMemory) Take(n int) (ram.Slab, error) {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	s, err := m.pool.take(n)
+	if err == nil {
+		m.slabs = append(m.slabs, s)
+		m.grow(s.Size)
+	}
+	return s, err
+}
+
+// Give is ram.Source.Give.
+func (m *portMemory) Give(s ram.Slab) {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	m.slabs = slices.DeleteFunc(m.slabs, func(x ram.Slab) bool { return x.At == s.At })
+	m.grow(-s.Size)
+	m.pool.put(s)
+}
+
+// grow counts memory that comes, or goes; the pool's mutex is held.
+func (m *portMemory) grow(n uintptr) {
+	m.size += n
+	if m.left {
+		m.pool.left += n
+	}
+}
+
+// leave notes that the Port is closed.
+func (m *portMemory) leave() {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	m.left = true
+	m.pool.left += m.size
+}
+
+// end gives the memory back: nobody has the Port any more.
+func (m *portMemory) end() {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	for _, s := range m.slabs {
+		m.pool.put(s)
+	}
+	m.grow(-m.size)
+	m.slabs = nil
 }
 
 // A mapped is registered memory from the kernel: in one region, or in several where a device does not take
@@ -45,6 +111,41 @@ type mapped struct {
 func (p *pool) Take(n int) (ram.Slab, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.take(n)
+}
+
+// take is Take; mu is held.
+func (p *pool) take(n int) (ram.Slab, error) {
+	for try := 0; ; try++ {
+		if p.closed {
+			return ram.Heap{}.Take(n) // nothing is posted any more, but owners of closed Ports need not know that yet
+		}
+		s, err := p.find(n)
+		if err == nil || p.left == 0 || try > 0 {
+			return s, err
+		}
+		p.collect()
+	}
+}
+
+// collect has the garbage collector look for closed Ports that nobody has, and waits a moment for the memory of some; mu is held.
+func (p *pool) collect() {
+	left := p.left
+	p.mu.Unlock()
+	runtime.GC()
+	p.mu.Lock()
+	for range 50 {
+		if p.left < left {
+			return
+		}
+		p.mu.Unlock()
+		time.Sleep(100 * time.Microsecond)
+		p.mu.Lock()
+	}
+}
+
+// find finds memory, or registers some; mu is held.
+func (p *pool) find(n int) (ram.Slab, error) {
 	class := ram.Class(n)
 	if f := p.free[class]; len(f) > 0 {
 		b := f[len(f)-1]
@@ -78,7 +179,11 @@ func (p *pool) cut(size uintptr) ram.Slab {
 	return b
 }
 
+// put makes a piece free; mu is held.
 func (p *pool) put(b ram.Slab) {
+	if p.closed {
+		return
+	}
 	class := bits.TrailingZeros(uint(b.Size))
 	p.free[class] = append(p.free[class], b)
 }
@@ -97,16 +202,27 @@ func (p *pool) chunk(size uintptr) (ram.Slab, error) {
 		return ram.Slab{}, err
 	}
 	p.chunks = append(p.chunks, m)
+	p.size += m.size
+	if p.left > p.size/2 {
+		// The collector knows nothing of this memory: it might look for closed Ports when there are thousands.
+		go runtime.GC()
+	}
 	return ram.Slab{At: m.at, Size: size, Key: m.regions[0].lkey}, nil
 }
 
+// close ends the registrations: all Ports have wound up. The memory itself stays for as long as somebody has one of them, and with it the pool.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, m := range p.chunks {
-		m.release()
+	for i := range p.chunks {
+		p.chunks[i].unregister()
 	}
-	p.chunks, p.rest = nil, ram.Slab{}
+	runtime.AddCleanup(p, func(chunks []mapped) {
+		for _, m := range chunks {
+			m.release()
+		}
+	}, p.chunks)
+	p.chunks, p.rest, p.closed = nil, ram.Slab{}, true
 	clear(p.free[:])
 }
 

@@ -34,6 +34,7 @@ type chain struct {
 	wrs     int   // operations that are posted: those of 0 bytes are not
 	last    int   // the operation whose completion ends the chain
 	posts   [fabric.MaxChain]uint8
+	keys    [fabric.MaxChain]uint32 // of the posted operations' memory
 	// results is registered memory for the old values of atomics and Loads.
 	results  *[fabric.MaxChain]uint64
 	lkey     uint32
@@ -82,6 +83,9 @@ func (c *chain) plan() {
 		}
 		c.atomic = c.atomic || o.Kind != fabric.OpWrite
 		c.posts[c.wrs] = uint8(i)
+		if o.Buf != nil {
+			c.keys[c.wrs] = c.port.arena.Key(o.Buf) // here, for fill may run while the owner uses its arena
+		}
 		c.wrs++
 		c.last = i
 	}
@@ -112,7 +116,7 @@ func (c *chain) fill(out []wrOp, r *remote) int {
 				c.results[i] = o.Arg
 			}
 		} else {
-			w.setLocal(unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf), c.port.arena.Key(o.Buf))
+			w.setLocal(unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf), c.keys[k])
 		}
 		if kind == wrWrite && o.Size() <= r.inline {
 			w.flag(flagInline)
@@ -200,6 +204,8 @@ func (c *chain) judge(r *remote, lane error) {
 	default:
 		if lane == nil {
 			c.err = fmt.Errorf("%w: connection to %v: %s (vendor's code %#x)", fabric.ErrUnknownOutcome, r.mn.ID, name, c.vendor)
+		} else if r.n.closed.Load() {
+			c.err = fmt.Errorf("%w; %w", fabric.ErrClosed, fabric.ErrUnknownOutcome)
 		} else if r.n.fenced.Load() {
 			c.err = fmt.Errorf("%w; %w", fabric.ErrFenced, fabric.ErrUnknownOutcome)
 		} else {

@@ -35,6 +35,9 @@
 // Interrupt of a Port ends Recv and Pause. It does not end Do, Post and Wait: these return when the device has answered or
 // given up, or the connection is replaced, which takes up to 20 s. Until then the device reads and writes the memory of the operations.
 //
+// Another goroutine may close a Port, or the node, meanwhile: no memory of the Port is given to another, or unmapped, before the garbage collector finds
+// that nobody has the Port (turn.go). So keep the Port for as long as you use memory of its Alloc.
+//
 // # Building
 //
 // The library is loaded when the program runs: a program runs everywhere, and Serve and Join

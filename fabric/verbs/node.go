@@ -28,7 +28,7 @@ type node struct {
 	caps          fabric.Caps
 	dev           *device
 	pump          *pump
-	pool          pool
+	pool          *pool // apart from the node: memory that Ports still have does not keep that
 	chains        registry[chain]
 	outs          registry[outLink]
 	ins           registry[inLink]
@@ -48,11 +48,13 @@ type node struct {
 	remotes    [MaxMN]atomic.Pointer[remote]
 	links      [int(fabric.MaxCN) + 1]atomic.Pointer[outLink]
 	spread     atomic.Uint32 // of ports over lanes
-	users      atomic.Int32  // clients within Do, Post or Wait
 	waiting    atomic.Int32  // clients that poll for an operation
 	processors int           // of Go's scheduler
 
 	linkMu sync.Mutex // of accepting and ending links: one at a time
+
+	portsMu sync.Mutex
+	ports   map[*port]struct{} // that have not wound up; nil: all are being closed
 
 	mu      sync.Mutex
 	joined  bool
@@ -68,7 +70,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	if err := o.checkJoin(); err != nil {
 		return nil, err
 	}
-	n := &node{Clock: peer.NewClock(), o: o, given: make(chan struct{}), processors: runtime.GOMAXPROCS(0), inLinks: map[*session]*inLink{}, arrived: map[member.Life]uint64{}}
+	n := &node{Clock: peer.NewClock(), o: o, given: make(chan struct{}), processors: runtime.GOMAXPROCS(0), ports: map[*port]struct{}{}, inLinks: map[*session]*inLink{}, arrived: map[member.Life]uint64{}}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.at, n.halt = context.WithCancel(n.ctx)
 	if err := n.open(ctx); err != nil {
@@ -84,7 +86,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.dev, err = openDevice(&n.o); err != nil {
 		return err
 	}
-	n.pool.dev = n.dev
+	n.pool = &pool{dev: n.dev}
 	if n.pump, err = newPump(n); err != nil {
 		return err
 	}
@@ -108,6 +110,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	}
 	n.caps = n.capabilities()
 	n.agent = n.newPort(n.table.Agent())
+	n.admit(n.agent)
 	return nil
 }
 
@@ -262,7 +265,12 @@ func (n *node) Open() (fabric.Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	return n.newPort(box), nil
+	p := n.newPort(box)
+	if !n.admit(p) {
+		n.table.Close(box)
+		return nil, fabric.ErrClosed
+	}
+	return p, nil
 }
 
 // Agent is fabric.Node.Agent.
@@ -341,10 +349,8 @@ func (n *node) shut() {
 		n.service.close()
 	}
 	n.tasks.Wait()
-	// All chains are done. Who has waited for one still reads what it brought.
-	for n.users.Load() > 0 {
-		time.Sleep(100 * time.Microsecond)
-	}
+	// All chains are done. A client that has waited for one still reads what it brought.
+	n.closePorts()
 	if n.pump != nil {
 		n.pump.close()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -28,18 +29,23 @@ type port struct {
 	n          *node
 	lane       int // which of a memory node's queue pairs is its
 	remote     [MaxMN]*remote
-	atomic     [MaxMN]int // chains with READs and atomics that are posted and were not waited for
-	arena      ram.Arena
+	atomic     [MaxMN]int  // chains with READs and atomics that are posted and were not waited for
+	arena      ram.Arena   // always its owner's, see turn.go
+	memory     *portMemory // what arena has
 	stats      fabric.Stats
 	rng        rand.PCG
-	gone       bool // its memory has been given back
 
-	chains []*chain
-	free   []uint32 // indexes of chains that are not in use
+	turn     atomic.Uint32 // which goroutine the chains belong to: see turn.go
+	chains   []*chain
+	free     []uint32                 // indexes of chains that are not in use
+	outcomes map[fabric.Pending]error // of chains that were under way when the Port was closed
+	woundUp  chan struct{}            // closed when the chains of a closed Port have ended
 }
 
 func (n *node) newPort(box *inbox.Box) *port {
-	p := &port{Box: box, n: n, lane: int(n.spread.Add(1)) % n.o.QueuePairs, arena: ram.Arena{Source: &n.pool}}
+	p := &port{Box: box, n: n, lane: int(n.spread.Add(1)) % n.o.QueuePairs, memory: &portMemory{pool: n.pool}, woundUp: make(chan struct{})}
+	p.arena.Source = p.memory
+	runtime.AddCleanup(p, (*portMemory).end, p.memory)
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
 	// Attached now: if a memory node restarts before the first operation, the
 	// client must hear of it.
@@ -71,8 +77,10 @@ func (p *port) Stats() *fabric.Stats { return &p.stats }
 
 // Do is fabric.Port.Do.
 func (p *port) Do(ops []fabric.Op) error {
-	p.n.users.Add(1)
-	defer p.n.users.Add(-1)
+	if !p.enter() {
+		return p.noEntry()
+	}
+	defer p.exit()
 	i, err := p.begin(ops)
 	if err != nil || i < 0 {
 		return err
@@ -82,8 +90,10 @@ func (p *port) Do(ops []fabric.Op) error {
 
 // Post is fabric.Port.Post.
 func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
-	p.n.users.Add(1)
-	defer p.n.users.Add(-1)
+	if !p.enter() {
+		return 0, p.noEntry()
+	}
+	defer p.exit()
 	i, err := p.begin(ops)
 	if err != nil {
 		return 0, err
@@ -92,18 +102,22 @@ func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
 		i = p.take(ops, 0, nil) // a chain of nothing
 		p.chains[i].state.Store(chainDone)
 	}
-	return fabric.Pending(p.chains[i].life)<<32 | fabric.Pending(i), nil
+	return p.pendingOf(uint32(i)), nil
+}
+
+// pendingOf returns the name of a posted chain.
+func (p *port) pendingOf(i uint32) fabric.Pending {
+	return fabric.Pending(p.chains[i].life)<<32 | fabric.Pending(i)
 }
 
 // Wait is fabric.Port.Wait.
 func (p *port) Wait(pending fabric.Pending) error {
-	p.n.users.Add(1)
-	defer p.n.users.Add(-1)
-	if p.Closed() && p.n.closed.Load() {
-		return fabric.ErrClosed
+	if !p.enter() {
+		return p.outcome(pending)
 	}
-	i, life := uint32(pending), uint32(pending>>32)
-	if uint64(i) >= uint64(len(p.chains)) || !p.chains[i].open || p.chains[i].life != life {
+	defer p.exit()
+	i := uint32(pending)
+	if uint64(i) >= uint64(len(p.chains)) || !p.chains[i].open || p.pendingOf(i) != pending {
 		return fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))
 	}
 	return p.end(i)
@@ -258,8 +272,9 @@ func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
 // take returns the index of a chain that is not in use.
 func (p *port) take(ops []fabric.Op, n int, refusal error) int {
 	if len(p.free) == 0 {
+		c := p.newChain() // first: without memory it panics
 		p.free = append(p.free, uint32(len(p.chains)))
-		p.chains = append(p.chains, p.newChain())
+		p.chains = append(p.chains, c)
 	}
 	last := len(p.free) - 1
 	i := p.free[last]
@@ -283,7 +298,7 @@ func (p *port) newChain() *chain {
 	return c
 }
 
-// end waits for a chain and returns its outcome.
+// end waits for a chain and returns its outcome. The caller has the turn: nobody else ends it.
 func (p *port) end(i uint32) error {
 	c := p.chains[i]
 	p.await(c)
@@ -307,11 +322,9 @@ func (p *port) end(i uint32) error {
 		err = &fabric.ChainError{Index: c.n, Op: c.ops[c.n], Err: c.refusal}
 	}
 	c.open, c.ops, c.err, c.refusal = false, nil, nil, nil
-	if c.poisoned {
-		p.chains[i] = p.newChain()
-		p.chains[i].life = c.life
+	if !c.poisoned {
+		p.free = append(p.free, i)
 	}
-	p.free = append(p.free, i)
 	return err
 }
 
@@ -375,21 +388,3 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 
 // Abandon is fabric.Port.Abandon.
 func (p *port) Abandon() error { return p.n.table.Abandon(p.Box) }
-
-// Close is fabric.Port.Close. The agent's Port lives as long as its node.
-func (p *port) Close() error {
-	if p == p.n.agent || p.gone {
-		return nil
-	}
-	p.gone = true
-	p.n.table.Close(p.Box)
-	// The device may still write to the memory of chains that nobody waits for.
-	for i, c := range p.chains {
-		if c.open && !p.n.closed.Load() {
-			_ = p.end(uint32(i))
-		}
-		p.n.chains.remove(p.chains[i].id)
-	}
-	p.arena.Close()
-	return nil
-}

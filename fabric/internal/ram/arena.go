@@ -31,15 +31,17 @@ type Source interface {
 	Give(s Slab)
 }
 
-// heap is ordinary Go memory: for where nothing has to be registered.
-type heap struct{}
+// Heap is a Source of ordinary Go memory: for where nothing has to be registered.
+type Heap struct{}
 
-func (heap) Take(size int) (Slab, error) {
+// Take is Source.Take.
+func (Heap) Take(size int) (Slab, error) {
 	words := make([]uint64, (size+wordSize-1)/wordSize) // aligned
 	return Slab{At: unsafe.Pointer(unsafe.SliceData(words)), Size: uintptr(size)}, nil
 }
 
-func (heap) Give(Slab) {}
+// Give is Source.Give.
+func (Heap) Give(Slab) {}
 
 // An Arena is a port's memory for operations. Slabs hold blocks of one size, a power of two. The zero value is
 // ready, and takes ordinary Go memory; one goroutine uses it.
@@ -83,7 +85,7 @@ func (a *Arena) Alloc(n int) []byte {
 
 func (a *Arena) grow(class int) {
 	if a.Source == nil {
-		a.Source = heap{}
+		a.Source = Heap{}
 	}
 	got, err := a.Source.Take(max(1<<class, min(minSlab<<a.count[class], maxSlab)))
 	if err != nil {
@@ -120,14 +122,6 @@ func (a *Arena) Owns(buf []byte) bool {
 // Key returns the key of the slab in which a buffer of the arena lies.
 func (a *Arena) Key(buf []byte) uint32 {
 	return a.slabOf(uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf))).Key
-}
-
-// Close gives all memory back.
-func (a *Arena) Close() {
-	for _, s := range a.slabs {
-		a.Source.Give(s.Slab)
-	}
-	*a = Arena{Source: a.Source}
 }
 
 // Free takes a slice of Alloc back. Anything else is a bug of the caller.
