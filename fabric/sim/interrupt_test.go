@@ -70,3 +70,58 @@ func TestInterruptedChains(t *testing.T) {
 		t.Errorf("%d chains refused, %d of unknown outcome", refused, unknown)
 	}
 }
+
+// A Port is closed by another client, at whatever time: what its owner waits for has its results or ends with fabric.ErrClosed, in time with
+// Config.Grace. What is reported as refused never takes effect.
+func TestClosedUnderAChain(t *testing.T) {
+	refused, unknown := 0, 0
+	for at := fabric.Time(0); at < 6*fabric.Microsecond; at += 50 {
+		for _, grace := range []fabric.Time{0, 1, 500} {
+			c := New(Config{Seed: uint64(at), Grace: grace, ClientsPerCore: 1})
+			mn := c.AddMN(4096)
+			n := c.AddCN()
+			word := fabric.At(mn, 64)
+			var sure, maybe uint64
+			c.Go(n, "client", func(p fabric.Port) {
+				c.At(at, func() { _ = p.Close() })
+				for {
+					ops := []fabric.Op{fabric.FAA(word, 1), fabric.FAA(word, 1)}
+					err := p.Do(ops)
+					if err == nil && ops[1].Old != sure+1 {
+						t.Errorf("closed at %d: FAA %d returned %d", at, sure+1, ops[1].Old)
+					}
+					if err == nil {
+						sure += 2
+						continue
+					}
+					var ce *fabric.ChainError
+					done := uint64(0)
+					if errors.As(err, &ce) {
+						done = uint64(ce.Index)
+					}
+					sure += done
+					switch {
+					case !errors.Is(err, fabric.ErrClosed) || grace == 0 && ce != nil:
+						t.Errorf("closed at %d: %v", at, err)
+					case errors.Is(err, fabric.ErrUnknownOutcome):
+						unknown++
+						maybe = 2 - done
+					case ce != nil:
+						refused++
+					}
+					return
+				}
+			})
+			if err := c.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if now := c.PeekWord(word); now < sure || now > sure+maybe {
+				t.Errorf("closed at %d: the word is %d, want %d to %d", at, now, sure, sure+maybe)
+			}
+			c.Close()
+		}
+	}
+	if refused == 0 || unknown == 0 {
+		t.Errorf("%d chains refused, %d of unknown outcome", refused, unknown)
+	}
+}
