@@ -1,6 +1,5 @@
 // Package check looks for bugs in the very code that runs on NICs, in the
-// simulator: with seeds, with all schedules of small programs, and with planted
-// bugs that show whether it would find any.
+// simulator: with seeds, and with all schedules of small programs.
 //
 // # Seeds
 //
@@ -24,9 +23,7 @@
 //
 // # Planted bugs
 //
-// [Mutants] are bugs, as pieces of text that replace others. [RunMutants] builds
-// each with the go command's -overlay, runs scenarios on it, and tells which oracle objected to which.
-// A mutant whose text is not found exactly once is an error, so that none rots.
+// Package lab/mutants plants bugs in the code, and shows which of them this package finds.
 //
 // # Writers that starve
 //

@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"check": {"fabric", "fabric/sim", "lock", "lock/...", "timesync", "cql", "hier", "region", "region/sweep", "mn", "cn", "objstore", "btree",
 		"traces/...", "oracle"},
 	"check/runner":               {"check"},
+	"lab/...":                    {"..."}, // what researchers and maintainers use
 	"traces/...":                 {"objstore", "traces"},
 	"internal/...":               {},
 	"internal/membership":        {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},

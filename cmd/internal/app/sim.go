@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/mutants"
 	"github.com/urfave/cli/v2"
 )
 
@@ -288,16 +289,16 @@ func simMutants(env *Env) *cli.Command {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			root, err := check.ModuleRoot()
+			root, err := mutants.ModuleRoot()
 			if err != nil {
 				return err
 			}
-			o := check.MutantOptions{Runs: int(runs.n)}
+			o := mutants.Options{Runs: int(runs.n)}
 			if names != "" {
 				o.Names = strings.Split(names, ",")
 			}
-			kills, err := check.RunMutants(c.Context, root, o)
-			if errors.Is(err, check.ErrScenario) {
+			kills, err := mutants.Run(c.Context, root, o)
+			if errors.Is(err, mutants.ErrUnknown) {
 				return usage(c, "--only: %v", err)
 			}
 			var rows []any
@@ -309,10 +310,10 @@ func simMutants(env *Env) *cli.Command {
 				}
 				rows = append(rows, row)
 			}
-			if e := emitSim(env, asJSON, "mutants", 0, map[string]any{"runs": runs.n}, rows, check.Table(kills)); e != nil || err != nil {
+			if e := emitSim(env, asJSON, "mutants", 0, map[string]any{"runs": runs.n}, rows, mutants.Table(kills)); e != nil || err != nil {
 				return errors.Join(e, err)
 			}
-			if slices.ContainsFunc(kills, func(k check.Kill) bool { return !k.Caught() || k.Err != nil }) {
+			if slices.ContainsFunc(kills, func(k mutants.Kill) bool { return !k.Caught() || k.Err != nil }) {
 				return exit.Errorf(exit.Unsound, "not all mutants are caught")
 			}
 			return nil

@@ -1,0 +1,94 @@
+package mutants
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/declock/declock/check"
+)
+
+var (
+	flagMutants = flag.String("mutants", "", "mutants to run, with commas; all: all of them")
+	flagRuns    = flag.Int("runs", 1000, "runs of each mutant")
+)
+
+func mutants(t *testing.T) []Mutant {
+	t.Helper()
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Every patch applies to the source as it is, and names classes that there are.
+func TestPatchesApply(t *testing.T) {
+	root, err := ModuleRoot()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, m := range mutants(t) {
+		if _, err := m.Apply(root); err != nil {
+			t.Error(err)
+		}
+		if _, err := check.ParseClasses(strings.Join(m.Classes, ",")); err != nil {
+			t.Errorf("%s: %v", m.Name, err)
+		}
+	}
+}
+
+// Each mutant has a row in docs/mutants.md, and says there what it breaks; and no row is of a mutant that is none any more.
+func TestMutantsAreInTheTable(t *testing.T) {
+	root, err := ModuleRoot()
+	if err != nil {
+		t.Skip(err)
+	}
+	doc, err := os.ReadFile(filepath.Join(root, "docs", "mutants.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for line := range strings.Lines(string(doc)) {
+		if cells := strings.Split(line, " | "); len(cells) == 5 && cells[0] != "| mutant" {
+			rows[strings.TrimPrefix(cells[0], "| ")] = cells[1]
+		}
+	}
+	for _, m := range mutants(t) {
+		if breaks, ok := rows[m.Name]; !ok || breaks != m.Breaks {
+			t.Errorf("%s, %q: the row says %q", m.Name, m.Breaks, breaks)
+		}
+		delete(rows, m.Name)
+	}
+	for name := range rows {
+		t.Errorf("%s is in the table, and no mutant", name)
+	}
+}
+
+// A mutant is built and caught; the whole table is "declock sim mutants", and TestReportsReplay has others.
+func TestMutantsAreCaught(t *testing.T) {
+	root, err := ModuleRoot()
+	if err != nil {
+		t.Skip(err)
+	}
+	o := Options{Runs: *flagRuns, Names: []string{"reader-passes-writer"}}
+	if *flagMutants != "" {
+		o.Names = strings.Split(*flagMutants, ",")
+	}
+	if *flagMutants == "all" {
+		o.Names = nil
+	}
+	kills, err := Run(context.Background(), root, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + Table(kills))
+	for i := range kills {
+		if k := &kills[i]; k.Err != nil || !k.Caught() {
+			t.Errorf("mutant %s: %d bad runs of %d, %v", k.Mutant.Name, k.Tally.Bad, k.Tally.Runs, k.Err)
+		}
+	}
+}

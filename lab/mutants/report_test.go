@@ -1,0 +1,67 @@
+package mutants
+
+import (
+	"context"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A planted bug of the locks, of the object store and of an exploration is reported with the command that
+// runs it again, shrunk; and run again in another process, it is the same failure.
+func TestReportsReplay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds mutants")
+	}
+	root, err := ModuleRoot()
+	if err != nil {
+		t.Skip(err)
+	}
+	all := mutants(t)
+	for _, x := range []struct {
+		mutant string
+		args   []string
+		again  string // the flag that runs it again
+		same   string // what must be the same
+	}{
+		{"no-version-check", []string{"-classes", "locks"}, "scenario", `history hash .*|lost grant at .*`},
+		{"chunk-freed-twice", []string{"-classes", "store"}, "scenario", `history hash .*|store check at .*`},
+		{"count-beyond-header", []string{"-explore", all[slices.IndexFunc(all, func(m Mutant) bool { return m.Name == "count-beyond-header" })].Explore}, "replay", `(?m)^  sim: deadlock.*|^  [0-9].*`},
+	} {
+		t.Run(x.mutant, func(t *testing.T) {
+			i := slices.IndexFunc(all, func(m Mutant) bool { return m.Name == x.mutant })
+			binary, err := all[i].Build(context.Background(), root, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := output(t, binary, append(x.args, "-report")...)
+			if !strings.Contains(found, "FAILED") || !strings.Contains(found, "the last operations") || !strings.Contains(found, "* ") {
+				t.Fatalf("the report lacks something:\n%s", found)
+			}
+			lines := regexp.MustCompile(`again: declock sim \w+ --`+x.again+` '(.*)'\n`).FindAllStringSubmatch(found, -1)
+			if len(lines) != 1 && len(lines) != 2 {
+				t.Fatalf("%d commands in\n%s", len(lines), found)
+			}
+			shrunk := lines[len(lines)-1][1]
+			again := output(t, binary, "-"+x.again, shrunk)
+			same := regexp.MustCompile(x.same)
+			_, tail, _ := strings.Cut(found, "again: declock sim "+map[string]string{"scenario": "faults", "replay": "explore"}[x.again]+" --"+x.again+" '"+shrunk)
+			want, got := same.FindAllString(tail, -1), same.FindAllString(again, -1)
+			if len(want) == 0 || !slices.Equal(want, got[:min(len(got), len(want))]) {
+				t.Errorf("run again, it is another failure:\n%q\n%q\n%s\n%s", want, got, found, again)
+			}
+		})
+	}
+}
+
+func output(t *testing.T, binary string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}
