@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lab/locks/cas"
 )
 
 // A program is a small program of which all schedules are tried, on leaves of three keys. Each client has a

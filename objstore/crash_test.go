@@ -8,7 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lab/locks/cas"
 )
 
 // A crashPort kills its compute node at one operation: the k-th from now on, counted over all chains. The

@@ -7,7 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lab/locks/cas"
 )
 
 // A tenure is a Locker whose node keeps all locks: each holder but the first waits, and gets the note of the one before.

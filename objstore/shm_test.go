@@ -13,7 +13,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
-	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock/locktest"
 	"github.com/declock/declock/region"
 )

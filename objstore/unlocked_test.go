@@ -8,7 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lab/locks/cas"
 )
 
 // A slowPort executes each chain one operation after the other, and READs of more than a slot in halves; between any two

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/declock/declock/cmd/internal/app"
+	"github.com/declock/declock/cmd/internal/command"
 )
 
-func main() { os.Exit(app.Main(app.MN, os.Args)) }
+func main() { os.Exit(command.Main(app.MN, os.Args)) }

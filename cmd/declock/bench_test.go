@@ -13,7 +13,7 @@ import (
 // The microbenchmark runs in two processes on shared memory, and leaves nothing.
 func TestBenchMicroInProcesses(t *testing.T) {
 	w := newWorld(t)
-	stdout, _ := w.run(0, "bench", "micro", "--cluster", "shm:", "--dir", w.dir, "--procs", "2", "--cns", "2", "--clients", "4", "--locks", "100",
+	stdout, _ := w.run(0, "declock-lab", "bench", "micro", "--cluster", "shm:", "--dir", w.dir, "--procs", "2", "--cns", "2", "--clients", "4", "--locks", "100",
 		"--lock", "cas,declock", "--window", "100ms", "--warmup", "5ms", "--json")
 	var v struct {
 		Fabric string
@@ -35,7 +35,7 @@ func TestCtrlCOfMicroInProcessesPrintsRows(t *testing.T) {
 	for name, group := range map[string]bool{"parent only": false, "process group": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			p := w.start("bench", "micro", "--cluster", "shm:", "--dir", w.dir, "--procs", "2", "--cns", "2", "--clients", "2", "--locks", "100",
+			p := w.start("declock-lab", "bench", "micro", "--cluster", "shm:", "--dir", w.dir, "--procs", "2", "--cns", "2", "--clients", "2", "--locks", "100",
 				"--lock", "declock", "--window", "600s", "--warmup", "1ms", "--json")
 			if !eventually(func() bool {
 				pids := w.processes("micro-part")

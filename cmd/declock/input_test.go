@@ -97,7 +97,7 @@ var wrongInputs = []struct {
 	{12, "near ones: cluster9", []string{"replay", "--preset", "cluster99"}},
 	{12, "declock: unknown lock policy \"foo\": one of cql,", []string{"replay", "--lock", "foo"}},
 	{12, "with N from 1", []string{"replay", "--lock", "local-bound:0"}},
-	{12, "no program has \"zzzz\"", []string{"sim", "explore", "--match", "zzzz"}},
+	{12, "no program has \"zzzz\"", []string{"declock-lab", "sim", "explore", "--match", "zzzz"}},
 	{12, "one of cql,", []string{"declock-cn", "--cluster", "shm:x", "--lock", "foo"}},
 	{12, "no such preset", []string{"trace", "gen", "--preset", "x", "-o", "-"}},
 	{18, "cannot connect", []string{"replay", "--target", "memcached:///nonexistent", "--ops", "10"}},

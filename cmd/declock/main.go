@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/declock/declock/cmd/internal/app"
+	"github.com/declock/declock/cmd/internal/command"
 )
 
-func main() { os.Exit(app.Main(app.Declock, os.Args)) }
+func main() { os.Exit(command.Main(app.Declock, os.Args)) }

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/declock/declock/bench/locks"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/hier"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock/cas"
+	"github.com/declock/declock/lab/locks/cas"
 	regions "github.com/declock/declock/region"
 )
 

@@ -114,7 +114,7 @@ func TestArchitectureNamesPackages(t *testing.T) {
 	missing := map[string]bool{}
 	for _, f := range files {
 		folder := func(dir string) bool { return strings.HasPrefix(f.pkg, dir+"/") }
-		if f.pkg != "" && !folder("cmd") && !folder("tools") && !folder("bench/peers") && !strings.Contains(string(text), "`"+f.pkg+"`") {
+		if f.pkg != "" && !folder("cmd") && !folder("tools") && !folder("lab/peers") && !strings.Contains(string(text), "`"+f.pkg+"`") {
 			missing[f.pkg] = true
 		}
 	}

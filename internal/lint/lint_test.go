@@ -18,37 +18,37 @@ const module = "github.com/declock/declock/"
 // packages ("x/..."), and the packages of this module that its code (without
 // tests) may import, besides those of its own folder.
 var mayImport = map[string][]string{
-	"fabric":              {},
-	"fabric/inbox":        {"fabric"},
-	"fabric/sim":          {"fabric", "fabric/member"},
-	"fabric/internal/...": {"fabric", "fabric/member"},
-	"fabric/shm":          {"fabric", "fabric/inbox"},
-	"fabric/member":       {"fabric"},
-	"fabric/verbs":        {"fabric", "fabric/inbox", "fabric/member"},
-	"fabric/tcp":          {"fabric", "fabric/inbox", "fabric/member"},
-	"coordinator":         {"fabric", "fabric/member"},
-	"coordinator/...":     {"fabric", "fabric/member", "coordinator"},
-	"fabric/fabrictest":   {"fabric"},
-	"lock":                {"fabric"},
-	"lock/...":            {"fabric", "lock"},
-	"lock/locktest":       {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "fabric/tcp", "coordinator", "lock"}, // a test suite and its harnesses
-	"timesync":            {"fabric"},
-	"cql":                 {"fabric", "lock"},
-	"hier":                {"fabric", "lock", "timesync", "cql"},
-	"region":              {"fabric"},
-	"region/sweep":        {"fabric"},
-	"region/slab":         {"fabric", "region", "region/sweep"},
-	"mn":                  {"fabric", "cql", "region"},
-	"cn":                  {"fabric", "lock", "timesync", "cql", "hier", "region"},
-	"objstore":            {"fabric", "lock", "region", "region/slab", "region/sweep"},
-	"btree":               {"fabric", "lock", "region", "region/slab", "region/sweep"},
-	"bench":               {"..."}, // all but cmd, which imports it
-	"bench/...":           {"..."},
-	"oracle":              {"fabric", "lock"},
-	"check": {"fabric", "fabric/sim", "lock", "lock/...", "timesync", "cql", "hier", "region", "region/sweep", "mn", "cn", "objstore", "btree",
-		"traces/...", "oracle"},
-	"check/runner":               {"check"},
-	"lab/...":                    {"..."}, // what researchers and maintainers use
+	"fabric":                     {},
+	"fabric/inbox":               {"fabric"},
+	"fabric/sim":                 {"fabric", "fabric/member"},
+	"fabric/internal/...":        {"fabric", "fabric/member"},
+	"fabric/shm":                 {"fabric", "fabric/inbox"},
+	"fabric/member":              {"fabric"},
+	"fabric/verbs":               {"fabric", "fabric/inbox", "fabric/member"},
+	"fabric/tcp":                 {"fabric", "fabric/inbox", "fabric/member"},
+	"coordinator":                {"fabric", "fabric/member"},
+	"coordinator/...":            {"fabric", "fabric/member", "coordinator"},
+	"fabric/fabrictest":          {"fabric"},
+	"lock":                       {"fabric"},
+	"lock/...":                   {"fabric", "lock"},
+	"lock/locktest":              {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "fabric/tcp", "coordinator", "lock"}, // a test suite and its harnesses
+	"timesync":                   {"fabric"},
+	"cql":                        {"fabric", "lock"},
+	"hier":                       {"fabric", "lock", "timesync", "cql"},
+	"region":                     {"fabric"},
+	"region/sweep":               {"fabric"},
+	"region/slab":                {"fabric", "region", "region/sweep"},
+	"mn":                         {"fabric", "cql", "region"},
+	"cn":                         {"fabric", "lock", "timesync", "cql", "hier", "region"},
+	"objstore":                   {"fabric", "lock", "region", "region/slab", "region/sweep"},
+	"btree":                      {"fabric", "lock", "region", "region/slab", "region/sweep"},
+	"lab/...":                    {"..."}, // what researchers and maintainers use; nothing else imports it, see TestLabIsNotLinked
+	"lab/locks/cas":              {"fabric", "lock"},
+	"lab/locks/dslr":             {"fabric", "lock"},
+	"lab/locks/mcs":              {"fabric", "lock"},
+	"lab/locks/sherman":          {"fabric", "lock"},
+	"lab/locks/shift":            {"fabric", "lock"},
+	"lab/oracle":                 {"fabric", "lock"},
 	"traces/...":                 {"objstore", "traces"},
 	"internal/...":               {},
 	"internal/membership":        {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same
 // in real and in virtual time.
-var pure = []string{"lock", "lock/...", "timesync", "cql", "hier", "region", "region/slab", "region/sweep", "objstore", "btree"}
+var pure = []string{"lock", "lab/locks/cas", "lab/locks/dslr", "lab/locks/mcs", "lab/locks/sherman", "lab/locks/shift", "timesync", "cql", "hier", "region", "region/slab", "region/sweep", "objstore", "btree"}
 
 // impure is what pure packages must not import.
 var impure = []string{"time", "net", "os", "context", "runtime", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "unsafe", "golang.org/x/sys/unix"}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/declock/declock/check"
+	"github.com/declock/declock/lab/check"
 )
 
 var (
@@ -68,7 +68,7 @@ func TestMutantsAreInTheTable(t *testing.T) {
 	}
 }
 
-// A mutant is built and caught; the whole table is "declock sim mutants", and TestReportsReplay has others.
+// A mutant is built and caught; the whole table is "declock-lab mutants", and TestReportsReplay has others.
 func TestMutantsAreCaught(t *testing.T) {
 	root, err := ModuleRoot()
 	if err != nil {

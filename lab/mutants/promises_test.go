@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/declock/declock/check"
+	"github.com/declock/declock/lab/check"
 )
 
 // The planted bugs that docs/promises.md names are mutants, and so are the classes that it names classes.

@@ -40,14 +40,14 @@ func TestReportsReplay(t *testing.T) {
 			if !strings.Contains(found, "FAILED") || !strings.Contains(found, "the last operations") || !strings.Contains(found, "* ") {
 				t.Fatalf("the report lacks something:\n%s", found)
 			}
-			lines := regexp.MustCompile(`again: declock sim \w+ --`+x.again+` '(.*)'\n`).FindAllStringSubmatch(found, -1)
+			lines := regexp.MustCompile(`again: declock-lab sim \w+ --`+x.again+` '(.*)'\n`).FindAllStringSubmatch(found, -1)
 			if len(lines) != 1 && len(lines) != 2 {
 				t.Fatalf("%d commands in\n%s", len(lines), found)
 			}
 			shrunk := lines[len(lines)-1][1]
 			again := output(t, binary, "-"+x.again, shrunk)
 			same := regexp.MustCompile(x.same)
-			_, tail, _ := strings.Cut(found, "again: declock sim "+map[string]string{"scenario": "faults", "replay": "explore"}[x.again]+" --"+x.again+" '"+shrunk)
+			_, tail, _ := strings.Cut(found, "again: declock-lab sim "+map[string]string{"scenario": "faults", "replay": "explore"}[x.again]+" --"+x.again+" '"+shrunk)
 			want, got := same.FindAllString(tail, -1), same.FindAllString(again, -1)
 			if len(want) == 0 || !slices.Equal(want, got[:min(len(got), len(want))]) {
 				t.Errorf("run again, it is another failure:\n%q\n%q\n%s\n%s", want, got, found, again)

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/declock/declock/check"
+	"github.com/declock/declock/lab/check"
 )
 
 // ErrUnknown reports that no mutant has that name.
@@ -58,7 +58,7 @@ func (m *Mutant) Build(ctx context.Context, root, dir string) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, m.Name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "github.com/declock/declock/check/runner")
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "github.com/declock/declock/lab/check/runner")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mutants: %s does not build: %w\n%s", m.Name, err, out)

@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/traces"
 )
 
 func TestFlagsMayStandBehindArguments(t *testing.T) {
-	a := Declock(&Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+	a := Declock(&command.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
 	for _, c := range []struct{ in, want string }{
 		{"declock replay t.csv --verify --cns 2", "declock replay --verify --cns 2 t.csv"},
 		{"declock replay --cns 2 t.csv --json", "declock replay --cns 2 --json t.csv"},
@@ -27,7 +28,7 @@ func TestFlagsMayStandBehindArguments(t *testing.T) {
 		{"declock help replay", "declock help replay"},
 		{"declock", "declock"},
 	} {
-		if got := strings.Join(reorder(a, strings.Fields(c.in)), " "); got != c.want {
+		if got := strings.Join(command.Reorder(a, strings.Fields(c.in)), " "); got != c.want {
 			t.Errorf("%q becomes %q, want %q", c.in, got, c.want)
 		}
 	}
@@ -49,7 +50,7 @@ func TestParseAddr(t *testing.T) {
 
 // Names of hidden commands are known to package fleet.
 func TestHiddenCommands(t *testing.T) {
-	a := Declock(&Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+	a := Declock(&command.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
 	var hidden []string
 	for _, c := range a.Commands {
 		if c.Hidden {
@@ -76,7 +77,7 @@ func TestMemoryOfGeneratedTraces(t *testing.T) {
 		{"cluster53", traces.MaxKeys, 1 << 40, func(n uint64) bool { return n == 1<<39 }},
 	} {
 		o := newReplayOptions()
-		o.preset, o.keys.n = c.preset, c.keys
+		o.preset, o.keys.N = c.preset, c.keys
 		if n := o.memory(c.spare); !c.want(n) || n%64 != 0 {
 			t.Errorf("%s with %d keys: %d bytes", c.preset, c.keys, n)
 		}

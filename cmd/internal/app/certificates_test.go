@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/internal/secure/securetest"
@@ -25,7 +26,7 @@ func TestPrintConfigChecksCertificates(t *testing.T) {
 	foreignEtcd.CA = good.CA
 	expired := ours.Valid("expired", now.Add(-2*hour), now.Add(-hour), "cn.declock")
 	for _, x := range []struct {
-		app         func(*Env) *cli.App
+		app         func(*command.Env) *cli.App
 		node, etcd  secure.Files
 		more, wrong string
 	}{
@@ -40,7 +41,7 @@ func TestPrintConfigChecksCertificates(t *testing.T) {
 		{MN, ours.Files("compute", "cn.declock"), good, "", "is not for mn.declock"},
 		{MN, good, good, "--mem=4", "not for mn4"},
 	} {
-		a := x.app(&Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
+		a := x.app(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
 		args := []string{"daemon", "--print-config", "--cluster", "tcp://127.0.0.1:1/x", "--listen", ":0",
 			"--tls-ca", x.node.CA, "--tls-cert", x.node.Cert, "--tls-key", x.node.Key, "--etcd-ca", x.etcd.CA, "--etcd-cert", x.etcd.Cert, "--etcd-key", x.etcd.Key}
 		if x.more != "" {

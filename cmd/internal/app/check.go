@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
@@ -36,18 +37,18 @@ type storeRow struct {
 	Omitted  int                   `json:"omitted"`
 }
 
-func checkCommand(env *Env) *cli.Command {
+func checkCommand(env *command.Env) *cli.Command {
 	i := &inspector{env: env}
 	var reclaim bool
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "check", Usage: "check the object stores and trees of a cluster that nobody uses", Category: "look", Description: checkDescription,
-		Flags: append(i.net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), jsonFlag(&i.json),
+		Flags: append(i.net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), command.JSONFlag(&i.json),
 			&cli.StringFlag{Name: "store", Usage: "check this store only", Destination: &i.store},
 			&cli.StringFlag{Name: "tree", Usage: "check this tree only", Destination: &i.tree},
 			&cli.BoolFlag{Name: "reclaim", Usage: "give back now what memory of stores and trees nobody has any more; others may be at work", Destination: &reclaim},
 		),
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
 			return i.look(c, func(l *looking) error { return i.check(l, reclaim) })

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/fabric/shm"
@@ -20,13 +21,13 @@ Examples:
    declock clean
    declock clean demo`
 
-func cleanCommand(env *Env) *cli.Command {
+func cleanCommand(env *command.Env) *cli.Command {
 	var dir, runDir string
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "clean", Usage: "remove what dead clusters left", ArgsUsage: "[NAME]", Category: "run", Description: cleanDescription,
-		Flags: []cli.Flag{dirFlag(&dir), &cli.StringFlag{Name: "run-dir", Usage: "the --run-dir of \"up\" and \"replay\", if they had one", Destination: &runDir}},
+		Flags: []cli.Flag{command.DirFlag(&dir), &cli.StringFlag{Name: "run-dir", Usage: "the --run-dir of \"up\" and \"replay\", if they had one", Destination: &runDir}},
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 0, 1); err != nil {
+			if err := command.Arguments(c, 0, 1); err != nil {
 				return err
 			}
 			if c.NArg() == 1 {
@@ -38,7 +39,7 @@ func cleanCommand(env *Env) *cli.Command {
 	})
 }
 
-func removeOne(env *Env, dir, name string) error {
+func removeOne(env *command.Env, dir, name string) error {
 	info, err := shm.Inspect(dir, name)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func removeOne(env *Env, dir, name string) error {
 	return w.err
 }
 
-func cleanAll(env *Env, dir, runDir string) error {
+func cleanAll(env *command.Env, dir, runDir string) error {
 	names, err := clusterNames(dir)
 	if err != nil {
 		return err

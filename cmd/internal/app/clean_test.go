@@ -1,13 +1,24 @@
 package app
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/fabric/shm"
 )
+
+// declockRun runs a command in this process, and returns what it prints.
+func declockRun(args ...string) (stdout string, err error) {
+	var out bytes.Buffer
+	env := &command.Env{Stdin: os.Stdin, Stdout: &out, Stderr: io.Discard}
+	err = command.Run(Declock(env), env, append([]string{"declock"}, args...))
+	return out.String(), err
+}
 
 // A file that --path named outlives the cluster: "clean" removes all else of it, and says where the file is.
 func TestCleanLeavesWhatPathNamed(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
@@ -23,14 +24,14 @@ import (
 )
 
 // MN returns the application declock-mn.
-func MN(env *Env) *cli.App {
-	a := newApp(env, "declock-mn", "a memory node: lends its memory to a cluster, and sleeps", mnDescription)
+func MN(env *command.Env) *cli.App {
+	a := command.New(env, "declock-mn", "a memory node: lends its memory to a cluster, and sleeps", mnDescription)
 	return asApp(a, mnCommand(env))
 }
 
 // CN returns the application declock-cn.
-func CN(env *Env) *cli.App {
-	a := newApp(env, "declock-cn", "a compute node: clients of a cluster, and the agent of their locks", cnDescription)
+func CN(env *command.Env) *cli.App {
+	a := command.New(env, "declock-cn", "a compute node: clients of a cluster, and the agent of their locks", cnDescription)
 	return asApp(a, cnCommand(env))
 }
 
@@ -62,46 +63,46 @@ Examples:
    declock-cn --cluster tcp://10.0.0.1:2379/demo --tls-ca ca.pem --tls-cert cn1.pem --tls-key cn1.key
    declock-cn --cluster verbs://10.0.0.1:2379/demo --secret-file /etc/declock/secret`
 
-func mnCommand(env *Env) *cli.Command {
+func mnCommand(env *command.Env) *cli.Command {
 	var (
 		cfg   daemon.MNConfig
-		net   network
-		mem   = count{max: scheme.MaxMN - 1}
-		size  = byteSize{text: "1GiB", n: 1 << 30}
-		maxCN = count{max: uint64(fabric.MaxCN)}
-		queue = count{max: maxLockQueue}
-		huge  = choice{value: "try", of: []string{"off", "try", "require"}}
+		net   Network
+		mem   = command.Count{Max: scheme.MaxMN - 1}
+		size  = command.ByteSize{Text: "1GiB", N: 1 << 30}
+		maxCN = command.Count{Max: uint64(fabric.MaxCN)}
+		queue = command.Count{Max: command.MaxLockQueue}
+		huge  = command.Choice{Value: "try", Of: []string{"off", "try", "require"}}
 		how   = newRunning()
 		log   *slog.Logger
 	)
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: fleet.MNCommand, Hidden: true, Usage: "a memory node", Description: mnDescription,
-		Flags: net.daemon(slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
-			countFlag(&mem, "mem", "number of the memory node in the cluster"),
-			sizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
+		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
+			command.CountFlag(&mem, "mem", "number of the memory node in the cluster"),
+			command.SizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
 			&cli.BoolFlag{Name: "overcommit", Usage: "take --size even if the machine, or the control group, does not have so much", Destination: &cfg.Overcommit},
-			countFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
-			countFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
-			choiceFlag(&huge, "huge", "huge pages"),
+			command.CountFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
+			command.CountFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
+			command.ChoiceFlag(&huge, "huge", "huge pages"),
 			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &cfg.Memory.Path},
 			waitFlag(&cfg.Wait),
 			&cli.BoolFlag{Name: "leave", Usage: "tcp, verbs: a stop (SIGINT, SIGTERM) takes it out of the cluster for good, which then does not expect it back; not for what is restarted", Destination: &cfg.Leave},
 			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next; --path implies it", Destination: &cfg.Memory.Keep},
 		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
 			net.http = &how.http
-			net.o.Report = func(err error) { daemon.Report(log)(err) }
-			if cfg.Cluster, err = net.parse(c); err != nil {
+			net.Options.Report = func(err error) { daemon.Report(log)(err) }
+			if cfg.Cluster, err = net.Parse(c); err != nil {
 				return err
 			}
 			m := &cfg.Memory
 			if m.Path != "" && !filepath.IsAbs(m.Path) {
-				return usage(c, "--path %q must be absolute", m.Path)
+				return command.Usage(c, "--path %q must be absolute", m.Path)
 			}
-			m.ID, m.Size, m.MaxCN, cfg.LockQueue, m.Huge = fabric.MemID(mem.n), size.n, int(maxCN.n), int(queue.n), scheme.Huge(huge.value)
+			m.ID, m.Size, m.MaxCN, cfg.LockQueue, m.Huge = fabric.MemID(mem.N), size.N, int(maxCN.N), int(queue.N), scheme.Huge(huge.Value)
 			if (m.Keep || m.Path != "") && !c.IsSet("size") {
 				m.Size = 0 // what is there decides
 			}
@@ -122,35 +123,35 @@ func mnCommand(env *Env) *cli.Command {
 	})
 }
 
-func cnCommand(env *Env) *cli.Command {
+func cnCommand(env *command.Env) *cli.Command {
 	var (
 		cfg   daemon.CNConfig
-		net   = network{instance: count{n: 1, min: 1, max: 1000}}
-		procs = count{max: 1024}
+		net   = Network{instance: command.Count{N: 1, Min: 1, Max: 1000}}
+		procs = command.Count{Max: 1024}
 		how   = newRunning()
 		log   *slog.Logger
 	)
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: fleet.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
-		Flags: net.daemon(slices.Concat(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
-			lockFlag(&cfg.Policy),
-			countFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
-			countFlag(&net.instance, "instance", fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise and http are %d higher for each before it", portStep)),
+		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
+			command.LockFlag(&cfg.Policy),
+			command.CountFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
+			command.CountFlag(&net.instance, "instance", fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise and http are %d higher for each before it", portStep)),
 			waitFlag(&cfg.Wait),
 		}, how.flags())),
 		Action: func(c *cli.Context) (err error) {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
 			net.http = &how.http
-			net.o.Report = func(err error) { daemon.Report(log)(err) }
-			if cfg.Cluster, err = net.parse(c); err != nil {
+			net.Options.Report = func(err error) { daemon.Report(log)(err) }
+			if cfg.Cluster, err = net.Parse(c); err != nil {
 				return err
 			}
-			if err := checkPolicy(cfg.Policy); err != nil {
+			if err := command.CheckPolicy(cfg.Policy); err != nil {
 				return err
 			}
-			cfg.Procs = int(procs.n)
+			cfg.Procs = int(procs.N)
 			if err := how.check(c); err != nil {
 				return err
 			}
@@ -173,22 +174,22 @@ func waitFlag(to *time.Duration) cli.Flag {
 }
 
 func driverCommand() *cli.Command {
-	var fd, procs = count{max: 1 << 16}, count{max: 1024}
-	return command(&cli.Command{
+	var fd, procs = command.Count{Max: 1 << 16}, command.Count{Max: 1024}
+	return command.Complete(&cli.Command{
 		Name: fleet.DriverCommand, Hidden: true, Usage: "replays against a target that is no cluster",
 		Flags: []cli.Flag{
-			countFlag(&fd, "control-fd", "descriptor of the control connection"),
-			countFlag(&procs, "procs", "GOMAXPROCS"),
+			command.CountFlag(&fd, "control-fd", "descriptor of the control connection"),
+			command.CountFlag(&procs, "procs", "GOMAXPROCS"),
 		},
 		Action: func(*cli.Context) error {
 			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // the parent decides
-			return daemon.RunDriver(int(fd.n), int(procs.n))
+			return daemon.RunDriver(int(fd.N), int(procs.N))
 		},
 	})
 }
 
 // runDaemon runs a daemon until a signal, or until its parent has gone.
-func runDaemon(ctx context.Context, env *Env, parent bool, profile string, run func(context.Context) error) error {
+func runDaemon(ctx context.Context, env *command.Env, parent bool, profile string, run func(context.Context) error) error {
 	if parent {
 		var cancel context.CancelFunc
 		ctx, cancel = parentContext(env.Stdin)

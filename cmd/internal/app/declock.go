@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/urfave/cli/v2"
@@ -18,33 +19,28 @@ generated Twitter cache trace against them, and prints what it measured.
 Exit codes are distinct per cause: "declock exit-codes".`
 
 // Declock returns the application declock.
-func Declock(env *Env) *cli.App {
-	a := newApp(env, "declock", "locks and objects on disaggregated memory", description)
+func Declock(env *command.Env) *cli.App {
+	a := command.New(env, "declock", "locks and objects on disaggregated memory", description)
 	a.Commands = []*cli.Command{
 		upCommand(env), replayCommand(env), statusCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env), forgetCommand(env), dropCommand(env), flushCommand(env),
-		traceCommand(env), simCommand(env), benchCommand(env), exitCodesCommand(env), versionCommand(env),
-		mnCommand(env), cnCommand(env), driverCommand(),
+		traceCommand(env), exitCodesCommand(env), VersionCommand(env),
 	}
-	a.Action = unknownRoot(a)
+	a.Commands = append(a.Commands, NodeCommands(env)...)
+	a.Action = command.UnknownRoot(a)
 	return a
 }
 
-// unknownRoot is the action of the application itself: help, or an unknown command.
-func unknownRoot(a *cli.App) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if !c.Args().Present() {
-			return cli.ShowAppHelp(c)
-		}
-		return unknownCommand(c)
-	}
+// NodeCommands are hidden: package fleet runs the program that it is part of with them.
+func NodeCommands(env *command.Env) []*cli.Command {
+	return []*cli.Command{mnCommand(env), cnCommand(env), driverCommand()}
 }
 
-func exitCodesCommand(env *Env) *cli.Command {
-	return command(&cli.Command{
+func exitCodesCommand(env *command.Env) *cli.Command {
+	return command.Complete(&cli.Command{
 		Name: "exit-codes", Usage: "print the table of exit codes", Category: "other",
 		Description: "Exit codes of declock, declock-mn and declock-cn:\n\n" + exit.Text(),
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
 			_, err := fmt.Fprint(env.Stdout, exit.Text())
@@ -53,20 +49,20 @@ func exitCodesCommand(env *Env) *cli.Command {
 	})
 }
 
-func versionCommand(env *Env) *cli.Command {
+func VersionCommand(env *command.Env) *cli.Command {
 	var asJSON bool
-	return command(&cli.Command{
-		Name: "version", Usage: "print the version", Category: "other", Flags: []cli.Flag{jsonFlag(&asJSON)},
+	return command.Complete(&cli.Command{
+		Name: "version", Usage: "print the version", Category: "other", Flags: []cli.Flag{command.JSONFlag(&asJSON)},
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
 			if asJSON {
 				r := report.Report{Experiment: "version", Commit: report.Commit(),
-					Rows: []any{map[string]string{"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}}}
+					Rows: []any{map[string]string{"version": command.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}}}
 				return r.WriteJSON(env.Stdout)
 			}
-			_, err := fmt.Fprintf(env.Stdout, "declock %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(env.Stdout, "declock %s %s %s/%s\n", command.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	})

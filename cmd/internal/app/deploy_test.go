@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/config"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/internal/secure"
@@ -32,13 +33,13 @@ func readFile(t *testing.T, path string) string {
 	return string(b)
 }
 
-func flagsOf(build func(*Env) *cli.App) []cli.Flag {
-	return build(&Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}).Flags
+func flagsOf(build func(*command.Env) *cli.App) []cli.Flag {
+	return build(&command.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}).Flags
 }
 
 // The annotated examples have every setting, and are good.
 func TestExampleConfigurations(t *testing.T) {
-	for name, build := range map[string]func(*Env) *cli.App{"declock-mn": MN, "declock-cn": CN} {
+	for name, build := range map[string]func(*command.Env) *cli.App{"declock-mn": MN, "declock-cn": CN} {
 		path := filepath.Join(deploy, "config", name+".yaml")
 		text := readFile(t, path)
 		known := names(flagsOf(build))
@@ -62,7 +63,7 @@ func TestExampleConfigurations(t *testing.T) {
 			}
 		}
 		var out strings.Builder
-		a := build(&Env{Stdin: os.Stdin, Stdout: &out, Stderr: os.Stderr})
+		a := build(&command.Env{Stdin: os.Stdin, Stdout: &out, Stderr: os.Stderr})
 		// Certificates are not there, which is said; nothing else is wrong.
 		if err := a.Run([]string{name, "--config", path, "--print-config"}); !errors.Is(err, secure.ErrFiles) || !strings.Contains(err.Error(), "/etc/declock/ca.pem") {
 			t.Errorf("%s: %v", path, err)
@@ -86,7 +87,7 @@ func TestPrintConfigChecks(t *testing.T) {
 		"Listen is \"nonsense\"":     {"--insecure", "--listen", "nonsense"},
 		"/nonexistent/etcd-password": {"--insecure", "--etcd-user", "x", "--etcd-password-file", "/nonexistent/etcd-password"},
 	} {
-		a := CN(&Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
+		a := CN(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
 		err := a.Run(slices.Concat(good, args))
 		if what == "" && err != nil || what != "" && (err == nil || !strings.Contains(err.Error(), what)) {
 			t.Errorf("%v: %v", args, err)
@@ -107,7 +108,7 @@ func TestPrintConfigChecksVerbs(t *testing.T) {
 		"open /nonexistent/ca": {"--tls-ca", "/nonexistent/ca", "--tls-cert", "x", "--tls-key", "x"},
 		"TTL is -5s":           {"--insecure", "--dead-after", "-5s"},
 	} {
-		a := CN(&Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
+		a := CN(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
 		err := a.Run(slices.Concat(good, args))
 		if what == "" && err != nil || what != "" && (err == nil || !strings.Contains(err.Error(), what)) {
 			t.Errorf("%v: %v", args, err)
@@ -235,7 +236,7 @@ func TestManifests(t *testing.T) {
 			kinds[o.Kind]++
 			for file, settings := range o.Data {
 				list, err := config.Parse(file, []byte(settings))
-				known := names(flagsOf(map[string]func(*Env) *cli.App{"mn.yaml": MN, "cn.yaml": CN}[file]))
+				known := names(flagsOf(map[string]func(*command.Env) *cli.App{"mn.yaml": MN, "cn.yaml": CN}[file]))
 				if err != nil {
 					t.Error(err)
 				}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/region"
@@ -19,18 +20,18 @@ Examples:
    declock drop --cluster shm:demo tree users
    declock drop --cluster shm:demo locks accounts`
 
-func dropCommand(env *Env) *cli.Command {
+func dropCommand(env *command.Env) *cli.Command {
 	i := &inspector{env: env}
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "drop", Usage: "remove an object store, a tree or locks", ArgsUsage: "store|tree|locks NAME", Category: "run", Description: dropDescription,
-		Flags: i.net.flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
+		Flags: i.net.Flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 2, 2); err != nil {
+			if err := command.Arguments(c, 2, 2); err != nil {
 				return err
 			}
 			kind, name := c.Args().Get(0), c.Args().Get(1)
 			if kind != "store" && kind != "tree" && kind != "locks" {
-				return usage(c, "%q is nothing that can be dropped: want store, tree or locks", kind)
+				return command.Usage(c, "%q is nothing that can be dropped: want store, tree or locks", kind)
 			}
 			return i.look(c, func(l *looking) (err error) {
 				switch kind {
@@ -62,18 +63,18 @@ type flusher interface {
 	Close()
 }
 
-func flushCommand(env *Env) *cli.Command {
+func flushCommand(env *command.Env) *cli.Command {
 	i := &inspector{env: env}
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "flush", Usage: "remove all that is in a store or tree", ArgsUsage: "store|tree NAME", Category: "run", Description: flushDescription,
-		Flags: i.net.flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
+		Flags: i.net.Flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 2, 2); err != nil {
+			if err := command.Arguments(c, 2, 2); err != nil {
 				return err
 			}
 			kind, name := c.Args().Get(0), c.Args().Get(1)
 			if kind != "store" && kind != "tree" {
-				return usage(c, "%q is nothing that can be flushed: want store or tree", kind)
+				return command.Usage(c, "%q is nothing that can be flushed: want store or tree", kind)
 			}
 			return i.look(c, func(l *looking) error { return i.flush(l, kind, name) })
 		},

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/machine"
@@ -20,16 +21,16 @@ import (
 )
 
 // An embedded cluster lives as long as the command that started it.
-type embedded struct {
-	fabric                            string // shm or tcp
-	name, dir, runDir                 string
-	huge, policy, profile             string
-	mns, cns, procs, maxCN, lockQueue int
-	size                              uint64
+type Embedded struct {
+	Fabric                            string // shm or tcp
+	Name, dir, RunDir                 string
+	Huge, policy, profile             string
+	Mns, cns, procs, MaxCN, lockQueue int
+	Size                              uint64
 }
 
 // fabricChoice is what an embedded cluster can be over.
-func fabricChoice() choice { return choice{"shm", []string{"shm", "tcp"}} }
+func fabricChoice() command.Choice { return command.OneOf("shm", "shm", "tcp") }
 
 // onlySHM refuses flags that mean nothing for an embedded cluster over another fabric.
 func onlySHM(c *cli.Context, over string) error {
@@ -38,24 +39,24 @@ func onlySHM(c *cli.Context, over string) error {
 	}
 	for _, name := range []string{"dir", "huge"} {
 		if c.IsSet(name) {
-			return usage(c, "--%s means nothing with --fabric %s", name, over)
+			return command.Usage(c, "--%s means nothing with --fabric %s", name, over)
 		}
 	}
 	return nil
 }
 
 // launch starts it.
-func (e *embedded) launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
+func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
 	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile}
-	for range e.mns {
-		cfg.Memory = append(cfg.Memory, []string{"--size", strconv.FormatUint(e.size, 10), "--max-cn", strconv.Itoa(e.maxCN),
-			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.huge})
+	for range e.Mns {
+		cfg.Memory = append(cfg.Memory, []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
+			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge})
 	}
-	if e.fabric == "tcp" {
+	if e.Fabric == "tcp" {
 		return e.launchTCP(ctx, cfg)
 	}
-	cfg.Cluster = scheme.SHM(e.name, e.dir)
-	cfg.Remove = func() error { return fleet.Remove(e.dir, e.name) }
+	cfg.Cluster = scheme.SHM(e.Name, e.dir)
+	cfg.Remove = func() error { return fleet.Remove(e.dir, e.Name) }
 	if e.dir != "" {
 		cfg.Network = []string{"--dir", e.dir}
 	}
@@ -67,25 +68,25 @@ const patience = time.Minute
 
 // launchTCP starts an etcd first, in this process. Each memory node looks whether its own memory fits, which it takes when it is touched; all of
 // them together must fit, too.
-func (e *embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Fleet, error) {
-	if err := machine.Look().Ever.Fits(min(uint64(e.mns)*(e.size>>10), math.MaxUint64>>10) << 10); err != nil {
+func (e *Embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Fleet, error) {
+	if err := machine.Look().Ever.Fits(min(uint64(e.Mns)*(e.Size>>10), math.MaxUint64>>10) << 10); err != nil {
 		return nil, err
 	}
-	etcd, err := fleet.StartEtcd(ctx, filepath.Join(etcdBase(e.runDir), e.name))
+	etcd, err := fleet.StartEtcd(ctx, filepath.Join(etcdBase(e.RunDir), e.Name))
 	if exit.Of(err) == exit.InUse {
-		return nil, exit.Errorf(exit.InUse, "a cluster %s over tcp is running already (%w): take another --name, or stop it", e.name, err)
+		return nil, exit.Errorf(exit.InUse, "a cluster %s over tcp is running already (%w): take another --name, or stop it", e.Name, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	cfg.Cluster, err = scheme.Parse("tcp://"+etcd.Socket()+"/"+e.name, scheme.Options{RunDir: e.runDir, Insecure: true})
+	cfg.Cluster, err = scheme.Parse("tcp://"+etcd.Socket()+"/"+e.Name, scheme.Options{RunDir: e.RunDir, Insecure: true})
 	if err != nil {
 		return nil, errors.Join(err, etcd.Close())
 	}
 	cfg.Remove = etcd.Close
 	cfg.Network = []string{"--insecure", "--listen", "127.0.0.1:0", "--wait", patience.String()}
-	if e.runDir != "" {
-		cfg.Network = append(cfg.Network, "--run-dir", e.runDir)
+	if e.RunDir != "" {
+		cfg.Network = append(cfg.Network, "--run-dir", e.RunDir)
 	}
 	return fleet.Launch(ctx, cfg)
 }
@@ -99,19 +100,19 @@ func etcdBase(runDir string) string {
 }
 
 // refuseAlive refuses to become a part of somebody else's cluster.
-func (e *embedded) refuseAlive() error {
-	if e.fabric != "shm" {
+func (e *Embedded) refuseAlive() error {
+	if e.Fabric != "shm" {
 		return nil // its etcd refuses
 	}
-	info, err := shm.Inspect(e.dir, e.name)
+	info, err := shm.Inspect(e.dir, e.Name)
 	if err == nil && info.Alive() {
-		return exit.Errorf(exit.InUse, "cluster shm:%s is running already: take another --name, or stop it; \"declock status\" shows who it is", e.name)
+		return exit.Errorf(exit.InUse, "cluster shm:%s is running already: take another --name, or stop it; \"declock status\" shows who it is", e.Name)
 	}
 	return nil
 }
 
 // removeDead removes what is left of embedded clusters that died, by the prefix of their names.
-func removeDead(dir, runDir, prefix string) (removed []string) {
+func RemoveDead(dir, runDir, prefix string) (removed []string) {
 	for _, name := range fleet.RemoveDead(dir, prefix) {
 		removed = append(removed, "shm:"+name)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 )
 
@@ -39,7 +40,7 @@ func TestFlushOfATree(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	i := &inspector{env: &Env{Stdout: &out}}
+	i := &inspector{env: &command.Env{Stdout: &out}}
 	l := &looking{ctx: ctx, cluster: c, session: s}
 	if err := i.flush(l, "tree", "users"); err != nil || out.String() != "1000 keys removed\n" {
 		t.Errorf("%v, %q", err, &out)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
@@ -29,27 +30,27 @@ Examples:
    declock forget --cluster tcp://10.0.0.1:2379/prod mn7
    declock forget --config /etc/declock/declock-cn.yaml --force mn7`
 
-func forgetCommand(env *Env) *cli.Command {
-	var net network
+func forgetCommand(env *command.Env) *cli.Command {
+	var net Network
 	var force bool
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "forget", Usage: "take a memory node that is down out of a cluster for good", ArgsUsage: "MEMORY-NODE", Category: "run", Description: forgetDescription,
-		Flags: append(net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), &cli.BoolFlag{Name: "force", Usage: "also if a store or tree may have a part on it", Destination: &force}),
+		Flags: append(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), &cli.BoolFlag{Name: "force", Usage: "also if a store or tree may have a part on it", Destination: &force}),
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 1, 1); err != nil {
+			if err := command.Arguments(c, 1, 1); err != nil {
 				return err
 			}
 			id, err := memoryNode(c.Args().First())
 			if err != nil {
-				return usage(c, "%v", err)
+				return command.Usage(c, "%v", err)
 			}
-			at, err := net.parse(c)
+			at, err := net.Parse(c)
 			if err != nil {
 				return err
 			}
 			f, ok := at.(scheme.Forgetter)
 			if !ok {
-				return usage(c, "%s has no coordinator: \"declock clean\" removes what dead clusters left", at.Address())
+				return command.Usage(c, "%s has no coordinator: \"declock clean\" removes what dead clusters left", at.Address())
 			}
 			return forget(c.Context, env, at, f, id, force)
 		},
@@ -65,7 +66,7 @@ func memoryNode(s string) (fabric.MemID, error) {
 	return fabric.MemID(n), nil
 }
 
-func forget(ctx context.Context, env *Env, at scheme.Cluster, f scheme.Forgetter, id fabric.MemID, force bool) error {
+func forget(ctx context.Context, env *command.Env, at scheme.Cluster, f scheme.Forgetter, id fabric.MemID, force bool) error {
 	info, err := at.Describe(ctx)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report"
@@ -34,38 +35,38 @@ Examples:
 
 // inspector is what the commands of inspect have in common.
 type inspector struct {
-	env   *Env
-	net   network
+	env   *command.Env
+	net   Network
 	at    scheme.Cluster
 	store string
 	tree  string
-	level count
-	mem   count
+	level command.Count
+	mem   command.Count
 	json  bool
 }
 
-func inspectCommand(env *Env) *cli.Command {
+func inspectCommand(env *command.Env) *cli.Command {
 	sub := func(name, args, usage string, nargs int, store bool, do func(*inspector, *looking, string) error) *cli.Command {
-		i := &inspector{env: env, mem: count{max: 63}, level: count{max: 15}}
-		flags := append(i.net.flags("`ADDRESS` of the cluster, as "+scheme.Forms()), jsonFlag(&i.json))
+		i := &inspector{env: env, mem: command.Count{Max: 63}, level: command.Count{Max: 15}}
+		flags := append(i.net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), command.JSONFlag(&i.json))
 		if store {
 			flags = append(flags, &cli.StringFlag{Name: "store", Usage: "name of the object store", Value: "replay", Destination: &i.store})
 		}
 		if name == "bucket" {
-			flags = append(flags, countFlag(&i.mem, "mem", "number of the memory node"))
+			flags = append(flags, command.CountFlag(&i.mem, "mem", "number of the memory node"))
 		}
 		if name == "node" {
 			flags = append(flags, &cli.StringFlag{Name: "tree", Usage: "name of the tree", Destination: &i.tree},
-				countFlag(&i.level, "level", "level of the node: 0 is the leaf"))
+				command.CountFlag(&i.level, "level", "level of the node: 0 is the leaf"))
 		}
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: args, Flags: flags, Action: func(c *cli.Context) error {
-			if err := arguments(c, nargs, nargs); err != nil {
+			if err := command.Arguments(c, nargs, nargs); err != nil {
 				return err
 			}
 			return i.look(c, func(l *looking) error { return do(i, l, c.Args().First()) })
 		}}
 	}
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "inspect", Usage: "look into the memory of a cluster", Category: "look", Description: inspectDescription,
 		Subcommands: []*cli.Command{
 			sub("superblock", "", "how the memory nodes are formatted", 0, false, (*inspector).superblock),
@@ -87,7 +88,7 @@ type looking struct {
 
 // look joins the cluster for the time of do.
 func (i *inspector) look(c *cli.Context, do func(*looking) error) (err error) {
-	if i.at, err = i.net.parse(c); err != nil {
+	if i.at, err = i.net.Parse(c); err != nil {
 		return err
 	}
 	cluster, err := daemon.Open(c.Context, i.at)
@@ -282,7 +283,7 @@ func (i *inspector) bucket(l *looking, arg string) error {
 	if n, _ := c.Store().Buckets(); index >= n {
 		return exit.Errorf(exit.NotFound, "store %q has buckets 0 to %d on each memory node", i.store, n-1)
 	}
-	return i.dump(c, fabric.MemID(i.mem.n), index, nil)
+	return i.dump(c, fabric.MemID(i.mem.N), index, nil)
 }
 
 func (i *inspector) key(l *looking, arg string) error {

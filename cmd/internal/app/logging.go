@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
@@ -17,7 +18,7 @@ import (
 
 // running is how a daemon runs, whatever it is.
 type running struct {
-	format, level choice
+	format, level command.Choice
 	http          string
 	pprof         bool
 	parent        bool
@@ -27,14 +28,14 @@ type running struct {
 }
 
 func newRunning() *running {
-	return &running{format: choice{"text", []string{"text", "json"}}, level: choice{"info", []string{"debug", "info", "warn", "error"}}}
+	return &running{format: command.OneOf("text", "text", "json"), level: command.OneOf("info", "debug", "info", "warn", "error")}
 }
 
 // flags are what all daemons have. A daemon with --parent-pipe ends when its standard input does.
 func (r *running) flags() []cli.Flag {
 	return []cli.Flag{
-		choiceFlag(&r.format, "log-format", "of what is written to standard error"),
-		choiceFlag(&r.level, logLevel, "the least that is logged; SIGHUP reads it anew from the file of --config"),
+		command.ChoiceFlag(&r.format, "log-format", "of what is written to standard error"),
+		command.ChoiceFlag(&r.level, logLevel, "the least that is logged; SIGHUP reads it anew from the file of --config"),
 		&cli.StringFlag{Name: "http", Usage: "`HOST:PORT` for /healthz, /readyz, /metrics and /status; they have no authentication", Destination: &r.http},
 		&cli.BoolFlag{Name: "pprof", Usage: "profiles at /debug/pprof/ of --http", Destination: &r.pprof},
 		&cli.BoolFlag{Name: "parent-pipe", Usage: "end when standard input ends; leave signals to the parent", Destination: &r.parent, Hidden: true},
@@ -50,15 +51,15 @@ func (r *running) logger(w io.Writer) *slog.Logger {
 	}
 	r.now.Set(level)
 	o := &slog.HandlerOptions{Level: &r.now}
-	if r.format.value == "json" {
+	if r.format.Value == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // levelOf returns the level that a choice names.
-func levelOf(c choice) (level slog.Level) {
-	_ = level.UnmarshalText([]byte(c.value)) // it is one of the choices
+func levelOf(c command.Choice) (level slog.Level) {
+	_ = level.UnmarshalText([]byte(c.Value)) // it is one of the choices
 	return level
 }
 
@@ -70,7 +71,7 @@ func (r *running) options(log *slog.Logger, c scheme.Cluster) daemon.Options {
 // check refuses what makes no sense.
 func (r *running) check(c *cli.Context) error {
 	if r.pprof && r.http == "" {
-		return usage(c, "--pprof needs --http")
+		return command.Usage(c, "--pprof needs --http")
 	}
 	_, port, err := net.SplitHostPort(r.http)
 	if err == nil {
@@ -78,26 +79,26 @@ func (r *running) check(c *cli.Context) error {
 	}
 	switch {
 	case r.http != "" && err != nil:
-		return usage(c, "--http %q: want host:port", r.http)
+		return command.Usage(c, "--http %q: want host:port", r.http)
 	case c.Duration("wait") < 0:
-		return usage(c, "--wait %v is negative", c.Duration("wait"))
+		return command.Usage(c, "--wait %v is negative", c.Duration("wait"))
 	}
 	return nil
 }
 
 // reloadOnHangUp makes SIGHUP read the configuration anew, as services expect. One that a terminal runs ends with its terminal.
-func (r *running) reloadOnHangUp(env *Env, again *reloader) {
+func (r *running) reloadOnHangUp(env *command.Env, again *reloader) {
 	if r.parent || env.Stdin == nil || term.IsTerminal(int(env.Stdin.Fd())) {
 		return
 	}
 	f := func() { systemd.Reload(again.reload) }
-	env.hangUp.Store(&f)
+	env.HangUp.Store(&f)
 }
 
 // run runs a daemon until a signal, or until its parent has gone. Its error is logged if logs are for machines.
-func (r *running) run(ctx context.Context, env *Env, log *slog.Logger, run func(context.Context) error) error {
+func (r *running) run(ctx context.Context, env *command.Env, log *slog.Logger, run func(context.Context) error) error {
 	err := runDaemon(ctx, env, r.parent, r.profile, run)
-	if err == nil || r.format.value != "json" {
+	if err == nil || r.format.Value != "json" {
 		return err
 	}
 	log.Error("ended", "error", err.Error(), "code", int(exit.Of(err)), "cause", exit.Of(err).String())

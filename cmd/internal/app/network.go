@@ -4,76 +4,77 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/urfave/cli/v2"
 )
 
 // network is the flags by which a command finds a cluster and is let in.
-type network struct {
-	cluster string
-	o       scheme.Options
+type Network struct {
+	Cluster string
+	Options scheme.Options
 	own     []cli.Flag
 	http    *string // of a daemon: where it has its status
 	// instance is which of the daemons of this host with the same settings this one is: from 1.
-	instance count
+	instance command.Count
 
 	settings settings
 }
 
 // daemon makes the flags of a daemon its settings.
-func (n *network) daemon(flags []cli.Flag) []cli.Flag {
+func (n *Network) daemon(flags []cli.Flag) []cli.Flag {
 	flags = append(flags, n.settings.printFlag())
 	n.settings.flags, n.settings.others = flags, nil
 	return flags
 }
 
 // flags returns them; usage is that of --cluster.
-func (n *network) flags(usage string) []cli.Flag {
+func (n *Network) Flags(usage string) []cli.Flag {
 	str := func(name, usage string, v *string) cli.Flag {
 		return &cli.StringFlag{Name: name, Usage: usage, Destination: v}
 	}
 	n.own = []cli.Flag{
-		&cli.StringFlag{Name: "dir", Usage: "shm: directory of clusters, on a memory file system", Value: shm.DefaultDir, Destination: &n.o.Dir},
-		str("run-dir", "directory of control sockets of clusters over a network (default: $XDG_RUNTIME_DIR/declock, or /run/declock)", &n.o.RunDir),
-		str("listen", "`HOST:PORT` that other nodes reach this one at (default: all addresses, with tcp and --insecure the loopback; port 7490 of memory nodes over tcp, 7480 over verbs, else any)", &n.o.Listen),
-		str("advertise", "`HOST:PORT` that other nodes are told, if it is another", &n.o.Advertise),
-		str("tls-ca", "`FILE` with the certificates of who signs those of nodes: mutual TLS", &n.o.TLS.CA),
-		str("tls-cert", "`FILE` with the own certificate", &n.o.TLS.Cert),
-		str("tls-key", "`FILE` with its key", &n.o.TLS.Key),
-		str("secret-file", "verbs: `FILE` with the secret that all nodes share, instead of TLS", &n.o.SecretFile),
-		&cli.BoolFlag{Name: "insecure", Usage: "let anybody in who can reach this node; see --listen", Destination: &n.o.Insecure},
-		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead; shm: declock-mn kills a process that does not run for so long", DefaultText: "5s; shm: never", Destination: &n.o.DeadAfter},
-		str("etcd-ca", "tcp, verbs: `FILE` with the certificates of who signs that of etcd: https", &n.o.EtcdTLS.CA),
-		str("etcd-cert", "tcp, verbs: `FILE` with the certificate for etcd, if it asks for one", &n.o.EtcdTLS.Cert),
-		str("etcd-key", "tcp, verbs: `FILE` with its key", &n.o.EtcdTLS.Key),
-		str("etcd-user", "tcp, verbs: user of etcd, if it has authentication enabled", &n.o.EtcdUser),
-		str("etcd-password-file", "tcp, verbs: `FILE` with its password", &n.o.EtcdPasswordFile),
-		str("device", "verbs: RDMA device (default: the best)", &n.o.Device),
-		&cli.IntFlag{Name: "port", Usage: "verbs: port of the RDMA device", DefaultText: "the best", Destination: &n.o.Port},
-		str("gid", "verbs: index or IP address of the RDMA port's GID (default: the best)", &n.o.GID),
-		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node", DefaultText: "4", Destination: &n.o.QueuePairs},
+		&cli.StringFlag{Name: "dir", Usage: "shm: directory of clusters, on a memory file system", Value: shm.DefaultDir, Destination: &n.Options.Dir},
+		str("run-dir", "directory of control sockets of clusters over a network (default: $XDG_RUNTIME_DIR/declock, or /run/declock)", &n.Options.RunDir),
+		str("listen", "`HOST:PORT` that other nodes reach this one at (default: all addresses, with tcp and --insecure the loopback; port 7490 of memory nodes over tcp, 7480 over verbs, else any)", &n.Options.Listen),
+		str("advertise", "`HOST:PORT` that other nodes are told, if it is another", &n.Options.Advertise),
+		str("tls-ca", "`FILE` with the certificates of who signs those of nodes: mutual TLS", &n.Options.TLS.CA),
+		str("tls-cert", "`FILE` with the own certificate", &n.Options.TLS.Cert),
+		str("tls-key", "`FILE` with its key", &n.Options.TLS.Key),
+		str("secret-file", "verbs: `FILE` with the secret that all nodes share, instead of TLS", &n.Options.SecretFile),
+		&cli.BoolFlag{Name: "insecure", Usage: "let anybody in who can reach this node; see --listen", Destination: &n.Options.Insecure},
+		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead; shm: declock-mn kills a process that does not run for so long", DefaultText: "5s; shm: never", Destination: &n.Options.DeadAfter},
+		str("etcd-ca", "tcp, verbs: `FILE` with the certificates of who signs that of etcd: https", &n.Options.EtcdTLS.CA),
+		str("etcd-cert", "tcp, verbs: `FILE` with the certificate for etcd, if it asks for one", &n.Options.EtcdTLS.Cert),
+		str("etcd-key", "tcp, verbs: `FILE` with its key", &n.Options.EtcdTLS.Key),
+		str("etcd-user", "tcp, verbs: user of etcd, if it has authentication enabled", &n.Options.EtcdUser),
+		str("etcd-password-file", "tcp, verbs: `FILE` with its password", &n.Options.EtcdPasswordFile),
+		str("device", "verbs: RDMA device (default: the best)", &n.Options.Device),
+		&cli.IntFlag{Name: "port", Usage: "verbs: port of the RDMA device", DefaultText: "the best", Destination: &n.Options.Port},
+		str("gid", "verbs: index or IP address of the RDMA port's GID (default: the best)", &n.Options.GID),
+		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node", DefaultText: "4", Destination: &n.Options.QueuePairs},
 	}
-	all := append([]cli.Flag{clusterFlag(&n.cluster, usage), n.settings.fileFlag()}, n.own...)
+	all := append([]cli.Flag{command.ClusterFlag(&n.Cluster, usage), n.settings.fileFlag()}, n.own...)
 	n.settings.flags, n.settings.others = all, daemonSettings // a tool takes what it needs from a daemon's file
 	return all
 }
 
 // parse returns the cluster that was given. Flags that mean nothing for it are refused.
-func (n *network) parse(c *cli.Context) (scheme.Cluster, error) {
+func (n *Network) Parse(c *cli.Context) (scheme.Cluster, error) {
 	if err := n.settings.load(c); err != nil {
 		return nil, err
 	}
-	if n.cluster == "" {
-		return nil, usage(c, "which cluster? Give --cluster %s; \"declock status\" lists those of this machine", scheme.Forms())
+	if n.Cluster == "" {
+		return nil, command.Usage(c, "which cluster? Give --cluster %s; \"declock status\" lists those of this machine", scheme.Forms())
 	}
 	if err := n.shiftPorts(); err != nil {
-		return nil, usage(c, "%v", err)
+		return nil, command.Usage(c, "%v", err)
 	}
 	if n.http != nil {
-		n.o.HTTP = *n.http
+		n.Options.HTTP = *n.http
 	}
-	cl, err := scheme.Parse(n.cluster, n.o)
+	cl, err := scheme.Parse(n.Cluster, n.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -81,15 +82,15 @@ func (n *network) parse(c *cli.Context) (scheme.Cluster, error) {
 }
 
 // shiftPorts gives a daemon the ports of its instance.
-func (n *network) shiftPorts() (err error) {
+func (n *Network) shiftPorts() (err error) {
 	if n.http == nil {
 		return nil // a tool, which takes any port
 	}
 	for _, a := range []struct {
 		what string
 		at   *string
-	}{{"listen", &n.o.Listen}, {"advertise", &n.o.Advertise}, {"http", n.http}} {
-		if *a.at, err = shiftPort(a.what, *a.at, n.instance.n); err != nil {
+	}{{"listen", &n.Options.Listen}, {"advertise", &n.Options.Advertise}, {"http", n.http}} {
+		if *a.at, err = shiftPort(a.what, *a.at, n.instance.N); err != nil {
 			return err
 		}
 	}
@@ -112,7 +113,7 @@ func checkFlags(c *cli.Context, cl scheme.Cluster) error {
 }
 
 // args returns the flags that were given, for another process.
-func (n *network) args(c *cli.Context) []string {
+func (n *Network) Args(c *cli.Context) []string {
 	var args []string
 	for _, f := range n.own {
 		name := f.Names()[0]

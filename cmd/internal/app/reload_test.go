@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/urfave/cli/v2"
 )
@@ -24,21 +25,21 @@ func TestReload(t *testing.T) {
 		}
 	}
 	write("wait: 1m\nprocs: 2\n")
-	var n network
+	var n Network
 	how := newRunning()
 	var log bytes.Buffer
 	var r *reloader
 	bad := errors.New("the certificate is bad")
 	a := &cli.App{Writer: io.Discard, Action: func(c *cli.Context) error {
 		n.http = &how.http
-		if _, err := n.parse(c); err != nil {
+		if _, err := n.Parse(c); err != nil {
 			return err
 		}
 		r = newReloader(c, &n.settings, &how.now, how.logger(&log), func() error { return bad })
 		return nil
 	}}
-	var wait byteSize
-	a.Flags = n.daemon(append(n.flags(""), append(how.flags(), sizeFlag(&wait, "procs", ""), &cli.DurationFlag{Name: "wait"})...))
+	var wait command.ByteSize
+	a.Flags = n.daemon(append(n.Flags(""), append(how.flags(), command.SizeFlag(&wait, "procs", ""), &cli.DurationFlag{Name: "wait"})...))
 	if err := a.Run([]string{"daemon", "--config", file, "--procs", "7"}); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func TestInstancesHavePortsOfTheirOwn(t *testing.T) {
 	}
 	args := []string{"declock-cn", "--print-config", "--cluster", "tcp://127.0.0.1:1/x", "--insecure", "--listen", ":65530"}
 	for more, code := range map[string]exit.Code{"1": exit.OK, "2": exit.Usage, "0": exit.Usage, "a": exit.Usage} {
-		a := CN(&Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
+		a := CN(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
 		if err := a.Run(append(args, "--instance", more)); exit.Of(err) != code {
 			t.Errorf("instance %s: %v", more, err)
 		}

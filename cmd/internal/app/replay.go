@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
@@ -42,70 +43,70 @@ Examples:
    declock replay --target memcached://127.0.0.1:11211   memcached with the same clients, to compare`
 
 // embeddedPrefix begins the names of clusters that replay starts for itself.
-const embeddedPrefix = "replay-"
+const EmbeddedPrefix = "replay-"
 
 // replayOptions are the flags of replay.
 type replayOptions struct {
-	net                                                  network
+	net                                                  Network
 	at                                                   scheme.Cluster // of --cluster; nil: an embedded one, or a target
 	netArgs                                              []string
 	target, preset, policy, store, profile               string
 	trace                                                string // the argument; empty: generate
 	path                                                 string // where compute nodes read it
 	own                                                  bool   // --cns: compute nodes of our own in a running cluster
-	cns, mns, clients, procs, keys, ops, seed, maxErrors count
-	maxValue, size, limit                                byteSize
-	speed                                                speed
-	ttl, onBadLine, deal, huge, overFabric               choice
+	cns, mns, clients, procs, keys, ops, seed, maxErrors command.Count
+	maxValue, size, limit                                command.ByteSize
+	speed                                                command.Speed
+	ttl, onBadLine, deal, huge, overFabric               command.Choice
 	verify, fill, noWarm, json                           bool
 }
 
 func newReplayOptions() *replayOptions {
 	return &replayOptions{
-		overFabric: fabricChoice(), mns: count{n: 1, min: 1, max: scheme.MaxMN},
-		cns: count{n: 4, min: 1, max: 253}, clients: count{n: 8, min: 1, max: 4000}, procs: count{n: fleet.DefaultProcs, min: 1, max: 1024},
-		keys: count{n: 100_000, min: 1, max: traces.MaxKeys}, ops: count{n: 5_000_000, min: 1, max: 1 << 50},
-		seed: count{n: 1, max: 1<<64 - 1}, maxErrors: count{n: 100, max: 1 << 60},
-		maxValue: byteSize{n: 1 << 20, text: "1MiB"}, size: byteSize{auto: true, text: "auto"}, limit: byteSize{text: "none"},
-		ttl: choice{"trace", []string{"trace", "none"}}, onBadLine: choice{"fail", []string{"fail", "skip"}},
-		deal: choice{"by-key", []string{"by-key", "by-client", "in-turn"}}, huge: choice{"try", []string{"off", "try", "require"}},
+		overFabric: fabricChoice(), mns: command.Count{N: 1, Min: 1, Max: scheme.MaxMN},
+		cns: command.Count{N: 4, Min: 1, Max: 253}, clients: command.Count{N: 8, Min: 1, Max: 4000}, procs: command.Count{N: fleet.DefaultProcs, Min: 1, Max: 1024},
+		keys: command.Count{N: 100_000, Min: 1, Max: traces.MaxKeys}, ops: command.Count{N: 5_000_000, Min: 1, Max: 1 << 50},
+		seed: command.Count{N: 1, Max: 1<<64 - 1}, maxErrors: command.Count{N: 100, Max: 1 << 60},
+		maxValue: command.ByteSize{N: 1 << 20, Text: "1MiB"}, size: command.ByteSize{Auto: true, Text: "auto"}, limit: command.ByteSize{Text: "none"},
+		ttl: command.OneOf("trace", "trace", "none"), onBadLine: command.OneOf("fail", "fail", "skip"),
+		deal: command.OneOf("by-key", "by-key", "by-client", "in-turn"), huge: command.OneOf("try", "off", "try", "require"),
 	}
 }
 
 func (o *replayOptions) flags() []cli.Flag {
 	return append([]cli.Flag{
 		&cli.StringFlag{Name: "preset", Usage: "cluster to generate a trace of: see \"declock trace presets\"", Value: traces.IOPSBound, Destination: &o.preset},
-		countFlag(&o.keys, "keys", "distinct keys of a generated trace"),
-		countFlag(&o.ops, "ops", "operations of a generated trace, of all clients together"),
-		countFlag(&o.seed, "seed", "of the generated trace"),
-		countFlag(&o.cns, "cns", "compute nodes (processes) to start; with --cluster: instead of using this machine's daemons"),
-		choiceFlag(&o.overFabric, "fabric", "of the cluster that is started"),
-		countFlag(&o.mns, "mns", "memory nodes to start, each with --size"),
-		countFlag(&o.clients, "clients", "clients on each compute node"),
-		countFlag(&o.procs, "procs", "GOMAXPROCS of each compute node that is started"),
-		lockFlag(&o.policy),
+		command.CountFlag(&o.keys, "keys", "distinct keys of a generated trace"),
+		command.CountFlag(&o.ops, "ops", "operations of a generated trace, of all clients together"),
+		command.CountFlag(&o.seed, "seed", "of the generated trace"),
+		command.CountFlag(&o.cns, "cns", "compute nodes (processes) to start; with --cluster: instead of using this machine's daemons"),
+		command.ChoiceFlag(&o.overFabric, "fabric", "of the cluster that is started"),
+		command.CountFlag(&o.mns, "mns", "memory nodes to start, each with --size"),
+		command.CountFlag(&o.clients, "clients", "clients on each compute node"),
+		command.CountFlag(&o.procs, "procs", "GOMAXPROCS of each compute node that is started"),
+		command.LockFlag(&o.policy),
 		&cli.BoolFlag{Name: "verify", Usage: "values carry their key and version, and every read is checked", Destination: &o.verify},
 		&cli.BoolFlag{Name: "fill", Usage: "a get that misses is followed by a set, as users of a cache do", Destination: &o.fill},
 		&cli.BoolFlag{Name: "no-warm", Usage: "do not fill the cache before measuring", Destination: &o.noWarm},
 		&cli.GenericFlag{Name: "speed", Usage: "max, or a factor of trace time", Value: &o.speed},
-		choiceFlag(&o.ttl, "ttl", "expiry of objects"),
-		sizeFlag(&o.maxValue, "max-value", "largest value; larger ones are cut"),
-		sizeFlag(&o.size, "size", "memory of the memory node that is started; auto: what the trace needs, at most half of what is free"),
-		sizeFlag(&o.limit, "limit", "memory of each memory node that the store may take besides its index, if it is made now; none: all but a 64th"),
-		choiceFlag(&o.huge, "huge", "huge pages"),
-		choiceFlag(&o.onBadLine, "on-bad-line", "what a malformed line of the trace does"),
-		choiceFlag(&o.deal, "deal", "which client does which record of a trace file"),
-		countFlag(&o.maxErrors, "max-errors", "stop when a client has met so many; 0 is never"),
+		command.ChoiceFlag(&o.ttl, "ttl", "expiry of objects"),
+		command.SizeFlag(&o.maxValue, "max-value", "largest value; larger ones are cut"),
+		command.SizeFlag(&o.size, "size", "memory of the memory node that is started; auto: what the trace needs, at most half of what is free"),
+		command.SizeFlag(&o.limit, "limit", "memory of each memory node that the store may take besides its index, if it is made now; none: all but a 64th"),
+		command.ChoiceFlag(&o.huge, "huge", "huge pages"),
+		command.ChoiceFlag(&o.onBadLine, "on-bad-line", "what a malformed line of the trace does"),
+		command.ChoiceFlag(&o.deal, "deal", "which client does which record of a trace file"),
+		command.CountFlag(&o.maxErrors, "max-errors", "stop when a client has met so many; 0 is never"),
 		&cli.StringFlag{Name: "target", Usage: "replay against `URL` instead: memcached://HOST:PORT", Destination: &o.target},
 		&cli.StringFlag{Name: "store", Usage: "name of the object store in a running cluster", Value: "replay", Destination: &o.store},
-		jsonFlag(&o.json),
+		command.JSONFlag(&o.json),
 		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of each compute node to `DIR`", Destination: &o.profile},
-	}, o.net.flags("use the running cluster at `ADDRESS`, as "+scheme.Forms())...)
+	}, o.net.Flags("use the running cluster at `ADDRESS`, as "+scheme.Forms())...)
 }
 
-func replayCommand(env *Env) *cli.Command {
+func replayCommand(env *command.Env) *cli.Command {
 	o := newReplayOptions()
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "replay", Usage: "replay a cache trace and print what it measured", ArgsUsage: "[TRACE]", Category: "run",
 		Description: replayDescription, Flags: o.flags(),
 		Action: func(c *cli.Context) error {
@@ -123,13 +124,13 @@ var onlyFor = []struct {
 	when  func(o *replayOptions) bool
 	flags []string
 }{
-	{"a running cluster has its own", func(o *replayOptions) bool { return o.net.cluster != "" }, []string{"size", "huge", "target", "fabric", "mns"}},
-	{"the compute nodes of a running cluster were started with theirs; --cns starts others", func(o *replayOptions) bool { return o.net.cluster != "" && !o.own },
+	{"a running cluster has its own", func(o *replayOptions) bool { return o.net.Cluster != "" }, []string{"size", "huge", "target", "fabric", "mns"}},
+	{"the compute nodes of a running cluster were started with theirs; --cns starts others", func(o *replayOptions) bool { return o.net.Cluster != "" && !o.own },
 		[]string{"procs", "lock", "cpuprofile"}},
 	{"there is no cluster in it", func(o *replayOptions) bool { return o.target != "" }, []string{"lock", "size", "limit", "huge", "store", "dir", "fabric", "mns"}},
 	{"it is for generated traces", func(o *replayOptions) bool { return o.trace != "" }, []string{"preset", "keys", "ops", "seed", "no-warm"}},
 	{"it is for trace files", func(o *replayOptions) bool { return o.trace == "" }, []string{"on-bad-line", "deal"}},
-	{"it is for running clusters", func(o *replayOptions) bool { return o.net.cluster == "" }, append([]string{"store"}, overNetwork...)},
+	{"it is for running clusters", func(o *replayOptions) bool { return o.net.Cluster == "" }, append([]string{"store"}, overNetwork...)},
 }
 
 // overNetwork are the flags of scheme.Flags that only clusters over a network have.
@@ -144,7 +145,7 @@ var overNetwork = func() (names []string) {
 
 // check refuses what makes no sense, before anything is started.
 func (o *replayOptions) check(c *cli.Context) error {
-	if err := arguments(c, 0, 1); err != nil {
+	if err := command.Arguments(c, 0, 1); err != nil {
 		return err
 	}
 	if err := o.net.settings.load(c); err != nil {
@@ -154,29 +155,29 @@ func (o *replayOptions) check(c *cli.Context) error {
 	for _, f := range onlyFor {
 		for _, name := range f.flags {
 			if f.when(o) && c.IsSet(name) {
-				return usage(c, "--%s cannot be given here: %s", name, f.why)
+				return command.Usage(c, "--%s cannot be given here: %s", name, f.why)
 			}
 		}
 	}
-	if err := checkPolicy(o.policy); err != nil {
+	if err := command.CheckPolicy(o.policy); err != nil {
 		return err
 	}
-	if err := onlySHM(c, o.overFabric.value); err != nil {
+	if err := onlySHM(c, o.overFabric.Value); err != nil {
 		return err
 	}
-	if o.net.cluster != "" {
+	if o.net.Cluster != "" {
 		var err error
-		if o.at, err = o.net.parse(c); err != nil {
+		if o.at, err = o.net.Parse(c); err != nil {
 			return err
 		}
-		o.netArgs = o.net.args(c)
+		o.netArgs = o.net.Args(c)
 	}
 	most := uint64(objstore.MaxValueBytes)
 	if o.target != "" {
 		most = 1 << 30
 	}
-	if o.maxValue.n > most {
-		return exit.Errorf(exit.TooLarge, "--max-value %s: values have %d bytes at most", o.maxValue.text, most)
+	if o.maxValue.N > most {
+		return exit.Errorf(exit.TooLarge, "--max-value %s: values have %d bytes at most", o.maxValue.Text, most)
 	}
 	if o.target != "" {
 		if _, _, err := memcached.ParseTarget(o.target); err != nil {
@@ -191,7 +192,7 @@ func (o *replayOptions) check(c *cli.Context) error {
 		return err
 	}
 	o.preset = p.Name
-	_, err = traces.NewGenerator(traces.GenConfig{Preset: p, Keys: min(o.keys.n, 1000), Clients: 1})
+	_, err = traces.NewGenerator(traces.GenConfig{Preset: p, Keys: min(o.keys.N, 1000), Clients: 1})
 	return err
 }
 
@@ -241,7 +242,7 @@ func (o *replayOptions) traceName() string {
 
 // checkRecords reads the first record of the trace.
 func (o *replayOptions) checkRecords(name string) error {
-	r, err := traces.Open(o.path, traces.ReaderOptions{Name: name, SkipBad: o.onBadLine.value == "skip"})
+	r, err := traces.Open(o.path, traces.ReaderOptions{Name: name, SkipBad: o.onBadLine.Value == "skip"})
 	if err == nil {
 		defer r.Close()
 		var rec traces.Record
@@ -259,7 +260,7 @@ func (o *replayOptions) checkRecords(name string) error {
 }
 
 // run does the replay.
-func (o *replayOptions) run(ctx context.Context, env *Env) error {
+func (o *replayOptions) run(ctx context.Context, env *command.Env) error {
 	spooled, err := o.spool(ctx, env.Stdin)
 	if err != nil {
 		return err
@@ -292,31 +293,31 @@ func (o *replayOptions) run(ctx context.Context, env *Env) error {
 }
 
 // members starts or finds the processes that take part. cluster is what was started for that, or nil.
-func (o *replayOptions) members(ctx context.Context, env *Env) (members []*fleet.Member, cluster *fleet.Fleet, err error) {
+func (o *replayOptions) members(ctx context.Context, env *command.Env) (members []*fleet.Member, cluster *fleet.Fleet, err error) {
 	switch {
 	case o.target != "":
 		if err := flush(o.target); err != nil {
 			return nil, nil, err
 		}
-		members, err = fleet.Drivers(int(o.cns.n), int(o.procs.n), env.Stderr)
+		members, err = fleet.Drivers(int(o.cns.N), int(o.procs.N), env.Stderr)
 		return members, nil, err
 	case o.at != nil:
 		return o.membersOf(ctx, env)
 	}
-	dir := o.net.o.Dir
-	for _, name := range removeDead(dir, o.net.o.RunDir, embeddedPrefix) {
+	dir := o.net.Options.Dir
+	for _, name := range RemoveDead(dir, o.net.Options.RunDir, EmbeddedPrefix) {
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster %s left, which had been killed\n", name)
 	}
-	e := embedded{fabric: o.overFabric.value, name: embeddedName(), dir: dir, runDir: o.net.o.RunDir, mns: int(o.mns.n), cns: int(o.cns.n), size: o.memory(spareMemory(dir)), huge: o.huge.value, policy: o.policy,
-		procs: int(o.procs.n), maxCN: int(o.cns.n) + 2, profile: o.profile} // room for who looks at it meanwhile
-	o.size.n = e.size
-	if e.lockQueue, err = lockQueue(o.policy, o.cns.n*o.clients.n); err != nil {
+	e := Embedded{Fabric: o.overFabric.Value, Name: EmbeddedName(), dir: dir, RunDir: o.net.Options.RunDir, Mns: int(o.mns.N), cns: int(o.cns.N), Size: o.memory(spareMemory(dir)), Huge: o.huge.Value, policy: o.policy,
+		procs: int(o.procs.N), MaxCN: int(o.cns.N) + 2, profile: o.profile} // room for who looks at it meanwhile
+	o.size.N = e.Size
+	if e.lockQueue, err = command.LockQueue(o.policy, o.cns.N*o.clients.N); err != nil {
 		return nil, nil, err
 	}
 	if e.lockQueue > 0 {
-		e.lockQueue = max(e.lockQueue, e.maxCN)
+		e.lockQueue = max(e.lockQueue, e.MaxCN)
 	}
-	if cluster, err = e.launch(ctx, env.Stderr); err != nil {
+	if cluster, err = e.Launch(ctx, env.Stderr); err != nil {
 		return nil, nil, err
 	}
 	return connect(ctx, cluster)
@@ -324,7 +325,7 @@ func (o *replayOptions) members(ctx context.Context, env *Env) (members []*fleet
 
 // membersOf are the compute-node daemons of a running cluster on this machine; where there are
 // none, or --cns was given, compute nodes that are started for this replay.
-func (o *replayOptions) membersOf(ctx context.Context, env *Env) ([]*fleet.Member, *fleet.Fleet, error) {
+func (o *replayOptions) membersOf(ctx context.Context, env *command.Env) ([]*fleet.Member, *fleet.Fleet, error) {
 	if !o.own {
 		members, err := fleet.Join(ctx, o.at)
 		if err != nil || len(members) > 0 {
@@ -334,10 +335,10 @@ func (o *replayOptions) membersOf(ctx context.Context, env *Env) ([]*fleet.Membe
 		if info, err := o.at.Describe(ctx); err != nil || len(info.Memory) == 0 {
 			return nil, nil, noMemory(o.at, info, err)
 		}
-		fmt.Fprintf(env.Stderr, "declock: no compute node of %s on this machine: starting %d for this replay\n", o.at.Address(), o.cns.n)
+		fmt.Fprintf(env.Stderr, "declock: no compute node of %s on this machine: starting %d for this replay\n", o.at.Address(), o.cns.N)
 	}
 	own, err := fleet.Launch(ctx, fleet.Config{
-		Cluster: o.at, Network: o.netArgs, CNs: int(o.cns.n), Policy: o.policy, Procs: int(o.procs.n), Messages: env.Stderr, Profile: o.profile,
+		Cluster: o.at, Network: o.netArgs, CNs: int(o.cns.N), Policy: o.policy, Procs: int(o.procs.N), Messages: env.Stderr, Profile: o.profile,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -367,10 +368,10 @@ func connect(ctx context.Context, f *fleet.Fleet) ([]*fleet.Member, *fleet.Fleet
 }
 
 // embeddedName is a name that no other cluster has.
-func embeddedName() string {
+func EmbeddedName() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // it never fails: see crypto/rand
-	return fmt.Sprintf("%s%d-%s", embeddedPrefix, os.Getpid(), hex.EncodeToString(b[:]))
+	return fmt.Sprintf("%s%d-%s", EmbeddedPrefix, os.Getpid(), hex.EncodeToString(b[:]))
 }
 
 // flush empties a memcached, as the store of an embedded cluster is empty.
@@ -391,13 +392,13 @@ const (
 // population takes, so that nothing is evicted: about twice, and twice that if values grow. Of what this machine
 // has to spare it takes half at most.
 func (o *replayOptions) memory(spare uint64) uint64 {
-	if o.size.n != 0 {
-		return o.size.n
+	if o.size.N != 0 {
+		return o.size.N
 	}
 	want := uint64(traceMemory)
 	if p, err := traces.FindPreset(o.preset); err == nil && o.trace == "" {
 		object := uint64(p.KeySize+p.ValueSize) + 256 // with its header, its slot and its bucket's lock
-		want = min(2*object, math.MaxUint64/2/o.keys.n) * o.keys.n
+		want = min(2*object, math.MaxUint64/2/o.keys.N) * o.keys.N
 		if p.Ops[traces.OpAppend] > 0 || p.Ops[traces.OpPrepend] > 0 {
 			want *= 2
 		}
@@ -421,19 +422,19 @@ func (o *replayOptions) specs(n int) []*control.Replay {
 	var run [1]byte
 	_, _ = rand.Read(run[:])
 	base := control.Replay{
-		Clients: int(o.clients.n), Total: int(o.clients.n) * n, Target: o.target, Store: o.store, MaxValue: o.maxValue.n, Limit: o.limit.n,
-		Verify: o.verify, Fill: o.fill, NoTTL: o.ttl.value == "none", Speed: o.speed.x, MaxErrors: o.maxErrors.n,
+		Clients: int(o.clients.N), Total: int(o.clients.N) * n, Target: o.target, Store: o.store, MaxValue: o.maxValue.N, Limit: o.limit.N,
+		Verify: o.verify, Fill: o.fill, NoTTL: o.ttl.Value == "none", Speed: o.speed.X, MaxErrors: o.maxErrors.N,
 		// Trace time begins now: so a later replay into the same store is later for it too.
 		TimeBase: uint32(time.Now().Unix()), RunID: run[0],
 		// Nobody else knows the name of an embedded cluster; who works by hand on memcached or a running one cannot be excluded.
-		Exclusive: o.at == nil && o.target == "" && o.trace != "" && o.deal.value == "by-key",
+		Exclusive: o.at == nil && o.target == "" && o.trace != "" && o.deal.Value == "by-key",
 	}
 	if o.trace != "" {
-		base.Path, base.Name, base.SkipBad, base.Deal = o.path, o.traceName(), o.onBadLine.value == "skip", o.deal.value
+		base.Path, base.Name, base.SkipBad, base.Deal = o.path, o.traceName(), o.onBadLine.Value == "skip", o.deal.Value
 		base.Objects = 1 << 17
 	} else {
-		base.Preset, base.Keys, base.Requests, base.Seed, base.Warm = o.preset, o.keys.n, o.ops.n, o.seed.n, !o.noWarm
-		base.Objects = o.keys.n
+		base.Preset, base.Keys, base.Requests, base.Seed, base.Warm = o.preset, o.keys.N, o.ops.N, o.seed.N, !o.noWarm
+		base.Objects = o.keys.N
 	}
 	specs := make([]*control.Replay, n)
 	for i := range specs {
@@ -445,7 +446,7 @@ func (o *replayOptions) specs(n int) []*control.Replay {
 }
 
 // measure replays, with a progress bar. died is set if the embedded memory node did.
-func (o *replayOptions) measure(ctx context.Context, env *Env, members []*fleet.Member, cluster *fleet.Fleet) (out *fleet.Outcome, died, err error) {
+func (o *replayOptions) measure(ctx context.Context, env *command.Env, members []*fleet.Member, cluster *fleet.Fleet) (out *fleet.Outcome, died, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over := make(chan struct{})
@@ -493,11 +494,11 @@ func verdict(out *fleet.Outcome) error {
 }
 
 // print prints the result.
-func (o *replayOptions) print(env *Env, out *fleet.Outcome, policy string) error {
+func (o *replayOptions) print(env *command.Env, out *fleet.Outcome, policy string) error {
 	total, rows := report.ReplayRows(out, policy, o.target)
 	total.Fill = o.fill
 	if o.json {
-		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.n, Commit: report.Commit(), Config: o.config(policy)}
+		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.N, Commit: report.Commit(), Config: o.config(policy)}
 		r.Rows = append(r.Rows, total)
 		for _, row := range rows {
 			r.Rows = append(r.Rows, row)
@@ -510,13 +511,13 @@ func (o *replayOptions) print(env *Env, out *fleet.Outcome, policy string) error
 	}
 	what := o.trace
 	if what == "" {
-		what = fmt.Sprintf("%s, %d keys, seed %d", o.preset, o.keys.n, o.seed.n)
+		what = fmt.Sprintf("%s, %d keys, seed %d", o.preset, o.keys.N, o.seed.N)
 	}
 	where := o.target
 	if where == "" {
 		where = fmt.Sprintf("%s, lock %s", o.fabric(), policy)
 	}
-	title := fmt.Sprintf("replay of %s: %d processes x %d clients, %s", what, out.Members, o.clients.n, where)
+	title := fmt.Sprintf("replay of %s: %d processes x %d clients, %s", what, out.Members, o.clients.N, where)
 	if err := report.WriteReplay(env.Stdout, title, &total, rows); err != nil {
 		return err
 	}
@@ -558,13 +559,13 @@ func (o *replayOptions) fabric() string {
 	if o.at != nil {
 		return o.at.Scheme()
 	}
-	return o.overFabric.value
+	return o.overFabric.Value
 }
 
 func (o *replayOptions) config(policy string) map[string]any {
 	c := map[string]any{
-		"cns": o.cns.n, "clients_per_cn": o.clients.n, "procs": o.procs.n, "verify": o.verify, "fill": o.fill,
-		"speed": o.speed.String(), "ttl": o.ttl.value, "max_value": o.maxValue.n, "max_errors": o.maxErrors.n,
+		"cns": o.cns.N, "clients_per_cn": o.clients.N, "procs": o.procs.N, "verify": o.verify, "fill": o.fill,
+		"speed": o.speed.String(), "ttl": o.ttl.Value, "max_value": o.maxValue.N, "max_errors": o.maxErrors.N,
 	}
 	switch {
 	case o.target != "":
@@ -572,13 +573,13 @@ func (o *replayOptions) config(policy string) map[string]any {
 	case o.at != nil:
 		c["cluster"], c["store"], c["lock"] = o.at.Address(), o.store, policy
 	default:
-		c["mns"] = o.mns.n
-		c["lock"], c["memory"], c["huge"] = policy, o.size.n, o.huge.value
+		c["mns"] = o.mns.N
+		c["lock"], c["memory"], c["huge"] = policy, o.size.N, o.huge.Value
 	}
 	if o.trace != "" {
-		c["trace"], c["deal"], c["on_bad_line"] = o.trace, o.deal.value, o.onBadLine.value
+		c["trace"], c["deal"], c["on_bad_line"] = o.trace, o.deal.Value, o.onBadLine.Value
 	} else {
-		c["preset"], c["keys"], c["ops"], c["warm"] = o.preset, o.keys.n, o.ops.n, !o.noWarm
+		c["preset"], c["keys"], c["ops"], c["warm"] = o.preset, o.keys.N, o.ops.N, !o.noWarm
 	}
 	return c
 }

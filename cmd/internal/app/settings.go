@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/config"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/urfave/cli/v2"
@@ -141,6 +142,6 @@ func valueOf(c *cli.Context, flags []cli.Flag, name string) string {
 
 // daemonSettings are the settings of both daemons.
 func daemonSettings() []string {
-	env := &Env{}
+	env := &command.Env{}
 	return slices.Concat(names(MN(env).Flags), names(CN(env).Flags))
 }

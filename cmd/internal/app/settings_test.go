@@ -23,16 +23,16 @@ func TestToolsTakeAnyPort(t *testing.T) {
 		{nil, "10.0.0.1:0", "fd00::1"},
 		{[]string{"--listen", "10.0.0.1:99"}, "10.0.0.1:99", "fd00::1"},
 	} {
-		var n network
-		a := &cli.App{Flags: n.flags(""), Writer: io.Discard, Action: func(c *cli.Context) error {
-			_, err := n.parse(c)
+		var n Network
+		a := &cli.App{Flags: n.Flags(""), Writer: io.Discard, Action: func(c *cli.Context) error {
+			_, err := n.Parse(c)
 			return err
 		}}
 		if err := a.Run(append([]string{"tool", "--config", file}, c.flags...)); err != nil {
 			t.Fatal(err)
 		}
-		if n.o.Listen != c.listen || n.o.Advertise != c.advertise {
-			t.Errorf("%q: listens on %q as %q, want %q and %q", c.flags, n.o.Listen, n.o.Advertise, c.listen, c.advertise)
+		if n.Options.Listen != c.listen || n.Options.Advertise != c.advertise {
+			t.Errorf("%q: listens on %q as %q, want %q and %q", c.flags, n.Options.Listen, n.Options.Advertise, c.listen, c.advertise)
 		}
 	}
 }

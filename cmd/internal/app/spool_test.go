@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/traces"
 	"golang.org/x/sys/unix"
@@ -102,7 +103,9 @@ func TestInterruptedWhileWaitingForAPipe(t *testing.T) {
 	for name, wait := range map[string]func(ctx context.Context) error{
 		"replay FIFO": func(ctx context.Context) error { _, err := spoolPath(ctx, fifo, fifo); return err },
 		"replay -":    func(ctx context.Context) error { _, err := spool(ctx, in, "standard input"); return err },
-		"stat FIFO":   func(ctx context.Context) error { return traceStat(ctx, &Env{Stdout: io.Discard}, fifo, false, false) },
+		"stat FIFO": func(ctx context.Context) error {
+			return traceStat(ctx, &command.Env{Stdout: io.Discard}, fifo, false, false)
+		},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		if err := wait(ctx); exit.Of(err) != exit.Interrupted {

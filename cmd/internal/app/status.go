@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
@@ -71,14 +72,14 @@ type computeRow struct {
 	Note    string          `json:"note,omitempty"` // why there is no status
 }
 
-func statusCommand(env *Env) *cli.Command {
-	var net network
+func statusCommand(env *command.Env) *cli.Command {
+	var net Network
 	var asJSON bool
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "status", Usage: "show the clusters of this machine", Category: "look", Description: statusDescription,
-		Flags: append(net.flags("show the cluster at `ADDRESS` only, as "+scheme.Forms()), jsonFlag(&asJSON)),
+		Flags: append(net.Flags("show the cluster at `ADDRESS` only, as "+scheme.Forms()), command.JSONFlag(&asJSON)),
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
 			rows, fabric, err := statusRows(c, &net)
@@ -86,37 +87,37 @@ func statusCommand(env *Env) *cli.Command {
 				return err
 			}
 			if asJSON {
-				r := report.Report{Experiment: "status", Fabric: fabric, Commit: report.Commit(), Config: map[string]any{"dir": net.o.Dir}}
+				r := report.Report{Experiment: "status", Fabric: fabric, Commit: report.Commit(), Config: map[string]any{"dir": net.Options.Dir}}
 				for _, row := range rows {
 					r.Rows = append(r.Rows, row)
 				}
 				return r.WriteJSON(env.Stdout)
 			}
-			return writeStatus(env.Stdout, net.o.Dir, rows)
+			return writeStatus(env.Stdout, net.Options.Dir, rows)
 		},
 	})
 }
 
 // statusRows describes the cluster that was asked for, or all that this machine knows of.
-func statusRows(c *cli.Context, net *network) (rows []*clusterRow, fabric string, err error) {
+func statusRows(c *cli.Context, net *Network) (rows []*clusterRow, fabric string, err error) {
 	if err := net.settings.load(c); err != nil {
 		return nil, "", err
 	}
 	ctx := c.Context
-	if net.cluster != "" {
-		at, err := net.parse(c)
+	if net.Cluster != "" {
+		at, err := net.Parse(c)
 		if err != nil {
 			return nil, "", err
 		}
 		row, err := describe(ctx, at)
 		return []*clusterRow{row}, at.Scheme(), err
 	}
-	names, err := clusterNames(net.o.Dir)
+	names, err := clusterNames(net.Options.Dir)
 	if err != nil {
 		return nil, "", err
 	}
 	for _, name := range names {
-		row, err := describe(ctx, scheme.SHM(name, net.o.Dir))
+		row, err := describe(ctx, scheme.SHM(name, net.Options.Dir))
 		if exit.Of(err) == exit.NoCluster {
 			continue // it has gone meanwhile
 		}
@@ -125,7 +126,7 @@ func statusRows(c *cli.Context, net *network) (rows []*clusterRow, fabric string
 		}
 		rows = append(rows, row)
 	}
-	return append(rows, overNetworks(ctx, net.o.RunDir)...), "shm", nil
+	return append(rows, overNetworks(ctx, net.Options.RunDir)...), "shm", nil
 }
 
 // clusterNames returns all shm clusters of a directory.
@@ -138,7 +139,7 @@ func clusterNames(dir string) ([]string, error) {
 	left, _ := filepath.Glob(filepath.Join(dir, "declock-*"))
 	for _, path := range left {
 		name := strings.TrimPrefix(filepath.Base(path), "declock-")
-		if len(control.Sockets(path)) > 0 && checkName(name) == nil && !slices.Contains(names, name) {
+		if len(control.Sockets(path)) > 0 && command.CheckName(name) == nil && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/units"
@@ -23,43 +24,43 @@ Examples:
    declock trace gen --ops 1000 -o - | declock trace stat -
    declock trace stat cluster14.zst --json`
 
-func traceCommand(env *Env) *cli.Command {
-	return command(&cli.Command{
+func traceCommand(env *command.Env) *cli.Command {
+	return command.Complete(&cli.Command{
 		Name: "trace", Usage: "make and examine cache traces", Category: "traces", Description: traceDescription,
 		Subcommands: []*cli.Command{traceGenCommand(env), traceStatCommand(env), tracePresetsCommand(env)},
 	})
 }
 
-func traceGenCommand(env *Env) *cli.Command {
+func traceGenCommand(env *command.Env) *cli.Command {
 	var (
 		preset, out string
-		keys        = count{n: 100_000, min: 1, max: traces.MaxKeys}
-		ops         = count{n: 1_000_000, min: 1, max: 1 << 50}
-		seed        = count{n: 1, max: math.MaxUint64}
-		clients     = count{n: 32, min: 1, max: 1 << 20}
+		keys        = command.Count{N: 100_000, Min: 1, Max: traces.MaxKeys}
+		ops         = command.Count{N: 1_000_000, Min: 1, Max: 1 << 50}
+		seed        = command.Count{N: 1, Max: math.MaxUint64}
+		clients     = command.Count{N: 32, Min: 1, Max: 1 << 20}
 	)
 	return &cli.Command{
 		Name: "gen", Usage: "make a trace from the published statistics of a cluster",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "preset", Usage: "cluster: see \"declock trace presets\"", Value: traces.IOPSBound, Destination: &preset},
-			countFlag(&keys, "keys", "distinct keys that may be asked for"),
-			countFlag(&ops, "ops", "requests"),
-			countFlag(&seed, "seed", "the same seed makes the same trace"),
-			countFlag(&clients, "clients", "distinct clients"),
+			command.CountFlag(&keys, "keys", "distinct keys that may be asked for"),
+			command.CountFlag(&ops, "ops", "requests"),
+			command.CountFlag(&seed, "seed", "the same seed makes the same trace"),
+			command.CountFlag(&clients, "clients", "distinct clients"),
 			&cli.StringFlag{Name: "o", Aliases: []string{"out"}, Usage: "`FILE` to write: .zst and .gz are compressed, - is standard output", Destination: &out},
 		},
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
 			if out == "" {
-				return usage(c, "where to? Give -o FILE, or -o - for standard output")
+				return command.Usage(c, "where to? Give -o FILE, or -o - for standard output")
 			}
 			p, err := traces.FindPreset(preset)
 			if err != nil {
 				return err
 			}
-			g, err := traces.NewGenerator(traces.GenConfig{Preset: p, Seed: seed.n, Keys: keys.n, Requests: ops.n, Clients: int(clients.n)})
+			g, err := traces.NewGenerator(traces.GenConfig{Preset: p, Seed: seed.N, Keys: keys.N, Requests: ops.N, Clients: int(clients.N)})
 			if err != nil {
 				return err
 			}
@@ -69,7 +70,7 @@ func traceGenCommand(env *Env) *cli.Command {
 }
 
 // generate writes the trace. A file is made or replaced only when it is complete: half a trace would pass for one.
-func generate(ctx context.Context, env *Env, g *traces.Generator, out string) error {
+func generate(ctx context.Context, env *command.Env, g *traces.Generator, out string) error {
 	w, err := traces.Create(out)
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
@@ -114,22 +115,22 @@ func (u *untilDone) Err() error {
 	return u.Source.Err()
 }
 
-func traceStatCommand(env *Env) *cli.Command {
+func traceStatCommand(env *command.Env) *cli.Command {
 	var asJSON bool
-	bad := choice{"fail", []string{"fail", "skip"}}
+	bad := command.OneOf("fail", "fail", "skip")
 	return &cli.Command{
 		Name: "stat", Usage: "print the statistics of a trace", ArgsUsage: "FILE",
-		Flags: []cli.Flag{choiceFlag(&bad, "on-bad-line", "what a malformed line does"), jsonFlag(&asJSON)},
+		Flags: []cli.Flag{command.ChoiceFlag(&bad, "on-bad-line", "what a malformed line does"), command.JSONFlag(&asJSON)},
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 1, 1); err != nil {
+			if err := command.Arguments(c, 1, 1); err != nil {
 				return err
 			}
-			return traceStat(c.Context, env, c.Args().First(), bad.value == "skip", asJSON)
+			return traceStat(c.Context, env, c.Args().First(), bad.Value == "skip", asJSON)
 		},
 	}
 }
 
-func traceStat(ctx context.Context, env *Env, path string, skip, asJSON bool) error {
+func traceStat(ctx context.Context, env *command.Env, path string, skip, asJSON bool) error {
 	interrupted := exit.Errorf(exit.Interrupted, "interrupted while it waited for %s", path)
 	var r *traces.Reader
 	var err error
@@ -175,7 +176,7 @@ func traceStat(ctx context.Context, env *Env, path string, skip, asJSON bool) er
 	return nil
 }
 
-func writeSummary(env *Env, path string, m *traces.Summary) error {
+func writeSummary(env *command.Env, path string, m *traces.Summary) error {
 	p := &lineWriter{w: env.Stdout}
 	line := func(name, format string, args ...any) {
 		p.printf("  %-15s "+format+"\n", append([]any{name}, args...)...)
@@ -217,12 +218,12 @@ func writeSummary(env *Env, path string, m *traces.Summary) error {
 	return p.err
 }
 
-func tracePresetsCommand(env *Env) *cli.Command {
+func tracePresetsCommand(env *command.Env) *cli.Command {
 	var asJSON bool
 	return &cli.Command{
-		Name: "presets", Usage: "list the clusters that traces can be made of", Flags: []cli.Flag{jsonFlag(&asJSON)},
+		Name: "presets", Usage: "list the clusters that traces can be made of", Flags: []cli.Flag{command.JSONFlag(&asJSON)},
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
 			return writePresets(env, asJSON)
@@ -241,7 +242,7 @@ type presetRow struct {
 	Missing   []string           `json:"missing"`
 }
 
-func writePresets(env *Env, asJSON bool) error {
+func writePresets(env *command.Env, asJSON bool) error {
 	t := &report.Table{Head: []string{"preset", "key B", "value B", "kqps", "alpha", "operations"}}
 	var rows []any
 	for _, p := range traces.Presets() {

@@ -100,7 +100,7 @@ func (i *inspector) treeNode(l *looking, key string) error {
 		return err
 	}
 	defer c.Close()
-	d, err := c.Inspect([]byte(key), int(i.level.n))
+	d, err := c.Inspect([]byte(key), int(i.level.N))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
@@ -24,61 +25,61 @@ then, in another terminal:
    declock status
    declock replay --cluster shm:demo`
 
-func upCommand(env *Env) *cli.Command {
+func upCommand(env *command.Env) *cli.Command {
 	var (
-		e         embedded
+		e         Embedded
 		name, dir string
 		over      = fabricChoice()
-		mns       = count{n: 1, min: 1, max: scheme.MaxMN}
-		cns       = count{n: 4, min: 1, max: uint64(fabric.MaxCN)}
-		procs     = count{n: fleet.DefaultProcs, min: 1, max: 1024}
-		maxCN     = count{n: scheme.DefaultMaxCN, min: 1, max: uint64(fabric.MaxCN)}
-		size      = byteSize{n: 1 << 30, text: "1GiB"}
-		huge      = choice{"try", []string{"off", "try", "require"}}
+		mns       = command.Count{N: 1, Min: 1, Max: scheme.MaxMN}
+		cns       = command.Count{N: 4, Min: 1, Max: uint64(fabric.MaxCN)}
+		procs     = command.Count{N: fleet.DefaultProcs, Min: 1, Max: 1024}
+		maxCN     = command.Count{N: scheme.DefaultMaxCN, Min: 1, Max: uint64(fabric.MaxCN)}
+		size      = command.ByteSize{N: 1 << 30, Text: "1GiB"}
+		huge      = command.OneOf("try", "off", "try", "require")
 	)
-	return command(&cli.Command{
+	return command.Complete(&cli.Command{
 		Name: "up", Usage: "start a cluster on this machine", Category: "run", Description: upDescription,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &name},
-			choiceFlag(&over, "fabric", "what the nodes talk over: tcp is on this machine's loopback, without TLS, with an etcd of its own"),
-			countFlag(&mns, "mns", "memory nodes"),
-			countFlag(&cns, "cns", "compute nodes"),
-			sizeFlag(&size, "size", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
-			lockFlag(&e.policy),
-			countFlag(&procs, "procs", "GOMAXPROCS of each compute node"),
-			countFlag(&maxCN, "max-cn", "compute nodes that the cluster may have; decides the size of locks"),
-			choiceFlag(&huge, "huge", "huge pages"),
-			dirFlag(&dir),
-			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets, with --fabric tcp", Destination: &e.runDir},
+			command.ChoiceFlag(&over, "fabric", "what the nodes talk over: tcp is on this machine's loopback, without TLS, with an etcd of its own"),
+			command.CountFlag(&mns, "mns", "memory nodes"),
+			command.CountFlag(&cns, "cns", "compute nodes"),
+			command.SizeFlag(&size, "size", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
+			command.LockFlag(&e.policy),
+			command.CountFlag(&procs, "procs", "GOMAXPROCS of each compute node"),
+			command.CountFlag(&maxCN, "max-cn", "compute nodes that the cluster may have; decides the size of locks"),
+			command.ChoiceFlag(&huge, "huge", "huge pages"),
+			command.DirFlag(&dir),
+			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets, with --fabric tcp", Destination: &e.RunDir},
 		},
 		Action: func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
+			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
-			if err := checkName(name); err != nil {
+			if err := command.CheckName(name); err != nil {
 				return err
 			}
 			var err error
-			if e.lockQueue, err = lockQueue(e.policy, maxLockQueue); err != nil {
+			if e.lockQueue, err = command.LockQueue(e.policy, command.MaxLockQueue); err != nil {
 				return err
 			}
-			e.fabric, e.mns, e.name, e.dir, e.cns, e.procs, e.maxCN, e.size, e.huge = over.value, int(mns.n), name, dir, int(cns.n), int(procs.n), int(maxCN.n), size.n, huge.value
-			if err := onlySHM(c, over.value); err != nil {
+			e.Fabric, e.Mns, e.Name, e.dir, e.cns, e.procs, e.MaxCN, e.Size, e.Huge = over.Value, int(mns.N), name, dir, int(cns.N), int(procs.N), int(maxCN.N), size.N, huge.Value
+			if err := onlySHM(c, over.Value); err != nil {
 				return err
 			}
-			if cns.n > maxCN.n {
-				return usage(c, "--cns %d is more than --max-cn %d", cns.n, maxCN.n)
+			if cns.N > maxCN.N {
+				return command.Usage(c, "--cns %d is more than --max-cn %d", cns.N, maxCN.N)
 			}
 			return up(c.Context, env, &e)
 		},
 	})
 }
 
-func up(ctx context.Context, env *Env, e *embedded) error {
+func up(ctx context.Context, env *command.Env, e *Embedded) error {
 	if err := e.refuseAlive(); err != nil {
 		return err
 	}
-	f, err := e.launch(ctx, env.Stderr)
+	f, err := e.Launch(ctx, env.Stderr)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop while it started
@@ -93,18 +94,18 @@ func up(ctx context.Context, env *Env, e *embedded) error {
 	return err
 }
 
-func announce(w io.Writer, f *fleet.Fleet, e *embedded) error {
+func announce(w io.Writer, f *fleet.Fleet, e *Embedded) error {
 	memory := fmt.Sprintf("1 memory node (process %d)", f.MNs[0].Pid())
 	if n := len(f.MNs); n > 1 {
 		memory = fmt.Sprintf("each of %d memory nodes", n)
 	}
 	flags, program := f.Address(), fmt.Sprintf("declock.Open(ctx, %q)", f.Address())
-	if e.fabric == "tcp" {
+	if e.Fabric == "tcp" {
 		flags += " --insecure"
 		program = fmt.Sprintf("declock.Open(ctx, %q), with _ \"github.com/declock/declock/overtcp\" imported", f.Address()+"?insecure=true")
 	}
-	if e.runDir != "" {
-		flags += " --run-dir " + e.runDir
+	if e.RunDir != "" {
+		flags += " --run-dir " + e.RunDir
 	}
 	_, err := fmt.Fprintf(w, `cluster %s is up: %s on %s, %d compute nodes, lock %s
 
@@ -114,13 +115,13 @@ func announce(w io.Writer, f *fleet.Fleet, e *embedded) error {
   a Go program:      %s
 
 Ctrl-C takes it down.
-`, f.Address(), units.Bytes(e.size), memory, len(f.CNs), e.policy, flags, flags, program)
+`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program)
 	return err
 }
 
 // watch waits for the end. Compute nodes may die, the others go on; without its
 // memory nodes the cluster is lost.
-func watch(ctx context.Context, env *Env, f *fleet.Fleet) error {
+func watch(ctx context.Context, env *command.Env, f *fleet.Fleet) error {
 	children := f.Children()
 	for {
 		cases := []reflect.SelectCase{{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ctx.Done())}}

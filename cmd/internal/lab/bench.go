@@ -1,0 +1,157 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/lab/bench"
+	"github.com/urfave/cli/v2"
+)
+
+const benchDescription = `Every figure of the DecLock paper, from one command: "declock-lab bench all". It runs the locks on a simulated cluster whose NICs are
+a model with constants that were fitted to the paper, prints what came out beside the paper's figures, and says which of the paper's claims
+come out. Nothing is tuned to make them. With --out it writes plots and one HTML report. The same seed gives the same figures.
+Ctrl-C prints what was measured so far (exit code 130).
+
+Examples:
+   declock-lab bench all --quick                  all figures in some 2 minutes on 2 cores; all of it takes 16
+   declock-lab bench fig12b --out /tmp/fig12b     one figure, with plots
+   declock-lab bench micro --lock cas,declock     any point`
+
+// benchOptions are the flags of bench.
+type benchOptions struct {
+	quick, json          bool
+	seed, seeds, workers command.Count
+	nic                  command.Choice
+	out                  string
+}
+
+func benchCommand(env *command.Env) *cli.Command {
+	cmd := &cli.Command{Name: "bench", Usage: "compare locks: the paper's figures, and ours beside them", Category: "compare locks", Description: benchDescription}
+	cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, "all", "every experiment", bench.Experiments()))
+	for _, e := range bench.Experiments() {
+		cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, e.Name, e.Title, []*bench.Experiment{e}))
+	}
+	cmd.Subcommands = append(cmd.Subcommands, microCommand(env), microPartCommand(env))
+	return command.Complete(cmd)
+}
+
+// allOut is where "all" writes its report, unless it is told.
+const allOut = "declock-bench"
+
+func experimentCommand(env *command.Env, name, usage string, list []*bench.Experiment) *cli.Command {
+	o := &benchOptions{seed: command.Count{N: 1, Max: 1 << 62}, seeds: command.Count{Max: 1000}, workers: command.Count{Max: 1024},
+		nic: command.OneOf("cx4", "cx4", "cx6", "ideal", "cxl")}
+	if name == "all" {
+		o.out = allOut
+	}
+	var about []string
+	for _, e := range list {
+		about = append(about, fmt.Sprintf("%s: %s", e.Name, e.Paper))
+	}
+	return &cli.Command{
+		Name: name, Usage: usage, Description: strings.Join(about, "\n"),
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "quick", Usage: "fewer points, fewer seeds", Destination: &o.quick},
+			command.CountFlag(&o.seed, "seed", "the first seed"), command.CountFlag(&o.seeds, "seeds", "runs of each point, each of its own seed; 0: 3, or 1 with --quick"),
+			command.CountFlag(&o.workers, "workers", "runs at a time; 0: one for each core. Figures do not depend on it"),
+			command.ChoiceFlag(&o.nic, "nic", "model of the NICs"),
+			&cli.StringFlag{Name: "out", Usage: "write report.html, results.json and plots (SVG) to `DIR`", Value: o.out, Destination: &o.out}, command.JSONFlag(&o.json),
+		},
+		Action: func(c *cli.Context) error {
+			if err := command.Arguments(c, 0, 0); err != nil {
+				return err
+			}
+			return runBench(c.Context, env, name, list, o)
+		},
+	}
+}
+
+// runBench measures, prints and writes files, also of what there is when ctx ends.
+func runBench(ctx context.Context, env *command.Env, name string, list []*bench.Experiment, o *benchOptions) error {
+	cfg := bench.Config{Options: bench.Options{Quick: o.quick, NIC: o.nic.Value}, Seed: o.seed.N, Seeds: int(o.seeds.N), Workers: int(o.workers.N)}
+	if cfg.Seeds == 0 {
+		cfg.Seeds = 3
+		if o.quick {
+			cfg.Seeds = 1
+		}
+	}
+	if o.out != "" { // it must not turn out in the end that there is no room
+		if err := os.MkdirAll(o.out, 0o777); err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--out: %w", err))
+		}
+	}
+	p := newSteps(env.Stderr)
+	cfg.Progress = p.tell
+	began := time.Now()
+	out, stopped := bench.Run(ctx, list, cfg)
+	p.finish()
+	run := bench.Document{Name: name, Commit: report.Commit(), Config: cfg, Wall: time.Since(began).Round(time.Second), Outcomes: out}
+	if err := printBench(env, o, &run); err != nil {
+		return errors.Join(err, stopped)
+	}
+	if o.out != "" {
+		if err := writeBench(env, o.out, &run); err != nil {
+			return errors.Join(err, stopped)
+		}
+	}
+	if ctx.Err() != nil {
+		return interrupted(ctx.Err())
+	}
+	return stopped
+}
+
+// benchReport is the object that --json prints.
+func benchReport(d *bench.Document) *report.Report {
+	r := &report.Report{Experiment: d.Name, Fabric: "sim", Seed: d.Config.Seed, Commit: d.Commit, Config: map[string]any{
+		"quick": d.Config.Quick, "seeds": d.Config.Seeds, "nic": d.Config.NIC, "nic_model": bench.ModelNote, "go": runtime.Version()}}
+	claims, cut := []bench.Claim{}, false
+	for _, o := range d.Outcomes {
+		cut = cut || o.Cut
+		for _, row := range o.Rows {
+			r.Rows = append(r.Rows, row)
+		}
+		claims = append(claims, o.Claims...)
+	}
+	r.Config["cut"] = cut // short: not all was measured
+	r.Claims = claims
+	return r
+}
+
+func printBench(env *command.Env, o *benchOptions, d *bench.Document) error {
+	if o.json {
+		return benchReport(d).WriteJSON(env.Stdout)
+	}
+	return d.WriteText(env.Stdout)
+}
+
+// writeBench writes the report, the rows and the plots into a directory.
+func writeBench(env *command.Env, dir string, d *bench.Document) error {
+	files := map[string]func(f *os.File) error{
+		"report.html":  func(f *os.File) error { return d.WriteHTML(f) },
+		"results.json": func(f *os.File) error { return benchReport(d).WriteJSON(f) },
+	}
+	for _, p := range d.Plots() {
+		files[p.Name+".svg"] = func(f *os.File) error { return p.WriteSVG(f) }
+	}
+	for name, write := range files {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--out: %w", err))
+		}
+		if err := errors.Join(write(f), f.Close()); err != nil {
+			return fmt.Errorf("--out: %s: %w", name, err)
+		}
+	}
+	_, err := fmt.Fprintf(env.Stderr, "%s: report.html, results.json and %d plots\n", dir, len(files)-2)
+	return err
+}

@@ -1,0 +1,201 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report/reporttest"
+	"github.com/declock/declock/lab/bench"
+)
+
+// labRun runs a command in this process, and returns what it prints.
+func labRun(args ...string) (stdout string, err error) {
+	var out bytes.Buffer
+	env := &command.Env{Stdin: os.Stdin, Stdout: &out, Stderr: io.Discard}
+	err = command.Run(Lab(env), env, append([]string{"declock-lab"}, args...))
+	return out.String(), err
+}
+
+// The names in JSON are of one style.
+func TestNamesInJSON(t *testing.T) {
+	for _, v := range []any{peersRow{}, faultRow{}, exploreRow{}, mutantRow{}} {
+		reporttest.CheckNames(t, v)
+	}
+}
+
+// shape describes JSON: the names of objects and the kinds of values, sorted.
+func shape(v any, indent string) string {
+	switch x := v.(type) {
+	case map[string]any:
+		var b strings.Builder
+		for _, k := range slices.Sorted(maps.Keys(x)) {
+			fmt.Fprintf(&b, "%s%s: %s\n", indent, k, strings.TrimPrefix(shape(x[k], indent+"  "), indent+"  "))
+		}
+		return "object\n" + strings.TrimSuffix(b.String(), "\n")
+	case []any:
+		if len(x) == 0 {
+			return "empty list"
+		}
+		return "list of " + shape(x[0], indent)
+	case string:
+		return "string"
+	case float64:
+		return "number"
+	case bool:
+		return "bool"
+	}
+	return fmt.Sprintf("%T", v)
+}
+
+const microShape = `object
+commit: string
+config: object
+  capacity: number
+  chain: bool
+  clients: number
+  cns: number
+  cs_len: number
+  cut: bool
+  keep: bool
+  locks: number
+  message_extra_ns: number
+  message_scale: number
+  nic: string
+  nic_model: string
+  rate: number
+  read_pct: number
+  seeds: number
+  theta: number
+  warmup_us: number
+  window_us: number
+experiment: string
+fabric: string
+rows: list of object
+  acquire_p50_us: number
+  acquire_p99_us: number
+  clients: number
+  cs_len: number
+  experiment: string
+  local_handovers: number
+  lock: string
+  locks: number
+  lost: number
+  messages_per_op: number
+  mn_ops_per_acquire: number
+  mn_ops_per_op: number
+  mops: number
+  oldest_us: number
+  p50_us: number
+  p999_us: number
+  p99_us: number
+  prefetch_per_acquire: number
+  read_pct: number
+  refetch_per_release: number
+  release_mean_us: number
+  release_p50_us: number
+  remote_handovers: number
+  retries_per_acquire: number
+  theta: number
+  window_us: number
+seed: number`
+
+// The JSON of micro is what scripts depend on. A row more is no harm; one less is.
+func TestMicroJSON(t *testing.T) {
+	out, err := labRun("bench", "micro", "--json", "--clients", "8", "--cns", "2", "--lock", "cas,declock-tf", "--locks", "100", "--window", "200us", "--warmup", "50us", "--seed", "3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v map[string]any
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got := shape(v, ""); got != microShape {
+		t.Errorf("JSON has another shape:\n%s", got)
+	}
+	if rows := v["rows"].([]any); len(rows) != 2 || v["seed"] != 3.0 || v["fabric"] != "sim" || v["experiment"] != "micro" {
+		t.Errorf("%s", out)
+	}
+}
+
+// Every experiment is a command, and what it prints holds rows and claims; files are written where --out says.
+func TestBenchDocument(t *testing.T) {
+	for _, e := range append(bench.Experiments(), &bench.Experiment{Name: "all"}, &bench.Experiment{Name: "micro"}) {
+		if out, err := labRun("bench", e.Name, "--help"); err != nil || !strings.Contains(out, "--seed") {
+			t.Errorf("bench %s --help: %v", e.Name, err)
+		}
+	}
+	e, err := bench.FindExperiment("fig12a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := bench.Config{Options: bench.Options{Tiny: true}, Seed: 1, Seeds: 1}
+	outcomes, err := bench.Run(t.Context(), []*bench.Experiment{e}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &bench.Document{Name: "fig12a", Commit: "abc", Config: cfg, Outcomes: outcomes}
+	dir := t.TempDir()
+	if err := writeBench(&command.Env{Stderr: io.Discard}, dir, d); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"report.html", "results.json", "fig12a.svg"} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct {
+		Experiment, Commit string
+		Config             map[string]any
+		Rows, Claims       []map[string]any
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Experiment != "fig12a" || v.Commit != "abc" || v.Config["nic_model"] == "" || len(v.Rows) == 0 || len(v.Claims) == 0 {
+		t.Errorf("%s", text)
+	}
+	for _, name := range []string{"claim", "ours", "bar", "verdict"} {
+		if v.Claims[0][name] == nil {
+			t.Errorf("claims have no %s: %v", name, v.Claims[0])
+		}
+	}
+}
+
+// The command that --procs starts takes its flags: none has a name that the cluster's flags have too.
+func TestMicroPartFlags(t *testing.T) {
+	if _, err := labRun("bench", "micro-part", "--cluster", "shm:nosuch", "--micro", "{"); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--micro") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What cannot be measured is refused before anything runs.
+func TestBenchRefuses(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code exit.Code
+	}{
+		{"bench micro --lock nosuch", exit.UnknownName}, {"bench micro --read-pct 101", exit.Usage}, {"bench micro --theta -1", exit.Usage},
+		{"bench micro --clients 4 --cns 8", exit.Usage}, {"bench micro --capacity 12", exit.Usage}, {"bench micro --window -1s", exit.Usage},
+		{"bench nosuch", exit.Usage}, {"bench fig12a --nic nosuch", exit.Usage}, {"bench micro --cluster nosuch:x", exit.BadAddress},
+		{"bench micro more", exit.Usage}, {"bench micro --procs 2", exit.Usage}, {"bench micro --message-scale 0", exit.Usage},
+		{"bench micro --cluster shm: --nic cx6", exit.Usage}, {"bench micro --cluster shm: --message-extra 1us", exit.Usage},
+	} {
+		if _, err := labRun(strings.Fields(c.args)...); exit.Of(err) != c.code {
+			t.Errorf("%s: %v (code %v)", c.args, err, exit.Of(err))
+		}
+	}
+}

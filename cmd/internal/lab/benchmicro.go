@@ -1,0 +1,200 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/declock/declock/cmd/internal/app"
+	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/bench"
+	"github.com/declock/declock/lab/locks"
+	"github.com/urfave/cli/v2"
+)
+
+const microDescription = `Clients on compute nodes acquire locks drawn by Zipf, do some data operations of 8 bytes on the memory
+node, and release: the microbenchmark of the DecLock paper (section 6.2). On the simulator a seed determines every figure.
+
+Examples:
+   declock-lab bench micro --lock declock-tf
+   declock-lab bench micro --lock cas,declock-tf,declock-pf --clients 256 --cs-len 8 --read-pct 90
+   declock-lab bench micro --lock declock --rate 2e6           open loop: operations are due at random times, 2 M/s in all
+   declock-lab bench micro --cluster shm: --procs 4 --clients 32 --cns 4 --lock cas,declock
+                                                           on shared memory, in four processes
+   declock-lab bench micro --cluster tcp://HOST:PORT --cns 2   compute nodes of a cluster that is running
+
+Locks: `
+
+// microOptions are the flags of bench micro.
+type microOptions struct {
+	locks                                                      string
+	cns, clients, csLen, readPct, nlocks, seed, capacity, runs command.Count
+	theta, rate, scale                                         float64
+	extra, warmup, window                                      fabric.Time
+	nic                                                        command.Choice
+	chain, keep, json                                          bool
+
+	net   app.Network // of a cluster in real time; none: the simulator
+	procs command.Count
+}
+
+func newMicroOptions() *microOptions {
+	return &microOptions{
+		locks: "declock-tf", cns: command.Count{Max: 128}, clients: command.Count{N: bench.DefaultClients, Min: 1, Max: 8192},
+		csLen: command.Count{N: 1, Max: 1024}, readPct: command.Count{N: bench.DefaultReadPct, Max: 100},
+		nlocks: command.Count{N: bench.DefaultLocks, Min: 1, Max: 100_000_000}, seed: command.Count{N: 1, Max: 1<<64 - 1},
+		capacity: command.Count{Max: 2048}, runs: command.Count{N: 1, Min: 1, Max: 1000},
+		procs: command.Count{N: 1, Min: 1, Max: 128}, theta: bench.DefaultTheta, nic: command.OneOf("cx4", "cx4", "cx6", "ideal", "cxl"),
+	}
+}
+
+// micro returns the microbenchmark of the flags, for one lock.
+func (o *microOptions) micro(lock string) bench.Micro {
+	return bench.Micro{Lock: lock, CNs: int(o.cns.N), Clients: int(o.clients.N), CSLen: int(o.csLen.N), ReadPct: int(o.readPct.N),
+		Locks: int(o.nlocks.N), Theta: o.theta, Seed: o.seed.N, WarmupNs: o.warmup, WindowNs: o.window, Rate: o.rate, Chain: o.chain, Keep: o.keep,
+		NIC: o.nic.Value, MessageScale: o.scale, MessageExtraNs: o.extra, Capacity: int(o.capacity.N)}
+}
+
+func microCommand(env *command.Env) *cli.Command {
+	o := newMicroOptions()
+	return &cli.Command{
+		Name: "micro", Usage: "the microbenchmark, with all parameters as flags", Description: microDescription + strings.Join(locks.Names(), ", ") + ", local-bound:N.",
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "lock", Usage: "`LOCKS`, with commas", Value: o.locks, Destination: &o.locks},
+			command.CountFlag(&o.clients, "clients", "clients in all"), command.CountFlag(&o.cns, "cns", "compute nodes; 0: as many as it takes with 32 clients on each"),
+			command.CountFlag(&o.csLen, "cs-len", "data operations of a critical section"), command.CountFlag(&o.readPct, "read-pct", "percentage of shared acquisitions"),
+			command.CountFlag(&o.nlocks, "locks", "number of locks"),
+			&cli.Float64Flag{Name: "theta", Usage: "exponent of the Zipf distribution of locks; 0: uniform", Value: o.theta, Destination: &o.theta},
+			&cli.Float64Flag{Name: "rate", Usage: "operations per second that are due, of all clients (open loop); 0: each client begins when it is done", Destination: &o.rate},
+			&cli.BoolFlag{Name: "chain", Usage: "the last data operation travels with the release, the first READ with the acquisition", Destination: &o.chain},
+			&cli.BoolFlag{Name: "keep", Usage: "the data stays on the compute node while the lock does, for locks that can; --chain for others", Destination: &o.keep},
+			command.TimeFlag(&o.window, "window", "time that is measured; 0s: what the critical section needs"), command.TimeFlag(&o.warmup, "warmup", "time before that; 0s: the same"),
+			command.ChoiceFlag(&o.nic, "nic", "model of the NICs"),
+			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.scale},
+			command.TimeFlag(&o.extra, "message-extra", "added to each message between compute nodes"),
+			command.CountFlag(&o.capacity, "capacity", "length of DecLock's queues, a power of two; 0: what the compute nodes need"),
+			command.CountFlag(&o.seed, "seed", "the first seed"), command.CountFlag(&o.runs, "seeds", "runs, each of its own seed"),
+			command.CountFlag(&o.procs, "procs", "processes of this machine that the compute nodes are dealt out to, in real time"), command.JSONFlag(&o.json),
+		}, o.net.Flags("`ADDRESS` of a running cluster, or shm: for one of our own: in real time. Without, it runs on the simulator")...),
+		Action: func(c *cli.Context) error {
+			if err := command.Arguments(c, 0, 0); err != nil {
+				return err
+			}
+			return runMicro(c, env, o)
+		},
+	}
+}
+
+// runMicro measures the locks of the flags, and prints what it has when ctx ends.
+func runMicro(c *cli.Context, env *command.Env, o *microOptions) error {
+	e := &bench.Experiment{Name: "micro"}
+	names := strings.Split(o.locks, ",")
+	for _, name := range names {
+		m := o.micro(name).WithDefaults()
+		if err := m.Validate(); err != nil {
+			if errors.Is(err, locks.ErrUnknown) {
+				return exit.With(exit.UnknownName, err)
+			}
+			return exit.With(exit.Usage, err)
+		}
+	}
+	cfg := bench.Config{Seed: o.seed.N, Seeds: int(o.runs.N)}
+	if err := o.fits(c); err != nil {
+		return err
+	}
+	if o.net.Cluster != "" {
+		cfg.Workers = 1 // they would disturb each other
+	}
+	e.Points = func(bench.Options) (points []bench.Point) {
+		for _, name := range names {
+			if o.net.Cluster != "" {
+				points = append(points, o.realPoint(c, env, name))
+			} else {
+				points = append(points, o.micro(name).Point())
+			}
+		}
+		return points
+	}
+	out, err := bench.Run(c.Context, []*bench.Experiment{e}, cfg)
+	if len(out[0].Rows) > 0 || err == nil {
+		if e := printMicro(env, o, &out[0]); e != nil {
+			return e
+		}
+	}
+	if c.Context.Err() != nil {
+		return interrupted(c.Context.Err())
+	}
+	return err
+}
+
+// fits refuses flags that mean nothing where the benchmark is to run.
+func (o *microOptions) fits(c *cli.Context) error {
+	if o.net.Cluster == "" && c.IsSet("procs") {
+		return exit.Errorf(exit.Usage, "--procs is for runs in real time: give --cluster too, or leave it out")
+	}
+	if o.scale == 0 {
+		return exit.Errorf(exit.Usage, "--message-scale must be more than 0, to 1000; 1 leaves messages as they are")
+	}
+	for _, name := range []string{"nic", "message-scale", "message-extra"} {
+		if o.net.Cluster != "" && c.IsSet(name) {
+			return exit.Errorf(exit.Usage, "--%s is of the simulator's model: leave it out, or --cluster", name)
+		}
+	}
+	return nil
+}
+
+// microColumns are the columns of the table: heading, and metric.
+var microColumns = [][2]string{{"Mops", "mops"}, {"p50 us", "p50_us"}, {"p99 us", "p99_us"}, {"p999 us", "p999_us"},
+	{"acq p50", "acquire_p50_us"}, {"acq p99", "acquire_p99_us"}, {"MN ops/acq", "mn_ops_per_acquire"}, {"retries", "retries_per_acquire"},
+	{"refetch", "refetch_per_release"}, {"lost", "lost"}, {"oldest us", "oldest_us"}}
+
+func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
+	rows := out.Rows
+	if o.json {
+		m := o.micro("").WithDefaults()
+		// Times that are 0 are as long as the lock needs: rows have window_us.
+		config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
+			"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.N,
+			"capacity": o.capacity.N, "window_us": float64(o.window) / 1e3, "warmup_us": float64(o.warmup) / 1e3, "cut": out.Cut}
+		fabric := "sim"
+		if o.net.Cluster != "" {
+			fabric, _, _ = strings.Cut(o.net.Cluster, ":")
+			config["procs"] = o.procs.N
+			real := o.realMicro("")
+			config["window_us"], config["warmup_us"] = float64(real.WindowNs)/1e3, float64(real.WarmupNs)/1e3
+		} else {
+			config["nic_model"] = bench.ModelNote
+		}
+		r := report.Report{Experiment: "micro", Fabric: fabric, Seed: o.seed.N, Commit: report.Commit(), Config: config}
+		for _, row := range rows {
+			r.Rows = append(r.Rows, row)
+		}
+		return r.WriteJSON(env.Stdout)
+	}
+	t := report.Table{Head: []string{"lock"}}
+	for _, c := range microColumns {
+		t.Head = append(t.Head, c[0])
+	}
+	for _, row := range rows {
+		cells := []string{row.Text("lock")}
+		for _, c := range microColumns {
+			cells = append(cells, bench.Figure(row.Value(c[1])))
+		}
+		t.Add(cells...)
+	}
+	if err := t.Write(env.Stdout); err != nil {
+		return err
+	}
+	if o.runs.N > 1 {
+		for _, row := range rows {
+			m := row.Metrics["mops"]
+			if _, err := fmt.Fprintf(env.Stdout, "  %s: %.4g Mops +- %.2g (95 %%, %d seeds)\n", row.Text("lock"), m.Mean, m.Half, m.N); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

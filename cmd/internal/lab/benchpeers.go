@@ -1,0 +1,219 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/declock/declock/cmd/internal/app"
+	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/report"
+	"github.com/declock/declock/cmd/internal/scheme"
+	etcdserver "github.com/declock/declock/coordinator/embedded"
+	"github.com/declock/declock/lab/bench"
+	"github.com/urfave/cli/v2"
+)
+
+const peersDescription = `Acquire and release, side by side: DecLock over TCP, redsync on a redis-server, etcd's concurrency.Mutex. All on this machine's loopback,
+without TLS; one after the other, in rounds; what is shown are medians. It starts a memory node, an etcd (as it is by default: changes wait for its disk)
+and a redis-server of its own (Debian: apt-get install redis-server). redsync-1ms is redsync that tries again after 1 ms, and not after its own 50 to 250 ms.
+declock is one compute node, in which clients hand a lock to each other without the network; declock-2cn is two, with half of the clients each.
+
+What is compared with is in a module of its own, bench/peers, that this command builds with go: run it in the source tree, or give --source.
+
+Examples:
+   declock-lab peers
+   declock-lab peers --clients 64 --rounds 3 --json`
+
+// peersOptions are the flags of bench peers.
+type peersOptions struct {
+	clients, rounds command.Count
+	window          time.Duration
+	redis, source   string
+	runDir          string
+	json            bool
+}
+
+func peersCommand(env *command.Env) *cli.Command {
+	o := &peersOptions{clients: command.Count{N: 32, Min: 2, Max: 1024}, rounds: command.Count{N: 5, Min: 1, Max: 1000}}
+	return command.Complete(&cli.Command{
+		Name: "peers", Category: "compare locks", Usage: "locks of redsync and etcd beside DecLock over TCP", Description: peersDescription,
+		Flags: []cli.Flag{
+			command.CountFlag(&o.clients, "clients", "clients, where there are many"), command.CountFlag(&o.rounds, "rounds", "how often each point is measured"),
+			&cli.DurationFlag{Name: "window", Usage: "how long each time", Value: time.Second, Destination: &o.window},
+			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` of a Redis server that is running", Destination: &o.redis},
+			&cli.StringFlag{Name: "source", Usage: "`DIR` of DecLock's source tree (default: the one that this is run in)", Destination: &o.source},
+			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir}, command.JSONFlag(&o.json),
+		},
+		Action: func(c *cli.Context) error {
+			if err := command.Arguments(c, 0, 0); err != nil {
+				return err
+			}
+			if o.window <= 0 {
+				return command.Usage(c, "--window %v: it must be longer than nothing", o.window)
+			}
+			return o.run(c.Context, env)
+		},
+	})
+}
+
+// peersReport is what bench/peers prints.
+type peersReport struct {
+	Config map[string]any `json:"config"`
+	Rows   []peersRow     `json:"rows"`
+}
+
+type peersRow struct {
+	Lock    string  `json:"lock"`
+	Load    string  `json:"load"`
+	Clients int     `json:"clients"`
+	Rate    float64 `json:"ops_per_s"`
+	P50     float64 `json:"p50_us"`
+	P99     float64 `json:"p99_us"`
+}
+
+func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
+	dir, err := os.MkdirTemp("", "declock-peers")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "peers")
+	if err := o.build(ctx, env, program); err != nil {
+		return err
+	}
+	app.RemoveDead("", o.runDir, app.EmbeddedPrefix)
+	e := app.Embedded{Fabric: "tcp", Name: app.EmbeddedName(), RunDir: o.runDir, Mns: 1, MaxCN: scheme.DefaultMaxCN, Size: 256 << 20, Huge: "off"}
+	f, err := e.Launch(ctx, env.Stderr)
+	if err != nil {
+		return err
+	}
+	defer f.Stop()
+	etcd, err := etcdserver.Start(ctx, etcdserver.Options{Dir: filepath.Join(dir, "etcd"), Election: time.Second, Durable: true})
+	if err != nil {
+		return err
+	}
+	defer etcd.Close()
+	cmd := exec.CommandContext(ctx, program, "--cluster", f.Address()+"?insecure=true&listen=127.0.0.1:0", "--etcd", etcd.Endpoint(), "--redis", o.redis,
+		"--clients", strconv.FormatUint(o.clients.N, 10), "--rounds", strconv.FormatUint(o.rounds.N, 10), "--window", o.window.String())
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = 10 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches it through us
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, env.Stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("lab/peers: %w", err)
+	}
+	var r peersReport
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		return fmt.Errorf("lab/peers: %w", err)
+	}
+	return o.show(env, &r)
+}
+
+// build builds lab/peers.
+func (o *peersOptions) build(ctx context.Context, env *command.Env, program string) error {
+	dir, err := sourceTree(o.source)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
+	cmd.Dir = filepath.Join(dir, "lab", "peers")
+	cmd.Stderr = env.Stderr
+	if err := cmd.Run(); err != nil {
+		return exit.Errorf(exit.Unavailable, "cannot build %s: %w", cmd.Dir, err)
+	}
+	return nil
+}
+
+// sourceTree returns DecLock's source tree: what was given, or the one around the working directory.
+func sourceTree(given string) (string, error) {
+	dir := given
+	if dir == "" {
+		var err error
+		if dir, err = os.Getwd(); err != nil {
+			return "", err
+		}
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		b, err := os.ReadFile(filepath.Join(at, "go.mod"))
+		if err == nil && strings.HasPrefix(string(b), "module github.com/declock/declock\n") {
+			return at, nil
+		}
+		if given != "" || at == filepath.Dir(at) {
+			return "", exit.Errorf(exit.Unavailable, "%s is not in DecLock's source tree, with which the peers are built: go there, or give --source DIR", dir)
+		}
+	}
+}
+
+// show prints what was measured, and what is claimed of it.
+func (o *peersOptions) show(env *command.Env, r *peersReport) error {
+	claims := r.claims()
+	if o.json {
+		rep := report.Report{Experiment: "peers", Fabric: "tcp", Commit: report.Commit(), Config: r.Config, Claims: claims}
+		for _, row := range r.Rows {
+			rep.Rows = append(rep.Rows, row)
+		}
+		return rep.WriteJSON(env.Stdout)
+	}
+	t := &report.Table{Head: []string{"load", "clients", "lock", "ops/s", "p50 us", "p99 us"}}
+	for _, row := range r.Rows {
+		t.Add(row.Load, strconv.Itoa(row.Clients), row.Lock, fmt.Sprintf("%.0f", row.Rate), fmt.Sprintf("%.1f", row.P50), fmt.Sprintf("%.1f", row.P99))
+	}
+	if err := t.Write(env.Stdout); err != nil {
+		return err
+	}
+	for _, c := range claims {
+		if _, err := fmt.Fprintf(env.Stdout, "  %-13s %s: %.2f, want %s\n", c.Verdict, c.Text, c.Ours, c.Bar); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claims are the bars of the comparison, in rates. Of redsync's two it is the faster one that counts.
+func (r *peersReport) claims() (claims []bench.Claim) {
+	at := func(load, lock string) (p peersRow) {
+		for _, row := range r.Rows {
+			if row.Load == load && row.Lock == lock {
+				p = row
+			}
+		}
+		return p
+	}
+	claim := func(text string, ours float64, bar string, ok bool) {
+		c := bench.Claim{Experiment: "peers", Text: text, Unit: "x", Ours: ours, Bar: bar, Verdict: bench.DoesNot}
+		if ok {
+			c.Verdict = bench.ComesOut
+		}
+		claims = append(claims, c)
+	}
+	least := func(text, load, lock string, bar float64) {
+		ours := at(load, "declock").Rate / at(load, lock).Rate
+		claim(text, ours, fmt.Sprintf(">= %g", bar), ours >= bar)
+	}
+	for _, redsync := range []string{"redsync", "redsync-1ms"} {
+		least("1 client: rate over "+redsync+"'s", "1 client", redsync, 2)
+		least("each its own lock: rate over "+redsync+"'s", "own locks", redsync, 5)
+		for _, ours := range []string{"declock", "declock-2cn"} {
+			rate := at("one lock", ours).Rate / at("one lock", redsync).Rate
+			claim("all one lock: rate of "+ours+" over "+redsync+"'s", rate, ">= 3", rate >= 3)
+			p99 := at("one lock", ours).P99 / at("one lock", redsync).P99
+			claim("all one lock: p99 of "+ours+" over "+redsync+"'s", p99, "< 0.1", p99 < 0.1)
+		}
+	}
+	least("1 client: rate over etcd's", "1 client", "etcd", 20)
+	return claims
+}

@@ -1,0 +1,71 @@
+package lab
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/lab/check"
+	"github.com/declock/declock/lab/mutants"
+	"github.com/urfave/cli/v2"
+)
+
+// mutantRow is a planted bug in the output of mutants.
+type mutantRow struct {
+	Mutant  string       `json:"mutant"`
+	Breaks  string       `json:"breaks"`
+	Caught  bool         `json:"caught"`
+	Slow    bool         `json:"out_of_time"`
+	Seconds float64      `json:"seconds"`
+	Error   string       `json:"error,omitempty"`
+	Tally   *check.Tally `json:"tally"`
+}
+
+func mutantsCommand(env *command.Env) *cli.Command {
+	var names string
+	var asJSON bool
+	runs := command.Count{N: 3000, Min: 1, Max: 1 << 30}
+	return command.Complete(&cli.Command{
+		Name: "mutants", Usage: "plant bugs, and see which oracle or test finds them", Category: "look for bugs",
+		Description: "It needs the source and go: the working directory is in the module.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "only", Usage: "these `MUTANTS`, with commas", Destination: &names},
+			command.CountFlag(&runs, "runs", "scenarios for each mutant, at most"), command.JSONFlag(&asJSON),
+		},
+		Action: func(c *cli.Context) error {
+			if err := command.Arguments(c, 0, 0); err != nil {
+				return err
+			}
+			root, err := mutants.ModuleRoot()
+			if err != nil {
+				return err
+			}
+			o := mutants.Options{Runs: int(runs.N)}
+			if names != "" {
+				o.Names = strings.Split(names, ",")
+			}
+			kills, err := mutants.Run(c.Context, root, o)
+			if errors.Is(err, mutants.ErrUnknown) {
+				return command.Usage(c, "--only: %v", err)
+			}
+			var rows []any
+			for i := range kills {
+				k := &kills[i]
+				row := mutantRow{Mutant: k.Mutant.Name, Breaks: k.Mutant.Breaks, Caught: k.Caught(), Slow: k.Slow, Seconds: k.Wall.Seconds(), Tally: &k.Tally}
+				if k.Err != nil {
+					row.Error = k.Err.Error()
+				}
+				rows = append(rows, row)
+			}
+			if e := emitSim(env, asJSON, "mutants", 0, map[string]any{"runs": runs.N}, rows, mutants.Table(kills)); e != nil || err != nil {
+				return errors.Join(e, err)
+			}
+			if slices.ContainsFunc(kills, func(k mutants.Kill) bool { return !k.Caught() || k.Err != nil }) {
+				return exit.Errorf(exit.Unsound, "not all mutants are caught")
+			}
+			return nil
+		},
+	})
+}

@@ -1,0 +1,235 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// An Experiment is a figure of the paper, or a question of our own.
+type Experiment struct {
+	Name  string // as in "declock-lab bench NAME": fig12a
+	Title string
+	// Paper says what the paper shows, with its figures and where they stand.
+	Paper  string
+	Fabric string // that it runs on; "" is sim
+
+	// Points are what is to be measured, each once per seed.
+	Points func(o Options) []Point
+	// Judge says what of the paper comes out. It sees all rows, and copes with
+	// rows that are missing because the run was cut short. nil: nothing is claimed.
+	Judge func(rows Rows) []Claim
+	// Plots are the figures. They too cope with missing rows. nil: none.
+	Plots func(rows Rows) []Plot
+	// Columns are what the table on the terminal shows: names of parameters and metrics.
+	Columns []string
+}
+
+// Options say how much is measured.
+type Options struct {
+	// Quick measures fewer points for a shorter time; Tiny is for tests.
+	Quick, Tiny bool
+	// NIC is the model of the network: see Micro.NIC.
+	NIC string
+}
+
+// A Point is one configuration, measured once per seed.
+type Point struct {
+	// Cost says how long a measurement takes, relative to others: costly points go first.
+	Cost float64
+	// Seeds is how many seeds it needs; 0: as many as the run has.
+	Seeds int
+	// Measure takes the figures of one seed: one sample, or several that differ in their
+	// parameters (a course of time, say). It must depend on nothing but the seed, and be
+	// callable from several goroutines at once.
+	Measure func(ctx context.Context, seed uint64) ([]Sample, error)
+}
+
+// A Sample is what one measurement gave.
+type Sample struct {
+	Params  Params
+	Metrics Metrics
+}
+
+// Params are the parameters that name a row, in the order in which tables have them.
+type Params []Param
+
+// A Param is one parameter: a string, an int, a float64 or a bool.
+type Param struct {
+	Name  string
+	Value any
+}
+
+// Metrics are figures by name. Names end in their unit: p50_us.
+type Metrics map[string]float64
+
+// key is what rows are told apart by.
+func (p Params) key() string {
+	var b strings.Builder
+	for _, x := range p {
+		fmt.Fprintf(&b, "%s=%v ", x.Name, x.Value)
+	}
+	return b.String()
+}
+
+// Get returns the value of a parameter, nil if there is none.
+func (p Params) Get(name string) any {
+	for _, x := range p {
+		if x.Name == name {
+			return x.Value
+		}
+	}
+	return nil
+}
+
+// A Row is what all seeds of a point gave.
+type Row struct {
+	Experiment string
+	Params     Params
+	Metrics    map[string]Estimate
+}
+
+// Value returns the mean of a metric over the seeds, or a parameter that is a number;
+// 0 if the row has neither.
+func (r Row) Value(name string) float64 {
+	if e, ok := r.Metrics[name]; ok {
+		return e.Mean
+	}
+	switch v := r.Params.Get(name).(type) {
+	case int:
+		return float64(v)
+	case float64:
+		return v
+	}
+	return 0
+}
+
+// Text returns a parameter as text.
+func (r Row) Text(name string) string {
+	v := r.Params.Get(name)
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+// MarshalJSON implements json.Marshaler: one flat object, parameters first, then the metrics, each
+// with the half width of its confidence interval as NAME_ci95 if there are several seeds.
+func (r Row) MarshalJSON() ([]byte, error) {
+	var b strings.Builder
+	b.WriteByte('{')
+	put := func(name string, v any) error {
+		if b.Len() > 1 {
+			b.WriteByte(',')
+		}
+		text, err := json.Marshal(v)
+		fmt.Fprintf(&b, "%q:%s", name, text)
+		return err
+	}
+	err := put("experiment", r.Experiment)
+	for _, p := range r.Params {
+		err = cmp.Or(err, put(p.Name, p.Value))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
+		e := r.Metrics[name]
+		err = cmp.Or(err, put(name, round(e.Mean)))
+		if e.N > 1 {
+			err = cmp.Or(err, put(name+"_ci95", round(e.Half)))
+		}
+	}
+	b.WriteByte('}')
+	return []byte(b.String()), err
+}
+
+// Rows are the rows of an experiment.
+type Rows []Row
+
+// Where returns the rows in which all of the parameters have the given values, as text:
+// Where("lock", "cas", "clients", 256).
+func (rs Rows) Where(pairs ...any) Rows {
+	var found Rows
+	for _, r := range rs {
+		ok := true
+		for i := 0; i+1 < len(pairs); i += 2 {
+			ok = ok && r.Text(pairs[i].(string)) == fmt.Sprint(pairs[i+1])
+		}
+		if ok {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// Find returns the first row of Where; one without metrics if there is none.
+func (rs Rows) Find(pairs ...any) Row {
+	if found := rs.Where(pairs...); len(found) > 0 {
+		return found[0]
+	}
+	return Row{}
+}
+
+// Max returns the row with the greatest value of a metric; one without metrics of no rows.
+func (rs Rows) Max(metric string) Row {
+	if len(rs) == 0 {
+		return Row{}
+	}
+	return slices.MaxFunc(rs, func(a, b Row) int { return cmp.Compare(a.Value(metric), b.Value(metric)) })
+}
+
+// Distinct returns the values of a parameter in the order of the rows.
+func (rs Rows) Distinct(name string) []string {
+	var list []string
+	for i := range rs {
+		if v := rs[i].Text(name); !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+var experiments []*Experiment
+
+// Register makes an experiment known. It is called by init functions; a name that is taken panics.
+func Register(e *Experiment) {
+	if _, err := FindExperiment(e.Name); err == nil {
+		panic("bench: experiment " + e.Name + " registered twice")
+	}
+	experiments = append(experiments, e)
+}
+
+// Experiments returns all experiments, in the order of the paper's figures.
+func Experiments() []*Experiment {
+	list := slices.Clone(experiments)
+	slices.SortFunc(list, func(a, b *Experiment) int { return cmp.Compare(order(a.Name), order(b.Name)) })
+	return list
+}
+
+// order sorts fig3 before fig12a, and figures before all else.
+func order(name string) string {
+	rest, ok := strings.CutPrefix(name, "fig")
+	if !ok {
+		return "~" + name
+	}
+	digits := 0
+	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
+		digits++
+	}
+	return fmt.Sprintf("%03s%s", rest[:digits], rest[digits:])
+}
+
+// FindExperiment returns the experiment of a name.
+func FindExperiment(name string) (*Experiment, error) {
+	var names []string
+	for _, e := range experiments {
+		if e.Name == name {
+			return e, nil
+		}
+		names = append(names, e.Name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(order(a), order(b)) })
+	return nil, fmt.Errorf("bench: no experiment %q; there are %s", name, strings.Join(names, ", "))
+}

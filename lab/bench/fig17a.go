@@ -1,0 +1,292 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/declock/declock/lab/locks"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/region"
+	"github.com/declock/declock/traces"
+)
+
+func init() {
+	Register(&Experiment{
+		Name: "fig17a", Title: "Object store on two Twitter traces",
+		Paper: "Section 6.5, Fig. 17 (left), traces with 414 B objects and 65 % gets (cluster14), and 9213 B and 89 % (cluster53): DecLock-PF gives up to 35.60x the throughput of CASLock, " +
+			"3.33x of DSLR+, 1.48x of ShiftLock, and cuts p99 by up to 98.8, 30.3 and 79.7 %.",
+		Columns: []string{"trace", "lock", "clients", "mops", "p50_us", "p99_us", "retries_per_acquire", "gbit_s"},
+		Points:  pointsStore,
+		Judge:   judgeStore,
+		Plots: func(rows Rows) []Plot {
+			var plots []Plot
+			for _, t := range storeTraces {
+				part := rows.Where("trace", t.name)
+				plots = append(plots, throughputPlot("fig17a-"+t.name, "Object store, "+t.about, "clients", part, clientAxis)...)
+				plots = append(plots, Plot{Name: "fig17a-" + t.name + "-p99", Title: "Object store, " + t.about + ": tail", X: clientAxis,
+					Y: Axis{Label: "p99 latency (us)", Log: true}, Series: part.LinesByLock("clients", "p99_us")})
+			}
+			return plots
+		},
+	})
+}
+
+// storeTraces are the paper's two: limited by operations, and by bandwidth.
+var storeTraces = []struct {
+	name, about string
+	keys        uint64
+}{{traces.IOPSBound, "414 B objects, 65 % gets", 40_000}, {traces.BandwidthBound, "9213 B objects, 89 % gets", 4_000}}
+
+func pointsStore(o Options) []Point {
+	var points []Point
+	for _, t := range storeTraces {
+		for _, clients := range pick(o, []int{8, 16, 32, 64, 128, 192, 256}, 32, 256) {
+			for _, name := range registered(figureLocks) {
+				m := Default(name)
+				m.NIC, m.Clients = o.NIC, clients
+				r := storeRun{trace: t.name, keys: t.keys}
+				if o.Tiny {
+					r.keys = 50
+				}
+				points = append(points, r.point(m.sized(o)))
+			}
+		}
+	}
+	return points
+}
+
+// A storeRun is a run of the object store: gets as in the trace, and a set for each other operation.
+// That is the paper's store.
+type storeRun struct {
+	trace string
+	keys  uint64
+
+	m     Micro
+	c     *sim.Cluster
+	sys   *locks.System
+	gen   *traces.Generator
+	tally *tally
+	begin fabric.Time // of the window
+	end   fabric.Time
+	all   []*storeClient
+	err   error
+}
+
+// A storeClient is one client of a store.
+type storeClient struct {
+	lock  lock.Locker
+	store *objstore.Client
+}
+
+func (r storeRun) point(m Micro) Point {
+	m = m.WithDefaults()
+	return Point{
+		Cost: float64(m.WarmupNs+m.WindowNs) * 4 * float64(min(m.Clients, 64)),
+		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+			r, m := r, m
+			m.Seed = seed
+			r.m = m
+			metrics, err := r.run(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s with %s: %w", r.trace, m.Lock, err)
+			}
+			return []Sample{{Params{{"trace", r.trace}, {"lock", m.Lock}, {"clients", m.Clients}, {"keys", int(r.keys)}}, metrics}}, nil
+		},
+	}
+}
+
+// storeMemory is the memory of the memory node: sparse, so that its size costs nothing.
+const storeMemory = 2 << 30
+
+// run fills a store, and measures it.
+func (r *storeRun) run(ctx context.Context) (Metrics, error) {
+	preset, err := traces.FindPreset(r.trace)
+	if err != nil {
+		return nil, err
+	}
+	if r.gen, err = traces.NewGenerator(traces.GenConfig{Preset: preset, Seed: r.m.Seed, Keys: r.keys, Clients: r.m.Clients}); err != nil {
+		return nil, err
+	}
+	if r.sys, err = r.m.system(0); err != nil {
+		return nil, err
+	}
+	r.tally = newTally(simDigits)
+	r.c = sim.New(sim.Config{Seed: r.m.Seed, NIC: r.m.nic()})
+	defer r.c.Close()
+	mn := r.c.AddMN(storeMemory)
+	fillers, err := r.open(mn)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(r.c.Run(), r.err); err != nil {
+		return nil, fmt.Errorf("filling: %w", err)
+	}
+	r.begin = r.c.Now() + r.m.WarmupNs
+	r.end = r.begin + r.m.WindowNs
+	for _, start := range fillers {
+		start()
+	}
+	return r.measure(ctx)
+}
+
+// open opens the store on all compute nodes and begins to fill it. It returns what starts the clients that
+// are measured.
+func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
+	for i := range r.m.CNs {
+		node := r.c.AddCN()
+		p, err := node.Open()
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			if err := region.Format(p, mn, region.Params{Size: storeMemory, CapacityLog2: 3, VersionBits: 16}); err != nil {
+				return nil, err
+			}
+		}
+		store, err := objstore.Open(p, objstore.Config{Name: "bench", Nodes: []fabric.MemID{mn}, Lock: r.sys.Layout(), Objects: r.keys,
+			Paper: true}) // its store, whatever the lock
+		if err != nil {
+			return nil, err
+		}
+		join, err := r.sys.Join(node)
+		if err != nil {
+			return nil, err
+		}
+		if join.HasAgent() {
+			r.c.GoAgent(node, func(fabric.Port) { r.fail(join.Run(r.fail)) })
+		}
+		for k := i; k < r.m.Clients; k += r.m.CNs {
+			port, err := node.Open()
+			if err != nil {
+				return nil, err
+			}
+			locker, err := join.Locker(port)
+			if err != nil {
+				return nil, err
+			}
+			client, err := store.Client(locker)
+			if err != nil {
+				return nil, err
+			}
+			c := &storeClient{lock: locker, store: client}
+			r.all = append(r.all, c)
+			r.c.GoOn(port, "fill", func(fabric.Port) { r.fail(r.fill(c, k)) })
+			clients = append(clients, func() { r.c.GoOn(port, "client", func(fabric.Port) { r.fail(r.work(c, k)) }) })
+		}
+	}
+	return clients, nil
+}
+
+// fail takes note of the first error.
+func (r *storeRun) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// values are what sets write: the longest that there is.
+var values [1 << 20]byte
+
+// fill stores a client's share of all keys.
+func (r *storeRun) fill(c *storeClient, k int) error {
+	src := r.gen.Keys(k, r.m.Clients, 0)
+	var rec traces.Record
+	for r.err == nil && src.Next(&rec) {
+		if err := c.store.Set(rec.Key, values[:rec.ValueSize], objstore.Options{}); err != nil {
+			return err
+		}
+	}
+	return src.Err()
+}
+
+// work does operations of the trace until the run ends.
+func (r *storeRun) work(c *storeClient, k int) error {
+	src := r.gen.Stream(k)
+	port := c.lock.Port()
+	var rec traces.Record
+	for r.err == nil && src.Next(&rec) {
+		began := port.Now()
+		var err error
+		if rec.Op == traces.OpGet || rec.Op == traces.OpGets {
+			if _, err = c.store.Get(rec.Key); errors.Is(err, objstore.ErrNotFound) {
+				err = nil
+			}
+		} else {
+			err = c.store.Set(rec.Key, values[:max(rec.ValueSize, 1)], objstore.Options{})
+		}
+		if err != nil {
+			return err
+		}
+		if now := port.Now(); now >= r.begin && now < r.end {
+			r.tally.ops++
+			record(r.tally.op, now-began)
+		}
+	}
+	return src.Err()
+}
+
+// measure lets the window go by.
+func (r *storeRun) measure(ctx context.Context) (Metrics, error) {
+	if err := errors.Join(r.c.RunUntil(r.begin), r.err); err != nil {
+		return nil, err
+	}
+	var before, after Result
+	r.count(&before)
+	for i := range fabric.Time(parts) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err := errors.Join(r.c.RunUntil(r.begin+r.m.WindowNs*(i+1)/parts), r.err); err != nil {
+			return nil, err
+		}
+		runtime.Gosched()
+	}
+	r.count(&after)
+	subtract(&after.Locks, &before.Locks)
+	subtractPorts(&after.Ports, &before.Ports)
+	s := &after.Locks
+	return Metrics{
+		"mops":                float64(r.tally.ops) * 1e3 / float64(r.m.WindowNs),
+		"p50_us":              quantile(r.tally.op, 50),
+		"p99_us":              quantile(r.tally.op, 99),
+		"p999_us":             quantile(r.tally.op, 99.9),
+		"mn_ops_per_acquire":  per(s.AcquireOps, s.Acquires),
+		"retries_per_acquire": per(s.Retries, s.Acquires),
+		"mn_ops_per_op":       per(after.Ports.Total(), r.tally.ops),
+		"gbit_s":              float64(after.Ports.ReadBytes+after.Ports.WriteBytes) * 8 / float64(r.m.WindowNs),
+	}, nil
+}
+
+// count adds up the counters of all clients.
+func (r *storeRun) count(to *Result) {
+	for _, c := range r.all {
+		to.Locks.Add(c.lock.Stats())
+		to.Ports.Add(c.lock.Port().Stats())
+	}
+}
+
+func judgeStore(rows Rows) []Claim {
+	best := func(other, metric string, pick func([]float64) float64) float64 {
+		var list []float64
+		for _, t := range storeTraces {
+			list = append(list, rows.Where("trace", t.name).Ratios("declock-pf", other, "clients", metric)...)
+		}
+		return pick(list)
+	}
+	var claims []Claim
+	for _, c := range []struct {
+		lock, name  string
+		faster, cut float64
+	}{{"cas", "CASLock", 35.60, 98.8}, {"dslr+", "DSLR+", 3.33, 30.3},
+		{"dslr+-overflow", "DSLR+ with the overflowing backoff", 3.33, 30.3}, {"shift", "ShiftLock", 1.48, 79.7}} {
+		claims = append(claims,
+			Claim{Text: "throughput of DecLock-PF over " + c.name + ", at best", Unit: "x", Paper: c.faster}.Near(best(c.lock, "mops", Most), 1.5),
+			Claim{Text: "p99 cut against " + c.name + ", at best", Unit: "%", Paper: c.cut}.Near(100*(1-best(c.lock, "p99_us", Least)), 1.5))
+	}
+	return claims
+}

@@ -1,0 +1,240 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+
+	"github.com/declock/declock/lab/locks"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/traces"
+)
+
+// ErrMicro is wrapped by what [Micro.Validate] returns.
+var ErrMicro = errors.New("bench: bad microbenchmark")
+
+// A Micro is one run of the microbenchmark: an operation acquires a lock, does CSLen
+// data operations of 8 bytes on the memory node (READs if the lock is shared,
+// WRITEs if it is exclusive), one after the other, and releases.
+// [Default] is the paper's default point.
+type Micro struct {
+	Lock string // a name of locks.Names
+
+	CNs     int // compute nodes; 0: as many as Clients need with 32 on each
+	Clients int // in all, dealt out evenly; 0 means 256
+	CSLen   int // data operations of a critical section
+	ReadPct int // percentage of shared acquisitions
+	Locks   int // 0 means 100,000
+	// Theta is the exponent of the Zipf distribution of locks; 0 is uniform.
+	Theta float64
+	Seed  uint64
+
+	// WarmupNs and WindowNs are how long clients run before figures are taken,
+	// and while they are: of virtual time, or of real time. 0: see [Micro.WithDefaults].
+	WarmupNs, WindowNs fabric.Time
+
+	// Rate is operations per second of all clients together at which they are
+	// due, by a Poisson process, whether or not earlier ones are done; latency
+	// counts from when an operation was due. 0 is a closed loop: each client
+	// begins its next operation when it has done the one before.
+	Rate float64
+
+	// Chain has the last data operation travel with the release, and the first
+	// READ with the acquisition, for locks that can: lock.Locker's contract.
+	// The paper's microbenchmark does not.
+	Chain bool
+	// Keep has locks that can (lock.Keeper) keep a lock's data on the compute node for the
+	// first data operation of a critical section; of other locks it is Chain. The others, up to CSLen, go to
+	// the memory node as ever.
+	Keep bool
+
+	// NIC is the model of the network, by name (sim.Preset); "" is cx4.
+	NIC string
+	// MessageScale stretches messages between compute nodes, and MessageExtraNs
+	// adds to them (paper, appendix C). 0 means 1, and nothing.
+	MessageScale   float64
+	MessageExtraNs fabric.Time
+	// Capacity is the length of the queues of CQL locks; 0: what the participants need.
+	Capacity int
+}
+
+// Limits of a Micro.
+const (
+	maxCNs       = 128
+	maxClients   = 8192
+	maxCSLen     = 1024
+	maxLocks     = 100_000_000
+	clientsPerCN = 32 // the paper's
+)
+
+// Defaults of a Micro, the paper's (section 6.2).
+const (
+	DefaultClients = 256
+	DefaultLocks   = 100_000
+	DefaultTheta   = 0.99
+	DefaultReadPct = 50
+)
+
+// Default returns the paper's default point for a lock.
+func Default(lock string) Micro {
+	return Micro{Lock: lock, Clients: DefaultClients, CSLen: 1, ReadPct: DefaultReadPct, Locks: DefaultLocks, Theta: DefaultTheta, Seed: 1}
+}
+
+// WithDefaults returns m with its zero values filled in.
+func (m Micro) WithDefaults() Micro {
+	if m.Clients == 0 {
+		m.Clients = DefaultClients
+	}
+	if m.CNs == 0 {
+		m.CNs = max(1, (m.Clients+clientsPerCN-1)/clientsPerCN)
+	}
+	if m.Locks == 0 {
+		m.Locks = DefaultLocks
+	}
+	if m.NIC == "" {
+		m.NIC = "cx4"
+	}
+	if m.MessageScale == 0 {
+		m.MessageScale = 1
+	}
+	window, warmup := m.times()
+	if m.WindowNs == 0 {
+		m.WindowNs = window
+	}
+	if m.WarmupNs == 0 {
+		m.WarmupNs = warmup
+	}
+	return m
+}
+
+// times returns how long to measure, and how long to wait before that. Both grow with the
+// critical section, so that the hottest lock changes hands often enough: in the steady state
+// of a fair lock most clients wait for a few locks, and a wait takes 1 ms, or 12 ms with
+// 32 data operations. A lock without fairness takes far longer to get there: those who starve
+// become more, and throughput falls, for 20 ms, or some 400 ms with 32 data operations.
+func (m *Micro) times() (window, warmup fabric.Time) {
+	n := fabric.Time(m.CSLen)
+	if strings.HasPrefix(m.Lock, "cas") {
+		return 20*fabric.Millisecond + n*5*fabric.Millisecond, 20*fabric.Millisecond + n*12*fabric.Millisecond
+	}
+	return 10*fabric.Millisecond + n*fabric.Millisecond*5/4, 5*fabric.Millisecond + n*fabric.Millisecond*3/4
+}
+
+// Validate says what is wrong with a Micro that has its defaults.
+func (m *Micro) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%w: %s", ErrMicro, fmt.Sprintf(format, args...)))
+		}
+	}
+	check(m.CNs >= 1 && m.CNs <= maxCNs, "%d compute nodes: want 1 to %d", m.CNs, maxCNs)
+	check(m.Clients >= m.CNs && m.Clients <= maxClients, "%d clients: want at least one for each compute node, and at most %d", m.Clients, maxClients)
+	check(m.CSLen >= 0 && m.CSLen <= maxCSLen, "critical section of %d operations: want 0 to %d", m.CSLen, maxCSLen)
+	check(m.ReadPct >= 0 && m.ReadPct <= 100, "%d %% reads: want 0 to 100", m.ReadPct)
+	check(m.Locks >= 1 && m.Locks <= maxLocks, "%d locks: want 1 to %d", m.Locks, maxLocks)
+	check(m.Theta >= 0 && m.Theta <= 5, "theta %v: want 0 to 5", m.Theta)
+	check(m.WarmupNs >= 0 && m.WindowNs > 0 && m.WindowNs <= 600*fabric.Second, "window of %d ns after %d ns of warm-up: want 1 ns to 600 s", m.WindowNs, m.WarmupNs)
+	check(m.Rate >= 0 && m.Rate <= 1e9 && !math.IsNaN(m.Rate), "%v operations per second: want 0 (closed loop) to 1e9", m.Rate)
+	check(m.MessageScale > 0 && m.MessageScale <= 1000, "messages stretched by %v: want more than 0, to 1000", m.MessageScale)
+	check(m.MessageExtraNs >= 0 && m.MessageExtraNs <= fabric.Second, "messages %d ns longer: want 0 to 1 s", m.MessageExtraNs)
+	check(m.Capacity == 0 || m.Capacity >= 2 && m.Capacity&(m.Capacity-1) == 0, "queue capacity %d: want a power of two from 2", m.Capacity)
+	if _, err := sim.Preset(m.NIC); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
+	}
+	if _, err := locks.Lookup(m.Lock); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
+	}
+	return errors.Join(errs...)
+}
+
+// system sets the lock up for a cluster whose locks begin at base.
+func (m *Micro) system(base fabric.Addr) (*locks.System, error) {
+	mech, err := locks.Lookup(m.Lock)
+	if err != nil {
+		return nil, err
+	}
+	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: base.Add(counterOffset)}
+	if m.Capacity != 0 {
+		c.CapacityBits = uint8(bits.TrailingZeros(uint(m.Capacity)))
+	}
+	return mech.New(c)
+}
+
+// nic returns the model of the network.
+func (m *Micro) nic() sim.NIC {
+	n, err := sim.Preset(m.NIC)
+	if err != nil {
+		panic(err) // Validate has seen it
+	}
+	n.MessageMin += m.MessageExtraNs
+	n.MessageMax += m.MessageExtraNs
+	n.MessageScale = m.MessageScale
+	return n
+}
+
+// A plan is where the locks and their data lie in the memory of the memory node.
+type plan struct {
+	at         fabric.Addr
+	base, span uint64
+	data       uint64 // offset of a lock's data behind its first byte
+	locks      uint64
+}
+
+const (
+	// counterOffset is the word of clock synchronisation.
+	counterOffset = 64
+	planBase      = 4096
+	dataSize      = 8
+	// slotSize is the unit in which NICs index their atomic units. A lock and its
+	// data take an odd number of units, so that locks spread over all of them.
+	slotSize = 16
+)
+
+func newPlan(y lock.Layout, n int, at fabric.Addr) plan {
+	p := plan{at: at, base: planBase, data: (y.Size + 7) &^ 7, locks: uint64(n)}
+	units := (p.data + dataSize + slotSize - 1) / slotSize
+	p.span = (units | 1) * slotSize
+	return p
+}
+
+// size returns the bytes of memory that the plan needs.
+func (p *plan) size() uint64 { return p.base + p.locks*p.span }
+
+// addr returns the address of the lock of a rank. Neighbours in rank are no
+// neighbours in memory.
+func (p *plan) addr(rank uint64) fabric.Addr {
+	const scatter = 2654435761 // prime: a permutation
+	return p.at.Add(p.base + rank*scatter%p.locks*p.span)
+}
+
+// A sequence is a client's operations: from its seed alone, the same for every lock.
+type sequence struct {
+	zipf *traces.Zipf
+	r    *traces.Rand
+	read uint64 // of 100
+	gap  float64
+}
+
+// sequence returns the operations of one client.
+func (m *Micro) sequence(z *traces.Zipf, client int) *sequence {
+	d := &sequence{zipf: z, r: traces.NewRand(m.Seed, uint64(client)), read: uint64(m.ReadPct)}
+	if m.Rate > 0 {
+		d.gap = 1e9 * float64(m.Clients) / m.Rate
+	}
+	return d
+}
+
+// next returns the rank (from 0) of the next lock, and whether it is shared.
+func (d *sequence) next() (rank uint64, shared bool) {
+	return d.zipf.Rank(d.r) - 1, d.r.Below(100) < d.read
+}
+
+// wait returns the time between two arrivals.
+func (d *sequence) wait() fabric.Time {
+	return fabric.Time(-math.Log(1-d.r.Float64())*d.gap + 0.5)
+}

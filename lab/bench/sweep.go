@@ -1,0 +1,72 @@
+package bench
+
+import "github.com/declock/declock/lab/locks"
+
+// Locks of the figures, by the paper's names: CASLock, DSLR+ (mended, and with the overflowing backoff of the
+// published comparison), ShiftLock, DecLock-TF, DecLock-PF; and our best.
+var figureLocks = []string{"cas", "dslr+", "dslr+-overflow", "shift", "declock-tf", "declock-pf", "declock"}
+
+// sweep returns the points of all locks of the figures at each change of the default point.
+func sweep(o Options, names []string, changes []func(m *Micro)) []Point {
+	var points []Point
+	for _, change := range changes {
+		for _, name := range registered(names) {
+			m := Default(name)
+			m.NIC = o.NIC
+			change(&m)
+			points = append(points, m.sized(o).Point())
+		}
+	}
+	return points
+}
+
+// registered returns the locks that there are.
+func registered(names []string) (list []string) {
+	for _, name := range names {
+		if _, err := locks.Lookup(name); err == nil {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// sized returns m as large as the run: with half of the window if it is quick, and tiny for tests. (The warm-up is as long as ever.)
+func (m Micro) sized(o Options) Micro {
+	switch {
+	case o.Tiny:
+		return m.tiny()
+	case o.Quick:
+		m = m.WithDefaults()
+		m.WindowNs /= 2
+	}
+	return m
+}
+
+// tiny returns m made so small that it takes no time: for tests.
+func (m Micro) tiny() Micro {
+	m.Clients = min(m.Clients, 16)
+	m.Locks = min(m.Locks, 1000)
+	m.CNs = 2
+	m.WarmupNs, m.WindowNs = 20_000, 100_000
+	return m
+}
+
+// changes returns a change for each value.
+func changes[T any](values []T, set func(m *Micro, v T)) []func(m *Micro) {
+	var list []func(m *Micro)
+	for _, v := range values {
+		list = append(list, func(m *Micro) { set(m, v) })
+	}
+	return list
+}
+
+// pick returns few of the values if the run is quick, and two if it is tiny.
+func pick[T any](o Options, all []T, few ...T) []T {
+	switch {
+	case o.Tiny:
+		return []T{few[0], few[len(few)-1]}
+	case o.Quick:
+		return few
+	}
+	return all
+}

@@ -1,0 +1,627 @@
+package check
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math/bits"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lab/oracle"
+	"github.com/declock/declock/timesync"
+)
+
+// An Exploration is a small program of which all schedules are tried: clients
+// on one lock, which acquire and release it in a mode of their own.
+type Exploration struct {
+	Policy  string
+	Clients string // "1x 1s 2x": of cn1 exclusive, of cn1 shared, of cn2 exclusive
+	Rounds  int    // of each client
+	// Capacity and Version are the bits of the layout: 1 and more rounds make the queue wrap,
+	// 2 the versions.
+	Capacity, Version uint8
+	// Used: so many acquisitions have been before, so that versions wear out earlier.
+	Used int
+	// Cancel: the first client may be interrupted at any point.
+	Cancel bool
+	// Reset: the first client asks for a reset of the lock before it acquires it, so its node leads one.
+	Reset bool
+	// Crashes: the nodes of so many clients, the first ones, each of a node of its own, may die at any point.
+	Crashes int
+	// Restart: the memory node may restart, with its memory, at any point.
+	Restart bool
+	// News: each node hears of a death at a point of its own; otherwise all hear of it at once.
+	News bool
+}
+
+// crashNames are the words for the number of crashes.
+var crashNames = []string{"", ", one crash", ", two crashes", ", three crashes"}
+
+func (x Exploration) String() string {
+	s := fmt.Sprintf("%s [%s] x%d, %d entries, %d version bits", x.Policy, x.Clients, x.Rounds, 1<<x.Capacity, x.Version)
+	if x.Used > 0 {
+		s += fmt.Sprintf(", used %d times", x.Used)
+	}
+	if x.Cancel {
+		s += ", one cancellation"
+	}
+	if x.Reset {
+		s += ", a reset"
+	}
+	if x.Restart {
+		s += ", one restart"
+	}
+	s += crashNames[x.Crashes]
+	if x.News {
+		s += newsName
+	}
+	return s
+}
+
+// newsName says that nodes hear of deaths one by one.
+const newsName = ", news one by one"
+
+// ParseExploration parses what Exploration.String prints.
+func ParseExploration(text string) (Exploration, error) {
+	var x Exploration
+	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
+	rest, news := strings.CutSuffix(text, newsName)
+	x.News = news
+	for i, name := range crashNames[1:] {
+		if cut, ok := strings.CutSuffix(rest, name); ok {
+			rest, x.Crashes = cut, i+1
+		}
+	}
+	rest, x.Restart = strings.CutSuffix(rest, ", one restart")
+	rest, x.Reset = strings.CutSuffix(rest, ", a reset")
+	rest, cancel := strings.CutSuffix(rest, ", one cancellation")
+	policy, rest, ok1 := strings.Cut(rest, " [")
+	clients, rest, ok2 := strings.Cut(rest, "] ")
+	entries := 0
+	n, _ := fmt.Sscanf(rest, "x%d, %d entries, %d version bits, used %d times", &x.Rounds, &entries, &x.Version, &x.Used)
+	if !ok1 || !ok2 || n < 3 {
+		return x, bad
+	}
+	x.Policy, x.Clients, x.Cancel = policy, clients, cancel
+	x.Capacity = uint8(bits.Len(uint(max(entries, 1))) - 1)
+	if _, err := hier.ParsePolicy(policy); err != nil && fieldLockOf(policy) == nil {
+		return x, fmt.Errorf("%w: %v", ErrScenario, err)
+	}
+	if err := (cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version}).Validate(); err != nil {
+		return x, fmt.Errorf("%w: %v", ErrScenario, err)
+	}
+	for _, c := range strings.Fields(clients) {
+		if len(c) != 2 || c[0] < '1' || c[0] > '9' || c[1] != 's' && c[1] != 'x' {
+			return x, bad
+		}
+	}
+	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Used > 1000 || clients == "" || !x.mortals() {
+		return x, bad
+	}
+	return x, nil
+}
+
+// together reports whether two of the clients are of one node.
+func (x *Exploration) together() bool {
+	var seen fabric.CNSet
+	for _, c := range strings.Fields(x.Clients) {
+		cn := fabric.CNID(c[0] - '0')
+		if seen.Has(cn) {
+			return true
+		}
+		seen.Add(cn)
+	}
+	return false
+}
+
+// wears reports whether versions wear out, so that the lock is reset.
+func (x *Exploration) wears() bool {
+	return x.Used+len(strings.Fields(x.Clients))*x.Rounds > (1<<x.Version-2)<<x.Capacity
+}
+
+// mortals reports whether the clients whose nodes may die are each of a node of their own, and the first has the lowest number.
+func (x *Exploration) mortals() bool {
+	who := strings.Fields(x.Clients)
+	if x.Crashes < 2 {
+		return true
+	}
+	for i := range x.Crashes {
+		if i >= len(who) || int(who[i][0]-'1') != i {
+			return false
+		}
+	}
+	return true
+}
+
+// Explorations lists the programs that are explored: small, or all, or those
+// of a name that contains match.
+func Explorations(small bool, match string) []Exploration {
+	var list []Exploration
+	add := func(x Exploration, clients ...string) {
+		for _, c := range clients {
+			x.Clients = c
+			if (x.Policy == "declock-tf" || x.Policy == "declock-pf") && !x.together() {
+				continue // the same as declock: what they differ in is how clients of one node go on
+			}
+			if strings.Contains(x.String(), match) {
+				list = append(list, x)
+			}
+		}
+	}
+	apart2 := []string{"1s 2s", "1s 2x", "1x 2x"}
+	apart3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
+	together2 := []string{"1s 1s", "1s 1x", "1x 1x"}
+	// The first is the one that is cancelled, or dies.
+	first2 := []string{"1s 2s", "1s 2x", "1x 2s", "1x 2x"}
+	first3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2s 3s", "1x 2s 3x", "1x 2x 3x"}
+	mixed3 := []string{"1s 1s 2x", "1s 1x 2s", "1s 1x 2x", "1x 1x 2s", "1x 1x 2x"}
+	together3 := []string{"1s 1s 1x", "1s 1x 1x", "1x 1x 1x"}
+	for _, p := range []string{"cql", "declock-tf", "declock-pf", "declock"} {
+		wide := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27}
+		add(wide, apart2...)
+		add(wide, apart3...)
+		add(wide, together2...)
+		if !small {
+			add(wide, mixed3...)
+			add(wide, together3...)
+		}
+		wrap := Exploration{Policy: p, Rounds: 2, Capacity: 1, Version: 27}
+		add(wrap, apart2...)
+		wears := Exploration{Policy: p, Rounds: 1, Capacity: 1, Version: 2, Used: 3} // the fifth index is of a round that is never used
+		add(wears, apart2...)
+		cancel := wide
+		cancel.Cancel = true
+		add(cancel, first2...)
+		crash := wide
+		crash.Crashes = 1
+		add(crash, first2...)
+		news := crash
+		news.News = true
+		add(news, first2...)
+		if !small {
+			add(news, first3...)
+			wrap.Capacity = 2
+			wrap.Rounds = 3
+			add(wrap, apart2...)
+			wears.Rounds = 2
+			add(wears, apart2...)
+			wears.Rounds, wears.Capacity, wears.Used = 1, 2, 7
+			add(wears, apart3...)
+			add(cancel, first3...)
+			add(cancel, together2...)
+			add(cancel, "1s 1x 2x", "1x 1x 2x")
+			add(crash, first3...)
+			add(crash, "1x 1x 2x", "1s 1x 2x")
+		}
+	}
+	fieldExplorations(small, add)
+	if !small {
+		failureExplorations(add)
+	}
+	return list
+}
+
+// failureExplorations adds the programs of resets whose leaders die, and of a memory node that restarts.
+func failureExplorations(add func(x Exploration, clients ...string)) {
+	for _, p := range []string{"cql", "declock"} {
+		crash := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27, Crashes: 1}
+		reset, restart := crash, crash
+		reset.Reset, restart.Restart, restart.Crashes = true, true, 0
+		add(reset, "1x 2x", "1s 2x", "1s 2x 3x", "1x 2x 3x")
+		add(restart, "1x 2x", "1s 2x", "1s 2x 3x", "1x 2x 3x")
+		crash.Crashes, reset.Crashes, restart.Crashes = 2, 2, 1
+		add(crash, "1x 2s 3s", "1s 2x 3x", "1x 2x 3x")
+		add(reset, "1s 2x 3s", "1x 2x 3x")
+		add(restart, "1x 2x")
+	}
+}
+
+// fieldExplorations adds the programs of the other locks of the field.
+func fieldExplorations(small bool, add func(x Exploration, clients ...string)) {
+	apart2, apart3 := []string{"1s 2s", "1s 2x", "1x 2x"}, []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
+	for i := range fieldLocks {
+		x := Exploration{Policy: fieldLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
+		add(x, apart2...)
+		if !small {
+			add(x, apart3...)
+			x.Rounds = 2
+			add(x, apart2...)
+			if x.Rounds = 1; fieldLocks[i].name != "cas-backoff" {
+				x.Cancel = true
+				add(x, apart2...)
+			}
+		}
+	}
+}
+
+// Bounds of an exploration; 0 is none.
+type Bounds struct {
+	States int
+	Wall   time.Duration
+}
+
+// Explore tries all schedules, up to bounds.
+func Explore(x Exploration, b Bounds) sim.Report {
+	cfg := x.config()
+	cfg.MaxStates, cfg.MaxWall = b.States, b.Wall
+	return sim.Explore(cfg, x.build)
+}
+
+// config returns what Explore and a replay of its schedules have in common.
+func (x Exploration) config() sim.ExploreConfig {
+	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
+	cfg := sim.ExploreConfig{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
+	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else,
+	// until there is a reset.
+	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart && !x.Reset && !x.wears()
+	if x.together() && x.Policy != "cql" && fieldLockOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart {
+		// Policies compare times: one clock ticks once, by more than a shared tenure lasts.
+		cfg.Ticks, cfg.Tick = 1, 3*hier.DefaultSharing/2
+	}
+	cfg.Actions, cfg.News = x.Crashes, x.News
+	if x.Cancel {
+		cfg.Actions++
+	}
+	if x.Restart {
+		cfg.Actions++
+	}
+	return cfg
+}
+
+// An exploring is one execution of an Exploration.
+type exploring struct {
+	x      Exploration
+	c      *sim.Cluster
+	court  *oracle.Court
+	cfg    hier.Config
+	lock   fabric.Addr
+	nodes  []*node
+	killed fabric.CNSet
+	state  uint64     // hash of the court's
+	moved  bool       // it may be out of date
+	told   int        // objections that Fail has been told of
+	last   lastOps    // of a replay; nil: nobody wants to know
+	field  *fieldLock // nil: DecLock
+	// private: see sim.ExploreConfig
+	private bool
+}
+
+// Observe implements sim.Observer.
+func (g *exploring) Observe(e *sim.Event) {
+	g.note(e)
+	switch e.Step {
+	case sim.StepKill, sim.StepFence:
+		kind := oracle.Killed
+		if e.Step == sim.StepFence {
+			kind = oracle.Fenced
+		}
+		g.event(oracle.Event{Kind: kind, Client: e.Client})
+	case sim.StepRestart:
+		g.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
+	case sim.StepEffect:
+		if e.Op.Kind.IsAtomic() && e.Op.Addr == g.lock {
+			g.c.Witness()
+			g.moved = true
+			g.court.Effect(&oracle.Effect{Client: e.Client, Lock: e.Op.Addr, Old: e.Old, New: e.New})
+			g.tell()
+		}
+	}
+}
+
+// note keeps what a client did, for a report.
+func (g *exploring) note(e *sim.Event) {
+	if g.last == nil || e.Step == sim.StepPost {
+		return
+	}
+	who, text := e.Client, e.String()
+	if e.Step == sim.StepDeliver {
+		who = e.To
+	}
+	if more := describeLock(g.cfg.Layout, g.lock, e); more != "" && g.field == nil {
+		text += "   lock" + more
+	}
+	g.last.keep(who, text)
+}
+
+func (g *exploring) event(e oracle.Event) {
+	if g.last != nil {
+		g.last.keep(e.Client, "* "+e.String())
+	}
+	if e.Kind != oracle.Requested { // no judge here takes note of it
+		g.c.Witness()
+	}
+	g.moved = true
+	g.court.Event(&e)
+	g.tell()
+}
+
+// tell fails the execution if a judge objects.
+func (g *exploring) tell() {
+	if v := g.court.Violations(); len(v) > g.told {
+		g.told = len(v)
+		g.c.Fail(fmt.Errorf("%v", v[len(v)-1]))
+	}
+}
+
+func (x Exploration) build(c *sim.Cluster) { x.buildWith(c, nil) }
+
+func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
+	g := &exploring{x: x, c: c, last: last, field: fieldLockOf(x.Policy), moved: true, private: x.config().Private}
+	judges := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells()}
+	var policy hier.Policy
+	if g.field == nil {
+		var err error
+		if policy, err = hier.ParsePolicy(x.Policy); err != nil {
+			panic(err)
+		}
+		judges = append(judges, oracle.NewQueueOrder(x.Capacity))
+	}
+	g.court = oracle.NewCourt(judges...)
+	g.cfg = hier.Config{
+		Layout: cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version},
+		CQL:    cql.Config{RecheckNs: fabric.Forever / 4, ResetAfterNs: fabric.Forever / 4, RefetchMax: 64},
+	}
+	g.lock = fabric.At(c.AddMN(4096), 1024)
+	c.SetObserver(g)
+	alike := map[string][]*sim.Task{} // clients of the same node and mode
+	for i, who := range strings.Fields(x.Clients) {
+		cn := int(who[0] - '0')
+		for len(g.nodes) < cn {
+			g.addNode(policy)
+		}
+		mode := lock.Shared
+		if who[1] == 'x' {
+			mode = lock.Exclusive
+		}
+		n := g.nodes[cn-1]
+		t := c.Go(n.sim, fmt.Sprintf("%d.%d %v", cn, i+1, mode), func(p fabric.Port) { g.client(n, p, mode, i == 0) })
+		if i >= x.Crashes && (i > 0 || !x.Cancel && !x.Reset) {
+			alike[who] = append(alike[who], t)
+		}
+	}
+	g.use()
+	if g.field == nil { // others may draw random numbers by their names
+		x.symmetries(c, alike)
+	}
+	for _, n := range g.nodes[:x.Crashes] {
+		c.SometimeKill(n.sim, func() { g.killed.Add(n.sim.ID()) })
+	}
+	if x.Restart {
+		c.Sometime("restart of mn0", nil, func() { c.RestartServer(g.lock.MN()) })
+	}
+	c.HashWith(g.hash)
+	c.AtEnd(g.atEnd)
+}
+
+// use has the lock used before the clients begin.
+func (g *exploring) use() {
+	if g.x.Used == 0 {
+		return
+	}
+	n := g.nodes[0]
+	p, err := n.sim.Open()
+	if err != nil {
+		panic(err)
+	}
+	k := g.locker(n, p)
+	t := &turn{k: k}
+	for t.round = range g.x.Used {
+		g.play(t, lock.Exclusive)
+	}
+	_ = p.Close()
+	if g.field == nil {
+		g.leaveEntries(p.ID())
+	}
+}
+
+// leaveEntries leaves entries in the queue, as if somebody had waited each time in the first round: they are still there when the versions
+// of their cycle are used again, unless the lock has been reset.
+func (g *exploring) leaveEntries(by fabric.ClientID) {
+	y := g.cfg.Layout
+	for i := range min(y.Capacity(), uint64(g.x.Used)) {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], uint64(cql.MakeEntry(lock.Exclusive, by, y.Version(i), 0)))
+		g.c.Poke(g.lock.Add(8+8*y.Slot(i)), b[:])
+	}
+}
+
+// symmetries tells exploration which clients differ by their names only: those of the same node and mode, and
+// those of the same mode that are alone on their nodes. The first, to which something may happen, is none of them.
+func (x Exploration) symmetries(c *sim.Cluster, alike map[string][]*sim.Task) {
+	words := strings.Fields(x.Clients)
+	for _, mode := range []string{"s", "x"} {
+		var alone []*sim.Task
+		for _, w := range words {
+			if tasks := alike[w]; strings.HasSuffix(w, mode) && strings.Count(x.Clients, w[:1]) == 1 {
+				alone = append(alone, tasks...)
+			} else if strings.HasSuffix(w, mode) && len(tasks) > 1 && tasks[1] != nil {
+				c.InOrder(tasks...)
+			}
+		}
+		if len(alone) > 1 {
+			c.InOrder(alone...)
+		}
+	}
+}
+
+func (g *exploring) addNode(p hier.Policy) {
+	n := &node{sim: g.c.AddCN(), table: hier.NewTable(p), clock: new(timesync.Clock)}
+	if g.field != nil {
+		var err error
+		if n.field, err = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8}, n.sim); err != nil {
+			panic(err)
+		}
+	} else {
+		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
+		if !g.private {
+			g.c.NodeMemory(n.sim, n.shares, n.keeps)
+		}
+	}
+	g.nodes = append(g.nodes, n)
+	if g.field != nil && n.field.agent == nil {
+		return
+	}
+	g.c.GoAgent(n.sim, func(fabric.Port) {
+		// Errors of the dead and fenced are no news.
+		report := func(err error) {
+			if !g.killed.Has(n.sim.ID()) {
+				g.c.Fail(err)
+			}
+		}
+		if err := n.runAgent(report); err != nil {
+			report(err)
+		}
+	})
+}
+
+// client is one client: its cell is one word behind the queue.
+func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
+	if first && g.x.Cancel {
+		g.c.SometimeInterrupt(p)
+	}
+	if first && g.x.Reset {
+		cql.NewClient(p, n.sim, g.cfg.Layout, g.cfg.CQL, new(lock.Stats)).AskReset(g.lock, 0, cql.Corruption)
+	}
+	t := &turn{k: g.locker(n, p), first: first}
+	g.c.ClientMemory(t.remembers)
+	for t.round = range g.x.Rounds {
+		if g.field == nil && n.table.Len() == 0 {
+			g.c.Forget(uint64(t.round))
+		}
+		for !g.play(t, mode) { // the memory node has restarted: it asks again
+			_ = p.Pause(p.Now() + fabric.Millisecond)
+		}
+	}
+	if n.table.Len() == 0 && g.field == nil {
+		g.c.Forget(uint64(g.x.Rounds))
+	}
+}
+
+// play is one acquisition and release of a client. It returns false if it was in vain, for the memory node has restarted.
+func (g *exploring) play(t *turn, mode lock.Mode) bool {
+	p, e := t.k.Port(), &t.event
+	cell := g.lock.Add(g.cfg.Layout.Lock().Size)
+	*e = oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
+	g.event(*e)
+	t.hold, t.reads[0] = lock.Hold{}, fabric.Load(cell)
+	t.ask = lock.Request{Lock: g.lock, Mode: mode, Reads: t.reads[:]}
+	if err := t.k.Acquire(&t.hold, &t.ask); err != nil {
+		e.Kind, e.Err = oracle.Refused, err
+		g.event(*e)
+		p.ClearInterrupt()
+		switch {
+		case g.x.Restart && ofRestart(err):
+			return false
+		case !t.first || !g.x.Cancel:
+			g.c.Fail(fmt.Errorf("acquire: %w", err))
+		}
+		return true
+	}
+	e.Kind, e.Token, e.Value = oracle.Granted, t.hold.Token, t.reads[0].Old
+	if g.lost(p) {
+		e.Kind, e.Err = oracle.Refused, lock.ErrLost
+	}
+	g.event(*e)
+	e.Kind = oracle.Releasing
+	var before []fabric.Op
+	if mode == lock.Exclusive {
+		e.Value, e.Writes = uint64(e.Client)<<8|uint64(t.round)+1, true
+		t.before[0] = fabric.Store(cell, e.Value)
+		before = t.before[:]
+	}
+	t.lost = g.lost(p)
+	if !t.lost {
+		g.event(*e)
+	}
+	e.Kind, e.Err = oracle.Released, t.k.Release(&t.hold, before)
+	if !t.lost {
+		g.event(*e)
+	}
+	switch {
+	case g.x.Restart && ofRestart(e.Err):
+		return false
+	case e.Err != nil:
+		g.c.Fail(fmt.Errorf("release: %w", e.Err))
+	case t.lost && e.Writes:
+		g.c.Fail(fmt.Errorf("[%v]: nobody says that the lock is lost", e))
+	}
+	return true
+}
+
+// lost reports whether what a client holds is of a life of the memory node before a restart: see client.lost.
+func (g *exploring) lost(p fabric.Port) bool { return p.(*sim.Port).Stale(g.lock.MN()) }
+
+func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
+	if g.field == nil {
+		k := hier.New(n.table, p, n.sim, n.clock, g.cfg)
+		n.lockers = append(n.lockers, k)
+		return k
+	}
+	l, err := n.field.locker(p)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// hash is what the judges and the check at the end remember.
+func (g *exploring) hash() uint64 {
+	if g.moved {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(g.court.State()))
+		g.state, g.moved = h.Sum64(), false
+	}
+	if !g.private { // exploration knows tables and agents by NodeMemory
+		return g.state
+	}
+	h := fnv.New64a()
+	fmt.Fprint(h, g.state)
+	for _, n := range g.nodes {
+		if g.killed.Has(n.sim.ID()) {
+			continue
+		}
+		fmt.Fprintf(h, "n%d", n.table.Len())
+		if n.agent != nil {
+			fmt.Fprint(h, n.agent.State())
+		}
+	}
+	return h.Sum64()
+}
+
+func (g *exploring) atEnd() error {
+	word := g.c.PeekWord(g.lock)
+	what := ""
+	switch {
+	case g.field != nil, g.x.Restart: // with a place of a life before a restart in the queue, and nobody behind it, nobody has asked for a reset yet
+	case g.killed.Len() > 0:
+		what = oracle.CheckHeaderOf(g.x.Capacity, word, g.killed, g.mortal())
+	default:
+		what = oracle.CheckHeader(g.x.Capacity, word)
+	}
+	if what != "" {
+		return fmt.Errorf("header: %s", what)
+	}
+	for _, n := range g.nodes {
+		if left := n.table.Len(); left != 0 && !g.killed.Has(n.sim.ID()) {
+			return fmt.Errorf("residue: %v has %d local locks left", n.sim, left)
+		}
+	}
+	return nil
+}
+
+// mortal returns the number of clients of dead nodes.
+func (g *exploring) mortal() int {
+	clients := 0
+	for _, who := range strings.Fields(g.x.Clients) {
+		if g.killed.Has(fabric.CNID(who[0] - '0')) {
+			clients++
+		}
+	}
+	return clients
+}

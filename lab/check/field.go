@@ -1,0 +1,137 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lab/locks/dslr"
+	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/sherman"
+	"github.com/declock/declock/lab/locks/shift"
+)
+
+// A fieldLock is one of the other locks of the field, with fencing tokens.
+type fieldLock struct {
+	name   string
+	layout lock.Layout
+	// atomics: it needs masked atomics of the NIC.
+	atomics bool
+	// mortal: it survives the death of clients.
+	mortal bool
+	// fair is how many later requests may pass one, for each client of the cluster; 0: any number. The most that
+	// 1500 seeds of class FieldFair showed was 0.9 (mcs), 5.7 (dslr: readers that come while one sleeps), 1.9 (dslr+),
+	// 3.8 (shift) and 4.0 (shift-artifact). The bounds are about the double.
+	fair int
+	join func(s *Scenario, n fabric.Node) (*fieldNode, error)
+}
+
+// A fieldNode is a compute node of such a lock.
+type fieldNode struct {
+	locker func(fabric.Port) (lock.Locker, error)
+	agent  func(report func(error)) error // nil: none
+}
+
+var fieldLocks = []fieldLock{
+	{name: "cas", layout: cas.Config{}.Layout(), join: joinCAS(cas.Config{})},
+	{name: "cas-backoff", layout: cas.Config{}.Layout(), join: joinCAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000})},
+	{name: "sherman", layout: cas.Config{}.Layout(), join: joinSherman},
+	{name: "mcs", layout: mcs.Config{}.Layout(), atomics: true, fair: 2, join: joinMCS},
+	{name: "dslr", layout: dslr.Config{}.Layout(), mortal: true, fair: 12, join: joinDSLR(dslr.Dynamic)},
+	{name: "dslr+", layout: dslr.Config{}.Layout(), mortal: true, fair: 4, join: joinDSLR(dslr.Truncated)},
+	{name: "shift", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(false)},
+	{name: "shift-artifact", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(true)},
+}
+
+// fieldLockOf returns the lock of a name, or nil.
+func fieldLockOf(name string) *fieldLock {
+	i := slices.IndexFunc(fieldLocks, func(f fieldLock) bool { return f.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &fieldLocks[i]
+}
+
+// fieldNames lists the locks that can do what is wanted of them.
+func fieldNames(can func(*fieldLock) bool) (names []string) {
+	for i := range fieldLocks {
+		if can(&fieldLocks[i]) {
+			names = append(names, fieldLocks[i].name)
+		}
+	}
+	return names
+}
+
+func joinCAS(cfg cas.Config) func(*Scenario, fabric.Node) (*fieldNode, error) {
+	return func(*Scenario, fabric.Node) (*fieldNode, error) {
+		return &fieldNode{locker: func(p fabric.Port) (lock.Locker, error) { return cas.New(p, cfg), nil }}, nil
+	}
+}
+
+func joinSherman(*Scenario, fabric.Node) (*fieldNode, error) {
+	t, err := sherman.NewTable(sherman.DefaultBound)
+	return &fieldNode{locker: func(p fabric.Port) (lock.Locker, error) { return sherman.New(t, cas.New(p, cas.Config{})), nil }}, err
+}
+
+func joinMCS(_ *Scenario, n fabric.Node) (*fieldNode, error) {
+	return &fieldNode{
+		locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, mcs.Config{}) },
+		agent:  mcs.NewAgent(n, mcs.Config{}).Run,
+	}, nil
+}
+
+func joinDSLR(w dslr.Wait) func(*Scenario, fabric.Node) (*fieldNode, error) {
+	return func(s *Scenario, n fabric.Node) (*fieldNode, error) {
+		cfg := dslr.Config{Wait: w, LeaseNs: s.LeaseNs, CountMax: uint16(s.CountMax)}
+		return &fieldNode{
+			locker: func(p fabric.Port) (lock.Locker, error) { return dslr.New(p, cfg), nil },
+			agent:  dslr.NewAgent(n, cfg).Run,
+		}, nil
+	}
+}
+
+func joinShift(artifact bool) func(*Scenario, fabric.Node) (*fieldNode, error) {
+	return func(s *Scenario, n fabric.Node) (*fieldNode, error) {
+		cfg := shift.Config{Artifact: artifact, LeaseNs: s.LeaseNs, Threshold: uint32(s.CountMax % 16)}
+		a, err := shift.NewAgent(n, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return &fieldNode{
+			locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg) },
+			agent:  a.Run,
+		}, nil
+	}
+}
+
+// field draws what the classes of the other locks of the field are about.
+func (s *Scenario) field(d *drawer) {
+	s.Policy, s.SyncNs, s.Kept, s.Bad = "", 0, 0, 0
+	s.CountMax = pick(d, 3, 17, 68)
+	switch s.Class {
+	case FieldFair:
+		s.Lock = pick(d, fieldNames(func(f *fieldLock) bool { return f.fair > 0 })...)
+		s.NIC, s.CNs, s.Clients, s.Rounds, s.Locks = "cx4", d.between(2, 4), d.between(2, 6), 40, 1
+		s.HoldNs, s.ThinkNs = pick(d, 0, fabric.Microsecond), pick(d, 0, fabric.Microsecond)
+		s.Writers = pick(d, 0, 1)
+		s.CountMax = 0 // a reset of the counters loses the order
+	case FieldCrash:
+		s.Lock = pick(d, fieldNames(func(f *fieldLock) bool { return f.mortal })...)
+		s.mortal(d, s.kill)
+		s.DetectNs = pick(d, 20*fabric.Microsecond, 200*fabric.Microsecond)
+		// The dead are fenced before their leases count, and no cycle of counters ends within half a lease.
+		s.LeaseNs = s.DetectNs + 400*fabric.Microsecond
+		s.CountMax -= s.CountMax / 17 * 17
+		if s.Lock[0] == 'd' {
+			s.CountMax = 0
+		}
+	default:
+		s.Lock = pick(d, fieldNames(func(*fieldLock) bool { return true })...)
+		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
+		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	}
+	if s.NIC == "cxl" && fieldLockOf(s.Lock).atomics {
+		s.NIC = "cx4"
+	}
+}

@@ -1,0 +1,109 @@
+package check
+
+import (
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/lab/oracle"
+)
+
+// A hurried Locker has a Port on whose clock a second passes in secondNs, from the second 1 on, so that objects
+// expire while a scenario lasts. Only the store reads that clock; the Locker itself has its own Port. A pause takes as long as on
+// any other Port.
+type hurried struct {
+	*hier.Locker
+	port hurriedPort
+}
+
+type hurriedPort struct {
+	fabric.Port
+	secondNs fabric.Time
+}
+
+// Port implements lock.Locker.
+func (h *hurried) Port() fabric.Port { return h.port }
+
+// Now implements fabric.Port.
+func (p hurriedPort) Now() fabric.Time {
+	now := p.Port.Now()
+	return fabric.Second + now/p.secondNs*fabric.Second + now%p.secondNs*fabric.Second/p.secondNs
+}
+
+// Pause implements fabric.Port.
+func (p hurriedPort) Pause(until fabric.Time) error {
+	return p.Port.Pause(p.Port.Now() + max(0, until-p.Now()))
+}
+
+func (p hurriedPort) seconds() uint32 { return uint32(p.Now() / fabric.Second) }
+
+// roundedUp returns the second from which a TTL counts now; 0 if nothing expires.
+func (w *world) roundedUp(p fabric.Port) uint32 {
+	if w.s.SecondNs == 0 {
+		return 0
+	}
+	return uint32((hurriedPort{p, w.s.SecondNs}.Now() + fabric.Second - 1) / fabric.Second)
+}
+
+var _ lock.Attacher = (*hurried)(nil)
+
+// storeLocker returns a Locker for a client of the object store.
+func (w *world) storeLocker(n *node, p fabric.Port) lock.Locker {
+	k := w.locker(n, p)
+	if w.s.SecondNs == 0 {
+		return k
+	}
+	return &hurried{Locker: k.(*hier.Locker), port: hurriedPort{p, w.s.SecondNs}}
+}
+
+// seconds returns what a Port's clock shows, and the fastest of all nodes'; 0 if nothing expires.
+func (w *world) seconds(p fabric.Port) (own, fastest uint32) {
+	if w.s.SecondNs == 0 {
+		return 0, 0
+	}
+	for _, n := range w.nodes {
+		fastest = max(fastest, hurriedPort{n.sim.Agent(), w.s.SecondNs}.seconds())
+	}
+	return hurriedPort{p, w.s.SecondNs}.seconds(), fastest
+}
+
+// storeOp does an operation on the store and writes it down.
+func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (*oracle.StoreOp, error) {
+	before := *st.Stats()
+	op.Began, _ = w.seconds(p)
+	op.First = w.roundedUp(p)
+	op.Evicted = w.s.Room > 0 && w.s.NoEvict == 0 // if its client dies, nobody knows
+	o := w.store.Begin(op)
+	err := doStore(st, o, w.s.Room > 0)
+	o.Ended, o.Fastest = w.seconds(p)
+	o.Last = w.roundedUp(p)
+	evicted := st.Stats().Evictions - before.Evictions
+	if o.Result != oracle.Unknown {
+		o.Evicted = evicted > 0
+	}
+	w.evicted += evicted
+	w.moved += st.Stats().Moved - before.Moved
+	w.expired += st.Stats().Expired - before.Expired
+	w.store.End(o)
+	return o, err
+}
+
+// lifetime draws what memory there is and when objects expire, of classes StoreExpiry and StoreEvict.
+func (s *Scenario) lifetime(d *drawer) {
+	s.SecondNs = pick(d, 5*fabric.Microsecond, 20*fabric.Microsecond, 100*fabric.Microsecond)
+	s.Expiring = pick(d, 50, 100)
+	s.EpochNs, s.SkewNs = 0, pick(d, 0, s.SecondNs/2, 4*s.SecondNs)
+	s.Keys, s.Values = d.between(1, 6), pick(d, 0, 20, 200, 3000)
+	s.ThinkNs = pick(d, 0, s.SecondNs/2, 2*s.SecondNs)
+	if s.Class == StoreEvict {
+		s.Expiring = pick(d, 0, 0, 50)
+		s.Keys = d.between(4, 24)
+		all := uint64(s.Keys*(128+s.Values)) * uint64(d.between(30, 120)) / 100
+		s.Room = int(all/uint64(s.MNs)) + 512
+		if d.percent(10) { // more than the buckets have slots for
+			s.CNs, s.Clients, s.MNs, s.Keys, s.Values, s.Rounds = 4, 4, 1, 200, 20, 60
+			s.Room = 64 << 10
+		}
+	}
+	s.layoutFor(d)
+}

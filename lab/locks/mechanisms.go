@@ -1,0 +1,157 @@
+package locks
+
+import (
+	"strings"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lab/locks/dslr"
+	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/sherman"
+	"github.com/declock/declock/lab/locks/shift"
+	"github.com/declock/declock/timesync"
+)
+
+// mechanisms is the registry.
+var mechanisms = []Mechanism{
+	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(false)},
+	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(true)},
+	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", setUp: dslrLock(dslr.Dynamic)},
+	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", setUp: dslrLock(dslr.Truncated)},
+	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", setUp: dslrLock(dslr.Overflowing)},
+	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
+	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
+	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
+	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(sherman.DefaultBound, false)},
+	{Name: "sherman+notes", About: "sherman, whose holders leave the next one of the node what they would READ", setUp: shermanLock(sherman.DefaultBound, true)},
+	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
+	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
+	{Name: "declock-pf", About: "DecLock by timestamp, phase-fair", setUp: decLock("declock-pf")},
+	{Name: "declock", About: "DecLock with all improvements", setUp: decLock("declock")},
+	{Name: "paper-tf", About: "declock-tf to the letter of the paper: writers can starve", setUp: decLock("paper-tf")},
+	{Name: "paper-pf", About: "declock-pf to the letter of the paper: writers can starve", setUp: decLock("paper-pf")},
+	{Name: "remote-prefer", About: "DecLock that prefers waiters of other nodes", setUp: decLock("remote-prefer")},
+	{Name: "local-prefer", About: "DecLock that prefers waiters of the own node", setUp: decLock("local-prefer")},
+	{Name: "local-bound", About: "DecLock that prefers waiters of the own node 4 times in a row", setUp: decLock("local-bound")},
+}
+
+// Backoff of cas-backoff, from about a round trip on: doubled with each try and truncated, as SMART does it.
+const (
+	backoffMinNs = 2 * fabric.Microsecond
+	backoffMaxNs = 1024 * backoffMinNs
+)
+
+func casLock(backoff bool) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		cfg := cas.Config{Plain: !c.Tokens}
+		if backoff {
+			cfg.BackoffMinNs, cfg.BackoffMaxNs = backoffMinNs, backoffMaxNs
+		}
+		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
+			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return cas.New(p, cfg), nil }}
+		}}, nil
+	}
+}
+
+func dslrLock(w dslr.Wait) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		cfg := dslr.Config{Plain: !c.Tokens, Wait: w, LeaseNs: c.LeaseNs}
+		return system{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
+			return &Node{
+				locker: func(p fabric.Port) (lock.Locker, error) { return dslr.New(p, cfg), nil },
+				agent:  dslr.NewAgent(n, cfg).Run,
+			}
+		}}, nil
+	}
+}
+
+func mcsLock(c *Config) (system, error) {
+	cfg := mcs.Config{Plain: !c.Tokens}
+	return system{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
+		return &Node{
+			locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, cfg) },
+			agent:  mcs.NewAgent(n, cfg).Run,
+		}
+	}}, nil
+}
+
+func shiftLock(artifact bool) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		cfg := shift.Config{Artifact: artifact, LeaseNs: c.LeaseNs}
+		return system{layout: shift.Layout, join: func(n fabric.Node) *Node {
+			return &Node{
+				locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg) },
+				agent: func(report func(error)) error {
+					a, err := shift.NewAgent(n, cfg)
+					if err != nil {
+						return err
+					}
+					return a.Run(report)
+				},
+			}
+		}}, nil
+	}
+}
+
+// shermanLock returns cas behind local locks with a bound of handovers.
+func shermanLock(bound int, notes bool) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		cfg := cas.Config{Plain: !c.Tokens}
+		if _, err := sherman.NewTable(bound); err != nil {
+			return system{}, err
+		}
+		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
+			table, _ := sherman.NewTable(bound)
+			table.Notes = notes
+			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return sherman.New(table, cas.New(p, cfg)), nil }}
+		}}, nil
+	}
+}
+
+// decLock returns DecLock under a policy.
+func decLock(policy string) func(*Config) (system, error) {
+	return func(c *Config) (system, error) {
+		p, err := hier.ParsePolicy(policy)
+		if err != nil {
+			return system{}, err
+		}
+		participants := c.CNs
+		if p.Kind == hier.Flat {
+			participants *= c.Clients
+		}
+		y, err := cql.LayoutFor(participants)
+		if err != nil {
+			return system{}, err
+		}
+		if c.CapacityBits != 0 {
+			y.CapacityBits = c.CapacityBits
+			if err := y.Validate(); err != nil {
+				return system{}, err
+			}
+		}
+		cfg := hier.Config{Layout: y}
+		sync := hier.SyncConfig{Counter: c.Counter, IntervalNs: c.SyncIntervalNs}
+		if sync.IntervalNs == 0 {
+			sync.IntervalNs = fabric.Second
+		}
+		return system{layout: y.Lock(), join: func(n fabric.Node) *Node {
+			table, clock := hier.NewTable(p), new(timesync.Clock)
+			agent := hier.NewAgent(table, n, clock, cfg, sync)
+			return &Node{
+				locker: func(port fabric.Port) (lock.Locker, error) { return hier.New(table, port, n, clock, cfg), nil },
+				agent:  agent.Run,
+			}
+		}}, nil
+	}
+}
+
+// varied returns a mechanism whose name is a policy with a bound or with features.
+func varied(name string) (Mechanism, bool) {
+	if _, err := hier.ParsePolicy(name); err == nil && strings.ContainsAny(name, ":+") {
+		return Mechanism{Name: name, About: "DecLock by the policy " + name, setUp: decLock(name)}, true
+	}
+	return Mechanism{}, false
+}

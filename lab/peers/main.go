@@ -1,0 +1,71 @@
+// Command peers measures acquire and release of a lock, side by side: DecLock over TCP, redsync on a Redis server, and the mutex of
+// etcd's client. "declock-lab peers" starts what it needs, runs it and shows the result, which is JSON on standard output here.
+//
+// All are driven by the same loop, in one process, in turns: each of the rounds measures each of them for a short time, and
+// what counts is the median of the rounds. Where clients share a lock it is checked that one holds it at a time.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what to measure.
+type options struct {
+	cluster, etcd, redis string
+	clients, rounds      int
+	window               time.Duration
+}
+
+func run(ctx context.Context) error {
+	var o options
+	flag.StringVar(&o.cluster, "cluster", "", "address of a cluster with a memory node, as declock.Open takes it")
+	flag.StringVar(&o.etcd, "etcd", "", "endpoint of an etcd")
+	flag.StringVar(&o.redis, "redis", "", "host:port of a Redis server; none: redis-server is started for the time")
+	flag.IntVar(&o.clients, "clients", 32, "clients, where there are many")
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each point is measured")
+	flag.DurationVar(&o.window, "window", time.Second, "how long each time")
+	flag.Parse()
+	if o.cluster == "" || o.etcd == "" || o.clients < 2 || o.rounds < 1 || o.window <= 0 {
+		return errors.New("want --cluster and --etcd, two clients, one round and a window at least")
+	}
+	if o.redis == "" {
+		server, err := startRedis(ctx)
+		if err != nil {
+			return err
+		}
+		defer server.stop()
+		o.redis = server.addr
+	}
+	peers, err := connect(ctx, &o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, p := range peers {
+			p.close()
+		}
+	}()
+	rows, err := measure(ctx, &o, peers)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{"rows": rows, "config": map[string]any{
+		"clients": o.clients, "rounds": o.rounds, "window": o.window.String(), "redis": redisVersion(ctx, o.redis)}})
+}
