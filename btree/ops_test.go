@@ -16,7 +16,7 @@ import (
 )
 
 // The table in doc.go: chains (round trips) and operations on memory nodes of each
-// operation without contention, with lock/cas as Plain (one operation to acquire, one to release).
+// operation without contention, with lab/locks/cas as Plain (one operation to acquire, one to release).
 func TestRoundTrips(t *testing.T) {
 	large := make([]byte, 1000)
 	for _, x := range []struct {

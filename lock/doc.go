@@ -5,7 +5,7 @@
 // a free lock. A [Locker] is one client's handle on all locks of one
 // mechanism: DecLock ([github.com/declock/declock/hier] over
 // [github.com/declock/declock/cql]) or another lock of the literature
-// (lock/cas, ...). It works over the client's fabric.Port, and like the Port
+// (lab/locks/cas, ...). It works over the client's fabric.Port, and like the Port
 // it is used by one goroutine at a time.
 //
 // Data that a lock protects travels with the lock's own operations: READs of

@@ -40,7 +40,7 @@
 //
 // Round trips (chains) and operations on the memory node without contention, with a
 // lock that takes one operation to acquire and one to release (TestRoundTrips
-// counts them; lock/cas with tokens has one operation more in the first chain):
+// counts them; lab/locks/cas with tokens has one operation more in the first chain):
 //
 //	operation                     chains  operations
 //	get                              1        3       READ object + READ slots + READ word

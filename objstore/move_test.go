@@ -9,8 +9,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
 )
 
 // Sizes drift from 300 B to 30 KB in a store that evicts nothing, and of which objects are deleted at random so that 60 % of the memory is live: hardly any set is

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
 )
 
 // A tenure is a Locker whose node keeps all locks: each holder but the first waits, and gets the note of the one before.

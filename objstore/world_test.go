@@ -8,8 +8,8 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
 )
 

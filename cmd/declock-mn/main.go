@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"github.com/declock/declock/cmd/internal/app"
 	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/node"
 )
 
-func main() { os.Exit(command.Main(app.MN, os.Args)) }
+func main() { os.Exit(command.Main(node.MN, os.Args)) }

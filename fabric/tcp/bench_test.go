@@ -14,8 +14,8 @@ import (
 
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
 )
 
 // BenchmarkLoopback is a message to and fro over loopback, to a process with one processor, with Go's own

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 )
 

@@ -10,10 +10,10 @@ import (
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/region"
 	"github.com/declock/declock/traces"

@@ -7,9 +7,9 @@ import (
 	"math/bits"
 	"strings"
 
-	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/traces"
 )

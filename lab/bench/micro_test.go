@@ -6,8 +6,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks"
 )
 
 // tiny is a microbenchmark that takes no time.

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/traces"
 )

@@ -8,9 +8,9 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/lab/oracle"
 )
 
 // A client is one client of a scenario, whatever it does.

@@ -50,7 +50,9 @@ func ParseRerun(text string) (Rerun, error) {
 }
 
 // ReplaySchedule returns the command that runs a schedule again.
-func ReplaySchedule(r Rerun) string { return "declock-lab sim explore --replay " + shellQuote(r.String()) }
+func ReplaySchedule(r Rerun) string {
+	return "declock-lab sim explore --replay " + shellQuote(r.String())
+}
 
 // A Rerunning is what came of a schedule that was run again.
 type Rerunning struct {

@@ -4,12 +4,12 @@ import (
 	"slices"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/sherman"
 	"github.com/declock/declock/lab/locks/shift"
+	"github.com/declock/declock/lock"
 )
 
 // A fieldLock is one of the other locks of the field, with fencing tokens.

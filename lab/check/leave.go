@@ -6,8 +6,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/oracle"
+	"github.com/declock/declock/lock"
 )
 
 // leaves draws that compute nodes leave in order while the others work, and that nodes join in their numbers. (From g11 on.) In classes without

@@ -3,9 +3,9 @@ package check
 import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/lab/oracle"
 )
 
 // A hurried Locker has a Port on whose clock a second passes in secondNs, from the second 1 on, so that objects

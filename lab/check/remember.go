@@ -9,8 +9,8 @@ import (
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/oracle"
+	"github.com/declock/declock/lock"
 )
 
 // A turn is one acquisition and release of a client: all that exploring.play remembers.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/lab/oracle"
+	"github.com/declock/declock/objstore"
 )
 
 // A Result is what came of a run.

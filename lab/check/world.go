@@ -10,9 +10,9 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/region"
 	"github.com/declock/declock/timesync"
 )

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/locktest"
 )

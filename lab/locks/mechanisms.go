@@ -6,12 +6,12 @@ import (
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/sherman"
 	"github.com/declock/declock/lab/locks/shift"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/timesync"
 )
 

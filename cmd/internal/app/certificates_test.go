@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/internal/secure/securetest"
 	"github.com/urfave/cli/v2"
@@ -30,16 +31,16 @@ func TestPrintConfigChecksCertificates(t *testing.T) {
 		node, etcd  secure.Files
 		more, wrong string
 	}{
-		{CN, good, good, "", ""},
-		{MN, good, good, "--mem=3", ""},
-		{CN, expired, good, "", "has expired at"},
-		{CN, good, expired, "", "for etcd: secure: bad certificate or secret file: the certificate in"},
-		{CN, ours.Valid("early", now.Add(hour), now.Add(2*hour), "cn.declock"), good, "", "is the clock of this machine right?"},
-		{CN, foreign, good, "", "is not accepted by the CA"},
-		{CN, good, foreignEtcd, "", "is not accepted by the CA"},
-		{CN, ours.Files("memory", "mn.declock"), good, "", "is not for cn.declock"},
-		{MN, ours.Files("compute", "cn.declock"), good, "", "is not for mn.declock"},
-		{MN, good, good, "--mem=4", "not for mn4"},
+		{node.CN, good, good, "", ""},
+		{node.MN, good, good, "--mem=3", ""},
+		{node.CN, expired, good, "", "has expired at"},
+		{node.CN, good, expired, "", "for etcd: secure: bad certificate or secret file: the certificate in"},
+		{node.CN, ours.Valid("early", now.Add(hour), now.Add(2*hour), "cn.declock"), good, "", "is the clock of this machine right?"},
+		{node.CN, foreign, good, "", "is not accepted by the CA"},
+		{node.CN, good, foreignEtcd, "", "is not accepted by the CA"},
+		{node.CN, ours.Files("memory", "mn.declock"), good, "", "is not for cn.declock"},
+		{node.MN, ours.Files("compute", "cn.declock"), good, "", "is not for mn.declock"},
+		{node.MN, good, good, "--mem=4", "not for mn4"},
 	} {
 		a := x.app(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
 		args := []string{"daemon", "--print-config", "--cluster", "tcp://127.0.0.1:1/x", "--listen", ":0",

@@ -47,14 +47,14 @@ func removeOne(env *command.Env, dir, name string) error {
 	if err := fleet.Remove(dir, name); err != nil {
 		return err
 	}
-	w := &lineWriter{w: env.Stdout}
-	w.printf("removed shm:%s\n", name)
+	w := &command.LineWriter{W: env.Stdout}
+	w.Printf("removed shm:%s\n", name)
 	for _, m := range info.Memory {
 		if _, err := os.Stat(m.Path); err == nil { // only what --path named is still there
-			w.printf("left %s, which --path named: remove it yourself if nobody needs what is in it\n", m.Path)
+			w.Printf("left %s, which --path named: remove it yourself if nobody needs what is in it\n", m.Path)
 		}
 	}
-	return w.err
+	return w.Err
 }
 
 func cleanAll(env *command.Env, dir, runDir string) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/urfave/cli/v2"
 )
@@ -25,14 +26,9 @@ func Declock(env *command.Env) *cli.App {
 		upCommand(env), replayCommand(env), statusCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env), forgetCommand(env), dropCommand(env), flushCommand(env),
 		traceCommand(env), exitCodesCommand(env), VersionCommand(env),
 	}
-	a.Commands = append(a.Commands, NodeCommands(env)...)
+	a.Commands = append(a.Commands, node.Hidden(env)...)
 	a.Action = command.UnknownRoot(a)
 	return a
-}
-
-// NodeCommands are hidden: package fleet runs the program that it is part of with them.
-func NodeCommands(env *command.Env) []*cli.Command {
-	return []*cli.Command{mnCommand(env), cnCommand(env), driverCommand()}
 }
 
 func exitCodesCommand(env *command.Env) *cli.Command {

@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/config"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/metrics"
 	"github.com/goccy/go-yaml"
@@ -39,10 +40,10 @@ func flagsOf(build func(*command.Env) *cli.App) []cli.Flag {
 
 // The annotated examples have every setting, and are good.
 func TestExampleConfigurations(t *testing.T) {
-	for name, build := range map[string]func(*command.Env) *cli.App{"declock-mn": MN, "declock-cn": CN} {
+	for name, build := range map[string]func(*command.Env) *cli.App{"declock-mn": node.MN, "declock-cn": node.CN} {
 		path := filepath.Join(deploy, "config", name+".yaml")
 		text := readFile(t, path)
-		known := names(flagsOf(build))
+		known := node.Names(flagsOf(build))
 		for _, uncommented := range []string{text, regexp.MustCompile(`(?m)^# ([a-z-]+: )`).ReplaceAllString(text, "$1")} {
 			list, err := config.Parse(path, []byte(uncommented))
 			if err != nil {
@@ -87,7 +88,7 @@ func TestPrintConfigChecks(t *testing.T) {
 		"Listen is \"nonsense\"":     {"--insecure", "--listen", "nonsense"},
 		"/nonexistent/etcd-password": {"--insecure", "--etcd-user", "x", "--etcd-password-file", "/nonexistent/etcd-password"},
 	} {
-		a := CN(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
+		a := node.CN(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
 		err := a.Run(slices.Concat(good, args))
 		if what == "" && err != nil || what != "" && (err == nil || !strings.Contains(err.Error(), what)) {
 			t.Errorf("%v: %v", args, err)
@@ -108,7 +109,7 @@ func TestPrintConfigChecksVerbs(t *testing.T) {
 		"open /nonexistent/ca": {"--tls-ca", "/nonexistent/ca", "--tls-cert", "x", "--tls-key", "x"},
 		"TTL is -5s":           {"--insecure", "--dead-after", "-5s"},
 	} {
-		a := CN(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
+		a := node.CN(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
 		err := a.Run(slices.Concat(good, args))
 		if what == "" && err != nil || what != "" && (err == nil || !strings.Contains(err.Error(), what)) {
 			t.Errorf("%v: %v", args, err)
@@ -121,7 +122,7 @@ func TestPrintConfigChecksVerbs(t *testing.T) {
 
 // Flags and configuration files in units, manifests and the container file exist.
 func TestDeploymentsUseWhatThereIs(t *testing.T) {
-	all := slices.Concat(flagsOf(MN), flagsOf(CN))
+	all := slices.Concat(flagsOf(node.MN), flagsOf(node.CN))
 	var known []string
 	for _, f := range all {
 		known = append(known, f.Names()...)
@@ -236,7 +237,7 @@ func TestManifests(t *testing.T) {
 			kinds[o.Kind]++
 			for file, settings := range o.Data {
 				list, err := config.Parse(file, []byte(settings))
-				known := names(flagsOf(map[string]func(*command.Env) *cli.App{"mn.yaml": MN, "cn.yaml": CN}[file]))
+				known := node.Names(flagsOf(map[string]func(*command.Env) *cli.App{"mn.yaml": node.MN, "cn.yaml": node.CN}[file]))
 				if err != nil {
 					t.Error(err)
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
@@ -31,7 +32,7 @@ Examples:
    declock forget --config /etc/declock/declock-cn.yaml --force mn7`
 
 func forgetCommand(env *command.Env) *cli.Command {
-	var net Network
+	var net node.Network
 	var force bool
 	return command.Complete(&cli.Command{
 		Name: "forget", Usage: "take a memory node that is down out of a cluster for good", ArgsUsage: "MEMORY-NODE", Category: "run", Description: forgetDescription,

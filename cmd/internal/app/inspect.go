@@ -13,6 +13,7 @@ import (
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
@@ -36,7 +37,7 @@ Examples:
 // inspector is what the commands of inspect have in common.
 type inspector struct {
 	env   *command.Env
-	net   Network
+	net   node.Network
 	at    scheme.Cluster
 	store string
 	tree  string
@@ -141,12 +142,12 @@ func (i *inspector) roots(l *looking, _ string) error {
 		}
 	}
 	return i.emit("roots", rows, func() error {
-		p := &lineWriter{w: i.env.Stdout}
+		p := &statusWriter{command.LineWriter{W: i.env.Stdout}}
 		if len(rows) == 0 {
-			p.printf("the root directories are empty\n")
+			p.Printf("the root directories are empty\n")
 		}
 		p.roots(list)
-		return p.err
+		return p.Err
 	})
 }
 
@@ -206,14 +207,14 @@ func (i *inspector) header(l *looking, arg string) error {
 	}
 	row := decodeLock(y, a, buf)
 	return i.emit("header", []any{row}, func() error {
-		w := &lineWriter{w: i.env.Stdout}
-		w.printf("lock %s: %s\n  header %s: qhead %d, qsize %d, wcnt %d, reset %d\n", row.Lock, row.State, row.Header, row.Head, row.Size, row.Writers, row.ResetID)
+		w := &command.LineWriter{W: i.env.Stdout}
+		w.Printf("lock %s: %s\n  header %s: qhead %d, qsize %d, wcnt %d, reset %d\n", row.Lock, row.State, row.Header, row.Head, row.Size, row.Writers, row.ResetID)
 		t := &report.Table{Head: []string{"slot", "entry", "decoded", "meaning"}}
 		for _, q := range row.Queue {
 			t.Add(fmt.Sprint(q.Slot), q.Entry, q.Text, q.Meaning)
 		}
-		w.table(t)
-		return w.err
+		w.Table(t)
+		return w.Err
 	})
 }
 

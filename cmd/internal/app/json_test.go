@@ -15,7 +15,7 @@ import (
 // All names of what --json and /status print are of one style: lower case, with underscores.
 func TestNamesInJSON(t *testing.T) {
 	for _, v := range []any{report.Report{}, clusterRow{}, control.Status{}, fabric.Memory{}, lockRow{}, bucketRow{}, storeRow{}, treeRow{}, btree.Dump{},
-		report.Total{}, replay.Row{}, presetRow{}, traces.Summary{}} {
+		Total{}, replay.Row{}, presetRow{}, traces.Summary{}} {
 		reporttest.CheckNames(t, v)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/machine"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/objstore"
@@ -47,7 +48,7 @@ const EmbeddedPrefix = "replay-"
 
 // replayOptions are the flags of replay.
 type replayOptions struct {
-	net                                                  Network
+	net                                                  node.Network
 	at                                                   scheme.Cluster // of --cluster; nil: an embedded one, or a target
 	netArgs                                              []string
 	target, preset, policy, store, profile               string
@@ -148,7 +149,7 @@ func (o *replayOptions) check(c *cli.Context) error {
 	if err := command.Arguments(c, 0, 1); err != nil {
 		return err
 	}
-	if err := o.net.settings.load(c); err != nil {
+	if err := o.net.Settings.Load(c); err != nil {
 		return err
 	}
 	o.trace, o.own = c.Args().First(), c.IsSet("cns")
@@ -495,7 +496,7 @@ func verdict(out *fleet.Outcome) error {
 
 // print prints the result.
 func (o *replayOptions) print(env *command.Env, out *fleet.Outcome, policy string) error {
-	total, rows := report.ReplayRows(out, policy, o.target)
+	total, rows := ReplayRows(out, policy, o.target)
 	total.Fill = o.fill
 	if o.json {
 		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.N, Commit: report.Commit(), Config: o.config(policy)}
@@ -518,7 +519,7 @@ func (o *replayOptions) print(env *command.Env, out *fleet.Outcome, policy strin
 		where = fmt.Sprintf("%s, lock %s", o.fabric(), policy)
 	}
 	title := fmt.Sprintf("replay of %s: %d processes x %d clients, %s", what, out.Members, o.clients.N, where)
-	if err := report.WriteReplay(env.Stdout, title, &total, rows); err != nil {
+	if err := WriteReplay(env.Stdout, title, &total, rows); err != nil {
 		return err
 	}
 	return printMessages(env.Stderr, out)

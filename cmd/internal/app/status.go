@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
@@ -73,7 +74,7 @@ type computeRow struct {
 }
 
 func statusCommand(env *command.Env) *cli.Command {
-	var net Network
+	var net node.Network
 	var asJSON bool
 	return command.Complete(&cli.Command{
 		Name: "status", Usage: "show the clusters of this machine", Category: "look", Description: statusDescription,
@@ -99,8 +100,8 @@ func statusCommand(env *command.Env) *cli.Command {
 }
 
 // statusRows describes the cluster that was asked for, or all that this machine knows of.
-func statusRows(c *cli.Context, net *Network) (rows []*clusterRow, fabric string, err error) {
-	if err := net.settings.load(c); err != nil {
+func statusRows(c *cli.Context, net *node.Network) (rows []*clusterRow, fabric string, err error) {
+	if err := net.Settings.Load(c); err != nil {
 		return nil, "", err
 	}
 	ctx := c.Context
@@ -300,68 +301,54 @@ func regionsByJoining(ctx context.Context, at scheme.Cluster) []control.Memory {
 
 // writeStatus writes clusters for people.
 func writeStatus(w io.Writer, dir string, rows []*clusterRow) error {
-	p := &lineWriter{w: w}
+	p := &statusWriter{command.LineWriter{W: w}}
 	if len(rows) == 0 {
-		p.printf("no clusters in %s\n", dir)
+		p.Printf("no clusters in %s\n", dir)
 	}
 	for i, r := range rows {
 		if i > 0 {
-			p.printf("\n")
+			p.Printf("\n")
 		}
 		p.cluster(r)
 	}
-	return p.err
+	return p.Err
 }
 
-type lineWriter struct {
-	w   io.Writer
-	err error
-}
+// A statusWriter writes rows of status.
+type statusWriter struct{ command.LineWriter }
 
-func (p *lineWriter) printf(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
-	}
-}
-
-func (p *lineWriter) table(t *report.Table) {
-	if p.err == nil && len(t.Rows) > 0 {
-		p.err = t.Write(p.w)
-	}
-}
-
-func (p *lineWriter) cluster(r *clusterRow) {
+func (p *statusWriter) cluster(r *clusterRow) {
 	if r.State == scheme.Denied {
-		p.printf("cluster %s is not this user's own: %s\n", r.Cluster, r.Error)
+		p.Printf("cluster %s is not this user's own: %s\n", r.Cluster, r.Error)
 		return
 	}
-	p.printf("cluster %s is %s: view %d", r.Cluster, r.State, r.View)
+	p.Printf("cluster %s is %s: view %d", r.Cluster, r.State, r.View)
 	if r.MaxCN > 0 {
-		p.printf(", at most %d compute nodes", r.MaxCN)
+		p.Printf(", at most %d compute nodes", r.MaxCN)
 	}
 	switch {
 	case r.local:
-		p.printf(", as its compute nodes on this machine see it")
+		p.Printf(", as its compute nodes on this machine see it")
 	case r.Dir != "":
-		p.printf(", in %s", r.Dir)
+		p.Printf(", in %s", r.Dir)
 	}
-	p.printf("\n")
+	p.Printf("\n")
 	name := strings.TrimPrefix(r.Cluster, "shm:")
 	p.coordinator(r)
 	switch {
 	case r.State == scheme.Broken:
-		p.printf("  %s\n  remove it: declock clean %s\n", r.Error, name)
+		p.Printf("  %s\n  remove it: declock clean %s\n", r.Error, name)
 		return
 	case r.State == "dead":
-		p.printf("  all its processes have gone; remove what they left: declock clean %s\n", name)
+		p.Printf("  all its processes have gone; remove what they left: declock clean %s\n", name)
 	case slices.ContainsFunc(r.Memory, func(m memoryRow) bool { return !m.Alive }) && !strings.HasPrefix(r.Cluster, "shm:"):
-		p.printf("  a memory node is down: what is on it cannot be used until it is started again\n")
+		p.Printf("  a memory node is down: what is on it cannot be used until it is started again\n")
 	case r.State == "partial" && !r.local:
-		p.printf("  some of its nodes have died; the next that joins or leaves removes what they left\n")
+		p.Printf("  some of its nodes have died; the next that joins or leaves removes what they left\n")
 	}
 	for _, m := range r.Memory {
 		if m.Error != "" {
-			p.printf("  %s: %s\n", m.Node, m.Error)
+			p.Printf("  %s: %s\n", m.Node, m.Error)
 		}
 	}
 	used := map[string]*control.Memory{}
@@ -376,7 +363,7 @@ func (p *lineWriter) cluster(r *clusterRow) {
 		}
 		mem.Add(m.Node, pidText(m.Pid), yesNo(m.Alive), fmt.Sprint(m.Epoch), units.Bytes(m.Size), taken, m.Path+m.Address)
 	}
-	p.table(mem)
+	p.Table(mem)
 	cns := &report.Table{Head: []string{"compute node", "pid", "alive", "address", "lock", "acquires", "local", "remote", "resets", "replay"}}
 	for _, n := range r.Compute {
 		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), orDash(n.Address), "-", "-", "-", "-", "-", n.Note}
@@ -387,22 +374,22 @@ func (p *lineWriter) cluster(r *clusterRow) {
 		}
 		cns.Add(row...)
 	}
-	p.table(cns)
+	p.Table(cns)
 	p.hot(r.Compute)
 	p.roots(r.Regions)
 }
 
 // coordinator shows that etcd does not answer: this command, or compute nodes.
-func (p *lineWriter) coordinator(r *clusterRow) {
+func (p *statusWriter) coordinator(r *clusterRow) {
 	if r.Coordinator != "" {
-		p.printf("  etcd does not answer: nobody joins, and deaths go unnoticed: %s\n", r.Coordinator)
+		p.Printf("  etcd does not answer: nobody joins, and deaths go unnoticed: %s\n", r.Coordinator)
 	}
 	for _, n := range r.Compute {
 		if n.Status == nil || n.Status.Coordinator == nil || n.Status.Coordinator.Error == "" {
 			continue
 		}
 		c := n.Status.Coordinator
-		p.printf("  etcd has not answered %s for %.0f s: %s\n", n.Node, c.SilentS, c.Error)
+		p.Printf("  etcd has not answered %s for %.0f s: %s\n", n.Node, c.SilentS, c.Error)
 	}
 }
 
@@ -417,7 +404,7 @@ func orDash(s string) string {
 const hotShown = 3
 
 // hot shows the locks that are acquired most.
-func (p *lineWriter) hot(nodes []computeRow) {
+func (p *statusWriter) hot(nodes []computeRow) {
 	t := &report.Table{Head: []string{"hot locks of", "lock", "share", "acquired in us"}}
 	for _, n := range nodes {
 		if n.Status == nil {
@@ -427,10 +414,10 @@ func (p *lineWriter) hot(nodes []computeRow) {
 			t.Add(n.Node, h.Lock, fmt.Sprintf("%.1f%%", 100*h.Share), fmt.Sprintf("%.1f", h.AcquireUs))
 		}
 	}
-	p.table(t)
+	p.Table(t)
 }
 
-func (p *lineWriter) roots(regions []control.Memory) {
+func (p *statusWriter) roots(regions []control.Memory) {
 	t := &report.Table{Head: []string{"root entry", "kind", "address", "size", "takes", "limit", "made by", "objects", "in use by them"}}
 	for _, m := range regions {
 		for _, e := range m.Entries {
@@ -446,10 +433,10 @@ func (p *lineWriter) roots(regions []control.Memory) {
 			t.Add(e.Name, e.Kind, e.Address, units.Bytes(e.Length), units.Bytes(e.Taken), limit, e.Creator, objects, inUse)
 		}
 		if m.Error != "" {
-			p.printf("  %s: %s\n", m.Node, m.Error)
+			p.Printf("  %s: %s\n", m.Node, m.Error)
 		}
 	}
-	p.table(t)
+	p.Table(t)
 }
 
 func jobText(j *control.Progress) string {

@@ -177,11 +177,11 @@ func traceStat(ctx context.Context, env *command.Env, path string, skip, asJSON 
 }
 
 func writeSummary(env *command.Env, path string, m *traces.Summary) error {
-	p := &lineWriter{w: env.Stdout}
+	p := &command.LineWriter{W: env.Stdout}
 	line := func(name, format string, args ...any) {
-		p.printf("  %-15s "+format+"\n", append([]any{name}, args...)...)
+		p.Printf("  %-15s "+format+"\n", append([]any{name}, args...)...)
 	}
-	p.printf("trace %s\n\n", path)
+	p.Printf("trace %s\n\n", path)
 	line("requests", "%s in %s s, %.2f thousand/s", units.Count(m.Requests), units.Count(m.DurationS), m.RateKQPS)
 	line("clients", "%d", m.Clients)
 	counted := ""
@@ -203,19 +203,19 @@ func writeSummary(env *command.Env, path string, m *traces.Summary) error {
 	if m.OutOfOrder > 0 {
 		line("out of order", "%s records", units.Count(m.OutOfOrder))
 	}
-	p.printf("\n")
+	p.Printf("\n")
 	ops := &report.Table{Head: []string{"op", "count", "share"}}
 	for _, o := range m.Ops {
 		ops.Add(o.Op, units.Count(o.Count), strconv.FormatFloat(o.Share, 'f', 4, 64))
 	}
-	p.table(ops)
-	p.printf("\n")
+	p.Table(ops)
+	p.Printf("\n")
 	ttls := &report.Table{Head: []string{"TTL s", "share of writes"}}
 	for _, t := range m.TTLs {
 		ttls.Add(fmt.Sprint(t.TTL), strconv.FormatFloat(t.Share, 'f', 4, 64))
 	}
-	p.table(ttls)
-	return p.err
+	p.Table(ttls)
+	return p.Err
 }
 
 func tracePresetsCommand(env *command.Env) *cli.Command {

@@ -11,6 +11,13 @@ import (
 	"github.com/declock/declock/traces/replay"
 )
 
+// Hidden commands by which a program starts itself as a node, or as what drives a target that is no cluster.
+const (
+	MNCommand     = "__mn"
+	CNCommand     = "__cn"
+	DriverCommand = "__driver"
+)
+
 const (
 	// Version of the protocol. Daemons and commands of different versions refuse each other.
 	Version = 2

@@ -19,13 +19,6 @@ import (
 	"github.com/declock/declock/fabric/shm"
 )
 
-// Hidden commands of the executable.
-const (
-	MNCommand     = "__mn"
-	CNCommand     = "__cn"
-	DriverCommand = "__driver"
-)
-
 // DefaultProcs is GOMAXPROCS of a compute node of an embedded cluster: there are more of them than cores.
 const DefaultProcs = 1
 
@@ -66,7 +59,7 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 		if len(cfg.Memory) > 1 {
 			name = fmt.Sprintf("memory node %d", i)
 		}
-		c, err := Start(ctx, name, slices.Concat([]string{MNCommand, "--mem", strconv.Itoa(i)}, flags, common), cfg.Messages)
+		c, err := Start(ctx, name, slices.Concat([]string{control.MNCommand, "--mem", strconv.Itoa(i)}, flags, common), cfg.Messages)
 		if err != nil {
 			f.Stop()
 			return nil, err
@@ -78,7 +71,7 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	var wg sync.WaitGroup
 	for i := range f.CNs {
 		wg.Go(func() {
-			args := append([]string{CNCommand, "--lock", cfg.Policy, "--procs", strconv.Itoa(cfg.Procs)}, common...)
+			args := append([]string{control.CNCommand, "--lock", cfg.Policy, "--procs", strconv.Itoa(cfg.Procs)}, common...)
 			if cfg.Profile != "" {
 				args = append(args, "--cpuprofile", filepath.Join(cfg.Profile, fmt.Sprintf("cn%d.prof", i+1)))
 			}
@@ -211,7 +204,7 @@ func startDriver(name string, procs int, messages io.Writer) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, _, err := spawn(name, []string{DriverCommand, "--control-fd", "3", "--procs", strconv.Itoa(procs)}, []*os.File{theirs})
+	c, _, err := spawn(name, []string{control.DriverCommand, "--control-fd", "3", "--procs", strconv.Itoa(procs)}, []*os.File{theirs})
 	if err != nil {
 		_ = conn.Close()
 		return nil, err

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/declock/declock/cmd/internal/app"
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/bench"
@@ -37,7 +37,7 @@ type microOptions struct {
 	nic                                                        command.Choice
 	chain, keep, json                                          bool
 
-	net   app.Network // of a cluster in real time; none: the simulator
+	net   node.Network // of a cluster in real time; none: the simulator
 	procs command.Count
 }
 

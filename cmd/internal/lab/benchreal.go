@@ -16,6 +16,7 @@ import (
 	"github.com/declock/declock/cmd/internal/app"
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/bench"
@@ -187,7 +188,7 @@ func partOutput(cmd *exec.Cmd, env *command.Env) ([]byte, error) {
 
 // microPartCommand is what realProcs starts.
 func microPartCommand(env *command.Env) *cli.Command {
-	net := new(app.Network)
+	net := new(node.Network)
 	var micro string
 	base, first, nodes := command.Count{Max: 1<<64 - 1}, command.Count{Max: 128}, command.Count{N: 1, Min: 1, Max: 128}
 	return &cli.Command{

@@ -3,6 +3,7 @@ package lab
 import (
 	"github.com/declock/declock/cmd/internal/app"
 	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/node"
 	"github.com/urfave/cli/v2"
 )
 
@@ -15,7 +16,7 @@ Exit codes are those of declock: "declock exit-codes".`
 // Lab returns the application declock-lab.
 func Lab(env *command.Env) *cli.App {
 	a := command.New(env, "declock-lab", "compare locks, and look for bugs in them", labDescription)
-	a.Commands = append([]*cli.Command{benchCommand(env), simCommand(env), mutantsCommand(env), peersCommand(env), app.VersionCommand(env)}, app.NodeCommands(env)...)
+	a.Commands = append([]*cli.Command{benchCommand(env), simCommand(env), mutantsCommand(env), peersCommand(env), app.VersionCommand(env)}, node.Hidden(env)...)
 	a.Action = command.UnknownRoot(a)
 	return a
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
 )
 
 func is(err, target error) bool { return errors.Is(err, target) }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/dslr"
+	"github.com/declock/declock/lock"
 )
 
 // Two clients draw tickets; the second polls until the first has left.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lock"
 )
 
 // Two clients queue; the first hands the lock to the second by a message.

@@ -5,9 +5,9 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/sherman"
+	"github.com/declock/declock/lock"
 )
 
 // Two clients of one compute node: the lock goes from one to the other without an operation on the memory node.

@@ -7,10 +7,10 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/cas"
-	"github.com/declock/declock/lock/locktest"
 	"github.com/declock/declock/lab/locks/sherman"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lock/locktest"
 )
 
 func mechanism(cfg cas.Config, bound int) locktest.Mechanism {

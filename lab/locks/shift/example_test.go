@@ -5,8 +5,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lab/locks/shift"
+	"github.com/declock/declock/lock"
 )
 
 // A writer and two readers, each alone: one operation to acquire, one to release.

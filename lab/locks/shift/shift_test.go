@@ -8,9 +8,9 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/shift"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/locktest"
-	"github.com/declock/declock/lab/locks/shift"
 )
 
 const us = fabric.Microsecond

@@ -1,4 +1,4 @@
-package app
+package node
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ func TestReload(t *testing.T) {
 		if _, err := n.Parse(c); err != nil {
 			return err
 		}
-		r = newReloader(c, &n.settings, &how.now, how.logger(&log), func() error { return bad })
+		r = newReloader(c, &n.Settings, &how.now, how.logger(&log), func() error { return bad })
 		return nil
 	}}
 	var wait command.ByteSize

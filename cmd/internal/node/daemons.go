@@ -1,4 +1,4 @@
-package app
+package node
 
 import (
 	"context"
@@ -15,13 +15,18 @@ import (
 	"time"
 
 	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
-	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
 	"github.com/urfave/cli/v2"
 )
+
+// Hidden returns the hidden commands with which package fleet runs the program that it is part of.
+func Hidden(env *command.Env) []*cli.Command {
+	return []*cli.Command{mnCommand(env), cnCommand(env), driverCommand()}
+}
 
 // MN returns the application declock-mn.
 func MN(env *command.Env) *cli.App {
@@ -76,7 +81,7 @@ func mnCommand(env *command.Env) *cli.Command {
 		log   *slog.Logger
 	)
 	return command.Complete(&cli.Command{
-		Name: fleet.MNCommand, Hidden: true, Usage: "a memory node", Description: mnDescription,
+		Name: control.MNCommand, Hidden: true, Usage: "a memory node", Description: mnDescription,
 		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			command.CountFlag(&mem, "mem", "number of the memory node in the cluster"),
 			command.SizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
@@ -110,11 +115,11 @@ func mnCommand(env *command.Env) *cli.Command {
 				return err
 			}
 			check := func() error { return scheme.Check(cfg.Cluster, scheme.MemoryRole(m.ID)) }
-			if net.settings.print {
-				return errors.Join(net.settings.write(c, env.Stdout), check())
+			if net.Settings.print {
+				return errors.Join(net.Settings.write(c, env.Stdout), check())
 			}
 			log = how.logger(env.Stderr)
-			how.reloadOnHangUp(env, newReloader(c, &net.settings, &how.now, log, check))
+			how.reloadOnHangUp(env, newReloader(c, &net.Settings, &how.now, log, check))
 			cfg.Options = how.options(log, cfg.Cluster)
 			return how.run(c.Context, env, log, func(ctx context.Context) error {
 				return daemon.RunMN(ctx, cfg, env.Stdout)
@@ -132,7 +137,7 @@ func cnCommand(env *command.Env) *cli.Command {
 		log   *slog.Logger
 	)
 	return command.Complete(&cli.Command{
-		Name: fleet.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
+		Name: control.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
 		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			command.LockFlag(&cfg.Policy),
 			command.CountFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
@@ -156,11 +161,11 @@ func cnCommand(env *command.Env) *cli.Command {
 				return err
 			}
 			check := func() error { return scheme.Check(cfg.Cluster, scheme.ComputeRole) }
-			if net.settings.print {
-				return errors.Join(net.settings.write(c, env.Stdout), check())
+			if net.Settings.print {
+				return errors.Join(net.Settings.write(c, env.Stdout), check())
 			}
 			log = how.logger(env.Stderr)
-			how.reloadOnHangUp(env, newReloader(c, &net.settings, &how.now, log, check))
+			how.reloadOnHangUp(env, newReloader(c, &net.Settings, &how.now, log, check))
 			cfg.Options = how.options(log, cfg.Cluster)
 			return how.run(c.Context, env, log, func(ctx context.Context) error {
 				return daemon.RunCN(ctx, cfg, env.Stdout)
@@ -176,7 +181,7 @@ func waitFlag(to *time.Duration) cli.Flag {
 func driverCommand() *cli.Command {
 	var fd, procs = command.Count{Max: 1 << 16}, command.Count{Max: 1024}
 	return command.Complete(&cli.Command{
-		Name: fleet.DriverCommand, Hidden: true, Usage: "replays against a target that is no cluster",
+		Name: control.DriverCommand, Hidden: true, Usage: "replays against a target that is no cluster",
 		Flags: []cli.Flag{
 			command.CountFlag(&fd, "control-fd", "descriptor of the control connection"),
 			command.CountFlag(&procs, "procs", "GOMAXPROCS"),

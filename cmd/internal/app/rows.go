@@ -1,4 +1,4 @@
-package report
+package app
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/cmd/internal/fleet"
+	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/replay"
@@ -169,8 +170,8 @@ func (p *printer) extras(t *Total) {
 	}
 }
 
-func replayTable(rows []replay.Row) *Table {
-	t := &Table{Head: []string{"op", "count", "misses", "errors", "p50 us", "p99 us", "p99.9 us", "max us"}}
+func replayTable(rows []replay.Row) *report.Table {
+	t := &report.Table{Head: []string{"op", "count", "misses", "errors", "p50 us", "p99 us", "p99.9 us", "max us"}}
 	us := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 	for _, r := range rows {
 		t.Add(r.Op, units.Count(r.Count), units.Count(r.Misses), units.Count(r.Errors), us(r.P50Us), us(r.P99Us), us(r.P999Us), us(r.MaxUs))

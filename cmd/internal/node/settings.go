@@ -1,4 +1,4 @@
-package app
+package node
 
 import (
 	"fmt"
@@ -41,7 +41,7 @@ func (s *settings) printFlag() cli.Flag {
 }
 
 // names returns the names of the settings.
-func names(flags []cli.Flag) (list []string) {
+func Names(flags []cli.Flag) (list []string) {
 	for _, f := range flags {
 		if n := f.Names()[0]; !slices.Contains(notSettings, n) {
 			list = append(list, n)
@@ -52,7 +52,7 @@ func names(flags []cli.Flag) (list []string) {
 }
 
 // load sets the flags that are in the file and were not given.
-func (s *settings) load(c *cli.Context) error {
+func (s *settings) Load(c *cli.Context) error {
 	if s.file == "" || s.loaded {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (s *settings) load(c *cli.Context) error {
 		return exit.With(exit.Usage, err)
 	}
 	s.list = list
-	known := names(s.flags)
+	known := Names(s.flags)
 	for _, x := range list {
 		switch {
 		case slices.Contains(known, x.Name):
@@ -105,18 +105,18 @@ func forTool(name, value string) string {
 
 // write writes the settings as they are now: those that are not set, with their defaults, as comments.
 func (s *settings) write(c *cli.Context, w io.Writer) error {
-	p := &lineWriter{w: w}
-	for _, name := range names(s.flags) {
+	p := &command.LineWriter{W: w}
+	for _, name := range Names(s.flags) {
 		switch value := valueOf(c, s.flags, name); {
 		case c.IsSet(name):
-			p.printf("%s: %q\n", name, value)
+			p.Printf("%s: %q\n", name, value)
 		case value == "":
-			p.printf("# %s:\n", name)
+			p.Printf("# %s:\n", name)
 		default:
-			p.printf("# %s: %q\n", name, value) // the default
+			p.Printf("# %s: %q\n", name, value) // the default
 		}
 	}
-	return p.err
+	return p.Err
 }
 
 // valueOf returns the value of a flag as text.
@@ -143,5 +143,5 @@ func valueOf(c *cli.Context, flags []cli.Flag, name string) string {
 // daemonSettings are the settings of both daemons.
 func daemonSettings() []string {
 	env := &command.Env{}
-	return slices.Concat(names(MN(env).Flags), names(CN(env).Flags))
+	return slices.Concat(Names(MN(env).Flags), Names(CN(env).Flags))
 }

@@ -1,4 +1,4 @@
-package app
+package node
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func newReloader(c *cli.Context, s *settings, level *slog.LevelVar, log *slog.Lo
 	for _, x := range s.list {
 		r.holds[x.Name] = x.Value
 	}
-	for _, name := range names(s.flags) {
+	for _, name := range Names(s.flags) {
 		if _, inFile := r.holds[name]; c.IsSet(name) && (!inFile || slices.Contains(s.overridden, name)) {
 			r.given = append(r.given, name)
 		}
@@ -72,7 +72,7 @@ func (r *reloader) read() (applied, restart []string, err error) {
 	level := newRunning().level
 	now := map[string]string{}
 	for _, x := range list {
-		if !slices.Contains(names(r.settings.flags), x.Name) {
+		if !slices.Contains(Names(r.settings.flags), x.Name) {
 			return nil, nil, config.Errorf(r.settings.file, x.Line, "no setting %q", x.Name)
 		}
 		if x.Name == logLevel {
@@ -82,7 +82,7 @@ func (r *reloader) read() (applied, restart []string, err error) {
 		}
 		now[x.Name] = x.Value
 	}
-	for _, name := range names(r.settings.flags) {
+	for _, name := range Names(r.settings.flags) {
 		was, had := r.holds[name]
 		is, has := now[name]
 		switch {

@@ -1,4 +1,4 @@
-package app
+package node
 
 import (
 	"fmt"
@@ -19,13 +19,13 @@ type Network struct {
 	// instance is which of the daemons of this host with the same settings this one is: from 1.
 	instance command.Count
 
-	settings settings
+	Settings settings
 }
 
 // daemon makes the flags of a daemon its settings.
 func (n *Network) daemon(flags []cli.Flag) []cli.Flag {
-	flags = append(flags, n.settings.printFlag())
-	n.settings.flags, n.settings.others = flags, nil
+	flags = append(flags, n.Settings.printFlag())
+	n.Settings.flags, n.Settings.others = flags, nil
 	return flags
 }
 
@@ -55,14 +55,14 @@ func (n *Network) Flags(usage string) []cli.Flag {
 		str("gid", "verbs: index or IP address of the RDMA port's GID (default: the best)", &n.Options.GID),
 		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node", DefaultText: "4", Destination: &n.Options.QueuePairs},
 	}
-	all := append([]cli.Flag{command.ClusterFlag(&n.Cluster, usage), n.settings.fileFlag()}, n.own...)
-	n.settings.flags, n.settings.others = all, daemonSettings // a tool takes what it needs from a daemon's file
+	all := append([]cli.Flag{command.ClusterFlag(&n.Cluster, usage), n.Settings.fileFlag()}, n.own...)
+	n.Settings.flags, n.Settings.others = all, daemonSettings // a tool takes what it needs from a daemon's file
 	return all
 }
 
 // parse returns the cluster that was given. Flags that mean nothing for it are refused.
 func (n *Network) Parse(c *cli.Context) (scheme.Cluster, error) {
-	if err := n.settings.load(c); err != nil {
+	if err := n.Settings.Load(c); err != nil {
 		return nil, err
 	}
 	if n.Cluster == "" {
