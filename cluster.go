@@ -17,8 +17,8 @@ import (
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/mn"
-	"github.com/declock/declock/region"
 )
 
 // Errors of Open.
@@ -43,7 +43,7 @@ type Cluster struct {
 	private *mn.Node // the memory node of a cluster of this process alone
 
 	report   func(error)     // errors in the background; nil: nobody
-	creating region.Creating // root entries
+	creating memory.Creating // root entries
 	opening  chan struct{}   // has room for one who opens a store or tree
 
 	mu       sync.Mutex

@@ -6,8 +6,8 @@ import (
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // DropStore removes the object store with a name, with all that is in it. The name is free at once. In this process the store is objstore.ErrDropped from then on.
@@ -64,7 +64,7 @@ var ErrDropped = errors.New("declock: locks have been dropped")
 // Locks, of whatever name, that are as many, if nobody holds one then: so whoever uses dropped locks all the same never breaks others' exclusion, but may keep them waiting.
 func (c *Cluster) DropLocks(ctx context.Context, name string) error {
 	return c.drop(ctx, func(s *Session, _ func() fabric.View) error {
-		if err := region.Drop(s.Port(), c.memory(), name, region.KindLocks, 0); err != nil {
+		if err := memory.Drop(s.Port(), c.memory(), name, memory.KindLocks, 0); err != nil {
 			return err
 		}
 		c.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // Stores, trees and locks are dropped by name; those that have them open hear of it within some seconds, and the names can be used again.
@@ -51,7 +51,7 @@ func TestDrop(t *testing.T) {
 		if err := drop(); err != nil {
 			t.Fatal(err)
 		}
-		if err := drop(); !errors.Is(err, region.ErrNotFound) {
+		if err := drop(); !errors.Is(err, memory.ErrNotFound) {
 			t.Fatalf("dropped twice: %v", err)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // Trees and stores that were made before a memory node joined are opened by who comes after, with the nodes
@@ -48,7 +48,7 @@ func TestNewcomersOpenWhatWasThereBeforeAMemoryNodeJoined(t *testing.T) {
 		t.Errorf("the store, on two memory nodes: %v", err)
 	}
 	s := session(t, after)
-	r, err := region.Open(s.Port(), 1)
+	r, err := memory.Open(s.Port(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // How often a keeper looks who lives, which costs nothing remote; how often it looks after each store and tree when nobody has died, when
@@ -26,7 +26,7 @@ const (
 )
 
 // A keeper looks after the memory of the stores and trees that a compute node has open: what others had of it
-// when they died is found and used again (package region/sweep). It is one goroutine, from the first store or tree on until Close.
+// when they died is found and used again (package memory/reclaim). It is one goroutine, from the first store or tree on until Close.
 type keeper struct {
 	c    *Cluster
 	s    *cn.Session
@@ -73,7 +73,7 @@ func (c *Cluster) beginOpen(ctx context.Context) (end func(), err error) {
 
 // keepLeft has the keeper free what a call has left half made, and could not free.
 func (c *Cluster) keepLeft() error {
-	if !slices.ContainsFunc(c.node.Regions(), func(r *region.Region) bool { return c.creating.Left(r.Memory()) }) {
+	if !slices.ContainsFunc(c.node.Regions(), func(r *memory.Region) bool { return c.creating.Left(r.Memory()) }) {
 		return nil
 	}
 	select {

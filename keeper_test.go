@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A downPort reaches a memory node so many times.
@@ -36,7 +36,7 @@ func TestHalfMadeIsFreedInTheBackground(t *testing.T) {
 	}
 	defer s.Close()
 	r := c.node.Regions()[0]
-	_, _, err = r.Create(&downPort{s.Port(), 3}, region.Spec{Name: "half", Kind: region.KindLocks, Size: 4096, Creating: &c.creating})
+	_, _, err = r.Create(&downPort{s.Port(), 3}, memory.Spec{Name: "half", Kind: memory.KindLocks, Size: 4096, Creating: &c.creating})
 	if !errors.Is(err, fabric.ErrNodeDown) || !c.creating.Left(r.Memory()) {
 		t.Fatalf("error %v, left %v", err, c.creating.Left(r.Memory()))
 	}

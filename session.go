@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A Session is one client of the cluster. One goroutine at a time uses it, and what is made from it: a second one corrupts what the first does,
@@ -406,7 +406,7 @@ func (l *Locks) open(node *cn.Node, p fabric.Port) error {
 }
 
 // regionOf returns the region of a memory node, or nil if the compute node has not reached that yet.
-func regionOf(node *cn.Node, mn fabric.MemID) *region.Region {
+func regionOf(node *cn.Node, mn fabric.MemID) *memory.Region {
 	for _, r := range node.Regions() {
 		if r.Memory() == mn {
 			return r
@@ -434,17 +434,17 @@ func (l *Locks) find(s *Session, n int) (fabric.Addr, error) {
 }
 
 // make makes the locks on the i-th of their memory nodes, or finds them.
-func (l *Locks) make(p fabric.Port, r *region.Region, i int) error {
+func (l *Locks) make(p fabric.Port, r *memory.Region, i int) error {
 	of := uint64(len(l.base))
 	each := (uint64(l.n) + of - 1) / of
 	if each > r.Size()/l.stride {
-		return fmt.Errorf("%w: %d locks of %d bytes on memory node %v with %d bytes", region.ErrNoSpace, each, l.stride, r.Memory(), r.Size())
+		return fmt.Errorf("%w: %d locks of %d bytes on memory node %v with %d bytes", memory.ErrNoSpace, each, l.stride, r.Memory(), r.Size())
 	}
-	want := region.Info{uint64(l.n), of, uint64(i)}
-	e, _, err := r.Create(p, region.Spec{
-		Name: l.name, Kind: region.KindLocks, Size: each * l.stride, Align: 64, Info: want, DeadNow: l.c.dead, Creating: &l.c.creating,
+	want := memory.Info{uint64(l.n), of, uint64(i)}
+	e, _, err := r.Create(p, memory.Spec{
+		Name: l.name, Kind: memory.KindLocks, Size: each * l.stride, Align: 64, Info: want, DeadNow: l.c.dead, Creating: &l.c.creating,
 		// Whoever uses locks that were dropped excludes those who use them by their new name.
-		Reuse: func(e *region.Entry) (bool, error) { return l.c.node.Idle(p, e.Addr, each) },
+		Reuse: func(e *memory.Entry) (bool, error) { return l.c.node.Idle(p, e.Addr, each) },
 	})
 	if err != nil {
 		return err
@@ -458,7 +458,7 @@ func (l *Locks) make(p fabric.Port, r *region.Region, i int) error {
 
 // makeLocks makes the locks that a memory node has lost again, or finds those that others have made.
 func (c *Cluster) makeLocks(s *Session, mn fabric.MemID) error {
-	i := slices.IndexFunc(c.node.Regions(), func(r *region.Region) bool { return r.Memory() == mn })
+	i := slices.IndexFunc(c.node.Regions(), func(r *memory.Region) bool { return r.Memory() == mn })
 	if err := lock.Renew(s.Locker(), mn); err != nil || i < 0 {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // A Client is one client's view of a tree. One goroutine uses it at a time.
@@ -47,7 +47,7 @@ type Client struct {
 	outBuf    [outsideSize]byte
 	uncertain bool // the operation has been sent to the memory node
 
-	user    sweep.User
+	user    reclaim.User
 	use     *lock.InUse // of all that is made from the Locker
 	closed  bool
 	loading bool // a bulk load is under way

@@ -7,7 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // Compute nodes come, put and delete keys of a tree with values of all sizes, and die in the middle of that, thirty one after the other. What each had is found
@@ -16,7 +16,7 @@ func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
 	const cycles, settled, keys = 30, 5, 60
 	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 16<<20, 1)
 	c := w.client(0, w.open(0, w.config()))
-	r, err := region.Open(c.port, w.mns[0])
+	r, err := memory.Open(c.port, w.mns[0])
 	wantErr(t, "region", err, nil)
 	found, most := uint64(0), uint64(0)
 	for cycle := range cycles {

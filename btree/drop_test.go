@@ -8,7 +8,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A compute node that has not looked since the tree was dropped, and needs more memory for it, hears that it has been dropped, and makes no other
@@ -24,10 +24,10 @@ func TestDropThenGrow(t *testing.T) {
 	}
 	wantErr(t, "put", err, ErrDropped)
 	wantErr(t, "next put", c.Put(keyOf(1), nil), ErrDropped)
-	r, err := region.Open(p, w.mns[0])
+	r, err := memory.Open(p, w.mns[0])
 	wantErr(t, "region", err, nil)
-	_, err = r.Lookup(p, "test", region.KindTree)
-	wantErr(t, "lookup", err, region.ErrNotFound)
+	_, err = r.Lookup(p, "test", memory.KindTree)
+	wantErr(t, "lookup", err, memory.ErrNotFound)
 }
 
 // The last who close a dropped tree give its memory back, also if they have not looked since it was dropped.
@@ -36,7 +36,7 @@ func TestDropAndLeaveWithoutLooking(t *testing.T) {
 	p := w.port(2)
 	free := func() (sum uint64) {
 		for _, mn := range w.mns {
-			r, err := region.Open(p, mn)
+			r, err := memory.Open(p, mn)
 			wantErr(t, "region", err, nil)
 			pages, err := r.Pages(p)
 			wantErr(t, "pages", err, nil)
@@ -61,7 +61,7 @@ func TestDropAndLeaveWithoutLooking(t *testing.T) {
 func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 2)
 	p := w.port(0)
-	r, err := region.Open(p, w.mns[0])
+	r, err := memory.Open(p, w.mns[0])
 	wantErr(t, "region", err, nil)
 	w.client(1, w.open(1, w.config()))
 	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[0].View), nil)
@@ -100,10 +100,10 @@ func TestDroppedWhileItWaits(t *testing.T) {
 	later := cas.New(p, cas.Config{}) // with a Port of after the restart
 	_, err = tree.Client(later)
 	wantErr(t, "client", err, ErrDropped)
-	r, err := region.Open(p, w.mns[0])
+	r, err := memory.Open(p, w.mns[0])
 	wantErr(t, "region", err, nil)
-	_, err = r.Lookup(p, "test", region.KindTree)
-	wantErr(t, "lookup", err, region.ErrNotFound)
+	_, err = r.Lookup(p, "test", memory.KindTree)
+	wantErr(t, "lookup", err, memory.ErrNotFound)
 	for range 100 {
 		done, err := tree.LetGo(leaver{later}, w.cns[1].View)
 		if wantErr(t, "let go", err, nil); done {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A faultPort fails one operation: the k-th from now on, counted over all chains.
@@ -93,7 +93,7 @@ func TestRefusedSlotIsKept(t *testing.T) {
 			s, err := c.allocOn(0, cl)
 			wantErr(t, "alloc", err, nil)
 			p.left = k
-			wantErr(t, "release", (&owner{c: c}).Release([]sweep.Piece{{Off64: s.off64(), Class: uint8(cl)}}), e)
+			wantErr(t, "release", (&owner{c: c}).Release([]reclaim.Piece{{Off64: s.off64(), Class: uint8(cl)}}), e)
 			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
 			if r := mustBeSound(t, c); r.elsewhere() != 0 {
 				t.Fatalf("%v at %d: %v", e, k, r)

@@ -5,11 +5,11 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/slab"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/slab"
 )
 
-// Memory comes in slots of a class: nodes, or values of up to a size (package region/slab). Who needs
+// Memory comes in slots of a class: nodes, or values of up to a size (package memory/slab). Who needs
 // one asks, in this order: the list of the compute node, the free slots on
 // the memory node, the region for a run of pages, runs of other classes of values that are free as a whole, the other memory nodes.
 //
@@ -100,7 +100,7 @@ func (c *Client) alloc(node int, cl class) (ptr, error) {
 	var errs error
 	for i := range c.t.nodes {
 		p, err := c.allocOn((node+i)%len(c.t.nodes), cl)
-		if err == nil || !errors.Is(err, region.ErrNoSpace) && !errors.Is(err, fabric.ErrNodeDown) {
+		if err == nil || !errors.Is(err, memory.ErrNoSpace) && !errors.Is(err, fabric.ErrNodeDown) {
 			return p, err
 		}
 		errs = errors.Join(errs, err)
@@ -133,7 +133,7 @@ func (c *Client) take(node int, cl class) (ptr, error) {
 		return slot(item), c.wrapped(err)
 	}
 	for {
-		if item, err = h.Grow(&c.work, n, stamp); err == nil || !errors.Is(err, region.ErrNoSpace) {
+		if item, err = h.Grow(&c.work, n, stamp); err == nil || !errors.Is(err, memory.ErrNoSpace) {
 			return slot(item), c.wrapped(err)
 		}
 		ok, cerr := h.Collect(&c.work, n, nil, nil)
@@ -151,7 +151,7 @@ func (c *Client) wrapped(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, region.ErrRemoved):
+	case errors.Is(err, memory.ErrRemoved):
 		err = c.removed(err)
 	case errors.Is(err, slab.ErrCorrupt):
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)

@@ -8,8 +8,8 @@ import (
 	"hash/crc32"
 
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // Everything in this file is a format: do not change it; a new layout gets a
@@ -206,12 +206,12 @@ const MaxValueSize = 64 << 10
 //
 //	offset  bytes
 //	0x000     8    ptr of the root, on the first node
-//	0x400          who has the tree open, and rounds in which memory of the dead is found, on the first node (package region/sweep)
-//	0x3000         lines of the classes (package region/slab)
+//	0x400          who has the tree open, and rounds in which memory of the dead is found, on the first node (package memory/reclaim)
+//	0x3000         lines of the classes (package memory/slab)
 //	0x3600         the leftmost leaf, on the first node: it never dies
 const (
 	rootOffset      = 0x000
-	linesOffset     = sweep.End
+	linesOffset     = reclaim.End
 	firstLeafOffset = 0x3600
 )
 

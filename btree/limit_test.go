@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A tree takes no more of a memory node than its limit, and the limit stays what it was made with.
@@ -26,7 +26,7 @@ func TestMemoryLimit(t *testing.T) {
 		if took := p.Owned(&m.entry) - m.entry.Length; took > limit+m.region.PageSize() || took < limit*3/4 {
 			t.Errorf("%v: %d bytes are taken, the limit is %d", m.mn, took, limit)
 		}
-		e, err := m.region.Lookup(w.port(0), "test", region.KindTree)
+		e, err := m.region.Lookup(w.port(0), "test", memory.KindTree)
 		if wantErr(t, "lookup", err, nil); EntryLimit(&e) != limit {
 			t.Errorf("%v: the root entry has a limit of %d", m.mn, EntryLimit(&e))
 		}

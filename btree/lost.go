@@ -7,8 +7,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // When a memory node has come back without its memory, a tree that had nodes there is gone as a whole: inner nodes on others lead
@@ -21,11 +21,11 @@ import (
 // A line is what the Trees of a compute node by one name have in common.
 type line struct {
 	losses atomic.Uint32        // memories that were lost
-	turn   sweep.Turn           // to open the next, or missing parts
+	turn   reclaim.Turn         // to open the next, or missing parts
 	newest atomic.Pointer[Tree] // the last that was opened
 
-	dropped atomic.Bool // somebody has dropped it: nothing is opened any more
-	going   sweep.Going // how this compute node lets it go then
+	dropped atomic.Bool   // somebody has dropped it: nothing is opened any more
+	going   reclaim.Going // how this compute node lets it go then
 }
 
 // MemoryLost tells the tree that a memory node has lost its memory, if that is one of its.
@@ -99,7 +99,7 @@ func (t *Tree) revived(l lock.Locker) (*Tree, error) {
 }
 
 // outlived tells whether an entry is what is left of a tree of which another part is gone.
-func (t *Tree) outlived(e *region.Entry) bool {
+func (t *Tree) outlived(e *memory.Entry) bool {
 	return e.Info[0]>>56 == formatVersion && e.Info[3] < t.geo.births
 }
 

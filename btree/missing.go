@@ -6,8 +6,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A tree can be opened while memory nodes of it are down, if a part of it is found.
@@ -27,13 +27,13 @@ const unseen = ^uint32(0)
 func (t *Tree) waits() bool { return t.losses == unseen }
 
 // missing reports whether the part was on a memory node that was down when the tree was opened, and is still missing.
-func (m *memory) missing() bool { return !m.there.Load() }
+func (m *part) missing() bool { return !m.there.Load() }
 
 // onMissing reports whether a slot is on a missing part.
 func (t *Tree) onMissing(p ptr) bool { return p.node() < len(t.nodes) && t.nodes[p.node()].missing() }
 
 // down is the error of an operation that needs a missing part.
-func (t *Tree) down(m *memory) error {
+func (t *Tree) down(m *part) error {
 	return fmt.Errorf("btree: %w: memory node %v, which has a part of tree %q that is needed", fabric.ErrNodeDown, m.mn, t.cfg.Name)
 }
 
@@ -44,18 +44,18 @@ func openWithout(port fabric.Port, cfg Config, l *line, why error) (*Tree, error
 		return nil, err
 	}
 	t := newTree(cfg, l)
-	regions, entries := make([]*region.Region, len(cfg.Nodes)), make([]region.Entry, len(cfg.Nodes))
+	regions, entries := make([]*memory.Region, len(cfg.Nodes)), make([]memory.Entry, len(cfg.Nodes))
 	whole, first := true, -1 // all parts are found of which the memory nodes are up
 	for i, mn := range cfg.Nodes {
-		r, err := region.Reach(port, mn)
+		r, err := memory.Reach(port, mn)
 		if errors.Is(err, fabric.ErrNodeDown) {
 			continue
 		}
 		if err != nil {
 			return nil, errors.Join(why, err)
 		}
-		e, err := r.Lookup(port, cfg.Name, region.KindTree)
-		if errors.Is(err, region.ErrNotFound) || errors.Is(err, region.ErrHalfCreated) {
+		e, err := r.Lookup(port, cfg.Name, memory.KindTree)
+		if errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated) {
 			whole = false
 			continue
 		}
@@ -82,7 +82,7 @@ func openWithout(port fabric.Port, cfg Config, l *line, why error) (*Tree, error
 		return nil, err
 	}
 	if first > 0 || !whole {
-		t.losses, t.member = unseen, new(sweep.Member)
+		t.losses, t.member = unseen, new(reclaim.Member)
 		return t, nil
 	}
 	for i, r := range regions {
@@ -158,7 +158,7 @@ func (t *Tree) complete(c *Client) error {
 	}
 	var births uint64
 	var errs error
-	back := make([]*region.Region, len(t.nodes))
+	back := make([]*memory.Region, len(t.nodes))
 	up := true
 	for i := range t.nodes {
 		m := &t.nodes[i]
@@ -168,7 +168,7 @@ func (t *Tree) complete(c *Client) error {
 		}
 		err := lock.Renew(c.l, m.mn)
 		if err == nil {
-			back[i], err = region.Reach(c.port, m.mn)
+			back[i], err = memory.Reach(c.port, m.mn)
 		}
 		if err != nil {
 			up, errs = false, errors.Join(errs, err)
@@ -180,14 +180,14 @@ func (t *Tree) complete(c *Client) error {
 		if r == nil {
 			continue
 		}
-		e, err := r.Lookup(c.port, t.cfg.Name, region.KindTree)
+		e, err := r.Lookup(c.port, t.cfg.Name, memory.KindTree)
 		var g geometry
 		if err == nil {
 			g, err = decodeGeometry(&e, i)
 		}
 		if err == nil && g == t.geo {
 			err = t.adopt(i, r, e)
-		} else if err == nil || errors.Is(err, region.ErrNotFound) {
+		} else if err == nil || errors.Is(err, memory.ErrNotFound) {
 			err = t.absence(c, i, up, births)
 		}
 		errs = errors.Join(errs, err)
@@ -200,7 +200,7 @@ func (t *Tree) complete(c *Client) error {
 func (t *Tree) absence(c *Client, i int, up bool, births uint64) error {
 	first := &t.nodes[0]
 	if err := first.region.Published(c.work.Path(), &first.entry); err != nil {
-		if errors.Is(err, region.ErrRemoved) {
+		if errors.Is(err, memory.ErrRemoved) {
 			err = c.removed(err)
 		}
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // pathOf returns on which memory nodes a search for a key meets nodes of the tree, from the root on, and where its large value is.
@@ -143,7 +143,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	}
 	for _, i := range down {
 		w.c.RestartMN(w.mns[i])
-		wantErr(t, "format", region.Format(w.port(0), w.mns[i], region.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Birth: 1}), nil)
+		wantErr(t, "format", memory.Format(w.port(0), w.mns[i], memory.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Birth: 1}), nil)
 	}
 	later := w.client(1, tree) // with a Port of after the restart
 	for err = error(nil); err == nil || errors.Is(err, fabric.ErrNodeDown); {

@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // The table in doc.go: chains (round trips) and operations on memory nodes of each
@@ -202,7 +202,7 @@ func TestNodesWhereValuesWere(t *testing.T) {
 	m := &c.t.nodes[0]
 	p, err := m.region.Pages(c.port)
 	wantErr(t, "pages", err, nil)
-	p.Runs(&m.entry, func(x region.Run) {
+	p.Runs(&m.entry, func(x memory.Run) {
 		if x.Tag != uint8(classNode)+1 {
 			return
 		}

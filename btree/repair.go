@@ -7,7 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A job is what a client does behind an operation: what the change of a node asks of others, or
@@ -282,7 +282,7 @@ func (c *Client) mend(j *job) (high fence, err error) {
 
 // noSpace makes ErrNoSpace of the region's.
 func noSpace(err error) error {
-	if errors.Is(err, region.ErrNoSpace) && !errors.Is(err, ErrNoSpace) {
+	if errors.Is(err, memory.ErrNoSpace) && !errors.Is(err, ErrNoSpace) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return err

@@ -11,7 +11,7 @@ import (
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock/locktest"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 	"github.com/google/btree"
 	"go.etcd.io/bbolt"
 )
@@ -27,7 +27,7 @@ func realCluster(t testing.TB, h fabrictest.Harness, size uint64, cns int) fabri
 	t.Helper()
 	cl := h.Start(t, fabrictest.Config{Mem: []uint64{size}, CNs: cns})
 	t.Cleanup(cl.Close)
-	wantErr(t, "format", region.Format(shmPort(t, cl, 0), 0, region.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
+	wantErr(t, "format", memory.Format(shmPort(t, cl, 0), 0, memory.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
 	return cl
 }
 

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A slotMap is what Check knows of the slots of a tree: where extents are, and which slots are whose.
@@ -19,7 +19,7 @@ type extent struct {
 	first, step uint64 // in units of 64 bytes
 	count       uint64
 	class       class
-	run         region.Run
+	run         memory.Run
 	taken       []uint64 // a bit for each slot that is somebody's
 }
 
@@ -55,7 +55,7 @@ func (m *slotMap) loadExtents(k *checker, node int) error {
 	if err != nil {
 		return fmt.Errorf("btree: pages of %v: %w", mem.mn, err)
 	}
-	p.Runs(&mem.entry, func(run region.Run) {
+	p.Runs(&mem.entry, func(run memory.Run) {
 		m.mem[node].Bytes += run.Size
 		if run.Tag == 0 {
 			return // somebody is taking it

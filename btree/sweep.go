@@ -7,14 +7,14 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // ErrUnanswered: slots that nobody has cannot be looked for, because a compute node that has the tree open
 // does not take part, or is always at work.
-var ErrUnanswered = sweep.ErrUnanswered
+var ErrUnanswered = reclaim.ErrUnanswered
 
 // join makes a client known to whoever tends the tree, and part undoes it.
 func (t *Tree) join(c *Client) {
@@ -31,7 +31,7 @@ func (t *Tree) part(c *Client) {
 	t.member.Remove(&c.user)
 }
 
-// Tend does this compute node's part in finding the slots that others had when they died (package region/sweep), and tells whether
+// Tend does this compute node's part in finding the slots that others had when they died (package memory/reclaim), and tells whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
 func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
@@ -81,7 +81,7 @@ func (t *Tree) LetGo(l lock.Locker, view func() fabric.View) (done bool, err err
 	if !t.Dropped() {
 		return false, nil
 	}
-	asker := sweep.User{Use: lock.InUseOf(l)}
+	asker := reclaim.User{Use: lock.InUseOf(l)}
 	newest := t.line.newest.Load()
 	owned := func() (func(fabric.Addr) bool, error) { return newest.owned(l) }
 	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(l, begun, some) }
@@ -108,7 +108,7 @@ func (t *Tree) leaveDropped(l lock.Locker, view func() fabric.View) error {
 
 // owned returns what reports whether an address is in memory of the tree.
 func (t *Tree) owned(l lock.Locker) (func(fabric.Addr) bool, error) {
-	pages := make([]*region.Pages, len(t.nodes))
+	pages := make([]*memory.Pages, len(t.nodes))
 	for i := range t.nodes {
 		if t.nodes[i].missing() {
 			continue // this compute node has had nothing there
@@ -192,7 +192,7 @@ func (c *Client) settleAll() error {
 // back when all compute nodes that have the tree open have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory nodes of
 // the cluster; view tells which compute nodes live. A Drop that was cut short is to be done again.
 func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
-	if err := region.Drop(port, among, name, region.KindTree, linesOffset+numClasses*slab.LineSize+slab.DropMark); err != nil {
+	if err := memory.Drop(port, among, name, memory.KindTree, linesOffset+numClasses*slab.LineSize+slab.DropMark); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
 	if err := freeRetired(port, among, view); err != nil {
@@ -203,17 +203,17 @@ func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabri
 
 // freeRetired gives back the memory of dropped stores and trees that nobody has open any more.
 func freeRetired(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
-	return region.FreeRetired(port, among, func(first *region.Entry) (bool, error) { return sweep.InUse(port, first.Addr, view) })
+	return memory.FreeRetired(port, among, func(first *memory.Entry) (bool, error) { return reclaim.InUse(port, first.Addr, view) })
 }
 
 // Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the
 // tree of a root entry open, be that published or retired. It comes before the tree is opened.
-func Disown(port fabric.Port, r *region.Region, e *region.Entry) error {
-	if _, which := geometryNodes(e); e.Kind != region.KindTree || e.Info[0]>>56 != formatVersion || which != 0 {
+func Disown(port fabric.Port, r *memory.Region, e *memory.Entry) error {
+	if _, which := geometryNodes(e); e.Kind != memory.KindTree || e.Info[0]>>56 != formatVersion || which != 0 {
 		return nil // the first node has the records
 	}
-	err := sweep.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
-	if errors.Is(err, region.ErrRemoved) {
+	err := reclaim.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
+	if errors.Is(err, memory.ErrRemoved) {
 		err = nil
 	}
 	return err
@@ -264,15 +264,15 @@ func (c *Client) OpenOn() ([]fabric.CNID, error) {
 }
 
 // Found returns what this compute node has found as the leader of rounds.
-func (c *Client) Found() sweep.Found { return c.t.member.Found() }
+func (c *Client) Found() reclaim.Found { return c.t.member.Found() }
 
-// An owner is the tree as package sweep sees it, over a client that does nothing else meanwhile.
+// An owner is the tree as package reclaim sees it, over a client that does nothing else meanwhile.
 type owner struct {
 	c    *Client
 	view func() fabric.View
 }
 
-var _ sweep.Owner = (*owner)(nil)
+var _ reclaim.Owner = (*owner)(nil)
 
 func (o *owner) Port() fabric.Port        { return o.c.port }
 func (o *owner) Do(ops []fabric.Op) error { return lock.Do(o.c.l, ops) }
@@ -283,7 +283,7 @@ func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
 	return off64, off64 + t.slotSize(cl)/slotUnit
 }
 
-// Held implements sweep.Owner.
+// Held implements reclaim.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
 	t := o.c.t
 	for i := range t.nodes {
@@ -304,15 +304,15 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 	}
 }
 
-// Release implements sweep.Owner. The incarnation of a node's last life is not known: another is drawn.
-func (o *owner) Release(list []sweep.Piece) error {
+// Release implements reclaim.Owner. The incarnation of a node's last life is not known: another is drawn.
+func (o *owner) Release(list []reclaim.Piece) error {
 	for _, x := range list {
 		m := &o.c.t.nodes[x.Part]
 		var err error
 		if class(x.Class) == classNode {
 			err = o.c.give(x.Part, classNode, []uint64{uint64(makePtr(0, x.Off64, uint32(o.c.port.Rand())))})
 		} else {
-			err = o.c.wrapped(m.heap.Release(&o.c.work, []sweep.Piece{x}))
+			err = o.c.wrapped(m.heap.Release(&o.c.work, []reclaim.Piece{x}))
 		}
 		if err != nil {
 			return err
@@ -324,11 +324,11 @@ func (o *owner) Release(list []sweep.Piece) error {
 	return nil
 }
 
-// Mark implements sweep.Owner. A node that is in the tree all the time is found: those of a level divide the keys among them, in
+// Mark implements reclaim.Owner. A node that is in the tree all the time is found: those of a level divide the keys among them, in
 // the order of their links, and a node begins where it began as long as it lives.
-func (o *owner) Mark() (*sweep.Map, error) {
+func (o *owner) Mark() (*reclaim.Map, error) {
 	c, t := o.c, o.c.t
-	m := new(sweep.Map)
+	m := new(reclaim.Map)
 	if err := c.whole(); err != nil {
 		return nil, err
 	}
@@ -373,7 +373,7 @@ func (o *owner) Mark() (*sweep.Map, error) {
 }
 
 // markLevel marks the nodes of a level, from left to right, and the values of leaves.
-func (o *owner) markLevel(m *sweep.Map, level uint8) error {
+func (o *owner) markLevel(m *reclaim.Map, level uint8) error {
 	c := o.c
 	edge, n := []byte(nil), &c.n
 	for {
@@ -395,7 +395,7 @@ func (o *owner) markLevel(m *sweep.Map, level uint8) error {
 }
 
 // markNode marks a node that has been read, the shadow that it was read from, and its large values.
-func (o *owner) markNode(m *sweep.Map, n *node) error {
+func (o *owner) markNode(m *reclaim.Map, n *node) error {
 	c, t := o.c, o.c.t
 	from, to := t.span(n.self.off64(), classNode)
 	m.Mark(n.self.node(), from, to)

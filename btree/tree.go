@@ -9,9 +9,9 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // Errors of opening, for errors.Is.
@@ -79,11 +79,11 @@ type Config struct {
 	// LockTimeoutNs bounds the wait for a lock; 0 is for ever.
 	LockTimeoutNs fabric.Time
 
-	// Deadline, Dead, DeadNow and Creating: see region.Spec. When the tree is made anew after a loss of memory, the first two do not count.
+	// Deadline, Dead, DeadNow and Creating: see memory.Spec. When the tree is made anew after a loss of memory, the first two do not count.
 	Deadline fabric.Time
 	Dead     fabric.CNSet
 	DeadNow  func() fabric.CNSet
-	Creating *region.Creating
+	Creating *memory.Creating
 }
 
 const (
@@ -170,8 +170,8 @@ func (g *geometry) headerSize(node int) uint64 {
 	return firstLeafOffset + g.stride()
 }
 
-func (g *geometry) info(node int) region.Info {
-	return region.Info{
+func (g *geometry) info(node int) memory.Info {
+	return memory.Info{
 		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | uint64(g.nodeSize)<<24 | uint64(g.maxKey)<<12 | g.lockSize,
 		uint64(g.maxInline), g.id, g.births, g.limit,
 	}
@@ -181,10 +181,10 @@ func (g *geometry) info(node int) region.Info {
 const limitWord = 4
 
 // EntryLimit returns the memory limit of the tree of a root entry: see Config.MemoryLimit.
-func EntryLimit(e *region.Entry) uint64 { return e.Info[limitWord] }
+func EntryLimit(e *memory.Entry) uint64 { return e.Info[limitWord] }
 
 // decodeGeometry validates the root entry of the node-th node.
-func decodeGeometry(e *region.Entry, node int) (geometry, error) {
+func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	w := e.Info[0]
 	of, got := geometryNodes(e)
 	g := geometry{
@@ -206,10 +206,10 @@ func decodeGeometry(e *region.Entry, node int) (geometry, error) {
 }
 
 // A memory is a tree's part on one memory node.
-type memory struct {
+type part struct {
 	mn     fabric.MemID
-	region *region.Region
-	entry  region.Entry // in the root directory
+	region *memory.Region
+	entry  memory.Entry // in the root directory
 	base   fabric.Addr  // of the tree's header there
 	zero   fabric.Addr  // offset 0 of the region
 	limit  uint64       // end of what can be used, bytes
@@ -226,7 +226,7 @@ type Tree struct {
 	cfg    Config
 	geo    geometry
 	stride uint64
-	nodes  []memory
+	nodes  []part
 	first  ptr // the leftmost leaf
 
 	root  atomic.Uint64 // ptr of a node that was the root lately
@@ -236,7 +236,7 @@ type Tree struct {
 
 	absent    atomic.Int32 // missing parts
 	forgotten atomic.Bool  // slots on missing parts have become free: nobody has them
-	member    *sweep.Member
+	member    *reclaim.Member
 	mu        sync.Mutex // guards clients; never held across a fabric call
 	clients   []*Client
 
@@ -259,7 +259,7 @@ func Open(port fabric.Port, cfg Config) (*Tree, error) {
 }
 
 // open opens the tree, if it is as given, and makes it, if there is none, as cfg says.
-// retry: see region.Spec.
+// retry: see memory.Spec.
 func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -270,7 +270,7 @@ func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(), limit: cfg.MemoryLimit,
 	}
 	for _, mn := range cfg.Nodes {
-		r, err := region.Reach(port, mn)
+		r, err := memory.Reach(port, mn)
 		if err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
 		}
@@ -289,7 +289,7 @@ func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 
 // newTree returns a tree of which all parts are missing.
 func newTree(cfg Config, l *line) *Tree {
-	t := &Tree{cfg: cfg, nodes: make([]memory, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
+	t := &Tree{cfg: cfg, nodes: make([]part, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
 	for i, mn := range cfg.Nodes {
 		t.nodes[i].mn = mn
 	}
@@ -304,7 +304,7 @@ func (t *Tree) register(port fabric.Port) (err error) {
 		return err
 	}
 	first := &t.nodes[0]
-	if t.member, err = sweep.Join(port, first.base, func() error { return first.region.Published(port, &first.entry) }); err != nil {
+	if t.member, err = reclaim.Join(port, first.base, func() error { return first.region.Published(port, &first.entry) }); err != nil {
 		return fmt.Errorf("btree: open %q: %w", t.cfg.Name, err)
 	}
 	t.line.going.Add(t.member)
@@ -336,9 +336,9 @@ func (t *Tree) compare(given *Config) error {
 
 // Find returns the memory nodes of the tree that has a name, in the order that Config.Nodes needs, looking at the
 // given ones. nil: it is not there, or somebody has begun to make it on as many as are given.
-// region.ErrParts: not all of it is found.
+// memory.ErrParts: not all of it is found.
 func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
-	return region.Parts(port, among, name, region.KindTree, func(e *region.Entry) (i, n int, err error) {
+	return memory.Parts(port, among, name, memory.KindTree, func(e *memory.Entry) (i, n int, err error) {
 		if v := e.Info[0] >> 56; v != formatVersion {
 			return 0, 0, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
 		}
@@ -348,28 +348,28 @@ func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, 
 }
 
 // geometryNodes returns of how many nodes the tree of a root entry is, and which of them it is for.
-func geometryNodes(e *region.Entry) (of, which int) {
+func geometryNodes(e *memory.Entry) (of, which int) {
 	return int(e.Info[0] >> 48 & 0xff), int(e.Info[0] >> 40 & 0xff)
 }
 
 // openNode opens the tree's part on a node. The first node's root entry
 // decides the geometry; the others follow it.
 func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
-	r, err := region.Open(port, mn)
+	r, err := memory.Open(port, mn)
 	if err != nil {
 		return err
 	}
-	err = r.RemoveIf(port, t.cfg.Name, region.KindTree, t.outlived)
-	if err != nil && !errors.Is(err, region.ErrNotFound) && !errors.Is(err, region.ErrHalfCreated) {
+	err = r.RemoveIf(port, t.cfg.Name, memory.KindTree, t.outlived)
+	if err != nil && !errors.Is(err, memory.ErrNotFound) && !errors.Is(err, memory.ErrHalfCreated) {
 		return err
 	}
-	spec := region.Spec{
-		Name: t.cfg.Name, Kind: region.KindTree, Size: t.geo.headerSize(i), Align: 4096,
+	spec := memory.Spec{
+		Name: t.cfg.Name, Kind: memory.KindTree, Size: t.geo.headerSize(i), Align: 4096,
 		Info: t.geo.info(i), Deadline: t.cfg.Deadline, Dead: t.cfg.Dead, DeadNow: t.cfg.DeadNow,
 		Creating: t.cfg.Creating, Retry: retry,
 	}
 	if i == 0 {
-		spec.Init = func(e *region.Entry) error { return t.plant(port, e.Addr) }
+		spec.Init = func(e *memory.Entry) error { return t.plant(port, e.Addr) }
 	}
 	e, _, err := r.Create(port, spec)
 	if err != nil {
@@ -379,7 +379,7 @@ func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
 }
 
 // adopt makes an entry of the root directory that of the tree's part on a node: the part is there from then on.
-func (t *Tree) adopt(i int, r *region.Region, e region.Entry) error {
+func (t *Tree) adopt(i int, r *memory.Region, e memory.Entry) error {
 	g, err := decodeGeometry(&e, i)
 	if err != nil {
 		return err
@@ -417,7 +417,7 @@ func (t *Tree) plant(port fabric.Port, base fabric.Addr) error {
 	if err := port.Do(ops[:]); err != nil {
 		return err
 	}
-	return sweep.Init(port, base)
+	return reclaim.Init(port, base)
 }
 
 // loadRoot reads the root's ptr. do executes a chain.

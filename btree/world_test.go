@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A world is a simulated cluster with formatted memory nodes.
@@ -39,7 +39,7 @@ func (w *world) populate(mns int, size uint64, cns int) {
 	}
 	p := w.port(0)
 	for _, mn := range w.mns {
-		wantErr(w.t, "format", region.Format(p, mn, region.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
+		wantErr(w.t, "format", memory.Format(p, mn, memory.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
 	}
 }
 

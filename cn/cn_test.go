@@ -14,7 +14,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 const memSize = 1 << 20
@@ -27,7 +27,7 @@ func format(t *testing.T, f *fakeFabric, i int, c, v uint8) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if err := region.Format(p, fabric.MemID(i), region.Params{Size: uint64(len(f.mems[i])), CapacityLog2: c, VersionBits: v}); err != nil {
+	if err := memory.Format(p, fabric.MemID(i), memory.Params{Size: uint64(len(f.mems[i])), CapacityLog2: c, VersionBits: v}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -53,7 +53,7 @@ func TestNewRefuses(t *testing.T) {
 		is   error
 	}{
 		{"no memory node", nil, "no memory node", ErrNoMemory},
-		{"not formatted", [][2]uint8{{}}, "mn0", region.ErrNotFormatted},
+		{"not formatted", [][2]uint8{{}}, "mn0", memory.ErrNotFormatted},
 		{"other capacity", [][2]uint8{{3, 16}, {4, 16}}, "mn0 and mn1 are formatted with different lock layouts", nil},
 		{"other versions", [][2]uint8{{3, 16}, {3, 16}, {3, 17}}, "mn0 and mn2", nil},
 		{"no capacity", [][2]uint8{{0, 16}}, "queue capacity", nil},

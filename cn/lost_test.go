@@ -13,8 +13,8 @@ import (
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // words is a memory node's own access to its memory.
@@ -58,8 +58,8 @@ func newLosing(t *testing.T, seed uint64) *losing {
 }
 
 func (x *losing) format(i int) {
-	u := region.UUID{x.rand.Uint64(), uint64(x.births[i])}
-	if err := region.FormatOwn(x.mns[i], words{x.c, x.mns[i]}, region.Params{Size: losingMemory, CapacityLog2: 3, VersionBits: 16, Birth: x.births[i]}, u); err != nil {
+	u := memory.UUID{x.rand.Uint64(), uint64(x.births[i])}
+	if err := memory.FormatOwn(x.mns[i], words{x.c, x.mns[i]}, memory.Params{Size: losingMemory, CapacityLog2: 3, VersionBits: 16, Birth: x.births[i]}, u); err != nil {
 		x.t.Fatal(err)
 	}
 }

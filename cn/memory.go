@@ -7,11 +7,11 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // region returns the region of a memory node, or nil.
-func (n *Node) region(mn fabric.MemID) *region.Region {
+func (n *Node) region(mn fabric.MemID) *memory.Region {
 	for _, r := range n.Regions() {
 		if r.Memory() == mn {
 			return r
@@ -46,7 +46,7 @@ func (n *Node) Refresh(p fabric.Port) error {
 		if n.region(m.ID) != nil {
 			continue
 		}
-		r, err := region.Open(p, m.ID)
+		r, err := memory.Open(p, m.ID)
 		if errors.Is(err, fabric.ErrNodeDown) {
 			down = errors.Join(down, fmt.Errorf("cn: memory node %v: %w", m.ID, err))
 			continue
@@ -66,7 +66,7 @@ func (n *Node) Refresh(p fabric.Port) error {
 }
 
 // add adds a region. If the node knows the memory node, another goroutine was faster; what that has read may be lost since.
-func (n *Node) add(r *region.Region) error {
+func (n *Node) add(r *memory.Region) error {
 	if old := n.region(r.Memory()); old != nil && r.Birth() <= old.Birth() {
 		return nil
 	}
@@ -76,14 +76,14 @@ func (n *Node) add(r *region.Region) error {
 }
 
 // insert adds the region of a memory node that the node does not know. n.mu is held.
-func (n *Node) insert(r *region.Region) error {
+func (n *Node) insert(r *memory.Region) error {
 	for _, old := range n.regions {
 		if r.CapacityLog2() != old.CapacityLog2() || r.VersionBits() != old.VersionBits() {
 			return fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", old.Memory(), r.Memory())
 		}
 	}
 	n.regions = append(n.regions, r)
-	slices.SortFunc(n.regions, func(a, b *region.Region) int { return int(a.Memory()) - int(b.Memory()) })
+	slices.SortFunc(n.regions, func(a, b *memory.Region) int { return int(a.Memory()) - int(b.Memory()) })
 	return nil
 }
 
@@ -110,9 +110,9 @@ func (n *Node) verify(mn fabric.MemID) (birth uint32, err error) {
 		return 0, err
 	}
 	defer p.Close()
-	r, err := region.Open(p, mn)
+	r, err := memory.Open(p, mn)
 	switch {
-	case errors.Is(err, region.ErrNotFormatted), errors.Is(err, region.ErrHalfFormatted):
+	case errors.Is(err, memory.ErrNotFormatted), errors.Is(err, memory.ErrHalfFormatted):
 		return 0, fmt.Errorf("%w: memory node %v is just starting: %w", fabric.ErrNodeDown, mn, err)
 	case err != nil:
 		return 0, fmt.Errorf("cn: memory node %v: %w", mn, err)
@@ -129,10 +129,10 @@ func (n *Node) reportLost(lost bool, mn fabric.MemID) {
 }
 
 // replace puts a region in the place of the one that the node knows of the memory node, if it does, and reports whether that was another.
-func (n *Node) replace(r *region.Region) (lost bool, err error) {
+func (n *Node) replace(r *memory.Region) (lost bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	i := slices.IndexFunc(n.regions, func(x *region.Region) bool { return x.Memory() == r.Memory() })
+	i := slices.IndexFunc(n.regions, func(x *memory.Region) bool { return x.Memory() == r.Memory() })
 	switch {
 	case i < 0:
 		return false, n.insert(r)

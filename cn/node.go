@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/timesync"
 )
 
@@ -63,7 +63,7 @@ type Node struct {
 	owes    bool          // the agent could not give back all that the node has in queues of locks; valid when running is over
 
 	mu       sync.Mutex
-	regions  []*region.Region
+	regions  []*memory.Region
 	onLost   []func(fabric.MemID)
 	sessions map[*Session]struct{}
 	done     lock.Stats // of closed sessions
@@ -92,13 +92,13 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 	first := n.regions[0]
 	n.hcfg = hier.Config{
 		Layout: cql.Layout{CapacityBits: first.CapacityLog2(), VersionBits: first.VersionBits()},
-		CQL:    cfg.CQL, Verify: n.verify, Lowest: region.Lowest, LeaseNs: cfg.LeaseNs,
+		CQL:    cfg.CQL, Verify: n.verify, Lowest: memory.Lowest, LeaseNs: cfg.LeaseNs,
 	}
 	if err := n.hcfg.Layout.Validate(); err != nil {
 		return nil, err
 	}
 	// All nodes count in the same memory node, also those that find it down.
-	sync := hier.SyncConfig{Counter: fabric.At(memoryOf(f)[0].ID, region.TimesyncOffset), IntervalNs: cfg.SyncIntervalNs}
+	sync := hier.SyncConfig{Counter: fabric.At(memoryOf(f)[0].ID, memory.TimesyncOffset), IntervalNs: cfg.SyncIntervalNs}
 	if sync.IntervalNs == 0 {
 		sync.IntervalNs = fabric.Second
 	}
@@ -162,7 +162,7 @@ func (n *Node) Agent() *hier.Agent { return n.agent }
 func (n *Node) Table() *hier.Table { return n.table }
 
 // Regions returns the regions of the memory nodes that the node knows, by memory node. See Refresh.
-func (n *Node) Regions() []*region.Region {
+func (n *Node) Regions() []*memory.Region {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.regions)

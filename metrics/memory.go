@@ -37,10 +37,10 @@ type MemoryServer interface {
 
 // MemoryNode returns a collector of a memory node that has just started. counters is nil where the NIC does not count for us.
 func MemoryNode(s MemoryServer, fabricName string, counters func() MemoryCounters) prometheus.Collector {
-	return &memory{s, s.Epoch(), fabricName, counters}
+	return &memoryNode{s, s.Epoch(), fabricName, counters}
 }
 
-type memory struct {
+type memoryNode struct {
 	s        MemoryServer
 	first    uint32 // epoch
 	fabric   string
@@ -48,14 +48,14 @@ type memory struct {
 }
 
 // Describe implements prometheus.Collector.
-func (m *memory) Describe(ch chan<- *prometheus.Desc) {
+func (m *memoryNode) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []desc{mnInfo, mnSize, mnEpoch, mnFenced, coordUp, coordSilent, mnOperations, mnBytes, mnFrames, mnBatches, mnConnections} {
 		ch <- d.Desc
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (m *memory) Collect(ch chan<- prometheus.Metric) {
+func (m *memoryNode) Collect(ch chan<- prometheus.Metric) {
 	e := emitter{ch}
 	epoch := m.s.Epoch()
 	e.one(mnInfo, 1, m.s.ID().String(), m.fabric)

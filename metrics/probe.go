@@ -13,8 +13,8 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // probeWait is how long a scrape waits for memory nodes.
@@ -43,7 +43,7 @@ const sampledBuckets = 64
 
 // stores returns what is in the object stores of a memory node. One that is being made, or removed, is not among them.
 func stores(s *declock.Session, mn fabric.MemID) (list []StoreState) {
-	r, err := region.Open(s.Port(), mn)
+	r, err := memory.Open(s.Port(), mn)
 	if err != nil {
 		return nil
 	}
@@ -52,7 +52,7 @@ func stores(s *declock.Session, mn fabric.MemID) (list []StoreState) {
 		return nil
 	}
 	for _, e := range entries {
-		if e.Kind != region.KindStore {
+		if e.Kind != memory.KindStore {
 			continue
 		}
 		if u, err := objstore.Estimate(s.Port(), r, &e, sampledBuckets); err == nil {
@@ -168,7 +168,7 @@ func used(s *declock.Session, mn fabric.MemID) (bytes uint64, err error) {
 	if err := lock.Renew(s.Locker(), mn); err != nil {
 		return 0, err
 	}
-	r, err := region.Open(s.Port(), mn)
+	r, err := memory.Open(s.Port(), mn)
 	if err != nil {
 		return 0, err
 	}

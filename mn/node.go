@@ -9,7 +9,7 @@ import (
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A Server is a backend's side of a memory node: memory that is registered and
@@ -62,12 +62,12 @@ func format(srv Server, cfg Config) error {
 	if _, err := rand.Read(u[:]); err != nil {
 		return err
 	}
-	return region.FormatOwn(srv.ID(), words{srv}, region.Params{
+	return memory.FormatOwn(srv.ID(), words{srv}, memory.Params{
 		Size:         srv.Size() &^ 63,
 		CapacityLog2: y.CapacityBits,
 		VersionBits:  y.VersionBits,
 		Birth:        srv.Epoch() - 1,
-	}, region.UUID{binary.LittleEndian.Uint64(u[:]), binary.LittleEndian.Uint64(u[8:])})
+	}, memory.UUID{binary.LittleEndian.Uint64(u[:]), binary.LittleEndian.Uint64(u[8:])})
 }
 
 // words is the memory of a server, for its own use.

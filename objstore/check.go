@@ -7,7 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A Report is what Check found. Problems is empty if the store is sound.
@@ -93,7 +93,7 @@ type use struct {
 // A run is chunks of one class.
 type run struct {
 	use
-	region.Run
+	memory.Run
 }
 
 // A checker is a Check at work on one node.
@@ -176,7 +176,7 @@ func (k *checker) walkExtents() error {
 	if err != nil {
 		return err
 	}
-	p.Runs(&k.n.entry, func(x region.Run) {
+	p.Runs(&k.n.entry, func(x memory.Run) {
 		k.nr.Extents++
 		k.nr.ExtentBytes += x.Size
 		switch {

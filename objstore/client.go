@@ -7,8 +7,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // A Client is one client's view of a store. One goroutine uses it at a time.
@@ -39,7 +39,7 @@ type Client struct {
 	uniques []uniques // of each memory node of the store
 
 	hv     lock.Hold // of the bucket of a victim
-	user   sweep.User
+	user   reclaim.User
 	work   slab.Worker
 	use    *lock.InUse // of all that is made from the Locker
 	closed bool

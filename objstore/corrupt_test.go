@@ -9,7 +9,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // exercise does everything on some keys, and demands that nothing but sane errors come.
@@ -24,7 +24,7 @@ func exercise(t testing.TB, c *Client) {
 		for _, err := range append(errs, err) {
 			if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNoSpace) &&
 				!errors.Is(err, ErrNotNumber) && !errors.Is(err, lock.ErrCorrupt) && !errors.Is(err, lock.ErrTimeout) &&
-				!errors.Is(err, lock.ErrLost) && !errors.Is(err, region.ErrCorrupt) && !errors.Is(err, ErrValueSize) {
+				!errors.Is(err, lock.ErrLost) && !errors.Is(err, memory.ErrCorrupt) && !errors.Is(err, ErrValueSize) {
 				t.Errorf("key %q: %v", k, err)
 			}
 		}
@@ -89,7 +89,7 @@ func TestCheckFinds(t *testing.T) {
 		{"run", func(w *world, c *Client, _, _ fabric.Addr) {
 			p, err := c.s.nodes[0].region.Pages(c.port)
 			wantErr(w.t, "pages", err, nil)
-			p.Runs(&c.s.nodes[0].entry, func(x region.Run) { w.poke(c.s.nodes[0].region.Head(&x), 0) })
+			p.Runs(&c.s.nodes[0].entry, func(x memory.Run) { w.poke(c.s.nodes[0].region.Head(&x), 0) })
 		}},
 		{"free bit", func(w *world, c *Client, slot, _ fabric.Addr) {
 			a, bit := c.s.nodes[0].region.FreeBits(slotWord(w.c.PeekWord(slot)).chunk().off64)

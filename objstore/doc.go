@@ -68,7 +68,7 @@
 // # Memory
 //
 // heap.go: chunks of 120 size classes from lists of the compute node,
-// from what is free on the memory node, from runs of pages of the region (package region/slab). When there is no more, evict.go
+// from what is free on the memory node, from runs of pages of the region (package memory/slab). When there is no more, evict.go
 // evicts by sampled LRU: an expired object or else the one with the oldest access time of up to 16 from
 // four random places. Access times are in seconds, and a get writes one only
 // if it is older than Config.AccessRefreshS. If no object has a chunk that fits, a run of another class
@@ -76,7 +76,7 @@
 // what is in use is moved to other runs (move.go), and ErrNoSpace comes when nothing can be.
 //
 // What a compute node has in its lists when it crashes, at most 256 KiB (or a 512th of the region) or 2 chunks of each class and what is left of its last
-// runs, the others find while they work: sweep.go, for whoever calls [Client.Tend] now and then on each of them. Package region/sweep says how, and
+// runs, the others find while they work: sweep.go, for whoever calls [Client.Tend] now and then on each of them. Package memory/reclaim says how, and
 // why nothing is taken that somebody has.
 //
 // # Uniques

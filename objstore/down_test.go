@@ -6,7 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // keyOn returns a key that lives on the i-th memory node.
@@ -84,7 +84,7 @@ func openedWithNodesDown(t *testing.T, down []int, keeps bool) {
 			continue
 		}
 		w.c.RestartMN(w.mns[i])
-		wantErr(t, "format", region.Format(w.port(0), w.mns[i], region.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Birth: 1}), nil)
+		wantErr(t, "format", memory.Format(w.port(0), w.mns[i], memory.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Birth: 1}), nil)
 	}
 	again := w.client(1, s) // with a Port of after the restart
 	for i, key := range keys {
@@ -126,7 +126,7 @@ func TestMakeWithANodeDown(t *testing.T) {
 		w.c.KillMN(w.mns[i])
 		_, err := Open(w.port(0), w.config())
 		wantErr(t, "open", err, fabric.ErrNodeDown)
-		r, err := region.Open(w.port(0), w.mns[1-i])
+		r, err := memory.Open(w.port(0), w.mns[1-i])
 		wantErr(t, "region", err, nil)
 		list, err := r.List(w.port(0))
 		if wantErr(t, "list", err, nil); len(list) > 0 {

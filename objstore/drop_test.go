@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // Flush removes everything, also what lies in overflow blocks, and nothing is lost.
@@ -35,7 +35,7 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 		c, d, p := w.client(0, w.open(0, cfg)), w.client(1, w.open(1, cfg)), w.port(2)
 		free := func() (sum uint64) {
 			for _, mn := range w.mns {
-				r, err := region.Open(p, mn)
+				r, err := memory.Open(p, mn)
 				wantErr(t, "region", err, nil)
 				pages, err := r.Pages(p)
 				wantErr(t, "pages", err, nil)
@@ -76,7 +76,7 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 		if crashes {
 			w.c.Kill(w.cns[1])
 			wantErr(t, "pause", p.Pause(p.Now()+1e9), nil)
-			wantErr(t, "other drop", Drop(p, "nothing", w.mns, w.cns[2].View), region.ErrNotFound)
+			wantErr(t, "other drop", Drop(p, "nothing", w.mns, w.cns[2].View), memory.ErrNotFound)
 			wantErr(t, "free", freeRetired(p, w.mns, w.cns[2].View), nil)
 		} else {
 			_, err = d.Tend(w.cns[1].View)
@@ -108,10 +108,10 @@ func TestAFullStoreLeavesRoom(t *testing.T) {
 	}
 	r := c.s.nodes[0].region
 	for i := range 200 {
-		_, _, err := r.Create(c.port, region.Spec{Name: fmt.Sprint("locks", i), Kind: region.KindLocks})
+		_, _, err := r.Create(c.port, memory.Spec{Name: fmt.Sprint("locks", i), Kind: memory.KindLocks})
 		wantErr(t, "create", err, nil)
 	}
-	_, _, err := r.Create(c.port, region.Spec{Name: "locks", Kind: region.KindLocks, Size: 33792})
+	_, _, err := r.Create(c.port, memory.Spec{Name: "locks", Kind: memory.KindLocks, Size: 33792})
 	wantErr(t, "create", err, nil)
 }
 
@@ -135,7 +135,7 @@ func TestDropAndLeaveWithoutLooking(t *testing.T) {
 	p := w.port(2)
 	free := func() (sum uint64) {
 		for _, mn := range w.mns {
-			r, err := region.Open(p, mn)
+			r, err := memory.Open(p, mn)
 			wantErr(t, "region", err, nil)
 			pages, err := r.Pages(p)
 			wantErr(t, "pages", err, nil)

@@ -6,8 +6,8 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // A store on one memory node, used from one compute node.
@@ -16,7 +16,7 @@ func Example() {
 	defer cluster.Close()
 	mn := cluster.AddMN(16 << 20)
 	port, _ := cluster.AddCN().Open()
-	if err := region.Format(port, mn, region.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16}); err != nil {
+	if err := memory.Format(port, mn, memory.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16}); err != nil {
 		fmt.Println(err)
 		return
 	}

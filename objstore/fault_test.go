@@ -8,7 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A faultPort fails one operation: the k-th from now on, counted over all chains.
@@ -273,7 +273,7 @@ func TestRefusedBatchIsKept(t *testing.T) {
 			ch, err := c.alloc(n, cl)
 			wantErr(t, "alloc", err, nil)
 			p.left = k
-			wantErr(t, "release", (&owner{c: c}).Release([]sweep.Piece{{Off64: ch.off64, Class: uint8(cl)}}), e)
+			wantErr(t, "release", (&owner{c: c}).Release([]reclaim.Piece{{Off64: ch.off64, Class: uint8(cl)}}), e)
 			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
 			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
 				t.Fatalf("%v at %d: %v", e, k, r)

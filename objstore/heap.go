@@ -6,12 +6,12 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
-// Memory of objects comes in chunks (package region/slab). A client that needs one asks, in this order:
+// Memory of objects comes in chunks (package memory/slab). A client that needs one asks, in this order:
 //
 //   - the list of its compute node, shared by its clients, without any remote operation;
 //   - the memory node: up to 8 chunks that others have given back;
@@ -87,7 +87,7 @@ tries:
 			c.stats.Extents++
 			return chunk{off, want}, nil
 		}
-		if !errors.Is(err, region.ErrNoSpace) {
+		if !errors.Is(err, memory.ErrNoSpace) {
 			return chunk{}, c.removed(n, err)
 		}
 		var evict slab.Evict
@@ -151,6 +151,6 @@ func (c *Client) free(n *node, ch chunk) {
 }
 
 // openWork gets the client what it needs to take and give chunks.
-func (c *Client) openWork(m *sweep.Member) {
+func (c *Client) openWork(m *reclaim.Member) {
 	c.work.Open(c.port, m, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // Everything in this file is a format: do not change it; a new layout gets a
@@ -264,7 +264,7 @@ func (h *header) decode(b []byte, w slotWord) error {
 //
 //	offset  bytes
 //	0x000     8    incarnations: one for each client ever opened
-//	0x400          who has the store open, and rounds in which memory of the dead is found, on the first node (package sweep)
+//	0x400          who has the store open, and rounds in which memory of the dead is found, on the first node (package reclaim)
 //	0x3000         lines of the classes (package slab)
 //	0x5000         buckets
 //
@@ -275,7 +275,7 @@ func (h *header) decode(b []byte, w slotWord) error {
 //	+-------------------------+--------+-----+--------+------+
 const (
 	incarnationOffset = 0x000
-	linesOffset       = sweep.End
+	linesOffset       = reclaim.End
 	tableOffset       = 0x5000
 )
 

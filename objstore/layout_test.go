@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // If a test of this file fails, the format has changed.
@@ -113,10 +113,10 @@ func TestHeaderGolden(t *testing.T) {
 func TestGeometryGolden(t *testing.T) {
 	g := geometry{lockSize: 72, slots: 14, bucketSize: 192, nodes: 2, buckets: 1000, seed: 5, limit: 6, maxValue: 7, id: 8}
 	i := g.info(1, false)
-	if i != (region.Info{0x04020100c00e0048, 1000, 5, 6, 7, 8}) {
+	if i != (memory.Info{0x04020100c00e0048, 1000, 5, 6, 7, 8}) {
 		t.Errorf("%#x", i)
 	}
-	d, err := decodeGeometry(&region.Entry{Info: i, Length: g.tableSize()}, 1)
+	d, err := decodeGeometry(&memory.Entry{Info: i, Length: g.tableSize()}, 1)
 	if err != nil || d != g {
 		t.Error(d, err)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A leaver is a Locker whose compute node has nothing to do with locks but while a client holds them.
@@ -20,7 +20,7 @@ func (leaver) Left(*uint64, func(fabric.Addr) bool) bool { return true }
 func (w *world) freeBytes(p fabric.Port) (sum uint64) {
 	w.t.Helper()
 	for _, mn := range w.mns {
-		r, err := region.Open(p, mn)
+		r, err := memory.Open(p, mn)
 		wantErr(w.t, "region", err, nil)
 		pages, err := r.Pages(p)
 		wantErr(w.t, "pages", err, nil)
@@ -65,7 +65,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 		t.Fatal("memory is given back that the compute node with this number has registered for")
 	}
 	for _, mn := range w.mns {
-		r, err := region.Open(mine, mn)
+		r, err := memory.Open(mine, mn)
 		wantErr(t, "region", err, nil)
 		list, err := r.Retired(mine)
 		wantErr(t, "retired", err, nil)
@@ -107,11 +107,11 @@ func TestLeaveSettlesEachPart(t *testing.T) {
 	s := w.open(0, w.config())
 	c, err := s.Client(cas.New(p, cas.Config{}))
 	wantErr(t, "client", err, nil)
-	records := s.nodes[0].base.Add(sweep.Offset)
+	records := s.nodes[0].base.Add(reclaim.Offset)
 	asked := map[fabric.MemID]bool{}
 	closed := false
 	p.see = func(op fabric.Op) {
-		if op.Kind == fabric.OpCAS && op.Addr > records && op.Addr < records.Add(sweep.End) {
+		if op.Kind == fabric.OpCAS && op.Addr > records && op.Addr < records.Add(reclaim.End) {
 			closed = true
 			for _, mn := range w.mns {
 				if !asked[mn] {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // When a memory node has come back without its memory, the store's part there is made anew, empty, by whoever comes first: a part
@@ -20,11 +20,11 @@ import (
 // A line is what the Stores of a compute node by one name have in common.
 type line struct {
 	losses atomic.Uint32         // memories that were lost
-	turn   sweep.Turn            // to open the next: a compute node registers once
+	turn   reclaim.Turn          // to open the next: a compute node registers once
 	newest atomic.Pointer[Store] // the last that was opened
 
-	dropped atomic.Bool // somebody has dropped it: nothing is opened any more
-	going   sweep.Going // how this compute node lets it go then
+	dropped atomic.Bool   // somebody has dropped it: nothing is opened any more
+	going   reclaim.Going // how this compute node lets it go then
 }
 
 // MemoryLost tells the store that a memory node has lost its memory, if that is one of its.
@@ -114,7 +114,7 @@ func (c *Client) revive() error {
 // removed returns ErrDropped if err says that the root entry of a part is gone, since the store has been dropped, which this compute node has
 // not seen yet: whoever drops it says so in the part before its entry goes.
 func (c *Client) removed(n *node, err error) error {
-	if !errors.Is(err, region.ErrRemoved) {
+	if !errors.Is(err, memory.ErrRemoved) {
 		return wrapped(err)
 	}
 	dropped, derr := n.heap.Dropped(&c.work)
@@ -141,7 +141,7 @@ func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error)
 	}
 	var down error
 	for i, mn := range s.cfg.Nodes {
-		r, err := region.Reach(port, mn)
+		r, err := memory.Reach(port, mn)
 		if errors.Is(err, fabric.ErrNodeDown) {
 			down = fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
 			continue
@@ -149,9 +149,9 @@ func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error)
 		if err != nil {
 			return false, fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
 		}
-		e, err := r.Lookup(port, s.cfg.Name, region.KindStore)
+		e, err := r.Lookup(port, s.cfg.Name, memory.KindStore)
 		switch {
-		case errors.Is(err, region.ErrNotFound), errors.Is(err, region.ErrHalfCreated):
+		case errors.Is(err, memory.ErrNotFound), errors.Is(err, memory.ErrHalfCreated):
 			continue
 		case err != nil:
 			return false, fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)

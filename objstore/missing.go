@@ -6,8 +6,8 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A store can be opened while memory nodes of it are down, if all its other parts are found: a part that is down is a missing one, of which
@@ -15,7 +15,7 @@ import (
 // over what this compute node has of the other parts; until then it fails with ErrNodeDown. Since this compute node has seen nothing of a missing
 // part, it reports nothing of it as lost.
 //
-// The compute nodes that have the store open are registered in the first part (package region/sweep). While that is missing, this compute node
+// The compute nodes that have the store open are registered in the first part (package memory/reclaim). While that is missing, this compute node
 // is not registered: it could hold chunks, or use memory of a store that has been dropped, and nobody would know. So it changes nothing, not even a
 // lock: gets read without the lock, and all else fails with ErrNodeDown.
 
@@ -45,16 +45,16 @@ func (s *Store) leaveOut(port fabric.Port, i int, old *Store) error {
 func (s *Store) othersFound(port fabric.Port, old *Store) error {
 	found := 0
 	for i, mn := range s.cfg.Nodes {
-		r, err := region.Reach(port, mn)
+		r, err := memory.Reach(port, mn)
 		if errors.Is(err, fabric.ErrNodeDown) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		e, err := r.Lookup(port, s.cfg.Name, region.KindStore)
+		e, err := r.Lookup(port, s.cfg.Name, memory.KindStore)
 		switch {
-		case old != nil && old.nodes[i].missing() && (errors.Is(err, region.ErrNotFound) || errors.Is(err, region.ErrHalfCreated)):
+		case old != nil && old.nodes[i].missing() && (errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated)):
 			continue // it has lost its memory
 		case err != nil:
 			return fmt.Errorf("%w: another part is not whole: %w", fabric.ErrNodeDown, err)
@@ -79,12 +79,12 @@ func (s *Store) registered() bool { return !s.nodes[0].missing() }
 func (s *Store) register(port fabric.Port, old *Store) (err error) {
 	switch {
 	case !s.registered():
-		s.member = new(sweep.Member)
+		s.member = new(reclaim.Member)
 	case old != nil && old.nodes[0] == s.nodes[0]:
 		s.member = old.member // whoever is in the middle of an operation has pieces in hand that it knows of
 	default:
 		n := s.nodes[0]
-		s.member, err = sweep.Join(port, n.base, func() error { return n.region.Published(port, &n.entry) })
+		s.member, err = reclaim.Join(port, n.base, func() error { return n.region.Published(port, &n.entry) })
 	}
 	return err
 }
@@ -95,7 +95,7 @@ func (s *Store) returned(l lock.Locker) bool {
 		if !n.missing() || lock.Renew(l, n.mn) != nil {
 			continue
 		}
-		if _, err := region.Reach(l.Port(), n.mn); err == nil {
+		if _, err := memory.Reach(l.Port(), n.mn); err == nil {
 			return s.lost() || s.othersFound(l.Port(), s) == nil
 		}
 	}

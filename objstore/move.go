@@ -7,7 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region/slab"
+	"github.com/declock/declock/memory/slab"
 )
 
 // A run of chunks goes to another class when nothing of it is in use. What is in use is evicted, or, in a store that evicts nothing, moved: copied to another

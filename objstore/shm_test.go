@@ -15,7 +15,7 @@ import (
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock/locktest"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // shmCluster returns a formatted memory node in shared memory and compute nodes.
@@ -23,7 +23,7 @@ func shmCluster(t testing.TB, size uint64, cns int) fabrictest.Cluster {
 	t.Helper()
 	cl := locktest.Shm(t.TempDir()).Start(t, fabrictest.Config{Mem: []uint64{size}, CNs: cns})
 	t.Cleanup(cl.Close)
-	wantErr(t, "format", region.Format(shmPort(t, cl, 0), 0, region.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
+	wantErr(t, "format", memory.Format(shmPort(t, cl, 0), 0, memory.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
 	return cl
 }
 

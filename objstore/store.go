@@ -9,9 +9,9 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // Errors of opening, for errors.Is.
@@ -57,11 +57,11 @@ type Config struct {
 	// to write a new one; 0 is 10. Eviction takes objects with old access times.
 	AccessRefreshS uint32
 
-	// Deadline, Dead, DeadNow and Creating: see region.Spec. When the store is made anew after a loss of memory, the first two do not count.
+	// Deadline, Dead, DeadNow and Creating: see memory.Spec. When the store is made anew after a loss of memory, the first two do not count.
 	Deadline fabric.Time
 	Dead     fabric.CNSet
 	DeadNow  func() fabric.CNSet
-	Creating *region.Creating
+	Creating *memory.Creating
 }
 
 const (
@@ -121,8 +121,8 @@ func (g *geometry) perBucket() uint64 { return max(1, uint64(g.slots)*loadPercen
 
 func (g *geometry) tableSize() uint64 { return tableOffset + g.buckets*g.bucketSize }
 
-func (g *geometry) info(node int, survivors bool) region.Info {
-	x := region.Info{
+func (g *geometry) info(node int, survivors bool) memory.Info {
+	x := memory.Info{
 		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | g.bucketSize<<24 | uint64(g.slots)<<16 | g.lockSize,
 		g.buckets, g.seed, g.limit, uint64(g.maxValue), g.id,
 	}
@@ -139,10 +139,10 @@ const survivorsWord = 6
 const limitWord = 3
 
 // EntryLimit returns the memory limit of the store of a root entry: see Config.MemoryLimit.
-func EntryLimit(e *region.Entry) uint64 { return e.Info[limitWord] }
+func EntryLimit(e *memory.Entry) uint64 { return e.Info[limitWord] }
 
 // decodeGeometry validates the root entry of the node-th node.
-func decodeGeometry(e *region.Entry, node int) (geometry, error) {
+func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	w := e.Info[0]
 	g := geometry{
 		lockSize: w & 0xffff, slots: int(w >> 16 & 0xff), bucketSize: w >> 24 & 0xffff, nodes: int(w >> 48 & 0xff),
@@ -163,9 +163,9 @@ func decodeGeometry(e *region.Entry, node int) (geometry, error) {
 
 // Find returns the memory nodes, among some, of the store with a name, in its order; nil: there is none yet, or somebody
 // has begun to make it on as many as are given. So a store is found when memory nodes have joined since it was made.
-// region.ErrParts: not all of it is found.
+// memory.ErrParts: not all of it is found.
 func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
-	return region.Parts(port, among, name, region.KindStore, func(e *region.Entry) (i, n int, err error) {
+	return memory.Parts(port, among, name, memory.KindStore, func(e *memory.Entry) (i, n int, err error) {
 		w := e.Info[0]
 		if v := w >> 56; v != formatVersion {
 			return 0, 0, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
@@ -177,8 +177,8 @@ func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, 
 // A node is a store's part on one memory node.
 type node struct {
 	mn     fabric.MemID
-	region *region.Region
-	entry  region.Entry // in the root directory
+	region *memory.Region
+	entry  memory.Entry // in the root directory
 	base   fabric.Addr  // of the store's header
 	zero   fabric.Addr  // offset 0 of the region
 	limit  uint64       // end of the region, bytes
@@ -211,7 +211,7 @@ type Store struct {
 	geo    geometry
 	nodes  []*node
 	places locations
-	member *sweep.Member
+	member *reclaim.Member
 	locked bool // gets take the lock, or may not even do that
 	// survivors: the first part was made anew beside others that had outlived it. Who has not heard of the loss has pieces of those, and is
 	// not registered where the first part is now.
@@ -238,7 +238,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 }
 
 // open opens the store, if it is as given, and makes it, if there is none, as cfg says. What old has of parts that are there still is taken over.
-// retry: see region.Spec.
+// retry: see memory.Spec.
 func open(port, retry fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, err error) {
 	s := &Store{cfg: cfg, geo: newGeometry(&cfg, port.Rand), nodes: make([]*node, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
 	s.current = s.losses
@@ -250,7 +250,7 @@ func open(port, retry fabric.Port, given, cfg Config, l *line, old *Store) (_ *S
 		return nil, err
 	}
 	for i, mn := range cfg.Nodes {
-		r, err := region.Reach(port, mn)
+		r, err := memory.Reach(port, mn)
 		if errors.Is(err, fabric.ErrNodeDown) {
 			if err = s.leaveOut(port, i, old); err == nil {
 				continue
@@ -310,15 +310,15 @@ func (s *Store) compare(given *Config) error {
 
 // openNode opens the store's part on a node. The first node's root entry
 // decides the geometry; the others follow it.
-func (s *Store) openNode(port, retry fabric.Port, i int, r *region.Region) error {
+func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) error {
 	mn := r.Memory()
-	spec := region.Spec{
-		Name: s.cfg.Name, Kind: region.KindStore,
+	spec := memory.Spec{
+		Name: s.cfg.Name, Kind: memory.KindStore,
 		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
 		Deadline: s.cfg.Deadline, Dead: s.cfg.Dead, DeadNow: s.cfg.DeadNow, Creating: s.cfg.Creating, Retry: retry,
 	}
 	if i == 0 {
-		spec.Init = func(e *region.Entry) error { return sweep.Init(port, e.Addr) }
+		spec.Init = func(e *memory.Entry) error { return reclaim.Init(port, e.Addr) }
 	}
 	e, created, err := r.Create(port, spec)
 	if err != nil {

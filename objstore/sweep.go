@@ -6,16 +6,16 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
-	"github.com/declock/declock/region/slab"
-	"github.com/declock/declock/region/sweep"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // ErrUnanswered: memory that nobody has cannot be looked for, because a compute node that has the store open
 // does not take part, or is always at work.
-var ErrUnanswered = sweep.ErrUnanswered
+var ErrUnanswered = reclaim.ErrUnanswered
 
-// Tend does this compute node's part in finding the memory that others had when they died (package sweep), and tells whether
+// Tend does this compute node's part in finding the memory that others had when they died (package reclaim), and tells whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
 func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
@@ -71,7 +71,7 @@ func (s *Store) LetGo(l lock.Locker, view func() fabric.View) (done bool, err er
 	if !s.Dropped() {
 		return false, nil
 	}
-	asker := sweep.User{Use: lock.InUseOf(l)}
+	asker := reclaim.User{Use: lock.InUseOf(l)}
 	newest := s.line.newest.Load()
 	owned := func() (func(fabric.Addr) bool, error) { return newest.owned(l) }
 	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(l, begun, some) }
@@ -98,7 +98,7 @@ func (s *Store) leaveDropped(l lock.Locker, view func() fabric.View) error {
 
 // owned returns what reports whether an address is in memory of the store.
 func (s *Store) owned(l lock.Locker) (func(fabric.Addr) bool, error) {
-	pages := make([]*region.Pages, len(s.nodes))
+	pages := make([]*memory.Pages, len(s.nodes))
 	for i := range s.nodes {
 		if s.nodes[i].missing() {
 			continue // this compute node has had nothing there
@@ -182,7 +182,7 @@ func (c *Client) settleAll() error {
 // back when all compute nodes that have the store open have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory nodes of
 // the cluster; view tells which compute nodes live. A Drop that was cut short is to be done again.
 func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
-	if err := region.Drop(port, among, name, region.KindStore, linesOffset+numClasses*slab.LineSize+slab.DropMark); err != nil {
+	if err := memory.Drop(port, among, name, memory.KindStore, linesOffset+numClasses*slab.LineSize+slab.DropMark); err != nil {
 		return fmt.Errorf("objstore: %w", err)
 	}
 	if err := freeRetired(port, among, view); err != nil {
@@ -201,17 +201,17 @@ func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View
 
 // freeRetired gives back the memory of dropped stores and trees that nobody has open any more.
 func freeRetired(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
-	return region.FreeRetired(port, among, func(first *region.Entry) (bool, error) { return sweep.InUse(port, first.Addr, view) })
+	return memory.FreeRetired(port, among, func(first *memory.Entry) (bool, error) { return reclaim.InUse(port, first.Addr, view) })
 }
 
 // Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the
 // store of a root entry open, be that published or retired. It comes before the store is opened.
-func Disown(port fabric.Port, r *region.Region, e *region.Entry) error {
-	if e.Kind != region.KindStore || e.Info[0]>>56 != formatVersion || e.Info[0]>>40&0xff != 0 {
+func Disown(port fabric.Port, r *memory.Region, e *memory.Entry) error {
+	if e.Kind != memory.KindStore || e.Info[0]>>56 != formatVersion || e.Info[0]>>40&0xff != 0 {
 		return nil // the first node has the records
 	}
-	err := sweep.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
-	if errors.Is(err, region.ErrRemoved) {
+	err := reclaim.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
+	if errors.Is(err, memory.ErrRemoved) {
 		err = nil
 	}
 	return err
@@ -259,7 +259,7 @@ func (c *Client) OpenOn() ([]fabric.CNID, error) {
 }
 
 // Found returns what this compute node has found as the leader of rounds.
-func (c *Client) Found() sweep.Found { return c.s.member.Found() }
+func (c *Client) Found() reclaim.Found { return c.s.member.Found() }
 
 // lose gives a chunk up: an operation that may still take effect would write it or link it.
 func (c *Client) lose(n *node, ch chunk) {
@@ -267,21 +267,21 @@ func (c *Client) lose(n *node, ch chunk) {
 	c.stats.Leaked++
 }
 
-// An owner is the store as package sweep sees it, over a client that does nothing else meanwhile.
+// An owner is the store as package reclaim sees it, over a client that does nothing else meanwhile.
 type owner struct {
 	c    *Client
 	view func() fabric.View
 }
 
-var _ sweep.Owner = (*owner)(nil)
+var _ reclaim.Owner = (*owner)(nil)
 
-func (o *owner) Port() fabric.Port         { return o.c.port }
-func (o *owner) Do(ops []fabric.Op) error  { return lock.Do(o.c.l, ops) }
-func (o *owner) View() fabric.View         { return o.view() }
-func (ch chunk) span() (from, to uint64)   { return ch.off64, ch.off64 + ch.class.size()/chunkUnit }
-func (n *node) mark(m *sweep.Map, c chunk) { from, to := c.span(); m.Mark(n.part, from, to) }
+func (o *owner) Port() fabric.Port           { return o.c.port }
+func (o *owner) Do(ops []fabric.Op) error    { return lock.Do(o.c.l, ops) }
+func (o *owner) View() fabric.View           { return o.view() }
+func (ch chunk) span() (from, to uint64)     { return ch.off64, ch.off64 + ch.class.size()/chunkUnit }
+func (n *node) mark(m *reclaim.Map, c chunk) { from, to := c.span(); m.Mark(n.part, from, to) }
 
-// Held implements sweep.Owner.
+// Held implements reclaim.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
 	for i, n := range o.c.s.line.newest.Load().nodes { // another client may have opened a part since
 		if n.missing() {
@@ -291,8 +291,8 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 	}
 }
 
-// Release implements sweep.Owner.
-func (o *owner) Release(list []sweep.Piece) error {
+// Release implements reclaim.Owner.
+func (o *owner) Release(list []reclaim.Piece) error {
 	for len(list) > 0 {
 		n, k := o.c.s.nodes[list[0].Part], 1
 		for k < len(list) && list[k].Part == n.part {
@@ -311,11 +311,11 @@ func (o *owner) Release(list []sweep.Piece) error {
 	return nil
 }
 
-// Mark implements sweep.Owner. Slots and links are words that change by CAS, so each that is read is what was there at some time
+// Mark implements reclaim.Owner. Slots and links are words that change by CAS, so each that is read is what was there at some time
 // of the marking; overflow blocks stay where they are once they are linked.
-func (o *owner) Mark() (*sweep.Map, error) {
+func (o *owner) Mark() (*reclaim.Map, error) {
 	c := o.c
-	m := new(sweep.Map)
+	m := new(reclaim.Map)
 	if n := c.s.lacks(whole, 0); n != nil {
 		return nil, fmt.Errorf("objstore: %w: memory node %v, which has a part of store %q", fabric.ErrNodeDown, n.mn, c.s.cfg.Name)
 	}
@@ -337,7 +337,7 @@ func (o *owner) Mark() (*sweep.Map, error) {
 const markBytes = 64 << 10
 
 // markBuckets marks the objects and overflow blocks of a node's buckets.
-func (o *owner) markBuckets(m *sweep.Map, n *node) error {
+func (o *owner) markBuckets(m *reclaim.Map, n *node) error {
 	c, g := o.c, &o.c.s.geo
 	most := max(1, markBytes/g.bucketSize)
 	c.table = c.grow(c.table, min(most, g.buckets)*g.bucketSize)
@@ -359,7 +359,7 @@ func (o *owner) markBuckets(m *sweep.Map, n *node) error {
 }
 
 // markSlots marks the objects of a bucket, and its overflow blocks with theirs.
-func (o *owner) markSlots(m *sweep.Map, n *node, slots []byte) error {
+func (o *owner) markSlots(m *reclaim.Map, n *node, slots []byte) error {
 	c := o.c
 	for depth := 0; ; depth++ {
 		last := len(slots)/slotSize - 1

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // MaxValueBytes is the largest Config.MaxValue.
@@ -20,7 +20,7 @@ type Usage struct {
 
 // Estimate returns the usage of the part of a store that a root entry names, from as many buckets as sample says: keys are spread over
 // buckets by their hash. It opens nothing and takes no lock. It costs one READ for each bucket and for each overflow block of it.
-func Estimate(port fabric.Port, r *region.Region, e *region.Entry, sample uint64) (u Usage, err error) {
+func Estimate(port fabric.Port, r *memory.Region, e *memory.Entry, sample uint64) (u Usage, err error) {
 	g, err := decodeGeometry(e, int(e.Info[0]>>40&0xff))
 	if err != nil {
 		return u, err
@@ -63,7 +63,7 @@ func scaled(x, all, part uint64) uint64 {
 // A counter counts objects.
 type counter struct {
 	port fabric.Port
-	r    *region.Region
+	r    *memory.Region
 	u    *Usage
 	over []byte
 }

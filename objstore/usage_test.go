@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric/sim"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // What a store has in use goes up and down with its objects, while the memory it has taken only grows; a sample comes near it.
@@ -17,11 +17,11 @@ func TestEstimate(t *testing.T) {
 	estimate := func(sample uint64) (sum Usage) {
 		t.Helper()
 		for _, mn := range w.mns {
-			r, err := region.Open(port, mn)
+			r, err := memory.Open(port, mn)
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := r.Lookup(port, cfg.Name, region.KindStore)
+			e, err := r.Lookup(port, cfg.Name, memory.KindStore)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A world is a simulated cluster with formatted memory nodes.
@@ -34,7 +34,7 @@ func newWorld(t testing.TB, cfg sim.Config, mns int, size uint64, cns int) *worl
 	}
 	p := w.port(0)
 	for _, mn := range w.mns {
-		if err := region.Format(p, mn, region.Params{Size: size, CapacityLog2: 3, VersionBits: 16}); err != nil {
+		if err := memory.Format(p, mn, memory.Params{Size: size, CapacityLog2: 3, VersionBits: 16}); err != nil {
 			t.Fatal(err)
 		}
 	}

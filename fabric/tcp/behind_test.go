@@ -12,8 +12,8 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
+	layout "github.com/declock/declock/memory"
 	"github.com/declock/declock/mn"
-	"github.com/declock/declock/region"
 )
 
 // A client releases a lock while its context has ended and another client of its node has left an operation behind on another lane: the release is
@@ -35,7 +35,7 @@ func TestInterruptedReleaseBehindAnUnknownOutcome(t *testing.T) {
 		ss[x.Port().(*port).lane%2] = x
 	}
 	other := openSession(t, startNode(t, c.join()))
-	e, _, err := n.Regions()[0].Create(ss[0].Port(), region.Spec{Name: "l", Kind: region.KindLocks, Size: 4096, Align: 64})
+	e, _, err := n.Regions()[0].Create(ss[0].Port(), layout.Spec{Name: "l", Kind: layout.KindLocks, Size: 4096, Align: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

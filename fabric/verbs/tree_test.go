@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/cas"
-	regions "github.com/declock/declock/region"
+	regions "github.com/declock/declock/memory"
 )
 
 // The B+tree does over RDMA what it does in the simulator and on shared memory: clients of two compute nodes fill one tree,

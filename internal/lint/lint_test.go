@@ -35,13 +35,13 @@ var mayImport = map[string][]string{
 	"timesync":                   {"fabric"},
 	"cql":                        {"fabric", "lock"},
 	"hier":                       {"fabric", "lock", "timesync", "cql"},
-	"region":                     {"fabric"},
-	"region/sweep":               {"fabric"},
-	"region/slab":                {"fabric", "region", "region/sweep"},
-	"mn":                         {"fabric", "cql", "region"},
-	"cn":                         {"fabric", "lock", "timesync", "cql", "hier", "region"},
-	"objstore":                   {"fabric", "lock", "region", "region/slab", "region/sweep"},
-	"btree":                      {"fabric", "lock", "region", "region/slab", "region/sweep"},
+	"memory":                     {"fabric"},
+	"memory/reclaim":             {"fabric"},
+	"memory/slab":                {"fabric", "memory", "memory/reclaim"},
+	"mn":                         {"fabric", "cql", "memory"},
+	"cn":                         {"fabric", "lock", "timesync", "cql", "hier", "memory"},
+	"objstore":                   {"fabric", "lock", "memory", "memory/slab", "memory/reclaim"},
+	"btree":                      {"fabric", "lock", "memory", "memory/slab", "memory/reclaim"},
 	"lab/...":                    {"..."}, // what researchers and maintainers use; what users link does without it, see TestLinked
 	"lab/locks/cas":              {"fabric", "lock"},
 	"lab/locks/dslr":             {"fabric", "lock"},
@@ -52,8 +52,8 @@ var mayImport = map[string][]string{
 	"traces/...":                 {"objstore", "traces"},
 	"internal/...":               {},
 	"internal/membership":        {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
-	"":                           {"fabric", "fabric/shm", "lock", "hier", "region", "mn", "cn", "objstore", "btree"},
-	"metrics":                    {"", "fabric", "fabric/member", "lock", "cql", "region", "cn", "objstore"},
+	"":                           {"fabric", "fabric/shm", "lock", "hier", "memory", "mn", "cn", "objstore", "btree"},
+	"metrics":                    {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore"},
 	"internal/secure/securetest": {"internal/secure"},
 	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},
 	"cmd/...":                    {"..."},
@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same
 // in real and in virtual time.
-var pure = []string{"lock", "lab/locks/cas", "lab/locks/dslr", "lab/locks/mcs", "lab/locks/sherman", "lab/locks/shift", "timesync", "cql", "hier", "region", "region/slab", "region/sweep", "objstore", "btree"}
+var pure = []string{"lock", "lab/locks/cas", "lab/locks/dslr", "lab/locks/mcs", "lab/locks/sherman", "lab/locks/shift", "timesync", "cql", "hier", "memory", "memory/slab", "memory/reclaim", "objstore", "btree"}
 
 // impure is what pure packages must not import.
 var impure = []string{"time", "net", "os", "context", "runtime", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "unsafe", "golang.org/x/sys/unix"}

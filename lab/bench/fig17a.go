@@ -10,8 +10,8 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 	"github.com/declock/declock/traces"
 )
 
@@ -144,7 +144,7 @@ func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
 			return nil, err
 		}
 		if i == 0 {
-			if err := region.Format(p, mn, region.Params{Size: storeMemory, CapacityLog2: 3, VersionBits: 16}); err != nil {
+			if err := memory.Format(p, mn, memory.Params{Size: storeMemory, CapacityLog2: 3, VersionBits: 16}); err != nil {
 				return nil, err
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/traces"
 )
 
@@ -167,7 +167,7 @@ func (s *indexRun) build() error {
 	if err != nil {
 		return err
 	}
-	sys, err := mech.New(locks.Config{CNs: x.CNs, Clients: (x.Clients + x.CNs - 1) / x.CNs, Counter: fabric.At(mn, region.TimesyncOffset)})
+	sys, err := mech.New(locks.Config{CNs: x.CNs, Clients: (x.Clients + x.CNs - 1) / x.CNs, Counter: fabric.At(mn, memory.TimesyncOffset)})
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (s *indexRun) build() error {
 			return err
 		}
 		if i == 0 {
-			if err := region.Format(port, mn, region.Params{Size: size, CapacityLog2: 8, VersionBits: 16}); err != nil {
+			if err := memory.Format(port, mn, memory.Params{Size: size, CapacityLog2: 8, VersionBits: 16}); err != nil {
 				return err
 			}
 		}

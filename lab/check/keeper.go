@@ -6,8 +6,8 @@ import (
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory/reclaim"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region/sweep"
 )
 
 // A tended is a client of a store or tree that reclaims memory leaked by crashed nodes, as package declock does in the background.
@@ -16,7 +16,7 @@ type tended interface {
 	Reclaim(view func() fabric.View) error
 	Drain() error
 	Leave() error
-	Found() sweep.Found
+	Found() reclaim.Found
 	Close()
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // losses has memory nodes come back without their memory, and some with it.
@@ -41,10 +41,10 @@ type words struct {
 	mn fabric.MemID
 }
 
-// Load implements region.Words.
+// Load implements memory.Words.
 func (o words) Load(offset uint64) uint64 { return o.c.PeekWord(fabric.At(o.mn, offset)) }
 
-// Store implements region.Words.
+// Store implements memory.Words.
 func (o words) Store(offset, v uint64) {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], v)
@@ -58,8 +58,8 @@ func (w *world) format(i int) {
 		words{w.c, w.mns[i]}.Store(bornAt, uint64(birth)+1)
 		return
 	}
-	prm := region.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32), Birth: birth}
-	if err := region.FormatOwn(w.mns[i], words{w.c, w.mns[i]}, prm, region.UUID{uint64(i), uint64(birth)}); err != nil {
+	prm := memory.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32), Birth: birth}
+	if err := memory.FormatOwn(w.mns[i], words{w.c, w.mns[i]}, prm, memory.UUID{uint64(i), uint64(birth)}); err != nil {
 		panic(fmt.Sprintf("check: format: %v", err)) // of memory that is zero
 	}
 }
@@ -121,9 +121,9 @@ func (w *world) verify(n *node, mn fabric.MemID) (birth uint32, err error) {
 		}
 		birth = uint32(ops[0].Old - 1)
 	} else {
-		r, err := region.Open(p, mn)
+		r, err := memory.Open(p, mn)
 		switch {
-		case errors.Is(err, region.ErrNotFormatted), errors.Is(err, region.ErrHalfFormatted):
+		case errors.Is(err, memory.ErrNotFormatted), errors.Is(err, memory.ErrHalfFormatted):
 			return 0, fmt.Errorf("%w: %v is just starting: %w", fabric.ErrNodeDown, mn, err)
 		case err != nil:
 			return 0, err

@@ -12,8 +12,8 @@ import (
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 	"github.com/declock/declock/timesync"
 )
 
@@ -63,7 +63,7 @@ type node struct {
 	store *objstore.Store
 	tree  *btree.Tree
 
-	creating region.Creating // root entries
+	creating memory.Creating // root entries
 
 	births []uint32 // of the memories that it knows, if they may be lost
 
@@ -205,7 +205,7 @@ func (w *world) build() error {
 	}
 	counter := fabric.At(w.mns[0], counterAt)
 	if w.s.Keys > 0 {
-		counter = fabric.At(w.mns[0], region.TimesyncOffset)
+		counter = fabric.At(w.mns[0], memory.TimesyncOffset)
 	}
 	w.sync = hier.SyncConfig{Counter: counter, IntervalNs: w.s.SyncNs, WindowNs: syncWindow}
 	if w.sync.IntervalNs == 0 {
@@ -356,8 +356,8 @@ func (w *world) openStore() error {
 			return err
 		}
 		for _, mn := range w.mns {
-			prm := region.Params{Size: w.regionSize(), CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32)}
-			if err := region.Format(p, mn, prm); err != nil {
+			prm := memory.Params{Size: w.regionSize(), CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32)}
+			if err := memory.Format(p, mn, prm); err != nil {
 				return err
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 	"github.com/urfave/cli/v2"
 )
 
@@ -171,5 +171,5 @@ func (i *inspector) storeNames(l *looking) ([]string, error) {
 	case i.tree != "":
 		return nil, nil
 	}
-	return rootNames(l, region.KindStore)
+	return rootNames(l, memory.KindStore)
 }

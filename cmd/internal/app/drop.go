@@ -7,7 +7,7 @@ import (
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 	"github.com/urfave/cli/v2"
 )
 
@@ -42,7 +42,7 @@ func dropCommand(env *command.Env) *cli.Command {
 				default:
 					err = l.cluster.DropLocks(l.ctx, name)
 				}
-				if errors.Is(err, region.ErrNotFound) {
+				if errors.Is(err, memory.ErrNotFound) {
 					return exit.Errorf(exit.NotFound, "no %s %q: %v", kind, name, err)
 				}
 				return err
@@ -91,7 +91,7 @@ func (i *inspector) flush(l *looking, kind, name string) (err error) {
 	} else {
 		k, err = l.openStore(name)
 	}
-	if errors.Is(err, region.ErrNotFound) {
+	if errors.Is(err, memory.ErrNotFound) {
 		return exit.Errorf(exit.NotFound, "%v", err)
 	}
 	if err != nil {

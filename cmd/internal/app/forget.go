@@ -15,8 +15,8 @@ import (
 	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 	"github.com/urfave/cli/v2"
 )
 
@@ -125,13 +125,13 @@ func checkParts(ctx context.Context, at scheme.Cluster, id fabric.MemID) error {
 			var nodes []fabric.MemID
 			var err error
 			switch e.Kind {
-			case region.KindStore:
+			case memory.KindStore:
 				nodes, err = objstore.Find(s.Port(), e.Name, among)
-			case region.KindTree:
+			case memory.KindTree:
 				nodes, err = btree.Find(s.Port(), e.Name, among)
 			}
 			if name := fmt.Sprintf("%v %q", e.Kind, e.Name); (err != nil || slices.Contains(nodes, id)) && !slices.Contains(names, name) {
-				if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, region.ErrParts) {
+				if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, memory.ErrParts) {
 					return fmt.Errorf("%s: %w", name, err)
 				}
 				names = append(names, name)

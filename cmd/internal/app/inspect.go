@@ -19,8 +19,8 @@ import (
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 	"github.com/urfave/cli/v2"
 )
 
@@ -127,7 +127,7 @@ func (i *inspector) superblock(l *looking, _ string) error {
 	return i.emit("superblock", rows, func() error {
 		t := &report.Table{Head: []string{"memory node", "uuid", "epoch", "size", "used", "lock queue", "layout"}}
 		for _, m := range list {
-			t.Add(m.Node, m.UUID, fmt.Sprint(m.Epoch), units.Bytes(m.Size), units.Bytes(m.Used), fmt.Sprintf("%d entries", m.LockCapacity), fmt.Sprint(region.LayoutVersion))
+			t.Add(m.Node, m.UUID, fmt.Sprint(m.Epoch), units.Bytes(m.Size), units.Bytes(m.Used), fmt.Sprintf("%d entries", m.LockCapacity), fmt.Sprint(memory.LayoutVersion))
 		}
 		return t.Write(i.env.Stdout)
 	})
@@ -260,7 +260,7 @@ func decodeLock(y cql.Layout, a fabric.Addr, b []byte) *lockRow {
 // openStore opens a store that is there; it makes none.
 func (l *looking) openStore(name string) (*objstore.Client, error) {
 	r := l.cluster.Node().Regions()[0]
-	e, err := r.Lookup(l.session.Port(), name, region.KindStore)
+	e, err := r.Lookup(l.session.Port(), name, memory.KindStore)
 	if err != nil {
 		return nil, fmt.Errorf("object store %q: %w", name, err)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cmd/internal/exit"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 )
 
 // A treeRow is a tree in the output of check.
@@ -60,11 +60,11 @@ func (i *inspector) treeNames(l *looking) ([]string, error) {
 	case i.store != "":
 		return nil, nil
 	}
-	return rootNames(l, region.KindTree)
+	return rootNames(l, memory.KindTree)
 }
 
 // rootNames returns the names of what there is of a kind.
-func rootNames(l *looking, kind region.Kind) ([]string, error) {
+func rootNames(l *looking, kind memory.Kind) ([]string, error) {
 	entries, err := l.cluster.Node().Regions()[0].List(l.session.Port())
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func rootNames(l *looking, kind region.Kind) ([]string, error) {
 
 // openTree opens a tree that is there; it makes none.
 func (l *looking) openTree(name string) (*btree.Client, error) {
-	if _, err := l.cluster.Node().Regions()[0].Lookup(l.session.Port(), name, region.KindTree); err != nil {
+	if _, err := l.cluster.Node().Regions()[0].Lookup(l.session.Port(), name, memory.KindTree); err != nil {
 		return nil, fmt.Errorf("tree %q: %w", name, err)
 	}
 	t, err := l.cluster.Tree(l.ctx, name, btree.Config{CacheBytes: -1})

@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/hier"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 	"github.com/urfave/cli/v2"
 )
 
@@ -146,7 +146,7 @@ func JSONFlag(v *bool) cli.Flag {
 }
 
 // MaxLockQueue is the largest queue of a lock in a region.
-const MaxLockQueue = 1 << region.MaxCapacityLog2
+const MaxLockQueue = 1 << memory.MaxCapacityLog2
 
 // LockQueue returns how long lock queues must be for a policy and a number of clients; 0 is what memory nodes take by themselves.
 func LockQueue(policy string, clients uint64) (int, error) {

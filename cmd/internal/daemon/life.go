@@ -16,8 +16,8 @@ import (
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/internal/secure"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/metrics"
-	"github.com/declock/declock/region"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -41,7 +41,7 @@ func (o *Options) await(ctx context.Context, wait time.Duration, enter func() er
 		switch code := exit.Of(err); {
 		case err == nil:
 			return nil
-		case code != exit.NoCluster && code != exit.NodeLost && !errors.Is(err, region.ErrNotFormatted) && !errors.Is(err, region.ErrHalfFormatted):
+		case code != exit.NoCluster && code != exit.NodeLost && !errors.Is(err, memory.ErrNotFormatted) && !errors.Is(err, memory.ErrHalfFormatted):
 			return err
 		case ctx.Err() != nil || !time.Now().Before(limit):
 			return err

@@ -17,9 +17,9 @@ import (
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/mn"
-	"github.com/declock/declock/region"
 )
 
 // MNConfig says how to run a memory node.
@@ -167,7 +167,7 @@ func lockQueue(ctx context.Context, cfg MNConfig, srv scheme.Server) (int, error
 	defer p.Close()
 	for _, m := range node.Memory() {
 		// What cannot be opened is our own, or is about to be formatted, or gone: it decides nothing.
-		if r, err := region.Open(p, m.ID); err == nil {
+		if r, err := memory.Open(p, m.ID); err == nil {
 			return sameQueue(cfg.Memory.MaxCN, m.ID, 1<<r.CapacityLog2())
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/fabric/verbs"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // happened are errors whose text says what happened, without where and why: the more telling first.
@@ -21,7 +21,7 @@ var happened = []error{
 	cn.ErrMemoryLost, fabric.ErrFenced, member.ErrRefused, member.ErrUnreachable, member.ErrFull, member.ErrInUse,
 	tcp.ErrAuth, tcp.ErrVersion, tcp.ErrProtocol, verbs.ErrAuth, verbs.ErrVersion, verbs.ErrProtocol, tcp.ErrLost, verbs.ErrLost,
 	fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, fabric.ErrTooManyClients,
-	lock.ErrOverdue, lock.ErrLost, lock.ErrCorrupt, lock.ErrExhausted, objstore.ErrCorrupt, region.ErrCorrupt,
+	lock.ErrOverdue, lock.ErrLost, lock.ErrCorrupt, lock.ErrExhausted, objstore.ErrCorrupt, memory.ErrCorrupt,
 }
 
 // Report returns a function that logs errors of work for which no caller waits. The message says what happened, and is the same whenever

@@ -15,9 +15,9 @@ import (
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 )
 
 // memoryWait is how long a status waits for memory nodes.
@@ -150,7 +150,7 @@ func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
 	var list []control.Memory
 	regions := node.Regions()
 	for _, known := range metrics.Expected(node) {
-		i := slices.IndexFunc(regions, func(r *region.Region) bool { return r.Memory() == known.ID })
+		i := slices.IndexFunc(regions, func(r *memory.Region) bool { return r.Memory() == known.ID })
 		m := control.Memory{Node: known.ID.String(), Size: known.Size, Epoch: known.Epoch}
 		if i < 0 {
 			m.Error = "it was down when this compute node joined, and is not back yet"
@@ -166,9 +166,9 @@ func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
 			for _, e := range entries {
 				x := control.Entry{Name: e.Name, Kind: e.Kind.String(), Address: e.Addr.String(), Length: e.Length, Creator: e.Creator.String(), Taken: pages.Owned(&e)}
 				switch e.Kind {
-				case region.KindTree:
+				case memory.KindTree:
 					x.Limit = btree.EntryLimit(&e)
-				case region.KindStore:
+				case memory.KindStore:
 					x.Limit = objstore.EntryLimit(&e)
 					u, err := objstore.Estimate(s.Port(), r, &e, sampledBuckets)
 					if lerr = errors.Join(lerr, err); err == nil {

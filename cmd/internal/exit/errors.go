@@ -19,8 +19,8 @@ import (
 	"github.com/declock/declock/fabric/verbs"
 	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/region"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/replay"
 )
@@ -116,12 +116,12 @@ var codes = []struct {
 	{objstore.ErrUnanswered, Busy},
 	{btree.ErrUnanswered, Busy},
 	{shm.ErrOptions, Usage},
-	{region.ErrVersion, Mismatch},
-	{region.ErrParams, Mismatch},
-	{region.ErrParts, NodeLost},
-	{region.ErrForeign, Mismatch},
-	{region.ErrNotFormatted, Mismatch},
-	{region.ErrHalfFormatted, Mismatch},
+	{memory.ErrVersion, Mismatch},
+	{memory.ErrParams, Mismatch},
+	{memory.ErrParts, NodeLost},
+	{memory.ErrForeign, Mismatch},
+	{memory.ErrNotFormatted, Mismatch},
+	{memory.ErrHalfFormatted, Mismatch},
 	{objstore.ErrGeometry, Mismatch},
 	{objstore.ErrKeySize, TooLarge},
 	{objstore.ErrValueSize, TooLarge},
@@ -135,13 +135,13 @@ var codes = []struct {
 	{btree.ErrLevel, NotFound},
 	{btree.ErrNoSpace, NoSpace},
 	{btree.ErrCorrupt, Corrupt},
-	{region.ErrNotFound, NotFound},
-	{region.ErrKind, NotFound},
-	{region.ErrName, Usage},
-	{region.ErrDirectoryFull, Full},
-	{region.ErrNoSpace, NoSpace},
+	{memory.ErrNotFound, NotFound},
+	{memory.ErrKind, NotFound},
+	{memory.ErrName, Usage},
+	{memory.ErrDirectoryFull, Full},
+	{memory.ErrNoSpace, NoSpace},
 	{objstore.ErrNoSpace, NoSpace},
-	{region.ErrCorrupt, Corrupt},
+	{memory.ErrCorrupt, Corrupt},
 	{objstore.ErrCorrupt, Corrupt},
 	{lock.ErrCorrupt, Corrupt},
 	{fabric.ErrOutOfBounds, Usage},
@@ -201,11 +201,11 @@ var hints = []struct {
 	{verbs.ErrLost, "Is the memory node up, and does the network let us reach its control service?"},
 	{shm.ErrInUse, "\"declock status\" shows who uses it; take another name or number, or stop that process."},
 	{shm.ErrNoSpace, "Ask for less with --size, free some memory, or take another place with --dir."},
-	{region.ErrNoSpace, "Give the memory node more with --size."},
+	{memory.ErrNoSpace, "Give the memory node more with --size."},
 	{objstore.ErrNoSpace, "Give the memory node more with --size."},
 	{shm.ErrFormat, "\"declock clean NAME\" removes what a dead cluster left; or take another name."},
-	{region.ErrParams, "Start the memory node with the parameters that its memory has, or remove that with \"declock clean NAME\"."},
-	{region.ErrParts, "Is a memory node down? \"declock status\" shows who is there."},
+	{memory.ErrParams, "Start the memory node with the parameters that its memory has, or remove that with \"declock clean NAME\"."},
+	{memory.ErrParts, "Is a memory node down? \"declock status\" shows who is there."},
 	{syscall.EADDRINUSE, "Another process has that port, as a daemon with the same settings: take another, or with HOST:0 any."},
 	{shm.ErrForeign, "A cluster is its user's own: see docs/operations.md."},
 	{shm.ErrNoHuge, "Use --huge try to go on without."},

@@ -20,7 +20,7 @@ import (
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/bench"
-	"github.com/declock/declock/region"
+	"github.com/declock/declock/memory"
 	"github.com/urfave/cli/v2"
 )
 
@@ -105,7 +105,7 @@ func allocate(ctx context.Context, cl scheme.Cluster, size uint64) (fabric.Addr,
 	if len(node.Memory()) == 0 {
 		return 0, exit.Errorf(exit.NoCluster, "%s has no memory node", cl.Address())
 	}
-	r, err := region.Open(p, node.Memory()[0].ID)
+	r, err := memory.Open(p, node.Memory()[0].ID)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,290 @@
+package memory_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
+)
+
+// A stepPort calls between before its k-th operation, once. If that returns false, its compute node is dead from there on.
+type stepPort struct {
+	fabric.Port
+	k       int
+	between func() bool
+	dead    bool
+	reached bool
+}
+
+var errDead = errors.New("dead")
+
+func (p *stepPort) Do(ops []fabric.Op) error {
+	for i := range ops {
+		if p.k == 0 {
+			p.reached = true
+			p.dead = !p.between()
+		}
+		p.k--
+		if p.dead {
+			return errDead
+		}
+		if err := p.Port.Do(ops[i : i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A heap is a region with a store's runs, and all that clients have got of them.
+type heap struct {
+	t    *testing.T
+	p    fabric.Port
+	r    *memory.Region
+	e    memory.Entry
+	got  map[uint64]memory.Run
+	base uint64 // used at first
+}
+
+func newHeap(t *testing.T) *heap {
+	_, r, p := formatted(t)
+	e, _, err := r.Create(p, memory.Spec{Name: "s", Kind: memory.KindStore, Size: 4096})
+	want(t, err, nil)
+	used, err := r.Used(p)
+	want(t, err, nil)
+	return &heap{t: t, p: p, r: r, e: e, got: map[uint64]memory.Run{}, base: used}
+}
+
+// grow takes a run. A caller that crashes has nothing.
+func (h *heap) grow(p fabric.Port, pages uint64) {
+	h.t.Helper()
+	x, err := h.r.Grow(p, &h.e, memory.Growth{Size: pages * h.r.PageSize()})
+	if err == nil {
+		if _, ok := h.got[x.Off]; ok {
+			h.t.Errorf("%#x is given out twice", x.Off)
+		}
+		h.got[x.Off] = x
+	}
+	if err == nil || !errors.Is(err, errDead) {
+		want(h.t, err, nil)
+	}
+}
+
+// shrink gives back some run that somebody has. Of a caller that crashes nobody has it any more, and it is free or not.
+func (h *heap) shrink(p fabric.Port) {
+	h.t.Helper()
+	for off, x := range h.got {
+		delete(h.got, off)
+		if err := h.r.Shrink(p, &h.e, x); !errors.Is(err, errDead) {
+			want(h.t, err, nil)
+		}
+		return
+	}
+}
+
+// check reads the page table: what clients have got is there, runs do not overlap, and nothing is missing.
+func (h *heap) check(what string, args ...any) {
+	h.t.Helper()
+	pages, err := h.r.Pages(h.p)
+	want(h.t, err, nil)
+	var sum, end uint64
+	mine := 0
+	pages.Runs(&h.e, func(x memory.Run) {
+		if y, ok := h.got[x.Off]; ok {
+			if mine++; x != y {
+				h.t.Errorf("run is %+v, was %+v", x, y)
+			}
+		}
+		if x.Off < end {
+			h.t.Errorf("run at %#x begins before %#x", x.Off, end)
+		}
+		end = x.Off + x.Size
+		sum += x.Size
+	})
+	used, err := h.r.Used(h.p)
+	want(h.t, err, nil)
+	if mine != len(h.got) || sum != used-h.base || pages.Free() != h.r.Size()-used {
+		h.t.Errorf("%d of %d runs are there; all there have %d bytes, %d were taken, %d are free", mine, len(h.got), sum, used-h.base, pages.Free())
+	}
+	if h.t.Failed() {
+		h.t.Fatalf(what, args...)
+	}
+}
+
+// Three who take runs and give them back at once, each stopped at every operation while the next one does: the second at every
+// operation of its own while the third does. The first and the second go on, or have crashed there. Nothing is lost, nothing given out twice.
+func TestGrowStoppedEverywhere(t *testing.T) {
+	runs := 0
+	for _, dies := range []struct{ first, second bool }{{}, {first: true}, {second: true}, {first: true, second: true}} {
+		for k := 0; ; k++ {
+			reached := false
+			for j := 0; ; j++ {
+				h := newHeap(t)
+				h.grow(h.p, 2)
+				second := &stepPort{Port: h.p, k: j}
+				second.between = func() bool { h.grow(h.p, 3); h.shrink(h.p); return !dies.second }
+				first := &stepPort{Port: h.p, k: k}
+				first.between = func() bool {
+					h.grow(second, 2)
+					h.shrink(second)
+					h.grow(h.p, 1)
+					return !dies.first
+				}
+				h.grow(first, 4)
+				h.shrink(first)
+				runs++
+				h.check("dies %+v: first stopped at %d, second at %d", dies, k, j)
+				reached = first.reached
+				if !second.reached {
+					break
+				}
+			}
+			if !reached {
+				break
+			}
+		}
+	}
+	if t.Logf("%d runs", runs); runs < 100 {
+		t.Error("that is too few")
+	}
+}
+
+// A limit and a reserve hold also among those who take at once.
+func TestGrowLimit(t *testing.T) {
+	h := newHeap(t)
+	page := h.r.PageSize()
+	for k := range 40 {
+		g := memory.Growth{Size: page, Limit: 16 * page}
+		p := &stepPort{Port: h.p, k: k, between: func() bool {
+			_, err := h.r.Grow(h.p, &h.e, g)
+			return err == nil || errors.Is(err, memory.ErrNoSpace)
+		}}
+		_, err := h.r.Grow(p, &h.e, g)
+		if err != nil && !errors.Is(err, memory.ErrNoSpace) {
+			t.Fatal(err)
+		}
+	}
+	used, err := h.r.Used(h.p)
+	want(t, err, nil)
+	if used-h.base != 16*page {
+		t.Errorf("%d bytes are taken, with a limit of %d", used-h.base, 16*page)
+	}
+	for err == nil {
+		_, err = h.r.Grow(h.p, &h.e, memory.Growth{Size: page, Reserve: 5 * page})
+	}
+	want(t, err, memory.ErrNoSpace)
+	if used, _ = h.r.Used(h.p); h.r.Size()-used != 5*page {
+		t.Errorf("%d bytes are left, with a reserve of %d", h.r.Size()-used, 5*page)
+	}
+}
+
+func TestGrowRefuses(t *testing.T) {
+	h := newHeap(t)
+	if _, err := h.r.Grow(h.p, &h.e, memory.Growth{}); err == nil {
+		t.Error("a run of no bytes")
+	}
+	for _, g := range []memory.Growth{{Size: size}, {Size: ^uint64(0)}, {Size: 64, End: h.e.Addr.Offset()}} {
+		_, err := h.r.Grow(h.p, &h.e, g)
+		want(t, err, memory.ErrNoSpace)
+	}
+	x, err := h.r.Grow(h.p, &h.e, memory.Growth{Size: 1})
+	want(t, err, nil)
+	want(t, h.r.Shrink(h.p, &h.e, x), nil)
+	want(t, h.r.Shrink(h.p, &h.e, x), memory.ErrRun)
+	want(t, h.r.Remove(h.p, "s", memory.KindStore), nil)
+	_, err = h.r.Grow(h.p, &h.e, memory.Growth{Size: 1})
+	want(t, err, memory.ErrRemoved)
+}
+
+// Whoever removes an entry is stopped at every operation while another takes a run for it, and has crashed then or goes on: the entry's memory is free as a whole
+// when the next entry is made, and that has zeros.
+func TestRemoveStoppedEverywhere(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		for k := 0; ; k++ {
+			h := newHeap(t)
+			h.grow(h.p, 3)
+			b := h.p.Alloc(64)
+			for i := range b {
+				b[i] = 0xa5
+			}
+			want(t, h.p.Do([]fabric.Op{fabric.Write(h.e.Addr, b)}), nil)
+			p := &stepPort{Port: h.p, k: k, between: func() bool {
+				if _, err := h.r.Grow(h.p, &h.e, memory.Growth{Size: 1}); err != nil {
+					want(t, err, memory.ErrRemoved)
+				}
+				return !dies
+			}}
+			err := h.r.Remove(p, "s", memory.KindStore)
+			if !errors.Is(err, errDead) {
+				want(t, err, nil)
+			}
+			if err := h.r.Remove(h.p, "s", memory.KindStore); err != nil {
+				want(t, err, memory.ErrNotFound)
+			}
+			e, _, err := h.r.Create(h.p, memory.Spec{Name: "s", Kind: memory.KindStore, Size: 4096})
+			want(t, err, nil)
+			want(t, h.p.Do([]fabric.Op{fabric.Read(e.Addr, b)}), nil)
+			for _, x := range b {
+				if x != 0 {
+					t.Fatalf("stopped at %d: the next entry begins with %x", k, b)
+				}
+			}
+			if used, err := h.r.Used(h.p); err != nil || used != h.base {
+				t.Fatalf("stopped at %d, dies %v: %d bytes are used, %d with an empty store: %v", k, dies, used, h.base, err)
+			}
+			if !p.reached {
+				break
+			}
+		}
+	}
+}
+
+// Whoever takes a run is stopped at every operation, and the entry is removed meanwhile, and made anew: then the run is the new entry's business, or
+// not taken.
+func TestGrowStoppedWhileItsEntryIsRemoved(t *testing.T) {
+	for k := 0; ; k++ {
+		h := newHeap(t)
+		p := &stepPort{Port: h.p, k: k, between: func() bool {
+			want(t, h.r.Remove(h.p, "s", memory.KindStore), nil)
+			_, _, err := h.r.Create(h.p, memory.Spec{Name: "other", Kind: memory.KindStore, Size: 4096})
+			want(t, err, nil)
+			return true
+		}}
+		_, err := h.r.Grow(p, &h.e, memory.Growth{Size: 2 * h.r.PageSize()})
+		if used, uerr := h.r.Used(h.p); uerr != nil || p.reached && used != h.base {
+			t.Fatalf("stopped at %d: %d bytes are used, %d with an empty store: %v, %v", k, used, h.base, uerr, err)
+		}
+		if !p.reached {
+			want(t, err, nil)
+			return
+		}
+	}
+}
+
+// A compute node that crashes while it makes an entry, at every operation, leaves nothing: who finds its claim takes the memory back.
+func TestCreateCrashesEverywhere(t *testing.T) {
+	for k := 0; ; k++ {
+		_, r, p := formatted(t)
+		before, err := r.Used(p)
+		want(t, err, nil)
+		dying := &stepPort{Port: p, k: k, between: func() bool { return false }}
+		s := memory.Spec{Name: "s", Kind: memory.KindStore, Size: 40000}
+		_, _, err = r.Create(dying, s)
+		if dying.reached && !errors.Is(err, errDead) {
+			t.Fatal(err)
+		}
+		s.Dead.Add(p.ID().CN())
+		_, _, err = r.Create(p, s)
+		want(t, err, nil)
+		pages := (s.Size + r.PageSize() - 1) / r.PageSize()
+		if used, err := r.Used(p); err != nil || used != before+pages*r.PageSize() {
+			t.Fatalf("crash at operation %d: %d bytes are used, %d before: %v", k, used, before, err)
+		}
+		if !dying.reached {
+			if t.Logf("%d operations", k); k < 8 {
+				t.Error("that is too few")
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package reclaim
+
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A hooked port calls a function before each chain.
+type hooked struct {
+	fabric.Port
+	hook func()
+}
+
+func (p *hooked) Do(ops []fabric.Op) error {
+	p.hook()
+	return p.Port.Do(ops)
+}
+
+// Whoever joins the cluster, and registers, before the records are read is alive for who reads them; the dead are not.
+func TestInUseBySomebodyWhoHasJustJoined(t *testing.T) {
+	w := newWorld(t, 2)
+	defer w.c.Close()
+	w.kill(1, 0)
+	if err := w.mine[0].m.Leave(w.mine[0].Do); err != nil {
+		t.Fatal(err)
+	}
+	if used, err := InUse(w.mine[0].port, w.base, w.cns[0].View); err != nil || used {
+		t.Fatalf("in use by the dead: %v, %v", used, err)
+	}
+	p := &hooked{w.mine[0].port, func() {
+		w.cns = append(w.cns, w.c.AddCN())
+		w.mine = append(w.mine, w.join(2))
+	}}
+	if used, err := InUse(p, w.base, w.cns[0].View); err != nil || !used {
+		t.Fatalf("in use by who has just joined: %v, %v", used, err)
+	}
+}

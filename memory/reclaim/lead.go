@@ -1,0 +1,243 @@
+package reclaim
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A leading is a round, as its leader knows it.
+type leading struct {
+	word  roundWord
+	since fabric.Time // of the step
+	base  *table      // when the round began
+	dead  fabric.CNSet
+
+	pieces []Piece // candidates that have not been published yet
+	batch  []Piece // those that are
+	whole  bool    // nothing was left out
+	forced bool    // it serves a call of Force
+}
+
+// begin begins a round in place of what was, and leads it.
+func (m *Member) begin(o Owner, was roundWord) error {
+	w := was.begun(m.cn, m.life)
+	ok, err := m.swapRound(o.Do, was, w)
+	if err != nil || !ok {
+		return err
+	}
+	m.remember(w.mark())
+	l := &leading{word: w, since: o.Port().Now(), whole: true, forced: m.forced}
+	// Who registers from now on sees the round.
+	if l.base, err = m.readTable(o); err != nil {
+		return err
+	}
+	v := o.View()
+	for i, r := range l.base {
+		if r.open() && !v.Live.Has(fabric.CNID(i)) {
+			l.dead.Add(fabric.CNID(i))
+		}
+	}
+	m.lead, m.forced = l, false
+	return nil
+}
+
+// goOn goes on with the round that this member leads, which w says is under way.
+func (m *Member) goOn(o Owner, w roundWord) (busy bool, err error) {
+	l := m.lead
+	if w != l.word {
+		m.abandon() // somebody has left, or has taken over
+		return true, nil
+	}
+	defer func() {
+		if err != nil {
+			m.abandon()
+			m.rest(o)
+		}
+	}()
+	t, err := m.readTable(o)
+	if err != nil {
+		return false, err
+	}
+	switch l.answered(t, o.View()) {
+	case broken:
+		m.abandon()
+		_, err := m.swapRound(o.Do, l.word, l.word.ended())
+		return true, err
+	case some:
+		if o.Port().Now()-l.since > patienceNs {
+			// Somebody is not tended, or does not come to an end with an operation.
+			m.abandon()
+			m.rest(o)
+			_, err := m.swapRound(o.Do, l.word, l.word.ended())
+			return false, err
+		}
+		return true, m.answer(o, l.word.mark(), t[m.cn])
+	}
+	// Whoever has closed his record before it was read has ended the round before that.
+	if w, err = m.loadRound(o.Do); err != nil || w != l.word {
+		return true, err
+	}
+	return m.next(o, t)
+}
+
+// abandon gives the round up.
+func (m *Member) abandon() {
+	if m.lead != nil {
+		m.forced = m.forced || m.lead.forced
+		m.lead = nil
+		m.forget()
+		m.look = 0
+		m.abandoned.Add(1)
+	}
+}
+
+// rest puts the next round off.
+func (m *Member) rest(o Owner) {
+	m.pause = min(max(2*m.pause, minBackoffNs), maxBackoffNs)
+	m.after = o.Port().Now() + m.pause
+}
+
+// Whether the members have answered.
+type answers uint8
+
+const (
+	all    answers = iota
+	some           // not all
+	broken         // one has died who took part
+)
+
+// answered tells whether all members have answered the present step. A round also ends when one dies that has answered it: that would do no harm, for
+// it has had no candidate since, but what it had is to be found by another round anyway.
+func (l *leading) answered(t *table, v fabric.View) answers {
+	res := all
+	for i, r := range t {
+		cn := fabric.CNID(i)
+		same := l.base[i].open() && r.life() == l.base[i].life()
+		switch {
+		case !r.open(), same && l.dead.Has(cn):
+		case !same && r.owes(), !v.Live.Has(cn):
+			return broken
+		case r.mark() != l.word.mark():
+			res = some
+		}
+	}
+	return res
+}
+
+// next does what all answers were waited for, and begins the next step.
+func (m *Member) next(o Owner, t *table) (busy bool, err error) {
+	l := m.lead
+	if l.word.mark().step() == 0 {
+		pieces, err := o.Mark()
+		if err != nil {
+			return false, err
+		}
+		// What this compute node has itself need not be published; if it has it no more when it is asked, it is found in another round.
+		l.whole = !pieces.Again
+		var own hoard
+		o.Held(own.add)
+		own.sort()
+		l.pieces = pieces.unmarked(own.has)
+	} else if err := m.take(o); err != nil {
+		return false, err
+	}
+	if len(l.pieces) == 0 {
+		return true, m.finish(o, t)
+	}
+	if l.word.mark().step() == maxStep {
+		l.whole = false
+		return true, m.finish(o, t)
+	}
+	return true, m.publish(o)
+}
+
+// publish publishes the next batch.
+func (m *Member) publish(o Owner) error {
+	l := m.lead
+	w := l.word + 1 // the next step
+	n := min(len(l.pieces), batchSize)
+	l.batch, l.pieces = l.pieces[:n], l.pieces[n:]
+	buf := o.Port().Alloc(8 * batchSize)
+	defer o.Port().Free(buf)
+	for i, p := range l.batch {
+		binary.LittleEndian.PutUint64(buf[8*i:], uint64(makeCandidate(p, w.mark())))
+	}
+	ops := [2]fabric.Op{
+		fabric.Write(m.base.Add(batchAt), buf),
+		fabric.CAS(m.base, uint64(l.word), uint64(w)),
+	}
+	if err := o.Do(ops[:]); err != nil {
+		return fmt.Errorf("reclaim: round at %v: %w", m.base, err)
+	}
+	if ops[1].Swapped() { // else the next call finds out
+		l.word, l.since = w, o.Port().Now()
+	}
+	return nil
+}
+
+// take releases what is left of the batch that all have answered.
+func (m *Member) take(o Owner) error {
+	l := m.lead
+	buf := o.Port().Alloc(8 * batchSize)
+	defer o.Port().Free(buf)
+	ops := [1]fabric.Op{fabric.Read(m.base.Add(batchAt), buf)}
+	if err := o.Do(ops[:]); err != nil {
+		return fmt.Errorf("reclaim: candidates: %w", err)
+	}
+	var garbage []Piece
+	for i, p := range l.batch {
+		switch c := candidate(binary.LittleEndian.Uint64(buf[8*i:])); c {
+		case makeCandidate(p, l.word.mark()):
+			garbage = append(garbage, p)
+		case 0:
+		default:
+			l.whole = false // a leader of before has written late: it is left for the next round
+		}
+	}
+	l.batch = nil
+	if err := o.Release(garbage); err != nil {
+		return err // what has not been released is found by the next round
+	}
+	m.pieces.Add(uint64(len(garbage)))
+	return nil
+}
+
+// finish ends the round: the dead owe nothing any more.
+func (m *Member) finish(o Owner, t *table) error {
+	l := m.lead
+	for i, r := range t {
+		var w recordWord
+		switch was := l.base[i]; {
+		case !l.whole || !r.open() && !r.owes():
+			continue
+		case was.open() && r.open() && r.life() == was.life() && l.dead.Has(fabric.CNID(i)):
+			w = r.closed().cleared()
+		case was.owes() && r.owes() && r.open() == was.open() && r.life() == was.life():
+			w = r.cleared()
+		default:
+			continue
+		}
+		ops := [1]fabric.Op{fabric.CAS(m.record(fabric.CNID(i)), uint64(r), uint64(w))}
+		if err := o.Do(ops[:]); err != nil {
+			return fmt.Errorf("reclaim: record of %v: %w", fabric.CNID(i), err)
+		}
+	}
+	if _, err := m.swapRound(o.Do, l.word, l.word.ended()); err != nil {
+		return err
+	}
+	m.lead = nil
+	m.forget()
+	m.rounds.Add(1)
+	if l.forced {
+		m.served.Add(1)
+	}
+	m.look = 0
+	if l.whole {
+		m.after, m.pause = 0, 0
+	} else {
+		m.rest(o)
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+package reclaim
+
+import "testing"
+
+type flag bool
+
+func (f *flag) Busy() bool { return bool(*f) }
+
+// A store is not let go while a client is at an operation, whether or not it takes pieces.
+func TestIdle(t *testing.T) {
+	var g Going
+	m, mine, theirs := new(Member), flag(true), new(flag)
+	g.Add(m)
+	own, other := &User{Use: &mine}, &User{Use: theirs}
+	m.Add(own)
+	m.Add(other)
+	own.Enter()
+	if !g.idle(own) {
+		t.Error("the one who asks is counted")
+	}
+	for _, x := range []struct{ begin, end func() }{{func() { *theirs = true }, func() { *theirs = false }}, {other.Enter, other.Leave}} {
+		x.begin()
+		if g.idle(own) {
+			t.Error("idle while an operation is under way")
+		}
+		x.end()
+		if !g.idle(own) {
+			t.Error("not idle after it")
+		}
+	}
+}

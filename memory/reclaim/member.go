@@ -1,0 +1,456 @@
+package reclaim
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Errors, for errors.Is.
+var (
+	// ErrReplaced: this compute node has opened the store or tree a second time, or its record was cleared. It must
+	// take no more part.
+	ErrReplaced = errors.New("reclaim: this compute node's record is another's now")
+	// ErrBusy: a free list changes too fast to be walked. The next round may be luckier.
+	ErrBusy = errors.New("reclaim: list changes too fast")
+	// ErrUnanswered: nothing can be found, because a compute node that is registered does not take part, or is always at work.
+	ErrUnanswered = errors.New("reclaim: not all who have it open take part in looking for free memory")
+	// ErrCorrupt: remote memory does not hold what it should.
+	ErrCorrupt = errors.New("reclaim: corrupt remote memory")
+)
+
+// An Owner is the store or tree whose pieces are swept, for the one who tends it.
+type Owner interface {
+	// Port is what the calls are made over.
+	Port() fabric.Port
+	// Do executes a chain, in the present life of the memory node.
+	Do(ops []fabric.Op) error
+	// View returns the live compute nodes, as of now or later.
+	View() fabric.View
+	// Held calls add for all free pieces that this compute node has in its lists or keeps for its clients, by part, from an
+	// offset to another, in units of 64 bytes.
+	Held(add func(part int, from, to uint64))
+	// Mark returns all pieces that there are, with those marked that are reachable or in free lists of the memory nodes.
+	Mark() (*Map, error)
+	// Release puts pieces that are nobody's into free lists of the memory nodes. They are sorted by part, extent and offset. If it
+	// fails, it calls Lose for those that may be in a list, or come there yet.
+	Release(list []Piece) error
+}
+
+// A Member is a compute node's registration with a store or tree, and its part in rounds. Any goroutine may use it, and its Tracker; Leave
+// comes when nobody uses it any more.
+type Member struct {
+	Tracker
+	base fabric.Addr // of what members share
+	cn   fabric.CNID
+	life life
+
+	tended atomic.Bool // somebody is in Tend: what follows is his
+	wanted atomic.Bool // Force was called
+
+	round uint32 // that it remembers for, 0: none
+	asked mark   // the step for which it waits for operations under way
+	held  hoard  // what was in its lists when it was asked
+
+	lead *leading // the round that it leads
+
+	view   uint64      // epoch of the view that was looked at last
+	look   fabric.Time // when to look at all records again
+	need   bool        // somebody dead had pieces, when it looked last
+	forced bool        // a round is wanted whatever has happened, and has not begun
+	after  fabric.Time // no round is begun before
+	pause  fabric.Time // how long the next wait for that will be
+
+	rounds, served, abandoned, pieces atomic.Uint64 // see Found
+}
+
+// Found counts what the rounds that this member led have found.
+type Found struct {
+	Rounds    uint64 // completed
+	Forced    uint64 // of these, begun since Force was called
+	Abandoned uint64 // begun and not completed
+	Pieces    uint64
+}
+
+// How long a leader waits for a step to be answered, and how long he waits then before he begins another round: twice as long each time.
+// How often a member looks at all records although nobody has come or gone.
+const (
+	patienceNs   = 5 * fabric.Second
+	minBackoffNs = fabric.Second
+	maxBackoffNs = 256 * fabric.Second
+	lookNs       = 10 * fabric.Second
+)
+
+// Init prepares the memory that members of a new store or tree share, in its first part, which begins at base and is zero.
+func Init(port fabric.Port, base fabric.Addr) error {
+	b := port.Alloc(8 * maxNodes)
+	defer port.Free(b)
+	w := makeRecord(false, life(port.Rand())&lifeMask, mark(port.Rand())|1).closed()
+	for i := range maxNodes {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(w))
+	}
+	ops := [1]fabric.Op{fabric.Write(base.Add(Offset+recordsAt), b)}
+	if err := port.Do(ops[:]); err != nil {
+		return fmt.Errorf("reclaim: records at %v: %w", base, err)
+	}
+	return nil
+}
+
+// Join registers the compute node of a Port with the store or tree whose first part's memory begins at base. It comes before anything is taken. Join calls there after it
+// has read the compute node's record, and before it changes that. there returns an error if the memory is not the store's or tree's any more: then what was
+// read may be no record, and Join changes nothing.
+func Join(port fabric.Port, base fabric.Addr, there func() error) (*Member, error) {
+	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
+	if int(m.cn) >= maxNodes || m.cn == 0 {
+		return nil, fmt.Errorf("reclaim: %v has no record", m.cn)
+	}
+	m.life = life(port.Rand()) & lifeMask
+	err := m.change(port.Do, there, func(old recordWord) (recordWord, bool) {
+		return makeRecord(old.open() || old.owes(), m.life, 0), true // if it is open, one with this number has died
+	})
+	if err != nil {
+		return nil, err
+	}
+	w, err := m.loadRound(port.Do)
+	if err != nil {
+		return nil, err
+	}
+	if w.active() {
+		m.remember(w.mark())
+	}
+	return m, nil
+}
+
+// Retract undoes a Join after which the store or tree was found to be removed: its memory may be something else already.
+func (m *Member) Retract(do func([]fabric.Op) error) error {
+	m.forget()
+	return m.change(do, nil, m.closing)
+}
+
+// closing returns what the record is to be when the registration ends: false if it is not open, or another's.
+func (m *Member) closing(w recordWord) (recordWord, bool) {
+	return w.closed(), w.open() && w.life() == m.life
+}
+
+// change changes the compute node's record, if it is to be: to returns the word for the present one. there, if not nil, is asked between the reading and each attempt.
+func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(recordWord) (recordWord, bool)) error {
+	a := m.record(m.cn)
+	for {
+		ops := [1]fabric.Op{fabric.Load(a)}
+		if err := do(ops[:]); err != nil {
+			return fmt.Errorf("reclaim: record at %v: %w", a, err)
+		}
+		old := recordWord(ops[0].Old)
+		w, ok := to(old)
+		if !ok {
+			return nil
+		}
+		if there != nil {
+			if err := there(); err != nil {
+				return err
+			}
+		}
+		ops[0] = fabric.CAS(a, uint64(old), uint64(w))
+		if err := do(ops[:]); err != nil {
+			return fmt.Errorf("reclaim: record at %v: %w", a, err)
+		}
+		if ops[0].Swapped() {
+			return nil
+		}
+	}
+}
+
+// Disown says, if a compute node with the number of a Port's has died with the store or tree open whose first part's memory begins at
+// base, that what it had is to be found. Who joins the cluster does so before he opens it himself: else others would wait for him. there is as for Join.
+func Disown(port fabric.Port, base fabric.Addr, there func() error) error {
+	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
+	first := true
+	return m.change(port.Do, there, func(w recordWord) (recordWord, bool) {
+		again := !first
+		first = false
+		return w.disowned(), w.open() && !again // if it has changed, it has been looked after
+	})
+}
+
+// InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. view, if it is not nil, tells who
+// lives, as of now or later: crashed nodes use nothing.
+func InUse(port fabric.Port, base fabric.Addr, view func() fabric.View) (bool, error) {
+	buf := port.Alloc(8 * maxNodes)
+	defer port.Free(buf)
+	ops := [1]fabric.Op{fabric.Read(base.Add(Offset+recordsAt), buf)}
+	if err := port.Do(ops[:]); err != nil {
+		return false, fmt.Errorf("reclaim: records at %v: %w", base, err)
+	}
+	// Who is in the records has joined the cluster before: so it is in a view that is younger, unless it is dead.
+	var v fabric.View
+	if view != nil {
+		v = view()
+	}
+	for i := range maxNodes {
+		w := recordWord(binary.LittleEndian.Uint64(buf[8*i:]))
+		if w.open() && (view == nil || v.Live.Has(fabric.CNID(i))) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// remember begins to remember for the round of a mark.
+func (m *Member) remember(k mark) {
+	m.track()
+	m.round, m.asked, m.held = k.round(), 0, hoard{}
+}
+
+// forget ends it.
+func (m *Member) forget() {
+	if m.round != 0 {
+		m.untrack()
+		m.round, m.held = 0, hoard{}
+	}
+}
+
+func (m *Member) record(cn fabric.CNID) fabric.Addr { return m.base.Add(recordsAt + 8*uint64(cn)) }
+
+// Leave ends the registration, after the last piece has been given back. A round that is under way ends with it:
+// what this member remembers nobody else knows. If it has lost pieces, the registration stays, until others see that this compute node
+// has left the cluster, and look for them: then nothing that it was at takes effect any more. do executes a chain.
+func (m *Member) Leave(do func([]fabric.Op) error) error {
+	if m.losing() {
+		return nil
+	}
+	return m.LetGo(do)
+}
+
+// LetGo is Leave for a store or tree that has been dropped: lost pieces do not count, since nothing that this compute node was at can take
+// effect any more.
+func (m *Member) LetGo(do func([]fabric.Op) error) error {
+	m.lead = nil
+	for {
+		w, err := m.loadRound(do)
+		if err != nil {
+			return err
+		}
+		if !w.active() {
+			break
+		}
+		if _, err := m.swapRound(do, w, w.ended()); err != nil {
+			return err
+		}
+	}
+	m.forget()
+	return m.change(do, nil, m.closing)
+}
+
+func (m *Member) loadRound(do func([]fabric.Op) error) (roundWord, error) {
+	ops := [1]fabric.Op{fabric.Load(m.base)}
+	if err := do(ops[:]); err != nil {
+		return 0, fmt.Errorf("reclaim: round at %v: %w", m.base, err)
+	}
+	return roundWord(ops[0].Old), nil
+}
+
+func (m *Member) swapRound(do func([]fabric.Op) error, old, w roundWord) (bool, error) {
+	ops := [1]fabric.Op{fabric.CAS(m.base, uint64(old), uint64(w))}
+	if err := do(ops[:]); err != nil {
+		return false, fmt.Errorf("reclaim: round at %v: %w", m.base, err)
+	}
+	return ops[0].Swapped(), nil
+}
+
+// Found returns what the rounds that this member led have found.
+func (m *Member) Found() Found {
+	return Found{Rounds: m.rounds.Load(), Forced: m.served.Load(), Abandoned: m.abandoned.Load(), Pieces: m.pieces.Load()}
+}
+
+// A table is the records of all compute nodes, as they were read.
+type table [maxNodes]recordWord
+
+// readTable reads the records.
+func (m *Member) readTable(o Owner) (*table, error) {
+	buf := o.Port().Alloc(8 * maxNodes)
+	defer o.Port().Free(buf)
+	a := m.base.Add(recordsAt)
+	ops := [1]fabric.Op{fabric.Read(a, buf)}
+	if err := o.Do(ops[:]); err != nil {
+		return nil, fmt.Errorf("reclaim: records at %v: %w", a, err)
+	}
+	var t table
+	for i := range t {
+		t[i] = recordWord(binary.LittleEndian.Uint64(buf[8*i:]))
+	}
+	return &t, nil
+}
+
+// OpenOn returns the compute nodes, besides this one, that have the store or tree open, or died with it open.
+func (m *Member) OpenOn(o Owner) ([]fabric.CNID, error) {
+	t, err := m.readTable(o)
+	if err != nil {
+		return nil, err
+	}
+	var list []fabric.CNID
+	for i, w := range t {
+		if cn := fabric.CNID(i); w.open() && cn != m.cn {
+			list = append(list, cn)
+		}
+	}
+	return list, nil
+}
+
+// owing tells whether somebody dead had pieces.
+func (t *table) owing(live fabric.CNSet) bool {
+	for i, w := range t {
+		if w.owes() || w.open() && !live.Has(fabric.CNID(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Force makes the next call of Tend that finds no round under way begin one, whether or not anybody has died.
+func (m *Member) Force() { m.wanted.Store(true) }
+
+// Tend does this member's part of what there is to do, and tells whether there is more: then it is to be called again
+// soon, else after a second or when somebody has died. It does not wait. One goroutine does it at a time: for another there is more to do.
+func (m *Member) Tend(o Owner) (busy bool, err error) {
+	if !m.tended.CompareAndSwap(false, true) {
+		return true, nil
+	}
+	defer m.tended.Store(false)
+	if m.wanted.Swap(false) {
+		m.forced, m.look, m.after = true, 0, 0
+	}
+	w, err := m.loadRound(o.Do)
+	if err != nil {
+		return false, err
+	}
+	if m.lead != nil {
+		return m.goOn(o, w)
+	}
+	if !w.active() {
+		m.forget()
+		if !m.need && o.View().Epoch == m.view && o.Port().Now() < m.look {
+			return false, nil
+		}
+	}
+	t, err := m.readTable(o)
+	if err != nil {
+		return false, err
+	}
+	// Who is in the table has joined the cluster before: so he is in a view that is younger, unless he is dead.
+	v := o.View()
+	if own := t[m.cn]; !own.open() || own.life() != m.life {
+		return false, fmt.Errorf("%w: %v", ErrReplaced, own)
+	}
+	if leader := t[w.leader()]; w.active() && w.leader() != m.cn && v.Live.Has(w.leader()) && leader.open() && leader.life() == w.life() {
+		return true, m.answer(o, w.mark(), t[m.cn])
+	}
+	now := o.Port().Now()
+	m.view, m.look, m.need = v.Epoch, now+lookNs, m.forced || t.owing(v.Live)
+	if !m.need && !w.active() || now < m.after {
+		return false, nil
+	}
+	return true, m.begin(o, w)
+}
+
+// How often Reclaim looks, and for how long.
+const (
+	minReclaimNs  = 10 * fabric.Microsecond
+	maxReclaimNs  = 10 * fabric.Millisecond
+	reclaimWaitNs = 30 * fabric.Second
+)
+
+// Reclaim has a round completed that begins from now on, and takes part in it. ErrUnanswered: others do not.
+func (m *Member) Reclaim(o Owner) error {
+	port, pause, before := o.Port(), minReclaimNs, m.Found().Forced
+	m.Force()
+	for until := port.Now() + reclaimWaitNs; ; {
+		busy, err := m.Tend(o)
+		switch {
+		case err != nil:
+			return err
+		case m.Found().Forced > before:
+			return nil
+		case !busy || port.Now() > until:
+			return ErrUnanswered
+		}
+		if err := port.Pause(port.Now() + pause); err != nil {
+			return err
+		}
+		pause = min(pause*5/4, maxReclaimNs)
+	}
+}
+
+// answer answers a step of a round, if the operations that it must wait for are over.
+func (m *Member) answer(o Owner, k mark, own recordWord) error {
+	if own.mark() == k {
+		return nil
+	}
+	if m.round != k.round() {
+		if k.step() != 0 {
+			return nil // it has not been asked for the first
+		}
+		m.remember(k)
+	}
+	if m.asked != k {
+		// First the lists, then who is to be waited for: what leaves a list later is in held; what had left it and was not remembered
+		// yet is in the hand of somebody under way, and is remembered when he is done.
+		m.asked, m.held = k, hoard{}
+		if k.step() > 0 {
+			o.Held(m.held.add)
+			m.held.sort()
+		}
+		m.await()
+	}
+	if !m.quiet() {
+		return nil
+	}
+	if k.step() > 0 {
+		if err := m.strike(o, k); err != nil {
+			return err
+		}
+	}
+	a := m.record(m.cn)
+	ops := [1]fabric.Op{fabric.CAS(a, uint64(own), uint64(own.answering(k)))}
+	if err := o.Do(ops[:]); err != nil {
+		return fmt.Errorf("reclaim: record at %v: %w", a, err)
+	}
+	return nil // if it has changed meanwhile, the next call answers
+}
+
+// strike strikes out of a batch what this compute node has.
+func (m *Member) strike(o Owner, k mark) error {
+	buf := o.Port().Alloc(8 * batchSize)
+	defer o.Port().Free(buf)
+	a := m.base.Add(batchAt)
+	read := [1]fabric.Op{fabric.Read(a, buf)}
+	if err := o.Do(read[:]); err != nil {
+		return fmt.Errorf("reclaim: candidates at %v: %w", a, err)
+	}
+	var ops [fabric.MaxChain]fabric.Op
+	n := 0
+	for i := range batchSize {
+		c := candidate(binary.LittleEndian.Uint64(buf[8*i:]))
+		if c == 0 || !c.stamped(k) || !m.has(c.part(), c.off64()) {
+			continue
+		}
+		ops[n] = fabric.CAS(a.Add(8*uint64(i)), uint64(c), 0) // by CAS, so that one that comes late strikes nothing else
+		if n++; n == len(ops) {
+			if err := o.Do(ops[:n]); err != nil {
+				return fmt.Errorf("reclaim: candidates at %v: %w", a, err)
+			}
+			n = 0
+		}
+	}
+	if err := o.Do(ops[:n]); err != nil {
+		return fmt.Errorf("reclaim: candidates at %v: %w", a, err)
+	}
+	return nil
+}
+
+// has tells whether this compute node had a piece in its lists when it was asked, or has had it in its hands since it remembers.
+func (m *Member) has(part int, off64 uint64) bool {
+	return m.held.has(part, off64) || m.had(part, off64)
+}

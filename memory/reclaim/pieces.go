@@ -1,0 +1,130 @@
+package reclaim
+
+import "slices"
+
+// A Piece is a piece of memory that is used as a whole: a chunk of the object store, a slot of the tree.
+type Piece struct {
+	Part  int    // which of the store's or tree's memory nodes
+	Off64 uint64 // offset there, in units of 64 bytes
+	Class uint8  // its size, as the owner counts sizes
+}
+
+// A Map is all pieces that there are, and which of them have been marked.
+type Map struct {
+	parts [][]carved // by offset
+	// Again says that a piece is in use that a dead node had: others will have done with it some time, and then nobody has it. So
+	// there is to be another round.
+	Again bool
+}
+
+// carved is a run: pieces of one class.
+type carved struct {
+	first, step, count uint64 // in units of 64 bytes, but for count
+	class              uint8
+	marked             []uint64 // a bit for each piece
+}
+
+// WholeRun is the class of a run that has not been divided yet: it is one piece.
+const WholeRun = 255
+
+// Add adds a run: count pieces of a class side by side. Offsets and sizes are in units of 64 bytes.
+func (m *Map) Add(part int, first, step, count uint64, class uint8) {
+	for len(m.parts) <= part {
+		m.parts = append(m.parts, nil)
+	}
+	c := carved{first: first, step: step, count: count, class: class, marked: make([]uint64, (count+63)/64)}
+	list := m.parts[part]
+	i, _ := slices.BinarySearchFunc(list, first, func(c carved, off uint64) int { return int(c.first) - int(off) })
+	m.parts[part] = slices.Insert(list, i, c)
+}
+
+// EachRun calls f with the class and the offsets of each run of a part that was added.
+func (m *Map) EachRun(part int, f func(class uint8, from, to uint64) error) error {
+	if part >= len(m.parts) {
+		return nil
+	}
+	for _, c := range m.parts[part] {
+		if c.class == WholeRun {
+			continue
+		}
+		if err := f(c.class, c.first, c.first+c.step*c.count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Mark marks all pieces that have any of what lies from an offset to another, in units of 64 bytes. What is in no
+// run that was added is nobody's business: it was taken since.
+func (m *Map) Mark(part int, from, to uint64) {
+	if part >= len(m.parts) {
+		return
+	}
+	list := m.parts[part]
+	i, _ := slices.BinarySearchFunc(list, from, func(c carved, off uint64) int {
+		if c.first+c.step*c.count <= off {
+			return -1
+		}
+		return 1
+	})
+	for ; i < len(list) && list[i].first < to; i++ {
+		c := &list[i]
+		n := uint64(0)
+		if from > c.first {
+			n = (from - c.first) / c.step
+		}
+		for ; n < c.count && c.first+n*c.step < to; n++ {
+			c.marked[n/64] |= 1 << (n % 64)
+		}
+	}
+}
+
+// unmarked returns the pieces that are not marked and for which keep is false.
+func (m *Map) unmarked(kept func(part int, off64 uint64) bool) []Piece {
+	var list []Piece
+	for part := range m.parts {
+		for i := range m.parts[part] {
+			c := &m.parts[part][i]
+			for n := range c.count {
+				off := c.first + n*c.step
+				if c.marked[n/64]>>(n%64)&1 == 0 && !kept(part, off) {
+					list = append(list, Piece{part, off, c.class})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// A hoard is what a compute node has in its lists.
+type hoard struct{ spans []span }
+
+type span struct {
+	part     int
+	from, to uint64 // in units of 64 bytes
+}
+
+func (h *hoard) add(part int, from, to uint64) { h.spans = append(h.spans, span{part, from, to}) }
+
+func compareSpans(a, b span) int {
+	switch {
+	case a.part != b.part:
+		return a.part - b.part
+	case a.from < b.from:
+		return -1
+	case a.from > b.from:
+		return 1
+	}
+	return 0
+}
+
+// sort must come before has.
+func (h *hoard) sort() { slices.SortFunc(h.spans, compareSpans) }
+
+func (h *hoard) has(part int, off64 uint64) bool {
+	i, found := slices.BinarySearchFunc(h.spans, span{part: part, from: off64}, compareSpans)
+	if found {
+		return true
+	}
+	return i > 0 && h.spans[i-1].part == part && off64 < h.spans[i-1].to
+}

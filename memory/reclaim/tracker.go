@@ -1,0 +1,147 @@
+package reclaim
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// A Tracker remembers, while a round is under way, which pieces pass through a compute node's hands. Any goroutine may use it.
+type Tracker struct {
+	on atomic.Bool
+
+	mu      sync.Mutex // never held across a fabric call
+	touched map[uint64]struct{}
+	lost    map[uint64]struct{}
+	users   []*User
+	waiting []waiting
+}
+
+// A User is a client whose operations take and give pieces. One goroutine uses it at a time.
+type User struct {
+	// Use tells that an operation of the client's session is under way, also one that takes and gives no pieces. nil: there are no such.
+	Use   interface{ Busy() bool }
+	count atomic.Uint64 // odd while an operation is under way
+}
+
+// A waiting is an operation that was under way when it was looked for.
+type waiting struct {
+	u     *User
+	count uint64
+}
+
+// Enter begins an operation in which pieces may be taken or given, and Leave ends it. They do not nest.
+func (u *User) Enter() { u.count.Add(1) }
+
+// Leave ends what Enter began.
+func (u *User) Leave() { u.count.Add(1) }
+
+// Add makes known who will take and give pieces, and Remove that he will not any more.
+func (t *Tracker) Add(u *User) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.users = append(t.users, u)
+}
+
+// Remove undoes Add.
+func (t *Tracker) Remove(u *User) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.users = slices.DeleteFunc(t.users, func(x *User) bool { return x == u })
+	t.waiting = slices.DeleteFunc(t.waiting, func(w waiting) bool { return w.u == u })
+}
+
+// pieceKey names a piece in the Tracker's sets.
+func pieceKey(part int, off64 uint64) uint64 { return uint64(part)<<offsetBits | off64 }
+
+// Touch says that a piece passes through the hands of the caller: he has taken it, or is about to give it back, or to put it into a list. It is
+// between Enter and Leave, and before anybody else can have the piece.
+func (t *Tracker) Touch(part int, off64 uint64) {
+	if t.on.Load() {
+		t.note(part, off64)
+	}
+}
+
+func (t *Tracker) note(part int, off64 uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.touched != nil {
+		t.touched[pieceKey(part, off64)] = struct{}{}
+	}
+}
+
+// Lose says that a piece is neither here nor given back for certain: an operation on it may take effect at any time, as
+// long as this compute node lives. Nobody else is to have it until then.
+func (t *Tracker) Lose(part int, off64 uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lost == nil {
+		t.lost = map[uint64]struct{}{}
+	}
+	t.lost[pieceKey(part, off64)] = struct{}{}
+}
+
+// track begins to remember, with nothing.
+func (t *Tracker) track() {
+	t.mu.Lock()
+	t.touched = map[uint64]struct{}{}
+	t.mu.Unlock()
+	t.on.Store(true)
+}
+
+// untrack forgets.
+func (t *Tracker) untrack() {
+	t.on.Store(false)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.touched, t.waiting = nil, nil
+}
+
+// await notes which operations are under way.
+func (t *Tracker) await() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting = t.waiting[:0]
+	for _, u := range t.users {
+		if n := u.count.Load(); n&1 != 0 {
+			t.waiting = append(t.waiting, waiting{u, n})
+		}
+	}
+}
+
+// quiet tells whether what await noted is over.
+func (t *Tracker) quiet() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting = slices.DeleteFunc(t.waiting, func(w waiting) bool { return w.u.count.Load() != w.count })
+	return len(t.waiting) == 0
+}
+
+// Idle reports whether no operation is under way here, but for that of one User. Others of the same session have none.
+func (t *Tracker) Idle(but *User) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, u := range t.users {
+		if u != but && (u.count.Load()&1 != 0 || u.Use != nil && u.Use != but.Use && u.Use.Busy()) {
+			return false
+		}
+	}
+	return true
+}
+
+// losing tells whether pieces are lost.
+func (t *Tracker) losing() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.lost) > 0
+}
+
+// had tells whether a piece has passed through this compute node's hands, or is lost.
+func (t *Tracker) had(part int, off64 uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := pieceKey(part, off64)
+	_, touched := t.touched[k]
+	_, lost := t.lost[k]
+	return touched || lost
+}

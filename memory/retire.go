@@ -1,0 +1,173 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Retire takes the name of an entry away, and leaves its memory what it is: there may be compute nodes that use it. When there is none any more,
+// Free gives the memory back. ErrRemoved: the entry is not there any more.
+func (r *Region) Retire(port fabric.Port, e *Entry) error {
+	d := r.directory(port)
+	defer d.free()
+	if err := d.read(); err != nil {
+		return err
+	}
+	st := d.state(e.slot)
+	if st.state() == claimPublished && st.gen() == e.gen {
+		ok, err := d.cas(e.slot, st, st.kept())
+		if err != nil || ok {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %q on %v", ErrRemoved, e.Name, r.mn)
+}
+
+// Retired returns the entries that have been retired and have memory still.
+func (r *Region) Retired(port fabric.Port) ([]Entry, error) {
+	d := r.directory(port)
+	defer d.free()
+	if err := d.read(); err != nil {
+		return nil, err
+	}
+	var list []Entry
+	for i := range d.r.plan.entries {
+		if d.state(i).state() != claimKept {
+			continue
+		}
+		if e, ok := d.retired(i); ok {
+			list = append(list, e)
+		}
+	}
+	return list, nil
+}
+
+// retired decodes the retired entry i. The rest of a tree that is gone has another generation than its bytes, and stays.
+func (d *directory) retired(i int) (Entry, bool) {
+	e, err := decodeEntry(d.buf[i*entrySize:][:entrySize])
+	e.slot, e.Addr = i, e.Addr.In(fabric.Gen(d.r.Birth()))
+	return e, err == nil
+}
+
+// Free gives the memory of a retired entry back. Nobody may use it any more.
+func (r *Region) Free(port fabric.Port, e *Entry) error {
+	d := r.directory(port)
+	defer d.free()
+	if err := d.read(); err != nil {
+		return err
+	}
+	if st := d.state(e.slot); st.state() == claimKept && st.gen() == e.gen {
+		return d.clear(e.slot, st)
+	}
+	return nil
+}
+
+// Published returns ErrRemoved if an entry is not there any more.
+func (r *Region) Published(port fabric.Port, e *Entry) error {
+	c := changer{r, port}
+	return c.allowed(&taking{entry: e})
+}
+
+// Kept returns ErrRemoved if the memory of an entry may be something else by now: the entry is neither published nor retired.
+func (r *Region) Kept(port fabric.Port, e *Entry) error {
+	ops := [1]fabric.Op{fabric.Load(r.At(DirectoryOffset + uint64(e.slot)*entrySize))}
+	if err := port.Do(ops[:]); err != nil {
+		return fmt.Errorf("memory: root entry of %q on %v: %w", e.Name, r.mn, err)
+	}
+	st := claimWord(ops[0].Old)
+	if st.gen() != e.gen || st.state() != claimPublished && st.state() != claimKept {
+		return fmt.Errorf("%w: %q on %v", ErrRemoved, e.Name, r.mn)
+	}
+	return nil
+}
+
+// part returns which part of how many an entry of a store or tree is: both have that at the same place.
+func (e *Entry) part() (i, n int) { return int(e.Info[0] >> 40 & 0xff), int(e.Info[0] >> 48 & 0xff) }
+
+// Drop retires all parts of what has a name, on some memory nodes, and stores 1 at an offset of the memory of each part before, unless that is 0: so
+// that those who have it open find out. ErrNotFound: there is no such thing.
+func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark uint64) error {
+	found := false
+	for _, mn := range among {
+		r, err := Open(port, mn)
+		if err != nil {
+			return err
+		}
+		e, err := r.Lookup(port, name, kind)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		found = true
+		if mark != 0 {
+			ops := [1]fabric.Op{fabric.Store(e.Addr.Add(mark), 1)}
+			if err := port.Do(ops[:]); err != nil {
+				return fmt.Errorf("memory: drop %q on %v: %w", name, mn, err)
+			}
+		}
+		if err := r.Retire(port, &e); err != nil && !errors.Is(err, ErrRemoved) {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("%w: %v %q", ErrNotFound, kind, name)
+	}
+	return nil
+}
+
+// FreeRetired gives the memory of retired stores and trees back that nobody uses: inUse tells that from their first part. The other parts go first.
+func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry) (bool, error)) error {
+	type retired struct {
+		r *Region
+		e Entry
+	}
+	var all []retired
+	for _, mn := range among {
+		r, err := Open(port, mn)
+		if err != nil {
+			return err
+		}
+		list, err := r.Retired(port)
+		if err != nil {
+			return err
+		}
+		for _, e := range list {
+			all = append(all, retired{r, e})
+		}
+	}
+	for _, x := range all {
+		i, n := x.e.part()
+		if i != 0 || x.e.Kind != KindStore && x.e.Kind != KindTree {
+			continue
+		}
+		if used, err := inUse(&x.e); err != nil || used {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		for _, y := range all {
+			if j, m := y.e.part(); j > 0 && m == n && y.e.Kind == x.e.Kind && y.e.Name == x.e.Name && y.e.id() == x.e.id() {
+				if err := y.r.Free(port, &y.e); err != nil {
+					return err
+				}
+			}
+		}
+		if err := x.r.Free(port, &x.e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// id returns what all parts of a store or tree have in common, and no other has.
+func (e *Entry) id() uint64 {
+	if e.Kind == KindStore {
+		return e.Info[5]
+	}
+	return e.Info[2]
+}

@@ -1,0 +1,51 @@
+package memory
+
+// What has been retired may be used by somebody who does not know yet. Memory of which the old users and the new ones may be at work beside each other can be published
+// under another name, as it is: that of locks, which exclude all who use them, whatever they call them.
+//
+// The entry keeps its slot and its generation: its pages stay its own. Whoever publishes it claims it first, in a state of its own. If that compute node crashes, or fails,
+// the entry is retired again by whoever comes by (search); if it has been written in part by then, nobody takes it any more.
+
+// reusable returns the slot of a retired entry that serves, or none.
+func (d *directory) reusable() (int, Entry, error) {
+	s := d.spec
+	for i := range d.r.plan.entries {
+		if s.Reuse == nil || d.state(i).state() != claimKept {
+			continue
+		}
+		e, ok := d.retired(i)
+		if !ok || e.Kind != s.Kind || e.Length != s.Size || s.Align != 0 && e.Addr.Offset()%s.Align != 0 {
+			continue
+		}
+		if ok, err := s.Reuse(&e); err != nil || ok {
+			return i, e, err
+		}
+	}
+	return none, Entry{}, nil
+}
+
+// reuse tries to publish the retired entry of slot i under the name of the Spec. Like whoever claims a free slot (Create) it looks again when it has claimed, and
+// withdraws if it sees another: then it returns false, as when another was faster.
+func (d *directory) reuse(i int, e Entry) (Entry, bool, error) {
+	s, st := d.spec, d.state(i)
+	hash := nameHash(s.Name)
+	s.Creating.begin(d.r.mn, hash)
+	defer s.Creating.end(d.r.mn, hash)
+	mine := makeClaim(claimReused, d.port.ID().CN(), st.gen(), hash)
+	ok, err := d.cas(i, st, mine)
+	if err != nil {
+		return Entry{}, false, d.giveUp(i, mine, err)
+	}
+	if !ok {
+		return Entry{}, false, nil
+	}
+	_, pub, claim, _, err := d.search(s.Name, i)
+	if err != nil || pub != none || claim != none {
+		return Entry{}, false, d.giveUp(i, mine, err)
+	}
+	e.Name, e.Info, e.Creator = s.Name, s.Info, mine.owner()
+	if err := d.publish(i, mine, &e); err != nil {
+		return Entry{}, false, err
+	}
+	return e, true, nil
+}

@@ -1,0 +1,125 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
+)
+
+// always takes whatever is offered.
+func always(*memory.Entry) (bool, error) { return true, nil }
+
+// Retired memory of the same kind and size is published under another name, as it is, if the maker wants that.
+func TestReuse(t *testing.T) {
+	_, r, p := formatted(t)
+	s := memory.Spec{Name: "a", Kind: memory.KindLocks, Size: 5000, Align: 64, Info: memory.Info{1}}
+	a, _, err := r.Create(p, s)
+	want(t, err, nil)
+	want(t, p.Do([]fabric.Op{fabric.Store(a.Addr, 7)}), nil)
+	want(t, r.Retire(p, &a), nil)
+	used, err := r.Used(p)
+	want(t, err, nil)
+	for _, other := range []memory.Spec{
+		{Name: "small", Kind: memory.KindLocks, Size: 4000, Reuse: always},
+		{Name: "store", Kind: memory.KindStore, Size: 5000, Reuse: always},
+		{Name: "new", Kind: memory.KindLocks, Size: 5000},
+		{Name: "held", Kind: memory.KindLocks, Size: 5000, Reuse: func(*memory.Entry) (bool, error) { return false, nil }},
+	} {
+		if e, created, err := r.Create(p, other); err != nil || !created || e.Addr == a.Addr {
+			t.Errorf("%s is at %v: %v, %v", other.Name, e.Addr, created, err)
+		}
+		want(t, r.Remove(p, other.Name, other.Kind), nil)
+	}
+	s = memory.Spec{Name: "b", Kind: memory.KindLocks, Size: 5000, Align: 64, Info: memory.Info{2}, Reuse: always}
+	b, created, err := r.Create(p, s)
+	if err != nil || !created || b.Addr != a.Addr || b.Name != "b" || b.Info != s.Info {
+		t.Fatalf("%+v, %v, %v", b, created, err)
+	}
+	if e, err := r.Lookup(p, "b", memory.KindLocks); err != nil || e.Addr != a.Addr {
+		t.Errorf("%+v, %v", e, err)
+	}
+	ops := []fabric.Op{fabric.Load(b.Addr)}
+	if want(t, p.Do(ops), nil); ops[0].Old != 7 {
+		t.Errorf("the memory has changed: %d", ops[0].Old)
+	}
+	if now, err := r.Used(p); err != nil || now != used {
+		t.Errorf("%d bytes are used, %d before: %v", now, used, err)
+	}
+	want(t, r.Remove(p, "b", memory.KindLocks), nil)
+}
+
+// A compute node crashes at any operation while it takes retired memory: the name can be made, and the memory is retired again or has the name; nobody gives it back.
+func TestReuseCrashesEverywhere(t *testing.T) {
+	for k, reached := 0, true; reached; k++ {
+		_, r, p := formatted(t)
+		s := memory.Spec{Name: "a", Kind: memory.KindLocks, Size: 5000}
+		a, _, err := r.Create(p, s)
+		want(t, err, nil)
+		want(t, p.Do([]fabric.Op{fabric.Store(a.Addr, 7)}), nil)
+		want(t, r.Retire(p, &a), nil)
+		used, err := r.Used(p)
+		want(t, err, nil)
+		dying := &stepPort{Port: p, k: k, between: func() bool { return false }}
+		s.Name, s.Reuse = "b", always
+		_, _, err = r.Create(dying, s)
+		if reached = dying.reached; reached && !errors.Is(err, errDead) {
+			t.Fatal(err)
+		}
+		s.Dead.Add(p.ID().CN())
+		b, _, err := r.Create(p, s)
+		if err != nil || b.Addr != a.Addr {
+			t.Fatalf("crash at operation %d: at %v, was at %v: %v", k, b.Addr, a.Addr, err)
+		}
+		ops := []fabric.Op{fabric.Load(b.Addr)}
+		if want(t, p.Do(ops), nil); ops[0].Old != 7 {
+			t.Fatalf("crash at operation %d: the memory has changed: %d", k, ops[0].Old)
+		}
+		if now, err := r.Used(p); err != nil || now != used {
+			t.Fatalf("crash at operation %d: %d bytes are used, %d before: %v", k, now, used, err)
+		}
+		if k > 100 {
+			t.Fatal("it has no end")
+		}
+	}
+}
+
+// Several make names at once, of which some are dropped meanwhile: each name is made once, and no two have the same memory.
+func TestReuseRace(t *testing.T) {
+	for seed := range uint64(30) {
+		c, mn, nodes := cluster(t, seed, 4)
+		p := open(t, nodes[0])
+		want(t, memory.Format(p, mn, params), nil)
+		r, err := memory.Open(p, mn)
+		want(t, err, nil)
+		for i := range 3 {
+			e, _, err := r.Create(p, memory.Spec{Name: fmt.Sprint("old", i), Kind: memory.KindLocks, Size: 64})
+			want(t, err, nil)
+			want(t, r.Retire(p, &e), nil)
+		}
+		makers, addrs := map[string]int{}, map[string]fabric.Addr{}
+		for i := range 12 {
+			c.Go(nodes[i%4], fmt.Sprint(i), func(p fabric.Port) {
+				p.Pause(p.Now() + fabric.Time(p.Rand()%10_000))
+				for _, name := range []string{"a", "b"} {
+					e, created, err := r.Create(p, memory.Spec{Name: name, Kind: memory.KindLocks, Size: 64, Reuse: always})
+					want(t, err, nil)
+					if created {
+						makers[name]++
+					}
+					if a := addrs[name]; a != 0 && a != e.Addr {
+						t.Errorf("seed %d: %q is at %v and at %v", seed, name, a, e.Addr)
+					}
+					addrs[name] = e.Addr
+				}
+			})
+		}
+		want(t, c.Run(), nil)
+		if makers["a"] != 1 || makers["b"] != 1 || addrs["a"] == addrs["b"] {
+			t.Fatalf("seed %d: created %v at %v", seed, makers, addrs)
+		}
+		c.Close()
+	}
+}
