@@ -279,7 +279,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 		}
 	})
 	for i := range 1000 {
-		conn, err := net.Dial("tcp", []net.Addr{s.Addr(), n.acceptor.listener.Addr()}[i%2].String())
+		conn, err := net.Dial("tcp", []net.Addr{s.Addr(), n.acceptor.door.Addr()}[i%2].String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,7 +303,7 @@ func TestStrangers(t *testing.T) {
 	t.Cleanup(c.Close)
 	s := c.serve(0, 1<<20)
 	n := c.join()
-	to := []net.Addr{s.Addr(), n.acceptor.listener.Addr()}
+	to := []net.Addr{s.Addr(), n.acceptor.door.Addr()}
 	var conns []net.Conn
 	for i := range 2*peer.MaxStrangers + 50 {
 		conn, err := net.Dial("tcp", to[i%2].String())

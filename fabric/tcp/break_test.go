@@ -287,7 +287,7 @@ func TestMessagesOverBreaks(t *testing.T) {
 	p := newProxy(t)
 	c.change = func(o *Options) { o.Advertise = p.addr() }
 	b := c.join()
-	p.forward(b.acceptor.listener.Addr().String())
+	p.forward(b.acceptor.door.Addr().String())
 	c.change = nil
 	a := c.join()
 	from, to := open(t, a), open(t, b)

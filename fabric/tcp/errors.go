@@ -12,7 +12,7 @@ import (
 var (
 	// Refused before anything was touched.
 
-	ErrOptions     = errors.New("tcp: bad options")
+	ErrOptions     = peer.ErrOptions
 	ErrUnsupported = errors.New("tcp: not supported on this system")
 
 	// This machine does not allow it.
@@ -29,11 +29,8 @@ var (
 
 	// The others do not allow it.
 
-	ErrAuth     = errors.New("tcp: authentication failed")
-	ErrVersion  = errors.New("tcp: the peer speaks other versions")
-	ErrProtocol = errors.New("tcp: the peer breaks the protocol")
-	ErrLost     = errors.New("tcp: connection lost")
-
-	// errBehind: the peer does not know yet of a state that we act on. It will.
-	errBehind = peer.ErrBehind
+	ErrAuth     = peer.ErrAuth
+	ErrVersion  = peer.ErrVersion
+	ErrProtocol = peer.ErrProtocol
+	ErrLost     = peer.ErrLost
 )

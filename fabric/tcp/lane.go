@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 )
 
 const (
@@ -547,7 +548,7 @@ func (l *lane) recover(within time.Duration) {
 			return
 		}
 		l.mu.Unlock()
-		sleep(l.ctx, redialEvery)
+		peer.Pause(l.ctx, redialEvery)
 		l.mu.Lock()
 	}
 }
@@ -663,12 +664,5 @@ func (l *lane) watch(limit int) {
 	if l.stalled++; l.stalled >= limit {
 		l.stalled = 0
 		l.broke(conn, errors.New("no answer"))
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

@@ -48,7 +48,7 @@ type outLink struct {
 	// Numbers of messages: those before acked have been delivered, those before written
 	// were given to the connection, those before filled are in queue, by number.
 	acked, written, filled uint64
-	queue                  []wireMessage // its length is a power of two
+	queue                  []peer.WireMessage // its length is a power of two
 	frame                  []byte
 	seen                   uint64 // by watch
 	stalled                int
@@ -72,7 +72,7 @@ func (n *node) link(cn fabric.CNID) (*outLink, error) {
 	if !ok || n.closed.Load() {
 		return nil, n.dead(cn)
 	}
-	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), queue: make([]wireMessage, minQueue)}
+	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), queue: make([]peer.WireMessage, minQueue)}
 	l.idle = sync.NewCond(&l.mu)
 	l.ctx, l.cancel = context.WithCancel(n.ctx)
 	n.links[cn].Store(l)
@@ -93,17 +93,17 @@ func (l *outLink) send(from, to int, m *fabric.Message) error {
 	case n == uint64(len(l.queue)):
 		l.resize(2 * n)
 	}
-	l.at(l.filled).encode(from, to, m)
+	l.at(l.filled).Encode(from, to, m)
 	l.filled++
 	l.flush()
 	return nil
 }
 
-func (l *outLink) at(number uint64) *wireMessage { return &l.queue[number&uint64(len(l.queue)-1)] }
+func (l *outLink) at(number uint64) *peer.WireMessage { return &l.queue[number&uint64(len(l.queue)-1)] }
 
 // resize changes the length of the queue; mu is held.
 func (l *outLink) resize(size uint64) {
-	q := make([]wireMessage, size)
+	q := make([]peer.WireMessage, size)
 	for i := l.acked; i != l.filled; i++ {
 		q[i&(size-1)] = *l.at(i)
 	}
@@ -185,7 +185,7 @@ func (l *outLink) acknowledged(conn *stream, number uint64) error {
 	}
 	l.acked = number
 	if l.acked == l.filled && len(l.queue) > minQueue {
-		l.queue = make([]wireMessage, minQueue) // a burst must not hold its memory for ever
+		l.queue = make([]peer.WireMessage, minQueue) // a burst must not hold its memory for ever
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (l *outLink) run() {
 			told = err.Error()
 			l.n.o.Report(fmt.Errorf("connect to %v: %w", l.peer.ID, err))
 		}
-		sleep(l.ctx, redialEvery)
+		peer.Pause(l.ctx, redialEvery)
 	}
 }
 
@@ -250,7 +250,7 @@ func (l *outLink) run() {
 func (l *outLink) connect() error {
 	n := l.n
 	h := hello{role: roleLink, cn: uint8(n.own.ID), from: uint64(n.own.Life), to: uint64(l.peer.Life), revision: n.revision()}
-	conn, r, err := dial(l.ctx, &n.o, callee{peer.ParseContact(l.peer.Addr), peer.NameCN, peer.MayCompute}, h, false)
+	conn, r, err := dial(l.ctx, &n.o, peer.ComputeNode(l.peer), h, false)
 	if err != nil {
 		return err
 	}
@@ -340,13 +340,13 @@ func (n *node) enter(g *guest) (r reply, take func(*stream), err error) {
 	case g.to != uint64(n.own.Life):
 		return r, nil, fmt.Errorf("%w: this is another compute node", fabric.ErrNodeDown)
 	case !peer.Lives(st, n.own) || !ok && st.Revision < g.revision: // a state from before this node joined knows others that have gone since
-		return r, nil, fmt.Errorf("%w: %v", errBehind, n.own.ID)
+		return r, nil, fmt.Errorf("%w: %v", peer.ErrBehind, n.own.ID)
 	case !ok:
 		return r, nil, fmt.Errorf("%w: cn%d is no member in that life", fabric.ErrFenced, g.cn)
 	}
 	if g.cert != nil {
 		if err := peer.ParseContact(from.Addr).Owns(g.cert); err != nil {
-			return r, nil, denied(err)
+			return r, nil, peer.Denied(err)
 		}
 	}
 	l := n.arrived[from.Life]
@@ -445,7 +445,7 @@ func (l *inLink) deliver() error {
 				ErrProtocol, h.kind, h.number, h.count, h.length, l.delivered)
 		}
 		for i := range h.count {
-			from, to := decodeMessage(l.in[at+headerSize+i*fabric.MaxMessage:], &m)
+			from, to := (*peer.WireMessage)(l.in[at+headerSize+i*fabric.MaxMessage:]).Decode(&m)
 			m.From = fabric.Client(l.peer.ID, from)
 			l.n.table.Deliver(to, &m)
 			if l.n.table.Len(to) >= maxInbox {

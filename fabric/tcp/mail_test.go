@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -55,7 +56,7 @@ func (r *rawMember) leave() {
 // connect opens a link to a node, and returns how many messages that has got.
 func (r *rawMember) connect(n *node) (*net.TCPConn, uint64) {
 	r.t.Helper()
-	conn, err := net.Dial("tcp", n.acceptor.listener.Addr().String())
+	conn, err := net.Dial("tcp", n.acceptor.door.Addr().String())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -79,8 +80,8 @@ func messages(number uint64, to int) []byte {
 	b := make([]byte, headerSize, h.length)
 	h.put(b)
 	for i := range uint64(maxBatch) {
-		var w wireMessage
-		w.encode(1, to, &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{number + i}})
+		var w peer.WireMessage
+		w.Encode(1, to, &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{number + i}})
 		b = append(b, w[:]...)
 	}
 	return b

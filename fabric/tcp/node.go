@@ -68,14 +68,14 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.acceptor, err = newAcceptor(&n.o, n.admit); err != nil {
 		return err
 	}
-	addr, err := n.o.contact(n.acceptor.listener)
+	addr, err := n.acceptor.door.Contact(nil)
 	if err != nil {
 		return err
 	}
 	if n.mail, err = newMail(n); err != nil {
 		return err
 	}
-	m, err := n.o.Members.JoinCN(ctx, addr.String(), n.ready)
+	m, err := n.o.Members.JoinCN(ctx, addr, n.ready)
 	if err != nil {
 		return err
 	}
@@ -358,7 +358,7 @@ func (n *node) quit() {
 func (n *node) shut() {
 	n.cancel()
 	if n.acceptor != nil {
-		n.acceptor.close()
+		n.acceptor.door.Close()
 	}
 	if n.mail != nil {
 		n.mail.stop()

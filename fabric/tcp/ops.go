@@ -201,37 +201,3 @@ func takeResults(body []byte, ops []fabric.Op, at, to cursor, count int) error {
 func shortAnswer(o *fabric.Op, n int) error {
 	return fmt.Errorf("%w: %d bytes left of an answer for %v", ErrProtocol, n, *o)
 }
-
-// A wireMessage is a message as it goes over the wire.
-//
-//	 63          32 31      24 23        12 11         0
-//	+--------------+----------+------------+------------+
-//	|     kind     |    0     |    from    |     to     |
-//	+--------------+----------+------------+------------+
-//	|                   body, 7 words                   |
-//	+---------------------------------------------------+
-//
-// from and to are the indexes of clients on their compute nodes.
-type wireMessage [fabric.MaxMessage]byte
-
-const fromShift = 12
-
-var _ = [1]struct{}{}[fabric.MaxClientIndex+1-1<<fromShift]
-
-func (w *wireMessage) encode(from, to int, m *fabric.Message) {
-	binary.LittleEndian.PutUint64(w[:], uint64(to)|uint64(from)<<fromShift|uint64(m.Kind)<<32)
-	for i, b := range m.Body {
-		binary.LittleEndian.PutUint64(w[8+8*i:], b)
-	}
-}
-
-// decodeMessage decodes the message that begins with b.
-func decodeMessage(b []byte, m *fabric.Message) (from, to int) {
-	_ = b[fabric.MaxMessage-1]
-	head := binary.LittleEndian.Uint64(b)
-	m.Kind = fabric.MsgKind(head >> 32)
-	for i := range m.Body {
-		m.Body[i] = binary.LittleEndian.Uint64(b[8+8*i:])
-	}
-	return int(head >> fromShift & fabric.MaxClientIndex), int(head & fabric.MaxClientIndex)
-}

@@ -17,14 +17,12 @@ const (
 	// DefaultPort is the port on which memory nodes listen.
 	DefaultPort = 7490
 	// MaxMN is how many memory nodes a cluster may have.
-	MaxMN = 64
+	MaxMN = peer.MaxMN
 
-	maxNote          = 128
-	maxLanes         = 16
-	maxWorkers       = 64
-	defaultHeartbeat = time.Second
-	defaultDeadAfter = 5 * time.Second
-	minHeartbeat     = 10 * time.Millisecond
+	maxNote      = 128
+	maxLanes     = 16
+	maxWorkers   = 64
+	minHeartbeat = 10 * time.Millisecond
 )
 
 // Options of Serve and Join.
@@ -82,25 +80,18 @@ func (o Options) Check() error { return o.check() }
 
 // check validates what Serve and Join have in common and fills in defaults.
 func (o *Options) check() error {
-	if o.Heartbeat == 0 {
-		o.Heartbeat = defaultHeartbeat
+	c := o.config()
+	if err := c.Check(); err != nil {
+		return err
 	}
-	if o.DeadAfter == 0 {
-		o.DeadAfter = max(defaultDeadAfter, 3*o.Heartbeat)
-	}
-	if o.Report == nil {
-		o.Report = func(error) {}
-	}
+	o.Heartbeat, o.DeadAfter, o.Report = c.Heartbeat, c.DeadAfter, c.Report
 	switch {
-	case o.Members == nil:
-		return fmt.Errorf("%w: Members, the coordinator, is missing", ErrOptions)
 	case o.TLS == nil && !o.Insecure:
 		return fmt.Errorf("%w: no TLS, and not Insecure, which lets anybody in", ErrOptions)
 	case o.TLS != nil && o.Insecure:
 		return fmt.Errorf("%w: TLS and Insecure", ErrOptions)
-	case o.Heartbeat < minHeartbeat || o.DeadAfter < 2*o.Heartbeat:
-		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v, and that at least %v",
-			ErrOptions, o.DeadAfter, o.Heartbeat, minHeartbeat)
+	case o.Heartbeat < minHeartbeat:
+		return fmt.Errorf("%w: the Heartbeat %v must be at least %v", ErrOptions, o.Heartbeat, minHeartbeat)
 	case len(o.Note) > maxNote:
 		return fmt.Errorf("%w: a note of %d bytes, at most %d", ErrOptions, len(o.Note), maxNote)
 	case o.Listen != "" && !isHostPort(o.Listen):
@@ -108,22 +99,12 @@ func (o *Options) check() error {
 	case o.Lanes < 0 || o.Lanes > maxLanes:
 		return fmt.Errorf("%w: Lanes is %d, must be at most %d", ErrOptions, o.Lanes, maxLanes)
 	}
-	if o.TLS == nil {
-		return nil
-	}
-	if err := peer.CheckTLS(o.TLS); err != nil {
-		return fmt.Errorf("%w: %w", ErrOptions, err)
-	}
 	return nil
 }
 
-// contact returns what this node tells others about itself.
-func (o *Options) contact(l net.Listener) (peer.Contact, error) {
-	c, err := peer.NewContact(l, o.Advertise, o.Note, o.TLS)
-	if err != nil {
-		return c, fmt.Errorf("%w: %w", ErrOptions, err)
-	}
-	return c, nil
+// config returns what tcp has in common with other networks.
+func (o *Options) config() peer.Config {
+	return peer.Config{Members: o.Members, Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
 }
 
 // ParseAddress returns what a member's address says to tools: where other nodes reach it, and its Options.Note.

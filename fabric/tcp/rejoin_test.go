@@ -264,7 +264,7 @@ func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
 	} {
 		g := &guest{hello: hello{from: uint64(n.own.Life), to: uint64(x.to), cn: uint8(n.own.ID), index: 9, revision: 101}}
 		x.standing.Take(&member.State{Revision: 100, CNs: cn(n)})
-		if err := x.enter(g); !errors.Is(err, errBehind) {
+		if err := x.enter(g); !errors.Is(err, peer.ErrBehind) {
 			t.Errorf("%s, by a state of before: %v", x.who, err)
 		}
 		x.standing.Take(x.after)

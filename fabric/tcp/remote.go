@@ -4,7 +4,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"sync"
@@ -44,8 +43,7 @@ func (n *node) attach(m member.MN) {
 func (r *remote) dial(ctx context.Context, index uint16, first uint32) (*stream, reply, error) {
 	h := hello{role: roleLane, cn: uint8(r.n.own.ID), index: index, caps: capMasked | capAtomic16, from: uint64(r.n.own.Life),
 		to: uint64(r.mn.Life), revision: r.n.revision(), number: uint64(first)}
-	to := callee{peer.ParseContact(r.mn.Addr), peer.NameMN, func(c *x509.Certificate) error { return peer.MayServe(c, r.mn.ID) }}
-	s, a, err := dial(ctx, &r.n.o, to, h, true)
+	s, a, err := dial(ctx, &r.n.o, peer.MemoryNode(r.mn), h, true)
 	if err != nil {
 		return nil, a, err
 	}

@@ -87,7 +87,7 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if s.acceptor, err = newAcceptor(&s.o, s.admit); err != nil {
 		return err
 	}
-	addr, err := s.o.contact(s.acceptor.listener)
+	addr, err := s.acceptor.door.Contact(nil)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 		}
 		s.workers = append(s.workers, w)
 	}
-	s.own = member.MN{ID: s.o.Mem, Size: s.mem.size, Addr: addr.String(), Epoch: s.mem.epoch}
+	s.own = member.MN{ID: s.o.Mem, Size: s.mem.size, Addr: addr, Epoch: s.mem.epoch}
 	m, err := s.o.Members.JoinMN(ctx, s.own, func(m member.Member) {
 		s.ready(m)
 		for _, w := range s.workers {
@@ -218,7 +218,7 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 		return r, nil, fmt.Errorf("%w: this is another life of %v, or another memory node", fabric.ErrStaleEpoch, s.o.Mem)
 	case st == nil || !st.Has(s.own.Life) || !st.Has(key.life) && st.Revision < g.revision:
 		// By a state from before its own publication it would let in who was given up before that, and whom nobody asked it to shut out.
-		return r, nil, fmt.Errorf("%w: %v", errBehind, s.o.Mem)
+		return r, nil, fmt.Errorf("%w: %v", peer.ErrBehind, s.o.Mem)
 	}
 	c, ok := st.CN(fabric.CNID(g.cn))
 	if !ok || c.Life != key.life || l != nil && l.gone {
@@ -226,7 +226,7 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	}
 	if g.cert != nil {
 		if err := peer.ParseContact(c.Addr).Owns(g.cert); err != nil {
-			return r, nil, denied(err)
+			return r, nil, peer.Denied(err)
 		}
 	}
 	r.revision = st.Revision
@@ -323,7 +323,7 @@ func (s *MemoryServer) Away() error {
 }
 
 // Addr returns the address on which it listens.
-func (s *MemoryServer) Addr() net.Addr { return s.acceptor.listener.Addr() }
+func (s *MemoryServer) Addr() net.Addr { return s.acceptor.door.Addr() }
 
 // Done is closed when the memory node does not serve any more, and Err says why: nil after Close, ErrInUse of package member or
 // ErrSuperseded when the cluster has given it up and another process has its number, ErrTruncated when the file of its memory was truncated. Then it has to be closed. (One that the cluster
@@ -355,7 +355,7 @@ func (s *MemoryServer) end(why error) {
 		s.stop(why)
 		s.cancel()
 		if s.acceptor != nil {
-			s.acceptor.close()
+			s.acceptor.door.Close()
 		}
 		for _, w := range s.workers {
 			w.stop()

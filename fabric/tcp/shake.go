@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -22,7 +21,7 @@ const shakeTimeout = 5 * time.Second
 
 // codes name the errors that a hello may be answered with.
 var codes = map[code]error{
-	codeFenced: fabric.ErrFenced, codeBehind: errBehind, codeStale: fabric.ErrStaleEpoch, codeProtocol: ErrProtocol,
+	codeFenced: fabric.ErrFenced, codeBehind: peer.ErrBehind, codeStale: fabric.ErrStaleEpoch, codeProtocol: ErrProtocol,
 	codeVersion: ErrVersion, codeAuth: ErrAuth, codeClosed: fabric.ErrNodeDown,
 }
 
@@ -50,21 +49,13 @@ func final(err error) bool {
 		errors.Is(err, ErrVersion) || errors.Is(err, ErrProtocol)
 }
 
-// A callee is who is called: where he is, and what his certificate must say.
-type callee struct {
-	peer.Contact
-	role string // the name of a role
-	is   func(*x509.Certificate) error
-}
-
 // dial connects to a member and says hello. ringing tells whether the stream gets a bell of its own.
-func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*stream, reply, error) {
+func dial(ctx context.Context, o *Options, to peer.Callee, h hello, ringing bool) (*stream, reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(shakeTimeout, o.DeadAfter))
 	defer cancel()
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", to.HostPort)
+	c, err := to.Dial(ctx)
 	if err != nil {
-		return nil, reply{}, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, reply{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
@@ -75,15 +66,12 @@ func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*s
 		return nil, reply{}, fmt.Errorf("connection to %s: %w", to.HostPort, err)
 	}
 	if o.TLS != nil {
-		cfg := o.TLS.Clone()
-		cfg.ServerName = to.role
-		s.tls = tls.Client(conn, cfg)
+		s.tls = tls.Client(conn, to.TLS(o.TLS))
 		if err := s.tls.HandshakeContext(ctx); err != nil {
-			return fail(authError(err))
+			return fail(peer.Broken("shaking hands", err))
 		}
-		cert := s.tls.ConnectionState().PeerCertificates[0]
-		if err := errors.Join(to.is(cert), to.Owns(cert)); err != nil {
-			return fail(denied(err))
+		if err := to.Accept(s.tls.ConnectionState().PeerCertificates[0]); err != nil {
+			return fail(err)
 		}
 	}
 	h.min, h.max = versionMin, versionMax
@@ -100,22 +88,6 @@ func dial(ctx context.Context, o *Options, to callee, h hello, ringing bool) (*s
 	return s, r, nil
 }
 
-// denied says that a certificate does not allow what was tried; nil if there is no reason.
-func denied(why error) error {
-	if why == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrAuth, why)
-}
-
-// authError tells a certificate that was refused from a connection that broke.
-func authError(err error) error {
-	if peer.CertificateRefused(err) {
-		return denied(err)
-	}
-	return fmt.Errorf("%w: shaking hands: %w (or TLS on one side only)", ErrLost, err)
-}
-
 // over returns what to read and write while hands are shaken.
 func (s *stream) over(conn *switchConn) net.Conn {
 	if s.tls != nil {
@@ -129,11 +101,11 @@ func (s *stream) greet(conn *switchConn, h *hello) (r reply, err error) {
 	c := s.over(conn)
 	b := h.encode()
 	if _, err := c.Write(b[:]); err != nil {
-		return r, authError(err)
+		return r, peer.Broken("shaking hands", err)
 	}
 	var answer [replySize]byte
 	if _, err := io.ReadFull(c, answer[:]); err != nil {
-		return r, authError(err)
+		return r, peer.Broken("shaking hands", err)
 	}
 	n, err := r.decode(&answer)
 	if err != nil {
@@ -141,7 +113,7 @@ func (s *stream) greet(conn *switchConn, h *hello) (r reply, err error) {
 	}
 	text := make([]byte, n)
 	if _, err := io.ReadFull(c, text); err != nil {
-		return r, authError(err)
+		return r, peer.Broken("shaking hands", err)
 	}
 	r.text = string(text)
 	if r.code == codeOK {
@@ -180,76 +152,23 @@ type guest struct {
 
 // An acceptor lets connections in.
 type acceptor struct {
-	o        *Options
-	listener net.Listener
+	o    *Options
+	door *peer.Door
 	// admit answers a hello. If it returns a function, that takes over the stream
 	// when the answer has been sent; called with nil, the stream is lost.
 	admit func(g guest) (reply, func(*stream), error)
-
-	tasks sync.WaitGroup
-	crowd peer.Crowd // of those that shake hands
-
-	mu       sync.Mutex
-	reported time.Time // the last time that somebody was reported
-	untold   int       // who was not, since
 }
 
 func newAcceptor(o *Options, admit func(g guest) (reply, func(*stream), error)) (*acceptor, error) {
-	l, err := net.Listen("tcp", o.Listen)
+	c := o.config()
+	d, err := peer.NewDoor(&c, "connection")
 	if err != nil {
-		return nil, fmt.Errorf("tcp: %w", err)
+		return nil, err
 	}
-	return &acceptor{o: o, listener: l, admit: admit}, nil
+	return &acceptor{o: o, door: d, admit: admit}, nil
 }
 
-func (a *acceptor) start() {
-	a.tasks.Go(func() {
-		for {
-			c, err := a.listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil {
-				time.Sleep(10 * time.Millisecond) // no descriptors left, perhaps
-				continue
-			}
-			if !a.crowd.Enter(c) {
-				_ = c.Close()
-				continue
-			}
-			a.tasks.Go(func() {
-				err := a.shake(c)
-				a.crowd.Leave(c)
-				if err != nil {
-					_ = c.Close()
-				}
-				if err != nil && !a.crowd.Closed() {
-					a.report(fmt.Errorf("connection from %v: %w", c.RemoteAddr(), err))
-				}
-			})
-		}
-	})
-}
-
-// reportEvery bounds how often strangers are reported.
-const reportEvery = 200 * time.Millisecond
-
-// report tells of who was not let in: whoever knocks decides how often that happens.
-func (a *acceptor) report(err error) {
-	a.mu.Lock()
-	if now := time.Now(); now.Sub(a.reported) < reportEvery {
-		a.untold++
-		a.mu.Unlock()
-		return
-	} else if a.untold > 0 {
-		err = fmt.Errorf("%w (and %d more that were not let in)", err, a.untold)
-		a.reported, a.untold = now, 0
-	} else {
-		a.reported = now
-	}
-	a.mu.Unlock()
-	a.o.Report(err)
-}
+func (a *acceptor) start() { a.door.Open(a.shake) }
 
 // shake shakes hands with who has connected.
 func (a *acceptor) shake(c net.Conn) error {
@@ -260,7 +179,7 @@ func (a *acceptor) shake(c net.Conn) error {
 	if a.o.TLS != nil {
 		s.tls = tls.Server(conn, a.o.TLS)
 		if err := s.tls.Handshake(); err != nil {
-			return authError(err)
+			return peer.Broken("shaking hands", err)
 		}
 		g.cert = s.tls.ConnectionState().PeerCertificates[0]
 	}
@@ -275,8 +194,8 @@ func (a *acceptor) shake(c net.Conn) error {
 	if _, e := s.over(conn).Write(r.encode()); err == nil && e != nil {
 		err = fmt.Errorf("%w: %w", ErrLost, e)
 	}
-	if err == nil && !a.crowd.Leave(c) {
-		err = fmt.Errorf("%w: too many connections shake hands", ErrLost)
+	if err == nil {
+		err = a.door.Known(c)
 	}
 	if err == nil {
 		_ = c.SetDeadline(time.Time{})
@@ -299,18 +218,11 @@ func (a *acceptor) answer(g *guest, b *[helloSize]byte) (r reply, take func(*str
 	}
 	v, err := g.version()
 	if err == nil && g.cert != nil {
-		err = denied(peer.MayCompute(g.cert))
+		err = peer.Denied(peer.MayCompute(g.cert))
 	}
 	if err == nil {
 		r, take, err = a.admit(*g)
 	}
 	r.version = v
 	return r, take, err
-}
-
-// close stops listening, and waits for who shakes hands.
-func (a *acceptor) close() {
-	_ = a.listener.Close()
-	a.crowd.Close()
-	a.tasks.Wait()
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 )
 
 // golden compares bytes with what they have always been: words in hex, as in the bit boxes, the most significant first.
@@ -66,8 +67,8 @@ func TestGoldenBytes(t *testing.T) {
 		                 0000000000000005 0000000000000006 0000000000000007 0000000000000008
 		0a00000000000040 0000000000000005 0000000000000006 0000000000000009 000000000000000a`)
 
-	var w wireMessage
-	w.encode(0x123, 0x456, &fabric.Message{Kind: 0x1000, Body: [7]uint64{1, 2, 3, 4, 5, 6, 7}})
+	var w peer.WireMessage
+	w.Encode(0x123, 0x456, &fabric.Message{Kind: 0x1000, Body: [7]uint64{1, 2, 3, 4, 5, 6, 7}})
 	golden(t, "a message", w[:], `0000100000123456 0000000000000001 0000000000000002 0000000000000003
 		0000000000000004 0000000000000005 0000000000000006 0000000000000007`)
 	ack := header{length: headerSize, kind: frameAck, number: 9}

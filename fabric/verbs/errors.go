@@ -12,7 +12,7 @@ import (
 var (
 	// Refused before anything was touched.
 
-	ErrOptions = errors.New("verbs: bad options")
+	ErrOptions = peer.ErrOptions
 
 	// This machine does not allow it.
 
@@ -29,8 +29,8 @@ var (
 
 	// The others do not allow it.
 
-	ErrAuth     = errors.New("verbs: authentication failed")
-	ErrVersion  = errors.New("verbs: the peer speaks another version")
-	ErrProtocol = errors.New("verbs: the peer breaks the protocol")
-	ErrLost     = errors.New("verbs: connection lost")
+	ErrAuth     = peer.ErrAuth
+	ErrVersion  = peer.ErrVersion
+	ErrProtocol = peer.ErrProtocol
+	ErrLost     = peer.ErrLost
 )

@@ -4,7 +4,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,40 +48,6 @@ const (
 	opMark    = 1 // the message is a mark: see mark
 )
 
-// A wireMessage is a message as it goes over the wire.
-//
-//	 63          32 31   30      24 23        12 11         0
-//	+--------------+------+--------+------------+------------+
-//	|     kind     | mark | unused |    from    |     to     |
-//	+--------------+------+--------+------------+------------+
-//	|                    body, 7 words                       |
-//	+---------------------------------------------------------+
-type wireMessage [fabric.MaxMessage]byte
-
-const (
-	fromShift = 12
-	markBit   = 1 << 31
-)
-
-var _ = [1]struct{}{}[fabric.MaxClientIndex+1-1<<fromShift]
-
-func encode(from, to int, m *fabric.Message) (w wireMessage) {
-	binary.LittleEndian.PutUint64(w[:], uint64(to)|uint64(from)<<fromShift|uint64(m.Kind)<<32)
-	for i, b := range m.Body {
-		binary.LittleEndian.PutUint64(w[8+8*i:], b)
-	}
-	return w
-}
-
-func (w *wireMessage) decode(m *fabric.Message) (from, to int, mark bool) {
-	head := binary.LittleEndian.Uint64(w[:])
-	m.Kind = fabric.MsgKind(head >> 32)
-	for i := range m.Body {
-		m.Body[i] = binary.LittleEndian.Uint64(w[8+8*i:])
-	}
-	return int(head >> fromShift & fabric.MaxClientIndex), int(head & fabric.MaxClientIndex), head&markBit != 0
-}
-
 // An outLink has the messages to one life of a compute node.
 type outLink struct {
 	n      *node
@@ -91,7 +56,7 @@ type outLink struct {
 	cancel context.CancelFunc
 	broken chan struct{} // gets a token when the queue pair fails
 	block  ram.Slab      // the ring's memory
-	ring   *[linkRing]wireMessage
+	ring   *[linkRing]peer.WireMessage
 
 	mu      sync.Mutex
 	q       *qp // nil while it is not connected
@@ -102,7 +67,7 @@ type outLink struct {
 	// are with the device, those before filled are in the ring, and the rest is in queue.
 	done, posted, filled uint64
 	allowed              uint64 // those before it have a receive
-	queue                []wireMessage
+	queue                []peer.WireMessage
 	head                 int // of queue
 	buf                  [pollBatch]wrOp
 }
@@ -125,11 +90,11 @@ func (n *node) link(cn fabric.CNID) (*outLink, error) {
 	if !ok || n.at.Err() != nil {
 		return nil, n.dead(cn)
 	}
-	b, err := n.pool.Take(int(unsafe.Sizeof([linkRing]wireMessage{})))
+	b, err := n.pool.Take(int(unsafe.Sizeof([linkRing]peer.WireMessage{})))
 	if err != nil {
 		return nil, err
 	}
-	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), block: b, ring: (*[linkRing]wireMessage)(b.At)}
+	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), block: b, ring: (*[linkRing]peer.WireMessage)(b.At)}
 	l.ctx, l.cancel = context.WithCancel(n.ctx)
 	n.links[cn].Store(l)
 	n.tasks.Go(l.run)
@@ -138,7 +103,8 @@ func (n *node) link(cn fabric.CNID) (*outLink, error) {
 
 // send queues a message and posts what may be posted.
 func (l *outLink) send(from, to int, m *fabric.Message) error {
-	w := encode(from, to, m)
+	var w peer.WireMessage
+	w.Encode(from, to, m)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch n := len(l.queue) - l.head; {
@@ -152,7 +118,7 @@ func (l *outLink) send(from, to int, m *fabric.Message) error {
 }
 
 // put queues a message; mu is held.
-func (l *outLink) put(w *wireMessage) {
+func (l *outLink) put(w *peer.WireMessage) {
 	if l.head == len(l.queue) && l.filled-l.done < linkRing {
 		l.ring[l.filled%linkRing] = *w
 		l.filled++
@@ -195,7 +161,7 @@ func (l *outLink) describe(o *wrOp, number uint64) {
 	if (number+1)%linkSignal == 0 {
 		o.flag(flagSignaled)
 	}
-	if binary.LittleEndian.Uint64(slot[:])&markBit != 0 {
+	if slot.IsMark() {
 		op = opMark
 		o.flag(flagSignaled)
 	}
@@ -214,8 +180,8 @@ func (l *outLink) mark() {
 		l.marked = true
 		return
 	}
-	var w wireMessage
-	binary.LittleEndian.PutUint64(w[:], markBit)
+	var w peer.WireMessage
+	w.Mark()
 	l.put(&w)
 }
 
@@ -274,7 +240,7 @@ func (l *outLink) run() {
 			if l.ctx.Err() == nil {
 				l.n.o.Report(fmt.Errorf("connect to %v: %w", l.peer.ID, err))
 			}
-			sleep(l.ctx, redialEvery)
+			peer.Pause(l.ctx, redialEvery)
 		}
 	}
 }
@@ -301,7 +267,7 @@ func (l *outLink) connect() error {
 		n.pump.messages.drain() // what had completed must not be taken for another's
 		n.outs.remove(id)
 	}()
-	s, err := dial(l.ctx, computeNode(l.peer), &n.o)
+	s, err := dial(l.ctx, peer.ComputeNode(l.peer), &n.o)
 	if err != nil {
 		return err
 	}
@@ -357,7 +323,7 @@ type inLink struct {
 	q     *qp
 	id    uint32
 	block ram.Slab
-	ring  *[linkWindow]wireMessage
+	ring  *[linkWindow]peer.WireMessage
 	once  sync.Once
 
 	// What follows is changed by whoever handles completions, one at a time.
@@ -456,7 +422,7 @@ func (n *node) place(s *session, l *inLink) error {
 	return fmt.Errorf("%w: %v is not a member any more", fabric.ErrFenced, l.peer.ID)
 }
 
-func (l *inLink) open(peer end) (err error) {
+func (l *inLink) open(from end) (err error) {
 	n := l.n
 	if l.cq, err = n.pump.messages.reserve(n.dev, inEntries); err != nil {
 		return err
@@ -465,12 +431,12 @@ func (l *inLink) open(peer end) (err error) {
 		l.cq.give(inEntries)
 		return err
 	}
-	l.ring = (*[linkWindow]wireMessage)(l.block.At)
+	l.ring = (*[linkWindow]peer.WireMessage)(l.block.At)
 	l.id = n.ins.add(l)
 	if l.q, err = n.dev.newQP(l.cq.q, l.cq.q, grantSlots, linkWindow, 0, false); err == nil {
 		l.q.resends()
 		if err = l.receive(linkWindow); err == nil {
-			err = l.q.connect(peer)
+			err = l.q.connect(from)
 		}
 	}
 	if err != nil {
@@ -501,9 +467,9 @@ func (l *inLink) handle(kind uint64, w *wc) {
 		l.posted.Add(-1) // the sender notices too, and comes again
 		return
 	}
-	var m fabric.Message
-	from, to, mark := l.ring[l.delivered.Load()%linkWindow].decode(&m)
-	if !mark {
+	if w := &l.ring[l.delivered.Load()%linkWindow]; !w.IsMark() {
+		var m fabric.Message
+		from, to := w.Decode(&m)
 		m.From = fabric.Client(l.peer.ID, from)
 		l.n.table.Deliver(to, &m)
 		l.last = to

@@ -93,7 +93,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.service, err = listen(&n.o); err != nil {
 		return err
 	}
-	addr, err := n.o.contact(n.service.listener, peer.MayCompute)
+	addr, err := n.service.Contact(peer.MayCompute)
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,7 @@ package verbs
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -18,13 +16,11 @@ const (
 	// DefaultQueuePairs is how many queue pairs a compute node has to each memory node.
 	DefaultQueuePairs = 4
 	// MaxMN is how many memory nodes a cluster may have.
-	MaxMN = 64
+	MaxMN = peer.MaxMN
 
-	maxQueuePairs    = 64
-	minSecret        = 16
-	maxInbox         = 1 << 16
-	defaultHeartbeat = time.Second
-	defaultDeadAfter = 5 * time.Second
+	maxQueuePairs = 64
+	minSecret     = 16
+	maxInbox      = 1 << 16
 )
 
 // HugePolicy says whether a memory node uses huge pages.
@@ -94,21 +90,15 @@ func (o *Options) check() error {
 	if o.QueuePairs == 0 {
 		o.QueuePairs = DefaultQueuePairs
 	}
-	if o.Heartbeat == 0 {
-		o.Heartbeat = defaultHeartbeat
-	}
-	if o.DeadAfter == 0 {
-		o.DeadAfter = max(defaultDeadAfter, 3*o.Heartbeat)
-	}
 	if o.inboxLimit == 0 {
 		o.inboxLimit = maxInbox
 	}
-	if o.Report == nil {
-		o.Report = func(error) {}
+	c := o.config()
+	if err := c.Check(); err != nil {
+		return err
 	}
+	o.Heartbeat, o.DeadAfter, o.Report = c.Heartbeat, c.DeadAfter, c.Report
 	switch {
-	case o.Members == nil:
-		return fmt.Errorf("%w: Members, the coordinator, is missing", ErrOptions)
 	case len(o.Secret) == 0 && o.TLS == nil && !o.Insecure:
 		return fmt.Errorf("%w: no Secret and no TLS; Insecure says that this is meant", ErrOptions)
 	case len(o.Secret) != 0 && len(o.Secret) < minSecret:
@@ -119,32 +109,13 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: Port is %d", ErrOptions, o.Port)
 	case o.ServiceLevel > 15:
 		return fmt.Errorf("%w: ServiceLevel is %d, at most 15", ErrOptions, o.ServiceLevel)
-	case o.Heartbeat < 0 || o.DeadAfter < 2*o.Heartbeat:
-		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v", ErrOptions, o.DeadAfter, o.Heartbeat)
-	}
-	if o.TLS == nil {
-		return nil
-	}
-	if err := peer.CheckTLS(o.TLS); err != nil {
-		return fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	return nil
 }
 
-// contact returns what this node tells others about itself. is checks that its certificate is for what it is to be: others
-// will.
-func (o *Options) contact(l net.Listener, is func(*x509.Certificate) error) (string, error) {
-	c, err := peer.NewContact(l, o.Advertise, "", o.TLS)
-	if err == nil && o.TLS != nil {
-		var own *x509.Certificate
-		if own, err = peer.OwnCertificate(o.TLS); err == nil {
-			err = is(own)
-		}
-	}
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrOptions, err)
-	}
-	return c.String(), nil
+// config returns what verbs has in common with other networks.
+func (o *Options) config() peer.Config {
+	return peer.Config{Members: o.Members, Listen: o.Listen, Advertise: o.Advertise, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
 }
 
 // Check tells what is wrong with the options of a compute node, without reaching for anybody.

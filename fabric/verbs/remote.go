@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -173,7 +174,7 @@ func (r *remote) open(ctx context.Context) error {
 		r.inline = min(r.inline, l.q.inline)
 		req.Lanes = append(req.Lanes, l.q.end())
 	}
-	s, err := dial(ctx, memoryNode(r.mn), &n.o)
+	s, err := dial(ctx, peer.MemoryNode(r.mn), &n.o)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if s.service, err = listen(&s.o); err != nil {
 		return err
 	}
-	addr, err := s.o.contact(s.service.listener, func(c *x509.Certificate) error { return peer.MayServe(c, s.o.Mem) })
+	addr, err := s.service.Contact(func(c *x509.Certificate) error { return peer.MayServe(c, s.o.Mem) })
 	if err != nil {
 		return err
 	}
@@ -330,7 +330,7 @@ func (s *MemoryServer) Away() error {
 }
 
 // Addr returns the address of the control service.
-func (s *MemoryServer) Addr() net.Addr { return s.service.listener.Addr() }
+func (s *MemoryServer) Addr() net.Addr { return s.service.Addr() }
 
 // Done is closed when the memory node does not serve any more, and Err says why: nil after Close, member.ErrInUse or
 // ErrSuperseded when the cluster has given it up and another process has its number. Then it has to be closed. (One that the cluster
@@ -414,10 +414,3 @@ func (s *MemoryServer) Close() error {
 
 // redialEvery is how often one tries to reach a node again.
 const redialEvery = 100 * time.Millisecond
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}

@@ -132,41 +132,21 @@ func prove(secret []byte, what string, nonces []byte) []byte {
 	return m.Sum(nil)
 }
 
-// A callee is who is called: where he is, and what his certificate must say.
-type callee struct {
-	peer.Contact
-	role string // the name of a role
-	is   func(*x509.Certificate) error
-}
-
-// memoryNode is whom who wants a memory node calls.
-func memoryNode(m member.MN) callee {
-	return callee{peer.ParseContact(m.Addr), peer.NameMN, func(c *x509.Certificate) error { return peer.MayServe(c, m.ID) }}
-}
-
-// computeNode is whom who wants a compute node calls.
-func computeNode(m member.CN) callee {
-	return callee{peer.ParseContact(m.Addr), peer.NameCN, peer.MayCompute}
-}
-
 // dial opens a session as its client.
-func dial(ctx context.Context, to callee, o *Options) (*session, error) {
+func dial(ctx context.Context, to peer.Callee, o *Options) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", to.HostPort)
+	conn, err := to.Dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, err
 	}
 	if o.TLS != nil {
-		cfg := o.TLS.Clone()
-		cfg.ServerName = to.role
-		conn = tls.Client(conn, cfg)
+		conn = tls.Client(conn, to.TLS(o.TLS))
 	}
 	s := newSession(conn, o, unasked)
 	err = s.greet(true)
 	if err == nil && s.cert != nil {
-		err = denied(errors.Join(to.is(s.cert), to.Owns(s.cert)))
+		err = to.Accept(s.cert)
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -175,20 +155,12 @@ func dial(ctx context.Context, to callee, o *Options) (*session, error) {
 	return s, nil
 }
 
-// denied says that a certificate does not allow what was tried; nil if there is no reason.
-func denied(why error) error {
-	if why == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrAuth, why)
-}
-
 // of checks that a session is that of a compute node: with TLS, that nobody speaks for another.
 func (s *session) of(c member.CN) error {
 	if s.cert == nil {
 		return nil
 	}
-	return denied(errors.Join(peer.MayCompute(s.cert), peer.ParseContact(c.Addr).Owns(s.cert)))
+	return peer.Denied(errors.Join(peer.MayCompute(s.cert), peer.ParseContact(c.Addr).Owns(s.cert)))
 }
 
 func newSession(conn net.Conn, o *Options, h handler) *session {
@@ -211,7 +183,7 @@ func (s *session) greet(client bool) error {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if _, err := io.ReadFull(s.conn, other[:]); err != nil {
-		return broken("no hello", err) // a client hears only now that its certificate is not accepted
+		return peer.Broken("no hello", err) // a client hears only now that its certificate is not accepted
 	}
 	if string(other[:len(helloMagic)]) != helloMagic {
 		return fmt.Errorf("%w: it is not a control service of DecLock's verbs fabric (or TLS on one side only)", ErrProtocol)
@@ -242,18 +214,10 @@ func (s *session) shake() error {
 		return nil
 	}
 	if err := conn.Handshake(); err != nil {
-		return broken("shaking hands", err)
+		return peer.Broken("shaking hands", err)
 	}
 	s.cert = conn.ConnectionState().PeerCertificates[0]
 	return nil
-}
-
-// broken tells a certificate that was refused from a connection that broke before there was a hello.
-func broken(when string, err error) error {
-	if peer.CertificateRefused(err) {
-		return denied(err)
-	}
-	return fmt.Errorf("%w: %s: %w (or TLS on one side only)", ErrLost, when, err)
 }
 
 // authenticate is the exchange of proofs: the server's first, so that a client
@@ -477,13 +441,10 @@ func (e *remoteError) Unwrap() error {
 
 // A service accepts sessions.
 type service struct {
-	o        *Options
-	listener net.Listener
-	handle   handler
-	ended    func(s *session) // after a session has ended
-	accepted sync.WaitGroup
-
-	crowd peer.Crowd // of those that have not proved who they are
+	*peer.Door
+	o      *Options
+	handle handler
+	ended  func(s *session) // after a session has ended
 
 	mu       sync.Mutex
 	sessions map[*session]bool
@@ -495,39 +456,18 @@ type service struct {
 const maxSessions = 4*int(fabric.MaxCN) + peer.MaxStrangers
 
 func listen(o *Options) (*service, error) {
-	l, err := net.Listen("tcp", o.Listen)
+	c := o.config()
+	d, err := peer.NewDoor(&c, "control connection")
 	if err != nil {
-		return nil, fmt.Errorf("control service: %w", err)
+		return nil, err
 	}
-	return &service{o: o, listener: l, sessions: map[*session]bool{}}, nil
+	return &service{Door: d, o: o, sessions: map[*session]bool{}}, nil
 }
 
 // start begins to accept.
 func (v *service) start(h handler, ended func(*session)) {
 	v.handle, v.ended = h, ended
-	v.accepted.Go(func() {
-		for {
-			conn, err := v.listener.Accept()
-			if err != nil {
-				if errors.Is(err, net.ErrClosed) {
-					return
-				}
-				time.Sleep(10 * time.Millisecond) // no descriptors left, perhaps
-				continue
-			}
-			raw := conn
-			if v.o.TLS != nil {
-				conn = tls.Server(conn, v.o.TLS)
-			}
-			s := newSession(conn, v.o, v.handle)
-			if !v.crowd.Enter(raw) || !v.add(s) {
-				v.crowd.Leave(raw)
-				_ = raw.Close()
-				continue
-			}
-			v.accepted.Go(func() { v.serve(s, raw) })
-		}
-	})
+	v.Open(v.serve)
 }
 
 func (v *service) add(s *session) bool {
@@ -540,24 +480,34 @@ func (v *service) add(s *session) bool {
 	return true
 }
 
-func (v *service) serve(s *session, raw net.Conn) {
+// serve serves a connection until it ends. It returns an error if the connection was not let in.
+func (v *service) serve(raw net.Conn) error {
+	conn := raw
+	if v.o.TLS != nil {
+		conn = tls.Server(raw, v.o.TLS)
+	}
+	s := newSession(conn, v.o, v.handle)
+	if !v.add(s) {
+		return fmt.Errorf("%w: there are %d", ErrLost, maxSessions)
+	}
+	defer func() {
+		v.mu.Lock()
+		delete(v.sessions, s)
+		v.mu.Unlock()
+	}()
 	err := s.greet(false)
-	if !v.crowd.Leave(raw) && err == nil {
-		err = fmt.Errorf("%w: too many connections have not proved who they are", ErrLost)
+	if err == nil {
+		err = v.Known(raw)
 	}
 	if err == nil && s.cert != nil {
-		err = denied(peer.MayCompute(s.cert)) // memory nodes call nobody
+		err = peer.Denied(peer.MayCompute(s.cert)) // memory nodes call nobody
 	}
 	if err != nil {
-		v.o.Report(fmt.Errorf("control connection from %v: %w", s.conn.RemoteAddr(), err))
-		_ = s.conn.Close()
-	} else {
-		s.run()
-		v.ended(s)
+		return err
 	}
-	v.mu.Lock()
-	delete(v.sessions, s)
-	v.mu.Unlock()
+	s.run()
+	v.ended(s)
+	return nil
 }
 
 // close ends the service and its sessions, and waits for them.
@@ -568,7 +518,5 @@ func (v *service) close() {
 		s.close()
 	}
 	v.mu.Unlock()
-	v.crowd.Close()
-	_ = v.listener.Close()
-	v.accepted.Wait()
+	v.Close()
 }

@@ -52,7 +52,7 @@ func startService(t *testing.T, o *Options) (addr string, ended chan *session) {
 		return body, nil
 	}, func(s *session) { ended <- s })
 	t.Cleanup(v.close)
-	return v.listener.Addr().String(), ended
+	return v.Addr().String(), ended
 }
 
 func echo(_ *session, _ string, body json.RawMessage) (any, error) { return body, nil }
@@ -60,7 +60,7 @@ func echo(_ *session, _ string, body json.RawMessage) (any, error) { return body
 // connect dials and runs a session.
 func connect(t *testing.T, addr string, o *Options) (*session, error) {
 	t.Helper()
-	s, err := dial(context.Background(), callee{Contact: peer.Contact{HostPort: addr}}, o)
+	s, err := dial(context.Background(), peer.Callee{Contact: peer.Contact{HostPort: addr}}, o)
 	if err != nil {
 		return nil, err
 	}
@@ -275,18 +275,18 @@ func TestCertificatesSayWhoIsWho(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		cfg  *tls.Config
-		to   callee
+		to   peer.Callee
 		want error // ErrLost: whoever is refused by the server, whose reason may be lost with the connection
 	}{
-		{"a compute node", own, memoryNode(member.MN{ID: 7, Addr: contact}), nil},
-		{"a certificate for another memory node", own, memoryNode(member.MN{ID: 8, Addr: contact}), ErrAuth},
-		{"a memory node in the place of a compute node", own, computeNode(member.CN{ID: 7, Addr: contact}), ErrAuth},
-		{"a certificate of another member", own, memoryNode(member.MN{ID: 7, Addr: addr + "#host-9"}), ErrAuth},
-		{"a caller that is no compute node", a.Config("host-8", peer.NameMN), memoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
-		{"a caller of another cluster", stranger.Config("host-8", peer.NameCN), memoryNode(member.MN{ID: 7, Addr: contact}), ErrAuth},
-		{"a caller whom another cluster vouches for", mixed, memoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
-		{"a caller without a certificate", anonymous, memoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
-		{"a caller without TLS", nil, memoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a compute node", own, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), nil},
+		{"a certificate for another memory node", own, peer.MemoryNode(member.MN{ID: 8, Addr: contact}), ErrAuth},
+		{"a memory node in the place of a compute node", own, peer.ComputeNode(member.CN{ID: 7, Addr: contact}), ErrAuth},
+		{"a certificate of another member", own, peer.MemoryNode(member.MN{ID: 7, Addr: addr + "#host-9"}), ErrAuth},
+		{"a caller that is no compute node", a.Config("host-8", peer.NameMN), peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a caller of another cluster", stranger.Config("host-8", peer.NameCN), peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrAuth},
+		{"a caller whom another cluster vouches for", mixed, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a caller without a certificate", anonymous, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a caller without TLS", nil, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
 	} {
 		co := *o
 		co.TLS = x.cfg
@@ -341,7 +341,7 @@ func TestWhoIsCalledDoesNotAsk(t *testing.T) {
 		return nil, s.call(context.Background(), "link", body, nil)
 	}, func(*session) {})
 	t.Cleanup(v.close)
-	s, err := connect(t, v.listener.Addr().String(), o)
+	s, err := connect(t, v.Addr().String(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 		return nil, nil
 	}, func(*session) {})
 	t.Cleanup(v.close)
-	s, err := connect(t, v.listener.Addr().String(), o)
+	s, err := connect(t, v.Addr().String(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

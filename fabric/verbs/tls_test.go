@@ -54,7 +54,7 @@ func TestMembersWithCertificates(t *testing.T) {
 		}
 	}
 	// Another member's certificate, in the name of the first.
-	ask := func(to callee, kind string, request any) error {
+	ask := func(to peer.Callee, kind string, request any) error {
 		o := with("compute-2", peer.NameCN)
 		x, err := dial(context.Background(), to, &o)
 		if err != nil {
@@ -67,11 +67,11 @@ func TestMembersWithCertificates(t *testing.T) {
 	st, _ := n.State()
 	self := caller{ID: n.own.ID, From: n.own.Life, Revision: st.Revision}
 	self.To = s.own.Life
-	if err := ask(memoryNode(s.own), askAttach, attachRequest{self, []end{{}}}); !errors.Is(err, ErrAuth) {
+	if err := ask(peer.MemoryNode(s.own), askAttach, attachRequest{self, []end{{}}}); !errors.Is(err, ErrAuth) {
 		t.Errorf("attaches in the name of another: %v", err)
 	}
 	self.To = other.own.Life
-	if err := ask(computeNode(other.own), askLink, linkRequest{self, end{}}); !errors.Is(err, ErrAuth) {
+	if err := ask(peer.ComputeNode(other.own), askLink, linkRequest{self, end{}}); !errors.Is(err, ErrAuth) {
 		t.Errorf("a link in the name of another: %v", err)
 	}
 }

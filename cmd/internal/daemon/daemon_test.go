@@ -80,7 +80,7 @@ func TestWarningsSayWhatHappened(t *testing.T) {
 	report(fmt.Errorf("memory node mn3: %w: %w", tcp.ErrLost, fabric.ErrNodeDown))
 	report(fmt.Errorf("%w: mn1: made again", cn.ErrMemoryLost))
 	report(errors.New("something else"))
-	for _, want := range []string{`msg="connection lost" error="memory node mn3: tcp: connection lost: fabric: node is down" cause=`,
+	for _, want := range []string{`msg="connection lost" error="memory node mn3: fabric: connection lost: fabric: node is down" cause=`,
 		`msg="memory node has restarted without its memory" error=`, `msg="something else"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())

@@ -14,9 +14,6 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// ErrBehind: this node has not heard yet of what the other speaks of.
-var ErrBehind = errors.New("peer: has not heard of this yet")
-
 // behindTimeout is how long a newcomer waits for a node to hear of it.
 const behindTimeout = 2 * time.Second
 

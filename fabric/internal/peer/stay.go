@@ -15,10 +15,6 @@ const (
 	maxRejoin = 2 * time.Second
 )
 
-// ErrSuperseded: another process has served the number of a memory node while this one was given up. What is in memory here is older than
-// what that one had, and is not served again.
-var ErrSuperseded = errors.New("peer: another process has been this memory node meanwhile: memory here is older")
-
 // A Keeper keeps a memory node in the cluster. A memory node that the cluster has given up, because it was silent for longer
 // than its lease or because the coordinator has lost its storage, still has its memory: so it joins again, in a new epoch.
 type Keeper struct {

@@ -1,0 +1,22 @@
+package peer
+
+import "errors"
+
+// Errors of joining and serving that do not depend on the network. Packages tcp and verbs have them under the same names.
+var (
+	// ErrOptions: what a caller has asked for cannot be; nothing was touched.
+	ErrOptions = errors.New("fabric: bad options")
+	// ErrAuth: a side does not accept who the other is.
+	ErrAuth = errors.New("fabric: authentication failed")
+	// ErrVersion: there is no version of the protocol that both sides speak.
+	ErrVersion = errors.New("fabric: the peer speaks other versions")
+	// ErrProtocol: the peer sends what no node would.
+	ErrProtocol = errors.New("fabric: the peer breaks the protocol")
+	// ErrLost: the connection is lost, or cannot be made.
+	ErrLost = errors.New("fabric: connection lost")
+	// ErrSuperseded: another process has served the number of a memory node while this one was given up. What is in memory here is older than
+	// what that one had, and is not served again.
+	ErrSuperseded = errors.New("fabric: another process has been this memory node meanwhile: memory here is older")
+	// ErrBehind: this node has not heard yet of what the other speaks of. It will.
+	ErrBehind = errors.New("fabric: has not heard of this yet")
+)
