@@ -185,14 +185,24 @@ func (c *Client) writeEntry(p *Place, stamp Stamp) error {
 	return nil
 }
 
-// EnqueueWary is Enqueue by READ and CAS, for those who may have left a place behind in
-// this lock: one that the header counts, and that nobody will release before a reset does. An FAA
-// counts also whom it refuses. Whoever gave up and came again by FAA, as often as it
-// liked before the reset began, ran qsize over into qhead. A CAS adds nobody to
-// a header that has no room; so qsize stays below the number of entries plus that of participants.
+// EnqueueCautious is Enqueue by READ and CAS, for a client whose node may have left a ticket behind in
+// this lock: one that the header counts, and that nobody releases before a reset does. An FAA also counts a client that it
+// refuses. Clients that gave up and came again by FAA, as often as they liked before the reset began, ran qsize over
+// into qhead. A CAS adds nobody to a header that has no room; so qsize stays below the number of entries plus that of participants.
 //
 // Errors: as Enqueue's, and fabric.ErrDeadline: others were faster at each attempt until the deadline.
-func (c *Client) EnqueueWary(p *Place, stamp Stamp, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
+func (c *Client) EnqueueCautious(p *Place, stamp Stamp, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
+	return c.enqueueByCAS(p, stamp, reads, deadline, false)
+}
+
+// TryEnqueue acquires the lock if that is possible at once: READ and CAS, so
+// that it leaves no trace otherwise. reads go behind the CAS.
+func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err error) {
+	return c.enqueueByCAS(p, 0, reads, fabric.Forever, true)
+}
+
+// enqueueByCAS adds a participant to the header by READ and CAS. With try, it leaves a lock alone that does not grant it at once.
+func (c *Client) enqueueByCAS(p *Place, stamp Stamp, reads []fabric.Op, deadline fabric.Time, try bool) (granted bool, err error) {
 	y := c.lay
 	p.Index = 0
 	c.ops[0] = fabric.Load(p.Lock)
@@ -203,7 +213,11 @@ func (c *Client) EnqueueWary(p *Place, stamp Stamp, reads []fabric.Op, deadline 
 	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
 		size, writers := y.Size(h), y.Writers(h)
 		p.Index, p.Behind, p.Sent, p.Carried.Words = y.Head(h)+size, 0, 0, 0
-		if !c.admits(p, h) {
+		grants := size == 0 || p.Mode == lock.Shared && writers == 0
+		switch {
+		case try && (h.ResetID() != 0 || size >= y.Capacity() || !grants):
+			return false, nil
+		case !c.admits(p, h):
 			return false, c.refused(p, h)
 		}
 		c.ops[0] = fabric.CAS(p.Lock, uint64(h), uint64(h)+y.acquireDelta(p.Mode))
@@ -216,16 +230,16 @@ func (c *Client) EnqueueWary(p *Place, stamp Stamp, reads []fabric.Op, deadline 
 		}
 		c.stats.AcquireOps++
 		switch {
-		case !c.ops[0].Swapped() && err != nil:
-			return false, err
-		case !c.ops[0].Swapped():
-			if c.port.Now() >= deadline {
-				return false, fabric.ErrDeadline
-			}
-		case size == 0 || p.Mode == lock.Shared && writers == 0:
+		case c.ops[0].Swapped() && grants:
 			return c.immediate(p, reads, c.ops[1:n], err)
-		default:
+		case c.ops[0].Swapped():
 			return false, c.writeEntry(p, stamp)
+		case err == nil && c.port.Now() >= deadline:
+			err = fabric.ErrDeadline
+		}
+		if err != nil { // perhaps of a READ behind the CAS
+			p.Index = 0
+			return false, err
 		}
 	}
 }
@@ -255,40 +269,6 @@ func (c *Client) refused(p *Place, h Header) error {
 	}
 	c.stats.Aborts++
 	return ErrAborted
-}
-
-// TryEnqueue acquires the lock if that is possible at once: READ and CAS, so
-// that it leaves no trace otherwise. reads go behind the CAS.
-func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err error) {
-	y := c.lay
-	p.Index = 0
-	c.ops[0] = fabric.Load(p.Lock)
-	if err := c.port.Do(c.ops[:1]); err != nil {
-		return false, err
-	}
-	c.stats.AcquireOps++
-	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
-		size, writers := y.Size(h), y.Writers(h)
-		p.Index, p.Behind, p.Sent, p.Carried.Words = y.Head(h)+size, 0, 0, 0
-		if h.ResetID() != 0 || size >= y.Capacity() || size > 0 && (p.Mode == lock.Exclusive || writers > 0) {
-			return false, nil
-		}
-		if y.worn(p.Index) || writers > size || p.Index >= y.maxIndex() {
-			return false, c.refused(p, h)
-		}
-		c.ops[0] = fabric.CAS(p.Lock, uint64(h), uint64(h)+y.acquireDelta(p.Mode))
-		n := 1 + copy(c.ops[1:], reads)
-		err := c.port.Do(c.ops[:n])
-		if err != nil && executed(err) == 0 {
-			p.Index = 0
-			c.onAtomicError(p.Lock, err)
-			return false, err
-		}
-		c.stats.AcquireOps++
-		if c.ops[0].Swapped() {
-			return c.immediate(p, reads, c.ops[1:n], err)
-		}
-	}
 }
 
 // immediate ends an acquisition that was granted at once: unless one of the

@@ -104,6 +104,44 @@ func TestReaderFindsTheNextSlotUsedAgain(t *testing.T) {
 	}
 }
 
+// raced is a Port before whose second chain another client changes the lock.
+type raced struct {
+	fabric.Port
+	n    int
+	meet func()
+}
+
+func (r *raced) Do(ops []fabric.Op) error {
+	if r.n++; r.n == 2 {
+		r.meet()
+	}
+	return r.Port.Do(ops)
+}
+
+// A CAS that adds nobody, with a READ behind it that fails or at the deadline, leaves no ticket that the caller would have to give up.
+func TestFailedCASLeavesNoTicket(t *testing.T) {
+	y := Layout{CapacityBits: 2, VersionBits: 16}
+	for _, want := range []error{fabric.ErrNodeDown, fabric.ErrDeadline} {
+		asked, err := failingClient(t, y, y.Header(7, 0, 0, 0), 0, false, func(k *Client) error {
+			l, port := fabric.At(0, garbageAt), k.port
+			k.port = &raced{Port: port, meet: func() { _ = port.Do([]fabric.Op{fabric.FAA(l, y.acquireDelta(lock.Shared))}) }}
+			reads := []fabric.Op{fabric.Load(l.Add(8))}
+			if want == fabric.ErrNodeDown {
+				k.port = &failing{Port: k.port, chain: 1, op: 1, err: want}
+			}
+			p := Place{Lock: l, Mode: lock.Shared}
+			_, err := k.EnqueueCautious(&p, 0, reads, 0)
+			if p.Index != 0 {
+				t.Errorf("%v: index %d, in a header that does not count it", err, p.Index)
+			}
+			return err
+		})
+		if !errors.Is(err, want) || len(asked) != 0 {
+			t.Errorf("%v, want %v; asked for resets %v", err, want, asked)
+		}
+	}
+}
+
 // failingClient has a client act on a lock with a header and an entry of index 8, and returns the resets that it asked for.
 func failingClient(t *testing.T, y Layout, h Header, e Entry, fenced bool, act func(*Client) error) (asked []Reason, err error) {
 	c := sim.New(sim.Config{Seed: 1})

@@ -5,7 +5,7 @@ import "github.com/declock/declock/fabric"
 // A doubt is about a lock in whose queue this node may have left a place behind: one that
 // the header counts until a reset. Somebody gave up before the reset that had refused it was over, or
 // the outcome of an operation is unknown. The next acquisition asks before it adds itself to the
-// header (cql.Client.EnqueueWary), so that places left behind do not add up.
+// header (cql.Client.EnqueueCautious), so that places left behind do not add up.
 type doubt struct {
 	lock  fabric.Addr
 	since uint64 // the number of the doubt in its shard, from 1: a later one has a greater

@@ -88,7 +88,7 @@ func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request, rea
 			granted, err = k.remote.Enqueue(place, stamp, reads)
 			return k.doubtful(place, granted, err)
 		}
-		granted, err = k.remote.EnqueueWary(place, stamp, reads, deadline)
+		granted, err = k.remote.EnqueueCautious(place, stamp, reads, deadline)
 		if err == nil {
 			k.table.trust(place.Lock, k.doubted)
 		}

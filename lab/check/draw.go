@@ -284,7 +284,7 @@ func (s *Scenario) wraps(d *drawer) {
 }
 
 // participants returns how many may be in the queue of a lock: the witness is one more node. Who gives up
-// leaves at most one place behind that is more than the entries: then it looks before it comes again (cql.Client.EnqueueWary).
+// leaves at most one place behind that is more than the entries: then it looks before it comes again (cql.Client.EnqueueCautious).
 func (s *Scenario) participants() int {
 	if s.Policy == "cql" {
 		return s.CNs*s.Clients + s.CNs + 1 + (s.Joins+s.Leaves)*(s.Clients+1)

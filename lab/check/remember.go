@@ -43,7 +43,7 @@ var tidyFunctions = map[string]bool{}
 
 func init() {
 	for pkg, names := range map[string]string{
-		"cql.(*Client).":      "Enqueue EnqueueWary writeEntry Await Recheck headLives AwaitReset Release passOn passOnWriter passOnReader refetch",
+		"cql.(*Client).":      "Enqueue EnqueueCautious enqueueByCAS writeEntry Await Recheck headLives AwaitReset Release passOn passOnWriter passOnReader refetch",
 		"hier.(*Locker).":     "Acquire acquire acquireRemote enqueue await acquireLocal hold read do perform Release release giveUp",
 		"check.(*exploring).": "client play",
 		"check.":              "Exploration.buildWith.func1",
