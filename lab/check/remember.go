@@ -43,11 +43,11 @@ var tidyFunctions = map[string]bool{}
 
 func init() {
 	for pkg, names := range map[string]string{
-		"cql.(*Client).":      "Enqueue EnqueueCautious enqueueByCAS writeEntry Await Recheck headLives AwaitReset Release passOn passOnWriter passOnReader refetch",
-		"hier.(*Locker).":     "Acquire acquire acquireRemote enqueue await acquireLocal hold read do perform Release release giveUp",
-		"check.(*exploring).": "client play",
-		"check.":              "Exploration.buildWith.func1",
-		"fabric/sim.":         "(*Port).Do (*Port).Recv (*Port).Pause (*Port).recv (*Port).pause (*Port).waitChain (*Port).blockInTime (*Cluster).Go.func1 (*Task).run (*coroutine).run",
+		"cql.(*Client).":          "Enqueue EnqueueCautious enqueueByCAS writeEntry Await Recheck headLives AwaitReset Release passOn passOnWriter passOnReader refetch",
+		"hier.(*Locker).":         "Acquire acquire acquireRemote enqueue await acquireLocal hold read do perform Release release giveUp",
+		"lab/check.(*exploring).": "client play",
+		"lab/check.":              "Exploration.buildWith.func1",
+		"fabric/sim.":             "(*Port).Do (*Port).Recv (*Port).Pause (*Port).recv (*Port).pause (*Port).waitChain (*Port).blockInTime (*Cluster).Go.func1 (*Task).run (*coroutine).run",
 	} {
 		for _, n := range strings.Fields(names) {
 			tidyFunctions[modulePath+pkg+n] = true
