@@ -29,7 +29,7 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 		return err
 	}
 	defer c.end()
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		if err := c.catchUp(); err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (l *loader) leaves(pairs iter.Seq2[[]byte, []byte]) (err error) {
 // pair writes one pair.
 func (l *loader) pair(key, value []byte) error {
 	c := l.c
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		return c.gone() // the client's next operation goes on with the tree as it is then
 	}
 	if err := c.sized(key, value); err != nil {
@@ -305,7 +305,7 @@ func (l *loader) publish() error {
 	a := c.t.slotAddr(m.self, classNode)
 	c.before[0] = fabric.Write(c.t.slotAddr(shadow, classNode), c.left[:used])
 	c.before[1] = fabric.Store(a, uint64(movingWord(m.version, shadow)))
-	c.before[2] = fabric.Store(c.t.nodes[0].base.Add(rootOffset), uint64(l.root))
+	c.before[2] = fabric.Store(c.t.h.Parts[0].Base.Add(rootOffset), uint64(l.root))
 	c.before[3] = fabric.Write(a.Add(8), c.left[8:used])
 	c.before[4] = fabric.Store(a, uint64(makeWord(stateAlive, used, w.crc())))
 	if err := c.release(5, nil); err != nil {

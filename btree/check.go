@@ -121,7 +121,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 		return nil, err
 	}
 	defer c.end()
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		if err := c.catchUp(); err != nil {
 			return nil, err
 		}

@@ -103,17 +103,17 @@ func (s *Stats) Add(t *Stats) {
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the tree was opened with. It works over l's Port.
 func (t *Tree) Client(l lock.Locker) (*Client, error) {
-	c := &Client{t: t.line.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
+	c := &Client{t: t.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
 	c.use.Begin()
 	defer c.use.End()
 	var err error
-	if !c.t.lost() {
+	if !c.t.h.Lost() {
 		err = c.open(c.t)
 	}
 	switch {
 	case c.t.waits():
 		err = c.await()
-	case c.t.lost():
+	case c.t.h.Lost():
 		err = c.revive()
 	}
 	if err != nil {
@@ -129,18 +129,18 @@ func (c *Client) open(t *Tree) error {
 	if t != before {
 		c.discard()
 	}
-	c.t, c.shadow, c.jobs, c.owed = t, make([]atomic.Uint64, len(t.nodes)), c.jobs[:0], 0
+	c.t, c.shadow, c.jobs, c.owed = t, make([]atomic.Uint64, len(t.h.Parts)), c.jobs[:0], 0
 	for _, b := range []*[]byte{&c.leaf, &c.inner, &c.left, &c.right} {
 		*b = p.Alloc(t.geo.nodeSize)
 	}
 	c.aux = p.Alloc(auxSize)
-	c.work.Open(p, t.member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
+	c.work.Open(p, t.h.Member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 	c.finder.init()
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
 	// Whoever lets the tree go sees the client from here on, or the client that it is dropped.
 	c.user.Use = c.use
 	t.join(c)
-	err := t.forgone()
+	err := t.h.Gone()
 	if err == nil {
 		err = c.takeShadows()
 	}
@@ -157,7 +157,7 @@ func (c *Client) open(t *Tree) error {
 func (c *Client) takeShadows() error {
 	c.user.Enter()
 	defer c.user.Leave()
-	for i := range c.t.nodes {
+	for i := range c.t.h.Parts {
 		_, err := c.shadowOn(i)
 		if errors.Is(err, fabric.ErrUnknownOutcome) && !errors.Is(err, fabric.ErrInterrupted) {
 			_, err = c.shadowOn(i) // this client was the first to find it out

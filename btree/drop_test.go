@@ -9,6 +9,7 @@ import (
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 )
 
 // A compute node that has not looked since the tree was dropped, and needs more memory for it, hears that it has been dropped, and makes no other
@@ -71,7 +72,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 	mine, err := next.Open()
 	wantErr(t, "port", err, nil)
 	for _, left := range []int{1, 0} {
-		wantErr(t, "free", freeRetired(p, w.mns, w.cns[0].View), nil)
+		wantErr(t, "free", handle.FreeDropped(p, w.mns, w.cns[0].View), nil)
 		list, err := r.Retired(mine)
 		if wantErr(t, "retired", err, nil); len(list) != left || next.ID() != w.cns[1].ID() {
 			t.Fatalf("%d entries are retired, want %d; %v has the number of %v", len(list), left, next.ID(), w.cns[1].ID())

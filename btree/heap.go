@@ -59,11 +59,9 @@ const auxSize = 64 // bytes of Client.aux
 
 const localSlots = 64 // what a list keeps before it gives some back
 
-// initHeap makes what the compute node has of a memory node's slots.
-func (t *Tree) initHeap(i int) {
-	m := &t.nodes[i]
-	m.heap = slab.New(slab.Config{
-		Region: m.region, Entry: &m.entry, Part: i, Lines: m.base.Add(linesOffset), Classes: numClasses,
+// division returns how the tree's memory on a memory node is divided.
+func (t *Tree) division(i int) slab.Config {
+	return slab.Config{
 		Size: func(cl uint8) uint64 { return t.slotSize(class(cl)) },
 		// Who has an old idea of the tree may lock a node that is gone: its lock stays a lock.
 		Fixed: func(cl uint8) bool { return class(cl) == classNode },
@@ -71,8 +69,8 @@ func (t *Tree) initHeap(i int) {
 		Items: func(w *slab.Worker, cl uint8, items []uint64) { t.incarnations(w, i, class(cl), items) },
 		Free:  func(w *slab.Worker, cl uint8, items []uint64) error { return t.giveWith(w, i, class(cl), items) },
 		Bound: func(cl uint8) int { return localSlots },
-		Limit: t.geo.limit, End: m.limit, Reserve: m.region.Reserve(),
-	})
+		Limit: t.geo.limit,
+	}
 }
 
 // incarnations puts the incarnation of its last life into each item that is a slot of a node. If that cannot be read, it is not known: another is drawn.
@@ -98,8 +96,8 @@ func (t *Tree) incarnations(w *slab.Worker, node int, cl class, items []uint64) 
 // incarnation is that of its last life.
 func (c *Client) alloc(node int, cl class) (ptr, error) {
 	var errs error
-	for i := range c.t.nodes {
-		p, err := c.allocOn((node+i)%len(c.t.nodes), cl)
+	for i := range c.t.h.Parts {
+		p, err := c.allocOn((node+i)%len(c.t.h.Parts), cl)
 		if err == nil || !errors.Is(err, memory.ErrNoSpace) && !errors.Is(err, fabric.ErrNodeDown) {
 			return p, err
 		}
@@ -114,16 +112,16 @@ func (c *Client) alloc(node int, cl class) (ptr, error) {
 func (c *Client) allocOn(node int, cl class) (ptr, error) {
 	p, err := c.take(node, cl)
 	if err == nil {
-		c.t.member.Touch(node, p.off64())
+		c.t.h.Member.Touch(node, p.off64())
 	}
 	return p, err
 }
 
 func (c *Client) take(node int, cl class) (ptr, error) {
-	if m := &c.t.nodes[node]; m.missing() {
+	if m := c.t.h.Parts[node]; m.Missing() {
 		return 0, c.t.down(m)
 	}
-	h, n := c.t.nodes[node].heap, uint8(cl)
+	h, n := c.t.h.Parts[node].Heap, uint8(cl)
 	slot := func(item uint64) ptr { return ptr(item) | makePtr(node, 0, 0) }
 	if item, ok := h.Pop(n); ok {
 		return slot(item), nil
@@ -165,7 +163,7 @@ func (c *Client) free(p ptr, cl class) {
 		c.t.forget(p)
 		return
 	}
-	h := c.t.nodes[p.node()].heap
+	h := c.t.h.Parts[p.node()].Heap
 	var batch [slab.Batch]uint64
 	if k := h.Push(&c.work, uint8(cl), uint64(p)&^uint64(makePtr(maxNodes, 0, 0)), &batch); k != 0 {
 		if err := c.give(p.node(), cl, batch[:k]); err != nil && !fabric.Refused(err) {
@@ -202,22 +200,22 @@ func (t *Tree) giveWith(w *slab.Worker, node int, cl class, items []uint64) erro
 			ops := [1]fabric.Op{fabric.Write(t.slotAddr(p, cl), b)}
 			if err := w.Do(ops[:]); err != nil {
 				if fabric.Refused(err) {
-					t.nodes[node].heap.Keep(w, uint8(cl), items)
+					t.h.Parts[node].Heap.Keep(w, uint8(cl), items)
 				} else {
 					for _, item := range items {
-						t.member.Lose(node, slab.Off64(item))
+						t.h.Member.Lose(node, slab.Off64(item))
 					}
 				}
 				return fmt.Errorf("slot %v: %w", p, err)
 			}
 		}
 	}
-	return t.nodes[node].heap.Give(w, uint8(cl), items)
+	return t.h.Parts[node].Heap.Give(w, uint8(cl), items)
 }
 
 // slotAddr returns where a slot's word is, or a value.
 func (t *Tree) slotAddr(p ptr, cl class) fabric.Addr {
-	a := t.nodes[p.node()].zero.Add(p.off64() * slotUnit)
+	a := t.h.Parts[p.node()].At(p.off64())
 	if cl == classNode {
 		a = a.Add(t.geo.lockSize)
 	}
@@ -226,21 +224,21 @@ func (t *Tree) slotAddr(p ptr, cl class) fabric.Addr {
 
 // lockAddr returns where the lock of a node is.
 func (t *Tree) lockAddr(p ptr) fabric.Addr {
-	return t.nodes[p.node()].zero.Add(p.off64() * slotUnit)
+	return t.h.Parts[p.node()].At(p.off64())
 }
 
 // sane reports whether a slot of so many bytes can be where p says, on a part that is there.
 func (t *Tree) sane(p ptr, size uint64) bool {
-	if p.node() >= len(t.nodes) {
+	if p.node() >= len(t.h.Parts) {
 		return false
 	}
-	m := &t.nodes[p.node()]
-	return m.there.Load() && p.off64()*slotUnit >= m.region.HeapOffset() && p.off64()*slotUnit+size <= m.limit
+	m := t.h.Parts[p.node()]
+	return !m.Missing() && m.Has(p.off64()*slotUnit, size)
 }
 
 // lose gives a slot up: an operation that may still take effect would write it or link it.
 func (c *Client) lose(p ptr) {
-	c.t.member.Lose(p.node(), p.off64())
+	c.t.h.Member.Lose(p.node(), p.off64())
 	c.stats.Leaked++
 }
 
@@ -255,7 +253,7 @@ func (c *Client) Drain() error {
 }
 
 func (c *Client) drain() error {
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		if err := c.catchUp(); err != nil {
 			return err
 		}
@@ -263,15 +261,7 @@ func (c *Client) drain() error {
 	c.user.Enter()
 	defer c.user.Leave()
 	c.freeShadows()
-	for i := range c.t.nodes {
-		if c.t.nodes[i].missing() {
-			continue
-		}
-		if err := c.t.nodes[i].heap.GiveLists(&c.work); err != nil {
-			return c.wrapped(err)
-		}
-	}
-	return nil
+	return c.wrapped(c.t.h.GiveLists(&c.work))
 }
 
 // freeShadows gives back what the client keeps for shadows.

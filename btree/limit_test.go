@@ -19,16 +19,16 @@ func TestMemoryLimit(t *testing.T) {
 		}
 	}
 	wantErr(t, "put", err, ErrNoSpace)
-	for i := range c.t.nodes {
-		m := &c.t.nodes[i]
-		p, err := m.region.Pages(w.port(0))
+	for i := range c.t.h.Parts {
+		m := c.t.h.Parts[i]
+		p, err := m.Region.Pages(w.port(0))
 		wantErr(t, "pages", err, nil)
-		if took := p.Owned(&m.entry) - m.entry.Length; took > limit+m.region.PageSize() || took < limit*3/4 {
-			t.Errorf("%v: %d bytes are taken, the limit is %d", m.mn, took, limit)
+		if took := p.Owned(&m.Entry) - m.Entry.Length; took > limit+m.Region.PageSize() || took < limit*3/4 {
+			t.Errorf("%v: %d bytes are taken, the limit is %d", m.MN, took, limit)
 		}
-		e, err := m.region.Lookup(w.port(0), "test", memory.KindTree)
+		e, err := m.Region.Lookup(w.port(0), "test", memory.KindTree)
 		if wantErr(t, "lookup", err, nil); EntryLimit(&e) != limit {
-			t.Errorf("%v: the root entry has a limit of %d", m.mn, EntryLimit(&e))
+			t.Errorf("%v: the root entry has a limit of %d", m.MN, EntryLimit(&e))
 		}
 	}
 	if again := w.open(0, w.config()); again.MemoryLimit() != limit {

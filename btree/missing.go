@@ -7,6 +7,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 )
 
@@ -20,47 +21,39 @@ import (
 // The first part has the ptr of the root and the registrations of the compute nodes that have the tree open. Without it the tree is waiting: each operation tries
 // to open it, and fails with ErrNodeDown until then. Since this compute node has seen nothing of the tree, it reports nothing of it as lost.
 
-// unseen is the Tree.losses of a tree that waits: each operation finds it outdated.
-const unseen = ^uint32(0)
-
-// waits reports whether the tree is waiting for its first part.
-func (t *Tree) waits() bool { return t.losses == unseen }
-
-// missing reports whether the part was on a memory node that was down when the tree was opened, and is still missing.
-func (m *part) missing() bool { return !m.there.Load() }
+// waits reports whether the tree is waiting for its first part: each operation finds it outdated.
+func (t *Tree) waits() bool { return t.h.Seen == handle.Unseen }
 
 // onMissing reports whether a slot is on a missing part.
-func (t *Tree) onMissing(p ptr) bool { return p.node() < len(t.nodes) && t.nodes[p.node()].missing() }
-
-// down is the error of an operation that needs a missing part.
-func (t *Tree) down(m *part) error {
-	return fmt.Errorf("btree: %w: memory node %v, which has a part of tree %q that is needed", fabric.ErrNodeDown, m.mn, t.cfg.Name)
+func (t *Tree) onMissing(p ptr) bool {
+	return p.node() < len(t.h.Parts) && t.h.Parts[p.node()].Missing()
 }
 
-// openWithout opens a tree while memory nodes are down: why is the error of open. It fails with why if no part of the tree is found.
-func openWithout(port fabric.Port, cfg Config, l *line, why error) (*Tree, error) {
+// down is the error of an operation that needs a missing part.
+func (t *Tree) down(m *handle.Part) error {
+	return fmt.Errorf("btree: %w: memory node %v, which has a part of tree %q that is needed", fabric.ErrNodeDown, m.MN, t.cfg.Name)
+}
+
+// openWithout returns the tree that follows t, which it opens while memory nodes are down: why is the error of open. It fails with why if no part of the tree is found.
+func (t *Tree) openWithout(port fabric.Port, cfg Config, why error) (*Tree, error) {
 	given := cfg
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	t := newTree(cfg, l)
+	t = t.next(cfg)
 	regions, entries := make([]*memory.Region, len(cfg.Nodes)), make([]memory.Entry, len(cfg.Nodes))
 	whole, first := true, -1 // all parts are found of which the memory nodes are up
 	for i, mn := range cfg.Nodes {
-		r, err := memory.Reach(port, mn)
-		if errors.Is(err, fabric.ErrNodeDown) {
+		r, e, found, err := trees.Lookup(port, cfg.Name, mn)
+		if r == nil && errors.Is(err, fabric.ErrNodeDown) {
 			continue
 		}
 		if err != nil {
 			return nil, errors.Join(why, err)
 		}
-		e, err := r.Lookup(port, cfg.Name, memory.KindTree)
-		if errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated) {
+		if !found {
 			whole = false
 			continue
-		}
-		if err != nil {
-			return nil, errors.Join(why, err)
 		}
 		g, err := decodeGeometry(&e, i)
 		if err != nil {
@@ -82,7 +75,7 @@ func openWithout(port fabric.Port, cfg Config, l *line, why error) (*Tree, error
 		return nil, err
 	}
 	if first > 0 || !whole {
-		t.losses, t.member = unseen, new(reclaim.Member)
+		t.h.Seen, t.h.Member = handle.Unseen, new(reclaim.Member)
 		return t, nil
 	}
 	for i, r := range regions {
@@ -112,13 +105,13 @@ func (c *Client) reach(p ptr, size uint64) error {
 
 // takeIn takes a missing part in.
 func (c *Client) takeIn(node int) error {
-	m := &c.t.nodes[node]
-	taken, err := c.t.line.turn.Take(c.port)
+	m := c.t.h.Parts[node]
+	taken, err := c.t.h.Turn().Take(c.port)
 	if taken {
 		err = c.t.complete(c)
-		c.t.line.turn.End()
+		c.t.h.Turn().End()
 	}
-	if !m.missing() {
+	if !m.Missing() {
 		return nil
 	}
 	if err == nil || errors.Is(err, fabric.ErrNodeDown) {
@@ -129,8 +122,8 @@ func (c *Client) takeIn(node int) error {
 
 // whole takes all missing parts in, and fails with ErrNodeDown if one stays missing.
 func (c *Client) whole() error {
-	for i := range c.t.nodes {
-		if c.t.nodes[i].missing() {
+	for i := range c.t.h.Parts {
+		if c.t.h.Parts[i].Missing() {
 			if err := c.takeIn(i); err != nil {
 				return err
 			}
@@ -142,12 +135,12 @@ func (c *Client) whole() error {
 // completeInBackground takes in what there is of missing parts, and has slots found that had become free on them.
 func (c *Client) completeInBackground() {
 	t := c.t
-	if t.absent.Load() > 0 && t.line.turn.Try() {
+	if t.absent.Load() > 0 && t.h.Turn().Try() {
 		_ = t.complete(c) // whoever needs a part hears why it is missing
-		t.line.turn.End()
+		t.h.Turn().End()
 	}
 	if t.absent.Load() == 0 && t.forgotten.Swap(false) {
-		t.member.Force()
+		t.h.Member.Force()
 	}
 }
 
@@ -158,17 +151,17 @@ func (t *Tree) complete(c *Client) error {
 	}
 	var births uint64
 	var errs error
-	back := make([]*memory.Region, len(t.nodes))
+	back := make([]*memory.Region, len(t.h.Parts))
 	up := true
-	for i := range t.nodes {
-		m := &t.nodes[i]
-		if !m.missing() {
-			births += uint64(m.region.Birth())
+	for i := range t.h.Parts {
+		m := t.h.Parts[i]
+		if !m.Missing() {
+			births += uint64(m.Region.Birth())
 			continue
 		}
-		err := lock.Renew(c.l, m.mn)
+		err := lock.Renew(c.l, m.MN)
 		if err == nil {
-			back[i], err = memory.Reach(c.port, m.mn)
+			back[i], err = memory.Reach(c.port, m.MN)
 		}
 		if err != nil {
 			up, errs = false, errors.Join(errs, err)
@@ -198,8 +191,8 @@ func (t *Tree) complete(c *Client) error {
 // absence deals with a part that is not on its memory node. The tree has been removed, or was never made there, or the memory of the memory node has been lost, and
 // then the tree is gone. Which of the two it is can be known when all memory nodes are up, with so many births.
 func (t *Tree) absence(c *Client, i int, up bool, births uint64) error {
-	first := &t.nodes[0]
-	if err := first.region.Published(c.work.Path(), &first.entry); err != nil {
+	first := t.h.Parts[0]
+	if err := first.Region.Published(c.work.Path(), &first.Entry); err != nil {
 		if errors.Is(err, memory.ErrRemoved) {
 			err = c.removed(err)
 		}
@@ -207,18 +200,17 @@ func (t *Tree) absence(c *Client, i int, up bool, births uint64) error {
 	}
 	switch {
 	case !up:
-		return fmt.Errorf("btree: tree %q is not on %v", t.cfg.Name, t.nodes[i].mn)
+		return fmt.Errorf("btree: tree %q is not on %v", t.cfg.Name, t.h.Parts[i].MN)
 	case births == t.geo.births:
-		return t.openNode(c.port, lock.Path(c.l), i, t.nodes[i].mn)
-	case !t.lost():
-		t.line.losses.Add(1)
+		return t.openNode(c.port, lock.Path(c.l), i, t.h.Parts[i].MN)
 	}
-	return fmt.Errorf("btree: tree %q is gone: memory node %v has lost its memory", t.cfg.Name, t.nodes[i].mn)
+	t.h.CountLoss()
+	return fmt.Errorf("btree: tree %q is gone: memory node %v has lost its memory", t.cfg.Name, t.h.Parts[i].MN)
 }
 
 // forget leaves a slot on a missing part to nobody: the tree does not lead there any more. It is found when the part is there again.
 func (t *Tree) forget(p ptr) {
-	t.member.Touch(p.node(), p.off64())
+	t.h.Member.Touch(p.node(), p.off64())
 	t.forgotten.Store(true)
 }
 
@@ -228,11 +220,11 @@ func (c *Client) catchUp() error {
 	if !c.t.waits() {
 		return c.revive()
 	}
-	t, err := c.t.revived(c.l)
+	t, err := c.t.reopened(c.l)
 	if err == nil {
 		err = c.open(t)
 	}
-	if errors.Is(err, errReviving) {
+	if errors.Is(err, handle.ErrReopening) {
 		err = fmt.Errorf("%w: %w", fabric.ErrNodeDown, err)
 	}
 	if err != nil {

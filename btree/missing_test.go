@@ -133,7 +133,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	_, err = c.Check(CheckOptions{})
 	wantDown(t, "check", err)
 	wantDown(t, "reclaim", c.Reclaim(view))
-	_, err = (&owner{c, view}).Mark()
+	_, err = newOwner(c, view).Mark()
 	wantDown(t, "mark", err)
 	_, err = c.Tend(view)
 	wantErr(t, "tend", err, nil)
@@ -169,7 +169,7 @@ func partsComeBack(t *testing.T, w *world, first *Tree, c *Client, down []int, w
 		w.c.RestartServer(w.mns[i])
 	}
 	view := func() fabric.View { return w.cns[1].View() }
-	later := w.client(1, c.t.line.newest.Load()) // with a Port of after the restart
+	later := w.client(1, c.t.newest.Load()) // with a Port of after the restart
 	got := map[string]string{}
 	wantErr(t, "scan", later.Each(Range{}, func(k, v []byte) bool { got[string(k)] = string(v); return true }), nil)
 	if !maps.Equal(got, want) {

@@ -11,7 +11,7 @@ import (
 
 // check validates an operation's key and value.
 func (c *Client) check(key, value []byte) error {
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		if err := c.catchUp(); err != nil {
 			return err
 		}
@@ -107,9 +107,7 @@ func (t *Tree) outside(value []byte) (outside, error) {
 	}
 	if o.size <= MaxValueSize && t.sane(o.at, uint64(o.size)) {
 		size := t.slotSize(classFor(o.size))
-		own := t.nodes[o.at.node()].entry
-		from, end := o.at.off64()*slotUnit, own.Addr.Offset()+own.Length
-		if t.sane(o.at, size) && (from+size <= own.Addr.Offset() || from >= end) {
+		if t.sane(o.at, size) && !t.h.Parts[o.at.node()].Own(o.at.off64()*slotUnit, size) {
 			return o, nil
 		}
 	}
@@ -195,7 +193,7 @@ func (c *Client) store(value []byte) (outside, error) {
 	c.growValue(len(value))
 	var err error
 	node := c.t.nextNode(0)
-	for range c.t.nodes {
+	for range c.t.h.Parts {
 		if o.at, err = c.alloc(node, cl); err != nil {
 			return outside{}, err
 		}

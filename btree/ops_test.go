@@ -199,15 +199,15 @@ func TestNodesWhereValuesWere(t *testing.T) {
 		}
 		locks = i
 	}
-	m := &c.t.nodes[0]
-	p, err := m.region.Pages(c.port)
+	m := c.t.h.Parts[0]
+	p, err := m.Region.Pages(c.port)
 	wantErr(t, "pages", err, nil)
-	p.Runs(&m.entry, func(x memory.Run) {
+	p.Runs(&m.Entry, func(x memory.Run) {
 		if x.Tag != uint8(classNode)+1 {
 			return
 		}
 		for off := x.Off; off+c.t.stride <= x.Off+x.Size; off += c.t.stride {
-			if v := w.c.PeekWord(m.zero.Add(off)); v != 0 {
+			if v := w.c.PeekWord(m.Zero.Add(off)); v != 0 {
 				t.Fatalf("nobody holds the lock of the node at %#x, and it is %#x", off, v)
 			}
 		}

@@ -11,12 +11,12 @@ import (
 func TestDamagedPlaceOfAValue(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 1)
 	c := w.client(0, w.open(0, w.config()))
-	m := &c.t.nodes[0]
-	own := m.base.Offset() / slotUnit
+	m := c.t.h.Parts[0]
+	own := m.Base.Offset() / slotUnit
 	for i, o := range []outside{
 		{at: makePtr(0, own, 0), size: 2000},
 		{at: makePtr(0, own-1, 0), size: 2000},
-		{at: makePtr(0, m.limit/slotUnit-1, 0), size: 2000},
+		{at: makePtr(0, m.Limit/slotUnit-1, 0), size: 2000},
 		{at: makePtr(0, 1, 0), size: 2000},
 		{at: makePtr(5, own+1<<10, 0), size: 2000},
 		{at: makePtr(0, own+1<<10, 0), size: MaxValueSize + 1},
@@ -35,8 +35,8 @@ func TestDamagedPlaceOfAValue(t *testing.T) {
 		wantErr(t, "delete", c.Delete(key), ErrCorrupt)
 	}
 	for cl := range class(numClasses) {
-		m.heap.Each(uint8(cl), func(from, to uint64) {
-			if from < m.region.HeapOffset()/slotUnit || from < own+m.entry.Length/slotUnit && to > own {
+		m.Heap.Each(uint8(cl), func(from, to uint64) {
+			if from < m.Region.HeapOffset()/slotUnit || from < own+m.Entry.Length/slotUnit && to > own {
 				t.Errorf("%#x to %#x is in the free list of class %d", from, to, cl)
 			}
 		})

@@ -158,7 +158,7 @@ func (c *Client) grow(j *job) (bool, error) {
 		c.giveUp(slot, classNode, err)
 		return false, fmt.Errorf("btree: new root %v: %w", m.self, err)
 	}
-	c.ops[0] = fabric.CAS(c.t.nodes[0].base.Add(rootOffset), uint64(old), uint64(m.self))
+	c.ops[0] = fabric.CAS(c.t.h.Parts[0].Base.Add(rootOffset), uint64(old), uint64(m.self))
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		c.giveUp(m.self, classNode, err)
 		return false, fmt.Errorf("btree: root: %w", err)

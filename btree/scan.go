@@ -171,9 +171,9 @@ func (it *Iterator) valueOf(x *item) ([]byte, error) {
 // load reads the next leaf and sorts what is to be returned of it.
 func (it *Iterator) load() error {
 	switch {
-	case it.c.t.lost() && !it.c.t.waits():
+	case it.c.t.h.Lost() && !it.c.t.waits():
 		return it.c.revive()
-	case it.c.t.lost():
+	case it.c.t.h.Lost():
 		if err := it.c.catchUp(); err != nil {
 			return err
 		}

@@ -26,16 +26,16 @@ type extent struct {
 // load reads what runs there are, and which slots are free.
 func (m *slotMap) load(k *checker) error {
 	t := k.c.t
-	m.extents = make([][]extent, len(t.nodes))
-	m.mem = make([]MemoryReport, len(t.nodes))
-	for i := range t.nodes {
-		m.mem[i].Node = t.nodes[i].mn
+	m.extents = make([][]extent, len(t.h.Parts))
+	m.mem = make([]MemoryReport, len(t.h.Parts))
+	for i := range t.h.Parts {
+		m.mem[i].Node = t.h.Parts[i].MN
 		if err := m.loadExtents(k, i); err != nil {
 			return err
 		}
 		slices.SortFunc(m.extents[i], func(a, b extent) int { return int(a.first) - int(b.first) })
 	}
-	for i := range t.nodes {
+	for i := range t.h.Parts {
 		if err := m.loadFree(k, i); err != nil {
 			return err
 		}
@@ -50,18 +50,18 @@ func (m *slotMap) load(k *checker) error {
 }
 
 func (m *slotMap) loadExtents(k *checker, node int) error {
-	mem := &k.c.t.nodes[node]
-	p, err := mem.region.Pages(k.c.work.Path())
+	mem := k.c.t.h.Parts[node]
+	p, err := mem.Region.Pages(k.c.work.Path())
 	if err != nil {
-		return fmt.Errorf("btree: pages of %v: %w", mem.mn, err)
+		return fmt.Errorf("btree: pages of %v: %w", mem.MN, err)
 	}
-	p.Runs(&mem.entry, func(run memory.Run) {
+	p.Runs(&mem.Entry, func(run memory.Run) {
 		m.mem[node].Bytes += run.Size
 		if run.Tag == 0 {
 			return // somebody is taking it
 		}
 		if run.Tag > numClasses {
-			k.problem("%v: run at %#x has tag %d", mem.mn, run.Off, run.Tag)
+			k.problem("%v: run at %#x has tag %d", mem.MN, run.Off, run.Tag)
 			return
 		}
 		x := extent{first: run.Off / slotUnit, class: class(run.Tag - 1), run: run}
@@ -78,7 +78,7 @@ func (m *slotMap) loadExtents(k *checker, node int) error {
 func (m *slotMap) loadFree(k *checker, node int) error {
 	for i := range m.extents[node] {
 		x := &m.extents[node][i]
-		err := k.c.t.nodes[node].heap.Free(&k.c.work, &x.run, func(off uint64) {
+		err := k.c.t.h.Parts[node].Heap.Free(&k.c.work, &x.run, func(off uint64) {
 			if m.take(k, makePtr(node, off, 0), x.class, "free slot") {
 				m.mem[node].Free++
 			}
@@ -93,7 +93,7 @@ func (m *slotMap) loadFree(k *checker, node int) error {
 // loadLocal takes this compute node's own lists into account.
 func (m *slotMap) loadLocal(k *checker, node int, cl class) {
 	step := k.c.t.slotSize(cl) / slotUnit
-	k.c.t.nodes[node].heap.Each(uint8(cl), func(from, to uint64) {
+	k.c.t.h.Parts[node].Heap.Each(uint8(cl), func(from, to uint64) {
 		for ; from < to; from += step {
 			if m.take(k, makePtr(node, from, 0), cl, "local list") {
 				m.mem[node].Local++
@@ -147,7 +147,7 @@ func (m *slotMap) report(k *checker) {
 				taken += uint64(bits.OnesCount64(w))
 			}
 		}
-		r.Elsewhere, r.Reclaimed = r.Slots-taken, k.c.t.nodes[i].reclaimed.Load()
+		r.Elsewhere, r.Reclaimed = r.Slots-taken, k.c.t.h.Parts[i].Reclaimed.Load()
 	}
 	k.r.Memory = m.mem
 }

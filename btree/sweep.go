@@ -8,8 +8,8 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
-	"github.com/declock/declock/memory/slab"
 )
 
 // ErrUnanswered: slots that nobody has cannot be looked for, because a compute node that has the tree open
@@ -18,7 +18,7 @@ var ErrUnanswered = reclaim.ErrUnanswered
 
 // join makes a client known to whoever tends the tree, and part undoes it.
 func (t *Tree) join(c *Client) {
-	t.member.Add(&c.user)
+	t.h.Member.Add(&c.user)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.clients = append(t.clients, c)
@@ -28,7 +28,7 @@ func (t *Tree) part(c *Client) {
 	t.mu.Lock()
 	t.clients = slices.DeleteFunc(t.clients, func(x *Client) bool { return x == c })
 	t.mu.Unlock()
-	t.member.Remove(&c.user)
+	t.h.Member.Remove(&c.user)
 }
 
 // Tend does this compute node's part in finding the slots that others had when they died (package memory/reclaim), and tells whether
@@ -39,7 +39,7 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	defer c.end()
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		if err := c.catchUp(); err != nil && c.t.waits() && errors.Is(err, fabric.ErrNodeDown) {
 			return false, nil
 		} else if err != nil {
@@ -47,92 +47,22 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 		}
 	}
 	c.completeInBackground()
-	c.user.Enter()
-	for i := range c.t.nodes {
-		if c.t.nodes[i].missing() {
-			continue
-		}
-		dropped, aerr := c.t.nodes[i].heap.Answer(&c.work)
-		err = errors.Join(err, c.wrapped(aerr))
-		if dropped {
-			c.t.MarkDropped()
-		}
-	}
-	c.user.Leave()
-	if err != nil {
+	if err := c.wrapped(c.t.h.Answer(&c.work, &c.user)); err != nil {
 		return false, err
 	}
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		if err := c.catchUp(); err != nil {
 			return false, err
 		}
 	}
-	busy, err = c.t.member.Tend(&owner{c, view})
-	if err != nil {
-		err = fmt.Errorf("btree: %w", err)
-	}
-	return busy, err
+	return c.t.h.Tend(newOwner(c, view))
 }
 
 // LetGo lets a tree go that has been dropped, on this compute node: to be called again and again until done, when Tend, Client or MarkDropped has
 // made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
 // that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
 func (t *Tree) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
-	if !t.Dropped() {
-		return false, nil
-	}
-	asker := reclaim.User{Use: lock.InUseOf(l)}
-	newest := t.line.newest.Load()
-	owned := func() (func(fabric.Addr) bool, error) { return newest.owned(l) }
-	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(l, begun, some) }
-	if done, err = newest.line.going.Gone(l.Port().Now(), &asker, owned, left); err == nil && done {
-		err = newest.leaveDropped(l, view)
-	}
-	if err != nil {
-		return false, fmt.Errorf("btree: let go of %q: %w", t.cfg.Name, err)
-	}
-	return done, nil
-}
-
-// leaveDropped ends the registration with a dropped tree, and gives its memory back if no other compute node has it open.
-func (t *Tree) leaveDropped(l lock.Locker, view func() fabric.View) error {
-	if t.waits() {
-		return nil // this compute node has nothing of it, and is not registered
-	}
-	err := t.line.going.Leave(t.member, func(ops []fabric.Op) error { return lock.Do(l, ops) })
-	if err != nil && !errors.Is(err, lock.ErrMemoryLost) { // else the registration is gone with the memory
-		return err
-	}
-	return freeRetired(lock.Path(l), t.cfg.Nodes, view)
-}
-
-// owned returns what reports whether an address is in memory of the tree.
-func (t *Tree) owned(l lock.Locker) (func(fabric.Addr) bool, error) {
-	pages := make([]*memory.Pages, len(t.nodes))
-	for i := range t.nodes {
-		if t.nodes[i].missing() {
-			continue // this compute node has had nothing there
-		}
-		err := lock.Renew(l, t.nodes[i].mn) // l's client may have to hear of a loss before this tree
-		if err != nil {
-			return nil, err
-		}
-		if pages[i], err = t.nodes[i].region.Pages(lock.Path(l)); errors.Is(err, lock.ErrMemoryLost) {
-			continue // nothing of it is there any more
-		} else if err != nil {
-			return nil, err
-		}
-	}
-	return func(a fabric.Addr) bool {
-		for i := range t.nodes {
-			if n := &t.nodes[i]; n.mn == a.MN() && pages[i] != nil {
-				if mine, _ := pages[i].Owner(a.Offset(), &n.entry); mine {
-					return true
-				}
-			}
-		}
-		return false
-	}, nil
+	return t.newest.Load().h.LetGo(l, view)
 }
 
 // Leave gives the slots that this compute node keeps free back to the memory nodes, and closes the tree on it: its last client
@@ -145,78 +75,27 @@ func (c *Client) Leave() error {
 	if c.t.waits() && c.catchUp() != nil && c.t.waits() {
 		return nil // this compute node has nothing of it
 	}
-	dropped := c.t.line.dropped.Load()
+	dropped := c.t.Dropped()
 	if err := c.drain(); err != nil && !dropped {
 		return err
 	}
 	if !dropped && c.t.forgotten.Load() {
 		return nil // others look for it when this compute node has left the cluster
 	}
-	if err := c.settleAll(); err != nil {
-		return err
-	}
-	if err := c.t.member.Leave(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
-		return fmt.Errorf("btree: %w", err)
-	}
-	if !dropped {
-		// Who drops it says so before it looks at the registrations: if it has found this one, that is seen here.
-		var err error
-		if dropped, err = c.t.nodes[0].heap.Dropped(&c.work); err != nil {
-			return fmt.Errorf("btree: %w", err)
-		}
-	}
-	if dropped {
-		if err := freeRetired(c.work.Path(), c.t.cfg.Nodes, nil); err != nil {
-			return fmt.Errorf("btree: %w", err)
-		}
-	}
-	return nil
-}
-
-// settleAll has a chain executed on the memory node of each part. What this compute node has posted there before, with whatever outcome, is over then
-// (fabric.ErrUnknownOutcome), and the memory may be somebody else's.
-func (c *Client) settleAll() error {
-	for i := range c.t.nodes {
-		if c.t.nodes[i].missing() {
-			continue // this compute node has had nothing there
-		}
-		ops := [1]fabric.Op{fabric.Load(c.t.nodes[i].base)}
-		if err := lock.Do(c.l, ops[:]); err != nil {
-			return fmt.Errorf("btree: leave %q: %w", c.t.cfg.Name, err)
-		}
-	}
-	return nil
+	return c.t.h.Leave(&c.work, c.l, dropped)
 }
 
 // Drop removes a tree: its name is free at once. Whoever has it open hears ErrDropped when its Tend has looked; until then it works on. The memory is given
 // back when all compute nodes that have the tree open have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory nodes of
 // the cluster; view tells which compute nodes live. A Drop that was cut short is to be done again.
 func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
-	if err := memory.Drop(port, among, name, memory.KindTree, linesOffset+numClasses*slab.LineSize+slab.DropMark); err != nil {
-		return fmt.Errorf("btree: %w", err)
-	}
-	if err := freeRetired(port, among, view); err != nil {
-		return fmt.Errorf("btree: %w", err)
-	}
-	return nil
-}
-
-// freeRetired gives back the memory of dropped stores and trees that nobody has open any more.
-func freeRetired(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
-	return memory.FreeRetired(port, among, func(first *memory.Entry) (bool, error) { return reclaim.InUse(port, first.Addr, view) })
+	return trees.Drop(port, name, among, view)
 }
 
 // Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the
 // tree of a root entry open, be that published or retired. It comes before the tree is opened.
 func Disown(port fabric.Port, r *memory.Region, e *memory.Entry) error {
-	if _, which := geometryNodes(e); e.Kind != memory.KindTree || e.Info[0]>>56 != formatVersion || which != 0 {
-		return nil // the first node has the records
-	}
-	err := reclaim.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
-	if errors.Is(err, memory.ErrRemoved) {
-		err = nil
-	}
-	return err
+	return trees.MarkCrashed(port, r, e)
 }
 
 // Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
@@ -230,7 +109,7 @@ func (c *Client) Reclaim(view func() fabric.View) error {
 }
 
 func (c *Client) reclaim(view func() fabric.View) error {
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		if err := c.catchUp(); err != nil {
 			return err
 		}
@@ -238,10 +117,7 @@ func (c *Client) reclaim(view func() fabric.View) error {
 	if err := c.whole(); err != nil {
 		return err
 	}
-	if err := c.t.member.Reclaim(&owner{c, view}); err != nil {
-		return fmt.Errorf("btree: %w", err)
-	}
-	return nil
+	return c.t.h.Reclaim(newOwner(c, view))
 }
 
 // OpenOn returns the compute nodes, besides this one, that have the tree open, or died with it open. What Check finds while one of those
@@ -251,32 +127,28 @@ func (c *Client) OpenOn() ([]fabric.CNID, error) {
 		return nil, err
 	}
 	defer c.end()
-	if c.t.lost() {
+	if c.t.h.Lost() {
 		if err := c.catchUp(); err != nil {
 			return nil, err
 		}
 	}
-	list, err := c.t.member.OpenOn(&owner{c: c})
-	if err != nil {
-		err = fmt.Errorf("btree: %w", err)
-	}
-	return list, err
+	return c.t.h.OpenOn(newOwner(c, nil))
 }
 
 // Found returns what this compute node has found as the leader of rounds.
-func (c *Client) Found() reclaim.Found { return c.t.member.Found() }
+func (c *Client) Found() reclaim.Found { return c.t.h.Member.Found() }
 
 // An owner is the tree as package reclaim sees it, over a client that does nothing else meanwhile.
 type owner struct {
-	c    *Client
-	view func() fabric.View
+	handle.Client
+	c *Client
 }
 
 var _ reclaim.Owner = (*owner)(nil)
 
-func (o *owner) Port() fabric.Port        { return o.c.port }
-func (o *owner) Do(ops []fabric.Op) error { return lock.Do(o.c.l, ops) }
-func (o *owner) View() fabric.View        { return o.view() }
+func newOwner(c *Client, view func() fabric.View) *owner {
+	return &owner{handle.Client{Locker: c.l, Live: view}, c}
+}
 
 // span returns where a slot is, in units of 64 bytes.
 func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
@@ -286,12 +158,7 @@ func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
 // Held implements reclaim.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
 	t := o.c.t
-	for i := range t.nodes {
-		if t.nodes[i].missing() {
-			continue
-		}
-		t.nodes[i].heap.EachHeld(func(from, to uint64) { add(i, from, to) })
-	}
+	t.h.Held(add)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.clients {
@@ -307,18 +174,18 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 // Release implements reclaim.Owner. The incarnation of a node's last life is not known: another is drawn.
 func (o *owner) Release(list []reclaim.Piece) error {
 	for _, x := range list {
-		m := &o.c.t.nodes[x.Part]
+		m := o.c.t.h.Parts[x.Part]
 		var err error
 		if class(x.Class) == classNode {
 			err = o.c.give(x.Part, classNode, []uint64{uint64(makePtr(0, x.Off64, uint32(o.c.port.Rand())))})
 		} else {
-			err = o.c.wrapped(m.heap.Release(&o.c.work, []reclaim.Piece{x}))
+			err = o.c.wrapped(m.Heap.Release(&o.c.work, []reclaim.Piece{x}))
 		}
 		if err != nil {
 			return err
 		}
 		if x.Class < numClasses {
-			m.reclaimed.Add(1)
+			m.Reclaimed.Add(1)
 		}
 	}
 	return nil
@@ -332,8 +199,8 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 	if err := c.whole(); err != nil {
 		return nil, err
 	}
-	for i := range t.nodes {
-		if err := t.nodes[i].heap.Carve(&c.work, m); err != nil {
+	for i := range t.h.Parts {
+		if err := t.h.Parts[i].Heap.Carve(&c.work, m); err != nil {
 			return nil, c.wrapped(err)
 		}
 	}
@@ -364,8 +231,8 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 			return nil, err
 		}
 	}
-	for i := range t.nodes {
-		if err := t.nodes[i].heap.Mark(&c.work, m); err != nil {
+	for i := range t.h.Parts {
+		if err := t.h.Parts[i].Heap.Mark(&c.work, m); err != nil {
 			return nil, c.wrapped(err)
 		}
 	}

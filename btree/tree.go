@@ -10,8 +10,8 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
-	"github.com/declock/declock/memory/slab"
 )
 
 // Errors of opening, for errors.Is.
@@ -172,7 +172,7 @@ func (g *geometry) headerSize(node int) uint64 {
 
 func (g *geometry) info(node int) memory.Info {
 	return memory.Info{
-		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | uint64(g.nodeSize)<<24 | uint64(g.maxKey)<<12 | g.lockSize,
+		trees.Head(g.nodes, node, uint64(g.nodeSize)<<24|uint64(g.maxKey)<<12|g.lockSize),
 		uint64(g.maxInline), g.id, g.births, g.limit,
 	}
 }
@@ -186,16 +186,13 @@ func EntryLimit(e *memory.Entry) uint64 { return e.Info[limitWord] }
 // decodeGeometry validates the root entry of the node-th node.
 func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	w := e.Info[0]
-	of, got := geometryNodes(e)
+	_, of := e.Part()
 	g := geometry{
 		lockSize: w & 0xfff, maxKey: int(w >> 12 & 0xfff), nodeSize: int(w >> 24 & 0xffff), nodes: of,
 		maxInline: int(e.Info[1]), id: e.Info[2], births: e.Info[3], limit: e.Info[limitWord],
 	}
-	if v := w >> 56; v != formatVersion {
-		return g, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
-	}
-	if got != node {
-		return g, fmt.Errorf("%w: %v is node %d of it, not %d", ErrGeometry, e.Addr.MN(), got, node)
+	if err := trees.CheckPart(e, node); err != nil {
+		return g, err
 	}
 	if g.nodeSize > maxNodeSize || g.nodeSize%8 != 0 || g.lockSize%8 != 0 || g.maxKey < 1 || g.maxKey > MaxKeySize ||
 		g.maxInline < 1 || g.maxInline > g.nodeSize || g.nodeSize < minNodeSize(g.maxKey, g.maxInline) ||
@@ -205,28 +202,22 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	return g, nil
 }
 
-// A memory is a tree's part on one memory node.
-type part struct {
-	mn     fabric.MemID
-	region *memory.Region
-	entry  memory.Entry // in the root directory
-	base   fabric.Addr  // of the tree's header there
-	zero   fabric.Addr  // offset 0 of the region
-	limit  uint64       // end of what can be used, bytes
-	heap   *slab.Heap
-
-	// there: the part has been opened. Until then only mn is known, and the part is a missing one (missing.go).
-	there     atomic.Bool
-	reclaimed atomic.Uint64 // slots of the dead that this compute node has found
+// trees is what all trees have in common.
+var trees = &handle.Kind{
+	Package: "btree", Noun: "tree", Entry: memory.KindTree, Format: formatVersion, Classes: numClasses,
+	ErrGeometry: ErrGeometry, ErrCorrupt: ErrCorrupt, ErrDropped: ErrDropped,
 }
 
 // A Tree is a tree as a compute node has it open. All its clients share it,
 // and any goroutine may use it.
 type Tree struct {
+	*handle.Collection
+	h      handle.Handle
+	newest *atomic.Pointer[Tree] // of the Collection, that this compute node has opened
+
 	cfg    Config
 	geo    geometry
 	stride uint64
-	nodes  []part
 	first  ptr // the leftmost leaf
 
 	root  atomic.Uint64 // ptr of a node that was the root lately
@@ -236,35 +227,31 @@ type Tree struct {
 
 	absent    atomic.Int32 // missing parts
 	forgotten atomic.Bool  // slots on missing parts have become free: nobody has them
-	member    *reclaim.Member
-	mu        sync.Mutex // guards clients; never held across a fabric call
+	mu        sync.Mutex   // guards clients; never held across a fabric call
 	clients   []*Client
-
-	line   *line
-	losses uint32 // of its line, when it was opened
 }
 
 // Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, operations that meet a node of the tree, or a large value, on it
 // are ErrNodeDown; while the first memory node is down, which knows the root, all are. Nothing is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
-	l := new(line)
-	t, err := open(port, nil, cfg, cfg, l)
+	before := &Tree{Collection: trees.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Tree])}
+	t, err := before.open(port, nil, cfg, cfg)
 	if errors.Is(err, fabric.ErrNodeDown) {
-		t, err = openWithout(port, cfg, l, err)
+		t, err = before.openWithout(port, cfg, err)
 	}
 	if err == nil {
-		l.newest.Store(t)
+		t.newest.Store(t)
 	}
 	return t, err
 }
 
-// open opens the tree, if it is as given, and makes it, if there is none, as cfg says.
+// open returns the tree that follows t. It opens it, if it is as given, and makes it, if there is none, as cfg says.
 // retry: see memory.Spec.
-func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
+func (t *Tree) open(port, retry fabric.Port, given, cfg Config) (*Tree, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	t := newTree(cfg, l)
+	t = t.next(cfg)
 	t.geo = geometry{
 		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(), limit: cfg.MemoryLimit,
@@ -287,37 +274,20 @@ func open(port, retry fabric.Port, given, cfg Config, l *line) (*Tree, error) {
 	return t, t.register(port)
 }
 
-// newTree returns a tree of which all parts are missing.
-func newTree(cfg Config, l *line) *Tree {
-	t := &Tree{cfg: cfg, nodes: make([]part, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
-	for i, mn := range cfg.Nodes {
-		t.nodes[i].mn = mn
-	}
-	t.absent.Store(int32(len(cfg.Nodes)))
-	t.cache.init(cfg.CacheBytes)
-	return t
+// next returns a tree that follows t, and of which all parts are missing.
+func (t *Tree) next(cfg Config) *Tree {
+	x := &Tree{Collection: t.Collection, h: handle.New(t.Collection), newest: t.newest, cfg: cfg}
+	x.absent.Store(int32(len(cfg.Nodes)))
+	x.cache.init(cfg.CacheBytes)
+	return x
 }
 
 // register registers the compute node with a tree of which the parts have been opened.
-func (t *Tree) register(port fabric.Port) (err error) {
+func (t *Tree) register(port fabric.Port) error {
 	if err := t.loadRoot(port.Do); err != nil {
 		return err
 	}
-	first := &t.nodes[0]
-	if t.member, err = reclaim.Join(port, first.base, func() error { return first.region.Published(port, &first.entry) }); err != nil {
-		return fmt.Errorf("btree: open %q: %w", t.cfg.Name, err)
-	}
-	t.line.going.Add(t.member)
-	// Whoever drops the tree retires its entries first, and looks at the registrations then.
-	for i := range t.nodes {
-		if t.nodes[i].missing() {
-			continue
-		}
-		if err := t.nodes[i].region.Published(port, &t.nodes[i].entry); err != nil {
-			return errors.Join(fmt.Errorf("btree: open %q: %w", t.cfg.Name, err), t.member.Retract(port.Do))
-		}
-	}
-	return nil
+	return t.h.Register(port, nil)
 }
 
 // compare compares the geometry of the tree that is there with the wanted one.
@@ -338,18 +308,7 @@ func (t *Tree) compare(given *Config) error {
 // given ones. nil: it is not there, or somebody has begun to make it on as many as are given.
 // memory.ErrParts: not all of it is found.
 func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
-	return memory.Parts(port, among, name, memory.KindTree, func(e *memory.Entry) (i, n int, err error) {
-		if v := e.Info[0] >> 56; v != formatVersion {
-			return 0, 0, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
-		}
-		n, i = geometryNodes(e)
-		return i, n, nil
-	})
-}
-
-// geometryNodes returns of how many nodes the tree of a root entry is, and which of them it is for.
-func geometryNodes(e *memory.Entry) (of, which int) {
-	return int(e.Info[0] >> 48 & 0xff), int(e.Info[0] >> 40 & 0xff)
+	return trees.Find(port, name, among)
 }
 
 // openNode opens the tree's part on a node. The first node's root entry
@@ -391,14 +350,9 @@ func (t *Tree) adopt(i int, r *memory.Region, e memory.Entry) error {
 	if g != t.geo {
 		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, t.geo, t.cfg.Nodes[0])
 	}
-	if e.Addr.MN() != r.Memory() || e.Addr.Offset()+e.Length > r.Size() {
-		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
+	if err := t.h.Adopt(i, r, e, handle.End(r, ptrOffsetBits), t.division(i)); err != nil {
+		return err
 	}
-	m := &t.nodes[i]
-	m.region, m.entry, m.base, m.zero = r, e, e.Addr, r.At(0)
-	m.limit = min(r.Size(), (maxOffset64+1)*slotUnit)
-	t.initHeap(i)
-	m.there.Store(true)
 	t.absent.Add(-1)
 	return nil
 }
@@ -422,7 +376,7 @@ func (t *Tree) plant(port fabric.Port, base fabric.Addr) error {
 
 // loadRoot reads the root's ptr. do executes a chain.
 func (t *Tree) loadRoot(do func([]fabric.Op) error) error {
-	a := t.nodes[0].base.Add(rootOffset)
+	a := t.h.Parts[0].Base.Add(rootOffset)
 	ops := [1]fabric.Op{fabric.Load(a)}
 	if err := do(ops[:]); err != nil {
 		return fmt.Errorf("btree: root at %v: %w", a, err)

@@ -229,7 +229,7 @@ func (c *Client) split(n *node, m *image) error {
 // c.before instead, and before is 1.
 func (c *Client) writeNew(near int, m *image) (before int, down error) {
 	node := c.t.nextNode(near)
-	for range c.t.nodes {
+	for range c.t.h.Parts {
 		slot, err := c.alloc(node, classNode)
 		if err != nil {
 			return 0, err
@@ -292,12 +292,12 @@ func separator(a, b []byte, level uint8) []byte {
 
 // nextNode returns where a new node is to be: the memory nodes take turns.
 func (t *Tree) nextNode(near int) int {
-	if len(t.nodes) == 1 {
+	if len(t.h.Parts) == 1 {
 		return near
 	}
-	return int(t.turn.Add(1) % uint64(len(t.nodes)))
+	return int(t.turn.Add(1) % uint64(len(t.h.Parts)))
 }
 
 // after returns the memory node behind that of a slot. Who is looking for one that is up goes round by it: the turn
 // is shared, and might lead to the same one every time.
-func (t *Tree) after(slot ptr) int { return (slot.node() + 1) % len(t.nodes) }
+func (t *Tree) after(slot ptr) int { return (slot.node() + 1) % len(t.h.Parts) }

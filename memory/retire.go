@@ -83,8 +83,8 @@ func (r *Region) Kept(port fabric.Port, e *Entry) error {
 	return nil
 }
 
-// part returns which part of how many an entry of a store or tree is: both have that at the same place.
-func (e *Entry) part() (i, n int) { return int(e.Info[0] >> 40 & 0xff), int(e.Info[0] >> 48 & 0xff) }
+// Part returns which part of how many an entry of a store or tree is: both have that at the same place.
+func (e *Entry) Part() (i, n int) { return int(e.Info[0] >> 40 & 0xff), int(e.Info[0] >> 48 & 0xff) }
 
 // Drop retires all parts of what has a name, on some memory nodes, and stores 1 at an offset of the memory of each part before, unless that is 0: so
 // that those who have it open find out. ErrNotFound: there is no such thing.
@@ -140,7 +140,7 @@ func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry
 		}
 	}
 	for _, x := range all {
-		i, n := x.e.part()
+		i, n := x.e.Part()
 		if i != 0 || x.e.Kind != KindStore && x.e.Kind != KindTree {
 			continue
 		}
@@ -151,7 +151,7 @@ func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry
 			continue
 		}
 		for _, y := range all {
-			if j, m := y.e.part(); j > 0 && m == n && y.e.Kind == x.e.Kind && y.e.Name == x.e.Name && y.e.id() == x.e.id() {
+			if j, m := y.e.Part(); j > 0 && m == n && y.e.Kind == x.e.Kind && y.e.Name == x.e.Name && y.e.id() == x.e.id() {
 				if err := y.r.Free(port, &y.e); err != nil {
 					return err
 				}

@@ -38,10 +38,11 @@ var mayImport = map[string][]string{
 	"memory":                     {"fabric"},
 	"memory/reclaim":             {"fabric"},
 	"memory/slab":                {"fabric", "memory", "memory/reclaim"},
+	"memory/handle":              {"fabric", "lock", "memory", "memory/reclaim", "memory/slab"},
 	"mn":                         {"fabric", "cql", "memory"},
 	"cn":                         {"fabric", "lock", "timesync", "cql", "hier", "memory"},
-	"objstore":                   {"fabric", "lock", "memory", "memory/slab", "memory/reclaim"},
-	"btree":                      {"fabric", "lock", "memory", "memory/slab", "memory/reclaim"},
+	"objstore":                   {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
+	"btree":                      {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
 	"lab/...":                    {"..."}, // what researchers and maintainers use; what users link does without it, see TestLinked
 	"lab/locks/cas":              {"fabric", "lock"},
 	"lab/locks/dslr":             {"fabric", "lock"},
@@ -61,7 +62,7 @@ var mayImport = map[string][]string{
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same
 // in real and in virtual time.
-var pure = []string{"lock", "lab/locks/cas", "lab/locks/dslr", "lab/locks/mcs", "lab/locks/sherman", "lab/locks/shift", "timesync", "cql", "hier", "memory", "memory/slab", "memory/reclaim", "objstore", "btree"}
+var pure = []string{"lock", "lab/locks/cas", "lab/locks/dslr", "lab/locks/mcs", "lab/locks/sherman", "lab/locks/shift", "timesync", "cql", "hier", "memory", "memory/slab", "memory/reclaim", "memory/handle", "objstore", "btree"}
 
 // impure is what pure packages must not import.
 var impure = []string{"time", "net", "os", "context", "runtime", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "unsafe", "golang.org/x/sys/unix"}

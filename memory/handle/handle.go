@@ -1,0 +1,318 @@
+package handle
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
+)
+
+const unit = 64 // pieces of memory begin at multiples of it
+
+// Unseen is the Seen of a handle that is stale from the beginning.
+const Unseen = ^uint32(0)
+
+// A Part is the memory of a collection on one memory node.
+type Part struct {
+	MN     fabric.MemID
+	Index  int // which of the parts
+	Region *memory.Region
+	Entry  memory.Entry // in the root directory
+	Base   fabric.Addr  // of the part's header
+	Zero   fabric.Addr  // offset 0 of the region
+	First  uint64       // offset of what the region gives out
+	Limit  uint64       // end of what can be used, bytes
+	Heap   *slab.Heap
+
+	Reclaimed atomic.Uint64 // what crashed nodes had leaked, and this compute node has found: as the collection counts it
+
+	there atomic.Bool // it has been opened; until then only MN and Index are known
+}
+
+// Missing reports whether the part was on a memory node that was down when it was to be opened, and has not been opened since.
+func (p *Part) Missing() bool { return !p.there.Load() }
+
+// At returns an address that is given in units of 64 bytes.
+func (p *Part) At(off64 uint64) fabric.Addr { return p.Zero.Add(off64 * unit) }
+
+// Has reports whether so many bytes from an offset on are in memory that the region gives out.
+func (p *Part) Has(from, size uint64) bool { return from >= p.First && from+size <= p.Limit }
+
+// Own reports whether any of so many bytes from an offset on is in the header of the part.
+func (p *Part) Own(from, size uint64) bool {
+	own := p.Entry.Addr.Offset()
+	return from < own+p.Entry.Length && from+size > own
+}
+
+// Same reports whether two parts are the same memory.
+func (p *Part) Same(q *Part) bool {
+	return !p.Missing() && !q.Missing() && p.Base == q.Base && p.Region.UUID() == q.Region.UUID()
+}
+
+// A Handle is a collection as a compute node has opened it once.
+type Handle struct {
+	Parts  []*Part
+	Member *reclaim.Member // the compute node's registration
+	Seen   uint32          // losses when it was opened
+
+	of *Collection
+}
+
+// New returns a handle of which all parts are missing.
+func New(of *Collection) Handle {
+	h := Handle{Parts: make([]*Part, len(of.nodes)), Seen: of.Losses(), of: of}
+	for i := range h.Parts {
+		h.Parts[i] = h.NewPart(i)
+	}
+	return h
+}
+
+// NewPart returns a missing part.
+func (h *Handle) NewPart(i int) *Part { return &Part{MN: h.of.nodes[i], Index: i} }
+
+// Lost reports whether memory was lost since the handle was opened, or the collection dropped.
+func (h *Handle) Lost() bool { return h.Seen != h.of.losses.Load() }
+
+// CountLoss notes that memory has been lost, unless that is known.
+func (h *Handle) CountLoss() {
+	if !h.Lost() {
+		h.of.losses.Add(1)
+	}
+}
+
+// Gone returns ErrDropped if this compute node knows that the collection has been dropped.
+func (h *Handle) Gone() error { return h.of.gone() }
+
+// Turn is what one client of the compute node has at a time, to open missing parts.
+func (h *Handle) Turn() *reclaim.Turn { return &h.of.turn }
+
+// Registered reports whether the first part is there. Only then may this compute node change anything: others know of it.
+func (h *Handle) Registered() bool { return !h.Parts[0].Missing() }
+
+// End returns the end of what can be used of a region: offsets in units of 64 bytes have so many bits.
+func End(r *memory.Region, bits int) uint64 { return min(r.Size(), 1<<bits*unit) }
+
+// Adopt makes a root entry that of the i-th part: the part is there from then on. cfg says how its memory is divided; what follows from the part is filled in.
+func (h *Handle) Adopt(i int, r *memory.Region, e memory.Entry, end uint64, cfg slab.Config) error {
+	if e.Addr.MN() != r.Memory() || e.Addr.Offset()+e.Length > r.Size() {
+		return fmt.Errorf("%w: %d bytes at %v", h.of.kind.ErrCorrupt, e.Length, e.Addr)
+	}
+	p := h.Parts[i]
+	p.Region, p.Entry, p.Base, p.Zero, p.First, p.Limit = r, e, e.Addr, r.At(0), r.HeapOffset(), end
+	cfg.Region, cfg.Entry, cfg.Part, cfg.Lines, cfg.Classes = r, &p.Entry, i, p.Base.Add(linesOffset), h.of.kind.Classes
+	cfg.End, cfg.Reserve = end, r.Reserve()
+	p.Heap = slab.New(cfg)
+	p.there.Store(true)
+	return nil
+}
+
+// Register registers the compute node with a collection of which parts have been opened. kept, if not nil, is the registration that it has with the first part already. Without
+// the first part there is none.
+func (h *Handle) Register(port fabric.Port, kept *reclaim.Member) (err error) {
+	first := h.Parts[0]
+	switch {
+	case !h.Registered():
+		h.Member = new(reclaim.Member)
+	case kept != nil:
+		h.Member = kept // clients in the middle of an operation have pieces in hand that it knows of
+	default:
+		h.Member, err = reclaim.Join(port, first.Base, func() error { return first.Region.Published(port, &first.Entry) })
+	}
+	if err != nil {
+		return h.opening(err)
+	}
+	h.of.going.Add(h.Member)
+	// A drop retires the entries first, and looks at the registrations then.
+	for _, p := range h.Parts {
+		if p.Missing() {
+			continue
+		}
+		if err := p.Region.Published(port, &p.Entry); err != nil {
+			if !h.Registered() || kept != nil { // whose clients may be at work
+				return h.opening(err)
+			}
+			return errors.Join(h.opening(err), h.Member.Retract(port.Do))
+		}
+	}
+	return nil
+}
+
+func (h *Handle) opening(err error) error {
+	return h.of.kind.wrapped(fmt.Errorf("open %q: %w", h.of.name, err))
+}
+
+// Answer gives back what this compute node has in its free lists, if another has asked for that, and looks whether the collection has been dropped. The user of w has no
+// operation under way.
+func (h *Handle) Answer(w *slab.Worker, u *reclaim.User) (err error) {
+	u.Enter()
+	defer u.Leave()
+	for _, p := range h.Parts {
+		if p.Missing() {
+			continue
+		}
+		look := p.Heap.Answer
+		if !h.Registered() { // it has nothing to give back
+			look = p.Heap.Dropped
+		}
+		dropped, perr := look(w)
+		err = errors.Join(err, perr)
+		if dropped {
+			h.of.MarkDropped()
+		}
+	}
+	return err
+}
+
+// GiveLists gives back what this compute node has in its free lists.
+func (h *Handle) GiveLists(w *slab.Worker) error {
+	for _, p := range h.Parts {
+		if p.Missing() {
+			continue
+		}
+		if err := p.Heap.GiveLists(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Held calls add for the free pieces that this compute node has: see reclaim.Owner.
+func (h *Handle) Held(add func(part int, from, to uint64)) {
+	for i, p := range h.Parts {
+		if !p.Missing() {
+			p.Heap.EachHeld(func(from, to uint64) { add(i, from, to) })
+		}
+	}
+}
+
+// Leave ends the registration, when the free lists have been given back. dropped: this compute node knows that the collection has been dropped.
+func (h *Handle) Leave(w *slab.Worker, l lock.Locker, dropped bool) error {
+	if err := h.settle(l); err != nil {
+		return err
+	}
+	k := h.of.kind
+	if err := h.Member.Leave(func(ops []fabric.Op) error { return lock.Do(l, ops) }); err != nil {
+		return k.wrapped(err)
+	}
+	if !dropped {
+		// A drop says so before it looks at the registrations: if it has found this one, that is seen here.
+		var err error
+		if dropped, err = h.Parts[0].Heap.Dropped(w); err != nil {
+			return k.wrapped(err)
+		}
+	}
+	if dropped {
+		return k.wrapped(FreeDropped(w.Path(), h.of.nodes, nil))
+	}
+	return nil
+}
+
+// settle has a chain executed on the memory node of each part. What this compute node has posted there before, with whatever outcome, is over then
+// (fabric.ErrUnknownOutcome), and the memory may be another's.
+func (h *Handle) settle(l lock.Locker) error {
+	for _, p := range h.Parts {
+		if p.Missing() {
+			continue // this compute node has had nothing there
+		}
+		ops := [1]fabric.Op{fabric.Load(p.Base)}
+		if err := lock.Do(l, ops[:]); err != nil {
+			return h.of.kind.wrapped(fmt.Errorf("leave %q: %w", h.of.name, err))
+		}
+	}
+	return nil
+}
+
+// LetGo lets a collection go that has been dropped, on this compute node, of which h is the newest handle: to be called again until done, when the drop is known.
+// Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
+// that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
+func (h *Handle) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
+	if !h.of.Dropped() {
+		return false, nil
+	}
+	asker := reclaim.User{Use: lock.InUseOf(l)}
+	owned := func() (func(fabric.Addr) bool, error) { return h.owned(l) }
+	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(l, begun, some) }
+	if done, err = h.of.going.Gone(l.Port().Now(), &asker, owned, left); err == nil && done {
+		err = h.leaveDropped(l, view)
+	}
+	if err != nil {
+		return false, h.of.kind.wrapped(fmt.Errorf("let go of %q: %w", h.of.name, err))
+	}
+	return done, nil
+}
+
+// leaveDropped ends the registration with a dropped collection, and gives its memory back if no other compute node has it open.
+func (h *Handle) leaveDropped(l lock.Locker, view func() fabric.View) error {
+	if !h.Registered() {
+		return nil // no other compute node waits for this one
+	}
+	err := h.of.going.Leave(h.Member, func(ops []fabric.Op) error { return lock.Do(l, ops) })
+	if err != nil && !errors.Is(err, lock.ErrMemoryLost) { // else the registration is gone with the memory
+		return err
+	}
+	return FreeDropped(lock.Path(l), h.of.nodes, view)
+}
+
+// owned returns what reports whether an address is in memory of the collection.
+func (h *Handle) owned(l lock.Locker) (func(fabric.Addr) bool, error) {
+	pages := make([]*memory.Pages, len(h.Parts))
+	for i, p := range h.Parts {
+		if p.Missing() {
+			continue // this compute node has had nothing there
+		}
+		err := lock.Renew(l, p.MN) // l's client may have to hear of a loss before this collection
+		if err != nil {
+			return nil, err
+		}
+		if pages[i], err = p.Region.Pages(lock.Path(l)); errors.Is(err, lock.ErrMemoryLost) {
+			continue // nothing of it is there any more
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return func(a fabric.Addr) bool {
+		for i, p := range h.Parts {
+			if p.MN == a.MN() && pages[i] != nil {
+				if mine, _ := pages[i].Owner(a.Offset(), &p.Entry); mine {
+					return true
+				}
+			}
+		}
+		return false
+	}, nil
+}
+
+// Reclaim finds memory that no compute node has, over an owner: see reclaim.Member.
+func (h *Handle) Reclaim(o reclaim.Owner) error { return h.of.kind.wrapped(h.Member.Reclaim(o)) }
+
+// Tend does this compute node's part in finding memory that crashed nodes have leaked: see reclaim.Member.
+func (h *Handle) Tend(o reclaim.Owner) (busy bool, err error) {
+	busy, err = h.Member.Tend(o)
+	return busy, h.of.kind.wrapped(err)
+}
+
+// OpenOn returns the other compute nodes that have the collection open, or have crashed with it open.
+func (h *Handle) OpenOn(o reclaim.Owner) ([]fabric.CNID, error) {
+	list, err := h.Member.OpenOn(o)
+	return list, h.of.kind.wrapped(err)
+}
+
+// A Client is what reclaim.Owner needs of the client that it works over.
+type Client struct {
+	Locker lock.Locker
+	Live   func() fabric.View // the live compute nodes
+}
+
+// Port implements reclaim.Owner.
+func (c *Client) Port() fabric.Port { return c.Locker.Port() }
+
+// Do implements reclaim.Owner.
+func (c *Client) Do(ops []fabric.Op) error { return lock.Do(c.Locker, ops) }
+
+// View implements reclaim.Owner.
+func (c *Client) View() fabric.View { return c.Live() }

@@ -1,0 +1,117 @@
+package handle
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
+)
+
+// A Kind is what all stores have in common, or all trees.
+type Kind struct {
+	Package string      // begins errors
+	Noun    string      // in errors: "store" or "tree"
+	Entry   memory.Kind // of root entries
+	Format  uint64      // of the layout that this program knows
+	Classes int         // of pieces of memory (package memory/slab)
+
+	ErrGeometry, ErrCorrupt, ErrDropped error // of the package
+}
+
+// The memory of a part begins with what the collection itself needs, up to reclaim.Offset; then come the records of compute nodes, and here the
+// lines of the classes. Format: do not change.
+const linesOffset = reclaim.End
+
+// The first info word of a root entry. Format: do not change.
+//
+//	 63  56 55   48 47   40 39                 0
+//	+------+-------+-------+--------------------+
+//	| form | nodes | which |  the collection's  |
+//	+------+-------+-------+--------------------+
+const (
+	formatShift = 56
+	nodesShift  = 48
+	whichShift  = 40
+)
+
+// Head returns the first info word of the root entry of a part, which is the which-th of some. rest has 40 bits.
+func (k *Kind) Head(nodes, which int, rest uint64) uint64 {
+	return k.Format<<formatShift | uint64(nodes)<<nodesShift | uint64(which)<<whichShift | rest
+}
+
+// PartOf returns which part a root entry is, from 0, and of how many. ErrGeometry: this program does not know the layout.
+func (k *Kind) PartOf(e *memory.Entry) (which, nodes int, err error) {
+	if v := e.Info[0] >> formatShift; v != k.Format {
+		return 0, 0, fmt.Errorf("%w: format %d, this program knows %d", k.ErrGeometry, v, k.Format)
+	}
+	which, nodes = e.Part()
+	return which, nodes, nil
+}
+
+// CheckPart returns an error if a root entry is not that of the which-th part.
+func (k *Kind) CheckPart(e *memory.Entry, which int) error {
+	got, _, err := k.PartOf(e)
+	if err == nil && got != which {
+		err = fmt.Errorf("%w: %v is node %d of it, not %d", k.ErrGeometry, e.Addr.MN(), got, which)
+	}
+	return err
+}
+
+// wrapped returns an error as the package returns it.
+func (k *Kind) wrapped(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", k.Package, err)
+}
+
+// Find returns the memory nodes, among some, of the collection with a name, in the order of its parts: see memory.Parts.
+func (k *Kind) Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
+	return memory.Parts(port, among, name, k.Entry, k.PartOf)
+}
+
+// Lookup looks for the part with a name on a memory node. found is false if there is none, or one that is being made.
+func (k *Kind) Lookup(port fabric.Port, name string, mn fabric.MemID) (r *memory.Region, e memory.Entry, found bool, err error) {
+	if r, err = memory.Reach(port, mn); err != nil {
+		return nil, e, false, err
+	}
+	e, err = r.Lookup(port, name, k.Entry)
+	if errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated) {
+		return r, e, false, nil
+	}
+	return r, e, err == nil, err
+}
+
+// Drop removes the collection with a name: the name is free at once. Its memory is given back when no compute node has it open any more. among are the memory nodes of
+// the cluster; view returns the live compute nodes. A Drop that was cut short is to be done again.
+func (k *Kind) Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
+	mark := uint64(linesOffset + k.Classes*slab.LineSize + slab.DropMark)
+	if err := memory.Drop(port, among, name, k.Entry, mark); err != nil {
+		return k.wrapped(err)
+	}
+	return k.wrapped(FreeDropped(port, among, view))
+}
+
+// FreeDropped gives back the memory of all dropped collections, of whatever kind, that no compute node has open any more.
+func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
+	return memory.FreeRetired(port, among, func(first *memory.Entry) (bool, error) { return reclaim.InUse(port, first.Addr, view) })
+}
+
+// MarkCrashed notes, for a compute node that has just joined the cluster, that the one that had its number before has crashed, if that had the collection of a
+// root entry open, be it published or dropped. It comes before the collection is opened.
+func (k *Kind) MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) error {
+	if e.Kind != k.Entry {
+		return nil
+	}
+	if which, _, err := k.PartOf(e); err != nil || which != 0 {
+		return nil // the first part has the records
+	}
+	err := reclaim.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
+	if errors.Is(err, memory.ErrRemoved) {
+		err = nil
+	}
+	return err
+}
