@@ -1,10 +1,9 @@
 package cql
 
 import (
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/declock/declock/fabric"
 )
@@ -118,23 +117,33 @@ func (a *Agent) Stats() *AgentStats { return &a.stats }
 // Idle tells whether no reset is under way here.
 func (a *Agent) Idle() bool { return len(a.leading) == 0 && len(a.asked) == 0 }
 
-// State returns a text of all that the agent remembers between two messages: with the same text, it does the
-// same from then on.
-func (a *Agent) State() string {
-	var b strings.Builder
+// AppendState appends what tells two states of the agent apart, between two messages.
+func (a *Agent) AppendState(dst []byte) []byte {
+	word := func(v uint64) { dst = binary.LittleEndian.AppendUint64(dst, v) }
+	word(uint64(len(a.leading)))
 	for _, r := range a.leading {
-		fmt.Fprintf(&b, "leads %v found %x used %d awaits %v;", r.lock, uint64(r.found), r.used, r.await)
+		word(uint64(r.lock))
+		word(uint64(r.found))
+		word(r.used)
+		for _, w := range r.await {
+			word(w)
+		}
 	}
+	word(uint64(len(a.asked)))
 	for _, r := range a.asked {
-		fmt.Fprintf(&b, "asked for %v found %x by %v, %d busy;", r.lock, uint64(r.found), r.by, r.busy)
+		word(uint64(r.lock))
+		word(uint64(r.found))
+		word(r.used)
+		word(uint64(r.by)<<32 | uint64(r.busy))
 	}
 	for i := range a.recent {
 		if r := &a.recent[(a.next+i)%len(a.recent)]; r.lock != 0 {
-			fmt.Fprintf(&b, "recent %v below %d;", r.lock, r.used)
+			word(uint64(r.lock))
+			word(r.used)
 		}
 	}
-	fmt.Fprintf(&b, "lost %d", a.lost)
-	return b.String()
+	word(a.lost)
+	return dst
 }
 
 func (a *Agent) self() fabric.CNID { return a.node.ID() }

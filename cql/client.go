@@ -34,6 +34,25 @@ type Place struct {
 	Contended bool
 }
 
+// AppendState appends what tells two states of the place apart.
+func (p *Place) AppendState(dst []byte) []byte {
+	flags := uint64(p.Carried.Words) << 8
+	if p.Lean {
+		flags |= 1
+	}
+	if p.Contended {
+		flags |= 2
+	}
+	for _, v := range [...]uint64{uint64(p.Lock), p.Index, uint64(p.Mode), uint64(p.Behind)<<32 | uint64(p.Sent), p.seen,
+		uint64(uint32(p.Carried.Offset))<<32 | flags} {
+		dst = binary.LittleEndian.AppendUint64(dst, v)
+	}
+	for _, v := range p.Carried.Word[:p.Carried.Words] {
+		dst = binary.LittleEndian.AppendUint64(dst, v)
+	}
+	return dst
+}
+
 // Config of a Client. The zero value has the defaults.
 type Config struct {
 	// Clock gives the timestamp of a time; nil: no timestamps (all 0).
@@ -83,26 +102,8 @@ type Client struct {
 	ops   [fabric.MaxChain]fabric.Op
 	image []byte // header and queue, as read last
 
-	wait    wait
-	release passing
-}
-
-// What a Client remembers while it waits for the fabric is in these two (and in its caller's Place), not in variables
-// of functions: exploration takes two clients for equal if that is so of all that they remember, and looks there.
-
-// A wait is that for a grant, or for the end of a reset.
-type wait struct {
-	began, next fabric.Time // when it began, and when to look at the lock again
-	pause       fabric.Time // until the next look at the reset
-	slow        int         // how often that was the longest
-}
-
-// A passing is a release that has to pass the lock on.
-type passing struct {
-	found     Header  // before it
-	carried   Carried // goes with the grants
-	missing   uint64  // index of the entry that is not there yet
-	refetches int
+	refetches int     // of the release under way
+	carried   Carried // of the release under way: goes with the grants
 }
 
 // NewClient returns a client over p. node tells the live compute nodes;
@@ -311,12 +312,11 @@ func copyResults(dst, src []fabric.Op) {
 // After the latter two the place is still in the queue, and its grant will
 // come: the caller must leave the port's inbox to the agent (Port.Abandon).
 func (c *Client) Await(p *Place, deadline fabric.Time) error {
-	w := &c.wait
-	w.began = c.port.Now()
-	w.next = w.began + c.lookAgainNs(p.Lock, w.began)
+	began := c.port.Now()
+	next := began + c.lookAgainNs(p.Lock, began)
 	p.seen = 0
 	for {
-		m, err := c.port.Recv(min(deadline, w.next))
+		m, err := c.port.Recv(min(deadline, next))
 		switch {
 		case err == nil:
 			if m.Body[0] != uint64(p.Lock) {
@@ -331,12 +331,12 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 				c.stats.Aborts++
 				return ErrAborted
 			}
-		case errors.Is(err, fabric.ErrDeadline) && w.next < deadline:
-			done, err := c.Recheck(p, c.port.ID(), w.next-w.began)
+		case errors.Is(err, fabric.ErrDeadline) && next < deadline:
+			done, err := c.Recheck(p, c.port.ID(), next-began)
 			if done || err != nil {
 				return err
 			}
-			w.next += c.lookAgainNs(p.Lock, w.next)
+			next += c.lookAgainNs(p.Lock, next)
 		default:
 			return err
 		}
@@ -441,8 +441,7 @@ func (c *Client) headLives(l fabric.Addr, head uint64) (bool, error) {
 func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 	const first, last = 2 * fabric.Microsecond, fabric.Millisecond
 	const askEvery = 16 // pauses of the last length
-	w := &c.wait
-	w.pause, w.slow = first, 0
+	pause, slow := first, 0
 	for {
 		c.ops[0] = fabric.Load(p.Lock)
 		if err := c.port.Do(c.ops[:1]); err != nil {
@@ -456,22 +455,22 @@ func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 		if now >= deadline {
 			return fabric.ErrDeadline
 		}
-		if w.pause == last {
+		if pause == last {
 			// Nothing has happened for long: the wish for a reset may have been
 			// dropped (another reset had just ended), or its resetter is dead or
 			// has lost the reset to an error of the fabric.
 			if h.ResetID() == 0 && c.lay.Size(h) < c.lay.Capacity() && !c.lay.worn(c.lay.Head(h)+c.lay.Size(h)) {
 				return nil
 			}
-			w.slow++
-			if !c.node.View().Live.Has(h.ResetID()) || w.slow%askEvery == 0 {
+			slow++
+			if !c.node.View().Live.Has(h.ResetID()) || slow%askEvery == 0 {
 				c.AskReset(p.Lock, p.Index, NodeFailure)
 			}
 		}
-		if err := c.port.Pause(min(deadline, now+w.pause)); err != nil {
+		if err := c.port.Pause(min(deadline, now+pause)); err != nil {
 			return err
 		}
-		w.pause = min(2*w.pause, last)
+		pause = min(2*pause, last)
 	}
 }
 

@@ -96,7 +96,7 @@ func (c *Client) passOn(p *Place, h Header) error {
 	case p.Mode == lock.Shared && writers == 0:
 		return nil
 	}
-	c.release = passing{found: h, carried: p.Carried}
+	c.refetches, c.carried = 0, p.Carried
 	if p.Mode == lock.Exclusive {
 		return c.passOnWriter(p.Lock, head+1, head+size, writers-1)
 	}
@@ -200,7 +200,7 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 // notify sends the grant of an index to the client that its entry names.
 func (c *Client) notify(e Entry, l fabric.Addr, index uint64, behind Stamp) {
 	c.stats.HandoversRemote++
-	m := grant(l, index, behind, c.stamp(), &c.release.carried)
+	m := grant(l, index, behind, c.stamp(), &c.carried)
 	if !c.tell(e.Client(), &m) {
 		// It is dead and holds the lock now.
 		c.AskReset(l, index, NodeFailure)
@@ -239,11 +239,9 @@ const (
 // there yet. If the entry does not come, it asks for a reset: sooner if a node has died lately.
 func (c *Client) refetch(l fabric.Addr, index uint64) (fetched, error) {
 	c.stats.Refetches++
-	r := &c.release
-	r.missing = index
-	r.refetches++
-	if r.refetches > refetchEager {
-		pause := min(fabric.Time(r.refetches-refetchEager)*fabric.Microsecond, fabric.Millisecond)
+	c.refetches++
+	if c.refetches > refetchEager {
+		pause := min(fabric.Time(c.refetches-refetchEager)*fabric.Microsecond, fabric.Millisecond)
 		// An interrupt ends waiting for a lock, not handing one over.
 		_ = c.port.Pause(c.port.Now() + pause)
 	}
@@ -258,8 +256,8 @@ func (c *Client) refetch(l fabric.Addr, index uint64) (fetched, error) {
 		return over, nil
 	case c.lay.Head(h) > index+c.lay.Capacity():
 		return passed, nil
-	case r.refetches > c.cfg.RefetchMax,
-		r.refetches > refetchSuspect && c.suspects(l, c.port.Now()):
+	case c.refetches > c.cfg.RefetchMax,
+		c.refetches > refetchSuspect && c.suspects(l, c.port.Now()):
 		c.AskReset(l, index, NodeFailure)
 		return over, nil
 	}

@@ -66,23 +66,6 @@ func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, syn
 // Resets returns the counters of resets.
 func (a *Agent) Resets() *cql.AgentStats { return a.resets.Stats() }
 
-// State returns a text of all that the agent, and its node's table beside its local locks, remember between two
-// messages: for exploration, which must not take two such states for one.
-func (a *Agent) State() string {
-	t := a.table
-	s := fmt.Sprintf("%s lost %d, %s, %s%s, trouble %v at %d, handover %d", a.resets.State(), a.lost, t.suspicion.state(), t.stuckState(), t.unsettledState(),
-		a.trouble, a.lookAt, t.handoverNs.Load())
-	for i := range t.shards {
-		h := &t.shards[i]
-		h.mu.Lock()
-		if len(h.doubts) > 0 {
-			s += fmt.Sprintf(", doubts %v", h.doubts)
-		}
-		h.mu.Unlock()
-	}
-	return s
-}
-
 // Run handles messages until the Port is closed. Errors of single resets, when a
 // memory node cannot be reached, go to report (nil: dropped): they end nothing,
 // for those who wait ask again.

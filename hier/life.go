@@ -372,7 +372,7 @@ func (k *Locker) epochOf(mn fabric.MemID) uint32 {
 // meanwhile, it begins again: when the memory node refuses it, and when it waits behind a client that has lost the lock.
 func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	err := k.acquire(h, r)
-	for k.again = 0; k.again < maxAgain && err != nil && errors.Is(err, fabric.ErrStaleEpoch) && !h.Held; k.again++ {
+	for again := 0; again < maxAgain && err != nil && errors.Is(err, fabric.ErrStaleEpoch) && !h.Held; again++ {
 		if err := k.attach(r.Lock.MN()); err != nil {
 			return err
 		}

@@ -30,14 +30,7 @@ type Locker struct {
 	cfg     Config
 	since   uint32 // the memories that had been lost when it was made
 
-	// Of the acquisition under way. What a Locker remembers while it waits for the fabric is here, or in its caller's Hold and
-	// Request, not in variables of functions: see cql.Client.
-	place       cql.Place   // in the remote queue
-	doubted     uint64      // number of the doubt that it may end, 0: none
-	again       int         // how often it has begun again
-	began, next fabric.Time // of a wait for the node's lock: when it began, and when to look at the remote queue again
-
-	// If it wants a value:
+	// Of the acquisition under way, if it wants a value:
 	value  *lock.Value
 	valued bool // it has it
 	reads  [lock.MaxPiggyback]fabric.Op
@@ -197,8 +190,8 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 		deadline = fabric.Forever
 	}
 	recheck := k.remote.RecheckNs()
-	k.began = k.port.Now()
-	k.next = k.began + recheck
+	began := k.port.Now()
+	next := began + recheck
 	for {
 		s.mu.Lock()
 		v, stamp := w.verdict, w.stamp
@@ -226,10 +219,10 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 			k.wakeAll(r.Lock)
 			return k.acquireRemote(s, x, h, r, stamp)
 		}
-		_, err := k.port.Recv(min(deadline, k.next))
-		if errors.Is(err, fabric.ErrDeadline) && k.next < deadline {
-			err = k.recheckOrphan(s, x, k.next-k.began)
-			k.next += recheck
+		_, err := k.port.Recv(min(deadline, next))
+		if errors.Is(err, fabric.ErrDeadline) && next < deadline {
+			err = k.recheckOrphan(s, x, next-began)
+			next += recheck
 		}
 		if err != nil {
 			return k.leaveQueue(s, x, h, r, err)

@@ -17,8 +17,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 	if deadline == 0 {
 		deadline = fabric.Forever
 	}
-	place := &k.place
-	*place = cql.Place{Lock: r.Lock, Mode: r.Mode}
+	place := cql.Place{Lock: r.Lock, Mode: r.Mode}
 	for {
 		reads := r.Reads
 		if k.value != nil || r.Noted > 0 {
@@ -27,12 +26,12 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		var ok bool
 		var err error
 		if r.Try || k.table.doubts.Load() > 0 {
-			ok, err = k.enqueue(place, stamp, r, reads, deadline)
-		} else if ok, err = k.remote.Enqueue(place, stamp, reads); err != nil {
-			ok, err = k.doubtful(place, ok, err)
+			ok, err = k.enqueue(&place, stamp, r, reads, deadline)
+		} else if ok, err = k.remote.Enqueue(&place, stamp, reads); err != nil {
+			ok, err = k.doubtful(&place, ok, err)
 		}
 		if ok {
-			k.remoteGranted(s, x, h, place)
+			k.remoteGranted(s, x, h, &place)
 			if k.value != nil {
 				k.haveRead(s, x, r, reads)
 			}
@@ -43,12 +42,12 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		if err == nil {
 			var orphaned bool
-			if err, orphaned = k.await(s, x, place, deadline); orphaned {
+			if err, orphaned = k.await(s, x, &place, deadline); orphaned {
 				return k.waitError(err)
 			}
 		}
 		if err == nil {
-			k.remoteGranted(s, x, h, place)
+			k.remoteGranted(s, x, h, &place)
 			if err = k.read(s, x, r); err != nil {
 				return errors.Join(err, k.Release(h, nil))
 			}
@@ -59,7 +58,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		if errors.Is(err, cql.ErrAborted) {
 			k.park(s, x)
-			if err = k.remote.AwaitReset(place, deadline); err == nil {
+			if err = k.remote.AwaitReset(&place, deadline); err == nil {
 				s.mu.Lock()
 				x.state = acquiring
 				s.mu.Unlock()
@@ -67,7 +66,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			}
 			k.table.doubt(place.Lock)
 		}
-		k.stick(place, place.Index > 0, err)
+		k.stick(&place, place.Index > 0, err)
 		s.mu.Lock()
 		k.resign(s, x)
 		return k.waitError(err)
@@ -83,14 +82,14 @@ func (k *Locker) tooLate(h *lock.Hold) error {
 // is not free is lock.ErrBusy.
 func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
 	if !r.Try {
-		k.doubted = k.table.doubted(place.Lock)
-		if k.doubted == 0 {
+		since := k.table.doubted(place.Lock)
+		if since == 0 {
 			granted, err = k.remote.Enqueue(place, stamp, reads)
 			return k.doubtful(place, granted, err)
 		}
 		granted, err = k.remote.EnqueueCautious(place, stamp, reads, deadline)
 		if err == nil {
-			k.table.trust(place.Lock, k.doubted)
+			k.table.trust(place.Lock, since)
 		}
 		return k.doubtful(place, granted, err)
 	}

@@ -3,7 +3,6 @@ package hier
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/declock/declock/cql"
@@ -100,13 +99,6 @@ func (t *Table) stick(p *cql.Place) {
 	if ok || len(t.stuck) < maxStuck {
 		t.stuck[p.Lock] = x
 	}
-}
-
-// stuckState returns a text of the places that were noted. See Agent.State.
-func (t *Table) stuckState() string {
-	t.livesMu.Lock()
-	defer t.livesMu.Unlock()
-	return fmt.Sprintf("stuck %v", t.stuck) // fmt sorts maps
 }
 
 // unstick returns the places on a memory node that were noted, and forgets them, and those of

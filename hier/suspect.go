@@ -1,7 +1,6 @@
 package hier
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -45,13 +44,6 @@ func (s *suspicion) suspects(l fabric.Addr, now fabric.Time) bool {
 func (s *suspicion) suspicious(now fabric.Time) bool {
 	at := fabric.Time(s.since.Load())
 	return at != 0 && now-at < suspectNs
-}
-
-// state returns a text of what is remembered. See Agent.State.
-func (s *suspicion) state() string {
-	s.clearedMu.Lock()
-	defer s.clearedMu.Unlock()
-	return fmt.Sprintf("suspicion since %d, cleared %v", s.since.Load(), s.cleared) // fmt sorts maps
 }
 
 // clear notes that a lock has been reset: whoever holds it now is alive.

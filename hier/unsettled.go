@@ -1,10 +1,6 @@
 package hier
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
-
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 )
@@ -65,21 +61,6 @@ func (t *Table) settled(l fabric.Addr) bool {
 	_, marked := u.locks[l]
 	_, all := u.locks[wholeNode(l.MN())]
 	return !marked && !all
-}
-
-// unsettledState returns a text of the marks, by their order. See Agent.State.
-func (t *Table) unsettledState() string {
-	t.livesMu.Lock()
-	defer t.livesMu.Unlock()
-	if len(t.unsettled.locks) == 0 {
-		return ""
-	}
-	var list []fabric.Addr
-	for l := range t.unsettled.locks {
-		list = append(list, l)
-	}
-	slices.SortFunc(list, func(a, b fabric.Addr) int { return cmp.Compare(t.unsettled.locks[a], t.unsettled.locks[b]) })
-	return fmt.Sprintf(", unsettled %v", list)
 }
 
 var _ cql.Participants = (*Agent)(nil)

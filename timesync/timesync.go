@@ -1,6 +1,7 @@
 package timesync
 
 import (
+	"encoding/binary"
 	"errors"
 	"sync/atomic"
 
@@ -30,6 +31,12 @@ func (c *Clock) Stamp(now fabric.Time) Stamp {
 
 // Rounds returns how often the clock has been synchronised.
 func (c *Clock) Rounds() uint64 { return c.rounds.Load() }
+
+// AppendState appends what tells two states of the clock apart.
+func (c *Clock) AppendState(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.origin.Load()))
+	return binary.LittleEndian.AppendUint64(dst, c.rounds.Load())
+}
 
 // ErrNoRound: the other compute nodes did not all come in time. The clock
 // goes on as it was; it drifts by microseconds in a second.

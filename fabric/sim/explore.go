@@ -82,7 +82,8 @@ type ExploreConfig struct {
 	NoStates bool
 	NoEager  bool
 
-	// Audit, for tests of Cluster.ClientMemory: exploration does without it, and looks whether it could have done with it.
+	// Audit, for tests: states are told apart by all that clients were ever told, and exploration looks whether Cluster.Forget and
+	// Cluster.NodeState are right.
 	Audit bool
 
 	// Walks, if not 0, is the number of random schedules (by Sim.Seed) that
@@ -122,7 +123,7 @@ type Report struct {
 	// Shared are the compute nodes of which several clients were active.
 	Shared []fabric.CNID
 	Wall   time.Duration
-	// Audit says what is wrong with Cluster.ClientMemory, if ExploreConfig.Audit has found that.
+	// Audit says what is wrong with Cluster.Forget or Cluster.NodeState, if ExploreConfig.Audit has found that.
 	Audit   string
 	Failure *Failure // the first, nil: none
 }
@@ -180,12 +181,10 @@ func (f *Failure) String() string {
 // times, views. Clients of one compute node share its memory, so a node is a function of
 // what its clients were told, in that order. Hence a state is: the memory nodes; what
 // each compute node has been told; chains, messages and inboxes; clocks; and what the
-// caller's oracles remember (HashWith). Where it is known what a node's clients share (NodeMemory), it is a function
+// caller's oracles remember (HashWith). Where it is known what a node's clients share (NodeState), it is a function
 // of that, and each of them of what it was told and of what it found there. A state met again is not explored again (64-bit hashes
 // are compared: of a million states, two are taken for one with a chance of 3 in 100 million).
 // Clients of different nodes must not communicate but through the fabric.
-//
-// Where it is known what a client remembers (ClientMemory), that, and where it is in the program, takes the place of what it was told.
 //
 // What happens on a compute node goes by that node's part of the state, by what everybody goes by, and by the words of memory that it is
 // about; and it changes nothing else. So what it led to once, it leads to again; where that is a state that need not be explored, it is not executed.
@@ -303,10 +302,10 @@ func (c *Cluster) Watch(check func() error) { c.watch = append(c.watch, check) }
 // two states for equal only if these hashes are equal too.
 func (c *Cluster) HashWith(hash func() uint64) { c.hashers = append(c.hashers, hash) }
 
-// NodeMemory says what clients of a node share: shares hashes all of it, and agent what the node's agent remembers beside it
-// while it waits for a message. Exploration then takes two states for one whatever the order was in which the
-// clients went on, if each was told the same and found the same memory each time. Otherwise that order is all that is known.
-func (c *Cluster) NodeMemory(n *Node, shares, agent func() uint64) {
+// NodeState says what clients of a node share: shares appends all of it that tells two states apart, and agent what the node's agent
+// remembers beside it while it waits for a message. Exploration then takes two states for one whatever the order was in which the
+// clients went on, if each was told the same and found the same state each time. Otherwise that order is all that is known.
+func (c *Cluster) NodeState(n *Node, shares, agent func(dst []byte) []byte) {
 	n.shares, n.keeps, n.ran = shares, agent, true
 }
 
@@ -314,7 +313,7 @@ func (c *Cluster) NodeMemory(n *Node, shares, agent func() uint64) {
 // from v, from its node's state that HashWith covers, and from what it will be told. What it has been told so far then
 // makes no difference between states (unless others of its node, with which it shares
 // memory, remember). A client that does the same work again and again calls it
-// between two pieces of work. Agents that wait for a message count as remembering nothing but what HashWith or NodeMemory covers. Checks at the end may
+// between two pieces of work. Agents that wait for a message count as remembering nothing but what HashWith or NodeState covers. Checks at the end may
 // depend on forgotten things only by way of HashWith.
 func (c *Cluster) Forget(v uint64) {
 	if c.ex != nil && c.cur != nil {

@@ -45,18 +45,19 @@ type explorer struct {
 	steps, early, ticks, acted, switches int
 	withheld                             bool // a bound of the configuration kept choices from the menu
 
-	shared   fabric.CNSet   // nodes with several active clients
-	clocked  fabric.CNSet   // nodes whose clients share only a clock, which may be put on
-	solo     [256]*Task     // the active client of each other node
-	conflict *Node          // a node that is not in shared, and must be
-	taken    []int          // the choices so far
-	known    *[]uint64      // what keep was told in the schedule before and in this one; nil: nobody keeps it
-	knew     int            // how often it was
-	blind    bool           // nobody asks for the state
-	tally    tally          // of the present state
-	counted  bool           // it is up to date
-	learn    func()         // what came of the choice that has just been made; nil: nobody wants to know
-	exactly  bool           // state tells states apart that ClientMemory does not
+	shared   fabric.CNSet // nodes with several active clients
+	clocked  fabric.CNSet // nodes whose clients share only a clock, which may be put on
+	solo     [256]*Task   // the active client of each other node
+	conflict *Node        // a node that is not in shared, and must be
+	taken    []int        // the choices so far
+	known    *[]uint64    // what keep was told in the schedule before and in this one; nil: nobody keeps it
+	knew     int          // how often it was
+	blind    bool         // nobody asks for the state
+	tally    tally        // of the present state
+	counted  bool         // it is up to date
+	learn    func()       // what came of the choice that has just been made; nil: nobody wants to know
+	exactly  bool         // state tells states apart by all that clients were ever told
+	scratch  []byte
 	trace    func(s string) // nil: nobody listens
 }
 

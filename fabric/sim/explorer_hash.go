@@ -17,11 +17,10 @@ import (
 func fold(h, v uint64) uint64 { return mix64(bits.RotateLeft64(h, 29) ^ v*0x9e3779b97f4a7c15) }
 
 // A memo is what clients have been told: those of a node, which share its memory, or one of them
-// if they do not (ExploreConfig.Private), or if it is known what they share (Cluster.NodeMemory): then a client has
+// if they do not (ExploreConfig.Private), or if it is known what they share (Cluster.NodeState): then a client has
 // been told all of it each time that it goes on.
 type memo struct {
 	told  uint64 // hash of it, in order
-	exact uint64 // the same, also of what is known to be forgotten: for an audit
 	heard uint64 // how often another client than before went on
 	last  *Task  // which was the last
 }
@@ -45,18 +44,11 @@ func (t *Task) turns() *memo {
 // tell notes that the client that runs has been told something.
 func (c *Cluster) tell(v uint64) {
 	if c.cur != nil { // else it is to set the scene: the same each time
-		c.cur.memo().add(v)
+		m := c.cur.memo()
+		m.told = fold(m.told, v)
+		c.cur.node.exact = fold(c.cur.node.exact, v)
 	}
 }
-
-// add adds something that a client has been told.
-func (m *memo) add(v uint64) {
-	m.told = fold(m.told, v)
-	m.exact = fold(m.exact, v)
-}
-
-// reset forgets what was told, but for v.
-func (m *memo) reset(v uint64) { m.told, m.exact = v, v }
 
 // moves notes that a client begins or goes on: that alone may change what the
 // node's clients share.
@@ -66,9 +58,10 @@ func (t *Task) moves() {
 		m.heard++
 	}
 	m := t.memo()
-	m.add(uint64(t.index) | 1<<63)
+	m.told = fold(m.told, uint64(t.index)|1<<63)
+	t.node.exact = fold(t.node.exact, uint64(t.index)|1<<63)
 	if t.node.shares != nil {
-		m.add(t.c.ex.hashOnce(func() uint64 { return t.c.ex.memoryOf(t.node) }))
+		m.told = fold(m.told, t.c.ex.hashOnce(func() uint64 { return t.c.ex.memoryOf(t.node) }))
 	}
 	t.forgot = false
 }
@@ -89,9 +82,15 @@ func (ex *explorer) hashOnce(hash func() uint64) uint64 {
 // memoryOf returns the hash of what the clients of a node share, which they alone change.
 func (ex *explorer) memoryOf(n *Node) uint64 {
 	if n.ran {
-		n.digest, n.ran = n.shares(), false
+		n.digest, n.ran = n.c.ex.hashOf(n.shares), false
 	}
 	return n.digest
+}
+
+// hashOf returns the hash of what an AppendState method appends.
+func (ex *explorer) hashOf(state func([]byte) []byte) uint64 {
+	ex.scratch = state(ex.scratch[:0])
+	return hashBytes(ex.scratch)
 }
 
 // recall returns what keep was told at this point of the schedule before, if this one is like that up to here.
@@ -115,20 +114,20 @@ func (ex *explorer) keep(v uint64) uint64 {
 // forget makes what clients have been told up to now matter no more, if all of
 // its node that share memory have said so.
 func (t *Task) forget(v uint64) {
-	t.forgot, t.keeps, t.failed = true, v, 0
+	t.forgot, t.keeps = true, v
 	t.port.told.live = false
 	if m := t.memo(); m == &t.private {
-		m.reset(fold(uint64(t.index), v))
+		m.told = fold(uint64(t.index), v)
 		return
 	}
 	t.node.forget()
 }
 
-// awaits is for an agent that waits for a message: what it remembers is what HashWith or NodeMemory covers.
+// awaits is for an agent that waits for a message: what it remembers is what HashWith or NodeState covers.
 func (t *Task) awaits() {
 	switch {
 	case t.node.shares != nil:
-		t.private.reset(t.c.ex.hashOnce(t.node.keeps))
+		t.private.told = t.c.ex.hashOnce(func() uint64 { return t.c.ex.hashOf(t.node.keeps) })
 	case t.memo() == &t.node.memo:
 		t.node.forget()
 	}
@@ -151,7 +150,7 @@ func (n *Node) forget() {
 			told = fold(fold(told, uint64(x.index)), x.keeps)
 		}
 	}
-	n.memo.reset(told)
+	n.memo.told = told
 }
 
 // A told is what a client was told last, if it may be one round of a loop that polls.
@@ -159,7 +158,8 @@ type told struct {
 	ops   []fabric.Op // the chain (their Bufs are the client's), empty: an empty inbox
 	data  []byte      // what its READs found, one behind the other
 	place uint64      // where its client was, in the program: hash of the call stack
-	base  memo        // before it
+	base  uint64      // what its client had been told before it
+	exact uint64      // Node.exact before it
 	heard uint64      // memo.heard then
 	live  bool        // it changed nothing, and the client has done nothing since but look at the time
 	polls bool        // it was an empty inbox
@@ -275,14 +275,13 @@ func (p *Port) tellChain(ch *chain) {
 	v := ch.results(len(ch.ops))
 	if ch.err != nil {
 		v = fold(v, hashError(ch.err))
-		c.cur.fails(ch.err)
 	}
 	m, turns := c.cur.memo(), c.cur.turns()
 	if ch.again && k.live && k.heard == turns.heard {
-		m.told, m.exact = k.base.told, k.base.exact // this answer replaces the last
+		m.told, p.node.exact = k.base, k.exact // this answer replaces the last
 	} else {
 		c.tell(0)
-		k.base = *m
+		k.base, k.exact = m.told, p.node.exact
 	}
 	c.tell(v)
 	c.tell(uint64(p.node.clock.local(c.now)))
@@ -364,15 +363,14 @@ func (p *Port) tellRecv(msg *fabric.Message, err error) {
 		switch {
 		case !k.live || k.heard != turns.heard:
 			c.tell(1)
-			k.base, k.heard = *m, turns.heard
+			k.base, k.exact, k.heard = m.told, p.node.exact, turns.heard
 			k.live, k.polls = c.ex.cfg.FairPolls, true
 		case k.polls:
-			m.told, m.exact = k.base.told, k.base.exact
+			m.told, p.node.exact = k.base, k.exact
 		default:
 			c.tell(1) // between the rounds of a loop that polls memory
 		}
 	default:
-		c.cur.fails(err)
 		p.tellErr(err)
 	}
 }

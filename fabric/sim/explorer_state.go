@@ -37,8 +37,8 @@ func (ex *explorer) count() {
 		y.local[i], y.sent[i] = ex.nodeState(n), 0
 	}
 	for _, t := range c.tasks {
-		if !t.node.gone {
-			y.local[t.node.place] += mix64(fold(ex.taskState(t), uint64(t.index)<<8|1))
+		if !t.node.gone && !ex.exactly {
+			y.local[t.node.place] += mix64(fold(t.private.told, uint64(t.index)<<8|1))
 		}
 	}
 	for _, p := range c.ports {
@@ -121,6 +121,9 @@ func (ex *explorer) nodeState(n *Node) uint64 {
 	if n.gone {
 		return 0
 	}
+	if ex.exactly {
+		return mix64(fold(n.exact, uint64(n.id)<<8|2))
+	}
 	h := fold(n.memo.told, uint64(n.id)<<8|2)
 	if n.shares != nil {
 		h = fold(h, ex.memoryOf(n))
@@ -173,14 +176,7 @@ func (ex *explorer) chainState(i int, ch *chain) uint64 {
 	if ch.err != nil {
 		h = fold(h, hashError(ch.err))
 	}
-	first := len(ch.ops)
-	switch w := ch.port.waiter; {
-	case ch.port.node.gone:
-		first = int(ch.cur)
-	case w != nil && w.remembers != nil:
-		first = 0 // who goes on may go by what it has asked for
-	}
-	for i := first; i < len(ch.ops); i++ {
+	for i := int(ch.cur); i < len(ch.ops) && ch.port.node.gone; i++ {
 		h = fold(h, hashOp(&ch.ops[i]))
 	}
 	return h

@@ -128,12 +128,13 @@ type Node struct {
 
 	// In exploration.
 	memo   memo
-	shares func() uint64 // hash of what its clients share; nil: not known
-	keeps  func() uint64 // with that: hash of what its agent remembers while it waits for a message
-	digest uint64        // what shares returned last
-	ran    bool          // that may be out of date
-	place  int           // in Cluster.nodes
-	gone   bool          // killed, and what its clients were told makes no difference any more
+	exact  uint64                  // hash of all that its clients have ever been told, in order
+	shares func(dst []byte) []byte // appends what its clients share; nil: not known
+	keeps  func(dst []byte) []byte // with that: what its agent remembers while it waits for a message
+	digest uint64                  // hash of what shares appended last
+	ran    bool                    // that may be out of date
+	place  int                     // in Cluster.nodes
+	gone   bool                    // killed, and what its clients were told makes no difference any more
 }
 
 var _ fabric.Node = (*Node)(nil)

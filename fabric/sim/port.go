@@ -95,10 +95,7 @@ func (p *Port) block(kind waitKind) {
 	p.waiter = p.c.cur
 	if t := p.waiter; t != nil {
 		switch {
-		case p.c.ex == nil:
-		case !t.daemon:
-			t.settle()
-		case kind == waitRecv:
+		case p.c.ex != nil && t.daemon && kind == waitRecv:
 			t.awaits()
 		}
 		t.suspend()

@@ -22,7 +22,6 @@ type toy struct {
 	tear    bool
 	private bool // nothing is shared within a node
 	covered bool // it is known what is shared within a node
-	known   bool // ... and what clients remember
 	plain   bool // exploration does not know what its actions are
 	ticks   int
 }
@@ -55,10 +54,13 @@ func drawToy(t *rapid.T) toy {
 	case 1:
 		y.stop = 1
 	}
-	y.covered, y.known = rapid.Bool().Draw(t, "covered"), rapid.Bool().Draw(t, "known")
+	y.covered = rapid.Bool().Draw(t, "covered")
 	y.plain = rapid.Bool().Draw(t, "plain")
 	return y
 }
+
+// noState is the state of who remembers nothing.
+func noState(dst []byte) []byte { return dst }
 
 // build makes the program. What it leaves behind is memory, what each client
 // has seen, and what a word of each node's own memory has become.
@@ -72,7 +74,7 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 		for len(nodes) < y.nodes[i] {
 			nodes = append(nodes, c.AddCN())
 			if i := len(nodes); y.covered {
-				c.NodeMemory(nodes[i-1], func() uint64 { return uint64(own[i]) }, func() uint64 { return 0 })
+				c.NodeState(nodes[i-1], func(dst []byte) []byte { return fmt.Append(dst, own[i]) }, noState)
 			}
 		}
 		n := nodes[y.nodes[i]-1]
@@ -85,23 +87,15 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 				c.SometimeInterrupt(p)
 			}
 			say := func(v ...any) { logs[i] += fmt.Sprint(v...) + " " }
-			round, seen := 0, 0
-			if y.known {
-				c.ClientMemory(func([]uintptr) (uint64, bool) { return hashBytes(fmt.Append(nil, logs[i], round, seen)), true })
-			}
 			for _, o := range ops {
-				round++
 				if !y.private {
 					own[y.nodes[i]] = own[y.nodes[i]]*5 + i + 1
 				}
-				seen = own[y.nodes[i]]
+				seen := own[y.nodes[i]]
 				y.step(p, n, o[0], word(o[1]), fabric.Client(nodes[int(o[1]-'0')%len(nodes)].ID(), 1), say)
 				say(seen)
 			}
 		})
-	}
-	if y.known { // who has ended is forgotten
-		c.HashWith(func() uint64 { return hashBytes(fmt.Append(nil, logs)) })
 	}
 	switch {
 	case y.kill == 0:
@@ -210,78 +204,73 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 	t.Logf("%d schedules, %d executions with reductions", all, reduced)
 }
 
-// An audit objects if clients remember more than is said.
+// An audit objects if clients share more than is said, or remember more.
 func TestAuditObjects(t *testing.T) {
-	for _, says := range []bool{true, false} {
-		build := func(c *Cluster) {
+	for _, x := range []struct {
+		says    bool
+		forgets uint64 // what a client says that it remembers, beside what it shares
+		want    bool
+	}{{true, 1, true}, {false, 1, false}, {true, 0, false}} {
+		r := Explore(ExploreConfig{Audit: true}, func(c *Cluster) {
 			mn := c.AddMN(1024)
 			word := func(i uint64) fabric.Addr { return fabric.At(mn, 8*i) }
-			for i := range 2 {
+			for i := range uint64(2) {
 				n := c.AddCN()
-				c.NodeMemory(n, func() uint64 { return 0 }, func() uint64 { return 0 })
+				shared := uint64(0)
+				c.NodeState(n, func(dst []byte) []byte {
+					if x.says {
+						return append(dst, byte(shared))
+					}
+					return dst
+				}, noState)
 				c.Go(n, fmt.Sprint("client ", i), func(p fabric.Port) {
-					var seen fabric.Op
-					c.ClientMemory(func([]uintptr) (uint64, bool) {
-						if says {
-							return seen.Old, true
-						}
-						return 0, true
-					})
 					ops := []fabric.Op{fabric.FAA(word(0), 1)}
 					_ = p.Do(ops)
-					seen = ops[0]
+					shared = ops[0].Old
+					_ = p.Do(ops)
+					own := ops[0].Old
+					c.Forget(own * x.forgets)
 					_ = p.Do([]fabric.Op{fabric.Load(word(1))})
-					_ = p.Do([]fabric.Op{fabric.Store(word(2+uint64(i)), seen.Old)})
+					_ = p.Do([]fabric.Op{fabric.Store(word(2+2*i), shared), fabric.Store(word(3+2*i), own)})
 				})
 			}
-		}
-		r := Explore(ExploreConfig{Audit: true}, build)
-		if (r.Audit == "") != says {
-			t.Errorf("clients say what they remember: %v; %v %q", says, r, r.Audit)
+		})
+		if (r.Audit == "") != x.want {
+			t.Errorf("%+v: %v %q", x, r, r.Audit)
 		}
 	}
 }
 
 // Who goes on goes by what it has asked for: that is part of the state, also when it has been executed.
 func TestClientsRememberTheirChain(t *testing.T) {
-	for _, memory := range []bool{false, true} {
-		r := Explore(ExploreConfig{Sleep: true}, func(c *Cluster) {
-			mn := c.AddMN(1024)
-			word := func(i uint64) fabric.Addr { return fabric.At(mn, 8*i) }
-			nodes := []*Node{c.AddCN(), c.AddCN()}
-			client := func(n *Node, f func(p fabric.Port)) {
-				c.Go(n, "client", func(p fabric.Port) {
-					if memory {
-						c.ClientMemory(func([]uintptr) (uint64, bool) { return 0, true })
-					}
-					f(p)
-				})
-			}
-			for _, n := range nodes {
-				c.NodeMemory(n, func() uint64 { return 0 }, func() uint64 { return 0 })
-			}
-			client(nodes[0], func(p fabric.Port) {
-				ops := []fabric.Op{fabric.Load(word(0))}
-				_ = p.Do(ops)
-				ops[0] = fabric.Load(word(1 + ops[0].Old)) // word 1 or word 2: both are 0
-				_ = p.Do(ops)
-				_ = p.Do([]fabric.Op{fabric.Store(word(3), ops[0].Addr.Offset())})
-			})
-			client(nodes[0], func(p fabric.Port) {
-				ops := []fabric.Op{fabric.Load(word(3))}
-				_ = p.Do(ops)
-				_ = p.Do([]fabric.Op{fabric.Store(word(6), ops[0].Old)})
-			})
-			client(nodes[1], func(p fabric.Port) { _ = p.Do([]fabric.Op{fabric.Store(word(0), 1)}) })
-			c.AtEnd(func() error {
-				if c.PeekWord(word(6)) == 16 {
-					return errors.New("the planted failure")
-				}
-				return nil
-			})
-		})
-		if r.Failure == nil {
-			t.Errorf("with memories of clients: %v: nothing fails", memory)
+	r := Explore(ExploreConfig{Sleep: true}, func(c *Cluster) {
+		mn := c.AddMN(1024)
+		word := func(i uint64) fabric.Addr { return fabric.At(mn, 8*i) }
+		nodes := []*Node{c.AddCN(), c.AddCN()}
+		for _, n := range nodes {
+			c.NodeState(n, noState, noState)
 		}
+		c.Go(nodes[0], "client", func(p fabric.Port) {
+			ops := []fabric.Op{fabric.Load(word(0))}
+			_ = p.Do(ops)
+			ops[0] = fabric.Load(word(1 + ops[0].Old)) // word 1 or word 2: both are 0
+			_ = p.Do(ops)
+			_ = p.Do([]fabric.Op{fabric.Store(word(3), ops[0].Addr.Offset())})
+		})
+		c.Go(nodes[0], "client", func(p fabric.Port) {
+			ops := []fabric.Op{fabric.Load(word(3))}
+			_ = p.Do(ops)
+			_ = p.Do([]fabric.Op{fabric.Store(word(6), ops[0].Old)})
+		})
+		c.Go(nodes[1], "client", func(p fabric.Port) { _ = p.Do([]fabric.Op{fabric.Store(word(0), 1)}) })
+		c.AtEnd(func() error {
+			if c.PeekWord(word(6)) == 16 {
+				return errors.New("the planted failure")
+			}
+			return nil
+		})
+	})
+	if r.Failure == nil {
+		t.Error("nothing fails")
 	}
 }

@@ -46,7 +46,7 @@ type branch struct {
 	switches int
 	hashes   int      // calls of explorer.keep before it
 	digests  []uint64 // of the nodes' memories
-	audited  uint64   // the state, as ClientMemory tells states apart
+	audited  uint64   // the state, as exploration tells states apart without an audit
 }
 
 const notDeterministic = "sim: the program is not deterministic"

@@ -38,8 +38,6 @@ type Task struct {
 	forgot  bool   // it has called Forget and not gone on since
 	keeps   uint64 // what it said then
 
-	remembers func([]uintptr) (uint64, bool) // see ClientMemory
-	failed    uint64                         // hash of the errors that it was told since it forgot the last time
 }
 
 // unwind is the panic value that ends a killed coroutine. Code that recovers
@@ -135,7 +133,6 @@ func (t *Task) end() {
 	if !t.done {
 		t.done = true
 		t.body = nil
-		t.forgetAll()
 		if !t.daemon {
 			t.c.live--
 		}

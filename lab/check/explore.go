@@ -460,7 +460,7 @@ func (g *exploring) addNode(p hier.Policy) {
 	} else {
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
 		if !g.private {
-			g.c.NodeMemory(n.sim, n.shares, n.keeps)
+			g.c.NodeState(n.sim, n.shares, n.agent.AppendState)
 		}
 	}
 	g.nodes = append(g.nodes, n)
@@ -480,6 +480,19 @@ func (g *exploring) addNode(p hier.Policy) {
 	})
 }
 
+// A turn is the acquisitions and releases of one client.
+type turn struct {
+	k      lock.Locker
+	first  bool
+	round  int
+	hold   lock.Hold
+	ask    lock.Request
+	reads  [1]fabric.Op
+	before [1]fabric.Op
+	event  oracle.Event
+	lost   bool
+}
+
 // client is one client: its cell is one word behind the queue.
 func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 	if first && g.x.Cancel {
@@ -489,18 +502,22 @@ func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
 		cql.NewClient(p, n.sim, g.cfg.Layout, g.cfg.CQL, new(lock.Stats)).AskReset(g.lock, 0, cql.Corruption)
 	}
 	t := &turn{k: g.locker(n, p), first: first}
-	g.c.ClientMemory(t.remembers)
 	for t.round = range g.x.Rounds {
-		if g.field == nil && n.table.Len() == 0 {
+		if g.forgets(n) {
 			g.c.Forget(uint64(t.round))
 		}
 		for !g.play(t, mode) { // the memory node has restarted: it asks again
 			_ = p.Pause(p.Now() + fabric.Millisecond)
 		}
 	}
-	if n.table.Len() == 0 && g.field == nil {
+	if g.forgets(n) {
 		g.c.Forget(uint64(g.x.Rounds))
 	}
+}
+
+// forgets reports whether a client remembers nothing of the acquisitions before, but what NodeState or hash covers.
+func (g *exploring) forgets(n *node) bool {
+	return g.field == nil && (!g.private || n.table.Len() == 0)
 }
 
 // play is one acquisition and release of a client. It returns false if it was in vain, for the memory node has restarted.
@@ -577,7 +594,7 @@ func (g *exploring) hash() uint64 {
 		_, _ = h.Write([]byte(g.court.State()))
 		g.state, g.moved = h.Sum64(), false
 	}
-	if !g.private { // exploration knows tables and agents by NodeMemory
+	if !g.private { // exploration knows tables and agents by NodeState
 		return g.state
 	}
 	h := fnv.New64a()
@@ -588,7 +605,7 @@ func (g *exploring) hash() uint64 {
 		}
 		fmt.Fprintf(h, "n%d", n.table.Len())
 		if n.agent != nil {
-			fmt.Fprint(h, n.agent.State())
+			_, _ = h.Write(n.agent.AppendState(nil))
 		}
 	}
 	return h.Sum64()

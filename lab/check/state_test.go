@@ -7,7 +7,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 )
 
-// audit explores a program by all that clients were told, and returns what is wrong with turn.remembers.
+// audit explores a program by all that clients were ever told, and looks whether AppendState methods and Forget are right.
 func audit(t *testing.T, name string) sim.Report {
 	t.Helper()
 	x, err := ParseExploration(name)
@@ -19,10 +19,10 @@ func audit(t *testing.T, name string) sim.Report {
 	return sim.Explore(cfg, x.build)
 }
 
-// Clients remember nothing while they wait for the fabric but what turn.remembers hashes: of two histories that it does not tell apart, the
-// same choices lead to the same. And exploration by it reaches the same ends. (In these programs much of it follows from the lock and the node's
-// table, too: a single field that is left out goes unnoticed. That audits object is shown by sim.TestAuditObjects.)
-func TestClientsRememberWhatIsSaid(t *testing.T) {
+// The AppendState methods leave nothing out that clients go by: of two histories that lead to equal states, the
+// same choices lead to the same. And exploration by states reaches the same ends. (In these programs much of a state follows from the lock
+// and other fields: a single field that is left out may go unnoticed. That audits object is shown by sim.TestAuditObjects.)
+func TestStatesLeaveNothingOut(t *testing.T) {
 	exact, merged := 0, 0
 	for _, name := range []string{
 		"cql [1x 2s] x1, 4 entries, 27 version bits, one crash", "cql [1s 2x] x1, 4 entries, 27 version bits, one cancellation",
@@ -41,12 +41,12 @@ func TestClientsRememberWhatIsSaid(t *testing.T) {
 		x, _ := ParseExploration(name)
 		some := Explore(x, Bounds{})
 		if !slices.Equal(r.Ends, some.Ends) {
-			t.Errorf("%s: ends differ: %v, by all that was told %v", name, some, r)
+			t.Errorf("%s: ends differ: %v, by all that was ever told %v", name, some, r)
 		}
 		exact += r.States
 		merged += some.States
 	}
-	if t.Logf("%d states, %d by all that clients were told", merged, exact); merged >= exact {
+	if t.Logf("%d states, %d by all that clients were ever told", merged, exact); merged >= exact {
 		t.Error("nothing is forgotten")
 	}
 }

@@ -1,0 +1,183 @@
+package hier
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+)
+
+// The AppendState methods append what tells two states of a value apart: all that the clients and the agent of a node go by
+// when they go on. Counters and scratch memory are left out. Exploration of schedules compares states by them; an audit
+// there checks that nothing is missing (lab/check, TestStatesLeaveNothingOut).
+
+func appendWord[T ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](dst []byte, v T) []byte {
+	return binary.AppendUvarint(dst, uint64(v))
+}
+
+func appendBool(dst []byte, b bool) []byte {
+	if b {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
+}
+
+func appendText(dst []byte, s string) []byte { return append(appendWord(dst, len(s)), s...) }
+
+func appendError(dst []byte, err error) []byte {
+	if err == nil {
+		return appendText(dst, "")
+	}
+	return appendText(dst, err.Error())
+}
+
+// appendMap appends a map in the order of its keys.
+func appendMap[K cmp.Ordered, V any](dst []byte, m map[K]V, one func(dst []byte, k K, v V) []byte) []byte {
+	dst = appendWord(dst, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		dst = one(dst, k, m[k])
+	}
+	return dst
+}
+
+// AppendState appends what tells two states of the table apart.
+func (t *Table) AppendState(dst []byte) []byte {
+	dst = appendWord(dst, t.handoverNs.Load())
+	for i := range t.hot {
+		if l := t.hot[i].Load(); l != 0 {
+			dst = appendWord(appendWord(dst, i+1), l)
+		}
+	}
+	dst = append(dst, 0)
+	dst = t.suspicion.appendState(dst)
+	dst = appendMap(dst, t.seen, func(dst []byte, l fabric.Addr, s sighting) []byte {
+		dst = appendWord(appendWord(appendWord(dst, l), s.at), s.token)
+		return appendBool(appendWord(dst, s.streak), s.told)
+	})
+	dst = t.appendLives(dst)
+	dst = appendWord(appendWord(dst, t.fences.asked.Load()), t.fences.passed.Load())
+	dst = appendBool(dst, t.fences.resetting.Load())
+	for i := range t.shards {
+		dst = t.shards[i].appendState(dst, i)
+	}
+	return dst
+}
+
+func (s *suspicion) appendState(dst []byte) []byte {
+	s.clearedMu.Lock()
+	defer s.clearedMu.Unlock()
+	dst = appendWord(dst, s.since.Load())
+	return appendMap(dst, s.cleared, func(dst []byte, l fabric.Addr, _ struct{}) []byte { return appendWord(dst, l) })
+}
+
+// appendLives appends what livesMu guards.
+func (t *Table) appendLives(dst []byte) []byte {
+	t.livesMu.Lock()
+	defer t.livesMu.Unlock()
+	dst = appendMap(dst, t.lives, func(dst []byte, mn fabric.MemID, l *life) []byte { return l.appendState(appendWord(dst, mn)) })
+	dst = appendBool(dst, t.ended != nil)
+	dst = appendWord(dst, t.losses.Load())
+	dst = appendMap(dst, t.stuck, func(dst []byte, l fabric.Addr, x stuck) []byte {
+		return appendWord(appendWord(appendWord(dst, l), x.index), x.mode)
+	})
+	dst = appendMap(dst, t.unsettled.locks, func(dst []byte, l fabric.Addr, mark uint64) []byte { return appendWord(appendWord(dst, l), mark) })
+	return appendWord(dst, t.unsettled.marks)
+}
+
+func (l *life) appendState(dst []byte) []byte {
+	if l == nil {
+		return append(dst, 0)
+	}
+	dst = appendWord(append(dst, 1), l.epoch)
+	dst = appendBool(appendBool(dst, l.over.Load()), l.told.Load())
+	if why := l.why.Load(); why != nil {
+		dst = appendError(dst, *why)
+	}
+	dst = appendBool(appendBool(dst, l.trusted.Load()), l.known)
+	return appendWord(appendWord(appendWord(dst, l.birth), l.first), l.lost)
+}
+
+// appendState appends shard i. Of a local lock that is kept for reuse only the number of its last tenure counts.
+func (s *shard) appendState(dst []byte, i int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count == 0 && s.spare == 0 && s.doubted == 0 {
+		return dst
+	}
+	dst = appendWord(appendWord(dst, i), s.doubted)
+	for _, d := range s.doubts {
+		dst = appendWord(appendWord(dst, d.lock), d.since)
+	}
+	for b, x := range s.buckets {
+		for ; x != nil; x = x.next {
+			dst = x.appendState(appendWord(dst, b))
+		}
+	}
+	dst = appendWord(dst, s.spare)
+	for x := s.free; x != nil; x = x.next {
+		dst = appendWord(dst, x.gen)
+	}
+	return dst
+}
+
+func (x *local) appendState(dst []byte) []byte {
+	dst = appendWord(dst, x.gen)
+	dst = appendWord(appendText(dst, string(x.note.text)), x.note.owed)
+	dst = appendBool(appendWord(dst, x.val.addr), x.val.dirty)
+	dst = appendText(dst, string(x.val.data[:x.val.size]))
+	dst = appendWord(x.place.AppendState(dst), x.state)
+	for _, b := range [...]bool{x.frozen, x.aside, x.orphan, x.early, x.expired} {
+		dst = appendBool(dst, b)
+	}
+	dst = appendWord(appendWord(appendWord(dst, x.patience), x.mode), x.seq)
+	dst = appendWord(appendWord(appendWord(dst, x.owner), x.streak), x.holders)
+	dst = appendWord(x.life.appendState(dst), x.used)
+	dst = appendWord(appendWord(dst, x.grantFrom), x.grantTo)
+	for w := x.queue.head; w != nil; w = w.next {
+		dst = w.appendState(append(dst, 1))
+	}
+	dst = appendWord(appendWord(append(dst, 0), x.arrived), x.gate)
+	dst = appendWord(appendWord(appendWord(dst, x.stamp), x.sharing), x.tenure)
+	for c := x.commits; c != nil; c = c.next {
+		dst = c.appendState(append(dst, 1))
+	}
+	return appendWord(append(dst, 0), x.deferred)
+}
+
+func (w *waiter) appendState(dst []byte) []byte {
+	dst = appendWord(appendWord(appendWord(dst, w.client), w.mode), w.ticket)
+	dst = appendWord(appendWord(appendWord(dst, w.stamp), w.room), w.verdict)
+	return appendWord(w.life.appendState(dst), w.token)
+}
+
+func (c *commit) appendState(dst []byte) []byte {
+	return appendError(appendBool(appendWord(dst, c.client), c.done), c.err)
+}
+
+// AppendState appends what others have written into the Locker, and what it knows from one acquisition to the next. What it knows
+// of the acquisition or release under way is not in it.
+func (k *Locker) AppendState(dst []byte) []byte {
+	dst = k.own.appendState(k.self.appendState(dst))
+	dst = appendWord(dst, len(k.holding))
+	for _, l := range k.holding {
+		dst = appendWord(dst, l)
+	}
+	for i := range k.mems {
+		a := &k.mems[i]
+		dst = appendWord(appendWord(a.life.appendState(dst), a.holds), a.told)
+	}
+	return appendWord(dst, k.since)
+}
+
+// AppendState appends what the agent remembers between two messages, apart from the node's table.
+func (a *Agent) AppendState(dst []byte) []byte {
+	dst = a.locker.AppendState(a.resets.AppendState(dst))
+	dst = appendWord(appendWord(dst, a.lost), a.synced)
+	dst = appendWord(dst, len(a.trouble))
+	for _, mn := range a.trouble {
+		dst = appendWord(dst, mn)
+	}
+	return appendWord(dst, a.lookAt)
+}
