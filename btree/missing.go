@@ -44,16 +44,15 @@ func (t *Tree) openWithout(port fabric.Port, cfg Config, why error) (*Tree, erro
 	regions, entries := make([]*memory.Region, len(cfg.Nodes)), make([]memory.Entry, len(cfg.Nodes))
 	whole, first := true, -1 // all parts are found of which the memory nodes are up
 	for i, mn := range cfg.Nodes {
-		r, e, found, err := trees.Lookup(port, cfg.Name, mn)
-		if r == nil && errors.Is(err, fabric.ErrNodeDown) {
+		r, e, err := trees.Lookup(port, cfg.Name, mn)
+		switch {
+		case r == nil && errors.Is(err, fabric.ErrNodeDown):
 			continue
-		}
-		if err != nil {
-			return nil, errors.Join(why, err)
-		}
-		if !found {
+		case handle.Absent(err):
 			whole = false
 			continue
+		case err != nil:
+			return nil, errors.Join(why, err)
 		}
 		g, err := decodeGeometry(&e, i)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 )
 
 // A Report is what Check found. Problems is empty if the store is sound.
@@ -100,7 +101,7 @@ type run struct {
 type checker struct {
 	c       *Client
 	r       *Report
-	n       *node
+	n       *handle.Part
 	i       int
 	nr      *NodeReport
 	extents []run
@@ -130,20 +131,20 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 }
 
 func (c *Client) check() (*Report, error) {
-	r := &Report{Nodes: make([]NodeReport, len(c.s.nodes))}
+	r := &Report{Nodes: make([]NodeReport, len(c.s.h.Parts))}
 	buf := c.port.Alloc(fabric.MaxChain * maxObjectSize)
 	defer c.port.Free(buf)
-	for i := range c.s.nodes {
-		k := &checker{c: c, r: r, n: c.s.nodes[i], i: i, nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
+	for i := range c.s.h.Parts {
+		k := &checker{c: c, r: r, n: c.s.h.Parts[i], i: i, nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
 		if err := k.run(); err != nil {
-			return r, fmt.Errorf("objstore: check %v: %w", k.n.mn, err)
+			return r, fmt.Errorf("objstore: check %v: %w", k.n.MN, err)
 		}
 	}
 	return r, nil
 }
 
 func (k *checker) run() error {
-	k.nr.Node, k.nr.Buckets, k.nr.Reclaimed = k.n.mn, k.c.s.geo.buckets, k.n.reclaimed.Load()
+	k.nr.Node, k.nr.Buckets, k.nr.Reclaimed = k.n.MN, k.c.s.geo.buckets, k.n.Reclaimed.Load()
 	if err := k.walkExtents(); err != nil {
 		return err
 	}
@@ -172,16 +173,16 @@ func (k *checker) problem(a fabric.Addr, format string, args ...any) {
 
 // walkExtents lists the runs.
 func (k *checker) walkExtents() error {
-	p, err := k.n.region.Pages(k.c.work.Path())
+	p, err := k.n.Region.Pages(k.c.work.Path())
 	if err != nil {
 		return err
 	}
-	p.Runs(&k.n.entry, func(x memory.Run) {
+	p.Runs(&k.n.Entry, func(x memory.Run) {
 		k.nr.Extents++
 		k.nr.ExtentBytes += x.Size
 		switch {
 		case x.Tag > numClasses:
-			k.problem(k.n.region.At(x.Off), "run has tag %d", x.Tag)
+			k.problem(k.n.Region.At(x.Off), "run has tag %d", x.Tag)
 		case x.Tag == 0:
 			k.nr.Elsewhere += x.Size // somebody is taking it
 		default:
@@ -251,7 +252,7 @@ func (k *checker) walkBucket(bucket fabric.Addr) error {
 			return nil
 		}
 		k.nr.Overflows++
-		a, n = k.n.at(block.off64), overflowSize
+		a, n = k.n.At(block.off64), overflowSize
 	}
 }
 
@@ -276,7 +277,7 @@ func (k *checker) checkObjects(bucket, first fabric.Addr, slots []byte) (objects
 			k.problem(a, "%v: too small for an object", w)
 			continue
 		}
-		ops[m] = fabric.Read(k.n.at(w.chunk().off64), k.buf[m*maxObjectSize:][:n])
+		ops[m] = fabric.Read(k.n.At(w.chunk().off64), k.buf[m*maxObjectSize:][:n])
 		words[m], owner[m] = w, a
 		m++
 	}
@@ -319,8 +320,8 @@ func (k *checker) checkObject(bucket, slot fabric.Addr, w slotWord, b []byte) {
 func (k *checker) walkFree() error {
 	for _, e := range k.extents {
 		cl := class(e.Tag - 1)
-		err := k.n.heap.Free(&k.c.work, &e.Run, func(off uint64) {
-			if a, _ := k.n.region.FreeBits(off); k.use(chunk{off, cl}, a, "free chunk") {
+		err := k.n.Heap.Free(&k.c.work, &e.Run, func(off uint64) {
+			if a, _ := k.n.Region.FreeBits(off); k.use(chunk{off, cl}, a, "free chunk") {
 				k.nr.FreeCentral += cl.size()
 			}
 		})
@@ -333,9 +334,9 @@ func (k *checker) walkFree() error {
 
 // walkLocal checks the free list of a class on this compute node.
 func (k *checker) walkLocal(cl class) {
-	k.n.heap.Each(uint8(cl), func(from, to uint64) {
+	k.n.Heap.Each(uint8(cl), func(from, to uint64) {
 		for ; from < to; from += cl.size() / chunkUnit {
-			if k.use(chunk{from, cl}, k.n.at(from), "locally free chunk") {
+			if k.use(chunk{from, cl}, k.n.At(from), "locally free chunk") {
 				k.nr.FreeLocal += cl.size()
 			}
 		}
@@ -347,7 +348,7 @@ func (k *checker) account() {
 	slices.SortFunc(k.uses, byBegin)
 	for i := 1; i < len(k.uses); i++ {
 		if a, b := &k.uses[i-1], &k.uses[i]; b.begin < a.end {
-			k.problem(k.n.region.At(b.begin), "%s overlaps %s at %#x", b.what, a.what, a.begin)
+			k.problem(k.n.Region.At(b.begin), "%s overlaps %s at %#x", b.what, a.what, a.begin)
 		}
 	}
 	i := 0

@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 	"github.com/declock/declock/memory/slab"
 )
@@ -102,14 +103,14 @@ const (
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the store was opened with. It works over l's Port.
 func (s *Store) Client(l lock.Locker) (*Client, error) {
-	c := &Client{s: s.line.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
+	c := &Client{s: s.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
 	c.use.Begin()
 	defer c.use.End()
 	var err error
-	if !c.s.lost() {
+	if !c.s.h.Lost() {
 		err = c.open(c.s)
 	}
-	if c.s.lost() {
+	if c.s.h.Lost() {
 		err = c.revive()
 	}
 	if err != nil {
@@ -123,10 +124,10 @@ func (s *Store) Client(l lock.Locker) (*Client, error) {
 func (c *Client) open(s *Store) error {
 	c.discard()
 	p, before := c.port, c.s
-	c.s, c.uniques = s, make([]uniques, len(s.nodes))
+	c.s, c.uniques = s, make([]uniques, len(s.h.Parts))
 	c.slots = p.Alloc(max(s.slotsLen(), overflowSize))
 	c.block = p.Alloc(overflowSize)
-	c.openWork(s.member)
+	c.work.Open(p, s.h.Member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 	c.obj = p.Alloc(firstBuffer)
 	c.out = p.Alloc(firstBuffer)
 	if !s.cfg.Paper {
@@ -134,9 +135,9 @@ func (c *Client) open(s *Store) error {
 	}
 	// Whoever lets the store go sees the client from here on, or the client that it is dropped.
 	c.user.Use = c.use
-	s.member.Add(&c.user)
-	err := c.s.forgone()
-	if err == nil && s.registered() { // else nothing is changed, and there are no uniques
+	s.h.Member.Add(&c.user)
+	err := c.s.h.Gone()
+	if err == nil && s.h.Registered() { // else nothing is changed, and there are no uniques
 		err = c.incarnate(0)
 	}
 	if err != nil {
@@ -152,14 +153,14 @@ type uniques struct{ next, end uint64 }
 // incarnate gets the client uniques of its own for a memory node. Those of a memory that has come in the place of another begin
 // elsewhere, so that nobody who has kept one takes an object for that which was lost.
 func (c *Client) incarnate(node int) error {
-	n := c.s.nodes[node]
-	a := n.word(incarnationOffset)
+	n := c.s.h.Parts[node]
+	a := n.Base.Add(incarnationOffset)
 	c.ops[0] = fabric.FAA(a, 1)
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
 	}
 	u := &c.uniques[node]
-	u.next = (c.ops[0].Old + 1 + uint64(n.region.Birth())<<birthShift) << uniqueBits
+	u.next = (c.ops[0].Old + 1 + uint64(n.Region.Birth())<<birthShift) << uniqueBits
 	u.end = u.next + 1<<uniqueBits
 	return nil
 }
@@ -189,7 +190,7 @@ func (c *Client) Close() {
 
 // discard frees what the client has of its store.
 func (c *Client) discard() {
-	c.s.member.Remove(&c.user)
+	c.s.h.Member.Remove(&c.user)
 	for _, b := range [][]byte{c.slots, c.block, c.obj, c.out, c.table} {
 		if b != nil {
 			c.port.Free(b)
@@ -210,21 +211,12 @@ func (c *Client) Drain() error {
 }
 
 func (c *Client) drain() error {
-	if c.s.lost() {
+	if c.s.h.Lost() {
 		return c.revive()
 	}
 	c.user.Enter()
 	defer c.user.Leave()
-	for i := range c.s.nodes {
-		h := c.s.nodes[i].heap
-		if h == nil {
-			continue // the part is missing
-		}
-		if err := h.GiveLists(&c.work); err != nil {
-			return wrapped(err)
-		}
-	}
-	return nil
+	return wrapped(c.s.h.GiveLists(&c.work))
 }
 
 // Stats returns the client's counters, updated by its goroutine.
@@ -303,7 +295,7 @@ func (c *Client) trimBoth() {
 // of its object, and what was found under the lock.
 type work struct {
 	place
-	n    *node
+	n    *handle.Part
 	key  []byte
 	need need   // of the operation: toRead or toChange
 	head bool   // header and key of the object suffice
@@ -339,7 +331,7 @@ func (c *Client) lockKey(k *work, mode lock.Mode) error {
 	if w == 0 {
 		w = k.hint
 	}
-	if w != 0 && k.n.holds(w) {
+	if w != 0 && holds(k.n, w) {
 		c.readObject(k, w, &c.reads[1])
 		reads = c.reads[:2]
 	}
@@ -354,7 +346,7 @@ func (c *Client) lockKey(k *work, mode lock.Mode) error {
 func (c *Client) readObject(k *work, w slotWord, op *fabric.Op) {
 	n := k.want(w)
 	c.obj = c.grow(c.obj, k.at+n)
-	*op = fabric.Read(k.n.at(w.chunk().off64), c.obj[k.at:k.at+n])
+	*op = fabric.Read(k.n.At(w.chunk().off64), c.obj[k.at:k.at+n])
 	k.loaded = w
 }
 
@@ -399,17 +391,17 @@ func (c *Client) find(k *work) error {
 		if err != nil {
 			return err
 		}
-		a, b = k.n.at(block.off64), c.slots[:overflowSize]
+		a, b = k.n.At(block.off64), c.slots[:overflowSize]
 	}
 }
 
 // follow reads the overflow block of a link into c.slots.
 func (c *Client) follow(k *work, w linkWord, link fabric.Addr) (chunk, error) {
 	block, ok := w.chunk()
-	if !ok || !k.n.sane(block) || k.depth >= maxOverflow {
+	if !ok || !sane(k.n, block) || k.depth >= maxOverflow {
 		return chunk{}, fmt.Errorf("%w: link at %v is %#x, depth %d", ErrCorrupt, link, uint64(w), k.depth)
 	}
-	c.ops[0] = fabric.Read(k.n.at(block.off64), c.slots[:overflowSize])
+	c.ops[0] = fabric.Read(k.n.At(block.off64), c.slots[:overflowSize])
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return chunk{}, fmt.Errorf("objstore: overflow block of %v: %w", link, err)
 	}
@@ -420,7 +412,7 @@ func (c *Client) follow(k *work, w linkWord, link fabric.Addr) (chunk, error) {
 // came with the lock.
 func (c *Client) match(k *work, w slotWord) error {
 	if w != k.loaded {
-		if !k.n.holds(w) {
+		if !holds(k.n, w) {
 			return fmt.Errorf("%w: %v", ErrCorrupt, w)
 		}
 		c.readObject(k, w, &c.ops[0])
@@ -455,14 +447,14 @@ func (c *Client) start(k *work, key []byte) error {
 	key = c.key[:copy(c.key[:], key)]
 	k.key = key
 	k.place = c.s.locate(key)
-	if c.s.current != c.s.line.losses.Load() {
+	if c.s.current != c.s.Losses() {
 		if err := c.catchUp(k.need, k.node); err != nil {
 			return err
 		}
 		k.place = c.s.locate(key)
 	}
 	c.small++
-	k.n = c.s.nodes[k.node]
+	k.n = c.s.h.Parts[k.node]
 	return nil
 }
 

@@ -31,7 +31,7 @@ func exercise(t testing.TB, c *Client) {
 	}
 	c.Check(CheckOptions{})
 	for i := range c.s.geo.buckets {
-		c.Inspect(c.s.nodes[0].mn, i)
+		c.Inspect(c.s.h.Parts[0].MN, i)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestCorruptMemory(t *testing.T) {
 	for seed := range uint64(300) {
 		w, c := small(t, seed)
 		r := rand.New(rand.NewPCG(seed, 1))
-		base, used := c.s.nodes[0].base.Offset(), uint64(0)
+		base, used := c.s.h.Parts[0].Base.Offset(), uint64(0)
 		if seed%2 == 0 {
 			used = c.s.geo.tableSize() // header and buckets
 		} else {
@@ -84,15 +84,15 @@ func TestCheckFinds(t *testing.T) {
 		{"link", func(w *world, c *Client, slot, _ fabric.Addr) { w.poke(slot.Add(uint64(c.s.geo.slots)*8), 0xdead) }},
 		{"free and live", func(w *world, c *Client, slot, _ fabric.Addr) {
 			ch := slotWord(w.c.PeekWord(slot)).chunk()
-			c.free(c.s.nodes[0], ch)
+			c.free(c.s.h.Parts[0], ch)
 		}},
 		{"run", func(w *world, c *Client, _, _ fabric.Addr) {
-			p, err := c.s.nodes[0].region.Pages(c.port)
+			p, err := c.s.h.Parts[0].Region.Pages(c.port)
 			wantErr(w.t, "pages", err, nil)
-			p.Runs(&c.s.nodes[0].entry, func(x memory.Run) { w.poke(c.s.nodes[0].region.Head(&x), 0) })
+			p.Runs(&c.s.h.Parts[0].Entry, func(x memory.Run) { w.poke(c.s.h.Parts[0].Region.Head(&x), 0) })
 		}},
 		{"free bit", func(w *world, c *Client, slot, _ fabric.Addr) {
-			a, bit := c.s.nodes[0].region.FreeBits(slotWord(w.c.PeekWord(slot)).chunk().off64)
+			a, bit := c.s.h.Parts[0].Region.FreeBits(slotWord(w.c.PeekWord(slot)).chunk().off64)
 			w.poke(a, w.c.PeekWord(a)|1<<bit)
 		}},
 	} {
@@ -104,7 +104,7 @@ func TestCheckFinds(t *testing.T) {
 			wantErr(t, "start", c.start(&k, b("k")), nil)
 			wantErr(t, "lookup", c.lookup(&k, lock.Shared), nil)
 			wantErr(t, "unlock", c.unlock(nil), nil)
-			x.damage(w, c, k.slot, k.n.at(k.word.chunk().off64))
+			x.damage(w, c, k.slot, k.n.At(k.word.chunk().off64))
 			r, err := c.Check(CheckOptions{})
 			wantErr(t, "check", err, nil)
 			if r.Sound() {
@@ -125,7 +125,7 @@ func FuzzMemory(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8}, uint16(tableOffset))
 	f.Fuzz(func(t *testing.T, junk []byte, at uint16) {
 		w, c := small(t, 1)
-		w.c.Poke(c.s.nodes[0].base.Add(uint64(at)), junk[:min(len(junk), 4096)])
+		w.c.Poke(c.s.h.Parts[0].Base.Add(uint64(at)), junk[:min(len(junk), 4096)])
 		exercise(t, c)
 		w.c.Close()
 	})

@@ -187,7 +187,7 @@ func reuse(t *testing.T, what string, w *world, c *Client) {
 			t.Fatalf("%s: then operation %d of the script: %v", what, i, err)
 		}
 	}
-	if after := mustBeSound(t, c).Nodes[0]; after.ExtentBytes > scriptBytes+c.s.nodes[0].region.PageSize() {
+	if after := mustBeSound(t, c).Nodes[0]; after.ExtentBytes > scriptBytes+c.s.h.Parts[0].Region.PageSize() {
 		t.Fatalf("%s: extents of %d B, then of %d B; the script needs %d B", what, n.ExtentBytes, after.ExtentBytes, scriptBytes)
 	}
 }
@@ -240,8 +240,8 @@ func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
 			t.Fatalf("cycle %d: memory is missing: %+v", cycle, after)
 		}
 		found += before
-		part := c.s.nodes[0]
-		used, err := part.region.Used(c.port)
+		part := c.s.h.Parts[0]
+		used, err := part.Region.Used(c.port)
 		wantErr(t, "used", err, nil)
 		if cycle < settled {
 			most = max(most, used)

@@ -19,7 +19,7 @@ func fillSlots(w *world, c *Client, v slotWord) {
 func TestFlushOfDamagedClass(t *testing.T) {
 	w, c := one(t, func(cfg *Config) { cfg.Objects = 10 })
 	wantErr(t, "set", c.Set(keyOf(1), b("x"), Options{}), nil)
-	off := c.s.nodes[0].first / 64
+	off := c.s.h.Parts[0].First / 64
 	fillSlots(w, c, makeSlot(1, chunk{off + 3, class(125)}, 64, 1))
 	_, err := c.Flush()
 	wantErr(t, "flush", err, ErrCorrupt)
@@ -30,15 +30,15 @@ func TestFlushOfDamagedOffset(t *testing.T) {
 	w, c := one(t, func(cfg *Config) { cfg.Objects = 10 })
 	wantErr(t, "set", c.Set(keyOf(1), b("x"), Options{}), nil)
 	a := c.s.slotsAddr(c.s.bucket(0, 0))
-	w.poke(a, uint64(makeSlot(1, chunk{c.s.nodes[0].base.Offset() / 64, 0}, 64, 1))) // header of the store itself
+	w.poke(a, uint64(makeSlot(1, chunk{c.s.h.Parts[0].Base.Offset() / 64, 0}, 64, 1))) // header of the store itself
 	_, err := c.Flush()
 	wantErr(t, "flush", err, ErrCorrupt)
-	it, ok := c.s.nodes[0].heap.Pop(0)
+	it, ok := c.s.h.Parts[0].Heap.Pop(0)
 	for ok {
-		if it*64 == c.s.nodes[0].base.Offset() {
+		if it*64 == c.s.h.Parts[0].Base.Offset() {
 			t.Fatalf("the store's header is in the free list: %#x", it*64)
 		}
-		it, ok = c.s.nodes[0].heap.Pop(0)
+		it, ok = c.s.h.Parts[0].Heap.Pop(0)
 	}
 }
 
@@ -46,12 +46,12 @@ func TestFlushOfDamagedOffset(t *testing.T) {
 func TestSweepOfDamagedSlot(t *testing.T) {
 	w, c := one(t, func(cfg *Config) { cfg.Objects = 10 })
 	wantErr(t, "set", c.Set(keyOf(1), b("x"), Options{}), nil)
-	n, a := c.s.nodes[0], c.s.slotsAddr(c.s.bucket(0, 0))
+	n, a := c.s.h.Parts[0], c.s.slotsAddr(c.s.bucket(0, 0))
 	for _, v := range []slotWord{
-		makeSlot(1, chunk{n.first/64 + 3, class(125)}, 64, 1),
-		makeSlot(1, chunk{n.first/64 + 3, overflowClass}, 64, 1),
-		makeSlot(1, chunk{n.base.Offset() / 64, 0}, 64, 1),
-		makeSlot(1, chunk{n.limit / 64, 0}, 64, 1),
+		makeSlot(1, chunk{n.First/64 + 3, class(125)}, 64, 1),
+		makeSlot(1, chunk{n.First/64 + 3, overflowClass}, 64, 1),
+		makeSlot(1, chunk{n.Base.Offset() / 64, 0}, 64, 1),
+		makeSlot(1, chunk{n.Limit / 64, 0}, 64, 1),
 	} {
 		w.poke(a, uint64(v))
 		wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), ErrCorrupt)
@@ -84,7 +84,7 @@ func TestReplaceOfDamagedClass(t *testing.T) {
 			if !ok {
 				break
 			}
-			a, n = c.s.nodes[0].at(ch.off64), overflowSlots
+			a, n = c.s.h.Parts[0].At(ch.off64), overflowSlots
 		}
 	}
 	for i := range 2000 {

@@ -77,7 +77,7 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 			w.c.Kill(w.cns[1])
 			wantErr(t, "pause", p.Pause(p.Now()+1e9), nil)
 			wantErr(t, "other drop", Drop(p, "nothing", w.mns, w.cns[2].View), memory.ErrNotFound)
-			wantErr(t, "free", freeRetired(p, w.mns, w.cns[2].View), nil)
+			wantErr(t, "free", FreeDropped(p, w.mns, w.cns[2].View), nil)
 		} else {
 			_, err = d.Tend(w.cns[1].View)
 			wantErr(t, "tend", err, ErrDropped)
@@ -106,7 +106,7 @@ func TestAFullStoreLeavesRoom(t *testing.T) {
 		cfg.Name = fmt.Sprint("other", i)
 		w.open(0, cfg)
 	}
-	r := c.s.nodes[0].region
+	r := c.s.h.Parts[0].Region
 	for i := range 200 {
 		_, _, err := r.Create(c.port, memory.Spec{Name: fmt.Sprint("locks", i), Kind: memory.KindLocks})
 		wantErr(t, "create", err, nil)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 )
 
 // Eviction is sampled LRU. One chain READs some windows of buckets that lie side
@@ -35,7 +36,7 @@ type candidate struct {
 
 // evict makes a chunk of at least the wanted class, and at most another, free by taking an object's, and
 // returns the chunk; none if it finds no such object in so many rounds. It never waits for a lock: the client may hold one.
-func (c *Client) evict(n *node, want, limit class, rounds int) (chunk, error) {
+func (c *Client) evict(n *handle.Part, want, limit class, rounds int) (chunk, error) {
 	if want == overflowClass {
 		return chunk{}, nil // no object has such
 	}
@@ -68,7 +69,7 @@ const (
 
 // sample reads windows of so many buckets and collects objects in chunks of at
 // least the wanted class, and at most another.
-func (c *Client) sample(n *node, buckets uint64, want, limit class, cand *[candidates]candidate) (int, error) {
+func (c *Client) sample(n *handle.Part, buckets uint64, want, limit class, cand *[candidates]candidate) (int, error) {
 	g := &c.s.geo
 	bytes := buckets * g.bucketSize
 	c.table = c.grow(c.table, sampleWindows*bytes)
@@ -76,11 +77,11 @@ func (c *Client) sample(n *node, buckets uint64, want, limit class, cand *[candi
 	var windows [sampleWindows]fabric.Addr
 	for i := range windows {
 		first := c.port.Rand() % (g.buckets - buckets + 1)
-		windows[i] = n.base.Add(tableOffset + first*g.bucketSize)
+		windows[i] = n.Base.Add(tableOffset + first*g.bucketSize)
 		c.ops[i] = fabric.Read(windows[i], c.table[uint64(i)*bytes:][:bytes])
 	}
 	if err := lock.Do(c.l, c.ops[:sampleWindows]); err != nil {
-		return 0, fmt.Errorf("objstore: sample of buckets on %v: %w", n.mn, err)
+		return 0, fmt.Errorf("objstore: sample of buckets on %v: %w", n.MN, err)
 	}
 	for i, w := range windows {
 		s.collect(w, c.table[uint64(i)*bytes:][:bytes])
@@ -92,7 +93,7 @@ func (c *Client) sample(n *node, buckets uint64, want, limit class, cand *[candi
 // than fit, each has the same chance.
 type sampler struct {
 	c           *Client
-	n           *node
+	n           *handle.Part
 	want, limit class
 	cand        *[candidates]candidate
 	seen        uint64
@@ -107,7 +108,7 @@ func (s *sampler) collect(a fabric.Addr, b []byte) {
 		}
 		for j := range g.slots {
 			w := slotWord(wordAt(b[g.lockSize:], j))
-			if w == 0 || w.class() < s.want || w.class() > s.limit || !s.n.holds(w) {
+			if w == 0 || w.class() < s.want || w.class() > s.limit || !holds(s.n, w) {
 				continue
 			}
 			i := s.seen
@@ -123,12 +124,12 @@ func (s *sampler) collect(a fabric.Addr, b []byte) {
 }
 
 // evictOldest unlinks an expired candidate or the one with the oldest access time.
-func (c *Client) evictOldest(n *node, cand []candidate) (chunk, error) {
+func (c *Client) evictOldest(n *handle.Part, cand []candidate) (chunk, error) {
 	if len(cand) == 0 {
 		return chunk{}, nil
 	}
 	for i := range cand {
-		c.ops[i] = fabric.Load(n.at(cand[i].word.chunk().off64).Add(metaOffset))
+		c.ops[i] = fabric.Load(n.At(cand[i].word.chunk().off64).Add(metaOffset))
 	}
 	if err := lock.Do(c.l, c.ops[:len(cand)]); err != nil {
 		return chunk{}, fmt.Errorf("objstore: access times: %w", err)

@@ -41,7 +41,7 @@ func (p *faultPort) Do(ops []fabric.Op) error {
 
 // clearLocks does what a reset of all locks does, when their holders are gone.
 func clearLocks(w *world, s *Store) {
-	for i := range s.nodes {
+	for i := range s.h.Parts {
 		for b := range s.geo.buckets {
 			w.c.Poke(s.bucket(i, b), make([]byte, 8))
 		}
@@ -245,9 +245,9 @@ func TestRefusedBatchIsKept(t *testing.T) {
 			p := &faultPort{Port: w.port(0), left: -1, err: e}
 			c, err := w.open(0, w.config()).Client(cas.New(p, cas.Config{}))
 			wantErr(t, "client", err, nil)
-			n, cl := c.s.nodes[0], class(0)
+			n, cl := c.s.h.Parts[0], class(0)
 			var chunks []chunk
-			for range n.bound(cl) + 1 {
+			for range bound(n.Limit, cl) + 1 {
 				ch, err := c.alloc(n, cl)
 				wantErr(t, "alloc", err, nil)
 				chunks = append(chunks, ch)
@@ -273,7 +273,7 @@ func TestRefusedBatchIsKept(t *testing.T) {
 			ch, err := c.alloc(n, cl)
 			wantErr(t, "alloc", err, nil)
 			p.left = k
-			wantErr(t, "release", (&owner{c: c}).Release([]reclaim.Piece{{Off64: ch.off64, Class: uint8(cl)}}), e)
+			wantErr(t, "release", newOwner(c, nil).Release([]reclaim.Piece{{Off64: ch.off64, Class: uint8(cl)}}), e)
 			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
 			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
 				t.Fatalf("%v at %d: %v", e, k, r)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 )
 
 // Flush removes all objects, one bucket after the other under its lock. Others may be at work: an object that is stored in a bucket behind Flush stays.
@@ -19,9 +20,9 @@ func (c *Client) Flush() (n uint64, err error) {
 	}
 	c.user.Enter()
 	defer c.user.Leave()
-	for _, part := range c.s.nodes {
+	for _, part := range c.s.h.Parts {
 		for b := range c.s.geo.buckets {
-			k, err := c.flushBucket(part, c.s.bucket(part.part, b))
+			k, err := c.flushBucket(part, c.s.bucket(part.Index, b))
 			n += k
 			if err != nil {
 				return n, err
@@ -32,7 +33,7 @@ func (c *Client) Flush() (n uint64, err error) {
 }
 
 // flushBucket removes the objects of a bucket, a chain of them at a time.
-func (c *Client) flushBucket(n *node, bucket fabric.Addr) (removed uint64, err error) {
+func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64, err error) {
 	first := c.s.slotsAddr(bucket)
 	c.ops[0] = fabric.Read(first, c.slots[:c.s.slotsLen()])
 	if err := c.doUnlocked(c.ops[:1]); err != nil {
@@ -75,7 +76,7 @@ func (c *Client) flushBucket(n *node, bucket fabric.Addr) (removed uint64, err e
 const flushChain = 8
 
 // someObjects returns operations that unlink some objects of a bucket whose lock is held: none if there are none.
-func (c *Client) someObjects(n *node, a fabric.Addr) ([]fabric.Op, error) {
+func (c *Client) someObjects(n *handle.Part, a fabric.Addr) ([]fabric.Op, error) {
 	ops := make([]fabric.Op, 0, flushChain)
 	b := c.slots[:c.s.slotsLen()]
 	for depth := 0; ; depth++ {
@@ -86,7 +87,7 @@ func (c *Client) someObjects(n *node, a fabric.Addr) ([]fabric.Op, error) {
 		last := len(b)/slotSize - 1
 		for i := range last {
 			w := wordAt(b, i)
-			if w != 0 && !n.holds(slotWord(w)) {
+			if w != 0 && !holds(n, slotWord(w)) {
 				return nil, fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, a.Add(uint64(i)*slotSize), slotWord(w))
 			}
 			if w != 0 && len(ops) < flushChain {
@@ -94,9 +95,9 @@ func (c *Client) someObjects(n *node, a fabric.Addr) ([]fabric.Op, error) {
 			}
 		}
 		block, ok := linkWord(wordAt(b, last)).chunk()
-		if len(ops) == flushChain || !ok || !n.sane(block) || depth == maxOverflow {
+		if len(ops) == flushChain || !ok || !sane(n, block) || depth == maxOverflow {
 			return ops, nil
 		}
-		a, b = n.at(block.off64), c.slots[:overflowSize]
+		a, b = n.At(block.off64), c.slots[:overflowSize]
 	}
 }

@@ -337,7 +337,7 @@ func TestRunChangesWhileItIsTakenFrom(t *testing.T) {
 	c, err := w.open(0, cfg).Client(cas.New(hooked, cas.Config{}))
 	wantErr(t, "client", err, nil)
 	d := w.client(1, w.open(1, cfg))
-	n, dn := c.s.nodes[0], d.s.nodes[0]
+	n, dn := c.s.h.Parts[0], d.s.h.Parts[0]
 	ch, err := c.take(n, 1) // 128 B
 	wantErr(t, "take", err, nil)
 	c.free(n, ch)

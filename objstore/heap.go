@@ -5,9 +5,8 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
-	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/slab"
 )
 
@@ -33,31 +32,27 @@ const (
 	localShare = 512
 )
 
-// bound returns how many free chunks of a class a compute node keeps.
-func (n *node) bound(c class) int {
-	return int(min(max(min(localBytes, n.limit/localShare)/c.size(), 2), 8*slab.Batch))
+// bound returns how many free chunks of a class a compute node keeps of a part whose memory ends at an offset.
+func bound(end uint64, c class) int {
+	return int(min(max(min(localBytes, end/localShare)/c.size(), 2), 8*slab.Batch))
 }
 
-// initHeap makes what the compute node has of a node's memory.
-func (s *Store) initHeap(n *node) {
-	if n.heap != nil {
-		return // it is as before a loss of other nodes' memory
-	}
-	n.heap = slab.New(slab.Config{
-		Region: n.region, Entry: &n.entry, Part: n.part, Lines: n.word(linesOffset), Classes: numClasses,
+// division returns how the store's memory on a memory node is divided.
+func (s *Store) division(end uint64) slab.Config {
+	return slab.Config{
 		Size:   func(c uint8) uint64 { return class(c).size() },
 		Fixed:  func(c uint8) bool { return class(c) == overflowClass },
-		Bound:  func(c uint8) int { return n.bound(class(c)) },
-		Evicts: !s.cfg.NoEvict, Limit: s.geo.limit, Reserve: n.region.Reserve(), End: n.limit,
-	})
+		Bound:  func(c uint8) int { return bound(end, class(c)) },
+		Evicts: !s.cfg.NoEvict, Limit: s.geo.limit,
+	}
 }
 
 // alloc returns a chunk of class c, or of a larger one if it had to evict. A
 // bucket whose lock the client holds is left out from eviction.
-func (c *Client) alloc(n *node, want class) (chunk, error) {
+func (c *Client) alloc(n *handle.Part, want class) (chunk, error) {
 	ch, err := c.take(n, want)
 	if err == nil {
-		c.s.member.Touch(n.part, ch.off64)
+		c.s.h.Member.Touch(n.Index, ch.off64)
 	}
 	return ch, err
 }
@@ -71,8 +66,8 @@ const (
 	askedWaits = 4
 )
 
-func (c *Client) take(n *node, want class) (chunk, error) {
-	h, cl := n.heap, uint8(want)
+func (c *Client) take(n *handle.Part, want class) (chunk, error) {
+	h, cl := n.Heap, uint8(want)
 	if off, ok := h.Pop(cl); ok {
 		return chunk{off, want}, nil
 	}
@@ -119,9 +114,9 @@ tries:
 		if err != nil || !ch.none() {
 			return ch, err
 		}
-		return chunk{}, fmt.Errorf("%w: nothing on %v to evict for %d bytes", ErrNoSpace, n.mn, want.size())
+		return chunk{}, fmt.Errorf("%w: nothing on %v to evict for %d bytes", ErrNoSpace, n.MN, want.size())
 	}
-	return chunk{}, fmt.Errorf("%w: no chunk of %d bytes on %v", ErrNoSpace, want.size(), n.mn)
+	return chunk{}, fmt.Errorf("%w: no chunk of %d bytes on %v", ErrNoSpace, want.size(), n.MN)
 }
 
 func wrapped(err error) error {
@@ -135,22 +130,17 @@ func wrapped(err error) error {
 }
 
 // free gives a chunk back. Nobody else may have it.
-func (c *Client) free(n *node, ch chunk) {
+func (c *Client) free(n *handle.Part, ch chunk) {
 	if ch.none() {
 		return
 	}
 	var batch [slab.Batch]uint64
-	k := n.heap.Push(&c.work, uint8(ch.class), ch.off64, &batch)
+	k := n.Heap.Push(&c.work, uint8(ch.class), ch.off64, &batch)
 	if k == 0 {
 		return
 	}
-	if err := n.heap.Give(&c.work, uint8(ch.class), batch[:k]); err != nil && !fabric.Refused(err) {
+	if err := n.Heap.Give(&c.work, uint8(ch.class), batch[:k]); err != nil && !fabric.Refused(err) {
 		// The operation that freed the chunk has succeeded all the same.
 		c.stats.Leaked += uint64(k)
 	}
-}
-
-// openWork gets the client what it needs to take and give chunks.
-func (c *Client) openWork(m *reclaim.Member) {
-	c.work.Open(c.port, m, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 }

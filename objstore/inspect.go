@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 )
 
 // A BucketDump shows a bucket with its overflow blocks to people.
@@ -55,8 +56,8 @@ func (d *BucketDump) String() string {
 // Locate returns the memory node of a key and the index of its bucket there.
 func (s *Store) Locate(key []byte) (fabric.MemID, uint64) {
 	p := s.locate(key)
-	n := s.nodes[p.node]
-	return n.mn, (uint64(p.bucket-n.base) - tableOffset) / s.geo.bucketSize
+	n := s.h.Parts[p.node]
+	return n.MN, (uint64(p.bucket-n.Base) - tableOffset) / s.geo.bucketSize
 }
 
 // Inspect reads a bucket and the objects in it, without its lock: what changes
@@ -66,19 +67,19 @@ func (c *Client) Inspect(mn fabric.MemID, index uint64) (*BucketDump, error) {
 		return nil, err
 	}
 	defer c.end()
-	for i := range c.s.nodes {
-		if c.s.nodes[i].mn == mn && index < c.s.geo.buckets {
+	for i := range c.s.h.Parts {
+		if c.s.h.Parts[i].MN == mn && index < c.s.geo.buckets {
 			if err := c.catchUp(toRead, i); err != nil {
 				return nil, err
 			}
-			return c.inspect(c.s.nodes[i], c.s.bucket(i, index), index)
+			return c.inspect(c.s.h.Parts[i], c.s.bucket(i, index), index)
 		}
 	}
 	return nil, fmt.Errorf("%w: no bucket %d on %v", ErrConfig, index, mn)
 }
 
-func (c *Client) inspect(n *node, bucket fabric.Addr, index uint64) (*BucketDump, error) {
-	d := &BucketDump{Node: n.mn, Index: index, Addr: bucket}
+func (c *Client) inspect(n *handle.Part, bucket fabric.Addr, index uint64) (*BucketDump, error) {
+	d := &BucketDump{Node: n.MN, Index: index, Addr: bucket}
 	buf := c.port.Alloc(int(c.s.geo.lockSize))
 	defer c.port.Free(buf)
 	ops := [2]fabric.Op{fabric.Read(bucket, buf), fabric.Read(c.s.slotsAddr(bucket), c.slots[:c.s.slotsLen()])}
@@ -104,19 +105,19 @@ func (c *Client) inspect(n *node, bucket fabric.Addr, index uint64) (*BucketDump
 		if err != nil {
 			return d, err
 		}
-		a, b = n.at(block.off64), c.slots[:overflowSize]
+		a, b = n.At(block.off64), c.slots[:overflowSize]
 	}
 }
 
-func (c *Client) inspectSlot(n *node, a fabric.Addr, w slotWord, depth int) SlotDump {
+func (c *Client) inspectSlot(n *handle.Part, a fabric.Addr, w slotWord, depth int) SlotDump {
 	s := SlotDump{Addr: a, Word: uint64(w), Text: w.String(), Depth: depth}
 	size := min(w.readLen(), maxObjectSize)
-	if !n.holds(w) || size <= headerSize {
+	if !holds(n, w) || size <= headerSize {
 		s.Err = fmt.Errorf("%w: %v", ErrCorrupt, w)
 		return s
 	}
 	c.obj = c.grow(c.obj, size)
-	c.ops[0] = fabric.Read(n.at(w.chunk().off64), c.obj[:size])
+	c.ops[0] = fabric.Read(n.At(w.chunk().off64), c.obj[:size])
 	if s.Err = lock.Do(c.l, c.ops[:1]); s.Err != nil {
 		return s
 	}

@@ -60,7 +60,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 	}
 	mine, err := next.Open()
 	wantErr(t, "port", err, nil)
-	wantErr(t, "free", freeRetired(p, w.mns, w.cns[0].View), nil)
+	wantErr(t, "free", FreeDropped(p, w.mns, w.cns[0].View), nil)
 	if w.freeBytes(p) == before {
 		t.Fatal("memory is given back that the compute node with this number has registered for")
 	}
@@ -73,7 +73,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 			wantErr(t, "disown", Disown(mine, r, &list[i]), nil)
 		}
 	}
-	wantErr(t, "free", freeRetired(p, w.mns, w.cns[0].View), nil)
+	wantErr(t, "free", FreeDropped(p, w.mns, w.cns[0].View), nil)
 	if got := w.freeBytes(p); got != before {
 		t.Errorf("%d bytes are free, want %d", got, before)
 	}
@@ -86,7 +86,7 @@ func TestDroppedForWhoTakesNoPart(t *testing.T) {
 	w.c.RestartServer(w.mns[0])
 	p := w.port(2)
 	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View), nil)
-	if c.s.registered() {
+	if c.s.h.Registered() {
 		t.Fatal("it is registered")
 	}
 	c = w.client(1, s) // with a Port of after the restart
@@ -107,7 +107,7 @@ func TestLeaveSettlesEachPart(t *testing.T) {
 	s := w.open(0, w.config())
 	c, err := s.Client(cas.New(p, cas.Config{}))
 	wantErr(t, "client", err, nil)
-	records := s.nodes[0].base.Add(reclaim.Offset)
+	records := s.h.Parts[0].Base.Add(reclaim.Offset)
 	asked := map[fabric.MemID]bool{}
 	closed := false
 	p.see = func(op fabric.Op) {

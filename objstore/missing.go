@@ -7,7 +7,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
-	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/handle"
 )
 
 // A store can be opened while memory nodes of it are down, if all its other parts are found: a part that is down is a missing one, of which
@@ -19,15 +19,9 @@ import (
 // is not registered: it could hold chunks, or use memory of a store that has been dropped, and nobody would know. So it changes nothing, not even a
 // lock: gets read without the lock, and all else fails with ErrNodeDown.
 
-// unseen is the Store.current of a store with missing parts: each operation looks whether what it needs is there.
-const unseen = ^uint32(0)
-
-// missing reports whether the part was on a memory node that was down when the store was opened.
-func (n *node) missing() bool { return n.region == nil }
-
-// leaveOut makes the i-th part a missing one, if all parts are there of which the memory nodes are up.
+// leaveOut leaves the i-th part a missing one, if all parts are there of which the memory nodes are up.
 func (s *Store) leaveOut(port fabric.Port, i int, old *Store) error {
-	if old != nil && !old.nodes[i].missing() {
+	if old != nil && !old.h.Parts[i].Missing() {
 		return fabric.ErrNodeDown
 	}
 	if s.created {
@@ -36,8 +30,7 @@ func (s *Store) leaveOut(port fabric.Port, i int, old *Store) error {
 	if err := s.othersFound(port, old); err != nil {
 		return err
 	}
-	s.nodes[i] = &node{mn: s.cfg.Nodes[i], part: i}
-	s.current = unseen
+	s.current = handle.Unseen
 	return nil
 }
 
@@ -45,20 +38,17 @@ func (s *Store) leaveOut(port fabric.Port, i int, old *Store) error {
 func (s *Store) othersFound(port fabric.Port, old *Store) error {
 	found := 0
 	for i, mn := range s.cfg.Nodes {
-		r, err := memory.Reach(port, mn)
-		if errors.Is(err, fabric.ErrNodeDown) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		e, err := r.Lookup(port, s.cfg.Name, memory.KindStore)
+		r, e, err := stores.Lookup(port, s.cfg.Name, mn)
 		switch {
-		case old != nil && old.nodes[i].missing() && (errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated)):
+		case r == nil && errors.Is(err, fabric.ErrNodeDown):
+			continue
+		case r == nil:
+			return err
+		case old != nil && old.h.Parts[i].Missing() && handle.Absent(err):
 			continue // it has lost its memory
 		case err != nil:
 			return fmt.Errorf("%w: another part is not whole: %w", fabric.ErrNodeDown, err)
-		case old != nil && !old.nodes[i].missing() && (old.nodes[i].base != e.Addr || old.nodes[i].region.UUID() != r.UUID()):
+		case old != nil && !old.h.Parts[i].Missing() && (old.h.Parts[i].Base != e.Addr || old.h.Parts[i].Region.UUID() != r.UUID()):
 			return fmt.Errorf("%w: the part on %v is another than before", fabric.ErrNodeDown, mn)
 		}
 		found++
@@ -69,34 +59,17 @@ func (s *Store) othersFound(port fabric.Port, old *Store) error {
 	return nil
 }
 
-// incomplete reports whether a part is missing.
-func (s *Store) incomplete() bool { return s.current == unseen }
-
-// registered reports whether this compute node may change anything.
-func (s *Store) registered() bool { return !s.nodes[0].missing() }
-
-// register registers the compute node, if it can.
-func (s *Store) register(port fabric.Port, old *Store) (err error) {
-	switch {
-	case !s.registered():
-		s.member = new(reclaim.Member)
-	case old != nil && old.nodes[0] == s.nodes[0]:
-		s.member = old.member // whoever is in the middle of an operation has pieces in hand that it knows of
-	default:
-		n := s.nodes[0]
-		s.member, err = reclaim.Join(port, n.base, func() error { return n.region.Published(port, &n.entry) })
-	}
-	return err
-}
+// incomplete reports whether a part is missing: then each operation looks whether what it needs is there.
+func (s *Store) incomplete() bool { return s.current == handle.Unseen }
 
 // returned reports whether the store can be opened with a part that is missing: its memory node is up.
 func (s *Store) returned(l lock.Locker) bool {
-	for _, n := range s.nodes {
-		if !n.missing() || lock.Renew(l, n.mn) != nil {
+	for _, n := range s.h.Parts {
+		if !n.Missing() || lock.Renew(l, n.MN) != nil {
 			continue
 		}
-		if _, err := memory.Reach(l.Port(), n.mn); err == nil {
-			return s.lost() || s.othersFound(l.Port(), s) == nil
+		if _, err := memory.Reach(l.Port(), n.MN); err == nil {
+			return s.h.Lost() || s.othersFound(l.Port(), s) == nil
 		}
 	}
 	return false
@@ -113,9 +86,9 @@ const (
 )
 
 // lacks returns a missing part that is needed, or nil.
-func (s *Store) lacks(what need, part int) *node {
-	for i, n := range s.nodes {
-		if n.missing() && (what == whole || i == 0 && what != toRead || i == part && what <= toChange) {
+func (s *Store) lacks(what need, part int) *handle.Part {
+	for i, n := range s.h.Parts {
+		if n.Missing() && (what == whole || i == 0 && what != toRead || i == part && what <= toChange) {
 			return n
 		}
 	}
@@ -124,7 +97,7 @@ func (s *Store) lacks(what need, part int) *node {
 
 // catchUp is called at the beginning of an operation: after a loss it says what is gone, and it opens what is missing and needed.
 func (c *Client) catchUp(what need, part int) error {
-	if c.s.lost() {
+	if c.s.h.Lost() {
 		return c.revive()
 	}
 	n := c.s.lacks(what, part)
@@ -132,13 +105,13 @@ func (c *Client) catchUp(what need, part int) error {
 		return nil
 	}
 	err := c.complete()
-	if c.s.lost() {
+	if c.s.h.Lost() {
 		return c.revive()
 	}
 	if n = c.s.lacks(what, part); n == nil {
 		return nil
 	}
-	down := fmt.Errorf("%w: memory node %v, which has a part of store %q that is needed", fabric.ErrNodeDown, n.mn, c.s.cfg.Name)
+	down := fmt.Errorf("%w: memory node %v, which has a part of store %q that is needed", fabric.ErrNodeDown, n.MN, c.s.cfg.Name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", down, err)
 	}
@@ -148,24 +121,24 @@ func (c *Client) catchUp(what need, part int) error {
 // complete brings the client to the store with all parts of which the memory nodes are up. The client's buffers stay as they are: the
 // caller of an operation may have passed what lies in them.
 func (c *Client) complete() error {
-	s, err := c.s.revived(c.l)
+	s, err := c.s.reopened(c.l)
 	switch {
-	case errors.Is(err, errReviving):
+	case errors.Is(err, handle.ErrReopening):
 		return nil
 	case err != nil:
 		return err
-	case s == c.s, s.losses != c.s.losses:
+	case s == c.s, s.h.Seen != c.s.h.Seen:
 		return nil // after a loss, revive brings the client to it
 	}
-	for i, n := range s.nodes {
-		if n != c.s.nodes[i] {
+	for i, n := range s.h.Parts {
+		if n != c.s.h.Parts[i] {
 			c.uniques[i] = uniques{}
 		}
 	}
-	if s.member != c.s.member {
-		s.member.Add(&c.user)
-		c.s.member.Remove(&c.user)
-		c.work.Member = s.member
+	if s.h.Member != c.s.h.Member {
+		s.h.Member.Add(&c.user)
+		c.s.h.Member.Remove(&c.user)
+		c.work.Member = s.h.Member
 	}
 	c.s = s
 	return nil
@@ -191,5 +164,5 @@ func (c *Client) getUnregistered(k *work) (Item, error) {
 		}
 	}
 	return Item{}, fmt.Errorf("%w: memory node %v, which has the first part of store %q: the object cannot be read without its lock",
-		fabric.ErrNodeDown, c.s.nodes[0].mn, c.s.cfg.Name)
+		fabric.ErrNodeDown, c.s.h.Parts[0].MN, c.s.cfg.Name)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/slab"
 )
 
@@ -18,7 +19,7 @@ import (
 // which is written last (unlocked.go).
 
 // evictor returns how the objects in chunks of a run are evicted, so that another class gets its memory.
-func (c *Client) evictor(n *node) slab.Evict {
+func (c *Client) evictor(n *handle.Part) slab.Evict {
 	return func(cl uint8, off64 []uint64) (got []uint64, err error) {
 		list, err := c.objectsIn(n, class(cl), off64)
 		for i := range list {
@@ -35,7 +36,7 @@ func (c *Client) evictor(n *node) slab.Evict {
 }
 
 // mover returns how they are moved.
-func (c *Client) mover(n *node) slab.Evict {
+func (c *Client) mover(n *handle.Part) slab.Evict {
 	return func(cl uint8, off64 []uint64) (got []uint64, err error) {
 		list, err := c.objectsIn(n, class(cl), off64)
 		for i := range list {
@@ -57,16 +58,16 @@ func (c *Client) mover(n *node) slab.Evict {
 }
 
 // spare returns a free chunk that is none of a run's; the zero chunk: there is none. What is free of the run, of which from has what is in use, it appends to got.
-func (c *Client) spare(n *node, cl class, from []uint64, got *[]uint64) (chunk, error) {
+func (c *Client) spare(n *handle.Part, cl class, from []uint64, got *[]uint64) (chunk, error) {
 	for {
-		off, ok := n.heap.Pop(uint8(cl))
+		off, ok := n.Heap.Pop(uint8(cl))
 		if !ok {
 			var err error
-			if off, _, err = n.heap.Take(&c.work, uint8(cl)); err != nil || off == 0 {
+			if off, _, err = n.Heap.Take(&c.work, uint8(cl)); err != nil || off == 0 {
 				return chunk{}, wrapped(err)
 			}
 		}
-		c.s.member.Touch(n.part, off)
+		c.s.h.Member.Touch(n.Index, off)
 		if _, same := slices.BinarySearch(from, off); !same {
 			return chunk{off, cl}, nil
 		}
@@ -76,10 +77,10 @@ func (c *Client) spare(n *node, cl class, from []uint64, got *[]uint64) (chunk, 
 
 // move copies an object to another chunk of the same class, under the lock of its bucket if that is free. It returns false if the lock was busy or the slot has
 // changed. The chunk is free then; otherwise the old one is the caller's.
-func (c *Client) move(n *node, v *candidate, to chunk) (bool, error) {
+func (c *Client) move(n *handle.Part, v *candidate, to chunk) (bool, error) {
 	c.table = c.grow(c.table, v.word.readLen())
 	b := c.table[:v.word.readLen()]
-	c.reads[0] = fabric.Read(n.at(v.word.chunk().off64), b)
+	c.reads[0] = fabric.Read(n.At(v.word.chunk().off64), b)
 	c.req = lock.Request{Lock: v.bucket, Mode: lock.Exclusive, Try: true, Reads: c.reads[:1]}
 	if err := c.l.Acquire(&c.hv, &c.req); err != nil {
 		c.free(n, to)
@@ -88,7 +89,7 @@ func (c *Client) move(n *node, v *candidate, to chunk) (bool, error) {
 		}
 		return false, fmt.Errorf("objstore: move: %w", err)
 	}
-	ops, w, at := c.ops[:3], v.word.moved(to), n.at(to.off64)
+	ops, w, at := c.ops[:3], v.word.moved(to), n.At(to.off64)
 	ops[0], ops[1] = fabric.Write(at.Add(metaOffset), b[metaOffset:]), fabric.Store(at, wordAt(b, 0))
 	ops[2] = fabric.CAS(v.slot, uint64(v.word), uint64(w))
 	if err := c.l.Release(&c.hv, ops); err != nil {
@@ -105,7 +106,7 @@ func (c *Client) move(n *node, v *candidate, to chunk) (bool, error) {
 }
 
 // objectsIn returns where the objects in chunks of a class are linked; nil if one of the chunks has none: it is in some list, or in somebody's hands.
-func (c *Client) objectsIn(n *node, cl class, off64 []uint64) ([]candidate, error) {
+func (c *Client) objectsIn(n *handle.Part, cl class, off64 []uint64) ([]candidate, error) {
 	list := make([]candidate, 0, len(off64))
 	for len(off64) > 0 {
 		k := min(len(off64), fabric.MaxChain)
@@ -120,12 +121,12 @@ func (c *Client) objectsIn(n *node, cl class, off64 []uint64) ([]candidate, erro
 
 // linkedAt is objectsIn for as many chunks as there are operations in a chain. A chunk has the object's key, which leads to its
 // bucket, and may be free: then no slot of that bucket leads to it.
-func (c *Client) linkedAt(n *node, cl class, off64 []uint64) ([]candidate, error) {
+func (c *Client) linkedAt(n *handle.Part, cl class, off64 []uint64) ([]candidate, error) {
 	size, slotsLen := min(cl.size(), maxObjectSize), uint64(c.s.slotsLen())
 	heads := size * uint64(len(off64))
 	c.table = c.grow(c.table, heads+slotsLen*uint64(len(off64))+overflowSize)
 	for i, off := range off64 {
-		c.ops[i] = fabric.Read(n.at(off), c.table[uint64(i)*size:][:size])
+		c.ops[i] = fabric.Read(n.At(off), c.table[uint64(i)*size:][:size])
 	}
 	if err := lock.Do(c.l, c.ops[:len(off64)]); err != nil {
 		return nil, fmt.Errorf("objstore: objects of a run: %w", err)
@@ -138,7 +139,7 @@ func (c *Client) linkedAt(n *node, cl class, off64 []uint64) ([]candidate, error
 			return nil, nil
 		}
 		p := c.s.locate(b[headerSize : headerSize+uint64(h.keyLen)])
-		if p.node != n.part || c.hold.Held && p.bucket == c.hold.Lock {
+		if p.node != n.Index || c.hold.Held && p.bucket == c.hold.Lock {
 			return nil, nil
 		}
 		list[i].bucket, list[i].hash = p.bucket, p.hash
@@ -157,7 +158,7 @@ func (c *Client) linkedAt(n *node, cl class, off64 []uint64) ([]candidate, error
 }
 
 // findSlot looks for the slot of a chunk's object in the bucket of v, of which slots are the first, and in its overflow blocks. v.word stays 0 if there is none.
-func (c *Client) findSlot(n *node, ch chunk, slots []byte, v *candidate) error {
+func (c *Client) findSlot(n *handle.Part, ch chunk, slots []byte, v *candidate) error {
 	block := c.table[len(c.table)-overflowSize:]
 	for a, depth := c.s.slotsAddr(v.bucket), 0; ; depth++ {
 		last := len(slots)/slotSize - 1
@@ -168,10 +169,10 @@ func (c *Client) findSlot(n *node, ch chunk, slots []byte, v *candidate) error {
 			}
 		}
 		next, ok := linkWord(wordAt(slots, last)).chunk()
-		if !ok || !n.sane(next) || depth >= maxOverflow {
+		if !ok || !sane(n, next) || depth >= maxOverflow {
 			return nil
 		}
-		a, slots = n.at(next.off64), block
+		a, slots = n.At(next.off64), block
 		c.ops[0] = fabric.Read(a, slots)
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("objstore: bucket at %v: %w", v.bucket, err)

@@ -188,6 +188,6 @@ func TestOthersWhileObjectsMove(t *testing.T) {
 
 // held returns how many bytes are in the lists of a client's compute node.
 func (c *Client) held() (n uint64) {
-	c.s.nodes[0].heap.EachHeld(func(from, to uint64) { n += (to - from) * chunkUnit })
+	c.s.h.Parts[0].Heap.EachHeld(func(from, to uint64) { n += (to - from) * chunkUnit })
 	return n
 }

@@ -47,7 +47,7 @@ func (c *Client) inherit(k *work, note []byte) {
 	k.loaded, k.noted = 0, true
 	n := slotSize + copy(c.slots[:c.s.slotsLen()], note[slotSize:])
 	w, head := slotWord(binary.LittleEndian.Uint64(note)), note[n:]
-	if w == 0 || !k.n.holds(w) {
+	if w == 0 || !holds(k.n, w) {
 		return
 	}
 	if want := k.want(w); want <= uint64(len(head)) {

@@ -32,7 +32,7 @@ func (c *Client) get(key []byte) (Item, error) {
 		}
 		k = work{place: k.place, n: k.n, key: k.key}
 	}
-	if !c.s.registered() {
+	if !c.s.h.Registered() {
 		return c.getUnregistered(&k)
 	}
 	if err := c.lookup(&k, lock.Shared); err != nil {
@@ -76,7 +76,7 @@ func (c *Client) stale(k *work, now uint32) bool {
 // expiry beside it then.
 func (c *Client) refresh(k *work, now uint32) []fabric.Op {
 	k.h.access = now
-	c.before[0] = fabric.Store(k.n.at(k.word.chunk().off64).Add(metaOffset), k.h.meta())
+	c.before[0] = fabric.Store(k.n.At(k.word.chunk().off64).Add(metaOffset), k.h.meta())
 	return c.before[:1]
 }
 
@@ -183,7 +183,7 @@ func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
 	h.unique, h.class, h.keyLen = unique, ch.class, uint8(len(k.key))
 	h.check = h.checkOf(k.hash)
 	h.encode(b)
-	c.before[0] = fabric.Write(k.n.at(ch.off64), b)
+	c.before[0] = fabric.Write(k.n.At(ch.off64), b)
 	tag := uint8(unique)
 	if k.found {
 		tag = k.word.tag() + 1
@@ -234,7 +234,7 @@ func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
 	}
 	clear(c.block)
 	putWord(c.block, 0, uint64(w))
-	c.before[1] = fabric.Write(k.n.at(block.off64), c.block)
+	c.before[1] = fabric.Write(k.n.At(block.off64), c.block)
 	known, err = c.publish(2, k.tail, 0, uint64(makeLink(block)))
 	switch {
 	case err == nil:
@@ -260,7 +260,7 @@ func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 	i := c.port.Rand() % slots
 	victim := slotWord(wordAt(c.slots, int(i)))
 	slot := k.tail - fabric.Addr((slots-i)*slotSize)
-	if !k.n.holds(victim) {
+	if !holds(k.n, victim) {
 		return true, c.unlock(fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, slot, victim))
 	}
 	if known, err = c.publish(1, slot, uint64(victim), uint64(w)); err == nil {

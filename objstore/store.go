@@ -10,8 +10,8 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
-	"github.com/declock/declock/memory/slab"
 )
 
 // Errors of opening, for errors.Is.
@@ -123,7 +123,7 @@ func (g *geometry) tableSize() uint64 { return tableOffset + g.buckets*g.bucketS
 
 func (g *geometry) info(node int, survivors bool) memory.Info {
 	x := memory.Info{
-		formatVersion<<56 | uint64(g.nodes)<<48 | uint64(node)<<40 | g.bucketSize<<24 | uint64(g.slots)<<16 | g.lockSize,
+		stores.Head(g.nodes, node, g.bucketSize<<24|uint64(g.slots)<<16|g.lockSize),
 		g.buckets, g.seed, g.limit, uint64(g.maxValue), g.id,
 	}
 	if node == 0 && survivors {
@@ -144,15 +144,13 @@ func EntryLimit(e *memory.Entry) uint64 { return e.Info[limitWord] }
 // decodeGeometry validates the root entry of the node-th node.
 func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	w := e.Info[0]
+	_, of := e.Part()
 	g := geometry{
-		lockSize: w & 0xffff, slots: int(w >> 16 & 0xff), bucketSize: w >> 24 & 0xffff, nodes: int(w >> 48 & 0xff),
+		lockSize: w & 0xffff, slots: int(w >> 16 & 0xff), bucketSize: w >> 24 & 0xffff, nodes: of,
 		buckets: e.Info[1], seed: e.Info[2], limit: e.Info[limitWord], maxValue: uint32(e.Info[4]), id: e.Info[5],
 	}
-	if v := w >> 56; v != formatVersion {
-		return g, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
-	}
-	if got := int(w >> 40 & 0xff); got != node {
-		return g, fmt.Errorf("%w: %v is node %d of it, not %d", ErrGeometry, e.Addr.MN(), got, node)
+	if err := stores.CheckPart(e, node); err != nil {
+		return g, err
 	}
 	if g.slots == 0 || g.lockSize+uint64(g.slots+1)*slotSize > g.bucketSize || g.bucketSize%64 != 0 ||
 		g.buckets == 0 || g.buckets > 1<<40 || e.Length != g.tableSize() || e.Addr%chunkUnit != 0 {
@@ -165,60 +163,41 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 // has begun to make it on as many as are given. So a store is found when memory nodes have joined since it was made.
 // memory.ErrParts: not all of it is found.
 func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
-	return memory.Parts(port, among, name, memory.KindStore, func(e *memory.Entry) (i, n int, err error) {
-		w := e.Info[0]
-		if v := w >> 56; v != formatVersion {
-			return 0, 0, fmt.Errorf("%w: format %d, this program knows %d", ErrGeometry, v, formatVersion)
-		}
-		return int(w >> 40 & 0xff), int(w >> 48 & 0xff), nil
-	})
+	return stores.Find(port, name, among)
 }
 
-// A node is a store's part on one memory node.
-type node struct {
-	mn     fabric.MemID
-	region *memory.Region
-	entry  memory.Entry // in the root directory
-	base   fabric.Addr  // of the store's header
-	zero   fabric.Addr  // offset 0 of the region
-	limit  uint64       // end of the region, bytes
-	heap   *slab.Heap
-	first  uint64 // offset of what is given out of the region
-
-	part      int           // which of the store's nodes
-	reclaimed atomic.Uint64 // bytes of the dead that this compute node has found
+// stores is what all stores have in common.
+var stores = &handle.Kind{
+	Package: "objstore", Noun: "store", Entry: memory.KindStore, Format: formatVersion, Classes: numClasses,
+	ErrGeometry: ErrGeometry, ErrCorrupt: ErrCorrupt, ErrDropped: ErrDropped,
 }
 
-func (n *node) word(offset uint64) fabric.Addr { return n.base.Add(offset) }
-
-// at returns an address on the node that is given in units of 64 bytes.
-func (n *node) at(off64 uint64) fabric.Addr { return n.zero.Add(off64 * chunkUnit) }
-
-// sane reports whether a chunk can lie on the node: of a class that there is, in memory that is given out, and not in the store's own.
-func (n *node) sane(ch chunk) bool {
-	from, own := ch.offset(), n.entry.Addr.Offset()
-	to := from + ch.class.size()
-	return from >= n.first && to <= n.limit && ch.class < numClasses && (to <= own || from >= own+n.entry.Length)
+// sane reports whether a chunk can lie on a part: of a class that there is, in memory that is given out, and not in the store's own.
+func sane(n *handle.Part, ch chunk) bool {
+	from, size := ch.offset(), ch.class.size()
+	return n.Has(from, size) && ch.class < numClasses && !n.Own(from, size)
 }
 
-// holds reports whether a slot can lead to an object on the node.
-func (n *node) holds(w slotWord) bool { return w.class() < objectClasses && n.sane(w.chunk()) }
+// holds reports whether a slot can lead to an object on a part.
+func holds(n *handle.Part, w slotWord) bool {
+	return w.class() < objectClasses && sane(n, w.chunk())
+}
 
 // A Store is a store as a compute node has it open. All its clients share it,
 // and any goroutine may use it.
 type Store struct {
+	*handle.Collection
+	h      handle.Handle
+	newest *atomic.Pointer[Store] // of the Collection, that this compute node has opened
+
 	cfg    Config
 	geo    geometry
-	nodes  []*node
 	places locations
-	member *reclaim.Member
 	locked bool // gets take the lock, or may not even do that
 	// survivors: the first part was made anew beside others that had outlived it. Who has not heard of the loss has pieces of those, and is
 	// not registered where the first part is now.
 	survivors bool
-	line      *line
-	losses    uint32 // of its line, when it was opened
-	current   uint32 // the same, or unseen: while it is what the line has, operations begin without a further look
+	current   uint32 // h.Seen, or handle.Unseen: while it is the losses that there are, operations begin without a further look
 	created   bool   // a part has been made
 }
 
@@ -229,19 +208,19 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	l := new(line)
-	s, err := open(port, nil, given, cfg, l, nil)
+	before := &Store{Collection: stores.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Store])}
+	s, err := before.open(port, nil, given, cfg, nil)
 	if err == nil {
-		l.newest.Store(s)
+		s.newest.Store(s)
 	}
 	return s, err
 }
 
-// open opens the store, if it is as given, and makes it, if there is none, as cfg says. What old has of parts that are there still is taken over.
-// retry: see memory.Spec.
-func open(port, retry fabric.Port, given, cfg Config, l *line, old *Store) (_ *Store, err error) {
-	s := &Store{cfg: cfg, geo: newGeometry(&cfg, port.Rand), nodes: make([]*node, len(cfg.Nodes)), line: l, losses: l.losses.Load()}
-	s.current = s.losses
+// open returns the store that follows s. It opens it, if it is as given, and makes it, if there is none, as cfg says. What old, s or nil, has of parts that are there still is
+// taken over. retry: see memory.Spec.
+func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ *Store, err error) {
+	s = &Store{Collection: s.Collection, newest: s.newest, h: handle.New(s.Collection), cfg: cfg, geo: newGeometry(&cfg, port.Rand)}
+	s.current = s.h.Seen
 	if old != nil {
 		s.geo = old.geo
 	}
@@ -262,29 +241,19 @@ func open(port, retry fabric.Port, given, cfg Config, l *line, old *Store) (_ *S
 		if err != nil {
 			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, mn, err)
 		}
-		if old != nil && !old.nodes[i].missing() && old.nodes[i].base == s.nodes[i].base && old.nodes[i].region.UUID() == s.nodes[i].region.UUID() {
-			s.nodes[i] = old.nodes[i]
+		if old != nil && old.h.Parts[i].Same(s.h.Parts[i]) {
+			s.h.Parts[i] = old.h.Parts[i]
 		}
 		if err := s.compare(&given); err != nil {
 			return nil, err // before anything is made on another node
 		}
 	}
-	if err = s.register(port, old); err != nil {
-		return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
+	var kept *reclaim.Member
+	if old != nil && old.h.Parts[0] == s.h.Parts[0] {
+		kept = old.h.Member
 	}
-	l.going.Add(s.member)
-	// Whoever drops the store retires its entries first, and looks at the registrations then.
-	for _, n := range s.nodes {
-		if n.missing() {
-			continue
-		}
-		if err := n.region.Published(port, &n.entry); err != nil {
-			if !s.registered() || old != nil && s.member == old.member { // whose clients may be at work
-				return nil, fmt.Errorf("objstore: open %q: %w", cfg.Name, err)
-			}
-			return nil, errors.Join(fmt.Errorf("objstore: open %q: %w", cfg.Name, err), s.member.Retract(port.Do))
-		}
-		s.initHeap(n)
+	if err = s.h.Register(port, kept); err != nil {
+		return nil, err
 	}
 	s.cfg.MaxValue, s.cfg.MemoryLimit = s.geo.maxValue, s.geo.limit
 	if s.geo.buckets != fresh {
@@ -294,7 +263,7 @@ func open(port, retry fabric.Port, given, cfg Config, l *line, old *Store) (_ *S
 		s.cfg.CacheEntries = int(min(s.cfg.Objects, defaultCacheEntries))
 	}
 	s.places.init(s.cfg.CacheEntries)
-	s.locked = cfg.Paper || !port.Caps().ReadsInOrder || !s.registered()
+	s.locked = cfg.Paper || !port.Caps().ReadsInOrder || !s.h.Registered()
 	return s, nil
 }
 
@@ -311,7 +280,6 @@ func (s *Store) compare(given *Config) error {
 // openNode opens the store's part on a node. The first node's root entry
 // decides the geometry; the others follow it.
 func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) error {
-	mn := r.Memory()
 	spec := memory.Spec{
 		Name: s.cfg.Name, Kind: memory.KindStore,
 		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
@@ -336,15 +304,8 @@ func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) error
 	if g != s.geo {
 		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, s.geo, s.cfg.Nodes[0])
 	}
-	if e.Addr.MN() != mn || e.Addr.Offset()+e.Length > r.Size() {
-		return fmt.Errorf("%w: %d bytes at %v", ErrCorrupt, e.Length, e.Addr)
-	}
-	n := new(node)
-	s.nodes[i] = n
-	n.mn, n.region, n.entry, n.base, n.zero, n.part = mn, r, e, e.Addr, r.At(0), i
-	n.limit = min(r.Size(), (maxOffset64+1)*chunkUnit)
-	n.first = r.HeapOffset()
-	return nil
+	end := handle.End(r, offsetBits)
+	return s.h.Adopt(i, r, e, end, s.division(end))
 }
 
 func (cfg *Config) fill() error {
@@ -384,15 +345,15 @@ func (s *Store) locate(key []byte) place {
 	h := hashKey(key, s.geo.seed)
 	var n uint64
 	rest := h
-	if len(s.nodes) > 1 {
-		n, rest = bits.Mul64(h, uint64(len(s.nodes)))
+	if len(s.h.Parts) > 1 {
+		n, rest = bits.Mul64(h, uint64(len(s.h.Parts)))
 	}
 	b, _ := bits.Mul64(rest, s.geo.buckets)
 	return place{hash: h, node: int(n), bucket: s.bucket(int(n), b), fp: fingerprintOf(h)}
 }
 
 func (s *Store) bucket(node int, i uint64) fabric.Addr {
-	return s.nodes[node].base.Add(tableOffset + i*s.geo.bucketSize)
+	return s.h.Parts[node].Base.Add(tableOffset + i*s.geo.bucketSize)
 }
 
 // slotsAddr returns the address of a bucket's first slot.

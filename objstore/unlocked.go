@@ -57,10 +57,10 @@ const (
 func (c *Client) look(k *work) (sight, error) {
 	w, unique := c.s.places.get(k.hash)
 	ops := c.ops[:1]
-	if w != 0 && k.n.holds(w) && k.want(w) >= headerSize {
+	if w != 0 && holds(k.n, w) && k.want(w) >= headerSize {
 		ops = c.ops[:3]
 		c.readObject(k, w, &ops[0])
-		ops[2] = fabric.Load(k.n.at(w.chunk().off64))
+		ops[2] = fabric.Load(k.n.At(w.chunk().off64))
 	} else {
 		w = 0
 	}
@@ -106,11 +106,11 @@ func (c *Client) scan(k *work) (slot fabric.Addr, w slotWord, s sight) {
 
 // lookAt reads the object of a slot of which the location cache did not know it.
 func (c *Client) lookAt(k *work, slot fabric.Addr, w slotWord) (sight, error) {
-	if !k.n.holds(w) || k.want(w) < headerSize {
+	if !holds(k.n, w) || k.want(w) < headerSize {
 		return unclear, nil
 	}
 	c.stats.CacheMisses++
-	first := k.n.at(w.chunk().off64)
+	first := k.n.At(w.chunk().off64)
 	ops := c.ops[:5]
 	ops[0], ops[1] = fabric.Load(first), fabric.Load(slot)
 	c.readObject(k, w, &ops[2])

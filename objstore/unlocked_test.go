@@ -83,7 +83,7 @@ func newEncounter(t *testing.T, headerFirst bool) *encounter {
 	h.encode(object)
 	copy(object[headerSize:], key)
 	copy(object[headerSize+1:], strings.Repeat("b", encounterValue))
-	chunk := k.n.at(k.word.chunk().off64)
+	chunk := k.n.At(k.word.chunk().off64)
 	do := func(op fabric.Op) func() {
 		return func() { wantErr(t, "writer", e.raw.Do([]fabric.Op{op}), nil) }
 	}

@@ -73,16 +73,18 @@ func (k *Kind) Find(port fabric.Port, name string, among []fabric.MemID) ([]fabr
 	return memory.Parts(port, among, name, k.Entry, k.PartOf)
 }
 
-// Lookup looks for the part with a name on a memory node. found is false if there is none, or one that is being made.
-func (k *Kind) Lookup(port fabric.Port, name string, mn fabric.MemID) (r *memory.Region, e memory.Entry, found bool, err error) {
+// Lookup looks for the part with a name on a memory node. The error says with Absent that there is none. Without a region, the memory node could not be reached.
+func (k *Kind) Lookup(port fabric.Port, name string, mn fabric.MemID) (r *memory.Region, e memory.Entry, err error) {
 	if r, err = memory.Reach(port, mn); err != nil {
-		return nil, e, false, err
+		return nil, e, err
 	}
 	e, err = r.Lookup(port, name, k.Entry)
-	if errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated) {
-		return r, e, false, nil
-	}
-	return r, e, err == nil, err
+	return r, e, err
+}
+
+// Absent reports whether an error says that there is no such root entry, or one that is being made.
+func Absent(err error) bool {
+	return errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated)
 }
 
 // Drop removes the collection with a name: the name is free at once. Its memory is given back when no compute node has it open any more. among are the memory nodes of
