@@ -29,9 +29,9 @@ type Participants interface {
 	// take effect any more. If it cannot tell yet, it sees to it that Agent.Settled is called later.
 	Settled(l fabric.Addr) bool
 
-	// Orphan tells that the grant of a place has come whose client has left the
+	// Adopt tells that the grant of a place has come whose client has left the
 	// queue (Client.Await failed). It returns false if there is no such place.
-	Orphan(l fabric.Addr, index uint64, behind Stamp) bool
+	Adopt(l fabric.Addr, index uint64, behind Stamp) bool
 }
 
 // Waiting is a participant that waits for a grant.
@@ -155,7 +155,7 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 	l := fabric.Addr(m.Body[0])
 	switch m.Kind {
 	case msgGrant:
-		if a.parts.Orphan(l, m.Body[1], Stamp(m.Body[2])) {
+		if a.parts.Adopt(l, m.Body[1], Stamp(m.Body[2])) {
 			a.stats.Adopted++
 		}
 	case msgGrantRange:

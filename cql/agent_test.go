@@ -12,11 +12,11 @@ import (
 
 // fakeParts is a node with participants as a test says.
 type fakeParts struct {
-	busy    int
-	waiting []Waiting
-	readers []Waiting
-	orphans []uint64
-	freezes int
+	busy      int
+	waiting   []Waiting
+	readers   []Waiting
+	abandoned []uint64
+	freezes   int
 }
 
 func (f *fakeParts) Freeze(_ fabric.Addr, _ uint64, w []Waiting) (int, []Waiting) {
@@ -39,8 +39,8 @@ func (f *fakeParts) WaitingReaders(_ fabric.Addr, first, end uint64, to []Waitin
 	return to
 }
 
-func (f *fakeParts) Orphan(_ fabric.Addr, index uint64, _ Stamp) bool {
-	return slices.Contains(f.orphans, index)
+func (f *fakeParts) Adopt(_ fabric.Addr, index uint64, _ Stamp) bool {
+	return slices.Contains(f.abandoned, index)
 }
 
 // sent is what the observer of an agentRig saw.
@@ -339,7 +339,7 @@ func TestAgentLeavesOthersMessages(t *testing.T) {
 			t.Errorf("kind %#x: %v, %v", kind, ok, err)
 		}
 	}
-	r.parts.orphans = []uint64{3}
+	r.parts.abandoned = []uint64{3}
 	r.handle(agent2, msgGrant, 3)
 	r.handle(agent2, msgGrant, 4)
 	if n := r.a.Stats().Adopted; n != 1 {

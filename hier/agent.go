@@ -246,7 +246,7 @@ func (s *shard) waitingPlaces() (places []cql.Place) {
 	}
 	for _, x := range s.buckets {
 		for ; x != nil; x = x.next {
-			if x.state == waiting {
+			if x.state.queued() {
 				places = append(places, x.place)
 			}
 		}
@@ -259,13 +259,10 @@ func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy in
 	if a.locker.compare(l.MN()); a.locker.lifeAt(l.MN()) == nil {
 		a.onTrouble(l.MN()) // it has restarted: what is held since before is not to keep the reset waiting
 	}
-	a.abortOrphans(l, used)
 	a.table.clear(l, a.port.Now())
-	sum := hash(l)
-	s := a.table.shard(sum)
-	s.mu.Lock()
+	s := a.abortAbandoned(l, used)
 	defer s.mu.Unlock()
-	for x := *s.bucket(sum); x != nil; x = x.next {
+	for x := *s.bucket(hash(l)); x != nil; x = x.next {
 		if x.place.Lock == l && x.frozen { // by a signal of a reset before that came late, perhaps: this one goes further
 			x.used = max(x.used, used)
 			continue
@@ -273,37 +270,35 @@ func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy in
 		if x.place.Lock != l || x.state == parked || x.state != acquiring && x.place.Index >= used {
 			continue
 		}
-		x.frozen, x.used = true, used
+		a.table.freeze(x, used)
 		busy++
-		if x.state == waiting {
+		if x.state.queued() {
 			waits = append(waits, cql.Waiting{Client: x.owner, Index: x.place.Index})
 		}
 	}
 	return busy, waits
 }
 
-// abortOrphans takes places out of the remote queue whose clients have left.
-func (a *Agent) abortOrphans(l fabric.Addr, used uint64) {
+// abortAbandoned gives up abandoned tickets of a lock with an index below used, and returns the lock's shard, locked, when there is none.
+func (a *Agent) abortAbandoned(l fabric.Addr, used uint64) *shard {
 	s := a.table.shardOf(l)
 	for {
 		s.mu.Lock()
-		x := s.waiting(l, func(x *local) bool { return x.orphan && x.place.Index < used })
+		x := s.queued(l, func(x *local) bool { return x.state == abandoned && x.place.Index < used })
 		if x == nil {
-			s.mu.Unlock()
-			return
+			return s
 		}
-		x.orphan, x.early = false, false
 		left := x.owner
-		a.locker.resign(s, x) // unlocks
+		a.locker.vacate(s, x, x.queue.head) // unlocks
 		a.node.Retire(left)
 	}
 }
 
-// waiting returns the first local lock at an address that waits for a grant
+// queued returns the first local lock at an address that waits for a grant
 // and is the wanted one, or nil.
-func (s *shard) waiting(l fabric.Addr, wanted func(*local) bool) *local {
+func (s *shard) queued(l fabric.Addr, wanted func(*local) bool) *local {
 	for x := *s.bucket(hash(l)); x != nil; x = x.next {
-		if x.place.Lock == l && x.state == waiting && wanted(x) {
+		if x.place.Lock == l && x.state.queued() && wanted(x) {
 			return x
 		}
 	}
@@ -330,37 +325,36 @@ func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waitin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.place.Lock == l && x.place.Mode == lock.Shared && x.state == waiting && x.place.Index >= first && x.place.Index < end {
+		if x.place.Lock == l && x.place.Mode == lock.Shared && x.state.queued() && x.place.Index >= first && x.place.Index < end {
 			to = append(to, cql.Waiting{Client: x.owner, Index: x.place.Index})
 		}
 	}
 	return to
 }
 
-// Orphan implements cql.Participants: the lock goes to the next waiter of this
+// Adopt implements cql.Participants: the lock goes to the next waiter of this
 // node, or to the next node, as if the agent had held it for a moment.
-func (a *Agent) Orphan(l fabric.Addr, index uint64, behind cql.Stamp) bool {
+func (a *Agent) Adopt(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 	if a.locker.lifeAt(l.MN()) == nil {
 		_ = a.reattach() // the place may be of a life that the agent is not attached to yet: it could not release it
 	}
 	s := a.table.shardOf(l)
 	s.mu.Lock()
-	x := s.waiting(l, func(x *local) bool { return x.place.Index == index })
+	x := s.queued(l, func(x *local) bool { return x.place.Index == index })
 	if x == nil || x.frozen || x.over() {
 		s.mu.Unlock()
 		return false
 	}
-	if !x.orphan {
-		x.early = true
+	if x.state != abandoned {
+		a.table.step(x, evArrive)
 		x.place.Behind = behind
 		s.mu.Unlock()
 		return true
 	}
 	left := x.owner
-	x.orphan, x.early = false, false
 	place := x.place
 	place.Behind = behind
-	x.begin(&place)
+	a.locker.begin(x, &place)
 	s.mu.Unlock()
 	a.node.Retire(left)
 	h := lock.Hold{Lock: l, Mode: place.Mode, Aux: x, Held: true}

@@ -25,10 +25,9 @@ func (a *Agent) setAside(mn fabric.MemID) (all bool) {
 				all = false
 				break
 			}
-			place, frozen := x.place, x.frozen
-			a.locker.unhand(s, x)
+			place, thawed := x.place, a.locker.unhand(s, x)
 			s.mu.Unlock()
-			if frozen {
+			if thawed {
 				a.locker.remote.Quiesced(place.Lock)
 			}
 			a.locker.wakeAll(place.Lock)
@@ -51,18 +50,14 @@ func (s *shard) lost(mn fabric.MemID) *local {
 }
 
 // unhand takes a lost local lock out of the table. Clients that wait for it begin again, and releases that have left something to its holder learn
-// that it is lost. The shard is locked; wakeAll must follow.
-func (k *Locker) unhand(s *shard, x *local) {
+// that it is lost. It reports whether a reset has waited for that. The shard is locked; wakeAll must follow.
+func (k *Locker) unhand(s *shard, x *local) (thawed bool) {
 	s.unlink(x)
-	x.aside = true
 	for w := x.queue.head; w != nil; w = x.queue.head {
 		x.queue.remove(w)
 		w.verdict = outlived
 		k.wake = append(k.wake, w.client)
 	}
-	if x.commits != nil {
-		k.settle(x.commits, *x.life.why.Load())
-		x.commits = nil
-	}
-	x.frozen = false
+	k.settleAll(x, *x.life.why.Load())
+	return k.table.step(x, evSetAside)
 }

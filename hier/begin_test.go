@@ -11,10 +11,11 @@ import (
 // A tenure begins without the grants, the note and the value of the one before: its tokens count from 0, and as many handovers
 // follow as in the first.
 func TestTenureBeginsAnew(t *testing.T) {
-	x := &local{relation: relation{life: &life{}, seq: cql.MaxSeq, streak: 7, sharing: 5}}
+	x := &local{relation: relation{state: acquiring, life: &life{}, tenure: tenure{seq: cql.MaxSeq, streak: 7, sharing: 5}}}
 	x.note.text, x.note.owed = []byte{1}, 1
 	x.val.size, x.val.dirty = 8, true
-	x.begin(&cql.Place{Lock: fabric.At(0, 4096), Index: 9, Mode: lock.Exclusive})
+	k := &Locker{table: NewTable(Policy{})}
+	k.begin(x, &cql.Place{Lock: fabric.At(0, 4096), Index: 9, Mode: lock.Exclusive})
 	if x.token() != cql.Token(0, 9, 0) || x.streak != 0 || x.sharing != 0 {
 		t.Errorf("token %v, streak %d, sharing since %d", x.token(), x.streak, x.sharing)
 	}

@@ -20,9 +20,66 @@
 // others. Here they join without looking for [DefaultSharing] only; then they
 // queue and look. The paper's behaviour is there as "paper-tf" and "paper-pf".
 //
-// No mutex is held across a fabric call: while a remote operation is
-// under way, the local lock is in a state (acquiring, releasing, ..) that
-// others queue behind.
+// # States of a local lock
+//
+// A local lock is in one of these states. No mutex is held across a fabric call: while a remote operation is
+// under way, the local lock is in a state (acquiring, releasing, ..) that others queue behind. "x --event--> y" is a legal
+// transition; there are no others (machine.go). Behind it is when it happens (guard), and what is done (action).
+//
+//	  idle --begin--> acquiring --grant-------------------> held --release--> releasing --choose--> acquiring
+//	                  |  ^    |                             ^                           --forget--> idle
+//	            abort |  |    +--enqueue--> waiting --grant-+
+//	                  v  | resume             | quit        | grant, to the agent
+//	                 parked <--abort-- waiting+--> abandoned+
+//
+//	idle --begin--> acquiring           a client wants the lock, and no other of the node has it: it is the owner, and posts the FAA
+//
+//	acquiring --grant--> held           the header was free for the owner, or its readers were granted by range before its entry was written
+//	acquiring --enqueue--> waiting      the entry is written
+//	acquiring --abort--> parked         the header refuses the owner, or the reset that froze it counts its index
+//	acquiring --choose--> acquiring     the fabric failed, or Try found the lock busy: the first waiter is the owner
+//	acquiring --forget--> idle          the same, and nobody waits
+//	acquiring --freeze--> acquiring     a reset: it waits until the owner has its entry, and is aborted
+//
+//	waiting --grant--> held             the grant for the index came, or the head is at it
+//	waiting --abort--> parked           the agent said so, for a reset
+//	waiting --quit--> abandoned         deadline or interrupt, and not frozen: the client leaves its ID to the agent, which gets the grant
+//	waiting --fail--> acquiring         deadline or interrupt, and frozen; or the fabric failed: a reset removes the ticket
+//	waiting --arrive--> early           the grant came to the agent: the client is leaving, and has not said so yet
+//	waiting --freeze--> waiting         a reset with a bound above the index: the agent sends the abort
+//
+//	early --quit--> abandoned           the client has left: the agent is sent the grant again
+//	early --fail--> acquiring           the same, and frozen: a reset removes the ticket
+//	early --arrive--> early             a grant can come twice
+//	early --freeze--> early             as of waiting
+//
+//	abandoned --grant--> held           the agent holds the lock for a moment, and releases it
+//	abandoned --take over--> acquiring  the memory node has restarted: no grant comes, a client begins in the new epoch
+//	abandoned --choose--> acquiring     a reset with a bound above the index, or the memory is gone: the first waiter is the owner
+//	abandoned --forget--> idle          the same, and nobody waits
+//
+//	held --share--> held                a reader joins the readers that hold, or is granted with them
+//	held --leave--> held                a holder releases, and others hold
+//	held --hand over--> held            the last holder releases, and the policy keeps the lock for the first waiter; not if frozen
+//	held --release--> releasing         the last holder releases, and there is no such waiter: it posts the FAA
+//	held --choose--> acquiring          the last holder releases a lock that was lost: nothing is posted
+//	held --forget--> idle               the same, and nobody waits
+//	held --set aside--> lost            the memory node has restarted, and the loss is reported: others begin anew (fabric.Caps.CutsEpochs)
+//	held --freeze--> held               a reset: it waits until the last holder releases
+//
+//	releasing --choose--> acquiring     the release is done: the policy says which waiter is the owner
+//	releasing --forget--> idle          the same, and nobody waits
+//	releasing --freeze--> releasing     a reset: it waits for the end of the release
+//
+//	parked --resume--> acquiring        the reset is over: the owner posts the FAA again
+//	parked --choose--> acquiring        deadline, interrupt or failure: the first waiter is the owner
+//	parked --forget--> idle             the same, and nobody waits
+//
+//	lost --leave--> lost                a holder releases, and others hold
+//	lost --forget--> idle               the last holder releases: the local lock is garbage
+//
+// A lock that is frozen is so until an event by which the node is no participant any more, or a later one (enqueue, abort,
+// choose, forget, set aside): then the agent learns that the reset needs not wait (cql.Client.Quiesced).
 //
 // Source: DecLock, section 5, Fig. 9 to 11.
 package hier

@@ -388,35 +388,31 @@ const maxAgain = 2
 // of it. The shard is locked at entry.
 func (k *Locker) releaseLost(s *shard, x *local) error {
 	err := fmt.Errorf("%w: token %v of %v", *x.life.why.Load(), x.token(), x.place.Lock)
-	if x.holders > 1 {
-		x.holders--
-		at := x.place.Lock
-		if x.commits != nil { // nobody can write the value any more
-			k.settle(x.commits, err)
-			x.commits = nil
-		}
-		s.mu.Unlock()
-		k.wakeAll(at) // those whose value could not be written
-		return err
-	}
-	x.holders, x.val.size, x.val.dirty = 0, 0, false
 	place := x.place
-	if x.aside { // the agent has asked for the reset
-		if x.commits != nil {
-			k.settle(x.commits, err)
-			x.commits = nil
-		}
-		s.mu.Unlock()
-		k.wakeAll(place.Lock)
-		return err
+	k.settleAll(x, err) // nobody can write the value any more
+	x.val.size, x.val.dirty = 0, false
+	switch x.holders--; {
+	case x.holders > 0:
+		k.table.step(x, evLeave)
+	case x.state == lost: // the agent has asked for the reset
+		k.table.step(x, evForget)
+	default:
+		return k.vacateLost(s, x, &place, err)
 	}
-	k.vacate(s, x, err)
+	s.mu.Unlock()
+	k.wakeAll(place.Lock)
+	return err
+}
+
+// vacateLost is vacate for the last holder of a local lock that was lost, and is in the table. It has the lock reset.
+func (k *Locker) vacateLost(s *shard, x *local, place *cql.Place, err error) error {
+	k.vacate(s, x, k.table.policy.heir(x))
 	if l := k.table.present(place.Lock.MN()); k.cfg.Verify == nil || l.trusted.Load() {
-		k.askReset(&place)
+		k.askReset(place)
 		return err
 	}
 	// The agent that is asked may be one that knows the new memory only, where no lock may be any more. Ours looks first.
-	k.table.stick(&place)
+	k.table.stick(place)
 	k.tellTrouble(place.Lock.MN())
 	return err
 }
@@ -439,14 +435,14 @@ func (k *Locker) begins(x *local, l *life) {
 	}
 }
 
-// takeOverOrphan makes the caller the owner of a place of a life that is over, and
-// that nobody waits with: its grant comes no more. The shard is locked.
-func (k *Locker) takeOverOrphan(x *local, mode lock.Mode) (left fabric.ClientID, ok bool) {
-	if x.state != waiting || !x.orphan || !x.over() {
+// takeOver makes the caller the owner of an abandoned ticket of a life that is over: its grant comes no more. The shard is locked.
+func (k *Locker) takeOver(x *local, mode lock.Mode) (left fabric.ClientID, ok bool) {
+	if x.state != abandoned || !x.over() {
 		return 0, false
 	}
 	left = x.owner
-	x.orphan, x.early, x.state, x.owner, x.place.Mode = false, false, acquiring, k.port.ID(), mode
+	k.table.step(x, evTakeOver)
+	x.owner, x.place.Mode = k.port.ID(), mode
 	return left, true
 }
 
@@ -457,13 +453,13 @@ func (a *Agent) abortLost(mn fabric.MemID) {
 	if l == nil || !l.trusted.Load() {
 		return
 	}
-	var lost []fabric.Addr
+	var gone []fabric.Addr
 	a.table.each(func(x *local) {
-		if at := x.place.Lock; at.MN() == mn && at.Gen() != l.gen && x.state == waiting && x.orphan {
-			lost = append(lost, at)
+		if at := x.place.Lock; at.MN() == mn && at.Gen() != l.gen && x.state == abandoned {
+			gone = append(gone, at)
 		}
 	})
-	for _, at := range lost {
-		a.abortOrphans(at, math.MaxUint64)
+	for _, at := range gone {
+		a.abortAbandoned(at, math.MaxUint64).mu.Unlock()
 	}
 }

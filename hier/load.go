@@ -22,7 +22,7 @@ func (t *Table) Load() (l Load) {
 				for w := x.queue.head; w != nil; w = w.next {
 					n++
 				}
-				if x.state == waiting || x.state == parked {
+				if x.state.queued() || x.state == parked {
 					n++ // the owner waits for another node
 				}
 				l.Locks++

@@ -116,10 +116,11 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	case x == nil:
 		x = s.insert(r.Lock, sum, r.Mode, k.port.ID())
 		x.life = life
+		k.table.step(x, evBegin)
 		s.mu.Unlock()
 		return k.acquireRemote(s, x, h, r, 0)
 	case x.over():
-		left, ok := k.takeOverOrphan(x, r.Mode)
+		left, ok := k.takeOver(x, r.Mode)
 		if ok {
 			k.begins(x, life)
 			s.mu.Unlock()
@@ -128,6 +129,7 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 			return k.acquireRemote(s, x, h, r, 0)
 		}
 	case k.table.policy.admits(x, r.Mode, k.port):
+		k.table.step(x, evShare)
 		x.holders++
 		x.streak++
 		token := x.token()
@@ -174,7 +176,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 	x.arrived++
 	x.queue.push(w)
 	if r.Mode == lock.Exclusive {
-		x.tenure, x.expired = 0, false
+		x.wanted()
 	}
 	look := k.table.policy.prefetches() && x.state == held && !x.stamp.Known()
 	place, gen := x.place, x.gen
@@ -221,7 +223,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 		}
 		_, err := k.port.Recv(min(deadline, next))
 		if errors.Is(err, fabric.ErrDeadline) && next < deadline {
-			err = k.recheckOrphan(s, x, next-began)
+			err = k.recheckAbandoned(s, x, next-began)
 			next += recheck
 		}
 		if err != nil {
@@ -230,15 +232,15 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 	}
 }
 
-// recheckOrphan looks at the remote lock for the node's place in its queue, if nobody waits
+// recheckAbandoned looks at the remote lock for the node's ticket in its queue, if nobody waits
 // with that: its grant may be lost. The caller is in the queue of x: while clients of the node wait for each other, no operation
 // shows that the memory node has restarted.
-func (k *Locker) recheckOrphan(s *shard, x *local, waitedNs fabric.Time) error {
+func (k *Locker) recheckAbandoned(s *shard, x *local, waitedNs fabric.Time) error {
 	s.mu.Lock()
-	place, owner, orphan := x.place, x.owner, x.state == waiting && x.orphan
+	place, owner, left := x.place, x.owner, x.state == abandoned
 	s.mu.Unlock()
 	k.compare(place.Lock.MN())
-	if !orphan {
+	if !left {
 		return nil
 	}
 	granted, err := k.remote.Recheck(&place, owner, waitedNs)
@@ -294,7 +296,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 		k.wakeAll(r.Lock)
 		return err
 	case chosen:
-		k.resign(s, x)
+		k.vacate(s, x, x.queue.head)
 		return err
 	case outlived:
 		s.mu.Unlock()

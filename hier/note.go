@@ -88,6 +88,5 @@ func (k *Locker) repay(x *local, executed bool, err error) {
 		err = fmt.Errorf("%w: %v released without what holders before had left to do", lock.ErrMisuse, x.place.Lock)
 	}
 	x.note.owed = 0
-	k.settle(x.commits, err)
-	x.commits = nil
+	k.settleAll(x, err)
 }

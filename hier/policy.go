@@ -172,23 +172,26 @@ func (p *Policy) admits(x *local, m lock.Mode, clock fabric.Port) bool {
 	if x.sharing == 0 {
 		x.sharing = t
 	}
-	x.expired = t-x.sharing >= max(x.tenure, p.SharingNs)
+	x.expired = t-x.sharing >= max(x.bound, p.SharingNs)
 	return !x.expired
 }
 
 // prolong sets the bound of the shared tenure that begins: it is twice the last one's, if that and the one before ran out
 // and nobody here has wanted to write since.
-func (p *Policy) prolong(x *local) {
+func (p *Policy) prolong(x *pace) {
 	switch {
 	case !x.expired:
 		x.patience = 0
 	case x.patience < readersOnly:
 		x.patience++
 	default:
-		x.tenure = min(2*max(x.tenure, p.SharingNs), max(p.SharingMaxNs, p.SharingNs))
+		x.bound = min(2*max(x.bound, p.SharingNs), max(p.SharingMaxNs, p.SharingNs))
 	}
 	x.expired = false
 }
+
+// wanted takes note of a client of the node that wants to write.
+func (x *pace) wanted() { x.bound, x.expired = 0, false }
 
 // readersOnly is after how many tenures that ran out the next are longer.
 const readersOnly = 2

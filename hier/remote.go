@@ -41,8 +41,8 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			return nil
 		}
 		if err == nil {
-			var orphaned bool
-			if err, orphaned = k.await(s, x, &place, deadline); orphaned {
+			var left bool
+			if err, left = k.await(s, x, &place, deadline); left {
 				return k.waitError(err)
 			}
 		}
@@ -60,7 +60,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			k.park(s, x)
 			if err = k.remote.AwaitReset(&place, deadline); err == nil {
 				s.mu.Lock()
-				x.state = acquiring
+				k.table.step(x, evResume)
 				s.mu.Unlock()
 				continue
 			}
@@ -68,7 +68,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		k.stick(&place, place.Index > 0, err)
 		s.mu.Lock()
-		k.resign(s, x)
+		k.vacate(s, x, x.queue.head)
 		return k.waitError(err)
 	}
 }
@@ -110,10 +110,10 @@ func (k *Locker) doubtful(place *cql.Place, granted bool, err error) (bool, erro
 }
 
 // await waits for the grant of a place in the remote queue. If the caller gives up, the
-// place stays in the queue and becomes an orphan: the node's agent
+// place stays in the queue and is abandoned: the node's agent
 // takes its grant and passes it on, and the caller is done. If the fabric fails,
 // the place is left to a reset, and who waits here finds out for itself.
-func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Time) (_ error, orphaned bool) {
+func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Time) (_ error, left bool) {
 	s.mu.Lock()
 	x.place = *place
 	if x.frozen && place.Index < x.used {
@@ -124,8 +124,7 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 		s.mu.Unlock()
 		return nil, false // granted before our entry was written
 	}
-	late := x.frozen // by the signal of a reset that is over
-	x.frozen, x.state = false, waiting
+	late := k.table.step(x, evEnqueue) // it was frozen by the signal of a reset that is over
 	s.mu.Unlock()
 	if late {
 		k.remote.Quiesced(place.Lock)
@@ -134,13 +133,13 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 	if err == nil || errors.Is(err, cql.ErrAborted) {
 		return err, false
 	}
-	left := k.port.ID()
+	id := k.port.ID()
 	gaveUp := errors.Is(err, fabric.ErrDeadline) || errors.Is(err, fabric.ErrInterrupted)
 	if !gaveUp || k.port.Abandon() != nil {
 		k.remote.AskReset(place.Lock, place.Index, cql.UnknownOutcome)
 		k.table.doubt(place.Lock)
 		s.mu.Lock()
-		x.state = acquiring
+		k.table.step(x, evFail)
 		s.mu.Unlock()
 		return err, false
 	}
@@ -150,18 +149,18 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 	s.mu.Lock()
 	if x.frozen {
 		// A reset has aborted us already: the place is void, and its grant.
-		x.state, x.early = acquiring, false
+		k.table.step(x, evFail)
 		s.mu.Unlock()
-		k.node.Retire(left)
+		k.node.Retire(id)
 		return err, false
 	}
-	x.orphan = true
-	early, granted, over := x.early, x.place, x.over()
+	came, granted, over := x.state == early, x.place, x.over()
+	k.table.step(x, evQuit)
 	s.mu.Unlock()
 	if over {
 		k.tellTrouble(granted.Lock.MN()) // the agent may have looked already after those that the restart has left behind
 	}
-	if early {
+	if came {
 		// The grant came between our leaving and this: let the agent see it again.
 		k.remote.Regrant(&granted)
 	}
@@ -175,8 +174,8 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Plac
 		k.table.measure(place.Sent, k.now())
 	}
 	s.mu.Lock()
-	k.table.policy.prolong(x)
-	x.begin(place)
+	k.table.policy.prolong(&x.pace)
+	k.begin(x, place)
 	k.take(x)
 	if place.Mode == lock.Shared && x.queue.head != nil && !x.frozen {
 		k.share(x, k.table.policy.PhaseFair)
@@ -189,12 +188,11 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Plac
 }
 
 // begin begins a tenure: the node holds the remote lock, for one holder.
-func (x *local) begin(place *cql.Place) {
-	x.place, x.mode, x.state, x.holders = *place, place.Mode, held, 1
-	x.stamp = place.Behind
+func (k *Locker) begin(x *local, place *cql.Place) {
+	k.table.step(x, evGrant)
+	x.place = *place
 	x.gen++
-	x.seq, x.streak, x.sharing = 0, 0, 0
-	x.gate = x.arrived
+	x.tenure = tenure{mode: place.Mode, holders: 1, stamp: place.Behind, gate: x.arrived}
 	x.note.clear()
 	x.val.size, x.val.dirty = 0, false
 	if place.Carried.Words > 0 {
@@ -213,6 +211,7 @@ func (k *Locker) share(x *local, pass bool) {
 		next := w.next
 		switch {
 		case k.table.policy.shares(x, w, slack):
+			k.table.step(x, evShare)
 			x.holders++
 			k.admit(x, w)
 		case !pass:
@@ -227,15 +226,6 @@ func (k *Locker) admit(x *local, w *waiter) {
 	x.queue.remove(w)
 	x.streak++
 	w.token, w.verdict = x.token(), granted
-	k.wake = append(k.wake, w.client)
-}
-
-// choose makes a waiter the owner that acquires the remote lock.
-func (k *Locker) choose(x *local, w *waiter) {
-	x.queue.remove(w)
-	x.state, x.owner = acquiring, w.client
-	x.place.Mode = w.mode
-	w.verdict = chosen
 	k.wake = append(k.wake, w.client)
 }
 
@@ -305,6 +295,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	w := k.table.policy.successor(x, slack)
 	switch {
 	case x.holders > 1:
+		k.table.step(x, evLeave)
 		x.holders--
 	case w != nil:
 		x.note.pass(h, text, owing, err)
@@ -349,6 +340,7 @@ func (k *Locker) defers(x *local) bool {
 // wants it in the same mode (lines 32 and 33), and to readers beside that.
 func (k *Locker) handOver(x *local, w *waiter) {
 	k.stats.HandoversLocal++
+	k.table.step(x, evHandOver)
 	x.mode = w.mode
 	if w.mode == lock.Exclusive {
 		x.seq++
@@ -362,7 +354,8 @@ func (k *Locker) handOver(x *local, w *waiter) {
 // giveUp gives the remote lock up, for its last holder (lines 26 to 31). Whoever waits here
 // begins to acquire it only when that is done. The shard is locked at entry, and unlocked after.
 func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
-	x.holders, x.state = 0, releasing
+	k.table.step(x, evRelease)
+	x.holders = 0
 	hold := x.place
 	s.mu.Unlock()
 	place := &hold
@@ -388,27 +381,27 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 		k.table.hot.note(place.Lock, hot, place.Contended)
 	}
 	s.mu.Lock()
-	k.vacate(s, x, err)
+	k.settleAll(x, err)
+	k.vacate(s, x, k.table.policy.heir(x))
 	return err
 }
 
-// vacate ends this node's part in a remote lock: whoever waits here acquires it
-// anew. err is for those whose value it had yet to write. The shard is locked at entry, and
-// unlocked after.
-func (k *Locker) vacate(s *shard, x *local, err error) {
-	if x.commits != nil {
-		k.settle(x.commits, err)
-		x.commits = nil
-	}
-	at, frozen := x.place.Lock, x.frozen
-	x.frozen = false
-	if x.queue.head != nil {
-		k.choose(x, k.table.policy.heir(x))
+// vacate ends this node's part in a remote lock: a waiter of the node acquires it anew, or there is none, and the local lock
+// is forgotten. The shard is locked at entry, and unlocked after.
+func (k *Locker) vacate(s *shard, x *local, next *waiter) {
+	at, thawed := x.place.Lock, false
+	if next != nil {
+		x.queue.remove(next)
+		thawed = k.table.step(x, evChoose)
+		x.owner, x.place.Mode = next.client, next.mode
+		next.verdict = chosen
+		k.wake = append(k.wake, next.client)
 	} else {
+		thawed = k.table.step(x, evForget)
 		s.remove(x)
 	}
 	s.mu.Unlock()
-	if frozen {
+	if thawed {
 		k.remote.Quiesced(at)
 	}
 	k.wakeAll(at)
@@ -439,27 +432,9 @@ func (x *local) token() lock.Token { return cql.Token(x.life.birth, x.place.Inde
 // park leaves the lock to a reset: the owner is no participant until that ends.
 func (k *Locker) park(s *shard, x *local) {
 	s.mu.Lock()
-	frozen, l := x.frozen, x.place.Lock
-	x.frozen, x.state = false, parked
+	l, thawed := x.place.Lock, k.table.step(x, evAbort)
 	s.mu.Unlock()
-	if frozen {
+	if thawed {
 		k.remote.Quiesced(l)
 	}
-}
-
-// resign passes the task of acquiring the remote lock on to the next waiter of
-// the node, if there is one. The shard is locked at entry, and unlocked after.
-func (k *Locker) resign(s *shard, x *local) {
-	frozen, l := x.frozen, x.place.Lock
-	x.frozen = false
-	if w := x.queue.head; w != nil {
-		k.choose(x, w)
-	} else {
-		s.remove(x)
-	}
-	s.mu.Unlock()
-	if frozen {
-		k.remote.Quiesced(l)
-	}
-	k.wakeAll(l)
 }

@@ -401,7 +401,7 @@ func TestTrapPrefetchFarAhead(t *testing.T) {
 
 // The grant of a place whose client has left is lost too: who waits behind it on
 // its node looks after it, for nobody else does.
-func TestTrapLostGrantOfOrphan(t *testing.T) {
+func TestTrapLostGrantOfAnAbandonedTicket(t *testing.T) {
 	r := newRig(t, 1, 2, "declock-tf", small, waits(ms, 100*ms))
 	r.c.Go(r.nodes[0], "w", func(p fabric.Port) {
 		var h lock.Hold

@@ -128,7 +128,7 @@ func (x *local) appendState(dst []byte) []byte {
 	dst = appendBool(appendWord(dst, x.val.addr), x.val.dirty)
 	dst = appendText(dst, string(x.val.data[:x.val.size]))
 	dst = appendWord(x.place.AppendState(dst), x.state)
-	for _, b := range [...]bool{x.frozen, x.aside, x.orphan, x.early, x.expired} {
+	for _, b := range [...]bool{x.frozen, x.expired} {
 		dst = appendBool(dst, b)
 	}
 	dst = appendWord(appendWord(appendWord(dst, x.patience), x.mode), x.seq)
@@ -139,7 +139,7 @@ func (x *local) appendState(dst []byte) []byte {
 		dst = w.appendState(append(dst, 1))
 	}
 	dst = appendWord(appendWord(append(dst, 0), x.arrived), x.gate)
-	dst = appendWord(appendWord(appendWord(dst, x.stamp), x.sharing), x.tenure)
+	dst = appendWord(appendWord(appendWord(dst, x.stamp), x.sharing), x.bound)
 	for c := x.commits; c != nil; c = c.next {
 		dst = c.appendState(append(dst, 1))
 	}

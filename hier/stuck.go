@@ -114,7 +114,7 @@ func (t *Table) unstick(mn fabric.MemID) []cql.Place {
 	}
 	t.livesMu.Unlock()
 	t.each(func(x *local) {
-		if x.place.Lock.MN() == mn && x.over() && (x.state == held || x.state == waiting || x.state == releasing) {
+		if x.place.Lock.MN() == mn && x.over() && (x.state == held || x.state.queued() || x.state == releasing) {
 			list = append(list, x.place)
 		}
 	})

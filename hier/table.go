@@ -9,23 +9,6 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// remoteState is a local lock's relation to the lock on the memory node.
-type remoteState uint8
-
-const (
-	// acquiring: the owner is acquiring the remote lock (the paper's "pending").
-	acquiring remoteState = iota
-	// waiting: the owner is in the remote queue, and waits for the grant.
-	waiting
-	// held: the remote lock is held by this node.
-	held
-	// parked: the owner waits for the end of a reset, and is no participant.
-	parked
-	// releasing: the last holder is giving the remote lock up. Nobody may
-	// acquire it again before that is done, or the node would have two entries.
-	releasing
-)
-
 // A local is a local lock (Fig. 9): what this compute node knows of a lock
 // that one of its clients holds or wants. It exists only so long.
 // The shard's mutex guards it.
@@ -41,32 +24,43 @@ type local struct {
 // A relation is what a local lock is between its first client and its last. (A tenure begins
 // with a note and a value that are empty: local.begin.)
 type relation struct {
-	place              cql.Place // in the remote queue; valid from waiting to releasing
-	state              remoteState
-	frozen             bool            // a reset waits for this node to let go
-	aside              bool            // lost and out of the table: only those who hold it still know it (Agent.setAside)
-	orphan             bool            // the owner left while waiting: the agent takes the grant
-	early              bool            // the grant came to the agent before the owner had become an orphan
-	expired            bool            // the time of tenure has run out, and no client of the node wanted to write since
-	patience           uint8           // tenures in a row of which that is so, up to readersOnly
-	mode               lock.Mode       // how clients hold: the remote lock's mode, or shared under an exclusive one
-	seq                uint16          // exclusive grants in this tenure
-	owner              fabric.ClientID // who acquires or waits; of an orphan, the ID it left behind
-	streak             uint32          // handovers within the node in this tenure
-	holders            int             // clients that hold
+	// Table.step changes these, with all that the diagram in doc.go says.
+	state  state
+	frozen bool   // a reset waits for this node to let go
+	used   uint64 // the reset's that froze it: places with this index or above are of after it
+
+	// The node as a participant in the remote queue.
+	place              cql.Place       // valid from waiting to releasing
+	owner              fabric.ClientID // who acquires or waits; of an abandoned ticket, the ID it left behind
 	life               *life           // of the memory node, in which the owner began
-	used               uint64          // the reset's that froze it: places with this index or above are of after it
 	grantFrom, grantTo uint64          // indices of readers that a GrantRange granted while the owner was acquiring
 
+	tenure
+	pace
+
 	queue   waiters
-	arrived uint64      // waiters so far
-	gate    uint64      // those of them that had arrived when the tenure began
-	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
-	sharing fabric.Time // since when readers have joined without looking at the remote queue
-	tenure  fabric.Time // for how long they may, if longer than the policy's SharingNs
+	arrived uint64 // waiters so far
 
 	commits  *commit     // releases that wait for the value to be written back, or for what they left to others to be done
 	deferred fabric.Time // since when there are any
+}
+
+// A tenure is the time from the grant of the remote lock to this node to its release.
+type tenure struct {
+	mode    lock.Mode   // how clients hold: the remote lock's mode, or shared under an exclusive one
+	seq     uint16      // exclusive grants in this tenure
+	streak  uint32      // handovers within the node in this tenure
+	holders int         // clients that hold
+	gate    uint64      // waiters that had arrived when the tenure began
+	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
+	sharing fabric.Time // since when readers have joined without looking at the remote queue
+}
+
+// A pace says for how long readers may join without looking at the remote queue.
+type pace struct {
+	expired  bool        // the time of the tenure has run out, and no client of the node wanted to write since
+	patience uint8       // tenures in a row of which that is so, up to readersOnly
+	bound    fabric.Time // that time, if it is longer than the policy's SharingNs
 }
 
 // A waiter is a client that waits for a local lock. Each Locker has one.
@@ -157,6 +151,8 @@ type Table struct {
 	fences fences
 	// doubts is the number of doubts in all shards.
 	doubts atomic.Int32
+	// OnTransition is told of each step of a local lock's state machine, with a shard locked. Set it before the table is used; nil: nobody.
+	OnTransition func(Transition)
 }
 
 // NewTable returns an empty table for clients that follow a policy.

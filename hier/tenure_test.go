@@ -22,11 +22,11 @@ func TestSharedTenureGrowsWithReadersOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &local{relation: relation{state: held, mode: lock.Shared, holders: 1}}
+	x := &local{relation: relation{state: held, tenure: tenure{mode: lock.Shared, holders: 1}}}
 	clock := &stopped{t: fabric.Second}
-	// tenure returns for how long readers may join.
-	tenure := func() fabric.Time {
-		p.prolong(x)
+	// lasts returns for how long readers may join.
+	lasts := func() fabric.Time {
+		p.prolong(&x.pace)
 		x.sharing = 0
 		for d := fabric.Time(0); ; d += fabric.Microsecond {
 			if clock.t += fabric.Microsecond; !p.admits(x, lock.Shared, clock) {
@@ -36,19 +36,19 @@ func TestSharedTenureGrowsWithReadersOnly(t *testing.T) {
 	}
 	us := fabric.Microsecond
 	for i, want := range []fabric.Time{20, 20, 20, 40, 80, 160, 320, 500, 500} {
-		if got := tenure(); got != want*us {
+		if got := lasts(); got != want*us {
 			t.Fatalf("tenure %d: %d ns, want %d us", i, got, want)
 		}
 	}
-	p.prolong(x)
-	x.tenure, x.expired = 0, false // as acquireLocal does for a writer
+	p.prolong(&x.pace)
+	x.wanted() // as acquireLocal does for a writer
 	for i, want := range []fabric.Time{20, 20, 20, 40} {
-		if got := tenure(); got != want*us {
+		if got := lasts(); got != want*us {
 			t.Errorf("after a local writer, tenure %d: %d ns, want %d us", i, got, want)
 		}
 	}
 	p, _ = ParsePolicy("paper-pf")
-	x = &local{relation: relation{state: held, mode: lock.Shared, holders: 1}}
+	x = &local{relation: relation{state: held, tenure: tenure{mode: lock.Shared, holders: 1}}}
 	for range 1000 {
 		if clock.t += fabric.Second; !p.admits(x, lock.Shared, clock) {
 			t.Fatal("the paper's policy bounds the shared tenure")

@@ -159,8 +159,7 @@ func (k *Locker) commit(s *shard, x *local) error {
 	if err == nil {
 		x.val.dirty = false
 		// Readers that left meanwhile saw the same value: it cannot have changed while the caller holds the lock.
-		k.settle(x.commits, nil)
-		x.commits = nil
+		k.settleAll(x, nil)
 	}
 	k.settle(list, err)
 	return err
@@ -175,6 +174,14 @@ func (k *Locker) settle(list *commit, err error) {
 		w.done, w.err, w.next = true, err, nil
 		k.wake = append(k.wake, w.client)
 		w = next
+	}
+}
+
+// settleAll tells all of a local lock's releases that wait. The shard is locked; wakeAll must follow.
+func (k *Locker) settleAll(x *local, err error) {
+	if x.commits != nil {
+		k.settle(x.commits, err)
+		x.commits = nil
 	}
 }
 

@@ -451,7 +451,7 @@ func (x Exploration) symmetries(c *sim.Cluster, alike map[string][]*sim.Task) {
 }
 
 func (g *exploring) addNode(p hier.Policy) {
-	n := &node{sim: g.c.AddCN(), table: hier.NewTable(p), clock: new(timesync.Clock)}
+	n := &node{sim: g.c.AddCN(), table: newTable(p), clock: new(timesync.Clock)}
 	if g.field != nil {
 		var err error
 		if n.field, err = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8}, n.sim); err != nil {

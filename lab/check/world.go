@@ -219,9 +219,19 @@ func (w *world) build() error {
 	return nil
 }
 
+// onTransition is told of each step of a local lock's state machine, in scenarios and in exploration; nil: nobody. For a test.
+var onTransition func(hier.Transition)
+
+// newTable makes the table of a compute node.
+func newTable(p hier.Policy) *hier.Table {
+	t := hier.NewTable(p)
+	t.OnTransition = onTransition
+	return t
+}
+
 // addNode makes a compute node.
 func (w *world) addNode() (err error) {
-	n := &node{sim: w.c.AddCN(), table: hier.NewTable(w.policy), clock: new(timesync.Clock), births: slices.Clone(w.births)}
+	n := &node{sim: w.c.AddCN(), table: newTable(w.policy), clock: new(timesync.Clock), births: slices.Clone(w.births)}
 	if f := fieldLockOf(w.s.Lock); f != nil {
 		n.field, err = f.join(&w.s, n.sim)
 	} else {
