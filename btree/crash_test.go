@@ -73,16 +73,23 @@ func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
 
 // clearLocks frees the locks of all slots of the first memory node: what resets do after a death.
 func clearLocks(w *world, c *Client) {
-	w.c.Poke(c.t.lockAddr(c.t.first), make([]byte, 8))
-	var m slotMap
-	wantErr(w.t, "slots", m.load(&checker{c: c, r: &Report{}}), nil)
-	for _, x := range m.extents[0] {
-		if x.class == classNode {
-			for n := range x.count {
-				w.c.Poke(c.t.lockAddr(makePtr(0, x.first+n*x.step, 0)), make([]byte, 8))
-			}
-		}
+	for _, a := range lockAddrs(w.t, c) {
+		w.c.Poke(a, make([]byte, 8))
 	}
+}
+
+// lockAddrs returns where the locks of all slots of the first memory node are.
+func lockAddrs(t testing.TB, c *Client) []fabric.Addr {
+	list := []fabric.Addr{c.t.lockAddr(c.t.first)}
+	var m slotMap
+	wantErr(t, "slots", m.load(&checker{c: c, r: &Report{}}), nil)
+	wantErr(t, "runs", m.slots.EachRun(0, func(cl uint8, from, to uint64) error {
+		for ; class(cl) == classNode && from < to; from += c.t.slotSize(classNode) / slotUnit {
+			list = append(list, c.t.lockAddr(makePtr(0, from, 0)))
+		}
+		return nil
+	}), nil)
+	return list
 }
 
 // tend tends a tree until there is nothing to do.

@@ -92,19 +92,9 @@ func (p program) build(t *testing.T) func(*sim.Cluster) {
 
 // findLocks lists the locks of all slots.
 func (g *exploring) findLocks(c *Client) {
-	g.slots = []fabric.Addr{c.t.lockAddr(c.t.first)}
-	r, err := c.Check(CheckOptions{})
+	_, err := c.Check(CheckOptions{})
 	wantErr(g.w.t, "check", err, nil)
-	_ = r
-	var m slotMap
-	wantErr(g.w.t, "slots", m.load(&checker{c: c, r: &Report{}}), nil)
-	for _, x := range m.extents[0] {
-		if x.class == classNode {
-			for n := range x.count {
-				g.slots = append(g.slots, c.t.lockAddr(makePtr(0, x.first+n*x.step, 0)))
-			}
-		}
-	}
+	g.slots = lockAddrs(g.w.t, c)
 }
 
 // Observe frees the locks of the first compute node when that is fenced: what a reset does.

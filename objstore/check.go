@@ -1,14 +1,15 @@
 package objstore
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // A Report is what Check found. Problems is empty if the store is sound.
@@ -85,29 +86,15 @@ type CheckOptions struct {
 	Reclaim func() fabric.View
 }
 
-// A use is a piece of memory, in bytes, and what it is used for.
-type use struct {
-	begin, end uint64
-	what       string
-}
-
-// A run is chunks of one class.
-type run struct {
-	use
-	memory.Run
-}
-
 // A checker is a Check at work on one node.
 type checker struct {
-	c       *Client
-	r       *Report
-	n       *handle.Part
-	i       int
-	nr      *NodeReport
-	extents []run
-	uses    []use
-	keys    map[string]fabric.Addr
-	buf     []byte
+	c      *Client
+	r      *Report
+	n      *handle.Part
+	nr     *NodeReport
+	chunks reclaim.Map
+	keys   map[string]fabric.Addr
+	buf    []byte
 }
 
 // Check reads the whole store and tells what is in it and what is wrong with
@@ -135,7 +122,7 @@ func (c *Client) check() (*Report, error) {
 	buf := c.port.Alloc(fabric.MaxChain * maxObjectSize)
 	defer c.port.Free(buf)
 	for i := range c.s.h.Parts {
-		k := &checker{c: c, r: r, n: c.s.h.Parts[i], i: i, nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
+		k := &checker{c: c, r: r, n: c.s.h.Parts[i], nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
 		if err := k.run(); err != nil {
 			return r, fmt.Errorf("objstore: check %v: %w", k.n.MN, err)
 		}
@@ -145,21 +132,29 @@ func (c *Client) check() (*Report, error) {
 
 func (k *checker) run() error {
 	k.nr.Node, k.nr.Buckets, k.nr.Reclaimed = k.n.MN, k.c.s.geo.buckets, k.n.Reclaimed.Load()
-	if err := k.walkExtents(); err != nil {
+	if err := k.n.Heap.Carve(&k.c.work, &k.chunks); errors.Is(err, slab.ErrCorrupt) {
+		k.problem(k.n.Base, "%v", err)
+	} else if err != nil {
 		return err
 	}
 	for b := range k.c.s.geo.buckets {
-		if err := k.walkBucket(k.c.s.bucket(k.i, b)); err != nil {
+		if err := k.walkBucket(k.c.s.bucket(k.n.Index, b)); err != nil {
 			return err
 		}
 	}
-	if err := k.walkFree(); err != nil {
+	counter := func(bytes *uint64, what string) func(cl uint8, off uint64) {
+		return func(cl uint8, off uint64) {
+			if k.use(chunk{off, class(cl)}, k.n.At(off), what) {
+				*bytes += class(cl).size()
+			}
+		}
+	}
+	if err := k.n.Heap.EachFree(&k.c.work, &k.chunks, counter(&k.nr.FreeCentral, "free chunk")); err != nil {
 		return err
 	}
-	for cl := range class(numClasses) {
-		k.walkLocal(cl)
-	}
-	k.account()
+	k.n.Heap.EachLocal(counter(&k.nr.FreeLocal, "locally free chunk"))
+	t := k.chunks.Tally(k.n.Index)
+	k.nr.Extents, k.nr.ExtentBytes, k.nr.Rest, k.nr.Elsewhere = t.Runs, t.Bytes, t.Rest, t.UnmarkedIn
 	return nil
 }
 
@@ -171,51 +166,12 @@ func (k *checker) problem(a fabric.Addr, format string, args ...any) {
 	k.r.Problems = append(k.r.Problems, Problem{Addr: a, What: fmt.Sprintf(format, args...)})
 }
 
-// walkExtents lists the runs.
-func (k *checker) walkExtents() error {
-	p, err := k.n.Region.Pages(k.c.work.Path())
-	if err != nil {
-		return err
-	}
-	p.Runs(&k.n.Entry, func(x memory.Run) {
-		k.nr.Extents++
-		k.nr.ExtentBytes += x.Size
-		switch {
-		case x.Tag > numClasses:
-			k.problem(k.n.Region.At(x.Off), "run has tag %d", x.Tag)
-		case x.Tag == 0:
-			k.nr.Elsewhere += x.Size // somebody is taking it
-		default:
-			size := class(x.Tag - 1).size()
-			k.extents = append(k.extents, run{use{x.Off, x.Off + x.Size/size*size, "run"}, x})
-			k.nr.Rest += x.Size % size
-		}
-	})
-	return nil
-}
-
-func byBegin(a, b use) int {
-	switch {
-	case a.begin < b.begin:
-		return -1
-	case a.begin > b.begin:
-		return 1
-	}
-	return 0
-}
-
-// use notes that a chunk is used for something, if it can be.
+// use notes that a chunk is used for something, and reports whether it is a chunk, and is not used for anything else.
 func (k *checker) use(ch chunk, owner fabric.Addr, what string) bool {
-	u := use{begin: ch.offset(), end: ch.offset() + ch.class.size(), what: what}
-	i, found := slices.BinarySearchFunc(k.extents, u, func(r run, u use) int { return byBegin(r.use, u) })
-	if !found {
-		i--
-	}
-	if i < 0 || u.end > k.extents[i].end || class(k.extents[i].Tag-1) != ch.class || (u.begin-k.extents[i].begin)%ch.class.size() != 0 {
-		k.problem(owner, "%s at %#x is no chunk of class %d (%d B) of the store", what, u.begin, ch.class, ch.class.size())
+	if err := k.chunks.Take(k.n.Index, ch.off64, uint8(ch.class)); err != nil {
+		k.problem(owner, "%s at %#x, class %d (%d B): %v", what, ch.offset(), ch.class, ch.class.size(), err)
 		return false
 	}
-	k.uses = append(k.uses, u)
 	return true
 }
 
@@ -313,51 +269,5 @@ func (k *checker) checkObject(bucket, slot fabric.Addr, w slotWord, b []byte) {
 	k.nr.ChunkBytes += w.class().size()
 	if h.expired(k.c.now()) {
 		k.nr.Expired++
-	}
-}
-
-// walkFree looks at what is free on the memory node.
-func (k *checker) walkFree() error {
-	for _, e := range k.extents {
-		cl := class(e.Tag - 1)
-		err := k.n.Heap.Free(&k.c.work, &e.Run, func(off uint64) {
-			if a, _ := k.n.Region.FreeBits(off); k.use(chunk{off, cl}, a, "free chunk") {
-				k.nr.FreeCentral += cl.size()
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// walkLocal checks the free list of a class on this compute node.
-func (k *checker) walkLocal(cl class) {
-	k.n.Heap.Each(uint8(cl), func(from, to uint64) {
-		for ; from < to; from += cl.size() / chunkUnit {
-			if k.use(chunk{from, cl}, k.n.At(from), "locally free chunk") {
-				k.nr.FreeLocal += cl.size()
-			}
-		}
-	})
-}
-
-// account looks for memory that is used twice, and for memory that is not used at all.
-func (k *checker) account() {
-	slices.SortFunc(k.uses, byBegin)
-	for i := 1; i < len(k.uses); i++ {
-		if a, b := &k.uses[i-1], &k.uses[i]; b.begin < a.end {
-			k.problem(k.n.Region.At(b.begin), "%s overlaps %s at %#x", b.what, a.what, a.begin)
-		}
-	}
-	i := 0
-	for _, e := range k.extents {
-		at := e.begin
-		for ; i < len(k.uses) && k.uses[i].begin < e.end; i++ {
-			k.nr.Elsewhere += max(k.uses[i].begin, at) - at
-			at = max(at, k.uses[i].end)
-		}
-		k.nr.Elsewhere += max(e.end, at) - at
 	}
 }

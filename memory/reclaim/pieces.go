@@ -1,6 +1,13 @@
 package reclaim
 
-import "slices"
+import (
+	"cmp"
+	"errors"
+	"math/bits"
+	"slices"
+)
+
+const unit = 64 // pieces begin at multiples of it, and their sizes are
 
 // A Piece is a piece of memory that is used as a whole: a chunk of the object store, a slot of the tree.
 type Piece struct {
@@ -19,7 +26,8 @@ type Map struct {
 
 // carved is a run: pieces of one class.
 type carved struct {
-	first, step, count uint64 // in units of 64 bytes, but for count
+	size               uint64 // of the run, in units of 64 bytes
+	first, step, count uint64 // the same, but for count
 	class              uint8
 	marked             []uint64 // a bit for each piece
 }
@@ -27,12 +35,13 @@ type carved struct {
 // WholeRun is the class of a run that has not been divided yet: it is one piece.
 const WholeRun = 255
 
-// Add adds a run: count pieces of a class side by side. Offsets and sizes are in units of 64 bytes.
-func (m *Map) Add(part int, first, step, count uint64, class uint8) {
+// Add adds a run: as many pieces of a class side by side as it has room for. Offsets and sizes are in units of 64 bytes.
+func (m *Map) Add(part int, first, size, step uint64, class uint8) {
 	for len(m.parts) <= part {
 		m.parts = append(m.parts, nil)
 	}
-	c := carved{first: first, step: step, count: count, class: class, marked: make([]uint64, (count+63)/64)}
+	count := size / step
+	c := carved{size: size, first: first, step: step, count: count, class: class, marked: make([]uint64, (count+63)/64)}
 	list := m.parts[part]
 	i, _ := slices.BinarySearchFunc(list, first, func(c carved, off uint64) int { return int(c.first) - int(off) })
 	m.parts[part] = slices.Insert(list, i, c)
@@ -77,6 +86,66 @@ func (m *Map) Mark(part int, from, to uint64) {
 			c.marked[n/64] |= 1 << (n % 64)
 		}
 	}
+}
+
+// Errors of Take, for errors.Is.
+var (
+	ErrNoPiece = errors.New("no piece of its class")
+	ErrTwice   = errors.New("in use twice")
+)
+
+// Take marks a piece, which must be one, and not marked yet.
+func (m *Map) Take(part int, off64 uint64, class uint8) error {
+	if part >= len(m.parts) {
+		return ErrNoPiece
+	}
+	list := m.parts[part]
+	i, found := slices.BinarySearchFunc(list, off64, func(c carved, off uint64) int { return cmp.Compare(c.first, off) })
+	if !found {
+		i--
+	}
+	if i < 0 || class == WholeRun || list[i].class != class || (off64-list[i].first)%list[i].step != 0 {
+		return ErrNoPiece
+	}
+	c := &list[i]
+	n := (off64 - c.first) / c.step
+	switch {
+	case n >= c.count:
+		return ErrNoPiece
+	case c.marked[n/64]>>(n%64)&1 != 0:
+		return ErrTwice
+	}
+	c.marked[n/64] |= 1 << (n % 64)
+	return nil
+}
+
+// A Tally counts the pieces of a part.
+type Tally struct {
+	Runs, Bytes uint64 // that the part has
+	Rest        uint64 // bytes of runs that are no pieces
+	Pieces      uint64
+	Unmarked    uint64 // pieces
+	UnmarkedIn  uint64 // bytes of these, and of runs that have not been divided yet
+}
+
+// Tally counts.
+func (m *Map) Tally(part int) (t Tally) {
+	if part >= len(m.parts) {
+		return t
+	}
+	for i := range m.parts[part] {
+		c := &m.parts[part][i]
+		free := c.count
+		for _, w := range c.marked {
+			free -= uint64(bits.OnesCount64(w))
+		}
+		t.Runs, t.Bytes, t.Rest = t.Runs+1, t.Bytes+c.size*unit, t.Rest+(c.size-c.count*c.step)*unit
+		t.UnmarkedIn += free * c.step * unit
+		if c.class != WholeRun {
+			t.Pieces, t.Unmarked = t.Pieces+c.count, t.Unmarked+free
+		}
+	}
+	return t
 }
 
 // unmarked returns the pieces that are not marked and for which keep is false.

@@ -267,7 +267,7 @@ func (h *Heap) weigh(w *Worker, x *lot, none bool) error {
 		class := run.Tag - 1
 		size := h.cfg.Size(class)
 		free := h.count(class, run.Off/unit, (run.Off+run.Size)/unit)
-		if err := h.Free(w, run, func(uint64) { free++ }); err != nil {
+		if err := h.free(w, run.Off/unit, (run.Off+run.Size)/unit, func(uint64) { free++ }); err != nil {
 			return err
 		}
 		if n := run.Size / size; free < n {

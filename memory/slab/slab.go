@@ -575,11 +575,9 @@ func (h *Heap) Mark(w *Worker, m *reclaim.Map) error {
 		}
 		before[class] = w.ops[0].Old
 	}
-	err := m.EachRun(h.cfg.Part, func(class uint8, from, to uint64) error {
-		return h.free(w, from, to, func(off uint64) {
-			m.Mark(h.cfg.Part, off, off+1)
-			free[class]++
-		})
+	err := h.EachFree(w, m, func(class uint8, off uint64) {
+		m.Mark(h.cfg.Part, off, off+1)
+		free[class]++
 	})
 	if err != nil {
 		return err
@@ -604,9 +602,22 @@ func (h *Heap) correct(w *Worker, class int, before, n uint64) error {
 	return nil
 }
 
-// Free calls f for each piece of a run that is free on the memory node.
-func (h *Heap) Free(w *Worker, x *memory.Run, f func(off64 uint64)) error {
-	return h.free(w, x.Off/unit, (x.Off+x.Size)/unit, f)
+// EachFree calls f for each piece that is free on the memory node, of the runs that Carve has found.
+func (h *Heap) EachFree(w *Worker, m *reclaim.Map, f func(class uint8, off64 uint64)) error {
+	return m.EachRun(h.cfg.Part, func(class uint8, from, to uint64) error {
+		return h.free(w, from, to, func(off uint64) { f(class, off) })
+	})
+}
+
+// EachLocal calls f for each piece in the lists of this compute node.
+func (h *Heap) EachLocal(f func(class uint8, off64 uint64)) {
+	for class := range uint8(h.cfg.Classes) {
+		h.Each(class, func(from, to uint64) {
+			for ; from < to; from += h.cfg.Size(class) / unit {
+				f(class, from)
+			}
+		})
+	}
 }
 
 func (h *Heap) free(w *Worker, from, to uint64, f func(off64 uint64)) error {
@@ -644,7 +655,7 @@ func (h *Heap) Carve(w *Worker, m *reclaim.Map) error {
 			cerr = fmt.Errorf("%w: run at %#x has tag %d", ErrCorrupt, x.Off, x.Tag)
 			return
 		}
-		m.Add(h.cfg.Part, x.Off/unit, step/unit, x.Size/step, class)
+		m.Add(h.cfg.Part, x.Off/unit, x.Size/unit, step/unit, class)
 	})
 	return cerr
 }
