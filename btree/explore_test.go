@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/explore"
 	"github.com/declock/declock/lab/locks/cas"
 )
 
@@ -32,7 +33,7 @@ type program struct {
 type exploring struct {
 	*history
 	p       program
-	c       *sim.Cluster
+	c       *explore.Cluster
 	w       *world
 	before  map[string]string
 	slots   []fabric.Addr // locks
@@ -40,9 +41,9 @@ type exploring struct {
 	dead    fabric.CNSet
 }
 
-func (p program) build(t *testing.T) func(*sim.Cluster) {
-	return func(c *sim.Cluster) {
-		g := &exploring{history: &history{}, p: p, c: c, w: &world{t: t, c: c}, before: map[string]string{}}
+func (p program) build(t *testing.T) func(*explore.Cluster) {
+	return func(c *explore.Cluster) {
+		g := &exploring{history: &history{}, p: p, c: c, w: &world{t: t, c: c.Cluster}, before: map[string]string{}}
 		g.w.populate(1, 1<<20, len(p.clients)+1)
 		cfg := g.w.tiny()
 		var trees []*Tree
@@ -195,9 +196,9 @@ var programs = []program{
 	{name: "reuse of a dead node", before: "b d f h j -h", clients: []string{"delete j, put c C, put e E", "get j, get f"}, warm: []int{0, 1}},
 }
 
-func explore(t *testing.T, p program, states int, wall time.Duration) sim.Report {
+func exploreProgram(t *testing.T, p program, states int, wall time.Duration) explore.Report {
 	t.Helper()
-	cfg := sim.ExploreConfig{FairPolls: true, MaxStates: states, MaxWall: wall, MaxSwitches: p.bound}
+	cfg := explore.Config{FairPolls: true, MaxStates: states, MaxWall: wall, MaxSwitches: p.bound}
 	if p.crash {
 		cfg.Actions = 1
 	}
@@ -205,7 +206,7 @@ func explore(t *testing.T, p program, states int, wall time.Duration) sim.Report
 		cfg.Sim.Tear = sim.Tear{Prob: 1, Grain: 64}
 	}
 	fabrictest.SkipInVirtualTime(t)
-	return sim.Explore(cfg, p.build(t))
+	return explore.Explore(cfg, p.build(t))
 }
 
 // crashes are programs in which the compute node of the first client may die at any point.
@@ -258,7 +259,7 @@ func exploreAll(t *testing.T, list []program, states int) {
 	}
 	for _, p := range list {
 		t.Run(p.name, func(t *testing.T) {
-			r := explore(t, p, bounded(states, p.states), 5*time.Minute)
+			r := exploreProgram(t, p, bounded(states, p.states), 5*time.Minute)
 			if r.Failure != nil {
 				t.Fatal(r)
 			}

@@ -22,7 +22,8 @@ const (
 	chainDone              // completed, not yet waited for
 )
 
-type chain struct {
+// A Chain is a chain that a client has posted.
+type Chain struct {
 	ops   []fabric.Op
 	port  *Port
 	qp    *queuePair
@@ -48,11 +49,9 @@ type chain struct {
 	known   bool        // its client has heard that the outcome is unknown
 	of      *queuePair  // the request's
 	until   fabric.Time // its connection is known to be shut out then, not before
-	remains *chain      // of a lost request: its late chain, or nil
+	remains *Chain      // of a lost request: its late chain, or nil
 
-	// In exploration.
-	wrote bool // it has changed memory
-	again bool // it is what its client has just done, in a loop
+	wrote bool // it has changed memory; in an untimed cluster
 
 	epoch    uint32 // of the memory node, as the client knew it at the post: chains of another are refused
 	err      error
@@ -102,9 +101,9 @@ func (c *Cluster) qp(p *Port, mn *memNode) *queuePair {
 	return q
 }
 
-func (c *Cluster) newChain() *chain {
+func (c *Cluster) newChain() *Chain {
 	if c.freeChain == none {
-		ch := &chain{index: uint32(len(c.chains))}
+		ch := &Chain{index: uint32(len(c.chains))}
 		c.chains = append(c.chains, ch)
 		return ch
 	}
@@ -113,7 +112,7 @@ func (c *Cluster) newChain() *chain {
 	return ch
 }
 
-func (c *Cluster) releaseChain(ch *chain) {
+func (c *Cluster) releaseChain(ch *Chain) {
 	ch.state = chainFree
 	ch.gen++
 	ch.ops, ch.err = nil, nil
@@ -150,7 +149,7 @@ func (p *Port) Post(ops []fabric.Op) (fabric.Pending, error) {
 // nothing is the Pending of an empty chain. No other has its low half.
 const nothing = fabric.Pending(none)
 
-func (ch *chain) pending() fabric.Pending {
+func (ch *Chain) pending() fabric.Pending {
 	return fabric.Pending(ch.gen)<<32 | fabric.Pending(ch.index)
 }
 
@@ -171,21 +170,20 @@ func (p *Port) Wait(pd fabric.Pending) error {
 }
 
 // awaits reports whether the client waits for the completion of a chain, or of any.
-func (p *Port) awaits(ch *chain) bool {
-	return p.wait == waitChain && p.waitFor == ch.index || p.wait == waitRoom
+func (p *Port) awaits(ch *Chain) bool {
+	return p.wait == WaitChain && p.waitFor == ch.index || p.wait == WaitRoom
 }
 
-func (p *Port) waitChain(ch *chain) error {
+func (p *Port) waitChain(ch *Chain) error {
 	for giveUp := fabric.Time(0); ch.state != chainDone; {
 		p.waitFor = ch.index
-		if p.blockInTime(waitChain, &giveUp) {
+		if p.blockInTime(WaitChain, &giveUp) {
 			return p.leave(ch)
 		}
 	}
 	err := ch.err
-	if ex := p.c.ex; ex != nil {
-		p.tellChain(ch)
-		ex.forget(ch)
+	if u := p.c.untimed; u != nil {
+		u.completed(ch)
 	}
 	p.c.releaseChain(ch)
 	return err
@@ -193,7 +191,7 @@ func (p *Port) waitChain(ch *chain) error {
 
 // post checks a chain, charges the CPU and hands the chain to its queue pair.
 // It returns no chain if there is nothing to wait for.
-func (p *Port) post(ops []fabric.Op) (*chain, error) {
+func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	p.enter()
 	if p.closed {
 		return nil, fabric.ErrClosed
@@ -205,7 +203,7 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 		return nil, err
 	}
 	for giveUp := fabric.Time(0); p.inflight >= p.c.nic.SendQueue; {
-		if p.blockInTime(waitRoom, &giveUp) {
+		if p.blockInTime(WaitRoom, &giveUp) {
 			return nil, &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("sim: no room for a chain: %w", p.reason())}
 		}
 	}
@@ -229,8 +227,8 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 		p.inflightRA++
 	}
 	p.stats.Count(ops)
-	if c.ex != nil {
-		ch.again = p.repeats(ops)
+	if c.untimed != nil {
+		c.untimed.listener.Posted(ch)
 	}
 	p.core.free = max(p.core.free, c.now) + c.drawPost()
 	ch.rung = p.core.free
@@ -245,8 +243,8 @@ func (p *Port) post(ops []fabric.Op) (*chain, error) {
 		c.post(p.core.free+c.nic.Poll, evComplete, ch.index, 0)
 		return ch, nil
 	}
-	if c.ex != nil {
-		c.ex.launch(ch)
+	if c.untimed != nil {
+		c.untimed.launch(ch)
 	} else {
 		c.enqueue(ch)
 	}
@@ -276,7 +274,7 @@ func (p *Port) knowsDown(mn *memNode) bool {
 }
 
 // enqueue puts a chain into its queue pair.
-func (c *Cluster) enqueue(ch *chain) {
+func (c *Cluster) enqueue(ch *Chain) {
 	q := ch.qp
 	ch.state = chainQueued
 	ch.next = none
@@ -291,7 +289,7 @@ func (c *Cluster) enqueue(ch *chain) {
 }
 
 // needsFence tells whether operation i must wait for the answers of those before it in the chain.
-func (ch *chain) needsFence(i int) bool {
+func (ch *Chain) needsFence(i int) bool {
 	return ch.port.c.nic.Fence && ch.ops[i].Kind != fabric.OpRead && ch.ops[i-1].Kind != fabric.OpWrite
 }
 
@@ -356,7 +354,7 @@ func (c *Cluster) kickAt(q *queuePair, t fabric.Time) {
 }
 
 // transmit puts a segment on the wire.
-func (c *Cluster) transmit(ch *chain, from, to int) {
+func (c *Cluster) transmit(ch *Chain, from, to int) {
 	q, n := ch.qp, ch.port.node
 	bytes := 0
 	for i := from; i < to; i++ {
@@ -380,7 +378,7 @@ func (c *Cluster) transmit(ch *chain, from, to int) {
 }
 
 // arrive takes a segment through the memory node's NIC.
-func (c *Cluster) arrive(ch *chain) {
+func (c *Cluster) arrive(ch *Chain) {
 	mn, q := ch.qp.mn, ch.qp
 	switch {
 	case ch.drop:
@@ -407,7 +405,7 @@ func (c *Cluster) arrive(ch *chain) {
 }
 
 // lose gives a chain up whose memory node does not answer.
-func (c *Cluster) lose(ch *chain) {
+func (c *Cluster) lose(ch *Chain) {
 	if ch.late {
 		c.finish(ch, c.now)
 		return
@@ -417,7 +415,7 @@ func (c *Cluster) lose(ch *chain) {
 }
 
 // markDown notes that a node has found the memory node of a chain silent.
-func (c *Cluster) markDown(ch *chain) {
+func (c *Cluster) markDown(ch *Chain) {
 	if len(ch.port.node.downMN) < len(c.mns) {
 		ch.port.node.downMN = append(ch.port.node.downMN, make([]bool, len(c.mns)-len(ch.port.node.downMN))...)
 	}
@@ -425,14 +423,14 @@ func (c *Cluster) markDown(ch *chain) {
 }
 
 // refuse ends a chain with an error at its present operation.
-func (c *Cluster) refuse(ch *chain, err error, answer fabric.Time) {
+func (c *Cluster) refuse(ch *Chain, err error, answer fabric.Time) {
 	i := int(ch.cur)
 	ch.err = &fabric.ChainError{Index: i, Op: ch.ops[i], Err: err}
 	c.finish(ch, answer)
 }
 
 // finish ends a chain whose answer comes at a time: nothing more of it will happen.
-func (c *Cluster) finish(ch *chain, answer fabric.Time) {
+func (c *Cluster) finish(ch *Chain, answer fabric.Time) {
 	q := ch.qp
 	for i := int(ch.cur); i < int(ch.sent); i++ {
 		if ch.ops[i].Kind != fabric.OpWrite {
@@ -449,7 +447,7 @@ func (c *Cluster) finish(ch *chain, answer fabric.Time) {
 }
 
 // complete lets the client see the completion of a chain.
-func (c *Cluster) complete(ch *chain, waited bool) {
+func (c *Cluster) complete(ch *Chain, waited bool) {
 	p := ch.port
 	if ch.late {
 		c.settled(ch)

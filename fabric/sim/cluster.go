@@ -48,7 +48,7 @@ type Cluster struct {
 	ports []*Port
 
 	qps       []*queuePair
-	chains    []*chain
+	chains    []*Chain
 	freeChain uint32
 	flights   []flight
 	freeMsg   uint32
@@ -61,10 +61,7 @@ type Cluster struct {
 	lastOfPair map[[2]fabric.ClientID]fabric.Time // arrival of the last message, with Config.Stray
 	faultStats FaultStats
 
-	ex      *explorer // nil: time goes by
-	atEnd   []func() error
-	watch   []func() error
-	hashers []func() uint64
+	untimed *Untimed // nil: time goes by
 }
 
 // New returns an empty cluster. It panics if the configuration is not valid:
@@ -167,8 +164,8 @@ func (c *Cluster) runTo(until fabric.Time, clients bool) (done bool) {
 	if c.cur != nil {
 		panic(fmt.Sprintf("sim: Run called by client %s", c.cur.name))
 	}
-	if c.ex != nil {
-		panic("sim: Run of a cluster that is being explored: Explore runs it")
+	if c.untimed != nil {
+		panic("sim: Run of an untimed cluster")
 	}
 	if c.closed {
 		c.fail(fmt.Errorf("sim: cluster: %w", fabric.ErrClosed))
@@ -222,7 +219,7 @@ func (c *Cluster) dispatch(e event) {
 	case evDeliver:
 		c.deliver(e.a)
 	case evWake:
-		if p := c.ports[e.a]; p.wait != waitNone && p.waitGen == e.b {
+		if p := c.ports[e.a]; p.wait != WaitNone && p.waitGen == e.b {
 			c.wake(p)
 		}
 	case evTimer:
@@ -246,8 +243,8 @@ func (c *Cluster) dispatch(e event) {
 
 // post puts an event into the future.
 func (c *Cluster) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
-	if c.ex != nil {
-		c.ex.post(at, kind, a, b)
+	if c.untimed != nil {
+		c.untimed.post(at, kind, a, b)
 		return
 	}
 	if at < c.now {
@@ -289,7 +286,6 @@ func (c *Cluster) resume(t *Task) {
 	}
 	before := c.cur
 	c.cur = t
-	t.node.ran = true
 	t.next()
 	c.cur = before
 }
@@ -303,7 +299,7 @@ func (c *Cluster) blocked() []Blocked {
 		}
 		b := Blocked{Client: t.name, ID: t.port.id, For: "its start", Daemon: t.daemon}
 		for _, p := range c.ports {
-			if p.wait != waitNone && p.waiter == t {
+			if p.wait != WaitNone && p.waiter == t {
 				b.ID, b.For, b.Since = p.id, p.waitsFor(), p.since
 				break
 			}

@@ -38,11 +38,10 @@
 // [Cluster.At] does them at a chosen time. A [Plan] is a list of faults that
 // prints and parses; [DrawPlan] draws one. An [Observer] sees the history.
 //
-// # Exploration
+// # Without time
 //
-// [Explore] ignores latencies and tries every order of events instead, by executing the
-// program again and again; it says what is left out, and why that makes no
-// difference. A failure comes as a [Schedule], shrunk, which [Replay] executes again.
+// In an [Untimed] cluster no time passes by itself: its owner is shown what can happen, and decides what does. Package lab/explore
+// tries every order of events that way.
 //
 // Source: DecLock, section 6.1 (the testbed that [CX4] is fitted to) and appendix C.
 package sim

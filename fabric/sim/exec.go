@@ -8,7 +8,7 @@ import (
 )
 
 // effect makes the next operation of a chain happen, or the first part of it.
-func (c *Cluster) effect(ch *chain) {
+func (c *Cluster) effect(ch *Chain) {
 	op := &ch.ops[ch.cur]
 	if ch.drop {
 		c.faultStats[LateDropped]++
@@ -43,7 +43,7 @@ func (c *Cluster) effect(ch *chain) {
 }
 
 // effected goes on after an operation has happened: to its answer, and to the next.
-func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
+func (c *Cluster) effected(ch *Chain, op *fabric.Op, old, new uint64) {
 	q := ch.qp
 	c.note(StepEffect, ch.port.id, uint64(op.Kind)<<56^uint64(op.Addr), old)
 	if c.cfg.Observer != nil {
@@ -88,7 +88,7 @@ func (c *Cluster) effected(ch *chain, op *fabric.Op, old, new uint64) {
 }
 
 // admissible is what the memory node's NIC checks.
-func (c *Cluster) admissible(ch *chain, op *fabric.Op) error {
+func (c *Cluster) admissible(ch *Chain, op *fabric.Op) error {
 	p, mn := ch.port, ch.qp.mn
 	switch {
 	case mn.refuses(p.node) || p.node.fenced:
@@ -129,9 +129,7 @@ func (p *Port) Reattach(mem fabric.MemID, epoch uint32) error {
 		return fmt.Errorf("sim: %w: %v", fabric.ErrNodeDown, mem)
 	}
 	mn := p.c.mns[mem]
-	if p.c.ex != nil {
-		p.c.tell(uint64(mn.epoch))
-	}
+	p.c.tell(uint64(mn.epoch))
 	if mn.epoch != epoch {
 		return fmt.Errorf("sim: %w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, mn.epoch, epoch)
 	}
@@ -236,7 +234,7 @@ const maxParts = 4
 
 // tearPart makes one part of a torn operation happen: those pieces that the
 // seed gives to it.
-func (c *Cluster) tearPart(ch *chain) {
+func (c *Cluster) tearPart(ch *Chain) {
 	if ch.drop {
 		c.faultStats[HalfDone]++ // crashed in the middle of a WRITE
 		c.finish(ch, c.now)

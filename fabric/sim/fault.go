@@ -38,9 +38,9 @@ func (c *Cluster) Kill(n *Node) {
 			}
 		}
 	}
-	if c.ex != nil {
-		c.ex.dropMessages()
-		c.ex.forgetNews(n.member)
+	if c.untimed != nil {
+		c.untimed.dropMessages()
+		c.untimed.forgetNews(n.member)
 	}
 	if n.member.entry.Phase == member.Joined {
 		c.post(c.now+c.cfg.DetectDelay, evDetect, n.member.index, 0)
@@ -48,9 +48,9 @@ func (c *Cluster) Kill(n *Node) {
 }
 
 // orphan decides what becomes of a chain whose client has been killed.
-func (c *Cluster) orphan(ch *chain) {
-	if c.ex != nil {
-		c.ex.orphan(ch)
+func (c *Cluster) orphan(ch *Chain) {
+	if c.untimed != nil {
+		c.untimed.orphaned(ch)
 		return
 	}
 	ch.orphan = true

@@ -11,9 +11,9 @@ import (
 
 // blockInTime is block for a chain, or for room for one. It reports whether the Port is interrupted or closed and its time is over: then it has not
 // waited. giveUp is when that is, 0 as long as it is neither.
-func (p *Port) blockInTime(kind waitKind, giveUp *fabric.Time) (over bool) {
+func (p *Port) blockInTime(kind WaitKind, giveUp *fabric.Time) (over bool) {
 	c := p.c
-	if (p.interrupted || p.closed) && c.cfg.Grace > 0 && c.ex == nil {
+	if (p.interrupted || p.closed) && c.cfg.Grace > 0 && c.untimed == nil {
 		if *giveUp == 0 {
 			*giveUp = c.now + c.cfg.Grace
 		}
@@ -35,7 +35,7 @@ func (p *Port) reason() error {
 }
 
 // leave leaves a chain behind that is not done, and returns its outcome.
-func (p *Port) leave(ch *chain) error {
+func (p *Port) leave(ch *Chain) error {
 	c, q := p.c, ch.qp
 	err := fmt.Errorf("sim: %v does not answer: %w", q.mn.id, p.reason())
 	p.inflight--
@@ -73,7 +73,7 @@ func (p *Port) leave(ch *chain) error {
 }
 
 // take takes a chain out of the queue pair of which something has not been sent.
-func (q *queuePair) take(ch *chain) {
+func (q *queuePair) take(ch *Chain) {
 	c := q.node.c
 	if q.head == ch.index {
 		q.head = ch.next

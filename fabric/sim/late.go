@@ -12,7 +12,7 @@ import (
 // stands for such an operation, and what would overtake it waits in its queue pair, or is refused.
 
 // linger makes a late chain of a request that is lost: its connection breaks at one time, and it would have arrived at another.
-func (c *Cluster) linger(lost *chain, from, to int, breaks, there fabric.Time) {
+func (c *Cluster) linger(lost *Chain, from, to int, breaks, there fabric.Time) {
 	q := &queuePair{node: lost.qp.node, mn: lost.qp.mn, head: none, tail: none}
 	ch := c.newChain()
 	ch.ops = make([]fabric.Op, to)
@@ -52,7 +52,7 @@ type lingering struct {
 }
 
 // unsettled holds back what a compute node posts from now on, when the client of a lost chain hears of that.
-func (c *Cluster) unsettled(lost *chain) {
+func (c *Cluster) unsettled(lost *Chain) {
 	if lost.remains == nil {
 		return
 	}
@@ -70,7 +70,7 @@ func (n *Node) lingers(mn *memNode) bool { return int(mn.id) < len(n.linger) && 
 func (n *Node) turnsBack(mn *memNode) bool { return n.lingers(mn) && n.linger[mn.id].turnsBack }
 
 // settled lets the node go on when a late chain is over, and its connection is known to be shut out.
-func (c *Cluster) settled(ch *chain) {
+func (c *Cluster) settled(ch *Chain) {
 	if c.now < ch.until {
 		c.post(ch.until, evComplete, ch.index, 1)
 		return

@@ -44,7 +44,7 @@ func (c *Cluster) leave(m *membership, how member.Phase) {
 
 // changed follows each change of the ledger: it sends the news.
 func (c *Cluster) changed() {
-	if !c.begun || c.cfg.NewsDelay == 0 && !(c.ex != nil && c.ex.cfg.News) {
+	if !c.begun || c.cfg.NewsDelay == 0 && !(c.untimed != nil && c.untimed.OneByOne) {
 		c.tellAll()
 		return
 	}
@@ -58,8 +58,8 @@ func (c *Cluster) changed() {
 
 // tellSoon has a node hear of the present state after a time of its own.
 func (c *Cluster) tellSoon(m *membership) {
-	if c.ex != nil {
-		c.ex.tellSoon(m)
+	if c.untimed != nil {
+		c.untimed.tellSoon(m)
 		return
 	}
 	c.post(c.newsAt(), evNews, m.index, 0)
@@ -112,7 +112,7 @@ func (c *Cluster) hears(m *membership) {
 	if n != nil {
 		n.learn()
 	}
-	if c.ex != nil {
+	if c.untimed != nil {
 		c.acks(m, now)
 		return
 	}
@@ -164,8 +164,8 @@ func (c *Cluster) forget() {
 			continue
 		}
 		c.observeNode(StepFence, m.node)
-		if c.ex != nil {
-			c.ex.fenced(m.node)
+		if c.untimed != nil {
+			c.untimed.fenced(m.node)
 		}
 	}
 }

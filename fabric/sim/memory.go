@@ -178,3 +178,21 @@ func (m *memory) hash(off uint64, n int) uint64 {
 	}
 	return sum
 }
+
+// equal reports whether memory at off is data.
+func (m *memory) equal(off uint64, data []byte) bool {
+	for len(data) > 0 {
+		in := off & (pageSize - 1)
+		n := min(len(data), int(pageSize-in))
+		if page := m.page(off); page != nil {
+			if string(page[in:in+uint64(n)]) != string(data[:n]) {
+				return false
+			}
+		} else if !allZero(data[:n]) {
+			return false
+		}
+		data = data[n:]
+		off += uint64(n)
+	}
+	return true
+}

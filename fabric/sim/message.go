@@ -73,9 +73,7 @@ func (n *Node) Unsent() (count int) {
 func (p *Port) Send(to fabric.ClientID, m *fabric.Message) error {
 	p.enter()
 	err := p.send(to, m)
-	if p.c.ex != nil {
-		p.tellSent(err)
-	}
+	p.acted(err)
 	return err
 }
 
@@ -193,7 +191,7 @@ func (c *Cluster) deliver(i uint32) {
 	}
 	f.next = c.freeMsg
 	c.freeMsg = i
-	if step == StepDeliver && p.wait == waitRecv {
+	if step == StepDeliver && p.wait == WaitRecv {
 		c.wakeOnCPU(p)
 	}
 }

@@ -16,7 +16,7 @@ type memNode struct {
 	epoch   uint32
 	dead    bool
 	revoked bool   // its key is refused
-	sum     uint64 // hash of what is in mem; in exploration
+	sum     uint64 // hash of what is in mem; in an untimed cluster
 }
 
 // AddMN adds a memory node with size bytes of zeroed memory.
@@ -63,7 +63,7 @@ func (c *Cluster) Poke(a fabric.Addr, data []byte) {
 	if !mn.mem.inBounds(a.Offset(), len(data)) {
 		panic(fmt.Sprintf("sim: Poke of %d bytes at %v", len(data), a))
 	}
-	if c.ex != nil {
+	if c.untimed != nil {
 		c.meddled()
 		before := mn.mem.hash(a.Offset(), len(data))
 		defer func() { mn.sum += mn.mem.hash(a.Offset(), len(data)) - before }()
@@ -126,15 +126,7 @@ type Node struct {
 	downMN  []bool                             // memory nodes known to be down
 	linger  []lingering                        // by memory node
 
-	// In exploration.
-	memo   memo
-	exact  uint64                  // hash of all that its clients have ever been told, in order
-	shares func(dst []byte) []byte // appends what its clients share; nil: not known
-	keeps  func(dst []byte) []byte // with that: what its agent remembers while it waits for a message
-	digest uint64                  // hash of what shares appended last
-	ran    bool                    // that may be out of date
-	place  int                     // in Cluster.nodes
-	gone   bool                    // killed, and what its clients were told makes no difference any more
+	place int // in Cluster.nodes
 }
 
 var _ fabric.Node = (*Node)(nil)
@@ -184,9 +176,7 @@ func (n *Node) Memory() []fabric.Memory {
 	list := make([]fabric.Memory, len(n.c.mns))
 	for i, mn := range n.c.mns {
 		list[i] = fabric.Memory{ID: mn.id, Size: mn.mem.size, Epoch: mn.epoch}
-		if n.c.ex != nil {
-			n.c.tell(uint64(mn.epoch))
-		}
+		n.c.tell(uint64(mn.epoch))
 	}
 	return list
 }
@@ -197,17 +187,13 @@ func (n *Node) MemoryEpoch(id fabric.MemID) uint32 {
 		return 0
 	}
 	epoch := n.c.mns[id].epoch
-	if n.c.ex != nil {
-		n.c.tell(uint64(epoch))
-	}
+	n.c.tell(uint64(epoch))
 	return epoch
 }
 
 // View returns the compute nodes that this one believes alive.
 func (n *Node) View() fabric.View {
-	if n.c.ex != nil {
-		n.c.tell(n.view.Epoch)
-	}
+	n.c.tell(n.view.Epoch)
 	return n.view
 }
 
@@ -262,8 +248,8 @@ func (n *Node) Retire(id fabric.ClientID) {
 	if id.CN() != n.id || i >= len(n.clients) || n.clients[i].state != clientAbandoned {
 		panic(fmt.Sprintf("sim: Retire(%v) on %v: not abandoned", id, n.id))
 	}
-	if n.c.ex != nil {
-		n.c.ex.print.gone(n.agent) // who got what is sent to the ID
+	if n.c.untimed != nil {
+		n.c.untimed.Touched.Shut(n.agent) // who got what is sent to the ID
 	}
 	n.release(i)
 }

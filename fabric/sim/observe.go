@@ -103,3 +103,10 @@ func (c *Cluster) observeNode(s Step, n *Node) {
 		c.observe(Event{Step: s, Client: fabric.AgentOf(n.id)})
 	}
 }
+
+// SetObserver replaces Config.Observer: an oracle of this very run.
+func (c *Cluster) SetObserver(o Observer) { c.cfg.Observer = o }
+
+// Fail ends the run with an error, unless it has failed already: for oracles. It may be
+// called anywhere, also by an Observer.
+func (c *Cluster) Fail(err error) { c.fail(err) }

@@ -82,7 +82,7 @@ func (c *Cluster) breaks(at, instead fabric.Time) bool {
 
 // request returns when a segment of a chain arrives at its memory node; or, if it is lost, when its connection breaks, and
 // when it would have arrived.
-func (c *Cluster) request(ch *chain, at fabric.Time) (when, there fabric.Time) {
+func (c *Cluster) request(ch *Chain, at fabric.Time) (when, there fabric.Time) {
 	there = c.passes(OfCN(ch.port.node.id), OfMN(ch.qp.mn.id), at)
 	if c.breaks(there, at) {
 		ch.lost = true
@@ -92,7 +92,7 @@ func (c *Cluster) request(ch *chain, at fabric.Time) (when, there fabric.Time) {
 }
 
 // answered returns when the answer to a chain's present operation arrives, or when its connection breaks.
-func (c *Cluster) answered(ch *chain, at fabric.Time) fabric.Time {
+func (c *Cluster) answered(ch *Chain, at fabric.Time) fabric.Time {
 	there := c.passes(OfMN(ch.qp.mn.id), OfCN(ch.port.node.id), at)
 	if !c.breaks(there, at) {
 		return there

@@ -6,16 +6,17 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// waitKind is what the user of a Port waits for.
-type waitKind uint8
+// A WaitKind is what the user of a Port waits for.
+type WaitKind uint8
 
+// What a client waits for.
 const (
-	waitNone  waitKind = iota
-	waitChain          // the completion of chain waitFor
-	waitRoom           // fewer chains in flight
-	waitRecv           // a message, an interrupt or a time
-	waitPause          // an interrupt or a time
-	waitPoll           // a time
+	WaitNone  WaitKind = iota
+	WaitChain          // the completion of chain waitFor
+	WaitRoom           // fewer chains in flight
+	WaitRecv           // a message, an interrupt or a time
+	WaitPause          // an interrupt or a time
+	WaitPoll           // a time
 )
 
 // A Port implements fabric.Port. It is used within the coroutines that
@@ -28,12 +29,12 @@ type Port struct {
 	index uint32 // in Cluster.ports
 	id    fabric.ClientID
 
-	wait    waitKind
+	wait    WaitKind
 	waiter  *Task
 	waitGen uint64
 	waitFor uint32
 	since   fabric.Time
-	until   fabric.Time // virtual; of waitRecv, waitPause, waitPoll
+	until   fabric.Time // virtual; of WaitRecv, WaitPause, WaitPoll
 	held    bool        // woken while the node was paused
 
 	timerAt  fabric.Time // of the timer event that is under way, Forever: none
@@ -50,10 +51,7 @@ type Port struct {
 	in    inbox
 	mem   allocator
 
-	// In exploration.
-	ready bool        // what it waits for has come
-	tries fabric.Time // rounds of polling while nothing else happened
-	told  *told       // what its client was told last
+	ready bool // what it waits for has come; in an untimed cluster
 }
 
 var _ fabric.Port = (*Port)(nil)
@@ -63,9 +61,8 @@ func (n *Node) newPort(index int) *Port {
 	c.streams++
 	p := &Port{c: c, node: n, core: n.coreOf(index), index: uint32(len(c.ports)),
 		id: fabric.Client(n.id, index), timerAt: fabric.Forever}
-	if c.ex != nil {
+	if c.untimed != nil {
 		p.rng = NewRand(c.cfg.Seed, 1<<32|uint64(p.id)) // whoever opened Ports before
-		p.told = new(told)
 	} else {
 		p.rng = NewRand(c.cfg.Seed, c.streams)
 	}
@@ -85,8 +82,8 @@ func (p *Port) enter() {
 }
 
 // block waits until the event loop wakes the Port.
-func (p *Port) block(kind waitKind) {
-	if p.wait != waitNone {
+func (p *Port) block(kind WaitKind) {
+	if p.wait != WaitNone {
 		panic(fmt.Sprintf("sim: port %v is used by two clients at once", p.id))
 	}
 	p.wait = kind
@@ -94,18 +91,17 @@ func (p *Port) block(kind waitKind) {
 	p.since = p.c.now
 	p.waiter = p.c.cur
 	if t := p.waiter; t != nil {
-		switch {
-		case p.c.ex != nil && t.daemon && kind == waitRecv:
-			t.awaits()
+		if p.c.untimed != nil && t.daemon && kind == WaitRecv {
+			p.c.untimed.listener.Waits(t)
 		}
 		t.suspend()
 		return
 	}
-	if p.c.ex != nil {
-		p.c.ex.blockOutside(p)
+	if p.c.untimed != nil {
+		p.c.untimed.blockOutside(p)
 		return
 	}
-	for p.wait != waitNone {
+	for p.wait != WaitNone {
 		if p.c.err != nil {
 			panic(p.c.err)
 		}
@@ -123,7 +119,7 @@ func (c *Cluster) wake(p *Port) {
 		p.held = true
 		return
 	}
-	p.wait = waitNone
+	p.wait = WaitNone
 	if p.waiter != nil {
 		c.resume(p.waiter)
 	}
@@ -131,7 +127,7 @@ func (c *Cluster) wake(p *Port) {
 
 // wakeOnCPU wakes the Port as soon as its core is free.
 func (c *Cluster) wakeOnCPU(p *Port) {
-	if c.ex != nil {
+	if c.untimed != nil {
 		p.ready = true
 		return
 	}
@@ -145,17 +141,17 @@ func (c *Cluster) wakeOnCPU(p *Port) {
 // waitsFor says what the Port waits for.
 func (p *Port) waitsFor() string {
 	switch p.wait {
-	case waitChain:
+	case WaitChain:
 		ch := p.c.chains[p.waitFor]
 		return fmt.Sprintf("a chain of %d operations on %v, first %v", len(ch.ops), ch.qp.mn.id, ch.ops[0])
-	case waitRoom:
+	case WaitRoom:
 		return "room for a chain"
-	case waitRecv:
+	case WaitRecv:
 		if p.until == fabric.Forever {
 			return "a message"
 		}
 		return fmt.Sprintf("a message until %d ns", p.until)
-	case waitPause, waitPoll:
+	case WaitPause, WaitPoll:
 		return fmt.Sprintf("%d ns", p.until)
 	}
 	return "nothing"
@@ -165,7 +161,7 @@ func (p *Port) waitsFor() string {
 // way and comes earlier will do: it is put off when it fires. So a client that
 // receives with a far deadline again and again leaves no trail of timers.
 func (p *Port) setTimer() {
-	if p.until == fabric.Forever || p.timerAt <= p.until || p.c.ex != nil {
+	if p.until == fabric.Forever || p.timerAt <= p.until || p.c.untimed != nil {
 		return
 	}
 	p.timerGen++
@@ -178,7 +174,7 @@ func (p *Port) timerFired(gen uint64) {
 		return
 	}
 	p.timerAt = fabric.Forever
-	if p.wait < waitRecv {
+	if p.wait < WaitRecv {
 		return
 	}
 	if p.c.now >= p.until {
@@ -197,10 +193,9 @@ func (p *Port) Caps() fabric.Caps { return p.c.caps() }
 // Now returns the clock of the compute node.
 func (p *Port) Now() fabric.Time {
 	p.enter()
-	if p.c.ex != nil {
-		return p.tellNow()
-	}
-	return p.node.clock.local(p.c.now)
+	now := p.node.clock.local(p.c.now)
+	p.c.tell(uint64(now))
+	return now
 }
 
 // Rand returns 64 random bits of the Port's own stream.
@@ -223,19 +218,19 @@ func (p *Port) Stats() *fabric.Stats { return &p.stats }
 func (p *Port) Recv(deadline fabric.Time) (fabric.Message, error) {
 	p.enter()
 	m, err := p.recv(deadline)
-	if p.c.ex != nil {
-		p.tellRecv(&m, err)
+	if u := p.c.untimed; u != nil && u.cur != nil {
+		u.listener.Received(p, m, err)
 	}
 	return m, err
 }
 
 func (p *Port) recv(deadline fabric.Time) (fabric.Message, error) {
 	until := p.node.clock.virtual(p.c.now, deadline)
-	kind := waitRecv
+	kind := WaitRecv
 	if until <= p.c.now && p.in.len == 0 {
 		// An empty poll takes its time, lest a client that polls in a loop stop the clock.
-		kind, until = waitPoll, p.c.now+p.c.nic.Poll
-		if p.c.ex != nil {
+		kind, until = WaitPoll, p.c.now+p.c.nic.Poll
+		if p.c.untimed != nil {
 			until = p.c.now // it is over when it is chosen to be
 			p.until = until
 			p.block(kind)
@@ -252,7 +247,7 @@ func (p *Port) recv(deadline fabric.Time) (fabric.Message, error) {
 		if until <= p.c.now {
 			return fabric.Message{}, fabric.ErrDeadline
 		}
-		if p.interrupted && kind == waitRecv {
+		if p.interrupted && kind == WaitRecv {
 			return fabric.Message{}, fabric.ErrInterrupted
 		}
 		p.until = until
@@ -266,8 +261,8 @@ func (p *Port) recv(deadline fabric.Time) (fabric.Message, error) {
 func (p *Port) Pause(deadline fabric.Time) error {
 	p.enter()
 	err := p.pause(deadline)
-	if p.c.ex != nil && err != nil {
-		p.tellErr(err)
+	if err != nil {
+		p.acted(err)
 	}
 	return err
 }
@@ -283,7 +278,7 @@ func (p *Port) pause(deadline fabric.Time) error {
 		}
 		p.until = until
 		p.setTimer()
-		p.block(waitPause)
+		p.block(WaitPause)
 		until = p.until
 	}
 	return nil
@@ -293,15 +288,16 @@ func (p *Port) pause(deadline fabric.Time) error {
 // by any client, and by functions of Cluster.At.
 func (p *Port) Interrupt() {
 	p.interrupted = true
-	if p.c.ex != nil {
-		p.c.ex.meddles(p)
+	if u := p.c.untimed; u != nil {
+		u.Touched.Port(p)
+		u.listener.Interrupted(p)
 	}
 	p.hurry()
 }
 
 // hurry has a wait look at why it should end. Not at once: the caller may be a coroutine.
 func (p *Port) hurry() {
-	if p.wait == waitRecv || p.wait == waitPause || p.c.cfg.Grace > 0 && (p.wait == waitChain || p.wait == waitRoom) {
+	if p.wait == WaitRecv || p.wait == WaitPause || p.c.cfg.Grace > 0 && (p.wait == WaitChain || p.wait == WaitRoom) {
 		p.c.post(p.c.now, evWake, p.index, p.waitGen)
 	}
 }
@@ -316,8 +312,8 @@ func (p *Port) Abandon() error {
 		return fabric.ErrClosed
 	}
 	n := p.node
-	if p.c.ex != nil {
-		p.c.ex.print.gone(p)
+	if p.c.untimed != nil {
+		p.c.untimed.Touched.Shut(p)
 	}
 	if p == n.agent {
 		return fmt.Errorf("sim: Abandon by the agent of %v: %w", n.id, fabric.ErrUnsupported)
@@ -328,16 +324,16 @@ func (p *Port) Abandon() error {
 	}
 	n.clients[p.id.Index()] = client{state: clientAbandoned}
 	moved := p.in.len > 0
-	if p.c.ex != nil {
-		p.c.ex.print.gone(n.agent) // it gets what is sent to the ID from now on
+	if u := p.c.untimed; u != nil {
+		u.Touched.Shut(n.agent) // it gets what is sent to the ID from now on
 		if moved {
-			p.c.ex.print.port(n.agent)
+			u.Touched.Port(n.agent)
 		}
 	}
 	for p.in.len > 0 {
 		n.agent.in.push(p.in.pop())
 	}
-	if moved && n.agent.wait == waitRecv {
+	if moved && n.agent.wait == WaitRecv {
 		p.c.post(p.c.now, evWake, n.agent.index, n.agent.waitGen)
 	}
 	p.id = fabric.Client(n.id, i)
@@ -358,8 +354,8 @@ func (p *Port) Close() error {
 // shut closes the Port without giving its index back.
 func (p *Port) shut() {
 	p.closed = true
-	if p.c.ex != nil {
-		p.c.ex.print.gone(p)
+	if p.c.untimed != nil {
+		p.c.untimed.Touched.Shut(p)
 	}
 	p.in = inbox{}
 	p.mem = allocator{}

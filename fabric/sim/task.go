@@ -31,12 +31,7 @@ type Task struct {
 	name  string
 	body  func(fabric.Port)
 
-	// In exploration.
-	after   *Task // it makes the first step, by InOrder
-	acted   bool  // an operation of it has had an effect
-	private memo
-	forgot  bool   // it has called Forget and not gone on since
-	keeps   uint64 // what it said then
+	acted bool // an operation of it has taken effect; in an untimed cluster
 
 }
 
@@ -58,28 +53,28 @@ func (t *Task) Done() bool { return t.done }
 
 func (t *Task) begin() {
 	t.started = true
-	if t.c.ex == nil {
+	if t.c.untimed == nil {
 		t.next, t.stop = iter.Pull(t.run)
 		return
 	}
-	co := t.c.ex.pool.take()
+	co := t.c.untimed.coroutines.take()
 	co.task = t
 	t.next, t.stop = co.next, func() { co.next() } // it is killed
 }
 
-// A pool keeps coroutines whose tasks have ended for others, with their stacks: exploration begins tens of thousands of
+// Coroutines keeps coroutines whose tasks have ended for others, with their stacks: a search begins tens of thousands of
 // tasks a second.
-type pool struct{ idle []*coroutine }
+type Coroutines struct{ idle []*coroutine }
 
 type coroutine struct {
-	pool *pool
+	pool *Coroutines
 	next func() (struct{}, bool)
 	stop func()
 	task *Task
 }
 
 // take returns a coroutine that runs a task when it is resumed.
-func (p *pool) take() *coroutine {
+func (p *Coroutines) take() *coroutine {
 	if n := len(p.idle); n > 0 {
 		co := p.idle[n-1]
 		p.idle = p.idle[:n-1]
@@ -99,8 +94,8 @@ func (co *coroutine) run(yield func(struct{}) bool) {
 	}
 }
 
-// close ends the coroutines.
-func (p *pool) close() {
+// Close ends the coroutines.
+func (p *Coroutines) Close() {
 	for _, co := range p.idle {
 		co.stop()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lab/explore"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/timesync"
@@ -247,16 +248,16 @@ type Bounds struct {
 }
 
 // Explore tries all schedules, up to bounds.
-func Explore(x Exploration, b Bounds) sim.Report {
+func Explore(x Exploration, b Bounds) explore.Report {
 	cfg := x.config()
 	cfg.MaxStates, cfg.MaxWall = b.States, b.Wall
-	return sim.Explore(cfg, x.build)
+	return explore.Explore(cfg, x.build)
 }
 
 // config returns what Explore and a replay of its schedules have in common.
-func (x Exploration) config() sim.ExploreConfig {
+func (x Exploration) config() explore.Config {
 	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
-	cfg := sim.ExploreConfig{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
+	cfg := explore.Config{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
 	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else,
 	// until there is a reset.
 	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart && !x.Reset && !x.wears()
@@ -277,7 +278,7 @@ func (x Exploration) config() sim.ExploreConfig {
 // An exploring is one execution of an Exploration.
 type exploring struct {
 	x      Exploration
-	c      *sim.Cluster
+	c      *explore.Cluster
 	court  *oracle.Court
 	cfg    hier.Config
 	lock   fabric.Addr
@@ -288,7 +289,7 @@ type exploring struct {
 	told   int        // objections that Fail has been told of
 	last   lastOps    // of a replay; nil: nobody wants to know
 	field  *fieldLock // nil: DecLock
-	// private: see sim.ExploreConfig
+	// private: see explore.Config
 	private bool
 }
 
@@ -349,9 +350,9 @@ func (g *exploring) tell() {
 	}
 }
 
-func (x Exploration) build(c *sim.Cluster) { x.buildWith(c, nil) }
+func (x Exploration) build(c *explore.Cluster) { x.buildWith(c, nil) }
 
-func (x Exploration) buildWith(c *sim.Cluster, last lastOps) {
+func (x Exploration) buildWith(c *explore.Cluster, last lastOps) {
 	g := &exploring{x: x, c: c, last: last, field: fieldLockOf(x.Policy), moved: true, private: x.config().Private}
 	judges := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells()}
 	var policy hier.Policy
@@ -433,7 +434,7 @@ func (g *exploring) leaveEntries(by fabric.ClientID) {
 
 // symmetries tells exploration which clients differ by their names only: those of the same node and mode, and
 // those of the same mode that are alone on their nodes. The first, to which something may happen, is none of them.
-func (x Exploration) symmetries(c *sim.Cluster, alike map[string][]*sim.Task) {
+func (x Exploration) symmetries(c *explore.Cluster, alike map[string][]*sim.Task) {
 	words := strings.Fields(x.Clients)
 	for _, mode := range []string{"s", "x"} {
 		var alone []*sim.Task

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/explore"
 )
 
 // Every small program holds under every schedule: exploration that stops early, or states that do not merge any
@@ -38,9 +38,9 @@ func TestSleepReachesTheSameEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := x.config()
-		sleeping := sim.Explore(cfg, x.build)
+		sleeping := explore.Explore(cfg, x.build)
 		cfg.Sleep = false
-		r := sim.Explore(cfg, x.build)
+		r := explore.Explore(cfg, x.build)
 		if !r.Exhaustive || !sleeping.Exhaustive || !slices.Equal(r.Ends, sleeping.Ends) {
 			t.Errorf("%v: %v; without sleep sets %v", x, sleeping, r)
 		}

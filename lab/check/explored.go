@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/explore"
 )
 
 // An Explored is what came of an exploration.
 type Explored struct {
 	Exploration Exploration
-	Report      sim.Report
+	Report      explore.Report
 }
 
 // String is the report of an exploration that failed, for people: with the command that
@@ -27,7 +27,7 @@ func (e *Explored) String() string {
 // A Rerun is one schedule of a program. Its text is that of the program, a semicolon, and that of the schedule.
 type Rerun struct {
 	Program  Exploration
-	Schedule sim.Schedule
+	Schedule explore.Schedule
 }
 
 func (r Rerun) String() string { return fmt.Sprintf("%v; %v", r.Program, r.Schedule) }
@@ -42,7 +42,7 @@ func ParseRerun(text string) (Rerun, error) {
 	if err != nil {
 		return Rerun{}, err
 	}
-	s, err := sim.ParseSchedule(strings.TrimSpace(schedule))
+	s, err := explore.ParseSchedule(strings.TrimSpace(schedule))
 	if err != nil {
 		return Rerun{}, fmt.Errorf("%w: %w", ErrScenario, err)
 	}
@@ -57,14 +57,14 @@ func ReplaySchedule(r Rerun) string {
 // A Rerunning is what came of a schedule that was run again.
 type Rerunning struct {
 	Rerun   Rerun
-	Outcome sim.Outcome
+	Outcome explore.Outcome
 	Last    []ClientHistory
 }
 
 // Run runs the schedule.
 func (r Rerun) Run() *Rerunning {
 	last := lastOps{}
-	out := sim.Replay(r.Program.config(), r.Schedule, func(c *sim.Cluster) {
+	out := explore.Replay(r.Program.config(), r.Schedule, func(c *explore.Cluster) {
 		clear(last)
 		r.Program.buildWith(c, last)
 	})

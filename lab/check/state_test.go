@@ -4,11 +4,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/explore"
 )
 
 // audit explores a program by all that clients were ever told, and looks whether AppendState methods and Forget are right.
-func audit(t *testing.T, name string) sim.Report {
+func audit(t *testing.T, name string) explore.Report {
 	t.Helper()
 	x, err := ParseExploration(name)
 	if err != nil {
@@ -16,12 +16,12 @@ func audit(t *testing.T, name string) sim.Report {
 	}
 	cfg := x.config()
 	cfg.Audit, cfg.MaxStates = true, 3000
-	return sim.Explore(cfg, x.build)
+	return explore.Explore(cfg, x.build)
 }
 
 // The AppendState methods leave nothing out that clients go by: of two histories that lead to equal states, the
 // same choices lead to the same. And exploration by states reaches the same ends. (In these programs much of a state follows from the lock
-// and other fields: a single field that is left out may go unnoticed. That audits object is shown by sim.TestAuditObjects.)
+// and other fields: a single field that is left out may go unnoticed. That audits object is shown by TestAuditObjects of lab/explore.)
 func TestStatesLeaveNothingOut(t *testing.T) {
 	exact, merged := 0, 0
 	for _, name := range []string{

@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/check"
+	"github.com/declock/declock/lab/explore"
 	"github.com/urfave/cli/v2"
 )
 
@@ -244,7 +245,7 @@ func simReplay(c *cli.Context, env *command.Env, text string, asJSON bool) error
 		return err
 	}
 	switch {
-	case errors.Is(out.Outcome.Err, sim.ErrSchedule):
+	case errors.Is(out.Outcome.Err, explore.ErrSchedule):
 		return command.Usage(c, "--replay: %v", out.Outcome.Err)
 	case out.Outcome.Err != nil:
 		return exit.Errorf(exit.Unsound, "the schedule fails")

@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"errors"
@@ -50,13 +50,13 @@ func spinlock(c *Cluster, n int, wrong bool) {
 func TestExploreSpinlock(t *testing.T) {
 	for _, sleep := range []bool{false, true} {
 		for n := 2; n <= 4; n++ {
-			r := Explore(ExploreConfig{FairPolls: true, Sleep: sleep}, func(c *Cluster) { spinlock(c, n, false) })
+			r := Explore(Config{FairPolls: true, Sleep: sleep}, func(c *Cluster) { spinlock(c, n, false) })
 			if !r.Exhaustive {
 				t.Error(r)
 			}
 			t.Logf("%d clients: %v", n, r)
 		}
-		r := Explore(ExploreConfig{FairPolls: true, Sleep: sleep}, func(c *Cluster) { spinlock(c, 3, true) })
+		r := Explore(Config{FairPolls: true, Sleep: sleep}, func(c *Cluster) { spinlock(c, 3, true) })
 		if r.Failure == nil || !strings.Contains(r.Failure.Err.Error(), "both are in") {
 			t.Error(r)
 		}
@@ -67,7 +67,7 @@ func TestExploreSpinlock(t *testing.T) {
 // not, one order is left out: that is what Witness is for.
 func TestWitnessKeepsOrders(t *testing.T) {
 	for _, witness := range []bool{true, false} {
-		seen, r := outcomes(t, ExploreConfig{Sleep: true, NoStates: true}, func(c *Cluster, end func(func() string)) {
+		seen, r := outcomes(t, Config{Sleep: true, NoStates: true}, func(c *Cluster, end func(func() string)) {
 			mn := c.AddMN(64)
 			order := ""
 			for i := range uint64(2) {
@@ -89,7 +89,7 @@ func TestWitnessKeepsOrders(t *testing.T) {
 
 // Two READs of one word from two places are no loop: they may find the same, or not.
 func TestFairPollsAreLoopsOnly(t *testing.T) {
-	seen, _ := outcomes(t, ExploreConfig{FairPolls: true}, func(c *Cluster, end func(func() string)) {
+	seen, _ := outcomes(t, Config{FairPolls: true}, func(c *Cluster, end func(func() string)) {
 		a := fabric.At(c.AddMN(64), 0)
 		first, second := []fabric.Op{fabric.Load(a)}, []fabric.Op{fabric.Load(a)}
 		c.Go(c.AddCN(), "reader", func(p fabric.Port) {
@@ -130,8 +130,8 @@ func TestForgetReachesTheSameEnds(t *testing.T) {
 			end(func() string { return fmt.Sprint(c.PeekWord(a)) })
 		}
 	}
-	long, r1 := outcomes(t, ExploreConfig{}, build(false))
-	short, r2 := outcomes(t, ExploreConfig{}, build(true))
+	long, r1 := outcomes(t, Config{}, build(false))
+	short, r2 := outcomes(t, Config{}, build(true))
 	if len(long) != len(short) || len(long) < 4 || r2.States >= r1.States/2 {
 		t.Errorf("%v, %v; %v, %v", long, r1, short, r2)
 	}
@@ -145,7 +145,7 @@ func TestExploreNeedsDeterminism(t *testing.T) {
 		}
 	}()
 	runs := 0
-	Explore(ExploreConfig{}, func(c *Cluster) {
+	Explore(Config{}, func(c *Cluster) {
 		a := fabric.At(c.AddMN(64), 0)
 		runs++
 		for range 2 + runs%2 {
@@ -166,12 +166,12 @@ func TestExploreSaysWhatItLeftOut(t *testing.T) {
 			})
 		}
 	}
-	for _, cfg := range []ExploreConfig{{MaxSchedules: 5}, {MaxStates: 5}, {MaxDepth: 3}, {MaxWall: 1}, {MaxSwitches: 1}, {Walks: 10}} {
+	for _, cfg := range []Config{{MaxSchedules: 5}, {MaxStates: 5}, {MaxDepth: 3}, {MaxWall: 1}, {MaxSwitches: 1}, {Walks: 10}} {
 		if r := Explore(cfg, big); r.Exhaustive || r.Bound == "" || r.Failure != nil {
 			t.Errorf("%+v: %v", cfg, r)
 		}
 	}
-	few, all := Explore(ExploreConfig{MaxSwitches: 1}, big), Explore(ExploreConfig{}, big)
+	few, all := Explore(Config{MaxSwitches: 1}, big), Explore(Config{}, big)
 	if few.States >= all.States || !all.Exhaustive {
 		t.Errorf("%v; %v", few, all)
 	}
@@ -179,11 +179,11 @@ func TestExploreSaysWhatItLeftOut(t *testing.T) {
 
 // Random schedules find what is common, and shrink.
 func TestWalks(t *testing.T) {
-	r := Explore(ExploreConfig{Walks: 1000}, counters(3))
+	r := Explore(Config{Walks: 1000}, counters(3))
 	if r.Failure == nil || len(r.Failure.Schedule.String()) > len(r.Failure.Found.String()) {
 		t.Fatal(r)
 	}
-	if o := Replay(ExploreConfig{Walks: 1000}, r.Failure.Found, counters(3)); !errors.Is(o.Err, errLost) {
+	if o := Replay(Config{Walks: 1000}, r.Failure.Found, counters(3)); !errors.Is(o.Err, errLost) {
 		t.Errorf("as found: %v", o.Err)
 	}
 }
@@ -204,7 +204,7 @@ func TestSchedulesRoundTrip(t *testing.T) {
 			t.Errorf("%q: %v, %v", bad, s, err)
 		}
 	}
-	if o := Replay(ExploreConfig{}, Schedule{Choices: []int{9}}, counters(2)); !errors.Is(o.Err, ErrSchedule) {
+	if o := Replay(Config{}, Schedule{Choices: []int{9}}, counters(2)); !errors.Is(o.Err, ErrSchedule) {
 		t.Errorf("a schedule of another program: %v", o.Err)
 	}
 }

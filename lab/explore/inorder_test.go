@@ -1,10 +1,11 @@
-package sim
+package explore
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 )
 
 // Of clients that differ by their names only, exploration tries one order of first steps; what goes wrong in
@@ -14,7 +15,7 @@ func TestInOrderDividesSchedules(t *testing.T) {
 	program := func(ordered, sameNode, broken bool) func(*Cluster) {
 		return func(c *Cluster) {
 			c.AddMN(4096)
-			var tasks []*Task
+			var tasks []*sim.Task
 			inside := 0
 			n := c.AddCN()
 			for i := range 3 {
@@ -40,12 +41,12 @@ func TestInOrderDividesSchedules(t *testing.T) {
 		}
 	}
 	for _, sameNode := range []bool{false, true} {
-		all := Explore(ExploreConfig{NoStates: true}, program(false, sameNode, false))
-		some := Explore(ExploreConfig{NoStates: true}, program(true, sameNode, false))
+		all := Explore(Config{NoStates: true}, program(false, sameNode, false))
+		some := Explore(Config{NoStates: true}, program(true, sameNode, false))
 		if !all.Exhaustive || !some.Exhaustive || some.Schedules*3 > all.Schedules {
 			t.Errorf("one node %v: %d schedules, in order %d", sameNode, all.Schedules, some.Schedules)
 		}
-		if r := Explore(ExploreConfig{NoStates: true}, program(true, sameNode, true)); r.Failure == nil {
+		if r := Explore(Config{NoStates: true}, program(true, sameNode, true)); r.Failure == nil {
 			t.Errorf("one node %v: the bug is not found", sameNode)
 		}
 	}

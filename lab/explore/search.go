@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"errors"
@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 )
 
 // A search is a depth-first search through the tree of choices. It executes
 // the program once for each leaf.
 type search struct {
-	cfg     ExploreConfig
+	cfg     Config
 	build   func(*Cluster)
 	shared  fabric.CNSet
 	visited map[uint64]sleepers
@@ -24,7 +25,7 @@ type search struct {
 	past    []choice // what has happened in the present run, or will first: see explorer.redo
 	hashes  []uint64 // see explorer.keep
 	known   bool     // the present run has come to a state known before
-	pool    pool
+	pool    sim.Coroutines
 	audit   audit
 	moves   map[uint64]move // by explorer.moveOf
 	began   time.Time
@@ -49,9 +50,9 @@ type branch struct {
 	audited  uint64   // the state, as exploration tells states apart without an audit
 }
 
-const notDeterministic = "sim: the program is not deterministic"
+const notDeterministic = "explore: the program is not deterministic"
 
-func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
+func newSearch(cfg Config, build func(*Cluster)) *search {
 	cfg = cfg.withDefaults()
 	cfg.Sleep = cfg.Sleep && cfg.MaxSwitches == 0 && cfg.Walks == 0
 	if err := cfg.Sim.Validate(); err != nil {
@@ -64,28 +65,30 @@ func newSearch(cfg ExploreConfig, build func(*Cluster)) *search {
 // execute runs the program once. The choices are pick's. searching: it is a run of the search itself, which begins like
 // the one before.
 func (s *search) execute(pick func(ex *explorer) (int, bool), searching bool, trace func(string)) (ex *explorer, final uint64, ended bool, err error) {
-	c := New(s.cfg.Sim)
-	ex = &explorer{c: c, pool: &s.pool, cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody}
+	ex = &explorer{cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody}
+	u := sim.NewUntimed(s.cfg.Sim, ex, &s.pool)
+	u.OneByOne = s.cfg.News
+	c := &Cluster{Cluster: u.Cluster, ex: ex}
+	ex.u, ex.c = u, c
 	if searching {
 		s.rewind(ex)
 	}
 	ex.blind = !searching && trace == nil
 	ex.pick = func() (int, bool) { return pick(ex) }
-	c.ex = ex
 	s.build(c)
 	if trace != nil {
-		c.cfg.Observer = &tracer{trace, c.cfg.Observer}
+		c.SetObserver(&tracer{trace, c.Config().Observer})
 	}
 	ex.run()
-	if c.err == nil && !ex.stopped {
+	if u.Err() == nil && !ex.stopped {
 		final = ex.state()
-		if err := c.RunChecks(); err != nil {
-			c.fail(err)
+		if err := c.checks(); err != nil {
+			c.Fail(err)
 		}
 	}
-	err = c.err
+	err = u.Err()
 	// What clients do while they are stopped in the middle is not part of the schedule.
-	if cerr := c.Close(); errors.Is(cerr, ErrSwallowed) && err == nil {
+	if cerr := c.Close(); errors.Is(cerr, sim.ErrSwallowed) && err == nil {
 		err = cerr
 	}
 	return ex, final, !ex.stopped, err
@@ -138,7 +141,7 @@ func (s *search) explore() {
 
 func (s *search) loop() {
 	pick := s.pick
-	random := NewRand(s.cfg.Sim.Seed, 3)
+	random := sim.NewRand(s.cfg.Sim.Seed, 3)
 	if s.cfg.Walks > 0 {
 		pick = func(ex *explorer) (int, bool) { return int(random.Uint64n(uint64(len(ex.menu)))), true }
 		s.report.Bound = "random schedules"
@@ -154,7 +157,7 @@ func (s *search) loop() {
 		s.count(ex, ended)
 		switch {
 		case errors.Is(err, errConflict):
-			s.shared.Add(ex.conflict.id)
+			s.shared.Add(ex.conflict.ID())
 			s.path, s.past, s.hashes = s.path[:0], s.past[:0], s.hashes[:0]
 			clear(s.visited)
 			clear(s.finals)
@@ -193,7 +196,7 @@ func (s *search) count(ex *explorer, ended bool) {
 	}
 }
 
-// exceeded tells whether a bound of the whole search has been reached.
+// exceeded reports whether a bound of the whole search has been reached.
 func (s *search) exceeded(runs int) bool {
 	cfg := &s.cfg
 	switch {
@@ -342,7 +345,7 @@ func (s *search) backtrack() bool {
 func (ex *explorer) menuHash() uint64 {
 	h := uint64(ex.steps)
 	for _, x := range ex.menu {
-		h = fold(h, uint64(x.kind)|uint64(x.piece)<<8|uint64(x.a)<<16^uint64(x.actor)<<40)
+		h = fold(h, uint64(x.kind)|uint64(x.part)<<8|uint64(x.a)<<16^uint64(x.actor)<<40)
 	}
 	return h
 }
@@ -447,7 +450,7 @@ func (s *search) shrink(found Schedule, err error) Schedule {
 	return best
 }
 
-// simpler tells whether a schedule has fewer choices other than 0, or as many and is shorter.
+// simpler reports whether a schedule has fewer choices other than 0, or as many and is shorter.
 func (s Schedule) simpler(t Schedule) bool {
 	count := func(c []int) (n int) {
 		for _, x := range c {
@@ -463,8 +466,8 @@ func (s Schedule) simpler(t Schedule) bool {
 
 // kindOf classes failures, so that shrinking does not change the subject.
 func kindOf(err error) string {
-	var p *PanicError
-	var d *DeadlockError
+	var p *sim.PanicError
+	var d *sim.DeadlockError
 	switch {
 	case errors.As(err, &p):
 		return "panic"
@@ -479,12 +482,12 @@ func kindOf(err error) string {
 // A tracer writes down what happens, for people.
 type tracer struct {
 	say  func(string)
-	next Observer
+	next sim.Observer
 }
 
-func (t *tracer) Observe(e *Event) {
+func (t *tracer) Observe(e *sim.Event) {
 	switch e.Step {
-	case StepPost, StepComplete:
+	case sim.StepPost, sim.StepComplete:
 	default:
 		t.say(e.String())
 	}

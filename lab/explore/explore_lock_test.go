@@ -1,4 +1,4 @@
-package sim_test
+package explore_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lab/explore"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/timesync"
 )
@@ -31,7 +32,7 @@ type locking struct {
 
 // holders is the oracle of exclusion and of tokens.
 type holders struct {
-	c       *sim.Cluster
+	c       *explore.Cluster
 	of      [10][2]int // by node and mode
 	readers int
 	writers int
@@ -67,7 +68,7 @@ func (o *holders) hash() uint64 {
 	return uint64(o.readers)<<8 | uint64(o.writers) | uint64(o.token)<<24 | uint64(o.of[1][0]<<16|o.of[1][1]<<20)
 }
 
-func (l locking) build(c *sim.Cluster) {
+func (l locking) build(c *explore.Cluster) {
 	policy, err := hier.ParsePolicy(l.policy)
 	if err != nil {
 		panic(err)
@@ -192,11 +193,11 @@ func splitClients(text string) (list []clientSpec) {
 }
 
 // explored explores a program, logs what was covered, and fails the test unless that was all and nothing failed.
-func explored(t *testing.T, l locking, cfg sim.ExploreConfig) {
+func explored(t *testing.T, l locking, cfg explore.Config) {
 	t.Helper()
 	cfg.FairPolls = true
 	cfg.MaxWall = 30 * time.Second
-	r := sim.Explore(cfg, l.build)
+	r := explore.Explore(cfg, l.build)
 	t.Logf("%s %s: %v", l.policy, l.clients, r)
 	if !r.Exhaustive {
 		t.Fail()
@@ -213,10 +214,10 @@ var (
 func TestExploreLocks(t *testing.T) {
 	for _, policy := range []string{"cql", "declock-tf"} {
 		for _, clients := range []string{"1s 2s", "1s 2x", "1x 2x", "1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x", "1s 1x", "1x 1x"} {
-			explored(t, locking{policy: policy, layout: wide, clients: clients, rounds: 1}, sim.ExploreConfig{Private: policy == "cql"})
+			explored(t, locking{policy: policy, layout: wide, clients: clients, rounds: 1}, explore.Config{Private: policy == "cql"})
 		}
 	}
-	explored(t, locking{policy: "declock-pf", layout: wide, clients: "1x 1s 2x", rounds: 1}, sim.ExploreConfig{})
+	explored(t, locking{policy: "declock-pf", layout: wide, clients: "1x 1s 2x", rounds: 1}, explore.Config{})
 }
 
 // Versions that wear out and queues that overflow: locks are reset, and go on.
@@ -229,7 +230,7 @@ func TestExploreResets(t *testing.T) {
 		led := 0
 		l.resets, l.led = true, &led
 		// With agents at work the schedules are many: few switches, and as far as it goes.
-		r := sim.Explore(sim.ExploreConfig{FairPolls: true, MaxSwitches: 3, MaxSchedules: 3000}, l.build)
+		r := explore.Explore(explore.Config{FairPolls: true, MaxSwitches: 3, MaxSchedules: 3000}, l.build)
 		if t.Logf("%s %s: %d resets, %v", l.policy, l.clients, led, r); r.Failure != nil || led == 0 {
 			t.Fail()
 		}
@@ -239,7 +240,7 @@ func TestExploreResets(t *testing.T) {
 // One cancellation at every wait point.
 func TestExploreCancellations(t *testing.T) {
 	for _, clients := range []string{"1x 2x", "1s 2x", "1x 2s"} {
-		explored(t, locking{policy: "declock-tf", layout: wide, clients: clients, rounds: 2, cancel: true}, sim.ExploreConfig{Actions: 1})
+		explored(t, locking{policy: "declock-tf", layout: wide, clients: clients, rounds: 2, cancel: true}, explore.Config{Actions: 1})
 	}
 }
 
@@ -247,24 +248,24 @@ func TestExploreCancellations(t *testing.T) {
 func TestExploreCrashes(t *testing.T) {
 	fast := cql.Config{RecheckNs: 100 * fabric.Microsecond, ResetAfterNs: fabric.Millisecond}
 	for _, clients := range []string{"1x 2x", "1s 2x", "1x 2s"} {
-		explored(t, locking{policy: "declock-tf", layout: wide, clients: clients, rounds: 1, crash: true, resets: true, wait: fast}, sim.ExploreConfig{Actions: 1})
+		explored(t, locking{policy: "declock-tf", layout: wide, clients: clients, rounds: 1, crash: true, resets: true, wait: fast}, explore.Config{Actions: 1})
 	}
 }
 
 // WRITEs and READs that tear into words.
 func TestExploreTearing(t *testing.T) {
-	explored(t, locking{policy: "cql", layout: wide, clients: "1x 2x", rounds: 1}, sim.ExploreConfig{Sim: sim.Config{Tear: sim.Tear{Prob: 1, Grain: 8}}})
+	explored(t, locking{policy: "cql", layout: wide, clients: "1x 2x", rounds: 1}, explore.Config{Sim: sim.Config{Tear: sim.Tear{Prob: 1, Grain: 8}}})
 }
 
 // What exploration finds when something is wrong: clients that enter without the lock.
 func TestExploreCatchesAClientWithoutLock(t *testing.T) {
 	l := locking{policy: "declock-tf", layout: wide, clients: "1x 2x", rounds: 1, cheat: true}
-	cfg := sim.ExploreConfig{FairPolls: true}
-	r := sim.Explore(cfg, l.build)
+	cfg := explore.Config{FairPolls: true}
+	r := explore.Explore(cfg, l.build)
 	if r.Failure == nil {
 		t.Fatal(r)
 	}
-	if o := sim.Replay(cfg, r.Failure.Schedule, l.build); o.Err == nil || o.Err.Error() != r.Failure.Err.Error() {
+	if o := explore.Replay(cfg, r.Failure.Schedule, l.build); o.Err == nil || o.Err.Error() != r.Failure.Err.Error() {
 		t.Errorf("replayed: %v; found: %v", o.Err, r.Failure.Err)
 	}
 }

@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 )
 
 var errLost = errors.New("update lost")
@@ -33,7 +34,7 @@ func counters(n int) func(c *Cluster) {
 }
 
 func TestExploreFindsTheLostUpdate(t *testing.T) {
-	r := Explore(ExploreConfig{}, counters(2))
+	r := Explore(Config{}, counters(2))
 	if r.Failure == nil || !errors.Is(r.Failure.Err, errLost) {
 		t.Fatal(r)
 	}
@@ -42,7 +43,7 @@ func TestExploreFindsTheLostUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Replay(ExploreConfig{}, s, counters(2))
+	o := Replay(Config{}, s, counters(2))
 	if !errors.Is(o.Err, errLost) || strings.Join(o.Trace, "\n") != strings.Join(r.Failure.Trace, "\n") {
 		t.Errorf("replayed: %v\n%s", o.Err, strings.Join(o.Trace, "\n"))
 	}
@@ -58,7 +59,7 @@ func TestExploreFindsTheLostUpdate(t *testing.T) {
 }
 
 // outcomes explores and returns what the program's end looks like in all schedules.
-func outcomes(t *testing.T, cfg ExploreConfig, build func(c *Cluster, end func(func() string))) (map[string]int, Report) {
+func outcomes(t *testing.T, cfg Config, build func(c *Cluster, end func(func() string))) (map[string]int, Report) {
 	t.Helper()
 	seen := map[string]int{}
 	r := Explore(cfg, func(c *Cluster) {
@@ -87,7 +88,7 @@ func TestExploreCountsInterleavings(t *testing.T) {
 			}
 			end(func() string { return fmt.Sprint(c.PeekWord(fabric.At(mn, 0))) })
 		}
-		seen, r := outcomes(t, ExploreConfig{NoStates: true, NoEager: true}, build)
+		seen, r := outcomes(t, Config{NoStates: true, NoEager: true}, build)
 		if r.Schedules != x.want || seen[fmt.Sprint(x.clients*x.ops)] != x.want || len(seen) != 1 {
 			t.Errorf("%+v: %v, %v", x, r, seen)
 		}
@@ -129,12 +130,12 @@ func peterson(c *Cluster, wrong bool) {
 
 func TestExplorePeterson(t *testing.T) {
 	for _, sleep := range []bool{false, true} {
-		r := Explore(ExploreConfig{FairPolls: true, Sleep: sleep}, func(c *Cluster) { peterson(c, false) })
+		r := Explore(Config{FairPolls: true, Sleep: sleep}, func(c *Cluster) { peterson(c, false) })
 		if !r.Exhaustive || r.States < 20 {
 			t.Error(r)
 		}
 		t.Log(r)
-		r = Explore(ExploreConfig{FairPolls: true, Sleep: sleep}, func(c *Cluster) { peterson(c, true) })
+		r = Explore(Config{FairPolls: true, Sleep: sleep}, func(c *Cluster) { peterson(c, true) })
 		if r.Failure == nil || !strings.Contains(r.Failure.Err.Error(), "both are in") {
 			t.Error(r)
 		}
@@ -143,7 +144,7 @@ func TestExplorePeterson(t *testing.T) {
 
 // A client that waits for what nobody does is stuck: with a loop or in Recv.
 func TestExploreFindsWhoIsStuck(t *testing.T) {
-	r := Explore(ExploreConfig{FairPolls: true, MaxSteps: 1000}, func(c *Cluster) {
+	r := Explore(Config{FairPolls: true, MaxSteps: 1000}, func(c *Cluster) {
 		mn := c.AddMN(64)
 		c.Go(c.AddCN(), "spins", func(p fabric.Port) {
 			for ops := []fabric.Op{fabric.Load(fabric.At(mn, 0))}; ops[0].Old == 0; {
@@ -154,12 +155,12 @@ func TestExploreFindsWhoIsStuck(t *testing.T) {
 	if r.Failure == nil || !errors.Is(r.Failure.Err, ErrLivelock) {
 		t.Error(r)
 	}
-	r = Explore(ExploreConfig{}, func(c *Cluster) {
+	r = Explore(Config{}, func(c *Cluster) {
 		for range 2 {
 			c.Go(c.AddCN(), "waits", func(p fabric.Port) { p.Recv(fabric.Forever) })
 		}
 	})
-	var d *DeadlockError
+	var d *sim.DeadlockError
 	if r.Failure == nil || !errors.As(r.Failure.Err, &d) || len(d.Blocked) != 2 {
 		t.Error(r)
 	}
@@ -167,7 +168,7 @@ func TestExploreFindsWhoIsStuck(t *testing.T) {
 
 // Messages of two senders arrive in both orders; those of one sender in one.
 func TestExploreMessageRace(t *testing.T) {
-	seen, _ := outcomes(t, ExploreConfig{}, func(c *Cluster, end func(func() string)) {
+	seen, _ := outcomes(t, Config{}, func(c *Cluster, end func(func() string)) {
 		var got []uint64
 		c.HashWith(func() uint64 {
 			h := uint64(1)
@@ -198,8 +199,8 @@ func TestExploreMessageRace(t *testing.T) {
 
 // A crash happens before, between and after all operations, and those under way happen or not.
 func TestExploreCrashesEverywhere(t *testing.T) {
-	for _, late := range []LateOps{LateDrop, LateDraw} {
-		seen, _ := outcomes(t, ExploreConfig{Actions: 1, Sim: Config{Late: late}}, func(c *Cluster, end func(func() string)) {
+	for _, late := range []sim.LateOps{sim.LateDrop, sim.LateDraw} {
+		seen, _ := outcomes(t, Config{Actions: 1, Sim: sim.Config{Late: late}}, func(c *Cluster, end func(func() string)) {
 			mn := c.AddMN(64)
 			n := c.AddCN()
 			done, views := 0, 0

@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 )
 
 // A toy is a small program in which little is independent.
@@ -67,7 +68,7 @@ func noState(dst []byte) []byte { return dst }
 func (y toy) build(c *Cluster, end func(func() string)) {
 	mn := c.AddMN(1024)
 	word := func(arg byte) fabric.Addr { return fabric.At(mn, uint64(arg-'0')*8) }
-	var nodes []*Node
+	var nodes []*sim.Node
 	var logs [4]string
 	var own [4]int
 	for i, ops := range y.clients {
@@ -109,7 +110,7 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 		var big [128]byte
 		c.Peek(fabric.At(mn, 512), big[:])
 		for i, n := range y.nodes {
-			if nodes[n-1].dead && !y.plain {
+			if nodes[n-1].Dead() && !y.plain {
 				logs[i], own[n] = "dead", 0 // how far it was told of what it had done makes no difference
 			}
 		}
@@ -117,7 +118,7 @@ func (y toy) build(c *Cluster, end func(func() string)) {
 	})
 }
 
-func (y toy) step(p fabric.Port, n *Node, kind byte, a fabric.Addr, to fabric.ClientID, say func(...any)) {
+func (y toy) step(p fabric.Port, n *sim.Node, kind byte, a fabric.Addr, to fabric.ClientID, say func(...any)) {
 	ops := []fabric.Op{fabric.Load(a)}
 	switch kind {
 	case 'S':
@@ -166,7 +167,7 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 	all, reduced := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		y := drawToy(t)
-		run := func(cfg ExploreConfig) (map[string]bool, Report) {
+		run := func(cfg Config) (map[string]bool, Report) {
 			seen := map[string]bool{}
 			cfg.Actions, cfg.Early, cfg.Ticks, cfg.MaxSchedules = 1, 1, y.ticks, 1500
 			if y.tear {
@@ -180,14 +181,14 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 			}
 			return seen, r
 		}
-		want, full := run(ExploreConfig{NoStates: true, NoEager: true})
+		want, full := run(Config{NoStates: true, NoEager: true})
 		if !full.Exhaustive {
 			return // too many to enumerate
 		}
 		all += full.Schedules
-		configs := []ExploreConfig{{NoEager: true}, {NoStates: true}, {}, {Sleep: true, NoStates: true, NoEager: true}, {Sleep: true, NoEager: true}, {Sleep: true}}
+		configs := []Config{{NoEager: true}, {NoStates: true}, {}, {Sleep: true, NoStates: true, NoEager: true}, {Sleep: true, NoEager: true}, {Sleep: true}}
 		if y.private {
-			configs = append(configs, ExploreConfig{Private: true}, ExploreConfig{Private: true, NoEager: true}, ExploreConfig{Private: true, Sleep: true})
+			configs = append(configs, Config{Private: true}, Config{Private: true, NoEager: true}, Config{Private: true, Sleep: true})
 		}
 		for _, cfg := range configs {
 			got, r := run(cfg)
@@ -211,7 +212,7 @@ func TestAuditObjects(t *testing.T) {
 		forgets uint64 // what a client says that it remembers, beside what it shares
 		want    bool
 	}{{true, 1, true}, {false, 1, false}, {true, 0, false}} {
-		r := Explore(ExploreConfig{Audit: true}, func(c *Cluster) {
+		r := Explore(Config{Audit: true}, func(c *Cluster) {
 			mn := c.AddMN(1024)
 			word := func(i uint64) fabric.Addr { return fabric.At(mn, 8*i) }
 			for i := range uint64(2) {
@@ -243,10 +244,10 @@ func TestAuditObjects(t *testing.T) {
 
 // Who goes on goes by what it has asked for: that is part of the state, also when it has been executed.
 func TestClientsRememberTheirChain(t *testing.T) {
-	r := Explore(ExploreConfig{Sleep: true}, func(c *Cluster) {
+	r := Explore(Config{Sleep: true}, func(c *Cluster) {
 		mn := c.AddMN(1024)
 		word := func(i uint64) fabric.Addr { return fabric.At(mn, 8*i) }
-		nodes := []*Node{c.AddCN(), c.AddCN()}
+		nodes := []*sim.Node{c.AddCN(), c.AddCN()}
 		for _, n := range nodes {
 			c.NodeState(n, noState, noState)
 		}

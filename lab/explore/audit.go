@@ -1,21 +1,8 @@
-package sim
+package explore
 
 import (
 	"fmt"
 )
-
-// idState returns the hash of which clients' messages go where on a node.
-func (n *Node) idState() uint64 {
-	h := uint64(len(n.freed))
-	for i := range n.clients {
-		c := &n.clients[i]
-		h = fold(h, uint64(c.state))
-		if c.port != nil {
-			h = fold(h, uint64(c.port.index))
-		}
-	}
-	return h
-}
 
 // An audit looks whether programs forget what they say, and whether AppendState methods leave anything out: states are told apart by all that
 // the clients of each node were ever told, in order; and of those that exploration would take for one, the same choice must lead to such again.
@@ -50,7 +37,7 @@ func (a *audit) arrives(ex *explorer) (state uint64, objection string) {
 	state = ex.state()
 	menu := uint64(0)
 	for _, x := range ex.menu {
-		menu += mix64(ex.nameOf(x))
+		menu += mix(ex.nameOf(x))
 	}
 	if a.last != 0 {
 		objection = check(a.next, a.last, state, ex, "the state")
@@ -72,7 +59,7 @@ func (ex *explorer) nameOf(x choice) uint64 {
 	id := uint64(x.kind)<<56 | 1<<55 // no name of idOf
 	switch x.kind {
 	case chFence:
-		return id | uint64(ex.dead[x.a].id)
+		return id | uint64(ex.u.Doomed[x.a].ID())
 	case chNews:
 		return id | 1<<54 | uint64(x.a)
 	}

@@ -1,4 +1,4 @@
-package sim
+package explore
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 func TestMessagesToAbandonedIDsOvertake(t *testing.T) {
 	for _, sleep := range []bool{false, true} {
 		for _, states := range []bool{false, true} {
-			seen, r := outcomes(t, ExploreConfig{Sleep: sleep, NoStates: !states}, func(c *Cluster, end func(func() string)) {
+			seen, r := outcomes(t, Config{Sleep: sleep, NoStates: !states}, func(c *Cluster, end func(func() string)) {
 				mn := c.AddMN(64)
 				n1, n2, n3 := c.AddCN(), c.AddCN(), c.AddCN()
 				p, _ := n1.Open()
