@@ -1,6 +1,8 @@
 package member
 
 import (
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -19,4 +21,30 @@ type Follower interface {
 	// Down returns the memory nodes that the cluster has had, has not now, and expects back, with their last epochs.
 	Down() []fabric.Memory
 	Contact
+}
+
+// A MemoryServer is a memory node that follows the states of a coordinator, from Serve to Close. Any goroutine may use it.
+type MemoryServer interface {
+	// ID returns the number of the memory node.
+	ID() fabric.MemID
+	// Size returns the length of its memory in bytes.
+	Size() uint64
+	// Word returns a word of its memory, for its own use; it is good until Close. The offset is a multiple of 8.
+	Word(offset uint64) *atomic.Uint64
+	// Epoch returns the present epoch, or the last while it is not a member: it began with Serve, or when the memory node joined again.
+	Epoch() uint32
+	// Member returns what the coordinator knows of the memory node, or did while it was a member.
+	Member() MN
+	Contact
+	// Addr returns the address on which it listens.
+	Addr() net.Addr
+	// Away says why the memory node does not serve at present: the cluster has given it up, and it joins again. nil: it serves.
+	Away() error
+	// Done is closed when the memory node does not serve any more, and Err says why: nil after Close, ErrInUse or the fabric's ErrSuperseded when the
+	// cluster has given it up and another process has its number, or what is wrong with the memory. Then it has to be closed. (One that the cluster
+	// has given up, and whose number is free, joins again with its memory: see Away.)
+	Done() <-chan struct{}
+	Err() error
+	// Close stops serving: compute nodes get fabric.ErrNodeDown. Memory that no file keeps is gone.
+	Close() error
 }

@@ -40,7 +40,7 @@ func tryCall(t testing.TB, s *MemoryServer, n *node, number uint32) (*rawPeer, e
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	h := hello{role: roleLane, cn: uint8(n.own.ID), index: 7, min: 1, max: 1, from: uint64(n.own.Life), to: uint64(s.own.Life), number: uint64(number)}
+	h := hello{role: roleLane, cn: uint8(n.Own.ID), index: 7, min: 1, max: 1, from: uint64(n.Own.Life), to: uint64(s.life.Own.Life), number: uint64(number)}
 	st := &stream{}
 	r, err := st.greet(&switchConn{conn}, &h)
 	return &rawPeer{t, conn, r}, err
@@ -50,8 +50,8 @@ func tryCall(t testing.TB, s *MemoryServer, n *node, number uint32) (*rawPeer, e
 func (s *MemoryServer) connOf(t testing.TB, k laneKey) (c *laneConn) {
 	t.Helper()
 	await(t, "the connection is served", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.life.Mu.Lock()
+		defer s.life.Mu.Unlock()
 		c = s.lanes[k].conn
 		return c != nil && c.stream.Load() != nil
 	})
@@ -109,7 +109,7 @@ func TestFencedFramesDoNotExecute(t *testing.T) {
 	}
 	half := p.chain(101, add)
 	p.write(half[:20])
-	c.members.Kill(victim.own.Life)
+	c.members.Kill(victim.Own.Life)
 	await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
 	_, _ = p.Conn.Write(half[20:])
 	_, _ = p.Conn.Write(p.chain(102, add))
@@ -140,7 +140,7 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 	s := c.serve(0, 1<<20)
 	victim, other := c.join(), c.join()
 	p := call(t, s, victim, 0)
-	conn := s.connOf(t, laneKey{victim.own.Life, 7})
+	conn := s.connOf(t, laneKey{victim.Own.Life, 7})
 	conn.exec.Lock() // as if a frame was being executed
 	const frames = 5000
 	var all []byte
@@ -148,12 +148,12 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 		all = append(all, p.chain(i, fabric.FAA(fabric.At(0, 64), 1))...)
 	}
 	p.write(all)
-	c.members.Kill(victim.own.Life)
+	c.members.Kill(victim.Own.Life)
 	// The memory node has begun to shut him out, and waits for the frame: it holds its mutex meanwhile.
 	held := 0
 	await(t, "the memory node shuts the victim out", func() bool {
-		if s.mu.TryLock() {
-			s.mu.Unlock()
+		if s.life.Mu.TryLock() {
+			s.life.Mu.Unlock()
 			held = 0
 		} else {
 			held++
@@ -292,7 +292,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	do(t, open(t, m), fabric.FAA(fabric.At(0, 64), 1))
 	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
 	// And who is cut off comes back.
-	s.connOf(t, laneKey{n.own.Life, 0}).cut()
+	s.connOf(t, laneKey{n.Own.Life, 0}).cut()
 	p := open(t, n)
 	await(t, "it is connected again", func() bool { return p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) == nil })
 }
@@ -330,7 +330,7 @@ func TestStrangers(t *testing.T) {
 		}
 		return m.Close() == nil
 	})
-	h := hello{role: roleLane, cn: uint8(n.own.ID), min: 7, max: 9, from: uint64(n.own.Life), to: uint64(s.own.Life)}
+	h := hello{role: roleLane, cn: uint8(n.Own.ID), min: 7, max: 9, from: uint64(n.Own.Life), to: uint64(s.life.Own.Life)}
 	conn, err := net.Dial("tcp", s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -349,12 +349,12 @@ func TestMemoryNodeThatHangs(t *testing.T) {
 	do(t, port, fabric.FAA(fabric.At(0, 64), 1))
 	// The next answer never comes: the memory node waits for the lock that its nic takes.
 	s := c.servers[0]
-	s.mu.Lock()
+	s.life.Mu.Lock()
 	for _, l := range s.lanes {
 		l.conn.exec.Lock()
 		defer l.conn.exec.Unlock()
 	}
-	s.mu.Unlock()
+	s.life.Mu.Unlock()
 	p.breakAt()
 	err := port.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)})
 	if !errors.Is(err, fabric.ErrUnknownOutcome) {
@@ -376,28 +376,28 @@ func TestInboxIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the inbox is full", func() bool { return b.table.Len(to.ID().Index()) >= maxInbox })
+	await(t, "the inbox is full", func() bool { return b.Table.Len(to.ID().Index()) >= maxInbox })
 	for i := range uint64(count) {
 		m, err := to.Recv(to.Now() + patienceTime)
 		if err != nil || m.Body[0] != i {
 			t.Fatalf("message %d: %+v, %v", i, m, err)
 		}
-		if n := b.table.Len(to.ID().Index()); n > maxInbox+maxBatch {
+		if n := b.Table.Len(to.ID().Index()); n > maxInbox+maxBatch {
 			t.Fatalf("%d messages in the inbox", n)
 		}
 	}
-	link := a.links[b.ID()].Load()
+	link := linkTo(a, b.ID())
 	// Acknowledgements of the last messages come with the heartbeat: none may come while the queue seems full.
-	await(t, "all messages are acknowledged", func() bool { return !link.unacknowledged() })
-	link.mu.Lock()
-	link.filled = link.acked + maxQueue // as if they waited
-	link.mu.Unlock()
+	await(t, "all messages are acknowledged", func() bool { return !link.Unsent() })
+	link.Mu.Lock()
+	link.Filled = link.Acked + peer.MaxQueue // as if they waited
+	link.Mu.Unlock()
 	if err := from.Send(to.ID(), &fabric.Message{Kind: fabric.MsgUser}); !errors.Is(err, fabric.ErrResources) {
 		t.Errorf("one message more than are kept: %v", err)
 	}
-	link.mu.Lock()
-	link.filled = link.written
-	link.mu.Unlock()
+	link.Mu.Lock()
+	link.Filled = link.Written
+	link.Mu.Unlock()
 }
 
 // The kernel gives up who does not take his answers; where it does not, the memory node does.
@@ -407,10 +407,10 @@ func TestStalledAnswersCutTheConnection(t *testing.T) {
 	s := c.serve(0, 1<<20)
 	n := c.join()
 	call(t, s, n, 0)
-	conn := s.connOf(t, laneKey{n.own.Life, 7})
+	conn := s.connOf(t, laneKey{n.Own.Life, 7})
 	stalls := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.life.Mu.Lock()
+		defer s.life.Mu.Unlock()
 		conn.stalls(3)
 	}
 	stalls()
@@ -463,12 +463,12 @@ func TestMessagesOfTheDeadComeBeforeTheNews(t *testing.T) {
 		}
 	}
 	await(t, "all has been written", func() bool { // send leaves it to whoever is at it
-		l := victim.links[n.ID()].Load()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.written == 1+count && !l.writing
+		l := linkTo(victim, n.ID())
+		l.Mu.Lock()
+		defer l.Mu.Unlock()
+		return l.Written == 1+count && !l.writing
 	})
-	c.members.Kill(victim.own.Life)
+	c.members.Kill(victim.Own.Life)
 	await(t, "the victim is out of the view", func() bool { return !n.View().Live.Has(victim.ID()) })
 	_ = send(1 + count) // by a zombie
 	n.mail.mu.Unlock()

@@ -32,7 +32,7 @@ func TestInterruptedReleaseBehindAnUnknownOutcome(t *testing.T) {
 	var ss [2]*cn.Session
 	for ss[0] == nil || ss[1] == nil {
 		x := openSession(t, n)
-		ss[x.Port().(*port).lane%2] = x
+		ss[x.Port().(*port).Lane%2] = x
 	}
 	other := openSession(t, startNode(t, c.join()))
 	e, _, err := n.Regions()[0].Create(ss[0].Port(), layout.Spec{Name: "l", Kind: layout.KindLocks, Size: 4096, Align: 64})
@@ -43,7 +43,7 @@ func TestInterruptedReleaseBehindAnUnknownOutcome(t *testing.T) {
 	if err := ss[1].Locker().Acquire(&h, &lock.Request{Lock: e.Addr, Mode: lock.Exclusive}); err != nil {
 		t.Fatal(err)
 	}
-	goOn := s.stallNode(ss[0].Port().(*port).n.own.Life)
+	goOn := s.stallNode(ss[0].Port().(*port).n.Own.Life)
 	ss[0].Port().Interrupt()
 	if err := ss[0].Port().Do([]fabric.Op{fabric.FAA(e.Addr.Add(2048), 1)}); !errors.Is(err, fabric.ErrUnknownOutcome) {
 		t.Errorf("the other client's FAA: %v", err)
@@ -85,8 +85,8 @@ func openSession(t *testing.T, n *cn.Node) *cn.Session {
 
 // stallNode is stall for all the lanes of one compute node.
 func (s *MemoryServer) stallNode(life member.Life) (goOn func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.life.Mu.Lock()
+	defer s.life.Mu.Unlock()
 	var held []*laneConn
 	for k, l := range s.lanes {
 		if k.life == life && l.conn != nil {

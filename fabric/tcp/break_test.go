@@ -230,7 +230,7 @@ func TestRestOfAFailedChainIsNotExecuted(t *testing.T) {
 	port := open(t, c.join()).(*port)
 	buf := port.Alloc(1 << 20)
 	ops := []fabric.Op{fabric.Write(fabric.At(0, 0), buf), fabric.Write(fabric.At(0, 0), buf), fabric.FAA(fabric.At(0, 64), 1)}
-	l := port.remote[0].lanes[0]
+	l := remoteOf(port.n, 0).lanes[0]
 	l.lead.Lock() // nobody connects it again
 	l.mu.Lock()
 	l.broke(l.conn.Load(), errors.New("broken"))

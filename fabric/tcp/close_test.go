@@ -112,7 +112,7 @@ func closeBeside(t *testing.T, lanes int, beside string) {
 				tasks.Go(func() { k.Interrupt(); k.ClearInterrupt(); k.Interrupt() })
 			}
 		case "fence":
-			tasks.Go(n.fence)
+			tasks.Go(n.Fence)
 		case "node":
 			tasks.Go(func() { n.Close() })
 		}
@@ -136,7 +136,7 @@ func closeBeside(t *testing.T, lanes int, beside string) {
 // nothingLeft waits until no chain of a node's closed Ports is on its way.
 func nothingLeft(t *testing.T, n *node) {
 	t.Helper()
-	r := n.remotes[0].Load()
+	r := remoteOf(n, 0)
 	await(t, "nothing is left of closed Ports", func() bool {
 		k := r.limbo.Load()
 		for _, l := range r.lanes {
@@ -229,7 +229,7 @@ func TestCloseEndsTheWaitForAMemoryNode(t *testing.T) {
 }
 
 func connsOf(n *node) (conns []*stream) {
-	for _, l := range n.remotes[0].Load().lanes {
+	for _, l := range remoteOf(n, 0).lanes {
 		conns = append(conns, l.conn.Load())
 	}
 	return conns

@@ -93,9 +93,8 @@ func (c *testCluster) Node(i int) fabric.Node { return c.nodes[i] }
 // Kill ends a node without a word, as the end of its process would, and has the coordinator find out.
 func (c *testCluster) Kill(i int) {
 	n := c.nodes[i]
-	n.quit()
-	n.shut()
-	c.members.Kill(n.own.Life)
+	n.Vanish()
+	c.members.Kill(n.Own.Life)
 }
 
 func (c *testCluster) KillMN(id fabric.MemID) {
@@ -113,7 +112,7 @@ func (c *testCluster) Stall(id fabric.MemID) {
 	c.goOn = c.servers[id].stall(lanes...)
 	time.AfterFunc(50*time.Millisecond, func() {
 		for _, n := range c.nodes {
-			for _, l := range n.remotes[id].Load().lanes {
+			for _, l := range remoteOf(n, id).lanes {
 				l.mu.Lock()
 				if conn := l.conn.Load(); conn != nil {
 					l.broke(conn, errors.New("the test breaks it"))
@@ -132,11 +131,11 @@ func (c *testCluster) RestartMN(id fabric.MemID) {
 	s := c.servers[id]
 	size := s.Size()
 	c.KillMN(id)
-	life := c.serve(id, size).own.Life
+	life := c.serve(id, size).Member().Life
 	for _, n := range c.nodes {
 		await(c.t, "the memory node is back", func() bool {
-			r := n.remotes[id].Load()
-			return r != nil && r.mn.Life == life && r.lanes[0].conn.Load() != nil
+			r := remoteOf(n, id)
+			return r != nil && r.MN.Life == life && r.lanes[0].conn.Load() != nil
 		})
 	}
 }
@@ -155,6 +154,25 @@ func (c *testCluster) Close() {
 			c.t.Error(err)
 		}
 	}
+}
+
+// remoteOf returns a memory node as a compute node uses it; nil: it never did.
+func remoteOf(n *node, id fabric.MemID) *remote {
+	r := n.Remote(id)
+	if r == nil {
+		return nil
+	}
+	return lanesOf(r)
+}
+
+// linkTo returns the link to a compute node; nil: there is none.
+func linkTo(n *node, to fabric.CNID) *outLink {
+	for l := range n.Links {
+		if l.Peer.ID == to {
+			return l.Wire().(*outLink)
+		}
+	}
+	return nil
 }
 
 // await waits for something that must come.

@@ -23,8 +23,6 @@ const (
 	maxPending = 1 << 20
 	// keepBuffer is the size of a buffer that is kept when it was used.
 	keepBuffer = 256 << 10
-	// redialEvery is how often one tries to reach a node again.
-	redialEvery = 50 * time.Millisecond
 )
 
 // A laneState says whether a lane takes chains.
@@ -97,7 +95,7 @@ type sent struct {
 func newLane(r *remote, index uint16) *lane {
 	l := &lane{r: r, index: index, kick: make(chan struct{}, 1), first: make(chan struct{}), ring: make([]sent, ringSize), in: make([]byte, maxFrame)}
 	l.room = sync.NewCond(&l.mu)
-	l.ctx, l.cancel = context.WithCancel(r.n.ctx)
+	l.ctx, l.cancel = context.WithCancel(r.n.Ctx)
 	l.kickPump()
 	return l
 }
@@ -117,7 +115,7 @@ func (l *lane) submit(c *chain) {
 	for at := (cursor{}); at.op < len(c.ops); {
 		for l.full() {
 			if c.limit.over.Load() {
-				err := fmt.Errorf("%w: %v takes nothing more", c.limit.reason(), l.r.mn.ID)
+				err := fmt.Errorf("%w: %v takes nothing more", c.limit.reason(), l.r.MN.ID)
 				if !split {
 					c.fail(cursor{}, err)
 					c.complete()
@@ -235,7 +233,7 @@ func (l *lane) broke(conn *stream, err error) {
 	if l.conn.Load() != conn || l.state != laneUp {
 		return
 	}
-	l.state, l.cause = laneBroken, fmt.Errorf("%w: %v: %w", ErrLost, l.r.mn.ID, err)
+	l.state, l.cause = laneBroken, fmt.Errorf("%w: %v: %w", ErrLost, l.r.MN.ID, err)
 	l.conn.Store(nil)
 	conn.end()
 	l.old = append(l.old, conn)
@@ -471,13 +469,13 @@ func (l *lane) run() {
 				l.reads(nil)
 			}
 		case laneBroken:
-			l.recover(l.r.n.o.DeadAfter)
+			l.recover(l.r.n.DeadAfter)
 		case laneDown:
 			l.recover(0)
 		}
 		l.mu.Lock()
 		if state = l.state; state == laneDown {
-			retry = time.After(redialEvery)
+			retry = time.After(peer.RedialEvery)
 		}
 		l.mu.Unlock()
 		l.tried.Do(func() { close(l.first) })
@@ -518,7 +516,7 @@ func (l *lane) recover(within time.Duration) {
 	first := l.posted.Load()
 	for begun := time.Now(); ; {
 		if l.ctx.Err() != nil {
-			l.fall(l.r.refusal(), nil, laneEnded)
+			l.fall(l.r.Refusal(), nil, laneEnded)
 			return
 		}
 		l.mu.Unlock()
@@ -530,13 +528,13 @@ func (l *lane) recover(within time.Duration) {
 			return
 		case err == nil: // ended meanwhile: nothing may be sent over it
 			conn.close()
-			l.fall(l.r.refusal(), &refusal{reply: r}, laneEnded)
+			l.fall(l.r.Refusal(), &refusal{reply: r}, laneEnded)
 			return
 		}
 		var no *refusal
 		errors.As(err, &no)
 		if l.ctx.Err() != nil {
-			l.fall(l.r.refusal(), no, laneEnded)
+			l.fall(l.r.Refusal(), no, laneEnded)
 			return
 		}
 		if final(err) || errors.Is(err, syscall.ECONNREFUSED) || time.Since(begun) >= within {
@@ -548,7 +546,7 @@ func (l *lane) recover(within time.Duration) {
 			return
 		}
 		l.mu.Unlock()
-		peer.Pause(l.ctx, redialEvery)
+		peer.Pause(l.ctx, peer.RedialEvery)
 		l.mu.Lock()
 	}
 }

@@ -130,7 +130,7 @@ func (d *detachableMember) reattach() {
 
 // JoinInLease implements fabrictest.Leaser.
 func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release func()) {
-	gone := c.way.of(c.nodes[i].own.Life)
+	gone := c.way.of(c.nodes[i].Own.Life)
 	gone.detach()
 	o := c.options()
 	go func() {
@@ -142,7 +142,7 @@ func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release fu
 		c.late = n.(*node)
 		joined(n)
 	}()
-	memory := c.way.of(c.servers[0].own.Life)
+	memory := c.way.of(c.servers[0].life.Own.Life)
 	await(c.t, "all others know the new node", func() bool {
 		st, _ := memory.State()
 		if len(st.CNs) != len(c.nodes)+1 || !memory.hasAcked(st.Revision) {
@@ -156,7 +156,7 @@ func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release fu
 		return true
 	})
 	memory.detach()
-	c.members.Kill(c.nodes[i].own.Life)
+	c.members.Kill(c.nodes[i].Own.Life)
 	return func() {
 		memory.reattach()
 		gone.reattach()

@@ -66,16 +66,16 @@ func (l *lane) awaitLimbo(c *chain) error {
 			case o == l || o.limbo.Load() <= 0:
 			case o.severed.Load():
 				return fmt.Errorf("%w: %v: an operation of unknown outcome may still be under way there, and its connection is not made again yet",
-					fabric.ErrNodeDown, r.mn.ID)
+					fabric.ErrNodeDown, r.MN.ID)
 			default:
 				waits = true
 			}
 		}
 		switch {
-		case !waits || r.ended.Load():
+		case !waits || !r.Up.Load():
 			return nil
 		case c.limit.over.Load():
-			return fmt.Errorf("%w: %v does not answer", c.limit.reason(), r.mn.ID)
+			return fmt.Errorf("%w: %v does not answer", c.limit.reason(), r.MN.ID)
 		}
 		r.settled.Wait()
 	}
@@ -128,16 +128,12 @@ func (c *chain) modifies() bool {
 // leave returns the outcome of a chain that was left behind.
 func (p *port) leave(i uint32) error {
 	c := p.chains[i]
-	err := fmt.Errorf("%w: %v does not answer", c.limit.reason(), c.lane.r.mn.ID)
+	err := fmt.Errorf("%w: %v does not answer", c.limit.reason(), c.lane.r.MN.ID)
 	if c.changes {
 		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)
 	}
-	err = &fabric.ChainError{Op: c.all[0], Err: err}
-	next := p.newChain()
-	next.life = c.life
-	p.chains[i] = next
-	p.free = append(p.free, i)
-	return err
+	p.chains[i] = nil
+	return &fabric.ChainError{Op: c.all[0], Err: err}
 }
 
 // A limit bounds how long a Port that is interrupted, or closed, waits for memory nodes.
@@ -218,13 +214,10 @@ func (p *port) expire() {
 	if !over {
 		return
 	}
-	for id := range p.n.remotes {
-		r := p.n.remotes[id].Load()
-		if r == nil {
-			continue
-		}
+	for m := range p.n.Remotes {
+		r := lanesOf(m)
 		r.wakeLimbo()
-		l := r.lanes[p.lane%len(r.lanes)]
+		l := r.lanes[p.Lane%len(r.lanes)]
 		if conn := l.conn.Load(); conn != nil {
 			conn.rouse()
 		}
@@ -232,4 +225,29 @@ func (p *port) expire() {
 		l.room.Broadcast()
 		l.mu.Unlock()
 	}
+}
+
+// Hurry is an Interrupt that nothing clears: the Port is closed.
+func (p *port) Hurry() {
+	p.limit.mu.Lock()
+	defer p.limit.mu.Unlock()
+	p.limit.closed.Store(true)
+	if !p.limit.on {
+		p.limit.start(p.expire)
+	}
+}
+
+// start gives a Port that is interrupted, or closed, its last time to wait; mu is held.
+func (t *limit) start(expire func()) {
+	t.on = true
+	t.due = time.Now().Add(grace)
+	t.timer = time.AfterFunc(grace, expire)
+}
+
+// reason says why a Port does not wait any longer.
+func (t *limit) reason() error {
+	if t.closed.Load() {
+		return fabric.ErrClosed
+	}
+	return fabric.ErrInterrupted
 }

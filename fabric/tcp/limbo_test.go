@@ -14,8 +14,8 @@ import (
 
 // stall makes a memory node execute nothing that comes over the present connections of lanes, and returns what lets it go on.
 func (s *MemoryServer) stall(lanes ...uint16) (goOn func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.life.Mu.Lock()
+	defer s.life.Mu.Unlock()
 	var held []*laneConn
 	for k, l := range s.lanes {
 		for _, i := range lanes {
@@ -50,7 +50,7 @@ func patientLanes(t *testing.T, patience time.Duration) (s *MemoryServer, n *nod
 	for ports[0] == nil || ports[1] == nil {
 		p := open(t, n)
 		do(t, p, fabric.Load(fabric.At(0, 64)))
-		ports[p.(*port).lane%2] = p
+		ports[p.(*port).Lane%2] = p
 	}
 	return s, n, ports[0], ports[1]
 }
@@ -152,7 +152,7 @@ func TestInterruptEndsTheWaitForAMemoryNode(t *testing.T) {
 		}
 	}
 	tasks.Wait()
-	for _, r := range []*remote{n.remotes[0].Load()} {
+	for _, r := range []*remote{remoteOf(n, 0)} {
 		if k := r.limbo.Load(); k != 0 {
 			t.Errorf("%d operations are in limbo", k)
 		}
@@ -180,7 +180,7 @@ func TestInterruptedPortExecutes(t *testing.T) {
 // overtake what is.
 func TestLimboIsCountedBeforeItIsLeft(t *testing.T) {
 	_, n, _, _ := twoLanes(t)
-	r := n.remotes[0].Load()
+	r := remoteOf(n, 0)
 	l := r.lanes[0]
 	for i := range 20000 {
 		c := &chain{wake: make(chan struct{}, 1), lane: l, ops: []fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}}

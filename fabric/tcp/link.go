@@ -3,7 +3,6 @@
 package tcp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -13,111 +12,44 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// Messages from one compute node to another go over a connection of their own, so
-// that there are two between each pair of nodes that talk. A number counts the messages of a
-// sender's life to a receiver. The receiver says now and then how many it has delivered, and the sender keeps
-// what comes after: when a connection breaks, that is sent again over the next one, and so nothing is
-// lost, doubled or turned around.
 const (
-	// maxQueue is how many messages a sender keeps for a node, sent or not. More are refused.
-	maxQueue = 1 << 20
-	// minQueue is the length of a queue that is kept when it has become empty.
-	minQueue = 256
 	// maxBatch is how many messages go in one frame.
 	maxBatch = 255
 	// ackEvery is after how many messages a receiver says how far it is; else with its next heartbeat.
 	ackEvery = 128
 )
 
-// An outLink has the messages to one life of a compute node. Who sends writes, unless somebody is
-// at it: then that one writes all that has gathered.
+// An outLink is a connection for the messages to one incarnation of a compute node: there are two between each pair of nodes that talk. Who sends
+// writes, unless somebody is at it: then that one writes all that has gathered.
 type outLink struct {
-	n      *node
-	peer   member.CN
-	ctx    context.Context // ends when the link is stopped
-	cancel context.CancelFunc
-	broken chan struct{} // gets a token when the connection fails
+	*peer.Link
+	n *node
 
-	mu      sync.Mutex
+	// Under Mu.
+
 	conn    *stream // nil while it is not connected
 	idle    *sync.Cond
-	stopped bool
 	writing bool
 	asking  bool // the receiver is to say how far it is
 	asked   int  // how often it may say so though nothing new has come
-	// Numbers of messages: those before acked have been delivered, those before written
-	// were given to the connection, those before filled are in queue, by number.
-	acked, written, filled uint64
-	queue                  []peer.WireMessage // its length is a power of two
-	frame                  []byte
-	seen                   uint64 // by watch
-	stalled                int
+	frame   []byte
+	seen    uint64 // by watch
+	stalled int
 }
 
-// link returns the link to a compute node that lives.
-func (n *node) link(cn fabric.CNID) (*outLink, error) {
-	if n.fenced.Load() {
-		return nil, n.dead(cn)
-	}
-	if l := n.links[cn].Load(); l != nil {
-		return l, nil
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if l := n.links[cn].Load(); l != nil {
-		return l, nil
-	}
-	st, _ := n.State()
-	to, ok := peer.Find(st, cn)
-	if !ok || n.closed.Load() {
-		return nil, n.dead(cn)
-	}
-	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), queue: make([]peer.WireMessage, minQueue)}
-	l.idle = sync.NewCond(&l.mu)
-	l.ctx, l.cancel = context.WithCancel(n.ctx)
-	n.links[cn].Store(l)
-	n.tasks.Go(l.run)
-	return l, nil
+// NewWire is peer.Network.NewWire.
+func (n *node) NewWire(l *peer.Link) (peer.Wire, error) {
+	return &outLink{Link: l, n: n, idle: sync.NewCond(&l.Mu)}, nil
 }
 
-// send queues a message, and writes what may be written.
-func (l *outLink) send(from, to int, m *fabric.Message) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := l.filled - l.acked
-	switch {
-	case l.stopped:
-		return l.n.dead(l.peer.ID)
-	case n >= maxQueue:
-		return fmt.Errorf("%w: %d messages wait for %v", fabric.ErrResources, n, l.peer.ID)
-	case n == uint64(len(l.queue)):
-		l.resize(2 * n)
-	}
-	l.at(l.filled).Encode(from, to, m)
-	l.filled++
-	l.flush()
-	return nil
-}
-
-func (l *outLink) at(number uint64) *peer.WireMessage { return &l.queue[number&uint64(len(l.queue)-1)] }
-
-// resize changes the length of the queue; mu is held.
-func (l *outLink) resize(size uint64) {
-	q := make([]peer.WireMessage, size)
-	for i := l.acked; i != l.filled; i++ {
-		q[i&(size-1)] = *l.at(i)
-	}
-	l.queue = q
-}
-
-// flush writes what was not written, unless somebody is at it; mu is held, and released while
+// Flush writes what was not written, unless somebody is at it; Mu is held, and released while
 // the kernel works.
-func (l *outLink) flush() {
+func (l *outLink) Flush() {
 	if l.writing {
 		return
 	}
 	l.writing = true
-	for conn := l.conn; conn != nil && conn == l.conn && (l.written < l.filled || l.asking); {
+	for conn := l.conn; conn != nil && conn == l.conn && (l.Written < l.Filled || l.asking); {
 		if conn.backlogged() > 0 {
 			if err := l.n.mail.wantRoom(conn, l); err != nil {
 				l.broke(conn)
@@ -125,9 +57,9 @@ func (l *outLink) flush() {
 			break
 		}
 		l.gather()
-		l.mu.Unlock()
+		l.Mu.Unlock()
 		err := conn.write(l.frame)
-		l.mu.Lock()
+		l.Mu.Lock()
 		if err != nil {
 			l.broke(conn)
 		}
@@ -136,91 +68,84 @@ func (l *outLink) flush() {
 	l.idle.Broadcast()
 }
 
-// gather makes a frame of messages that were not written; mu is held.
+// gather makes a frame of messages that were not written; Mu is held.
 func (l *outLink) gather() {
-	count := int(min(l.filled-l.written, maxBatch))
-	h := header{length: headerSize + count*fabric.MaxMessage, kind: frameMessages, count: count, number: l.written}
-	if l.asking && l.written+uint64(count) == l.filled {
+	count := int(min(l.Filled-l.Written, maxBatch))
+	h := header{length: headerSize + count*fabric.MaxMessage, kind: frameMessages, count: count, number: l.Written}
+	if l.asking && l.Written+uint64(count) == l.Filled {
 		h.status, l.asking = ackNow, false
 		l.asked++
 	}
 	l.frame = append(l.frame[:0], make([]byte, headerSize)...)
 	h.put(l.frame)
 	for range count {
-		l.frame = append(l.frame, l.at(l.written)[:]...)
-		l.written++
+		l.frame = append(l.frame, l.At(l.Written)[:]...)
+		l.Written++
 	}
 }
 
-// ask makes the receiver say how far it is, behind all that is queued.
-func (l *outLink) ask() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// Ask is peer.Wire.Ask.
+func (l *outLink) Ask() {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	l.asking = true
-	l.flush()
+	l.Flush()
 }
 
-// unacknowledged tells whether messages are still on their way to a peer that lives.
-func (l *outLink) unacknowledged() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.stopped && l.acked != l.filled
+// Unsent is peer.Wire.Unsent.
+func (l *outLink) Unsent() bool {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return !l.Stopped && l.Acked != l.Filled
 }
 
 // acknowledged takes note of how many messages have been delivered.
 func (l *outLink) acknowledged(conn *stream, number uint64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	if conn != l.conn {
 		return nil
 	}
-	if number < l.acked || number > l.written {
-		return fmt.Errorf("%w: %v has got %d messages of %d to %d", ErrProtocol, l.peer.ID, number, l.acked, l.written)
+	if number < l.Acked || number > l.Written {
+		return fmt.Errorf("%w: %v has got %d messages of %d to %d", ErrProtocol, l.Peer.ID, number, l.Acked, l.Written)
 	}
-	if number == l.acked {
+	if number == l.Acked {
 		if l.asked == 0 {
-			return fmt.Errorf("%w: %v says again that it has got %d messages", ErrProtocol, l.peer.ID, number)
+			return fmt.Errorf("%w: %v says again that it has got %d messages", ErrProtocol, l.Peer.ID, number)
 		}
 		l.asked--
 	}
-	l.acked = number
-	if l.acked == l.filled && len(l.queue) > minQueue {
-		l.queue = make([]peer.WireMessage, minQueue) // a burst must not hold its memory for ever
-	}
+	l.Ack(number)
 	return nil
 }
 
-// broke makes run replace the connection; mu is held.
+// broke has Connect replace the connection; Mu is held.
 func (l *outLink) broke(conn *stream) {
 	if conn != l.conn {
 		return
 	}
 	l.conn = nil
 	conn.end()
-	select {
-	case l.broken <- struct{}{}:
-	default:
-	}
+	l.Break()
 }
 
-// stop ends the link: the peer is not there any more, or we are not.
-func (l *outLink) stop() {
-	l.cancel() // first: a new connection in the place of the broken one would throw away what has arrived over that
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stopped = true
+// Cut is peer.Wire.Cut.
+func (l *outLink) Cut() {
 	if l.conn != nil {
 		l.broke(l.conn)
 	}
 }
 
+// Release is peer.Wire.Release.
+func (l *outLink) Release() {}
+
 // watch is called now and then: it gives the connection up when the receiver does not say that it has got
 // anything of what was written, limit times.
 func (l *outLink) watch(limit int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn == nil || l.acked == l.written || l.acked != l.seen {
-		l.seen, l.stalled = l.acked, 0
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if l.conn == nil || l.Acked == l.Written || l.Acked != l.seen {
+		l.seen, l.stalled = l.Acked, 0
 		return
 	}
 	if l.stalled++; l.stalled >= limit {
@@ -229,28 +154,11 @@ func (l *outLink) watch(limit int) {
 	}
 }
 
-// run keeps the link connected until it is stopped.
-func (l *outLink) run() {
-	told := ""
-	for l.ctx.Err() == nil {
-		err := l.connect()
-		if err == nil || l.ctx.Err() != nil {
-			told = ""
-			continue
-		}
-		if err.Error() != told {
-			told = err.Error()
-			l.n.o.Report(fmt.Errorf("connect to %v: %w", l.peer.ID, err))
-		}
-		peer.Pause(l.ctx, redialEvery)
-	}
-}
-
-// connect connects the link, and returns when it has failed or is stopped.
-func (l *outLink) connect() error {
+// Connect is peer.Wire.Connect.
+func (l *outLink) Connect() error {
 	n := l.n
-	h := hello{role: roleLink, cn: uint8(n.own.ID), from: uint64(n.own.Life), to: uint64(l.peer.Life), revision: n.revision()}
-	conn, r, err := dial(l.ctx, &n.o, peer.ComputeNode(l.peer), h, false)
+	h := hello{role: roleLink, cn: uint8(n.Own.ID), from: uint64(n.Own.Life), to: uint64(l.Peer.Life), revision: n.Revision()}
+	conn, r, err := dial(l.Ctx, &n.Config, peer.ComputeNode(l.Peer), h, false)
 	if err != nil {
 		return err
 	}
@@ -258,43 +166,35 @@ func (l *outLink) connect() error {
 	if err == nil {
 		if err = l.begin(conn, r.number); err == nil {
 			select {
-			case <-l.ctx.Done():
-			case <-l.broken:
+			case <-l.Ctx.Done():
+			case <-l.Broken():
 			}
 		}
 	}
-	l.mu.Lock()
+	l.Mu.Lock()
 	l.broke(conn)
 	for l.writing {
 		l.idle.Wait()
 	}
-	l.mu.Unlock()
+	l.Mu.Unlock()
 	n.mail.remove(id, conn)
 	return err
 }
 
 // begin sends on, from where the receiver has got to.
 func (l *outLink) begin(conn *stream, delivered uint64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if delivered < l.acked || delivered > l.written {
-		return fmt.Errorf("%w: %v has got %d messages of %d to %d", ErrProtocol, l.peer.ID, delivered, l.acked, l.written)
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	ask := l.asking || l.Acked != l.Filled // so that a Close that waits hears of it
+	if err := l.Resume(delivered); err != nil {
+		return err
 	}
-	if l.stopped {
-		return l.n.dead(l.peer.ID)
-	}
-	select {
-	case <-l.broken: // the one before
-	default:
-	}
-	l.asking = l.asking || l.acked != l.filled // so that a Close that waits hears of it
-	l.acked, l.written, l.asked = delivered, delivered, 0
-	l.conn = conn
-	l.flush()
+	l.asking, l.asked, l.conn = ask, 0, conn
+	l.Flush()
 	return nil
 }
 
-// An inLink receives messages of one life of a compute node. It outlives its connections.
+// An inLink receives messages of one incarnation of a compute node. It outlives its connections.
 type inLink struct {
 	n    *node
 	peer member.CN
@@ -319,35 +219,25 @@ const inBuffer = 32 << 10
 // admit answers a compute node that wants to send messages.
 func (n *node) admit(g guest) (reply, func(*stream), error) {
 	if g.role != roleLink {
-		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no %v", ErrProtocol, n.own.ID, g.role)
+		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no %v", ErrProtocol, n.Own.ID, g.role)
 	}
 	var r reply
 	var take func(*stream)
-	err := n.Await(n.ctx, func(*member.State) (err error) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	err := n.Await(n.Ctx, func(*member.State) (err error) {
+		n.Mu.Lock()
+		defer n.Mu.Unlock()
 		r, take, err = n.enter(&g)
 		return err
 	})
 	return r, take, err
 }
 
-// enter lets a peer in, or says why not; mu is held.
+// enter lets a peer in, or says why not; Mu is held.
 func (n *node) enter(g *guest) (r reply, take func(*stream), err error) {
 	st, _ := n.State()
-	from, ok := peer.Find(st, fabric.CNID(g.cn))
-	switch ok = ok && uint64(from.Life) == g.from; {
-	case g.to != uint64(n.own.Life):
-		return r, nil, fmt.Errorf("%w: this is another compute node", fabric.ErrNodeDown)
-	case !peer.Lives(st, n.own) || !ok && st.Revision < g.revision: // a state from before this node joined knows others that have gone since
-		return r, nil, fmt.Errorf("%w: %v", peer.ErrBehind, n.own.ID)
-	case !ok:
-		return r, nil, fmt.Errorf("%w: cn%d is no member in that life", fabric.ErrFenced, g.cn)
-	}
-	if g.cert != nil {
-		if err := peer.ParseContact(from.Addr).Owns(g.cert); err != nil {
-			return r, nil, peer.Denied(err)
-		}
+	from, err := n.Sender(st, g.caller())
+	if err != nil {
+		return r, nil, err
 	}
 	l := n.arrived[from.Life]
 	if l == nil {
@@ -447,8 +337,8 @@ func (l *inLink) deliver() error {
 		for i := range h.count {
 			from, to := (*peer.WireMessage)(l.in[at+headerSize+i*fabric.MaxMessage:]).Decode(&m)
 			m.From = fabric.Client(l.peer.ID, from)
-			l.n.table.Deliver(to, &m)
-			if l.n.table.Len(to) >= maxInbox {
+			l.n.Table.Deliver(to, &m)
+			if l.n.Table.Len(to) >= maxInbox {
 				l.full, l.fullOf = true, to
 			}
 		}
@@ -471,7 +361,7 @@ func (l *inLink) isFull() bool {
 
 // goesOn reads again if the client that had too many messages has taken some; mu is held.
 func (l *inLink) goesOn() (bool, error) {
-	if !l.full || l.n.table.Len(l.fullOf) > maxInbox/2 {
+	if !l.full || l.n.Table.Len(l.fullOf) > maxInbox/2 {
 		return false, nil
 	}
 	l.full = false

@@ -172,12 +172,12 @@ func (p *mail) serve(c *mailConn) {
 		}
 	} else if more, err = p.serveOut(c); err != nil {
 		if errors.Is(err, ErrProtocol) {
-			p.n.o.Report(fmt.Errorf("connection to %v: %w", c.out.peer.ID, err))
+			p.n.Report(fmt.Errorf("connection to %v: %w", c.out.Peer.ID, err))
 		}
 		p.poller.remove(c.stream.fd)
-		c.out.mu.Lock()
+		c.out.Mu.Lock()
 		c.out.broke(c.stream) // and its goroutine removes it
-		c.out.mu.Unlock()
+		c.out.Mu.Unlock()
 	}
 	if more {
 		p.sendBack(c)
@@ -196,7 +196,7 @@ func (p *mail) sendBack(c *mailConn) {
 // drop ends an incoming connection; mu is held.
 func (p *mail) drop(c *mailConn, why error) {
 	if errors.Is(why, ErrProtocol) {
-		p.n.o.Report(fmt.Errorf("connection from %v: %w", c.in.peer.ID, why))
+		p.n.Report(fmt.Errorf("connection from %v: %w", c.in.peer.ID, why))
 	}
 	p.forget(c.id)
 	p.poller.remove(c.stream.fd)
@@ -218,9 +218,9 @@ func (p *mail) serveOut(c *mailConn) (more bool, err error) {
 		if err := p.poller.change(c.stream.fd, c.id, forInput); err != nil {
 			return false, err
 		}
-		c.out.mu.Lock()
-		c.out.flush()
-		c.out.mu.Unlock()
+		c.out.Mu.Lock()
+		c.out.Flush()
+		c.out.Mu.Unlock()
 	}
 	for range readsPerTurn {
 		k, err := c.stream.read(p.ack[:])

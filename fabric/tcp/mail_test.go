@@ -60,7 +60,7 @@ func (r *rawMember) connect(n *node) (*net.TCPConn, uint64) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	h := hello{role: roleLink, cn: uint8(r.own.ID), min: 1, max: 1, from: uint64(r.own.Life), to: uint64(n.own.Life)}
+	h := hello{role: roleLink, cn: uint8(r.own.ID), min: 1, max: 1, from: uint64(r.own.Life), to: uint64(n.Own.Life)}
 	a, err := (&stream{}).greet(&switchConn{conn}, &h)
 	if err != nil {
 		r.t.Fatal(err)
@@ -69,8 +69,8 @@ func (r *rawMember) connect(n *node) (*net.TCPConn, uint64) {
 }
 
 func (n *node) linkFrom(r *rawMember) *inLink {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	return n.arrived[r.own.Life]
 }
 
@@ -108,7 +108,7 @@ func TestResetOfAFullLink(t *testing.T) {
 	}
 	in := n.linkFrom(r)
 	await(t, "the inbox is full", in.isFull)
-	full := n.table.Len(box)
+	full := n.Table.Len(box)
 	for range 5 {
 		_ = conn.SetLinger(0)
 		conn.Close()
@@ -126,7 +126,7 @@ func TestResetOfAFullLink(t *testing.T) {
 		if m, err := to.Recv(to.Now() + patienceTime); err != nil || m.Body[0] != i {
 			t.Fatalf("message %d: %+v, %v", i, m, err)
 		}
-		if got := n.table.Len(box); got > full {
+		if got := n.Table.Len(box); got > full {
 			t.Fatalf("%d messages in the inbox, %d when it was full", got, full)
 		}
 	}

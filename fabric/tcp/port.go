@@ -5,13 +5,13 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/inbox"
-	"github.com/declock/declock/fabric/internal/ram"
+	"github.com/declock/declock/fabric/internal/peer"
 )
 
 // caps are what the software NIC can do, on every machine.
@@ -31,20 +31,10 @@ const largeChain = maxFrame - headerSize - fabric.MaxChain*maxFixed - maxFixed -
 
 // A port is one client of a compute node.
 type port struct {
-	*inbox.Box // its client, and all that waits
-	n          *node
-	lane       int // which of a memory node's lanes is its
-	remote     [MaxMN]*remote
-	arena      ram.Arena
-	stats      fabric.Stats
-	rng        rand.PCG
-	limit      limit
-
-	turn     atomic.Uint32 // which goroutine the chains belong to: see turn.go
-	chains   []*chain
-	free     []uint32                 // indexes of chains that are not in use
-	outcomes map[fabric.Pending]error // of chains that were under way when the Port was closed
-	woundUp  chan struct{}            // closed when the chains of a closed Port have ended
+	peer.Port
+	n      *node
+	limit  limit
+	chains []*chain // by their entries in the Port's table; nil until they are used
 }
 
 // States of a chain.
@@ -68,8 +58,6 @@ type chain struct {
 	limit   *limit     // the port's
 	results sync.Mutex // held while results are taken, or it is left
 	changes bool       // left: it changes memory
-	life    uint32     // of this entry: a Pending is good for one
-	open    bool
 }
 
 func (c *chain) isDone() bool { return c.state.Load() == chainDone }
@@ -115,138 +103,56 @@ func (c *chain) complete() uint32 {
 	return before
 }
 
-func (n *node) newPort(box *inbox.Box) *port {
-	p := &port{Box: box, n: n, lane: int(n.spread.Add(1)), woundUp: make(chan struct{})}
-	p.rng.Seed(rand.Uint64(), rand.Uint64())
+// NewPort is peer.Network.NewPort.
+func (n *node) NewPort(box *inbox.Box) (fabric.Port, error) {
+	p := &port{n: n}
+	p.MaxOp = math.MaxUint64
 	p.limit.passed = make(chan struct{}, 1)
-	// Attached now: if a memory node restarts before the first operation, the
-	// client must hear of it.
-	for id := range n.remotes {
-		if r := n.remotes[id].Load(); r != nil && !r.ended.Load() {
-			p.remote[id] = r
-		}
-	}
-	return p
+	p.Init(&n.Node, box, p)
+	return p, nil
 }
 
-// Caps is fabric.Port.Caps.
-func (p *port) Caps() fabric.Caps { return caps }
-
-// Now is fabric.Port.Now.
-func (p *port) Now() fabric.Time { return p.n.Now() }
-
-// Rand is fabric.Port.Rand.
-func (p *port) Rand() uint64 { return p.rng.Uint64() }
-
-// Reattach is fabric.Port.Reattach.
-func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
-	if p.n.fenced.Load() {
-		return p.n.dead(p.n.own.ID)
+// take returns the chain of an entry. It is done.
+func (p *port) take(i uint32, ops []fabric.Op) *chain {
+	for int(i) >= len(p.chains) {
+		p.chains = append(p.chains, nil)
 	}
-	var r *remote
-	if mem < MaxMN {
-		r = p.n.remotes[mem].Load()
-	}
-	if r == nil || r.ended.Load() {
-		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, mem)
-	}
-	if r.mn.Epoch != epoch {
-		return fmt.Errorf("%w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, r.mn.Epoch, epoch)
-	}
-	p.remote[mem] = r
-	return nil
-}
-
-// Alloc is fabric.Port.Alloc.
-func (p *port) Alloc(n int) []byte { return p.arena.Alloc(n) }
-
-// Free is fabric.Port.Free.
-func (p *port) Free(buf []byte) { p.arena.Free(buf) }
-
-// Stats is fabric.Port.Stats.
-func (p *port) Stats() *fabric.Stats { return &p.stats }
-
-// Do is fabric.Port.Do.
-func (p *port) Do(ops []fabric.Op) error {
-	if !p.enter() {
-		return p.noEntry()
-	}
-	i, err := p.begin(ops)
-	if err == nil && i >= 0 {
-		err = p.end(uint32(i))
-	}
-	p.exit()
-	return err
-}
-
-// Post is fabric.Port.Post.
-func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
-	if !p.enter() {
-		return 0, p.noEntry()
-	}
-	i, err := p.begin(ops)
-	pending := fabric.Pending(0)
-	if err == nil {
-		if i < 0 {
-			i = p.take(ops) // a chain of nothing
-		}
-		pending = p.pendingOf(uint32(i))
-	}
-	p.exit()
-	return pending, err
-}
-
-// pendingOf returns the name of a posted chain.
-func (p *port) pendingOf(i uint32) fabric.Pending {
-	return fabric.Pending(p.chains[i].life)<<32 | fabric.Pending(i)
-}
-
-// Wait is fabric.Port.Wait.
-func (p *port) Wait(pending fabric.Pending) error {
-	if !p.enter() {
-		return p.outcome(pending)
-	}
-	i := uint32(pending)
-	var err error
-	if uint64(i) < uint64(len(p.chains)) && p.chains[i].open && p.pendingOf(i) == pending {
-		err = p.end(i)
-	} else {
-		err = fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))
-	}
-	p.exit()
-	return err
-}
-
-// begin posts a chain and returns its index, -1 if there is nothing to do. The
-// error is what refuses the chain before anything is posted; what goes wrong later end tells.
-func (p *port) begin(ops []fabric.Op) (int, error) {
-	if p.Closed() {
-		return 0, fabric.ErrClosed
-	}
-	bytes, err := p.check(ops)
-	if err != nil || len(ops) == 0 {
-		return -1, err
-	}
-	p.stats.Count(ops)
-	i := p.take(ops)
 	c := p.chains[i]
-	r, err := p.find(ops[0].Addr.MN())
+	if c == nil {
+		c = &chain{wake: make(chan struct{}, 1), limit: &p.limit}
+		p.chains[i] = c
+	}
+	c.ops, c.all, c.refusal, c.lane = ops, ops, nil, nil
+	if c.failed() {
+		c.failure.Store(nil)
+	}
+	return c
+}
+
+// Begin is peer.Mover.Begin. Until the chain is complete, the lane has it in its ring: it reads ops and all, and writes results and failure, and the
+// chain is done when its last frame has left the ring.
+func (p *port) Begin(i uint32, ops []fabric.Op, bytes int) {
+	c := p.take(i, ops)
+	if len(ops) == 0 {
+		return
+	}
+	m, err := p.Find(ops[0].Addr.MN())
 	if err != nil {
 		c.ops, c.refusal, c.refused = nil, err, 0
-		return i, nil
+		return
 	}
+	r := lanesOf(m)
 	if bytes > largeChain {
 		c.trim(r)
 	}
 	if len(c.ops) > 0 {
-		c.lane = r.lanes[p.lane%len(r.lanes)]
+		c.lane = r.lanes[p.Lane%len(r.lanes)]
 		if p.Interrupted() {
 			p.limit.renew(c.lane)
 		}
 		c.state.Store(chainUnderWay)
 		c.lane.submit(c)
 	}
-	return i, nil
 }
 
 // trim takes out of a chain what will be refused: it goes in several frames, of which none knows of the
@@ -254,101 +160,16 @@ func (p *port) begin(ops []fabric.Op) (int, error) {
 func (c *chain) trim(r *remote) {
 	for i := range c.ops {
 		o := &c.ops[i]
-		if n, offset := uint64(o.Size()), o.Addr.Offset(); offset > r.mn.Size || n > r.mn.Size-offset {
+		if n, offset := uint64(o.Size()), o.Addr.Offset(); offset > r.MN.Size || n > r.MN.Size-offset {
 			c.ops, c.refusal, c.refused = c.ops[:i], r.refused(statusOutOfBounds, o), i
 			return
 		}
 	}
 }
 
-// check refuses a bad chain, and tells how many bytes it moves. The common case is decided here, without a call for
-// each operation.
-func (p *port) check(ops []fabric.Op) (bytes int, err error) {
-	if len(ops) > fabric.MaxChain {
-		return 0, p.refuse(ops)
-	}
-	for i := range ops {
-		o := &ops[i]
-		switch o.Kind {
-		case fabric.OpRead, fabric.OpWrite:
-			if o.Buf == nil && o.Addr%8 != 0 || o.Buf != nil && !p.arena.Owns(o.Buf) {
-				return 0, p.refuse(ops)
-			}
-			bytes += len(o.Buf)
-		case fabric.OpCAS, fabric.OpFAA:
-			if o.Addr%8 != 0 {
-				return 0, p.refuse(ops)
-			}
-		default:
-			if err := p.refuse(ops); err != nil {
-				return 0, err
-			}
-		}
-		if o.Addr.MN() != ops[0].Addr.MN() {
-			return 0, p.refuse(ops)
-		}
-	}
-	return bytes, nil
-}
-
-// refuse says what is wrong with a chain, if anything is.
-func (p *port) refuse(ops []fabric.Op) error {
-	if err := fabric.CheckChain(ops, caps); err != nil {
-		return err
-	}
-	for i := range ops {
-		o := &ops[i]
-		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && o.Buf != nil && !p.arena.Owns(o.Buf) {
-			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
-		}
-	}
-	return nil
-}
-
-// find returns a memory node as this port has attached to it, or why it takes nothing.
-func (p *port) find(id fabric.MemID) (*remote, error) {
-	if p.n.fenced.Load() {
-		return nil, p.n.dead(p.n.own.ID)
-	}
-	if id >= MaxMN {
-		return nil, fmt.Errorf("%w: there is no %v", fabric.ErrNodeDown, id)
-	}
-	r := p.remote[id]
-	if r == nil {
-		if r = p.n.remotes[id].Load(); r == nil {
-			return nil, fmt.Errorf("%w: %v", fabric.ErrNodeDown, id)
-		}
-		p.remote[id] = r
-	}
-	if r.ended.Load() {
-		return nil, r.refusal()
-	}
-	return r, nil
-}
-
-func (p *port) newChain() *chain { return &chain{wake: make(chan struct{}, 1), limit: &p.limit} }
-
-// take returns the index of a chain that is not in use, which is done.
-func (p *port) take(ops []fabric.Op) int {
-	if len(p.free) == 0 {
-		p.free = append(p.free, uint32(len(p.chains)))
-		p.chains = append(p.chains, p.newChain())
-	}
-	last := len(p.free) - 1
-	i := p.free[last]
-	p.free = p.free[:last]
-	c := p.chains[i]
-	c.ops, c.all, c.refusal, c.lane = ops, ops, nil, nil
-	if c.failed() {
-		c.failure.Store(nil)
-	}
-	c.life++
-	c.open = true
-	return int(i)
-}
-
-// end waits for a chain and returns its outcome. The caller has the turn: nobody else ends it.
-func (p *port) end(i uint32) error {
+// End is peer.Mover.End. A chain ends when it is done; or it is left to the lane, and its entry gets another (leave): so no frame in a
+// ring belongs to a chain that has ended. complete and leave meet at state: one of them is first, and the other acts on what it finds.
+func (p *port) End(i uint32) error {
 	c := p.chains[i]
 	if c.lane != nil && !c.lane.await(c) {
 		return p.leave(i)
@@ -359,36 +180,9 @@ func (p *port) end(i uint32) error {
 	} else if c.refusal != nil {
 		err = &fabric.ChainError{Index: c.refused, Op: c.all[c.refused], Err: c.refusal}
 	}
-	c.open, c.ops, c.all, c.lane = false, nil, nil, nil
-	p.free = append(p.free, i)
+	c.ops, c.all, c.lane = nil, nil, nil
 	return err
 }
 
-// Send is fabric.Port.Send.
-func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
-	if p.Closed() {
-		return fabric.ErrClosed
-	}
-	cn := to.CN()
-	switch {
-	case to>>fabric.ClientIDBits != 0:
-		return fmt.Errorf("%w: there is no client %#x", fabric.ErrNodeDown, uint32(to))
-	case cn == p.n.own.ID:
-		p.stats.SentLocal++
-		own := *m
-		own.From = p.ID()
-		p.n.table.Deliver(to.Index(), &own)
-		return nil
-	}
-	l, err := p.n.link(cn)
-	if err == nil {
-		err = l.send(p.ID().Index(), to.Index(), m)
-	}
-	if err == nil {
-		p.stats.Sent++
-	}
-	return err
-}
-
-// Abandon is fabric.Port.Abandon.
-func (p *port) Abandon() error { return p.n.table.Abandon(p.Box) }
+// WoundUp is peer.Mover.WoundUp.
+func (p *port) WoundUp() {}

@@ -63,7 +63,7 @@ func child(spec string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println("ready", uint64(m.own.Life))
+		fmt.Println("ready", uint64(m.life.Own.Life))
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return m.Close()
 	}
@@ -75,7 +75,7 @@ func child(spec string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("ready", uint64(n.(*node).own.Life), uint32(p.ID()))
+	fmt.Println("ready", uint64(n.(*node).Own.Life), uint32(p.ID()))
 	switch s.Role {
 	case "echo":
 		return errors.Join(echo(p), n.Close())

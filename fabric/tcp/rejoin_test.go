@@ -67,7 +67,7 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 	for range 3 {
 		was := s.Member()
 		release := r.Hold()
-		conn := s.connOf(t, laneKey{n.own.Life, 0})
+		conn := s.connOf(t, laneKey{n.Own.Life, 0})
 		r.Now().Kill(was.Life)
 		await(t, "it is away", func() bool { return s.Away() != nil })
 		if !conn.isCut.Load() {
@@ -108,7 +108,7 @@ func TestGivenUpMemoryNodeExecutesNothingOfBefore(t *testing.T) {
 	s, n := c.serve(0, 1<<16), c.join()
 	p := open(t, n)
 	do(t, p, fabric.FAA(word, 7))
-	deaf := c.way.of(n.own.Life)
+	deaf := c.way.of(n.Own.Life)
 	deaf.detach()
 	t.Cleanup(deaf.reattach)
 	was := s.Member()
@@ -135,7 +135,7 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 	was, old := s.Member(), r.Now()
 	r.Replace()
 	old.Kill(was.Life)
-	old.Kill(n.own.Life)
+	old.Kill(n.Own.Life)
 	back(t, s, was.Epoch)
 	<-n.Fenced()
 	again := r.join(t)
@@ -145,7 +145,7 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 		t.Errorf("the word is %d, want 8; memory is %+v, was at epoch %d", got, again.Memory(), was.Epoch)
 	}
 	// What follows is followed: a death, for one.
-	r.Now().Kill(again.own.Life)
+	r.Now().Kill(again.Own.Life)
 	await(t, "the fenced node is shut out", func() bool {
 		return errors.Is(p.Do([]fabric.Op{fabric.FAA(word, 1)}), fabric.ErrFenced)
 	})
@@ -241,7 +241,7 @@ func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
 	o := r.options(t)
 	o.Size = 1 << 16
 	s, n, other := r.serve(t, o), r.join(t), r.join(t)
-	cn := func(n *node) []member.CN { return []member.CN{n.own} }
+	cn := func(n *node) []member.CN { return []member.CN{n.Own} }
 	for _, x := range []struct {
 		who      string
 		standing *peer.Standing
@@ -249,20 +249,20 @@ func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
 		to       member.Life
 		after    *member.State // with the one that joined, and without the guest
 	}{
-		{"memory node", &s.standing, func(g *guest) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+		{"memory node", &s.life.Standing, func(g *guest) error {
+			s.life.Mu.Lock()
+			defer s.life.Mu.Unlock()
 			_, _, err := s.enter(g)
 			return err
-		}, s.own.Life, &member.State{Revision: 101, MNs: []member.MN{s.own}}},
+		}, s.life.Own.Life, &member.State{Revision: 101, MNs: []member.MN{s.life.Own}}},
 		{"compute node", &other.Standing, func(g *guest) error {
-			other.mu.Lock()
-			defer other.mu.Unlock()
+			other.Mu.Lock()
+			defer other.Mu.Unlock()
 			_, _, err := other.enter(g)
 			return err
-		}, other.own.Life, &member.State{Revision: 101, CNs: cn(other)}},
+		}, other.Own.Life, &member.State{Revision: 101, CNs: cn(other)}},
 	} {
-		g := &guest{hello: hello{from: uint64(n.own.Life), to: uint64(x.to), cn: uint8(n.own.ID), index: 9, revision: 101}}
+		g := &guest{hello: hello{from: uint64(n.Own.Life), to: uint64(x.to), cn: uint8(n.Own.ID), index: 9, revision: 101}}
 		x.standing.Take(&member.State{Revision: 100, CNs: cn(n)})
 		if err := x.enter(g); !errors.Is(err, peer.ErrBehind) {
 			t.Errorf("%s, by a state of before: %v", x.who, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 // shakeTimeout bounds the shaking of hands.
@@ -50,7 +51,7 @@ func final(err error) bool {
 }
 
 // dial connects to a member and says hello. ringing tells whether the stream gets a bell of its own.
-func dial(ctx context.Context, o *Options, to peer.Callee, h hello, ringing bool) (*stream, reply, error) {
+func dial(ctx context.Context, o *peer.Config, to peer.Callee, h hello, ringing bool) (*stream, reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(shakeTimeout, o.DeadAfter))
 	defer cancel()
 	c, err := to.Dial(ctx)
@@ -150,18 +151,21 @@ type guest struct {
 	cert *x509.Certificate // nil without TLS
 }
 
+func (g *guest) caller() *peer.Caller {
+	return &peer.Caller{ID: fabric.CNID(g.cn), From: member.Life(g.from), To: member.Life(g.to), Revision: g.revision, Cert: g.cert}
+}
+
 // An acceptor lets connections in.
 type acceptor struct {
-	o    *Options
+	o    *peer.Config
 	door *peer.Door
 	// admit answers a hello. If it returns a function, that takes over the stream
 	// when the answer has been sent; called with nil, the stream is lost.
 	admit func(g guest) (reply, func(*stream), error)
 }
 
-func newAcceptor(o *Options, admit func(g guest) (reply, func(*stream), error)) (*acceptor, error) {
-	c := o.config()
-	d, err := peer.NewDoor(&c, "connection")
+func newAcceptor(o *peer.Config, admit func(g guest) (reply, func(*stream), error)) (*acceptor, error) {
+	d, err := peer.NewDoor(o, "connection")
 	if err != nil {
 		return nil, err
 	}

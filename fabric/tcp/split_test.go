@@ -17,7 +17,7 @@ func on(t *testing.T, n *node, index int) *port {
 	for {
 		p := open(t, n).(*port)
 		do(t, p, fabric.Load(fabric.At(0, 64)))
-		if p.lane%n.o.Lanes == index {
+		if p.Lane%n.o.Lanes == index {
 			return p
 		}
 	}
@@ -25,16 +25,16 @@ func on(t *testing.T, n *node, index int) *port {
 
 // queueInPart makes a Port queue a part of a chain and have it interrupted while the rest waits for room. The memory node executes nothing, and
 // the lane's lead is held.
-func queueInPart(t *testing.T, p *port, l *lane, ops []fabric.Op) (index uint32) {
+func queueInPart(t *testing.T, p *port, l *lane, ops []fabric.Op) fabric.Pending {
 	t.Helper()
 	l.lead.Lock()
-	done := make(chan int)
+	done := make(chan fabric.Pending)
 	go func() {
-		i, err := p.begin(ops)
+		pending, err := p.Post(ops)
 		if err != nil {
 			t.Error(err)
 		}
-		done <- i
+		done <- pending
 	}()
 	await(t, "it waits for room", func() bool {
 		l.mu.Lock()
@@ -43,8 +43,8 @@ func queueInPart(t *testing.T, p *port, l *lane, ops []fabric.Op) (index uint32)
 	})
 	p.Interrupt()
 	select {
-	case i := <-done:
-		return uint32(i)
+	case pending := <-done:
+		return pending
 	case <-time.After(10 * time.Second):
 		t.Fatal("an interrupted client waits for room")
 	}
@@ -82,7 +82,7 @@ func halfQueued(t *testing.T, lanes int, reachable, executed bool) {
 	s := c.serve(0, 1<<20)
 	n := c.join()
 	p := on(t, n, lanes-1)
-	l := p.remote[0].lanes[lanes-1]
+	l := remoteOf(p.n, 0).lanes[lanes-1]
 	others := on(t, n, lanes-1)
 	goOn := s.stall(uint16(lanes - 1))
 	defer goOn()
@@ -114,7 +114,7 @@ func halfQueued(t *testing.T, lanes int, reachable, executed bool) {
 	}
 	l.mu.Unlock()
 	l.unlead()
-	err := p.end(i)
+	err := p.Wait(i)
 	if !errors.Is(err, fabric.ErrUnknownOutcome) || fabric.Refused(err) {
 		t.Errorf("a chain of which a part was given to a connection that has broken: %v", err)
 	}
@@ -138,12 +138,12 @@ func TestWriteInPartIsNotRefused(t *testing.T) {
 	t.Cleanup(c.Close)
 	c.serve(0, 1<<20)
 	p := open(t, c.join()).(*port)
-	l := p.remote[0].lanes[0]
+	l := remoteOf(p.n, 0).lanes[0]
 	ops := []fabric.Op{fabric.Load(word), fabric.Write(fabric.At(0, 4096), p.Alloc(1<<17)), fabric.Read(fabric.At(0, 4096), p.Alloc(1<<17))}
 	for _, at := range []cursor{{0, 0}, {1, 0}, {1, 4096}, {2, 0}, {2, 4096}} {
-		ch := p.chains[p.take(ops)]
+		ch := p.take(0, ops)
 		ch.lane = l
-		ch.fail(at, fmt.Errorf("%w: %v", fabric.ErrNodeDown, l.r.mn.ID))
+		ch.fail(at, fmt.Errorf("%w: %v", fabric.ErrNodeDown, l.r.MN.ID))
 		if f := ch.failure.Load(); f.Index != at.op || fabric.Refused(f) == (at == cursor{1, 4096}) {
 			t.Errorf("failed at %+v: %v", at, f)
 		}

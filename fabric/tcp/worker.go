@@ -190,7 +190,7 @@ func (w *worker) serve(c *laneConn) {
 	if err != nil {
 		w.drop(c, err)
 		if errors.Is(err, ErrTruncated) {
-			w.s.stop(err)
+			w.s.life.Quit(err)
 		}
 		return
 	}

@@ -60,7 +60,7 @@ func TestCostOfTheLayer(t *testing.T) {
 	const ops, rounds = 1000, 5
 	for name, op := range loopKinds(p) {
 		r, _, _ := own.target([]fabric.Op{op})
-		l := r.lanes[own.lane]
+		l := r.lanes[own.Lane]
 		var ratios []float64
 		var ours, theirs time.Duration
 		for range rounds {
@@ -96,8 +96,8 @@ func us(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) / floa
 // cLoop executes an operation n times in C, on a queue pair that nobody else uses now.
 func cLoop(p *port, l *lane, op fabric.Op, n int) error {
 	ops := []fabric.Op{op}
-	i := p.take(ops, 1, nil)
-	c := p.chains[i]
+	i := uint32(len(p.chains))
+	c := p.take(i, ops, 1, nil)
 	c.lane = l
 	c.plan()
 	var w [1]wrOp
@@ -106,7 +106,7 @@ func cLoop(p *port, l *lane, op fabric.Op, n int) error {
 	err := l.q.loop(l.cq.q, &w[0], n)
 	l.cq.mu.Unlock()
 	c.atomic, c.n = false, 0
-	_ = p.end(uint32(i))
+	_ = p.End(i)
 	return err
 }
 

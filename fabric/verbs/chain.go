@@ -22,8 +22,6 @@ const (
 // and after finish, and to its lane in between.
 type chain struct {
 	id      uint32 // in the table of the node
-	life    uint32 // grows with each use: a Pending is good for one
-	open    bool   // posted and not waited for
 	port    *port
 	lane    *lane
 	ops     []fabric.Op
@@ -84,7 +82,7 @@ func (c *chain) plan() {
 		c.atomic = c.atomic || o.Kind != fabric.OpWrite
 		c.posts[c.wrs] = uint8(i)
 		if o.Buf != nil {
-			c.keys[c.wrs] = c.port.arena.Key(o.Buf) // here, for fill may run while the owner uses its arena
+			c.keys[c.wrs] = c.port.Arena.Key(o.Buf) // here, for fill may run while the owner uses its arena
 		}
 		c.wrs++
 		c.last = i
@@ -196,17 +194,17 @@ func (c *chain) judge(r *remote, lane error) {
 	switch c.status {
 	case statusRemoteAccess:
 		// Its bounds were checked: it is the key that the memory node refuses.
-		c.err = fmt.Errorf("%w: %v", fabric.ErrBadKey, r.mn.ID)
+		c.err = fmt.Errorf("%w: %v", fabric.ErrBadKey, r.MN.ID)
 	case statusInvalid:
-		c.err = fmt.Errorf("%w: %v: %s", fabric.ErrBadChain, r.mn.ID, name)
+		c.err = fmt.Errorf("%w: %v: %s", fabric.ErrBadChain, r.MN.ID, name)
 	case statusLocalLength, statusLocalAccess, statusLocalAccess2:
 		c.err = fmt.Errorf("%w: %s", fabric.ErrBadBuffer, name)
 	default:
 		if lane == nil {
-			c.err = fmt.Errorf("%w: connection to %v: %s (vendor's code %#x)", fabric.ErrUnknownOutcome, r.mn.ID, name, c.vendor)
-		} else if r.n.closed.Load() {
+			c.err = fmt.Errorf("%w: connection to %v: %s (vendor's code %#x)", fabric.ErrUnknownOutcome, r.MN.ID, name, c.vendor)
+		} else if r.n.IsClosed() {
 			c.err = fmt.Errorf("%w; %w", fabric.ErrClosed, fabric.ErrUnknownOutcome)
-		} else if r.n.fenced.Load() {
+		} else if r.n.IsFenced() {
 			c.err = fmt.Errorf("%w; %w", fabric.ErrFenced, fabric.ErrUnknownOutcome)
 		} else {
 			c.err = fmt.Errorf("%w: %s; %v", fabric.ErrUnknownOutcome, name, lane)

@@ -145,8 +145,8 @@ func TestPortsCloseUnderTheirOwners(t *testing.T) {
 			chains++
 		}
 	}
-	if chains != len(n.agent.chains) {
-		t.Errorf("%d chains are registered, the agent has %d", chains, len(n.agent.chains))
+	if chains != len(n.Agent().(*port).chains) {
+		t.Errorf("%d chains are registered, the agent has %d", chains, len(n.Agent().(*port).chains))
 	}
 }
 

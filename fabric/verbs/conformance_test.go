@@ -130,9 +130,8 @@ func (c *testCluster) Node(i int) fabric.Node { return c.nodes[i] }
 // Kill ends a node without a word, as the end of its process would, and has the coordinator find out.
 func (c *testCluster) Kill(i int) {
 	n := c.nodes[i]
-	n.quit()
-	n.shut()
-	c.members.Now().Kill(n.own.Life)
+	n.Vanish()
+	c.members.Now().Kill(n.Own.Life)
 }
 
 func (c *testCluster) KillMN(id fabric.MemID) {
@@ -143,8 +142,8 @@ func (c *testCluster) KillMN(id fabric.MemID) {
 
 func (c *testCluster) RevokeMN(id fabric.MemID) {
 	s := c.servers[id]
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.life.Mu.Lock()
+	defer s.life.Mu.Unlock()
 	if err := s.renewKey(); err != nil { // the compute nodes keep the old keys
 		c.t.Error(err)
 	}
@@ -159,8 +158,8 @@ func (c *testCluster) RestartMN(id fabric.MemID) {
 func (c *testCluster) awaitMN(s *MemoryServer) {
 	c.t.Helper()
 	for _, n := range c.nodes {
-		for limit := time.Now().Add(20 * time.Second); !n.closed.Load(); time.Sleep(time.Millisecond) {
-			if r := n.remotes[s.ID()].Load(); r != nil && r.mn.Life == s.Member().Life && r.alive.Load() {
+		for limit := time.Now().Add(20 * time.Second); !n.IsClosed(); time.Sleep(time.Millisecond) {
+			if r := remoteOf(n, s.ID()); r != nil && r.MN.Life == s.Member().Life && r.Up.Load() {
 				break
 			}
 			if time.Now().After(limit) {
@@ -186,4 +185,23 @@ func (c *testCluster) Close() {
 func TestConformance(t *testing.T) {
 	needDevice(t)
 	fabrictest.Run(t, harness{})
+}
+
+// remoteOf returns a memory node as a compute node uses it; nil: it never did.
+func remoteOf(n *node, id fabric.MemID) *remote {
+	r := n.Remote(id)
+	if r == nil {
+		return nil
+	}
+	return lanesOf(r)
+}
+
+// linkTo returns the link to a compute node; nil: there is none.
+func linkTo(n *node, to fabric.CNID) *outLink {
+	for l := range n.Links {
+		if l.Peer.ID == to {
+			return l.Wire().(*outLink)
+		}
+	}
+	return nil
 }

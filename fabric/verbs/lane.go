@@ -205,7 +205,7 @@ func (l *lane) nudge(forgotten bool) {
 func (l *lane) breaks() {
 	l.q.fail()
 	l.state = laneBroken
-	l.r.n.tasks.Go(l.repair)
+	l.r.n.Go(l.repair)
 }
 
 // fail breaks the lane, if it is not broken already.
@@ -230,16 +230,16 @@ func (l *lane) repair() {
 func (l *lane) resume(err error) {
 	if err != nil {
 		// Without a queue pair there is nothing left to share: let all lanes go.
-		l.r.alive.Store(false)
+		l.r.Up.Store(false)
 		l.r.session.close()
-		err = l.r.refusal()
+		err = l.r.Refusal()
 	}
 	l.mu.Lock()
-	if err == nil && !l.r.alive.Load() {
+	if err == nil && !l.r.Up.Load() {
 		// Cut meanwhile: the new queue pair has sent nothing.
 		l.mu.Unlock()
 		l.q.close()
-		err = l.r.refusal()
+		err = l.r.Refusal()
 		l.mu.Lock()
 	}
 	failed := l.failed
@@ -293,14 +293,14 @@ func (l *lane) drain() {
 // replace connects a new queue pair in the place of the failed one.
 func (l *lane) replace() error {
 	r := l.r
-	if !r.alive.Load() {
+	if !r.Up.Load() {
 		return ErrLost
 	}
 	q, err := l.newQP()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.n.ctx, r.n.o.DeadAfter)
+	ctx, cancel := context.WithTimeout(r.n.Ctx, r.n.DeadAfter)
 	defer cancel()
 	var peer end
 	err = r.session.call(ctx, askLane, laneRequest{Index: l.index, End: q.end()}, &peer)

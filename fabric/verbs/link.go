@@ -21,22 +21,16 @@ import (
 // Messages from one compute node to another go over a queue pair of their own, so
 // that there are two between each pair of nodes that talk. The sender may
 // send as many as the receiver has posted receives for; the receiver sends credits
-// back, without data. A number counts the messages of a sender's life: what
-// was on its way when a queue pair fails is sent again from where the receiver says
-// it has got to, and so nothing is lost, doubled or turned around.
+// back, without data.
 const (
 	// linkWindow is how many receives are posted for a sender.
 	linkWindow = 64
 	// linkCredit is how many messages a credit is for.
 	linkCredit = linkWindow / 4
-	// linkRing is how many messages a sender keeps: those under way and some
-	// that wait for their credit.
+	// linkRing is how many messages may be with the device.
 	linkRing = 128
 	// linkSignal is how often a completion is asked for. It divides linkRing.
 	linkSignal = 16
-
-	// maxQueue is how many messages may wait for a receiver, besides those of the ring.
-	maxQueue = 1 << 20
 
 	creditSlots = 16 // receives for credits: at most linkWindow/linkCredit are under way
 	grantSlots  = 16
@@ -48,115 +42,51 @@ const (
 	opMark    = 1 // the message is a mark: see mark
 )
 
-// An outLink has the messages to one life of a compute node.
+// An outLink is a queue pair for the messages to one incarnation of a compute node.
 type outLink struct {
-	n      *node
-	peer   member.CN
-	ctx    context.Context // ends when the link is stopped
-	cancel context.CancelFunc
-	broken chan struct{} // gets a token when the queue pair fails
-	block  ram.Slab      // the ring's memory
-	ring   *[linkRing]peer.WireMessage
+	*peer.Link
+	n     *node
+	block ram.Slab // the ring's memory
+	ring  *[linkRing]peer.WireMessage
 
-	mu      sync.Mutex
+	// Under Mu.
+
 	q       *qp // nil while it is not connected
 	id      uint32
-	stopped bool
-	marked  bool // everything that was to go has gone
-	// Numbers of messages: those before done have arrived, those before posted
-	// are with the device, those before filled are in the ring, and the rest is in queue.
-	done, posted, filled uint64
-	allowed              uint64 // those before it have a receive
-	queue                []peer.WireMessage
-	head                 int // of queue
-	buf                  [pollBatch]wrOp
+	marked  bool   // everything that was to go has gone
+	allowed uint64 // messages before it have a receive
+	buf     [pollBatch]wrOp
 }
 
-// link returns the link to a compute node that lives.
-func (n *node) link(cn fabric.CNID) (*outLink, error) {
-	if l := n.links[cn].Load(); l != nil && !n.fenced.Load() {
-		return l, nil
-	}
-	if n.fenced.Load() {
-		return nil, n.dead(cn)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if l := n.links[cn].Load(); l != nil {
-		return l, nil
-	}
-	st, _ := n.State()
-	to, ok := peer.Find(st, cn)
-	if !ok || n.at.Err() != nil {
-		return nil, n.dead(cn)
-	}
+// NewWire is peer.Network.NewWire.
+func (n *node) NewWire(l *peer.Link) (peer.Wire, error) {
 	b, err := n.pool.Take(int(unsafe.Sizeof([linkRing]peer.WireMessage{})))
-	if err != nil {
-		return nil, err
-	}
-	l := &outLink{n: n, peer: to, broken: make(chan struct{}, 1), block: b, ring: (*[linkRing]peer.WireMessage)(b.At)}
-	l.ctx, l.cancel = context.WithCancel(n.ctx)
-	n.links[cn].Store(l)
-	n.tasks.Go(l.run)
-	return l, nil
+	return &outLink{Link: l, n: n, block: b, ring: (*[linkRing]peer.WireMessage)(b.At)}, err
 }
 
-// send queues a message and posts what may be posted.
-func (l *outLink) send(from, to int, m *fabric.Message) error {
-	var w peer.WireMessage
-	w.Encode(from, to, m)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch n := len(l.queue) - l.head; {
-	case l.stopped:
-		return l.n.dead(l.peer.ID)
-	case n >= maxQueue:
-		return fmt.Errorf("%w: %d messages wait for %v", fabric.ErrResources, n, l.peer.ID)
-	}
-	l.put(&w)
-	return nil
-}
-
-// put queues a message; mu is held.
-func (l *outLink) put(w *peer.WireMessage) {
-	if l.head == len(l.queue) && l.filled-l.done < linkRing {
-		l.ring[l.filled%linkRing] = *w
-		l.filled++
-	} else {
-		l.queue = append(l.queue, *w)
-	}
-	l.post()
-}
-
-// post posts messages that have a credit; mu is held.
-func (l *outLink) post() {
-	for l.head < len(l.queue) && l.filled-l.done < linkRing {
-		l.ring[l.filled%linkRing] = l.queue[l.head]
-		l.filled++
-		if l.head++; l.head == len(l.queue) {
-			l.queue, l.head = l.queue[:0], 0
-			if cap(l.queue) > 4*linkRing {
-				l.queue = nil // a burst must not hold its memory for ever
-			}
+// Flush posts messages that have a credit; Mu is held. Each is in the ring until its completion: those from Acked on.
+func (l *outLink) Flush() {
+	for l.q != nil {
+		n, end := 0, min(l.Filled, l.allowed, l.Acked+linkRing)
+		for ; n < len(l.buf) && l.Written+uint64(n) < end; n++ {
+			l.describe(&l.buf[n], l.Written+uint64(n))
 		}
-	}
-	for l.q != nil && l.posted < min(l.filled, l.allowed) {
-		n := 0
-		for ; n < len(l.buf) && l.posted+uint64(n) < min(l.filled, l.allowed); n++ {
-			l.describe(&l.buf[n], l.posted+uint64(n))
-		}
-		if _, err := l.q.post(l.buf[:n]); err != nil {
-			l.breaks()
+		if n == 0 {
 			return
 		}
-		l.posted += uint64(n)
+		if _, err := l.q.post(l.buf[:n]); err != nil {
+			l.Break()
+			return
+		}
+		l.Written += uint64(n)
 	}
 }
 
-// describe describes a message to the device; mu is held.
+// describe puts a message into the ring, and describes it to the device; Mu is held.
 func (l *outLink) describe(o *wrOp, number uint64) {
 	*o = wrOp{}
 	slot := &l.ring[number%linkRing]
+	*slot = *l.At(number)
 	op := uint64(opMessage)
 	if (number+1)%linkSignal == 0 {
 		o.flag(flagSignaled)
@@ -172,81 +102,57 @@ func (l *outLink) describe(o *wrOp, number uint64) {
 	o.setLocal(unsafe.Pointer(slot), len(slot), l.block.Key)
 }
 
-// mark sends a message that says nothing: once it has arrived, so have all others.
-func (l *outLink) mark() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.done == 0 && l.filled == 0 && len(l.queue) == 0 {
+// Ask is peer.Wire.Ask: it sends a message that says nothing. Once that has arrived, so have all others.
+func (l *outLink) Ask() {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if l.Filled == 0 {
 		l.marked = true
 		return
 	}
-	var w peer.WireMessage
-	w.Mark()
-	l.put(&w)
+	l.Add().Mark()
+	l.Flush()
 }
 
-// pending reports whether messages are still on their way to a peer that lives.
-func (l *outLink) pending() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.stopped && !l.marked
+// Unsent is peer.Wire.Unsent.
+func (l *outLink) Unsent() bool {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return !l.Stopped && !l.marked
 }
+
+// Cut is peer.Wire.Cut. Connect does it, when Ctx ends.
+func (l *outLink) Cut() {}
+
+// Release is peer.Wire.Release.
+func (l *outLink) Release() { l.n.pool.Give(l.block) }
 
 // handle handles a completion.
 func (l *outLink) handle(kind uint64, w *wc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	switch {
 	case uint32(w.wrID()>>8) != l.id || l.q == nil:
 		return // of a queue pair that has been replaced
 	case w.code() != 0:
-		l.breaks()
+		l.Break()
 	case kind == kindCredit:
 		l.allowed += uint64(w.immData())
 		if l.q.receive(kindCredit<<kindShift|uint64(l.id)<<8, nil, 0, 0, 0, 1, 1) != nil {
-			l.breaks()
+			l.Break()
 			return
 		}
-		l.post()
+		l.Flush()
 	case w.wrID()&0xff == opMark:
 		l.marked = true
 	default:
-		l.done = (l.done/linkSignal + 1) * linkSignal
-		l.post()
+		l.Ack((l.Acked/linkSignal + 1) * linkSignal)
+		l.Flush()
 	}
 }
 
-// breaks makes run replace the queue pair; mu is held.
-func (l *outLink) breaks() {
-	select {
-	case l.broken <- struct{}{}:
-	default:
-	}
-}
-
-// stop ends the link: the peer is not in the view any more.
-func (l *outLink) stop() {
-	l.mu.Lock()
-	l.stopped = true
-	l.mu.Unlock()
-	l.cancel()
-}
-
-// run keeps the link connected until it is stopped.
-func (l *outLink) run() {
-	defer l.n.pool.Give(l.block)
-	for l.ctx.Err() == nil {
-		if err := l.connect(); err != nil {
-			if l.ctx.Err() == nil {
-				l.n.o.Report(fmt.Errorf("connect to %v: %w", l.peer.ID, err))
-			}
-			peer.Pause(l.ctx, redialEvery)
-		}
-	}
-}
-
-// connect connects the link, and returns when it has failed or is stopped.
-func (l *outLink) connect() error {
+// Connect is peer.Wire.Connect.
+func (l *outLink) Connect() error {
 	n := l.n
 	cq, err := n.pump.messages.reserve(n.dev, outEntries)
 	if err != nil {
@@ -260,23 +166,23 @@ func (l *outLink) connect() error {
 	q.resends()
 	id := n.outs.add(l)
 	defer func() {
-		l.mu.Lock()
+		l.Mu.Lock()
 		l.q = nil
-		l.mu.Unlock()
+		l.Mu.Unlock()
 		q.close()
 		n.pump.messages.drain() // what had completed must not be taken for another's
 		n.outs.remove(id)
 	}()
-	s, err := dial(l.ctx, peer.ComputeNode(l.peer), &n.o)
+	s, err := dial(l.Ctx, peer.ComputeNode(l.Peer), &n.o)
 	if err != nil {
 		return err
 	}
-	n.tasks.Go(s.run)
+	n.Go(s.run)
 	defer func() { s.close(); <-s.done }()
-	ctx, cancel := context.WithTimeout(l.ctx, n.o.DeadAfter)
+	ctx, cancel := context.WithTimeout(l.Ctx, n.DeadAfter)
 	defer cancel()
 	st, _ := n.State()
-	req := linkRequest{caller{n.own.ID, n.own.Life, l.peer.Life, st.Revision}, q.end()}
+	req := linkRequest{peer.Caller{ID: n.Own.ID, From: n.Own.Life, To: l.Peer.Life, Revision: st.Revision}, q.end()}
 	var r linkReply
 	if err := s.call(ctx, askLink, req, &r); err != nil {
 		return err
@@ -291,8 +197,8 @@ func (l *outLink) connect() error {
 		return err
 	}
 	select {
-	case <-l.ctx.Done():
-	case <-l.broken:
+	case <-l.Ctx.Done():
+	case <-l.Broken():
 	case <-s.done:
 	}
 	return nil
@@ -300,18 +206,13 @@ func (l *outLink) connect() error {
 
 // begin sends on, from where the receiver has got to.
 func (l *outLink) begin(q *qp, id uint32, delivered uint64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if delivered < l.done || delivered > l.posted {
-		return fmt.Errorf("%w: %v has got %d messages of %d to %d", ErrProtocol, l.peer.ID, delivered, l.done, l.posted)
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if err := l.Resume(delivered); err != nil {
+		return err
 	}
-	select {
-	case <-l.broken: // of the one before
-	default:
-	}
-	l.q, l.id = q, id
-	l.done, l.posted, l.allowed = delivered, delivered, delivered+linkWindow
-	l.post()
+	l.q, l.id, l.allowed = q, id, delivered+linkWindow
+	l.Flush()
 	return nil
 }
 
@@ -340,8 +241,8 @@ type inLink struct {
 
 // accept makes a queue pair for a sender.
 func (n *node) accept(s *session, r linkRequest) (any, error) {
-	judge := func(st *member.State) error { return n.judge(st, s, &r) }
-	if err := n.Await(n.at, judge); err != nil {
+	r.Cert = s.cert
+	if err := n.Await(n.Work, func(st *member.State) error { _, err := n.Sender(st, &r.Caller); return err }); err != nil {
 		return nil, err
 	}
 	n.linkMu.Lock()
@@ -356,27 +257,11 @@ func (n *node) accept(s *session, r linkRequest) (any, error) {
 	return linkReply{End: l.q.end(), Delivered: l.delivered.Load()}, nil
 }
 
-// judge reports whether who asks for a link is let in by a state.
-func (n *node) judge(st *member.State, s *session, r *linkRequest) error {
-	if r.To != n.own.Life {
-		return fmt.Errorf("%w: this is %v in another life", fabric.ErrNodeDown, n.own.ID)
-	}
-	if !peer.Lives(st, n.own) { // a state from before this node joined knows others that have gone since
-		return fmt.Errorf("%w: %v", peer.ErrBehind, n.own.ID)
-	}
-	if err := r.in(st, peer.Find); err != nil {
-		return err
-	}
-	from, _ := peer.Find(st, r.ID)
-	return s.of(from)
-}
-
 // prepare makes the link of a sender whom the state in force lets in, and ends the one that he had; linkMu is held.
 func (n *node) prepare(s *session, r *linkRequest) (*inLink, error) {
-	n.mu.Lock()
+	n.Mu.Lock()
 	st, _ := n.State()
-	err := n.judge(st, s, r)
-	from, _ := peer.Find(st, r.ID)
+	from, err := n.Sender(st, &r.Caller)
 	var old *inLink
 	var before *session // of it
 	for c, l := range n.inLinks {
@@ -387,7 +272,7 @@ func (n *node) prepare(s *session, r *linkRequest) (*inLink, error) {
 			err = fmt.Errorf("%w: a second link over one connection", ErrProtocol)
 		}
 	}
-	n.mu.Unlock()
+	n.Mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
@@ -395,10 +280,10 @@ func (n *node) prepare(s *session, r *linkRequest) (*inLink, error) {
 		old.drain() // until then it is in its place, where take finds it
 	}
 	l := &inLink{n: n, peer: from}
-	n.mu.Lock()
+	n.Mu.Lock()
 	delete(n.inLinks, before)
 	l.delivered.Store(n.arrived[r.From])
-	n.mu.Unlock()
+	n.Mu.Unlock()
 	if err := l.open(r.End); err != nil {
 		return nil, err
 	}
@@ -408,13 +293,13 @@ func (n *node) prepare(s *session, r *linkRequest) (*inLink, error) {
 // place puts a link into its place, unless its sender has gone: who has taken the state that says so has looked before
 // the link was there. linkMu is held.
 func (n *node) place(s *session, l *inLink) error {
-	n.mu.Lock()
+	n.Mu.Lock()
 	st, _ := n.State()
 	in := peer.Lives(st, l.peer)
 	if in {
 		n.inLinks[s] = l
 	}
-	n.mu.Unlock()
+	n.Mu.Unlock()
 	if in {
 		return nil
 	}
@@ -471,7 +356,7 @@ func (l *inLink) handle(kind uint64, w *wc) {
 		var m fabric.Message
 		from, to := w.Decode(&m)
 		m.From = fabric.Client(l.peer.ID, from)
-		l.n.table.Deliver(to, &m)
+		l.n.Table.Deliver(to, &m)
 		l.last = to
 	}
 	l.posted.Add(-1)
@@ -481,9 +366,9 @@ func (l *inLink) handle(kind uint64, w *wc) {
 }
 
 // refill posts receives in the place of those that were used, and tells the sender; unless a client does not take its
-// messages: then the sender has to wait until it does, see node.watch.
+// messages: then the sender has to wait until it does, see node.Beat.
 func (l *inLink) refill() {
-	for l.owed >= linkCredit && !l.over && l.n.table.Len(l.last) < l.n.o.inboxLimit {
+	for l.owed >= linkCredit && !l.over && l.n.Table.Len(l.last) < l.n.o.inboxLimit {
 		if l.receive(linkCredit) != nil {
 			return // the queue pair has failed
 		}
@@ -493,24 +378,15 @@ func (l *inLink) refill() {
 	}
 }
 
-// watch looks now and then whether clients take their messages again.
-func (n *node) watch() {
-	t := time.NewTicker(n.o.Heartbeat)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-n.ctx.Done():
-			return
-		}
-		n.mu.Lock()
-		links := slices.Collect(maps.Values(n.inLinks))
-		n.mu.Unlock()
-		for _, l := range links {
-			l.cq.mu.Lock()
-			l.refill()
-			l.cq.mu.Unlock()
-		}
+// Beat is peer.Network.Beat: it looks whether clients take their messages again.
+func (n *node) Beat() {
+	n.Mu.Lock()
+	links := slices.Collect(maps.Values(n.inLinks))
+	n.Mu.Unlock()
+	for _, l := range links {
+		l.cq.mu.Lock()
+		l.refill()
+		l.cq.mu.Unlock()
 	}
 }
 
@@ -550,9 +426,9 @@ func (l *inLink) drain() {
 		n.ins.remove(l.id)
 		n.pool.Give(l.block)
 		l.cq.give(inEntries)
-		n.mu.Lock()
+		n.Mu.Lock()
 		n.arrived[l.peer.Life] = l.delivered.Load()
-		n.mu.Unlock()
+		n.Mu.Unlock()
 	})
 }
 
@@ -560,10 +436,10 @@ func (l *inLink) drain() {
 func (n *node) ended(s *session) {
 	n.linkMu.Lock()
 	defer n.linkMu.Unlock()
-	n.mu.Lock()
+	n.Mu.Lock()
 	l := n.inLinks[s]
 	delete(n.inLinks, s)
-	n.mu.Unlock()
+	n.Mu.Unlock()
 	if l != nil {
 		l.drain()
 	}

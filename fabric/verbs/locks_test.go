@@ -192,16 +192,14 @@ func (c cost) since(before cost) cost {
 
 // posted returns what a compute node has posted to memory nodes: doorbells, and work requests.
 func posted(n *node) (c cost) {
-	for i := range n.remotes {
-		if r := n.remotes[i].Load(); r != nil {
-			for _, l := range r.lanes {
-				l.mu.Lock()
-				c.Chains += l.doorbells
-				for kind, count := range l.posted {
-					c.Ops[kind] += count
-				}
-				l.mu.Unlock()
+	for r := range n.Remotes {
+		for _, l := range lanesOf(r).lanes {
+			l.mu.Lock()
+			c.Chains += l.doorbells
+			for kind, count := range l.posted {
+				c.Ops[kind] += count
 			}
+			l.mu.Unlock()
 		}
 	}
 	return c

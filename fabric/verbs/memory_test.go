@@ -120,8 +120,8 @@ func TestHugePages(t *testing.T) {
 // read or change a byte behind the end.
 func TestDeviceHasTheSameBounds(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	r := c.nodes[0].remotes[0].Load()
-	r.mn.Size += 4096 // as a compute node that does not check
+	r := remoteOf(c.nodes[0], 0)
+	r.MN.Size += 4096 // as a compute node that does not check
 	buf := []byte(nil)
 	for range 3 {
 		p, err := c.Node(0).Open()

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
-	"github.com/declock/declock/fabric/member"
 )
 
 // What is asked over the control protocol.
@@ -17,25 +15,6 @@ const (
 	askLane   = "lane"   // compute node -> memory node: laneRequest, end
 	askLink   = "link"   // compute node -> compute node: linkRequest, linkReply
 )
-
-// A caller says who asks, and whom: a life of a node, and no other that has its number or its address.
-type caller struct {
-	ID       fabric.CNID `json:"id"`
-	From     member.Life `json:"from"`
-	To       member.Life `json:"to"`
-	Revision uint64      `json:"revision"` // of the state that the caller acts on
-}
-
-// in reports whether a member asks: ErrFenced if not, peer.ErrBehind if the caller knows more than this node.
-func (c *caller) in(st *member.State, find func(*member.State, fabric.CNID) (member.CN, bool)) error {
-	switch m, ok := find(st, c.ID); {
-	case ok && m.Life == c.From:
-		return nil
-	case st.Revision < c.Revision:
-		return fmt.Errorf("%w: %v", peer.ErrBehind, c.ID)
-	}
-	return fmt.Errorf("%w: %v is no member in that life", fabric.ErrFenced, c.ID)
-}
 
 // An end is one end of a connection.
 type end struct {
@@ -48,7 +27,7 @@ type end struct {
 }
 
 type attachRequest struct {
-	caller
+	peer.Caller
 	Lanes []end `json:"lanes"`
 }
 
@@ -72,7 +51,7 @@ type laneRequest struct {
 }
 
 type linkRequest struct {
-	caller
+	peer.Caller
 	End end `json:"end"`
 }
 

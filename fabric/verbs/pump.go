@@ -245,7 +245,7 @@ func patience(look, slept fabric.Time) fabric.Time {
 // when the node is closed.
 func (p *pump) look(patience fabric.Time) bool {
 	until := p.n.Now() + patience
-	for !p.n.closed.Load() {
+	for !p.n.IsClosed() {
 		n := p.messages.poll()
 		if p.parked.Load() > 0 {
 			n += p.operations.poll()

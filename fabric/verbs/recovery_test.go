@@ -52,7 +52,7 @@ func TestFailedQueuePairsAreReplaced(t *testing.T) {
 			}
 		})
 	}
-	r := c.nodes[0].remotes[0].Load()
+	r := remoteOf(c.nodes[0], 0)
 	broken := 0
 	for working.Load() > 0 {
 		time.Sleep(20 * time.Millisecond)
@@ -128,12 +128,12 @@ func TestMessagesSurviveFailedQueuePairs(t *testing.T) {
 	for ; received.Load() < messages; broken++ {
 		time.Sleep(50 * time.Millisecond)
 		if broken%2 == 0 {
-			if l := c.nodes[0].links[c.nodes[1].ID()].Load(); l != nil {
-				l.mu.Lock()
+			if l := linkTo(c.nodes[0], c.nodes[1].ID()); l != nil {
+				l.Mu.Lock()
 				if l.q != nil {
 					fail(l.q)
 				}
-				l.mu.Unlock()
+				l.Mu.Unlock()
 			}
 			continue
 		}
@@ -165,16 +165,16 @@ func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out := c.nodes[0].links[c.nodes[1].ID()].Load()
+	out := linkTo(c.nodes[0], c.nodes[1].ID())
 	posted := func() uint64 {
-		out.mu.Lock()
-		defer out.mu.Unlock()
-		return out.posted
+		out.Mu.Lock()
+		defer out.Mu.Unlock()
+		return out.Written
 	}
 	held := func() bool { // whether the receiver keeps credits back
 		n := c.nodes[1]
-		n.mu.Lock()
-		defer n.mu.Unlock()
+		n.Mu.Lock()
+		defer n.Mu.Unlock()
 		for _, l := range n.inLinks {
 			l.cq.mu.Lock()
 			defer l.cq.mu.Unlock()
@@ -188,7 +188,7 @@ func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	table := c.nodes[1].table
+	table := c.nodes[1].Table
 	for i := range uint64(messages) {
 		if n := table.Len(0); n > limit+linkWindow {
 			t.Fatalf("%d messages wait for a client that is slow to take them", n)
@@ -211,7 +211,7 @@ func TestOneDoorbellPerChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	doorbells := func() (n uint64) {
-		for _, l := range c.nodes[0].remotes[0].Load().lanes {
+		for _, l := range remoteOf(c.nodes[0], 0).lanes {
 			l.mu.Lock()
 			n += l.doorbells
 			l.mu.Unlock()

@@ -29,8 +29,8 @@ func back(t testing.TB, s *MemoryServer, epoch uint32) {
 
 // attached returns the guests of a memory node and their number of queue pairs.
 func (s *MemoryServer) attached() (guests []*guest, lanes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.life.Mu.Lock()
+	defer s.life.Mu.Unlock()
 	for _, g := range s.guests {
 		guests = append(guests, g)
 		lanes += len(g.lanes)
@@ -51,7 +51,7 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		was, old := s.Member(), n.remotes[0].Load()
+		was, old := s.Member(), remoteOf(n, 0)
 		guests, _ := s.attached()
 		release := c.members.Hold()
 		c.members.Now().Kill(was.Life)
@@ -74,7 +74,7 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 		if err := p.Reattach(0, s.Epoch()); err != nil {
 			t.Fatal(err)
 		}
-		r := n.remotes[0].Load()
+		r := remoteOf(n, 0)
 		keys := r.keys
 		r.keys = old.keys
 		if err := p.Do([]fabric.Op{fabric.FAA(counter, 1000)}); !errors.Is(err, fabric.ErrBadKey) {
@@ -105,7 +105,7 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 	was, old := s.Member(), c.members.Now()
 	c.members.Replace()
 	old.Kill(was.Life)
-	old.Kill(n.own.Life)
+	old.Kill(n.Own.Life)
 	back(t, s, was.Epoch)
 	<-n.Fenced()
 	c.nodes = nil
@@ -122,7 +122,7 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 		t.Errorf("the word is %d, want 8; memory is %+v, was at epoch %d", got, again.Memory(), was.Epoch)
 	}
 	// What follows is followed: a death, for one.
-	c.members.Now().Kill(again.own.Life)
+	c.members.Now().Kill(again.Own.Life)
 	await(t, "the fenced node is shut out", func() bool {
 		return errors.Is(p.Do([]fabric.Op{fabric.FAA(counter, 1)}), fabric.ErrFenced)
 	})
@@ -194,9 +194,9 @@ func TestCloseWhileJoiningAgain(t *testing.T) {
 func TestMemoryThatIsNotRegisteredAgainEndsTheNode(t *testing.T) {
 	c := cluster(t, 1<<16, 1)
 	s := c.servers[0]
-	s.mu.Lock()
+	s.life.Mu.Lock()
 	s.o.Size = 1 << 40 // more than is mapped
-	s.mu.Unlock()
+	s.life.Mu.Unlock()
 	c.members.Now().Kill(s.Member().Life)
 	select {
 	case <-s.Done():
@@ -221,18 +221,18 @@ func TestAttachCutsTheSessionBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, lanes := s.attached()
-	old := n.remotes[0].Load()
-	second := &remote{n: n, mn: old.mn, verdict: make(chan struct{}), inline: maxInline, rdAtomic: int(n.dev.initRDAtomic())}
+	old := remoteOf(n, 0)
+	second := newRemote(n, old.MN)
 	if err := second.open(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if len(before) != 1 || lanes != n.o.QueuePairs || before[0].lanes != nil {
 		t.Errorf("the memory node still has the queue pairs of the session before: %d guests", len(before))
 	}
-	second.cut()
-	close(second.verdict)
+	second.End()
+	close(second.Verdict)
 	// The node finds out that its session has ended, and attaches again.
-	await(t, "it is attached", func() bool { r := n.remotes[0].Load(); return r != old && r.alive.Load() })
+	await(t, "it is attached", func() bool { r := remoteOf(n, 0); return r != old && r.Up.Load() })
 	if err := p.Do([]fabric.Op{fabric.FAA(counter, 1)}); err != nil {
 		t.Error(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -18,11 +17,11 @@ import (
 // request, without a DMA of its own.
 const maxInline = 220
 
-// A remote is a memory node in one of its lives, as this compute node is attached to it: it ends when
+// A remote is a memory node in one of its epochs, as this compute node is attached to it: it ends when
 // the connection of the control protocol does. Then another takes its place.
 type remote struct {
+	peer.Remote
 	n        *node
-	mn       member.MN
 	base     uint64 // the address of offset 0
 	keys     []memoryKey
 	shift    uint8 // see mapped
@@ -30,11 +29,16 @@ type remote struct {
 	lanes    []*lane
 	inline   int
 	rdAtomic int
-	alive    atomic.Bool
-	// verdict is closed when it is not alive and it is known why: whether
-	// this node is fenced, or the memory node has restarted, or is down.
-	verdict chan struct{}
 }
+
+func newRemote(n *node, m member.MN) *remote {
+	r := &remote{n: n, Remote: peer.Remote{Node: &n.Node, MN: m, Verdict: make(chan struct{})}, inline: maxInline, rdAtomic: int(n.dev.initRDAtomic())}
+	r.Lanes = r
+	return r
+}
+
+// lanesOf returns verbs' part of a memory node.
+func lanesOf(r *peer.Remote) *remote { return r.Lanes.(*remote) }
 
 // key returns the key of the region in which an operation is.
 func (r *remote) key(offset uint64) uint32 { return uint32(r.keys[offset>>r.shift]) }
@@ -48,26 +52,21 @@ type keeper struct {
 	err   error         // of it
 }
 
-// keep starts a keeper for each memory node that has none; mu is held.
-func (n *node) keep(st *member.State) {
-	if !n.joined || n.at.Err() != nil {
-		return
-	}
-	for _, m := range st.MNs {
-		if m.ID < MaxMN && n.keepers[m.ID] == nil {
-			k := &keeper{tried: make(chan struct{})}
-			n.keepers[m.ID] = k
-			n.tasks.Go(func() { k.run(n, m.ID) })
-		}
+// Attach starts a keeper for a memory node that has none; Mu is held.
+func (n *node) Attach(m member.MN) {
+	if n.keepers[m.ID] == nil {
+		k := &keeper{tried: make(chan struct{})}
+		n.keepers[m.ID] = k
+		n.Go(func() { k.run(n, m.ID) })
 	}
 }
 
 // awaitMemory waits until it has been tried to reach all memory nodes. That they refuse us, or are
 // not what they should be, is an error.
 func (n *node) awaitMemory(ctx context.Context) error {
-	n.mu.Lock()
+	n.Mu.Lock()
 	keepers := n.keepers
-	n.mu.Unlock()
+	n.Mu.Unlock()
 	for i, k := range keepers {
 		if k == nil {
 			continue
@@ -90,27 +89,27 @@ func (k *keeper) run(n *node, id fabric.MemID) {
 	var last *remote // that was attached; nil once its verdict is known
 	decide := func() {
 		if last != nil {
-			close(last.verdict)
+			close(last.Verdict)
 			last = nil
 		}
 	}
 	defer decide()
-	for first := true; n.at.Err() == nil; first = false {
+	for first := true; n.Work.Err() == nil; first = false {
 		st, newer := n.State()
 		wait := newer
 		var lost <-chan struct{}
 		var again <-chan time.Time
 		if m, up := st.MN(id); up {
-			r, err := n.attach(n.at, m)
+			r, err := n.reach(n.Work, m)
 			if errors.Is(err, fabric.ErrFenced) {
-				n.fence()
+				n.Fence()
 			}
 			decide()
 			if err != nil {
 				if first {
-					n.o.Report(err)
+					n.Report(err)
 				}
-				again = time.After(redialEvery)
+				again = time.After(2 * peer.RedialEvery)
 			} else {
 				last, lost, wait = r, r.session.done, nil
 			}
@@ -129,7 +128,7 @@ func (k *keeper) run(n *node, id fabric.MemID) {
 			last.lost()
 		case <-wait:
 		case <-again:
-		case <-n.at.Done():
+		case <-n.Work.Done():
 		}
 	}
 	select {
@@ -139,9 +138,9 @@ func (k *keeper) run(n *node, id fabric.MemID) {
 	}
 }
 
-// attach connects to a memory node and puts it into its place.
-func (n *node) attach(ctx context.Context, m member.MN) (*remote, error) {
-	r := &remote{n: n, mn: m, verdict: make(chan struct{}), inline: maxInline, rdAtomic: int(n.dev.initRDAtomic())}
+// reach connects to a memory node and puts it into its place.
+func (n *node) reach(ctx context.Context, m member.MN) (*remote, error) {
+	r := newRemote(n, m)
 	if err := r.open(ctx); err != nil {
 		for _, l := range r.lanes {
 			l.discard()
@@ -151,12 +150,12 @@ func (n *node) attach(ctx context.Context, m member.MN) (*remote, error) {
 		}
 		return nil, fmt.Errorf("attach %v: %w", m.ID, err)
 	}
-	r.alive.Store(true)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.remotes[m.ID].Store(r)
-	if st, _ := n.State(); !st.Has(m.Life) || n.at.Err() != nil {
-		r.cut() // who has taken that state has looked before it was in its place
+	r.Up.Store(true)
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	n.Place(&r.Remote)
+	if st, _ := n.State(); !st.Has(m.Life) || n.Work.Err() != nil {
+		r.End() // who has taken that state has looked before it was in its place
 	}
 	return r, nil
 }
@@ -164,7 +163,7 @@ func (n *node) attach(ctx context.Context, m member.MN) (*remote, error) {
 func (r *remote) open(ctx context.Context) error {
 	n := r.n
 	st, _ := n.State()
-	req := attachRequest{caller: caller{n.own.ID, n.own.Life, r.mn.Life, st.Revision}}
+	req := attachRequest{Caller: peer.Caller{ID: n.Own.ID, From: n.Own.Life, To: r.MN.Life, Revision: st.Revision}}
 	for i := range n.o.QueuePairs {
 		l, err := newLane(r, i)
 		if err != nil {
@@ -174,26 +173,26 @@ func (r *remote) open(ctx context.Context) error {
 		r.inline = min(r.inline, l.q.inline)
 		req.Lanes = append(req.Lanes, l.q.end())
 	}
-	s, err := dial(ctx, peer.MemoryNode(r.mn), &n.o)
+	s, err := dial(ctx, peer.MemoryNode(r.MN), &n.o)
 	if err != nil {
 		return err
 	}
 	r.session = s
-	n.tasks.Go(s.run)
-	stop := context.AfterFunc(n.ctx, s.close)
-	n.tasks.Go(func() { <-s.done; stop() })
+	n.Go(s.run)
+	stop := context.AfterFunc(n.Ctx, s.close)
+	n.Go(func() { <-s.done; stop() })
 	var reply attachReply
 	ctx, cancel := context.WithTimeout(ctx, n.o.DeadAfter)
 	defer cancel()
 	if err := s.call(ctx, askAttach, req, &reply); err != nil {
 		return err
 	}
-	if len(reply.Lanes) != len(r.lanes) || reply.Size != r.mn.Size {
-		return fmt.Errorf("%w: %d bytes and %d queue pairs; the coordinator says %d bytes", ErrProtocol, reply.Size, len(reply.Lanes), r.mn.Size)
+	if len(reply.Lanes) != len(r.lanes) || reply.Size != r.MN.Size {
+		return fmt.Errorf("%w: %d bytes and %d queue pairs; the coordinator says %d bytes", ErrProtocol, reply.Size, len(reply.Lanes), r.MN.Size)
 	}
 	r.base, r.keys, r.shift = reply.Base, reply.Keys, min(reply.Shift, 63)
-	if uint64(len(r.keys)) != (r.mn.Size-1)>>r.shift+1 {
-		return fmt.Errorf("%w: %d keys for %d bytes", ErrProtocol, len(r.keys), r.mn.Size)
+	if uint64(len(r.keys)) != (r.MN.Size-1)>>r.shift+1 {
+		return fmt.Errorf("%w: %d keys for %d bytes", ErrProtocol, len(r.keys), r.MN.Size)
 	}
 	for i, l := range r.lanes {
 		if err := l.q.connect(reply.Lanes[i]); err != nil {
@@ -205,35 +204,16 @@ func (r *remote) open(ctx context.Context) error {
 	return nil
 }
 
-// cut lets nothing go to a memory node any more: when it returns, nothing of what was posted is sent.
-func (r *remote) cut() {
+// End lets nothing go to a memory node any more: when it returns, nothing of what was posted is sent.
+func (r *remote) End() {
 	r.lost() // again, if who found it lost is still at it
 	r.session.close()
 }
 
 // lost runs when the session has ended: no lane posts any more when it returns.
 func (r *remote) lost() {
-	r.alive.Store(false)
+	r.Up.Store(false)
 	for _, l := range r.lanes {
 		l.fail()
 	}
-}
-
-// refusal says why a remote that is not alive takes no operations.
-func (r *remote) refusal() error {
-	n := r.n
-	select {
-	case <-r.verdict:
-	case <-n.ctx.Done():
-	}
-	now := n.remotes[r.mn.ID].Load()
-	switch {
-	case n.closed.Load():
-		return fabric.ErrClosed
-	case n.fenced.Load():
-		return n.dead(n.own.ID)
-	case now != r && now.alive.Load() && now.mn.Life != r.mn.Life:
-		return fmt.Errorf("%w: %v is in epoch %d, this port attached in %d", fabric.ErrStaleEpoch, r.mn.ID, now.mn.Epoch, r.mn.Epoch)
-	}
-	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, r.mn.ID)
 }

@@ -63,16 +63,16 @@ func (l *lent) Close() {
 		}
 	}
 	for _, n := range l.nodes {
-		n.agent.ClearInterrupt()
+		n.Agent().ClearInterrupt()
 		for _, to := range l.nodes {
-			if err := n.agent.Send(to.agent.ID(), &fabric.Message{Kind: lastMessage}); err != nil {
+			if err := n.Agent().Send(to.Agent().ID(), &fabric.Message{Kind: lastMessage}); err != nil {
 				l.t.Error(err)
 			}
 		}
 	}
 	for _, n := range l.nodes {
 		for last := 0; last < len(l.nodes); {
-			m, err := n.agent.Recv(n.Now() + l.Patience())
+			m, err := n.Agent().Recv(n.Now() + l.Patience())
 			if err != nil {
 				l.t.Fatal(err)
 			}

@@ -20,7 +20,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
-	"github.com/declock/declock/fabric/member"
 )
 
 // The control protocol. Both sides begin with a hello:
@@ -153,14 +152,6 @@ func dial(ctx context.Context, to peer.Callee, o *Options) (*session, error) {
 		return nil, fmt.Errorf("control connection to %s: %w", to.HostPort, err)
 	}
 	return s, nil
-}
-
-// of checks that a session is that of a compute node: with TLS, that nobody speaks for another.
-func (s *session) of(c member.CN) error {
-	if s.cert == nil {
-		return nil
-	}
-	return peer.Denied(errors.Join(peer.MayCompute(s.cert), peer.ParseContact(c.Addr).Owns(s.cert)))
 }
 
 func newSession(conn net.Conn, o *Options, h handler) *session {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -303,30 +302,6 @@ func TestCertificatesSayWhoIsWho(t *testing.T) {
 		if !errors.Is(err, x.want) || (err == nil) != (x.want == nil) {
 			t.Errorf("%s: %v, want %v", x.name, err, x.want)
 		}
-	}
-}
-
-// Who asks is who he says: the certificate of a session is the member's.
-func TestNobodySpeaksForAnother(t *testing.T) {
-	a := authority.New(t)
-	cert, err := x509.ParseCertificate(a.Config("host-8", peer.NameCN).Certificates[0].Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &session{cert: cert}
-	if err := s.of(member.CN{Addr: "127.0.0.1:1#host-8"}); err != nil {
-		t.Errorf("the member himself: %v", err)
-	}
-	for _, addr := range []string{"127.0.0.1:1#host-9", "127.0.0.1:1"} {
-		if err := s.of(member.CN{Addr: addr}); !errors.Is(err, ErrAuth) {
-			t.Errorf("for %s: %v", addr, err)
-		}
-	}
-	if s.cert, err = x509.ParseCertificate(a.Config("host-8", peer.NameMN).Certificates[0].Certificate[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.of(member.CN{Addr: "127.0.0.1:1#host-8"}); !errors.Is(err, ErrAuth) {
-		t.Errorf("a memory node as a compute node: %v", err)
 	}
 }
 

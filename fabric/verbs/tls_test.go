@@ -38,14 +38,14 @@ func TestMembersWithCertificates(t *testing.T) {
 		t.Errorf("a memory node with another's certificate: %v", err)
 	}
 	n, other := c.nodes[0], c.nodes[1]
-	if err := add(n.agent, 0); err != nil {
+	if err := add(n.Agent(), 0); err != nil {
 		t.Error(err)
 	}
-	if err := n.agent.Send(other.agent.ID(), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
+	if err := n.Agent().Send(other.Agent().ID(), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
 		t.Error(err)
 	}
 	for {
-		m, err := other.agent.Recv(other.Now() + 30*fabric.Second)
+		m, err := other.Agent().Recv(other.Now() + 30*fabric.Second)
 		if err != nil {
 			t.Error(err)
 		}
@@ -65,13 +65,13 @@ func TestMembersWithCertificates(t *testing.T) {
 		return x.call(context.Background(), kind, request, nil)
 	}
 	st, _ := n.State()
-	self := caller{ID: n.own.ID, From: n.own.Life, Revision: st.Revision}
-	self.To = s.own.Life
-	if err := ask(peer.MemoryNode(s.own), askAttach, attachRequest{self, []end{{}}}); !errors.Is(err, ErrAuth) {
+	self := peer.Caller{ID: n.Own.ID, From: n.Own.Life, Revision: st.Revision}
+	self.To = s.life.Own.Life
+	if err := ask(peer.MemoryNode(s.life.Own), askAttach, attachRequest{self, []end{{}}}); !errors.Is(err, ErrAuth) {
 		t.Errorf("attaches in the name of another: %v", err)
 	}
-	self.To = other.own.Life
-	if err := ask(peer.ComputeNode(other.own), askLink, linkRequest{self, end{}}); !errors.Is(err, ErrAuth) {
+	self.To = other.Own.Life
+	if err := ask(peer.ComputeNode(other.Own), askLink, linkRequest{self, end{}}); !errors.Is(err, ErrAuth) {
 		t.Errorf("a link in the name of another: %v", err)
 	}
 }

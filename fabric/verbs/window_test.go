@@ -18,30 +18,14 @@ import (
 // A newcomer is judged by the state that the node acts on: one that it has heard of and not taken yet lets nobody in, and
 // a node that has gone from it is refused.
 func TestLinksAreJudgedByTheStateInForce(t *testing.T) {
-	n := &node{own: member.CN{ID: 1, Life: 10}}
+	n := &node{Node: peer.Node{Own: member.CN{ID: 1, Life: 10}}}
 	st := func(revision uint64, cns ...member.CN) *member.State {
 		return &member.State{Revision: revision, CNs: cns}
 	}
-	older, newer := st(4, n.own), st(5, n.own, member.CN{ID: 2, Life: 20})
+	older := st(4, n.Own)
 	s := &session{}
 	ask := func(from, to member.Life, revision uint64) *linkRequest {
-		return &linkRequest{caller: caller{ID: 2, From: from, To: to, Revision: revision}}
-	}
-	for _, x := range []struct {
-		name string
-		in   *member.State
-		ask  *linkRequest
-		want error
-	}{
-		{"a member", newer, ask(20, 10, 5), nil},
-		{"who acts on a state that this node has not taken", older, ask(20, 10, 5), peer.ErrBehind},
-		{"who is no member, and knows nothing newer", older, ask(20, 10, 4), fabric.ErrFenced},
-		{"another life of the number", newer, ask(19, 10, 5), fabric.ErrFenced},
-		{"who wants another life of this node", newer, ask(20, 9, 5), fabric.ErrNodeDown},
-	} {
-		if err := n.judge(x.in, s, x.ask); !errors.Is(err, x.want) || (err == nil) != (x.want == nil) {
-			t.Errorf("%s: %v, want %v", x.name, err, x.want)
-		}
+		return &linkRequest{Caller: peer.Caller{ID: 2, From: from, To: to, Revision: revision}}
 	}
 	// What the coordinator says and the node has not taken counts for nothing.
 	n.Take(older)
@@ -52,26 +36,23 @@ func TestLinksAreJudgedByTheStateInForce(t *testing.T) {
 
 // Join waits for the first try of each memory node; there is none if the memory node has gone before.
 func TestJoinDoesNotWaitForMemoryThatHasGone(t *testing.T) {
-	n := &node{o: Options{Report: func(error) {}}}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.at, n.halt = context.WithCancel(n.ctx)
-	defer n.cancel()
+	n := &node{}
+	n.Init(peer.Config{Report: func(error) {}}, n)
 	n.Take(&member.State{Revision: 1})
 	k := &keeper{tried: make(chan struct{})}
 	n.keepers[3] = k
-	n.tasks.Go(func() { k.run(n, 3) })
+	n.Go(func() { k.run(n, 3) })
 	if err := n.awaitMemory(limited(t)); err != nil {
 		t.Error(err)
 	}
-	n.halt()
-	n.tasks.Wait()
+	n.Vanish()
 }
 
 // The same if the node ends while it joins.
 func TestJoinDoesNotWaitWhenTheNodeEnds(t *testing.T) {
 	n := &node{}
-	n.at, n.halt = context.WithCancel(context.Background())
-	n.halt()
+	n.Init(peer.Config{}, n)
+	n.Vanish()
 	k := &keeper{tried: make(chan struct{})}
 	n.keepers[0] = k
 	k.run(n, 0)
@@ -90,7 +71,7 @@ func limited(t *testing.T) context.Context {
 // withoutMemory makes a node take a state in which there are no memory nodes.
 func withoutMemory(n *node) {
 	st, _ := n.State()
-	n.take(&member.State{Revision: st.Revision + 1, CNs: st.CNs})
+	n.Act(&member.State{Revision: st.Revision + 1, CNs: st.CNs})
 }
 
 // attached says whether anything can go to a memory node.
@@ -103,7 +84,7 @@ func attached(r *remote) bool {
 			return true
 		}
 	}
-	return r.alive.Load()
+	return r.Up.Load()
 }
 
 // A memory node goes while this node attaches to it: whoever takes the state that says so looks before
@@ -111,17 +92,17 @@ func attached(r *remote) bool {
 func TestMemoryThatGoesWhileItIsAttachedIsCut(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
 	n := c.nodes[0]
-	m := n.remotes[0].Load().mn
+	m := remoteOf(n, 0).MN
 	withoutMemory(n)
-	r, err := n.attach(n.at, m)
+	r, err := n.reach(n.Work, m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if attached(r) {
 		t.Error("a memory node that has gone takes operations")
 	}
-	close(r.verdict) // as its keeper would
-	if err := add(n.agent, 0); !errors.Is(err, fabric.ErrNodeDown) {
+	close(r.Verdict) // as its keeper would
+	if err := add(n.Agent(), 0); !errors.Is(err, fabric.ErrNodeDown) {
 		t.Errorf("an operation: %v", err)
 	}
 }
@@ -141,13 +122,13 @@ func stopLane(l *lane) {
 func TestMemoryThatGoesWhileALaneIsReplacedIsCut(t *testing.T) {
 	c := cluster(t, 1<<20, 2)
 	n := c.nodes[0]
-	if err := add(n.agent, 0); err != nil {
+	if err := add(n.Agent(), 0); err != nil {
 		t.Fatal(err)
 	}
-	r := n.remotes[0].Load()
-	l := r.lanes[n.agent.lane%len(r.lanes)]
+	r := remoteOf(n, 0)
+	l := r.lanes[n.Agent().(*port).Lane%len(r.lanes)]
 	stopLane(l)
-	pending, err := n.agent.Post([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) // waits for the new queue pair
+	pending, err := n.Agent().Post([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) // waits for the new queue pair
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,10 +140,10 @@ func TestMemoryThatGoesWhileALaneIsReplacedIsCut(t *testing.T) {
 	if attached(r) {
 		t.Error("a memory node that has gone takes operations")
 	}
-	if err := n.agent.Wait(pending); !errors.Is(err, fabric.ErrNodeDown) {
+	if err := n.Agent().Wait(pending); !errors.Is(err, fabric.ErrNodeDown) {
 		t.Errorf("an operation that waited: %v", err)
 	}
-	if v, _ := load2(t, c.nodes[1].agent); v != 1 {
+	if v, _ := load2(t, c.nodes[1].Agent()); v != 1 {
 		t.Errorf("the counter is %d: something was sent", v)
 	}
 }
@@ -171,7 +152,7 @@ func TestMemoryThatGoesWhileALaneIsReplacedIsCut(t *testing.T) {
 func TestBrokenLanesSendNothing(t *testing.T) {
 	c := cluster(t, 1<<20, 2)
 	n := c.nodes[0]
-	r := n.remotes[0].Load()
+	r := remoteOf(n, 0)
 	p, err := n.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -183,13 +164,13 @@ func TestBrokenLanesSendNothing(t *testing.T) {
 	l.breaks()
 	var w [1]wrOp
 	w[0].set(0, wrWrite, r.base+page.Offset(), r.key(page.Offset()))
-	w[0].setLocal(unsafe.Pointer(unsafe.SliceData(buf)), len(buf), p.(*port).arena.Key(buf))
+	w[0].setLocal(unsafe.Pointer(unsafe.SliceData(buf)), len(buf), p.(*port).Arena.Key(buf))
 	_, err = l.q.post(w[:]) // it may be refused, or flushed
 	t.Logf("posted: %v", err)
 	l.mu.Unlock()
 	for err := add(p, 0); errors.Is(err, fabric.ErrUnknownOutcome); err = add(p, 0) {
 	}
-	if _, first := load2(t, c.nodes[1].agent); first != 0 {
+	if _, first := load2(t, c.nodes[1].Agent()); first != 0 {
 		t.Error("a broken lane has written")
 	}
 }
@@ -212,17 +193,17 @@ func TestLinksOfTheDeadAreNotLetIn(t *testing.T) {
 	st, _ := n.State()
 	n.linkMu.Lock()
 	defer n.linkMu.Unlock()
-	l, err := n.prepare(s, &linkRequest{caller{from.own.ID, from.own.Life, n.own.Life, st.Revision}, q.end()})
+	l, err := n.prepare(s, &linkRequest{peer.Caller{ID: from.Own.ID, From: from.Own.Life, To: n.Own.Life, Revision: st.Revision}, q.end()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.members.Now().Kill(from.own.Life)
-	awaitView(t, n, from.own.ID)
+	c.members.Now().Kill(from.Own.Life)
+	awaitView(t, n, from.Own.ID)
 	if err := n.place(s, l); !errors.Is(err, fabric.ErrFenced) {
 		t.Errorf("the link of a dead node: %v", err)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
 	if len(n.inLinks) != 0 {
 		t.Error("the link of a dead node is in its place")
 	}

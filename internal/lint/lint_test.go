@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"fabric/inbox":               {"fabric"},
 	"fabric/sim":                 {"fabric", "fabric/member"},
 	"fabric/internal/...":        {"fabric", "fabric/member"},
+	"fabric/internal/peer":       {"fabric", "fabric/inbox", "fabric/member"},
 	"fabric/shm":                 {"fabric", "fabric/inbox"},
 	"fabric/member":              {"fabric"},
 	"fabric/verbs":               {"fabric", "fabric/inbox", "fabric/member"},

@@ -28,22 +28,13 @@ func Follow(ctx context.Context, m member.Member, take func(st *member.State)) e
 // leaveTimeout bounds how long a node that closes waits for the coordinator.
 const leaveTimeout = 2 * time.Second
 
-// Leave ends a membership, so that what follows is no death; nil has none. It returns when ctx ends, if that is before leaveTimeout is over.
-func Leave(ctx context.Context, m member.Member) error {
+// leave ends a membership by one of its methods: Leave, so that what follows is no death, or Fail, which ends it as a death does. nil has none. It
+// returns when ctx ends, if that is before leaveTimeout is over.
+func leave(ctx context.Context, m member.Member, how func(member.Member, context.Context) error) error {
 	if m == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	return m.Leave(ctx)
-}
-
-// Fail ends a membership as a death does. m may be nil, and ctx bounds it as it does Leave.
-func Fail(ctx context.Context, m member.Member) error {
-	if m == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
-	defer cancel()
-	return m.Fail(ctx)
+	return how(m, ctx)
 }

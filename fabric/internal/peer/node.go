@@ -1,0 +1,375 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/inbox"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A Node is a compute node, but for the part that moves bytes: its [Network].
+type Node struct {
+	Clock
+	Standing // what it acts on
+	Config
+	Own   member.CN
+	Table *inbox.Table
+	Ctx   context.Context // ends with the node
+	Work  context.Context // ends when the node is closed or fenced
+
+	net     Network
+	member  member.Member
+	agent   fabric.Port
+	closed  atomic.Bool
+	fenced  atomic.Bool
+	closing sync.Mutex
+	given   chan struct{} // closed when the cluster has given this node up
+	cancel  context.CancelFunc
+	halt    context.CancelFunc
+	tasks   sync.WaitGroup
+	spread  atomic.Uint32 // of Ports over lanes
+
+	remotes [MaxMN]atomic.Pointer[Remote]
+	links   [int(fabric.MaxCN) + 1]atomic.Pointer[Link]
+
+	Mu     sync.Mutex // held while the node takes a state
+	joined bool
+}
+
+// A Network is the part of a compute node that moves bytes.
+type Network interface {
+	inbox.Host
+	Caps() fabric.Caps
+	// Start begins to let others in, and to take what comes: the node has its number, and nobody else knows of it yet.
+	Start()
+	// Attach begins to use a memory node, if it is not in use already. Mu is held.
+	Attach(m member.MN)
+	// Shut shuts out compute nodes that have gone by a state. Mu is held. Then drain is called, without Mu: it delivers what those have sent.
+	Shut(st *member.State) (drain func())
+	// NewWire and NewPort make the parts of a Link and a Port that move bytes. Mu is held while NewWire is called.
+	NewWire(l *Link) (Wire, error)
+	NewPort(box *inbox.Box) (fabric.Port, error)
+	// Beat is called every Heartbeat.
+	Beat()
+	// Stop lets nobody in any more, and ends what Start has begun. Release gives back what is left, when all tasks have ended. Both may be called
+	// when a node has not been made as a whole.
+	Stop()
+	Release()
+}
+
+// A Remote is a memory node in one of its epochs, as a compute node uses it.
+type Remote struct {
+	Node *Node
+	MN   member.MN
+	Up   atomic.Bool // operations may go there
+	// Verdict is closed when it is not up and it is known why: whether
+	// this node is fenced, or the memory node has restarted, or is down.
+	Verdict chan struct{}
+	Lanes   Lanes
+}
+
+// Lanes are the connections to a memory node: the part of a Remote that moves bytes. End ends them: when it returns, nothing more is sent.
+type Lanes interface{ End() }
+
+// Refusal says why a memory node that is not up takes no operations.
+func (r *Remote) Refusal() error {
+	n := r.Node
+	select {
+	case <-r.Verdict:
+	case <-n.Ctx.Done():
+	}
+	now := n.remotes[r.MN.ID].Load()
+	switch {
+	case n.closed.Load():
+		return fabric.ErrClosed
+	case n.fenced.Load():
+		return n.Dead(n.Own.ID)
+	case now != nil && now != r && now.Up.Load() && now.MN.Life != r.MN.Life:
+		return fmt.Errorf("%w: %v is in epoch %d, and was in epoch %d when this Port was attached", fabric.ErrStaleEpoch, r.MN.ID, now.MN.Epoch, r.MN.Epoch)
+	}
+	return fmt.Errorf("%w: %v is no member, or cannot be reached", fabric.ErrNodeDown, r.MN.ID)
+}
+
+// Init makes n a node that is not a member yet.
+func (n *Node) Init(cfg Config, net Network) {
+	n.Clock, n.Config, n.net, n.given = NewClock(), cfg, net, make(chan struct{})
+	n.Ctx, n.cancel = context.WithCancel(context.Background())
+	n.Work, n.halt = context.WithCancel(n.Ctx)
+}
+
+// Enter makes the node a member, which others reach at addr.
+func (n *Node) Enter(ctx context.Context, addr string) (member.Member, error) {
+	return n.Members.JoinCN(ctx, addr, n.ready)
+}
+
+// ready begins to let others in and to follow what happens: nobody knows of it yet.
+func (n *Node) ready(m member.Member) {
+	n.member, n.Own = m, m.CN()
+	n.Table = inbox.NewTable(n.Own.ID, n.net)
+	st, _ := m.State()
+	n.Act(st) // others may ask at once
+	n.net.Start()
+	n.Go(n.follow)
+	n.Go(n.beat)
+}
+
+// UseMemory begins to use the memory nodes that there are, and those that come.
+func (n *Node) UseMemory() {
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	n.joined = true
+	st, _ := n.State()
+	n.attach(st)
+}
+
+// OpenAgent opens the agent's Port. It is the last step of joining.
+func (n *Node) OpenAgent() (err error) {
+	n.agent, err = n.net.NewPort(n.Table.Agent())
+	return err
+}
+
+// Abort ends a node that could not join.
+func (n *Node) Abort(ctx context.Context) {
+	n.quit()
+	_ = n.leave(ctx, member.Member.Leave)
+	n.shut()
+}
+
+// Vanish ends a node without a word, as the end of its process would. For tests.
+func (n *Node) Vanish() {
+	n.quit()
+	n.shut()
+}
+
+// Go runs a task of the node, which ends before the node does.
+func (n *Node) Go(task func()) { n.tasks.Go(task) }
+
+// follow acts on states, until the membership ends.
+func (n *Node) follow() {
+	if Follow(n.Ctx, n.member, n.Act) != nil {
+		n.Fence()
+	}
+}
+
+// Act acts on a state.
+func (n *Node) Act(st *member.State) {
+	n.Mu.Lock()
+	old, newer := n.Take(st)
+	if !newer {
+		n.Mu.Unlock()
+		return
+	}
+	for r := range n.Remotes {
+		if !st.Has(r.MN.Life) {
+			r.Lanes.End()
+		}
+	}
+	n.attach(st)
+	for l := range n.Links {
+		if !Lives(st, l.Peer) {
+			n.links[l.Peer.ID].CompareAndSwap(l, nil)
+			l.stop()
+		}
+	}
+	drain := n.net.Shut(st)
+	n.Mu.Unlock()
+	drain() // what those had sent is delivered before the news that they have gone
+	if old != nil {
+		n.Table.Deliver(fabric.AgentOf(n.Own.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{st.Revision}})
+	}
+}
+
+// attach begins to use the memory nodes of a state; Mu is held.
+func (n *Node) attach(st *member.State) {
+	if !n.joined || n.Work.Err() != nil || n.fenced.Load() || n.closed.Load() {
+		return
+	}
+	for _, m := range st.MNs {
+		if m.ID < MaxMN { // others are of another program: no memory node of ours joins with such a number
+			n.net.Attach(m)
+		}
+	}
+}
+
+// beat has the network look now and then whether those who should answer do.
+func (n *Node) beat() {
+	t := time.NewTicker(n.Heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			n.net.Beat()
+		case <-n.Ctx.Done():
+			return
+		}
+	}
+}
+
+// Remote returns a memory node as it is in use at present; nil: it never was.
+func (n *Node) Remote(id fabric.MemID) *Remote {
+	if id >= MaxMN {
+		return nil
+	}
+	return n.remotes[id].Load()
+}
+
+// Place puts a memory node into its place: Ports find it there. Mu is held.
+func (n *Node) Place(r *Remote) { n.remotes[r.MN.ID].Store(r) }
+
+// Remotes yields all memory nodes that are or were in use.
+func (n *Node) Remotes(yield func(*Remote) bool) {
+	for i := range n.remotes {
+		if r := n.remotes[i].Load(); r != nil && !yield(r) {
+			return
+		}
+	}
+}
+
+// Links yields all links to other compute nodes.
+func (n *Node) Links(yield func(*Link) bool) {
+	for i := range n.links {
+		if l := n.links[i].Load(); l != nil && !yield(l) {
+			return
+		}
+	}
+}
+
+// Fence notes that the cluster has given this node up.
+func (n *Node) Fence() {
+	if n.closed.Load() || n.fenced.Swap(true) {
+		return
+	}
+	n.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.Own.ID))
+	n.cut()
+	close(n.given)
+}
+
+// cut lets nothing out any more.
+func (n *Node) cut() {
+	n.halt()
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	for r := range n.Remotes {
+		r.Lanes.End()
+	}
+	for l := range n.Links {
+		l.stop()
+	}
+}
+
+// Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
+func (n *Node) Fenced() <-chan struct{} { return n.given }
+
+// IsFenced reports whether the cluster has given this node up.
+func (n *Node) IsFenced() bool { return n.fenced.Load() }
+
+// IsClosed reports whether the node is closed, or is about to be.
+func (n *Node) IsClosed() bool { return n.closed.Load() }
+
+// Contact is member.Contact.
+func (n *Node) Contact() (silent time.Duration, why error) { return Reach(n.member) }
+
+var _ member.Follower = (*Node)(nil)
+
+// Revision returns that of the state that the node acts on.
+func (n *Node) Revision() uint64 {
+	st, _ := n.State()
+	return st.Revision
+}
+
+// ID is fabric.Node.ID.
+func (n *Node) ID() fabric.CNID { return n.Own.ID }
+
+// Open is fabric.Node.Open.
+func (n *Node) Open() (fabric.Port, error) {
+	box, err := n.Table.Open()
+	if err != nil {
+		return nil, err
+	}
+	return n.net.NewPort(box)
+}
+
+// Agent is fabric.Node.Agent.
+func (n *Node) Agent() fabric.Port { return n.agent }
+
+// Retire is fabric.Node.Retire.
+func (n *Node) Retire(id fabric.ClientID) { n.Table.Retire(id) }
+
+// Dead says why there is no way to a compute node.
+func (n *Node) Dead(cn fabric.CNID) error {
+	if n.fenced.Load() {
+		return fmt.Errorf("%w: %v", fabric.ErrFenced, n.Own.ID)
+	}
+	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
+}
+
+// closeFlush is how long Close goes on trying to send what is queued.
+const closeFlush = time.Second
+
+// Close is fabric.Node.Close.
+func (n *Node) Close() error { return n.end(member.Member.Leave) }
+
+// Fail is fabric.Node.Fail.
+func (n *Node) Fail() error { return n.end(member.Member.Fail) }
+
+// end leaves the cluster, by Leave or Fail of the membership.
+func (n *Node) end(how func(member.Member, context.Context) error) error {
+	n.closing.Lock()
+	defer n.closing.Unlock()
+	if n.closed.Load() {
+		return nil
+	}
+	for l := range n.Links {
+		l.wire.Ask()
+	}
+	limit := time.Now().Add(closeFlush)
+	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {
+		time.Sleep(200 * time.Microsecond)
+	}
+	if n.unsent() { // a client that waits for such a message may wait for long: let all look after their locks
+		how = member.Member.Fail
+	}
+	n.quit()
+	err := n.leave(context.Background(), how)
+	n.shut()
+	return err
+}
+
+func (n *Node) unsent() bool {
+	for l := range n.Links {
+		if l.wire.Unsent() {
+			return true
+		}
+	}
+	return false
+}
+
+// quit stops using the fabric.
+func (n *Node) quit() {
+	n.closed.Store(true)
+	if n.Table != nil {
+		n.Table.CloseAll()
+	}
+	n.cut()
+}
+
+// leave ends the membership, so that what follows is no death.
+func (n *Node) leave(ctx context.Context, how func(member.Member, context.Context) error) error {
+	if n.fenced.Load() {
+		return nil
+	}
+	return leave(ctx, n.member, how)
+}
+
+// shut gives everything back.
+func (n *Node) shut() {
+	n.cancel()
+	n.net.Stop()
+	n.tasks.Wait()
+	n.net.Release()
+}

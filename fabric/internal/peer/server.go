@@ -1,0 +1,238 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A Server is the life of a memory node in the cluster: it joins, acts on states, joins again with its memory when the cluster has given it up, and
+// leaves. What it lends, and to whom, is the business of its [Lender]. It is a member.MemoryServer.
+type Server struct {
+	Standing // what it acts on
+	Config
+	Door *Door
+	Base unsafe.Pointer  // of its memory
+	Ctx  context.Context // ends with the server
+
+	lend    Lender
+	id      fabric.MemID
+	size    uint64
+	tasks   sync.WaitGroup
+	cancel  context.CancelFunc
+	closing sync.Once
+	done    chan struct{} // closed when it does not serve any more
+
+	Mu     sync.Mutex
+	Own    member.MN
+	member member.Member // the present one, or the last
+	away   error         // why it is none now, and joins again
+	err    error         // why it does not serve any more
+	ended  bool
+}
+
+// A Lender is the part of a memory node that lends memory: it lets compute nodes in and shuts them out. Mu is held in the first three functions.
+type Lender struct {
+	// Renew begins an epoch, that of Own: nothing of the epoch before is valid any more. Nobody knows of the new one yet.
+	Renew func()
+	// Evict shuts out compute nodes that are not in a state; nil: all. When it returns, nothing of what those have sent can reach
+	// memory any more.
+	Evict func(st *member.State)
+	// Suspended is called when the cluster has given the memory node up, and all are shut out. An error ends the server.
+	Suspended func() error
+	// Stop lets nobody in any more. Release gives everything back, when all tasks have ended. Both may be called when a server has not been made as
+	// a whole.
+	Stop, Release func()
+}
+
+// Init makes s a server that is no member yet.
+func (s *Server) Init(cfg Config, lend Lender) {
+	s.Config, s.lend, s.done = cfg, lend, make(chan struct{})
+	s.Ctx, s.cancel = context.WithCancel(context.Background())
+}
+
+// Join makes the server a member, until Close. start is called when it is ready to let others in, before anybody knows of it.
+func (s *Server) Join(ctx context.Context, own member.MN, start func()) error {
+	s.Own, s.id, s.size = own, own.ID, own.Size
+	m, err := s.Members.JoinMN(ctx, own, func(m member.Member) {
+		s.ready(m)
+		start()
+	})
+	if err != nil {
+		return err
+	}
+	s.Admit()
+	k := Keeper{Members: s.Members, Own: s.Member, Suspend: s.suspend, Ready: s.ready, Admit: s.Admit, Report: s.Report}
+	s.Go(func() {
+		if err := k.Stay(s.Ctx, m); err != nil {
+			s.Report(err)
+			s.Quit(err)
+		}
+	})
+	return nil
+}
+
+// Go runs a task of the server, which ends before the server does.
+func (s *Server) Go(task func()) { s.tasks.Go(task) }
+
+// ready begins to serve in a new epoch: nobody knows of it yet. Nobody is let in before it is admitted.
+func (s *Server) ready(m member.Member) bool {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.member, s.Own, s.away = m, m.MN(), nil
+	s.lend.Renew()
+	s.Reset() // the revision may be that of a coordinator that has lost its storage since
+	st, _ := m.State()
+	s.Take(st)
+	s.Go(func() {
+		_ = Follow(s.Ctx, m, func(st *member.State) { s.act(m, st) }) // its end is the Keeper's business
+	})
+	return true
+}
+
+// suspend shuts everybody out: when it returns, nothing reaches memory until the memory node is ready in a new epoch.
+func (s *Server) suspend(why error) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	served := s.away == nil
+	s.away = why
+	s.lend.Evict(nil)
+	if !served || s.ended {
+		return
+	}
+	if err := s.lend.Suspended(); err != nil {
+		err = fmt.Errorf("memory node %v joins again: %w", s.id, err)
+		s.Report(err)
+		s.quit(err)
+		s.cancel() // it joins no more
+	}
+}
+
+// act acts on a state of a membership: who is not in it is shut out.
+func (s *Server) act(m member.Member, st *member.State) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if m != s.member {
+		return // of a membership that has ended
+	}
+	s.Take(st)
+	s.lend.Evict(st)
+}
+
+// Closed says why nobody is let in at present; nil: members are. Mu is held.
+func (s *Server) Closed() error {
+	switch {
+	case s.ended:
+		return fmt.Errorf("%w: %v ends", fabric.ErrNodeDown, s.id)
+	case s.away != nil:
+		return fmt.Errorf("%w: %v joins the cluster again: %v", fabric.ErrNodeDown, s.id, s.away)
+	}
+	return nil
+}
+
+// ID is member.MemoryServer.ID.
+func (s *Server) ID() fabric.MemID { return s.id }
+
+// Size is member.MemoryServer.Size.
+func (s *Server) Size() uint64 { return s.size }
+
+// Word is member.MemoryServer.Word.
+func (s *Server) Word(offset uint64) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Add(s.Base, offset))
+}
+
+// Epoch is member.MemoryServer.Epoch.
+func (s *Server) Epoch() uint32 { return s.Member().Epoch }
+
+// Member is member.MemoryServer.Member.
+func (s *Server) Member() member.MN {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Own
+}
+
+// Contact is member.Contact.
+func (s *Server) Contact() (silent time.Duration, why error) {
+	s.Mu.Lock()
+	m := s.member
+	s.Mu.Unlock()
+	return Reach(m)
+}
+
+// Away is member.MemoryServer.Away.
+func (s *Server) Away() error {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.away
+}
+
+// Addr is member.MemoryServer.Addr.
+func (s *Server) Addr() net.Addr { return s.Door.Addr() }
+
+// Done is member.MemoryServer.Done.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err is member.MemoryServer.Err.
+func (s *Server) Err() error {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.err
+}
+
+// Quit shuts everybody out, for good.
+func (s *Server) Quit(why error) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.quit(why)
+}
+
+// quit is Quit; Mu is held.
+func (s *Server) quit(why error) {
+	if s.ended {
+		return
+	}
+	s.ended, s.err = true, why
+	s.lend.Evict(nil)
+	close(s.done)
+}
+
+// End quits and gives everything back, but leaves the membership to whom it belongs.
+func (s *Server) End(why error) {
+	s.closing.Do(func() {
+		s.Quit(why)
+		s.cancel()
+		s.lend.Stop()
+		s.tasks.Wait()
+		s.lend.Release()
+	})
+}
+
+// Close is member.MemoryServer.Close.
+func (s *Server) Close() error {
+	s.Quit(nil) // it joins no more
+	s.Mu.Lock()
+	m, away := s.member, s.away
+	s.Mu.Unlock()
+	var err error
+	if away == nil {
+		err = leave(context.Background(), m, member.Member.Leave)
+	}
+	if errors.Is(err, fabric.ErrFenced) {
+		err = nil // it was given up before
+	}
+	s.End(nil)
+	return err
+}
+
+var _ member.MemoryServer = (*Server)(nil)
