@@ -66,7 +66,7 @@ func (c ClientID) String() string { return fmt.Sprintf("cn%d/%d", uint8(c.CN()),
 //	+---------+---------+------------------------+
 //
 // memory tells the memories apart that a memory node has had: it is 0 until the node comes back without what it had
-// (a loss: docs/failures.md). Fabrics have no use for it; who holds an address of a memory that is gone is refused by what is above them
+// (a loss: docs/restarts.md). Fabrics have no use for it; who holds an address of a memory that is gone is refused by what is above them
 // (lock.Attacher), so that he does not take another memory for his.
 type Addr uint64
 
