@@ -9,6 +9,6 @@
 //	cluster.Close()
 //
 // Counters of a session that is open are as of the last of its acquisitions that was sampled (one in
-// cn.SampleEvery); the histograms count these samples only. docs/operations.md says what each metric means and
+// cn.SampleEvery); the histograms count these samples only. docs/monitoring.md says what each metric means and
 // when to wonder, and deploy/grafana has a dashboard.
 package metrics

@@ -336,7 +336,7 @@ func TestDashboardAndAlertsAndManual(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(readFile(t, filepath.Join(deploy, "prometheus", "rules.yaml"))), &rules); err != nil || len(rules.Groups) == 0 {
 		t.Fatalf("the alerts: %v", err)
 	}
-	manual := readFile(t, "../../../docs/operations.md")
+	manual := readFile(t, "../../../docs/monitoring.md")
 	for _, r := range rules.Groups[0].Rules {
 		expressions = append(expressions, r.Expr)
 		if !strings.Contains(manual, r.Alert) {
