@@ -7,7 +7,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/memory/reclaim"
 )
 
 // A Collection is a store or tree as long as a compute node has it open. Any goroutine may use it.
@@ -18,8 +17,8 @@ type Collection struct {
 
 	losses  atomic.Uint32 // memories that were lost; one more when it is dropped
 	dropped atomic.Bool
-	turn    reclaim.Turn  // to open it anew, or missing parts
-	going   reclaim.Going // how this compute node lets it go when it has been dropped
+	turn    Turn // to open it anew, or missing parts
+	letting letting
 }
 
 // Of returns the collection of a kind that has a name, on some memory nodes.

@@ -5,6 +5,7 @@
 //	Collection   one of them, as long as this compute node has it open: losses of memory, the drop         collection.go
 //	Handle       the collection as it was opened once: its parts, this compute node's registration         handle.go
 //	Part         its memory on one memory node
+//	Turn         what one client of a compute node has at a time: to open parts anew                       turn.go
 //
 // # Losses of memory
 //

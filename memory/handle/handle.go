@@ -89,7 +89,7 @@ func (h *Handle) CountLoss() {
 func (h *Handle) Gone() error { return h.of.gone() }
 
 // Turn is what one client of the compute node has at a time, to open missing parts.
-func (h *Handle) Turn() *reclaim.Turn { return &h.of.turn }
+func (h *Handle) Turn() *Turn { return &h.of.turn }
 
 // Registered reports whether the first part is there. Only then may this compute node change anything: others know of it.
 func (h *Handle) Registered() bool { return !h.Parts[0].Missing() }
@@ -126,7 +126,7 @@ func (h *Handle) Register(port fabric.Port, kept *reclaim.Member) (err error) {
 	if err != nil {
 		return h.opening(err)
 	}
-	h.of.going.Add(h.Member)
+	h.of.letting.add(h.Member)
 	// A drop retires the entries first, and looks at the registrations then.
 	for _, p := range h.Parts {
 		if p.Missing() {
@@ -225,66 +225,6 @@ func (h *Handle) settle(l lock.Locker) error {
 		}
 	}
 	return nil
-}
-
-// LetGo lets a collection go that has been dropped, on this compute node, of which h is the newest handle: to be called again until done, when the drop is known.
-// Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
-// that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
-func (h *Handle) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
-	if !h.of.Dropped() {
-		return false, nil
-	}
-	asker := reclaim.User{Use: lock.InUseOf(l)}
-	owned := func() (func(fabric.Addr) bool, error) { return h.owned(l) }
-	left := func(begun *uint64, some func(fabric.Addr) bool) bool { return lock.Left(l, begun, some) }
-	if done, err = h.of.going.Gone(l.Port().Now(), &asker, owned, left); err == nil && done {
-		err = h.leaveDropped(l, view)
-	}
-	if err != nil {
-		return false, h.of.kind.wrapped(fmt.Errorf("let go of %q: %w", h.of.name, err))
-	}
-	return done, nil
-}
-
-// leaveDropped ends the registration with a dropped collection, and gives its memory back if no other compute node has it open.
-func (h *Handle) leaveDropped(l lock.Locker, view func() fabric.View) error {
-	if !h.Registered() {
-		return nil // no other compute node waits for this one
-	}
-	err := h.of.going.Leave(h.Member, func(ops []fabric.Op) error { return lock.Do(l, ops) })
-	if err != nil && !errors.Is(err, lock.ErrMemoryLost) { // else the registration is gone with the memory
-		return err
-	}
-	return FreeDropped(lock.Path(l), h.of.nodes, view)
-}
-
-// owned returns what reports whether an address is in memory of the collection.
-func (h *Handle) owned(l lock.Locker) (func(fabric.Addr) bool, error) {
-	pages := make([]*memory.Pages, len(h.Parts))
-	for i, p := range h.Parts {
-		if p.Missing() {
-			continue // this compute node has had nothing there
-		}
-		err := lock.Renew(l, p.MN) // l's client may have to hear of a loss before this collection
-		if err != nil {
-			return nil, err
-		}
-		if pages[i], err = p.Region.Pages(lock.Path(l)); errors.Is(err, lock.ErrMemoryLost) {
-			continue // nothing of it is there any more
-		} else if err != nil {
-			return nil, err
-		}
-	}
-	return func(a fabric.Addr) bool {
-		for i, p := range h.Parts {
-			if p.MN == a.MN() && pages[i] != nil {
-				if mine, _ := pages[i].Owner(a.Offset(), &p.Entry); mine {
-					return true
-				}
-			}
-		}
-		return false
-	}, nil
 }
 
 // Reclaim finds memory that no compute node has, over an owner: see reclaim.Member.

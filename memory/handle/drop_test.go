@@ -1,6 +1,10 @@
-package reclaim
+package handle
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/declock/declock/memory/reclaim"
+)
 
 type flag bool
 
@@ -8,10 +12,10 @@ func (f *flag) Busy() bool { return bool(*f) }
 
 // A store is not let go while a client is at an operation, whether or not it takes pieces.
 func TestIdle(t *testing.T) {
-	var g Going
-	m, mine, theirs := new(Member), flag(true), new(flag)
-	g.Add(m)
-	own, other := &User{Use: &mine}, &User{Use: theirs}
+	var g letting
+	m, mine, theirs := new(reclaim.Member), flag(true), new(flag)
+	g.add(m)
+	own, other := &reclaim.User{Use: &mine}, &reclaim.User{Use: theirs}
 	m.Add(own)
 	m.Add(other)
 	own.Enter()

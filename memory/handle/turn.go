@@ -1,4 +1,4 @@
-package reclaim
+package handle
 
 import (
 	"sync/atomic"
