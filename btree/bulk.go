@@ -29,10 +29,8 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 		return err
 	}
 	defer c.end()
-	if c.t.h.Lost() {
-		if err := c.catchUp(); err != nil {
-			return err
-		}
+	if err := c.catchUp(); err != nil {
+		return err
 	}
 	if o.FillPercent == 0 {
 		o.FillPercent = 90

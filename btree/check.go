@@ -121,10 +121,8 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 		return nil, err
 	}
 	defer c.end()
-	if c.t.h.Lost() {
-		if err := c.catchUp(); err != nil {
-			return nil, err
-		}
+	if err := c.catchUp(); err != nil {
+		return nil, err
 	}
 	if err := c.whole(); err != nil {
 		return nil, err

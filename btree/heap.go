@@ -253,10 +253,8 @@ func (c *Client) Drain() error {
 }
 
 func (c *Client) drain() error {
-	if c.t.h.Lost() {
-		if err := c.catchUp(); err != nil {
-			return err
-		}
+	if err := c.catchUp(); err != nil {
+		return err
 	}
 	c.user.Enter()
 	defer c.user.Leave()

@@ -213,10 +213,13 @@ func (t *Tree) forget(p ptr) {
 	t.forgotten.Store(true)
 }
 
-// catchUp is called at the beginning of an operation of a client whose tree is outdated: after a loss it says what is gone, and it opens a
+// catchUp is called at the beginning of an operation: if the client's tree is outdated, it returns what is gone after a loss, and opens a
 // tree that waits.
 func (c *Client) catchUp() error {
-	if !c.t.waits() {
+	switch {
+	case !c.t.h.Lost():
+		return nil
+	case !c.t.waits():
 		return c.revive()
 	}
 	t, err := c.t.reopened(c.l)

@@ -39,21 +39,17 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	defer c.end()
-	if c.t.h.Lost() {
-		if err := c.catchUp(); err != nil && c.t.waits() && errors.Is(err, fabric.ErrNodeDown) {
-			return false, nil
-		} else if err != nil {
-			return false, err
-		}
+	if err := c.catchUp(); err != nil && c.t.waits() && errors.Is(err, fabric.ErrNodeDown) {
+		return false, nil
+	} else if err != nil {
+		return false, err
 	}
 	c.completeInBackground()
 	if err := c.wrapped(c.t.h.Answer(&c.work, &c.user)); err != nil {
 		return false, err
 	}
-	if c.t.h.Lost() {
-		if err := c.catchUp(); err != nil {
-			return false, err
-		}
+	if err := c.catchUp(); err != nil {
+		return false, err
 	}
 	return c.t.h.Tend(newOwner(c, view))
 }
@@ -109,10 +105,8 @@ func (c *Client) Reclaim(view func() fabric.View) error {
 }
 
 func (c *Client) reclaim(view func() fabric.View) error {
-	if c.t.h.Lost() {
-		if err := c.catchUp(); err != nil {
-			return err
-		}
+	if err := c.catchUp(); err != nil {
+		return err
 	}
 	if err := c.whole(); err != nil {
 		return err
@@ -127,10 +121,8 @@ func (c *Client) OpenOn() ([]fabric.CNID, error) {
 		return nil, err
 	}
 	defer c.end()
-	if c.t.h.Lost() {
-		if err := c.catchUp(); err != nil {
-			return nil, err
-		}
+	if err := c.catchUp(); err != nil {
+		return nil, err
 	}
 	return c.t.h.OpenOn(newOwner(c, nil))
 }
