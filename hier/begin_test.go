@@ -12,14 +12,13 @@ import (
 // follow as in the first.
 func TestTenureBeginsAnew(t *testing.T) {
 	x := &local{relation: relation{state: acquiring, life: &life{}, tenure: tenure{seq: cql.MaxSeq, streak: 7, sharing: 5}}}
-	x.note.text, x.note.owed = []byte{1}, 1
-	x.val.size, x.val.dirty = 8, true
+	x.left.addr, x.left.data, x.left.owed, x.left.dirty = 8, []byte{1}, 1, true
 	k := &Locker{table: NewTable(Policy{})}
 	k.begin(x, &cql.Place{Lock: fabric.At(0, 4096), Index: 9, Mode: lock.Exclusive})
 	if x.token() != cql.Token(0, 9, 0) || x.streak != 0 || x.sharing != 0 {
 		t.Errorf("token %v, streak %d, sharing since %d", x.token(), x.streak, x.sharing)
 	}
-	if len(x.note.text) != 0 || x.note.owed != 0 || x.val.size != 0 || x.val.dirty {
-		t.Errorf("note %v, owed %d, value of %d bytes, dirty %v", x.note.text, x.note.owed, x.val.size, x.val.dirty)
+	if len(x.left.data) != 0 || x.left.addr != 0 || x.left.owed != 0 || x.left.dirty {
+		t.Errorf("%d bytes of %v are left, owed %d, dirty %v", len(x.left.data), x.left.addr, x.left.owed, x.left.dirty)
 	}
 }

@@ -390,7 +390,7 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 	err := fmt.Errorf("%w: token %v of %v", *x.life.why.Load(), x.token(), x.place.Lock)
 	place := x.place
 	k.settleAll(x, err) // nobody can write the value any more
-	x.val.size, x.val.dirty = 0, false
+	x.left.clear()
 	switch x.holders--; {
 	case x.holders > 0:
 		k.table.step(x, evLeave)

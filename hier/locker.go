@@ -280,7 +280,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	w := &k.self
 	k.compare(r.Lock.MN())
 	s.mu.Lock()
-	if w.verdict == granted && x.note.owed != 0 && !errors.Is(err, fabric.ErrClosed) {
+	if w.verdict == granted && x.left.owed != 0 && !errors.Is(err, fabric.ErrClosed) {
 		k.inherit(x, r)
 		s.mu.Unlock()
 		return k.hold(s, x, h, r, w.token)

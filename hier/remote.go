@@ -193,10 +193,9 @@ func (k *Locker) begin(x *local, place *cql.Place) {
 	x.place = *place
 	x.gen++
 	x.tenure = tenure{mode: place.Mode, holders: 1, stamp: place.Behind, gate: x.arrived}
-	x.note.clear()
-	x.val.size, x.val.dirty = 0, false
+	x.left.clear()
 	if place.Carried.Words > 0 {
-		x.val.arrive(place)
+		x.left.arrive(place)
 	}
 }
 
@@ -273,24 +272,15 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		return k.releaseLost(s, x)
 	}
 	if v != nil && v.Dirty {
-		x.val.set(v)
-		x.val.dirty = true
+		x.left.setValue(v)
+		x.left.dirty = true
 	}
-	if x.holders == 1 && x.queue.head == nil && x.note.owed == 0 {
+	if x.holders == 1 && x.queue.head == nil && x.left.owed == 0 {
 		return k.giveUp(s, x, before) // nobody else of this node is concerned
 	}
-	wait, before, err := k.perform(s, x, h, text, before, slack)
-	owing := wait != nil
-	var unwritten error
-	if x.val.dirty && !k.defers(x) && k.stays(x, slack) {
-		unwritten = k.commit(s, x)
-		err = errors.Join(err, unwritten)
-	}
+	wait, rest, err := k.work(s, x, h, text, before, slack)
 	if x.over() { // since we looked: clients of the new life may wait here
 		return errors.Join(err, k.releaseLost(s, x))
-	}
-	if x.val.dirty && unwritten == nil && k.stays(x, slack) { // a release that has failed waits for nobody
-		wait = k.join(x)
 	}
 	w := k.table.policy.successor(x, slack)
 	switch {
@@ -298,10 +288,10 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		k.table.step(x, evLeave)
 		x.holders--
 	case w != nil:
-		x.note.pass(h, text, owing, err)
+		x.left.leave(h, text, wait != nil, err)
 		k.handOver(x, w)
 	default:
-		rerr := k.giveUp(s, x, before)
+		rerr := k.giveUp(s, x, rest)
 		if err == nil {
 			return rerr
 		}
@@ -310,7 +300,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	s.mu.Unlock()
 	k.wakeAll(h.Lock)
 	if wait != nil {
-		err = errors.Join(err, k.awaitCommit(s, wait))
+		err = errors.Join(err, k.awaitWork(s, wait))
 	}
 	return err
 }
@@ -321,19 +311,6 @@ func (k *Locker) stays(x *local, slackUs int16) bool {
 		return true
 	}
 	return k.table.policy.successor(x, slackUs) != nil
-}
-
-// defers tells whether a release may leave it to those after it to write the value back.
-// A client that holds another lock must not wait for them: they may want that lock.
-func (k *Locker) defers(x *local) bool {
-	switch {
-	case !k.table.policy.Defer || len(k.holding) > 0:
-		return false
-	case x.commits == nil:
-		x.deferred = k.port.Now()
-		return true
-	}
-	return k.port.Now()-x.deferred < maxDefer
 }
 
 // handOver passes the lock from its last holder to a waiter of the node that
@@ -359,14 +336,14 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 	hold := x.place
 	s.mu.Unlock()
 	place := &hold
-	if x.val.dirty { // nobody else touches the local lock now
+	if x.left.dirty { // nobody else touches the local lock now
 		n := copy(k.last[:], before)
 		k.last[n] = k.writeBack(x)
 		before = k.last[:n+1]
 	}
 	place.Carried.Words = 0
 	if k.table.policy.Carry {
-		x.val.carry(place)
+		x.left.carry(place)
 	}
 	hot := false
 	if k.table.policy.Lean {

@@ -124,9 +124,7 @@ func (s *shard) appendState(dst []byte, i int) []byte {
 
 func (x *local) appendState(dst []byte) []byte {
 	dst = appendWord(dst, x.gen)
-	dst = appendWord(appendText(dst, string(x.note.text)), x.note.owed)
-	dst = appendBool(appendWord(dst, x.val.addr), x.val.dirty)
-	dst = appendText(dst, string(x.val.data[:x.val.size]))
+	dst = x.left.appendState(dst)
 	dst = appendWord(x.place.AppendState(dst), x.state)
 	for _, b := range [...]bool{x.frozen, x.expired} {
 		dst = appendBool(dst, b)
@@ -140,10 +138,19 @@ func (x *local) appendState(dst []byte) []byte {
 	}
 	dst = appendWord(appendWord(append(dst, 0), x.arrived), x.gate)
 	dst = appendWord(appendWord(appendWord(dst, x.stamp), x.sharing), x.bound)
-	for c := x.commits; c != nil; c = c.next {
+	return dst
+}
+
+func (f *handoff) appendState(dst []byte) []byte {
+	dst = appendWord(appendText(dst, string(f.data)), f.addr)
+	dst = appendWord(appendBool(dst, f.dirty), f.owed)
+	for c := f.waits; c != nil; c = c.next {
 		dst = c.appendState(append(dst, 1))
 	}
-	return appendWord(append(dst, 0), x.deferred)
+	if dst = append(dst, 0); f.waits != nil {
+		dst = appendWord(dst, f.deferred)
+	}
+	return dst
 }
 
 func (w *waiter) appendState(dst []byte) []byte {

@@ -13,16 +13,15 @@ import (
 // that one of its clients holds or wants. It exists only so long.
 // The shard's mutex guards it.
 type local struct {
-	next *local // in the hash chain, or the free list
-	gen  uint32 // of the tenure: a prefetch of another tenure is void
-	note note   // what the last exclusive holder of this tenure left to the next
-	val  kept   // the lock's value, in this tenure
+	next *local  // in the hash chain, or the free list
+	gen  uint32  // of the tenure: a prefetch of another tenure is void
+	left handoff // in this tenure
 
 	relation // all that a fresh local lock has zero
 }
 
-// A relation is what a local lock is between its first client and its last. (A tenure begins
-// with a note and a value that are empty: local.begin.)
+// A relation is what a local lock is between its first client and its last. (What is left to the next holder begins with a
+// tenure: Locker.begin. Its memory is used again.)
 type relation struct {
 	// Table.step changes these, with all that the diagram in doc.go says.
 	state  state
@@ -40,9 +39,6 @@ type relation struct {
 
 	queue   waiters
 	arrived uint64 // waiters so far
-
-	commits  *commit     // releases that wait for the value to be written back, or for what they left to others to be done
-	deferred fabric.Time // since when there are any
 }
 
 // A tenure is the time from the grant of the remote lock to this node to its release.

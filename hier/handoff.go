@@ -1,0 +1,354 @@
+package hier
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A handoff is what the holders of a tenure leave to those after them: bytes that these need not READ, and perhaps work that they take over,
+// so that one WRITE does for many. There is one at a time:
+//
+//   - a value (lock.Keeper): the lock layer reads and writes it. It comes with the grant, or by a READ; while it is dirty, memory
+//     has an older one, and the work is the WRITE: of the holder that gives the remote lock up, or of the first that does not defer it.
+//   - a note (lock.Hold.Note): only holders know what it means. The work (lock.Hold.Owing) is the operations of their releases: the next
+//     holder does them with its own.
+//
+// Releases whose work is not done wait for it, and return its error. The shard's mutex guards a handoff.
+type handoff struct {
+	data []byte      // none: nothing is left
+	addr fabric.Addr // of a value; of a note 0, where no value is
+
+	dirty bool   // a value: newer than what the memory node has
+	owed  uint64 // a note: not 0 if the operations of holders before, who wait, are left to the one that gets it
+
+	waits    *commit     // releases that wait
+	deferred fabric.Time // since when there are any
+}
+
+// A commit is a release that waits until its work is done.
+type commit struct {
+	next   *commit
+	client fabric.ClientID
+	done   bool
+	err    error
+}
+
+// clear takes away what was left. Releases that wait go on waiting.
+func (f *handoff) clear() { f.data, f.addr, f.dirty, f.owed = f.data[:0], 0, false, 0 }
+
+// isNote reports whether a note may be in a handoff: no value is.
+func (f *handoff) isNote() bool { return f.addr == 0 }
+
+// setValue takes over a holder's value.
+func (f *handoff) setValue(from *lock.Value) {
+	f.addr, f.data = from.Addr, append(f.data[:0], from.Buf...)
+}
+
+// value gives a holder the value, if it is known.
+func (f *handoff) value(to *lock.Value) bool {
+	if f.isNote() || f.addr != to.Addr || len(f.data) != len(to.Buf) {
+		return false
+	}
+	copy(to.Buf, f.data)
+	return true
+}
+
+// arrive takes over the value that came with the grant of a place.
+func (f *handoff) arrive(p *cql.Place) {
+	f.addr, f.data = fabric.Addr(int64(p.Lock)+int64(p.Carried.Offset)), f.data[:0]
+	for _, w := range p.Carried.Word[:p.Carried.Words] {
+		f.data = binary.LittleEndian.AppendUint64(f.data, w)
+	}
+}
+
+// carry gives the value to the grants that the release of a place sends, if it is small enough.
+// The place must have none.
+func (f *handoff) carry(p *cql.Place) {
+	off := int64(f.addr) - int64(p.Lock)
+	if f.isNote() || len(f.data) > 8*cql.MaxCarried || int64(int32(off)) != off {
+		return
+	}
+	p.Carried.Offset, p.Carried.Words = int32(off), uint8(len(f.data)/8)
+	for i := range p.Carried.Words {
+		p.Carried.Word[i] = binary.LittleEndian.Uint64(f.data[8*i:])
+	}
+}
+
+// leave keeps the note of the holder of h for the next one, when the operations of its release have been executed, with err, or are
+// owed. It takes the place of a value that memory has, too.
+func (f *handoff) leave(h *lock.Hold, text []byte, owing bool, err error) {
+	if h.Mode != lock.Exclusive { // what the last one left is right still
+		return
+	}
+	if !f.isNote() && (f.dirty || len(text) == 0) { // values are touched by those who know them only
+		return
+	}
+	f.clear()
+	if err != nil || len(text) > lock.MaxNote {
+		return
+	}
+	f.data = append(f.data, text...)
+	if owing {
+		f.owed = h.Owing
+	}
+}
+
+// keepable reports whether a value is one that can be kept with a lock.
+func keepable(v *lock.Value, l fabric.Addr) bool {
+	n := len(v.Buf)
+	return n > 0 && n%8 == 0 && n <= lock.MaxValue && v.Addr%8 == 0 && v.Addr.MN() == l.MN()
+}
+
+// AcquireValue implements lock.Keeper.
+func (k *Locker) AcquireValue(h *lock.Hold, r *lock.Request, v *lock.Value) error {
+	if !keepable(v, r.Lock) || len(r.Reads) == lock.MaxPiggyback {
+		return fmt.Errorf("%w: a value of %d bytes at %v for %v with %d READs", lock.ErrMisuse, len(v.Buf), v.Addr, r.Lock, len(r.Reads))
+	}
+	v.Dirty = false
+	k.value, k.valued = v, v.Overwrite
+	if v.Overwrite {
+		k.value = nil
+	}
+	err := k.Acquire(h, r)
+	k.value = nil
+	return err
+}
+
+// readsOf returns a request's READs, with one of the value if that is still wanted.
+func (k *Locker) readsOf(r *lock.Request) []fabric.Op {
+	wanted := r.Reads
+	if r.Noted > 0 {
+		wanted = nil
+	}
+	if k.value == nil || k.valued {
+		return wanted
+	}
+	n := copy(k.reads[:], wanted)
+	k.reads[n] = fabric.Read(k.value.Addr, k.value.Buf)
+	return k.reads[:n+1]
+}
+
+// haveRead takes over the results of readsOf. The caller holds x.
+func (k *Locker) haveRead(s *shard, x *local, r *lock.Request, reads []fabric.Op) {
+	if len(reads) == 0 || &reads[0] != &k.reads[0] {
+		return
+	}
+	for i := range reads[:len(reads)-1] {
+		r.Reads[i].Old = reads[i].Old
+	}
+	s.mu.Lock()
+	if x.left.isNote() && x.left.owed == 0 {
+		x.left.setValue(k.value)
+	}
+	s.mu.Unlock()
+}
+
+// read executes what is left of a request's READs. The caller holds x.
+func (k *Locker) read(s *shard, x *local, r *lock.Request) error {
+	reads := k.readsOf(r)
+	if len(reads) == 0 {
+		return nil
+	}
+	err := k.port.Do(reads)
+	if err == nil {
+		k.haveRead(s, x, r, reads)
+	}
+	return err
+}
+
+// take gets the value from the node, if it is wanted and there. The shard is locked.
+func (k *Locker) take(x *local) {
+	k.valued = k.value != nil && x.left.value(k.value)
+}
+
+// inherit gives an exclusive holder the note of the last one, if that fits. The shard is locked.
+func (k *Locker) inherit(x *local, r *lock.Request) {
+	if f := &x.left; k.self.room > 0 && f.isNote() && len(f.data) <= k.self.room {
+		r.Noted, r.Owed = copy(r.Note, f.data), f.owed
+	}
+}
+
+// roomFor returns how long a note the caller of Acquire can take.
+func (k *Locker) roomFor(r *lock.Request) int {
+	if r.Mode != lock.Exclusive || k.value != nil {
+		return 0
+	}
+	return len(r.Note)
+}
+
+// ReleaseValue implements lock.Keeper.
+func (k *Locker) ReleaseValue(h *lock.Hold, v *lock.Value, before []fabric.Op) error {
+	if v != nil && v.Dirty && h.Held && (h.Mode != lock.Exclusive || !keepable(v, h.Lock)) {
+		return fmt.Errorf("%w: a new value of %d bytes at %v, by a client that holds %v %v", lock.ErrMisuse, len(v.Buf), v.Addr, h.Lock, h.Mode)
+	}
+	return k.release(h, v, before)
+}
+
+// work has the work of a release done that keeps the lock on this node, or leaves it to others: then it returns what to wait for. The operations
+// that it returns are for the release of the remote lock. The shard is locked, and may be unlocked meanwhile.
+func (k *Locker) work(s *shard, x *local, h *lock.Hold, text []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
+	wait, rest, err := k.perform(s, x, h, text, before, slackUs)
+	f := &x.left
+	if f.dirty && !k.defers(x) && k.stays(x, slackUs) {
+		if unwritten := k.commit(s, x); unwritten != nil {
+			return wait, rest, errors.Join(err, unwritten) // a release that has failed waits for nobody
+		}
+	}
+	if f.dirty && k.stays(x, slackUs) {
+		wait = k.join(x)
+	}
+	return wait, rest, err
+}
+
+// perform executes the operations of a release, unless the release of the remote lock is to: then it returns them. If they are
+// left to the next holder, it returns what to wait for. The shard is locked, and may be unlocked meanwhile.
+func (k *Locker) perform(s *shard, x *local, h *lock.Hold, text []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
+	switch {
+	case len(before) == 0:
+		k.repay(x, false, nil)
+		return nil, nil, nil
+	case !k.stays(x, slackUs):
+		return nil, before, nil
+	case k.owes(x, h, text, slackUs):
+		return k.join(x), nil, nil
+	}
+	// The next holder must find what we wrote, and uses another queue pair.
+	s.mu.Unlock()
+	err := k.do(before)
+	s.mu.Lock()
+	k.repay(x, true, err)
+	return nil, nil, err
+}
+
+// owes reports whether the operations of a release that stays with this node can be left to the next holder. The shard is locked.
+func (k *Locker) owes(x *local, h *lock.Hold, text []byte, slackUs int16) bool {
+	if h.Owing == 0 || h.Mode != lock.Exclusive || x.left.dirty || len(text) == 0 || len(text) > lock.MaxNote {
+		return false
+	}
+	w := k.table.policy.successor(x, slackUs)
+	return w != nil && w.mode == lock.Exclusive && len(text) <= w.room && k.defers(x)
+}
+
+// defers reports whether a release may leave its work to those after it.
+// A client that holds another lock must not wait for them: they may want that lock.
+func (k *Locker) defers(x *local) bool {
+	switch {
+	case !k.table.policy.Defer || len(k.holding) > 0:
+		return false
+	case x.left.waits == nil:
+		x.left.deferred = k.port.Now()
+		return true
+	}
+	return k.port.Now()-x.left.deferred < maxDefer
+}
+
+// repay tells those whose operations were left to a holder how the holder's own have ended: they are done
+// with them. The shard is locked; wakeAll must follow.
+func (k *Locker) repay(x *local, executed bool, err error) {
+	if x.left.owed == 0 {
+		return
+	}
+	if !executed && err == nil {
+		err = fmt.Errorf("%w: %v released without what holders before had left to do", lock.ErrMisuse, x.place.Lock)
+	}
+	x.left.owed = 0
+	k.settleAll(x, err)
+}
+
+// writeBack makes the operation that writes the value of a lock back. The shard is locked.
+func (k *Locker) writeBack(x *local) fabric.Op {
+	if k.image == nil {
+		k.image = k.port.Alloc(lock.MaxValue)
+	}
+	n := copy(k.image, x.left.data)
+	return fabric.Write(x.left.addr, k.image[:n])
+}
+
+// commit writes the value of a lock back that the caller holds, for itself and for all
+// who have released it before and wait for that. The shard is locked, and unlocked meanwhile.
+func (k *Locker) commit(s *shard, x *local) error {
+	list := x.left.waits
+	x.left.waits = nil
+	k.one[0] = k.writeBack(x)
+	s.mu.Unlock()
+	err := k.do(k.one[:])
+	s.mu.Lock()
+	if err == nil {
+		x.left.dirty = false
+		// Readers that left meanwhile saw the same value: it cannot have changed while the caller holds the lock.
+		k.settleAll(x, nil)
+	}
+	k.settle(list, err)
+	return err
+}
+
+// settle tells releases that wait how their work has ended. The shard is locked; wakeAll must follow.
+func (k *Locker) settle(list *commit, err error) {
+	err = forOthers(err)
+	for w := list; w != nil; {
+		next := w.next
+		w.done, w.err, w.next = true, err, nil
+		k.wake = append(k.wake, w.client)
+		w = next
+	}
+}
+
+// settleAll tells all of a local lock's releases that wait. The shard is locked; wakeAll must follow.
+func (k *Locker) settleAll(x *local, err error) {
+	if x.left.waits != nil {
+		k.settle(x.left.waits, err)
+		x.left.waits = nil
+	}
+}
+
+// forOthers returns the error of an operation for those who have left it to this client: an interrupt is this client's, and they
+// are not told that they were.
+func forOthers(err error) error {
+	if !errors.Is(err, fabric.ErrInterrupted) {
+		return err
+	}
+	why := fabric.ErrNodeDown
+	if errors.Is(err, fabric.ErrUnknownOutcome) {
+		why = fabric.ErrUnknownOutcome
+	}
+	return fmt.Errorf("%w: left to another client of this compute node, which was interrupted while the memory node did not answer: %s", why, err.Error())
+}
+
+// join makes the caller's release one of those that wait. The shard is locked.
+func (k *Locker) join(x *local) *commit {
+	k.own = commit{next: x.left.waits, client: k.port.ID()}
+	x.left.waits = &k.own
+	return &k.own
+}
+
+// awaitWork waits until the work of a release is done. An interrupt ends waiting for a lock, not
+// giving one up: it is put off until then.
+func (k *Locker) awaitWork(s *shard, w *commit) error {
+	interrupted := false
+	defer func() {
+		if interrupted {
+			k.port.Interrupt()
+		}
+	}()
+	for {
+		s.mu.Lock()
+		done, err := w.done, w.err
+		s.mu.Unlock()
+		if done {
+			return err
+		}
+		_, err = k.port.Recv(fabric.Forever)
+		switch {
+		case errors.Is(err, fabric.ErrInterrupted):
+			interrupted = true
+			k.port.ClearInterrupt()
+		case err != nil:
+			return err // closed: nobody uses this Locker any more
+		}
+	}
+}
