@@ -47,9 +47,8 @@ type Cluster struct {
 	opening  chan struct{}   // has room for one who opens a store or tree
 
 	mu       sync.Mutex
-	stores   map[string]*Store
-	trees    map[string]*Tree
-	dropped  []any // stores and trees that somebody has dropped, until they are let go
+	open     map[collectionKey]collection
+	dropped  []collection // that somebody has dropped, until they are let go
 	locks    map[string]*Locks
 	sessions map[*Session]struct{} // that are open
 	lost     []fabric.MemID        // memories that were lost, in the order of the losses
@@ -184,7 +183,7 @@ func applied(opts []Option) (*options, error) {
 }
 
 func newCluster() *Cluster {
-	return &Cluster{opening: make(chan struct{}, 1), stores: map[string]*Store{}, trees: map[string]*Tree{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
+	return &Cluster{opening: make(chan struct{}, 1), open: map[collectionKey]collection{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
 }
 
 // start starts the compute node's agent.

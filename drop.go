@@ -14,46 +14,12 @@ import (
 // Other processes that have it open hear that within about a second, and until then work on with what is not there for others any more. Each lets go of the memory
 // some seconds later, when no operation on the store is under way there, and the last one gives it back. One that has crashed is passed over by the next drop, and the next Open.
 func (c *Cluster) DropStore(ctx context.Context, name string) error {
-	end, err := c.beginOpen(ctx) // what is open under the name is what is dropped
-	if err != nil {
-		return err
-	}
-	defer end()
-	return c.drop(ctx, func(s *Session, view func() fabric.View) error {
-		if err := objstore.Drop(s.Port(), name, c.memory(), view); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if st := c.stores[name]; st != nil {
-			st.MarkDropped()
-			c.dropped = append(c.dropped, st)
-			delete(c.stores, name)
-		}
-		return nil
-	})
+	return c.dropCollection(ctx, collectionKey{memory.KindStore, name}, objstore.Drop)
 }
 
 // DropTree removes the tree with a name, as DropStore does a store: those that have it open get btree.ErrDropped.
 func (c *Cluster) DropTree(ctx context.Context, name string) error {
-	end, err := c.beginOpen(ctx) // what is open under the name is what is dropped
-	if err != nil {
-		return err
-	}
-	defer end()
-	return c.drop(ctx, func(s *Session, view func() fabric.View) error {
-		if err := btree.Drop(s.Port(), name, c.memory(), view); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if t := c.trees[name]; t != nil {
-			t.MarkDropped()
-			c.dropped = append(c.dropped, t)
-			delete(c.trees, name)
-		}
-		return nil
-	})
+	return c.dropCollection(ctx, collectionKey{memory.KindTree, name}, btree.Drop)
 }
 
 // ErrDropped: the locks have been dropped.

@@ -32,13 +32,7 @@ type keeper struct {
 	s    *cn.Session
 	stop context.CancelFunc
 	done sync.WaitGroup
-	kept map[any]tended // by Store or Tree
-}
-
-// A tended is a client of a store or tree that the keeper works over.
-type tended interface {
-	Tend(view func() fabric.View) (busy bool, err error)
-	Close()
+	kept map[collection]collectionClient
 }
 
 // startKeeper starts the keeper, unless there is one.
@@ -51,24 +45,10 @@ func (c *Cluster) startKeeper() error {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	k := &keeper{c: c, s: s, stop: stop, kept: map[any]tended{}}
+	k := &keeper{c: c, s: s, stop: stop, kept: map[collection]collectionClient{}}
 	c.keeper = k
 	k.done.Go(func() { k.run(ctx) })
 	return nil
-}
-
-// beginOpen begins the opening or dropping of a store or tree, and returns what ends it: one at a time, since a compute node opens each once.
-func (c *Cluster) beginOpen(ctx context.Context) (end func(), err error) {
-	select {
-	case c.opening <- struct{}{}:
-	case <-ctx.Done():
-		return nil, cn.Ended(ctx)
-	}
-	if err := c.startKeeper(); err != nil {
-		<-c.opening
-		return nil, err
-	}
-	return func() { <-c.opening }, nil
 }
 
 // keepLeft has the keeper free what a call has left half made, and could not free.
@@ -183,8 +163,8 @@ func dropped(err error) bool {
 
 // letGo lets a dropped store or tree go, so that its memory comes back while this process lives, and forgets it then. The keeper may have no
 // client of it: none is opened of what is known to have been dropped.
-func (k *keeper) letGo(x any) error {
-	done, err := k.c.letGo(x, k.s.Locker())
+func (k *keeper) letGo(x collection) error {
+	done, err := x.LetGo(k.s.Locker(), k.c.node.Fabric().View)
 	if !done || err != nil {
 		return err
 	}
@@ -194,27 +174,15 @@ func (k *keeper) letGo(x any) error {
 	}
 	k.c.mu.Lock()
 	defer k.c.mu.Unlock()
-	maps.DeleteFunc(k.c.stores, func(_ string, st *Store) bool { return st == x })
-	maps.DeleteFunc(k.c.trees, func(_ string, tr *Tree) bool { return tr == x })
-	k.c.dropped = slices.DeleteFunc(k.c.dropped, func(y any) bool { return y == x })
+	maps.DeleteFunc(k.c.open, func(_ collectionKey, y collection) bool { return y == x })
+	k.c.dropped = slices.DeleteFunc(k.c.dropped, func(y collection) bool { return y == x })
 	return nil
-}
-
-// letGo lets a dropped store or tree go: to be called again until done.
-func (c *Cluster) letGo(x any, l lock.Locker) (done bool, err error) {
-	switch x := x.(type) {
-	case *Store:
-		return x.LetGo(l, c.node.Fabric().View)
-	case *Tree:
-		return x.LetGo(l, c.node.Fabric().View)
-	}
-	return true, nil
 }
 
 // tend looks after each store and tree once; again: soon again, for something is being let go.
 func (k *keeper) tend(view func() fabric.View) (busy, again bool, err error) {
 	var errs []error
-	for _, x := range k.c.open() {
+	for _, x := range k.c.collections() {
 		more := false
 		t, err := k.client(x)
 		if err == nil {
@@ -251,35 +219,13 @@ func (k *keeper) freeLeft() error {
 }
 
 // client returns the keeper's client of a store or tree.
-func (k *keeper) client(x any) (tended, error) {
+func (k *keeper) client(x collection) (collectionClient, error) {
 	if t := k.kept[x]; t != nil {
 		return t, nil
 	}
-	var t tended
-	var err error
-	switch x := x.(type) {
-	case *Store:
-		t, err = x.Store.Client(k.s.Locker())
-	case *Tree:
-		t, err = x.Tree.Client(k.s.Locker())
+	t, err := x.opened(k.s.Locker())
+	if err == nil {
+		k.kept[x] = t
 	}
-	if err != nil {
-		return nil, err
-	}
-	k.kept[x] = t
-	return t, nil
-}
-
-// open returns the stores and trees that are open, and those that are to be let go.
-func (c *Cluster) open() (list []any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list = append(list, c.dropped...)
-	for _, st := range c.stores {
-		list = append(list, st)
-	}
-	for _, t := range c.trees {
-		list = append(list, t)
-	}
-	return list
+	return t, err
 }

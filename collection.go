@@ -1,0 +1,250 @@
+package declock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock/cn"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
+)
+
+// A collection is a store or tree that this process has open: see objstore.Store and btree.Tree.
+type collection interface {
+	MemoryLost(mn fabric.MemID)
+	Dropped() bool
+	MarkDropped()
+	LetGo(l lock.Locker, view func() fabric.View) (done bool, err error)
+	// opened returns a client for the use of this package.
+	opened(l lock.Locker) (collectionClient, error)
+}
+
+// A collectionClient is a client of a store or tree.
+type collectionClient interface {
+	Tend(view func() fabric.View) (busy bool, err error)
+	Leave() error
+	Close()
+}
+
+// A collectionKey names a collection: a store and a tree may have the same name.
+type collectionKey struct {
+	kind memory.Kind
+	name string
+}
+
+// losses are how many losses of a store or tree a process has been notified of by a client that it has opened.
+type losses struct{ notified atomic.Uint32 }
+
+// notify returns ErrMemoryLost if there are losses that nobody has been notified of. now are those that there are, and err is that of opening a client.
+func (l *losses) notify(now uint32, err error) error {
+	if err != nil && !errors.Is(err, ErrMemoryLost) {
+		return err
+	}
+	if l.notified.Swap(now) != now && err == nil {
+		err = ErrMemoryLost
+	}
+	return err
+}
+
+// openCollection returns the collection with a name that this process has open, or opens it: open does that, given all memory nodes of the cluster.
+func openCollection[T collection](ctx context.Context, c *Cluster, key collectionKey, open func(port fabric.Port, all []fabric.MemID) (T, error)) (x T, err error) {
+	if x, ok := c.collection(key).(T); ok {
+		return x, nil
+	}
+	end, err := c.beginOpen(ctx)
+	if err != nil {
+		return x, err
+	}
+	defer end()
+	if x, ok := c.collection(key).(T); ok { // another goroutine was faster
+		return x, nil
+	}
+	s, err := c.Session()
+	if err != nil {
+		return x, err
+	}
+	defer s.Close()
+	lost := 0
+	err = s.Do(ctx, func() (err error) {
+		if err = s.s.Attach(); err != nil {
+			return err
+		}
+		lost = c.losses()
+		x, err = open(s.Port(), c.memory())
+		return err
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, mn := range c.lost[lost:] { // while it was opened
+		x.MemoryLost(mn)
+	}
+	c.open[key] = x
+	return x, nil
+}
+
+// nodesOf returns the memory nodes of a collection: those that are given, those that it has, which memory nodes may have joined since, or all.
+func nodesOf(given, all []fabric.MemID, port fabric.Port, name string, find func(fabric.Port, string, []fabric.MemID) ([]fabric.MemID, error)) ([]fabric.MemID, error) {
+	if len(given) > 0 {
+		return given, nil
+	}
+	found, err := find(port, name, all)
+	if err != nil || len(found) > 0 {
+		return found, err
+	}
+	return all, nil
+}
+
+// collection returns what is open under a key, or nil.
+func (c *Cluster) collection(key collectionKey) collection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x := c.open[key]
+	if x != nil && x.Dropped() {
+		delete(c.open, key)
+		c.dropped = append(c.dropped, x)
+		return nil
+	}
+	return x
+}
+
+// collections returns what is open, and what is to be let go.
+func (c *Cluster) collections() []collection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := slices.Clone(c.dropped)
+	for _, x := range c.open {
+		list = append(list, x)
+	}
+	return list
+}
+
+// dropCollection removes a collection by drop, and marks it if this process has it open.
+func (c *Cluster) dropCollection(ctx context.Context, key collectionKey, drop func(fabric.Port, string, []fabric.MemID, func() fabric.View) error) error {
+	end, err := c.beginOpen(ctx) // what is open under the name is what is dropped
+	if err != nil {
+		return err
+	}
+	defer end()
+	return c.drop(ctx, func(s *Session, view func() fabric.View) error {
+		if err := drop(s.Port(), key.name, c.memory(), view); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if x := c.open[key]; x != nil {
+			x.MarkDropped()
+			c.dropped = append(c.dropped, x)
+			delete(c.open, key)
+		}
+		return nil
+	})
+}
+
+// beginOpen begins the opening or dropping of a store or tree, and returns what ends it: one at a time, since a compute node opens each once.
+func (c *Cluster) beginOpen(ctx context.Context) (end func(), err error) {
+	select {
+	case c.opening <- struct{}{}:
+	case <-ctx.Done():
+		return nil, cn.Ended(ctx)
+	}
+	if err := c.startKeeper(); err != nil {
+		<-c.opening
+		return nil, err
+	}
+	return func() { <-c.opening }, nil
+}
+
+// losses returns how many memories have been lost.
+func (c *Cluster) losses() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.lost)
+}
+
+// dead returns the numbers of compute nodes that nobody has.
+func (c *Cluster) dead() fabric.CNSet { return c.node.Fabric().View().Dead() }
+
+// memoryLost notifies what this process has open that a memory node has lost its memory.
+func (c *Cluster) memoryLost(mn fabric.MemID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = append(c.lost, mn)
+	for _, x := range c.open {
+		x.MemoryLost(mn)
+	}
+}
+
+// memory returns the memory nodes of the cluster, by number, those that are down and expected back among them.
+func (c *Cluster) memory() (ids []fabric.MemID) {
+	for _, m := range c.node.Memory() {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// closeLetGo is how long Close waits at most for what has been dropped to be let go. What is not by then comes back when another process opens the cluster.
+const closeLetGo = 2 * time.Second
+
+// drain gives free memory that this compute node keeps of its stores and trees back to
+// the memory nodes, and closes them. The keeper has ended.
+func (c *Cluster) drain() error {
+	c.mu.Lock()
+	open, gone := c.open, c.dropped
+	c.open, c.dropped = nil, nil
+	c.mu.Unlock()
+	if c.private != nil { // its memory goes with this process
+		gone = nil
+	}
+	if len(open)+len(gone) == 0 {
+		return nil
+	}
+	s, err := c.Session()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var errs []error
+	for key, x := range open {
+		cl, err := x.opened(s.Locker())
+		if key.kind == memory.KindStore && errors.Is(err, ErrMemoryLost) { // what it has of other memory nodes is there still
+			cl, err = x.opened(s.Locker())
+		}
+		if err == nil {
+			err = cl.Leave()
+			cl.Close()
+		}
+		if !dropped(err) { // then there is nothing to give back, and the memory comes back when this process has left
+			errs = append(errs, err)
+		}
+	}
+	for until := time.Now().Add(closeLetGo); len(gone) > 0 && time.Now().Before(until); time.Sleep(keeperLooks) {
+		gone = slices.DeleteFunc(gone, func(x collection) bool {
+			done, err := x.LetGo(s.Locker(), c.node.Fabric().View)
+			return done || err != nil
+		})
+	}
+	return errors.Join(errs...)
+}
+
+// clientOf returns a client for the use of a session, which open returns; gone says what is gone if memory has been lost. now are the losses that there are then.
+func clientOf[K collectionClient](s *Session, l *losses, now func() uint32, gone string, open func(lock.Locker) (K, error)) (k K, err error) {
+	if s.s.Closed() {
+		return k, fmt.Errorf("%w: the session", ErrClosed)
+	}
+	k, err = open(s.Locker())
+	if lost := l.notify(now(), err); lost != nil && err == nil {
+		k.Close()
+		var none K
+		return none, fmt.Errorf("%w: %s are gone", lost, gone)
+	}
+	return k, err
+}
