@@ -70,7 +70,7 @@ type Policy struct {
 }
 
 // DefaultSharing and MaxSharing bound the shared tenure of the declock policies. A writer waits for MaxSharing and
-// for those who write before it: with up to 32 writers well below 1 ms. See docs/verification.md for the sweep.
+// for those who write before it: with up to 32 writers well below 1 ms. See docs/findings.md for the sweep.
 const (
 	DefaultSharing = 20 * fabric.Microsecond
 	MaxSharing     = 500 * fabric.Microsecond

@@ -19,7 +19,7 @@
 //
 // # Differences from the paper
 //
-// To the letter, Algorithms 1 to 3 lose tickets, and exclusion. docs/verification.md has the
+// To the letter, Algorithms 1 to 3 lose tickets, and exclusion. docs/findings.md has the
 // interleavings. What is different, and why:
 //
 //   - A reader that waits is passed over only when nX is beyond its ticket. By

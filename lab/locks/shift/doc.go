@@ -16,7 +16,7 @@
 //
 // # Differences from the paper
 //
-// docs/verification.md has the interleavings behind the first two.
+// docs/findings.md has the interleavings behind the first two.
 //
 //   - Handover carries the epoch, as in the published code. To the letter a writer flips the epoch that it
 //     saw when it entered the queue: after a ModeChanged before it, that is no flip, and readers wait for ever.
