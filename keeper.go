@@ -224,8 +224,9 @@ func (k *keeper) client(x collection) (collectionClient, error) {
 		return t, nil
 	}
 	t, err := x.opened(k.s.Locker())
-	if err == nil {
-		k.kept[x] = t
+	if err != nil {
+		return nil, err
 	}
-	return t, err
+	k.kept[x] = t
+	return t, nil
 }
