@@ -3,6 +3,7 @@ package lint
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -137,5 +138,48 @@ func TestBlocks(t *testing.T) {
 	}
 	if c := cells(`| a | b\|c |  |`); len(c) != 3 || c[1] != `b\|c` || c[2] != "" {
 		t.Errorf("%q", c)
+	}
+}
+
+// A page has no word that needs its author, and says what is true now. Names of the code, in code spans, may have them.
+var pageWords = []struct{ words, say string }{
+	{`he|his|him|himself`, "it, they: nodes and clients are no persons"},
+	{`heirs?`, "absorbing sibling"},
+	{`bury|buried|burial`, "unlink, unlinked"},
+	{`orphans?`, "abandoned ticket"},
+	{`hoards?`, "snapshot of local free lists"},
+	{`wary`, "cautious"},
+	{`mend|mends|mended`, "repair, repaired"},
+	{`the dead|dies|died`, "crashed nodes, crashes, crashed"},
+	{`told|hears?|heard`, "notified, learns"},
+	{`who waits|who has|who sleeps|who had`, "a subject: a waiter, the holder, .."},
+	{`has been won back|until now|used to be`, "what is true now: history is in git"},
+}
+
+// unchecked are pages in which other words are data, or another's.
+var unchecked = map[string]string{
+	"glossary.md": "it names the words of the code",
+	"mutants.md":  "its sentences are those of the patches",
+	"STATUS.md":   "it is written anew with each release",
+}
+
+// TestPagesAreInPlainWords: see docs/glossary.md for the words to use.
+func TestPagesAreInPlainWords(t *testing.T) {
+	span, target := regexp.MustCompile("`[^`]*`"), regexp.MustCompile(`\]\([^)]*\)`)
+	for _, p := range pages(t) {
+		if _, skip := unchecked[filepath.Base(p.path)]; skip {
+			continue
+		}
+		for _, b := range blocks(p.text) {
+			text := target.ReplaceAllString(span.ReplaceAllString(b.text(), ""), "]")
+			if strings.HasPrefix(text, "| 13 | node-lost |") {
+				continue // the table of exit codes has the programs' words
+			}
+			for _, w := range pageWords {
+				if m := regexp.MustCompile(`(?i)\b(` + w.words + `)\b`).FindString(text); m != "" {
+					t.Errorf("%s:%d: %q: say %s", p.path, b.line, m, w.say)
+				}
+			}
+		}
 	}
 }
