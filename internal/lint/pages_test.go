@@ -183,3 +183,28 @@ func TestPagesAreInPlainWords(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesAreFound: links lead from the README to every page.
+func TestPagesAreFound(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#\s]+\.md)`)
+	list := pages(t)
+	found := map[string]bool{filepath.Clean(list[0].path): true} // the README
+	for more := true; more; {
+		more = false
+		for _, p := range list {
+			if !found[filepath.Clean(p.path)] {
+				continue
+			}
+			for _, m := range link.FindAllStringSubmatch(p.text, -1) {
+				if to := filepath.Join(filepath.Dir(p.path), m[1]); !found[to] {
+					found[to], more = true, true
+				}
+			}
+		}
+	}
+	for _, p := range list {
+		if dir := filepath.Base(filepath.Dir(p.path)); dir == "docs" && !found[filepath.Clean(p.path)] {
+			t.Errorf("no link leads to %s", p.path)
+		}
+	}
+}
