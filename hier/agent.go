@@ -129,10 +129,10 @@ func (a *Agent) handle(m *fabric.Message) error {
 		}
 	}
 	if err != nil {
-		a.stickAgain(m, err)
+		a.retryLater(m, err)
 	}
 	for _, l := range a.resets.Unfinished() {
-		a.table.stick(&cql.Place{Lock: l, Mode: lock.Shared})
+		a.table.noteUnreleased(&cql.Place{Lock: l, Mode: lock.Shared})
 		a.onTrouble(l.MN())
 	}
 	return err
@@ -180,62 +180,8 @@ func (a *Agent) synchronise() fabric.Time {
 	return a.synced + a.sync.IntervalNs
 }
 
-// reattach attaches the agent to memory nodes that have joined or restarted. Resets of
-// locks there that it was leading are void.
-func (a *Agent) reattach() error {
-	var errs []error
-	for _, m := range a.node.Memory() {
-		at := a.locker.attached(m.ID)
-		switch {
-		case at.life == nil: // it has joined lately
-		case at.life.epoch != m.Epoch || at.life.over.Load():
-			a.resets.Forget(m.ID)
-		default:
-			continue
-		}
-		if at.life != nil {
-			a.onTrouble(m.ID)
-		}
-		errs = append(errs, a.locker.attach(m.ID))
-	}
-	return errors.Join(errs...)
-}
-
-// look finds memory nodes that have restarted, and locks that are held for too long.
-func (a *Agent) look(report func(error)) {
-	if err := a.reattach(); err != nil && report != nil {
-		report(err)
-	}
-	a.lookAfterStuck() // a client that was closed while it waited has told nobody
-	if a.locker.cfg.LeaseNs <= 0 {
-		return
-	}
-	now := a.port.Now()
-	for _, loss := range a.table.overdue(now, a.locker.cfg.LeaseNs) {
-		if report != nil {
-			report(loss.Err)
-		}
-	}
-}
-
 // agentRefetchMax bounds the refetching of the agent's own releases.
 const agentRefetchMax = 64
-
-// onView has locks reset for which clients of this node wait, when another node has died:
-// it may have held them.
-func (a *Agent) onView() {
-	view := a.node.View()
-	if view.Lost == a.lost {
-		return
-	}
-	a.lost = view.Lost
-	a.table.suspect(a.port.Now())
-	for i := range a.table.shards {
-		for _, p := range a.table.shards[i].waitingPlaces() {
-			a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
-		}
-	}
-}
 
 // waitingPlaces returns the places that this node has in remote queues.
 func (s *shard) waitingPlaces() (places []cql.Place) {

@@ -81,5 +81,22 @@
 // A lock that is frozen is so until an event by which the node is no participant any more, or a later one (enqueue, abort,
 // choose, forget, set aside): then the agent learns that the reset needs not wait (cql.Client.Quiesced).
 //
+// # Recovery
+//
+// What a node knows of failures is in one place (recovery.go): clients note what they meet (leftover.go, life.go), and the agent sees to it (repair.go).
+//
+//	what has happened                                      is noted as     and means                                until
+//	a client gave up before a reset was over, or an        leak            the header may count a ticket too        a client of the node is
+//	operation of it has an unknown outcome                                 many: the next acquisition looks         admitted
+//	                                                                       before it adds itself
+//	a ticket could not be given up: the memory node        unreleased      the agent has the lock reset             the memory node answers
+//	does not answer, or the client was closed
+//	an operation may still take effect                     unsettled       the node answers no reset of the lock    a later chain is executed
+//	a compute node has crashed, a memory node restarted    suspicion       waiters look often, and ask for resets   a minute, or the reset
+//	a memory node has restarted                            end of a life   holds are lost, waiters begin anew,      the agent has set the
+//	                                                                       a client attaches when it holds nothing  lost holds aside
+//	a memory node has lost its memory                      loss            each client is told once
+//	the cluster has given this node up                     end             nothing begins, nothing is handed over
+//
 // Source: DecLock, section 5, Fig. 9 to 11.
 package hier

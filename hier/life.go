@@ -3,7 +3,6 @@ package hier
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 
 	"github.com/declock/declock/cql"
@@ -48,11 +47,11 @@ func (k *Locker) lifeOf(mn fabric.MemID, epoch uint32) *life {
 
 // lifeOf returns the life of a memory node with an epoch, and ends the one before.
 func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
-	t.livesMu.Lock()
+	t.mu.Lock()
 	old := t.lives[mn]
 	switch {
 	case old != nil && old.epoch >= epoch:
-		t.livesMu.Unlock()
+		t.mu.Unlock()
 		return old
 	case t.lives == nil:
 		t.lives = map[fabric.MemID]*life{}
@@ -67,7 +66,7 @@ func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
 		first = old.close(&why) // before anybody can be in the new one: nothing is passed on from one to the other
 	}
 	t.lives[mn] = l
-	t.livesMu.Unlock()
+	t.mu.Unlock()
 	if old != nil {
 		t.suspect(now) // locks that survived may count those who do not know of them any more
 		t.tellEnd(old, first, why)
@@ -77,8 +76,8 @@ func (t *Table) lifeOf(mn fabric.MemID, epoch uint32, now fabric.Time) *life {
 
 // present returns the life of a memory node that the node knows of last.
 func (t *Table) present(mn fabric.MemID) *life {
-	t.livesMu.Lock()
-	defer t.livesMu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return t.lives[mn]
 }
 
@@ -119,7 +118,7 @@ func (t *Table) Fenced() { t.endAll(fmt.Errorf("%w: %w", lock.ErrLost, fabric.Er
 
 // endAll tells of all holds, when the cluster has given this node up.
 func (t *Table) endAll(why error) {
-	t.livesMu.Lock()
+	t.mu.Lock()
 	if t.ended == nil {
 		t.ended = &why
 	}
@@ -127,7 +126,7 @@ func (t *Table) endAll(why error) {
 	for _, l := range t.lives {
 		lives = append(lives, l)
 	}
-	t.livesMu.Unlock()
+	t.mu.Unlock()
 	for _, l := range lives {
 		t.end(l, why)
 	}
@@ -215,8 +214,8 @@ func (t *Table) Knows(mn fabric.MemID, epoch, birth uint32, now fabric.Time) {
 
 // born notes which memory a memory node has in a life, unless that is known.
 func (t *Table) born(l *life, birth uint32) {
-	t.livesMu.Lock()
-	defer t.livesMu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if l.trusted.Load() {
 		return
 	}
@@ -264,8 +263,8 @@ func (k *Locker) notice(mn fabric.MemID) {
 
 // failed deals with the error of a release, which names the token from then on. The local lock has no holder any more.
 func (k *Locker) failed(x *local, place *cql.Place, err error) error {
-	k.table.doubt(place.Lock)
-	k.stick(place, true, err)
+	k.table.noteLeak(place.Lock)
+	k.leaveBehind(place, true, err)
 	err = fmt.Errorf("token %v of %v: %w", cql.Token(x.life.birth, place.Index, x.seq), place.Lock, err)
 	stale := errors.Is(err, fabric.ErrStaleEpoch)
 	if stale {
@@ -323,9 +322,9 @@ func (k *Locker) down(mn fabric.MemID) error {
 			return fmt.Errorf("memory node %v: %w", mn, err)
 		}
 	}
-	k.table.livesMu.Lock()
+	k.table.mu.Lock()
 	ended := k.table.ended
-	k.table.livesMu.Unlock()
+	k.table.mu.Unlock()
 	if ended != nil {
 		return fmt.Errorf("memory node %v: %w", mn, fabric.ErrFenced)
 	}
@@ -337,9 +336,9 @@ const gens = 1 << 8
 
 // look finds out which memory a memory node has in a life.
 func (k *Locker) look(mn fabric.MemID, l *life) error {
-	k.table.livesMu.Lock() // another client may look, too, and be done before
+	k.table.mu.Lock() // another client may look, too, and be done before
 	birth, known, first := l.birth, l.known, l.first
-	k.table.livesMu.Unlock()
+	k.table.mu.Unlock()
 	if k.cfg.Verify != nil {
 		var err error
 		if birth, err = k.cfg.Verify(mn); err != nil {
@@ -412,7 +411,7 @@ func (k *Locker) vacateLost(s *shard, x *local, place *cql.Place, err error) err
 		return err
 	}
 	// The agent that is asked may be one that knows the new memory only, where no lock may be any more. Ours looks first.
-	k.table.stick(place)
+	k.table.noteUnreleased(place)
 	k.tellTrouble(place.Lock.MN())
 	return err
 }
@@ -444,22 +443,4 @@ func (k *Locker) takeOver(x *local, mode lock.Mode) (left fabric.ClientID, ok bo
 	k.table.step(x, evTakeOver)
 	x.owner, x.place.Mode = k.port.ID(), mode
 	return left, true
-}
-
-// abortLost ends the waits that clients of this node have given up for locks in memory that is gone: no grants come for them, and nobody asks for
-// such a lock again.
-func (a *Agent) abortLost(mn fabric.MemID) {
-	l := a.table.present(mn)
-	if l == nil || !l.trusted.Load() {
-		return
-	}
-	var gone []fabric.Addr
-	a.table.each(func(x *local) {
-		if at := x.place.Lock; at.MN() == mn && at.Gen() != l.gen && x.state == abandoned {
-			gone = append(gone, at)
-		}
-	})
-	for _, at := range gone {
-		a.abortAbandoned(at, math.MaxUint64).mu.Unlock()
-	}
 }

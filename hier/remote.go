@@ -25,10 +25,10 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		var ok bool
 		var err error
-		if r.Try || k.table.doubts.Load() > 0 {
+		if r.Try || k.table.mayLeak(r.Lock) {
 			ok, err = k.enqueue(&place, stamp, r, reads, deadline)
 		} else if ok, err = k.remote.Enqueue(&place, stamp, reads); err != nil {
-			ok, err = k.doubtful(&place, ok, err)
+			ok, err = k.enqueued(&place, ok, err)
 		}
 		if ok {
 			k.remoteGranted(s, x, h, &place)
@@ -64,9 +64,9 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 				s.mu.Unlock()
 				continue
 			}
-			k.table.doubt(place.Lock)
+			k.table.noteLeak(place.Lock)
 		}
-		k.stick(&place, place.Index > 0, err)
+		k.leaveBehind(&place, place.Index > 0, err)
 		s.mu.Lock()
 		k.vacate(s, x, x.queue.head)
 		return k.waitError(err)
@@ -82,29 +82,29 @@ func (k *Locker) tooLate(h *lock.Hold) error {
 // is not free is lock.ErrBusy.
 func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
 	if !r.Try {
-		since := k.table.doubted(place.Lock)
-		if since == 0 {
+		leak := k.table.leak(place.Lock)
+		if leak == 0 {
 			granted, err = k.remote.Enqueue(place, stamp, reads)
-			return k.doubtful(place, granted, err)
+			return k.enqueued(place, granted, err)
 		}
 		granted, err = k.remote.EnqueueCautious(place, stamp, reads, deadline)
 		if err == nil {
-			k.table.trust(place.Lock, since)
+			k.table.endLeak(place.Lock, leak)
 		}
-		return k.doubtful(place, granted, err)
+		return k.enqueued(place, granted, err)
 	}
 	granted, err = k.remote.TryEnqueue(place, reads)
 	if err == nil && !granted || errors.Is(err, cql.ErrAborted) {
 		k.stats.Busy++
 		return false, lock.ErrBusy
 	}
-	return k.doubtful(place, granted, err)
+	return k.enqueued(place, granted, err)
 }
 
-// doubtful passes the end of enqueue on. After an error of the fabric, the header may count a place.
-func (k *Locker) doubtful(place *cql.Place, granted bool, err error) (bool, error) {
+// enqueued passes the end of enqueue on. After an error of the fabric, the header may count a place.
+func (k *Locker) enqueued(place *cql.Place, granted bool, err error) (bool, error) {
 	if err != nil && !errors.Is(err, cql.ErrAborted) {
-		k.table.doubt(place.Lock)
+		k.table.noteLeak(place.Lock)
 	}
 	return granted, err
 }
@@ -137,14 +137,14 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 	gaveUp := errors.Is(err, fabric.ErrDeadline) || errors.Is(err, fabric.ErrInterrupted)
 	if !gaveUp || k.port.Abandon() != nil {
 		k.remote.AskReset(place.Lock, place.Index, cql.UnknownOutcome)
-		k.table.doubt(place.Lock)
+		k.table.noteLeak(place.Lock)
 		s.mu.Lock()
 		k.table.step(x, evFail)
 		s.mu.Unlock()
 		return err, false
 	}
 	if k.table.policy.Kind == Flat {
-		k.table.doubt(place.Lock) // we may come again beside our old place
+		k.table.noteLeak(place.Lock) // we may come again beside our old place
 	}
 	s.mu.Lock()
 	if x.frozen {

@@ -51,39 +51,15 @@ func (t *Table) AppendState(dst []byte) []byte {
 		}
 	}
 	dst = append(dst, 0)
-	dst = t.suspicion.appendState(dst)
+	dst = t.recovery.appendState(dst)
 	dst = appendMap(dst, t.seen, func(dst []byte, l fabric.Addr, s sighting) []byte {
 		dst = appendWord(appendWord(appendWord(dst, l), s.at), s.token)
 		return appendBool(appendWord(dst, s.streak), s.told)
 	})
-	dst = t.appendLives(dst)
-	dst = appendWord(appendWord(dst, t.fences.asked.Load()), t.fences.passed.Load())
-	dst = appendBool(dst, t.fences.resetting.Load())
 	for i := range t.shards {
 		dst = t.shards[i].appendState(dst, i)
 	}
 	return dst
-}
-
-func (s *suspicion) appendState(dst []byte) []byte {
-	s.clearedMu.Lock()
-	defer s.clearedMu.Unlock()
-	dst = appendWord(dst, s.since.Load())
-	return appendMap(dst, s.cleared, func(dst []byte, l fabric.Addr, _ struct{}) []byte { return appendWord(dst, l) })
-}
-
-// appendLives appends what livesMu guards.
-func (t *Table) appendLives(dst []byte) []byte {
-	t.livesMu.Lock()
-	defer t.livesMu.Unlock()
-	dst = appendMap(dst, t.lives, func(dst []byte, mn fabric.MemID, l *life) []byte { return l.appendState(appendWord(dst, mn)) })
-	dst = appendBool(dst, t.ended != nil)
-	dst = appendWord(dst, t.losses.Load())
-	dst = appendMap(dst, t.stuck, func(dst []byte, l fabric.Addr, x stuck) []byte {
-		return appendWord(appendWord(appendWord(dst, l), x.index), x.mode)
-	})
-	dst = appendMap(dst, t.unsettled.locks, func(dst []byte, l fabric.Addr, mark uint64) []byte { return appendWord(appendWord(dst, l), mark) })
-	return appendWord(dst, t.unsettled.marks)
 }
 
 func (l *life) appendState(dst []byte) []byte {
@@ -103,13 +79,10 @@ func (l *life) appendState(dst []byte) []byte {
 func (s *shard) appendState(dst []byte, i int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count == 0 && s.spare == 0 && s.doubted == 0 {
+	if s.count == 0 && s.spare == 0 {
 		return dst
 	}
-	dst = appendWord(appendWord(dst, i), s.doubted)
-	for _, d := range s.doubts {
-		dst = appendWord(appendWord(dst, d.lock), d.since)
-	}
+	dst = appendWord(dst, i)
 	for b, x := range s.buckets {
 		for ; x != nil; x = x.next {
 			dst = x.appendState(appendWord(dst, b))

@@ -133,20 +133,11 @@ type Table struct {
 	// handoverNs is how long a grant from another node takes to be acted on here: a moving average.
 	handoverNs atomic.Int64
 	hot        hotLocks
-	suspicion
-	seen      map[fabric.Addr]sighting // by the agent: see overdue
-	livesMu   sync.Mutex
-	lives     map[fabric.MemID]*life // the present one of each memory node that is used
-	ended     *error                 // why nothing begins any more: the node is fenced
-	losses    atomic.Uint32          // memories that were lost so far
-	stuck     map[fabric.Addr]stuck  // by lock: the place that could not be given up
-	unsettled unsettled
+	recovery
+	seen map[fabric.Addr]sighting // by the agent: see overdue
 	// OnLoss is told of each hold that becomes invalid, by whoever finds that out. It must not
 	// use locks. Set it before the table is used; nil: nobody.
 	OnLoss func(lock.Loss)
-	fences fences
-	// doubts is the number of doubts in all shards.
-	doubts atomic.Int32
 	// OnTransition is told of each step of a local lock's state machine, with a shard locked. Set it before the table is used; nil: nobody.
 	OnTransition func(Transition)
 }
@@ -214,9 +205,7 @@ type shard struct {
 	count   int
 	free    *local
 	spare   int
-	doubts  []doubt  // the oldest first
-	doubted uint64   // how many there have been
-	_       [40]byte // shards on cache lines of their own
+	_       [72]byte // shards on cache lines of their own
 }
 
 func hash(l fabric.Addr) uint64 {

@@ -1,0 +1,311 @@
+package hier
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/declock/declock/cql"
+	"github.com/declock/declock/fabric"
+)
+
+// What the agent does about failures: it looks at memory nodes that could not be used until they can, has locks reset in which
+// the node, or one that has crashed, has left something, and takes the node out of all locks before that leaves the cluster.
+
+// troubleNs is how often the agent looks at a memory node that is in trouble.
+const troubleNs = 5 * fabric.Millisecond
+
+// onView has locks reset for which clients of this node wait, when another node has died:
+// it may have held them.
+func (a *Agent) onView() {
+	view := a.node.View()
+	if view.Lost == a.lost {
+		return
+	}
+	a.lost = view.Lost
+	a.table.suspect(a.port.Now())
+	for i := range a.table.shards {
+		for _, p := range a.table.shards[i].waitingPlaces() {
+			a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
+		}
+	}
+}
+
+// reattach attaches the agent to memory nodes that have joined or restarted. Resets of
+// locks there that it was leading are void.
+func (a *Agent) reattach() error {
+	var errs []error
+	for _, m := range a.node.Memory() {
+		at := a.locker.attached(m.ID)
+		switch {
+		case at.life == nil: // it has joined lately
+		case at.life.epoch != m.Epoch || at.life.over.Load():
+			a.resets.Forget(m.ID)
+		default:
+			continue
+		}
+		if at.life != nil {
+			a.onTrouble(m.ID)
+		}
+		errs = append(errs, a.locker.attach(m.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// look finds memory nodes that have restarted, and locks that are held for too long.
+func (a *Agent) look(report func(error)) {
+	if err := a.reattach(); err != nil && report != nil {
+		report(err)
+	}
+	a.lookAfterUnreleased() // a client that was closed while it waited has told nobody
+	if a.locker.cfg.LeaseNs <= 0 {
+		return
+	}
+	now := a.port.Now()
+	for _, loss := range a.table.overdue(now, a.locker.cfg.LeaseNs) {
+		if report != nil {
+			report(loss.Err)
+		}
+	}
+}
+
+// onTrouble notes that a memory node is to be looked at.
+func (a *Agent) onTrouble(mn fabric.MemID) {
+	if !slices.Contains(a.trouble, mn) {
+		a.trouble = append(a.trouble, mn)
+		a.lookAt = a.port.Now()
+	}
+}
+
+// lookAtTrouble looks whether memory nodes in trouble can be used again. While it does, others may turn out to be in trouble.
+func (a *Agent) lookAtTrouble() {
+	for _, mn := range slices.Clone(a.trouble) {
+		if a.troubleOver(mn) {
+			a.trouble = slices.DeleteFunc(a.trouble, func(other fabric.MemID) bool { return other == mn })
+		}
+	}
+	a.lookAt = fabric.Forever
+	if len(a.trouble) > 0 {
+		a.lookAt = a.port.Now() + troubleNs
+	}
+}
+
+// troubleOver reports whether a memory node can be used again. Then locks are reset that
+// participants of this node could not give up.
+func (a *Agent) troubleOver(mn fabric.MemID) bool {
+	marks := a.table.marked() // before the READ is posted
+	err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
+	if errors.Is(err, fabric.ErrStaleEpoch) {
+		if err = a.reattach(); a.locker.lifeAt(mn) != nil {
+			err = nil // it tells of lost memory, or of other memory nodes
+		}
+	}
+	if err != nil {
+		return errors.Is(err, fabric.ErrFenced) // nothing of this node counts any more
+	}
+	a.table.settle(mn, marks)
+	a.resets.Settled(mn)
+	a.abortLost(mn)
+	all := a.setAside(mn)
+	for _, p := range a.table.toReset(mn) {
+		a.locker.askReset(&p)
+	}
+	return all && a.table.marked() == marks // else look again: locks were marked meanwhile
+}
+
+// toReset returns the unreleased tickets on a memory node, which are forgotten, and those of the lives before that this node still has.
+func (t *Table) toReset(mn fabric.MemID) []cql.Place {
+	list := t.takeUnreleased(mn)
+	t.each(func(x *local) {
+		if x.place.Lock.MN() == mn && x.over() && (x.state == held || x.state.queued() || x.state == releasing) {
+			list = append(list, x.place)
+		}
+	})
+	slices.SortFunc(list, byLock) // a map has no order
+	return list
+}
+
+// retryLater notes the lock of a reset that the agent could not begin, because it did not reach the memory node: it is asked for again
+// when that answers. Who waits for the lock would ask, but perhaps nobody does.
+func (a *Agent) retryLater(m *fabric.Message, err error) {
+	p, ok := cql.Wished(m)
+	if !ok || !unreached(err) && !errors.Is(err, fabric.ErrUnknownOutcome) {
+		return
+	}
+	a.table.noteUnreleased(&p)
+	a.onTrouble(p.Lock.MN())
+}
+
+// abortLost ends the waits that clients of this node have given up for locks in memory that is gone: no grants come for them, and nobody asks for
+// such a lock again.
+func (a *Agent) abortLost(mn fabric.MemID) {
+	l := a.table.present(mn)
+	if l == nil || !l.trusted.Load() {
+		return
+	}
+	var gone []fabric.Addr
+	a.table.each(func(x *local) {
+		if at := x.place.Lock; at.MN() == mn && at.Gen() != l.gen && x.state == abandoned {
+			gone = append(gone, at)
+		}
+	})
+	for _, at := range gone {
+		a.abortAbandoned(at, math.MaxUint64).mu.Unlock()
+	}
+}
+
+// setAside takes local locks out of the table that clients hold since a life of a memory node that is over, and has the locks
+// reset: others get them, on this node and elsewhere, before those who have lost them release them. That is safe where nothing that was posted in
+// an epoch that is over changes memory (fabric.Caps.CutsEpochs): the Port of a client that holds such a lock stays in that epoch
+// (Locker.attach). Those who hold them have been notified (OnLoss); else setAside returns false, and is called again.
+func (a *Agent) setAside(mn fabric.MemID) (all bool) {
+	if !a.node.Caps().CutsEpochs {
+		return true
+	}
+	all = true
+	for i := range a.table.shards {
+		s := &a.table.shards[i]
+		for {
+			s.mu.Lock()
+			x := s.lost(mn)
+			if x == nil {
+				s.mu.Unlock()
+				break
+			}
+			if !x.life.told.Load() {
+				s.mu.Unlock()
+				all = false
+				break
+			}
+			place, thawed := x.place, a.locker.unhand(s, x)
+			s.mu.Unlock()
+			if thawed {
+				a.locker.remote.Quiesced(place.Lock)
+			}
+			a.locker.wakeAll(place.Lock)
+			a.locker.askReset(&place)
+		}
+	}
+	return all
+}
+
+// lost returns a local lock on a memory node that is held since a life that is over, or nil. The shard is locked.
+func (s *shard) lost(mn fabric.MemID) *local {
+	for _, x := range s.buckets {
+		for ; x != nil; x = x.next {
+			if x.place.Lock.MN() == mn && x.state == held && x.over() {
+				return x
+			}
+		}
+	}
+	return nil
+}
+
+// unhand takes a lost local lock out of the table. Clients that wait for it begin again, and releases that have left something to its holder learn
+// that it is lost. It reports whether a reset has waited for that. The shard is locked; wakeAll must follow.
+func (k *Locker) unhand(s *shard, x *local) (thawed bool) {
+	s.unlink(x)
+	for w := x.queue.head; w != nil; w = x.queue.head {
+		x.queue.remove(w)
+		w.verdict = outlived
+		k.wake = append(k.wake, w.client)
+	}
+	k.settleAll(x, *x.life.why.Load())
+	return k.table.step(x, evSetAside)
+}
+
+// Settled implements cql.Participants.
+func (a *Agent) Settled(l fabric.Addr) bool {
+	if a.table.settled(l) {
+		return true
+	}
+	a.onTrouble(l.MN())
+	return false
+}
+
+// LeaveNs is for how long Agent.Leave tries.
+const LeaveNs = 100 * fabric.Millisecond
+
+// Leave takes the node's tickets out of the queues of all locks before the node leaves the cluster. A ticket is left in a queue by a client that
+// stopped waiting, or that could not give it up because the memory node did not answer. When its grant comes, nobody is there to take it. So the
+// agent has these locks reset. A reset that has begun removes the tickets, whichever agent ends it.
+//
+// Leave returns when all of them are reset, or after LeaveNs, and reports whether all are. If not, the node must leave by fabric.Node.Fail, so that
+// the others look at once for locks that nobody releases. An operation on a memory node that does not answer takes longer: the caller interrupts
+// the agent's Port after LeaveNs.
+//
+// It is called when Run has returned, by the same goroutine, and when no client of the node is at work.
+func (a *Agent) Leave(report func(error)) bool {
+	a.port.ClearInterrupt()
+	until := a.port.Now() + LeaveNs
+	asked, fence := false, a.fence() // behind what clients have asked for
+	for !a.table.isEnded() {
+		rests := !a.table.owes() && a.resets.Idle()
+		switch passed := fence != 0 && a.table.fences.passed.Load() >= fence; {
+		case passed && !asked:
+			asked, fence = true, 0
+			a.giveBack(until)
+			continue
+		case passed && rests: // as when the fence was sent: nothing was under way then
+			return true
+		case passed:
+			fence = 0
+		case fence == 0 && rests:
+			fence = a.fence()
+		}
+		m, err := a.port.Recv(min(until, a.lookAt))
+		switch {
+		case err == nil:
+			a.receive(&m, report)
+		case errors.Is(err, fabric.ErrDeadline) && a.port.Now() < until:
+			a.lookAtTrouble()
+		default: // the others take over the resets that this node leads
+			return asked && !a.table.owes()
+		}
+	}
+	return true // the others know already
+}
+
+// fence sends a fence through the agent's inbox, and returns its number.
+func (a *Agent) fence() uint64 {
+	n := a.table.fences.asked.Add(1)
+	m := fabric.Message{Kind: msgFence, Body: [7]uint64{n}}
+	_ = a.port.Send(a.port.ID(), &m) // only a closed Port refuses
+	return n
+}
+
+// giveBack has the locks reset in which the node has tickets. At until it stops: the table has those that are left.
+func (a *Agent) giveBack(until fabric.Time) {
+	for i := range a.table.shards {
+		for _, p := range a.table.shards[i].waitingPlaces() {
+			if a.port.Now() >= until {
+				return
+			}
+			a.locker.askReset(&p)
+		}
+	}
+	a.lookAfterUnreleased()
+}
+
+// lookAfterUnreleased looks at the memory nodes of tickets that could not be given up.
+func (a *Agent) lookAfterUnreleased() {
+	for _, mn := range a.table.unreleasedOn() {
+		a.onTrouble(mn)
+	}
+}
+
+// owes reports whether the node has local locks, or places that it could not give up: when it has left, nobody knows of these.
+func (t *Table) owes() bool {
+	return len(t.unreleasedOn()) > 0 || t.Len() > 0
+}
+
+// onFence passes a fence, when it comes the second time.
+func (a *Agent) onFence(m *fabric.Message) {
+	if m.Body[1] == 0 {
+		again := fabric.Message{Kind: msgFence, Body: [7]uint64{m.Body[0], 1}}
+		_ = a.port.Send(a.port.ID(), &again) // else the client asks anew
+		return
+	}
+	f := &a.table.fences
+	f.passed.Store(max(f.passed.Load(), m.Body[0]))
+}
