@@ -115,6 +115,11 @@ func NewClient(p fabric.Port, node fabric.Node, y Layout, cfg Config, stats *loc
 	}
 }
 
+// AppendState appends what the client knows, beside what its last READs have found, that it has read a queue again and again.
+func (c *Client) AppendState(dst []byte) []byte {
+	return binary.LittleEndian.AppendUint64(dst, uint64(c.refetches))
+}
+
 // Layout returns the layout of the client's locks.
 func (c *Client) Layout() Layout { return c.lay }
 

@@ -96,11 +96,15 @@ func (c *Client) passOn(p *Place, h Header) error {
 	case p.Mode == lock.Shared && writers == 0:
 		return nil
 	}
-	c.refetches, c.carried = 0, p.Carried
+	c.carried = p.Carried
+	var err error
 	if p.Mode == lock.Exclusive {
-		return c.passOnWriter(p.Lock, head+1, head+size, writers-1)
+		err = c.passOnWriter(p.Lock, head+1, head+size, writers-1)
+	} else {
+		err = c.passOnReader(p.Lock, head, head+size, writers)
 	}
-	return c.passOnReader(p.Lock, head, head+size, writers)
+	c.refetches = 0
+	return err
 }
 
 // passOnWriter passes the lock on from a writer to the waiters with indices

@@ -139,7 +139,7 @@ func (c *commit) appendState(dst []byte) []byte {
 // AppendState appends what others have written into the Locker, and what it knows from one acquisition to the next. What it knows
 // of the acquisition or release under way is not in it.
 func (k *Locker) AppendState(dst []byte) []byte {
-	dst = k.own.appendState(k.self.appendState(dst))
+	dst = k.remote.AppendState(k.own.appendState(k.self.appendState(dst)))
 	dst = appendWord(dst, len(k.holding))
 	for _, l := range k.holding {
 		dst = appendWord(dst, l)

@@ -230,6 +230,7 @@ type told struct {
 	base  uint64      // what its client had been told before it
 	exact uint64      // node.exact before it
 	heard uint64      // memo.heard then
+	time  fabric.Time // of the answer
 	live  bool        // it changed nothing, and the client has done nothing since but look at the time
 	polls bool        // it was an empty inbox
 }
@@ -266,6 +267,12 @@ func (ex *explorer) Posted(ch *sim.Chain) {
 	}
 	*again = same && place == k.place
 	k.place = place
+}
+
+// mayRepeat reports whether nobody of its node has gone on since a client asked in a loop that polls: if it asks the same again, it stutters.
+func (ex *explorer) mayRepeat(t *sim.Task) bool {
+	k := &ex.port(t.Port()).told
+	return k.live && !t.Done() && k.heard == ex.turns(t).heard
 }
 
 // looks reports whether a chain may change nothing.
@@ -307,15 +314,16 @@ func (ex *explorer) pollsInVain(p *sim.Port) bool {
 func (ex *explorer) Completed(ch *sim.Chain) {
 	t, p := ex.u.Running(), ch.Port()
 	k, m, n := &ex.port(p).told, ex.memo(t), ex.node(p.Node())
-	turns := ex.turns(t)
-	if ex.isAgain(ch) && k.live && k.heard == turns.heard {
-		m.told, n.exact = k.base, k.exact // this answer replaces the last
+	turns, now := ex.turns(t), p.Node().Time()
+	if ex.isAgain(ch) && k.live && k.heard == turns.heard && k.time == now {
+		m.told, n.exact = k.base, k.exact // this answer replaces the last; but pauses between rounds may grow
 	} else {
 		ex.Told(t, 0)
 		k.base, k.exact = m.told, n.exact
 	}
 	ex.Told(t, ex.hashOf(ch.AppendState))
-	ex.Told(t, uint64(p.Node().Time()))
+	ex.Told(t, uint64(now))
+	k.time = now
 	k.live = !ch.Wrote() && ch.Err() == nil && ex.cfg.FairPolls
 	if !k.live {
 		return

@@ -18,34 +18,54 @@ type explorer struct {
 	pick  func() (int, bool)
 	trace func(s string) // nil: nobody listens
 
-	// What is known of tasks, compute nodes, Ports and chains, by their numbers.
+	menu  []choice
+	taken []int // the choices so far
+
+	knowledge
+	progress
+	assumption
+	beginning
+	watch
+	hashing
+}
+
+// A knowledge is what is known of tasks, compute nodes, Ports and chains, by their numbers.
+type knowledge struct {
 	clients []*client
 	nodes   []*node
 	ports   []*port
 	again   []bool // the chain is what its client has just done, in a loop
+}
 
-	menu    []choice
-	taken   []int  // the choices so far
-	actor   uint32 // port that acted last
-	ended   bool   // nothing more can happen
-	stopped bool   // pick has had enough, or
-	slept   bool   // all that can happen sleeps
-	resting bool   // only what may happen is left, and it does not: until something else happens
-	idle    int    // things that happened because nothing else could, since something else did
+// A progress is how far a run has come.
+type progress struct {
+	steps, early, ticks, acted, switches int    // so many have been, of those that are bounded
+	idle                                 int    // things that happened because nothing else could, since something else did
+	actor                                uint32 // port that acted last
+	resting                              bool   // only what may happen is left, and it does not: until something else happens
+	withheld                             bool   // a bound of the configuration kept choices from the menu
+	ended                                bool   // nothing more can happen
+	stopped                              bool   // pick has had enough, or
+	slept                                bool   // all that can happen sleeps
+}
 
-	steps, early, ticks, acted, switches int
-	withheld                             bool // a bound of the configuration kept choices from the menu
-
+// An assumption is which nodes have one active client only.
+type assumption struct {
 	shared   fabric.CNSet   // nodes with several active clients
 	clocked  fabric.CNSet   // nodes whose clients share only a clock, which may be put on
 	solo     [256]*sim.Task // the active client of each other node
 	conflict *sim.Node      // a node that is not in shared, and must be
-	asleep   []sleeper      // choices that need not be made; nil: sleep sets are not used
-	record   *sim.Footprint // where the footprint of the next step goes; nil: nowhere
-	learn    func()         // what came of the choice that has just been made; nil: nobody wants to know
+}
 
-	beginning
+// A watch is what the search wants to know at the next point of choice.
+type watch struct {
+	asleep []sleeper      // choices that need not be made; nil: sleep sets are not used
+	record *sim.Footprint // where the footprint of the step goes; nil: nowhere
+	learn  func()         // called with what came of the choice; nil: nobody wants to know
+}
 
+// A hashing is what the hash of the state needs.
+type hashing struct {
 	tally   tally // of the present state
 	counted bool  // it is up to date
 	blind   bool  // nobody asks for the state

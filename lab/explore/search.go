@@ -65,7 +65,8 @@ func newSearch(cfg Config, build func(*Cluster)) *search {
 // execute runs the program once. The choices are pick's. searching: it is a run of the search itself, which begins like
 // the one before.
 func (s *search) execute(pick func(ex *explorer) (int, bool), searching bool, trace func(string)) (ex *explorer, final uint64, ended bool, err error) {
-	ex = &explorer{cfg: &s.cfg, shared: s.shared, trace: trace, actor: nobody}
+	ex = &explorer{cfg: &s.cfg, trace: trace}
+	ex.shared, ex.actor = s.shared, nobody
 	u := sim.NewUntimed(s.cfg.Sim, ex, &s.pool)
 	u.OneByOne = s.cfg.News
 	c := &Cluster{Cluster: u.Cluster, ex: ex}

@@ -33,7 +33,7 @@ func (ex *explorer) count() {
 	}
 	for _, t := range u.Tasks() {
 		if n := t.Node(); !ex.node(n).gone && !ex.exactly {
-			y.local[n.Index()] += mix(fold(ex.client(t).private.told, uint64(t.Index())<<8|1))
+			y.local[n.Index()] += mix(fold(ex.client(t).private.told, uint64(t.Index())<<8|flag(ex.mayRepeat(t))<<1|1))
 		}
 	}
 	for _, p := range u.Ports() {
