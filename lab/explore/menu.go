@@ -78,6 +78,13 @@ func (ex *explorer) list() {
 	for _, i := range u.News {
 		ex.add(choice{kind: chNews, a: i, actor: nobody})
 	}
+	if len(ex.menu) == 0 { // messages for clients that wait for something else arrive before time passes
+		for i := range u.Pairs {
+			if p := &u.Pairs[i]; p.Len() > 0 {
+				ex.add(choice{kind: chDeliver, a: uint32(i), actor: ex.receiver(p.To)})
+			}
+		}
+	}
 	regular := len(ex.menu)
 	if !ex.resting && u.Live() > 0 {
 		ex.listOptional()

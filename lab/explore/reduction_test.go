@@ -157,6 +157,49 @@ func (y toy) step(p fabric.Port, n *sim.Node, kind byte, a fabric.Addr, to fabri
 	say(ops[0].Old, err)
 }
 
+// sameEnds checks that exploration of a toy reaches the same ends with reductions. It returns the numbers of schedules, and of executions with reductions.
+func sameEnds(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, y toy) (all, reduced int) {
+	t.Helper()
+	run := func(cfg Config) (map[string]bool, Report) {
+		seen := map[string]bool{}
+		cfg.Actions, cfg.Early, cfg.Ticks, cfg.MaxSchedules = 1, 1, y.ticks, 1500
+		if y.tear {
+			cfg.Sim.Tear.Prob = 1
+		}
+		r := Explore(cfg, func(c *Cluster) {
+			y.build(c, func(f func() string) { c.AtEnd(func() error { seen[f()] = true; return nil }) })
+		})
+		if r.Failure != nil {
+			t.Fatalf("%+v: %v", y, r)
+		}
+		return seen, r
+	}
+	want, full := run(Config{NoStates: true, NoEager: true})
+	if !full.Exhaustive {
+		return 0, 0 // too many to enumerate
+	}
+	all = full.Schedules
+	configs := []Config{{NoEager: true}, {NoStates: true}, {}, {Sleep: true, NoStates: true, NoEager: true}, {Sleep: true, NoEager: true}, {Sleep: true}}
+	if y.private {
+		configs = append(configs, Config{Private: true}, Config{Private: true, NoEager: true}, Config{Private: true, Sleep: true})
+	}
+	for _, cfg := range configs {
+		got, r := run(cfg)
+		if !r.Exhaustive || !maps.Equal(got, want) {
+			missing := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(s string) bool { return got[s] })
+			more := slices.DeleteFunc(slices.Sorted(maps.Keys(got)), func(s string) bool { return want[s] })
+			t.Fatalf("%+v with %+v: %v\nmissing: %q\nnew: %q", y, cfg, r, missing, more)
+		}
+		if !cfg.NoEager && !cfg.NoStates {
+			reduced += r.Schedules + r.Pruned
+		}
+	}
+	return all, reduced
+}
+
 // What reductions leave out changes nothing: the same ends are reached. (Other programs are drawn each time; -rapid.checks=1500 takes
 // more of them.)
 func TestReductionsReachTheSameEnds(t *testing.T) {
@@ -166,43 +209,16 @@ func TestReductionsReachTheSameEnds(t *testing.T) {
 	}
 	all, reduced := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		y := drawToy(t)
-		run := func(cfg Config) (map[string]bool, Report) {
-			seen := map[string]bool{}
-			cfg.Actions, cfg.Early, cfg.Ticks, cfg.MaxSchedules = 1, 1, y.ticks, 1500
-			if y.tear {
-				cfg.Sim.Tear.Prob = 1
-			}
-			r := Explore(cfg, func(c *Cluster) {
-				y.build(c, func(f func() string) { c.AtEnd(func() error { seen[f()] = true; return nil }) })
-			})
-			if r.Failure != nil {
-				t.Fatalf("%+v: %v", y, r)
-			}
-			return seen, r
-		}
-		want, full := run(Config{NoStates: true, NoEager: true})
-		if !full.Exhaustive {
-			return // too many to enumerate
-		}
-		all += full.Schedules
-		configs := []Config{{NoEager: true}, {NoStates: true}, {}, {Sleep: true, NoStates: true, NoEager: true}, {Sleep: true, NoEager: true}, {Sleep: true}}
-		if y.private {
-			configs = append(configs, Config{Private: true}, Config{Private: true, NoEager: true}, Config{Private: true, Sleep: true})
-		}
-		for _, cfg := range configs {
-			got, r := run(cfg)
-			if !r.Exhaustive || !maps.Equal(got, want) {
-				missing := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(s string) bool { return got[s] })
-				more := slices.DeleteFunc(slices.Sorted(maps.Keys(got)), func(s string) bool { return want[s] })
-				t.Fatalf("%+v with %+v: %v\nmissing: %q\nnew: %q", y, cfg, r, missing, more)
-			}
-			if !cfg.NoEager && !cfg.NoStates {
-				reduced += r.Schedules + r.Pruned
-			}
-		}
+		full, some := sameEnds(t, drawToy(t))
+		all += full
+		reduced += some
 	})
 	t.Logf("%d schedules, %d executions with reductions", all, reduced)
+}
+
+// A message for a client that pauses arrives before its pause is over, if nothing else can happen: as without reductions.
+func TestMessagesArriveBeforeTimePasses(t *testing.T) {
+	sameEnds(t, toy{nodes: []int{1, 2}, clients: [][]string{{"F1", "s1"}, {"v1", "r0"}}, stop: 1, private: true, covered: true})
 }
 
 // An audit objects if clients share more than is said, or remember more.
