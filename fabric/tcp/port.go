@@ -140,6 +140,9 @@ func (p *port) Rand() uint64 { return p.rng.Uint64() }
 
 // Reattach is fabric.Port.Reattach.
 func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
+	if p.Closed() {
+		return fabric.ErrClosed
+	}
 	if p.n.fenced.Load() {
 		return p.n.dead(p.n.own.ID)
 	}

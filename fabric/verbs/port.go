@@ -252,6 +252,9 @@ func (p *port) find(id fabric.MemID) (*remote, error) {
 
 // Reattach is fabric.Port.Reattach.
 func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
+	if p.Closed() {
+		return fabric.ErrClosed
+	}
 	if p.n.fenced.Load() {
 		return p.n.dead(p.n.own.ID)
 	}
