@@ -52,6 +52,7 @@ type Cluster struct {
 	dropped  []any // stores and trees that somebody has dropped, until they are let go
 	locks    map[string]*Locks
 	sessions map[*Session]struct{} // that are open
+	closing  bool                  // Close has begun: nothing is opened any more
 	lost     []fabric.MemID        // memories that were lost, in the order of the losses
 	keeper   *keeper               // from the first store or tree on; guarded by opening
 }

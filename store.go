@@ -50,18 +50,10 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	if st := c.store(name); st != nil { // another goroutine was faster
 		return st, nil
 	}
-	s, err := c.Session()
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
 	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
 	var st *objstore.Store
 	lost := 0
-	err = s.Do(ctx, func() (err error) {
-		if err = s.s.Attach(); err != nil {
-			return err
-		}
+	err = c.attached(ctx, func(s *Session) (err error) {
 		lost = c.losses()
 		if len(cfg.Nodes) == 0 {
 			// Memory nodes may have joined since the store was made.
@@ -162,7 +154,7 @@ func (c *Cluster) drain() error {
 	if len(stores)+len(trees)+len(gone) == 0 {
 		return nil
 	}
-	s, err := c.Session()
+	s, err := c.node.Session()
 	if err != nil {
 		return err
 	}

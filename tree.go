@@ -29,19 +29,11 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 	if t := c.tree(name); t != nil { // another goroutine was faster
 		return t, nil
 	}
-	s, err := c.Session()
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
 	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
 	all := c.memory()
 	var open *btree.Tree
 	lost := 0
-	err = s.Do(ctx, func() (err error) {
-		if err = s.s.Attach(); err != nil {
-			return err
-		}
+	err = c.attached(ctx, func(s *Session) (err error) {
 		lost = c.losses()
 		if len(cfg.Nodes) == 0 {
 			// Memory nodes may have joined since the tree was made.
