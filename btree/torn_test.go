@@ -63,6 +63,17 @@ func TestHalfWrittenNodeInTheSlotOfAnother(t *testing.T) {
 	}
 }
 
+// However many torn slots a client meets in its life, each search has all its tries.
+func TestTornSlotsOfEarlierSearches(t *testing.T) {
+	var s search
+	for range 2 * maxTorn {
+		s.begin(0, nil, false, false)
+		if !s.gone(&tornError{}) {
+			t.Fatal("a torn slot is taken for damage because earlier searches have met others")
+		}
+	}
+}
+
 // A node of the tree that is damaged is an error, of whoever comes to it on whichever way, after not too many READs.
 func TestDamagedNode(t *testing.T) {
 	w, c := one(t, 1, nil)
