@@ -266,6 +266,10 @@ func (k *Locker) notice(mn fabric.MemID) {
 func (k *Locker) failed(x *local, place *cql.Place, err error) error {
 	k.table.doubt(place.Lock)
 	k.stick(place, true, err)
+	if place.Unreleased && !unreached(err) && !errors.Is(err, fabric.ErrFenced) { // another goroutine uses the Port, say
+		k.table.stick(place)
+		k.tellTrouble(place.Lock.MN())
+	}
 	err = fmt.Errorf("token %v of %v: %w", cql.Token(x.life.birth, place.Index, x.seq), place.Lock, err)
 	stale := errors.Is(err, fabric.ErrStaleEpoch)
 	if stale {

@@ -315,3 +315,55 @@ func TestClusterClosedUnderItsSessions(t *testing.T) {
 		tasks.Wait()
 	}
 }
+
+// A session reads what its lock protects, over its Port, while another goroutine closes the cluster and so uses the Port to release the lock: if the
+// fabric refuses that, the lock is reset before the node leaves, and nobody waits for long.
+func TestReleaseBesideTheOwnerOfThePort(t *testing.T) {
+	ctx := context.Background()
+	c := newTestCluster(t)
+	t.Cleanup(c.Close)
+	if _, err := mn.Start(c.serve(0, 32<<20), mn.Config{Participants: 8}); err != nil {
+		t.Fatal(err)
+	}
+	n := c.join()
+	x, err := declock.OpenNode(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := x.Locks(ctx, "l", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := declock.OpenNode(c.join())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wl, err := y.Locks(ctx, "l", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := y.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lock(ctx, locks.At(0)); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for s.Port().Do([]fabric.Op{fabric.Load(locks.At(1).Addr())}) == nil {
+		}
+	}()
+	time.Sleep(time.Millisecond)
+	if err := x.Close(); err != nil && !errors.Is(err, declock.ErrHeld) {
+		t.Errorf("Close: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // without a reset it takes twice as long
+	defer cancel()
+	if _, err := w.Lock(ctx, wl.At(0)); err != nil {
+		t.Errorf("lock of a session that was closed with its cluster: %v", err)
+	}
+}
