@@ -111,7 +111,7 @@ func closeBeside(t *testing.T, lanes int, beside string) {
 				tasks.Go(func() { k.Interrupt(); k.ClearInterrupt(); k.Interrupt() })
 			}
 		case "fence":
-			tasks.Go(n.fence)
+			tasks.Go(func() { n.fence(fabric.ErrFenced) })
 		case "node":
 			tasks.Go(func() { n.Close() })
 		}

@@ -31,6 +31,7 @@ type node struct {
 
 	closed  atomic.Bool
 	fenced  atomic.Bool
+	why     atomic.Pointer[error] // it is fenced, once it is
 	closing sync.Mutex
 	ctx     context.Context // ends with the node
 	ended   chan struct{}   // closed when the cluster has given this node up
@@ -135,8 +136,8 @@ func (n *node) awaitLanes(ctx context.Context) error {
 
 // follow acts on states, until the membership ends.
 func (n *node) follow() {
-	if peer.Follow(n.ctx, n.member, n.take) != nil {
-		n.fence()
+	if why := peer.Follow(n.ctx, n.member, n.take); why != nil {
+		n.fence(why)
 	}
 }
 
@@ -225,12 +226,15 @@ func (n *node) watch() {
 }
 
 // fence notes that the cluster has given this node up.
-func (n *node) fence() {
-	if n.closed.Load() || n.fenced.Swap(true) {
+func (n *node) fence(why error) {
+	if n.closed.Load() {
+		return
+	}
+	n.why.CompareAndSwap(nil, &why)
+	if n.fenced.Swap(true) {
 		return
 	}
 	close(n.ended)
-	n.o.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID))
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range n.remotes {
@@ -247,6 +251,14 @@ func (n *node) fence() {
 
 // Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
 func (n *node) Fenced() <-chan struct{} { return n.ended }
+
+// Err returns why this node has been given up; nil if it has not been.
+func (n *node) Err() error {
+	if !n.fenced.Load() {
+		return nil
+	}
+	return n.dead(n.own.ID)
+}
 
 // Contact is member.Contact.
 func (n *node) Contact() (silent time.Duration, why error) { return peer.Reach(n.member) }
@@ -372,7 +384,7 @@ func (n *node) shut() {
 // dead says why there is no way to a compute node.
 func (n *node) dead(cn fabric.CNID) error {
 	if n.fenced.Load() {
-		return fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID)
+		return peer.Fenced(n.own.ID, *n.why.Load())
 	}
 	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
 }

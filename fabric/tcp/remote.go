@@ -85,7 +85,7 @@ func (r *remote) refusal() error {
 // failed notes that a lane cannot be connected.
 func (r *remote) failed(err error) {
 	if errors.Is(err, fabric.ErrFenced) {
-		r.n.tasks.Go(r.n.fence)
+		r.n.tasks.Go(func() { r.n.fence(err) })
 		return
 	}
 	r.n.o.Report(fmt.Errorf("memory node %v: %w", r.mn.ID, err))

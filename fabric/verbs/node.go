@@ -38,8 +38,9 @@ type node struct {
 
 	closed atomic.Bool
 	fenced atomic.Bool
-	given  chan struct{}   // closed when it is fenced: given up
-	ctx    context.Context // ends with the node
+	why    atomic.Pointer[error] // it is fenced, once it is
+	given  chan struct{}         // closed when it is fenced: given up
+	ctx    context.Context       // ends with the node
 	cancel context.CancelFunc
 	at     context.Context // at work: ends when it is closed or fenced
 	halt   context.CancelFunc
@@ -128,8 +129,8 @@ func (n *node) ready(m member.Member) {
 
 // follow acts on states, until the membership ends.
 func (n *node) follow() {
-	if peer.Follow(n.ctx, n.member, n.take) != nil {
-		n.fence()
+	if why := peer.Follow(n.ctx, n.member, n.take); why != nil {
+		n.fence(why)
 	}
 }
 
@@ -196,17 +197,28 @@ func (n *node) forget(st *member.State) {
 }
 
 // fence notes that the cluster has given this node up.
-func (n *node) fence() {
-	if n.closed.Load() || n.fenced.Swap(true) {
+func (n *node) fence(why error) {
+	if n.closed.Load() {
 		return
 	}
-	n.o.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID))
+	n.why.CompareAndSwap(nil, &why)
+	if n.fenced.Swap(true) {
+		return
+	}
 	n.cut()
 	close(n.given)
 }
 
 // Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
 func (n *node) Fenced() <-chan struct{} { return n.given }
+
+// Err returns why this node has been given up; nil if it has not been.
+func (n *node) Err() error {
+	if !n.fenced.Load() {
+		return nil
+	}
+	return n.dead(n.own.ID)
+}
 
 // Contact is member.Contact.
 func (n *node) Contact() (silent time.Duration, why error) { return peer.Reach(n.member) }
@@ -363,7 +375,7 @@ func (n *node) shut() {
 // dead says why there is no way to a compute node.
 func (n *node) dead(cn fabric.CNID) error {
 	if n.fenced.Load() {
-		return fmt.Errorf("%w: %v", fabric.ErrFenced, n.own.ID)
+		return peer.Fenced(n.own.ID, *n.why.Load())
 	}
 	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
 }

@@ -102,7 +102,7 @@ func (k *keeper) run(n *node, id fabric.MemID) {
 		if m, up := st.MN(id); up {
 			r, err := n.attach(n.at, m)
 			if errors.Is(err, fabric.ErrFenced) {
-				n.fence()
+				n.fence(err)
 			}
 			decide()
 			if err != nil {
