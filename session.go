@@ -97,7 +97,7 @@ func (c *Cluster) releaseSessions() error {
 			busy++
 			continue
 		}
-		errs = append(errs, s.releaseAll(), s.s.Close())
+		errs = append(errs, s.releaseAll(), s.s.CloseBeside())
 		s.ended = true
 		s.use.EndClose()
 	}
