@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/mn"
+	"github.com/declock/declock/objstore"
 )
 
 // Many sessions lock and unlock while their cluster is closed: each operation succeeds, or is ErrClosed. None panics, and the race detector
@@ -68,5 +71,76 @@ func TestCloseBesideSessions(t *testing.T) {
 			t.Errorf("round %d: Close: %v", round, err)
 		}
 		tasks.Wait()
+	}
+}
+
+// One goroutine opens locks again and again while another closes the cluster: each call succeeds, or is ErrClosed.
+func TestCloseBesideLocks(t *testing.T) {
+	ctx := context.Background()
+	o := shm.Options{Name: "test", Dir: t.TempDir(), Size: 16 << 20, Sparse: true}
+	m := serve(t, o)
+	defer m.Close()
+	for range 20 {
+		c, err := declock.Open(ctx, "shm:"+o.Name, declock.WithDir(o.Dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var opened atomic.Int64
+		done := make(chan error, 1)
+		go func() {
+			for {
+				if _, err := c.Locks(ctx, "l", 8); err != nil {
+					done <- err
+					return
+				}
+				opened.Add(1)
+			}
+		}()
+		for opened.Load() < 4 {
+			runtime.Gosched()
+		}
+		if err := c.Close(); err != nil && !errors.Is(err, declock.ErrInUse) {
+			t.Errorf("Close: %v", err)
+		}
+		if err := <-done; !errors.Is(err, declock.ErrClosed) {
+			t.Errorf("Locks: %v", err)
+		}
+	}
+}
+
+// Nothing is opened while Close waits until what was dropped is let go, and no background reclaimer is left when it has returned.
+func TestNothingIsOpenedWhileClosing(t *testing.T) {
+	ctx := context.Background()
+	o := shm.Options{Name: "test", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}
+	m := serve(t, o)
+	defer m.Close()
+	c := opened(t, o.Name, o.Dir)
+	s := session(t, c)
+	st, err := c.Store(ctx, "s", objstore.Config{Objects: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DropStore(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.Close() }()
+	for !errors.Is(err, declock.ErrClosed) { // until it has begun
+		_, err = st.Client(s)
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // it has ended the reclaimer
+	if _, err := c.Store(ctx, "other", objstore.Config{Objects: 1000}); !errors.Is(err, declock.ErrClosed) {
+		t.Errorf("Store: %v", err)
+	}
+	if err := c.DropTree(ctx, "t"); !errors.Is(err, declock.ErrClosed) {
+		t.Errorf("DropTree: %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	stacks := make([]byte, 1<<20)
+	if stacks = stacks[:runtime.Stack(stacks, true)]; strings.Contains(string(stacks), "declock.(*keeper).run") {
+		t.Error("a background reclaimer runs after Close")
 	}
 }

@@ -51,6 +51,7 @@ type Cluster struct {
 	dropped  []collection // that somebody has dropped, until they are let go
 	locks    map[string]*Locks
 	sessions map[*Session]struct{} // that are open
+	closing  bool                  // Close has begun: nothing is opened any more
 	lost     []fabric.MemID        // memories that were lost, in the order of the losses
 	keeper   *keeper               // from the first store or tree on; guarded by opening
 }
@@ -281,6 +282,7 @@ func (c *Cluster) Node() *cn.Node { return c.node }
 // Close gives memory that this compute node keeps free back, and leaves the
 // cluster. No session may be in use: an operation that waits ends with ErrClosed, and the error says so (ErrInUse); others get the locks of
 // such a session as if this process had crashed. Locks that other sessions hold still are released, and the error names them (ErrHeld).
+// Once Close has begun nothing is opened any more: such calls are ErrClosed.
 func (c *Cluster) Close() error {
 	held := c.releaseSessions()
 	err := errors.Join(c.endKeeper(), c.drain())

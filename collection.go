@@ -64,16 +64,8 @@ func openCollection[T collection](ctx context.Context, c *Cluster, key collectio
 	if x, ok := c.collection(key).(T); ok { // another goroutine was faster
 		return x, nil
 	}
-	s, err := c.Session()
-	if err != nil {
-		return x, err
-	}
-	defer s.Close()
 	lost := 0
-	err = s.Do(ctx, func() (err error) {
-		if err = s.s.Attach(); err != nil {
-			return err
-		}
+	err = c.attached(ctx, func(s *Session) (err error) {
 		lost = c.losses()
 		x, err = open(s.Port(), c.memory())
 		return err
@@ -134,8 +126,8 @@ func (c *Cluster) dropCollection(ctx context.Context, key collectionKey, drop fu
 		return err
 	}
 	defer end()
-	return c.drop(ctx, func(s *Session, view func() fabric.View) error {
-		if err := drop(s.Port(), key.name, c.memory(), view); err != nil {
+	return c.attached(ctx, func(s *Session) error {
+		if err := drop(s.Port(), key.name, c.memory(), c.node.Fabric().View); err != nil {
 			return err
 		}
 		c.mu.Lock()
@@ -207,7 +199,7 @@ func (c *Cluster) drain() error {
 	if len(open)+len(gone) == 0 {
 		return nil
 	}
-	s, err := c.Session()
+	s, err := c.node.Session()
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/declock/declock/btree"
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
 )
@@ -29,7 +28,7 @@ var ErrDropped = errors.New("declock: locks have been dropped")
 // processes: they must not use the locks any more, since those do not exclude who opens the name anew. The memory is used again by the next
 // Locks, of whatever name, that are as many, if nobody holds one then: so whoever uses dropped locks all the same never breaks others' exclusion, but may keep them waiting.
 func (c *Cluster) DropLocks(ctx context.Context, name string) error {
-	return c.drop(ctx, func(s *Session, _ func() fabric.View) error {
+	return c.attached(ctx, func(s *Session) error {
 		if err := memory.Drop(s.Port(), c.memory(), name, memory.KindLocks, 0); err != nil {
 			return err
 		}
@@ -40,19 +39,5 @@ func (c *Cluster) DropLocks(ctx context.Context, name string) error {
 			delete(c.locks, name)
 		}
 		return nil
-	})
-}
-
-func (c *Cluster) drop(ctx context.Context, do func(s *Session, view func() fabric.View) error) error {
-	s, err := c.Session()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return s.Do(ctx, func() error {
-		if err := s.s.Attach(); err != nil {
-			return err
-		}
-		return do(s, c.node.Fabric().View)
 	})
 }

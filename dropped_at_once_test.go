@@ -68,6 +68,23 @@ func TestDroppedAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// By another, and opened again before it is let go.
+	old, err := c.Store(ctx, "again", objstore.Config{Objects: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cs[1].DropStore(ctx, "again"); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(30 * time.Second); !old.Dropped() && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	if st, err := c.Store(ctx, "again", objstore.Config{Objects: 1000}); err != nil || st == old {
+		t.Fatalf("opened again: the dropped one: %v, %v", st == old, err)
+	}
+	if err := c.DropStore(ctx, "again"); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 4 { // by another
 		name, tree := fmt.Sprint("other", i), fmt.Sprint("tree", i)
 		if _, err := c.Store(ctx, name, objstore.Config{Objects: 1000}); err != nil {

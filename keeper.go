@@ -35,8 +35,15 @@ type keeper struct {
 	kept map[collection]collectionClient
 }
 
-// startKeeper starts the keeper, unless there is one.
+// startKeeper starts the keeper, unless there is one. Once Close has begun it fails: nobody would end the keeper, and what is opened now nobody
+// would give back.
 func (c *Cluster) startKeeper() error {
+	c.mu.Lock()
+	closing := c.closing
+	c.mu.Unlock()
+	if closing {
+		return ErrClosed
+	}
 	if c.keeper != nil {
 		return nil
 	}

@@ -35,9 +35,33 @@ func (c *Cluster) Session() (*Session, error) {
 	}
 	open := &Session{c: c, s: s, use: s.InUse()}
 	c.mu.Lock()
-	c.sessions[open] = struct{}{}
+	closing := c.closing
+	if !closing {
+		c.sessions[open] = struct{}{}
+	}
 	c.mu.Unlock()
+	if closing {
+		return nil, errors.Join(ErrClosed, s.Close())
+	}
 	return open, nil
+}
+
+// attached calls f with a session of its own that is attached to the memory nodes which are up, and in use: another goroutine may close the
+// cluster meanwhile. f uses only the session's Port.
+func (c *Cluster) attached(ctx context.Context, f func(s *Session) error) error {
+	s, err := c.Session()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.Do(ctx, func() error {
+		s.use.Begin()
+		defer s.use.End()
+		if err := s.s.Attach(); err != nil {
+			return err
+		}
+		return f(s)
+	})
 }
 
 // ErrHeld: a session, or its cluster, was closed while the session held locks.
@@ -64,6 +88,7 @@ func (c *Cluster) releaseSessions() error {
 	c.mu.Lock()
 	sessions := slices.Collect(maps.Keys(c.sessions))
 	clear(c.sessions)
+	c.closing = true
 	c.mu.Unlock()
 	var errs []error
 	busy := 0
@@ -72,7 +97,7 @@ func (c *Cluster) releaseSessions() error {
 			busy++
 			continue
 		}
-		errs = append(errs, s.releaseAll(), s.s.Close())
+		errs = append(errs, s.releaseAll(), s.s.CloseBeside())
 		s.ended = true
 		s.use.EndClose()
 	}
@@ -329,19 +354,8 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 	if n < 1 {
 		return nil, fmt.Errorf("declock: %d locks: want at least 1", n)
 	}
-	s, err := c.Session()
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
 	l := &Locks{c: c, name: name, n: n, stride: c.node.Layout().Lock().Size}
-	err = s.Do(ctx, func() error {
-		if err := s.s.Attach(); err != nil {
-			return err
-		}
-		return l.open(c.node, s.Port())
-	})
-	if err != nil {
+	if err := c.attached(ctx, func(s *Session) error { return l.open(c.node, s.Port()) }); err != nil {
 		return nil, errors.Join(err, c.keepLeft())
 	}
 	return c.known(l), nil

@@ -63,6 +63,63 @@ func TestHalfWrittenNodeInTheSlotOfAnother(t *testing.T) {
 	}
 }
 
+// While a scan is at one leaf, the next one is emptied, and a new node in its slot is half written. The scan goes on behind it.
+func TestScanMeetsAHalfWrittenNode(t *testing.T) {
+	w, c := one(t, 1, nil)
+	for i := range 60 {
+		wantErr(t, "put", c.Put(keyOf(i), valueOf(i, 0)), nil)
+	}
+	other := w.client(0, c.t)
+	var first, gone, rest int
+	seen := 0
+	err := c.Each(Range{}, func(_, _ []byte) bool {
+		if seen++; seen > 1 {
+			return true
+		}
+		s := &other.search
+		s.begin(0, keyOf(0), false, false)
+		wantErr(t, "seek", other.seek(s, &other.n, other.leaf), nil)
+		next, low := other.n.link, string(other.n.high.key)
+		s.begin(0, []byte(low), false, false)
+		wantErr(t, "seek", other.seek(s, &other.n, other.leaf), nil)
+		high := string(other.n.high.key)
+		for i := range 60 {
+			switch k := string(keyOf(i)); {
+			case k < low:
+				first++
+			case k < high:
+				gone++
+				wantErr(t, "delete", other.Delete(keyOf(i)), nil)
+			default:
+				rest++
+			}
+		}
+		m := image{self: next.next(), version: 1, low: []byte("a"), items: []item{{raw: make([]byte, 40)}}}
+		b := make([]byte, c.t.geo.nodeSize)
+		finish(b, stateAlive, m.build(b))
+		w.c.Poke(c.t.slotAddr(next, classNode), b[:8]) // only the word has arrived
+		return true
+	})
+	wantErr(t, "scan", err, nil)
+	if gone == 0 || rest == 0 || seen != first+rest {
+		t.Errorf("%d keys were seen: %d of the first leaf, %d of those behind the second, which had %d", seen, first, rest, gone)
+	}
+	if c.stats.Torn == 0 {
+		t.Error("the slot is not torn")
+	}
+}
+
+// However many torn slots a client meets in its life, each search has all its tries.
+func TestTornSlotsOfEarlierSearches(t *testing.T) {
+	var s search
+	for range 2 * maxTorn {
+		s.begin(0, nil, false, false)
+		if !s.gone(&tornError{}) {
+			t.Fatal("a torn slot is taken for damage because earlier searches have met others")
+		}
+	}
+}
+
 // A node of the tree that is damaged is an error, of whoever comes to it on whichever way, after not too many READs.
 func TestDamagedNode(t *testing.T) {
 	w, c := one(t, 1, nil)

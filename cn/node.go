@@ -219,7 +219,7 @@ func (n *Node) Close() error {
 	n.mu.Unlock()
 	var errs []error
 	for _, s := range open {
-		errs = append(errs, s.closeBeside())
+		errs = append(errs, s.closeIdle())
 	}
 	// The agent ends before its Port does: what it has in the Port's memory is good until then.
 	n.fab.Agent().Interrupt()

@@ -100,8 +100,12 @@ func (s *Session) Node() *Node { return s.node }
 // Close closes the session. It must not hold locks.
 func (s *Session) Close() error { return s.close(false) }
 
-// closeBeside is Close by another goroutine than that of the session, which may be in use.
-func (s *Session) closeBeside() error {
+// CloseBeside is Close by another goroutine than the session's, which may use the session or its Port meanwhile: an operation
+// that waits ends with fabric.ErrClosed. Of the session's counters those of the last sample count (Observe).
+func (s *Session) CloseBeside() error { return s.close(true) }
+
+// closeIdle is Close by another goroutine, of a session that should not be in use.
+func (s *Session) closeIdle() error {
 	if !s.use.BeginClose() {
 		return s.close(true)
 	}
@@ -109,8 +113,7 @@ func (s *Session) closeBeside() error {
 	return s.close(false)
 }
 
-// close closes the session. Counters of one that is in use change meanwhile: those of the last sample count then.
-func (s *Session) close(inUse bool) error {
+func (s *Session) close(beside bool) error {
 	s.node.mu.Lock()
 	if s.closed {
 		s.node.mu.Unlock()
@@ -118,7 +121,7 @@ func (s *Session) close(inUse bool) error {
 	}
 	s.closed = true
 	delete(s.node.sessions, s)
-	if inUse {
+	if beside {
 		s.locker.mu.Lock()
 		s.node.done.Add(&s.locker.locks)
 		s.node.doneNIC.Add(&s.locker.nic)

@@ -32,6 +32,8 @@ type Place struct {
 	Lean bool
 	// Contended: somebody waited when the place was released.
 	Contended bool
+	// Unreleased says, after a Release that has failed, that the fabric has refused to execute it: the place is in the queue.
+	Unreleased bool
 }
 
 // AppendState appends what tells two states of the place apart.

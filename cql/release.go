@@ -67,6 +67,7 @@ func (c *Client) releaseFailed(p *Place, before []fabric.Op, k int, err error) e
 		p.Carried = Carried{}
 		return errors.Join(err, c.Release(p, nil))
 	case k <= n:
+		p.Unreleased = fabric.Refused(err)
 		c.onAtomicError(p.Lock, err)
 		return err
 	}

@@ -88,7 +88,7 @@ type Port interface {
 	// Port is attached to what it finds when it is opened or first used; when the memory node has
 	// restarted all chains are refused (ErrStaleEpoch) until Reattach: so nothing that
 	// was begun in one life reaches the next. Another life than the present one is
-	// ErrStaleEpoch; a memory node that is down is ErrNodeDown.
+	// ErrStaleEpoch; a memory node that is down is ErrNodeDown. On a closed Port it is ErrClosed in any case.
 	Reattach(mem MemID, epoch uint32) error
 
 	// Alloc returns n bytes of zeroed registered memory, 8-byte aligned, for the

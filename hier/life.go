@@ -265,6 +265,10 @@ func (k *Locker) notice(mn fabric.MemID) {
 func (k *Locker) failed(x *local, place *cql.Place, err error) error {
 	k.table.noteLeak(place.Lock)
 	k.leaveBehind(place, true, err)
+	if place.Unreleased && !unreached(err) && !errors.Is(err, fabric.ErrFenced) { // another goroutine uses the Port, say
+		k.table.noteUnreleased(place)
+		k.tellTrouble(place.Lock.MN())
+	}
 	err = fmt.Errorf("token %v of %v: %w", cql.Token(x.life.birth, place.Index, x.seq), place.Lock, err)
 	stale := errors.Is(err, fabric.ErrStaleEpoch)
 	if stale {

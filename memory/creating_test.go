@@ -130,6 +130,9 @@ func TestOthersCreateWhatALivingNodeLeftHalfMade(t *testing.T) {
 						want(t, err, fabric.ErrNodeDown)
 					}
 				}
+				if list, lerr := r.Retired(q); lerr != nil || retired && err != nil && len(list) != 1 {
+					t.Fatalf("gone %v, %d: %d retired entries, want the one of before, whose memory may be in use: %v", gone, k, len(list), lerr)
+				}
 				if here.Left(mn) {
 					t.Fatalf("retired %v, gone %v, %d: it has left something", retired, gone, k)
 				}
@@ -155,6 +158,10 @@ func TestFreeLeftWhileItIsBeingMade(t *testing.T) {
 	want(t, err, errDead)
 	if !ours.Left(r.Memory()) {
 		t.Fatal("it has left nothing")
+	}
+	want(t, r.FreeLeft(&refusing{p, 0}, &ours), fabric.ErrNodeDown)
+	if !ours.Left(r.Memory()) {
+		t.Error("what could not be freed is not tried again")
 	}
 	s.Init = func(*memory.Entry) error {
 		if ours.Left(r.Memory()) {

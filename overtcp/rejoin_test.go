@@ -237,8 +237,8 @@ func TestEtcdLosesItsData(t *testing.T) {
 		x.etcd = startEtcd(t, x.dir).Process
 		x.await("the memory node is back", func(mns, _ int) bool { return mns == 1 })
 		x.told(g)
-		if _, err := k.s.Lock(context.Background(), k.locks.At(0)); !errors.Is(err, fabric.ErrFenced) {
-			t.Errorf("Lock by a compute node that was given up: %v", err)
+		if _, err := k.s.Lock(context.Background(), k.locks.At(0)); !errors.Is(err, fabric.ErrFenced) || !strings.Contains(err.Error(), "etcd") {
+			t.Errorf("Lock by a compute node that was given up, which does not say so, and why: %v", err)
 		}
 		again := x.open()
 		x.intact(again, g.Token())

@@ -44,7 +44,7 @@ func New(o Options) (*Coordinator, error) {
 	// Connections are made anew soon after etcd has come back: leases run then.
 	params := grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: minRetry, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRetry / 2},
-		MinConnectTimeout: o.Timeout,
+		MinConnectTimeout: min(o.Timeout, DefaultTimeout), // an attempt that etcd does not answer, while it starts, is not the last
 	}
 	c.client, err = clientv3.New(clientv3.Config{
 		Endpoints: o.Endpoints, TLS: o.TLS, Username: o.User, Password: o.Password,

@@ -131,7 +131,8 @@ func closedPort(e *env, p fabric.Port, to fabric.ClientID) {
 	_, post := p.Post(ops)
 	_, recv := p.Recv(fabric.Forever)
 	for what, err := range map[string]error{"Do": p.Do(ops), "Post": post, "Recv": recv,
-		"Send": p.Send(to, &fabric.Message{Kind: fabric.MsgUser}), "Pause": p.Pause(fabric.Forever), "Abandon": p.Abandon()} {
+		"Send": p.Send(to, &fabric.Message{Kind: fabric.MsgUser}), "Pause": p.Pause(fabric.Forever), "Abandon": p.Abandon(),
+		"Reattach": p.Reattach(0, 1), "Reattach to a memory node that is not there": p.Reattach(fabric.MaxMem, 1)} {
 		if !errors.Is(err, fabric.ErrClosed) {
 			e.t.Errorf("%s on a closed Port: %v", what, err)
 		}

@@ -18,6 +18,8 @@ type Contact interface {
 type Follower interface {
 	// Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
 	Fenced() <-chan struct{}
+	// Err returns why, as an error that is fabric.ErrFenced too; nil before.
+	Err() error
 	// Down returns the memory nodes that the cluster has had, has not now, and expects back, with their last epochs.
 	Down() []fabric.Memory
 	Contact

@@ -125,6 +125,9 @@ func (p *Port) Stale(mem fabric.MemID) bool {
 
 // Reattach implements fabric.Port.
 func (p *Port) Reattach(mem fabric.MemID, epoch uint32) error {
+	if p.closed {
+		return fabric.ErrClosed
+	}
 	if int(mem) >= len(p.c.mns) || p.c.mns[mem].dead {
 		return fmt.Errorf("sim: %w: %v", fabric.ErrNodeDown, mem)
 	}

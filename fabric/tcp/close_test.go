@@ -112,7 +112,7 @@ func closeBeside(t *testing.T, lanes int, beside string) {
 				tasks.Go(func() { k.Interrupt(); k.ClearInterrupt(); k.Interrupt() })
 			}
 		case "fence":
-			tasks.Go(n.Fence)
+			tasks.Go(func() { n.Fence(fabric.ErrFenced) })
 		case "node":
 			tasks.Go(func() { n.Close() })
 		}

@@ -85,9 +85,13 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 			m := n.Memory()
 			return len(m) == 1 && m[0].Epoch == s.Epoch()
 		})
-		if err := p.Do([]fabric.Op{fabric.FAA(word, 1000)}); !errors.Is(err, fabric.ErrStaleEpoch) {
-			t.Errorf("a Port of before: %v", err)
-		}
+		await(t, "a Port of before is told so", func() bool { // down, as long as the node is not done with the news
+			err := p.Do([]fabric.Op{fabric.FAA(word, 1000)})
+			if !errors.Is(err, fabric.ErrStaleEpoch) && !errors.Is(err, fabric.ErrNodeDown) {
+				t.Errorf("a Port of before: %v", err)
+			}
+			return errors.Is(err, fabric.ErrStaleEpoch)
+		})
 		await(t, "the memory can be reached", func() bool { return p.Reattach(0, s.Epoch()) == nil && p.Do([]fabric.Op{fabric.FAA(word, 1)}) == nil })
 	}
 	if got := s.Word(64).Load(); got != 10 {

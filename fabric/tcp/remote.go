@@ -77,7 +77,7 @@ func (r *remote) End() {
 // failed notes that a lane cannot be connected.
 func (r *remote) failed(err error) {
 	if errors.Is(err, fabric.ErrFenced) {
-		r.n.Go(r.n.Fence)
+		r.n.Go(func() { r.n.Fence(err) })
 		return
 	}
 	r.n.Report(fmt.Errorf("memory node %v: %w", r.MN.ID, err))

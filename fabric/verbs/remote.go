@@ -102,7 +102,7 @@ func (k *keeper) run(n *node, id fabric.MemID) {
 		if m, up := st.MN(id); up {
 			r, err := n.reach(n.Work, m)
 			if errors.Is(err, fabric.ErrFenced) {
-				n.Fence()
+				n.Fence(err)
 			}
 			decide()
 			if err != nil {

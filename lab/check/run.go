@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -317,6 +318,7 @@ func (w *world) atRest() {
 			w.object("header", fmt.Sprintf("lock %d: %s", i, what))
 		}
 	}
+	w.settleLost()
 	for i, n := range w.nodes {
 		if left := n.table.Len(); left != 0 && !w.dead(i+1) {
 			w.object("residue", fmt.Sprintf("cn%d has %d local locks left", i+1, left))
@@ -334,6 +336,22 @@ func (w *world) atRest() {
 		if err := w.c.RunUntil(w.c.Now() + 100*fabric.Second); err != nil || w.c.Events() != between {
 			w.object("residue", fmt.Sprintf("the cluster does not come to rest: %d events, then %d more", between-before, w.c.Events()-between))
 		}
+	}
+}
+
+// settleNs is how long a compute node may take to let go of what it had of a lost memory: its agent looks at a memory node every 5 ms
+// once it knows of trouble, and a node that has not used one since may hear of it from its last client.
+const settleNs = 20 * fabric.Millisecond
+
+// settleLost gives compute nodes that have something left of a lost memory time to notice.
+func (w *world) settleLost() {
+	lost := slices.ContainsFunc(w.s.Plan, func(f sim.Fault) bool { return f.Kind == sim.FaultRestart })
+	left := func(n *node) bool { return !n.dead && (n.table.Len() != 0 || n.sim.Abandoned() != 0) }
+	if !lost || !slices.ContainsFunc(w.nodes, left) {
+		return
+	}
+	if err := w.c.RunUntil(w.c.Now() + settleNs); err != nil {
+		w.object("events", err.Error())
 	}
 }
 

@@ -2,8 +2,11 @@ package peer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -23,6 +26,14 @@ func Follow(ctx context.Context, m member.Member, take func(st *member.State)) e
 			return nil
 		}
 	}
+}
+
+// Fenced returns the error of a compute node that the cluster has given up, and why.
+func Fenced(id fabric.CNID, why error) error {
+	if errors.Is(why, fabric.ErrFenced) {
+		return fmt.Errorf("%v: %w", id, why)
+	}
+	return fmt.Errorf("%w: %v: %w", fabric.ErrFenced, id, why)
 }
 
 // leaveTimeout bounds how long a node that closes waits for the coordinator.

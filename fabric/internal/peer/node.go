@@ -27,6 +27,7 @@ type Node struct {
 	agent   fabric.Port
 	closed  atomic.Bool
 	fenced  atomic.Bool
+	why     atomic.Pointer[error] // it is fenced, once it is
 	closing sync.Mutex
 	given   chan struct{} // closed when the cluster has given this node up
 	cancel  context.CancelFunc
@@ -151,8 +152,8 @@ func (n *Node) Go(task func()) { n.tasks.Go(task) }
 
 // follow acts on states, until the membership ends.
 func (n *Node) follow() {
-	if Follow(n.Ctx, n.member, n.Act) != nil {
-		n.Fence()
+	if why := Follow(n.Ctx, n.member, n.Act); why != nil {
+		n.Fence(why)
 	}
 }
 
@@ -239,12 +240,15 @@ func (n *Node) Links(yield func(*Link) bool) {
 	}
 }
 
-// Fence notes that the cluster has given this node up.
-func (n *Node) Fence() {
-	if n.closed.Load() || n.fenced.Swap(true) {
+// Fence notes that the cluster has given this node up, and why.
+func (n *Node) Fence(why error) {
+	if n.closed.Load() {
 		return
 	}
-	n.Report(fmt.Errorf("%w: %v", fabric.ErrFenced, n.Own.ID))
+	n.why.CompareAndSwap(nil, &why)
+	if n.fenced.Swap(true) {
+		return
+	}
 	n.cut()
 	close(n.given)
 }
@@ -264,6 +268,14 @@ func (n *Node) cut() {
 
 // Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
 func (n *Node) Fenced() <-chan struct{} { return n.given }
+
+// Err returns why the cluster has given this node up; nil if it has not.
+func (n *Node) Err() error {
+	if !n.fenced.Load() {
+		return nil
+	}
+	return n.Dead(n.Own.ID)
+}
 
 // IsFenced reports whether the cluster has given this node up.
 func (n *Node) IsFenced() bool { return n.fenced.Load() }
@@ -303,7 +315,7 @@ func (n *Node) Retire(id fabric.ClientID) { n.Table.Retire(id) }
 // Dead says why there is no way to a compute node.
 func (n *Node) Dead(cn fabric.CNID) error {
 	if n.fenced.Load() {
-		return fmt.Errorf("%w: %v", fabric.ErrFenced, n.Own.ID)
+		return Fenced(n.Own.ID, *n.why.Load())
 	}
 	return fmt.Errorf("%w: %v", fabric.ErrNodeDown, cn)
 }

@@ -258,6 +258,9 @@ func (p *Port) Find(id fabric.MemID) (*Remote, error) {
 
 // Reattach is fabric.Port.Reattach.
 func (p *Port) Reattach(mem fabric.MemID, epoch uint32) error {
+	if p.Closed() {
+		return fabric.ErrClosed
+	}
 	if p.n.fenced.Load() {
 		return p.n.Dead(p.n.Own.ID)
 	}
