@@ -66,7 +66,7 @@ func (c *Client) item(k *work) Item {
 	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique}
 }
 
-// stale tells whether the object's access time is to be written.
+// stale reports whether the object's access time is to be written.
 func (c *Client) stale(k *work, now uint32) bool {
 	return int32(now-k.h.access) >= int32(c.s.cfg.AccessRefreshS)
 }
