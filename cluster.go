@@ -198,7 +198,7 @@ func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
 	if o.memoryLost != nil {
 		c.node.OnMemoryLost(o.memoryLost)
 	}
-	if err := c.disown(); err != nil && c.report != nil {
+	if err := c.markCrashed(); err != nil && c.report != nil {
 		c.report(err)
 	}
 	return c, nil

@@ -83,14 +83,14 @@ func (c *Cluster) endKeeper() error {
 	return k.close()
 }
 
-// disown tells of all stores and trees that a compute node with this one's number has died, if it had them open: else others would take this
+// markCrashed notes in all stores and trees that a compute node with this one's number has crashed, if it had them open: else others would take this
 // one for it, and wait until it looks after them.
-func (c *Cluster) disown() error {
+func (c *Cluster) markCrashed() error {
 	s, err := c.node.Helper()
 	if err != nil {
 		return err
 	}
-	dropped, err := disown(s)
+	dropped, err := markCrashed(s)
 	if err == nil && dropped {
 		err = objstore.FreeDropped(s.Port(), c.memory(), c.node.Fabric().View)
 		if errors.Is(err, fabric.ErrNodeDown) {
@@ -100,8 +100,8 @@ func (c *Cluster) disown() error {
 	return errors.Join(err, s.Close())
 }
 
-// disown reports whether there is something that has been dropped.
-func disown(s *cn.Session) (dropped bool, err error) {
+// markCrashed reports whether there is something that has been dropped.
+func markCrashed(s *cn.Session) (dropped bool, err error) {
 	for _, r := range s.Node().Regions() {
 		list, err := r.List(s.Port())
 		if errors.Is(err, fabric.ErrNodeDown) {
@@ -117,7 +117,7 @@ func disown(s *cn.Session) (dropped bool, err error) {
 		dropped = dropped || len(retired) > 0
 		list = append(list, retired...)
 		for i := range list {
-			if err := errors.Join(objstore.Disown(s.Port(), r, &list[i]), btree.Disown(s.Port(), r, &list[i])); err != nil {
+			if err := errors.Join(objstore.MarkCrashed(s.Port(), r, &list[i]), btree.MarkCrashed(s.Port(), r, &list[i])); err != nil {
 				return false, err
 			}
 		}

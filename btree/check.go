@@ -58,10 +58,10 @@ type Report struct {
 
 const maxProblems = 100
 
-// Sound tells whether nothing is wrong.
+// Sound reports whether nothing is wrong.
 func (r *Report) Sound() bool { return len(r.Problems) == 0 }
 
-// Clean tells whether nothing is wrong and nothing is left to do.
+// Clean reports whether nothing is wrong and nothing is left to do.
 func (r *Report) Clean() bool {
 	return r.Sound() && r.Moving == 0 && r.Dead == 0 && r.HalfSplit == 0 && r.Dangling == 0
 }

@@ -319,7 +319,7 @@ func (s *search) gone(err error) bool {
 	return err == errGone
 }
 
-// fresh tells whether the parent was READ in this search.
+// fresh reports whether the parent was READ in this search.
 func (s *search) fresh() bool { return s.parent == nil || s.seen[s.parent.level] == s.parent }
 
 // left says that what separator i of in leads to is gone. If in is new, what is wanted
@@ -648,7 +648,7 @@ func (c *Client) redo(n *node, b []byte, p ptr) error {
 	return nil
 }
 
-// leave lets the next holder of this compute node have the locked node n as it is in its buffer: he need not READ it.
+// leave lets the next holder of this compute node have the locked node n as it is in its buffer: it need not READ the node.
 // A slot becomes another node only after the one before has died, under this lock; so what is left is right
 // for as long as the lock stays here.
 func (c *Client) leave(n *node) {

@@ -21,7 +21,7 @@
 // # The index cache
 //
 // Each compute node keeps copies of inner nodes, shared by its clients. With them a search is one
-// READ. They are not invalidated: the node that they lead to tells whether they are old.
+// READ. They are not invalidated: the node that they lead to reports whether they are old.
 //
 // # Costs
 //

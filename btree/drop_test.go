@@ -78,7 +78,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 			t.Fatalf("%d entries are retired, want %d; %v has the number of %v", len(list), left, next.ID(), w.cns[1].ID())
 		}
 		for i := range list {
-			wantErr(t, "disown", Disown(mine, r, &list[i]), nil)
+			wantErr(t, "mark crashed", MarkCrashed(mine, r, &list[i]), nil)
 		}
 	}
 }

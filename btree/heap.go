@@ -16,7 +16,7 @@ import (
 // The slot of a node is one for ever, so that a reader who comes late finds another node, and notices by its ptr. That of a value can become anything else:
 // who reads it late notices by its checksum. Nobody waits for readers before a slot is used again.
 //
-// Slots in the lists of a compute node that dies are found by the others (sweep.go).
+// Slots in the lists of a compute node that dies are found by the others (reclaim.go).
 
 // A class is a size of slots.
 type class uint8

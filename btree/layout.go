@@ -243,7 +243,7 @@ type fence struct {
 	some bool
 }
 
-// above tells whether the key is not below the fence; strict: whether it is beyond it.
+// above reports whether the key is not below the fence; strict: whether it is beyond it.
 func (f fence) above(key []byte, strict bool) bool {
 	if !f.some {
 		return false
@@ -362,7 +362,7 @@ func (n *node) decodeShadow(b []byte, want ptr, moving word) error {
 	return nil
 }
 
-// covers tells whether the node is the one for the key, and if not whether it is further right.
+// covers reports whether the node is the one for the key, and if not whether it is further right.
 // strict: for what comes just before the key.
 func (n *node) covers(key []byte, strict bool) (ok, right bool) {
 	if n.high.above(key, strict) {

@@ -127,7 +127,7 @@ func (c *Client) child(p ptr) []byte {
 	return b
 }
 
-// alive tells whether p is a node that is alive and begins at low.
+// alive reports whether p is a node that is alive and begins at low.
 func (c *Client) alive(p ptr, low []byte) (bool, error) {
 	var n node
 	err := c.read(&n, c.inner, p)
@@ -211,7 +211,7 @@ func (c *Client) unlink(j *job) error {
 }
 
 // heirs mends the separator low if it leads to self, and those at which inner nodes begin below high. They lead to who had
-// their keys when the node died to which they led before, and he may have passed these keys on in a split, or have died himself.
+// their keys when the node died to which they led before, and that node may have passed these keys on in a split, or have died itself.
 // self 0: whoever they lead to.
 func (c *Client) heirs(j *job) error {
 	x := job{kind: jobMend, level: j.level, low: j.low, self: j.self}
@@ -271,7 +271,7 @@ func (c *Client) mend(j *job) (high fence, err error) {
 	if err := c.change(n, kindInline, j.low, c.child(heir)); err != nil {
 		return high, err
 	}
-	// He may have passed it on, or have died, before the separator led to him: then nobody else looks after it.
+	// The heir may have passed the keys on, or have died, before the separator led to it: then nobody else looks after the separator.
 	err = c.read(&c.n, c.leaf, heir)
 	if isGone(err) || err == nil && (c.n.dead || c.n.high.above(j.low, false)) {
 		c.later(job{kind: jobMend, level: j.level, low: j.low, self: heir})

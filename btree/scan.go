@@ -120,7 +120,7 @@ func (it *Iterator) next() bool {
 	return false
 }
 
-// beyond tells whether a key is behind the end of the range.
+// beyond reports whether a key is behind the end of the range.
 func (it *Iterator) beyond(key []byte) bool {
 	if it.r.To == nil {
 		return false

@@ -46,8 +46,8 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 }
 
 // append makes the operations that write the locked node, which is in b, from an offset on, or from what a holder before
-// has left to be written: WRITE the records, store the word. It returns their number. Who holds the lock
-// next may do both his own and these.
+// has left to be written: WRITE the records, store the word. It returns their number. The next holder of the lock
+// may do both its own and these.
 func (c *Client) append(b []byte, at int) int {
 	if c.owed != 0 {
 		at = c.owed
@@ -87,7 +87,7 @@ func (c *Client) die(n *node, key []byte) error {
 	return nil
 }
 
-// lastRecord tells whether the node will be empty without the key: a leaf that has no other, an inner node
+// lastRecord reports whether the node will be empty without the key: a leaf that has no other, an inner node
 // that has one child left, which its left neighbour can lead to.
 func (c *Client) lastRecord(n *node, key []byte) (bool, error) {
 	items, err := n.sorted(c.items[:0])

@@ -183,23 +183,6 @@ func (a *Agent) synchronise() fabric.Time {
 // agentRefetchMax bounds the refetching of the agent's own releases.
 const agentRefetchMax = 64
 
-// waitingPlaces returns the places that this node has in remote queues.
-func (s *shard) waitingPlaces() (places []cql.Place) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.count == 0 {
-		return nil
-	}
-	for _, x := range s.buckets {
-		for ; x != nil; x = x.next {
-			if x.state.queued() {
-				places = append(places, x.place)
-			}
-		}
-	}
-	return places
-}
-
 // Freeze implements cql.Participants.
 func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy int, _ []cql.Waiting) {
 	if a.locker.compare(l.MN()); a.locker.lifeAt(l.MN()) == nil {

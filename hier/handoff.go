@@ -39,7 +39,11 @@ type commit struct {
 }
 
 // clear takes away what was left. Releases that wait go on waiting.
-func (f *handoff) clear() { f.data, f.addr, f.dirty, f.owed = f.data[:0], 0, false, 0 }
+func (f *handoff) clear() {
+	if f.addr|fabric.Addr(len(f.data)) != 0 { // else there is nothing
+		f.data, f.addr, f.dirty, f.owed = f.data[:0], 0, false, 0
+	}
+}
 
 // isNote reports whether a note may be in a handoff: no value is.
 func (f *handoff) isNote() bool { return f.addr == 0 }

@@ -13,26 +13,19 @@ type Load struct {
 // Load counts. It takes the shards' mutexes one after the other, for as long as it takes to
 // look at each lock that is held or wanted.
 func (t *Table) Load() (l Load) {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		for _, x := range s.buckets {
-			for ; x != nil; x = x.next {
-				n := 0
-				for w := x.queue.head; w != nil; w = w.next {
-					n++
-				}
-				if x.state.queued() || x.state == parked {
-					n++ // the owner waits for another node
-				}
-				l.Locks++
-				l.Holders += x.holders
-				l.Waiters += n
-				l.Longest = max(l.Longest, n)
-			}
+	t.each(func(x *local) {
+		n := 0
+		for w := x.queue.head; w != nil; w = w.next {
+			n++
 		}
-		s.mu.Unlock()
-	}
+		if x.state.queued() || x.state == parked {
+			n++ // the owner waits for another node
+		}
+		l.Locks++
+		l.Holders += x.holders
+		l.Waiters += n
+		l.Longest = max(l.Longest, n)
+	})
 	return l
 }
 

@@ -25,7 +25,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		var ok bool
 		var err error
-		if r.Try || k.table.mayLeak(r.Lock) {
+		if r.Try || k.table.leaky.Load() != 0 {
 			ok, err = k.enqueue(&place, stamp, r, reads, deadline)
 		} else if ok, err = k.remote.Enqueue(&place, stamp, reads); err != nil {
 			ok, err = k.enqueued(&place, ok, err)

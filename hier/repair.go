@@ -24,11 +24,19 @@ func (a *Agent) onView() {
 	}
 	a.lost = view.Lost
 	a.table.suspect(a.port.Now())
-	for i := range a.table.shards {
-		for _, p := range a.table.shards[i].waitingPlaces() {
-			a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
-		}
+	for _, p := range a.table.waitingPlaces() {
+		a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
 	}
+}
+
+// waitingPlaces returns the places that this node has in remote queues.
+func (t *Table) waitingPlaces() (places []cql.Place) {
+	t.each(func(x *local) {
+		if x.state.queued() {
+			places = append(places, x.place)
+		}
+	})
+	return places
 }
 
 // reattach attaches the agent to memory nodes that have joined or restarted. Resets of
@@ -276,13 +284,11 @@ func (a *Agent) fence() uint64 {
 
 // giveBack has the locks reset in which the node has tickets. At until it stops: the table has those that are left.
 func (a *Agent) giveBack(until fabric.Time) {
-	for i := range a.table.shards {
-		for _, p := range a.table.shards[i].waitingPlaces() {
-			if a.port.Now() >= until {
-				return
-			}
-			a.locker.askReset(&p)
+	for _, p := range a.table.waitingPlaces() {
+		if a.port.Now() >= until {
+			return
 		}
+		a.locker.askReset(&p)
 	}
 	a.lookAfterUnreleased()
 }

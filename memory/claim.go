@@ -6,7 +6,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// A claimWord decides who makes something, and tells whether it is made. It
+// A claimWord decides who makes something, and reports whether it is made. It
 // only ever changes by CAS. Format: do not change.
 //
 //	 63    60 59      52 51          32 31            0

@@ -195,7 +195,7 @@ type Pages struct {
 // Stamp returns the number of the last change of owners: as long as it is the same, so are all owners.
 func (p *Pages) Stamp() uint64 { return uint64(p.change) }
 
-// Stamp is the address of the word that tells whether owners have changed: see Pages.Stamp.
+// Stamp is the address of the word that reports whether owners have changed: see Pages.Stamp.
 func (r *Region) Stamp() fabric.Addr { return r.At(ChangeOffset) }
 
 // Runs calls f for each run of an entry, in the order of their offsets, but for that of its own memory.

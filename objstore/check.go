@@ -54,7 +54,7 @@ type NodeReport struct {
 	Reclaimed uint64 `json:"reclaimed"`
 }
 
-// Sound tells whether there are no problems.
+// Sound reports whether there are no problems.
 func (r *Report) Sound() bool { return len(r.Problems) == 0 }
 
 func (r *Report) String() string {

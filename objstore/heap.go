@@ -21,10 +21,10 @@ import (
 //   - eviction of any larger object.
 //
 // A chunk is free for reuse as soon as the CAS that unlinks it from its slot has taken
-// place: who reads objects holds the bucket's lock meanwhile, and the CAS
-// took place under the exclusive lock; or he reads without the lock, and finds out (unlocked.go).
+// place: a reader holds the bucket's lock meanwhile, and the CAS
+// took place under the exclusive lock; or it reads without the lock, and finds out (unlocked.go).
 //
-// Chunks in the lists of a compute node that dies are found by the others (sweep.go).
+// Chunks in the lists of a compute node that dies are found by the others (reclaim.go).
 
 // localBytes bounds what a list holds before it gives a batch back, and localShare that as a share of the region.
 const (

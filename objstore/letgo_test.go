@@ -70,7 +70,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 		list, err := r.Retired(mine)
 		wantErr(t, "retired", err, nil)
 		for i := range list {
-			wantErr(t, "disown", Disown(mine, r, &list[i]), nil)
+			wantErr(t, "mark crashed", MarkCrashed(mine, r, &list[i]), nil)
 		}
 	}
 	wantErr(t, "free", FreeDropped(p, w.mns, w.cns[0].View), nil)

@@ -65,7 +65,7 @@ func (c *Client) removed(n *handle.Part, err error) error {
 }
 
 // survey looks for parts of the store that are there already: their geometry is that of all. Without them, that of the first part that is made
-// is. (A part may be missing because its memory was lost.) It tells whether there is one behind the first.
+// is. (A part may be missing because its memory was lost.) It reports whether there is one behind the first.
 func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error) {
 	if len(s.cfg.Nodes) == 1 {
 		return false, nil

@@ -8,9 +8,9 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A note is what an exclusive holder of a bucket's lock leaves to the next of its compute node (lock.Hold.Note), who then
-// needs no round trip before his own change: a lock that many want stays with each half as long. It is left
-// by who had to wait himself, and it is for where no memory goes: these bytes stay on the compute node.
+// A note is what an exclusive holder of a bucket's lock leaves to the next of its compute node (lock.Hold.Note), which then
+// needs no round trip before its own change: a lock that many want stays with each half as long. A holder
+// that had to wait itself leaves one. These bytes stay on the compute node.
 //
 //	 0   word of the object that the holder left or saw, or 0
 //	 8   slots and link
@@ -19,7 +19,7 @@ import (
 // noteSize is the size of the largest note in bytes.
 func (s *Store) noteSize() int { return slotSize + s.slotsLen() + maxObjectSize }
 
-// leave makes the note of a holder who has looked at the first slots only, for after his release: w is in slot, and head
+// leave makes the note of a holder that has looked at the first slots only, for after its release: w is in slot, and head
 // begins with the header and key of its object. It comes before Release.
 func (c *Client) leave(k *work, slot int, w slotWord, head []byte) {
 	if !c.waited || k.depth > 0 {

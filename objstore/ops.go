@@ -66,7 +66,7 @@ func (c *Client) item(k *work) Item {
 	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique}
 }
 
-// stale tells whether the object's access time is to be written.
+// stale reports whether the object's access time is to be written.
 func (c *Client) stale(k *work, now uint32) bool {
 	return int32(now-k.h.access) >= int32(c.s.cfg.AccessRefreshS)
 }
@@ -95,6 +95,25 @@ func (c *Client) dropExpired(k *work) error {
 		c.free(k.n, ch)
 	}
 	return ErrNotFound
+}
+
+// beginChange begins an operation of the user that changes the object of a key, and endChange ends it.
+func (c *Client) beginChange(k *work, key []byte) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	c.user.Enter()
+	k.need = toChange
+	err := c.start(k, key)
+	if err != nil {
+		c.endChange()
+	}
+	return err
+}
+
+func (c *Client) endChange() {
+	c.user.Leave()
+	c.end()
 }
 
 // A condition says when to store.
@@ -137,16 +156,11 @@ func (c *Client) CompareAndSwap(key, value []byte, o Options, cas uint64) error 
 }
 
 func (c *Client) store(key, value []byte, o Options, cond condition, unique uint64) error {
-	if err := c.begin(); err != nil {
+	k := work{head: true}
+	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
-	defer c.end()
-	c.user.Enter()
-	defer c.user.Leave()
-	k := work{need: toChange, head: true}
-	if err := c.start(&k, key); err != nil {
-		return err
-	}
+	defer c.endChange()
 	if uint64(len(value)) > uint64(c.s.geo.maxValue) {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, len(value), c.s.geo.maxValue)
 	}
@@ -272,33 +286,17 @@ func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 
 // Delete implements Cache.
 func (c *Client) Delete(key []byte) error {
-	if err := c.begin(); err != nil {
+	k := work{head: true}
+	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
-	defer c.end()
-	c.user.Enter()
-	defer c.user.Leave()
-	k := work{need: toChange, head: true}
-	if err := c.start(&k, key); err != nil {
-		return err
-	}
+	defer c.endChange()
 	c.trimBoth()
-	if err := c.miss(&k); err != nil {
+	if err := c.lookupLive(&k); err != nil {
 		return err
 	}
-	if err := c.lookup(&k, lock.Exclusive); err != nil {
-		return err
-	}
-	if !k.found {
-		return c.unlockAsFound(&k, ErrNotFound)
-	}
-	expired := k.h.expired(c.now())
 	if err := c.remove(&k); err != nil {
 		return err
-	}
-	if expired {
-		c.stats.Expired++
-		return ErrNotFound
 	}
 	c.stats.Deletes++
 	return nil
@@ -342,16 +340,11 @@ func (c *Client) lookupLive(k *work) error {
 
 // Touch implements Cache. It replaces the one word of access and expiry in place.
 func (c *Client) Touch(key []byte, ttl uint32) error {
-	if err := c.begin(); err != nil {
+	k := work{head: true}
+	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
-	defer c.end()
-	c.user.Enter()
-	defer c.user.Leave()
-	k := work{need: toChange, head: true}
-	if err := c.start(&k, key); err != nil {
-		return err
-	}
+	defer c.endChange()
 	c.trimBoth()
 	if err := c.lookupLive(&k); err != nil {
 		return err
@@ -373,16 +366,11 @@ func (c *Client) Prepend(key, data []byte) error { return c.extend(key, data, tr
 // only the header, the key and the data are moved. The data may lie in c.obj, where Get left its value: so
 // the object is read into the other buffer.
 func (c *Client) extend(key, data []byte, before bool) error {
-	if err := c.begin(); err != nil {
+	var k work
+	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
-	defer c.end()
-	c.user.Enter()
-	defer c.user.Leave()
-	k := work{need: toChange}
-	if err := c.start(&k, key); err != nil {
-		return err
-	}
+	defer c.endChange()
 	if before {
 		k.at = uint64(len(data))
 	}
@@ -430,16 +418,11 @@ const maxDigits = 20
 // add replaces a decimal value. As in memcached, a result that is shorter than
 // what was there is padded with spaces behind to the same length.
 func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
-	if err := c.begin(); err != nil {
+	var k work
+	if err := c.beginChange(&k, key); err != nil {
 		return 0, err
 	}
-	defer c.end()
-	c.user.Enter()
-	defer c.user.Leave()
-	k := work{need: toChange}
-	if err := c.start(&k, key); err != nil {
-		return 0, err
-	}
+	defer c.endChange()
 	c.trimBoth()
 	if err := c.lookupLive(&k); err != nil {
 		return 0, err

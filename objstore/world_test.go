@@ -147,7 +147,7 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// tend tends a store until there is nothing to do, and tells whether there was a round.
+// tend tends a store until there is nothing to do, and reports whether there was a round.
 func tend(t testing.TB, c *Client, view func() fabric.View) bool {
 	t.Helper()
 	before := c.Found().Rounds

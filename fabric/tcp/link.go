@@ -19,8 +19,8 @@ const (
 	ackEvery = 128
 )
 
-// An outLink is a connection for the messages to one incarnation of a compute node: there are two between each pair of nodes that talk. Who sends
-// writes, unless somebody is at it: then that one writes all that has gathered.
+// An outLink is a connection for the messages to one incarnation of a compute node: there are two between each pair of nodes that talk. A sender
+// writes, unless another goroutine is writing: then that one writes all that has gathered.
 type outLink struct {
 	*peer.Link
 	n *node
@@ -42,7 +42,7 @@ func (n *node) NewWire(l *peer.Link) (peer.Wire, error) {
 	return &outLink{Link: l, n: n, idle: sync.NewCond(&l.Mu)}, nil
 }
 
-// Flush writes what was not written, unless somebody is at it; Mu is held, and released while
+// Flush writes what was not written, unless another goroutine is writing; Mu is held, and released while
 // the kernel works.
 func (l *outLink) Flush() {
 	if l.writing {

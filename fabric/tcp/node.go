@@ -4,8 +4,6 @@ package tcp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
@@ -70,21 +68,17 @@ func (n *node) Start() {
 	n.acceptor.start()
 }
 
-// awaitLanes waits until it has been tried to reach all memory nodes. That they refuse us, or are
-// not what they should be, is an error.
+// awaitLanes waits until it has been tried to reach all memory nodes.
 func (n *node) awaitLanes(ctx context.Context) error {
 	for r := range n.Remotes {
 		for _, l := range lanesOf(r).lanes {
-			select {
-			case <-l.first:
-			case <-ctx.Done():
-				return fmt.Errorf("%w: memory node %v: %w", ErrLost, r.MN.ID, ctx.Err())
+			why := func() error {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.why
 			}
-			l.mu.Lock()
-			why := l.why
-			l.mu.Unlock()
-			if errors.Is(why, ErrAuth) || errors.Is(why, ErrVersion) || errors.Is(why, ErrProtocol) || errors.Is(why, fabric.ErrFenced) {
-				return fmt.Errorf("memory node %v: %w", r.MN.ID, why)
+			if err := n.AwaitTry(ctx, r.MN.ID, l.first, why); err != nil {
+				return err
 			}
 		}
 	}

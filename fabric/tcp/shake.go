@@ -46,8 +46,7 @@ func (r *refusal) Unwrap() error { return r.err }
 
 // final tells whether it is no use to try again.
 func final(err error) bool {
-	return errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrStaleEpoch) || errors.Is(err, ErrAuth) ||
-		errors.Is(err, ErrVersion) || errors.Is(err, ErrProtocol)
+	return peer.Fatal(err) || errors.Is(err, fabric.ErrStaleEpoch)
 }
 
 // dial connects to a member and says hello. ringing tells whether the stream gets a bell of its own.

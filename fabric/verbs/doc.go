@@ -36,7 +36,7 @@
 // given up, or the connection is replaced, which takes up to 20 s. Until then the device reads and writes the memory of the operations.
 //
 // Another goroutine may close a Port, or the node, meanwhile: no memory of the Port is given to another, or unmapped, before the garbage collector finds
-// that nobody has the Port (turn.go). So keep the Port for as long as you use memory of its Alloc.
+// that nobody has the Port. So keep the Port for as long as you use memory of its Alloc.
 //
 // # Building
 //

@@ -5,7 +5,6 @@ package verbs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -170,9 +169,4 @@ func (n *node) Release() {
 		n.pool.close()
 		n.dev.close()
 	}
-}
-
-// fatal reports whether an error of a connection is for people to mend, and not for time.
-func fatal(err error) bool {
-	return errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion) || errors.Is(err, ErrProtocol) || errors.Is(err, fabric.ErrFenced)
 }

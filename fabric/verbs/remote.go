@@ -61,8 +61,7 @@ func (n *node) Attach(m member.MN) {
 	}
 }
 
-// awaitMemory waits until it has been tried to reach all memory nodes. That they refuse us, or are
-// not what they should be, is an error.
+// awaitMemory waits until it has been tried to reach all memory nodes.
 func (n *node) awaitMemory(ctx context.Context) error {
 	n.Mu.Lock()
 	keepers := n.keepers
@@ -71,13 +70,8 @@ func (n *node) awaitMemory(ctx context.Context) error {
 		if k == nil {
 			continue
 		}
-		select {
-		case <-k.tried:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: memory node %d: %w", ErrLost, i, ctx.Err())
-		}
-		if k.err != nil && fatal(k.err) {
-			return fmt.Errorf("memory node %d: %w", i, k.err)
+		if err := n.AwaitTry(ctx, fabric.MemID(i), k.tried, func() error { return k.err }); err != nil {
+			return err
 		}
 	}
 	return nil

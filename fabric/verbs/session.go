@@ -479,7 +479,7 @@ func (v *service) serve(raw net.Conn) error {
 	}
 	s := newSession(conn, v.o, v.handle)
 	if !v.add(s) {
-		return fmt.Errorf("%w: there are %d", ErrLost, maxSessions)
+		return raw.Close()
 	}
 	defer func() {
 		v.mu.Lock()

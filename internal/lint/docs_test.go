@@ -141,7 +141,7 @@ type riddle struct {
 }
 
 var riddles = []riddle{
-	{"tells whether", "reports whether", []string{"hier", "cql", "fabric/tcp", "fabric/sim", "memory", "objstore", "btree", "coordinator"}},
+	{"tells whether", "reports whether", []string{"hier", "cql", "fabric/tcp", "fabric/sim", "coordinator"}},
 	{"who waits looks", "a waiter spins", nil},
 	{"what the dead had", "memory leaked by crashed nodes", nil},
 	{"who has gone", "nodes that have gone", []string{"coordinator", "fabric/member"}},

@@ -11,7 +11,6 @@ type Cluster struct {
 	ex      *explorer
 	actions []action
 	atEnd   []func() error
-	watch   []func() error
 	hashers []func() uint64
 }
 
@@ -76,9 +75,6 @@ func (c *Cluster) checks() error {
 	}
 	return nil
 }
-
-// Watch registers an invariant, checked after each event (a client that goes on at once does so in an event of its own).
-func (c *Cluster) Watch(check func() error) { c.watch = append(c.watch, check) }
 
 // HashWith registers a hash of what an oracle remembers. Exploration takes
 // two states for equal only if these hashes are equal too.

@@ -75,7 +75,7 @@ type Config struct {
 	// Sleep: schedules are not executed that differ from one that is in the order of things that have nothing to do with
 	// each other. (States that are equal anyway are not even reached by all ways that lead to them; there are no fewer states.) Sound if the
 	// clients of different nodes tell each other nothing but through the fabric, and oracles that take note of what several clients do
-	// say so (Cluster.Witness). Not used together with MaxSwitches, or Walks.
+	// say so (Cluster.Witness). Not used together with MaxSwitches.
 	Sleep bool
 
 	// For tests of exploration itself: no merging of equal states; no client goes on at
@@ -86,12 +86,6 @@ type Config struct {
 	// Audit, for tests: states are told apart by all that clients were ever told, and exploration looks whether Cluster.Forget and
 	// Cluster.NodeState are right.
 	Audit bool
-
-	// Walks, if not 0, is the number of random schedules (by Sim.Seed) that
-	// are run instead of all.
-	Walks int
-	// NoShrink leaves the failing schedule as it was found.
-	NoShrink bool
 }
 
 func (cfg Config) withDefaults() Config {
@@ -167,7 +161,7 @@ func (f *Failure) String() string {
 
 // Explore executes the program that build makes under every schedule, up to orders that make no difference. build is called for each execution
 // with an empty cluster: it adds nodes, starts clients, and registers checks
-// (Cluster.AtEnd, Watch, HashWith, SetObserver). It must do the same each time.
+// (Cluster.AtEnd, HashWith, SetObserver). It must do the same each time.
 func Explore(cfg Config, build func(*Cluster)) Report {
 	s := newSearch(cfg, build)
 	defer s.pool.Close()

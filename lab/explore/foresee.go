@@ -98,7 +98,7 @@ func (s *search) next(b *branch) bool {
 
 // foresees reports whether it is kept what comes of choices.
 func (s *search) foresees() bool {
-	return !s.cfg.NoStates && s.cfg.Walks == 0 && s.cfg.MaxSwitches == 0
+	return !s.cfg.NoStates && s.cfg.MaxSwitches == 0
 }
 
 // learn keeps what has come of the last choice of the path, or looks whether it is what it was before. (Not what oracles remember: two of

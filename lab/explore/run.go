@@ -411,12 +411,6 @@ func (ex *explorer) say(format string, args ...any) {
 func (ex *explorer) stepped() {
 	u := ex.u
 	ex.steps++
-	for _, f := range ex.c.watch {
-		u.Touched.All = true
-		if err := f(); err != nil {
-			u.Fail(err)
-		}
-	}
 	u.Settle()
 	if ex.steps >= ex.cfg.MaxSteps {
 		u.Fail(fmt.Errorf("%w after %d events: %w", ErrLivelock, ex.steps, &sim.DeadlockError{Time: u.Now(), Blocked: u.Blocked()}))

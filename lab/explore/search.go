@@ -54,7 +54,7 @@ const notDeterministic = "explore: the program is not deterministic"
 
 func newSearch(cfg Config, build func(*Cluster)) *search {
 	cfg = cfg.withDefaults()
-	cfg.Sleep = cfg.Sleep && cfg.MaxSwitches == 0 && cfg.Walks == 0
+	cfg.Sleep = cfg.Sleep && cfg.MaxSwitches == 0
 	if err := cfg.Sim.Validate(); err != nil {
 		panic(err)
 	}
@@ -141,20 +141,12 @@ func (s *search) explore() {
 }
 
 func (s *search) loop() {
-	pick := s.pick
-	random := sim.NewRand(s.cfg.Sim.Seed, 3)
-	if s.cfg.Walks > 0 {
-		pick = func(ex *explorer) (int, bool) { return int(random.Uint64n(uint64(len(ex.menu)))), true }
-		s.report.Bound = "random schedules"
-	}
 	for n := 0; ; n++ {
 		if s.exceeded(n) {
 			return
 		}
-		if s.known = false; s.cfg.Walks > 0 {
-			s.past, s.hashes = s.past[:0], s.hashes[:0]
-		}
-		ex, final, ended, err := s.execute(pick, true, nil)
+		s.known = false
+		ex, final, ended, err := s.execute(s.pick, true, nil)
 		s.count(ex, ended)
 		switch {
 		case errors.Is(err, errConflict):
@@ -175,7 +167,7 @@ func (s *search) loop() {
 			s.report.Bound = "audit"
 			return
 		}
-		if s.cfg.Walks == 0 && !s.backtrack() {
+		if !s.backtrack() {
 			return
 		}
 	}
@@ -201,8 +193,6 @@ func (s *search) count(ex *explorer, ended bool) {
 func (s *search) exceeded(runs int) bool {
 	cfg := &s.cfg
 	switch {
-	case cfg.Walks > 0 && runs >= cfg.Walks:
-		return true
 	case cfg.MaxSchedules > 0 && runs >= cfg.MaxSchedules:
 		s.report.Bound = fmt.Sprintf("%d executions", cfg.MaxSchedules)
 	case cfg.MaxStates > 0 && len(s.visited) >= cfg.MaxStates:
@@ -362,10 +352,7 @@ func (s *search) sharedOf(ex *explorer) []fabric.CNID {
 // fail reports a failing schedule: shrunk, with a trace.
 func (s *search) fail(err error, found Schedule) {
 	found = found.trim()
-	best := found
-	if !s.cfg.NoShrink {
-		best = s.shrink(found, err)
-	}
+	best := s.shrink(found, err)
 	out := s.replay(best)
 	if out.Err == nil {
 		panic(fmt.Sprintf("%s: schedule %v failed once with %v, and not again", notDeterministic, best, err))

@@ -111,7 +111,7 @@ func (k *Kind) MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) 
 	if which, _, err := k.PartOf(e); err != nil || which != 0 {
 		return nil // the first part has the records
 	}
-	err := reclaim.Disown(port, e.Addr, func() error { return r.Kept(port, e) })
+	err := reclaim.MarkCrashed(port, e.Addr, func() error { return r.Kept(port, e) })
 	if errors.Is(err, memory.ErrRemoved) {
 		err = nil
 	}

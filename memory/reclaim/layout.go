@@ -23,7 +23,7 @@ const (
 	maxNodes  = (batchAt - recordsAt) / 8
 )
 
-// A mark names a step of a round. Step 0 is that everybody begins to remember, step n that he strikes out of batch n.
+// A mark names a step of a round. At step 0 each member begins to remember, at step n it strikes out of batch n.
 //
 //	 31                12 11          0
 //	+--------------------+-------------+
@@ -46,7 +46,7 @@ func (m mark) String() string { return fmt.Sprintf("%d.%d", m.round(), m.step())
 //
 //	 63      56 55           32 31               0
 //	+----------+---------------+------------------+
-//	|  leader  |  his life     |       mark       |
+//	|  leader  |   its life    |       mark       |
 //	+----------+---------------+------------------+
 //
 // leader 0: none is under way, and mark was the last.
@@ -99,7 +99,7 @@ func (w roundWord) String() string {
 //	|open|owes| 0 |    life    |       mark       |
 //	+----+----+---+------------+------------------+
 //
-// owes: one with this number has died before, and what he had is to be found. mark is the step that has been answered.
+// owes: a compute node with this number has crashed before, and what it had is to be found. mark is the step that has been answered.
 type recordWord uint64
 
 const (
@@ -129,8 +129,8 @@ func (w recordWord) closed() recordWord { return w &^ openBit }
 // cleared returns the word of a record when what its compute node had has been found.
 func (w recordWord) cleared() recordWord { return w &^ owesBit }
 
-// disowned returns the word of a record when the compute node that it was of has crashed, and its number is another's.
-func (w recordWord) disowned() recordWord { return w.closed() | owesBit }
+// crashed returns the word of a record when the compute node that it was of has crashed, and its number is another's.
+func (w recordWord) crashed() recordWord { return w.closed() | owesBit }
 
 func (w recordWord) String() string {
 	return fmt.Sprintf("open %v owes %v life %d answered %v", w.open(), w.owes(), w.life(), w.mark())

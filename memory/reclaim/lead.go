@@ -75,7 +75,7 @@ func (m *Member) goOn(o Owner, w roundWord) (busy bool, err error) {
 		}
 		return true, m.answer(o, l.word.mark(), t[m.cn])
 	}
-	// Whoever has closed his record before it was read has ended the round before that.
+	// A member that has closed its record before it was read has ended the round before that.
 	if w, err = m.loadRound(o.Do); err != nil || w != l.word {
 		return true, err
 	}
@@ -108,7 +108,7 @@ const (
 	broken         // one has died who took part
 )
 
-// answered tells whether all members have answered the present step. A round also ends when one dies that has answered it: that would do no harm, for
+// answered reports whether all members have answered the present step. A round also ends when one dies that has answered it: that would do no harm, for
 // it has had no candidate since, but what it had is to be found by another round anyway.
 func (l *leading) answered(t *table, v fabric.View) answers {
 	res := all

@@ -48,7 +48,7 @@ type Member struct {
 	cn   fabric.CNID
 	life life
 
-	tended atomic.Bool // somebody is in Tend: what follows is his
+	tended atomic.Bool // a goroutine is in Tend: what follows is its own
 	wanted atomic.Bool // Force was called
 
 	round uint32 // that it remembers for, 0: none
@@ -75,7 +75,7 @@ type Found struct {
 	Pieces    uint64
 }
 
-// How long a leader waits for a step to be answered, and how long he waits then before he begins another round: twice as long each time.
+// How long a leader waits for a step to be answered, and how long it waits then before it begins another round: twice as long each time.
 // How often a member looks at all records although nobody has come or gone.
 const (
 	patienceNs   = 5 * fabric.Second
@@ -163,15 +163,15 @@ func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(
 	}
 }
 
-// Disown says, if a compute node with the number of a Port's has died with the store or tree open whose first part's memory begins at
-// base, that what it had is to be found. Who joins the cluster does so before he opens it himself: else others would wait for him. there is as for Join.
-func Disown(port fabric.Port, base fabric.Addr, there func() error) error {
+// MarkCrashed notes, if a compute node with the number of a Port's has crashed with the store or tree open whose first part's memory begins at
+// base, that what it had is to be found. A compute node that joins the cluster calls it before it opens the store or tree: else others would wait for it. there is as for Join.
+func MarkCrashed(port fabric.Port, base fabric.Addr, there func() error) error {
 	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
 	first := true
 	return m.change(port.Do, there, func(w recordWord) (recordWord, bool) {
 		again := !first
 		first = false
-		return w.disowned(), w.open() && !again // if it has changed, it has been looked after
+		return w.crashed(), w.open() && !again // if it has changed, it has been looked after
 	})
 }
 
@@ -299,7 +299,7 @@ func (m *Member) OpenOn(o Owner) ([]fabric.CNID, error) {
 	return list, nil
 }
 
-// owing tells whether somebody dead had pieces.
+// owing reports whether somebody dead had pieces.
 func (t *table) owing(live fabric.CNSet) bool {
 	for i, w := range t {
 		if w.owes() || w.open() && !live.Has(fabric.CNID(i)) {
@@ -312,7 +312,7 @@ func (t *table) owing(live fabric.CNSet) bool {
 // Force makes the next call of Tend that finds no round under way begin one, whether or not anybody has died.
 func (m *Member) Force() { m.wanted.Store(true) }
 
-// Tend does this member's part of what there is to do, and tells whether there is more: then it is to be called again
+// Tend does this member's part of what there is to do, and reports whether there is more: then it is to be called again
 // soon, else after a second or when somebody has died. It does not wait. One goroutine does it at a time: for another there is more to do.
 func (m *Member) Tend(o Owner) (busy bool, err error) {
 	if !m.tended.CompareAndSwap(false, true) {
@@ -339,7 +339,7 @@ func (m *Member) Tend(o Owner) (busy bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// Who is in the table has joined the cluster before: so he is in a view that is younger, unless he is dead.
+	// A compute node in the table has joined the cluster before: so it is in a view that is younger, unless it is dead.
 	v := o.View()
 	if own := t[m.cn]; !own.open() || own.life() != m.life {
 		return false, fmt.Errorf("%w: %v", ErrReplaced, own)
@@ -396,7 +396,7 @@ func (m *Member) answer(o Owner, k mark, own recordWord) error {
 	}
 	if m.asked != k {
 		// First the lists, then who is to be waited for: what leaves a list later is in held; what had left it and was not remembered
-		// yet is in the hand of somebody under way, and is remembered when he is done.
+		// yet is in the hand of an operation under way, and is remembered when that is done.
 		m.asked, m.held = k, hoard{}
 		if k.step() > 0 {
 			o.Held(m.held.add)
@@ -450,7 +450,7 @@ func (m *Member) strike(o Owner, k mark) error {
 	return nil
 }
 
-// has tells whether this compute node had a piece in its lists when it was asked, or has had it in its hands since it remembers.
+// has reports whether this compute node had a piece in its lists when it was asked, or has had it in its hands since it remembers.
 func (m *Member) has(part int, off64 uint64) bool {
 	return m.held.has(part, off64) || m.had(part, off64)
 }

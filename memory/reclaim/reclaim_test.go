@@ -21,7 +21,7 @@ func TestGoldenWords(t *testing.T) {
 	}
 	r := makeRecord(true, 0xabcdef, 0x12345678)
 	if r != 0xc0abcdef12345678 || !r.open() || !r.owes() || r.life() != 0xabcdef || r.mark() != 0x12345678 ||
-		r.closed() != 0x40abcdef12345678 || r.disowned() != 0x40abcdef12345678 || r.closed().cleared() != 0xabcdef12345678 || r.answering(5) != 0xc0abcdef00000005 {
+		r.closed() != 0x40abcdef12345678 || r.crashed() != 0x40abcdef12345678 || r.closed().cleared() != 0xabcdef12345678 || r.answering(5) != 0xc0abcdef00000005 {
 		t.Errorf("%#x", uint64(r))
 	}
 	c := makeCandidate(Piece{Part: 0x81, Off64: 0x312345678}, 0xffffffff)
@@ -334,7 +334,7 @@ func TestAForcedRoundThatIsBrokenIsBegunAgain(t *testing.T) {
 
 func TestWhoJoinsTheClusterDisownsWhatHisNumberHad(t *testing.T) {
 	w := newWorld(t, 2)
-	if err := Disown(w.mine[1].port, w.base, nil); err != nil {
+	if err := MarkCrashed(w.mine[1].port, w.base, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.tend(20, 0)

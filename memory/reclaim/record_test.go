@@ -10,7 +10,7 @@ import (
 
 var errGone = errors.New("it has been removed")
 
-// reused is what Join and Disown ask when the memory is found to be the store's, and is given back and used for something else before they go on: its words
+// reused is what Join and MarkCrashed ask when the memory is found to be the store's, and is given back and used for something else before they go on: its words
 // become what use returns. The next time they ask, it is not the store's any more.
 func (w *world) reused(a fabric.Addr, use func(was uint64) uint64) func() error {
 	asked := false
@@ -44,11 +44,11 @@ func TestRecordInMemoryThatIsUsedAgain(t *testing.T) {
 		mine := w.mine[1].port
 		a = w.base.Add(Offset + recordsAt + 8*uint64(mine.ID().CN()))
 		want = use(w.c.PeekWord(a))
-		if err := Disown(mine, w.base, w.reused(a, use)); err != nil && !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
-			t.Errorf("%s: disown: %v, the word is %#x, want %#x", name, err, w.c.PeekWord(a), want)
+		if err := MarkCrashed(mine, w.base, w.reused(a, use)); err != nil && !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
+			t.Errorf("%s: mark crashed: %v, the word is %#x, want %#x", name, err, w.c.PeekWord(a), want)
 		}
-		if err := Disown(mine, w.base, func() error { return errGone }); err != nil && !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
-			t.Errorf("%s: disown of what is gone: %v, the word is %#x, want %#x", name, err, w.c.PeekWord(a), want)
+		if err := MarkCrashed(mine, w.base, func() error { return errGone }); err != nil && !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
+			t.Errorf("%s: mark crashed of what is gone: %v, the word is %#x, want %#x", name, err, w.c.PeekWord(a), want)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (u *User) Enter() { u.count.Add(1) }
 // Leave ends what Enter began.
 func (u *User) Leave() { u.count.Add(1) }
 
-// Add makes known who will take and give pieces, and Remove that he will not any more.
+// Add makes a client known that will take and give pieces, until Remove.
 func (t *Tracker) Add(u *User) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +54,7 @@ func (t *Tracker) Remove(u *User) {
 // pieceKey names a piece in the Tracker's sets.
 func pieceKey(part int, off64 uint64) uint64 { return uint64(part)<<offsetBits | off64 }
 
-// Touch says that a piece passes through the hands of the caller: he has taken it, or is about to give it back, or to put it into a list. It is
+// Touch notes that a piece passes through the hands of the caller, which has taken it, or is about to give it back, or to put it into a list. It is called
 // between Enter and Leave, and before anybody else can have the piece.
 func (t *Tracker) Touch(part int, off64 uint64) {
 	if t.on.Load() {
@@ -109,7 +109,7 @@ func (t *Tracker) await() {
 	}
 }
 
-// quiet tells whether what await noted is over.
+// quiet reports whether what await noted is over.
 func (t *Tracker) quiet() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,14 +129,14 @@ func (t *Tracker) Idle(but *User) bool {
 	return true
 }
 
-// losing tells whether pieces are lost.
+// losing reports whether pieces are lost.
 func (t *Tracker) losing() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.lost) > 0
 }
 
-// had tells whether a piece has passed through this compute node's hands, or is lost.
+// had reports whether a piece has passed through this compute node's hands, or is lost.
 func (t *Tracker) had(part int, off64 uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

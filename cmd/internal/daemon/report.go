@@ -10,7 +10,6 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
-	"github.com/declock/declock/fabric/verbs"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
@@ -19,7 +18,7 @@ import (
 // happened are errors whose text says what happened, without where and why: the more telling first.
 var happened = []error{
 	cn.ErrMemoryLost, fabric.ErrFenced, member.ErrRefused, member.ErrUnreachable, member.ErrFull, member.ErrInUse,
-	tcp.ErrAuth, tcp.ErrVersion, tcp.ErrProtocol, verbs.ErrAuth, verbs.ErrVersion, verbs.ErrProtocol, tcp.ErrLost, verbs.ErrLost,
+	tcp.ErrAuth, tcp.ErrVersion, tcp.ErrProtocol, tcp.ErrLost, // of verbs too: they are the same
 	fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, fabric.ErrTooManyClients,
 	lock.ErrOverdue, lock.ErrLost, lock.ErrCorrupt, lock.ErrExhausted, objstore.ErrCorrupt, memory.ErrCorrupt,
 }

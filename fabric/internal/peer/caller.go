@@ -9,8 +9,8 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// A Caller says who wants to be let in, and where: one incarnation of a node, and no other that has its number or its address. It is a part of
-// verbs' control protocol.
+// A Caller names a compute node that wants to be let in, and the node it calls: one incarnation of each, and no other with the same number or
+// address. It is a part of verbs' control protocol.
 type Caller struct {
 	ID       fabric.CNID       `json:"id"`
 	From     member.Life       `json:"from"`
@@ -19,9 +19,9 @@ type Caller struct {
 	Cert     *x509.Certificate `json:"-"`        // nil without TLS
 }
 
-// judge checks by a state that the caller is a compute node, in its present incarnation: ErrFenced if not, ErrBehind if the caller knows more than this
-// node. A state from before the publication of this node (own) would let in nodes that were given up before that, and that nobody has asked it to
-// shut out. With TLS nobody speaks for another.
+// judge checks by a state that the caller is a member, in its present incarnation: ErrFenced if not, ErrBehind if the caller acts on a newer state.
+// own reports whether the state has this node. A state from before would let in nodes that were fenced before this node was published: no
+// state will ask it to shut them out. With TLS the caller must have the member's certificate.
 func (c *Caller) judge(st *member.State, own bool, from member.CN, found bool) (member.CN, error) {
 	switch found = found && from.Life == c.From; {
 	case !own || !found && st.Revision < c.Revision:

@@ -52,5 +52,5 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Limit returns how many heartbeats without a sign of life make a connection a dead one.
+// Limit returns after how many heartbeats without progress a connection is given up.
 func (c *Config) Limit() int { return int(c.DeadAfter / c.Heartbeat) }

@@ -79,7 +79,7 @@ type Door struct {
 	cfg      *Config
 	what     string // is let in
 	listener net.Listener
-	crowd    Crowd // of those that have not proved who they are
+	crowd    Crowd // of connections that are not authenticated yet
 	tasks    sync.WaitGroup
 
 	mu       sync.Mutex
@@ -99,8 +99,8 @@ func NewDoor(cfg *Config, what string) (*Door, error) {
 // Addr returns the address of the door.
 func (d *Door) Addr() net.Addr { return d.listener.Addr() }
 
-// Contact returns what a node with this door tells others about itself. is checks that the node's certificate is for what the node is to
-// be; nil leaves that to the others, who check it too.
+// Contact returns what the node publishes about itself. is checks that the node's certificate allows its role; nil leaves that to
+// the other nodes, which check it too.
 func (d *Door) Contact(is func(*x509.Certificate) error) (string, error) {
 	own, err := NewContact(d.listener, d.cfg.Advertise, d.cfg.Note, d.cfg.TLS)
 	if err == nil && d.cfg.TLS != nil && is != nil {
@@ -115,8 +115,8 @@ func (d *Door) Contact(is func(*x509.Certificate) error) (string, error) {
 	return own.String(), nil
 }
 
-// Open has serve called for each connection, in a goroutine of its own. An error of serve is reported, and closes the connection. The
-// connection is one of strangers, and may be closed in favour of others, until serve calls Known.
+// Open calls serve for each connection, in a goroutine of its own. An error of serve is reported, and closes the connection. Until serve
+// calls Known, the connection may be closed in favour of others: see Crowd.
 func (d *Door) Open(serve func(net.Conn) error) {
 	d.tasks.Go(func() {
 		for {
@@ -147,10 +147,10 @@ func (d *Door) Open(serve func(net.Conn) error) {
 	})
 }
 
-// Known notes that it is known whose a connection is. It returns an error if the connection has been closed in favour of another.
+// Known notes that a connection is authenticated. It returns an error if the connection was closed in favour of another.
 func (d *Door) Known(c net.Conn) error {
 	if !d.crowd.Leave(c) {
-		return fmt.Errorf("%w: too many connections have not proved who they are", ErrLost)
+		return fmt.Errorf("%w: too many connections are not authenticated", ErrLost)
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (d *Door) refused(err error) {
 	d.cfg.Report(err)
 }
 
-// Close stops listening, closes the connections of strangers, and waits until serve has returned for all.
+// Close stops listening, closes connections that are not authenticated, and waits until serve has returned for all.
 func (d *Door) Close() {
 	_ = d.listener.Close()
 	d.crowd.Close()

@@ -1,12 +1,16 @@
 package peer
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/declock/declock/fabric"
+)
 
 // Errors of joining and serving that do not depend on the network. Packages tcp and verbs have them under the same names.
 var (
 	// ErrOptions: what a caller has asked for cannot be; nothing was touched.
 	ErrOptions = errors.New("fabric: bad options")
-	// ErrAuth: a side does not accept who the other is.
+	// ErrAuth: one side does not accept the identity of the other.
 	ErrAuth = errors.New("fabric: authentication failed")
 	// ErrVersion: there is no version of the protocol that both sides speak.
 	ErrVersion = errors.New("fabric: the peer speaks other versions")
@@ -20,3 +24,8 @@ var (
 	// ErrBehind: this node has not heard yet of what the other speaks of. It will.
 	ErrBehind = errors.New("fabric: has not heard of this yet")
 )
+
+// Fatal reports whether a person has to mend the cause of an error of a connection: to try again does not help.
+func Fatal(err error) bool {
+	return errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion) || errors.Is(err, ErrProtocol) || errors.Is(err, fabric.ErrFenced)
+}

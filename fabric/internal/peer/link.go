@@ -20,8 +20,8 @@ const (
 )
 
 // A Link has the messages to one incarnation of a compute node. A number counts them. The receiver says now and then how many it has
-// delivered, and the sender keeps what comes after: when a connection breaks, that is sent again over the next one, and so nothing is
-// lost, doubled or turned around. How they go over a connection is its [Wire]'s business.
+// delivered, and the sender keeps the rest: when a connection breaks, the rest is sent again over the next one. So no message is
+// lost, duplicated or reordered. A [Wire] moves them over a connection.
 type Link struct {
 	Node *Node
 	Peer member.CN
@@ -48,14 +48,14 @@ type Wire interface {
 	Flush()
 	// Cut ends the connection, if there is one: nothing more is written. Mu is held.
 	Cut()
-	// Ask has the receiver say how far it is, behind all that was sent; Unsent reports whether that has not come yet, of a receiver that lives.
+	// Ask asks the receiver to acknowledge all messages. Unsent reports whether a receiver that is a member has not done so yet.
 	Ask()
 	Unsent() bool
 	// Release is called when the link has ended.
 	Release()
 }
 
-// link returns the link to a compute node that lives.
+// link returns the link to a compute node that may still receive.
 func (n *Node) link(cn fabric.CNID) (*Link, error) {
 	if n.fenced.Load() {
 		return nil, n.Dead(cn)
@@ -159,7 +159,7 @@ func (l *Link) Break() {
 // Broken has something when the connection has failed.
 func (l *Link) Broken() <-chan struct{} { return l.broken }
 
-// stop ends the link: the peer is not there any more, or this node is not.
+// stop ends the link: the receiver has gone, or this node is closed or fenced.
 func (l *Link) stop() {
 	l.cancel() // first: a new connection in the place of the broken one would throw away what has arrived over that
 	l.Mu.Lock()

@@ -29,7 +29,7 @@ type Node struct {
 	fenced  atomic.Bool
 	why     atomic.Pointer[error] // it is fenced, once it is
 	closing sync.Mutex
-	given   chan struct{} // closed when the cluster has given this node up
+	given   chan struct{} // closed when the node is fenced
 	cancel  context.CancelFunc
 	halt    context.CancelFunc
 	tasks   sync.WaitGroup
@@ -46,19 +46,19 @@ type Node struct {
 type Network interface {
 	inbox.Host
 	Caps() fabric.Caps
-	// Start begins to let others in, and to take what comes: the node has its number, and nobody else knows of it yet.
+	// Start begins to let others in and to receive. The node has its number by then, and no other node knows of it yet.
 	Start()
 	// Attach begins to use a memory node, if it is not in use already. Mu is held.
 	Attach(m member.MN)
-	// Shut shuts out compute nodes that have gone by a state. Mu is held. Then drain is called, without Mu: it delivers what those have sent.
+	// Shut shuts out compute nodes that are not in a state any more. Mu is held. Then drain is called without Mu: it delivers what they have sent.
 	Shut(st *member.State) (drain func())
 	// NewWire and NewPort make the parts of a Link and a Port that move bytes. Mu is held while NewWire is called.
 	NewWire(l *Link) (Wire, error)
 	NewPort(box *inbox.Box) (fabric.Port, error)
 	// Beat is called every Heartbeat.
 	Beat()
-	// Stop lets nobody in any more, and ends what Start has begun. Release gives back what is left, when all tasks have ended. Both may be called
-	// when a node has not been made as a whole.
+	// Stop ends what Start has begun. Release frees the rest, when all tasks have ended. Both may be called for a node that failed to join
+	// half way.
 	Stop()
 	Release()
 }
@@ -108,7 +108,7 @@ func (n *Node) Enter(ctx context.Context, addr string) (member.Member, error) {
 	return n.Members.JoinCN(ctx, addr, n.ready)
 }
 
-// ready begins to let others in and to follow what happens: nobody knows of it yet.
+// ready begins to let others in and to follow states. No other node knows of this one yet.
 func (n *Node) ready(m member.Member) {
 	n.member, n.Own = m, m.CN()
 	n.Table = inbox.NewTable(n.Own.ID, n.net)
@@ -126,6 +126,20 @@ func (n *Node) UseMemory() {
 	n.joined = true
 	st, _ := n.State()
 	n.attach(st)
+}
+
+// AwaitTry waits until it has been tried to reach a memory node. That the memory node refuses this node, or is
+// not what it should be, is an error: why returns how the try went.
+func (n *Node) AwaitTry(ctx context.Context, id fabric.MemID, tried <-chan struct{}, why func() error) error {
+	select {
+	case <-tried:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: memory node %d: %w", ErrLost, id, ctx.Err())
+	}
+	if err := why(); Fatal(err) {
+		return fmt.Errorf("memory node %d: %w", id, err)
+	}
+	return nil
 }
 
 // OpenAgent opens the agent's Port. It is the last step of joining.
@@ -179,7 +193,7 @@ func (n *Node) Act(st *member.State) {
 	}
 	drain := n.net.Shut(st)
 	n.Mu.Unlock()
-	drain() // what those had sent is delivered before the news that they have gone
+	drain() // the messages of nodes that have gone are delivered before the new view
 	if old != nil {
 		n.Table.Deliver(fabric.AgentOf(n.Own.ID).Index(), &fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{st.Revision}})
 	}
@@ -191,13 +205,13 @@ func (n *Node) attach(st *member.State) {
 		return
 	}
 	for _, m := range st.MNs {
-		if m.ID < MaxMN { // others are of another program: no memory node of ours joins with such a number
+		if m.ID < MaxMN { // larger numbers are of other programs
 			n.net.Attach(m)
 		}
 	}
 }
 
-// beat has the network look now and then whether those who should answer do.
+// beat calls Network.Beat at every heartbeat.
 func (n *Node) beat() {
 	t := time.NewTicker(n.Heartbeat)
 	defer t.Stop()
@@ -343,7 +357,7 @@ func (n *Node) end(how func(member.Member, context.Context) error) error {
 	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {
 		time.Sleep(200 * time.Microsecond)
 	}
-	if n.unsent() { // a client that waits for such a message may wait for long: let all look after their locks
+	if n.unsent() { // a client may wait for such a message: as a death this makes the others check their locks
 		how = member.Member.Fail
 	}
 	n.quit()

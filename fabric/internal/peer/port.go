@@ -17,10 +17,10 @@ import (
 // Three parties meet at a Port: its owner (the goroutine that calls Do, Post and Wait), the network, and Close,
 // which another goroutine calls when a compute node is closed under its sessions.
 //
-// The table of chains, the free entries, and what the Mover has of a chain while that is not under way belong to the Port's turn. The owner has
-// the turn while it is in Do, Post or Wait. Close takes it only if nobody has it, and then keeps it. Otherwise Close notes that the Port
-// is closed, hurries the owner, and touches nothing: the owner ends all chains when its operation ends. One
-// compare-and-swap of turn decides which of the two it is. So one goroutine waits for a chain, and it is ended once.
+// The table of chains, the free entries, and the Mover's chains that are not under way belong to the goroutine that has the Port's turn. The owner has
+// the turn while it is in Do, Post or Wait. If the turn is free, Close takes it for good and ends all chains. Otherwise Close marks the Port
+// closed, hurries the owner, and touches nothing: the owner ends all chains when its operation ends. One
+// compare-and-swap of turn decides between the two. So exactly one goroutine waits for a chain, and it is ended once.
 //
 // The arena always belongs to the owner, which may be reading what an operation brought when another goroutine closes the Port.
 type Port struct {
@@ -162,7 +162,7 @@ func (p *Port) begin(ops []fabric.Op, bytes int) uint32 {
 	return i
 }
 
-// end waits for a chain and returns its outcome. The caller has the turn: nobody else ends it.
+// end waits for a chain and returns its outcome. The caller has the turn.
 func (p *Port) end(i uint32) error {
 	err := p.mover.End(i)
 	p.entries[i].open = false
@@ -353,8 +353,7 @@ func (p *Port) Shut() {
 // Ended is closed when a Port that was closed has wound up.
 func (p *Port) Ended() <-chan struct{} { return p.woundUp }
 
-// windUp ends the chains that are posted and that nobody waits for; the caller has the turn, for good. Their results
-// are kept for Wait.
+// windUp ends the chains that are posted and were not waited for, and keeps their outcomes for Wait. The caller has the turn, for good.
 func (p *Port) windUp() {
 	for i := range p.entries {
 		if !p.entries[i].open {

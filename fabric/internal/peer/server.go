@@ -14,8 +14,8 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// A Server is the life of a memory node in the cluster: it joins, acts on states, joins again with its memory when the cluster has given it up, and
-// leaves. What it lends, and to whom, is the business of its [Lender]. It is a member.MemoryServer.
+// A Server is a memory node, but for the part that lends memory: its [Lender]. It joins the cluster, acts on states, joins again with its memory when
+// the cluster has given it up, and leaves. It is a member.MemoryServer.
 type Server struct {
 	Standing // what it acts on
 	Config
@@ -41,15 +41,15 @@ type Server struct {
 
 // A Lender is the part of a memory node that lends memory: it lets compute nodes in and shuts them out. Mu is held in the first three functions.
 type Lender struct {
-	// Renew begins an epoch, that of Own: nothing of the epoch before is valid any more. Nobody knows of the new one yet.
+	// Renew begins an epoch, that of Own: nothing of the epoch before is valid any more. No compute node knows of the new one yet.
 	Renew func()
-	// Evict shuts out compute nodes that are not in a state; nil: all. When it returns, nothing of what those have sent can reach
+	// Evict shuts out compute nodes that are not in a state; nil: all. When it returns, nothing that they have sent can reach
 	// memory any more.
 	Evict func(st *member.State)
 	// Suspended is called when the cluster has given the memory node up, and all are shut out. An error ends the server.
 	Suspended func() error
-	// Stop lets nobody in any more. Release gives everything back, when all tasks have ended. Both may be called when a server has not been made as
-	// a whole.
+	// Stop stops letting compute nodes in. Release frees everything, when all tasks have ended. Both may be called for a server that failed to
+	// join half way.
 	Stop, Release func()
 }
 
@@ -70,9 +70,8 @@ func (s *Server) Join(ctx context.Context, own member.MN, start func()) error {
 		return err
 	}
 	s.Admit()
-	k := Keeper{Members: s.Members, Own: s.Member, Suspend: s.suspend, Ready: s.ready, Admit: s.Admit, Report: s.Report}
 	s.Go(func() {
-		if err := k.Stay(s.Ctx, m); err != nil {
+		if err := s.stay(m); err != nil {
 			s.Report(err)
 			s.Quit(err)
 		}
@@ -83,7 +82,7 @@ func (s *Server) Join(ctx context.Context, own member.MN, start func()) error {
 // Go runs a task of the server, which ends before the server does.
 func (s *Server) Go(task func()) { s.tasks.Go(task) }
 
-// ready begins to serve in a new epoch: nobody knows of it yet. Nobody is let in before it is admitted.
+// ready begins a new epoch, of which no compute node knows yet. None is let in before the memory node is admitted.
 func (s *Server) ready(m member.Member) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -96,12 +95,12 @@ func (s *Server) ready(m member.Member) bool {
 	st, _ := m.State()
 	s.Take(st)
 	s.Go(func() {
-		_ = Follow(s.Ctx, m, func(st *member.State) { s.act(m, st) }) // its end is the Keeper's business
+		_ = Follow(s.Ctx, m, func(st *member.State) { s.act(m, st) }) // stay acts on its end
 	})
 	return true
 }
 
-// suspend shuts everybody out: when it returns, nothing reaches memory until the memory node is ready in a new epoch.
+// suspend shuts all compute nodes out: when it returns, nothing reaches memory until the memory node is ready in a new epoch.
 func (s *Server) suspend(why error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -119,7 +118,7 @@ func (s *Server) suspend(why error) {
 	}
 }
 
-// act acts on a state of a membership: who is not in it is shut out.
+// act acts on a state of a membership: compute nodes that are not in it are shut out.
 func (s *Server) act(m member.Member, st *member.State) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -130,7 +129,7 @@ func (s *Server) act(m member.Member, st *member.State) {
 	s.lend.Evict(st)
 }
 
-// Closed says why nobody is let in at present; nil: members are. Mu is held.
+// Closed says why no compute node is let in at present; nil: members are. Mu is held.
 func (s *Server) Closed() error {
 	switch {
 	case s.ended:
@@ -190,7 +189,7 @@ func (s *Server) Err() error {
 	return s.err
 }
 
-// Quit shuts everybody out, for good.
+// Quit shuts all compute nodes out, for good. why is what Err returns.
 func (s *Server) Quit(why error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -207,7 +206,7 @@ func (s *Server) quit(why error) {
 	close(s.done)
 }
 
-// End quits and gives everything back, but leaves the membership to whom it belongs.
+// End quits and frees everything, but does not end the membership.
 func (s *Server) End(why error) {
 	s.closing.Do(func() {
 		s.Quit(why)

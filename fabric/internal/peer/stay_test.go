@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/declock/declock/fabric/member"
 )
@@ -37,20 +36,35 @@ func (s *forgetful) JoinMN(_ context.Context, mn member.MN, ready func(member.Me
 	return m, nil
 }
 
+// State shows nobody.
+func (m *rejoined) State() (*member.State, <-chan struct{}) { return &member.State{Revision: 1}, nil }
+func (m *rejoined) Ack(uint64)                              {}
+
 // A failed attempt to join again has counted the epoch, and nobody has served in it: the next one keeps the memory.
 func TestAFailedJoinSupersedesNobody(t *testing.T) {
 	own := member.MN{ID: 1, Epoch: 5}
 	m := &rejoined{mn: own, done: make(chan struct{})}
 	close(m.done)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	admitted := 0
-	k := Keeper{Members: &forgetful{epoch: 5}, Own: func() member.MN { return own }, Suspend: func(error) {},
-		Ready: func(m member.Member) bool { own = m.MN(); return true }, Admit: func() { admitted++ }, Report: func(err error) { t.Log(err) }}
-	if err := k.Stay(ctx, m); err != nil {
-		t.Error("given up:", err)
+	renewed := make(chan uint32, 1)
+	s := &Server{Own: own, id: own.ID, member: m}
+	s.Init(Config{Members: &forgetful{epoch: 5}, Report: func(err error) { t.Log(err) }}, Lender{Renew: func() { renewed <- s.Own.Epoch },
+		Evict: func(*member.State) {}, Suspended: func() error { return nil }, Stop: func() {}, Release: func() {}})
+	stayed := make(chan error, 1)
+	s.Go(func() { stayed <- s.stay(m) })
+	select {
+	case epoch := <-renewed:
+		if epoch != 7 {
+			t.Errorf("it serves in epoch %d", epoch)
+		}
+	case err := <-stayed:
+		t.Fatal("given up:", err)
 	}
-	if admitted == 0 {
-		t.Error("it has joined again, and admits nobody")
+	err := s.Await(t.Context(), func(*member.State) error { return nil })
+	if err != nil {
+		t.Error("it has joined again, and admits nobody:", err)
+	}
+	s.End(nil)
+	if err := <-stayed; err != nil {
+		t.Error(err)
 	}
 }

@@ -31,7 +31,7 @@ func (t *Tree) part(c *Client) {
 	t.h.Member.Remove(&c.user)
 }
 
-// Tend does this compute node's part in finding the slots that others had when they died (package memory/reclaim), and tells whether
+// Tend does this compute node's part in finding the slots that others had when they died (package memory/reclaim), and reports whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
 func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
@@ -88,9 +88,9 @@ func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabri
 	return trees.Drop(port, name, among, view)
 }
 
-// Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the
-// tree of a root entry open, be that published or retired. It comes before the tree is opened.
-func Disown(port fabric.Port, r *memory.Region, e *memory.Entry) error {
+// MarkCrashed notes, for a compute node that has just joined the cluster, that the one that had its number before has crashed, if that had the
+// tree of a root entry open, be it published or dropped. It comes before the tree is opened.
+func MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) error {
 	return trees.MarkCrashed(port, r, e)
 }
 

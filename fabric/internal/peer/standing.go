@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,58 +177,4 @@ func Find(st *member.State, id fabric.CNID) (member.CN, bool) {
 func Lives(st *member.State, c member.CN) bool {
 	now, ok := Find(st, c.ID)
 	return ok && now.Life == c.Life
-}
-
-// A Clock is a node's: Unix time that does not step.
-type Clock struct {
-	start time.Time
-	base  fabric.Time // Unix time at start
-}
-
-// NewClock returns a clock that shows the present time.
-func NewClock() Clock {
-	now := time.Now()
-	return Clock{now, fabric.Time(now.UnixNano())}
-}
-
-// Now is fabric.Node.Now.
-func (c Clock) Now() fabric.Time { return c.base + fabric.Time(time.Since(c.start)) }
-
-// Address returns what a node tells others about where it listens, host:port. advertise is what was said
-// about that: host:port, a host, or nothing.
-func Address(l net.Listener, advertise string) (string, error) {
-	host, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		return "", fmt.Errorf("peer: own address: %w", err)
-	}
-	switch h, p, err := net.SplitHostPort(advertise); {
-	case advertise == "":
-		if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-			host = machineAddress()
-		}
-	case err == nil:
-		host, port = h, p
-	default:
-		host = strings.Trim(advertise, "[]")
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
-// machineAddress returns an address by which this machine is likely to be reached.
-func machineAddress() string {
-	addrs, _ := net.InterfaceAddrs()
-	best := "127.0.0.1"
-	for _, a := range addrs {
-		ip, ok := a.(*net.IPNet)
-		if !ok || !ip.IP.IsGlobalUnicast() {
-			continue
-		}
-		if ip.IP.To4() != nil {
-			return ip.IP.String()
-		}
-		if best == "127.0.0.1" {
-			best = ip.IP.String()
-		}
-	}
-	return best
 }

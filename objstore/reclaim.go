@@ -15,7 +15,7 @@ import (
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
-// Tend does this compute node's part in finding the memory that others had when they died (package reclaim), and tells whether
+// Tend does this compute node's part in finding the memory that others had when they died (package reclaim), and reports whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
 func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
@@ -78,9 +78,9 @@ func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View
 	return wrapped(handle.FreeDropped(port, among, view))
 }
 
-// Disown says, for a compute node that has just joined the cluster, that whoever had its number before has died, if he had the
-// store of a root entry open, be that published or retired. It comes before the store is opened.
-func Disown(port fabric.Port, r *memory.Region, e *memory.Entry) error {
+// MarkCrashed notes, for a compute node that has just joined the cluster, that the one that had its number before has crashed, if that had the
+// store of a root entry open, be it published or dropped. It comes before the store is opened.
+func MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) error {
 	return stores.MarkCrashed(port, r, e)
 }
 
