@@ -45,6 +45,9 @@ func (p *Place) AppendState(dst []byte) []byte {
 	if p.Contended {
 		flags |= 2
 	}
+	if p.Unreleased {
+		flags |= 4
+	}
 	for _, v := range [...]uint64{uint64(p.Lock), p.Index, uint64(p.Mode), uint64(p.Behind)<<32 | uint64(p.Sent), p.seen,
 		uint64(uint32(p.Carried.Offset))<<32 | flags} {
 		dst = binary.LittleEndian.AppendUint64(dst, v)
