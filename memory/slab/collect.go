@@ -58,7 +58,7 @@ func (h *Heap) Collect(w *Worker, want uint8, evict, move Evict) (bool, error) {
 	}
 	ok, err := h.collectOne(w, want, h.lots(p, want, evict != nil), evict)
 	if err == nil && !ok && evict == nil && move != nil {
-		ok, err = h.compact(w, want, h.lots(p, want, true), move)
+		ok, err = h.compact(w, h.lots(p, want, true), move)
 	}
 	switch {
 	case err != nil:

@@ -18,7 +18,7 @@ const (
 
 // compact collects one of some lots of which pieces are in use: move copies those to other runs of their class. Of some at random it takes the one with the
 // least in use.
-func (h *Heap) compact(w *Worker, want uint8, lots []lot, move Evict) (bool, error) {
+func (h *Heap) compact(w *Worker, lots []lot, move Evict) (bool, error) {
 	free, err := h.freePieces(w)
 	if err != nil {
 		return false, err
