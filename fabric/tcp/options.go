@@ -91,7 +91,7 @@ func (o *Options) check() error {
 	case o.TLS != nil && o.Insecure:
 		return fmt.Errorf("%w: TLS and Insecure", ErrOptions)
 	case o.Heartbeat < minHeartbeat:
-		return fmt.Errorf("%w: the Heartbeat %v must be at least %v", ErrOptions, o.Heartbeat, minHeartbeat)
+		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v, and that at least %v", ErrOptions, o.DeadAfter, o.Heartbeat, minHeartbeat)
 	case len(o.Note) > maxNote:
 		return fmt.Errorf("%w: a note of %d bytes, at most %d", ErrOptions, len(o.Note), maxNote)
 	case o.Listen != "" && !isHostPort(o.Listen):
