@@ -287,8 +287,10 @@ func testCancel(e *env) {
 				continue
 			}
 			c.until(e.flag(0), n)
-			c.add(e.flag(1), 1)
-			err := c.Acquire(&h, &lock.Request{Lock: e.lockAt(0), Mode: mode})
+			err := c.Do([]fabric.Op{fabric.FAA(e.flag(1), 1)})
+			if err == nil {
+				err = c.Acquire(&h, &lock.Request{Lock: e.lockAt(0), Mode: mode})
+			}
 			if errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, fabric.ErrInterrupted) { // a busy machine has kept the answer to an operation back for longer than an interrupt waits
 				c.t.Logf("%v: acquire %v when interrupted: %v", c.ID(), mode, err)
 				c.ClearInterrupt()
