@@ -35,8 +35,11 @@ func join(t *testing.T, members *coordinator.Memory) fabric.Node {
 
 // Callers ask a compute node for more than fabric.Node by interfaces of their own: a wrapper must have those methods, too.
 func TestNodeHidesNothing(t *testing.T) {
-	// Methods for the inside of a fabric: of peer.Standing, and of inbox.Clock.
-	inside := []string{"Admit", "Await", "Reset", "State", "Take", "Now", "Poll"}
+	// Methods for the inside of a fabric: of peer.Standing and peer.Clock, of peer.Node and peer.Network.
+	inside := []string{"Admit", "Await", "AwaitTry", "Reset", "State", "Take", "Now", "Poll",
+		"Abort", "Act", "Check", "Dead", "Enter", "Fence", "Go", "Init", "IsClosed", "IsFenced", "Limit", "Links", "OpenAgent", "Place", "Remote", "Remotes",
+		"Revision", "UseMemory", "Vanish",
+		"Attach", "Beat", "NewPort", "NewWire", "Release", "Sender", "Shut", "Start", "Stop"}
 	inner := join(t, coordinator.NewMemory(4))
 	outer := reflect.TypeOf(membership.Node(inner, &closer{}))
 	for m := range reflect.TypeOf(inner).Methods() {
