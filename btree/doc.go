@@ -15,8 +15,8 @@
 // do not detect all torn reads: SIGMOD'23, doi 10.1145/3589276.)
 //
 // Every node knows the range of its keys (fences), its right neighbour (link) and its own name
-// with an incarnation, so who comes with an old idea of the tree notices (also in a slot that stays half written, which no node of the tree does), and finds the way:
-// to the right if the node has been split, from the left if it is gone.
+// with an incarnation. So a client with an old copy of the tree notices, and finds the way: to the right if the node has been
+// split, from the left if it is gone. A slot that stays half written is taken for one whose node is gone: no node of the tree stays so.
 //
 // # The index cache
 //

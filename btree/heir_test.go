@@ -91,3 +91,57 @@ func TestTheAbsorbingSiblingGoesBeforeTheSeparatorLeadsToIt(t *testing.T) {
 		}
 	}
 }
+
+// A casPort calls a function once, before the CAS of one word.
+type casPort struct {
+	fabric.Port
+	at fabric.Addr
+	do func()
+}
+
+func (l *casPort) Do(ops []fabric.Op) error {
+	if ops[0].Kind == fabric.OpCAS && ops[0].Addr == l.at && l.do != nil {
+		do := l.do
+		l.do = nil
+		do()
+	}
+	return l.Port.Do(ops)
+}
+
+// A portLocker has its operations executed by another Port.
+type portLocker struct {
+	lock.Locker
+	port fabric.Port
+}
+
+func (l *portLocker) Port() fabric.Port { return l.port }
+
+// The new node of a split dies and is buried before the tree gets the root that has its separator: there was none to mend, and whoever makes the root removes it.
+func TestTheNodeOnTheRightDiesBeforeThereIsARoot(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 16<<20, 2)
+	tree := w.open(0, w.tiny())
+	c, d := w.client(0, tree), w.client(1, w.open(1, w.tiny()))
+	keys := 0
+	key := func(i int) []byte { return []byte{byte('a' + i/26), byte('a' + i%26)} }
+	hook := &casPort{Port: c.l.Port(), at: tree.h.Parts[0].Base.Add(rootOffset)}
+	reached := false
+	hook.do = func() {
+		reached = true
+		var left, right node
+		wantErr(t, "left", d.read(&left, d.leaf, ptr(tree.root.Load())), nil)
+		wantErr(t, "right", d.read(&right, d.leaf, left.link), nil)
+		for _, k := range keysOf(t, d, right.self) {
+			wantErr(t, "delete", d.Delete(k), nil)
+		}
+	}
+	c.l = &portLocker{c.l, hook}
+	for ; !reached && keys < 100; keys++ {
+		wantErr(t, "put", c.Put(key(keys), bytes.Repeat([]byte{'v'}, 16)), nil)
+	}
+	if !reached {
+		t.Fatal("the tree does not grow")
+	}
+	if r := mustBeSound(t, c); !r.Clean() || len(r.Levels) < 2 {
+		t.Errorf("%v", r)
+	}
+}

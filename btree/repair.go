@@ -168,7 +168,12 @@ func (c *Client) grow(j *job) (bool, error) {
 		return false, c.loadRoot()
 	}
 	c.t.root.Store(uint64(m.self))
-	return true, nil
+	// Who buried the node before there was a root above it found no separator to mend.
+	alive, err := c.alive(j.self, j.low)
+	if err == nil && !alive {
+		c.later(job{kind: jobMend, level: j.level, low: j.low, self: j.self})
+	}
+	return true, err
 }
 
 // bury unlinks a dead node that a writer has found in its way.

@@ -104,7 +104,7 @@ func (s *Session) Close() error { return s.close(false) }
 // that waits ends with fabric.ErrClosed. Of the session's counters those of the last sample count (Observe).
 func (s *Session) CloseBeside() error { return s.close(true) }
 
-// closeIdle is Close by another goroutine, of a session that should not be in use.
+// closeIdle is Close by another goroutine, of a session that should not be in use: if it is not, all of its counters count.
 func (s *Session) closeIdle() error {
 	if !s.use.BeginClose() {
 		return s.close(true)
