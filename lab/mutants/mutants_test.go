@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,22 @@ func mutants(t *testing.T) []Mutant {
 	return all
 }
 
-// Every patch applies to the source as it is, and names classes that there are.
+// hasTest reports whether there is a test, given as in a patch: the directory of its package and its name.
+func hasTest(t *testing.T, root, test string) bool {
+	t.Helper()
+	dir, name, _ := strings.Cut(test, " ")
+	files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _, _ = strings.Cut(name, "/")
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), "\nfunc "+name+"(")
+	})
+}
+
+// Every patch applies to the source as it is, and names classes and tests that there are.
 func TestPatchesApply(t *testing.T) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -37,6 +53,9 @@ func TestPatchesApply(t *testing.T) {
 		}
 		if _, err := check.ParseClasses(strings.Join(m.Classes, ",")); err != nil {
 			t.Errorf("%s: %v", m.Name, err)
+		}
+		if m.Test != "" && !hasTest(t, root, m.Test) {
+			t.Errorf("%s: there is no test %s", m.Name, m.Test)
 		}
 	}
 }
