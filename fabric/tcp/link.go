@@ -27,7 +27,7 @@ type outLink struct {
 
 	// Under Mu.
 
-	conn    *stream // nil while it is not connected
+	conn    *mailConn // nil while it is not connected
 	idle    *sync.Cond
 	writing bool
 	asking  bool // the receiver is to say how far it is
@@ -50,15 +50,15 @@ func (l *outLink) Flush() {
 	}
 	l.writing = true
 	for conn := l.conn; conn != nil && conn == l.conn && (l.Written < l.Filled || l.asking); {
-		if conn.backlogged() > 0 {
-			if err := l.n.mail.wantRoom(conn, l); err != nil {
+		if conn.stream.backlogged() > 0 {
+			if err := l.n.mail.poller.change(&conn.watched, forInput|forRoom); err != nil {
 				l.broke(conn)
 			}
 			break
 		}
 		l.gather()
 		l.Mu.Unlock()
-		err := conn.write(l.frame)
+		err := conn.stream.write(l.frame)
 		l.Mu.Lock()
 		if err != nil {
 			l.broke(conn)
@@ -100,7 +100,7 @@ func (l *outLink) Unsent() bool {
 }
 
 // acknowledged takes note of how many messages have been delivered.
-func (l *outLink) acknowledged(conn *stream, number uint64) error {
+func (l *outLink) acknowledged(conn *mailConn, number uint64) error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	if conn != l.conn {
@@ -120,12 +120,12 @@ func (l *outLink) acknowledged(conn *stream, number uint64) error {
 }
 
 // broke has Connect replace the connection; Mu is held.
-func (l *outLink) broke(conn *stream) {
+func (l *outLink) broke(conn *mailConn) {
 	if conn != l.conn {
 		return
 	}
 	l.conn = nil
-	conn.end()
+	conn.stream.end()
 	l.Break()
 }
 
@@ -158,12 +158,12 @@ func (l *outLink) watch(limit int) {
 func (l *outLink) Connect() error {
 	n := l.n
 	h := hello{role: roleLink, cn: uint8(n.Own.ID), from: uint64(n.Own.Life), to: uint64(l.Peer.Life), revision: n.Revision()}
-	conn, r, err := dial(l.Ctx, &n.Config, peer.ComputeNode(l.Peer), h, false)
+	s, r, err := dial(l.Ctx, &n.Config, peer.ComputeNode(l.Peer), h, false)
 	if err != nil {
 		return err
 	}
-	id, err := n.mail.add(conn, l, nil)
-	if err == nil {
+	conn := n.mail.newConn(s, l, nil)
+	if err = n.mail.add(conn); err == nil {
 		if err = l.begin(conn, r.number); err == nil {
 			select {
 			case <-l.Ctx.Done():
@@ -177,12 +177,12 @@ func (l *outLink) Connect() error {
 		l.idle.Wait()
 	}
 	l.Mu.Unlock()
-	n.mail.remove(id, conn)
+	n.mail.remove(conn)
 	return err
 }
 
 // begin sends on, from where the receiver has got to.
-func (l *outLink) begin(conn *stream, delivered uint64) error {
+func (l *outLink) begin(conn *mailConn, delivered uint64) error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	ask := l.asking || l.Acked != l.Filled // so that a Close that waits hears of it
@@ -200,7 +200,7 @@ type inLink struct {
 	peer member.CN
 
 	mu        sync.Mutex // held while messages are delivered
-	conn      *stream    // nil while there is none, or it has been cut
+	conn      *mailConn  // nil while there is none, or it has been cut
 	ended     bool
 	delivered uint64
 	acked     uint64 // what the sender was told last
@@ -257,7 +257,7 @@ func (l *inLink) cut() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil {
-		l.conn.end()
+		l.conn.stream.end()
 		l.conn = nil
 	}
 	// If it is full it stays so: with each new connection there would be room for a little more.
@@ -274,9 +274,10 @@ func (l *inLink) begin(s *stream) {
 		s.close()
 		return
 	}
-	l.conn = s
+	c := l.n.mail.newConn(s, nil, l)
+	l.conn = c
 	l.mu.Unlock()
-	if _, err := l.n.mail.add(s, nil, l); err != nil {
+	if l.n.mail.add(c) != nil {
 		l.cut()
 		s.close()
 	}
@@ -284,17 +285,17 @@ func (l *inLink) begin(s *stream) {
 
 // turn delivers what has come over a connection, for a while: however fast one sends, others have their turn. It returns how
 // many bytes that was and whether there may be more, or why the connection has ended.
-func (l *inLink) turn(s *stream) (n int, more bool, err error) {
+func (l *inLink) turn(c *mailConn) (n int, more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for range readsPerTurn {
-		if s != l.conn {
+		if c != l.conn {
 			return n, false, errReplaced
 		}
 		if l.full {
 			return n, false, nil
 		}
-		k, err := s.read(l.in[l.have:])
+		k, err := c.stream.read(l.in[l.have:])
 		if isAgain(err) {
 			return n, false, nil
 		}
@@ -303,7 +304,7 @@ func (l *inLink) turn(s *stream) (n int, more bool, err error) {
 		}
 		n += k
 		l.have += k
-		drained := l.have < len(l.in) && s.tls == nil
+		drained := l.have < len(l.in) && c.stream.tls == nil
 		if err := l.deliver(); err != nil || drained {
 			return n, false, err
 		}
@@ -371,10 +372,10 @@ func (l *inLink) goesOn() (bool, error) {
 
 // acknowledge tells the sender how many messages have been delivered; mu is held.
 func (l *inLink) acknowledge() error {
-	s := l.conn
-	if s == nil {
+	if l.conn == nil {
 		return nil
 	}
+	s := l.conn.stream
 	if left, err := s.flush(); left > 0 || err != nil {
 		return err // it does not listen; it will
 	}

@@ -112,14 +112,14 @@ func TestResetOfAFullLink(t *testing.T) {
 	for range 5 {
 		_ = conn.SetLinger(0)
 		conn.Close()
-		await(t, "the reset is noticed", func() bool { return n.mail.count.Load() == 0 })
+		await(t, "the reset is noticed", func() bool { return n.mail.poller.count.Load() == 0 })
 		if conn, number = r.connect(n); number != uint64(full) {
 			t.Fatalf("%d messages have been delivered, it says %d", full, number)
 		}
 		if _, err := conn.Write(messages(number, box)); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the new connection is looked at", func() bool { return n.mail.count.Load() == 1 })
+		await(t, "the new connection is looked at", func() bool { return n.mail.poller.count.Load() == 1 })
 	}
 	defer conn.Close()
 	for i := range uint64(full + maxBatch) {
@@ -194,7 +194,7 @@ func TestFloodOfMessages(t *testing.T) {
 	defer r.leave()
 	conn, number := r.connect(n)
 	defer conn.Close()
-	await(t, "it is let in", func() bool { return n.mail.count.Load() == 1 })
+	await(t, "it is let in", func() bool { return n.mail.poller.count.Load() == 1 })
 	n.mail.mu.Lock() // nobody looks at what comes
 	const frames = 4 * readsPerTurn * inBuffer / maxBatch / fabric.MaxMessage
 	sent := make(chan error, 1)

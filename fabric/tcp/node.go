@@ -127,7 +127,7 @@ func (n *node) Stop() {
 		n.acceptor.door.Close()
 	}
 	if n.mail != nil {
-		n.mail.stop()
+		n.mail.poller.stop()
 	}
 }
 

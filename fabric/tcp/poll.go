@@ -3,8 +3,12 @@
 package tcp
 
 import (
+	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/declock/declock/fabric"
@@ -72,98 +76,185 @@ func (b *bell) wait(arms func()) error {
 
 func (b *bell) close() { _ = b.file.Close() }
 
-// A poller watches many descriptors for one goroutine.
+// A poller watches connections for one goroutine, and serves those that are ready.
 type poller struct {
-	set    int // epoll
-	signal int // eventfd in set, that wakes the sleeper
-	looker looker
-	event  [1]unix.EpollEvent
+	set     int // epoll
+	signal  int // eventfd in set: it wakes the goroutine
+	looker  looker
+	event   [1]unix.EpollEvent
+	stopped atomic.Bool
+	count   atomic.Int32 // connections
 
-	mu     sync.Mutex // of closing
+	events [64]unix.EpollEvent // of serve
+
+	mu     sync.Mutex
 	closed bool
+	conns  map[int32]*watched
+	last   int32
+	again  []*watched // that may have more, and are served once more after the others
+}
+
+// A watched is a connection in a poller.
+type watched struct {
+	pollable
+	fd    int
+	id    int32
+	again bool // it is in the poller's again
+}
+
+// A pollable is what a poller calls, one call at a time.
+type pollable interface {
+	// serve takes what the connection has, for a while.
+	serve(events uint32)
+	// drop ends the connection.
+	drop(why error)
 }
 
 // signalID is the ID of the poller's own signal.
-const signalID = -1
+const signalID = 0
 
 func newPoller() (p *poller, err error) {
-	p = &poller{set: -1, signal: -1}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
-	if p.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return p, err
+	p = &poller{set: -1, signal: -1, conns: map[int32]*watched{}}
+	if p.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		p.signal, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
-	if p.signal, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return p, err
+	if err == nil {
+		err = p.control(unix.EPOLL_CTL_ADD, &watched{fd: p.signal, id: signalID}, forInput)
 	}
-	return p, p.add(p.signal, signalID, forInput)
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("tcp: %w", err)
+	}
+	return p, nil
 }
 
-// What to watch a descriptor for.
+// What to watch a connection for.
 const (
 	forInput = unix.EPOLLIN | unix.EPOLLRDHUP
 	forRoom  = unix.EPOLLOUT
 )
 
-// add watches a descriptor, under a number.
-func (p *poller) add(fd int, id int32, events uint32) error {
-	return p.control(unix.EPOLL_CTL_ADD, fd, id, events)
+// add watches a connection for input.
+func (p *poller) add(w *watched) error {
+	p.mu.Lock()
+	p.last++
+	w.id = p.last
+	p.conns[w.id] = w
+	p.count.Add(1)
+	p.mu.Unlock()
+	err := p.control(unix.EPOLL_CTL_ADD, w, forInput)
+	if err != nil {
+		p.remove(w)
+	}
+	return err
 }
 
-// change changes what it is watched for.
-func (p *poller) change(fd int, id int32, events uint32) error {
-	return p.control(unix.EPOLL_CTL_MOD, fd, id, events)
+// change changes what a connection is watched for.
+func (p *poller) change(w *watched, events uint32) error {
+	return p.control(unix.EPOLL_CTL_MOD, w, events)
 }
 
-func (p *poller) control(op, fd int, id int32, events uint32) error {
-	e := unix.EpollEvent{Events: events, Fd: id}
+func (p *poller) control(op int, w *watched, events uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return os.ErrClosed
 	}
-	return unix.EpollCtl(p.set, op, fd, &e)
+	return unix.EpollCtl(p.set, op, w.fd, &unix.EpollEvent{Events: events, Fd: w.id})
 }
 
-func (p *poller) remove(fd int) {
+// remove watches a connection no more.
+func (p *poller) remove(w *watched) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.conns[w.id] == w {
+		delete(p.conns, w.id)
+		p.count.Add(-1)
+	}
 	if !p.closed {
-		_ = unix.EpollCtl(p.set, unix.EPOLL_CTL_DEL, fd, &unix.EpollEvent{})
+		_ = unix.EpollCtl(p.set, unix.EPOLL_CTL_DEL, w.fd, &unix.EpollEvent{})
 	}
 }
 
-// ready tells which descriptors have something, without waiting.
-func (p *poller) ready(events []unix.EpollEvent) int {
-	n, err := unix.EpollWait(p.set, events, 0)
+// all returns the connections.
+func (p *poller) all() []*watched {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.conns))
+}
+
+// find returns a connection that is still watched, or nil.
+func (p *poller) find(id int32) *watched {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conns[id]
+}
+
+// sendBack has a connection served once more, after the others.
+func (p *poller) sendBack(w *watched) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !w.again {
+		w.again = true
+		p.again = append(p.again, w)
+		p.wakeLocked()
+	}
+}
+
+// serve serves the connections that are ready, without waiting, and returns how many events that were. One goroutine calls it at a time.
+func (p *poller) serve() int {
+	n, err := unix.EpollWait(p.set, p.events[:], 0)
 	if err != nil {
 		return 0
+	}
+	signalled := false
+	for _, e := range p.events[:n] {
+		if e.Fd == signalID {
+			signalled = true
+		} else if w := p.find(e.Fd); w != nil {
+			w.serve(e.Events)
+		}
+	}
+	if signalled {
+		for _, w := range p.calm() {
+			if p.find(w.id) == w {
+				w.serve(0)
+			}
+		}
 	}
 	return n
 }
 
-// sleep waits until one of them has something, or wake was called. The goroutine's thread waits in the kernel: by way of Go's scheduler
-// it would take three more system calls, and the wakening of another thread.
-func (p *poller) sleep() {
-	_, _ = unix.EpollWait(p.set, p.event[:], -1) // what there is ready takes
-}
-
-// wake makes the sleeper look, now or next time.
-func (p *poller) wake() {
+// calm resets the signal, and returns the connections that were sent back.
+func (p *poller) calm() []*watched {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var b [8]byte
+	_, _ = unix.Read(p.signal, b[:])
+	if p.stopped.Load() {
+		p.wakeLocked() // for run
+	}
+	list := p.again
+	p.again = nil
+	for _, w := range list {
+		w.again = false
+	}
+	return list
+}
+
+// wakeLocked wakes run, now or when it next sleeps; mu is held.
+func (p *poller) wakeLocked() {
 	if !p.closed {
 		_, _ = unix.Write(p.signal, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }
 
-// calm takes note of the signal.
-func (p *poller) calm() {
-	var b [8]byte
-	_, _ = unix.Read(p.signal, b[:])
+// stop ends run.
+func (p *poller) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped.Store(true)
+	p.wakeLocked()
 }
 
 func (p *poller) close() {
@@ -180,15 +271,11 @@ func (p *poller) close() {
 	}
 }
 
-// run calls look again and again, until it returns false. look takes what is
-// ready and says how much that was; when it is nothing for a while, run sleeps.
-func (p *poller) run(now func() fabric.Time, look func() (n int, ok bool)) {
-	for {
-		n, ok := look()
-		if !ok {
-			return
-		}
-		if n > 0 {
+// run calls look, which serves, until stop. When there is nothing to serve for a while, run parks: its thread waits in the kernel. By way of Go's
+// scheduler that would take three more system calls, and the wakeup of another thread.
+func (p *poller) run(now func() fabric.Time, look func() int) {
+	for !p.stopped.Load() {
+		if look() > 0 {
 			p.looker.found()
 			continue
 		}
@@ -196,7 +283,7 @@ func (p *poller) run(now func() fabric.Time, look func() (n int, ok bool)) {
 		if p.looker.again(t) {
 			continue
 		}
-		p.sleep()
+		_, _ = unix.EpollWait(p.set, p.event[:], -1) // serve takes what is ready
 		p.looker.slept(now() - t)
 	}
 }

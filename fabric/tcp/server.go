@@ -217,14 +217,14 @@ func (s *MemoryServer) stop() {
 		s.acceptor.door.Close()
 	}
 	for _, w := range s.workers {
-		w.stop()
+		w.poller.stop()
 	}
 }
 
 // release gives everything back.
 func (s *MemoryServer) release() {
 	for _, w := range s.workers {
-		w.close()
+		w.poller.close()
 	}
 	if s.mem != nil {
 		s.mem.close()

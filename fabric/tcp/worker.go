@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -23,6 +22,7 @@ const (
 // A laneConn is a connection of a lane, on the memory node. Its worker reads, executes and answers. Whoever cuts it
 // marks it and takes exec: then no frame of it executes any more.
 type laneConn struct {
+	watched
 	s    *MemoryServer
 	lane *served
 
@@ -33,13 +33,11 @@ type laneConn struct {
 	// What follows is its worker's, once there is a stream.
 
 	worker  *worker
-	id      int32
 	stream  atomic.Pointer[stream]
 	in      [maxFrame]byte
 	have    int // bytes of in that hold frames
 	out     []byte
 	waiting bool // for room, not for frames
-	again   bool // it is in the worker's again
 
 	sent atomic.Uint64 // writes of answers so far
 
@@ -51,7 +49,9 @@ type laneConn struct {
 }
 
 func newLaneConn(s *MemoryServer, l *served, expect uint32) *laneConn {
-	return &laneConn{s: s, lane: l, expect: expect}
+	c := &laneConn{s: s, lane: l, expect: expect}
+	c.pollable = c
+	return c
 }
 
 // cut shuts the connection out: when it returns, nothing more of it is executed. It waits for the frame that is
@@ -84,137 +84,63 @@ func (c *laneConn) stalls(limit int) {
 
 // A worker executes the operations of some connections.
 type worker struct {
-	s       *MemoryServer
-	poller  *poller
-	stopped atomic.Bool
-	events  [64]unix.EpollEvent
-	stats   workerStats
-
-	mu    sync.Mutex
-	conns map[int32]*laneConn
-	last  int32
-	fresh []*laneConn // that have not been looked at
-	again []*laneConn // that have more, and were sent to the back; the worker's own
+	s      *MemoryServer
+	poller *poller
+	stats  workerStats
 }
 
 func newWorker(s *MemoryServer) (*worker, error) {
 	p, err := newPoller()
-	if err != nil {
-		return nil, fmt.Errorf("tcp: %w", err)
-	}
-	return &worker{s: s, poller: p, conns: map[int32]*laneConn{}}, nil
+	return &worker{s: s, poller: p}, err
 }
 
 // take gives the worker a connection.
 func (w *worker) take(c *laneConn, st *stream) {
-	c.worker = w
+	c.worker, c.fd = w, st.fd
 	c.stream.Store(st)
-	w.mu.Lock()
-	w.last++
-	c.id = w.last
-	w.conns[c.id] = c
-	w.fresh = append(w.fresh, c)
-	w.mu.Unlock()
-	w.poller.wake()
+	if err := w.poller.add(&c.watched); err != nil {
+		c.drop(err)
+		return
+	}
+	w.poller.sendBack(&c.watched) // TLS may have read more than the hello
 }
 
 func (w *worker) run() {
-	w.poller.run(func() fabric.Time { return fabric.Time(time.Since(w.s.begun)) }, w.work)
-	for _, c := range w.conns {
-		w.drop(c, nil)
-	}
-}
-
-func (w *worker) stop() {
-	w.stopped.Store(true)
-	w.poller.wake()
-}
-
-// close gives the poller back when the worker has ended, and what came too late.
-func (w *worker) close() {
-	for _, c := range w.conns {
-		w.drop(c, nil)
-	}
-	w.poller.close()
-}
-
-// work serves the connections that have something.
-func (w *worker) work() (n int, ok bool) {
-	n = w.poller.ready(w.events[:])
-	for i := range w.events[:n] {
-		id := w.events[i].Fd
-		if id == signalID {
-			w.poller.calm()
-			w.begin()
-			continue
-		}
-		w.mu.Lock()
-		c := w.conns[id]
-		w.mu.Unlock()
-		if c != nil {
-			w.serve(c)
-		}
-	}
-	if again := w.again; len(again) > 0 {
-		w.again = nil
-		for _, c := range again {
-			if c.again = false; c.stream.Load() != nil {
-				w.serve(c)
-			}
-		}
-		if len(w.again) > 0 {
-			w.poller.wake()
-		}
-	}
-	return n, !w.stopped.Load()
-}
-
-// begin looks at new connections.
-func (w *worker) begin() {
-	w.mu.Lock()
-	fresh := w.fresh
-	w.fresh = nil
-	w.mu.Unlock()
-	for _, c := range fresh {
-		if err := w.poller.add(c.stream.Load().fd, c.id, forInput); err != nil {
-			w.drop(c, err)
-			continue
-		}
-		w.serve(c) // TLS may have read more than the hello
+	w.poller.run(func() fabric.Time { return fabric.Time(time.Since(w.s.begun)) }, w.poller.serve)
+	for _, c := range w.poller.all() {
+		c.drop(nil)
 	}
 }
 
 // serve reads, executes and answers, until there is nothing more.
-func (w *worker) serve(c *laneConn) {
+func (c *laneConn) serve(uint32) {
+	w := c.worker
 	more, err := c.turn(&w.stats)
 	if err != nil {
-		w.drop(c, err)
+		c.drop(err)
 		if errors.Is(err, ErrTruncated) {
 			w.s.life.Quit(err)
 		}
 		return
 	}
-	if more && !c.again {
-		c.again = true
-		w.again = append(w.again, c)
-		w.poller.wake()
+	if more {
+		w.poller.sendBack(&c.watched)
 	}
-	st := c.stream.Load()
-	if waiting := st.backlogged() > 0; waiting != c.waiting {
+	if waiting := c.stream.Load().backlogged() > 0; waiting != c.waiting {
 		c.waiting = waiting
 		events := uint32(forInput)
 		if waiting {
-			events = forRoom // nothing is read from who does not take his answers
+			events = forRoom // nothing is read from a node that does not take its answers
 		}
-		if err := w.poller.change(st.fd, c.id, events); err != nil {
-			w.drop(c, err)
+		if err := w.poller.change(&c.watched, events); err != nil {
+			c.drop(err)
 		}
 	}
 }
 
 // drop ends a connection.
-func (w *worker) drop(c *laneConn, why error) {
-	st := c.stream.Load()
+func (c *laneConn) drop(why error) {
+	w, st := c.worker, c.stream.Load()
 	if st == nil {
 		return
 	}
@@ -222,10 +148,7 @@ func (w *worker) drop(c *laneConn, why error) {
 		w.s.o.Report(fmt.Errorf("connection from %v: %w", st.remote, why))
 	}
 	c.cut()
-	w.mu.Lock()
-	delete(w.conns, c.id)
-	w.mu.Unlock()
-	w.poller.remove(st.fd)
+	w.poller.remove(&c.watched)
 	c.stream.Store(nil)
 	st.close()
 	w.s.left(c)
@@ -357,9 +280,7 @@ func (s *MemoryServer) Stats() ServerStats {
 				t.Ops[fabric.OpKind(i)] += k
 			}
 		}
-		w.mu.Lock()
-		t.Connections += len(w.conns)
-		w.mu.Unlock()
+		t.Connections += int(w.poller.count.Load())
 	}
 	return t
 }
