@@ -127,7 +127,7 @@ func callsOf(store *objstore.Client, tree *btree.Client) map[string]func() error
 		"tree.Drain":           func() error { return errors.Join(tree.Drain(), declock.ErrClosed) },
 		"tree.Check":           func() error { _, err := tree.Check(btree.CheckOptions{}); return err },
 		"tree.Inspect":         func() error { _, err := tree.Inspect(k, 0); return err },
-		"tree.EstimateCount":   func() error { _, err := tree.EstimateCount(1); return err },
+		"tree.Estimate":        func() error { _, err := tree.Estimate(1); return err },
 		"tree.Tend":            func() error { _, err := tree.Tend(nil); return err },
 		"tree.Leave":           func() error { return tree.Leave() },
 	}

@@ -44,15 +44,12 @@ func TestHalfMadeIsFreedInTheBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	for until := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		list, err := r.Claims(s.Port())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(list) == 0 {
+		_, err := r.Lookup(s.Port(), "half", memory.KindLocks)
+		if errors.Is(err, memory.ErrNotFound) {
 			return
 		}
-		if time.Now().After(until) {
-			t.Fatalf("%v are there still", list)
+		if !errors.Is(err, memory.ErrHalfCreated) || time.Now().After(until) {
+			t.Fatal(err)
 		}
 	}
 }

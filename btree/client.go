@@ -216,9 +216,6 @@ func (c *Client) discard() {
 	c.work.Close()
 }
 
-// Tree returns the tree.
-func (c *Client) Tree() *Tree { return c.t }
-
 // Stats returns the client's counters, updated by its goroutine.
 func (c *Client) Stats() *Stats { return &c.stats }
 

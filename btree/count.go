@@ -20,12 +20,6 @@ const (
 	minSample     = 16
 )
 
-// EstimateCount returns about how many keys there are: see Estimate, of which it is the Count.
-func (c *Client) EstimateCount(sample int) (uint64, error) {
-	e, err := c.Estimate(sample)
-	return e.Count, err
-}
-
 // Estimate estimates how many keys there are, level by level from the root: nodes of a level are read, all if they are no more than
 // the sample, else as many as that, drawn at random from the children of those read above. Their mean number of children (of leaves: of
 // keys) times the number of nodes is the number on the next level. sample 0 is 256, the least is 16.

@@ -62,8 +62,8 @@ func TestEstimateCount(t *testing.T) {
 		}
 	}
 	estimates(t, c, "few left", left, 0.15)
-	n, err := c.EstimateCount(1 << 20)
-	if err != nil || n != uint64(left) {
-		t.Errorf("%d left, all read: %d, %v", left, n, err)
+	e, err := c.Estimate(1 << 20)
+	if err != nil || e.Count != uint64(left) {
+		t.Errorf("%d left, all read: %d, %v", left, e.Count, err)
 	}
 }

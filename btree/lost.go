@@ -20,7 +20,6 @@ func (t *Tree) reopened(l lock.Locker) (*Tree, error) {
 	waits := func(x *Tree, _ int) bool { return x.waits() }
 	return handle.Reopened(&t.h, t.newest, l, stale, waits, func(x *Tree) (*Tree, error) {
 		cfg := x.cfg
-		cfg.Dead, cfg.Deadline = fabric.CNSet{}, 0
 		// Who made it before us may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline, cfg.MemoryLimit = x.geo.maxKey, x.geo.nodeSize, x.geo.maxInline, x.geo.limit

@@ -79,9 +79,7 @@ type Config struct {
 	// LockTimeoutNs bounds the wait for a lock; 0 is for ever.
 	LockTimeoutNs fabric.Time
 
-	// Deadline, Dead, DeadNow and Creating: see memory.Spec. When the tree is made anew after a loss of memory, the first two do not count.
-	Deadline fabric.Time
-	Dead     fabric.CNSet
+	// DeadNow and Creating: see memory.Spec.
 	DeadNow  func() fabric.CNSet
 	Creating *memory.Creating
 }
@@ -324,7 +322,7 @@ func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
 	}
 	spec := memory.Spec{
 		Name: t.cfg.Name, Kind: memory.KindTree, Size: t.geo.headerSize(i), Align: 4096,
-		Info: t.geo.info(i), Deadline: t.cfg.Deadline, Dead: t.cfg.Dead, DeadNow: t.cfg.DeadNow,
+		Info: t.geo.info(i), DeadNow: t.cfg.DeadNow,
 		Creating: t.cfg.Creating, Retry: retry,
 	}
 	if i == 0 {
@@ -394,9 +392,6 @@ func (t *Tree) Name() string { return t.cfg.Name }
 
 // MaxKey returns the largest key in bytes.
 func (t *Tree) MaxKey() int { return t.geo.maxKey }
-
-// NodeSize returns the bytes of a node, with its lock.
-func (t *Tree) NodeSize() int { return int(t.stride) }
 
 // MemoryLimit returns what bounds the bytes of nodes and large values on each memory node; 0: nothing but its region.
 func (t *Tree) MemoryLimit() uint64 { return t.geo.limit }

@@ -66,7 +66,7 @@ func (d *directory) abandoned(st claimWord) bool {
 	}
 	owner := st.owner()
 	switch {
-	case s.DeadNow != nil && s.DeadNow().Has(owner), s.Dead.Has(owner) && st.hash() == nameHash(s.Name):
+	case s.DeadNow != nil && s.DeadNow().Has(owner):
 		return true
 	case owner == d.port.ID().CN():
 		return s.Creating.idle(d.r.mn, st.hash())

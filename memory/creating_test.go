@@ -139,7 +139,7 @@ func TestOthersCreateWhatALivingNodeLeftHalfMade(t *testing.T) {
 				if _, _, err := r.Create(q, spec(&there)); err != nil {
 					t.Fatalf("retired %v, gone %v, %d: %v", retired, gone, k, err)
 				}
-				want(t, r.Remove(q, "half", memory.KindLocks), nil)
+				want(t, remove(q, r, "half", memory.KindLocks), nil)
 				if now, err := r.Used(q); err != nil || now > before {
 					t.Fatalf("retired %v, gone %v, %d: %d bytes are used, %d before: %v", retired, gone, k, now, before, err)
 				}

@@ -191,7 +191,7 @@ func TestGrowRefuses(t *testing.T) {
 	want(t, err, nil)
 	want(t, h.r.Shrink(h.p, &h.e, x), nil)
 	want(t, h.r.Shrink(h.p, &h.e, x), memory.ErrRun)
-	want(t, h.r.Remove(h.p, "s", memory.KindStore), nil)
+	want(t, remove(h.p, h.r, "s", memory.KindStore), nil)
 	_, err = h.r.Grow(h.p, &h.e, memory.Growth{Size: 1})
 	want(t, err, memory.ErrRemoved)
 }
@@ -214,13 +214,15 @@ func TestRemoveStoppedEverywhere(t *testing.T) {
 				}
 				return !dies
 			}}
-			err := h.r.Remove(p, "s", memory.KindStore)
+			err := remove(p, h.r, "s", memory.KindStore)
 			if !errors.Is(err, errDead) {
 				want(t, err, nil)
 			}
-			if err := h.r.Remove(h.p, "s", memory.KindStore); err != nil {
+			if err := remove(h.p, h.r, "s", memory.KindStore); err != nil {
 				want(t, err, memory.ErrNotFound)
 			}
+			unused := func(*memory.Entry) (bool, error) { return false, nil }
+			want(t, memory.FreeRetired(h.p, []fabric.MemID{h.r.Memory()}, unused), nil)
 			e, _, err := h.r.Create(h.p, memory.Spec{Name: "s", Kind: memory.KindStore, Size: 4096})
 			want(t, err, nil)
 			want(t, h.p.Do([]fabric.Op{fabric.Read(e.Addr, b)}), nil)
@@ -245,7 +247,7 @@ func TestGrowStoppedWhileItsEntryIsRemoved(t *testing.T) {
 	for k := 0; ; k++ {
 		h := newHeap(t)
 		p := &stepPort{Port: h.p, k: k, between: func() bool {
-			want(t, h.r.Remove(h.p, "s", memory.KindStore), nil)
+			want(t, remove(h.p, h.r, "s", memory.KindStore), nil)
 			_, _, err := h.r.Create(h.p, memory.Spec{Name: "other", Kind: memory.KindStore, Size: 4096})
 			want(t, err, nil)
 			return true
@@ -273,7 +275,9 @@ func TestCreateCrashesEverywhere(t *testing.T) {
 		if dying.reached && !errors.Is(err, errDead) {
 			t.Fatal(err)
 		}
-		s.Dead.Add(p.ID().CN())
+		var dead fabric.CNSet
+		dead.Add(p.ID().CN())
+		s.DeadNow = func() fabric.CNSet { return dead }
 		_, _, err = r.Create(p, s)
 		want(t, err, nil)
 		pages := (s.Size + r.PageSize() - 1) / r.PageSize()
@@ -287,4 +291,16 @@ func TestCreateCrashesEverywhere(t *testing.T) {
 			return
 		}
 	}
+}
+
+// remove removes an entry and gives its memory back.
+func remove(p fabric.Port, r *memory.Region, name string, kind memory.Kind) error {
+	e, err := r.Lookup(p, name, kind)
+	if err == nil {
+		err = r.Retire(p, &e)
+	}
+	if err == nil {
+		err = r.Free(p, &e)
+	}
+	return err
 }

@@ -172,7 +172,7 @@ func TestDeadCreator(t *testing.T) {
 			if cl, err := r.Claims(p); err != nil || len(cl) != 1 || cl[0].Creator != nodes[0].ID() {
 				t.Fatal(cl, err)
 			}
-			spec.Dead = dead
+			spec.DeadNow = func() fabric.CNSet { return dead }
 			_, created, err := r.Create(p, spec)
 			want(t, err, nil)
 			if !created {
@@ -269,8 +269,8 @@ func TestRoot(t *testing.T) {
 	if len(list) != r.Entries() || list[0] != e {
 		t.Fatal(len(list), list[0])
 	}
-	want(t, r.Remove(p, "e5", memory.KindMemory), nil)
-	want(t, r.Remove(p, "e5", memory.KindMemory), memory.ErrNotFound)
+	want(t, remove(p, r, "e5", memory.KindMemory), nil)
+	want(t, remove(p, r, "e5", memory.KindMemory), memory.ErrNotFound)
 	_, _, err = r.Create(p, memory.Spec{Name: "full", Kind: memory.KindMemory})
 	want(t, err, nil)
 
@@ -302,7 +302,7 @@ func TestCreateRace(t *testing.T) {
 			c.Go(nodes[i%4], fmt.Sprint(i), func(p fabric.Port) {
 				p.Pause(p.Now() + fabric.Time(p.Rand()%10_000))
 				if i < 4 {
-					want(t, r.Remove(p, fmt.Sprint("old", i), memory.KindMemory), nil)
+					want(t, remove(p, r, fmt.Sprint("old", i), memory.KindMemory), nil)
 				}
 				for _, name := range []string{"a", "b"} {
 					e, created, err := r.Create(p, memory.Spec{Name: name, Kind: memory.KindMemory, Size: 64})
@@ -341,7 +341,7 @@ func FuzzOpen(f *testing.F) {
 			r.Claims(p)
 			r.Alloc(p, 64, 64)
 			r.Create(p, memory.Spec{Name: "y", Kind: memory.KindMemory, Size: 64, Deadline: deadline})
-			r.Remove(p, "x", memory.KindMemory)
+			remove(p, r, "x", memory.KindMemory)
 		}
 	})
 }

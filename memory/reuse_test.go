@@ -31,7 +31,7 @@ func TestReuse(t *testing.T) {
 		if e, created, err := r.Create(p, other); err != nil || !created || e.Addr == a.Addr {
 			t.Errorf("%s is at %v: %v, %v", other.Name, e.Addr, created, err)
 		}
-		want(t, r.Remove(p, other.Name, other.Kind), nil)
+		want(t, remove(p, r, other.Name, other.Kind), nil)
 	}
 	s = memory.Spec{Name: "b", Kind: memory.KindLocks, Size: 5000, Align: 64, Info: memory.Info{2}, Reuse: always}
 	b, created, err := r.Create(p, s)
@@ -48,7 +48,7 @@ func TestReuse(t *testing.T) {
 	if now, err := r.Used(p); err != nil || now != used {
 		t.Errorf("%d bytes are used, %d before: %v", now, used, err)
 	}
-	want(t, r.Remove(p, "b", memory.KindLocks), nil)
+	want(t, remove(p, r, "b", memory.KindLocks), nil)
 }
 
 // A compute node crashes at any operation while it takes retired memory: the name can be made, and the memory is retired again or has the name; nobody gives it back.
@@ -68,7 +68,9 @@ func TestReuseCrashesEverywhere(t *testing.T) {
 		if reached = dying.reached; reached && !errors.Is(err, errDead) {
 			t.Fatal(err)
 		}
-		s.Dead.Add(p.ID().CN())
+		var dead fabric.CNSet
+		dead.Add(p.ID().CN())
+		s.DeadNow = func() fabric.CNSet { return dead }
 		b, _, err := r.Create(p, s)
 		if err != nil || b.Addr != a.Addr {
 			t.Fatalf("crash at operation %d: at %v, was at %v: %v", k, b.Addr, a.Addr, err)

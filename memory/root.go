@@ -105,8 +105,6 @@ type Spec struct {
 
 	// Deadline bounds the waiting for another creator; 0 is DefaultWaitNs from now.
 	Deadline fabric.Time
-	// Dead names compute nodes that are known to be dead and fenced: if they left the entry half created, it is freed.
-	Dead fabric.CNSet
 	// DeadNow, if set, returns which compute nodes are dead and fenced now. Whatever they left half created in the root directory is freed.
 	DeadNow func() fabric.CNSet
 	// Creating, if set, is this compute node's. Whatever it left half created in the root directory is freed.
@@ -243,12 +241,7 @@ func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant i
 			if vacant == none {
 				vacant = i
 			}
-		case st.state() == claimDropping:
-			// Whoever began to give its memory back may have crashed.
-			if err = d.vacate(i, st, &vacant); err != nil {
-				return
-			}
-		case st.state() == claimClaimed && d.abandoned(st):
+		case st.state() == claimDropping, st.state() == claimClaimed && d.abandoned(st):
 			if err = d.vacate(i, st, &vacant); err != nil {
 				return
 			}
@@ -314,8 +307,8 @@ func (r *Region) Create(port fabric.Port, s Spec) (e Entry, created bool, err er
 		case pub != none:
 			return e, false, checkKind(&e, s.Kind)
 		case claim != none:
-			if err := d.awaitClaim(&w, &s, claim); err != nil {
-				return Entry{}, false, err
+			if err := w.wait(); err != nil {
+				return Entry{}, false, fmt.Errorf("%w: %q by %v: %w", ErrHalfCreated, s.Name, d.state(claim).owner(), err)
 			}
 			continue
 		}
@@ -356,15 +349,6 @@ func (d *directory) create(i int) (Entry, bool, error) {
 func checkKind(e *Entry, k Kind) error {
 	if e.Kind != k {
 		return fmt.Errorf("%w: %q is %v, want %v", ErrKind, e.Name, e.Kind, k)
-	}
-	return nil
-}
-
-// awaitClaim waits a little for the creator of slot i.
-func (d *directory) awaitClaim(w *waiter, s *Spec, i int) error {
-	st := d.state(i)
-	if err := w.wait(); err != nil {
-		return fmt.Errorf("%w: %q by %v: %w", ErrHalfCreated, s.Name, st.owner(), err)
 	}
 	return nil
 }
@@ -460,27 +444,9 @@ func (r *Region) Lookup(port fabric.Port, name string, kind Kind) (Entry, error)
 	return Entry{}, fmt.Errorf("%w: %q on %v", ErrNotFound, name, r.mn)
 }
 
-// Remove removes an entry, and gives its memory back: nobody may use it any more.
-func (r *Region) Remove(port fabric.Port, name string, kind Kind) error {
-	return r.remove(port, name, kind, func(*Entry) bool { return true }, claimDropping)
-}
-
 // RemoveIf removes an entry that is the wanted one: else, or if another has come in its place, nothing is done, and it is as if there
-// were none. Its memory is not given back, and stays what it is: there may be some who do not know yet that it is gone, and use it.
+// were none. Its memory is not given back, and stays what it is: compute nodes that do not know yet that the entry is gone may use it.
 func (r *Region) RemoveIf(port fabric.Port, name string, kind Kind, wanted func(*Entry) bool) error {
-	return r.remove(port, name, kind, wanted, claimKept)
-}
-
-// Drop is Remove of an entry, if it is there still.
-func (r *Region) Drop(port fabric.Port, e *Entry) error {
-	err := r.remove(port, e.Name, e.Kind, func(f *Entry) bool { return f.slot == e.slot && f.gen == e.gen }, claimDropping)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
-}
-
-func (r *Region) remove(port fabric.Port, name string, kind Kind, wanted func(*Entry) bool, to claimState) error {
 	d := r.directory(port)
 	defer d.free()
 	e, pub, _, _, err := d.search(name, none)
@@ -497,21 +463,12 @@ func (r *Region) remove(port fabric.Port, name string, kind Kind, wanted func(*E
 		return fmt.Errorf("%w: %q on %v is another", ErrNotFound, name, r.mn)
 	}
 	st := d.state(pub)
-	gone := makeClaim(to, port.ID().CN(), st.gen()+1, 0)
-	ok, err := d.cas(pub, st, gone)
-	switch {
-	case err != nil:
-		return err
-	case !ok:
-		return fmt.Errorf("%w: %q on %v: removed by another", ErrNotFound, name, r.mn)
-	case to == claimDropping:
-		return d.clear(pub, gone)
+	ok, err := d.cas(pub, st, makeClaim(claimKept, port.ID().CN(), st.gen()+1, 0))
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %q on %v: removed by another", ErrNotFound, name, r.mn)
 	}
-	return nil
+	return err
 }
-
-// Entries returns how many root entries there can be.
-func (r *Region) Entries() int { return r.plan.entries }
 
 // List returns all published entries.
 func (r *Region) List(port fabric.Port) ([]Entry, error) {
@@ -528,29 +485,6 @@ func (r *Region) List(port fabric.Port) ([]Entry, error) {
 		}
 		if ok {
 			list = append(list, e)
-		}
-	}
-	return list, nil
-}
-
-// A Claim is a root entry that was begun and is not published.
-type Claim struct {
-	Slot    int
-	Creator fabric.CNID
-}
-
-// Claims returns the entries that are being created, or were left half
-// created by compute nodes that died.
-func (r *Region) Claims(port fabric.Port) ([]Claim, error) {
-	d := r.directory(port)
-	defer d.free()
-	if err := d.read(); err != nil {
-		return nil, err
-	}
-	var list []Claim
-	for i := range d.r.plan.entries {
-		if st := d.state(i); st.state() == claimClaimed {
-			list = append(list, Claim{Slot: i, Creator: st.owner()})
 		}
 	}
 	return list, nil

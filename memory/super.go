@@ -194,9 +194,6 @@ func (r *Region) At(offset uint64) fabric.Addr {
 	return fabric.At(r.mn, offset).In(fabric.Gen(r.params.Birth))
 }
 
-// TimesyncWord returns the address of the counter of timesync.
-func (r *Region) TimesyncWord() fabric.Addr { return r.At(TimesyncOffset) }
-
 // Format makes a region of the memory of mn. A memory that is a region with
 // the same parameters already is left alone. Any number of compute nodes may
 // call it at once: one formats, the others wait for it.

@@ -25,7 +25,7 @@ func TestRunsOfDamagedLength(t *testing.T) {
 		want(t, h.p.Do([]fabric.Op{fabric.Store(h.r.Head(&first), was&^(16383<<8)|pages<<8)}), nil)
 		_, err := h.r.Pages(h.p)
 		want(t, err, memory.ErrCorrupt)
-		want(t, h.r.Remove(h.p, "s", memory.KindStore), memory.ErrCorrupt)
+		want(t, remove(h.p, h.r, "s", memory.KindStore), memory.ErrCorrupt)
 		want(t, h.p.Do([]fabric.Op{fabric.Store(h.r.Head(&first), was)}), nil)
 		h.check("a run of %d pages", pages)
 	}

@@ -22,7 +22,6 @@ func (s *Store) reopened(l lock.Locker) (*Store, error) {
 	missing := func(x *Store, part int) bool { return x.h.Parts[part].Missing() }
 	return handle.Reopened(&s.h, s.newest, l, stale, missing, func(x *Store) (*Store, error) {
 		cfg := x.cfg
-		cfg.Dead, cfg.Deadline = fabric.CNSet{}, 0
 		// Who made it before us may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		return x.open(l.Port(), lock.Path(l), given, cfg, x)

@@ -57,9 +57,7 @@ type Config struct {
 	// to write a new one; 0 is 10. Eviction takes objects with old access times.
 	AccessRefreshS uint32
 
-	// Deadline, Dead, DeadNow and Creating: see memory.Spec. When the store is made anew after a loss of memory, the first two do not count.
-	Deadline fabric.Time
-	Dead     fabric.CNSet
+	// DeadNow and Creating: see memory.Spec.
 	DeadNow  func() fabric.CNSet
 	Creating *memory.Creating
 }
@@ -283,7 +281,7 @@ func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) error
 	spec := memory.Spec{
 		Name: s.cfg.Name, Kind: memory.KindStore,
 		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
-		Deadline: s.cfg.Deadline, Dead: s.cfg.Dead, DeadNow: s.cfg.DeadNow, Creating: s.cfg.Creating, Retry: retry,
+		DeadNow: s.cfg.DeadNow, Creating: s.cfg.Creating, Retry: retry,
 	}
 	if i == 0 {
 		spec.Init = func(e *memory.Entry) error { return reclaim.Init(port, e.Addr) }

@@ -39,8 +39,6 @@ const (
 func (m mark) step() int     { return int(m & maxStep) }
 func (m mark) round() uint32 { return uint32(m >> stepBits) }
 
-func (m mark) String() string { return fmt.Sprintf("%d.%d", m.round(), m.step()) }
-
 // A roundWord says which step of a round is under way, and who leads it. It only ever changes by CAS. Zero: there
 // has been none.
 //
@@ -81,13 +79,6 @@ func (w roundWord) begun(leader fabric.CNID, l life) roundWord {
 		m = 1 << stepBits
 	}
 	return makeRound(leader, l, m)
-}
-
-func (w roundWord) String() string {
-	if !w.active() {
-		return fmt.Sprintf("none after %v", w.mark())
-	}
-	return fmt.Sprintf("%v led by %v.%d", w.mark(), w.leader(), w.life())
 }
 
 // A recordWord is of a compute node. It changes by CAS. If neither open nor owes is set, the compute node does not have the store or tree open; life and mark
@@ -133,7 +124,7 @@ func (w recordWord) cleared() recordWord { return w &^ owesBit }
 func (w recordWord) crashed() recordWord { return w.closed() | owesBit }
 
 func (w recordWord) String() string {
-	return fmt.Sprintf("open %v owes %v life %d answered %v", w.open(), w.owes(), w.life(), w.mark())
+	return fmt.Sprintf("open %v owes %v life %d answered %d.%d", w.open(), w.owes(), w.life(), w.mark().round(), w.mark().step())
 }
 
 // A candidate is a piece as it is published. Who strikes it out writes 0.

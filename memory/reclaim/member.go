@@ -14,12 +14,8 @@ var (
 	// ErrReplaced: this compute node has opened the store or tree a second time, or its record was cleared. It must
 	// take no more part.
 	ErrReplaced = errors.New("reclaim: this compute node's record is another's now")
-	// ErrBusy: a free list changes too fast to be walked. The next round may be luckier.
-	ErrBusy = errors.New("reclaim: list changes too fast")
 	// ErrUnanswered: nothing can be found, because a compute node that is registered does not take part, or is always at work.
 	ErrUnanswered = errors.New("reclaim: not all who have it open take part in looking for free memory")
-	// ErrCorrupt: remote memory does not hold what it should.
-	ErrCorrupt = errors.New("reclaim: corrupt remote memory")
 )
 
 // An Owner is the store or tree whose pieces are swept, for the one who tends it.

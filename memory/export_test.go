@@ -1,0 +1,29 @@
+package memory
+
+import "github.com/declock/declock/fabric"
+
+// Entries returns how many root entries there can be.
+func (r *Region) Entries() int { return r.plan.entries }
+
+// A Claim is a root entry that was begun and is not published.
+type Claim struct {
+	Slot    int
+	Creator fabric.CNID
+}
+
+// Claims returns the entries that are being created, or were left half
+// created by compute nodes that died.
+func (r *Region) Claims(port fabric.Port) ([]Claim, error) {
+	d := r.directory(port)
+	defer d.free()
+	if err := d.read(); err != nil {
+		return nil, err
+	}
+	var list []Claim
+	for i := range d.r.plan.entries {
+		if st := d.state(i); st.state() == claimClaimed {
+			list = append(list, Claim{Slot: i, Creator: st.owner()})
+		}
+	}
+	return list, nil
+}
