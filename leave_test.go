@@ -42,7 +42,7 @@ func overTCP(t *testing.T) (open func(...declock.Option) *declock.Cluster, giveU
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	return open, func() { members.Kill(srv.Member().Life) }
+	return open, func() { members.Kill(srv.Member().Incarnation) }
 }
 
 func locksOf(t *testing.T, c *declock.Cluster) *declock.Locks {

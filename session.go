@@ -385,7 +385,7 @@ func (c *Cluster) known(l *Locks) *Locks {
 func (l *Locks) replacedBy(other *Locks) bool {
 	for i := range min(len(l.base), len(other.base)) {
 		a, b := fabric.Addr(l.base[i].Load()), fabric.Addr(other.base[i].Load())
-		if a != 0 && b != 0 && a != b && a.Gen() == b.Gen() {
+		if a != 0 && b != 0 && a != b && a.Generation() == b.Generation() {
 			return true
 		}
 	}
@@ -486,7 +486,7 @@ func (c *Cluster) makeLocks(s *Session, mn fabric.MemID) error {
 	r := c.node.Regions()[i]
 	for _, l := range open {
 		for j := range l.base {
-			if old := fabric.Addr(l.base[j].Load()); old.MN() == mn && old.Gen() != r.At(0).Gen() {
+			if old := fabric.Addr(l.base[j].Load()); old.MN() == mn && old.Generation() != r.At(0).Generation() {
 				errs = append(errs, l.make(s.Port(), r, j))
 			}
 		}

@@ -52,7 +52,7 @@ func TestFencedNodeIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, _ := w.State()
-	co.Kill(st.CNs[0].Life)
+	co.Kill(st.CNs[0].Incarnation)
 	select {
 	case l := <-losses:
 		if l.Token != h.Token || !errors.Is(l.Err, fabric.ErrFenced) {

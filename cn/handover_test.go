@@ -86,7 +86,7 @@ func TestLostLockIsNotHandedOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		m = x.serve()
-		now := at.In(fabric.Gen(m.Epoch() - 1))
+		now := at.In(fabric.Generation(m.Epoch() - 1))
 		other := x.session(b)
 		var g lock.Hold
 		for limit := time.Now().Add(20 * time.Second); ; {

@@ -16,7 +16,7 @@ import (
 type Memory struct {
 	mu      sync.Mutex
 	ledger  *member.Ledger
-	members map[member.Life]*memoryMember
+	members map[member.Incarnation]*memoryMember
 	away    bool
 	gone    time.Time // since when it is away
 	late    []func()  // deaths that the coordinator has not heard of, for it is away
@@ -29,7 +29,7 @@ var _ member.Service = (*Memory)(nil)
 
 // NewMemory returns a coordinator without members. Compute nodes have the numbers from 1 to maxCN.
 func NewMemory(maxCN fabric.CNID) *Memory {
-	m := &Memory{ledger: member.NewLedger(maxCN), members: map[member.Life]*memoryMember{}}
+	m := &Memory{ledger: member.NewLedger(maxCN), members: map[member.Incarnation]*memoryMember{}}
 	m.state, m.news, m.change = m.ledger.State(), make(chan struct{}), make(chan struct{})
 	return m
 }
@@ -86,7 +86,7 @@ func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve fu
 		return nil, err
 	}
 	n := &memoryMember{m: m, e: e, done: make(chan struct{})}
-	m.members[e.Life()] = n
+	m.members[e.Incarnation()] = n
 	m.mu.Unlock()
 	if ready != nil {
 		ready(n)
@@ -150,7 +150,7 @@ func (m *Memory) isAway() bool {
 }
 
 // Kill declares a member dead. Who is no member is ignored.
-func (m *Memory) Kill(life member.Life) {
+func (m *Memory) Kill(life member.Incarnation) {
 	m.mu.Lock()
 	n := m.members[life]
 	m.mu.Unlock()
@@ -235,15 +235,15 @@ func (n *memoryMember) State() (*member.State, <-chan struct{}) { return memoryW
 func (n *memoryMember) Ack(revision uint64) { n.m.do(func() { n.m.ledger.Ack(n.e, revision) }) }
 
 // Report is member.Member.Report.
-func (n *memoryMember) Report(dead member.Life) { n.m.Kill(dead) }
+func (n *memoryMember) Report(dead member.Incarnation) { n.m.Kill(dead) }
 
 // end ends the membership, with what Err is to say.
 func (n *memoryMember) end(how member.Phase, err error) {
 	n.m.do(func() {
-		if n.m.members[n.e.Life()] != n {
+		if n.m.members[n.e.Incarnation()] != n {
 			return // has ended already
 		}
-		delete(n.m.members, n.e.Life())
+		delete(n.m.members, n.e.Incarnation())
 		n.m.ledger.End(n.e, how)
 		n.err = err
 		close(n.done)

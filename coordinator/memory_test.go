@@ -11,7 +11,7 @@ import (
 func TestMemory(t *testing.T) {
 	coordtest.Run(t, func(t *testing.T) coordtest.Cluster {
 		m := coordinator.NewMemory(coordtest.MaxCN)
-		kill := func(n member.Member) { m.Kill(max(n.CN().Life, n.MN().Life)) }
+		kill := func(n member.Member) { m.Kill(max(n.CN().Incarnation, n.MN().Incarnation)) }
 		return coordtest.Cluster{Service: m, Kill: kill, SetAway: m.SetAway}
 	})
 }

@@ -86,15 +86,15 @@ func At(mn MemID, offset uint64) Addr {
 	return Addr(mn)<<addrOffsetBits | Addr(offset)
 }
 
-// A Gen tells the memories of a memory node apart: which it is, modulo 256. The first is 0. No compute node goes on with a memory that is
+// A Generation tells the memories of a memory node apart: which it is, modulo 256. The first is 0. No compute node goes on with a memory that is
 // 256 after the first that it has known (hier), so that an address that somebody has kept is never taken for one in another memory.
-type Gen uint8
+type Generation uint8
 
 // In returns the address of the same byte in another memory of the node.
-func (a Addr) In(g Gen) Addr { return a&(1<<addrGenShift-1) | Addr(g)<<addrGenShift }
+func (a Addr) In(g Generation) Addr { return a&(1<<addrGenShift-1) | Addr(g)<<addrGenShift }
 
-// Gen returns which memory of its node the address is in.
-func (a Addr) Gen() Gen { return Gen(a >> addrGenShift) }
+// Generation returns which memory of its node the address is in.
+func (a Addr) Generation() Generation { return Generation(a >> addrGenShift) }
 
 // MN returns the memory node of the address.
 func (a Addr) MN() MemID { return MemID(a >> addrOffsetBits & Addr(MaxMem)) }
@@ -106,7 +106,7 @@ func (a Addr) Offset() uint64 { return uint64(a & MaxOffset) }
 func (a Addr) Add(n uint64) Addr { return a + Addr(n) }
 
 func (a Addr) String() string {
-	if g := a.Gen(); g != 0 {
+	if g := a.Generation(); g != 0 {
 		return fmt.Sprintf("mn%d.%d+%#x", uint16(a.MN()), g, a.Offset())
 	}
 	return fmt.Sprintf("mn%d+%#x", uint16(a.MN()), a.Offset())

@@ -147,7 +147,7 @@ func (a *Agent) gone(m *fabric.Message) bool {
 	l := fabric.Addr(m.Body[0])
 	other := func() bool {
 		life := a.locker.attached(l.MN()).life
-		return life != nil && life.gen != l.Gen()
+		return life != nil && life.gen != l.Generation()
 	}
 	if !other() {
 		return false

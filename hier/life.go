@@ -23,7 +23,7 @@ type life struct {
 	trusted atomic.Bool           // the node has looked at the memory: what follows is right
 	known   bool                  // else, what follows is of the life before
 	birth   uint32                // which memory it is
-	gen     fabric.Gen            // the same, as addresses have it
+	gen     fabric.Generation     // the same, as addresses have it
 	first   uint32                // which the table knew first
 	lost    uint32                // the number of the loss with which this memory came, among all that the table has seen; 0: it is the first
 }
@@ -185,7 +185,7 @@ func (k *Locker) Attach(mn fabric.MemID) error { return k.attach(mn) }
 // Ready implements lock.Attacher. A Port that is opened after a restart is in the new life from the start, so that
 // it refuses nothing: who uses it without a lock must look first, like who acquires one.
 func (k *Locker) Ready(a fabric.Addr) error {
-	if l := k.lifeAt(a.MN()); l != nil && l.gen == a.Gen() {
+	if l := k.lifeAt(a.MN()); l != nil && l.gen == a.Generation() {
 		return nil
 	}
 	_, err := k.renew(a)
@@ -198,7 +198,7 @@ func (k *Locker) renew(a fabric.Addr) (*life, error) {
 		return nil, err
 	}
 	l := k.mems[a.MN()].life
-	if l.gen != a.Gen() {
+	if l.gen != a.Generation() {
 		return nil, fmt.Errorf("%w: %v is in the memory that is gone", lock.ErrMemoryLost, a)
 	}
 	return l, nil
@@ -225,7 +225,7 @@ func (t *Table) born(l *life, birth uint32) {
 	if !l.known {
 		l.first = birth
 	}
-	l.known, l.birth, l.gen = true, birth, fabric.Gen(birth)
+	l.known, l.birth, l.gen = true, birth, fabric.Generation(birth)
 	l.trusted.Store(true)
 }
 

@@ -91,7 +91,7 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	}
 	k.compare(r.Lock.MN())
 	life := k.lifeAt(r.Lock.MN())
-	if life == nil || life.gen != r.Lock.Gen() {
+	if life == nil || life.gen != r.Lock.Generation() {
 		var err error
 		if life, err = k.renew(r.Lock); err != nil {
 			return err

@@ -153,7 +153,7 @@ func (a *Agent) abortLost(mn fabric.MemID) {
 	}
 	var gone []fabric.Addr
 	a.table.each(func(x *local) {
-		if at := x.place.Lock; at.MN() == mn && at.Gen() != l.gen && x.state == abandoned {
+		if at := x.place.Lock; at.MN() == mn && at.Generation() != l.gen && x.state == abandoned {
 			gone = append(gone, at)
 		}
 	})

@@ -381,7 +381,7 @@ func TestFormatOwn(t *testing.T) {
 	}
 	a, err := r.Alloc(port, 64, 64)
 	want(t, err, nil)
-	if a.Gen() != 7 {
+	if a.Generation() != 7 {
 		t.Errorf("allocated at %v", a)
 	}
 	later := p

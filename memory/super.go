@@ -191,7 +191,7 @@ func (r *Region) Birth() uint32 { return r.params.Birth }
 
 // At returns the address of an offset in the region: of this memory, and of no other that the memory node has had.
 func (r *Region) At(offset uint64) fabric.Addr {
-	return fabric.At(r.mn, offset).In(fabric.Gen(r.params.Birth))
+	return fabric.At(r.mn, offset).In(fabric.Generation(r.params.Birth))
 }
 
 // Format makes a region of the memory of mn. A memory that is a region with

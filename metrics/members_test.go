@@ -121,7 +121,7 @@ func TestMembersThatAreNotThere(t *testing.T) {
 	}
 	s, _ := st.State()
 	cn, _ := s.CN(last.Node().Fabric().ID())
-	members.Kill(cn.Life)
+	members.Kill(cn.Incarnation)
 	eventually(t, "it shows that it was declared dead", func() bool {
 		return values(t, reg, "declock_fenced")[""] == 1 && values(t, reg, "declock_fenced_total")[""] == 3
 	})

@@ -182,7 +182,7 @@ func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, seen *header) (
 	reads[0] = fabric.Load(slot)
 	if seen != nil {
 		reads = c.reads[:3]
-		first := fabric.At(bucket.MN(), word.chunk().offset()).In(bucket.Gen())
+		first := fabric.At(bucket.MN(), word.chunk().offset()).In(bucket.Generation())
 		reads[1], reads[2] = fabric.Load(first), fabric.Load(first.Add(metaOffset))
 	}
 	c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive, Try: true, Reads: reads}

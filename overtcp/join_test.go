@@ -351,10 +351,10 @@ func (x *lease) round(stopped bool) bool {
 		x.toFirst.open()
 	}()
 	before := x.state()
-	var first member.Life
+	var first member.Incarnation
 	for _, c := range before.CNs {
-		if !without.Has(c.Life) {
-			first = c.Life
+		if !without.Has(c.Incarnation) {
+			first = c.Incarnation
 		}
 	}
 	x.toFirst.hold(true)

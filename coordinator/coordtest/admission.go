@@ -71,7 +71,7 @@ func joinWaitsForGone(e *env) {
 		b2, joined2 := e.joining(m, "b2")
 		m.setDeaf(true)
 		gone(a)
-		e.await(c, "a fencing", func(s *member.State) bool { return isFencing(s, a.CN().Life) })
+		e.await(c, "a fencing", func(s *member.State) bool { return isFencing(s, a.CN().Incarnation) })
 		for _, j := range []<-chan error{joined1, joined2} {
 			e.refused(j, "a node that has gone may still reach memory, and does not know the new one")
 		}
@@ -81,11 +81,11 @@ func joinWaitsForGone(e *env) {
 				e.Fatalf("join %d: %v", i, err)
 			}
 		}
-		e.await(c, "a forgotten", func(s *member.State) bool { return isForgotten(s, a.CN().Life) })
+		e.await(c, "a forgotten", func(s *member.State) bool { return isForgotten(s, a.CN().Incarnation) })
 		e.leave(b1)
 		e.leave(b2)
 		e.await(c, "b1 and b2 forgotten", func(s *member.State) bool {
-			return isForgotten(s, b1.CN().Life) && isForgotten(s, b2.CN().Life)
+			return isForgotten(s, b1.CN().Incarnation) && isForgotten(s, b2.CN().Incarnation)
 		})
 	}
 }
@@ -101,12 +101,12 @@ func joinOutlivesLater(e *env) {
 	if err := <-lost; !errors.Is(err, fabric.ErrFenced) {
 		e.Errorf("join of the dead: %v", err)
 	}
-	e.await(b, "its death", func(s *member.State) bool { return isFencing(s, later.CN().Life) })
+	e.await(b, "its death", func(s *member.State) bool { return isFencing(s, later.CN().Incarnation) })
 	a.setDeaf(false)
 	if err := <-joined; err != nil {
 		e.Fatal(err)
 	}
-	if s, _ := b.State(); isForgotten(s, later.CN().Life) {
+	if s, _ := b.State(); isForgotten(s, later.CN().Incarnation) {
 		e.Errorf("the test shows nothing: %+v", s)
 	}
 	m.setDeaf(false)
@@ -124,7 +124,7 @@ func joinAfterDeaths(e *env) {
 	if err := <-died; !errors.Is(err, fabric.ErrFenced) {
 		e.Errorf("join of the dead: %v", err)
 	}
-	e.await(m, "the ends", func(s *member.State) bool { return len(s.MNs) == 1 && !isMember(s, first.CN().Life) })
+	e.await(m, "the ends", func(s *member.State) bool { return len(s.MNs) == 1 && !isMember(s, first.CN().Incarnation) })
 	e.refused(joined, "a member has not acknowledged")
 	a.setDeaf(false)
 	if err := <-joined; err != nil {

@@ -179,10 +179,12 @@ func (e *env) awaitDone(m member.Member) {
 	}
 }
 
-func isMember(s *member.State, l member.Life) bool { return s.Has(l) }
+func isMember(s *member.State, l member.Incarnation) bool { return s.Has(l) }
 
-func isFencing(s *member.State, l member.Life) bool {
-	return slices.ContainsFunc(s.Fencing, func(c member.CN) bool { return c.Life == l })
+func isFencing(s *member.State, l member.Incarnation) bool {
+	return slices.ContainsFunc(s.Fencing, func(c member.CN) bool { return c.Incarnation == l })
 }
 
-func isForgotten(s *member.State, l member.Life) bool { return !isMember(s, l) && !isFencing(s, l) }
+func isForgotten(s *member.State, l member.Incarnation) bool {
+	return !isMember(s, l) && !isFencing(s, l)
+}

@@ -18,7 +18,7 @@ import (
 type service struct {
 	m       *coordinator.Memory
 	mu      sync.Mutex
-	members map[member.Life]member.Member
+	members map[member.Incarnation]member.Member
 	joins   map[uint64]*pendingJoin
 }
 
@@ -61,7 +61,7 @@ func (s *service) Reserve(a JoinArgs, r *MemberReply) error {
 		return err
 	case m := <-got:
 		r.CN, r.MN = m.CN(), m.MN()
-		life := max(r.CN.Life, r.MN.Life)
+		life := max(r.CN.Incarnation, r.MN.Incarnation)
 		s.mu.Lock()
 		s.members[life] = m
 		s.joins[uint64(life)] = &pendingJoin{goOn, failed}
@@ -90,7 +90,7 @@ type StateReply struct {
 // State waits for a state with a later revision, for a while.
 func (s *service) State(a [2]uint64, r *StateReply) error {
 	s.mu.Lock()
-	m := s.members[member.Life(a[0])]
+	m := s.members[member.Incarnation(a[0])]
 	s.mu.Unlock()
 	limit := time.After(time.Second)
 	for {
@@ -121,14 +121,14 @@ func (s *service) State(a [2]uint64, r *StateReply) error {
 func (s *service) Ack(a [2]uint64, _ *int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.members[member.Life(a[0])].Ack(a[1])
+	s.members[member.Incarnation(a[0])].Ack(a[1])
 	return nil
 }
 
 // Leave is member.Member.Leave.
 func (s *service) Leave(life uint64, _ *int) error {
 	s.mu.Lock()
-	m := s.members[member.Life(life)]
+	m := s.members[member.Incarnation(life)]
 	s.mu.Unlock()
 	return m.Leave(context.Background())
 }
@@ -136,7 +136,7 @@ func (s *service) Leave(life uint64, _ *int) error {
 // Fail is member.Member.Fail.
 func (s *service) Fail(life uint64, _ *int) error {
 	s.mu.Lock()
-	m := s.members[member.Life(life)]
+	m := s.members[member.Incarnation(life)]
 	s.mu.Unlock()
 	return m.Fail(context.Background())
 }
@@ -149,7 +149,7 @@ func Serve(t testing.TB, m *coordinator.Memory) string {
 		t.Fatal(err)
 	}
 	srv := rpc.NewServer()
-	s := &service{m: m, members: map[member.Life]member.Member{}, joins: map[uint64]*pendingJoin{}}
+	s := &service{m: m, members: map[member.Incarnation]member.Member{}, joins: map[uint64]*pendingJoin{}}
 	if err := srv.RegisterName("Coordinator", s); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func (r *remote) join(a JoinArgs, ready func(member.Member)) (member.Member, err
 		return nil, err
 	}
 	m.MemberReply = first
-	m.life = uint64(max(first.CN.Life, first.MN.Life))
+	m.life = uint64(max(first.CN.Incarnation, first.MN.Incarnation))
 	var s StateReply
 	if err := r.c.Call("Coordinator.State", [2]uint64{m.life, 0}, &s); err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (r *remote) join(a JoinArgs, ready func(member.Member)) (member.Member, err
 	}
 	for { // it is admitted: a state that shows it is on its way here
 		st, changed := m.State()
-		if st.Has(member.Life(m.life)) {
+		if st.Has(member.Incarnation(m.life)) {
 			return m, nil
 		}
 		<-changed
@@ -269,8 +269,8 @@ func (m *remoteMember) MN() member.MN { return m.MemberReply.MN }
 func (m *remoteMember) Ack(revision uint64) {
 	m.c.Go("Coordinator.Ack", [2]uint64{m.life, revision}, new(int), nil)
 }
-func (m *remoteMember) Report(member.Life)    {}
-func (m *remoteMember) Done() <-chan struct{} { return m.done }
+func (m *remoteMember) Report(member.Incarnation) {}
+func (m *remoteMember) Done() <-chan struct{}     { return m.done }
 func (m *remoteMember) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

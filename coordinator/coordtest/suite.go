@@ -68,16 +68,16 @@ func lowestNumber(e *env) {
 		}
 	}
 	e.leave(b)
-	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) })
 	d := e.startCN()
-	if d.CN().ID != b.CN().ID || d.CN().Life == b.CN().Life || d.CN().Life == 0 {
+	if d.CN().ID != b.CN().ID || d.CN().Incarnation == b.CN().Incarnation || d.CN().Incarnation == 0 {
 		e.Errorf("%+v has the number of %+v: want the same number in a new life", d.CN(), b.CN())
 	}
 }
 
 func selfKnown(e *env) {
 	m, c := e.startMN(3), e.startCN()
-	if got := m.MN(); got.ID != 3 || got.Size != 1<<20 || got.Addr != "mn.example:1" || got.Epoch == 0 || got.Life == 0 {
+	if got := m.MN(); got.ID != 3 || got.Size != 1<<20 || got.Addr != "mn.example:1" || got.Epoch == 0 || got.Incarnation == 0 {
 		e.Errorf("memory node is %+v", got)
 	}
 	for _, w := range []member.Watcher{m, c, e.watch()} {
@@ -107,10 +107,10 @@ func readyFirst(e *env) {
 	n, calls := newNode(), 0
 	m, err := e.Service.JoinCN(e.ctx, "cn.example:2", func(m member.Member) {
 		calls++
-		if s, _ := a.State(); isMember(s, m.CN().Life) {
+		if s, _ := a.State(); isMember(s, m.CN().Incarnation) {
 			e.Error("a member knows the new one before ready")
 		}
-		if m.CN().ID != 2 || m.CN().Life == 0 {
+		if m.CN().ID != 2 || m.CN().Incarnation == 0 {
 			e.Errorf("in ready: %+v", m.CN())
 		}
 		n.ready(m)
@@ -189,7 +189,7 @@ func leaving(e *env) {
 	if err := b.Err(); err != nil {
 		e.Errorf("after leaving: %v", err)
 	}
-	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) })
 	if s.Lost != 0 {
 		e.Errorf("lost %d", s.Lost)
 	}
@@ -201,7 +201,7 @@ func failing(e *env) {
 		e.Fatalf("fail: %v", err)
 	}
 	e.awaitDone(b)
-	if s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) }); s.Lost != 1 {
+	if s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) }); s.Lost != 1 {
 		e.Errorf("lost %d", s.Lost)
 	}
 }
@@ -210,7 +210,7 @@ func fencing(e *env) {
 	m, a, b := e.startMN(0), e.startCN(), e.startCN()
 	for i, slow := range []*node{m, a} {
 		slow.setDeaf(true)
-		life := b.CN().Life
+		life := b.CN().Incarnation
 		e.kill(b)
 		s := e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, life) })
 		if isMember(s, life) || !s.View().Live.Has(b.CN().ID) || s.Lost != uint64(i) {
@@ -229,10 +229,10 @@ func deathOfWaitedFor(e *env) {
 	a, b, c := e.startCN(), e.startCN(), e.startCN()
 	c.setDeaf(true)
 	e.kill(b)
-	e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, b.CN().Life) })
+	e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, b.CN().Incarnation) })
 	e.kill(c)
 	s := e.await(a, "both forgotten", func(s *member.State) bool {
-		return isForgotten(s, b.CN().Life) && isForgotten(s, c.CN().Life)
+		return isForgotten(s, b.CN().Incarnation) && isForgotten(s, c.CN().Incarnation)
 	})
 	if s.Lost != 2 {
 		e.Errorf("lost %d", s.Lost)
@@ -243,7 +243,7 @@ func numberOfFenced(e *env) {
 	m, a, b := e.startMN(0), e.startCN(), e.startCN()
 	m.setDeaf(true)
 	e.kill(a)
-	e.await(b, "a fencing", func(s *member.State) bool { return isFencing(s, a.CN().Life) })
+	e.await(b, "a fencing", func(s *member.State) bool { return isFencing(s, a.CN().Incarnation) })
 	n, joined := newNode(), make(chan error, 1)
 	go func() {
 		_, err := e.Service.JoinCN(e.ctx, "", n.ready)
@@ -271,8 +271,8 @@ func fenced(e *env) {
 
 func report(e *env) {
 	m, a, b := e.startMN(0), e.startCN(), e.startCN()
-	a.Report(b.CN().Life)
-	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	a.Report(b.CN().Incarnation)
+	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) })
 	if s.Lost != 1 {
 		e.Errorf("lost %d", s.Lost)
 	}
@@ -280,19 +280,19 @@ func report(e *env) {
 	if err := b.Err(); !errors.Is(err, fabric.ErrFenced) {
 		e.Errorf("Err: %v", err)
 	}
-	a.Report(m.MN().Life)
+	a.Report(m.MN().Incarnation)
 	e.await(a, "no memory node", func(s *member.State) bool { return len(s.MNs) == 0 })
 }
 
 func reportStranger(e *env) {
 	a, b := e.startCN(), e.startCN()
 	e.leave(b)
-	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
-	a.Report(b.CN().Life)
+	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) })
+	a.Report(b.CN().Incarnation)
 	a.Report(0)
 	a.Report(1<<64 - 1)
 	c := e.startCN()
-	s := e.await(a, "c", func(s *member.State) bool { return isMember(s, c.CN().Life) })
+	s := e.await(a, "c", func(s *member.State) bool { return isMember(s, c.CN().Incarnation) })
 	if s.Lost != 0 || len(s.CNs) != 2 {
 		e.Errorf("%+v", s)
 	}
@@ -303,7 +303,7 @@ func epochs(e *env) {
 	var last member.MN
 	for range 3 {
 		m := e.startMN(5)
-		if m.MN().Epoch <= last.Epoch || m.MN().Life == last.Life {
+		if m.MN().Epoch <= last.Epoch || m.MN().Incarnation == last.Incarnation {
 			e.Errorf("%+v after %+v", m.MN(), last)
 		}
 		last = m.MN()
@@ -393,7 +393,7 @@ func forgetInUse(e *env) {
 	if err := e.Service.ForgetMN(e.ctx, 5); !errors.Is(err, member.ErrInUse) {
 		e.Errorf("forget a member: %v", err)
 	}
-	if s, _ := a.State(); !isMember(s, m.MN().Life) {
+	if s, _ := a.State(); !isMember(s, m.MN().Incarnation) {
 		e.Errorf("%+v", s)
 	}
 }
@@ -432,16 +432,16 @@ func lostMemory(e *env) {
 	a.setDeaf(true)
 	m.setDeaf(true)
 	e.kill(b)
-	s := e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, b.CN().Life) })
+	s := e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, b.CN().Incarnation) })
 	a.Ack(s.Revision)
 	e.kill(m)
 	// m is not waited for any more; but a may still be using it, and so may b.
 	s = e.await(a, "m gone", func(s *member.State) bool { return len(s.MNs) == 0 })
-	if !isFencing(s, b.CN().Life) {
+	if !isFencing(s, b.CN().Incarnation) {
 		e.Errorf("b is not fenced, and a has not acknowledged the end of m: %+v", s)
 	}
 	a.setDeaf(false)
-	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
+	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) })
 }
 
 func revisions(e *env) {
@@ -506,13 +506,13 @@ func away(e *env) {
 			e.Errorf("membership ended: %v", n.Err())
 		default:
 		}
-		if s, _ := n.State(); !isMember(s, b.CN().Life) {
+		if s, _ := n.State(); !isMember(s, b.CN().Incarnation) {
 			e.Errorf("a death came through: %+v", s)
 		}
 	}
 	e.SetAway(false)
-	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Life) })
-	if !isMember(s, a.CN().Life) || !isMember(s, m.MN().Life) || s.Lost != 1 {
+	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) })
+	if !isMember(s, a.CN().Incarnation) || !isMember(s, m.MN().Incarnation) || s.Lost != 1 {
 		e.Errorf("%+v", s)
 	}
 	e.awaitContact(a, true)

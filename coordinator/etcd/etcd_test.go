@@ -190,7 +190,7 @@ func TestServerRestarts(t *testing.T) {
 		s.start(t)
 		n := joinCN(t, c)
 		for _, m := range []member.Member{a, b} {
-			await(t, m, "the new one", func(s *member.State) bool { return s.Has(n.CN().Life) })
+			await(t, m, "the new one", func(s *member.State) bool { return s.Has(n.CN().Incarnation) })
 		}
 		if err := n.Leave(bounded(t)); err != nil {
 			t.Fatal(err)
@@ -308,7 +308,7 @@ func TestPassword(t *testing.T) {
 	o.Password = "secret"
 	a := joinCN(t, connect(t, o))
 	b := joinCN(t, connect(t, o))
-	a.Report(b.CN().Life)
+	a.Report(b.CN().Incarnation)
 	await(t, a, "the reported death", func(s *member.State) bool { return s.Lost == 1 })
 	o.Cluster = "other"
 	if _, err := connect(t, o).JoinCN(ctx, "", nil); !errors.Is(err, member.ErrRefused) {

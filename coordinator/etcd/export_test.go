@@ -15,7 +15,7 @@ func Silence(m member.Member) { m.(*membership).stop() }
 // Expire ends a member's lease in etcd, as if its time had run out.
 func Expire(c *Coordinator, m member.Member) {
 	Silence(m)
-	life := max(m.CN().Life, m.MN().Life)
+	life := max(m.CN().Incarnation, m.MN().Incarnation)
 	if err := c.revoke(context.Background(), life); err != nil {
 		panic(err)
 	}

@@ -75,11 +75,11 @@ const (
 
 // A record is the value of a node key.
 type record struct {
-	Life  member.Life `json:"life"`
-	Addr  string      `json:"addr"`
-	Size  uint64      `json:"size,omitempty"`
-	Epoch uint32      `json:"epoch,omitempty"`
-	Gone  string      `json:"gone,omitempty"`
+	Life  member.Incarnation `json:"life"`
+	Addr  string             `json:"addr"`
+	Size  uint64             `json:"size,omitempty"`
+	Epoch uint32             `json:"epoch,omitempty"`
+	Gone  string             `json:"gone,omitempty"`
 }
 
 func (r *record) encode() string {
@@ -112,14 +112,14 @@ func servedKey(n number) string { return dirServed + n.String()[len("mn/"):] }
 func epochKey(n number) string  { return dirEpoch + n.String()[len("mn/"):] }
 func forgotKey(n number) string { return dirForgot + n.String()[len("mn/"):] }
 
-func ackKey(l member.Life) string { return dirAck + strconv.FormatUint(uint64(l), 16) }
+func ackKey(l member.Incarnation) string { return dirAck + strconv.FormatUint(uint64(l), 16) }
 
-func parseAckKey(s string) (member.Life, error) {
+func parseAckKey(s string) (member.Incarnation, error) {
 	l, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || l == 0 {
 		return 0, fmt.Errorf("%w: %q", errRecord, s)
 	}
-	return member.Life(l), nil
+	return member.Incarnation(l), nil
 }
 
 func parseCount(value []byte) (uint64, error) {

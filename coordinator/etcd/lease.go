@@ -16,7 +16,7 @@ import (
 // A lease is a life, which ends when it cannot be kept alive.
 type lease struct {
 	c      *Coordinator
-	life   member.Life
+	life   member.Incarnation
 	ctx    context.Context // ends with the life
 	cancel context.CancelFunc
 
@@ -44,7 +44,7 @@ func (c *Coordinator) grant(ctx context.Context) (*lease, error) {
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
-	l := &lease{c: c, life: member.Life(got.ID), done: make(chan struct{}), reached: time.Now()}
+	l := &lease{c: c, life: member.Incarnation(got.ID), done: make(chan struct{}), reached: time.Now()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.keeping, l.stop = context.WithCancel(l.ctx)
 	go l.keep()
@@ -168,7 +168,7 @@ func (l *lease) compare(p past, revision, acked int64) bool {
 }
 
 // timeLeft asks how much time is left to a life, in whole seconds, rounded towards 0; it is negative when it has ended.
-func (c *Coordinator) timeLeft(ctx context.Context, life member.Life) (time.Duration, error) {
+func (c *Coordinator) timeLeft(ctx context.Context, life member.Incarnation) (time.Duration, error) {
 	r, cancel := c.request(ctx)
 	defer cancel()
 	got, err := c.client.TimeToLive(r, clientv3.LeaseID(life))
@@ -193,7 +193,7 @@ func (l *lease) end(err error) {
 }
 
 // revoke ends a lease in etcd. One that is gone already is no error.
-func (c *Coordinator) revoke(ctx context.Context, life member.Life) error {
+func (c *Coordinator) revoke(ctx context.Context, life member.Incarnation) error {
 	r, cancel := c.request(ctx)
 	defer cancel()
 	_, err := c.client.Revoke(r, clientv3.LeaseID(life))

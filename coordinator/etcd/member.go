@@ -26,7 +26,7 @@ type membership struct {
 	mu      sync.Mutex
 	wake    chan struct{} // has something when there is work
 	ack     uint64        // revision to be acknowledged
-	reports []member.Life
+	reports []member.Incarnation
 	publish chan struct{} // closed when it is known whether our node key is there; nil: nobody has begun to write it
 	node    int64         // its revision, once it is published
 }
@@ -199,7 +199,7 @@ func (m *membership) reserveCN(ctx context.Context) error {
 func (m *membership) reserveMN(ctx context.Context, id fabric.MemID) error {
 	n := mnNumber(id)
 	for {
-		var old member.Life
+		var old member.Incarnation
 		var addr string
 		var strange bool
 		var err error
@@ -234,7 +234,7 @@ func (m *membership) reserveMN(ctx context.Context, id fabric.MemID) error {
 
 // outlive waits for the end of a life, unless it is renewed: it still has time
 // when what it had has passed.
-func (m *membership) outlive(ctx context.Context, n number, old member.Life) error {
+func (m *membership) outlive(ctx context.Context, n number, old member.Incarnation) error {
 	gone := func(v *view) bool { return v.live[n] != old }
 	var limit time.Time
 	for {
@@ -307,7 +307,7 @@ func (m *membership) CN() member.CN {
 	if !m.number.cn {
 		return member.CN{}
 	}
-	return member.CN{ID: fabric.CNID(m.number.id), Life: m.life, Addr: m.record.Addr}
+	return member.CN{ID: fabric.CNID(m.number.id), Incarnation: m.life, Addr: m.record.Addr}
 }
 
 // MN is member.Member.MN.
@@ -316,7 +316,7 @@ func (m *membership) MN() member.MN {
 		return member.MN{}
 	}
 	r := &m.record
-	return member.MN{ID: fabric.MemID(m.number.id), Life: m.life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Served: m.served}
+	return member.MN{ID: fabric.MemID(m.number.id), Incarnation: m.life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Served: m.served}
 }
 
 // Done is member.Member.Done.
@@ -331,7 +331,7 @@ func (m *membership) Ack(revision uint64) {
 }
 
 // Report is member.Member.Report.
-func (m *membership) Report(dead member.Life) {
+func (m *membership) Report(dead member.Incarnation) {
 	// A life is the number of a lease, and etcd may have those of others.
 	if s, _ := m.State(); !s.Has(dead) {
 		return

@@ -131,7 +131,7 @@ func TestRestoredBusyBackup(t *testing.T) {
 		fencedSoon(t, m)
 	}
 	again := joinCN(t, c)
-	if st, _ := again.State(); st.Has(a.CN().Life) || st.Has(b.CN().Life) {
+	if st, _ := again.State(); st.Has(a.CN().Incarnation) || st.Has(b.CN().Incarnation) {
 		t.Errorf("%+v", *st)
 	}
 }
@@ -300,7 +300,7 @@ func TestWipedEtcd(t *testing.T) {
 	a := joinCN(t, c)
 	s.swap(t, os.RemoveAll)
 	fencedSoon(t, a)
-	if b := joinCN(t, c); b.CN().ID != 1 || b.CN().Life == a.CN().Life {
+	if b := joinCN(t, c); b.CN().ID != 1 || b.CN().Incarnation == a.CN().Incarnation {
 		t.Errorf("%+v after %+v", b.CN(), a.CN())
 	}
 }

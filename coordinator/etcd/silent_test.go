@@ -32,7 +32,7 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 				go func() {
 					for {
 						s, changed := m.State()
-						if s.Has(m.CN().Life) {
+						if s.Has(m.CN().Incarnation) {
 							p.gate.set(true)
 							return
 						}

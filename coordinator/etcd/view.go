@@ -20,8 +20,8 @@ type view struct {
 	format   string
 	nodes    map[number]node
 	strange  map[number]struct{} // node keys that cannot be understood: their numbers are taken
-	live     map[number]member.Life
-	acks     map[member.Life]versioned
+	live     map[number]member.Incarnation
+	acks     map[member.Incarnation]versioned
 	epochs   map[fabric.MemID]versioned
 	forgot   map[fabric.MemID]uint64 // the epoch with which it was forgotten
 	served   map[fabric.MemID]uint64 // the last epoch in which it served
@@ -51,7 +51,7 @@ type stamp struct {
 }
 
 func newView() *view {
-	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Life{}, acks: map[member.Life]versioned{}, epochs: map[fabric.MemID]versioned{},
+	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Incarnation{}, acks: map[member.Incarnation]versioned{}, epochs: map[fabric.MemID]versioned{},
 		forgot: map[fabric.MemID]uint64{}, served: map[fabric.MemID]uint64{}}
 }
 
@@ -88,7 +88,7 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 		n, err := parseNumber(rest)
 		l, err2 := parseCount(kv.Value)
 		if err == nil && err2 == nil {
-			v.live[n] = member.Life(l)
+			v.live[n] = member.Incarnation(l)
 		}
 		return cmp.Or(err, err2)
 	case dirAck:
@@ -205,9 +205,9 @@ func (v *view) ledger() *member.Ledger {
 
 func entryOf(n number, r record) *member.Entry {
 	if n.cn {
-		return &member.Entry{CN: member.CN{ID: fabric.CNID(n.id), Life: r.Life, Addr: r.Addr}}
+		return &member.Entry{CN: member.CN{ID: fabric.CNID(n.id), Incarnation: r.Life, Addr: r.Addr}}
 	}
-	return &member.Entry{MN: member.MN{ID: fabric.MemID(n.id), Life: r.Life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch}}
+	return &member.Entry{MN: member.MN{ID: fabric.MemID(n.id), Incarnation: r.Life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch}}
 }
 
 func numberOf(e *member.Entry) number {

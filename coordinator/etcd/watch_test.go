@@ -24,7 +24,7 @@ func viewAt(revision int64, history string, cns ...uint16) *view {
 	v.revision, v.history = revision, stamp{history, revision}
 	for _, id := range cns {
 		n := number{cn: true, id: id}
-		v.nodes[n], v.live[n] = node{record: record{Life: member.Life(id)}, created: 1, modified: 1}, member.Life(id)
+		v.nodes[n], v.live[n] = node{record: record{Life: member.Incarnation(id)}, created: 1, modified: 1}, member.Incarnation(id)
 	}
 	return v
 }

@@ -103,7 +103,7 @@ func (m *membership) tell(v *view, acked *uint64) error {
 }
 
 // reported forgets a report that etcd has got.
-func (m *membership) reported(dead member.Life) {
+func (m *membership) reported(dead member.Incarnation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, l := range m.reports {

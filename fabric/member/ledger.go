@@ -19,7 +19,7 @@ import (
 type Ledger struct {
 	MaxCN    fabric.CNID             // compute nodes have the numbers from 1 to MaxCN
 	Revision uint64                  // of the present state
-	Last     Life                    // that was given out
+	Last     Incarnation             // that was given out
 	Lost     uint64                  // compute nodes that have died and are forgotten
 	Epochs   map[fabric.MemID]uint32 // the last of each memory node that ever was
 	// Served has the last epoch of each in which its join succeeded.
@@ -68,12 +68,12 @@ func NewLedger(maxCN fabric.CNID) *Ledger {
 // IsCN reports whether it is a compute node.
 func (e *Entry) IsCN() bool { return e.CN.ID != 0 }
 
-// Life returns the name of the life.
-func (e *Entry) Life() Life {
+// Incarnation returns which membership of its node the entry is.
+func (e *Entry) Incarnation() Incarnation {
 	if e.IsCN() {
-		return e.CN.Life
+		return e.CN.Incarnation
 	}
-	return e.MN.Life
+	return e.MN.Incarnation
 }
 
 // Gone reports whether the life has ended.
@@ -100,7 +100,7 @@ func (l *Ledger) ReserveCN(addr string) (*Entry, error) {
 		return nil, fmt.Errorf("%w: there are %d", ErrFull, l.MaxCN)
 	}
 	l.Last++
-	return l.add(&Entry{CN: CN{ID: id, Life: l.Last, Addr: addr}}), nil
+	return l.add(&Entry{CN: CN{ID: id, Incarnation: l.Last, Addr: addr}}), nil
 }
 
 // ReserveMN gives a memory node its number, in a new epoch: ErrInUse if a member, or one who is about to be, has it.
@@ -113,7 +113,7 @@ func (l *Ledger) ReserveMN(mn MN) (*Entry, error) {
 		}
 	}
 	l.Last++
-	mn.Life, mn.Epoch = l.Last, max(l.Epochs[mn.ID], mn.Epoch)+1
+	mn.Incarnation, mn.Epoch = l.Last, max(l.Epochs[mn.ID], mn.Epoch)+1
 	mn.Served = l.Served[mn.ID]
 	l.Epochs[mn.ID] = mn.Epoch
 	delete(l.Forgotten, mn.ID)

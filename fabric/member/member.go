@@ -40,24 +40,24 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// A Life names one membership of a node. Numbers of nodes are used again, lives never;
+// An Incarnation names one membership of a node. Numbers of nodes are used again, incarnations never;
 // 0 is none.
-type Life uint64
+type Incarnation uint64
 
 // A CN is a compute node that is a member.
 type CN struct {
-	ID   fabric.CNID
-	Life Life
-	Addr string // where other compute nodes reach it, host:port; the fabric's business
+	ID          fabric.CNID
+	Incarnation Incarnation
+	Addr        string // where other compute nodes reach it, host:port; the fabric's business
 }
 
 // An MN is a memory node that is a member.
 type MN struct {
-	ID    fabric.MemID
-	Life  Life
-	Addr  string // where compute nodes reach it, host:port
-	Size  uint64 // bytes
-	Epoch uint32 // grows whenever a memory node with this ID starts anew
+	ID          fabric.MemID
+	Incarnation Incarnation
+	Addr        string // where compute nodes reach it, host:port
+	Size        uint64 // bytes
+	Epoch       uint32 // grows whenever a memory node with this ID starts anew
 	// Served is, in what [Member.MN] says, the last epoch before its own in which the join of a memory node with this ID succeeded, as far as the
 	// coordinator knows. (Epochs of joins that failed are skipped.) It is 0 in states.
 	Served uint32
@@ -111,14 +111,14 @@ func (s *State) MN(id fabric.MemID) (MN, bool) {
 }
 
 // Has reports whether a life is that of a member.
-func (s *State) Has(l Life) bool {
+func (s *State) Has(l Incarnation) bool {
 	for _, c := range s.CNs {
-		if c.Life == l {
+		if c.Incarnation == l {
 			return true
 		}
 	}
 	for _, m := range s.MNs {
-		if m.Life == l {
+		if m.Incarnation == l {
 			return true
 		}
 	}
@@ -175,7 +175,7 @@ type Member interface {
 
 	// Report says that a node has died for certain (its process is gone), so that
 	// nobody need wait for its lease. It does not block. Reports of who is no member are ignored.
-	Report(dead Life)
+	Report(dead Incarnation)
 
 	// Done is closed when the membership has ended, and Err says why: nil after Leave,
 	// fabric.ErrFenced when the cluster has given this node up. A coordinator that cannot be reached

@@ -253,10 +253,10 @@ func (j *joined) MN() member.MN {
 
 func (j *joined) Ack(revision uint64) { j.s.do(func() { j.acked = max(j.acked, revision) }) }
 
-func (j *joined) Report(dead member.Life) {
+func (j *joined) Report(dead member.Incarnation) {
 	j.s.do(func() {
 		for _, m := range j.s.c.members {
-			if m.entry.Life() == dead {
+			if m.entry.Incarnation() == dead {
 				j.s.c.leave(m, member.Died)
 			}
 		}

@@ -40,7 +40,7 @@ func tryCall(t testing.TB, s *MemoryServer, n *node, number uint32) (*rawPeer, e
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	h := hello{role: roleLane, cn: uint8(n.Own.ID), index: 7, min: 1, max: 1, from: uint64(n.Own.Life), to: uint64(s.life.Own.Life), number: uint64(number)}
+	h := hello{role: roleLane, cn: uint8(n.Own.ID), index: 7, min: 1, max: 1, from: uint64(n.Own.Incarnation), to: uint64(s.life.Own.Incarnation), number: uint64(number)}
 	st := &stream{}
 	r, err := st.greet(&switchConn{conn}, &h)
 	return &rawPeer{t, conn, r}, err
@@ -109,7 +109,7 @@ func TestFencedFramesDoNotExecute(t *testing.T) {
 	}
 	half := p.chain(101, add)
 	p.write(half[:20])
-	c.members.Kill(victim.Own.Life)
+	c.members.Kill(victim.Own.Incarnation)
 	await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
 	_, _ = p.Conn.Write(half[20:])
 	_, _ = p.Conn.Write(p.chain(102, add))
@@ -140,7 +140,7 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 	s := c.serve(0, 1<<20)
 	victim, other := c.join(), c.join()
 	p := call(t, s, victim, 0)
-	conn := s.connOf(t, laneKey{victim.Own.Life, 7})
+	conn := s.connOf(t, laneKey{victim.Own.Incarnation, 7})
 	conn.exec.Lock() // as if a frame was being executed
 	const frames = 5000
 	var all []byte
@@ -148,7 +148,7 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 		all = append(all, p.chain(i, fabric.FAA(fabric.At(0, 64), 1))...)
 	}
 	p.write(all)
-	c.members.Kill(victim.Own.Life)
+	c.members.Kill(victim.Own.Incarnation)
 	// The memory node has begun to shut him out, and waits for the frame: it holds its mutex meanwhile.
 	held := 0
 	await(t, "the memory node shuts the victim out", func() bool {
@@ -292,7 +292,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	do(t, open(t, m), fabric.FAA(fabric.At(0, 64), 1))
 	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
 	// And who is cut off comes back.
-	s.connOf(t, laneKey{n.Own.Life, 0}).cut()
+	s.connOf(t, laneKey{n.Own.Incarnation, 0}).cut()
 	p := open(t, n)
 	await(t, "it is connected again", func() bool { return p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) == nil })
 }
@@ -330,7 +330,7 @@ func TestStrangers(t *testing.T) {
 		}
 		return m.Close() == nil
 	})
-	h := hello{role: roleLane, cn: uint8(n.Own.ID), min: 7, max: 9, from: uint64(n.Own.Life), to: uint64(s.life.Own.Life)}
+	h := hello{role: roleLane, cn: uint8(n.Own.ID), min: 7, max: 9, from: uint64(n.Own.Incarnation), to: uint64(s.life.Own.Incarnation)}
 	conn, err := net.Dial("tcp", s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -407,7 +407,7 @@ func TestStalledAnswersCutTheConnection(t *testing.T) {
 	s := c.serve(0, 1<<20)
 	n := c.join()
 	call(t, s, n, 0)
-	conn := s.connOf(t, laneKey{n.Own.Life, 7})
+	conn := s.connOf(t, laneKey{n.Own.Incarnation, 7})
 	stalls := func() {
 		s.life.Mu.Lock()
 		defer s.life.Mu.Unlock()
@@ -468,7 +468,7 @@ func TestMessagesOfTheDeadComeBeforeTheNews(t *testing.T) {
 		defer l.Mu.Unlock()
 		return l.Written == 1+count && !l.writing
 	})
-	c.members.Kill(victim.Own.Life)
+	c.members.Kill(victim.Own.Incarnation)
 	await(t, "the victim is out of the view", func() bool { return !n.View().Live.Has(victim.ID()) })
 	_ = send(1 + count) // by a zombie
 	n.mail.mu.Unlock()

@@ -30,11 +30,11 @@ func waitsForAll(t *testing.T, keeps, dies bool) {
 	p := open(t, b)
 	do(t, p, fabric.FAA(word, 1))
 	was := s.Epoch()
-	deaf := c.way.of(a.Own.Life)
+	deaf := c.way.of(a.Own.Incarnation)
 	deaf.detach()
 	served := make(chan struct{})
 	if keeps {
-		c.members.Kill(s.life.Own.Life) // it joins again by itself
+		c.members.Kill(s.life.Own.Incarnation) // it joins again by itself
 		close(served)
 	} else {
 		c.KillMN(0)
@@ -63,7 +63,7 @@ func waitsForAll(t *testing.T, keeps, dies bool) {
 		t.Errorf("a compute node that hears nothing knows epoch %d of %d", got, was)
 	}
 	if dies {
-		c.members.Kill(a.Own.Life)
+		c.members.Kill(a.Own.Incarnation)
 	} else {
 		deaf.reattach()
 	}

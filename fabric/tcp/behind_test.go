@@ -43,7 +43,7 @@ func TestInterruptedReleaseBehindAnUnknownOutcome(t *testing.T) {
 	if err := ss[1].Locker().Acquire(&h, &lock.Request{Lock: e.Addr, Mode: lock.Exclusive}); err != nil {
 		t.Fatal(err)
 	}
-	goOn := s.stallNode(ss[0].Port().(*port).n.Own.Life)
+	goOn := s.stallNode(ss[0].Port().(*port).n.Own.Incarnation)
 	ss[0].Port().Interrupt()
 	if err := ss[0].Port().Do([]fabric.Op{fabric.FAA(e.Addr.Add(2048), 1)}); !errors.Is(err, fabric.ErrUnknownOutcome) {
 		t.Errorf("the other client's FAA: %v", err)
@@ -84,7 +84,7 @@ func openSession(t *testing.T, n *cn.Node) *cn.Session {
 }
 
 // stallNode is stall for all the lanes of one compute node.
-func (s *MemoryServer) stallNode(life member.Life) (goOn func()) {
+func (s *MemoryServer) stallNode(life member.Incarnation) (goOn func()) {
 	s.life.Mu.Lock()
 	defer s.life.Mu.Unlock()
 	var held []*laneConn

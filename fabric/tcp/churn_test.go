@@ -72,7 +72,7 @@ func TestChurnUnderLoad(t *testing.T) {
 		q := open(t, steady[1])
 		await(t, "the new memory node can be used", func() bool { return q.Do([]fabric.Op{fabric.FAA(fabric.At(1, 64), 1)}) == nil })
 		if round%2 == 0 {
-			c.members.Kill(n.(*node).Own.Life)
+			c.members.Kill(n.(*node).Own.Incarnation)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -111,7 +111,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c.members.Kill(b.Own.Life)
+		c.members.Kill(b.Own.Incarnation)
 		c.Close()
 	}
 	count := func() (goroutines, fds, maps int) {

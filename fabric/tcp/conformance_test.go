@@ -94,7 +94,7 @@ func (c *testCluster) Node(i int) fabric.Node { return c.nodes[i] }
 func (c *testCluster) Kill(i int) {
 	n := c.nodes[i]
 	n.Vanish()
-	c.members.Kill(n.Own.Life)
+	c.members.Kill(n.Own.Incarnation)
 }
 
 func (c *testCluster) KillMN(id fabric.MemID) {
@@ -131,11 +131,11 @@ func (c *testCluster) RestartMN(id fabric.MemID) {
 	s := c.servers[id]
 	size := s.Size()
 	c.KillMN(id)
-	life := c.serve(id, size).Member().Life
+	life := c.serve(id, size).Member().Incarnation
 	for _, n := range c.nodes {
 		await(c.t, "the memory node is back", func() bool {
 			r := remoteOf(n, id)
-			return r != nil && r.MN.Life == life && r.lanes[0].conn.Load() != nil
+			return r != nil && r.MN.Incarnation == life && r.lanes[0].conn.Load() != nil
 		})
 	}
 }

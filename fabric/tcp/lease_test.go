@@ -15,14 +15,14 @@ import (
 type detachable struct {
 	*coordinator.Memory
 	mu      sync.Mutex
-	members map[member.Life]*detachableMember
+	members map[member.Incarnation]*detachableMember
 }
 
-func (d *detachable) wrap(m member.Member, life member.Life) *detachableMember {
+func (d *detachable) wrap(m member.Member, life member.Incarnation) *detachableMember {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.members == nil {
-		d.members = map[member.Life]*detachableMember{}
+		d.members = map[member.Incarnation]*detachableMember{}
 	}
 	if d.members[life] == nil {
 		d.members[life] = newDetachableMember(m)
@@ -30,26 +30,26 @@ func (d *detachable) wrap(m member.Member, life member.Life) *detachableMember {
 	return d.members[life]
 }
 
-func (d *detachable) of(life member.Life) *detachableMember {
+func (d *detachable) of(life member.Incarnation) *detachableMember {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.members[life]
 }
 
 func (d *detachable) JoinCN(ctx context.Context, addr string, ready func(member.Member)) (member.Member, error) {
-	m, err := d.Memory.JoinCN(ctx, addr, func(m member.Member) { ready(d.wrap(m, m.CN().Life)) })
+	m, err := d.Memory.JoinCN(ctx, addr, func(m member.Member) { ready(d.wrap(m, m.CN().Incarnation)) })
 	if err != nil {
 		return nil, err
 	}
-	return d.wrap(m, m.CN().Life), nil
+	return d.wrap(m, m.CN().Incarnation), nil
 }
 
 func (d *detachable) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
-	m, err := d.Memory.JoinMN(ctx, mn, func(m member.Member) { ready(d.wrap(m, m.MN().Life)) })
+	m, err := d.Memory.JoinMN(ctx, mn, func(m member.Member) { ready(d.wrap(m, m.MN().Incarnation)) })
 	if err != nil {
 		return nil, err
 	}
-	return d.wrap(m, m.MN().Life), nil
+	return d.wrap(m, m.MN().Incarnation), nil
 }
 
 // A detachableMember hears nothing while it is cut off, not even of its end.
@@ -130,7 +130,7 @@ func (d *detachableMember) reattach() {
 
 // JoinInLease implements fabrictest.Leaser.
 func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release func()) {
-	gone := c.way.of(c.nodes[i].Own.Life)
+	gone := c.way.of(c.nodes[i].Own.Incarnation)
 	gone.detach()
 	o := c.options()
 	go func() {
@@ -142,7 +142,7 @@ func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release fu
 		c.late = n.(*node)
 		joined(n)
 	}()
-	memory := c.way.of(c.servers[0].life.Own.Life)
+	memory := c.way.of(c.servers[0].life.Own.Incarnation)
 	await(c.t, "all others know the new node", func() bool {
 		st, _ := memory.State()
 		if len(st.CNs) != len(c.nodes)+1 || !memory.hasAcked(st.Revision) {
@@ -156,7 +156,7 @@ func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release fu
 		return true
 	})
 	memory.detach()
-	c.members.Kill(c.nodes[i].Own.Life)
+	c.members.Kill(c.nodes[i].Own.Incarnation)
 	return func() {
 		memory.reattach()
 		gone.reattach()

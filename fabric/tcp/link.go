@@ -157,7 +157,7 @@ func (l *outLink) watch(limit int) {
 // Connect is peer.Wire.Connect.
 func (l *outLink) Connect() error {
 	n := l.n
-	h := hello{role: roleLink, cn: uint8(n.Own.ID), from: uint64(n.Own.Life), to: uint64(l.Peer.Life), revision: n.Revision()}
+	h := hello{role: roleLink, cn: uint8(n.Own.ID), from: uint64(n.Own.Incarnation), to: uint64(l.Peer.Incarnation), revision: n.Revision()}
 	s, r, err := dial(l.Ctx, &n.Config, peer.ComputeNode(l.Peer), h, false)
 	if err != nil {
 		return err
@@ -239,10 +239,10 @@ func (n *node) enter(g *guest) (r reply, take func(*stream), err error) {
 	if err != nil {
 		return r, nil, err
 	}
-	l := n.arrived[from.Life]
+	l := n.arrived[from.Incarnation]
 	if l == nil {
 		l = &inLink{n: n, peer: from, in: make([]byte, inBuffer)}
-		n.arrived[from.Life] = l
+		n.arrived[from.Incarnation] = l
 	}
 	return reply{known: true, number: l.cut(), revision: st.Revision}, func(s *stream) {
 		if s != nil {

@@ -60,7 +60,7 @@ func (r *rawMember) connect(n *node) (*net.TCPConn, uint64) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	h := hello{role: roleLink, cn: uint8(r.own.ID), min: 1, max: 1, from: uint64(r.own.Life), to: uint64(n.Own.Life)}
+	h := hello{role: roleLink, cn: uint8(r.own.ID), min: 1, max: 1, from: uint64(r.own.Incarnation), to: uint64(n.Own.Incarnation)}
 	a, err := (&stream{}).greet(&switchConn{conn}, &h)
 	if err != nil {
 		r.t.Fatal(err)
@@ -71,7 +71,7 @@ func (r *rawMember) connect(n *node) (*net.TCPConn, uint64) {
 func (n *node) linkFrom(r *rawMember) *inLink {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
-	return n.arrived[r.own.Life]
+	return n.arrived[r.own.Incarnation]
 }
 
 // messages returns a frame of as many messages as go in one, numbered from number on.

@@ -16,7 +16,7 @@ type node struct {
 	o        Options
 	acceptor *acceptor
 	mail     *mail
-	arrived  map[member.Life]*inLink // from those who send, or have sent; changed under Mu
+	arrived  map[member.Incarnation]*inLink // from those who send, or have sent; changed under Mu
 }
 
 // Join makes the process a compute node of a cluster, with the lowest number
@@ -26,7 +26,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	if err := o.checkJoin(); err != nil {
 		return nil, err
 	}
-	n := &node{o: o, arrived: map[member.Life]*inLink{}}
+	n := &node{o: o, arrived: map[member.Incarnation]*inLink{}}
 	n.Init(o.config(), n)
 	if err := n.open(ctx); err != nil {
 		n.Abort(ctx)

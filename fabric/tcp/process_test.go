@@ -63,7 +63,7 @@ func child(spec string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println("ready", uint64(m.life.Own.Life))
+		fmt.Println("ready", uint64(m.life.Own.Incarnation))
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return m.Close()
 	}
@@ -75,7 +75,7 @@ func child(spec string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("ready", uint64(n.(*node).Own.Life), uint32(p.ID()))
+	fmt.Println("ready", uint64(n.(*node).Own.Incarnation), uint32(p.ID()))
 	switch s.Role {
 	case "echo":
 		return errors.Join(echo(p), n.Close())
@@ -118,7 +118,7 @@ type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	out   *bufio.Reader
-	life  member.Life
+	life  member.Incarnation
 	id    fabric.ClientID
 	gone  bool
 }
@@ -146,7 +146,7 @@ func start(t testing.TB, s childSpec) *process {
 	if n, _ := fmt.Sscan(strings.TrimPrefix(line, "ready "), &life, &id); n == 0 {
 		t.Fatalf("%s: %s", s.Role, line)
 	}
-	p.life, p.id = member.Life(life), fabric.ClientID(id)
+	p.life, p.id = member.Incarnation(life), fabric.ClientID(id)
 	return p
 }
 

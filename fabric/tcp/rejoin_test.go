@@ -67,8 +67,8 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 	for range 3 {
 		was := s.Member()
 		release := r.Hold()
-		conn := s.connOf(t, laneKey{n.Own.Life, 0})
-		r.Now().Kill(was.Life)
+		conn := s.connOf(t, laneKey{n.Own.Incarnation, 0})
+		r.Now().Kill(was.Incarnation)
 		await(t, "it is away", func() bool { return s.Away() != nil })
 		if !conn.isCut.Load() {
 			t.Error("a connection of before is still served")
@@ -112,11 +112,11 @@ func TestGivenUpMemoryNodeExecutesNothingOfBefore(t *testing.T) {
 	s, n := c.serve(0, 1<<16), c.join()
 	p := open(t, n)
 	do(t, p, fabric.FAA(word, 7))
-	deaf := c.way.of(n.Own.Life)
+	deaf := c.way.of(n.Own.Incarnation)
 	deaf.detach()
 	t.Cleanup(deaf.reattach)
 	was := s.Member()
-	c.members.Kill(was.Life)
+	c.members.Kill(was.Incarnation)
 	await(t, "it serves in a new epoch", func() bool { return s.Epoch() > was.Epoch && s.Away() == nil })
 	if err := p.Do([]fabric.Op{fabric.FAA(word, 1000)}); err == nil {
 		t.Error("an operation of the epoch before")
@@ -138,8 +138,8 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 	}
 	was, old := s.Member(), r.Now()
 	r.Replace()
-	old.Kill(was.Life)
-	old.Kill(n.Own.Life)
+	old.Kill(was.Incarnation)
+	old.Kill(n.Own.Incarnation)
 	back(t, s, was.Epoch)
 	<-n.Fenced()
 	again := r.join(t)
@@ -149,7 +149,7 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 		t.Errorf("the word is %d, want 8; memory is %+v, was at epoch %d", got, again.Memory(), was.Epoch)
 	}
 	// What follows is followed: a death, for one.
-	r.Now().Kill(again.Own.Life)
+	r.Now().Kill(again.Own.Incarnation)
 	await(t, "the fenced node is shut out", func() bool {
 		return errors.Is(p.Do([]fabric.Op{fabric.FAA(word, 1)}), fabric.ErrFenced)
 	})
@@ -183,7 +183,7 @@ func TestMemoryNodeThatWasReplacedEnds(t *testing.T) {
 	for _, leaves := range []bool{true, false} {
 		s := r.serve(t, o)
 		release := r.Hold()
-		r.Now().Kill(s.Member().Life)
+		r.Now().Kill(s.Member().Incarnation)
 		await(t, "it is away", func() bool { return s.Away() != nil })
 		m, err := r.Now().JoinMN(context.Background(), member.MN{Size: 1 << 16}, func(m member.Member) {
 			go func() {
@@ -226,7 +226,7 @@ func TestCloseWhileJoiningAgain(t *testing.T) {
 	o.Size = 1 << 16
 	for range 20 {
 		s := r.serve(t, o)
-		r.Now().Kill(s.Member().Life)
+		r.Now().Kill(s.Member().Incarnation)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
@@ -250,7 +250,7 @@ func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
 		who      string
 		standing *peer.Standing
 		enter    func(*guest) error
-		to       member.Life
+		to       member.Incarnation
 		after    *member.State // with the one that joined, and without the guest
 	}{
 		{"memory node", &s.life.Standing, func(g *guest) error {
@@ -258,15 +258,15 @@ func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
 			defer s.life.Mu.Unlock()
 			_, _, err := s.enter(g)
 			return err
-		}, s.life.Own.Life, &member.State{Revision: 101, MNs: []member.MN{s.life.Own}}},
+		}, s.life.Own.Incarnation, &member.State{Revision: 101, MNs: []member.MN{s.life.Own}}},
 		{"compute node", &other.Standing, func(g *guest) error {
 			other.Mu.Lock()
 			defer other.Mu.Unlock()
 			_, _, err := other.enter(g)
 			return err
-		}, other.Own.Life, &member.State{Revision: 101, CNs: cn(other)}},
+		}, other.Own.Incarnation, &member.State{Revision: 101, CNs: cn(other)}},
 	} {
-		g := &guest{hello: hello{from: uint64(n.Own.Life), to: uint64(x.to), cn: uint8(n.Own.ID), index: 9, revision: 101}}
+		g := &guest{hello: hello{from: uint64(n.Own.Incarnation), to: uint64(x.to), cn: uint8(n.Own.ID), index: 9, revision: 101}}
 		x.standing.Take(&member.State{Revision: 100, CNs: cn(n)})
 		if err := x.enter(g); !errors.Is(err, peer.ErrBehind) {
 			t.Errorf("%s, by a state of before: %v", x.who, err)

@@ -30,7 +30,7 @@ func lanesOf(r *peer.Remote) *remote { return r.Lanes.(*remote) }
 
 // Attach begins to connect a memory node; Mu of the node is held.
 func (n *node) Attach(m member.MN) {
-	if now := n.Remote(m.ID); now != nil && now.MN.Life == m.Life {
+	if now := n.Remote(m.ID); now != nil && now.MN.Incarnation == m.Incarnation {
 		return
 	}
 	r := &remote{n: n, Remote: peer.Remote{Node: &n.Node, MN: m, Verdict: make(chan struct{})}}
@@ -48,8 +48,8 @@ func (n *node) Attach(m member.MN) {
 
 // dial connects a lane.
 func (r *remote) dial(ctx context.Context, index uint16, first uint32) (*stream, reply, error) {
-	h := hello{role: roleLane, cn: uint8(r.n.Own.ID), index: index, caps: capMasked | capAtomic16, from: uint64(r.n.Own.Life),
-		to: uint64(r.MN.Life), revision: r.n.Revision(), number: uint64(first)}
+	h := hello{role: roleLane, cn: uint8(r.n.Own.ID), index: index, caps: capMasked | capAtomic16, from: uint64(r.n.Own.Incarnation),
+		to: uint64(r.MN.Incarnation), revision: r.n.Revision(), number: uint64(first)}
 	s, a, err := dial(ctx, &r.n.Config, peer.MemoryNode(r.MN), h, true)
 	if err != nil {
 		return nil, a, err

@@ -35,7 +35,7 @@ type MemoryServer struct {
 
 // A laneKey names a lane: of a compute node in one of its incarnations.
 type laneKey struct {
-	life  member.Life
+	life  member.Incarnation
 	index uint16
 }
 
@@ -141,7 +141,7 @@ func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
 
 // enter lets a member in, or says why not; Mu is held.
 func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) {
-	key := laneKey{member.Life(g.from), g.index}
+	key := laneKey{member.Incarnation(g.from), g.index}
 	r = reply{caps: capMasked | capAtomic16, size: s.mem.size, epoch: s.life.Own.Epoch, key: s.nic.key.Load()}
 	l := s.lanes[key]
 	if l != nil && (l.gone || s.life.Closed() != nil) {

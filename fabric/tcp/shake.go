@@ -151,7 +151,7 @@ type guest struct {
 }
 
 func (g *guest) caller() *peer.Caller {
-	return &peer.Caller{ID: fabric.CNID(g.cn), From: member.Life(g.from), To: member.Life(g.to), Revision: g.revision, Cert: g.cert}
+	return &peer.Caller{ID: fabric.CNID(g.cn), From: member.Incarnation(g.from), To: member.Incarnation(g.to), Revision: g.revision, Cert: g.cert}
 }
 
 // An acceptor lets connections in.

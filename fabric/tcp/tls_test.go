@@ -83,7 +83,7 @@ func TestCertificates(t *testing.T) {
 		}
 		defer conn.Close()
 		cfg.ServerName = peer.NameMN
-		h := hello{role: roleLane, cn: uint8(n.Own.ID), index: index, min: 1, max: 1, from: uint64(n.Own.Life), to: uint64(s.life.Own.Life)}
+		h := hello{role: roleLane, cn: uint8(n.Own.ID), index: index, min: 1, max: 1, from: uint64(n.Own.Incarnation), to: uint64(s.life.Own.Incarnation)}
 		st := &stream{tls: tls.Client(conn, cfg)}
 		_, err = st.greet(nil, &h)
 		return err
@@ -91,7 +91,7 @@ func TestCertificates(t *testing.T) {
 	if err := raw(a.Config("compute-1", peer.NameCN), 7); err != nil {
 		t.Errorf("a member with his own certificate: %v", err)
 	}
-	own := s.connOf(t, laneKey{n.Own.Life, 0})
+	own := s.connOf(t, laneKey{n.Own.Incarnation, 0})
 	for index := range uint16(2) {
 		if err := raw(a.Config("compute-2", peer.NameCN), index); !errors.Is(err, ErrAuth) {
 			t.Errorf("a member's life with another's certificate: %v", err)

@@ -119,7 +119,7 @@ func (c *testCluster) die(id fabric.CNID) {
 	if !ok {
 		c.t.Fatalf("%v is no member", id)
 	}
-	c.members.Now().Kill(m.Life)
+	c.members.Now().Kill(m.Incarnation)
 }
 
 // Patience implements locktest.Patient: the guest may have to wait for processors.
@@ -131,7 +131,7 @@ func (c *testCluster) Node(i int) fabric.Node { return c.nodes[i] }
 func (c *testCluster) Kill(i int) {
 	n := c.nodes[i]
 	n.Vanish()
-	c.members.Now().Kill(n.Own.Life)
+	c.members.Now().Kill(n.Own.Incarnation)
 }
 
 func (c *testCluster) KillMN(id fabric.MemID) {
@@ -159,7 +159,7 @@ func (c *testCluster) awaitMN(s *MemoryServer) {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		for limit := time.Now().Add(20 * time.Second); !n.IsClosed(); time.Sleep(time.Millisecond) {
-			if r := remoteOf(n, s.ID()); r != nil && r.MN.Life == s.Member().Life && r.Up.Load() {
+			if r := remoteOf(n, s.ID()); r != nil && r.MN.Incarnation == s.Member().Incarnation && r.Up.Load() {
 				break
 			}
 			if time.Now().After(limit) {

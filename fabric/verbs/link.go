@@ -182,7 +182,7 @@ func (l *outLink) Connect() error {
 	ctx, cancel := context.WithTimeout(l.Ctx, n.DeadAfter)
 	defer cancel()
 	st, _ := n.State()
-	req := linkRequest{peer.Caller{ID: n.Own.ID, From: n.Own.Life, To: l.Peer.Life, Revision: st.Revision}, q.end()}
+	req := linkRequest{peer.Caller{ID: n.Own.ID, From: n.Own.Incarnation, To: l.Peer.Incarnation, Revision: st.Revision}, q.end()}
 	var r linkReply
 	if err := s.call(ctx, askLink, req, &r); err != nil {
 		return err
@@ -266,7 +266,7 @@ func (n *node) prepare(s *session, r *linkRequest) (*inLink, error) {
 	var before *session // of it
 	for c, l := range n.inLinks {
 		switch {
-		case l.peer.Life == r.From:
+		case l.peer.Incarnation == r.From:
 			before, old = c, l
 		case c == s && err == nil:
 			err = fmt.Errorf("%w: a second link over one connection", ErrProtocol)
@@ -427,7 +427,7 @@ func (l *inLink) drain() {
 		n.pool.Give(l.block)
 		l.cq.give(inEntries)
 		n.Mu.Lock()
-		n.arrived[l.peer.Life] = l.delivered.Load()
+		n.arrived[l.peer.Incarnation] = l.delivered.Load()
 		n.Mu.Unlock()
 	})
 }

@@ -40,7 +40,7 @@ type node struct {
 
 	keepers [MaxMN]*keeper
 	inLinks map[*session]*inLink
-	arrived map[member.Life]uint64 // messages delivered over links that have ended
+	arrived map[member.Incarnation]uint64 // messages delivered over links that have ended
 }
 
 // Join makes the process a compute node of a cluster, with the lowest number
@@ -50,7 +50,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 	if err := o.checkJoin(); err != nil {
 		return nil, err
 	}
-	n := &node{o: o, processors: runtime.GOMAXPROCS(0), ports: map[*port]struct{}{}, inLinks: map[*session]*inLink{}, arrived: map[member.Life]uint64{}}
+	n := &node{o: o, processors: runtime.GOMAXPROCS(0), ports: map[*port]struct{}{}, inLinks: map[*session]*inLink{}, arrived: map[member.Incarnation]uint64{}}
 	n.Init(o.config(), n)
 	if err := n.open(ctx); err != nil {
 		n.Abort(ctx)
@@ -114,10 +114,10 @@ func (n *node) Shut(st *member.State) (drain func()) {
 func (n *node) forget(st *member.State) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
-	live := map[member.Life]bool{}
+	live := map[member.Incarnation]bool{}
 	for _, list := range [][]member.CN{st.CNs, st.Fencing} {
 		for _, c := range list {
-			live[c.Life] = true
+			live[c.Incarnation] = true
 		}
 	}
 	for life := range n.arrived {

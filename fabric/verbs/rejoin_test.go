@@ -54,7 +54,7 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 		was, old := s.Member(), remoteOf(n, 0)
 		guests, _ := s.attached()
 		release := c.members.Hold()
-		c.members.Now().Kill(was.Life)
+		c.members.Now().Kill(was.Incarnation)
 		await(t, "it is away", func() bool { return s.Away() != nil })
 		if now, _ := s.attached(); len(guests) != 1 || len(now) != 0 || guests[0].lanes != nil {
 			t.Error("queue pairs of before are still connected")
@@ -104,8 +104,8 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 	}
 	was, old := s.Member(), c.members.Now()
 	c.members.Replace()
-	old.Kill(was.Life)
-	old.Kill(n.Own.Life)
+	old.Kill(was.Incarnation)
+	old.Kill(n.Own.Incarnation)
 	back(t, s, was.Epoch)
 	<-n.Fenced()
 	c.nodes = nil
@@ -122,7 +122,7 @@ func TestCoordinatorLosesItsStorage(t *testing.T) {
 		t.Errorf("the word is %d, want 8; memory is %+v, was at epoch %d", got, again.Memory(), was.Epoch)
 	}
 	// What follows is followed: a death, for one.
-	c.members.Now().Kill(again.Own.Life)
+	c.members.Now().Kill(again.Own.Incarnation)
 	await(t, "the fenced node is shut out", func() bool {
 		return errors.Is(p.Do([]fabric.Op{fabric.FAA(counter, 1)}), fabric.ErrFenced)
 	})
@@ -151,7 +151,7 @@ func TestMemoryNodeThatWasReplacedEnds(t *testing.T) {
 		c := newTestCluster(t)
 		s := c.serve(0, 1<<16)
 		release := c.members.Hold()
-		c.members.Now().Kill(s.Member().Life)
+		c.members.Now().Kill(s.Member().Incarnation)
 		await(t, "it is away", func() bool { return s.Away() != nil })
 		m, err := c.members.Now().JoinMN(context.Background(), member.MN{Size: 1 << 16}, func(m member.Member) { go acknowledge(m) })
 		if err != nil {
@@ -182,7 +182,7 @@ func TestCloseWhileJoiningAgain(t *testing.T) {
 	c := newTestCluster(t)
 	for range 10 {
 		s := c.serve(0, 1<<16)
-		c.members.Now().Kill(s.Member().Life)
+		c.members.Now().Kill(s.Member().Incarnation)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
@@ -197,7 +197,7 @@ func TestMemoryThatIsNotRegisteredAgainEndsTheNode(t *testing.T) {
 	s.life.Mu.Lock()
 	s.o.Size = 1 << 40 // more than is mapped
 	s.life.Mu.Unlock()
-	c.members.Now().Kill(s.Member().Life)
+	c.members.Now().Kill(s.Member().Incarnation)
 	select {
 	case <-s.Done():
 	case <-time.After(20 * time.Second):

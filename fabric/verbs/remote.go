@@ -148,7 +148,7 @@ func (n *node) reach(ctx context.Context, m member.MN) (*remote, error) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
 	n.Place(&r.Remote)
-	if st, _ := n.State(); !st.Has(m.Life) || n.Work.Err() != nil {
+	if st, _ := n.State(); !st.Has(m.Incarnation) || n.Work.Err() != nil {
 		r.End() // who has taken that state has looked before it was in its place
 	}
 	return r, nil
@@ -157,7 +157,7 @@ func (n *node) reach(ctx context.Context, m member.MN) (*remote, error) {
 func (r *remote) open(ctx context.Context) error {
 	n := r.n
 	st, _ := n.State()
-	req := attachRequest{Caller: peer.Caller{ID: n.Own.ID, From: n.Own.Life, To: r.MN.Life, Revision: st.Revision}}
+	req := attachRequest{Caller: peer.Caller{ID: n.Own.ID, From: n.Own.Incarnation, To: r.MN.Incarnation, Revision: st.Revision}}
 	for i := range n.o.QueuePairs {
 		l, err := newLane(r, i)
 		if err != nil {

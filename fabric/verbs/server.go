@@ -28,7 +28,7 @@ type MemoryServer struct {
 
 // A guest is a compute node that is attached.
 type guest struct {
-	life  member.Life
+	life  member.Incarnation
 	lanes []*qp
 }
 

@@ -49,7 +49,7 @@ func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 	if !c.Node(0).View().Live.Has(gone) {
 		t.Error("the death is known, and a memory node has not acted on it")
 	}
-	c.members.Now().Kill(s.life.Own.Life) // its lease has run out
+	c.members.Now().Kill(s.life.Own.Incarnation) // its lease has run out
 	awaitView(t, c.Node(0), gone)
 	for i := range 2 {
 		if r := remoteOf(c.nodes[i], silent); r.Up.Load() {

@@ -65,12 +65,12 @@ func TestMembersWithCertificates(t *testing.T) {
 		return x.call(context.Background(), kind, request, nil)
 	}
 	st, _ := n.State()
-	self := peer.Caller{ID: n.Own.ID, From: n.Own.Life, Revision: st.Revision}
-	self.To = s.life.Own.Life
+	self := peer.Caller{ID: n.Own.ID, From: n.Own.Incarnation, Revision: st.Revision}
+	self.To = s.life.Own.Incarnation
 	if err := ask(peer.MemoryNode(s.life.Own), askAttach, attachRequest{self, []end{{}}}); !errors.Is(err, ErrAuth) {
 		t.Errorf("attaches in the name of another: %v", err)
 	}
-	self.To = other.Own.Life
+	self.To = other.Own.Incarnation
 	if err := ask(peer.ComputeNode(other.Own), askLink, linkRequest{self, end{}}); !errors.Is(err, ErrAuth) {
 		t.Errorf("a link in the name of another: %v", err)
 	}

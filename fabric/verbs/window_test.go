@@ -18,13 +18,13 @@ import (
 // A newcomer is judged by the state that the node acts on: one that it has heard of and not taken yet lets nobody in, and
 // a node that has gone from it is refused.
 func TestLinksAreJudgedByTheStateInForce(t *testing.T) {
-	n := &node{Node: peer.Node{Own: member.CN{ID: 1, Life: 10}}}
+	n := &node{Node: peer.Node{Own: member.CN{ID: 1, Incarnation: 10}}}
 	st := func(revision uint64, cns ...member.CN) *member.State {
 		return &member.State{Revision: revision, CNs: cns}
 	}
 	older := st(4, n.Own)
 	s := &session{}
-	ask := func(from, to member.Life, revision uint64) *linkRequest {
+	ask := func(from, to member.Incarnation, revision uint64) *linkRequest {
 		return &linkRequest{Caller: peer.Caller{ID: 2, From: from, To: to, Revision: revision}}
 	}
 	// What the coordinator says and the node has not taken counts for nothing.
@@ -193,11 +193,11 @@ func TestLinksOfTheDeadAreNotLetIn(t *testing.T) {
 	st, _ := n.State()
 	n.linkMu.Lock()
 	defer n.linkMu.Unlock()
-	l, err := n.prepare(s, &linkRequest{peer.Caller{ID: from.Own.ID, From: from.Own.Life, To: n.Own.Life, Revision: st.Revision}, q.end()})
+	l, err := n.prepare(s, &linkRequest{peer.Caller{ID: from.Own.ID, From: from.Own.Incarnation, To: n.Own.Incarnation, Revision: st.Revision}, q.end()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.members.Now().Kill(from.Own.Life)
+	c.members.Now().Kill(from.Own.Incarnation)
 	awaitView(t, n, from.Own.ID)
 	if err := n.place(s, l); !errors.Is(err, fabric.ErrFenced) {
 		t.Errorf("the link of a dead node: %v", err)

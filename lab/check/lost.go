@@ -147,7 +147,7 @@ type meeting struct {
 }
 
 // genOf draws by which address a client asks for a lock: as its node knows it, or by one of a memory before.
-func (c *client) genOf(which int) fabric.Gen {
+func (c *client) genOf(which int) fabric.Generation {
 	c.oldAddress = false
 	if len(c.n.births) == 0 {
 		return 0
@@ -156,7 +156,7 @@ func (c *client) genOf(which int) fabric.Gen {
 	if birth > 0 && c.w.s.Old > 0 && c.name != "last" && c.d.percent(c.w.s.Old) {
 		birth, c.oldAddress = uint32(c.d.Uint64n(uint64(birth))), true
 	}
-	return fabric.Gen(birth)
+	return fabric.Generation(birth)
 }
 
 // hears notes that a client has heard that memory is lost: for an old address always, else once for each loss.
@@ -194,14 +194,14 @@ func (c *client) mayHear() bool {
 }
 
 // knows judges a grant by an address: it is in the memory that there is, and the client has heard of what was lost since the last.
-func (c *client) knows(which int, gen fabric.Gen) {
+func (c *client) knows(which int, gen fabric.Generation) {
 	mn := c.w.locks[which].MN()
 	if len(c.met) == 0 || c.lost(c.w.locks[which]) {
 		return
 	}
 	m, birth := &c.met[mn], c.w.births[mn]
 	switch {
-	case gen != fabric.Gen(birth):
+	case gen != fabric.Generation(birth):
 		c.w.object("lost memory", fmt.Sprintf("%v is granted %v in memory %d: there is memory %d", c.port.ID(), c.w.locks[which].In(gen), gen, birth))
 	case m.known && m.birth != birth && !m.told:
 		c.w.object("lost memory", fmt.Sprintf("%v is granted %v in memory %d, and was in memory %d before: nobody has said that what was there is gone",

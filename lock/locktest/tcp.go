@@ -64,7 +64,7 @@ func (c *tcpCluster) Kill(i int) {
 	}
 	st, _ := watch.State()
 	if m, ok := st.CN(c.nodes[i].ID()); ok {
-		c.members.Kill(m.Life)
+		c.members.Kill(m.Incarnation)
 	}
 }
 

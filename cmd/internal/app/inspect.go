@@ -164,7 +164,7 @@ func parseAddr(s string) (fabric.Addr, error) {
 	if !ok || !strings.HasPrefix(s, "mn") || errors.Join(err1, err2, err3) != nil || off > fabric.MaxOffset {
 		return 0, exit.Errorf(exit.Usage, "%q is no address in memory: want mn0+0x14000, with memory nodes from 0 to %d", s, fabric.MaxMem)
 	}
-	return fabric.At(fabric.MemID(id), off).In(fabric.Gen(which)), nil
+	return fabric.At(fabric.MemID(id), off).In(fabric.Generation(which)), nil
 }
 
 // A lockRow is a lock in the output of inspect header.

@@ -13,14 +13,14 @@ import (
 // A caller is judged by the state that the node acts on: one that it has heard of and not taken yet lets nobody in, and
 // a node that has gone from it is refused; so is everybody by a state from before the node's own publication.
 func TestCallersAreJudgedByTheStateInForce(t *testing.T) {
-	own, mn, from := member.CN{ID: 1, Life: 10}, member.MN{ID: 3, Life: 10}, member.CN{ID: 2, Life: 20}
+	own, mn, from := member.CN{ID: 1, Incarnation: 10}, member.MN{ID: 3, Incarnation: 10}, member.CN{ID: 2, Incarnation: 20}
 	n := &Node{Own: own}
 	st := func(revision uint64, cns ...member.CN) *member.State {
 		return &member.State{Revision: revision, CNs: append(cns, own), MNs: []member.MN{mn}}
 	}
 	older, newer := st(4), st(5, from)
 	before := &member.State{Revision: 5, CNs: []member.CN{from}}
-	ask := func(from, to member.Life, revision uint64) *Caller {
+	ask := func(from, to member.Incarnation, revision uint64) *Caller {
 		return &Caller{ID: 2, From: from, To: to, Revision: revision}
 	}
 	for _, x := range []struct {
@@ -70,7 +70,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &Caller{ID: 2, From: 20, Cert: cert}
-		_, err = c.judge(&member.State{}, true, member.CN{ID: 2, Life: 20, Addr: addr}, true)
+		_, err = c.judge(&member.State{}, true, member.CN{ID: 2, Incarnation: 20, Addr: addr}, true)
 		return err
 	}
 	if err := judge(NameCN, "127.0.0.1:1#host-8"); err != nil {

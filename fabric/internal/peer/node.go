@@ -90,7 +90,7 @@ func (r *Remote) Refusal() error {
 		return fabric.ErrClosed
 	case n.fenced.Load():
 		return n.Dead(n.Own.ID)
-	case now != nil && now != r && now.Up.Load() && now.MN.Life != r.MN.Life:
+	case now != nil && now != r && now.Up.Load() && now.MN.Incarnation != r.MN.Incarnation:
 		return fmt.Errorf("%w: %v is in epoch %d, and was in epoch %d when this Port was attached", fabric.ErrStaleEpoch, r.MN.ID, now.MN.Epoch, r.MN.Epoch)
 	}
 	return fmt.Errorf("%w: %v is no member, or cannot be reached", fabric.ErrNodeDown, r.MN.ID)
@@ -180,7 +180,7 @@ func (n *Node) Act(st *member.State) {
 		return
 	}
 	for r := range n.Remotes {
-		if !st.Has(r.MN.Life) {
+		if !st.Has(r.MN.Incarnation) {
 			r.Lanes.End()
 		}
 	}

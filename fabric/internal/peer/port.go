@@ -248,7 +248,7 @@ func (p *Port) Find(id fabric.MemID) (*Remote, error) {
 		return now, nil
 	}
 	err := r.Refusal()
-	if now = n.remotes[id].Load(); now.Up.Load() && now.MN.Life == r.MN.Life && !n.fenced.Load() {
+	if now = n.remotes[id].Load(); now.Up.Load() && now.MN.Incarnation == r.MN.Incarnation && !n.fenced.Load() {
 		// The same epoch of it: only the connection was lost.
 		p.remote[id] = now
 		return now, nil

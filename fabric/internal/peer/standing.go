@@ -176,5 +176,5 @@ func Find(st *member.State, id fabric.CNID) (member.CN, bool) {
 // Lives reports whether a compute node may still send and receive, in the life in which it is known here.
 func Lives(st *member.State, c member.CN) bool {
 	now, ok := Find(st, c.ID)
-	return ok && now.Life == c.Life
+	return ok && now.Incarnation == c.Incarnation
 }

@@ -90,9 +90,9 @@ func TestNobodyIsLetInBeforeAdmission(t *testing.T) {
 
 // Who is being fenced may still speak.
 func TestFindFindsTheDying(t *testing.T) {
-	st := &member.State{CNs: []member.CN{{ID: 1, Life: 10}}, Fencing: []member.CN{{ID: 2, Life: 20}}}
-	for id, want := range map[fabric.CNID]member.Life{1: 10, 2: 20, 3: 0} {
-		if c, ok := Find(st, id); c.Life != want || ok != (want != 0) {
+	st := &member.State{CNs: []member.CN{{ID: 1, Incarnation: 10}}, Fencing: []member.CN{{ID: 2, Incarnation: 20}}}
+	for id, want := range map[fabric.CNID]member.Incarnation{1: 10, 2: 20, 3: 0} {
+		if c, ok := Find(st, id); c.Incarnation != want || ok != (want != 0) {
 			t.Errorf("%v: %+v, %v", id, c, ok)
 		}
 	}
