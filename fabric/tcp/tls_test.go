@@ -14,9 +14,9 @@ import (
 	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
-	"github.com/declock/declock/fabric/internal/authority"
 	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/secure/securetest"
 )
 
 func withTLS(cfg *tls.Config) func(*Options) {
@@ -27,7 +27,7 @@ func TestConformanceTLS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestConformance without TLS has been run")
 	}
-	a := authority.New(t)
+	a := securetest.New(t)
 	fabrictest.Run(t, tlsHarness{harness{change: withTLS(a.Config("all", peer.NameMN, peer.NameCN))}})
 }
 
@@ -44,7 +44,7 @@ func (h tlsHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluste
 
 // Who may be what: by the names in his certificate, and by the name that the member has told the coordinator.
 func TestCertificates(t *testing.T) {
-	a, stranger := authority.New(t), authority.New(t)
+	a, stranger := securetest.New(t), securetest.New(t)
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = withTLS(a.Config("memory-3", peer.NameMN, "mn0.declock"))
@@ -71,7 +71,7 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("another authority's certificate: %v", err)
 	}
 	mixed := stranger.Config("compute-2", peer.NameCN)
-	mixed.RootCAs = a.Pool
+	mixed.RootCAs = a.Config("any").RootCAs
 	if err := join(mixed); err == nil {
 		t.Error("a certificate that the memory node does not know was accepted")
 	}
@@ -115,7 +115,7 @@ func TestCertificates(t *testing.T) {
 
 // A certificate for memory node 0 does not do for memory node 1.
 func TestCertificateOfAnotherMemoryNode(t *testing.T) {
-	a := authority.New(t)
+	a := securetest.New(t)
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = withTLS(a.Config("memory-0", peer.NameMN, "mn0.declock"))
@@ -131,7 +131,7 @@ func TestCertificateOfAnotherMemoryNode(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	a := authority.New(t)
+	a := securetest.New(t)
 	c := newTestCluster(t)
 	for name, change := range map[string]func(o *Options){
 		"no coordinator":        func(o *Options) { o.Members = nil },
@@ -181,7 +181,7 @@ func TestInsecureListensOnTheLoopback(t *testing.T) {
 		"insecure":                {Options{Insecure: true}, "127.0.0.1:7490", "127.0.0.1:0", false},
 		"insecure, and said so":   {Options{Insecure: true, Listen: ":0"}, ":0", ":0", true},
 		"insecure, and advertise": {Options{Insecure: true, Advertise: "10.0.0.1"}, ":7490", ":0", true},
-		"TLS":                     {Options{TLS: authority.New(t).Config("x", peer.NameMN, peer.NameCN)}, ":7490", ":0", true},
+		"TLS":                     {Options{TLS: securetest.New(t).Config("x", peer.NameMN, peer.NameCN)}, ":7490", ":0", true},
 	} {
 		c.o.Members, c.o.Size = coordinator.NewMemory(fabric.MaxCN), 4096
 		mn, cn := c.o, c.o

@@ -18,9 +18,9 @@ import (
 
 	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/internal/authority"
 	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/secure/securetest"
 )
 
 // controlOptions are those of a control service alone.
@@ -261,7 +261,7 @@ func TestPeersThatLiveAreKept(t *testing.T) {
 
 // A member is who has a certificate of the cluster's authority, for what he does, and with the name that the coordinator knows.
 func TestCertificatesSayWhoIsWho(t *testing.T) {
-	a, stranger := authority.New(t), authority.New(t)
+	a, stranger := securetest.New(t), securetest.New(t)
 	o := controlOptions(t, "")
 	o.TLS, o.Insecure = a.Config("host-7", peer.NameMN, "mn7.declock"), false
 	addr, _ := startService(t, o)
@@ -270,7 +270,7 @@ func TestCertificatesSayWhoIsWho(t *testing.T) {
 	anonymous := own.Clone()
 	anonymous.Certificates = nil
 	mixed := stranger.Config("host-8", peer.NameCN)
-	mixed.RootCAs = a.Pool // it knows the server, and the server does not know it
+	mixed.RootCAs = a.Config("any").RootCAs // it knows the server, and the server does not know it
 	for _, x := range []struct {
 		name string
 		cfg  *tls.Config

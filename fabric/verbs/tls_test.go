@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/internal/authority"
 	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/internal/secure/securetest"
 )
 
 // With certificates instead of a secret a cluster works; nobody is what his certificate does not say, and nobody gets queue pairs
 // in the name of another member.
 func TestMembersWithCertificates(t *testing.T) {
 	needDevice(t)
-	a := authority.New(t)
+	a := securetest.New(t)
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	with := func(common string, names ...string) Options {

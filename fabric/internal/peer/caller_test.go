@@ -1,13 +1,12 @@
 package peer
 
 import (
-	"crypto/x509"
 	"errors"
 	"testing"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/internal/authority"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/secure/securetest"
 )
 
 // A caller is judged by the state that the node acts on: one that it has heard of and not taken yet lets nobody in, and
@@ -63,9 +62,9 @@ func TestCallersAreJudgedByTheStateInForce(t *testing.T) {
 
 // A caller is who it says: its certificate is the member's.
 func TestNobodySpeaksForAnother(t *testing.T) {
-	a := authority.New(t)
+	a := securetest.New(t)
 	judge := func(role, addr string) error {
-		cert, err := x509.ParseCertificate(a.Config("host-8", role).Certificates[0].Certificate[0])
+		cert, err := OwnCertificate(a.Config("host-8", role))
 		if err != nil {
 			t.Fatal(err)
 		}

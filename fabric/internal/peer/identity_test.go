@@ -5,12 +5,12 @@ import (
 	"crypto/x509"
 	"testing"
 
-	"github.com/declock/declock/fabric/internal/authority"
+	"github.com/declock/declock/internal/secure/securetest"
 )
 
 // A certificate with numbers of memory nodes, however they are written, is for those only.
 func TestNumberedCertificates(t *testing.T) {
-	a := authority.New(t)
+	a := securetest.New(t)
 	for _, x := range []struct {
 		names []string
 		three bool // whether it may be memory node 3
@@ -24,7 +24,7 @@ func TestNumberedCertificates(t *testing.T) {
 		{[]string{NameMN, "mnx.declock"}, true},
 		{[]string{NameCN, "mn3.declock"}, false},
 	} {
-		c, err := x509.ParseCertificate(a.Config("host", x.names...).Certificates[0].Certificate[0])
+		c, err := OwnCertificate(a.Config("host", x.names...))
 		if err != nil {
 			t.Fatal(err)
 		}

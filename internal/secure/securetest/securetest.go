@@ -1,13 +1,15 @@
-// Package securetest makes files with certificates for tests: it is never part of a program.
+// Package securetest makes certificates for tests: it is never part of a program.
 package securetest
 
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -20,10 +22,11 @@ import (
 
 // An Authority signs certificates, into files.
 type Authority struct {
-	t    testing.TB
-	dir  string
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
+	t     testing.TB
+	dir   string
+	key   *ecdsa.PrivateKey
+	cert  *x509.Certificate
+	files int // so far
 }
 
 // New returns an authority that nobody else knows.
@@ -84,6 +87,24 @@ func (a *Authority) Valid(common string, from, to time.Time, names ...string) se
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return secure.Files{CA: filepath.Join(a.dir, "ca.pem"), Cert: a.write(common+".pem", "CERTIFICATE", a.sign(template, &key.PublicKey)),
-		Key: a.write(common+".key", "PRIVATE KEY", pkcs)}
+	a.files++
+	name := fmt.Sprintf("%s-%d", common, a.files)
+	return secure.Files{CA: filepath.Join(a.dir, "ca.pem"), Cert: a.write(name+".pem", "CERTIFICATE", a.sign(template, &key.PublicKey)),
+		Key: a.write(name+".key", "PRIVATE KEY", pkcs)}
+}
+
+// Config returns mutual TLS with such a certificate, which does not follow its files.
+func (a *Authority) Config(common string, names ...string) *tls.Config {
+	a.t.Helper()
+	f := a.Files(common, names...)
+	cfg, err := f.Config()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	own, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cfg.Certificates, cfg.GetCertificate, cfg.GetClientCertificate = []tls.Certificate{own}, nil, nil
+	return cfg
 }
