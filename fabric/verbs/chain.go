@@ -96,7 +96,6 @@ func (c *chain) fill(out []wrOp, r *remote) int {
 	behind := c.fence
 	for k, i := range c.posts[:c.wrs] {
 		o, w := &c.ops[i], &out[k]
-		*w = wrOp{}
 		kind := uint8(wrWrite)
 		switch o.Kind {
 		case fabric.OpRead:
@@ -106,9 +105,9 @@ func (c *chain) fill(out []wrOp, r *remote) int {
 		case fabric.OpFAA:
 			kind = wrFAA
 		}
-		w.set(kindOperation<<kindShift|uint64(c.id)<<8|uint64(i), kind, r.base+o.Addr.Offset(), r.key(o.Addr.Offset()))
+		*w = wrOp{id: kindOperation<<kindShift | uint64(c.id)<<8 | uint64(i), kind: kind, remote: r.base + o.Addr.Offset(), rkey: r.key(o.Addr.Offset())}
 		if o.Buf == nil {
-			w.setArgs(o.Arg, o.Cmp)
+			w.arg, w.cmp = o.Arg, o.Cmp
 			w.setLocal(unsafe.Pointer(&c.results[i]), 8, c.lkey)
 			if kind == wrWrite {
 				c.results[i] = o.Arg
@@ -117,15 +116,15 @@ func (c *chain) fill(out []wrOp, r *remote) int {
 			w.setLocal(unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf), c.keys[k])
 		}
 		if kind == wrWrite && o.Size() <= r.inline {
-			w.flag(flagInline)
+			w.flags |= flagInline
 		}
 		if behind && o.Kind != fabric.OpRead {
-			w.flag(flagFence)
+			w.flags |= flagFence
 			behind = false
 		}
 		behind = behind || o.Kind != fabric.OpWrite
 	}
-	out[c.wrs-1].flag(flagSignaled)
+	out[c.wrs-1].flags |= flagSignaled
 	return c.wrs
 }
 

@@ -29,11 +29,25 @@ import (
 	"unsafe"
 )
 
-// Go's names of what shim.h has.
+// A wrOp is an operation to post, and a wc a completion: vb_op and vb_wc of shim.h.
 type (
-	wrOp struct{ c C.vb_op }
-	wc   struct{ c C.vb_wc }
-	cq   = C.vb_cq
+	wrOp struct {
+		id                   uint64
+		remote, local        uint64
+		arg, cmp             uint64
+		len, lkey, rkey, imm uint32
+		kind, flags          uint8
+	}
+	wc struct {
+		id                  uint64
+		status, imm, vendor uint32
+	}
+	cq = C.vb_cq
+)
+
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(wrOp{})-unsafe.Sizeof(C.vb_op{})]
+	_ = [1]struct{}{}[unsafe.Sizeof(wc{})-unsafe.Sizeof(C.vb_wc{})]
 )
 
 const (
@@ -211,7 +225,9 @@ func freeCQ(q *cq) { C.vb_cq_free(q) }
 func armCQ(q *cq) { C.vb_cq_arm(q) }
 
 // pollCQ takes completions.
-func pollCQ(q *cq, out []wc) int { return int(C.vb_cq_poll(q, &out[0].c, C.int(len(out)))) }
+func pollCQ(q *cq, out []wc) int {
+	return int(C.vb_cq_poll(q, (*C.vb_wc)(unsafe.Pointer(&out[0])), C.int(len(out))))
+}
 
 // A qp is one end of a reliable connection.
 type qp struct {
@@ -283,7 +299,7 @@ func (q *qp) close() { C.vb_qp_free(q.q) }
 // post posts operations with one doorbell, and returns how many were accepted.
 func (q *qp) post(ops []wrOp) (int, error) {
 	var posted C.int
-	if e := C.vb_post(q.q, &ops[0].c, C.int(len(ops)), &posted); e != 0 {
+	if e := C.vb_post(q.q, (*C.vb_op)(unsafe.Pointer(&ops[0])), C.int(len(ops)), &posted); e != 0 {
 		return int(posted), syscall.Errno(e)
 	}
 	return len(ops), nil
@@ -300,31 +316,13 @@ func (q *qp) receive(id uint64, ring unsafe.Pointer, length uint32, lkey uint32,
 
 // loop executes an operation n times in C: see shim.h.
 func (q *qp) loop(c *cq, op *wrOp, n int) error {
-	if e := C.vb_loop(q.q, c, &op.c, C.int(n)); e != 0 {
+	if e := C.vb_loop(q.q, c, (*C.vb_op)(unsafe.Pointer(op)), C.int(n)); e != 0 {
 		return syscall.Errno(e)
 	}
 	return nil
 }
 
-// set describes an operation on remote memory.
-func (o *wrOp) set(id uint64, kind uint8, remote uint64, rkey uint32) {
-	o.c.id, o.c.kind, o.c.remote, o.c.rkey = C.uint64_t(id), C.uint8_t(kind), C.uint64_t(remote), C.uint32_t(rkey)
-}
-
-// setLocal describes its local memory.
+// setLocal describes the local memory of an operation.
 func (o *wrOp) setLocal(at unsafe.Pointer, n int, lkey uint32) {
-	o.c.local, o.c.len, o.c.lkey = C.uint64_t(uintptr(at)), C.uint32_t(n), C.uint32_t(lkey)
+	o.local, o.len, o.lkey = uint64(uintptr(at)), uint32(n), lkey
 }
-
-// setArgs sets the operands of an atomic.
-func (o *wrOp) setArgs(arg, cmp uint64) { o.c.arg, o.c.cmp = C.uint64_t(arg), C.uint64_t(cmp) }
-
-func (o *wrOp) flag(f uint8) { o.c.flags |= C.uint8_t(f) }
-
-func (o *wrOp) setImm(imm uint32) { o.c.imm = C.uint32_t(imm) }
-
-// What a completion says.
-func (w *wc) wrID() uint64    { return uint64(w.c.id) }
-func (w *wc) code() uint32    { return uint32(w.c.status) }
-func (w *wc) detail() uint32  { return uint32(w.c.vendor) }
-func (w *wc) immData() uint32 { return uint32(w.c.imm) }

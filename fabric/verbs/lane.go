@@ -194,10 +194,8 @@ func (l *lane) nudge(forgotten bool) {
 		l.breaks()
 	case now-l.nudged >= fabric.Time(stallTime)/2:
 		l.nudged = now
-		var w [1]wrOp
-		w[0].set(0, wrWrite, l.r.base, l.r.key(0)) // no bytes, no completion
-		// If there is no place for it, enough has been posted.
-		_, _ = l.q.post(w[:])
+		// No bytes, no completion. If there is no place for it, enough has been posted.
+		_, _ = l.q.post([]wrOp{{kind: wrWrite, remote: l.r.base, rkey: l.r.key(0)}})
 	}
 }
 

@@ -84,21 +84,19 @@ func (l *outLink) Flush() {
 
 // describe puts a message into the ring, and describes it to the device; Mu is held.
 func (l *outLink) describe(o *wrOp, number uint64) {
-	*o = wrOp{}
 	slot := &l.ring[number%linkRing]
 	*slot = *l.At(number)
-	op := uint64(opMessage)
+	*o = wrOp{id: kindSend<<kindShift | uint64(l.id)<<8 | opMessage, kind: wrSend}
 	if (number+1)%linkSignal == 0 {
-		o.flag(flagSignaled)
+		o.flags |= flagSignaled
 	}
 	if slot.IsMark() {
-		op = opMark
-		o.flag(flagSignaled)
+		o.id |= opMark
+		o.flags |= flagSignaled
 	}
 	if l.q.inline >= len(slot) {
-		o.flag(flagInline)
+		o.flags |= flagInline
 	}
-	o.set(kindSend<<kindShift|uint64(l.id)<<8|op, wrSend, 0, 0)
 	o.setLocal(unsafe.Pointer(slot), len(slot), l.block.Key)
 }
 
@@ -132,18 +130,18 @@ func (l *outLink) handle(kind uint64, w *wc) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	switch {
-	case uint32(w.wrID()>>8) != l.id || l.q == nil:
+	case uint32(w.id>>8) != l.id || l.q == nil:
 		return // of a queue pair that has been replaced
-	case w.code() != 0:
+	case w.status != 0:
 		l.Break()
 	case kind == kindCredit:
-		l.allowed += uint64(w.immData())
+		l.allowed += uint64(w.imm)
 		if l.q.receive(kindCredit<<kindShift|uint64(l.id)<<8, nil, 0, 0, 0, 1, 1) != nil {
 			l.Break()
 			return
 		}
 		l.Flush()
-	case w.wrID()&0xff == opMark:
+	case w.id&0xff == opMark:
 		l.marked = true
 	default:
 		l.Ack((l.Acked/linkSignal + 1) * linkSignal)
@@ -343,12 +341,12 @@ func (l *inLink) receive(n int) error {
 // handle handles a completion.
 func (l *inLink) handle(kind uint64, w *wc) {
 	if kind == kindGrant {
-		if l.granting--; w.code() == 0 {
+		if l.granting--; w.status == 0 {
 			l.grant()
 		}
 		return
 	}
-	if w.code() != 0 {
+	if w.status != 0 {
 		l.posted.Add(-1) // the sender notices too, and comes again
 		return
 	}
@@ -395,11 +393,7 @@ func (l *inLink) grant() {
 	if l.ungranted == 0 || l.granting == grantSlots {
 		return
 	}
-	o := &l.buf[0]
-	*o = wrOp{}
-	o.set(kindGrant<<kindShift|uint64(l.id)<<8, wrSendImm, 0, 0)
-	o.setImm(uint32(l.ungranted))
-	o.flag(flagSignaled)
+	l.buf[0] = wrOp{id: kindGrant<<kindShift | uint64(l.id)<<8, kind: wrSendImm, imm: uint32(l.ungranted), flags: flagSignaled}
 	if _, err := l.q.post(l.buf[:]); err == nil {
 		l.ungranted = 0
 		l.granting++

@@ -294,7 +294,7 @@ func (p *pump) park(c *chain) {
 
 // handle handles one completion.
 func (p *pump) handle(w *wc) {
-	id := w.wrID()
+	id := w.id
 	kind, who := id>>kindShift, uint32(id>>8)
 	switch kind {
 	case kindOperation:
@@ -305,8 +305,8 @@ func (p *pump) handle(w *wc) {
 			return
 		}
 		op := int(id & 0xff)
-		if w.code() != 0 && c.bad < 0 {
-			c.bad, c.status, c.vendor = op, w.code(), w.detail()
+		if w.status != 0 && c.bad < 0 {
+			c.bad, c.status, c.vendor = op, w.status, w.vendor
 		}
 		if op == c.last {
 			c.lane.completed(c)

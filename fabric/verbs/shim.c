@@ -80,18 +80,6 @@ struct vb_device {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 };
-struct vb_channel {
-	struct ibv_comp_channel ch;
-};
-struct vb_cq {
-	struct ibv_cq cq;
-};
-struct vb_mr {
-	struct ibv_mr mr;
-};
-struct vb_qp {
-	struct ibv_qp qp;
-};
 
 static int failed(void) { return errno ? errno : EIO; }
 
@@ -132,13 +120,11 @@ vb_device *vb_open(const char *name, vb_caps *caps, int *error) {
 		vb_close(d);
 		return NULL;
 	}
-	caps->max_qp_wr = attr.max_qp_wr;
 	caps->max_cqe = attr.max_cqe;
 	caps->max_rd_atomic = attr.max_qp_rd_atom;
 	caps->max_init_rd_atomic = attr.max_qp_init_rd_atom;
 	caps->atomic = attr.atomic_cap;
 	caps->vendor_id = attr.vendor_id;
-	caps->vendor_part_id = attr.vendor_part_id;
 	caps->max_mr_size = attr.max_mr_size;
 	return d;
 }
@@ -167,41 +153,40 @@ int vb_query_port(vb_device *d, uint8_t port, vb_port *out) {
 vb_channel *vb_channel_new(vb_device *d, int *fd) {
 	struct ibv_comp_channel *c = lib.ibv_create_comp_channel(d->ctx);
 	if (c) *fd = c->fd;
-	return (vb_channel *)c;
+	return c;
 }
 
-void vb_channel_free(vb_channel *c) { lib.ibv_destroy_comp_channel(&c->ch); }
+void vb_channel_free(vb_channel *c) { lib.ibv_destroy_comp_channel(c); }
 
 int64_t vb_channel_event(vb_channel *c) {
 	struct ibv_cq *cq;
 	void *cookie;
 	errno = 0;
-	if (lib.ibv_get_cq_event(&c->ch, &cq, &cookie)) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	if (lib.ibv_get_cq_event(c, &cq, &cookie)) return errno == EAGAIN || errno == EINTR ? 0 : -1;
 	lib.ibv_ack_cq_events(cq, 1);
 	return (int64_t)(intptr_t)cookie;
 }
 
 vb_cq *vb_cq_new(vb_device *d, uint32_t entries, vb_channel *c, int64_t cookie, int *error) {
 	errno = 0;
-	struct ibv_cq *q = lib.ibv_create_cq(d->ctx, entries, (void *)(intptr_t)cookie, c ? &c->ch : NULL, 0);
+	struct ibv_cq *q = lib.ibv_create_cq(d->ctx, entries, (void *)(intptr_t)cookie, c, 0);
 	if (!q) *error = failed();
-	return (vb_cq *)q;
+	return q;
 }
 
-int vb_cq_free(vb_cq *q) { return lib.ibv_destroy_cq(&q->cq); }
+int vb_cq_free(vb_cq *q) { return lib.ibv_destroy_cq(q); }
 
-int vb_cq_arm(vb_cq *q) { return ibv_req_notify_cq(&q->cq, 0); }
+int vb_cq_arm(vb_cq *q) { return ibv_req_notify_cq(q, 0); }
 
 int vb_cq_poll(vb_cq *q, vb_wc *out, int n) {
 	struct ibv_wc wc[32];
 	if (n > 32) n = 32;
-	int got = ibv_poll_cq(&q->cq, n, wc);
+	int got = ibv_poll_cq(q, n, wc);
 	for (int i = 0; i < got; i++) {
 		out[i].id = wc[i].wr_id;
 		out[i].status = wc[i].status;
 		out[i].vendor = wc[i].vendor_err;
-		// The rest means something on success only.
-		out[i].len = wc[i].status ? 0 : wc[i].byte_len;
+		// It means something on success only.
 		out[i].imm = !wc[i].status && (wc[i].wc_flags & IBV_WC_WITH_IMM) ? be32toh(wc[i].imm_data) : 0;
 	}
 	return got;
@@ -218,10 +203,10 @@ vb_mr *vb_mr_new(vb_device *d, uint64_t at, uint64_t len, int remote, uint32_t *
 	}
 	*lkey = m->lkey;
 	*rkey = m->rkey;
-	return (vb_mr *)m;
+	return m;
 }
 
-int vb_mr_free(vb_mr *m) { return lib.ibv_dereg_mr(&m->mr); }
+int vb_mr_free(vb_mr *m) { return lib.ibv_dereg_mr(m); }
 
 vb_qp *vb_qp_new(vb_device *d, vb_cq *send, vb_cq *recv, uint32_t max_send, uint32_t max_recv,
 	uint32_t *max_inline, const vb_path *path, uint32_t *qpn, int *error) {
@@ -232,8 +217,8 @@ vb_qp *vb_qp_new(vb_device *d, vb_cq *send, vb_cq *recv, uint32_t max_send, uint
 	for (uint32_t want = *max_inline;; want /= 2) {
 		memset(&init, 0, sizeof init);
 		init.qp_type = IBV_QPT_RC;
-		init.send_cq = &send->cq;
-		init.recv_cq = &recv->cq;
+		init.send_cq = send;
+		init.recv_cq = recv;
 		init.cap.max_send_wr = max_send;
 		init.cap.max_recv_wr = max_recv;
 		init.cap.max_send_sge = 1;
@@ -257,7 +242,7 @@ vb_qp *vb_qp_new(vb_device *d, vb_cq *send, vb_cq *recv, uint32_t max_send, uint
 		lib.ibv_destroy_qp(q);
 		return NULL;
 	}
-	return (vb_qp *)q;
+	return q;
 }
 
 int vb_qp_connect(vb_qp *q, const vb_path *path, const vb_end *own, const vb_end *peer) {
@@ -279,7 +264,7 @@ int vb_qp_connect(vb_qp *q, const vb_path *path, const vb_end *own, const vb_end
 		attr.ah_attr.grh.hop_limit = 64;
 		attr.ah_attr.grh.traffic_class = path->traffic_class;
 	}
-	int e = lib.ibv_modify_qp(&q->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+	int e = lib.ibv_modify_qp(q, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 		IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (e) return e;
 	memset(&attr, 0, sizeof attr);
@@ -290,7 +275,7 @@ int vb_qp_connect(vb_qp *q, const vb_path *path, const vb_end *own, const vb_end
 	// 7 would be for ever, on Soft-RoCE at least: a dead peer would never be noticed.
 	attr.retry_cnt = path->retry < 6 ? path->retry : 6;
 	attr.rnr_retry = attr.retry_cnt;
-	return lib.ibv_modify_qp(&q->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
+	return lib.ibv_modify_qp(q, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
 		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
 }
 
@@ -298,10 +283,10 @@ int vb_qp_break(vb_qp *q) {
 	struct ibv_qp_attr attr;
 	memset(&attr, 0, sizeof attr);
 	attr.qp_state = IBV_QPS_ERR;
-	return lib.ibv_modify_qp(&q->qp, &attr, IBV_QP_STATE);
+	return lib.ibv_modify_qp(q, &attr, IBV_QP_STATE);
 }
 
-int vb_qp_free(vb_qp *q) { return lib.ibv_destroy_qp(&q->qp); }
+int vb_qp_free(vb_qp *q) { return lib.ibv_destroy_qp(q); }
 
 static const enum ibv_wr_opcode opcodes[] = {
 	[VB_READ] = IBV_WR_RDMA_READ, [VB_WRITE] = IBV_WR_RDMA_WRITE,
@@ -352,7 +337,7 @@ int vb_post(vb_qp *q, vb_op *ops, int n, int *posted) {
 			fill(&wr[i], &sge[i], &ops[*posted + i]);
 			wr[i].next = i + 1 < k ? &wr[i + 1] : NULL;
 		}
-		int e = ibv_post_send(&q->qp, wr, &bad);
+		int e = ibv_post_send(q, wr, &bad);
 		if (e) {
 			if (bad >= wr && bad < wr + k) *posted += bad - wr;
 			return e < 0 ? failed() : e;
@@ -377,7 +362,7 @@ int vb_post_recv(vb_qp *q, uint64_t id, uint64_t at, uint32_t len, uint32_t lkey
 			wr[i].num_sge = len ? 1 : 0;
 			wr[i].next = i + 1 < k ? &wr[i + 1] : NULL;
 		}
-		int e = ibv_post_recv(&q->qp, wr, &bad);
+		int e = ibv_post_recv(q, wr, &bad);
 		if (e) return e < 0 ? failed() : e;
 		done += k;
 	}
@@ -391,9 +376,9 @@ int vb_loop(vb_qp *q, vb_cq *cq, vb_op *op, int n) {
 		struct ibv_wc wc;
 		fill(&wr, &sge, op);
 		wr.send_flags |= IBV_SEND_SIGNALED;
-		int e = ibv_post_send(&q->qp, &wr, &bad), got;
+		int e = ibv_post_send(q, &wr, &bad), got;
 		if (e) return e;
-		while ((got = ibv_poll_cq(&cq->cq, 1, &wc)) == 0) {
+		while ((got = ibv_poll_cq(cq, 1, &wc)) == 0) {
 		}
 		if (got < 0) return EIO;
 		if (wc.status) return 1000 + wc.status;

@@ -1,5 +1,5 @@
 // The C side of fabric/verbs: libibverbs, loaded when the program runs, behind
-// a narrow interface that has none of its types. Nothing here keeps a pointer
+// a narrow interface that needs none of its headers. Nothing here keeps a pointer
 // to Go memory. Functions that return int return 0 or an errno, unless they say else.
 
 #ifndef DECLOCK_VERBS_SHIM_H
@@ -8,16 +8,16 @@
 #include <stdint.h>
 
 typedef struct vb_device vb_device;   // an open device, with a protection domain
-typedef struct vb_channel vb_channel; // a completion channel
-typedef struct vb_cq vb_cq;           // a completion queue
-typedef struct vb_mr vb_mr;           // a memory region
-typedef struct vb_qp vb_qp;           // a reliable connection
+typedef struct ibv_comp_channel vb_channel; // a completion channel
+typedef struct ibv_cq vb_cq;           // a completion queue
+typedef struct ibv_mr vb_mr;           // a memory region
+typedef struct ibv_qp vb_qp;           // a reliable connection
 
 // What a device can do.
 typedef struct {
-	uint32_t max_qp_wr, max_cqe, max_rd_atomic, max_init_rd_atomic;
+	uint32_t max_cqe, max_rd_atomic, max_init_rd_atomic;
 	uint32_t atomic; // 0: no atomics, 1: among the device's own, 2: with CPUs too
-	uint32_t vendor_id, vendor_part_id;
+	uint32_t vendor_id;
 	uint64_t max_mr_size;
 } vb_caps;
 
@@ -56,7 +56,8 @@ typedef struct {
 // A completion. status is an IBV_WC_ value, 0 for success.
 typedef struct {
 	uint64_t id;
-	uint32_t status, len, imm, vendor;
+	uint32_t status, imm, vendor;
+	uint32_t pad;
 } vb_wc;
 
 // vb_load loads libibverbs, once. It returns 0, or what is wrong: 1 no headers

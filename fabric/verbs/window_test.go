@@ -163,7 +163,7 @@ func TestBrokenLanesSendNothing(t *testing.T) {
 	l.mu.Lock() // nobody replaces it meanwhile
 	l.breaks()
 	var w [1]wrOp
-	w[0].set(0, wrWrite, r.base+page.Offset(), r.key(page.Offset()))
+	w[0].kind, w[0].remote, w[0].rkey = wrWrite, r.base+page.Offset(), r.key(page.Offset())
 	w[0].setLocal(unsafe.Pointer(unsafe.SliceData(buf)), len(buf), p.(*port).Arena.Key(buf))
 	_, err = l.q.post(w[:]) // it may be refused, or flushed
 	t.Logf("posted: %v", err)
