@@ -134,7 +134,7 @@ func (o *Options) serveHTTP(l *life) (httpServer, error) {
 	if o.HTTP == "" {
 		return httpServer{}, nil
 	}
-	s, err := web.Start(web.Options{Addr: o.HTTP, Pprof: o.Pprof, Healthy: func() error { return nil }, Ready: l.usable})
+	s, err := web.Start(web.Options{Addr: o.HTTP, Pprof: o.Pprof, Ready: l.usable})
 	if err != nil {
 		return httpServer{}, err
 	}

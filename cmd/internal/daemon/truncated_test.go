@@ -4,12 +4,14 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
@@ -58,7 +60,9 @@ func truncatedMN(t *testing.T, at scheme.Cluster, m scheme.Memory, path string) 
 		}
 		_, _ = io.Copy(io.Discard, r)
 	}()
-	err := RunMN(t.Context(), MNConfig{Cluster: at, Memory: m, Options: Options{Log: slog.New(slog.DiscardHandler)}}, w)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a node that does not notice serves until then
+	defer cancel()
+	err := RunMN(ctx, MNConfig{Cluster: at, Memory: m, Options: Options{Log: slog.New(slog.DiscardHandler)}}, w)
 	if text := cmp.Or(err, io.EOF).Error(); exit.Of(err) != exit.NodeLost || !strings.Contains(text, path) {
 		t.Errorf("%v (code %v), want %v and %s", err, exit.Of(err), exit.NodeLost, path)
 	}

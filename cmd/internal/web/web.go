@@ -1,14 +1,14 @@
-// Package web is what a daemon shows over HTTP: whether it lives and can be used, its metrics, its status, and profiles.
+// Package web serves what a daemon shows over HTTP: whether it runs and can be used, its metrics, its status, and profiles.
 //
-//	/healthz        200 as long as the process can go on; 503 when it should be started anew
-//	/readyz         200 when it can be used; 503 with the reason while it starts, drains or misses something
+//	/healthz        liveness: 200 as long as the process answers; a restart would not help against what /readyz reports
+//	/readyz         readiness: 200 when it can be used; 503 with the reason while it starts, drains or misses something
 //	/metrics        for Prometheus
 //	/status         JSON, as "declock status" shows it
 //	/debug/pprof/   if it was asked for
 //
-// The server outlives the node that it shows: it says that the node starts, and that it drains.
+// The server starts before the node and ends after it, so that /readyz can report that the node starts or drains.
 //
-// There is no authentication: it is for an address that only those reach who may know. It changes nothing.
+// There is no authentication: bind it to an address that only monitoring reaches. Nothing here changes the node.
 package web
 
 import (
@@ -28,10 +28,9 @@ import (
 
 // Options of a server.
 type Options struct {
-	Addr    string // host:port
-	Pprof   bool
-	Healthy func() error // why the process should be started anew; nil: it is well
-	Ready   func() error // why it cannot be used; nil: it can
+	Addr  string // host:port
+	Pprof bool
+	Ready func() error // why the node cannot be used; nil: it can
 }
 
 // A Server serves until Close.
@@ -41,10 +40,10 @@ type Server struct {
 	shown shown
 }
 
-// A shown is what there is to show of the node itself: nothing while it starts and when it has left. It is a collector of which nobody
-// knows before what it has.
+// A shown is the status and metrics of the node: none while it starts and after it has left. As a collector it is unchecked: its metrics
+// are not described in advance.
 type shown struct {
-	mu      sync.RWMutex // held while it is shown
+	mu      sync.RWMutex // held for reading during a scrape or a request
 	status  func() any
 	metrics []prometheus.Collector
 }
@@ -89,8 +88,8 @@ func Start(o Options) (*Server, error) {
 	reg.MustRegister(&s.shown)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", say(o.Healthy))
-	mux.HandleFunc("GET /readyz", say(o.Ready))
+	mux.HandleFunc("GET /healthz", report(func() error { return nil }))
+	mux.HandleFunc("GET /readyz", report(o.Ready))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		status, ok := s.shown.get()
 		if !ok {
@@ -117,7 +116,7 @@ func Start(o Options) (*Server, error) {
 // Show shows a status and metrics from now on, until Hide.
 func (s *Server) Show(status func() any, c ...prometheus.Collector) { s.shown.set(status, c) }
 
-// Hide ends Show: when it returns, nobody uses the collectors any more.
+// Hide ends Show: when it returns, no scrape uses the collectors any more.
 func (s *Server) Hide() { s.shown.set(nil, nil) }
 
 // Addr returns the address on which it listens.
@@ -131,9 +130,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-func say(why func() error) http.HandlerFunc {
+// report answers 503 with the error of check, or 200 without one.
+func report(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if err := why(); err != nil {
+		if err := check(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
