@@ -10,13 +10,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/hier"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/mn"
 )
@@ -32,8 +30,8 @@ var (
 // ErrClosed: what was called, or its session or cluster, has been closed.
 var ErrClosed = fabric.ErrClosed
 
-// ErrMemoryLost: a memory node has come back without the memory that it had. Each session, and each client of a store or
-// tree, hears it at least once, from an operation; what was there is gone then: locks are free, stores and trees empty. After it, all goes on.
+// ErrMemoryLost: a memory node has come back without the memory that it had. An operation of each session, and of each client of a store or
+// tree, fails with it at least once. What was there is gone then: locks are free, stores and trees are empty. Later operations succeed.
 var ErrMemoryLost = cn.ErrMemoryLost
 
 // A Cluster is this process's membership of a cluster: it is one compute node
@@ -42,70 +40,19 @@ type Cluster struct {
 	node    *cn.Node
 	private *mn.Node // the memory node of a cluster of this process alone
 
-	report   func(error)     // errors in the background; nil: nobody
+	report   func(error)     // is called with errors in the background; nil: none
 	creating memory.Creating // root entries
-	opening  chan struct{}   // has room for one who opens a store or tree
+	opening  chan struct{}   // full while a store or tree is opened or dropped
+
+	reclaimer *reclaimer // from the first store or tree on; guarded by opening
 
 	mu       sync.Mutex
 	open     map[collectionKey]collection
-	dropped  []collection // that somebody has dropped, until they are let go
+	dropped  []collection // until they are let go
 	locks    map[string]*Locks
-	sessions map[*Session]struct{} // that are open
+	sessions map[*Session]struct{} // open ones
 	closing  bool                  // Close has begun: nothing is opened any more
-	lost     []fabric.MemID        // memories that were lost, in the order of the losses
-	keeper   *keeper               // from the first store or tree on; guarded by opening
-}
-
-// Option changes how Open joins a cluster.
-type Option func(*options)
-
-type options struct {
-	policy string
-	size   uint64
-	dir    string
-	key    uint64
-	cfg    cn.Config
-
-	memoryLost func(fabric.MemID)
-}
-
-// WithPolicy chooses how locks pass between the clients of a compute node and
-// those of others: one of hier.PolicyNames. All compute nodes of a cluster
-// should have the same.
-func WithPolicy(name string) Option { return func(o *options) { o.policy = name } }
-
-// WithMemory sets the bytes of memory of a private cluster ("shm:"). Default 256 MiB;
-// only what is used takes memory of the machine.
-func WithMemory(bytes uint64) Option { return func(o *options) { o.size = bytes } }
-
-// WithDir sets where the files of shm clusters are; default /dev/shm.
-func WithDir(dir string) Option { return func(o *options) { o.dir = dir } }
-
-// WithKey sets the access key of the cluster's memory, if it is not the
-// one that the user can read there.
-func WithKey(key uint64) Option { return func(o *options) { o.key = key } }
-
-// WithReport sets who is told of errors in the background. Default: nobody.
-func WithReport(f func(error)) Option { return func(o *options) { o.cfg.Report = f } }
-
-// WithOnLoss sets who is told of each lock that a session of this process holds, and that has been lost:
-// its memory node has restarted, or the cluster has declared this compute node dead.
-// Others may hold the lock before this process calls Unlock: after a restart of the memory node as soon as f has returned (with shm: when this
-// process has unlocked it). Nothing that the session still writes to the lock's memory node arrives, but what it writes to other memory nodes after
-// a restart does. So stop changing there, and outside of the cluster, what the lock protects when f is called, or let the
-// resource refuse older fencing tokens (lock.Loss.Token). f is called by any goroutine, and must neither wait nor use the cluster;
-// Unlock tells too (lock.ErrLost). It is called as soon as this process finds out, at a
-// failed operation or within a second. A panic in f ends f only: it is reported (WithReport), or else logged.
-func WithOnLoss(f func(lock.Loss)) Option { return func(o *options) { o.cfg.OnLoss = f } }
-
-// WithOnMemoryLost sets who is told of each memory node that has come back without its memory (ErrMemoryLost), once: by then
-// nothing of this process has reached the new memory. f is called by any goroutine, and must neither wait nor use the cluster.
-func WithOnMemoryLost(f func(fabric.MemID)) Option { return func(o *options) { o.memoryLost = f } }
-
-// WithLease sets how long a lock should be held at most. Who holds one for longer is reported
-// to the function of WithReport, within a second or so (lock.ErrOverdue); it goes on holding it. 0, the default: for ever.
-func WithLease(d time.Duration) Option {
-	return func(o *options) { o.cfg.LeaseNs = fabric.Time(d.Nanoseconds()) }
+	lost     []fabric.MemID        // memory nodes that lost their memory, in the order of the losses
 }
 
 // A Joiner makes this process a compute node of the cluster that the part of
@@ -169,20 +116,6 @@ func OpenNode(f fabric.Node, opts ...Option) (*Cluster, error) {
 	return c.start(f, o)
 }
 
-// applied returns the defaults with options.
-func applied(opts []Option) (*options, error) {
-	o := &options{policy: hier.DefaultPolicy, size: 256 << 20}
-	for _, f := range opts {
-		f(o)
-	}
-	policy, err := hier.ParsePolicy(o.policy)
-	if err != nil {
-		return nil, fmt.Errorf("declock: %w", err)
-	}
-	o.cfg.Policy, o.cfg.Flat = policy, policy.Kind == hier.Flat
-	return o, nil
-}
-
 func newCluster() *Cluster {
 	return &Cluster{opening: make(chan struct{}, 1), open: map[collectionKey]collection{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
 }
@@ -225,11 +158,11 @@ func (c *Cluster) join(ctx context.Context, scheme, rest string, o *options) (fa
 	return j(ctx, rest)
 }
 
-// flatParticipants is how many sessions a private cluster has room for in its lock
-// queues with the policy "cql", where each is a participant.
+// flatParticipants is how many sessions the lock queues of a private cluster have room for
+// with the policy "cql", where each session is a participant.
 const flatParticipants = 256
 
-// joinPrivate starts a memory node in this process and joins its cluster, of which no file has a name then: nothing is left of it however the
+// joinPrivate starts a memory node in this process and joins its cluster. Its files have no names then: nothing is left of it however the
 // process ends.
 func (c *Cluster) joinPrivate(ctx context.Context, so shm.Options, o *options) (fabric.Node, error) {
 	srv, err := c.startPrivate(&so, o)
@@ -279,15 +212,15 @@ func (c *Cluster) closePrivate() error {
 // Node returns the compute node underneath, for tools.
 func (c *Cluster) Node() *cn.Node { return c.node }
 
-// Close gives memory that this compute node keeps free back, and leaves the
+// Close gives back memory that this compute node keeps free, and leaves the
 // cluster. No session may be in use: an operation that waits ends with ErrClosed, and the error says so (ErrInUse); others get the locks of
-// such a session as if this process had crashed. Locks that other sessions hold still are released, and the error names them (ErrHeld).
-// Once Close has begun nothing is opened any more: such calls are ErrClosed.
+// such a session as if this process had crashed. Locks that idle sessions hold are released, and the error names them (ErrHeld).
+// Once Close has begun, calls that would open something fail with ErrClosed.
 func (c *Cluster) Close() error {
 	held := c.releaseSessions()
-	err := errors.Join(c.endKeeper(), c.drain())
+	err := errors.Join(c.stopReclaimer(), c.drain())
 	if c.private != nil || errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, cn.ErrMemoryLost) {
-		err = nil // there is nothing to give back to
+		err = nil // nothing takes the memory back
 	}
 	return errors.Join(held, err, c.node.Close(), c.closePrivate())
 }

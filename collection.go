@@ -14,7 +14,7 @@ import (
 	"github.com/declock/declock/memory"
 )
 
-// A collection is a store or tree that this process has open: see objstore.Store and btree.Tree.
+// A collection is a store or tree that this process has open; its methods are those of objstore.Store and btree.Tree.
 type collection interface {
 	MemoryLost(mn fabric.MemID)
 	Dropped() bool
@@ -35,20 +35,6 @@ type collectionClient interface {
 type collectionKey struct {
 	kind memory.Kind
 	name string
-}
-
-// losses are how many losses of a store or tree a process has been notified of by a client that it has opened.
-type losses struct{ notified atomic.Uint32 }
-
-// notify returns ErrMemoryLost if there are losses that nobody has been notified of. now are those that there are, and err is that of opening a client.
-func (l *losses) notify(now uint32, err error) error {
-	if err != nil && !errors.Is(err, ErrMemoryLost) {
-		return err
-	}
-	if l.notified.Swap(now) != now && err == nil {
-		err = ErrMemoryLost
-	}
-	return err
 }
 
 // openCollection returns the collection with a name that this process has open, or opens it: open does that, given all memory nodes of the cluster.
@@ -76,14 +62,14 @@ func openCollection[T collection](ctx context.Context, c *Cluster, key collectio
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, mn := range c.lost[lost:] { // while it was opened
+	for _, mn := range c.lost[lost:] { // lost while it was opened
 		x.MemoryLost(mn)
 	}
 	c.open[key] = x
 	return x, nil
 }
 
-// nodesOf returns the memory nodes of a collection: those that are given, those that it has, which memory nodes may have joined since, or all.
+// nodesOf returns the memory nodes of a collection: those that are given, or those that it was made with, or, if it is not there, all.
 func nodesOf(given, all []fabric.MemID, port fabric.Port, name string, find func(fabric.Port, string, []fabric.MemID) ([]fabric.MemID, error)) ([]fabric.MemID, error) {
 	if len(given) > 0 {
 		return given, nil
@@ -141,31 +127,31 @@ func (c *Cluster) dropCollection(ctx context.Context, key collectionKey, drop fu
 	})
 }
 
-// beginOpen begins the opening or dropping of a store or tree, and returns what ends it: one at a time, since a compute node opens each once.
+// beginOpen begins to open or drop a store or tree, and returns what ends it. One is opened at a time, since a compute node opens each once.
 func (c *Cluster) beginOpen(ctx context.Context) (end func(), err error) {
 	select {
 	case c.opening <- struct{}{}:
 	case <-ctx.Done():
 		return nil, cn.Ended(ctx)
 	}
-	if err := c.startKeeper(); err != nil {
+	if err := c.startReclaimer(); err != nil {
 		<-c.opening
 		return nil, err
 	}
 	return func() { <-c.opening }, nil
 }
 
-// losses returns how many memories have been lost.
+// losses returns how many memory nodes have lost their memory so far.
 func (c *Cluster) losses() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.lost)
 }
 
-// dead returns the numbers of compute nodes that nobody has.
+// dead returns the numbers that no live compute node has.
 func (c *Cluster) dead() fabric.CNSet { return c.node.Fabric().View().Dead() }
 
-// memoryLost notifies what this process has open that a memory node has lost its memory.
+// memoryLost notifies the stores and trees that this process has open that a memory node has lost its memory.
 func (c *Cluster) memoryLost(mn fabric.MemID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,11 +169,11 @@ func (c *Cluster) memory() (ids []fabric.MemID) {
 	return ids
 }
 
-// closeLetGo is how long Close waits at most for what has been dropped to be let go. What is not by then comes back when another process opens the cluster.
+// closeLetGo is how long Close waits at most until what has been dropped is let go. The rest comes back when another process opens the cluster.
 const closeLetGo = 2 * time.Second
 
-// drain gives free memory that this compute node keeps of its stores and trees back to
-// the memory nodes, and closes them. The keeper has ended.
+// drain closes the stores and trees, and gives free memory that this compute node keeps of them back to
+// the memory nodes. The reclaimer has ended.
 func (c *Cluster) drain() error {
 	c.mu.Lock()
 	open, gone := c.open, c.dropped
@@ -207,18 +193,18 @@ func (c *Cluster) drain() error {
 	var errs []error
 	for key, x := range open {
 		cl, err := x.opened(s.Locker())
-		if key.kind == memory.KindStore && errors.Is(err, ErrMemoryLost) { // what it has of other memory nodes is there still
+		if key.kind == memory.KindStore && errors.Is(err, ErrMemoryLost) { // its parts on other memory nodes are still there
 			cl, err = x.opened(s.Locker())
 		}
 		if err == nil {
 			err = cl.Leave()
 			cl.Close()
 		}
-		if !dropped(err) { // then there is nothing to give back, and the memory comes back when this process has left
+		if !dropped(err) { // the memory of a dropped one comes back when this process has left
 			errs = append(errs, err)
 		}
 	}
-	for until := time.Now().Add(closeLetGo); len(gone) > 0 && time.Now().Before(until); time.Sleep(keeperLooks) {
+	for until := time.Now().Add(closeLetGo); len(gone) > 0 && time.Now().Before(until); time.Sleep(viewEvery) {
 		gone = slices.DeleteFunc(gone, func(x collection) bool {
 			done, err := x.LetGo(s.Locker(), c.node.Fabric().View)
 			return done || err != nil
@@ -227,16 +213,21 @@ func (c *Cluster) drain() error {
 	return errors.Join(errs...)
 }
 
-// clientOf returns a client for the use of a session, which open returns; gone says what is gone if memory has been lost. now are the losses that there are then.
-func clientOf[K collectionClient](s *Session, l *losses, now func() uint32, gone string, open func(lock.Locker) (K, error)) (k K, err error) {
+// clientOf returns a client for the use of a session, opened by open. It fails with ErrMemoryLost if losses, of which there are so many now, are
+// not as many as a client has been notified of before; gone names what is lost then.
+func clientOf[K collectionClient](s *Session, notified *atomic.Uint32, losses func() uint32, gone string, open func(lock.Locker) (K, error)) (k K, err error) {
 	if s.s.Closed() {
 		return k, fmt.Errorf("%w: the session", ErrClosed)
 	}
 	k, err = open(s.Locker())
-	if lost := l.notify(now(), err); lost != nil && err == nil {
+	if err != nil && !errors.Is(err, ErrMemoryLost) {
+		return k, err
+	}
+	now := losses()
+	if notified.Swap(now) != now && err == nil {
 		k.Close()
 		var none K
-		return none, fmt.Errorf("%w: %s are gone", lost, gone)
+		return none, fmt.Errorf("%w: %s are gone", ErrMemoryLost, gone)
 	}
 	return k, err
 }

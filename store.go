@@ -2,6 +2,7 @@ package declock
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -13,7 +14,7 @@ import (
 // Any goroutine may use it.
 type Store struct {
 	*objstore.Store
-	lost losses
+	notified atomic.Uint32 // losses that a client has been notified of
 }
 
 // Store opens the object store with a name, and makes it if there is none.
@@ -32,12 +33,19 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 	})
 }
 
+// DropStore removes the object store with a name, with all that is in it. The name is free at once. In this process the store is objstore.ErrDropped from then on.
+// Other processes that have it open notice within about a second; until then they work on the dropped store. Each process lets go of the memory
+// some seconds later, when no operation on the store is under way there, and the last one gives it back. The next drop, or the next Open, passes over processes that have crashed.
+func (c *Cluster) DropStore(ctx context.Context, name string) error {
+	return c.dropCollection(ctx, collectionKey{memory.KindStore, name}, objstore.Drop)
+}
+
 // Client returns the store for the use of a session: an objstore.Cache. Like the session it
 // is used by one goroutine at a time. Its waits for locks are bounded by
 // Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the store
 // has been lost since the last client was opened, or since the store was; the next call succeeds.
 func (st *Store) Client(s *Session) (*objstore.Client, error) {
-	return clientOf(s, &st.lost, st.Losses, "objects of the store", st.Store.Client)
+	return clientOf(s, &st.notified, st.Losses, "objects of the store", st.Store.Client)
 }
 
 func (st *Store) opened(l lock.Locker) (collectionClient, error) { return st.Store.Client(l) }

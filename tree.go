@@ -3,6 +3,7 @@ package declock
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
@@ -14,7 +15,7 @@ import (
 // Any goroutine may use it.
 type Tree struct {
 	*btree.Tree
-	lost losses
+	notified atomic.Uint32 // losses that a client has been notified of
 }
 
 // Tree opens the index with a name, and makes it if there is none. cfg says how (the zero
@@ -31,11 +32,16 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 	})
 }
 
+// DropTree removes the tree with a name, as DropStore removes a store: processes that have it open get btree.ErrDropped.
+func (c *Cluster) DropTree(ctx context.Context, name string) error {
+	return c.dropCollection(ctx, collectionKey{memory.KindTree, name}, btree.Drop)
+}
+
 // Client returns the tree for the use of a session. Like the session it is used by one goroutine at a
 // time. Its waits for locks are bounded by Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the tree
 // has been lost since the last client was opened, or since the tree was; the next call succeeds.
 func (t *Tree) Client(s *Session) (*btree.Client, error) {
-	return clientOf(s, &t.lost, t.Losses, fmt.Sprintf("the keys of tree %q", t.Name()), t.Tree.Client)
+	return clientOf(s, &t.notified, t.Losses, fmt.Sprintf("the keys of tree %q", t.Name()), t.Tree.Client)
 }
 
 func (t *Tree) opened(l lock.Locker) (collectionClient, error) { return t.Tree.Client(l) }

@@ -10,8 +10,8 @@ import (
 	"github.com/declock/declock/memory"
 )
 
-// region returns the region of a memory node, or nil.
-func (n *Node) region(mn fabric.MemID) *memory.Region {
+// Region returns the region of a memory node, or nil if the node has not reached it yet.
+func (n *Node) Region(mn fabric.MemID) *memory.Region {
 	for _, r := range n.Regions() {
 		if r.Memory() == mn {
 			return r
@@ -43,7 +43,7 @@ func memoryOf(f fabric.Node) []fabric.Memory {
 func (n *Node) Refresh(p fabric.Port) error {
 	var down error
 	for _, m := range n.fab.Memory() {
-		if n.region(m.ID) != nil {
+		if n.Region(m.ID) != nil {
 			continue
 		}
 		r, err := memory.Open(p, m.ID)
@@ -67,7 +67,7 @@ func (n *Node) Refresh(p fabric.Port) error {
 
 // add adds a region. If the node knows the memory node, another goroutine was faster; what that has read may be lost since.
 func (n *Node) add(r *memory.Region) error {
-	if old := n.region(r.Memory()); old != nil && r.Birth() <= old.Birth() {
+	if old := n.Region(r.Memory()); old != nil && r.Birth() <= old.Birth() {
 		return nil
 	}
 	lost, err := n.replace(r)

@@ -30,9 +30,9 @@ type Config struct {
 	// Report is told what goes wrong in the agent; nil: nobody. Each error may be told
 	// by another goroutine.
 	Report func(error)
-	// LeaseNs is how long a lock may be held before Report hears of it (lock.ErrOverdue): the
+	// HoldWarningNs is how long a lock may be held before Report hears of it (lock.ErrOverdue): the
 	// agent looks when it synchronises the clock. 0: for ever.
-	LeaseNs fabric.Time
+	HoldWarningNs fabric.Time
 	// OnLoss is told of each hold that becomes invalid: its memory node has restarted, or the
 	// cluster has declared this compute node dead. It is called by whichever goroutine finds that out,
 	// and must neither wait nor use the node. nil: nobody. The holder learns at Release, too. A panic in it is reported (ErrPanic).
@@ -92,7 +92,7 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 	first := n.regions[0]
 	n.hcfg = hier.Config{
 		Layout: cql.Layout{CapacityBits: first.CapacityLog2(), VersionBits: first.VersionBits()},
-		CQL:    cfg.CQL, Verify: n.verify, Lowest: memory.Lowest, LeaseNs: cfg.LeaseNs,
+		CQL:    cfg.CQL, Verify: n.verify, Lowest: memory.Lowest, LeaseNs: cfg.HoldWarningNs,
 	}
 	if err := n.hcfg.Layout.Validate(); err != nil {
 		return nil, err

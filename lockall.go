@@ -27,8 +27,8 @@ type Guards struct{ held []Guard }
 // LockAll acquires several locks, all or none: if one cannot be had, because ctx ends or the
 // fabric fails, those that were acquired before it are released, and the error names it.
 // They are acquired in the order of their addresses, so that sessions that use LockAll, each for all locks that
-// it holds at a time, never wait for each other in a circle; whoever holds another lock already
-// needs an order of his own, and a ctx with a deadline. A lock that is named twice is
+// it holds at a time, never wait for each other in a circle. A session that already holds another lock
+// needs an order of its own, and a ctx with a deadline. A lock that is named twice is
 // acquired once, exclusively if one of the two is exclusive, and with the shorter timeout.
 func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	var g Guards
@@ -37,11 +37,10 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 			return g, fmt.Errorf("%w: Mode of %v is %d", ErrMode, w.ID, w.Mode)
 		}
 	}
-	wants, err := s.found(wants)
+	sorted, err := s.inOrder(wants)
 	if err != nil {
 		return g, err
 	}
-	sorted := inOrder(wants)
 	for _, w := range sorted {
 		r := lock.Request{Mode: w.Mode.mode()}
 		if now := s.s.Port().Now(); w.Timeout > 0 && fabric.Time(w.Timeout) < fabric.Forever-now {
@@ -57,11 +56,11 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	return g, nil
 }
 
-// found returns the wants with the addresses of locks whose memory node was down when At was called: the order goes by addresses.
-func (s *Session) found(wants []Want) ([]Want, error) {
-	wants = slices.Clone(wants)
-	for i := range wants {
-		id := &wants[i].ID
+// inOrder sorts locks by address, each once. It finds the addresses of locks whose memory node was down when At was called.
+func (s *Session) inOrder(wants []Want) ([]Want, error) {
+	sorted := slices.Clone(wants)
+	for i := range sorted {
+		id := &sorted[i].ID
 		if id.addr != 0 || id.of == nil || id.of.c != s.c {
 			continue
 		}
@@ -73,12 +72,6 @@ func (s *Session) found(wants []Want) ([]Want, error) {
 		}
 		*id = id.of.At(id.n)
 	}
-	return wants, nil
-}
-
-// inOrder sorts locks by address, each once.
-func inOrder(wants []Want) []Want {
-	sorted := slices.Clone(wants)
 	slices.SortFunc(sorted, func(a, b Want) int {
 		return cmp.Or(cmp.Compare(a.ID.addr, b.ID.addr), cmp.Compare(b.Mode, a.Mode)) // exclusive first
 	})
@@ -90,7 +83,7 @@ func inOrder(wants []Want) []Want {
 			last.Timeout = w.Timeout
 		}
 	}
-	return once
+	return once, nil
 }
 
 // Token returns the fencing token of one of the locks. It panics if that is not among them.

@@ -23,7 +23,7 @@ func (p *downPort) Do(ops []fabric.Op) error {
 	return p.Port.Do(ops)
 }
 
-// What a process has left half made, because the memory node was down, it frees in the background when that is up.
+// A process frees in the background what it has left half made because the memory node was down.
 func TestHalfMadeIsFreedInTheBackground(t *testing.T) {
 	c, err := Open(context.Background(), "shm:")
 	if err != nil {
@@ -40,7 +40,7 @@ func TestHalfMadeIsFreedInTheBackground(t *testing.T) {
 	if !errors.Is(err, fabric.ErrNodeDown) || !c.creating.Left(r.Memory()) {
 		t.Fatalf("error %v, left %v", err, c.creating.Left(r.Memory()))
 	}
-	if err := c.keepLeft(); err != nil {
+	if err := c.reclaimHalfMade(); err != nil {
 		t.Fatal(err)
 	}
 	for until := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {

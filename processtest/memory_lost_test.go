@@ -1,13 +1,12 @@
 //go:build linux
 
-package declock_test
+package processtest
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"syscall"
 	"testing"
@@ -15,30 +14,11 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
-	"github.com/declock/declock/fabric/shm"
-	"github.com/declock/declock/mn"
 	"github.com/declock/declock/objstore"
 )
 
-// serveWithoutKeep is a memory node whose memory does not outlive its process.
-func serveWithoutKeep(dir string) error {
-	o := killedCluster(dir)
-	o.Keep = false
-	srv, err := shm.Serve(o)
-	if err != nil {
-		return err
-	}
-	n, err := mn.Start(srv, mn.Config{Participants: shm.DefaultMaxCN})
-	if err != nil {
-		return err
-	}
-	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	return n.Close()
-}
-
 // goOn uses a lock, a store and a tree over and over. It says "works" and a fencing token when all three work, then "lost"
-// when it is told of a loss, and so on.
+// when it is notified of a loss, and so on.
 func goOn(dir string) error {
 	ctx := context.Background()
 	c, err := declock.Open(ctx, "shm:killed", declock.WithDir(dir))
@@ -103,7 +83,7 @@ func once(ctx context.Context, s *declock.Session, l *declock.Locks, k *objstore
 }
 
 // A memory node whose memory ends with its process is killed under clients of several processes, and started again, twice: all go on
-// by themselves, are told, and get greater tokens.
+// by themselves, are notified, and get greater tokens.
 func TestKilledMemoryNodeWithoutItsMemory(t *testing.T) {
 	dir := t.TempDir()
 	server := startChild(t, "serve-without-keep", dir)

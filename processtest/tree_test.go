@@ -1,11 +1,13 @@
-package declock_test
+//go:build linux
+
+package processtest
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock"
@@ -14,55 +16,37 @@ import (
 	"github.com/declock/declock/mn"
 )
 
-// treeChildDir is the directory of the cluster that a child process is to join.
-const treeChildDir = "DECLOCK_TREE_CHILD"
-
-// TestTreeChild is the body of the child processes of TestTreeProcesses: it puts keys, says each when it is put, and deletes
-// some that nobody waits for.
-func TestTreeChild(t *testing.T) {
-	dir := os.Getenv(treeChildDir)
-	if dir == "" {
-		t.Skip("runs as a child of TestTreeProcesses")
-	}
+// put puts keys in the tree, says each when it is put, and puts and deletes others meanwhile.
+func put(dir string) error {
 	c, err := declock.Open(context.Background(), "shm:trees", declock.WithDir(dir))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	_, tc := treeClient(t, c)
+	tc, err := treeClient(c)
+	if err != nil {
+		return err
+	}
 	for i := range 400 {
 		key := fmt.Sprintf("%04d-%d", i*7%400, os.Getpid())
-		if err := tc.Put([]byte(key), []byte(key)); err != nil {
-			t.Fatal(err)
-		}
-		gone := []byte(fmt.Sprintf("%04d-%d-gone", i*13%400, os.Getpid()))
-		if err := tc.Put(gone, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := tc.Delete(gone); err != nil {
-			t.Fatal(err)
+		gone := fmt.Appendf(nil, "%04d-%d-gone", i*13%400, os.Getpid())
+		if err := errors.Join(tc.Put([]byte(key), []byte(key)), tc.Put(gone, nil), tc.Delete(gone)); err != nil {
+			return err
 		}
 		fmt.Println("put", key)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	return c.Close()
 }
 
-func treeClient(t *testing.T, c *declock.Cluster) (*declock.Session, *btree.Client) {
-	t.Helper()
+func treeClient(c *declock.Cluster) (*btree.Client, error) {
 	tr, err := c.Tree(context.Background(), "trees", btree.Config{MaxKey: 32, NodeSize: 512, MaxInline: 32})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	s, err := c.Session()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	tc, err := tr.Client(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, tc
+	return tr.Client(s)
 }
 
 // Real processes on one tree, one of which is killed at work: nothing that was acknowledged is lost, and the
@@ -87,10 +71,14 @@ func TestTreeProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, tc := treeClient(t, c)
+	tc, err := treeClient(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	acked := make(chan []string)
 	for i := range 3 {
-		go func() { acked <- runTreeChild(t, dir, i == 0) }()
+		p := startChild(t, "put", dir)
+		go func() { acked <- p.puts(i == 0) }()
 	}
 	var keys []string
 	for range 3 {
@@ -110,30 +98,18 @@ func TestTreeProcesses(t *testing.T) {
 	}
 }
 
-// runTreeChild runs a child and returns the keys that it said it put. One that is to be killed is so after some.
-func runTreeChild(t *testing.T, dir string, kill bool) (keys []string) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestTreeChild$", "-test.v")
-	cmd.Env = append(os.Environ(), treeChildDir+"="+dir)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		var key string
-		if n, _ := fmt.Sscanf(lines.Text(), "put %s", &key); n == 1 {
+// puts returns the keys that a child says it has put. One that is to be killed is killed after 100.
+func (p *process) puts(kill bool) (keys []string) {
+	for p.lines.Scan() {
+		if key, ok := strings.CutPrefix(p.lines.Text(), "put "); ok {
 			keys = append(keys, key)
 		}
 		if kill && len(keys) == 100 {
-			_ = cmd.Process.Kill()
+			_ = p.cmd.Process.Kill()
 		}
 	}
-	if err := cmd.Wait(); err != nil && !kill {
-		t.Errorf("child: %v", err)
+	if err := p.cmd.Wait(); err != nil && !kill {
+		p.t.Errorf("child: %v, %q", err, p.lines.Text())
 	}
 	return keys
 }

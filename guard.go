@@ -1,0 +1,145 @@
+package declock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/lock"
+)
+
+// A Mode is how a lock is to be held. The zero value is none.
+type Mode uint8
+
+// Shared admits other shared holders; Exclusive admits none.
+const (
+	Shared Mode = 1 + iota
+	Exclusive
+)
+
+// ErrMode: a Mode that is neither Shared nor Exclusive.
+var ErrMode = errors.New("declock: a lock is Shared or Exclusive")
+
+func (m Mode) String() string {
+	if m == 0 {
+		return "no mode"
+	}
+	return m.mode().String()
+}
+
+// mode returns the mode as package lock has it.
+func (m Mode) mode() lock.Mode { return lock.Mode(m - Shared) }
+
+// A Guard is a lock that is held. It is a value; Unlock it once.
+type Guard struct {
+	s      *Session
+	h      *hold
+	serial uint64
+	token  lock.Token
+}
+
+// A hold is the memory of a Guard, which is used again; the serial tells its Guards apart.
+type hold struct {
+	lock.Hold
+	serial uint64
+	next   *hold
+}
+
+// Token returns the fencing token of the grant: every exclusive grant of the
+// lock has a greater one than those before. A resource that refuses older tokens
+// keeps out a holder that has lost the lock without knowing.
+func (g Guard) Token() lock.Token { return g.token }
+
+// Unlock releases the lock. The error is lock.ErrLost if the lock had been taken away, lock.ErrMisuse if it
+// has been unlocked already, else the fabric's. The lock is not held any more.
+func (g Guard) Unlock() error {
+	if g.s == nil {
+		return fmt.Errorf("%w: Unlock of the zero Guard", lock.ErrMisuse)
+	}
+	g.s.use.Begin()
+	err := g.unlock()
+	g.s.use.End()
+	return err
+}
+
+func (g Guard) unlock() error {
+	if g.s.ended && !g.h.Held {
+		return fmt.Errorf("%w: Unlock of a lock that Close of the cluster has released", ErrClosed)
+	}
+	if g.serial != g.h.serial || !g.h.Held {
+		return fmt.Errorf("%w: Unlock of a lock that is not locked", lock.ErrMisuse)
+	}
+	err := g.s.s.Release(&g.h.Hold, nil)
+	g.h.next, g.s.free = g.s.free, g.h
+	return err
+}
+
+// Lock acquires a lock exclusively. If ctx ends first, the error wraps
+// lock.ErrCanceled, the context's error and its cause, and lock.ErrTimeout if that is a deadline; the lock is not held, now or
+// later. Locks are not reentrant: one that the session holds is lock.ErrDeadlock.
+func (s *Session) Lock(ctx context.Context, id LockID) (Guard, error) {
+	return s.acquire(ctx, id, lock.Request{Mode: lock.Exclusive})
+}
+
+// RLock acquires a lock shared with others. One that the session holds, in any mode, is lock.ErrDeadlock.
+func (s *Session) RLock(ctx context.Context, id LockID) (Guard, error) {
+	return s.acquire(ctx, id, lock.Request{Mode: lock.Shared})
+}
+
+// TryLock acquires a lock exclusively if it is free: else lock.ErrBusy.
+func (s *Session) TryLock(id LockID) (Guard, error) {
+	return s.acquire(context.Background(), id, lock.Request{Mode: lock.Exclusive, Try: true})
+}
+
+// TryRLock acquires a lock shared unless another session holds it, or waits for it, exclusively: then lock.ErrBusy.
+func (s *Session) TryRLock(id LockID) (Guard, error) {
+	return s.acquire(context.Background(), id, lock.Request{Mode: lock.Shared, Try: true})
+}
+
+func (s *Session) acquire(ctx context.Context, id LockID, r lock.Request) (Guard, error) {
+	if id.of == nil || id.of.c != s.c || id.of.dropped.Load() {
+		return Guard{}, s.refuse(id)
+	}
+	s.use.Begin()
+	r.Lock = id.addr
+	if r.Lock == 0 {
+		var err error
+		if r.Lock, err = id.of.find(s, id.n); err != nil {
+			s.use.End()
+			return Guard{}, err
+		}
+	}
+	g, err := s.acquireOwn(ctx, r)
+	s.use.End()
+	return g, err
+}
+
+// refuse returns the error for a LockID of another cluster, or of locks that were dropped.
+func (s *Session) refuse(id LockID) error {
+	switch {
+	case id.of == nil:
+		return fmt.Errorf("%w: the zero LockID: Locks.At gives those of locks", ErrLockID)
+	case id.of.c == s.c:
+		return fmt.Errorf("%w: %q: open them anew to make others", ErrDropped, id.of.name)
+	}
+	return fmt.Errorf("%w: %v is of another Cluster of this process: use a Session of that", ErrLockID, id)
+}
+
+func (s *Session) acquireOwn(ctx context.Context, r lock.Request) (Guard, error) {
+	h := s.free
+	if h == nil {
+		h = new(hold)
+		s.all = append(s.all, h)
+	} else {
+		s.free = h.next
+	}
+	if err := s.s.Acquire(ctx, &h.Hold, &r); err != nil {
+		h.next, s.free = s.free, h
+		if errors.Is(err, ErrMemoryLost) {
+			err = errors.Join(err, s.c.remakeLocks(s, r.Lock.MN()))
+		}
+		return Guard{}, err
+	}
+	h.serial++
+	return Guard{s: s, h: h, serial: h.serial, token: h.Token}, nil
+}
