@@ -48,9 +48,9 @@ func TestEverywhere(t *testing.T) {
 			if testing.Short() {
 				stride *= 5
 			}
-			total := Everywhere{}
+			total := faultsEverywhere{}
 			for i, s := range everywhere(x.cns) {
-				e := Everywhere{Base: s, Faults: x.faults, Stride: stride, From: i % stride, Join: x.join}
+				e := faultsEverywhere{Base: s, Faults: x.faults, Stride: stride, From: i % stride, Join: x.join}
 				if err := e.Run(); err != nil {
 					t.Fatal(err)
 				}
@@ -88,7 +88,7 @@ func TestJoinInLeaseEverywhere(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			runs, resets := 0, uint64(0)
 			for i, s := range joinInLease() {
-				e := Everywhere{Base: s, Faults: x.faults, Stride: x.stride, From: i % x.stride}
+				e := faultsEverywhere{Base: s, Faults: x.faults, Stride: x.stride, From: i % x.stride}
 				if err := e.Run(); err != nil {
 					t.Fatal(err)
 				}

@@ -20,8 +20,8 @@ func Example() {
 }
 
 // The scenario of a seed.
-func ExampleRunFaults() {
-	r, failure, err := check.RunFaults(42, check.Crash)
+func ExampleJudge() {
+	r, failure, err := check.Judge(check.Draw(42, check.Crash), true)
 	if failure != nil {
 		fmt.Println(failure) // seed, scenario, plan, command, story, all shrunk
 	}

@@ -54,14 +54,6 @@ type Summary struct {
 // and continuous integration run by default. Today that is all of them.
 func MustHold() []Class { return Classes() }
 
-// RunFaults runs the scenario of a seed. If an oracle objects, it returns the failure.
-func RunFaults(seed uint64, classes ...Class) (*Result, *Failure, error) {
-	if len(classes) == 0 {
-		classes = MustHold()
-	}
-	return Judge(Draw(seed, classes...), true)
-}
-
 // Judge runs a scenario; if an oracle objects, it makes a failure of it, shrunk or not.
 func Judge(s Scenario, shrink bool) (*Result, *Failure, error) {
 	r, err := Run(s)

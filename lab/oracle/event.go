@@ -2,7 +2,6 @@ package oracle
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/declock/declock/fabric"
@@ -85,78 +84,6 @@ func (e *Event) String() string {
 		fmt.Fprintf(&b, " error=%v", e.Err)
 	}
 	return b.String()
-}
-
-// reported is an error of which only the text is known.
-type reported string
-
-func (r reported) Error() string { return string(r) }
-
-// ParseEvent parses what Event.String prints.
-func ParseEvent(line string) (Event, error) {
-	var e Event
-	text, errText, failed := strings.Cut(line, " error=")
-	if failed {
-		e.Err = reported(errText)
-	}
-	f := strings.Fields(text)
-	if len(f) < 3 {
-		return e, fmt.Errorf("oracle: event %q: too short", line)
-	}
-	t, err := strconv.ParseInt(f[0], 10, 64)
-	e.Time = fabric.Time(t)
-	kind := -1
-	for i, n := range kindNames {
-		if name, _, _ := strings.Cut(n, " "); name == f[2] {
-			kind = i
-		}
-	}
-	if err != nil || kind < 0 {
-		return e, fmt.Errorf("oracle: event %q: no time or no such kind", line)
-	}
-	e.Kind = Kind(kind)
-	if e.Kind == Restarted || e.Kind == Lost {
-		var mn uint16
-		if n, _ := fmt.Sscanf(f[1], "mn%d", &mn); n != 1 {
-			return e, fmt.Errorf("oracle: event %q: no memory node", line)
-		}
-		e.Lock = fabric.At(fabric.MemID(mn), 0)
-		return e, nil
-	}
-	var cn uint8
-	var index int
-	if n, _ := fmt.Sscanf(f[1], "cn%d/%d", &cn, &index); n == 0 {
-		return e, fmt.Errorf("oracle: event %q: no client", line)
-	}
-	e.Client = fabric.Client(fabric.CNID(cn), index)
-	if e.Kind.ofNode() {
-		return e, nil
-	}
-	if len(f) < 5 {
-		return e, fmt.Errorf("oracle: event %q: no lock and mode", line)
-	}
-	var mn uint16
-	var off uint64
-	if n, _ := fmt.Sscanf(f[3], "mn%d+%v", &mn, &off); n != 2 {
-		return e, fmt.Errorf("oracle: event %q: no lock", line)
-	}
-	e.Lock = fabric.At(fabric.MemID(mn), off)
-	if f[4] == "exclusive" {
-		e.Mode = lock.Exclusive
-	}
-	for _, x := range f[5:] {
-		name, value, _ := strings.Cut(x, "=")
-		v, _ := strconv.ParseUint(value, 0, 64)
-		switch name {
-		case "token":
-			e.Token = lock.Token(v)
-		case "value":
-			e.Value, e.Writes = v, e.Kind == Releasing
-		case "torn":
-			e.Torn = true
-		}
-	}
-	return e, nil
 }
 
 // An Effect is an atomic operation (FAA or CAS) on the header word of a lock, at

@@ -2,23 +2,19 @@ package oracle_test
 
 import (
 	"fmt"
-	"strings"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/oracle"
+	"github.com/declock/declock/lock"
 )
 
 // Two writers at once.
 func Example() {
-	history := `10 cn1/1 requests mn0+0x40 exclusive
-12 cn1/1 holds mn0+0x40 exclusive token=0x10000 value=0
-13 cn2/1 requests mn0+0x40 exclusive
-15 cn2/1 holds mn0+0x40 exclusive token=0x20000 value=0`
 	court := oracle.NewCourt(oracle.NewExclusion(), oracle.NewTokens())
-	for line := range strings.Lines(history) {
-		e, err := oracle.ParseEvent(strings.TrimSpace(line))
-		if err != nil {
-			panic(err)
-		}
+	for i := range 2 {
+		e := oracle.Event{Time: fabric.Time(10 + 3*i), Kind: oracle.Requested, Client: fabric.Client(fabric.CNID(i+1), 1), Lock: fabric.At(0, 0x40), Mode: lock.Exclusive}
+		court.Event(&e)
+		e.Time, e.Kind, e.Token = e.Time+2, oracle.Granted, lock.Token(0x10000*(i+1))
 		court.Event(&e)
 	}
 	court.End()

@@ -76,10 +76,7 @@ func tell(t *testing.T, c *oracle.Court, line string) {
 		c.Effect(&x)
 		return
 	}
-	e, err := oracle.ParseEvent(line)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := parseEvent(t, line)
 	if got := e.String(); got != line {
 		t.Errorf("event %q prints as %q", line, got)
 	}

@@ -12,7 +12,6 @@ type Resets struct {
 	neutral
 	capacityBits uint8
 	bound        fabric.Time
-	longest      fabric.Time
 	began        map[fabric.Addr]fabric.Time
 }
 
@@ -24,9 +23,6 @@ func NewResets(capacityBits uint8, bound fabric.Time) *Resets {
 // Name implements Judge.
 func (j *Resets) Name() string { return "resets" }
 
-// Longest returns how long the longest reset took.
-func (j *Resets) Longest() fabric.Time { return j.longest }
-
 // Effect implements Judge.
 func (j *Resets) Effect(x *Effect) string {
 	before, after := DecodeHeader(j.capacityBits, x.Old).Reset, DecodeHeader(j.capacityBits, x.New).Reset
@@ -34,9 +30,7 @@ func (j *Resets) Effect(x *Effect) string {
 	case before == 0 && after != 0:
 		j.began[x.Lock] = x.Time
 	case before != 0 && after == 0:
-		took := x.Time - j.began[x.Lock]
-		j.longest = max(j.longest, took)
-		if took > j.bound {
+		if took := x.Time - j.began[x.Lock]; took > j.bound {
 			return fmt.Sprintf("the reset of %v took %d ns, at most %d are allowed", x.Lock, took, j.bound)
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/declock/declock/fabric/sim"
 )
 
-// Everywhere runs a scenario with faults at every boundary: an instant at which an operation takes effect, a message
+// faultsEverywhere runs a scenario with faults at every boundary: an instant at which an operation takes effect, a message
 // arrives, or a client learns of the end of a chain, while clients are at work. Of several faults, the second happens at
 // every boundary of each run with the first, and so on. So a fault hits every step of what the ones before
 // have caused: the reset that follows a crash, the takeover that follows the crash of its leader.
-type Everywhere struct {
+type faultsEverywhere struct {
 	Base Scenario
 	// Faults, in order. At is from the boundary on (Until the end of those that have one, from there on).
 	Faults []sim.Fault
@@ -29,13 +29,13 @@ type Everywhere struct {
 }
 
 // Run runs all of it, up to the first failure.
-func (x *Everywhere) Run() error {
+func (x *faultsEverywhere) Run() error {
 	_, err := x.run(x.Base, x.Faults, 0, x.From)
 	return err
 }
 
 // run runs a scenario, and with each of the faults at each of its boundaries after a time. It returns whether all holds.
-func (x *Everywhere) run(s Scenario, faults []sim.Fault, after fabric.Time, first int) (bool, error) {
+func (x *faultsEverywhere) run(s Scenario, faults []sim.Fault, after fabric.Time, first int) (bool, error) {
 	w, err := newWorld(s, false)
 	if err != nil {
 		return false, err
