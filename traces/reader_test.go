@@ -260,7 +260,7 @@ func TestWriterRefuses(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if err := w.Write(&good); err != nil || w.Count() != 1 {
+	if err := w.Write(&good); err != nil || w.n != 1 {
 		t.Error(err)
 	}
 	full := errors.New("disk full")

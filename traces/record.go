@@ -60,29 +60,10 @@ func (o Op) String() string {
 
 // ParseOp returns the operation with the name, or OpNone.
 func ParseOp(name []byte) Op {
-	switch string(name) { // the compiler makes no string of it
-	case "get":
-		return OpGet
-	case "gets":
-		return OpGets
-	case "set":
-		return OpSet
-	case "add":
-		return OpAdd
-	case "replace":
-		return OpReplace
-	case "cas":
-		return OpCAS
-	case "append":
-		return OpAppend
-	case "prepend":
-		return OpPrepend
-	case "delete":
-		return OpDelete
-	case "incr":
-		return OpIncr
-	case "decr":
-		return OpDecr
+	for op, known := range opNames {
+		if string(name) == known { // the compiler makes no string of it
+			return Op(op)
+		}
 	}
 	return OpNone
 }

@@ -1,8 +1,9 @@
 package traces
 
 import (
+	"cmp"
 	"math"
-	"sort"
+	"slices"
 )
 
 // DefaultTrackedKeys bounds the memory of a Stats to about 64 MiB.
@@ -159,7 +160,7 @@ func (s *Stats) Summary() Summary {
 			m.Ops = append(m.Ops, OpShare{Op: Op(op).String(), Count: c, Share: float64(c) / n})
 		}
 	}
-	sort.SliceStable(m.Ops, func(i, j int) bool { return m.Ops[i].Count > m.Ops[j].Count })
+	slices.SortStableFunc(m.Ops, func(a, b OpShare) int { return cmp.Compare(b.Count, a.Count) })
 	m.TTLs = s.topTTLs(10)
 	s.summarizeKeys(&m)
 	return m
@@ -177,12 +178,7 @@ func (s *Stats) topTTLs(most int) []TTLCount {
 	for ttl, c := range s.ttls {
 		out = append(out, TTLCount{TTL: ttl, Share: ratio(c, s.ttlRows)})
 	}
-	sort.Slice(out, func(i, j int) bool {
-		if out[i].Share != out[j].Share {
-			return out[i].Share > out[j].Share
-		}
-		return out[i].TTL < out[j].TTL
-	})
+	slices.SortFunc(out, func(a, b TTLCount) int { return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.TTL, b.TTL)) })
 	return out[:min(most, len(out))]
 }
 
@@ -190,23 +186,24 @@ func (s *Stats) summarizeKeys(m *Summary) {
 	t := &s.keys
 	m.Sampled = t.share()
 	var once, bytes, requests uint64
-	counts := make([]uint32, 0, t.n)
-	t.each(func(e *keyEntry) {
+	n := uint64(len(t.keys))
+	counts := make([]uint32, 0, n)
+	for _, e := range t.keys {
 		counts = append(counts, e.count)
 		bytes += uint64(e.keySize) + uint64(e.valueSize)
 		requests += uint64(e.count)
 		if e.count == 1 {
 			once++
 		}
-	})
-	m.Keys = float64(t.n) / m.Sampled
-	m.MeanFreq = ratio(requests, uint64(t.n))
-	if m.Sampled == 1 {
-		m.MeanFreq = ratio(s.requests, uint64(t.n))
 	}
-	m.OneHitRatio = ratio(once, uint64(t.n))
+	m.Keys = float64(n) / m.Sampled
+	m.MeanFreq = ratio(requests, n)
+	if m.Sampled == 1 {
+		m.MeanFreq = ratio(s.requests, n)
+	}
+	m.OneHitRatio = ratio(once, n)
 	m.WorkingSet = float64(bytes) / m.Sampled
-	sort.Slice(counts, func(i, j int) bool { return counts[i] > counts[j] })
+	slices.SortFunc(counts, func(a, b uint32) int { return cmp.Compare(b, a) })
 	if alpha, r2, ok := rankRegression(counts); ok {
 		m.Alpha, m.AlphaR2 = &alpha, &r2
 	}

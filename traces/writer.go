@@ -202,9 +202,6 @@ func (w *Writer) WriteAll(s Source) (int64, error) {
 	return w.n - before, s.Err()
 }
 
-// Count returns the number of records written.
-func (w *Writer) Count() int64 { return w.n }
-
 func (w *Writer) flush() {
 	if _, err := w.out.Write(w.buf); err != nil {
 		w.err = fmt.Errorf("traces: write: %w", err)

@@ -200,7 +200,8 @@ func parseValue(line, key []byte) (item objstore.Item, n int, ok bool) {
 		if end < 0 {
 			end = len(rest)
 		}
-		if field[i], ok = parseUint(rest[:end]); !ok {
+		var err error
+		if field[i], err = strconv.ParseUint(string(rest[:end]), 10, 64); err != nil {
 			return item, 0, false
 		}
 		rest = rest[end:]
@@ -209,19 +210,6 @@ func parseValue(line, key []byte) (item objstore.Item, n int, ok bool) {
 		return item, 0, false
 	}
 	return objstore.Item{Flags: uint32(field[0]), CAS: field[2]}, int(field[1]), true
-}
-
-func parseUint(b []byte) (v uint64, ok bool) {
-	if len(b) == 0 || len(b) > 20 {
-		return 0, false
-	}
-	for _, d := range b {
-		if d < '0' || d > '9' || v > (1<<64-1-uint64(d-'0'))/10 {
-			return 0, false
-		}
-		v = v*10 + uint64(d-'0')
-	}
-	return v, true
 }
 
 // Set implements objstore.Cache.
@@ -334,7 +322,7 @@ func (c *Client) count(name string, key []byte, delta uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if n, ok := parseUint(bytes.TrimRight(answer, " ")); ok {
+	if n, err := strconv.ParseUint(string(bytes.TrimRight(answer, " ")), 10, 64); err == nil {
 		return n, nil
 	}
 	return 0, c.expect(answer, nil, "a number")

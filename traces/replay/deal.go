@@ -51,32 +51,6 @@ func (d Dealing) to(rec *traces.Record, j uint64, clients int) int {
 	return int(j % uint64(clients))
 }
 
-// Filter returns client i's share of a trace that is dealt to the given number of clients. It reads the whole
-// trace: for one client of a process, or a simulated one. For more, Deal reads it once.
-func Filter(src traces.Source, d Dealing, i, clients int) traces.Source {
-	return &filter{src: src, d: d, i: i, clients: clients}
-}
-
-type filter struct {
-	src        traces.Source
-	d          Dealing
-	i, clients int
-	j          uint64
-}
-
-func (f *filter) Next(rec *traces.Record) bool {
-	for f.src.Next(rec) {
-		j := f.j
-		f.j++
-		if f.d.to(rec, j, f.clients) == f.i {
-			return true
-		}
-	}
-	return false
-}
-
-func (f *filter) Err() error { return f.src.Err() }
-
 const (
 	batchRecords = 128
 	batchDepth   = 4 // batches that wait for a client, before the dealer waits for it
