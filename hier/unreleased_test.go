@@ -1,6 +1,7 @@
 package hier_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"testing"
@@ -73,6 +74,30 @@ func TestInterruptedReleaseIsReset(t *testing.T) {
 					r.wantFree(0)
 				})
 			}
+		}
+	}
+}
+
+// The outcome of an acquisition is unknown, and the header counts it: the agent has the lock reset, though nobody acquires it again.
+func TestUnknownAcquisitionIsReset(t *testing.T) {
+	for _, policy := range []string{"declock", "paper-tf", "cql"} {
+		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {
+			t.Run(fmt.Sprintf("%s/%v", policy, mode), func(t *testing.T) {
+				r := newRig(t, 1, 1, policy, cql.Layout{CapacityBits: 4, VersionBits: 16}, unsynced)
+				r.c.Go(r.nodes[0], "client", func(p fabric.Port) {
+					k := r.hooked(0, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
+						return cmp.Or(p.Do(ops), error(&fabric.ChainError{Op: ops[0], Err: fabric.ErrUnknownOutcome}))
+					}})
+					var h lock.Hold
+					if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: mode}); !errors.Is(err, fabric.ErrUnknownOutcome) {
+						t.Errorf("an acquisition of unknown outcome: %v", err)
+					}
+				})
+				if err := r.c.RunUntil(30 * fabric.Millisecond); err != nil {
+					t.Fatal(err)
+				}
+				r.wantFree(0)
+			})
 		}
 	}
 }
