@@ -9,9 +9,6 @@ import (
 	"testing"
 )
 
-// mapPages are the pages that lead through the code by its names.
-var mapPages = []string{"architecture.md", "incarnations.md"}
-
 // declared returns what Go files declare, as "package.Name" and "Type.member" (a method or a field).
 func declared(files []file) map[string]bool {
 	list := map[string]bool{}
@@ -74,33 +71,100 @@ func receiver(e ast.Expr) string {
 	return ""
 }
 
-// TestNamedCodeExists: functions, types and fields that the pages name, with a dot or with a capital inside, are in the code, so that these pages follow a rename.
+// imported returns the names of the packages of others that Go files import.
+func imported(files []file) map[string]bool {
+	list := map[string]bool{}
+	for _, f := range files {
+		for _, p := range imports(f.ast) {
+			if !strings.HasPrefix(p+"/", module) {
+				list[p[strings.LastIndexByte(p, '/')+1:]] = true
+			}
+		}
+	}
+	return list
+}
+
+var (
+	codeSpan = regexp.MustCompile("`([^`\n]+)`")
+	camel    = regexp.MustCompile(`^[a-zA-Z]+[a-z][A-Z]\w*$`)
+	dotted   = regexp.MustCompile(`^((?:[a-zA-Z]\w*\.)+[a-zA-Z]\w*)(?:\(.*\))?$`)
+	goFile   = regexp.MustCompile(`(?:[a-z][a-z0-9_]*/)*[a-z][a-z0-9_]*[.]go\b`)
+	fileName = regexp.MustCompile(`\.(?:bell|c|go|html|json|key|md|pem|sock|txt)$`)
+	hostName = regexp.MustCompile(`^[cm]n\d*\.declock$`) // in certificates
+)
+
+// notCode are words in code spans that look like names of the code.
+var notCode = []string{"resetID", "cnN", "vm.overcommit_memory", "securityContext.capabilities"}
+
+// A vocabulary is what the code has names for.
+type vocabulary struct {
+	pairs map[string]bool // "package.Name", "Type.member"
+	first map[string]bool // what has a dot behind it in pairs
+	bare  map[string]bool // what has a dot before it
+	other map[string]bool // packages of others
+}
+
+func vocabularyOf(files []file) vocabulary {
+	v := vocabulary{pairs: declared(files), first: map[string]bool{}, bare: map[string]bool{}, other: imported(files)}
+	for pair := range v.pairs {
+		owner, member, _ := strings.Cut(pair, ".")
+		v.first[owner], v.bare[member] = true, true
+	}
+	return v
+}
+
+// unknown returns what the code does not have of the name in a code span, or "".
+func (v *vocabulary) unknown(span string) string {
+	m := dotted.FindStringSubmatch(span)
+	switch {
+	case slices.Contains(notCode, span) || hostName.MatchString(span):
+		return ""
+	case camel.MatchString(span) && !v.bare[span]:
+		return span
+	case m == nil:
+		return ""
+	}
+	parts := strings.Split(m[1], ".")
+	if v.other[parts[0]] && !v.first[parts[0]] {
+		return ""
+	}
+	for i := 1; i < len(parts); i++ {
+		if pair := parts[i-1] + "." + parts[i]; !v.pairs[pair] {
+			if fileName.MatchString(m[1]) {
+				return ""
+			}
+			return pair
+		}
+	}
+	return ""
+}
+
+// TestNamedCodeExists: functions, types and fields that pages name with a dot or a capital inside, are in the code, so that pages
+// follow a rename.
 func TestNamedCodeExists(t *testing.T) {
 	_, files := load(t)
-	have, bare := declared(files), map[string]bool{}
-	for pair := range have { // each by itself, too
-		_, member, _ := strings.Cut(pair, ".")
-		bare[member] = true
-	}
-	code := regexp.MustCompile("`([^`\n]+)`")
-	camel := regexp.MustCompile(`^[a-zA-Z]+[a-z][A-Z]\w*$`)
-	name := regexp.MustCompile(`^(?:[a-zA-Z]\w*\.)+[a-zA-Z]\w*$`)
+	v := vocabularyOf(files)
 	for _, p := range pages(t) {
-		if !slices.Contains(mapPages, filepath.Base(p.path)) {
-			continue
+		for _, m := range codeSpan.FindAllStringSubmatch(p.text, -1) {
+			if missing := v.unknown(m[1]); missing != "" {
+				t.Errorf("%s: the code has no %s (in %s)", p.path, missing, m[1])
+			}
 		}
-		for _, m := range code.FindAllStringSubmatch(p.text, -1) {
-			if camel.MatchString(m[1]) && !bare[m[1]] {
-				t.Errorf("%s: the code has no %s", p.path, m[1])
-			}
-			parts := strings.Split(m[1], ".")
-			if last := parts[len(parts)-1]; !name.MatchString(m[1]) || last == "md" || last == "go" {
-				continue
-			}
-			for i := 1; i < len(parts); i++ {
-				if pair := parts[i-1] + "." + parts[i]; !have[pair] {
-					t.Errorf("%s: the code has no %s (in %s)", p.path, pair, m[1])
-				}
+	}
+}
+
+// TestNamedFilesExist: Go files that pages name are there, with their folder or without.
+func TestNamedFilesExist(t *testing.T) {
+	_, files := load(t)
+	have := map[string]bool{}
+	for _, f := range files {
+		path := filepath.ToSlash(f.path)
+		have[path], have[filepath.Base(path)] = true, true
+	}
+	for _, p := range pages(t) {
+		for _, name := range goFile.FindAllString(p.text, -1) {
+			if !have[name] {
+				t.Errorf("%s: no file %s", p.path, name)
 			}
 		}
 	}
