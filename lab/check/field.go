@@ -76,7 +76,7 @@ func joinSherman(*Scenario, fabric.Node) (*fieldNode, error) {
 
 func joinMCS(_ *Scenario, n fabric.Node) (*fieldNode, error) {
 	return &fieldNode{
-		locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, mcs.Config{}) },
+		locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, mcs.Config{}), nil },
 		agent:  mcs.NewAgent(n, mcs.Config{}).Run,
 	}, nil
 }
@@ -94,13 +94,9 @@ func joinDSLR(w dslr.Wait) func(*Scenario, fabric.Node) (*fieldNode, error) {
 func joinShift(artifact bool) func(*Scenario, fabric.Node) (*fieldNode, error) {
 	return func(s *Scenario, n fabric.Node) (*fieldNode, error) {
 		cfg := shift.Config{Artifact: artifact, LeaseNs: s.LeaseNs, Threshold: uint32(s.CountMax % 16)}
-		a, err := shift.NewAgent(n, cfg)
-		if err != nil {
-			return nil, err
-		}
 		return &fieldNode{
-			locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg) },
-			agent:  a.Run,
+			locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg), nil },
+			agent:  shift.NewAgent(n, cfg).Run,
 		}, nil
 	}
 }

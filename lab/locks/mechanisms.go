@@ -72,7 +72,7 @@ func mcsLock(c *Config) (system, error) {
 	cfg := mcs.Config{Plain: !c.Tokens}
 	return system{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
 		return &Node{
-			locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, cfg) },
+			locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, cfg), nil },
 			agent:  mcs.NewAgent(n, cfg).Run,
 		}
 	}}, nil
@@ -83,14 +83,8 @@ func shiftLock(artifact bool) func(*Config) (system, error) {
 		cfg := shift.Config{Artifact: artifact, LeaseNs: c.LeaseNs}
 		return system{layout: shift.Layout, join: func(n fabric.Node) *Node {
 			return &Node{
-				locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg) },
-				agent: func(report func(error)) error {
-					a, err := shift.NewAgent(n, cfg)
-					if err != nil {
-						return err
-					}
-					return a.Run(report)
-				},
+				locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg), nil },
+				agent:  shift.NewAgent(n, cfg).Run,
 			}
 		}}, nil
 	}

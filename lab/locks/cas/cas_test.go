@@ -18,7 +18,6 @@ var variants = []struct {
 }{
 	{"tokens", cas.Config{}},
 	{"plain", cas.Config{Plain: true}},
-	{"readers by CAS", cas.Config{Readers: cas.ReadersCAS}},
 	{"backoff", cas.Config{BackoffMinNs: 500, BackoffMaxNs: 20_000}},
 }
 

@@ -5,11 +5,9 @@
 // which DecLock solves.
 //
 // A writer acquires by CAS of the whole word from 0. A reader acquires by FAA
-// of the reader count ([ReadersFAA]): it is granted at once if there is no
-// writer; else it stays counted and polls by READ until the writer has gone, so
-// that readers alone never retry. With [ReadersCAS] a reader acquires by CAS
-// to one reader more, as a plain CAS lock does, and retries whenever the
-// word has changed. Both release by FAA. Readers overtake waiting writers.
+// of the reader count: it is granted at once if there is no writer; else it
+// stays counted and polls by READ until the writer has gone, so that readers
+// alone never retry. Both release by FAA. Readers overtake waiting writers.
 //
 // An acquisition without contention is one chain, with the caller's READs in
 // it; a release is one chain with the caller's operations before it.

@@ -2,14 +2,14 @@ package dslr
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
 )
 
-// msgReset, to the own agent: I have left; reset the counters in my place. Body as msgOrphan's.
-const msgReset = msgOrphan + 1
+// msgReset, to the own agent: the ticket has left; reset the counters for it. Body as msgAbandoned's.
+const msgReset = msgAbandoned + 1
 
 // An Agent waits with the tickets of clients of its node that gave up, and gives them back when it is their turn.
 // It uses the node's agent Port.
@@ -35,34 +35,28 @@ func NewAgent(node fabric.Node, cfg Config) *Agent {
 // Run handles tickets of clients of the node until the Port is closed or interrupted. What goes wrong with a
 // single lock goes to report (nil: nowhere).
 func (a *Agent) Run(report func(error)) error {
-	for {
-		next := fabric.Forever
-		for _, t := range a.tasks {
-			next = min(next, t.next)
-		}
-		m, err := a.l.port.Recv(next)
-		switch {
-		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
-			return nil
-		case errors.Is(err, fabric.ErrDeadline):
-			if err := a.work(); err != nil && report != nil {
-				report(fmt.Errorf("dslr: agent of %v: %w", a.node.ID(), err))
-			}
-		case err != nil:
-			return err
-		case (m.Kind == msgOrphan || m.Kind == msgReset) && m.From.CN() == a.node.ID():
-			a.take(&m)
-		}
-	}
+	return baseline.Run("dslr", a.l.Port(), a.next, a.work, a.take, report)
 }
 
-// take takes a ticket over.
-func (a *Agent) take(m *fabric.Message) {
-	now := a.l.port.Now()
+func (a *Agent) next() fabric.Time {
+	next := fabric.Forever
+	for _, t := range a.tasks {
+		next = min(next, t.next)
+	}
+	return next
+}
+
+// take takes a ticket over from a client of the node.
+func (a *Agent) take(m *fabric.Message) error {
+	if m.Kind != msgAbandoned && m.Kind != msgReset || m.From.CN() != a.node.ID() {
+		return nil
+	}
+	now := a.l.Port().Now()
 	t := &task{left: m.Kind == msgReset, next: now}
 	t.lock, t.prev, t.resetFrom, t.mode = fabric.Addr(m.Body[0]), word(m.Body[1]), word(m.Body[2]), lock.Mode(m.Body[3])
 	t.seen, t.changed, t.backoff = t.prev, now, backoffMinNs
 	a.tasks = append(a.tasks, t)
+	return nil
 }
 
 // work looks after the tickets whose time has come.
@@ -71,7 +65,7 @@ func (a *Agent) work() error {
 	kept := a.tasks[:0]
 	for _, t := range a.tasks {
 		done := false
-		if t.next <= a.l.port.Now() {
+		if t.next <= a.l.Port().Now() {
 			var err error
 			done, err = a.look(t)
 			errs = append(errs, err)
@@ -88,11 +82,11 @@ func (a *Agent) work() error {
 // look does the next step for a ticket.
 func (a *Agent) look(t *task) (done bool, err error) {
 	l := a.l
-	asked := l.port.Now()
+	asked := l.Port().Now()
 	if t.left {
 		old, err := l.retry(fabric.CAS(t.lock, uint64(t.resetFrom), 0))
 		t.tries++
-		t.next = asked + randomBackoff(t.tries, &l.cfg, l.port.Rand())
+		t.next = asked + randomBackoff(t.tries, &l.cfg, l.Port().Rand())
 		return err != nil || t.resetDone(old, asked, &l.cfg), err
 	}
 	val, err := l.retry(fabric.Load(t.lock))
@@ -106,11 +100,11 @@ func (a *Agent) look(t *task) (done bool, err error) {
 		return err != nil || t.resetFrom == 0, err
 	case passed:
 		return true, nil
-	case stuck:
+	case silent:
 		_, err := l.retry(fabric.CAS(t.lock, uint64(val), uint64(t.reset(val))))
 		t.next = asked
 		return err != nil, err
 	}
-	t.next = asked + t.pause(&l.cfg, l.port.Rand())
+	t.next = asked + t.pause(&l.cfg, l.Port().Rand())
 	return false, nil
 }

@@ -3,7 +3,7 @@
 // those who have left show its numbers. Grants are first come, first served.
 //
 // [Locker] is one client's lock.Locker. [Agent] should run beside the clients of a compute
-// node: it waits in the place of those who gave up, and returns their tickets.
+// node: it waits with the tickets of those who gave up, and returns them.
 //
 // The variants differ in how a waiter pauses between polls ([Config.Wait]):
 //

@@ -1,8 +1,6 @@
 package dslr
 
 import (
-	"errors"
-
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 )
@@ -28,18 +26,15 @@ func (l *Locker) withdraw(r *lock.Request, prev word, o *overflow) error {
 		}
 		val = old
 	}
-	now := l.port.Now()
+	now := l.Port().Now()
 	if o.tries == 0 || !prev.sameCounts(o.seen) {
 		o.seen, o.since = prev, now
 	}
 	o.tries++
-	if err := l.pause(r, randomBackoff(o.tries, &l.cfg, l.port.Rand())); err != nil {
-		if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrCanceled) {
-			l.stats.Cancels++
-		}
+	if err := l.Pause(r, randomBackoff(o.tries, &l.cfg, l.Port().Rand()), 0); err != nil {
 		return err
 	}
-	if l.port.Now()-o.since <= 2*l.cfg.LeaseNs {
+	if l.Port().Now()-o.since <= 2*l.cfg.LeaseNs {
 		return errFailure
 	}
 	val, err := l.retry(fabric.Load(r.Lock))
@@ -49,16 +44,16 @@ func (l *Locker) withdraw(r *lock.Request, prev word, o *overflow) error {
 	if !val.sameCounts(o.seen) || !val.full(l.cfg.CountMax) {
 		return errFailure
 	}
-	l.stats.Resets++
-	if _, err := l.retry(fabric.CAS(r.Lock, uint64(val), uint64(unstick(val)))); err != nil {
+	l.Counters.Resets++
+	if _, err := l.retry(fabric.CAS(r.Lock, uint64(val), uint64(passAll(val)))); err != nil {
 		return err
 	}
 	return errFailure
 }
 
-// unstick returns what a full lock becomes whose clients are taken for dead: first all tickets are passed
-// over, so that those who wait notice; when that is done, the counters begin anew.
-func unstick(val word) word {
+// passAll returns what a full lock becomes whose clients are taken for crashed: first all tickets are passed
+// over, so that waiters notice; when that is done, the counters begin anew.
+func passAll(val word) word {
 	if val.served() {
 		return 0
 	}
@@ -74,25 +69,24 @@ func randomBackoff(c int, cfg *Config, random uint64) fabric.Time {
 // resetCounters sets the counters to zero when all who drew tickets before this one, which was the
 // last, have left (lines 6 and 7 of Algorithm 3). If the wait is interrupted, the agent goes on.
 func (l *Locker) resetCounters(t *ticket) error {
-	t.changed = l.port.Now()
+	t.changed = l.Port().Now()
 	for c := 1; ; c++ {
-		asked := l.port.Now()
-		l.ops[0] = fabric.CAS(t.lock, uint64(t.resetFrom), 0)
-		if err := l.port.Do(l.ops[:1]); err != nil {
+		asked := l.Port().Now()
+		l.Ops[0] = fabric.CAS(t.lock, uint64(t.resetFrom), 0)
+		if err := l.Port().Do(l.Ops[:1]); err != nil {
 			return err
 		}
-		if t.resetDone(word(l.ops[0].Old), asked, &l.cfg) {
+		if t.resetDone(word(l.Ops[0].Old), asked, &l.cfg) {
 			return nil
 		}
-		if err := l.port.Pause(l.port.Now() + randomBackoff(c, &l.cfg, l.port.Rand())); err != nil {
-			m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(t.lock), uint64(t.prev), uint64(t.resetFrom), uint64(t.mode)}}
-			return l.port.Send(fabric.AgentOf(l.port.ID().CN()), &m)
+		if err := l.Port().Pause(l.Port().Now() + randomBackoff(c, &l.cfg, l.Port().Rand())); err != nil {
+			return l.bequeath(t, msgReset)
 		}
 	}
 }
 
 // resetDone judges what the CAS of a reset found: whether the reset is done, by it or another, or is not to
-// be done by this client, because a dead one has not left: then those who come reset the lock.
+// be done by this client, because a crashed one has not left: then those who come reset the lock.
 func (t *ticket) resetDone(old word, asked fabric.Time, cfg *Config) bool {
 	if !old.sameCounts(t.seen) {
 		t.seen, t.changed = old, asked

@@ -17,7 +17,7 @@ type ticket struct {
 	changed fabric.Time // when the counters were seen to change last
 	looked  fabric.Time // before the last look was posted
 	backoff uint64      // of Truncated and Overflowing, in ns
-	mine    *Locker     // who holds by it
+	mine    *Locker     // that holds by it
 }
 
 // state is what a ticket is worth.
@@ -27,7 +27,7 @@ const (
 	waiting state = iota
 	granted
 	passed // over, by a reset: the ticket is void
-	stuck  // those before it have not moved for two leases
+	silent // those before it have not moved for two leases
 )
 
 // draw takes note of the FAA that found prev (lines 10 to 11 and 24 to 25 of Algorithm 1).
@@ -63,12 +63,12 @@ func (t *ticket) look(val word, asked, leaseNs fabric.Time) state {
 	case t.grants(val):
 		return granted
 	case asked-t.changed > 2*leaseNs:
-		return stuck
+		return silent
 	}
 	return waiting
 }
 
-// reset returns what the lock becomes when those before the ticket are taken for dead (lines 12 to
+// reset returns what the lock becomes when those before the ticket are taken for crashed (lines 12 to
 // 15 of Algorithm 2). A writer's own ticket is passed over with them; a reader is granted.
 func (t *ticket) reset(val word) word {
 	if t.mode == lock.Shared {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
 )
 
@@ -24,8 +25,6 @@ const (
 	oneMaxX = word(1) << 16
 	oneNS   = word(1) << 32
 	oneNX   = word(1) << 48
-
-	tokenOffset = 8
 )
 
 func makeWord(nX, nS, maxX, maxS uint16) word {
@@ -81,18 +80,6 @@ const (
 	Overflowing
 )
 
-func (w Wait) String() string {
-	switch w {
-	case Dynamic:
-		return "dynamic"
-	case Truncated:
-		return "truncated"
-	case Overflowing:
-		return "overflowing"
-	}
-	return fmt.Sprintf("Wait(%d)", uint8(w))
-}
-
 // Config chooses a variant. The zero value is the paper's lock with tokens.
 type Config struct {
 	// Plain leaves the fencing token out: the lock is one word.
@@ -132,9 +119,4 @@ func (c Config) withDefaults() Config {
 }
 
 // Layout returns the layout of the variant's locks.
-func (c Config) Layout() lock.Layout {
-	if c.Plain {
-		return lock.Layout{Size: 8, Align: 8}
-	}
-	return lock.Layout{Size: tokenOffset + 8, Align: 8}
-}
+func (c Config) Layout() lock.Layout { return baseline.Layout(c.Plain) }

@@ -1,137 +1,125 @@
 package mcs
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
 )
 
-// An Agent does the rest of the algorithm for clients of its compute node that have left
-// a place in a queue. It uses the node's agent Port.
+// An Agent does the rest of the algorithm for clients of its compute node that have abandoned
+// a ticket. It uses the node's agent Port.
 type Agent struct {
-	node   fabric.Node
-	port   fabric.Port
-	cfg    Config
-	ops    [2]fabric.Op
-	places map[key]*left
-	early  []early                 // in the order of due
-	owed   map[fabric.ClientID]int // places that are still to be done in a name
+	node    fabric.Node
+	port    fabric.Port
+	cfg     Config
+	ops     [2]fabric.Op
+	tickets map[key]*left
+	early   []early // in the order of due
+	ids     baseline.IDs
 }
 
-// A key names a place that was left.
+// A key names a ticket.
 type key struct {
 	lock fabric.Addr
 	id   fabric.ClientID
 }
 
-// earlyNs is for how long a message waits for the client's, which leaves its name and sends that message next.
+// earlyNs is for how long a message waits for the client's, which leaves its ID and sends that message next.
 const earlyNs = 10 * fabric.Second
 
-// An early place is one that came to be by a message before the client's; or by a stray one, which nothing follows.
+// An early ticket is one of which a message came before the client's; or a stray one, which nothing follows.
 type early struct {
 	key
-	due fabric.Time // when it is forgotten, if it is no orphan by then
+	due fabric.Time // when it is forgotten, if it is not abandoned by then
 }
 
-// left is a place that a client has left, or may have: a message to it may come before the client's.
+// left is a ticket that a client has abandoned, or may have: a message to it may come before the client's.
 type left struct {
-	place
-	orphan bool        // the client has left it
-	tried  bool        // to free the lock: there is a successor
-	due    fabric.Time // of its early place, if it began as one
+	ticket
+	abandoned bool
+	tried     bool        // to free the lock: there is a successor
+	due       fabric.Time // of its early ticket, if it began as one
 }
 
 // NewAgent returns the agent of a node.
 func NewAgent(node fabric.Node, cfg Config) *Agent {
-	return &Agent{node: node, port: node.Agent(), cfg: cfg, places: map[key]*left{}, owed: map[fabric.ClientID]int{}}
+	return &Agent{node: node, port: node.Agent(), cfg: cfg, tickets: map[key]*left{}, ids: baseline.IDs{}}
 }
 
 // Run handles messages until the Port is closed or interrupted. What goes wrong with a
 // single lock goes to report (nil: nowhere).
 func (a *Agent) Run(report func(error)) error {
-	for {
-		next := fabric.Forever
-		if len(a.early) > 0 {
-			next = a.early[0].due
-		}
-		m, err := a.port.Recv(next)
-		switch {
-		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
-			return nil
-		case errors.Is(err, fabric.ErrDeadline):
-			a.forget()
-			continue
-		case err != nil:
-			return err
-		}
-		if err := a.handle(&m); err != nil && report != nil {
-			report(fmt.Errorf("mcs: agent of %v: %w", a.node.ID(), err))
-		}
+	return baseline.Run("mcs", a.port, a.next, a.forget, a.handle, report)
+}
+
+func (a *Agent) next() fabric.Time {
+	if len(a.early) > 0 {
+		return a.early[0].due
 	}
+	return fabric.Forever
 }
 
 func (a *Agent) handle(m *fabric.Message) error {
-	if m.Kind < msgSuccessor || m.Kind > msgOrphan {
+	if m.Kind < msgSuccessor || m.Kind > msgAbandoned {
 		return nil
 	}
 	k := key{fabric.Addr(m.Body[0]), fabric.ClientID(m.Body[1])}
-	orphan := m.Kind == msgOrphan
-	if k.id.CN() != a.node.ID() || orphan && m.From.CN() != a.node.ID() {
-		return nil // not of this node: nobody has left it here
+	abandoned := m.Kind == msgAbandoned
+	if k.id.CN() != a.node.ID() || abandoned && m.From.CN() != a.node.ID() {
+		return nil // not of this node
 	}
-	p := a.places[k]
-	if p == nil {
-		p = &left{place: place{lock: k.lock, id: k.id}}
-		a.places[k] = p
-		if !orphan {
-			p.due = a.port.Now() + earlyNs
-			a.early = append(a.early, early{k, p.due})
+	t := a.tickets[k]
+	if t == nil {
+		t = &left{ticket: ticket{lock: k.lock, id: k.id}}
+		a.tickets[k] = t
+		if !abandoned {
+			t.due = a.port.Now() + earlyNs
+			a.early = append(a.early, early{k, t.due})
 		}
 	}
-	if orphan {
-		p.adopt(m)
-		if owed := int(m.Body[5]); owed > 0 {
-			a.owed[k.id] = owed
+	if abandoned {
+		t.adopt(m)
+		if tickets := int(m.Body[5]); tickets > 0 {
+			a.ids[k.id] = tickets
 		}
 	} else {
-		p.note(m)
+		t.hear(m)
 	}
-	return a.advance(k, p)
+	return a.advance(k, t)
 }
 
-// forget drops the first of the places whose clients have not left them, unless it is a later one by now.
-func (a *Agent) forget() {
+// forget drops the first of the early tickets, if its client has not abandoned it, and it is not a later one by now.
+func (a *Agent) forget() error {
 	e := a.early[0]
 	a.early = a.early[1:]
-	if p := a.places[e.key]; p != nil && !p.orphan && p.due == e.due {
-		delete(a.places, e.key)
+	if t := a.tickets[e.key]; t != nil && !t.abandoned && t.due == e.due {
+		delete(a.tickets, e.key)
 	}
+	return nil
 }
 
 // adopt takes over what the client knew. What came since then is not overwritten.
-func (p *left) adopt(m *fabric.Message) {
-	p.orphan = true
+func (t *left) adopt(m *fabric.Message) {
+	t.abandoned = true
 	if m.Body[3] != 0 {
-		p.granted, p.token = true, lock.Token(m.Body[2])
+		t.granted, t.token = true, lock.Token(m.Body[2])
 	}
 	if next := fabric.ClientID(m.Body[4]); next != 0 {
-		p.next = next
+		t.next = next
 	}
 }
 
-// advance releases the lock, once it is the orphan's.
-func (a *Agent) advance(k key, p *left) error {
-	if !p.orphan || !p.granted {
+// advance releases the lock, once an abandoned ticket holds it.
+func (a *Agent) advance(k key, t *left) error {
+	if !t.abandoned || !t.granted {
 		return nil
 	}
-	if p.next == 0 {
-		if p.tried {
+	if t.next == 0 {
+		if t.tried {
 			return nil
 		}
-		p.tried = true
-		n := p.freeOps(a.ops[:], a.cfg)
+		t.tried = true
+		n := t.freeOps(a.ops[:], a.cfg.Plain)
 		err := a.port.Do(a.ops[:n])
 		if err == nil && !a.ops[n-1].Swapped() {
 			return nil // the successor's message will come
@@ -140,15 +128,12 @@ func (a *Agent) advance(k key, p *left) error {
 		return err
 	}
 	a.done(k)
-	m := p.handover()
-	return a.port.Send(p.next, &m)
+	m := t.handover()
+	return a.port.Send(t.next, &m)
 }
 
-// done forgets a place, and gives the name back after its last.
+// done forgets a ticket.
 func (a *Agent) done(k key) {
-	delete(a.places, k)
-	if a.owed[k.id]--; a.owed[k.id] <= 0 {
-		delete(a.owed, k.id)
-		a.node.Retire(k.id)
-	}
+	delete(a.tickets, k)
+	a.ids.Done(a.node, k.id)
 }

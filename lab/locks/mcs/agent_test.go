@@ -8,8 +8,8 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// An agent does as a client says that has left a place, if the client is of its node; and forgets
-// messages to places that nobody leaves.
+// An agent takes over the tickets that clients of its node abandon, not those of others; and forgets
+// messages to tickets that are not abandoned.
 func TestAgentAndStrayMessages(t *testing.T) {
 	c := sim.New(sim.Config{NIC: sim.Ideal()})
 	defer c.Close()
@@ -23,11 +23,7 @@ func TestAgentAndStrayMessages(t *testing.T) {
 	})
 	var holder fabric.ClientID
 	c.Go(home, "holder", func(p fabric.Port) {
-		l, err := New(p, Config{})
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		l := New(p, Config{})
 		var h lock.Hold
 		if err := l.Acquire(&h, &lock.Request{Lock: a, Mode: lock.Exclusive}); err != nil {
 			t.Error(err)
@@ -40,7 +36,7 @@ func TestAgentAndStrayMessages(t *testing.T) {
 	})
 	c.Go(away, "stray", func(p fabric.Port) {
 		_ = p.Pause(100 * fabric.Microsecond)
-		m := fabric.Message{Kind: msgOrphan, Body: [7]uint64{uint64(a), uint64(holder), 0, 1, 0, 1}}
+		m := fabric.Message{Kind: msgAbandoned, Body: [7]uint64{uint64(a), uint64(holder), 0, 1, 0, 1}}
 		_ = p.Send(fabric.AgentOf(home.ID()), &m)
 		for i := range uint64(100) {
 			m := fabric.Message{Kind: msgSuccessor, Body: [7]uint64{uint64(a) + 64*i, uint64(holder)}}
@@ -52,12 +48,12 @@ func TestAgentAndStrayMessages(t *testing.T) {
 		if Tail(c.PeekWord(a)) != holder {
 			t.Errorf("a stranger has freed a lock: %#x", c.PeekWord(a))
 		}
-		if n := len(agent.places); n != 100 {
-			t.Errorf("%d places after 100 messages to a client of the node", n)
+		if n := len(agent.tickets); n != 100 {
+			t.Errorf("%d tickets after 100 messages to a client of the node", n)
 		}
 		_ = p.Pause(earlyNs + fabric.Second)
-		if len(agent.places) != 0 || len(agent.early) != 0 {
-			t.Errorf("%d places, %d early ones are kept for ever", len(agent.places), len(agent.early))
+		if len(agent.tickets) != 0 || len(agent.early) != 0 {
+			t.Errorf("%d tickets, %d early ones are kept for ever", len(agent.tickets), len(agent.early))
 		}
 	})
 	if err := c.Run(); err != nil {

@@ -1,10 +1,10 @@
 // Package mcs is the MCS lock on disaggregated memory: the lock word names the
-// last of a queue, everyone in the queue is told by its successor who that
+// last of a queue; each client in the queue is notified by its successor who that
 // is, and hands the lock over to it by a message. Waiters wait in their inbox
 // and do not touch the memory node.
 //
 // [Locker] is one client's lock.Locker. [Agent] must run beside the clients of a
-// compute node: it takes the places of waiters that gave up.
+// compute node: it takes over the tickets of waiters that gave up.
 //
 // An acquisition is one masked CAS whose mask of comparison is empty, which
 // makes it the fetch-and-store of the algorithm, and a message to
@@ -16,10 +16,10 @@
 // # Differences from the paper
 //
 //   - Messages carry the address of the lock and the client that they are for, because a client may
-//     hold several locks, and give up a place that a message is on its way to.
+//     hold several locks, and give up a ticket that a message is on its way to.
 //   - A waiter that gives up cannot leave the middle of the queue. It leaves its
-//     name behind (fabric.Port.Abandon) and the node's agent does the rest of
-//     Algorithm 1 in that name. A holder that is interrupted while it waits for
+//     client ID behind (fabric.Port.Abandon) and the node's agent does the rest of
+//     Algorithm 1 under that ID. A holder that is interrupted while it waits for
 //     its successor's message leaves the rest of its release to the agent likewise.
 //   - Try is a CAS from null: it never enters the queue.
 //
@@ -31,7 +31,7 @@
 //
 // # Failures
 //
-// There is no recovery: a client that dies in the queue breaks it for good. So the paper says of
+// There is no recovery: a client that crashes in the queue breaks it for good. So the paper says of
 // the algorithm (section 2.4), and it is why ShiftLock exists (lock/shift).
 //
 // Source: J. Gao, Q. Wang, J. Shu, "ShiftLock: Mitigate One-sided RDMA Lock

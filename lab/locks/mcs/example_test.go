@@ -18,11 +18,7 @@ func Example() {
 		n := c.AddCN()
 		c.GoAgent(n, func(fabric.Port) { _ = mcs.NewAgent(n, mcs.Config{}).Run(nil) })
 		c.Go(n, fmt.Sprint(i), func(p fabric.Port) {
-			l, err := mcs.New(p, mcs.Config{})
-			if err != nil {
-				fmt.Println(err)
-				return
-			}
+			l := mcs.New(p, mcs.Config{})
 			_ = p.Pause(fabric.Time(i) * fabric.Microsecond)
 			var h lock.Hold
 			if err := l.Acquire(&h, &lock.Request{Lock: a, Mode: lock.Exclusive}); err != nil {

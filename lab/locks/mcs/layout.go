@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
 )
 
@@ -18,8 +19,7 @@ import (
 type word uint64
 
 const (
-	tailMask    = 1<<fabric.ClientIDBits - 1
-	tokenOffset = 8
+	tailMask = 1<<fabric.ClientIDBits - 1
 )
 
 func (w word) tail() fabric.ClientID { return fabric.ClientID(w & tailMask) }
@@ -35,19 +35,14 @@ type Config struct {
 }
 
 // Layout returns the layout of the variant's locks.
-func (c Config) Layout() lock.Layout {
-	if c.Plain {
-		return lock.Layout{Size: 8, Align: 8}
-	}
-	return lock.Layout{Size: tokenOffset + 8, Align: 8}
-}
+func (c Config) Layout() lock.Layout { return baseline.Layout(c.Plain) }
 
-// Kinds of messages. Body: the lock's address, the client whose place in the
-// queue the message is about, the token.
+// Kinds of messages. Body: the lock's address, the client whose ticket
+// the message is about, the token.
 const (
 	msgSuccessor = fabric.MsgLock + 0x10 + iota // From is the next in the queue
 	msgHandover                                 // the lock is yours
-	msgOrphan                                   // to the own agent: do the rest for From
+	msgAbandoned                                // to the own agent: do the rest for this ticket
 )
 
 func corrupt(a fabric.Addr, w word) error {

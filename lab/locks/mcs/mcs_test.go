@@ -24,18 +24,9 @@ func mechanism(cfg mcs.Config) locktest.Mechanism {
 		Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
 			return locktest.Agents(t, cl, nodes,
 				func(_ int, n fabric.Node) locktest.Agent { return mcs.NewAgent(n, cfg) },
-				func(_ int, p fabric.Port) lock.Locker { return newLocker(t, p, cfg) })
+				func(_ int, p fabric.Port) lock.Locker { return mcs.New(p, cfg) })
 		},
 	}
-}
-
-func newLocker(t testing.TB, p fabric.Port, cfg mcs.Config) *mcs.Locker {
-	t.Helper()
-	l, err := mcs.New(p, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 func TestConformance(t *testing.T) {
@@ -61,7 +52,7 @@ func scene(t testing.TB, clients int, body func(i int, l *mcs.Locker, a fabric.A
 				t.Error(err)
 			}
 		})
-		c.Go(n, fmt.Sprint(i), func(p fabric.Port) { body(i, newLocker(t, p, mcs.Config{}), a) })
+		c.Go(n, fmt.Sprint(i), func(p fabric.Port) { body(i, mcs.New(p, mcs.Config{}), a) })
 	}
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
@@ -85,7 +76,7 @@ func TestWordsGolden(t *testing.T) {
 	defer c.Close()
 	a := fabric.At(c.AddMN(1<<20), 4096)
 	c.Go(c.AddCN(), "client", func(p fabric.Port) {
-		l := newLocker(t, p, mcs.Config{})
+		l := mcs.New(p, mcs.Config{})
 		var h lock.Hold
 		for range 2 {
 			must(t, l.Acquire(&h, &lock.Request{Lock: a, Mode: lock.Exclusive}))
@@ -102,7 +93,7 @@ func TestWordsGolden(t *testing.T) {
 }
 
 // A free lock takes one chain to acquire and one to release; a handover takes none:
-// a waiter enters the queue once, and is told.
+// a waiter enters the queue once, and is notified.
 func TestRoundTrips(t *testing.T) {
 	scene(t, 1, func(_ int, l *mcs.Locker, a fabric.Addr) {
 		var h lock.Hold
@@ -165,7 +156,7 @@ func TestOrderWithCancellations(t *testing.T) {
 	}
 }
 
-// A client that gives one lock up while it holds another has a new name; the other is released all the same.
+// A client that gives one lock up while it holds another has a new ID; the other is released all the same.
 func TestReleaseUnderAnOldName(t *testing.T) {
 	second := uint64(64)
 	grants := 0
@@ -186,7 +177,7 @@ func TestReleaseUnderAnOldName(t *testing.T) {
 			must(t, l.Acquire(&g, &lock.Request{Lock: b, Mode: lock.Exclusive}))
 			_ = p.Pause(100 * fabric.Microsecond)
 			must(t, l.Release(&g, nil))
-		case 2: // comes to a after client 0 has its new name
+		case 2: // comes to a after client 0 has its new ID
 			_ = p.Pause(50 * fabric.Microsecond)
 			must(t, l.Acquire(&h, &lock.Request{Lock: a, Mode: lock.Exclusive}))
 			grants++
@@ -206,15 +197,17 @@ func TestCorruptAndUnsupported(t *testing.T) {
 	c.Poke(a, []byte{0, 0, 0, 0, 0, 0, 0, 0xff})
 	c.Go(c.AddCN(), "client", func(p fabric.Port) {
 		var h lock.Hold
-		if err := newLocker(t, p, mcs.Config{}).Acquire(&h, &lock.Request{Lock: a}); !errors.Is(err, lock.ErrCorrupt) || h.Held {
+		if err := mcs.New(p, mcs.Config{}).Acquire(&h, &lock.Request{Lock: a}); !errors.Is(err, lock.ErrCorrupt) || h.Held {
 			t.Errorf("corrupt word: %v", err)
 		}
 	})
 	must(t, c.Run())
 	d := sim.New(sim.Config{NIC: sim.CXL()})
 	defer d.Close()
+	mn := d.AddMN(1 << 20)
 	d.Go(d.AddCN(), "client", func(p fabric.Port) {
-		if _, err := mcs.New(p, mcs.Config{}); !errors.Is(err, fabric.ErrUnsupported) {
+		var h lock.Hold
+		if err := mcs.New(p, mcs.Config{}).Acquire(&h, &lock.Request{Lock: fabric.At(mn, 4096)}); !errors.Is(err, fabric.ErrUnsupported) || h.Held {
 			t.Errorf("a fabric without masked atomics: %v", err)
 		}
 	})

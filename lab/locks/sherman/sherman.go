@@ -3,45 +3,37 @@ package sherman
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
 )
 
-// msgWake tells a client that its waiter has a verdict. The verdict itself is in the waiter: a
+// msgWake says that the client's waiter has a verdict. The verdict itself is in the waiter: a
 // wake of an older wait is harmless.
 const msgWake = fabric.MsgLock
 
 // A Locker is one client's access to hierarchical locks.
 type Locker struct {
+	baseline.Client
 	table  *Table
 	remote lock.Locker
-	port   fabric.Port
-	stats  lock.Stats
 	self   waiter
-	wake   []fabric.ClientID // whom to wake, collected under a mutex
+	wake   []fabric.ClientID // collected under a mutex
 }
 
 var _ lock.Locker = (*Locker)(nil)
 
 // New returns a client's Locker. remote is the client's own Locker of the remote lock.
 func New(t *Table, remote lock.Locker) *Locker {
-	return &Locker{table: t, remote: remote, port: remote.Port()}
+	return &Locker{Client: baseline.New(remote.Port(), true), table: t, remote: remote}
 }
-
-// Port implements lock.Locker.
-func (k *Locker) Port() fabric.Port { return k.port }
-
-// Stats implements lock.Locker.
-func (k *Locker) Stats() *lock.Stats { return &k.stats }
 
 // Acquire implements lock.Locker.
 func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
-	if h.Held {
-		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
-	}
-	if len(r.Reads) > lock.MaxPiggyback {
-		return fmt.Errorf("%w: %d READs, at most %d", lock.ErrMisuse, len(r.Reads), lock.MaxPiggyback)
+	if err := baseline.Check(h, r); err != nil {
+		return err
 	}
 	r.Noted, r.Owed = 0, 0
 	h.Lock, h.Mode = r.Lock, r.Mode
@@ -57,24 +49,24 @@ func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 		x.holders++
 		token := x.token()
 		s.mu.Unlock()
-		k.stats.LocalJoins++
+		k.Counters.LocalJoins++
 		return k.holds(x, h, r, token)
 	case r.Try:
 		s.mu.Unlock()
-		k.stats.Busy++
+		k.Counters.Busy++
 		return fmt.Errorf("%w: a client of this node has it or wants it", lock.ErrBusy)
 	}
 	w := &k.self
-	w.client, w.mode, w.verdict = k.port.ID(), r.Mode, undecided
-	x.queue.push(w)
+	w.client, w.mode, w.verdict = k.Port().ID(), r.Mode, undecided
+	x.queue = append(x.queue, w)
 	s.mu.Unlock()
-	k.stats.LocalWaits++
+	k.Counters.LocalWaits++
 	return k.await(s, x, h, r)
 }
 
 // admits reports whether a client may join the holders without waiting.
 func (x *local) admits(m lock.Mode) bool {
-	return m == lock.Shared && x.state == held && x.mode == lock.Shared && x.holders > 0 && x.queue.head == nil
+	return m == lock.Shared && x.state == held && x.mode == lock.Shared && x.holders > 0 && len(x.queue) == 0
 }
 
 // await waits in the queue of the local lock.
@@ -86,8 +78,8 @@ func (k *Locker) await(s *shard, x *local, h *lock.Hold, r *lock.Request) error 
 	for {
 		s.mu.Lock()
 		v, token := k.self.verdict, k.self.token
-		if v == granted && r.Mode == lock.Exclusive && len(x.note) <= len(r.Note) {
-			r.Noted = copy(r.Note, x.note)
+		if v == granted && r.Mode == lock.Exclusive && len(x.handoff) <= len(r.Note) {
+			r.Noted = copy(r.Note, x.handoff)
 		}
 		s.mu.Unlock()
 		switch v {
@@ -96,7 +88,7 @@ func (k *Locker) await(s *shard, x *local, h *lock.Hold, r *lock.Request) error 
 		case chosen:
 			return k.acquireRemote(s, x, h, r)
 		}
-		if _, err := k.port.Recv(deadline); err != nil {
+		if _, err := k.Port().Recv(deadline); err != nil {
 			return k.leaveQueue(s, x, h, err)
 		}
 	}
@@ -105,19 +97,12 @@ func (k *Locker) await(s *shard, x *local, h *lock.Hold, r *lock.Request) error 
 // leaveQueue ends a wait that was cut short by err. If the verdict has come
 // first, the lock is passed on.
 func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, err error) error {
-	switch {
-	case errors.Is(err, fabric.ErrDeadline):
-		err = lock.ErrTimeout
-		k.stats.Cancels++
-	case errors.Is(err, fabric.ErrInterrupted):
-		err = lock.ErrCanceled
-		k.stats.Cancels++
-	}
+	err = k.GaveUp(err)
 	w := &k.self
 	s.mu.Lock()
 	switch w.verdict {
 	case undecided:
-		x.queue.remove(w)
+		x.remove(w)
 		if x.state == held && x.mode == lock.Shared && x.holders > 0 {
 			k.share(x) // readers that waited behind this writer
 		}
@@ -144,14 +129,14 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		return err
 	}
 	x.state, x.mode, x.holders, x.streak = held, r.Mode, 1, 0
-	x.note = x.note[:0]
+	x.handoff = x.handoff[:0]
 	token := x.token()
 	if r.Mode == lock.Shared {
 		k.share(x)
 	}
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, token, true
-	k.stats.Acquires++
+	k.Counters.Acquires++
 	k.wakeAll(h.Lock)
 	return nil
 }
@@ -159,22 +144,22 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 // count adds what the remote lock has counted since before.
 func (k *Locker) count(before *lock.Stats) {
 	now := k.remote.Stats()
-	k.stats.Immediate += now.Immediate - before.Immediate
-	k.stats.Waits += now.Waits - before.Waits
-	k.stats.AcquireOps += now.AcquireOps - before.AcquireOps
-	k.stats.Retries += now.Retries - before.Retries
-	k.stats.Busy += now.Busy - before.Busy
-	k.stats.Cancels += now.Cancels - before.Cancels
+	k.Counters.Immediate += now.Immediate - before.Immediate
+	k.Counters.Waits += now.Waits - before.Waits
+	k.Counters.AcquireOps += now.AcquireOps - before.AcquireOps
+	k.Counters.Retries += now.Retries - before.Retries
+	k.Counters.Busy += now.Busy - before.Busy
+	k.Counters.Cancels += now.Cancels - before.Cancels
 }
 
 // holds makes the caller a holder by a local grant, and executes its READs.
 func (k *Locker) holds(x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
 	h.Aux, h.Token, h.Held = x, token, true
-	k.stats.Acquires++
+	k.Counters.Acquires++
 	if len(r.Reads) == 0 || r.Noted > 0 {
 		return nil
 	}
-	if err := k.port.Do(r.Reads); err != nil {
+	if err := k.Port().Do(r.Reads); err != nil {
 		return errors.Join(err, k.Release(h, nil))
 	}
 	return nil
@@ -184,13 +169,10 @@ func (k *Locker) holds(x *local, h *lock.Hold, r *lock.Request, token lock.Token
 // the first waiter of the node while the bound lasts, or to the memory node.
 func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	x, ok := h.Aux.(*local)
-	if !h.Held || !ok {
-		return fmt.Errorf("%w: %v", lock.ErrMisuse, h.Lock)
+	if !h.Held || !ok || len(before) > lock.MaxPiggyback {
+		return baseline.Misuse(h, before)
 	}
-	if len(before) > lock.MaxPiggyback {
-		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
-	}
-	note := h.Note
+	handoff := h.Note
 	h.Held, h.Aux, h.Note = false, nil, nil
 	s := k.table.shard(h.Lock)
 	var err error
@@ -198,7 +180,7 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	if len(before) > 0 && (x.holders > 1 || x.keeps(k.table.bound)) {
 		// The next holder must find what we wrote, and uses another queue pair.
 		s.mu.Unlock()
-		err, before = k.port.Do(before), nil
+		err, before = k.Port().Do(before), nil
 		s.mu.Lock()
 	}
 	if x.holders > 1 {
@@ -207,14 +189,14 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 		return err
 	}
 	if x.keeps(k.table.bound) {
-		k.stats.HandoversLocal++
+		k.Counters.HandoversLocal++
 		x.holders = 0
 		x.streak++
-		x.note = x.note[:0]
-		if k.table.Notes && err == nil && h.Mode == lock.Exclusive && len(note) <= lock.MaxNote {
-			x.note = append(x.note, note...)
+		x.handoff = x.handoff[:0]
+		if k.table.Notes && err == nil && h.Mode == lock.Exclusive && len(handoff) <= lock.MaxNote {
+			x.handoff = append(x.handoff, handoff...)
 		}
-		k.admit(x, x.queue.head)
+		k.admit(x, x.queue[0])
 		if x.mode == lock.Shared {
 			k.share(x)
 		}
@@ -224,7 +206,7 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	}
 	x.holders, x.state = 0, releasing
 	s.mu.Unlock()
-	k.stats.HandoversRemote++
+	k.Counters.HandoversRemote++
 	err = errors.Join(err, k.remote.Release(&x.remote, before))
 	s.mu.Lock()
 	k.passOn(s, x)
@@ -233,12 +215,17 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 
 // keeps reports whether the node keeps the remote lock for its first waiter.
 func (x *local) keeps(bound uint32) bool {
-	return x.queue.head != nil && x.queue.head.mode == x.mode && x.streak < bound
+	return len(x.queue) > 0 && x.queue[0].mode == x.mode && x.streak < bound
+}
+
+// remove takes a waiter out of the queue.
+func (x *local) remove(w *waiter) {
+	x.queue = slices.DeleteFunc(x.queue, func(other *waiter) bool { return other == w })
 }
 
 // admit makes a waiter a holder.
 func (k *Locker) admit(x *local, w *waiter) {
-	x.queue.remove(w)
+	x.remove(w)
 	x.holders++
 	w.token, w.verdict = x.token(), granted
 	k.wake = append(k.wake, w.client)
@@ -246,8 +233,8 @@ func (k *Locker) admit(x *local, w *waiter) {
 
 // share admits the readers that are first in the queue.
 func (k *Locker) share(x *local) {
-	for w := x.queue.head; w != nil && w.mode == lock.Shared; w = x.queue.head {
-		k.admit(x, w)
+	for len(x.queue) > 0 && x.queue[0].mode == lock.Shared {
+		k.admit(x, x.queue[0])
 	}
 }
 
@@ -255,8 +242,9 @@ func (k *Locker) share(x *local) {
 // there is one. The shard is locked at entry, and unlocked after.
 func (k *Locker) passOn(s *shard, x *local) {
 	l := x.lock
-	if w := x.queue.head; w != nil {
-		x.queue.remove(w)
+	if len(x.queue) > 0 {
+		w := x.queue[0]
+		x.remove(w)
 		x.state = acquiring
 		w.verdict = chosen
 		k.wake = append(k.wake, w.client)
@@ -267,12 +255,12 @@ func (k *Locker) passOn(s *shard, x *local) {
 	k.wakeAll(l)
 }
 
-// wakeAll tells clients of this node that they have a verdict.
+// wakeAll wakes clients of this node that have a verdict.
 func (k *Locker) wakeAll(l fabric.Addr) {
 	for _, c := range k.wake {
 		m := fabric.Message{Kind: msgWake, Body: [7]uint64{uint64(l)}}
 		// Of our own node, only a closed Port refuses: then nobody waits there.
-		_ = k.port.Send(c, &m)
+		_ = k.Port().Send(c, &m)
 	}
 	k.wake = k.wake[:0]
 }

@@ -2,6 +2,7 @@ package sherman
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/declock/declock/fabric"
@@ -30,15 +31,14 @@ const (
 // the lock. The shard's mutex guards it, but for remote, which belongs to
 // the owner while acquiring, and to the last holder while releasing.
 type local struct {
-	next    *local // in the list of the shard, or of free ones
 	lock    fabric.Addr
 	state   state
 	mode    lock.Mode // of the remote lock, and so of all holders
 	remote  lock.Hold
 	holders int
-	streak  uint32 // handovers within the node since the remote grant
-	queue   waiters
-	note    []byte // what the last exclusive holder left to the next; the buffer outlives x
+	streak  uint32    // handovers within the node since the remote grant
+	queue   []*waiter // in order of arrival
+	handoff []byte    // what the last exclusive holder left to the next
 }
 
 // token returns the fencing token of the latest grant. Readers come after all writers
@@ -64,38 +64,10 @@ const (
 
 // A waiter is a client that waits for a local lock. Each Locker has one.
 type waiter struct {
-	next, prev *waiter
-	client     fabric.ClientID
-	mode       lock.Mode
-	verdict    verdict
-	token      lock.Token
-}
-
-// waiters is a queue of waiters, in order of arrival.
-type waiters struct{ head, tail *waiter }
-
-func (q *waiters) push(w *waiter) {
-	w.next, w.prev = nil, q.tail
-	if q.tail == nil {
-		q.head = w
-	} else {
-		q.tail.next = w
-	}
-	q.tail = w
-}
-
-func (q *waiters) remove(w *waiter) {
-	if w.prev == nil {
-		q.head = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		q.tail = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.next, w.prev = nil, nil
+	client  fabric.ClientID
+	mode    lock.Mode
+	verdict verdict
+	token   lock.Token
 }
 
 const (
@@ -105,7 +77,7 @@ const (
 
 // A Table holds the local locks of one compute node. All its clients share it.
 type Table struct {
-	// Notes has holders leave notes to the next of the node (lock.Hold.Note), which the paper's lock does not. Set it before
+	// Notes has holders leave handoffs to the next of the node (lock.Hold.Note), which the paper's lock does not. Set it before
 	// the table is used.
 	Notes bool
 
@@ -116,10 +88,9 @@ type Table struct {
 // A shard holds those local locks whose addresses hash to it: no more than the node has clients.
 type shard struct {
 	mu    sync.Mutex
-	list  *local
-	free  *local
-	spare int
-	_     [32]byte // shards on cache lines of their own
+	locks []*local
+	free  []*local
+	_     [8]byte // shards on cache lines of their own
 }
 
 // NewTable returns an empty table. bound is how often in a row a lock is handed over within the node.
@@ -140,9 +111,7 @@ func (t *Table) Len() int {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		for x := s.list; x != nil; x = x.next {
-			n++
-		}
+		n += len(s.locks)
 		s.mu.Unlock()
 	}
 	return n
@@ -150,38 +119,31 @@ func (t *Table) Len() int {
 
 // find returns the local lock at an address, or nil.
 func (s *shard) find(l fabric.Addr) *local {
-	for x := s.list; x != nil; x = x.next {
-		if x.lock == l {
-			return x
-		}
+	if i := slices.IndexFunc(s.locks, func(x *local) bool { return x.lock == l }); i >= 0 {
+		return s.locks[i]
 	}
 	return nil
 }
 
 // insert adds a local lock, for an owner that acquires the remote one.
 func (s *shard) insert(l fabric.Addr, m lock.Mode) *local {
-	x := s.free
-	if x == nil {
-		x = new(local)
+	var x *local
+	if n := len(s.free); n > 0 {
+		x, s.free = s.free[n-1], s.free[:n-1]
+		*x = local{queue: x.queue[:0], handoff: x.handoff[:0]}
 	} else {
-		s.free = x.next
-		s.spare--
-		*x = local{note: x.note[:0]}
+		x = new(local)
 	}
 	x.lock, x.mode = l, m
-	x.next, s.list = s.list, x
+	s.locks = append(s.locks, x)
 	return x
 }
 
 // remove takes a local lock out, to be used again.
 func (s *shard) remove(x *local) {
-	p := &s.list
-	for *p != x {
-		p = &(*p).next
-	}
-	*p = x.next
-	if s.spare < maxFree {
-		x.next, s.free = s.free, x
-		s.spare++
+	i := slices.Index(s.locks, x)
+	s.locks = slices.Delete(s.locks, i, i+1)
+	if len(s.free) < maxFree {
+		s.free = append(s.free, x)
 	}
 }

@@ -3,12 +3,14 @@ package shift
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
 )
 
-// An Agent does the rest of the algorithms for writers of its compute node that have left a place, and
+// An Agent does the rest of the algorithms for writers of its compute node that have abandoned a ticket, and
 // recovers locks when its node is the lock server. It uses the node's agent Port.
 type Agent struct {
 	node    fabric.Node
@@ -16,76 +18,59 @@ type Agent struct {
 	cfg     Config
 	ops     [1]fabric.Op
 	wide    fabric.Wide
-	orphans []*orphan
-	owed    map[fabric.ClientID]uint64 // places that are still to be done in a name
+	tickets []*left
+	ids     baseline.IDs
 }
 
-// An orphan is a place that a client has left, or may have: a message to it may come before the client's.
-type orphan struct {
-	place
-	left  bool             // the client has left it
-	early []fabric.Message // that came before the client's
-	tried bool             // to free the lock: there is a successor
-	due   fabric.Time      // when to look
+// left is a ticket that a client has abandoned, or may have: a message to it may come before the client's.
+type left struct {
+	ticket
+	abandoned bool
+	early     []fabric.Message // that came before the client's
+	tried     bool             // to free the lock: there is a successor
+	due       fabric.Time      // when to look
 }
 
 // pollNs is how often an agent looks whether readers have left, for a writer that gave up.
 const pollNs = 5 * fabric.Microsecond
 
 // NewAgent returns the agent of a node.
-func NewAgent(node fabric.Node, cfg Config) (*Agent, error) {
-	if err := unsupported(node.Caps()); err != nil {
-		return nil, err
-	}
-	return &Agent{node: node, port: node.Agent(), cfg: cfg.withDefaults(), owed: map[fabric.ClientID]uint64{}}, nil
+func NewAgent(node fabric.Node, cfg Config) *Agent {
+	return &Agent{node: node, port: node.Agent(), cfg: cfg.withDefaults(), ids: baseline.IDs{}}
 }
 
 // Run handles messages until the Port is closed or interrupted. What goes wrong with a
 // single lock goes to report (nil: nowhere).
 func (a *Agent) Run(report func(error)) error {
-	if report == nil {
-		report = func(error) {}
-	}
-	for {
-		next := fabric.Forever
-		for _, o := range a.orphans {
-			next = min(next, o.due)
-		}
-		m, err := a.port.Recv(next)
-		switch {
-		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
-			return nil
-		case errors.Is(err, fabric.ErrDeadline):
-			err = a.work()
-		case err != nil:
-			return err
-		default:
-			err = a.handle(&m)
-		}
-		if err != nil {
-			report(fmt.Errorf("shift: agent of %v: %w", a.node.ID(), err))
-		}
-	}
+	return baseline.Run("shift", a.port, a.next, a.work, a.handle, report)
 }
 
-// handle handles a message to the agent, or to a client that has left its name.
+func (a *Agent) next() fabric.Time {
+	next := fabric.Forever
+	for _, o := range a.tickets {
+		next = min(next, o.due)
+	}
+	return next
+}
+
+// handle handles a message to the agent, or to a client ID that has been left to it.
 func (a *Agent) handle(m *fabric.Message) error {
 	switch {
 	case m.Kind == msgRecover:
 		return a.recover(m)
-	case m.Kind < msgSuccessor || m.Kind > msgOrphan:
+	case m.Kind < msgSuccessor || m.Kind > msgAbandoned:
 		return nil
 	}
 	id := fabric.ClientID(m.Body[1])
-	if id.CN() != a.node.ID() || m.Kind == msgOrphan && m.From.CN() != a.node.ID() {
-		return nil // not of this node: nobody has left it here
+	if id.CN() != a.node.ID() || m.Kind == msgAbandoned && m.From.CN() != a.node.ID() {
+		return nil // not of this node
 	}
 	o := a.find(fabric.Addr(m.Body[0]), id)
 	switch {
-	case m.Kind == msgOrphan:
+	case m.Kind == msgAbandoned:
 		a.adopt(o, m)
-	case o.left:
-		o.note(m, a.port.Now())
+	case o.abandoned:
+		o.hear(m, a.port.Now())
 	default:
 		o.early = append(o.early, *m)
 	}
@@ -95,36 +80,36 @@ func (a *Agent) handle(m *fabric.Message) error {
 	return a.advance(o)
 }
 
-// find returns the orphan of a name and lock, a new one if there is none.
-func (a *Agent) find(l fabric.Addr, id fabric.ClientID) *orphan {
-	for _, o := range a.orphans {
+// find returns the ticket of a client ID for a lock, a new one if there is none.
+func (a *Agent) find(l fabric.Addr, id fabric.ClientID) *left {
+	for _, o := range a.tickets {
 		if o.lock == l && o.id == id {
 			return o
 		}
 	}
-	o := &orphan{place: place{lock: l, id: id, mode: lock.Exclusive}, due: a.port.Now() + 4*a.cfg.LeaseNs}
-	a.orphans = append(a.orphans, o)
+	o := &left{ticket: ticket{lock: l, id: id, mode: lock.Exclusive}, due: a.port.Now() + 4*a.cfg.LeaseNs}
+	a.tickets = append(a.tickets, o)
 	return o
 }
 
-// adopt takes a place over from its client.
-func (a *Agent) adopt(o *orphan, m *fabric.Message) {
+// adopt takes a ticket over from its client.
+func (a *Agent) adopt(o *left, m *fabric.Message) {
 	now := a.port.Now()
-	o.left, o.era, o.seen, o.changed = true, uint16(m.Body[2]), m.Body[5], now
+	o.abandoned, o.era, o.seen, o.changed = true, uint16(m.Body[2]), m.Body[5], now
 	o.next = fabric.ClientID(m.Body[4])
 	o.due = now + a.cfg.LeaseNs/2
 	if m.Body[3] != 0 {
-		a.owed[o.id] = m.Body[3]
+		a.ids[o.id] = int(m.Body[3])
 	}
 	for i := range o.early {
-		o.note(&o.early[i], now)
+		o.hear(&o.early[i], now)
 	}
 	o.early = nil
 }
 
-// advance releases the lock, once it is the orphan's: WRITER-RELEASE of Algorithm 3.
-func (a *Agent) advance(o *orphan) error {
-	if !o.left || !o.granted || o.next == 0 && o.tried {
+// advance releases the lock, once an abandoned ticket holds it: WRITER-RELEASE of Algorithm 3.
+func (a *Agent) advance(o *left) error {
+	if !o.abandoned || !o.granted || o.next == 0 && o.tried {
 		return nil
 	}
 	if o.next == 0 {
@@ -144,7 +129,7 @@ func (a *Agent) advance(o *orphan) error {
 		}
 	}
 	m := o.gift(old, &a.cfg)
-	_ = a.port.Send(o.next, &m) // if the successor is dead, the lock is recovered
+	_ = a.port.Send(o.next, &m) // if the successor has crashed, the lock is recovered
 	return nil
 }
 
@@ -154,24 +139,24 @@ func (a *Agent) do(op fabric.Op) (entry, error) {
 	return found(&a.wide), err
 }
 
-// work looks after the orphans whose time has come.
+// work looks after the tickets whose time has come.
 func (a *Agent) work() error {
 	var errs []error
-	for i := 0; i < len(a.orphans); {
-		o := a.orphans[i]
+	for i := 0; i < len(a.tickets); {
+		o := a.tickets[i]
 		if o.due <= a.port.Now() {
 			errs = append(errs, a.look(o))
 		}
-		if i < len(a.orphans) && a.orphans[i] == o {
+		if i < len(a.tickets) && a.tickets[i] == o {
 			i++
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// look looks at RelCnt for an orphan: readers have left, the lock was recovered, or must be.
-func (a *Agent) look(o *orphan) error {
-	if !o.left { // a message to a place that is no more
+// look looks at RelCnt for an abandoned ticket: readers have left, the lock was recovered, or must be.
+func (a *Agent) look(o *left) error {
+	if !o.abandoned { // only messages have come, to a ticket that is no more
 		a.remove(o)
 		return nil
 	}
@@ -189,10 +174,10 @@ func (a *Agent) look(o *orphan) error {
 	if o.reached(rel, now) {
 		return a.advance(o)
 	}
-	leapt, stuck := o.place.look(rel, now, a.cfg.LeaseNs)
+	leapt, silent := o.ticket.look(rel, now, a.cfg.LeaseNs)
 	if leapt {
 		a.done(o)
-	} else if stuck {
+	} else if silent {
 		o.changed = now - 2*a.cfg.LeaseNs
 		m := o.recover()
 		_ = a.port.Send(serverOf(a.node), &m)
@@ -200,22 +185,14 @@ func (a *Agent) look(o *orphan) error {
 	return nil
 }
 
-// done forgets an orphan, and gives the name back after its last.
-func (a *Agent) done(o *orphan) {
+// done forgets an abandoned ticket.
+func (a *Agent) done(o *left) {
 	a.remove(o)
-	if a.owed[o.id]--; a.owed[o.id] == 0 {
-		delete(a.owed, o.id)
-		a.node.Retire(o.id)
-	}
+	a.ids.Done(a.node, o.id)
 }
 
-func (a *Agent) remove(o *orphan) {
-	for i, x := range a.orphans {
-		if x == o {
-			a.orphans = append(a.orphans[:i], a.orphans[i+1:]...)
-			return
-		}
-	}
+func (a *Agent) remove(o *left) {
+	a.tickets = slices.DeleteFunc(a.tickets, func(x *left) bool { return x == o })
 }
 
 // recover resets a lock whose RelCnt is still what the sender has seen for three leases (section 3.6). If it

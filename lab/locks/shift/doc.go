@@ -3,7 +3,7 @@
 // readers that wait.
 //
 // [Locker] is one client's lock.Locker. [Agent] must run beside the clients of a compute
-// node: it takes the places of writers that gave up, and the agent of the lowest live node is
+// node: it takes over the tickets of writers that gave up, and the agent of the lowest live node is
 // the lock server of section 3.6, which recovers locks.
 //
 // An entry is 16 bytes, and every change of it one 16-byte masked atomic. A free lock is
@@ -28,8 +28,8 @@
 //     not count after it.
 //   - A reader that sees the epoch change verifies the era before it holds (in one chain with its READs),
 //     because a recovery clears the epoch too.
-//   - A waiting writer that gives up leaves its name to the agent (fabric.Port.Abandon), which does the rest of the
-//     algorithm in that name. A waiting reader takes its count back, by CAS, while the
+//   - A waiting writer that gives up leaves its client ID to the agent (fabric.Port.Abandon), which does the rest of the
+//     algorithm under that ID. A waiting reader takes its count back, by CAS, while the
 //     epoch has not changed: then no writer has counted on it.
 //   - Try never enters the queue.
 //   - The paper delays messages within a node to make them as slow as others. That is left to the fabric.

@@ -82,14 +82,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// unsupported returns an error if the fabric lacks what the lock needs.
-func unsupported(c fabric.Caps) error {
-	if c.Atomic16 {
-		return nil
-	}
-	return fmt.Errorf("shift: %w: %s has no 16-byte masked atomics (capability Atomic16)", fabric.ErrUnsupported, c.Fabric)
-}
-
 // extCAS is ExtCAS: the fields under cmpMask are compared, those under swapMask replaced.
 func extCAS(a fabric.Addr, w *fabric.Wide, cmp, cmpMask, swap, swapMask entry) fabric.Op {
 	*w = fabric.Wide{
@@ -113,14 +105,3 @@ func leaveReader(a fabric.Addr, w *fabric.Wide) fabric.Op {
 func (e entry) words() [2]uint64 { return [2]uint64{e.head, e.rel} }
 
 func found(w *fabric.Wide) entry { return entry{w.Old[0], w.Old[1]} }
-
-// executed returns how many operations of a chain of n were executed for certain.
-func executed(err error, n int) int {
-	if err == nil {
-		return n
-	}
-	if i, ok := failedAt(err); ok {
-		return i
-	}
-	return 0
-}

@@ -15,17 +15,9 @@ func Example() {
 	defer c.Close()
 	a := fabric.At(c.AddMN(1<<20), 4096)
 	n := c.AddCN()
-	c.GoAgent(n, func(fabric.Port) {
-		if agent, err := shift.NewAgent(n, shift.Config{}); err == nil {
-			_ = agent.Run(nil)
-		}
-	})
+	c.GoAgent(n, func(fabric.Port) { _ = shift.NewAgent(n, shift.Config{}).Run(nil) })
 	c.Go(n, "client", func(p fabric.Port) {
-		l, err := shift.New(p, n, shift.Config{})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
+		l := shift.New(p, n, shift.Config{})
 		for _, m := range []lock.Mode{lock.Exclusive, lock.Shared, lock.Shared} {
 			var h lock.Hold
 			if err := l.Acquire(&h, &lock.Request{Lock: a, Mode: m}); err != nil {

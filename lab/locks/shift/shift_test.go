@@ -33,28 +33,10 @@ func mechanism(cfg shift.Config) locktest.Mechanism {
 				t.Skip("the fabric has no 16-byte atomics here")
 			}
 			return locktest.Agents(t, cl, nodes,
-				func(_ int, n fabric.Node) locktest.Agent { return newAgent(t, n, cfg) },
-				func(i int, p fabric.Port) lock.Locker { return newLocker(t, p, cl.Node(i), cfg) })
+				func(_ int, n fabric.Node) locktest.Agent { return shift.NewAgent(n, cfg) },
+				func(i int, p fabric.Port) lock.Locker { return shift.New(p, cl.Node(i), cfg) })
 		},
 	}
-}
-
-func newAgent(t testing.TB, n fabric.Node, cfg shift.Config) *shift.Agent {
-	t.Helper()
-	a, err := shift.NewAgent(n, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func newLocker(t testing.TB, p fabric.Port, n fabric.Node, cfg shift.Config) *shift.Locker {
-	t.Helper()
-	l, err := shift.New(p, n, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 func TestConformance(t *testing.T) {
@@ -83,11 +65,11 @@ func scene(t testing.TB, cfg shift.Config, clients int, body func(i int, l *shif
 		n := c.AddCN()
 		c.nodes = append(c.nodes, n)
 		c.GoAgent(n, func(fabric.Port) {
-			if err := newAgent(t, n, cfg).Run(func(err error) { t.Error(err) }); err != nil {
+			if err := shift.NewAgent(n, cfg).Run(func(err error) { t.Error(err) }); err != nil {
 				t.Error(err)
 			}
 		})
-		c.Go(n, fmt.Sprint(i), func(p fabric.Port) { body(i, newLocker(t, p, n, cfg), c, a) })
+		c.Go(n, fmt.Sprint(i), func(p fabric.Port) { body(i, shift.New(p, n, cfg), c, a) })
 	}
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
@@ -376,7 +358,7 @@ func TestCorruptAndUnsupported(t *testing.T) {
 	c.Go(n, "client", func(p fabric.Port) {
 		for m := lock.Shared; m <= lock.Exclusive; m++ {
 			var h lock.Hold
-			if err := newLocker(t, p, n, shift.Config{}).Acquire(&h, &lock.Request{Lock: a, Mode: m}); !errors.Is(err, lock.ErrCorrupt) || h.Held {
+			if err := shift.New(p, n, shift.Config{}).Acquire(&h, &lock.Request{Lock: a, Mode: m}); !errors.Is(err, lock.ErrCorrupt) || h.Held {
 				t.Errorf("corrupt entry: %v", err)
 			}
 			wantWords(t, c, a, 0xff00_0000, 0, "corrupt entry")
@@ -385,13 +367,14 @@ func TestCorruptAndUnsupported(t *testing.T) {
 	must(t, c.Run())
 	d := sim.New(sim.Config{NIC: sim.CXL()})
 	defer d.Close()
-	m := d.AddCN()
+	m, mn := d.AddCN(), d.AddMN(1<<20)
 	d.Go(m, "client", func(p fabric.Port) {
-		if _, err := shift.New(p, m, shift.Config{}); !errors.Is(err, fabric.ErrUnsupported) {
-			t.Errorf("a fabric without 16-byte atomics: %v", err)
-		}
-		if _, err := shift.NewAgent(m, shift.Config{}); !errors.Is(err, fabric.ErrUnsupported) {
-			t.Errorf("a fabric without 16-byte atomics: %v", err)
+		for mode := lock.Shared; mode <= lock.Exclusive; mode++ {
+			var h lock.Hold
+			err := shift.New(p, m, shift.Config{}).Acquire(&h, &lock.Request{Lock: fabric.At(mn, 4096), Mode: mode})
+			if !errors.Is(err, fabric.ErrUnsupported) || h.Held {
+				t.Errorf("a fabric without 16-byte atomics: %v", err)
+			}
 		}
 	})
 	must(t, d.Run())

@@ -1,0 +1,184 @@
+package baseline
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A Client is the part of a Locker that all baseline locks share.
+type Client struct {
+	Plain    bool // the locks have no word for tokens
+	Ops      [fabric.MaxChain]fabric.Op
+	Counters lock.Stats
+	port     fabric.Port
+}
+
+// New returns a Client over a Port.
+func New(p fabric.Port, plain bool) Client { return Client{Plain: plain, port: p} }
+
+// Port implements lock.Locker.
+func (c *Client) Port() fabric.Port { return c.port }
+
+// Stats implements lock.Locker.
+func (c *Client) Stats() *lock.Stats { return &c.Counters }
+
+// Check returns the error of an Acquire that asks for what cannot be.
+func Check(h *lock.Hold, r *lock.Request) error {
+	if h.Held {
+		return fmt.Errorf("%w: Hold of %v is in use", lock.ErrMisuse, h.Lock)
+	}
+	if len(r.Reads) > lock.MaxPiggyback {
+		return fmt.Errorf("%w: %d READs, at most %d", lock.ErrMisuse, len(r.Reads), lock.MaxPiggyback)
+	}
+	return nil
+}
+
+// Misuse returns the error of a Release of what is not held.
+func Misuse(h *lock.Hold, before []fabric.Op) error {
+	return fmt.Errorf("%w: %v, %d operations before release", lock.ErrMisuse, h.Lock, len(before))
+}
+
+// TokenOffset is where the word of tokens is in a lock.
+const TokenOffset = 8
+
+// Layout returns the layout of a lock of one word, and one for tokens unless it is plain.
+func Layout(plain bool) lock.Layout {
+	if plain {
+		return lock.Layout{Size: 8, Align: 8}
+	}
+	return lock.Layout{Size: TokenOffset + 8, Align: 8}
+}
+
+// First posts the first chain of an acquisition: the atomic, the token, the caller's READs. It returns
+// what the atomic has found, and how many operations were executed for certain.
+func (c *Client) First(h *lock.Hold, r *lock.Request, atomic fabric.Op) (old uint64, done int, err error) {
+	c.Ops[0] = atomic
+	done, err = c.fetch(h, r, 1)
+	return c.Ops[0].Old, done, err
+}
+
+// Fetch fetches token and READs after a wait.
+func (c *Client) Fetch(h *lock.Hold, r *lock.Request) error {
+	if c.Plain && len(r.Reads) == 0 {
+		return nil
+	}
+	_, err := c.fetch(h, r, 0)
+	return err
+}
+
+// fetch posts the first n operations of Ops, and behind them what fetches the token, and the caller's READs.
+func (c *Client) fetch(h *lock.Hold, r *lock.Request, n int) (done int, err error) {
+	h.Token = 0
+	if !c.Plain {
+		c.Ops[n] = fabric.Load(r.Lock.Add(TokenOffset))
+		if r.Mode == lock.Exclusive {
+			c.Ops[n] = fabric.FAA(r.Lock.Add(TokenOffset), 1)
+		}
+		n++
+	}
+	all := n + copy(c.Ops[n:], r.Reads)
+	err = c.port.Do(c.Ops[:all])
+	c.Counters.AcquireOps += uint64(n)
+	if done = Executed(err, all); done < n {
+		return done, err
+	}
+	if !c.Plain {
+		h.Token = lock.Token(c.Ops[n-1].Old)
+		if r.Mode == lock.Exclusive {
+			h.Token++
+		}
+	}
+	copy(r.Reads, c.Ops[n:all])
+	return done, err
+}
+
+// Retry executes one operation more of an acquisition, and returns what it has found.
+func (c *Client) Retry(op fabric.Op) (uint64, error) {
+	c.Ops[0] = op
+	c.Counters.AcquireOps++
+	c.Counters.Retries++
+	err := c.port.Do(c.Ops[:1])
+	return c.Ops[0].Old, err
+}
+
+// Last executes the operations of before, and in the same chain those that end a hold. If one of before
+// fails, those are executed all the same. It reports whether they were for certain; then they have their results.
+func (c *Client) Last(before []fabric.Op, last ...fabric.Op) (done bool, err error) {
+	n := copy(c.Ops[:], before)
+	all := n + copy(c.Ops[n:], last)
+	err = c.port.Do(c.Ops[:all])
+	copy(before, c.Ops[:n])
+	if err == nil {
+		copy(last, c.Ops[n:all])
+		return true, nil
+	}
+	if errors.Is(err, fabric.ErrUnknownOutcome) || Executed(err, all) >= n {
+		return false, err
+	}
+	m := copy(c.Ops[:], last)
+	if e := c.port.Do(c.Ops[:m]); e != nil {
+		return false, errors.Join(err, e)
+	}
+	copy(last, c.Ops[:m])
+	return true, err
+}
+
+// Executed returns how many operations of a chain of n were executed for certain.
+func Executed(err error, n int) int {
+	if err == nil {
+		return n
+	}
+	var ce *fabric.ChainError
+	if errors.As(err, &ce) {
+		return ce.Index
+	}
+	return 0
+}
+
+// Only a Pause that waits notices an interrupt, and one of a nanosecond may be
+// over before it begins. So every lookEvery-th pause is one of lookNs.
+const (
+	lookEvery = 16
+	lookNs    = fabric.Microsecond
+)
+
+// Soon returns the pause before the k-th try of a client that spins.
+func Soon(k int) fabric.Time {
+	if k%lookEvery == 0 {
+		return lookNs
+	}
+	return 1
+}
+
+// Pause waits for some time before the next try, and by chance for up to jitterNs more; or says why there is none.
+func (c *Client) Pause(r *lock.Request, ns, jitterNs fabric.Time) error {
+	now := c.port.Now()
+	until := now + ns
+	if r.Deadline != 0 && now >= r.Deadline {
+		return c.GaveUp(fabric.ErrDeadline)
+	}
+	if jitterNs > 0 {
+		until += fabric.Time(c.port.Rand() % uint64(jitterNs))
+	}
+	if r.Deadline != 0 {
+		until = min(until, r.Deadline)
+	}
+	return c.GaveUp(c.port.Pause(until))
+}
+
+// GaveUp translates what a Port's wait returns, and counts waits that the caller has ended.
+func (c *Client) GaveUp(err error) error {
+	switch {
+	case errors.Is(err, fabric.ErrDeadline):
+		err = lock.ErrTimeout
+	case errors.Is(err, fabric.ErrInterrupted):
+		err = lock.ErrCanceled
+	default:
+		return err
+	}
+	c.Counters.Cancels++
+	return err
+}
