@@ -25,13 +25,8 @@ func init() {
 	})
 }
 
-// Coordinator returns the cluster's membership.
-func (o *Options) Coordinator() (*etcd.Coordinator, error) {
-	return o.CoordinatorContext(context.Background())
-}
-
-// CoordinatorContext is Coordinator, and returns no later than ctx ends: with a password it waits for etcd.
-func (o *Options) CoordinatorContext(ctx context.Context) (*etcd.Coordinator, error) {
+// Coordinator returns the cluster's membership. ctx bounds what it takes: with a password it waits for etcd.
+func (o *Options) Coordinator(ctx context.Context) (*etcd.Coordinator, error) {
 	return o.membership().Coordinator(ctx)
 }
 
@@ -73,7 +68,7 @@ func (o *Options) Check() error {
 	if err != nil {
 		return err
 	}
-	c, err := o.Coordinator()
+	c, err := o.Coordinator(context.Background())
 	if err != nil {
 		return err
 	}
@@ -87,7 +82,7 @@ func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.membership().Coordinator(ctx)
+	c, err := o.Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +115,7 @@ func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.membership().Coordinator(ctx)
+	c, err := o.Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}

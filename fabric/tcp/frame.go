@@ -57,16 +57,6 @@ const (
 	roleLink role = 2 // messages from one compute node to another
 )
 
-func (r role) String() string {
-	switch r {
-	case roleLane:
-		return "lane"
-	case roleLink:
-		return "link"
-	}
-	return fmt.Sprintf("role(%d)", uint8(r))
-}
-
 // Capabilities of a memory node.
 const (
 	capMasked   = 1 << 0
@@ -110,7 +100,7 @@ func (h *hello) decode(b *[helloSize]byte) error {
 	}
 	switch {
 	case h.role != roleLane && h.role != roleLink:
-		return fmt.Errorf("%w: a connection for %v", ErrProtocol, h.role)
+		return fmt.Errorf("%w: a connection with role %d", ErrProtocol, h.role)
 	case h.index >= maxLanes:
 		return fmt.Errorf("%w: lane %d, at most %d", ErrProtocol, h.index, maxLanes)
 	case h.cn == 0 || h.from == 0:
@@ -218,20 +208,6 @@ const (
 	frameMessages frameKind = 3 // compute node to compute node: messages
 	frameAck      frameKind = 4 // back: how many messages have been delivered
 )
-
-func (k frameKind) String() string {
-	switch k {
-	case frameChain:
-		return "chain"
-	case frameAnswer:
-		return "answer"
-	case frameMessages:
-		return "messages"
-	case frameAck:
-		return "ack"
-	}
-	return fmt.Sprintf("frameKind(%d)", uint8(k))
-}
 
 // A header begins a frame.
 type header struct {

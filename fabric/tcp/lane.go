@@ -380,7 +380,7 @@ func (l *lane) handle() error {
 		}
 		number := l.answered.Load()
 		if h.kind != frameAnswer || uint32(h.number) != number || number == posted {
-			return fmt.Errorf("%w: %v %d where the answer to %d is due", ErrProtocol, h.kind, uint32(h.number), number)
+			return fmt.Errorf("%w: frame %d, of kind %d, where the answer to %d is due", ErrProtocol, uint32(h.number), h.kind, number)
 		}
 		e := &l.ring[number%ringSize]
 		if err := l.finish(e, &h, l.in[at+headerSize:at+h.length]); err != nil {

@@ -219,7 +219,7 @@ const inBuffer = 32 << 10
 // admit answers a compute node that wants to send messages.
 func (n *node) admit(g guest) (reply, func(*stream), error) {
 	if g.role != roleLink {
-		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no %v", ErrProtocol, n.Own.ID, g.role)
+		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no lanes", ErrProtocol, n.Own.ID)
 	}
 	var r reply
 	var take func(*stream)
@@ -332,8 +332,8 @@ func (l *inLink) deliver() error {
 			break
 		}
 		if h.kind != frameMessages || h.number != l.delivered || h.length != headerSize+h.count*fabric.MaxMessage {
-			return fmt.Errorf("%w: %v %d of %d messages in %d bytes, where message %d is due",
-				ErrProtocol, h.kind, h.number, h.count, h.length, l.delivered)
+			return fmt.Errorf("%w: frame %d, of kind %d, with %d messages in %d bytes, where message %d is due",
+				ErrProtocol, h.number, h.kind, h.count, h.length, l.delivered)
 		}
 		for i := range h.count {
 			from, to := (*peer.WireMessage)(l.in[at+headerSize+i*fabric.MaxMessage:]).Decode(&m)

@@ -163,7 +163,7 @@ func (p *mail) serveOut(c *mailConn) (more bool, err error) {
 				return false, err
 			}
 			if h.kind != frameAck || h.length != headerSize {
-				return false, fmt.Errorf("%w: %v where an acknowledgement is due", ErrProtocol, h.kind)
+				return false, fmt.Errorf("%w: a frame of kind %d where an acknowledgement is due", ErrProtocol, h.kind)
 			}
 			if err := c.out.acknowledged(c, h.number); err != nil {
 				return false, err

@@ -126,7 +126,7 @@ func (s *MemoryServer) evict(st *member.State) {
 // admit answers a hello.
 func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
 	if g.role != roleLane {
-		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no %v", ErrProtocol, s.ID(), g.role)
+		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no links", ErrProtocol, s.ID())
 	}
 	var r reply
 	var take func(*stream)

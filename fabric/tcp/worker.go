@@ -218,7 +218,7 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 			break
 		}
 		if h.kind != frameChain || h.count > fabric.MaxChain || uint32(h.number) != c.expect {
-			return false, fmt.Errorf("%w: %v frame %d of %d operations where %d is due", ErrProtocol, h.kind, uint32(h.number), h.count, c.expect)
+			return false, fmt.Errorf("%w: frame %d, of kind %d, with %d operations, where %d is due", ErrProtocol, uint32(h.number), h.kind, h.count, c.expect)
 		}
 		if c.out, err = c.s.nic.execute(&h, c.in[at+headerSize:at+h.length], c.out, &n.pending); err != nil {
 			return false, err

@@ -100,7 +100,7 @@ func (c *tcpCluster) Certificates() []string { return certificates(c.o.TLS, c.o.
 
 // Forget implements Forgetter.
 func (c *tcpCluster) Forget(ctx context.Context, id fabric.MemID) error {
-	return forget(ctx, c.o.CoordinatorContext, id)
+	return forget(ctx, c.o.Coordinator, id)
 }
 
 // forget has a coordinator forget a memory node.
