@@ -40,7 +40,7 @@ func tryCall(t testing.TB, s *MemoryServer, n *node, number uint32) (*rawPeer, e
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	h := hello{role: roleLane, cn: uint8(n.Own.ID), index: 7, min: 1, max: 1, from: uint64(n.Own.Incarnation), to: uint64(s.life.Own.Incarnation), number: uint64(number)}
+	h := hello{role: roleLane, cn: uint8(n.Own.ID), index: 7, min: 1, max: 1, from: uint64(n.Own.Incarnation), to: uint64(s.peer.Own.Incarnation), number: uint64(number)}
 	st := &stream{}
 	r, err := st.greet(&switchConn{conn}, &h)
 	return &rawPeer{t, conn, r}, err
@@ -50,8 +50,8 @@ func tryCall(t testing.TB, s *MemoryServer, n *node, number uint32) (*rawPeer, e
 func (s *MemoryServer) connOf(t testing.TB, k laneKey) (c *laneConn) {
 	t.Helper()
 	await(t, "the connection is served", func() bool {
-		s.life.Mu.Lock()
-		defer s.life.Mu.Unlock()
+		s.peer.Mu.Lock()
+		defer s.peer.Mu.Unlock()
 		c = s.lanes[k].conn
 		return c != nil && c.stream.Load() != nil
 	})
@@ -152,8 +152,8 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 	// The memory node has begun to shut him out, and waits for the frame: it holds its mutex meanwhile.
 	held := 0
 	await(t, "the memory node shuts the victim out", func() bool {
-		if s.life.Mu.TryLock() {
-			s.life.Mu.Unlock()
+		if s.peer.Mu.TryLock() {
+			s.peer.Mu.Unlock()
 			held = 0
 		} else {
 			held++
@@ -330,7 +330,7 @@ func TestStrangers(t *testing.T) {
 		}
 		return m.Close() == nil
 	})
-	h := hello{role: roleLane, cn: uint8(n.Own.ID), min: 7, max: 9, from: uint64(n.Own.Incarnation), to: uint64(s.life.Own.Incarnation)}
+	h := hello{role: roleLane, cn: uint8(n.Own.ID), min: 7, max: 9, from: uint64(n.Own.Incarnation), to: uint64(s.peer.Own.Incarnation)}
 	conn, err := net.Dial("tcp", s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -349,12 +349,12 @@ func TestMemoryNodeThatHangs(t *testing.T) {
 	do(t, port, fabric.FAA(fabric.At(0, 64), 1))
 	// The next answer never comes: the memory node waits for the lock that its nic takes.
 	s := c.servers[0]
-	s.life.Mu.Lock()
+	s.peer.Mu.Lock()
 	for _, l := range s.lanes {
 		l.conn.exec.Lock()
 		defer l.conn.exec.Unlock()
 	}
-	s.life.Mu.Unlock()
+	s.peer.Mu.Unlock()
 	p.breakAt()
 	err := port.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)})
 	if !errors.Is(err, fabric.ErrUnknownOutcome) {
@@ -409,8 +409,8 @@ func TestStalledAnswersCutTheConnection(t *testing.T) {
 	call(t, s, n, 0)
 	conn := s.connOf(t, laneKey{n.Own.Incarnation, 7})
 	stalls := func() {
-		s.life.Mu.Lock()
-		defer s.life.Mu.Unlock()
+		s.peer.Mu.Lock()
+		defer s.peer.Mu.Unlock()
 		conn.stalls(3)
 	}
 	stalls()

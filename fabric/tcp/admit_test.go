@@ -34,7 +34,7 @@ func waitsForAll(t *testing.T, keeps, dies bool) {
 	deaf.detach()
 	served := make(chan struct{})
 	if keeps {
-		c.members.Kill(s.life.Own.Incarnation) // it joins again by itself
+		c.members.Kill(s.peer.Own.Incarnation) // it joins again by itself
 		close(served)
 	} else {
 		c.KillMN(0)

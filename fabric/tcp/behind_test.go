@@ -85,11 +85,11 @@ func openSession(t *testing.T, n *cn.Node) *cn.Session {
 
 // stallNode is stall for all the lanes of one compute node.
 func (s *MemoryServer) stallNode(life member.Incarnation) (goOn func()) {
-	s.life.Mu.Lock()
-	defer s.life.Mu.Unlock()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
 	var held []*laneConn
 	for k, l := range s.lanes {
-		if k.life == life && l.conn != nil {
+		if k.incarnation == life && l.conn != nil {
 			l.conn.exec.Lock()
 			held = append(held, l.conn)
 		}

@@ -23,7 +23,7 @@ import (
 func BenchmarkLoopback(b *testing.B) {
 	c := newTestCluster(b)
 	e := start(b, childSpec{Role: "loopback", Coordinator: coordtest.Serve(b, c.members), Procs: 1})
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", uint64(e.life)))
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", uint64(e.incarnation)))
 	if err != nil {
 		b.Fatal(err)
 	}

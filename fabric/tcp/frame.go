@@ -6,17 +6,17 @@ import (
 )
 
 // The wire format: do not change it without a new version. Everything is little-endian. doc.go has
-// the order in which what is sent.
+// the order of frames.
 //
-// Who connects says who he is:
+// The connecting node says hello:
 //
 //	         63             48 47    40 39    32 31             16 15              0
 //	       +------------------+--------+--------+-----------------+-----------------+
 //	 0     |                                "DECLOCKT"                              |
 //	 8     |      index       |   CN   |  role  | highest version | lowest version  |
 //	16     |                              capabilities                              |
-//	24     |                          life of the connecting                        |
-//	32     |                            life of the called                          |
+//	24     |                      incarnation of the connecting                     |
+//	32     |                        incarnation of the called                       |
 //	40     |             revision of the state that the connecting acts on          |
 //	48     |                      number of the next frame (lanes)                  |
 //	56     |                                   0                                    |
@@ -70,7 +70,7 @@ type hello struct {
 	index    uint16
 	min, max uint16 // versions that the connecting speaks
 	caps     uint64
-	from, to uint64 // lives
+	from, to uint64 // incarnations
 	revision uint64
 	number   uint64
 }
@@ -104,7 +104,7 @@ func (h *hello) decode(b *[helloSize]byte) error {
 	case h.index >= maxLanes:
 		return fmt.Errorf("%w: lane %d, at most %d", ErrProtocol, h.index, maxLanes)
 	case h.cn == 0 || h.from == 0:
-		return fmt.Errorf("%w: cn%d, life %d", ErrProtocol, h.cn, h.from)
+		return fmt.Errorf("%w: cn%d, incarnation %d", ErrProtocol, h.cn, h.from)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (r *reply) decode(b *[replySize]byte) (text int, err error) {
 // how many messages have been delivered.
 const (
 	headerSize = 16
-	// maxFrame bounds a frame, in bytes. Larger operations are sent in pieces.
+	// maxFrame bounds a frame, in bytes. Larger operations are sent in parts.
 	maxFrame = 64 << 10
 )
 

@@ -32,34 +32,34 @@ const (
 	laneBroken laneState = iota // there is no connection; there will be one soon, or the lane is down
 	laneUp
 	laneDown  // it cannot be reached: chains are refused; it is tried again and again
-	laneEnded // the memory node, in this life, has gone, or we have
+	laneEnded // this epoch of the memory node has ended, or this node has
 )
 
 // A lane is a connection to a memory node, and what follows it when it breaks.
 //
-// Many clients share it. Who posts a chain appends it to what is pending, and if nobody is
-// writing, writes all that has gathered. Who waits for an answer reads, if nobody else is
-// reading: first he looks for a while, then he sleeps; he takes the answers of others, too. Who finds that another reads
-// sleeps until he is woken with his answer. When a reader leaves and others still wait, the pump, a
+// Many clients share it. A client that posts a chain appends it to what is pending, and writes all that has gathered, unless
+// another is writing. A client that waits for an answer reads, unless another is
+// reading: it spins for a while, then it parks, and it takes the answers of others along. While another reads, a client
+// is parked until its answer has come. When a reader leaves and others still wait, the pump, a
 // goroutine of the lane, reads for them.
 type lane struct {
 	r     *remote
 	index uint16
 
-	lead   sync.Mutex // held by who reads
-	in     []byte     // of the reader: what has come
-	have   int
-	looker looker       // of the reader
-	parked atomic.Int32 // clients that sleep until somebody else has read
-	kick   chan struct{}
-	first  chan struct{} // closed when it has been tried to connect for the first time
-	tried  sync.Once
+	lead    sync.Mutex // held by the reader
+	in      []byte     // of the reader: bytes that have come
+	have    int
+	spinner spinner      // of the reader
+	parked  atomic.Int32 // clients that wait for another to read
+	kick    chan struct{}
+	first   chan struct{} // closed when it has been tried to connect for the first time
+	tried   sync.Once
 
 	conn     atomic.Pointer[stream] // nil unless up; changed under mu
 	posted   atomic.Uint32          // number of the next frame; changed under mu
 	answered atomic.Uint32          // frames before it are answered; changed by the reader
 	batch    atomic.Uint32          // answers that the last read brought
-	left     atomic.Int32           // chains that are under way and that nobody waits for any more
+	left     atomic.Int32           // chains that are under way and were left behind
 	limbo    atomic.Int32           // those of them that change memory, and 1 if severed: see limbo.go
 	severed  atomic.Bool            // it is down, and frames may lie in the connection of before
 
@@ -67,13 +67,13 @@ type lane struct {
 	state   laneState
 	cause   error      // why it is not up, for clients
 	why     error      // why it could not be connected
-	room    *sync.Cond // when there may be room, or nobody writes
+	room    *sync.Cond // when there may be room, or nothing is being written
 	roomers int        // that wait for room
 	split   int        // chains that are queued in part
-	pending []byte     // frames that nobody has written
+	pending []byte     // frames that were not written
 	spare   []byte     // a buffer for pending
 	written uint32     // frames before it were given to the connection
-	writing bool       // somebody writes
+	writing bool       // a goroutine writes
 	old     []*stream  // that have broken, and are to be closed
 	key     uint32     // of the memory
 	ring    []sent     // of frames without answer, by number
@@ -83,13 +83,13 @@ type lane struct {
 	cancel  context.CancelFunc
 }
 
-// A sent is a frame without answer: a chain or a piece of one.
+// A sent is a frame without answer: a chain or a part of one.
 type sent struct {
 	chain    *chain
 	at, to   cursor
 	count    int
 	modifies bool
-	last     bool // the chain's last piece
+	last     bool // the chain's last part
 }
 
 func newLane(r *remote, index uint16) *lane {
@@ -100,7 +100,7 @@ func newLane(r *remote, index uint16) *lane {
 	return l
 }
 
-// submit posts a chain. What is wrong with it or with the lane, the chain tells who waits for it.
+// submit posts a chain. An error of it or of the lane becomes the chain's.
 func (l *lane) submit(c *chain) {
 	if l.r.limbo.Load() > 0 {
 		if err := l.awaitLimbo(c); err != nil {
@@ -134,8 +134,8 @@ func (l *lane) submit(c *chain) {
 			break
 		}
 		if c.failed() {
-			// While there was no room. Nothing more of it is executed; pieces of it may still be on their way, and
-			// it is done when an empty one behind them is.
+			// While there was no room. Nothing more of it is executed; parts of it may still be on their way, and
+			// it is done when an empty part behind them is.
 			at = cursor{op: len(c.ops)}
 		}
 		if at = l.push(c, at); at.op < len(c.ops) && !split {
@@ -149,7 +149,7 @@ func (l *lane) submit(c *chain) {
 	l.flush()
 }
 
-// full reports whether a piece of a chain has to wait. Each chain that is queued in part has a place for its last piece: if it is broken
+// full reports whether a part of a chain has to wait. Each chain that is queued in part has a place for its last part: if it is broken
 // off, its client does not wait for that.
 func (l *lane) full() bool {
 	return int(l.posted.Load()-l.answered.Load())+l.split >= ringSize-1 || len(l.pending) >= maxPending
@@ -168,7 +168,7 @@ func (l *lane) waitRoom() {
 	l.roomers--
 }
 
-// push appends a piece of a chain to what is pending, and returns what comes behind it; mu is held.
+// push appends a part of a chain to what is pending, and returns where the next begins; mu is held.
 func (l *lane) push(c *chain, at cursor) cursor {
 	number := l.posted.Load()
 	e := &l.ring[number%ringSize]
@@ -187,7 +187,7 @@ func (l *lane) seal(start int, number uint32, count int) {
 	h.put(l.pending[start:])
 }
 
-// flush writes what is pending, unless somebody else is at it or there is no connection; mu is held, and
+// flush writes what is pending, unless another goroutine does or there is no connection; mu is held, and
 // released while the kernel works.
 func (l *lane) flush() {
 	if l.writing || l.state != laneUp || len(l.pending) == 0 {
@@ -204,7 +204,7 @@ func (l *lane) flush() {
 	for len(l.pending) > 0 && l.state == laneUp {
 		conn := l.conn.Load()
 		if conn.backlogged() > 0 {
-			l.kickPump() // who reads goes on when there is room
+			l.kickPump() // the reader goes on when there is room
 			break
 		}
 		out := l.pending
@@ -222,7 +222,7 @@ func (l *lane) flush() {
 		}
 	}
 	l.writing = false
-	// Who waits for room calls flush, too: those must not wake each other for nothing.
+	// Clients that wait for room call flush, too: they must not wake each other for nothing.
 	if l.roomers > 0 && wrote || l.state != laneUp {
 		l.room.Broadcast()
 	}
@@ -263,7 +263,7 @@ func (l *lane) await(c *chain) bool {
 	l.parked.Add(1)
 	done := true
 	if c.state.CompareAndSwap(chainUnderWay, chainParked) {
-		// Who read may have left before he could see that somebody is parked.
+		// The reader may have left before it could see that a client is parked.
 		if l.lead.TryLock() {
 			l.unlead()
 		}
@@ -289,7 +289,7 @@ func (l *lane) await(c *chain) bool {
 	return done
 }
 
-// unlead stops being the reader, and sees to it that there is another if one is needed.
+// unlead ends reading, and has the pump read if clients still wait.
 func (l *lane) unlead() {
 	l.lead.Unlock()
 	if l.parked.Load() > 0 || l.left.Load() > 0 {
@@ -297,8 +297,8 @@ func (l *lane) unlead() {
 	}
 }
 
-// needed tells whether a reader has to go on: until his own chain is done, or, if he is the pump, as long
-// as anybody is parked or anything waits for room.
+// needed reports whether a reader has to go on: until its own chain is done, or, if it is the pump, as long
+// as clients are parked or bytes wait for room.
 func (l *lane) needed(c *chain, conn *stream) bool {
 	if c != nil {
 		return !c.isDone() && !c.limit.over.Load()
@@ -322,22 +322,22 @@ func (l *lane) reads(c *chain) {
 			l.mu.Unlock()
 			return
 		case n > 0:
-			l.looker.found()
+			l.spinner.found()
 			if c == nil {
-				runtime.Gosched() // to those who were woken
+				runtime.Gosched() // the woken clients go first
 			}
 			continue
 		}
 		t := now()
-		if l.looker.again(t) {
+		if l.spinner.again(t) {
 			continue
 		}
 		if c != nil && l.posted.Load()-l.answered.Load() <= 1 && conn.backlogged() == 0 {
-			conn.nap()
-		} else if conn.sleep() != nil && !conn.roused() {
+			conn.parkInKernel()
+		} else if conn.park() != nil && !conn.unparked() {
 			return
 		}
-		l.looker.slept(now() - t)
+		l.spinner.parked(now() - t)
 	}
 }
 
@@ -448,7 +448,7 @@ func (l *lane) complete(c *chain) {
 	}
 }
 
-// run is the pump: it reads for those who sleep, and connects.
+// run is the pump: it reads for parked clients, and connects.
 func (l *lane) run() {
 	var retry <-chan time.Time
 	for {
@@ -486,7 +486,7 @@ func (l *lane) run() {
 	}
 }
 
-// end ends the lane: when it returns, nothing more is sent. The pump tells who waits.
+// end ends the lane: when it returns, nothing more is sent. The pump ends the chains that wait.
 func (l *lane) end() {
 	l.cancel()
 	l.breakUp()
@@ -501,14 +501,14 @@ func (l *lane) breakUp() {
 }
 
 // recover connects a lane anew, and issues again what can be: what the memory node has not executed, and
-// what only reads. If there is no connection within some time, what waits is told so. lead is held.
+// what only reads. If there is no connection within some time, the chains that wait fail. lead is held.
 func (l *lane) recover(within time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.writing {
 		l.room.Wait()
 	}
-	// Nobody reads or writes them any more.
+	// They are not in use any more.
 	for _, conn := range l.old {
 		conn.close()
 	}
@@ -539,7 +539,7 @@ func (l *lane) recover(within time.Duration) {
 		}
 		if final(err) || errors.Is(err, syscall.ECONNREFUSED) || time.Since(begun) >= within {
 			if l.why == nil || l.why.Error() != err.Error() {
-				l.r.failed(err) // told once
+				l.r.failed(err) // reported once
 			}
 			l.why = err
 			l.fall(l.r.unreachable(err), no, laneDown)
@@ -551,7 +551,7 @@ func (l *lane) recover(within time.Duration) {
 	}
 }
 
-// executed tells whether a frame may have been executed: it was given to a connection, and the memory node says so,
+// executed reports whether a frame may have been executed: it was given to a connection, and the memory node says so,
 // if it says anything.
 func (l *lane) executed(number uint32, r *reply) bool {
 	if int32(number-l.written) >= 0 {
@@ -560,17 +560,17 @@ func (l *lane) executed(number uint32, r *reply) bool {
 	return r == nil || !r.known || int32(number-uint32(r.number)) < 0
 }
 
-// doubt fails the chains without answer of which a frame may have been executed that changes memory: of the whole
-// chain, before any frame of it is sent again or refused. They fail where the first of their frames without answer begins: what it
+// failUnknown fails the chains without answer of which a frame may have been executed that changes memory, before any frame of
+// such a chain is sent again or refused. They fail where the first of their frames without answer begins: what it
 // reads was not read, and cannot be read again as of before the change. mu and lead are held.
-func (l *lane) doubt(r *reply, why error) {
+func (l *lane) failUnknown(r *reply, why error) {
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := &l.ring[n%ringSize]
 		if !e.modifies || !l.executed(n, r) {
 			continue
 		}
 		if r == nil || !r.known {
-			l.sever() // before anybody learns that the outcome is unknown
+			l.sever() // before a client learns that the outcome is unknown
 		}
 		if !e.chain.failed() && !e.chain.isLeft() {
 			e.chain.fail(l.firstOf(n).at, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, why))
@@ -593,7 +593,7 @@ func (l *lane) firstOf(n uint32) *sent {
 
 // resume goes on over a new connection on which the next frame has a number; mu and lead are held.
 func (l *lane) resume(conn *stream, r *reply, first uint32) {
-	l.doubt(r, l.cause)
+	l.failUnknown(r, l.cause)
 	var keep []sent
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := l.ring[n%ringSize]
@@ -623,13 +623,13 @@ func (l *lane) resume(conn *stream, r *reply, first uint32) {
 	l.flush()
 }
 
-// fall refuses all that waits; mu and lead are held. no is how the memory node has refused, if it has.
+// fall refuses all that waits; mu and lead are held. no is the refusal of the memory node, if there is one.
 func (l *lane) fall(why error, no *refusal, state laneState) {
 	var r *reply
 	if no != nil {
 		r = &no.reply
 	}
-	l.doubt(r, why)
+	l.failUnknown(r, why)
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := l.ring[n%ringSize]
 		l.ring[n%ringSize] = sent{}

@@ -142,7 +142,7 @@ func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release fu
 		c.late = n.(*node)
 		joined(n)
 	}()
-	memory := c.way.of(c.servers[0].life.Own.Incarnation)
+	memory := c.way.of(c.servers[0].peer.Own.Incarnation)
 	await(c.t, "all others know the new node", func() bool {
 		st, _ := memory.State()
 		if len(st.CNs) != len(c.nodes)+1 || !memory.hasAcked(st.Revision) {

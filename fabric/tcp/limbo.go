@@ -11,11 +11,11 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// An operation is in limbo when its client has been told that its outcome is unknown and it may still take effect: its connection has
-// broken, and the memory node has not said that it has cut that (it stands still, say, and has the frame in its socket); or its
+// An operation is in limbo when its client has got fabric.ErrUnknownOutcome and it may still take effect: its connection has
+// broken, and the memory node has not said that it has cut it (it stands still, say, and has the frame in its socket); or its
 // client was interrupted, and has left it behind. Until that is over, nothing that this node posts to the memory node afterwards
-// may overtake it, which is what fabric.ErrUnknownOutcome promises. On its own lane nothing does: frames keep their
-// order, and a new connection cuts the old one. What is posted to other lanes waits, or is refused.
+// may overtake it, as fabric.ErrUnknownOutcome promises. On its own lane nothing does: frames keep their
+// order, and a new connection cuts the old one. Chains of other lanes wait, or are refused.
 
 // grace is for how long an interrupted client waits for a memory node that does not answer.
 const grace = 5 * time.Millisecond
@@ -46,7 +46,7 @@ func (l *lane) leaveLimbo() {
 	l.r.wakeLimbo()
 }
 
-// wakeLimbo wakes those who wait for the operations that are in limbo.
+// wakeLimbo wakes the clients that wait for operations in limbo.
 func (r *remote) wakeLimbo() {
 	r.limboMu.Lock()
 	defer r.limboMu.Unlock()
@@ -84,7 +84,7 @@ func (l *lane) awaitLimbo(c *chain) error {
 // leave leaves a chain behind that is under way, unless it is done. Its ops and their memory are its client's again: nothing of it is sent
 // again, and its results go nowhere.
 func (l *lane) leave(c *chain) bool {
-	l.mu.Lock() // nobody makes frames of it
+	l.mu.Lock() // no frames are made of it
 	defer l.mu.Unlock()
 	c.results.Lock()
 	defer c.results.Unlock()
@@ -107,7 +107,7 @@ func (l *lane) leave(c *chain) bool {
 	return true
 }
 
-// arrive takes note that a chain that was left behind is over. Nobody else uses it any more.
+// arrive notes that a chain that was left behind is over. Nothing uses it any more.
 func (l *lane) arrive(c *chain) {
 	l.left.Add(-1)
 	if c.changes {
@@ -138,7 +138,7 @@ func (p *port) leave(i uint32) error {
 
 // A limit bounds how long a Port that is interrupted, or closed, waits for memory nodes.
 type limit struct {
-	over   atomic.Bool   // it does not wait any more
+	over   atomic.Bool   // it waits no more
 	passed chan struct{} // gets a token then
 	closed atomic.Bool   // the Port is closed, while a chain is under way
 
@@ -219,7 +219,7 @@ func (p *port) expire() {
 		r.wakeLimbo()
 		l := r.lanes[p.Lane%len(r.lanes)]
 		if conn := l.conn.Load(); conn != nil {
-			conn.rouse()
+			conn.unpark()
 		}
 		l.mu.Lock()
 		l.room.Broadcast()

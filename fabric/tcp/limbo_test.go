@@ -14,8 +14,8 @@ import (
 
 // stall makes a memory node execute nothing that comes over the present connections of lanes, and returns what lets it go on.
 func (s *MemoryServer) stall(lanes ...uint16) (goOn func()) {
-	s.life.Mu.Lock()
-	defer s.life.Mu.Unlock()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
 	var held []*laneConn
 	for k, l := range s.lanes {
 		for _, i := range lanes {

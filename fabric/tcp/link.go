@@ -15,7 +15,7 @@ import (
 const (
 	// maxBatch is how many messages go in one frame.
 	maxBatch = 255
-	// ackEvery is after how many messages a receiver says how far it is; else with its next heartbeat.
+	// ackEvery is after how many messages a receiver acknowledges them; else with its next heartbeat.
 	ackEvery = 128
 )
 
@@ -30,7 +30,7 @@ type outLink struct {
 	conn    *mailConn // nil while it is not connected
 	idle    *sync.Cond
 	writing bool
-	asking  bool // the receiver is to say how far it is
+	asking  bool // the next frame asks for an acknowledgement
 	asked   int  // how often it may say so though nothing new has come
 	frame   []byte
 	seen    uint64 // by watch
@@ -99,7 +99,7 @@ func (l *outLink) Unsent() bool {
 	return !l.Stopped && l.Acked != l.Filled
 }
 
-// acknowledged takes note of how many messages have been delivered.
+// acknowledged notes how many messages have been delivered.
 func (l *outLink) acknowledged(conn *mailConn, number uint64) error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -139,8 +139,8 @@ func (l *outLink) Cut() {
 // Release is peer.Wire.Release.
 func (l *outLink) Release() {}
 
-// watch is called now and then: it gives the connection up when the receiver does not say that it has got
-// anything of what was written, limit times.
+// watch is called now and then: it gives the connection up when the receiver has acknowledged nothing new of
+// what was written, limit times.
 func (l *outLink) watch(limit int) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -185,7 +185,7 @@ func (l *outLink) Connect() error {
 func (l *outLink) begin(conn *mailConn, delivered uint64) error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	ask := l.asking || l.Acked != l.Filled // so that a Close that waits hears of it
+	ask := l.asking || l.Acked != l.Filled // for a Close that waits
 	if err := l.Resume(delivered); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ type inLink struct {
 	conn      *mailConn  // nil while there is none, or it has been cut
 	ended     bool
 	delivered uint64
-	acked     uint64 // what the sender was told last
+	acked     uint64 // last acknowledged
 	in        []byte
 	have      int
 	full      bool // a client does not take its messages: nothing is read until it does
@@ -251,7 +251,7 @@ func (n *node) enter(g *guest) (r reply, take func(*stream), err error) {
 	}, nil
 }
 
-// cut ends the connection of before: what it has brought and was not delivered will come again. It returns
+// cut ends the old connection: messages that came over it and were not delivered will come again. It returns
 // how many messages have been delivered.
 func (l *inLink) cut() uint64 {
 	l.mu.Lock()
@@ -269,7 +269,7 @@ func (l *inLink) cut() uint64 {
 func (l *inLink) begin(s *stream) {
 	l.mu.Lock()
 	if l.ended || l.conn != nil {
-		// Gone meanwhile; or another connection was faster, and the sender does not want this one any more.
+		// The sender has gone meanwhile; or another connection was faster, and the sender does not want this one any more.
 		l.mu.Unlock()
 		s.close()
 		return
@@ -283,8 +283,8 @@ func (l *inLink) begin(s *stream) {
 	}
 }
 
-// turn delivers what has come over a connection, for a while: however fast one sends, others have their turn. It returns how
-// many bytes that was and whether there may be more, or why the connection has ended.
+// turn delivers what has come over a connection, for a while: however fast one sends, others have their turn. It returns the
+// number of bytes and whether there may be more, or why the connection has ended.
 func (l *inLink) turn(c *mailConn) (n int, more bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -370,14 +370,14 @@ func (l *inLink) goesOn() (bool, error) {
 	return !l.full, err
 }
 
-// acknowledge tells the sender how many messages have been delivered; mu is held.
+// acknowledge acknowledges what was delivered; mu is held.
 func (l *inLink) acknowledge() error {
 	if l.conn == nil {
 		return nil
 	}
 	s := l.conn.stream
 	if left, err := s.flush(); left > 0 || err != nil {
-		return err // it does not listen; it will
+		return err // it does not read; it will
 	}
 	h := header{length: headerSize, kind: frameAck, number: l.delivered}
 	var b [headerSize]byte

@@ -12,7 +12,7 @@ import (
 )
 
 // A mail has the connections to and from other compute nodes. Its own goroutine delivers the messages that come, or a client that waits
-// for one: whichever looks first.
+// for one: whichever is first.
 type mail struct {
 	n      *node
 	poller *poller
@@ -75,9 +75,9 @@ func (p *mail) run() {
 	})
 }
 
-// poll delivers what has come, unless another goroutine does, or the machine is crowded.
+// poll delivers what has come, unless another goroutine does, or waiters should park.
 func (p *mail) poll() {
-	if p.poller.count.Load() > 0 && !machine.here(p.n.Now()) && p.mu.TryLock() {
+	if p.poller.count.Load() > 0 && !machine.crowded(p.n.Now()) && p.mu.TryLock() {
 		p.poller.serve()
 		p.mu.Unlock()
 	}
@@ -130,7 +130,7 @@ func (c *mailConn) drop(why error) {
 	c.stream.close()
 }
 
-// serveOut takes acknowledgements, for a while, and writes on when there is room. It tells whether there may be more.
+// serveOut takes acknowledgements, for a while, and writes on when there is room. It reports whether there may be more.
 func (p *mail) serveOut(c *mailConn) (more bool, err error) {
 	left, err := c.stream.flush()
 	if err != nil {

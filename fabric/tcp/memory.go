@@ -135,7 +135,7 @@ func (m *memory) keepEpoch(epoch uint32) {
 // that was read from it may be answered.
 func (m *memory) isLost() bool { return m.guard != nil && m.guard.Lost() }
 
-// damage returns what is wrong with the file; nil if nothing is known. It does not touch the memory: it may be huge.
+// damage returns why the memory of the file is lost; nil if it is not, as far as is known. It does not touch the memory: it may be huge.
 func (m *memory) damage() error {
 	if m.file == nil {
 		return nil
@@ -187,7 +187,7 @@ func rewrite(f *os.File, n int64) error {
 	return nil
 }
 
-// close unmaps the memory. Nobody uses it any more.
+// close unmaps the memory. Nothing uses it any more.
 func (m *memory) close() {
 	if m.guard != nil {
 		m.guard.Release()

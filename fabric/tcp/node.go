@@ -16,7 +16,7 @@ type node struct {
 	o        Options
 	acceptor *acceptor
 	mail     *mail
-	arrived  map[member.Incarnation]*inLink // from those who send, or have sent; changed under Mu
+	arrived  map[member.Incarnation]*inLink // by sender; changed under Mu
 }
 
 // Join makes the process a compute node of a cluster, with the lowest number
@@ -88,9 +88,9 @@ func (n *node) awaitLanes(ctx context.Context) error {
 // Shut is peer.Network.Shut.
 func (n *node) Shut(st *member.State) (drain func()) {
 	var gone []*inLink
-	for life, l := range n.arrived {
+	for from, l := range n.arrived {
 		if !peer.Lives(st, l.peer) {
-			delete(n.arrived, life)
+			delete(n.arrived, from)
 			gone = append(gone, l)
 		}
 	}
@@ -101,7 +101,7 @@ func (n *node) Shut(st *member.State) (drain func()) {
 	}
 }
 
-// Beat is peer.Network.Beat: it looks whether those who should answer do.
+// Beat is peer.Network.Beat: it gives up connections on which nothing moves that should.
 func (n *node) Beat() {
 	limit := n.Limit()
 	for r := range n.Remotes {

@@ -47,8 +47,8 @@ const (
 	codeShift  = 56
 	// maxFixed is the size of the largest operation without bytes: masked cas16.
 	maxFixed = 8 * (1 + 8)
-	// minPiece is the least that is worth sending of a READ or WRITE that has to be cut.
-	minPiece = 512
+	// minPart is the least that is worth sending of a READ or WRITE that has to be cut.
+	minPart = 512
 )
 
 // pad rounds a length up to whole words.
@@ -77,7 +77,7 @@ func appendChain(dst []byte, ops []fabric.Op, at cursor) (_ []byte, to cursor, c
 			cut := pad(n) > room
 			if cut {
 				// Between words, so that none is torn.
-				if n = room&^7 - int(where&7); n < minPiece {
+				if n = room&^7 - int(where&7); n < minPart {
 					return dst, at, count, modifies
 				}
 			}

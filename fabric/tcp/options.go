@@ -27,7 +27,7 @@ const (
 
 // Options of Serve and Join.
 type Options struct {
-	// Members is the coordinator: who is there.
+	// Members is the coordinator, which has the membership.
 	Members member.Service
 
 	// Listen is the address on which others are let in: Serve's default is port DefaultPort
@@ -38,19 +38,19 @@ type Options struct {
 	// Listen names no host: the machine's first address that is not a loopback.
 	Advertise string
 
-	// Note is what the coordinator tells tools about this node, at most 128 bytes; the fabric makes nothing of it. See ParseAddress.
+	// Note is for tools, at most 128 bytes: the coordinator has it, and the fabric makes nothing of it. See ParseAddress.
 	Note string
 
-	// TLS has the own certificate and whose are accepted: mutual TLS. Certificates say what a node may
+	// TLS is mutual: it has the own certificate, and the authorities of the others. Certificates say what a node may
 	// be, see the package's documentation.
 	TLS *tls.Config
-	// Insecure must be true where there is no TLS: anybody who reaches the address of Listen can read and change memory.
+	// Insecure must be true where there is no TLS: any program that reaches the address of Listen can read and change memory.
 	Insecure bool
 
-	// Heartbeat is how often is looked whether others still answer; DeadAfter is when a connection on which
+	// Heartbeat is how often connections are checked; DeadAfter is when one on which
 	// nothing moves that should is given up.
 	Heartbeat, DeadAfter time.Duration
-	// Report is told what goes wrong in the background; nil: nobody. It must not block.
+	// Report, if it is not nil, is called with errors in the background. It must not block.
 	Report func(error)
 
 	// Lanes is, for Join, how many connections there are to each memory node. A Port always uses the
@@ -75,7 +75,7 @@ type Options struct {
 	Workers int
 }
 
-// Check tells what is wrong with the options that Serve and Join have in common, without opening anything.
+// Check checks the options that Serve and Join have in common, without opening anything.
 func (o Options) Check() error { return o.check() }
 
 // check validates what Serve and Join have in common and fills in defaults.
@@ -87,7 +87,7 @@ func (o *Options) check() error {
 	o.Heartbeat, o.DeadAfter, o.Report = c.Heartbeat, c.DeadAfter, c.Report
 	switch {
 	case o.TLS == nil && !o.Insecure:
-		return fmt.Errorf("%w: no TLS, and not Insecure, which lets anybody in", ErrOptions)
+		return fmt.Errorf("%w: no TLS, and not Insecure, which lets any program in", ErrOptions)
 	case o.TLS != nil && o.Insecure:
 		return fmt.Errorf("%w: TLS and Insecure", ErrOptions)
 	case o.Heartbeat < minHeartbeat:
@@ -125,8 +125,8 @@ func (o *Options) listen(port int) {
 	o.Listen = net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// checkReach refuses a cluster that is on other hosts, too, for a node that listens on the loopback by default: they would
-// look for it on their own.
+// checkReach refuses a cluster that is on other hosts, too, for a node that listens on the loopback by default: its members
+// would try their own loopbacks.
 func (o *Options) checkReach(st *member.State) error {
 	if !o.alone {
 		return nil

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bell wakes one goroutine when something happens to a file descriptor, after it was armed, once. In between
-// what happens costs nothing: Go's scheduler watches the epoll descriptor of the bell,
-// which only what is armed can make ready.
-type bell struct {
-	file *os.File
-	raw  syscall.RawConn
-	fd   int
-	look func(fd uintptr) bool // made once: a closure of each wait would be garbage
+// A wakeup wakes one goroutine when something happens to a socket, once after it was armed. In between
+// what happens costs nothing: Go's scheduler watches an epoll descriptor, whose set has the socket as a one-shot entry: only an armed
+// socket can make it ready.
+type wakeup struct {
+	file  *os.File
+	raw   syscall.RawConn
+	fd    int
+	ready func(fd uintptr) bool // made once: a closure of each wait would be garbage
 
 	added bool
 	arms  func() // of the present wait; nil once it is armed
 	event [1]unix.EpollEvent
 }
 
-func newBell() (*bell, error) {
+func newWakeup() (*wakeup, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, err
@@ -38,49 +38,49 @@ func newBell() (*bell, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	b := &bell{file: os.NewFile(uintptr(fd), "epoll"), fd: fd}
-	if b.raw, err = b.file.SyscallConn(); err != nil {
-		_ = b.file.Close()
+	w := &wakeup{file: os.NewFile(uintptr(fd), "epoll"), fd: fd}
+	if w.raw, err = w.file.SyscallConn(); err != nil {
+		_ = w.file.Close()
 		return nil, err
 	}
-	b.look = func(fd uintptr) bool {
-		if arms := b.arms; arms != nil {
+	w.ready = func(fd uintptr) bool {
+		if arms := w.arms; arms != nil {
 			// Now Go's scheduler takes note of what happens.
-			b.arms = nil
+			w.arms = nil
 			arms()
 			return false
 		}
-		// It has to be asked, or it does not ring again. An error is for the sleeper to look at.
-		n, _ := unix.EpollWait(int(fd), b.event[:], 0)
+		// It has to be asked, or it does not become ready again. An error is for the waiter to handle.
+		n, _ := unix.EpollWait(int(fd), w.event[:], 0)
 		return n != 0
 	}
-	return b, nil
+	return w, nil
 }
 
-// arm makes the bell ring once for events of a descriptor, always the same one.
-func (b *bell) arm(fd int, events uint32) {
+// arm makes events of a socket, always the same one, wake the waiter, once.
+func (w *wakeup) arm(fd int, events uint32) {
 	e := unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: int32(fd)}
 	op := unix.EPOLL_CTL_MOD
-	if !b.added {
+	if !w.added {
 		op = unix.EPOLL_CTL_ADD
-		b.added = true
+		w.added = true
 	}
-	_ = unix.EpollCtl(b.fd, op, fd, &e)
+	_ = unix.EpollCtl(w.fd, op, fd, &e)
 }
 
-// wait sleeps until the bell rings, or is closed. arms is what arms it; then what happened before counts, too.
-func (b *bell) wait(arms func()) error {
-	b.arms = arms
-	return b.raw.Read(b.look)
+// wait parks until an event, or close. It calls arms, which arms the wakeup; what happened before counts, too.
+func (w *wakeup) wait(arms func()) error {
+	w.arms = arms
+	return w.raw.Read(w.ready)
 }
 
-func (b *bell) close() { _ = b.file.Close() }
+func (w *wakeup) close() { _ = w.file.Close() }
 
 // A poller watches connections for one goroutine, and serves those that are ready.
 type poller struct {
 	set     int // epoll
 	signal  int // eventfd in set: it wakes the goroutine
-	looker  looker
+	spinner spinner
 	event   [1]unix.EpollEvent
 	stopped atomic.Bool
 	count   atomic.Int32 // connections
@@ -242,7 +242,7 @@ func (p *poller) calm() []*watched {
 	return list
 }
 
-// wakeLocked wakes run, now or when it next sleeps; mu is held.
+// wakeLocked wakes run, now or when it next parks; mu is held.
 func (p *poller) wakeLocked() {
 	if !p.closed {
 		_, _ = unix.Write(p.signal, []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -271,19 +271,19 @@ func (p *poller) close() {
 	}
 }
 
-// run calls look, which serves, until stop. When there is nothing to serve for a while, run parks: its thread waits in the kernel. By way of Go's
+// run calls round, which serves, until stop. When there is nothing to serve for a while, run parks: its thread waits in the kernel. By way of Go's
 // scheduler that would take three more system calls, and the wakeup of another thread.
-func (p *poller) run(now func() fabric.Time, look func() int) {
+func (p *poller) run(now func() fabric.Time, round func() int) {
 	for !p.stopped.Load() {
-		if look() > 0 {
-			p.looker.found()
+		if round() > 0 {
+			p.spinner.found()
 			continue
 		}
 		t := now()
-		if p.looker.again(t) {
+		if p.spinner.again(t) {
 			continue
 		}
 		_, _ = unix.EpollWait(p.set, p.event[:], -1) // serve takes what is ready
-		p.looker.slept(now() - t)
+		p.spinner.parked(now() - t)
 	}
 }

@@ -27,7 +27,7 @@ var caps = fabric.Caps{
 }
 
 // largeChain is how many bytes a chain moves that may not fit into one frame.
-const largeChain = maxFrame - headerSize - fabric.MaxChain*maxFixed - maxFixed - minPiece
+const largeChain = maxFrame - headerSize - fabric.MaxChain*maxFixed - maxFixed - minPart
 
 // A port is one client of a compute node.
 type port struct {
@@ -41,8 +41,8 @@ type port struct {
 const (
 	chainDone uint32 = iota
 	chainUnderWay
-	chainParked // who waits for it sleeps
-	chainLeft   // nobody waits for it any more: its ops and their memory are somebody else's
+	chainParked // its client is parked
+	chainLeft   // left behind: its ops and their memory are its client's again
 )
 
 // A chain is one of a port's, on its way.
@@ -80,7 +80,7 @@ func (c *chain) inPart(at cursor, err error) error {
 }
 
 // breakOff ends a chain at a place where no more of it is queued: what is queued goes on, and may be of unknown outcome; the rest is refused. It
-// returns the place of the empty piece with which the chain is done. mu of the lane is held.
+// returns the place of the empty part with which the chain is done. mu of the lane is held.
 func (c *chain) breakOff(at cursor, err error) cursor {
 	c.results.Lock()
 	defer c.results.Unlock()

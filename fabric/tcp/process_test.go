@@ -63,7 +63,7 @@ func child(spec string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println("ready", uint64(m.life.Own.Incarnation))
+		fmt.Println("ready", uint64(m.peer.Own.Incarnation))
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return m.Close()
 	}
@@ -114,13 +114,13 @@ func adder(p fabric.Port) error {
 
 // A process is a running child.
 type process struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	stdin io.Closer
-	out   *bufio.Reader
-	life  member.Incarnation
-	id    fabric.ClientID
-	gone  bool
+	t           testing.TB
+	cmd         *exec.Cmd
+	stdin       io.Closer
+	out         *bufio.Reader
+	incarnation member.Incarnation
+	id          fabric.ClientID
+	gone        bool
 }
 
 // start starts a child and waits until it is ready.
@@ -146,7 +146,7 @@ func start(t testing.TB, s childSpec) *process {
 	if n, _ := fmt.Sscan(strings.TrimPrefix(line, "ready "), &life, &id); n == 0 {
 		t.Fatalf("%s: %s", s.Role, line)
 	}
-	p.life, p.id = member.Incarnation(life), fabric.ClientID(id)
+	p.incarnation, p.id = member.Incarnation(life), fabric.ClientID(id)
 	return p
 }
 
@@ -237,7 +237,7 @@ func TestProcessThatWasStoppedIsFenced(t *testing.T) {
 	a := start(t, childSpec{Role: "adder", Coordinator: coordtest.Serve(t, c.members)})
 	await(t, "it is at work", func() bool { return do(t, p, fabric.Load(fabric.At(0, 72)))[0].Old > 100 })
 	a.signal(syscall.SIGSTOP)
-	c.members.Kill(a.life)
+	c.members.Kill(a.incarnation)
 	// It cannot acknowledge, so it is dead to all when the memory node has shut it out.
 	await(t, "it is out of the view", func() bool { return !n.View().Live.Has(a.id.CN()) })
 	before := do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old
@@ -267,7 +267,7 @@ func TestFileSurvivesTheProcess(t *testing.T) {
 	if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrUnknownOutcome) {
 		t.Errorf("FAA on a memory node that was killed: %v", err)
 	}
-	c.members.Kill(m.life)
+	c.members.Kill(m.incarnation)
 	start(t, s)
 	await(t, "the memory node is back", func() bool { l := n.Memory(); return len(l) == 1 && l[0].Epoch > epoch })
 	if err := p.Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}); !errors.Is(err, fabric.ErrStaleEpoch) {

@@ -253,12 +253,12 @@ func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
 		to       member.Incarnation
 		after    *member.State // with the one that joined, and without the guest
 	}{
-		{"memory node", &s.life.Standing, func(g *guest) error {
-			s.life.Mu.Lock()
-			defer s.life.Mu.Unlock()
+		{"memory node", &s.peer.Standing, func(g *guest) error {
+			s.peer.Mu.Lock()
+			defer s.peer.Mu.Unlock()
 			_, _, err := s.enter(g)
 			return err
-		}, s.life.Own.Incarnation, &member.State{Revision: 101, MNs: []member.MN{s.life.Own}}},
+		}, s.peer.Own.Incarnation, &member.State{Revision: 101, MNs: []member.MN{s.peer.Own}}},
 		{"compute node", &other.Standing, func(g *guest) error {
 			other.Mu.Lock()
 			defer other.Mu.Unlock()

@@ -22,7 +22,7 @@ type remote struct {
 
 	limbo   atomic.Int32 // of all lanes
 	limboMu sync.Mutex
-	settled *sync.Cond // when limbo has become less, or somebody does not want to wait any more
+	settled *sync.Cond // when limbo has become less, or a client waits no more
 }
 
 // lanesOf returns tcp's part of a memory node.
@@ -83,7 +83,7 @@ func (r *remote) failed(err error) {
 	r.n.Report(fmt.Errorf("memory node %v: %w", r.MN.ID, err))
 }
 
-// unreachable says to clients why a memory node that should be there takes nothing.
+// unreachable returns the error of clients on a memory node that should be there and takes nothing.
 func (r *remote) unreachable(err error) error {
 	if errors.Is(err, fabric.ErrFenced) {
 		return err
@@ -91,7 +91,7 @@ func (r *remote) unreachable(err error) error {
 	return fmt.Errorf("%w: %v: %v", fabric.ErrNodeDown, r.MN.ID, err)
 }
 
-// refused says why an operation was refused.
+// refused returns why an operation was refused.
 func (r *remote) refused(s status, o *fabric.Op) error {
 	switch s {
 	case statusOutOfBounds:

@@ -17,8 +17,8 @@ import (
 // A MemoryServer is a memory node: memory, and the software NIC that executes what
 // compute nodes ask for.
 type MemoryServer struct {
-	member.MemoryServer // life
-	life                *peer.Server
+	member.MemoryServer // peer
+	peer                *peer.Server
 	o                   Options
 	mem                 *memory
 	nic                 *nic
@@ -27,7 +27,7 @@ type MemoryServer struct {
 	next                atomic.Uint32 // worker of the next connection
 	begun               time.Time
 
-	// Under Mu of life.
+	// Under Mu of peer.
 
 	lanes map[laneKey]*served
 	gone  []laneKey // of those in lanes whose node has gone, the oldest first
@@ -35,8 +35,8 @@ type MemoryServer struct {
 
 // A laneKey names a lane: of a compute node in one of its incarnations.
 type laneKey struct {
-	life  member.Incarnation
-	index uint16
+	incarnation member.Incarnation
+	index       uint16
 }
 
 // A served is a lane as the memory node knows it: it outlives its connections.
@@ -47,8 +47,8 @@ type served struct {
 	gone     bool // its node has gone
 }
 
-// maxGone is how many lanes of nodes that have gone are remembered: who comes back hears
-// exactly what was executed of his.
+// maxGone is how many lanes of nodes that have gone are remembered: a node that comes back learns
+// which of its frames were executed.
 const maxGone = 1024
 
 // Serve starts a memory node: it serves when Serve returns, and until Close.
@@ -56,11 +56,11 @@ func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
 	if err := o.checkServe(); err != nil {
 		return nil, err
 	}
-	life := &peer.Server{}
-	s := &MemoryServer{MemoryServer: life, life: life, o: o, begun: time.Now(), lanes: map[laneKey]*served{}}
-	life.Init(o.config(), peer.Lender{Renew: s.renew, Evict: s.evict, Suspended: func() error { return nil }, Stop: s.stop, Release: s.release})
+	p := &peer.Server{}
+	s := &MemoryServer{MemoryServer: p, peer: p, o: o, begun: time.Now(), lanes: map[laneKey]*served{}}
+	p.Init(o.config(), peer.Lender{Renew: s.renew, Evict: s.evict, Suspended: func() error { return nil }, Stop: s.stop, Release: s.release})
 	if err := s.open(ctx); err != nil {
-		life.End(err)
+		p.End(err)
 		return nil, err
 	}
 	return s, nil
@@ -70,13 +70,13 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if s.mem, err = openMemory(&s.o); err != nil {
 		return err
 	}
-	s.life.Base = s.mem.base
+	s.peer.Base = s.mem.base
 	s.nic = newNIC(s.mem)
-	if s.acceptor, err = newAcceptor(&s.life.Config, s.admit); err != nil {
+	if s.acceptor, err = newAcceptor(&s.peer.Config, s.admit); err != nil {
 		return err
 	}
-	s.life.Door = s.acceptor.door
-	addr, err := s.life.Door.Contact(nil)
+	s.peer.Door = s.acceptor.door
+	addr, err := s.peer.Door.Contact(nil)
 	if err != nil {
 		return err
 	}
@@ -87,18 +87,18 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 		}
 		s.workers = append(s.workers, w)
 	}
-	return s.life.Join(ctx, member.MN{ID: s.o.Mem, Size: s.mem.size, Addr: addr, Epoch: s.mem.epoch}, func() {
+	return s.peer.Join(ctx, member.MN{ID: s.o.Mem, Size: s.mem.size, Addr: addr, Epoch: s.mem.epoch}, func() {
 		for _, w := range s.workers {
-			s.life.Go(w.run)
+			s.peer.Go(w.run)
 		}
-		s.life.Go(s.watch)
+		s.peer.Go(s.watch)
 		s.acceptor.start()
 	})
 }
 
 // renew begins an epoch: neither what lanes have executed is valid any more, nor the key.
 func (s *MemoryServer) renew() {
-	s.mem.keepEpoch(s.life.Own.Epoch)
+	s.mem.keepEpoch(s.peer.Own.Epoch)
 	clear(s.lanes)
 	s.gone = nil
 	s.nic.key.Store(rand.Uint32())
@@ -107,7 +107,7 @@ func (s *MemoryServer) renew() {
 // evict cuts the lanes of compute nodes that are not in a state; nil: all lanes.
 func (s *MemoryServer) evict(st *member.State) {
 	for k, l := range s.lanes {
-		if st != nil && (l.gone || st.Has(k.life)) {
+		if st != nil && (l.gone || st.Has(k.incarnation)) {
 			continue
 		}
 		if st != nil {
@@ -130,9 +130,9 @@ func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
 	}
 	var r reply
 	var take func(*stream)
-	err := s.life.Await(s.life.Ctx, func(*member.State) (err error) {
-		s.life.Mu.Lock()
-		defer s.life.Mu.Unlock()
+	err := s.peer.Await(s.peer.Ctx, func(*member.State) (err error) {
+		s.peer.Mu.Lock()
+		defer s.peer.Mu.Unlock()
 		r, take, err = s.enter(&g)
 		return err
 	})
@@ -142,18 +142,18 @@ func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
 // enter lets a member in, or says why not; Mu is held.
 func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) {
 	key := laneKey{member.Incarnation(g.from), g.index}
-	r = reply{caps: capMasked | capAtomic16, size: s.mem.size, epoch: s.life.Own.Epoch, key: s.nic.key.Load()}
+	r = reply{caps: capMasked | capAtomic16, size: s.mem.size, epoch: s.peer.Own.Epoch, key: s.nic.key.Load()}
 	l := s.lanes[key]
-	if l != nil && (l.gone || s.life.Closed() != nil) {
+	if l != nil && (l.gone || s.peer.Closed() != nil) {
 		r.known, r.number = true, uint64(l.executed) // it has been cut
 	}
-	if _, err := s.life.Client(g.caller()); err != nil {
+	if _, err := s.peer.Client(g.caller()); err != nil {
 		return r, nil, err
 	}
 	if l != nil && l.gone {
 		return r, nil, fmt.Errorf("%w: cn%d was shut out", fabric.ErrFenced, g.cn)
 	}
-	st, _ := s.life.State()
+	st, _ := s.peer.State()
 	r.revision = st.Revision
 	if l == nil {
 		l = &served{laneKey: key, executed: uint32(g.number)} // nothing was
@@ -180,38 +180,38 @@ func (s *MemoryServer) begin(c *laneConn, st *stream) {
 
 // left notes that a connection is over.
 func (s *MemoryServer) left(c *laneConn) {
-	s.life.Mu.Lock()
-	defer s.life.Mu.Unlock()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
 	if c.lane.conn == c {
 		c.lane.conn = nil
 	}
 }
 
-// watch cuts connections that do not take their answers, and looks whether the file of the memory is as long as it was.
+// watch cuts connections that do not take their answers, and checks that the file of the memory was not truncated.
 func (s *MemoryServer) watch() {
 	t := time.NewTicker(s.o.Heartbeat)
 	defer t.Stop()
-	limit := s.life.Limit()
+	limit := s.peer.Limit()
 	for {
 		select {
 		case <-t.C:
-		case <-s.life.Ctx.Done():
+		case <-s.peer.Ctx.Done():
 			return
 		}
 		if err := s.mem.damage(); err != nil {
-			s.life.Quit(err)
+			s.peer.Quit(err)
 		}
-		s.life.Mu.Lock()
+		s.peer.Mu.Lock()
 		for _, l := range s.lanes {
 			if l.conn != nil {
 				l.conn.stalls(limit)
 			}
 		}
-		s.life.Mu.Unlock()
+		s.peer.Mu.Unlock()
 	}
 }
 
-// stop lets nobody in any more, and ends the workers.
+// stop lets no node in any more, and ends the workers.
 func (s *MemoryServer) stop() {
 	if s.acceptor != nil {
 		s.acceptor.door.Close()

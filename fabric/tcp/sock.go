@@ -24,22 +24,22 @@ func (againError) Error() string   { return "tcp: nothing to read yet" }
 func (againError) Timeout() bool   { return true }
 func (againError) Temporary() bool { return true }
 
-// A sock is a connection whose file descriptor Go's scheduler does not watch: who waits for an answer
-// looks for it himself, and nobody is woken for what he has seen already. A bell wakes who sleeps.
+// A sock is a connection whose file descriptor Go's scheduler does not watch: a goroutine that waits for an answer
+// spins for it, and is not woken for what it has seen already. A wakeup wakes it once it has parked.
 //
-// Read never waits: it returns errAgain. Write never waits either: what the kernel has no room
-// for stays in the backlog, until flush. One goroutine reads at a time; all else any may call.
+// Read never waits: it returns errAgain. Write never waits either: bytes that the kernel has no room
+// for stay in the backlog, until flush. One goroutine reads at a time; all else any may call.
 type sock struct {
-	bell          *bell // nil: somebody else watches the descriptor
+	wakeup        *wakeup // nil: a poller watches the descriptor
 	arms          func()
 	local, remote net.Addr
-	poll          [1]unix.PollFd // of who naps
+	poll          [1]unix.PollFd // of parkInKernel
 
 	mu      sync.Mutex
 	fd      int // -1 when closed
 	backlog []byte
 	shut    bool
-	armed   bool // the bell rings when there is something to read
+	armed   bool // the wakeup waits for something to read
 }
 
 // newSock takes over a connection.
@@ -78,8 +78,8 @@ func newSock(c *net.TCPConn, deadAfter time.Duration) (*sock, error) {
 	return s, nil
 }
 
-// Read is net.Conn.Read that does not wait. The caller sees to it that nobody closes the
-// connection meanwhile; others may shut it down.
+// Read is net.Conn.Read that does not wait. The caller sees to it that the connection is not closed
+// meanwhile; any goroutine may shut it down.
 func (s *sock) Read(b []byte) (int, error) {
 	for {
 		n, err := syscall.Read(s.fd, b)
@@ -154,42 +154,42 @@ func (s *sock) backlogged() int {
 	return len(s.backlog)
 }
 
-// sleep waits until there is something to read, or room for the backlog, or the connection has ended. One goroutine at a time.
-func (s *sock) sleep() error {
-	err := s.bell.wait(s.arms)
+// park waits until there is something to read, or room for the backlog, or the connection has ended. One goroutine at a time.
+func (s *sock) park() error {
+	err := s.wakeup.wait(s.arms)
 	s.mu.Lock()
 	s.armed = false
 	s.mu.Unlock()
 	return err
 }
 
-// rouse wakes who sleeps.
-func (s *sock) rouse() {
+// unpark wakes the goroutine that is parked.
+func (s *sock) unpark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bell != nil {
-		_ = s.bell.file.SetReadDeadline(time.Unix(1, 0))
+	if s.wakeup != nil {
+		_ = s.wakeup.file.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// roused reports whether a sleep has failed because somebody was to be woken; then the next one can be slept.
-func (s *sock) roused() bool {
+// unparked reports whether a park has failed because of unpark; then the next one is possible again.
+func (s *sock) unparked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.bell != nil && s.bell.file.SetReadDeadline(time.Time{}) == nil && !s.shut
+	return s.wakeup != nil && s.wakeup.file.SetReadDeadline(time.Time{}) == nil && !s.shut
 }
 
-// napTime bounds a nap, in milliseconds: who naps hears neither of room for a backlog that comes meanwhile nor of an interrupt.
-const napTime = 2
+// kernelParkTime bounds parkInKernel, in milliseconds: neither room for a backlog that comes meanwhile nor an interrupt ends it.
+const kernelParkTime = 2
 
-// nap is sleep for one who is alone: his thread waits in the kernel. By way of Go's scheduler it takes two more system calls, and another
-// thread that must wake; but it lets others use the processor at once.
-func (s *sock) nap() {
+// parkInKernel is park for a waiter that is alone: its thread waits in the kernel. By way of Go's scheduler it takes two more system calls, and
+// another thread that must wake; but that lets others use the processor at once.
+func (s *sock) parkInKernel() {
 	s.poll[0] = unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN | unix.POLLRDHUP}
-	_, _ = unix.Poll(s.poll[:], napTime)
+	_, _ = unix.Poll(s.poll[:], kernelParkTime)
 }
 
-// arm makes the bell ring once; mu is held.
+// arm arms the wakeup; mu is held.
 func (s *sock) arm() {
 	s.armed = true
 	events := uint32(unix.EPOLLIN | unix.EPOLLRDHUP)
@@ -197,11 +197,11 @@ func (s *sock) arm() {
 		events |= unix.EPOLLOUT
 	}
 	if s.fd >= 0 {
-		s.bell.arm(s.fd, events)
+		s.wakeup.arm(s.fd, events)
 	}
 }
 
-// end shuts the connection down: who reads it or sleeps on it hears of it.
+// end shuts the connection down: a reader, and a goroutine that is parked on it, find out.
 func (s *sock) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,7 @@ func (s *sock) end() {
 	}
 }
 
-// close gives the descriptor back. Nobody reads any more.
+// close gives the descriptor back. Nothing reads any more.
 func (s *sock) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,9 +220,9 @@ func (s *sock) close() {
 		_ = unix.Close(s.fd)
 		s.fd = -1
 	}
-	if s.bell != nil {
-		s.bell.close()
-		s.bell = nil
+	if s.wakeup != nil {
+		s.wakeup.close()
+		s.wakeup = nil
 	}
 }
 
@@ -263,7 +263,7 @@ func (s *stream) write(b []byte) error {
 	return err
 }
 
-// isAgain tells whether a read found nothing.
+// isAgain reports whether a read found nothing.
 func isAgain(err error) bool {
 	if err == error(errAgain) {
 		return true

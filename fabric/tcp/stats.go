@@ -7,7 +7,7 @@ type ServerStats struct {
 	Ops         map[fabric.OpKind]uint64
 	ReadBytes   uint64 // of memory
 	WriteBytes  uint64
-	Frames      uint64 // chains, or pieces of long ones
+	Frames      uint64 // chains, or parts of long ones
 	Batches     uint64 // times that frames were taken off a connection
 	Connections int    // now
 }

@@ -83,7 +83,7 @@ func TestCertificates(t *testing.T) {
 		}
 		defer conn.Close()
 		cfg.ServerName = peer.NameMN
-		h := hello{role: roleLane, cn: uint8(n.Own.ID), index: index, min: 1, max: 1, from: uint64(n.Own.Incarnation), to: uint64(s.life.Own.Incarnation)}
+		h := hello{role: roleLane, cn: uint8(n.Own.ID), index: index, min: 1, max: 1, from: uint64(n.Own.Incarnation), to: uint64(s.peer.Own.Incarnation)}
 		st := &stream{tls: tls.Client(conn, cfg)}
 		_, err = st.greet(nil, &h)
 		return err

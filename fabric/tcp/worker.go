@@ -19,7 +19,7 @@ const (
 	readsPerTurn = 16
 )
 
-// A laneConn is a connection of a lane, on the memory node. Its worker reads, executes and answers. Whoever cuts it
+// A laneConn is a connection of a lane, on the memory node. Its worker reads, executes and answers. cut
 // marks it and takes exec: then no frame of it executes any more.
 type laneConn struct {
 	watched
@@ -119,7 +119,7 @@ func (c *laneConn) serve(uint32) {
 	if err != nil {
 		c.drop(err)
 		if errors.Is(err, ErrTruncated) {
-			w.s.life.Quit(err)
+			w.s.peer.Quit(err)
 		}
 		return
 	}
@@ -154,7 +154,7 @@ func (c *laneConn) drop(why error) {
 	w.s.left(c)
 }
 
-// turn serves a connection for a while, and tells whether there may be more.
+// turn serves a connection for a while, and reports whether there may be more.
 func (c *laneConn) turn(n *workerStats) (more bool, err error) {
 	st := c.stream.Load()
 	if left, err := st.flush(); left > 0 || err != nil {
@@ -196,7 +196,7 @@ func (c *laneConn) turn(n *workerStats) (more bool, err error) {
 	return true, nil
 }
 
-// execute executes the whole frames that have come. It tells whether there are more, for the answers of which there was no room.
+// execute executes the whole frames that have come. It reports whether there are more, for whose answers there was no room.
 func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 	if c.have < headerSize {
 		return false, nil
@@ -239,7 +239,7 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 	return full, nil
 }
 
-// workerStats are counters of a worker: pending is its own, the rest anybody may read.
+// workerStats are counters of a worker: pending is its own, the rest any goroutine may read.
 type workerStats struct {
 	pending counts
 	frames  atomic.Uint64

@@ -17,8 +17,8 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// shakeTimeout bounds the shaking of hands.
-const shakeTimeout = 5 * time.Second
+// handshakeTimeout bounds the shaking of hands.
+const handshakeTimeout = 5 * time.Second
 
 // codes name the errors that a hello may be answered with.
 var codes = map[code]error{
@@ -35,7 +35,7 @@ func codeOf(err error) code {
 	return codeClosed
 }
 
-// A refusal is how a peer answered a hello, if not with yes.
+// A refusal is the answer of a peer that does not let this node in.
 type refusal struct {
 	err error
 	reply
@@ -44,14 +44,14 @@ type refusal struct {
 func (r *refusal) Error() string { return fmt.Sprintf("%v (the peer says: %s)", r.err, r.text) }
 func (r *refusal) Unwrap() error { return r.err }
 
-// final tells whether it is no use to try again.
+// final reports whether it is no use to try again.
 func final(err error) bool {
 	return peer.Fatal(err) || errors.Is(err, fabric.ErrStaleEpoch)
 }
 
-// dial connects to a member and says hello. ringing tells whether the stream gets a bell of its own.
-func dial(ctx context.Context, o *peer.Config, to peer.Callee, h hello, ringing bool) (*stream, reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(shakeTimeout, o.DeadAfter))
+// dial connects to a member and says hello. With wakes the stream gets a wakeup of its own.
+func dial(ctx context.Context, o *peer.Config, to peer.Callee, h hello, wakes bool) (*stream, reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(handshakeTimeout, o.DeadAfter))
 	defer cancel()
 	c, err := to.Dial(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func dial(ctx context.Context, o *peer.Config, to peer.Callee, h hello, ringing 
 	if !stop() {
 		return fail(fmt.Errorf("%w: %w", ErrLost, ctx.Err()))
 	}
-	if err := s.settle(conn, o.DeadAfter, ringing); err != nil {
+	if err := s.settle(conn, o.DeadAfter, wakes); err != nil {
 		return fail(err)
 	}
 	return s, r, nil
@@ -130,12 +130,12 @@ func (s *stream) greet(conn *switchConn, h *hello) (r reply, err error) {
 }
 
 // settle makes a sock of the connection, when hands are shaken.
-func (s *stream) settle(conn *switchConn, deadAfter time.Duration, ringing bool) (err error) {
+func (s *stream) settle(conn *switchConn, deadAfter time.Duration, wakes bool) (err error) {
 	if s.sock, err = newSock(conn.Conn.(*net.TCPConn), deadAfter); err != nil {
 		return err
 	}
-	if ringing {
-		if s.bell, err = newBell(); err != nil {
+	if wakes {
+		if s.wakeup, err = newWakeup(); err != nil {
 			s.close()
 			return err
 		}
@@ -144,7 +144,7 @@ func (s *stream) settle(conn *switchConn, deadAfter time.Duration, ringing bool)
 	return nil
 }
 
-// A guest is a connection that wants in: it has said hello.
+// A guest is a connection that has said hello and wants to be let in.
 type guest struct {
 	hello
 	cert *x509.Certificate // nil without TLS
@@ -173,9 +173,9 @@ func newAcceptor(o *peer.Config, admit func(g guest) (reply, func(*stream), erro
 
 func (a *acceptor) start() { a.door.Open(a.shake) }
 
-// shake shakes hands with who has connected.
+// shake shakes hands with a node that has connected.
 func (a *acceptor) shake(c net.Conn) error {
-	_ = c.SetDeadline(time.Now().Add(shakeTimeout))
+	_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
 	conn := &switchConn{c}
 	s := &stream{}
 	var g guest
