@@ -13,6 +13,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/objstore"
 )
 
@@ -94,7 +95,7 @@ func (c *Cluster) markCrashed() error {
 	}
 	dropped, err := markCrashed(s)
 	if err == nil && dropped {
-		err = objstore.FreeDropped(s.Port(), c.memory(), c.node.Fabric().View)
+		err = handle.FreeDropped(s.Port(), c.memory(), c.node.Fabric().View)
 		if errors.Is(err, fabric.ErrNodeDown) {
 			err = nil // the next drop does it
 		}
@@ -119,7 +120,7 @@ func markCrashed(s *cn.Session) (dropped bool, err error) {
 		dropped = dropped || len(retired) > 0
 		list = append(list, retired...)
 		for i := range list {
-			if err := errors.Join(objstore.MarkCrashed(s.Port(), r, &list[i]), btree.MarkCrashed(s.Port(), r, &list[i])); err != nil {
+			if err := errors.Join(objstore.Stores.MarkCrashed(s.Port(), r, &list[i]), btree.Trees.MarkCrashed(s.Port(), r, &list[i])); err != nil {
 				return false, err
 			}
 		}

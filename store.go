@@ -25,7 +25,7 @@ type Store struct {
 func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (*Store, error) {
 	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
 	return openCollection(ctx, c, collectionKey{memory.KindStore, name}, func(port fabric.Port, all []fabric.MemID) (_ *Store, err error) {
-		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, objstore.Find); err != nil {
+		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, objstore.Stores.Find); err != nil {
 			return nil, err
 		}
 		st, err := objstore.Open(port, cfg)
@@ -37,7 +37,7 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 // Other processes that have it open notice within about a second; until then they work on the dropped store. Each process lets go of the memory
 // some seconds later, when no operation on the store is under way there, and the last one gives it back. The next drop, or the next Open, passes over processes that have crashed.
 func (c *Cluster) DropStore(ctx context.Context, name string) error {
-	return c.dropCollection(ctx, collectionKey{memory.KindStore, name}, objstore.Drop)
+	return c.dropCollection(ctx, collectionKey{memory.KindStore, name}, objstore.Stores.Drop)
 }
 
 // Client returns the store for the use of a session: an objstore.Cache. Like the session it

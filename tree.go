@@ -24,7 +24,7 @@ type Tree struct {
 func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tree, error) {
 	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
 	return openCollection(ctx, c, collectionKey{memory.KindTree, name}, func(port fabric.Port, all []fabric.MemID) (_ *Tree, err error) {
-		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, btree.Find); err != nil {
+		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, btree.Trees.Find); err != nil {
 			return nil, err
 		}
 		t, err := btree.Open(port, cfg)
@@ -34,7 +34,7 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 
 // DropTree removes the tree with a name, as DropStore removes a store: processes that have it open get btree.ErrDropped.
 func (c *Cluster) DropTree(ctx context.Context, name string) error {
-	return c.dropCollection(ctx, collectionKey{memory.KindTree, name}, btree.Drop)
+	return c.dropCollection(ctx, collectionKey{memory.KindTree, name}, btree.Trees.Drop)
 }
 
 // Client returns the tree for the use of a session. Like the session it is used by one goroutine at a

@@ -138,8 +138,8 @@ func (c *Client) open(t *Tree) error {
 	c.finder.init()
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
 	// Whoever lets the tree go sees the client from here on, or the client that it is dropped.
-	c.user.Use = c.use
-	t.join(c)
+	c.user.Use, c.user.Kept = c.use, c.kept
+	t.h.Member.Add(&c.user)
 	err := t.h.Gone()
 	if err == nil {
 		err = c.takeShadows()
@@ -206,7 +206,7 @@ func (c *Client) discard() {
 		c.freeShadows()
 		c.user.Leave()
 	}
-	c.t.part(c)
+	c.t.h.Member.Remove(&c.user)
 	for _, b := range [][]byte{c.leaf, c.inner, c.left, c.right, c.aux, c.value} {
 		if b != nil {
 			c.port.Free(b)

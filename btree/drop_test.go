@@ -18,7 +18,7 @@ func TestDropThenGrow(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 2)
 	c, p := w.client(0, w.open(0, w.config())), w.port(1)
 	wantErr(t, "put", c.Put(keyOf(1), nil), nil)
-	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[1].View), nil)
+	wantErr(t, "drop", Trees.Drop(p, "test", w.mns, w.cns[1].View), nil)
 	var err error
 	for i := 0; err == nil && i < 3000; i++ {
 		err = c.Put(keyOf(i), bytes.Repeat([]byte("x"), 900))
@@ -50,7 +50,7 @@ func TestDropAndLeaveWithoutLooking(t *testing.T) {
 	for i := range 100 {
 		wantErr(t, "put", c.Put(keyOf(i), make([]byte, 500)), nil)
 	}
-	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View), nil)
+	wantErr(t, "drop", Trees.Drop(p, "test", w.mns, w.cns[2].View), nil)
 	wantErr(t, "leave", c.Leave(), nil)
 	wantErr(t, "leave", d.Leave(), nil)
 	if got := free(); got != before {
@@ -65,7 +65,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 	r, err := memory.Open(p, w.mns[0])
 	wantErr(t, "region", err, nil)
 	w.client(1, w.open(1, w.config()))
-	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[0].View), nil)
+	wantErr(t, "drop", Trees.Drop(p, "test", w.mns, w.cns[0].View), nil)
 	w.c.Kill(w.cns[1])
 	wantErr(t, "pause", p.Pause(p.Now()+fabric.Second), nil)
 	next := w.c.AddCN()
@@ -78,7 +78,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 			t.Fatalf("%d entries are retired, want %d; %v has the number of %v", len(list), left, next.ID(), w.cns[1].ID())
 		}
 		for i := range list {
-			wantErr(t, "mark crashed", MarkCrashed(mine, r, &list[i]), nil)
+			wantErr(t, "mark crashed", Trees.MarkCrashed(mine, r, &list[i]), nil)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestDroppedWhileItWaits(t *testing.T) {
 	wantErr(t, "get", err, fabric.ErrNodeDown)
 	w.c.RestartServer(w.mns[0])
 	p := w.port(1)
-	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[1].View), nil)
+	wantErr(t, "drop", Trees.Drop(p, "test", w.mns, w.cns[1].View), nil)
 	tree.MarkDropped()
 	wantErr(t, "put", d.Put(keyOf(1), nil), ErrDropped)
 	later := cas.New(p, cas.Config{}) // with a Port of after the restart

@@ -128,33 +128,21 @@ func (c *Client) take(node int, cl class) (ptr, error) {
 	}
 	item, stamp, err := h.Take(&c.work, n)
 	if err != nil || item != 0 {
-		return slot(item), c.wrapped(err)
+		return slot(item), Trees.Wrap(err)
 	}
 	for {
 		if item, err = h.Grow(&c.work, n, stamp); err == nil || !errors.Is(err, memory.ErrNoSpace) {
-			return slot(item), c.wrapped(err)
+			return slot(item), c.removed(err)
 		}
 		ok, cerr := h.Collect(&c.work, n, nil, nil)
 		if cerr != nil {
-			return 0, c.wrapped(cerr)
+			return 0, Trees.Wrap(cerr)
 		}
 		if !ok {
-			return 0, c.wrapped(err)
+			return 0, Trees.Wrap(err)
 		}
 		stamp = 0 // it has changed
 	}
-}
-
-func (c *Client) wrapped(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, memory.ErrRemoved):
-		err = c.removed(err)
-	case errors.Is(err, slab.ErrCorrupt):
-		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return fmt.Errorf("btree: %w", err)
 }
 
 // free gives a slot back. Nobody else may have it.
@@ -184,7 +172,7 @@ func (c *Client) giveUp(p ptr, cl class, err error) {
 
 // give gives slots back to the memory node.
 func (c *Client) give(node int, cl class, items []uint64) error {
-	return c.wrapped(c.t.giveWith(&c.work, node, cl, items))
+	return Trees.Wrap(c.t.giveWith(&c.work, node, cl, items))
 }
 
 // giveWith gives slots back. Those of nodes say that they are free, and keep their incarnation.
@@ -259,7 +247,7 @@ func (c *Client) drain() error {
 	c.user.Enter()
 	defer c.user.Leave()
 	c.freeShadows()
-	return c.wrapped(c.t.h.GiveLists(&c.work))
+	return c.t.h.GiveLists(&c.work)
 }
 
 // freeShadows gives back what the client keeps for shadows.

@@ -27,8 +27,8 @@ func TestMemoryLimit(t *testing.T) {
 			t.Errorf("%v: %d bytes are taken, the limit is %d", m.MN, took, limit)
 		}
 		e, err := m.Region.Lookup(w.port(0), "test", memory.KindTree)
-		if wantErr(t, "lookup", err, nil); EntryLimit(&e) != limit {
-			t.Errorf("%v: the root entry has a limit of %d", m.MN, EntryLimit(&e))
+		if wantErr(t, "lookup", err, nil); Trees.LimitOf(&e) != limit {
+			t.Errorf("%v: the root entry has a limit of %d", m.MN, Trees.LimitOf(&e))
 		}
 	}
 	if again := w.open(0, w.config()); again.MemoryLimit() != limit {

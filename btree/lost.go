@@ -39,25 +39,15 @@ func (t *Tree) outlived(e *memory.Entry) bool {
 	return e.Info[0]>>56 == formatVersion && e.Info[3] < t.geo.births
 }
 
-// removed deals with a tree that somebody has removed: who has dropped it, which this compute node has not seen yet, or who has heard of
-// a loss already. Whoever drops a tree says so in each part before its entry goes. If that cannot be read, nothing is made in its place yet.
+// removed returns the error of taking memory, or of looking for a part. If the tree's root entry is gone and the tree has not been dropped, a compute node that knew of a
+// loss already has removed it: then memory has been lost here, too.
 func (c *Client) removed(err error) error {
-	t := c.t
-	for _, m := range t.h.Parts {
-		if m.Missing() {
-			continue
-		}
-		dropped, derr := m.Heap.Dropped(&c.work)
-		if derr != nil {
-			return errors.Join(err, derr)
-		}
-		if dropped {
-			t.MarkDropped()
-			return t.h.Gone()
-		}
+	h := &c.t.h
+	if err = h.Removed(&c.work, err, h.Parts...); errors.Is(err, memory.ErrRemoved) {
+		h.CountLoss()
+		err = errors.Join(lock.ErrMemoryLost, err)
 	}
-	t.h.CountLoss()
-	return errors.Join(lock.ErrMemoryLost, err)
+	return err
 }
 
 // revive brings the client to the tree as it is after a loss, and says what is gone.

@@ -44,7 +44,7 @@ func (t *Tree) openWithout(port fabric.Port, cfg Config, why error) (*Tree, erro
 	regions, entries := make([]*memory.Region, len(cfg.Nodes)), make([]memory.Entry, len(cfg.Nodes))
 	whole, first := true, -1 // all parts are found of which the memory nodes are up
 	for i, mn := range cfg.Nodes {
-		r, e, err := trees.Lookup(port, cfg.Name, mn)
+		r, e, err := Trees.Lookup(port, cfg.Name, mn)
 		switch {
 		case r == nil && errors.Is(err, fabric.ErrNodeDown):
 			continue
@@ -192,10 +192,7 @@ func (t *Tree) complete(c *Client) error {
 func (t *Tree) absence(c *Client, i int, up bool, births uint64) error {
 	first := t.h.Parts[0]
 	if err := first.Region.Published(c.work.Path(), &first.Entry); err != nil {
-		if errors.Is(err, memory.ErrRemoved) {
-			err = c.removed(err)
-		}
-		return err
+		return c.removed(err)
 	}
 	switch {
 	case !up:

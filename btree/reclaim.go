@@ -7,7 +7,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 )
@@ -15,21 +14,6 @@ import (
 // ErrUnanswered: slots that nobody has cannot be looked for, because a compute node that has the tree open
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
-
-// join makes a client known to whoever tends the tree, and part undoes it.
-func (t *Tree) join(c *Client) {
-	t.h.Member.Add(&c.user)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.clients = append(t.clients, c)
-}
-
-func (t *Tree) part(c *Client) {
-	t.mu.Lock()
-	t.clients = slices.DeleteFunc(t.clients, func(x *Client) bool { return x == c })
-	t.mu.Unlock()
-	t.h.Member.Remove(&c.user)
-}
 
 // Tend does this compute node's part in finding the slots that others had when they died (package memory/reclaim), and reports whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
@@ -45,7 +29,7 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	c.completeInBackground()
-	if err := c.wrapped(c.t.h.Answer(&c.work, &c.user)); err != nil {
+	if err := c.t.h.Answer(&c.work, &c.user); err != nil {
 		return false, err
 	}
 	if err := c.catchUp(); err != nil {
@@ -79,19 +63,6 @@ func (c *Client) Leave() error {
 		return nil // others look for it when this compute node has left the cluster
 	}
 	return c.t.h.Leave(&c.work, c.l, dropped)
-}
-
-// Drop removes a tree: its name is free at once. Whoever has it open hears ErrDropped when its Tend has looked; until then it works on. The memory is given
-// back when all compute nodes that have the tree open have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory nodes of
-// the cluster; view tells which compute nodes live. A Drop that was cut short is to be done again.
-func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
-	return trees.Drop(port, name, among, view)
-}
-
-// MarkCrashed notes, for a compute node that has just joined the cluster, that the one that had its number before has crashed, if that had the
-// tree of a root entry open, be it published or dropped. It comes before the tree is opened.
-func MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) error {
-	return trees.MarkCrashed(port, r, e)
 }
 
 // Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
@@ -149,16 +120,15 @@ func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
 
 // Held implements reclaim.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
-	t := o.c.t
-	t.h.Held(add)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range t.clients {
-		for i := range c.shadow {
-			if p := ptr(c.shadow[i].Load()); p != 0 {
-				from, to := t.span(p.off64(), classNode)
-				add(i, from, to)
-			}
+	o.c.t.h.Held(add)
+}
+
+// kept calls add for the slots that the client keeps for shadows: see reclaim.User.
+func (c *Client) kept(add func(part int, from, to uint64)) {
+	for i := range c.shadow {
+		if p := ptr(c.shadow[i].Load()); p != 0 {
+			from, to := c.t.span(p.off64(), classNode)
+			add(i, from, to)
 		}
 	}
 }
@@ -171,7 +141,7 @@ func (o *owner) Release(list []reclaim.Piece) error {
 		if class(x.Class) == classNode {
 			err = o.c.give(x.Part, classNode, []uint64{uint64(makePtr(0, x.Off64, uint32(o.c.port.Rand())))})
 		} else {
-			err = o.c.wrapped(m.Heap.Release(&o.c.work, []reclaim.Piece{x}))
+			err = Trees.Wrap(m.Heap.Release(&o.c.work, []reclaim.Piece{x}))
 		}
 		if err != nil {
 			return err
@@ -193,7 +163,7 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 	}
 	for i := range t.h.Parts {
 		if err := t.h.Parts[i].Heap.Carve(&c.work, m); err != nil {
-			return nil, c.wrapped(err)
+			return nil, Trees.Wrap(err)
 		}
 	}
 	if err := c.loadRoot(); err != nil {
@@ -225,7 +195,7 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 	}
 	for i := range t.h.Parts {
 		if err := t.h.Parts[i].Heap.Mark(&c.work, m); err != nil {
-			return nil, c.wrapped(err)
+			return nil, Trees.Wrap(err)
 		}
 	}
 	return m, nil

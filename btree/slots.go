@@ -22,7 +22,7 @@ func (m *slotMap) load(k *checker) error {
 		if err := p.Heap.Carve(&k.c.work, &m.slots); errors.Is(err, slab.ErrCorrupt) {
 			k.problem("%v: %v", p.MN, err)
 		} else if err != nil {
-			return k.c.wrapped(err)
+			return Trees.Wrap(err)
 		}
 	}
 	for i, p := range parts {
@@ -34,7 +34,7 @@ func (m *slotMap) load(k *checker) error {
 			}
 		}
 		if err := p.Heap.EachFree(&k.c.work, &m.slots, counter(&m.mem[i].Free, "free slot")); err != nil {
-			return k.c.wrapped(err)
+			return Trees.Wrap(err)
 		}
 		p.Heap.EachLocal(counter(&m.mem[i].Local, "local list"))
 		if p := ptr(k.c.shadow[i].Load()); p != 0 && m.take(k, p, classNode, "shadow") {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
@@ -170,16 +169,13 @@ func (g *geometry) headerSize(node int) uint64 {
 
 func (g *geometry) info(node int) memory.Info {
 	return memory.Info{
-		trees.Head(g.nodes, node, uint64(g.nodeSize)<<24|uint64(g.maxKey)<<12|g.lockSize),
+		Trees.Head(g.nodes, node, uint64(g.nodeSize)<<24|uint64(g.maxKey)<<12|g.lockSize),
 		uint64(g.maxInline), g.id, g.births, g.limit,
 	}
 }
 
 // limitWord is the word of a root entry that has the memory limit.
 const limitWord = 4
-
-// EntryLimit returns the memory limit of the tree of a root entry: see Config.MemoryLimit.
-func EntryLimit(e *memory.Entry) uint64 { return e.Info[limitWord] }
 
 // decodeGeometry validates the root entry of the node-th node.
 func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
@@ -189,7 +185,7 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 		lockSize: w & 0xfff, maxKey: int(w >> 12 & 0xfff), nodeSize: int(w >> 24 & 0xffff), nodes: of,
 		maxInline: int(e.Info[1]), id: e.Info[2], births: e.Info[3], limit: e.Info[limitWord],
 	}
-	if err := trees.CheckPart(e, node); err != nil {
+	if err := Trees.CheckPart(e, node); err != nil {
 		return g, err
 	}
 	if g.nodeSize > maxNodeSize || g.nodeSize%8 != 0 || g.lockSize%8 != 0 || g.maxKey < 1 || g.maxKey > MaxKeySize ||
@@ -200,9 +196,9 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	return g, nil
 }
 
-// trees is what all trees have in common.
-var trees = &handle.Kind{
-	Package: "btree", Noun: "tree", Entry: memory.KindTree, Format: formatVersion, Classes: numClasses,
+// Trees is what all trees have in common: how one is found by its name, and dropped.
+var Trees = &handle.Kind{
+	Package: "btree", Noun: "tree", Entry: memory.KindTree, Format: formatVersion, Classes: numClasses, Limit: limitWord,
 	ErrGeometry: ErrGeometry, ErrCorrupt: ErrCorrupt, ErrDropped: ErrDropped,
 }
 
@@ -225,14 +221,12 @@ type Tree struct {
 
 	absent    atomic.Int32 // missing parts
 	forgotten atomic.Bool  // slots on missing parts have become free: nobody has them
-	mu        sync.Mutex   // guards clients; never held across a fabric call
-	clients   []*Client
 }
 
 // Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, operations that meet a node of the tree, or a large value, on it
 // are ErrNodeDown; while the first memory node is down, which knows the root, all are. Nothing is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
-	before := &Tree{Collection: trees.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Tree])}
+	before := &Tree{Collection: Trees.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Tree])}
 	t, err := before.open(port, nil, cfg, cfg)
 	if errors.Is(err, fabric.ErrNodeDown) {
 		t, err = before.openWithout(port, cfg, err)
@@ -300,13 +294,6 @@ func (t *Tree) compare(given *Config) error {
 			want.lockSize, want.nodeSize, want.maxKey, want.maxInline, want.nodes)
 	}
 	return nil
-}
-
-// Find returns the memory nodes of the tree that has a name, in the order that Config.Nodes needs, looking at the
-// given ones. nil: it is not there, or somebody has begun to make it on as many as are given.
-// memory.ErrParts: not all of it is found.
-func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
-	return trees.Find(port, name, among)
 }
 
 // openNode opens the tree's part on a node. The first node's root entry

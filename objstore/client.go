@@ -216,7 +216,7 @@ func (c *Client) drain() error {
 	}
 	c.user.Enter()
 	defer c.user.Leave()
-	return wrapped(c.s.h.GiveLists(&c.work))
+	return c.s.h.GiveLists(&c.work)
 }
 
 // Stats returns the client's counters, updated by its goroutine.

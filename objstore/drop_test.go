@@ -48,7 +48,7 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 		}
 		before := free()
 		drop := func(want error) {
-			wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View), want)
+			wantErr(t, "drop", Stores.Drop(p, "test", w.mns, w.cns[2].View), want)
 		}
 		drop(nil)
 		if free() != before {
@@ -76,8 +76,8 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 		if crashes {
 			w.c.Kill(w.cns[1])
 			wantErr(t, "pause", p.Pause(p.Now()+1e9), nil)
-			wantErr(t, "other drop", Drop(p, "nothing", w.mns, w.cns[2].View), memory.ErrNotFound)
-			wantErr(t, "free", FreeDropped(p, w.mns, w.cns[2].View), nil)
+			wantErr(t, "other drop", Stores.Drop(p, "nothing", w.mns, w.cns[2].View), memory.ErrNotFound)
+			wantErr(t, "free", handle.FreeDropped(p, w.mns, w.cns[2].View), nil)
 		} else {
 			_, err = d.Tend(w.cns[1].View)
 			wantErr(t, "tend", err, ErrDropped)
@@ -120,7 +120,7 @@ func TestDropThenGrow(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2)
 	c := w.client(0, w.open(0, w.config()))
 	wantErr(t, "set", c.Set(keyOf(1), nil, Options{}), nil)
-	wantErr(t, "drop", Drop(w.port(1), "test", w.mns, w.cns[1].View), nil)
+	wantErr(t, "drop", Stores.Drop(w.port(1), "test", w.mns, w.cns[1].View), nil)
 	var err error
 	for i := 0; err == nil && i < 3000; i++ {
 		err = c.Set(keyOf(i), make([]byte, 900), Options{})
@@ -148,7 +148,7 @@ func TestDropAndLeaveWithoutLooking(t *testing.T) {
 	for i := range 100 {
 		wantErr(t, "set", c.Set(keyOf(i), make([]byte, 1000), Options{}), nil)
 	}
-	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View), nil)
+	wantErr(t, "drop", Stores.Drop(p, "test", w.mns, w.cns[2].View), nil)
 	wantErr(t, "leave", c.Leave(), nil)
 	wantErr(t, "leave", d.Leave(), nil)
 	if got := free(); got != before {

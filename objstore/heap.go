@@ -73,7 +73,7 @@ func (c *Client) take(n *handle.Part, want class) (chunk, error) {
 	}
 	off, stamp, err := h.Take(&c.work, cl)
 	if err != nil || off != 0 {
-		return chunk{off, want}, wrapped(err)
+		return chunk{off, want}, Stores.Wrap(err)
 	}
 	waits := 0
 tries:
@@ -83,7 +83,7 @@ tries:
 			return chunk{off, want}, nil
 		}
 		if !errors.Is(err, memory.ErrNoSpace) {
-			return chunk{}, c.removed(n, err)
+			return chunk{}, c.s.h.Removed(&c.work, err, n)
 		}
 		var evict slab.Evict
 		if !c.s.cfg.NoEvict {
@@ -96,13 +96,13 @@ tries:
 		ok, err := h.Collect(&c.work, cl, evict, c.mover(n))
 		switch {
 		case err != nil:
-			return chunk{}, wrapped(err)
+			return chunk{}, Stores.Wrap(err)
 		case ok:
 			c.stats.Collected++
 		case evict != nil && !c.hold.Held && waits < askedWaits:
 			waits++
 			if err := c.port.Pause(c.port.Now() + askedNs); err != nil {
-				return chunk{}, wrapped(err)
+				return chunk{}, Stores.Wrap(err)
 			}
 		default:
 			break tries
@@ -117,16 +117,6 @@ tries:
 		return chunk{}, fmt.Errorf("%w: nothing on %v to evict for %d bytes", ErrNoSpace, n.MN, want.size())
 	}
 	return chunk{}, fmt.Errorf("%w: no chunk of %d bytes on %v", ErrNoSpace, want.size(), n.MN)
-}
-
-func wrapped(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, slab.ErrCorrupt):
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return fmt.Errorf("objstore: %w", err)
 }
 
 // free gives a chunk back. Nobody else may have it.

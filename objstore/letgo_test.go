@@ -51,7 +51,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 	p := w.port(0)
 	before := w.freeBytes(p)
 	w.client(1, w.open(1, w.config()))
-	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[0].View), nil)
+	wantErr(t, "drop", Stores.Drop(p, "test", w.mns, w.cns[0].View), nil)
 	w.c.Kill(w.cns[1])
 	wantErr(t, "pause", p.Pause(p.Now()+fabric.Second), nil)
 	next := w.c.AddCN()
@@ -60,7 +60,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 	}
 	mine, err := next.Open()
 	wantErr(t, "port", err, nil)
-	wantErr(t, "free", FreeDropped(p, w.mns, w.cns[0].View), nil)
+	wantErr(t, "free", handle.FreeDropped(p, w.mns, w.cns[0].View), nil)
 	if w.freeBytes(p) == before {
 		t.Fatal("memory is given back that the compute node with this number has registered for")
 	}
@@ -70,10 +70,10 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 		list, err := r.Retired(mine)
 		wantErr(t, "retired", err, nil)
 		for i := range list {
-			wantErr(t, "mark crashed", MarkCrashed(mine, r, &list[i]), nil)
+			wantErr(t, "mark crashed", Stores.MarkCrashed(mine, r, &list[i]), nil)
 		}
 	}
-	wantErr(t, "free", FreeDropped(p, w.mns, w.cns[0].View), nil)
+	wantErr(t, "free", handle.FreeDropped(p, w.mns, w.cns[0].View), nil)
 	if got := w.freeBytes(p); got != before {
 		t.Errorf("%d bytes are free, want %d", got, before)
 	}
@@ -85,7 +85,7 @@ func TestDroppedForWhoTakesNoPart(t *testing.T) {
 	c := w.client(1, s)
 	w.c.RestartServer(w.mns[0])
 	p := w.port(2)
-	wantErr(t, "drop", Drop(p, "test", w.mns, w.cns[2].View), nil)
+	wantErr(t, "drop", Stores.Drop(p, "test", w.mns, w.cns[2].View), nil)
 	if c.s.h.Registered() {
 		t.Fatal("it is registered")
 	}
@@ -96,7 +96,7 @@ func TestDroppedForWhoTakesNoPart(t *testing.T) {
 	w = newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
 	c = w.client(0, w.open(0, w.config()))
 	c.s.survivors = true
-	wantErr(t, "drop", Drop(w.port(1), "test", w.mns, w.cns[1].View), nil)
+	wantErr(t, "drop", Stores.Drop(w.port(1), "test", w.mns, w.cns[1].View), nil)
 	letGo(t, c, w.cns[0].View)
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 )
 
@@ -49,20 +48,6 @@ func (c *Client) revive() error {
 	return fmt.Errorf("%w: the objects of %q on %v are gone", lock.ErrMemoryLost, s.cfg.Name, gone)
 }
 
-// removed returns ErrDropped if err says that the root entry of a part is gone, since the store has been dropped, which this compute node has
-// not seen yet: whoever drops it says so in the part before its entry goes.
-func (c *Client) removed(n *handle.Part, err error) error {
-	if !errors.Is(err, memory.ErrRemoved) {
-		return wrapped(err)
-	}
-	dropped, derr := n.Heap.Dropped(&c.work)
-	if derr != nil || !dropped {
-		return errors.Join(wrapped(err), wrapped(derr))
-	}
-	c.s.MarkDropped()
-	return c.s.h.Gone()
-}
-
 // survey looks for parts of the store that are there already: their geometry is that of all. Without them, that of the first part that is made
 // is. (A part may be missing because its memory was lost.) It reports whether there is one behind the first.
 func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error) {
@@ -71,7 +56,7 @@ func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error)
 	}
 	var down error
 	for i, mn := range s.cfg.Nodes {
-		r, e, err := stores.Lookup(port, s.cfg.Name, mn)
+		r, e, err := Stores.Lookup(port, s.cfg.Name, mn)
 		if handle.Absent(err) {
 			continue
 		}

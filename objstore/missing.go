@@ -38,7 +38,7 @@ func (s *Store) leaveOut(port fabric.Port, i int, old *Store) error {
 func (s *Store) othersFound(port fabric.Port, old *Store) error {
 	found := 0
 	for i, mn := range s.cfg.Nodes {
-		r, e, err := stores.Lookup(port, s.cfg.Name, mn)
+		r, e, err := Stores.Lookup(port, s.cfg.Name, mn)
 		switch {
 		case r == nil && errors.Is(err, fabric.ErrNodeDown):
 			continue

@@ -64,7 +64,7 @@ func (c *Client) spare(n *handle.Part, cl class, from []uint64, got *[]uint64) (
 		if !ok {
 			var err error
 			if off, _, err = n.Heap.Take(&c.work, uint8(cl)); err != nil || off == 0 {
-				return chunk{}, wrapped(err)
+				return chunk{}, Stores.Wrap(err)
 			}
 		}
 		c.s.h.Member.Touch(n.Index, off)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 )
@@ -27,7 +26,7 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	if err != nil && !(c.s.incomplete() && errors.Is(err, fabric.ErrNodeDown)) {
 		return false, err
 	}
-	if err := wrapped(c.s.h.Answer(&c.work, &c.user)); err != nil {
+	if err := c.s.h.Answer(&c.work, &c.user); err != nil {
 		return false, err
 	}
 	if c.s.h.Lost() {
@@ -64,24 +63,6 @@ func (c *Client) Leave() error {
 		return nil
 	}
 	return c.s.h.Leave(&c.work, c.l, dropped)
-}
-
-// Drop removes a store: its name is free at once. Whoever has it open hears ErrDropped when its Tend has looked; until then it works on. The memory is given
-// back when all compute nodes that have the store open have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory nodes of
-// the cluster; view tells which compute nodes live. A Drop that was cut short is to be done again.
-func Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
-	return stores.Drop(port, name, among, view)
-}
-
-// FreeDropped gives back the memory of dropped stores and trees that nobody has open any more: after a compute node has crashed that had, say. Drop does so, too.
-func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
-	return wrapped(handle.FreeDropped(port, among, view))
-}
-
-// MarkCrashed notes, for a compute node that has just joined the cluster, that the one that had its number before has crashed, if that had the
-// store of a root entry open, be it published or dropped. It comes before the store is opened.
-func MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) error {
-	return stores.MarkCrashed(port, r, e)
 }
 
 // Reclaim looks for memory that nobody has, and puts it into free lists: after a failed operation of a compute node that has closed the store,
@@ -157,7 +138,7 @@ func (o *owner) Release(list []reclaim.Piece) error {
 			k++
 		}
 		if err := n.Heap.Release(&o.c.work, list[:k]); err != nil {
-			return wrapped(err)
+			return Stores.Wrap(err)
 		}
 		for _, p := range list[:k] {
 			if p.Class < numClasses {
@@ -179,13 +160,13 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 	}
 	for _, n := range c.s.h.Parts {
 		if err := n.Heap.Carve(&c.work, m); err != nil {
-			return nil, wrapped(err)
+			return nil, Stores.Wrap(err)
 		}
 		if err := o.markBuckets(m, n); err != nil {
 			return nil, err
 		}
 		if err := n.Heap.Mark(&c.work, m); err != nil {
-			return nil, wrapped(err)
+			return nil, Stores.Wrap(err)
 		}
 	}
 	return m, nil

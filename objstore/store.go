@@ -26,7 +26,7 @@ var (
 type Config struct {
 	Name string
 	// Nodes are the memory nodes of the store. All compute nodes must name the
-	// same, in the same order. Find tells those of a store that is there.
+	// same, in the same order. Stores.Find returns those of a store that is there.
 	Nodes []fabric.MemID
 	// Lock is the layout of the locks of the Lockers that clients will use.
 	Lock lock.Layout
@@ -121,7 +121,7 @@ func (g *geometry) tableSize() uint64 { return tableOffset + g.buckets*g.bucketS
 
 func (g *geometry) info(node int, survivors bool) memory.Info {
 	x := memory.Info{
-		stores.Head(g.nodes, node, g.bucketSize<<24|uint64(g.slots)<<16|g.lockSize),
+		Stores.Head(g.nodes, node, g.bucketSize<<24|uint64(g.slots)<<16|g.lockSize),
 		g.buckets, g.seed, g.limit, uint64(g.maxValue), g.id,
 	}
 	if node == 0 && survivors {
@@ -136,9 +136,6 @@ const survivorsWord = 6
 // limitWord is the word of a root entry that has the memory limit.
 const limitWord = 3
 
-// EntryLimit returns the memory limit of the store of a root entry: see Config.MemoryLimit.
-func EntryLimit(e *memory.Entry) uint64 { return e.Info[limitWord] }
-
 // decodeGeometry validates the root entry of the node-th node.
 func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	w := e.Info[0]
@@ -147,7 +144,7 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 		lockSize: w & 0xffff, slots: int(w >> 16 & 0xff), bucketSize: w >> 24 & 0xffff, nodes: of,
 		buckets: e.Info[1], seed: e.Info[2], limit: e.Info[limitWord], maxValue: uint32(e.Info[4]), id: e.Info[5],
 	}
-	if err := stores.CheckPart(e, node); err != nil {
+	if err := Stores.CheckPart(e, node); err != nil {
 		return g, err
 	}
 	if g.slots == 0 || g.lockSize+uint64(g.slots+1)*slotSize > g.bucketSize || g.bucketSize%64 != 0 ||
@@ -157,16 +154,9 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	return g, nil
 }
 
-// Find returns the memory nodes, among some, of the store with a name, in its order; nil: there is none yet, or somebody
-// has begun to make it on as many as are given. So a store is found when memory nodes have joined since it was made.
-// memory.ErrParts: not all of it is found.
-func Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
-	return stores.Find(port, name, among)
-}
-
-// stores is what all stores have in common.
-var stores = &handle.Kind{
-	Package: "objstore", Noun: "store", Entry: memory.KindStore, Format: formatVersion, Classes: numClasses,
+// Stores is what all stores have in common: how one is found by its name, and dropped.
+var Stores = &handle.Kind{
+	Package: "objstore", Noun: "store", Entry: memory.KindStore, Format: formatVersion, Classes: numClasses, Limit: limitWord,
 	ErrGeometry: ErrGeometry, ErrCorrupt: ErrCorrupt, ErrDropped: ErrDropped,
 }
 
@@ -206,7 +196,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	before := &Store{Collection: stores.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Store])}
+	before := &Store{Collection: Stores.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Store])}
 	s, err := before.open(port, nil, given, cfg, nil)
 	if err == nil {
 		s.newest.Store(s)

@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"traces/...":                  {"objstore", "traces"},
 	"internal/...":                {},
 	"internal/membership":         {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
-	"":                            {"fabric", "fabric/shm", "lock", "hier", "memory", "mn", "cn", "objstore", "btree"},
+	"":                            {"fabric", "fabric/shm", "lock", "hier", "memory", "memory/handle", "mn", "cn", "objstore", "btree"},
 	"metrics":                     {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore"},
 	"internal/secure/securetest":  {"internal/secure"},
 	"overtcp":                     {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},

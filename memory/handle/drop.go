@@ -61,7 +61,7 @@ func (h *Handle) LetGo(l lock.Locker, view func() fabric.View) (done bool, err e
 		err = h.leaveDropped(l, view)
 	}
 	if err != nil {
-		return false, h.of.kind.wrapped(fmt.Errorf("let go of %q: %w", h.of.name, err))
+		return false, h.of.kind.Wrap(fmt.Errorf("let go of %q: %w", h.of.name, err))
 	}
 	return done, nil
 }

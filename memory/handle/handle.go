@@ -143,7 +143,7 @@ func (h *Handle) Register(port fabric.Port, kept *reclaim.Member) (err error) {
 }
 
 func (h *Handle) opening(err error) error {
-	return h.of.kind.wrapped(fmt.Errorf("open %q: %w", h.of.name, err))
+	return h.of.kind.Wrap(fmt.Errorf("open %q: %w", h.of.name, err))
 }
 
 // Answer gives back what this compute node has in its free lists, if another has asked for that, and looks whether the collection has been dropped. The user of w has no
@@ -165,7 +165,29 @@ func (h *Handle) Answer(w *slab.Worker, u *reclaim.User) (err error) {
 			h.of.MarkDropped()
 		}
 	}
-	return err
+	return h.of.kind.Wrap(err)
+}
+
+// Removed returns ErrDropped if err, of taking memory, says that the root entry of a part is gone, since the collection has been dropped: the mark of that is in
+// each part before its entry goes. This compute node has not seen it yet. It looks for the mark in some parts; if it is in none, the error stays memory.ErrRemoved.
+func (h *Handle) Removed(w *slab.Worker, err error, parts ...*Part) error {
+	if !errors.Is(err, memory.ErrRemoved) {
+		return h.of.kind.Wrap(err)
+	}
+	for _, p := range parts {
+		if p.Missing() {
+			continue
+		}
+		dropped, derr := p.Heap.Dropped(w)
+		if derr != nil {
+			return h.of.kind.Wrap(fmt.Errorf("%w, and before: %v", derr, err))
+		}
+		if dropped {
+			h.of.MarkDropped()
+			return h.Gone()
+		}
+	}
+	return h.of.kind.Wrap(err)
 }
 
 // GiveLists gives back what this compute node has in its free lists.
@@ -175,7 +197,7 @@ func (h *Handle) GiveLists(w *slab.Worker) error {
 			continue
 		}
 		if err := p.Heap.GiveLists(w); err != nil {
-			return err
+			return h.of.kind.Wrap(err)
 		}
 	}
 	return nil
@@ -197,17 +219,17 @@ func (h *Handle) Leave(w *slab.Worker, l lock.Locker, dropped bool) error {
 	}
 	k := h.of.kind
 	if err := h.Member.Leave(func(ops []fabric.Op) error { return lock.Do(l, ops) }); err != nil {
-		return k.wrapped(err)
+		return k.Wrap(err)
 	}
 	if !dropped {
 		// A drop says so before it looks at the registrations: if it has found this one, that is seen here.
 		var err error
 		if dropped, err = h.Parts[0].Heap.Dropped(w); err != nil {
-			return k.wrapped(err)
+			return k.Wrap(err)
 		}
 	}
 	if dropped {
-		return k.wrapped(FreeDropped(w.Path(), h.of.nodes, nil))
+		return k.Wrap(FreeDropped(w.Path(), h.of.nodes, nil))
 	}
 	return nil
 }
@@ -221,25 +243,25 @@ func (h *Handle) settle(l lock.Locker) error {
 		}
 		ops := [1]fabric.Op{fabric.Load(p.Base)}
 		if err := lock.Do(l, ops[:]); err != nil {
-			return h.of.kind.wrapped(fmt.Errorf("leave %q: %w", h.of.name, err))
+			return h.of.kind.Wrap(fmt.Errorf("leave %q: %w", h.of.name, err))
 		}
 	}
 	return nil
 }
 
 // Reclaim finds memory that no compute node has, over an owner: see reclaim.Member.
-func (h *Handle) Reclaim(o reclaim.Owner) error { return h.of.kind.wrapped(h.Member.Reclaim(o)) }
+func (h *Handle) Reclaim(o reclaim.Owner) error { return h.of.kind.Wrap(h.Member.Reclaim(o)) }
 
 // Tend does this compute node's part in finding memory that crashed nodes have leaked: see reclaim.Member.
 func (h *Handle) Tend(o reclaim.Owner) (busy bool, err error) {
 	busy, err = h.Member.Tend(o)
-	return busy, h.of.kind.wrapped(err)
+	return busy, h.of.kind.Wrap(err)
 }
 
 // OpenOn returns the other compute nodes that have the collection open, or have crashed with it open.
 func (h *Handle) OpenOn(o reclaim.Owner) ([]fabric.CNID, error) {
 	list, err := h.Member.OpenOn(o)
-	return list, h.of.kind.wrapped(err)
+	return list, h.of.kind.Wrap(err)
 }
 
 // A Client is what reclaim.Owner needs of the client that it works over.

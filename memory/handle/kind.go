@@ -16,7 +16,8 @@ type Kind struct {
 	Noun    string      // in errors: "store" or "tree"
 	Entry   memory.Kind // of root entries
 	Format  uint64      // of the layout that this program knows
-	Classes int         // of pieces of memory (package memory/slab)
+	Classes int         // of blocks of memory (package memory/slab)
+	Limit   int         // which info word of a root entry has the limit of its memory
 
 	ErrGeometry, ErrCorrupt, ErrDropped error // of the package
 }
@@ -60,15 +61,22 @@ func (k *Kind) CheckPart(e *memory.Entry, which int) error {
 	return err
 }
 
-// wrapped returns an error as the package returns it.
-func (k *Kind) wrapped(err error) error {
-	if err == nil {
+// LimitOf returns the limit of the memory of a root entry's part, in bytes; 0 is none.
+func (k *Kind) LimitOf(e *memory.Entry) uint64 { return e.Info[k.Limit] }
+
+// Wrap returns an error of the packages below as the kind's package returns it.
+func (k *Kind) Wrap(err error) error {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, slab.ErrCorrupt):
+		return fmt.Errorf("%w: %w", k.ErrCorrupt, err)
 	}
 	return fmt.Errorf("%s: %w", k.Package, err)
 }
 
-// Find returns the memory nodes, among some, of the collection with a name, in the order of its parts: see memory.Parts.
+// Find returns the memory nodes, among some, of the collection with a name, in the order of its parts. So a collection is found when memory nodes have joined
+// since it was made. nil: there is none yet, or a compute node has begun to make it on as many as are given. memory.ErrParts: not all of it is found.
 func (k *Kind) Find(port fabric.Port, name string, among []fabric.MemID) ([]fabric.MemID, error) {
 	return memory.Parts(port, among, name, k.Entry, k.PartOf)
 }
@@ -87,17 +95,18 @@ func Absent(err error) bool {
 	return errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated)
 }
 
-// Drop removes the collection with a name: the name is free at once. Its memory is given back when no compute node has it open any more. among are the memory nodes of
-// the cluster; view returns the live compute nodes. A Drop that was cut short is to be done again.
+// Drop removes the collection with a name: the name is free at once. Compute nodes that have it open return ErrDropped when their Tend has found the drop; until then they
+// work on. The memory is given back when all of them have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory
+// nodes of the cluster; view returns the live compute nodes. A Drop that was cut short is to be done again.
 func (k *Kind) Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
 	mark := uint64(linesOffset + k.Classes*slab.LineSize + slab.DropMark)
 	if err := memory.Drop(port, among, name, k.Entry, mark); err != nil {
-		return k.wrapped(err)
+		return k.Wrap(err)
 	}
-	return k.wrapped(FreeDropped(port, among, view))
+	return k.Wrap(FreeDropped(port, among, view))
 }
 
-// FreeDropped gives back the memory of all dropped collections, of whatever kind, that no compute node has open any more.
+// FreeDropped gives back the memory of all dropped collections, of whatever kind, that no compute node has open any more: after one has crashed that had, say.
 func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
 	return memory.FreeRetired(port, among, func(first *memory.Entry) (bool, error) { return reclaim.InUse(port, first.Addr, view) })
 }

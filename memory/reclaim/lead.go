@@ -138,6 +138,7 @@ func (m *Member) next(o Owner, t *table) (busy bool, err error) {
 		l.whole = !pieces.Again
 		var own hoard
 		o.Held(own.add)
+		m.kept(own.add)
 		own.sort()
 		l.pieces = pieces.unmarked(own.has)
 	} else if err := m.take(o); err != nil {

@@ -26,8 +26,7 @@ type Owner interface {
 	Do(ops []fabric.Op) error
 	// View returns the live compute nodes, as of now or later.
 	View() fabric.View
-	// Held calls add for all free pieces that this compute node has in its lists or keeps for its clients, by part, from an
-	// offset to another, in units of 64 bytes.
+	// Held calls add for all free blocks that this compute node has in its lists, by part, from an offset to another, in units of 64 bytes.
 	Held(add func(part int, from, to uint64))
 	// Mark returns all pieces that there are, with those marked that are reachable or in free lists of the memory nodes.
 	Mark() (*Map, error)
@@ -396,6 +395,7 @@ func (m *Member) answer(o Owner, k mark, own recordWord) error {
 		m.asked, m.held = k, hoard{}
 		if k.step() > 0 {
 			o.Held(m.held.add)
+			m.kept(m.held.add)
 			m.held.sort()
 		}
 		m.await()

@@ -20,7 +20,9 @@ type Tracker struct {
 // A User is a client whose operations take and give pieces. One goroutine uses it at a time.
 type User struct {
 	// Use tells that an operation of the client's session is under way, also one that takes and gives no pieces. nil: there are no such.
-	Use   interface{ Busy() bool }
+	Use interface{ Busy() bool }
+	// Kept, if set, calls add for the free blocks that the client keeps for itself: see Owner.Held. Any goroutine may call it.
+	Kept  func(add func(part int, from, to uint64))
 	count atomic.Uint64 // odd while an operation is under way
 }
 
@@ -127,6 +129,17 @@ func (t *Tracker) Idle(but *User) bool {
 		}
 	}
 	return true
+}
+
+// kept calls add for what the clients keep for themselves.
+func (t *Tracker) kept(add func(part int, from, to uint64)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, u := range t.users {
+		if u.Kept != nil {
+			u.Kept(add)
+		}
+	}
 }
 
 // losing reports whether pieces are lost.

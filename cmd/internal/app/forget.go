@@ -126,9 +126,9 @@ func checkParts(ctx context.Context, at scheme.Cluster, id fabric.MemID) error {
 			var err error
 			switch e.Kind {
 			case memory.KindStore:
-				nodes, err = objstore.Find(s.Port(), e.Name, among)
+				nodes, err = objstore.Stores.Find(s.Port(), e.Name, among)
 			case memory.KindTree:
-				nodes, err = btree.Find(s.Port(), e.Name, among)
+				nodes, err = btree.Trees.Find(s.Port(), e.Name, among)
 			}
 			if name := fmt.Sprintf("%v %q", e.Kind, e.Name); (err != nil || slices.Contains(nodes, id)) && !slices.Contains(names, name) {
 				if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, memory.ErrParts) {

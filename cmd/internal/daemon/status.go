@@ -167,9 +167,9 @@ func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
 				x := control.Entry{Name: e.Name, Kind: e.Kind.String(), Address: e.Addr.String(), Length: e.Length, Creator: e.Creator.String(), Taken: pages.Owned(&e)}
 				switch e.Kind {
 				case memory.KindTree:
-					x.Limit = btree.EntryLimit(&e)
+					x.Limit = btree.Trees.LimitOf(&e)
 				case memory.KindStore:
-					x.Limit = objstore.EntryLimit(&e)
+					x.Limit = objstore.Stores.LimitOf(&e)
 					u, err := objstore.Estimate(s.Port(), r, &e, sampledBuckets)
 					if lerr = errors.Join(lerr, err); err == nil {
 						x.Usage = &control.Usage{Items: u.Items, Bytes: u.Bytes, Exact: u.Exact}
