@@ -25,13 +25,10 @@ type BulkOptions struct {
 // and what was written is lost to the tree until this compute node closes it or dies. A compute node that dies
 // between the two last operations leaves a tree that is right, and slow until it is repaired.
 func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {
-	if err := c.begin(); err != nil {
+	if err := c.start(nil, nil); err != nil {
 		return err
 	}
 	defer c.end()
-	if err := c.catchUp(); err != nil {
-		return err
-	}
 	if o.FillPercent == 0 {
 		o.FillPercent = 90
 	}
@@ -113,8 +110,7 @@ type filling struct {
 
 func (l *loader) empty() error {
 	n := &l.c.n
-	items, err := n.sorted(l.c.items[:0])
-	l.c.items = items[:0]
+	items, err := l.c.sorted(n)
 	switch {
 	case err != nil:
 		return err

@@ -117,13 +117,10 @@ const maxRepairs = 100
 // Check reads the whole tree and tells what is in it, and what is wrong. Nobody may change
 // the tree meanwhile, or Check sees changes half done as faults. See OpenOn.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
-	if err := c.begin(); err != nil {
+	if err := c.start(nil, nil); err != nil {
 		return nil, err
 	}
 	defer c.end()
-	if err := c.catchUp(); err != nil {
-		return nil, err
-	}
 	if err := c.whole(); err != nil {
 		return nil, err
 	}

@@ -181,6 +181,25 @@ func (c *Client) begin() error {
 	return nil
 }
 
+// start begins an operation of the user that has a key and a value, or nil.
+func (c *Client) start(key, value []byte) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	err := c.check(key, value)
+	if err != nil {
+		c.end()
+	}
+	return err
+}
+
+// sorted returns the records of a node that count, in the order of keys, until the next call.
+func (c *Client) sorted(n *node) ([]item, error) {
+	items, err := n.sorted(c.items[:0])
+	c.items = items[:0]
+	return items, err
+}
+
 // end ends an operation of the user.
 func (c *Client) end() { c.use.End() }
 
@@ -427,8 +446,7 @@ func (c *Client) loadRoot() error {
 
 // keep puts a copy of an inner node that was READ into the cache.
 func (c *Client) keep(s *search, n *node) (*inner, error) {
-	items, err := n.sorted(c.items[:0])
-	c.items = items[:0]
+	items, err := c.sorted(n)
 	if err != nil {
 		return nil, err
 	}

@@ -28,13 +28,10 @@ func (c *Client) Estimate(sample int) (Estimate, error) {
 		sample = defaultSample
 	}
 	sample = max(sample, minSample)
-	if err := c.begin(); err != nil {
+	if err := c.start(nil, nil); err != nil {
 		return Estimate{}, err
 	}
 	defer c.end()
-	if err := c.check(nil, nil); err != nil {
-		return Estimate{}, err
-	}
 	for range maxTries {
 		e, err := c.estimate(sample)
 		if err != errGone {
@@ -69,8 +66,7 @@ func (c *Client) estimate(sample int) (Estimate, error) {
 			if err != nil {
 				return Estimate{}, err
 			}
-			items, err := c.n.sorted(c.items[:0])
-			c.items = items[:0]
+			items, err := c.sorted(&c.n)
 			if err != nil {
 				return Estimate{}, err
 			}

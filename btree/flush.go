@@ -59,8 +59,7 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 
 // valuesOf returns the large values of a leaf, and how many keys it has.
 func (c *Client) valuesOf(n *node) (values []outside, keys uint64, err error) {
-	items, err := n.sorted(c.items[:0])
-	c.items = items[:0]
+	items, err := c.sorted(n)
 	if err != nil {
 		return nil, 0, err
 	}

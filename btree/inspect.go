@@ -44,13 +44,10 @@ func (d *Dump) String() string {
 
 // Inspect returns the node of a level that a key belongs to, read without a lock. Level 0 is the leaf.
 func (c *Client) Inspect(key []byte, level int) (*Dump, error) {
-	if err := c.begin(); err != nil {
+	if err := c.start(key, nil); err != nil {
 		return nil, err
 	}
 	defer c.end()
-	if err := c.check(key, nil); err != nil {
-		return nil, err
-	}
 	if level < 0 || level > maxLevel {
 		return nil, fmt.Errorf("btree: level %d: want 0 to %d", level, maxLevel)
 	}
@@ -79,8 +76,7 @@ func (c *Client) Inspect(key []byte, level int) (*Dump, error) {
 		}
 		at = end
 	}
-	items, err := n.sorted(c.items[:0])
-	c.items = items[:0]
+	items, err := c.sorted(n)
 	for i := range items {
 		d.Entries = append(d.Entries, dumpRecord(n.level, &items[i].record))
 	}

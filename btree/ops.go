@@ -150,13 +150,10 @@ func (c *Client) CompareAndPut(key, old, value []byte) error {
 // put stores a value. A large one is written to a slot of its own before the leaf is locked; the
 // record publishes it. What it replaces is free at once: who reads it now notices by the checksum.
 func (c *Client) put(key, value, old []byte, when cond) error {
-	if err := c.begin(); err != nil {
+	if err := c.start(key, value); err != nil {
 		return err
 	}
 	defer c.end()
-	if err := c.check(key, value); err != nil {
-		return err
-	}
 	c.user.Enter()
 	defer c.user.Leave()
 	c.stats.Puts++
@@ -258,13 +255,10 @@ func (c *Client) compare(r *record, old []byte) error {
 
 // Delete removes a key, or returns ErrNotFound.
 func (c *Client) Delete(key []byte) error {
-	if err := c.begin(); err != nil {
+	if err := c.start(key, nil); err != nil {
 		return err
 	}
 	defer c.end()
-	if err := c.check(key, nil); err != nil {
-		return err
-	}
 	c.user.Enter()
 	defer c.user.Leave()
 	c.stats.Deletes++

@@ -88,13 +88,10 @@ func (c *Client) reclaim(view func() fabric.View) error {
 // OpenOn returns the compute nodes, besides this one, that have the tree open, or died with it open. What Check finds while one of those
 // lives may be a change that is half done.
 func (c *Client) OpenOn() ([]fabric.CNID, error) {
-	if err := c.begin(); err != nil {
+	if err := c.start(nil, nil); err != nil {
 		return nil, err
 	}
 	defer c.end()
-	if err := c.catchUp(); err != nil {
-		return nil, err
-	}
 	return c.t.h.OpenOn(newOwner(c, nil))
 }
 
@@ -244,8 +241,7 @@ func (o *owner) markNode(m *reclaim.Map, n *node) error {
 	if n.level > 0 {
 		return nil
 	}
-	items, err := n.sorted(c.items[:0])
-	c.items = items[:0]
+	items, err := c.sorted(n)
 	if err != nil {
 		return err
 	}

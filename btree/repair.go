@@ -197,8 +197,7 @@ func (c *Client) unlink(j *job) error {
 	}
 	n := &c.n
 	if n.link == j.self && bytes.Equal(n.high.key, j.low) {
-		items, err := n.sorted(c.items[:0])
-		c.items = items[:0]
+		items, err := c.sorted(n)
 		if err != nil {
 			return c.unlock(err)
 		}

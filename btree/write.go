@@ -62,8 +62,7 @@ func (c *Client) append(b []byte, at int) int {
 // die declares the locked node n dead instead of removing its last record, and releases the lock. What is
 // left of an inner node is one child, which then has no separator.
 func (c *Client) die(n *node, key []byte) error {
-	items, err := n.sorted(c.items[:0])
-	c.items = items[:0]
+	items, err := c.sorted(n)
 	if err != nil {
 		return c.unlock(err)
 	}
@@ -90,8 +89,7 @@ func (c *Client) die(n *node, key []byte) error {
 // lastRecord reports whether the node will be empty without the key: a leaf that has no other, an inner node
 // that has one child left, which its left neighbour can lead to.
 func (c *Client) lastRecord(n *node, key []byte) (bool, error) {
-	items, err := n.sorted(c.items[:0])
-	c.items = items[:0]
+	items, err := c.sorted(n)
 	left := len(items)
 	for i := range items {
 		if bytes.Equal(items[i].key, key) {
