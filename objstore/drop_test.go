@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 )
 
 // Flush removes everything, also what lies in overflow blocks, and nothing is lost.

@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 )
 
