@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"math"
 )
@@ -62,27 +61,12 @@ var courses = []course{
 	}},
 }
 
-// beyondPoint measures a lock for one part of the experiment.
-func beyondPoint(part, idea, data string, m Micro) Point {
-	m.Chain, m.Keep = data == dataChain, data == dataKeep
-	p := m.Point()
-	measure := p.Measure
-	p.Measure = func(ctx context.Context, seed uint64) ([]Sample, error) {
-		list, err := measure(ctx, seed)
-		for i := range list {
-			list[i].Params = append(Params{{"part", part}, {"idea", idea}, {"data", data}}, list[i].Params...)
-		}
-		return list, err
-	}
-	return p
-}
-
 func beyondPoints(o Options) (points []Point) {
 	add := func(part, idea, lock, data string, change func(*Micro)) {
-		m := Default(lock)
-		m.NIC = o.NIC
-		change(&m)
-		points = append(points, beyondPoint(part, idea, data, m.sized(o)))
+		points = append(points, o.point(lock, Params{{"part", part}, {"idea", idea}, {"data", data}}, func(m *Micro) {
+			m.Chain, m.Keep = data == dataChain, data == dataKeep
+			change(m)
+		}))
 	}
 	for _, v := range ideas {
 		add("ideas", v.idea, v.lock, v.data, func(*Micro) {})

@@ -77,8 +77,7 @@ type client struct {
 
 	// In real time, where each client has its own window: from when to when, and what it counted.
 	from, to fabric.Time
-	locks    lock.Stats
-	ports    fabric.Stats
+	counted  counters
 }
 
 func newClient(m *Micro, p *plan, seq *sequence, l lock.Locker, t *tally) *client {

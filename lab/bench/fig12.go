@@ -17,25 +17,26 @@ var (
 	skewAxis   = Axis{Label: "Zipf exponent (0: uniform)", Ticks: []float64{0, 0.2, 0.4, 0.6, 0.8, 0.99}}
 )
 
+// throughputFigure registers a sweep of one parameter by all locks of the figures, with a plot of throughput.
+func throughputFigure[T any](e Experiment, param string, x Axis, values func(o Options) []T, set func(m *Micro, v T)) {
+	e.Points = func(o Options) []Point { return sweep(o, figureLocks, changes(values(o), set)) }
+	e.Plots = func(rows Rows) []Plot { return throughputPlot(e.Name, e.Title, param, rows, x) }
+	Register(&e)
+}
+
 // throughputPlot is the plot of throughput over a parameter.
 func throughputPlot(name, title, param string, rows Rows, x Axis) []Plot {
 	return []Plot{{Name: name, Title: title, X: x, Y: Axis{Label: "throughput (M operations/s)"}, Series: rows.LinesByLock(param, "mops")}}
 }
 
 func init() {
-	Register(&Experiment{
+	throughputFigure(Experiment{
 		Name: "fig12a", Title: "Throughput by number of clients",
 		Paper: paperFig12 + ": CASLock is best up to 24 clients (1.25x DecLock) and collapses beyond. DSLR+ loses 38.9 % and ShiftLock 9.5 % as compute nodes are added; " +
 			"DecLock stays at its peak. DecLock-TF is up to 1.74x DSLR+, DecLock-PF up to 1.40x ShiftLock.",
 		Columns: []string{"lock", "clients", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_acquire", "local_handovers", "remote_handovers"},
-		Points: func(o Options) []Point {
-			return sweep(o, figureLocks, changes(clientCounts(o), func(m *Micro, v int) { m.Clients = v }))
-		},
-		Judge: judgeClients,
-		Plots: func(rows Rows) []Plot {
-			return throughputPlot("fig12a", "Throughput by number of clients", "clients", rows, clientAxis)
-		},
-	})
+		Judge:   judgeClients,
+	}, "clients", clientAxis, clientCounts, func(m *Micro, v int) { m.Clients = v })
 	Register(&Experiment{
 		Name: "fig12b", Title: "Throughput by length of the critical section",
 		Paper: paperFig12 + ": DecLock is up to 43.47x CASLock, 4.35x DSLR+ and 1.81x ShiftLock. It needs at most 1.10 operations on the memory node for an acquisition, whatever the length; " +
@@ -50,43 +51,27 @@ func init() {
 			return plots
 		},
 	})
-	Register(&Experiment{
+	throughputFigure(Experiment{
 		Name: "fig12c", Title: "Throughput by ratio of reads",
 		Paper: paperFig12 + ": but for reads only, DecLock-TF is 15.31 to 20.80x CASLock and 1.18 to 2.50x DSLR+; ShiftLock is up to 1.55x DecLock-TF; DecLock-PF is 1.12 to 1.55x ShiftLock. " +
 			"With reads only all are alike.",
 		Columns: []string{"lock", "read_pct", "mops", "p50_us", "p99_us", "retries_per_acquire"},
-		Points: func(o Options) []Point {
-			return sweep(o, figureLocks, changes(pick(o, []int{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 90, 100), func(m *Micro, v int) { m.ReadPct = v }))
-		},
-		Judge: judgeReads,
-		Plots: func(rows Rows) []Plot {
-			return throughputPlot("fig12c", "Throughput by ratio of reads", "read_pct", rows, readAxis)
-		},
-	})
-	Register(&Experiment{
+		Judge:   judgeReads,
+	}, "read_pct", readAxis, func(o Options) []int { return pick(o, []int{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 90, 100) }, func(m *Micro, v int) { m.ReadPct = v })
+	throughputFigure(Experiment{
 		Name: "fig12d", Title: "Throughput by number of locks",
 		Paper:   paperFig12 + ": from 1,000 to 10 million locks throughput grows 2.49x (CASLock), 2.86x (DSLR+), 1.83x (ShiftLock), 2.11x (DecLock-TF), 1.54x (DecLock-PF, which stops growing at 100,000).",
 		Columns: []string{"lock", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire"},
-		Points: func(o Options) []Point {
-			return sweep(o, figureLocks, changes([]int{1000, 10_000, 100_000, 1_000_000, 10_000_000}, func(m *Micro, v int) { m.Locks = v }))
-		},
-		Judge: judgeLocks,
-		Plots: func(rows Rows) []Plot {
-			return throughputPlot("fig12d", "Throughput by number of locks", "locks", rows, lockAxis)
-		},
-	})
-	Register(&Experiment{
+		Judge:   judgeLocks,
+	}, "locks", lockAxis, func(Options) []int { return []int{1000, 10_000, 100_000, 1_000_000, 10_000_000} }, func(m *Micro, v int) { m.Locks = v })
+	throughputFigure(Experiment{
 		Name: "fig12e", Title: "Throughput by skew",
 		Paper:   paperFig12 + ": with less skew CASLock, DSLR+ and ShiftLock converge to DecLock.",
 		Columns: []string{"lock", "theta", "mops", "p50_us", "p99_us", "retries_per_acquire"},
-		Points: func(o Options) []Point {
-			return sweep(o, figureLocks, changes(pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.6, 0.9, 0.99), func(m *Micro, v float64) { m.Theta = v }))
-		},
-		Judge: judgeSkew,
-		Plots: func(rows Rows) []Plot {
-			return throughputPlot("fig12e", "Throughput by skew", "theta", rows, skewAxis)
-		},
-	})
+		Judge:   judgeSkew,
+	}, "theta", skewAxis, func(o Options) []float64 {
+		return pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.6, 0.9, 0.99)
+	}, func(m *Micro, v float64) { m.Theta = v })
 }
 
 func judgeClients(rows Rows) []Claim {
@@ -133,10 +118,7 @@ func pointsLength(o Options) []Point {
 		}
 		for _, n := range lengths(o) {
 			for _, name := range registered(names) {
-				m := Default(name)
-				m.NIC, m.CSLen, m.MessageExtraNs = o.NIC, n, fabric.Time(extra)
-				m = m.sized(o)
-				points = append(points, m.point(append(m.WithDefaults().Params(), Param{"message_extra_ns", extra}), false))
+				points = append(points, o.point(name, nil, func(m *Micro) { m.CSLen, m.MessageExtraNs = n, fabric.Time(extra) }, Param{"message_extra_ns", extra}))
 			}
 		}
 	}

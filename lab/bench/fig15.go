@@ -28,24 +28,16 @@ func init() {
 // pointsQueue: refetches by length and reads; latency of releases by capacity and skew.
 func pointsQueue(o Options) []Point {
 	var points []Point
-	add := func(part string, m Micro, capacity int) {
-		m = m.sized(o)
-		points = append(points, m.point(append(Params{{"part", part}}, append(m.WithDefaults().Params(), Param{"capacity", capacity})...), false))
-	}
 	for _, reads := range []int{0, 50, 90} {
 		for _, n := range pick(o, []int{0, 1, 2, 4, 8, 16, 32}, 0, 1, 4, 16) {
 			for _, name := range []string{"declock-tf", "declock-pf"} {
-				m := Default(name)
-				m.NIC, m.ReadPct, m.CSLen = o.NIC, reads, n
-				add("refetch", m, 8)
+				points = append(points, o.point(name, Params{{"part", "refetch"}}, func(m *Micro) { m.ReadPct, m.CSLen = reads, n }, Param{"capacity", 8}))
 			}
 		}
 	}
 	for _, theta := range []float64{0, 0.5, 0.9, 0.99} {
 		for _, capacity := range []int{8, 16, 32, 64, 128, 256} {
-			m := Default("declock-tf")
-			m.NIC, m.Theta, m.Capacity = o.NIC, theta, capacity
-			add("capacity", m, capacity)
+			points = append(points, o.point("declock-tf", Params{{"part", "capacity"}}, func(m *Micro) { m.Theta, m.Capacity = theta, capacity }, Param{"capacity", capacity}))
 		}
 	}
 	return points

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
@@ -63,18 +62,17 @@ func pointsStore(o Options) []Point {
 // A storeRun is a run of the object store: gets as in the trace, and a set for each other operation.
 // That is the paper's store.
 type storeRun struct {
+	simulation
 	trace string
 	keys  uint64
 
 	m     Micro
-	c     *sim.Cluster
 	sys   *locks.System
 	gen   *traces.Generator
 	tally *tally
 	begin fabric.Time // of the window
 	end   fabric.Time
 	all   []*storeClient
-	err   error
 }
 
 // A storeClient is one client of a store.
@@ -153,12 +151,9 @@ func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		join, err := r.sys.Join(node)
+		join, err := r.join(r.sys, node)
 		if err != nil {
 			return nil, err
-		}
-		if join.HasAgent() {
-			r.c.GoAgent(node, func(fabric.Port) { r.fail(join.Run(r.fail)) })
 		}
 		for k := i; k < r.m.Clients; k += r.m.CNs {
 			port, err := node.Open()
@@ -180,13 +175,6 @@ func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
 		}
 	}
 	return clients, nil
-}
-
-// fail takes note of the first error.
-func (r *storeRun) fail(err error) {
-	if r.err == nil {
-		r.err = err
-	}
 }
 
 // values are what sets write: the longest that there is.
@@ -232,24 +220,15 @@ func (r *storeRun) work(c *storeClient, k int) error {
 
 // measure lets the window go by.
 func (r *storeRun) measure(ctx context.Context) (Metrics, error) {
-	if err := errors.Join(r.c.RunUntil(r.begin), r.err); err != nil {
+	counted, err := r.window(ctx, r.begin, r.m.WindowNs, func(n *counters) {
+		for _, c := range r.all {
+			n.add(c.lock)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	var before, after Result
-	r.count(&before)
-	for i := range fabric.Time(parts) {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if err := errors.Join(r.c.RunUntil(r.begin+r.m.WindowNs*(i+1)/parts), r.err); err != nil {
-			return nil, err
-		}
-		runtime.Gosched()
-	}
-	r.count(&after)
-	subtract(&after.Locks, &before.Locks)
-	subtractPorts(&after.Ports, &before.Ports)
-	s := &after.Locks
+	s := &counted.Locks
 	return Metrics{
 		"mops":                float64(r.tally.ops) * 1e3 / float64(r.m.WindowNs),
 		"p50_us":              quantile(r.tally.op, 50),
@@ -257,17 +236,9 @@ func (r *storeRun) measure(ctx context.Context) (Metrics, error) {
 		"p999_us":             quantile(r.tally.op, 99.9),
 		"mn_ops_per_acquire":  per(s.AcquireOps, s.Acquires),
 		"retries_per_acquire": per(s.Retries, s.Acquires),
-		"mn_ops_per_op":       per(after.Ports.Total(), r.tally.ops),
-		"gbit_s":              float64(after.Ports.ReadBytes+after.Ports.WriteBytes) * 8 / float64(r.m.WindowNs),
+		"mn_ops_per_op":       per(counted.Ports.Total(), r.tally.ops),
+		"gbit_s":              float64(counted.Ports.ReadBytes+counted.Ports.WriteBytes) * 8 / float64(r.m.WindowNs),
 	}, nil
-}
-
-// count adds up the counters of all clients.
-func (r *storeRun) count(to *Result) {
-	for _, c := range r.all {
-		to.Locks.Add(c.lock.Stats())
-		to.Ports.Add(c.lock.Port().Stats())
-	}
 }
 
 func judgeStore(rows Rows) []Claim {

@@ -13,10 +13,7 @@ func init() {
 			for _, n := range pick(o, []int{1, 4, 16}, 1, 4) {
 				for _, scale := range pick(o, []float64{1, 1.5, 2, 3, 4}, 1, 2, 4) {
 					for _, name := range registered([]string{"cas", "dslr+", "shift", "declock-pf", "declock"}) {
-						m := Default(name)
-						m.NIC, m.CSLen, m.MessageScale = o.NIC, n, scale
-						m = m.sized(o)
-						points = append(points, m.point(append(m.WithDefaults().Params(), Param{"message_scale", scale}), false))
+						points = append(points, o.point(name, nil, func(m *Micro) { m.CSLen, m.MessageScale = n, scale }, Param{"message_scale", scale}))
 					}
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -97,9 +96,7 @@ func (x *Index) Validate() error {
 type IndexResult struct {
 	Ops      uint64
 	WindowNs fabric.Time
-	Trees    btree.Stats
-	Locks    lock.Stats
-	Ports    fabric.Stats
+	counters
 
 	op, read, write *hdrhistogram.Histogram
 }
@@ -127,14 +124,13 @@ func (r *IndexResult) Metrics() Metrics {
 
 // An indexRun is a run of an Index in virtual time.
 type indexRun struct {
+	simulation
 	x       Index
-	c       *sim.Cluster
 	zipf    *traces.Zipf
 	inserts uint64 // keys in the tree and on their way
 	from    fabric.Time
 	clients []*indexClient
 	r       *IndexResult
-	err     error
 }
 
 // RunIndex runs an index workload on a simulated cluster. The same Index gives the same result. It may be
@@ -202,11 +198,7 @@ func (s *indexRun) build() error {
 		if err := port.Close(); err != nil {
 			return err
 		}
-		starts = append(starts, func() {
-			if ln.HasAgent() {
-				s.c.GoAgent(node, func(fabric.Port) { s.fail(ln.Run(s.fail)) })
-			}
-		})
+		starts = append(starts, func() { s.startAgent(ln, node) })
 		for k := i; k < x.Clients; k += x.CNs {
 			c, err := s.newClient(k, node, t, ln)
 			if err != nil {
@@ -276,46 +268,17 @@ func (s *indexRun) prepare(t *btree.Tree, l lock.Locker, load bool) error {
 	return nil
 }
 
-// fail takes note of the first error.
-func (s *indexRun) fail(err error) {
-	if s.err == nil {
-		s.err = err
-	}
-}
-
-func (s *indexRun) run(ctx context.Context) (*IndexResult, error) {
-	begin := s.from + s.x.WarmupNs
-	if err := errors.Join(s.c.RunUntil(begin), s.err); err != nil {
-		return nil, err
-	}
-	var before IndexResult
-	s.count(&before)
-	for i := range fabric.Time(parts) {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if err := errors.Join(s.c.RunUntil(begin+s.x.WindowNs*(i+1)/parts), s.err); err != nil {
-			return nil, err
-		}
-		runtime.Gosched()
-	}
-	r := s.r
+// run lets virtual time go by, and takes the figures of the window.
+func (s *indexRun) run(ctx context.Context) (r *IndexResult, err error) {
+	r = s.r
 	r.WindowNs = s.x.WindowNs
-	s.count(r)
-	subtract(&r.Locks, &before.Locks)
-	subtractPorts(&r.Ports, &before.Ports)
-	r.Trees.Splits -= before.Trees.Splits
-	r.Trees.CacheStale -= before.Trees.CacheStale
-	return r, nil
-}
-
-// count adds up the counters of all clients.
-func (s *indexRun) count(r *IndexResult) {
-	for _, c := range s.clients {
-		r.Trees.Add(c.tree.Stats())
-		r.Locks.Add(c.lock.Stats())
-		r.Ports.Add(c.port.Stats())
-	}
+	r.counters, err = s.window(ctx, s.from+s.x.WarmupNs, s.x.WindowNs, func(n *counters) {
+		for _, c := range s.clients {
+			n.add(c.lock)
+			n.Trees.Add(c.tree.Stats())
+		}
+	})
+	return r, err
 }
 
 // An indexClient is one client of a run.

@@ -82,8 +82,8 @@ func Real(ctx context.Context, m Micro, part Part) (*Result, error) {
 	res := &Result{tally: newTally(realDigits)}
 	for _, c := range r.clients {
 		res.tally.merge(c.tally)
-		res.Locks.Add(&c.locks)
-		res.Ports.Add(&c.ports)
+		res.Locks.Add(&c.counted.Locks)
+		res.Ports.Add(&c.counted.Ports)
 		res.WindowNs = max(res.WindowNs, c.to-c.from)
 	}
 	res.Ops = res.tally.ops
@@ -157,12 +157,12 @@ func (r *realRun) client(c *client) error {
 	c.due = start
 	c.from, c.to = start+r.m.WarmupNs, start+r.m.WarmupNs+r.m.WindowNs
 	counted := false
-	var locks lock.Stats
-	var ports fabric.Stats
+	var before counters
 	for !r.stop.Load() {
 		now := c.port.Now()
 		if !counted && now >= c.from {
-			counted, locks, ports = true, *c.lock.Stats(), *c.port.Stats()
+			counted = true
+			before.add(c.lock)
 		}
 		if now >= c.to {
 			break
@@ -172,9 +172,8 @@ func (r *realRun) client(c *client) error {
 		}
 	}
 	c.to = min(c.to, max(c.port.Now(), c.from+1))
-	c.locks, c.ports = *c.lock.Stats(), *c.port.Stats()
-	subtract(&c.locks, &locks)
-	subtractPorts(&c.ports, &ports)
+	c.counted.add(c.lock)
+	c.counted.subtract(&before)
 	// Nobody leaves before all are done: others may wait for what is to come from here.
 	return r.meet(c, doneOffset)
 }

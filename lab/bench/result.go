@@ -5,15 +5,13 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 )
 
 // A Result is what one run of a Micro gave, within its window.
 type Result struct {
 	Ops      uint64
 	WindowNs fabric.Time
-	Locks    lock.Stats   // of all clients
-	Ports    fabric.Stats // of all clients
+	counters
 	// OldestNs is for how long the oldest operation had been under way when the
 	// window ended: who starves is in no histogram.
 	OldestNs fabric.Time
@@ -78,33 +76,4 @@ func per(a, b uint64) float64 {
 		return 0
 	}
 	return float64(a) / float64(b)
-}
-
-// subtract takes what was counted before the window off.
-func subtract(s, before *lock.Stats) {
-	s.Acquires -= before.Acquires
-	s.Immediate -= before.Immediate
-	s.Waits -= before.Waits
-	s.LocalJoins -= before.LocalJoins
-	s.LocalWaits -= before.LocalWaits
-	s.HandoversLocal -= before.HandoversLocal
-	s.HandoversRemote -= before.HandoversRemote
-	s.AcquireOps -= before.AcquireOps
-	s.Retries -= before.Retries
-	s.Refetches -= before.Refetches
-	s.Prefetches -= before.Prefetches
-	s.Aborts -= before.Aborts
-	s.Resets -= before.Resets
-}
-
-// subtractPorts is subtract for the counters of Ports.
-func subtractPorts(s, before *fabric.Stats) {
-	s.Chains -= before.Chains
-	for i := range s.Ops {
-		s.Ops[i] -= before.Ops[i]
-	}
-	s.ReadBytes -= before.ReadBytes
-	s.WriteBytes -= before.WriteBytes
-	s.Sent -= before.Sent
-	s.SentLocal -= before.SentLocal
 }

@@ -2,9 +2,7 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
@@ -13,12 +11,11 @@ import (
 
 // A simRun is a run of a Micro in virtual time.
 type simRun struct {
+	simulation
 	m       Micro
-	c       *sim.Cluster
 	plan    plan
 	tally   *tally
 	clients []*client
-	err     error // the first of a client or agent
 }
 
 // simDigits are the digits of the histograms of a simulated run.
@@ -59,12 +56,9 @@ func (s *simRun) build() error {
 	s.c.AddMN(s.plan.size())
 	for i := range m.CNs {
 		node := s.c.AddCN()
-		locks, err := sys.Join(node)
+		locks, err := s.join(sys, node)
 		if err != nil {
 			return err
-		}
-		if locks.HasAgent() {
-			s.c.GoAgent(node, func(fabric.Port) { s.fail(locks.Run(s.fail)) })
 		}
 		for k := i; k < m.Clients; k += m.CNs {
 			seq := m.sequence(zipf, k)
@@ -90,51 +84,23 @@ func (s *simRun) client(c *client) {
 	}
 }
 
-// fail takes note of the first error.
-func (s *simRun) fail(err error) {
-	if s.err == nil {
-		s.err = err
-	}
-}
-
-// parts is into how many parts a run is cut, to see in between whether it is to stop.
-const parts = 64
-
 // run lets virtual time go by, and takes the figures of the window.
 func (s *simRun) run(ctx context.Context) (*Result, error) {
-	var before Result
-	end := s.m.WarmupNs + s.m.WindowNs
-	if err := s.c.RunUntil(s.m.WarmupNs); err != nil {
+	counted, err := s.window(ctx, s.m.WarmupNs, s.m.WindowNs, func(n *counters) {
+		for _, c := range s.clients {
+			n.add(c.lock)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	s.count(&before)
-	for i := range fabric.Time(parts) {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if err := errors.Join(s.err, s.c.RunUntil(s.m.WarmupNs+s.m.WindowNs*(i+1)/parts)); err != nil {
-			return nil, err
-		}
-		runtime.Gosched()
-	}
-	r := &Result{Ops: s.tally.ops, WindowNs: s.m.WindowNs, tally: s.tally}
-	s.count(r)
-	subtract(&r.Locks, &before.Locks)
-	subtractPorts(&r.Ports, &before.Ports)
+	r := &Result{Ops: s.tally.ops, WindowNs: s.m.WindowNs, counters: counted, tally: s.tally}
 	for _, c := range s.clients {
 		if c.began != 0 {
-			r.OldestNs = max(r.OldestNs, end-c.began)
+			r.OldestNs = max(r.OldestNs, s.m.WarmupNs+s.m.WindowNs-c.began)
 		}
 	}
 	return r, nil
-}
-
-// count adds up the counters of all clients.
-func (s *simRun) count(r *Result) {
-	for _, c := range s.clients {
-		r.Locks.Add(c.lock.Stats())
-		r.Ports.Add(c.port.Stats())
-	}
 }
 
 // Params returns the parameters that rows of a microbenchmark have.

@@ -1,6 +1,10 @@
 package bench
 
-import "github.com/declock/declock/lab/locks"
+import (
+	"slices"
+
+	"github.com/declock/declock/lab/locks"
+)
 
 // Locks of the figures, by the paper's names: CASLock, DSLR+ (mended, and with the overflowing backoff of the
 // published comparison), ShiftLock, DecLock-TF, DecLock-PF; and our best.
@@ -11,13 +15,19 @@ func sweep(o Options, names []string, changes []func(m *Micro)) []Point {
 	var points []Point
 	for _, change := range changes {
 		for _, name := range registered(names) {
-			m := Default(name)
-			m.NIC = o.NIC
-			change(&m)
-			points = append(points, m.sized(o).Point())
+			points = append(points, o.point(name, nil, change))
 		}
 	}
 	return points
+}
+
+// point returns the default point of a lock with a change. Its rows have parameters before and after those of a microbenchmark.
+func (o Options) point(lock string, front Params, change func(m *Micro), back ...Param) Point {
+	m := Default(lock)
+	m.NIC = o.NIC
+	change(&m)
+	m = m.sized(o)
+	return m.point(slices.Concat(front, m.WithDefaults().Params(), back), false)
 }
 
 // registered returns the locks that there are.
