@@ -34,9 +34,12 @@
 //	put, insert, delete               2        5      lock + READ leaf, WRITE record + store word + unlock
 //	put of a large value              3        6      WRITE value before
 //	put that makes room               2        7      lock + READ leaf, WRITE shadow + store + WRITE node + store + unlock
+//	put that splits                   2        8      WRITE new node before the shadow; 3 chains if it goes to another memory node
+//	  and its separator             + 3      + 6      lock + READ inner node, READ new node, WRITE record + store word + unlock
 //	scan                      1 per leaf    1 per leaf
 //
-// docs/btree.md has the layout, the states of a node, and why a crash at any point leaves a tree.
+// docs/btree.md has the layout, the states of a node, and why a crash at any point leaves a tree; docs/walks.md the way of a put
+// through the code.
 //
 // Source: Q. Wang, Y. Lu, J. Shu, "Sherman", SIGMOD'22; P. Lehman, S. Yao, "Efficient Locking
 // for Concurrent Operations on B-Trees", TODS 1981; DecLock, Fig. 17.

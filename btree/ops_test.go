@@ -91,6 +91,27 @@ func TestRoundTripsMakingRoom(t *testing.T) {
 	t.Fatal("no put made room")
 }
 
+// A put that splits a leaf writes both halves in the chain of the release, if the new one is on the same memory node; the separator is an
+// insert on the level above, which looks first whether the new node is there.
+func TestRoundTripsOfASplit(t *testing.T) {
+	_, c := one(t, 1, func(cfg *Config) { cfg.NodeSize = 512 })
+	counts := map[[2]uint64]int{} // of chains and operations
+	for i := range 2000 {
+		st, before := c.stats, *c.port.Stats()
+		wantErr(t, "put", c.Put(keyOf(i*7919%2000), valueOf(i, 0)), nil)
+		if after := c.port.Stats(); c.stats.Splits == st.Splits+1 && c.stats.Completed == st.Completed+1 {
+			counts[[2]uint64{after.Chains - before.Chains, after.Total() - before.Total()}]++
+		}
+	}
+	splits := 0
+	for _, n := range counts {
+		splits += n
+	}
+	if want := [2]uint64{2 + 3, 8 + 6}; 2*counts[want] < splits { // some find no copy of the inner node, or split that too
+		t.Errorf("most splits should take %v chains and operations: %v", want, counts)
+	}
+}
+
 func TestNoAllocations(t *testing.T) {
 	_, c := one(t, 1, nil)
 	for i := range 200 {

@@ -5,6 +5,8 @@
 // client: a Port and a lock.Locker, with contexts on top. Sessions are cheap;
 // give each goroutine one of its own.
 //
+// docs/walks.md follows operations from a session down; docs/failures.md says what a session sees when something crashes.
+//
 // Start works over any fabric in real time. In the simulator there are no
 // goroutines: use [New], and run [Node.Agent] as a coroutine.
 package cn

@@ -33,5 +33,8 @@
 //     by index range to all compute nodes instead of resetting the lock.
 //   - Resets have one message per compute node, not per client.
 //
+// docs/protocol.md draws header, queue and messages, docs/incarnations.md says which number guards against what, and docs/walks.md
+// follows a contended lock through the code.
+//
 // Source: DecLock, section 4, Fig. 4 to 8, Appendix A and B.
 package cql

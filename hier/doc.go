@@ -98,5 +98,8 @@
 //	a memory node has lost its memory                      loss            each client is told once
 //	the cluster has given this node up                     end             nothing begins, nothing is handed over
 //
+// docs/protocol.md has the policies and the values that stay with a lock, docs/failures.md what is promised after a crash,
+// docs/incarnations.md the numbers that are compared, and docs/walks.md the way of a contended lock through the code.
+//
 // Source: DecLock, section 5, Fig. 9 to 11.
 package hier

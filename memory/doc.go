@@ -15,5 +15,7 @@
 // [ErrHalfFormatted] or [ErrHalfCreated]; if it passes the crashed node in Dead, it takes the claim over. Pages change their owner through one
 // change word, so that each change is done whole or not at all.
 //
+// docs/architecture.md (Memory) has the outline, docs/incarnations.md the numbers that tell old words from new ones.
+//
 // The memory must be zero when a region is formatted: locks and stores rely on memory from [Region.Alloc] being zero.
 package memory

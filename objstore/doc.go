@@ -32,11 +32,12 @@
 // in the same chain. A change is made in the chain of the
 // release: WRITE the new object to a free chunk, CAS the slot, release.
 //
-// The CAS is the commit. A compute node that dies between any two operations leaves the
-// old object or the new one. It is also the fence: who lost the lock (its node
-// was declared dead and comes back) finds a word that is not as it was, and
+// The CAS is the commit. A compute node that crashes between any two operations leaves the
+// old object or the new one. The CAS also refuses a client that has lost the lock (its node
+// was declared dead and comes back): the word is not as it was, and the client
 // gets lock.ErrLost; the slot's tag sees to it that the same word does not come
-// back soon. Only one word is ever changed in place, that of expiry and access time.
+// back soon. That does not hold for a slot that was empty: there only the fabric's fencing keeps a
+// late CAS out. Only one word is ever changed in place, that of expiry and access time.
 //
 // Round trips (chains) and operations on the memory node without contention, with a
 // lock that takes one operation to acquire and one to release (TestRoundTrips
@@ -89,6 +90,8 @@
 //
 // Headers and keys are validated at every read: damage there is ErrCorrupt or a
 // miss, with the address. Values have no checksum. Check needs a store at rest.
+//
+// docs/objstore.md has the costs with DecLock, sizes and limits; docs/walks.md the way of a get and of a set through the code.
 //
 // Source: DecLock, "DM Application Performance" (object store), Fig. 17.
 package objstore

@@ -3,6 +3,7 @@
 // died, and whether every memory node has shut him out. Contracts, and the rules by
 // which a membership changes ([Ledger]), no I/O: package coordinator has implementations
 // (etcd, and one in memory), and fabric/sim another, in virtual time.
+// docs/failures.md (Who is there, and who is dead) has the same for each fabric.
 //
 // # Fence before reset
 //

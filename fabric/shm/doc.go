@@ -70,5 +70,7 @@
 // crash leaves, the next Serve or Join removes; List, Inspect and Remove show and
 // remove it by hand.
 //
+// docs/shm.md has the way of an operation and of a message, and what a crash does.
+//
 // Source: DecLock, section 2.1, with the machine in the place of the network.
 package shm

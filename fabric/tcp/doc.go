@@ -62,5 +62,7 @@
 // and their answers back, in order; on a link (a compute node to another), frames of messages go one
 // way, and now and then back how many have been delivered. ops.go draws operations and messages.
 //
+// docs/tcp.md has the way of an operation and of a message, what is bounded, and figures.
+//
 // Source: DecLock, section 2.1, with software in the place of the NIC, and 4.6 (failure model).
 package tcp

@@ -45,5 +45,7 @@
 // is cgo and infiniband/verbs.h (Debian: libibverbs-dev). Without them the package
 // builds too, as a stub that says what was missing; with the build tag verbs, missing headers stop the build instead.
 //
+// docs/rdma.md says how to set it up and tune it.
+//
 // Source: DecLock, section 2.1 (one-sided verbs) and 4.6 (failure model).
 package verbs

@@ -31,5 +31,7 @@
 //
 // A member on which nobody calls Tend does not answer. Then nothing is found, and nothing is lost but time.
 //
+// docs/failures.md (Memory leaked by crashed nodes) has the same from a user's side.
+//
 // All is straight-line code over a fabric.Port; nothing here waits.
 package reclaim
