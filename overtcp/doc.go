@@ -1,5 +1,5 @@
 // Package overtcp reaches clusters over any network: imported, it lets declock.Open take addresses of
-// clusters whose nodes talk TCP (fabric/tcp) and whose membership is in etcd (coordinator/etcd).
+// clusters whose nodes use TCP (fabric/tcp) and whose membership is in etcd (coordinator/etcd).
 //
 //	import _ "github.com/declock/declock/overtcp"
 //
@@ -11,7 +11,7 @@
 // a question mark, with the names that the flags of the commands have:
 //
 //	tls-ca, tls-cert, tls-key        files for mutual TLS with other nodes; see package fabric/tcp for what certificates must say
-//	insecure=true                    instead: let anybody in who can reach this process
+//	insecure=true                    instead: let any program in that can reach this process
 //	listen, advertise                HOST:PORT at which other nodes reach this one; any port of all addresses by default, and with
 //	                                 insecure=true of the loopback
 //	etcd-ca, etcd-cert, etcd-key     files for https to etcd

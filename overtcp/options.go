@@ -22,7 +22,7 @@ type Options struct {
 	Cluster string   // its name
 
 	Listen    string       // host:port that others reach this process at; empty: any port, of the loopback if Insecure (fabric/tcp.Options)
-	Advertise string       // what they are told, if it is another
+	Advertise string       // the address that they use, if it is another
 	Note      string       // for tools: see fabric/tcp.Options
 	TLS       secure.Files // mutual TLS between nodes
 	Insecure  bool         // must be true without it
@@ -33,7 +33,7 @@ type Options struct {
 
 	// DeadAfter is how long the failure of a node takes to be detected; 0: the defaults of coordinator/etcd and fabric/tcp.
 	DeadAfter time.Duration
-	// Report is told what goes wrong in the background; nil: nobody.
+	// Report, if it is not nil, is called with errors in the background.
 	Report func(error)
 }
 
@@ -74,7 +74,7 @@ func (o *Options) parseQuery(address, query string) error {
 	return nil
 }
 
-// membership returns what says who is there.
+// membership returns the options of the membership.
 func (o *Options) membership() *membership.Options {
 	return &membership.Options{Etcd: o.Etcd, Cluster: o.Cluster, TLS: o.EtcdTLS, User: o.EtcdUser, PasswordFile: o.EtcdPasswordFile,
 		DeadAfter: o.DeadAfter, Report: o.Report}

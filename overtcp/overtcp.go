@@ -41,14 +41,14 @@ func (o *Options) base() (tcp.Options, error) {
 		}
 	case !o.Insecure:
 		return to, fmt.Errorf("%w: no TLS: give tls-ca, tls-cert and tls-key (as flags --tls-ca FILE .., in an address ?tls-ca=FILE&..), or insecure (--insecure, ?insecure=true), "+
-			"which lets anybody in who can reach this process", tcp.ErrOptions)
+			"which lets any program in that can reach this process", tcp.ErrOptions)
 	case o.Listen == "" && o.Advertise == "":
 		return to, o.checkHere()
 	}
 	return to, nil
 }
 
-// checkHere is for who would listen on the loopback, for want of TLS: a cluster whose etcd is on other hosts is on other hosts itself,
+// checkHere is for a node that would listen on the loopback, for want of TLS: a cluster whose etcd is on other hosts is on other hosts itself,
 // and nodes that are each on their own loopback do not find each other.
 func (o *Options) checkHere() error {
 	for _, e := range o.Etcd {
@@ -56,13 +56,13 @@ func (o *Options) checkHere() error {
 		if err != nil || host == "localhost" || net.ParseIP(host).IsLoopback() { // else a Unix socket
 			continue
 		}
-		return fmt.Errorf("%w: without TLS a node listens on the loopback, where nobody on %s can reach it: say where to listen "+
+		return fmt.Errorf("%w: without TLS a node listens on the loopback, where no node on %s can reach it: say where to listen "+
 			"(--listen HOST:PORT, in an address ?listen=HOST:PORT), on the loopback if all nodes are on this host", tcp.ErrOptions, host)
 	}
 	return nil
 }
 
-// Check tells what is wrong with the options, certificates included, without reaching for anybody.
+// Check checks the options, certificates included, without connecting to anything.
 func (o *Options) Check() error {
 	to, err := o.base()
 	if err != nil {
@@ -130,7 +130,7 @@ func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
 // Close stops serving.
 func (s *Server) Close() error { return errors.Join(s.MemoryServer.Close(), s.c.Close()) }
 
-// Members returns who is there, without becoming a member.
+// Members returns the members, without becoming one.
 func (o *Options) Members(ctx context.Context) (*member.State, error) {
 	return o.membership().Members(ctx)
 }

@@ -89,7 +89,7 @@ func (n *node) awaitLanes(ctx context.Context) error {
 func (n *node) Shut(st *member.State) (drain func()) {
 	var gone []*inLink
 	for from, l := range n.arrived {
-		if !peer.Lives(st, l.peer) {
+		if !peer.Present(st, l.peer) {
 			delete(n.arrived, from)
 			gone = append(gone, l)
 		}

@@ -33,12 +33,12 @@ type pool struct {
 	free   [bits.UintSize][]ram.Slab // by class; never merged, never given back
 	rest   ram.Slab                  // of the newest chunk
 	size   uintptr                   // of all chunks
-	left   uintptr                   // that closed Ports have, until the garbage collector finds that nobody has those
+	left   uintptr                   // that closed Ports have, until the garbage collector finds that they are unreachable
 	closed bool
 }
 
 // A portMemory is the memory that one Port has. Close of the Port does not end it: the Port's owner may be about to read what is in it. It ends when the
-// garbage collector finds that nobody has the Port; whoever uses memory of a Port therefore has the Port too. So a portMemory does not refer to
+// garbage collector finds that the Port is unreachable: keep the Port for as long as its memory is in use. So a portMemory does not refer to
 // its Port, nor to the node.
 type portMemory struct {
 	pool *pool
@@ -86,7 +86,7 @@ func (m *portMemory) leave() {
 	m.pool.left += m.size
 }
 
-// end gives the memory back: nobody has the Port any more.
+// end gives the memory back: the Port is unreachable.
 func (m *portMemory) end() {
 	m.pool.mu.Lock()
 	defer m.pool.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *pool) take(n int) (ram.Slab, error) {
 	}
 }
 
-// collect has the garbage collector look for closed Ports that nobody has, and waits a moment for the memory of some; mu is held.
+// collect has the garbage collector find closed Ports that are unreachable, and waits a moment for the memory of some; mu is held.
 func (p *pool) collect() {
 	left := p.left
 	p.mu.Unlock()
@@ -171,7 +171,7 @@ func (p *pool) find(n int) (ram.Slab, error) {
 	return p.cut(size), nil
 }
 
-// cut takes a piece off rest; mu is held.
+// cut takes a block off rest; mu is held.
 func (p *pool) cut(size uintptr) ram.Slab {
 	b := ram.Slab{At: p.rest.At, Size: size, Key: p.rest.Key}
 	p.rest.At = unsafe.Add(p.rest.At, size)
@@ -179,7 +179,7 @@ func (p *pool) cut(size uintptr) ram.Slab {
 	return b
 }
 
-// put makes a piece free; mu is held.
+// put makes a block free; mu is held.
 func (p *pool) put(b ram.Slab) {
 	if p.closed {
 		return
@@ -204,13 +204,13 @@ func (p *pool) chunk(size uintptr) (ram.Slab, error) {
 	p.chunks = append(p.chunks, m)
 	p.size += m.size
 	if p.left > p.size/2 {
-		// The collector knows nothing of this memory: it might look for closed Ports when there are thousands.
+		// The collector knows nothing of this memory: it might run when there are thousands of closed Ports.
 		go runtime.GC()
 	}
 	return ram.Slab{At: m.at, Size: size, Key: m.regions[0].lkey}, nil
 }
 
-// close ends the registrations: all Ports have wound up. The memory itself stays for as long as somebody has one of them, and with it the pool.
+// close ends the registrations: all Ports have wound up. The memory itself stays for as long as one of them is reachable, and with it the pool.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

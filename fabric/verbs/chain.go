@@ -14,7 +14,7 @@ import (
 // Where a chain is.
 const (
 	chainUnderWay uint32 = iota
-	chainParked          // under way, and its port sleeps
+	chainParked          // under way, and its client is parked
 	chainDone
 )
 
@@ -41,7 +41,7 @@ type chain struct {
 	next  *chain
 	state atomic.Uint32
 	wake  chan struct{}
-	timer *time.Timer // of sleep
+	timer *time.Timer // of park
 
 	// The first failed operation; -1 if there is none.
 	bad    int
@@ -128,7 +128,7 @@ func (c *chain) fill(out []wrOp, r *remote) int {
 	return c.wrs
 }
 
-// fail notes the first failed operation. err is nil if that is for judge to say.
+// fail notes the first failed operation. err is nil if judge is to set it.
 func (c *chain) fail(op int, err error) {
 	if c.bad < 0 {
 		c.bad, c.err = op, err
@@ -145,8 +145,8 @@ func (c *chain) finish() {
 	}
 }
 
-// sleep waits for the end of the chain, and returns false if that does not come in time.
-func (c *chain) sleep(limit time.Duration) bool {
+// park waits for the end of the chain, and returns false if that does not come in time.
+func (c *chain) park(limit time.Duration) bool {
 	c.timer.Reset(limit)
 	select {
 	case <-c.wake:
@@ -172,7 +172,7 @@ const (
 	statusRemoteAborted = 14
 )
 
-// statusNames says it in words.
+// statusNames are their names.
 var statusNames = map[uint32]string{
 	statusLocalLength: "local length error", 2: "local queue pair error", statusLocalAccess: "local protection error",
 	statusFlushed: "flushed", 6: "memory window error", statusBadResponse: "bad response", statusLocalAccess2: "local access error",
@@ -180,8 +180,8 @@ var statusNames = map[uint32]string{
 	statusRetries: "no acknowledgement", statusRNR: "receiver not ready", statusRemoteAborted: "remote abort", 21: "general error",
 }
 
-// judge says why a chain that was posted has failed. lane is why its lane is dead,
-// nil if it is not.
+// judge sets the error of a chain that was posted and has failed. lane is why its lane takes no more,
+// nil if it does.
 func (c *chain) judge(r *remote, lane error) {
 	if c.err != nil {
 		return

@@ -142,8 +142,8 @@ func (c *testCluster) KillMN(id fabric.MemID) {
 
 func (c *testCluster) RevokeMN(id fabric.MemID) {
 	s := c.servers[id]
-	s.life.Mu.Lock()
-	defer s.life.Mu.Unlock()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
 	if err := s.renewKey(); err != nil { // the compute nodes keep the old keys
 		c.t.Error(err)
 	}

@@ -11,10 +11,10 @@
 //     its last operation is signalled; a WRITE that fits goes inline; an operation behind a READ or an atomic that
 //     it must not overtake has the fence flag.
 //   - What does not fit into a queue pair waits in a queue. Nothing is refused for want of room.
-//   - A client polls for its own operation for a while (and handles what has come for others), and then sleeps.
-//     One goroutine, the pump, sleeps on the completion channel and wakes who sleeps; messages are delivered
+//   - A client polls for its own operation for a while (and handles the completions of others), and then parks.
+//     One goroutine, the pump, waits on the completion channel and wakes parked clients; messages are delivered
 //     by it, or by a client that waits for one. An idle node uses no processor.
-//   - Addresses, alignment and buffers are checked before anything is posted: a bad address would cost everybody
+//   - Addresses, alignment and buffers are checked before anything is posted: a bad address would cost all clients
 //     the queue pair. So ErrOutOfBounds does not come from the NIC, which however enforces the same bounds.
 //   - A queue pair that fails is replaced. Chains that were posted and have not completed then are
 //     ErrUnknownOutcome and never issued again; chains behind them that were not posted go on. Messages are
@@ -25,18 +25,18 @@
 // Each memory node and compute node has a control service on TCP, by which queue pairs
 // get to know each other, under a shared secret or mutual TLS. A certificate has the DNS name cn.declock or mn.declock, or
 // both: what its owner may be (with mn3.declock and the like, only those memory nodes); and its common name, which the
-// coordinator tells with the address, so that nobody can speak for another. Who is there the coordinator says
+// coordinator tells with the address, so that no node can speak for another. The coordinator has the membership
 // (package fabric/member). A memory node that acts on a state without a compute node has destroyed its queue pairs
 // before it acknowledges that, and only when all have the others get a view without it: no late WRITE can
-// reach memory. The next operation of a node that was given up, and lives, is ErrFenced.
+// reach memory. The next operation of a node that was given up, and still runs, is ErrFenced.
 // A memory node that the coordinator has given up is cut off in the same way, by the compute nodes. It joins again by
-// itself, with its memory, in a new epoch and with a new key. While the coordinator is away nobody joins and nobody is given up; all others go on.
+// itself, with its memory, in a new epoch and with a new key. While the coordinator is away no node joins and none is given up; all others go on.
 //
 // Interrupt of a Port ends Recv and Pause. It does not end Do, Post and Wait: these return when the device has answered or
 // given up, or the connection is replaced, which takes up to 20 s. Until then the device reads and writes the memory of the operations.
 //
 // Another goroutine may close a Port, or the node, meanwhile: no memory of the Port is given to another, or unmapped, before the garbage collector finds
-// that nobody has the Port. So keep the Port for as long as you use memory of its Alloc.
+// that the Port is unreachable. So keep the Port for as long as you use memory of its Alloc.
 //
 // # Building
 //

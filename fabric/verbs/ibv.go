@@ -148,7 +148,7 @@ func (d *device) setUp(o *Options) error {
 
 const (
 	// A packet that is not acknowledged in 4.096 us << ackTimeout (67 ms) is sent
-	// again, ackRetries times: a dead peer is noticed within half a second, or two
+	// again, ackRetries times: a crashed peer is noticed within half a second, or two
 	// on devices that round the time up.
 	ackTimeout = 14
 	ackRetries = 6
@@ -193,7 +193,7 @@ func (d *device) register(at unsafe.Pointer, size uint64, remote bool) (region, 
 // about to be closed, or the memory is kept.
 func (r region) release() { C.vb_mr_free(r.m) }
 
-// A channel tells of completions.
+// A channel has an event for completions.
 type channel struct{ c *C.vb_channel }
 
 func (d *device) newChannel() (channel, int, error) {

@@ -19,9 +19,9 @@ const (
 	laneDepth = 256
 	// laneBatch is how many operations go with one doorbell, at most.
 	laneBatch = 2 * fabric.MaxChain
-	// stallTime is how long an operation may be under way before somebody looks whether the device
+	// stallTime is how long an operation may be under way before it is suspected that the device
 	// has forgotten it, and again after each stallTime. After stallLimit of them, which is longer than
-	// a device tries to reach a dead peer, it has.
+	// a device tries to reach a crashed peer, it has.
 	stallTime  = 50 * time.Millisecond
 	stallLimit = 400
 	// nudgeSlots are places of a queue pair for nudges.
@@ -182,7 +182,7 @@ func (l *lane) completed(c *chain) {
 }
 
 // nudge posts something that does nothing: Soft-RoCE of Linux before 6.10 can forget an operation that waits
-// behind a fence (its requester and its completer tell each other of it without a lock), until
+// behind a fence (its requester and its completer signal each other without a lock), until
 // something else is posted. If a device has forgotten it for good, the queue pair is replaced.
 func (l *lane) nudge(forgotten bool) {
 	l.mu.Lock()
@@ -223,8 +223,8 @@ func (l *lane) repair() {
 	l.resume(l.replace())
 }
 
-// resume goes on with a new queue pair; err says why there is none. Chains that were posted are told
-// what is known of their end; those that were not go on, if there is a way.
+// resume goes on with a new queue pair; err says why there is none. Chains that were posted end with
+// what is known of their outcome; those that were not go on, if there is a way.
 func (l *lane) resume(err error) {
 	if err != nil {
 		// Without a queue pair there is nothing left to share: let all lanes go.

@@ -214,7 +214,7 @@ func (l *outLink) begin(q *qp, id uint32, delivered uint64) error {
 	return nil
 }
 
-// An inLink receives messages of one life of a compute node.
+// An inLink receives messages of one incarnation of a compute node.
 type inLink struct {
 	n     *node
 	peer  member.CN
@@ -225,11 +225,11 @@ type inLink struct {
 	ring  *[linkWindow]peer.WireMessage
 	once  sync.Once
 
-	// What follows is changed by whoever handles completions, one at a time.
+	// What follows is changed by the goroutine that handles completions, one at a time.
 
 	posted    atomic.Int32 // receives
 	delivered atomic.Uint64
-	owed      int  // messages taken for which no receive was posted again
+	unposted  int  // messages taken for which no receive was posted again
 	last      int  // the client that the last one was for
 	over      bool // the queue pair is about to be closed
 	ungranted int  // receives posted of which the sender does not know
@@ -255,7 +255,7 @@ func (n *node) accept(s *session, r linkRequest) (any, error) {
 	return linkReply{End: l.q.end(), Delivered: l.delivered.Load()}, nil
 }
 
-// prepare makes the link of a sender whom the state in force lets in, and ends the one that he had; linkMu is held.
+// prepare makes the link of a sender that the state in force lets in, and ends the one that it had; linkMu is held.
 func (n *node) prepare(s *session, r *linkRequest) (*inLink, error) {
 	n.Mu.Lock()
 	st, _ := n.State()
@@ -288,12 +288,12 @@ func (n *node) prepare(s *session, r *linkRequest) (*inLink, error) {
 	return l, nil
 }
 
-// place puts a link into its place, unless its sender has gone: who has taken the state that says so has looked before
+// place puts a link into its place, unless its sender has gone: Shut, with the state that says so, ran before
 // the link was there. linkMu is held.
 func (n *node) place(s *session, l *inLink) error {
 	n.Mu.Lock()
 	st, _ := n.State()
-	in := peer.Lives(st, l.peer)
+	in := peer.Present(st, l.peer)
 	if in {
 		n.inLinks[s] = l
 	}
@@ -359,24 +359,24 @@ func (l *inLink) handle(kind uint64, w *wc) {
 	}
 	l.posted.Add(-1)
 	l.delivered.Add(1)
-	l.owed++
+	l.unposted++
 	l.refill()
 }
 
-// refill posts receives in the place of those that were used, and tells the sender; unless a client does not take its
+// refill posts receives in the place of those that were used, and sends a credit; unless a client does not take its
 // messages: then the sender has to wait until it does, see node.Beat.
 func (l *inLink) refill() {
-	for l.owed >= linkCredit && !l.over && l.n.Table.Len(l.last) < l.n.o.inboxLimit {
+	for l.unposted >= linkCredit && !l.over && l.n.Table.Len(l.last) < l.n.o.inboxLimit {
 		if l.receive(linkCredit) != nil {
 			return // the queue pair has failed
 		}
-		l.owed -= linkCredit
+		l.unposted -= linkCredit
 		l.ungranted += linkCredit
 		l.grant()
 	}
 }
 
-// Beat is peer.Network.Beat: it looks whether clients take their messages again.
+// Beat is peer.Network.Beat: senders go on if clients take their messages again.
 func (n *node) Beat() {
 	n.Mu.Lock()
 	links := slices.Collect(maps.Values(n.inLinks))
@@ -388,7 +388,7 @@ func (n *node) Beat() {
 	}
 }
 
-// grant tells the sender of receives that it does not know of.
+// grant sends a credit for receives that the sender does not know of.
 func (l *inLink) grant() {
 	if l.ungranted == 0 || l.granting == grantSlots {
 		return

@@ -39,7 +39,7 @@ type attachReply struct {
 	Lanes []end       `json:"lanes"`
 }
 
-// A memoryKey lets who has it at a region of memory. It prints as nothing: it belongs into no log.
+// A memoryKey gives access to a region of memory. It prints as nothing: it belongs into no log.
 type memoryKey uint32
 
 // Format implements fmt.Formatter.
@@ -57,6 +57,6 @@ type linkRequest struct {
 
 type linkReply struct {
 	End end `json:"end"`
-	// Delivered is how many messages of this life of the sender have arrived.
+	// Delivered is how many messages of this incarnation of the sender have arrived.
 	Delivered uint64 `json:"delivered"`
 }

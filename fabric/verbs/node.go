@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -38,9 +40,9 @@ type node struct {
 
 	// Under Mu.
 
-	keepers [MaxMN]*keeper
-	inLinks map[*session]*inLink
-	arrived map[member.Incarnation]uint64 // messages delivered over links that have ended
+	attachments [MaxMN]*attachment
+	inLinks     map[*session]*inLink
+	arrived     map[member.Incarnation]uint64 // messages delivered over links that have ended
 }
 
 // Join makes the process a compute node of a cluster, with the lowest number
@@ -95,7 +97,7 @@ func (n *node) Start() {
 func (n *node) Shut(st *member.State) (drain func()) {
 	var gone []*inLink
 	for s, l := range n.inLinks {
-		if !peer.Lives(st, l.peer) {
+		if !peer.Present(st, l.peer) {
 			gone = append(gone, l)
 			s.close()
 		}
@@ -110,21 +112,14 @@ func (n *node) Shut(st *member.State) (drain func()) {
 	}
 }
 
-// forget forgets how many messages have come from those who send none any more.
+// forget forgets how many messages have come from nodes that have gone.
 func (n *node) forget(st *member.State) {
 	n.Mu.Lock()
 	defer n.Mu.Unlock()
-	live := map[member.Incarnation]bool{}
-	for _, list := range [][]member.CN{st.CNs, st.Fencing} {
-		for _, c := range list {
-			live[c.Incarnation] = true
-		}
+	sends := func(from member.Incarnation) bool {
+		return slices.ContainsFunc(slices.Concat(st.CNs, st.Fencing), func(c member.CN) bool { return c.Incarnation == from })
 	}
-	for life := range n.arrived {
-		if !live[life] {
-			delete(n.arrived, life)
-		}
-	}
+	maps.DeleteFunc(n.arrived, func(from member.Incarnation, _ uint64) bool { return !sends(from) })
 }
 
 // handle answers other compute nodes.

@@ -35,7 +35,7 @@ const (
 // Options of Serve and Join. Device, Port, GID and the control addresses find
 // themselves where they are left empty.
 type Options struct {
-	// Members is the coordinator: who is there.
+	// Members is the coordinator, which has the membership.
 	Members member.Service
 
 	// Listen is the address of the own control service: Serve's default is
@@ -47,7 +47,7 @@ type Options struct {
 
 	// Secret is what all members share; at least 16 bytes. Or (or both):
 	Secret []byte
-	// TLS has the own certificate and whose are accepted: mutual TLS. Certificates say what a node may
+	// TLS is mutual: it has the own certificate, and the authorities of the others. Certificates say what a node may
 	// be, see the package's documentation.
 	TLS *tls.Config
 	// Insecure must be true where there is neither.
@@ -64,8 +64,8 @@ type Options struct {
 	// QueuePairs is how many connections there are to each memory node. A
 	// Port always uses the same one.
 	QueuePairs int
-	// Heartbeat is how often both ends of a control connection say that they live; DeadAfter is when
-	// one that says nothing is given up. Who is dead for the cluster the coordinator says.
+	// Heartbeat is how often both ends of a control connection send a heartbeat; DeadAfter is when
+	// one that says nothing is given up. The coordinator decides which nodes the cluster gives up.
 	Heartbeat, DeadAfter time.Duration
 
 	// What follows is for Serve.
@@ -76,7 +76,7 @@ type Options struct {
 	Size uint64
 	// Huge is the policy for huge pages.
 	Huge HugePolicy
-	// Report is told what goes wrong in the background; nil: nobody.
+	// Report, if it is not nil, is called with errors in the background.
 	Report func(error)
 
 	// inboxLimit is how many messages for a client that does not take them make a sender wait; maxInbox if 0. For tests.
@@ -118,7 +118,7 @@ func (o *Options) config() peer.Config {
 	return peer.Config{Members: o.Members, Listen: o.Listen, Advertise: o.Advertise, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
 }
 
-// Check tells what is wrong with the options of a compute node, without reaching for anybody.
+// Check checks the options of a compute node, without connecting to anything.
 func (o Options) Check() error { return o.checkJoin() }
 
 func (o *Options) checkJoin() error {

@@ -13,7 +13,7 @@ import (
 	"github.com/declock/declock/fabric/internal/peer"
 )
 
-// spinTime is how long a client polls for its operation before it sleeps until
+// spinTime is how long a client polls for its operation before it parks until
 // the pump wakes it: longer than an operation takes on an idle network, shorter
 // than what others could use the processor for.
 const spinTime = 50 * fabric.Microsecond
@@ -27,9 +27,9 @@ const pollsPerYield = 32
 // when it is done: nothing cuts the wait for a device short (see doc.go).
 //
 // The owner may be reading what an operation brought when another goroutine closes the Port, so
-// Close takes no memory away: other Ports get the memory when the garbage collector finds that nobody has the Port (see portMemory).
+// Close takes no memory away: other Ports get the memory when the garbage collector finds that the Port is unreachable (see portMemory).
 // The node gives its queue pairs, memory registrations and device back when all its Ports have wound up (see closePorts). Memory that is not
-// registered any more stays mapped for as long as somebody has one of the Ports (see pool.close).
+// registered any more stays mapped for as long as one of the Ports is reachable (see pool.close).
 type port struct {
 	peer.Port
 	n      *node
@@ -162,7 +162,7 @@ func (p *port) WoundUp() {
 	p.n.drop(p)
 }
 
-// await waits until a chain is done: it polls for a while, and then sleeps.
+// await waits until a chain is done: it polls for a while, and then parks.
 func (p *port) await(c *chain) {
 	if c.state.Load() == chainDone {
 		return
@@ -212,7 +212,7 @@ func (n *node) drop(p *port) {
 	delete(n.ports, p)
 }
 
-// closePorts closes all Ports and returns when nobody is in an operation any more. No chain is under way.
+// closePorts closes all Ports and returns when none is in an operation any more. No chain is under way.
 func (n *node) closePorts() {
 	n.portsMu.Lock()
 	ports := n.ports

@@ -351,8 +351,8 @@ func TestKilledProcessLeaves(t *testing.T) {
 	c.die(fabric.CNID(id))
 	awaitView(t, c.Node(0), fabric.CNID(id))
 	s := c.servers[0]
-	s.life.Mu.Lock()
-	defer s.life.Mu.Unlock()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
 	if len(s.guests) != 1 {
 		t.Errorf("%d compute nodes are attached, want 1", len(s.guests))
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The number of a work request says whose it is: the kind, then for an
+// The number of a work request says what it belongs to: the kind, then for an
 // operation the chain and the operation of it, for messages the link.
 //
 //	 63      56 55          8 7         0
@@ -38,12 +38,12 @@ const (
 	cookieOperations = 1
 	cookieMessages   = 2
 
-	// The pump looks and yields for a while before it sleeps: to be woken takes
-	// ten microseconds. How long it looks follows what comes.
-	minLook = 3 * fabric.Microsecond
-	maxLook = 40 * fabric.Microsecond
-	// A sleep shorter than this was not worth it.
-	shortSleep = 60 * fabric.Microsecond
+	// The pump spins, and yields, for a while before it parks: its wakeup takes
+	// ten microseconds. How long it spins adapts to the traffic.
+	minSpin = 3 * fabric.Microsecond
+	maxSpin = 40 * fabric.Microsecond
+	// A shorter park was not worth it.
+	shortPark = 60 * fabric.Microsecond
 )
 
 // A completionQueue is one of the device's, and how many entries of it are spoken for.
@@ -100,7 +100,7 @@ func (c *completionQueue) give(n int) {
 	c.room += n
 }
 
-// poll takes completions, unless somebody else is at it, and tells how many.
+// poll takes completions, unless another goroutine does, and returns how many.
 func (s *completionQueues) poll() (n int) {
 	if list := s.list.Load(); list != nil {
 		for _, c := range *list {
@@ -154,7 +154,7 @@ func (s *completionQueues) arm() {
 func (s *completionQueues) close() {
 	if list := s.list.Load(); list != nil {
 		for _, c := range *list {
-			c.mu.Lock() // somebody may still look for messages
+			c.mu.Lock() // a client may still poll for messages
 			freeCQ(c.q)
 			c.q = nil
 			c.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *completionQueues) close() {
 // A pump takes completions of a compute node. Operations and messages have queues of
 // their own: a client that waits for its operation polls for it, and has
 // the pump woken only when that takes long; messages come at any time, so that the
-// pump always hears of them. It sleeps when nothing comes.
+// pump always hears of them. It parks when nothing comes.
 type pump struct {
 	n          *node
 	channel    channel
@@ -173,7 +173,7 @@ type pump struct {
 	raw        syscall.RawConn
 	operations completionQueues
 	messages   completionQueues
-	parked     atomic.Int32 // clients that sleep until an operation completes
+	parked     atomic.Int32 // clients that are parked until an operation completes
 	take       func(uintptr) bool
 	open       bool // what take has found: whether there is a channel
 	running    sync.WaitGroup
@@ -211,11 +211,11 @@ func (p *pump) start() {
 	p.running.Go(p.run)
 }
 
-// run handles what comes while nobody else looks.
+// run handles completions that no client polls for.
 func (p *pump) run() {
-	look := minLook
-	for p.look(look) {
-		// Armed, then looked again: what comes after that look wakes the pump.
+	limit := minSpin
+	for p.spin(limit) {
+		// Armed, then polled again: what comes after that wakes the pump.
 		p.messages.arm()
 		if p.parked.Load() > 0 {
 			p.operations.arm()
@@ -224,27 +224,26 @@ func (p *pump) run() {
 			continue
 		}
 		begin := p.n.Now()
-		if !p.sleep() {
+		if !p.wait() {
 			return
 		}
-		look = patience(look, p.n.Now()-begin)
+		limit = spinLimit(limit, p.n.Now()-begin)
 	}
 }
 
-// patience returns how long the pump looks before its next sleep, after one that it
-// began after a look of that length: longer if a longer look would have saved the
-// sleep, else shorter.
-func patience(look, slept fabric.Time) fabric.Time {
-	if slept < shortSleep {
-		return min(2*look, maxLook)
+// spinLimit returns how long the pump spins before its next park, after a spin and a park of some length:
+// longer if a longer spin would have saved the park, else shorter.
+func spinLimit(spun, parked fabric.Time) fabric.Time {
+	if parked < shortPark {
+		return min(2*spun, maxSpin)
 	}
-	return max(look/2, minLook)
+	return max(spun/2, minSpin)
 }
 
-// look handles what comes, until nothing has come for a while. It returns false
+// spin handles what comes, until nothing has come for a while. It returns false
 // when the node is closed.
-func (p *pump) look(patience fabric.Time) bool {
-	until := p.n.Now() + patience
+func (p *pump) spin(limit fabric.Time) bool {
+	until := p.n.Now() + limit
 	for !p.n.IsClosed() {
 		n := p.messages.poll()
 		if p.parked.Load() > 0 {
@@ -252,7 +251,7 @@ func (p *pump) look(patience fabric.Time) bool {
 		}
 		now := p.n.Now()
 		if n > 0 {
-			until = now + patience
+			until = now + limit
 		} else if now >= until {
 			return true
 		}
@@ -261,8 +260,8 @@ func (p *pump) look(patience fabric.Time) bool {
 	return false
 }
 
-// sleep waits for an event. It returns false when the pump is closed.
-func (p *pump) sleep() bool {
+// wait waits for an event. It returns false when the pump is closed.
+func (p *pump) wait() bool {
 	p.open = true
 	err := p.raw.Read(p.take)
 	if err == nil && p.open {
@@ -276,15 +275,15 @@ func (p *pump) sleep() bool {
 // pollMessages delivers messages that have come.
 func (p *pump) pollMessages() { p.messages.poll() }
 
-// park sleeps until a chain is done.
+// park waits until a chain is done.
 func (p *pump) park(c *chain) {
 	p.parked.Add(1)
 	if c.state.CompareAndSwap(chainUnderWay, chainParked) {
-		// Armed, then looked again. That look must not be left to another, who
-		// may have looked before.
+		// Armed, then polled again. That must not be left to another goroutine, which
+		// may have polled before.
 		p.operations.arm()
 		p.operations.drain()
-		for n := 1; !c.sleep(stallTime); n++ {
+		for n := 1; !c.park(stallTime); n++ {
 			p.operations.drain()
 			c.lane.nudge(n >= stallLimit)
 		}
@@ -295,10 +294,10 @@ func (p *pump) park(c *chain) {
 // handle handles one completion.
 func (p *pump) handle(w *wc) {
 	id := w.id
-	kind, who := id>>kindShift, uint32(id>>8)
+	kind, owner := id>>kindShift, uint32(id>>8)
 	switch kind {
 	case kindOperation:
-		c := p.n.chains.find(who)
+		c := p.n.chains.find(owner)
 		// The state is loaded after the port has stored it: what it wrote before can be
 		// read. A chain that is done has been given up, see lane.drain.
 		if c == nil || c.state.Load() == chainDone {
@@ -312,11 +311,11 @@ func (p *pump) handle(w *wc) {
 			c.lane.completed(c)
 		}
 	case kindSend, kindCredit:
-		if l := p.n.outs.find(who); l != nil {
+		if l := p.n.outs.find(owner); l != nil {
 			l.handle(kind, w)
 		}
 	case kindReceive, kindGrant:
-		if l := p.n.ins.find(who); l != nil {
+		if l := p.n.ins.find(owner); l != nil {
 			l.handle(kind, w)
 		}
 	}

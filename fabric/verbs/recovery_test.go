@@ -178,7 +178,7 @@ func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
 		for _, l := range n.inLinks {
 			l.cq.mu.Lock()
 			defer l.cq.mu.Unlock()
-			return l.owed >= linkCredit
+			return l.unposted >= linkCredit
 		}
 		return false
 	}

@@ -29,8 +29,8 @@ func back(t testing.TB, s *MemoryServer, epoch uint32) {
 
 // attached returns the guests of a memory node and their number of queue pairs.
 func (s *MemoryServer) attached() (guests []*guest, lanes int) {
-	s.life.Mu.Lock()
-	defer s.life.Mu.Unlock()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
 	for _, g := range s.guests {
 		guests = append(guests, g)
 		lanes += len(g.lanes)
@@ -194,9 +194,9 @@ func TestCloseWhileJoiningAgain(t *testing.T) {
 func TestMemoryThatIsNotRegisteredAgainEndsTheNode(t *testing.T) {
 	c := cluster(t, 1<<16, 1)
 	s := c.servers[0]
-	s.life.Mu.Lock()
+	s.peer.Mu.Lock()
 	s.o.Size = 1 << 40 // more than is mapped
-	s.life.Mu.Unlock()
+	s.peer.Mu.Unlock()
 	c.members.Now().Kill(s.Member().Incarnation)
 	select {
 	case <-s.Done():

@@ -46,40 +46,40 @@ func (r *remote) key(offset uint64) uint32 { return uint32(r.keys[offset>>r.shif
 // maxOperation returns how many bytes one operation may move.
 func (r *remote) maxOperation() uint64 { return min(r.n.maxOperation(), 1<<r.shift) }
 
-// A keeper keeps this node attached to a memory node.
-type keeper struct {
+// An attachment keeps this node attached to a memory node.
+type attachment struct {
 	tried chan struct{} // closed after the first try
 	err   error         // of it
 }
 
-// Attach starts a keeper for a memory node that has none; Mu is held.
+// Attach starts the attachment to a memory node if there is none; Mu is held.
 func (n *node) Attach(m member.MN) {
-	if n.keepers[m.ID] == nil {
-		k := &keeper{tried: make(chan struct{})}
-		n.keepers[m.ID] = k
-		n.Go(func() { k.run(n, m.ID) })
+	if n.attachments[m.ID] == nil {
+		a := &attachment{tried: make(chan struct{})}
+		n.attachments[m.ID] = a
+		n.Go(func() { a.run(n, m.ID) })
 	}
 }
 
 // awaitMemory waits until it has been tried to reach all memory nodes.
 func (n *node) awaitMemory(ctx context.Context) error {
 	n.Mu.Lock()
-	keepers := n.keepers
+	all := n.attachments
 	n.Mu.Unlock()
-	for i, k := range keepers {
-		if k == nil {
+	for i, a := range all {
+		if a == nil {
 			continue
 		}
-		if err := n.AwaitTry(ctx, fabric.MemID(i), k.tried, func() error { return k.err }); err != nil {
+		if err := n.AwaitTry(ctx, fabric.MemID(i), a.tried, func() error { return a.err }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// run attaches to a memory node, in each of its lives, and again when a connection is lost, until the
+// run attaches to a memory node, in each of its incarnations, and again when a connection is lost, until the
 // node works no more.
-func (k *keeper) run(n *node, id fabric.MemID) {
+func (a *attachment) run(n *node, id fabric.MemID) {
 	var last *remote // that was attached; nil once its verdict is known
 	decide := func() {
 		if last != nil {
@@ -108,13 +108,13 @@ func (k *keeper) run(n *node, id fabric.MemID) {
 				last, lost, wait = r, r.session.done, nil
 			}
 			if first {
-				k.err = err
-				close(k.tried)
+				a.err = err
+				close(a.tried)
 			}
 		} else {
 			decide()
 			if first {
-				close(k.tried) // it has gone: there is nothing to wait for
+				close(a.tried) // it has gone: there is nothing to wait for
 			}
 		}
 		select {
@@ -126,9 +126,9 @@ func (k *keeper) run(n *node, id fabric.MemID) {
 		}
 	}
 	select {
-	case <-k.tried:
+	case <-a.tried:
 	default:
-		close(k.tried)
+		close(a.tried)
 	}
 }
 
@@ -149,7 +149,7 @@ func (n *node) reach(ctx context.Context, m member.MN) (*remote, error) {
 	defer n.Mu.Unlock()
 	n.Place(&r.Remote)
 	if st, _ := n.State(); !st.Has(m.Incarnation) || n.Work.Err() != nil {
-		r.End() // who has taken that state has looked before it was in its place
+		r.End() // Act, with that state, ran before it was in its place
 	}
 	return r, nil
 }
@@ -200,7 +200,7 @@ func (r *remote) open(ctx context.Context) error {
 
 // End lets nothing go to a memory node any more: when it returns, nothing of what was posted is sent.
 func (r *remote) End() {
-	r.lost() // again, if who found it lost is still at it
+	r.lost() // again, if another goroutine is still at it
 	r.session.close()
 }
 

@@ -16,20 +16,20 @@ import (
 // A MemoryServer is a memory node. It registers memory and connects compute
 // nodes; no operation waits for its process to run.
 type MemoryServer struct {
-	member.MemoryServer // life
-	life                *peer.Server
+	member.MemoryServer // peer
+	peer                *peer.Server
 	o                   Options
 	dev                 *device
 	cq                  *cq // of its queue pairs, which never send: it stays empty
 	mem                 mapped
 	service             *service
-	guests              map[*session]*guest // under Mu of life
+	guests              map[*session]*guest // under Mu of peer
 }
 
 // A guest is a compute node that is attached.
 type guest struct {
-	life  member.Incarnation
-	lanes []*qp
+	incarnation member.Incarnation
+	lanes       []*qp
 }
 
 // Serve starts a memory node: it registers memory, and serves until Close.
@@ -38,11 +38,11 @@ func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
 	if err := o.checkServe(); err != nil {
 		return nil, err
 	}
-	life := &peer.Server{}
-	s := &MemoryServer{MemoryServer: life, life: life, o: o, guests: map[*session]*guest{}}
-	life.Init(o.config(), peer.Lender{Renew: func() {}, Evict: s.evictAll, Suspended: s.renewKey, Stop: s.stop, Release: s.release})
+	p := &peer.Server{}
+	s := &MemoryServer{MemoryServer: p, peer: p, o: o, guests: map[*session]*guest{}}
+	p.Init(o.config(), peer.Lender{Renew: func() {}, Evict: s.evictAll, Suspended: s.renewKey, Stop: s.stop, Release: s.release})
 	if err := s.open(ctx); err != nil {
-		life.End(err)
+		p.End(err)
 		return nil, err
 	}
 	return s, nil
@@ -58,23 +58,23 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 	if s.mem, err = s.dev.mapMemory(s.o.Size, true, s.o.Huge, s.o.regionLimit); err != nil {
 		return err
 	}
-	s.life.Base = s.mem.at
+	s.peer.Base = s.mem.at
 	if s.service, err = listen(&s.o); err != nil {
 		return err
 	}
-	s.life.Door = s.service.Door
+	s.peer.Door = s.service.Door
 	addr, err := s.service.Contact(func(c *x509.Certificate) error { return peer.MayServe(c, s.o.Mem) })
 	if err != nil {
 		return err
 	}
-	return s.life.Join(ctx, member.MN{ID: s.o.Mem, Size: s.o.Size, Addr: addr}, func() { s.service.start(s.handle, s.ended) })
+	return s.peer.Join(ctx, member.MN{ID: s.o.Mem, Size: s.o.Size, Addr: addr}, func() { s.service.start(s.handle, s.ended) })
 }
 
 // evictAll drops guests that are not in a state; nil: all guests. When it returns, nothing of what those have sent can reach
 // memory any more. Mu is held.
 func (s *MemoryServer) evictAll(st *member.State) {
 	for c, g := range s.guests {
-		if st == nil || !st.Has(g.life) {
+		if st == nil || !st.Has(g.incarnation) {
 			s.evict(c, g)
 		}
 	}
@@ -112,9 +112,9 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (reply any, err error
 		return nil, fmt.Errorf("%w: %d queue pairs", ErrProtocol, len(r.Lanes))
 	}
 	r.Cert = c.cert
-	err = s.life.Await(s.life.Ctx, func(*member.State) (err error) {
-		s.life.Mu.Lock()
-		defer s.life.Mu.Unlock()
+	err = s.peer.Await(s.peer.Ctx, func(*member.State) (err error) {
+		s.peer.Mu.Lock()
+		defer s.peer.Mu.Unlock()
 		reply, err = s.enter(c, &r)
 		return err
 	})
@@ -123,7 +123,7 @@ func (s *MemoryServer) attach(c *session, r attachRequest) (reply any, err error
 
 // enter lets a compute node in, or says why not; Mu is held.
 func (s *MemoryServer) enter(c *session, r *attachRequest) (any, error) {
-	if _, err := s.life.Client(&r.Caller); err != nil {
+	if _, err := s.peer.Client(&r.Caller); err != nil {
 		return nil, err
 	}
 	if s.guests[c] != nil {
@@ -132,14 +132,14 @@ func (s *MemoryServer) enter(c *session, r *attachRequest) (any, error) {
 	for before, old := range s.guests {
 		// The node has given that session up, and this end has not noticed yet: nothing that was sent over its queue pairs may be
 		// executed after what is sent over the new ones.
-		if old.life == r.From {
+		if old.incarnation == r.From {
 			s.evict(before, old)
 		}
 	}
-	g := &guest{life: r.From}
+	g := &guest{incarnation: r.From}
 	reply := attachReply{Size: s.o.Size, Base: uint64(uintptr(s.mem.at)), Keys: s.mem.keys(), Shift: s.mem.shift}
-	for _, peer := range r.Lanes {
-		q, err := s.connect(peer)
+	for _, to := range r.Lanes {
+		q, err := s.connect(to)
 		if err != nil {
 			g.drop()
 			return nil, err
@@ -151,12 +151,12 @@ func (s *MemoryServer) enter(c *session, r *attachRequest) (any, error) {
 	return reply, nil
 }
 
-func (s *MemoryServer) connect(peer end) (*qp, error) {
+func (s *MemoryServer) connect(to end) (*qp, error) {
 	q, err := s.dev.newQP(s.cq, s.cq, 1, 1, 0, true)
 	if err != nil {
 		return nil, err
 	}
-	if err := q.connect(peer); err != nil {
+	if err := q.connect(to); err != nil {
 		q.close()
 		return nil, err
 	}
@@ -165,8 +165,8 @@ func (s *MemoryServer) connect(peer end) (*qp, error) {
 
 // relane replaces a queue pair that has failed.
 func (s *MemoryServer) relane(c *session, r laneRequest) (any, error) {
-	s.life.Mu.Lock()
-	defer s.life.Mu.Unlock()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
 	g := s.guests[c]
 	if g == nil {
 		return nil, fmt.Errorf("%w: not attached", fabric.ErrFenced)
@@ -194,8 +194,8 @@ func (g *guest) drop() {
 
 // ended runs after a session has ended.
 func (s *MemoryServer) ended(c *session) {
-	s.life.Mu.Lock()
-	defer s.life.Mu.Unlock()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
 	if g := s.guests[c]; g != nil {
 		s.evict(c, g)
 	}
@@ -214,7 +214,7 @@ func (s *MemoryServer) renewKey() error {
 	return s.mem.register(s.dev, s.o.Size, true, limit)
 }
 
-// stop lets nobody in any more.
+// stop lets no node in any more.
 func (s *MemoryServer) stop() {
 	if s.service != nil {
 		s.service.close()

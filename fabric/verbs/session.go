@@ -49,7 +49,7 @@ const (
 	helloTimeout = 5 * time.Second
 )
 
-// A frame is a request, or the answer to one. A frame of length 0 is a sign of life.
+// A frame is a request, or the answer to one. A frame of length 0 is a heartbeat.
 type frame struct {
 	N     uint64          `json:"n,omitempty"`    // number of the request
 	Reply bool            `json:"re,omitempty"`   // to the request with that number
@@ -77,12 +77,12 @@ func codeOf(err error) string {
 // A handler answers requests. The answer is encoded as JSON.
 type handler func(s *session, kind string, body json.RawMessage) (any, error)
 
-// unasked is the handler of who calls a node: whom he calls has nothing to ask.
+// unasked is the handler of the calling side: the called node asks nothing.
 func unasked(_ *session, kind string, _ json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("%w: %q is not asked here", ErrProtocol, kind)
 }
 
-// A session is one connection of the control protocol. Who has dialled asks.
+// A session is one connection of the control protocol. The calling node asks.
 type session struct {
 	conn   net.Conn
 	o      *Options
@@ -359,7 +359,7 @@ func (s *session) write(f *frame) error {
 	return s.put(data)
 }
 
-// put writes a frame. One of nothing is a sign of life.
+// put writes a frame. An empty one is a heartbeat.
 func (s *session) put(data []byte) error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
@@ -409,7 +409,7 @@ func (s *session) call(ctx context.Context, kind string, body, reply any) error 
 	}
 }
 
-// forget notes that nobody waits for an answer any more.
+// forget notes that an answer is not waited for any more.
 func (s *session) forget(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -443,7 +443,7 @@ type service struct {
 }
 
 // maxSessions bounds the connections of a service: a compute node has
-// at most two to another node. Those that have not proved who they are come on top.
+// at most two to another node. Those that are not authenticated come on top.
 const maxSessions = 4*int(fabric.MaxCN) + peer.MaxStrangers
 
 func listen(o *Options) (*service, error) {
@@ -491,7 +491,7 @@ func (v *service) serve(raw net.Conn) error {
 		err = v.Known(raw)
 	}
 	if err == nil && s.cert != nil {
-		err = peer.Denied(peer.MayCompute(s.cert)) // memory nodes call nobody
+		err = peer.Denied(peer.MayCompute(s.cert)) // memory nodes call no node
 	}
 	if err != nil {
 		return err

@@ -272,7 +272,7 @@ int vb_qp_connect(vb_qp *q, const vb_path *path, const vb_end *own, const vb_end
 	attr.sq_psn = own->psn;
 	attr.max_rd_atomic = path->rd_atomic;
 	attr.timeout = path->timeout;
-	// 7 would be for ever, on Soft-RoCE at least: a dead peer would never be noticed.
+	// 7 would be for ever, on Soft-RoCE at least: a crashed peer would never be noticed.
 	attr.retry_cnt = path->retry < 6 ? path->retry : 6;
 	attr.rnr_retry = attr.retry_cnt;
 	return lib.ibv_modify_qp(q, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |

@@ -38,7 +38,7 @@ func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 		}
 	}
 	s := c.servers[silent]
-	s.life.Mu.Lock() // it hangs; its device does not
+	s.peer.Mu.Lock() // it hangs; its device does not
 	gone := c.Node(2).ID()
 	c.Kill(2)
 	for _, m := range c.state().CNs {
@@ -49,7 +49,7 @@ func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 	if !c.Node(0).View().Live.Has(gone) {
 		t.Error("the death is known, and a memory node has not acted on it")
 	}
-	c.members.Now().Kill(s.life.Own.Incarnation) // its lease has run out
+	c.members.Now().Kill(s.peer.Own.Incarnation) // its lease has run out
 	awaitView(t, c.Node(0), gone)
 	for i := range 2 {
 		if r := remoteOf(c.nodes[i], silent); r.Up.Load() {
@@ -64,8 +64,8 @@ func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 			t.Errorf("the silent memory node: %v", err)
 		}
 	}
-	was := s.life.Own.Epoch
-	s.life.Mu.Unlock()
+	was := s.peer.Own.Epoch
+	s.peer.Mu.Unlock()
 	back(t, s, was)
 	c.awaitMN(s)
 	if err := add(p, silent); !errors.Is(err, fabric.ErrStaleEpoch) {

@@ -39,8 +39,8 @@ func TestJoinDoesNotWaitForMemoryThatHasGone(t *testing.T) {
 	n := &node{}
 	n.Init(peer.Config{Report: func(error) {}}, n)
 	n.Take(&member.State{Revision: 1})
-	k := &keeper{tried: make(chan struct{})}
-	n.keepers[3] = k
+	k := &attachment{tried: make(chan struct{})}
+	n.attachments[3] = k
 	n.Go(func() { k.run(n, 3) })
 	if err := n.awaitMemory(limited(t)); err != nil {
 		t.Error(err)
@@ -53,8 +53,8 @@ func TestJoinDoesNotWaitWhenTheNodeEnds(t *testing.T) {
 	n := &node{}
 	n.Init(peer.Config{}, n)
 	n.Vanish()
-	k := &keeper{tried: make(chan struct{})}
-	n.keepers[0] = k
+	k := &attachment{tried: make(chan struct{})}
+	n.attachments[0] = k
 	k.run(n, 0)
 	if err := n.awaitMemory(limited(t)); err != nil {
 		t.Error(err)

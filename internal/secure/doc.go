@@ -1,2 +1,2 @@
-// Package secure reads the files that prove who a node is: certificates for mutual TLS, and shared secrets.
+// Package secure reads the files by which nodes authenticate: certificates for mutual TLS, and shared secrets.
 package secure

@@ -15,7 +15,7 @@ import (
 // ErrFiles: files that are missing, cannot be read, or do not hold what they should.
 var ErrFiles = errors.New("secure: bad certificate or secret file")
 
-// Files are what mutual TLS needs: the certificates of who may sign peers, the own
+// Files are what mutual TLS needs: the authorities that sign the certificates of peers, the own
 // certificate and its key, all PEM.
 type Files struct{ CA, Cert, Key string }
 
@@ -37,7 +37,7 @@ func (f Files) Config() (*tls.Config, error) {
 	if !pool.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%w: CA: no certificate in %s", ErrFiles, f.CA)
 	}
-	k := &keeper{files: f}
+	k := &pair{files: f}
 	if _, err := k.get(); err != nil {
 		return nil, err
 	}
@@ -48,8 +48,8 @@ func (f Files) Config() (*tls.Config, error) {
 	}, nil
 }
 
-// A keeper has the certificate as its files had it last.
-type keeper struct {
+// A pair is a certificate and its key, as their files had them last.
+type pair struct {
 	files Files
 
 	mu       sync.Mutex
@@ -59,7 +59,7 @@ type keeper struct {
 
 // get returns the certificate. While the files are being replaced (they are missing or do not belong together)
 // it is the one before.
-func (k *keeper) get() (*tls.Certificate, error) {
+func (k *pair) get() (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var now [2]time.Time
@@ -103,7 +103,7 @@ func Secret(path string) ([]byte, error) {
 
 // Certificate returns the certificate with its key, as the files have it at present: a renewed one is used from then on.
 func (f Files) Certificate() func() (*tls.Certificate, error) {
-	k := &keeper{files: f}
+	k := &pair{files: f}
 	return k.get
 }
 

@@ -40,7 +40,7 @@ func (n *Node) Sender(st *member.State, c *Caller) (member.CN, error) {
 		return member.CN{}, fmt.Errorf("%w: this is another compute node, or another incarnation of %v", fabric.ErrNodeDown, n.Own.ID)
 	}
 	from, found := Find(st, c.ID)
-	return c.judge(st, Lives(st, n.Own), from, found)
+	return c.judge(st, Present(st, n.Own), from, found)
 }
 
 // Client returns the compute node that wants to use the memory, or why it is not let in by the state in force. Mu is held.

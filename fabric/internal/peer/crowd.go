@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// MaxStrangers is how many connections may be under way at a time of which nobody knows yet who they are.
+	// MaxStrangers is how many connections may be unauthenticated at a time.
 	MaxStrangers = 256
 	// maxOfSource is how many of them may come from one address.
 	maxOfSource = MaxStrangers / 4
 )
 
-// A Crowd is the connections that have not proved yet that they are a member's. A new one is always let in: where there are too
-// many, the oldest of the address that has most of them is closed for it. So whoever opens connections and leaves them idle keeps out
-// nobody at another address, and at its own only those that take longer to prove who they are than its next maxOfSource connections take to
+// A Crowd is the connections that are not authenticated yet. A new one is always let in: where there are too
+// many, the oldest of the address that has most of them is closed for it. So a program that opens connections and leaves them idle keeps out
+// no node at another address, and at its own address only nodes that take longer to authenticate than its next maxOfSource connections take to
 // be opened. The zero value is empty. Any goroutine may use it.
 type Crowd struct {
 	mu     sync.Mutex
@@ -72,7 +72,7 @@ func (w *Crowd) evict(source string) {
 	}
 }
 
-// Leave takes a connection out: it is known whose it is, or it is over. It returns false if it has been closed for another, or by Close.
+// Leave takes a connection out: it is authenticated, or it is over. It returns false if it has been closed for another, or by Close.
 func (w *Crowd) Leave(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

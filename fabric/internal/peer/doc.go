@@ -2,7 +2,7 @@
 //
 //	 compute node                                                  memory node
 //	+-----------------------------------------------+             +---------------------------------------+
-//	| Port    table of chains, whose turn it is     |             | Server  joins, acts on states, is     |
+//	| Port    table of chains, turns of goroutines  |             | Server  joins, acts on states, is     |
 //	| Node    joins, acts on states, fences, leaves |             |         given up, joins again        |
 //	| Remote  a memory node in one epoch            |             +---------------------------------------+
 //	| Link    messages to one compute node, kept    |             | Lender  lets compute nodes in, and    |

@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// Follow gives each state that a membership tells of to take, and acknowledges it when take returns, until the membership
+// Follow calls take with each state of a membership, and acknowledges it when take returns, until the membership
 // ends or ctx does. States may be skipped; the first may be one that was taken before. It returns why the
 // membership has ended: nil if the node has left, or ctx has ended.
 func Follow(ctx context.Context, m member.Member, take func(st *member.State)) error {
@@ -39,7 +39,7 @@ func Fenced(id fabric.CNID, why error) error {
 // leaveTimeout bounds how long a node that closes waits for the coordinator.
 const leaveTimeout = 2 * time.Second
 
-// leave ends a membership by one of its methods: Leave, so that what follows is no death, or Fail, which ends it as a death does. nil has none. It
+// leave ends a membership by one of its methods: Leave, or Fail, which ends it as a crash does. nil has none. It
 // returns when ctx ends, if that is before leaveTimeout is over.
 func leave(ctx context.Context, m member.Member, how func(member.Member, context.Context) error) error {
 	if m == nil {

@@ -50,8 +50,8 @@ func MayCompute(c *x509.Certificate) error {
 	return nil
 }
 
-// CheckTLS checks that a configuration is for mutual TLS, and says whose certificates are accepted: not
-// those of everybody whom this machine trusts.
+// CheckTLS checks that a configuration is for mutual TLS, and has authorities of its own: not
+// all that this machine trusts.
 func CheckTLS(cfg *tls.Config) error {
 	switch {
 	case cfg.ClientAuth != tls.RequireAndVerifyClientCert:
@@ -124,7 +124,7 @@ func ParseContact(s string) Contact {
 	return Contact{hostPort, name, note}
 }
 
-// NewContact returns what a node tells others about itself, which listens at l: see Address. cfg is nil without TLS.
+// NewContact returns the contact of a node that listens at l: see Address. cfg is nil without TLS.
 func NewContact(l net.Listener, advertise, note string, cfg *tls.Config) (c Contact, err error) {
 	if c.HostPort, err = Address(l, advertise); err != nil {
 		return c, err
@@ -152,8 +152,8 @@ func (c Contact) Owns(cert *x509.Certificate) error {
 	return nil
 }
 
-// Address returns what a node tells others about where it listens, host:port. advertise is what was said
-// about that: host:port, a host, or nothing.
+// Address returns the address, host:port, at which others reach a node that listens at l. advertise is a configured one: host:port, a
+// host, or nothing.
 func Address(l net.Listener, advertise string) (string, error) {
 	host, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {

@@ -155,7 +155,7 @@ func (n *Node) Abort(ctx context.Context) {
 	n.shut()
 }
 
-// Vanish ends a node without a word, as the end of its process would. For tests.
+// Vanish ends a node as the end of its process would: it does not leave. For tests.
 func (n *Node) Vanish() {
 	n.quit()
 	n.shut()
@@ -186,7 +186,7 @@ func (n *Node) Act(st *member.State) {
 	}
 	n.attach(st)
 	for l := range n.Links {
-		if !Lives(st, l.Peer) {
+		if !Present(st, l.Peer) {
 			n.links[l.Peer.ID].CompareAndSwap(l, nil)
 			l.stop()
 		}
@@ -326,7 +326,7 @@ func (n *Node) Agent() fabric.Port { return n.agent }
 // Retire is fabric.Node.Retire.
 func (n *Node) Retire(id fabric.ClientID) { n.Table.Retire(id) }
 
-// Dead says why there is no way to a compute node.
+// Dead returns why there is no way to a compute node.
 func (n *Node) Dead(cn fabric.CNID) error {
 	if n.fenced.Load() {
 		return Fenced(n.Own.ID, *n.why.Load())
@@ -357,7 +357,7 @@ func (n *Node) end(how func(member.Member, context.Context) error) error {
 	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {
 		time.Sleep(200 * time.Microsecond)
 	}
-	if n.unsent() { // a client may wait for such a message: as a death this makes the others check their locks
+	if n.unsent() { // a client may wait for such a message: after a crash the others check their locks
 		how = member.Member.Fail
 	}
 	n.quit()
@@ -384,7 +384,7 @@ func (n *Node) quit() {
 	n.cut()
 }
 
-// leave ends the membership, so that what follows is no death.
+// leave ends the membership.
 func (n *Node) leave(ctx context.Context, how func(member.Member, context.Context) error) error {
 	if n.fenced.Load() {
 		return nil

@@ -322,7 +322,7 @@ func (p *Port) noEntry() error {
 	return fabric.ErrClosed
 }
 
-// Close is fabric.Port.Close. The agent's Port lives as long as its node.
+// Close is fabric.Port.Close. The agent's Port ends with its node.
 func (p *Port) Close() error {
 	if p.Box != p.n.Table.Agent() {
 		p.Shut()

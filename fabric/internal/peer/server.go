@@ -59,7 +59,7 @@ func (s *Server) Init(cfg Config, lend Lender) {
 	s.Ctx, s.cancel = context.WithCancel(context.Background())
 }
 
-// Join makes the server a member, until Close. start is called when it is ready to let others in, before anybody knows of it.
+// Join makes the server a member, until Close. start is called when it is ready to let others in, before any node knows of it.
 func (s *Server) Join(ctx context.Context, own member.MN, start func()) error {
 	s.Own, s.id, s.size = own, own.ID, own.Size
 	m, err := s.Members.JoinMN(ctx, own, func(m member.Member) {

@@ -16,12 +16,12 @@ import (
 const behindTimeout = 2 * time.Second
 
 // A Standing is the state of the cluster that a node acts on. Any goroutine may use it; the zero value
-// knows of nobody.
+// has no state yet.
 type Standing struct {
 	mu     sync.Mutex
 	state  *member.State
 	newer  chan struct{} // closed when there is a newer one
-	shut   bool          // nobody is let in
+	shut   bool          // no node is let in
 	epochs [fabric.MaxMem + 1]atomic.Uint32
 }
 
@@ -54,7 +54,7 @@ func (s *Standing) Take(st *member.State) (old *member.State, ok bool) {
 	return old, true
 }
 
-// wake wakes those who wait for a newer state; mu is held.
+// wake wakes the waiters for a newer state; mu is held.
 func (s *Standing) wake() {
 	if s.newer != nil {
 		close(s.newer)
@@ -62,7 +62,7 @@ func (s *Standing) wake() {
 	s.newer = make(chan struct{})
 }
 
-// Reset forgets the state of a memory node: those of another membership follow, whose revisions may be lower. Nobody is let in until Admit.
+// Reset forgets the state of a memory node: those of another membership follow, whose revisions may be lower. No node is let in until Admit.
 func (s *Standing) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *Standing) Admit() {
 // errShut: this memory node is not admitted yet.
 var errShut = fmt.Errorf("%w: not all compute nodes have acknowledged its epoch yet", ErrBehind)
 
-// entrance returns the state for who wants to be let in.
+// entrance returns the state by which nodes are let in.
 func (s *Standing) entrance() (st *member.State, newer <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Standing) MemoryEpoch(id fabric.MemID) uint32 {
 	return s.epochs[id].Load()
 }
 
-// Await judges a newcomer by the state: as long as judge says ErrBehind, or nobody is let in, it is asked again with the next
+// Await judges a newcomer by the state: as long as judge returns ErrBehind, or no node is let in, it is asked again with the next
 // state, for a while.
 func (s *Standing) Await(ctx context.Context, judge func(st *member.State) error) error {
 	ctx, cancel := context.WithTimeout(ctx, behindTimeout)
@@ -153,7 +153,7 @@ func (s *Standing) Down() (list []fabric.Memory) {
 	return list
 }
 
-// Reach asks a member how it reaches the coordinator. Who does not know it is taken to reach it.
+// Reach returns how a member reaches the coordinator. A member that does not know it is taken to reach it.
 func Reach(m member.Member) (silent time.Duration, why error) {
 	if c, ok := m.(member.Contact); ok {
 		return c.Contact()
@@ -161,7 +161,7 @@ func Reach(m member.Member) (silent time.Duration, why error) {
 	return 0, nil
 }
 
-// Find finds a compute node that lives: one that is being fenced may still.
+// Find finds a compute node that may still run: one of the members, or of those that are being fenced.
 func Find(st *member.State, id fabric.CNID) (member.CN, bool) {
 	for _, list := range [][]member.CN{st.CNs, st.Fencing} {
 		for _, c := range list {
@@ -173,8 +173,8 @@ func Find(st *member.State, id fabric.CNID) (member.CN, bool) {
 	return member.CN{}, false
 }
 
-// Lives reports whether a compute node may still send and receive, in the life in which it is known here.
-func Lives(st *member.State, c member.CN) bool {
+// Present reports whether a compute node may still send and receive, in that incarnation.
+func Present(st *member.State, c member.CN) bool {
 	now, ok := Find(st, c.ID)
 	return ok && now.Incarnation == c.Incarnation
 }

@@ -50,7 +50,7 @@ func CopyOut(dst, src unsafe.Pointer, n int) {
 
 // CopyIn copies n bytes of a local buffer to a memory node, so that no aligned
 // word of the memory node is torn. The last whole word is stored atomically:
-// who sees it sees the words before it.
+// a reader that sees it sees the words before it.
 func CopyIn(dst, src unsafe.Pointer, n int) {
 	i := 0
 	for first := edge(dst, n); i < first; i++ {

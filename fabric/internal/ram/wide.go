@@ -22,7 +22,7 @@ func CompareAndSwap(word *uint64, expect, swap uint64) uint64 {
 }
 
 // SwapMasked is a masked compare-and-swap of an aligned word: it returns what was there. Each
-// round that fails means that somebody else's succeeded.
+// round that fails means that another's succeeded.
 func SwapMasked(word *uint64, w *fabric.Wide) uint64 {
 	for {
 		old := atomic.LoadUint64(word)
@@ -56,7 +56,7 @@ func addFields(a, b, boundary, carryIn uint64) (sum, carryOut uint64) {
 }
 
 // SwapMasked16 is SwapMasked of 16 aligned bytes. Where HasAtomic16 is false it is atomic only if the
-// caller keeps everybody else away.
+// caller keeps all others away.
 func SwapMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
 	old := load16(a)
 	for {
