@@ -97,7 +97,6 @@ type loader struct {
 	slots  []ptr // of nodes and large values
 	root   ptr
 	first  image // what the first leaf is to be
-	firstB []byte
 }
 
 // A filling is the node of a level that is being filled.
@@ -253,23 +252,17 @@ func (l *loader) lose() {
 func (l *loader) flush(level int, high []byte, some bool, link ptr) error {
 	c, f := l.c, l.levels[level]
 	m := image{self: f.self, link: link, version: 1, level: uint8(level), low: f.low, high: fence{key: high, some: some}}
-	begin := 0
+	buf, begin := f.buf, 0
+	if f.self == c.t.first {
+		buf = bytes.Clone(buf)
+	}
 	for _, end := range f.ends {
-		m.items = append(m.items, item{raw: f.buf[begin:end]})
+		m.items = append(m.items, item{raw: buf[begin:end]})
 		begin = end
 	}
-	switch {
-	case f.self == c.t.first:
-		// It publishes all the others, so it comes last.
-		l.firstB = append([]byte(nil), f.buf...)
-		m.items = nil
-		begin = 0
-		for _, end := range f.ends {
-			m.items = append(m.items, item{raw: l.firstB[begin:end]})
-			begin = end
-		}
-		l.first = m
-	default:
+	if f.self == c.t.first {
+		l.first = m // it publishes all the others, so it comes last
+	} else {
 		used := m.build(c.right)
 		finish(c.right, stateAlive, used)
 		c.ops[0] = fabric.Write(c.t.slotAddr(f.self, classNode), c.right[:used])

@@ -215,8 +215,7 @@ func (k *checker) level(level uint8, first ptr, above []separatorOf) ([]separato
 		n := &k.n
 		if n.dead {
 			k.r.Dead++
-			k.jobs = append(k.jobs, job{kind: jobBury, level: level, low: bytes.Clone(n.low),
-				high: fence{bytes.Clone(n.high.key), n.high.some}, link: n.link, self: p})
+			k.jobs = append(k.jobs, n.grave())
 		} else {
 			l.Nodes++
 			l.Bytes += uint64(n.used)

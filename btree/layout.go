@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory/reclaim"
@@ -483,17 +484,14 @@ func merge(items []item, begin int, x item) []item {
 	there := lo < len(items) && bytes.Equal(items[lo].key, x.key)
 	switch {
 	case x.kind == kindDeleted && there:
-		return append(items[:lo], items[lo+1:]...)
+		return slices.Delete(items, lo, lo+1)
 	case x.kind == kindDeleted:
 		return items
 	case there:
 		items[lo] = x
 		return items
 	}
-	items = append(items, item{})
-	copy(items[lo+1:], items[lo:])
-	items[lo] = x
-	return items
+	return slices.Insert(items, lo, x)
 }
 
 // An image says what a node is to be.

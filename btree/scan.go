@@ -3,6 +3,7 @@ package btree
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 // Range says what an Iterator returns. The zero value is all keys, in ascending order.
@@ -274,9 +275,7 @@ func (it *Iterator) take() error {
 			}
 			it.items = it.items[:k]
 		}
-		for i, j := 0, len(it.items)-1; i < j; i, j = i+1, j-1 {
-			it.items[i], it.items[j] = it.items[j], it.items[i]
-		}
+		slices.Reverse(it.items)
 		it.edge = append(it.edge[:0], it.n.low...)
 		it.ended = len(it.n.low) == 0
 		return nil

@@ -30,7 +30,7 @@ func (m *Member) begin(o Owner, was roundWord) error {
 	m.remember(w.mark())
 	l := &leading{word: w, since: o.Port().Now(), whole: true, forced: m.forced}
 	// Who registers from now on sees the round.
-	if l.base, err = m.readTable(o); err != nil {
+	if l.base, err = readTable(o.Port(), o.Do, m.base); err != nil {
 		return err
 	}
 	v := o.View()
@@ -56,7 +56,7 @@ func (m *Member) goOn(o Owner, w roundWord) (busy bool, err error) {
 			m.rest(o)
 		}
 	}()
-	t, err := m.readTable(o)
+	t, err := readTable(o.Port(), o.Do, m.base)
 	if err != nil {
 		return false, err
 	}
@@ -183,9 +183,8 @@ func (m *Member) take(o Owner) error {
 	l := m.lead
 	buf := o.Port().Alloc(8 * batchSize)
 	defer o.Port().Free(buf)
-	ops := [1]fabric.Op{fabric.Read(m.base.Add(batchAt), buf)}
-	if err := o.Do(ops[:]); err != nil {
-		return fmt.Errorf("reclaim: candidates: %w", err)
+	if _, err := execute(o.Do, "candidates", fabric.Read(m.base.Add(batchAt), buf)); err != nil {
+		return err
 	}
 	var garbage []Piece
 	for i, p := range l.batch {
@@ -220,9 +219,8 @@ func (m *Member) finish(o Owner, t *table) error {
 		default:
 			continue
 		}
-		ops := [1]fabric.Op{fabric.CAS(m.record(fabric.CNID(i)), uint64(r), uint64(w))}
-		if err := o.Do(ops[:]); err != nil {
-			return fmt.Errorf("reclaim: record of %v: %w", fabric.CNID(i), err)
+		if _, err := execute(o.Do, "record", fabric.CAS(m.record(fabric.CNID(i)), uint64(r), uint64(w))); err != nil {
+			return err
 		}
 	}
 	if _, err := m.swapRound(o.Do, l.word, l.word.ended()); err != nil {

@@ -87,11 +87,17 @@ func Init(port fabric.Port, base fabric.Addr) error {
 	for i := range maxNodes {
 		binary.LittleEndian.PutUint64(b[8*i:], uint64(w))
 	}
-	ops := [1]fabric.Op{fabric.Write(base.Add(Offset+recordsAt), b)}
-	if err := port.Do(ops[:]); err != nil {
-		return fmt.Errorf("reclaim: records at %v: %w", base, err)
+	_, err := execute(port.Do, "records", fabric.Write(base.Add(Offset+recordsAt), b))
+	return err
+}
+
+// execute executes an operation, by do, and returns what was there before.
+func execute(do func([]fabric.Op) error, what string, op fabric.Op) (old uint64, err error) {
+	ops := [1]fabric.Op{op}
+	if err := do(ops[:]); err != nil {
+		return 0, fmt.Errorf("reclaim: %s at %v: %w", what, op.Addr, err)
 	}
-	return nil
+	return ops[0].Old, nil
 }
 
 // Join registers the compute node of a Port with the store or tree whose first part's memory begins at base. It comes before anything is taken. Join calls there after it
@@ -134,12 +140,11 @@ func (m *Member) closing(w recordWord) (recordWord, bool) {
 func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(recordWord) (recordWord, bool)) error {
 	a := m.record(m.cn)
 	for {
-		ops := [1]fabric.Op{fabric.Load(a)}
-		if err := do(ops[:]); err != nil {
-			return fmt.Errorf("reclaim: record at %v: %w", a, err)
+		old, err := execute(do, "record", fabric.Load(a))
+		if err != nil {
+			return err
 		}
-		old := recordWord(ops[0].Old)
-		w, ok := to(old)
+		w, ok := to(recordWord(old))
 		if !ok {
 			return nil
 		}
@@ -148,12 +153,9 @@ func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(
 				return err
 			}
 		}
-		ops[0] = fabric.CAS(a, uint64(old), uint64(w))
-		if err := do(ops[:]); err != nil {
-			return fmt.Errorf("reclaim: record at %v: %w", a, err)
-		}
-		if ops[0].Swapped() {
-			return nil
+		was, err := execute(do, "record", fabric.CAS(a, old, uint64(w)))
+		if err != nil || was == old {
+			return err
 		}
 	}
 }
@@ -173,19 +175,16 @@ func MarkCrashed(port fabric.Port, base fabric.Addr, there func() error) error {
 // InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. view, if it is not nil, tells who
 // lives, as of now or later: crashed nodes use nothing.
 func InUse(port fabric.Port, base fabric.Addr, view func() fabric.View) (bool, error) {
-	buf := port.Alloc(8 * maxNodes)
-	defer port.Free(buf)
-	ops := [1]fabric.Op{fabric.Read(base.Add(Offset+recordsAt), buf)}
-	if err := port.Do(ops[:]); err != nil {
-		return false, fmt.Errorf("reclaim: records at %v: %w", base, err)
+	t, err := readTable(port, port.Do, base.Add(Offset))
+	if err != nil {
+		return false, err
 	}
 	// Who is in the records has joined the cluster before: so it is in a view that is younger, unless it is dead.
 	var v fabric.View
 	if view != nil {
 		v = view()
 	}
-	for i := range maxNodes {
-		w := recordWord(binary.LittleEndian.Uint64(buf[8*i:]))
+	for i, w := range t {
 		if w.open() && (view == nil || v.Live.Has(fabric.CNID(i))) {
 			return true, nil
 		}
@@ -240,19 +239,13 @@ func (m *Member) LetGo(do func([]fabric.Op) error) error {
 }
 
 func (m *Member) loadRound(do func([]fabric.Op) error) (roundWord, error) {
-	ops := [1]fabric.Op{fabric.Load(m.base)}
-	if err := do(ops[:]); err != nil {
-		return 0, fmt.Errorf("reclaim: round at %v: %w", m.base, err)
-	}
-	return roundWord(ops[0].Old), nil
+	w, err := execute(do, "round", fabric.Load(m.base))
+	return roundWord(w), err
 }
 
 func (m *Member) swapRound(do func([]fabric.Op) error, old, w roundWord) (bool, error) {
-	ops := [1]fabric.Op{fabric.CAS(m.base, uint64(old), uint64(w))}
-	if err := do(ops[:]); err != nil {
-		return false, fmt.Errorf("reclaim: round at %v: %w", m.base, err)
-	}
-	return ops[0].Swapped(), nil
+	was, err := execute(do, "round", fabric.CAS(m.base, uint64(old), uint64(w)))
+	return err == nil && was == uint64(old), err
 }
 
 // Found returns what the rounds that this member led have found.
@@ -263,14 +256,12 @@ func (m *Member) Found() Found {
 // A table is the records of all compute nodes, as they were read.
 type table [maxNodes]recordWord
 
-// readTable reads the records.
-func (m *Member) readTable(o Owner) (*table, error) {
-	buf := o.Port().Alloc(8 * maxNodes)
-	defer o.Port().Free(buf)
-	a := m.base.Add(recordsAt)
-	ops := [1]fabric.Op{fabric.Read(a, buf)}
-	if err := o.Do(ops[:]); err != nil {
-		return nil, fmt.Errorf("reclaim: records at %v: %w", a, err)
+// readTable reads the records, of what begins at base.
+func readTable(port fabric.Port, do func([]fabric.Op) error, base fabric.Addr) (*table, error) {
+	buf := port.Alloc(8 * maxNodes)
+	defer port.Free(buf)
+	if _, err := execute(do, "records", fabric.Read(base.Add(recordsAt), buf)); err != nil {
+		return nil, err
 	}
 	var t table
 	for i := range t {
@@ -281,7 +272,7 @@ func (m *Member) readTable(o Owner) (*table, error) {
 
 // OpenOn returns the compute nodes, besides this one, that have the store or tree open, or died with it open.
 func (m *Member) OpenOn(o Owner) ([]fabric.CNID, error) {
-	t, err := m.readTable(o)
+	t, err := readTable(o.Port(), o.Do, m.base)
 	if err != nil {
 		return nil, err
 	}
@@ -330,7 +321,7 @@ func (m *Member) Tend(o Owner) (busy bool, err error) {
 			return false, nil
 		}
 	}
-	t, err := m.readTable(o)
+	t, err := readTable(o.Port(), o.Do, m.base)
 	if err != nil {
 		return false, err
 	}
@@ -408,12 +399,8 @@ func (m *Member) answer(o Owner, k mark, own recordWord) error {
 			return err
 		}
 	}
-	a := m.record(m.cn)
-	ops := [1]fabric.Op{fabric.CAS(a, uint64(own), uint64(own.answering(k)))}
-	if err := o.Do(ops[:]); err != nil {
-		return fmt.Errorf("reclaim: record at %v: %w", a, err)
-	}
-	return nil // if it has changed meanwhile, the next call answers
+	_, err := execute(o.Do, "record", fabric.CAS(m.record(m.cn), uint64(own), uint64(own.answering(k))))
+	return err // if the record has changed meanwhile, the next call answers
 }
 
 // strike strikes out of a batch what this compute node has.
@@ -421,9 +408,8 @@ func (m *Member) strike(o Owner, k mark) error {
 	buf := o.Port().Alloc(8 * batchSize)
 	defer o.Port().Free(buf)
 	a := m.base.Add(batchAt)
-	read := [1]fabric.Op{fabric.Read(a, buf)}
-	if err := o.Do(read[:]); err != nil {
-		return fmt.Errorf("reclaim: candidates at %v: %w", a, err)
+	if _, err := execute(o.Do, "candidates", fabric.Read(a, buf)); err != nil {
+		return err
 	}
 	var ops [fabric.MaxChain]fabric.Op
 	n := 0

@@ -176,15 +176,7 @@ type span struct {
 func (h *hoard) add(part int, from, to uint64) { h.spans = append(h.spans, span{part, from, to}) }
 
 func compareSpans(a, b span) int {
-	switch {
-	case a.part != b.part:
-		return a.part - b.part
-	case a.from < b.from:
-		return -1
-	case a.from > b.from:
-		return 1
-	}
-	return 0
+	return cmp.Or(cmp.Compare(a.part, b.part), cmp.Compare(a.from, b.from))
 }
 
 // sort must come before has.

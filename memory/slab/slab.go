@@ -1,10 +1,12 @@
 package slab
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
@@ -248,16 +250,9 @@ func (h *Heap) search(w *Worker, class uint8, stamp uint64, chains int) (uint64,
 
 // find returns the window that has an offset.
 func find(list []window, off64 uint64) (window, bool) {
-	lo, hi := 0, len(list)
-	for lo < hi {
-		if m := (lo + hi) / 2; list[m].to <= off64 {
-			lo = m + 1
-		} else {
-			hi = m
-		}
-	}
-	if lo < len(list) && list[lo].from <= off64 {
-		return list[lo], true
+	i, _ := slices.BinarySearchFunc(list, off64, func(x window, off64 uint64) int { return cmp.Compare(x.to, off64+1) })
+	if i < len(list) && list[i].from <= off64 {
+		return list[i], true
 	}
 	return window{}, false
 }
