@@ -484,7 +484,8 @@ func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 	}
 }
 
-// AskReset asks the node's agent to reset a lock, unless its head is beyond index.
+// AskReset asks the node's agent to reset a lock, unless that is needless by then: for WaitTimeout and NodeFailure, if the head is beyond
+// index; for an overflow, if a reset has voided index; for the other reasons never.
 func (c *Client) AskReset(l fabric.Addr, index uint64, why Reason) {
 	c.stats.Resets++
 	m := fabric.Message{Kind: msgAskReset, Body: [7]uint64{uint64(l), index, uint64(why)}}

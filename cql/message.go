@@ -20,9 +20,9 @@ const (
 	// msgResetAck, to the resetting agent: no participant on From's node holds
 	// the lock or waits for it. Body[1] is that of the msgReset.
 	msgResetAck
-	// msgAskReset, to the own agent: reset the lock unless its head is beyond
-	// the index Body[1]; Body[2] is the Reason. From agent to agent: you lead a
-	// reset of the lock, see that it goes on.
+	// msgAskReset, to the own agent: reset the lock, unless that is needless (see
+	// Client.AskReset). Body[1] is an index, Body[2] the Reason. From agent to agent:
+	// you lead a reset of the lock, see that it goes on.
 	msgAskReset
 	// msgAbort, from the own agent to a waiting client: give the place with
 	// index Body[1] up and try again.

@@ -1,8 +1,9 @@
 // Package member is what a fabric between machines needs to know of who is
-// there: which nodes are members of the cluster, how they are reached, who has
-// died, and whether every memory node has shut him out. Contracts, and the rules by
+// there: which nodes are members of the cluster, how they are reached, which have
+// crashed, and whether every memory node has cut them off. Contracts, and the rules by
 // which a membership changes ([Ledger]), no I/O: package coordinator has implementations
 // (etcd, and one in memory), and fabric/sim another, in virtual time.
+//
 // docs/failures.md (Who is there, and who is dead) has the same for each fabric.
 //
 // # Fence before reset
