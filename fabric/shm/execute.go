@@ -122,25 +122,10 @@ func perform(o *fabric.Op, a unsafe.Pointer) {
 			ram.CopyIn(a, unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf))
 		}
 	default:
-		performWide(o, a)
+		o.Wide.Old = ram.Wide(o.Kind, a, o.Wide)
+		o.Old = o.Wide.Old[0]
 	}
 	raceAcquire()
-}
-
-// performWide executes the masked and the 16-byte atomics.
-func performWide(o *fabric.Op, a unsafe.Pointer) {
-	w := o.Wide
-	switch o.Kind {
-	case fabric.OpMaskedCAS:
-		w.Old[0] = ram.SwapMasked((*uint64)(a), w)
-	case fabric.OpMaskedFAA:
-		w.Old[0] = ram.AddMasked((*uint64)(a), w)
-	case fabric.OpMaskedCAS16:
-		w.Old = ram.SwapMasked16(a, w)
-	case fabric.OpMaskedFAA16:
-		w.Old = ram.AddMasked16(a, w)
-	}
-	o.Old = w.Old[0]
 }
 
 // attach attaches the port to a memory node that it has not used yet.

@@ -258,7 +258,7 @@ func (p *Port) check(ops []fabric.Op) error {
 	}
 	for i := range ops {
 		o := &ops[i]
-		if len(o.Buf) > 0 && !p.mem.owns(o.Buf) {
+		if !p.mem.Owns(o.Buf) {
 			return &fabric.ChainError{Index: i, Op: *o, Err: fabric.ErrBadBuffer}
 		}
 	}

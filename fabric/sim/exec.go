@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/ram"
 )
 
 // effect makes the next operation of a chain happen, or the first part of it.
@@ -192,44 +193,12 @@ func executeWide(m *memory, op *fabric.Op) (old, new uint64) {
 	for i := range words {
 		w.Old[i] = m.word(off + uint64(i)*8)
 	}
-	op.Old = w.Old[0]
-	out := w.Old
-	switch op.Kind {
-	case fabric.OpMaskedCAS, fabric.OpMaskedCAS16:
-		equal := true
-		for i := range words {
-			equal = equal && (w.Old[i]^w.Cmp[i])&w.CmpMask[i] == 0
-		}
-		for i := 0; equal && i < words; i++ {
-			out[i] = w.Old[i]&^w.SwapMask[i] | w.Swap[i]&w.SwapMask[i]
-		}
-	case fabric.OpMaskedFAA, fabric.OpMaskedFAA16:
-		carry := uint64(0)
-		for i := range words {
-			out[i], carry = maskedAdd(w.Old[i], w.Swap[i], w.Boundary[i], carry)
-		}
-	default:
-		panic(fmt.Sprintf("sim: execute %v", op.Kind))
-	}
+	now := ram.Masked(op.Kind, w.Old, w)
 	for i := range words {
-		m.setWord(off+uint64(i)*8, out[i])
+		m.setWord(off+uint64(i)*8, now[i])
 	}
-	return w.Old[0], out[0]
-}
-
-// maskedAdd adds b and a carry to a; no carry leaves a bit of boundary. It
-// returns the sum and the carry out of the highest bit.
-func maskedAdd(a, b, boundary, carry uint64) (sum, out uint64) {
-	for i := 0; i < 64; i++ {
-		bit := uint64(1) << i
-		s := a>>i&1 + b>>i&1 + carry
-		sum |= s & 1 << i
-		carry = s >> 1
-		if boundary&bit != 0 {
-			carry = 0
-		}
-	}
-	return sum, carry
+	op.Old = w.Old[0]
+	return w.Old[0], now[0]
 }
 
 // maxParts is how many parts a torn operation has at most.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/ram"
 )
 
 // A WaitKind is what the user of a Port waits for.
@@ -49,7 +50,7 @@ type Port struct {
 	stats fabric.Stats
 	rng   Rand
 	in    inbox
-	mem   allocator
+	mem   ram.Arena
 
 	ready bool // what it waits for has come; in an untimed cluster
 }
@@ -202,12 +203,12 @@ func (p *Port) Now() fabric.Time {
 func (p *Port) Rand() uint64 { return p.rng.Uint64() }
 
 // Alloc returns registered memory.
-func (p *Port) Alloc(n int) []byte { return p.mem.alloc(n) }
+func (p *Port) Alloc(n int) []byte { return p.mem.Alloc(n) }
 
 // Free gives memory of Alloc back. That of a closed Port is the garbage collector's.
 func (p *Port) Free(buf []byte) {
 	if !p.closed {
-		p.mem.release(buf)
+		p.mem.Free(buf)
 	}
 }
 
@@ -358,6 +359,6 @@ func (p *Port) shut() {
 		p.c.untimed.Touched.Shut(p)
 	}
 	p.in = inbox{}
-	p.mem = allocator{}
+	p.mem = ram.Arena{}
 	p.hurry()
 }

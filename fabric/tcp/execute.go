@@ -204,21 +204,9 @@ func (x *nic) performWide(o *operation, a unsafe.Pointer, out []byte, n *counts)
 			f[k] = binary.LittleEndian.Uint64(o.args[8*(i*words+k):])
 		}
 	}
-	var old [2]uint64
-	switch o.code {
-	case codeMaskedCAS:
-		n.ops[fabric.OpMaskedCAS]++
-		old[0] = ram.SwapMasked((*uint64)(a), &w)
-	case codeMaskedFAA:
-		n.ops[fabric.OpMaskedFAA]++
-		old[0] = ram.AddMasked((*uint64)(a), &w)
-	case codeMaskedCAS16:
-		n.ops[fabric.OpMaskedCAS16]++
-		old = ram.SwapMasked16(a, &w)
-	case codeMaskedFAA16:
-		n.ops[fabric.OpMaskedFAA16]++
-		old = ram.AddMasked16(a, &w)
-	}
+	kind := fabric.OpMaskedCAS + fabric.OpKind(o.code-codeMaskedCAS)
+	n.ops[kind]++
+	old := ram.Wide(kind, a, &w)
 	for k := range words {
 		out = binary.LittleEndian.AppendUint64(out, old[k])
 	}

@@ -11,7 +11,7 @@ const (
 	minClass = 4 // 16 bytes
 	// The first slab of a class is small, for a process has hundreds of ports
 	// and each uses few sizes; the next ones double up to maxSlab.
-	minSlab = 4 << 10
+	minSlab = 1 << 10
 	maxSlab = 256 << 10
 )
 

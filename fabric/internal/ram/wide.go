@@ -21,29 +21,50 @@ func CompareAndSwap(word *uint64, expect, swap uint64) uint64 {
 	}
 }
 
-// SwapMasked is a masked compare-and-swap of an aligned word: it returns what was there. Each
-// round that fails means that another's succeeded.
-func SwapMasked(word *uint64, w *fabric.Wide) uint64 {
+// Wide executes a masked or 16-byte atomic on aligned memory, and returns what was there. Where HasAtomic16 is false, one of 16
+// bytes is atomic only if the caller keeps all others away. Each round that fails means that another operation has succeeded.
+func Wide(kind fabric.OpKind, a unsafe.Pointer, w *fabric.Wide) (old [2]uint64) {
+	if kind == fabric.OpMaskedCAS || kind == fabric.OpMaskedFAA {
+		word := (*uint64)(a)
+		for {
+			old[0] = atomic.LoadUint64(word)
+			now := Masked(kind, old, w)
+			if now == old || atomic.CompareAndSwapUint64(word, old[0], now[0]) {
+				return old
+			}
+		}
+	}
+	old = compareAndSwap16(a, old, old) // reads 16 bytes at once
 	for {
-		old := atomic.LoadUint64(word)
-		if (old^w.Cmp[0])&w.CmpMask[0] != 0 {
+		seen := compareAndSwap16(a, old, Masked(kind, old, w))
+		if seen == old {
 			return old
 		}
-		if atomic.CompareAndSwapUint64(word, old, old&^w.SwapMask[0]|w.Swap[0]&w.SwapMask[0]) {
-			return old
-		}
+		old = seen
 	}
 }
 
-// AddMasked is a masked fetch-and-add of an aligned word: it returns what was there.
-func AddMasked(word *uint64, w *fabric.Wide) uint64 {
-	for {
-		old := atomic.LoadUint64(word)
-		sum, _ := addFields(old, w.Swap[0], w.Boundary[0], 0)
-		if atomic.CompareAndSwapUint64(word, old, sum) {
+// Masked returns what a masked or 16-byte atomic makes of memory, low word first. Those of 8 bytes leave the high word alone.
+func Masked(kind fabric.OpKind, old [2]uint64, w *fabric.Wide) [2]uint64 {
+	words := 1
+	if kind == fabric.OpMaskedCAS16 || kind == fabric.OpMaskedFAA16 {
+		words = 2
+	}
+	now := old
+	if kind == fabric.OpMaskedFAA || kind == fabric.OpMaskedFAA16 {
+		carry := uint64(0)
+		for i := range words {
+			now[i], carry = addFields(old[i], w.Swap[i], w.Boundary[i], carry)
+		}
+		return now
+	}
+	for i := range words {
+		if (old[i]^w.Cmp[i])&w.CmpMask[i] != 0 {
 			return old
 		}
+		now[i] = old[i]&^w.SwapMask[i] | w.Swap[i]&w.SwapMask[i]
 	}
+	return now
 }
 
 // addFields adds with a carry into bit 0, so that no carry leaves a bit that is
@@ -54,45 +75,6 @@ func addFields(a, b, boundary, carryIn uint64) (sum, carryOut uint64) {
 	sum, carryOut = bits.Add64(a&^boundary, b&^boundary, carryIn)
 	return sum ^ (a^b)&boundary, carryOut
 }
-
-// SwapMasked16 is SwapMasked of 16 aligned bytes. Where HasAtomic16 is false it is atomic only if the
-// caller keeps all others away.
-func SwapMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
-	old := load16(a)
-	for {
-		if (old[0]^w.Cmp[0])&w.CmpMask[0] != 0 || (old[1]^w.Cmp[1])&w.CmpMask[1] != 0 {
-			return old
-		}
-		now := [2]uint64{
-			old[0]&^w.SwapMask[0] | w.Swap[0]&w.SwapMask[0],
-			old[1]&^w.SwapMask[1] | w.Swap[1]&w.SwapMask[1],
-		}
-		seen := compareAndSwap16(a, old, now)
-		if seen == old {
-			return old
-		}
-		old = seen
-	}
-}
-
-// AddMasked16 is AddMasked of 16 aligned bytes; see SwapMasked16.
-func AddMasked16(a unsafe.Pointer, w *fabric.Wide) [2]uint64 {
-	old := load16(a)
-	for {
-		var now [2]uint64
-		var carry uint64
-		now[0], carry = addFields(old[0], w.Swap[0], w.Boundary[0], 0)
-		now[1], _ = addFields(old[1], w.Swap[1], w.Boundary[1], carry)
-		seen := compareAndSwap16(a, old, now)
-		if seen == old {
-			return old
-		}
-		old = seen
-	}
-}
-
-// load16 reads 16 bytes at once: a compare-and-swap that changes nothing.
-func load16(a unsafe.Pointer) [2]uint64 { return compareAndSwap16(a, [2]uint64{}, [2]uint64{}) }
 
 func compareAndSwap16(a unsafe.Pointer, old, now [2]uint64) (seen [2]uint64) {
 	if !HasAtomic16 {
