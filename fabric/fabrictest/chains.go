@@ -7,185 +7,139 @@ import (
 )
 
 var chainTests = []test{
-	{name: "a chain executes in order", run: chainOrder},
-	{name: "READs of a chain see its WRITEs and atomics", run: chainData},
-	{name: "MaxChain operations go, one more is ErrBadChain", run: maxChain},
-	{name: "an empty chain does nothing", run: emptyChain},
+	{name: "a chain executes in order", solo: chainOrder},
+	{name: "READs of a chain see its WRITEs and atomics", solo: chainData},
+	{name: "MaxChain operations go, one more is ErrBadChain", solo: maxChain},
+	{name: "an empty chain does nothing", solo: emptyChain},
 	{name: "operations for two nodes are refused before any is executed",
-		mem: []uint64{defaultMem, defaultMem}, run: mixedChain},
-	{name: "chains execute in the order in which they were posted", run: postOrder},
-	{name: "a posted chain can be waited for in any order", run: waitOrder},
-	{name: "Post waits for room where in-flight limits are reached", run: manyInFlight},
-	{name: "Ops and results belong to the caller after Wait", run: resultsAfterWait},
+		mem: []uint64{defaultMem, defaultMem}, solo: mixedChain},
+	{name: "chains execute in the order in which they were posted, and can be waited for in any", solo: postOrder},
+	{name: "Post waits for room where in-flight limits are reached", solo: manyInFlight},
+	{name: "Ops and results belong to the caller after Wait", solo: resultsAfterWait},
 	{name: "WRITE then FAA publishes: who sees the FAA sees the WRITE", cns: 2, run: publication},
-	{name: "FAA then READ is not one operation: others may come between", cns: 2, run: chainIsNotAtomic},
 }
 
-func chainOrder(e *env) {
-	e.solo(func(c *client) {
-		a := fabric.At(0, 64)
-		ops := c.do(fabric.FAA(a, 5), fabric.Load(a), fabric.Store(a, 10), fabric.FAA(a, 1),
-			fabric.CAS(a, 11, 20), fabric.CAS(a, 11, 30), fabric.Load(a), fabric.Store(a, 1), fabric.Load(a))
-		for i, want := range []uint64{0, 5, 0, 10, 11, 20, 20, 0, 1} {
-			if ops[i].Kind != fabric.OpWrite && ops[i].Old != want {
-				c.fatal("operation %d (%v) returned %d, want %d", i, ops[i], ops[i].Old, want)
-			}
+func chainOrder(c *client) {
+	a := fabric.At(0, 64)
+	ops := c.do(fabric.FAA(a, 5), fabric.Load(a), fabric.Store(a, 10), fabric.FAA(a, 1),
+		fabric.CAS(a, 11, 20), fabric.CAS(a, 11, 30), fabric.Load(a), fabric.Store(a, 1), fabric.Load(a))
+	for i, want := range []uint64{0, 5, 0, 10, 11, 20, 20, 0, 1} {
+		if ops[i].Kind != fabric.OpWrite && ops[i].Old != want {
+			c.fatal("operation %d (%v) returned %d, want %d", i, ops[i], ops[i].Old, want)
 		}
-	})
+	}
 }
 
-func chainData(e *env) {
-	e.solo(func(c *client) {
-		const size = 5000
-		out, in := c.Alloc(size), c.Alloc(size)
-		for round := range 50 {
-			copy(out, pattern(size, byte(round)))
-			clear(in)
-			a := fabric.At(0, 8192)
-			c.do(fabric.Write(a+3, out), fabric.FAA(a-8, 1), fabric.Read(a+3, in))
-			if !bytes.Equal(in, out) {
-				c.fatal("round %d: READ did not see the WRITE before it", round)
-			}
-			ops := c.do(fabric.FAA(a-8, 1), fabric.Read(a-8, in[:8]), fabric.Read(a+3, in[8:]))
-			if in[0] != byte(2*round+2) {
-				c.fatal("round %d: READ saw %d behind FAA that returned %d", round, in[0], ops[0].Old)
-			}
+func chainData(c *client) {
+	const size = 5000
+	out, in := c.Alloc(size), c.Alloc(size)
+	for round := range 50 {
+		copy(out, pattern(size, byte(round)))
+		clear(in)
+		a := fabric.At(0, 8192)
+		c.do(fabric.Write(a+3, out), fabric.FAA(a-8, 1), fabric.Read(a+3, in))
+		if !bytes.Equal(in, out) {
+			c.fatal("round %d: READ did not see the WRITE before it", round)
 		}
-	})
+		ops := c.do(fabric.FAA(a-8, 1), fabric.Read(a-8, in[:8]), fabric.Read(a+3, in[8:]))
+		if in[0] != byte(2*round+2) {
+			c.fatal("round %d: READ saw %d behind FAA that returned %d", round, in[0], ops[0].Old)
+		}
+	}
 }
 
-func maxChain(e *env) {
-	e.solo(func(c *client) {
-		a := fabric.At(0, 64)
-		ops := make([]fabric.Op, fabric.MaxChain, fabric.MaxChain+1)
+func maxChain(c *client) {
+	a := fabric.At(0, 64)
+	ops := make([]fabric.Op, fabric.MaxChain, fabric.MaxChain+1)
+	for i := range ops {
+		ops[i] = fabric.FAA(a, 1)
+	}
+	c.do(ops...)
+	for i := range ops {
+		if ops[i].Old != uint64(i) {
+			c.fatal("operation %d returned %d", i, ops[i].Old)
+		}
+	}
+	c.refused(fabric.ErrBadChain, -1, append(ops, fabric.FAA(a, 1))...)
+	c.want(a, fabric.MaxChain)
+}
+
+func emptyChain(c *client) {
+	before := *c.Stats()
+	c.must(c.Do(nil), "Do(nil)")
+	c.must(c.Do([]fabric.Op{}), "Do of no operations")
+	c.wait(c.post())
+	if *c.Stats() != before {
+		c.fatal("empty chains were counted: %+v", *c.Stats())
+	}
+}
+
+func mixedChain(c *client) {
+	a, b := fabric.At(0, 64), fabric.At(1, 64)
+	c.refused(fabric.ErrBadChain, 1, fabric.FAA(a, 1), fabric.FAA(b, 1))
+	c.want(a, 0)
+	c.want(b, 0)
+}
+
+func postOrder(c *client) {
+	a := fabric.At(0, 64)
+	const chains = 8
+	var ops [chains][3]fabric.Op
+	var pend [chains]fabric.Pending
+	buf := c.Alloc(8 * chains)
+	for round := range uint64(20) {
 		for i := range ops {
-			ops[i] = fabric.FAA(a, 1)
+			k := round*chains + uint64(i)
+			ops[i] = [3]fabric.Op{fabric.FAA(a, 1), fabric.Store(a+8, k), fabric.Read(a+8, buf[8*i:8*i+8])}
+			pend[i] = c.post(ops[i][:]...)
 		}
-		c.do(ops...)
-		for i := range ops {
-			if ops[i].Old != uint64(i) {
-				c.fatal("operation %d returned %d", i, ops[i].Old)
+		if got := c.load(a + 8); got != round*chains+chains-1 {
+			c.fatal("Do behind Posts sees %d", got)
+		}
+		for n := range chains {
+			i := n ^ int(round)%chains // in another order each time
+			c.wait(pend[i])
+			k := round*chains + uint64(i)
+			if ops[i][0].Old != k || buf[8*i] != byte(k) {
+				c.fatal("chain %d: FAA returned %d, READ %d", k, ops[i][0].Old, buf[8*i])
 			}
 		}
-		c.refused(fabric.ErrBadChain, -1, append(ops, fabric.FAA(a, 1))...)
-		c.want(a, fabric.MaxChain)
-	})
+	}
 }
 
-func emptyChain(e *env) {
-	e.solo(func(c *client) {
-		before := *c.Stats()
-		c.must(c.Do(nil), "Do(nil)")
-		c.must(c.Do([]fabric.Op{}), "Do of no operations")
-		p, err := c.Post(nil)
-		c.must(err, "Post(nil)")
-		c.must(c.Wait(p), "Wait for Post(nil)")
-		if *c.Stats() != before {
-			c.fatal("empty chains were counted: %+v", *c.Stats())
+func manyInFlight(c *client) {
+	const chains = 500
+	a := fabric.At(0, 64)
+	ops := make([][4]fabric.Op, chains)
+	pend := make([]fabric.Pending, chains)
+	for i := range ops {
+		ops[i] = [4]fabric.Op{fabric.FAA(a, 1), fabric.Load(a), fabric.Store(a+8, uint64(i)), fabric.Load(a + 8)}
+		pend[i] = c.post(ops[i][:]...)
+	}
+	for i := range ops {
+		c.wait(pend[i])
+		o := &ops[i]
+		if o[0].Old != uint64(i) || o[1].Old != uint64(i)+1 || o[3].Old != uint64(i) {
+			c.fatal("chain %d returned %d, %d, %d", i, o[0].Old, o[1].Old, o[3].Old)
 		}
-	})
+	}
 }
 
-func mixedChain(e *env) {
-	e.solo(func(c *client) {
-		a, b := fabric.At(0, 64), fabric.At(1, 64)
-		c.refused(fabric.ErrBadChain, 1, fabric.FAA(a, 1), fabric.FAA(b, 1))
-		c.want(a, 0)
-		c.want(b, 0)
-	})
-}
-
-func postOrder(e *env) {
-	e.solo(func(c *client) {
-		a := fabric.At(0, 64)
-		const chains = 8
-		var ops [chains][3]fabric.Op
-		var pend [chains]fabric.Pending
-		buf := c.Alloc(8 * chains)
-		for round := range uint64(20) {
-			for i := range ops {
-				k := round*chains + uint64(i)
-				ops[i] = [3]fabric.Op{fabric.FAA(a, 1), fabric.Store(a+8, k), fabric.Read(a+8, buf[8*i:8*i+8])}
-				var err error
-				pend[i], err = c.Post(ops[i][:])
-				c.must(err, "Post")
-			}
-			if got := c.load(a + 8); got != round*chains+chains-1 {
-				c.fatal("Do behind Posts sees %d", got)
-			}
-			for i := range ops {
-				c.must(c.Wait(pend[i]), "Wait")
-				k := round*chains + uint64(i)
-				if ops[i][0].Old != k || buf[8*i] != byte(k) {
-					c.fatal("chain %d: FAA returned %d, READ %d", k, ops[i][0].Old, buf[8*i])
-				}
-			}
-		}
-	})
-}
-
-func waitOrder(e *env) {
-	e.solo(func(c *client) {
-		a := fabric.At(0, 64)
-		var ops [4][1]fabric.Op
-		var pend [4]fabric.Pending
-		for _, order := range [][4]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}} {
-			c.store(a, 0)
-			for i := range ops {
-				ops[i][0] = fabric.FAA(a, 1)
-				var err error
-				pend[i], err = c.Post(ops[i][:])
-				c.must(err, "Post")
-			}
-			for _, i := range order {
-				c.must(c.Wait(pend[i]), "Wait")
-				if ops[i][0].Old != uint64(i) {
-					c.fatal("waited as %v: chain %d returned %d", order, i, ops[i][0].Old)
-				}
-			}
-		}
-	})
-}
-
-func manyInFlight(e *env) {
-	e.solo(func(c *client) {
-		const chains = 500
-		a := fabric.At(0, 64)
-		ops := make([][4]fabric.Op, chains)
-		pend := make([]fabric.Pending, chains)
-		for i := range ops {
-			ops[i] = [4]fabric.Op{fabric.FAA(a, 1), fabric.Load(a), fabric.Store(a+8, uint64(i)), fabric.Load(a + 8)}
-			var err error
-			pend[i], err = c.Post(ops[i][:])
-			c.must(err, "Post")
-		}
-		for i := range ops {
-			c.must(c.Wait(pend[i]), "Wait")
-			o := &ops[i]
-			if o[0].Old != uint64(i) || o[1].Old != uint64(i)+1 || o[3].Old != uint64(i) {
-				c.fatal("chain %d returned %d, %d, %d", i, o[0].Old, o[1].Old, o[3].Old)
-			}
-		}
-	})
-}
-
-func resultsAfterWait(e *env) {
-	e.solo(func(c *client) {
-		a := fabric.At(0, 64)
-		c.store(a, 77)
-		ops := []fabric.Op{fabric.Load(a)}
-		c.must(c.Do(ops), "Do")
-		c.store(a, 78)
-		c.pause(20 * fabric.Microsecond)
-		if ops[0].Old != 77 {
-			c.fatal("the result of a completed Load became %d", ops[0].Old)
-		}
-		ops[0] = fabric.Load(a) // the caller's again
-		c.must(c.Do(ops), "Do")
-		if ops[0].Old != 78 {
-			c.fatal("a second Load returned %d", ops[0].Old)
-		}
-	})
+func resultsAfterWait(c *client) {
+	a := fabric.At(0, 64)
+	c.store(a, 77)
+	ops := []fabric.Op{fabric.Load(a)}
+	c.must(c.Do(ops), "Do")
+	c.store(a, 78)
+	c.pause(20 * fabric.Microsecond)
+	if ops[0].Old != 77 {
+		c.fatal("the result of a completed Load became %d", ops[0].Old)
+	}
+	ops[0] = fabric.Load(a) // the caller's again
+	c.must(c.Do(ops), "Do")
+	if ops[0].Old != 78 {
+		c.fatal("a second Load returned %d", ops[0].Old)
+	}
 }
 
 func publication(e *env) {
@@ -211,22 +165,4 @@ func publication(e *env) {
 			c.store(flag+8, k)
 		}
 	})
-}
-
-// chainIsNotAtomic checks nothing but that two clients' chains on one word stay
-// whole as to their own order; a fabric may or may not let others between.
-func chainIsNotAtomic(e *env) {
-	a := fabric.At(0, 64)
-	for i := range 2 {
-		e.run(e.client(i), func(c *client) {
-			last := uint64(0)
-			for range 300 {
-				ops := c.do(fabric.FAA(a, 1), fabric.Load(a), fabric.Load(a))
-				if ops[0].Old < last || ops[1].Old <= ops[0].Old || ops[2].Old < ops[1].Old {
-					c.fatal("a counter that only grows: %d, then %d, %d, %d", last, ops[0].Old, ops[1].Old, ops[2].Old)
-				}
-				last = ops[2].Old
-			}
-		})
-	}
 }

@@ -10,12 +10,11 @@ import (
 var concurrencyTests = []test{
 	{name: "FAAs of many clients add up and return distinct values", cns: 3, run: faaSum},
 	{name: "CAS elects exactly one", cns: 3, run: casElects},
-	{name: "CAS loops lose no update", cns: 3, run: casLoop},
-	{name: "CAS and FAA on one word are atomic with each other", cns: 2, run: casAndFAA},
+	{name: "CAS loops lose no update, and CAS and FAA on one word are atomic with each other", cns: 3, run: casAndFAA},
 	{name: "aligned words of large READs and WRITEs are not torn", cns: 2, run: wordsNotTorn},
 	{name: "Load and Store are not torn", cns: 2, run: loadStoreNotTorn},
 	{name: "atomics on neighbouring words do not disturb each other", cns: 3, run: neighbours},
-	{name: "masked FAAs on fields of one word add up", cns: 2, run: maskedConcurrent},
+	{name: "masked FAAs on fields of one word add up", cns: 2, needs: needMasked, run: maskedConcurrent},
 }
 
 // crowd starts a body on per clients of each of cns nodes, numbered from 0.
@@ -81,28 +80,10 @@ func casElects(e *env) {
 	})
 }
 
-func casLoop(e *env) {
-	const each = 60
-	a := fabric.At(0, 64)
-	n := e.crowd(3, 2, func(c *client, k int) {
-		for range each {
-			for v := c.load(a); ; {
-				op := &c.do(fabric.CAS(a, v, v+3))[0]
-				if op.Swapped() {
-					break
-				}
-				v = op.Old
-			}
-		}
-	})
-	e.cl.Wait()
-	e.solo(func(c *client) { c.want(a, uint64(3*n*each)) })
-}
-
 func casAndFAA(e *env) {
-	const each = 200
+	const each = 100
 	a := fabric.At(0, 64)
-	e.crowd(2, 2, func(c *client, k int) {
+	e.crowd(3, 2, func(c *client, k int) {
 		for range each {
 			if k < 2 {
 				c.do(fabric.FAA(a, 1))
@@ -118,7 +99,7 @@ func casAndFAA(e *env) {
 		}
 	})
 	e.cl.Wait()
-	e.solo(func(c *client) { c.want(a, 2*each+2*each<<32) })
+	e.solo(func(c *client) { c.want(a, 2*each+4*each<<32) })
 }
 
 // whole reports whether the two halves of a word belong together.
@@ -193,7 +174,6 @@ func neighbours(e *env) {
 }
 
 func maskedConcurrent(e *env) {
-	needMasked(e)
 	const each = 300
 	a := fabric.At(0, 64)
 	e.crowd(2, 2, func(c *client, k int) {

@@ -7,16 +7,16 @@ import (
 )
 
 var costTests = []test{
-	{name: "Do allocates nothing", run: costDo},
-	{name: "Post and Wait allocate nothing", run: costPost},
-	{name: "Send and Recv on one node allocate nothing", run: costLocal},
-	{name: "Send and Recv between nodes allocate nothing", cns: 2, run: costRemote},
-	{name: "Alloc and Free of one size allocate nothing", run: costAlloc},
+	{name: "Do allocates nothing", needs: needCost, solo: costDo},
+	{name: "Post and Wait allocate nothing", needs: needCost, solo: costPost},
+	{name: "Send and Recv on one node allocate nothing", needs: needCost, run: func(e *env) { costMessages(e, 0) }},
+	{name: "Send and Recv between nodes allocate nothing", cns: 2, needs: needCost, run: func(e *env) { costMessages(e, 1) }},
+	{name: "Alloc and Free of one size allocate nothing", needs: needCost, solo: costAlloc},
 }
 
-// free checks that f, run by c, allocates nothing. What the first runs set up is not counted.
-func (e *env) free(c *client, what string, f func()) {
-	e.t.Helper()
+// free checks that f allocates nothing. What the first runs set up is not counted.
+func (c *client) free(what string, f func()) {
+	c.t.Helper()
 	for range 200 {
 		f()
 	}
@@ -34,55 +34,34 @@ func needCost(e *env) {
 	}
 }
 
-func costDo(e *env) {
-	needCost(e)
-	e.solo(func(c *client) {
-		a := fabric.At(0, 64)
-		buf := c.Alloc(256)
-		ops := make([]fabric.Op, 4)
-		e.free(c, "Do", func() {
-			ops[0], ops[1], ops[2], ops[3] = fabric.FAA(a, 1), fabric.Read(a, buf), fabric.Write(a, buf), fabric.CAS(a, 0, 1)
-			c.must(c.Do(ops), "Do")
-			c.must(c.Do(ops[:1]), "Do")
-		})
+func costDo(c *client) {
+	a := fabric.At(0, 64)
+	buf := c.Alloc(256)
+	ops := make([]fabric.Op, 4)
+	c.free("Do", func() {
+		ops[0], ops[1], ops[2], ops[3] = fabric.FAA(a, 1), fabric.Read(a, buf), fabric.Write(a, buf), fabric.CAS(a, 0, 1)
+		c.must(c.Do(ops), "Do")
+		c.must(c.Do(ops[:1]), "Do")
 	})
 }
 
-func costPost(e *env) {
-	needCost(e)
-	e.solo(func(c *client) {
-		a := fabric.At(0, 64)
-		ops := make([]fabric.Op, 2)
-		e.free(c, "Post", func() {
-			ops[0], ops[1] = fabric.FAA(a, 1), fabric.Store(a+8, 1)
-			p, err := c.Post(ops[:1])
-			c.must(err, "Post")
-			q, err := c.Post(ops[1:])
-			c.must(err, "Post")
-			c.must(c.Wait(p), "Wait")
-			c.must(c.Wait(q), "Wait")
-		})
+func costPost(c *client) {
+	a := fabric.At(0, 64)
+	ops := make([]fabric.Op, 2)
+	c.free("Post", func() {
+		ops[0], ops[1] = fabric.FAA(a, 1), fabric.Store(a+8, 1)
+		p, q := c.post(ops[:1]...), c.post(ops[1:]...)
+		c.wait(p)
+		c.wait(q)
 	})
 }
 
-func costLocal(e *env) {
-	needCost(e)
-	e.solo(func(c *client) {
-		m := &fabric.Message{Kind: fabric.MsgUser}
-		e.free(c, "Send and Recv", func() {
-			c.must(c.Send(c.ID(), m), "Send")
-			_, err := c.Recv(c.Now() + patience)
-			c.must(err, "Recv")
-		})
-	})
-}
-
-func costRemote(e *env) {
-	needCost(e)
-	a, b := e.client(0), e.client(1)
+// costMessages sends messages from a client to one of a node, and back.
+func costMessages(e *env, node int) {
+	a, b := e.client(0), e.client(node)
 	e.run(a, func(c *client) {
 		m := &fabric.Message{Kind: fabric.MsgUser}
-		e.free(c, "Send and Recv", func() {
+		c.free("Send and Recv", func() {
 			c.must(c.Send(b.ID(), m), "Send")
 			_, err := c.Recv(c.Now() + patience)
 			c.must(err, "Recv")
@@ -98,9 +77,6 @@ func costRemote(e *env) {
 	})
 }
 
-func costAlloc(e *env) {
-	needCost(e)
-	e.solo(func(c *client) {
-		e.free(c, "Alloc and Free", func() { c.Free(c.Alloc(1000)) })
-	})
+func costAlloc(c *client) {
+	c.free("Alloc and Free", func() { c.Free(c.Alloc(1000)) })
 }

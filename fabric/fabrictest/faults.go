@@ -17,13 +17,9 @@ var faultTests = []test{
 }
 
 func kill(e *env) {
-	k, ok := e.cl.(Killer)
-	if !ok {
-		e.t.Skip("this harness cannot kill a compute node")
-	}
+	k := need[Killer](e, "kill a compute node")
 	gone, before := e.cl.Node(2).ID(), e.cl.Node(0).View().Lost
-	e.run(e.client(0), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
-	e.cl.Wait()
+	e.complete(e.client(0), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
 	k.Kill(2)
 	e.hears(0, gone)
 	e.hears(1, gone)
@@ -35,14 +31,10 @@ func kill(e *env) {
 }
 
 func killMN(e *env) {
-	k, ok := e.cl.(MNKiller)
-	if !ok {
-		e.t.Skip("this harness cannot kill a memory node")
-	}
+	k := need[MNKiller](e, "kill a memory node")
 	a, other := fabric.At(1, 64), fabric.At(0, 64)
 	c := e.client(0)
-	e.run(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
-	e.cl.Wait()
+	e.complete(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
 	k.KillMN(1)
 	e.run(c, func(c *client) {
 		err := c.Do([]fabric.Op{fabric.FAA(a, 1)})
@@ -56,20 +48,16 @@ func killMN(e *env) {
 }
 
 func restartMN(e *env) {
-	r, ok := e.cl.(Restarter)
-	if !ok {
-		e.t.Skip("this harness cannot restart a memory node")
-	}
+	r := need[Restarter](e, "restart a memory node")
 	a := fabric.At(0, 64)
 	c := e.client(0)
 	before := e.cl.Node(0).Memory()[0].Epoch
-	e.run(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
-	e.cl.Wait()
+	e.complete(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
 	r.RestartMN(0)
 	if now := e.cl.Node(0).Memory()[0].Epoch; now <= before {
 		e.t.Errorf("the epoch was %d and is %d", before, now)
 	}
-	e.run(c, func(c *client) {
+	e.complete(c, func(c *client) {
 		for range 3 {
 			err := c.Do([]fabric.Op{fabric.FAA(a, 1)})
 			if !errors.Is(err, fabric.ErrStaleEpoch) {
@@ -77,8 +65,7 @@ func restartMN(e *env) {
 			}
 		}
 	})
-	e.cl.Wait()
-	e.run(c, func(c *client) {
+	e.complete(c, func(c *client) {
 		if err := c.Reattach(0, before); !errors.Is(err, fabric.ErrStaleEpoch) {
 			c.fatal("Reattach to the life before: %v", err)
 		}
@@ -98,7 +85,6 @@ func restartMN(e *env) {
 			c.fatal("Reattach to a memory node that there is not: %v", err)
 		}
 	})
-	e.cl.Wait()
 	e.solo(func(c *client) {
 		old := c.load(a) // memory may have been lost or not
 		c.do(fabric.FAA(a, 1))
@@ -109,25 +95,21 @@ func restartMN(e *env) {
 // The first node goes on when its lease has run out: it is served, and its view lacks the new node. As long as that is so, the
 // new one does nothing.
 func joinInLease(e *env) {
-	l, ok := e.cl.(Leaser)
-	if !ok {
-		e.t.Skip("this harness cannot have a node lose its lease")
-	}
+	l := need[Leaser](e, "have a node lose its lease")
 	old, begun := fabric.At(0, 64), fabric.At(0, 128)
 	a := e.client(0)
-	e.run(a, func(c *client) { c.do(fabric.FAA(old, 1)) })
-	e.cl.Wait()
+	e.complete(a, func(c *client) { c.do(fabric.FAA(old, 1)) })
 	joined := make(chan struct{})
 	release := l.JoinInLease(0, func(n fabric.Node) {
 		p, err := n.Open()
 		if err != nil {
 			e.t.Errorf("Open on a node that has joined: %v", err)
 		} else {
-			e.run(&client{Port: p, t: e.t}, func(c *client) { c.do(fabric.FAA(begun, 1)) })
+			e.run(e.clientOn(p), func(c *client) { c.do(fabric.FAA(begun, 1)) })
 		}
 		close(joined)
 	})
-	e.run(a, func(c *client) {
+	e.complete(a, func(c *client) {
 		served := 0
 		for ; ; served++ {
 			ops := []fabric.Op{fabric.Load(begun), fabric.FAA(old, 1)}
@@ -150,49 +132,36 @@ func joinInLease(e *env) {
 			c.pause(50 * fabric.Microsecond)
 		}
 	})
-	e.cl.Wait()
 	<-joined
 	e.cl.Wait()
 	e.run(e.client(1), func(c *client) { c.until(begun, 1) })
 }
 
 func revoke(e *env) {
-	r, ok := e.cl.(Revoker)
-	if !ok {
-		e.t.Skip("this harness cannot make a memory node refuse its key")
-	}
+	r := need[Revoker](e, "make a memory node refuse its key")
 	a := fabric.At(0, 64)
 	c := e.client(0)
-	e.run(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
-	e.cl.Wait()
+	e.complete(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
 	r.RevokeMN(0)
 	e.run(c, func(c *client) {
-		buf := c.Alloc(8)
-		for _, op := range []fabric.Op{fabric.FAA(a, 1), fabric.CAS(a, 0, 1), fabric.Load(a), fabric.Store(a, 1),
-			fabric.Read(a, buf), fabric.Write(a, buf)} {
+		for _, op := range eachKind(a, c.Alloc(8)) {
 			c.refused(fabric.ErrBadKey, 0, op)
 		}
 	})
 }
 
 func unknownOutcome(e *env) {
-	s, ok := e.cl.(Staller)
-	if !ok {
-		e.t.Skip("this harness cannot make a memory node stand still")
-	}
+	s := need[Staller](e, "make a memory node stand still")
 	a := fabric.At(0, 64)
 	c, other := e.client(0), e.client(0)
-	e.run(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
-	e.cl.Wait()
-	e.run(other, func(c *client) { c.do(fabric.Load(a)) })
-	e.cl.Wait()
+	e.complete(c, func(c *client) { c.do(fabric.FAA(a, 1)) })
+	e.complete(other, func(c *client) { c.do(fabric.Load(a)) })
 	s.Stall(0)
-	e.run(c, func(c *client) {
+	e.complete(c, func(c *client) {
 		if err := c.Do([]fabric.Op{fabric.FAA(a, 1)}); !isChainError(err, fabric.ErrUnknownOutcome, 0) {
 			c.fatal("FAA on a memory node that stands still: %v", err)
 		}
 	})
-	e.cl.Wait()
 	s.Continue(0)
 	e.run(other, func(c *client) {
 		ops := []fabric.Op{fabric.Load(a)}

@@ -95,11 +95,23 @@ func (e *env) client(node int) *client {
 	if err != nil {
 		e.t.Fatalf("Open on node %d: %v", node, err)
 	}
-	return &client{Port: p, t: e.t}
+	return e.clientOn(p)
 }
 
+// clientOn returns the client of a Port.
+func (e *env) clientOn(p fabric.Port) *client { return &client{Port: p, t: e.t, env: e} }
+
 // agent returns the agent of a node as a client.
-func (e *env) agent(node int) *client { return &client{Port: e.cl.Node(node).Agent(), t: e.t} }
+func (e *env) agent(node int) *client { return e.clientOn(e.cl.Node(node).Agent()) }
+
+// need returns the cluster as one that can do more, or skips the test.
+func need[T any](e *env, what string) T {
+	can, ok := e.cl.(T)
+	if !ok {
+		e.t.Skipf("this harness cannot %s", what)
+	}
+	return can
+}
 
 // run starts a body on a client.
 func (e *env) run(c *client, body func(c *client)) {
@@ -114,16 +126,20 @@ func (e *env) run(c *client, body func(c *client)) {
 	})
 }
 
-// solo runs one body on node 0, and waits for it.
-func (e *env) solo(body func(c *client)) {
-	e.run(e.client(0), body)
+// complete runs a body on a client to its end.
+func (e *env) complete(c *client, body func(c *client)) {
+	e.run(c, body)
 	e.cl.Wait()
 }
+
+// solo runs one body on node 0 to its end.
+func (e *env) solo(body func(c *client)) { e.complete(e.client(0), body) }
 
 // A client is a Port with helpers that fail the test.
 type client struct {
 	fabric.Port
 	t       testing.TB
+	env     *env
 	aborted bool
 }
 
@@ -149,30 +165,37 @@ func (c *client) do(ops ...fabric.Op) []fabric.Op {
 	return ops
 }
 
+// post posts a chain, which must succeed.
+func (c *client) post(ops ...fabric.Op) fabric.Pending {
+	c.t.Helper()
+	p, err := c.Post(ops)
+	c.must(err, "Post")
+	return p
+}
+
+// wait waits for a chain that must have succeeded.
+func (c *client) wait(p fabric.Pending) {
+	c.t.Helper()
+	c.must(c.Wait(p), "Wait")
+}
+
 // refused executes a chain that must fail at an operation (-1: any or none) with an error.
 func (c *client) refused(want error, index int, ops ...fabric.Op) {
 	c.t.Helper()
 	err := c.Do(ops)
 	if !errors.Is(err, want) {
-		c.fatal("chain of %d, first %v: error %v, want %v", len(ops), first(ops), err, want)
+		c.fatal("chain %v: error %v, want %v", ops, err, want)
 	}
 	if index < 0 {
 		return
 	}
 	var ce *fabric.ChainError
 	if !errors.As(err, &ce) || ce.Index != index {
-		c.fatal("chain of %d, first %v: error %v does not name operation %d", len(ops), first(ops), err, index)
+		c.fatal("chain %v: error %v does not name operation %d", ops, err, index)
 	}
 	if ce.Op.Kind != ops[index].Kind || ce.Op.Addr != ops[index].Addr {
 		c.fatal("error %v names %v, want %v", err, ce.Op, ops[index])
 	}
-}
-
-func first(ops []fabric.Op) fabric.Op {
-	if len(ops) == 0 {
-		return fabric.Op{}
-	}
-	return ops[0]
 }
 
 func (c *client) load(a fabric.Addr) uint64 {

@@ -17,8 +17,8 @@ var nodeTests = []test{
 	{name: "Close of a Port is idempotent, and then all is ErrClosed", cns: 2, run: closePort},
 	{name: "a Port that another client closes ends operations with their results or ErrClosed", cns: 2, run: closeBeside},
 	{name: "Close of a Node closes its Ports and is idempotent", cns: 2, run: closeNode},
-	{name: "who leaves is out of the others' views, their agents get MsgView, and nobody is lost", cns: 3, run: leave},
-	{name: "a node that leaves by Fail is out of the others' views, their agents get MsgView, and it is lost", cns: 3, run: fail},
+	{name: "who leaves is out of the others' views, their agents get MsgView, and nobody is lost", cns: 3, run: func(e *env) { leave(e, fabric.Node.Close, 0) }},
+	{name: "a node that leaves by Fail is out of the others' views, their agents get MsgView, and it is lost", cns: 3, run: func(e *env) { leave(e, fabric.Node.Fail, 1) }},
 }
 
 func nodeIDs(e *env) {
@@ -93,9 +93,7 @@ func stats(e *env) {
 		c.do(fabric.FAA(a, 1))
 		c.do(fabric.FAA(a, 1), fabric.CAS(a, 0, 1), fabric.Load(a))
 		c.do(fabric.Read(a, buf), fabric.Read(a, buf[:50]), fabric.Write(a, buf[:60]), fabric.Store(a, 1))
-		p, err := c.Post([]fabric.Op{fabric.FAA(a, 1)})
-		c.must(err, "Post")
-		c.must(c.Wait(p), "Wait")
+		c.wait(c.post(fabric.FAA(a, 1)))
 		c.send(r.ID(), 1)
 		c.send(local.ID(), 1)
 		c.send(c.ID(), 1)
@@ -310,16 +308,11 @@ func (e *env) hears(node int, gone fabric.CNID) {
 	})
 }
 
-func leave(e *env) { leaveBy(e, fabric.Node.Close, 0) }
-
-func fail(e *env) { leaveBy(e, fabric.Node.Fail, 1) }
-
-func leaveBy(e *env, end func(fabric.Node) error, lost uint64) {
+func leave(e *env, end func(fabric.Node) error, lost uint64) {
 	gone := e.cl.Node(1).ID()
 	before := e.cl.Node(0).View()
 	// Somebody has been at work before.
-	e.run(e.client(2), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
-	e.cl.Wait()
+	e.complete(e.client(2), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
 	if err := end(e.cl.Node(1)); err != nil {
 		e.t.Fatal(err)
 	}

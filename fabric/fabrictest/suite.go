@@ -7,7 +7,10 @@ type test struct {
 	name string
 	mem  []uint64 // nil: one memory node of defaultMem bytes
 	cns  int      // 0: 1
-	run  func(e *env)
+
+	needs func(e *env)    // skips the test where the cluster cannot do what it needs; may be nil
+	run   func(e *env)    // the test, or
+	solo  func(c *client) // a body for one client, on node 0
 }
 
 const defaultMem = 1 << 20
@@ -39,6 +42,14 @@ func runTest(t *testing.T, h Harness, tt test) {
 	}
 	cl := h.Start(t, cfg)
 	defer cl.Close()
-	tt.run(&env{t, cl})
+	e := &env{t, cl}
+	if tt.needs != nil {
+		tt.needs(e)
+	}
+	if tt.solo != nil {
+		e.solo(tt.solo)
+		return
+	}
+	tt.run(e)
 	cl.Wait()
 }

@@ -8,16 +8,16 @@ import (
 
 var waitTests = []test{
 	{name: "Now never steps back", run: nowGrows},
-	{name: "Recv gives ErrDeadline, not before the deadline", run: recvDeadline},
-	{name: "a deadline in the past polls", run: recvPoll},
+	{name: "Recv gives ErrDeadline, not before the deadline", solo: recvDeadline},
+	{name: "a deadline in the past polls", solo: recvPoll},
 	{name: "Recv for ever ends with a message", cns: 2, run: recvForever},
-	{name: "a message that is there comes before the deadline's error", run: recvBeforeDeadline},
-	{name: "Pause waits until its time and leaves messages where they are", run: pauseLeaves},
-	{name: "Interrupt makes Recv and Pause fail until ClearInterrupt", run: interruptSticky},
-	{name: "messages that are there are received in spite of Interrupt", run: interruptMessages},
+	{name: "a message that is there comes before the deadline's error", solo: recvBeforeDeadline},
+	{name: "Pause waits until its time and leaves messages where they are", solo: pauseLeaves},
+	{name: "Interrupt makes Recv and Pause fail until ClearInterrupt", solo: interruptSticky},
+	{name: "messages that are there are received in spite of Interrupt", solo: interruptMessages},
 	{name: "Interrupt ends a Recv that waits", run: func(e *env) { interruptWaiting(e, false) }},
 	{name: "Interrupt ends a Pause that waits", run: func(e *env) { interruptWaiting(e, true) }},
-	{name: "operations do not mind Interrupt", run: interruptOps},
+	{name: "operations do not mind Interrupt", solo: interruptOps},
 }
 
 func nowGrows(e *env) {
@@ -34,39 +34,35 @@ func nowGrows(e *env) {
 	})
 }
 
-func recvDeadline(e *env) {
-	e.solo(func(c *client) {
-		for _, d := range []fabric.Time{1, 100, 10 * fabric.Microsecond, 2 * fabric.Millisecond} {
-			until := c.Now() + d
-			_, err := c.Recv(until)
-			if !errors.Is(err, fabric.ErrDeadline) {
-				c.fatal("Recv: %v", err)
-			}
-			if now := c.Now(); now < until {
-				c.fatal("Recv with deadline %d ended at %d", until, now)
-			}
+func recvDeadline(c *client) {
+	for _, d := range []fabric.Time{1, 100, 10 * fabric.Microsecond, 2 * fabric.Millisecond} {
+		until := c.Now() + d
+		_, err := c.Recv(until)
+		if !errors.Is(err, fabric.ErrDeadline) {
+			c.fatal("Recv: %v", err)
 		}
-	})
+		if now := c.Now(); now < until {
+			c.fatal("Recv with deadline %d ended at %d", until, now)
+		}
+	}
 }
 
-func recvPoll(e *env) {
-	e.solo(func(c *client) {
-		for _, past := range []fabric.Time{0, -1, c.Now() - 1, c.Now()} {
-			if _, err := c.Recv(past); !errors.Is(err, fabric.ErrDeadline) {
-				c.fatal("Recv(%d): %v", past, err)
-			}
+func recvPoll(c *client) {
+	for _, past := range []fabric.Time{0, -1, c.Now() - 1, c.Now()} {
+		if _, err := c.Recv(past); !errors.Is(err, fabric.ErrDeadline) {
+			c.fatal("Recv(%d): %v", past, err)
 		}
-		c.send(c.ID(), 5)
-		for limit := c.Now() + patience; ; {
-			m, err := c.Recv(0)
-			if err == nil && m.Body[0] == 5 {
-				return
-			}
-			if !errors.Is(err, fabric.ErrDeadline) || c.Now() > limit {
-				c.fatal("polling for a message: %+v, %v", m, err)
-			}
+	}
+	c.send(c.ID(), 5)
+	for limit := c.Now() + patience; ; {
+		m, err := c.Recv(0)
+		if err == nil && m.Body[0] == 5 {
+			return
 		}
-	})
+		if !errors.Is(err, fabric.ErrDeadline) || c.Now() > limit {
+			c.fatal("polling for a message: %+v, %v", m, err)
+		}
+	}
 }
 
 func recvForever(e *env) {
@@ -87,81 +83,73 @@ func recvForever(e *env) {
 	})
 }
 
-func recvBeforeDeadline(e *env) {
-	e.solo(func(c *client) {
-		c.send(c.ID(), 1)
-		c.send(c.ID(), 2)
-		c.pause(5 * fabric.Millisecond)
-		for i := uint64(1); i <= 2; i++ {
-			if m, err := c.Recv(1); err != nil || m.Body[0] != i {
-				c.fatal("Recv: %+v, %v", m, err)
-			}
+func recvBeforeDeadline(c *client) {
+	c.send(c.ID(), 1)
+	c.send(c.ID(), 2)
+	c.pause(5 * fabric.Millisecond)
+	for i := uint64(1); i <= 2; i++ {
+		if m, err := c.Recv(1); err != nil || m.Body[0] != i {
+			c.fatal("Recv: %+v, %v", m, err)
 		}
-	})
+	}
 }
 
-func pauseLeaves(e *env) {
-	e.solo(func(c *client) {
-		c.must(c.Pause(0), "Pause(0)")
-		c.must(c.Pause(c.Now()), "Pause(now)")
-		c.send(c.ID(), 1)
-		c.send(c.ID(), 2)
-		until := c.Now() + 3*fabric.Millisecond
-		c.must(c.Pause(until), "Pause")
-		if now := c.Now(); now < until {
-			c.fatal("Pause until %d ended at %d", until, now)
+func pauseLeaves(c *client) {
+	c.must(c.Pause(0), "Pause(0)")
+	c.must(c.Pause(c.Now()), "Pause(now)")
+	c.send(c.ID(), 1)
+	c.send(c.ID(), 2)
+	until := c.Now() + 3*fabric.Millisecond
+	c.must(c.Pause(until), "Pause")
+	if now := c.Now(); now < until {
+		c.fatal("Pause until %d ended at %d", until, now)
+	}
+	for i := uint64(1); i <= 2; i++ {
+		if m := c.recv(); m.Body[0] != i {
+			c.fatal("after Pause: %+v", m)
 		}
-		for i := uint64(1); i <= 2; i++ {
-			if m := c.recv(); m.Body[0] != i {
-				c.fatal("after Pause: %+v", m)
-			}
-		}
-	})
+	}
 }
 
-func interruptSticky(e *env) {
-	e.solo(func(c *client) {
-		far := c.Now() + patience
-		c.Interrupt()
-		c.Interrupt()
-		for range 3 {
-			if _, err := c.Recv(far); !errors.Is(err, fabric.ErrInterrupted) {
-				c.fatal("Recv: %v", err)
-			}
-			if _, err := c.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
-				c.fatal("Recv(Forever): %v", err)
-			}
-			if err := c.Pause(far); !errors.Is(err, fabric.ErrInterrupted) {
-				c.fatal("Pause: %v", err)
-			}
-		}
-		if c.Now() >= far {
-			c.fatal("interrupted waits have waited")
-		}
-		c.ClearInterrupt()
-		if _, err := c.Recv(c.Now() + 1000); !errors.Is(err, fabric.ErrDeadline) {
-			c.fatal("Recv after ClearInterrupt: %v", err)
-		}
-		c.pause(1000)
-	})
-}
-
-func interruptMessages(e *env) {
-	e.solo(func(c *client) {
-		c.send(c.ID(), 1)
-		c.send(c.ID(), 2)
-		c.pause(5 * fabric.Millisecond)
-		c.Interrupt()
-		for i := uint64(1); i <= 2; i++ {
-			if m, err := c.Recv(fabric.Forever); err != nil || m.Body[0] != i {
-				c.fatal("Recv with a message there: %+v, %v", m, err)
-			}
+func interruptSticky(c *client) {
+	far := c.Now() + patience
+	c.Interrupt()
+	c.Interrupt()
+	for range 3 {
+		if _, err := c.Recv(far); !errors.Is(err, fabric.ErrInterrupted) {
+			c.fatal("Recv: %v", err)
 		}
 		if _, err := c.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
-			c.fatal("Recv with no more messages: %v", err)
+			c.fatal("Recv(Forever): %v", err)
 		}
-		c.ClearInterrupt()
-	})
+		if err := c.Pause(far); !errors.Is(err, fabric.ErrInterrupted) {
+			c.fatal("Pause: %v", err)
+		}
+	}
+	if c.Now() >= far {
+		c.fatal("interrupted waits have waited")
+	}
+	c.ClearInterrupt()
+	if _, err := c.Recv(c.Now() + 1000); !errors.Is(err, fabric.ErrDeadline) {
+		c.fatal("Recv after ClearInterrupt: %v", err)
+	}
+	c.pause(1000)
+}
+
+func interruptMessages(c *client) {
+	c.send(c.ID(), 1)
+	c.send(c.ID(), 2)
+	c.pause(5 * fabric.Millisecond)
+	c.Interrupt()
+	for i := uint64(1); i <= 2; i++ {
+		if m, err := c.Recv(fabric.Forever); err != nil || m.Body[0] != i {
+			c.fatal("Recv with a message there: %+v, %v", m, err)
+		}
+	}
+	if _, err := c.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
+		c.fatal("Recv with no more messages: %v", err)
+	}
+	c.ClearInterrupt()
 }
 
 func interruptWaiting(e *env, pause bool) {
@@ -188,26 +176,24 @@ func interruptWaiting(e *env, pause bool) {
 	})
 }
 
-func interruptOps(e *env) {
-	e.solo(func(c *client) {
-		// A machine that is busy for milliseconds may not answer in the time that an interrupted client waits: then it is tried again.
-		for try := range uint64(100) {
-			word := fabric.At(0, 64+8*try)
-			c.Interrupt()
-			ops := []fabric.Op{fabric.FAA(word, 1), fabric.Load(word)}
-			err := c.Do(ops)
-			if try < 99 && errors.Is(err, fabric.ErrInterrupted) {
-				c.ClearInterrupt()
-				continue
-			}
-			c.must(err, "operations of an interrupted client")
-			if ops[0].Old != 0 || ops[1].Old != 1 {
-				c.fatal("FAA returned %d, and the READ behind it %d", ops[0].Old, ops[1].Old)
-			}
-			break
+func interruptOps(c *client) {
+	// A machine that is busy for milliseconds may not answer in the time that an interrupted client waits: then it is tried again.
+	for try := range uint64(100) {
+		word := fabric.At(0, 64+8*try)
+		c.Interrupt()
+		ops := []fabric.Op{fabric.FAA(word, 1), fabric.Load(word)}
+		err := c.Do(ops)
+		if try < 99 && errors.Is(err, fabric.ErrInterrupted) {
+			c.ClearInterrupt()
+			continue
 		}
-		c.send(c.ID(), 1)
-		c.ClearInterrupt()
-		c.recv()
-	})
+		c.must(err, "operations of an interrupted client")
+		if ops[0].Old != 0 || ops[1].Old != 1 {
+			c.fatal("FAA returned %d, and the READ behind it %d", ops[0].Old, ops[1].Old)
+		}
+		break
+	}
+	c.send(c.ID(), 1)
+	c.ClearInterrupt()
+	c.recv()
 }

@@ -79,7 +79,9 @@ func (a *Arena) Alloc(n int) []byte {
 	s := a.slabOf(uintptr(p), 1)
 	s.used[(uintptr(p)-s.base)>>class] = true
 	b := unsafe.Slice((*byte)(p), n)
-	clear(b)
+	if s.Size <= maxSlab { // larger ones are the source's, and new
+		clear(b)
+	}
 	return b[:n:n]
 }
 
