@@ -21,6 +21,7 @@ const (
 	// processes have a few clients only; the next ones double up to maxChunk.
 	minChunk = 256 << 10
 	maxChunk = 2 << 20
+	minBlock = 4 << 10 // of a chunk
 )
 
 // A pool has the memory of a compute node's arenas: registered memory. It is mapped outside of
@@ -146,7 +147,7 @@ func (p *pool) collect() {
 
 // find finds memory, or registers some; mu is held.
 func (p *pool) find(n int) (ram.Slab, error) {
-	class := ram.Class(n)
+	class := ram.Class(max(n, minBlock))
 	if f := p.free[class]; len(f) > 0 {
 		b := f[len(f)-1]
 		p.free[class] = f[:len(f)-1]
@@ -158,7 +159,7 @@ func (p *pool) find(n int) (ram.Slab, error) {
 		return p.chunk(size)
 	}
 	if p.rest.Size < size {
-		// Blocks are powers of two from 4 KiB: what is left over is some of them.
+		// Blocks are powers of two from minBlock: what is left over is some of them.
 		for p.rest.Size > 0 {
 			p.put(p.cut(p.rest.Size & -p.rest.Size))
 		}

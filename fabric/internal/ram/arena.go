@@ -24,7 +24,7 @@ type Slab struct {
 
 // A Source has the memory of Arenas. Any goroutine may use it.
 type Source interface {
-	// Take returns zeroed memory of a size, a power of two, that the garbage collector leaves alone, or
+	// Take returns memory of a size, a power of two, or more, that the garbage collector leaves alone, or
 	// which At keeps alive.
 	Take(size int) (Slab, error)
 	// Give takes it back.
@@ -79,9 +79,7 @@ func (a *Arena) Alloc(n int) []byte {
 	s := a.slabOf(uintptr(p), 1)
 	s.used[(uintptr(p)-s.base)>>class] = true
 	b := unsafe.Slice((*byte)(p), n)
-	if s.Size <= maxSlab { // larger ones are the source's, and new
-		clear(b)
-	}
+	clear(b)
 	return b[:n:n]
 }
 
