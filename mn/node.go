@@ -1,7 +1,6 @@
 package mn
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -33,9 +32,7 @@ type Config struct {
 }
 
 // A Node is a memory node that serves.
-type Node struct {
-	srv Server
-}
+type Node struct{ srv Server }
 
 // Start formats the memory of a server, unless it is formatted already with
 // the same parameters (a restart that kept the memory). It closes the server if that fails.
@@ -46,7 +43,7 @@ func Start(srv Server, cfg Config) (*Node, error) {
 	return &Node{srv: srv}, nil
 }
 
-// format formats new memory, as that of the epoch in which it is new: so it is told from what the memory node has lost.
+// format formats new memory, with the epoch in which it is new as its generation: that tells it from memory that the node has lost.
 func format(srv Server, cfg Config) error {
 	y, err := cql.LayoutFor(cfg.Participants)
 	if err != nil {
@@ -76,15 +73,6 @@ type words struct{ Server }
 func (w words) Load(offset uint64) uint64 { return w.Word(offset).Load() }
 
 func (w words) Store(offset, v uint64) { w.Word(offset).Store(v) }
-
-// Server returns the backend's side.
-func (n *Node) Server() Server { return n.srv }
-
-// Run serves until ctx ends, then closes. It sleeps: clients do all the work.
-func (n *Node) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return n.Close()
-}
 
 // Close stops serving.
 func (n *Node) Close() error { return n.srv.Close() }

@@ -20,21 +20,18 @@ const maxSocketPath = 107
 type Options struct {
 	// Dir is where sockets and data are; it is made if it is not there. A Unix socket's path has 107 bytes at most.
 	Dir string
-	// Listen is a URL to listen on instead of the socket: http://host:port. Whoever
+	// Listen is a URL to listen on instead of the socket: http://host:port. Any program that
 	// reaches it can read and change the cluster's membership.
 	Listen string
 	// CA, Cert and Key are files: with them Listen is https://host:port, and clients need a certificate that CA has signed.
 	CA, Cert, Key string
-	// Election is how long the server waits before it elects itself; shorter than
-	// an etcd of several machines, 100 ms by default. Leases last one and a half times as long at least, in whole seconds.
-	Election time.Duration
-	// Durable makes each change survive a loss of power. Else it survives the process only, and is faster.
-	Durable bool
-	// Log is the file to log to; empty: no log.
-	Log string
 }
 
-// A Server is a running etcd of one member.
+// election is how long the server waits before it elects itself: shorter than an etcd of several machines. Leases last one and a half times as
+// long at least, in whole seconds.
+const election = 100 * time.Millisecond
+
+// A Server is a running etcd of one member. Its changes survive the process, but not a loss of power.
 type Server struct {
 	etcd     *embed.Etcd
 	endpoint string
@@ -93,27 +90,20 @@ func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
 }
 
 func config(dir string, o *Options) *embed.Config {
-	election := o.Election
-	if election == 0 {
-		election = 100 * time.Millisecond
-	}
 	cfg := embed.NewConfig()
 	cfg.Dir = filepath.Join(dir, "data")
 	peer := url.URL{Scheme: "unix", Path: filepath.Join(dir, "peer.sock")}
 	_ = os.Remove(peer.Path)
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.ElectionMs = uint(election / time.Millisecond)
-	cfg.TickMs = max(cfg.ElectionMs/10, 1)
-	cfg.UnsafeNoFsync = !o.Durable
+	cfg.ElectionMs = uint(election.Milliseconds())
+	cfg.TickMs = cfg.ElectionMs / 10
+	cfg.UnsafeNoFsync = true
 	if o.Cert != "" {
 		cfg.ClientTLSInfo = transport.TLSInfo{CertFile: o.Cert, KeyFile: o.Key, TrustedCAFile: o.CA, ClientCertAuth: true}
 	}
 	cfg.LogLevel = "panic" // each Close would be an error
-	if o.Log != "" {
-		cfg.LogOutputs, cfg.LogLevel = []string{o.Log}, "warn"
-	}
-	// The database is small, and nobody asks for old revisions.
+	// The database is small, and old revisions are not asked for.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "revision", "1000"
 	cfg.EnableGRPCGateway = false
 	return cfg
@@ -121,9 +111,6 @@ func config(dir string, o *Options) *embed.Config {
 
 // Endpoint returns the URL of the server, for clients on this machine.
 func (s *Server) Endpoint() string { return s.endpoint }
-
-// Err gives an error if the server fails.
-func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
 // Close stops the server. Its data stay.
 func (s *Server) Close() error {

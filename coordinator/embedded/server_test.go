@@ -89,7 +89,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skipf("no file system to fill: %v", err)
 	}
 	defer func() { _ = unix.Unmount(dir, 0) }()
-	s, err := embedded.Start(t.Context(), embedded.Options{Dir: dir, Log: filepath.Join(dir, "log")})
+	s, err := embedded.Start(t.Context(), embedded.Options{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "is there room in "+dir) {
 		t.Errorf("%v, %v", s, err)
 	}

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -31,11 +32,11 @@ type Coordinator struct {
 	closed  bool
 }
 
-// New returns the coordinator of a cluster. It need not be reachable yet, unless
-// there is a password.
+// New returns the coordinator of a cluster. etcd need not be reachable yet, unless
+// there is a password: then New waits for etcd, until ctx ends.
 //
 // Errors: ErrOptions; with a password member.ErrUnreachable and member.ErrRefused.
-func New(o Options) (*Coordinator, error) {
+func New(ctx context.Context, o Options) (*Coordinator, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -46,43 +47,21 @@ func New(o Options) (*Coordinator, error) {
 		Backoff:           backoff.Config{BaseDelay: minRetry, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRetry / 2},
 		MinConnectTimeout: min(o.Timeout, DefaultTimeout), // an attempt that etcd does not answer, while it starts, is not the last
 	}
+	lasting, cancel := context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, cancel)
 	c.client, err = clientv3.New(clientv3.Config{
-		Endpoints: o.Endpoints, TLS: o.TLS, Username: o.User, Password: o.Password,
+		Endpoints: o.Endpoints, TLS: o.TLS, Username: o.User, Password: o.Password, Context: lasting,
 		DialTimeout: o.Timeout, DialKeepAliveTime: o.TTL, DialKeepAliveTimeout: o.TTL / patience,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(params)},
 		Logger:      zap.NewNop(),
 	})
-	if err != nil {
-		return nil, c.explain(context.Background(), err)
+	switch ended := !stop(); {
+	case err != nil:
+		return nil, c.explain(ctx, err)
+	case ended:
+		return nil, errors.Join(fmt.Errorf("etcd: %w", ctx.Err()), c.client.Close())
 	}
 	return c, nil
-}
-
-// NewContext is New, and returns no later than ctx ends: with a password, New waits for etcd.
-func NewContext(ctx context.Context, o Options) (*Coordinator, error) {
-	if o.Password == "" {
-		return New(o)
-	}
-	type made struct {
-		c   *Coordinator
-		err error
-	}
-	done := make(chan made, 1)
-	go func() {
-		c, err := New(o)
-		done <- made{c, err}
-	}()
-	select {
-	case m := <-done:
-		return m.c, m.err
-	case <-ctx.Done():
-	}
-	go func() {
-		if m := <-done; m.err == nil {
-			_ = m.c.Close()
-		}
-	}()
-	return nil, fmt.Errorf("etcd: %w: user and password are not accepted yet", ctx.Err())
 }
 
 // Close ends the connection to etcd. Members of this Coordinator should have left. It waits for nothing: a node whose leaving still goes on,

@@ -1,7 +1,7 @@
 // Package etcd keeps the membership of a cluster in etcd (version 3.4 or later):
 // an implementation of fabric/member.
 //
-//	c, err := etcd.New(etcd.Options{Endpoints: []string{"http://10.0.0.1:2379"}, Cluster: "demo"})
+//	c, err := etcd.New(ctx, etcd.Options{Endpoints: []string{"http://10.0.0.1:2379"}, Cluster: "demo"})
 //	m, err := c.JoinCN(ctx, "10.0.0.2:7000", ready)
 //
 // # Keys

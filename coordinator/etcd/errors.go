@@ -126,7 +126,5 @@ func isRefusal(err error) bool {
 	return strings.Contains(text, "authentication handshake failed") || strings.Contains(text, "remote error: tls")
 }
 
-// errLeaseGone is what etcd says of a lease that is not there.
-var errLeaseGone = rpctypes.ErrLeaseNotFound
-
-func isLeaseGone(err error) bool { return errors.Is(err, errLeaseGone) }
+// isLeaseGone reports whether etcd does not have a lease.
+func isLeaseGone(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) }

@@ -15,7 +15,7 @@ import (
 // What etcd says when it has lost its quorum, or does not answer, means that it cannot be reached: who waits for it goes on waiting. What it
 // says otherwise does not.
 func TestSilenceIsUnreachable(t *testing.T) {
-	c, err := New(Options{Endpoints: []string{"http://127.0.0.1:1"}, Cluster: "x"})
+	c, err := New(t.Context(), Options{Endpoints: []string{"http://127.0.0.1:1"}, Cluster: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func options(endpoint, cluster string) etcd.Options {
 
 func connect(t *testing.T, o etcd.Options) *etcd.Coordinator {
 	t.Helper()
-	c, err := etcd.New(o)
+	c, err := etcd.New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("Watch: %v", err)
 	}
 	o.User, o.Password = "u", "p"
-	if _, err := etcd.New(o); !errors.Is(err, member.ErrUnreachable) {
+	if _, err := etcd.New(t.Context(), o); !errors.Is(err, member.ErrUnreachable) {
 		t.Errorf("New: %v", err)
 	}
 }
@@ -302,7 +302,7 @@ func TestPassword(t *testing.T) {
 		t.Errorf("without a user: %v", err)
 	}
 	o.User, o.Password = "node", "wrong"
-	if _, err := etcd.New(o); !errors.Is(err, member.ErrRefused) {
+	if _, err := etcd.New(t.Context(), o); !errors.Is(err, member.ErrRefused) {
 		t.Errorf("wrong password: %v", err)
 	}
 	o.Password = "secret"
@@ -460,7 +460,7 @@ func TestOptions(t *testing.T) {
 	} {
 		o := good
 		change(&o)
-		if _, err := etcd.New(o); !errors.Is(err, etcd.ErrOptions) {
+		if _, err := etcd.New(t.Context(), o); !errors.Is(err, etcd.ErrOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -24,9 +25,9 @@ type Options struct {
 	Endpoints []string
 	// Cluster is the name of the cluster: 1 to 64 letters, digits, '-', '_' and '.'.
 	Cluster string
-	// MaxCN is the largest number of a compute node. All who join should have the same. Default 16.
+	// MaxCN is the largest number of a compute node. All nodes of a cluster should have the same. Default 16.
 	MaxCN fabric.CNID
-	// TTL is how long a node lives on that does not reach etcd while others
+	// TTL is after what time a node is declared dead that does not reach etcd while others
 	// do: how long the failure of a node takes to be detected. Whole seconds; etcd raises it to one and a
 	// half times its election timeout (2 s by default). Default 5 s.
 	TTL time.Duration
@@ -37,20 +38,12 @@ type Options struct {
 	// User and Password, if etcd has authentication enabled. The user needs read and write permission for the
 	// keys with prefix /declock/CLUSTER/.
 	User, Password string
-	// Report is told of trouble in the background. nil: nobody.
+	// Report is called with errors in the background. nil: none.
 	Report func(error)
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.MaxCN == 0 {
-		o.MaxCN = DefaultMaxCN
-	}
-	if o.TTL == 0 {
-		o.TTL = DefaultTTL
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.MaxCN, o.TTL, o.Timeout = cmp.Or(o.MaxCN, DefaultMaxCN), cmp.Or(o.TTL, DefaultTTL), cmp.Or(o.Timeout, DefaultTimeout)
 	if o.Report == nil {
 		o.Report = func(error) {}
 	}
@@ -76,12 +69,8 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 func validName(name string) bool {
-	ok := len(name) >= 1 && len(name) <= 64 && name[0] != '.'
-	for i := 0; ok && i < len(name); i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
-	}
-	return ok
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	return name != "" && len(name) <= 64 && name[0] != '.' && strings.Trim(name, allowed) == ""
 }
 
 // LoadTLS reads what https endpoints are reached with from PEM files: ca, the

@@ -98,20 +98,21 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 			v.acks[l] = versioned{revision, kv.ModRevision}
 		}
 		return cmp.Or(err, err2)
-	case dirEpoch:
+	case dirEpoch, dirForgot, dirServed:
 		n, err := parseNumber("mn/" + rest)
 		epoch, err2 := parseCount(kv.Value)
-		if err == nil && err2 == nil {
-			v.epochs[fabric.MemID(n.id)] = versioned{epoch, kv.ModRevision}
+		if err = cmp.Or(err, err2); err != nil {
+			return err
 		}
-		return cmp.Or(err, err2)
-	case dirForgot, dirServed:
-		n, err := parseNumber("mn/" + rest)
-		epoch, err2 := parseCount(kv.Value)
-		if err == nil && err2 == nil {
-			map[string]map[fabric.MemID]uint64{dirForgot: v.forgot, dirServed: v.served}[dir][fabric.MemID(n.id)] = epoch
+		switch id := fabric.MemID(n.id); dir {
+		case dirEpoch:
+			v.epochs[id] = versioned{epoch, kv.ModRevision}
+		case dirForgot:
+			v.forgot[id] = epoch
+		case dirServed:
+			v.served[id] = epoch
 		}
-		return cmp.Or(err, err2)
+		return nil
 	}
 	switch key {
 	case keyFormat:

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/declock/declock/fabric/member"
@@ -106,10 +107,7 @@ func (m *membership) tell(v *view, acked *uint64) error {
 func (m *membership) reported(dead member.Incarnation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, l := range m.reports {
-		if l == dead {
-			m.reports = append(m.reports[:i:i], m.reports[i+1:]...)
-			return
-		}
+	if i := slices.Index(m.reports, dead); i >= 0 {
+		m.reports = slices.Concat(m.reports[:i], m.reports[i+1:]) // tell reads the old ones
 	}
 }

@@ -102,7 +102,7 @@ func (o *Options) Coordinator(ctx context.Context) (*etcd.Coordinator, error) {
 		}
 		eo.Password = string(b)
 	}
-	return etcd.NewContext(ctx, eo)
+	return etcd.New(ctx, eo)
 }
 
 // Members returns who is there, without becoming a member.
