@@ -114,7 +114,7 @@ func mnCommand(env *command.Env) *cli.Command {
 			if err := how.check(c); err != nil {
 				return err
 			}
-			check := func() error { return scheme.Check(cfg.Cluster, scheme.MemoryRole(m.ID)) }
+			check := func() error { return cfg.Cluster.Check(scheme.MemoryRole(m.ID)) }
 			if net.Settings.print {
 				return errors.Join(net.Settings.write(c, env.Stdout), check())
 			}
@@ -160,7 +160,7 @@ func cnCommand(env *command.Env) *cli.Command {
 			if err := how.check(c); err != nil {
 				return err
 			}
-			check := func() error { return scheme.Check(cfg.Cluster, scheme.ComputeRole) }
+			check := func() error { return cfg.Cluster.Check(scheme.ComputeRole) }
 			if net.Settings.print {
 				return errors.Join(net.Settings.write(c, env.Stdout), check())
 			}

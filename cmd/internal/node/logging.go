@@ -65,7 +65,7 @@ func levelOf(c command.Choice) (level slog.Level) {
 
 // options are what package daemon needs to know.
 func (r *running) options(log *slog.Logger, c scheme.Cluster) daemon.Options {
-	return daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof, Certificates: scheme.Certificates(c)}
+	return daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof, Certificates: c.Certificates()}
 }
 
 // check refuses what makes no sense.

@@ -108,8 +108,13 @@ type Cluster interface {
 	Join(ctx context.Context) (fabric.Node, error)
 	// Visit is Join for a moment, for who may be another node of the cluster already.
 	Visit(ctx context.Context) (fabric.Node, error)
-	// Describe tells who is there. It changes nothing that lasts.
+	// Describe returns who is there. It changes nothing that lasts.
 	Describe(ctx context.Context) (*Info, error)
+	// Check returns what would keep a node from being started with the options of the cluster, as far as that can be found
+	// without reaching for it. role checks what the node's certificate is for.
+	Check(role Role) error
+	// Certificates returns the files of certificates that nodes use.
+	Certificates() []string
 }
 
 // States of a cluster that cannot be looked at.
@@ -194,15 +199,6 @@ func noMembers(address string) error {
 	return exit.Errorf(exit.NoCluster, "no such cluster: %s has no nodes: start a memory node with declock-mn", address)
 }
 
-// Check tells what would keep a node from being started with the options of a cluster, as far as that can be said
-// without reaching for it. role checks what its certificate is for.
-func Check(c Cluster, role Role) error {
-	if k, ok := c.(interface{ Check(role Role) error }); ok {
-		return k.Check(role)
-	}
-	return nil
-}
-
 // A Role says what a certificate is not for; nil: it is right.
 type Role func(*x509.Certificate) error
 
@@ -213,42 +209,6 @@ func MemoryRole(id fabric.MemID) Role {
 
 // ComputeRole is the role of compute nodes.
 func ComputeRole(c *x509.Certificate) error { return tcp.MayCompute(c) }
-
-// checkFiles checks certificates: that they are valid now, that their CA accepts them, and that they are for a role.
-func checkFiles(nodes, etcd secure.Files, role Role) error {
-	now := time.Now()
-	if nodes.Given() {
-		if err := nodes.Check(now, role); err != nil {
-			return err
-		}
-	}
-	if etcd.Given() {
-		if err := etcd.Check(now, nil); err != nil {
-			return fmt.Errorf("for etcd: %w", err)
-		}
-	}
-	return nil
-}
-
-// certificates returns the files that hold certificates.
-func certificates(files ...secure.Files) (list []string) {
-	for _, f := range files {
-		for _, path := range []string{f.CA, f.Cert} {
-			if path != "" && !slices.Contains(list, path) {
-				list = append(list, path)
-			}
-		}
-	}
-	return list
-}
-
-// Certificates returns the files of certificates that nodes of a cluster use.
-func Certificates(c Cluster) []string {
-	if k, ok := c.(interface{ Certificates() []string }); ok {
-		return k.Certificates()
-	}
-	return nil
-}
 
 // CheckFlag refuses a flag that means nothing for a cluster.
 func CheckFlag(c Cluster, flag string) error {

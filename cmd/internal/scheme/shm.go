@@ -61,6 +61,9 @@ func (c shmCluster) Join(ctx context.Context) (fabric.Node, error) {
 	return shm.Join(ctx, shm.Options{Name: c.name, Dir: c.dir})
 }
 
+func (c shmCluster) Check(Role) error       { return nil }
+func (c shmCluster) Certificates() []string { return nil }
+
 func (c shmCluster) Visit(ctx context.Context) (fabric.Node, error) { return c.Join(ctx) }
 
 func (c shmCluster) Describe(context.Context) (*Info, error) {

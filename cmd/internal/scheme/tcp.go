@@ -1,16 +1,12 @@
 package scheme
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"net"
-	"slices"
-	"strings"
 
-	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/member"
-	"github.com/declock/declock/fabric/tcp"
+	"github.com/declock/declock/internal/membership"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/overtcp"
 )
@@ -43,73 +39,21 @@ func parseTCP(rest string, o Options) (Cluster, error) {
 	if _, port, err := net.SplitHostPort(o.HTTP); err == nil && port != "0" {
 		to.Note = httpNote + o.HTTP
 	}
-	return &tcpCluster{o: to, runBase: o.RunDir}, nil
-}
-
-// httpNote begins the note by which members say where their status is.
-const httpNote = "http="
-
-// httpOf returns where a member's status is: host:port, or nothing. A member that is reached from other hosts, and has its
-// status on loopback, has none for them: there they would find a daemon of their own.
-func httpOf(addr string) string {
-	hostPort, note := tcp.ParseAddress(addr)
-	at, ok := strings.CutPrefix(note, httpNote)
-	host, port, err := net.SplitHostPort(at)
-	if !ok || err != nil {
-		return ""
-	}
-	member, _, _ := net.SplitHostPort(hostPort)
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = member
-	}
-	if isLoopback(host) && !isLoopback(member) {
-		return ""
-	}
-	return net.JoinHostPort(host, port)
-}
-
-func isLoopback(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
+	members := membership.Options{Etcd: to.Etcd, Cluster: to.Cluster, TLS: to.EtcdTLS, User: to.EtcdUser, PasswordFile: to.EtcdPasswordFile,
+		DeadAfter: to.DeadAfter, Report: to.Report}
+	return &tcpCluster{network{"tcp", members, to.TLS, o.RunDir}, to}, nil
 }
 
 type tcpCluster struct {
-	o       overtcp.Options
-	runBase string
+	network
+	o overtcp.Options
 }
 
-func (c *tcpCluster) Address() string { return c.o.Address() }
-func (c *tcpCluster) Scheme() string  { return "tcp" }
-
-// RunDir is the same whatever the order of the endpoints.
-func (c *tcpCluster) RunDir() string {
-	sorted := c.o
-	sorted.Etcd = slices.Sorted(slices.Values(c.o.Etcd))
-	return runDir(c.runBase, sorted.Address())
-}
-
-// Check is Check of package scheme.
 func (c *tcpCluster) Check(role Role) error {
 	if err := c.o.Check(); err != nil {
 		return err
 	}
-	return checkFiles(c.o.TLS, c.o.EtcdTLS, role)
-}
-
-// Certificates is Certificates of package scheme.
-func (c *tcpCluster) Certificates() []string { return certificates(c.o.TLS, c.o.EtcdTLS) }
-
-// Forget implements Forgetter.
-func (c *tcpCluster) Forget(ctx context.Context, id fabric.MemID) error {
-	return forget(ctx, c.o.Coordinator, id)
-}
-
-// forget has a coordinator forget a memory node.
-func forget(ctx context.Context, coordinator func(context.Context) (*etcd.Coordinator, error), id fabric.MemID) error {
-	e, err := coordinator(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(e.ForgetMN(ctx, id), e.Close())
+	return c.checkFiles(role)
 }
 
 func (c *tcpCluster) Serve(ctx context.Context, m Memory) (Server, error) {
@@ -117,64 +61,15 @@ func (c *tcpCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	maxCN := m.MaxCN
-	if maxCN == 0 {
-		maxCN = DefaultMaxCN
-	}
-	return tcpServer{srv, maxCN}, nil
+	return tcpServer{srv, cmp.Or(m.MaxCN, DefaultMaxCN)}, nil
 }
 
 func (c *tcpCluster) Join(ctx context.Context) (fabric.Node, error) { return c.o.Join(ctx) }
 
-// Visit joins at a port of its own: the one that was given may be the memory node's.
 func (c *tcpCluster) Visit(ctx context.Context) (fabric.Node, error) {
 	o := c.o
-	if host, _, err := net.SplitHostPort(o.Listen); err == nil {
-		o.Listen = net.JoinHostPort(host, "0")
-	}
-	if host, _, err := net.SplitHostPort(o.Advertise); err == nil {
-		o.Advertise = host
-	}
+	o.Listen, o.Advertise = visiting(o.Listen, o.Advertise)
 	return o.Join(ctx)
-}
-
-// Describe asks the coordinator.
-func (c *tcpCluster) Describe(ctx context.Context) (*Info, error) {
-	s, err := c.o.Members(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return describeState(c.Address(), s)
-}
-
-// describeState tells what the coordinator knows of a cluster.
-func describeState(address string, s *member.State) (*Info, error) {
-	info := &Info{State: "up", View: s.Revision}
-	for _, m := range s.MNs {
-		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: hostPort(m.Addr)})
-	}
-	for _, m := range s.Down {
-		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Epoch: m.Epoch}})
-	}
-	for _, n := range s.CNs {
-		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Alive: true, Where: hostPort(n.Addr), HTTP: httpOf(n.Addr)})
-	}
-	for _, n := range s.Fencing {
-		info.Compute = append(info.Compute, ComputeInfo{ID: n.ID, Where: hostPort(n.Addr)})
-	}
-	if len(s.MNs) == 0 || len(s.Down)+len(s.Fencing) > 0 {
-		info.State = "partial"
-	}
-	if len(s.MNs)+len(info.Compute) == 0 {
-		return nil, noMembers(address)
-	}
-	return info, nil
-}
-
-// hostPort returns where a member is reached.
-func hostPort(addr string) string {
-	at, _ := tcp.ParseAddress(addr)
-	return at
 }
 
 type tcpServer struct {

@@ -1,11 +1,10 @@
 package scheme
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"slices"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/coordinator/etcd"
@@ -27,22 +26,12 @@ func parseVerbs(rest string, o Options) (Cluster, error) {
 		return nil, fmt.Errorf("%w: %w", declock.ErrAddress, err)
 	}
 	m.TLS, m.User, m.PasswordFile, m.DeadAfter, m.Report = o.EtcdTLS, o.EtcdUser, o.EtcdPasswordFile, o.DeadAfter, o.Report
-	return &verbsCluster{m: m, o: o}, nil
+	return &verbsCluster{network{"verbs", m, o.TLS, o.RunDir}, o}, nil
 }
 
 type verbsCluster struct {
-	m membership.Options
+	network
 	o Options
-}
-
-func (c *verbsCluster) Address() string { return c.m.Address("verbs") }
-func (c *verbsCluster) Scheme() string  { return "verbs" }
-
-// RunDir is the same whatever the order of the endpoints.
-func (c *verbsCluster) RunDir() string {
-	sorted := c.m
-	sorted.Etcd = slices.Sorted(slices.Values(c.m.Etcd))
-	return runDir(c.o.RunDir, sorted.Address("verbs"))
 }
 
 // options are those of Serve and Join.
@@ -71,13 +60,12 @@ func (c *verbsCluster) options() (verbs.Options, error) {
 	return vo, nil
 }
 
-// Check is Check of package scheme.
 func (c *verbsCluster) Check(role Role) error {
 	vo, err := c.options()
 	if err != nil {
 		return err
 	}
-	e, err := c.m.Coordinator(context.Background())
+	e, err := c.members.Coordinator(context.Background())
 	if err != nil {
 		return err
 	}
@@ -85,15 +73,7 @@ func (c *verbsCluster) Check(role Role) error {
 	if err := errors.Join(vo.Check(), e.Close()); err != nil {
 		return err
 	}
-	return checkFiles(c.o.TLS, c.m.TLS, role)
-}
-
-// Certificates is Certificates of package scheme.
-func (c *verbsCluster) Certificates() []string { return certificates(c.o.TLS, c.m.TLS) }
-
-// Forget implements Forgetter.
-func (c *verbsCluster) Forget(ctx context.Context, id fabric.MemID) error {
-	return forget(ctx, c.m.Coordinator, id)
+	return c.checkFiles(role)
 }
 
 func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
@@ -103,7 +83,7 @@ func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	}
 	vo.Mem, vo.Size = m.ID, m.Size
 	vo.Huge = map[Huge]verbs.HugePolicy{HugeOff: verbs.HugeOff, HugeTry: verbs.HugeTry, HugeRequire: verbs.HugeRequire}[m.Huge]
-	e, err := c.m.Coordinator(ctx)
+	e, err := c.members.Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -112,11 +92,7 @@ func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	maxCN := m.MaxCN
-	if maxCN == 0 {
-		maxCN = DefaultMaxCN
-	}
-	return verbsServer{srv, e, maxCN}, nil
+	return verbsServer{srv, e, cmp.Or(m.MaxCN, DefaultMaxCN)}, nil
 }
 
 func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
@@ -124,7 +100,7 @@ func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := c.m.Coordinator(ctx)
+	e, err := c.members.Coordinator(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -136,25 +112,10 @@ func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
 	return membership.Node(n, e), nil
 }
 
-// Visit joins at a port of its own: the one that was given may be the memory node's.
 func (c *verbsCluster) Visit(ctx context.Context) (fabric.Node, error) {
 	v := *c
-	if host, _, err := net.SplitHostPort(v.o.Advertise); err == nil {
-		v.o.Advertise = host
-	}
-	if host, _, err := net.SplitHostPort(v.o.Listen); err == nil {
-		v.o.Listen = net.JoinHostPort(host, "0")
-	}
+	v.o.Listen, v.o.Advertise = visiting(v.o.Listen, v.o.Advertise)
 	return v.Join(ctx)
-}
-
-// Describe asks the coordinator.
-func (c *verbsCluster) Describe(ctx context.Context) (*Info, error) {
-	st, err := c.m.Members(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return describeState(c.Address(), st)
 }
 
 type verbsServer struct {

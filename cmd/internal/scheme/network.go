@@ -1,0 +1,145 @@
+package scheme
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/fabric/tcp"
+	"github.com/declock/declock/internal/membership"
+	"github.com/declock/declock/internal/secure"
+)
+
+// A network is what clusters over tcp and verbs have in common: etcd knows their members.
+type network struct {
+	scheme  string
+	members membership.Options
+	tls     secure.Files // between nodes
+	runBase string
+}
+
+func (n *network) Address() string { return n.members.Address(n.scheme) }
+func (n *network) Scheme() string  { return n.scheme }
+
+// RunDir is the same whatever the order of the endpoints.
+func (n *network) RunDir() string {
+	sorted := n.members
+	sorted.Etcd = slices.Sorted(slices.Values(sorted.Etcd))
+	return runDir(n.runBase, sorted.Address(n.scheme))
+}
+
+// checkFiles checks certificates: that they are valid now, that their CA accepts them, and that they are for a role.
+func (n *network) checkFiles(role Role) error {
+	now := time.Now()
+	if n.tls.Given() {
+		if err := n.tls.Check(now, role); err != nil {
+			return err
+		}
+	}
+	if n.members.TLS.Given() {
+		if err := n.members.TLS.Check(now, nil); err != nil {
+			return fmt.Errorf("for etcd: %w", err)
+		}
+	}
+	return nil
+}
+
+func (n *network) Certificates() (list []string) {
+	for _, path := range []string{n.tls.CA, n.tls.Cert, n.members.TLS.CA, n.members.TLS.Cert} {
+		if path != "" && !slices.Contains(list, path) {
+			list = append(list, path)
+		}
+	}
+	return list
+}
+
+// Forget implements Forgetter.
+func (n *network) Forget(ctx context.Context, id fabric.MemID) error {
+	e, err := n.members.Coordinator(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.ForgetMN(ctx, id), e.Close())
+}
+
+// visiting returns the addresses of a visitor, which has a port of its own: the one that was given may be the memory node's.
+func visiting(listen, advertise string) (string, string) {
+	if host, _, err := net.SplitHostPort(listen); err == nil {
+		listen = net.JoinHostPort(host, "0")
+	}
+	if host, _, err := net.SplitHostPort(advertise); err == nil {
+		advertise = host
+	}
+	return listen, advertise
+}
+
+// Describe asks the coordinator.
+func (n *network) Describe(ctx context.Context) (*Info, error) {
+	s, err := n.members.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return describeState(n.Address(), s)
+}
+
+// describeState tells what the coordinator knows of a cluster.
+func describeState(address string, s *member.State) (*Info, error) {
+	info := &Info{State: "up", View: s.Revision}
+	for _, m := range s.MNs {
+		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: hostPort(m.Addr)})
+	}
+	for _, m := range s.Down {
+		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Epoch: m.Epoch}})
+	}
+	for _, c := range s.CNs {
+		info.Compute = append(info.Compute, ComputeInfo{ID: c.ID, Alive: true, Where: hostPort(c.Addr), HTTP: httpOf(c.Addr)})
+	}
+	for _, c := range s.Fencing {
+		info.Compute = append(info.Compute, ComputeInfo{ID: c.ID, Where: hostPort(c.Addr)})
+	}
+	if len(s.MNs) == 0 || len(s.Down)+len(s.Fencing) > 0 {
+		info.State = "partial"
+	}
+	if len(s.MNs)+len(info.Compute) == 0 {
+		return nil, noMembers(address)
+	}
+	return info, nil
+}
+
+// httpNote begins the note by which members say where their status is.
+const httpNote = "http="
+
+// httpOf returns where a member's status is: host:port, or nothing. A member that is reached from other hosts, and has its
+// status on loopback, has none for them: there they would find a daemon of their own.
+func httpOf(addr string) string {
+	hostPort, note := tcp.ParseAddress(addr)
+	at, ok := strings.CutPrefix(note, httpNote)
+	host, port, err := net.SplitHostPort(at)
+	if !ok || err != nil {
+		return ""
+	}
+	member, _, _ := net.SplitHostPort(hostPort)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = member
+	}
+	if isLoopback(host) && !isLoopback(member) {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// hostPort returns where a member is reached.
+func hostPort(addr string) string {
+	at, _ := tcp.ParseAddress(addr)
+	return at
+}
