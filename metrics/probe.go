@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/background"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
@@ -66,10 +66,12 @@ func stores(s *declock.Session, mn fabric.MemID) (list []StoreState) {
 type Probe struct {
 	c      *declock.Cluster
 	stores bool // what is in object stores, too
+	look   background.Look[seen]
+}
 
-	mu     sync.Mutex
-	looked chan struct{} // closed when the look under way is over; nil: there is none
-	list   []MemoryState // of the last look
+// seen is the result of a look.
+type seen struct {
+	list   []MemoryState
 	fenced bool
 	err    error
 }
@@ -80,37 +82,15 @@ func NewProbe(c *declock.Cluster) *Probe { return &Probe{c: c} }
 // Look looks at all memory nodes, and waits so long for them at most. fenced reports whether the cluster has
 // declared this compute node dead; err is why it could not look. A look that takes longer goes on, and the next call waits for it.
 func (p *Probe) Look(wait time.Duration) (list []MemoryState, fenced bool, err error) {
-	p.mu.Lock()
-	over := p.looked
-	if over == nil {
-		over = make(chan struct{})
-		p.looked = over
-		go p.look(over)
+	last, ended := p.look.Get(wait, p.see)
+	if !ended {
+		return p.silent(), last.fenced, nil
 	}
-	p.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-over:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.list, p.fenced, p.err
-	case <-timer.C:
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.silent(), p.fenced, nil
+	return last.list, last.fenced, last.err
 }
 
 // Wait waits for the look that is under way. The cluster must not be closed before.
-func (p *Probe) Wait() {
-	p.mu.Lock()
-	over := p.looked
-	p.mu.Unlock()
-	if over != nil {
-		<-over
-	}
-}
+func (p *Probe) Wait() { p.look.Wait() }
 
 // silent is what is known while a look does not come to its end.
 func (p *Probe) silent() (list []MemoryState) {
@@ -175,26 +155,23 @@ func used(s *declock.Session, mn fabric.MemID) (bytes uint64, err error) {
 	return r.Used(s.Port())
 }
 
-func (p *Probe) look(over chan struct{}) {
-	var list []MemoryState
-	fenced := false
+// see looks at all memory nodes.
+func (p *Probe) see() (now seen) {
 	s, err := p.c.Session()
 	if err == nil {
 		for _, m := range Expected(p.c.Node()) {
 			st := MemoryState{Memory: m}
 			st.Used, st.Err = used(s, m.ID)
-			fenced = fenced || errors.Is(st.Err, fabric.ErrFenced)
-			list = append(list, st)
+			now.fenced = now.fenced || errors.Is(st.Err, fabric.ErrFenced)
+			now.list = append(now.list, st)
 		}
-		for i := range list {
-			if p.stores && list[i].Err == nil {
-				list[i].Stores = stores(s, list[i].ID)
+		for i := range now.list {
+			if p.stores && now.list[i].Err == nil {
+				now.list[i].Stores = stores(s, now.list[i].ID)
 			}
 		}
 		err = s.Close()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.list, p.fenced, p.err, p.looked = list, fenced || errors.Is(err, fabric.ErrFenced), err, nil
-	close(over)
+	now.fenced, now.err = now.fenced || errors.Is(err, fabric.ErrFenced), err
+	return now
 }

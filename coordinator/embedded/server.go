@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,13 +26,14 @@ type Options struct {
 	Listen string
 	// CA, Cert and Key are files: with them Listen is https://host:port, and clients need a certificate that CA has signed.
 	CA, Cert, Key string
+	// Election is how long the server waits before it elects itself; shorter than
+	// an etcd of several machines, 100 ms by default. Leases last one and a half times as long at least, in whole seconds.
+	Election time.Duration
+	// Durable makes each change survive a loss of power. Else it survives the process only, and is faster.
+	Durable bool
 }
 
-// election is how long the server waits before it elects itself: shorter than an etcd of several machines. Leases last one and a half times as
-// long at least, in whole seconds.
-const election = 100 * time.Millisecond
-
-// A Server is a running etcd of one member. Its changes survive the process, but not a loss of power.
+// A Server is a running etcd of one member.
 type Server struct {
 	etcd     *embed.Etcd
 	endpoint string
@@ -96,9 +98,9 @@ func config(dir string, o *Options) *embed.Config {
 	_ = os.Remove(peer.Path)
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.ElectionMs = uint(election.Milliseconds())
-	cfg.TickMs = cfg.ElectionMs / 10
-	cfg.UnsafeNoFsync = true
+	cfg.ElectionMs = uint(cmp.Or(o.Election, 100*time.Millisecond).Milliseconds())
+	cfg.TickMs = max(cfg.ElectionMs/10, 1)
+	cfg.UnsafeNoFsync = !o.Durable
 	if o.Cert != "" {
 		cfg.ClientTLSInfo = transport.TLSInfo{CertFile: o.Cert, KeyFile: o.Key, TrustedCAFile: o.CA, ClientCertAuth: true}
 	}

@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"internal/...":                {},
 	"internal/membership":         {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
 	"":                            {"fabric", "fabric/shm", "lock", "hier", "memory", "memory/handle", "mn", "cn", "objstore", "btree"},
-	"metrics":                     {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore"},
+	"metrics":                     {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore", "internal/background"},
 	"internal/secure/securetest":  {"internal/secure"},
 	"overtcp":                     {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},
 	"cmd/...":                     {"..."},

@@ -118,7 +118,7 @@ func (i *inspector) emit(what string, rows []any, text func() error) error {
 }
 
 func (i *inspector) superblock(l *looking, _ string) error {
-	list := daemon.DescribeMemory(l.ctx, l.cluster)
+	list := daemon.DescribeMemory(l.cluster)
 	var rows []any
 	for _, m := range list {
 		m.Entries = nil
@@ -134,7 +134,7 @@ func (i *inspector) superblock(l *looking, _ string) error {
 }
 
 func (i *inspector) roots(l *looking, _ string) error {
-	list := daemon.DescribeMemory(l.ctx, l.cluster)
+	list := daemon.DescribeMemory(l.cluster)
 	var rows []any
 	for _, m := range list {
 		for _, e := range m.Entries {

@@ -296,7 +296,7 @@ func regionsByJoining(ctx context.Context, at scheme.Cluster) []control.Memory {
 		return nil
 	}
 	defer c.Close()
-	return daemon.DescribeMemory(ctx, c)
+	return daemon.DescribeMemory(c)
 }
 
 // writeStatus writes clusters for people.

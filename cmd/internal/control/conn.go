@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -146,10 +147,9 @@ func shortPath(path string) (short string, done func(), err error) {
 	if len(path) <= maxSunPath {
 		return path, func() {}, nil
 	}
-	dir, file := splitPath(path)
-	f, err := os.Open(dir)
+	f, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return "", nil, err
 	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), file), func() { _ = f.Close() }, nil
+	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), filepath.Base(path)), func() { _ = f.Close() }, nil
 }

@@ -19,7 +19,7 @@ type echo struct{ started, canceled chan struct{} }
 
 func (e *echo) Status() *Status { return &Status{Node: "cn7"} }
 
-func (e *echo) Replay(ctx context.Context, spec *Replay, job Job) (*Result, error) {
+func (e *echo) Replay(ctx context.Context, spec *Replay, job *Job) (*Result, error) {
 	if spec.Clients == 0 {
 		return nil, exit.Errorf(exit.Usage, "no clients")
 	}

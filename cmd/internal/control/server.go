@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -18,17 +17,7 @@ type Handler interface {
 	Status() *Status
 	// Replay does a replay until it is over or ctx ends; both give a result. An error is
 	// for a replay that could not begin.
-	Replay(ctx context.Context, spec *Replay, job Job) (*Result, error)
-}
-
-// A Job is a replay's way to speak to the command that asked for it.
-type Job interface {
-	// Warming and Progress tell how far the replay is.
-	Warming(p Progress)
-	Progress(p Progress)
-	// Ready says that everything is prepared, and waits for start. It returns
-	// false if ctx ended before.
-	Ready(ctx context.Context, p Progress) bool
+	Replay(ctx context.Context, spec *Replay, job *Job) (*Result, error)
 }
 
 // A Server serves requests on a socket or on one connection.
@@ -159,7 +148,7 @@ func (s *Server) answer(l *lines, r *Request) (*Reply, error) {
 func (s *Server) replay(l *lines, spec *Replay) (*Reply, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	j := &job{l: l, start: make(chan struct{}, 1)}
+	j := &Job{l: l, start: make(chan struct{}, 1)}
 	go func() { // ends with the connection
 		defer cancel()
 		for {
@@ -182,22 +171,26 @@ func (s *Server) replay(l *lines, spec *Replay) (*Reply, error) {
 	return &Reply{Type: TypeResult, Result: res}, nil
 }
 
-// job is the Job of a connection.
-type job struct {
+// A Job is a replay's connection to the command that asked for it.
+type Job struct {
 	l     *lines
 	start chan struct{}
 }
 
-func (j *job) Warming(p Progress)  { j.tell(TypeWarming, p) }
-func (j *job) Progress(p Progress) { j.tell(TypeProgress, p) }
+// Warming reports how far the replay is before it measures.
+func (j *Job) Warming(p Progress) { j.send(TypeWarming, p) }
 
-// tell may fail: then the connection is gone, its reader sees that and cancels.
-func (j *job) tell(what string, p Progress) {
+// Progress reports how far the replay is.
+func (j *Job) Progress(p Progress) { j.send(TypeProgress, p) }
+
+// send may fail: then the connection is gone, and its reader cancels the replay.
+func (j *Job) send(what string, p Progress) {
 	_ = j.l.write(&Reply{Version: Version, Type: what, Progress: &p})
 }
 
-func (j *job) Ready(ctx context.Context, p Progress) bool {
-	j.tell(TypeReady, p)
+// Ready reports that everything is prepared, and waits for start. It returns false if ctx ends before.
+func (j *Job) Ready(ctx context.Context, p Progress) bool {
+	j.send(TypeReady, p)
 	select {
 	case <-j.start:
 		return true
@@ -205,5 +198,3 @@ func (j *job) Ready(ctx context.Context, p Progress) bool {
 		return false
 	}
 }
-
-func splitPath(path string) (dir, file string) { return filepath.Dir(path), filepath.Base(path) }

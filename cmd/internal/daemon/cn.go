@@ -15,8 +15,10 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/cmd/internal/web"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/internal/background"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
 )
@@ -33,15 +35,15 @@ type CNConfig struct {
 
 // A CN is a compute node that serves the control protocol.
 type CN struct {
-	cfg     CNConfig
-	cluster *declock.Cluster
-	started time.Time
-	srv     *control.Server
-	life    *life
-	web     httpServer
-	metrics *metrics.Compute
-	look    memoryLook
-	fenced  int // how often the cluster has declared a compute node of this process dead
+	cfg       CNConfig
+	cluster   *declock.Cluster
+	started   time.Time
+	srv       *control.Server
+	readiness *readiness
+	web       *web.Server
+	metrics   *metrics.Compute
+	look      background.Look[[]control.Memory] // into memory nodes, for status
+	fenced    int                               // how often the cluster has declared a compute node of this process dead
 
 	job sync.Mutex // held by the replay that is under way
 
@@ -58,11 +60,11 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 	if cfg.Policy == "" {
 		cfg.Policy = hier.DefaultPolicy
 	}
-	d := &CN{cfg: cfg, started: time.Now(), life: newLife()}
-	if d.web, err = cfg.serveHTTP(d.life); err != nil {
+	d := &CN{cfg: cfg, started: time.Now(), readiness: newReadiness()}
+	if d.web, err = cfg.serveHTTP(d.readiness); err != nil {
 		return err
 	}
-	defer d.web.close()
+	defer d.web.Close()
 	opts := []declock.Option{declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy)}
 	if err = d.join(ctx, opts...); err != nil {
 		if ctx.Err() != nil {
@@ -74,12 +76,12 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		err := d.serve(ctx, out)
 		out = io.Discard // it is told once
 		if !errors.Is(err, errAnew) || ctx.Err() != nil {
-			d.life.drain()
+			d.readiness.drain()
 			return errors.Join(err, d.leave())
 		}
 		// The process is sound, and so is who is asked next: only this membership is over. What clients of it had is lost, and they are told.
 		cfg.Log.Warn("joining again", "error", err.Error())
-		d.life.set(err)
+		d.readiness.set(err)
 		if err := d.leave(); err != nil {
 			cfg.Log.Warn("leaving", "error", err.Error())
 		}
@@ -122,13 +124,13 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	}
 	d.metrics = metrics.ComputeNode(d.cluster, d.storeStats)
 	d.metrics.Fenced = d.fenced
-	d.web.show(func() any { return d.Status() }, d.metrics, metrics.Certificates(d.cfg.certificates))
+	d.web.Show(func() any { return d.Status() }, d.metrics, metrics.Certificates(d.cfg.certificates))
 	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
 		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path); err != nil {
 		return err
 	}
-	d.life.ready()
-	d.cfg.Log.Info("joined", "node", id.String(), "cluster", d.cfg.Cluster.Address(), "policy", d.cfg.Policy, "http", d.web.addr())
+	d.readiness.ready()
+	d.cfg.Log.Info("joined", "node", id.String(), "cluster", d.cfg.Cluster.Address(), "policy", d.cfg.Policy, "http", d.web.Addr())
 	err = d.watch(ctx)
 	d.cfg.Log.Info("leaving", "node", id.String())
 	return err
@@ -137,8 +139,8 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 // leave lets what is under way come to its end, gives memory back and leaves the cluster.
 func (d *CN) leave() error {
 	d.srv.Close()
-	d.web.hide()
-	d.look.wait() // nobody asks for another any more
+	d.web.Hide()
+	d.look.Wait() // no request asks for another any more
 	if d.metrics != nil {
 		d.metrics.Wait()
 	}
@@ -169,7 +171,7 @@ func Open(ctx context.Context, c scheme.Cluster, opts ...declock.Option) (*declo
 }
 
 // Replay implements control.Handler.
-func (d *CN) Replay(ctx context.Context, spec *control.Replay, job control.Job) (*control.Result, error) {
+func (d *CN) Replay(ctx context.Context, spec *control.Replay, job *control.Job) (*control.Result, error) {
 	if !d.job.TryLock() {
 		return nil, exit.Errorf(exit.Busy, "%v has a replay under way", d.cluster.Node().Fabric().ID())
 	}
@@ -178,13 +180,13 @@ func (d *CN) Replay(ctx context.Context, spec *control.Replay, job control.Job) 
 		return nil, exit.Errorf(exit.Usage, "%d clients, and the queue of a lock has %d entries: without hierarchy (--lock %s) every client needs one; "+
 			"take less clients, or start the memory node with a larger --lock-queue", spec.Total, n, d.cfg.Policy)
 	}
-	open := d.openClient
+	open := opener(d.openClient)
 	if spec.Target != "" {
 		open = dialer(spec.Target)
 	} else if err := d.openStore(ctx, spec); err != nil {
 		return nil, err
 	}
-	w, err := newWork(spec, func(int) (*client, error) { return open(ctx, spec) })
+	w, err := newWork(ctx, spec, open)
 	if err != nil {
 		return nil, err
 	}
@@ -199,9 +201,6 @@ func (d *CN) Replay(ctx context.Context, spec *control.Replay, job control.Job) 
 	d.done.Add(&total)
 	d.work = nil
 	d.mu.Unlock()
-	if err := w.close(); err != nil && res.Error == nil {
-		res.Error = control.FailureOf(err)
-	}
 	return res, nil
 }
 

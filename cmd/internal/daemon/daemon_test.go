@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,7 +49,7 @@ func TestSpecsThatMakeNoSenseAreRefused(t *testing.T) {
 	} {
 		spec, closed := good, 0
 		change(&spec)
-		w, err := newWork(&spec, func(int) (*client, error) {
+		w, err := newWork(t.Context(), &spec, func(context.Context, *control.Replay) (*client, error) {
 			return &client{close: func() error { closed++; return nil }}, nil
 		})
 		if err == nil || w != nil || exit.Of(err) == exit.Other {

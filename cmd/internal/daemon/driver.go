@@ -14,7 +14,7 @@ import (
 )
 
 // dialer returns a function that connects a client to a target that is not the cluster's.
-func dialer(target string) func(context.Context, *control.Replay) (*client, error) {
+func dialer(target string) opener {
 	return func(context.Context, *control.Replay) (*client, error) {
 		c, err := memcached.DialTarget(target, memcached.Options{})
 		if err != nil {
@@ -53,19 +53,14 @@ func (d *Driver) Status() *control.Status {
 }
 
 // Replay implements control.Handler.
-func (d *Driver) Replay(ctx context.Context, spec *control.Replay, job control.Job) (*control.Result, error) {
+func (d *Driver) Replay(ctx context.Context, spec *control.Replay, job *control.Job) (*control.Result, error) {
 	if !d.job.TryLock() {
 		return nil, exit.Errorf(exit.Busy, "the driver has a replay under way")
 	}
 	defer d.job.Unlock()
-	open := dialer(spec.Target)
-	w, err := newWork(spec, func(int) (*client, error) { return open(ctx, spec) })
+	w, err := newWork(ctx, spec, dialer(spec.Target))
 	if err != nil {
 		return nil, err
 	}
-	res := w.run(ctx, job)
-	if err := w.close(); err != nil && res.Error == nil {
-		res.Error = control.FailureOf(err)
-	}
-	return res, nil
+	return w.run(ctx, job), nil
 }

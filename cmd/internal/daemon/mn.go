@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/cmd/internal/machine"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/cmd/internal/web"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/memory"
@@ -42,12 +43,12 @@ type MNConfig struct {
 // serves. Meanwhile it sleeps, where the fabric's NICs do the work.
 func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	control.Sweep(cfg.Cluster.RunDir()) // of a cluster that died
-	life := newLife()
-	w, err := cfg.serveHTTP(life)
+	ready := newReadiness()
+	w, err := cfg.serveHTTP(ready)
 	if err != nil {
 		return err
 	}
-	defer w.close()
+	defer w.Close()
 	if err := cfg.fits(ctx, machine.Look()); err != nil {
 		return err
 	}
@@ -76,8 +77,8 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 		}
 		return err
 	}
-	err = serveMN(ctx, cfg, srv, life, w, out)
-	w.hide()
+	err = serveMN(ctx, cfg, srv, ready, w, out)
+	w.Hide()
 	err = errors.Join(err, node.Close())
 	if err == nil && cfg.Leave {
 		err = forgotten(cfg, srv.ID())
@@ -106,24 +107,24 @@ func forgotten(cfg MNConfig, id fabric.MemID) error {
 }
 
 // serveMN says that the memory node serves, and waits for its end.
-func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, life *life, w httpServer, out io.Writer) error {
+func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, ready *readiness, w *web.Server, out io.Writer) error {
 	log := cfg.Log.With("node", srv.ID().String(), "cluster", cfg.Cluster.Address())
 	var counters func() metrics.MemoryCounters
 	if s, ok := srv.(interface{ Counters() metrics.MemoryCounters }); ok {
 		counters = s.Counters
 	}
 	m := func() fabric.Memory { return fabric.Memory{ID: srv.ID(), Size: srv.Size(), Epoch: srv.Epoch()} }
-	w.show(func() any { return m() }, metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))
+	w.Show(func() any { return m() }, metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))
 	if err := announceMN(out, cfg.Cluster, srv); err != nil {
 		return err
 	}
 	if s, ok := srv.(interface{ Away() error }); ok {
-		life.mu.Lock()
-		life.check = s.Away
-		life.mu.Unlock()
+		ready.mu.Lock()
+		ready.check = s.Away
+		ready.mu.Unlock()
 	}
-	life.ready()
-	log.Info("serving", "size", srv.Size(), "epoch", srv.Epoch(), "http", w.addr())
+	ready.ready()
+	log.Info("serving", "size", srv.Size(), "epoch", srv.Epoch(), "http", w.Addr())
 	var given <-chan struct{}
 	ends, can := srv.(interface {
 		Done() <-chan struct{}
@@ -134,7 +135,7 @@ func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, life *life, w
 	}
 	select {
 	case <-ctx.Done():
-		life.drain()
+		ready.drain()
 		log.Info("stopping")
 		return nil
 	case <-given:

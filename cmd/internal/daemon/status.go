@@ -1,12 +1,10 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/declock/declock"
@@ -23,63 +21,22 @@ import (
 // memoryWait is how long a status waits for memory nodes.
 const memoryWait = time.Second
 
-// A memoryLook is the last look into memory nodes, and the one under way.
-type memoryLook struct {
-	mu   sync.Mutex
-	list []control.Memory
-	over chan struct{} // of the look under way; nil: there is none
-}
-
-// memory describes the memory nodes. One that does not answer must not keep a status from coming: then it is what was seen last.
+// memory describes the memory nodes. While one does not answer, it is what was seen last.
 func (d *CN) memory() []control.Memory {
-	m := &d.look
-	m.mu.Lock()
-	over := m.over
-	if over == nil {
-		over = make(chan struct{})
-		m.over = over
-		go func() {
-			list := DescribeMemory(context.Background(), d.cluster)
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			m.list, m.over = list, nil
-			close(over)
-		}()
-	}
-	m.mu.Unlock()
-	timer := time.NewTimer(memoryWait)
-	defer timer.Stop()
-	silent := false
-	select {
-	case <-over:
-	case <-timer.C:
-		silent = true
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := slices.Clone(m.list)
+	last, ended := d.look.Get(memoryWait, func() []control.Memory { return DescribeMemory(d.cluster) })
+	list := slices.Clone(last)
 	for i := range list {
-		if silent && list[i].Error == "" {
+		if !ended && list[i].Error == "" {
 			list[i].Error = "a memory node does not answer: this is as it was before"
 		}
 	}
 	return list
 }
 
-// wait waits for the look that is under way.
-func (m *memoryLook) wait() {
-	m.mu.Lock()
-	over := m.over
-	m.mu.Unlock()
-	if over != nil {
-		<-over
-	}
-}
-
 // hotLocks is how many hot locks a status has.
 const hotLocks = 10
 
-// hot are the locks that are acquired most here.
+// hot returns the locks that are acquired most here.
 func (d *CN) hot() (list []control.HotLock) {
 	for _, h := range d.cluster.Node().Observe(hotLocks).Hot {
 		list = append(list, control.HotLock{Lock: h.Lock.String(), Share: h.Share, Error: h.Error, AcquireUs: float64(h.WaitNs) / 1e3})
@@ -87,7 +44,7 @@ func (d *CN) hot() (list []control.HotLock) {
 	return list
 }
 
-// storeStats are the counters of the object store clients of replays.
+// storeStats returns the counters of the object store clients of replays.
 func (d *CN) storeStats() objstore.Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +97,7 @@ func nodeNames(v fabric.View) []string {
 }
 
 // DescribeMemory reads what the memory nodes of a cluster say of themselves.
-func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
+func DescribeMemory(c *declock.Cluster) []control.Memory {
 	node := c.Node()
 	s, err := c.Session()
 	if err != nil {
@@ -148,16 +105,14 @@ func DescribeMemory(_ context.Context, c *declock.Cluster) []control.Memory {
 	}
 	defer s.Close()
 	var list []control.Memory
-	regions := node.Regions()
 	for _, known := range metrics.Expected(node) {
-		i := slices.IndexFunc(regions, func(r *memory.Region) bool { return r.Memory() == known.ID })
+		r := node.Region(known.ID)
 		m := control.Memory{Node: known.ID.String(), Size: known.Size, Epoch: known.Epoch}
-		if i < 0 {
+		if r == nil {
 			m.Error = "it was down when this compute node joined, and is not back yet"
 			list = append(list, m)
 			continue
 		}
-		r := regions[i]
 		m.UUID, m.LockCapacity = r.UUID().String(), 1<<r.CapacityLog2()
 		pages, err := r.Pages(s.Port())
 		if err == nil {

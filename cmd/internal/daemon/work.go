@@ -58,8 +58,11 @@ var kinds = []error{
 	lock.ErrTimeout, lock.ErrCanceled, objstore.ErrNoSpace, objstore.ErrCorrupt,
 }
 
+// An opener opens a client for a replay.
+type opener func(context.Context, *control.Replay) (*client, error)
+
 // newWork opens everything that a replay needs.
-func newWork(spec *control.Replay, open func(i int) (*client, error)) (w *work, err error) {
+func newWork(ctx context.Context, spec *control.Replay, open opener) (w *work, err error) {
 	if err := checkSpec(spec); err != nil {
 		return nil, err
 	}
@@ -78,8 +81,8 @@ func newWork(spec *control.Replay, open func(i int) (*client, error)) (w *work, 
 			w = nil
 		}
 	}()
-	for i := range spec.Clients {
-		c, err := open(i)
+	for range spec.Clients {
+		c, err := open(ctx, spec)
 		if err != nil {
 			return w, err
 		}
@@ -158,8 +161,17 @@ func traceCode(err error) exit.Code {
 	return exit.NoTrace
 }
 
-// run replays, and returns what was measured whatever happens.
-func (w *work) run(ctx context.Context, job control.Job) *control.Result {
+// run replays, gives everything back, and returns what was measured whatever happens.
+func (w *work) run(ctx context.Context, job *control.Job) *control.Result {
+	res := w.measure(ctx, job)
+	if err := w.close(); err != nil && res.Error == nil {
+		res.Error = control.FailureOf(err)
+	}
+	return res
+}
+
+// measure replays.
+func (w *work) measure(ctx context.Context, job *control.Job) *control.Result {
 	over := make(chan struct{})
 	var told sync.WaitGroup
 	told.Go(func() { w.tell(over, job) })
@@ -192,7 +204,7 @@ func (w *work) failure(err error) *control.Failure {
 }
 
 // start lets the clients go when all are warm and the command says so.
-func (w *work) start(ctx context.Context, over <-chan struct{}, job control.Job) {
+func (w *work) start(ctx context.Context, over <-chan struct{}, job *control.Job) {
 	select {
 	case <-w.warm:
 	case <-over: // it could not begin
@@ -205,7 +217,7 @@ func (w *work) start(ctx context.Context, over <-chan struct{}, job control.Job)
 }
 
 // tell tells the progress until the replay is over.
-func (w *work) tell(over <-chan struct{}, job control.Job) {
+func (w *work) tell(over <-chan struct{}, job *control.Job) {
 	t := time.NewTicker(progressInterval)
 	defer t.Stop()
 	for {

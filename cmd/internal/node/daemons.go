@@ -2,14 +2,10 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"syscall"
 	"time"
@@ -17,7 +13,6 @@ import (
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/daemon"
-	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
 	"github.com/urfave/cli/v2"
@@ -78,7 +73,6 @@ func mnCommand(env *command.Env) *cli.Command {
 		queue = command.Count{Max: command.MaxLockQueue}
 		huge  = command.Choice{Value: "try", Of: []string{"off", "try", "require"}}
 		how   = newRunning()
-		log   *slog.Logger
 	)
 	return command.Complete(&cli.Command{
 		Name: control.MNCommand, Hidden: true, Usage: "a memory node", Description: mnDescription,
@@ -94,34 +88,20 @@ func mnCommand(env *command.Env) *cli.Command {
 			&cli.BoolFlag{Name: "leave", Usage: "tcp, verbs: a stop (SIGINT, SIGTERM) takes it out of the cluster for good, which then does not expect it back; not for what is restarted", Destination: &cfg.Leave},
 			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next; --path implies it", Destination: &cfg.Memory.Keep},
 		}, how.flags())),
-		Action: func(c *cli.Context) (err error) {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
+		Action: func(c *cli.Context) error {
+			prepare := func(cl scheme.Cluster) (scheme.Role, error) {
+				m := &cfg.Memory
+				cfg.Cluster, m.ID, m.Size, m.MaxCN, cfg.LockQueue, m.Huge = cl, fabric.MemID(mem.N), size.N, int(maxCN.N), int(queue.N), scheme.Huge(huge.Value)
+				if m.Path != "" && !filepath.IsAbs(m.Path) {
+					return nil, command.Usage(c, "--path %q must be absolute", m.Path)
+				}
+				if (m.Keep || m.Path != "") && !c.IsSet("size") {
+					m.Size = 0 // what is there decides
+				}
+				return scheme.MemoryRole(m.ID), nil
 			}
-			net.http = &how.http
-			net.Options.Report = func(err error) { daemon.Report(log)(err) }
-			if cfg.Cluster, err = net.Parse(c); err != nil {
-				return err
-			}
-			m := &cfg.Memory
-			if m.Path != "" && !filepath.IsAbs(m.Path) {
-				return command.Usage(c, "--path %q must be absolute", m.Path)
-			}
-			m.ID, m.Size, m.MaxCN, cfg.LockQueue, m.Huge = fabric.MemID(mem.N), size.N, int(maxCN.N), int(queue.N), scheme.Huge(huge.Value)
-			if (m.Keep || m.Path != "") && !c.IsSet("size") {
-				m.Size = 0 // what is there decides
-			}
-			if err := how.check(c); err != nil {
-				return err
-			}
-			check := func() error { return cfg.Cluster.Check(scheme.MemoryRole(m.ID)) }
-			if net.Settings.print {
-				return errors.Join(net.Settings.write(c, env.Stdout), check())
-			}
-			log = how.logger(env.Stderr)
-			how.reloadOnHangUp(env, newReloader(c, &net.Settings, &how.now, log, check))
-			cfg.Options = how.options(log, cfg.Cluster)
-			return how.run(c.Context, env, log, func(ctx context.Context) error {
+			return how.daemon(c, env, &net, prepare, func(ctx context.Context, o daemon.Options) error {
+				cfg.Options = o
 				return daemon.RunMN(ctx, cfg, env.Stdout)
 			})
 		},
@@ -134,7 +114,6 @@ func cnCommand(env *command.Env) *cli.Command {
 		net   = Network{instance: command.Count{N: 1, Min: 1, Max: 1000}}
 		procs = command.Count{Max: 1024}
 		how   = newRunning()
-		log   *slog.Logger
 	)
 	return command.Complete(&cli.Command{
 		Name: control.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
@@ -144,30 +123,13 @@ func cnCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&net.instance, "instance", fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise and http are %d higher for each before it", portStep)),
 			waitFlag(&cfg.Wait),
 		}, how.flags())),
-		Action: func(c *cli.Context) (err error) {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
+		Action: func(c *cli.Context) error {
+			prepare := func(cl scheme.Cluster) (scheme.Role, error) {
+				cfg.Cluster, cfg.Procs = cl, int(procs.N)
+				return scheme.ComputeRole, command.CheckPolicy(cfg.Policy)
 			}
-			net.http = &how.http
-			net.Options.Report = func(err error) { daemon.Report(log)(err) }
-			if cfg.Cluster, err = net.Parse(c); err != nil {
-				return err
-			}
-			if err := command.CheckPolicy(cfg.Policy); err != nil {
-				return err
-			}
-			cfg.Procs = int(procs.N)
-			if err := how.check(c); err != nil {
-				return err
-			}
-			check := func() error { return cfg.Cluster.Check(scheme.ComputeRole) }
-			if net.Settings.print {
-				return errors.Join(net.Settings.write(c, env.Stdout), check())
-			}
-			log = how.logger(env.Stderr)
-			how.reloadOnHangUp(env, newReloader(c, &net.Settings, &how.now, log, check))
-			cfg.Options = how.options(log, cfg.Cluster)
-			return how.run(c.Context, env, log, func(ctx context.Context) error {
+			return how.daemon(c, env, &net, prepare, func(ctx context.Context, o daemon.Options) error {
+				cfg.Options = o
 				return daemon.RunCN(ctx, cfg, env.Stdout)
 			})
 		},
@@ -191,27 +153,6 @@ func driverCommand() *cli.Command {
 			return daemon.RunDriver(int(fd.N), int(procs.N))
 		},
 	})
-}
-
-// runDaemon runs a daemon until a signal, or until its parent has gone.
-func runDaemon(ctx context.Context, env *command.Env, parent bool, profile string, run func(context.Context) error) error {
-	if parent {
-		var cancel context.CancelFunc
-		ctx, cancel = parentContext(env.Stdin)
-		defer cancel()
-	}
-	if profile != "" {
-		f, err := os.Create(profile)
-		if err != nil {
-			return exit.Errorf(exit.Other, "cannot write the profile: %w", err)
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
-	return run(ctx)
 }
 
 // parentContext ends when the parent has closed the pipe that is

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
@@ -98,5 +101,38 @@ func TestInstancesHavePortsOfTheirOwn(t *testing.T) {
 		if err := a.Run(append(args, "--instance", more)); exit.Of(err) != code {
 			t.Errorf("instance %s: %v", more, err)
 		}
+	}
+}
+
+// SIGHUP tells the service manager that a reload begins, and that it is over.
+func TestHangUpNotifiesSystemd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	if err := manager.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NOTIFY_SOCKET", path)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	env := &command.Env{Stdin: null}
+	checked := false
+	newRunning().reloadOnHangUp(env, &reloader{settings: &settings{}, log: slog.New(slog.DiscardHandler), check: func() error { checked = true; return nil }})
+	(*env.HangUp.Load())()
+	var b [200]byte
+	for _, want := range []string{`^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]+\n?$`, `^READY=1$`} {
+		n, err := manager.Read(b[:])
+		if err != nil || !regexp.MustCompile(want).Match(b[:n]) {
+			t.Errorf("%q, %v; want %s", b[:n], err, want)
+		}
+	}
+	if !checked {
+		t.Error("nothing was reloaded")
 	}
 }

@@ -13,7 +13,6 @@ package web
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -33,7 +32,7 @@ type Options struct {
 	Ready func() error // why the node cannot be used; nil: it can
 }
 
-// A Server serves until Close.
+// A Server serves until Close. A nil *Server is a daemon without HTTP: its methods do nothing.
 type Server struct {
 	ln    net.Listener
 	srv   *http.Server
@@ -114,20 +113,28 @@ func Start(o Options) (*Server, error) {
 }
 
 // Show shows a status and metrics from now on, until Hide.
-func (s *Server) Show(status func() any, c ...prometheus.Collector) { s.shown.set(status, c) }
+func (s *Server) Show(status func() any, c ...prometheus.Collector) {
+	if s != nil {
+		s.shown.set(status, c)
+	}
+}
 
 // Hide ends Show: when it returns, no scrape uses the collectors any more.
-func (s *Server) Hide() { s.shown.set(nil, nil) }
+func (s *Server) Hide() { s.Show(nil) }
 
-// Addr returns the address on which it listens.
-func (s *Server) Addr() string { return s.ln.Addr().String() }
-
-// Close ends it at once.
-func (s *Server) Close() error {
-	if err := s.srv.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return err
+// Addr returns the address on which it listens; of nil, "".
+func (s *Server) Addr() string {
+	if s == nil {
+		return ""
 	}
-	return nil
+	return s.ln.Addr().String()
+}
+
+// Close ends it at once: requests under way get no answer.
+func (s *Server) Close() {
+	if s != nil {
+		_ = s.srv.Close()
+	}
 }
 
 // report answers 503 with the error of check, or 200 without one.

@@ -6,12 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"runtime/pprof"
 
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
-	"github.com/declock/declock/cmd/internal/systemd"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 )
@@ -63,11 +65,6 @@ func levelOf(c command.Choice) (level slog.Level) {
 	return level
 }
 
-// options are what package daemon needs to know.
-func (r *running) options(log *slog.Logger, c scheme.Cluster) daemon.Options {
-	return daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof, Certificates: c.Certificates()}
-}
-
 // check refuses what makes no sense.
 func (r *running) check(c *cli.Context) error {
 	if r.pprof && r.http == "" {
@@ -91,16 +88,66 @@ func (r *running) reloadOnHangUp(env *command.Env, again *reloader) {
 	if r.parent || env.Stdin == nil || term.IsTerminal(int(env.Stdin.Fd())) {
 		return
 	}
-	f := func() { systemd.Reload(again.reload) }
+	f := func() {
+		_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReloading+"\n"+sdnotify.SdNotifyMonotonicUsec()) // without systemd it does nothing
+		again.reload()
+		_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady)
+	}
 	env.HangUp.Store(&f)
 }
 
-// run runs a daemon until a signal, or until its parent has gone. Its error is logged if logs are for machines.
-func (r *running) run(ctx context.Context, env *command.Env, log *slog.Logger, run func(context.Context) error) error {
-	err := runDaemon(ctx, env, r.parent, r.profile, run)
+// daemon runs a daemon until a signal, or until its parent has gone. prepare takes the flags of its own over, and returns the role that its
+// certificate must be for. Its error is logged if logs are for machines.
+func (r *running) daemon(c *cli.Context, env *command.Env, net *Network, prepare func(scheme.Cluster) (scheme.Role, error), run func(context.Context, daemon.Options) error) error {
+	if err := command.Arguments(c, 0, 0); err != nil {
+		return err
+	}
+	var log *slog.Logger
+	net.http = &r.http
+	net.Options.Report = func(err error) { daemon.Report(log)(err) }
+	cl, err := net.Parse(c)
+	if err != nil {
+		return err
+	}
+	role, err := prepare(cl)
+	if err == nil {
+		err = r.check(c)
+	}
+	if err != nil {
+		return err
+	}
+	check := func() error { return cl.Check(role) }
+	if net.Settings.print {
+		return errors.Join(net.Settings.write(c, env.Stdout), check())
+	}
+	log = r.logger(env.Stderr)
+	r.reloadOnHangUp(env, newReloader(c, &net.Settings, &r.now, log, check))
+	o := daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof, Certificates: cl.Certificates()}
+	err = r.run(c.Context, env, func(ctx context.Context) error { return run(ctx, o) })
 	if err == nil || r.format.Value != "json" {
 		return err
 	}
 	log.Error("ended", "error", err.Error(), "code", int(exit.Of(err)), "cause", exit.Of(err).String())
 	return exit.With(exit.Of(err), errors.New(""))
+}
+
+// run runs a daemon with its profile, until ctx ends or its parent has gone.
+func (r *running) run(ctx context.Context, env *command.Env, run func(context.Context) error) error {
+	if r.parent {
+		var cancel context.CancelFunc
+		ctx, cancel = parentContext(env.Stdin)
+		defer cancel()
+	}
+	if r.profile != "" {
+		f, err := os.Create(r.profile)
+		if err != nil {
+			return exit.Errorf(exit.Other, "cannot write the profile: %w", err)
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return run(ctx)
 }
