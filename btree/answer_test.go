@@ -22,15 +22,15 @@ func (l *noteLocker) Acquire(h *lock.Hold, r *lock.Request) error {
 		return err
 	}
 	var n node
-	if err := n.parse(r.Note, word(get64(r.Note, 0))); err != nil {
+	if err := n.parse(r.Handoff, word(get64(r.Handoff, 0))); err != nil {
 		return errors.Join(err, l.Release(h, nil))
 	}
 	at := n.used
 	n.used += putRecord(n.b[at:], kindInline, l.key, []byte("x"))
 	setWord(n.b, makeWord(stateAlive, n.used, extend(n.word.crc(), n.b[at:n.used])))
-	r.Noted = n.used
+	r.HandoffLen = n.used
 	if l.owed {
-		r.Owed = uint64(at)
+		r.Deferred = uint64(at)
 	}
 	return nil
 }

@@ -611,14 +611,14 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 		}
 	}
 	c.reads[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
-	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:], Note: b}
+	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:], Handoff: b}
 	if t := c.t.cfg.LockTimeoutNs; t != 0 {
 		c.req.Deadline = c.port.Now() + t
 	}
 	if err := c.l.Acquire(&c.hold, &c.req); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
-	c.owed = int(c.req.Owed)
+	c.owed = int(c.req.Deferred)
 	n.dead = false
 	err := n.decode(b, p)
 	for try := 0; err == errTorn && c.owed == 0 && try < maxTries; try++ {
@@ -668,7 +668,7 @@ func (c *Client) redo(n *node, b []byte, p ptr) error {
 // for as long as the lock stays here.
 func (c *Client) leave(n *node) {
 	if n.word.state() == stateAlive {
-		c.hold.Note = n.b[:n.used]
+		c.hold.Handoff = n.b[:n.used]
 	}
 }
 
@@ -679,7 +679,7 @@ func (c *Client) unlock(err error) error { return c.release(0, err) }
 // has left, memory is asked for a word: this compute node may have been stopped and fenced meanwhile, and others have
 // had the lock. Who is fenced gets no answer.
 func (c *Client) answer(n *node, err error) error {
-	if c.req.Noted == 0 || c.owed != 0 {
+	if c.req.HandoffLen == 0 || c.owed != 0 {
 		return c.unlock(err)
 	}
 	c.before[0] = fabric.Load(c.t.slotAddr(n.self, classNode))
@@ -690,16 +690,16 @@ func (c *Client) answer(n *node, err error) error {
 // it to this one to write what it had changed, that is done.
 func (c *Client) release(n int, err error) error {
 	if n == 0 && c.owed != 0 {
-		c.hold.Note = c.req.Note[:c.req.Noted]
-		n = c.append(c.hold.Note, 0)
+		c.hold.Handoff = c.req.Handoff[:c.req.HandoffLen]
+		n = c.append(c.hold.Handoff, 0)
 	}
 	rerr := c.l.Release(&c.hold, c.before[:n])
-	c.hold.Note, c.hold.Owing, c.owed = nil, 0, 0
+	c.hold.Handoff, c.hold.Deferred, c.owed = nil, 0, 0
 	if rerr == nil {
 		return err
 	}
 	rerr = fmt.Errorf("btree: %w", rerr)
-	if err == nil || isGone(err) || c.req.Noted > 0 {
+	if err == nil || isGone(err) || c.req.HandoffLen > 0 {
 		return rerr // what was found in a note may not be in memory, and never come there: it is no answer
 	}
 	return errors.Join(err, rerr)

@@ -55,7 +55,7 @@ func (c *Client) append(b []byte, at int) int {
 	a := c.hold.Lock.Add(c.t.geo.lockSize)
 	c.before[0] = fabric.Write(a.Add(uint64(at)), b[at:])
 	c.before[1] = fabric.Store(a, get64(b, 0))
-	c.hold.Owing = uint64(at)
+	c.hold.Deferred = uint64(at)
 	return 2
 }
 
@@ -69,7 +69,7 @@ func (c *Client) die(n *node, key []byte) error {
 	ops := 0
 	if c.owed != 0 { // its checksum is that of records which are to be written yet
 		ops = c.append(n.b[:n.used], 0)
-		c.hold.Owing = 0
+		c.hold.Deferred = 0
 	}
 	c.before[ops] = fabric.Store(c.t.slotAddr(n.self, classNode), uint64(makeWord(stateDead, n.used, n.word.crc())))
 	c.uncertain = true

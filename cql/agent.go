@@ -11,17 +11,17 @@ import (
 // Participants is what an Agent must know about its node: who there takes
 // part in a lock. Package hier's table of local locks is one.
 type Participants interface {
-	// Freeze marks the participants of a lock that have a place with an index below used, or
+	// Freeze marks the participants of a lock that have a ticket with an index below used, or
 	// none yet, as frozen: each calls Client.Quiesced once
 	// when it has given up the lock, or its acquisition. It returns how many
-	// will, and appends to waiting the places that wait for a grant, to be aborted.
+	// will, and appends to waiting the tickets that wait for a grant, to be aborted.
 	Freeze(l fabric.Addr, used uint64, waiting []Waiting) (busy int, _ []Waiting)
 
 	// Granted notes that readers hold a lock whose index is from first to before end: one that has its index and does not
 	// wait yet sees it when it begins to wait. Those who wait are in WaitingReaders.
 	Granted(l fabric.Addr, first, end uint64)
 
-	// WaitingReaders appends the places (clients and indices) of readers that
+	// WaitingReaders appends the tickets (clients and indices) of readers that
 	// wait for a lock with an index from first to before end.
 	WaitingReaders(l fabric.Addr, first, end uint64, to []Waiting) []Waiting
 
@@ -29,8 +29,8 @@ type Participants interface {
 	// take effect any more. If it cannot tell yet, it sees to it that Agent.Settled is called later.
 	Settled(l fabric.Addr) bool
 
-	// Adopt tells that the grant of a place has come whose client has left the
-	// queue (Client.Await failed). It returns false if there is no such place.
+	// Adopt tells that the grant of a ticket has come whose client has left the
+	// queue (Client.Await failed). It returns false if there is no such ticket.
 	Adopt(l fabric.Addr, index uint64, behind Stamp) bool
 }
 
@@ -71,9 +71,9 @@ type Agent struct {
 // AgentStats counts what an Agent did.
 type AgentStats struct {
 	Led       uint64             `json:"led"`        // resets led to the end
-	TakenOver uint64             `json:"taken_over"` // of those, from a resetter that died
+	TakenOver uint64             `json:"taken_over"` // of those, from a resetter that crashed
 	Joined    uint64             `json:"joined"`     // resets led by others
-	Adopted   uint64             `json:"adopted"`    // grants of places that their clients had left
+	Adopted   uint64             `json:"adopted"`    // grants of tickets that their clients had left
 	ByReason  [numReasons]uint64 `json:"by_reason"`
 	// LastNs is how long the last reset took that was led to its end, and SumNs all of them: from
 	// the request to the free lock.
@@ -114,7 +114,7 @@ func NewAgent(node fabric.Node, y Layout, parts Participants) *Agent {
 // Stats returns the agent's counters, updated by the goroutine that calls Handle.
 func (a *Agent) Stats() *AgentStats { return &a.stats }
 
-// Idle tells whether no reset is under way here.
+// Idle reports whether no reset is under way here.
 func (a *Agent) Idle() bool { return len(a.leading) == 0 && len(a.asked) == 0 }
 
 // AppendState appends what tells two states of the agent apart, between two messages.
@@ -148,7 +148,7 @@ func (a *Agent) AppendState(dst []byte) []byte {
 
 func (a *Agent) self() fabric.CNID { return a.node.ID() }
 
-// Handle handles a message to the agent, and tells whether it was one of this
+// Handle handles a message to the agent, and reports whether it was one of this
 // protocol. Its error is the fabric's: the memory node of a lock cannot be
 // reached; the reset is left to whoever asks for it next.
 func (a *Agent) Handle(m *fabric.Message) (bool, error) {
@@ -187,7 +187,7 @@ func (a *Agent) onGrantRange(l fabric.Addr, first, end uint64) {
 	a.readers = a.parts.WaitingReaders(l, first, end, a.readers[:0])
 	for _, w := range a.readers {
 		m := grant(l, w.Index, 0, 0, nil)
-		a.tell(w.Client, &m)
+		a.send(w.Client, &m)
 	}
 }
 
@@ -206,7 +206,7 @@ func (a *Agent) grantPassed(l fabric.Addr, head uint64) error {
 			}
 		}
 		m := grant(l, w.Index, 0, 0, nil)
-		a.tell(w.Client, &m)
+		a.send(w.Client, &m)
 	}
 	return nil
 }
@@ -233,11 +233,11 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 		case dead: // take over
 		case h.ResetID() != 0:
 			m := fabric.Message{Kind: msgAskReset, Body: [7]uint64{uint64(l), index, uint64(NodeFailure)}}
-			a.tell(fabric.AgentOf(h.ResetID()), &m)
+			a.send(fabric.AgentOf(h.ResetID()), &m)
 			return nil
 		case a.needless(l, h, index, why):
 			// The lock has been reset or passed on. Readers that the head has
-			// reached, and that wait here still, hold it and were not told.
+			// reached, and that wait here still, hold it and were not notified.
 			return a.grantPassed(l, a.lay.Head(h))
 		}
 		locked := Header(uint64(h)&^resetIDMask | uint64(a.self()))
@@ -269,7 +269,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 	}
 }
 
-// needless tells whether a lock with header h has been reset or passed on since
+// needless reports whether a lock with header h has been reset or passed on since
 // a participant with an index wished that it were reset.
 func (a *Agent) needless(l fabric.Addr, h Header, index uint64, why Reason) bool {
 	switch why {
@@ -291,12 +291,12 @@ func (a *Agent) needless(l fabric.Addr, h Header, index uint64, why Reason) bool
 func (a *Agent) signal(r *leading) {
 	m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(r.lock), uint64(r.found), r.used}}
 	for cn, ok := r.await.Next(0); ok; cn, ok = r.await.Next(cn) {
-		a.tell(fabric.AgentOf(cn), &m)
+		a.send(fabric.AgentOf(cn), &m)
 	}
 }
 
 // Forget drops the resets of locks on a memory node that has restarted: they are void, and
-// finishing one would write to a lock of another life.
+// finishing one would write to a lock of another incarnation.
 func (a *Agent) Forget(mn fabric.MemID) {
 	a.leading = slices.DeleteFunc(a.leading, func(r *leading) bool { return r.lock.MN() == mn })
 }
@@ -319,9 +319,9 @@ func (a *Agent) find(l fabric.Addr) *leading {
 }
 
 // onReset is step 2 at each node: abort those who wait, and answer when no
-// participant here holds the lock. Signals of the dead are ignored (appendix B).
+// participant here holds the lock. Signals of crashed nodes are ignored (appendix B).
 //
-// The signal may be one that was sent again, and its reset over. Places with an
+// The signal may be one that was sent again, and its reset over. Tickets with an
 // index of used or above are of after it.
 func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID) {
 	if view := a.node.View(); !view.Live.Has(by) {
@@ -348,7 +348,7 @@ func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID
 	}
 	for _, w := range a.waiting {
 		m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l), w.Index}}
-		a.tell(w.Client, &m)
+		a.send(w.Client, &m)
 	}
 	if r.busy > 0 || !a.parts.Settled(l) {
 		a.asked = append(a.asked, r)
@@ -359,7 +359,7 @@ func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID
 
 func (a *Agent) ack(r *asked) {
 	m := fabric.Message{Kind: msgResetAck, Body: [7]uint64{uint64(r.lock), uint64(r.found)}}
-	a.tell(fabric.AgentOf(r.by), &m)
+	a.send(fabric.AgentOf(r.by), &m)
 }
 
 // onQuiesced counts a participant down that the reset of a lock waits for.
@@ -404,7 +404,7 @@ func (a *Agent) onAck(l fabric.Addr, found Header, from fabric.CNID) error {
 	return a.finish(r)
 }
 
-// onView stops waiting for nodes that have died. A number may be a new node's
+// onView stops waiting for nodes that have crashed. A number may be a new node's
 // already, which does not know of our signals: they are sent again.
 func (a *Agent) onView() error {
 	view := a.node.View()
@@ -464,6 +464,6 @@ func (a *Agent) finish(r *leading) error {
 	}
 }
 
-// tell sends a message. Who has died needs none; whom it does not reach for
+// send sends a message. Who has crashed needs none; whom it does not reach for
 // another reason asks again.
-func (a *Agent) tell(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }
+func (a *Agent) send(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }

@@ -13,9 +13,9 @@ import (
 // count. Wait for the end of the reset (AwaitReset), then acquire again.
 var ErrAborted = errors.New("cql: acquisition aborted by a reset")
 
-// A Place is a participant's place in the queue of a lock, from Enqueue to
-// Release. It is a plain value; whoever has it may release.
-type Place struct {
+// A Ticket is a participant's position in the queue of a lock, from Enqueue to
+// Release. It is a plain value: any client that has it may release.
+type Ticket struct {
 	Lock  fabric.Addr
 	Index uint64 // of the queue entry; a reader's may lie before its true head
 	Mode  lock.Mode
@@ -30,14 +30,14 @@ type Place struct {
 	Carried Carried
 	// Lean: the release reads the queue only if somebody turns out to wait.
 	Lean bool
-	// Contended: somebody waited when the place was released.
+	// Contended: somebody waited when the ticket was released.
 	Contended bool
-	// Unreleased says, after a Release that has failed, that the fabric has refused to execute it: the place is in the queue.
+	// Unreleased says, after a Release that has failed, that the fabric has refused to execute it: the ticket is in the queue.
 	Unreleased bool
 }
 
-// AppendState appends what tells two states of the place apart.
-func (p *Place) AppendState(dst []byte) []byte {
+// AppendState appends what tells two states of the ticket apart.
+func (p *Ticket) AppendState(dst []byte) []byte {
 	flags := uint64(p.Carried.Words) << 8
 	if p.Lean {
 		flags |= 1
@@ -68,9 +68,9 @@ type Config struct {
 	// ResetAfterNs: a waiter asks for a reset when it has waited so long.
 	// Default 10 s; it must exceed any critical section, or order is lost.
 	ResetAfterNs fabric.Time
-	// Suspect tells whether a lock that is not released may be a dead node's: then a waiter
+	// Suspect reports whether a lock that is not released may be a crashed node's: then a waiter
 	// looks at the queue every SuspectNs, and asks for a reset if nobody has left it since
-	// its last look, unless the head names a node that lives; and after RecheckNs anyway. nil: never.
+	// its last look, unless the head names a live node; and after RecheckNs anyway. nil: never.
 	Suspect func(l fabric.Addr, now fabric.Time) bool
 	// SuspectNs is how often waiters look at a lock that is suspect. Default 1 ms.
 	SuspectNs fabric.Time
@@ -96,7 +96,7 @@ func (c Config) withDefaults() Config {
 }
 
 // A Client runs the protocol over one Port, for whichever participant uses that
-// Port at the moment. It keeps nothing about locks: their state is in Places.
+// Port at the moment. It keeps nothing about locks: their state is in Tickets.
 type Client struct {
 	port  fabric.Port
 	lay   Layout
@@ -148,7 +148,7 @@ func (c *Client) entry(index uint64) Entry {
 // timestamp stamp (absent: now), and the caller must Await.
 //
 // Errors: ErrAborted; lock.ErrCorrupt; lock.ErrExhausted; those of the fabric: then p.Index is 0 unless the header counts p.
-func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool, err error) {
+func (c *Client) Enqueue(p *Ticket, stamp Stamp, reads []fabric.Op) (granted bool, err error) {
 	c.ops[0] = fabric.FAA(p.Lock, c.quick.acquire[p.Mode&1])
 	n := 1
 	if len(reads) > 0 {
@@ -180,7 +180,7 @@ func (c *Client) Enqueue(p *Place, stamp Stamp, reads []fabric.Op) (granted bool
 }
 
 // writeEntry puts a participant that the header counts into the queue (Fig. 7, lines 2 to 4).
-func (c *Client) writeEntry(p *Place, stamp Stamp) error {
+func (c *Client) writeEntry(p *Ticket, stamp Stamp) error {
 	if !stamp.Known() {
 		stamp = c.stamp()
 	}
@@ -202,18 +202,18 @@ func (c *Client) writeEntry(p *Place, stamp Stamp) error {
 // into qhead. A CAS adds nobody to a header that has no room; so qsize stays below the number of entries plus that of participants.
 //
 // Errors: as Enqueue's, and fabric.ErrDeadline: others were faster at each attempt until the deadline.
-func (c *Client) EnqueueCautious(p *Place, stamp Stamp, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
+func (c *Client) EnqueueCautious(p *Ticket, stamp Stamp, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
 	return c.enqueueByCAS(p, stamp, reads, deadline, false)
 }
 
 // TryEnqueue acquires the lock if that is possible at once: READ and CAS, so
 // that it leaves no trace otherwise. reads go behind the CAS.
-func (c *Client) TryEnqueue(p *Place, reads []fabric.Op) (granted bool, err error) {
+func (c *Client) TryEnqueue(p *Ticket, reads []fabric.Op) (granted bool, err error) {
 	return c.enqueueByCAS(p, 0, reads, fabric.Forever, true)
 }
 
 // enqueueByCAS adds a participant to the header by READ and CAS. With try, it leaves a lock alone that does not grant it at once.
-func (c *Client) enqueueByCAS(p *Place, stamp Stamp, reads []fabric.Op, deadline fabric.Time, try bool) (granted bool, err error) {
+func (c *Client) enqueueByCAS(p *Ticket, stamp Stamp, reads []fabric.Op, deadline fabric.Time, try bool) (granted bool, err error) {
 	y := c.lay
 	p.Index = 0
 	c.ops[0] = fabric.Load(p.Lock)
@@ -255,15 +255,15 @@ func (c *Client) enqueueByCAS(p *Place, stamp Stamp, reads []fabric.Op, deadline
 	}
 }
 
-// admits tells whether the participant that adds itself to a header, and gets the index of p, may stay.
-func (c *Client) admits(p *Place, h Header) bool {
+// admits reports whether the participant that adds itself to a header, and gets the index of p, may stay.
+func (c *Client) admits(p *Ticket, h Header) bool {
 	y := c.lay
-	return h.ResetID() == 0 && y.Size(h) < y.Capacity() && !y.worn(p.Index) && y.Writers(h) <= y.Size(h) && p.Index < y.maxIndex()
+	return h.ResetID() == 0 && y.Size(h) < y.Capacity() && !y.exhausted(p.Index) && y.Writers(h) <= y.Size(h) && p.Index < y.maxIndex()
 }
 
 // refused finds out why a header does not admit the participant that an FAA has just
 // added to it, and sees to what has to be done.
-func (c *Client) refused(p *Place, h Header) error {
+func (c *Client) refused(p *Ticket, h Header) error {
 	switch {
 	case h.ResetID() != 0:
 		// The header is void: its reset moves the head on, however far.
@@ -284,7 +284,7 @@ func (c *Client) refused(p *Place, h Header) error {
 
 // immediate ends an acquisition that was granted at once: unless one of the
 // READs behind it failed, when the lock is given back.
-func (c *Client) immediate(p *Place, reads, done []fabric.Op, err error) (granted bool, _ error) {
+func (c *Client) immediate(p *Ticket, reads, done []fabric.Op, err error) (granted bool, _ error) {
 	if err != nil {
 		return false, errors.Join(err, c.Release(p, nil))
 	}
@@ -317,11 +317,11 @@ func copyResults(dst, src []fabric.Op) {
 	}
 }
 
-// Await waits for the grant of an enqueued place (Fig. 7, line 5). Errors:
+// Await waits for the grant of an enqueued ticket (Fig. 7, line 5). Errors:
 // ErrAborted when the agent says so, fabric.ErrDeadline, fabric.ErrInterrupted.
-// After the latter two the place is still in the queue, and its grant will
+// After the latter two the ticket is still in the queue, and its grant will
 // come: the caller must leave the port's inbox to the agent (Port.Abandon).
-func (c *Client) Await(p *Place, deadline fabric.Time) error {
+func (c *Client) Await(p *Ticket, deadline fabric.Time) error {
 	began := c.port.Now()
 	next := began + c.lookAgainNs(p.Lock, began)
 	p.seen = 0
@@ -353,7 +353,7 @@ func (c *Client) Await(p *Place, deadline fabric.Time) error {
 	}
 }
 
-// suspects tells whether a lock may be a dead node's.
+// suspects reports whether a lock may be a crashed node's.
 func (c *Client) suspects(l fabric.Addr, now fabric.Time) bool {
 	return c.cfg.Suspect != nil && c.cfg.Suspect(l, now)
 }
@@ -377,10 +377,10 @@ func (c *Client) stamp() Stamp {
 // RecheckNs returns after how long a waiter looks at the header, and again each time.
 func (c *Client) RecheckNs() fabric.Time { return c.cfg.RecheckNs }
 
-// Recheck looks at the header for a waiter that has waited long, owner being the client that enqueued the place: it may hold
-// the lock already, if the node that should have notified it has died. It holds the lock when its index is the
+// Recheck looks at the header for a waiter that has waited long, owner being the client that enqueued the ticket: it may hold
+// the lock already, if the node that should have notified it has crashed. It holds the lock when its index is the
 // head, for only holders leave the queue and all before it have gone. See passed for a head that is beyond its index.
-func (c *Client) Recheck(p *Place, owner fabric.ClientID, waitedNs fabric.Time) (granted bool, err error) {
+func (c *Client) Recheck(p *Ticket, owner fabric.ClientID, waitedNs fabric.Time) (granted bool, err error) {
 	c.ops[0] = fabric.Load(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return false, err
@@ -405,7 +405,7 @@ func (c *Client) Recheck(p *Place, owner fabric.ClientID, waitedNs fabric.Time) 
 			if !stands {
 				return false, nil
 			}
-			if lives, err := c.headLives(p.Lock, head); lives || err != nil {
+			if alive, err := c.headAlive(p.Lock, head); alive || err != nil {
 				return false, err
 			}
 		}
@@ -419,9 +419,9 @@ func (c *Client) Recheck(p *Place, owner fabric.ClientID, waitedNs fabric.Time) 
 // the lock, nor wait for ever.
 //
 // A reader holds the lock if its entry is still in the queue, for a reset empties that; the head may be many rounds
-// ahead of such a reader. If others have used the slot since, nothing tells the two cases apart. A writer's place is void: the head
+// ahead of such a reader. If others have used the slot since, nothing tells the two cases apart. A writer's ticket is void: the head
 // passes it when it releases the lock, or in a reset. Then the lock is reset, which aborts this waiter.
-func (c *Client) passed(p *Place, owner fabric.ClientID) (granted bool, err error) {
+func (c *Client) passed(p *Ticket, owner fabric.ClientID) (granted bool, err error) {
 	if p.Mode == lock.Shared {
 		c.ops[0] = fabric.Load(c.lay.entryAddr(p.Lock, p.Index))
 		if err := c.port.Do(c.ops[:1]); err != nil {
@@ -435,9 +435,9 @@ func (c *Client) passed(p *Place, owner fabric.ClientID) (granted bool, err erro
 	return false, nil
 }
 
-// headLives tells whether the entry of the queue's head is there, and names a node
+// headAlive reports whether the entry of the queue's head is there, and names a node
 // that lives. Holders that were granted at once have none.
-func (c *Client) headLives(l fabric.Addr, head uint64) (bool, error) {
+func (c *Client) headAlive(l fabric.Addr, head uint64) (bool, error) {
 	c.ops[0] = fabric.Load(c.lay.entryAddr(l, head))
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return false, err
@@ -448,7 +448,7 @@ func (c *Client) headLives(l fabric.Addr, head uint64) (bool, error) {
 
 // AwaitReset waits until nobody is resetting the lock, looking at the header
 // with growing pauses. Errors: fabric.ErrDeadline, fabric.ErrInterrupted, others of the fabric.
-func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
+func (c *Client) AwaitReset(p *Ticket, deadline fabric.Time) error {
 	const first, last = 2 * fabric.Microsecond, fabric.Millisecond
 	const askEvery = 16 // pauses of the last length
 	pause, slow := first, 0
@@ -467,9 +467,9 @@ func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 		}
 		if pause == last {
 			// Nothing has happened for long: the wish for a reset may have been
-			// dropped (another reset had just ended), or its resetter is dead or
+			// dropped (another reset had just ended), or its resetter has crashed or
 			// has lost the reset to an error of the fabric.
-			if h.ResetID() == 0 && c.lay.Size(h) < c.lay.Capacity() && !c.lay.worn(c.lay.Head(h)+c.lay.Size(h)) {
+			if h.ResetID() == 0 && c.lay.Size(h) < c.lay.Capacity() && !c.lay.exhausted(c.lay.Head(h)+c.lay.Size(h)) {
 				return nil
 			}
 			slow++
@@ -489,19 +489,19 @@ func (c *Client) AwaitReset(p *Place, deadline fabric.Time) error {
 func (c *Client) AskReset(l fabric.Addr, index uint64, why Reason) {
 	c.stats.Resets++
 	m := fabric.Message{Kind: msgAskReset, Body: [7]uint64{uint64(l), index, uint64(why)}}
-	c.tell(fabric.AgentOf(c.port.ID().CN()), &m)
+	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
 }
 
-// Regrant sends a grant that has come on to the node's agent, which adopts the place.
-func (c *Client) Regrant(p *Place) {
+// Regrant sends a grant that has come on to the node's agent, which adopts the ticket.
+func (c *Client) Regrant(p *Ticket) {
 	m := grant(p.Lock, p.Index, p.Behind, 0, &p.Carried)
-	c.tell(fabric.AgentOf(c.port.ID().CN()), &m)
+	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
 }
 
 // Quiesced tells the agent that a participant that a reset waits for is done.
 func (c *Client) Quiesced(l fabric.Addr) {
 	m := fabric.Message{Kind: msgQuiesced, Body: [7]uint64{uint64(l)}}
-	c.tell(fabric.AgentOf(c.port.ID().CN()), &m)
+	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
 }
 
 // onAtomicError asks for a reset if an atomic may have taken place and we cannot know.
@@ -511,14 +511,14 @@ func (c *Client) onAtomicError(l fabric.Addr, err error) {
 	}
 }
 
-// tell sends a message, and tells whether that was possible: not to the dead.
-func (c *Client) tell(to fabric.ClientID, m *fabric.Message) bool {
+// send sends a message, and reports whether that was possible: not to a crashed node.
+func (c *Client) send(to fabric.ClientID, m *fabric.Message) bool {
 	return c.port.Send(to, m) == nil
 }
 
 // Earliest reads the queue and returns the earliest timestamp of those who
 // wait while p is held, absent if nobody does (section 5.3, prefetch).
-func (c *Client) Earliest(p *Place) (Stamp, error) {
+func (c *Client) Earliest(p *Ticket) (Stamp, error) {
 	c.ops[0] = c.readImage(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return 0, err

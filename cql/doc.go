@@ -4,8 +4,8 @@
 // A lock is a header of 8 bytes ([Header]), always changed by one FAA, and a
 // circular queue of 2^c entries of 8 bytes ([Entry]). Who acquires adds
 // itself to the header and learns from the old value whether it holds the
-// lock or waits; who waits writes its entry and is notified. Who releases
-// takes itself off the header, reads the queue in the same chain, and
+// lock or waits; a waiter writes its entry and is notified. A releasing
+// holder takes itself off the header, reads the queue in the same chain, and
 // notifies whom the queue names. An acquisition costs the memory node at most
 // two operations, and no one polls.
 //

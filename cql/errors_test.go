@@ -32,7 +32,7 @@ func (f *failing) Do(ops []fabric.Op) error {
 }
 
 // A client that fails where the header counts it, or may count it, or with a grant that it owes, asks for a reset: nobody else
-// knows. One whose operation has certainly not taken place asks for none.
+// knows. One whose operation has certainly not taken ticket asks for none.
 func TestErrorsAskForAReset(t *testing.T) {
 	y := Layout{CapacityBits: 2, VersionBits: 16}
 	down, unknown := fabric.ErrNodeDown, fabric.ErrUnknownOutcome
@@ -60,7 +60,7 @@ func TestErrorsAskForAReset(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			asked, err := failingClient(t, y, tt.header, tt.entry, tt.fenced, func(k *Client) error {
 				k.port = &failing{Port: k.port, chain: tt.chain, op: tt.op, err: tt.err}
-				p := Place{Lock: fabric.At(0, garbageAt), Index: 7, Mode: tt.mode}
+				p := Ticket{Lock: fabric.At(0, garbageAt), Index: 7, Mode: tt.mode}
 				if !tt.acquire {
 					return k.Release(&p, nil)
 				}
@@ -82,7 +82,7 @@ func TestQueueThatCannotBeRead(t *testing.T) {
 	y := Layout{CapacityBits: 2, VersionBits: 16}
 	asked, err := failingClient(t, y, y.Header(7, 2, 2, 0), 0, false, func(k *Client) error {
 		k.port = &failing{Port: &failing{Port: k.port, chain: 1, err: fabric.ErrNodeDown}, chain: 0, op: 1, err: fabric.ErrNodeDown}
-		return k.Release(&Place{Lock: fabric.At(0, garbageAt), Index: 7, Mode: lock.Exclusive}, nil)
+		return k.Release(&Ticket{Lock: fabric.At(0, garbageAt), Index: 7, Mode: lock.Exclusive}, nil)
 	})
 	if !errors.Is(err, fabric.ErrNodeDown) || !slices.Equal(asked, []Reason{UnknownOutcome}) {
 		t.Errorf("%v, asked for resets %v", err, asked)
@@ -97,7 +97,7 @@ func TestReaderFindsTheNextSlotUsedAgain(t *testing.T) {
 	var refetches uint64
 	asked, err := failingClient(t, y, y.Header(7, 3, 1, 0), again, false, func(k *Client) error {
 		defer func() { refetches = k.stats.Refetches }()
-		return k.Release(&Place{Lock: fabric.At(0, garbageAt), Index: 7, Mode: lock.Shared}, nil)
+		return k.Release(&Ticket{Lock: fabric.At(0, garbageAt), Index: 7, Mode: lock.Shared}, nil)
 	})
 	if err != nil || refetches != 0 || len(asked) != 0 {
 		t.Errorf("%v, %d refetches, asked for resets %v", err, refetches, asked)
@@ -129,7 +129,7 @@ func TestFailedCASLeavesNoTicket(t *testing.T) {
 			if want == fabric.ErrNodeDown {
 				k.port = &failing{Port: k.port, chain: 1, op: 1, err: want}
 			}
-			p := Place{Lock: l, Mode: lock.Shared}
+			p := Ticket{Lock: l, Mode: lock.Shared}
 			_, err := k.EnqueueCautious(&p, 0, reads, 0)
 			if p.Index != 0 {
 				t.Errorf("%v: index %d, in a header that does not count it", err, p.Index)

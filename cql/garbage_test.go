@@ -31,7 +31,7 @@ func onGarbage(t testing.TB, y Layout, image []byte, index uint64, m lock.Mode, 
 	var stats lock.Stats
 	c.Go(n, "client", func(p fabric.Port) {
 		k := NewClient(p, n, y, Config{RecheckNs: 20_000, ResetAfterNs: 50_000}, &stats)
-		place := Place{Lock: l, Index: index, Mode: m}
+		place := Ticket{Lock: l, Index: index, Mode: m}
 		var err error
 		switch act % 4 {
 		case 0:
@@ -109,7 +109,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// A header that cannot be is found out by whoever acquires or releases, and reported.
+// A header that cannot be is found out by the client that acquires or releases, and reported.
 func TestGarbageIsReported(t *testing.T) {
 	y := Layout{CapacityBits: 2, VersionBits: 16}
 	for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestGarbageIsReported(t *testing.T) {
 			t.Errorf("%s: asked for resets for %v, want %v", c.what, asked, c.want)
 		}
 	}
-	// Resets: whoever releases may go on, whoever acquires is aborted, and nobody asks.
+	// Resets: whoever releases may go on, the client that acquires is aborted, and nobody asks.
 	image := make([]byte, y.Lock().Size)
 	binary.LittleEndian.PutUint64(image, uint64(y.Header(7, 3, 2, 2)))
 	for act := range 2 {

@@ -82,9 +82,9 @@ func (y Layout) roundOf(index uint64) uint64 {
 	return r % n
 }
 
-// worn tells whether an index lies in the last round of a version cycle, which
+// exhausted reports whether an index lies in the last round of a version cycle, which
 // is never used: the lock must be reset first.
-func (y Layout) worn(index uint64) bool {
+func (y Layout) exhausted(index uint64) bool {
 	return y.roundOf(index) == y.versions()-1
 }
 
@@ -109,24 +109,24 @@ func (y Layout) maxIndex() uint64 {
 
 // Tokens are the memory that the lock lies in (memory.Params.Birth), an index, and the number of the exclusive grant within the tenure
 // of that index. A memory node that has lost its memory has nothing left of the lock, whose index begins anew:
-// that tokens grow all the same, they have from birth.
+// that tokens grow all the same, they have from generation.
 //
 //	 63      54 53                    10 9         0
 //	+----------+------------------------+-----------+
-//	|   birth  |       index + 1        |    seq    |
+//	|   generation  |       index + 1        |    seq    |
 //	+----------+------------------------+-----------+
 const (
 	tokenSeqBits   = 10
 	tokenIndexBits = 44
 	// MaxSeq is the largest seq: a tenure has at most so many exclusive grants.
 	MaxSeq = 1<<tokenSeqBits - 1
-	// MaxBirth is the last memory of a memory node for which there are tokens.
-	MaxBirth = 1<<(64-tokenSeqBits-tokenIndexBits) - 1
+	// MaxGeneration is the last memory of a memory node for which there are tokens.
+	MaxGeneration = 1<<(64-tokenSeqBits-tokenIndexBits) - 1
 )
 
 // Token returns the fencing token of the seq-th grant under the entry index, in a memory.
-func Token(birth uint32, index uint64, seq uint16) lock.Token {
-	return lock.Token(uint64(birth)<<(tokenIndexBits+tokenSeqBits) | (index+1)<<tokenSeqBits | uint64(seq))
+func Token(generation uint32, index uint64, seq uint16) lock.Token {
+	return lock.Token(uint64(generation)<<(tokenIndexBits+tokenSeqBits) | (index+1)<<tokenSeqBits | uint64(seq))
 }
 
 // A Header is the first word of a lock: the control plane.
@@ -217,11 +217,11 @@ func (y Layout) quick() quick {
 
 func (q *quick) head(h Header) uint64 { return uint64(h) >> (q.headShift & 63) }
 
-// free tells whether a header is that of a free lock, which admits whoever comes.
+// free reports whether a header is that of a free lock, which admits whoever comes.
 func (q *quick) free(h Header) bool { return uint64(h)&q.below == 0 && q.head(h) < q.young }
 
-// alone tells whether a header, as it was before the release of a place, counts nobody else.
-func (q *quick) alone(h Header, p *Place) bool {
+// alone reports whether a header, as it was before the release of a ticket, counts nobody else.
+func (q *quick) alone(h Header, p *Ticket) bool {
 	return uint64(h)&q.below == q.acquire[p.Mode&1] && (p.Mode == lock.Shared || q.head(h) == p.Index)
 }
 

@@ -31,7 +31,7 @@ func TestGolden(t *testing.T) {
 		{"entry, all fields full", uint64(MakeEntry(lock.Exclusive, fabric.Client(255, 4095), 1<<27-1, 0xffff)), 1<<64 - 1},
 		{"entry shared", uint64(MakeEntry(lock.Shared, fabric.Client(1, 0), 1, 0)), 0x1000<<43 | 1<<16},
 		{"token", uint64(Token(0, 4, 3)), 5<<10 | 3},
-		{"token, all fields full", uint64(Token(MaxBirth, 1<<44-2, MaxSeq)), 1<<64 - 1},
+		{"token, all fields full", uint64(Token(MaxGeneration, 1<<44-2, MaxSeq)), 1<<64 - 1},
 		{"first token", uint64(Token(0, 0, 0)), 1 << 10},
 		{"first token of the next memory", uint64(Token(1, 0, 0)), 1<<54 | 1<<10},
 		{"stamp", uint64(KnownStamp(7)), 0x1_0007},
@@ -168,14 +168,14 @@ func TestVersions(t *testing.T) {
 		if v := y.Version(i); uint64(v) != round%cycle+1 || v > 1<<y.VersionBits-1 {
 			t.Fatalf("%+v: index %d has version %d", y, i, v)
 		}
-		if y.worn(i) != (round%cycle == cycle-1) {
-			t.Fatalf("%+v: worn(%d) is %v", y, i, y.worn(i))
+		if y.exhausted(i) != (round%cycle == cycle-1) {
+			t.Fatalf("%+v: exhausted(%d) is %v", y, i, y.exhausted(i))
 		}
 		e := MakeEntry(lock.Shared, 1, y.Version(i), 0)
 		if y.freshness(e, i) != 0 {
 			t.Fatal("an entry is not fresh at its own index")
 		}
-		if next := i + y.Capacity(); !y.worn(i) {
+		if next := i + y.Capacity(); !y.exhausted(i) {
 			if y.Slot(next) != y.Slot(i) || y.freshness(e, next) != -1 {
 				t.Fatalf("%+v: the entry of %d is not older than that of %d", y, i, next)
 			}
@@ -187,7 +187,7 @@ func TestVersions(t *testing.T) {
 }
 
 // Where a queue goes on after a reset: behind all indices that were given out,
-// at the start of a round, never a worn one, and with a version that no entry of
+// at the start of a round, never a exhausted one, and with a version that no entry of
 // this cycle in that slot has.
 func TestFreshIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -195,7 +195,7 @@ func TestFreshIndex(t *testing.T) {
 		used := rapid.Uint64Max(y.maxIndex()-1).Draw(t, "used")
 		f := y.freshIndex(used)
 		switch {
-		case f < used, y.Slot(f) != 0, y.worn(f):
+		case f < used, y.Slot(f) != 0, y.exhausted(f):
 			t.Fatalf("%+v: after %d indices goes on at %d", y, used, f)
 		case f > used+2*y.Capacity():
 			t.Fatalf("%+v: after %d indices goes on as far as %d", y, used, f)
@@ -224,7 +224,7 @@ func TestTokensGrow(t *testing.T) {
 		y := drawLayout(t)
 		i := rapid.Uint64Max(y.maxIndex()-2).Draw(t, "index")
 		s := rapid.Uint16Max(MaxSeq-1).Draw(t, "seq")
-		b := rapid.Uint32Max(MaxBirth-1).Draw(t, "birth")
+		b := rapid.Uint32Max(MaxGeneration-1).Draw(t, "generation")
 		if !(0 < Token(b, i, s) && Token(b, i, s) < Token(b, i, s+1) && Token(b, i, MaxSeq) < Token(b, i+1, 0) && Token(b, i+1, MaxSeq) < Token(b+1, 0, 0)) {
 			t.Fatalf("%+v: tokens at %d, %d, %d", y, b, i, s)
 		}

@@ -24,7 +24,7 @@ const (
 	// Client.AskReset). Body[1] is an index, Body[2] the Reason. From agent to agent:
 	// you lead a reset of the lock, see that it goes on.
 	msgAskReset
-	// msgAbort, from the own agent to a waiting client: give the place with
+	// msgAbort, from the own agent to a waiting client: give the ticket with
 	// index Body[1] up and try again.
 	msgAbort
 	// msgQuiesced, to the own agent: a frozen participant has given the lock
@@ -64,7 +64,7 @@ const stampKnown Stamp = 1 << 16
 // KnownStamp makes a Stamp of 16 bits of timesync's microseconds.
 func KnownStamp(us uint16) Stamp { return stampKnown | Stamp(us) }
 
-// Known tells whether the timestamp is there.
+// Known reports whether the timestamp is there.
 func (s Stamp) Known() bool { return s&stampKnown != 0 }
 
 // Micros returns the timestamp.
@@ -131,9 +131,9 @@ func decodeCarried(m *fabric.Message) (sent Stamp, c Carried) {
 	return sent, c
 }
 
-// Wished returns the place of which the agent of a node is to know again if it fails to handle m: m asks for the reset of its lock. Mode says whether the place counts wherever the head is: a reader's does.
-func Wished(m *fabric.Message) (p Place, ok bool) {
-	p = Place{Lock: fabric.Addr(m.Body[0]), Mode: lock.Shared}
+// Wished returns the ticket of which the agent of a node is to know again if it fails to handle m: m asks for the reset of its lock. Mode says whether the ticket counts wherever the head is: a reader's does.
+func Wished(m *fabric.Message) (p Ticket, ok bool) {
+	p = Ticket{Lock: fabric.Addr(m.Body[0]), Mode: lock.Shared}
 	if m.Kind == msgAskReset && Reason(m.Body[2]) == NodeFailure {
 		p.Index, p.Mode = m.Body[1], lock.Exclusive
 	}

@@ -61,7 +61,7 @@ func TestPassedWaiter(t *testing.T) {
 			c.Go(n, "client", func(p fabric.Port) {
 				var stats lock.Stats
 				k := NewClient(p, n, y, Config{}, &stats)
-				granted, err := k.Recheck(&Place{Lock: l, Index: index, Mode: tt.mode}, own, 0)
+				granted, err := k.Recheck(&Ticket{Lock: l, Index: index, Mode: tt.mode}, own, 0)
 				if granted != tt.granted || err != nil {
 					t.Errorf("granted %v, %v; want %v", granted, err, tt.granted)
 				}

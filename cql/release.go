@@ -8,14 +8,14 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// Release gives a place up (Fig. 7, lines 6 to 19): one chain with the
+// Release gives a ticket up (Fig. 7, lines 6 to 19): one chain with the
 // operations of before, the FAA on the header and a READ of the queue; then it
 // notifies whom the queue names.
 //
 // A lock that is being reset is released by the reset: that is no error
 // (section 4.4). lock.ErrLost: the lock was reset while p was held, or its
 // memory is corrupt.
-func (c *Client) Release(p *Place, before []fabric.Op) error {
+func (c *Client) Release(p *Ticket, before []fabric.Op) error {
 	n := 0
 	if len(before) > 0 {
 		n = copy(c.ops[:], before)
@@ -46,7 +46,7 @@ func (c *Client) Release(p *Place, before []fabric.Op) error {
 }
 
 // readOn reads the queue after a release that had header h before it, and passes the lock on.
-func (c *Client) readOn(p *Place, h Header, why error) error {
+func (c *Client) readOn(p *Ticket, h Header, why error) error {
 	c.ops[0] = c.readImage(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		c.AskReset(p.Lock, p.Index, UnknownOutcome)
@@ -57,7 +57,7 @@ func (c *Client) readOn(p *Place, h Header, why error) error {
 
 // releaseFailed goes on after a release chain that failed at operation k: the lock is
 // released all the same if the memory node can be reached.
-func (c *Client) releaseFailed(p *Place, before []fabric.Op, k int, err error) error {
+func (c *Client) releaseFailed(p *Ticket, before []fabric.Op, k int, err error) error {
 	n := len(before)
 	copyResults(before[:min(k, n)], c.ops[:min(k, n)])
 	switch {
@@ -77,7 +77,7 @@ func (c *Client) releaseFailed(p *Place, before []fabric.Op, k int, err error) e
 
 // passOn notifies those who hold the lock now. h is the header before the
 // release; the image has the queue as it was some time after.
-func (c *Client) passOn(p *Place, h Header) error {
+func (c *Client) passOn(p *Ticket, h Header) error {
 	y := c.lay
 	head, size, writers := y.Head(h), y.Size(h), y.Writers(h)
 	switch {
@@ -165,10 +165,10 @@ func (c *Client) firstWriter(i, end uint64) uint64 {
 
 // passOnReader passes the lock on from a reader to a writer, if one is next.
 // Indices head to before end were in the queue at its FAA, and writers of them
-// were writers. Which place among them was its own does not matter: holders
+// were writers. Which ticket among them was its own does not matter: holders
 // are anonymous, and each release takes the head off.
 //
-// The place head+1 is a writer's exactly if its entry says so; readers that
+// The ticket head+1 is a writer's exactly if its entry says so; readers that
 // were granted at once have written no entry. So an entry that is missing is a
 // reader's once as many writers as the header counted have been found elsewhere
 // (section 4.3, shared holders). Entries from end on are not counted by h.
@@ -206,8 +206,8 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 func (c *Client) notify(e Entry, l fabric.Addr, index uint64, behind Stamp) {
 	c.stats.HandoversRemote++
 	m := grant(l, index, behind, c.stamp(), &c.carried)
-	if !c.tell(e.Client(), &m) {
-		// It is dead and holds the lock now.
+	if !c.send(e.Client(), &m) {
+		// It has crashed and holds the lock now.
 		c.AskReset(l, index, NodeFailure)
 	}
 }
@@ -219,16 +219,16 @@ func (c *Client) grantRange(l fabric.Addr, first, end uint64) {
 	m := fabric.Message{Kind: msgGrantRange, Body: [7]uint64{uint64(l), first, end}}
 	view := c.node.View()
 	for cn, ok := view.Live.Next(0); ok; cn, ok = view.Live.Next(cn) {
-		c.tell(fabric.AgentOf(cn), &m)
+		c.send(fabric.AgentOf(cn), &m)
 	}
 }
 
 // Bounds of refetching, in READs. The entry of a waiter comes a WRITE after
-// its FAA: one or two READs later. If its node is slow, paused or dead, wait
+// its FAA: one or two READs later. If its node is slow, paused or crashed, wait
 // with growing pauses, in the end for the reset that ends everything.
 const (
 	refetchEager   = 8
-	refetchSuspect = 64 // if a node has died lately
+	refetchSuspect = 64 // if a node has crashed lately
 )
 
 // fetched is what there is to do after a refetch.
@@ -241,7 +241,7 @@ const (
 )
 
 // refetch reads header and queue again, because the entry of index was not
-// there yet. If the entry does not come, it asks for a reset: sooner if a node has died lately.
+// there yet. If the entry does not come, it asks for a reset: sooner if a node has crashed lately.
 func (c *Client) refetch(l fabric.Addr, index uint64) (fetched, error) {
 	c.stats.Refetches++
 	c.refetches++

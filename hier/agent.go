@@ -25,8 +25,8 @@ type Agent struct {
 	sync   SyncConfig
 	synced fabric.Time // when it last took part in a synchronisation
 
-	trouble []fabric.MemID // memory nodes that could not be used lately
-	lookAt  fabric.Time    // when to look at them again
+	unreachable []fabric.MemID // memory nodes that could not be used lately
+	lookAt      fabric.Time    // when to look at them again
 
 	countedMu sync.Mutex
 	counted   cql.AgentStats // for Counted
@@ -80,7 +80,7 @@ func (a *Agent) Run(report func(error)) error {
 		case errors.Is(err, fabric.ErrClosed):
 			return nil
 		case errors.Is(err, fabric.ErrDeadline) && a.lookAt <= next:
-			a.lookAtTrouble()
+			a.checkUnreachable()
 			continue
 		case errors.Is(err, fabric.ErrDeadline):
 			a.callToSync()
@@ -111,8 +111,8 @@ func (a *Agent) receive(m *fabric.Message, report func(error)) {
 		a.onFence(m)
 	case m.Kind == fabric.MsgView && m.From == 0:
 		a.onView()
-	case m.Kind == msgTrouble && m.From.CN() == a.node.ID():
-		a.onTrouble(fabric.MemID(m.Body[0]))
+	case m.Kind == msgUnreachable && m.From.CN() == a.node.ID():
+		a.onUnreachable(fabric.MemID(m.Body[0]))
 	}
 }
 
@@ -132,13 +132,13 @@ func (a *Agent) handle(m *fabric.Message) error {
 		a.retryLater(m, err)
 	}
 	for _, l := range a.resets.Unfinished() {
-		a.table.noteUnreleased(&cql.Place{Lock: l, Mode: lock.Shared})
-		a.onTrouble(l.MN())
+		a.table.addUnreleased(&cql.Ticket{Lock: l, Mode: lock.Shared})
+		a.onUnreachable(l.MN())
 	}
 	return err
 }
 
-// gone tells whether a message is about a lock in another memory than that to which the agent is attached: nothing of what it asks for
+// gone reports whether a message is about a lock in another memory than that to which the agent is attached: nothing of what it asks for
 // may be done in this one.
 func (a *Agent) gone(m *fabric.Message) bool {
 	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier {
@@ -146,8 +146,8 @@ func (a *Agent) gone(m *fabric.Message) bool {
 	}
 	l := fabric.Addr(m.Body[0])
 	other := func() bool {
-		life := a.locker.attached(l.MN()).life
-		return life != nil && life.gen != l.Generation()
+		inc := a.locker.attached(l.MN()).incarnation
+		return inc != nil && inc.addrGen != l.Generation()
 	}
 	if !other() {
 		return false
@@ -185,24 +185,24 @@ const agentRefetchMax = 64
 
 // Freeze implements cql.Participants.
 func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy int, _ []cql.Waiting) {
-	if a.locker.compare(l.MN()); a.locker.lifeAt(l.MN()) == nil {
-		a.onTrouble(l.MN()) // it has restarted: what is held since before is not to keep the reset waiting
+	if a.locker.compare(l.MN()); a.locker.incarnationAt(l.MN()) == nil {
+		a.onUnreachable(l.MN()) // it has restarted: what is held since before is not to keep the reset waiting
 	}
 	a.table.clear(l, a.port.Now())
 	s := a.abortAbandoned(l, used)
 	defer s.mu.Unlock()
 	for x := *s.bucket(hash(l)); x != nil; x = x.next {
-		if x.place.Lock == l && x.frozen { // by a signal of a reset before that came late, perhaps: this one goes further
+		if x.ticket.Lock == l && x.frozen { // by a signal of a reset before that came late, perhaps: this one goes further
 			x.used = max(x.used, used)
 			continue
 		}
-		if x.place.Lock != l || x.state == parked || x.state != acquiring && x.place.Index >= used {
+		if x.ticket.Lock != l || x.state == parked || x.state != acquiring && x.ticket.Index >= used {
 			continue
 		}
 		a.table.freeze(x, used)
 		busy++
 		if x.state.queued() {
-			waits = append(waits, cql.Waiting{Client: x.owner, Index: x.place.Index})
+			waits = append(waits, cql.Waiting{Client: x.owner, Index: x.ticket.Index})
 		}
 	}
 	return busy, waits
@@ -213,7 +213,7 @@ func (a *Agent) abortAbandoned(l fabric.Addr, used uint64) *shard {
 	s := a.table.shardOf(l)
 	for {
 		s.mu.Lock()
-		x := s.queued(l, func(x *local) bool { return x.state == abandoned && x.place.Index < used })
+		x := s.queued(l, func(x *local) bool { return x.state == abandoned && x.ticket.Index < used })
 		if x == nil {
 			return s
 		}
@@ -227,7 +227,7 @@ func (a *Agent) abortAbandoned(l fabric.Addr, used uint64) *shard {
 // and is the wanted one, or nil.
 func (s *shard) queued(l fabric.Addr, wanted func(*local) bool) *local {
 	for x := *s.bucket(hash(l)); x != nil; x = x.next {
-		if x.place.Lock == l && x.state.queued() && wanted(x) {
+		if x.ticket.Lock == l && x.state.queued() && wanted(x) {
 			return x
 		}
 	}
@@ -241,7 +241,7 @@ func (a *Agent) Granted(l fabric.Addr, first, end uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.place.Lock == l && x.place.Mode == lock.Shared && x.state == acquiring {
+		if x.ticket.Lock == l && x.ticket.Mode == lock.Shared && x.state == acquiring {
 			x.grantFrom, x.grantTo = first, end
 		}
 	}
@@ -254,8 +254,8 @@ func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waitin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.place.Lock == l && x.place.Mode == lock.Shared && x.state.queued() && x.place.Index >= first && x.place.Index < end {
-			to = append(to, cql.Waiting{Client: x.owner, Index: x.place.Index})
+		if x.ticket.Lock == l && x.ticket.Mode == lock.Shared && x.state.queued() && x.ticket.Index >= first && x.ticket.Index < end {
+			to = append(to, cql.Waiting{Client: x.owner, Index: x.ticket.Index})
 		}
 	}
 	return to
@@ -264,29 +264,29 @@ func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waitin
 // Adopt implements cql.Participants: the lock goes to the next waiter of this
 // node, or to the next node, as if the agent had held it for a moment.
 func (a *Agent) Adopt(l fabric.Addr, index uint64, behind cql.Stamp) bool {
-	if a.locker.lifeAt(l.MN()) == nil {
-		_ = a.reattach() // the place may be of a life that the agent is not attached to yet: it could not release it
+	if a.locker.incarnationAt(l.MN()) == nil {
+		_ = a.reattach() // the ticket may be of an incarnation that the agent is not attached to yet: it could not release it
 	}
 	s := a.table.shardOf(l)
 	s.mu.Lock()
-	x := s.queued(l, func(x *local) bool { return x.place.Index == index })
+	x := s.queued(l, func(x *local) bool { return x.ticket.Index == index })
 	if x == nil || x.frozen || x.over() {
 		s.mu.Unlock()
 		return false
 	}
 	if x.state != abandoned {
 		a.table.step(x, evArrive)
-		x.place.Behind = behind
+		x.ticket.Behind = behind
 		s.mu.Unlock()
 		return true
 	}
 	left := x.owner
-	place := x.place
-	place.Behind = behind
-	a.locker.begin(x, &place)
+	ticket := x.ticket
+	ticket.Behind = behind
+	a.locker.begin(x, &ticket)
 	s.mu.Unlock()
 	a.node.Retire(left)
-	h := lock.Hold{Lock: l, Mode: place.Mode, Aux: x, Held: true}
+	h := lock.Hold{Lock: l, Mode: ticket.Mode, Aux: x, Held: true}
 	a.locker.took(l)
 	// What can fail is the fabric; then a reset has been asked for.
 	_ = a.locker.Release(&h, nil)

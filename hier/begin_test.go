@@ -11,14 +11,14 @@ import (
 // A tenure begins without the grants, the note and the value of the one before: its tokens count from 0, and as many handovers
 // follow as in the first.
 func TestTenureBeginsAnew(t *testing.T) {
-	x := &local{relation: relation{state: acquiring, life: &life{}, tenure: tenure{seq: cql.MaxSeq, streak: 7, sharing: 5}}}
-	x.left.addr, x.left.data, x.left.owed, x.left.dirty = 8, []byte{1}, 1, true
+	x := &local{relation: relation{state: acquiring, incarnation: &incarnation{}, tenure: tenure{seq: cql.MaxSeq, streak: 7, sharing: 5}}}
+	x.left.addr, x.left.data, x.left.deferred, x.left.dirty = 8, []byte{1}, 1, true
 	k := &Locker{table: NewTable(Policy{})}
-	k.begin(x, &cql.Place{Lock: fabric.At(0, 4096), Index: 9, Mode: lock.Exclusive})
+	k.begin(x, &cql.Ticket{Lock: fabric.At(0, 4096), Index: 9, Mode: lock.Exclusive})
 	if x.token() != cql.Token(0, 9, 0) || x.streak != 0 || x.sharing != 0 {
 		t.Errorf("token %v, streak %d, sharing since %d", x.token(), x.streak, x.sharing)
 	}
-	if len(x.left.data) != 0 || x.left.addr != 0 || x.left.owed != 0 || x.left.dirty {
-		t.Errorf("%d bytes of %v are left, owed %d, dirty %v", len(x.left.data), x.left.addr, x.left.owed, x.left.dirty)
+	if len(x.left.data) != 0 || x.left.addr != 0 || x.left.deferred != 0 || x.left.dirty {
+		t.Errorf("%d bytes of %v are left, owed %d, dirty %v", len(x.left.data), x.left.addr, x.left.deferred, x.left.dirty)
 	}
 }

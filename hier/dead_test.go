@@ -140,7 +140,7 @@ func TestLeaverLetsNobodyPast(t *testing.T) {
 	}
 }
 
-// A release that the fabric fails leaves a place that the header counts; a reader's may lie before the head. Whoever
+// A release that the fabric fails leaves a ticket that the header counts; a reader's may lie before the head. Whoever
 // comes next is granted soon.
 func TestReleaseThatFailed(t *testing.T) {
 	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {

@@ -38,7 +38,7 @@
 //	acquiring --enqueue--> waiting      the entry is written
 //	acquiring --abort--> parked         the header refuses the owner, or the reset that froze it counts its index
 //	acquiring --choose--> acquiring     the fabric failed, or Try found the lock busy: the first waiter is the owner
-//	acquiring --forget--> idle          the same, and nobody waits
+//	acquiring --forget--> idle          the same, and no client waits
 //	acquiring --freeze--> acquiring     a reset: it waits until the owner has its entry, and is aborted
 //
 //	waiting --grant--> held             the grant for the index came, or the head is at it
@@ -56,24 +56,24 @@
 //	abandoned --grant--> held           the agent holds the lock for a moment, and releases it
 //	abandoned --take over--> acquiring  the memory node has restarted: no grant comes, a client begins in the new epoch
 //	abandoned --choose--> acquiring     a reset with a bound above the index, or the memory is gone: the first waiter is the owner
-//	abandoned --forget--> idle          the same, and nobody waits
+//	abandoned --forget--> idle          the same, and no client waits
 //
 //	held --share--> held                a reader joins the readers that hold, or is granted with them
 //	held --leave--> held                a holder releases, and others hold
 //	held --hand over--> held            the last holder releases, and the policy keeps the lock for the first waiter; not if frozen
 //	held --release--> releasing         the last holder releases, and there is no such waiter: it posts the FAA
 //	held --choose--> acquiring          the last holder releases a lock that was lost: nothing is posted
-//	held --forget--> idle               the same, and nobody waits
+//	held --forget--> idle               the same, and no client waits
 //	held --set aside--> lost            the memory node has restarted, and the loss is reported: others begin anew (fabric.Caps.CutsEpochs)
 //	held --freeze--> held               a reset: it waits until the last holder releases
 //
 //	releasing --choose--> acquiring     the release is done: the policy says which waiter is the owner
-//	releasing --forget--> idle          the same, and nobody waits
+//	releasing --forget--> idle          the same, and no client waits
 //	releasing --freeze--> releasing     a reset: it waits for the end of the release
 //
 //	parked --resume--> acquiring        the reset is over: the owner posts the FAA again
 //	parked --choose--> acquiring        deadline, interrupt or failure: the first waiter is the owner
-//	parked --forget--> idle             the same, and nobody waits
+//	parked --forget--> idle             the same, and no client waits
 //
 //	lost --leave--> lost                a holder releases, and others hold
 //	lost --forget--> idle               the last holder releases: the local lock is garbage
@@ -83,7 +83,7 @@
 //
 // # Recovery
 //
-// What a node knows of failures is in one place (recovery.go): clients note what they meet (leftover.go, life.go), and the agent sees to it (repair.go).
+// What a node knows of failures is in one place (recovery.go): clients note what they meet (leftover.go, incarnation.go), and the agent sees to it (repair.go).
 //
 //	what has happened                                      is noted as     and means                                until
 //	a client gave up before a reset was over, or an        leak            the header may count a ticket too        a client of the node is
@@ -93,9 +93,9 @@
 //	does not answer, or the client was closed
 //	an operation may still take effect                     unsettled       the node answers no reset of the lock    a later chain is executed
 //	a compute node has crashed, a memory node restarted    suspicion       waiters look often, and ask for resets   a minute, or the reset
-//	a memory node has restarted                            end of a life   holds are lost, waiters begin anew,      the agent has set the
+//	a memory node has restarted                            end of an incarnation   holds are lost, waiters begin anew,      the agent has set the
 //	                                                                       a client attaches when it holds nothing  lost holds aside
-//	a memory node has lost its memory                      loss            each client is told once
+//	a memory node has lost its memory                      loss            each client is notified once
 //	the cluster has given this node up                     end             nothing begins, nothing is handed over
 //
 // docs/protocol.md has the policies and the values that stay with a lock, docs/failures.md what is promised after a crash,

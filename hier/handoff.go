@@ -15,19 +15,19 @@ import (
 //
 //   - a value (lock.Keeper): the lock layer reads and writes it. It comes with the grant, or by a READ; while it is dirty, memory
 //     has an older one, and the work is the WRITE: of the holder that gives the remote lock up, or of the first that does not defer it.
-//   - a note (lock.Hold.Note): only holders know what it means. The work (lock.Hold.Owing) is the operations of their releases: the next
-//     holder does them with its own.
+//   - opaque bytes (lock.Hold.Handoff): only holders know what they mean. The work (lock.Hold.Deferred) is the operations of their
+//     releases: the next holder does them with its own.
 //
 // Releases whose work is not done wait for it, and return its error. The shard's mutex guards a handoff.
 type handoff struct {
 	data []byte      // none: nothing is left
-	addr fabric.Addr // of a value; of a note 0, where no value is
+	addr fabric.Addr // of a value; of opaque bytes 0, where no value is
 
-	dirty bool   // a value: newer than what the memory node has
-	owed  uint64 // a note: not 0 if the operations of holders before, who wait, are left to the one that gets it
+	dirty    bool   // a value: newer than what the memory node has
+	deferred uint64 // opaque bytes: not 0 if earlier holders wait for operations that they have deferred to the next
 
-	waits    *commit     // releases that wait
-	deferred fabric.Time // since when there are any
+	waits *commit     // releases that wait
+	since fabric.Time // since when there are any
 }
 
 // A commit is a release that waits until its work is done.
@@ -41,12 +41,12 @@ type commit struct {
 // clear takes away what was left. Releases that wait go on waiting.
 func (f *handoff) clear() {
 	if f.addr|fabric.Addr(len(f.data)) != 0 { // else there is nothing
-		f.data, f.addr, f.dirty, f.owed = f.data[:0], 0, false, 0
+		f.data, f.addr, f.dirty, f.deferred = f.data[:0], 0, false, 0
 	}
 }
 
-// isNote reports whether a note may be in a handoff: no value is.
-func (f *handoff) isNote() bool { return f.addr == 0 }
+// opaque reports whether a handoff can be opaque bytes: no value is in it.
+func (f *handoff) opaque() bool { return f.addr == 0 }
 
 // setValue takes over a holder's value.
 func (f *handoff) setValue(from *lock.Value) {
@@ -55,26 +55,26 @@ func (f *handoff) setValue(from *lock.Value) {
 
 // value gives a holder the value, if it is known.
 func (f *handoff) value(to *lock.Value) bool {
-	if f.isNote() || f.addr != to.Addr || len(f.data) != len(to.Buf) {
+	if f.opaque() || f.addr != to.Addr || len(f.data) != len(to.Buf) {
 		return false
 	}
 	copy(to.Buf, f.data)
 	return true
 }
 
-// arrive takes over the value that came with the grant of a place.
-func (f *handoff) arrive(p *cql.Place) {
+// arrive takes over the value that came with the grant of a ticket.
+func (f *handoff) arrive(p *cql.Ticket) {
 	f.addr, f.data = fabric.Addr(int64(p.Lock)+int64(p.Carried.Offset)), f.data[:0]
 	for _, w := range p.Carried.Word[:p.Carried.Words] {
 		f.data = binary.LittleEndian.AppendUint64(f.data, w)
 	}
 }
 
-// carry gives the value to the grants that the release of a place sends, if it is small enough.
-// The place must have none.
-func (f *handoff) carry(p *cql.Place) {
+// carry gives the value to the grants that the release of a ticket sends, if it is small enough.
+// The ticket must have none.
+func (f *handoff) carry(p *cql.Ticket) {
 	off := int64(f.addr) - int64(p.Lock)
-	if f.isNote() || len(f.data) > 8*cql.MaxCarried || int64(int32(off)) != off {
+	if f.opaque() || len(f.data) > 8*cql.MaxCarried || int64(int32(off)) != off {
 		return
 	}
 	p.Carried.Offset, p.Carried.Words = int32(off), uint8(len(f.data)/8)
@@ -83,22 +83,22 @@ func (f *handoff) carry(p *cql.Place) {
 	}
 }
 
-// leave keeps the note of the holder of h for the next one, when the operations of its release have been executed, with err, or are
-// owed. It takes the place of a value that memory has, too.
-func (f *handoff) leave(h *lock.Hold, text []byte, owing bool, err error) {
+// leave keeps what the holder of h leaves to the next one, when the operations of its release have been executed, with err, or are
+// deferred. It replaces a value that memory has, too.
+func (f *handoff) leave(h *lock.Hold, text []byte, deferred bool, err error) {
 	if h.Mode != lock.Exclusive { // what the last one left is right still
 		return
 	}
-	if !f.isNote() && (f.dirty || len(text) == 0) { // values are touched by those who know them only
+	if !f.opaque() && (f.dirty || len(text) == 0) { // only AcquireValue and ReleaseValue touch a value
 		return
 	}
 	f.clear()
-	if err != nil || len(text) > lock.MaxNote {
+	if err != nil || len(text) > lock.MaxHandoff {
 		return
 	}
 	f.data = append(f.data, text...)
-	if owing {
-		f.owed = h.Owing
+	if deferred {
+		f.deferred = h.Deferred
 	}
 }
 
@@ -126,7 +126,7 @@ func (k *Locker) AcquireValue(h *lock.Hold, r *lock.Request, v *lock.Value) erro
 // readsOf returns a request's READs, with one of the value if that is still wanted.
 func (k *Locker) readsOf(r *lock.Request) []fabric.Op {
 	wanted := r.Reads
-	if r.Noted > 0 {
+	if r.HandoffLen > 0 {
 		wanted = nil
 	}
 	if k.value == nil || k.valued {
@@ -146,7 +146,7 @@ func (k *Locker) haveRead(s *shard, x *local, r *lock.Request, reads []fabric.Op
 		r.Reads[i].Old = reads[i].Old
 	}
 	s.mu.Lock()
-	if x.left.isNote() && x.left.owed == 0 {
+	if x.left.opaque() && x.left.deferred == 0 {
 		x.left.setValue(k.value)
 	}
 	s.mu.Unlock()
@@ -170,19 +170,19 @@ func (k *Locker) take(x *local) {
 	k.valued = k.value != nil && x.left.value(k.value)
 }
 
-// inherit gives an exclusive holder the note of the last one, if that fits. The shard is locked.
+// inherit gives an exclusive holder what the last one left, if that fits. The shard is locked.
 func (k *Locker) inherit(x *local, r *lock.Request) {
-	if f := &x.left; k.self.room > 0 && f.isNote() && len(f.data) <= k.self.room {
-		r.Noted, r.Owed = copy(r.Note, f.data), f.owed
+	if f := &x.left; k.self.room > 0 && f.opaque() && len(f.data) <= k.self.room {
+		r.HandoffLen, r.Deferred = copy(r.Handoff, f.data), f.deferred
 	}
 }
 
-// roomFor returns how long a note the caller of Acquire can take.
+// roomFor returns how long a handoff the caller of Acquire can take.
 func (k *Locker) roomFor(r *lock.Request) int {
 	if r.Mode != lock.Exclusive || k.value != nil {
 		return 0
 	}
-	return len(r.Note)
+	return len(r.Handoff)
 }
 
 // ReleaseValue implements lock.Keeper.
@@ -214,24 +214,24 @@ func (k *Locker) work(s *shard, x *local, h *lock.Hold, text []byte, before []fa
 func (k *Locker) perform(s *shard, x *local, h *lock.Hold, text []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
 	switch {
 	case len(before) == 0:
-		k.repay(x, false, nil)
+		k.settleDeferred(x, false, nil)
 		return nil, nil, nil
 	case !k.stays(x, slackUs):
 		return nil, before, nil
-	case k.owes(x, h, text, slackUs):
+	case k.deferrable(x, h, text, slackUs):
 		return k.join(x), nil, nil
 	}
 	// The next holder must find what we wrote, and uses another queue pair.
 	s.mu.Unlock()
 	err := k.do(before)
 	s.mu.Lock()
-	k.repay(x, true, err)
+	k.settleDeferred(x, true, err)
 	return nil, nil, err
 }
 
 // owes reports whether the operations of a release that stays with this node can be left to the next holder. The shard is locked.
-func (k *Locker) owes(x *local, h *lock.Hold, text []byte, slackUs int16) bool {
-	if h.Owing == 0 || h.Mode != lock.Exclusive || x.left.dirty || len(text) == 0 || len(text) > lock.MaxNote {
+func (k *Locker) deferrable(x *local, h *lock.Hold, text []byte, slackUs int16) bool {
+	if h.Deferred == 0 || h.Mode != lock.Exclusive || x.left.dirty || len(text) == 0 || len(text) > lock.MaxHandoff {
 		return false
 	}
 	w := k.table.policy.successor(x, slackUs)
@@ -245,22 +245,22 @@ func (k *Locker) defers(x *local) bool {
 	case !k.table.policy.Defer || len(k.holding) > 0:
 		return false
 	case x.left.waits == nil:
-		x.left.deferred = k.port.Now()
+		x.left.since = k.port.Now()
 		return true
 	}
-	return k.port.Now()-x.left.deferred < maxDefer
+	return k.port.Now()-x.left.since < maxDefer
 }
 
-// repay tells those whose operations were left to a holder how the holder's own have ended: they are done
+// settleDeferred ends the releases whose operations were deferred to a holder, as the holder's own have ended: they are done
 // with them. The shard is locked; wakeAll must follow.
-func (k *Locker) repay(x *local, executed bool, err error) {
-	if x.left.owed == 0 {
+func (k *Locker) settleDeferred(x *local, executed bool, err error) {
+	if x.left.deferred == 0 {
 		return
 	}
 	if !executed && err == nil {
-		err = fmt.Errorf("%w: %v released without what holders before had left to do", lock.ErrMisuse, x.place.Lock)
+		err = fmt.Errorf("%w: %v released without what holders before had left to do", lock.ErrMisuse, x.ticket.Lock)
 	}
-	x.left.owed = 0
+	x.left.deferred = 0
 	k.settleAll(x, err)
 }
 
@@ -291,7 +291,7 @@ func (k *Locker) commit(s *shard, x *local) error {
 	return err
 }
 
-// settle tells releases that wait how their work has ended. The shard is locked; wakeAll must follow.
+// settle ends releases that wait, as their work has ended. The shard is locked; wakeAll must follow.
 func (k *Locker) settle(list *commit, err error) {
 	err = forOthers(err)
 	for w := list; w != nil; {
@@ -302,7 +302,7 @@ func (k *Locker) settle(list *commit, err error) {
 	}
 }
 
-// settleAll tells all of a local lock's releases that wait. The shard is locked; wakeAll must follow.
+// settleAll ends all of a local lock's releases that wait. The shard is locked; wakeAll must follow.
 func (k *Locker) settleAll(x *local, err error) {
 	if x.left.waits != nil {
 		k.settle(x.left.waits, err)
@@ -310,8 +310,8 @@ func (k *Locker) settleAll(x *local, err error) {
 	}
 }
 
-// forOthers returns the error of an operation for those who have left it to this client: an interrupt is this client's, and they
-// are not told that they were.
+// forOthers returns the error of an operation for releases that have left it to this client: an interrupt is this client's, not
+// theirs.
 func forOthers(err error) error {
 	if !errors.Is(err, fabric.ErrInterrupted) {
 		return err
@@ -352,7 +352,7 @@ func (k *Locker) awaitWork(s *shard, w *commit) error {
 			interrupted = true
 			k.port.ClearInterrupt()
 		case err != nil:
-			return err // closed: nobody uses this Locker any more
+			return err // closed: this Locker is used no more
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Who has been left something to do holds the lock, whatever became of its wait: nobody else can do it. If its Port is
-// closed it does nothing more, and who left it is told that.
+// closed it does nothing more, and who left it is notified that.
 func TestWaitFailsOfOneToWhomIsOwed(t *testing.T) {
 	for _, broken := range []error{fabric.ErrNodeDown, fabric.ErrClosed} {
 		t.Run(broken.Error(), func(t *testing.T) {
@@ -20,7 +20,7 @@ func TestWaitFailsOfOneToWhomIsOwed(t *testing.T) {
 				var h lock.Hold
 				acquire(t, k, &h, r.lock(0), lock.Exclusive)
 				at(k, 20*us)
-				h.Note, h.Owing = []byte{1}, 5
+				h.Handoff, h.Deferred = []byte{1}, 5
 				err := k.Release(&h, []fabric.Op{fabric.Store(data, 1)})
 				if broken == fabric.ErrNodeDown && (err != nil || r.c.PeekWord(data) != 2) {
 					t.Errorf("who left it: %v, memory has %d", err, r.c.PeekWord(data))
@@ -41,7 +41,7 @@ func TestWaitFailsOfOneToWhomIsOwed(t *testing.T) {
 				}})
 				at(k, 10*us)
 				var h lock.Hold
-				q := lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Note: make([]byte, 8)}
+				q := lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Handoff: make([]byte, 8)}
 				err := k.Acquire(&h, &q)
 				if broken == fabric.ErrClosed {
 					if !errors.Is(err, broken) || h.Held {
@@ -50,12 +50,12 @@ func TestWaitFailsOfOneToWhomIsOwed(t *testing.T) {
 					return
 				}
 				must(t, err)
-				if q.Noted != 1 || q.Owed != 5 {
-					t.Fatalf("a note of %d bytes, owed %d", q.Noted, q.Owed)
+				if q.HandoffLen != 1 || q.Deferred != 5 {
+					t.Fatalf("a note of %d bytes, owed %d", q.HandoffLen, q.Deferred)
 				}
 				must(t, k.Release(&h, []fabric.Op{fabric.Store(data, 2)}))
-				if must(t, k.Acquire(&h, &q)); q.Noted != 0 || q.Owed != 0 {
-					t.Errorf("a Request that is used again: a note of %d bytes, owed %d, from nobody", q.Noted, q.Owed)
+				if must(t, k.Acquire(&h, &q)); q.HandoffLen != 0 || q.Deferred != 0 {
+					t.Errorf("a Request that is used again: a note of %d bytes, owed %d, from nobody", q.HandoffLen, q.Deferred)
 				}
 				must(t, k.Release(&h, nil))
 			})
@@ -76,7 +76,7 @@ func TestInterruptOfOneToWhomIsOwed(t *testing.T) {
 				var h lock.Hold
 				acquire(t, k, &h, r.lock(0), lock.Exclusive)
 				at(k, 20*us)
-				h.Note, h.Owing = []byte{1}, 5
+				h.Handoff, h.Deferred = []byte{1}, 5
 				if err := k.Release(&h, []fabric.Op{fabric.Store(data, 1)}); !errors.Is(err, why) || errors.Is(err, fabric.ErrInterrupted) {
 					t.Errorf("who left it, and was not interrupted: %v, want %v", err, why)
 				}
@@ -86,7 +86,7 @@ func TestInterruptOfOneToWhomIsOwed(t *testing.T) {
 				k := r.hooked(0, p, hook)
 				at(k, 10*us)
 				var h lock.Hold
-				must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Note: make([]byte, 8)}))
+				must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Handoff: make([]byte, 8)}))
 				hook.do = func(_ fabric.Port, ops []fabric.Op) error {
 					err := fabric.ErrInterrupted
 					if why == fabric.ErrUnknownOutcome {

@@ -12,7 +12,7 @@ import (
 // kindQuiesced is of the message that a participant sends to its agent when it has let go of a lock that is being reset (package cql).
 const kindQuiesced = fabric.MsgCQL + 6
 
-// A reset concerns the places below the index that it names. The signal may come late: a holder or waiter with that index is of
+// A reset concerns the tickets below the index that it names. The signal may come late: a holder or waiter with that index is of
 // after the reset.
 func TestFreezeLeavesPlacesOfAfterTheReset(t *testing.T) {
 	r := newRig(t, 1, 1, "declock", small, unsynced)
@@ -158,7 +158,7 @@ func TestNoNoteOfAFailedRelease(t *testing.T) {
 		var h lock.Hold
 		acquire(t, k, &h, r.lock(0), lock.Exclusive)
 		at(k, 20*us)
-		h.Note, fails = []byte{1}, true
+		h.Handoff, fails = []byte{1}, true
 		if err := k.Release(&h, []fabric.Op{fabric.Store(r.data(0), 1)}); !errors.Is(err, fabric.ErrNodeDown) {
 			t.Errorf("released: %v", err)
 		}
@@ -166,10 +166,10 @@ func TestNoNoteOfAFailedRelease(t *testing.T) {
 	r.client(0, "next", func(k *hier.Locker) {
 		at(k, 10*us)
 		var h lock.Hold
-		q := lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Note: make([]byte, 8)}
+		q := lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Handoff: make([]byte, 8)}
 		must(t, k.Acquire(&h, &q))
-		if q.Noted != 0 {
-			t.Errorf("a note of %d bytes of a holder whose operations failed", q.Noted)
+		if q.HandoffLen != 0 {
+			t.Errorf("a note of %d bytes of a holder whose operations failed", q.HandoffLen)
 		}
 		must(t, k.Release(&h, nil))
 	})
@@ -177,7 +177,7 @@ func TestNoNoteOfAFailedRelease(t *testing.T) {
 }
 
 // The memory node restarts between the grant and its arrival at the client: the client does not hold a lock of before the
-// restart, of which nobody was told. It begins again.
+// restart, of which nobody was notified. It begins again.
 func TestGrantFromBeforeARestart(t *testing.T) {
 	for _, policy := range []string{"declock", "paper-tf", "cql"} {
 		t.Run(policy, func(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 // A sighting is of a lock that was held when the agent looked. Who holds a lock notes no
 // time: that would cost each acquisition a look at the clock.
 type sighting struct {
-	at     fabric.Time // when this hold was seen first
-	token  lock.Token
-	streak uint32 // holders of this tenure so far: readers that come and go share a token
-	told   bool
+	at       fabric.Time // when this hold was seen first
+	token    lock.Token
+	streak   uint32 // holders of this tenure so far: readers that come and go share a token
+	reported bool
 }
 
 // overdue returns the locks that have been held, by the same grant, for longer than a
@@ -24,16 +24,16 @@ func (t *Table) overdue(now, leaseNs fabric.Time) (list []lock.Loss) {
 		if x.state != held || x.holders == 0 {
 			return
 		}
-		s, ok := t.seen[x.place.Lock]
+		s, ok := t.seen[x.ticket.Lock]
 		if token := x.token(); !ok || s.token != token || s.streak != x.streak {
 			s = sighting{at: now, token: token, streak: x.streak}
 		}
-		if now-s.at > leaseNs && !s.told {
-			s.told = true
+		if now-s.at > leaseNs && !s.reported {
+			s.reported = true
 			list = append(list, x.loss(fmt.Errorf("%w: %v, %v, token %v, by %d clients of this node",
-				lock.ErrOverdue, x.place.Lock, x.mode, x.token(), x.holders)))
+				lock.ErrOverdue, x.ticket.Lock, x.mode, x.token(), x.holders)))
 		}
-		seen[x.place.Lock] = s
+		seen[x.ticket.Lock] = s
 	})
 	t.seen = seen
 	return list

@@ -10,19 +10,19 @@ import (
 
 // What clients note of failures, and ask the agent for.
 
-// msgTrouble tells the agent that a memory node could not be used, or has a new life: it is to look
+// msgUnreachable tells the agent that a memory node could not be used, or has a new incarnation: it is to look
 // until that is over. Body[0] is the memory node.
-const msgTrouble = fabric.MsgHier + 2
+const msgUnreachable = fabric.MsgHier + 2
 
 // leaveBehind notes that a ticket could not be given up: its memory node is down, or did not answer an interrupted client, or the client has been
-// closed. If its memory outlives that, the header counts the place, and nobody will release it: the agent has the lock reset
+// closed. If its memory outlives that, the header counts the ticket, and nobody will release it: the agent has the lock reset
 // when the memory node answers, or before the node leaves.
-func (k *Locker) leaveBehind(p *cql.Place, enqueued bool, err error) {
+func (k *Locker) leaveBehind(p *cql.Ticket, enqueued bool, err error) {
 	if errors.Is(err, fabric.ErrClosed) {
 		if !enqueued { // whatever the operation was that the end of the client met
-			p = &cql.Place{Lock: p.Lock, Mode: lock.Shared}
+			p = &cql.Ticket{Lock: p.Lock, Mode: lock.Shared}
 		}
-		k.table.noteUnreleased(p)
+		k.table.addUnreleased(p)
 		return
 	}
 	unknown := errors.Is(err, fabric.ErrUnknownOutcome)
@@ -31,19 +31,19 @@ func (k *Locker) leaveBehind(p *cql.Place, enqueued bool, err error) {
 	}
 	if enqueued || unknown {
 		// A holder may have other operations of unknown outcome under way: what became of this one says nothing of them.
-		k.table.noteUnsettled(p.Lock)
+		k.table.addUnsettled(p.Lock)
 	}
-	k.tellTrouble(p.Lock.MN())
+	k.reportUnreachable(p.Lock.MN())
 	switch {
 	case enqueued:
-		k.table.noteUnreleased(p)
-	case unknown: // the header may come to count a place, whichever
-		k.table.noteUnreleased(&cql.Place{Lock: p.Lock, Mode: lock.Shared})
+		k.table.addUnreleased(p)
+	case unknown: // the header may come to count a ticket, whichever
+		k.table.addUnreleased(&cql.Ticket{Lock: p.Lock, Mode: lock.Shared})
 	}
 }
 
 // unreached reports whether an error says that an operation was refused because its memory node could not be reached. What an
-// acquisition asks for amiss is no such error: it gives its place back.
+// acquisition asks for amiss is no such error: it gives its ticket back.
 func unreached(err error) bool {
 	for _, e := range [...]error{fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrInterrupted, fabric.ErrResources} {
 		if errors.Is(err, e) {
@@ -53,18 +53,18 @@ func unreached(err error) bool {
 	return false
 }
 
-// tellTrouble tells the agent of a memory node in trouble.
-func (k *Locker) tellTrouble(mn fabric.MemID) {
+// reportUnreachable tells the agent of an unreachable memory node.
+func (k *Locker) reportUnreachable(mn fabric.MemID) {
 	if k.port.ID().IsAgent() {
 		return // it knows
 	}
-	m := fabric.Message{Kind: msgTrouble, Body: [7]uint64{uint64(mn)}}
+	m := fabric.Message{Kind: msgUnreachable, Body: [7]uint64{uint64(mn)}}
 	_ = k.port.Send(fabric.AgentOf(k.port.ID().CN()), &m) // of our own node
 }
 
-// askReset asks for the reset of a lock of which a place was not given up. The head may have passed a reader that the
+// askReset asks for the reset of a lock of which a ticket was not given up. The head may have passed a reader that the
 // header still counts; a writer that it has passed has gone.
-func (k *Locker) askReset(p *cql.Place) {
+func (k *Locker) askReset(p *cql.Ticket) {
 	why := cql.NodeFailure
 	if p.Mode == lock.Shared {
 		why = cql.UnknownOutcome
@@ -75,7 +75,7 @@ func (k *Locker) askReset(p *cql.Place) {
 var _ lock.Leaver = (*Locker)(nil)
 
 // Left implements lock.Leaver. Requests for resets lie in the agent's inbox: a message behind them tells that there are none any more. The agent
-// sends it to itself once more, for it may be about to ask for some itself (lookAtTrouble).
+// sends it to itself once more, for it may be about to ask for some itself (checkUnreachable).
 func (k *Locker) Left(begun *uint64, some func(fabric.Addr) bool) bool {
 	t := k.table
 	if *begun == 0 {
@@ -97,6 +97,6 @@ func (k *Locker) Left(begun *uint64, some func(fabric.Addr) bool) bool {
 // uses reports whether the node has something to do yet with some locks.
 func (t *Table) uses(some func(fabric.Addr) bool) bool {
 	used := false
-	t.each(func(x *local) { used = used || some(x.place.Lock) })
+	t.each(func(x *local) { used = used || some(x.ticket.Lock) })
 	return t.leftIn(some) || used
 }

@@ -45,9 +45,9 @@ func mechanism(t testing.TB, policy string) locktest.Mechanism {
 	// Without hierarchy each client is a participant.
 	y := cql.Layout{CapacityBits: 6, VersionBits: cql.MaxVersionBits}
 	return locktest.Mechanism{
-		Layout: y.Lock(),
-		Notes:  p.Kind == hier.LocalPrefer || p.Batch,
-		Owing:  p.Defer,
+		Layout:   y.Lock(),
+		Handoffs: p.Kind == hier.LocalPrefer || p.Batch,
+		Deferred: p.Defer,
 		Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
 			s := &lockSession{cfg: hier.Config{Layout: y}}
 			for i := range nodes {

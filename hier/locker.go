@@ -50,7 +50,7 @@ type Config struct {
 	// Verify looks, when a memory node has restarted, at its memory, and returns which it is (memory.Params.Birth): that of
 	// before, or a later one. It is called before a client of the node uses it; until it returns without error, nobody does. nil:
 	// the memory is always that of before.
-	Verify func(fabric.MemID) (birth uint32, err error)
+	Verify func(fabric.MemID) (generation uint32, err error)
 	// Lowest is the offset below which a memory node has no locks, but what its other locks and all its contents need.
 	Lowest uint64
 	// LeaseNs is how long a lock may be held before the agent reports it. 0: for ever.
@@ -81,7 +81,7 @@ func (k *Locker) now() cql.Stamp {
 }
 
 func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
-	r.Noted, r.Owed, k.valued = 0, 0, false // also when it begins again
+	r.HandoffLen, r.Deferred, k.valued = 0, 0, false // also when it begins again
 	if h.Held {
 		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
 	}
@@ -90,10 +90,10 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 			lock.ErrMisuse, r.Lock, k.cfg.Lowest, len(r.Reads), lock.MaxPiggyback)
 	}
 	k.compare(r.Lock.MN())
-	life := k.lifeAt(r.Lock.MN())
-	if life == nil || life.gen != r.Lock.Generation() {
+	inc := k.incarnationAt(r.Lock.MN())
+	if inc == nil || inc.addrGen != r.Lock.Generation() {
 		var err error
-		if life, err = k.renew(r.Lock); err != nil {
+		if inc, err = k.renew(r.Lock); err != nil {
 			return err
 		}
 	}
@@ -110,19 +110,19 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		return fmt.Errorf("%w: %v, now %v: it would wait for itself; unlock it first", lock.ErrDeadlock, r.Lock, r.Mode)
 	}
 	switch {
-	case x != nil && life.epoch < x.life.epoch: // the memory node has restarted since we looked
+	case x != nil && inc.epoch < x.incarnation.epoch: // the memory node has restarted since we looked
 		s.mu.Unlock()
 		return fabric.ErrStaleEpoch
 	case x == nil:
 		x = s.insert(r.Lock, sum, r.Mode, k.port.ID())
-		x.life = life
+		x.incarnation = inc
 		k.table.step(x, evBegin)
 		s.mu.Unlock()
 		return k.acquireRemote(s, x, h, r, 0)
 	case x.over():
 		left, ok := k.takeOver(x, r.Mode)
 		if ok {
-			k.begins(x, life)
+			k.begins(x, inc)
 			s.mu.Unlock()
 			k.wakeAll(r.Lock)
 			k.node.Retire(left)
@@ -143,7 +143,7 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		k.stats.Busy++
 		return lock.ErrBusy
 	}
-	return k.acquireLocal(s, x, h, r, life)
+	return k.acquireLocal(s, x, h, r, inc)
 }
 
 // deadlock reports whether the client is about to acquire a lock that it holds. It would wait for itself, if one of the two is exclusive, or
@@ -168,22 +168,22 @@ func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token l
 
 // acquireLocal waits in the queue of the local lock (Fig. 10, lines 7 to 10).
 // The shard is locked at entry.
-func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request, life *life) error {
+func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request, inc *incarnation) error {
 	w := &k.self
 	w.client, w.mode, w.verdict, w.room = k.port.ID(), r.Mode, undecided, k.roomFor(r)
-	w.stamp, w.life = k.now(), life
-	w.ticket = x.arrived
+	w.stamp, w.incarnation = k.now(), inc
+	w.arrival = x.arrived
 	x.arrived++
 	x.queue.push(w)
 	if r.Mode == lock.Exclusive {
 		x.wanted()
 	}
 	look := k.table.policy.prefetches() && x.state == held && !x.stamp.Known()
-	place, gen := x.place, x.gen
+	ticket, gen := x.ticket, x.gen
 	s.mu.Unlock()
 	k.stats.LocalWaits++
 	if look {
-		if err := k.prefetch(s, x, &place, gen); err != nil {
+		if err := k.prefetch(s, x, &ticket, gen); err != nil {
 			return k.leaveQueue(s, x, h, r, err)
 		}
 	}
@@ -202,7 +202,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 			k.take(x)
 			k.inherit(x, r)
 		case chosen:
-			k.begins(x, life)
+			k.begins(x, inc)
 		}
 		s.mu.Unlock()
 		switch v {
@@ -211,7 +211,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 		case granted:
 			// It may have restarted after the holder compared, and others may hold the lock in its new epoch.
 			if k.compare(r.Lock.MN()); x.over() {
-				r.Noted, r.Owed = 0, 0
+				r.HandoffLen, r.Deferred = 0, 0
 				h.Aux, h.Token, h.Held = x, w.token, true
 				k.took(h.Lock)
 				return k.tooLate(h)
@@ -237,15 +237,15 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 // shows that the memory node has restarted.
 func (k *Locker) recheckAbandoned(s *shard, x *local, waitedNs fabric.Time) error {
 	s.mu.Lock()
-	place, owner, left := x.place, x.owner, x.state == abandoned
+	ticket, owner, left := x.ticket, x.owner, x.state == abandoned
 	s.mu.Unlock()
-	k.compare(place.Lock.MN())
+	k.compare(ticket.Lock.MN())
 	if !left {
 		return nil
 	}
-	granted, err := k.remote.Recheck(&place, owner, waitedNs)
+	granted, err := k.remote.Recheck(&ticket, owner, waitedNs)
 	if granted {
-		k.remote.Regrant(&place)
+		k.remote.Regrant(&ticket)
 	}
 	return err
 }
@@ -253,8 +253,8 @@ func (k *Locker) recheckAbandoned(s *shard, x *local, waitedNs fabric.Time) erro
 // prefetch reads the remote queue for a client that begins to wait, so that
 // the holder knows at its release who was first (section 5.3). The lock may
 // have changed hands meanwhile: then the generation differs.
-func (k *Locker) prefetch(s *shard, x *local, place *cql.Place, gen uint32) error {
-	stamp, err := k.remote.Earliest(place)
+func (k *Locker) prefetch(s *shard, x *local, ticket *cql.Ticket, gen uint32) error {
+	stamp, err := k.remote.Earliest(ticket)
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (k *Locker) prefetch(s *shard, x *local, place *cql.Place, gen uint32) erro
 		}
 	}
 	s.mu.Unlock()
-	k.wakeAll(place.Lock)
+	k.wakeAll(ticket.Lock)
 	return nil
 }
 
@@ -280,7 +280,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	w := &k.self
 	k.compare(r.Lock.MN())
 	s.mu.Lock()
-	if w.verdict == granted && x.left.owed != 0 && !errors.Is(err, fabric.ErrClosed) {
+	if w.verdict == granted && x.left.deferred != 0 && !errors.Is(err, fabric.ErrClosed) {
 		k.inherit(x, r)
 		s.mu.Unlock()
 		return k.hold(s, x, h, r, w.token)
@@ -302,7 +302,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 		s.mu.Unlock()
 		return err
 	}
-	k.repay(x, false, err)
+	k.settleDeferred(x, false, err)
 	s.mu.Unlock()
 	h.Aux, h.Token, h.Held = x, w.token, true
 	k.took(h.Lock)

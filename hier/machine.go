@@ -163,7 +163,7 @@ func (t *Table) stepWith(x *local, e event) (thawed bool) {
 	to := nextStates[x.state][e]
 	thawed = x.frozen && e.thaws()
 	if to == numStates || x.frozen && !thawed && nextStates[to][evFreeze] == numStates {
-		panic(fmt.Sprintf("hier: lock %v is %v (frozen: %v), and must not %v", x.place.Lock, x.state, x.frozen, e))
+		panic(fmt.Sprintf("hier: lock %v is %v (frozen: %v), and must not %v", x.ticket.Lock, x.state, x.frozen, e))
 	}
 	x.frozen = x.frozen && !thawed
 	if t.OnTransition != nil {

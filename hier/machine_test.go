@@ -69,7 +69,7 @@ func TestIllegalStep(t *testing.T) {
 		for e := range numEvents {
 			legal := slices.ContainsFunc(transitions, func(tr Transition) bool { return tr.from == s && tr.event == e })
 			x := &local{relation: relation{state: s}}
-			x.place.Lock = fabric.At(0, 4096)
+			x.ticket.Lock = fabric.At(0, 4096)
 			panicked := func() (p bool) {
 				defer func() { p = recover() != nil }()
 				table.step(x, e)

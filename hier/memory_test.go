@@ -188,12 +188,12 @@ func TestAddressesOfTheFirstMemoryAreNeverBelieved(t *testing.T) {
 		const mn, first = 7, 3
 		k.table.Knows(mn, first+1, first, 0)
 		for _, c := range []struct {
-			birth uint32
-			want  error
-		}{{first + 255, nil}, {first + 256, lock.ErrMemoryLost}, {first + 257, lock.ErrMemoryLost}, {cql.MaxBirth + 1, lock.ErrExhausted}} {
-			k.cfg.Verify = func(fabric.MemID) (uint32, error) { return c.birth, nil }
-			if err := k.look(mn, k.table.lifeOf(mn, c.birth+1, 0)); !errors.Is(err, c.want) {
-				t.Errorf("memory %d after %d: %v, want %v", c.birth, first, err, c.want)
+			generation uint32
+			want       error
+		}{{first + 255, nil}, {first + 256, lock.ErrMemoryLost}, {first + 257, lock.ErrMemoryLost}, {cql.MaxGeneration + 1, lock.ErrExhausted}} {
+			k.cfg.Verify = func(fabric.MemID) (uint32, error) { return c.generation, nil }
+			if err := k.verify(mn, k.table.incarnationOf(mn, c.generation+1, 0)); !errors.Is(err, c.want) {
+				t.Errorf("memory %d after %d: %v, want %v", c.generation, first, err, c.want)
 			}
 		}
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 // A reader waits in the local queue when the memory node restarts. A client that comes after that is chosen first, and acquires the
-// lock in the new life. It does not hand the lock to the reader, whose Port is of the life before: the reader could not
+// lock in the new incarnation. It does not hand the lock to the reader, whose Port is of the incarnation before: the reader could not
 // release it, and the holders beside it would be told that their lock is lost. It begins again.
 func TestWaiterOfTheLifeBefore(t *testing.T) {
 	for _, policy := range []string{"declock", "declock-pf", "paper-pf+downgrade", "declock+slack"} {
@@ -60,7 +60,7 @@ func waiterOfTheLifeBefore(t *testing.T, policy string, keep bool) {
 }
 
 // The memory node restarts between the holder's release, which hands the lock to a waiter of its node, and the waiter's return: the waiter is
-// granted the lock of the new life.
+// granted the lock of the new incarnation.
 func TestGrantOfTheLifeBefore(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
@@ -101,9 +101,9 @@ func TestGrantOfTheLifeBefore(t *testing.T) {
 // A client gives up a wait, before or after its memory node restarts without its memory: its node keeps nothing of the lock, which nobody asks for again.
 func TestGivenUpWaitForALostLock(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		birth := uint32(0)
+		generation := uint32(0)
 		r := newRig(t, 1, 2, "declock", small, unsynced, waits(5*ms, 10*ms), silent, func(r *rig) {
-			r.cfg.Verify = func(fabric.MemID) (uint32, error) { return birth, nil }
+			r.cfg.Verify = func(fabric.MemID) (uint32, error) { return generation, nil }
 		})
 		r.client(1, "holder", func(k *hier.Locker) {
 			var h lock.Hold
@@ -145,7 +145,7 @@ func TestGivenUpWaitForALostLock(t *testing.T) {
 			uses(k)
 		})
 		r.c.At(200*us, func() {
-			birth = 1
+			generation = 1
 			r.c.RestartMN(r.mn)
 		})
 		if r.run(); t.Failed() {

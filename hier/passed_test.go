@@ -11,7 +11,7 @@ import (
 
 // A reset did not ask a node whose client waits (no reset does that; if one did, this is what is left): another client holds
 // the lock since. The waiter finds the head beyond its index. It is not granted beside the holder, and does not wait for ever:
-// it begins again. So does a client of the same node behind a place whose client has given up.
+// it begins again. So does a client of the same node behind a ticket whose client has given up.
 func TestWaiterThatAResetDidNotAsk(t *testing.T) {
 	for _, policy := range []string{"cql", "declock", "declock-tf", "remote-prefer"} {
 		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {

@@ -153,8 +153,8 @@ func ParsePolicy(text string) (Policy, error) {
 	return p, nil
 }
 
-// admits tells whether a client may join the holders of a local lock without
-// waiting: it is shared, and nobody waits whom it would pass.
+// admits reports whether a client may join the holders of a local lock without
+// waiting: it is shared, and no client waits whom it would pass.
 func (p *Policy) admits(x *local, m lock.Mode, clock fabric.Port) bool {
 	if m != lock.Shared || x.state != held || x.mode != lock.Shared || x.holders == 0 || x.frozen || x.queue.head != nil {
 		return false
@@ -190,7 +190,7 @@ func (p *Policy) prolong(x *pace) {
 	x.expired = false
 }
 
-// wanted takes note of a client of the node that wants to write.
+// wanted notes a client of the node that wants to write.
 func (x *pace) wanted() { x.bound, x.expired = 0, false }
 
 // readersOnly is after how many tenures that ran out the next are longer.
@@ -209,7 +209,7 @@ func (p *Policy) successor(x *local, slackUs int16) *waiter {
 
 // heir returns the local waiter that acquires the remote lock anew when the node has given it up:
 // the first by arrival, or in the phase-fair policies the first of the mode that did not hold it (section 5.3).
-func (p *Policy) heir(x *local) *waiter {
+func (p *Policy) nextOwner(x *local) *waiter {
 	if p.PhaseFair {
 		if w := x.queue.first(lock.Exclusive - x.mode); w != nil {
 			return w
@@ -218,10 +218,10 @@ func (p *Policy) heir(x *local) *waiter {
 	return x.queue.head
 }
 
-// keeps tells whether the node keeps the remote lock for a local waiter
+// keeps reports whether the node keeps the remote lock for a local waiter
 // (Fig. 10, lines 24 and 25), rather than give it up and acquire it again.
 func (p *Policy) keeps(x *local, w *waiter, slackUs int16) bool {
-	if x.frozen || x.seq == cql.MaxSeq || w.mode != x.place.Mode && (!p.Downgrade || w.mode == lock.Exclusive) {
+	if x.frozen || x.seq == cql.MaxSeq || w.mode != x.ticket.Mode && (!p.Downgrade || w.mode == lock.Exclusive) {
 		// In another mode the remote lock has to be acquired anew (section 5.3).
 		return false
 	}
@@ -231,12 +231,12 @@ func (p *Policy) keeps(x *local, w *waiter, slackUs int16) bool {
 	case LocalBound:
 		return x.streak < p.Bound
 	case ByTime:
-		return p.Batch && w.ticket < x.gate || first(w, x, slackUs)
+		return p.Batch && w.arrival < x.gate || first(w, x, slackUs)
 	}
 	return false
 }
 
-// shares tells whether a waiting reader gets the lock along with a reader
+// shares reports whether a waiting reader gets the lock along with a reader
 // that has just got it (Fig. 10, line 16). The caller asks in order of arrival
 // and, task-fair, stops at the first that does not.
 func (p *Policy) shares(x *local, w *waiter, slackUs int16) bool {
@@ -249,11 +249,11 @@ func (p *Policy) shares(x *local, w *waiter, slackUs int16) bool {
 	return p.PhaseFair || first(w, x, slackUs)
 }
 
-// first tells whether a waiter comes before all who are known to wait elsewhere:
+// first reports whether a waiter comes before all who are known to wait elsewhere:
 // it asked before them, or no more than slackUs after them.
 func first(w *waiter, x *local, slackUs int16) bool {
 	return !x.stamp.Known() || int16(w.stamp.Micros()-x.stamp.Micros()) <= slackUs
 }
 
-// prefetches tells whether a client that begins to wait looks at the remote queue.
+// prefetches reports whether a client that begins to wait looks at the remote queue.
 func (p *Policy) prefetches() bool { return p.Kind == ByTime }

@@ -16,14 +16,14 @@ import (
 // what it may have left behind in locks itself. Each Table has one. doc.go says what becomes of what. Clients note what they meet; the agent sees to it
 // (repair.go). No shard is locked while mu is.
 type recovery struct {
-	mu        sync.Mutex
-	lives     map[fabric.MemID]*life // the present one of each memory node that is used
-	ended     *error                 // why nothing begins any more: the node is fenced
-	leftovers map[fabric.Addr]leftover
-	leakSeq   uint64                   // leaks so far
-	leaks     [1 << shardBits]uint32   // of leftovers, by shard
-	marks     uint64                   // unsettled operations so far
-	cleared   map[fabric.Addr]struct{} // locks that have been reset since suspected
+	mu           sync.Mutex
+	incarnations map[fabric.MemID]*incarnation // the present one of each memory node that is used
+	ended        *error                        // why nothing begins any more: the node is fenced
+	leftovers    map[fabric.Addr]leftover
+	leakSeq      uint64                   // leaks so far
+	leaks        [1 << shardBits]uint32   // of leftovers, by shard
+	marks        uint64                   // unsettled operations so far
+	cleared      map[fabric.Addr]struct{} // locks that have been reset since suspected
 
 	leaky     atomic.Uint64 // the shards that have leaks: a bit for each
 	losses    atomic.Uint32 // memories that were lost so far
@@ -55,10 +55,10 @@ const (
 	maxLeftovers = 1 << 14
 	// maxLeaks bounds leaks; then the older half is forgotten. A lock of which that is so has one ticket more that nobody releases.
 	maxLeaks = 1 << 10
-	// suspectNs is for how long after the death of a node locks that are not released may be its:
+	// suspectNs is for how long after the crash of a node locks that are not released may be its:
 	// nothing in a lock says who holds it.
 	suspectNs = 60 * fabric.Second
-	// maxCleared bounds how many locks are known not to be a dead node's.
+	// maxCleared bounds how many locks are known not to be a crashed node's.
 	maxCleared = 1 << 12
 )
 
@@ -93,8 +93,8 @@ func (r *recovery) change(l fabric.Addr, room int, f func(*leftover)) bool {
 	return true
 }
 
-// noteLeak notes that a lock may count a ticket that nobody releases: before another client of the node can come.
-func (r *recovery) noteLeak(l fabric.Addr) {
+// addLeak notes that a lock may count a ticket that nobody releases: before another client of the node can come.
+func (r *recovery) addLeak(l fabric.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leakSeq++
@@ -149,8 +149,8 @@ func (r *recovery) endLeak(l fabric.Addr, number uint64) {
 	}
 }
 
-// noteUnreleased notes that a ticket could not be given up.
-func (r *recovery) noteUnreleased(p *cql.Place) {
+// addUnreleased notes that a ticket could not be given up.
+func (r *recovery) addUnreleased(p *cql.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.change(p.Lock, maxLeftovers, func(x *leftover) {
@@ -163,12 +163,12 @@ func (r *recovery) noteUnreleased(p *cql.Place) {
 }
 
 // takeUnreleased returns the unreleased tickets on a memory node, and forgets them.
-func (r *recovery) takeUnreleased(mn fabric.MemID) (list []cql.Place) {
+func (r *recovery) takeUnreleased(mn fabric.MemID) (list []cql.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for l, x := range r.leftovers {
 		if l.MN() == mn && x.unreleased {
-			list = append(list, cql.Place{Lock: l, Index: x.index, Mode: x.mode})
+			list = append(list, cql.Ticket{Lock: l, Index: x.index, Mode: x.mode})
 			r.change(l, maxLeftovers, func(x *leftover) { x.unreleased, x.index, x.mode = false, 0, 0 })
 		}
 	}
@@ -203,8 +203,8 @@ func (r *recovery) leftIn(some func(fabric.Addr) bool) (used bool) {
 // wholeNode stands for all locks of a memory node. No lock is at its first byte.
 func wholeNode(mn fabric.MemID) fabric.Addr { return fabric.At(mn, 0) }
 
-// noteUnsettled marks a lock. It is called before the local lock is given up.
-func (r *recovery) noteUnsettled(l fabric.Addr) {
+// addUnsettled marks a lock. It is called before the local lock is given up.
+func (r *recovery) addUnsettled(l fabric.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.marks++
@@ -295,7 +295,7 @@ type fences struct {
 func (r *recovery) appendState(dst []byte) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	dst = appendMap(dst, r.lives, func(dst []byte, mn fabric.MemID, l *life) []byte { return l.appendState(appendWord(dst, mn)) })
+	dst = appendMap(dst, r.incarnations, func(dst []byte, mn fabric.MemID, l *incarnation) []byte { return l.appendState(appendWord(dst, mn)) })
 	dst = appendBool(dst, r.ended != nil)
 	dst = appendMap(dst, r.leftovers, func(dst []byte, l fabric.Addr, x leftover) []byte {
 		dst = appendBool(appendWord(appendWord(dst, l), x.leak), x.unreleased)
@@ -308,4 +308,4 @@ func (r *recovery) appendState(dst []byte) []byte {
 }
 
 // byLock sorts tickets by their locks.
-func byLock(a, b cql.Place) int { return cmp.Compare(a.Lock, b.Lock) }
+func byLock(a, b cql.Ticket) int { return cmp.Compare(a.Lock, b.Lock) }

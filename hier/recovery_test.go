@@ -15,9 +15,9 @@ import (
 func TestALaterLeakStays(t *testing.T) {
 	l := fabric.At(0, 4096)
 	var r recovery
-	r.noteLeak(l)
+	r.addLeak(l)
 	known := r.leak(l)
-	r.noteLeak(l)
+	r.addLeak(l)
 	r.endLeak(l, known)
 	later := r.leak(l)
 	if later == 0 {
@@ -32,9 +32,9 @@ func TestALaterLeakStays(t *testing.T) {
 func TestTheOldestLeaksAreForgotten(t *testing.T) {
 	var r recovery
 	at := func(i int) fabric.Addr { return fabric.At(0, uint64(64+64*i)) }
-	r.noteUnsettled(at(0))
+	r.addUnsettled(at(0))
 	for i := range maxLeaks + 1 {
-		r.noteLeak(at(i))
+		r.addLeak(at(i))
 	}
 	kept := 0
 	for i := range maxLeaks + 1 {
@@ -55,10 +55,10 @@ func TestTheOldestLeaksAreForgotten(t *testing.T) {
 func TestUnreleasedTickets(t *testing.T) {
 	var r recovery
 	a, far := fabric.At(0, 64), fabric.At(1, 64)
-	r.noteUnreleased(&cql.Place{Lock: a, Index: 7, Mode: lock.Exclusive})
-	r.noteUnreleased(&cql.Place{Lock: a, Index: 5, Mode: lock.Shared})
-	r.noteUnreleased(&cql.Place{Lock: far, Index: 1, Mode: lock.Exclusive})
-	r.noteLeak(a)
+	r.addUnreleased(&cql.Ticket{Lock: a, Index: 7, Mode: lock.Exclusive})
+	r.addUnreleased(&cql.Ticket{Lock: a, Index: 5, Mode: lock.Shared})
+	r.addUnreleased(&cql.Ticket{Lock: far, Index: 1, Mode: lock.Exclusive})
+	r.addLeak(a)
 	if list := r.takeUnreleased(0); len(list) != 1 || list[0].Index != 7 || list[0].Mode != lock.Shared {
 		t.Errorf("unreleased: %+v", list)
 	}
@@ -94,11 +94,11 @@ func TestSuspicionOfAnotherDeath(t *testing.T) {
 func TestSuspicionAfterARestart(t *testing.T) {
 	table := NewTable(Policy{})
 	l := fabric.At(0, 64)
-	table.lifeOf(0, 1, 1)
+	table.incarnationOf(0, 1, 1)
 	if table.suspects(l, 2) {
 		t.Error("a lock is suspected before anything has happened")
 	}
-	table.lifeOf(0, 2, 3)
+	table.incarnationOf(0, 2, 3)
 	if !table.suspects(l, 4) {
 		t.Error("no lock is suspected after a restart")
 	}
@@ -117,15 +117,15 @@ func TestUnsettledLocks(t *testing.T) {
 		}
 	}
 	settled(true, a, b, far)
-	table.noteUnsettled(a)
-	table.noteUnsettled(far)
+	table.addUnsettled(a)
+	table.addUnsettled(far)
 	marks := table.marked()
-	table.noteUnsettled(b)
+	table.addUnsettled(b)
 	settled(false, a, b, far)
 	table.settle(0, marks)
 	settled(true, a)
 	settled(false, b, far)
-	table.noteUnsettled(far) // again, after the READ was posted
+	table.addUnsettled(far) // again, after the READ was posted
 	table.settle(1, marks)
 	settled(false, far)
 	table.settle(1, table.marked())
@@ -136,7 +136,7 @@ func TestUnsettledLocks(t *testing.T) {
 func TestUnsettledMemoryNode(t *testing.T) {
 	table := NewTable(Policy{})
 	for i := range maxLeftovers + 1 {
-		table.noteUnsettled(fabric.At(0, uint64(64+64*i)))
+		table.addUnsettled(fabric.At(0, uint64(64+64*i)))
 	}
 	if n := len(table.leftovers); n > maxLeftovers+1 {
 		t.Errorf("%d locks are marked", n)
@@ -182,17 +182,17 @@ func TestMarkWhileTheAgentReads(t *testing.T) {
 	n := c.AddCN()
 	table := NewTable(Policy{})
 	before, late := fabric.At(mn, 64), fabric.At(mn, 128)
-	p := &readingPort{Port: n.Agent(), meanwhile: func() { table.noteUnsettled(late) }}
+	p := &readingPort{Port: n.Agent(), meanwhile: func() { table.addUnsettled(late) }}
 	a := NewAgent(table, &readingNode{n, p}, new(timesync.Clock), Config{Layout: cql.Layout{CapacityBits: 3, VersionBits: 16}}, SyncConfig{IntervalNs: -1})
-	table.noteUnsettled(before)
-	if a.troubleOver(mn) {
+	table.addUnsettled(before)
+	if a.reachable(mn) {
 		t.Error("the agent does not look again, and a lock is marked")
 	}
 	if !table.settled(before) || table.settled(late) {
 		t.Errorf("settled: %v, marked before the READ, and %v, marked meanwhile", table.settled(before), table.settled(late))
 	}
 	p.meanwhile = nil
-	if !a.troubleOver(mn) || !table.settled(late) {
+	if !a.reachable(mn) || !table.settled(late) {
 		t.Error("a lock is marked after the next READ")
 	}
 }

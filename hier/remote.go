@@ -17,21 +17,21 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 	if deadline == 0 {
 		deadline = fabric.Forever
 	}
-	place := cql.Place{Lock: r.Lock, Mode: r.Mode}
+	ticket := cql.Ticket{Lock: r.Lock, Mode: r.Mode}
 	for {
 		reads := r.Reads
-		if k.value != nil || r.Noted > 0 {
+		if k.value != nil || r.HandoffLen > 0 {
 			reads = k.readsOf(r)
 		}
 		var ok bool
 		var err error
 		if r.Try || k.table.leaky.Load() != 0 {
-			ok, err = k.enqueue(&place, stamp, r, reads, deadline)
-		} else if ok, err = k.remote.Enqueue(&place, stamp, reads); err != nil {
-			ok, err = k.enqueued(&place, ok, err)
+			ok, err = k.enqueue(&ticket, stamp, r, reads, deadline)
+		} else if ok, err = k.remote.Enqueue(&ticket, stamp, reads); err != nil {
+			ok, err = k.enqueued(&ticket, ok, err)
 		}
 		if ok {
-			k.remoteGranted(s, x, h, &place)
+			k.remoteGranted(s, x, h, &ticket)
 			if k.value != nil {
 				k.haveRead(s, x, r, reads)
 			}
@@ -42,12 +42,12 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		if err == nil {
 			var left bool
-			if err, left = k.await(s, x, &place, deadline); left {
+			if err, left = k.await(s, x, &ticket, deadline); left {
 				return k.waitError(err)
 			}
 		}
 		if err == nil {
-			k.remoteGranted(s, x, h, &place)
+			k.remoteGranted(s, x, h, &ticket)
 			if err = k.read(s, x, r); err != nil {
 				return errors.Join(err, k.Release(h, nil))
 			}
@@ -58,15 +58,15 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		if errors.Is(err, cql.ErrAborted) {
 			k.park(s, x)
-			if err = k.remote.AwaitReset(&place, deadline); err == nil {
+			if err = k.remote.AwaitReset(&ticket, deadline); err == nil {
 				s.mu.Lock()
 				k.table.step(x, evResume)
 				s.mu.Unlock()
 				continue
 			}
-			k.table.noteLeak(place.Lock)
+			k.table.addLeak(ticket.Lock)
 		}
-		k.leaveBehind(&place, place.Index > 0, err)
+		k.leaveBehind(&ticket, ticket.Index > 0, err)
 		s.mu.Lock()
 		k.vacate(s, x, x.queue.head)
 		return k.waitError(err)
@@ -80,85 +80,85 @@ func (k *Locker) tooLate(h *lock.Hold) error {
 
 // enqueue acquires the remote lock, or enters its queue. With Try, a lock that
 // is not free is lock.ErrBusy.
-func (k *Locker) enqueue(place *cql.Place, stamp cql.Stamp, r *lock.Request, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
+func (k *Locker) enqueue(ticket *cql.Ticket, stamp cql.Stamp, r *lock.Request, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
 	if !r.Try {
-		leak := k.table.leak(place.Lock)
+		leak := k.table.leak(ticket.Lock)
 		if leak == 0 {
-			granted, err = k.remote.Enqueue(place, stamp, reads)
-			return k.enqueued(place, granted, err)
+			granted, err = k.remote.Enqueue(ticket, stamp, reads)
+			return k.enqueued(ticket, granted, err)
 		}
-		granted, err = k.remote.EnqueueCautious(place, stamp, reads, deadline)
+		granted, err = k.remote.EnqueueCautious(ticket, stamp, reads, deadline)
 		if err == nil {
-			k.table.endLeak(place.Lock, leak)
+			k.table.endLeak(ticket.Lock, leak)
 		}
-		return k.enqueued(place, granted, err)
+		return k.enqueued(ticket, granted, err)
 	}
-	granted, err = k.remote.TryEnqueue(place, reads)
+	granted, err = k.remote.TryEnqueue(ticket, reads)
 	if err == nil && !granted || errors.Is(err, cql.ErrAborted) {
 		k.stats.Busy++
 		return false, lock.ErrBusy
 	}
-	return k.enqueued(place, granted, err)
+	return k.enqueued(ticket, granted, err)
 }
 
-// enqueued passes the end of enqueue on. After an error of the fabric, the header may count a place.
-func (k *Locker) enqueued(place *cql.Place, granted bool, err error) (bool, error) {
+// enqueued passes the end of enqueue on. After an error of the fabric, the header may count a ticket.
+func (k *Locker) enqueued(ticket *cql.Ticket, granted bool, err error) (bool, error) {
 	if err != nil && !errors.Is(err, cql.ErrAborted) {
-		k.table.noteLeak(place.Lock)
+		k.table.addLeak(ticket.Lock)
 	}
 	return granted, err
 }
 
-// await waits for the grant of a place in the remote queue. If the caller gives up, the
-// place stays in the queue and is abandoned: the node's agent
+// await waits for the grant of a ticket in the remote queue. If the caller gives up, the
+// ticket stays in the queue and is abandoned: the node's agent
 // takes its grant and passes it on, and the caller is done. If the fabric fails,
-// the place is left to a reset, and who waits here finds out for itself.
-func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Time) (_ error, left bool) {
+// the ticket is left to a reset, and who waits here finds out for itself.
+func (k *Locker) await(s *shard, x *local, ticket *cql.Ticket, deadline fabric.Time) (_ error, left bool) {
 	s.mu.Lock()
-	x.place = *place
-	if x.frozen && place.Index < x.used {
+	x.ticket = *ticket
+	if x.frozen && ticket.Index < x.used {
 		s.mu.Unlock()
 		return cql.ErrAborted, false
 	}
-	if place.Mode == lock.Shared && x.grantFrom <= place.Index && place.Index < x.grantTo {
+	if ticket.Mode == lock.Shared && x.grantFrom <= ticket.Index && ticket.Index < x.grantTo {
 		s.mu.Unlock()
 		return nil, false // granted before our entry was written
 	}
 	late := k.table.step(x, evEnqueue) // it was frozen by the signal of a reset that is over
 	s.mu.Unlock()
 	if late {
-		k.remote.Quiesced(place.Lock)
+		k.remote.Quiesced(ticket.Lock)
 	}
-	err := k.remote.Await(place, deadline)
+	err := k.remote.Await(ticket, deadline)
 	if err == nil || errors.Is(err, cql.ErrAborted) {
 		return err, false
 	}
 	id := k.port.ID()
 	gaveUp := errors.Is(err, fabric.ErrDeadline) || errors.Is(err, fabric.ErrInterrupted)
 	if !gaveUp || k.port.Abandon() != nil {
-		k.remote.AskReset(place.Lock, place.Index, cql.UnknownOutcome)
-		k.table.noteLeak(place.Lock)
+		k.remote.AskReset(ticket.Lock, ticket.Index, cql.UnknownOutcome)
+		k.table.addLeak(ticket.Lock)
 		s.mu.Lock()
 		k.table.step(x, evFail)
 		s.mu.Unlock()
 		return err, false
 	}
 	if k.table.policy.Kind == Flat {
-		k.table.noteLeak(place.Lock) // we may come again beside our old place
+		k.table.addLeak(ticket.Lock) // we may come again beside our old ticket
 	}
 	s.mu.Lock()
 	if x.frozen {
-		// A reset has aborted us already: the place is void, and its grant.
+		// A reset has aborted us already: the ticket is void, and its grant.
 		k.table.step(x, evFail)
 		s.mu.Unlock()
 		k.node.Retire(id)
 		return err, false
 	}
-	came, granted, over := x.state == early, x.place, x.over()
+	came, granted, over := x.state == early, x.ticket, x.over()
 	k.table.step(x, evQuit)
 	s.mu.Unlock()
 	if over {
-		k.tellTrouble(granted.Lock.MN()) // the agent may have looked already after those that the restart has left behind
+		k.reportUnreachable(granted.Lock.MN()) // the agent may have looked already after those that the restart has left behind
 	}
 	if came {
 		// The grant came between our leaving and this: let the agent see it again.
@@ -169,33 +169,33 @@ func (k *Locker) await(s *shard, x *local, place *cql.Place, deadline fabric.Tim
 
 // remoteGranted makes the caller a holder, when the node has got the remote
 // lock in place: with other readers of the node, if it is one (lines 14 to 17).
-func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, place *cql.Place) {
-	if place.Sent.Known() {
-		k.table.measure(place.Sent, k.now())
+func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, ticket *cql.Ticket) {
+	if ticket.Sent.Known() {
+		k.table.measure(ticket.Sent, k.now())
 	}
 	s.mu.Lock()
 	k.table.policy.prolong(&x.pace)
-	k.begin(x, place)
+	k.begin(x, ticket)
 	k.take(x)
-	if place.Mode == lock.Shared && x.queue.head != nil && !x.frozen {
+	if ticket.Mode == lock.Shared && x.queue.head != nil && !x.frozen {
 		k.share(x, k.table.policy.PhaseFair)
 	}
 	s.mu.Unlock()
-	h.Aux, h.Token, h.Held = x, cql.Token(x.life.birth, place.Index, 0), true
+	h.Aux, h.Token, h.Held = x, cql.Token(x.incarnation.generation, ticket.Index, 0), true
 	k.took(h.Lock)
 	k.stats.Acquires++
-	k.wakeAll(place.Lock)
+	k.wakeAll(ticket.Lock)
 }
 
 // begin begins a tenure: the node holds the remote lock, for one holder.
-func (k *Locker) begin(x *local, place *cql.Place) {
+func (k *Locker) begin(x *local, ticket *cql.Ticket) {
 	k.table.step(x, evGrant)
-	x.place = *place
+	x.ticket = *ticket
 	x.gen++
-	x.tenure = tenure{mode: place.Mode, holders: 1, stamp: place.Behind, gate: x.arrived}
+	x.tenure = tenure{mode: ticket.Mode, holders: 1, stamp: ticket.Behind, gate: x.arrived}
 	x.left.clear()
-	if place.Carried.Words > 0 {
-		x.left.arrive(place)
+	if ticket.Carried.Words > 0 {
+		x.left.arrive(ticket)
 	}
 }
 
@@ -261,8 +261,8 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	if len(before) > lock.MaxPiggyback {
 		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
 	}
-	text := h.Note
-	h.Held, h.Aux, h.Note = false, nil, nil
+	text := h.Handoff
+	h.Held, h.Aux, h.Handoff = false, nil, nil
 	k.gave(h.Lock)
 	s := k.table.shardOf(h.Lock)
 	slack := k.table.slackUs()
@@ -275,11 +275,11 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.left.setValue(v)
 		x.left.dirty = true
 	}
-	if x.holders == 1 && x.queue.head == nil && x.left.owed == 0 {
+	if x.holders == 1 && x.queue.head == nil && x.left.deferred == 0 {
 		return k.giveUp(s, x, before) // nobody else of this node is concerned
 	}
 	wait, rest, err := k.work(s, x, h, text, before, slack)
-	if x.over() { // since we looked: clients of the new life may wait here
+	if x.over() { // since we looked: clients of the new incarnation may wait here
 		return errors.Join(err, k.releaseLost(s, x))
 	}
 	w := k.table.policy.successor(x, slack)
@@ -305,7 +305,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	return err
 }
 
-// stays tells whether a release by one holder leaves the lock with this node.
+// stays reports whether a release by one holder leaves the lock with this node.
 func (k *Locker) stays(x *local, slackUs int16) bool {
 	if x.holders > 1 {
 		return true
@@ -333,44 +333,44 @@ func (k *Locker) handOver(x *local, w *waiter) {
 func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 	k.table.step(x, evRelease)
 	x.holders = 0
-	hold := x.place
+	hold := x.ticket
 	s.mu.Unlock()
-	place := &hold
+	ticket := &hold
 	if x.left.dirty { // nobody else touches the local lock now
 		n := copy(k.last[:], before)
 		k.last[n] = k.writeBack(x)
 		before = k.last[:n+1]
 	}
-	place.Carried.Words = 0
+	ticket.Carried.Words = 0
 	if k.table.policy.Carry {
-		x.left.carry(place)
+		x.left.carry(ticket)
 	}
 	hot := false
 	if k.table.policy.Lean {
-		hot = k.table.hot.has(place.Lock)
-		place.Lean = !hot && !x.stamp.Known()
+		hot = k.table.hot.has(ticket.Lock)
+		ticket.Lean = !hot && !x.stamp.Known()
 	}
-	err := k.remote.Release(place, before)
+	err := k.remote.Release(ticket, before)
 	if err != nil {
-		err = k.failed(x, place, err)
+		err = k.failed(x, ticket, err)
 	}
 	if k.table.policy.Lean {
-		k.table.hot.note(place.Lock, hot, place.Contended)
+		k.table.hot.update(ticket.Lock, hot, ticket.Contended)
 	}
 	s.mu.Lock()
 	k.settleAll(x, err)
-	k.vacate(s, x, k.table.policy.heir(x))
+	k.vacate(s, x, k.table.policy.nextOwner(x))
 	return err
 }
 
 // vacate ends this node's part in a remote lock: a waiter of the node acquires it anew, or there is none, and the local lock
 // is forgotten. The shard is locked at entry, and unlocked after.
 func (k *Locker) vacate(s *shard, x *local, next *waiter) {
-	at, thawed := x.place.Lock, false
+	at, thawed := x.ticket.Lock, false
 	if next != nil {
 		x.queue.remove(next)
 		thawed = k.table.step(x, evChoose)
-		x.owner, x.place.Mode = next.client, next.mode
+		x.owner, x.ticket.Mode = next.client, next.mode
 		next.verdict = chosen
 		k.wake = append(k.wake, next.client)
 	} else {
@@ -404,12 +404,12 @@ func (k *Locker) gave(l fabric.Addr) {
 }
 
 // token returns the fencing token of the present holders.
-func (x *local) token() lock.Token { return cql.Token(x.life.birth, x.place.Index, x.seq) }
+func (x *local) token() lock.Token { return cql.Token(x.incarnation.generation, x.ticket.Index, x.seq) }
 
 // park leaves the lock to a reset: the owner is no participant until that ends.
 func (k *Locker) park(s *shard, x *local) {
 	s.mu.Lock()
-	l, thawed := x.place.Lock, k.table.step(x, evAbort)
+	l, thawed := x.ticket.Lock, k.table.step(x, evAbort)
 	s.mu.Unlock()
 	if thawed {
 		k.remote.Quiesced(l)

@@ -12,10 +12,10 @@ import (
 // What the agent does about failures: it looks at memory nodes that could not be used until they can, has locks reset in which
 // the node, or one that has crashed, has left something, and takes the node out of all locks before that leaves the cluster.
 
-// troubleNs is how often the agent looks at a memory node that is in trouble.
-const troubleNs = 5 * fabric.Millisecond
+// unreachableNs is how often the agent looks at a memory node that is unreachable.
+const unreachableNs = 5 * fabric.Millisecond
 
-// onView has locks reset for which clients of this node wait, when another node has died:
+// onView has locks reset for which clients of this node wait, when another node has crashed:
 // it may have held them.
 func (a *Agent) onView() {
 	view := a.node.View()
@@ -24,19 +24,19 @@ func (a *Agent) onView() {
 	}
 	a.lost = view.Lost
 	a.table.suspect(a.port.Now())
-	for _, p := range a.table.waitingPlaces() {
+	for _, p := range a.table.waitingTickets() {
 		a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
 	}
 }
 
-// waitingPlaces returns the places that this node has in remote queues.
-func (t *Table) waitingPlaces() (places []cql.Place) {
+// waitingTickets returns the tickets that this node has in remote queues.
+func (t *Table) waitingTickets() (tickets []cql.Ticket) {
 	t.each(func(x *local) {
 		if x.state.queued() {
-			places = append(places, x.place)
+			tickets = append(tickets, x.ticket)
 		}
 	})
-	return places
+	return tickets
 }
 
 // reattach attaches the agent to memory nodes that have joined or restarted. Resets of
@@ -46,14 +46,14 @@ func (a *Agent) reattach() error {
 	for _, m := range a.node.Memory() {
 		at := a.locker.attached(m.ID)
 		switch {
-		case at.life == nil: // it has joined lately
-		case at.life.epoch != m.Epoch || at.life.over.Load():
+		case at.incarnation == nil: // it has joined lately
+		case at.incarnation.epoch != m.Epoch || at.incarnation.over.Load():
 			a.resets.Forget(m.ID)
 		default:
 			continue
 		}
-		if at.life != nil {
-			a.onTrouble(m.ID)
+		if at.incarnation != nil {
+			a.onUnreachable(m.ID)
 		}
 		errs = append(errs, a.locker.attach(m.ID))
 	}
@@ -77,34 +77,34 @@ func (a *Agent) look(report func(error)) {
 	}
 }
 
-// onTrouble notes that a memory node is to be looked at.
-func (a *Agent) onTrouble(mn fabric.MemID) {
-	if !slices.Contains(a.trouble, mn) {
-		a.trouble = append(a.trouble, mn)
+// onUnreachable notes that a memory node is to be looked at.
+func (a *Agent) onUnreachable(mn fabric.MemID) {
+	if !slices.Contains(a.unreachable, mn) {
+		a.unreachable = append(a.unreachable, mn)
 		a.lookAt = a.port.Now()
 	}
 }
 
-// lookAtTrouble looks whether memory nodes in trouble can be used again. While it does, others may turn out to be in trouble.
-func (a *Agent) lookAtTrouble() {
-	for _, mn := range slices.Clone(a.trouble) {
-		if a.troubleOver(mn) {
-			a.trouble = slices.DeleteFunc(a.trouble, func(other fabric.MemID) bool { return other == mn })
+// checkUnreachable looks whether unreachable memory nodes can be used again. While it does, others may turn out to be unreachable.
+func (a *Agent) checkUnreachable() {
+	for _, mn := range slices.Clone(a.unreachable) {
+		if a.reachable(mn) {
+			a.unreachable = slices.DeleteFunc(a.unreachable, func(other fabric.MemID) bool { return other == mn })
 		}
 	}
 	a.lookAt = fabric.Forever
-	if len(a.trouble) > 0 {
-		a.lookAt = a.port.Now() + troubleNs
+	if len(a.unreachable) > 0 {
+		a.lookAt = a.port.Now() + unreachableNs
 	}
 }
 
-// troubleOver reports whether a memory node can be used again. Then locks are reset that
+// reachable reports whether a memory node can be used again. Then locks are reset that
 // participants of this node could not give up.
-func (a *Agent) troubleOver(mn fabric.MemID) bool {
+func (a *Agent) reachable(mn fabric.MemID) bool {
 	marks := a.table.marked() // before the READ is posted
 	err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
 	if errors.Is(err, fabric.ErrStaleEpoch) {
-		if err = a.reattach(); a.locker.lifeAt(mn) != nil {
+		if err = a.reattach(); a.locker.incarnationAt(mn) != nil {
 			err = nil // it tells of lost memory, or of other memory nodes
 		}
 	}
@@ -122,11 +122,11 @@ func (a *Agent) troubleOver(mn fabric.MemID) bool {
 }
 
 // toReset returns the unreleased tickets on a memory node, which are forgotten, and those of the lives before that this node still has.
-func (t *Table) toReset(mn fabric.MemID) []cql.Place {
+func (t *Table) toReset(mn fabric.MemID) []cql.Ticket {
 	list := t.takeUnreleased(mn)
 	t.each(func(x *local) {
-		if x.place.Lock.MN() == mn && x.over() && (x.state == held || x.state.queued() || x.state == releasing) {
-			list = append(list, x.place)
+		if x.ticket.Lock.MN() == mn && x.over() && (x.state == held || x.state.queued() || x.state == releasing) {
+			list = append(list, x.ticket)
 		}
 	})
 	slices.SortFunc(list, byLock) // a map has no order
@@ -140,20 +140,20 @@ func (a *Agent) retryLater(m *fabric.Message, err error) {
 	if !ok || !unreached(err) && !errors.Is(err, fabric.ErrUnknownOutcome) {
 		return
 	}
-	a.table.noteUnreleased(&p)
-	a.onTrouble(p.Lock.MN())
+	a.table.addUnreleased(&p)
+	a.onUnreachable(p.Lock.MN())
 }
 
 // abortLost ends the waits that clients of this node have given up for locks in memory that is gone: no grants come for them, and nobody asks for
 // such a lock again.
 func (a *Agent) abortLost(mn fabric.MemID) {
 	l := a.table.present(mn)
-	if l == nil || !l.trusted.Load() {
+	if l == nil || !l.verified.Load() {
 		return
 	}
 	var gone []fabric.Addr
 	a.table.each(func(x *local) {
-		if at := x.place.Lock; at.MN() == mn && at.Generation() != l.gen && x.state == abandoned {
+		if at := x.ticket.Lock; at.MN() == mn && at.Generation() != l.addrGen && x.state == abandoned {
 			gone = append(gone, at)
 		}
 	})
@@ -162,7 +162,7 @@ func (a *Agent) abortLost(mn fabric.MemID) {
 	}
 }
 
-// setAside takes local locks out of the table that clients hold since a life of a memory node that is over, and has the locks
+// setAside takes local locks out of the table that clients hold since an incarnation of a memory node that has ended, and has the locks
 // reset: others get them, on this node and elsewhere, before those who have lost them release them. That is safe where nothing that was posted in
 // an epoch that is over changes memory (fabric.Caps.CutsEpochs): the Port of a client that holds such a lock stays in that epoch
 // (Locker.attach). Those who hold them have been notified (OnLoss); else setAside returns false, and is called again.
@@ -180,28 +180,28 @@ func (a *Agent) setAside(mn fabric.MemID) (all bool) {
 				s.mu.Unlock()
 				break
 			}
-			if !x.life.told.Load() {
+			if !x.incarnation.notified.Load() {
 				s.mu.Unlock()
 				all = false
 				break
 			}
-			place, thawed := x.place, a.locker.unhand(s, x)
+			ticket, thawed := x.ticket, a.locker.unlinkLost(s, x)
 			s.mu.Unlock()
 			if thawed {
-				a.locker.remote.Quiesced(place.Lock)
+				a.locker.remote.Quiesced(ticket.Lock)
 			}
-			a.locker.wakeAll(place.Lock)
-			a.locker.askReset(&place)
+			a.locker.wakeAll(ticket.Lock)
+			a.locker.askReset(&ticket)
 		}
 	}
 	return all
 }
 
-// lost returns a local lock on a memory node that is held since a life that is over, or nil. The shard is locked.
+// lost returns a local lock on a memory node that is held since an incarnation that has ended, or nil. The shard is locked.
 func (s *shard) lost(mn fabric.MemID) *local {
 	for _, x := range s.buckets {
 		for ; x != nil; x = x.next {
-			if x.place.Lock.MN() == mn && x.state == held && x.over() {
+			if x.ticket.Lock.MN() == mn && x.state == held && x.over() {
 				return x
 			}
 		}
@@ -209,16 +209,16 @@ func (s *shard) lost(mn fabric.MemID) *local {
 	return nil
 }
 
-// unhand takes a lost local lock out of the table. Clients that wait for it begin again, and releases that have left something to its holder learn
+// unlinkLost takes a lost local lock out of the table. Clients that wait for it begin again, and releases that have left something to its holder learn
 // that it is lost. It reports whether a reset has waited for that. The shard is locked; wakeAll must follow.
-func (k *Locker) unhand(s *shard, x *local) (thawed bool) {
+func (k *Locker) unlinkLost(s *shard, x *local) (thawed bool) {
 	s.unlink(x)
 	for w := x.queue.head; w != nil; w = x.queue.head {
 		x.queue.remove(w)
 		w.verdict = outlived
 		k.wake = append(k.wake, w.client)
 	}
-	k.settleAll(x, *x.life.why.Load())
+	k.settleAll(x, *x.incarnation.why.Load())
 	return k.table.step(x, evSetAside)
 }
 
@@ -227,7 +227,7 @@ func (a *Agent) Settled(l fabric.Addr) bool {
 	if a.table.settled(l) {
 		return true
 	}
-	a.onTrouble(l.MN())
+	a.onUnreachable(l.MN())
 	return false
 }
 
@@ -248,7 +248,7 @@ func (a *Agent) Leave(report func(error)) bool {
 	until := a.port.Now() + LeaveNs
 	asked, fence := false, a.fence() // behind what clients have asked for
 	for !a.table.isEnded() {
-		rests := !a.table.owes() && a.resets.Idle()
+		rests := !a.table.unfinished() && a.resets.Idle()
 		switch passed := fence != 0 && a.table.fences.passed.Load() >= fence; {
 		case passed && !asked:
 			asked, fence = true, 0
@@ -266,9 +266,9 @@ func (a *Agent) Leave(report func(error)) bool {
 		case err == nil:
 			a.receive(&m, report)
 		case errors.Is(err, fabric.ErrDeadline) && a.port.Now() < until:
-			a.lookAtTrouble()
+			a.checkUnreachable()
 		default: // the others take over the resets that this node leads
-			return asked && !a.table.owes()
+			return asked && !a.table.unfinished()
 		}
 	}
 	return true // the others know already
@@ -284,7 +284,7 @@ func (a *Agent) fence() uint64 {
 
 // giveBack has the locks reset in which the node has tickets. At until it stops: the table has those that are left.
 func (a *Agent) giveBack(until fabric.Time) {
-	for _, p := range a.table.waitingPlaces() {
+	for _, p := range a.table.waitingTickets() {
 		if a.port.Now() >= until {
 			return
 		}
@@ -296,12 +296,12 @@ func (a *Agent) giveBack(until fabric.Time) {
 // lookAfterUnreleased looks at the memory nodes of tickets that could not be given up.
 func (a *Agent) lookAfterUnreleased() {
 	for _, mn := range a.table.unreleasedOn() {
-		a.onTrouble(mn)
+		a.onUnreachable(mn)
 	}
 }
 
-// owes reports whether the node has local locks, or places that it could not give up: when it has left, nobody knows of these.
-func (t *Table) owes() bool {
+// owes reports whether the node has local locks, or tickets that it could not give up: when it has left, nobody knows of these.
+func (t *Table) unfinished() bool {
 	return len(t.unreleasedOn()) > 0 || t.Len() > 0
 }
 

@@ -84,7 +84,7 @@ func TestResetWaitsForHolder(t *testing.T) {
 
 // "If the client executing the reset process has failed, the surviving clients attempt to initiate a
 // new reset process": the resetter is killed at every moment of its reset, and the second
-// one as well; the holder is dead in half of the cases.
+// one as well; the holder has crashed in half of the cases.
 func TestResetterDies(t *testing.T) {
 	taken := uint64(0)
 	for _, holderDies := range []bool{false, true} {

@@ -19,7 +19,7 @@ const us, ms = fabric.Microsecond, fabric.Millisecond
 
 // A waiter whose grant and whose abort cross holds the lock; the abort that is
 // left in its inbox is not for its next wait on the same lock (paper 4.4:
-// "Clients waiting for the lock abort", and only of the reset's own place).
+// "Clients waiting for the lock abort", and only of the reset's own ticket).
 func TestTrapAbortOfAnOlderWait(t *testing.T) {
 	r := newRig(t, 1, 3, "declock-tf", small)
 	r.client(0, "a", func(k *hier.Locker) {
@@ -172,8 +172,8 @@ func TestTrapRecheckFarBehindHead(t *testing.T) {
 }
 
 // The grant of a waiter that leaves comes to the agent first ("early"), and
-// then a reset aborts the place. The mark of the early grant must not be
-// taken for one of the node's next place: that would be a second holder.
+// then a reset aborts the ticket. The mark of the early grant must not be
+// taken for one of the node's next ticket: that would be a second holder.
 func TestTrapEarlyGrantThenReset(t *testing.T) {
 	r := newRig(t, 1, 3, "declock-tf", small)
 	var w witness
@@ -205,7 +205,7 @@ func TestTrapEarlyGrantThenReset(t *testing.T) {
 			t.Errorf("b: %v, want a timeout", err)
 		}
 	})
-	// b2, whom b's place is passed on to, lets a go first.
+	// b2, whom b's ticket is passed on to, lets a go first.
 	r.c.Go(r.nodes[1], "b2", func(p fabric.Port) {
 		k := r.hooked(1, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
 			if ops[0].Kind == fabric.OpFAA {
@@ -245,7 +245,7 @@ func TestTrapResetStuckAtLiveResetter(t *testing.T) {
 	for _, outcome := range []struct {
 		name string
 		kind fabric.OpKind // of the agent's operation that fails
-		done bool          // it takes place all the same
+		done bool          // it takes ticket all the same
 		err  error
 	}{
 		{"last step refused", fabric.OpWrite, false, fabric.ErrNodeDown},
@@ -399,7 +399,7 @@ func TestTrapPrefetchFarAhead(t *testing.T) {
 	r.run()
 }
 
-// The grant of a place whose client has left is lost too: who waits behind it on
+// The grant of a ticket whose client has left is lost too: who waits behind it on
 // its node looks after it, for nobody else does.
 func TestTrapLostGrantOfAnAbandonedTicket(t *testing.T) {
 	r := newRig(t, 1, 2, "declock-tf", small, waits(ms, 100*ms))
@@ -438,7 +438,7 @@ func TestTrapLostGrantOfAnAbandonedTicket(t *testing.T) {
 }
 
 // The signal of a reset may come again when that is long over, just before the signal of the next: who
-// is frozen by the first takes part in the second all the same, with the places of the second. (Otherwise a reader that has
+// is frozen by the first takes part in the second all the same, with the tickets of the second. (Otherwise a reader that has
 // its index, and writes its entry, is forgotten by the second, and later takes the head that has passed it for its grant.)
 func TestTrapSignalOfAnOlderReset(t *testing.T) {
 	const kindReset = fabric.MsgCQL + 2

@@ -267,7 +267,7 @@ func (r *rig) askReset(cn int, p fabric.Port, i int, why cql.Reason) {
 // Kinds of messages that a test looks at (package cql, message.go).
 const kindGrant = fabric.MsgCQL
 
-// isRelease tells whether a chain is that of a release without anything before:
+// isRelease reports whether a chain is that of a release without anything before:
 // FAA, READ of the queue.
 func isRelease(ops []fabric.Op) bool {
 	return len(ops) == 2 && ops[0].Kind == fabric.OpFAA && ops[1].Kind == fabric.OpRead && ops[1].Buf != nil

@@ -54,7 +54,7 @@ func (t *Table) AppendState(dst []byte) []byte {
 	dst = t.recovery.appendState(dst)
 	dst = appendMap(dst, t.seen, func(dst []byte, l fabric.Addr, s sighting) []byte {
 		dst = appendWord(appendWord(appendWord(dst, l), s.at), s.token)
-		return appendBool(appendWord(dst, s.streak), s.told)
+		return appendBool(appendWord(dst, s.streak), s.reported)
 	})
 	for i := range t.shards {
 		dst = t.shards[i].appendState(dst, i)
@@ -62,17 +62,17 @@ func (t *Table) AppendState(dst []byte) []byte {
 	return dst
 }
 
-func (l *life) appendState(dst []byte) []byte {
+func (l *incarnation) appendState(dst []byte) []byte {
 	if l == nil {
 		return append(dst, 0)
 	}
 	dst = appendWord(append(dst, 1), l.epoch)
-	dst = appendBool(appendBool(dst, l.over.Load()), l.told.Load())
+	dst = appendBool(appendBool(dst, l.over.Load()), l.notified.Load())
 	if why := l.why.Load(); why != nil {
 		dst = appendError(dst, *why)
 	}
-	dst = appendBool(appendBool(dst, l.trusted.Load()), l.known)
-	return appendWord(appendWord(appendWord(dst, l.birth), l.first), l.lost)
+	dst = appendBool(appendBool(dst, l.verified.Load()), l.known)
+	return appendWord(appendWord(appendWord(dst, l.generation), l.first), l.lost)
 }
 
 // appendState appends shard i. Of a local lock that is kept for reuse only the number of its last tenure counts.
@@ -98,13 +98,13 @@ func (s *shard) appendState(dst []byte, i int) []byte {
 func (x *local) appendState(dst []byte) []byte {
 	dst = appendWord(dst, x.gen)
 	dst = x.left.appendState(dst)
-	dst = appendWord(x.place.AppendState(dst), x.state)
+	dst = appendWord(x.ticket.AppendState(dst), x.state)
 	for _, b := range [...]bool{x.frozen, x.expired} {
 		dst = appendBool(dst, b)
 	}
 	dst = appendWord(appendWord(appendWord(dst, x.patience), x.mode), x.seq)
 	dst = appendWord(appendWord(appendWord(dst, x.owner), x.streak), x.holders)
-	dst = appendWord(x.life.appendState(dst), x.used)
+	dst = appendWord(x.incarnation.appendState(dst), x.used)
 	dst = appendWord(appendWord(dst, x.grantFrom), x.grantTo)
 	for w := x.queue.head; w != nil; w = w.next {
 		dst = w.appendState(append(dst, 1))
@@ -116,20 +116,20 @@ func (x *local) appendState(dst []byte) []byte {
 
 func (f *handoff) appendState(dst []byte) []byte {
 	dst = appendWord(appendText(dst, string(f.data)), f.addr)
-	dst = appendWord(appendBool(dst, f.dirty), f.owed)
+	dst = appendWord(appendBool(dst, f.dirty), f.deferred)
 	for c := f.waits; c != nil; c = c.next {
 		dst = c.appendState(append(dst, 1))
 	}
 	if dst = append(dst, 0); f.waits != nil {
-		dst = appendWord(dst, f.deferred)
+		dst = appendWord(dst, f.since)
 	}
 	return dst
 }
 
 func (w *waiter) appendState(dst []byte) []byte {
-	dst = appendWord(appendWord(appendWord(dst, w.client), w.mode), w.ticket)
+	dst = appendWord(appendWord(appendWord(dst, w.client), w.mode), w.arrival)
 	dst = appendWord(appendWord(appendWord(dst, w.stamp), w.room), w.verdict)
-	return appendWord(w.life.appendState(dst), w.token)
+	return appendWord(w.incarnation.appendState(dst), w.token)
 }
 
 func (c *commit) appendState(dst []byte) []byte {
@@ -146,7 +146,7 @@ func (k *Locker) AppendState(dst []byte) []byte {
 	}
 	for i := range k.mems {
 		a := &k.mems[i]
-		dst = appendWord(appendWord(a.life.appendState(dst), a.holds), a.told)
+		dst = appendWord(appendWord(a.incarnation.appendState(dst), a.holds), a.notified)
 	}
 	return appendWord(dst, k.since)
 }
@@ -155,8 +155,8 @@ func (k *Locker) AppendState(dst []byte) []byte {
 func (a *Agent) AppendState(dst []byte) []byte {
 	dst = a.locker.AppendState(a.resets.AppendState(dst))
 	dst = appendWord(appendWord(dst, a.lost), a.synced)
-	dst = appendWord(dst, len(a.trouble))
-	for _, mn := range a.trouble {
+	dst = appendWord(dst, len(a.unreachable))
+	for _, mn := range a.unreachable {
 		dst = appendWord(dst, mn)
 	}
 	return appendWord(dst, a.lookAt)

@@ -26,12 +26,12 @@ type relation struct {
 	// Table.step changes these, with all that the diagram in doc.go says.
 	state  state
 	frozen bool   // a reset waits for this node to let go
-	used   uint64 // the reset's that froze it: places with this index or above are of after it
+	used   uint64 // the reset's that froze it: tickets with this index or above are of after it
 
 	// The node as a participant in the remote queue.
-	place              cql.Place       // valid from waiting to releasing
+	ticket             cql.Ticket      // valid from waiting to releasing
 	owner              fabric.ClientID // who acquires or waits; of an abandoned ticket, the ID it left behind
-	life               *life           // of the memory node, in which the owner began
+	incarnation        *incarnation    // of the memory node, in which the owner began
 	grantFrom, grantTo uint64          // indices of readers that a GrantRange granted while the owner was acquiring
 
 	tenure
@@ -61,15 +61,15 @@ type pace struct {
 
 // A waiter is a client that waits for a local lock. Each Locker has one.
 type waiter struct {
-	next, prev *waiter
-	client     fabric.ClientID
-	mode       lock.Mode
-	ticket     uint64 // number of its arrival at the local lock
-	stamp      cql.Stamp
-	room       int // bytes of a note that it can take
-	verdict    verdict
-	life       *life // of the memory node, that the client is attached to
-	token      lock.Token
+	next, prev  *waiter
+	client      fabric.ClientID
+	mode        lock.Mode
+	arrival     uint64 // number of its arrival at the local lock
+	stamp       cql.Stamp
+	room        int // bytes of a handoff that it can take
+	verdict     verdict
+	incarnation *incarnation // of the memory node, that the client is attached to
+	token       lock.Token
 }
 
 // verdict is what becomes of a waiter.
@@ -135,10 +135,10 @@ type Table struct {
 	hot        hotLocks
 	recovery
 	seen map[fabric.Addr]sighting // by the agent: see overdue
-	// OnLoss is told of each hold that becomes invalid, by whoever finds that out. It must not
-	// use locks. Set it before the table is used; nil: nobody.
+	// OnLoss is called for each hold that becomes invalid, by the goroutine that finds that out. It must not
+	// use locks. Set it before the table is used; nil: none.
 	OnLoss func(lock.Loss)
-	// OnTransition is told of each step of a local lock's state machine, with a shard locked. Set it before the table is used; nil: nobody.
+	// OnTransition is called for each step of a local lock's state machine, with a shard locked. Set it before the table is used; nil: none.
 	OnTransition func(Transition)
 }
 
@@ -152,7 +152,7 @@ func NewTable(p Policy) *Table {
 	return t
 }
 
-// measure takes note of a handover that was sent at one time and acted on at another.
+// measure notes a handover that was sent at one time and acted on at another.
 func (t *Table) measure(sent, now cql.Stamp) {
 	ns := int64(int16(now.Micros()-sent.Micros())) * int64(fabric.Microsecond)
 	if ns < 0 {
@@ -222,7 +222,7 @@ func (s *shard) bucket(h uint64) **local { return &s.buckets[h&uint64(len(s.buck
 // find returns the local lock at an address, or nil.
 func (s *shard) find(l fabric.Addr, h uint64) *local {
 	for x := *s.bucket(h); x != nil; x = x.next {
-		if x.place.Lock == l {
+		if x.ticket.Lock == l {
 			return x
 		}
 	}
@@ -240,7 +240,7 @@ func (s *shard) insert(l fabric.Addr, h uint64, m lock.Mode, owner fabric.Client
 	} else {
 		x = new(local)
 	}
-	x.place.Lock, x.place.Mode, x.owner = l, m, owner
+	x.ticket.Lock, x.ticket.Mode, x.owner = l, m, owner
 	b := s.bucket(h)
 	x.next = *b
 	*b = x
@@ -262,7 +262,7 @@ func (s *shard) remove(x *local) {
 
 // unlink takes a local lock out.
 func (s *shard) unlink(x *local) {
-	p := s.bucket(hash(x.place.Lock))
+	p := s.bucket(hash(x.ticket.Lock))
 	for *p != x {
 		p = &(*p).next
 	}
@@ -278,7 +278,7 @@ func (s *shard) resize(n int) {
 	for _, x := range old {
 		for x != nil {
 			next := x.next
-			b := s.bucket(hash(x.place.Lock))
+			b := s.bucket(hash(x.ticket.Lock))
 			x.next = *b
 			*b = x
 			x = next
@@ -296,8 +296,8 @@ func (h *hotLocks) at(l fabric.Addr) *atomic.Uint64 { return &h[hash(l)>>32&(1<<
 
 func (h *hotLocks) has(l fabric.Addr) bool { return h.at(l).Load() == uint64(l) }
 
-// note takes note of a release of a lock that was hot, or not.
-func (h *hotLocks) note(l fabric.Addr, was, contended bool) {
+// note notes a release of a lock that was hot, or not.
+func (h *hotLocks) update(l fabric.Addr, was, contended bool) {
 	switch {
 	case contended:
 		h.at(l).Store(uint64(l))

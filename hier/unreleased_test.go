@@ -49,7 +49,7 @@ func TestUnreleasedLockIsResetAfterARestart(t *testing.T) {
 }
 
 // The fabric refuses a release because its client was interrupted while the memory node did not answer, or because the machine lacks something:
-// the place is still counted, and the agent has the lock reset. Nobody waits for the lock; those who only try it would find it taken for ever.
+// the ticket is still counted, and the agent has the lock reset. Nobody waits for the lock; those who only try it would find it taken for ever.
 func TestInterruptedReleaseIsReset(t *testing.T) {
 	for _, policy := range []string{"declock", "paper-tf", "cql"} {
 		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {

@@ -109,7 +109,7 @@ func TestStreakReadsAndWritesOnce(t *testing.T) {
 }
 
 // A reader that was shown a value which is not written back yet does not return before it is: what
-// anybody has been told survives the compute node.
+// anybody has been notified survives the compute node.
 func TestReaderWaitsForWhatItSaw(t *testing.T) {
 	r := newRig(t, 1, 1, "declock", valueLayout, unsynced)
 	var saw int
@@ -312,7 +312,7 @@ func TestInterruptDoesNotEndRelease(t *testing.T) {
 	}
 }
 
-// When the memory node is gone, all whose writes it has not got are told.
+// When the memory node is gone, all whose writes it has not got are notified.
 func TestValueLostWithMemoryNode(t *testing.T) {
 	for when := fabric.Time(1000); when < 25*us; when += 500 {
 		r := newRig(t, 1, 1, "declock", valueLayout, unsynced, silent, simulated(sim.Config{}))

@@ -59,7 +59,7 @@ var (
 // ErrOverdue: a lock has been held for longer than its lease. It is held still.
 var ErrOverdue = errors.New("lock: held for longer than its lease")
 
-// A Loss tells of a hold that is not valid any more: others may have the lock.
+// A Loss is a hold that is not valid any more: others may have the lock.
 type Loss struct {
 	Lock  fabric.Addr
 	Mode  Mode
@@ -70,8 +70,8 @@ type Loss struct {
 // MaxPiggyback is the largest number of operations that Request.Reads or Release's before may have.
 const MaxPiggyback = 8
 
-// MaxNote is the largest size of a Hold's Note in bytes: longer ones are not left.
-const MaxNote = 4096
+// MaxHandoff is the largest size of a Hold's Handoff in bytes: longer ones are not left.
+const MaxHandoff = 4096
 
 // A Request says what to acquire.
 type Request struct {
@@ -85,14 +85,15 @@ type Request struct {
 	// lock: in the same chain as the acquire if the lock is free, else after the grant.
 	// Their results are valid when Acquire returns nil. At most MaxPiggyback.
 	Reads []fabric.Op
-	// Note is memory for what the last exclusive holder left (Hold.Note), if the lock has not been away from this compute
-	// node since. When that is there and fits, Noted is its length, and Reads are not executed. Only
-	// exclusive holders get notes, and only from mechanisms that hand locks over within a node. Acquire sets Noted and Owed anew.
-	Note  []byte
-	Noted int
-	// Owed is the Hold.Owing of who left the note, or 0: if not 0, some who held the lock before wait for operations
-	// that they left to this holder. Its own in Release must include them, and so must not be none.
-	Owed uint64
+	// Handoff is memory for what the last exclusive holder left (Hold.Handoff), if the lock has not been away from this
+	// compute node since. When that is there and fits, HandoffLen is its length, and Reads are not executed. Only
+	// exclusive holders get handoffs, and only from mechanisms that hand locks over within a node. Acquire sets HandoffLen and
+	// Deferred anew.
+	Handoff    []byte
+	HandoffLen int
+	// Deferred is the Hold.Deferred that came with the handoff, or 0. If not 0, earlier holders wait for operations
+	// that they have deferred to this one. Its own in Release must include them, and so must not be none.
+	Deferred uint64
 }
 
 // A Hold is a lock held, from Acquire to Release. The caller owns the memory and can use
@@ -102,14 +103,14 @@ type Hold struct {
 	Mode  Mode
 	Token Token
 
-	// Note, set before Release by an exclusive holder, is left to the next holder of this compute node: what he
+	// Handoff, set before Release by an exclusive holder, is left to the next holder of this compute node: what that
 	// would else have to READ, as it is after the operations of Release. The mechanism copies it, if
-	// somebody waits and these have succeeded. At most MaxNote bytes. It counts for one Release.
-	Note []byte
-	// Owing, if not 0, says that the operations of Release may be left to the next holder, who then gets this number
-	// with the note: it may find a way to do both with as many. Release returns all the same only when
-	// they have been executed, by whomever, and with that error: nothing is acknowledged before. The number's meaning is the holders' own.
-	Owing uint64
+	// a client waits and these have succeeded. At most MaxHandoff bytes. It counts for one Release.
+	Handoff []byte
+	// Deferred, if not 0, says that the operations of Release may be deferred to the next holder, which then gets this number
+	// with the handoff: it may find a way to do both with as many. Release returns all the same only when
+	// they have been executed, by whichever holder, and with that error: nothing is acknowledged before. Only holders know what the number means.
+	Deferred uint64
 
 	// Aux and Word are the mechanism's own.
 	Aux  any
@@ -145,7 +146,7 @@ type Locker interface {
 // An Attacher is a Locker that follows memory nodes through their restarts.
 type Attacher interface {
 	// Attach attaches the client to a memory node as it is now. It fails if the client holds a lock that was lost
-	// with the memory node, and if the memory node is not back. ErrMemoryLost: it has come back without its memory: the client is told
+	// with the memory node, and if the memory node is not back. ErrMemoryLost: it has come back without its memory: the client is notified
 	// once, and is attached to the new memory then.
 	Attach(mn fabric.MemID) error
 
@@ -155,7 +156,7 @@ type Attacher interface {
 	Ready(a fabric.Addr) error
 }
 
-// Renew attaches a client to a memory node as it is now, whatever has been lost: for who has nothing there, or knows.
+// Renew attaches a client to a memory node as it is now, whatever has been lost: for a client that has nothing there, or knows.
 func Renew(l Locker, mn fabric.MemID) error {
 	a, ok := l.(Attacher)
 	if !ok {
@@ -163,7 +164,7 @@ func Renew(l Locker, mn fabric.MemID) error {
 	}
 	err := a.Attach(mn)
 	if errors.Is(err, ErrMemoryLost) {
-		err = a.Attach(mn) // once told
+		err = a.Attach(mn) // once notified
 	}
 	return err
 }
@@ -197,7 +198,7 @@ func Do(l Locker, ops []fabric.Op) error {
 	return l.Port().Do(ops)
 }
 
-// A Leaver is a Locker that can tell when its compute node has nothing more to do with some locks.
+// A Leaver is a Locker that knows when its compute node has nothing more to do with some locks.
 type Leaver interface {
 	// Left reports whether the compute node has no ticket in the queues of some locks, and none that it could not give up, and takes part in no
 	// reset. No client of the compute node uses the locks any more. begun is 0 at first, and the same until Left returns true: it is called

@@ -8,7 +8,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A note is what an exclusive holder of a bucket's lock leaves to the next of its compute node (lock.Hold.Note), which then
+// A note is what an exclusive holder of a bucket's lock leaves to the next of its compute node (lock.Hold.Handoff), which then
 // needs no round trip before its own change: a lock that many want stays with each half as long. A holder
 // that had to wait itself leaves one. These bytes stay on the compute node.
 //
@@ -34,7 +34,7 @@ func (c *Client) leave(k *work, slot int, w slotWord, head []byte) {
 	if w != 0 {
 		n += copy(c.left[n:], head[:headerSize+len(k.key)])
 	}
-	c.hold.Note = c.left[:n]
+	c.hold.Handoff = c.left[:n]
 }
 
 // slotOf returns the number of a slot in the bucket.
@@ -82,12 +82,12 @@ func (c *Client) acquire(k *work) error {
 		c.waited = false
 		return c.l.Acquire(&c.hold, &c.req)
 	}
-	c.req.Note = c.note
+	c.req.Handoff = c.note
 	before := c.l.Stats().LocalWaits
 	err := c.l.Acquire(&c.hold, &c.req)
 	c.waited = c.l.Stats().LocalWaits != before
-	if err == nil && c.req.Noted > 0 {
-		c.inherit(k, c.note[:c.req.Noted])
+	if err == nil && c.req.HandoffLen > 0 {
+		c.inherit(k, c.note[:c.req.HandoffLen])
 	}
 	return err
 }

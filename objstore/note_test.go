@@ -19,15 +19,15 @@ type tenure struct {
 }
 
 func (l *tenure) Acquire(h *lock.Hold, r *lock.Request) error {
-	r.Noted = 0
+	r.HandoffLen = 0
 	if !l.held[r.Lock] {
 		l.held[r.Lock] = true
 		return l.Locker.Acquire(h, r)
 	}
 	h.Lock, h.Mode, h.Held = r.Lock, r.Mode, true
 	l.Stats().LocalWaits++
-	if note := l.notes[r.Lock]; len(note) > 0 && len(note) <= len(r.Note) {
-		r.Noted = copy(r.Note, note)
+	if note := l.notes[r.Lock]; len(note) > 0 && len(note) <= len(r.Handoff) {
+		r.HandoffLen = copy(r.Handoff, note)
 		return nil
 	}
 	return l.Port().Do(r.Reads)
@@ -35,8 +35,8 @@ func (l *tenure) Acquire(h *lock.Hold, r *lock.Request) error {
 
 func (l *tenure) Release(h *lock.Hold, before []fabric.Op) error {
 	h.Held = false
-	l.notes[h.Lock] = append([]byte(nil), h.Note...)
-	h.Note = nil
+	l.notes[h.Lock] = append([]byte(nil), h.Handoff...)
+	h.Handoff = nil
 	if l.dead && len(before) > 0 {
 		return fmt.Errorf("%w: cn0", fabric.ErrFenced)
 	}

@@ -99,7 +99,7 @@ func shermanLock(bound int, notes bool) func(*Config) (system, error) {
 		}
 		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
 			table, _ := sherman.NewTable(bound)
-			table.Notes = notes
+			table.Handoffs = notes
 			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return sherman.New(table, cas.New(p, cfg)), nil }}
 		}}, nil
 	}

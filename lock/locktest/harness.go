@@ -24,8 +24,8 @@ type Mechanism struct {
 	NoTokens bool
 	// ExclusiveOnly: shared requests are granted one at a time.
 	ExclusiveOnly bool
-	// Notes: holders leave notes to the next of their node (lock.Hold.Note), and with Owing what they have to do.
-	Notes, Owing bool
+	// Handoffs: holders leave something to the next of their node (lock.Hold.Handoff), and with Deferred their operations, too.
+	Handoffs, Deferred bool
 	// Allocates: acquiring a free lock allocates, for a reason.
 	Allocates bool
 }

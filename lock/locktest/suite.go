@@ -29,7 +29,7 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 		{"BeforeInOrder", testBefore},
 		{"BeforeFails", testBeforeFails},
 		{"ReadsFail", testReadsFail},
-		{"Notes", testNotes},
+		{"Handoffs", testHandoffs},
 		{"Misuse", testMisuse},
 		{"SeveralLocks", testSeveralLocks},
 		{"Stats", testStats},

@@ -35,7 +35,7 @@ func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	if err := baseline.Check(h, r); err != nil {
 		return err
 	}
-	r.Noted, r.Owed = 0, 0
+	r.HandoffLen, r.Deferred = 0, 0
 	h.Lock, h.Mode = r.Lock, r.Mode
 	s := k.table.shard(r.Lock)
 	s.mu.Lock()
@@ -78,8 +78,8 @@ func (k *Locker) await(s *shard, x *local, h *lock.Hold, r *lock.Request) error 
 	for {
 		s.mu.Lock()
 		v, token := k.self.verdict, k.self.token
-		if v == granted && r.Mode == lock.Exclusive && len(x.handoff) <= len(r.Note) {
-			r.Noted = copy(r.Note, x.handoff)
+		if v == granted && r.Mode == lock.Exclusive && len(x.handoff) <= len(r.Handoff) {
+			r.HandoffLen = copy(r.Handoff, x.handoff)
 		}
 		s.mu.Unlock()
 		switch v {
@@ -156,7 +156,7 @@ func (k *Locker) count(before *lock.Stats) {
 func (k *Locker) holds(x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
 	h.Aux, h.Token, h.Held = x, token, true
 	k.Counters.Acquires++
-	if len(r.Reads) == 0 || r.Noted > 0 {
+	if len(r.Reads) == 0 || r.HandoffLen > 0 {
 		return nil
 	}
 	if err := k.Port().Do(r.Reads); err != nil {
@@ -172,8 +172,8 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	if !h.Held || !ok || len(before) > lock.MaxPiggyback {
 		return baseline.Misuse(h, before)
 	}
-	handoff := h.Note
-	h.Held, h.Aux, h.Note = false, nil, nil
+	handoff := h.Handoff
+	h.Held, h.Aux, h.Handoff = false, nil, nil
 	s := k.table.shard(h.Lock)
 	var err error
 	s.mu.Lock()
@@ -193,7 +193,7 @@ func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 		x.holders = 0
 		x.streak++
 		x.handoff = x.handoff[:0]
-		if k.table.Notes && err == nil && h.Mode == lock.Exclusive && len(handoff) <= lock.MaxNote {
+		if k.table.Handoffs && err == nil && h.Mode == lock.Exclusive && len(handoff) <= lock.MaxHandoff {
 			x.handoff = append(x.handoff, handoff...)
 		}
 		k.admit(x, x.queue[0])

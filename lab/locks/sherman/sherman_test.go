@@ -17,7 +17,7 @@ func mechanism(cfg cas.Config, bound int) locktest.Mechanism {
 	return locktest.Mechanism{
 		Layout:   cfg.Layout(),
 		NoTokens: cfg.Plain,
-		Notes:    bound > 1,
+		Handoffs: bound > 1,
 		Start: func(t testing.TB, _ fabrictest.Cluster, nodes int) locktest.Session {
 			var tables []*sherman.Table
 			for range nodes {
@@ -36,7 +36,7 @@ func newTable(t testing.TB, bound int) *sherman.Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table.Notes = true
+	table.Handoffs = true
 	return table
 }
 

@@ -77,9 +77,9 @@ const (
 
 // A Table holds the local locks of one compute node. All its clients share it.
 type Table struct {
-	// Notes has holders leave handoffs to the next of the node (lock.Hold.Note), which the paper's lock does not. Set it before
+	// Handoffs has holders leave handoffs to the next of the node (lock.Hold.Handoff), which the paper's lock does not. Set it before
 	// the table is used.
-	Notes bool
+	Handoffs bool
 
 	bound  uint32
 	shards [1 << shardBits]shard

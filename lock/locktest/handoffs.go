@@ -7,10 +7,10 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// Notes say what the data is, and what is left to the next holder is done before anybody who left it
-// goes on: under writers who wait for long and for short, readers, and holders who change nothing. A mechanism without
-// notes passes, too.
-func testNotes(e *env) {
+// Handoffs say what the data is, and what is deferred to the next holder is done before a holder that deferred it
+// goes on: under writers that wait for long and for short, readers, and holders that change nothing. A mechanism without
+// handoffs passes, too.
+func testHandoffs(e *env) {
 	rounds := 60
 	if _, virtual := e.cl.(*simCluster); !virtual {
 		rounds = e.rounds(rounds)
@@ -28,7 +28,7 @@ func testNotes(e *env) {
 				continue
 			}
 			r := lock.Request{Lock: e.lockAt(0), Mode: lock.Exclusive, Deadline: c.Now() + e.patience,
-				Reads: []fabric.Op{fabric.Read(e.dataAt(0), c.buf)}, Note: text}
+				Reads: []fabric.Op{fabric.Read(e.dataAt(0), c.buf)}, Handoff: text}
 			if c.Rand()%3 == 0 {
 				r.Deadline = c.Now() + fabric.Time(c.Rand()%50_000)
 			}
@@ -36,29 +36,29 @@ func testNotes(e *env) {
 				c.want(err, lock.ErrTimeout, "acquire")
 				continue
 			}
-			c.readNote(&r)
-			if r.Noted > 0 {
+			c.readHandoff(&r)
+			if r.HandoffLen > 0 {
 				c.add(e.flag(11), 1)
 			}
-			if r.Owed > 0 {
+			if r.Deferred > 0 {
 				c.add(e.flag(12), 1)
 			}
 			v := c.checkData()
 			var before []fabric.Op
-			if c.Rand()%4 != 0 || r.Owed != 0 {
-				if r.Owed == 0 || c.Rand()%2 == 0 {
+			if c.Rand()%4 != 0 || r.Deferred != 0 {
+				if r.Deferred == 0 || c.Rand()%2 == 0 {
 					v++
 					c.add(e.flag(10), 1)
 				}
 				c.fillData(v)
 				before = append(before, fabric.Write(e.dataAt(0), image[:copy(image, c.buf)]))
-				h.Owing = c.Rand() % 2
+				h.Deferred = c.Rand() % 2
 			}
-			if h.Note = c.buf; c.Rand()%4 == 0 {
-				h.Note = nil
+			if h.Handoff = c.buf; c.Rand()%4 == 0 {
+				h.Handoff = nil
 			}
 			c.release(&h, before...)
-			h.Note, h.Owing = nil, 0
+			h.Handoff, h.Deferred = nil, 0
 			if now := c.load(e.dataAt(0)); now < v {
 				c.fatal("%d is acknowledged, and memory has %d", v, now)
 			}
@@ -71,29 +71,29 @@ func testNotes(e *env) {
 		}
 		c.release(&h)
 		if _, ok := e.cl.(*simCluster); !ok {
-			return // who meets whom is not known
+			return // the order is not known
 		}
-		if notes, owed := c.load(e.flag(11)), c.load(e.flag(12)); e.m.Notes && notes == 0 || e.m.Owing && owed == 0 {
-			c.fatal("%d notes, %d with something left to do", notes, owed)
+		if handoffs, deferred := c.load(e.flag(11)), c.load(e.flag(12)); e.m.Handoffs && handoffs == 0 || e.m.Deferred && deferred == 0 {
+			c.fatal("%d handoffs, %d with something left to do", handoffs, deferred)
 		}
 	})
 }
 
-// readNote puts a note that came with the lock into buf. It must be what memory holds, unless that is owed.
-func (c *client) readNote(r *lock.Request) {
+// readHandoff puts a handoff that came with the lock into buf. It must be what memory holds, unless the WRITE is deferred.
+func (c *client) readHandoff(r *lock.Request) {
 	c.t.Helper()
-	if r.Noted == 0 {
-		if r.Owed != 0 {
-			c.fatal("owed %d, without a note", r.Owed)
+	if r.HandoffLen == 0 {
+		if r.Deferred != 0 {
+			c.fatal("deferred %d, without a handoff", r.Deferred)
 		}
 		return
 	}
-	if r.Noted != dataSize {
-		c.fatal("a note of %d bytes, want %d", r.Noted, dataSize)
+	if r.HandoffLen != dataSize {
+		c.fatal("a handoff of %d bytes, want %d", r.HandoffLen, dataSize)
 	}
-	copy(c.buf, r.Note)
+	copy(c.buf, r.Handoff)
 	v, now := binary.LittleEndian.Uint64(c.buf), c.load(c.e.dataAt(0))
-	if r.Owed == 0 && v != now || v < now {
-		c.fatal("the note says %d, memory %d, owed %d", v, now, r.Owed)
+	if r.Deferred == 0 && v != now || v < now {
+		c.fatal("the handoff says %d, memory %d, deferred %d", v, now, r.Deferred)
 	}
 }

@@ -24,7 +24,7 @@ func (r *rig) restartAt(t fabric.Time, keep bool) {
 }
 
 // TestRestartedMemoryNode: holders learn that their lock is lost, nothing that they
-// do reaches the new life, and all who wait, here and elsewhere, get the lock by themselves.
+// do reaches the new incarnation, and all who wait, here and elsewhere, get the lock by themselves.
 func TestRestartedMemoryNode(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		for _, policy := range []string{"declock", "paper-tf", "cql"} {
