@@ -169,3 +169,35 @@ func TestNamedFilesExist(t *testing.T) {
 		}
 	}
 }
+
+// TestGlossaryNamesTheCode: words in italics and brackets in the first column of the glossary are those of the code for the same thing. One
+// that the code has no longer goes from the glossary.
+func TestGlossaryNamesTheCode(t *testing.T) {
+	_, files := load(t)
+	files = slices.DeleteFunc(files, func(f file) bool { return f.test || within(f.pkg, "lab cmd") })
+	have := map[string]bool{}
+	word := regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
+	for pair := range declared(files) {
+		for _, w := range word.FindAllString(pair, -1) {
+			have[strings.ToLower(w)] = true
+		}
+	}
+	brackets, italics := regexp.MustCompile(`\([^)]*\)`), regexp.MustCompile(`\*([^*]+)\*`)
+	for _, p := range pages(t) {
+		if filepath.Base(p.path) != "glossary.md" {
+			continue
+		}
+		for _, b := range blocks(p.text) {
+			if !b.row {
+				continue
+			}
+			for _, m := range italics.FindAllStringSubmatch(strings.Join(brackets.FindAllString(cells(b.lines[0])[0], -1), " "), -1) {
+				for _, w := range strings.Fields(m[1]) {
+					if !have[strings.ToLower(w)] {
+						t.Errorf("%s:%d: the code has no %s", p.path, b.line, m[1])
+					}
+				}
+			}
+		}
+	}
+}
