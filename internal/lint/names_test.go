@@ -94,7 +94,7 @@ var (
 )
 
 // notCode are words in code spans that look like names of the code.
-var notCode = []string{"resetID", "cnN", "vm.overcommit_memory", "securityContext.capabilities"}
+var notCode = []string{"resetID", "qhead", "cnN", "vm.overcommit_memory", "securityContext.capabilities"}
 
 // A vocabulary is what the code has names for.
 type vocabulary struct {
@@ -148,6 +148,42 @@ func TestNamedCodeExists(t *testing.T) {
 		for _, m := range codeSpan.FindAllStringSubmatch(p.text, -1) {
 			if missing := v.unknown(m[1]); missing != "" {
 				t.Errorf("%s: the code has no %s (in %s)", p.path, missing, m[1])
+			}
+		}
+	}
+}
+
+// mapPages lead through the code by its names.
+var mapPages = []string{"architecture.md", "walks.md", "incarnations.md", "restarts.md", "shm.md"}
+
+// TestNamesOfMapPagesExist: what is one word of code on the pages that lead through the code is an identifier or a folder there.
+func TestNamesOfMapPagesExist(t *testing.T) {
+	_, files := load(t)
+	have, word := map[string]bool{}, regexp.MustCompile(`^[a-zA-Z]\w+$`)
+	for _, name := range notCode {
+		have[name] = true
+	}
+	for _, f := range files {
+		for dir := range strings.SplitSeq(f.pkg, "/") {
+			have[dir] = true
+		}
+		if f.test {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				have[id.Name] = true
+			}
+			return true
+		})
+	}
+	for _, p := range pages(t) {
+		if !slices.Contains(mapPages, filepath.Base(p.path)) {
+			continue
+		}
+		for _, m := range codeSpan.FindAllStringSubmatch(p.text, -1) {
+			if word.MatchString(m[1]) && !have[m[1]] && !strings.HasPrefix(m[1], "Test") {
+				t.Errorf("%s: the code has no %s", p.path, m[1])
 			}
 		}
 	}
