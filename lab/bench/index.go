@@ -400,8 +400,8 @@ func (c *indexClient) scan() error {
 	return c.it.Err()
 }
 
-// Point returns the measurement of an index workload, with parameters in front of its own.
-func (x Index) Point(front ...Param) Point {
+// Point returns the measurement of an index workload.
+func (x Index) Point() Point {
 	x = x.WithDefaults()
 	return Point{
 		Cost: float64(x.WarmupNs+x.WindowNs)*float64(min(x.Clients, 64)) + float64(x.Keys*100),
@@ -412,8 +412,8 @@ func (x Index) Point(front ...Param) Point {
 			if err != nil {
 				return nil, err
 			}
-			params := append(slices.Clone(front), Params{{"lock", x.Lock}, {"workload", x.Mix.Name}, {"clients", x.Clients}, {"cns", x.CNs},
-				{"keys", x.Keys}, {"key_bytes", x.KeySize}, {"value_bytes", x.ValueSize}, {"theta", x.Theta}}...)
+			params := Params{{"lock", x.Lock}, {"workload", x.Mix.Name}, {"clients", x.Clients}, {"cns", x.CNs},
+				{"keys", x.Keys}, {"key_bytes", x.KeySize}, {"value_bytes", x.ValueSize}, {"theta", x.Theta}}
 			return []Sample{{Params: params, Metrics: r.Metrics()}}, nil
 		},
 	}

@@ -20,8 +20,6 @@ type Options struct {
 	// Keep is after how many failures to stop. 0: 1.
 	Keep     int
 	NoShrink bool
-	// Progress is told after each run, by one goroutine at a time. nil: nobody.
-	Progress func(done int)
 }
 
 // A Failure is a scenario to which an oracle objects, with a smaller one.
@@ -123,9 +121,6 @@ func (x *faulter) work(ctx context.Context) {
 			return
 		}
 		x.sum.add(r, f)
-		if x.o.Progress != nil {
-			x.o.Progress(x.sum.Runs)
-		}
 		x.mu.Unlock()
 	}
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/declock/declock/cql"
@@ -13,54 +14,25 @@ import (
 // lastKept is how many operations of each client a report shows.
 const lastKept = 14
 
-type ring struct {
-	lines []string
-	n     int
-}
-
 // longest bounds a line: values of objects can be long.
 const longest = 300
 
-func (r *ring) add(line string) {
+// lastOps are the last operations of each client, the oldest first.
+type lastOps map[fabric.ClientID][]string
+
+func (o lastOps) keep(c fabric.ClientID, line string) {
 	if len(line) > longest {
 		line = line[:longest] + "..."
 	}
-	if len(r.lines) < lastKept {
-		r.lines = append(r.lines, line)
-	} else {
-		r.lines[r.n%lastKept] = line
-	}
-	r.n++
-}
-
-// list returns the lines, the oldest first.
-func (r *ring) list() []string {
-	if r.n <= lastKept {
-		return r.lines
-	}
-	i := r.n % lastKept
-	return append(slices.Clone(r.lines[i:]), r.lines[:i]...)
-}
-
-// lastOps are the last operations of each client.
-type lastOps map[fabric.ClientID]*ring
-
-func (o lastOps) keep(c fabric.ClientID, line string) {
-	r := o[c]
-	if r == nil {
-		r = &ring{}
-		o[c] = r
-	}
-	r.add(line)
+	list := append(o[c], line)
+	o[c] = list[max(0, len(list)-lastKept):]
 }
 
 // histories returns the last operations of all clients that did any.
-func (o lastOps) histories() []ClientHistory {
-	var list []ClientHistory
-	for c, r := range o {
-		list = append(list, ClientHistory{c, r.list()})
+func (o lastOps) histories() (list []ClientHistory) {
+	for _, c := range slices.Sorted(maps.Keys(o)) {
+		list = append(list, ClientHistory{c, o[c]})
 	}
-	slices.SortFunc(list, func(a, b ClientHistory) int { return int(a.Client) - int(b.Client) })
 	return list
 }
 

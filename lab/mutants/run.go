@@ -80,24 +80,14 @@ func (k *Kill) Caught() bool { return k.Tally.Bad > 0 }
 
 // Options of Run.
 type Options struct {
-	Names    []string // which; empty: all
-	First    uint64   // seed
-	Runs     int      // of each, at most; 0: 2000
-	Keep     int      // failing runs after which to stop; 0: 10
-	Timeout  time.Duration
-	Progress func(k *Kill)
+	Names []string // which; empty: all
+	Runs  int      // of each, at most; 0: 2000
 }
 
 // Run builds each mutant and runs its scenarios, explorations or test until something objects.
 func Run(ctx context.Context, root string, o Options) ([]Kill, error) {
 	if o.Runs == 0 {
 		o.Runs = 2000
-	}
-	if o.Keep == 0 {
-		o.Keep = 10
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 3 * time.Minute
 	}
 	all, err := All()
 	if err != nil {
@@ -121,21 +111,20 @@ func Run(ctx context.Context, root string, o Options) ([]Kill, error) {
 		if ctx.Err() != nil {
 			return kills, ctx.Err()
 		}
-		k := m.run(ctx, root, dir, &o)
-		kills = append(kills, k)
-		if o.Progress != nil {
-			o.Progress(&k)
-		}
+		kills = append(kills, m.run(ctx, root, dir, o.Runs))
 	}
 	return kills, nil
 }
 
-func (m *Mutant) run(ctx context.Context, root, dir string, o *Options) (k Kill) {
+// timeout bounds the runs of one mutant.
+const timeout = 3 * time.Minute
+
+func (m *Mutant) run(ctx context.Context, root, dir string, runs int) (k Kill) {
 	begin := time.Now()
 	k.Mutant = *m
 	defer func() { k.Wall = time.Since(begin) }()
 	if m.Test != "" {
-		timed, cancel := context.WithTimeout(ctx, o.Timeout)
+		timed, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		k.Tally, k.Err = m.runTest(timed, root, dir)
 		return k
@@ -146,10 +135,9 @@ func (m *Mutant) run(ctx context.Context, root, dir string, o *Options) (k Kill)
 		return k
 	}
 	defer os.Remove(binary)
-	timed, cancel := context.WithTimeout(ctx, o.Timeout)
+	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	cmd := exec.CommandContext(timed, binary, "-classes", strings.Join(m.Classes, ","), "-explore", m.Explore,
-		"-first", fmt.Sprint(o.First), "-runs", fmt.Sprint(o.Runs), "-keep", fmt.Sprint(o.Keep))
+	cmd := exec.CommandContext(timed, binary, "-classes", strings.Join(m.Classes, ","), "-explore", m.Explore, "-runs", fmt.Sprint(runs))
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

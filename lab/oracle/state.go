@@ -3,6 +3,7 @@ package oracle
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,14 +11,7 @@ import (
 )
 
 // sorted returns the locks of a table in order.
-func sorted[T any](m map[fabric.Addr]T) []fabric.Addr {
-	list := make([]fabric.Addr, 0, len(m))
-	for l := range m {
-		list = append(list, l)
-	}
-	slices.Sort(list)
-	return list
-}
+func sorted[T any](m map[fabric.Addr]T) []fabric.Addr { return slices.Sorted(maps.Keys(m)) }
 
 // byClient returns a list in which the order means nothing in the order of clients.
 func byClient[T any](list []T, client func(T) fabric.ClientID) []T {

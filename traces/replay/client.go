@@ -17,6 +17,8 @@ const (
 	// sleepSlice bounds how late a Stop is seen while waiting for trace time.
 	sleepSlice = 10e6
 	maxNumber  = 10 // digits: room to count up and down
+	// trackedKeys bounds what a client remembers for Verify, 72 bytes a key.
+	trackedKeys = 1 << 14
 )
 
 // A Client replays one stream of records against its own Cache: a plain
@@ -58,7 +60,7 @@ func NewClient(cache objstore.Cache, id int, o Options) (*Client, error) {
 	c := &Client{o: o, cache: cache, me: newWriter(o.RunID, uint16(id)), res: newResult(1)}
 	c.clocked, _ = cache.(objstore.Clocked)
 	if o.Verify {
-		c.track = newTracker(o.TrackedKeys, c.me)
+		c.track = newTracker(trackedKeys, c.me)
 	}
 	return c, nil
 }
@@ -442,7 +444,7 @@ func (c *Client) value(rec *traces.Record, kind blockKind, key []byte, h uint64)
 	n := int(rec.ValueSize)
 	c.writes++
 	s := newStamp(c.me, c.writes)
-	if c.o.IsCounter(key) {
+	if traces.IsCounterKey(key) {
 		if kind == kindPiece {
 			return digits[:1], s
 		}
@@ -489,7 +491,7 @@ func plainBytes(n int) []byte {
 // verify checks a value that was read.
 func (c *Client) verify(op traces.Op, h uint64, key, v []byte) {
 	c.res.Verified++
-	if c.o.IsCounter(key) {
+	if traces.IsCounterKey(key) {
 		c.verifyNumber(op, h, key, v)
 		return
 	}
@@ -521,7 +523,7 @@ func (c *Client) verifyNumber(op traces.Op, h uint64, key, v []byte) {
 func (c *Client) learnBase(h uint64, s stamp, key, v []byte) {
 	switch {
 	case c.track == nil:
-	case c.o.IsCounter(key):
+	case traces.IsCounterKey(key):
 		n, _ := strconv.ParseUint(string(v), 10, 64)
 		c.track.wroteNumber(h, n)
 	default:

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/declock/declock/objstore"
-	"github.com/declock/declock/traces"
 )
 
 // Errors of a replay, for errors.Is.
@@ -76,10 +75,6 @@ type Options struct {
 	RunID uint8
 	// FirstClient is the id of Run's first client: with several processes every client has its own id.
 	FirstClient int
-	// TrackedKeys bounds what a client remembers for Verify, 72 bytes a key; 0 is 16384.
-	TrackedKeys int
-	// IsCounter tells keys whose values are numbers; nil is traces.IsCounterKey.
-	IsCounter func(key []byte) bool
 	// Progress, if not nil, is updated every 256 operations of each client.
 	Progress *Progress
 	// Stop, if not nil, ends the replay from outside.
@@ -114,12 +109,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Messages == 0 {
 		o.Messages = 8
-	}
-	if o.TrackedKeys == 0 {
-		o.TrackedKeys = 1 << 14
-	}
-	if o.IsCounter == nil {
-		o.IsCounter = traces.IsCounterKey
 	}
 	if o.Progress == nil {
 		o.Progress = new(Progress)

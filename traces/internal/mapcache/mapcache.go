@@ -30,24 +30,6 @@ type object struct {
 // New returns an empty store.
 func New() *Store { return &Store{m: make(map[string]*object)} }
 
-// Len returns the number of objects, expired ones included.
-func (s *Store) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.m)
-}
-
-// Corrupt lets a test change a value behind the clients' backs.
-func (s *Store) Corrupt(key string, change func(value []byte) []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o := s.m[key]; o != nil {
-		o.value = change(slices.Clone(o.value))
-	} else if v := change(nil); v != nil {
-		s.m[key] = &object{value: v}
-	}
-}
-
 // Remove lets a test lose an object.
 func (s *Store) Remove(key string) {
 	s.mu.Lock()
@@ -70,17 +52,26 @@ var _ objstore.Clocked = (*Client)(nil)
 // SetNow implements objstore.Clocked.
 func (c *Client) SetNow(seconds uint32) { c.now = seconds }
 
-// live returns the object, which must not have expired. The store is locked.
-func (c *Client) live(key []byte) (*object, error) {
+// locked calls f with the object of a key, nil if there is none that has not expired, while the store is locked.
+func (c *Client) locked(key []byte, f func(o *object) error) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
 	o := c.s.m[string(key)]
-	if o == nil {
-		return nil, objstore.ErrNotFound
-	}
-	if o.expires != 0 && c.now >= o.expires {
+	if o != nil && o.expires != 0 && c.now >= o.expires {
 		delete(c.s.m, string(key))
-		return nil, objstore.ErrNotFound
+		o = nil
 	}
-	return o, nil
+	return f(o)
+}
+
+// found is locked for operations on what is there.
+func (c *Client) found(key []byte, f func(o *object) error) error {
+	return c.locked(key, func(o *object) error {
+		if o == nil {
+			return objstore.ErrNotFound
+		}
+		return f(o)
+	})
 }
 
 func (c *Client) expiry(ttl uint32) uint32 {
@@ -109,56 +100,43 @@ func (c *Client) put(key, value []byte, o objstore.Options) error {
 }
 
 // Get implements objstore.Cache.
-func (c *Client) Get(key []byte) (objstore.Item, error) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	o, err := c.live(key)
-	if err != nil {
-		return objstore.Item{}, err
-	}
-	c.buf = append(c.buf[:0], o.value...)
-	return objstore.Item{Value: c.buf, Flags: o.flags, CAS: o.unique}, nil
+func (c *Client) Get(key []byte) (it objstore.Item, err error) {
+	err = c.found(key, func(o *object) error {
+		c.buf = append(c.buf[:0], o.value...)
+		it = objstore.Item{Value: c.buf, Flags: o.flags, CAS: o.unique}
+		return nil
+	})
+	return it, err
 }
 
 // Set implements objstore.Cache.
 func (c *Client) Set(key, value []byte, o objstore.Options) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	return c.put(key, value, o)
+	return c.locked(key, func(*object) error { return c.put(key, value, o) })
 }
 
 // Add implements objstore.Cache.
 func (c *Client) Add(key, value []byte, o objstore.Options) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	if _, err := c.live(key); err == nil {
-		return objstore.ErrExists
-	}
-	return c.put(key, value, o)
+	return c.locked(key, func(old *object) error {
+		if old != nil {
+			return objstore.ErrExists
+		}
+		return c.put(key, value, o)
+	})
 }
 
 // Replace implements objstore.Cache.
 func (c *Client) Replace(key, value []byte, o objstore.Options) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	if _, err := c.live(key); err != nil {
-		return err
-	}
-	return c.put(key, value, o)
+	return c.found(key, func(*object) error { return c.put(key, value, o) })
 }
 
 // CompareAndSwap implements objstore.Cache.
 func (c *Client) CompareAndSwap(key, value []byte, o objstore.Options, cas uint64) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	old, err := c.live(key)
-	if err != nil {
-		return err
-	}
-	if old.unique != cas {
-		return objstore.ErrExists
-	}
-	return c.put(key, value, o)
+	return c.found(key, func(old *object) error {
+		if old.unique != cas {
+			return objstore.ErrExists
+		}
+		return c.put(key, value, o)
+	})
 }
 
 // Append implements objstore.Cache.
@@ -173,13 +151,10 @@ func (c *Client) Prepend(key, data []byte) error {
 
 // Delete implements objstore.Cache.
 func (c *Client) Delete(key []byte) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	if _, err := c.live(key); err != nil {
-		return err
-	}
-	delete(c.s.m, string(key))
-	return nil
+	return c.found(key, func(*object) error {
+		delete(c.s.m, string(key))
+		return nil
+	})
 }
 
 // Incr implements objstore.Cache.
@@ -194,13 +169,10 @@ func (c *Client) Decr(key []byte, delta uint64) (uint64, error) {
 
 // Touch implements objstore.Cache.
 func (c *Client) Touch(key []byte, ttl uint32) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	o, err := c.live(key)
-	if err == nil {
+	return c.found(key, func(o *object) error {
 		o.expires = c.expiry(ttl)
-	}
-	return err
+		return nil
+	})
 }
 
 func (c *Client) count(key []byte, f func(uint64) uint64) (n uint64, err error) {
@@ -217,20 +189,16 @@ func (c *Client) count(key []byte, f func(uint64) uint64) (n uint64, err error) 
 
 // change replaces the value; flags and expiry stay.
 func (c *Client) change(key []byte, f func(v []byte) ([]byte, error)) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	o, err := c.live(key)
-	if err != nil {
-		return err
-	}
-	v, err := f(o.value)
-	if err != nil {
-		return err
-	}
-	if c.s.MaxValue > 0 && len(v) > c.s.MaxValue {
-		return objstore.ErrValueSize
-	}
-	c.s.last++
-	o.value, o.unique = v, c.s.last
-	return nil
+	return c.found(key, func(o *object) error {
+		v, err := f(o.value)
+		if err != nil {
+			return err
+		}
+		if c.s.MaxValue > 0 && len(v) > c.s.MaxValue {
+			return objstore.ErrValueSize
+		}
+		c.s.last++
+		o.value, o.unique = v, c.s.last
+		return nil
+	})
 }
