@@ -40,12 +40,8 @@ type Config struct {
 	// Actions is how many of the actions given to Cluster.Sometime may happen
 	// in one schedule.
 	Actions int
-	// Early is how many deadlines may pass in one schedule while something else could
-	// happen: the clock of that compute node is put on. Otherwise, a deadline passes only when nothing else can,
-	// and all clocks go on.
-	Early int
-	// NoDeadlines: deadlines of Recv never pass; who waits for what never
-	// comes is a deadlock then.
+	// NoDeadlines: deadlines of Recv never pass; a client that waits for what never comes is a deadlock then. Otherwise a deadline
+	// passes when nothing else can happen, and all clocks go on.
 	NoDeadlines bool
 	// Ticks is how often in one schedule a compute node's clock may tick, by Tick (0
 	// means 1 us), when a client of it goes on. Clocks stand still otherwise, so all

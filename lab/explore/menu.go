@@ -101,13 +101,6 @@ func (ex *explorer) list() {
 
 // listOptional lists what may happen, but need not.
 func (ex *explorer) listOptional() {
-	if ex.early < ex.cfg.Early {
-		for i, p := range ex.u.Ports() {
-			if ex.expires(p) && !p.Node().Paused() && !p.Waiting().Ready {
-				ex.add(choice{kind: chTimer, a: uint32(i), actor: nobody})
-			}
-		}
-	}
 	if ex.acted < ex.cfg.Actions {
 		for i := range ex.c.actions {
 			if ex.c.actions[i].offered(ex.cfg.NoEager) {

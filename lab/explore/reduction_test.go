@@ -165,7 +165,7 @@ func sameEnds(t interface {
 	t.Helper()
 	run := func(cfg Config) (map[string]bool, Report) {
 		seen := map[string]bool{}
-		cfg.Actions, cfg.Early, cfg.Ticks, cfg.MaxSchedules = 1, 1, y.ticks, 1500
+		cfg.Actions, cfg.Ticks, cfg.MaxSchedules = 1, y.ticks, 1500
 		if y.tear {
 			cfg.Sim.Tear.Prob = 1
 		}

@@ -39,14 +39,14 @@ type knowledge struct {
 
 // A progress is how far a run has come.
 type progress struct {
-	steps, early, ticks, acted, switches int    // so many have been, of those that are bounded
-	idle                                 int    // things that happened because nothing else could, since something else did
-	actor                                uint32 // port that acted last
-	resting                              bool   // only what may happen is left, and it does not: until something else happens
-	withheld                             bool   // a bound of the configuration kept choices from the menu
-	ended                                bool   // nothing more can happen
-	stopped                              bool   // pick has had enough, or
-	slept                                bool   // all that can happen sleeps
+	steps, ticks, acted, switches int    // so many have been, of those that are bounded
+	idle                          int    // things that happened because nothing else could, since something else did
+	actor                         uint32 // port that acted last
+	resting                       bool   // only what may happen is left, and it does not: until something else happens
+	withheld                      bool   // a bound of the configuration kept choices from the menu
+	ended                         bool   // nothing more can happen
+	stopped                       bool   // pick has had enough, or
+	slept                         bool   // all that can happen sleeps
 }
 
 // An assumption is which nodes have one active client only.
@@ -94,7 +94,6 @@ const (
 	chPart                      // part b of it
 	chDeliver                   // the next message of Pairs[a] arrives
 	chFence                     // Doomed[a] is fenced
-	chTimer                     // the deadline of port a passes early
 	chAction                    // actions[a]
 	chNews                      // member a hears of the present state, and acknowledges it
 
@@ -207,7 +206,7 @@ func (ex *explorer) possible(x choice) bool {
 		return slices.Contains(u.News, x.a)
 	case chAction:
 		return i < len(ex.c.actions)
-	case chGoOn, chResume, chTick, chTimer:
+	case chGoOn, chResume, chTick:
 		return i < len(u.Ports())
 	}
 	return true
@@ -215,7 +214,7 @@ func (ex *explorer) possible(x choice) bool {
 
 // markShared finds the nodes that have several clients from the start: they share memory, or at least a clock.
 func (ex *explorer) markShared() {
-	if ex.cfg.Private && ex.cfg.Ticks == 0 && ex.cfg.Early == 0 {
+	if ex.cfg.Private && ex.cfg.Ticks == 0 {
 		return
 	}
 	count := [256]int{}
@@ -294,7 +293,7 @@ func (ex *explorer) remember(x choice) {
 		ex.redone++
 	}
 	switch x.kind {
-	case chRest, chForce, chTick, chFence, chTimer, chNews:
+	case chRest, chForce, chTick, chFence, chNews:
 		ex.u.Touched.All = true
 	case chAction:
 		ex.u.Touched.All = ex.u.Touched.All || !ex.c.actions[x.a].kills
@@ -346,12 +345,6 @@ func (ex *explorer) do(x choice) {
 	case chNews:
 		ex.say("member %d hears of revision %d", x.a, u.Revision())
 		u.Hear(x.a)
-	case chTimer:
-		ex.early++
-		p := u.Ports()[x.a]
-		u.PutOn(p.Node(), p.Waiting().Until-u.Now())
-		ex.expire(p)
-		return
 	case chAction:
 		ex.act(&ex.c.actions[x.a])
 	}

@@ -75,7 +75,7 @@ func (ex *explorer) general() uint64 {
 	for i := range ex.c.actions {
 		h = fold(h, flag(ex.c.actions[i].done))
 	}
-	h = fold(h, uint64(ex.early)|uint64(ex.ticks)<<16|uint64(ex.acted)<<32|flag(ex.resting)<<48)
+	h = fold(h, uint64(ex.ticks)<<16|uint64(ex.acted)<<32|flag(ex.resting)<<48)
 	if ex.cfg.MaxSwitches > 0 {
 		h = fold(h, uint64(ex.switches)<<32|uint64(ex.actor))
 	}

@@ -237,7 +237,7 @@ func (j *Cells) read(e *Event) string {
 // LostGrants: at the end nobody waits, except on nodes that died.
 type LostGrants struct {
 	neutral
-	waiting []Event
+	waiting requests
 }
 
 // NewLostGrants returns the judge.
@@ -248,17 +248,8 @@ func (j *LostGrants) Name() string { return "lost grant" }
 
 // Event implements Judge.
 func (j *LostGrants) Event(e *Event) string {
-	switch e.Kind {
-	case Requested:
-		j.waiting = append(j.waiting, *e)
-	case Granted, Refused:
-		i := slices.IndexFunc(j.waiting, func(w Event) bool { return w.Client == e.Client && w.Lock == e.Lock })
-		if i < 0 {
-			return fmt.Sprintf("[%v] without a request", e)
-		}
-		j.waiting = slices.Delete(j.waiting, i, i+1)
-	case Killed, Fenced:
-		j.waiting = slices.DeleteFunc(j.waiting, func(w Event) bool { return w.Client.CN() == e.Client.CN() })
+	if _, ended := j.waiting.follow(e); !ended && (e.Kind == Granted || e.Kind == Refused) {
+		return fmt.Sprintf("[%v] without a request", e)
 	}
 	return ""
 }
@@ -266,7 +257,7 @@ func (j *LostGrants) Event(e *Event) string {
 // End implements Judge.
 func (j *LostGrants) End() (list []string) {
 	for i := range j.waiting {
-		list = append(list, fmt.Sprintf("[%v] and waits for ever", &j.waiting[i]))
+		list = append(list, fmt.Sprintf("[%v] and waits for ever", &j.waiting[i].Event))
 	}
 	return list
 }

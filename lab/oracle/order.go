@@ -144,11 +144,38 @@ func (j *QueueOrder) Event(e *Event) string {
 	return ""
 }
 
+// A request is one that waits.
+type request struct {
+	Event
+	passed int // later requests that were granted before it
+}
+
+// requests are those that wait, in their order.
+type requests []request
+
+// follow takes an event. If it ends the wait of a request, follow returns the requests before that one which still wait, and true.
+func (rs *requests) follow(e *Event) (earlier []request, ended bool) {
+	switch e.Kind {
+	case Requested:
+		*rs = append(*rs, request{Event: *e})
+	case Granted, Refused:
+		i := slices.IndexFunc(*rs, func(r request) bool { return r.Client == e.Client && r.Lock == e.Lock })
+		if i < 0 {
+			return nil, false
+		}
+		*rs = slices.Delete(*rs, i, i+1)
+		return (*rs)[:i], true
+	case Killed, Fenced:
+		*rs = slices.DeleteFunc(*rs, func(r request) bool { return r.Client.CN() == e.Client.CN() })
+	}
+	return nil, false
+}
+
 // LocalOrder: of two clients of one compute node of which one wants the lock
 // for itself, the one that asked first has it first. So it must be in task-fair policies.
 type LocalOrder struct {
 	neutral
-	waiting []Event
+	waiting requests
 }
 
 // NewLocalOrder returns the judge.
@@ -159,25 +186,14 @@ func (j *LocalOrder) Name() string { return "local order" }
 
 // Event implements Judge.
 func (j *LocalOrder) Event(e *Event) (what string) {
-	switch e.Kind {
-	case Requested:
-		j.waiting = append(j.waiting, *e)
-	case Granted, Refused:
-		for i := range j.waiting {
-			w := &j.waiting[i]
-			if w.Client == e.Client && w.Lock == e.Lock {
-				j.waiting = slices.Delete(j.waiting, i, i+1)
-				return what
-			}
-			if e.Kind == Granted && w.Lock == e.Lock && w.Client.CN() == e.Client.CN() &&
-				(w.Mode == lock.Exclusive || e.Mode == lock.Exclusive) {
-				what = fmt.Sprintf("[%v], and [%v] before", e, w)
-			}
+	earlier, _ := j.waiting.follow(e)
+	for i := range earlier {
+		r := &earlier[i]
+		if e.Kind == Granted && r.Lock == e.Lock && r.Client.CN() == e.Client.CN() && (r.Mode == lock.Exclusive || e.Mode == lock.Exclusive) {
+			what = fmt.Sprintf("[%v], and [%v] before", e, &r.Event)
 		}
-	case Killed, Fenced:
-		j.waiting = slices.DeleteFunc(j.waiting, func(w Event) bool { return w.Client.CN() == e.Client.CN() })
 	}
-	return ""
+	return what
 }
 
 // Overtaking: at most Bound requests that came later are granted before a request is.
@@ -185,12 +201,7 @@ type Overtaking struct {
 	neutral
 	bound   int
 	most    int
-	waiting []passed
-}
-
-type passed struct {
-	Event
-	by int
+	waiting requests
 }
 
 // NewOvertaking returns the judge.
@@ -203,30 +214,17 @@ func (j *Overtaking) Name() string { return "overtaking" }
 func (j *Overtaking) Most() int { return j.most }
 
 // Event implements Judge.
-func (j *Overtaking) Event(e *Event) string {
-	switch e.Kind {
-	case Requested:
-		j.waiting = append(j.waiting, passed{Event: *e})
-	case Granted, Refused:
-		i := slices.IndexFunc(j.waiting, func(w passed) bool { return w.Client == e.Client && w.Lock == e.Lock })
-		if i < 0 {
-			return ""
+func (j *Overtaking) Event(e *Event) (what string) {
+	earlier, _ := j.waiting.follow(e)
+	for i := range earlier {
+		r := &earlier[i]
+		if e.Kind != Granted || r.Lock != e.Lock {
+			continue
 		}
-		what := ""
-		for k := range i {
-			w := &j.waiting[k]
-			if e.Kind != Granted || w.Lock != e.Lock {
-				continue
-			}
-			if w.by++; w.by == j.bound+1 {
-				what = fmt.Sprintf("[%v], and %d later requests are granted before it, the last [%v]", &w.Event, w.by, e)
-			}
-			j.most = max(j.most, w.by)
+		if r.passed++; r.passed == j.bound+1 {
+			what = fmt.Sprintf("[%v], and %d later requests are granted before it, the last [%v]", &r.Event, r.passed, e)
 		}
-		j.waiting = slices.Delete(j.waiting, i, i+1)
-		return what
-	case Killed, Fenced:
-		j.waiting = slices.DeleteFunc(j.waiting, func(w passed) bool { return w.Client.CN() == e.Client.CN() })
+		j.most = max(j.most, r.passed)
 	}
-	return ""
+	return what
 }
