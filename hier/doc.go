@@ -93,7 +93,7 @@
 //	does not answer, or the client was closed
 //	an operation may still take effect                     unsettled       the node answers no reset of the lock    a later chain is executed
 //	a compute node has crashed, a memory node restarted    suspicion       waiters look often, and ask for resets   a minute, or the reset
-//	a memory node has restarted                            end of an incarnation   holds are lost, waiters begin anew,      the agent has set the
+//	a memory node has restarted                            over            holds are lost, waiters begin anew,      the agent has set the
 //	                                                                       a client attaches when it holds nothing  lost holds aside
 //	a memory node has lost its memory                      loss            each client is notified once
 //	the cluster has given this node up                     end             nothing begins, nothing is handed over
