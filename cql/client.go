@@ -155,7 +155,7 @@ func (c *Client) Enqueue(p *Ticket, stamp Stamp, reads []fabric.Op) (granted boo
 		n += copy(c.ops[1:], reads)
 	}
 	chainErr := c.port.Do(c.ops[:n])
-	if chainErr != nil && executed(chainErr) == 0 {
+	if chainErr != nil && fabric.Executed(chainErr, n) == 0 {
 		p.Index = 0 // one of before counts no more
 		c.onAtomicError(p.Lock, chainErr)
 		return false, chainErr
@@ -234,7 +234,7 @@ func (c *Client) enqueueByCAS(p *Ticket, stamp Stamp, reads []fabric.Op, deadlin
 		c.ops[0] = fabric.CAS(p.Lock, uint64(h), uint64(h)+y.acquireDelta(p.Mode))
 		n := 1 + copy(c.ops[1:], reads)
 		err := c.port.Do(c.ops[:n])
-		if err != nil && executed(err) == 0 {
+		if err != nil && fabric.Executed(err, n) == 0 {
 			p.Index = 0
 			c.onAtomicError(p.Lock, err)
 			return false, err
@@ -293,21 +293,6 @@ func (c *Client) immediate(p *Ticket, reads, done []fabric.Op, err error) (grant
 		copyResults(reads, done)
 	}
 	return true, nil
-}
-
-// executed returns how many operations of a chain that failed have certainly been
-// executed: none if the fabric refused the chain before it posted anything.
-func executed(err error) int {
-	for _, refused := range []error{fabric.ErrBadChain, fabric.ErrBadBuffer, fabric.ErrMisaligned, fabric.ErrUnsupported} {
-		if errors.Is(err, refused) {
-			return 0
-		}
-	}
-	var ce *fabric.ChainError
-	if errors.As(err, &ce) {
-		return ce.Index
-	}
-	return 0
 }
 
 // copyResults copies the results of operations that were executed as copies.

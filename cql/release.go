@@ -28,7 +28,7 @@ func (c *Client) Release(p *Ticket, before []fabric.Op) error {
 		m++
 	}
 	if err := c.port.Do(c.ops[:m]); err != nil {
-		return c.releaseFailed(p, before, executed(err), err)
+		return c.releaseFailed(p, before, fabric.Executed(err, m), err)
 	}
 	h := Header(last[0].Old)
 	if n > 0 {

@@ -69,13 +69,28 @@ func Refused(err error) bool {
 	return errors.As(err, &ce) && errors.Is(ce.Err, ErrInterrupted)
 }
 
+// Executed returns how many operations of a chain of n were executed for certain, with valid results, by what Do or Wait
+// returned for it. The others were not, if Refused(err); else nobody knows.
+func Executed(err error, n int) int {
+	if err == nil {
+		return n
+	}
+	var ce *ChainError
+	if errors.As(err, &ce) && !ce.Unposted {
+		return ce.Index
+	}
+	return 0
+}
+
 // A ChainError says which operation of a chain failed. Operations before
 // Index were executed and their results are valid; those after it were not
 // executed (or are as unknown as it is, if Err is ErrUnknownOutcome).
+// If Unposted, the chain was refused before any of it was posted, and none was executed: see Executed.
 type ChainError struct {
-	Index int
-	Op    Op
-	Err   error
+	Index    int
+	Op       Op
+	Err      error
+	Unposted bool
 }
 
 func (e *ChainError) Error() string {

@@ -147,10 +147,10 @@ func CheckChain(ops []Op, caps Caps) error {
 	for i := range ops {
 		o := &ops[i]
 		if o.Addr.MN() != ops[0].Addr.MN() {
-			return &ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: operations for %v and %v", ErrBadChain, ops[0].Addr.MN(), o.Addr.MN())}
+			return &ChainError{Index: i, Op: *o, Unposted: true, Err: fmt.Errorf("%w: operations for %v and %v", ErrBadChain, ops[0].Addr.MN(), o.Addr.MN())}
 		}
 		if err := checkOp(o, caps); err != nil {
-			return &ChainError{Index: i, Op: *o, Err: err}
+			return &ChainError{Index: i, Op: *o, Unposted: true, Err: err}
 		}
 	}
 	return nil

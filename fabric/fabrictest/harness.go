@@ -196,6 +196,15 @@ func (c *client) refused(want error, index int, ops ...fabric.Op) {
 	if ce.Op.Kind != ops[index].Kind || ce.Op.Addr != ops[index].Addr {
 		c.fatal("error %v names %v, want %v", err, ce.Op, ops[index])
 	}
+	executed := index
+	for _, unposted := range []error{fabric.ErrBadChain, fabric.ErrBadBuffer, fabric.ErrMisaligned, fabric.ErrUnsupported} {
+		if want == unposted {
+			executed = 0
+		}
+	}
+	if n := fabric.Executed(err, len(ops)); n != executed {
+		c.fatal("by error %v, %d operations were executed, want %d", err, n, executed)
+	}
 }
 
 func (c *client) load(a fabric.Addr) uint64 {

@@ -52,7 +52,7 @@ func (p *port) refuse(ops []fabric.Op) error {
 	for i := range ops {
 		o := &ops[i]
 		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && !p.arena.Owns(o.Buf) {
-			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
+			return &fabric.ChainError{Index: i, Op: *o, Unposted: true, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
 		}
 	}
 	return nil

@@ -259,7 +259,7 @@ func (p *Port) check(ops []fabric.Op) error {
 	for i := range ops {
 		o := &ops[i]
 		if !p.mem.Owns(o.Buf) {
-			return &fabric.ChainError{Index: i, Op: *o, Err: fabric.ErrBadBuffer}
+			return &fabric.ChainError{Index: i, Op: *o, Unposted: true, Err: fabric.ErrBadBuffer}
 		}
 	}
 	if mn := ops[0].Addr.MN(); int(mn) >= len(p.c.mns) {

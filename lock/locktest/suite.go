@@ -29,6 +29,7 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 		{"BeforeInOrder", testBefore},
 		{"BeforeFails", testBeforeFails},
 		{"ReadsFail", testReadsFail},
+		{"Refused", testRefused},
 		{"Handoffs", testHandoffs},
 		{"Misuse", testMisuse},
 		{"SeveralLocks", testSeveralLocks},
@@ -383,6 +384,47 @@ func testReadsFail(e *env) {
 			}
 			c.acquire(&h, 0, mode)
 			c.release(&h)
+		}
+	})
+}
+
+// A chain that the fabric refuses before it posts anything has changed nothing: an acquire does not hold, and has nothing
+// to undo; a release releases all the same. First on a lock of the client's own, then on one that all want.
+func testRefused(e *env) {
+	e.run(e.clients(1), func(i int, c *client) {
+		data := e.dataAt(0)
+		for _, x := range []struct {
+			bad  fabric.Op
+			want error
+		}{
+			{fabric.Read(data, make([]byte, 8)), fabric.ErrBadBuffer},
+			{fabric.Load(data.Add(1)), fabric.ErrMisaligned},
+			{fabric.Load(fabric.At(1, 64)), fabric.ErrBadChain},
+		} {
+			for k := range 8 {
+				var h lock.Hold
+				n := 1 + i
+				if k >= 4 {
+					n = 0
+				}
+				r := lock.Request{Lock: e.lockAt(n), Mode: lock.Mode(k % 2), Try: k/2%2 == 1, Deadline: c.Now() + e.patience}
+				for r.Reads = []fabric.Op{fabric.Load(data), x.bad}; ; r.Reads = r.Reads[1:] { // behind others, and as the first
+					if err := c.Acquire(&h, &r); !r.Try || k < 4 || !errors.Is(err, lock.ErrBusy) {
+						c.want(err, x.want, "acquire %v, try %v, with READs that are refused", r.Mode, r.Try)
+					}
+					if h.Held {
+						c.fatal("Hold after a refused acquire: %+v", h)
+					}
+					if len(r.Reads) == 1 {
+						break
+					}
+				}
+				c.acquire(&h, n, r.Mode)
+				c.want(c.Release(&h, []fabric.Op{fabric.Load(data), x.bad}), x.want, "release with an operation that is refused")
+				if h.Held {
+					c.fatal("Hold after a refused release: %+v", h)
+				}
+			}
 		}
 	})
 }

@@ -420,7 +420,7 @@ func (h *Heap) takeWords(w *Worker, x *memory.Run, from, end uint64) (got []uint
 	}
 	w.ops[k] = fabric.Load(h.cfg.Region.Head(x))
 	if err := w.Do(w.ops[:k+1]); err != nil {
-		if executed(err) > 0 || !fabric.Refused(err) {
+		if fabric.Executed(err, k+1) > 0 || !fabric.Refused(err) {
 			for i := range k {
 				got = taken(got, h, &w.ops[i], from)
 			}

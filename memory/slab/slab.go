@@ -347,7 +347,7 @@ func (h *Heap) takeWindow(w *Worker, class uint8, x *window, b []byte) (uint64, 
 	w.ops[ops] = fabric.Load(h.cfg.Region.Head(&x.run))
 	w.ops[ops+1] = fabric.FAA(h.lineAt(int(class)), -uint64(k))
 	if err := w.Do(w.ops[:ops+2]); err != nil {
-		if executed(err) > 0 || !fabric.Refused(err) {
+		if fabric.Executed(err, ops+2) > 0 || !fabric.Refused(err) {
 			for _, off := range got[:k] {
 				h.lose(w, off)
 			}
@@ -432,7 +432,7 @@ func (h *Heap) posted(w *Worker, class uint8, items []uint64, k, n int, keep boo
 	if err == nil {
 		return nil
 	}
-	done, unknown := executed(err), !fabric.Refused(err)
+	done, unknown := fabric.Executed(err, n), !fabric.Refused(err)
 	for _, item := range items {
 		a, _ := h.cfg.Region.FreeBits(Off64(item))
 		given := false
@@ -448,15 +448,6 @@ func (h *Heap) posted(w *Worker, class uint8, items []uint64, k, n int, keep boo
 		}
 	}
 	return fmt.Errorf("slab: free bits: %w", err)
-}
-
-// executed returns how many operations of a chain that failed were executed for certain.
-func executed(err error) int {
-	var ce *fabric.ChainError
-	if errors.As(err, &ce) {
-		return ce.Index
-	}
-	return 0
 }
 
 // Give gives up to a batch of pieces back to the memory node. If it fails, they stay this compute node's.

@@ -219,7 +219,7 @@ func (p *Port) refuse(ops []fabric.Op) error {
 			err = fmt.Errorf("%w: %d bytes, the device moves at most %d at a time", fabric.ErrBadBuffer, len(o.Buf), p.MaxOp)
 		}
 		if err != nil {
-			return &fabric.ChainError{Index: i, Op: *o, Err: err}
+			return &fabric.ChainError{Index: i, Op: *o, Unposted: true, Err: err}
 		}
 	}
 	return nil

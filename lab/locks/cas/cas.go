@@ -163,7 +163,7 @@ func (l *Locker) undo(a fabric.Addr, mine word) {
 // executed reports whether the first operation of a chain that failed with err was
 // executed for certain.
 func executed(err error) bool {
-	return errors.Is(err, lock.ErrCorrupt) || baseline.Executed(err, 1) > 0
+	return errors.Is(err, lock.ErrCorrupt) || fabric.Executed(err, 1) > 0
 }
 
 func corrupt(a fabric.Addr, w word) error {

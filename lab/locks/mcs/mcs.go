@@ -107,7 +107,7 @@ func (l *Locker) enter(t *ticket, r *lock.Request) (prev fabric.ClientID, err er
 	n += copy(l.Ops[n:], r.Reads)
 	err = l.Port().Do(l.Ops[:n])
 	l.Counters.AcquireOps += uint64(first)
-	done := baseline.Executed(err, n)
+	done := fabric.Executed(err, n)
 	if done == 0 {
 		return 0, err
 	}

@@ -118,7 +118,7 @@ func (l *Locker) grantedReader(t *ticket, h *lock.Hold, r *lock.Request, asked f
 	n := 1 + copy(l.Ops[1:], r.Reads)
 	err := l.Port().Do(l.Ops[:n])
 	l.Counters.AcquireOps++
-	if baseline.Executed(err, n) == 0 {
+	if fabric.Executed(err, n) == 0 {
 		l.tickets.Drop(t)
 		return err
 	}

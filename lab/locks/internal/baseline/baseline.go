@@ -82,7 +82,7 @@ func (c *Client) fetch(h *lock.Hold, r *lock.Request, n int) (done int, err erro
 	all := n + copy(c.Ops[n:], r.Reads)
 	err = c.port.Do(c.Ops[:all])
 	c.Counters.AcquireOps += uint64(n)
-	if done = Executed(err, all); done < n {
+	if done = fabric.Executed(err, all); done < n {
 		return done, err
 	}
 	if !c.Plain {
@@ -115,7 +115,7 @@ func (c *Client) Last(before []fabric.Op, last ...fabric.Op) (done bool, err err
 		copy(last, c.Ops[n:all])
 		return true, nil
 	}
-	if errors.Is(err, fabric.ErrUnknownOutcome) || Executed(err, all) >= n {
+	if errors.Is(err, fabric.ErrUnknownOutcome) || fabric.Executed(err, all) >= n {
 		return false, err
 	}
 	m := copy(c.Ops[:], last)
@@ -124,18 +124,6 @@ func (c *Client) Last(before []fabric.Op, last ...fabric.Op) (done bool, err err
 	}
 	copy(last, c.Ops[:m])
 	return true, err
-}
-
-// Executed returns how many operations of a chain of n were executed for certain.
-func Executed(err error, n int) int {
-	if err == nil {
-		return n
-	}
-	var ce *fabric.ChainError
-	if errors.As(err, &ce) {
-		return ce.Index
-	}
-	return 0
 }
 
 // Only a Pause that waits notices an interrupt, and one of a nanosecond may be
