@@ -191,12 +191,12 @@ func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy in
 	a.table.clear(l, a.port.Now())
 	s := a.abortAbandoned(l, used)
 	defer s.mu.Unlock()
-	for x := *s.bucket(hash(l)); x != nil; x = x.next {
-		if x.ticket.Lock == l && x.frozen { // by a signal of a reset before that came late, perhaps: this one goes further
+	for x := range s.all(l) {
+		if x.frozen { // by a signal of a reset before that came late, perhaps: this one goes further
 			x.used = max(x.used, used)
 			continue
 		}
-		if x.ticket.Lock != l || x.state == parked || x.state != acquiring && x.ticket.Index >= used {
+		if x.state == parked || x.state != acquiring && x.ticket.Index >= used {
 			continue
 		}
 		a.table.freeze(x, used)
@@ -226,8 +226,8 @@ func (a *Agent) abortAbandoned(l fabric.Addr, used uint64) *shard {
 // queued returns the first local lock at an address that waits for a grant
 // and is the wanted one, or nil.
 func (s *shard) queued(l fabric.Addr, wanted func(*local) bool) *local {
-	for x := *s.bucket(hash(l)); x != nil; x = x.next {
-		if x.ticket.Lock == l && x.state.queued() && wanted(x) {
+	for x := range s.all(l) {
+		if x.state.queued() && wanted(x) {
 			return x
 		}
 	}
@@ -236,12 +236,11 @@ func (s *shard) queued(l fabric.Addr, wanted func(*local) bool) *local {
 
 // Granted implements cql.Participants.
 func (a *Agent) Granted(l fabric.Addr, first, end uint64) {
-	sum := hash(l)
-	s := a.table.shard(sum)
+	s := a.table.shardOf(l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.ticket.Lock == l && x.ticket.Mode == lock.Shared && x.state == acquiring {
+	for x := range s.all(l) {
+		if x.ticket.Mode == lock.Shared && x.state == acquiring {
 			x.grantFrom, x.grantTo = first, end
 		}
 	}
@@ -249,12 +248,11 @@ func (a *Agent) Granted(l fabric.Addr, first, end uint64) {
 
 // WaitingReaders implements cql.Participants.
 func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waiting) []cql.Waiting {
-	sum := hash(l)
-	s := a.table.shard(sum)
+	s := a.table.shardOf(l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for x := *s.bucket(sum); x != nil; x = x.next {
-		if x.ticket.Lock == l && x.ticket.Mode == lock.Shared && x.state.queued() && x.ticket.Index >= first && x.ticket.Index < end {
+	for x := range s.all(l) {
+		if x.ticket.Mode == lock.Shared && x.state.queued() && x.ticket.Index >= first && x.ticket.Index < end {
 			to = append(to, cql.Waiting{Client: x.owner, Index: x.ticket.Index})
 		}
 	}
@@ -286,8 +284,8 @@ func (a *Agent) Adopt(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 	a.locker.begin(x, &ticket)
 	s.mu.Unlock()
 	a.node.Retire(left)
-	h := lock.Hold{Lock: l, Mode: ticket.Mode, Aux: x, Held: true}
-	a.locker.took(l)
+	h := lock.Hold{Lock: l, Mode: ticket.Mode}
+	a.locker.took(&h, x, 0)
 	// What can fail is the fabric; then a reset has been asked for.
 	_ = a.locker.Release(&h, nil)
 	return true

@@ -154,8 +154,7 @@ func (k *Locker) deadlock(s *shard, r *lock.Request, sum uint64) bool {
 
 // hold makes the caller a holder, and executes its READs if that has not been done.
 func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
-	h.Aux, h.Token, h.Held = x, token, true
-	k.took(h.Lock)
+	k.took(h, x, token)
 	k.stats.Acquires++
 	if len(r.Reads) == 0 && k.value == nil {
 		return nil
@@ -178,7 +177,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 	if r.Mode == lock.Exclusive {
 		x.wanted()
 	}
-	look := k.table.policy.prefetches() && x.state == held && !x.stamp.Known()
+	look := k.table.policy.Kind == ByTime && x.state == held && !x.stamp.Known()
 	ticket, gen := x.ticket, x.gen
 	s.mu.Unlock()
 	k.stats.LocalWaits++
@@ -187,10 +186,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 			return k.leaveQueue(s, x, h, r, err)
 		}
 	}
-	deadline := r.Deadline
-	if deadline == 0 {
-		deadline = fabric.Forever
-	}
+	deadline := r.Until()
 	recheck := k.remote.RecheckNs()
 	began := k.port.Now()
 	next := began + recheck
@@ -212,8 +208,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 			// It may have restarted after the holder compared, and others may hold the lock in its new epoch.
 			if k.compare(r.Lock.MN()); x.over() {
 				r.HandoffLen, r.Deferred = 0, 0
-				h.Aux, h.Token, h.Held = x, w.token, true
-				k.took(h.Lock)
+				k.took(h, x, w.token)
 				return k.tooLate(h)
 			}
 			return k.hold(s, x, h, r, w.token)
@@ -304,8 +299,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	}
 	k.settleDeferred(x, false, err)
 	s.mu.Unlock()
-	h.Aux, h.Token, h.Held = x, w.token, true
-	k.took(h.Lock)
+	k.took(h, x, w.token)
 	return errors.Join(err, k.Release(h, nil))
 }
 

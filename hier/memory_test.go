@@ -35,6 +35,16 @@ func alone(t *testing.T, policy string, body func(k *Locker, l func(i int) fabri
 	return table
 }
 
+// footprint returns the number of hash buckets and spare local locks: what an idle table costs.
+func (t *Table) footprint() (buckets, spare int) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		buckets += len(s.buckets)
+		spare += s.spare
+	}
+	return buckets, spare
+}
+
 // A local lock exists while a client of the node holds or wants the lock; an idle
 // lock costs the node nothing: after 30,000 locks were held at once, the table is
 // as small as it was.

@@ -3,7 +3,8 @@ package hier
 import (
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/declock/declock/cql"
@@ -116,19 +117,7 @@ var features = map[string]func(*Policy){
 }
 
 // PolicyNames lists the names of policies that ParsePolicy knows.
-func PolicyNames() []string { return sortedKeys(policies) }
-
-// FeatureNames lists the features that may follow the name of a policy.
-func FeatureNames() []string { return sortedKeys(features) }
-
-func sortedKeys[T any](m map[string]T) []string {
-	names := make([]string, 0, len(m))
-	for n := range m {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
+func PolicyNames() []string { return slices.Sorted(maps.Keys(policies)) }
 
 // ParsePolicy returns the policy of a name. "local-bound:N" sets the bound; "+FEATURE" adds a feature.
 func ParsePolicy(text string) (Policy, error) {
@@ -146,7 +135,7 @@ func ParsePolicy(text string) (Policy, error) {
 		name, rest, more = strings.Cut(rest, "+")
 		add := features[name]
 		if add == nil {
-			return Policy{}, fmt.Errorf("%w %q: no feature %q: one of %s", ErrPolicy, text, name, strings.Join(FeatureNames(), ", "))
+			return Policy{}, fmt.Errorf("%w %q: no feature %q: one of %s", ErrPolicy, text, name, strings.Join(slices.Sorted(maps.Keys(features)), ", "))
 		}
 		add(&p)
 	}
@@ -254,6 +243,3 @@ func (p *Policy) shares(x *local, w *waiter, slackUs int16) bool {
 func first(w *waiter, x *local, slackUs int16) bool {
 	return !x.stamp.Known() || int16(w.stamp.Micros()-x.stamp.Micros()) <= slackUs
 }
-
-// prefetches reports whether a client that begins to wait looks at the remote queue.
-func (p *Policy) prefetches() bool { return p.Kind == ByTime }

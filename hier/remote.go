@@ -13,10 +13,7 @@ import (
 // 17). The caller is the owner of x, in state acquiring. stamp is when it began to
 // wait, absent if it has not waited.
 func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request, stamp cql.Stamp) error {
-	deadline := r.Deadline
-	if deadline == 0 {
-		deadline = fabric.Forever
-	}
+	deadline := r.Until()
 	ticket := cql.Ticket{Lock: r.Lock, Mode: r.Mode}
 	for {
 		reads := r.Reads
@@ -181,8 +178,7 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, ticket *cql.Tic
 		k.share(x, k.table.policy.PhaseFair)
 	}
 	s.mu.Unlock()
-	h.Aux, h.Token, h.Held = x, cql.Token(x.incarnation.generation, ticket.Index, 0), true
-	k.took(h.Lock)
+	k.took(h, x, cql.Token(x.incarnation.generation, ticket.Index, 0))
 	k.stats.Acquires++
 	k.wakeAll(ticket.Lock)
 }
@@ -384,10 +380,11 @@ func (k *Locker) vacate(s *shard, x *local, next *waiter) {
 	k.wakeAll(at)
 }
 
-// took notes that the client holds a lock.
-func (k *Locker) took(l fabric.Addr) {
-	k.holding = append(k.holding, l)
-	k.attached(l.MN()).holds++
+// took makes the client a holder.
+func (k *Locker) took(h *lock.Hold, x *local, token lock.Token) {
+	h.Aux, h.Token, h.Held = x, token, true
+	k.holding = append(k.holding, h.Lock)
+	k.attached(h.Lock.MN()).holds++
 }
 
 // gave notes that the client has released a lock: mostly the one that it acquired last.

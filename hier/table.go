@@ -1,6 +1,7 @@
 package hier
 
 import (
+	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -186,18 +187,6 @@ func (t *Table) Len() int {
 	return n
 }
 
-// footprint returns the number of hash buckets and spare local locks: what an idle table costs.
-func (t *Table) footprint() (buckets, spare int) {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		buckets += len(s.buckets)
-		spare += s.spare
-		s.mu.Unlock()
-	}
-	return buckets, spare
-}
-
 // A shard is a hash table with chains, which grows and shrinks by itself.
 type shard struct {
 	mu      sync.Mutex
@@ -218,6 +207,17 @@ func (t *Table) shard(h uint64) *shard { return &t.shards[h>>(64-shardBits)] }
 func (t *Table) shardOf(l fabric.Addr) *shard { return t.shard(hash(l)) }
 
 func (s *shard) bucket(h uint64) **local { return &s.buckets[h&uint64(len(s.buckets)-1)] }
+
+// all yields the local locks at an address: more than one only without hierarchy.
+func (s *shard) all(l fabric.Addr) iter.Seq[*local] {
+	return func(yield func(*local) bool) {
+		for x := *s.bucket(hash(l)); x != nil; x = x.next {
+			if x.ticket.Lock == l && !yield(x) {
+				return
+			}
+		}
+	}
+}
 
 // find returns the local lock at an address, or nil.
 func (s *shard) find(l fabric.Addr, h uint64) *local {

@@ -96,6 +96,14 @@ type Request struct {
 	Deferred uint64
 }
 
+// Until returns until when to wait: the deadline, or fabric.Forever.
+func (r *Request) Until() fabric.Time {
+	if r.Deadline == 0 {
+		return fabric.Forever
+	}
+	return r.Deadline
+}
+
 // A Hold is a lock held, from Acquire to Release. The caller owns the memory and can use
 // it again; the zero value is ready. It must not be copied while held.
 type Hold struct {

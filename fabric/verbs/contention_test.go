@@ -87,10 +87,7 @@ func contender(n fabric.Node, ln *locks.Node, sys *locks.System) error {
 		return err
 	}
 	defer p.Close()
-	k, err := ln.Locker(p)
-	if err != nil {
-		return err
-	}
+	k := ln.Locker(p)
 	step := (sys.Layout().Size + 63) &^ 63
 	words := make([]uint64, guardedWords)
 	var h lock.Hold

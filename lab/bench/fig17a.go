@@ -160,10 +160,7 @@ func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
 			if err != nil {
 				return nil, err
 			}
-			locker, err := join.Locker(port)
-			if err != nil {
-				return nil, err
-			}
+			locker := join.Locker(port)
 			client, err := store.Client(locker)
 			if err != nil {
 				return nil, err

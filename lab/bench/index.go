@@ -188,11 +188,7 @@ func (s *indexRun) build() error {
 		if err != nil {
 			return err
 		}
-		l, err := ln.Locker(port)
-		if err != nil {
-			return err
-		}
-		if err := s.prepare(t, l, i == 0); err != nil {
+		if err := s.prepare(t, ln.Locker(port), i == 0); err != nil {
 			return err
 		}
 		if err := port.Close(); err != nil {
@@ -298,10 +294,7 @@ func (s *indexRun) newClient(k int, node fabric.Node, t *btree.Tree, ln *locks.N
 	if err != nil {
 		return nil, err
 	}
-	l, err := ln.Locker(p)
-	if err != nil {
-		return nil, err
-	}
+	l := ln.Locker(p)
 	tc, err := t.Client(l)
 	if err != nil {
 		return nil, err

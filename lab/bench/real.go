@@ -116,11 +116,7 @@ func (r *realRun) open(sys *locks.System) error {
 			if err != nil {
 				return err
 			}
-			l, err := join.Locker(port)
-			if err != nil {
-				return errors.Join(err, port.Close())
-			}
-			r.clients = append(r.clients, newClient(r.m, &r.plan, r.m.sequence(zipf, k), l, newTally(realDigits)))
+			r.clients = append(r.clients, newClient(r.m, &r.plan, r.m.sequence(zipf, k), join.Locker(port), newTally(realDigits)))
 		}
 	}
 	return nil

@@ -63,12 +63,7 @@ func (s *simRun) build() error {
 		for k := i; k < m.Clients; k += m.CNs {
 			seq := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
-				l, err := locks.Locker(p)
-				if err != nil {
-					s.fail(err)
-					return
-				}
-				c := newClient(m, &s.plan, seq, l, s.tally)
+				c := newClient(m, &s.plan, seq, locks.Locker(p), s.tally)
 				s.clients = append(s.clients, c)
 				s.client(c)
 			})

@@ -454,10 +454,7 @@ func (x Exploration) symmetries(c *explore.Cluster, alike map[string][]*sim.Task
 func (g *exploring) addNode(p hier.Policy) {
 	n := &node{sim: g.c.AddCN(), table: newTable(p), clock: new(timesync.Clock)}
 	if g.field != nil {
-		var err error
-		if n.field, err = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8}, n.sim); err != nil {
-			panic(err)
-		}
+		n.field = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8}, n.sim)
 	} else {
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
 		if !g.private {
@@ -581,11 +578,7 @@ func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
 		n.lockers = append(n.lockers, k)
 		return k
 	}
-	l, err := n.field.locker(p)
-	if err != nil {
-		panic(err)
-	}
-	return l
+	return n.field.locker(p)
 }
 
 // hash is what the judges and the check at the end remember.

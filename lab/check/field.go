@@ -24,12 +24,12 @@ type fieldLock struct {
 	// 1500 seeds of class FieldFair showed was 0.9 (mcs), 5.7 (dslr: readers that come while one sleeps), 1.9 (dslr+),
 	// 3.8 (shift) and 4.0 (shift-artifact). The bounds are about the double.
 	fair int
-	join func(s *Scenario, n fabric.Node) (*fieldNode, error)
+	join func(s *Scenario, n fabric.Node) *fieldNode
 }
 
 // A fieldNode is a compute node of such a lock.
 type fieldNode struct {
-	locker func(fabric.Port) (lock.Locker, error)
+	locker func(fabric.Port) lock.Locker
 	agent  func(report func(error)) error // nil: none
 }
 
@@ -63,41 +63,41 @@ func fieldNames(can func(*fieldLock) bool) (names []string) {
 	return names
 }
 
-func joinCAS(cfg cas.Config) func(*Scenario, fabric.Node) (*fieldNode, error) {
-	return func(*Scenario, fabric.Node) (*fieldNode, error) {
-		return &fieldNode{locker: func(p fabric.Port) (lock.Locker, error) { return cas.New(p, cfg), nil }}, nil
+func joinCAS(cfg cas.Config) func(*Scenario, fabric.Node) *fieldNode {
+	return func(*Scenario, fabric.Node) *fieldNode {
+		return &fieldNode{locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
 	}
 }
 
-func joinSherman(*Scenario, fabric.Node) (*fieldNode, error) {
-	t, err := sherman.NewTable(sherman.DefaultBound)
-	return &fieldNode{locker: func(p fabric.Port) (lock.Locker, error) { return sherman.New(t, cas.New(p, cas.Config{})), nil }}, err
+func joinSherman(*Scenario, fabric.Node) *fieldNode {
+	t := sherman.NewTable(sherman.DefaultBound)
+	return &fieldNode{locker: func(p fabric.Port) lock.Locker { return sherman.New(t, cas.New(p, cas.Config{})) }}
 }
 
-func joinMCS(_ *Scenario, n fabric.Node) (*fieldNode, error) {
+func joinMCS(_ *Scenario, n fabric.Node) *fieldNode {
 	return &fieldNode{
-		locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, mcs.Config{}), nil },
+		locker: func(p fabric.Port) lock.Locker { return mcs.New(p, mcs.Config{}) },
 		agent:  mcs.NewAgent(n, mcs.Config{}).Run,
-	}, nil
+	}
 }
 
-func joinDSLR(w dslr.Wait) func(*Scenario, fabric.Node) (*fieldNode, error) {
-	return func(s *Scenario, n fabric.Node) (*fieldNode, error) {
+func joinDSLR(w dslr.Wait) func(*Scenario, fabric.Node) *fieldNode {
+	return func(s *Scenario, n fabric.Node) *fieldNode {
 		cfg := dslr.Config{Wait: w, LeaseNs: s.LeaseNs, CountMax: uint16(s.CountMax)}
 		return &fieldNode{
-			locker: func(p fabric.Port) (lock.Locker, error) { return dslr.New(p, cfg), nil },
+			locker: func(p fabric.Port) lock.Locker { return dslr.New(p, cfg) },
 			agent:  dslr.NewAgent(n, cfg).Run,
-		}, nil
+		}
 	}
 }
 
-func joinShift(artifact bool) func(*Scenario, fabric.Node) (*fieldNode, error) {
-	return func(s *Scenario, n fabric.Node) (*fieldNode, error) {
+func joinShift(artifact bool) func(*Scenario, fabric.Node) *fieldNode {
+	return func(s *Scenario, n fabric.Node) *fieldNode {
 		cfg := shift.Config{Artifact: artifact, LeaseNs: s.LeaseNs, Threshold: uint32(s.CountMax % 16)}
 		return &fieldNode{
-			locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg), nil },
+			locker: func(p fabric.Port) lock.Locker { return shift.New(p, n, cfg) },
 			agent:  shift.NewAgent(n, cfg).Run,
-		}, nil
+		}
 	}
 }
 

@@ -129,10 +129,7 @@ func (w *world) left(cn int) {
 
 // join has a node join.
 func (w *world) join() {
-	if err := w.addNode(); err != nil {
-		w.object("errors", fmt.Sprintf("a node that joins: %v", err))
-		return
-	}
+	w.addNode()
 	cn := len(w.nodes)
 	w.event(oracle.Event{Kind: oracle.Joined, Client: fabric.AgentOf(w.nodes[cn-1].sim.ID())})
 	w.startAgent(cn)

@@ -212,9 +212,7 @@ func (w *world) build() error {
 		w.sync.IntervalNs = -1
 	}
 	for range w.s.CNs + 1 {
-		if err := w.addNode(); err != nil {
-			return err
-		}
+		w.addNode()
 	}
 	return nil
 }
@@ -230,16 +228,15 @@ func newTable(p hier.Policy) *hier.Table {
 }
 
 // addNode makes a compute node.
-func (w *world) addNode() (err error) {
+func (w *world) addNode() {
 	n := &node{sim: w.c.AddCN(), table: newTable(w.policy), clock: new(timesync.Clock), births: slices.Clone(w.births)}
 	if f := fieldLockOf(w.s.Lock); f != nil {
-		n.field, err = f.join(&w.s, n.sim)
+		n.field = f.join(&w.s, n.sim)
 	} else {
 		n.sim.OnFenced = n.table.Fenced
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.configOf(n), w.sync)
 	}
 	w.nodes = append(w.nodes, n)
-	return err
 }
 
 // nodeOf returns the compute node that has a number now.
@@ -341,11 +338,7 @@ func (w *world) cell(lock int) fabric.Addr { return w.locks[lock].Add(w.cellOffs
 // locker returns a Locker of a node.
 func (w *world) locker(n *node, p fabric.Port) lock.Locker {
 	if n.field != nil {
-		l, err := n.field.locker(p)
-		if err != nil {
-			panic(fmt.Sprintf("check: locker of %s: %v", w.s.Lock, err)) // the scenario's NIC has what it needs
-		}
-		return l
+		return n.field.locker(p)
 	}
 	return hier.New(n.table, p, n.sim, n.clock, w.configOf(n))
 }

@@ -13,7 +13,7 @@
 //	if node.HasAgent() {
 //		go node.Run(report) // in the simulator: sim.Cluster.GoAgent
 //	}
-//	locker, err := node.Locker(port) // for each client
+//	locker := node.Locker(port) // for each client
 //
 // Nothing here starts goroutines or knows a backend: it works in virtual and in real time.
 package locks

@@ -57,13 +57,7 @@ type Mechanism struct {
 	// Exclusive: there are no shared holders; Shared requests are granted one at a time.
 	Exclusive bool
 
-	setUp func(*Config) (system, error)
-}
-
-// A system is what a mechanism gives: the layout of its locks, and how a node joins.
-type system struct {
-	layout lock.Layout
-	join   func(fabric.Node) *Node
+	setUp func(*Config) (*System, error)
 }
 
 // New sets the mechanism up for a cluster.
@@ -76,37 +70,36 @@ func (m Mechanism) New(c Config) (*System, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locks: %s: %w", m.Name, err)
 	}
-	return &System{mechanism: m, system: s}, nil
+	s.mechanism = m
+	return s, nil
 }
 
 // A System is a mechanism, set up for one cluster.
 type System struct {
 	mechanism Mechanism
-	system    system
+	layout    lock.Layout
+	join      func(fabric.Node) *Node
 }
 
-// Mechanism returns what the system is made of.
-func (s *System) Mechanism() Mechanism { return s.mechanism }
-
 // Layout returns how many bytes a lock takes, and their alignment. Zeroed memory is a free lock.
-func (s *System) Layout() lock.Layout { return s.system.layout }
+func (s *System) Layout() lock.Layout { return s.layout }
 
 // Join sets a compute node up. It fails if the fabric lacks what the mechanism needs.
 func (s *System) Join(n fabric.Node) (*Node, error) {
 	if err := s.mechanism.Needs.Check(n.Caps()); err != nil {
 		return nil, fmt.Errorf("locks: %s: %w", s.mechanism.Name, err)
 	}
-	return s.system.join(n), nil
+	return s.join(n), nil
 }
 
 // A Node is a compute node's part of a System.
 type Node struct {
-	locker func(fabric.Port) (lock.Locker, error)
+	locker func(fabric.Port) lock.Locker
 	agent  func(report func(error)) error
 }
 
 // Locker returns the Locker of a client of the node, over the client's Port.
-func (n *Node) Locker(p fabric.Port) (lock.Locker, error) { return n.locker(p) }
+func (n *Node) Locker(p fabric.Port) lock.Locker { return n.locker(p) }
 
 // HasAgent reports whether the node has an agent: then Run must be running while
 // clients use locks.

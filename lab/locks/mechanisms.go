@@ -25,8 +25,8 @@ var mechanisms = []Mechanism{
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
 	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
-	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(sherman.DefaultBound, false)},
-	{Name: "sherman+notes", About: "sherman, whose holders leave the next one of the node what they would READ", setUp: shermanLock(sherman.DefaultBound, true)},
+	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", setUp: shermanLock(false)},
+	{Name: "sherman+notes", About: "sherman, whose holders leave the next one of the node what they would READ", setUp: shermanLock(true)},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
 	{Name: "declock-pf", About: "DecLock by timestamp, phase-fair", setUp: decLock("declock-pf")},
@@ -44,73 +44,70 @@ const (
 	backoffMaxNs = 1024 * backoffMinNs
 )
 
-func casLock(backoff bool) func(*Config) (system, error) {
-	return func(c *Config) (system, error) {
+func casLock(backoff bool) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
 		cfg := cas.Config{Plain: !c.Tokens}
 		if backoff {
 			cfg.BackoffMinNs, cfg.BackoffMaxNs = backoffMinNs, backoffMaxNs
 		}
-		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
-			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return cas.New(p, cfg), nil }}
+		return &System{layout: cfg.Layout(), join: func(fabric.Node) *Node {
+			return &Node{locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
 		}}, nil
 	}
 }
 
-func dslrLock(w dslr.Wait) func(*Config) (system, error) {
-	return func(c *Config) (system, error) {
+func dslrLock(w dslr.Wait) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
 		cfg := dslr.Config{Plain: !c.Tokens, Wait: w, LeaseNs: c.LeaseNs}
-		return system{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
+		return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
 			return &Node{
-				locker: func(p fabric.Port) (lock.Locker, error) { return dslr.New(p, cfg), nil },
+				locker: func(p fabric.Port) lock.Locker { return dslr.New(p, cfg) },
 				agent:  dslr.NewAgent(n, cfg).Run,
 			}
 		}}, nil
 	}
 }
 
-func mcsLock(c *Config) (system, error) {
+func mcsLock(c *Config) (*System, error) {
 	cfg := mcs.Config{Plain: !c.Tokens}
-	return system{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
+	return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
 		return &Node{
-			locker: func(p fabric.Port) (lock.Locker, error) { return mcs.New(p, cfg), nil },
+			locker: func(p fabric.Port) lock.Locker { return mcs.New(p, cfg) },
 			agent:  mcs.NewAgent(n, cfg).Run,
 		}
 	}}, nil
 }
 
-func shiftLock(artifact bool) func(*Config) (system, error) {
-	return func(c *Config) (system, error) {
+func shiftLock(artifact bool) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
 		cfg := shift.Config{Artifact: artifact, LeaseNs: c.LeaseNs}
-		return system{layout: shift.Layout, join: func(n fabric.Node) *Node {
+		return &System{layout: shift.Layout, join: func(n fabric.Node) *Node {
 			return &Node{
-				locker: func(p fabric.Port) (lock.Locker, error) { return shift.New(p, n, cfg), nil },
+				locker: func(p fabric.Port) lock.Locker { return shift.New(p, n, cfg) },
 				agent:  shift.NewAgent(n, cfg).Run,
 			}
 		}}, nil
 	}
 }
 
-// shermanLock returns cas behind local locks with a bound of handovers.
-func shermanLock(bound int, notes bool) func(*Config) (system, error) {
-	return func(c *Config) (system, error) {
+// shermanLock returns cas behind local locks.
+func shermanLock(handoffs bool) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
 		cfg := cas.Config{Plain: !c.Tokens}
-		if _, err := sherman.NewTable(bound); err != nil {
-			return system{}, err
-		}
-		return system{layout: cfg.Layout(), join: func(fabric.Node) *Node {
-			table, _ := sherman.NewTable(bound)
-			table.Handoffs = notes
-			return &Node{locker: func(p fabric.Port) (lock.Locker, error) { return sherman.New(table, cas.New(p, cfg)), nil }}
+		return &System{layout: cfg.Layout(), join: func(fabric.Node) *Node {
+			table := sherman.NewTable(sherman.DefaultBound)
+			table.Handoffs = handoffs
+			return &Node{locker: func(p fabric.Port) lock.Locker { return sherman.New(table, cas.New(p, cfg)) }}
 		}}, nil
 	}
 }
 
 // decLock returns DecLock under a policy.
-func decLock(policy string) func(*Config) (system, error) {
-	return func(c *Config) (system, error) {
+func decLock(policy string) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
 		p, err := hier.ParsePolicy(policy)
 		if err != nil {
-			return system{}, err
+			return nil, err
 		}
 		participants := c.CNs
 		if p.Kind == hier.Flat {
@@ -118,12 +115,12 @@ func decLock(policy string) func(*Config) (system, error) {
 		}
 		y, err := cql.LayoutFor(participants)
 		if err != nil {
-			return system{}, err
+			return nil, err
 		}
 		if c.CapacityBits != 0 {
 			y.CapacityBits = c.CapacityBits
 			if err := y.Validate(); err != nil {
-				return system{}, err
+				return nil, err
 			}
 		}
 		cfg := hier.Config{Layout: y}
@@ -131,11 +128,11 @@ func decLock(policy string) func(*Config) (system, error) {
 		if sync.IntervalNs == 0 {
 			sync.IntervalNs = fabric.Second
 		}
-		return system{layout: y.Lock(), join: func(n fabric.Node) *Node {
+		return &System{layout: y.Lock(), join: func(n fabric.Node) *Node {
 			table, clock := hier.NewTable(p), new(timesync.Clock)
 			agent := hier.NewAgent(table, n, clock, cfg, sync)
 			return &Node{
-				locker: func(port fabric.Port) (lock.Locker, error) { return hier.New(table, port, n, clock, cfg), nil },
+				locker: func(port fabric.Port) lock.Locker { return hier.New(table, port, n, clock, cfg) },
 				agent:  agent.Run,
 			}
 		}}, nil

@@ -73,10 +73,7 @@ func (l *Locker) acquire(t *ticket, r *lock.Request) error {
 	if err := l.Port().Send(prev, &m); err != nil {
 		return l.leave(t, err) // the predecessor has crashed, and the lock with it
 	}
-	deadline := r.Deadline
-	if deadline == 0 {
-		deadline = fabric.Forever
-	}
+	deadline := r.Until()
 	for !t.granted {
 		if err := l.receive(deadline); err != nil {
 			return l.leave(t, err)

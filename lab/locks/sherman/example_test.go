@@ -16,11 +16,7 @@ func Example() {
 	defer c.Close()
 	a := fabric.At(c.AddMN(1<<20), 4096)
 	n := c.AddCN()
-	table, err := sherman.NewTable(sherman.DefaultBound)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	table := sherman.NewTable(sherman.DefaultBound)
 	for i := range 2 {
 		c.Go(n, fmt.Sprint(i), func(p fabric.Port) {
 			l := sherman.New(table, cas.New(p, cas.Config{Plain: true}))

@@ -71,10 +71,7 @@ func (x *local) admits(m lock.Mode) bool {
 
 // await waits in the queue of the local lock.
 func (k *Locker) await(s *shard, x *local, h *lock.Hold, r *lock.Request) error {
-	deadline := r.Deadline
-	if deadline == 0 {
-		deadline = fabric.Forever
-	}
+	deadline := r.Until()
 	for {
 		s.mu.Lock()
 		v, token := k.self.verdict, k.self.token

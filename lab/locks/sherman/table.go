@@ -1,7 +1,6 @@
 package sherman
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 
@@ -12,8 +11,8 @@ import (
 // DefaultBound is the paper's number of handovers in a row within a node.
 const DefaultBound = 4
 
-// MaxBound is the largest bound: what a token has room for.
-const MaxBound = 1<<seqBits - 2
+// maxBound is the largest bound: what a token has room for.
+const maxBound = 1<<seqBits - 2
 
 // seqBits are the bits of a token that number the grants within a node.
 const seqBits = 16
@@ -93,13 +92,8 @@ type shard struct {
 	_     [8]byte // shards on cache lines of their own
 }
 
-// NewTable returns an empty table. bound is how often in a row a lock is handed over within the node.
-func NewTable(bound int) (*Table, error) {
-	if bound < 0 || bound > MaxBound {
-		return nil, fmt.Errorf("sherman: a bound of %d handovers: must be 0 to %d", bound, MaxBound)
-	}
-	return &Table{bound: uint32(bound)}, nil
-}
+// NewTable returns an empty table. bound is how often in a row a lock is handed over within the node: up to maxBound.
+func NewTable(bound uint32) *Table { return &Table{bound: min(bound, maxBound)} }
 
 func (t *Table) shard(l fabric.Addr) *shard {
 	return &t.shards[uint64(l)*0x9e3779b97f4a7c15>>(64-shardBits)]

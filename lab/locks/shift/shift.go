@@ -225,10 +225,7 @@ func (t *ticket) begin(e entry, now fabric.Time) {
 
 // await waits for the grant: for a message, and if that says so, for readers to leave.
 func (l *Locker) await(t *ticket, r *lock.Request) error {
-	deadline := r.Deadline
-	if deadline == 0 {
-		deadline = fabric.Forever
-	}
+	deadline := r.Until()
 	next := l.Port().Now() + l.cfg.LeaseNs/2
 	for k := 1; !t.granted; k++ {
 		if t.polls {
