@@ -4,7 +4,7 @@
 // which a membership changes ([Ledger]), no I/O: package coordinator has implementations
 // (etcd, and one in memory), and fabric/sim another, in virtual time.
 //
-// docs/failures.md (Who is there, and who is dead) has the same for each fabric.
+// docs/failures.md (Membership) has the same for each fabric.
 //
 // # Fence before reset
 //

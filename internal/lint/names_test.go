@@ -2,6 +2,7 @@ package lint
 
 import (
 	"go/ast"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -89,6 +90,7 @@ var (
 	camel    = regexp.MustCompile(`^[a-zA-Z]+[a-z][A-Z]\w*$`)
 	dotted   = regexp.MustCompile(`^((?:[a-zA-Z]\w*\.)+[a-zA-Z]\w*)(?:\(.*\))?$`)
 	goFile   = regexp.MustCompile(`(?:[a-z][a-z0-9_]*/)*[a-z][a-z0-9_]*[.]go\b`)
+	pageName = regexp.MustCompile(`docs/[a-z-]+[.]md`)
 	fileName = regexp.MustCompile(`\.(?:bell|c|go|html|json|key|md|pem|sock|txt)$`)
 	hostName = regexp.MustCompile(`^[cm]n\d*\.declock$`) // in certificates
 )
@@ -189,18 +191,32 @@ func TestNamesOfMapPagesExist(t *testing.T) {
 	}
 }
 
-// TestNamedFilesExist: Go files that pages name are there, with their folder or without.
+// TestNamedFilesExist: Go files that pages and comments name are there, with their folder or without, and pages that comments name.
 func TestNamedFilesExist(t *testing.T) {
-	_, files := load(t)
+	fset, files := load(t)
 	have := map[string]bool{}
 	for _, f := range files {
 		path := filepath.ToSlash(f.path)
 		have[path], have[filepath.Base(path)] = true, true
 	}
-	for _, p := range pages(t) {
-		for _, name := range goFile.FindAllString(p.text, -1) {
+	check := func(where, text string) {
+		for _, name := range goFile.FindAllString(text, -1) {
 			if !have[name] {
-				t.Errorf("%s: no file %s", p.path, name)
+				t.Errorf("%s: no file %s", where, name)
+			}
+		}
+	}
+	for _, p := range pages(t) {
+		check(p.path, p.text)
+	}
+	for _, f := range files {
+		for _, c := range f.ast.Comments {
+			where := fset.Position(c.Pos()).String()
+			check(where, c.Text())
+			for _, name := range pageName.FindAllString(c.Text(), -1) {
+				if _, err := os.Stat("../../" + name); err != nil {
+					t.Errorf("%s: no page %s", where, name)
+				}
 			}
 		}
 	}
