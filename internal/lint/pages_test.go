@@ -153,6 +153,7 @@ var pageWords = []struct{ words, say string }{
 	{`the dead|dies|died`, "crashed nodes, crashes, crashed"},
 	{`told|hears?|heard`, "notified, learns"},
 	{`who waits|who has|who sleeps|who had`, "a subject: a waiter, the holder, .."},
+	{`nobody|somebody|everybody`, "no node, no client, all nodes: they are no persons"},
 	{`has been won back|until now|used to be`, "what is true now: history is in git"},
 }
 
