@@ -14,6 +14,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // A rawPeer speaks the protocol by hand, as a member that does what it likes.
@@ -49,7 +50,7 @@ func tryCall(t testing.TB, s *MemoryServer, n *node, number uint32) (*rawPeer, e
 // connOf returns the connection of a lane, once it is served.
 func (s *MemoryServer) connOf(t testing.TB, k laneKey) (c *laneConn) {
 	t.Helper()
-	await(t, "the connection is served", func() bool {
+	peertest.Await(t, "the connection is served", func() bool {
 		s.peer.Mu.Lock()
 		defer s.peer.Mu.Unlock()
 		c = s.lanes[k].conn
@@ -89,7 +90,7 @@ func isTimeout(err error) bool {
 
 func counter(t testing.TB, p fabric.Port) uint64 {
 	t.Helper()
-	return do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old
+	return peertest.Do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old
 }
 
 // A frame of which a part had come when its sender was declared dead does not execute when the rest comes; nor does one that comes
@@ -97,9 +98,9 @@ func counter(t testing.TB, p fabric.Port) uint64 {
 func TestFencedFramesDoNotExecute(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	s := c.serve(0, 1<<20)
-	victim, other := c.join(), c.join()
-	port := open(t, other)
+	s := c.Serve(0, 1<<20)
+	victim, other := c.Join(), c.Join()
+	port := peertest.Open(t, other)
 	add := fabric.FAA(fabric.At(0, 64), 1)
 	p := call(t, s, victim, 100)
 	p.write(p.chain(100, add))
@@ -109,8 +110,8 @@ func TestFencedFramesDoNotExecute(t *testing.T) {
 	}
 	half := p.chain(101, add)
 	p.write(half[:20])
-	c.members.Kill(victim.Own.Incarnation)
-	await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
+	c.Members.Now().Kill(victim.Own.Incarnation)
+	peertest.Await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
 	_, _ = p.Conn.Write(half[20:])
 	_, _ = p.Conn.Write(p.chain(102, add))
 	p.ends("who was fenced")
@@ -121,10 +122,10 @@ func TestFencedFramesDoNotExecute(t *testing.T) {
 	if !errors.Is(err, fabric.ErrFenced) || !q.reply.known || q.reply.number != 101 {
 		t.Errorf("who was fenced and comes back hears %v, %+v", err, q.reply)
 	}
-	if err := open(t, other).Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}); err != nil {
+	if err := peertest.Open(t, other).Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}); err != nil {
 		t.Error(err)
 	}
-	await(t, "the victim knows", func() bool {
+	peertest.Await(t, "the victim knows", func() bool {
 		p, err := victim.Open()
 		return err == nil && errors.Is(p.Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}), fabric.ErrFenced)
 	})
@@ -137,8 +138,8 @@ func TestFencedFramesDoNotExecute(t *testing.T) {
 func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	s := c.serve(0, 1<<20)
-	victim, other := c.join(), c.join()
+	s := c.Serve(0, 1<<20)
+	victim, other := c.Join(), c.Join()
 	p := call(t, s, victim, 0)
 	conn := s.connOf(t, laneKey{victim.Own.Incarnation, 7})
 	conn.exec.Lock() // as if a frame was being executed
@@ -148,10 +149,10 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 		all = append(all, p.chain(i, fabric.FAA(fabric.At(0, 64), 1))...)
 	}
 	p.write(all)
-	c.members.Kill(victim.Own.Incarnation)
+	c.Members.Now().Kill(victim.Own.Incarnation)
 	// The memory node has begun to shut him out, and waits for the frame: it holds its mutex meanwhile.
 	held := 0
-	await(t, "the memory node shuts the victim out", func() bool {
+	peertest.Await(t, "the memory node shuts the victim out", func() bool {
 		if s.peer.Mu.TryLock() {
 			s.peer.Mu.Unlock()
 			held = 0
@@ -164,9 +165,9 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 		t.Error("the victim is out of the view while a frame of his executes")
 	}
 	conn.exec.Unlock()
-	await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
+	peertest.Await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
 	p.ends("who was fenced")
-	if n := counter(t, open(t, other)); n != 0 {
+	if n := counter(t, peertest.Open(t, other)); n != 0 {
 		t.Errorf("%d frames were executed", n)
 	}
 }
@@ -175,8 +176,8 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 func TestNewConnectionReplacesTheOld(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	s := c.serve(0, 1<<20)
-	n := c.join()
+	s := c.Serve(0, 1<<20)
+	n := c.Join()
 	add := fabric.FAA(fabric.At(0, 64), 1)
 	p := call(t, s, n, 0)
 	half := p.chain(0, add)
@@ -192,7 +193,7 @@ func TestNewConnectionReplacesTheOld(t *testing.T) {
 	if _, err := io.ReadFull(q, answer); err != nil {
 		t.Fatal(err)
 	}
-	if n := counter(t, open(t, n)); n != 1 {
+	if n := counter(t, peertest.Open(t, n)); n != 1 {
 		t.Errorf("%d frames were executed, want 1", n)
 	}
 }
@@ -201,9 +202,9 @@ func TestNewConnectionReplacesTheOld(t *testing.T) {
 func TestBadFramesEndTheConnection(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	s := c.serve(0, 1<<20)
-	n := c.join()
-	port := open(t, n)
+	s := c.Serve(0, 1<<20)
+	n := c.Join()
+	port := peertest.Open(t, n)
 	frame := func(p *rawPeer, change func(h *header, body []byte)) []byte {
 		b := p.chain(0, fabric.FAA(fabric.At(0, 64), 1))
 		var h header
@@ -233,7 +234,7 @@ func TestBadFramesEndTheConnection(t *testing.T) {
 	_, _ = rand.Read(noise)
 	_, _ = p.Conn.Write(noise)
 	p.ends("noise")
-	do(t, port, fabric.FAA(fabric.At(0, 64), 1))
+	peertest.Do(t, port, fabric.FAA(fabric.At(0, 64), 1))
 }
 
 // Who does not take his answers is not read any more, and in the end loses his connection; the memory that
@@ -242,8 +243,8 @@ func TestSlowReader(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 200*time.Millisecond }
-	s := c.serve(0, 1<<20)
-	n := c.join()
+	s := c.Serve(0, 1<<20)
+	n := c.Join()
 	p := call(t, s, n, 0)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -263,15 +264,15 @@ func TestSlowReader(t *testing.T) {
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
 		t.Errorf("%d READs without taking the answers cost %d bytes", sent, grown)
 	}
-	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
+	peertest.Do(t, peertest.Open(t, n), fabric.FAA(fabric.At(0, 64), 1))
 }
 
 // Very many connections that say nothing, or half a hello, and stay: nodes at another address, and at the same one, are let in meanwhile.
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	s := c.serve(0, 1<<20)
-	n := c.join()
+	s := c.Serve(0, 1<<20)
+	n := c.Join()
 	var held []net.Conn
 	t.Cleanup(func() {
 		for _, conn := range held {
@@ -288,21 +289,21 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 			_, _ = conn.Write([]byte(magic))
 		}
 	}
-	m := c.join() // at once, while they are there
-	do(t, open(t, m), fabric.FAA(fabric.At(0, 64), 1))
-	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
+	m := c.Join() // at once, while they are there
+	peertest.Do(t, peertest.Open(t, m), fabric.FAA(fabric.At(0, 64), 1))
+	peertest.Do(t, peertest.Open(t, n), fabric.FAA(fabric.At(0, 64), 1))
 	// And who is cut off comes back.
 	s.connOf(t, laneKey{n.Own.Incarnation, 0}).cut()
-	p := open(t, n)
-	await(t, "it is connected again", func() bool { return p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) == nil })
+	p := peertest.Open(t, n)
+	peertest.Await(t, "it is connected again", func() bool { return p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) == nil })
 }
 
 // Strangers: who says nothing, nonsense, or half a hello, and very many of them.
 func TestStrangers(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	s := c.serve(0, 1<<20)
-	n := c.join()
+	s := c.Serve(0, 1<<20)
+	n := c.Join()
 	to := []net.Addr{s.Addr(), n.acceptor.door.Addr()}
 	var conns []net.Conn
 	for i := range 2*peer.MaxStrangers + 50 {
@@ -319,11 +320,11 @@ func TestStrangers(t *testing.T) {
 			_, _ = conn.Write([]byte(magic))
 		}
 	}
-	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1)) // who is in stays in
+	peertest.Do(t, peertest.Open(t, n), fabric.FAA(fabric.At(0, 64), 1)) // who is in stays in
 	for _, conn := range conns {
 		conn.Close()
 	}
-	await(t, "there is room again", func() bool {
+	peertest.Await(t, "there is room again", func() bool {
 		m, err := Join(context.Background(), c.options())
 		if err != nil {
 			return false
@@ -345,10 +346,10 @@ func TestStrangers(t *testing.T) {
 func TestMemoryNodeThatHangs(t *testing.T) {
 	c, p := proxied(t)
 	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 100*time.Millisecond }
-	port := open(t, c.join())
-	do(t, port, fabric.FAA(fabric.At(0, 64), 1))
+	port := peertest.Open(t, c.Join())
+	peertest.Do(t, port, fabric.FAA(fabric.At(0, 64), 1))
 	// The next answer never comes: the memory node waits for the lock that its nic takes.
-	s := c.servers[0]
+	s := c.Servers[0]
 	s.peer.Mu.Lock()
 	for _, l := range s.lanes {
 		l.conn.exec.Lock()
@@ -366,17 +367,17 @@ func TestMemoryNodeThatHangs(t *testing.T) {
 func TestInboxIsBounded(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
+	c.Serve(0, 1<<20)
 	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 10*time.Millisecond, 10*time.Second }
-	a, b := c.join(), c.join()
-	from, to := open(t, a), open(t, b)
+	a, b := c.Join(), c.Join()
+	from, to := peertest.Open(t, a), peertest.Open(t, b)
 	const count = 3 * maxInbox
 	for i := range uint64(count) {
 		if err := from.Send(to.ID(), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the inbox is full", func() bool { return b.Table.Len(to.ID().Index()) >= maxInbox })
+	peertest.Await(t, "the inbox is full", func() bool { return b.Table.Len(to.ID().Index()) >= maxInbox })
 	for i := range uint64(count) {
 		m, err := to.Recv(to.Now() + patienceTime)
 		if err != nil || m.Body[0] != i {
@@ -388,7 +389,7 @@ func TestInboxIsBounded(t *testing.T) {
 	}
 	link := linkTo(a, b.ID())
 	// Acknowledgements of the last messages come with the heartbeat: none may come while the queue seems full.
-	await(t, "all messages are acknowledged", func() bool { return !link.Unsent() })
+	peertest.Await(t, "all messages are acknowledged", func() bool { return !link.Unsent() })
 	link.Mu.Lock()
 	link.Filled = link.Acked + peer.MaxQueue // as if they waited
 	link.Mu.Unlock()
@@ -404,8 +405,8 @@ func TestInboxIsBounded(t *testing.T) {
 func TestStalledAnswersCutTheConnection(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	s := c.serve(0, 1<<20)
-	n := c.join()
+	s := c.Serve(0, 1<<20)
+	n := c.Join()
 	call(t, s, n, 0)
 	conn := s.connOf(t, laneKey{n.Own.Incarnation, 7})
 	stalls := func() {
@@ -437,9 +438,9 @@ func TestStalledAnswersCutTheConnection(t *testing.T) {
 func TestMessagesOfTheDeadComeBeforeTheNews(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	victim, n := c.join(), c.join()
-	from := open(t, victim)
+	c.Serve(0, 1<<20)
+	victim, n := c.Join(), c.Join()
+	from := peertest.Open(t, victim)
 	send := func(i uint64) error {
 		return from.Send(fabric.AgentOf(n.ID()), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}})
 	}
@@ -462,14 +463,14 @@ func TestMessagesOfTheDeadComeBeforeTheNews(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "all has been written", func() bool { // send leaves it to whoever is at it
+	peertest.Await(t, "all has been written", func() bool { // send leaves it to whoever is at it
 		l := linkTo(victim, n.ID())
 		l.Mu.Lock()
 		defer l.Mu.Unlock()
 		return l.Written == 1+count && !l.writing
 	})
-	c.members.Kill(victim.Own.Incarnation)
-	await(t, "the victim is out of the view", func() bool { return !n.View().Live.Has(victim.ID()) })
+	c.Members.Now().Kill(victim.Own.Incarnation)
+	peertest.Await(t, "the victim is out of the view", func() bool { return !n.View().Live.Has(victim.ID()) })
 	_ = send(1 + count) // by a zombie
 	n.mail.mu.Unlock()
 	next := uint64(1)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // A memory node in a new epoch executes nothing before all compute nodes that may still act know of it: those that do not hand locks of the epoch
@@ -25,16 +26,16 @@ func waitsForAll(t *testing.T, keeps, dies bool) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 200*time.Millisecond }
-	s := c.serve(0, 1<<16)
-	a, b := c.join(), c.join()
-	p := open(t, b)
-	do(t, p, fabric.FAA(word, 1))
+	s := c.Serve(0, 1<<16)
+	a, b := c.Join(), c.Join()
+	p := peertest.Open(t, b)
+	peertest.Do(t, p, fabric.FAA(peertest.Word, 1))
 	was := s.Epoch()
 	deaf := c.way.of(a.Own.Incarnation)
 	deaf.detach()
 	served := make(chan struct{})
 	if keeps {
-		c.members.Kill(s.peer.Own.Incarnation) // it joins again by itself
+		c.Members.Now().Kill(s.peer.Own.Incarnation) // it joins again by itself
 		close(served)
 	} else {
 		c.KillMN(0)
@@ -46,16 +47,16 @@ func waitsForAll(t *testing.T, keeps, dies bool) {
 			if s, err = Serve(context.Background(), o); err != nil {
 				t.Errorf("Serve: %v", err)
 			}
-			c.servers[0] = s
+			c.Servers[0] = s
 		}()
 	}
 	var epoch uint32
-	await(t, "the other compute node has heard of the new epoch", func() bool { // a busy memory node may join twice
+	peertest.Await(t, "the other compute node has heard of the new epoch", func() bool { // a busy memory node may join twice
 		epoch = b.MemoryEpoch(0)
 		return epoch > was && p.Reattach(0, epoch) == nil
 	})
 	for range 3 {
-		if err := p.Do([]fabric.Op{fabric.FAA(word, 1)}); !errors.Is(err, fabric.ErrNodeDown) {
+		if err := p.Do([]fabric.Op{fabric.FAA(peertest.Word, 1)}); !errors.Is(err, fabric.ErrNodeDown) {
 			t.Errorf("keeps %v: an operation in epoch %d, while a compute node has only heard of epoch %d: %v", keeps, epoch, a.MemoryEpoch(0), err)
 		}
 	}
@@ -63,12 +64,12 @@ func waitsForAll(t *testing.T, keeps, dies bool) {
 		t.Errorf("a compute node that hears nothing knows epoch %d of %d", got, was)
 	}
 	if dies {
-		c.members.Kill(a.Own.Incarnation)
+		c.Members.Now().Kill(a.Own.Incarnation)
 	} else {
 		deaf.reattach()
 	}
-	ops := []fabric.Op{fabric.FAA(word, 1)}
-	await(t, "the memory node can be used", func() bool { return p.Do(ops) == nil })
+	ops := []fabric.Op{fabric.FAA(peertest.Word, 1)}
+	peertest.Await(t, "the memory node can be used", func() bool { return p.Do(ops) == nil })
 	if got := a.MemoryEpoch(0); !dies && got != epoch {
 		t.Errorf("the memory node can be used in epoch %d, and a compute node knows epoch %d", epoch, got)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
 	layout "github.com/declock/declock/memory"
@@ -24,17 +25,17 @@ func TestInterruptedReleaseBehindAnUnknownOutcome(t *testing.T) {
 	c.change = func(o *Options) {
 		o.Heartbeat, o.DeadAfter, o.Lanes, o.Workers = 100*time.Millisecond, 20*time.Second, 2, 2
 	}
-	s := c.serve(0, 8<<20)
+	s := c.Serve(0, 8<<20)
 	if _, err := mn.Start(s, mn.Config{Participants: 8}); err != nil {
 		t.Fatal(err)
 	}
-	n := startNode(t, c.join())
+	n := startNode(t, c.Join())
 	var ss [2]*cn.Session
 	for ss[0] == nil || ss[1] == nil {
 		x := openSession(t, n)
 		ss[x.Port().(*port).Lane%2] = x
 	}
-	other := openSession(t, startNode(t, c.join()))
+	other := openSession(t, startNode(t, c.Join()))
 	e, _, err := n.Regions()[0].Create(ss[0].Port(), layout.Spec{Name: "l", Kind: layout.KindLocks, Size: 4096, Align: 64})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func TestInterruptedReleaseBehindAnUnknownOutcome(t *testing.T) {
 	goOn()
 	ss[0].Port().ClearInterrupt()
 	ss[1].Port().ClearInterrupt()
-	await(t, "the lock is free", func() bool {
+	peertest.Await(t, "the lock is free", func() bool {
 		err := other.Locker().Acquire(&h, &lock.Request{Lock: e.Addr, Mode: lock.Exclusive, Try: true})
 		return err == nil
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
 )
@@ -22,7 +23,7 @@ import (
 // connections: what to compare with.
 func BenchmarkLoopback(b *testing.B) {
 	c := newTestCluster(b)
-	e := start(b, childSpec{Role: "loopback", Coordinator: coordtest.Serve(b, c.members), Procs: 1})
+	e := start(b, childSpec{Role: "loopback", Coordinator: coordtest.Serve(b, c.Members.Now()), Procs: 1})
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", uint64(e.incarnation)))
 	if err != nil {
 		b.Fatal(err)
@@ -75,14 +76,14 @@ func measure(b *testing.B, f func()) {
 // benchCluster is a memory node in a process of its own, with a number of processors, and a compute node here.
 func benchCluster(b *testing.B, procs int) *testCluster {
 	c := newTestCluster(b)
-	start(b, childSpec{Role: "serve", Coordinator: coordtest.Serve(b, c.members), Size: 1 << 30, Procs: procs})
+	start(b, childSpec{Role: "serve", Coordinator: coordtest.Serve(b, c.Members.Now()), Size: 1 << 30, Procs: procs})
 	b.Cleanup(c.Close)
-	c.join()
+	c.Join()
 	return c
 }
 
 func BenchmarkDoFAA(b *testing.B) {
-	p := open(b, benchCluster(b, 1).nodes[0])
+	p := peertest.Open(b, benchCluster(b, 1).Nodes[0])
 	ops := []fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}
 	measure(b, func() {
 		if err := p.Do(ops); err != nil {
@@ -92,7 +93,7 @@ func BenchmarkDoFAA(b *testing.B) {
 }
 
 func BenchmarkRead4096(b *testing.B) {
-	p := open(b, benchCluster(b, 1).nodes[0])
+	p := peertest.Open(b, benchCluster(b, 1).Nodes[0])
 	ops := []fabric.Op{fabric.Read(fabric.At(0, 64), p.Alloc(4096))}
 	measure(b, func() {
 		if err := p.Do(ops); err != nil {
@@ -105,12 +106,12 @@ func BenchmarkRead4096(b *testing.B) {
 func BenchmarkClients(b *testing.B) {
 	for _, clients := range []int{1, 2, 4, 8, 32, 256} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
-			n := benchCluster(b, 1).nodes[0]
+			n := benchCluster(b, 1).Nodes[0]
 			var all sync.WaitGroup
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range clients {
-				p := open(b, n)
+				p := peertest.Open(b, n)
 				all.Go(func() {
 					ops := []fabric.Op{fabric.FAA(fabric.At(0, uint64(64*(1+i))), 1)}
 					for range (b.N + clients - 1) / clients {
@@ -129,12 +130,12 @@ func BenchmarkClients(b *testing.B) {
 
 // BenchmarkChains is the same with chains of eight operations.
 func BenchmarkChains(b *testing.B) {
-	n := benchCluster(b, 1).nodes[0]
+	n := benchCluster(b, 1).Nodes[0]
 	var all sync.WaitGroup
 	const clients, length = 32, 8
 	b.ResetTimer()
 	for i := range clients {
-		p := open(b, n)
+		p := peertest.Open(b, n)
 		all.Go(func() {
 			ops := make([]fabric.Op, length)
 			for k := range ops {
@@ -155,9 +156,9 @@ func BenchmarkChains(b *testing.B) {
 func BenchmarkPingPong(b *testing.B) {
 	c := newTestCluster(b)
 	b.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	p := open(b, c.join())
-	e := start(b, childSpec{Role: "echo", Coordinator: coordtest.Serve(b, c.members)})
+	c.Serve(0, 1<<20)
+	p := peertest.Open(b, c.Join())
+	e := start(b, childSpec{Role: "echo", Coordinator: coordtest.Serve(b, c.Members.Now())})
 	m := &fabric.Message{Kind: fabric.MsgUser}
 	measure(b, func() {
 		if err := p.Send(e.id, m); err != nil {
@@ -171,7 +172,7 @@ func BenchmarkPingPong(b *testing.B) {
 
 // BenchmarkLock is acquire and release of a free lock.
 func BenchmarkLock(b *testing.B) {
-	p := open(b, benchCluster(b, 1).nodes[0])
+	p := peertest.Open(b, benchCluster(b, 1).Nodes[0])
 	k := cas.New(p, cas.Config{})
 	var h lock.Hold
 	r := lock.Request{Lock: fabric.At(0, 4096), Mode: lock.Exclusive, Deadline: fabric.Forever}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // proxied is a cluster of which the memory node is reached through a proxy.
 func proxied(t testing.TB) (*testCluster, *proxy) {
 	c, p := newTestCluster(t), newProxy(t)
 	c.change = func(o *Options) { o.Advertise = p.addr() }
-	s := c.serve(0, 1<<20)
+	s := c.Serve(0, 1<<20)
 	p.forward(s.Addr().String())
 	c.change = nil
 	t.Cleanup(c.Close)
@@ -42,14 +43,14 @@ var counted = [][2]uint64{{1, 0}, {0, 0}, {0, 1}, {0, 0}, {1, 1}, {0, 0}}
 // reaches us, for all k: what was not executed is sent again, and what was is an unknown outcome if it changes memory; both exactly.
 func TestConnectionBreaksAtEveryFrame(t *testing.T) {
 	c, p := proxied(t)
-	port := open(t, c.join())
+	port := peertest.Open(t, c.Join())
 	buf := port.Alloc(600)
 	for _, pipelined := range []bool{false, true} {
 		for _, direction := range []int{requests, answers} {
 			for _, bytes := range []int{0, 9, 1 << 20} {
 				for k := range len(workload(port, buf)) {
 					t.Run(fmt.Sprintf("pipelined %v/direction %d/frame %d/bytes %d", pipelined, direction, k, bytes), func(t *testing.T) {
-						do(t, port, fabric.Store(fabric.At(0, 64), 0), fabric.Store(fabric.At(0, 72), 0))
+						peertest.Do(t, port, fabric.Store(fabric.At(0, 64), 0), fabric.Store(fabric.At(0, 72), 0))
 						p.breakAt(cut{direction, k, bytes})
 						errs := runAll(t, port, workload(port, buf), pipelined)
 						p.breakAt()
@@ -98,7 +99,7 @@ func checkOutcome(t *testing.T, p fabric.Port, errs []error, exact bool, k int) 
 	if exact && unknown != (counted[k] != [2]uint64{}) {
 		t.Errorf("the answer to chain %d was lost: %v", k, errs)
 	}
-	ops := do(t, p, fabric.Load(fabric.At(0, 64)), fabric.Load(fabric.At(0, 72)))
+	ops := peertest.Do(t, p, fabric.Load(fabric.At(0, 64)), fabric.Load(fabric.At(0, 72)))
 	if got := [2]uint64{ops[0].Old, ops[1].Old}; got != want {
 		t.Errorf("the counters are %d, want %d; %v", got, want, errs)
 	}
@@ -115,11 +116,11 @@ func TestManyClientsAndManyBreaks(t *testing.T) {
 func manyBreaks(t *testing.T, lanes int) {
 	c, p := proxied(t)
 	c.change = func(o *Options) { o.Lanes = lanes }
-	n := c.join()
+	n := c.Join()
 	const clients, each = 8, 300
 	var sure, maybe [clients]uint64
 	for i := range clients {
-		port := open(t, n)
+		port := peertest.Open(t, n)
 		c.Go(port, func(port fabric.Port) {
 			for range each {
 				switch err := port.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}); {
@@ -152,7 +153,7 @@ func manyBreaks(t *testing.T, lanes int) {
 		low += sure[i]
 		high += sure[i] + maybe[i]
 	}
-	if got := do(t, open(t, n), fabric.Load(fabric.At(0, 64)))[0].Old; got < low || got > high {
+	if got := peertest.Do(t, peertest.Open(t, n), fabric.Load(fabric.At(0, 64)))[0].Old; got < low || got > high {
 		t.Errorf("the counter is %d, want %d to %d", got, low, high)
 	}
 }
@@ -161,18 +162,18 @@ func manyBreaks(t *testing.T, lanes int) {
 // its outcome is unknown, or has been written to the end.
 func TestLargeChainsOverBreaks(t *testing.T) {
 	c, p := proxied(t)
-	port := open(t, c.join())
+	port := peertest.Open(t, c.Join())
 	const size = 500_000
 	out, in := port.Alloc(size), port.Alloc(size)
 	for i := range out {
 		out[i] = byte(i * 7)
 	}
-	do(t, port, fabric.Write(fabric.At(0, 4097), out))
+	peertest.Do(t, port, fabric.Write(fabric.At(0, 4097), out))
 	for k := range 10 {
 		for direction := range 2 {
 			clear(in)
 			p.breakAt(cut{direction, k, 1000 * k})
-			do(t, port, fabric.Read(fabric.At(0, 4097), in))
+			peertest.Do(t, port, fabric.Read(fabric.At(0, 4097), in))
 			if string(in) != string(out) {
 				t.Fatalf("frame %d, direction %d: other bytes were read", k, direction)
 			}
@@ -199,9 +200,9 @@ func TestLateAtomicOfALargeChainIsNotForgotten(t *testing.T) {
 func lateAtomic(t *testing.T, refuse bool, k int) {
 	c, p := proxied(t)
 	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 300*time.Millisecond }
-	port := open(t, c.join())
+	port := peertest.Open(t, c.Join())
 	buf := port.Alloc(128 << 10)
-	s := c.servers[0]
+	s := c.Servers[0]
 	p.breakAt(cut{answers, k, 0})
 	p.mu.Lock()
 	p.refuse = refuse // new connections, once this one has broken
@@ -211,9 +212,9 @@ func lateAtomic(t *testing.T, refuse bool, k int) {
 	was := s.Stats().Ops[fabric.OpFAA]
 	if !refuse {
 		for range 50 {
-			do(t, port, fabric.FAA(fabric.At(0, 72), 1))
+			peertest.Do(t, port, fabric.FAA(fabric.At(0, 72), 1))
 		}
-		was = do(t, port, fabric.Load(fabric.At(0, 64)))[0].Old
+		was = peertest.Do(t, port, fabric.Load(fabric.At(0, 64)))[0].Old
 	}
 	switch {
 	case err == nil && was == 1, errors.Is(err, fabric.ErrUnknownOutcome) && was <= 1:
@@ -227,7 +228,7 @@ func lateAtomic(t *testing.T, refuse bool, k int) {
 // woken up: nothing more of the chain is executed.
 func TestRestOfAFailedChainIsNotExecuted(t *testing.T) {
 	c, _ := proxied(t)
-	port := open(t, c.join()).(*port)
+	port := peertest.Open(t, c.Join()).(*port)
 	buf := port.Alloc(1 << 20)
 	ops := []fabric.Op{fabric.Write(fabric.At(0, 0), buf), fabric.Write(fabric.At(0, 0), buf), fabric.FAA(fabric.At(0, 64), 1)}
 	l := remoteOf(port.n, 0).lanes[0]
@@ -237,7 +238,7 @@ func TestRestOfAFailedChainIsNotExecuted(t *testing.T) {
 	l.mu.Unlock()
 	done := make(chan error, 1)
 	go func() { done <- port.Do(ops) }()
-	await(t, "it waits for room", func() bool {
+	peertest.Await(t, "it waits for room", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.roomers > 0
@@ -255,8 +256,8 @@ func TestRestOfAFailedChainIsNotExecuted(t *testing.T) {
 	if err := <-done; !errors.Is(err, fabric.ErrNodeDown) {
 		t.Errorf("a chain on a memory node out of reach: %v", err)
 	}
-	do(t, port, fabric.Load(fabric.At(0, 64)))
-	if n := c.servers[0].Stats().Ops[fabric.OpFAA]; n != 0 {
+	peertest.Do(t, port, fabric.Load(fabric.At(0, 64)))
+	if n := c.Servers[0].Stats().Ops[fabric.OpFAA]; n != 0 {
 		t.Errorf("%d FAAs of a chain that had failed were executed", n)
 	}
 }
@@ -265,8 +266,8 @@ func TestRestOfAFailedChainIsNotExecuted(t *testing.T) {
 func TestMemoryNodeOutOfReach(t *testing.T) {
 	c, p := proxied(t)
 	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 20*time.Millisecond, 100*time.Millisecond }
-	port := open(t, c.join())
-	do(t, port, fabric.FAA(fabric.At(0, 64), 1))
+	port := peertest.Open(t, c.Join())
+	peertest.Do(t, port, fabric.FAA(fabric.At(0, 64), 1))
 	p.breakAll(true)
 	err := port.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)})
 	if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrUnknownOutcome) {
@@ -276,21 +277,21 @@ func TestMemoryNodeOutOfReach(t *testing.T) {
 		t.Errorf("the next FAA: %v", err)
 	}
 	p.breakAll(false)
-	await(t, "it is back", func() bool { return port.Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}) == nil })
+	peertest.Await(t, "it is back", func() bool { return port.Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}) == nil })
 }
 
 // The same for messages: they come in order, each once, however often the connection breaks.
 func TestMessagesOverBreaks(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
+	c.Serve(0, 1<<20)
 	p := newProxy(t)
 	c.change = func(o *Options) { o.Advertise = p.addr() }
-	b := c.join()
+	b := c.Join()
 	p.forward(b.acceptor.door.Addr().String())
 	c.change = nil
-	a := c.join()
-	from, to := open(t, a), open(t, b)
+	a := c.Join()
+	from, to := peertest.Open(t, a), peertest.Open(t, b)
 	next := uint64(0)
 	for k := range 40 {
 		p.breakAt(cut{k % 2, k / 4, k * 11}, cut{requests, k / 3, k})
@@ -319,13 +320,13 @@ func TestMessagesOverBreaks(t *testing.T) {
 func TestCloseFlushesMessages(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	to := open(t, c.join())
+	c.Serve(0, 1<<20)
+	to := peertest.Open(t, c.Join())
 	n, err := Join(context.Background(), c.options())
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := open(t, n)
+	from := peertest.Open(t, n)
 	const count = 5000
 	for i := range uint64(count) {
 		if err := from.Send(to.ID(), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}}); err != nil {
@@ -346,11 +347,11 @@ func TestCloseFlushesMessages(t *testing.T) {
 // operation, for what that read never came.
 func TestUnknownOutcomeBeginsWhereResultsAreMissing(t *testing.T) {
 	c, p := proxied(t)
-	port := open(t, c.join())
+	port := peertest.Open(t, c.Join())
 	in, out := port.Alloc(65000), port.Alloc(1000)
 	unknown := 0
-	await(t, "five unknown outcomes", func() bool {
-		do(t, port, fabric.Load(fabric.At(0, 64)))
+	peertest.Await(t, "five unknown outcomes", func() bool {
+		peertest.Do(t, port, fabric.Load(fabric.At(0, 64)))
 		p.breakAt(cut{direction: answers, frame: 0})
 		err := port.Do([]fabric.Op{fabric.Read(fabric.At(0, 4096), in), fabric.Write(fabric.At(0, 128), out)})
 		p.breakAt()

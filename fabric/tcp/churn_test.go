@@ -11,20 +11,21 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // Compute nodes and memory nodes come and go; who stays has no operation and no message fail.
 func TestChurnUnderLoad(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	steady := []*node{c.join(), c.join()}
+	c.Serve(0, 1<<20)
+	steady := []*node{c.Join(), c.Join()}
 	var stop atomic.Bool
 	var done [4]uint64
 	var ids [4]fabric.ClientID
 	var ports [4]fabric.Port
 	for i := range ports {
-		ports[i] = open(t, steady[i%2])
+		ports[i] = peertest.Open(t, steady[i%2])
 		ids[i] = ports[i].ID()
 	}
 	for i, p := range ports {
@@ -58,8 +59,8 @@ func TestChurnUnderLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := open(t, n)
-		do(t, p, fabric.FAA(fabric.At(0, 8), 1))
+		p := peertest.Open(t, n)
+		peertest.Do(t, p, fabric.FAA(fabric.At(0, 8), 1))
 		if err := p.Send(fabric.AgentOf(steady[0].ID()), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
 			t.Error(err)
 		}
@@ -69,10 +70,10 @@ func TestChurnUnderLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := open(t, steady[1])
-		await(t, "the new memory node can be used", func() bool { return q.Do([]fabric.Op{fabric.FAA(fabric.At(1, 64), 1)}) == nil })
+		q := peertest.Open(t, steady[1])
+		peertest.Await(t, "the new memory node can be used", func() bool { return q.Do([]fabric.Op{fabric.FAA(fabric.At(1, 64), 1)}) == nil })
 		if round%2 == 0 {
-			c.members.Kill(n.(*node).Own.Incarnation)
+			c.Members.Now().Kill(n.(*node).Own.Incarnation)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -97,12 +98,12 @@ func TestChurnUnderLoad(t *testing.T) {
 func TestCloseGivesEverythingBack(t *testing.T) {
 	use := func() {
 		c := newTestCluster(t)
-		c.serve(0, 1<<20)
-		c.serve(1, 1<<20)
-		a, b := c.join(), c.join()
-		p, q := open(t, a), open(t, b)
-		do(t, p, fabric.FAA(fabric.At(0, 64), 1))
-		do(t, q, fabric.FAA(fabric.At(1, 64), 1))
+		c.Serve(0, 1<<20)
+		c.Serve(1, 1<<20)
+		a, b := c.Join(), c.Join()
+		p, q := peertest.Open(t, a), peertest.Open(t, b)
+		peertest.Do(t, p, fabric.FAA(fabric.At(0, 64), 1))
+		peertest.Do(t, q, fabric.FAA(fabric.At(1, 64), 1))
 		for from, to := range map[fabric.Port]fabric.Port{p: q, q: p} {
 			if err := from.Send(to.ID(), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
 				t.Fatal(err)
@@ -111,7 +112,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c.members.Kill(b.Own.Incarnation)
+		c.Members.Now().Kill(b.Own.Incarnation)
 		c.Close()
 	}
 	count := func() (goroutines, fds, maps int) {
@@ -130,7 +131,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 	for range 10 {
 		use()
 	}
-	await(t, "all is given back", func() bool {
+	peertest.Await(t, "all is given back", func() bool {
 		g, f, m := count()
 		return g <= goroutines && f <= fds && m < maps+20
 	})

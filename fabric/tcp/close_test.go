@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/mn"
 )
@@ -80,18 +81,18 @@ func closeBeside(t *testing.T, lanes int, beside string) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = func(o *Options) { o.Lanes = lanes }
-	c.serve(0, 1<<20)
-	other := open(t, c.join())
-	n := c.join()
+	c.Serve(0, 1<<20)
+	other := peertest.Open(t, c.Join())
+	n := c.Join()
 	word := uint64(64)
 	for round := range 40 {
 		if round > 0 && beside != "close" && beside != "interrupt" {
-			n = c.join()
+			n = c.Join()
 		}
 		var clients [6]*closee
 		begun := make(chan bool, len(clients))
 		for i := range clients {
-			clients[i] = &closee{Port: open(t, n), word: fabric.At(0, word)}
+			clients[i] = &closee{Port: peertest.Open(t, n), word: fabric.At(0, word)}
 			word += 64
 			c.Go(clients[i], func(fabric.Port) {
 				begun <- true
@@ -125,7 +126,7 @@ func closeBeside(t *testing.T, lanes int, beside string) {
 			nothingLeft(t, n)
 		}
 		for i, k := range clients {
-			got := do(t, other, fabric.Load(k.word))[0].Old
+			got := peertest.Do(t, other, fabric.Load(k.word))[0].Old
 			if got < k.sure || got > k.sure+k.maybe {
 				t.Errorf("round %d, client %d: the word is %d, want %d to %d", round, i, got, k.sure, k.sure+k.maybe)
 			}
@@ -137,7 +138,7 @@ func closeBeside(t *testing.T, lanes int, beside string) {
 func nothingLeft(t *testing.T, n *node) {
 	t.Helper()
 	r := remoteOf(n, 0)
-	await(t, "nothing is left of closed Ports", func() bool {
+	peertest.Await(t, "nothing is left of closed Ports", func() bool {
 		k := r.limbo.Load()
 		for _, l := range r.lanes {
 			k += l.left.Load() + l.parked.Load() + int32(l.posted.Load()-l.answered.Load())
@@ -175,14 +176,14 @@ func TestCloseEndsTheWaitForAMemoryNode(t *testing.T) {
 	}
 	var bufs [][]byte
 	for range 4 {
-		p := open(t, n)
+		p := peertest.Open(t, n)
 		buf := p.Alloc(512)
 		bufs = append(bufs, buf)
 		waits(p, fabric.Read(data, buf))
-		waits(open(t, n), fabric.FAA(word, 1))
-		waits(open(t, n), fabric.FAA(word, 1))
+		waits(peertest.Open(t, n), fabric.FAA(word, 1))
+		waits(peertest.Open(t, n), fabric.FAA(word, 1))
 	}
-	idle := open(t, n)
+	idle := peertest.Open(t, n)
 	posted := []fabric.Op{fabric.FAA(word, 1)}
 	pending, err := idle.Post(posted)
 	if err != nil {
@@ -239,10 +240,10 @@ func connsOf(n *node) (conns []*stream) {
 func TestWaitBehindClose(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	n := c.join()
+	c.Serve(0, 1<<20)
+	n := c.Join()
 	for i := range uint64(100) {
-		p := open(t, n)
+		p := peertest.Open(t, n)
 		ops := []fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}
 		pending, err := p.Post(ops)
 		if err != nil {
@@ -267,11 +268,11 @@ func TestClusterClosedUnderItsSessions(t *testing.T) {
 	ctx := context.Background()
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	if _, err := mn.Start(c.serve(0, 32<<20), mn.Config{Participants: 8}); err != nil {
+	if _, err := mn.Start(c.Serve(0, 32<<20), mn.Config{Participants: 8}); err != nil {
 		t.Fatal(err)
 	}
 	for round := range 20 {
-		x, err := declock.OpenNode(c.join())
+		x, err := declock.OpenNode(c.Join())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/mn"
 	"github.com/declock/declock/objstore"
 )
@@ -20,7 +21,7 @@ func TestMemoryNodeThatIsDownBelongsToTheCluster(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	for i := range fabric.MemID(2) {
-		if _, err := mn.Start(c.serve(i, 32<<20), mn.Config{Participants: 8}); err != nil {
+		if _, err := mn.Start(c.Serve(i, 32<<20), mn.Config{Participants: 8}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +34,7 @@ func TestMemoryNodeThatIsDownBelongsToTheCluster(t *testing.T) {
 		t.Cleanup(func() { x.Close() })
 		return x
 	}
-	a := open(c.join())
+	a := open(c.Join())
 	for name, nodes := range map[string][]fabric.MemID{"lost": {1}, "half": {0, 1}} {
 		if _, err := a.Store(ctx, name, objstore.Config{Nodes: nodes}); err != nil {
 			t.Fatal(err)
@@ -43,8 +44,8 @@ func TestMemoryNodeThatIsDownBelongsToTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.KillMN(1)
-	n := c.join()
-	await(t, "mn1 down", func() bool { return len(n.Memory()) == 1 })
+	n := c.Join()
+	peertest.Await(t, "mn1 down", func() bool { return len(n.Memory()) == 1 })
 	b := open(n)
 	if _, err := b.Store(ctx, "lost", objstore.Config{}); !errors.Is(err, fabric.ErrNodeDown) {
 		t.Errorf("a store on mn1 alone: %v", err)

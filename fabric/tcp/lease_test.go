@@ -6,38 +6,38 @@ import (
 	"context"
 	"sync"
 
-	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/fabric/member"
 )
 
 // A detachable coordinator is one from which members can be cut off.
 type detachable struct {
-	*coordinator.Memory
+	member.Service
 	mu      sync.Mutex
 	members map[member.Incarnation]*detachableMember
 }
 
-func (d *detachable) wrap(m member.Member, life member.Incarnation) *detachableMember {
+func (d *detachable) wrap(m member.Member, incarnation member.Incarnation) *detachableMember {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.members == nil {
 		d.members = map[member.Incarnation]*detachableMember{}
 	}
-	if d.members[life] == nil {
-		d.members[life] = newDetachableMember(m)
+	if old := d.members[incarnation]; old == nil || old.Member != m { // a replaced coordinator uses numbers again
+		d.members[incarnation] = newDetachableMember(m)
 	}
-	return d.members[life]
+	return d.members[incarnation]
 }
 
-func (d *detachable) of(life member.Incarnation) *detachableMember {
+func (d *detachable) of(incarnation member.Incarnation) *detachableMember {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.members[life]
+	return d.members[incarnation]
 }
 
 func (d *detachable) JoinCN(ctx context.Context, addr string, ready func(member.Member)) (member.Member, error) {
-	m, err := d.Memory.JoinCN(ctx, addr, func(m member.Member) { ready(d.wrap(m, m.CN().Incarnation)) })
+	m, err := d.Service.JoinCN(ctx, addr, func(m member.Member) { ready(d.wrap(m, m.CN().Incarnation)) })
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (d *detachable) JoinCN(ctx context.Context, addr string, ready func(member.
 }
 
 func (d *detachable) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
-	m, err := d.Memory.JoinMN(ctx, mn, func(m member.Member) { ready(d.wrap(m, m.MN().Incarnation)) })
+	m, err := d.Service.JoinMN(ctx, mn, func(m member.Member) { ready(d.wrap(m, m.MN().Incarnation)) })
 	if err != nil {
 		return nil, err
 	}
@@ -130,33 +130,33 @@ func (d *detachableMember) reattach() {
 
 // JoinInLease implements fabrictest.Leaser.
 func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release func()) {
-	gone := c.way.of(c.nodes[i].Own.Incarnation)
+	gone := c.way.of(c.Nodes[i].Own.Incarnation)
 	gone.detach()
 	o := c.options()
 	go func() {
 		n, err := Join(context.Background(), o)
 		if err != nil {
-			c.t.Errorf("join: %v", err)
+			c.T.Errorf("join: %v", err)
 			return
 		}
 		c.late = n.(*node)
 		joined(n)
 	}()
-	memory := c.way.of(c.servers[0].peer.Own.Incarnation)
-	await(c.t, "all others know the new node", func() bool {
+	memory := c.way.of(c.Servers[0].peer.Own.Incarnation)
+	peertest.Await(c.T, "all others know the new node", func() bool {
 		st, _ := memory.State()
-		if len(st.CNs) != len(c.nodes)+1 || !memory.hasAcked(st.Revision) {
+		if len(st.CNs) != len(c.Nodes)+1 || !memory.hasAcked(st.Revision) {
 			return false
 		}
-		for k, n := range c.nodes {
-			if k != i && n.View().Live.Len() != len(c.nodes)+1 {
+		for k, n := range c.Nodes {
+			if k != i && n.View().Live.Len() != len(c.Nodes)+1 {
 				return false
 			}
 		}
 		return true
 	})
 	memory.detach()
-	c.members.Kill(c.nodes[i].Own.Incarnation)
+	c.Members.Now().Kill(c.Nodes[i].Own.Incarnation)
 	return func() {
 		memory.reattach()
 		gone.reattach()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // stall makes a memory node execute nothing that comes over the present connections of lanes, and returns what lets it go on.
@@ -44,12 +45,12 @@ func patientLanes(t *testing.T, patience time.Duration) (s *MemoryServer, n *nod
 	c.change = func(o *Options) {
 		o.Heartbeat, o.DeadAfter, o.Lanes, o.Workers = patience/5, patience, 2, 2
 	}
-	s = c.serve(0, 1<<20)
-	n = c.join()
+	s = c.Serve(0, 1<<20)
+	n = c.Join()
 	ports := [2]fabric.Port{}
 	for ports[0] == nil || ports[1] == nil {
-		p := open(t, n)
-		do(t, p, fabric.Load(fabric.At(0, 64)))
+		p := peertest.Open(t, n)
+		peertest.Do(t, p, fabric.Load(fabric.At(0, 64)))
 		ports[p.(*port).Lane%2] = p
 	}
 	return s, n, ports[0], ports[1]
@@ -76,10 +77,10 @@ func TestNothingOvertakesAnUnknownOutcome(t *testing.T) {
 func settles(t *testing.T, p fabric.Port, word fabric.Addr) {
 	t.Helper()
 	ops := []fabric.Op{fabric.Load(word)}
-	await(t, "the memory node can be used again", func() bool { return p.Do(ops) == nil })
+	peertest.Await(t, "the memory node can be used again", func() bool { return p.Do(ops) == nil })
 	was := ops[0].Old
 	for range 50 {
-		if do(t, p, ops...); ops[0].Old != was {
+		if peertest.Do(t, p, ops...); ops[0].Old != was {
 			t.Fatalf("the word was %d when an operation behind the one of unknown outcome had been executed, and is %d", was, ops[0].Old)
 		}
 		time.Sleep(2 * time.Millisecond)
@@ -91,7 +92,7 @@ func settles(t *testing.T, p fabric.Port, word fabric.Addr) {
 func TestInterruptEndsTheWaitForAMemoryNode(t *testing.T) {
 	s, n, first, second := twoLanes(t)
 	word, data := fabric.At(0, 64), fabric.At(0, 4096)
-	do(t, second, fabric.Store(word, 0))
+	peertest.Do(t, second, fabric.Store(word, 0))
 	goOn := s.stall(0, 1)
 	defer goOn()
 	var tasks sync.WaitGroup
@@ -115,7 +116,7 @@ func TestInterruptEndsTheWaitForAMemoryNode(t *testing.T) {
 	waits(second, fabric.FAA(word, 1), fabric.ErrUnknownOutcome, fabric.ErrInterrupted)
 	var bufs [][]byte
 	for range 4 {
-		p, q := open(t, n), open(t, n)
+		p, q := peertest.Open(t, n), peertest.Open(t, n)
 		buf := p.Alloc(512)
 		bufs = append(bufs, buf)
 		ports = append(ports, p, q)
@@ -165,7 +166,7 @@ func TestInterruptedPortExecutes(t *testing.T) {
 	p.Interrupt()
 	defer p.ClearInterrupt()
 	executed := 0
-	await(t, "100 FAAs of an interrupted Port", func() bool { // on a busy machine some answers come too late
+	peertest.Await(t, "100 FAAs of an interrupted Port", func() bool { // on a busy machine some answers come too late
 		if p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) == nil {
 			executed++
 		}
@@ -205,7 +206,7 @@ func TestLimboIsCountedBeforeItIsLeft(t *testing.T) {
 func TestClearedInterruptStaysCleared(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	p := open(t, c.join()).(*port)
+	p := peertest.Open(t, c.Join()).(*port)
 	for range 20000 {
 		done := make(chan struct{})
 		go func() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -23,9 +24,9 @@ type rawMember struct {
 
 // joinRaw joins a member that others reach at an address.
 func (c *testCluster) joinRaw(addr string) *rawMember {
-	c.t.Helper()
-	r := &rawMember{t: c.t, done: make(chan struct{})}
-	m, err := c.members.JoinCN(c.t.Context(), addr, func(m member.Member) {
+	c.T.Helper()
+	r := &rawMember{t: c.T, done: make(chan struct{})}
+	m, err := c.Members.Now().JoinCN(c.T.Context(), addr, func(m member.Member) {
 		go func() {
 			defer close(r.done)
 			for {
@@ -40,7 +41,7 @@ func (c *testCluster) joinRaw(addr string) *rawMember {
 		}()
 	})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	r.m, r.own = m, m.CN()
 	return r
@@ -92,10 +93,10 @@ func messages(number uint64, to int) []byte {
 func TestResetOfAFullLink(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
+	c.Serve(0, 1<<20)
 	c.change = func(o *Options) { o.Heartbeat = 10 * time.Millisecond }
-	n := c.join()
-	to := open(t, n)
+	n := c.Join()
+	to := peertest.Open(t, n)
 	box := to.ID().Index()
 	r := c.joinRaw("127.0.0.1:1")
 	defer r.leave()
@@ -107,19 +108,19 @@ func TestResetOfAFullLink(t *testing.T) {
 		number += maxBatch
 	}
 	in := n.linkFrom(r)
-	await(t, "the inbox is full", in.isFull)
+	peertest.Await(t, "the inbox is full", in.isFull)
 	full := n.Table.Len(box)
 	for range 5 {
 		_ = conn.SetLinger(0)
 		conn.Close()
-		await(t, "the reset is noticed", func() bool { return n.mail.poller.count.Load() == 0 })
+		peertest.Await(t, "the reset is noticed", func() bool { return n.mail.poller.count.Load() == 0 })
 		if conn, number = r.connect(n); number != uint64(full) {
 			t.Fatalf("%d messages have been delivered, it says %d", full, number)
 		}
 		if _, err := conn.Write(messages(number, box)); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the new connection is looked at", func() bool { return n.mail.poller.count.Load() == 1 })
+		peertest.Await(t, "the new connection is looked at", func() bool { return n.mail.poller.count.Load() == 1 })
 	}
 	defer conn.Close()
 	for i := range uint64(full + maxBatch) {
@@ -136,8 +137,8 @@ func TestResetOfAFullLink(t *testing.T) {
 func TestFloodOfAcknowledgements(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	n, other := c.join(), c.join()
+	c.Serve(0, 1<<20)
+	n, other := c.Join(), c.Join()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +146,7 @@ func TestFloodOfAcknowledgements(t *testing.T) {
 	defer l.Close()
 	r := c.joinRaw(l.Addr().String())
 	defer r.leave()
-	port := open(t, n)
+	port := peertest.Open(t, n)
 	if err := port.Send(fabric.AgentOf(r.own.ID), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func TestFloodOfAcknowledgements(t *testing.T) {
 	if isTimeout(err) {
 		t.Error(err)
 	}
-	from := open(t, other)
+	from := peertest.Open(t, other)
 	if err := from.Send(port.ID(), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
 		t.Fatal(err)
 	}
@@ -188,13 +189,13 @@ func TestFloodOfAcknowledgements(t *testing.T) {
 func TestFloodOfMessages(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	n := c.join()
+	c.Serve(0, 1<<20)
+	n := c.Join()
 	r := c.joinRaw("127.0.0.1:1")
 	defer r.leave()
 	conn, number := r.connect(n)
 	defer conn.Close()
-	await(t, "it is let in", func() bool { return n.mail.poller.count.Load() == 1 })
+	peertest.Await(t, "it is let in", func() bool { return n.mail.poller.count.Load() == 1 })
 	n.mail.mu.Lock() // nobody looks at what comes
 	const frames = 4 * readsPerTurn * inBuffer / maxBatch / fabric.MaxMessage
 	sent := make(chan error, 1)

@@ -3,20 +3,19 @@
 package tcp
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -114,89 +113,25 @@ func adder(p fabric.Port) error {
 
 // A process is a running child.
 type process struct {
-	t           testing.TB
-	cmd         *exec.Cmd
-	stdin       io.Closer
-	out         *bufio.Reader
+	*peertest.Process
 	incarnation member.Incarnation
 	id          fabric.ClientID
-	gone        bool
 }
 
 // start starts a child and waits until it is ready.
 func start(t testing.TB, s childSpec) *process {
 	t.Helper()
 	spec, _ := json.Marshal(s)
-	p := &process{t: t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), childEnv+"="+string(spec))
+	env := []string{childEnv + "=" + string(spec)}
 	if s.Procs > 0 {
-		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", s.Procs))
+		env = append(env, fmt.Sprintf("GOMAXPROCS=%d", s.Procs))
 	}
-	p.cmd.Stderr = os.Stderr
-	p.stdin, _ = p.cmd.StdinPipe()
-	out, _ := p.cmd.StdoutPipe()
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.kill)
-	p.out = bufio.NewReader(out)
-	line := p.line()
-	var life uint64
+	p := &process{Process: peertest.StartProcess(t, env...)}
+	var incarnation uint64
 	var id uint32
-	if n, _ := fmt.Sscan(strings.TrimPrefix(line, "ready "), &life, &id); n == 0 {
-		t.Fatalf("%s: %s", s.Role, line)
-	}
-	p.incarnation, p.id = member.Incarnation(life), fabric.ClientID(id)
+	_, _ = fmt.Sscan(strings.TrimPrefix(p.Line("ready "), "ready "), &incarnation, &id)
+	p.incarnation, p.id = member.Incarnation(incarnation), fabric.ClientID(id)
 	return p
-}
-
-// line returns the next line that the child prints.
-func (p *process) line() string {
-	line, _ := p.out.ReadString('\n')
-	return strings.TrimSpace(line)
-}
-
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Errorf("signal %v: %v", s, err)
-	}
-}
-
-// kill ends the child as a crash would.
-func (p *process) kill() {
-	if !p.gone {
-		p.gone = true
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
-	}
-}
-
-// finish lets the child end in good order.
-func (p *process) finish() {
-	p.t.Helper()
-	p.gone = true
-	_ = p.stdin.Close()
-	if err := p.cmd.Wait(); err != nil {
-		p.t.Errorf("child: %v", err)
-	}
-}
-
-func open(t testing.TB, n fabric.Node) fabric.Port {
-	t.Helper()
-	p, err := n.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func do(t testing.TB, p fabric.Port, ops ...fabric.Op) []fabric.Op {
-	t.Helper()
-	if err := p.Do(ops); err != nil {
-		t.Fatal(err)
-	}
-	return ops
 }
 
 const patienceTime = 20 * fabric.Second
@@ -204,9 +139,9 @@ const patienceTime = 20 * fabric.Second
 func TestMessagesAcrossProcesses(t *testing.T) {
 	c := newTestCluster(t)
 	defer c.Close()
-	c.serve(0, 1<<20)
-	p := open(t, c.join())
-	e := start(t, childSpec{Role: "echo", Coordinator: coordtest.Serve(t, c.members)})
+	c.Serve(0, 1<<20)
+	p := peertest.Open(t, c.Join())
+	e := start(t, childSpec{Role: "echo", Coordinator: coordtest.Serve(t, c.Members.Now())})
 	const window, count = 400, 5000
 	for i, next := 0, 0; next < count; next++ {
 		for ; i < count && i < next+window; i++ {
@@ -222,8 +157,8 @@ func TestMessagesAcrossProcesses(t *testing.T) {
 	if err := p.Send(e.id, &fabric.Message{Kind: fabric.MsgUser + 1}); err != nil {
 		t.Fatal(err)
 	}
-	e.finish()
-	await(t, "the echo is out of the view", func() bool { return !c.nodes[0].View().Live.Has(e.id.CN()) })
+	e.Finish()
+	peertest.Await(t, "the echo is out of the view", func() bool { return !c.Nodes[0].View().Live.Has(e.id.CN()) })
 }
 
 // A process that is stopped, declared dead, and continued: nothing of what it does lands after the others
@@ -231,50 +166,50 @@ func TestMessagesAcrossProcesses(t *testing.T) {
 func TestProcessThatWasStoppedIsFenced(t *testing.T) {
 	c := newTestCluster(t)
 	defer c.Close()
-	c.serve(0, 1<<20)
-	n := c.join()
-	p := open(t, n)
-	a := start(t, childSpec{Role: "adder", Coordinator: coordtest.Serve(t, c.members)})
-	await(t, "it is at work", func() bool { return do(t, p, fabric.Load(fabric.At(0, 72)))[0].Old > 100 })
-	a.signal(syscall.SIGSTOP)
-	c.members.Kill(a.incarnation)
+	c.Serve(0, 1<<20)
+	n := c.Join()
+	p := peertest.Open(t, n)
+	a := start(t, childSpec{Role: "adder", Coordinator: coordtest.Serve(t, c.Members.Now())})
+	peertest.Await(t, "it is at work", func() bool { return peertest.Do(t, p, fabric.Load(fabric.At(0, 72)))[0].Old > 100 })
+	a.Signal(syscall.SIGSTOP)
+	c.Members.Now().Kill(a.incarnation)
 	// It cannot acknowledge, so it is dead to all when the memory node has shut it out.
-	await(t, "it is out of the view", func() bool { return !n.View().Live.Has(a.id.CN()) })
-	before := do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old
-	a.signal(syscall.SIGCONT)
-	if line := a.line(); !strings.HasPrefix(line, "stopped true") && !strings.HasPrefix(line, "stopped false true") {
+	peertest.Await(t, "it is out of the view", func() bool { return !n.View().Live.Has(a.id.CN()) })
+	before := peertest.Do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old
+	a.Signal(syscall.SIGCONT)
+	if line := a.Line(""); !strings.HasPrefix(line, "stopped true") && !strings.HasPrefix(line, "stopped false true") {
 		t.Errorf("the fenced process says %q", line)
 	}
-	if after := do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old; after != before {
+	if after := peertest.Do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old; after != before {
 		t.Errorf("the counter was %d when it was shut out and is %d", before, after)
 	}
-	a.kill()
+	a.Kill()
 }
 
 // A memory node that is killed and started again with its file has its memory and a new epoch.
 func TestFileSurvivesTheProcess(t *testing.T) {
 	c := newTestCluster(t)
 	defer c.Close()
-	addr := coordtest.Serve(t, c.members)
+	addr := coordtest.Serve(t, c.Members.Now())
 	s := childSpec{Role: "serve", Coordinator: addr, Size: 1 << 24, File: t.TempDir() + "/mn0"}
 	m := start(t, s)
-	n := c.join()
-	p := open(t, n)
-	do(t, p, fabric.Store(fabric.At(0, 1<<23), 77))
+	n := c.Join()
+	p := peertest.Open(t, n)
+	peertest.Do(t, p, fabric.Store(fabric.At(0, 1<<23), 77))
 	epoch := n.Memory()[0].Epoch
-	m.kill()
+	m.Kill()
 	err := p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)})
 	if !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrUnknownOutcome) {
 		t.Errorf("FAA on a memory node that was killed: %v", err)
 	}
-	c.members.Kill(m.incarnation)
+	c.Members.Now().Kill(m.incarnation)
 	start(t, s)
-	await(t, "the memory node is back", func() bool { l := n.Memory(); return len(l) == 1 && l[0].Epoch > epoch })
+	peertest.Await(t, "the memory node is back", func() bool { l := n.Memory(); return len(l) == 1 && l[0].Epoch > epoch })
 	if err := p.Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}); !errors.Is(err, fabric.ErrStaleEpoch) {
 		t.Errorf("an old Port in the new epoch: %v", err)
 	}
-	q := open(t, n)
-	await(t, "it can be reached", func() bool {
+	q := peertest.Open(t, n)
+	peertest.Await(t, "it can be reached", func() bool {
 		ops := []fabric.Op{fabric.Load(fabric.At(0, 1<<23))}
 		return q.Do(ops) == nil && ops[0].Old == 77
 	})

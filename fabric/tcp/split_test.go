@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // on returns a Port of a node that uses the lane with an index.
 func on(t *testing.T, n *node, index int) *port {
 	t.Helper()
 	for {
-		p := open(t, n).(*port)
-		do(t, p, fabric.Load(fabric.At(0, 64)))
+		p := peertest.Open(t, n).(*port)
+		peertest.Do(t, p, fabric.Load(fabric.At(0, 64)))
 		if p.Lane%n.o.Lanes == index {
 			return p
 		}
@@ -36,7 +37,7 @@ func queueInPart(t *testing.T, p *port, l *lane, ops []fabric.Op) fabric.Pending
 		}
 		done <- pending
 	}()
-	await(t, "it waits for room", func() bool {
+	peertest.Await(t, "it waits for room", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.roomers > 0
@@ -79,23 +80,23 @@ func halfQueued(t *testing.T, lanes int, reachable, executed bool) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = func(o *Options) { o.Lanes, o.Heartbeat, o.DeadAfter = lanes, time.Second, 20*time.Second }
-	s := c.serve(0, 1<<20)
-	n := c.join()
+	s := c.Serve(0, 1<<20)
+	n := c.Join()
 	p := on(t, n, lanes-1)
 	l := remoteOf(p.n, 0).lanes[lanes-1]
 	others := on(t, n, lanes-1)
 	goOn := s.stall(uint16(lanes - 1))
 	defer goOn()
-	load := []fabric.Op{fabric.Load(word)}
+	load := []fabric.Op{fabric.Load(peertest.Word)}
 	for range ringSize - 12 { // READs go in small frames: there is room for 11 more
 		if _, err := others.Post(load); err != nil {
 			t.Fatal(err)
 		}
 	}
-	i := queueInPart(t, p, l, []fabric.Op{fabric.FAA(word, 1), fabric.Read(fabric.At(0, 4096), p.Alloc(1<<20-4096))})
+	i := queueInPart(t, p, l, []fabric.Op{fabric.FAA(peertest.Word, 1), fabric.Read(fabric.At(0, 4096), p.Alloc(1<<20-4096))})
 	if executed {
 		goOn()
-		await(t, "the first frame is executed", func() bool { return s.Stats().Ops[fabric.OpFAA] == 1 })
+		peertest.Await(t, "the first frame is executed", func() bool { return s.Stats().Ops[fabric.OpFAA] == 1 })
 	}
 	breakConn(l)
 	l.mu.Lock()
@@ -120,8 +121,8 @@ func halfQueued(t *testing.T, lanes int, reachable, executed bool) {
 	}
 	p.ClearInterrupt()
 	goOn()
-	settles(t, p, word)
-	if got := do(t, p, fabric.Load(word))[0].Old; got > 1 || executed && got != 1 {
+	settles(t, p, peertest.Word)
+	if got := peertest.Do(t, p, fabric.Load(peertest.Word))[0].Old; got > 1 || executed && got != 1 {
 		t.Errorf("an FAA was executed %d times", got)
 	}
 	if n := l.r.limbo.Load(); n != 0 {
@@ -136,10 +137,10 @@ func halfQueued(t *testing.T, lanes int, reachable, executed bool) {
 func TestWriteInPartIsNotRefused(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	p := open(t, c.join()).(*port)
+	c.Serve(0, 1<<20)
+	p := peertest.Open(t, c.Join()).(*port)
 	l := remoteOf(p.n, 0).lanes[0]
-	ops := []fabric.Op{fabric.Load(word), fabric.Write(fabric.At(0, 4096), p.Alloc(1<<17)), fabric.Read(fabric.At(0, 4096), p.Alloc(1<<17))}
+	ops := []fabric.Op{fabric.Load(peertest.Word), fabric.Write(fabric.At(0, 4096), p.Alloc(1<<17)), fabric.Read(fabric.At(0, 4096), p.Alloc(1<<17))}
 	for _, at := range []cursor{{0, 0}, {1, 0}, {1, 4096}, {2, 0}, {2, 4096}} {
 		ch := p.take(0, ops)
 		ch.lane = l
@@ -161,8 +162,8 @@ func TestWriteInPartIsNotRefused(t *testing.T) {
 func TestLateTimerEndsNoOtherWait(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	p := open(t, c.join()).(*port)
+	c.Serve(0, 1<<20)
+	p := peertest.Open(t, c.Join()).(*port)
 	p.Interrupt()
 	p.ClearInterrupt()
 	p.Interrupt()

@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/internal/secure/securetest"
 )
@@ -48,10 +49,10 @@ func TestCertificates(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = withTLS(a.Config("memory-3", peer.NameMN, "mn0.declock"))
-	s := c.serve(0, 1<<20)
+	s := c.Serve(0, 1<<20)
 	c.change = withTLS(a.Config("compute-1", peer.NameCN))
-	n := c.join()
-	do(t, open(t, n), fabric.FAA(fabric.At(0, 64), 1))
+	n := c.Join()
+	peertest.Do(t, peertest.Open(t, n), fabric.FAA(fabric.At(0, 64), 1))
 
 	join := func(cfg *tls.Config) error {
 		c.change = withTLS(cfg)
@@ -119,8 +120,8 @@ func TestCertificateOfAnotherMemoryNode(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.change = withTLS(a.Config("memory-0", peer.NameMN, "mn0.declock"))
-	c.serve(0, 1<<20)
-	c.serve(1, 1<<20)
+	c.Serve(0, 1<<20)
+	c.Serve(1, 1<<20)
 	c.change = withTLS(a.Config("compute-1", peer.NameCN))
 	if n, err := Join(context.Background(), c.options()); !errors.Is(err, ErrAuth) {
 		t.Errorf("joined a cluster with a memory node under another's name: %v", err)
@@ -207,8 +208,8 @@ func TestInsecureListensOnTheLoopback(t *testing.T) {
 func TestInsecureJoinOfAClusterElsewhere(t *testing.T) {
 	c := newTestCluster(t)
 	c.change = func(o *Options) { o.Listen, o.Advertise = "127.0.0.1:0", "192.0.2.1" }
-	c.serve(0, 4096)
-	o := testOptions(t, c.members)
+	c.Serve(0, 4096)
+	o := testOptions(t, c.Members.Now())
 	o.Listen = ""
 	if n, err := Join(context.Background(), o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("joined: %v", err)

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // serveFile serves 1 MiB from a file, and ends the server, as declock-mn does, when it does not serve any more.
 func serveFile(t *testing.T, heartbeat time.Duration) (c *testCluster, s *MemoryServer, path string) {
 	c, path = newTestCluster(t), filepath.Join(t.TempDir(), "memory")
 	c.change = func(o *Options) { o.File, o.Heartbeat, o.DeadAfter = path, heartbeat, 10*heartbeat }
-	s = c.serve(0, 1<<20)
+	s = c.Serve(0, 1<<20)
 	c.change = nil
 	t.Cleanup(c.Close)
 	go func() {
@@ -53,8 +54,8 @@ func TestFileTruncatedUnderClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s, path := serveFile(t, time.Minute) // so that it is the operations that notice
-			p := open(t, c.join())
-			do(t, p, fabric.Store(fabric.At(0, 0), 7), fabric.Store(fabric.At(0, last), 7))
+			p := peertest.Open(t, c.Join())
+			peertest.Do(t, p, fabric.Store(fabric.At(0, 0), 7), fabric.Store(fabric.At(0, last), 7))
 			if err := os.Truncate(path, 1<<19); err != nil {
 				t.Fatal(err)
 			}

@@ -269,7 +269,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add(frame)
 	c := newTestCluster(f)
 	f.Cleanup(c.Close)
-	n := c.join()
+	n := c.Join()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l := &inLink{n: n, in: make([]byte, inBuffer)}
 		l.have = copy(l.in, data)

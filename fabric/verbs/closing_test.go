@@ -19,8 +19,8 @@ import (
 func TestNodeClosesUnderItsClients(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
 	for range 10 {
-		c.join()
-		n := c.nodes[len(c.nodes)-1]
+		c.Join()
+		n := c.Nodes[len(c.Nodes)-1]
 		begun := make(chan bool, 6)
 		for k := range 6 {
 			p, err := n.Open()
@@ -70,7 +70,7 @@ func TestNodeClosesUnderItsClients(t *testing.T) {
 // of the closed Ports.
 func TestPortsCloseUnderTheirOwners(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	n := c.nodes[0]
+	n := c.Nodes[0]
 	pattern := bytes.Repeat([]byte{1, 2, 3, 4}, 256)
 	data := fabric.At(0, 8192)
 	writePattern(t, c, data, pattern)
@@ -168,7 +168,7 @@ func writePattern(t *testing.T, c *testCluster, at fabric.Addr, pattern []byte) 
 // posted before. The memory stays when the node is closed.
 func TestMemoryOfAClosedPortStaysItsOwners(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	n := c.nodes[0]
+	n := c.Nodes[0]
 	pattern := bytes.Repeat([]byte{1, 2, 3, 4}, 256)
 	data, word := fabric.At(0, 8192), fabric.At(0, 64)
 	writePattern(t, c, data, pattern)
@@ -231,7 +231,7 @@ func TestMemoryOfClosedPortsIsUsedAgain(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it must be asked
 	const each, most = 256 << 10, 64 << 20
 	c := cluster(t, 1<<20, 1)
-	pool := c.nodes[0].pool
+	pool := c.Nodes[0].pool
 	registered := func() (size, left uintptr) {
 		pool.mu.Lock()
 		defer pool.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 )
@@ -143,8 +144,8 @@ func TestProcessesContend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t, 1<<20, 1)
 			t.Setenv(mechanismEnv, name)
-			at := coordtest.Serve(t, c.members.Now())
-			var children []*child
+			at := coordtest.Serve(t, c.Members.Now())
+			var children []*peertest.Process
 			for range contentionCNs - 1 {
 				children = append(children, startChild(t, "contender", at))
 			}
@@ -153,13 +154,10 @@ func TestProcessesContend(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, k := range children {
-				k.says("done")
+				k.Line("done")
 			}
 			for _, k := range children {
-				_ = k.in.Close()
-				if err := k.cmd.Wait(); err != nil {
-					t.Error(err)
-				}
+				k.Finish()
 			}
 			if err := stop(); err != nil {
 				t.Error(err)

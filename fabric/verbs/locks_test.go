@@ -210,7 +210,7 @@ func TestCounts(t *testing.T) {
 			sys := setUp(t, name, 1, 2, never)
 			want := countLocks(t, sys, locktest.Sim(1).Start(t, fabrictest.Config{Mem: []uint64{1 << 20}, CNs: 1}), nil)
 			c := harness{}.Start(t, fabrictest.Config{Mem: []uint64{1 << 20}, CNs: 1}).(*testCluster)
-			got := countLocks(t, sys, c, func() cost { return posted(c.nodes[0]) })
+			got := countLocks(t, sys, c, func() cost { return posted(c.Nodes[0]) })
 			_, flat := hier.ParsePolicy(name)
 			for i := range got {
 				x := steps[i%len(steps)].name

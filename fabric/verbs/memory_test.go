@@ -51,8 +51,8 @@ func TestMemoryInSeveralRegions(t *testing.T) {
 	c := newTestCluster(t)
 	c.change = func(o *Options) { o.regionLimit = 128 << 10 }
 	t.Cleanup(c.Close)
-	s := c.serve(0, size)
-	c.join()
+	s := c.Serve(0, size)
+	c.Join()
 	if n := len(s.mem.regions); n != 16 {
 		t.Errorf("%d regions", n)
 	}
@@ -108,8 +108,8 @@ func TestHugePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.WriteFile(reserve, []byte("0"), 0)
-	c.serve(0, 4<<20)
-	c.join()
+	c.Serve(0, 4<<20)
+	c.Join()
 	last := []fabric.Op{fabric.FAA(fabric.At(0, 4<<20-8), 1), fabric.Load(fabric.At(0, 4<<20-8))}
 	if err := c.Node(0).Agent().Do(last); err != nil || last[1].Old != 1 {
 		t.Errorf("the last word: %d, %v", last[1].Old, err)
@@ -120,7 +120,7 @@ func TestHugePages(t *testing.T) {
 // read or change a byte behind the end.
 func TestDeviceHasTheSameBounds(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	r := remoteOf(c.nodes[0], 0)
+	r := remoteOf(c.Nodes[0], 0)
 	r.MN.Size += 4096 // as a compute node that does not check
 	buf := []byte(nil)
 	for range 3 {

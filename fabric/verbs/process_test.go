@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // Tests with several processes run this program again, in a role.
@@ -134,62 +134,14 @@ func countResources(what string) (n int, list string, err error) {
 	return strings.Count(string(out), " comm "+strings.TrimSpace(string(comm))+" "), string(out), nil
 }
 
-// childPatience is how long a child may take for what it has to do: the guest may have to wait for processors.
-const childPatience = 2 * time.Minute
-
-// A child is a compute node in a process of its own.
-type child struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan string
-}
-
-func startChild(t *testing.T, role, at string) *child {
+// startChild starts a compute node in a process of its own.
+func startChild(t *testing.T, role, at string) *peertest.Process {
 	t.Helper()
-	c := &child{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
-	c.cmd.Env = append(os.Environ(), roleEnv+"="+role, coordinatorEnv+"="+at)
-	c.cmd.Stderr = os.Stderr
-	out, err := c.cmd.StdoutPipe()
-	if err == nil {
-		c.in, err = c.cmd.StdinPipe()
-	}
-	if err == nil {
-		err = c.cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		for s := bufio.NewScanner(out); s.Scan(); {
-			c.lines <- s.Text()
-		}
-		close(c.lines)
-	}()
-	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill()
-		_ = c.cmd.Wait()
-	})
-	return c
-}
-
-// says waits for the next line of the child, which must begin with a word.
-func (c *child) says(want string) string {
-	c.t.Helper()
-	select {
-	case line, ok := <-c.lines:
-		if !ok || !strings.HasPrefix(line, want) {
-			c.t.Fatalf("the child says %q, want %q", line, want)
-		}
-		return line
-	case <-time.After(childPatience):
-		c.t.Fatalf("the child does not say %q", want)
-	}
-	return ""
+	return peertest.StartProcess(t, roleEnv+"="+role, coordinatorEnv+"="+at)
 }
 
 var (
-	counter = fabric.At(0, 64)
+	counter = peertest.Word
 	page    = fabric.At(0, 8192)
 )
 
@@ -220,9 +172,9 @@ func adder(n fabric.Node, out io.Writer) error {
 // each in order.
 func TestProcessesShareMemoryAndMessages(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	at := coordtest.Serve(t, c.members.Now())
+	at := coordtest.Serve(t, c.Members.Now())
 	const processes = 3
-	var children []*child
+	var children []*peertest.Process
 	for range processes {
 		children = append(children, startChild(t, "adder", at))
 	}
@@ -243,11 +195,8 @@ func TestProcessesShareMemoryAndMessages(t *testing.T) {
 		seen[m.Body[1]] = true
 	}
 	for _, c := range children {
-		c.says("done")
-		_ = c.in.Close()
-		if err := c.cmd.Wait(); err != nil {
-			t.Error(err)
-		}
+		c.Line("done")
+		c.Finish()
 	}
 	ops := []fabric.Op{fabric.Load(counter)}
 	if err := agent.Do(ops); err != nil || ops[0].Old != processes*adds {
@@ -308,29 +257,25 @@ func load2(t *testing.T, p fabric.Port) (word uint64, first byte) {
 // reach memory; and when it wakes up, its next operation says that it is fenced.
 func TestPausedProcessIsFenced(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	w := startChild(t, "writer", coordtest.Serve(t, c.members.Now()))
+	w := startChild(t, "writer", coordtest.Serve(t, c.Members.Now()))
 	var id uint8
-	fmt.Sscanf(w.says("joined"), "joined %d", &id)
-	w.says("writing")
-	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	c.die(fabric.CNID(id)) // its lease has run out
+	fmt.Sscanf(w.Line("joined"), "joined %d", &id)
+	w.Line("writing")
+	w.Signal(syscall.SIGSTOP)
+	c.crash(fabric.CNID(id)) // its lease has run out
 	awaitView(t, c.Node(0), fabric.CNID(id))
 	p := c.Node(0).Agent()
 	word, first := load2(t, p)
-	if err := w.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	w.Signal(syscall.SIGCONT)
 	begin := time.Now()
-	if line := w.says("first"); !strings.HasPrefix(line, "first fenced=true") {
+	if line := w.Line("first"); !strings.HasPrefix(line, "first fenced=true") {
 		t.Error(line)
 	}
 	t.Logf("it knows after %v", time.Since(begin))
-	if line := w.says("second"); line != "second fenced=true unknown=false" {
+	if line := w.Line("second"); line != "second fenced=true unknown=false" {
 		t.Error(line)
 	}
-	if line := w.says("send"); line != "send fenced=true" {
+	if line := w.Line("send"); line != "send fenced=true" {
 		t.Error(line)
 	}
 	if again, first2 := load2(t, p); again != word || first2 != first {
@@ -341,16 +286,14 @@ func TestPausedProcessIsFenced(t *testing.T) {
 // When the others hear that a compute node which was killed is dead, its queue pairs are gone.
 func TestKilledProcessLeaves(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	w := startChild(t, "writer", coordtest.Serve(t, c.members.Now()))
+	w := startChild(t, "writer", coordtest.Serve(t, c.Members.Now()))
 	var id uint8
-	fmt.Sscanf(w.says("joined"), "joined %d", &id)
-	w.says("writing")
-	if err := w.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	c.die(fabric.CNID(id))
+	fmt.Sscanf(w.Line("joined"), "joined %d", &id)
+	w.Line("writing")
+	w.Kill()
+	c.crash(fabric.CNID(id))
 	awaitView(t, c.Node(0), fabric.CNID(id))
-	s := c.servers[0]
+	s := c.Servers[0]
 	s.peer.Mu.Lock()
 	defer s.peer.Mu.Unlock()
 	if len(s.guests) != 1 {

@@ -52,7 +52,7 @@ func TestFailedQueuePairsAreReplaced(t *testing.T) {
 			}
 		})
 	}
-	r := remoteOf(c.nodes[0], 0)
+	r := remoteOf(c.Nodes[0], 0)
 	broken := 0
 	for working.Load() > 0 {
 		time.Sleep(20 * time.Millisecond)
@@ -128,7 +128,7 @@ func TestMessagesSurviveFailedQueuePairs(t *testing.T) {
 	for ; received.Load() < messages; broken++ {
 		time.Sleep(50 * time.Millisecond)
 		if broken%2 == 0 {
-			if l := linkTo(c.nodes[0], c.nodes[1].ID()); l != nil {
+			if l := linkTo(c.Nodes[0], c.Nodes[1].ID()); l != nil {
 				l.Mu.Lock()
 				if l.q != nil {
 					fail(l.q)
@@ -137,7 +137,7 @@ func TestMessagesSurviveFailedQueuePairs(t *testing.T) {
 			}
 			continue
 		}
-		n := c.nodes[1]
+		n := c.Nodes[1]
 		n.linkMu.Lock()
 		for _, l := range n.inLinks {
 			fail(l.q)
@@ -156,23 +156,23 @@ func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
 	c := newTestCluster(t)
 	c.change = func(o *Options) { o.inboxLimit, o.Heartbeat = limit, 50*time.Millisecond }
 	t.Cleanup(c.Close)
-	c.serve(0, 1<<20)
-	c.join()
-	c.join()
+	c.Serve(0, 1<<20)
+	c.Join()
+	c.Join()
 	s, r := c.Node(0).Agent(), c.Node(1).Agent()
 	for i := range uint64(messages) {
 		if err := s.Send(r.ID(), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	out := linkTo(c.nodes[0], c.nodes[1].ID())
+	out := linkTo(c.Nodes[0], c.Nodes[1].ID())
 	posted := func() uint64 {
 		out.Mu.Lock()
 		defer out.Mu.Unlock()
 		return out.Written
 	}
 	held := func() bool { // whether the receiver keeps credits back
-		n := c.nodes[1]
+		n := c.Nodes[1]
 		n.Mu.Lock()
 		defer n.Mu.Unlock()
 		for _, l := range n.inLinks {
@@ -188,7 +188,7 @@ func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	table := c.nodes[1].Table
+	table := c.Nodes[1].Table
 	for i := range uint64(messages) {
 		if n := table.Len(0); n > limit+linkWindow {
 			t.Fatalf("%d messages wait for a client that is slow to take them", n)
@@ -211,7 +211,7 @@ func TestOneDoorbellPerChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	doorbells := func() (n uint64) {
-		for _, l := range remoteOf(c.nodes[0], 0).lanes {
+		for _, l := range remoteOf(c.Nodes[0], 0).lanes {
 			l.mu.Lock()
 			n += l.doorbells
 			l.mu.Unlock()

@@ -40,7 +40,7 @@ type lentNode struct {
 	l *lent
 }
 
-func (l *lent) Node(i int) fabric.Node { return lentNode{l.nodes[i], l} }
+func (l *lent) Node(i int) fabric.Node { return lentNode{l.Nodes[i], l} }
 
 func (n lentNode) Open() (fabric.Port, error) {
 	p, err := n.node.Open()
@@ -62,16 +62,16 @@ func (l *lent) Close() {
 			l.t.Error(err)
 		}
 	}
-	for _, n := range l.nodes {
+	for _, n := range l.Nodes {
 		n.Agent().ClearInterrupt()
-		for _, to := range l.nodes {
+		for _, to := range l.Nodes {
 			if err := n.Agent().Send(to.Agent().ID(), &fabric.Message{Kind: lastMessage}); err != nil {
 				l.t.Error(err)
 			}
 		}
 	}
-	for _, n := range l.nodes {
-		for last := 0; last < len(l.nodes); {
+	for _, n := range l.Nodes {
+		for last := 0; last < len(l.Nodes); {
 			m, err := n.Agent().Recv(n.Now() + l.Patience())
 			if err != nil {
 				l.t.Fatal(err)
@@ -84,7 +84,7 @@ func (l *lent) Close() {
 	for _, p := range l.ports {
 		p.n.Retire(p.ID())
 	}
-	for _, s := range l.servers {
+	for _, s := range l.Servers {
 		clear(unsafe.Slice((*byte)(s.mem.at), s.o.Size))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 // add adds to a word of a memory node.
@@ -23,10 +24,10 @@ func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	for id := range mems {
-		c.serve(fabric.MemID(id), 1<<20)
+		c.Serve(fabric.MemID(id), 1<<20)
 	}
 	for range 3 {
-		c.join()
+		c.Join()
 	}
 	p, err := c.Node(0).Open()
 	if err != nil {
@@ -37,11 +38,11 @@ func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 			t.Fatalf("memory node %d: %v", mem, err)
 		}
 	}
-	s := c.servers[silent]
+	s := c.Servers[silent]
 	s.peer.Mu.Lock() // it hangs; its device does not
 	gone := c.Node(2).ID()
 	c.Kill(2)
-	for _, m := range c.state().CNs {
+	for _, m := range c.State().CNs {
 		if m.ID == gone {
 			t.Errorf("%v is dead and a member", gone)
 		}
@@ -49,10 +50,10 @@ func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 	if !c.Node(0).View().Live.Has(gone) {
 		t.Error("the death is known, and a memory node has not acted on it")
 	}
-	c.members.Now().Kill(s.peer.Own.Incarnation) // its lease has run out
+	c.Members.Now().Kill(s.peer.Own.Incarnation) // its lease has run out
 	awaitView(t, c.Node(0), gone)
 	for i := range 2 {
-		if r := remoteOf(c.nodes[i], silent); r.Up.Load() {
+		if r := remoteOf(c.Nodes[i], silent); r.Up.Load() {
 			t.Errorf("cn%d knows of the death and still uses a memory node that does not", i+1)
 		}
 	}
@@ -66,8 +67,8 @@ func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 	}
 	was := s.peer.Own.Epoch
 	s.peer.Mu.Unlock()
-	back(t, s, was)
-	c.awaitMN(s)
+	peertest.Await(t, "the memory node has joined again", func() bool { return s.Away() == nil && s.Epoch() > was })
+	c.AwaitMN(s)
 	if err := add(p, silent); !errors.Is(err, fabric.ErrStaleEpoch) {
 		t.Errorf("a Port of before: %v", err)
 	}

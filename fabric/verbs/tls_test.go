@@ -24,10 +24,10 @@ func TestMembersWithCertificates(t *testing.T) {
 		return c.options()
 	}
 	with("memory-0", peer.NameMN)
-	s := c.serve(0, 1<<20)
+	s := c.Serve(0, 1<<20)
 	for _, name := range []string{"compute-1", "compute-2"} {
 		with(name, peer.NameCN)
-		c.join()
+		c.Join()
 	}
 	if _, err := Join(context.Background(), with("memory-0", peer.NameMN)); !errors.Is(err, ErrOptions) {
 		t.Errorf("a memory node's certificate as a compute node: %v", err)
@@ -37,7 +37,7 @@ func TestMembersWithCertificates(t *testing.T) {
 	if _, err := Serve(context.Background(), serve); !errors.Is(err, ErrOptions) {
 		t.Errorf("a memory node with another's certificate: %v", err)
 	}
-	n, other := c.nodes[0], c.nodes[1]
+	n, other := c.Nodes[0], c.Nodes[1]
 	if err := add(n.Agent(), 0); err != nil {
 		t.Error(err)
 	}

@@ -19,7 +19,7 @@ func TestTree(t *testing.T) {
 	const size, writers, each = 4 << 20, 4, 40
 	c := cluster(t, size, 2)
 	open := func(i int) *port {
-		p, err := c.nodes[i%2].Open()
+		p, err := c.Nodes[i%2].Open()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	var trees []*btree.Tree
-	for i := range c.nodes {
+	for i := range c.Nodes {
 		tree, err := btree.Open(open(i), btree.Config{Name: "verbs", Nodes: []fabric.MemID{0}, Lock: cas.Config{Plain: true}.Layout(),
 			MaxKey: 8, NodeSize: 256, MaxInline: 16, LockTimeoutNs: 60 * fabric.Second})
 		if err != nil {
@@ -67,7 +67,7 @@ func TestTree(t *testing.T) {
 		})
 	}
 	c.Wait()
-	for i := range c.nodes {
+	for i := range c.Nodes {
 		_, k := client(i)
 		next := uint64(1)
 		err := k.Each(btree.Range{}, func(key, value []byte) bool {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/declock/declock/fabric"
@@ -63,7 +64,7 @@ func TestJoinDoesNotWaitWhenTheNodeEnds(t *testing.T) {
 
 // limited ends when what should come at once does not come at all.
 func limited(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), childPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -91,7 +92,7 @@ func attached(r *remote) bool {
 // the connection is in its place. It is cut as soon as it is there.
 func TestMemoryThatGoesWhileItIsAttachedIsCut(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
-	n := c.nodes[0]
+	n := c.Nodes[0]
 	m := remoteOf(n, 0).MN
 	withoutMemory(n)
 	r, err := n.reach(n.Work, m)
@@ -121,7 +122,7 @@ func stopLane(l *lane) {
 // A memory node goes while a lane to it gets a new queue pair: that queue pair sends nothing.
 func TestMemoryThatGoesWhileALaneIsReplacedIsCut(t *testing.T) {
 	c := cluster(t, 1<<20, 2)
-	n := c.nodes[0]
+	n := c.Nodes[0]
 	if err := add(n.Agent(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func TestMemoryThatGoesWhileALaneIsReplacedIsCut(t *testing.T) {
 	if err := n.Agent().Wait(pending); !errors.Is(err, fabric.ErrNodeDown) {
 		t.Errorf("an operation that waited: %v", err)
 	}
-	if v, _ := load2(t, c.nodes[1].Agent()); v != 1 {
+	if v, _ := load2(t, c.Nodes[1].Agent()); v != 1 {
 		t.Errorf("the counter is %d: something was sent", v)
 	}
 }
@@ -151,7 +152,7 @@ func TestMemoryThatGoesWhileALaneIsReplacedIsCut(t *testing.T) {
 // When a lane breaks, its queue pair sends nothing more from then on, whenever it is replaced.
 func TestBrokenLanesSendNothing(t *testing.T) {
 	c := cluster(t, 1<<20, 2)
-	n := c.nodes[0]
+	n := c.Nodes[0]
 	r := remoteOf(n, 0)
 	p, err := n.Open()
 	if err != nil {
@@ -170,7 +171,7 @@ func TestBrokenLanesSendNothing(t *testing.T) {
 	l.mu.Unlock()
 	for err := add(p, 0); errors.Is(err, fabric.ErrUnknownOutcome); err = add(p, 0) {
 	}
-	if _, first := load2(t, c.nodes[1].Agent()); first != 0 {
+	if _, first := load2(t, c.Nodes[1].Agent()); first != 0 {
 		t.Error("a broken lane has written")
 	}
 }
@@ -178,7 +179,7 @@ func TestBrokenLanesSendNothing(t *testing.T) {
 // A sender dies while its link is let in: whoever takes the state that says so looks before the link is in its place. It is not put there.
 func TestLinksOfTheDeadAreNotLetIn(t *testing.T) {
 	c := cluster(t, 1<<20, 2)
-	n, from := c.nodes[0], c.nodes[1]
+	n, from := c.Nodes[0], c.Nodes[1]
 	cq, err := from.pump.messages.reserve(from.dev, outEntries)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +198,7 @@ func TestLinksOfTheDeadAreNotLetIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.members.Now().Kill(from.Own.Incarnation)
+	c.Members.Now().Kill(from.Own.Incarnation)
 	awaitView(t, n, from.Own.ID)
 	if err := n.place(s, l); !errors.Is(err, fabric.ErrFenced) {
 		t.Errorf("the link of a dead node: %v", err)

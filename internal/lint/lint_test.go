@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"fabric/sim":                  {"fabric", "fabric/member"},
 	"fabric/internal/...":         {"fabric", "fabric/member"},
 	"fabric/internal/peer":        {"fabric", "fabric/inbox", "fabric/member"},
+	"fabric/internal/peertest":    {"fabric", "fabric/fabrictest", "fabric/internal/peer", "fabric/member", "coordinator/coordtest"}, // a test suite and its harness
 	"fabric/shm":                  {"fabric", "fabric/inbox"},
 	"fabric/member":               {"fabric"},
 	"fabric/verbs":                {"fabric", "fabric/inbox", "fabric/member"},
