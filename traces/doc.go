@@ -11,8 +11,8 @@
 // Operations are get, gets, set, add, replace, cas, append, prepend, delete,
 // incr and decr. A get or gets with value size 0 is a miss. A key may hold
 // commas: [Reader] takes the first column from the left, five from the right, and
-// what is between is the key. A byte order mark of UTF-8 and a first line that names the columns are skipped. Files are plain, zstd or gzip, which is told by their
-// first bytes and not by their name. A [Reader] holds one buffer and allocates nothing per record.
+// what is between is the key. A byte order mark of UTF-8 and a first line that names the columns are skipped. Files are plain, zstd or gzip, as their
+// first bytes say, not their name. A [Reader] holds one buffer and allocates nothing per record.
 //
 // # Presets
 //

@@ -167,7 +167,7 @@ func (z *sizer) mean(counterWeight float64, size func(rank uint64, counter bool)
 	}
 	for i, w := range z.weight {
 		if w < 1e-12 {
-			break // alpha is so large that nobody asks for these
+			break // alpha is so large that these are not asked for
 		}
 		add(uint64(i+1), w)
 	}

@@ -92,7 +92,7 @@ func (s *Stats) AddAll(src Source) error {
 	return src.Err()
 }
 
-// Summary is the statistics of a trace, ready for JSON. A figure that cannot be told is null.
+// Summary is the statistics of a trace, ready for JSON. An unknown figure is null.
 type Summary struct {
 	Requests    uint64  `json:"requests"`
 	DurationS   uint64  `json:"duration_s"`       // the first and the last second included

@@ -72,7 +72,7 @@ func create(path string) (*Writer, error) {
 		path = real
 	}
 	was, err := os.Stat(path)
-	if err == nil { // who may not write to it may not replace it
+	if err == nil { // a file that may not be written may not be replaced
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			return nil, err
@@ -112,7 +112,7 @@ func create(path string) (*Writer, error) {
 	return w, nil
 }
 
-// isOutput reports whether a file is this process's standard output or error: who has opened it would not see another in its place.
+// isOutput reports whether a file is this process's standard output or error: a program that has it open would not see another in its place.
 func isOutput(file os.FileInfo) bool {
 	for _, out := range []*os.File{os.Stdout, os.Stderr} {
 		if st, err := out.Stat(); err == nil && os.SameFile(file, st) {
@@ -217,7 +217,7 @@ func (w *Writer) Discard() {
 	if w.err == nil {
 		w.err = errDiscarded
 	}
-	_ = w.Close() // nobody is to read what it closes
+	_ = w.Close() // the file is removed
 }
 
 // Close writes what is buffered, completes the compressed stream, and puts the file in its place.
@@ -242,7 +242,7 @@ func (w *Writer) Close() error {
 		}
 	}
 	if w.err != nil {
-		_ = os.Remove(temp) // the error that is told is why
+		_ = os.Remove(temp) // w.err says why
 	}
 	return w.err
 }

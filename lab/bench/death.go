@@ -14,7 +14,7 @@ import (
 	"github.com/declock/declock/traces"
 )
 
-// A deathRun is a simulated cluster in which nodes die: compute nodes with their
+// A deathRun is a simulated cluster in which nodes crash: compute nodes with their
 // clients, and the memory node, which comes back.
 type deathRun struct {
 	c      *sim.Cluster
@@ -46,7 +46,7 @@ func newDeathRun(seed uint64, nic, policy string, cns int, memory uint64) (*deat
 	for range cns {
 		n, table, clock := d.c.AddCN(), hier.NewTable(p), new(timesync.Clock)
 		agent := hier.NewAgent(table, n, clock, d.config(), hier.SyncConfig{Counter: fabric.At(0, 64), IntervalNs: fabric.Second})
-		// What fails there is the dead memory node: who waits asks again.
+		// What fails there is the crashed memory node: waiting clients ask again.
 		d.c.GoAgent(n, func(fabric.Port) { _ = agent.Run(nil) })
 		d.nodes, d.tables = append(d.nodes, n), append(d.tables, table)
 		d.clocks, d.agents = append(d.clocks, clock), append(d.agents, agent)
@@ -98,7 +98,7 @@ func measureReset(seed uint64, nic, policy string, clients int) (r resetResult, 
 				return
 			}
 			if i == 0 {
-				_ = p.Pause(fabric.Forever) // and dies with its node
+				_ = p.Pause(fabric.Forever) // and crashes with its node
 			}
 			first = min(first, p.Now())
 			failed = errors.Join(failed, k.Release(&h, nil))
@@ -120,7 +120,7 @@ func measureReset(seed uint64, nic, policy string, clients int) (r resetResult, 
 	return r, nil
 }
 
-// A timeline is the throughput over time while nodes die.
+// A timeline is the throughput over time while nodes crash.
 type timeline struct {
 	mops                           []float64 // of each slot
 	slot                           fabric.Time
@@ -133,7 +133,7 @@ func timelineOf(gap fabric.Time) timeline {
 	return timeline{slot: ms, cnDies: gap, mnDies: 2*gap + detectNs, mnBack: 2*gap + 2*detectNs, endsAt: 3*gap + 2*detectNs}
 }
 
-// measureCourse runs 8 compute nodes with clients, of which one dies, and then the memory
+// measureCourse runs 8 compute nodes with clients, of which one crashes, and then the memory
 // node, which comes back with its memory.
 func measureCourse(ctx context.Context, seed uint64, nic, policy string, clients, nLocks int, theta float64, gap fabric.Time) (timeline, error) {
 	const cns = 8

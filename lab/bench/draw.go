@@ -23,7 +23,7 @@ const (
 )
 
 // A look is how a series is drawn. Series differ in colour, dashes and marker, so that
-// they can be told apart in grey too.
+// they differ in grey too.
 type look struct {
 	color  color.RGBA
 	dashes []vg.Length
@@ -128,7 +128,7 @@ func (p *Plot) WriteSVG(w io.Writer) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return fmt.Errorf("bench: plot %s: %w", p.Name, err)
 	}
-	// Whoever looks may not have the font.
+	// The viewer may not have the font.
 	_, err = w.Write(bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,sans-serif")))
 	return err
 }

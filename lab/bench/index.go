@@ -360,7 +360,7 @@ func (c *indexClient) step() (write bool, err error) {
 	next[0]++
 	err = c.tree.CompareAndPut(c.key, c.value, next)
 	if errors.Is(err, btree.ErrChanged) {
-		err = nil // somebody was faster: YCSB's read-modify-write does not ask
+		err = nil // another client was faster: YCSB's read-modify-write does not ask
 	}
 	return true, err
 }

@@ -114,7 +114,7 @@ func (m Micro) WithDefaults() Micro {
 // times returns how long to measure, and how long to wait before that. Both grow with the
 // critical section, so that the hottest lock changes hands often enough: in the steady state
 // of a fair lock most clients wait for a few locks, and a wait takes 1 ms, or 12 ms with
-// 32 data operations. A lock without fairness takes far longer to get there: those who starve
+// 32 data operations. A lock without fairness takes far longer to get there: starving clients
 // become more, and throughput falls, for 20 ms, or some 400 ms with 32 data operations.
 func (m *Micro) times() (window, warmup fabric.Time) {
 	n := fabric.Time(m.CSLen)

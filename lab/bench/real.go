@@ -22,7 +22,7 @@ type Part struct {
 	First int
 	// Base is where the locks lie: Micro.MemorySize bytes, zero and aligned to 64, the same for all processes.
 	Base fabric.Addr
-	// Report is told of what goes wrong in agents; nil: nobody.
+	// Report is called with errors of agents; it may be nil.
 	Report func(error)
 }
 
@@ -170,11 +170,11 @@ func (r *realRun) client(c *client) error {
 	c.to = min(c.to, max(c.port.Now(), c.from+1))
 	c.counted.add(c.lock)
 	c.counted.subtract(&before)
-	// Nobody leaves before all are done: others may wait for what is to come from here.
+	// No client leaves before all are done: others may wait for messages from this one.
 	return r.meet(c, doneOffset)
 }
 
-// meetingNs is the time between two looks at who is there.
+// meetingNs is the time between two READs of how many clients are there.
 const meetingNs = 100 * fabric.Microsecond
 
 // meet waits until all clients of all processes have come, or the run is stopped.

@@ -13,7 +13,7 @@ type Result struct {
 	WindowNs fabric.Time
 	counters
 	// OldestNs is for how long the oldest operation had been under way when the
-	// window ended: who starves is in no histogram.
+	// window ended: a starving client is in no histogram.
 	OldestNs fabric.Time
 
 	tally *tally

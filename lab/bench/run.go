@@ -16,7 +16,7 @@ type Config struct {
 	Seed    uint64 // the first; others follow it
 	Seeds   int    // of each point; 0 means 3
 	Workers int    // measurements at a time; 0: as many as there are cores
-	// Progress is told what was done, from one goroutine at a time. nil: nobody.
+	// Progress is called with what was done, by one goroutine at a time; it may be nil.
 	Progress func(Progress)
 }
 

@@ -39,7 +39,7 @@ type client struct {
 func (w *world) newClient(cn int, name string, p fabric.Port) *client {
 	c := &client{w: w, n: w.nodes[cn-1], cn: cn, name: name, port: p, cell: p.Alloc(cellSize)}
 	c.k = w.locker(c.n, p)
-	c.met = make([]meeting, len(w.births))
+	c.met = make([]meeting, len(w.generations))
 	c.d.Rand = newRand(w.s.Seed, uint64(p.ID()))
 	return c
 }
@@ -84,7 +84,7 @@ func (c *client) lockRounds() {
 	}
 }
 
-// report tells the court of an event, unless the cluster has given the node up: another may have its number.
+// report passes an event to the court, unless the node has been fenced: another may have its number.
 func (c *client) report(e oracle.Event) {
 	if !c.n.fenced {
 		c.w.event(e)
@@ -153,7 +153,7 @@ func cellValue(b []byte) (v uint64, torn bool) {
 	return v, torn
 }
 
-// lost reports whether what the client holds at a lock's memory node is of a life before a restart.
+// lost reports whether what the client holds at a lock's memory node is of an epoch before a restart.
 func (c *client) lost(l fabric.Addr) bool { return c.port.(*sim.Port).Stale(l.MN()) }
 
 // tolerates reports whether the client goes on after an error. One that nothing explains is an objection.
@@ -202,7 +202,7 @@ func (c *client) release(which int) bool {
 	}
 	before, bad := c.spoil(before)
 	lost := c.lost(e.Lock)
-	if bad || c.w.s.Bad > 0 && c.w.s.Kept != 0 { // others may come before the client, or he who writes the value back, has told
+	if bad || c.w.s.Bad > 0 && c.w.s.Kept != 0 { // others may acquire the lock before the error is reported
 		e.Err = fabric.ErrOutOfBounds
 	}
 	if !lost {
@@ -223,7 +223,7 @@ func (c *client) release(which int) bool {
 		c.w.object("lost locks", fmt.Sprintf("[%v]: the memory node has restarted since it was granted, and nobody says that the lock is lost", &e))
 	}
 	if lost {
-		c.began = 0 // with the life in which the node got the lock
+		c.began = 0 // with the epoch in which the node got the lock
 	}
 	if bad && err == nil && !lost {
 		c.w.object("errors", fmt.Sprintf("[%v]: an operation before the release is out of bounds, and nobody says so", &e))
@@ -348,7 +348,7 @@ func doStore(st *objstore.Client, o *oracle.StoreOp, short bool) (err error) {
 		o.Result = oracle.Exists
 	case errors.Is(err, objstore.ErrNotNumber):
 		o.Result = oracle.NotNumber
-	case errors.Is(err, objstore.ErrNoSpace) && short: // whoever's memory is short
+	case errors.Is(err, objstore.ErrNoSpace) && short: // memory is short
 		o.Result = oracle.NoSpace
 	default:
 		o.Result = oracle.Unknown

@@ -6,7 +6,7 @@
 // A [Scenario] is a run, whole: the cluster, the policy, the layout of the locks, the NIC model, the
 // work, the faults. It prints as one line and is read from it. [Draw] draws it from one
 // seed and a list of classes; [Run] runs it: first with the faults of its plan, then without, until all clients are
-// done and every compute node that lives has acquired every lock once more. The judges of
+// done and every live compute node has acquired every lock once more. The judges of
 // package oracle follow the history; what is left in memory is checked at the end. [Faults] does so
 // for many seeds, and makes of each failure a [Failure]: its seed and line, the command that runs it again,
 // and a smaller scenario that fails in the same way, with the last operations of each client.

@@ -15,10 +15,10 @@ type Class string
 
 // The classes. What a class claims must hold for every seed.
 const (
-	// Locks: no faults but torn READs and WRITEs and bad clocks. Nobody looks
+	// Locks: no faults but torn READs and WRITEs and bad clocks. No client looks
 	// twice: a grant that is lost is lost.
 	Locks Class = "locks"
-	// Fair: one lock that many want, and policies that are fair: nobody is passed too often. The
+	// Fair: one lock that many want, and policies that are fair: no request is passed too often. The
 	// clocks may wrap meanwhile.
 	Fair Class = "fair"
 	// Cancel: as Locks; requests are tried, time out, and are cancelled.
@@ -33,17 +33,17 @@ const (
 	Net Class = "net"
 	// Break: as Net, and operations that are held up for long have unknown outcomes.
 	Break Class = "break"
-	// Crash: compute nodes die, are detected and fenced; their locks are reset.
+	// Crash: compute nodes crash, are detected and fenced; their locks are reset.
 	Crash Class = "crash"
 	// Zombie: compute nodes stand still, are declared dead, and wake up.
 	Zombie Class = "zombie"
-	// Restart: memory nodes die and come back with their memory, in a new epoch; compute nodes may die as well.
+	// Restart: memory nodes crash and come back with their memory, in a new epoch; compute nodes may crash as well.
 	Restart Class = "restart"
-	// Lost: memory nodes die and come back without their memory, some with it; clients use locks by addresses of now and of before.
+	// Lost: memory nodes crash and come back without their memory, some with it; clients use locks by addresses of now and of before.
 	Lost Class = "lost"
 	// Chaos: all faults of the classes above Restart at once, on locks that wrap.
 	Chaos Class = "chaos"
-	// Field: as Cancel, with the other locks of the field, whose counters are reset all the time.
+	// Field: as Cancel, with the baseline locks, whose counters are reset all the time.
 	Field Class = "field"
 	// FieldFair: as Fair, with those of them that are fair.
 	FieldFair Class = "fieldfair"
@@ -51,19 +51,19 @@ const (
 	FieldCrash Class = "fieldcrash"
 	// Store: the object store, without faults.
 	Store Class = "store"
-	// StoreCrash: the object store while compute nodes die or stand still.
+	// StoreCrash: the object store while compute nodes crash or stand still.
 	StoreCrash Class = "storecrash"
-	// StoreRestart: the object store while memory nodes die and come back with their memory.
+	// StoreRestart: the object store while memory nodes crash and come back with their memory.
 	StoreRestart Class = "storerestart"
-	// StoreLost: the object store while memory nodes die and come back without their memory.
+	// StoreLost: the object store while memory nodes crash and come back without their memory.
 	StoreLost Class = "storelost"
-	// StoreExpiry: the object store with objects that expire, by clocks that differ, also while compute nodes die or stand still.
+	// StoreExpiry: the object store with objects that expire, by clocks that differ, also while compute nodes crash or stand still.
 	StoreExpiry Class = "storeexpiry"
-	// StoreEvict: the object store with too little memory, also while compute nodes die or stand still.
+	// StoreEvict: the object store with too little memory, also while compute nodes crash or stand still.
 	StoreEvict Class = "storeevict"
-	// Tree: the B+tree, without faults, in small nodes that split and die all the time.
+	// Tree: the B+tree, without faults, in small nodes that split and are unlinked all the time.
 	Tree Class = "tree"
-	// TreeCrash: the B+tree while compute nodes die or stand still.
+	// TreeCrash: the B+tree while compute nodes crash or stand still.
 	TreeCrash Class = "treecrash"
 	// Tenure: as Locks; few clients of few nodes hand one lock over among themselves, more often than a token counts, and locks
 	// are reset meanwhile.
@@ -72,7 +72,7 @@ const (
 	Resets Class = "resets"
 	// Lease: compute nodes join while the lease of another runs out, which goes on and does not know; some memory nodes hear late of it.
 	Lease Class = "lease"
-	// TreeRestart: the B+tree while memory nodes restart with their memory, and compute nodes may die.
+	// TreeRestart: the B+tree while memory nodes restart with their memory, and compute nodes may crash.
 	TreeRestart Class = "treerestart"
 	// TreeBreak: the B+tree while operations that are held up for long have unknown outcomes.
 	TreeBreak Class = "treebreak"
@@ -207,7 +207,7 @@ func (s *Scenario) shape(d *drawer) {
 	}
 }
 
-// drawNews draws who joins meanwhile, and how far apart nodes hear of deaths: of most, one hears while another goes on as before.
+// drawNews draws which nodes join meanwhile, and how far apart nodes hear of crashes: of most, one hears while another goes on as before.
 func (s *Scenario) drawNews(seed uint64) {
 	deaths := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot || f.Kind == sim.FaultRestart
@@ -219,9 +219,9 @@ func (s *Scenario) drawNews(seed uint64) {
 		s.Joins = d.between(1, 2)
 		s.room()
 	}
-	if s.LeaseNs > 0 && s.NewsNs > 0 { // the dead are fenced before their leases count
+	if s.LeaseNs > 0 && s.NewsNs > 0 { // crashed nodes are fenced before their leases count
 		s.NewsNs = min(s.NewsNs, 30*fabric.Microsecond)
-		s.LeaseNs += s.DetectNs + 4*s.NewsNs // another who is not known to be dead yet may be waited for
+		s.LeaseNs += s.DetectNs + 4*s.NewsNs // a crash that is not known yet may be waited for
 	}
 }
 
@@ -236,7 +236,7 @@ func (s *Scenario) extras(seed uint64) {
 		return
 	}
 	if s.Class == Fair {
-		return // who joins holders and finds the value there is done in no virtual time: no bound holds
+		return // a reader that joins holders and finds the value there takes no virtual time: no bound holds
 	}
 	if share(streamKept, 50) {
 		s.Kept = 1
@@ -266,7 +266,7 @@ func (s *Scenario) unknown(seed uint64) {
 	s.ResetNs = pick(d, 200*fabric.Microsecond, fabric.Millisecond, 10*fabric.Millisecond)
 }
 
-// strays has messages overtake each other, but for those between the same clients. Fairness is judged without: who comes later is passed.
+// strays has messages overtake each other, but for those between the same clients. Fairness is judged without: a later message is passed.
 func (s *Scenario) strays(seed uint64) {
 	if d := (&drawer{sim.NewRand(seed, streamStray)}); s.Class != Fair && s.Class != FieldFair && d.percent(50) {
 		s.StrayNs = pick(d, fabric.Microsecond, 10*fabric.Microsecond, 100*fabric.Microsecond)
@@ -283,8 +283,8 @@ func (s *Scenario) wraps(d *drawer) {
 	s.Version = uint8(d.between(2, 3))
 }
 
-// participants returns how many may be in the queue of a lock: the witness is one more node. Who gives up
-// leaves at most one place behind that is more than the entries: then it looks before it comes again (cql.Client.EnqueueCautious).
+// participants returns how many may be in the queue of a lock: the witness is one more node. A client that gives up
+// leaves at most one ticket behind that is more than the entries: then it acquires by CAS (cql.Client.EnqueueCautious).
 func (s *Scenario) participants() int {
 	if s.Policy == "cql" {
 		return s.CNs*s.Clients + s.CNs + 1 + (s.Joins+s.Leaves)*(s.Clients+1)
@@ -384,7 +384,7 @@ func (s *Scenario) few(d *drawer) {
 	s.layoutFor(d)
 }
 
-// impatient makes waiters look after their locks, as they do in real life.
+// impatient makes waiters recheck their locks, as they do in production.
 func (s *Scenario) impatient() {
 	s.RecheckNs, s.ResetNs = 500*fabric.Microsecond, 10*fabric.Millisecond
 }
@@ -403,7 +403,7 @@ func (s *Scenario) horizon() fabric.Time {
 
 func (s *Scenario) at(d *drawer) fabric.Time { return fabric.Time(d.Uint64n(uint64(s.horizon()))) }
 
-// mortal has all compute nodes but one or more die some death.
+// mortal has all compute nodes but one or more crash, each as death draws it.
 func (s *Scenario) mortal(d *drawer, death func(d *drawer, cn sim.Endpoint) sim.Plan) {
 	s.CNs = max(s.CNs, 2)
 	s.layoutFor(d)

@@ -33,7 +33,7 @@ type Exploration struct {
 	Cancel bool
 	// Reset: the first client asks for a reset of the lock before it acquires it, so its node leads one.
 	Reset bool
-	// Crashes: the nodes of so many clients, the first ones, each of a node of its own, may die at any point.
+	// Crashes: the nodes of so many clients, the first ones, each of a node of its own, may crash at any point.
 	Crashes int
 	// Restart: the memory node may restart, with its memory, at any point.
 	Restart bool
@@ -91,7 +91,7 @@ func ParseExploration(text string) (Exploration, error) {
 	}
 	x.Policy, x.Clients, x.Cancel = policy, clients, cancel
 	x.Capacity = uint8(bits.Len(uint(max(entries, 1))) - 1)
-	if _, err := hier.ParsePolicy(policy); err != nil && fieldLockOf(policy) == nil {
+	if _, err := hier.ParsePolicy(policy); err != nil && baselineOf(policy) == nil {
 		return x, fmt.Errorf("%w: %v", ErrScenario, err)
 	}
 	if err := (cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version}).Validate(); err != nil {
@@ -126,7 +126,7 @@ func (x *Exploration) wears() bool {
 	return x.Used+len(strings.Fields(x.Clients))*x.Rounds > (1<<x.Version-2)<<x.Capacity
 }
 
-// mortals reports whether the clients whose nodes may die are each of a node of their own, and the first has the lowest number.
+// mortals reports whether the clients whose nodes may crash are each of a node of their own, and the first has the lowest number.
 func (x *Exploration) mortals() bool {
 	who := strings.Fields(x.Clients)
 	if x.Crashes < 2 {
@@ -158,7 +158,7 @@ func Explorations(small bool, match string) []Exploration {
 	apart2 := []string{"1s 2s", "1s 2x", "1x 2x"}
 	apart3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
 	together2 := []string{"1s 1s", "1s 1x", "1x 1x"}
-	// The first is the one that is cancelled, or dies.
+	// The first is the one that is cancelled, or whose node crashes.
 	first2 := []string{"1s 2s", "1s 2x", "1x 2s", "1x 2x"}
 	first3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2s 3s", "1x 2s 3x", "1x 2x 3x"}
 	mixed3 := []string{"1s 1s 2x", "1s 1x 2s", "1s 1x 2x", "1x 1x 2s", "1x 1x 2x"}
@@ -201,14 +201,14 @@ func Explorations(small bool, match string) []Exploration {
 			add(crash, "1x 1x 2x", "1s 1x 2x")
 		}
 	}
-	fieldExplorations(small, add)
+	baselineExplorations(small, add)
 	if !small {
 		failureExplorations(add)
 	}
 	return list
 }
 
-// failureExplorations adds the programs of resets whose leaders die, and of a memory node that restarts.
+// failureExplorations adds the programs of resets whose leaders crash, and of a memory node that restarts.
 func failureExplorations(add func(x Exploration, clients ...string)) {
 	for _, p := range []string{"cql", "declock"} {
 		crash := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27, Crashes: 1}
@@ -223,17 +223,17 @@ func failureExplorations(add func(x Exploration, clients ...string)) {
 	}
 }
 
-// fieldExplorations adds the programs of the other locks of the field.
-func fieldExplorations(small bool, add func(x Exploration, clients ...string)) {
+// baselineExplorations adds the programs of the baseline locks.
+func baselineExplorations(small bool, add func(x Exploration, clients ...string)) {
 	apart2, apart3 := []string{"1s 2s", "1s 2x", "1x 2x"}, []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
-	for i := range fieldLocks {
-		x := Exploration{Policy: fieldLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
+	for i := range baselineLocks {
+		x := Exploration{Policy: baselineLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
 		add(x, apart2...)
 		if !small {
 			add(x, apart3...)
 			x.Rounds = 2
 			add(x, apart2...)
-			if x.Rounds = 1; fieldLocks[i].name != "cas-backoff" {
+			if x.Rounds = 1; baselineLocks[i].name != "cas-backoff" {
 				x.Cancel = true
 				add(x, apart2...)
 			}
@@ -256,12 +256,12 @@ func Explore(x Exploration, b Bounds) explore.Report {
 
 // config returns what Explore and a replay of its schedules have in common.
 func (x Exploration) config() explore.Config {
-	// Without a crash, nobody needs to look after a lock: a grant that is lost is a deadlock.
+	// Without a crash, waiters need not recheck a lock: a grant that is lost is a deadlock.
 	cfg := explore.Config{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart}
 	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else,
 	// until there is a reset.
 	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart && !x.Reset && !x.wears()
-	if x.together() && x.Policy != "cql" && fieldLockOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart {
+	if x.together() && x.Policy != "cql" && baselineOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart {
 		// Policies compare times: one clock ticks once, by more than a shared tenure lasts.
 		cfg.Ticks, cfg.Tick = 1, 3*hier.DefaultSharing/2
 	}
@@ -284,11 +284,11 @@ type exploring struct {
 	lock   fabric.Addr
 	nodes  []*node
 	killed fabric.CNSet
-	state  uint64     // hash of the court's
-	moved  bool       // it may be out of date
-	told   int        // objections that Fail has been told of
-	last   lastOps    // of a replay; nil: nobody wants to know
-	field  *fieldLock // nil: DecLock
+	state  uint64        // hash of the court's
+	moved  bool          // it may be out of date
+	told   int           // objections that were passed to Fail
+	last   lastOps       // of a replay; else nil
+	field  *baselineLock // nil: DecLock
 	// private: see explore.Config
 	private bool
 }
@@ -353,7 +353,7 @@ func (g *exploring) tell() {
 func (x Exploration) build(c *explore.Cluster) { x.buildWith(c, nil) }
 
 func (x Exploration) buildWith(c *explore.Cluster, last lastOps) {
-	g := &exploring{x: x, c: c, last: last, field: fieldLockOf(x.Policy), moved: true, private: x.config().Private}
+	g := &exploring{x: x, c: c, last: last, field: baselineOf(x.Policy), moved: true, private: x.config().Private}
 	judges := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells()}
 	var policy hier.Policy
 	if g.field == nil {
@@ -421,7 +421,7 @@ func (g *exploring) use() {
 	}
 }
 
-// leaveEntries leaves entries in the queue, as if somebody had waited each time in the first round: they are still there when the versions
+// leaveEntries leaves entries in the queue, as if a client had waited each time in the first round: they are still there when the versions
 // of their cycle are used again, unless the lock has been reset.
 func (g *exploring) leaveEntries(by fabric.ClientID) {
 	y := g.cfg.Layout
@@ -466,7 +466,7 @@ func (g *exploring) addNode(p hier.Policy) {
 		return
 	}
 	g.c.GoAgent(n.sim, func(fabric.Port) {
-		// Errors of the dead and fenced are no news.
+		// Errors of crashed and fenced nodes are no news.
 		report := func(err error) {
 			if !g.killed.Has(n.sim.ID()) {
 				g.c.Fail(err)
@@ -569,7 +569,7 @@ func (g *exploring) play(t *turn, mode lock.Mode) bool {
 	return true
 }
 
-// lost reports whether what a client holds is of a life of the memory node before a restart: see client.lost.
+// lost reports whether what a client holds is of an epoch of the memory node before a restart: see client.lost.
 func (g *exploring) lost(p fabric.Port) bool { return p.(*sim.Port).Stale(g.lock.MN()) }
 
 func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
@@ -609,7 +609,7 @@ func (g *exploring) atEnd() error {
 	word := g.c.PeekWord(g.lock)
 	what := ""
 	switch {
-	case g.field != nil, g.x.Restart: // with a place of a life before a restart in the queue, and nobody behind it, nobody has asked for a reset yet
+	case g.field != nil, g.x.Restart: // a ticket of an epoch before a restart is reset when another client waits behind it
 	case g.killed.Len() > 0:
 		what = oracle.CheckHeaderOf(g.x.Capacity, word, g.killed, g.mortal())
 	default:
@@ -626,7 +626,7 @@ func (g *exploring) atEnd() error {
 	return nil
 }
 
-// mortal returns the number of clients of dead nodes.
+// mortal returns the number of clients of crashed nodes.
 func (g *exploring) mortal() int {
 	clients := 0
 	for _, who := range strings.Fields(g.x.Clients) {

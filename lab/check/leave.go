@@ -11,7 +11,7 @@ import (
 )
 
 // leaves draws that compute nodes leave in order while the others work, and that nodes join in their numbers. (From g11 on.) In classes without
-// faults nobody asks for a reset because it has waited for long: a ticket that a node leaves behind blocks its lock for ever.
+// faults no client asks for a reset because it has waited for long: a ticket that a node leaves behind blocks its lock for ever.
 func (s *Scenario) leaves(seed uint64) {
 	d := &drawer{newRand(seed, streamLeaves)}
 	classes := []Class{Locks, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Resets}
@@ -66,7 +66,7 @@ func (w *world) startLeaves() {
 		if w.s.deadly(cn) {
 			continue
 		}
-		w.working++ // the witness waits for who joins
+		w.working++ // the witness waits for the node that joins
 		w.c.At(w.began+at, func() { w.leave(cn, d) })
 	}
 }

@@ -72,7 +72,7 @@ func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (
 	before := *st.Stats()
 	op.Began, _ = w.seconds(p)
 	op.First = w.roundedUp(p)
-	op.Evicted = w.s.Room > 0 && w.s.NoEvict == 0 // if its client dies, nobody knows
+	op.Evicted = w.s.Room > 0 && w.s.NoEvict == 0 // not known if its client crashes
 	o := w.store.Begin(op)
 	err := doStore(st, o, w.s.Room > 0)
 	o.Ended, o.Fastest = w.seconds(p)

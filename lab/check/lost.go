@@ -32,8 +32,8 @@ func (s *Scenario) losses(d *drawer) {
 // formatNs is how long a memory node may take to format its memory when it is back.
 const formatNs = 50 * fabric.Microsecond
 
-// bornAt is where a memory that holds nothing but locks says which of its memory node's it is: its number plus 1.
-const bornAt = 128
+// generationAt is where a memory that holds nothing but locks says which of its memory node's it is: its number plus 1.
+const generationAt = 128
 
 // words is a memory node's own access to its memory.
 type words struct {
@@ -53,13 +53,13 @@ func (o words) Store(offset, v uint64) {
 
 // format formats a memory node's memory, as the memory node itself does.
 func (w *world) format(i int) {
-	birth := w.births[i]
+	generation := w.generations[i]
 	if w.s.Keys == 0 {
-		words{w.c, w.mns[i]}.Store(bornAt, uint64(birth)+1)
+		words{w.c, w.mns[i]}.Store(generationAt, uint64(generation)+1)
 		return
 	}
-	prm := memory.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32), Birth: birth}
-	if err := memory.FormatOwn(w.mns[i], words{w.c, w.mns[i]}, prm, memory.UUID{uint64(i), uint64(birth)}); err != nil {
+	prm := memory.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32), Birth: generation}
+	if err := memory.FormatOwn(w.mns[i], words{w.c, w.mns[i]}, prm, memory.UUID{uint64(i), uint64(generation)}); err != nil {
 		panic(fmt.Sprintf("check: format: %v", err)) // of memory that is zero
 	}
 }
@@ -74,7 +74,7 @@ func (w *world) startLosses() {
 		}
 		i, late := int(f.Node.MN), pick(&d, 0, d.time(formatNs))
 		w.c.At(w.began+f.Until, func() {
-			w.births[i]++
+			w.generations[i]++
 			w.event(oracle.Event{Kind: oracle.Lost, Lock: fabric.At(w.mns[i], 0)})
 			for k := range w.s.Keys {
 				key := fmt.Sprintf("key%d", k)
@@ -82,9 +82,9 @@ func (w *world) startLosses() {
 					w.store.Lose(key)
 				}
 			}
-			birth := w.births[i]
+			generation := w.generations[i]
 			w.c.At(w.began+f.Until+late, func() {
-				if w.births[i] == birth { // else it is gone already
+				if w.generations[i] == generation { // else it is gone already
 					w.format(i)
 				}
 			})
@@ -102,9 +102,9 @@ func (w *world) configOf(n *node) hier.Config {
 }
 
 // verify looks which memory a memory node has now, for a node.
-func (w *world) verify(n *node, mn fabric.MemID) (birth uint32, err error) {
+func (w *world) verify(n *node, mn fabric.MemID) (generation uint32, err error) {
 	if !w.playing {
-		return w.births[mn], nil // while the scene is set nothing may run
+		return w.generations[mn], nil // while the scene is set nothing may run
 	}
 	p, err := n.sim.Open()
 	if err != nil {
@@ -112,14 +112,14 @@ func (w *world) verify(n *node, mn fabric.MemID) (birth uint32, err error) {
 	}
 	defer p.Close()
 	if w.s.Keys == 0 {
-		ops := [1]fabric.Op{fabric.Load(fabric.At(mn, bornAt))}
+		ops := [1]fabric.Op{fabric.Load(fabric.At(mn, generationAt))}
 		if err := p.Do(ops[:]); err != nil {
 			return 0, err
 		}
 		if ops[0].Old == 0 {
 			return 0, fmt.Errorf("%w: %v is just starting", fabric.ErrNodeDown, mn)
 		}
-		birth = uint32(ops[0].Old - 1)
+		generation = uint32(ops[0].Old - 1)
 	} else {
 		r, err := memory.Open(p, mn)
 		switch {
@@ -128,35 +128,35 @@ func (w *world) verify(n *node, mn fabric.MemID) (birth uint32, err error) {
 		case err != nil:
 			return 0, err
 		}
-		birth = r.Birth()
+		generation = r.Birth()
 	}
-	if birth > n.births[mn] {
-		n.births[mn] = birth
+	if generation > n.generations[mn] {
+		n.generations[mn] = generation
 		if n.store != nil {
 			n.store.MemoryLost(mn)
 		}
 	}
-	return birth, nil
+	return generation, nil
 }
 
 // A meeting is what a client has had to do with a memory node that may lose its memory.
 type meeting struct {
-	birth uint32 // of the memory in which it was granted a lock last
-	known bool   // there is such a one
-	told  bool   // it has heard ErrMemoryLost since
+	generation uint32 // of the memory in which it was granted a lock last
+	known      bool   // there is such a one
+	told       bool   // it has heard ErrMemoryLost since
 }
 
 // genOf draws by which address a client asks for a lock: as its node knows it, or by one of a memory before.
 func (c *client) genOf(which int) fabric.Generation {
 	c.oldAddress = false
-	if len(c.n.births) == 0 {
+	if len(c.n.generations) == 0 {
 		return 0
 	}
-	birth := c.n.births[c.w.locks[which].MN()]
-	if birth > 0 && c.w.s.Old > 0 && c.name != "last" && c.d.percent(c.w.s.Old) {
-		birth, c.oldAddress = uint32(c.d.Uint64n(uint64(birth))), true
+	generation := c.n.generations[c.w.locks[which].MN()]
+	if generation > 0 && c.w.s.Old > 0 && c.name != "last" && c.d.percent(c.w.s.Old) {
+		generation, c.oldAddress = uint32(c.d.Uint64n(uint64(generation))), true
 	}
-	return fabric.Generation(birth)
+	return fabric.Generation(generation)
 }
 
 // hears notes that a client has heard that memory is lost: for an old address always, else once for each loss.
@@ -175,8 +175,8 @@ func (c *client) hears(which int, err error) error {
 
 // losses returns how many memories have been lost.
 func (c *client) losses() (n int) {
-	for _, birth := range c.w.births {
-		n += int(birth)
+	for _, generation := range c.w.generations {
+		n += int(generation)
 	}
 	return n
 }
@@ -199,15 +199,15 @@ func (c *client) knows(which int, gen fabric.Generation) {
 	if len(c.met) == 0 || c.lost(c.w.locks[which]) {
 		return
 	}
-	m, birth := &c.met[mn], c.w.births[mn]
+	m, generation := &c.met[mn], c.w.generations[mn]
 	switch {
-	case gen != fabric.Generation(birth):
-		c.w.object("lost memory", fmt.Sprintf("%v is granted %v in memory %d: there is memory %d", c.port.ID(), c.w.locks[which].In(gen), gen, birth))
-	case m.known && m.birth != birth && !m.told:
+	case gen != fabric.Generation(generation):
+		c.w.object("lost memory", fmt.Sprintf("%v is granted %v in memory %d: there is memory %d", c.port.ID(), c.w.locks[which].In(gen), gen, generation))
+	case m.known && m.generation != generation && !m.told:
 		c.w.object("lost memory", fmt.Sprintf("%v is granted %v in memory %d, and was in memory %d before: nobody has said that what was there is gone",
-			c.port.ID(), c.w.locks[which], birth, m.birth))
+			c.port.ID(), c.w.locks[which], generation, m.generation))
 	}
-	*m = meeting{birth: birth, known: true}
+	*m = meeting{generation: generation, known: true}
 }
 
 // acquireLast acquires a lock when all faults are over. A node may not know of a loss yet that no client of it has met.
@@ -222,9 +222,9 @@ func (c *client) acquireLast(which int) bool {
 	return false
 }
 
-// closeLost has the keepers of the nodes go on, since only they free claims that their nodes have left in the root directory, checks the store, and reads every key once more. Whose memory the lost one was is not known: it may be missing.
+// closeLost has the reclaimers of the nodes go on, since only they free claims that their nodes have left in the root directory, checks the store, and reads every key once more. Whose memory the lost one was is not known: it may be missing.
 func (w *world) closeLost(p fabric.Port) {
-	w.keepOn()
+	w.reclaimOn()
 	defer func() { w.looking = false }()
 	own := w.nodes[w.s.CNs]
 	var st *objstore.Client

@@ -38,7 +38,7 @@ func (s *Scenario) deadly(cn int) bool {
 // restarts reports whether memory nodes restart.
 func (s *Scenario) restarts() bool { return s.restarted() > 0 }
 
-// restarted returns when the last memory node is back; 0: none goes away.
+// restarted returns when the last memory node is back; 0: none restarts.
 func (s *Scenario) restarted() (at fabric.Time) {
 	for _, f := range s.Plan {
 		switch f.Kind {

@@ -46,7 +46,7 @@ func (s *Scenario) lateNews(d *drawer) {
 	}
 }
 
-// resetBound returns how long a reset may take: without faults, until those who hold the lock have released it, and messages have
+// resetBound returns how long a reset may take: without faults, until the holders have released the lock, and messages have
 // come and gone.
 func (s *Scenario) resetBound() fabric.Time {
 	if len(s.Plan) > 0 || s.Joins > 0 || s.Leaves > 0 || s.Keys > 0 {

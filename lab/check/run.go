@@ -44,7 +44,7 @@ var errStuck = errors.New("clients wait for ever")
 func newRand(seed, stream uint64) sim.Rand { return sim.NewRand(seed, 1<<33+stream) }
 
 // Run runs a scenario: first with its faults, then without; in the end every
-// compute node that lives acquires every lock once more. All oracles judge.
+// live compute node acquires every lock once more. All oracles judge.
 func Run(s Scenario) (*Result, error) { return run(s, false) }
 
 func run(s Scenario, trace bool) (*Result, error) {
@@ -61,7 +61,7 @@ func (w *world) play() *Result {
 	w.startAgents()
 	w.startClients()
 	if w.s.Keys > 0 {
-		w.startKeepers()
+		w.startReclaimers()
 	}
 	w.startJoins()
 	w.startLeaves()
@@ -122,7 +122,7 @@ func (w *world) startClientsOf(cn int) {
 	}
 }
 
-// startJoins has nodes join while things go wrong, and somewhat later. They get the numbers of those who have died, once these are
+// startJoins has nodes join while things go wrong, and somewhat later. They get the numbers of crashed nodes, once these are
 // free. What goes wrong spares them.
 func (w *world) startJoins() {
 	for i := range w.s.Joins {
@@ -132,7 +132,7 @@ func (w *world) startJoins() {
 		if i == 0 && w.s.JoinNs > 0 {
 			at = w.s.JoinNs
 		}
-		w.working++ // the witness waits for those who are to come
+		w.working++ // the witness waits for the nodes that are to join
 		w.c.At(w.began+at, func() {
 			w.working--
 			w.join()
@@ -141,7 +141,7 @@ func (w *world) startJoins() {
 }
 
 // patience is how long clients may take after the last fault until they are
-// stuck. Who passes a lock on to a waiter that never writes its entry looks for
+// stuck. A client that passes a lock on to a waiter that never writes its entry looks for
 // that for some 1.5 s before it asks for a reset; a few such in a row are tolerated.
 func (w *world) patience() fabric.Time {
 	if w.s.PatienceNs != 0 {
@@ -157,7 +157,7 @@ func (w *world) witness(p fabric.Port) {
 	calm := w.began + w.s.Plan.End()
 	for cn := 1; cn <= w.s.CNs; cn++ {
 		if w.s.deadly(cn) {
-			calm = w.began + w.s.Plan.End() + w.s.DetectNs + 4*w.s.NewsNs // the dead are fenced by then, and all know
+			calm = w.began + w.s.Plan.End() + w.s.DetectNs + 4*w.s.NewsNs // crashed nodes are fenced by then, and all know
 		}
 	}
 	if p.Now() < calm {
@@ -233,7 +233,7 @@ func (w *world) settle() error {
 }
 
 // succeed has a node that joins take the place of the witness, which leaves: what an operation of unknown outcome had is the
-// node's that began it as long as that one lives, and to be found when it has gone.
+// node's that began it as long as that node runs, and leaked when it has gone.
 func (w *world) succeed(witness *node) error {
 	w.addNode()
 	n := w.nodes[len(w.nodes)-1]
@@ -241,12 +241,12 @@ func (w *world) succeed(witness *node) error {
 	w.startAgent(len(w.nodes))
 	w.c.Go(n.sim, "successor", func(p fabric.Port) {
 		if err := w.openOn(n, p); err != nil {
-			w.object("keeper", fmt.Sprintf("who joins in the end: %v", err))
+			w.object("keeper", fmt.Sprintf("the node that joins in the end: %v", err))
 			return
 		}
 		w.c.Kill(witness.sim)
 		_ = p.Pause(p.Now() + w.s.DetectNs + 4*w.s.NewsNs + fabric.Second)
-		k, err := w.tended(n, n, p)
+		k, err := w.reclaimer(n, n, p)
 		if err == nil {
 			err = k.Reclaim(n.sim.View)
 			k.Close()
@@ -260,7 +260,7 @@ func (w *world) succeed(witness *node) error {
 	return w.c.Run()
 }
 
-// judgeRest judges what is left of the store or tree, for a client of a node that lives.
+// judgeRest judges what is left of the store or tree, for a client of a live node.
 func (w *world) judgeRest(n *node, p fabric.Port) {
 	if w.s.Tree > 0 {
 		w.judgeTree(n, p)

@@ -27,7 +27,7 @@ type Scenario struct {
 	Clients int `key:"clients"` // of each compute node
 	MNs     int `key:"mns"`
 
-	Lock   string `key:"lock"` // one of the other locks of the field; "": DecLock, under Policy
+	Lock   string `key:"lock"` // one of the baseline locks; "": DecLock, under Policy
 	Policy string `key:"policy"`
 	// SharingNs replaces the bound of shared tenure, at most, of policies that have one. 0: theirs.
 	SharingNs fabric.Time `key:"sharing"`
@@ -60,7 +60,7 @@ type Scenario struct {
 	Bad      int         `key:"bad"`   // percent of releases with an operation before them that fails
 	WaitNs   fabric.Time `key:"wait"`  // at most, until a deadline or a cancellation
 
-	// Of the other locks of the field: how long a holder may hold, 0: 10 ms; when counters are reset, 0: as published.
+	// Of the baseline locks: how long a holder may hold, 0: 10 ms; when counters are reset, 0: as published.
 	LeaseNs  fabric.Time `key:"lease"`
 	CountMax int         `key:"countmax"`
 
@@ -187,8 +187,8 @@ func (s *Scenario) set(name, text string) error {
 // policy returns the policy of the scenario's nodes.
 func (s *Scenario) policy() (hier.Policy, error) {
 	if s.Lock != "" {
-		if fieldLockOf(s.Lock) == nil {
-			return hier.Policy{}, fmt.Errorf("no lock %q: there are %v", s.Lock, fieldNames(func(*fieldLock) bool { return true }))
+		if baselineOf(s.Lock) == nil {
+			return hier.Policy{}, fmt.Errorf("no lock %q: there are %v", s.Lock, baselineNames(func(*baselineLock) bool { return true }))
 		}
 		return hier.Policy{}, nil
 	}

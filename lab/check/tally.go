@@ -32,7 +32,7 @@ type Tally struct {
 const hangTime = 20 * time.Second
 
 // Count runs the scenarios of seeds until keep of them are bad. A run that does not
-// end, outside of virtual time, cannot be stopped: onHang is told of it.
+// end, outside of virtual time, cannot be stopped: onHang is called.
 func Count(classes []Class, first uint64, runs, keep int, onHang func(Tally)) (Tally, error) {
 	t := Tally{ByJudge: map[string]Caught{}}
 	for t.Runs < runs && t.Bad < keep {

@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/lab/oracle"
 )
 
-// Nodes of the tree of a scenario hold few records, so that they split and die all the time.
+// Nodes of the tree of a scenario hold few records, so that they split and are unlinked all the time.
 const (
 	treeKey    = 4
 	treeInline = 16

@@ -41,16 +41,16 @@ type world struct {
 	longest fabric.Time
 	latency [2][]fabric.Time // of acquisitions by mode, if SpanNs is set
 	// lastGrant is when each client was granted last, if SpanNs is set.
-	lastGrant map[fabric.ClientID]fabric.Time
-	grants    int
-	refused   int
-	failed    int // operations that a fault ended
-	store     *oracle.StoreHistory
-	evicted   uint64   // objects
-	moved     uint64   // objects, so that another class gets the memory
-	expired   uint64   // objects that were found expired and dropped
-	playing   bool     // the scene is set
-	births    []uint32 // of the memories that there are, if they may be lost
+	lastGrant   map[fabric.ClientID]fabric.Time
+	grants      int
+	refused     int
+	failed      int // operations that a fault ended
+	store       *oracle.StoreHistory
+	evicted     uint64   // objects
+	moved       uint64   // objects, so that another class gets the memory
+	expired     uint64   // objects that were found expired and dropped
+	playing     bool     // the scene is set
+	generations []uint32 // of the memories that there are, if they may be lost
 }
 
 // A node is a compute node.
@@ -59,13 +59,13 @@ type node struct {
 	table *hier.Table
 	clock *timesync.Clock
 	agent *hier.Agent
-	field *fieldNode // instead of table, clock and agent
+	field *baselineNode // instead of table, clock and agent
 	store *objstore.Store
 	tree  *btree.Tree
 
 	creating memory.Creating // root entries
 
-	births []uint32 // of the memories that it knows, if they may be lost
+	generations []uint32 // of the memories that it knows, if they may be lost
 
 	dead   bool // killed, fenced or gone
 	fenced bool
@@ -140,7 +140,7 @@ func (w *world) judges(p hier.Policy) {
 	if w.s.Lock == "" {
 		list = append(list, oracle.NewQueueOrder(w.s.Capacity), oracle.NewResets(w.s.Capacity, w.s.resetBound()))
 	}
-	if p.Kind == hier.ByTime && !p.PhaseFair && !w.s.restarts() { // who waited for a memory node begins anew
+	if p.Kind == hier.ByTime && !p.PhaseFair && !w.s.restarts() { // a client that waited for a memory node begins anew
 		list = append(list, oracle.NewLocalOrder())
 	}
 	w.court = oracle.NewCourt(list...)
@@ -161,7 +161,7 @@ const unbounded = 1 << 40
 // the cluster, was 2.0 with hierarchy where all write, else 13 (remote-prefer, where any reader joins: 45); without, 1.2. What
 // the protocols promise exactly, QueueOrder and LocalOrder judge.
 func (s *Scenario) bound(p hier.Policy) int {
-	if f := fieldLockOf(s.Lock); f != nil && s.Class == FieldFair && f.fair > 0 {
+	if f := baselineOf(s.Lock); f != nil && s.Class == FieldFair && f.fair > 0 {
 		return f.fair * s.CNs * s.Clients
 	}
 	if s.Class != Fair || s.Keys > 0 {
@@ -193,7 +193,7 @@ func (w *world) build() error {
 		w.mns = append(w.mns, w.c.AddMN(size))
 	}
 	if w.s.loses() {
-		w.births = make([]uint32, w.s.MNs)
+		w.generations = make([]uint32, w.s.MNs)
 		for i := range w.mns {
 			w.format(i)
 		}
@@ -217,7 +217,7 @@ func (w *world) build() error {
 	return nil
 }
 
-// onTransition is told of each step of a local lock's state machine, in scenarios and in exploration; nil: nobody. For a test.
+// onTransition, if not nil, is called at each step of a local lock's state machine, in scenarios and in exploration. For a test.
 var onTransition func(hier.Transition)
 
 // newTable makes the table of a compute node.
@@ -229,8 +229,8 @@ func newTable(p hier.Policy) *hier.Table {
 
 // addNode makes a compute node.
 func (w *world) addNode() {
-	n := &node{sim: w.c.AddCN(), table: newTable(w.policy), clock: new(timesync.Clock), births: slices.Clone(w.births)}
-	if f := fieldLockOf(w.s.Lock); f != nil {
+	n := &node{sim: w.c.AddCN(), table: newTable(w.policy), clock: new(timesync.Clock), generations: slices.Clone(w.generations)}
+	if f := baselineOf(w.s.Lock); f != nil {
 		n.field = f.join(&w.s, n.sim)
 	} else {
 		n.sim.OnFenced = n.table.Fenced
@@ -320,7 +320,7 @@ func (w *world) ofRestart(err error) bool {
 	return ofRestart(err) || w.s.loses() && errors.Is(err, lock.ErrMemoryLost)
 }
 
-// restarting reports whether the restart of a memory node explains an error of what began at a time: who begins when
+// restarting reports whether the restart of a memory node explains an error of what began at a time: an operation that begins when
 // all are back meets none.
 func (w *world) restarting(err error, began fabric.Time) bool {
 	back := w.began + w.s.restarted()
@@ -408,7 +408,7 @@ type tap struct {
 	trace   bool
 	watched map[fabric.Addr]bool
 	last    lastOps
-	each    func(e *sim.Event) // nil: nobody else wants to know
+	each    func(e *sim.Event) // for tests; else nil
 }
 
 func newTap(w *world, trace bool) *tap {

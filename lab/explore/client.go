@@ -159,7 +159,7 @@ func (ex *explorer) memoryOf(n *node) uint64 {
 	return n.digest
 }
 
-// recall returns what keep was told at this point of the schedule before, if this one is like that up to here.
+// recall returns the value that keep got at this point of the schedule before, if this one is like that up to here.
 func (ex *explorer) recall() (uint64, bool) {
 	if ex.known == nil || ex.knew == len(*ex.known) {
 		return 0, false
@@ -269,7 +269,7 @@ func (ex *explorer) Posted(ch *sim.Chain) {
 	k.place = place
 }
 
-// mayRepeat reports whether nobody of its node has gone on since a client asked in a loop that polls: if it asks the same again, it stutters.
+// mayRepeat reports whether no client of its node has gone on since a client asked in a loop that polls: if it asks the same again, it stutters.
 func (ex *explorer) mayRepeat(t *sim.Task) bool {
 	k := &ex.port(t.Port()).told
 	return k.live && !t.Done() && k.heard == ex.turns(t).heard
@@ -298,7 +298,7 @@ func (ex *explorer) stutters(ch *sim.Chain) bool {
 	return ch.Repeats(k.ops, k.data)
 }
 
-// polls reports whether nobody of its client's node has gone on since the client asked the last time.
+// polls reports whether no client of its client's node has gone on since the client asked the last time.
 func (ex *explorer) polls(ch *sim.Chain) bool {
 	t := ch.Port().Waiting().By
 	return t != nil && ex.port(ch.Port()).told.heard == ex.turns(t).heard

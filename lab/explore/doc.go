@@ -29,13 +29,13 @@
 //
 // A client goes on at once, without a choice, when it is the only one of its node
 // that ever does something (the agent's start does not count) and no action
-// or fence that concerns the node is outstanding: nobody else then sees when it does, for what it posts and sends
+// or fence that concerns the node is outstanding: no other node then sees when it does, for what it posts and sends
 // takes effect by events of its own. Which nodes are so is assumed. When another client of
 // such a node becomes active, exploration starts anew without the assumption. (If
 // there is a schedule in which it becomes active, up to that moment it is
 // equal to one that was executed, which has the same message on its way.)
 //
-// A message is delivered when its receiver waits for one, and the receiver goes on with it at once: nobody but the receiver
+// A message is delivered when its receiver waits for one, and the receiver goes on with it at once: only the receiver
 // can tell since when it was in the inbox. That is not so for messages of a node that may be fenced meanwhile, for those
 // to a client that is interrupted, and as long as clocks may tick.
 //

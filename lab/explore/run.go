@@ -16,7 +16,7 @@ type explorer struct {
 	cfg *Config
 	// pick chooses from the menu; false ends the run.
 	pick  func() (int, bool)
-	trace func(s string) // nil: nobody listens
+	trace func(s string) // may be nil
 
 	menu  []choice
 	taken []int // the choices so far
@@ -61,24 +61,24 @@ type assumption struct {
 type watch struct {
 	asleep []sleeper      // choices that need not be made; nil: sleep sets are not used
 	record *sim.Footprint // where the footprint of the step goes; nil: nowhere
-	learn  func()         // called with what came of the choice; nil: nobody wants to know
+	learn  func()         // called with what came of the choice; may be nil
 }
 
 // A hashing is what the hash of the state needs.
 type hashing struct {
 	tally   tally // of the present state
 	counted bool  // it is up to date
-	blind   bool  // nobody asks for the state
+	blind   bool  // the state is not asked for
 	exactly bool  // state tells states apart by all that clients were ever told
 	scratch []byte
 }
 
 // A beginning is how a schedule begins: like the one before it.
 type beginning struct {
-	past    *[]choice // all that has happened, or has to happen first since it did in the schedule before; nil: nobody keeps it
+	past    *[]choice // all that has happened, or has to happen first since it did in the schedule before; nil: it is not kept
 	redone  int       // how much of it has happened
 	digests []uint64  // of the nodes' memories when all of it has
-	known   *[]uint64 // what keep was told in the schedule before and in this one; nil: nobody keeps it
+	known   *[]uint64 // the values of keep in the schedule before and in this one; nil: they are not kept
 	knew    int       // how often it was
 }
 
@@ -110,12 +110,12 @@ type choice struct {
 	actor uint32 // port
 }
 
-// nobody is the actor of what no client does.
+// nobody is the actor of events that no client causes.
 const nobody = ^uint32(0)
 
 var errConflict = errors.New("explore: a second client of a node is active")
 
-// touches notes that somebody sees when clients of a node go on.
+// touches notes that others see when clients of a node go on.
 func (ex *explorer) touches(n *sim.Node) {
 	if (!ex.cfg.NoEager || ex.cfg.Private) && !ex.shared.Has(n.ID()) {
 		ex.conflict = n
@@ -259,7 +259,7 @@ func (ex *explorer) settle() {
 	}
 }
 
-// eager reports whether the clients of a node go on at once: nobody sees when they do.
+// eager reports whether the clients of a node go on at once: no other node sees when they do.
 func (ex *explorer) eager(n *sim.Node) bool {
 	if ex.cfg.NoEager || ex.shared.Has(n.ID()) || ex.clocked.Has(n.ID()) || len(ex.u.Doomed)+len(ex.u.News) > 0 {
 		return false
@@ -354,7 +354,7 @@ func (ex *explorer) do(x choice) {
 // effect makes the next operation of a chain happen, or a part of it.
 func (ex *explorer) effect(ch *sim.Chain, how func(*sim.Chain) error) {
 	if ex.isAgain(ch) && ex.polls(ch) {
-		ex.u.Touched.Node(ch.Port().Node()) // whether it stutters depends on who went on there
+		ex.u.Touched.Node(ch.Port().Node()) // whether it stutters depends on which clients went on there
 	}
 	id, op := ch.Port().ID(), ch.Ops()[ch.Done()]
 	if err := how(ch); err != nil {

@@ -76,7 +76,7 @@ func (ex *explorer) sleeps(x choice) bool {
 	return id != 0 && slices.ContainsFunc(ex.asleep, func(s sleeper) bool { return s.id == id })
 }
 
-// killed notes the footprint of Cluster.SometimeKill: nobody else can tell a node that is dead and not yet fenced
+// killed notes the footprint of Cluster.SometimeKill: no other node can tell a crashed node that is not yet fenced
 // from one that is slow. (If it is the last thing that may happen, others go on at once from now on.)
 func (ex *explorer) killed(n *sim.Node) {
 	print := &ex.u.Touched

@@ -10,14 +10,14 @@
 //   - [Tokens]: fencing tokens grow with every exclusive grant;
 //   - [QueueOrder]: places of the queue are granted in the order of their FAAs;
 //   - [LocalOrder]: clients of one compute node are granted in the order of their requests;
-//   - [Overtaking]: nobody is passed by more than so many later requests;
-//   - [LostGrants]: at the end, nobody waits;
+//   - [Overtaking]: no request is passed by more than so many later ones;
+//   - [LostGrants]: at the end, no client waits;
 //   - [Cells]: what a holder reads of the protected data is what the last one wrote.
 //
 // [CheckHeader] judges a header at rest, and a [StoreHistory] whether operations on the
 // object store were linearizable.
 //
-// A hold ends when its client calls Release. The hold of a compute node that dies ends when
-// the node is fenced: until then nobody else may hold the lock, for its
+// A hold ends when its client calls Release. The hold of a compute node that crashes ends when
+// the node is fenced: until then no other client may hold the lock, for its
 // late operations may still arrive.
 package oracle

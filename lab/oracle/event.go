@@ -20,7 +20,7 @@ const (
 	Released              // Release returned
 	Killed                // Client.CN() was killed
 	Fenced                // Client.CN() was fenced: no operation of it reaches memory any more
-	Restarted             // the memory node of Lock has restarted: nobody holds a lock there
+	Restarted             // the memory node of Lock has restarted: no client holds a lock there
 	Lost                  // the memory node of Lock has come back without its memory: what was there is gone
 	Joined                // Client.CN() is a new compute node, perhaps with the number of one that was fenced
 	numKinds
@@ -55,7 +55,7 @@ type Event struct {
 	Writes bool
 	// Torn tells that the words of the cell were not all the same (Granted).
 	Torn bool
-	Err  error // Refused, Released; Releasing: nobody may acknowledge what is written
+	Err  error // Refused, Released; Releasing: what is written may not be acknowledged
 }
 
 func (e *Event) String() string {
@@ -90,7 +90,7 @@ func (e *Event) String() string {
 // the instant at which memory changed.
 type Effect struct {
 	Time     fabric.Time
-	Client   fabric.ClientID // who posted it
+	Client   fabric.ClientID // the client that posted it
 	Lock     fabric.Addr
 	Old, New uint64
 }

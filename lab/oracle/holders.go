@@ -96,7 +96,7 @@ func (j *Tokens) Event(e *Event) string {
 // Cells: every holder reads what the last exclusive holder wrote, whole.
 //
 // A release of which the outcome is not known (it failed, or its node died) may have written or
-// not, or half. A cell that nobody has written holds 0.
+// not, or half. A cell that was never written holds 0.
 type Cells struct {
 	neutral
 	cells map[fabric.Addr]*cell
@@ -108,7 +108,7 @@ type cell struct {
 	base   uint64  // acknowledged: it, or something newer, is in memory
 	writes []write // later ones, not acknowledged yet, in order
 	doubt  bool    // memory may have base, any of writes, or a mixture
-	seen   []write // what holders found who have not released yet
+	seen   []write // what holders that have not released yet found
 	count  int     // of writes so far
 }
 
@@ -131,7 +131,7 @@ func (c *cell) may(value uint64) bool {
 	return value == c.base || slices.ContainsFunc(c.writes, func(w write) bool { return w.value == value })
 }
 
-// settle makes a value the base, whether it was written or found by a holder who has released without an error: it is in memory,
+// settle makes a value the base, whether it was written or found by a holder that has released without an error: it is in memory,
 // and what was written before and is not, never will be. (What a holder found is no more than that before
 // its release: a node may have kept the value, and not be able to write it.)
 func (c *cell) settle(w write) {
@@ -168,7 +168,7 @@ func (j *Cells) Event(e *Event) string {
 			c := j.cell(e.Lock)
 			c.count++
 			c.writes = append(c.writes, write{e.Client, e.Value, c.count})
-			if e.Err != nil { // nobody acknowledges it
+			if e.Err != nil { // it is not acknowledged
 				c.doubt, c.writes[len(c.writes)-1].client = true, 0
 			}
 		}
@@ -234,7 +234,7 @@ func (j *Cells) read(e *Event) string {
 	return ""
 }
 
-// LostGrants: at the end nobody waits, except on nodes that died.
+// LostGrants: at the end no client waits, except on crashed nodes.
 type LostGrants struct {
 	neutral
 	waiting requests

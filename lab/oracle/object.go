@@ -15,8 +15,8 @@ import (
 // of a store whose objects do not.
 //
 // An object that is given TTL seconds expires at its client's clock, in full seconds rounded up, + TTL, which may have been read at any time of the operation. It is
-// there for whoever's clock is before that, and not there for the others; and who finds it expired may take it away, so that it
-// is not there for anybody.
+// there for a client whose clock is before that, and not there for the others; and a client that finds it expired may take it away, so that it
+// is not there for any client.
 type Times struct {
 	TTL     uint32 // of what is stored or touched; 0: for ever
 	Began   uint32 // the client's clock when the operation began; 0: the store's objects do not expire
@@ -55,11 +55,11 @@ type object struct {
 	value       string
 	unique      uint64
 	first, last uint32   // it expires in one of the seconds from first to last; 0: never
-	over        int      // evictions that had ended when somebody last saw it
-	by          *StoreOp // who stored it: what he evicted, he did before
+	over        int      // evictions that had ended when a client last saw it
+	by          *StoreOp // the operation that stored it: what that evicted, it did before
 }
 
-// A model says what operations on a key may come to. A key that is there may be gone when somebody looks again: if any clock
+// A model says what operations on a key may come to. A key that is there may be gone when a client looks again: if any clock
 // has passed its expiry meanwhile, or if an operation evicted meanwhile. That is not a
 // state of its own: it is found out by whom it makes a difference to.
 type model struct {
@@ -134,7 +134,7 @@ func (m *model) step(s object, o *StoreOp) (bool, object) {
 func (m *model) answer(s object, o *StoreOp) (bool, object) {
 	next, want, value := m.apply(s, o)
 	if o.Method == "cas" && o.Result == Exists && s.there && s.unique == 0 {
-		return true, s // a version that nobody has seen is none that was asked for
+		return true, s // a version that was never seen is none that was asked for
 	}
 	if o.Result != want {
 		return false, s

@@ -38,13 +38,13 @@ func CheckHeader(capacityBits uint8, word uint64) string {
 	return ""
 }
 
-// CheckHeaderOf says what is wrong with the header of a lock that only dead compute nodes use, or "". They have left a place behind for each
-// of their clients at most, and perhaps a reset that nobody has taken over since: nobody has asked for the lock.
+// CheckHeaderOf says what is wrong with the header of a lock that only crashed compute nodes use, or "". They have left a place behind for each
+// of their clients at most, and perhaps a reset that was not taken over, since no client has asked for the lock.
 func CheckHeaderOf(capacityBits uint8, word uint64, dead fabric.CNSet, clients int) string {
 	h := DecodeHeader(capacityBits, word)
 	switch {
 	case h.Reset != 0 && dead.Has(fabric.CNID(h.Reset)):
-		return "" // who bounced off is counted until the reset is taken over
+		return "" // a client that was refused is counted until the reset is taken over
 	case h.Reset != 0 || h.Writers > h.Size || h.Size > uint64(clients):
 		return fmt.Sprintf("a lock that at most %d clients of dead nodes use has %+v", clients, h)
 	}
@@ -95,7 +95,7 @@ func (j *QueueOrder) Effect(x *Effect) string {
 	case size + writer:
 		mode = lock.Exclusive
 	case head - size, head - size - writer:
-		// Who releases has held, though it may never report that: its READs
+		// A client that releases has held, though it may never report that: its READs
 		// under the lock may have failed.
 		j.drop(x.Lock, x.Client)
 		return ""
@@ -123,7 +123,7 @@ func (j *QueueOrder) Event(e *Event) string {
 		for l := range j.locks {
 			j.locks[l] = slices.DeleteFunc(j.locks[l], func(t ticket) bool { return t.client.CN() == e.Client.CN() })
 		}
-	case Restarted: // who waits begins anew
+	case Restarted: // waiting clients begin anew
 		for l := range j.locks {
 			if l.MN() == e.Lock.MN() {
 				delete(j.locks, l)

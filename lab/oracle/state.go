@@ -44,7 +44,7 @@ func (j *Cells) state(b *strings.Builder) {
 	for _, l := range sorted(j.cells) {
 		c := j.cells[l]
 		fmt.Fprintf(b, "c%x %x %t", l, c.base, c.doubt)
-		// Whoever found the base, and no write before that is in doubt, acknowledges nothing by its release.
+		// A holder that found the base, with no write before that in doubt, acknowledges nothing by its release.
 		seen := slices.DeleteFunc(slices.Clone(c.seen), func(w write) bool {
 			return w.value == c.base && !slices.ContainsFunc(c.writes, func(x write) bool { return x.order <= w.order })
 		})

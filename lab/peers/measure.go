@@ -69,7 +69,7 @@ func measure(ctx context.Context, o *options, peers []*peer) (rows []row, err er
 	return rows, nil
 }
 
-// once measures one peer under a load for a window. Locks are those of before: nobody has them.
+// once measures one peer under a load for a window. Locks are those of before, and free.
 func once(ctx context.Context, o *options, p *peer, l load, n int) (row, error) {
 	clients := make([]client, n)
 	for i := range clients {
@@ -93,7 +93,7 @@ func once(ctx context.Context, o *options, p *peer, l load, n int) (row, error) 
 	}
 	var all sync.WaitGroup
 	took, errs := make([][]time.Duration, n), make([]error, n)
-	// What ends within the window is the rate. Who waits when it ends still gets the lock: how long that takes is a latency,
+	// What ends within the window is the rate. A client that waits when it ends still gets the lock: how long that takes is a latency,
 	// and no matter of the rate.
 	within := make([]int, n)
 	end := time.Now().Add(o.window)

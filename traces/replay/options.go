@@ -40,7 +40,7 @@ const DefaultMaxValue = 1 << 20
 type Options struct {
 	// Verify writes values that can be checked, and checks every value that is read: see Verification in the package's comment.
 	Verify bool
-	// Exclusive promises that nobody but the client works on its keys (the trace is dealt ByKey). Verify then
+	// Exclusive promises that no other client works on its keys (the trace is dealt ByKey). Verify then
 	// also knows what numbers must be.
 	Exclusive bool
 	// NoLoss promises that the cache is large enough for all keys: a miss of what a client wrote and nobody

@@ -134,7 +134,7 @@ func (t *tracker) added(key uint64) {
 }
 
 // missed learns that the key is not there, and reports whether it should have been
-// if nobody else removes objects.
+// if no other client removes objects.
 func (t *tracker) missed(key uint64) (known bool) {
 	k := t.find(key)
 	if k == nil || !k.present {

@@ -45,7 +45,7 @@ func benchCommand(env *command.Env) *cli.Command {
 	return command.Complete(cmd)
 }
 
-// allOut is where "all" writes its report, unless it is told.
+// allOut is where "all" writes its report by default.
 const allOut = "declock-bench"
 
 func experimentCommand(env *command.Env, name, usage string, list []*bench.Experiment) *cli.Command {

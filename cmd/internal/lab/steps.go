@@ -32,7 +32,7 @@ func (s *steps) tell(p bench.Progress) {
 		return
 	}
 	s.bar.Describe(p.Experiment)
-	_ = s.bar.Set64(int64(1000 * p.Cost / max(p.TotalCost, 1))) // a terminal that has gone: nobody looks
+	_ = s.bar.Set64(int64(1000 * p.Cost / max(p.TotalCost, 1))) // the terminal may be gone
 }
 
 func (s *steps) finish() {

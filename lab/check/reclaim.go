@@ -10,24 +10,23 @@ import (
 	"github.com/declock/declock/objstore"
 )
 
-// A tended is a client of a store or tree that reclaims memory leaked by crashed nodes, as package declock does in the background.
-type tended interface {
+// A reclaimer is a client of a store or tree that reclaims memory leaked by crashed nodes, as package declock does in the background.
+type reclaimer interface {
 	Tend(view func() fabric.View) (busy bool, err error)
 	Reclaim(view func() fabric.View) error
 	Drain() error
-	Leave() error
 	Found() reclaim.Found
 	Close()
 }
 
-// How often a keeper looks.
+// How often a reclaimer looks.
 const (
-	minKeepNs = 20 * fabric.Microsecond
-	maxKeepNs = 10 * fabric.Millisecond
+	minReclaimNs = 20 * fabric.Microsecond
+	maxReclaimNs = 10 * fabric.Millisecond
 )
 
-// tended returns a client of a node's store or tree, over a Port of a node.
-func (w *world) tended(n, of *node, p fabric.Port) (tended, error) {
+// reclaimer returns a client of a node's store or tree, over a Port of a node.
+func (w *world) reclaimer(n, of *node, p fabric.Port) (reclaimer, error) {
 	if n.tree != nil {
 		t, err := n.tree.Client(w.locker(of, p))
 		if err != nil {
@@ -42,8 +41,8 @@ func (w *world) tended(n, of *node, p fabric.Port) (tended, error) {
 	return st, nil
 }
 
-// startKeepers starts a keeper on each node. That of the witness looks for garbage all the time, whether or not anybody has died.
-func (w *world) startKeepers() {
+// startReclaimers starts a reclaimer on each node. That of the witness reclaims all the time, whether or not a node has crashed.
+func (w *world) startReclaimers() {
 	for i, n := range w.nodes {
 		witness := i == w.s.CNs && !w.s.loses() // a round that fails because memory is gone is tried again after seconds
 		if witness {
@@ -55,25 +54,25 @@ func (w *world) startKeepers() {
 				w.reclaimAll(i+1, p, func() bool { return w.working > 0 })
 				return
 			}
-			w.keep(i+1, p, func() bool { return w.working > 0 || w.looking })
+			w.reclaim(i+1, p, func() bool { return w.working > 0 || w.looking })
 		})
 	}
 }
 
-// keep tends a node's store or tree for as long as more says.
-func (w *world) keep(cn int, p fabric.Port, more func() bool) {
-	pause := minKeepNs
+// reclaim reclaims memory for a node's store or tree for as long as more says.
+func (w *world) reclaim(cn int, p fabric.Port, more func() bool) {
+	pause := minReclaimNs
 	for more() {
-		k, err := w.tended(w.nodes[cn-1], w.nodes[cn-1], p)
+		k, err := w.reclaimer(w.nodes[cn-1], w.nodes[cn-1], p)
 		for err == nil && more() {
 			var busy bool
 			if busy, err = k.Tend(w.nodes[cn-1].sim.View); !busy {
-				pause = minKeepNs
+				pause = minReclaimNs
 			}
 			_ = p.Pause(p.Now() + pause)
-			pause = min(pause*5/4, maxKeepNs)
+			pause = min(pause*5/4, maxReclaimNs)
 		}
-		if err != nil && !w.keeps(cn, "tend", err) {
+		if err != nil && !w.toleratesReclaim(cn, "tend", err) {
 			return
 		}
 		if k != nil {
@@ -86,20 +85,20 @@ func (w *world) keep(cn int, p fabric.Port, more func() bool) {
 // reclaimAll looks for garbage for as long as more says.
 func (w *world) reclaimAll(cn int, p fabric.Port, more func() bool) {
 	for more() {
-		k, err := w.tended(w.nodes[cn-1], w.nodes[cn-1], p)
+		k, err := w.reclaimer(w.nodes[cn-1], w.nodes[cn-1], p)
 		if err == nil {
 			err = k.Reclaim(w.nodes[cn-1].sim.View)
 			k.Close()
 		}
-		if err != nil && !w.keeps(cn, "reclaim", err) {
+		if err != nil && !w.toleratesReclaim(cn, "reclaim", err) {
 			return
 		}
-		_ = p.Pause(p.Now() + minKeepNs)
+		_ = p.Pause(p.Now() + minReclaimNs)
 	}
 }
 
-// keeps reports whether a keeper goes on after an error. One that nothing explains is an objection.
-func (w *world) keeps(cn int, what string, err error) bool {
+// toleratesReclaim reports whether a reclaimer goes on after an error. One that nothing explains is an objection.
+func (w *world) toleratesReclaim(cn int, what string, err error) bool {
 	switch {
 	case errors.Is(err, objstore.ErrUnanswered), errors.Is(err, btree.ErrUnanswered), w.s.restarts() && w.ofRestart(err):
 		return true
@@ -109,10 +108,10 @@ func (w *world) keeps(cn int, what string, err error) bool {
 	return false
 }
 
-// givesUp reports whether operations may have unknown outcomes, of which a node that lives keeps what they had.
+// givesUp reports whether operations may have unknown outcomes, of which a live node keeps what they had.
 func (s *Scenario) givesUp() bool { return s.restarts() || s.BreakNs > 0 || s.leavesBehind() }
 
-// mayLose reports whether a fault may make memory nobody's.
+// mayLose reports whether a fault may leak memory.
 func (s *Scenario) mayLose() bool {
 	lose := s.givesUp()
 	for cn := 1; cn <= s.CNs; cn++ {
@@ -121,13 +120,13 @@ func (s *Scenario) mayLose() bool {
 	return lose
 }
 
-// keepOn starts keepers again on the nodes that live, until looking is false.
-func (w *world) keepOn() {
+// reclaimOn starts reclaimers again on the live nodes, until looking is false.
+func (w *world) reclaimOn() {
 	w.looking = true
 	for cn := 1; cn <= w.s.CNs; cn++ {
 		if !w.dead(cn) {
 			w.c.Go(w.nodes[cn-1].sim, fmt.Sprintf("last keeper of cn%d", cn), func(p fabric.Port) {
-				w.keep(cn, p, func() bool { return w.looking })
+				w.reclaim(cn, p, func() bool { return w.looking })
 			})
 		}
 	}
@@ -135,14 +134,14 @@ func (w *world) keepOn() {
 
 // sweepUp has the witness find memory leaked by crashed nodes, while the others keep theirs; then all give theirs back.
 func (w *world) sweepUp(p fabric.Port) bool {
-	w.keepOn()
+	w.reclaimOn()
 	witness := w.s.CNs + 1
 	own := w.nodes[witness-1]
-	k, err := w.tended(own, own, p)
+	k, err := w.reclaimer(own, own, p)
 	if err == nil {
 		err = k.Reclaim(own.sim.View)
 		if n := k.Found().Pieces; n > 0 && !w.s.mayLose() {
-			w.object("keeper", fmt.Sprintf("%d pieces of memory were taken for garbage, and nobody has died", n))
+			w.object("keeper", fmt.Sprintf("%d blocks of memory were taken for leaked, and no node has crashed", n))
 		}
 		k.Close()
 	}
@@ -151,13 +150,13 @@ func (w *world) sweepUp(p fabric.Port) bool {
 		w.object("keeper", fmt.Sprintf("memory leaked by crashed nodes is not found: %v", err))
 		return false
 	}
-	_ = p.Pause(p.Now() + 2*maxKeepNs)
+	_ = p.Pause(p.Now() + 2*maxReclaimNs)
 	for cn := 1; cn <= witness; cn++ {
 		if w.dead(cn) {
 			continue
 		}
-		// The lists are the node's, whoever's Port empties them.
-		k, err := w.tended(w.nodes[cn-1], own, p)
+		// The lists are the node's, and any Port may empty them.
+		k, err := w.reclaimer(w.nodes[cn-1], own, p)
 		if err == nil {
 			err = k.Drain()
 		}
@@ -167,7 +166,7 @@ func (w *world) sweepUp(p fabric.Port) bool {
 		}
 		k.Close()
 		if w.s.givesUp() && cn < witness {
-			w.c.Kill(w.nodes[cn-1].sim) // what it does not know whether it has is nobody's then
+			w.c.Kill(w.nodes[cn-1].sim) // memory of unknown outcome is leaked then, and can be found
 		}
 	}
 	return true

@@ -12,8 +12,8 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A fieldLock is one of the other locks of the field, with fencing tokens.
-type fieldLock struct {
+// A baselineLock is one of the baseline locks, with fencing tokens.
+type baselineLock struct {
 	name   string
 	layout lock.Layout
 	// atomics: it needs masked atomics of the NIC.
@@ -24,16 +24,16 @@ type fieldLock struct {
 	// 1500 seeds of class FieldFair showed was 0.9 (mcs), 5.7 (dslr: readers that come while one sleeps), 1.9 (dslr+),
 	// 3.8 (shift) and 4.0 (shift-artifact). The bounds are about the double.
 	fair int
-	join func(s *Scenario, n fabric.Node) *fieldNode
+	join func(s *Scenario, n fabric.Node) *baselineNode
 }
 
-// A fieldNode is a compute node of such a lock.
-type fieldNode struct {
+// A baselineNode is a compute node of such a lock.
+type baselineNode struct {
 	locker func(fabric.Port) lock.Locker
 	agent  func(report func(error)) error // nil: none
 }
 
-var fieldLocks = []fieldLock{
+var baselineLocks = []baselineLock{
 	{name: "cas", layout: cas.Config{}.Layout(), join: joinCAS(cas.Config{})},
 	{name: "cas-backoff", layout: cas.Config{}.Layout(), join: joinCAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000})},
 	{name: "sherman", layout: cas.Config{}.Layout(), join: joinSherman},
@@ -44,76 +44,76 @@ var fieldLocks = []fieldLock{
 	{name: "shift-artifact", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(true)},
 }
 
-// fieldLockOf returns the lock of a name, or nil.
-func fieldLockOf(name string) *fieldLock {
-	i := slices.IndexFunc(fieldLocks, func(f fieldLock) bool { return f.name == name })
+// baselineOf returns the lock of a name, or nil.
+func baselineOf(name string) *baselineLock {
+	i := slices.IndexFunc(baselineLocks, func(f baselineLock) bool { return f.name == name })
 	if i < 0 {
 		return nil
 	}
-	return &fieldLocks[i]
+	return &baselineLocks[i]
 }
 
-// fieldNames lists the locks that can do what is wanted of them.
-func fieldNames(can func(*fieldLock) bool) (names []string) {
-	for i := range fieldLocks {
-		if can(&fieldLocks[i]) {
-			names = append(names, fieldLocks[i].name)
+// baselineNames lists the locks that can do what is wanted of them.
+func baselineNames(can func(*baselineLock) bool) (names []string) {
+	for i := range baselineLocks {
+		if can(&baselineLocks[i]) {
+			names = append(names, baselineLocks[i].name)
 		}
 	}
 	return names
 }
 
-func joinCAS(cfg cas.Config) func(*Scenario, fabric.Node) *fieldNode {
-	return func(*Scenario, fabric.Node) *fieldNode {
-		return &fieldNode{locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
+func joinCAS(cfg cas.Config) func(*Scenario, fabric.Node) *baselineNode {
+	return func(*Scenario, fabric.Node) *baselineNode {
+		return &baselineNode{locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
 	}
 }
 
-func joinSherman(*Scenario, fabric.Node) *fieldNode {
+func joinSherman(*Scenario, fabric.Node) *baselineNode {
 	t := sherman.NewTable(sherman.DefaultBound)
-	return &fieldNode{locker: func(p fabric.Port) lock.Locker { return sherman.New(t, cas.New(p, cas.Config{})) }}
+	return &baselineNode{locker: func(p fabric.Port) lock.Locker { return sherman.New(t, cas.New(p, cas.Config{})) }}
 }
 
-func joinMCS(_ *Scenario, n fabric.Node) *fieldNode {
-	return &fieldNode{
+func joinMCS(_ *Scenario, n fabric.Node) *baselineNode {
+	return &baselineNode{
 		locker: func(p fabric.Port) lock.Locker { return mcs.New(p, mcs.Config{}) },
 		agent:  mcs.NewAgent(n, mcs.Config{}).Run,
 	}
 }
 
-func joinDSLR(w dslr.Wait) func(*Scenario, fabric.Node) *fieldNode {
-	return func(s *Scenario, n fabric.Node) *fieldNode {
+func joinDSLR(w dslr.Wait) func(*Scenario, fabric.Node) *baselineNode {
+	return func(s *Scenario, n fabric.Node) *baselineNode {
 		cfg := dslr.Config{Wait: w, LeaseNs: s.LeaseNs, CountMax: uint16(s.CountMax)}
-		return &fieldNode{
+		return &baselineNode{
 			locker: func(p fabric.Port) lock.Locker { return dslr.New(p, cfg) },
 			agent:  dslr.NewAgent(n, cfg).Run,
 		}
 	}
 }
 
-func joinShift(artifact bool) func(*Scenario, fabric.Node) *fieldNode {
-	return func(s *Scenario, n fabric.Node) *fieldNode {
+func joinShift(artifact bool) func(*Scenario, fabric.Node) *baselineNode {
+	return func(s *Scenario, n fabric.Node) *baselineNode {
 		cfg := shift.Config{Artifact: artifact, LeaseNs: s.LeaseNs, Threshold: uint32(s.CountMax % 16)}
-		return &fieldNode{
+		return &baselineNode{
 			locker: func(p fabric.Port) lock.Locker { return shift.New(p, n, cfg) },
 			agent:  shift.NewAgent(n, cfg).Run,
 		}
 	}
 }
 
-// field draws what the classes of the other locks of the field are about.
+// field draws what the classes of the baseline locks are about.
 func (s *Scenario) field(d *drawer) {
 	s.Policy, s.SyncNs, s.Kept, s.Bad = "", 0, 0, 0
 	s.CountMax = pick(d, 3, 17, 68)
 	switch s.Class {
 	case FieldFair:
-		s.Lock = pick(d, fieldNames(func(f *fieldLock) bool { return f.fair > 0 })...)
+		s.Lock = pick(d, baselineNames(func(f *baselineLock) bool { return f.fair > 0 })...)
 		s.NIC, s.CNs, s.Clients, s.Rounds, s.Locks = "cx4", d.between(2, 4), d.between(2, 6), 40, 1
 		s.HoldNs, s.ThinkNs = pick(d, 0, fabric.Microsecond), pick(d, 0, fabric.Microsecond)
 		s.Writers = pick(d, 0, 1)
 		s.CountMax = 0 // a reset of the counters loses the order
 	case FieldCrash:
-		s.Lock = pick(d, fieldNames(func(f *fieldLock) bool { return f.mortal })...)
+		s.Lock = pick(d, baselineNames(func(f *baselineLock) bool { return f.mortal })...)
 		s.mortal(d, s.kill)
 		s.DetectNs = pick(d, 20*fabric.Microsecond, 200*fabric.Microsecond)
 		// The dead are fenced before their leases count, and no cycle of counters ends within half a lease.
@@ -123,11 +123,11 @@ func (s *Scenario) field(d *drawer) {
 			s.CountMax = 0
 		}
 	default:
-		s.Lock = pick(d, fieldNames(func(*fieldLock) bool { return true })...)
+		s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 	}
-	if s.NIC == "cxl" && fieldLockOf(s.Lock).atomics {
+	if s.NIC == "cxl" && baselineOf(s.Lock).atomics {
 		s.NIC = "cx4"
 	}
 }
