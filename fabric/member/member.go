@@ -38,6 +38,7 @@ package member
 
 import (
 	"context"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 )
@@ -94,37 +95,24 @@ func (s *State) View() fabric.View {
 
 // CN returns the member with a number.
 func (s *State) CN(id fabric.CNID) (CN, bool) {
-	for _, c := range s.CNs {
-		if c.ID == id {
-			return c, true
-		}
+	if i := slices.IndexFunc(s.CNs, func(c CN) bool { return c.ID == id }); i >= 0 {
+		return s.CNs[i], true
 	}
 	return CN{}, false
 }
 
 // MN returns the memory node with a number.
 func (s *State) MN(id fabric.MemID) (MN, bool) {
-	for _, m := range s.MNs {
-		if m.ID == id {
-			return m, true
-		}
+	if i := slices.IndexFunc(s.MNs, func(m MN) bool { return m.ID == id }); i >= 0 {
+		return s.MNs[i], true
 	}
 	return MN{}, false
 }
 
 // Has reports whether a life is that of a member.
 func (s *State) Has(l Incarnation) bool {
-	for _, c := range s.CNs {
-		if c.Incarnation == l {
-			return true
-		}
-	}
-	for _, m := range s.MNs {
-		if m.Incarnation == l {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.CNs, func(c CN) bool { return c.Incarnation == l }) ||
+		slices.ContainsFunc(s.MNs, func(m MN) bool { return m.Incarnation == l })
 }
 
 // A Service is a coordinator, as those see it who are not members yet. Any goroutine may use it.

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -265,6 +266,14 @@ func (c *cluster) close() {
 	_ = c.file.Close()
 }
 
+// cns returns the numbers that compute nodes may have.
+func (c *cluster) cns() iter.Seq[fabric.CNID] {
+	return func(yield func(fabric.CNID) bool) {
+		for n := uint32(1); n <= c.maxCN && yield(fabric.CNID(n)); n++ {
+		}
+	}
+}
+
 func (c *cluster) cn(id fabric.CNID) *cnSlot {
 	return (*cnSlot)(c.m.at(cnSlotsOffset + uintptr(id)*cacheLine))
 }
@@ -287,7 +296,7 @@ func (c *cluster) mnPath(id fabric.MemID) string { return c.path(id.String()) }
 func (c *cluster) view() (_ fabric.View, counters [int(fabric.MaxCN) + 1]uint64) {
 	for same := false; !same; {
 		same = true
-		for id := fabric.CNID(1); id <= fabric.CNID(c.maxCN) && id != 0; id++ {
+		for id := range c.cns() {
 			k := c.cn(id).counter.Load()
 			same = same && k == counters[id]
 			counters[id] = k
@@ -354,7 +363,7 @@ func (c *cluster) mnAlive(id fabric.MemID) bool {
 // and the cluster itself if nobody and nothing remains. It returns how much
 // does. The memory of spare is not touched. The lock is held.
 func (c *cluster) sweep(spare fabric.MemID) (members int) {
-	for id := fabric.CNID(1); id <= fabric.CNID(c.maxCN) && id != 0; id++ {
+	for id := range c.cns() {
 		k := c.cn(id).counter.Load()
 		if c.cnAlive(id) || c.m.isLost() {
 			members++
@@ -374,7 +383,7 @@ func (c *cluster) sweep(spare fabric.MemID) (members int) {
 		}
 	}
 	if members == 0 {
-		c.removeAll()
+		removeDir(c.dir)
 	}
 	return members
 }
@@ -421,9 +430,6 @@ func (c *cluster) retireRegion(id fabric.MemID) (kept bool) {
 	c.removeRegion(id)
 	return false
 }
-
-// removeAll removes the cluster's directory with what shm puts there.
-func (c *cluster) removeAll() { removeDir(c.dir) }
 
 // removeDir removes the files of a cluster, and its directory if it is empty
 // then: files of others are not ours to remove.

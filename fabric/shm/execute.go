@@ -15,7 +15,7 @@ import (
 // check refuses a bad chain before anything of it is executed. The common case
 // is decided here, without a call for each operation.
 func (p *port) check(ops []fabric.Op) error {
-	if p.box.Closed() {
+	if p.Closed() {
 		return fabric.ErrClosed
 	}
 	if len(ops) > fabric.MaxChain {
@@ -25,7 +25,7 @@ func (p *port) check(ops []fabric.Op) error {
 		o := &ops[i]
 		switch o.Kind {
 		case fabric.OpRead, fabric.OpWrite:
-			if o.Buf == nil && o.Addr%wordSize != 0 || o.Buf != nil && !p.arena.Owns(o.Buf) {
+			if o.Buf == nil && o.Addr%wordSize != 0 || o.Buf != nil && !p.Owns(o.Buf) {
 				return p.refuse(ops)
 			}
 		case fabric.OpCAS, fabric.OpFAA:
@@ -51,7 +51,7 @@ func (p *port) refuse(ops []fabric.Op) error {
 	}
 	for i := range ops {
 		o := &ops[i]
-		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && !p.arena.Owns(o.Buf) {
+		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && !p.Owns(o.Buf) {
 			return &fabric.ChainError{Index: i, Op: *o, Unposted: true, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
 		}
 	}
@@ -141,7 +141,7 @@ func (p *port) attach(id fabric.MemID) (*memory, error) {
 func (p *port) unknown(ops []fabric.Op, m *memory) error {
 	err := fmt.Errorf("%w: %v ended meanwhile", fabric.ErrUnknownOutcome, m.id)
 	switch {
-	case p.box.Closed():
+	case p.Closed():
 		err = fmt.Errorf("%w; %w", fabric.ErrClosed, fabric.ErrUnknownOutcome)
 	case m.m.isLost():
 		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, p.n.refusal(m))
@@ -156,7 +156,7 @@ func (p *port) lost(i int, ops []fabric.Op, m *memory) error {
 	}
 	var err error
 	switch {
-	case p.box.Closed():
+	case p.Closed():
 		err = fabric.ErrClosed
 	case p.n.fenced():
 		err = p.n.fencing()

@@ -1,6 +1,10 @@
 package shm
 
-import "github.com/declock/declock/fabric"
+import (
+	"slices"
+
+	"github.com/declock/declock/fabric"
+)
 
 // A ClusterInfo says what there is of a cluster.
 type ClusterInfo struct {
@@ -36,15 +40,6 @@ type ComputeInfo struct {
 
 // Alive reports whether anybody is using the cluster.
 func (i *ClusterInfo) Alive() bool {
-	for _, m := range i.Memory {
-		if m.Alive {
-			return true
-		}
-	}
-	for _, c := range i.Compute {
-		if c.Alive {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(i.Memory, func(m MemoryInfo) bool { return m.Alive }) ||
+		slices.ContainsFunc(i.Compute, func(c ComputeInfo) bool { return c.Alive })
 }

@@ -90,7 +90,7 @@ func Inspect(dir, name string) (*ClusterInfo, error) {
 			info.Memory = append(info.Memory, m)
 		}
 	}
-	for id := fabric.CNID(1); uint32(id) <= c.maxCN && id != 0; id++ {
+	for id := range c.cns() {
 		s := c.cn(id)
 		if _, err := os.Lstat(c.cnPath(id)); err != nil {
 			continue
@@ -141,7 +141,7 @@ func Remove(dir, name string) error {
 	}
 	defer c.close()
 	defer c.unlock()
-	for id := fabric.CNID(1); uint32(id) <= c.maxCN && id != 0; id++ {
+	for id := range c.cns() {
 		if c.cnAlive(id) {
 			return fmt.Errorf("%w: %v of cluster %q is process %d", ErrInUse, id, name, c.cn(id).pid.Load())
 		}

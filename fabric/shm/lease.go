@@ -62,7 +62,7 @@ func (s *MemoryServer) enforce(o *Options) {
 			}
 			return // those who cannot beat any more do run
 		}
-		for id := fabric.CNID(1); id <= fabric.CNID(s.c.maxCN) && id != 0; id++ {
+		for id := range s.c.cns() {
 			if !s.stands(id, &seen[id], int(o.Lease/beatEvery)) {
 				continue
 			}

@@ -108,7 +108,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 // held, and what dead nodes left has been swept.
 func (n *node) enter() error {
 	c := n.c
-	for id := fabric.CNID(1); uint32(id) <= c.maxCN && id != 0; id++ {
+	for id := range c.cns() {
 		if !isLive(c.cn(id).counter.Load()) {
 			n.id = id
 			break
@@ -162,7 +162,7 @@ func (n *node) makeFiles() (err error) {
 	copy(n.m.bytes(0, headerSize), b[:])
 	n.asleep, n.hint = n.m.word(asleepOffset), n.m.word(hintOffset)
 	n.rings = make([]ring, c.maxCN+1)
-	for id := fabric.CNID(1); uint32(id) <= c.maxCN && id != 0; id++ {
+	for id := range c.cns() {
 		n.rings[id] = openRing(n.m, c.slots, id)
 	}
 	if err := unix.Mkfifo(c.bellPath(n.id), 0o600); err != nil {

@@ -41,8 +41,10 @@ func checkFile(f *os.File) error {
 }
 
 // openOwn opens a file of a cluster's directory for reading and writing, which is neither a symbolic link nor another user's.
-func openOwn(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+func openOwn(path string) (*os.File, error) { return openFile(path, unix.O_NOFOLLOW) }
+
+func openFile(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
 	if errors.Is(err, unix.ELOOP) {
 		err = fmt.Errorf("%w: %s is a symbolic link", ErrForeign, path)
 	}

@@ -29,10 +29,11 @@ var caps = fabric.Caps{
 
 // A port is one client of a compute node.
 type port struct {
+	*inbox.Box // ID, Recv, Pause, Interrupt, ClearInterrupt
+	ram.Arena  // Alloc, Free
+
 	n     *node
-	box   *inbox.Box
 	mem   [MaxMN]*memory // as this port attached to them
-	arena ram.Arena
 	stats fabric.Stats
 	rng   rand.PCG
 
@@ -49,7 +50,7 @@ type postedChain struct {
 }
 
 func (n *node) newPort(box *inbox.Box) *port {
-	p := &port{n: n, box: box}
+	p := &port{Box: box, n: n}
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
 	// Attached now: if the memory node restarts before the first operation,
 	// the client must hear of it.
@@ -63,9 +64,6 @@ func (n *node) newPort(box *inbox.Box) *port {
 	return p
 }
 
-// ID is fabric.Port.ID.
-func (p *port) ID() fabric.ClientID { return p.box.ID() }
-
 // Caps is fabric.Port.Caps.
 func (p *port) Caps() fabric.Caps { return caps }
 
@@ -77,7 +75,7 @@ func (p *port) Rand() uint64 { return p.rng.Uint64() }
 
 // Reattach is fabric.Port.Reattach.
 func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
-	if p.box.Closed() {
+	if p.Closed() {
 		return fabric.ErrClosed
 	}
 	m, err := p.n.memory(mem)
@@ -90,12 +88,6 @@ func (p *port) Reattach(mem fabric.MemID, epoch uint32) error {
 	p.mem[mem] = m
 	return nil
 }
-
-// Alloc is fabric.Port.Alloc.
-func (p *port) Alloc(n int) []byte { return p.arena.Alloc(n) }
-
-// Free is fabric.Port.Free.
-func (p *port) Free(buf []byte) { p.arena.Free(buf) }
 
 // Stats is fabric.Port.Stats.
 func (p *port) Stats() *fabric.Stats { return &p.stats }
@@ -151,14 +143,14 @@ func (p *port) Wait(pending fabric.Pending) error {
 
 // Send is fabric.Port.Send.
 func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
-	if p.box.Closed() {
+	if p.Closed() {
 		return fabric.ErrClosed
 	}
 	cn := to.CN()
 	if cn == p.n.id && to>>fabric.ClientIDBits == 0 {
 		p.stats.SentLocal++
 		own := *m
-		own.From = p.box.ID()
+		own.From = p.ID()
 		p.n.table.Deliver(to.Index(), &own)
 		return nil
 	}
@@ -172,32 +164,20 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 	if err != nil {
 		return err
 	}
-	if err := peer.send(p.box.ID().Index(), to.Index(), m); err != nil {
+	if err := peer.send(p.ID().Index(), to.Index(), m); err != nil {
 		return err
 	}
 	p.stats.Sent++
 	return nil
 }
 
-// Recv is fabric.Port.Recv.
-func (p *port) Recv(deadline fabric.Time) (fabric.Message, error) { return p.box.Recv(deadline) }
-
-// Pause is fabric.Port.Pause.
-func (p *port) Pause(until fabric.Time) error { return p.box.Pause(until) }
-
-// Interrupt is fabric.Port.Interrupt.
-func (p *port) Interrupt() { p.box.Interrupt() }
-
-// ClearInterrupt is fabric.Port.ClearInterrupt.
-func (p *port) ClearInterrupt() { p.box.ClearInterrupt() }
-
 // Abandon is fabric.Port.Abandon.
-func (p *port) Abandon() error { return p.n.table.Abandon(p.box) }
+func (p *port) Abandon() error { return p.n.table.Abandon(p.Box) }
 
 // Close is fabric.Port.Close. The agent's Port lives as long as its node.
 func (p *port) Close() error {
 	if p != p.n.agent {
-		p.n.table.Close(p.box)
+		p.n.table.Close(p.Box)
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func (n *node) takeView() {
 		n.notice()
 		return // nobody has gone: the file has
 	}
-	for cn := fabric.CNID(1); uint32(cn) <= n.c.maxCN && cn != 0; cn++ {
+	for cn := range n.c.cns() {
 		if counters[cn] == n.known[cn] {
 			continue
 		}
@@ -192,7 +192,7 @@ func (n *node) takeView() {
 // viewMu is held.
 func (n *node) watchPeers(counters []uint64) {
 	n.watches.retain(func(k watchKey) bool { return counters[k.cn] == k.life })
-	for cn := fabric.CNID(1); uint32(cn) <= n.c.maxCN && cn != 0; cn++ {
+	for cn := range n.c.cns() {
 		incarnation := counters[cn]
 		key := watchKey{cn: cn, life: incarnation}
 		if cn == n.id || !isLive(incarnation) || n.watches.has(key) {
@@ -232,7 +232,7 @@ func (n *node) peerDied(cn fabric.CNID, incarnation uint64) {
 
 // tellView tells the other compute nodes to look at the view.
 func (n *node) tellView() {
-	for cn := fabric.CNID(1); uint32(cn) <= n.c.maxCN && cn != 0; cn++ {
+	for cn := range n.c.cns() {
 		if cn == n.id || !isLive(n.c.cn(cn).counter.Load()) {
 			continue
 		}

@@ -4,6 +4,7 @@ package shm
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -49,47 +50,33 @@ type region struct {
 }
 
 // openFileOf opens a file or device of memory, which must exist. The operator may name it by a symbolic link.
-func openFileOf(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkFile(f); err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
-}
+func openFileOf(path string) (*os.File, error) { return openFile(path, 0) }
 
 // openRegion opens a memory node's memory and reads its header.
-func openRegion(path string) (*region, error) {
-	f, err := openFileOf(path)
-	if err != nil {
-		return nil, err
-	}
-	r := &region{file: f}
-	if err := r.load(); err != nil {
-		r.close()
-		return nil, err
-	}
-	return r, nil
+func openRegion(path string) (*region, error) { return openTo(path, (*region).load) }
+
+// openHeader opens a memory node's memory of which all but the header may be missing.
+func openHeader(path string) (*region, error) {
+	return openTo(path, func(r *region) error {
+		n, size, err := headerPage(r.file)
+		if err == nil && size < n {
+			err = fmt.Errorf("%w: %s has %d bytes", ErrTruncated, path, size)
+		}
+		if err == nil {
+			err = r.mapHeader(n)
+		}
+		return err
+	})
 }
 
-// openHeader opens a memory node's memory of which the rest may be missing.
-func openHeader(path string) (*region, error) {
+// openTo opens a memory node's memory, of which load reads what is needed.
+func openTo(path string, load func(*region) error) (*region, error) {
 	f, err := openFileOf(path)
 	if err != nil {
 		return nil, err
 	}
 	r := &region{file: f}
-	n, size, err := headerPage(f)
-	if err == nil && size < n {
-		err = fmt.Errorf("%w: %s has %d bytes", ErrTruncated, path, size)
-	}
-	if err == nil {
-		err = r.mapHeader(n)
-	}
-	if err != nil {
+	if err := load(r); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -112,7 +99,7 @@ func (r *region) load() error {
 	if err := r.mapHeader(n); err != nil {
 		return err
 	}
-	if r.blank = isZero(r.m.bytes(0, pageSize)); r.blank {
+	if r.blank = bytes.Count(r.m.bytes(0, pageSize), []byte{0}) == pageSize; r.blank {
 		return nil
 	}
 	if err := r.decode(r.m.bytes(0, headerSize)); err != nil {
@@ -376,15 +363,6 @@ func hugetlbMount() string {
 		}
 	}
 	return ""
-}
-
-func isZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"math/bits"
 	"sync/atomic"
 	"unsafe"
 
@@ -106,14 +107,11 @@ type ring struct {
 // openRing returns the ring of sender cn in the file of a compute node.
 func openRing(m *mapping, slots uint32, cn fabric.CNID) ring {
 	at := ringsOffset + uintptr(cn-1)*ringSize(slots)
-	r := ring{
+	return ring{
 		shared: (*ringHead)(m.at(at)),
 		slots:  unsafe.Slice((*ringSlot)(m.at(at+unsafe.Sizeof(ringHead{}))), slots),
+		shift:  uint(bits.TrailingZeros32(slots)),
 	}
-	for 1<<r.shift < slots {
-		r.shift++
-	}
-	return r
 }
 
 func (r *ring) slot(pos uint64) *ringSlot { return &r.slots[pos&uint64(len(r.slots)-1)] }

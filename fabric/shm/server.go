@@ -352,13 +352,13 @@ func (s *MemoryServer) Unlink() error {
 		return err
 	}
 	defer s.c.unlock()
-	for id := fabric.CNID(1); id <= fabric.CNID(s.c.maxCN) && id != 0; id++ {
+	for id := range s.c.cns() {
 		s.c.removeCN(id)
 	}
 	for id := fabric.MemID(0); id < MaxMN; id++ {
 		s.c.removeRegion(id)
 	}
-	s.c.removeAll()
+	removeDir(s.c.dir)
 	if _, err := os.Lstat(s.c.dir); !errors.Is(err, os.ErrNotExist) {
 		return errors.Join(fmt.Errorf("%w: %s has files that are not of shm", ErrFormat, s.c.dir), err)
 	}

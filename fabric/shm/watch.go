@@ -58,9 +58,12 @@ func (s *watchSet) start(key watchKey, pid, pidNS uint64, file *os.File, died fu
 		return
 	}
 	w := &watch{file: file, stop: make(chan struct{}), died: died}
-	if pidNS == pidNamespace() {
-		w.inside = pid == uint64(os.Getpid())
-		w.pidfd = openPidfd(pid, w.inside)
+	same := pidNS == pidNamespace()
+	if w.inside = same && pid == uint64(os.Getpid()); same && !w.inside {
+		// Without a pidfd, because the process has ended or the kernel is old, the lock tells.
+		if fd, err := unix.PidfdOpen(int(pid), unix.PIDFD_NONBLOCK); err == nil {
+			w.pidfd = os.NewFile(uintptr(fd), "pidfd")
+		}
 	}
 	if s.watches == nil {
 		s.watches = map[watchKey]*watch{}
@@ -69,17 +72,6 @@ func (s *watchSet) start(key watchKey, pid, pidNS uint64, file *os.File, died fu
 	if !w.inside {
 		s.running.Go(w.run)
 	}
-}
-
-func openPidfd(pid uint64, inside bool) *os.File {
-	if inside {
-		return nil
-	}
-	fd, err := unix.PidfdOpen(int(pid), unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return nil // dead already, or an old kernel: the lock tells
-	}
-	return os.NewFile(uintptr(fd), "pidfd")
 }
 
 // run waits until the process has ended, or the watch is stopped.

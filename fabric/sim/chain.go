@@ -183,7 +183,7 @@ func (p *Port) waitChain(ch *Chain) error {
 	}
 	err := ch.err
 	if u := p.c.untimed; u != nil {
-		u.completed(ch)
+		u.told(ch)
 	}
 	p.c.releaseChain(ch)
 	return err
@@ -461,20 +461,30 @@ func (c *Cluster) complete(ch *Chain, waited bool) {
 	if !waited {
 		p.core.free = c.now
 	}
-	p.inflight--
-	if ch.hasRA {
-		p.inflightRA--
-	}
+	p.landed(ch)
 	if ch.orphan || p.closed && !p.awaits(ch) {
 		c.releaseChain(ch)
 		return
 	}
-	c.note(StepComplete, p.id, uint64(ch.index), uint64(ch.cur))
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepComplete, Client: p.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
-	}
-	ch.state = chainDone
+	c.completed(ch)
 	if p.awaits(ch) {
 		c.wake(p)
 	}
+}
+
+// landed counts a chain that is not under way any more.
+func (p *Port) landed(ch *Chain) {
+	p.inflight--
+	if ch.hasRA {
+		p.inflightRA--
+	}
+}
+
+// completed notes that a chain has completed, which its client learns by Wait.
+func (c *Cluster) completed(ch *Chain) {
+	c.note(StepComplete, ch.port.id, uint64(ch.index), uint64(ch.cur))
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: StepComplete, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
+	}
+	ch.state = chainDone
 }

@@ -133,20 +133,13 @@ func (c Config) Validate() error {
 	if g := c.Tear.Grain; g < 8 || g&(g-1) != 0 {
 		bad("Tear.Grain %d is no power of two from 8", g)
 	}
-	if c.Tear.Window < 0 {
-		bad("Tear.Window %d is negative", c.Tear.Window)
-	}
-	if c.DetectDelay < 0 {
-		bad("DetectDelay %d is negative", c.DetectDelay)
-	}
-	if c.NewsDelay < 0 {
-		bad("NewsDelay %d is negative", c.NewsDelay)
-	}
-	if c.Grace < 0 {
-		bad("Grace %d is negative", c.Grace)
-	}
-	if c.Stray < 0 {
-		bad("Stray %d is negative", c.Stray)
+	for _, t := range []struct {
+		name string
+		v    fabric.Time
+	}{{"Tear.Window", c.Tear.Window}, {"DetectDelay", c.DetectDelay}, {"NewsDelay", c.NewsDelay}, {"Grace", c.Grace}, {"Stray", c.Stray}} {
+		if t.v < 0 {
+			bad("%s %d is negative", t.name, t.v)
+		}
 	}
 	if c.Late >= numLateOps {
 		bad("Late is %v", c.Late)

@@ -33,7 +33,11 @@ func (c *Cluster) effect(ch *Chain) {
 		}
 	}
 	if w := &ch.when[ch.cur]; w.end > w.at {
-		c.faultStats.tears(op)
+		if op.Kind == fabric.OpRead {
+			c.faultStats[TornReads]++
+		} else {
+			c.faultStats[TornWrites]++
+		}
 		ch.part = 0
 		ch.tearSeed = c.faults.Uint64()
 		c.tearPart(ch)

@@ -3,8 +3,6 @@ package sim
 import (
 	"fmt"
 	"strings"
-
-	"github.com/declock/declock/fabric"
 )
 
 // FaultEffect is something that faults did to a run.
@@ -86,15 +84,6 @@ func (s *FaultStats) passes(from, to Endpoint, cut, delayed bool) {
 	if delayed {
 		s[direction+DelayedRequests-CutRequests]++
 	}
-}
-
-// tears counts an operation that tears.
-func (s *FaultStats) tears(op *fabric.Op) {
-	if op.Kind == fabric.OpRead {
-		s[TornReads]++
-		return
-	}
-	s[TornWrites]++
 }
 
 // node counts a step of a compute node.

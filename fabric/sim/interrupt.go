@@ -38,10 +38,7 @@ func (p *Port) reason() error {
 func (p *Port) leave(ch *Chain) error {
 	c, q := p.c, ch.qp
 	err := fmt.Errorf("sim: %v does not answer: %w", q.mn.id, p.reason())
-	p.inflight--
-	if ch.hasRA {
-		p.inflightRA--
-	}
+	p.landed(ch)
 	if int(ch.sent) < len(ch.ops) {
 		q.take(ch)
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 )
@@ -36,17 +37,6 @@ type memory struct {
 
 func newMemory(size uint64) memory {
 	return memory{size: size, root: make([]*leaf, (size+1<<leafShift-1)>>leafShift), pages: 1}
-}
-
-// used returns the bytes of real memory behind the pages and their tables.
-func (m *memory) used() uint64 {
-	n := uint64(len(m.slabs))*m.slabSize() + uint64(len(m.root))*8
-	for _, l := range m.root {
-		if l != nil {
-			n += 4 << leafBits
-		}
-	}
-	return n
 }
 
 // page returns the page of an offset, nil if it is all zero.
@@ -130,14 +120,7 @@ func (m *memory) write(off uint64, buf []byte) {
 	}
 }
 
-func allZero(b []byte) bool {
-	for _, x := range b {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
-}
+func allZero(b []byte) bool { return bytes.Count(b, []byte{0}) == len(b) }
 
 // word and setWord access an aligned word; it lies in one page.
 func (m *memory) word(off uint64) uint64 {

@@ -71,9 +71,6 @@ func (c *Cluster) Poke(a fabric.Addr, data []byte) {
 	mn.mem.write(a.Offset(), data)
 }
 
-// MemoryUsed returns the bytes of this process's memory behind a memory node.
-func (c *Cluster) MemoryUsed(id fabric.MemID) uint64 { return c.mn(id).mem.used() }
-
 // NICStats returns the counters of a memory node's NIC.
 func (c *Cluster) NICStats(id fabric.MemID) NICStats { return c.mn(id).nic.stats }
 

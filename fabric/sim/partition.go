@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/declock/declock/fabric"
+import (
+	"slices"
+
+	"github.com/declock/declock/fabric"
+)
 
 // A linkFault is something wrong with one direction between two nodes.
 type linkFault struct {
@@ -46,13 +50,7 @@ func (c *Cluster) again(from, to Endpoint) (extra fabric.Time, ok bool) {
 
 // fault adds a fault, and forgets those that are over.
 func (c *Cluster) fault(f linkFault) {
-	keep := c.links[:0]
-	for _, l := range c.links {
-		if l.until > c.now {
-			keep = append(keep, l)
-		}
-	}
-	c.links = append(keep, f)
+	c.links = append(slices.DeleteFunc(c.links, func(l linkFault) bool { return l.until <= c.now }), f)
 }
 
 // passes returns when something sent now arrives, which without faults would be at a time.

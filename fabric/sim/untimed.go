@@ -139,8 +139,8 @@ func (p *Port) acted(err error) {
 	}
 }
 
-// completed ends a chain whose client has been told how it ended.
-func (u *Untimed) completed(ch *Chain) {
+// told ends a chain whose client has been told how it ended.
+func (u *Untimed) told(ch *Chain) {
 	if u.cur != nil {
 		u.listener.Completed(ch)
 	}
@@ -263,20 +263,13 @@ func (u *Untimed) took(ch *Chain, op *fabric.Op, old, new uint64) {
 // finish completes a chain. Its client goes on by an event of its own.
 func (u *Untimed) finish(ch *Chain) {
 	p := ch.port
-	p.inflight--
-	if ch.hasRA {
-		p.inflightRA--
-	}
+	p.landed(ch)
 	if ch.orphan || p.closed && !p.awaits(ch) {
 		u.forgetChain(ch)
 		u.releaseChain(ch)
 		return
 	}
-	u.note(StepComplete, p.id, uint64(ch.index), uint64(ch.cur))
-	if u.cfg.Observer != nil {
-		u.observe(Event{Step: StepComplete, Client: p.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
-	}
-	ch.state = chainDone
+	u.completed(ch)
 	if p.awaits(ch) {
 		p.ready = true
 	}
