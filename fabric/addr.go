@@ -66,8 +66,8 @@ func (c ClientID) String() string { return fmt.Sprintf("cn%d/%d", uint8(c.CN()),
 //	+---------+---------+------------------------+
 //
 // memory tells the memories apart that a memory node has had: it is 0 until the node comes back without what it had
-// (a loss: docs/restarts.md). Fabrics have no use for it; who holds an address of a memory that is gone is refused by what is above them
-// (lock.Attacher), so that he does not take another memory for his.
+// (a loss: docs/restarts.md). Fabrics have no use for it; what is above them refuses an address of a memory that is gone
+// (lock.Attacher), so that no client takes another memory for the one that it knew.
 type Addr uint64
 
 const (
@@ -87,7 +87,7 @@ func At(mn MemID, offset uint64) Addr {
 }
 
 // A Generation tells the memories of a memory node apart: which it is, modulo 256. The first is 0. No compute node goes on with a memory that is
-// 256 after the first that it has known (hier), so that an address that somebody has kept is never taken for one in another memory.
+// 256 after the first that it has known (hier), so that an address that has been kept is never taken for one in another memory.
 type Generation uint8
 
 // In returns the address of the same byte in another memory of the node.

@@ -32,8 +32,8 @@ var (
 	//
 	// They may still take place later, but not after anything that the same compute node posts to that memory node once the error
 	// has been returned, by whichever Port: such a chain is executed behind them, or is refused (ErrNodeDown). So they are over
-	// when one of those has been executed; when all have acknowledged that the compute node is dead; or when the memory node has a new epoch.
-	// Who leaves to others what such an operation may change waits for one of these first, unless it does so by a chain
+	// when one of those has been executed; when all have acknowledged that the compute node was declared dead; or when the memory node has a new epoch.
+	// A client that leaves to others what such an operation may change waits for one of these first, unless it does so by a chain
 	// to that memory node.
 	ErrUnknownOutcome = errors.New("fabric: outcome of the operation is unknown")
 

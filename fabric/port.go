@@ -56,7 +56,7 @@ type Port interface {
 	// ID returns the client's ID. It changes at Abandon.
 	ID() ClientID
 
-	// Caps tells what the fabric can do. It never changes.
+	// Caps returns what the fabric can do. It never changes.
 	Caps() Caps
 
 	// Now returns the clock of the compute node.
@@ -83,17 +83,17 @@ type Port interface {
 	// Pending is waited for once.
 	Wait(p Pending) error
 
-	// Reattach makes the Port use a memory node in the life with an epoch, as Node.Memory tells it; from
+	// Reattach makes the Port use a memory node in an epoch, as Node.Memory returns it; from
 	// then on chains execute there. No chain to that node may be under way. A
 	// Port is attached to what it finds when it is opened or first used; when the memory node has
 	// restarted all chains are refused (ErrStaleEpoch) until Reattach: so nothing that
-	// was begun in one life reaches the next. Another life than the present one is
+	// was begun in one epoch is executed in the next. Another epoch than the present one is
 	// ErrStaleEpoch; a memory node that is down is ErrNodeDown. On a closed Port it is ErrClosed in any case.
 	Reattach(mem MemID, epoch uint32) error
 
 	// Alloc returns n bytes of zeroed registered memory, 8-byte aligned, for the
 	// Bufs of operations. Any slice of it may be used. It stays valid until
-	// Free, or until nobody has the Port any more.
+	// Free, or until the Port itself is garbage.
 	Alloc(n int) []byte
 
 	// Free gives memory of Alloc back: the very slice that Alloc returned.
@@ -101,7 +101,7 @@ type Port interface {
 
 	// Send sends a message: reliable, FIFO per pair of clients, never blocks
 	// (it queues). m is copied; m.From is set by the fabric. A message to a
-	// client of the own node costs no NIC. To a dead node: ErrNodeDown; to
+	// client of the own node costs no NIC. To a node that has gone: ErrNodeDown; to
 	// a client that does not exist on a live node: dropped.
 	Send(to ClientID, m *Message) error
 
@@ -218,7 +218,7 @@ type Node interface {
 	// ID returns the number of this compute node.
 	ID() CNID
 
-	// Caps tells what the fabric can do.
+	// Caps returns what the fabric can do.
 	Caps() Caps
 
 	// Memory lists the memory nodes of the cluster, by ID.
@@ -237,7 +237,7 @@ type Node interface {
 	// Retire makes an abandoned ID free for new clients. The agent calls it.
 	Retire(id ClientID)
 
-	// MemoryEpoch returns, without an operation, which epoch a memory node is in now, or was in last: before anybody can use it in that
+	// MemoryEpoch returns, without an operation, which epoch a memory node is in now, or was in last: before any client can use it in that
 	// epoch. 0: not known. It takes some nanoseconds, and allocates nothing.
 	MemoryEpoch(MemID) uint32
 
@@ -245,7 +245,7 @@ type Node interface {
 	Close() error
 
 	// Fail is Close for a Node that leaves something behind in the queues of locks. It leaves the cluster as one that has crashed does:
-	// View.Lost grows for the others, so that they look at once for locks that nobody will release.
+	// View.Lost grows for the others, so that they look at once for locks that are not going to be released.
 	Fail() error
 }
 
@@ -260,7 +260,7 @@ type Memory struct {
 type View struct {
 	Epoch uint64
 	Live  CNSet
-	// Lost grows when a compute node dies, and not when one leaves. (A number
+	// Lost grows when a compute node has crashed or was declared dead, and not when one leaves. (A number
 	// may be in use again by the time that anyone looks.)
 	Lost uint64
 }

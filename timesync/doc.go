@@ -7,7 +7,7 @@
 // acquisitions. If they do not agree, fairness suffers and nothing else.
 //
 // Differences from the paper: the counter carries a round number, and a node that
-// has waited too long leaves the round again, so that a node that dies or joins between
+// has waited too long leaves the round again, so that a node that crashes or joins between
 // rounds does not block or confuse the others.
 //
 // Source: DecLock, section 5.3 (synchronized time, timestamp encoding).

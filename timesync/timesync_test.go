@@ -157,11 +157,11 @@ func TestSyncNodeMissing(t *testing.T) {
 		t.Errorf("clocks are %d us apart", d)
 	}
 	if w := cl.c.PeekWord(fabric.At(cl.mn, 64)); w != 1<<32 {
-		t.Errorf("counter %#x, want round 1 with nobody", w)
+		t.Errorf("counter %#x, want round 1 without nodes", w)
 	}
 }
 
-// A node dies after it has added itself: the round of that time is short of
+// A node crashes after it has added itself: the round of that time is short of
 // one, and later rounds are not confused.
 func TestSyncNodeDiesInRound(t *testing.T) {
 	cl := newCluster(t, sim.Config{Seed: 1, Late: sim.LateKeep}, 3)
@@ -183,7 +183,7 @@ func TestSyncNodeDiesInRound(t *testing.T) {
 }
 
 // More nodes come than were expected (one has joined, and not all know it yet),
-// and some leave at the moment when the round begins: everybody gets an answer.
+// and some leave at the moment when the round begins: all get an answer.
 func TestSyncLeaveMeetsBegin(t *testing.T) {
 	for seed := range uint64(50) {
 		cl := newCluster(t, sim.Config{Seed: seed}, 4)
@@ -243,7 +243,7 @@ func TestSyncErrors(t *testing.T) {
 }
 
 // A node that has joined is in the views of some and not of others: more arrive than the last one to come expects. It begins the round all the
-// same, and those who began it at once do so once.
+// same, and those that began it at once do so once.
 func TestSyncMoreThanExpected(t *testing.T) {
 	cl := newCluster(t, sim.Config{}, 4)
 	cl.sync(0, 4, 10*us, ms, nil)

@@ -20,7 +20,7 @@ func abandonOrder(e *env) {
 		for i := range uint64(10) {
 			c.send(old, i)
 		}
-		c.send(c0.ID()) // told: ten are there
+		c.send(c0.ID()) // now ten are there
 		c.until(gone, 1)
 		for i := uint64(10); i < 20; i++ {
 			c.send(old, i)

@@ -16,7 +16,7 @@ var chainTests = []test{
 	{name: "chains execute in the order in which they were posted, and can be waited for in any", solo: postOrder},
 	{name: "Post waits for room where in-flight limits are reached", solo: manyInFlight},
 	{name: "Ops and results belong to the caller after Wait", solo: resultsAfterWait},
-	{name: "WRITE then FAA publishes: who sees the FAA sees the WRITE", cns: 2, run: publication},
+	{name: "WRITE then FAA publishes: a client that sees the FAA sees the WRITE", cns: 2, run: publication},
 }
 
 func chainOrder(c *client) {

@@ -7,7 +7,7 @@ import (
 )
 
 var faultTests = []test{
-	{name: "who is killed is out of the views, agents get MsgView, Send gives ErrNodeDown, and Lost has grown", cns: 3, run: kill},
+	{name: "a node that is killed is out of the views, agents get MsgView, Send gives ErrNodeDown, and Lost has grown", cns: 3, run: kill},
 	{name: "a memory node that is down gives ErrNodeDown or ErrUnknownOutcome, then ErrNodeDown",
 		mem: []uint64{defaultMem, defaultMem}, run: killMN},
 	{name: "after a restart of the memory node old Ports get ErrStaleEpoch until Reattach, new ones work", run: restartMN},
@@ -25,7 +25,7 @@ func kill(e *env) {
 	e.hears(1, gone)
 	e.cl.Wait()
 	if now := e.cl.Node(0).View().Lost; now <= before {
-		e.t.Errorf("a node has died: Lost was %d and is %d", before, now)
+		e.t.Errorf("a node was killed: Lost was %d and is %d", before, now)
 	}
 	e.solo(func(c *client) { c.want(fabric.At(0, 64), 1) })
 }
@@ -39,7 +39,7 @@ func killMN(e *env) {
 	e.run(c, func(c *client) {
 		err := c.Do([]fabric.Op{fabric.FAA(a, 1)})
 		if !isChainError(err, fabric.ErrNodeDown, 0) && !isChainError(err, fabric.ErrUnknownOutcome, 0) {
-			c.fatal("FAA on a dead memory node: %v", err)
+			c.fatal("FAA on a memory node that is down: %v", err)
 		}
 		c.refused(fabric.ErrNodeDown, 0, fabric.FAA(a, 1))
 		c.refused(fabric.ErrNodeDown, 0, fabric.Load(a), fabric.Load(a))
@@ -67,7 +67,7 @@ func restartMN(e *env) {
 	})
 	e.complete(c, func(c *client) {
 		if err := c.Reattach(0, before); !errors.Is(err, fabric.ErrStaleEpoch) {
-			c.fatal("Reattach to the life before: %v", err)
+			c.fatal("Reattach to the epoch before: %v", err)
 		}
 		if err := c.Do([]fabric.Op{fabric.Load(a)}); !errors.Is(err, fabric.ErrStaleEpoch) {
 			c.fatal("after a Reattach that failed: %v", err)

@@ -17,7 +17,7 @@ var nodeTests = []test{
 	{name: "Close of a Port is idempotent, and then all is ErrClosed", cns: 2, run: closePort},
 	{name: "a Port that another client closes ends operations with their results or ErrClosed", cns: 2, run: closeBeside},
 	{name: "Close of a Node closes its Ports and is idempotent", cns: 2, run: closeNode},
-	{name: "who leaves is out of the others' views, their agents get MsgView, and nobody is lost", cns: 3, run: func(e *env) { leave(e, fabric.Node.Close, 0) }},
+	{name: "a node that leaves is out of the others' views, their agents get MsgView, and it is not lost", cns: 3, run: func(e *env) { leave(e, fabric.Node.Close, 0) }},
 	{name: "a node that leaves by Fail is out of the others' views, their agents get MsgView, and it is lost", cns: 3, run: func(e *env) { leave(e, fabric.Node.Fail, 1) }},
 }
 
@@ -207,11 +207,11 @@ func indexOf(err error) int {
 	return 0
 }
 
-// begun waits until somebody has added to a word.
+// begun waits until a word has been added to.
 func (c *client) begun(word fabric.Addr) {
 	for limit := c.Now() + patience; c.load(word) == 0; c.pause(10 * fabric.Microsecond) {
 		if c.Now() > limit {
-			c.fatal("nobody adds to %v", word)
+			c.fatal("nothing is added to %v", word)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (e *env) hears(node int, gone fabric.CNID) {
 func leave(e *env, end func(fabric.Node) error, lost uint64) {
 	gone := e.cl.Node(1).ID()
 	before := e.cl.Node(0).View()
-	// Somebody has been at work before.
+	// A client has been at work before.
 	e.complete(e.client(2), func(c *client) { c.do(fabric.FAA(fabric.At(0, 64), 1)) })
 	if err := end(e.cl.Node(1)); err != nil {
 		e.t.Fatal(err)

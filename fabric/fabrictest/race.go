@@ -2,5 +2,5 @@
 
 package fabrictest
 
-// RaceEnabled tells that the race detector is on: it allocates, and what allocates nothing cannot be told from what does.
+// RaceEnabled reports whether the race detector is on: it allocates, and what allocates nothing cannot be told from what does.
 const RaceEnabled = true

@@ -49,7 +49,7 @@ type Box struct {
 	parked waiting     // what the owner is parked for
 	until  fabric.Time // when its wait ends
 	// wake gets one token for each time the owner parked: parked becomes
-	// waitNone and the token is sent by whoever did that.
+	// waitNone and the token is sent, by the same goroutine.
 	wake chan struct{}
 	// timer fires at timerAt, at the latest, if timerAt is not 0. It may fire
 	// earlier than the present wait needs: then it is armed again.
@@ -83,7 +83,7 @@ func (b *Box) put(index int, m *fabric.Message) (woke, ok bool) {
 	return woke, true
 }
 
-// push appends a message; mu is held. If it returns true the caller owes the
+// push appends a message; mu is held. If it returns true the caller has to send the
 // owner a token.
 func (b *Box) push(m *fabric.Message) bool {
 	n := int(b.count.Load())

@@ -1,10 +1,10 @@
 // Package inbox is the part of a message that happens inside one compute node:
-// the inboxes of its clients, who has which [fabric.ClientID], and how a client
+// the inboxes of its clients, which of them has which [fabric.ClientID], and how a client
 // waits. The backends that run in real time (shm, tcp, verbs) share it; what
 // brings a message from another node is theirs.
 //
 // A [Table] has the clients of one node. A [Box] is one client's inbox, for the
-// life of its Port: when the Port abandons its ID, the Box stays and gets a new
+// lifetime of its Port: when the Port abandons its ID, the Box stays and gets a new
 // one, and the old ID leads to the agent's Box until [Table.Retire].
 //
 // What it promises is what fabric.Port says of Recv, Pause, Interrupt and

@@ -264,7 +264,7 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// An abandoned ID is nobody's until it is retired, however scarce IDs are.
+// An abandoned ID is not given out until it is retired, however scarce IDs are.
 func TestIDsRunOut(t *testing.T) {
 	table := newTable(t)
 	var boxes []*Box
@@ -295,7 +295,7 @@ func TestDeliverToNobody(t *testing.T) {
 	table := newTable(t)
 	for _, index := range []int{-1, 1, 4095, 4096, 1 << 30} {
 		if table.Deliver(index, message(1)) {
-			t.Errorf("index %d woke somebody", index)
+			t.Errorf("index %d woke a client", index)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// ErrAgent: an agent keeps its ID for the life of its node.
+// ErrAgent: an agent keeps its ID for as long as its node exists.
 var ErrAgent = errors.New("inbox: the agent cannot abandon its ID")
 
 // agentIndex is the index of the agent, where abandoned messages go.
@@ -19,8 +19,8 @@ const agentIndex = 0
 type Host interface {
 	// Now returns the clock of the compute node.
 	Now() fabric.Time
-	// Poll delivers what has come for this node, if that takes somebody's
-	// doing. It is called before each wait: it must be cheap, and nothing is
+	// Poll delivers what has come for this node, where that takes
+	// a call. It is called before each wait: it must be cheap, and nothing is
 	// held while it runs.
 	Poll()
 }

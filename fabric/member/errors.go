@@ -12,6 +12,6 @@ var (
 	ErrUnknown = errors.New("member: the cluster knows no memory node with this number")
 	// ErrUnreachable: the coordinator does not answer.
 	ErrUnreachable = errors.New("member: the coordinator cannot be reached")
-	// ErrRefused: the coordinator does not accept who we are: name, password or certificate.
+	// ErrRefused: the coordinator does not accept this process: name, password or certificate.
 	ErrRefused = errors.New("member: the coordinator refuses us")
 )

@@ -14,7 +14,7 @@ type Contact interface {
 	Contact() (silent time.Duration, why error)
 }
 
-// A Follower is a fabric.Node that follows the states of a coordinator: what those want to know who watch over it.
+// A Follower is a fabric.Node that follows the states of a coordinator, with what metrics and tools want to know of it.
 type Follower interface {
 	// Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.
 	Fenced() <-chan struct{}

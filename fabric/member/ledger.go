@@ -9,27 +9,27 @@ import (
 )
 
 // A Ledger is what the coordinator of a cluster knows, and the rules by which that
-// changes: who may have which number, whom memory nodes shut out, who must have
-// acknowledged that before he is forgotten. It is plain data and straight-line code, without clock,
+// changes: which node may have which number, which nodes are shut out by memory nodes, and which must have
+// acknowledged that before a node is forgotten. It is plain data and straight-line code, without clock,
 // goroutine or lock, so that every coordinator, and the simulator, keeps to the same rules:
 // some let a Ledger change, others make one of what they have read, to ask it.
 //
-// A life goes through the phases of [Phase], in their order. Its methods panic on nothing; what does
+// An incarnation goes through the phases of [Phase], in their order. Its methods panic on nothing; what does
 // not follow the order changes nothing.
 type Ledger struct {
 	MaxCN    fabric.CNID             // compute nodes have the numbers from 1 to MaxCN
 	Revision uint64                  // of the present state
 	Last     Incarnation             // that was given out
-	Lost     uint64                  // compute nodes that have died and are forgotten
+	Lost     uint64                  // compute nodes that were declared dead and are forgotten
 	Epochs   map[fabric.MemID]uint32 // the last of each memory node that ever was
 	// Served has the last epoch of each in which its join succeeded.
 	Served map[fabric.MemID]uint32
 	// Forgotten are the memory nodes of Epochs that have gone and are not expected back.
 	Forgotten map[fabric.MemID]bool
-	Entries   []*Entry // who has a number, by the time of getting it
+	Entries   []*Entry // incarnations that have a number, by the time of getting it
 }
 
-// An Entry is one life of a node, from when it gets its number to when its number is free.
+// An Entry is one incarnation of a node, from when it gets its number to when its number is free.
 type Entry struct {
 	CN    CN // of a compute node: its ID is not 0
 	MN    MN // of a memory node
@@ -42,12 +42,12 @@ type Entry struct {
 // Unnoted is the revision of an end that no state of the coordinator shows yet.
 const Unnoted = math.MaxUint64
 
-// Phase is where a life is.
+// Phase is how far an incarnation has got.
 type Phase uint8
 
-// The phases of a life. One who has left or died is in Fencing until he is forgotten.
+// The phases of an incarnation. One that has left or died is in Fencing until it is forgotten.
 const (
-	Reserved Phase = iota // has a number, and nobody else knows
+	Reserved Phase = iota // has a number that others do not know of yet
 	Joined                // is a member
 	Left                  // has gone by itself
 	Died                  // has gone otherwise
@@ -76,10 +76,10 @@ func (e *Entry) Incarnation() Incarnation {
 	return e.MN.Incarnation
 }
 
-// Gone reports whether the life has ended.
+// Gone reports whether the incarnation has ended.
 func (e *Entry) Gone() bool { return e.Phase == Left || e.Phase == Died }
 
-// FreeCN returns the lowest number of a compute node that nobody has, or 0.
+// FreeCN returns the lowest free number of a compute node, or 0.
 func (l *Ledger) FreeCN() fabric.CNID {
 	var taken fabric.CNSet
 	for _, e := range l.Entries {
@@ -103,7 +103,7 @@ func (l *Ledger) ReserveCN(addr string) (*Entry, error) {
 	return l.add(&Entry{CN: CN{ID: id, Incarnation: l.Last, Addr: addr}}), nil
 }
 
-// ReserveMN gives a memory node its number, in a new epoch: ErrInUse if a member, or one who is about to be, has it.
+// ReserveMN gives a memory node its number, in a new epoch: ErrInUse if a member, or a node that is about to be one, has it.
 // The epoch is larger than all that the number has had, as the ledger knows and as the node does (mn.Epoch): the ledger may be
 // newer than the node's memory, when its storage was lost.
 func (l *Ledger) ReserveMN(mn MN) (*Entry, error) {
@@ -127,7 +127,7 @@ func (l *Ledger) Leaving(id fabric.MemID) bool {
 }
 
 // Forget takes a memory node that has gone out of [State.Down]: it is not expected back. A node that comes with its number has a later epoch all the
-// same. A number that a member has, or that somebody may still be using, is ErrInUse; one that no memory node ever had is ErrUnknown.
+// same. A number that a member has, or that may still be in use, is ErrInUse; one that no memory node ever had is ErrUnknown.
 func (l *Ledger) Forget(id fabric.MemID) error {
 	for _, e := range l.Entries {
 		if !e.IsCN() && e.MN.ID == id && e.Gone() {
@@ -150,7 +150,7 @@ func (l *Ledger) add(e *Entry) *Entry {
 	return e
 }
 
-// Join makes a reserved life a member.
+// Join makes a reserved incarnation a member.
 func (l *Ledger) Join(e *Entry) {
 	if e.Phase == Reserved {
 		l.Revision++
@@ -158,14 +158,14 @@ func (l *Ledger) Join(e *Entry) {
 	}
 }
 
-// Serve notes that the join of a member has succeeded: a memory node lets others in from now on. One of which the join fails before that has served nobody.
+// Serve notes that the join of a member has succeeded: a memory node lets others in from now on. A memory node of which the join fails before that has served no operation.
 func (l *Ledger) Serve(e *Entry) {
 	if e.Phase == Joined && !e.IsCN() {
 		l.Served[e.MN.ID] = e.MN.Epoch
 	}
 }
 
-// End ends a life: how is Left or Died. One that nobody knows of yet leaves no trace.
+// End ends an incarnation: how is Left or Died. A reserved one leaves no trace.
 func (l *Ledger) End(e *Entry, how Phase) {
 	switch e.Phase {
 	case Reserved:
@@ -215,8 +215,8 @@ func (l *Ledger) Admits(revision uint64) bool {
 	return l.known(revision)
 }
 
-// Due returns one who has gone and is to be forgotten, because all members know that; nil: there is none. Memory
-// nodes come first, and while one has gone that somebody may still be using, no compute node is due:
+// Due returns an incarnation that has ended and is to be forgotten, because all members know that; nil: there is none. Memory
+// nodes come first, and while one has gone that may still be in use, no compute node is due:
 // it may be using it too.
 func (l *Ledger) Due() *Entry {
 	memory := false
@@ -240,7 +240,7 @@ func (l *Ledger) Due() *Entry {
 	return nil
 }
 
-// settle forgets all who are due.
+// settle forgets all that are due.
 func (l *Ledger) settle() {
 	for e := l.Due(); e != nil; e = l.Due() {
 		l.remove(e)

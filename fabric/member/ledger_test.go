@@ -11,8 +11,8 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// Whatever happens in whatever order: a number is nobody else's until all members have acknowledged that who had it has gone;
-// until then he is live; while a memory node has gone of which not all know, nobody is forgotten; and states follow each other.
+// Whatever happens in whatever order: a number is not given out again until all members have acknowledged that its node has gone;
+// until then the node is live; while a memory node has gone of which not all know, none is forgotten; and states follow each other.
 func TestLedger(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -47,7 +47,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// admitted fails if somebody is admitted although a node that was there before, and may still act, has not acknowledged it.
+// admitted fails if a node is admitted although a node that was there before, and may still act, has not acknowledged it.
 func admitted(t *testing.T, l *member.Ledger) {
 	t.Helper()
 	for _, e := range l.Entries {
@@ -125,11 +125,11 @@ func TestAdmits(t *testing.T) {
 	want(b, true, "a had acknowledged")
 	later = join()
 	l.End(later, member.Left)
-	want(b, true, "who came later and has gone is not waited for")
+	want(b, true, "a node that came later and has gone is not waited for")
 	if _, err := l.ReserveCN(""); err != nil {
 		t.Fatal(err)
 	}
-	want(b, true, "who has only a number is not waited for")
+	want(b, true, "a node that has only a number is not waited for")
 }
 
 // act does something that a coordinator may do.
@@ -197,7 +197,7 @@ func unique(t *testing.T, l *member.Ledger) {
 	}
 }
 
-// Nobody acknowledges what has not happened yet, and when the last member ends nobody is left to acknowledge that.
+// No member acknowledges what has not happened yet, and when the last member ends none is left to acknowledge that.
 func TestLedgerAcknowledgements(t *testing.T) {
 	l := member.NewLedger(4)
 	var cn [3]*member.Entry
@@ -214,7 +214,7 @@ func TestLedgerAcknowledgements(t *testing.T) {
 	l.End(cn[1], member.Died)
 	l.Ack(cn[2], l.Revision)
 	if !slices.Contains(l.Entries, cn[1]) {
-		t.Error("one who has died is forgotten, and a member has acknowledged it only beforehand")
+		t.Error("a node that has died is forgotten, and a member has acknowledged it only beforehand")
 	}
 	l.End(cn[0], member.Died)
 	if l.End(cn[2], member.Left); len(l.Entries) != 0 {

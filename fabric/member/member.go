@@ -8,25 +8,25 @@
 //
 // # Fence before reset
 //
-// A compute node that dies or leaves is out of [State.CNs] at once, and stays in
+// A compute node that is declared dead or leaves is out of [State.CNs] at once, and stays in
 // [State.Fencing] until every member has acknowledged a state without it.
 // A memory node acknowledges a state only when it has cut off
 // whoever is not in its CNs: from then on nothing of a node that has gone can reach
 // its memory. Compute nodes take members of both lists for live ([State.View]): so they
-// reset a dead node's locks only when no late WRITE of his can land.
+// reset a dead node's locks only when no late WRITE of it can land.
 //
 // A memory node that is cut off from the coordinator leaves [State.MNs], and cannot be
 // waited for. Compute nodes stop using it before they acknowledge a state without it: they cut
-// their connections to a memory node whose life is not in MNs. While a memory node has gone and not
-// all have acknowledged that, no compute node leaves Fencing: so a node that has died for others
+// their connections to a memory node whose incarnation is not in MNs. While a memory node has gone and not
+// all have acknowledged that, no compute node leaves Fencing: so a node that is dead for others
 // cannot reach memory that others still use. When that memory node is a member again, in a
-// new life, it must have dropped all connections of before.
+// new incarnation, it must have dropped all connections of before.
 //
 // # Joining
 //
 // Join returns when the ledger admits the new node ([Ledger.Admits]): all members have acknowledged a state with
-// it, and so has every node that has gone since then, unless it is forgotten. Everybody can reach the new node before
-// it is in any queue; and nobody whose view lacks it can reach memory any more: a node whose lease has run out may be alive,
+// it, and so has every node that has gone since then, unless it is forgotten. All members can reach the new node before
+// it is in any queue; and no node whose view lacks it can reach memory any more: a node whose lease has run out may be alive,
 // and lead the reset of a lock without asking the new one.
 //
 // # Acknowledging
@@ -69,19 +69,19 @@ type MN struct {
 // A State is who is there. It is never changed once it is known: others share it.
 type State struct {
 	// Revision grows with every change. It is the same count for all members: a
-	// state shows all changes up to its revision. (Who lost sight of the coordinator may
+	// state shows all changes up to its revision. (A member that lost sight of the coordinator may
 	// see a state with a revision that others have skipped.)
 	Revision uint64
-	CNs      []CN // members, by ID: memory nodes serve these and nobody else
+	CNs      []CN // members, by ID: memory nodes serve these and no others
 	Fencing  []CN // have gone, by death or by leaving, and are not shut out for certain yet; by ID
 	MNs      []MN // by ID
 	Down     []MN // memory nodes that the cluster has had, has not now, and expects back: their ID and last Epoch, by ID
-	// Lost counts compute nodes that have died, and not those that have left. It
+	// Lost counts compute nodes that were declared dead, and not those that have left. It
 	// grows in the state in which the dead node is in Fencing no more.
 	Lost uint64
 }
 
-// View returns who is live to compute nodes: members, and who is not shut out yet.
+// View returns the nodes that are live to compute nodes: members, and nodes that are not shut out yet.
 func (s *State) View() fabric.View {
 	v := fabric.View{Epoch: s.Revision, Lost: s.Lost}
 	for _, c := range s.CNs {
@@ -109,24 +109,24 @@ func (s *State) MN(id fabric.MemID) (MN, bool) {
 	return MN{}, false
 }
 
-// Has reports whether a life is that of a member.
+// Has reports whether an incarnation is that of a member.
 func (s *State) Has(l Incarnation) bool {
 	return slices.ContainsFunc(s.CNs, func(c CN) bool { return c.Incarnation == l }) ||
 		slices.ContainsFunc(s.MNs, func(m MN) bool { return m.Incarnation == l })
 }
 
-// A Service is a coordinator, as those see it who are not members yet. Any goroutine may use it.
+// A Service is a coordinator, for processes that are not members yet. Any goroutine may use it.
 type Service interface {
 	// JoinCN makes this process a compute node: with the lowest number that neither a
-	// member nor one who is being fenced has. ctx bounds the joining. ready is called
-	// once, when number and life are known and before anybody else can know them: it starts what others will
+	// member nor a node that is being fenced has. ctx bounds the joining. ready is called
+	// once, when number and incarnation are known and before others can know them: it starts what others will
 	// reach at addr, and whatever acknowledges states (a goroutine: ready must return). All numbers
 	// taken: ErrFull. When JoinCN fails after ready, the member that ready got is Done.
 	JoinCN(ctx context.Context, addr string, ready func(Member)) (Member, error)
 
-	// JoinMN makes this process memory node mn.ID, with mn's Size and Addr; its Life is given. Its epoch is larger than mn.Epoch,
+	// JoinMN makes this process memory node mn.ID, with mn's Size and Addr; its Incarnation is given. Its epoch is larger than mn.Epoch,
 	// the last that a node with memory of before knows of itself (0: none), and than that of all before it that the
-	// coordinator knows. There is one already, and it lives: ErrInUse. (One that has died is waited for until the
+	// coordinator knows. There is one already: ErrInUse. (The end of one that has crashed is waited for until the
 	// coordinator knows.)
 	JoinMN(ctx context.Context, mn MN, ready func(Member)) (Member, error)
 
@@ -135,8 +135,8 @@ type Service interface {
 	// acknowledge its end is waited for.)
 	ForgetMN(ctx context.Context, id fabric.MemID) error
 
-	// Watch returns the present state and those that follow, for who is no
-	// member: tools. It ends with ctx.
+	// Watch returns the present state and those that follow, without a
+	// membership: for tools. It ends with ctx.
 	Watch(ctx context.Context) (Watcher, error)
 }
 
@@ -163,8 +163,8 @@ type Member interface {
 	// gets, soon: it is what joins and resets wait for. It does not block.
 	Ack(revision uint64)
 
-	// Report says that a node has died for certain (its process is gone), so that
-	// nobody need wait for its lease. It does not block. Reports of who is no member are ignored.
+	// Report says that a node has ended for certain (its process is gone), so that
+	// the end of its lease need not be waited for. It does not block. Reports of incarnations that are no members are ignored.
 	Report(dead Incarnation)
 
 	// Done is closed when the membership has ended, and Err says why: nil after Leave,

@@ -26,7 +26,7 @@ const (
 	clusterTemp = "cluster.tmp"
 	bellSuffix  = ".bell"
 
-	// lockTimeout is how long anybody waits for the lock of a cluster's
+	// lockTimeout is how long a process waits for the lock of a cluster's
 	// directory. It is held for milliseconds, unless its holder is stopped.
 	lockTimeout = 10 * time.Second
 )
@@ -65,7 +65,7 @@ func openCluster(ctx context.Context, o *Options, create bool) (*cluster, error)
 		case !create:
 			return nil, fmt.Errorf("%w: %q in %s; start a memory node first", ErrNoCluster, o.Name, o.Dir)
 		default:
-			// Somebody else may be creating it too, or removing what is left
+			// Another process may be creating it too, or removing what is left
 			// of it: then the next look shows what has come of that.
 			err := createCluster(o)
 			if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) {
@@ -76,7 +76,7 @@ func openCluster(ctx context.Context, o *Options, create bool) (*cluster, error)
 	return nil, ctx.Err()
 }
 
-// createCluster makes the directory and the file of a cluster. Somebody else
+// createCluster makes the directory and the file of a cluster. Another process
 // may be doing the same, or removing the directory: the caller tries again.
 func createCluster(o *Options) error {
 	dir := clusterDir(o.Dir, o.Name)
@@ -174,7 +174,7 @@ func (c *cluster) load() error {
 		return fmt.Errorf("%w: %s: %v", ErrFormat, c.file.Name(), err)
 	}
 	if err := c.decode(b[:]); err != nil {
-		return fmt.Errorf("%s: %w; if nobody uses it, remove the directory", c.file.Name(), err)
+		return fmt.Errorf("%s: %w; if no process uses it, remove the directory", c.file.Name(), err)
 	}
 	if st.Size() != clusterSize {
 		return fmt.Errorf("%w: %s has %d bytes, not %d", ErrFormat, c.file.Name(), st.Size(), clusterSize)
@@ -184,7 +184,7 @@ func (c *cluster) load() error {
 }
 
 // checkBoot renews the clock of a cluster whose directory has survived a
-// reboot. Nobody can be using it.
+// reboot. No process can be using it.
 func (c *cluster) checkBoot() error {
 	id, err := bootID()
 	if err != nil || id == c.bootID {
@@ -317,16 +317,16 @@ func viewOf(counters []uint64, lost uint64) fabric.View {
 	return v
 }
 
-// isLive tells what a cnSlot's counter says.
+// isLive reports whether a cnSlot's counter is that of a live compute node.
 func isLive(counter uint64) bool { return counter%2 == 1 }
 
-// endCN notes that an incarnation of a compute node has ended. Of those who
+// endCN notes that an incarnation of a compute node has ended. Of those that
 // notice, one gets true.
 func (c *cluster) endCN(id fabric.CNID, incarnation uint64) bool {
 	return c.cn(id).counter.CompareAndSwap(incarnation, incarnation+1)
 }
 
-// loseCN is endCN for an incarnation that has died. The count of the lost grows
+// loseCN is endCN for an incarnation that has crashed. The count of the lost grows
 // first, so that no view shows the end without it.
 func (c *cluster) loseCN(id fabric.CNID, incarnation uint64) bool {
 	if c.cn(id).counter.Load() != incarnation {
@@ -338,7 +338,7 @@ func (c *cluster) loseCN(id fabric.CNID, incarnation uint64) bool {
 
 func (c *cluster) lost() *atomic.Uint64 { return c.m.word(lostOffset) }
 
-// cnAlive reports whether the process of a compute node lives. The lock is held.
+// cnAlive reports whether the process of a compute node exists. The lock is held.
 func (c *cluster) cnAlive(id fabric.CNID) bool {
 	return isLive(c.cn(id).counter.Load()) && pathLocked(c.cnPath(id))
 }
@@ -350,7 +350,7 @@ func (c *cluster) removeCN(id fabric.CNID) {
 	_ = os.Remove(c.bellPath(id))
 }
 
-// mnAlive reports whether the server of a memory node lives. In doubt it does. The lock is held.
+// mnAlive reports whether the server of a memory node exists. In doubt it does. The lock is held.
 func (c *cluster) mnAlive(id fabric.MemID) bool {
 	path, err := regionPath(c.mnPath(id))
 	if err != nil {
@@ -359,8 +359,8 @@ func (c *cluster) mnAlive(id fabric.MemID) bool {
 	return pathLocked(path)
 }
 
-// sweep removes what dead members have left, but for memory that is to be kept,
-// and the cluster itself if nobody and nothing remains. It returns how much
+// sweep removes what crashed members have left, but for memory that is to be kept,
+// and the cluster itself if no member and no memory remains. It returns how much
 // does. The memory of spare is not touched. The lock is held.
 func (c *cluster) sweep(spare fabric.MemID) (members int) {
 	for id := range c.cns() {
@@ -391,7 +391,7 @@ func (c *cluster) sweep(spare fabric.MemID) (members int) {
 // noMN spares no memory node.
 const noMN = fabric.MemID(MaxMN)
 
-// isNew reports whether nobody has ever been a member.
+// isNew reports whether there has never been a member.
 func (c *cluster) isNew() bool {
 	for id := fabric.MemID(0); id < MaxMN; id++ {
 		if c.mn(id).live.Load() != 0 {
@@ -413,7 +413,7 @@ func (c *cluster) retireRegion(id fabric.MemID) (kept bool) {
 	}
 	r, err := openRegion(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return true // not ours to remove: whoever wants to serve it hears of it
+		return true // not ours to remove: the next server of it gets the error
 	}
 	if err == nil {
 		defer r.close()
@@ -434,7 +434,7 @@ func (c *cluster) retireRegion(id fabric.MemID) (kept bool) {
 // removeDir removes the files of a cluster, and its directory if it is empty
 // then: files of others are not ours to remove.
 func removeDir(dir string) {
-	// The cluster file goes last: without it nobody finds the others.
+	// The cluster file goes last: without it the others cannot be found.
 	temps, _ := filepath.Glob(filepath.Join(dir, clusterTemp+"*"))
 	for _, path := range append(temps, filepath.Join(dir, clusterFile)) {
 		_ = os.Remove(path)

@@ -216,15 +216,15 @@ func TestKeptMemory(t *testing.T) {
 	for _, path := range []string{"", filepath.Join(t.TempDir(), "elsewhere")} {
 		o := Options{Name: "x", Dir: dir, Size: testSize, Path: path, Keep: true}
 		a := fabric.At(0, 4000)
-		for life := range uint64(3) {
+		for round := range uint64(3) {
 			s := serve(t, o)
-			if s.Epoch() != uint32(life)+1 || s.Size() != testSize {
-				t.Errorf("life %d: epoch %d, size %d", life, s.Epoch(), s.Size())
+			if s.Epoch() != uint32(round)+1 || s.Size() != testSize {
+				t.Errorf("round %d: epoch %d, size %d", round, s.Epoch(), s.Size())
 			}
 			n := join(t, o)
 			ops := []fabric.Op{fabric.FAA(a, 1)}
-			if err := open(t, n).Do(ops); err != nil || ops[0].Old != life {
-				t.Errorf("life %d: %d, %v", life, ops[0].Old, err)
+			if err := open(t, n).Do(ops); err != nil || ops[0].Old != round {
+				t.Errorf("round %d: %d, %v", round, ops[0].Old, err)
 			}
 			n.Close()
 			s.Close()
@@ -240,7 +240,7 @@ func TestKeptMemory(t *testing.T) {
 	}
 }
 
-// A file of somebody else is not overwritten.
+// A file of another program is not overwritten.
 func TestForeignFile(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{Name: "x", Dir: testDir(t), Size: testSize, Path: filepath.Join(dir, "precious")}
@@ -257,13 +257,13 @@ func TestForeignFile(t *testing.T) {
 	if b, _ := os.ReadFile(o.Path); string(b) != data {
 		t.Error("the file has changed")
 	}
-	// The cluster that was made for it stays if it has failed; nobody is in it.
+	// The cluster that was made for it stays if it has failed; it has no members.
 	if err := Remove(o.Dir, o.Name); err != nil && !errors.Is(err, ErrNoCluster) {
 		t.Error(err)
 	}
 }
 
-// A file that Path names stays, with what is in it, whoever forgets Keep: after a clean stop, after Remove, and where there is no room for it.
+// A file that Path names stays, with what is in it, whatever a later server says of Keep: after a clean stop, after Remove, and where there is no room for it.
 func TestPathIsNeverRemoved(t *testing.T) {
 	dir := testDir(t)
 	o := Options{Name: "x", Dir: dir, Size: testSize, Path: filepath.Join(t.TempDir(), "memory")}
@@ -308,7 +308,7 @@ func TestPathIsNeverRemoved(t *testing.T) {
 	}
 	o.Size = testSize
 	add(0)
-	// Zeros may be somebody's.
+	// Zeros may be another program's data.
 	o.Path = filepath.Join(t.TempDir(), "zeros")
 	if err := os.WriteFile(o.Path, make([]byte, 8192), 0o600); err != nil {
 		t.Fatal(err)
@@ -355,8 +355,8 @@ func TestLateMemory(t *testing.T) {
 	}
 }
 
-// Somebody who removes the files of a live node makes others take it for dead.
-// It is fenced then, although it lives.
+// Removing the files of a live node makes others take it for crashed.
+// It is fenced then, although its process runs.
 func TestFenced(t *testing.T) {
 	o := Options{Name: "x", Dir: testDir(t)}
 	serve(t, o)

@@ -83,7 +83,7 @@ func (c *testCluster) Close() {
 }
 
 // crash ends a node as the end of its process would: without a word, but its
-// lock is free. Who is in the same process would not look by himself, because
+// lock is free. A node in the same process would not look by itself, because
 // there it does not happen.
 func (n *node) crash() {
 	n.closed.Store(true)

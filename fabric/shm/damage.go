@@ -8,7 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// A compute node cannot do without two files: that of the cluster, which says who is there, and its own, into which others write
+// A compute node cannot do without two files: that of the cluster, which says which members there are, and its own, into which others write
 // messages. When one of them is truncated the node fences itself: its operations and sends are refused. To the others it is alive until its
 // process closes the node or ends, for operations may be under way. A memory node whose file is truncated is down for all: see loseMN and
 // MemoryServer.Done.

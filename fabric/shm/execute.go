@@ -166,7 +166,7 @@ func (p *port) lost(i int, ops []fabric.Op, m *memory) error {
 	return &fabric.ChainError{Index: i, Op: ops[i], Err: err}
 }
 
-// fenced reports whether the cluster takes this node, in this life, for dead. It
-// cannot be, for its process holds the lock of its file; but somebody may have
+// fenced reports whether the cluster has given this incarnation of the node up. It
+// should not have, for the process holds the lock of its file; but another process may have
 // removed the file, or truncated one that the node cannot do without: see fail.
 func (n *node) fenced() bool { return n.slot.counter.Load() != n.alive.Load() }

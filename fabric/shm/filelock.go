@@ -12,7 +12,7 @@ import (
 
 // Locks are open file description locks: they belong to the open file, so that
 // several nodes of one process have their own, and the kernel drops them when
-// the process dies, however it dies. (Locks of fcntl's older kind belong to the
+// the process ends, however it ends. (Locks of fcntl's older kind belong to the
 // process, and go when it closes any descriptor of the file.) Unlike flock,
 // they can be looked at without being taken.
 
@@ -39,7 +39,7 @@ func unlock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lk)
 }
 
-// isLocked reports whether somebody else holds the lock of an open file.
+// isLocked reports whether another process, or another open file of this one, holds the lock of an open file.
 func isLocked(f *os.File) (bool, error) {
 	lk := wholeFile(unix.F_WRLCK)
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lk); err != nil {
@@ -49,7 +49,7 @@ func isLocked(f *os.File) (bool, error) {
 }
 
 // pathLocked reports whether the file at a path exists and is locked: whether
-// its owner lives. In doubt it does: out of descriptors is no proof of death.
+// its owner exists. In doubt it does: out of descriptors is no proof of its end.
 func pathLocked(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -22,7 +22,7 @@ type ClusterInfo struct {
 type MemoryInfo struct {
 	fabric.Memory
 	Path  string // the file or device with the memory
-	PID   int    // of its server, dead or alive; 0 if it closed
+	PID   int    // of its server, even if that has crashed; 0 if it closed
 	Alive bool
 	Keep  bool // outlives its server
 	// Broken says why the memory cannot be used, if so.
@@ -38,7 +38,7 @@ type ComputeInfo struct {
 	Joined      fabric.Time
 }
 
-// Alive reports whether anybody is using the cluster.
+// Alive reports whether the cluster is in use.
 func (i *ClusterInfo) Alive() bool {
 	return slices.ContainsFunc(i.Memory, func(m MemoryInfo) bool { return m.Alive }) ||
 		slices.ContainsFunc(i.Compute, func(c ComputeInfo) bool { return c.Alive })

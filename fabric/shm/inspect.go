@@ -14,7 +14,7 @@ import (
 )
 
 // List returns the names of the clusters in a directory (DefaultDir if empty),
-// dead or alive.
+// in use or not.
 func List(dir string) ([]string, error) {
 	o := Options{Name: "list", Dir: dir}
 	if err := o.check(); err != nil {
@@ -126,7 +126,7 @@ func (c *cluster) inspectMN(id fabric.MemID) (m MemoryInfo, ok bool) {
 }
 
 // Remove removes what is left of a cluster, memory that was to be kept too, but
-// no file that Options.Path named. It refuses with ErrInUse while somebody is using it.
+// no file that Options.Path named. It refuses with ErrInUse while it is in use.
 func Remove(dir, name string) error {
 	o := Options{Name: name, Dir: dir}
 	if err := o.check(); err != nil {
@@ -172,7 +172,7 @@ func removeBroken(o *Options, cause error) error {
 			continue // a bell: to read it is to wait for its ringing
 		}
 		if target, err := regionPath(path); err == nil && pathLocked(target) {
-			return fmt.Errorf("%w: somebody has locked %s", ErrInUse, target)
+			return fmt.Errorf("%w: another process has locked %s", ErrInUse, target)
 		}
 	}
 	for _, e := range entries {

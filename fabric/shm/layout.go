@@ -30,7 +30,7 @@ const (
 	crcOffset  = headerSize - 4
 )
 
-// A liveWord reports whether a memory node is up, and which life this is. It
+// A liveWord reports whether a memory node is up, and in which epoch. It
 // changes as one, so that one load is all that an operation needs.
 //
 //	 63        32 31         8 7       0
@@ -156,7 +156,7 @@ type clusterHeader struct {
 }
 
 const (
-	lostOffset    = 64 // how many compute nodes have died: fabric.View.Lost
+	lostOffset    = 64 // how many compute nodes were lost: fabric.View.Lost
 	leaseOffset   = 72 // nanoseconds that a compute node may stand still; 0: for ever
 	cnSlotsOffset = pageSize
 	mnSlotsOffset = cnSlotsOffset + (int(fabric.MaxCN)+1)*cacheLine
@@ -193,7 +193,7 @@ func (h *clusterHeader) decode(b []byte) error {
 
 // A cnSlot is the entry of a compute node in the file "cluster".
 type cnSlot struct {
-	// counter is odd while the compute node lives: its incarnation. Each
+	// counter is odd while the compute node is a member: its incarnation. Each
 	// join and each end adds one, and the sum of all is the epoch of the view.
 	counter atomic.Uint64
 	pid     atomic.Uint64
@@ -226,7 +226,7 @@ type mnSlot struct {
 //	| asleep |   0    | hint  |    0    | rings of cn1, cn2, .. maxCN |
 //	+--------+--------+-------+---------+-----------------------------+
 //
-// asleep is odd while the node's pump sleeps and nobody has rung its bell; it
+// asleep is odd while the node's pump sleeps and its bell has not been rung; it
 // grows, so that a late "I have rung" cannot be taken for that of a later sleep.
 // hint has a bit for what there may be to do: see hintOf.
 type computeHeader struct {

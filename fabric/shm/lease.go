@@ -18,8 +18,8 @@ import (
 // beat has stood still. Its death is then noticed as any other.
 
 // beatEvery is how often a compute node beats, and a memory node looks, whatever the lease: memory nodes may have
-// different ones. A node that did not beat between as many looks as fit into the lease and one more is dead: counted in looks, so
-// that a memory node that was stopped itself does not take all others for dead.
+// different ones. A node that did not beat between as many looks as fit into the lease and one more is killed: counted in looks, so
+// that a memory node that was stopped itself does not kill all others.
 const beatEvery = 20 * time.Millisecond
 
 // lease returns the lease of the cluster: 0 if there is none.
@@ -60,7 +60,7 @@ func (s *MemoryServer) enforce(o *Options) {
 			if o.Report != nil {
 				o.Report(err)
 			}
-			return // those who cannot beat any more do run
+			return // those that cannot beat any more do run
 		}
 		for id := range s.c.cns() {
 			if !s.stands(id, &seen[id], int(o.Lease/beatEvery)) {
@@ -78,8 +78,8 @@ func (s *MemoryServer) enforce(o *Options) {
 }
 
 // stands looks at a compute node, and reports whether its beat has stood still for a lease, in looks.
-// Who has not begun to beat has joined before there was a lease. Who still stands, because he could not be killed, or is not swept
-// yet, is told of again after one more lease.
+// A node that has not begun to beat has joined before there was a lease. One that still stands, because it could not be killed, or is not swept
+// yet, is reported again after one more lease.
 func (s *MemoryServer) stands(id fabric.CNID, last *sighting, looks int) bool {
 	slot := s.c.cn(id)
 	now := sighting{incarnation: slot.counter.Load(), beat: slot.beat.Load()}
@@ -94,7 +94,7 @@ func (s *MemoryServer) stands(id fabric.CNID, last *sighting, looks int) bool {
 	return true
 }
 
-// killCN ends the process of a compute node, and reports whether it did. It does so only if it is certain who that is: whoever
+// killCN ends the process of a compute node, and reports whether it did. It does so only if it is certain which process that is: the one that
 // holds the lock of the node's file after its pidfd was opened.
 func (c *cluster) killCN(id fabric.CNID, incarnation uint64) (killed bool, err error) {
 	slot := c.cn(id)

@@ -20,7 +20,7 @@ import (
 // than the operation. So release does not unmap: it replaces the file's pages
 // by private zero pages, in one step of the kernel, and the late operation hits
 // those. The addresses are given back when the garbage collector finds that
-// nobody holds the mapping. Whoever holds a pointer into a mapping therefore
+// nothing refers to the mapping. What holds a pointer into a mapping therefore
 // holds the mapping too.
 //
 // A file that is truncated comes to the same: the access that finds no memory, and all later ones, hit private zero pages, by

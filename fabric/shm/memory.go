@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A memory is a memory node in one of its lives, mapped.
+// A memory is a memory node in one of its epochs, mapped.
 type memory struct {
 	id     fabric.MemID
 	base   unsafe.Pointer // what offset 0 is
 	size   uint64
 	live   *atomic.Uint64
-	expect uint64 // what live is while the memory node is up in this life
+	expect uint64 // what live is while the memory node is up in this epoch
 	m      *mapping
 }
 
@@ -50,9 +50,9 @@ func (n *node) attach(id fabric.MemID) (*memory, error) {
 		_ = r.file.Close()
 		return nil, err
 	}
-	slot, word, life := n.c.mn(id), mem.live, liveWord(mem.expect)
-	n.watches.start(watchKey{mn: id, life: uint64(mem.epoch())}, slot.pid.Load(), slot.pidNS.Load(), r.file,
-		func() { n.endMN(id, word, life); runtime.KeepAlive(mem) })
+	slot, word, live := n.c.mn(id), mem.live, liveWord(mem.expect)
+	n.watches.start(watchKey{mn: id, number: uint64(mem.epoch())}, slot.pid.Load(), slot.pidNS.Load(), r.file,
+		func() { n.endMN(id, word, live); runtime.KeepAlive(mem) })
 	return mem, nil
 }
 
@@ -108,13 +108,13 @@ func (m *memory) isUp() bool { return m.live.Load() == m.expect }
 func (m *memory) release() { m.m.release() }
 
 // endMN notes that the server of a memory node has gone.
-func (n *node) endMN(id fabric.MemID, word *atomic.Uint64, life liveWord) {
-	down := uint64(makeLive(life.epoch(), memDown))
-	word.CompareAndSwap(uint64(life), down)
-	n.c.mn(id).live.CompareAndSwap(uint64(life), down)
+func (n *node) endMN(id fabric.MemID, word *atomic.Uint64, live liveWord) {
+	down := uint64(makeLive(live.epoch(), memDown))
+	word.CompareAndSwap(uint64(live), down)
+	n.c.mn(id).live.CompareAndSwap(uint64(live), down)
 }
 
-// memory returns a memory node in its present life, attached.
+// memory returns a memory node in its present epoch, attached.
 func (n *node) memory(id fabric.MemID) (*memory, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -130,14 +130,14 @@ func (n *node) memory(id fabric.MemID) (*memory, error) {
 	}
 	if old := n.mems[id]; old != nil {
 		// Ports may be using it for a moment yet; its memory is lost anyway.
-		n.watches.stop(watchKey{mn: id, life: uint64(old.epoch())})
+		n.watches.stop(watchKey{mn: id, number: uint64(old.epoch())})
 		old.release()
 	}
 	n.mems[id] = m
 	return m, nil
 }
 
-// refusal says why a memory node refuses operations of a life that is over.
+// refusal says why a memory node refuses operations of an epoch that is over.
 func (n *node) refusal(m *memory) error {
 	now := liveWord(n.c.mn(m.id).live.Load())
 	if now.epoch() != m.epoch() && now.state() == memUp {
@@ -178,7 +178,7 @@ func (c *cluster) truncated(id fabric.MemID) error {
 }
 
 // Memory is fabric.Node.Memory: those that are up, and those whose server has
-// died and that may come back.
+// ended and that may come back.
 func (n *node) Memory() []fabric.Memory {
 	var list []fabric.Memory
 	for id := fabric.MemID(0); id < MaxMN; id++ {

@@ -35,8 +35,8 @@ type node struct {
 	ctx         context.Context // ends with the node
 	cancel      context.CancelFunc
 
-	// What others tell this node: see computeHeader.
-	file   *os.File // its lock is the proof that this node lives
+	// What others write for this node: see computeHeader.
+	file   *os.File // its lock is the proof that this node exists
 	m      *mapping
 	asleep *atomic.Uint64
 	hint   *atomic.Uint64
@@ -51,7 +51,7 @@ type node struct {
 	pumping   sync.WaitGroup
 
 	viewMu    sync.Mutex
-	announced uint64   // epoch of the last view that the agent was told of
+	announced uint64   // epoch of the last view of which the agent was notified
 	known     []uint64 // counters of the last view
 	lost      uint64   // and its View.Lost
 
@@ -78,7 +78,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 		return nil, err
 	}
 	if !c.isNew() && c.sweep(noMN) == 0 {
-		err = fmt.Errorf("%w: of %q nothing was left but dead files, which are removed now; start a memory node first",
+		err = fmt.Errorf("%w: of %q nothing was left but the files of crashed processes, which are removed now; start a memory node first",
 			ErrNoCluster, o.Name)
 	}
 	n := &node{c: c, key: o.Key, failed: make(chan struct{})}
@@ -105,7 +105,7 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 }
 
 // enter takes a number and makes the files of this node. The cluster's lock is
-// held, and what dead nodes left has been swept.
+// held, and what crashed nodes left has been swept.
 func (n *node) enter() error {
 	c := n.c
 	for id := range c.cns() {
@@ -195,7 +195,7 @@ func (n *node) begin() error {
 		n.slot.beat.Store(1)
 		n.pumping.Go(n.beat)
 	}
-	n.tellView()
+	n.notifyView()
 	return nil
 }
 
@@ -214,7 +214,7 @@ func (n *node) View() fabric.View {
 	if n.c.m.isLost() {
 		n.viewMu.Lock()
 		defer n.viewMu.Unlock()
-		return viewOf(n.known, n.lost) // the last: nobody has gone, the file has
+		return viewOf(n.known, n.lost) // the last: no node has gone, the file has
 	}
 	return v
 }
@@ -240,12 +240,12 @@ func (n *node) Close() error { return n.end(n.c.endCN) }
 // Fail is fabric.Node.Fail.
 func (n *node) Fail() error { return n.end(n.c.loseCN) }
 
-// end leaves the cluster: note tells the others how.
+// end leaves the cluster: note records how.
 func (n *node) end(note func(id fabric.CNID, incarnation uint64) (mine bool)) error {
 	if n.closed.Load() {
 		return nil
 	}
-	if !n.flushQueues() { // who waits for such a message may wait for long: let all look after their locks
+	if !n.flushQueues() { // a client that waits for such a message may wait for long: let all look after their locks
 		note = n.c.loseCN
 	}
 	if n.closed.Swap(true) {
@@ -272,9 +272,9 @@ func (n *node) end(note func(id fabric.CNID, incarnation uint64) (mine bool)) er
 	return err
 }
 
-// leave tells the others and gives everything back.
+// leave notifies the others and gives everything back.
 func (n *node) leave() {
-	n.tellView()
+	n.notifyView()
 	_ = n.bell.Close()
 	n.pumping.Wait()
 	n.watches.close()
@@ -315,8 +315,8 @@ func (n *node) flushQueues() (done bool) {
 	return false
 }
 
-// cleanCN removes the files of a compute node that has ended, unless somebody
-// has taken its number since. If it cannot, whoever takes it will.
+// cleanCN removes the files of a compute node that has ended, unless its number
+// has been taken since. If it cannot, the node that takes the number will.
 func (n *node) cleanCN(cn fabric.CNID, counter uint64) {
 	if n.c.lock(n.ctx) != nil {
 		return

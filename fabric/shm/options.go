@@ -52,7 +52,7 @@ type Options struct {
 	// be on a memory file system.
 	Dir string
 	// Key is the access key of the cluster's memory. 0 means the key in the
-	// cluster's own file, which only the user who created it can read. Serve
+	// cluster's own file, which only the user that created it can read. Serve
 	// of a new cluster with key 0 draws one.
 	Key uint64
 
@@ -79,7 +79,7 @@ type Options struct {
 	// before this memory node kills it: only then can others have its locks. Compute nodes that join
 	// after the first memory node with a Lease take part. 0: they live as long as their processes exist. At least 100 ms.
 	Lease time.Duration
-	// Report is told of processes that were killed, and of trouble with that. nil: nobody.
+	// Report is called with processes that were killed, and with why one could not be. It may be nil.
 	Report func(error) `json:"-"`
 	// Keep lets the memory outlive its server: what an earlier server left is
 	// served again, with a new epoch, and Close leaves it there. Without

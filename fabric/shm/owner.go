@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process maps the files of a cluster. Whoever can truncate one of them takes it out of the cluster, and whoever can write to one changes what it
-// does. So every file and directory of a cluster must belong to the user that runs the process, and to nobody else: each is looked
+// A process maps the files of a cluster. A user that can truncate one of them takes the process out of the cluster, and one that can write to one changes what it
+// does. So every file and directory of a cluster must belong to the user that runs the process, and to no other: each is looked
 // at when it is opened. This holds for root, too: it opens no cluster of another user. A device that Options.Path names is the operator's choice.
 
 // checkOwner refuses what others than this process's user may change.
@@ -22,7 +22,7 @@ func checkOwner(path string, st *unix.Stat_t) error {
 			ErrForeign, path, st.Uid, me)
 	}
 	if st.Mode&0o022 != 0 {
-		return fmt.Errorf("%w: %s has mode %#o, so that other users can write to it: take that away with chmod go-w, if nobody has made use of it",
+		return fmt.Errorf("%w: %s has mode %#o, so that other users can write to it: take that away with chmod go-w, if it has not been made use of",
 			ErrForeign, path, st.Mode&0o7777)
 	}
 	return nil

@@ -63,7 +63,7 @@ func TestClustersOfOthers(t *testing.T) {
 					t.Errorf("Serve: %v, %v", server, err)
 				}
 				if file == "mn0" {
-					return // it is not up, so that nobody who joins looks at it
+					return // it is not up, so that no node that joins looks at it
 				}
 				if n, err := Join(context.Background(), o); !errors.Is(err, ErrForeign) {
 					t.Errorf("Join: %v, %v", n, err)
@@ -79,7 +79,7 @@ func TestClustersOfOthers(t *testing.T) {
 	}
 }
 
-// The memory of a server that runs has been given to others: who joins does not map it.
+// The memory of a server that runs has been given to others: a node that joins does not map it.
 func TestMemoryOfOthers(t *testing.T) {
 	for _, s := range spoilings {
 		t.Run(s.what, func(t *testing.T) {

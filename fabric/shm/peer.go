@@ -114,8 +114,8 @@ func (n *node) openPeer(cn fabric.CNID, incarnation uint64) (*peer, error) {
 	return p, nil
 }
 
-// unreachable tells what it means that a compute node's files cannot be opened: that it
-// is down if they are gone or nobody listens, else that this process or machine has too little of something.
+// unreachable returns what it means that a compute node's files cannot be opened: that it
+// is down if they are gone or their pipe has no reader, else that this process or machine has too little of something.
 func unreachable(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENXIO) || errors.Is(err, ErrFormat) || errors.Is(err, io.EOF) {
 		return fabric.ErrNodeDown
@@ -213,10 +213,10 @@ func (p *peer) notify(bits uint64) {
 }
 
 // ringBell wakes a pump that sleeps. The word changes after the bell has rung,
-// so that a sender that dies in between keeps nobody else from ringing.
+// so that a sender that crashes in between keeps no other from ringing.
 func ringBell(asleep *atomic.Uint64, bell int) {
 	if word := asleep.Load(); word%2 == 1 {
-		// A full pipe has rung already; a broken one has nobody to wake.
+		// A full pipe has rung already; a broken one has no reader to wake.
 		_, _ = unix.Write(bell, []byte{1})
 		asleep.CompareAndSwap(word, word+1)
 	}

@@ -37,14 +37,14 @@ type port struct {
 	stats fabric.Stats
 	rng   rand.PCG
 
-	// Chains are executed when they are posted; what is left is to tell.
+	// Chains are executed when they are posted; what is left is their outcome.
 	posted []postedChain
 	free   []uint32 // indexes of posted that are not in use
 }
 
-// A postedChain is the outcome of a chain that nobody has waited for.
+// A postedChain is the outcome of a chain that has not been waited for.
 type postedChain struct {
-	life uint32 // of this entry: a Pending is good for one
+	use  uint32 // of this entry: a Pending is good for one
 	open bool
 	err  error
 }
@@ -53,7 +53,7 @@ func (n *node) newPort(box *inbox.Box) *port {
 	p := &port{Box: box, n: n}
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
 	// Attached now: if the memory node restarts before the first operation,
-	// the client must hear of it.
+	// the client must be notified.
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, m := range n.mems {
@@ -119,16 +119,16 @@ func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
 	i := p.free[last]
 	p.free = p.free[:last]
 	c := &p.posted[i]
-	c.life++
+	c.use++
 	c.open = true
 	c.err = p.execute(ops)
-	return fabric.Pending(c.life)<<32 | fabric.Pending(i), nil
+	return fabric.Pending(c.use)<<32 | fabric.Pending(i), nil
 }
 
 // Wait is fabric.Port.Wait.
 func (p *port) Wait(pending fabric.Pending) error {
-	i, life := uint32(pending), uint32(pending>>32)
-	if uint64(i) >= uint64(len(p.posted)) || !p.posted[i].open || p.posted[i].life != life {
+	i, use := uint32(pending), uint32(pending>>32)
+	if uint64(i) >= uint64(len(p.posted)) || !p.posted[i].open || p.posted[i].use != use {
 		return fmt.Errorf("%w: nothing is posted as %#x, or it was waited for", fabric.ErrBadChain, uint64(pending))
 	}
 	c := &p.posted[i]
@@ -174,7 +174,7 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 // Abandon is fabric.Port.Abandon.
 func (p *port) Abandon() error { return p.n.table.Abandon(p.Box) }
 
-// Close is fabric.Port.Close. The agent's Port lives as long as its node.
+// Close is fabric.Port.Close. The agent's Port stays open as long as its node.
 func (p *port) Close() error {
 	if p != p.n.agent {
 		p.n.table.Close(p.Box)

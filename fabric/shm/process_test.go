@@ -150,7 +150,7 @@ func (p *process) finish() {
 
 const patience = 10 * fabric.Second
 
-// awaitView waits until the agent has been told of a view, and the view is as
+// awaitView waits until the agent has been notified of a view, and the view is as
 // wanted. It returns how long that took.
 func awaitView(t testing.TB, n *node, what string, ok func(fabric.View) bool) time.Duration {
 	t.Helper()
@@ -257,14 +257,14 @@ func TestNoticedWithoutPidfd(t *testing.T) {
 	id := c.client().CN()
 	n := join(t, o)
 	// As if it were in another PID namespace: only the lock tells.
-	key := watchKey{cn: id, life: n.c.cn(id).counter.Load()}
+	key := watchKey{cn: id, number: n.c.cn(id).counter.Load()}
 	n.viewMu.Lock()
 	n.watches.stop(key)
 	f, _, err := openCompute(n.c.cnPath(id))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.watches.start(key, n.c.cn(id).pid.Load(), pidNamespace()+1, f, func() { n.peerDied(id, key.life) })
+	n.watches.start(key, n.c.cn(id).pid.Load(), pidNamespace()+1, f, func() { n.peerEnded(id, key.number) })
 	n.viewMu.Unlock()
 	c.kill()
 	took := awaitView(t, n, "kill -9", func(v fabric.View) bool { return !v.Live.Has(id) })

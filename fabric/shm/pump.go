@@ -151,11 +151,11 @@ func (n *node) drainRing(cn fabric.CNID) (woke bool) {
 	return woke
 }
 
-// checkView notices which nodes have come and gone, and tells the agent. What
+// checkView notices which nodes have come and gone, and notifies the agent. What
 // nodes that have gone had sent is delivered first.
 func (n *node) checkView() {
 	n.takeView()
-	// Who is in this process and has ended makes the view dirty again.
+	// A node of this process that has ended makes the view dirty again.
 	n.watches.look()
 }
 
@@ -165,7 +165,7 @@ func (n *node) takeView() {
 	v, counters := n.c.view()
 	if n.c.m.isLost() {
 		n.notice()
-		return // nobody has gone: the file has
+		return // no node has gone: the file has
 	}
 	for cn := range n.c.cns() {
 		if counters[cn] == n.known[cn] {
@@ -188,13 +188,13 @@ func (n *node) takeView() {
 	}
 }
 
-// watchPeers watches those who are alive and are not watched, and no others;
+// watchPeers watches the nodes that are alive and are not watched, and no others;
 // viewMu is held.
 func (n *node) watchPeers(counters []uint64) {
-	n.watches.retain(func(k watchKey) bool { return counters[k.cn] == k.life })
+	n.watches.retain(func(k watchKey) bool { return counters[k.cn] == k.number })
 	for cn := range n.c.cns() {
 		incarnation := counters[cn]
-		key := watchKey{cn: cn, life: incarnation}
+		key := watchKey{cn: cn, number: incarnation}
 		if cn == n.id || !isLive(incarnation) || n.watches.has(key) {
 			continue
 		}
@@ -215,23 +215,23 @@ func (n *node) watchPeers(counters []uint64) {
 			continue // no descriptor left, perhaps: the next change looks again
 		}
 		slot := n.c.cn(cn)
-		n.watches.start(key, slot.pid.Load(), slot.pidNS.Load(), f, func() { n.peerDied(cn, incarnation) })
+		n.watches.start(key, slot.pid.Load(), slot.pidNS.Load(), f, func() { n.peerEnded(cn, incarnation) })
 	}
 }
 
-// peerDied notes the end of a compute node of which the process has ended, and
+// peerEnded notes the end of a compute node of which the process has ended, and
 // cleans up behind it.
-func (n *node) peerDied(cn fabric.CNID, incarnation uint64) {
+func (n *node) peerEnded(cn fabric.CNID, incarnation uint64) {
 	if n.c.loseCN(cn, incarnation) {
-		n.tellView()
+		n.notifyView()
 		n.cleanCN(cn, incarnation+1)
 	}
 	n.viewDirty.Store(true)
 	n.wakePump()
 }
 
-// tellView tells the other compute nodes to look at the view.
-func (n *node) tellView() {
+// notifyView notifies the other compute nodes of a change of the view.
+func (n *node) notifyView() {
 	for cn := range n.c.cns() {
 		if cn == n.id || !isLive(n.c.cn(cn).counter.Load()) {
 			continue

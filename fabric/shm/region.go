@@ -45,7 +45,7 @@ func regionPath(mnPath string) (string, error) {
 type region struct {
 	file  *os.File
 	m     *mapping // the header page; nil if the file is empty
-	blank bool     // there is no header: new, or its server died before it wrote one
+	blank bool     // there is no header: new, or its server ended before it wrote one
 	memoryHeader
 }
 
@@ -128,7 +128,7 @@ func (r *region) liveWord() *atomic.Uint64 { return r.m.word(memoryLiveOffset) }
 
 func (r *region) live() liveWord { return liveWord(r.liveWord().Load()) }
 
-// markDown makes everybody who still has the memory mapped see that its server
+// markDown makes all that still have the memory mapped see that its server
 // has gone.
 func (r *region) markDown() {
 	if r.m == nil || r.blank {
@@ -244,7 +244,7 @@ func (c *cluster) claim(o *Options) (r *region, keep bool, err error) {
 }
 
 // claimPath is claim where the file or device of Options.Path is there. An empty file and a device whose first page is zero are formatted; a
-// file that begins with zeros may be somebody else's data.
+// file that begins with zeros may be another program's data.
 func (c *cluster) claimPath(o *Options) (r *region, keep bool, err error) {
 	if r, err = c.reclaim(o.Path, o, true); err != nil {
 		return nil, false, err
@@ -262,9 +262,9 @@ func (c *cluster) claimPath(o *Options) (r *region, keep bool, err error) {
 	return r, !r.blank, nil
 }
 
-// reclaim opens and locks a region of which the server should be dead. If it is
+// reclaim opens and locks a region of which the server should have ended. If the memory is
 // to be kept its header must be right; if not, it must at least not be
-// somebody else's data.
+// another program's data.
 func (c *cluster) reclaim(path string, o *Options, keep bool) (*region, error) {
 	f, err := openFileOf(path)
 	if err != nil {
@@ -325,7 +325,7 @@ func (c *cluster) create(path string, o *Options) (*region, error) {
 	r := &region{file: f}
 	if ok, err := tryLock(f); err != nil || !ok {
 		r.close()
-		return nil, errors.Join(fmt.Errorf("%w: %s was taken by somebody else", ErrInUse, path), err)
+		return nil, errors.Join(fmt.Errorf("%w: %s was taken by another process", ErrInUse, path), err)
 	}
 	if err := c.point(c.mnPath(o.Mem), path); err != nil {
 		_ = os.Remove(path)

@@ -36,7 +36,7 @@ type ringSlot struct {
 }
 
 // A slotHeader is written last, and says by its lap that the slot is full:
-// position p of the ring's life is in slot p mod n, and lap p/n+1 mod 256. Before,
+// position p, counted from the ring's beginning, is in slot p mod n, and lap p/n+1 mod 256. Before,
 // the slot held the lap before; in new memory 0, which is not the first lap.
 //
 //	 63          32 31      20 19       8 7     0
@@ -95,7 +95,7 @@ func slotsFor(maxCN int) uint32 {
 	return 64
 }
 
-// A ring is one side's view of a ring. Whoever has one holds its mapping.
+// A ring is one side's view of a ring. What has one holds its mapping too.
 type ring struct {
 	shared *ringHead
 	slots  []ringSlot
@@ -162,8 +162,8 @@ func (r *ring) pop(m *fabric.Message) (from, to int, ok bool) {
 	return h.from(), h.to(), true
 }
 
-// publish tells the producer how far the consumer is, and whether the
-// producer waits to hear of it.
+// publish shows the producer how far the consumer is, and reports whether the
+// producer waits to be notified.
 func (r *ring) publish() (waits bool) {
 	r.shared.head.Store(r.pos)
 	return r.shared.waiting.Load() != 0 && r.shared.waiting.Swap(0) != 0

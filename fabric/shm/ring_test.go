@@ -85,11 +85,11 @@ func TestFullRingIsReported(t *testing.T) {
 	}
 	out.pop(&m)
 	if out.publish() {
-		t.Error("nobody waits")
+		t.Error("no producer waits")
 	}
 	in.shared.waiting.Store(1)
 	if !out.publish() || out.publish() {
-		t.Error("who waits is not told once")
+		t.Error("a waiting producer is not notified once")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A MemoryServer is a memory node. It holds memory and the proof that it lives,
+// A MemoryServer is a memory node. It holds memory and the proof that it is there,
 // and does nothing else: no operation waits for its process to run.
 type MemoryServer struct {
 	c     *cluster
@@ -38,7 +38,7 @@ type MemoryServer struct {
 // Serve starts a memory node: it creates the cluster if there is none, takes the
 // memory and formats it, or takes over what an earlier server has left. When it
 // returns, operations on the memory work. Serve returns at once, and starts no
-// goroutine but one with Lease: the memory node lives until Close, or until the process ends.
+// goroutine but one with Lease: the memory node is up until Close, or until the process ends.
 func Serve(o Options) (*MemoryServer, error) {
 	if err := o.checkServe(); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func Serve(o Options) (*MemoryServer, error) {
 	return s, nil
 }
 
-// openForServe opens the cluster, with its lock. What dead members have left of
+// openForServe opens the cluster, with its lock. What crashed members have left of
 // it goes first; if that was all, it is created anew.
 func openForServe(o *Options) (*cluster, error) {
 	for {
@@ -266,7 +266,7 @@ func (s *MemoryServer) Close() (err error) {
 		s.r.markDown()
 		s.m.release()
 		if err = s.c.lock(context.Background()); err != nil {
-			// The files stay for the next who comes; the server is down.
+			// The files stay for the next server; this one is down.
 			err = fmt.Errorf("%v of cluster %q is down, but its files are still there: %w", s.id, s.c.name, err)
 			s.r.close()
 			s.c.close()
@@ -314,7 +314,7 @@ func (s *MemoryServer) watch() {
 	close(s.ended)
 }
 
-// lose lets nobody in any more. Those who have not touched what is lost notice too.
+// lose lets no client in any more. Those that have not touched what is lost notice too.
 func (s *MemoryServer) lose() {
 	s.r.markDown()
 	s.c.mn(s.id).live.CompareAndSwap(uint64(makeLive(s.epoch, memUp)), uint64(makeLive(s.epoch, memDown)))
@@ -345,7 +345,7 @@ func (s *MemoryServer) lostMemory(err error) error {
 	return fmt.Errorf("%w: %v: %w: start it again", fabric.ErrNodeDown, s.id, err)
 }
 
-// Unlink removes the names of the cluster's files. Those who have joined go on with the files that they have open; nobody
+// Unlink removes the names of the cluster's files. Those that have joined go on with the files that they have open; no other
 // can join any more, and nothing is left of the cluster when their processes end, however they end.
 func (s *MemoryServer) Unlink() error {
 	if err := s.c.lock(context.Background()); err != nil {
@@ -373,7 +373,7 @@ func (s *MemoryServer) Word(offset uint64) *atomic.Uint64 {
 	return s.m.word(uintptr(s.r.start + offset))
 }
 
-// Epoch returns the life of the memory: it grows with every Serve.
+// Epoch returns the epoch of the memory node: it grows with every Serve.
 func (s *MemoryServer) Epoch() uint32 { return s.epoch }
 
 // Size returns how many bytes operations can address.

@@ -133,7 +133,7 @@ func wantTruncated(t *testing.T, what string, err, class error, path string) {
 	}
 }
 
-// One process finds a part of the memory lost: the memory node is down for those too that do not touch that part, and for who joins.
+// One process finds a part of the memory lost: the memory node is down for those too that do not touch that part, and for those that join.
 func TestMemoryTruncatedForOne(t *testing.T) {
 	o := Options{Name: "c", Dir: t.TempDir(), Size: 1 << 20}
 	serve(t, o)
@@ -146,13 +146,13 @@ func TestMemoryTruncatedForOne(t *testing.T) {
 	}
 	path := truncated(t, o, "mn0", 1<<19)
 	if err := do(other, 0); err != nil {
-		t.Error("before anybody has noticed:", err)
+		t.Error("before it has been noticed:", err)
 	}
 	wantTruncated(t, "what is under way", do(one, 1<<20-8), fabric.ErrUnknownOutcome, path)
 	wantTruncated(t, "the next", do(one, 0), fabric.ErrNodeDown, path)
 	wantTruncated(t, "another process", do(other, 0), fabric.ErrNodeDown, path)
 	late := join(t, o)
-	wantTruncated(t, "who joins", do(open(t, late), 0), fabric.ErrNodeDown, path)
+	wantTruncated(t, "a node that joins", do(open(t, late), 0), fabric.ErrNodeDown, path)
 	info, err := Inspect(o.Dir, o.Name)
 	if err != nil || info.Broken != nil || len(info.Memory) != 1 {
 		t.Fatalf("Inspect: %+v, %v", info, err)
@@ -174,7 +174,7 @@ func TestChainIntoTruncatedMemory(t *testing.T) {
 	}
 }
 
-// The inbox of a process is truncated while all of it sleeps: who sends to it hears of it, and it is woken, fences itself and leaves as lost.
+// The inbox of a process is truncated while all of it sleeps: a sender gets an error, and the process is woken, fences itself and leaves as lost.
 func TestInboxTruncated(t *testing.T) {
 	o := Options{Name: "c", Dir: t.TempDir(), Size: 1 << 20}
 	serve(t, o)
@@ -210,7 +210,7 @@ func TestInboxTruncated(t *testing.T) {
 	}
 }
 
-// The file of the cluster is truncated: nobody is taken for gone, and nobody's files are removed.
+// The file of the cluster is truncated: no node is taken for gone, and no files are removed.
 func TestClusterTruncated(t *testing.T) {
 	for _, size := range []int64{0, clusterSize / 2} {
 		o := Options{Name: "c", Dir: t.TempDir(), Size: 1 << 20, MaxCN: 255}
@@ -249,7 +249,7 @@ func TestClusterTruncated(t *testing.T) {
 	}
 }
 
-// A memory node that nobody uses notices that its file was truncated.
+// A memory node that is not used notices that its file was truncated.
 func TestServerTruncated(t *testing.T) {
 	o := Options{Name: "c", Dir: t.TempDir(), Size: 1 << 20}
 	server := serve(t, o)

@@ -21,11 +21,11 @@ const (
 	endTries    = 100
 )
 
-// A watchKey names a life of a member of the cluster.
+// A watchKey names an incarnation of a compute node, or an epoch of a memory node.
 type watchKey struct {
-	cn   fabric.CNID // 0: a memory node
-	mn   fabric.MemID
-	life uint64 // incarnation or epoch
+	cn     fabric.CNID // 0: a memory node
+	mn     fabric.MemID
+	number uint64 // incarnation or epoch
 }
 
 // A watch waits for the end of another process. The proof is that the lock of
@@ -34,9 +34,9 @@ type watch struct {
 	file  *os.File // its lock; the watch owns it
 	pidfd *os.File // nil: look now and then
 	stop  chan struct{}
-	died  func()
+	gone  func()
 	// inside is true if the member is in this process: it ends by Close, and
-	// tells so. It is only looked at when somebody says that something ended.
+	// says so. It is only looked at when a member is known to have ended.
 	inside bool
 }
 
@@ -48,16 +48,16 @@ type watchSet struct {
 	running sync.WaitGroup
 }
 
-// start watches a process that holds the lock of file. died is called once, by
+// start watches a process that holds the lock of file. gone is called once, by
 // a goroutine of the watch, unless it is stopped before.
-func (s *watchSet) start(key watchKey, pid, pidNS uint64, file *os.File, died func()) {
+func (s *watchSet) start(key watchKey, pid, pidNS uint64, file *os.File, gone func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.watches[key] != nil {
 		_ = file.Close()
 		return
 	}
-	w := &watch{file: file, stop: make(chan struct{}), died: died}
+	w := &watch{file: file, stop: make(chan struct{}), gone: gone}
 	same := pidNS == pidNamespace()
 	if w.inside = same && pid == uint64(os.Getpid()); same && !w.inside {
 		// Without a pidfd, because the process has ended or the kernel is old, the lock tells.
@@ -78,7 +78,7 @@ func (s *watchSet) start(key watchKey, pid, pidNS uint64, file *os.File, died fu
 func (w *watch) run() {
 	defer w.file.Close()
 	interval := lockInterval
-	// Whoever holds the lock after the pidfd was opened is whom it is about.
+	// The process that holds the lock after the pidfd was opened is the one that it is about.
 	if w.pidfd != nil && !w.ended() && waitReadable(w.pidfd) {
 		interval = endInterval
 	}
@@ -95,7 +95,7 @@ func (w *watch) run() {
 	select {
 	case <-w.stop:
 	default:
-		w.died()
+		w.gone()
 	}
 }
 
@@ -152,25 +152,25 @@ func (s *watchSet) retain(keep func(watchKey) bool) {
 	}
 }
 
-// has reports whether a life is watched.
+// has reports whether an incarnation or epoch is watched.
 func (s *watchSet) has(key watchKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watches[key] != nil
 }
 
-// look calls died for those members in this process that have ended.
+// look calls gone for those members in this process that have ended.
 func (s *watchSet) look() {
 	s.mu.Lock()
 	var ended []func()
 	for _, w := range s.watches {
 		if w.inside && w.ended() {
-			ended = append(ended, w.died)
+			ended = append(ended, w.gone)
 		}
 	}
 	s.mu.Unlock()
-	for _, died := range ended {
-		died()
+	for _, gone := range ended {
+		gone()
 	}
 }
 

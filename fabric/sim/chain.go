@@ -32,7 +32,7 @@ type Chain struct {
 	next  uint32 // in the queue pair, or of the free list
 	state chainState
 
-	orphan bool // its client was killed: nobody waits
+	orphan bool // its client was killed and does not wait
 	drop   bool // its client was killed: what has not happened will not
 	fence  bool // the first operation needs a fence
 	hasRA  bool // it has READs or atomics
@@ -43,7 +43,7 @@ type Chain struct {
 
 	broken uint8 // 1 + the first operation whose answer is held up for too long; 0: none
 	lost   bool  // so is its request
-	late   bool  // it is what became of such a request: nobody waits for it. See Cluster.linger
+	late   bool  // it is what became of such a request: no client waits for it. See Cluster.linger
 
 	// Of a late chain.
 	known   bool        // its client has heard that the outcome is unknown
@@ -288,7 +288,7 @@ func (c *Cluster) enqueue(ch *Chain) {
 	q.tail = ch.index
 }
 
-// needsFence tells whether operation i must wait for the answers of those before it in the chain.
+// needsFence reports whether operation i must wait for the answers of those before it in the chain.
 func (ch *Chain) needsFence(i int) bool {
 	return ch.port.c.nic.Fence && ch.ops[i].Kind != fabric.OpRead && ch.ops[i-1].Kind != fabric.OpWrite
 }

@@ -53,7 +53,7 @@ type Config struct {
 	// MaxEvents ends Run with ErrBudget. 0: no limit.
 	MaxEvents uint64
 
-	// Observer sees every event of the history. nil: nobody.
+	// Observer sees every event of the history. It may be nil.
 	Observer Observer
 }
 

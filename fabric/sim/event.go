@@ -129,7 +129,7 @@ func (q *queue) first() (at fabric.Time, ok bool) {
 	}
 }
 
-// pop removes the first event, which is at a time that first has told.
+// pop removes the first event, which is at a time that first has returned.
 func (q *queue) pop(at fabric.Time) event {
 	q.base = at
 	for len(q.far) > 0 && uint64(q.far[0].at-at) < wheelSpan {

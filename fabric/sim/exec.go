@@ -121,7 +121,7 @@ func (p *Port) epoch(mn *memNode) uint32 {
 	return p.epochs[mn.id]
 }
 
-// Stale tells whether a memory node has restarted since this Port attached to it: it refuses all of its
+// Stale reports whether a memory node has restarted since this Port attached to it: it refuses all of its
 // operations. For oracles.
 func (p *Port) Stale(mem fabric.MemID) bool {
 	mn := p.c.mn(mem)
@@ -221,7 +221,7 @@ func (c *Cluster) tearPart(ch *Chain) {
 		return
 	}
 	op := &ch.ops[ch.cur]
-	if err := c.admissible(ch, op); err != nil { // no byte arrives after a fence, or in a new life
+	if err := c.admissible(ch, op); err != nil { // no byte arrives after a fence, or in a new epoch
 		c.faultStats[HalfDone]++
 		c.refuse(ch, err, c.now+c.nic.OneWay)
 		return

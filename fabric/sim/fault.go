@@ -120,7 +120,7 @@ func (n *Node) startHeld() {
 // does so after Config.DetectDelay.
 func (c *Cluster) Fence(n *Node) { c.leave(n.member, member.Died) }
 
-// KillMN stops a memory node: nobody gets an answer any more.
+// KillMN stops a memory node: it answers no more.
 func (c *Cluster) KillMN(id fabric.MemID) {
 	mn := c.mn(id)
 	mn.dead = true
@@ -144,9 +144,9 @@ func (c *Cluster) RestartMN(id fabric.MemID) {
 // had: the Ports of before are refused.
 func (c *Cluster) RestartServer(id fabric.MemID) {
 	mn := c.mn(id)
-	c.leave(mn.member, member.Died) // if nobody has noticed yet
+	c.leave(mn.member, member.Died) // if that has not been noticed yet
 	mn.dead = false
-	c.beginLife(mn)
+	c.beginEpoch(mn)
 	c.faultStats[Restarts]++
 	c.note(StepRestart, 0, uint64(id), uint64(mn.epoch))
 	if c.cfg.Observer != nil {
@@ -159,11 +159,11 @@ func (c *Cluster) RestartServer(id fabric.MemID) {
 	}
 }
 
-// beginLife makes a memory node a member, in a new epoch.
-func (c *Cluster) beginLife(mn *memNode) {
+// beginEpoch makes a memory node a member, in a new epoch.
+func (c *Cluster) beginEpoch(mn *memNode) {
 	e, err := c.ledger.ReserveMN(member.MN{ID: mn.id, Size: mn.mem.size})
 	if err != nil {
-		panic(fmt.Sprintf("sim: a new life: %v", err)) // the one before is over
+		panic(fmt.Sprintf("sim: a new epoch: %v", err)) // the one before is over
 	}
 	mn.epoch, mn.member = e.MN.Epoch, &membership{entry: e, mn: mn}
 	c.enter(mn.member)

@@ -103,7 +103,7 @@ func TestZombieIsFenced(t *testing.T) {
 	}
 }
 
-// Operations of a segment behind a fence, and WRITEs in the middle, die with their node.
+// Operations of a segment behind a fence, and WRITEs in the middle, end with their node.
 func TestCrashInTheMiddle(t *testing.T) {
 	const size = 64 * 32
 	seen := map[string]int{}

@@ -15,9 +15,9 @@ const (
 	Fences                             // of compute nodes
 	TornReads                          // READs that took effect in parts
 	TornWrites                         // WRITEs that did
-	HalfDone                           // ... and that the death of their node, its fence or a restart ended between two parts
-	LateEffects                        // WRITEs and atomics of the dead that took effect before the fence
-	LateDropped                        // operations of the dead that took none
+	HalfDone                           // ... and that the crash of their node, its fence or a restart ended between two parts
+	LateEffects                        // WRITEs and atomics of killed nodes that took effect before the fence
+	LateDropped                        // operations of killed nodes that took none
 	Refused                            // operations that a memory node refused: their node was declared dead
 	Broken                             // connections that broke: an outcome is unknown
 	CutRequests                        // from compute to memory node: held up until the end of a cut

@@ -7,7 +7,7 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// A membership is one life of a node, as a member of the cluster. The rules are those of member.Ledger, as for
+// A membership is one incarnation of a node, as a member of the cluster. The rules are those of member.Ledger, as for
 // every coordinator: this file is the coordinator, which no fault hits, and what each node does with its states.
 type membership struct {
 	index uint32 // in Cluster.members
@@ -17,22 +17,22 @@ type membership struct {
 	acts  uint64   // revision of the state that the node acts on
 	// The node is cut off from the coordinator until detached.
 	detached fabric.Time
-	// States show the life from revision since on, count it as a member before ended, and as live before forgotten.
+	// States show the incarnation from revision since on, count it as a member before ended, and as live before forgotten.
 	since, ended, forgotten uint64
 }
 
-// enter makes a life a member: it was reserved.
+// enter makes an incarnation a member: it was reserved.
 func (c *Cluster) enter(m *membership) {
 	c.ledger.Join(m.entry)
 	m.index = uint32(len(c.members))
 	m.since, m.ended, m.forgotten = m.entry.Since, member.Unnoted, member.Unnoted
-	m.acts = m.since // whoever joins knows who was there before
+	m.acts = m.since // a node that joins knows those that were there before
 	c.members = append(c.members, m)
 	c.ledger.Ack(m.entry, m.acts)
 	c.changed()
 }
 
-// leave ends a life: how is member.Left or member.Died.
+// leave ends an incarnation: how is member.Left or member.Died.
 func (c *Cluster) leave(m *membership, how member.Phase) {
 	if m.entry.Phase != member.Joined {
 		return
@@ -153,7 +153,7 @@ func (n *Node) learn() {
 	}
 }
 
-// forget notes who is forgotten: all memory nodes refuse him, whether he knows it or not.
+// forget notes which nodes are forgotten: all memory nodes refuse them, whether they know it or not.
 func (c *Cluster) forget() {
 	for _, m := range c.members {
 		if !m.entry.Gone() || m.forgotten != member.Unnoted || slices.Contains(c.ledger.Entries, m.entry) {
@@ -180,13 +180,13 @@ func (c *Cluster) admit() {
 	}
 }
 
-// knows tells whether a compute node takes a life of another for live: it is in its view.
+// knows reports whether a compute node takes an incarnation of another for live: it is in its view.
 func (n *Node) knows(other *Node) bool {
 	return other.member.since <= n.member.acts && n.member.acts < other.member.forgotten
 }
 
-// refuses tells whether a memory node has cut off a compute node.
+// refuses reports whether a memory node has cut off a compute node.
 func (mn *memNode) refuses(n *Node) bool { return n.member.ended <= mn.member.acts }
 
-// isFenced tells whether all memory nodes refuse a compute node.
+// isFenced reports whether all memory nodes refuse a compute node.
 func (n *Node) isFenced() bool { return n.member.forgotten != member.Unnoted }

@@ -85,7 +85,7 @@ func (m *memory) slabSize() uint64 {
 	return min(slabPages, m.size>>pageBits+2) << pageBits
 }
 
-// inBounds tells whether n bytes at off exist.
+// inBounds reports whether n bytes at off exist.
 func (m *memory) inBounds(off uint64, n int) bool {
 	return off <= m.size && uint64(n) <= m.size-off
 }

@@ -40,7 +40,7 @@ type NIC struct {
 	AtomicSlots int // a power of two
 	SlotShift   int
 	// AtomicQueue is how many atomics may wait for their slots. One more
-	// stalls the pipeline, and everybody behind it (head-of-line blocking):
+	// stalls the pipeline, and all operations behind it (head-of-line blocking):
 	// without that, CASLock's median latency does not collapse. Fitted.
 	AtomicQueue int
 
@@ -203,7 +203,7 @@ func (s *NICStats) Total() OpStats {
 }
 
 // A link is one direction of a wire. Work is queued in the order of calls, at
-// the present: what was decided earlier for a later time holds nobody up.
+// the present: what was decided earlier for a later time holds nothing up.
 type link struct{ free fabric.Time }
 
 // carry puts n bytes on the link now and returns when the last has passed, not

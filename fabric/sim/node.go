@@ -26,7 +26,7 @@ func (c *Cluster) AddMN(size uint64) fabric.MemID {
 	}
 	mn := &memNode{id: fabric.MemID(len(c.mns)), mem: newMemory(size), nic: newNIC(c.nic)}
 	c.mns = append(c.mns, mn)
-	c.beginLife(mn)
+	c.beginEpoch(mn)
 	return mn.id
 }
 
@@ -113,7 +113,7 @@ type Node struct {
 	fenced bool    // knows that the cluster has given it up, or that it has left
 	closed bool
 
-	// OnFenced is called when the node learns that the cluster has given it up. It must not wait. nil: nobody.
+	// OnFenced is called when the node learns that the cluster has given it up. It must not wait, and may be nil.
 	OnFenced func()
 
 	clients []client // by index
@@ -160,7 +160,7 @@ func (c *Cluster) inject(n *Node, m fabric.Message) {
 // ID returns the number of the compute node.
 func (n *Node) ID() fabric.CNID { return n.id }
 
-// Caps tells what the fabric can do.
+// Caps returns what the fabric can do.
 func (n *Node) Caps() fabric.Caps { return n.c.caps() }
 
 func (c *Cluster) caps() fabric.Caps {
@@ -246,7 +246,7 @@ func (n *Node) Retire(id fabric.ClientID) {
 		panic(fmt.Sprintf("sim: Retire(%v) on %v: not abandoned", id, n.id))
 	}
 	if n.c.untimed != nil {
-		n.c.untimed.Touched.Shut(n.agent) // who got what is sent to the ID
+		n.c.untimed.Touched.Shut(n.agent) // it got what is sent to the ID
 	}
 	n.release(i)
 }

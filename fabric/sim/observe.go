@@ -48,7 +48,7 @@ func (s Step) String() string {
 type Event struct {
 	Time   fabric.Time // virtual, not of any node's clock
 	Step   Step
-	Client fabric.ClientID // who posted or sent
+	Client fabric.ClientID // the one that posted or sent
 	Mem    fabric.MemID    // StepRestart
 	Chain  fabric.Pending
 	Index  int        // of Op in its chain

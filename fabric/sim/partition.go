@@ -37,7 +37,7 @@ func (c *Cluster) Duplicate(from, to Endpoint, extra, until fabric.Time) {
 	c.fault(linkFault{from: from, to: to, until: until, delay: max(extra, 1), twice: true})
 }
 
-// again tells whether a message sent now comes a second time, and how much later.
+// again reports whether a message sent now comes a second time, and how much later.
 func (c *Cluster) again(from, to Endpoint) (extra fabric.Time, ok bool) {
 	for _, l := range c.links {
 		if l.twice && l.from == from && l.to == to && c.now < l.until && c.faults.Uint64()&1 == 0 {
@@ -69,7 +69,7 @@ func (c *Cluster) passes(from, to Endpoint, at fabric.Time) fabric.Time {
 	return at + (held - c.now) + extra
 }
 
-// breaks tells whether something that arrives at a time instead of another breaks a connection.
+// breaks reports whether something that arrives at a time instead of another breaks a connection.
 func (c *Cluster) breaks(at, instead fabric.Time) bool {
 	broken := c.cfg.BreakAfter > 0 && at-instead > c.cfg.BreakAfter
 	if broken {

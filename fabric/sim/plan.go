@@ -50,14 +50,14 @@ type FaultKind uint8
 
 // The kinds of faults. In brackets: the fields of Fault beyond At that they use.
 const (
-	FaultKill      FaultKind = iota // a compute node dies [Node]
+	FaultKill      FaultKind = iota // a compute node crashes [Node]
 	FaultPause                      // a compute node stands still [Node, Until]
 	FaultFence                      // a compute node is declared dead while it lives [Node]
-	FaultRestart                    // a memory node dies, and comes back empty in a new epoch [Node, Until]
+	FaultRestart                    // a memory node crashes, and comes back empty in a new epoch [Node, Until]
 	FaultCut                        // nothing passes from Node to Peer; what is sent comes later [Node, Peer, Until]
 	FaultDelay                      // from Node to Peer everything takes longer [Node, Peer, Until, Delay]
 	FaultDuplicate                  // messages from Node to Peer come twice, the second late [Node, Peer, Until, Delay]
-	FaultReboot                     // a memory node dies, and comes back with its memory in a new epoch [Node, Until]
+	FaultReboot                     // a memory node crashes, and comes back with its memory in a new epoch [Node, Until]
 	FaultDetach                     // a node is cut off from the coordinator: news and acknowledgements come later [Node, Until]
 	numFaultKinds
 )
@@ -71,12 +71,12 @@ func (k FaultKind) String() string {
 	return fmt.Sprintf("FaultKind(%d)", uint8(k))
 }
 
-// hasPeer and hasUntil tell which fields a kind uses.
+// hasPeer, hasDelay and hasUntil report which fields a kind uses.
 func (k FaultKind) hasPeer() bool  { return k == FaultCut || k.hasDelay() }
 func (k FaultKind) hasDelay() bool { return k == FaultDelay || k == FaultDuplicate }
 func (k FaultKind) hasUntil() bool { return k != FaultKill && k != FaultFence }
 
-// ofMemory tells whether a kind is of memory nodes.
+// ofMemory reports whether a kind is of memory nodes.
 func (k FaultKind) ofMemory() bool { return k == FaultRestart || k == FaultReboot }
 
 // A Fault is one thing that goes wrong. Times are virtual, in nanoseconds:
@@ -241,7 +241,7 @@ func (p Plan) Shift(d fabric.Time) Plan {
 }
 
 // End returns the time at which the last fault of the plan is over. (Killed
-// nodes stay dead; they are fenced Config.DetectDelay later.)
+// nodes stay so; they are fenced Config.DetectDelay later.)
 func (p Plan) End() fabric.Time {
 	var end fabric.Time
 	for _, f := range p {

@@ -63,7 +63,7 @@ func (n *Node) newPort(index int) *Port {
 	p := &Port{c: c, node: n, core: n.coreOf(index), index: uint32(len(c.ports)),
 		id: fabric.Client(n.id, index), timerAt: fabric.Forever}
 	if c.untimed != nil {
-		p.rng = NewRand(c.cfg.Seed, 1<<32|uint64(p.id)) // whoever opened Ports before
+		p.rng = NewRand(c.cfg.Seed, 1<<32|uint64(p.id)) // the same whichever Ports were opened before
 	} else {
 		p.rng = NewRand(c.cfg.Seed, c.streams)
 	}
@@ -114,7 +114,7 @@ func (p *Port) block(kind WaitKind) {
 	}
 }
 
-// wake ends a wait. Those who wait check what they waited for.
+// wake ends a wait. A client checks what it has waited for.
 func (c *Cluster) wake(p *Port) {
 	if p.node.paused {
 		p.held = true
@@ -188,7 +188,7 @@ func (p *Port) timerFired(gen uint64) {
 // ID returns the client's ID.
 func (p *Port) ID() fabric.ClientID { return p.id }
 
-// Caps tells what the fabric can do.
+// Caps returns what the fabric can do.
 func (p *Port) Caps() fabric.Caps { return p.c.caps() }
 
 // Now returns the clock of the compute node.

@@ -9,7 +9,7 @@ import (
 )
 
 // The AppendState methods append what tells two states of an untimed cluster apart, part by part. What a client goes by is not in them:
-// that follows from what it has been told (Listener), and from its code.
+// that follows from what it has learned (Listener), and from its code.
 
 func appendWord[T ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](dst []byte, v T) []byte {
 	return binary.AppendUvarint(dst, uint64(v))
@@ -109,7 +109,7 @@ func (u *Untimed) AppendPair(dst []byte, p *Pair) []byte {
 }
 
 // AppendState appends how far a chain has got, and what it will return. What it
-// is follows from what its client has been told, unless that was killed.
+// is follows from what its client has learned, unless that was killed.
 func (ch *Chain) AppendState(dst []byte) []byte {
 	dst = appendBools(appendWord(dst, ch.port.index), ch.orphan)
 	dst = append(dst, byte(ch.state), ch.cur, ch.part)

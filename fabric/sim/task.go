@@ -21,7 +21,7 @@ type Task struct {
 	started  bool
 	done     bool
 	killed   bool // it must unwind at once
-	told     bool // it has met the unwind panic
+	unwound  bool // it has met the unwind panic
 	returned bool // body has returned, rather than panicked or exited
 
 	c     *Cluster
@@ -48,7 +48,7 @@ const maxIdleCalls = 1 << 24
 // Name returns the name given to Go.
 func (t *Task) Name() string { return t.name }
 
-// Done tells whether the client's code has ended.
+// Done reports whether the client's code has ended.
 func (t *Task) Done() bool { return t.done }
 
 func (t *Task) begin() {
@@ -115,7 +115,7 @@ func (t *Task) finish() {
 	t.end()
 	switch r := recover().(type) {
 	case nil:
-		if t.returned && t.told {
+		if t.returned && t.unwound {
 			t.c.fail(fmt.Errorf("%w: client %s", ErrSwallowed, t.name))
 		}
 	case unwind:
@@ -145,7 +145,7 @@ func (t *Task) suspend() {
 
 func (t *Task) unwind() {
 	t.killed = true
-	t.told = true
+	t.unwound = true
 	panic(unwind{t.name})
 }
 

@@ -32,17 +32,17 @@ type Untimed struct {
 	coroutines *Coroutines
 }
 
-// A Listener is told what clients learn and do. With the code, what a client has been told is all that it goes by.
+// A Listener is called with what clients learn and do. With the code, what a client has learned is all that it goes by.
 type Listener interface {
-	// Told is called when a client has been told something: the time, an epoch.
+	// Told is called when a client has learned something: the time, an epoch.
 	Told(t *Task, v uint64)
 	// Posted is called when a client posts a chain, by the method of its Port that the client has called.
 	Posted(ch *Chain)
-	// Completed is called when a client has been told how a chain has ended.
+	// Completed is called when a client has learned how a chain has ended.
 	Completed(ch *Chain)
-	// Received is called when the client of a Port has been told a message, or that there is none.
+	// Received is called when the client of a Port has got a message, or learned that there is none.
 	Received(p *Port, m fabric.Message, err error)
-	// Acted is called when the client of a Port has sent a message, or paused in vain. err is what it was told.
+	// Acted is called when the client of a Port has sent a message, or paused in vain. err is what it got.
 	Acted(p *Port, err error)
 	// Waits is called when an agent begins to wait for a message.
 	Waits(t *Task)
@@ -125,21 +125,21 @@ func (u *Untimed) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
 	}
 }
 
-// tell tells the listener what the client that runs has been told.
+// tell passes to the listener what the client that runs has learned.
 func (c *Cluster) tell(v uint64) {
 	if c.untimed != nil && c.cur != nil { // else it is to set the scene: the same each time
 		c.untimed.listener.Told(c.cur, v)
 	}
 }
 
-// acted tells the listener that a client has sent a message, or paused in vain.
+// acted notes for the listener that a client has sent a message, or paused in vain.
 func (p *Port) acted(err error) {
 	if p.c.untimed != nil {
 		p.c.untimed.listener.Acted(p, err)
 	}
 }
 
-// told ends a chain whose client has been told how it ended.
+// told ends a chain whose client has learned how it ended.
 func (u *Untimed) told(ch *Chain) {
 	if u.cur != nil {
 		u.listener.Completed(ch)
@@ -193,7 +193,7 @@ func (u *Untimed) launch(ch *Chain) {
 	if u.cur == nil {
 		// A Port that is used to set the scene: nothing else happens meanwhile.
 		for ch.state == chainFlying {
-			_ = u.Effect(ch) // the client is told
+			_ = u.Effect(ch) // the client learns it
 		}
 	}
 }
@@ -203,7 +203,7 @@ func (u *Untimed) forgetChain(ch *Chain) {
 	u.Chains = slices.DeleteFunc(u.Chains, func(x *Chain) bool { return x == ch })
 }
 
-// Effect makes the next operation of a chain happen, whole. The error is that of a memory node that refuses it, or is dead.
+// Effect makes the next operation of a chain happen, whole. The error is that of a memory node that refuses it, or is down.
 func (u *Untimed) Effect(ch *Chain) error {
 	op := &ch.ops[ch.cur]
 	if err := u.reaches(ch, op); err != nil {
@@ -337,7 +337,7 @@ func (u *Untimed) sent(i uint32) {
 		u.Touched.All = true
 	}
 	if p == nil {
-		u.deliver(i) // it is dropped: nobody can see when
+		u.deliver(i) // it is dropped, and when cannot be seen
 		return
 	}
 	for k := range u.Pairs {
@@ -362,7 +362,7 @@ func (u *Untimed) Deliver(k int) {
 	u.deliver(i)
 }
 
-// dropMessages drops what nobody will receive any more.
+// dropMessages drops what will not be received any more.
 func (u *Untimed) dropMessages() {
 	for k := range u.Pairs {
 		p := &u.Pairs[k]
@@ -398,7 +398,7 @@ func (u *Untimed) fenced(n *Node) {
 }
 
 // orphaned takes a chain of a killed node: those that the memory nodes do not
-// have are gone, the others may take effect until the node is fenced. Nobody can tell whether READs do.
+// have are gone, the others may take effect until the node is fenced. Whether READs do cannot be seen.
 func (u *Untimed) orphaned(ch *Chain) {
 	ch.orphan = true
 	reads := !slices.ContainsFunc(ch.ops[min(int(ch.cur), len(ch.ops)):], func(op fabric.Op) bool { return op.Kind != fabric.OpRead })
@@ -417,7 +417,7 @@ func (u *Untimed) tellSoon(m *membership) {
 	slices.Sort(u.News)
 }
 
-// forgetNews drops what a node that has died need not hear.
+// forgetNews drops what a killed node need not hear.
 func (u *Untimed) forgetNews(m *membership) {
 	u.News = slices.DeleteFunc(u.News, func(i uint32) bool { return i == m.index })
 }

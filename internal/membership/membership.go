@@ -31,7 +31,7 @@ type Options struct {
 
 	// DeadAfter is how long the failure of a node takes to be detected; 0: the default of coordinator/etcd.
 	DeadAfter time.Duration
-	// Report is told what goes wrong in the background; nil: nobody.
+	// Report is called with what goes wrong in the background; it may be nil.
 	Report func(error)
 }
 
@@ -105,7 +105,7 @@ func (o *Options) Coordinator(ctx context.Context) (*etcd.Coordinator, error) {
 	return etcd.New(ctx, eo)
 }
 
-// Members returns who is there, without becoming a member.
+// Members returns the state of the membership, without becoming a member.
 func (o *Options) Members(ctx context.Context) (*member.State, error) {
 	c, err := o.Coordinator(ctx)
 	if err != nil {
