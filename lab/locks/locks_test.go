@@ -5,9 +5,10 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
+	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/shift"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/locktest"
 )
@@ -27,24 +28,17 @@ func mechanism(t testing.TB, name string, cfg locks.Config) locktest.Mechanism {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return locktest.Mechanism{
-		Layout: sys.Layout(), ExclusiveOnly: m.Exclusive,
-		Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
-			joined := make([]*locks.Node, nodes)
-			for i := range nodes {
-				if joined[i], err = sys.Join(cl.Node(i)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			locker := func(i int, p fabric.Port) lock.Locker {
-				return joined[i].Locker(p)
-			}
-			if !joined[0].HasAgent() {
-				return locktest.Lockers(locker)
-			}
-			return locktest.Agents(t, cl, nodes, func(i int, _ fabric.Node) locktest.Agent { return joined[i] }, locker)
-		},
-	}
+	join := locktest.Join[lock.Locker](func(n fabric.Node) (func(fabric.Port) lock.Locker, locktest.Agent) {
+		joined, err := sys.Join(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !joined.HasAgent() {
+			return joined.Locker, nil
+		}
+		return joined.Locker, joined
+	})
+	return locktest.Mechanism{Layout: sys.Layout(), ExclusiveOnly: m.Exclusive, Start: join.Start}
 }
 
 // Every registered mechanism passes the conformance suite, set up as the registry sets it up.
@@ -84,6 +78,29 @@ func TestNeeds(t *testing.T) {
 	for _, n := range []locks.Needs{{Masked: true}, {Atomic16: true}} {
 		if err := n.Check(fabric.Caps{Fabric: "poor"}); !errors.Is(err, fabric.ErrUnsupported) {
 			t.Errorf("%+v on a fabric without: %v", n, err)
+		}
+	}
+}
+
+// On a fabric that lacks what a lock needs, the lock itself refuses, too, and holds nothing.
+func TestLockersOnPoorFabrics(t *testing.T) {
+	for name, locker := range map[string]func(fabric.Node, fabric.Port) lock.Locker{
+		"mcs":   func(_ fabric.Node, p fabric.Port) lock.Locker { return mcs.New(p, mcs.Config{}) },
+		"shift": func(n fabric.Node, p fabric.Port) lock.Locker { return shift.New(p, n, shift.Config{}) },
+	} {
+		c := sim.New(sim.Config{NIC: sim.CXL()})
+		defer c.Close()
+		a, n := fabric.At(c.AddMN(1<<20), 4096), c.AddCN()
+		c.Go(n, name, func(p fabric.Port) {
+			for mode := lock.Shared; mode <= lock.Exclusive; mode++ {
+				var h lock.Hold
+				if err := locker(n, p).Acquire(&h, &lock.Request{Lock: a, Mode: mode}); !errors.Is(err, fabric.ErrUnsupported) || h.Held {
+					t.Errorf("%s %v: %v", name, mode, err)
+				}
+			}
+		})
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -28,6 +28,14 @@ type Mechanism struct {
 	Handoffs, Deferred bool
 	// Allocates: acquiring a free lock allocates, for a reason.
 	Allocates bool
+	// Atomic16: the mechanism needs 16-byte atomics; the suite is skipped where there are none.
+	Atomic16 bool
+	// FreeOps, if not 0, is how many operations it takes to acquire a free lock and to release it, in a chain each.
+	FreeOps uint64
+	// Corrupt, if not nil, is a lock whose bytes make no sense.
+	Corrupt []byte
+	// LeaseNs, if not 0, is for how long a lock may be held in virtual time.
+	LeaseNs fabric.Time
 }
 
 // A Session is a mechanism at work on a cluster.
@@ -44,17 +52,23 @@ type Agent interface {
 	Run(report func(error)) error
 }
 
-// Agents starts an agent on each node of a cluster, and returns a Session of their Lockers.
-// Mechanisms with agents call it in Start.
-func Agents(t testing.TB, cl fabrictest.Cluster, nodes int, agent func(i int, n fabric.Node) Agent,
-	locker func(i int, p fabric.Port) lock.Locker) Session {
-	s := agents{locker: locker}
+// A Join sets a mechanism up on a node of a cluster: it returns what makes the Lockers of the node's clients, and the
+// node's agent, nil if there is none.
+type Join[L lock.Locker] func(n fabric.Node) (locker func(fabric.Port) L, agent Agent)
+
+// Start is Mechanism.Start: it joins each node, and starts the agents.
+func (join Join[L]) Start(t testing.TB, cl fabrictest.Cluster, nodes int) Session {
+	s := new(session[L])
 	for i := range nodes {
-		n := cl.Node(i)
-		a, port := agent(i, n), n.Agent()
-		s.ports = append(s.ports, port)
+		locker, agent := join(cl.Node(i))
+		s.lockers = append(s.lockers, locker)
+		if agent == nil {
+			continue
+		}
+		port := cl.Node(i).Agent()
+		s.agents = append(s.agents, port)
 		cl.Go(port, func(fabric.Port) {
-			if err := a.Run(func(err error) { t.Error(err) }); err != nil {
+			if err := agent.Run(func(err error) { t.Error(err) }); err != nil {
 				t.Errorf("agent of node %d: %v", i, err)
 			}
 		})
@@ -62,29 +76,20 @@ func Agents(t testing.TB, cl fabrictest.Cluster, nodes int, agent func(i int, n 
 	return s
 }
 
-type agents struct {
-	locker func(i int, p fabric.Port) lock.Locker
-	ports  []fabric.Port
+type session[L lock.Locker] struct {
+	lockers []func(fabric.Port) L
+	agents  []fabric.Port
 }
 
 // Locker implements Session.
-func (s agents) Locker(node int, p fabric.Port) lock.Locker { return s.locker(node, p) }
+func (s *session[L]) Locker(node int, p fabric.Port) lock.Locker { return s.lockers[node](p) }
 
 // Stop implements Session.
-func (s agents) Stop() {
-	for _, p := range s.ports {
+func (s *session[L]) Stop() {
+	for _, p := range s.agents {
 		p.Interrupt()
 	}
 }
-
-// Lockers is a Session without agents.
-type Lockers func(node int, p fabric.Port) lock.Locker
-
-// Locker implements Session.
-func (f Lockers) Locker(node int, p fabric.Port) lock.Locker { return f(node, p) }
-
-// Stop implements Session.
-func (f Lockers) Stop() {}
 
 // Sim is a Harness of simulated clusters in which large READs and WRITEs tear.
 func Sim(seed uint64) fabrictest.Harness { return simHarness(seed) }

@@ -1,9 +1,10 @@
 package locktest
 
 import (
-	"errors"
-
+	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -32,6 +33,9 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 		{"Refused", testRefused},
 		{"Handoffs", testHandoffs},
 		{"Misuse", testMisuse},
+		{"Corrupt", testCorrupt},
+		{"Lease", testLease},
+		{"RoundTrips", testRoundTrips},
 		{"SeveralLocks", testSeveralLocks},
 		{"Stats", testStats},
 		{"Mix", testMix},
@@ -40,6 +44,9 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 		t.Run(x.name, func(t *testing.T) {
 			cl := h.Start(t, fabrictest.Config{Mem: []uint64{memory}, CNs: nodes})
 			defer cl.Close()
+			if m.Atomic16 && !cl.Node(0).Caps().Atomic16 {
+				t.Skip("the fabric has no 16-byte atomics here")
+			}
 			e := &env{t: t, m: &m, cl: cl, ses: m.Start(t, cl, nodes), nodes: nodes, patience: patience}
 			if p, ok := cl.(Patient); ok {
 				e.patience = p.Patience()
@@ -47,6 +54,15 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 			x.f(e)
 		})
 	}
+}
+
+// All runs the suite on each kind of cluster: in virtual time, from some seeds, on shared memory and over TCP.
+func All(t *testing.T, seeds uint64, m Mechanism) {
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("sim, seed %d", seed), func(t *testing.T) { Run(t, Sim(seed), m) })
+	}
+	t.Run("shm", func(t *testing.T) { Run(t, Shm(t.TempDir()), m) })
+	t.Run("tcp", func(t *testing.T) { Run(t, TCP(), m) })
 }
 
 // clients returns n clients on each node.
@@ -446,6 +462,83 @@ func testMisuse(e *env) {
 		c.must(c.Acquire(&h, &r), "acquire with as many READs as may be")
 		c.release(&h)
 		c.try(0, lock.Exclusive, nil)
+	})
+}
+
+// A lock whose bytes make no sense is refused, and left as it is.
+func testCorrupt(e *env) {
+	if e.m.Corrupt == nil {
+		e.t.Skip("the mechanism takes any bytes for a lock")
+	}
+	e.run([]*client{e.client(0)}, func(_ int, c *client) {
+		n := len(e.m.Corrupt)
+		buf := c.Alloc(n)
+		copy(buf, e.m.Corrupt)
+		c.must(c.Do([]fabric.Op{fabric.Write(e.lockAt(0), buf)}), "WRITE")
+		for mode := lock.Shared; mode <= lock.Exclusive; mode++ {
+			var h lock.Hold
+			c.want(c.Acquire(&h, &lock.Request{Lock: e.lockAt(0), Mode: mode}), lock.ErrCorrupt, "acquire %v", mode)
+			if h.Held {
+				c.fatal("Hold of a corrupt lock: %+v", h)
+			}
+			c.must(c.Do([]fabric.Op{fabric.Read(e.lockAt(0), buf)}), "READ")
+			if !bytes.Equal(buf, e.m.Corrupt) {
+				c.fatal("a corrupt lock of %x has become %x", e.m.Corrupt, buf)
+			}
+		}
+	})
+}
+
+// A holder whose lease has expired is notified at its release, and what it would write does not reach memory. The lock goes on.
+func testLease(e *env) {
+	if _, virtual := e.cl.(*simCluster); e.m.LeaseNs == 0 || !virtual {
+		e.t.Skip("the mechanism has no leases, or they are long")
+	}
+	e.patience += 20 * e.m.LeaseNs
+	e.run([]*client{e.client(0), e.client(1)}, func(i int, c *client) {
+		var h lock.Hold
+		for round, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {
+			n := uint64(round + 1)
+			if i == 0 {
+				c.acquire(&h, 0, mode)
+				c.add(e.flag(0), 1)
+				c.pause(e.m.LeaseNs + fabric.Microsecond)
+				c.want(c.Release(&h, []fabric.Op{fabric.Store(e.dataAt(0), 7)}), lock.ErrLost, "release after the lease")
+				if h.Held || c.load(e.dataAt(0)) != 0 {
+					c.fatal("after an expired release: %+v, data %d", h, c.load(e.dataAt(0)))
+				}
+				c.until(e.flag(1), n)
+				continue
+			}
+			c.until(e.flag(0), n)
+			c.acquire(&h, 0, lock.Exclusive)
+			c.release(&h)
+			c.add(e.flag(1), 1)
+		}
+	})
+}
+
+// A free lock is acquired by one chain and released by one, of as many operations as the mechanism says; nobody is notified.
+func testRoundTrips(e *env) {
+	if e.m.FreeOps == 0 {
+		e.t.Skip("the mechanism does not say how many operations it takes")
+	}
+	e.run([]*client{e.client(0)}, func(_ int, c *client) {
+		var h lock.Hold
+		for mode := lock.Shared; mode <= lock.Exclusive; mode++ {
+			before := *c.Port.Stats()
+			c.acquire(&h, 0, mode)
+			acquired := *c.Port.Stats()
+			c.release(&h)
+			now := *c.Port.Stats()
+			if acquired.Chains-before.Chains != 1 || now.Chains-acquired.Chains != 1 || now.Total()-before.Total() != e.m.FreeOps ||
+				acquired.Total()-before.Total() != c.Stats().AcquireOps || now.Sent+now.SentLocal != 0 {
+				c.fatal("%v: %d and %d chains, %d and %d operations, %d messages; want one chain each, %d operations", mode,
+					acquired.Chains-before.Chains, now.Chains-acquired.Chains, acquired.Total()-before.Total(), now.Total()-acquired.Total(),
+					now.Sent+now.SentLocal, e.m.FreeOps)
+			}
+			*c.Stats() = lock.Stats{}
+		}
 	})
 }
 

@@ -1,154 +1,78 @@
 package cas_test
 
 import (
-	"fmt"
+	"errors"
 	"testing"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/fabrictest"
-	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/locktest"
 )
 
-var variants = []struct {
-	name string
-	cfg  cas.Config
-}{
-	{"tokens", cas.Config{}},
-	{"plain", cas.Config{Plain: true}},
-	{"backoff", cas.Config{BackoffMinNs: 500, BackoffMaxNs: 20_000}},
-}
-
-func mechanism(cfg cas.Config) locktest.Mechanism {
-	return locktest.Mechanism{
-		Layout:   cfg.Layout(),
-		NoTokens: cfg.Plain,
-		Start: func(testing.TB, fabrictest.Cluster, int) locktest.Session {
-			return locktest.Lockers(func(_ int, p fabric.Port) lock.Locker { return cas.New(p, cfg) })
-		},
-	}
-}
-
 func TestConformance(t *testing.T) {
-	for _, v := range variants {
-		for seed := range uint64(3) {
-			t.Run(fmt.Sprintf("%s/seed %d", v.name, seed), func(t *testing.T) {
-				locktest.Run(t, locktest.Sim(seed), mechanism(v.cfg))
-			})
+	for name, cfg := range map[string]cas.Config{
+		"tokens":  {},
+		"plain":   {Plain: true},
+		"backoff": {BackoffMinNs: 500, BackoffMaxNs: 20_000},
+	} {
+		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, FreeOps: 3, Corrupt: []byte{7: 0xff}}
+		if cfg.Plain {
+			m.FreeOps = 2
 		}
+		t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
 	}
 }
 
-// world returns a simulated memory node, and clients of as many compute nodes.
-func world(t testing.TB, cfg cas.Config, clients int) (*sim.Cluster, fabric.MemID, []*cas.Locker) {
-	t.Helper()
-	c := sim.New(sim.Config{NIC: sim.Ideal()})
-	t.Cleanup(func() { c.Close() })
-	mn := c.AddMN(1 << 20)
-	var ls []*cas.Locker
-	for range clients {
-		p, err := c.AddCN().Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ls = append(ls, cas.New(p, cfg))
+func join(cfg cas.Config) locktest.Join[*cas.Locker] {
+	return func(fabric.Node) (func(fabric.Port) *cas.Locker, locktest.Agent) {
+		return func(p fabric.Port) *cas.Locker { return cas.New(p, cfg) }, nil
 	}
-	return c, mn, ls
 }
+
+type actor = locktest.Actor[*cas.Locker]
 
 // The word of a lock, as it is held. Format: do not change.
 func TestWordGolden(t *testing.T) {
-	c, mn, ls := world(t, cas.Config{}, 2)
-	a := fabric.At(mn, 4096)
-	var w, r lock.Hold
-	must(t, ls[1].Acquire(&w, &lock.Request{Lock: a, Mode: lock.Exclusive}))
-	if got := c.PeekWord(a); got != 0x2001_0000_0000 {
-		t.Errorf("held by cn2/1: %#x", got)
-	}
-	if id, n := cas.Owner(c.PeekWord(a)); id != fabric.Client(2, 1) || n != 0 {
+	s := locktest.Play(t, 2, join(cas.Config{}), func(k *actor) {
+		k.At(fabric.Time(1-k.I) * fabric.Millisecond) // the second comes first
+		if k.I == 1 {
+			k.Acquire(lock.Exclusive)
+			k.Words("held by cn2/1", 0x2001_0000_0000, 1)
+		} else {
+			k.Acquire(lock.Shared)
+			k.Words("held by one reader", 1, 1)
+		}
+		if k.H.Token != 1 {
+			t.Errorf("client %d has token %d", k.I, k.H.Token)
+		}
+		k.Release()
+	})
+	s.Words("free", 0, 1)
+	if id, n := cas.Owner(0x2001_0000_0000); id != fabric.Client(2, 1) || n != 0 {
 		t.Error(id, n)
-	}
-	if w.Token != 1 || c.PeekWord(a.Add(8)) != 1 {
-		t.Errorf("token %d, word %d", w.Token, c.PeekWord(a.Add(8)))
-	}
-	must(t, ls[1].Release(&w, nil))
-	must(t, ls[0].Acquire(&r, &lock.Request{Lock: a, Mode: lock.Shared}))
-	if got := c.PeekWord(a); got != 1 || r.Token != 1 {
-		t.Errorf("held by one reader: %#x, token %d", got, r.Token)
-	}
-	must(t, ls[0].Release(&r, nil))
-	if got := c.PeekWord(a); got != 0 {
-		t.Errorf("free: %#x", got)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Round trips and operations without contention: one chain each way.
-func TestRoundTrips(t *testing.T) {
-	for _, x := range []struct {
-		cfg          cas.Config
-		mode         lock.Mode
-		acquire, rel uint64
-	}{
-		{cas.Config{}, lock.Exclusive, 2, 1},
-		{cas.Config{}, lock.Shared, 2, 1},
-		{cas.Config{Plain: true}, lock.Exclusive, 1, 1},
-		{cas.Config{Plain: true}, lock.Shared, 1, 1},
-	} {
-		_, mn, ls := world(t, x.cfg, 1)
-		l := ls[0]
-		var h lock.Hold
-		s := l.Port().Stats()
-		must(t, l.Acquire(&h, &lock.Request{Lock: fabric.At(mn, 4096), Mode: x.mode}))
-		if s.Chains != 1 || s.Total() != x.acquire || l.Stats().AcquireOps != x.acquire {
-			t.Errorf("%+v %v acquire: %d chains, %d operations", x.cfg, x.mode, s.Chains, s.Total())
-		}
-		must(t, l.Release(&h, nil))
-		if s.Chains != 2 || s.Total() != x.acquire+x.rel {
-			t.Errorf("%+v %v release: %d chains, %d operations", x.cfg, x.mode, s.Chains, s.Total())
-		}
 	}
 }
 
 // A holder learns at release that its lock was cleared, and does not harm the word.
 func TestLost(t *testing.T) {
-	c, mn, ls := world(t, cas.Config{}, 2)
-	a := fabric.At(mn, 4096)
-	var h, g lock.Hold
-	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
-		must(t, ls[0].Acquire(&h, &lock.Request{Lock: a, Mode: mode}))
-		c.Poke(a, make([]byte, 8))
-		must(t, ls[1].Acquire(&g, &lock.Request{Lock: a, Mode: lock.Exclusive}))
-		before := c.PeekWord(a)
-		if err := ls[0].Release(&h, nil); !is(err, lock.ErrLost) {
-			t.Errorf("%v: release of a lost lock: %v", mode, err)
-		}
-		if got := c.PeekWord(a); got != before {
-			t.Errorf("%v: word is %#x, was %#x", mode, got, before)
-		}
-		must(t, ls[1].Release(&g, nil))
-	}
-}
-
-func TestCorrupt(t *testing.T) {
-	c, mn, ls := world(t, cas.Config{}, 1)
-	a := fabric.At(mn, 4096)
-	c.Poke(a, []byte{0, 0, 0, 0, 0, 0, 0, 0xff})
-	var h lock.Hold
-	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
-		if err := ls[0].Acquire(&h, &lock.Request{Lock: a, Mode: mode}); !is(err, lock.ErrCorrupt) || h.Held {
-			t.Errorf("%v: %v", mode, err)
-		}
-		if got := c.PeekWord(a); got != 0xff<<56 {
-			t.Errorf("%v: word is %#x", mode, got)
-		}
+	for mode := lock.Shared; mode <= lock.Exclusive; mode++ {
+		locktest.Play(t, 2, join(cas.Config{}), func(k *actor) {
+			if k.I == 1 {
+				k.At(100 * fabric.Microsecond)
+				k.Acquire(lock.Exclusive)
+				k.After(200 * fabric.Microsecond)
+				k.Release()
+				return
+			}
+			k.Acquire(mode)
+			k.Poke(k.Lock, make([]byte, 8))
+			k.At(200 * fabric.Microsecond)
+			k.Words("held by the other", 0x2001_0000_0000)
+			if err := k.L.Release(&k.H, nil); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("%v: release of a lost lock: %v", mode, err)
+			}
+			k.Words("after the release of the lost lock", 0x2001_0000_0000)
+		})
 	}
 }

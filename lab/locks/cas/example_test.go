@@ -1,7 +1,6 @@
 package cas_test
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -9,8 +8,6 @@ import (
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
 )
-
-func is(err, target error) bool { return errors.Is(err, target) }
 
 // A client adds to a word under a lock: one round trip to lock and read, one
 // to write and unlock.

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/sherman"
@@ -13,20 +12,11 @@ import (
 	"github.com/declock/declock/lock/locktest"
 )
 
-func mechanism(cfg cas.Config, bound uint32) locktest.Mechanism {
-	return locktest.Mechanism{
-		Layout:   cfg.Layout(),
-		NoTokens: cfg.Plain,
-		Handoffs: bound > 1,
-		Start: func(t testing.TB, _ fabrictest.Cluster, nodes int) locktest.Session {
-			var tables []*sherman.Table
-			for range nodes {
-				tables = append(tables, newTable(t, bound))
-			}
-			return locktest.Lockers(func(i int, p fabric.Port) lock.Locker {
-				return sherman.New(tables[i], cas.New(p, cfg))
-			})
-		},
+// join returns how a node gets locks over cas with a bound of handovers.
+func join(t testing.TB, cfg cas.Config, bound uint32) locktest.Join[*sherman.Locker] {
+	return func(fabric.Node) (func(fabric.Port) *sherman.Locker, locktest.Agent) {
+		table := newTable(t, bound)
+		return func(p fabric.Port) *sherman.Locker { return sherman.New(table, cas.New(p, cfg)) }, nil
 	}
 }
 
@@ -37,25 +27,23 @@ func newTable(t testing.TB, bound uint32) *sherman.Table {
 	return table
 }
 
-var variants = []struct {
-	name  string
-	cfg   cas.Config
-	bound uint32
-}{
-	{"default", cas.Config{}, sherman.DefaultBound},
-	{"plain", cas.Config{Plain: true}, sherman.DefaultBound},
-	{"no handover", cas.Config{}, 0},
-	{"one handover", cas.Config{}, 1},
-	{"backoff", cas.Config{BackoffMinNs: 500, BackoffMaxNs: 20_000}, 100},
-}
-
 func TestConformance(t *testing.T) {
-	for _, v := range variants {
-		for seed := range uint64(2) {
-			t.Run(fmt.Sprintf("%s/seed %d", v.name, seed), func(t *testing.T) {
-				locktest.Run(t, locktest.Sim(seed), mechanism(v.cfg, v.bound))
-			})
+	for name, v := range map[string]struct {
+		cfg   cas.Config
+		bound uint32
+	}{
+		"default":      {cas.Config{}, sherman.DefaultBound},
+		"plain":        {cas.Config{Plain: true}, sherman.DefaultBound},
+		"no handover":  {cas.Config{}, 0},
+		"one handover": {cas.Config{}, 1},
+		"backoff":      {cas.Config{BackoffMinNs: 500, BackoffMaxNs: 20_000}, 100},
+	} {
+		m := locktest.Mechanism{Layout: v.cfg.Layout(), NoTokens: v.cfg.Plain, Handoffs: v.bound > 1, Start: join(t, v.cfg, v.bound).Start, FreeOps: 3,
+			Corrupt: []byte{7: 0xff}}
+		if v.cfg.Plain {
+			m.FreeOps = 2
 		}
+		t.Run(name, func(t *testing.T) { locktest.All(t, 2, m) })
 	}
 }
 
