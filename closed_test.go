@@ -115,7 +115,7 @@ func callsOf(store *objstore.Client, tree *btree.Client) map[string]func() error
 		"store.Drain":          func() error { return errors.Join(store.Drain(), declock.ErrClosed) },
 		"store.Check":          func() error { _, err := store.Check(objstore.CheckOptions{}); return err },
 		"store.Inspect":        func() error { _, err := store.Inspect(0, 0); return err },
-		"store.Tend":           func() error { _, err := store.Tend(nil); return err },
+		"store.ReclaimStep":    func() error { _, err := store.ReclaimStep(nil); return err },
 		"store.Leave":          func() error { return store.Leave() },
 		"tree.Get":             func() error { _, err := tree.Get(k); return err },
 		"tree.Put":             func() error { return tree.Put(k, v) },
@@ -128,7 +128,7 @@ func callsOf(store *objstore.Client, tree *btree.Client) map[string]func() error
 		"tree.Check":           func() error { _, err := tree.Check(btree.CheckOptions{}); return err },
 		"tree.Inspect":         func() error { _, err := tree.Inspect(k, 0); return err },
 		"tree.Estimate":        func() error { _, err := tree.Estimate(1); return err },
-		"tree.Tend":            func() error { _, err := tree.Tend(nil); return err },
+		"tree.ReclaimStep":     func() error { _, err := tree.ReclaimStep(nil); return err },
 		"tree.Leave":           func() error { return tree.Leave() },
 	}
 }

@@ -26,7 +26,7 @@ type collection interface {
 
 // A collectionClient is a client of a store or tree.
 type collectionClient interface {
-	Tend(view func() fabric.View) (busy bool, err error)
+	ReclaimStep(view func() fabric.View) (busy bool, err error)
 	Leave() error
 	Close()
 }

@@ -168,7 +168,7 @@ func (r *reclaimer) round(view func() fabric.View) (busy, again bool, err error)
 		more := false
 		k, err := r.client(x)
 		if err == nil {
-			more, err = k.Tend(view)
+			more, err = k.ReclaimStep(view)
 		}
 		if dropped(err) {
 			more, again, err = false, true, r.letGo(x)

@@ -96,7 +96,7 @@ func lockAddrs(t testing.TB, c *Client) []fabric.Addr {
 func tend(t *testing.T, c *Client, view func() fabric.View) {
 	t.Helper()
 	for range 10000 {
-		busy, err := c.Tend(view)
+		busy, err := c.ReclaimStep(view)
 		wantErr(t, "tend", err, nil)
 		if !busy {
 			return

@@ -15,7 +15,7 @@ import (
 //
 // If its first part is there, and all others of which the memory nodes are up, a part that is down is a missing one, of which only the memory node is
 // known. Operations work as long as they meet neither nodes of the tree nor large values on a missing part; one that does fails with ErrNodeDown, which names the memory node.
-// What is new goes to memory nodes that are up. The first operation that meets a missing part when the memory node is back takes the part in, and so does Tend. If the memory node
+// What is new goes to memory nodes that are up. The first operation that meets a missing part when the memory node is back takes the part in, and so does ReclaimStep. If the memory node
 // has lost its memory, the tree is gone, as it is for whoever had it open (lost.go).
 //
 // The first part has the ptr of the root and the registrations of the compute nodes that have the tree open. Without it the tree is waiting: each operation tries

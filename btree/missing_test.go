@@ -135,7 +135,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	wantDown(t, "reclaim", c.Reclaim(view))
 	_, err = newOwner(c, view).Mark()
 	wantDown(t, "mark", err)
-	_, err = c.Tend(view)
+	_, err = c.ReclaimStep(view)
 	wantErr(t, "tend", err, nil)
 	if keeps {
 		partsComeBack(t, w, first, c, down, want)
@@ -186,11 +186,11 @@ func partsComeBack(t *testing.T, w *world, first *Tree, c *Client, down []int, w
 	both := []*Client{later, w.client(0, first)}
 	for range 40 {
 		for _, x := range both {
-			_, err := x.Tend(view)
+			_, err := x.ReclaimStep(view)
 			wantErr(t, "tend", err, nil)
 		}
 	}
-	if later.Found().Pieces == 0 {
+	if later.Found().Blocks == 0 {
 		t.Error("nothing is found of what was replaced while a memory node was down")
 	}
 	mustBeSound(t, later)

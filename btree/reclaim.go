@@ -15,10 +15,10 @@ import (
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
-// Tend does this compute node's part in finding the slots that others had when they died (package memory/reclaim), and reports whether
+// ReclaimStep does this compute node's part in finding the slots that others had when they died (package memory/reclaim), and reports whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
-func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
+func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	if err := c.begin(); err != nil {
 		return false, err
 	}
@@ -35,10 +35,10 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	if err := c.catchUp(); err != nil {
 		return false, err
 	}
-	return c.t.h.Tend(newOwner(c, view))
+	return c.t.h.ReclaimStep(newOwner(c, view))
 }
 
-// LetGo lets a tree go that has been dropped, on this compute node: to be called again and again until done, when Tend, Client or MarkDropped has
+// LetGo lets a tree go that has been dropped, on this compute node: to be called again and again until done, when ReclaimStep, Client or MarkDropped has
 // made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
 // that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
 func (t *Tree) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
@@ -66,7 +66,7 @@ func (c *Client) Leave() error {
 }
 
 // Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
-// say. Others may be at work, if they Tend. ErrUnanswered: they do not.
+// say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not.
 func (c *Client) Reclaim(view func() fabric.View) error {
 	if err := c.begin(); err != nil {
 		return err
@@ -131,14 +131,14 @@ func (c *Client) kept(add func(part int, from, to uint64)) {
 }
 
 // Release implements reclaim.Owner. The incarnation of a node's last life is not known: another is drawn.
-func (o *owner) Release(list []reclaim.Piece) error {
+func (o *owner) Release(list []reclaim.Block) error {
 	for _, x := range list {
 		m := o.c.t.h.Parts[x.Part]
 		var err error
 		if class(x.Class) == classNode {
 			err = o.c.give(x.Part, classNode, []uint64{uint64(makePtr(0, x.Off64, uint32(o.c.port.Rand())))})
 		} else {
-			err = Trees.Wrap(m.Heap.Release(&o.c.work, []reclaim.Piece{x}))
+			err = Trees.Wrap(m.Heap.Release(&o.c.work, []reclaim.Block{x}))
 		}
 		if err != nil {
 			return err
@@ -159,7 +159,7 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 		return nil, err
 	}
 	for i := range t.h.Parts {
-		if err := t.h.Parts[i].Heap.Carve(&c.work, m); err != nil {
+		if err := t.h.Parts[i].Heap.AddRuns(&c.work, m); err != nil {
 			return nil, Trees.Wrap(err)
 		}
 	}

@@ -19,7 +19,7 @@ func (m *slotMap) load(k *checker) error {
 	m.mem = make([]MemoryReport, len(parts))
 	for i, p := range parts {
 		m.mem[i].Node = p.MN
-		if err := p.Heap.Carve(&k.c.work, &m.slots); errors.Is(err, slab.ErrCorrupt) {
+		if err := p.Heap.AddRuns(&k.c.work, &m.slots); errors.Is(err, slab.ErrCorrupt) {
 			k.problem("%v: %v", p.MN, err)
 		} else if err != nil {
 			return Trees.Wrap(err)
@@ -67,7 +67,7 @@ func (m *slotMap) take(k *checker, p ptr, cl class, whose string) bool {
 func (m *slotMap) report(k *checker) {
 	for i := range m.mem {
 		r, n := &m.mem[i], m.slots.Tally(i)
-		r.Bytes, r.Slots, r.Elsewhere, r.Reclaimed = n.Bytes, n.Pieces, n.Unmarked, k.c.t.h.Parts[i].Reclaimed.Load()
+		r.Bytes, r.Slots, r.Elsewhere, r.Reclaimed = n.Bytes, n.Blocks, n.Unmarked, k.c.t.h.Parts[i].Reclaimed.Load()
 	}
 	k.r.Memory = m.mem
 }

@@ -29,7 +29,7 @@ func leftBehind(t *testing.T) (w *world, late *Client, old ptr, key string) {
 }
 
 // The WRITE of a new node into the slot of one that is gone was cut short, by a crash of the writer or a restart of the memory node. Whoever comes
-// with a ptr of the slot's earlier life finds that the node is gone, whichever pieces of the WRITE have arrived.
+// with a ptr of the slot's earlier life finds that the node is gone, whichever blocks of the WRITE have arrived.
 func TestHalfWrittenNodeInTheSlotOfAnother(t *testing.T) {
 	ops := map[string]func(c *Client, key string) error{
 		"get": func(c *Client, key string) error { _, err := c.Get([]byte(key)); return ignore(err, ErrNotFound) },
@@ -38,21 +38,21 @@ func TestHalfWrittenNodeInTheSlotOfAnother(t *testing.T) {
 			return c.Each(Range{From: []byte(key), Descending: true}, func(_, _ []byte) bool { return true })
 		},
 	}
-	for pieces := 1; pieces < 1<<4-1; pieces++ { // the word, self, the rest of the header, the records
+	for blocks := 1; blocks < 1<<4-1; blocks++ { // the word, self, the rest of the header, the records
 		for name, op := range ops {
-			t.Run(fmt.Sprintf("%04b/%s", pieces, name), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%04b/%s", blocks, name), func(t *testing.T) {
 				w, late, old, key := leftBehind(t)
 				m := image{self: old.next(), version: 1, low: []byte("a"), items: []item{{raw: make([]byte, 40)}}}
 				b := make([]byte, late.t.geo.nodeSize)
 				used := m.build(b)
 				finish(b, stateAlive, used)
-				for i, piece := range [][2]int{{0, 8}, {8, 16}, {16, headerSize}, {headerSize, used}} {
-					if pieces>>i&1 != 0 {
-						w.c.Poke(late.t.slotAddr(old, classNode).Add(uint64(piece[0])), b[piece[0]:piece[1]])
+				for i, block := range [][2]int{{0, 8}, {8, 16}, {16, headerSize}, {headerSize, used}} {
+					if blocks>>i&1 != 0 {
+						w.c.Poke(late.t.slotAddr(old, classNode).Add(uint64(block[0])), b[block[0]:block[1]])
 					}
 				}
 				wantErr(t, name, op(late, key), nil)
-				if torn := late.stats.Torn; pieces&2 != 0 && torn > 0 {
+				if torn := late.stats.Torn; blocks&2 != 0 && torn > 0 {
 					t.Errorf("%d READs of a slot that says whose it is", torn)
 				}
 				wantErr(t, "put", late.Put([]byte(key), []byte("y")), nil)

@@ -77,7 +77,7 @@
 // what is in use is moved to other runs (move.go), and ErrNoSpace comes when nothing can be.
 //
 // What a compute node has in its lists when it crashes, at most 256 KiB (or a 512th of the region) or 2 chunks of each class and what is left of its last
-// runs, the others find while they work: reclaim.go, for whoever calls [Client.Tend] now and then on each of them. Package memory/reclaim says how, and
+// runs, the others find while they work: reclaim.go, for whoever calls [Client.ReclaimStep] now and then on each of them. Package memory/reclaim says how, and
 // why nothing is taken that somebody has.
 //
 // # Uniques

@@ -75,7 +75,7 @@ func openedWithNodesDown(t *testing.T, down []int, keeps bool) {
 		t.Fatalf("check: %v", err)
 	}
 	view := func() fabric.View { return w.cns[1].View() }
-	if _, err := c.Tend(view); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
+	if _, err := c.ReclaimStep(view); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
 		t.Fatalf("tend: %v", err)
 	}
 	for _, i := range down {

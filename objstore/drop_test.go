@@ -58,7 +58,7 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 		if _, err := c.Get(keyOf(1)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := c.Tend(w.cns[0].View)
+		_, err := c.ReclaimStep(w.cns[0].View)
 		wantErr(t, "tend", err, ErrDropped)
 		_, err = c.Get(keyOf(1))
 		wantErr(t, "get", err, ErrDropped)
@@ -80,7 +80,7 @@ func TestDropWhileOthersUseIt(t *testing.T) {
 			wantErr(t, "other drop", Stores.Drop(p, "nothing", w.mns, w.cns[2].View), memory.ErrNotFound)
 			wantErr(t, "free", handle.FreeDropped(p, w.mns, w.cns[2].View), nil)
 		} else {
-			_, err = d.Tend(w.cns[1].View)
+			_, err = d.ReclaimStep(w.cns[1].View)
 			wantErr(t, "tend", err, ErrDropped)
 			wantErr(t, "leave", d.Leave(), nil)
 		}

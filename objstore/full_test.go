@@ -327,7 +327,7 @@ func (p *hookPort) Do(ops []fabric.Op) error {
 	return p.Port.Do(ops)
 }
 
-// Between READ and CAS of a take, another compute node takes all pieces of the run, changes its class, and gives some of the new ones back: the
+// Between READ and CAS of a take, another compute node takes all blocks of the run, changes its class, and gives some of the new ones back: the
 // bits are the same, and yet what is taken is no chunk of the class that it was.
 func TestRunChangesWhileItIsTakenFrom(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2)

@@ -60,7 +60,7 @@ func (c *Client) alloc(n *handle.Part, want class) (chunk, error) {
 // collectTries bounds how often a client collects a run that others take then.
 const collectTries = 16
 
-// A client that has found pieces of all runs in others' lists, and has asked for them, waits so long, and so often. Who does not evict is refused at once.
+// A client that has found blocks of all runs in others' lists, and has asked for them, waits so long, and so often. Who does not evict is refused at once.
 const (
 	askedNs    = fabric.Millisecond
 	askedWaits = 4

@@ -144,7 +144,7 @@ func (w slotWord) String() string {
 		uint16(w.fp()), w.class(), w.class().size(), w.readLen(), w.tag(), w.chunk().offset())
 }
 
-// A chunk is a piece of a memory node's memory. The zero chunk is none.
+// A chunk is a block of a memory node's memory. The zero chunk is none.
 type chunk struct {
 	off64 uint64 // offset in units of 64 bytes
 	class class

@@ -33,7 +33,7 @@ func (w *world) freeBytes(p fabric.Port) (sum uint64) {
 // letGo has a client let its store go, which has been dropped: it must come to an end.
 func letGo(t *testing.T, c *Client, view func() fabric.View) {
 	t.Helper()
-	_, err := c.Tend(view)
+	_, err := c.ReclaimStep(view)
 	wantErr(t, "tend", err, ErrDropped)
 	c.l = leaver{c.l}
 	for range 100 {

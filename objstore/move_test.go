@@ -44,7 +44,7 @@ func TestDriftWithoutEviction(t *testing.T) {
 		if err := c.Set(keyOf(i), value(x), Options{}); err != nil {
 			wantErr(t, "set", err, ErrNoSpace)
 			refused++
-			_, err := all[1-i%2].Tend(w.cns[1-i%2].View) // as in the background
+			_, err := all[1-i%2].ReclaimStep(w.cns[1-i%2].View) // as in the background
 			wantErr(t, "tend", err, nil)
 			continue
 		}

@@ -14,10 +14,10 @@ import (
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
-// Tend does this compute node's part in finding the memory that others had when they died (package reclaim), and reports whether
+// ReclaimStep does this compute node's part in finding the memory that others had when they died (package reclaim), and reports whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
-func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
+func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	if err := c.begin(); err != nil {
 		return false, err
 	}
@@ -35,10 +35,10 @@ func (c *Client) Tend(view func() fabric.View) (busy bool, err error) {
 	if c.s.survivors || !c.s.h.Registered() {
 		return false, nil // see Reclaim
 	}
-	return c.s.h.Tend(newOwner(c, view))
+	return c.s.h.ReclaimStep(newOwner(c, view))
 }
 
-// LetGo lets a store go that has been dropped, on this compute node: to be called again and again until done, when Tend, Client or MarkDropped has
+// LetGo lets a store go that has been dropped, on this compute node: to be called again and again until done, when ReclaimStep, Client or MarkDropped has
 // made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
 // that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
 func (s *Store) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
@@ -66,8 +66,8 @@ func (c *Client) Leave() error {
 }
 
 // Reclaim looks for memory that nobody has, and puts it into free lists: after a failed operation of a compute node that has closed the store,
-// say. Others may be at work, if they Tend. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
-// lost, Tend does nothing, and who has not heard of that has memory that nobody knows of: then ErrUnanswered, unless no other compute node lives.
+// say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
+// lost, ReclaimStep does nothing, and who has not heard of that has memory that nobody knows of: then ErrUnanswered, unless no other compute node lives.
 func (c *Client) Reclaim(view func() fabric.View) error {
 	if err := c.begin(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 }
 
 // Release implements reclaim.Owner.
-func (o *owner) Release(list []reclaim.Piece) error {
+func (o *owner) Release(list []reclaim.Block) error {
 	for len(list) > 0 {
 		n, k := o.c.s.h.Parts[list[0].Part], 1
 		for k < len(list) && list[k].Part == n.Index {
@@ -159,7 +159,7 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 		return nil, fmt.Errorf("objstore: %w: memory node %v, which has a part of store %q", fabric.ErrNodeDown, n.MN, c.s.cfg.Name)
 	}
 	for _, n := range c.s.h.Parts {
-		if err := n.Heap.Carve(&c.work, m); err != nil {
+		if err := n.Heap.AddRuns(&c.work, m); err != nil {
 			return nil, Stores.Wrap(err)
 		}
 		if err := o.markBuckets(m, n); err != nil {

@@ -120,7 +120,7 @@ func TestReclaimByManyAtOnce(t *testing.T) {
 	done.Store(true)
 	others.Wait()
 	c := shmClient(t, cl, 0, stores[0])
-	if c.Found().Pieces == 0 {
+	if c.Found().Blocks == 0 {
 		t.Error("nothing was found")
 	}
 	wantErr(t, "drain", c.Drain(), nil)

@@ -182,7 +182,7 @@ type Store struct {
 	geo    geometry
 	places locations
 	locked bool // gets take the lock, or may not even do that
-	// survivors: the first part was made anew beside others that had outlived it. Who has not heard of the loss has pieces of those, and is
+	// survivors: the first part was made anew beside others that had outlived it. Who has not heard of the loss has blocks of those, and is
 	// not registered where the first part is now.
 	survivors bool
 	current   uint32 // h.Seen, or handle.Unseen: while it is the losses that there are, operations begin without a further look

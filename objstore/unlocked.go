@@ -32,7 +32,7 @@ import (
 //     this key's header with u and fit, of an object that is gone.
 //
 // So the object was in its slot from before the get until 2, and the get takes place at 1, where the word of its
-// expiry was read, in one piece. If the slot names an object that the location cache does not know, there is a second chain:
+// expiry was read, in one block. If the slot names an object that the location cache does not know, there is a second chain:
 //
 //	1. READ the first word   2. READ the slot   3. READ the object   4. READ the slot   5. READ the first word
 //

@@ -152,7 +152,7 @@ func tend(t testing.TB, c *Client, view func() fabric.View) bool {
 	t.Helper()
 	before := c.Found().Rounds
 	for range 10000 {
-		busy, err := c.Tend(view)
+		busy, err := c.ReclaimStep(view)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 // A reclaimer is a client of a store or tree that reclaims memory leaked by crashed nodes, as package declock does in the background.
 type reclaimer interface {
-	Tend(view func() fabric.View) (busy bool, err error)
+	ReclaimStep(view func() fabric.View) (busy bool, err error)
 	Reclaim(view func() fabric.View) error
 	Drain() error
 	Found() reclaim.Found
@@ -66,7 +66,7 @@ func (w *world) reclaim(cn int, p fabric.Port, more func() bool) {
 		k, err := w.reclaimer(w.nodes[cn-1], w.nodes[cn-1], p)
 		for err == nil && more() {
 			var busy bool
-			if busy, err = k.Tend(w.nodes[cn-1].sim.View); !busy {
+			if busy, err = k.ReclaimStep(w.nodes[cn-1].sim.View); !busy {
 				pause = minReclaimNs
 			}
 			_ = p.Pause(p.Now() + pause)
@@ -140,7 +140,7 @@ func (w *world) sweepUp(p fabric.Port) bool {
 	k, err := w.reclaimer(own, own, p)
 	if err == nil {
 		err = k.Reclaim(own.sim.View)
-		if n := k.Found().Pieces; n > 0 && !w.s.mayLose() {
+		if n := k.Found().Blocks; n > 0 && !w.s.mayLose() {
 			w.object("keeper", fmt.Sprintf("%d blocks of memory were taken for leaked, and no node has crashed", n))
 		}
 		k.Close()

@@ -10,7 +10,7 @@
 // # Losses of memory
 //
 // A memory node may come back without its memory. The collection is then opened anew ([Reopened]), by the first client that needs it: a compute node has
-// a new Handle after each loss, and nothing that it has kept of the memory that is gone comes into the next one: no free piece, no cached address.
+// a new Handle after each loss, and nothing that it has kept of the memory that is gone comes into the next one: no free block, no cached address.
 // A client goes from one handle to the next at the beginning of an operation, and tells its user what is gone. In the middle of one it cannot get
 // into the new memory: its addresses are those of the old (lock.Attacher).
 //

@@ -10,7 +10,7 @@ type flag bool
 
 func (f *flag) Busy() bool { return bool(*f) }
 
-// A store is not let go while a client is at an operation, whether or not it takes pieces.
+// A store is not let go while a client is at an operation, whether or not it takes blocks.
 func TestIdle(t *testing.T) {
 	var g letting
 	m, mine, theirs := new(reclaim.Member), flag(true), new(flag)

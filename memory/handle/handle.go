@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/memory/slab"
 )
 
-const unit = 64 // pieces of memory begin at multiples of it
+const unit = 64 // blocks of memory begin at multiples of it
 
 // Unseen is the Seen of a handle that is stale from the beginning.
 const Unseen = ^uint32(0)
@@ -119,7 +119,7 @@ func (h *Handle) Register(port fabric.Port, kept *reclaim.Member) (err error) {
 	case !h.Registered():
 		h.Member = new(reclaim.Member)
 	case kept != nil:
-		h.Member = kept // clients in the middle of an operation have pieces in hand that it knows of
+		h.Member = kept // clients in the middle of an operation have blocks in hand that it knows of
 	default:
 		h.Member, err = reclaim.Join(port, first.Base, func() error { return first.Region.Published(port, &first.Entry) })
 	}
@@ -203,7 +203,7 @@ func (h *Handle) GiveLists(w *slab.Worker) error {
 	return nil
 }
 
-// Held calls add for the free pieces that this compute node has: see reclaim.Owner.
+// Held calls add for the free blocks that this compute node has: see reclaim.Owner.
 func (h *Handle) Held(add func(part int, from, to uint64)) {
 	for i, p := range h.Parts {
 		if !p.Missing() {
@@ -252,9 +252,9 @@ func (h *Handle) settle(l lock.Locker) error {
 // Reclaim finds memory that no compute node has, over an owner: see reclaim.Member.
 func (h *Handle) Reclaim(o reclaim.Owner) error { return h.of.kind.Wrap(h.Member.Reclaim(o)) }
 
-// Tend does this compute node's part in finding memory that crashed nodes have leaked: see reclaim.Member.
-func (h *Handle) Tend(o reclaim.Owner) (busy bool, err error) {
-	busy, err = h.Member.Tend(o)
+// ReclaimStep does this compute node's part in finding memory that crashed nodes have leaked: see reclaim.Member.
+func (h *Handle) ReclaimStep(o reclaim.Owner) (busy bool, err error) {
+	busy, err = h.Member.ReclaimStep(o)
 	return busy, h.of.kind.Wrap(err)
 }
 

@@ -95,7 +95,7 @@ func Absent(err error) bool {
 	return errors.Is(err, memory.ErrNotFound) || errors.Is(err, memory.ErrHalfCreated)
 }
 
-// Drop removes the collection with a name: the name is free at once. Compute nodes that have it open return ErrDropped when their Tend has found the drop; until then they
+// Drop removes the collection with a name: the name is free at once. Compute nodes that have it open return ErrDropped when their ReclaimStep has found the drop; until then they
 // work on. The memory is given back when all of them have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory
 // nodes of the cluster; view returns the live compute nodes. A Drop that was cut short is to be done again.
 func (k *Kind) Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {

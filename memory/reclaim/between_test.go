@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// pass passes pieces of a node to another, as by a free list of the memory nodes.
+// pass passes blocks of a node to another, as by a free list of the memory nodes.
 func (w *world) pass(from, to, n int) {
 	a, b := w.mine[from], w.mine[to]
 	for _, off := range a.free[:n] {
@@ -17,7 +17,7 @@ func (w *world) pass(from, to, n int) {
 	a.free = a.free[n:]
 }
 
-// What others may do between two operations of the one who leads rounds: of nodes 0 to 3, 0 leads, 3 is dead. They return whose pieces are to be found.
+// What others may do between two operations of the one who leads rounds: of nodes 0 to 3, 0 leads, 3 is dead. They return whose blocks are to be found.
 var meanwhile = []struct {
 	name string
 	do   func(w *world) (alive, found []int)
@@ -58,7 +58,7 @@ var meanwhile = []struct {
 		w.tend(2, 1, 2)
 		return []int{0, 1, 2}, []int{3}
 	}},
-	{"a piece goes from one to another", func(w *world) (alive, found []int) {
+	{"a block goes from one to another", func(w *world) (alive, found []int) {
 		w.pass(1, 2, 3)
 		w.tend(1, 2)
 		w.pass(2, 1, 3)
@@ -66,7 +66,7 @@ var meanwhile = []struct {
 	}},
 }
 
-// Whatever others do between any two operations of the leader, and whoever is slow to answer: the pieces of the dead are found, once,
+// Whatever others do between any two operations of the leader, and whoever is slow to answer: the blocks of the dead are found, once,
 // and no others.
 func TestTheOthersBetweenAnyTwoOperationsOfTheLeader(t *testing.T) {
 	for _, x := range meanwhile {

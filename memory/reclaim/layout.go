@@ -44,36 +44,38 @@ func (m mark) round() uint32 { return uint32(m >> stepBits) }
 //
 //	 63      56 55           32 31               0
 //	+----------+---------------+------------------+
-//	|  leader  |   its life    |       mark       |
+//	|  leader  |   its incarnation    |       mark       |
 //	+----------+---------------+------------------+
 //
 // leader 0: none is under way, and mark was the last.
 type roundWord uint64
 
 const (
-	leaderShift = 56
-	lifeShift   = 32
-	lifeBits    = leaderShift - lifeShift
-	lifeMask    = 1<<lifeBits - 1
+	leaderShift      = 56
+	incarnationShift = 32
+	incarnationBits  = leaderShift - incarnationShift
+	incarnationMask  = 1<<incarnationBits - 1
 )
 
-// A life tells the members apart that have one number after each other.
-type life uint32
+// A incarnation tells the members apart that have one number after each other.
+type incarnation uint32
 
-func makeRound(leader fabric.CNID, l life, m mark) roundWord {
-	return roundWord(leader)<<leaderShift | roundWord(l)<<lifeShift | roundWord(m)
+func makeRound(leader fabric.CNID, l incarnation, m mark) roundWord {
+	return roundWord(leader)<<leaderShift | roundWord(l)<<incarnationShift | roundWord(m)
 }
 
 func (w roundWord) leader() fabric.CNID { return fabric.CNID(w >> leaderShift) }
-func (w roundWord) life() life          { return life(w>>lifeShift) & lifeMask }
-func (w roundWord) mark() mark          { return mark(w) }
-func (w roundWord) active() bool        { return w.leader() != 0 }
+func (w roundWord) incarnation() incarnation {
+	return incarnation(w>>incarnationShift) & incarnationMask
+}
+func (w roundWord) mark() mark   { return mark(w) }
+func (w roundWord) active() bool { return w.leader() != 0 }
 
 // ended returns the word when its round is over.
 func (w roundWord) ended() roundWord { return makeRound(0, 0, w.mark()) }
 
 // begun returns the word of the first step of the next round. Round 0 is none: new records have answered it.
-func (w roundWord) begun(leader fabric.CNID, l life) roundWord {
+func (w roundWord) begun(leader fabric.CNID, l incarnation) roundWord {
 	m := (mark(w.mark().round()) + 1) << stepBits
 	if m.round() == 0 {
 		m = 1 << stepBits
@@ -81,13 +83,13 @@ func (w roundWord) begun(leader fabric.CNID, l life) roundWord {
 	return makeRound(leader, l, m)
 }
 
-// A recordWord is of a compute node. It changes by CAS. If neither open nor owes is set, the compute node does not have the store or tree open; life and mark
+// A recordWord is of a compute node. It changes by CAS. If neither open nor owes is set, the compute node does not have the store or tree open; incarnation and mark
 // are then what they were, or drawn by whoever made the store or tree (Init). So no word of a record is found in memory that is something else: what
 // is registered late, when the store or tree has been dropped and its memory used again, changes nothing there.
 //
 //	 63   62     56 55       32 31               0
 //	+----+----+---+------------+------------------+
-//	|open|owes| 0 |    life    |       mark       |
+//	|open|owes| 0 |    incarnation    |       mark       |
 //	+----+----+---+------------+------------------+
 //
 // owes: a compute node with this number has crashed before, and what it had is to be found. mark is the step that has been answered.
@@ -98,8 +100,8 @@ const (
 	owesBit = 1 << 62
 )
 
-func makeRecord(owes bool, l life, m mark) recordWord {
-	w := openBit | recordWord(l)<<lifeShift | recordWord(m)
+func makeRecord(owes bool, l incarnation, m mark) recordWord {
+	w := openBit | recordWord(l)<<incarnationShift | recordWord(m)
 	if owes {
 		w |= owesBit
 	}
@@ -108,11 +110,13 @@ func makeRecord(owes bool, l life, m mark) recordWord {
 
 func (w recordWord) open() bool { return w&openBit != 0 }
 func (w recordWord) owes() bool { return w&owesBit != 0 }
-func (w recordWord) life() life { return life(w>>lifeShift) & lifeMask }
+func (w recordWord) incarnation() incarnation {
+	return incarnation(w>>incarnationShift) & incarnationMask
+}
 func (w recordWord) mark() mark { return mark(w) }
 
 // answering returns the word when a step has been answered.
-func (w recordWord) answering(m mark) recordWord { return w&^(1<<lifeShift-1) | recordWord(m) }
+func (w recordWord) answering(m mark) recordWord { return w&^(1<<incarnationShift-1) | recordWord(m) }
 
 // closed returns the word of a record that is not open any more.
 func (w recordWord) closed() recordWord { return w &^ openBit }
@@ -124,10 +128,10 @@ func (w recordWord) cleared() recordWord { return w &^ owesBit }
 func (w recordWord) crashed() recordWord { return w.closed() | owesBit }
 
 func (w recordWord) String() string {
-	return fmt.Sprintf("open %v owes %v life %d answered %d.%d", w.open(), w.owes(), w.life(), w.mark().round(), w.mark().step())
+	return fmt.Sprintf("open %v owes %v life %d answered %d.%d", w.open(), w.owes(), w.incarnation(), w.mark().round(), w.mark().step())
 }
 
-// A candidate is a piece as it is published. Who strikes it out writes 0.
+// A candidate is a block as it is published. Who strikes it out writes 0.
 //
 //	 63          46 45      38 37                      0
 //	+--------------+----------+-------------------------+
@@ -145,7 +149,7 @@ const (
 	maxOffset64 = 1<<offsetBits - 1
 )
 
-func makeCandidate(p Piece, m mark) candidate {
+func makeCandidate(p Block, m mark) candidate {
 	return candidate(m)<<stampShift | candidate(p.Part)<<offsetBits | candidate(p.Off64)
 }
 

@@ -14,15 +14,15 @@ type leading struct {
 	base  *table      // when the round began
 	dead  fabric.CNSet
 
-	pieces []Piece // candidates that have not been published yet
-	batch  []Piece // those that are
+	blocks []Block // candidates that have not been published yet
+	batch  []Block // those that are
 	whole  bool    // nothing was left out
 	forced bool    // it serves a call of Force
 }
 
 // begin begins a round in place of what was, and leads it.
 func (m *Member) begin(o Owner, was roundWord) error {
-	w := was.begun(m.cn, m.life)
+	w := was.begun(m.cn, m.incarnation)
 	ok, err := m.swapRound(o.Do, was, w)
 	if err != nil || !ok {
 		return err
@@ -114,7 +114,7 @@ func (l *leading) answered(t *table, v fabric.View) answers {
 	res := all
 	for i, r := range t {
 		cn := fabric.CNID(i)
-		same := l.base[i].open() && r.life() == l.base[i].life()
+		same := l.base[i].open() && r.incarnation() == l.base[i].incarnation()
 		switch {
 		case !r.open(), same && l.dead.Has(cn):
 		case !same && r.owes(), !v.Live.Has(cn):
@@ -130,21 +130,21 @@ func (l *leading) answered(t *table, v fabric.View) answers {
 func (m *Member) next(o Owner, t *table) (busy bool, err error) {
 	l := m.lead
 	if l.word.mark().step() == 0 {
-		pieces, err := o.Mark()
+		blocks, err := o.Mark()
 		if err != nil {
 			return false, err
 		}
 		// What this compute node has itself need not be published; if it has it no more when it is asked, it is found in another round.
-		l.whole = !pieces.Again
-		var own hoard
+		l.whole = !blocks.Again
+		var own snapshot
 		o.Held(own.add)
 		m.kept(own.add)
 		own.sort()
-		l.pieces = pieces.unmarked(own.has)
+		l.blocks = blocks.unmarked(own.has)
 	} else if err := m.take(o); err != nil {
 		return false, err
 	}
-	if len(l.pieces) == 0 {
+	if len(l.blocks) == 0 {
 		return true, m.finish(o, t)
 	}
 	if l.word.mark().step() == maxStep {
@@ -158,8 +158,8 @@ func (m *Member) next(o Owner, t *table) (busy bool, err error) {
 func (m *Member) publish(o Owner) error {
 	l := m.lead
 	w := l.word + 1 // the next step
-	n := min(len(l.pieces), batchSize)
-	l.batch, l.pieces = l.pieces[:n], l.pieces[n:]
+	n := min(len(l.blocks), batchSize)
+	l.batch, l.blocks = l.blocks[:n], l.blocks[n:]
 	buf := o.Port().Alloc(8 * batchSize)
 	defer o.Port().Free(buf)
 	for i, p := range l.batch {
@@ -186,7 +186,7 @@ func (m *Member) take(o Owner) error {
 	if _, err := execute(o.Do, "candidates", fabric.Read(m.base.Add(batchAt), buf)); err != nil {
 		return err
 	}
-	var garbage []Piece
+	var garbage []Block
 	for i, p := range l.batch {
 		switch c := candidate(binary.LittleEndian.Uint64(buf[8*i:])); c {
 		case makeCandidate(p, l.word.mark()):
@@ -200,7 +200,7 @@ func (m *Member) take(o Owner) error {
 	if err := o.Release(garbage); err != nil {
 		return err // what has not been released is found by the next round
 	}
-	m.pieces.Add(uint64(len(garbage)))
+	m.blocks.Add(uint64(len(garbage)))
 	return nil
 }
 
@@ -212,9 +212,9 @@ func (m *Member) finish(o Owner, t *table) error {
 		switch was := l.base[i]; {
 		case !l.whole || !r.open() && !r.owes():
 			continue
-		case was.open() && r.open() && r.life() == was.life() && l.dead.Has(fabric.CNID(i)):
+		case was.open() && r.open() && r.incarnation() == was.incarnation() && l.dead.Has(fabric.CNID(i)):
 			w = r.closed().cleared()
-		case was.owes() && r.owes() && r.open() == was.open() && r.life() == was.life():
+		case was.owes() && r.owes() && r.open() == was.open() && r.incarnation() == was.incarnation():
 			w = r.cleared()
 		default:
 			continue

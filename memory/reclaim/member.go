@@ -18,48 +18,48 @@ var (
 	ErrUnanswered = errors.New("reclaim: not all who have it open take part in looking for free memory")
 )
 
-// An Owner is the store or tree whose pieces are swept, for the one who tends it.
+// An Owner is the store or tree whose blocks are swept, for the one who tends it.
 type Owner interface {
 	// Port is what the calls are made over.
 	Port() fabric.Port
-	// Do executes a chain, in the present life of the memory node.
+	// Do executes a chain, in the present incarnation of the memory node.
 	Do(ops []fabric.Op) error
 	// View returns the live compute nodes, as of now or later.
 	View() fabric.View
 	// Held calls add for all free blocks that this compute node has in its lists, by part, from an offset to another, in units of 64 bytes.
 	Held(add func(part int, from, to uint64))
-	// Mark returns all pieces that there are, with those marked that are reachable or in free lists of the memory nodes.
+	// Mark returns all blocks that there are, with those marked that are reachable or in free lists of the memory nodes.
 	Mark() (*Map, error)
-	// Release puts pieces that are nobody's into free lists of the memory nodes. They are sorted by part, extent and offset. If it
+	// Release puts blocks that are nobody's into free lists of the memory nodes. They are sorted by part, extent and offset. If it
 	// fails, it calls Lose for those that may be in a list, or come there yet.
-	Release(list []Piece) error
+	Release(list []Block) error
 }
 
 // A Member is a compute node's registration with a store or tree, and its part in rounds. Any goroutine may use it, and its Tracker; Leave
 // comes when nobody uses it any more.
 type Member struct {
 	Tracker
-	base fabric.Addr // of what members share
-	cn   fabric.CNID
-	life life
+	base        fabric.Addr // of what members share
+	cn          fabric.CNID
+	incarnation incarnation
 
-	tended atomic.Bool // a goroutine is in Tend: what follows is its own
-	wanted atomic.Bool // Force was called
+	stepping atomic.Bool // a goroutine is in ReclaimStep: what follows is its own
+	wanted   atomic.Bool // Force was called
 
-	round uint32 // that it remembers for, 0: none
-	asked mark   // the step for which it waits for operations under way
-	held  hoard  // what was in its lists when it was asked
+	round uint32   // that it remembers for, 0: none
+	asked mark     // the step for which it waits for operations under way
+	held  snapshot // what was in its lists when it was asked
 
 	lead *leading // the round that it leads
 
 	view   uint64      // epoch of the view that was looked at last
 	look   fabric.Time // when to look at all records again
-	need   bool        // somebody dead had pieces, when it looked last
+	need   bool        // somebody dead had blocks, when it looked last
 	forced bool        // a round is wanted whatever has happened, and has not begun
 	after  fabric.Time // no round is begun before
 	pause  fabric.Time // how long the next wait for that will be
 
-	rounds, served, abandoned, pieces atomic.Uint64 // see Found
+	rounds, served, abandoned, blocks atomic.Uint64 // see Found
 }
 
 // Found counts what the rounds that this member led have found.
@@ -67,7 +67,7 @@ type Found struct {
 	Rounds    uint64 // completed
 	Forced    uint64 // of these, begun since Force was called
 	Abandoned uint64 // begun and not completed
-	Pieces    uint64
+	Blocks    uint64
 }
 
 // How long a leader waits for a step to be answered, and how long it waits then before it begins another round: twice as long each time.
@@ -83,7 +83,7 @@ const (
 func Init(port fabric.Port, base fabric.Addr) error {
 	b := port.Alloc(8 * maxNodes)
 	defer port.Free(b)
-	w := makeRecord(false, life(port.Rand())&lifeMask, mark(port.Rand())|1).closed()
+	w := makeRecord(false, incarnation(port.Rand())&incarnationMask, mark(port.Rand())|1).closed()
 	for i := range maxNodes {
 		binary.LittleEndian.PutUint64(b[8*i:], uint64(w))
 	}
@@ -108,9 +108,9 @@ func Join(port fabric.Port, base fabric.Addr, there func() error) (*Member, erro
 	if int(m.cn) >= maxNodes || m.cn == 0 {
 		return nil, fmt.Errorf("reclaim: %v has no record", m.cn)
 	}
-	m.life = life(port.Rand()) & lifeMask
+	m.incarnation = incarnation(port.Rand()) & incarnationMask
 	err := m.change(port.Do, there, func(old recordWord) (recordWord, bool) {
-		return makeRecord(old.open() || old.owes(), m.life, 0), true // if it is open, one with this number has died
+		return makeRecord(old.open() || old.owes(), m.incarnation, 0), true // if it is open, one with this number has died
 	})
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (m *Member) Retract(do func([]fabric.Op) error) error {
 
 // closing returns what the record is to be when the registration ends: false if it is not open, or another's.
 func (m *Member) closing(w recordWord) (recordWord, bool) {
-	return w.closed(), w.open() && w.life() == m.life
+	return w.closed(), w.open() && w.incarnation() == m.incarnation
 }
 
 // change changes the compute node's record, if it is to be: to returns the word for the present one. there, if not nil, is asked between the reading and each attempt.
@@ -195,21 +195,21 @@ func InUse(port fabric.Port, base fabric.Addr, view func() fabric.View) (bool, e
 // remember begins to remember for the round of a mark.
 func (m *Member) remember(k mark) {
 	m.track()
-	m.round, m.asked, m.held = k.round(), 0, hoard{}
+	m.round, m.asked, m.held = k.round(), 0, snapshot{}
 }
 
 // forget ends it.
 func (m *Member) forget() {
 	if m.round != 0 {
 		m.untrack()
-		m.round, m.held = 0, hoard{}
+		m.round, m.held = 0, snapshot{}
 	}
 }
 
 func (m *Member) record(cn fabric.CNID) fabric.Addr { return m.base.Add(recordsAt + 8*uint64(cn)) }
 
-// Leave ends the registration, after the last piece has been given back. A round that is under way ends with it:
-// what this member remembers nobody else knows. If it has lost pieces, the registration stays, until others see that this compute node
+// Leave ends the registration, after the last block has been given back. A round that is under way ends with it:
+// what this member remembers nobody else knows. If it has lost blocks, the registration stays, until others see that this compute node
 // has left the cluster, and look for them: then nothing that it was at takes effect any more. do executes a chain.
 func (m *Member) Leave(do func([]fabric.Op) error) error {
 	if m.losing() {
@@ -218,7 +218,7 @@ func (m *Member) Leave(do func([]fabric.Op) error) error {
 	return m.LetGo(do)
 }
 
-// LetGo is Leave for a store or tree that has been dropped: lost pieces do not count, since nothing that this compute node was at can take
+// LetGo is Leave for a store or tree that has been dropped: lost blocks do not count, since nothing that this compute node was at can take
 // effect any more.
 func (m *Member) LetGo(do func([]fabric.Op) error) error {
 	m.lead = nil
@@ -250,7 +250,7 @@ func (m *Member) swapRound(do func([]fabric.Op) error, old, w roundWord) (bool, 
 
 // Found returns what the rounds that this member led have found.
 func (m *Member) Found() Found {
-	return Found{Rounds: m.rounds.Load(), Forced: m.served.Load(), Abandoned: m.abandoned.Load(), Pieces: m.pieces.Load()}
+	return Found{Rounds: m.rounds.Load(), Forced: m.served.Load(), Abandoned: m.abandoned.Load(), Blocks: m.blocks.Load()}
 }
 
 // A table is the records of all compute nodes, as they were read.
@@ -285,7 +285,7 @@ func (m *Member) OpenOn(o Owner) ([]fabric.CNID, error) {
 	return list, nil
 }
 
-// owing reports whether somebody dead had pieces.
+// owing reports whether somebody dead had blocks.
 func (t *table) owing(live fabric.CNSet) bool {
 	for i, w := range t {
 		if w.owes() || w.open() && !live.Has(fabric.CNID(i)) {
@@ -295,16 +295,16 @@ func (t *table) owing(live fabric.CNSet) bool {
 	return false
 }
 
-// Force makes the next call of Tend that finds no round under way begin one, whether or not anybody has died.
+// Force makes the next call of ReclaimStep that finds no round under way begin one, whether or not anybody has died.
 func (m *Member) Force() { m.wanted.Store(true) }
 
-// Tend does this member's part of what there is to do, and reports whether there is more: then it is to be called again
+// ReclaimStep does this member's part of what there is to do, and reports whether there is more: then it is to be called again
 // soon, else after a second or when somebody has died. It does not wait. One goroutine does it at a time: for another there is more to do.
-func (m *Member) Tend(o Owner) (busy bool, err error) {
-	if !m.tended.CompareAndSwap(false, true) {
+func (m *Member) ReclaimStep(o Owner) (busy bool, err error) {
+	if !m.stepping.CompareAndSwap(false, true) {
 		return true, nil
 	}
-	defer m.tended.Store(false)
+	defer m.stepping.Store(false)
 	if m.wanted.Swap(false) {
 		m.forced, m.look, m.after = true, 0, 0
 	}
@@ -327,10 +327,10 @@ func (m *Member) Tend(o Owner) (busy bool, err error) {
 	}
 	// A compute node in the table has joined the cluster before: so it is in a view that is younger, unless it is dead.
 	v := o.View()
-	if own := t[m.cn]; !own.open() || own.life() != m.life {
+	if own := t[m.cn]; !own.open() || own.incarnation() != m.incarnation {
 		return false, fmt.Errorf("%w: %v", ErrReplaced, own)
 	}
-	if leader := t[w.leader()]; w.active() && w.leader() != m.cn && v.Live.Has(w.leader()) && leader.open() && leader.life() == w.life() {
+	if leader := t[w.leader()]; w.active() && w.leader() != m.cn && v.Live.Has(w.leader()) && leader.open() && leader.incarnation() == w.incarnation() {
 		return true, m.answer(o, w.mark(), t[m.cn])
 	}
 	now := o.Port().Now()
@@ -353,7 +353,7 @@ func (m *Member) Reclaim(o Owner) error {
 	port, pause, before := o.Port(), minReclaimNs, m.Found().Forced
 	m.Force()
 	for until := port.Now() + reclaimWaitNs; ; {
-		busy, err := m.Tend(o)
+		busy, err := m.ReclaimStep(o)
 		switch {
 		case err != nil:
 			return err
@@ -383,7 +383,7 @@ func (m *Member) answer(o Owner, k mark, own recordWord) error {
 	if m.asked != k {
 		// First the lists, then who is to be waited for: what leaves a list later is in held; what had left it and was not remembered
 		// yet is in the hand of an operation under way, and is remembered when that is done.
-		m.asked, m.held = k, hoard{}
+		m.asked, m.held = k, snapshot{}
 		if k.step() > 0 {
 			o.Held(m.held.add)
 			m.kept(m.held.add)
@@ -432,7 +432,7 @@ func (m *Member) strike(o Owner, k mark) error {
 	return nil
 }
 
-// has reports whether this compute node had a piece in its lists when it was asked, or has had it in its hands since it remembers.
+// has reports whether this compute node had a block in its lists when it was asked, or has had it in its hands since it remembers.
 func (m *Member) has(part int, off64 uint64) bool {
 	return m.held.has(part, off64) || m.had(part, off64)
 }

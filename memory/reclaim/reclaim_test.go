@@ -10,7 +10,7 @@ import (
 
 func TestGoldenWords(t *testing.T) {
 	w := makeRound(7, 0xabcdef, 0x12345678)
-	if w != 0x07abcdef12345678 || w.leader() != 7 || w.life() != 0xabcdef || w.mark().round() != 0x12345 || w.mark().step() != 0x678 {
+	if w != 0x07abcdef12345678 || w.leader() != 7 || w.incarnation() != 0xabcdef || w.mark().round() != 0x12345 || w.mark().step() != 0x678 {
 		t.Errorf("%#x", uint64(w))
 	}
 	if e := w.ended(); e != 0x12345678 || e.active() || e.begun(3, 1) != 0x0300000112346000 {
@@ -20,17 +20,17 @@ func TestGoldenWords(t *testing.T) {
 		t.Errorf("the round behind the last is %#x: round 0 is none", uint64(b))
 	}
 	r := makeRecord(true, 0xabcdef, 0x12345678)
-	if r != 0xc0abcdef12345678 || !r.open() || !r.owes() || r.life() != 0xabcdef || r.mark() != 0x12345678 ||
+	if r != 0xc0abcdef12345678 || !r.open() || !r.owes() || r.incarnation() != 0xabcdef || r.mark() != 0x12345678 ||
 		r.closed() != 0x40abcdef12345678 || r.crashed() != 0x40abcdef12345678 || r.closed().cleared() != 0xabcdef12345678 || r.answering(5) != 0xc0abcdef00000005 {
 		t.Errorf("%#x", uint64(r))
 	}
-	c := makeCandidate(Piece{Part: 0x81, Off64: 0x312345678}, 0xffffffff)
+	c := makeCandidate(Block{Part: 0x81, Off64: 0x312345678}, 0xffffffff)
 	if c != 0xffffe04312345678 || c.part() != 0x81 || c.off64() != 0x312345678 || !c.stamped(0xffffffff) || c.stamped(0xfffffffe) {
 		t.Errorf("%#x", uint64(c))
 	}
 }
 
-// A world is compute nodes that have a store of pieces open: each has a list of them, and there is no index.
+// A world is compute nodes that have a store of blocks open: each has a list of them, and there is no index.
 type world struct {
 	t    *testing.T
 	c    *sim.Cluster
@@ -52,13 +52,13 @@ type lists struct {
 	inUse    int    // so many times Mark finds memory leaked by crashed nodes in use by others, for now
 }
 
-// There are so many pieces, of one unit each, from first on.
+// There are so many blocks, of one unit each, from first on.
 const (
 	first  = 0x400
-	pieces = 60
+	blocks = 60
 )
 
-// newWorld makes nodes that have every so manieth piece each.
+// newWorld makes nodes that have every so manieth block each.
 func newWorld(t *testing.T, nodes int) *world {
 	w := &world{t: t, c: sim.New(sim.Config{NIC: sim.Ideal()})}
 	t.Cleanup(func() { w.c.Close() })
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, nodes int) *world {
 	for i := range nodes {
 		w.mine = append(w.mine, w.join(i))
 	}
-	for i := range pieces {
+	for i := range blocks {
 		l := w.mine[i%nodes]
 		l.free = append(l.free, first+uint64(i))
 	}
@@ -105,7 +105,7 @@ func (l *lists) Do(ops []fabric.Op) error {
 
 func (l *lists) View() fabric.View { return l.node.View() }
 
-func (l *lists) Release(list []Piece) error {
+func (l *lists) Release(list []Block) error {
 	for _, p := range list {
 		l.released = append(l.released, p.Off64)
 	}
@@ -120,7 +120,7 @@ func (l *lists) Held(add func(part int, from, to uint64)) {
 
 // Mark implements Owner: what has been released is in a free list of the memory nodes.
 func (l *lists) Mark() (*Map, error) {
-	m := &Map{parts: [][]carved{{{first: first, step: 1, count: pieces, marked: make([]uint64, 1)}}}}
+	m := &Map{parts: [][]dividedRun{{{first: first, step: 1, count: blocks, marked: make([]uint64, 1)}}}}
 	for _, x := range l.w.mine {
 		for _, off := range x.released {
 			m.Mark(0, off, off+1)
@@ -129,7 +129,7 @@ func (l *lists) Mark() (*Map, error) {
 	if l.inUse > 0 {
 		l.inUse--
 		m.Again = true
-		m.Mark(0, first, first+pieces)
+		m.Mark(0, first, first+blocks)
 	}
 	return m, nil
 }
@@ -139,7 +139,7 @@ func (w *world) tend(times int, nodes ...int) {
 	w.t.Helper()
 	for range times {
 		for _, i := range nodes {
-			if _, err := w.mine[i].m.Tend(w.mine[i]); err != nil {
+			if _, err := w.mine[i].m.ReclaimStep(w.mine[i]); err != nil {
 				w.t.Fatalf("node %d: %v", i, err)
 			}
 		}
@@ -155,14 +155,14 @@ func (w *world) kill(i, other int) {
 	}
 }
 
-// wantFound checks that the pieces of some nodes have been found, once each, and no others.
+// wantFound checks that the blocks of some nodes have been found, once each, and no others.
 func (w *world) wantFound(what string, nodes ...int) {
 	w.t.Helper()
 	all := map[uint64]bool{}
 	for _, l := range w.mine {
 		for _, off := range l.released {
 			if all[off] {
-				w.t.Errorf("%s: piece %#x was found twice", what, off)
+				w.t.Errorf("%s: block %#x was found twice", what, off)
 			}
 			all[off] = true
 		}
@@ -170,13 +170,13 @@ func (w *world) wantFound(what string, nodes ...int) {
 	for _, i := range nodes {
 		for _, off := range w.mine[i].free {
 			if !all[off] {
-				w.t.Errorf("%s: piece %#x of node %d is not found", what, off, i)
+				w.t.Errorf("%s: block %#x of node %d is not found", what, off, i)
 			}
 			delete(all, off)
 		}
 	}
 	for off := range all {
-		w.t.Errorf("%s: piece %#x was found, and somebody has it", what, off)
+		w.t.Errorf("%s: block %#x was found, and somebody has it", what, off)
 	}
 }
 
@@ -211,8 +211,8 @@ func TestALeaderDiesAtEveryStepAndAnotherGoesOn(t *testing.T) {
 	}
 }
 
-// Between a list and the Tracker a piece is nowhere: whoever has it there is waited for.
-func TestAPieceOnItsWayOutOfAListIsNotFound(t *testing.T) {
+// Between a list and the Tracker a block is nowhere: whoever has it there is waited for.
+func TestABlockOnItsWayOutOfAListIsNotFound(t *testing.T) {
 	for steps := range 10 {
 		w := newWorld(t, 3)
 		w.kill(2, 0)
@@ -276,10 +276,10 @@ func TestWhoLeavesEndsTheRound(t *testing.T) {
 func TestANumberThatIsUsedAgainOwes(t *testing.T) {
 	w := newWorld(t, 2)
 	old := w.mine[1]
-	w.mine = append(w.mine, w.join(1)) // the same number, another life
+	w.mine = append(w.mine, w.join(1)) // the same number, another incarnation
 	w.tend(20, 0, 2)
 	w.wantFound("joined again", 1)
-	if _, err := old.m.Tend(old); !errors.Is(err, ErrReplaced) {
+	if _, err := old.m.ReclaimStep(old); !errors.Is(err, ErrReplaced) {
 		t.Errorf("the member of before: %v", err)
 	}
 }
@@ -296,8 +296,8 @@ func TestANumberOwesUntilItIsFound(t *testing.T) {
 	w.wantFound("the third", 1)
 }
 
-// A piece of the dead that somebody still uses is found by a later round: until then its record is not cleared.
-func TestAPieceInUseIsFoundLater(t *testing.T) {
+// A block of the dead that somebody still uses is found by a later round: until then its record is not cleared.
+func TestABlockInUseIsFoundLater(t *testing.T) {
 	w := newWorld(t, 3)
 	w.kill(2, 0)
 	w.mine[0].inUse, w.mine[1].inUse = 1, 1
@@ -341,7 +341,7 @@ func TestWhoJoinsTheClusterDisownsWhatHisNumberHad(t *testing.T) {
 	w.wantFound("disowned", 1)
 }
 
-func TestLostPiecesAreTheirOwnersUntilHeHasLeft(t *testing.T) {
+func TestLostBlocksAreTheirOwnersUntilHeHasLeft(t *testing.T) {
 	w := newWorld(t, 2)
 	lost := w.mine[0].free[0]
 	w.mine[0].free = w.mine[0].free[1:]
@@ -359,7 +359,7 @@ func TestLostPiecesAreTheirOwnersUntilHeHasLeft(t *testing.T) {
 }
 
 func TestMapMarksWhatOverlaps(t *testing.T) {
-	m := Map{parts: [][]carved{{
+	m := Map{parts: [][]dividedRun{{
 		{first: 100, step: 4, count: 3, marked: make([]uint64, 1)},
 		{first: 200, step: 1, count: 2, class: 1, marked: make([]uint64, 1)},
 	}}}
@@ -368,7 +368,7 @@ func TestMapMarksWhatOverlaps(t *testing.T) {
 	m.Mark(0, 150, 201)
 	m.Mark(3, 0, 1000)
 	got := m.unmarked(func(int, uint64) bool { return false })
-	if len(got) != 2 || got[0] != (Piece{0, 100, 0}) || got[1] != (Piece{0, 201, 1}) {
+	if len(got) != 2 || got[0] != (Block{0, 100, 0}) || got[1] != (Block{0, 201, 1}) {
 		t.Error(got)
 	}
 }

@@ -56,7 +56,7 @@ func TestRecordInMemoryThatIsUsedAgain(t *testing.T) {
 // A registration that is undone because the store has been removed leaves a round alone: the word of the round may be something else by then.
 func TestRetract(t *testing.T) {
 	w := newWorld(t, 2)
-	m := w.join(1).m // the second life of this number
+	m := w.join(1).m // the second incarnation of this number
 	word := w.base.Add(Offset)
 	w.c.Poke(word, binary.LittleEndian.AppendUint64(nil, ^uint64(0)))
 	if err := m.Retract(w.mine[1].port.Do); err != nil || w.c.PeekWord(word) != ^uint64(0) {

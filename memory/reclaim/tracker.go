@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// A Tracker remembers, while a round is under way, which pieces pass through a compute node's hands. Any goroutine may use it.
+// A Tracker remembers, while a round is under way, which blocks pass through a compute node's hands. Any goroutine may use it.
 type Tracker struct {
 	on atomic.Bool
 
@@ -17,9 +17,9 @@ type Tracker struct {
 	waiting []waiting
 }
 
-// A User is a client whose operations take and give pieces. One goroutine uses it at a time.
+// A User is a client whose operations take and give blocks. One goroutine uses it at a time.
 type User struct {
-	// Use tells that an operation of the client's session is under way, also one that takes and gives no pieces. nil: there are no such.
+	// Use tells that an operation of the client's session is under way, also one that takes and gives no blocks. nil: there are no such.
 	Use interface{ Busy() bool }
 	// Kept, if set, calls add for the free blocks that the client keeps for itself: see Owner.Held. Any goroutine may call it.
 	Kept  func(add func(part int, from, to uint64))
@@ -32,13 +32,13 @@ type waiting struct {
 	count uint64
 }
 
-// Enter begins an operation in which pieces may be taken or given, and Leave ends it. They do not nest.
+// Enter begins an operation in which blocks may be taken or given, and Leave ends it. They do not nest.
 func (u *User) Enter() { u.count.Add(1) }
 
 // Leave ends what Enter began.
 func (u *User) Leave() { u.count.Add(1) }
 
-// Add makes a client known that will take and give pieces, until Remove.
+// Add makes a client known that will take and give blocks, until Remove.
 func (t *Tracker) Add(u *User) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,11 +53,11 @@ func (t *Tracker) Remove(u *User) {
 	t.waiting = slices.DeleteFunc(t.waiting, func(w waiting) bool { return w.u == u })
 }
 
-// pieceKey names a piece in the Tracker's sets.
-func pieceKey(part int, off64 uint64) uint64 { return uint64(part)<<offsetBits | off64 }
+// pieceKey names a block in the Tracker's sets.
+func blockKey(part int, off64 uint64) uint64 { return uint64(part)<<offsetBits | off64 }
 
-// Touch notes that a piece passes through the hands of the caller, which has taken it, or is about to give it back, or to put it into a list. It is called
-// between Enter and Leave, and before anybody else can have the piece.
+// Touch notes that a block passes through the hands of the caller, which has taken it, or is about to give it back, or to put it into a list. It is called
+// between Enter and Leave, and before anybody else can have the block.
 func (t *Tracker) Touch(part int, off64 uint64) {
 	if t.on.Load() {
 		t.note(part, off64)
@@ -68,11 +68,11 @@ func (t *Tracker) note(part int, off64 uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.touched != nil {
-		t.touched[pieceKey(part, off64)] = struct{}{}
+		t.touched[blockKey(part, off64)] = struct{}{}
 	}
 }
 
-// Lose says that a piece is neither here nor given back for certain: an operation on it may take effect at any time, as
+// Lose says that a block is neither here nor given back for certain: an operation on it may take effect at any time, as
 // long as this compute node lives. Nobody else is to have it until then.
 func (t *Tracker) Lose(part int, off64 uint64) {
 	t.mu.Lock()
@@ -80,7 +80,7 @@ func (t *Tracker) Lose(part int, off64 uint64) {
 	if t.lost == nil {
 		t.lost = map[uint64]struct{}{}
 	}
-	t.lost[pieceKey(part, off64)] = struct{}{}
+	t.lost[blockKey(part, off64)] = struct{}{}
 }
 
 // track begins to remember, with nothing.
@@ -142,18 +142,18 @@ func (t *Tracker) kept(add func(part int, from, to uint64)) {
 	}
 }
 
-// losing reports whether pieces are lost.
+// losing reports whether blocks are lost.
 func (t *Tracker) losing() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.lost) > 0
 }
 
-// had reports whether a piece has passed through this compute node's hands, or is lost.
+// had reports whether a block has passed through this compute node's hands, or is lost.
 func (t *Tracker) had(part int, off64 uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k := pieceKey(part, off64)
+	k := blockKey(part, off64)
 	_, touched := t.touched[k]
 	_, lost := t.lost[k]
 	return touched || lost

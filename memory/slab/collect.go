@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/memory"
 )
 
-// Evict takes pieces of a class that are in use away from whoever uses them, or moves what is in them, and returns those that are the caller's then. It
+// Evict takes blocks of a class that are in use away from whoever uses them, or moves what is in them, and returns those that are the caller's then. It
 // does not wait for locks.
 type Evict func(class uint8, off64 []uint64) (got []uint64, err error)
 
@@ -33,17 +33,17 @@ type lot struct {
 	live uint64 // bytes in them that are not free
 	all  bool   // is known
 
-	pieces uint64 // that are not free
+	blocks uint64 // that are not free
 }
 
-// Collect makes room for a run of a class: it takes all pieces of a run of another class, or of some that lie side by
+// Collect makes room for a run of a class: it takes all blocks of a run of another class, or of some that lie side by
 // side, and gives their pages back to the region. The free ones it takes from the memory node and the lists of this compute node; those in use
 // are taken by evict, if that is not nil, from the run of some at random that has the least of them. Otherwise nothing of the run may be in use, or what is
-// in use is copied by move, if that is not nil, to free pieces of the same class. It returns false if there is none that can be collected:
-// in others' lists are pieces of all of them, or in use. Then it has asked others for what is in their lists.
+// in use is copied by move, if that is not nil, to free blocks of the same class. It returns false if there is none that can be collected:
+// in others' lists are blocks of all of them, or in use. Then it has asked others for what is in their lists.
 //
-// Who has all pieces of a run has the run, for nobody else can have, get or read one as a piece of its class: that is why a run needs no lock, and why
-// a crash at any point leaves only pieces that nobody has, of the class that the run's word says, or free pages.
+// Who has all blocks of a run has the run, for nobody else can have, get or read one as a block of its class: that is why a run needs no lock, and why
+// a crash at any point leaves only blocks that nobody has, of the class that the run's word says, or free pages.
 func (h *Heap) Collect(w *Worker, want uint8, evict, move Evict) (bool, error) {
 	before, err := h.stamp(w)
 	if err != nil {
@@ -84,7 +84,7 @@ func (h *Heap) collectOne(w *Worker, want uint8, lots []lot, evict Evict) (bool,
 			if err := h.weigh(w, &lots[i], evict == nil); err != nil {
 				return false, err
 			}
-			if lots[i].all && (best < 0 || lots[i].live < lots[best].live || tries >= maxEvictedLots/2 && lots[i].pieces < lots[best].pieces) {
+			if lots[i].all && (best < 0 || lots[i].live < lots[best].live || tries >= maxEvictedLots/2 && lots[i].blocks < lots[best].blocks) {
 				if best = i; lots[i].live == 0 {
 					break
 				}
@@ -114,7 +114,7 @@ const askNs = int64(10 * fabric.Millisecond)
 // recall returns the address of the word that grows when somebody asks.
 func (h *Heap) recall() fabric.Addr { return h.lineAt(h.cfg.Classes).Add(8) }
 
-// ask asks all compute nodes for what they have in their lists: of a run that cannot be collected they may have pieces.
+// ask asks all compute nodes for what they have in their lists: of a run that cannot be collected they may have blocks.
 func (h *Heap) ask(w *Worker) error {
 	last, now := h.asked.Load(), int64(w.Port.Now())
 	if last != 0 && now-last < askNs || !h.asked.CompareAndSwap(last, now) {
@@ -193,7 +193,7 @@ func (h *Heap) giveLists(w *Worker, but int) error {
 
 const (
 	sampledLots    = 16 // of which the one with the least in use is evicted
-	maxEvictedLots = 24 // more are not tried, if others have pieces of them
+	maxEvictedLots = 24 // more are not tried, if others have blocks of them
 )
 
 // lots returns what can be collected for a run of a class: from a random one on, or from behind the last that was.
@@ -272,7 +272,7 @@ func (h *Heap) weigh(w *Worker, x *lot, none bool) error {
 		}
 		if n := run.Size / size; free < n {
 			x.live += (n - free) * size
-			x.pieces += n - free
+			x.blocks += n - free
 			if none {
 				return nil
 			}
@@ -282,7 +282,7 @@ func (h *Heap) weigh(w *Worker, x *lot, none bool) error {
 	return nil
 }
 
-// collect takes all pieces of a lot and gives its pages back. It returns false if others have some of them.
+// collect takes all blocks of a lot and gives its pages back. It returns false if others have some of them.
 func (h *Heap) collect(w *Worker, x *lot, evict Evict) (bool, error) {
 	for i := range x.runs {
 		got, same, err := h.takeFree(w, &x.runs[i])
@@ -305,7 +305,7 @@ func (h *Heap) takeFree(w *Worker, x *memory.Run) ([]uint64, bool, error) {
 	return append(got, h.steal(x.Tag-1, x.Off/unit, (x.Off+x.Size)/unit)...), true, nil
 }
 
-// empty takes what is in use of a run of which this compute node has got the free pieces, and gives it back to the region. If it cannot have all, it gives
+// empty takes what is in use of a run of which this compute node has got the free blocks, and gives it back to the region. If it cannot have all, it gives
 // back what there is.
 func (h *Heap) empty(w *Worker, x *memory.Run, got []uint64, evict Evict) (_ bool, err error) {
 	class := x.Tag - 1
@@ -329,9 +329,9 @@ func (h *Heap) empty(w *Worker, x *memory.Run, got []uint64, evict Evict) (_ boo
 	for _, item := range got {
 		h.touch(w, item)
 	}
-	whole, bad := h.pieces(x, got)
+	whole, bad := h.blocks(x, got)
 	if bad > 0 && err == nil {
-		err = fmt.Errorf("%w: %d of what is free of the run at %#x are no pieces of class %d, or the same", ErrCorrupt, bad, x.Off, class)
+		err = fmt.Errorf("%w: %d of what is free of the run at %#x are no blocks of class %d, or the same", ErrCorrupt, bad, x.Off, class)
 	}
 	if got = whole; err == nil && uint64(len(got)) == all {
 		if err = h.cfg.Region.Shrink(w.Path(), h.cfg.Entry, *x); err != nil {
@@ -342,7 +342,7 @@ func (h *Heap) empty(w *Worker, x *memory.Run, got []uint64, evict Evict) (_ boo
 	return false, errors.Join(err, h.giveAll(w, class, got))
 }
 
-// withhold keeps pieces in the list because of err. If that does not say for certain what became of them, nobody gets them as long as this compute
+// withhold keeps blocks in the list because of err. If that does not say for certain what became of them, nobody gets them as long as this compute
 // node lives.
 func (h *Heap) withhold(w *Worker, class uint8, got []uint64, err error) error {
 	if fabric.Refused(err) {
@@ -355,8 +355,8 @@ func (h *Heap) withhold(w *Worker, class uint8, got []uint64, err error) error {
 	return err
 }
 
-// pieces returns those of got that are pieces of a run, each once, and how many are not.
-func (h *Heap) pieces(x *memory.Run, got []uint64) (whole []uint64, bad int) {
+// blocks returns those of got that are blocks of a run, each once, and how many are not.
+func (h *Heap) blocks(x *memory.Run, got []uint64) (whole []uint64, bad int) {
 	size := h.cfg.Size(x.Tag - 1)
 	seen := make(map[uint64]bool, len(got))
 	for _, item := range got {
@@ -370,13 +370,13 @@ func (h *Heap) pieces(x *memory.Run, got []uint64) (whole []uint64, bad int) {
 	return whole, bad
 }
 
-// inRun reports whether a piece of a run of pieces of a size is at an offset.
+// inRun reports whether a block of a run of blocks of a size is at an offset.
 func inRun(x *memory.Run, size, off64 uint64) bool {
 	off := off64 * unit
 	return off >= x.Off && (off-x.Off)%size == 0 && off+size <= x.Off+x.Size
 }
 
-// takeAll takes all free pieces of a run from the memory node. It returns false, with none, if the run is not what it was, and with an error: then it has
+// takeAll takes all free blocks of a run from the memory node. It returns false, with none, if the run is not what it was, and with an error: then it has
 // put what it had taken into the list.
 func (h *Heap) takeAll(w *Worker, x *memory.Run) (got []uint64, same bool, err error) {
 	class := x.Tag - 1
@@ -403,7 +403,7 @@ func (h *Heap) takeAll(w *Worker, x *memory.Run) (got []uint64, same bool, err e
 	return got, true, nil
 }
 
-// takeWords takes the free pieces of a part of a run that a chain is enough for.
+// takeWords takes the free blocks of a part of a run that a chain is enough for.
 func (h *Heap) takeWords(w *Worker, x *memory.Run, from, end uint64) (got []uint64, same bool, err error) {
 	a, n, first, last := h.words(from, end)
 	w.ops[0] = fabric.Read(a, w.bits[:8*n])
@@ -441,7 +441,7 @@ func (h *Heap) takeWords(w *Worker, x *memory.Run, from, end uint64) (got []uint
 	if x.Is(w.ops[k].Old) {
 		return got, true, nil
 	}
-	// Until something of it is in hand, a run may change. They are pieces of another class.
+	// Until something of it is in hand, a run may change. They are blocks of another class.
 	for len(got) > 0 {
 		b := got[:min(Batch, len(got))]
 		got = got[len(b):]
@@ -456,7 +456,7 @@ func (h *Heap) takeWords(w *Worker, x *memory.Run, from, end uint64) (got []uint
 	return nil, false, nil
 }
 
-// taken appends the pieces whose bits a CAS was to take.
+// taken appends the blocks whose bits a CAS was to take.
 func taken(got []uint64, h *Heap, op *fabric.Op, from uint64) []uint64 {
 	first, _ := h.cfg.Region.FreeBits(from)
 	word := from/64 + uint64(op.Addr-first)/8
@@ -466,7 +466,7 @@ func taken(got []uint64, h *Heap, op *fabric.Op, from uint64) []uint64 {
 	return got
 }
 
-// giveAll gives any number of pieces back. If it fails, they stay this compute node's.
+// giveAll gives any number of blocks back. If it fails, they stay this compute node's.
 func (h *Heap) giveAll(w *Worker, class uint8, got []uint64) error {
 	for len(got) > 0 {
 		n := min(Batch, len(got))

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// MaxMoved is the size of the largest pieces that are moved.
+	// MaxMoved is the size of the largest blocks that are moved.
 	MaxMoved = 64 << 10
 
 	movedLots = 2 // lots that are tried before a request is refused
 )
 
-// compact collects one of some lots of which pieces are in use: move copies those to other runs of their class. Of some at random it takes the one with the
+// compact collects one of some lots of which blocks are in use: move copies those to other runs of their class. Of some at random it takes the one with the
 // least in use.
 func (h *Heap) compact(w *Worker, lots []lot, move Evict) (bool, error) {
-	free, err := h.freePieces(w)
+	free, err := h.freeBlocks(w)
 	if err != nil {
 		return false, err
 	}
@@ -63,8 +63,8 @@ func (h *Heap) collectTogether(w *Worker, x *lot, move Evict) (bool, error) {
 	return true, nil
 }
 
-// freePieces returns about how many pieces of each class are free on the memory node and in the lists of this compute node.
-func (h *Heap) freePieces(w *Worker) ([]uint64, error) {
+// freePieces returns about how many blocks of each class are free on the memory node and in the lists of this compute node.
+func (h *Heap) freeBlocks(w *Worker) ([]uint64, error) {
 	free := make([]uint64, h.cfg.Classes)
 	b := w.Port.Alloc(LineSize * h.cfg.Classes)
 	defer w.Port.Free(b)
@@ -79,14 +79,14 @@ func (h *Heap) freePieces(w *Worker) ([]uint64, error) {
 	return free, nil
 }
 
-// fits reports whether what is in use of a lot fits into other runs: of each class there must be as many free pieces in all as the lot has pieces, for those that
+// fits reports whether what is in use of a lot fits into other runs: of each class there must be as many free blocks in all as the lot has blocks, for those that
 // are free in the lot count on both sides.
 func (h *Heap) fits(x *lot, free []uint64) bool {
-	pieces := make(map[uint8]uint64, 4)
+	blocks := make(map[uint8]uint64, 4)
 	for i := range x.runs {
 		class := x.runs[i].Tag - 1
 		size := h.cfg.Size(class)
-		if pieces[class] += x.runs[i].Size / size; pieces[class] > free[class] || size > MaxMoved {
+		if blocks[class] += x.runs[i].Size / size; blocks[class] > free[class] || size > MaxMoved {
 			return false
 		}
 	}

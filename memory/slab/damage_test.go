@@ -20,12 +20,12 @@ func (h *hand) fill(w *world, class uint8) (items []uint64) {
 	}
 }
 
-// A free bit in the middle of a piece, or of a piece that is in the list as well, is not a piece: a run of which another is in use stays.
+// A free bit in the middle of a block, or of a block that is in the list as well, is not a block: a run of which another is in use stays.
 func TestStrayBitIsNoPiece(t *testing.T) {
 	for _, middle := range []uint64{1, 0} {
 		w := newWorld(t, 1)
 		a := w.hand(0, 1<<10)
-		items := a.fill(w, 1) // 8 pieces of 128 B in one run
+		items := a.fill(w, 1) // 8 blocks of 128 B in one run
 		for _, x := range items[1:] {
 			w.want(a.put(1, x))
 		}
@@ -42,12 +42,12 @@ func TestStrayBitIsNoPiece(t *testing.T) {
 			t.Fatalf("middle %d: collected: %v, %v", middle, ok, err)
 		}
 		if got := a.fill(w, 1); len(got) != 7 {
-			t.Errorf("middle %d: of 7 free pieces, %d can be had", middle, len(got))
+			t.Errorf("middle %d: of 7 free blocks, %d can be had", middle, len(got))
 		}
 	}
 }
 
-// newest returns the piece that came into the list last.
+// newest returns the block that came into the list last.
 func (h *hand) newest(class uint8) uint64 {
 	if l := h.lists[class].items; len(l) > 0 {
 		return l[len(l)-1]
@@ -83,14 +83,14 @@ func TestRefusedForOneClass(t *testing.T) {
 		return false
 	}
 	if try(2) {
-		t.Fatal("there is room for a piece of 2 KiB")
+		t.Fatal("there is room for a block of 2 KiB")
 	}
 	if !try(1) {
-		t.Fatal("a run of 1 KiB is free, and a piece of 128 B is refused")
+		t.Fatal("a run of 1 KiB is free, and a block of 128 B is refused")
 	}
 }
 
-// Between the READs of free bits in a round and the correction of the line, another gives pieces back: all of them can be had.
+// Between the READs of free bits in a round and the correction of the line, another gives blocks back: all of them can be had.
 func TestRoundKeepsWhatIsGivenMeanwhile(t *testing.T) {
 	w := newWorld(t, 2)
 	a, b := w.hand(0, 4<<10), w.hand(1, 4<<10)
@@ -117,11 +117,11 @@ func TestRoundKeepsWhatIsGivenMeanwhile(t *testing.T) {
 		t.Errorf("the line says %d of %d, after %d reads", ops[0].Old, len(items), reads)
 	}
 	if got := append(a.fill(w, 0), b.fill(w, 0)...); len(got) != len(items) {
-		t.Errorf("of %d free pieces, %d can be had", len(items), len(got))
+		t.Errorf("of %d free blocks, %d can be had", len(items), len(got))
 	}
 }
 
-// A line that is too low, or does not say where a piece is among very many, hides no free memory.
+// A line that is too low, or does not say where a block is among very many, hides no free memory.
 func TestLineIsOnlyAHint(t *testing.T) {
 	for _, x := range []struct {
 		free int
@@ -139,7 +139,7 @@ func TestLineIsOnlyAHint(t *testing.T) {
 			w.want(a.Port.Do([]fabric.Op{fabric.Store(a.lineAt(0).Add(8*uint64(i+1)), 0)}))
 		}
 		if got := a.fill(w, 0); len(got) != x.free {
-			t.Errorf("of %d free pieces, %d can be had when the line says %d", x.free, len(got), int64(x.line))
+			t.Errorf("of %d free blocks, %d can be had when the line says %d", x.free, len(got), int64(x.line))
 		}
 		ops := []fabric.Op{fabric.Load(a.lineAt(0))}
 		if w.want(a.Port.Do(ops)); ops[0].Old != 0 {
@@ -163,7 +163,7 @@ func TestCollectWhenTheReserveIsUsed(t *testing.T) {
 	_, _, err = w.r.Create(a.Port, memory.Spec{Name: "other", Kind: memory.KindLocks, Size: p.Free() - 2<<10})
 	w.want(err)
 	if got := a.fill(w, 0); len(got) > 0 {
-		t.Fatalf("%d pieces are had of the reserve", len(got))
+		t.Fatalf("%d blocks are had of the reserve", len(got))
 	}
 	if ok, err := a.Collect(&a.Worker, 0, nil, nil); !ok || err != nil {
 		t.Fatal(ok, err)

@@ -2,22 +2,22 @@ package slab
 
 import "sync"
 
-// A list holds free pieces of one class that a compute node has. Its mutex is never held across a
+// A list holds free blocks of one class that a compute node has. Its mutex is never held across a
 // fabric call.
 type list struct {
 	mu     sync.Mutex
 	items  []uint64
-	spans  []span // pieces of runs that were not handed out yet
-	pushes uint64 // pieces that came here
+	spans  []span // blocks of runs that were not handed out yet
+	pushes uint64 // blocks that came here
 }
 
-// A span is some pieces side by side, in units of 64 bytes.
+// A span is some blocks side by side, in units of 64 bytes.
 type span struct{ next, end, step uint64 }
 
-// Pieces come into a list by Keep, keepRun and Push only. Each touches them first. A client may have had them in hand, untouched, when a round looked at the
-// lists: it had taken them out of one, or of a run that has just got its class. The round waits for that client, and must hear of the pieces by then.
+// Blocks come into a list by Keep, keepRun and Push only. Each touches them first. A client may have had them in hand, untouched, when a round looked at the
+// lists: it had taken them out of one, or of a run that has just got its class. The round waits for that client, and must hear of the blocks by then.
 
-// Keep puts pieces into the list of a class: those, say, that a Config's Free could not give back.
+// Keep puts blocks into the list of a class: those, say, that a Config's Free could not give back.
 func (h *Heap) Keep(w *Worker, class uint8, items []uint64) {
 	if len(items) == 0 {
 		return
@@ -32,7 +32,7 @@ func (h *Heap) Keep(w *Worker, class uint8, items []uint64) {
 	l.pushes += uint64(len(items))
 }
 
-// keepRun puts pieces side by side into the list of a class.
+// keepRun puts blocks side by side into the list of a class.
 func (h *Heap) keepRun(w *Worker, class uint8, s span) {
 	for off := s.next; off < s.end; off += s.step {
 		h.touch(w, off)
@@ -43,7 +43,7 @@ func (h *Heap) keepRun(w *Worker, class uint8, s span) {
 	l.spans = append(l.spans, s)
 }
 
-// Pop returns a piece from this compute node's list of a class, without any remote operation.
+// Pop returns a block from this compute node's list of a class, without any remote operation.
 func (h *Heap) Pop(class uint8) (item uint64, ok bool) {
 	l := &h.lists[class]
 	l.mu.Lock()
@@ -68,7 +68,7 @@ func (l *list) pop() (uint64, bool) {
 	return 0, false
 }
 
-// Push puts a piece into the list of a class. If there are too many, it takes some out, which are to be given to the
+// Push puts a block into the list of a class. If there are too many, it takes some out, which are to be given to the
 // memory node, and returns how many.
 func (h *Heap) Push(w *Worker, class uint8, item uint64, batch *[Batch]uint64) int {
 	h.touch(w, item)
@@ -107,7 +107,7 @@ func (h *Heap) Drain(class uint8, batch *[Batch]uint64) int {
 	return n
 }
 
-// Each calls f for what is in the list of a class: pieces side by side, in units of 64 bytes.
+// Each calls f for what is in the list of a class: blocks side by side, in units of 64 bytes.
 func (h *Heap) Each(class uint8, f func(from, to uint64)) {
 	step := h.cfg.Size(class) / unit
 	l := &h.lists[class]
@@ -135,7 +135,7 @@ func (h *Heap) EachHeld(f func(from, to uint64)) {
 	}
 }
 
-// count returns how many pieces from an offset to another are in the list of a class.
+// count returns how many blocks from an offset to another are in the list of a class.
 func (h *Heap) count(class uint8, from, to uint64) (n uint64) {
 	l := &h.lists[class]
 	l.mu.Lock()
@@ -153,7 +153,7 @@ func (h *Heap) count(class uint8, from, to uint64) (n uint64) {
 	return n
 }
 
-// steal takes the pieces from an offset to another out of the list of a class.
+// steal takes the blocks from an offset to another out of the list of a class.
 func (h *Heap) steal(class uint8, from, to uint64) (got []uint64) {
 	l := &h.lists[class]
 	l.mu.Lock()
@@ -183,7 +183,7 @@ func (h *Heap) steal(class uint8, from, to uint64) (got []uint64) {
 	return got
 }
 
-// pushed returns how many pieces have come into all lists.
+// pushed returns how many blocks have come into all lists.
 func (h *Heap) pushed() (n uint64) {
 	for i := range h.lists {
 		l := &h.lists[i]

@@ -35,7 +35,7 @@ func TestRefusedEverywhere(t *testing.T) {
 					}
 					items = append(items, item)
 				}
-				// Of each run a piece is in use, and is not evicted: what the others are taken for is not done.
+				// Of each run a block is in use, and is not evicted: what the others are taken for is not done.
 				var used []uint64
 				items = slices.DeleteFunc(items, func(x uint64) bool {
 					first := x*unit%w.r.PageSize() == 0
@@ -90,7 +90,7 @@ func TestRefusedEverywhere(t *testing.T) {
 			}
 			w.want(putAll(a, class, items, nil))
 			if size := 64 * (int(class) + 1); n != 4*(1<<10/size) {
-				t.Errorf("chain %d refused (%v): %d pieces of %d B after it", k, err, n, size)
+				t.Errorf("chain %d refused (%v): %d blocks of %d B after it", k, err, n, size)
 			}
 		}
 		w.c.Close()
@@ -103,7 +103,7 @@ func TestRefusedEverywhere(t *testing.T) {
 	}
 }
 
-// putAll gives all pieces back, and returns the first error, or err.
+// putAll gives all blocks back, and returns the first error, or err.
 func putAll(a *hand, class uint8, items []uint64, err error) error {
 	for _, item := range items {
 		if perr := a.put(class, item); err == nil {

@@ -12,10 +12,10 @@ import (
 // A recorder is an owner that writes down what is released.
 type recorder struct {
 	*owner
-	released []reclaim.Piece
+	released []reclaim.Block
 }
 
-func (o *recorder) Release(list []reclaim.Piece) error {
+func (o *recorder) Release(list []reclaim.Block) error {
 	o.released = append(o.released, list...)
 	return o.owner.Release(list)
 }
@@ -38,12 +38,12 @@ func newRound(t *testing.T, limit uint64) *round {
 }
 
 func (x *round) tendA() {
-	_, err := x.a.Member.Tend(x.oa)
+	_, err := x.a.Member.ReclaimStep(x.oa)
 	x.want(err)
 }
 
 func (x *round) tendB() {
-	_, err := x.b.Member.Tend(x.ob)
+	_, err := x.b.Member.ReclaimStep(x.ob)
 	x.want(err)
 }
 
@@ -62,7 +62,7 @@ func (x *round) ask() {
 	x.tendA()
 }
 
-// end ends the round, in which no piece that a has, in its lists or in hand, may be released.
+// end ends the round, in which no block that a has, in its lists or in hand, may be released.
 func (x *round) end(inHand ...uint64) {
 	x.t.Helper()
 	for range 6 {
@@ -83,7 +83,7 @@ func (x *round) end(inHand ...uint64) {
 	}
 	for _, p := range x.ob.released {
 		if slices.Contains(has, p.Off64) {
-			x.t.Errorf("piece %#x of a living compute node was released as garbage", p.Off64)
+			x.t.Errorf("block %#x of a living compute node was released as garbage", p.Off64)
 		}
 	}
 }
@@ -116,8 +116,8 @@ func (x *round) hasRun(is func(memory.Run) bool) (found bool) {
 	return found
 }
 
-// A leader marks, and asks, when a run of another compute node has got its class, and its pieces are in no list yet: they are no garbage.
-func TestPiecesOfARunThatGetsItsClassInARound(t *testing.T) {
+// A leader marks, and asks, when a run of another compute node has got its class, and its blocks are in no list yet: they are no garbage.
+func TestBlocksOfARunThatGetsItsClassInARound(t *testing.T) {
 	x := newRound(t, 4<<10)
 	x.begin()
 	do, marked := x.a.Do, false
@@ -140,8 +140,8 @@ func TestPiecesOfARunThatGetsItsClassInARound(t *testing.T) {
 	x.end(Off64(item))
 }
 
-// A leader marks, and asks, when pieces are out of another's list, to be given back. The memory node refuses them, and they come into the list again: they are no garbage.
-func TestPiecesKeptInARound(t *testing.T) {
+// A leader marks, and asks, when blocks are out of another's list, to be given back. The memory node refuses them, and they come into the list again: they are no garbage.
+func TestBlocksKeptInARound(t *testing.T) {
 	for name, keep := range map[string]func(x *round, during func()) error{
 		"collected": func(x *round, during func()) error {
 			got := x.a.steal(1, 0, offMask)
@@ -186,7 +186,7 @@ func TestReleaseOfARunThatHasAClass(t *testing.T) {
 	a := w.hand(0, 4<<10)
 	item, err := a.get(1)
 	w.want(err)
-	w.want(a.Release(&a.Worker, []reclaim.Piece{{Off64: Off64(item), Class: reclaim.WholeRun}}))
+	w.want(a.Release(&a.Worker, []reclaim.Block{{Off64: Off64(item), Class: reclaim.WholeRun}}))
 	p, err := w.r.Pages(a.Port)
 	w.want(err)
 	if mine, _ := p.Owner(Off64(item)*unit, &w.e); !mine {

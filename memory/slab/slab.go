@@ -18,8 +18,8 @@ import (
 var ErrCorrupt = errors.New("slab: corrupt remote memory")
 
 const (
-	unit = 64 // pieces begin at multiples of it, and their sizes are
-	// Batch is how many pieces are given back, or taken, at once.
+	unit = 64 // blocks begin at multiples of it, and their sizes are
+	// Batch is how many blocks are given back, or taken, at once.
 	Batch = 8
 	// LineSize is the size of the line that each class has in the memory of the store or tree.
 	LineSize = 64
@@ -32,7 +32,7 @@ const (
 	windowUnits = 2048 // of a run whose free bits are looked at together
 	windowBytes = windowUnits/8 + 8
 	scanned     = fabric.MaxChain / 2 // windows in a chain
-	scanChains  = 4                   // chains in which Take looks for pieces where none were hinted at
+	scanChains  = 4                   // chains in which Take looks for blocks where none were hinted at
 )
 
 // Config says what a Heap is for.
@@ -43,19 +43,19 @@ type Config struct {
 	// Lines is where the lines of the classes are, one more than there are classes.
 	Lines   fabric.Addr
 	Classes int
-	// Size returns the bytes of the pieces of a class, a multiple of 64.
+	// Size returns the bytes of the blocks of a class, a multiple of 64.
 	Size func(class uint8) uint64
 	// Fixed, if set, reports whether runs of a class must stay what they are.
 	Fixed func(class uint8) bool
-	// Zero, if set, reports whether pieces of a class must be zero when they are had for the first time.
+	// Zero, if set, reports whether blocks of a class must be zero when they are had for the first time.
 	Zero func(class uint8) bool
-	// Items, if set, is called for pieces that come from the memory node: it may put something above their offsets.
+	// Items, if set, is called for blocks that come from the memory node: it may put something above their offsets.
 	Items func(w *Worker, class uint8, items []uint64)
-	// Free, if set, gives pieces back in place of Give.
+	// Free, if set, gives blocks back in place of Give.
 	Free func(w *Worker, class uint8, items []uint64) error
-	// Bound returns how many free pieces of a class a compute node keeps.
+	// Bound returns how many free blocks of a class a compute node keeps.
 	Bound func(class uint8) int
-	// Evicts: who finds no free piece takes one that is in use, and is not refused.
+	// Evicts: who finds no free block takes one that is in use, and is not refused.
 	Evicts bool
 	// Limit, Reserve and End: see memory.Growth.
 	Limit, Reserve, End uint64
@@ -70,7 +70,7 @@ type Heap struct {
 	// The region had no room for so many bytes when its stamp was that.
 	fullStamp, fullSize atomic.Uint64
 	refused             []atomic.Pointer[stamps] // nothing could be collected for a class when the stamps were these
-	looks               []look                   // of each class
+	scans               []fullScan               // of each class
 	cursor              atomic.Uint64
 
 	collected atomic.Uint64 // where the last lot ended that was collected
@@ -82,14 +82,14 @@ type Heap struct {
 
 // New returns a Heap that has nothing yet.
 func New(cfg Config) *Heap {
-	return &Heap{cfg: cfg, lists: make([]list, cfg.Classes), refused: make([]atomic.Pointer[stamps], cfg.Classes), looks: make([]look, cfg.Classes)}
+	return &Heap{cfg: cfg, lists: make([]list, cfg.Classes), refused: make([]atomic.Pointer[stamps], cfg.Classes), scans: make([]fullScan, cfg.Classes)}
 }
 
 // A Worker is what one client works with. One goroutine uses it at a time.
 type Worker struct {
 	Port   fabric.Port
 	Do     func(ops []fabric.Op) error
-	Member *reclaim.Member // it must know of every piece that passes through the Worker's hands
+	Member *reclaim.Member // it must know of every block that passes through the Worker's hands
 
 	ops  [fabric.MaxChain]fabric.Op
 	bits []byte // of windows
@@ -126,7 +126,7 @@ func (w *Worker) Close() {
 	}
 }
 
-// givenAt returns how many pieces had become free at the Worker's last Take.
+// givenAt returns how many blocks had become free at the Worker's last Take.
 func (h *Heap) givenAt(w *Worker) uint64 { return binary.LittleEndian.Uint64(w.last) }
 
 func (h *Heap) fixed(class uint8) bool { return h.cfg.Fixed != nil && h.cfg.Fixed(class) }
@@ -137,17 +137,17 @@ func Off64(item uint64) uint64 { return item & offMask }
 // lineAt returns the address of a class's line. Format: do not change.
 //
 //	offset  bytes
-//	  0       8   about how many pieces are free on the memory node: a guess
+//	  0       8   about how many blocks are free on the memory node: a guess
 //	  8      56   offsets / 64 of some that became free lately: guesses
 //
-// The line behind the last class has in its first word how many pieces have become free, with all that ever did; its second word grows when somebody
+// The line behind the last class has in its first word how many blocks have become free, with all that ever did; its second word grows when somebody
 // wants all compute nodes to give back what they have in their lists; its third is not 0 when the store or tree has been dropped.
 func (h *Heap) lineAt(class int) fabric.Addr { return h.cfg.Lines.Add(LineSize * uint64(class)) }
 
 func (h *Heap) touch(w *Worker, item uint64) { w.Member.Touch(h.cfg.Part, Off64(item)) }
 func (h *Heap) lose(w *Worker, item uint64)  { w.Member.Lose(h.cfg.Part, Off64(item)) }
 
-// A table is what a compute node knows of its store's or tree's runs. It may be old: whoever takes a piece of a run looks at the run's word
+// A table is what a compute node knows of its store's or tree's runs. It may be old: whoever takes a block of a run looks at the run's word
 // afterwards, when the run cannot change any more.
 type table struct {
 	stamp   uint64
@@ -182,7 +182,7 @@ func (h *Heap) tableOf(w *Worker, stamp uint64, anew bool) (*table, error) {
 	return t, nil
 }
 
-// Take takes free pieces of a class from the memory node: it returns one, and keeps the others in the list. 0: it has found none.
+// Take takes free blocks of a class from the memory node: it returns one, and keeps the others in the list. 0: it has found none.
 // stamp is that of the region, for Grow.
 func (h *Heap) Take(w *Worker, class uint8) (item, stamp uint64, err error) {
 	w.ops[0] = fabric.Read(h.lineAt(int(class)), w.line)
@@ -205,7 +205,7 @@ func (h *Heap) Take(w *Worker, class uint8) (item, stamp uint64, err error) {
 	return item, stamp, err
 }
 
-// search looks for free pieces of a class: first where the line that has been read hints at, then in so many chains elsewhere.
+// search looks for free blocks of a class: first where the line that has been read hints at, then in so many chains elsewhere.
 func (h *Heap) search(w *Worker, class uint8, stamp uint64, chains int) (uint64, error) {
 	t, err := h.tableOf(w, stamp, false)
 	if err != nil {
@@ -284,7 +284,7 @@ func masked(b []byte, i, n int, first, last uint64) uint64 {
 	return v
 }
 
-// takeFrom looks at windows of a class, and takes pieces of the first that has some.
+// takeFrom looks at windows of a class, and takes blocks of the first that has some.
 func (h *Heap) takeFrom(w *Worker, class uint8, list []window) (uint64, error) {
 	if len(list) == 0 {
 		return 0, nil
@@ -320,7 +320,7 @@ func (h *Heap) readWindows(w *Worker, list []window) error {
 	return nil
 }
 
-// takeWindow takes up to a batch of pieces of a window, of which b are the free bits.
+// takeWindow takes up to a batch of blocks of a window, of which b are the free bits.
 func (h *Heap) takeWindow(w *Worker, class uint8, x *window, b []byte) (uint64, error) {
 	a, n, first, last := h.words(x.from, x.to)
 	want := min(Batch, max(1, h.cfg.Bound(class)/2))
@@ -343,7 +343,7 @@ func (h *Heap) takeWindow(w *Worker, class uint8, x *window, b []byte) (uint64, 
 	if k == 0 {
 		return 0, nil
 	}
-	// As long as one of its pieces is in hand, a run stays what it is.
+	// As long as one of its blocks is in hand, a run stays what it is.
 	w.ops[ops] = fabric.Load(h.cfg.Region.Head(&x.run))
 	w.ops[ops+1] = fabric.FAA(h.lineAt(int(class)), -uint64(k))
 	if err := w.Do(w.ops[:ops+2]); err != nil {
@@ -376,7 +376,7 @@ func (h *Heap) takeWindow(w *Worker, class uint8, x *window, b []byte) (uint64, 
 	return h.keep(w, class, &x.run, got[:m], min(m, 1))
 }
 
-// undo corrects the count of a class of which fewer pieces were taken; if the run was not what it should have been, it puts those back.
+// undo corrects the count of a class of which fewer blocks were taken; if the run was not what it should have been, it puts those back.
 func (h *Heap) undo(w *Worker, class uint8, got []uint64, fewer int, same bool) error {
 	k := 0
 	if !same {
@@ -387,14 +387,14 @@ func (h *Heap) undo(w *Worker, class uint8, got []uint64, fewer int, same bool) 
 	return h.posted(w, class, got, k, k+1, !same)
 }
 
-// keep puts the pieces that were taken into the list, but for the first n, one or none, which it returns.
+// keep puts the blocks that were taken into the list, but for the first n, one or none, which it returns.
 func (h *Heap) keep(w *Worker, class uint8, run *memory.Run, got []uint64, n int) (uint64, error) {
 	if len(got) == 0 {
 		return 0, nil
 	}
 	for _, off := range got {
 		if !inRun(run, h.cfg.Size(class), off) {
-			return 0, fmt.Errorf("%w: %#x is free, and is no piece of class %d", ErrCorrupt, off*unit, class)
+			return 0, fmt.Errorf("%w: %#x is free, and is no block of class %d", ErrCorrupt, off*unit, class)
 		}
 	}
 	if h.cfg.Items != nil {
@@ -407,7 +407,7 @@ func (h *Heap) keep(w *Worker, class uint8, run *memory.Run, got []uint64, n int
 	return got[0], nil
 }
 
-// setBits puts operations that set the free bits of pieces into w.ops, and returns how many: one for each word.
+// setBits puts operations that set the free bits of blocks into w.ops, and returns how many: one for each word.
 func (h *Heap) setBits(w *Worker, items []uint64) int {
 	k := 0
 next:
@@ -419,7 +419,7 @@ next:
 				continue next
 			}
 		}
-		w.ops[k] = fabric.FAA(a, 1<<bit) // the bit is 0 as long as somebody has the piece
+		w.ops[k] = fabric.FAA(a, 1<<bit) // the bit is 0 as long as somebody has the block
 		k++
 	}
 	return k
@@ -450,7 +450,7 @@ func (h *Heap) posted(w *Worker, class uint8, items []uint64, k, n int, keep boo
 	return fmt.Errorf("slab: free bits: %w", err)
 }
 
-// Give gives up to a batch of pieces back to the memory node. If it fails, they stay this compute node's.
+// Give gives up to a batch of blocks back to the memory node. If it fails, they stay this compute node's.
 func (h *Heap) Give(w *Worker, class uint8, items []uint64) error {
 	if len(items) == 0 {
 		return nil
@@ -466,7 +466,7 @@ func (h *Heap) Give(w *Worker, class uint8, items []uint64) error {
 	return h.posted(w, class, items, k, k+3, false)
 }
 
-// RunSize returns the bytes of the runs of pieces of a size: whole pages of which little is left over.
+// RunSize returns the bytes of the runs of blocks of a size: whole pages of which little is left over.
 func (h *Heap) RunSize(class uint8) uint64 {
 	size, page := h.cfg.Size(class), h.cfg.Region.PageSize()
 	first := (size + page - 1) / page
@@ -483,21 +483,21 @@ func (h *Heap) RunSize(class uint8) uint64 {
 	return best * page
 }
 
-// Grow takes a run for pieces of a class, and returns the first; the others come into the list. stamp is of the last Take.
+// Grow takes a run for blocks of a class, and returns the first; the others come into the list. stamp is of the last Take.
 func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
 	x, err := h.resume(w, h.RunSize(class))
 	if err == nil && x.Size == 0 {
 		x, err = h.grow(w, class, stamp)
 	}
 	if errors.Is(err, memory.ErrNoSpace) {
-		if item, lerr := h.lookAtAll(w, class, stamp); item != 0 || lerr != nil {
+		if item, lerr := h.scanAll(w, class, stamp); item != 0 || lerr != nil {
 			return item, lerr
 		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("slab: %w", err)
 	}
-	return h.carve(w, class, x)
+	return h.split(w, class, x)
 }
 
 // grow takes a run of the region, if that had room at the last attempt or has changed since.
@@ -523,12 +523,12 @@ func (h *Heap) grow(w *Worker, class uint8, stamp uint64) (memory.Run, error) {
 	return x, err
 }
 
-// carve divides a run that was taken into pieces of a class.
-func (h *Heap) carve(w *Worker, class uint8, x memory.Run) (_ uint64, err error) {
+// split divides a run that was taken into blocks of a class.
+func (h *Heap) split(w *Worker, class uint8, x memory.Run) (_ uint64, err error) {
 	r := h.cfg.Region
-	piece := h.cfg.Size(class)
-	first, step, count := x.Off/unit, piece/unit, x.Size/piece
-	h.touch(w, first) // the run, which is one piece until it has its class
+	block := h.cfg.Size(class)
+	first, step, count := x.Off/unit, block/unit, x.Size/block
+	h.touch(w, first) // the run, which is one block until it has its class
 	if x.Used {
 		err = r.ClearBits(w.Path(), &x)
 		if err == nil && h.cfg.Zero != nil && h.cfg.Zero(class) {
@@ -536,21 +536,21 @@ func (h *Heap) carve(w *Worker, class uint8, x memory.Run) (_ uint64, err error)
 		}
 	}
 	if err == nil {
-		// Until it has its class, the run is one piece, and the compute node's that has taken it.
+		// Until it has its class, the run is one block, and the compute node's that has taken it.
 		w.ops[0], _ = r.Retag(x, class+1)
 		if err = w.Do(w.ops[:1]); err == nil && !w.ops[0].Swapped() {
 			return 0, fmt.Errorf("%w: run at %#x is another's", ErrCorrupt, x.Off)
 		}
 	}
 	if err != nil {
-		h.postpone(w, x, piece, err)
+		h.postpone(w, x, block, err)
 		return 0, fmt.Errorf("slab: run at %#x: %w", x.Off, err)
 	}
 	h.keepRun(w, class, span{next: first + step, end: first + count*step, step: step})
 	return first, nil
 }
 
-// Mark marks what is free on the memory node, and corrects how many pieces the lines say are free: a compute node that crashed may have
+// Mark marks what is free on the memory node, and corrects how many blocks the lines say are free: a compute node that crashed may have
 // changed the one and not the other.
 func (h *Heap) Mark(w *Worker, m *reclaim.Map) error {
 	free, before := make([]uint64, h.cfg.Classes), make([]uint64, h.cfg.Classes)
@@ -576,7 +576,7 @@ func (h *Heap) Mark(w *Worker, m *reclaim.Map) error {
 	return nil
 }
 
-// correct gives a line the number of pieces that were counted, if it is still what it was before: others may have given and taken meanwhile.
+// correct gives a line the number of blocks that were counted, if it is still what it was before: others may have given and taken meanwhile.
 func (h *Heap) correct(w *Worker, class int, before, n uint64) error {
 	if n == before {
 		return nil
@@ -588,14 +588,14 @@ func (h *Heap) correct(w *Worker, class int, before, n uint64) error {
 	return nil
 }
 
-// EachFree calls f for each piece that is free on the memory node, of the runs that Carve has found.
+// EachFree calls f for each block that is free on the memory node, of the runs that Carve has found.
 func (h *Heap) EachFree(w *Worker, m *reclaim.Map, f func(class uint8, off64 uint64)) error {
 	return m.EachRun(h.cfg.Part, func(class uint8, from, to uint64) error {
 		return h.free(w, from, to, func(off uint64) { f(class, off) })
 	})
 }
 
-// EachLocal calls f for each piece in the lists of this compute node.
+// EachLocal calls f for each block in the lists of this compute node.
 func (h *Heap) EachLocal(f func(class uint8, off64 uint64)) {
 	for class := range uint8(h.cfg.Classes) {
 		h.Each(class, func(from, to uint64) {
@@ -624,7 +624,7 @@ func (h *Heap) free(w *Worker, from, to uint64, f func(off64 uint64)) error {
 }
 
 // Carve adds the runs of the heap to what a round looks at.
-func (h *Heap) Carve(w *Worker, m *reclaim.Map) error {
+func (h *Heap) AddRuns(w *Worker, m *reclaim.Map) error {
 	p, err := h.cfg.Region.Pages(w.Path())
 	if err != nil {
 		return err
@@ -646,8 +646,8 @@ func (h *Heap) Carve(w *Worker, m *reclaim.Map) error {
 	return cerr
 }
 
-// Release gives pieces back that a round has found to be nobody's.
-func (h *Heap) Release(w *Worker, list []reclaim.Piece) error {
+// Release gives blocks back that a round has found to be nobody's.
+func (h *Heap) Release(w *Worker, list []reclaim.Block) error {
 	for len(list) > 0 {
 		p := list[0]
 		if p.Class == reclaim.WholeRun {

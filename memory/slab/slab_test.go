@@ -73,7 +73,7 @@ func (w *world) hand(cn int, limit uint64) *hand {
 	return h
 }
 
-// get gets a piece, from wherever there is one.
+// get gets a block, from wherever there is one.
 func (h *hand) get(class uint8) (uint64, error) {
 	if item, ok := h.Pop(class); ok {
 		return item, nil
@@ -104,7 +104,7 @@ func (h *hand) drain(class uint8) error {
 	}
 }
 
-// Between the READ of free bits and the CAS that takes some, another takes them: a piece is never had twice.
+// Between the READ of free bits and the CAS that takes some, another takes them: a block is never had twice.
 func TestTwoTakeAtOnce(t *testing.T) {
 	for k := range 12 {
 		w := newWorld(t, 2)
@@ -122,7 +122,7 @@ func TestTwoTakeAtOnce(t *testing.T) {
 				}
 				w.want(err)
 				if had[item]++; had[item] > 1 {
-					t.Fatalf("stopped at chain %d: piece %#x is had twice", k, item)
+					t.Fatalf("stopped at chain %d: block %#x is had twice", k, item)
 				}
 			}
 		}
@@ -138,7 +138,7 @@ func TestTwoTakeAtOnce(t *testing.T) {
 		grab(a, 16)
 		grab(b, 16)
 		if len(had) != 16 {
-			t.Fatalf("stopped at chain %d: %d pieces of 16", k, len(had))
+			t.Fatalf("stopped at chain %d: %d blocks of 16", k, len(had))
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestCrashEverywhere(t *testing.T) {
 			}
 			o.all(func(item uint64) { w.want(b.put(class, item)) }, class)
 			if size := 64 * (uint64(class) + 1); n != 4*(1<<10/size) {
-				t.Fatalf("crash at operation %d: %d pieces of %d B after it", k, n, size)
+				t.Fatalf("crash at operation %d: %d blocks of %d B after it", k, n, size)
 			}
 		}
 		w.c.Close()
@@ -261,15 +261,15 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 
 func (o *owner) Mark() (*reclaim.Map, error) {
 	m := new(reclaim.Map)
-	if err := o.h.Carve(&o.h.Worker, m); err != nil {
+	if err := o.h.AddRuns(&o.h.Worker, m); err != nil {
 		return nil, err
 	}
 	return m, o.h.Mark(&o.h.Worker, m)
 }
 
-func (o *owner) Release(list []reclaim.Piece) error { return o.h.Release(&o.h.Worker, list) }
+func (o *owner) Release(list []reclaim.Block) error { return o.h.Release(&o.h.Worker, list) }
 
-// all calls f for every piece of a class that there is.
+// all calls f for every block of a class that there is.
 func (o *owner) all(f func(item uint64), class uint8) {
 	p, err := o.h.cfg.Region.Pages(o.h.Port)
 	if err != nil {

@@ -7,43 +7,43 @@ import (
 	"slices"
 )
 
-const unit = 64 // pieces begin at multiples of it, and their sizes are
+const unit = 64 // blocks begin at multiples of it, and their sizes are
 
-// A Piece is a piece of memory that is used as a whole: a chunk of the object store, a slot of the tree.
-type Piece struct {
+// A Block is a block of memory that is used as a whole: a chunk of the object store, a slot of the tree.
+type Block struct {
 	Part  int    // which of the store's or tree's memory nodes
 	Off64 uint64 // offset there, in units of 64 bytes
 	Class uint8  // its size, as the owner counts sizes
 }
 
-// A Map is all pieces that there are, and which of them have been marked.
+// A Map is all blocks that there are, and which of them have been marked.
 type Map struct {
-	parts [][]carved // by offset
-	// Again says that a piece is in use that a dead node had: others will have done with it some time, and then nobody has it. So
+	parts [][]dividedRun // by offset
+	// Again says that a block is in use that a dead node had: others will have done with it some time, and then nobody has it. So
 	// there is to be another round.
 	Again bool
 }
 
-// carved is a run: pieces of one class.
-type carved struct {
+// split is a run: blocks of one class.
+type dividedRun struct {
 	size               uint64 // of the run, in units of 64 bytes
 	first, step, count uint64 // the same, but for count
 	class              uint8
-	marked             []uint64 // a bit for each piece
+	marked             []uint64 // a bit for each block
 }
 
-// WholeRun is the class of a run that has not been divided yet: it is one piece.
+// WholeRun is the class of a run that has not been divided yet: it is one block.
 const WholeRun = 255
 
-// Add adds a run: as many pieces of a class side by side as it has room for. Offsets and sizes are in units of 64 bytes.
+// Add adds a run: as many blocks of a class side by side as it has room for. Offsets and sizes are in units of 64 bytes.
 func (m *Map) Add(part int, first, size, step uint64, class uint8) {
 	for len(m.parts) <= part {
 		m.parts = append(m.parts, nil)
 	}
 	count := size / step
-	c := carved{size: size, first: first, step: step, count: count, class: class, marked: make([]uint64, (count+63)/64)}
+	c := dividedRun{size: size, first: first, step: step, count: count, class: class, marked: make([]uint64, (count+63)/64)}
 	list := m.parts[part]
-	i, _ := slices.BinarySearchFunc(list, first, func(c carved, off uint64) int { return int(c.first) - int(off) })
+	i, _ := slices.BinarySearchFunc(list, first, func(c dividedRun, off uint64) int { return int(c.first) - int(off) })
 	m.parts[part] = slices.Insert(list, i, c)
 }
 
@@ -63,14 +63,14 @@ func (m *Map) EachRun(part int, f func(class uint8, from, to uint64) error) erro
 	return nil
 }
 
-// Mark marks all pieces that have any of what lies from an offset to another, in units of 64 bytes. What is in no
+// Mark marks all blocks that have any of what lies from an offset to another, in units of 64 bytes. What is in no
 // run that was added is nobody's business: it was taken since.
 func (m *Map) Mark(part int, from, to uint64) {
 	if part >= len(m.parts) {
 		return
 	}
 	list := m.parts[part]
-	i, _ := slices.BinarySearchFunc(list, from, func(c carved, off uint64) int {
+	i, _ := slices.BinarySearchFunc(list, from, func(c dividedRun, off uint64) int {
 		if c.first+c.step*c.count <= off {
 			return -1
 		}
@@ -90,28 +90,28 @@ func (m *Map) Mark(part int, from, to uint64) {
 
 // Errors of Take, for errors.Is.
 var (
-	ErrNoPiece = errors.New("no piece of its class")
+	ErrNoBlock = errors.New("no block of its class")
 	ErrTwice   = errors.New("in use twice")
 )
 
-// Take marks a piece, which must be one, and not marked yet.
+// Take marks a block, which must be one, and not marked yet.
 func (m *Map) Take(part int, off64 uint64, class uint8) error {
 	if part >= len(m.parts) {
-		return ErrNoPiece
+		return ErrNoBlock
 	}
 	list := m.parts[part]
-	i, found := slices.BinarySearchFunc(list, off64, func(c carved, off uint64) int { return cmp.Compare(c.first, off) })
+	i, found := slices.BinarySearchFunc(list, off64, func(c dividedRun, off uint64) int { return cmp.Compare(c.first, off) })
 	if !found {
 		i--
 	}
 	if i < 0 || class == WholeRun || list[i].class != class || (off64-list[i].first)%list[i].step != 0 {
-		return ErrNoPiece
+		return ErrNoBlock
 	}
 	c := &list[i]
 	n := (off64 - c.first) / c.step
 	switch {
 	case n >= c.count:
-		return ErrNoPiece
+		return ErrNoBlock
 	case c.marked[n/64]>>(n%64)&1 != 0:
 		return ErrTwice
 	}
@@ -119,12 +119,12 @@ func (m *Map) Take(part int, off64 uint64, class uint8) error {
 	return nil
 }
 
-// A Tally counts the pieces of a part.
+// A Tally counts the blocks of a part.
 type Tally struct {
 	Runs, Bytes uint64 // that the part has
-	Rest        uint64 // bytes of runs that are no pieces
-	Pieces      uint64
-	Unmarked    uint64 // pieces
+	Rest        uint64 // bytes of runs that are no blocks
+	Blocks      uint64
+	Unmarked    uint64 // blocks
 	UnmarkedIn  uint64 // bytes of these, and of runs that have not been divided yet
 }
 
@@ -142,22 +142,22 @@ func (m *Map) Tally(part int) (t Tally) {
 		t.Runs, t.Bytes, t.Rest = t.Runs+1, t.Bytes+c.size*unit, t.Rest+(c.size-c.count*c.step)*unit
 		t.UnmarkedIn += free * c.step * unit
 		if c.class != WholeRun {
-			t.Pieces, t.Unmarked = t.Pieces+c.count, t.Unmarked+free
+			t.Blocks, t.Unmarked = t.Blocks+c.count, t.Unmarked+free
 		}
 	}
 	return t
 }
 
-// unmarked returns the pieces that are not marked and for which keep is false.
-func (m *Map) unmarked(kept func(part int, off64 uint64) bool) []Piece {
-	var list []Piece
+// unmarked returns the blocks that are not marked and for which keep is false.
+func (m *Map) unmarked(kept func(part int, off64 uint64) bool) []Block {
+	var list []Block
 	for part := range m.parts {
 		for i := range m.parts[part] {
 			c := &m.parts[part][i]
 			for n := range c.count {
 				off := c.first + n*c.step
 				if c.marked[n/64]>>(n%64)&1 == 0 && !kept(part, off) {
-					list = append(list, Piece{part, off, c.class})
+					list = append(list, Block{part, off, c.class})
 				}
 			}
 		}
@@ -166,23 +166,23 @@ func (m *Map) unmarked(kept func(part int, off64 uint64) bool) []Piece {
 }
 
 // A hoard is what a compute node has in its lists.
-type hoard struct{ spans []span }
+type snapshot struct{ spans []span }
 
 type span struct {
 	part     int
 	from, to uint64 // in units of 64 bytes
 }
 
-func (h *hoard) add(part int, from, to uint64) { h.spans = append(h.spans, span{part, from, to}) }
+func (h *snapshot) add(part int, from, to uint64) { h.spans = append(h.spans, span{part, from, to}) }
 
 func compareSpans(a, b span) int {
 	return cmp.Or(cmp.Compare(a.part, b.part), cmp.Compare(a.from, b.from))
 }
 
 // sort must come before has.
-func (h *hoard) sort() { slices.SortFunc(h.spans, compareSpans) }
+func (h *snapshot) sort() { slices.SortFunc(h.spans, compareSpans) }
 
-func (h *hoard) has(part int, off64 uint64) bool {
+func (h *snapshot) has(part int, off64 uint64) bool {
 	i, found := slices.BinarySearchFunc(h.spans, span{part: part, from: off64}, compareSpans)
 	if found {
 		return true

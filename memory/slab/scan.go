@@ -8,22 +8,22 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// The line of a class says about how many pieces are free, and may be wrong: a compute node crashed between the change of the bits and that of the line. So
+// The line of a class says about how many blocks are free, and may be wrong: a compute node crashed between the change of the bits and that of the line. So
 // nothing is refused, and nothing evicted, because of a line alone: all free bits of the class are looked at once before, as long as nothing has changed.
 
 // A look is what is known of the last time that all free bits of a class were looked at, and none was set.
-type look struct {
+type fullScan struct {
 	stamp, given atomic.Uint64 // when the stamps were these
 	skip         atomic.Int64  // where memory can be had by eviction: no look for so many times, whatever has changed since
 }
 
 // lookShare is how many evictions a chain of a look is spread over, besides the first.
-const lookShare = 2
+const scanShare = 2
 
-// lookAtAll looks at all free bits of a class, corrects its line, and takes pieces if there are some. 0: there are none, or there were none lately. stamp
+// lookAtAll looks at all free bits of a class, corrects its line, and takes blocks if there are some. 0: there are none, or there were none lately. stamp
 // is that of the last Take of this Worker; 0: none.
-func (h *Heap) lookAtAll(w *Worker, class uint8, stamp uint64) (uint64, error) {
-	l, given := &h.looks[class], h.givenAt(w)
+func (h *Heap) scanAll(w *Worker, class uint8, stamp uint64) (uint64, error) {
+	l, given := &h.scans[class], h.givenAt(w)
 	if stamp == 0 || l.stamp.Load() == stamp && l.given.Load() == given || l.skip.Add(-1) >= 0 {
 		return 0, nil
 	}
@@ -62,7 +62,7 @@ func (h *Heap) lookAtAll(w *Worker, class uint8, stamp uint64) (uint64, error) {
 		l.stamp.Store(stamp)
 		l.given.Store(given)
 		if h.cfg.Evicts {
-			l.skip.Store(lookShare * int64((len(list)-1)/scanned))
+			l.skip.Store(scanShare * int64((len(list)-1)/scanned))
 		}
 		return 0, nil
 	}
