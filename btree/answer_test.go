@@ -11,9 +11,9 @@ import (
 // A noteLocker leaves the leaf to each holder as one before is said to have changed it, and fails at each release.
 type noteLocker struct {
 	lock.Locker
-	key  []byte // that was put
-	owed bool   // it is not in memory yet
-	err  error  // of releases
+	key      []byte // that was put
+	deferred bool   // it is not in memory yet
+	err      error  // of releases
 }
 
 func (l *noteLocker) Acquire(h *lock.Hold, r *lock.Request) error {
@@ -29,7 +29,7 @@ func (l *noteLocker) Acquire(h *lock.Hold, r *lock.Request) error {
 	n.used += putRecord(n.b[at:], kindInline, l.key, []byte("x"))
 	setWord(n.b, makeWord(stateAlive, n.used, extend(n.word.crc(), n.b[at:n.used])))
 	r.HandoffLen = n.used
-	if l.owed {
+	if l.deferred {
 		r.Deferred = uint64(at)
 	}
 	return nil
@@ -44,8 +44,8 @@ func TestAnswerFromUnwrittenLeaf(t *testing.T) {
 	_, c := one(t, 1, nil)
 	wantErr(t, "put", c.Put([]byte("there"), []byte("x")), nil)
 	real := c.l
-	for _, owed := range []bool{true, false} {
-		c.l = &noteLocker{real, []byte("noted"), owed, fabric.ErrStaleEpoch}
+	for _, deferred := range []bool{true, false} {
+		c.l = &noteLocker{real, []byte("noted"), deferred, fabric.ErrStaleEpoch}
 		for what, op := range map[string]func() error{
 			"insert":  func() error { return c.Insert([]byte("noted"), nil) },
 			"compare": func() error { return c.CompareAndPut([]byte("noted"), []byte("y"), nil) },
@@ -55,7 +55,7 @@ func TestAnswerFromUnwrittenLeaf(t *testing.T) {
 			wantErr(t, what, err, fabric.ErrStaleEpoch)
 			for _, answer := range []error{ErrExists, ErrChanged, ErrNotFound} {
 				if errors.Is(err, answer) {
-					t.Errorf("%s, owed %v: %v", what, owed, err)
+					t.Errorf("%s, deferred %v: %v", what, deferred, err)
 				}
 			}
 		}

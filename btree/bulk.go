@@ -183,7 +183,7 @@ func (l *loader) pair(key, value []byte) error {
 			return err
 		}
 		l.slots = append(l.slots, out.at)
-		k, payload = kindOutside, c.outBuf[:]
+		k, payload = kindOutOfLine, c.outBuf[:]
 		out.encode(payload)
 	}
 	if need := recordSize(len(key), len(payload)); need > len(l.rec) {

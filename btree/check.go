@@ -215,7 +215,7 @@ func (k *checker) level(level uint8, first ptr, above []separatorOf) ([]separato
 		n := &k.n
 		if n.dead {
 			k.r.Dead++
-			k.jobs = append(k.jobs, n.grave())
+			k.jobs = append(k.jobs, n.unlinkJob())
 		} else {
 			l.Nodes++
 			l.Bytes += uint64(n.used)
@@ -241,7 +241,7 @@ func (k *checker) links(level uint8, above []separatorOf, list []placed, where m
 		switch {
 		case !ok:
 			k.r.Dangling++
-			k.jobs = append(k.jobs, job{kind: jobMend, level: level + 1, low: s.low, self: s.child})
+			k.jobs = append(k.jobs, job{kind: jobRepair, level: level + 1, low: s.low, self: s.child})
 		case bytes.Compare(list[i].low, s.low) > 0:
 			k.problem("separator %.40q leads to node %v, which begins at %.40q", s.low, s.child, list[i].low)
 		case bytes.Equal(list[i].low, s.low):
@@ -315,7 +315,7 @@ func (k *checker) entries(seps []separatorOf, l *LevelReport) ([]separatorOf, er
 		case n.level > 0:
 			seps = append(seps, separatorOf{low: bytes.Clone(x.key), child: x.child()})
 			continue
-		case x.kind == kindOutside:
+		case x.kind == kindOutOfLine:
 			if err := k.value(x); err != nil {
 				return seps, err
 			}
@@ -336,7 +336,7 @@ func (k *checker) value(x *item) error {
 	case err != nil:
 		return err
 	}
-	if o := decodeOutside(x.value); err == nil {
+	if o := decodeOutOfLine(x.value); err == nil {
 		k.slots.use(k, o.at, classFor(o.size))
 	}
 	return nil
@@ -355,12 +355,12 @@ func (k *checker) repair() error {
 			if err = c.lock(&c.n, c.leaf, j.self); err == nil {
 				err = c.unlock(nil)
 			}
-		case jobBury:
+		case jobUnlink:
 			err = c.unlink(j)
 		case jobComplete:
 			err = c.complete(j)
-		case jobMend:
-			_, err = c.mend(j)
+		case jobRepair:
+			_, err = c.repairSeparator(j)
 		}
 		if err != nil && err != errGone {
 			return err

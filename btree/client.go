@@ -18,12 +18,12 @@ type Client struct {
 	l    lock.Locker
 	port fabric.Port
 
-	hold   lock.Hold
-	req    lock.Request
-	owed   int // offset from which on the locked node, as a holder before has left it, is not in memory yet; 0 is all is
-	reads  [1]fabric.Op
-	ops    [fabric.MaxChain]fabric.Op // of chains outside Acquire and Release
-	before [lock.MaxPiggyback]fabric.Op
+	hold     lock.Hold
+	req      lock.Request
+	deferred int // offset from which on the locked node, as a holder before has left it, is not in memory yet; 0 is all is
+	reads    [1]fabric.Op
+	ops      [fabric.MaxChain]fabric.Op // of chains outside Acquire and Release
+	before   [lock.MaxPiggyback]fabric.Op
 
 	leaf  []byte // the node in work
 	inner []byte // an inner node on the way
@@ -44,7 +44,7 @@ type Client struct {
 	shadow []atomic.Uint64 // of each memory node: the ptr of a slot for the shadow of a node that is written whole. Who tends the tree looks at it
 
 	childBuf  [childSize]byte
-	outBuf    [outsideSize]byte
+	outBuf    [outOfLineSize]byte
 	uncertain bool // the operation has been sent to the memory node
 
 	user    reclaim.User
@@ -69,10 +69,10 @@ type Stats struct {
 	Redone    uint64 // nodes that were finished for somebody who died
 	Rewrites  uint64 // nodes written whole to make room
 	Splits    uint64
-	Deaths    uint64 // nodes that became empty and died
-	Buried    uint64 // dead nodes unlinked
+	Emptied   uint64 // nodes that became empty and died
+	Unlinked  uint64 // dead nodes unlinked
 	Completed uint64 // separators of half-split nodes added
-	Mended    uint64 // separators of nodes that were gone mended
+	Repaired  uint64 // separators of nodes that were gone mended
 	Deferred  uint64 // repairs left to the next visitor, because of an error
 	Leaked    uint64 // slots lost to the tree by failed operations, until this compute node closes it or dies
 }
@@ -92,10 +92,10 @@ func (s *Stats) Add(t *Stats) {
 	s.Redone += t.Redone
 	s.Rewrites += t.Rewrites
 	s.Splits += t.Splits
-	s.Deaths += t.Deaths
-	s.Buried += t.Buried
+	s.Emptied += t.Emptied
+	s.Unlinked += t.Unlinked
 	s.Completed += t.Completed
-	s.Mended += t.Mended
+	s.Repaired += t.Repaired
 	s.Deferred += t.Deferred
 	s.Leaked += t.Leaked
 }
@@ -129,14 +129,14 @@ func (c *Client) open(t *Tree) error {
 	if t != before {
 		c.discard()
 	}
-	c.t, c.shadow, c.jobs, c.owed = t, make([]atomic.Uint64, len(t.h.Parts)), c.jobs[:0], 0
+	c.t, c.shadow, c.jobs, c.deferred = t, make([]atomic.Uint64, len(t.h.Parts)), c.jobs[:0], 0
 	for _, b := range []*[]byte{&c.leaf, &c.inner, &c.left, &c.right} {
 		*b = p.Alloc(t.geo.nodeSize)
 	}
 	c.aux = p.Alloc(auxSize)
 	c.work.Open(p, t.h.Member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 	c.finder.init()
-	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outsideSize)))
+	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outOfLineSize)))
 	// Whoever lets the tree go sees the client from here on, or the client that it is dropped.
 	c.user.Use, c.user.Kept = c.use, c.kept
 	t.h.Member.Add(&c.user)
@@ -348,7 +348,7 @@ func (c *Client) goLeft(s *search, in *inner, i int) error {
 	}
 	sep := in.sep(i)
 	if s.write {
-		c.later(job{kind: jobMend, level: in.level, low: sep, self: in.children[i]})
+		c.later(job{kind: jobRepair, level: in.level, low: sep, self: in.children[i]})
 	}
 	if len(sep) == 0 {
 		return fmt.Errorf("%w: leftmost child of %v is gone", ErrCorrupt, in.self)
@@ -555,7 +555,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 		}
 		switch {
 		case ok, right && n.dead && s.write:
-			return false, c.bury(n)
+			return false, c.unlinkFound(n)
 		case right && n.link != 0:
 			if s.parent == nil {
 				c.t.leaf.Store(0) // the root has been split
@@ -578,7 +578,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 			return false, c.loadRoot()
 		}
 		if n.dead && s.write && !gone && n.level == s.level {
-			if err := c.bury(n); err != nil {
+			if err := c.unlinkFound(n); err != nil {
 				return false, err
 			}
 		}
@@ -618,10 +618,10 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 	if err := c.l.Acquire(&c.hold, &c.req); err != nil {
 		return fmt.Errorf("btree: %w", err)
 	}
-	c.owed = int(c.req.Deferred)
+	c.deferred = int(c.req.Deferred)
 	n.dead = false
 	err := n.decode(b, p)
-	for try := 0; err == errTorn && c.owed == 0 && try < maxTries; try++ {
+	for try := 0; err == errTorn && c.deferred == 0 && try < maxTries; try++ {
 		// Who makes another node of the slot does so without its lock.
 		c.stats.Torn++
 		if err = lock.Do(c.l, c.reads[:]); err == nil {
@@ -679,7 +679,7 @@ func (c *Client) unlock(err error) error { return c.release(0, err) }
 // has left, memory is asked for a word: this compute node may have been stopped and fenced meanwhile, and others have
 // had the lock. Who is fenced gets no answer.
 func (c *Client) answer(n *node, err error) error {
-	if c.req.HandoffLen == 0 || c.owed != 0 {
+	if c.req.HandoffLen == 0 || c.deferred != 0 {
 		return c.unlock(err)
 	}
 	c.before[0] = fabric.Load(c.t.slotAddr(n.self, classNode))
@@ -689,12 +689,12 @@ func (c *Client) answer(n *node, err error) error {
 // release executes the first n operations of before and releases the lock. If they are none, and a holder before has left
 // it to this one to write what it had changed, that is done.
 func (c *Client) release(n int, err error) error {
-	if n == 0 && c.owed != 0 {
+	if n == 0 && c.deferred != 0 {
 		c.hold.Handoff = c.req.Handoff[:c.req.HandoffLen]
 		n = c.append(c.hold.Handoff, 0)
 	}
 	rerr := c.l.Release(&c.hold, c.before[:n])
-	c.hold.Handoff, c.hold.Deferred, c.owed = nil, 0, 0
+	c.hold.Handoff, c.hold.Deferred, c.deferred = nil, 0, 0
 	if rerr == nil {
 		return err
 	}

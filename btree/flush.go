@@ -41,7 +41,7 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 		return 0, next, more, c.unlock(err)
 	}
 	if len(n.low) > 0 && c.t.absent.Load() == 0 { // see change
-		err = c.die(n, nil)
+		err = c.markDead(n, nil)
 	} else {
 		m := c.renew(n, nil)
 		err = c.rewrite(n, &m, len(n.b))
@@ -58,16 +58,16 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 }
 
 // valuesOf returns the large values of a leaf, and how many keys it has.
-func (c *Client) valuesOf(n *node) (values []outside, keys uint64, err error) {
+func (c *Client) valuesOf(n *node) (values []outOfLine, keys uint64, err error) {
 	items, err := c.sorted(n)
 	if err != nil {
 		return nil, 0, err
 	}
 	for i := range items {
-		if items[i].kind != kindOutside {
+		if items[i].kind != kindOutOfLine {
 			continue
 		}
-		v, err := c.t.outside(items[i].value)
+		v, err := c.t.outOfLine(items[i].value)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -88,8 +88,8 @@ func dumpRecord(level uint8, r *record) DumpRecord {
 	switch {
 	case level > 0:
 		x.Kind, x.Value = "child", r.child().String()
-	case r.kind == kindOutside:
-		o := decodeOutside(r.value)
+	case r.kind == kindOutOfLine:
+		o := decodeOutOfLine(r.value)
 		x.Kind, x.Value = "outside", fmt.Sprintf("%d bytes at %v, CRC %#x", o.size, o.at, o.sum)
 	default:
 		x.Kind, x.Value = "inline", fmt.Sprintf("%.60q", r.value)

@@ -184,15 +184,15 @@ const (
 	recKeyMask    = 1<<recValueShift - 1
 	recValueMask  = 1<<16 - 1
 
-	outsideSize = 16
-	childSize   = 8
+	outOfLineSize = 16
+	childSize     = 8
 )
 
 type kind uint8
 
 const (
 	kindInline kind = iota
-	kindOutside
+	kindOutOfLine
 	kindDeleted
 	numKinds
 )
@@ -392,7 +392,7 @@ func (n *node) record(at int) (r record, end int) {
 	end = mid + int(h>>recValueShift&recValueMask)
 	r.kind = kind(h >> recKindShift)
 	if end > n.used || r.kind >= numKinds || n.level > 0 && r.kind == kindInline && end-mid != childSize ||
-		r.kind == kindOutside && end-mid != outsideSize {
+		r.kind == kindOutOfLine && end-mid != outOfLineSize {
 		return r, 0
 	}
 	r.key, r.value = n.b[at+recordHeader:mid:mid], n.b[mid:end:end]
@@ -545,18 +545,18 @@ func finish(b []byte, s state, n int) word {
 }
 
 // An outside is where the value of an outside record is.
-type outside struct {
+type outOfLine struct {
 	at   ptr
 	size int
 	sum  uint32
 }
 
-func (o outside) encode(b []byte) {
+func (o outOfLine) encode(b []byte) {
 	put64(b, 0, uint64(o.at))
 	binary.LittleEndian.PutUint32(b[8:], uint32(o.size))
 	binary.LittleEndian.PutUint32(b[12:], o.sum)
 }
 
-func decodeOutside(b []byte) outside {
-	return outside{at: ptr(get64(b, 0)), size: int(get32(b, 8)), sum: get32(b, 12)}
+func decodeOutOfLine(b []byte) outOfLine {
+	return outOfLine{at: ptr(get64(b, 0)), size: int(get32(b, 8)), sum: get32(b, 12)}
 }

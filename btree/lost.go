@@ -36,7 +36,7 @@ func (t *Tree) reopened(l lock.Locker) (*Tree, error) {
 
 // outlived reports whether an entry is what is left of a tree of which another part is gone.
 func (t *Tree) outlived(e *memory.Entry) bool {
-	return e.Info[0]>>56 == formatVersion && e.Info[3] < t.geo.births
+	return e.Info[0]>>56 == formatVersion && e.Info[3] < t.geo.generations
 }
 
 // removed returns the error of taking memory, or of looking for a part. If the tree's root entry is gone and the tree has not been dropped, a compute node that knew of a

@@ -148,14 +148,14 @@ func (t *Tree) complete(c *Client) error {
 	if t.waits() {
 		return nil // it is opened anew
 	}
-	var births uint64
+	var generations uint64
 	var errs error
 	back := make([]*memory.Region, len(t.h.Parts))
 	up := true
 	for i := range t.h.Parts {
 		m := t.h.Parts[i]
 		if !m.Missing() {
-			births += uint64(m.Region.Birth())
+			generations += uint64(m.Region.Generation())
 			continue
 		}
 		err := lock.Renew(c.l, m.MN)
@@ -166,7 +166,7 @@ func (t *Tree) complete(c *Client) error {
 			up, errs = false, errors.Join(errs, err)
 			continue
 		}
-		births += uint64(back[i].Birth())
+		generations += uint64(back[i].Generation())
 	}
 	for i, r := range back {
 		if r == nil {
@@ -180,7 +180,7 @@ func (t *Tree) complete(c *Client) error {
 		if err == nil && g == t.geo {
 			err = t.adopt(i, r, e)
 		} else if err == nil || errors.Is(err, memory.ErrNotFound) {
-			err = t.absence(c, i, up, births)
+			err = t.absence(c, i, up, generations)
 		}
 		errs = errors.Join(errs, err)
 	}
@@ -188,8 +188,8 @@ func (t *Tree) complete(c *Client) error {
 }
 
 // absence deals with a part that is not on its memory node. The tree has been removed, or was never made there, or the memory of the memory node has been lost, and
-// then the tree is gone. Which of the two it is can be known when all memory nodes are up, with so many births.
-func (t *Tree) absence(c *Client, i int, up bool, births uint64) error {
+// then the tree is gone. Which of the two it is can be known when all memory nodes are up, with so many generations.
+func (t *Tree) absence(c *Client, i int, up bool, generations uint64) error {
 	first := t.h.Parts[0]
 	if err := first.Region.Published(c.work.Path(), &first.Entry); err != nil {
 		return c.removed(err)
@@ -197,7 +197,7 @@ func (t *Tree) absence(c *Client, i int, up bool, births uint64) error {
 	switch {
 	case !up:
 		return fmt.Errorf("btree: tree %q is not on %v", t.cfg.Name, t.h.Parts[i].MN)
-	case births == t.geo.births:
+	case generations == t.geo.generations:
 		return t.openNode(c.port, lock.Path(c.l), i, t.h.Parts[i].MN)
 	}
 	t.h.CountLoss()

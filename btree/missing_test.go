@@ -29,8 +29,8 @@ func pathOf(t *testing.T, c *Client, key []byte) (path, value map[int]bool) {
 			t.Fatalf("%v does not cover %q", p, key)
 		}
 		if n.level == 0 {
-			if r, ok, err := n.find(key); err == nil && ok && r.kind == kindOutside {
-				value[decodeOutside(r.value).at.node()] = true
+			if r, ok, err := n.find(key); err == nil && ok && r.kind == kindOutOfLine {
+				value[decodeOutOfLine(r.value).at.node()] = true
 			}
 			return path, value
 		}
@@ -143,7 +143,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	}
 	for _, i := range down {
 		w.c.RestartMN(w.mns[i])
-		wantErr(t, "format", memory.Format(w.port(0), w.mns[i], memory.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Birth: 1}), nil)
+		wantErr(t, "format", memory.Format(w.port(0), w.mns[i], memory.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Generation: 1}), nil)
 	}
 	later := w.client(1, tree) // with a Port of after the restart
 	for err = error(nil); err == nil || errors.Is(err, fabric.ErrNodeDown); {

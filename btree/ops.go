@@ -78,7 +78,7 @@ func (c *Client) load(r *record) ([]byte, error) {
 	if r.kind == kindInline {
 		return r.value, nil
 	}
-	o, err := c.t.outside(r.value)
+	o, err := c.t.outOfLine(r.value)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (c *Client) load(r *record) ([]byte, error) {
 }
 
 // outside returns where the large value of a record is, given what the record has in its place: in memory that is given out, and not in the tree's own; or on a missing part.
-func (t *Tree) outside(value []byte) (outside, error) {
-	o := decodeOutside(value)
+func (t *Tree) outOfLine(value []byte) (outOfLine, error) {
+	o := decodeOutOfLine(value)
 	if o.size <= MaxValueSize && t.onMissing(o.at) {
 		return o, nil
 	}
@@ -111,7 +111,7 @@ func (t *Tree) outside(value []byte) (outside, error) {
 			return o, nil
 		}
 	}
-	return outside{}, fmt.Errorf("%w: value of %d bytes at %v", ErrCorrupt, o.size, o.at)
+	return outOfLine{}, fmt.Errorf("%w: value of %d bytes at %v", ErrCorrupt, o.size, o.at)
 }
 
 // growValue makes room for a large value.
@@ -158,14 +158,14 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	defer c.user.Leave()
 	c.stats.Puts++
 	k, payload := kindInline, value
-	var out outside
+	var out outOfLine
 	if len(value) > c.t.geo.maxInline {
 		key = c.ownKey(key) // it may lie where the value is written from
 		var err error
 		if out, err = c.store(value); err != nil {
 			return err
 		}
-		k, payload = kindOutside, c.outBuf[:]
+		k, payload = kindOutOfLine, c.outBuf[:]
 		out.encode(payload)
 	}
 	end := putRecord(c.own, k, key, payload)
@@ -174,9 +174,9 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	switch {
 	case err == nil && replaced.at != 0:
 		c.free(replaced.at, classFor(replaced.size))
-	case err != nil && k == kindOutside && !c.uncertain:
+	case err != nil && k == kindOutOfLine && !c.uncertain:
 		c.free(out.at, classFor(out.size))
-	case err != nil && k == kindOutside:
+	case err != nil && k == kindOutOfLine:
 		c.lose(out.at)
 	}
 	c.settle()
@@ -184,15 +184,15 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 }
 
 // store writes a large value to a slot of its own, on a memory node that is up.
-func (c *Client) store(value []byte) (outside, error) {
+func (c *Client) store(value []byte) (outOfLine, error) {
 	cl := classFor(len(value))
-	o := outside{size: len(value), sum: valueSum(value)}
+	o := outOfLine{size: len(value), sum: valueSum(value)}
 	c.growValue(len(value))
 	var err error
 	node := c.t.nextNode(0)
 	for range c.t.h.Parts {
 		if o.at, err = c.alloc(node, cl); err != nil {
-			return outside{}, err
+			return outOfLine{}, err
 		}
 		c.ops[0] = fabric.Write(c.t.slotAddr(o.at, cl), c.value[:copy(c.value, value)])
 		if err = lock.Do(c.l, c.ops[:1]); err == nil {
@@ -210,7 +210,7 @@ func (c *Client) store(value []byte) (outside, error) {
 }
 
 // putRecord changes the leaf, and returns the large value that was replaced.
-func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replaced outside, err error) {
+func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replaced outOfLine, err error) {
 	n := &c.n
 	c.search.begin(0, key, false, true)
 	err = c.seek(&c.search, n, c.leaf)
@@ -219,8 +219,8 @@ func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replace
 		return replaced, err
 	}
 	r, there, err := n.find(key)
-	if err == nil && there && r.kind == kindOutside {
-		replaced, err = c.t.outside(r.value)
+	if err == nil && there && r.kind == kindOutOfLine {
+		replaced, err = c.t.outOfLine(r.value)
 	}
 	switch {
 	case err != nil:
@@ -233,14 +233,14 @@ func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replace
 	}
 	if err != nil {
 		c.leave(n)
-		return outside{}, c.answer(n, err)
+		return outOfLine{}, c.answer(n, err)
 	}
 	return replaced, c.change(n, k, key, payload)
 }
 
 // compare returns nil if the value of a record of the locked leaf is old.
 func (c *Client) compare(r *record, old []byte) error {
-	if r.kind == kindOutside && decodeOutside(r.value).size != len(old) {
+	if r.kind == kindOutOfLine && decodeOutOfLine(r.value).size != len(old) {
 		return ErrChanged
 	}
 	v, err := c.load(r)
@@ -277,9 +277,9 @@ func (c *Client) remove(key []byte) error {
 	if err == nil && !there {
 		err = ErrNotFound
 	}
-	var replaced outside
-	if err == nil && r.kind == kindOutside {
-		replaced, err = c.t.outside(r.value)
+	var replaced outOfLine
+	if err == nil && r.kind == kindOutOfLine {
+		replaced, err = c.t.outOfLine(r.value)
 	}
 	if err != nil {
 		c.leave(n)

@@ -407,7 +407,7 @@ func TestCachesDisagree(t *testing.T) {
 		}
 		a, b = b, a
 	}
-	if a.stats.CacheStale+b.stats.CacheStale == 0 || a.stats.Buried+b.stats.Buried == 0 {
+	if a.stats.CacheStale+b.stats.CacheStale == 0 || a.stats.Unlinked+b.stats.Unlinked == 0 {
 		t.Errorf("nothing was stale: %+v", a.stats)
 	}
 	mustBeSound(t, a)

@@ -246,10 +246,10 @@ func (o *owner) markNode(m *reclaim.Map, n *node) error {
 		return err
 	}
 	for i := range items {
-		if items[i].kind != kindOutside {
+		if items[i].kind != kindOutOfLine {
 			continue
 		}
-		v, err := t.outside(items[i].value)
+		v, err := t.outOfLine(items[i].value)
 		if err != nil {
 			return err
 		}

@@ -29,11 +29,11 @@ const (
 	// jobComplete: the separator low of the node self is missing above it.
 	jobComplete jobKind = iota
 	// jobBury: self is dead, and its left neighbour is to take its fence over.
-	jobBury
+	jobUnlink
 	// jobMend: the separator low leads to self, which is gone or dead.
-	jobMend
+	jobRepair
 	// jobHeirs: the separators of inner nodes that begin at low or above it, below high, lead to who had these keys before.
-	jobHeirs
+	jobRedirect
 	// jobRedo: self was being written anew. Only Check looks for such nodes.
 	jobRedo
 )
@@ -74,12 +74,12 @@ func (c *Client) settle() {
 		switch j.kind {
 		case jobComplete:
 			err = c.complete(&j)
-		case jobBury:
+		case jobUnlink:
 			err = c.unlink(&j)
-		case jobMend:
-			_, err = c.mend(&j)
-		case jobHeirs:
-			err = c.heirs(&j)
+		case jobRepair:
+			_, err = c.repairSeparator(&j)
+		case jobRedirect:
+			err = c.redirect(&j)
 		}
 		if err != nil {
 			c.stats.Deferred++
@@ -104,7 +104,7 @@ func (c *Client) complete(j *job) error {
 			return err
 		}
 		if n := &c.n; n.high.some && !j.high.above(n.high.key, false) {
-			c.later(job{kind: jobHeirs, level: j.level, low: n.high.key, high: j.high})
+			c.later(job{kind: jobRedirect, level: j.level, low: n.high.key, high: j.high})
 		}
 		r, there, err := c.n.find(j.low)
 		if err != nil || there && r.child() == j.self {
@@ -171,20 +171,20 @@ func (c *Client) grow(j *job) (bool, error) {
 	// Who buried the node before there was a root above it found no separator to mend.
 	alive, err := c.alive(j.self, j.low)
 	if err == nil && !alive {
-		c.later(job{kind: jobMend, level: j.level, low: j.low, self: j.self})
+		c.later(job{kind: jobRepair, level: j.level, low: j.low, self: j.self})
 	}
 	return true, err
 }
 
 // bury unlinks a dead node that a writer has found in its way.
-func (c *Client) bury(n *node) error {
-	j := n.grave()
+func (c *Client) unlinkFound(n *node) error {
+	j := n.unlinkJob()
 	return c.unlink(&j)
 }
 
 // grave is the job of burying n.
-func (n *node) grave() job {
-	return job{kind: jobBury, level: n.level, low: bytes.Clone(n.low), high: fence{bytes.Clone(n.high.key), n.high.some}, link: n.link, self: n.self}
+func (n *node) unlinkJob() job {
+	return job{kind: jobUnlink, level: n.level, low: bytes.Clone(n.low), high: fence{bytes.Clone(n.high.key), n.high.some}, link: n.link, self: n.self}
 }
 
 // unlink makes the left neighbour of a dead node take its fence over, and then mends the separators above.
@@ -206,21 +206,21 @@ func (c *Client) unlink(j *job) error {
 		if err := c.rewrite(n, &m, len(n.b)); err != nil {
 			return err
 		}
-		c.stats.Buried++
+		c.stats.Unlinked++
 		defer c.free(j.self, classNode)
 	} else if err := c.unlock(nil); err != nil {
 		return err
 	}
-	return c.heirs(&job{kind: jobHeirs, level: j.level + 1, low: j.low, high: j.high, self: j.self})
+	return c.redirect(&job{kind: jobRedirect, level: j.level + 1, low: j.low, high: j.high, self: j.self})
 }
 
 // heirs mends the separator low if it leads to self, and those at which inner nodes begin below high. They lead to who had
 // their keys when the node died to which they led before, and that node may have passed these keys on in a split, or have died itself.
 // self 0: whoever they lead to.
-func (c *Client) heirs(j *job) error {
-	x := job{kind: jobMend, level: j.level, low: j.low, self: j.self}
+func (c *Client) redirect(j *job) error {
+	x := job{kind: jobRepair, level: j.level, low: j.low, self: j.self}
 	for range maxTries {
-		high, err := c.mend(&x)
+		high, err := c.repairSeparator(&x)
 		if err != nil || !high.some || j.high.above(high.key, false) {
 			return err
 		}
@@ -231,16 +231,16 @@ func (c *Client) heirs(j *job) error {
 
 // mend removes the separator low of a node that is gone, and returns where the inner node ends that has it. The
 // separator at which an inner node begins has to stay: it leads to the heir, whoever has its keys now.
-func (c *Client) mend(j *job) (high fence, err error) {
+func (c *Client) repairSeparator(j *job) (high fence, err error) {
 	var s search
 	s.begin(j.level-1, j.low, false, false)
 	if err := c.seek(&s, &c.n, c.leaf); err != nil {
 		return fence{}, err
 	}
-	heir, dead := c.n.self, c.n.dead
-	var grave job
+	sibling, dead := c.n.self, c.n.dead
+	var unlinkJob job
 	if dead {
-		grave = c.n.grave()
+		unlinkJob = c.n.unlinkJob()
 	}
 	s.begin(j.level, j.low, false, true)
 	err = c.seek(&s, &c.n, c.leaf)
@@ -255,10 +255,10 @@ func (c *Client) mend(j *job) (high fence, err error) {
 	first := bytes.Equal(n.low, j.low)
 	r, there, err := n.find(j.low)
 	switch {
-	case err != nil || !there || r.child() == heir || r.child() != j.self && (j.self != 0 || !first):
+	case err != nil || !there || r.child() == sibling || r.child() != j.self && (j.self != 0 || !first):
 		return high, c.unlock(err)
 	case !first:
-		c.stats.Mended++
+		c.stats.Repaired++
 		return high, c.change(n, kindDeleted, j.low, nil)
 	case dead:
 		if j.again {
@@ -268,17 +268,17 @@ func (c *Client) mend(j *job) (high fence, err error) {
 		again := *j
 		again.again = true
 		c.later(again) // not before the heir is buried too
-		c.later(grave)
+		c.later(unlinkJob)
 		return high, c.unlock(nil)
 	}
-	c.stats.Mended++
-	if err := c.change(n, kindInline, j.low, c.child(heir)); err != nil {
+	c.stats.Repaired++
+	if err := c.change(n, kindInline, j.low, c.child(sibling)); err != nil {
 		return high, err
 	}
 	// The heir may have passed the keys on, or have died, before the separator led to it: then nobody else looks after the separator.
-	err = c.read(&c.n, c.leaf, heir)
+	err = c.read(&c.n, c.leaf, sibling)
 	if isGone(err) || err == nil && (c.n.dead || c.n.high.above(j.low, false)) {
-		c.later(job{kind: jobMend, level: j.level, low: j.low, self: heir})
+		c.later(job{kind: jobRepair, level: j.level, low: j.low, self: sibling})
 		err = nil
 	}
 	return high, err

@@ -110,7 +110,7 @@ func (cfg *Config) fill() error {
 		}
 	}
 	if cfg.MaxInline == 0 {
-		cfg.MaxInline = max(outsideSize, cfg.NodeSize/16)
+		cfg.MaxInline = max(outOfLineSize, cfg.NodeSize/16)
 	}
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = defaultCacheBytes
@@ -128,7 +128,7 @@ func (cfg *Config) fill() error {
 		return fmt.Errorf("%w: nodes of %d bytes: want a multiple of 8, at most %d", ErrConfig, cfg.NodeSize, maxNodeSize)
 	}
 	// A record of a leaf is that of an outside value at least, if values may be larger than inline ones.
-	if least := minNodeSize(cfg.MaxKey, max(cfg.MaxInline, outsideSize)); cfg.NodeSize < least {
+	if least := minNodeSize(cfg.MaxKey, max(cfg.MaxInline, outOfLineSize)); cfg.NodeSize < least {
 		return fmt.Errorf("%w: nodes of %d bytes: keys of %d and values of %d bytes need %d",
 			ErrConfig, cfg.NodeSize, cfg.MaxKey, cfg.MaxInline, least)
 	}
@@ -146,14 +146,14 @@ func (cfg *Config) fill() error {
 // Words 1 to 4: MaxInline, the tree's ID, how many memories its memory nodes had lost when it was made: if that is less than they have
 // now, it is the rest of a tree that is gone; the memory limit.
 type geometry struct {
-	lockSize  uint64
-	maxKey    int
-	nodeSize  int
-	nodes     int
-	maxInline int
-	id        uint64
-	births    uint64
-	limit     uint64
+	lockSize    uint64
+	maxKey      int
+	nodeSize    int
+	nodes       int
+	maxInline   int
+	id          uint64
+	generations uint64
+	limit       uint64
 }
 
 func (g *geometry) stride() uint64 {
@@ -170,7 +170,7 @@ func (g *geometry) headerSize(node int) uint64 {
 func (g *geometry) info(node int) memory.Info {
 	return memory.Info{
 		Trees.Head(g.nodes, node, uint64(g.nodeSize)<<24|uint64(g.maxKey)<<12|g.lockSize),
-		uint64(g.maxInline), g.id, g.births, g.limit,
+		uint64(g.maxInline), g.id, g.generations, g.limit,
 	}
 }
 
@@ -183,7 +183,7 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	_, of := e.Part()
 	g := geometry{
 		lockSize: w & 0xfff, maxKey: int(w >> 12 & 0xfff), nodeSize: int(w >> 24 & 0xffff), nodes: of,
-		maxInline: int(e.Info[1]), id: e.Info[2], births: e.Info[3], limit: e.Info[limitWord],
+		maxInline: int(e.Info[1]), id: e.Info[2], generations: e.Info[3], limit: e.Info[limitWord],
 	}
 	if err := Trees.CheckPart(e, node); err != nil {
 		return g, err
@@ -253,7 +253,7 @@ func (t *Tree) open(port, retry fabric.Port, given, cfg Config) (*Tree, error) {
 		if err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
 		}
-		t.geo.births += uint64(r.Birth())
+		t.geo.generations += uint64(r.Generation())
 	}
 	for i, mn := range cfg.Nodes {
 		if err := t.openNode(port, retry, i, mn); err != nil {
@@ -286,7 +286,7 @@ func (t *Tree) register(port fabric.Port) error {
 func (t *Tree) compare(given *Config) error {
 	want := geometry{
 		lockSize: (given.Lock.Size + 7) &^ 7, maxKey: cmp.Or(given.MaxKey, t.geo.maxKey), nodeSize: cmp.Or(given.NodeSize, t.geo.nodeSize),
-		nodes: len(given.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id, births: t.geo.births, limit: t.geo.limit,
+		nodes: len(given.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id, generations: t.geo.generations, limit: t.geo.limit,
 	}
 	if t.geo != want {
 		return fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline, %d memory nodes; want %d, %d, %d, %d, %d",

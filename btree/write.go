@@ -22,7 +22,7 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 			return c.unlock(err)
 		}
 		if last {
-			return c.die(n, key)
+			return c.markDead(n, key)
 		}
 	}
 	if n.used+recordSize(len(key), len(value)) > len(n.b) {
@@ -49,8 +49,8 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 // has left to be written: WRITE the records, store the word. It returns their number. The next holder of the lock
 // may do both its own and these.
 func (c *Client) append(b []byte, at int) int {
-	if c.owed != 0 {
-		at = c.owed
+	if c.deferred != 0 {
+		at = c.deferred
 	}
 	a := c.hold.Lock.Add(c.t.geo.lockSize)
 	c.before[0] = fabric.Write(a.Add(uint64(at)), b[at:])
@@ -61,13 +61,13 @@ func (c *Client) append(b []byte, at int) int {
 
 // die declares the locked node n dead instead of removing its last record, and releases the lock. What is
 // left of an inner node is one child, which then has no separator.
-func (c *Client) die(n *node, key []byte) error {
+func (c *Client) markDead(n *node, key []byte) error {
 	items, err := c.sorted(n)
 	if err != nil {
 		return c.unlock(err)
 	}
 	ops := 0
-	if c.owed != 0 { // its checksum is that of records which are to be written yet
+	if c.deferred != 0 { // its checksum is that of records which are to be written yet
 		ops = c.append(n.b[:n.used], 0)
 		c.hold.Deferred = 0
 	}
@@ -76,13 +76,13 @@ func (c *Client) die(n *node, key []byte) error {
 	if err := c.release(ops+1, nil); err != nil {
 		return err
 	}
-	c.stats.Deaths++
+	c.stats.Emptied++
 	for i := range items {
 		if x := &items[i]; n.level > 0 && !bytes.Equal(x.key, key) {
 			c.later(job{kind: jobComplete, level: n.level, low: x.key, high: fence{x.key, true}, self: x.child()})
 		}
 	}
-	c.later(job{kind: jobBury, level: n.level, low: n.low, high: n.high, link: n.link, self: n.self}) // done first
+	c.later(job{kind: jobUnlink, level: n.level, low: n.low, high: n.high, link: n.link, self: n.self}) // done first
 	return nil
 }
 

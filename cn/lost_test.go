@@ -59,7 +59,7 @@ func newLosing(t *testing.T, seed uint64) *losing {
 
 func (x *losing) format(i int) {
 	u := memory.UUID{x.rand.Uint64(), uint64(x.births[i])}
-	if err := memory.FormatOwn(x.mns[i], words{x.c, x.mns[i]}, memory.Params{Size: losingMemory, CapacityLog2: 3, VersionBits: 16, Birth: x.births[i]}, u); err != nil {
+	if err := memory.FormatOwn(x.mns[i], words{x.c, x.mns[i]}, memory.Params{Size: losingMemory, CapacityLog2: 3, VersionBits: 16, Generation: x.births[i]}, u); err != nil {
 		x.t.Fatal(err)
 	}
 }

@@ -54,7 +54,7 @@ func (n *Node) Refresh(p fabric.Port) error {
 		if err != nil {
 			return fmt.Errorf("cn: memory node %v: %w", m.ID, err)
 		}
-		n.table.Knows(m.ID, m.Epoch, r.Birth(), p.Now()) // the list is older than what has been read of the region
+		n.table.Knows(m.ID, m.Epoch, r.Generation(), p.Now()) // the list is older than what has been read of the region
 		if err := n.add(r); err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (n *Node) Refresh(p fabric.Port) error {
 
 // add adds a region. If the node knows the memory node, another goroutine was faster; what that has read may be lost since.
 func (n *Node) add(r *memory.Region) error {
-	if old := n.Region(r.Memory()); old != nil && r.Birth() <= old.Birth() {
+	if old := n.Region(r.Memory()); old != nil && r.Generation() <= old.Generation() {
 		return nil
 	}
 	lost, err := n.replace(r)
@@ -119,7 +119,7 @@ func (n *Node) verify(mn fabric.MemID) (birth uint32, err error) {
 	}
 	lost, err := n.replace(r)
 	n.reportLost(lost, mn)
-	return r.Birth(), err
+	return r.Generation(), err
 }
 
 func (n *Node) reportLost(lost bool, mn fabric.MemID) {
@@ -138,9 +138,9 @@ func (n *Node) replace(r *memory.Region) (lost bool, err error) {
 		return false, n.insert(r)
 	case n.regions[i].UUID() == r.UUID():
 		return false, nil
-	case r.Birth() <= n.regions[i].Birth():
+	case r.Generation() <= n.regions[i].Generation():
 		return false, fmt.Errorf("%w: %v: the cluster does not count its lives any more (memory %d, and %d before): leave the cluster, and join again",
-			ErrMemoryLost, r.Memory(), r.Birth(), n.regions[i].Birth())
+			ErrMemoryLost, r.Memory(), r.Generation(), n.regions[i].Generation())
 	case r.CapacityLog2() != n.hcfg.Layout.CapacityBits || r.VersionBits() != n.hcfg.Layout.VersionBits:
 		return false, fmt.Errorf("%w: %v: it has been formatted with another lock layout: leave the cluster, and join again", ErrMemoryLost, r.Memory())
 	}

@@ -107,7 +107,7 @@ func (y Layout) maxIndex() uint64 {
 	return 1<<bits - 4*y.Capacity()
 }
 
-// Tokens are the memory that the lock lies in (memory.Params.Birth), an index, and the number of the exclusive grant within the tenure
+// Tokens are the memory that the lock lies in (memory.Params.Generation), an index, and the number of the exclusive grant within the tenure
 // of that index. A memory node that has lost its memory has nothing left of the lock, whose index begins anew:
 // that tokens grow all the same, they have from generation.
 //

@@ -47,7 +47,7 @@ var _ lock.Keeper = (*Locker)(nil)
 type Config struct {
 	Layout cql.Layout
 	CQL    cql.Config
-	// Verify looks, when a memory node has restarted, at its memory, and returns which it is (memory.Params.Birth): that of
+	// Verify looks, when a memory node has restarted, at its memory, and returns which it is (memory.Params.Generation): that of
 	// before, or a later one. It is called before a client of the node uses it; until it returns without error, nobody does. nil:
 	// the memory is always that of before.
 	Verify func(fabric.MemID) (generation uint32, err error)

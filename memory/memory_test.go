@@ -364,7 +364,7 @@ func (o own) Store(offset, v uint64) {
 func TestFormatOwn(t *testing.T) {
 	c, mn, nodes := cluster(t, 1, 1)
 	w, p := own{c, mn}, params
-	p.Birth = 7
+	p.Generation = 7
 	const state, claimed = 0x40, 1<<60 | 3<<52 | 5<<32
 	w.Store(state, claimed)
 	w.Store(0x10, 99)
@@ -373,8 +373,8 @@ func TestFormatOwn(t *testing.T) {
 	want(t, err, nil)
 	r, err := memory.Open(port, mn)
 	want(t, err, nil)
-	if r.UUID() != (memory.UUID{1, 2}) || r.Birth() != 7 || r.Size() != size || r.At(64) != fabric.At(mn, 64).In(7) {
-		t.Errorf("%v, birth %d, %d bytes", r.UUID(), r.Birth(), r.Size())
+	if r.UUID() != (memory.UUID{1, 2}) || r.Generation() != 7 || r.Size() != size || r.At(64) != fabric.At(mn, 64).In(7) {
+		t.Errorf("%v, birth %d, %d bytes", r.UUID(), r.Generation(), r.Size())
 	}
 	if used, err := r.Used(port); err != nil || used != r.HeapOffset() {
 		t.Errorf("%d bytes used, %v", used, err)
@@ -385,9 +385,9 @@ func TestFormatOwn(t *testing.T) {
 		t.Errorf("allocated at %v", a)
 	}
 	later := p
-	later.Birth++
+	later.Generation++
 	want(t, memory.FormatOwn(mn, w, later, memory.UUID{3, 4}), nil)
-	if r, err := memory.Open(port, mn); err != nil || r.Birth() != 7 {
+	if r, err := memory.Open(port, mn); err != nil || r.Generation() != 7 {
 		t.Errorf("formatted again: %v", err)
 	}
 	later.CapacityLog2++

@@ -35,7 +35,7 @@ func Parts(port fabric.Port, among []fabric.MemID, name string, kind Kind, part 
 		}
 		e, err := r.Lookup(port, name, kind)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrHalfCreated) {
-			if errors.Is(err, ErrHalfCreated) || r.Birth() > 0 {
+			if errors.Is(err, ErrHalfCreated) || r.Generation() > 0 {
 				odd = append(odd, mn)
 			}
 			continue

@@ -44,7 +44,7 @@ func TestPartsWithANodeDown(t *testing.T) {
 	mns := []fabric.MemID{first, c.AddMN(size), c.AddMN(size), c.AddMN(size)}
 	for i, mn := range mns {
 		q := params
-		q.Birth = uint32(i / 3) // the last had another memory before
+		q.Generation = uint32(i / 3) // the last had another memory before
 		want(t, memory.Format(p, mn, q), nil)
 	}
 	for i, mn := range []fabric.MemID{mns[1], mns[0]} {

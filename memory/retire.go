@@ -47,7 +47,7 @@ func (r *Region) Retired(port fabric.Port) ([]Entry, error) {
 // retired decodes the retired entry i. The rest of a tree that is gone has another generation than its bytes, and stays.
 func (d *directory) retired(i int) (Entry, bool) {
 	e, err := decodeEntry(d.buf[i*entrySize:][:entrySize])
-	e.slot, e.Addr = i, e.Addr.In(fabric.Generation(d.r.Birth()))
+	e.slot, e.Addr = i, e.Addr.In(fabric.Generation(d.r.Generation()))
 	return e, err == nil
 }
 

@@ -158,7 +158,7 @@ func (d *directory) entry(i int) (e Entry, ok bool, err error) {
 			return Entry{}, false, nil
 		}
 		if e, err = decodeEntry(b); err == nil {
-			e.slot, e.Addr = i, e.Addr.In(fabric.Generation(d.r.Birth()))
+			e.slot, e.Addr = i, e.Addr.In(fabric.Generation(d.r.Generation()))
 			return e, true, nil
 		}
 		if try == rereads {

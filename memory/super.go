@@ -21,7 +21,7 @@ import (
 //	0x028    1    capacity log2 of the queue of CQL locks        |
 //	0x029    1    version bits of CQL queue entries              |
 //	0x02a    2    zero                                           |
-//	0x02c    4    birth: which memory of the memory node, from 0  |
+//	0x02c    4    generation: which memory of the memory node, from 0  |
 //	0x030   16    zero                                          /
 //	0x040    8    state: a claim word
 //	0x080   64    reserved
@@ -33,16 +33,16 @@ import (
 // little-endian.
 const (
 	Magic         = "DECLOCK1"
-	LayoutVersion = 3 // 1: without births; fencing tokens were others. 2: without pages
+	LayoutVersion = 3 // 1: without generations; fencing tokens were others. 2: without pages
 
-	offVersion  = 0x008
-	offCRC      = 0x00c
-	offSize     = 0x010
-	offUUID     = 0x018
-	offCapacity = 0x028
-	offVerBits  = 0x029
-	offBirth    = 0x02c
-	identityLen = 0x040
+	offVersion    = 0x008
+	offCRC        = 0x00c
+	offSize       = 0x010
+	offUUID       = 0x018
+	offCapacity   = 0x028
+	offVerBits    = 0x029
+	offGeneration = 0x02c
+	identityLen   = 0x040
 
 	offState = 0x040
 
@@ -90,7 +90,7 @@ type Params struct {
 	CapacityLog2 uint8  // the queue of CQL locks has 2^CapacityLog2 entries: at least the number of compute nodes
 	VersionBits  uint8  // width of the version in CQL queue entries
 	// Birth tells this memory from those that the memory node has lost: it is greater than theirs. 0 is the first.
-	Birth uint32
+	Generation uint32
 
 	// Deadline bounds the waiting for another compute node that is formatting;
 	// 0 is DefaultWaitNs from now.
@@ -129,7 +129,7 @@ func encodeIdentity(b []byte, p *Params, u UUID) {
 	binary.LittleEndian.PutUint64(b[offUUID+8:], u[1])
 	b[offCapacity] = p.CapacityLog2
 	b[offVerBits] = p.VersionBits
-	binary.LittleEndian.PutUint32(b[offBirth:], p.Birth)
+	binary.LittleEndian.PutUint32(b[offGeneration:], p.Generation)
 	binary.LittleEndian.PutUint32(b[offCRC:], identityCRC(b))
 }
 
@@ -153,7 +153,7 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 		Size:         binary.LittleEndian.Uint64(b[offSize:]),
 		CapacityLog2: b[offCapacity],
 		VersionBits:  b[offVerBits],
-		Birth:        binary.LittleEndian.Uint32(b[offBirth:]),
+		Generation:   binary.LittleEndian.Uint32(b[offGeneration:]),
 	}
 	u := UUID{binary.LittleEndian.Uint64(b[offUUID:]), binary.LittleEndian.Uint64(b[offUUID+8:])}
 	if err := p.validate(); err != nil {
@@ -187,11 +187,11 @@ func (r *Region) CapacityLog2() uint8 { return r.params.CapacityLog2 }
 func (r *Region) VersionBits() uint8 { return r.params.VersionBits }
 
 // Birth tells which memory of the memory node it is, from 0: see Params.
-func (r *Region) Birth() uint32 { return r.params.Birth }
+func (r *Region) Generation() uint32 { return r.params.Generation }
 
 // At returns the address of an offset in the region: of this memory, and of no other that the memory node has had.
 func (r *Region) At(offset uint64) fabric.Addr {
-	return fabric.At(r.mn, offset).In(fabric.Generation(r.params.Birth))
+	return fabric.At(r.mn, offset).In(fabric.Generation(r.params.Generation))
 }
 
 // Format makes a region of the memory of mn. A memory that is a region with

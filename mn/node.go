@@ -63,7 +63,7 @@ func format(srv Server, cfg Config) error {
 		Size:         srv.Size() &^ 63,
 		CapacityLog2: y.CapacityBits,
 		VersionBits:  y.VersionBits,
-		Birth:        srv.Epoch() - 1,
+		Generation:   srv.Epoch() - 1,
 	}, memory.UUID{binary.LittleEndian.Uint64(u[:]), binary.LittleEndian.Uint64(u[8:])})
 }
 

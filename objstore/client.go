@@ -33,8 +33,8 @@ type Client struct {
 	key   [MaxKey]byte // of the operation in work, so that it may lie in what Get returned
 	table []byte       // buckets sampled by evict
 
-	note, left []byte // what comes with a lock, and what goes with it; nil: nothing does
-	waited     bool   // for the lock that is held, for another client of this node
+	inherited, passed []byte // the handoff that comes with a lock, and the one for the next holder; nil: there are none
+	waited            bool   // for the lock that is held, for another client of this node
 
 	nowS    uint32    // set by SetNow, 0 is none
 	uniques []uniques // of each memory node of the store
@@ -97,7 +97,7 @@ const (
 	// the low ones: no version of any object on a memory node has the unique of another.
 	uniqueBits = 36
 	// birthShift is how many incarnations there are before those of the next memory.
-	birthShift = 20
+	generationShift = 20
 )
 
 // Client returns a new client that locks with l: a Locker of the mechanism
@@ -131,7 +131,7 @@ func (c *Client) open(s *Store) error {
 	c.obj = p.Alloc(firstBuffer)
 	c.out = p.Alloc(firstBuffer)
 	if !s.cfg.Paper {
-		c.note, c.left = make([]byte, s.noteSize()), make([]byte, s.noteSize())
+		c.inherited, c.passed = make([]byte, s.handoffSize()), make([]byte, s.handoffSize())
 	}
 	// Whoever lets the store go sees the client from here on, or the client that it is dropped.
 	c.user.Use = c.use
@@ -160,7 +160,7 @@ func (c *Client) incarnate(node int) error {
 		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
 	}
 	u := &c.uniques[node]
-	u.next = (c.ops[0].Old + 1 + uint64(n.Region.Birth())<<birthShift) << uniqueBits
+	u.next = (c.ops[0].Old + 1 + uint64(n.Region.Generation())<<generationShift) << uniqueBits
 	u.end = u.next + 1<<uniqueBits
 	return nil
 }
@@ -301,13 +301,13 @@ type work struct {
 	head bool   // header and key of the object suffice
 	at   uint64 // where in c.obj the object goes
 
-	hint   slotWord // where the object may be, if the location cache does not know
-	noted  bool     // what was found came with a note
-	loaded slotWord // the object of this word is in c.obj
-	found  bool
-	word   slotWord    // of the object
-	slot   fabric.Addr // of word
-	h      header
+	hint      slotWord // where the object may be, if the location cache does not know
+	handedOff bool     // what was found came with a note
+	loaded    slotWord // the object of this word is in c.obj
+	found     bool
+	word      slotWord    // of the object
+	slot      fabric.Addr // of word
+	h         header
 
 	vacant fabric.Addr // the first empty slot
 	tail   fabric.Addr // a link that is empty

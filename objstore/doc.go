@@ -62,7 +62,7 @@
 // A key that the location cache does not know costs one chain more where an
 // object is read, each overflow block of a bucket one more. A get of an object
 // that was not used for a while takes the lock, and has one WRITE more in its last chain.
-// A client that waited for the lock within its compute node gets a note from the holder before, in place of its first chain (note.go).
+// A client that waited for the lock within its compute node gets a note from the holder before, in place of its first chain (handoff.go).
 // What changes an object that is there looks for one that the location cache does not know without the lock: if
 // it is not there, that was all, else the lock's chain READs it at once.
 //

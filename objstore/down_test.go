@@ -84,7 +84,7 @@ func openedWithNodesDown(t *testing.T, down []int, keeps bool) {
 			continue
 		}
 		w.c.RestartMN(w.mns[i])
-		wantErr(t, "format", memory.Format(w.port(0), w.mns[i], memory.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Birth: 1}), nil)
+		wantErr(t, "format", memory.Format(w.port(0), w.mns[i], memory.Params{Size: 16 << 20, CapacityLog2: 3, VersionBits: 16, Generation: 1}), nil)
 	}
 	again := w.client(1, s) // with a Port of after the restart
 	for i, key := range keys {

@@ -152,7 +152,7 @@ func (c *Client) getUnregistered(k *work) (Item, error) {
 	if c.port.Caps().ReadsInOrder {
 		for range unlockedTries {
 			*k = work{place: k.place, n: k.n, key: k.key}
-			s, err := c.look(k)
+			s, err := c.tryRead(k)
 			switch {
 			case err != nil:
 				return Item{}, err

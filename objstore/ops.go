@@ -206,11 +206,11 @@ func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
 	var known bool
 	switch {
 	case k.found:
-		c.leave(k, c.slotOf(k), w, b)
+		c.leaveHandoff(k, c.slotOf(k), w, b)
 		known, err = c.publish(1, k.slot, uint64(k.word), uint64(w))
 	case k.vacant != 0:
 		k.slot = k.vacant
-		c.leave(k, c.slotOf(k), w, b)
+		c.leaveHandoff(k, c.slotOf(k), w, b)
 		known, err = c.publish(1, k.slot, 0, uint64(w))
 	default:
 		known, err = c.overflow(k, w)
@@ -304,7 +304,7 @@ func (c *Client) Delete(key []byte) error {
 
 // remove unlinks the object that was found and releases the lock.
 func (c *Client) remove(k *work) error {
-	c.leave(k, c.slotOf(k), 0, nil)
+	c.leaveHandoff(k, c.slotOf(k), 0, nil)
 	known, err := c.publish(0, k.slot, uint64(k.word), 0)
 	if !known {
 		c.stats.Leaked++

@@ -46,7 +46,7 @@ type Config struct {
 	// NoEvict gives ErrNoSpace when memory is full, instead of evicting.
 	NoEvict bool
 	// Paper makes operations what they are in the paper's store: gets take the lock of their bucket, where they could read
-	// without (unlocked.go), and holders leave nothing to the next of their node (note.go).
+	// without (unlocked.go), and holders leave nothing to the next of their node (handoff.go).
 	Paper bool
 	// CacheEntries bounds the location cache, 16 bytes each; 0 is as many as
 	// Objects, at most a million. It is rounded up to a power of two. Negative is none.

@@ -44,17 +44,17 @@ import (
 // All else is left to who holds the lock: overflow blocks, fingerprints that collide, access times that are to be written, and
 // what changed while it was read. Where READs of a chain may be exchanged (fabric.Caps.ReadsInOrder) all gets take the lock.
 
-// A sight is what a look without the lock came to.
-type sight uint8
+// An outcome is that of an optimistic read, one without the lock.
+type outcome uint8
 
 const (
-	unclear sight = iota // the lock will tell
-	absent               // the key was not there
-	present              // it was: k.h and c.obj are its object
+	unclear outcome = iota // a read with the lock will tell
+	absent                 // the key was not there
+	present                // it was: k.h and c.obj are its object
 )
 
-// look looks for the key without the lock.
-func (c *Client) look(k *work) (sight, error) {
+// tryRead looks for the key without the lock: an optimistic read.
+func (c *Client) tryRead(k *work) (outcome, error) {
 	w, unique := c.s.places.get(k.hash)
 	ops := c.ops[:1]
 	if w != 0 && holds(k.n, w) && k.want(w) >= headerSize {
@@ -73,7 +73,7 @@ func (c *Client) look(k *work) (sight, error) {
 	case s != present:
 		return s, nil
 	case found != w:
-		return c.lookAt(k, slot, found)
+		return c.tryReadAt(k, slot, found)
 	case ops[2].Old != unique:
 		return unclear, nil
 	}
@@ -83,7 +83,7 @@ func (c *Client) look(k *work) (sight, error) {
 
 // scan looks for the key's fingerprint in the slots that have been read. It is present if it
 // is in one slot only, which scan returns, and absent if it is in none and there are no other slots.
-func (c *Client) scan(k *work) (slot fabric.Addr, w slotWord, s sight) {
+func (c *Client) scan(k *work) (slot fabric.Addr, w slotWord, s outcome) {
 	last := c.s.geo.slots
 	for i := range last {
 		v := slotWord(wordAt(c.slots, i))
@@ -104,8 +104,8 @@ func (c *Client) scan(k *work) (slot fabric.Addr, w slotWord, s sight) {
 	return 0, 0, unclear
 }
 
-// lookAt reads the object of a slot of which the location cache did not know it.
-func (c *Client) lookAt(k *work, slot fabric.Addr, w slotWord) (sight, error) {
+// tryReadAt reads the object of a slot of which the location cache did not know it.
+func (c *Client) tryReadAt(k *work, slot fabric.Addr, w slotWord) (outcome, error) {
 	if !holds(k.n, w) || k.want(w) < headerSize {
 		return unclear, nil
 	}
@@ -125,7 +125,7 @@ func (c *Client) lookAt(k *work, slot fabric.Addr, w slotWord) (sight, error) {
 }
 
 // accept validates an object that was read whole, and must have a unique.
-func (c *Client) accept(k *work, slot fabric.Addr, w slotWord, unique uint64) sight {
+func (c *Client) accept(k *work, slot fabric.Addr, w slotWord, unique uint64) outcome {
 	if c.match(k, w) != nil || !k.found || k.h.unique != unique {
 		return unclear // damage is reported under the lock
 	}
@@ -144,7 +144,7 @@ func (c *Client) doUnlocked(ops []fabric.Op) error {
 
 // getUnlocked is Get without the lock; done is false if that did not do.
 func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
-	s, err := c.look(k)
+	s, err := c.tryRead(k)
 	switch {
 	case err != nil:
 		return Item{}, true, err

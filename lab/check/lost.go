@@ -58,7 +58,7 @@ func (w *world) format(i int) {
 		words{w.c, w.mns[i]}.Store(generationAt, uint64(generation)+1)
 		return
 	}
-	prm := memory.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32), Birth: generation}
+	prm := memory.Params{Size: storeSize, CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32), Generation: generation}
 	if err := memory.FormatOwn(w.mns[i], words{w.c, w.mns[i]}, prm, memory.UUID{uint64(i), uint64(generation)}); err != nil {
 		panic(fmt.Sprintf("check: format: %v", err)) // of memory that is zero
 	}
@@ -128,7 +128,7 @@ func (w *world) verify(n *node, mn fabric.MemID) (generation uint32, err error) 
 		case err != nil:
 			return 0, err
 		}
-		generation = r.Birth()
+		generation = r.Generation()
 	}
 	if generation > n.generations[mn] {
 		n.generations[mn] = generation

@@ -13,7 +13,7 @@ func TestDamagedPlaceOfAValue(t *testing.T) {
 	c := w.client(0, w.open(0, w.config()))
 	m := c.t.h.Parts[0]
 	own := m.Base.Offset() / slotUnit
-	for i, o := range []outside{
+	for i, o := range []outOfLine{
 		{at: makePtr(0, own, 0), size: 2000},
 		{at: makePtr(0, own-1, 0), size: 2000},
 		{at: makePtr(0, m.Limit/slotUnit-1, 0), size: 2000},
@@ -23,9 +23,9 @@ func TestDamagedPlaceOfAValue(t *testing.T) {
 	} {
 		key := keyOf(i)
 		o.encode(c.outBuf[:])
-		end := putRecord(c.own, kindOutside, key, c.outBuf[:])
+		end := putRecord(c.own, kindOutOfLine, key, c.outBuf[:])
 		c.user.Enter()
-		_, err := c.putRecord(c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end], nil, kindOutside, always)
+		_, err := c.putRecord(c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end], nil, kindOutOfLine, always)
 		c.user.Leave()
 		wantErr(t, "damage", err, nil)
 		_, err = c.Get(key)

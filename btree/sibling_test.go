@@ -62,8 +62,8 @@ func TestTheAbsorbingSiblingGoesBeforeTheSeparatorLeadsToIt(t *testing.T) {
 		dying := c.n.self
 		s.begin(0, low, true, false)
 		wantErr(t, "leaf", c.seek(&s, &c.n, c.leaf), nil)
-		heir := c.n.self
-		keys, theirs := keysOf(t, c, dying), keysOf(t, c, heir)
+		sibling := c.n.self
+		keys, theirs := keysOf(t, c, dying), keysOf(t, c, sibling)
 		for _, k := range keys[1:] {
 			wantErr(t, "delete", c.Delete(k), nil)
 		}

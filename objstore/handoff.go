@@ -8,33 +8,33 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A note is what an exclusive holder of a bucket's lock leaves to the next of its compute node (lock.Hold.Handoff), which then
-// needs no round trip before its own change: a lock that many want stays with each half as long. A holder
-// that had to wait itself leaves one. These bytes stay on the compute node.
+// A handoff is what an exclusive holder of a bucket's lock leaves to the next one of its compute node (lock.Hold.Handoff). That one
+// needs no round trip before its own change then: a lock that many want stays with each half as long. A holder
+// that had to wait itself leaves a handoff. Its bytes stay on the compute node.
 //
 //	 0   word of the object that the holder left or saw, or 0
 //	 8   slots and link
 //	 ..  header and key of that object
 
-// noteSize is the size of the largest note in bytes.
-func (s *Store) noteSize() int { return slotSize + s.slotsLen() + maxObjectSize }
+// handoffSize is the size of the largest handoff in bytes.
+func (s *Store) handoffSize() int { return slotSize + s.slotsLen() + maxObjectSize }
 
-// leave makes the note of a holder that has looked at the first slots only, for after its release: w is in slot, and head
+// leaveHandoff makes the handoff of a holder that has read the first slots only, for after its release: w is in slot, and head
 // begins with the header and key of its object. It comes before Release.
-func (c *Client) leave(k *work, slot int, w slotWord, head []byte) {
+func (c *Client) leaveHandoff(k *work, slot int, w slotWord, head []byte) {
 	if !c.waited || k.depth > 0 {
 		return
 	}
 	n := slotSize + c.s.slotsLen()
-	binary.LittleEndian.PutUint64(c.left, uint64(w))
-	copy(c.left[slotSize:], c.slots[:c.s.slotsLen()])
+	binary.LittleEndian.PutUint64(c.passed, uint64(w))
+	copy(c.passed[slotSize:], c.slots[:c.s.slotsLen()])
 	if slot >= 0 {
-		putWord(c.left[slotSize:], slot, uint64(w))
+		putWord(c.passed[slotSize:], slot, uint64(w))
 	}
 	if w != 0 {
-		n += copy(c.left[n:], head[:headerSize+len(k.key)])
+		n += copy(c.passed[n:], head[:headerSize+len(k.key)])
 	}
-	c.hold.Handoff = c.left[:n]
+	c.hold.Handoff = c.passed[:n]
 }
 
 // slotOf returns the number of a slot in the bucket.
@@ -42,9 +42,9 @@ func (c *Client) slotOf(k *work) int {
 	return int(k.slot-c.s.slotsAddr(k.bucket)) / slotSize
 }
 
-// inherit takes the note that came with the lock in place of what would have been READ.
-func (c *Client) inherit(k *work, note []byte) {
-	k.loaded, k.noted = 0, true
+// takeHandoff takes the handoff that came with the lock in place of what would have been READ.
+func (c *Client) takeHandoff(k *work, note []byte) {
+	k.loaded, k.handedOff = 0, true
 	n := slotSize + copy(c.slots[:c.s.slotsLen()], note[slotSize:])
 	w, head := slotWord(binary.LittleEndian.Uint64(note)), note[n:]
 	if w == 0 || !holds(k.n, w) {
@@ -58,15 +58,15 @@ func (c *Client) inherit(k *work, note []byte) {
 }
 
 // unlockAsFound releases the lock of a bucket in which nothing was changed, because of what was found: err. If that was in
-// a note, no operation has told yet whether this compute node still counts as alive. A READ under the lock does, and if it
+// a handoff, no operation has shown yet that this compute node is not fenced. A READ under the lock does, and if it
 // fails, err is no answer.
 func (c *Client) unlockAsFound(k *work, err error) error {
 	if k.found {
-		c.leave(k, -1, k.word, c.obj[k.at:])
+		c.leaveHandoff(k, -1, k.word, c.obj[k.at:])
 	} else {
-		c.leave(k, -1, 0, nil)
+		c.leaveHandoff(k, -1, 0, nil)
 	}
-	if !k.noted {
+	if !k.handedOff {
 		return c.unlock(err)
 	}
 	c.before[0] = fabric.Load(c.s.slotsAddr(k.bucket))
@@ -78,16 +78,16 @@ func (c *Client) unlockAsFound(k *work, err error) error {
 
 // acquire acquires the lock of the key's bucket as c.req says.
 func (c *Client) acquire(k *work) error {
-	if c.left == nil || c.req.Mode != lock.Exclusive {
+	if c.passed == nil || c.req.Mode != lock.Exclusive {
 		c.waited = false
 		return c.l.Acquire(&c.hold, &c.req)
 	}
-	c.req.Handoff = c.note
+	c.req.Handoff = c.inherited
 	before := c.l.Stats().LocalWaits
 	err := c.l.Acquire(&c.hold, &c.req)
 	c.waited = c.l.Stats().LocalWaits != before
 	if err == nil && c.req.HandoffLen > 0 {
-		c.inherit(k, c.note[:c.req.HandoffLen])
+		c.takeHandoff(k, c.inherited[:c.req.HandoffLen])
 	}
 	return err
 }
