@@ -51,4 +51,6 @@
 //
 // Errors are sentinels for errors.Is: those of this package (addresses, policies, [ErrHeld]), of package lock (waiting, lost
 // locks), objstore and btree (keys and values) and fabric (nodes and memory).
+//
+// docs/failures.md says what a program sees when something crashes, docs/operations.md how a cluster is run.
 package declock

@@ -16,6 +16,8 @@
 //	           there is no memory node that has gone and whose end is not acknowledged by all
 //	forgotten  its number is free; Lost has grown if it died
 //
+// docs/failures.md (Membership) has the rules for each fabric.
+//
 // Source: DecLock, sections 4.4, 4.6 and appendix B (the coordinator that it
 // takes for given).
 package coordinator

@@ -28,5 +28,7 @@
 //   - Every completion has a status, and every status is an error of this
 //     package. An atomic whose outcome is unknown is never issued again.
 //
+// docs/shm.md, docs/tcp.md and docs/rdma.md say how backends work; docs/failures.md how each keeps a crashed node out.
+//
 // Source: DecLock, section 2.1 (architecture) and 4.6 (failure model).
 package fabric

@@ -19,4 +19,6 @@
 //	dead-after                       how long the failure of a node takes to be detected, 5s by default
 //
 // It is a package of its own because of what it brings along: etcd's client is large.
+//
+// docs/operations.md sets up a cluster over TCP, docs/tcp.md says how the fabric works.
 package overtcp

@@ -10,5 +10,7 @@
 // has waited too long leaves the round again, so that a node that crashes or joins between
 // rounds does not block or confuse the others.
 //
+// docs/upkeep.md (Clocks) says what clocks of hosts must do.
+//
 // Source: DecLock, section 5.3 (synchronized time, timestamp encoding).
 package timesync

@@ -64,4 +64,6 @@
 //
 // Format 1 has neither history nor served. A cluster of format 1 is refused while it has a live key; if it has none, the first node that joins puts format 2, and nodes of the
 // version before refuse that.
+//
+// docs/restarts.md says what becomes of a cluster when etcd loses its data, docs/incarnations.md which numbers show it.
 package etcd

@@ -28,4 +28,6 @@
 // Figures of the simulator are figures of a model whose constants were fitted to the
 // paper (see fabric/sim.NIC): ratios between locks say something about the
 // protocols, absolute values and what the fit was made for say nothing.
+//
+// docs/experiments.md has the figures, docs/claims.md the claims of the paper one by one.
 package bench

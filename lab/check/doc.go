@@ -30,5 +30,7 @@
 // [Starve] shows one node that writes beside seven that read, under the policies of the
 // paper and under ours.
 //
-// Source: issue 3; DecLock, section 4 and 5.
+// docs/verification.md has the figures, docs/promises.md which class of seeds checks which promise.
+//
+// Source: DecLock, section 4 and 5.
 package check

@@ -48,4 +48,6 @@
 // noted while it happens ([sim.Footprint]).
 //
 // An execution begins like the one before it. That part is repeated without a look at what else could happen, and without hashes.
+//
+// docs/explored.md has what was explored.
 package explore

@@ -26,4 +26,6 @@
 //	test:     a package and a test of it that catches it
 //
 // The source itself is never touched: the go command is told to use other files in place of the patched ones (-overlay).
+//
+// docs/mutants.md has the runs, docs/changing.md how to add a planted bug.
 package mutants

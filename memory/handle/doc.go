@@ -23,4 +23,6 @@
 //
 // [Kind.Drop] marks each part, and takes the name away. The memory stays what it is until each compute node that has the collection open has
 // seen the mark ([Handle.Answer]), has nothing under way there any more, and has ended its registration ([Handle.LetGo], [Handle.Leave]): the last one gives the memory back.
+//
+// docs/restarts.md (Without its memory) and docs/limits.md (Dropped stores and trees) say what users see of this.
 package handle

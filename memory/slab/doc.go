@@ -38,4 +38,6 @@
 //
 // A compute node whose operation was certainly not executed (fabric.Refused) has what it had before: blocks go into its lists, and a run that has no class
 // yet is kept for its next operation that needs one. What an operation of unknown outcome may yet give back, nobody gets as long as that compute node lives.
+//
+// docs/objstore.md (Memory goes from one size to another) has the same from the side of a store.
 package slab
