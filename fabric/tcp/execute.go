@@ -78,21 +78,43 @@ func (x *nic) execute(h *header, body, out []byte, n *counts) ([]byte, error) {
 	return out, nil
 }
 
+// A shape is what operations of a code have in common.
+type shape struct {
+	kind     fabric.OpKind
+	operands int // bytes behind the first word
+	size     int // bytes of memory that it touches, which are aligned to as much
+}
+
+var shapes = [...]shape{
+	codeRead:        {fabric.OpRead, 8, 0}, // its operand is the size
+	codeWrite:       {fabric.OpWrite, 8, 0},
+	codeLoad:        {fabric.OpRead, 0, 8},
+	codeStore:       {fabric.OpWrite, 8, 8},
+	codeCAS:         {fabric.OpCAS, 16, 8},
+	codeFAA:         {fabric.OpFAA, 8, 8},
+	codeMaskedCAS:   {fabric.OpMaskedCAS, 32, 8},
+	codeMaskedFAA:   {fabric.OpMaskedFAA, 16, 8},
+	codeMaskedCAS16: {fabric.OpMaskedCAS16, 64, 16},
+	codeMaskedFAA16: {fabric.OpMaskedFAA16, 32, 16},
+}
+
 // An operation is one of a frame.
 type operation struct {
-	code     opCode
-	offset   uint64
-	args     []byte // what follows the first word
-	operands int    // bytes of args that are its
-	size     int    // bytes of memory that it touches
-	align    uint64
+	shape
+	code   opCode
+	offset uint64
+	align  uint64
+	args   []byte // what follows the first word
 }
 
 // measure finds out what a decoded operation needs, and whether it is all there.
 func (o *operation) measure() error {
-	o.size, o.align = 8, 8
-	switch o.code {
-	case codeRead, codeWrite:
+	if o.code == 0 || int(o.code) >= len(shapes) {
+		return fmt.Errorf("%w: an operation with code %d", ErrProtocol, o.code)
+	}
+	o.shape = shapes[o.code]
+	o.align = uint64(o.size)
+	if o.code == codeRead || o.code == codeWrite {
 		if len(o.args) < 8 {
 			return o.cut()
 		}
@@ -100,23 +122,10 @@ func (o *operation) measure() error {
 		if n > maxFrame {
 			return fmt.Errorf("%w: %d bytes in one operation", ErrProtocol, n)
 		}
-		o.size, o.align, o.operands = int(n), 1, 8
+		o.size, o.align = int(n), 1
 		if o.code == codeWrite {
 			o.operands += pad(o.size)
 		}
-	case codeLoad:
-	case codeStore, codeFAA:
-		o.operands = 8
-	case codeCAS, codeMaskedFAA:
-		o.operands = 16
-	case codeMaskedCAS:
-		o.operands = 32
-	case codeMaskedFAA16:
-		o.operands, o.size, o.align = 32, 16, 16
-	case codeMaskedCAS16:
-		o.operands, o.size, o.align = 64, 16, 16
-	default:
-		return fmt.Errorf("%w: an operation with code %d", ErrProtocol, o.code)
 	}
 	if len(o.args) < o.operands {
 		return o.cut()
@@ -130,8 +139,7 @@ func (o *operation) cut() error {
 
 // result returns the length of the result in bytes.
 func (o *operation) result() int {
-	switch o.code {
-	case codeWrite, codeStore:
+	if o.kind == fabric.OpWrite {
 		return 0
 	}
 	return o.size
@@ -154,10 +162,15 @@ func (x *nic) perform(o *operation, out []byte, n *counts) []byte {
 	word := (*uint64)(a)
 	arg := func(i int) uint64 { return binary.LittleEndian.Uint64(o.args[8*i:]) }
 	result := func(v uint64) []byte { return binary.LittleEndian.AppendUint64(out, v) }
+	n.ops[o.kind]++
+	switch o.kind {
+	case fabric.OpRead:
+		n.bytesRead += uint64(o.size)
+	case fabric.OpWrite:
+		n.bytesWritten += uint64(o.size)
+	}
 	switch o.code {
 	case codeRead:
-		n.ops[fabric.OpRead]++
-		n.bytesRead += uint64(o.size)
 		end := len(out)
 		out = append(out, make([]byte, pad(o.size))...)
 		if o.size > 0 {
@@ -165,48 +178,33 @@ func (x *nic) perform(o *operation, out []byte, n *counts) []byte {
 		}
 		return out
 	case codeWrite:
-		n.ops[fabric.OpWrite]++
-		n.bytesWritten += uint64(o.size)
 		if o.size > 0 {
 			ram.CopyIn(a, unsafe.Pointer(&o.args[8]), o.size)
 		}
 		return out
 	case codeLoad:
-		n.ops[fabric.OpRead]++
-		n.bytesRead += 8
 		return result(atomic.LoadUint64(word))
 	case codeStore:
-		n.ops[fabric.OpWrite]++
-		n.bytesWritten += 8
 		atomic.StoreUint64(word, arg(0))
 		return out
 	case codeCAS:
-		n.ops[fabric.OpCAS]++
 		return result(ram.CompareAndSwap(word, arg(0), arg(1)))
 	case codeFAA:
-		n.ops[fabric.OpFAA]++
 		return result(atomic.AddUint64(word, arg(0)) - arg(0))
 	}
-	return x.performWide(o, a, out, n)
+	return performWide(o, a, out)
 }
 
-func (x *nic) performWide(o *operation, a unsafe.Pointer, out []byte, n *counts) []byte {
+func performWide(o *operation, a unsafe.Pointer, out []byte) []byte {
 	var w fabric.Wide
-	words, fields := 1, []*[2]uint64{&w.Cmp, &w.CmpMask, &w.Swap, &w.SwapMask}
-	if o.code == codeMaskedFAA || o.code == codeMaskedFAA16 {
-		fields = []*[2]uint64{&w.Swap, &w.Boundary}
-	}
-	if o.size == 16 {
-		words = 2
-	}
-	for i, f := range fields {
+	words, args := o.size/8, o.args
+	for _, f := range maskedOperands(o.kind, &w) {
 		for k := range words {
-			f[k] = binary.LittleEndian.Uint64(o.args[8*(i*words+k):])
+			f[k] = binary.LittleEndian.Uint64(args)
+			args = args[8:]
 		}
 	}
-	kind := fabric.OpMaskedCAS + fabric.OpKind(o.code-codeMaskedCAS)
-	n.ops[kind]++
-	old := ram.Wide(kind, a, &w)
+	old := ram.Wide(o.kind, a, &w)
 	for k := range words {
 		out = binary.LittleEndian.AppendUint64(out, old[k])
 	}

@@ -115,37 +115,35 @@ func appendChain(dst []byte, ops []fabric.Op, at cursor) (_ []byte, to cursor, c
 	return dst, at, count, modifies
 }
 
+// atomicCodes are the codes of atomics.
+var atomicCodes = [...]opCode{fabric.OpCAS: codeCAS, fabric.OpFAA: codeFAA, fabric.OpMaskedCAS: codeMaskedCAS, fabric.OpMaskedFAA: codeMaskedFAA,
+	fabric.OpMaskedCAS16: codeMaskedCAS16, fabric.OpMaskedFAA16: codeMaskedFAA16}
+
 func appendAtomic(dst []byte, o *fabric.Op, where uint64) []byte {
-	word := func(code opCode) { dst = binary.LittleEndian.AppendUint64(dst, uint64(code)<<codeShift|where) }
-	words := func(n int, vs ...*[2]uint64) {
-		for _, v := range vs {
-			for i := range n {
-				dst = binary.LittleEndian.AppendUint64(dst, v[i])
+	word := func(v uint64) { dst = binary.LittleEndian.AppendUint64(dst, v) }
+	word(uint64(atomicCodes[o.Kind])<<codeShift | where)
+	switch o.Kind {
+	case fabric.OpCAS:
+		word(o.Cmp)
+		word(o.Arg)
+	case fabric.OpFAA:
+		word(o.Arg)
+	default:
+		for _, f := range maskedOperands(o.Kind, o.Wide) {
+			for i := range o.Size() / 8 {
+				word(f[i])
 			}
 		}
 	}
-	switch w := o.Wide; o.Kind {
-	case fabric.OpCAS:
-		word(codeCAS)
-		dst = binary.LittleEndian.AppendUint64(dst, o.Cmp)
-		dst = binary.LittleEndian.AppendUint64(dst, o.Arg)
-	case fabric.OpFAA:
-		word(codeFAA)
-		dst = binary.LittleEndian.AppendUint64(dst, o.Arg)
-	case fabric.OpMaskedCAS:
-		word(codeMaskedCAS)
-		words(1, &w.Cmp, &w.CmpMask, &w.Swap, &w.SwapMask)
-	case fabric.OpMaskedFAA:
-		word(codeMaskedFAA)
-		words(1, &w.Swap, &w.Boundary)
-	case fabric.OpMaskedCAS16:
-		word(codeMaskedCAS16)
-		words(2, &w.Cmp, &w.CmpMask, &w.Swap, &w.SwapMask)
-	case fabric.OpMaskedFAA16:
-		word(codeMaskedFAA16)
-		words(2, &w.Swap, &w.Boundary)
-	}
 	return dst
+}
+
+// maskedOperands returns the operands of a masked operation, in their order on the wire.
+func maskedOperands(k fabric.OpKind, w *fabric.Wide) []*[2]uint64 {
+	if k == fabric.OpMaskedCAS || k == fabric.OpMaskedCAS16 {
+		return []*[2]uint64{&w.Cmp, &w.CmpMask, &w.Swap, &w.SwapMask}
+	}
+	return []*[2]uint64{&w.Swap, &w.Boundary}
 }
 
 // takeResults takes the results of the first count operations of a frame from its answer. It is the way

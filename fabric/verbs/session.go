@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -398,7 +399,7 @@ func (s *session) call(ctx context.Context, kind string, body, reply any) error 
 		case !ok:
 			return s.err
 		case f.Code != "":
-			return &remoteError{codes[f.Code], f.Text}
+			return fmt.Errorf("%w (the peer says: %s)", cmp.Or(codes[f.Code], ErrLost), f.Text)
 		case reply != nil:
 			return json.Unmarshal(f.Body, reply)
 		}
@@ -414,20 +415,6 @@ func (s *session) forget(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.calls, n)
-}
-
-// A remoteError is an error that the peer answered with.
-type remoteError struct {
-	err  error
-	text string
-}
-
-func (e *remoteError) Error() string { return "the peer says: " + e.text }
-func (e *remoteError) Unwrap() error {
-	if e.err == nil {
-		return ErrLost
-	}
-	return e.err
 }
 
 // A service accepts sessions.
