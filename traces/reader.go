@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -35,13 +36,9 @@ const (
 // It holds one buffer and allocates nothing per record.
 type Reader struct {
 	o       ReaderOptions
-	in      io.Reader // of lines
-	raw     *rawInput // below the decompressor
+	in      *bufio.Reader // of lines
+	raw     *rawInput     // below the decompressor
 	closers []func() error
-
-	buf        []byte
-	start, end int   // buf[start:end] is read and not yet delivered
-	inErr      error // why in has no more
 
 	line, skipped int64
 	firstBad      error
@@ -99,7 +96,7 @@ func NewReader(r io.Reader, o ReaderOptions) (*Reader, error) {
 	if o.Name == "" {
 		o.Name = "trace"
 	}
-	t := &Reader{o: o, buf: make([]byte, readBuffer+o.MaxLine), raw: &rawInput{r: r}}
+	t := &Reader{o: o, raw: &rawInput{r: r}}
 	var magic [6]byte
 	n, err := io.ReadFull(t.raw, magic[:])
 	if t.raw.err != nil {
@@ -109,9 +106,10 @@ func NewReader(r io.Reader, o ReaderOptions) (*Reader, error) {
 	if err == nil { // else the file is that short, and r need not say its end twice
 		all = io.MultiReader(all, t.raw)
 	}
-	if t.in, err = t.decompressor(magic[:n], all); err != nil {
+	if all, err = t.decompressor(magic[:n], all); err != nil {
 		return nil, err
 	}
+	t.in = bufio.NewReaderSize(all, readBuffer+o.MaxLine)
 	return t, nil
 }
 
@@ -200,90 +198,34 @@ func (r *Reader) bad(column int, what string, line []byte) {
 	}
 }
 
-// readLine returns the next line without its end.
+// readLine returns the next line without its end. What stands behind the last line feed of a cut stream is
+// half a line, which would parse as a record with a wrong TTL: it is not delivered.
 func (r *Reader) readLine() ([]byte, bool) {
-	for {
-		data := r.buf[r.start:r.end]
-		if i := bytes.IndexByte(data, '\n'); i >= 0 {
-			r.start += i + 1
-			r.line++
-			if i > r.o.MaxLine {
-				r.tooLong(data)
-				if r.err != nil {
-					return nil, false
-				}
-				continue
-			}
-			return trimCR(data[:i]), true
+	for r.err == nil {
+		line, err := r.in.ReadSlice('\n')
+		if err != nil && err != bufio.ErrBufferFull && (err != io.EOF || len(line) == 0) {
+			r.ends(err)
+			return nil, false
 		}
-		if len(data) > r.o.MaxLine {
-			r.line++
-			r.tooLong(data)
-			if r.err != nil || !r.skipRest() {
-				return nil, false
-			}
-			continue
+		r.line++
+		line = bytes.TrimSuffix(line, []byte{'\n'})
+		if len(line) <= r.o.MaxLine {
+			return bytes.TrimSuffix(line, []byte{'\r'}), true
 		}
-		if r.inErr != nil {
-			return r.lastLine(data)
+		r.bad(0, fmt.Sprintf("the line is longer than %d bytes", r.o.MaxLine), line)
+		for err == bufio.ErrBufferFull { // the rest of the line
+			_, err = r.in.ReadSlice('\n')
 		}
-		r.fill()
+		r.ends(err)
 	}
+	return nil, false
 }
 
-// lastLine delivers what stands behind the last line feed. In a cut stream that is
-// half a line: it would parse as a record with a wrong TTL.
-func (r *Reader) lastLine(data []byte) ([]byte, bool) {
-	r.start = r.end
-	if r.inErr != io.EOF {
-		r.err = r.streamError(r.inErr)
-		return nil, false
+// ends notes the error of an input that has no more.
+func (r *Reader) ends(err error) {
+	if err != nil && err != io.EOF && r.err == nil {
+		r.err = r.streamError(err)
 	}
-	if len(data) == 0 {
-		return nil, false
-	}
-	r.line++
-	return trimCR(data), true
-}
-
-func (r *Reader) tooLong(data []byte) {
-	r.bad(0, fmt.Sprintf("the line is longer than %d bytes", r.o.MaxLine), data)
-}
-
-// skipRest drops the rest of a line that is too long.
-func (r *Reader) skipRest() bool {
-	for {
-		if i := bytes.IndexByte(r.buf[r.start:r.end], '\n'); i >= 0 {
-			r.start += i + 1
-			return true
-		}
-		r.start = r.end
-		if r.inErr != nil {
-			if r.inErr != io.EOF {
-				r.err = r.streamError(r.inErr)
-			}
-			return false
-		}
-		r.fill()
-	}
-}
-
-// fill moves the rest to the front of the buffer and reads behind it.
-func (r *Reader) fill() {
-	r.end = copy(r.buf, r.buf[r.start:r.end])
-	r.start = 0
-	for tries := 0; tries < 100; tries++ {
-		n, err := r.in.Read(r.buf[r.end:])
-		r.end += n
-		if err != nil {
-			r.inErr = err
-			return
-		}
-		if n > 0 {
-			return
-		}
-	}
-	r.inErr = io.ErrNoProgress
 }
 
 // Err implements [Source]: nil at the end, a *[LineError], [ErrTruncated], [ErrCompression] or the input's own error.
@@ -303,13 +245,7 @@ func (r *Reader) Close() error {
 			first = err
 		}
 	}
-	r.closers, r.start, r.end, r.inErr = nil, 0, 0, io.EOF
+	r.closers = nil
+	r.in.Reset(bytes.NewReader(nil))
 	return first
-}
-
-func trimCR(line []byte) []byte {
-	if n := len(line); n > 0 && line[n-1] == '\r' {
-		return line[:n-1]
-	}
-	return line
 }

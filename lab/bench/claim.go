@@ -114,22 +114,17 @@ func (rs Rows) Ratios(lockA, lockB, param, metric string) (list []float64) {
 	return list
 }
 
-// Most and Least return the extremes of a list; not a number of none.
-func Most(list []float64) float64 { return extreme(list, math.Max) }
+// Most and Least return the extremes of a list; not a number of none, or if one of them is none.
+func Most(list []float64) float64 { return extreme(list, slices.Max) }
 
 // Least: see Most.
-func Least(list []float64) float64 { return extreme(list, math.Min) }
+func Least(list []float64) float64 { return extreme(list, slices.Min) }
 
-func extreme(list []float64, pick func(a, b float64) float64) float64 {
-	best := missing
-	for i, v := range list {
-		if i == 0 {
-			best = v
-		} else {
-			best = pick(best, v)
-		}
+func extreme(list []float64, of func([]float64) float64) float64 {
+	if len(list) == 0 {
+		return missing
 	}
-	return best
+	return of(list)
 }
 
 // valueOf returns a metric of a row that Find returned; not a number if it is missing.

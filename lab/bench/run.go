@@ -115,9 +115,7 @@ func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) e
 		return queue[next-1]
 	}
 	for range cfg.Workers {
-		running.Add(1)
-		go func() {
-			defer running.Done()
+		running.Go(func() {
 			for t := take(); t != nil; t = take() {
 				samples, err := t.measure(ctx, t.seed)
 				if err != nil {
@@ -137,7 +135,7 @@ func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) e
 				}
 				mu.Unlock()
 			}
-		}()
+		})
 	}
 	running.Wait()
 	return context.Cause(ctx)

@@ -11,8 +11,7 @@
 // for many seeds, and makes of each failure a [Failure]: its seed and line, the command that runs it again,
 // and a smaller scenario that fails in the same way, with the last operations of each client.
 //
-// Classes ([Classes]) say what may go wrong in a scenario, and so what must hold. [MustHold] lists those
-// of which no seed is known that fails: all.
+// Classes ([Classes]) say what may go wrong in a scenario, and so what must hold. No seed is known that fails.
 // Scenarios that fail today are in testdata/known.txt (none); those that failed once in testdata/regressions.txt.
 // The restart of a memory node has no class yet: locks do not claim to survive it.
 //

@@ -13,7 +13,7 @@ import (
 
 // Options of Faults.
 type Options struct {
-	Classes []Class // empty: all that must hold
+	Classes []Class // empty: all
 	First   uint64  // seed
 	Runs    int
 	Workers int // runs at a time; 0: as many as there are processors
@@ -48,10 +48,6 @@ type Summary struct {
 	Failures  []*Failure  // by seed
 }
 
-// MustHold are the classes of which every seed that was tried holds: what Faults
-// and continuous integration run by default. Today that is all of them.
-func MustHold() []Class { return Classes() }
-
 // Judge runs a scenario; if an oracle objects, it makes a failure of it, shrunk or not.
 func Judge(s Scenario, shrink bool) (*Result, *Failure, error) {
 	r, err := Run(s)
@@ -70,7 +66,7 @@ func Judge(s Scenario, shrink bool) (*Result, *Failure, error) {
 // Faults runs the scenarios of many seeds.
 func Faults(ctx context.Context, o Options) (*Summary, error) {
 	if len(o.Classes) == 0 {
-		o.Classes = MustHold()
+		o.Classes = Classes()
 	}
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)

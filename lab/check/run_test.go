@@ -22,7 +22,7 @@ var (
 )
 
 func TestSeeds(t *testing.T) {
-	classes := MustHold()
+	classes := Classes()
 	if *flagClass != "" {
 		var err error
 		if classes, err = ParseClasses(*flagClass); err != nil {

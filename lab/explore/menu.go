@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"slices"
+
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 )
@@ -90,10 +92,7 @@ func (ex *explorer) list() {
 		ex.listOptional()
 	}
 	if regular == 0 && len(ex.menu) > 0 {
-		ex.add(choice{kind: chRest, actor: nobody})
-		last := len(ex.menu) - 1
-		copy(ex.menu[1:], ex.menu[:last])
-		ex.menu[0] = choice{kind: chRest, actor: nobody}
+		ex.menu = slices.Insert(ex.menu, 0, choice{kind: chRest, actor: nobody})
 		return
 	}
 	ex.order()

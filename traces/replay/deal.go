@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/declock/declock/traces"
@@ -32,10 +33,8 @@ func (d Dealing) String() string {
 
 // ParseDealing returns the dealing of the name: by-key, by-client or in-turn.
 func ParseDealing(name string) (Dealing, error) {
-	for d, n := range dealingNames {
-		if n == name {
-			return Dealing(d), nil
-		}
+	if d := slices.Index(dealingNames[:], name); d >= 0 {
+		return Dealing(d), nil
 	}
 	return 0, fmt.Errorf("%w: %q is not a way to deal a trace: by-key, by-client, in-turn", ErrOptions, name)
 }

@@ -1,10 +1,12 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/declock/declock/objstore"
@@ -72,24 +74,13 @@ func each(clients []*Client, f func(i int, c *Client) error) error {
 	errs := make([]error, len(clients))
 	var wg sync.WaitGroup
 	for i, c := range clients {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			errs[i] = f(i, c)
-		}()
+		wg.Go(func() { errs[i] = f(i, c) })
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if errors.Is(err, ErrTooMany) {
-			return err
-		}
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, ErrTooMany) }); i >= 0 {
+		return errs[i]
 	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 // closeWhenStopped wakes the clients that wait for a record when the replay is stopped. What it returns ends it.
