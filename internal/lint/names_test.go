@@ -253,3 +253,38 @@ func TestGlossaryNamesTheCode(t *testing.T) {
 		}
 	}
 }
+
+// TestProtocolNamesTheMessages: the table of messages in docs/protocol.md has each kind of cql and hier, and no other.
+func TestProtocolNamesTheMessages(t *testing.T) {
+	_, files := load(t)
+	files = slices.DeleteFunc(files, func(f file) bool { return f.test || f.pkg != "cql" && f.pkg != "hier" })
+	have := map[string]bool{}
+	for pair := range declared(files) {
+		if _, kind, ok := strings.Cut(pair, ".msg"); ok {
+			have[kind] = true
+		}
+	}
+	text, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Messages\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := 0
+	for _, b := range blocks(section) {
+		if !b.row {
+			continue
+		}
+		if rows++; rows <= 2 {
+			continue // the heads of the columns
+		}
+		kind := cells(b.lines[0])[0]
+		if !have[kind] {
+			t.Errorf("docs/protocol.md: there is no message %s", kind)
+		}
+		delete(have, kind)
+	}
+	for kind := range have {
+		t.Errorf("docs/protocol.md: no row for the message %s", kind)
+	}
+}
