@@ -51,6 +51,8 @@ type Chain struct {
 	until   fabric.Time // its connection is known to be shut out then, not before
 	remains *Chain      // of a lost request: its late chain, or nil
 
+	exchanged uint16 // a bit for each READ that is executed after the next, which is a READ, too
+
 	wrote bool // it has changed memory; in an untimed cluster
 
 	epoch    uint32 // of the memory node, as the client knew it at the post: chains of another are refused
@@ -214,7 +216,7 @@ func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	ch := c.newChain()
 	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, c.mns[ops[0].Addr.MN()])
 	ch.broken, ch.lost, ch.late, ch.remains = 0, false, false, nil
-	ch.orphan, ch.drop, ch.sent, ch.cur, ch.part = false, false, 0, 0, 0
+	ch.orphan, ch.drop, ch.sent, ch.cur, ch.part, ch.exchanged = false, false, 0, 0, 0, 0
 	ch.epoch = p.epoch(ch.qp.mn)
 	ch.hasRA = false
 	for i := range ops {
@@ -392,16 +394,41 @@ func (c *Cluster) arrive(ch *Chain) {
 		c.lose(ch)
 		return
 	}
+	if c.cfg.ExchangeReads > 0 {
+		c.exchangeReads(ch)
+	}
 	for i := int(ch.cur); i < int(ch.sent); i++ {
-		at := max(mn.nic.admit(c.nic, c.now, &ch.ops[i]), q.lastEffect+1) // in order: no two at one instant
+		op := &ch.ops[ch.nth(i)]
+		at := max(mn.nic.admit(c.nic, c.now, op), q.lastEffect+1) // in order: no two at one instant
 		end := at
-		if c.cfg.Tear.Prob > 0 && ch.ops[i].Size() > 8 && !ch.ops[i].Kind.IsAtomic() && c.faults.Float64() < c.cfg.Tear.Prob {
+		if c.cfg.Tear.Prob > 0 && op.Size() > 8 && !op.Kind.IsAtomic() && c.faults.Float64() < c.cfg.Tear.Prob {
 			end += 1 + fabric.Time(c.faults.Uint64n(uint64(c.cfg.Tear.Window)))
 		}
 		ch.when[i] = span{at, end}
 		q.lastEffect = end
 	}
 	c.post(ch.when[ch.cur].at, evEffect, ch.index, 0)
+}
+
+// exchangeReads draws which READs of the segment under way are executed after the next.
+func (c *Cluster) exchangeReads(ch *Chain) {
+	for i := int(ch.cur); i+1 < int(ch.sent); i++ {
+		if ch.ops[i].Kind == fabric.OpRead && ch.ops[i+1].Kind == fabric.OpRead && c.faults.Float64() < c.cfg.ExchangeReads {
+			ch.exchanged |= 1 << i
+			i++
+		}
+	}
+}
+
+// nth returns which operation of a chain is executed as the i-th.
+func (ch *Chain) nth(i int) int {
+	switch {
+	case ch.exchanged>>i&1 != 0:
+		return i + 1
+	case i > 0 && ch.exchanged>>(i-1)&1 != 0:
+		return i - 1
+	}
+	return i
 }
 
 // lose gives a chain up whose memory node does not answer.
@@ -425,6 +452,7 @@ func (c *Cluster) markDown(ch *Chain) {
 // refuse ends a chain with an error at its present operation.
 func (c *Cluster) refuse(ch *Chain, err error, answer fabric.Time) {
 	i := int(ch.cur)
+	i = min(i, ch.nth(i))
 	ch.err = &fabric.ChainError{Index: i, Op: ch.ops[i], Err: err}
 	c.finish(ch, answer)
 }

@@ -25,6 +25,10 @@ type Config struct {
 
 	Tear Tear
 
+	// ExchangeReads is the probability that of two READs which follow each other in a chain the second sees memory before
+	// the first. If it is not 0, the fabric does not promise fabric.Caps.ReadsInOrder. (Not in exploration.)
+	ExchangeReads float64
+
 	// DetectDelay is from the death of a compute node until the coordinator notices. 0 means 10 ms.
 	DetectDelay fabric.Time
 	// NewsDelay is how long it takes at most until a node hears of a change of the membership: each after a time of
@@ -132,6 +136,9 @@ func (c Config) Validate() error {
 	}
 	if g := c.Tear.Grain; g < 8 || g&(g-1) != 0 {
 		bad("Tear.Grain %d is no power of two from 8", g)
+	}
+	if c.ExchangeReads < 0 || c.ExchangeReads > 1 {
+		bad("ExchangeReads %v is no probability", c.ExchangeReads)
 	}
 	for _, t := range []struct {
 		name string

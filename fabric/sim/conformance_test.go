@@ -88,6 +88,9 @@ func TestConformance(t *testing.T) {
 	t.Run("news that take time", func(t *testing.T) {
 		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX4(), NewsDelay: 20 * fabric.Microsecond}})
 	})
+	t.Run("READs exchanged", func(t *testing.T) {
+		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX4(), ExchangeReads: 0.5}})
+	})
 	t.Run("cx6, torn, clocks wrong", func(t *testing.T) {
 		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX6(),
 			Tear:   sim.Tear{Prob: 1, Grain: 8, Window: 5000},

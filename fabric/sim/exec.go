@@ -10,7 +10,7 @@ import (
 
 // effect makes the next operation of a chain happen, or the first part of it.
 func (c *Cluster) effect(ch *Chain) {
-	op := &ch.ops[ch.cur]
+	op := &ch.ops[ch.nth(int(ch.cur))]
 	if ch.drop {
 		c.faultStats[LateDropped]++
 		c.finish(ch, c.now)
@@ -52,7 +52,7 @@ func (c *Cluster) effected(ch *Chain, op *fabric.Op, old, new uint64) {
 	q := ch.qp
 	c.note(StepEffect, ch.port.id, uint64(op.Kind)<<56^uint64(op.Addr), old)
 	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepEffect, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Op: op, Old: old, New: new})
+		c.observe(Event{Step: StepEffect, Client: ch.port.id, Chain: ch.pending(), Index: ch.nth(int(ch.cur)), Op: op, Old: old, New: new})
 	}
 	left := q.mn.nic.answer(c.nic, c.now, op)
 	n := ch.port.node
@@ -220,7 +220,7 @@ func (c *Cluster) tearPart(ch *Chain) {
 		c.lose(ch)
 		return
 	}
-	op := &ch.ops[ch.cur]
+	op := &ch.ops[ch.nth(int(ch.cur))]
 	if err := c.admissible(ch, op); err != nil { // no byte arrives after a fence, or in a new epoch
 		c.faultStats[HalfDone]++
 		c.refuse(ch, err, c.now+c.nic.OneWay)
@@ -247,7 +247,7 @@ func (c *Cluster) tearPart(ch *Chain) {
 	}
 	c.note(StepPart, ch.port.id, uint64(op.Addr), uint64(ch.part))
 	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepPart, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Op: op})
+		c.observe(Event{Step: StepPart, Client: ch.port.id, Chain: ch.pending(), Index: ch.nth(int(ch.cur)), Op: op})
 	}
 	w := ch.when[ch.cur]
 	c.post(w.at+(w.end-w.at)*fabric.Time(ch.part)/fabric.Time(parts-1), evTear, ch.index, 0)

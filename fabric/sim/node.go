@@ -165,7 +165,7 @@ func (n *Node) Caps() fabric.Caps { return n.c.caps() }
 
 func (c *Cluster) caps() fabric.Caps {
 	return fabric.Caps{Fabric: "sim", Masked: c.nic.Masked, Atomic16: c.nic.Atomic16,
-		Inline: 0, MaxAtomics: c.nic.MaxAtomics, ReadsInOrder: true, CutsEpochs: true}
+		Inline: 0, MaxAtomics: c.nic.MaxAtomics, ReadsInOrder: c.cfg.ExchangeReads == 0, CutsEpochs: true}
 }
 
 // Memory lists the memory nodes.

@@ -92,14 +92,21 @@ func (s *session[L]) Stop() {
 }
 
 // Sim is a Harness of simulated clusters in which large READs and WRITEs tear.
-func Sim(seed uint64) fabrictest.Harness { return simHarness(seed) }
+func Sim(seed uint64) fabrictest.Harness {
+	return simHarness{Seed: seed, Tear: sim.Tear{Prob: 0.5, Grain: 8}}
+}
 
-type simHarness uint64
+// SimUnordered is Sim on a fabric that exchanges READs of a chain (fabric.Caps.ReadsInOrder).
+func SimUnordered(seed uint64) fabrictest.Harness {
+	return simHarness{Seed: seed, Tear: sim.Tear{Prob: 0.5, Grain: 8}, ExchangeReads: 0.5}
+}
+
+type simHarness sim.Config
 
 func (h simHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 	t.Helper()
 	fabrictest.SkipInVirtualTime(t)
-	s := &simCluster{t: t, c: sim.New(sim.Config{Seed: uint64(h), Tear: sim.Tear{Prob: 0.5, Grain: 8}})}
+	s := &simCluster{t: t, c: sim.New(sim.Config(h))}
 	for _, size := range cfg.Mem {
 		s.c.AddMN(size)
 	}
