@@ -15,14 +15,14 @@ type BulkOptions struct {
 	FillPercent int
 }
 
-// BulkLoad puts sorted pairs into an empty tree, much faster than puts: each node is written once. Nobody sees any
+// BulkLoad puts sorted pairs into an empty tree, much faster than puts: each node is written once. No client sees any
 // of them before all are there. The first leaf stays locked meanwhile, so others' puts wait.
 //
 // The sequence may use other clients, also those of the same session, but not the first leaf of this tree: it would wait for that
 // (lock.ErrDeadlock). If it panics, the tree is as it was, and the panic goes on.
 //
 // ErrNotEmpty: the tree has keys; ErrOrder: a key is not greater than the one before. After an error the tree is as it was,
-// and what was written is lost to the tree until this compute node closes it or dies. A compute node that dies
+// and what was written is lost to the tree until this compute node closes it or crashes. A compute node that crashes
 // between the two last operations leaves a tree that is right, and slow until it is repaired.
 func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {
 	if err := c.start(nil, nil); err != nil {

@@ -12,9 +12,9 @@ import (
 
 // CheckOptions of Check.
 type CheckOptions struct {
-	// Repair does what others have left undone: what any writer does who comes by.
+	// Repair does what others have left undone, as any writer does that comes by.
 	Repair bool
-	// Reclaim, if it is set, tells which compute nodes live; then a tree that is sound gets back the slots that nobody has any more
+	// Reclaim, if it is set, tells which compute nodes live; then a tree that is sound gets back the slots that no compute node has any more
 	// (Client.Reclaim), and is checked again.
 	Reclaim func() fabric.View
 }
@@ -35,8 +35,8 @@ type MemoryReport struct {
 	Used      uint64       `json:"used"`      // by nodes and values
 	Free      uint64       `json:"free"`      // in the memory node's lists
 	Local     uint64       `json:"local"`     // in this compute node's lists
-	Elsewhere uint64       `json:"elsewhere"` // in those of others, or nobody's
-	Reclaimed uint64       `json:"reclaimed"` // were nobody's, and have been found by this compute node since it opened the tree
+	Elsewhere uint64       `json:"elsewhere"` // in those of others, or leaked
+	Reclaimed uint64       `json:"reclaimed"` // were leaked, and have been found by this compute node since it opened the tree
 }
 
 // A Report is what Check found.
@@ -46,7 +46,7 @@ type Report struct {
 	Levels []LevelReport  `json:"levels"` // from the leaves up
 	Memory []MemoryReport `json:"memory"`
 
-	// What somebody has left undone and the next visitor will do. The tree is right all the same.
+	// What others have left undone and the next visitor will do. The tree is right all the same.
 	Moving    uint64 `json:"moving"`     // nodes whose shadow is the node
 	Dead      uint64 `json:"dead"`       // dead nodes still linked
 	HalfSplit uint64 `json:"half_split"` // nodes without separator
@@ -114,7 +114,7 @@ func (k *checker) problem(format string, args ...any) {
 // maxRepairs bounds the rounds of Repair: the repair of a level can leave something to do above it.
 const maxRepairs = 100
 
-// Check reads the whole tree and tells what is in it, and what is wrong. Nobody may change
+// Check reads the whole tree and returns what is in it, and what is wrong. No client may change
 // the tree meanwhile, or Check sees changes half done as faults. See OpenOn.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
 	if err := c.start(nil, nil); err != nil {

@@ -41,7 +41,7 @@ type Client struct {
 	finder finder
 	search search
 	jobs   []job
-	shadow []atomic.Uint64 // of each memory node: the ptr of a slot for the shadow of a node that is written whole. Who tends the tree looks at it
+	shadow []atomic.Uint64 // of each memory node: the ptr of a slot for the shadow of a node that is written whole. Its compute node reads it in rounds (kept)
 
 	childBuf  [childSize]byte
 	outBuf    [outOfLineSize]byte
@@ -66,15 +66,15 @@ type Stats struct {
 	Torn      uint64 // READs of a node that had to be repeated
 	Rights    uint64 // steps to a right neighbour
 	Shadows   uint64 // READs of the shadow of a node that was being written
-	Redone    uint64 // nodes that were finished for somebody who died
+	Redone    uint64 // nodes that were finished for a writer that had crashed
 	Rewrites  uint64 // nodes written whole to make room
 	Splits    uint64
-	Emptied   uint64 // nodes that became empty and died
+	Emptied   uint64 // nodes that became empty and were marked dead
 	Unlinked  uint64 // dead nodes unlinked
 	Completed uint64 // separators of half-split nodes added
-	Repaired  uint64 // separators of nodes that were gone mended
+	Repaired  uint64 // separators repaired that led to nodes which were gone
 	Deferred  uint64 // repairs left to the next visitor, because of an error
-	Leaked    uint64 // slots lost to the tree by failed operations, until this compute node closes it or dies
+	Leaked    uint64 // slots lost to the tree by failed operations, until this compute node closes it or crashes
 }
 
 // Add adds the counters of t to s.
@@ -137,7 +137,7 @@ func (c *Client) open(t *Tree) error {
 	c.work.Open(p, t.h.Member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 	c.finder.init()
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outOfLineSize)))
-	// Whoever lets the tree go sees the client from here on, or the client that it is dropped.
+	// From here on, either LetGo sees the client, or the client sees that the tree has been dropped.
 	c.user.Use, c.user.Kept = c.use, c.kept
 	t.h.Member.Add(&c.user)
 	err := t.h.Gone()
@@ -338,7 +338,7 @@ func (s *search) gone(err error) bool {
 // fresh reports whether the parent was READ in this search.
 func (s *search) fresh() bool { return s.parent == nil || s.seen[s.parent.level] == s.parent }
 
-// left says that what separator i of in leads to is gone. If in is new, what is wanted
+// goLeft notes that what separator i of in leads to is gone. If in is new, what is wanted
 // can only be reached from further left.
 func (c *Client) goLeft(s *search, in *inner, i int) error {
 	c.t.cache.drop(in)
@@ -476,7 +476,7 @@ func (c *Client) stepDown(s *search, in *inner) (*inner, error) {
 }
 
 // walkRight reads inner nodes of a level from p to the right until one covers the goal. It returns nil
-// if p is gone, or dead: a dead node is good only for who comes from its left.
+// if p is gone, or dead: a dead node is good only for a search that comes from its left.
 func (c *Client) walkRight(s *search, p ptr, level uint8, steps int) (*inner, error) {
 	for ; steps < maxTries; steps++ {
 		var n node
@@ -501,7 +501,7 @@ func (c *Client) walkRight(s *search, p ptr, level uint8, steps int) (*inner, er
 }
 
 // seek finds the node of a search and reads it into b. With write it is locked, and alive;
-// otherwise it may be dead: then it is empty, and nobody has its keys.
+// otherwise it may be dead: then it is empty, and no node has its keys.
 func (c *Client) seek(s *search, n *node, b []byte) error {
 	for range maxTries {
 		p, err := c.descend(s)
@@ -538,7 +538,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 			ok, right = n.covers(s.key, s.strict)
 		}
 		if n.dead && step == 0 {
-			ok, right = false, false // good only for who comes from its left
+			ok, right = false, false // good only for a search that comes from its left
 		}
 		if ok && !(n.dead && s.write) {
 			if n.dead {
@@ -603,7 +603,7 @@ func (c *Client) arrived(s *search, n *node) {
 }
 
 // lock locks the node that p names and reads it in the same chain. If the node is being written
-// anew, whoever did so has died, and it is finished. After an error it is not locked.
+// anew, the client that did so has crashed, and it is finished. After an error it is not locked.
 func (c *Client) lock(n *node, b []byte, p ptr) error {
 	if !c.t.sane(p, c.t.stride) {
 		if err := c.reach(p, c.t.stride); err != nil {
@@ -622,7 +622,7 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 	n.dead = false
 	err := n.decode(b, p)
 	for try := 0; err == errTorn && c.deferred == 0 && try < maxTries; try++ {
-		// Who makes another node of the slot does so without its lock.
+		// A client makes another node of the slot without its lock.
 		c.stats.Torn++
 		if err = lock.Do(c.l, c.reads[:]); err == nil {
 			err = n.decode(b, p)
@@ -643,7 +643,7 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 	return nil
 }
 
-// redo finishes the locked node n, named p, that somebody who died was writing anew.
+// redo finishes the locked node n, named p, that a crashed client was writing anew.
 func (c *Client) redo(n *node, b []byte, p ptr) error {
 	if err := c.readShadow(n, b, p); err != nil {
 		if err == errTorn {
@@ -664,7 +664,7 @@ func (c *Client) redo(n *node, b []byte, p ptr) error {
 }
 
 // leave lets the next holder of this compute node have the locked node n as it is in its buffer: it need not READ the node.
-// A slot becomes another node only after the one before has died, under this lock; so what is left is right
+// A slot becomes another node only after the one before has been marked dead, under this lock; so what is left is right
 // for as long as the lock stays here.
 func (c *Client) leave(n *node) {
 	if n.word.state() == stateAlive {
@@ -677,7 +677,7 @@ func (c *Client) unlock(err error) error { return c.release(0, err) }
 
 // answer releases the locked leaf n, which err says is not to be changed. If all that is known of it is what a holder before
 // has left, memory is asked for a word: this compute node may have been stopped and fenced meanwhile, and others have
-// had the lock. Who is fenced gets no answer.
+// had the lock. A fenced client gets no answer.
 func (c *Client) answer(n *node, err error) error {
 	if c.req.HandoffLen == 0 || c.deferred != 0 {
 		return c.unlock(err)
@@ -700,7 +700,7 @@ func (c *Client) release(n int, err error) error {
 	}
 	rerr = fmt.Errorf("btree: %w", rerr)
 	if err == nil || isGone(err) || c.req.HandoffLen > 0 {
-		return rerr // what was found in a note may not be in memory, and never come there: it is no answer
+		return rerr // what was found in a handoff may not be in memory, and never come there: it is no answer
 	}
 	return errors.Join(err, rerr)
 }

@@ -10,7 +10,7 @@
 //
 // A node is one READ. Its first word holds the length and the checksum of what counts behind it, so a
 // READ that was torn is noticed, and repeated. Records are only ever appended behind those that are there,
-// and the word is stored last: a writer does not disturb who is reading, and a WRITE that a
+// and the word is stored last: a writer does not disturb readers, and a WRITE that a
 // crash cut short is behind the end of what counts. (Sherman's two versions around a node
 // do not detect all torn reads: SIGMOD'23, doi 10.1145/3589276.)
 //

@@ -47,7 +47,7 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 		err = c.rewrite(n, &m, len(n.b))
 	}
 	if err != nil {
-		return 0, nil, false, err // what was not removed is there; else the large values are nobody's, and are found
+		return 0, nil, false, err // what was not removed is there; else the large values are leaked, and are found
 	}
 	for _, v := range values {
 		c.free(v.at, classFor(v.size))

@@ -9,14 +9,14 @@ import (
 	"github.com/declock/declock/memory/slab"
 )
 
-// Memory comes in slots of a class: nodes, or values of up to a size (package memory/slab). Who needs
+// Memory comes in slots of a class: nodes, or values of up to a size (package memory/slab). A client that needs
 // one asks, in this order: the list of the compute node, the free slots on
 // the memory node, the region for a run of pages, runs of other classes of values that are free as a whole, the other memory nodes.
 //
-// The slot of a node is one for ever, so that a reader who comes late finds another node, and notices by its ptr. That of a value can become anything else:
-// who reads it late notices by its checksum. Nobody waits for readers before a slot is used again.
+// The slot of a node is one for ever, so that a late reader finds another node, and notices by its ptr. That of a value can become anything else:
+// a late reader notices by its checksum. No client waits for readers before a slot is used again.
 //
-// Slots in the lists of a compute node that dies are found by the others (reclaim.go).
+// Slots in the lists of a crashed compute node are found by the others (reclaim.go).
 
 // A class is a size of slots.
 type class uint8
@@ -63,7 +63,7 @@ const localSlots = 64 // what a list keeps before it gives some back
 func (t *Tree) division(i int) slab.Config {
 	return slab.Config{
 		Size: func(cl uint8) uint64 { return t.slotSize(class(cl)) },
-		// Who has an old idea of the tree may lock a node that is gone: its lock stays a lock.
+		// A client with an old copy of the tree may lock a node that is gone: its lock stays a lock.
 		Fixed: func(cl uint8) bool { return class(cl) == classNode },
 		Zero:  func(cl uint8) bool { return class(cl) == classNode },
 		Items: func(w *slab.Worker, cl uint8, items []uint64) { t.incarnations(w, i, class(cl), items) },
@@ -73,7 +73,7 @@ func (t *Tree) division(i int) slab.Config {
 	}
 }
 
-// incarnations puts the incarnation of its last life into each item that is a slot of a node. If that cannot be read, it is not known: another is drawn.
+// incarnations puts the last incarnation into each item that is a slot of a node. If that cannot be read, it is not known: another is drawn.
 func (t *Tree) incarnations(w *slab.Worker, node int, cl class, items []uint64) {
 	if cl != classNode {
 		return
@@ -93,7 +93,7 @@ func (t *Tree) incarnations(w *slab.Worker, node int, cl class, items []uint64) 
 }
 
 // alloc returns a free slot of a class, on the given memory node if that has room and is up. Its
-// incarnation is that of its last life.
+// incarnation is its last one.
 func (c *Client) alloc(node int, cl class) (ptr, error) {
 	var errs error
 	for i := range c.t.h.Parts {
@@ -145,7 +145,7 @@ func (c *Client) take(node int, cl class) (ptr, error) {
 	}
 }
 
-// free gives a slot back. Nobody else may have it.
+// free gives a slot back, which no other client has.
 func (c *Client) free(p ptr, cl class) {
 	if c.t.onMissing(p) {
 		c.t.forget(p)

@@ -19,7 +19,7 @@ import (
 // formatVersion is in the root entry of every tree.
 const formatVersion = 4
 
-// A ptr names one life of a slot: a place for a node, or for a value, on one of the
+// A ptr names one incarnation of a slot: a place for a node, or for a value, on one of the
 // tree's memory nodes. 0 is none.
 //
 //	 63          46 45      38 37                      0
@@ -29,7 +29,7 @@ const formatVersion = 4
 //
 // node counts the tree's memory nodes. The incarnation grows each time that
 // the slot becomes another node; every node holds its own ptr, so a ptr
-// of an earlier life is noticed. Slots of values have incarnation 0.
+// of an earlier incarnation is noticed. Slots of values have incarnation 0.
 type ptr uint64
 
 const (
@@ -60,7 +60,7 @@ func (p ptr) off64() uint64 { return uint64(p & maxOffset64) }
 // slot returns the ptr without its incarnation.
 func (p ptr) slot() ptr { return p & (1<<ptrIncShift - 1) }
 
-// next returns the ptr of the slot's next life.
+// next returns the ptr of the slot's next incarnation.
 func (p ptr) next() ptr {
 	inc := (p.inc() + 1) & incMask
 	if inc == 0 {
@@ -85,7 +85,7 @@ func (p ptr) String() string {
 //	 63   60 59              38 37                                  0
 //
 // alive: the node is the bytes up to used. Records are appended behind them, and then the
-// word is stored: whoever has read the old word has a node that is whole still.
+// word is stored: a reader that has the old word has a node that is whole still.
 //
 // dead: it was empty, and was alive so long. Its keys belong to its left neighbour,
 // as soon as that has taken the fence over.
@@ -143,7 +143,7 @@ func (w word) shadow() uint64  { return uint64(w & maxOffset64) }
 //	  0       8   word
 //	  8       8   self: ptr of this node; in a shadow, of the node that it is to be
 //	 16       8   link: ptr of the right neighbour, 0 is none
-//	 24       8   fencing token of who wrote it whole, 0 is none
+//	 24       8   fencing token of the client that wrote it whole, 0 is none
 //	 32       4   version: how often it was written whole
 //	 36       2   length of the low fence
 //	 38       2   length of the high fence
@@ -175,7 +175,7 @@ const (
 //	| kind |  length of value     |  length of key    |  key, value
 //	+------+----------------------+-------------------+
 //
-// The value of an outside record is 16 bytes: ptr, length and CRC32C of the value. In
+// The value of an out-of-line record is 16 bytes: ptr, length and CRC32C of the value. In
 // an inner node, keys are separators and values the ptrs of children.
 const (
 	recordHeader  = 4
@@ -207,9 +207,9 @@ const MaxValueSize = 64 << 10
 //
 //	offset  bytes
 //	0x000     8    ptr of the root, on the first node
-//	0x400          who has the tree open, and rounds in which memory of the dead is found, on the first node (package memory/reclaim)
+//	0x400          registrations of compute nodes, and rounds in which leaked memory is found, on the first node (package memory/reclaim)
 //	0x3000         lines of the classes (package memory/slab)
-//	0x3600         the leftmost leaf, on the first node: it never dies
+//	0x3600         the leftmost leaf, on the first node: it is never dead
 const (
 	rootOffset      = 0x000
 	linesOffset     = reclaim.End
@@ -278,8 +278,8 @@ var (
 	errMoving = errors.New("btree: node is being written anew")
 )
 
-// A tornError is that a slot stays torn. A node of the tree is so only if memory is damaged: whoever changes it leaves it whole at
-// each point. But a slot in which one was before can be: who was writing a new node there has crashed, or is stopped, or the
+// A tornError is that a slot stays torn. A node of the tree is so only if memory is damaged: a writer leaves it whole at
+// each point. But a slot in which one was before can be: the writer of a new node there has crashed, or is stopped, or the
 // memory node has restarted.
 type tornError struct{ slot ptr }
 
@@ -544,7 +544,7 @@ func finish(b []byte, s state, n int) word {
 	return w
 }
 
-// An outside is where the value of an outside record is.
+// An outOfLine is where the value of an out-of-line record is.
 type outOfLine struct {
 	at   ptr
 	size int

@@ -14,13 +14,13 @@ import (
 // into what is not there any more. The first client that needs it makes it anew, empty (package handle). Memory that the old
 // tree had on other memory nodes is never used again, for a compute node that has not heard of the loss yet may write there.
 
-// reopened returns the tree as it is after the last loss, which it opens, or makes, if nobody of this compute node has yet.
+// reopened returns the tree as it is after the last loss, which it opens, or makes, if no client of this compute node has yet.
 func (t *Tree) reopened(l lock.Locker) (*Tree, error) {
 	stale := func(x *Tree, _ bool) bool { return x.h.Lost() }
 	waits := func(x *Tree, _ int) bool { return x.waits() }
 	return handle.Reopened(&t.h, t.newest, l, stale, waits, func(x *Tree) (*Tree, error) {
 		cfg := x.cfg
-		// Who made it before us may have chosen other sizes.
+		// Another compute node that made it first may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline, cfg.MemoryLimit = x.geo.maxKey, x.geo.nodeSize, x.geo.maxInline, x.geo.limit
 		next, err := x.open(l.Port(), lock.Path(l), given, cfg)

@@ -16,7 +16,7 @@ import (
 // If its first part is there, and all others of which the memory nodes are up, a part that is down is a missing one, of which only the memory node is
 // known. Operations work as long as they meet neither nodes of the tree nor large values on a missing part; one that does fails with ErrNodeDown, which names the memory node.
 // What is new goes to memory nodes that are up. The first operation that meets a missing part when the memory node is back takes the part in, and so does ReclaimStep. If the memory node
-// has lost its memory, the tree is gone, as it is for whoever had it open (lost.go).
+// has lost its memory, the tree is gone, as it is for those that had it open (lost.go).
 //
 // The first part has the ptr of the root and the registrations of the compute nodes that have the tree open. Without it the tree is waiting: each operation tries
 // to open it, and fails with ErrNodeDown until then. Since this compute node has seen nothing of the tree, it reports nothing of it as lost.
@@ -135,7 +135,7 @@ func (c *Client) whole() error {
 func (c *Client) completeInBackground() {
 	t := c.t
 	if t.absent.Load() > 0 && t.h.Turn().Try() {
-		_ = t.complete(c) // whoever needs a part hears why it is missing
+		_ = t.complete(c) // an operation that needs a part returns why it is missing
 		t.h.Turn().End()
 	}
 	if t.absent.Load() == 0 && t.forgotten.Swap(false) {
@@ -204,7 +204,7 @@ func (t *Tree) absence(c *Client, i int, up bool, generations uint64) error {
 	return fmt.Errorf("btree: tree %q is gone: memory node %v has lost its memory", t.cfg.Name, t.h.Parts[i].MN)
 }
 
-// forget leaves a slot on a missing part to nobody: the tree does not lead there any more. It is found when the part is there again.
+// forget gives up a slot on a missing part: the tree does not lead there any more. It is found when the part is there again.
 func (t *Tree) forget(p ptr) {
 	t.h.Member.Touch(p.node(), p.off64())
 	t.forgotten.Store(true)

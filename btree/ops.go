@@ -99,7 +99,7 @@ func (c *Client) load(r *record) ([]byte, error) {
 	return b, nil
 }
 
-// outside returns where the large value of a record is, given what the record has in its place: in memory that is given out, and not in the tree's own; or on a missing part.
+// outOfLine returns where the large value of a record is, given what the record has in its place: in memory that is given out, and not in the tree's own; or on a missing part.
 func (t *Tree) outOfLine(value []byte) (outOfLine, error) {
 	o := decodeOutOfLine(value)
 	if o.size <= MaxValueSize && t.onMissing(o.at) {
@@ -148,7 +148,7 @@ func (c *Client) CompareAndPut(key, old, value []byte) error {
 }
 
 // put stores a value. A large one is written to a slot of its own before the leaf is locked; the
-// record publishes it. What it replaces is free at once: who reads it now notices by the checksum.
+// record publishes it. What it replaces is free at once: a client that reads it now notices by the checksum.
 func (c *Client) put(key, value, old []byte, when cond) error {
 	if err := c.start(key, value); err != nil {
 		return err

@@ -11,12 +11,12 @@ import (
 	"github.com/declock/declock/memory/reclaim"
 )
 
-// ErrUnanswered: slots that nobody has cannot be looked for, because a compute node that has the tree open
+// ErrUnanswered: leaked slots cannot be looked for, because a compute node that has the tree open
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
-// ReclaimStep does this compute node's part in finding the slots that others had when they died (package memory/reclaim), and reports whether
-// there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
+// ReclaimStep does this compute node's part in finding the slots that crashed nodes have leaked (package memory/reclaim), and reports whether
+// there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
 func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	if err := c.begin(); err != nil {
@@ -65,7 +65,7 @@ func (c *Client) Leave() error {
 	return c.t.h.Leave(&c.work, c.l, dropped)
 }
 
-// Reclaim looks for slots that nobody has, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
+// Reclaim looks for leaked slots, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
 // say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not.
 func (c *Client) Reclaim(view func() fabric.View) error {
 	if err := c.begin(); err != nil {
@@ -85,8 +85,8 @@ func (c *Client) reclaim(view func() fabric.View) error {
 	return c.t.h.Reclaim(newOwner(c, view))
 }
 
-// OpenOn returns the compute nodes, besides this one, that have the tree open, or died with it open. What Check finds while one of those
-// lives may be a change that is half done.
+// OpenOn returns the compute nodes, besides this one, that have the tree open, or crashed with it open. What Check finds while one of those
+// is alive may be a change that is half done.
 func (c *Client) OpenOn() ([]fabric.CNID, error) {
 	if err := c.start(nil, nil); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (c *Client) kept(add func(part int, from, to uint64)) {
 	}
 }
 
-// Release implements reclaim.Owner. The incarnation of a node's last life is not known: another is drawn.
+// Release implements reclaim.Owner. The last incarnation of a node's slot is not known: another is drawn.
 func (o *owner) Release(list []reclaim.Block) error {
 	for _, x := range list {
 		m := o.c.t.h.Parts[x.Part]
@@ -151,7 +151,7 @@ func (o *owner) Release(list []reclaim.Block) error {
 }
 
 // Mark implements reclaim.Owner. A node that is in the tree all the time is found: those of a level divide the keys among them, in
-// the order of their links, and a node begins where it began as long as it lives.
+// the order of their links, and a node begins where it began until it is dead.
 func (o *owner) Mark() (*reclaim.Map, error) {
 	c, t := o.c, o.c.t
 	m := new(reclaim.Map)
@@ -226,8 +226,8 @@ func (o *owner) markNode(m *reclaim.Map, n *node) error {
 	from, to := t.span(n.self.off64(), classNode)
 	m.Mark(n.self.node(), from, to)
 	if n.word.state() == stateShadow {
-		// As long as nobody has finished the node, its shadow is it. Whoever writes it next finishes it; then the slot is nobody's, if its
-		// writer has died.
+		// As long as no writer has finished the node, its shadow is it. The next writer finishes it; then the slot is leaked, if its
+		// writer has crashed.
 		c.ops[0] = fabric.Load(t.slotAddr(n.self, classNode))
 		if err := o.Do(c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: node %v: %w", n.self, err)

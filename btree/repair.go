@@ -11,11 +11,11 @@ import (
 )
 
 // A job is what a client does behind an operation: what the change of a node asks of others, or
-// what the client found that somebody who died has left undone. The tree is
+// what the client found that a crashed client has left undone. The tree is
 // right without it, and slower.
 type job struct {
 	kind  jobKind
-	level uint8 // of the node to change; of jobBury: of the dead node
+	level uint8 // of the node to change; of jobUnlink: of the dead node
 	low   []byte
 	high  fence
 	link  ptr
@@ -28,11 +28,11 @@ type jobKind uint8
 const (
 	// jobComplete: the separator low of the node self is missing above it.
 	jobComplete jobKind = iota
-	// jobBury: self is dead, and its left neighbour is to take its fence over.
+	// jobUnlink: self is dead, and its left neighbour is to take its fence over.
 	jobUnlink
-	// jobMend: the separator low leads to self, which is gone or dead.
+	// jobRepair: the separator low leads to self, which is gone or dead.
 	jobRepair
-	// jobHeirs: the separators of inner nodes that begin at low or above it, below high, lead to who had these keys before.
+	// jobRedirect: the separators of inner nodes that begin at low or above it, below high, lead to the nodes that had these keys before.
 	jobRedirect
 	// jobRedo: self was being written anew. Only Check looks for such nodes.
 	jobRedo
@@ -110,7 +110,7 @@ func (c *Client) complete(j *job) error {
 		if err != nil || there && r.child() == j.self {
 			return c.unlock(err)
 		}
-		// Between a split and this, the node may have become empty and died.
+		// Between a split and this, the node may have become empty and dead.
 		if alive, err := c.alive(j.self, j.low); err != nil || !alive {
 			return c.unlock(err)
 		}
@@ -168,7 +168,7 @@ func (c *Client) grow(j *job) (bool, error) {
 		return false, c.loadRoot()
 	}
 	c.t.root.Store(uint64(m.self))
-	// Who buried the node before there was a root above it found no separator to mend.
+	// A client that unlinked the node before there was a root above it found no separator to repair.
 	alive, err := c.alive(j.self, j.low)
 	if err == nil && !alive {
 		c.later(job{kind: jobRepair, level: j.level, low: j.low, self: j.self})
@@ -176,18 +176,18 @@ func (c *Client) grow(j *job) (bool, error) {
 	return true, err
 }
 
-// bury unlinks a dead node that a writer has found in its way.
+// unlinkFound unlinks a dead node that a writer has found in its way.
 func (c *Client) unlinkFound(n *node) error {
 	j := n.unlinkJob()
 	return c.unlink(&j)
 }
 
-// grave is the job of burying n.
+// unlinkJob is the job of unlinking n.
 func (n *node) unlinkJob() job {
 	return job{kind: jobUnlink, level: n.level, low: bytes.Clone(n.low), high: fence{bytes.Clone(n.high.key), n.high.some}, link: n.link, self: n.self}
 }
 
-// unlink makes the left neighbour of a dead node take its fence over, and then mends the separators above.
+// unlink makes the left neighbour of a dead node take its fence over, and then repairs the separators above.
 // Only then the slot is free.
 func (c *Client) unlink(j *job) error {
 	var s search
@@ -214,9 +214,9 @@ func (c *Client) unlink(j *job) error {
 	return c.redirect(&job{kind: jobRedirect, level: j.level + 1, low: j.low, high: j.high, self: j.self})
 }
 
-// heirs mends the separator low if it leads to self, and those at which inner nodes begin below high. They lead to who had
-// their keys when the node died to which they led before, and that node may have passed these keys on in a split, or have died itself.
-// self 0: whoever they lead to.
+// redirect repairs the separator low if it leads to self, and those at which inner nodes begin below high. They lead to the node that had
+// their keys when the one before became dead, and that node may have passed these keys on in a split, or be dead itself.
+// self 0: wherever they lead.
 func (c *Client) redirect(j *job) error {
 	x := job{kind: jobRepair, level: j.level, low: j.low, self: j.self}
 	for range maxTries {
@@ -229,8 +229,8 @@ func (c *Client) redirect(j *job) error {
 	return fmt.Errorf("%w: no end of level %d in %d nodes", ErrCorrupt, j.level, maxTries)
 }
 
-// mend removes the separator low of a node that is gone, and returns where the inner node ends that has it. The
-// separator at which an inner node begins has to stay: it leads to the heir, whoever has its keys now.
+// repairSeparator removes the separator low of a node that is gone, and returns where the inner node ends that has it. The
+// separator at which an inner node begins has to stay: it leads to the absorbing sibling, which has its keys now.
 func (c *Client) repairSeparator(j *job) (high fence, err error) {
 	var s search
 	s.begin(j.level-1, j.low, false, false)
@@ -262,12 +262,12 @@ func (c *Client) repairSeparator(j *job) (high fence, err error) {
 		return high, c.change(n, kindDeleted, j.low, nil)
 	case dead:
 		if j.again {
-			c.stats.Deferred++ // the heir could not be buried
+			c.stats.Deferred++ // the sibling could not be unlinked
 			return high, c.unlock(nil)
 		}
 		again := *j
 		again.again = true
-		c.later(again) // not before the heir is buried too
+		c.later(again) // not before the sibling is unlinked too
 		c.later(unlinkJob)
 		return high, c.unlock(nil)
 	}
@@ -275,7 +275,7 @@ func (c *Client) repairSeparator(j *job) (high fence, err error) {
 	if err := c.change(n, kindInline, j.low, c.child(sibling)); err != nil {
 		return high, err
 	}
-	// The heir may have passed the keys on, or have died, before the separator led to it: then nobody else looks after the separator.
+	// The sibling may have passed the keys on, or be dead, before the separator led to it: then no other client looks after the separator.
 	err = c.read(&c.n, c.leaf, sibling)
 	if isGone(err) || err == nil && (c.n.dead || c.n.high.above(j.low, false)) {
 		c.later(job{kind: jobRepair, level: j.level, low: j.low, self: sibling})

@@ -43,7 +43,7 @@ var (
 	ErrLevel = errors.New("btree: tree has no such level")
 	// ErrClosed: the client, its session or its compute node has been closed.
 	ErrClosed = fabric.ErrClosed
-	// ErrDropped: somebody has dropped the tree.
+	// ErrDropped: the tree has been dropped.
 	ErrDropped = errors.New("btree: tree has been dropped")
 	// ErrCorrupt: remote memory does not hold what the tree's layout says.
 	ErrCorrupt = errors.New("btree: corrupt remote memory")
@@ -127,7 +127,7 @@ func (cfg *Config) fill() error {
 	case cfg.NodeSize%8 != 0 || cfg.NodeSize > maxNodeSize:
 		return fmt.Errorf("%w: nodes of %d bytes: want a multiple of 8, at most %d", ErrConfig, cfg.NodeSize, maxNodeSize)
 	}
-	// A record of a leaf is that of an outside value at least, if values may be larger than inline ones.
+	// A record of a leaf is that of an out-of-line value at least, if values may be larger than inline ones.
 	if least := minNodeSize(cfg.MaxKey, max(cfg.MaxInline, outOfLineSize)); cfg.NodeSize < least {
 		return fmt.Errorf("%w: nodes of %d bytes: keys of %d and values of %d bytes need %d",
 			ErrConfig, cfg.NodeSize, cfg.MaxKey, cfg.MaxInline, least)
@@ -220,7 +220,7 @@ type Tree struct {
 	cache cache
 
 	absent    atomic.Int32 // missing parts
-	forgotten atomic.Bool  // slots on missing parts have become free: nobody has them
+	forgotten atomic.Bool  // slots on missing parts have become free, and are in no list
 }
 
 // Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, operations that meet a node of the tree, or a large value, on it

@@ -11,12 +11,12 @@ import (
 
 // change appends a record to the locked node n, and releases the lock. It is one chain: WRITE the
 // record behind those that are there, store the word, release. If there is no room, the
-// node is written whole or split; if it would be empty, it dies.
+// node is written whole or split; if it would be empty, it is marked dead.
 //
-// Until the word is stored the node is as it was; a compute node that dies before leaves bytes that nobody looks at.
+// Until the word is stored the node is as it was; a compute node that crashes before leaves bytes that no reader looks at.
 func (c *Client) change(n *node, k kind, key, value []byte) error {
 	if k == kindDeleted && len(n.low) > 0 && c.t.absent.Load() == 0 {
-		// The leftmost node of a level never dies: there is nobody to take its keys over. Nor does any while a part is missing: who takes them over may be there.
+		// The leftmost node of a level is never dead: no node could take its keys over. Nor is any while a part is missing: the node that takes them over may be there.
 		last, err := c.lastRecord(n, key)
 		if err != nil {
 			return c.unlock(err)
@@ -59,7 +59,7 @@ func (c *Client) append(b []byte, at int) int {
 	return 2
 }
 
-// die declares the locked node n dead instead of removing its last record, and releases the lock. What is
+// markDead marks the locked node n dead instead of removing its last record, and releases the lock. What is
 // left of an inner node is one child, which then has no separator.
 func (c *Client) markDead(n *node, key []byte) error {
 	items, err := c.sorted(n)
@@ -144,7 +144,7 @@ func (c *Client) rewrite(n *node, m *image, most int) error {
 
 // commit writes the locked node n anew as m, and releases the lock. It is one chain: WRITE the shadow, store the word that
 // leads to it, WRITE the node, store its word, release. From the second operation to the fourth the
-// shadow is the node: whoever finds it so under the lock finishes the work. The first
+// shadow is the node: a client that finds it so under the lock finishes the work. The first
 // operations of before are executed first.
 func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 	used := m.build(c.left)
@@ -156,7 +156,7 @@ func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 	ops[1] = fabric.Store(a, uint64(movingWord(m.version, shadow)))
 	ops[2] = fabric.Write(a.Add(8), c.left[8:used])
 	ops[3] = fabric.Store(a, uint64(alive))
-	// Nobody needs what was in n any more: m is built.
+	// What was in n is not needed any more: m is built.
 	n.used, n.word = copy(n.b, c.left[:used]), alive
 	setWord(n.b, alive)
 	c.leave(n)
@@ -296,6 +296,6 @@ func (t *Tree) nextNode(near int) int {
 	return int(t.turn.Add(1) % uint64(len(t.h.Parts)))
 }
 
-// after returns the memory node behind that of a slot. Who is looking for one that is up goes round by it: the turn
+// after returns the memory node behind that of a slot. A client that looks for one that is up goes round by it: the turn
 // is shared, and might lead to the same one every time.
 func (t *Tree) after(slot ptr) int { return (slot.node() + 1) % len(t.h.Parts) }

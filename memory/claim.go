@@ -6,7 +6,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// A claimWord decides who makes something, and reports whether it is made. It
+// A claimWord decides which compute node makes something, and reports whether it is made. It
 // only ever changes by CAS. Format: do not change.
 //
 //	 63    60 59      52 51          32 31            0
@@ -105,7 +105,7 @@ func newWaiter(port fabric.Port, deadline fabric.Time) waiter {
 	return waiter{port: port, deadline: deadline, pause: minPauseNs}
 }
 
-// wait pauses: about twice as long each time, by chance, so that two who get
+// wait pauses: about twice as long each time, by chance, so that two that get
 // in each other's way part.
 func (w *waiter) wait() error {
 	now := w.port.Now()

@@ -8,7 +8,7 @@ import (
 )
 
 // A Creating knows which root entries the clients of one compute node are creating now. All calls of Create by that compute node share one.
-// The claim of a name by this compute node that nobody here is creating was left behind: by a call that failed and could not
+// The claim of a name by this compute node that no client here is creating was left behind: by a call that failed and could not
 // free it, or by a crashed process that had the number before. Any goroutine may use it. The zero value is ready.
 type Creating struct {
 	mu     sync.Mutex
@@ -21,7 +21,7 @@ type creation struct {
 	hash uint32 // of the name
 }
 
-// begin notes that somebody is about to claim a name, until end. A nil Creating knows nothing.
+// begin notes that a client is about to claim a name, until end. A nil Creating knows nothing.
 func (c *Creating) begin(mn fabric.MemID, hash uint32) {
 	if c == nil {
 		return
@@ -46,7 +46,7 @@ func (c *Creating) end(mn fabric.MemID, hash uint32) {
 	}
 }
 
-// idle reports whether nobody here is creating an entry whose name has a hash.
+// idle reports whether no client here is creating an entry whose name has a hash.
 func (c *Creating) idle(mn fabric.MemID, hash uint32) bool {
 	if c == nil {
 		return false
@@ -56,7 +56,7 @@ func (c *Creating) idle(mn fabric.MemID, hash uint32) bool {
 	return c.claims[creation{mn, hash}] == 0
 }
 
-// abandoned reports whether nobody goes on with a claim that was read before. It asks who is alive after that: a process that has got the
+// abandoned reports whether no client goes on with a claim that was read before. It asks which nodes are alive after that: a process that has got the
 // number of a crashed one meanwhile has claimed nothing then. What a failed call of this compute node has under way is executed before what frees
 // the claim, if at all (fabric.ErrUnknownOutcome).
 func (d *directory) abandoned(st claimWord) bool {
@@ -126,7 +126,7 @@ func (c *Creating) leave(left ...creation) {
 // Left reports whether calls that have failed may have left claims on a memory node.
 func (c *Creating) Left(mn fabric.MemID) bool { return len(c.leftOn(mn)) > 0 }
 
-// leftOn returns the claims left on a memory node, of names that nobody here is creating.
+// leftOn returns the claims left on a memory node, of names that no client here is creating.
 func (c *Creating) leftOn(mn fabric.MemID) (left []creation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,8 +14,8 @@ type Words interface {
 }
 
 // FormatOwn makes a region of the memory of a memory node, for that node itself. A memory
-// that is a region with the same parameters already is left alone. What a memory node before had begun, it begins anew: nobody
-// else formats, and until the state says that the region is there, nobody uses it.
+// that is a region with the same parameters already is left alone. What a memory node before had begun, it begins anew: no other
+// node formats, and until the state says that the region is there, no node uses it.
 func FormatOwn(mn fabric.MemID, w Words, p Params, u UUID) error {
 	if err := p.validate(); err != nil {
 		return err

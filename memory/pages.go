@@ -22,7 +22,7 @@ var ErrRun = errors.New("memory: run is not what it was")
 // anything else.
 //
 // All changes of owners go through one word, the change word. It says which pages get which owner, and whether that has been
-// done; a new change begins by a CAS of a word whose change is done. Whoever finds a change that is not done does the rest of it, which any number may
+// done; a new change begins by a CAS of a word whose change is done. A client that finds a change that is not done does the rest of it, which any number may
 // do at once. Hence:
 //
 //   - A change is done whole or not at all, whatever happens to the compute node that began it.
@@ -36,7 +36,7 @@ var ErrRun = errors.New("memory: run is not what it was")
 //	|! |   number   |  owner   |  pages   |  first   |
 //	+--+------------+----------+----------+----------+
 //
-// ! says that it is not done yet. Owner 0 is nobody: the pages are free then.
+// ! says that it is not done yet. Owner 0 is none: the pages are free then.
 type changeWord uint64
 
 const (
@@ -81,7 +81,7 @@ func (w changeWord) done() changeWord { return w &^ changeBusy }
 //	|   number    |  0   |  owner   | 0 |u |   pages    |   tag   |
 //	+-------------+------+----------+---+--+------------+---------+
 //
-// number is that of the change that wrote the word, so no word comes back. u: the page has been used by somebody before its present owner, and is
+// number is that of the change that wrote the word, so no word comes back. u: the page has been used before its present owner had it, and is
 // not zero. The tag is the owner's business, who changes it by CAS; it begins as 0.
 type pageWord uint64
 
@@ -158,7 +158,7 @@ func (r *Region) PageSize() uint64 { return r.plan.pageSize() }
 func (r *Region) HeapOffset() uint64 { return uint64(r.plan.heap) << r.plan.pageShift }
 
 // FreeBits returns the address of the word with the free bit of the 64 bytes at an offset, and which bit it is. The bits are
-// for owners of pages; nobody looks at them but who has the page.
+// for owners of pages; only the owner of the page looks at them.
 func (r *Region) FreeBits(off64 uint64) (fabric.Addr, uint) {
 	return r.At(r.plan.free + off64/64*8), uint(off64 % 64)
 }
@@ -167,7 +167,7 @@ func (r *Region) FreeBits(off64 uint64) (fabric.Addr, uint) {
 type Run struct {
 	Off, Size uint64 // bytes
 	Tag       uint8
-	Used      bool // somebody had some of it before: it is not zero
+	Used      bool // some of it was used before: it is not zero
 	page      int
 	word      pageWord // of the first page
 }
@@ -244,7 +244,7 @@ func (p *Pages) Owner(off uint64, e *Entry) (mine, free bool) {
 // Owned returns how many bytes an entry has, with those of its own memory.
 func (p *Pages) Owned(e *Entry) uint64 { return uint64(p.owned(e.slot+1)) << p.r.plan.pageShift }
 
-// Free returns how many bytes nobody has.
+// Free returns how many bytes are free.
 func (p *Pages) Free() uint64 { return uint64(p.owned(ownerFree)) << p.r.plan.pageShift }
 
 // last returns the first of the last n free pages side by side before end; -1: there are none.
@@ -287,7 +287,7 @@ func (r *Region) Pages(port fabric.Port) (*Pages, error) {
 // reserveShare is which part of a region stores and trees leave to what is made later.
 const reserveShare = 64
 
-// Reserve returns how many bytes stores and trees leave for root entries that are made later, so that one that is full keeps nobody from making another.
+// Reserve returns how many bytes stores and trees leave for root entries that are made later, so that a full one keeps no client from making another.
 func (r *Region) Reserve() uint64 { return r.params.Size / reserveShare }
 
 // Used returns how many bytes of the region are taken, with everything.
@@ -403,7 +403,7 @@ func (p *Pages) unsound() int {
 }
 
 // begin begins a change after the word that a copy of the table is of, and does it. It returns false if the table has changed since. An error beside true
-// says that the change is begun and not done: it takes effect all the same, for whoever comes next does the rest.
+// says that the change is begun and not done: it takes effect all the same, for the next client does the rest.
 func (c *changer) begin(p *Pages, owner, first, n int) (bool, error) {
 	w := p.change.next(owner, first, n)
 	ops, err := c.do(fabric.CAS(c.r.Stamp(), uint64(p.change), uint64(w)))
@@ -565,7 +565,7 @@ func (p *Pages) taken(first, n, owner int) Run {
 	return x
 }
 
-// allowed reports whether the entry that pages are taken for is there. It is asked after the change word was read: who removes an entry changes
+// allowed reports whether the entry that pages are taken for is there. It is asked after the change word was read: a client that removes an entry changes
 // that word between the removal and the moment when the entry's slot is used again (clear).
 func (c *changer) allowed(t *taking) error {
 	switch {
@@ -591,7 +591,7 @@ func (c *changer) allowed(t *taking) error {
 	return nil
 }
 
-// Shrink gives a run of an entry back. Nobody may use it any more. ErrRun: it is not what it was. If an error says for certain that the operation that
+// Shrink gives a run of an entry back, which is not used any more. ErrRun: it is not what it was. If an error says for certain that the operation that
 // failed was not executed (fabric.Refused), the run is the caller's still.
 func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 	c := changer{r, port}
@@ -609,7 +609,7 @@ func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 		}
 		ok, err := c.begin(&Pages{r: r, change: w}, ownerFree, x.page, x.word.pages())
 		if ok {
-			return nil // it has begun: whoever comes next does what is not done of it
+			return nil // it has begun: the next client does what is not done of it
 		}
 		if err != nil {
 			return err
@@ -638,7 +638,7 @@ func (d *directory) clear(i int, st claimWord) error {
 				break
 			}
 		}
-		// Without a run it is a change of nothing: whoever has looked at the state before, to take pages, cannot.
+		// Without a run it is a change of nothing: a client that has looked at the state before, to take pages, cannot.
 		ok, err := c.begin(p, owner, first, n)
 		if err != nil {
 			return err

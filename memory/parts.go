@@ -12,7 +12,7 @@ import (
 var ErrParts = errors.New("memory: parts are missing")
 
 // Parts returns the memory nodes, among some, of what lies in parts on several of them under one name: in the order of the
-// parts. nil: it is not there, or somebody has begun to make it on as many as are given. part returns which part
+// parts. nil: it is not there, or a compute node has begun to make it on as many as are given. part returns which part
 // an entry is, from 0, and of how many.
 //
 // If one memory node is down, and one part is not found, that is there: unless another that is up may have had it, and lost its memory.

@@ -51,7 +51,7 @@ func (d *directory) retired(i int) (Entry, bool) {
 	return e, err == nil
 }
 
-// Free gives the memory of a retired entry back. Nobody may use it any more.
+// Free gives the memory of a retired entry back, which is not used any more.
 func (r *Region) Free(port fabric.Port, e *Entry) error {
 	d := r.directory(port)
 	defer d.free()
@@ -87,7 +87,7 @@ func (r *Region) Kept(port fabric.Port, e *Entry) error {
 func (e *Entry) Part() (i, n int) { return int(e.Info[0] >> 40 & 0xff), int(e.Info[0] >> 48 & 0xff) }
 
 // Drop retires all parts of what has a name, on some memory nodes, and stores 1 at an offset of the memory of each part before, unless that is 0: so
-// that those who have it open find out. ErrNotFound: there is no such thing.
+// that those that have it open find out. ErrNotFound: there is no such thing.
 func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark uint64) error {
 	found := false
 	for _, mn := range among {
@@ -119,7 +119,7 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark u
 	return nil
 }
 
-// FreeRetired gives the memory of retired stores and trees back that nobody uses: inUse tells that from their first part. The other parts go first.
+// FreeRetired gives the memory of retired stores and trees back that no compute node uses: inUse tells that from their first part. The other parts go first.
 func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry) (bool, error)) error {
 	type retired struct {
 		r *Region

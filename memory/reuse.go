@@ -1,10 +1,10 @@
 package memory
 
-// What has been retired may be used by somebody who does not know yet. Memory of which the old users and the new ones may be at work beside each other can be published
-// under another name, as it is: that of locks, which exclude all who use them, whatever they call them.
+// What has been retired may be used by clients that do not know yet. Memory of which the old users and the new ones may be at work beside each other can be published
+// under another name, as it is: that of locks, which exclude all their users, under whatever name.
 //
-// The entry keeps its slot and its generation: its pages stay its own. Whoever publishes it claims it first, in a state of its own. If that compute node crashes, or fails,
-// the entry is retired again by whoever comes by (search); if it has been written in part by then, nobody takes it any more.
+// The entry keeps its slot and its generation: its pages stay its own. A client that publishes it claims it first, in a state of its own. If that compute node crashes, or fails,
+// the entry is retired again by the next search; if it has been written in part by then, it is never taken again.
 
 // reusable returns the slot of a retired entry that serves, or none.
 func (d *directory) reusable() (int, Entry, error) {
@@ -24,7 +24,7 @@ func (d *directory) reusable() (int, Entry, error) {
 	return none, Entry{}, nil
 }
 
-// reuse tries to publish the retired entry of slot i under the name of the Spec. Like whoever claims a free slot (Create) it looks again when it has claimed, and
+// reuse tries to publish the retired entry of slot i under the name of the Spec. Like a client that claims a free slot (Create) it looks again when it has claimed, and
 // withdraws if it sees another: then it returns false, as when another was faster.
 func (d *directory) reuse(i int, e Entry) (Entry, bool, error) {
 	s, st := d.spec, d.state(i)

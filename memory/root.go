@@ -268,7 +268,7 @@ func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant i
 	return
 }
 
-// vacate frees a slot in which nobody goes on, with its memory. It is the vacant one, if there is none yet.
+// vacate frees a slot in which no client goes on, with its memory. It is the vacant one, if there is none yet.
 func (d *directory) vacate(i int, st claimWord, vacant *int) error {
 	if err := d.clear(i, st); err != nil {
 		return err
@@ -285,7 +285,7 @@ func (d *directory) vacate(i int, st claimWord, vacant *int) error {
 // its Init ran); the others wait until it has published and get its entry.
 //
 // Two claimants of a name may meet in different slots if an entry is removed
-// between their looks at the directory. So who has claimed looks again, and
+// between their looks at the directory. So a client that has claimed looks again, and
 // withdraws if it sees another: of two claimants at least one sees the other,
 // since each claims first and looks then.
 func (r *Region) Create(port fabric.Port, s Spec) (e Entry, created bool, err error) {
@@ -428,7 +428,7 @@ func (d *directory) memory(i int, mine claimWord, s *Spec) (fabric.Addr, error) 
 	return d.r.At(x.Off), err
 }
 
-// Lookup returns the entry with a name. ErrHalfCreated: somebody is creating it.
+// Lookup returns the entry with a name. ErrHalfCreated: a client is creating it.
 func (r *Region) Lookup(port fabric.Port, name string, kind Kind) (Entry, error) {
 	d := r.directory(port)
 	defer d.free()

@@ -273,7 +273,7 @@ func checkFormatted(mn fabric.MemID, buf []byte, p *Params) error {
 	return nil
 }
 
-// formatClaim tries to become the one who formats, and formats. It returns
+// formatClaim tries to become the one that formats, and formats. It returns
 // false if another was faster.
 func formatClaim(port fabric.Port, mn fabric.MemID, st claimWord, p *Params, buf []byte) (bool, error) {
 	state := fabric.At(mn, offState)
@@ -321,7 +321,7 @@ func Open(port fabric.Port, mn fabric.MemID) (*Region, error) {
 	return &Region{mn: mn, params: p, plan: planFor(p.Size), uuid: u}, nil
 }
 
-// Reach is Open for whoever goes on without a memory node that is down: that is fabric.ErrNodeDown, also for the first who finds it out, since
+// Reach is Open for clients that go on without a memory node that is down: that is fabric.ErrNodeDown, also for the first that finds it out, since
 // what Open reads can be read again.
 func Reach(port fabric.Port, mn fabric.MemID) (*Region, error) {
 	r, err := Open(port, mn)

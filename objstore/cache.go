@@ -22,7 +22,7 @@ var (
 	ErrClosed = fabric.ErrClosed
 	// ErrNoSpace: memory is full and nothing that could be evicted makes room.
 	ErrNoSpace = errors.New("objstore: out of memory")
-	// ErrDropped: somebody has dropped the store.
+	// ErrDropped: the store has been dropped.
 	ErrDropped = errors.New("objstore: store has been dropped")
 	// ErrCorrupt: remote memory does not hold what the store's layout says.
 	ErrCorrupt = errors.New("objstore: corrupt remote memory")

@@ -48,9 +48,9 @@ type NodeReport struct {
 	FreeCentral uint64       `json:"free_central"` // bytes that are free on the memory node
 	FreeLocal   uint64       `json:"free_local"`   // bytes in this compute node's free lists
 	// Elsewhere is in no object and in no list that can be seen: in the lists of
-	// other compute nodes, or nobody's.
+	// other compute nodes, or leaked.
 	Elsewhere uint64 `json:"elsewhere"`
-	// Reclaimed was nobody's, and has been made free by this compute node since it opened the store.
+	// Reclaimed was leaked, and has been made free by this compute node since it opened the store.
 	Reclaimed uint64 `json:"reclaimed"`
 }
 
@@ -81,7 +81,7 @@ func (r *Report) String() string {
 
 // CheckOptions says what Check does.
 type CheckOptions struct {
-	// Reclaim, if it is set, tells which compute nodes live; then a store that is sound gets back what nobody has any more
+	// Reclaim, if it is set, tells which compute nodes live; then a store that is sound gets back what no compute node has any more
 	// (Client.Reclaim), and is checked again.
 	Reclaim func() fabric.View
 }
@@ -97,8 +97,8 @@ type checker struct {
 	buf    []byte
 }
 
-// Check reads the whole store and tells what is in it and what is wrong with
-// it. Nobody may use the store meanwhile: it takes no locks, and sees changes that are half done as problems. See OpenOn.
+// Check reads the whole store and returns what is in it and what is wrong with
+// it. No client may use the store meanwhile: it takes no locks, and sees changes that are half done as problems. See OpenOn.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
 	if err := c.begin(); err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ type Stats struct {
 	Collected    uint64 `json:"collected"`     // times that this client took runs from other classes
 	Moved        uint64 `json:"moved"`         // objects that this client copied, so that another class gets the memory
 	Overflows    uint64 `json:"overflows"`     // overflow blocks made
-	Leaked       uint64 `json:"leaked"`        // chunks lost to the store by failed operations, until this compute node closes the store or dies
+	Leaked       uint64 `json:"leaked"`        // chunks lost to the store by failed operations, until this compute node closes the store or crashes
 	BytesRead    uint64 `json:"bytes_read"`    // of values returned
 	BytesWritten uint64 `json:"bytes_written"` // of values stored
 }
@@ -133,7 +133,7 @@ func (c *Client) open(s *Store) error {
 	if !s.cfg.Paper {
 		c.inherited, c.passed = make([]byte, s.handoffSize()), make([]byte, s.handoffSize())
 	}
-	// Whoever lets the store go sees the client from here on, or the client that it is dropped.
+	// From here on, either LetGo sees the client, or the client sees that the store has been dropped.
 	c.user.Use = c.use
 	s.h.Member.Add(&c.user)
 	err := c.s.h.Gone()
@@ -151,7 +151,7 @@ func (c *Client) open(s *Store) error {
 type uniques struct{ next, end uint64 }
 
 // incarnate gets the client uniques of its own for a memory node. Those of a memory that has come in the place of another begin
-// elsewhere, so that nobody who has kept one takes an object for that which was lost.
+// elsewhere, so that no client that has kept one takes an object for that which was lost.
 func (c *Client) incarnate(node int) error {
 	n := c.s.h.Parts[node]
 	a := n.Base.Add(incarnationOffset)
@@ -302,7 +302,7 @@ type work struct {
 	at   uint64 // where in c.obj the object goes
 
 	hint      slotWord // where the object may be, if the location cache does not know
-	handedOff bool     // what was found came with a note
+	handedOff bool     // what was found came with a handoff
 	loaded    slotWord // the object of this word is in c.obj
 	found     bool
 	word      slotWord    // of the object

@@ -62,7 +62,7 @@
 // A key that the location cache does not know costs one chain more where an
 // object is read, each overflow block of a bucket one more. A get of an object
 // that was not used for a while takes the lock, and has one WRITE more in its last chain.
-// A client that waited for the lock within its compute node gets a note from the holder before, in place of its first chain (handoff.go).
+// A client that waited for the lock within its compute node gets a handoff from the holder before, in place of its first chain (handoff.go).
 // What changes an object that is there looks for one that the location cache does not know without the lock: if
 // it is not there, that was all, else the lock's chain READs it at once.
 //
@@ -77,8 +77,8 @@
 // what is in use is moved to other runs (move.go), and ErrNoSpace comes when nothing can be.
 //
 // What a compute node has in its lists when it crashes, at most 256 KiB (or a 512th of the region) or 2 chunks of each class and what is left of its last
-// runs, the others find while they work: reclaim.go, for whoever calls [Client.ReclaimStep] now and then on each of them. Package memory/reclaim says how, and
-// why nothing is taken that somebody has.
+// runs, the others find while they work: reclaim.go, if each of them calls [Client.ReclaimStep] now and then. Package memory/reclaim says how, and
+// why no block is taken that a client has.
 //
 // # Uniques
 //

@@ -24,7 +24,7 @@ import (
 // place: a reader holds the bucket's lock meanwhile, and the CAS
 // took place under the exclusive lock; or it reads without the lock, and finds out (unlocked.go).
 //
-// Chunks in the lists of a compute node that dies are found by the others (reclaim.go).
+// Chunks in the lists of a crashed compute node are found by the others (reclaim.go).
 
 // localBytes bounds what a list holds before it gives a batch back, and localShare that as a share of the region.
 const (
@@ -60,7 +60,7 @@ func (c *Client) alloc(n *handle.Part, want class) (chunk, error) {
 // collectTries bounds how often a client collects a run that others take then.
 const collectTries = 16
 
-// A client that has found blocks of all runs in others' lists, and has asked for them, waits so long, and so often. Who does not evict is refused at once.
+// A client that has found blocks of all runs in others' lists, and has asked for them, waits so long, and so often. One that does not evict is refused at once.
 const (
 	askedNs    = fabric.Millisecond
 	askedWaits = 4
@@ -119,7 +119,7 @@ tries:
 	return chunk{}, fmt.Errorf("%w: no chunk of %d bytes on %v", ErrNoSpace, want.size(), n.MN)
 }
 
-// free gives a chunk back. Nobody else may have it.
+// free gives a chunk back, which no other client has.
 func (c *Client) free(n *handle.Part, ch chunk) {
 	if ch.none() {
 		return

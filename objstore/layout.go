@@ -71,7 +71,7 @@ func classFor(n uint64) class {
 // The fingerprint is the low bits of the key's hash. Slack tells how much of
 // the chunk need not be read: below 8, that many eighths of the class's step; from 8
 // on, all but size >> (slack-7). The tag differs from that of the word which
-// the slot held before, so that a late CAS of a holder who lost the lock
+// the slot held before, so that a late CAS of a holder that lost the lock
 // fails even if key and chunk are the same again.
 type slotWord uint64
 
@@ -264,7 +264,7 @@ func (h *header) decode(b []byte, w slotWord) error {
 //
 //	offset  bytes
 //	0x000     8    incarnations: one for each client ever opened
-//	0x400          who has the store open, and rounds in which memory of the dead is found, on the first node (package reclaim)
+//	0x400          registrations of compute nodes, and rounds in which leaked memory is found, on the first node (package reclaim)
 //	0x3000         lines of the classes (package slab)
 //	0x5000         buckets
 //

@@ -12,7 +12,7 @@ import (
 // When a memory node has come back without its memory, the first client that needs the store's part there makes it anew, empty (package handle): a part
 // has all that belongs to its keys, so the others stay as they are.
 
-// reopened returns the store as it is after the last loss, with the parts of which the memory nodes are up. It opens, or makes, what nobody of this
+// reopened returns the store as it is after the last loss, with the parts of which the memory nodes are up. It opens, or makes, what no client of this
 // compute node has yet.
 func (s *Store) reopened(l lock.Locker) (*Store, error) {
 	stale := func(x *Store, look bool) bool {
@@ -21,7 +21,7 @@ func (s *Store) reopened(l lock.Locker) (*Store, error) {
 	missing := func(x *Store, part int) bool { return x.h.Parts[part].Missing() }
 	return handle.Reopened(&s.h, s.newest, l, stale, missing, func(x *Store) (*Store, error) {
 		cfg := x.cfg
-		// Who made it before us may have chosen other sizes.
+		// Another compute node that made it first may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		return x.open(l.Port(), lock.Path(l), given, cfg, x)
 	})

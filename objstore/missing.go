@@ -16,7 +16,7 @@ import (
 // part, it reports nothing of it as lost.
 //
 // The compute nodes that have the store open are registered in the first part (package memory/reclaim). While that is missing, this compute node
-// is not registered: it could hold chunks, or use memory of a store that has been dropped, and nobody would know. So it changes nothing, not even a
+// is not registered: it could hold chunks, or use memory of a store that has been dropped, and no other node would know. So it changes nothing, not even a
 // lock: gets read without the lock, and all else fails with ErrNodeDown.
 
 // leaveOut leaves the i-th part a missing one, if all parts are there of which the memory nodes are up.

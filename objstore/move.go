@@ -14,8 +14,8 @@ import (
 // A run of chunks goes to another class when nothing of it is in use. What is in use is evicted, or, in a store that evicts nothing, moved: copied to another
 // chunk of its class. The chunks have their objects' keys, which lead to the slots.
 //
-// A move is one chain under the lock of the object's bucket, if that is free: WRITE of the copy, CAS of the slot, release of the lock. Before the CAS the copy
-// is nobody's, after it the old chunk is the mover's: a crash leaves one of the two to be found in the next round. The object stays what it is, with its unique,
+// A move is one chain under the lock of the object's bucket, if that is free: WRITE of the copy, CAS of the slot, release of the lock. Before the CAS nothing leads to the copy
+// yet, after it the old chunk is the mover's: a crash leaves one of the two to be found in the next round. The object stays what it is, with its unique,
 // which is written last (unlocked.go).
 
 // evictor returns how the objects in chunks of a run are evicted, so that another class gets its memory.
@@ -105,7 +105,7 @@ func (c *Client) move(n *handle.Part, v *candidate, to chunk) (bool, error) {
 	return true, nil
 }
 
-// objectsIn returns where the objects in chunks of a class are linked; nil if one of the chunks has none: it is in some list, or in somebody's hands.
+// objectsIn returns where the objects in chunks of a class are linked; nil if one of the chunks has none: it is in some list, or in a client's hands.
 func (c *Client) objectsIn(n *handle.Part, cl class, off64 []uint64) ([]candidate, error) {
 	list := make([]candidate, 0, len(off64))
 	for len(off64) > 0 {

@@ -72,7 +72,7 @@ func (c *Client) stale(k *work, now uint32) bool {
 }
 
 // refresh returns the operation that gives the object a new access time. Under
-// a shared lock others may do the same at the same time: nobody changes the
+// a shared lock others may do the same at the same time: no client changes the
 // expiry beside it then.
 func (c *Client) refresh(k *work, now uint32) []fabric.Op {
 	k.h.access = now

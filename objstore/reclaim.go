@@ -10,12 +10,12 @@ import (
 	"github.com/declock/declock/memory/reclaim"
 )
 
-// ErrUnanswered: memory that nobody has cannot be looked for, because a compute node that has the store open
+// ErrUnanswered: leaked memory cannot be looked for, because a compute node that has the store open
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
-// ReclaimStep does this compute node's part in finding the memory that others had when they died (package reclaim), and reports whether
-// there is more to do: then it is to be called again soon, else after a second, or when a compute node has died. view tells which compute nodes live. One
+// ReclaimStep does this compute node's part in finding the memory that crashed nodes have leaked (package reclaim), and reports whether
+// there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
 func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	if err := c.begin(); err != nil {
@@ -65,9 +65,9 @@ func (c *Client) Leave() error {
 	return c.s.h.Leave(&c.work, c.l, dropped)
 }
 
-// Reclaim looks for memory that nobody has, and puts it into free lists: after a failed operation of a compute node that has closed the store,
+// Reclaim looks for leaked memory, and puts it into free lists: after a failed operation of a compute node that has closed the store,
 // say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
-// lost, ReclaimStep does nothing, and who has not heard of that has memory that nobody knows of: then ErrUnanswered, unless no other compute node lives.
+// lost, ReclaimStep does nothing, and a compute node that has not noticed that has memory that no other knows of: then ErrUnanswered, unless no other compute node is alive.
 func (c *Client) Reclaim(view func() fabric.View) error {
 	if err := c.begin(); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (c *Client) reclaim(view func() fabric.View) error {
 	return c.s.h.Reclaim(newOwner(c, view))
 }
 
-// OpenOn returns the compute nodes, besides this one, that have the store open, or died with it open. What Check finds while one of those
-// lives may be a change that is half done.
+// OpenOn returns the compute nodes, besides this one, that have the store open, or crashed with it open. What Check finds while one of those
+// is alive may be a change that is half done.
 func (c *Client) OpenOn() ([]fabric.CNID, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (o *owner) markSlots(m *reclaim.Map, n *handle.Part, slots []byte) error {
 			if w == 0 {
 				continue
 			}
-			if !holds(n, w) { // what it should lead to would be taken for garbage
+			if !holds(n, w) { // what it should lead to would be taken for leaked
 				return fmt.Errorf("%w: slot %#x", ErrCorrupt, uint64(w))
 			}
 			mark(m, n, w.chunk())

@@ -32,7 +32,7 @@ type Config struct {
 	Lock lock.Layout
 
 	// Objects is how many objects the index is made for, on all nodes together;
-	// more find room in overflow blocks, at one more round trip. 0 is 65536. It is a wish of who makes the store: one that
+	// more find room in overflow blocks, at one more round trip. 0 is 65536. It counts when the store is made: one that
 	// is there keeps its index, of whatever size (Store.Objects).
 	Objects uint64
 	// MaxValue is the largest value in bytes; 0 is 1 MiB. A store that is there must have the same.
@@ -182,7 +182,7 @@ type Store struct {
 	geo    geometry
 	places locations
 	locked bool // gets take the lock, or may not even do that
-	// survivors: the first part was made anew beside others that had outlived it. Who has not heard of the loss has blocks of those, and is
+	// survivors: the first part was made anew beside others that had outlived it. A compute node that has not noticed the loss has blocks of those, and is
 	// not registered where the first part is now.
 	survivors bool
 	current   uint32 // h.Seen, or handle.Unseen: while it is the losses that there are, operations begin without a further look

@@ -25,7 +25,7 @@ import (
 //     another unique, and was written whole before 2: then 3 does not find u.)
 //   - If the object was moved away and back, its word has another tag, but for one of 64 times. Then too its unique comes into the chunk after all else is
 //     there: to be deceived, 1 would have to have begun before that WRITE, and to have read the first word after it.
-//   - A chunk may become memory of another class, and what is in its place then is somebody's value, which could have u at that offset. But at 2 a slot
+//   - A chunk may become memory of another class, and what is in its place then is another value, which could have u at that offset. But at 2 a slot
 //     named the chunk, so it was one then; and the header that 1 returned has u too, with the key and a check word over it. To be
 //     deceived, a get would have to be stretched over the publication of an object with the same slot word (the tag is one of 64) before 2, and
 //     over eviction, a change of class and the WRITE of a value with u at this offset between 2 and 3: and 1 would have to return
@@ -41,7 +41,7 @@ import (
 // A bucket without a slot of the key's fingerprint and without overflow blocks does not have the key. The READ of
 // the slots may be torn; but a key is in one slot at a time, and comes to another only by way of none.
 //
-// All else is left to who holds the lock: overflow blocks, fingerprints that collide, access times that are to be written, and
+// All else is left to reads with the lock: overflow blocks, fingerprints that collide, access times that are to be written, and
 // what changed while it was read. Where READs of a chain may be exchanged (fabric.Caps.ReadsInOrder) all gets take the lock.
 
 // An outcome is that of an optimistic read, one without the lock.
@@ -156,13 +156,13 @@ func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
 	now := c.now()
 	switch {
 	case k.h.expired(now), c.stale(k, now):
-		return Item{}, false, nil // somebody may have given it more time since
+		return Item{}, false, nil // another client may have given it more time since
 	}
 	return c.item(k), true, nil
 }
 
 // miss returns ErrNotFound if a look without the lock finds that the key is not there: for operations that do
-// nothing then. Who knows where the object was does not look.
+// nothing then. A client that knows where the object was does not look.
 func (c *Client) miss(k *work) error {
 	if w, _ := c.s.places.get(k.hash); w != 0 || c.s.locked {
 		return nil

@@ -13,7 +13,7 @@ const MaxValueBytes = maxChunk - maxObjectSize
 
 // A Usage is about how much of a store is in use on one memory node.
 type Usage struct {
-	Items uint64 // objects, with those that have expired and that nobody has asked for since
+	Items uint64 // objects, with those that have expired and that no client has asked for since
 	Bytes uint64 // of them, with keys and headers, rounded up as their slots do
 	Exact bool   // all buckets were counted
 }

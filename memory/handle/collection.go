@@ -41,7 +41,7 @@ func (c *Collection) Losses() uint32 { return c.losses.Load() }
 // Dropped reports whether this compute node knows that the collection has been dropped.
 func (c *Collection) Dropped() bool { return c.dropped.Load() }
 
-// MarkDropped notes that the collection has been dropped: its clients on this compute node return ErrDropped from now on, as when ReclaimStep has found the drop. The one
+// MarkDropped notes that the collection has been dropped: its clients on this compute node return ErrDropped from now on, as when ReclaimStep has found the drop. The client
 // that has dropped it calls this.
 func (c *Collection) MarkDropped() {
 	if !c.dropped.Swap(true) {

@@ -6,7 +6,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// A Turn is what one client of a compute node has at a time: to open a store or tree anew, say. The zero value is nobody's.
+// A Turn is what one client of a compute node has at a time: to open a store or tree anew, say. The zero value is free.
 type Turn struct{ taken atomic.Bool }
 
 // How long a client waits for its turn in all, and how often it looks.
@@ -35,5 +35,5 @@ func (t *Turn) Take(port fabric.Port) (bool, error) {
 	return true, nil
 }
 
-// End gives the turn to whoever is next.
+// End gives the turn to the next client.
 func (t *Turn) End() { t.taken.Store(false) }

@@ -19,7 +19,7 @@ type Block struct {
 // A Map is all blocks that there are, and which of them have been marked.
 type Map struct {
 	parts [][]dividedRun // by offset
-	// Again says that a block is in use that a dead node had: others will have done with it some time, and then nobody has it. So
+	// Again says that a block is in use that a crashed node had: others will have done with it some time, and then it is leaked. So
 	// there is to be another round.
 	Again bool
 }
@@ -64,7 +64,7 @@ func (m *Map) EachRun(part int, f func(class uint8, from, to uint64) error) erro
 }
 
 // Mark marks all blocks that have any of what lies from an offset to another, in units of 64 bytes. What is in no
-// run that was added is nobody's business: it was taken since.
+// run that was added does not matter: it was taken since.
 func (m *Map) Mark(part int, from, to uint64) {
 	if part >= len(m.parts) {
 		return
@@ -165,7 +165,7 @@ func (m *Map) unmarked(kept func(part int, off64 uint64) bool) []Block {
 	return list
 }
 
-// A hoard is what a compute node has in its lists.
+// A snapshot is what a compute node has in its lists.
 type snapshot struct{ spans []span }
 
 type span struct {

@@ -1,7 +1,7 @@
 // Package reclaim finds the memory of a store or tree that crashed compute nodes have leaked, while the others
 // go on working: mark and sweep over memory that several processes change at once.
 //
-// A compute node keeps free blocks of memory in its lists, and an operation that is under way has some in hand. Nobody else knows of these. So a block
+// A compute node keeps free blocks of memory in its lists, and an operation that is under way has some in hand. No other node knows of these. So a block
 // is leaked if nothing reaches it, and no living node has it. The members, the compute nodes that have the store or tree open, find that in a
 // round, in which all take part ([Member.ReclaimStep]). One of them, the leader, runs it:
 //
@@ -29,7 +29,7 @@
 // A store or tree may be dropped at any time, and its memory is something else when all members have closed it ([InUse]). So a compute node that registers looks
 // whether the store or tree is still there after it has read its record, and changes the record by a CAS. The words of records are found nowhere else.
 //
-// A member on which nobody calls ReclaimStep does not answer. Then nothing is found, and nothing is lost but time.
+// A member on which no client calls ReclaimStep does not answer. Then nothing is found, and nothing is lost but time.
 //
 // docs/failures.md (Memory leaked by crashed nodes) has the same from a user's side.
 //

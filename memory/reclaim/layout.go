@@ -39,12 +39,12 @@ const (
 func (m mark) step() int     { return int(m & maxStep) }
 func (m mark) round() uint32 { return uint32(m >> stepBits) }
 
-// A roundWord says which step of a round is under way, and who leads it. It only ever changes by CAS. Zero: there
+// A roundWord says which step of a round is under way, and which member leads it. It only ever changes by CAS. Zero: there
 // has been none.
 //
 //	 63      56 55           32 31               0
 //	+----------+---------------+------------------+
-//	|  leader  |   its incarnation    |       mark       |
+//	|  leader  |  incarnation  |       mark       |
 //	+----------+---------------+------------------+
 //
 // leader 0: none is under way, and mark was the last.
@@ -84,12 +84,12 @@ func (w roundWord) begun(leader fabric.CNID, l incarnation) roundWord {
 }
 
 // A recordWord is of a compute node. It changes by CAS. If neither open nor owes is set, the compute node does not have the store or tree open; incarnation and mark
-// are then what they were, or drawn by whoever made the store or tree (Init). So no word of a record is found in memory that is something else: what
+// are then what they were, or drawn by the compute node that made the store or tree (Init). So no word of a record is found in memory that is something else: what
 // is registered late, when the store or tree has been dropped and its memory used again, changes nothing there.
 //
 //	 63   62     56 55       32 31               0
 //	+----+----+---+------------+------------------+
-//	|open|owes| 0 |    incarnation    |       mark       |
+//	|open|owes| 0 |incarnation |       mark       |
 //	+----+----+---+------------+------------------+
 //
 // owes: a compute node with this number has crashed before, and what it had is to be found. mark is the step that has been answered.
@@ -131,14 +131,14 @@ func (w recordWord) String() string {
 	return fmt.Sprintf("open %v owes %v life %d answered %d.%d", w.open(), w.owes(), w.incarnation(), w.mark().round(), w.mark().step())
 }
 
-// A candidate is a block as it is published. Who strikes it out writes 0.
+// A candidate is a block as it is published. A member that strikes it out writes 0.
 //
 //	 63          46 45      38 37                      0
 //	+--------------+----------+-------------------------+
 //	|    stamp     |   part   |       offset / 64       |
 //	+--------------+----------+-------------------------+
 //
-// The stamp is the low bits of the mark: what a leader who was stopped writes late is not taken for another's.
+// The stamp is the low bits of the mark: what a leader that was stopped writes late is not taken for another's.
 type candidate uint64
 
 const (

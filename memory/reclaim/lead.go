@@ -29,7 +29,7 @@ func (m *Member) begin(o Owner, was roundWord) error {
 	}
 	m.remember(w.mark())
 	l := &leading{word: w, since: o.Port().Now(), whole: true, forced: m.forced}
-	// Who registers from now on sees the round.
+	// A compute node that registers from now on sees the round.
 	if l.base, err = readTable(o.Port(), o.Do, m.base); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (m *Member) begin(o Owner, was roundWord) error {
 func (m *Member) goOn(o Owner, w roundWord) (busy bool, err error) {
 	l := m.lead
 	if w != l.word {
-		m.abandon() // somebody has left, or has taken over
+		m.abandon() // a member has left, or has taken over
 		return true, nil
 	}
 	defer func() {
@@ -67,7 +67,7 @@ func (m *Member) goOn(o Owner, w roundWord) (busy bool, err error) {
 		return true, err
 	case some:
 		if o.Port().Now()-l.since > patienceNs {
-			// Somebody is not tended, or does not come to an end with an operation.
+			// A member takes no part, or does not come to an end with an operation.
 			m.abandon()
 			m.rest(o)
 			_, err := m.swapRound(o.Do, l.word, l.word.ended())
@@ -105,10 +105,10 @@ type answers uint8
 const (
 	all    answers = iota
 	some           // not all
-	broken         // one has died who took part
+	broken         // one has crashed that took part
 )
 
-// answered reports whether all members have answered the present step. A round also ends when one dies that has answered it: that would do no harm, for
+// answered reports whether all members have answered the present step. A round also ends when one crashes that has answered it: that would do no harm, for
 // it has had no candidate since, but what it had is to be found by another round anyway.
 func (l *leading) answered(t *table, v fabric.View) answers {
 	res := all
@@ -204,7 +204,7 @@ func (m *Member) take(o Owner) error {
 	return nil
 }
 
-// finish ends the round: the dead owe nothing any more.
+// finish ends the round: what crashed nodes had has been found.
 func (m *Member) finish(o Owner, t *table) error {
 	l := m.lead
 	for i, r := range t {

@@ -18,7 +18,7 @@ var (
 	ErrUnanswered = errors.New("reclaim: not all who have it open take part in looking for free memory")
 )
 
-// An Owner is the store or tree whose blocks are swept, for the one who tends it.
+// An Owner is the store or tree whose leaked blocks are looked for, as the client sees it that does so.
 type Owner interface {
 	// Port is what the calls are made over.
 	Port() fabric.Port
@@ -30,13 +30,13 @@ type Owner interface {
 	Held(add func(part int, from, to uint64))
 	// Mark returns all blocks that there are, with those marked that are reachable or in free lists of the memory nodes.
 	Mark() (*Map, error)
-	// Release puts blocks that are nobody's into free lists of the memory nodes. They are sorted by part, extent and offset. If it
+	// Release puts leaked blocks into free lists of the memory nodes. They are sorted by part, extent and offset. If it
 	// fails, it calls Lose for those that may be in a list, or come there yet.
 	Release(list []Block) error
 }
 
 // A Member is a compute node's registration with a store or tree, and its part in rounds. Any goroutine may use it, and its Tracker; Leave
-// comes when nobody uses it any more.
+// comes when no client uses it any more.
 type Member struct {
 	Tracker
 	base        fabric.Addr // of what members share
@@ -54,7 +54,7 @@ type Member struct {
 
 	view   uint64      // epoch of the view that was looked at last
 	look   fabric.Time // when to look at all records again
-	need   bool        // somebody dead had blocks, when it looked last
+	need   bool        // a crashed node had blocks, when it looked last
 	forced bool        // a round is wanted whatever has happened, and has not begun
 	after  fabric.Time // no round is begun before
 	pause  fabric.Time // how long the next wait for that will be
@@ -71,7 +71,7 @@ type Found struct {
 }
 
 // How long a leader waits for a step to be answered, and how long it waits then before it begins another round: twice as long each time.
-// How often a member looks at all records although nobody has come or gone.
+// How often a member looks at all records although no node has come or gone.
 const (
 	patienceNs   = 5 * fabric.Second
 	minBackoffNs = fabric.Second
@@ -110,7 +110,7 @@ func Join(port fabric.Port, base fabric.Addr, there func() error) (*Member, erro
 	}
 	m.incarnation = incarnation(port.Rand()) & incarnationMask
 	err := m.change(port.Do, there, func(old recordWord) (recordWord, bool) {
-		return makeRecord(old.open() || old.owes(), m.incarnation, 0), true // if it is open, one with this number has died
+		return makeRecord(old.open() || old.owes(), m.incarnation, 0), true // if it is open, one with this number has crashed
 	})
 	if err != nil {
 		return nil, err
@@ -172,14 +172,14 @@ func MarkCrashed(port fabric.Port, base fabric.Addr, there func() error) error {
 	})
 }
 
-// InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. view, if it is not nil, tells who
-// lives, as of now or later: crashed nodes use nothing.
+// InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. view, if it is not nil, returns the live
+// compute nodes, as of now or later: crashed nodes use nothing.
 func InUse(port fabric.Port, base fabric.Addr, view func() fabric.View) (bool, error) {
 	t, err := readTable(port, port.Do, base.Add(Offset))
 	if err != nil {
 		return false, err
 	}
-	// Who is in the records has joined the cluster before: so it is in a view that is younger, unless it is dead.
+	// A compute node in the records has joined the cluster before: so it is in a view that is younger, unless it has crashed.
 	var v fabric.View
 	if view != nil {
 		v = view()
@@ -209,7 +209,7 @@ func (m *Member) forget() {
 func (m *Member) record(cn fabric.CNID) fabric.Addr { return m.base.Add(recordsAt + 8*uint64(cn)) }
 
 // Leave ends the registration, after the last block has been given back. A round that is under way ends with it:
-// what this member remembers nobody else knows. If it has lost blocks, the registration stays, until others see that this compute node
+// what this member remembers no other knows. If it has lost blocks, the registration stays, until others see that this compute node
 // has left the cluster, and look for them: then nothing that it was at takes effect any more. do executes a chain.
 func (m *Member) Leave(do func([]fabric.Op) error) error {
 	if m.losing() {
@@ -270,7 +270,7 @@ func readTable(port fabric.Port, do func([]fabric.Op) error, base fabric.Addr) (
 	return &t, nil
 }
 
-// OpenOn returns the compute nodes, besides this one, that have the store or tree open, or died with it open.
+// OpenOn returns the compute nodes, besides this one, that have the store or tree open, or crashed with it open.
 func (m *Member) OpenOn(o Owner) ([]fabric.CNID, error) {
 	t, err := readTable(o.Port(), o.Do, m.base)
 	if err != nil {
@@ -285,7 +285,7 @@ func (m *Member) OpenOn(o Owner) ([]fabric.CNID, error) {
 	return list, nil
 }
 
-// owing reports whether somebody dead had blocks.
+// owing reports whether a crashed node had blocks.
 func (t *table) owing(live fabric.CNSet) bool {
 	for i, w := range t {
 		if w.owes() || w.open() && !live.Has(fabric.CNID(i)) {
@@ -295,11 +295,11 @@ func (t *table) owing(live fabric.CNSet) bool {
 	return false
 }
 
-// Force makes the next call of ReclaimStep that finds no round under way begin one, whether or not anybody has died.
+// Force makes the next call of ReclaimStep that finds no round under way begin one, whether or not a node has crashed.
 func (m *Member) Force() { m.wanted.Store(true) }
 
 // ReclaimStep does this member's part of what there is to do, and reports whether there is more: then it is to be called again
-// soon, else after a second or when somebody has died. It does not wait. One goroutine does it at a time: for another there is more to do.
+// soon, else after a second or when a node has crashed. It does not wait. One goroutine does it at a time: for another there is more to do.
 func (m *Member) ReclaimStep(o Owner) (busy bool, err error) {
 	if !m.stepping.CompareAndSwap(false, true) {
 		return true, nil
@@ -381,7 +381,7 @@ func (m *Member) answer(o Owner, k mark, own recordWord) error {
 		m.remember(k)
 	}
 	if m.asked != k {
-		// First the lists, then who is to be waited for: what leaves a list later is in held; what had left it and was not remembered
+		// First the lists, then which clients are to be waited for: what leaves a list later is in held; what had left it and was not remembered
 		// yet is in the hand of an operation under way, and is remembered when that is done.
 		m.asked, m.held = k, snapshot{}
 		if k.step() > 0 {

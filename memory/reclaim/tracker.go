@@ -73,7 +73,7 @@ func (t *Tracker) note(part int, off64 uint64) {
 }
 
 // Lose says that a block is neither here nor given back for certain: an operation on it may take effect at any time, as
-// long as this compute node lives. Nobody else is to have it until then.
+// long as this compute node lives. No other is to have it until then.
 func (t *Tracker) Lose(part int, off64 uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

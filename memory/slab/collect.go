@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/memory"
 )
 
-// Evict takes blocks of a class that are in use away from whoever uses them, or moves what is in them, and returns those that are the caller's then. It
+// Evict takes blocks of a class that are in use away from their users, or moves what is in them, and returns those that are the caller's then. It
 // does not wait for locks.
 type Evict func(class uint8, off64 []uint64) (got []uint64, err error)
 
@@ -42,8 +42,8 @@ type lot struct {
 // in use is copied by move, if that is not nil, to free blocks of the same class. It returns false if there is none that can be collected:
 // in others' lists are blocks of all of them, or in use. Then it has asked others for what is in their lists.
 //
-// Who has all blocks of a run has the run, for nobody else can have, get or read one as a block of its class: that is why a run needs no lock, and why
-// a crash at any point leaves only blocks that nobody has, of the class that the run's word says, or free pages.
+// A client that has all blocks of a run has the run, for no other can have, get or read one as a block of its class: that is why a run needs no lock, and why
+// a crash at any point leaves only leaked blocks, of the class that the run's word says, or free pages.
 func (h *Heap) Collect(w *Worker, want uint8, evict, move Evict) (bool, error) {
 	before, err := h.stamp(w)
 	if err != nil {
@@ -111,7 +111,7 @@ func (h *Heap) collectOne(w *Worker, want uint8, lots []lot, evict Evict) (bool,
 // askNs is how often a compute node asks others for what they have in their lists.
 const askNs = int64(10 * fabric.Millisecond)
 
-// recall returns the address of the word that grows when somebody asks.
+// recall returns the address of the word that grows when a client asks.
 func (h *Heap) recall() fabric.Addr { return h.lineAt(h.cfg.Classes).Add(8) }
 
 // ask asks all compute nodes for what they have in their lists: of a run that cannot be collected they may have blocks.
@@ -128,7 +128,7 @@ func (h *Heap) ask(w *Worker) error {
 	return nil
 }
 
-// Answer gives back what is in the lists, if somebody has asked for that, and reports whether the store or tree has been dropped. Whoever has it open
+// Answer gives back what is in the lists, if a compute node has asked for that, and reports whether the store or tree has been dropped. Whoever has it open
 // calls it now and then.
 func (h *Heap) Answer(w *Worker) (dropped bool, err error) {
 	w.ops[0] = fabric.Load(h.recall())
@@ -342,7 +342,7 @@ func (h *Heap) empty(w *Worker, x *memory.Run, got []uint64, evict Evict) (_ boo
 	return false, errors.Join(err, h.giveAll(w, class, got))
 }
 
-// withhold keeps blocks in the list because of err. If that does not say for certain what became of them, nobody gets them as long as this compute
+// withhold keeps blocks in the list because of err. If that does not say for certain what became of them, no client gets them as long as this compute
 // node lives.
 func (h *Heap) withhold(w *Worker, class uint8, got []uint64, err error) error {
 	if fabric.Refused(err) {

@@ -4,8 +4,8 @@
 // # Where a block is
 //
 // A block is in one of three places: in use, in the hands of a compute node (in one of its lists, or in an operation), or free on the memory node.
-// It is free there if its bit is set: the region has a bit for each 64 bytes, and the one at the block's begin counts. Who wants free blocks
-// reads such bits, and makes some 0 by CAS; who gives blocks back sets theirs by FAA. A bit is 0 as long as somebody has the block, so
+// It is free there if its bit is set: the region has a bit for each 64 bytes, and the one at the block's begin counts. A client that wants free blocks
+// reads such bits, and makes some 0 by CAS; one that gives blocks back sets theirs by FAA. A bit is 0 as long as a client has the block, so
 // the FAA needs no guess and no second try.
 //
 // Each class has a line in the store's or tree's memory that says about how many of its blocks are free on the memory node, and where some
@@ -13,11 +13,11 @@
 //
 // # Runs
 //
-// A run's word in the page table says whose it is, and of which class. Who has taken blocks looks at it afterwards. If it says what was expected, it goes on
-// saying so as long as one of the blocks is in somebody's hands or in use: a run changes only by the hand of one who has all blocks of it. Else they were
+// A run's word in the page table says whose it is, and of which class. A client that has taken blocks looks at it afterwards. If it says what was expected, it goes on
+// saying so as long as one of the blocks is in a client's hands or in use: a run is changed only by a client that has all blocks of it. Else they were
 // blocks of another class (or of another store), and get their bits back.
 //
-// A run that was just taken has no class yet: it is one block, in the hand of its taker, who clears what is left of others in it, and then gives it its class.
+// A run that was just taken has no class yet: it is one block, in the hand of its taker, which clears what is left of others in it, and then gives it its class.
 //
 // [Heap.Collect] is how a run leaves its class. It takes all free blocks of the run, and has what is in use evicted or moved; when it has all, it gives the
 // pages back to the region by one change (memory/pages.go), and any class, store or tree can have them.
@@ -25,7 +25,7 @@
 // # Crashes
 //
 // Each step moves blocks from one place to another by one CAS or FAA, or a run from one owner or class to another by one CAS. So a compute node that
-// crashes between two steps leaves blocks that nobody has, of the class that their run says, or a run without class: package memory/reclaim finds both. Those who work in a
+// crashes between two steps leaves leaked blocks, of the class that their run says, or a run without class: package memory/reclaim finds both. Clients that work in a
 // round remember all blocks of a run that they collect or divide ([reclaim.Tracker]), so a run that changes in a round leaves no candidates of what it was.
 //
 // A rule makes rounds safe: whatever comes into a list is touched first, also if it was in that list before. A client may have blocks in hand that
@@ -37,7 +37,7 @@
 // # Errors
 //
 // A compute node whose operation was certainly not executed (fabric.Refused) has what it had before: blocks go into its lists, and a run that has no class
-// yet is kept for its next operation that needs one. What an operation of unknown outcome may yet give back, nobody gets as long as that compute node lives.
+// yet is kept for its next operation that needs one. What an operation of unknown outcome may yet give back, no client gets as long as that compute node lives.
 //
 // docs/objstore.md (Memory goes from one size to another) has the same from the side of a store.
 package slab

@@ -17,7 +17,7 @@ type postponed struct {
 }
 
 // postpone keeps a run that has no class yet for later, if err says for certain that what failed was not executed. Otherwise the run may get a class, or its
-// bits be cleared, at any time: nobody gets it, or blocks of it of a size, as long as this compute node lives.
+// bits be cleared, at any time: no client gets it, or blocks of it of a size, as long as this compute node lives.
 func (h *Heap) postpone(w *Worker, x memory.Run, size uint64, err error) {
 	h.touch(w, x.Off/unit)
 	if !fabric.Refused(err) {

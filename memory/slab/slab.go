@@ -55,7 +55,7 @@ type Config struct {
 	Free func(w *Worker, class uint8, items []uint64) error
 	// Bound returns how many free blocks of a class a compute node keeps.
 	Bound func(class uint8) int
-	// Evicts: who finds no free block takes one that is in use, and is not refused.
+	// Evicts: a client that finds no free block takes one that is in use, and is not refused.
 	Evicts bool
 	// Limit, Reserve and End: see memory.Growth.
 	Limit, Reserve, End uint64
@@ -140,14 +140,14 @@ func Off64(item uint64) uint64 { return item & offMask }
 //	  0       8   about how many blocks are free on the memory node: a guess
 //	  8      56   offsets / 64 of some that became free lately: guesses
 //
-// The line behind the last class has in its first word how many blocks have become free, with all that ever did; its second word grows when somebody
+// The line behind the last class has in its first word how many blocks have become free, with all that ever did; its second word grows when a compute node
 // wants all compute nodes to give back what they have in their lists; its third is not 0 when the store or tree has been dropped.
 func (h *Heap) lineAt(class int) fabric.Addr { return h.cfg.Lines.Add(LineSize * uint64(class)) }
 
 func (h *Heap) touch(w *Worker, item uint64) { w.Member.Touch(h.cfg.Part, Off64(item)) }
 func (h *Heap) lose(w *Worker, item uint64)  { w.Member.Lose(h.cfg.Part, Off64(item)) }
 
-// A table is what a compute node knows of its store's or tree's runs. It may be old: whoever takes a block of a run looks at the run's word
+// A table is what a compute node knows of its store's or tree's runs. It may be old: a client that takes a block of a run looks at the run's word
 // afterwards, when the run cannot change any more.
 type table struct {
 	stamp   uint64
@@ -419,14 +419,14 @@ next:
 				continue next
 			}
 		}
-		w.ops[k] = fabric.FAA(a, 1<<bit) // the bit is 0 as long as somebody has the block
+		w.ops[k] = fabric.FAA(a, 1<<bit) // the bit is 0 as long as a client has the block
 		k++
 	}
 	return k
 }
 
 // posted executes n operations, of which the first k are of setBits. What certainly was not given back stays in the list; what may have been,
-// nobody gets as long as this compute node lives.
+// no client gets as long as this compute node lives.
 func (h *Heap) posted(w *Worker, class uint8, items []uint64, k, n int, keep bool) error {
 	err := w.Do(w.ops[:n])
 	if err == nil {
@@ -646,7 +646,7 @@ func (h *Heap) AddRuns(w *Worker, m *reclaim.Map) error {
 	return cerr
 }
 
-// Release gives blocks back that a round has found to be nobody's.
+// Release gives blocks back that a round has found leaked.
 func (h *Heap) Release(w *Worker, list []reclaim.Block) error {
 	for len(list) > 0 {
 		p := list[0]
@@ -671,7 +671,7 @@ func (h *Heap) Release(w *Worker, list []reclaim.Block) error {
 	return nil
 }
 
-// releaseRun gives a run back that has not got its class from whoever took it.
+// releaseRun gives a run back that has not got its class from the client that took it.
 func (h *Heap) releaseRun(w *Worker, off64 uint64) error {
 	p, err := h.cfg.Region.Pages(w.Path())
 	if err != nil {
