@@ -70,7 +70,7 @@ func Refused(err error) bool {
 }
 
 // Executed returns how many operations of a chain of n were executed for certain, with valid results, by what Do or Wait
-// returned for it. The others were not, if Refused(err); else nobody knows.
+// returned for it. The others were not, if Refused(err); else their outcome is unknown.
 func Executed(err error, n int) int {
 	if err == nil {
 		return n

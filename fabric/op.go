@@ -108,16 +108,10 @@ func (o *Op) Size() int {
 
 // Align returns the alignment in bytes that the operation demands of Addr.
 func (o *Op) Align() uint64 {
-	switch o.Kind {
-	case OpRead, OpWrite:
-		if o.Buf != nil {
-			return 1
-		}
-		return 8
-	case OpMaskedCAS16, OpMaskedFAA16:
-		return 16
+	if o.Buf != nil && !o.Kind.IsAtomic() {
+		return 1
 	}
-	return 8
+	return uint64(o.Size())
 }
 
 func (o Op) String() string {

@@ -83,32 +83,38 @@ func recvForever(e *env) {
 	})
 }
 
-func recvBeforeDeadline(c *client) {
+// sendTwo sends two messages to the client itself, and waits until they are there.
+func (c *client) sendTwo(d fabric.Time) {
+	c.t.Helper()
 	c.send(c.ID(), 1)
 	c.send(c.ID(), 2)
-	c.pause(5 * fabric.Millisecond)
+	c.pause(d)
+}
+
+// recvTwo receives them.
+func (c *client) recvTwo(deadline fabric.Time) {
+	c.t.Helper()
 	for i := uint64(1); i <= 2; i++ {
-		if m, err := c.Recv(1); err != nil || m.Body[0] != i {
-			c.fatal("Recv: %+v, %v", m, err)
+		if m, err := c.Recv(deadline); err != nil || m.Body[0] != i {
+			c.fatal("Recv of message %d, which is there: %+v, %v", i, m, err)
 		}
 	}
+}
+
+func recvBeforeDeadline(c *client) {
+	c.sendTwo(5 * fabric.Millisecond)
+	c.recvTwo(1)
 }
 
 func pauseLeaves(c *client) {
 	c.must(c.Pause(0), "Pause(0)")
 	c.must(c.Pause(c.Now()), "Pause(now)")
-	c.send(c.ID(), 1)
-	c.send(c.ID(), 2)
 	until := c.Now() + 3*fabric.Millisecond
-	c.must(c.Pause(until), "Pause")
+	c.sendTwo(3 * fabric.Millisecond)
 	if now := c.Now(); now < until {
-		c.fatal("Pause until %d ended at %d", until, now)
+		c.fatal("Pause until %d or later ended at %d", until, now)
 	}
-	for i := uint64(1); i <= 2; i++ {
-		if m := c.recv(); m.Body[0] != i {
-			c.fatal("after Pause: %+v", m)
-		}
-	}
+	c.recvTwo(c.Now() + patience)
 }
 
 func interruptSticky(c *client) {
@@ -137,15 +143,9 @@ func interruptSticky(c *client) {
 }
 
 func interruptMessages(c *client) {
-	c.send(c.ID(), 1)
-	c.send(c.ID(), 2)
-	c.pause(5 * fabric.Millisecond)
+	c.sendTwo(5 * fabric.Millisecond)
 	c.Interrupt()
-	for i := uint64(1); i <= 2; i++ {
-		if m, err := c.Recv(fabric.Forever); err != nil || m.Body[0] != i {
-			c.fatal("Recv with a message there: %+v, %v", m, err)
-		}
-	}
+	c.recvTwo(fabric.Forever)
 	if _, err := c.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
 		c.fatal("Recv with no more messages: %v", err)
 	}

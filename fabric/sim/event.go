@@ -72,8 +72,6 @@ type node struct {
 
 func newQueue() queue { return queue{free: none} }
 
-func (q *queue) len() int { return q.near + len(q.far) }
-
 // push adds an event, not before the last that was popped.
 func (q *queue) push(at fabric.Time, e event) {
 	if uint64(at-q.base) >= wheelSpan {

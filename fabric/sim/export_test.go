@@ -15,3 +15,6 @@ func (m *memory) used() uint64 {
 	}
 	return n
 }
+
+// len returns the number of events to come.
+func (q *queue) len() int { return q.near + len(q.far) }
