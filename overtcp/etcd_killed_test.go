@@ -118,8 +118,8 @@ func open(t *testing.T, address string) (*declock.Cluster, *declock.Session) {
 	return c, s
 }
 
-// etcd is killed, and is away for longer than leases last: locks pass between compute nodes all the time, whoever wants to
-// join is told, and nobody is taken for dead. When it is back, all who lived are members still, and others can join.
+// etcd is killed, and is away for longer than leases last: locks pass between compute nodes all the time, a node that wants to
+// join gets an error, and none is taken for crashed. When it is back, all are members still, and others can join.
 func TestKilledEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("etcd is away for longer than leases last")

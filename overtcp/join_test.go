@@ -44,7 +44,7 @@ func serveTight(address string) (io.Closer, error) {
 	return mn.Start(srv, mn.Config{Participants: 4, VersionBits: 2})
 }
 
-// A traffic is what the clients of one compute node do, and who holds the lock among those who live: readers in the low half,
+// A traffic is what the clients of one compute node do, and which of the running clients holds the lock: readers in the low half,
 // writers in the high one.
 type traffic struct {
 	c      *declock.Cluster
@@ -213,7 +213,7 @@ func (p *heldProxy) open()          { p.set(func() { p.held = [2]bool{} }) }
 // A lease is the stand of TestJoinInsideLease.
 type lease struct {
 	*testing.T
-	direct, first string // addresses: of those who live, and of the node that loses its lease
+	direct, first string // addresses: of the others, and of the node that loses its lease
 	toFirst       *heldProxy
 	toMemory      *heldProxy
 	o             overtcp.Options
@@ -338,7 +338,7 @@ func TestJoinInsideLease(t *testing.T) {
 	if shown == 0 && !t.Failed() {
 		t.Skip("leases ran out too early each time: this machine is too slow")
 	}
-	t.Logf("%d rounds; the lock was granted %d times to those who stayed", shown, others[0].locked.Load()+others[1].locked.Load())
+	t.Logf("%d rounds; the lock was granted %d times to the others", shown, others[0].locked.Load()+others[1].locked.Load())
 }
 
 // round plays it once. It reports whether the memory node was late.

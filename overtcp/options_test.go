@@ -7,7 +7,7 @@ import (
 	"github.com/declock/declock/fabric/tcp"
 )
 
-// Without TLS, a node of a cluster whose etcd is on another host must say where it listens: on its own loopback nobody finds it.
+// Without TLS, a node of a cluster whose etcd is on another host must say where it listens: on its own loopback no other finds it.
 func TestInsecureOnSeveralHostsSaysWhereToListen(t *testing.T) {
 	for _, c := range []struct {
 		rest string

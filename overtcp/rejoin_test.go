@@ -181,7 +181,7 @@ func (x *stand) told(g declock.Guard) {
 			x.t.Errorf("told of %+v, held %#x", l, g.Token())
 		}
 	case <-time.After(time.Minute):
-		x.t.Error("nobody was told that the lock is lost")
+		x.t.Error("no client was notified that the lock is lost")
 	}
 	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
 		x.t.Errorf("Unlock of a lock that is lost: %v", err)
@@ -204,7 +204,7 @@ func TestMemoryNodeStoppedForLongerThanItsLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.await("it is back", func(mns, cns int) bool { return mns == 1 && cns == 1 })
-		// Who uses it first finds out that it has restarted.
+		// The first user finds out that it has restarted.
 		for limit := time.Now().Add(time.Minute); len(x.lost) == 0 && time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
 			other, err := k.c.Session()
 			if err != nil {

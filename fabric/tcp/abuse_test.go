@@ -94,7 +94,7 @@ func counter(t testing.TB, p fabric.Port) uint64 {
 }
 
 // A frame of which a part had come when its sender was declared dead does not execute when the rest comes; nor does one that comes
-// behind it. He who comes back hears what was executed.
+// behind it. A node that comes back learns what was executed.
 func TestFencedFramesDoNotExecute(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
@@ -114,13 +114,13 @@ func TestFencedFramesDoNotExecute(t *testing.T) {
 	peertest.Await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
 	_, _ = p.Conn.Write(half[20:])
 	_, _ = p.Conn.Write(p.chain(102, add))
-	p.ends("who was fenced")
+	p.ends("a fenced node")
 	if n := counter(t, port); n != 1 {
 		t.Errorf("%d frames were executed, want 1", n)
 	}
 	q, err := tryCall(t, s, victim, 102)
 	if !errors.Is(err, fabric.ErrFenced) || !q.reply.known || q.reply.number != 101 {
-		t.Errorf("who was fenced and comes back hears %v, %+v", err, q.reply)
+		t.Errorf("a fenced node that comes back hears %v, %+v", err, q.reply)
 	}
 	if err := peertest.Open(t, other).Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}); err != nil {
 		t.Error(err)
@@ -150,7 +150,7 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 	}
 	p.write(all)
 	c.Members.Now().Kill(victim.Own.Incarnation)
-	// The memory node has begun to shut him out, and waits for the frame: it holds its mutex meanwhile.
+	// The memory node has begun to shut the victim out, and waits for the frame: it holds its mutex meanwhile.
 	held := 0
 	peertest.Await(t, "the memory node shuts the victim out", func() bool {
 		if s.peer.Mu.TryLock() {
@@ -162,11 +162,11 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 		return held > 50
 	})
 	if !other.View().Live.Has(victim.ID()) {
-		t.Error("the victim is out of the view while a frame of his executes")
+		t.Error("the victim is out of the view while a frame of it executes")
 	}
 	conn.exec.Unlock()
 	peertest.Await(t, "the victim is out of the view", func() bool { return !other.View().Live.Has(victim.ID()) })
-	p.ends("who was fenced")
+	p.ends("a fenced node")
 	if n := counter(t, peertest.Open(t, other)); n != 0 {
 		t.Errorf("%d frames were executed", n)
 	}
@@ -198,7 +198,7 @@ func TestNewConnectionReplacesTheOld(t *testing.T) {
 	}
 }
 
-// What no member would send costs the sender his connection, and others nothing.
+// Bytes that no member would send cost the sender its connection, and others nothing.
 func TestBadFramesEndTheConnection(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
@@ -237,8 +237,8 @@ func TestBadFramesEndTheConnection(t *testing.T) {
 	peertest.Do(t, port, fabric.FAA(fabric.At(0, 64), 1))
 }
 
-// Who does not take his answers is not read any more, and in the end loses his connection; the memory that
-// he costs is bounded.
+// A node that does not take its answers is not read any more, and in the end loses its connection; the memory that
+// it costs is bounded.
 func TestSlowReader(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
@@ -268,7 +268,7 @@ func TestSlowReader(t *testing.T) {
 }
 
 // Very many connections that say nothing, or half a hello, and stay: nodes at another address, and at the same one, are let in meanwhile.
-func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+func TestIdleConnectionsKeepNoNodeOut(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	s := c.Serve(0, 1<<20)
@@ -292,13 +292,13 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	m := c.Join() // at once, while they are there
 	peertest.Do(t, peertest.Open(t, m), fabric.FAA(fabric.At(0, 64), 1))
 	peertest.Do(t, peertest.Open(t, n), fabric.FAA(fabric.At(0, 64), 1))
-	// And who is cut off comes back.
+	// And a node that is cut off comes back.
 	s.connOf(t, laneKey{n.Own.Incarnation, 0}).cut()
 	p := peertest.Open(t, n)
 	peertest.Await(t, "it is connected again", func() bool { return p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) == nil })
 }
 
-// Strangers: who says nothing, nonsense, or half a hello, and very many of them.
+// Strangers: connections that send nothing, nonsense, or half a hello, and very many of them.
 func TestStrangers(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
@@ -320,7 +320,7 @@ func TestStrangers(t *testing.T) {
 			_, _ = conn.Write([]byte(magic))
 		}
 	}
-	peertest.Do(t, peertest.Open(t, n), fabric.FAA(fabric.At(0, 64), 1)) // who is in stays in
+	peertest.Do(t, peertest.Open(t, n), fabric.FAA(fabric.At(0, 64), 1)) // a member stays connected
 	for _, conn := range conns {
 		conn.Close()
 	}
@@ -401,7 +401,7 @@ func TestInboxIsBounded(t *testing.T) {
 	link.Mu.Unlock()
 }
 
-// The kernel gives up who does not take his answers; where it does not, the memory node does.
+// The kernel gives up a connection on which answers are not taken; where it does not, the memory node does.
 func TestStalledAnswersCutTheConnection(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
@@ -435,7 +435,7 @@ func TestStalledAnswersCutTheConnection(t *testing.T) {
 }
 
 // What a node had sent before it was declared dead is delivered before the news that it has gone, and nothing after it.
-func TestMessagesOfTheDeadComeBeforeTheNews(t *testing.T) {
+func TestMessagesOfCrashedNodesComeBeforeTheView(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
 	c.Serve(0, 1<<20)
@@ -456,14 +456,14 @@ func TestMessagesOfTheDeadComeBeforeTheNews(t *testing.T) {
 	}
 	for recv().Kind != fabric.MsgUser { // the link is there
 	}
-	n.mail.mu.Lock() // nobody looks at what comes
+	n.mail.mu.Lock() // nothing is delivered
 	const count = 10
 	for i := range uint64(count) {
 		if err := send(1 + i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	peertest.Await(t, "all has been written", func() bool { // send leaves it to whoever is at it
+	peertest.Await(t, "all has been written", func() bool { // send leaves it to a goroutine that is writing
 		l := linkTo(victim, n.ID())
 		l.Mu.Lock()
 		defer l.Mu.Unlock()

@@ -232,7 +232,7 @@ func TestRestOfAFailedChainIsNotExecuted(t *testing.T) {
 	buf := port.Alloc(1 << 20)
 	ops := []fabric.Op{fabric.Write(fabric.At(0, 0), buf), fabric.Write(fabric.At(0, 0), buf), fabric.FAA(fabric.At(0, 64), 1)}
 	l := remoteOf(port.n, 0).lanes[0]
-	l.lead.Lock() // nobody connects it again
+	l.lead.Lock() // it is not connected again
 	l.mu.Lock()
 	l.broke(l.conn.Load(), errors.New("broken"))
 	l.mu.Unlock()
@@ -316,7 +316,7 @@ func TestMessagesOverBreaks(t *testing.T) {
 	}
 }
 
-// Who closes sees to it that his messages arrive.
+// A node that closes sees to it that its messages arrive.
 func TestCloseFlushesMessages(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)

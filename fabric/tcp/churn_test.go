@@ -14,7 +14,7 @@ import (
 	"github.com/declock/declock/fabric/internal/peertest"
 )
 
-// Compute nodes and memory nodes come and go; who stays has no operation and no message fail.
+// Compute nodes and memory nodes come and go; on a node that stays no operation and no message fails.
 func TestChurnUnderLoad(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
@@ -83,7 +83,7 @@ func TestChurnUnderLoad(t *testing.T) {
 		}
 	}
 	stop.Store(true)
-	for i := range ids { // who waits for a message that will not come
+	for i := range ids { // clients that wait for a message that will not come
 		_ = steady[i%2].Agent().Send(ids[i], &fabric.Message{Kind: fabric.MsgUser})
 	}
 	c.Wait()

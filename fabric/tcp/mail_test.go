@@ -88,8 +88,8 @@ func messages(number uint64, to int) []byte {
 	return b
 }
 
-// The sender of messages for which there is no room resets his connection: that is noticed, once, and does not keep the processor
-// busy. However often he connects, he makes no room; when there is some, what was left comes.
+// The sender of messages for which there is no room resets its connection: that is noticed, once, and does not keep the processor
+// busy. However often it connects, it makes no room; when there is some, what was left comes.
 func TestResetOfAFullLink(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
@@ -185,7 +185,7 @@ func TestFloodOfAcknowledgements(t *testing.T) {
 	}
 }
 
-// A member that sends as fast as it can, to a client that nobody has, does not keep others waiting: it is read in turns.
+// A member that sends as fast as it can, to a client without an owner, does not keep others waiting: it is read in turns.
 func TestFloodOfMessages(t *testing.T) {
 	c := newTestCluster(t)
 	t.Cleanup(c.Close)
@@ -196,7 +196,7 @@ func TestFloodOfMessages(t *testing.T) {
 	conn, number := r.connect(n)
 	defer conn.Close()
 	peertest.Await(t, "it is let in", func() bool { return n.mail.poller.count.Load() == 1 })
-	n.mail.mu.Lock() // nobody looks at what comes
+	n.mail.mu.Lock() // nothing is delivered
 	const frames = 4 * readsPerTurn * inBuffer / maxBatch / fabric.MaxMessage
 	sent := make(chan error, 1)
 	go func() {

@@ -25,7 +25,7 @@ type proxy struct {
 
 // Directions of frames.
 const (
-	requests = 0 // from who has connected
+	requests = 0 // from the connecting node
 	answers  = 1
 )
 

@@ -58,7 +58,7 @@ func TestGivenUpMemoryNodeExecutesNothingOfBefore(t *testing.T) {
 
 func TestCoordinatorLosesItsStorage(t *testing.T) { peertest.LosesStorage(t, &oneEach(t).Cluster) }
 
-// A file of memory brings its epoch along, too: the coordinator may have lost its storage while nobody served it.
+// A file of memory brings its epoch along, too: the coordinator may have lost its storage while no process served it.
 func TestFileBringsItsEpoch(t *testing.T) {
 	c := newTestCluster(t)
 	file := filepath.Join(t.TempDir(), "memory")
@@ -89,14 +89,14 @@ func TestCloseWhileJoiningAgain(t *testing.T) {
 	peertest.ClosesWhileJoining(t, &newTestCluster(t).Cluster)
 }
 
-// A memory node, or a compute node, that has joined acts on a state from before its own publication until a later one comes. By that it lets nobody in: who is
+// A memory node, or a compute node, that has joined acts on a state from before its own publication until a later one comes. By that it lets no node in: a node that is
 // in it may have been given up before the node was published, and the node was not asked to shut it out.
-func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
+func TestOldStatesLetNoNodeIn(t *testing.T) {
 	c := oneEach(t)
 	s, n, other := c.Servers[0], c.Nodes[0], c.Join()
 	cn := func(n *node) []member.CN { return []member.CN{n.Own} }
 	for _, x := range []struct {
-		who      string
+		what     string
 		standing *peer.Standing
 		enter    func(*guest) error
 		to       member.Incarnation
@@ -118,11 +118,11 @@ func TestNobodyIsLetInByAStateOfBefore(t *testing.T) {
 		g := &guest{hello: hello{from: uint64(n.Own.Incarnation), to: uint64(x.to), cn: uint8(n.Own.ID), index: 9, revision: 101}}
 		x.standing.Take(&member.State{Revision: 100, CNs: cn(n)})
 		if err := x.enter(g); !errors.Is(err, peer.ErrBehind) {
-			t.Errorf("%s, by a state of before: %v", x.who, err)
+			t.Errorf("%s, by a state of before: %v", x.what, err)
 		}
 		x.standing.Take(x.after)
 		if err := x.enter(g); !errors.Is(err, fabric.ErrFenced) {
-			t.Errorf("%s, by the state with which it joined: %v", x.who, err)
+			t.Errorf("%s, by the state with which it joined: %v", x.what, err)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (h tlsHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluste
 	return tlsCluster{h.harness.Start(t, cfg).(*testCluster)}
 }
 
-// Who may be what: by the names in his certificate, and by the name that the member has told the coordinator.
+// A node may be what the names in its certificate say, and the member whose common name the coordinator has.
 func TestCertificates(t *testing.T) {
 	a, stranger := securetest.New(t), securetest.New(t)
 	c := newTestCluster(t)
@@ -90,7 +90,7 @@ func TestCertificates(t *testing.T) {
 		return err
 	}
 	if err := raw(a.Config("compute-1", peer.NameCN), 7); err != nil {
-		t.Errorf("a member with his own certificate: %v", err)
+		t.Errorf("a member with its own certificate: %v", err)
 	}
 	own := s.connOf(t, laneKey{n.Own.Incarnation, 0})
 	for index := range uint16(2) {
@@ -99,7 +99,7 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	if own.isCut.Load() {
-		t.Error("who was refused has cut the member's own connection")
+		t.Error("a refused node has cut the member's own connection")
 	}
 	// No TLS where TLS is due.
 	conn, err := net.Dial("tcp", s.Addr().String())
@@ -171,7 +171,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Without TLS a node listens on the loopback by default: nobody else is let in who was not meant.
+// Without TLS a node listens on the loopback by default: no node of another host is let in by accident.
 func TestInsecureListensOnTheLoopback(t *testing.T) {
 	for name, c := range map[string]struct {
 		o     Options
@@ -204,7 +204,7 @@ func TestInsecureListensOnTheLoopback(t *testing.T) {
 	}
 }
 
-// Who would be alone with his loopback in a cluster of other hosts is told so when he joins, and does not stay.
+// A node that would be alone with its loopback in a cluster of other hosts gets an error when it joins, and does not stay.
 func TestInsecureJoinOfAClusterElsewhere(t *testing.T) {
 	c := newTestCluster(t)
 	c.change = func(o *Options) { o.Listen, o.Advertise = "127.0.0.1:0", "192.0.2.1" }

@@ -70,7 +70,7 @@ func TestFileTruncatedUnderClients(t *testing.T) {
 	}
 }
 
-// A memory node that nobody uses notices that its file was truncated.
+// A memory node that is not in use notices that its file was truncated.
 func TestFileTruncated(t *testing.T) {
 	_, s, path := serveFile(t, minHeartbeat)
 	if err := os.Truncate(path, 1<<19); err != nil {

@@ -135,7 +135,7 @@ func TestFrameNumbersWrap(t *testing.T) {
 }
 
 // Frames of a chain that is too large for one: all of it, once, and words stay whole.
-func TestChainInPieces(t *testing.T) {
+func TestChainInParts(t *testing.T) {
 	x := testNIC(t)
 	big := make([]byte, 200_001)
 	for i := range big {

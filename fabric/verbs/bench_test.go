@@ -23,7 +23,7 @@ func cluster(t testing.TB, mem uint64, cns int) *testCluster {
 }
 
 // countedEnv is set by scripts/verbs-vm when the guest's clock counts the instructions of
-// its one processor. Elsewhere what is measured depends on who else is at work.
+// its one processor. Elsewhere what is measured depends on other load.
 const countedEnv = "DECLOCK_VERBS_ICOUNT"
 
 func cpuTime() time.Duration {
@@ -93,7 +93,7 @@ var started = time.Now()
 
 func us(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) / float64(n) / 1000 }
 
-// cLoop executes an operation n times in C, on a queue pair that nobody else uses now.
+// cLoop executes an operation n times in C, on a queue pair that is not in use otherwise.
 func cLoop(p *port, l *lane, op fabric.Op, n int) error {
 	ops := []fabric.Op{op}
 	i := uint32(len(p.chains))

@@ -107,7 +107,7 @@ func contender(n fabric.Node, ln *locks.Node, sys *locks.System) error {
 		for w := range words {
 			words[w] = binary.LittleEndian.Uint64(buf[8*w:])
 			if words[w] != words[0] {
-				err = errors.Join(err, fmt.Errorf("%v holds lock %d %v, and somebody writes: %v", p.ID(), which, r.Mode, words[:w+1]))
+				err = errors.Join(err, fmt.Errorf("%v holds lock %d %v, and another writes: %v", p.ID(), which, r.Mode, words[:w+1]))
 				break
 			}
 		}
@@ -137,8 +137,8 @@ func contenderRole(n fabric.Node, out io.Writer) error {
 	return stop()
 }
 
-// Clients of several processes take turns with a few locks: under each mechanism every update counts, and who holds
-// a lock sees nobody write.
+// Clients of several processes take turns with a few locks: under each mechanism every update counts, and no client
+// writes while another holds the lock.
 func TestProcessesContend(t *testing.T) {
 	for _, name := range runnable(t) {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 func Example() {
 	secret := []byte("what all members of the cluster know")
 	ctx := context.Background()
-	var members member.Service // who is there: coordinator/etcd, on all nodes
+	var members member.Service // the membership: coordinator/etcd, on all nodes
 	serve := func() error {    // on the memory node
 		srv, err := verbs.Serve(ctx, verbs.Options{Members: members, Secret: secret, Size: 64 << 30})
 		if err != nil {
@@ -47,7 +47,7 @@ func Example() {
 // A program that uses the library over RDMA says how to join, once; then declock.Open takes such addresses.
 func ExampleJoin() {
 	secret := []byte("what all members of the cluster know")
-	var members member.Service // who is there: coordinator/etcd
+	var members member.Service // the membership: coordinator/etcd
 	declock.Register("verbs", func(ctx context.Context, _ string) (fabric.Node, error) {
 		return verbs.Join(ctx, verbs.Options{Members: members, Secret: secret})
 	})

@@ -203,7 +203,7 @@ func posted(n *node) (c cost) {
 
 // A lock costs the same over RDMA as in the simulator, operation for operation and chain for chain; what a client counts is
 // what goes to the device, a chain with one doorbell, an operation as one work request; and
-// where nobody else is, all is done with one chain, and DecLock's acquire with one operation.
+// where no other client is, all is done with one chain, and DecLock's acquire with one operation.
 func TestCounts(t *testing.T) {
 	for _, name := range runnable(t) {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func TestMemoryInSeveralRegions(t *testing.T) {
 	}
 }
 
-// Memory may be in huge pages; who demands them, and there are none, is told how many to reserve.
+// Memory may be in huge pages; where they are demanded, and there are none, the error says how many to reserve.
 func TestHugePages(t *testing.T) {
 	needDevice(t)
 	const reserve = "/proc/sys/vm/nr_hugepages"
@@ -174,12 +174,12 @@ func memlockRole() {
 	fmt.Printf("memlock=%v %v\n", errors.Is(err, ErrMemlock), err)
 }
 
-// Who may not lock as much memory as he wants to lend is told so, with the limit and how to raise it.
+// Where less memory may be locked than is to be lent, the error names the limit and how to raise it.
 func TestLimitOfLockedMemoryIsDiagnosed(t *testing.T) {
 	needDevice(t)
 	files, err := filepath.Glob("/dev/infiniband/*")
 	if err != nil || os.Getuid() != 0 {
-		t.Skip("only root can become somebody with limits: ", err)
+		t.Skip("only root can become a user with limits: ", err)
 	}
 	for _, f := range files {
 		if err := os.Chmod(f, 0o666); err != nil {

@@ -148,7 +148,7 @@ func TestMessagesSurviveFailedQueuePairs(t *testing.T) {
 	t.Logf("%d failures", broken)
 }
 
-// A client that does not take its messages makes who sends them wait, and the process does not grow; when it takes them
+// A client that does not take its messages makes their sender wait, and the process does not grow; when it takes them
 // again, all come, in order.
 func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
 	needDevice(t)
@@ -184,7 +184,7 @@ func TestClientsThatDoNotReceiveHoldSendersBack(t *testing.T) {
 	}
 	for !held() {
 		if posted() == messages {
-			t.Fatal("nobody holds the sender back")
+			t.Fatal("the sender is not held back")
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -218,7 +218,7 @@ func TestChangedFramesAreRefused(t *testing.T) {
 			cancel()
 		}
 		if err == nil {
-			t.Errorf("byte %d was changed, and nobody noticed", at)
+			t.Errorf("byte %d was changed, and it was not noticed", at)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestPeersThatLiveAreKept(t *testing.T) {
 	}
 }
 
-// A member is who has a certificate of the cluster's authority, for what he does, and with the name that the coordinator knows.
+// A member has a certificate of the cluster's authority, for what it does, and with the name that the coordinator has.
 func TestCertificatesSayWhoIsWho(t *testing.T) {
 	a, stranger := securetest.New(t), securetest.New(t)
 	o := controlOptions(t, "")
@@ -275,7 +275,7 @@ func TestCertificatesSayWhoIsWho(t *testing.T) {
 		name string
 		cfg  *tls.Config
 		to   peer.Callee
-		want error // ErrLost: whoever is refused by the server, whose reason may be lost with the connection
+		want error // ErrLost: of a caller that the server refuses; the reason may be lost with the connection
 	}{
 		{"a compute node", own, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), nil},
 		{"a certificate for another memory node", own, peer.MemoryNode(member.MN{ID: 8, Addr: contact}), ErrAuth},
@@ -283,7 +283,7 @@ func TestCertificatesSayWhoIsWho(t *testing.T) {
 		{"a certificate of another member", own, peer.MemoryNode(member.MN{ID: 7, Addr: addr + "#host-9"}), ErrAuth},
 		{"a caller that is no compute node", a.Config("host-8", peer.NameMN), peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
 		{"a caller of another cluster", stranger.Config("host-8", peer.NameCN), peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrAuth},
-		{"a caller whom another cluster vouches for", mixed, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a caller of another cluster's authority", mixed, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
 		{"a caller without a certificate", anonymous, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
 		{"a caller without TLS", nil, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
 	} {
@@ -305,8 +305,8 @@ func TestCertificatesSayWhoIsWho(t *testing.T) {
 	}
 }
 
-// Who is called answers and does not ask: a memory node's certificate does not make a compute node.
-func TestWhoIsCalledDoesNotAsk(t *testing.T) {
+// A called node answers and does not ask: a memory node's certificate does not make a compute node.
+func TestCalledNodesDoNotAsk(t *testing.T) {
 	o := controlOptions(t, "the secret of the cluster")
 	v, err := listen(o)
 	if err != nil {
@@ -321,7 +321,7 @@ func TestWhoIsCalledDoesNotAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.call(context.Background(), "call back", 1, nil); !errors.Is(err, ErrProtocol) {
-		t.Errorf("who was called asks for a link: %v", err)
+		t.Errorf("the called node asks for a link: %v", err)
 	}
 }
 

@@ -15,8 +15,8 @@ func add(p fabric.Port, mem int) error {
 	return p.Do([]fabric.Op{fabric.FAA(fabric.At(fabric.MemID(mem), 64), 1)})
 }
 
-// A memory node that lives and does not act on what the coordinator says cannot be told who has died: who is dead could
-// still write to it. So the death is known to nobody before that memory node is given up too and nobody uses it any
+// A memory node that runs and does not act on states does not know which nodes have crashed: they could
+// still write to it. So no node hears of the crash before that memory node is given up too and not in use any
 // more; it hears of that, and joins again with its memory, in a new epoch. The others go on.
 func TestSilentMemoryNodeIsCutOff(t *testing.T) {
 	needDevice(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/internal/secure/securetest"
 )
 
-// With certificates instead of a secret a cluster works; nobody is what his certificate does not say, and nobody gets queue pairs
+// With certificates instead of a secret a cluster works; no node is what its certificate does not say, and none gets queue pairs
 // in the name of another member.
 func TestMembersWithCertificates(t *testing.T) {
 	needDevice(t)

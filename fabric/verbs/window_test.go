@@ -16,7 +16,7 @@ import (
 
 // What happens in narrow windows, step by step.
 
-// A newcomer is judged by the state that the node acts on: one that it has heard of and not taken yet lets nobody in, and
+// A newcomer is judged by the state that the node acts on: one that it has heard of and not taken yet lets no node in, and
 // a node that has gone from it is refused.
 func TestLinksAreJudgedByTheStateInForce(t *testing.T) {
 	n := &node{Node: peer.Node{Own: member.CN{ID: 1, Incarnation: 10}}}
@@ -88,7 +88,7 @@ func attached(r *remote) bool {
 	return r.Up.Load()
 }
 
-// A memory node goes while this node attaches to it: whoever takes the state that says so looks before
+// A memory node goes while this node attaches to it: Act, with the state that says so, runs before
 // the connection is in its place. It is cut as soon as it is there.
 func TestMemoryThatGoesWhileItIsAttachedIsCut(t *testing.T) {
 	c := cluster(t, 1<<20, 1)
@@ -161,7 +161,7 @@ func TestBrokenLanesSendNothing(t *testing.T) {
 	buf := p.Alloc(8)
 	buf[0] = 1
 	l := r.lanes[0]
-	l.mu.Lock() // nobody replaces it meanwhile
+	l.mu.Lock() // it is not replaced meanwhile
 	l.breaks()
 	var w [1]wrOp
 	w[0].kind, w[0].remote, w[0].rkey = wrWrite, r.base+page.Offset(), r.key(page.Offset())
@@ -176,8 +176,8 @@ func TestBrokenLanesSendNothing(t *testing.T) {
 	}
 }
 
-// A sender dies while its link is let in: whoever takes the state that says so looks before the link is in its place. It is not put there.
-func TestLinksOfTheDeadAreNotLetIn(t *testing.T) {
+// A sender crashes while its link is let in: Shut, with the state that says so, runs before the link is in its place. It is not put there.
+func TestLinksOfCrashedNodesAreNotLetIn(t *testing.T) {
 	c := cluster(t, 1<<20, 2)
 	n, from := c.Nodes[0], c.Nodes[1]
 	cq, err := from.pump.messages.reserve(from.dev, outEntries)

@@ -9,8 +9,8 @@ import (
 	"github.com/declock/declock/internal/secure/securetest"
 )
 
-// A caller is judged by the state that the node acts on: one that it has heard of and not taken yet lets nobody in, and
-// a node that has gone from it is refused; so is everybody by a state from before the node's own publication.
+// A caller is judged by the state that the node acts on: one that it has heard of and not taken yet lets no node in, and
+// a node that has gone from it is refused; so are all nodes by a state from before the node's own publication.
 func TestCallersAreJudgedByTheStateInForce(t *testing.T) {
 	own, mn, from := member.CN{ID: 1, Incarnation: 10}, member.MN{ID: 3, Incarnation: 10}, member.CN{ID: 2, Incarnation: 20}
 	n := &Node{Own: own}
@@ -60,8 +60,8 @@ func TestCallersAreJudgedByTheStateInForce(t *testing.T) {
 	}
 }
 
-// A caller is who it says: its certificate is the member's.
-func TestNobodySpeaksForAnother(t *testing.T) {
+// A caller has the certificate of the member that it says it is.
+func TestNoNodeSpeaksForAnother(t *testing.T) {
 	a := securetest.New(t)
 	judge := func(role, addr string) error {
 		cert, err := OwnCertificate(a.Config("host-8", role))

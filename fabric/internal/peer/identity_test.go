@@ -41,9 +41,9 @@ func TestOnlyMutualTLSIsTaken(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*tls.Config){
-		"one side only":      func(c *tls.Config) { c.ClientAuth = tls.VerifyClientCertIfGiven },
-		"everybody's CAs":    func(c *tls.Config) { c.RootCAs = nil },
-		"nobody is verified": func(c *tls.Config) { c.InsecureSkipVerify = true },
+		"one side only":   func(c *tls.Config) { c.ClientAuth = tls.VerifyClientCertIfGiven },
+		"all CAs":         func(c *tls.Config) { c.RootCAs = nil },
+		"no verification": func(c *tls.Config) { c.InsecureSkipVerify = true },
 		"another configuration for some": func(c *tls.Config) {
 			c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }
 		},

@@ -31,7 +31,7 @@ func TestStatesGrow(t *testing.T) {
 	}
 }
 
-// Who comes before the news of him waits for them; who is refused for another reason does not.
+// A node that comes before the state that has it waits for that; one that is refused for another reason does not.
 func TestNewcomersWaitForTheNews(t *testing.T) {
 	var s Standing
 	s.Take(state(1))
@@ -60,11 +60,11 @@ func TestNewcomersWaitForTheNews(t *testing.T) {
 	}
 }
 
-// A memory node that joins lets nobody in before it is admitted, and a compute node keeps the newest epoch that it has heard of.
-func TestNobodyIsLetInBeforeAdmission(t *testing.T) {
+// A memory node that joins lets no node in before it is admitted, and a compute node keeps the newest epoch that it has heard of.
+func TestNoNodeIsLetInBeforeAdmission(t *testing.T) {
 	var s Standing
 	if s.MemoryEpoch(3) != 0 || s.MemoryEpoch(fabric.MaxMem+1) != 0 {
-		t.Error("an epoch of a memory node that nobody has heard of")
+		t.Error("an epoch of an unknown memory node")
 	}
 	for i, epoch := range []uint32{4, 5} {
 		s.Reset()
@@ -88,7 +88,7 @@ func TestNobodyIsLetInBeforeAdmission(t *testing.T) {
 	}
 }
 
-// Who is being fenced may still speak.
+// A node that is being fenced may still speak.
 func TestFindFindsTheDying(t *testing.T) {
 	st := &member.State{CNs: []member.CN{{ID: 1, Incarnation: 10}}, Fencing: []member.CN{{ID: 2, Incarnation: 20}}}
 	for id, want := range map[fabric.CNID]member.Incarnation{1: 10, 2: 20, 3: 0} {

@@ -36,12 +36,12 @@ func (s *forgetful) JoinMN(_ context.Context, mn member.MN, ready func(member.Me
 	return m, nil
 }
 
-// State shows nobody.
+// State shows no node.
 func (m *rejoined) State() (*member.State, <-chan struct{}) { return &member.State{Revision: 1}, nil }
 func (m *rejoined) Ack(uint64)                              {}
 
-// A failed attempt to join again has counted the epoch, and nobody has served in it: the next one keeps the memory.
-func TestAFailedJoinSupersedesNobody(t *testing.T) {
+// A failed attempt to join again has counted the epoch, and no process has served in it: the next one keeps the memory.
+func TestAFailedJoinSupersedesNoNode(t *testing.T) {
 	own := member.MN{ID: 1, Epoch: 5}
 	m := &rejoined{mn: own, done: make(chan struct{})}
 	close(m.done)
@@ -61,7 +61,7 @@ func TestAFailedJoinSupersedesNobody(t *testing.T) {
 	}
 	err := s.Await(t.Context(), func(*member.State) error { return nil })
 	if err != nil {
-		t.Error("it has joined again, and admits nobody:", err)
+		t.Error("it has joined again, and lets no node in:", err)
 	}
 	s.End(nil)
 	if err := <-stayed; err != nil {
