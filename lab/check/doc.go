@@ -13,7 +13,6 @@
 //
 // Classes ([Classes]) say what may go wrong in a scenario, and so what must hold. No seed is known that fails.
 // Scenarios that fail today are in testdata/known.txt (none); those that failed once in testdata/regressions.txt.
-// The restart of a memory node has no class yet: locks do not claim to survive it.
 //
 // # Schedules
 //

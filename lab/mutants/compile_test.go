@@ -17,7 +17,7 @@ import (
 
 // Every patched package passes the type checker: a mutant that no longer compiles is neither caught nor alive.
 func TestPatchesCompile(t *testing.T) {
-	root, err := ModuleRoot()
+	root, err := SourceTree(".")
 	if err != nil {
 		t.Skip(err)
 	}

@@ -43,7 +43,7 @@ func hasTest(t *testing.T, root, test string) bool {
 
 // Every patch applies to the source as it is, and names classes and tests that there are.
 func TestPatchesApply(t *testing.T) {
-	root, err := ModuleRoot()
+	root, err := SourceTree(".")
 	if err != nil {
 		t.Skip(err)
 	}
@@ -62,7 +62,7 @@ func TestPatchesApply(t *testing.T) {
 
 // Each mutant has a row in docs/mutants.md, and says there what it breaks; and no row is of a mutant that is none any more.
 func TestMutantsAreInTheTable(t *testing.T) {
-	root, err := ModuleRoot()
+	root, err := SourceTree(".")
 	if err != nil {
 		t.Skip(err)
 	}
@@ -89,7 +89,7 @@ func TestMutantsAreInTheTable(t *testing.T) {
 
 // A mutant is built and caught; the whole table is "declock-lab mutants", and TestReportsReplay has others.
 func TestMutantsAreCaught(t *testing.T) {
-	root, err := ModuleRoot()
+	root, err := SourceTree(".")
 	if err != nil {
 		t.Skip(err)
 	}

@@ -76,3 +76,17 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// A directory that is not in the source tree is refused, and this one is in it.
+func TestSourceTree(t *testing.T) {
+	if dir, err := SourceTree(t.TempDir()); !errors.Is(err, ErrNoSource) {
+		t.Errorf("%q, %v", dir, err)
+	}
+	root, err := SourceTree(".")
+	if err != nil {
+		t.Skip(err)
+	}
+	if here, err := os.Getwd(); err != nil || here != filepath.Join(root, "lab", "mutants") {
+		t.Errorf("the root around %s is %s, %v", here, root, err)
+	}
+}

@@ -13,7 +13,7 @@ import (
 
 // The planted bugs that docs/promises.md names are mutants, and so are the classes that it names classes.
 func TestPromisesNameMutants(t *testing.T) {
-	root, err := ModuleRoot()
+	root, err := SourceTree(".")
 	if err != nil {
 		t.Skip(err)
 	}

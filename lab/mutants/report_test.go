@@ -15,7 +15,7 @@ func TestReportsReplay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds mutants")
 	}
-	root, err := ModuleRoot()
+	root, err := SourceTree(".")
 	if err != nil {
 		t.Skip(err)
 	}

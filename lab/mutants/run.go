@@ -2,6 +2,7 @@ package mutants
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,14 +20,22 @@ import (
 // ErrUnknown reports that no mutant has that name.
 var ErrUnknown = errors.New("mutants: no such mutant")
 
-// ModuleRoot returns the directory of the module's source, found from the working directory.
-func ModuleRoot() (string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-	root := strings.TrimSpace(string(out))
-	if err != nil || root == "" {
-		return "", errors.Join(errors.New("mutants: they need the go command and the source: the working directory is in no module"), err)
+// ErrNoSource reports that a directory is not in DecLock's source tree.
+var ErrNoSource = errors.New("not in DecLock's source tree")
+
+// SourceTree returns the root of DecLock's source tree around a directory.
+func SourceTree(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	for at := dir; err == nil; at = filepath.Dir(at) {
+		b, err := os.ReadFile(filepath.Join(at, "go.mod"))
+		if err == nil && bytes.HasPrefix(b, []byte("module github.com/declock/declock\n")) {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
 	}
-	return root, nil
+	return "", cmp.Or(err, fmt.Errorf("%s is %w", dir, ErrNoSource))
 }
 
 // runTest runs the mutant's test on it. That the test fails is what is wanted.

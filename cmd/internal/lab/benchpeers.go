@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +20,7 @@ import (
 	"github.com/declock/declock/cmd/internal/scheme"
 	etcdserver "github.com/declock/declock/coordinator/embedded"
 	"github.com/declock/declock/lab/bench"
+	"github.com/declock/declock/lab/mutants"
 	"github.com/urfave/cli/v2"
 )
 
@@ -125,9 +126,9 @@ func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
 
 // build builds lab/peers.
 func (o *peersOptions) build(ctx context.Context, env *command.Env, program string) error {
-	dir, err := sourceTree(o.source)
+	dir, err := mutants.SourceTree(cmp.Or(o.source, "."))
 	if err != nil {
-		return err
+		return exit.Errorf(exit.Unavailable, "%w, with which the peers are built: go there, or give --source DIR", err)
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, ".")
 	cmd.Dir = filepath.Join(dir, "lab", "peers")
@@ -136,26 +137,6 @@ func (o *peersOptions) build(ctx context.Context, env *command.Env, program stri
 		return exit.Errorf(exit.Unavailable, "cannot build %s: %w", cmd.Dir, err)
 	}
 	return nil
-}
-
-// sourceTree returns DecLock's source tree: what was given, or the one around the working directory.
-func sourceTree(given string) (string, error) {
-	dir := given
-	if dir == "" {
-		var err error
-		if dir, err = os.Getwd(); err != nil {
-			return "", err
-		}
-	}
-	for at := dir; ; at = filepath.Dir(at) {
-		b, err := os.ReadFile(filepath.Join(at, "go.mod"))
-		if err == nil && strings.HasPrefix(string(b), "module github.com/declock/declock\n") {
-			return at, nil
-		}
-		if given != "" || at == filepath.Dir(at) {
-			return "", exit.Errorf(exit.Unavailable, "%s is not in DecLock's source tree, with which the peers are built: go there, or give --source DIR", dir)
-		}
-	}
 }
 
 // show prints what was measured, and what is claimed of it.

@@ -38,7 +38,7 @@ func mutantsCommand(env *command.Env) *cli.Command {
 			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
 			}
-			root, err := mutants.ModuleRoot()
+			root, err := mutants.SourceTree(".")
 			if err != nil {
 				return err
 			}
