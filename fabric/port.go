@@ -43,7 +43,7 @@ const (
 
 	MsgCQL  MsgKind = 0x100 // cql: 0x100 to 0x1ff
 	MsgHier MsgKind = 0x200 // hier: 0x200 to 0x2ff
-	MsgLock MsgKind = 0x300 // lock/...: 0x300 to 0x3ff
+	MsgLock MsgKind = 0x300 // baseline locks (lab/locks): 0x300 to 0x3ff
 	MsgUser MsgKind = 0x1000
 )
 

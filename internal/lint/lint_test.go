@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,54 +19,50 @@ const module = "github.com/declock/declock/"
 // packages ("x/..."), and the packages of this module that its code (without
 // tests) may import, besides those of its own folder.
 var mayImport = map[string][]string{
-	"fabric":                      {},
-	"fabric/inbox":                {"fabric"},
-	"fabric/sim":                  {"fabric", "fabric/member"},
-	"fabric/internal/...":         {"fabric", "fabric/member"},
-	"fabric/internal/peer":        {"fabric", "fabric/inbox", "fabric/member"},
-	"fabric/internal/peertest":    {"fabric", "fabric/fabrictest", "fabric/internal/peer", "fabric/member", "coordinator/coordtest"}, // a test suite and its harness
-	"fabric/shm":                  {"fabric", "fabric/inbox"},
-	"fabric/member":               {"fabric"},
-	"fabric/verbs":                {"fabric", "fabric/inbox", "fabric/member"},
-	"fabric/tcp":                  {"fabric", "fabric/inbox", "fabric/member"},
-	"coordinator":                 {"fabric", "fabric/member"},
-	"coordinator/...":             {"fabric", "fabric/member", "coordinator"},
-	"fabric/fabrictest":           {"fabric"},
-	"lock":                        {"fabric"},
-	"lock/...":                    {"fabric", "lock"},
-	"lock/locktest":               {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "fabric/tcp", "coordinator", "lock"}, // a test suite and its harnesses
-	"timesync":                    {"fabric"},
-	"cql":                         {"fabric", "lock"},
-	"hier":                        {"fabric", "lock", "timesync", "cql"},
-	"memory":                      {"fabric"},
-	"memory/reclaim":              {"fabric"},
-	"memory/slab":                 {"fabric", "memory", "memory/reclaim"},
-	"memory/handle":               {"fabric", "lock", "memory", "memory/reclaim", "memory/slab"},
-	"mn":                          {"fabric", "cql", "memory"},
-	"cn":                          {"fabric", "lock", "timesync", "cql", "hier", "memory"},
-	"objstore":                    {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
-	"btree":                       {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
-	"lab/...":                     {"..."}, // what researchers and maintainers use; what users link does without it, see TestLinked
-	"lab/locks/internal/baseline": {"fabric", "lock"},
-	"lab/locks/cas":               {"fabric", "lock", "lab/locks/internal/baseline"},
-	"lab/locks/dslr":              {"fabric", "lock", "lab/locks/internal/baseline"},
-	"lab/locks/mcs":               {"fabric", "lock", "lab/locks/internal/baseline"},
-	"lab/locks/sherman":           {"fabric", "lock", "lab/locks/internal/baseline"},
-	"lab/locks/shift":             {"fabric", "lock", "lab/locks/internal/baseline"},
-	"lab/oracle":                  {"fabric", "lock"},
-	"traces/...":                  {"objstore", "traces"},
-	"internal/...":                {},
-	"internal/membership":         {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
-	"":                            {"fabric", "fabric/shm", "lock", "hier", "memory", "memory/handle", "mn", "cn", "objstore", "btree"},
-	"metrics":                     {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore", "internal/background"},
-	"internal/secure/securetest":  {"internal/secure"},
-	"overtcp":                     {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},
-	"cmd/...":                     {"..."},
+	"fabric":                     {},
+	"fabric/inbox":               {"fabric"},
+	"fabric/sim":                 {"fabric", "fabric/member"},
+	"fabric/internal/...":        {"fabric", "fabric/member"},
+	"fabric/internal/peer":       {"fabric", "fabric/inbox", "fabric/member"},
+	"fabric/internal/peertest":   {"fabric", "fabric/fabrictest", "fabric/internal/peer", "fabric/member", "coordinator/coordtest"}, // a test suite and its harness
+	"fabric/shm":                 {"fabric", "fabric/inbox"},
+	"fabric/member":              {"fabric"},
+	"fabric/verbs":               {"fabric", "fabric/inbox", "fabric/member"},
+	"fabric/tcp":                 {"fabric", "fabric/inbox", "fabric/member"},
+	"coordinator":                {"fabric", "fabric/member"},
+	"coordinator/...":            {"fabric", "fabric/member", "coordinator"},
+	"fabric/fabrictest":          {"fabric"},
+	"lock":                       {"fabric"},
+	"lock/...":                   {"fabric", "lock"},
+	"lock/locktest":              {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "fabric/tcp", "coordinator", "lock"}, // a test suite and its harnesses
+	"timesync":                   {"fabric"},
+	"cql":                        {"fabric", "lock"},
+	"hier":                       {"fabric", "lock", "timesync", "cql"},
+	"memory":                     {"fabric"},
+	"memory/reclaim":             {"fabric"},
+	"memory/slab":                {"fabric", "memory", "memory/reclaim"},
+	"memory/handle":              {"fabric", "lock", "memory", "memory/reclaim", "memory/slab"},
+	"mn":                         {"fabric", "cql", "memory"},
+	"cn":                         {"fabric", "lock", "timesync", "cql", "hier", "memory"},
+	"objstore":                   {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
+	"btree":                      {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
+	"lab/...":                    {"..."}, // what researchers and maintainers use; what users link does without it, see TestLinked
+	"lab/locks":                  {"..."}, // the registry
+	"lab/locks/...":              {"fabric", "lock", "lab/locks/internal/baseline"},
+	"lab/oracle":                 {"fabric", "lock"},
+	"traces/...":                 {"objstore", "traces"},
+	"internal/...":               {},
+	"internal/membership":        {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
+	"":                           {"fabric", "fabric/shm", "lock", "hier", "memory", "memory/handle", "mn", "cn", "objstore", "btree"},
+	"metrics":                    {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore", "internal/background"},
+	"internal/secure/securetest": {"internal/secure"},
+	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},
+	"cmd/...":                    {"..."},
 }
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same
 // in real and in virtual time.
-var pure = []string{"lock", "lab/locks/cas", "lab/locks/dslr", "lab/locks/mcs", "lab/locks/sherman", "lab/locks/shift", "lab/locks/internal/baseline", "timesync", "cql", "hier", "memory", "memory/slab", "memory/reclaim", "memory/handle", "objstore", "btree"}
+var pure = []string{"lock", "lab/locks/...", "timesync", "cql", "hier", "memory", "memory/slab", "memory/reclaim", "memory/handle", "objstore", "btree"}
 
 // impure is what pure packages must not import.
 var impure = []string{"time", "net", "os", "context", "runtime", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "unsafe", "golang.org/x/sys/unix"}
@@ -92,14 +89,14 @@ func any(patterns []string, pkg string) bool {
 	return false
 }
 
-// allowed returns what a package may import: the exact rule before the folder's.
-func allowed(pkg string) ([]string, bool) {
-	if a, ok := mayImport[pkg]; ok {
-		return a, true
+// allowed returns what a package may import: the exact rule before the folder's, and a folder's before that of the one above it.
+func allowed(pkg string) (rule []string, ok bool) {
+	if rule, ok = mayImport[pkg]; ok {
+		return rule, true
 	}
-	for p, a := range mayImport {
-		if strings.HasSuffix(p, "/...") && matches(p, pkg) {
-			return a, true
+	for folder := pkg; folder != "."; folder = path.Dir(folder) {
+		if rule, ok = mayImport[folder+"/..."]; ok {
+			return rule, true
 		}
 	}
 	return nil, false

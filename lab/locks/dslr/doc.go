@@ -41,7 +41,7 @@
 //
 // # Fencing tokens
 //
-// A lock of 16 bytes has a second word that counts exclusive grants, as lock/cas has; resets leave it
+// A lock of 16 bytes has a second word that counts exclusive grants, as lab/locks/cas has; resets leave it
 // alone. With [Config.Plain] the lock is the paper's: 8 bytes, and Token is always 0.
 //
 // # Failures

@@ -10,7 +10,7 @@ import (
 )
 
 // msgAbandoned, to the own agent: wait with this ticket. Body: the lock, prev, resetFrom, mode.
-const msgAbandoned = fabric.MsgLock + 0x30
+const msgAbandoned = baseline.MsgDSLR
 
 // errFailure is Failure of the algorithms: begin again.
 var errFailure = errors.New("dslr: passed over")

@@ -32,7 +32,7 @@
 // # Failures
 //
 // There is no recovery: a client that crashes in the queue breaks it for good. So the paper says of
-// the algorithm (section 2.4), and it is why ShiftLock exists (lock/shift).
+// the algorithm (section 2.4), and it is why ShiftLock exists (lab/locks/shift).
 //
 // Source: J. Gao, Q. Wang, J. Shu, "ShiftLock: Mitigate One-sided RDMA Lock
 // Contention via Handover", FAST 2025, section 2.4, Algorithm 1, and section 3.3

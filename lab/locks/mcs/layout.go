@@ -40,9 +40,9 @@ func (c Config) Layout() lock.Layout { return baseline.Layout(c.Plain) }
 // Kinds of messages. Body: the lock's address, the client whose ticket
 // the message is about, the token.
 const (
-	msgSuccessor = fabric.MsgLock + 0x10 + iota // From is the next in the queue
-	msgHandover                                 // the lock is yours
-	msgAbandoned                                // to the own agent: do the rest for this ticket
+	msgSuccessor = baseline.MsgMCS + iota // From is the next in the queue
+	msgHandover                           // the lock is yours
+	msgAbandoned                          // to the own agent: do the rest for this ticket
 )
 
 func corrupt(a fabric.Addr, w word) error {

@@ -2,10 +2,10 @@
 // each compute node in front of a remote spinlock. One client of a node spins for
 // all; the others wait in a local queue, in order of arrival, and a release hands
 // the lock to the next of them, [DefaultBound] times in a row at most, before the
-// node gives it up. It is local-bound over lock/cas.
+// node gives it up. It is local-bound over lab/locks/cas.
 //
 // [Locker] is one client's lock.Locker. It stands on a Locker of the remote lock, whose Holds must
-// be good for the Lockers of other clients too, as lock/cas's are: who acquired the remote lock
+// be good for the Lockers of other clients too, as lab/locks/cas's are: who acquired the remote lock
 // for the node need not be who releases it. All clients of a node share a [Table]. No
 // agent is needed.
 //
@@ -26,7 +26,7 @@
 //
 // # Failures
 //
-// As those of the remote lock: lock/cas has no reset.
+// As those of the remote lock: lab/locks/cas has no reset.
 //
 // Source: Q. Wang, Y. Lu, J. Shu, "Sherman: A Write-Optimized Distributed B+Tree Index on
 // Disaggregated Memory", SIGMOD 2022, section 4.3 (hierarchical on-chip lock, Fig. 7).

@@ -12,7 +12,7 @@ import (
 
 // msgWake says that the client's waiter has a verdict. The verdict itself is in the waiter: a
 // wake of an older wait is harmless.
-const msgWake = fabric.MsgLock
+const msgWake = baseline.MsgSherman
 
 // A Locker is one client's access to hierarchical locks.
 type Locker struct {

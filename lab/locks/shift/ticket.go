@@ -2,17 +2,18 @@ package shift
 
 import (
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
 )
 
 // Kinds of messages. Body: the lock's address, the client whose ticket the message is about, the
 // era, and what else the kind needs.
 const (
-	msgSuccessor   = fabric.MsgLock + 0x20 + iota // From is the next in the queue
-	msgHandover                                   // the lock is yours: RelCnt, RelCnt in memory, consecutive writers and epoch
-	msgModeChanged                                // the readers have it until RelCnt is this; epoch
-	msgAbandoned                                  // to the own agent: do the rest for this ticket
-	msgRecover                                    // to the lock server: RelCnt is this for too long
+	msgSuccessor   = baseline.MsgShift + iota // From is the next in the queue
+	msgHandover                               // the lock is yours: RelCnt, RelCnt in memory, consecutive writers and epoch
+	msgModeChanged                            // the readers have it until RelCnt is this; epoch
+	msgAbandoned                              // to the own agent: do the rest for this ticket
+	msgRecover                                // to the lock server: RelCnt is this for too long
 )
 
 // A ticket is what a client knows of a lock that it holds or wants: the variables of
