@@ -170,7 +170,7 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 		return true, a.onAck(l, Header(m.Body[1]), m.From.CN())
 	case msgQuiesced:
 		if m.From.CN() == a.self() {
-			return true, a.onQuiesced(l)
+			a.onQuiesced(l)
 		}
 	case fabric.MsgView:
 		return true, a.onView()
@@ -337,14 +337,11 @@ func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID
 	a.next++
 	r := asked{lock: l, found: found, used: used, by: by}
 	r.busy, a.waiting = a.parts.Freeze(l, used, a.waiting[:0])
-	for i := range a.asked {
+	if i := a.askedOf(l); i >= 0 {
 		// A resetter that took over asks again; participants frozen for the
 		// first are still to quiesce, once.
-		if a.asked[i].lock == l {
-			r.busy += a.asked[i].busy
-			a.asked = append(a.asked[:i], a.asked[i+1:]...)
-			break
-		}
+		r.busy += a.asked[i].busy
+		a.asked = slices.Delete(a.asked, i, i+1)
 	}
 	for _, w := range a.waiting {
 		m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l), w.Index}}
@@ -363,22 +360,21 @@ func (a *Agent) ack(r *asked) {
 }
 
 // onQuiesced counts a participant down that the reset of a lock waits for.
-func (a *Agent) onQuiesced(l fabric.Addr) error {
-	for i := range a.asked {
-		r := &a.asked[i]
-		if r.lock != l {
-			continue
-		}
-		if r.busy == 0 {
-			break // it waits for Settled
-		}
-		if r.busy--; r.busy == 0 && a.parts.Settled(l) {
-			a.ack(r)
-			a.asked = append(a.asked[:i], a.asked[i+1:]...)
-		}
-		break
+func (a *Agent) onQuiesced(l fabric.Addr) {
+	i := a.askedOf(l)
+	if i < 0 || a.asked[i].busy == 0 { // or it waits for Settled
+		return
 	}
-	return nil
+	r := &a.asked[i]
+	if r.busy--; r.busy == 0 && a.parts.Settled(l) {
+		a.ack(r)
+		a.asked = slices.Delete(a.asked, i, i+1)
+	}
+}
+
+// askedOf returns the index of the reset of a lock in asked, or -1.
+func (a *Agent) askedOf(l fabric.Addr) int {
+	return slices.IndexFunc(a.asked, func(r asked) bool { return r.lock == l })
 }
 
 // Settled answers the resets of locks on a memory node that waited for operations of this node to be settled there.
@@ -435,12 +431,7 @@ func (a *Agent) onView() error {
 // were ever given out. (By CAS: a WRITE whose outcome is unknown could be executed
 // late, and undo what has come since.)
 func (a *Agent) finish(r *leading) error {
-	for i, x := range a.leading {
-		if x == r {
-			a.leading = append(a.leading[:i], a.leading[i+1:]...)
-			break
-		}
-	}
+	a.leading = slices.DeleteFunc(a.leading, func(x *leading) bool { return x == r })
 	fresh := a.lay.Header(a.lay.freshIndex(r.used), 0, 0, 0)
 	a.ops[0] = fabric.Write(r.lock.Add(8), a.zero)
 	a.ops[1] = fabric.CAS(r.lock, uint64(r.found), uint64(fresh))

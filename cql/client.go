@@ -69,15 +69,16 @@ type Config struct {
 	// Default 10 s; it must exceed any critical section, or order is lost.
 	ResetAfterNs fabric.Time
 	// Suspect reports whether a lock that is not released may be a crashed node's: then a waiter
-	// looks at the queue every SuspectNs, and asks for a reset if nobody has left it since
+	// looks at the queue every millisecond, and asks for a reset if nobody has left it since
 	// its last look, unless the head names a live node; and after RecheckNs anyway. nil: never.
 	Suspect func(l fabric.Addr, now fabric.Time) bool
-	// SuspectNs is how often waiters look at a lock that is suspect. Default 1 ms.
-	SuspectNs fabric.Time
 	// RefetchMax bounds how often a release reads the queue again for an entry that does
 	// not come, with pauses of up to 1 ms between, before it asks for a reset. Default 2000.
 	RefetchMax int
 }
+
+// suspectNs is how often waiters look at a lock that is suspect.
+const suspectNs = fabric.Millisecond
 
 func (c Config) withDefaults() Config {
 	if c.RecheckNs <= 0 {
@@ -85,9 +86,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ResetAfterNs <= 0 {
 		c.ResetAfterNs = 10 * fabric.Second
-	}
-	if c.SuspectNs <= 0 {
-		c.SuspectNs = min(fabric.Millisecond, c.RecheckNs)
 	}
 	if c.RefetchMax <= 0 {
 		c.RefetchMax = 2000
@@ -346,7 +344,7 @@ func (c *Client) suspects(l fabric.Addr, now fabric.Time) bool {
 // lookAgainNs is after how long a waiter looks at a lock.
 func (c *Client) lookAgainNs(l fabric.Addr, now fabric.Time) fabric.Time {
 	if c.suspects(l, now) {
-		return c.cfg.SuspectNs
+		return min(suspectNs, c.cfg.RecheckNs)
 	}
 	return c.cfg.RecheckNs
 }

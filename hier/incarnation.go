@@ -14,7 +14,7 @@ import (
 // in which its owner began to acquire it. When the incarnation is over, so is what this node has in
 // the remote lock: nobody is let in by it any more, and who holds it learns so at its release.
 // The Port that it was acquired with is refused by the memory node until its client
-// holds no lock of the old incarnation (Locker.attach): that keeps late operations out.
+// holds no lock of the old incarnation (Locker.Attach): that keeps late operations out.
 type incarnation struct {
 	epoch      uint32
 	over       atomic.Bool
@@ -179,9 +179,6 @@ func (k *Locker) incarnationAt(mn fabric.MemID) *incarnation {
 	return nil
 }
 
-// Attach implements lock.Attacher.
-func (k *Locker) Attach(mn fabric.MemID) error { return k.attach(mn) }
-
 // Ready implements lock.Attacher. A Port that is opened after a restart is in the new incarnation from the start, so that
 // it refuses nothing: who uses it without a lock must look first, like who acquires one.
 func (k *Locker) Ready(a fabric.Addr) error {
@@ -194,7 +191,7 @@ func (k *Locker) Ready(a fabric.Addr) error {
 
 // renew attaches the client to the memory that an address is in, if that is there.
 func (k *Locker) renew(a fabric.Addr) (*incarnation, error) {
-	if err := k.attach(a.MN()); err != nil {
+	if err := k.Attach(a.MN()); err != nil {
 		return nil, err
 	}
 	l := k.mems[a.MN()].incarnation
@@ -242,15 +239,10 @@ func (k *Locker) do(ops []fabric.Op) error {
 // compare ends the incarnation of a memory node that the client is attached to, if it has restarted: a lock that stays on this node needs no operation
 // there that would tell. No shard is locked.
 func (k *Locker) compare(mn fabric.MemID) {
-	if int(mn) >= len(k.mems) {
-		return
-	}
-	l := k.mems[mn].incarnation
-	if l == nil {
-		return
-	}
-	if epoch := k.node.MemoryEpoch(mn); epoch > l.epoch && !l.over.Load() {
-		k.incarnationOf(mn, epoch)
+	if l := k.incarnationAt(mn); l != nil {
+		if epoch := k.node.MemoryEpoch(mn); epoch > l.epoch {
+			k.incarnationOf(mn, epoch)
+		}
 	}
 }
 
@@ -283,8 +275,8 @@ func (k *Locker) failed(x *local, ticket *cql.Ticket, err error) error {
 	return err
 }
 
-// attach attaches the client to a memory node in its present incarnation. If its memory was lost since, the client hears that, once.
-func (k *Locker) attach(mn fabric.MemID) error {
+// Attach implements lock.Attacher: it attaches the client to a memory node in its present incarnation. If its memory was lost since, the client hears that, once.
+func (k *Locker) Attach(mn fabric.MemID) error {
 	a := k.attached(mn)
 	epoch := k.epochOf(mn)
 	if epoch == 0 {
@@ -376,7 +368,7 @@ func (k *Locker) epochOf(mn fabric.MemID) uint32 {
 func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	err := k.acquire(h, r)
 	for again := 0; again < maxAgain && err != nil && errors.Is(err, fabric.ErrStaleEpoch) && !h.Held; again++ {
-		if err := k.attach(r.Lock.MN()); err != nil {
+		if err := k.Attach(r.Lock.MN()); err != nil {
 			return err
 		}
 		err = k.acquire(h, r)
@@ -427,9 +419,14 @@ func (k *Locker) begins(x *local, l *incarnation) {
 		return
 	}
 	x.incarnation = l
+	k.dismiss(x, l.epoch)
+}
+
+// dismiss has clients that wait here since an epoch before the given one begin again. The shard is locked; wakeAll must follow.
+func (k *Locker) dismiss(x *local, epoch uint32) {
 	for w := x.queue.head; w != nil; {
 		next := w.next
-		if w.incarnation.epoch < l.epoch {
+		if w.incarnation.epoch < epoch {
 			x.queue.remove(w)
 			w.verdict = outlived
 			k.wake = append(k.wake, w.client)

@@ -55,7 +55,7 @@ func (a *Agent) reattach() error {
 		if at.incarnation != nil {
 			a.onUnreachable(m.ID)
 		}
-		errs = append(errs, a.locker.attach(m.ID))
+		errs = append(errs, a.locker.Attach(m.ID))
 	}
 	return errors.Join(errs...)
 }
@@ -165,7 +165,7 @@ func (a *Agent) abortLost(mn fabric.MemID) {
 // setAside takes local locks out of the table that clients hold since an incarnation of a memory node that has ended, and has the locks
 // reset: others get them, on this node and elsewhere, before those who have lost them release them. That is safe where nothing that was posted in
 // an epoch that is over changes memory (fabric.Caps.CutsEpochs): the Port of a client that holds such a lock stays in that epoch
-// (Locker.attach). Those who hold them have been notified (OnLoss); else setAside returns false, and is called again.
+// (Locker.Attach). Those who hold them have been notified (OnLoss); else setAside returns false, and is called again.
 func (a *Agent) setAside(mn fabric.MemID) (all bool) {
 	if !a.node.Caps().CutsEpochs {
 		return true
@@ -213,11 +213,7 @@ func (s *shard) lost(mn fabric.MemID) *local {
 // that it is lost. It reports whether a reset has waited for that. The shard is locked; wakeAll must follow.
 func (k *Locker) unlinkLost(s *shard, x *local) (thawed bool) {
 	s.unlink(x)
-	for w := x.queue.head; w != nil; w = x.queue.head {
-		x.queue.remove(w)
-		w.verdict = outlived
-		k.wake = append(k.wake, w.client)
-	}
+	k.dismiss(x, math.MaxUint32)
 	k.settleAll(x, *x.incarnation.why.Load())
 	return k.table.step(x, evSetAside)
 }
