@@ -8,7 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// Participants is what an Agent must know about its node: who there takes
+// Participants is what an Agent must know about its node: which clients there take
 // part in a lock. Package hier's table of local locks is one.
 type Participants interface {
 	// Freeze marks the participants of a lock that have a ticket with an index below used, or
@@ -17,8 +17,8 @@ type Participants interface {
 	// will, and appends to waiting the tickets that wait for a grant, to be aborted.
 	Freeze(l fabric.Addr, used uint64, waiting []Waiting) (busy int, _ []Waiting)
 
-	// Granted notes that readers hold a lock whose index is from first to before end: one that has its index and does not
-	// wait yet sees it when it begins to wait. Those who wait are in WaitingReaders.
+	// Granted records that readers hold a lock whose index is from first to before end: one that has its index and does not
+	// wait yet sees it when it begins to wait. Waiters are in WaitingReaders.
 	Granted(l fabric.Addr, first, end uint64)
 
 	// WaitingReaders appends the tickets (clients and indices) of readers that
@@ -26,10 +26,10 @@ type Participants interface {
 	WaitingReaders(l fabric.Addr, first, end uint64, to []Waiting) []Waiting
 
 	// Settled reports whether no operation by which a participant of this node gave a lock up, or tried to acquire it, can
-	// take effect any more. If it cannot tell yet, it sees to it that Agent.Settled is called later.
+	// take effect any more. If it does not know yet, it sees to it that Agent.Settled is called later.
 	Settled(l fabric.Addr) bool
 
-	// Adopt tells that the grant of a ticket has come whose client has left the
+	// Adopt is called when the grant of a ticket has come whose client has left the
 	// queue (Client.Await failed). It returns false if there is no such ticket.
 	Adopt(l fabric.Addr, index uint64, behind Stamp) bool
 }
@@ -90,7 +90,7 @@ type leading struct {
 	began fabric.Time
 }
 
-// recentReset tells that indices of a lock below used are of before a reset.
+// recentReset says that indices of a lock below used are of before a reset.
 type recentReset struct {
 	lock fabric.Addr
 	used uint64
@@ -117,7 +117,7 @@ func (a *Agent) Stats() *AgentStats { return &a.stats }
 // Idle reports whether no reset is under way here.
 func (a *Agent) Idle() bool { return len(a.leading) == 0 && len(a.asked) == 0 }
 
-// AppendState appends what tells two states of the agent apart, between two messages.
+// AppendState appends what distinguishes two states of the agent, between two messages.
 func (a *Agent) AppendState(dst []byte) []byte {
 	word := func(v uint64) { dst = binary.LittleEndian.AppendUint64(dst, v) }
 	word(uint64(len(a.leading)))
@@ -150,7 +150,7 @@ func (a *Agent) self() fabric.CNID { return a.node.ID() }
 
 // Handle handles a message to the agent, and reports whether it was one of this
 // protocol. Its error is the fabric's: the memory node of a lock cannot be
-// reached; the reset is left to whoever asks for it next.
+// reached; the reset is left to the next client that asks for it.
 func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 	l := fabric.Addr(m.Body[0])
 	switch m.Kind {
@@ -181,7 +181,7 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 	return true, nil
 }
 
-// onGrantRange passes the grant of unnamed readers on to those who wait here.
+// onGrantRange passes the grant of unnamed readers on to the readers that wait here.
 func (a *Agent) onGrantRange(l fabric.Addr, first, end uint64) {
 	a.parts.Granted(l, first, end)
 	a.readers = a.parts.WaitingReaders(l, first, end, a.readers[:0])
@@ -212,7 +212,7 @@ func (a *Agent) grantPassed(l fabric.Addr, head uint64) error {
 }
 
 // lead is step 1 of a reset: set the reset ID, so that no one can acquire the
-// lock any more; then step 2: tell all nodes. A reset that someone alive leads already
+// lock any more; then step 2: signal all nodes. A reset that a live node leads already
 // is left to it, and one that has become needless is left alone.
 func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 	if r := a.find(l); r != nil {
@@ -254,7 +254,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 		if why < numReasons {
 			a.stats.ByReason[why]++
 		}
-		// Only now: who is not in this view has joined after the CAS, and no FAA
+		// Only now: a node that is not in this view has joined after the CAS, and no FAA
 		// of it can have been granted.
 		view := a.node.View()
 		used := a.lay.Head(h) + a.lay.Size(h)
@@ -287,7 +287,7 @@ func (a *Agent) needless(l fabric.Addr, h Header, index uint64, why Reason) bool
 	return a.lay.Head(h) > index
 }
 
-// signal is step 2: tell all nodes that have not answered.
+// signal is step 2: signal all nodes that have not answered.
 func (a *Agent) signal(r *leading) {
 	m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(r.lock), uint64(r.found), r.used}}
 	for cn, ok := r.await.Next(0); ok; cn, ok = r.await.Next(cn) {
@@ -302,7 +302,7 @@ func (a *Agent) Forget(mn fabric.MemID) {
 }
 
 // Unfinished returns the locks of resets that were led here up to their last step, which has failed since the last call. They are led no
-// more: somebody has to ask for them again.
+// more: a client has to ask for them again.
 func (a *Agent) Unfinished() []fabric.Addr {
 	list := a.unfinished
 	a.unfinished = nil
@@ -318,7 +318,7 @@ func (a *Agent) find(l fabric.Addr) *leading {
 	return nil
 }
 
-// onReset is step 2 at each node: abort those who wait, and answer when no
+// onReset is step 2 at each node: abort waiters, and answer when no
 // participant here holds the lock. Signals of crashed nodes are ignored (appendix B).
 //
 // The signal may be one that was sent again, and its reset over. Tickets with an
@@ -426,7 +426,7 @@ func (a *Agent) onView() error {
 	return errors.Join(errs...)
 }
 
-// finish is step 3: nobody holds the lock or waits for it, and nobody can get
+// finish is step 3: no client holds the lock or waits for it, and none can get
 // in; write an empty queue, then a header that goes on behind all indices that
 // were ever given out. (By CAS: a WRITE whose outcome is unknown could be executed
 // late, and undo what has come since.)
@@ -448,13 +448,13 @@ func (a *Agent) finish(r *leading) error {
 			a.stats.SumNs += a.stats.LastNs
 			return nil
 		case now.ResetID() != a.self():
-			return nil // somebody took us for dead and has taken over
+			return nil // another node took us for crashed and has taken over
 		}
 		// FAAs have bounced off the header meanwhile. Each participant's does so once.
 		a.ops[1] = fabric.CAS(r.lock, uint64(now), uint64(fresh))
 	}
 }
 
-// send sends a message. Who has crashed needs none; whom it does not reach for
+// send sends a message. A node that has crashed needs none; one that it does not reach for
 // another reason asks again.
 func (a *Agent) send(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }

@@ -30,13 +30,13 @@ type Ticket struct {
 	Carried Carried
 	// Lean: the release reads the queue only if somebody turns out to wait.
 	Lean bool
-	// Contended: somebody waited when the ticket was released.
+	// Contended: others waited when the ticket was released.
 	Contended bool
 	// Unreleased says, after a Release that has failed, that the fabric has refused to execute it: the ticket is in the queue.
 	Unreleased bool
 }
 
-// AppendState appends what tells two states of the ticket apart.
+// AppendState appends what distinguishes two states of the ticket.
 func (p *Ticket) AppendState(dst []byte) []byte {
 	flags := uint64(p.Carried.Words) << 8
 	if p.Lean {
@@ -69,7 +69,7 @@ type Config struct {
 	// Default 10 s; it must exceed any critical section, or order is lost.
 	ResetAfterNs fabric.Time
 	// Suspect reports whether a lock that is not released may be a crashed node's: then a waiter
-	// looks at the queue every millisecond, and asks for a reset if nobody has left it since
+	// looks at the queue every millisecond, and asks for a reset if none has left it since
 	// its last look, unless the head names a live node; and after RecheckNs anyway. nil: never.
 	Suspect func(l fabric.Addr, now fabric.Time) bool
 	// RefetchMax bounds how often a release reads the queue again for an entry that does
@@ -109,7 +109,7 @@ type Client struct {
 	carried   Carried // of the release under way: goes with the grants
 }
 
-// NewClient returns a client over p. node tells the live compute nodes;
+// NewClient returns a client over p. node knows the live compute nodes;
 // stats is where the client counts.
 func NewClient(p fabric.Port, node fabric.Node, y Layout, cfg Config, stats *lock.Stats) *Client {
 	return &Client{
@@ -185,7 +185,7 @@ func (c *Client) writeEntry(p *Ticket, stamp Stamp) error {
 	e := MakeEntry(p.Mode, c.port.ID(), c.lay.Version(p.Index), stamp.Micros())
 	c.ops[0] = fabric.Store(c.lay.entryAddr(p.Lock, p.Index), uint64(e))
 	if err := c.port.Do(c.ops[:1]); err != nil {
-		// The header counts us, and nobody can notify us: only a reset helps.
+		// The header counts us, and no other client can notify us: only a reset helps.
 		c.AskReset(p.Lock, p.Index, UnknownOutcome)
 		return err
 	}
@@ -195,9 +195,9 @@ func (c *Client) writeEntry(p *Ticket, stamp Stamp) error {
 }
 
 // EnqueueCautious is Enqueue by READ and CAS, for a client whose node may have left a ticket behind in
-// this lock: one that the header counts, and that nobody releases before a reset does. An FAA also counts a client that it
+// this lock: one that the header counts, and that no client releases before a reset does. An FAA also counts a client that it
 // refuses. Clients that gave up and came again by FAA, as often as they liked before the reset began, ran qsize over
-// into qhead. A CAS adds nobody to a header that has no room; so qsize stays below the number of entries plus that of participants.
+// into qhead. A CAS adds no client to a header that has no room; so qsize stays below the number of entries plus that of participants.
 //
 // Errors: as Enqueue's, and fabric.ErrDeadline: others were faster at each attempt until the deadline.
 func (c *Client) EnqueueCautious(p *Ticket, stamp Stamp, reads []fabric.Op, deadline fabric.Time) (granted bool, err error) {
@@ -398,11 +398,11 @@ func (c *Client) Recheck(p *Ticket, owner fabric.ClientID, waitedNs fabric.Time)
 }
 
 // passed decides for a waiter whose index is below the head, which is no grant in itself: a reset moves the head, too.
-// A reset waits for all who wait, and so leaves none of them behind; but if one did, its waiters must not take
+// A reset waits for all waiters, and so leaves none of them behind; but if one did, its waiters must not take
 // the lock, nor wait for ever.
 //
 // A reader holds the lock if its entry is still in the queue, for a reset empties that; the head may be many rounds
-// ahead of such a reader. If others have used the slot since, nothing tells the two cases apart. A writer's ticket is void: the head
+// ahead of such a reader. If others have used the slot since, nothing distinguishes the two cases. A writer's ticket is void: the head
 // passes it when it releases the lock, or in a reset. Then the lock is reset, which aborts this waiter.
 func (c *Client) passed(p *Ticket, owner fabric.ClientID) (granted bool, err error) {
 	if p.Mode == lock.Shared {
@@ -429,7 +429,7 @@ func (c *Client) headAlive(l fabric.Addr, head uint64) (bool, error) {
 	return c.lay.freshness(e, head) == 0 && c.node.View().Live.Has(e.Client().CN()), nil
 }
 
-// AwaitReset waits until nobody is resetting the lock, looking at the header
+// AwaitReset waits until no agent is resetting the lock, looking at the header
 // with growing pauses. Errors: fabric.ErrDeadline, fabric.ErrInterrupted, others of the fabric.
 func (c *Client) AwaitReset(p *Ticket, deadline fabric.Time) error {
 	const first, last = 2 * fabric.Microsecond, fabric.Millisecond
@@ -481,7 +481,7 @@ func (c *Client) Regrant(p *Ticket) {
 	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
 }
 
-// Quiesced tells the agent that a participant that a reset waits for is done.
+// Quiesced notifies the agent that a participant that a reset waits for is done.
 func (c *Client) Quiesced(l fabric.Addr) {
 	m := fabric.Message{Kind: msgQuiesced, Body: [7]uint64{uint64(l)}}
 	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
@@ -499,8 +499,8 @@ func (c *Client) send(to fabric.ClientID, m *fabric.Message) bool {
 	return c.port.Send(to, m) == nil
 }
 
-// Earliest reads the queue and returns the earliest timestamp of those who
-// wait while p is held, absent if nobody does (section 5.3, prefetch).
+// Earliest reads the queue and returns the earliest timestamp of the
+// waiters while p is held, absent if there are none (section 5.3, prefetch).
 func (c *Client) Earliest(p *Ticket) (Stamp, error) {
 	c.ops[0] = c.readImage(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
@@ -510,7 +510,7 @@ func (c *Client) Earliest(p *Ticket) (Stamp, error) {
 	h := c.header()
 	head, size := c.lay.Head(h), c.lay.Size(h)
 	if size > c.lay.Capacity() || c.lay.Writers(h) == 0 {
-		return 0, nil // readers only: nobody waits
+		return 0, nil // readers only: none waits
 	}
 	if p.Mode == lock.Exclusive {
 		if head != p.Index {

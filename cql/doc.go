@@ -12,7 +12,7 @@
 // [Client] is the protocol as one participant runs it: [Client.Enqueue] and
 // [Client.Await] acquire (Fig. 7, lines 1 to 5), [Client.Release] releases
 // (lines 6 to 19). [Agent] is a compute node's side of lock resets (section
-// 4.4). Who participates, and on whose behalf, is package hier's: there one
+// 4.4). Which participants there are, and on whose behalf, is package hier's: there one
 // participant stands for all clients of a compute node, or, without
 // hierarchy, each client for itself.
 //
@@ -21,12 +21,12 @@
 //   - Zeroed memory is a free lock: versions begin at 1, and an entry that was
 //     never written has version 0 (the paper: all ones).
 //   - The queue index is never restarted. A reset moves it on to a round whose
-//     version nobody has used, so a late entry WRITE or notification of the time
+//     version that no participant has used, so a late entry WRITE or notification of the time
 //     before the reset can never be taken for a valid one, no compute node
 //     keeps a reset counter for each lock, and the index is the fencing token.
 //   - A grant names the index it grants. A notification for another index is
 //     dropped.
-//   - The last round of a version cycle is never used: whoever is counted into it
+//   - The last round of a version cycle is never used: a participant that is counted into it
 //     asks for a reset. So no entry of the cycle before is ever taken for one of this.
 //   - A writer that finds the slot of a waiting reader used again (the lock
 //     became shared at its FAA, others came and left before its READ) grants

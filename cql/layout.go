@@ -89,7 +89,7 @@ func (y Layout) exhausted(index uint64) bool {
 }
 
 // freshIndex returns where the queue goes on after a reset, when indices
-// below used may have been given out: the start of a round that no one has used.
+// below used may have been given out: the start of a round that has not been used.
 func (y Layout) freshIndex(used uint64) uint64 {
 	r := used>>y.CapacityBits + 1
 	if r%y.versions() == y.versions()-1 {
@@ -199,7 +199,7 @@ func (y Layout) releaseDelta(m lock.Mode) uint64 {
 	return d
 }
 
-// A quick is what a Client has computed of its Layout, to know a lock that nobody else has at once.
+// A quick is what a Client has computed of its Layout, to recognise a lock that no other participant has.
 type quick struct {
 	acquire, release [2]uint64 // what is added to the header, by mode
 	below            uint64    // mask of these fields
@@ -217,10 +217,10 @@ func (y Layout) quick() quick {
 
 func (q *quick) head(h Header) uint64 { return uint64(h) >> (q.headShift & 63) }
 
-// free reports whether a header is that of a free lock, which admits whoever comes.
+// free reports whether a header is that of a free lock, which admits any participant.
 func (q *quick) free(h Header) bool { return uint64(h)&q.below == 0 && q.head(h) < q.young }
 
-// alone reports whether a header, as it was before the release of a ticket, counts nobody else.
+// alone reports whether a header, as it was before the release of a ticket, counts no other participant.
 func (q *quick) alone(h Header, p *Ticket) bool {
 	return uint64(h)&q.below == q.acquire[p.Mode&1] && (p.Mode == lock.Shared || q.head(h) == p.Index)
 }

@@ -9,7 +9,7 @@ import (
 const (
 	// msgGrant, to the client that an entry names: you hold the lock.
 	// Body[1] is the granted index, Body[2] the earliest timestamp among those
-	// who wait behind it, Body[3] when it was sent (Stamp encoding, both may be absent).
+	// that wait behind it, Body[3] when it was sent (Stamp encoding, both may be absent).
 	msgGrant = fabric.MsgCQL + iota
 	// msgGrantRange, to agents: every reader waiting with an index from
 	// Body[1] to before Body[2] holds the lock.

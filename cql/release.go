@@ -75,7 +75,7 @@ func (c *Client) releaseFailed(p *Ticket, before []fabric.Op, k int, err error) 
 	return c.readOn(p, Header(c.ops[n].Old), err)
 }
 
-// passOn notifies those who hold the lock now. h is the header before the
+// passOn notifies the new holders. h is the header before the
 // release; the image has the queue as it was some time after.
 func (c *Client) passOn(p *Ticket, h Header) error {
 	y := c.lay
@@ -91,7 +91,7 @@ func (c *Client) passOn(p *Ticket, h Header) error {
 	case size == 1:
 		return nil
 	case size > y.Capacity():
-		// Some who acquire found no room, and ask for a reset too.
+		// Some acquiring clients found no room, and ask for a reset too.
 		c.AskReset(p.Lock, head, QueueOverflow)
 		return nil
 	case p.Mode == lock.Shared && writers == 0:
@@ -119,12 +119,12 @@ func (c *Client) passOnWriter(l fabric.Addr, first, end, writers uint64) error {
 		case fresh > 0 && writers == 0:
 			// The slot has been used again: the head has passed i while we
 			// looked. Readers that were granted at once, after our FAA, can do
-			// that (they release as the anonymous head). So whoever waits is a
-			// reader, and no entry tells us any more who it is.
+			// that (they release as the anonymous head). So each waiter is a
+			// reader, and no entry names it any more.
 			c.grantRange(l, i, end)
 			return nil
 		case fresh > 0:
-			// With a writer in the queue nobody is granted at once: impossible.
+			// With a writer in the queue no client is granted at once: impossible.
 			c.AskReset(l, i, Corruption)
 			return nil
 		case fresh < 0:
@@ -213,7 +213,7 @@ func (c *Client) notify(e Entry, l fabric.Addr, index uint64, behind Stamp) {
 }
 
 // grantRange grants the lock to all readers that wait with indices from first
-// to before end, whoever they are, through all agents.
+// to before end, without their names, through all agents.
 func (c *Client) grantRange(l fabric.Addr, first, end uint64) {
 	c.stats.HandoversRemote++
 	m := fabric.Message{Kind: msgGrantRange, Body: [7]uint64{uint64(l), first, end}}

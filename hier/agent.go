@@ -53,7 +53,7 @@ func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, syn
 	}
 	a := &Agent{table: t, node: node, port: node.Agent(), clock: clock, sync: sync, lost: node.View().Lost, lookAt: fabric.Forever}
 	a.resets = cql.NewAgent(node, cfg.Layout, a)
-	if a.lost > 0 { // who died before this node joined may have held any lock
+	if a.lost > 0 { // a node that crashed before this one joined may have held any lock
 		t.suspect(a.port.Now())
 	}
 	// While the agent passes a lock on, everything else waits: not for long.
@@ -68,7 +68,7 @@ func (a *Agent) Resets() *cql.AgentStats { return a.resets.Stats() }
 
 // Run handles messages until the Port is closed. Errors of single resets, when a
 // memory node cannot be reached, go to report (nil: dropped): they end nothing,
-// for those who wait ask again.
+// for waiters ask again.
 func (a *Agent) Run(report func(error)) error {
 	next := fabric.Forever
 	if a.sync.IntervalNs > 0 {
@@ -156,14 +156,14 @@ func (a *Agent) gone(m *fabric.Message) bool {
 	return other()
 }
 
-// callToSync tells the other agents that it is time to synchronise the clocks. For
-// without that a node which joined, or was away, would hardly meet the others.
+// callToSync calls the other agents to synchronise the clocks. Without
+// that a node that has joined, or was away, would hardly meet the others.
 func (a *Agent) callToSync() {
 	m := fabric.Message{Kind: msgSync}
 	live := a.node.View().Live
 	for cn, ok := live.Next(0); ok; cn, ok = live.Next(cn) {
 		if cn != a.node.ID() {
-			_ = a.port.Send(fabric.AgentOf(cn), &m) // who cannot be reached does not come
+			_ = a.port.Send(fabric.AgentOf(cn), &m) // a node that cannot be reached does not take part
 		}
 	}
 }

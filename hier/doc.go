@@ -10,7 +10,7 @@
 // The policies ([ParsePolicy]) are the paper's: flat (no hierarchy),
 // remote-prefer, local-prefer, local-bound, and by timestamp, task-fair or
 // phase-fair. By timestamp a lock stays on the node if the first local
-// waiter asked earlier than all who wait in the remote queue. The timestamps
+// waiter asked earlier than all waiters of the remote queue. The timestamps
 // of those are prefetched by clients that begin to wait locally, and come with the grant.
 //
 // # Difference from the paper
@@ -83,9 +83,9 @@
 //
 // # Recovery
 //
-// What a node knows of failures is in one place (recovery.go): clients note what they meet (leftover.go, incarnation.go), and the agent sees to it (repair.go).
+// What a node knows of failures is in one place (recovery.go): clients record what they meet (leftover.go, incarnation.go), and the agent deals with it (repair.go).
 //
-//	what has happened                                      is noted as     and means                                until
+//	what has happened                                      is recorded as   and means                                until
 //	a client gave up before a reset was over, or an        leak            the header may count a ticket too        a client of the node is
 //	operation of it has an unknown outcome                                 many: the next acquisition looks         admitted
 //	                                                                       before it adds itself

@@ -200,7 +200,7 @@ func (k *Locker) work(s *shard, x *local, h *lock.Hold, text []byte, before []fa
 	f := &x.left
 	if f.dirty && !k.defers(x) && k.stays(x, slackUs) {
 		if unwritten := k.commit(s, x); unwritten != nil {
-			return wait, rest, errors.Join(err, unwritten) // a release that has failed waits for nobody
+			return wait, rest, errors.Join(err, unwritten) // a release that has failed does not wait
 		}
 	}
 	if f.dirty && k.stays(x, slackUs) {
@@ -274,7 +274,7 @@ func (k *Locker) writeBack(x *local) fabric.Op {
 }
 
 // commit writes the value of a lock back that the caller holds, for itself and for all
-// who have released it before and wait for that. The shard is locked, and unlocked meanwhile.
+// that have released it before and wait for that. The shard is locked, and unlocked meanwhile.
 func (k *Locker) commit(s *shard, x *local) error {
 	list := x.left.waits
 	x.left.waits = nil

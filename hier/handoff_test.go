@@ -11,7 +11,7 @@ import (
 
 // Who has been left something to do holds the lock, whatever became of its wait: nobody else can do it. If its Port is
 // closed it does nothing more, and who left it is notified that.
-func TestWaitFailsOfOneToWhomIsOwed(t *testing.T) {
+func TestWaitFailsWithDeferredWork(t *testing.T) {
 	for _, broken := range []error{fabric.ErrNodeDown, fabric.ErrClosed} {
 		t.Run(broken.Error(), func(t *testing.T) {
 			r := newRig(t, 1, 1, "declock", valueLayout, unsynced)
@@ -67,7 +67,7 @@ func TestWaitFailsOfOneToWhomIsOwed(t *testing.T) {
 
 // A client to which something is owed is interrupted while the memory node does not answer: who left it hears of that, but not that
 // it was interrupted itself.
-func TestInterruptOfOneToWhomIsOwed(t *testing.T) {
+func TestInterruptWithDeferredWork(t *testing.T) {
 	for _, why := range []error{fabric.ErrUnknownOutcome, fabric.ErrNodeDown} {
 		t.Run(why.Error(), func(t *testing.T) {
 			r := newRig(t, 1, 1, "declock", valueLayout, unsynced)

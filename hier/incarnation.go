@@ -12,14 +12,14 @@ import (
 
 // An incarnation is a memory node between two of its restarts. A local lock is of the incarnation
 // in which its owner began to acquire it. When the incarnation is over, so is what this node has in
-// the remote lock: nobody is let in by it any more, and who holds it learns so at its release.
+// the remote lock: it admits no client any more, and its holders learn so at their release.
 // The Port that it was acquired with is refused by the memory node until its client
 // holds no lock of the old incarnation (Locker.Attach): that keeps late operations out.
 type incarnation struct {
 	epoch      uint32
 	over       atomic.Bool
 	why        atomic.Pointer[error] // it is over
-	notified   atomic.Bool           // and those who held locks have been notified
+	notified   atomic.Bool           // and the holders have been notified
 	verified   atomic.Bool           // the node has looked at the memory: what follows is right
 	known      bool                  // else, what follows is of the incarnation before
 	generation uint32                // which memory it is
@@ -35,7 +35,7 @@ type attachment struct {
 	notified    uint32 // the last loss that the client has been notified of
 }
 
-// incarnationOf is Table.incarnationOf. If an incarnation ends, the agent looks after what the node had in that.
+// incarnationOf is Table.incarnationOf. If an incarnation ends, the agent reclaims what the node had in that.
 func (k *Locker) incarnationOf(mn fabric.MemID, epoch uint32) *incarnation {
 	before := k.table.present(mn)
 	l := k.table.incarnationOf(mn, epoch, k.port.Now())
@@ -63,12 +63,12 @@ func (t *Table) incarnationOf(mn fabric.MemID, epoch uint32, now fabric.Time) *i
 	first, why := false, fmt.Errorf("%w: memory node %v has restarted", lock.ErrLost, mn)
 	if old != nil {
 		l.known, l.generation, l.addrGen, l.first, l.lost = old.known, old.generation, old.addrGen, old.first, old.lost
-		first = old.close(&why) // before anybody can be in the new one: nothing is passed on from one to the other
+		first = old.close(&why) // before any client is in the new one: nothing is passed on from one to the other
 	}
 	t.incarnations[mn] = l
 	t.mu.Unlock()
 	if old != nil {
-		t.suspect(now) // locks that survived may count those who do not know of them any more
+		t.suspect(now) // locks that survived may count clients that do not know of them any more
 		t.notifyEnd(old, first, why)
 	}
 	return l
@@ -81,7 +81,7 @@ func (t *Table) present(mn fabric.MemID) *incarnation {
 	return t.incarnations[mn]
 }
 
-// end ends an incarnation, and tells of the holds that end with it.
+// end ends an incarnation, and reports the holds that end with it.
 func (t *Table) end(l *incarnation, why error) { t.notifyEnd(l, l.close(&why), why) }
 
 // close ends an incarnation, and reports whether it is the first to do so.
@@ -91,7 +91,7 @@ func (l *incarnation) close(why *error) (first bool) {
 	return first
 }
 
-// notifyEnd tells of the holds that end with an incarnation, unless another does.
+// notifyEnd reports the holds that end with an incarnation to OnLoss, unless another caller does.
 func (t *Table) notifyEnd(l *incarnation, first bool, why error) {
 	if !first {
 		return
@@ -111,12 +111,12 @@ func (t *Table) notifyEnd(l *incarnation, first bool, why error) {
 	}
 }
 
-// Fenced tells the table that the cluster has given this node up: its holds are lost, and none is passed on to others of this node.
-// Who runs the node calls it as soon as the fabric knows: an operation on a memory node would tell, but local
+// Fenced is called when the cluster has given this node up: its holds are lost, and none is passed on to others of this node.
+// The owner of the node calls it as soon as the fabric knows: an operation on a memory node would show it, but local
 // handovers have none. Any goroutine may call it.
 func (t *Table) Fenced() { t.endAll(fmt.Errorf("%w: %w", lock.ErrLost, fabric.ErrFenced)) }
 
-// endAll tells of all holds, when the cluster has given this node up.
+// endAll ends all holds, when the cluster has given this node up.
 func (t *Table) endAll(why error) {
 	t.mu.Lock()
 	if t.ended == nil {
@@ -180,7 +180,7 @@ func (k *Locker) incarnationAt(mn fabric.MemID) *incarnation {
 }
 
 // Ready implements lock.Attacher. A Port that is opened after a restart is in the new incarnation from the start, so that
-// it refuses nothing: who uses it without a lock must look first, like who acquires one.
+// it refuses nothing: a client that uses it without a lock must attach first, like one that acquires a lock.
 func (k *Locker) Ready(a fabric.Addr) error {
 	if l := k.incarnationAt(a.MN()); l != nil && l.addrGen == a.Generation() {
 		return nil
@@ -201,15 +201,14 @@ func (k *Locker) renew(a fabric.Addr) (*incarnation, error) {
 	return l, nil
 }
 
-// Knows tells the table that the node knows the memory of a memory node as of an epoch, and which it is: when another
-// incarnation follows, it is compared.
+// Knows records which memory a memory node has as of an epoch. When another incarnation follows, its memory is compared with that.
 func (t *Table) Knows(mn fabric.MemID, epoch, generation uint32, now fabric.Time) {
-	if l := t.incarnationOf(mn, epoch, now); l.epoch == epoch { // else it has restarted since: who comes next looks at it
+	if l := t.incarnationOf(mn, epoch, now); l.epoch == epoch { // else it has restarted since: the next client looks at it
 		t.learnGeneration(l, generation)
 	}
 }
 
-// born notes which memory a memory node has in an incarnation, unless that is known.
+// learnGeneration records which memory a memory node has in an incarnation, unless that is known.
 func (t *Table) learnGeneration(l *incarnation, generation uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -237,7 +236,7 @@ func (k *Locker) do(ops []fabric.Op) error {
 }
 
 // compare ends the incarnation of a memory node that the client is attached to, if it has restarted: a lock that stays on this node needs no operation
-// there that would tell. No shard is locked.
+// there that would show it. No shard is locked.
 func (k *Locker) compare(mn fabric.MemID) {
 	if l := k.incarnationAt(mn); l != nil {
 		if epoch := k.node.MemoryEpoch(mn); epoch > l.epoch {
@@ -275,7 +274,7 @@ func (k *Locker) failed(x *local, ticket *cql.Ticket, err error) error {
 	return err
 }
 
-// Attach implements lock.Attacher: it attaches the client to a memory node in its present incarnation. If its memory was lost since, the client hears that, once.
+// Attach implements lock.Attacher: it attaches the client to a memory node in its present incarnation. If its memory was lost since, the client gets ErrMemoryLost, once.
 func (k *Locker) Attach(mn fabric.MemID) error {
 	a := k.attached(mn)
 	epoch := k.epochOf(mn)
@@ -330,7 +329,7 @@ func (k *Locker) down(mn fabric.MemID) error {
 // gens is how many memories of a memory node addresses tell apart.
 const gens = 1 << 8
 
-// look finds out which memory a memory node has in an incarnation.
+// verify finds out which memory a memory node has in an incarnation.
 func (k *Locker) verify(mn fabric.MemID, l *incarnation) error {
 	k.table.mu.Lock() // another client may look, too, and be done before
 	generation, known, first := l.generation, l.known, l.first
@@ -345,7 +344,7 @@ func (k *Locker) verify(mn fabric.MemID, l *incarnation) error {
 	case generation > cql.MaxGeneration:
 		return fmt.Errorf("%w: memory node %v had been started %d times when it got its memory: give it another number", lock.ErrExhausted, mn, generation)
 	case known && generation-first >= gens:
-		// Somebody may have kept an address for so long, and would take this memory for that one.
+		// A client may have kept an address for so long, and would take this memory for that one.
 		return fmt.Errorf("%w: memory node %v has been started %d times since this compute node came to know it: leave the cluster, and join again",
 			lock.ErrMemoryLost, mn, generation-first)
 	}
@@ -384,7 +383,7 @@ const maxAgain = 2
 func (k *Locker) releaseLost(s *shard, x *local) error {
 	err := fmt.Errorf("%w: token %v of %v", *x.incarnation.why.Load(), x.token(), x.ticket.Lock)
 	ticket := x.ticket
-	k.settleAll(x, err) // nobody can write the value any more
+	k.settleAll(x, err) // no holder can write the value any more
 	x.left.clear()
 	switch x.holders--; {
 	case x.holders > 0:

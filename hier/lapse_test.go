@@ -14,7 +14,7 @@ const kindQuiesced = fabric.MsgCQL + 6
 
 // A reset concerns the tickets below the index that it names. The signal may come late: a holder or waiter with that index is of
 // after the reset.
-func TestFreezeLeavesPlacesOfAfterTheReset(t *testing.T) {
+func TestFreezeLeavesTicketsOfAfterTheReset(t *testing.T) {
 	r := newRig(t, 1, 1, "declock", small, unsynced)
 	r.setHeader(0, r.cfg.Layout.Header(7, 0, 0, 0))
 	quiesced := 0
@@ -144,7 +144,7 @@ func TestNoReaderJoinsInAReset(t *testing.T) {
 }
 
 // A holder whose operations failed leaves no note: what it says of the memory may not be so.
-func TestNoNoteOfAFailedRelease(t *testing.T) {
+func TestNoHandoffOfAFailedRelease(t *testing.T) {
 	r := newRig(t, 1, 1, "declock", valueLayout, unsynced)
 	fails := false
 	r.c.Go(r.nodes[0], "before", func(p fabric.Port) {

@@ -7,7 +7,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A sighting is of a lock that was held when the agent looked. Who holds a lock notes no
+// A sighting is of a lock that was held when the agent looked. A holder records no
 // time: that would cost each acquisition a look at the clock.
 type sighting struct {
 	at       fabric.Time // when this hold was seen first

@@ -8,14 +8,14 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// What clients note of failures, and ask the agent for.
+// What clients record of failures, and ask the agent for.
 
-// msgUnreachable tells the agent that a memory node could not be used, or has a new incarnation: it is to look
-// until that is over. Body[0] is the memory node.
+// msgUnreachable, to the agent: a memory node could not be used, or has restarted. It is to look at it
+// until it can be used. Body[0] is the memory node.
 const msgUnreachable = fabric.MsgHier + 2
 
-// leaveBehind notes that a ticket could not be given up: its memory node is down, or did not answer an interrupted client, or the client has been
-// closed. If its memory outlives that, the header counts the ticket, and nobody will release it: the agent has the lock reset
+// leaveBehind records that a ticket could not be given up: its memory node is down, or did not answer an interrupted client, or the client has been
+// closed. If its memory outlives that, the header counts the ticket, and no client will release it: the agent has the lock reset
 // when the memory node answers, or before the node leaves.
 func (k *Locker) leaveBehind(p *cql.Ticket, enqueued bool, err error) {
 	if errors.Is(err, fabric.ErrClosed) {
@@ -53,7 +53,7 @@ func unreached(err error) bool {
 	return false
 }
 
-// reportUnreachable tells the agent of an unreachable memory node.
+// reportUnreachable sends msgUnreachable to the agent.
 func (k *Locker) reportUnreachable(mn fabric.MemID) {
 	if k.port.ID().IsAgent() {
 		return // it knows
@@ -74,7 +74,7 @@ func (k *Locker) askReset(p *cql.Ticket) {
 
 var _ lock.Leaver = (*Locker)(nil)
 
-// Left implements lock.Leaver. Requests for resets lie in the agent's inbox: a message behind them tells that there are none any more. The agent
+// Left implements lock.Leaver. Requests for resets lie in the agent's inbox: a message behind them shows that there are none any more. The agent
 // sends it to itself once more, for it may be about to ask for some itself (checkUnreachable).
 func (k *Locker) Left(begun *uint64, some func(fabric.Addr) bool) bool {
 	t := k.table

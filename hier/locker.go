@@ -11,7 +11,7 @@ import (
 	"github.com/declock/declock/timesync"
 )
 
-// msgWake tells a client that its waiter has a verdict. Body[0] is the lock.
+// msgWake, to a client: its waiter has a verdict. Body[0] is the lock.
 // The verdict itself is in the waiter; a wake for an older wait is harmless.
 const msgWake = fabric.MsgHier
 
@@ -48,7 +48,7 @@ type Config struct {
 	Layout cql.Layout
 	CQL    cql.Config
 	// Verify looks, when a memory node has restarted, at its memory, and returns which it is (memory.Params.Generation): that of
-	// before, or a later one. It is called before a client of the node uses it; until it returns without error, nobody does. nil:
+	// before, or a later one. It is called before a client of the node uses it; until it returns without error, none does. nil:
 	// the memory is always that of before.
 	Verify func(fabric.MemID) (generation uint32, err error)
 	// Lowest is the offset below which a memory node has no locks, but what its other locks and all its contents need.
@@ -227,8 +227,8 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 	}
 }
 
-// recheckAbandoned looks at the remote lock for the node's ticket in its queue, if nobody waits
-// with that: its grant may be lost. The caller is in the queue of x: while clients of the node wait for each other, no operation
+// recheckAbandoned looks at the remote lock for the node's ticket in its queue, if that is
+// abandoned: its grant may be lost. The caller is in the queue of x: while clients of the node wait for each other, no operation
 // shows that the memory node has restarted.
 func (k *Locker) recheckAbandoned(s *shard, x *local, waitedNs fabric.Time) error {
 	s.mu.Lock()
@@ -246,7 +246,7 @@ func (k *Locker) recheckAbandoned(s *shard, x *local, waitedNs fabric.Time) erro
 }
 
 // prefetch reads the remote queue for a client that begins to wait, so that
-// the holder knows at its release who was first (section 5.3). The lock may
+// the holder knows at its release which waiter was first (section 5.3). The lock may
 // have changed hands meanwhile: then the generation differs.
 func (k *Locker) prefetch(s *shard, x *local, ticket *cql.Ticket, gen uint32) error {
 	stamp, err := k.remote.Earliest(ticket)
@@ -257,7 +257,7 @@ func (k *Locker) prefetch(s *shard, x *local, ticket *cql.Ticket, gen uint32) er
 	if k.self.verdict == undecided && x.gen == gen && x.state == held {
 		x.stamp = cql.Earliest(x.stamp, stamp)
 		if !x.stamp.Known() && x.mode == lock.Shared && !x.frozen {
-			// Nobody waits elsewhere: readers may go on joining.
+			// No other node waits: readers may go on joining.
 			x.sharing = k.port.Now()
 			k.share(x, false)
 		}
@@ -269,8 +269,8 @@ func (k *Locker) prefetch(s *shard, x *local, ticket *cql.Ticket, gen uint32) er
 
 // leaveQueue ends a wait that was cut short by err. If the verdict has come
 // first, the lock is passed on: a client whose wait failed does not hold, unless something has been left
-// to it to do: then it has been granted the lock in time, whatever became of its wait; its own operations will tell.
-// With a closed Port there are none: then those who left it learn that.
+// to it to do: then it has been granted the lock in time, whatever became of its wait; its own operations will show.
+// With a closed Port there are none: then the releases that it was left by end with that error.
 func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, err error) error {
 	w := &k.self
 	k.compare(r.Lock.MN())

@@ -22,7 +22,7 @@ const (
 	abandoned
 	// held: the remote lock is held by this node.
 	held
-	// releasing: the last holder is giving the remote lock up. Nobody may
+	// releasing: the last holder is giving the remote lock up. No client may
 	// acquire it again before that is done, or the node would have two entries.
 	releasing
 	// parked: the owner waits for the end of a reset, and is no participant.
@@ -47,7 +47,7 @@ const (
 	evEnqueue  event = iota // the header counts the owner, and its entry is in the queue
 	evAbort                 // a reset refuses the owner
 	evChoose                // the node's next waiter becomes the owner
-	evForget                // nobody of the node wants the lock
+	evForget                // no client of the node wants the lock
 	evSetAside              // others get a lock that was lost, before its holders release it
 	// With these it is a participant as before.
 	evBegin    // a client wants the lock, the first of the node
@@ -147,7 +147,7 @@ var nextStates = func() (next [16][32]state) {
 	return next
 }()
 
-// step takes a local lock through an event, and reports whether a reset has waited for that: then the caller tells the agent
+// step takes a local lock through an event, and reports whether a reset has waited for that: then the caller notifies the agent
 // (cql.Client.Quiesced) when it has unlocked the shard. A step that is not in transitions, or leaves a lock frozen where it cannot be, would
 // be two holders, or none, sooner or later: it panics. The shard is locked.
 func (t *Table) step(x *local, e event) (thawed bool) {

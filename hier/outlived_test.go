@@ -11,16 +11,16 @@ import (
 
 // A reader waits in the local queue when the memory node restarts. A client that comes after that is chosen first, and acquires the
 // lock in the new incarnation. It does not hand the lock to the reader, whose Port is of the incarnation before: the reader could not
-// release it, and the holders beside it would be told that their lock is lost. It begins again.
-func TestWaiterOfTheLifeBefore(t *testing.T) {
+// release it, and the holders beside it would hear that their lock is lost. It begins again.
+func TestWaiterOfEarlierIncarnation(t *testing.T) {
 	for _, policy := range []string{"declock", "declock-pf", "paper-pf+downgrade", "declock+slack"} {
 		for _, keep := range []bool{true, false} {
-			t.Run(policy+map[bool]string{true: ", kept", false: ", empty"}[keep], func(t *testing.T) { waiterOfTheLifeBefore(t, policy, keep) })
+			t.Run(policy+map[bool]string{true: ", kept", false: ", empty"}[keep], func(t *testing.T) { waiterOfEarlierIncarnation(t, policy, keep) })
 		}
 	}
 }
 
-func waiterOfTheLifeBefore(t *testing.T, policy string, keep bool) {
+func waiterOfEarlierIncarnation(t *testing.T, policy string, keep bool) {
 	r := newRig(t, 1, 2, policy, small, unsynced, waits(200*us, 10*ms))
 	granted := 0
 	for i := range 2 {
@@ -47,10 +47,10 @@ func waiterOfTheLifeBefore(t *testing.T, policy string, keep bool) {
 		})
 	}
 	hold(1, "a writer elsewhere", 20, lock.Exclusive)
-	hold(0, "a reader of the life before", 80, lock.Shared)
+	hold(0, "a reader of before the restart", 80, lock.Shared)
 	hold(0, "another", 90, lock.Shared)
-	hold(0, "a writer of the new life", 300, lock.Exclusive)
-	hold(0, "a reader of the new life", 310, lock.Shared)
+	hold(0, "a writer of after the restart", 300, lock.Exclusive)
+	hold(0, "a reader of after the restart", 310, lock.Shared)
 	r.restartAt(200*us, keep)
 	r.run()
 	if granted != 5 {
@@ -61,7 +61,7 @@ func waiterOfTheLifeBefore(t *testing.T, policy string, keep bool) {
 
 // The memory node restarts between the holder's release, which hands the lock to a waiter of its node, and the waiter's return: the waiter is
 // granted the lock of the new incarnation.
-func TestGrantOfTheLifeBefore(t *testing.T) {
+func TestGrantOfEarlierIncarnation(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
 			r := newRig(t, 1, 2, "local-prefer", small, unsynced, waits(200*us, 10*ms))

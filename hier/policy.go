@@ -25,7 +25,7 @@ const (
 	LocalPrefer
 	// LocalBound: keep it for at most Policy.Bound handovers (Sherman, cohort locks).
 	LocalBound
-	// ByTime: to whoever asked first, by timestamp (section 5.3).
+	// ByTime: to the waiter that asked first, by timestamp (section 5.3).
 	ByTime
 )
 
@@ -33,7 +33,7 @@ const (
 var ErrPolicy = errors.New("unknown lock policy")
 
 // A Policy is the ownership-transfer policy of the clients of one node.
-// Different nodes may have different ones; fairness is then nobody's.
+// Different nodes may have different ones; then there is no fairness.
 type Policy struct {
 	Kind Kind
 	// Bound is LocalBound's number of consecutive local handovers.
@@ -48,14 +48,14 @@ type Policy struct {
 	SharingNs fabric.Time
 	// SharingMaxNs is up to where that bound doubles, from one tenure to the next, while it runs out and
 	// no client of the node wants to write. The handover to a writer elsewhere and back
-	// takes tens of microseconds in which nobody reads: where all others read, longer tenures pay for it. At least SharingNs.
+	// takes tens of microseconds in which no client reads: where all others read, longer tenures pay for it. At least SharingNs.
 	SharingMaxNs fabric.Time
 	// Downgrade lets a node that holds the remote lock exclusively pass it to
 	// its readers, and from them to its writers again, without acquiring it anew in
 	// shared mode. (In the paper, the mode of the remote lock is that of the holders.)
 	Downgrade bool
 	// Batch lets a node that gets the lock serve all its clients that wait at that time,
-	// before it looks at who else waits: nobody waits for more than one batch of each other node.
+	// before it looks at other nodes: a waiter waits for at most one batch of each other node.
 	Batch bool
 	// Slack is by how much a remote waiter may have asked earlier than a local one that is
 	// preferred to it all the same, by timestamp: in handovers between nodes, of
@@ -71,7 +71,7 @@ type Policy struct {
 }
 
 // DefaultSharing and MaxSharing bound the shared tenure of the declock policies. A writer waits for MaxSharing and
-// for those who write before it: with up to 32 writers well below 1 ms. See docs/findings.md for the sweep.
+// for the writers before it: with up to 32 writers well below 1 ms. See docs/findings.md for the sweep.
 const (
 	DefaultSharing = 20 * fabric.Microsecond
 	MaxSharing     = 500 * fabric.Microsecond
@@ -166,7 +166,7 @@ func (p *Policy) admits(x *local, m lock.Mode, clock fabric.Port) bool {
 }
 
 // prolong sets the bound of the shared tenure that begins: it is twice the last one's, if that and the one before ran out
-// and nobody here has wanted to write since.
+// and no client here has wanted to write since.
 func (p *Policy) prolong(x *pace) {
 	switch {
 	case !x.expired:
@@ -179,14 +179,14 @@ func (p *Policy) prolong(x *pace) {
 	x.expired = false
 }
 
-// wanted notes a client of the node that wants to write.
+// wanted records that a client of the node wants to write.
 func (x *pace) wanted() { x.bound, x.expired = 0, false }
 
 // readersOnly is after how many tenures that ran out the next are longer.
 const readersOnly = 2
 
 // successor returns the local waiter that the last holder passes the lock to while the node keeps the remote
-// one: the first by arrival, if keeps allows it; nil: the remote lock is given up. Phases have no say here (section 5.3: "if the
+// one: the first by arrival, if keeps allows it; nil: the remote lock is given up. Phases do not matter here (section 5.3: "if the
 // first local waiter has an earlier timestamp than remote waiters, it can directly obtain ownership"). If the first
 // reader went before writers that came before it, each of these would take two handovers between nodes.
 func (p *Policy) successor(x *local, slackUs int16) *waiter {
@@ -196,7 +196,7 @@ func (p *Policy) successor(x *local, slackUs int16) *waiter {
 	return nil
 }
 
-// heir returns the local waiter that acquires the remote lock anew when the node has given it up:
+// nextOwner returns the local waiter that acquires the remote lock anew when the node has given it up:
 // the first by arrival, or in the phase-fair policies the first of the mode that did not hold it (section 5.3).
 func (p *Policy) nextOwner(x *local) *waiter {
 	if p.PhaseFair {
@@ -238,7 +238,7 @@ func (p *Policy) shares(x *local, w *waiter, slackUs int16) bool {
 	return p.PhaseFair || first(w, x, slackUs)
 }
 
-// first reports whether a waiter comes before all who are known to wait elsewhere:
+// first reports whether a waiter comes before all that are known to wait elsewhere:
 // it asked before them, or no more than slackUs after them.
 func first(w *waiter, x *local, slackUs int16) bool {
 	return !x.stamp.Known() || int16(w.stamp.Micros()-x.stamp.Micros()) <= slackUs

@@ -13,7 +13,7 @@ import (
 )
 
 // A recovery is what a compute node knows of failures: of memory nodes that have restarted, of compute nodes that have crashed, and of
-// what it may have left behind in locks itself. Each Table has one. doc.go says what becomes of what. Clients note what they meet; the agent sees to it
+// what it may have left behind in locks itself. Each Table has one. doc.go says what becomes of what. Clients record what they meet; the agent deals with it
 // (repair.go). No shard is locked while mu is.
 type recovery struct {
 	mu           sync.Mutex
@@ -27,7 +27,7 @@ type recovery struct {
 
 	leaky     atomic.Uint64 // the shards that have leaks: a bit for each
 	losses    atomic.Uint32 // memories that were lost so far
-	suspected atomic.Int64  // when the node learnt last that locks may be held by nobody; 0: never
+	suspected atomic.Int64  // when the node learnt last that locks may be held by no client; 0: never
 	fences    fences
 }
 
@@ -37,7 +37,7 @@ type leftover struct {
 	// over, or the outcome of an operation is unknown. The next acquisition looks before it adds itself to the
 	// header (cql.Client.EnqueueCautious), so that leaks do not add up. It is the number of the leak, from 1.
 	leak uint64
-	// unreleased: the header counts a ticket, or may, and nobody will release it: the memory node did not answer. The agent has the lock
+	// unreleased: the header counts a ticket, or may, and no client will release it: the memory node did not answer. The agent has the lock
 	// reset when it does. Of several tickets: the last index, and a reader's mode if one is.
 	unreleased bool
 	index      uint64
@@ -51,18 +51,18 @@ type leftover struct {
 
 const (
 	// maxLeftovers bounds the locks that a node remembers for when a memory node is back. A lock
-	// that is forgotten is found by those who wait for it, after Config.CQL.RecheckNs.
+	// that is forgotten is found by its waiters, after Config.CQL.RecheckNs.
 	maxLeftovers = 1 << 14
-	// maxLeaks bounds leaks; then the older half is forgotten. A lock of which that is so has one ticket more that nobody releases.
+	// maxLeaks bounds leaks; then the older half is forgotten. A lock of which that is so has one ticket more that no client releases.
 	maxLeaks = 1 << 10
 	// suspectNs is for how long after the crash of a node locks that are not released may be its:
-	// nothing in a lock says who holds it.
+	// nothing in a lock names its holders.
 	suspectNs = 60 * fabric.Second
 	// maxCleared bounds how many locks are known not to be a crashed node's.
 	maxCleared = 1 << 12
 )
 
-// change changes what is noted of a lock, and reports whether there was room. mu is locked.
+// change changes the leftover of a lock, and reports whether there was room. mu is locked.
 func (r *recovery) change(l fabric.Addr, room int, f func(*leftover)) bool {
 	x, ok := r.leftovers[l]
 	if !ok && len(r.leftovers) >= room {
@@ -93,7 +93,7 @@ func (r *recovery) change(l fabric.Addr, room int, f func(*leftover)) bool {
 	return true
 }
 
-// addLeak notes that a lock may count a ticket that nobody releases: before another client of the node can come.
+// addLeak records that a lock may count a ticket that no client releases: before another client of the node can come.
 func (r *recovery) addLeak(l fabric.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *recovery) endLeak(l fabric.Addr, number uint64) {
 	}
 }
 
-// addUnreleased notes that a ticket could not be given up.
+// addUnreleased records that a ticket could not be given up.
 func (r *recovery) addUnreleased(p *cql.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +263,7 @@ func (r *recovery) suspicious(now fabric.Time) bool {
 	return at != 0 && now-at < suspectNs
 }
 
-// clear notes that a lock has been reset: whoever holds it now is alive.
+// clear records that a lock has been reset: its holders now are alive.
 func (r *recovery) clear(l fabric.Addr, now fabric.Time) {
 	if !r.suspicious(now) {
 		return
@@ -282,7 +282,7 @@ func (r *recovery) isEnded() bool {
 	return r.ended != nil
 }
 
-// msgFence tells the agent, from a client of its own node, that all it was asked for before has been handled. Body[0] is the number of the fence.
+// msgFence, to the agent, from a client of its own node: what it was asked for before has been handled. Body[0] is the number of the fence.
 const msgFence = fabric.MsgHier + 3
 
 // fences are the numbers of the fences that clients have asked for, and of the last that the agent has come to.
@@ -291,7 +291,7 @@ type fences struct {
 	resetting     atomic.Bool // the agent takes part in resets, as of the last message
 }
 
-// appendState appends what tells two states of the recovery apart.
+// appendState appends what distinguishes two states of the recovery.
 func (r *recovery) appendState(dst []byte) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

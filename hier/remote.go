@@ -109,7 +109,7 @@ func (k *Locker) enqueued(ticket *cql.Ticket, granted bool, err error) (bool, er
 // await waits for the grant of a ticket in the remote queue. If the caller gives up, the
 // ticket stays in the queue and is abandoned: the node's agent
 // takes its grant and passes it on, and the caller is done. If the fabric fails,
-// the ticket is left to a reset, and who waits here finds out for itself.
+// the ticket is left to a reset, and waiters here find out for themselves.
 func (k *Locker) await(s *shard, x *local, ticket *cql.Ticket, deadline fabric.Time) (_ error, left bool) {
 	s.mu.Lock()
 	x.ticket = *ticket
@@ -195,7 +195,7 @@ func (k *Locker) begin(x *local, ticket *cql.Ticket) {
 	}
 }
 
-// share gives the lock to waiting readers along with those who hold it. pass:
+// share gives the lock to waiting readers along with the holders. pass:
 // also to readers behind a writer. The shard is locked; wakeAll must follow.
 func (k *Locker) share(x *local, pass bool) {
 	slack := k.table.slackUs()
@@ -224,7 +224,7 @@ func (k *Locker) admit(x *local, w *waiter) {
 	k.wake = append(k.wake, w.client)
 }
 
-// wakeAll tells clients of this node that they have a verdict.
+// wakeAll wakes clients of this node that have a verdict.
 func (k *Locker) wakeAll(l fabric.Addr) {
 	if len(k.wake) > 0 {
 		k.sendWakes(l)
@@ -237,7 +237,7 @@ func (k *Locker) sendWakes(l fabric.Addr) {
 			continue
 		}
 		m := fabric.Message{Kind: msgWake, Body: [7]uint64{uint64(l)}}
-		// Of our own node, only a closed Port refuses: then nobody waits there.
+		// Of our own node, only a closed Port refuses: then no client waits there.
 		_ = k.port.Send(c, &m)
 	}
 	k.wake = k.wake[:0]
@@ -272,7 +272,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.left.dirty = true
 	}
 	if x.holders == 1 && x.queue.head == nil && x.left.deferred == 0 {
-		return k.giveUp(s, x, before) // nobody else of this node is concerned
+		return k.giveUp(s, x, before) // no other client of this node is concerned
 	}
 	wait, rest, err := k.work(s, x, h, text, before, slack)
 	if x.over() { // since we looked: clients of the new incarnation may wait here
@@ -324,7 +324,7 @@ func (k *Locker) handOver(x *local, w *waiter) {
 	}
 }
 
-// giveUp gives the remote lock up, for its last holder (lines 26 to 31). Whoever waits here
+// giveUp gives the remote lock up, for its last holder (lines 26 to 31). A waiter of this node
 // begins to acquire it only when that is done. The shard is locked at entry, and unlocked after.
 func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 	k.table.step(x, evRelease)
@@ -332,7 +332,7 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 	hold := x.ticket
 	s.mu.Unlock()
 	ticket := &hold
-	if x.left.dirty { // nobody else touches the local lock now
+	if x.left.dirty { // no other client touches the local lock now
 		n := copy(k.last[:], before)
 		k.last[n] = k.writeBack(x)
 		before = k.last[:n+1]
@@ -387,7 +387,7 @@ func (k *Locker) took(h *lock.Hold, x *local, token lock.Token) {
 	k.attached(h.Lock.MN()).holds++
 }
 
-// gave notes that the client has released a lock: mostly the one that it acquired last.
+// gave records that the client has released a lock: mostly the one that it acquired last.
 func (k *Locker) gave(l fabric.Addr) {
 	last := len(k.holding) - 1
 	for i := last; i >= 0; i-- {

@@ -65,7 +65,7 @@ func (a *Agent) look(report func(error)) {
 	if err := a.reattach(); err != nil && report != nil {
 		report(err)
 	}
-	a.lookAfterUnreleased() // a client that was closed while it waited has told nobody
+	a.lookAfterUnreleased() // a client that was closed while it waited has not notified the agent
 	if a.locker.cfg.LeaseNs <= 0 {
 		return
 	}
@@ -77,7 +77,7 @@ func (a *Agent) look(report func(error)) {
 	}
 }
 
-// onUnreachable notes that a memory node is to be looked at.
+// onUnreachable records that a memory node is to be looked at.
 func (a *Agent) onUnreachable(mn fabric.MemID) {
 	if !slices.Contains(a.unreachable, mn) {
 		a.unreachable = append(a.unreachable, mn)
@@ -105,7 +105,7 @@ func (a *Agent) reachable(mn fabric.MemID) bool {
 	err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
 	if errors.Is(err, fabric.ErrStaleEpoch) {
 		if err = a.reattach(); a.locker.incarnationAt(mn) != nil {
-			err = nil // it tells of lost memory, or of other memory nodes
+			err = nil // the error is about lost memory, or other memory nodes
 		}
 	}
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *Agent) reachable(mn fabric.MemID) bool {
 	return all && a.table.marked() == marks // else look again: locks were marked meanwhile
 }
 
-// toReset returns the unreleased tickets on a memory node, which are forgotten, and those of the lives before that this node still has.
+// toReset returns the unreleased tickets on a memory node, which are forgotten, and those of earlier incarnations that this node still has.
 func (t *Table) toReset(mn fabric.MemID) []cql.Ticket {
 	list := t.takeUnreleased(mn)
 	t.each(func(x *local) {
@@ -133,8 +133,8 @@ func (t *Table) toReset(mn fabric.MemID) []cql.Ticket {
 	return list
 }
 
-// retryLater notes the lock of a reset that the agent could not begin, because it did not reach the memory node: it is asked for again
-// when that answers. Who waits for the lock would ask, but perhaps nobody does.
+// retryLater records the lock of a reset that the agent could not begin, because it did not reach the memory node: it is asked for again
+// when that answers. A waiter would ask, but perhaps there is none.
 func (a *Agent) retryLater(m *fabric.Message, err error) {
 	p, ok := cql.Wished(m)
 	if !ok || !unreached(err) && !errors.Is(err, fabric.ErrUnknownOutcome) {
@@ -144,7 +144,7 @@ func (a *Agent) retryLater(m *fabric.Message, err error) {
 	a.onUnreachable(p.Lock.MN())
 }
 
-// abortLost ends the waits that clients of this node have given up for locks in memory that is gone: no grants come for them, and nobody asks for
+// abortLost ends the waits that clients of this node have given up for locks in memory that is gone: no grants come for them, and no client asks for
 // such a lock again.
 func (a *Agent) abortLost(mn fabric.MemID) {
 	l := a.table.present(mn)
@@ -163,9 +163,9 @@ func (a *Agent) abortLost(mn fabric.MemID) {
 }
 
 // setAside takes local locks out of the table that clients hold since an incarnation of a memory node that has ended, and has the locks
-// reset: others get them, on this node and elsewhere, before those who have lost them release them. That is safe where nothing that was posted in
+// reset: others get them, on this node and elsewhere, before the clients that have lost them release them. That is safe where nothing that was posted in
 // an epoch that is over changes memory (fabric.Caps.CutsEpochs): the Port of a client that holds such a lock stays in that epoch
-// (Locker.Attach). Those who hold them have been notified (OnLoss); else setAside returns false, and is called again.
+// (Locker.Attach). The holders have been notified (OnLoss); else setAside returns false, and is called again.
 func (a *Agent) setAside(mn fabric.MemID) (all bool) {
 	if !a.node.Caps().CutsEpochs {
 		return true
@@ -231,11 +231,11 @@ func (a *Agent) Settled(l fabric.Addr) bool {
 const LeaveNs = 100 * fabric.Millisecond
 
 // Leave takes the node's tickets out of the queues of all locks before the node leaves the cluster. A ticket is left in a queue by a client that
-// stopped waiting, or that could not give it up because the memory node did not answer. When its grant comes, nobody is there to take it. So the
+// stopped waiting, or that could not give it up because the memory node did not answer. When its grant comes, no client is there to take it. So the
 // agent has these locks reset. A reset that has begun removes the tickets, whichever agent ends it.
 //
 // Leave returns when all of them are reset, or after LeaveNs, and reports whether all are. If not, the node must leave by fabric.Node.Fail, so that
-// the others look at once for locks that nobody releases. An operation on a memory node that does not answer takes longer: the caller interrupts
+// the others look at once for locks that are not released. An operation on a memory node that does not answer takes longer: the caller interrupts
 // the agent's Port after LeaveNs.
 //
 // It is called when Run has returned, by the same goroutine, and when no client of the node is at work.
@@ -296,7 +296,7 @@ func (a *Agent) lookAfterUnreleased() {
 	}
 }
 
-// owes reports whether the node has local locks, or tickets that it could not give up: when it has left, nobody knows of these.
+// unfinished reports whether the node has local locks, or tickets that it could not give up: when it has left, no node knows of these.
 func (t *Table) unfinished() bool {
 	return len(t.unreleasedOn()) > 0 || t.Len() > 0
 }

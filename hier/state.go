@@ -9,7 +9,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// The AppendState methods append what tells two states of a value apart: all that the clients and the agent of a node go by
+// The AppendState methods append what distinguishes two states of a value: all that the clients and the agent of a node go by
 // when they go on. Counters and scratch memory are left out. Exploration of schedules compares states by them; an audit
 // there checks that nothing is missing (lab/check, TestStatesLeaveNothingOut).
 
@@ -42,7 +42,7 @@ func appendMap[K cmp.Ordered, V any](dst []byte, m map[K]V, one func(dst []byte,
 	return dst
 }
 
-// AppendState appends what tells two states of the table apart.
+// AppendState appends what distinguishes two states of the table.
 func (t *Table) AppendState(dst []byte) []byte {
 	dst = appendWord(dst, t.handoverNs.Load())
 	for i := range t.hot {

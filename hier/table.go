@@ -31,7 +31,7 @@ type relation struct {
 
 	// The node as a participant in the remote queue.
 	ticket             cql.Ticket      // valid from waiting to releasing
-	owner              fabric.ClientID // who acquires or waits; of an abandoned ticket, the ID it left behind
+	owner              fabric.ClientID // that acquires or waits; of an abandoned ticket, the ID it left behind
 	incarnation        *incarnation    // of the memory node, in which the owner began
 	grantFrom, grantTo uint64          // indices of readers that a GrantRange granted while the owner was acquiring
 
@@ -49,7 +49,7 @@ type tenure struct {
 	streak  uint32      // handovers within the node in this tenure
 	holders int         // clients that hold
 	gate    uint64      // waiters that had arrived when the tenure began
-	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched or told at the grant)
+	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched, or from the grant)
 	sharing fabric.Time // since when readers have joined without looking at the remote queue
 }
 
@@ -153,7 +153,7 @@ func NewTable(p Policy) *Table {
 	return t
 }
 
-// measure notes a handover that was sent at one time and acted on at another.
+// measure counts a handover that was sent at one time and acted on at another.
 func (t *Table) measure(sent, now cql.Stamp) {
 	ns := int64(int16(now.Micros()-sent.Micros())) * int64(fabric.Microsecond)
 	if ns < 0 {
@@ -287,7 +287,7 @@ func (s *shard) resize(n int) {
 }
 
 // hotLocks remembers locks for which others waited when this node released them last: at most
-// one of those that share a place.
+// one of those that share a word.
 type hotLocks [1 << hotBits]atomic.Uint64
 
 const hotBits = 9
@@ -296,7 +296,7 @@ func (h *hotLocks) at(l fabric.Addr) *atomic.Uint64 { return &h[hash(l)>>32&(1<<
 
 func (h *hotLocks) has(l fabric.Addr) bool { return h.at(l).Load() == uint64(l) }
 
-// note notes a release of a lock that was hot, or not.
+// update records a release of a lock that was hot, or not.
 func (h *hotLocks) update(l fabric.Addr, was, contended bool) {
 	switch {
 	case contended:

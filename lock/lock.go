@@ -10,7 +10,7 @@ import (
 // Mode is how a lock is held.
 type Mode uint8
 
-// Shared admits other shared holders; Exclusive admits nobody.
+// Shared admits other shared holders; Exclusive admits no other.
 const (
 	Shared Mode = iota
 	Exclusive
