@@ -1,6 +1,7 @@
 package coordtest
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -11,14 +12,20 @@ import (
 // absence is how long a test looks for what must not happen. A slow machine makes it see less, and never fail.
 const absence = 50 * time.Millisecond
 
+// join begins to join a compute node.
+func (e *env) join(ctx context.Context, addr string) (*node, <-chan error) {
+	n, joined := newNode(), make(chan error, 1)
+	go func() {
+		_, err := e.Service.JoinCN(ctx, addr, n.ready)
+		joined <- err
+	}()
+	return n, joined
+}
+
 // joining begins to join a compute node, and returns it when others know it.
 func (e *env) joining(seenBy *node, addr string) (*node, <-chan error) {
 	e.Helper()
-	n, joined := newNode(), make(chan error, 1)
-	go func() {
-		_, err := e.Service.JoinCN(e.ctx, addr, n.ready)
-		joined <- err
-	}()
+	n, joined := e.join(e.ctx, addr)
 	s := e.await(seenBy, addr, func(s *member.State) bool { return hasAddr(s, addr) })
 	e.awaitSeen(seenBy, s.Revision)
 	e.Cleanup(func() { n.setDeaf(false) })

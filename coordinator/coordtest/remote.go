@@ -70,6 +70,12 @@ func (s *service) Reserve(a JoinArgs, r *MemberReply) error {
 	return nil
 }
 
+func (s *service) member(life uint64) member.Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[member.Incarnation(life)]
+}
+
 // Ready lets a join go on, and returns when it is over.
 func (s *service) Ready(life uint64, _ *int) error {
 	s.mu.Lock()
@@ -89,9 +95,7 @@ type StateReply struct {
 
 // State waits for a state with a later revision, for a while.
 func (s *service) State(a [2]uint64, r *StateReply) error {
-	s.mu.Lock()
-	m := s.members[member.Incarnation(a[0])]
-	s.mu.Unlock()
+	m := s.member(a[0])
 	limit := time.After(time.Second)
 	for {
 		st, changed := m.State()
@@ -119,26 +123,18 @@ func (s *service) State(a [2]uint64, r *StateReply) error {
 
 // Ack is member.Member.Ack.
 func (s *service) Ack(a [2]uint64, _ *int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.members[member.Incarnation(a[0])].Ack(a[1])
+	s.member(a[0]).Ack(a[1])
 	return nil
 }
 
 // Leave is member.Member.Leave.
 func (s *service) Leave(life uint64, _ *int) error {
-	s.mu.Lock()
-	m := s.members[member.Incarnation(life)]
-	s.mu.Unlock()
-	return m.Leave(context.Background())
+	return s.member(life).Leave(context.Background())
 }
 
 // Fail is member.Member.Fail.
 func (s *service) Fail(life uint64, _ *int) error {
-	s.mu.Lock()
-	m := s.members[member.Incarnation(life)]
-	s.mu.Unlock()
-	return m.Fail(context.Background())
+	return s.member(life).Fail(context.Background())
 }
 
 // Serve lets other processes reach a coordinator until the end of the test: [Dial] takes the address that it returns. Nobody

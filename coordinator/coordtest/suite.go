@@ -130,11 +130,7 @@ func joinWaits(e *env) {
 			old = e.startCN()
 		}
 		old.setDeaf(true)
-		n, joined := newNode(), make(chan error, 1)
-		go func() {
-			_, err := e.Service.JoinCN(e.ctx, "", n.ready)
-			joined <- err
-		}()
+		n, joined := e.join(e.ctx, "")
 		e.await(old, "the new one", func(s *member.State) bool { return len(s.CNs) > 0 && s.CNs[len(s.CNs)-1].Addr == "" })
 		select {
 		case err := <-joined:
@@ -154,11 +150,7 @@ func joinGivenUp(e *env) {
 	a := e.startCN()
 	a.setDeaf(true)
 	ctx, cancel := context.WithCancel(e.ctx)
-	n, joined := newNode(), make(chan error, 1)
-	go func() {
-		_, err := e.Service.JoinCN(ctx, "", n.ready)
-		joined <- err
-	}()
+	n, joined := e.join(ctx, "")
 	e.await(a, "the new one", func(s *member.State) bool { return len(s.CNs) == 2 })
 	cancel()
 	if err := <-joined; !errors.Is(err, context.Canceled) {
@@ -244,11 +236,7 @@ func numberOfFenced(e *env) {
 	m.setDeaf(true)
 	e.kill(a)
 	e.await(b, "a fencing", func(s *member.State) bool { return isFencing(s, a.CN().Incarnation) })
-	n, joined := newNode(), make(chan error, 1)
-	go func() {
-		_, err := e.Service.JoinCN(e.ctx, "", n.ready)
-		joined <- err
-	}()
+	_, joined := e.join(e.ctx, "")
 	s := e.await(b, "the new one", func(s *member.State) bool { return len(s.CNs) == 2 })
 	if _, ok := s.CN(a.CN().ID); ok {
 		e.Errorf("%v is given out while it is fenced", a.CN().ID)

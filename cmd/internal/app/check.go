@@ -37,6 +37,13 @@ type storeRow struct {
 	Omitted  int                   `json:"omitted"`
 }
 
+// A treeRow is a tree in the output of check.
+type treeRow struct {
+	Tree   string        `json:"tree"`
+	Sound  bool          `json:"sound"`
+	Report *btree.Report `json:"report"`
+}
+
 func checkCommand(env *command.Env) *cli.Command {
 	i := &inspector{env: env}
 	var reclaim bool
@@ -57,44 +64,38 @@ func checkCommand(env *command.Env) *cli.Command {
 }
 
 func (i *inspector) check(l *looking, reclaim bool) error {
-	names, err := i.storeNames(l)
+	var view func() fabric.View // set: reclaim
+	if reclaim {
+		view = l.cluster.Node().Fabric().View
+	}
+	var rows []any
+	stores, badStores, err := i.checkEach(l, memory.KindStore, i.store, &rows, func(name string) (shared, checker, error) {
+		c, err := l.openStore(name)
+		return c, func() (any, any, bool, error) {
+			r, err := c.Check(objstore.CheckOptions{Reclaim: view})
+			if err != nil {
+				return nil, nil, false, err
+			}
+			row := storeRow{Store: name, Sound: r.Sound(), Nodes: r.Nodes, Omitted: r.Omitted, Problems: []string{}}
+			for _, p := range r.Problems {
+				row.Problems = append(row.Problems, p.String())
+			}
+			return row, r, row.Sound, nil
+		}, err
+	})
 	if err != nil {
 		return err
 	}
-	var rows []any
-	unsound := 0
-	for _, name := range names {
-		c, err := l.openStore(name)
-		if err != nil {
-			return err
-		}
-		var r *objstore.Report
-		o := objstore.CheckOptions{}
-		if reclaim {
-			o.Reclaim = l.cluster.Node().Fabric().View
-		}
-		err = l.examine("store", name, c, func() (bool, error) {
-			r, err = c.Check(o)
-			return err == nil && r.Sound(), err
-		})
-		if err != nil {
-			return err
-		}
-		if !r.Sound() {
-			unsound++
-		}
-		row := storeRow{Store: name, Sound: r.Sound(), Nodes: r.Nodes, Omitted: r.Omitted, Problems: []string{}}
-		for _, p := range r.Problems {
-			row.Problems = append(row.Problems, p.String())
-		}
-		rows = append(rows, row)
-		if !i.json {
-			if _, err := fmt.Fprintf(i.env.Stdout, "store %q\n%v", name, r); err != nil {
-				return err
+	trees, badTrees, err := i.checkEach(l, memory.KindTree, i.tree, &rows, func(name string) (shared, checker, error) {
+		c, err := l.openTree(name)
+		return c, func() (any, any, bool, error) {
+			r, err := c.Check(btree.CheckOptions{Reclaim: view})
+			if err != nil {
+				return nil, nil, false, err
 			}
-		}
-	}
-	trees, badTrees, err := i.checkTrees(l, reclaim, &rows)
+			return treeRow{Tree: name, Sound: r.Sound(), Report: r}, r, r.Sound(), nil
+		}, err
+	})
 	if err != nil {
 		return err
 	}
@@ -105,10 +106,63 @@ func (i *inspector) check(l *looking, reclaim bool) error {
 		}
 		return nil
 	})
-	if err == nil && unsound+badTrees > 0 {
-		return exit.Errorf(exit.Unsound, "%d of %d stores and %d of %d trees are not sound", unsound, len(rows)-trees, badTrees, trees)
+	if err == nil && badStores+badTrees > 0 {
+		return exit.Errorf(exit.Unsound, "%d of %d stores and %d of %d trees are not sound", badStores, stores, badTrees, trees)
 	}
 	return err
+}
+
+// A checker checks a store or tree, and returns the result as a row and as text.
+type checker func() (row, text any, sound bool, err error)
+
+// checkEach checks the store or tree with a name; without one all of the kind, unless another kind is asked for by name. It appends their rows, and
+// returns how many there are, and how many are not sound.
+func (i *inspector) checkEach(l *looking, kind memory.Kind, name string, rows *[]any, open func(name string) (shared, checker, error)) (all, unsound int, err error) {
+	names := []string{name}
+	if name == "" {
+		if names, err = i.rootNames(l, kind); err != nil {
+			return 0, 0, err
+		}
+	}
+	for _, name := range names {
+		c, check, err := open(name)
+		if err != nil {
+			return 0, 0, err
+		}
+		var row, text any
+		var sound bool
+		err = l.examine(kind.String(), name, c, func() (_ bool, err error) {
+			row, text, sound, err = check()
+			return sound, err
+		})
+		if err != nil {
+			return 0, 0, err
+		}
+		if !sound {
+			unsound++
+		}
+		*rows = append(*rows, row)
+		if !i.json {
+			if _, err := fmt.Fprintf(i.env.Stdout, "%v %q\n%v", kind, name, text); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	return len(names), unsound, nil
+}
+
+// rootNames returns the names of what there is of a kind: none if a store or tree is asked for by name.
+func (i *inspector) rootNames(l *looking, kind memory.Kind) (names []string, err error) {
+	if i.store != "" || i.tree != "" {
+		return nil, nil
+	}
+	entries, err := l.cluster.Node().Regions()[0].List(l.session.Port())
+	for _, e := range entries {
+		if e.Kind == kind {
+			names = append(names, e.Name)
+		}
+	}
+	return names, err
 }
 
 // A shared is a client of a store or tree that other compute nodes may have open.
@@ -162,14 +216,4 @@ func (l *looking) addUsers(users *fabric.CNSet, c shared) error {
 		}
 	}
 	return nil
-}
-
-func (i *inspector) storeNames(l *looking) ([]string, error) {
-	switch {
-	case i.store != "":
-		return []string{i.store}, nil
-	case i.tree != "":
-		return nil, nil
-	}
-	return rootNames(l, memory.KindStore)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/exit"
@@ -119,12 +120,10 @@ func (i *inspector) emit(what string, rows []any, text func() error) error {
 
 func (i *inspector) superblock(l *looking, _ string) error {
 	list := daemon.DescribeMemory(l.cluster)
-	var rows []any
-	for _, m := range list {
-		m.Entries = nil
-		rows = append(rows, m)
+	for k := range list {
+		list[k].Entries = nil
 	}
-	return i.emit("superblock", rows, func() error {
+	return i.emit("superblock", report.Rows(list), func() error {
 		t := &report.Table{Head: []string{"memory node", "uuid", "epoch", "size", "used", "lock queue", "layout"}}
 		for _, m := range list {
 			t.Add(m.Node, m.UUID, fmt.Sprint(m.Epoch), units.Bytes(m.Size), units.Bytes(m.Used), fmt.Sprintf("%d entries", m.LockCapacity), fmt.Sprint(memory.LayoutVersion))
@@ -137,9 +136,7 @@ func (i *inspector) roots(l *looking, _ string) error {
 	list := daemon.DescribeMemory(l.cluster)
 	var rows []any
 	for _, m := range list {
-		for _, e := range m.Entries {
-			rows = append(rows, e)
-		}
+		rows = append(rows, report.Rows(m.Entries)...)
 	}
 	return i.emit("roots", rows, func() error {
 		p := &statusWriter{command.LineWriter{W: i.env.Stdout}}
@@ -360,4 +357,36 @@ func bucketOf(d *objstore.BucketDump) *bucketRow {
 		row.Slots = append(row.Slots, r)
 	}
 	return row
+}
+
+// openTree opens a tree that is there; it makes none.
+func (l *looking) openTree(name string) (*btree.Client, error) {
+	if _, err := l.cluster.Node().Regions()[0].Lookup(l.session.Port(), name, memory.KindTree); err != nil {
+		return nil, fmt.Errorf("tree %q: %w", name, err)
+	}
+	t, err := l.cluster.Tree(l.ctx, name, btree.Config{CacheBytes: -1})
+	if err != nil {
+		return nil, err
+	}
+	return t.Client(l.session)
+}
+
+// treeNode prints the node that a key belongs to.
+func (i *inspector) treeNode(l *looking, key string) error {
+	if i.tree == "" {
+		return exit.Errorf(exit.Usage, "node: --tree NAME is missing: which tree?")
+	}
+	c, err := l.openTree(i.tree)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	d, err := c.Inspect([]byte(key), int(i.level.N))
+	if err != nil {
+		return err
+	}
+	return i.emit("node", []any{d}, func() error {
+		_, err := fmt.Fprint(i.env.Stdout, d)
+		return err
+	})
 }

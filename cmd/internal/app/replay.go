@@ -500,10 +500,7 @@ func (o *replayOptions) print(env *command.Env, out *fleet.Outcome, policy strin
 	total.Fill = o.fill
 	if o.json {
 		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.N, Commit: report.Commit(), Config: o.config(policy)}
-		r.Rows = append(r.Rows, total)
-		for _, row := range rows {
-			r.Rows = append(r.Rows, row)
-		}
+		r.Rows = append([]any{total}, report.Rows(rows)...)
 		if err := r.WriteJSON(env.Stdout); err != nil {
 			return err
 		}

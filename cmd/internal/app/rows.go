@@ -1,11 +1,11 @@
 package app
 
 import (
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
+	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/units"
@@ -80,36 +80,39 @@ func ratio(a, b uint64) float64 {
 	return float64(a) / float64(b)
 }
 
+// A resultWriter writes the result of a replay.
+type resultWriter struct{ command.LineWriter }
+
 // WriteReplay writes a replay's rows for people.
 func WriteReplay(w io.Writer, title string, t *Total, rows []replay.Row) error {
-	p := &printer{w: w}
-	p.printf("%s\n\n", title)
+	p := &resultWriter{command.LineWriter{W: w}}
+	p.Printf("%s\n\n", title)
 	note := ""
 	if t.Stopped {
 		note = "   (stopped before its end: what was measured so far)"
 	}
-	p.line("operations", "%s in %.2f s%s", units.Count(t.Count), t.Seconds, note)
-	p.line("throughput", "%s operations/s", units.Count(uint64(t.OpsPerS)))
+	p.Line("operations", "%s in %.2f s%s", units.Count(t.Count), t.Seconds, note)
+	p.Line("throughput", "%s operations/s", units.Count(uint64(t.OpsPerS)))
 	p.hitRatio(t, rows)
-	p.line("errors", "%s", units.Count(t.Errors))
+	p.Line("errors", "%s", units.Count(t.Errors))
 	if t.Target == "" {
-		p.line("MN operations", "%.3f per acquire, %.2f per operation", t.MNOpsPerAcquire, t.MNOpsPerOp)
-		p.line("acquires", "%s, of which %s joined local readers", units.Count(t.Acquires), units.Count(t.LocalJoins))
-		p.line("handovers", "%s local, %s remote", units.Count(t.HandoversLocal), units.Count(t.HandoversRemote))
-		p.line("resets", "%s", units.Count(t.Resets))
-		p.line("location cache", "%s hits, %s misses", units.Count(t.CacheHits), units.Count(t.CacheMisses))
-		p.line("evictions", "%s", units.Count(t.Evictions))
+		p.Line("MN operations", "%.3f per acquire, %.2f per operation", t.MNOpsPerAcquire, t.MNOpsPerOp)
+		p.Line("acquires", "%s, of which %s joined local readers", units.Count(t.Acquires), units.Count(t.LocalJoins))
+		p.Line("handovers", "%s local, %s remote", units.Count(t.HandoversLocal), units.Count(t.HandoversRemote))
+		p.Line("resets", "%s", units.Count(t.Resets))
+		p.Line("location cache", "%s hits, %s misses", units.Count(t.CacheHits), units.Count(t.CacheMisses))
+		p.Line("evictions", "%s", units.Count(t.Evictions))
 	}
 	p.extras(t)
-	p.printf("\n")
-	if p.err != nil {
-		return p.err
+	p.Printf("\n")
+	if p.Err != nil {
+		return p.Err
 	}
 	return replayTable(rows).Write(w)
 }
 
 // hitRatio explains the hit ratio: how many reads missed, and what makes reads miss.
-func (p *printer) hitRatio(t *Total, rows []replay.Row) {
+func (p *resultWriter) hitRatio(t *Total, rows []replay.Row) {
 	var reads, misses, deleted uint64
 	for _, r := range rows {
 		switch r.Op {
@@ -120,10 +123,10 @@ func (p *printer) hitRatio(t *Total, rows []replay.Row) {
 		}
 	}
 	if reads == 0 {
-		p.line("hit ratio", "none: there were no reads")
+		p.Line("hit ratio", "none: there were no reads")
 		return
 	}
-	p.line("hit ratio", "%.3f: %s of %s reads missed", t.HitRatio, units.Count(misses), units.Count(reads))
+	p.Line("hit ratio", "%.3f: %s of %s reads missed", t.HitRatio, units.Count(misses), units.Count(reads))
 	if misses == 0 {
 		return
 	}
@@ -142,31 +145,31 @@ func (p *printer) hitRatio(t *Total, rows []replay.Row) {
 			why = append(why, w.text)
 		}
 	}
-	p.line("misses because", "%s", strings.Join(why, ";\n"+strings.Repeat(" ", 2+nameWidth+1)))
+	p.Line("misses because", "%s", strings.Join(why, ";\n"+strings.Repeat(" ", 2+command.NameWidth+1)))
 }
 
 // extras are lines that are there only if there is something to say.
-func (p *printer) extras(t *Total) {
+func (p *resultWriter) extras(t *Total) {
 	if t.Verified > 0 || t.VerifyFailures > 0 {
-		p.line("verified", "%s values, %s FAILURES", units.Count(t.Verified), units.Count(t.VerifyFailures))
+		p.Line("verified", "%s values, %s FAILURES", units.Count(t.Verified), units.Count(t.VerifyFailures))
 	}
 	if t.Warmed > 0 {
-		p.line("filled before", "%s objects, %s errors", units.Count(t.Warmed), units.Count(t.WarmErrors))
+		p.Line("filled before", "%s objects, %s errors", units.Count(t.Warmed), units.Count(t.WarmErrors))
 	}
 	if t.SkippedLines > 0 {
-		p.line("skipped lines", "%s", units.Count(uint64(t.SkippedLines)))
+		p.Line("skipped lines", "%s", units.Count(uint64(t.SkippedLines)))
 	}
 	if t.Capped > 0 {
-		p.line("values cut", "%s to --max-value", units.Count(t.Capped))
+		p.Line("values cut", "%s to --max-value", units.Count(t.Capped))
 	}
 	if t.LongKeys > 0 {
-		p.line("keys shortened", "%s to 250 bytes", units.Count(t.LongKeys))
+		p.Line("keys shortened", "%s to 250 bytes", units.Count(t.LongKeys))
 	}
 	if t.MaxLagS > 0.1 {
-		p.line("behind", "%.1f s at most: the trace asks for more than was reached", t.MaxLagS)
+		p.Line("behind", "%.1f s at most: the trace asks for more than was reached", t.MaxLagS)
 	}
 	if t.LostNodes > 0 {
-		p.line("lost nodes", "%d: their operations are not in the figures", t.LostNodes)
+		p.Line("lost nodes", "%d: their operations are not in the figures", t.LostNodes)
 	}
 }
 
@@ -177,23 +180,4 @@ func replayTable(rows []replay.Row) *report.Table {
 		t.Add(r.Op, units.Count(r.Count), units.Count(r.Misses), units.Count(r.Errors), us(r.P50Us), us(r.P99Us), us(r.P999Us), us(r.MaxUs))
 	}
 	return t
-}
-
-// A printer keeps the first error of writing.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) printf(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
-	}
-}
-
-// nameWidth is the width of names before figures.
-const nameWidth = 15
-
-func (p *printer) line(name, format string, args ...any) {
-	p.printf("  %-*s "+format+"\n", append([]any{nameWidth, name}, args...)...)
 }

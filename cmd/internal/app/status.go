@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -88,10 +89,7 @@ func statusCommand(env *command.Env) *cli.Command {
 				return err
 			}
 			if asJSON {
-				r := report.Report{Experiment: "status", Fabric: fabric, Commit: report.Commit(), Config: map[string]any{"dir": net.Options.Dir}}
-				for _, row := range rows {
-					r.Rows = append(r.Rows, row)
-				}
+				r := report.Report{Experiment: "status", Fabric: fabric, Commit: report.Commit(), Config: map[string]any{"dir": net.Options.Dir}, Rows: report.Rows(rows)}
 				return r.WriteJSON(env.Stdout)
 			}
 			return writeStatus(env.Stdout, net.Options.Dir, rows)
@@ -366,10 +364,10 @@ func (p *statusWriter) cluster(r *clusterRow) {
 	p.Table(mem)
 	cns := &report.Table{Head: []string{"compute node", "pid", "alive", "address", "lock", "acquires", "local", "remote", "resets", "replay"}}
 	for _, n := range r.Compute {
-		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), orDash(n.Address), "-", "-", "-", "-", "-", n.Note}
+		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), cmp.Or(n.Address, "-"), "-", "-", "-", "-", "-", n.Note}
 		if s := n.Status; s != nil {
 			l := &s.Counters.Locks
-			row = []string{n.Node, pidText(n.Pid), yesNo(n.Alive), orDash(n.Address), s.Policy, units.Count(l.Acquires), units.Count(l.HandoversLocal),
+			row = []string{n.Node, pidText(n.Pid), yesNo(n.Alive), cmp.Or(n.Address, "-"), s.Policy, units.Count(l.Acquires), units.Count(l.HandoversLocal),
 				units.Count(l.HandoversRemote), units.Count(s.Resets.Led), jobText(s.Job)}
 		}
 		cns.Add(row...)
@@ -391,13 +389,6 @@ func (p *statusWriter) coordinator(r *clusterRow) {
 		c := n.Status.Coordinator
 		p.Printf("  etcd has not answered %s for %.0f s: %s\n", n.Node, c.SilentS, c.Error)
 	}
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // hotShown is how many hot locks are shown of each compute node.

@@ -178,20 +178,17 @@ func traceStat(ctx context.Context, env *command.Env, path string, skip, asJSON 
 
 func writeSummary(env *command.Env, path string, m *traces.Summary) error {
 	p := &command.LineWriter{W: env.Stdout}
-	line := func(name, format string, args ...any) {
-		p.Printf("  %-15s "+format+"\n", append([]any{name}, args...)...)
-	}
 	p.Printf("trace %s\n\n", path)
-	line("requests", "%s in %s s, %.2f thousand/s", units.Count(m.Requests), units.Count(m.DurationS), m.RateKQPS)
-	line("clients", "%d", m.Clients)
+	p.Line("requests", "%s in %s s, %.2f thousand/s", units.Count(m.Requests), units.Count(m.DurationS), m.RateKQPS)
+	p.Line("clients", "%d", m.Clients)
 	counted := ""
 	if m.Sampled < 1 {
 		counted = fmt.Sprintf(" (reckoned from %.3g of them)", m.Sampled)
 	}
-	line("keys", "%s%s, %.2f requests each, %.1f%% asked for once", units.Count(uint64(m.Keys)), counted, m.MeanFreq, 100*m.OneHitRatio)
-	line("mean sizes", "key %.1f B, value %.1f B, piece %.1f B", m.MeanKey, m.MeanValue, m.MeanPiece)
-	line("working set", "%s", units.Bytes(uint64(m.WorkingSet)))
-	line("miss ratio", "%.4f as the trace has it", m.TraceMisses)
+	p.Line("keys", "%s%s, %.2f requests each, %.1f%% asked for once", units.Count(uint64(m.Keys)), counted, m.MeanFreq, 100*m.OneHitRatio)
+	p.Line("mean sizes", "key %.1f B, value %.1f B, piece %.1f B", m.MeanKey, m.MeanValue, m.MeanPiece)
+	p.Line("working set", "%s", units.Bytes(uint64(m.WorkingSet)))
+	p.Line("miss ratio", "%.4f as the trace has it", m.TraceMisses)
 	alpha := "not enough requests to tell"
 	if m.Alpha != nil {
 		alpha = fmt.Sprintf("alpha %.4f", *m.Alpha)
@@ -199,9 +196,9 @@ func writeSummary(env *command.Env, path string, m *traces.Summary) error {
 			alpha += fmt.Sprintf(", R2 %.4f", *m.AlphaR2)
 		}
 	}
-	line("Zipf", "%s", alpha)
+	p.Line("Zipf", "%s", alpha)
 	if m.OutOfOrder > 0 {
-		line("out of order", "%s records", units.Count(m.OutOfOrder))
+		p.Line("out of order", "%s records", units.Count(m.OutOfOrder))
 	}
 	p.Printf("\n")
 	ops := &report.Table{Head: []string{"op", "count", "share"}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"reflect"
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/fleet"
@@ -123,19 +122,22 @@ Ctrl-C takes it down.
 // memory nodes the cluster is lost.
 func watch(ctx context.Context, env *command.Env, f *fleet.Fleet) error {
 	children := f.Children()
+	ended := make(chan *fleet.Child, len(children))
+	for _, c := range children {
+		go func() { // it ends with f
+			<-c.Done()
+			ended <- c
+		}()
+	}
 	for {
-		cases := []reflect.SelectCase{{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ctx.Done())}}
-		for _, c := range children {
-			cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c.Done())})
-		}
-		i, _, _ := reflect.Select(cases)
-		if i == 0 {
+		select {
+		case <-ctx.Done():
 			return nil
+		case c := <-ended:
+			if err := f.MemoryLost(); err != nil {
+				return fmt.Errorf("the cluster is lost: %w", err)
+			}
+			fmt.Fprintf(env.Stderr, "declock: %v; the others go on\n", c.Died())
 		}
-		if err := f.MemoryLost(); err != nil {
-			return fmt.Errorf("the cluster is lost: %w", err)
-		}
-		fmt.Fprintf(env.Stderr, "declock: %v; the others go on\n", children[i-1].Died())
-		children = append(children[:i-1:i-1], children[i:]...)
 	}
 }

@@ -20,6 +20,14 @@ func (p *LineWriter) Printf(format string, args ...any) {
 	}
 }
 
+// NameWidth is the width of the names that Line writes.
+const NameWidth = 15
+
+// Line writes a line with a name before its text.
+func (p *LineWriter) Line(name, format string, args ...any) {
+	p.Printf("  %-*s "+format+"\n", append([]any{NameWidth, name}, args...)...)
+}
+
 // Table writes a table that has rows.
 func (p *LineWriter) Table(t *report.Table) {
 	if p.Err == nil && len(t.Rows) > 0 {

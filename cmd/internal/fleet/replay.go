@@ -1,10 +1,11 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
@@ -222,11 +223,5 @@ func (r *run) add(name string, res *control.Result) error {
 
 // SortMembers orders members by name, numbers by value.
 func SortMembers(list []*Member) {
-	sort.Slice(list, func(i, j int) bool {
-		a, b := list[i].Name, list[j].Name
-		if len(a) != len(b) {
-			return len(a) < len(b)
-		}
-		return a < b
-	})
+	slices.SortFunc(list, func(a, b *Member) int { return cmp.Or(len(a.Name)-len(b.Name), cmp.Compare(a.Name, b.Name)) })
 }

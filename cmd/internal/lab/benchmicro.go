@@ -168,10 +168,7 @@ func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
 		} else {
 			config["nic_model"] = bench.ModelNote
 		}
-		r := report.Report{Experiment: "micro", Fabric: fabric, Seed: o.seed.N, Commit: report.Commit(), Config: config}
-		for _, row := range rows {
-			r.Rows = append(r.Rows, row)
-		}
+		r := report.Report{Experiment: "micro", Fabric: fabric, Seed: o.seed.N, Commit: report.Commit(), Config: config, Rows: report.Rows(rows)}
 		return r.WriteJSON(env.Stdout)
 	}
 	t := report.Table{Head: []string{"lock"}}

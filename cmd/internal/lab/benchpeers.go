@@ -143,10 +143,7 @@ func (o *peersOptions) build(ctx context.Context, env *command.Env, program stri
 func (o *peersOptions) show(env *command.Env, r *peersReport) error {
 	claims := r.claims()
 	if o.json {
-		rep := report.Report{Experiment: "peers", Fabric: "tcp", Commit: report.Commit(), Config: r.Config, Claims: claims}
-		for _, row := range r.Rows {
-			rep.Rows = append(rep.Rows, row)
-		}
+		rep := report.Report{Experiment: "peers", Fabric: "tcp", Commit: report.Commit(), Config: r.Config, Rows: report.Rows(r.Rows), Claims: claims}
 		return rep.WriteJSON(env.Stdout)
 	}
 	t := &report.Table{Head: []string{"load", "clients", "lock", "ops/s", "p50 us", "p99 us"}}

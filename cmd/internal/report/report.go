@@ -20,6 +20,14 @@ type Report struct {
 	Claims any `json:"claims,omitempty"`
 }
 
+// Rows returns rows of one type as those of a Report.
+func Rows[T any](list []T) (rows []any) {
+	for _, row := range list {
+		rows = append(rows, row)
+	}
+	return rows
+}
+
 // WriteJSON writes a report as one indented object.
 func (r *Report) WriteJSON(w io.Writer) error {
 	if r.Config == nil {
