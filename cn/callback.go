@@ -10,8 +10,8 @@ import (
 // ErrPanic: a callback of the program has panicked.
 var ErrPanic = errors.New("cn: a callback panicked")
 
-// call calls a callback of the program in the middle of an operation, which must come to its end: a lock would stay half released. A panic
-// ends the callback only. Config.Report is told, or without that the standard logger.
+// call calls a callback of the program in the middle of an operation, which must come to its end, or else a lock would stay half released. A
+// panic ends the callback only. It is reported to Config.Report, or without that to the standard logger.
 func (n *Node) call(what string, f func()) {
 	defer func() {
 		p := recover()

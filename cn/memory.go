@@ -39,7 +39,7 @@ func memoryOf(f fabric.Node) []fabric.Memory {
 	return list
 }
 
-// Refresh takes memory nodes in that have joined the cluster since. One that is down is left for later, if another is up. p is any Port of the node.
+// Refresh takes in memory nodes that have joined the cluster since. One that is down is left for later, if another is up. p is any Port of the node.
 func (n *Node) Refresh(p fabric.Port) error {
 	var down error
 	for _, m := range n.fab.Memory() {
@@ -87,8 +87,8 @@ func (n *Node) insert(r *memory.Region) error {
 	return nil
 }
 
-// Attach takes memory nodes in that have joined the cluster since, and attaches the session to all that are up, as they are now:
-// for who uses its Port without a lock, and knows of nothing that may have been lost.
+// Attach takes in memory nodes that have joined the cluster since, and attaches the session to all that are up, as they are now:
+// for callers that use its Port without a lock, and have no state that a loss would change.
 func (s *Session) Attach() error {
 	if err := s.node.Refresh(s.port); err != nil {
 		return err
@@ -101,10 +101,10 @@ func (s *Session) Attach() error {
 	return nil
 }
 
-// verify looks at the memory of a memory node that has restarted, and tells which it is. If it is not that of
-// before, the node knows the new one from then on, and who is told of losses has been told. It
+// verify returns the generation of the memory of a memory node that has restarted. If it is not the memory of
+// before, the node uses the new one from then on, and has notified all of the loss. It
 // looks with a Port of its own: that of the client must not reach other memory.
-func (n *Node) verify(mn fabric.MemID) (birth uint32, err error) {
+func (n *Node) verify(mn fabric.MemID) (generation uint32, err error) {
 	p, err := n.fab.Open()
 	if err != nil {
 		return 0, err
@@ -139,7 +139,7 @@ func (n *Node) replace(r *memory.Region) (lost bool, err error) {
 	case n.regions[i].UUID() == r.UUID():
 		return false, nil
 	case r.Generation() <= n.regions[i].Generation():
-		return false, fmt.Errorf("%w: %v: the cluster does not count its lives any more (memory %d, and %d before): leave the cluster, and join again",
+		return false, fmt.Errorf("%w: %v: the cluster does not count its generations any more (memory %d, and %d before): leave the cluster, and join again",
 			ErrMemoryLost, r.Memory(), r.Generation(), n.regions[i].Generation())
 	case r.CapacityLog2() != n.hcfg.Layout.CapacityBits || r.VersionBits() != n.hcfg.Layout.VersionBits:
 		return false, fmt.Errorf("%w: %v: it has been formatted with another lock layout: leave the cluster, and join again", ErrMemoryLost, r.Memory())
@@ -151,8 +151,8 @@ func (n *Node) replace(r *memory.Region) (lost bool, err error) {
 	return true, nil
 }
 
-// OnMemoryLost adds f to those that are told of each memory that is lost, before anything of this compute node reaches
-// the one that has come instead. It is called by any goroutine, and must neither wait nor use the node.
+// OnMemoryLost adds a function that is called for each memory node that has lost its memory, before anything of this compute node reaches
+// the new memory. f is called by any goroutine, and must neither wait nor use the node.
 func (n *Node) OnMemoryLost(f func(fabric.MemID)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

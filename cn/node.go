@@ -27,15 +27,14 @@ type Config struct {
 	// SyncIntervalNs is the time between clock synchronisations; 0 is the
 	// paper's second, negative is never.
 	SyncIntervalNs fabric.Time
-	// Report is told what goes wrong in the agent; nil: nobody. Each error may be told
-	// by another goroutine.
+	// Report is called with errors of the agent, by any goroutine; nil: none.
 	Report func(error)
-	// HoldWarningNs is how long a lock may be held before Report hears of it (lock.ErrOverdue): the
+	// HoldWarningNs is how long a lock may be held before Report is called (lock.ErrOverdue): the
 	// agent looks when it synchronises the clock. 0: for ever.
 	HoldWarningNs fabric.Time
-	// OnLoss is told of each hold that becomes invalid: its memory node has restarted, or the
-	// cluster has declared this compute node dead. It is called by whichever goroutine finds that out,
-	// and must neither wait nor use the node. nil: nobody. The holder learns at Release, too. A panic in it is reported (ErrPanic).
+	// OnLoss is called with each hold that becomes invalid: its memory node has restarted, or the
+	// cluster has declared this compute node dead. It is called by the goroutine that finds that out,
+	// and must neither wait nor use the node. nil: none. Release of the hold fails, too. A panic in it is reported (ErrPanic).
 	OnLoss func(lock.Loss)
 }
 
@@ -43,7 +42,7 @@ type Config struct {
 var (
 	// ErrNoMemory: the cluster has no memory node.
 	ErrNoMemory = errors.New("cn: the cluster has no memory node")
-	// ErrMemoryLost: a memory node has restarted without the memory that it had. Each session hears it once.
+	// ErrMemoryLost: a memory node has restarted without the memory that it had. An operation of each session fails with it once.
 	ErrMemoryLost = lock.ErrMemoryLost
 	// ErrTooManyNodes: lock queues have no room for another compute node.
 	ErrTooManyNodes = errors.New("cn: lock queues have no room for another compute node")
@@ -133,7 +132,7 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 	}()
 	if w, ok := f.(interface{ Fenced() <-chan struct{} }); ok {
 		n.running.Add(1)
-		go func() { // a lock that stays on the node would not tell
+		go func() { // a lock that stays on the node would not show it
 			defer n.running.Done()
 			select {
 			case <-w.Fenced():
@@ -174,7 +173,7 @@ func (n *Node) Layout() cql.Layout { return n.hcfg.Layout }
 // idleBytes is how much of locks Idle reads at once.
 const idleBytes = 64 << 10
 
-// Idle reports whether nobody holds, or waits for, any of some locks that lie side by side from an address on.
+// Idle reports whether no client holds, or waits for, any of some locks that lie side by side from an address on.
 func (n *Node) Idle(p fabric.Port, first fabric.Addr, locks uint64) (bool, error) {
 	y := n.Layout()
 	stride := y.Lock().Size
@@ -202,7 +201,7 @@ func (n *Node) Idle(p fabric.Port, first fabric.Addr, locks uint64) (bool, error
 // session may be in use: an operation that waits ends with ErrClosed, and what the
 // session counted after its last sample (Observe) is not in the node's counters.
 //
-// Before that the agent has those locks reset in whose queues the node has tickets, of clients that have given up: nobody would take
+// Before that the agent has those locks reset in whose queues the node has tickets, of clients that have given up: no client would take
 // their grants. If that does not succeed within hier.LeaveNs, or if sessions hold locks, the node leaves as one that has crashed does,
 // so that the others look at once for what it had.
 func (n *Node) Close() error {

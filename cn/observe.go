@@ -155,7 +155,7 @@ type seen struct {
 	hot           hotLocks
 }
 
-// An Observation is what a compute node tells about itself while it works.
+// An Observation is what a compute node has counted and measured.
 // Counters of a session that is open are as of the last of its acquisitions that was sampled.
 type Observation struct {
 	Locks    lock.Stats
@@ -169,7 +169,7 @@ type Observation struct {
 	Hot []HotLock
 }
 
-// Observe tells what the node is doing, with so many hot locks at most. Any goroutine may call it at any time.
+// Observe returns what the node is doing, with so many hot locks at most. Any goroutine may call it at any time.
 func (n *Node) Observe(hot int) *Observation {
 	o := &Observation{
 		Resets: n.agent.Counted(), Load: n.table.Load(),

@@ -54,7 +54,7 @@ func (n *Node) Session() (*Session, error) {
 }
 
 // Helper opens a session for work of the compute node's own in the background: it takes no locks, so lock queues need no room for it, and
-// Totals and Close know nothing of it. Whoever opens it closes it before the node.
+// Totals and Close do not include it. The caller closes it before the node.
 func (n *Node) Helper() (*Session, error) {
 	p, err := n.fab.Open()
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *Session) Acquire(ctx context.Context, h *lock.Hold, r *lock.Request) er
 		return err
 	}
 	err = s.End(ctx, begun, s.locker.Acquire(h, r))
-	if err == nil && ctx.Err() != nil { // granted when nobody waited any more
+	if err == nil && ctx.Err() != nil { // granted when the caller did not wait any more
 		return errors.Join(Ended(ctx), s.locker.Release(h, nil))
 	}
 	return err

@@ -1,4 +1,4 @@
-// Package coordinator says who is a member of a cluster: it implements the
+// Package coordinator keeps the membership of a cluster: it implements the
 // contract of fabric/member, which fabrics between machines need.
 //
 //   - [Memory] is a coordinator in this process, for tests and for clusters of one process;
@@ -8,13 +8,13 @@
 // coordinator/coordtest is the conformance suite that both pass, and the one of the simulator (fabric/sim).
 // The rules are those of member.Ledger for all three.
 //
-// What every coordinator promises, in the order of a node's life:
+// What every coordinator promises, in the order of a node's membership:
 //
-//	reserved   it has a number and a life, and nobody else knows (ready is called)
+//	reserved   it has a number and an incarnation, and no other node knows (ready is called)
 //	joined     all states show it; Join returns when all members have acknowledged that
-//	gone       it has left or died: in Fencing, until all members have acknowledged that, and
+//	gone       it has left or crashed: in Fencing, until all members have acknowledged that, and
 //	           there is no memory node that has gone and whose end is not acknowledged by all
-//	forgotten  its number is free; Lost has grown if it died
+//	forgotten  its number is free; Lost has grown if it crashed
 //
 // docs/failures.md (Membership) has the rules for each fabric.
 //

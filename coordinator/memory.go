@@ -12,14 +12,14 @@ import (
 )
 
 // A Memory is a coordinator in this process: for tests, and for clusters of one
-// process. Nobody dies by himself there: Kill says who has. Any goroutine may use it.
+// process. Members are alive there until Kill declares them dead. Any goroutine may use it.
 type Memory struct {
 	mu      sync.Mutex
 	ledger  *member.Ledger
 	members map[member.Incarnation]*memoryMember
 	away    bool
 	gone    time.Time // since when it is away
-	late    []func()  // deaths that the coordinator has not heard of, for it is away
+	late    []func()  // changes that take effect when it is back
 	state   *member.State
 	news    chan struct{} // closed when state is not the newest, or acks have changed
 	change  chan struct{} // closed when state is not the newest
@@ -149,10 +149,10 @@ func (m *Memory) isAway() bool {
 	return m.away
 }
 
-// Kill declares a member dead. Who is no member is ignored.
-func (m *Memory) Kill(life member.Incarnation) {
+// Kill declares a member dead. Others are ignored.
+func (m *Memory) Kill(incarnation member.Incarnation) {
 	m.mu.Lock()
-	n := m.members[life]
+	n := m.members[incarnation]
 	m.mu.Unlock()
 	if n != nil {
 		n.end(member.Died, fabric.ErrFenced)
@@ -160,7 +160,7 @@ func (m *Memory) Kill(life member.Incarnation) {
 }
 
 // SetAway makes the coordinator unreachable, or reachable again. While it is away
-// nobody joins, and nothing changes; deaths, leaving and acknowledgements take effect afterwards.
+// no node joins, and nothing changes; deaths, leaving and acknowledgements take effect afterwards.
 func (m *Memory) SetAway(away bool) {
 	m.mu.Lock()
 	m.away, m.gone = away, time.Now()

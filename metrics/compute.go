@@ -17,7 +17,7 @@ import (
 // hotLocks is how many hot locks are exported.
 const hotLocks = 10
 
-// A desc is a metric with its place in a sample.
+// A desc is a metric with its kind.
 type desc struct {
 	*prometheus.Desc
 	kind prometheus.ValueType
@@ -117,7 +117,7 @@ var (
 var plain = []desc{nodeInfo, sessions, handovers, acquireTimes, holdTimes, locksHeld, lockHolders, lockWaiters, longestQueue, hotLockShare, hotLockWait,
 	resetReasons, operations, operationSize, chains, messages, liveNodes, lostNodes, viewEpoch, fenced, fencedTotal, coordUp, coordSilent, memoryUp, memorySize, memoryUsed, memoryEpoch, storeItems, storeBytes}
 
-// ComputeNode returns a collector of a compute node. store tells the counters of object store clients, which
+// ComputeNode returns a collector of a compute node. store returns the counters of object store clients, which
 // belong to the program; nil: there are none. Wait for it before the cluster is closed.
 func ComputeNode(c *declock.Cluster, store func() objstore.Stats) *Compute {
 	probe := NewProbe(c)

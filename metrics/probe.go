@@ -38,7 +38,7 @@ type StoreState struct {
 	objstore.Usage
 }
 
-// sampledBuckets is how many buckets of a store are read to tell how many objects it has.
+// sampledBuckets is how many buckets of a store are read to estimate how many objects it has.
 const sampledBuckets = 64
 
 // stores returns what is in the object stores of a memory node. One that is being made, or removed, is not among them.

@@ -100,7 +100,7 @@ func TestSilentEtcdShows(t *testing.T) {
 	if err := up.cmd.Process.Signal(syscall.SIGSTOP); err != nil { // it has the etcd in it
 		t.Fatal(err)
 	}
-	w.shows(at, `etcd has not answered cn1 for \d+ s`, `etcd does not answer: nobody joins`, `mn0 .*yes`)
+	w.shows(at, `etcd has not answered cn1 for \d+ s`, `etcd does not answer: no node can join`, `mn0 .*yes`)
 	if err := up.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

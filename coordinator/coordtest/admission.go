@@ -67,7 +67,7 @@ func (e *env) refused(joined <-chan error, why string) {
 	}
 }
 
-// A node has gone, and a memory node has not cut it off yet: it may go on with a view that lacks the new one. Nobody joins
+// A node has gone, and a memory node has not cut it off yet: it may go on with a view that lacks the new one. No node joins
 // before the memory node has acknowledged that, whether the node died or left, and however many join.
 func joinWaitsForGone(e *env) {
 	m, c := e.startMN(0), e.startCN()
@@ -97,7 +97,7 @@ func joinWaitsForGone(e *env) {
 	}
 }
 
-// Nodes that come and go all the time keep nobody from joining: who came later knew of the joiner from the start.
+// Nodes that come and go all the time do not keep others from joining: later ones knew of the joiner from the start.
 func joinOutlivesLater(e *env) {
 	m, a := e.startMN(0), e.startCN()
 	a.setDeaf(true)

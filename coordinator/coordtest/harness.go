@@ -17,7 +17,7 @@ const MaxCN = 4
 // A Cluster is an empty cluster to be tested.
 type Cluster struct {
 	Service member.Service
-	// Kill makes a member die without a word. The coordinator notices in its time.
+	// Kill makes a member crash. The coordinator notices in its time.
 	Kill func(member.Member)
 	// SetAway makes the coordinator unreachable, and reachable again. nil: cannot be tested.
 	SetAway func(away bool)
@@ -26,7 +26,7 @@ type Cluster struct {
 // A Harness starts a cluster for each test, and ends it with the test.
 type Harness func(t *testing.T) Cluster
 
-// patience bounds every wait of the suite: whoever runs into it has failed.
+// patience bounds every wait of the suite: a test that runs into it has failed.
 const patience = 60 * time.Second
 
 type env struct {

@@ -35,7 +35,7 @@ type JoinArgs struct {
 	Addr string    // of a compute node
 }
 
-// A MemberReply says who one is.
+// A MemberReply is the number of a member.
 type MemberReply struct {
 	CN member.CN
 	MN member.MN
@@ -61,32 +61,32 @@ func (s *service) Reserve(a JoinArgs, r *MemberReply) error {
 		return err
 	case m := <-got:
 		r.CN, r.MN = m.CN(), m.MN()
-		life := max(r.CN.Incarnation, r.MN.Incarnation)
+		incarnation := max(r.CN.Incarnation, r.MN.Incarnation)
 		s.mu.Lock()
-		s.members[life] = m
-		s.joins[uint64(life)] = &pendingJoin{goOn, failed}
+		s.members[incarnation] = m
+		s.joins[uint64(incarnation)] = &pendingJoin{goOn, failed}
 		s.mu.Unlock()
 	}
 	return nil
 }
 
-func (s *service) member(life uint64) member.Member {
+func (s *service) member(incarnation uint64) member.Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.members[member.Incarnation(life)]
+	return s.members[member.Incarnation(incarnation)]
 }
 
 // Ready lets a join go on, and returns when it is over.
-func (s *service) Ready(life uint64, _ *int) error {
+func (s *service) Ready(incarnation uint64, _ *int) error {
 	s.mu.Lock()
-	j := s.joins[life]
-	delete(s.joins, life)
+	j := s.joins[incarnation]
+	delete(s.joins, incarnation)
 	s.mu.Unlock()
 	close(j.goOn)
 	return <-j.over
 }
 
-// A StateReply says who is there.
+// A StateReply is the members.
 type StateReply struct {
 	State member.State
 	Done  bool
@@ -128,17 +128,17 @@ func (s *service) Ack(a [2]uint64, _ *int) error {
 }
 
 // Leave is member.Member.Leave.
-func (s *service) Leave(life uint64, _ *int) error {
-	return s.member(life).Leave(context.Background())
+func (s *service) Leave(incarnation uint64, _ *int) error {
+	return s.member(incarnation).Leave(context.Background())
 }
 
 // Fail is member.Member.Fail.
-func (s *service) Fail(life uint64, _ *int) error {
-	return s.member(life).Fail(context.Background())
+func (s *service) Fail(incarnation uint64, _ *int) error {
+	return s.member(incarnation).Fail(context.Background())
 }
 
-// Serve lets other processes reach a coordinator until the end of the test: [Dial] takes the address that it returns. Nobody
-// dies by himself there, whatever happens to his process: Kill says so.
+// Serve lets other processes reach a coordinator until the end of the test: [Dial] takes the address that it returns. Members
+// stay alive there, whatever happens to their processes, until Kill declares them dead.
 func Serve(t testing.TB, m *coordinator.Memory) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -181,21 +181,21 @@ func (r *remote) join(a JoinArgs, ready func(member.Member)) (member.Member, err
 		return nil, err
 	}
 	m.MemberReply = first
-	m.life = uint64(max(first.CN.Incarnation, first.MN.Incarnation))
+	m.incarnation = uint64(max(first.CN.Incarnation, first.MN.Incarnation))
 	var s StateReply
-	if err := r.c.Call("Coordinator.State", [2]uint64{m.life, 0}, &s); err != nil {
+	if err := r.c.Call("Coordinator.State", [2]uint64{m.incarnation, 0}, &s); err != nil {
 		return nil, err
 	}
 	m.state = &s.State
 	ready(m)
 	go m.follow()
 	var n int
-	if err := r.c.Call("Coordinator.Ready", m.life, &n); err != nil {
+	if err := r.c.Call("Coordinator.Ready", m.incarnation, &n); err != nil {
 		return nil, err
 	}
 	for { // it is admitted: a state that shows it is on its way here
 		st, changed := m.State()
-		if st.Has(member.Incarnation(m.life)) {
+		if st.Has(member.Incarnation(m.incarnation)) {
 			return m, nil
 		}
 		<-changed
@@ -218,9 +218,9 @@ func (r *remote) Watch(context.Context) (member.Watcher, error) {
 
 type remoteMember struct {
 	MemberReply
-	c    *rpc.Client
-	life uint64
-	done chan struct{}
+	c           *rpc.Client
+	incarnation uint64
+	done        chan struct{}
 
 	mu     sync.Mutex
 	state  *member.State
@@ -234,7 +234,7 @@ func (m *remoteMember) follow() {
 		m.mu.Lock()
 		revision := m.state.Revision
 		m.mu.Unlock()
-		if m.c.Call("Coordinator.State", [2]uint64{m.life, revision}, &s) != nil {
+		if m.c.Call("Coordinator.State", [2]uint64{m.incarnation, revision}, &s) != nil {
 			return // the parent has gone
 		}
 		m.mu.Lock()
@@ -263,7 +263,7 @@ func (m *remoteMember) State() (*member.State, <-chan struct{}) {
 func (m *remoteMember) CN() member.CN { return m.MemberReply.CN }
 func (m *remoteMember) MN() member.MN { return m.MemberReply.MN }
 func (m *remoteMember) Ack(revision uint64) {
-	m.c.Go("Coordinator.Ack", [2]uint64{m.life, revision}, new(int), nil)
+	m.c.Go("Coordinator.Ack", [2]uint64{m.incarnation, revision}, new(int), nil)
 }
 func (m *remoteMember) Report(member.Incarnation) {}
 func (m *remoteMember) Done() <-chan struct{}     { return m.done }
@@ -273,8 +273,8 @@ func (m *remoteMember) Err() error {
 	return m.err
 }
 func (m *remoteMember) Leave(context.Context) error {
-	return m.c.Call("Coordinator.Leave", m.life, new(int))
+	return m.c.Call("Coordinator.Leave", m.incarnation, new(int))
 }
 func (m *remoteMember) Fail(context.Context) error {
-	return m.c.Call("Coordinator.Fail", m.life, new(int))
+	return m.c.Call("Coordinator.Fail", m.incarnation, new(int))
 }

@@ -21,27 +21,27 @@ func Run(t *testing.T, h Harness) {
 		{"a member knows itself, and all know it", selfKnown},
 		{"ready comes before others know", readyFirst},
 		{"join waits for all acknowledgements", joinWaits},
-		{"a join waits for who has gone without acknowledging it", joinWaitsForGone},
-		{"a join does not wait for who came later and has gone", joinOutlivesLater},
+		{"a join waits for nodes that have gone without acknowledging it", joinWaitsForGone},
+		{"a join does not wait for nodes that came later and have gone", joinOutlivesLater},
 		{"a join waits for no joiner that has died, and for no memory node that is forgotten", joinAfterDeaths},
-		{"a join that is given up leaves nobody behind", joinGivenUp},
+		{"a join that is given up leaves no member behind", joinGivenUp},
 		{"all numbers taken is ErrFull", full},
 		{"a node that leaves is not lost", leaving},
 		{"a node that fails by itself is lost", failing},
 		{"a dead node is fenced until all have acknowledged", fencing},
-		{"who dies meanwhile is not waited for", deathOfWaitedFor},
+		{"a node that crashes meanwhile is not waited for", deathOfWaitedFor},
 		{"a number that is being fenced is not given out", numberOfFenced},
 		{"a dead node's membership ends as fenced", fenced},
 		{"a report is a death at once", report},
 		{"reports of strangers are ignored", reportStranger},
-		{"a memory node's epoch grows with each life", epochs},
+		{"a memory node's epoch grows with each incarnation", epochs},
 		{"a memory node that joins again brings its epoch", epochBrought},
 		{"a memory node learns in which epoch its number was a member last", servedBefore},
 		{"a memory node that is forgotten is not expected back", forgotten},
 		{"a memory node that is up cannot be forgotten", forgetInUse},
 		{"forgetting waits for all acknowledgements", forgetWaits},
-		{"a memory node that lives is in use", inUse},
-		{"nobody is fenced while a lost memory node may be in use", lostMemory},
+		{"a memory node that is up is in use", inUse},
+		{"no node is fenced while a lost memory node may be in use", lostMemory},
 		{"revisions grow", revisions},
 		{"joins at the same time get numbers of their own", together},
 		{"a coordinator that is away", away},
@@ -71,7 +71,7 @@ func lowestNumber(e *env) {
 	e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) })
 	d := e.startCN()
 	if d.CN().ID != b.CN().ID || d.CN().Incarnation == b.CN().Incarnation || d.CN().Incarnation == 0 {
-		e.Errorf("%+v has the number of %+v: want the same number in a new life", d.CN(), b.CN())
+		e.Errorf("%+v has the number of %+v: want the same number in a new incarnation", d.CN(), b.CN())
 	}
 }
 
@@ -202,14 +202,14 @@ func fencing(e *env) {
 	m, a, b := e.startMN(0), e.startCN(), e.startCN()
 	for i, slow := range []*node{m, a} {
 		slow.setDeaf(true)
-		life := b.CN().Incarnation
+		incarnation := b.CN().Incarnation
 		e.kill(b)
-		s := e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, life) })
-		if isMember(s, life) || !s.View().Live.Has(b.CN().ID) || s.Lost != uint64(i) {
+		s := e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, incarnation) })
+		if isMember(s, incarnation) || !s.View().Live.Has(b.CN().ID) || s.Lost != uint64(i) {
 			e.Errorf("while it is fenced: %+v", s)
 		}
 		slow.setDeaf(false)
-		s = e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, life) })
+		s = e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, incarnation) })
 		if s.View().Live.Has(b.CN().ID) || s.Lost != uint64(i+1) {
 			e.Errorf("after fencing: %+v", s)
 		}
@@ -364,7 +364,7 @@ func forgotten(e *env) {
 	e.await(a, "m forgotten", func(s *member.State) bool { return len(s.Down) == 0 && len(s.MNs) == 0 })
 	for _, id := range []fabric.MemID{5, 6} {
 		if err := e.Service.ForgetMN(e.ctx, id); !errors.Is(err, member.ErrUnknown) {
-			e.Errorf("forget %v, of which nobody knows: %v", id, err)
+			e.Errorf("forget %v, which is unknown: %v", id, err)
 		}
 	}
 	again := e.startMN(5)

@@ -8,7 +8,7 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// A memory node starts by a view that does not show yet that its number had another life, which has come and gone: its epoch is a new one
+// A memory node starts by a view that does not show yet that its number had another incarnation, which has come and gone: its epoch is a new one
 // all the same.
 func TestAnEpochIsNeverGivenOutTwice(t *testing.T) {
 	s := start(t)

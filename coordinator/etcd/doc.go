@@ -6,16 +6,16 @@
 //
 // # Keys
 //
-// All under /declock/CLUSTER/. A life is the ID of the etcd lease that the node keeps alive; leased
+// All under /declock/CLUSTER/. An incarnation is the ID of the etcd lease that the node keeps alive; leased
 // keys go with it.
 //
 //	format           2                        version of this layout; another one is refused
 //	history          PXGK..                   a random value, another one with each change of the State that is not the end of a lease
-//	live/cn/007      7587..                   leased   number 7 is taken by this life
+//	live/cn/007      7587..                   leased   number 7 is taken by this incarnation
 //	live/mn/00000    7587..                   leased
 //	node/cn/007      {"life", "addr", ..}     a member; or, once its live key is gone, one that is being
 //	node/mn/00000    {"life", "addr", "size", "epoch", ..}   fenced; "gone" then says "left" or "died"
-//	ack/694d..       1234                     leased   this life (hexadecimal) acts on all revisions up to it, that of a change of history
+//	ack/694d..       1234                     leased   this incarnation (hexadecimal) acts on all revisions up to it, that of a change of history
 //	epoch/00000      3                        the last epoch of a memory node
 //	served/00000     3                        the last epoch in which its join succeeded (those that failed have counted epoch/)
 //	forgotten/00000  3                        the epoch with which a memory node was forgotten: it is not expected back
@@ -34,8 +34,8 @@
 //	ack       history is as read, and our ack key not older than we wrote it: put ack
 //	joined    our live and node keys are as we wrote them, and all have acknowledged: the join is over (put served, of a memory node)
 //
-// Note and forget are for whichever member is first. Each step is one of member.Ledger's, and what the keys
-// mean is read into one, which says what the State is, which number is free, and who is to be forgotten.
+// Any member may note and forget: the first does. Each step is one of member.Ledger's, and what the keys
+// mean is read into one, which says what the State is, which number is free, and which nodes are to be forgotten.
 // The revision of a State is etcd's.
 //
 // # Failures

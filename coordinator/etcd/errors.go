@@ -63,7 +63,7 @@ func isSilence(err error) bool {
 // at once.
 const probeTimeout = time.Second
 
-// refused says why TLS to etcd is refused, by us or by etcd; nil: it is not, or nobody answers at all. The client does not tell: to it, that is
+// refused returns why TLS to etcd is refused, by us or by etcd; nil: it is not, or nothing answers at all. The client does not say: to it, that is
 // a connection that fails, and is tried again and again.
 func (c *Coordinator) refused(ctx context.Context) error {
 	for _, e := range c.opt.Endpoints {
@@ -107,7 +107,7 @@ func isCertificate(err error) bool {
 
 func (c *Coordinator) where() string { return strings.Join(c.opt.Endpoints, ", ") }
 
-// isRefusal tells whether etcd does not accept who we are. A certificate that
+// isRefusal reports whether etcd does not accept our user or certificate. A certificate that
 // is refused looks like a broken connection, but for the text.
 func isRefusal(err error) bool {
 	for _, e := range []error{

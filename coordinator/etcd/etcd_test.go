@@ -350,7 +350,7 @@ func TestStrangeKeys(t *testing.T) {
 	}
 }
 
-// A cluster of the version before is refused while a node of it lives; else it goes over to the present one, which the other refuses.
+// A cluster of the version before is refused while a node of it is up; else it goes over to the present one, which the other refuses.
 func TestFormatBefore(t *testing.T) {
 	s := start(t)
 	kv := raw(t, s.Endpoint())
@@ -361,7 +361,7 @@ func TestFormatBefore(t *testing.T) {
 	}
 	c := connect(t, options(s.Endpoint(), "test"))
 	if _, err := c.JoinCN(bounded(t), "", nil); !errors.Is(err, etcd.ErrFormat) {
-		t.Errorf("while an old node lives: %v", err)
+		t.Errorf("while an old node is up: %v", err)
 	}
 	if _, err := kv.Delete(bounded(t), "/declock/test/live/cn/001"); err != nil {
 		t.Fatal(err)

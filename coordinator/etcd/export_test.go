@@ -15,8 +15,8 @@ func Silence(m member.Member) { m.(*membership).stop() }
 // Expire ends a member's lease in etcd, as if its time had run out.
 func Expire(c *Coordinator, m member.Member) {
 	Silence(m)
-	life := max(m.CN().Incarnation, m.MN().Incarnation)
-	if err := c.revoke(context.Background(), life); err != nil {
+	incarnation := max(m.CN().Incarnation, m.MN().Incarnation)
+	if err := c.revoke(context.Background(), incarnation); err != nil {
 		panic(err)
 	}
 }
@@ -31,7 +31,7 @@ func AwaitRevision(ctx context.Context, m member.Member, revision int64) {
 // AwaitAck waits until etcd has a member's acknowledgement of the last change of history.
 func AwaitAck(ctx context.Context, m member.Member) {
 	own := m.(*membership)
-	if err := own.await(ctx, func(v *view) bool { return v.acks[own.life].n >= uint64(v.history.modified) }); err != nil {
+	if err := own.await(ctx, func(v *view) bool { return v.acks[own.incarnation].n >= uint64(v.history.modified) }); err != nil {
 		panic(err)
 	}
 }
@@ -55,7 +55,7 @@ func Forgetting(c *Coordinator, ctx context.Context, id fabric.CNID) (forget fun
 // watch is behind.
 func JoinMNBehind(c *Coordinator, ctx context.Context, id fabric.MemID, ready func(member.Member), meanwhile func()) (member.Member, error) {
 	return c.join(ctx, record{Addr: "mn.example:2", Size: 1 << 20}, ready, func(m *membership) error {
-		// A view that shows a life of before would never change again.
+		// A view that shows an incarnation of before would never change again.
 		forgotten := func(v *view) bool { _, known := v.nodes[mnNumber(id)]; return !known }
 		if err := m.await(ctx, forgotten); err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 // format is the version of the layout of keys.
 const format = "2"
 
-// formatBefore is the version before, without keyHistory and dirServed. A cluster that has it, and in which no node lives, goes over to
+// formatBefore is the version before, without keyHistory and dirServed. A cluster that has it, and of which no node is up, goes over to
 // the present one when the first node joins.
 const formatBefore = "1"
 
@@ -75,11 +75,11 @@ const (
 
 // A record is the value of a node key.
 type record struct {
-	Life  member.Incarnation `json:"life"`
-	Addr  string             `json:"addr"`
-	Size  uint64             `json:"size,omitempty"`
-	Epoch uint32             `json:"epoch,omitempty"`
-	Gone  string             `json:"gone,omitempty"`
+	Incarnation member.Incarnation `json:"life"`
+	Addr        string             `json:"addr"`
+	Size        uint64             `json:"size,omitempty"`
+	Epoch       uint32             `json:"epoch,omitempty"`
+	Gone        string             `json:"gone,omitempty"`
 }
 
 func (r *record) encode() string {
@@ -98,7 +98,7 @@ func decodeRecord(n number, value []byte) (record, error) {
 	if err := json.Unmarshal(value, &r); err != nil {
 		return r, fmt.Errorf("%w: %v", errRecord, err)
 	}
-	ok := r.Life != 0 && len(r.Addr) <= maxAddr && (r.Gone == "" || r.Gone == goneLeft || r.Gone == goneDied)
+	ok := r.Incarnation != 0 && len(r.Addr) <= maxAddr && (r.Gone == "" || r.Gone == goneLeft || r.Gone == goneDied)
 	if !ok || !n.cn && (r.Epoch == 0 || r.Size > fabric.MaxOffset) {
 		return r, fmt.Errorf("%w: %q", errRecord, value)
 	}

@@ -13,12 +13,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A lease is a life, which ends when it cannot be kept alive.
+// A lease is the incarnation of a node, which ends when it cannot be kept alive.
 type lease struct {
-	c      *Coordinator
-	life   member.Incarnation
-	ctx    context.Context // ends with the life
-	cancel context.CancelFunc
+	c           *Coordinator
+	incarnation member.Incarnation
+	ctx         context.Context // ends with the incarnation
+	cancel      context.CancelFunc
 
 	keeping context.Context // ends when the lease is not kept alive any more
 	stop    context.CancelFunc
@@ -36,7 +36,7 @@ type lease struct {
 	err  error // once done
 }
 
-// grant begins a life.
+// grant begins an incarnation.
 func (c *Coordinator) grant(ctx context.Context) (*lease, error) {
 	r, cancel := c.request(ctx)
 	defer cancel()
@@ -44,14 +44,14 @@ func (c *Coordinator) grant(ctx context.Context) (*lease, error) {
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
-	l := &lease{c: c, life: member.Incarnation(got.ID), done: make(chan struct{}), reached: time.Now()}
+	l := &lease{c: c, incarnation: member.Incarnation(got.ID), done: make(chan struct{}), reached: time.Now()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.keeping, l.stop = context.WithCancel(l.ctx)
 	go l.keep()
 	return l, nil
 }
 
-func (l *lease) id() clientv3.LeaseID { return clientv3.LeaseID(l.life) }
+func (l *lease) id() clientv3.LeaseID { return clientv3.LeaseID(l.incarnation) }
 
 // A lease is renewed renewals times in its time, and an attempt takes patience-th of it at most: so there is time for
 // a second and a third one, which ask other members of etcd, when the first member that was asked hangs.
@@ -60,13 +60,13 @@ const (
 	patience = 4
 )
 
-// keep keeps the lease alive. As long as etcd has not said that it is gone, it may be that nobody has
-// reached etcd: then it goes on trying.
+// keep keeps the lease alive. As long as etcd has not said that it is gone, etcd may be
+// away for all: then it goes on trying.
 func (l *lease) keep() {
 	var wait time.Duration
 	for l.keeping.Err() == nil {
 		err := l.renew()
-		l.note(err)
+		l.attempted(err)
 		switch {
 		case isLeaseGone(err):
 			l.lose()
@@ -88,8 +88,8 @@ func (l *lease) keep() {
 	}
 }
 
-// note notes how an attempt to renew the lease came out.
-func (l *lease) note(err error) {
+// attempted records how an attempt to renew the lease came out.
+func (l *lease) attempted(err error) {
 	l.reach.Lock()
 	defer l.reach.Unlock()
 	if l.silence = nil; err != nil {
@@ -128,12 +128,12 @@ func (l *lease) guard() {
 	}
 }
 
-// checkPast ends the life if etcd does not know any more what the node has seen or acknowledged, as when a backup was restored: others may go by
-// something else since. Each change of the cluster is acknowledged by each node, so an etcd that has lost one has lost an acknowledgement of everybody,
+// checkPast ends the incarnation if etcd does not know any more what the node has seen or acknowledged, as when a backup was restored: others may go by
+// something else since. Each change of the cluster is acknowledged by each node, so an etcd that has lost one has lost an acknowledgement of every node,
 // whatever others have written since.
 func (l *lease) checkPast(ctx context.Context) error {
 	p := l.past()
-	got, err := l.c.client.Get(ctx, l.c.prefix+ackKey(l.life))
+	got, err := l.c.client.Get(ctx, l.c.prefix+ackKey(l.incarnation))
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ type past struct{ seen, acked int64 }
 func (l *lease) past() past { return past{l.seen.Load(), l.acked.Load()} }
 
 // compare compares an answer of etcd with the node's past before the question: etcd's revision, and that of the node's acknowledgement. It reports
-// whether the answer contains the past; if not, it ends the life.
+// whether the answer contains the past; if not, it ends the incarnation.
 func (l *lease) compare(p past, revision, acked int64) bool {
 	switch {
 	case revision < p.seen:
@@ -160,30 +160,30 @@ func (l *lease) compare(p past, revision, acked int64) bool {
 	case acked == 0 && p.acked != 0:
 		l.lose() // the key goes with the lease
 	case acked < p.acked:
-		l.end(fmt.Errorf("%w: etcd does not know any more that node %x acknowledged a change at revision %d (it is at %d): was a backup restored?", fabric.ErrFenced, uint64(l.life), p.acked, revision))
+		l.end(fmt.Errorf("%w: etcd does not know any more that node %x acknowledged a change at revision %d (it is at %d): was a backup restored?", fabric.ErrFenced, uint64(l.incarnation), p.acked, revision))
 	default:
 		return true
 	}
 	return false
 }
 
-// timeLeft asks how much time is left to a life, in whole seconds, rounded towards 0; it is negative when it has ended.
-func (c *Coordinator) timeLeft(ctx context.Context, life member.Incarnation) (time.Duration, error) {
+// timeLeft asks how much time is left to an incarnation, in whole seconds, rounded towards 0; it is negative when it has ended.
+func (c *Coordinator) timeLeft(ctx context.Context, incarnation member.Incarnation) (time.Duration, error) {
 	r, cancel := c.request(ctx)
 	defer cancel()
-	got, err := c.client.TimeToLive(r, clientv3.LeaseID(life))
+	got, err := c.client.TimeToLive(r, clientv3.LeaseID(incarnation))
 	if err != nil {
 		return 0, err
 	}
 	return time.Duration(got.TTL) * time.Second, nil
 }
 
-// lose ends the life by others' decision.
+// lose ends the lease by others' decision.
 func (l *lease) lose() {
-	l.end(fmt.Errorf("%w: etcd has ended life %x", fabric.ErrFenced, uint64(l.life)))
+	l.end(fmt.Errorf("%w: etcd has ended incarnation %x", fabric.ErrFenced, uint64(l.incarnation)))
 }
 
-// end ends the life here.
+// end ends the incarnation here.
 func (l *lease) end(err error) {
 	l.once.Do(func() {
 		l.err = err
@@ -193,17 +193,17 @@ func (l *lease) end(err error) {
 }
 
 // revoke ends a lease in etcd. One that is gone already is no error.
-func (c *Coordinator) revoke(ctx context.Context, life member.Incarnation) error {
+func (c *Coordinator) revoke(ctx context.Context, incarnation member.Incarnation) error {
 	r, cancel := c.request(ctx)
 	defer cancel()
-	_, err := c.client.Revoke(r, clientv3.LeaseID(life))
+	_, err := c.client.Revoke(r, clientv3.LeaseID(incarnation))
 	if isLeaseGone(err) {
 		return nil
 	}
 	return c.explain(ctx, err)
 }
 
-// Err returns why the life has ended, or nil.
+// Err returns why the incarnation has ended, or nil.
 func (l *lease) Err() error {
 	select {
 	case <-l.done:
@@ -213,7 +213,7 @@ func (l *lease) Err() error {
 	}
 }
 
-// ended returns an error for whoever needs the life to go on.
+// ended returns why the lease has ended, or that the node has left.
 func (l *lease) ended() error {
 	if err := l.Err(); err != nil {
 		return err

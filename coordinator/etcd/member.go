@@ -27,7 +27,7 @@ type membership struct {
 	wake    chan struct{} // has something when there is work
 	ack     uint64        // revision to be acknowledged
 	reports []member.Incarnation
-	publish chan struct{} // closed when it is known whether our node key is there; nil: nobody has begun to write it
+	publish chan struct{} // closed when it is known whether our node key is there; nil: it has not been written yet
 	node    int64         // its revision, once it is published
 }
 
@@ -53,7 +53,7 @@ func (c *Coordinator) join(ctx context.Context, r record, ready func(member.Memb
 		return nil, err
 	}
 	m := &membership{lease: l, record: r, wake: make(chan struct{}, 1)}
-	m.record.Life = l.life
+	m.record.Incarnation = l.incarnation
 	if m.watcher, err = c.startWatch(ctx, l.ctx, l); err == nil {
 		go m.work()
 		err = m.enter(ctx, ready, reserve)
@@ -88,7 +88,7 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 		return fmt.Errorf("etcd: join: %w", err)
 	}
 	n := m.number
-	ours := m.lease.c.holds(dirLive+n.String(), count(uint64(m.life)))
+	ours := m.lease.c.holds(dirLive+n.String(), count(uint64(m.incarnation)))
 	revision, err := m.put(ctx, []clientv3.Cmp{ours, m.lease.c.absent(dirNode + n.String())},
 		[]clientv3.Op{m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease)})
 	if err == nil {
@@ -96,7 +96,7 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 	}
 	if err == nil {
 		var then []clientv3.Op
-		if !n.cn { // a memory node lets nobody in before, so that a join that has failed supersedes no memory
+		if !n.cn { // a memory node lets no node in before, so that a join that has failed supersedes no memory
 			then = append(then, m.lease.c.put(servedKey(n), count(uint64(m.record.Epoch)), clientv3.NoLease))
 		}
 		// The acknowledgements were of this history: else others need not know of us.
@@ -108,7 +108,7 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 	return err
 }
 
-// put publishes the node. Who gives up meanwhile finds out whether its key is there: it is to leave then, and not to be taken for dead.
+// put publishes the node. A node that gives up meanwhile still finds out whether its key is there: it then has to leave, not to be taken for dead.
 func (m *membership) put(ctx context.Context, when []clientv3.Cmp, then []clientv3.Op) (int64, error) {
 	publish := make(chan struct{})
 	m.mu.Lock()
@@ -132,7 +132,7 @@ func (m *membership) put(ctx context.Context, when []clientv3.Cmp, then []client
 	}
 }
 
-// makeFormat says which layout the keys have, if nobody has said it yet, or if those who did are gone.
+// makeFormat writes which layout the keys have, if that is not written yet, or if no node of the layout before is there any more.
 func (m *membership) makeFormat(ctx context.Context) error {
 	c := m.lease.c
 	var wait time.Duration
@@ -145,8 +145,8 @@ func (m *membership) makeFormat(ctx context.Context) error {
 		}
 		when := []clientv3.Cmp{c.absent(keyFormat)}
 		if known == formatBefore {
-			nobody := clientv3.Compare(clientv3.CreateRevision(c.prefix+dirLive), "=", 0).WithPrefix()
-			when = []clientv3.Cmp{c.holds(keyFormat, formatBefore), nobody}
+			empty := clientv3.Compare(clientv3.CreateRevision(c.prefix+dirLive), "=", 0).WithPrefix()
+			when = []clientv3.Cmp{c.holds(keyFormat, formatBefore), empty}
 		}
 		_, err = c.commit(ctx, when, c.put(keyFormat, format, clientv3.NoLease))
 		switch {
@@ -154,14 +154,14 @@ func (m *membership) makeFormat(ctx context.Context) error {
 			return m.await(ctx, func(v *view) bool { return v.format == format })
 		case !errors.Is(err, errStale):
 			return err
-		case !pause(ctx, &wait): // the view shows soon who was faster
+		case !pause(ctx, &wait): // the view soon shows the faster one
 			return ctx.Err()
 		}
 	}
 }
 
-// reserveCN reserves the lowest free number. Numbers of those who have gone
-// become free when everybody knows it: if nobody is left who must, that is at once.
+// reserveCN reserves the lowest free number. The number of a node that has gone
+// becomes free when all members have acknowledged that: at once if there is none.
 func (m *membership) reserveCN(ctx context.Context) error {
 	for {
 		var id fabric.CNID
@@ -194,8 +194,8 @@ func (m *membership) reserveCN(ctx context.Context) error {
 	}
 }
 
-// reserveMN reserves the number of a memory node. Whoever has it may have died:
-// etcd knows by the end of his lease.
+// reserveMN reserves the number of a memory node. A node that has it may have crashed:
+// etcd knows at the end of its lease.
 func (m *membership) reserveMN(ctx context.Context, id fabric.MemID) error {
 	n := mnNumber(id)
 	for {
@@ -232,7 +232,7 @@ func (m *membership) reserveMN(ctx context.Context, id fabric.MemID) error {
 	}
 }
 
-// outlive waits for the end of a life, unless it is renewed: it still has time
+// outlive waits for the end of an incarnation, unless it is renewed: it still has time
 // when what it had has passed.
 func (m *membership) outlive(ctx context.Context, n number, old member.Incarnation) error {
 	gone := func(v *view) bool { return v.live[n] != old }
@@ -258,12 +258,12 @@ func (m *membership) outlive(ctx context.Context, n number, old member.Incarnati
 	}
 }
 
-// reserve reserves a number: errStale if somebody else was faster. The view shows it then.
+// reserve reserves a number: errStale if another node was faster. The view shows it then.
 func (m *membership) reserve(ctx context.Context, n number) error {
 	c := m.lease.c
 	live, key := dirLive+n.String(), dirNode+n.String()
 	when := []clientv3.Cmp{c.absent(live), c.absent(key), c.holds(keyFormat, format)}
-	then := []clientv3.Op{c.put(live, count(uint64(m.life)), m.id())}
+	then := []clientv3.Op{c.put(live, count(uint64(m.incarnation)), m.id())}
 	if !n.cn {
 		var epoch versioned
 		m.read(func(v *view) { epoch = v.epochs[fabric.MemID(n.id)] })
@@ -282,7 +282,7 @@ func (m *membership) reserve(ctx context.Context, n number) error {
 			return over
 		}
 		m.read(func(v *view) {
-			if v.live[n] == m.life { // what said so was lost on the way
+			if v.live[n] == m.incarnation { // what said so was lost on the way
 				revision, err = v.revision, nil
 			}
 		})
@@ -296,7 +296,7 @@ func (m *membership) reserve(ctx context.Context, n number) error {
 	m.watcher.mu.Lock()
 	defer m.watcher.mu.Unlock()
 	if !n.cn {
-		m.served = uint32(m.view.served[fabric.MemID(n.id)]) // it stays so: nobody else can join while our live key is there
+		m.served = uint32(m.view.served[fabric.MemID(n.id)]) // it stays so: no other node can join while our live key is there
 	}
 	m.number = n // only now: the watcher takes a view without our live key for our end
 	return nil
@@ -307,7 +307,7 @@ func (m *membership) CN() member.CN {
 	if !m.number.cn {
 		return member.CN{}
 	}
-	return member.CN{ID: fabric.CNID(m.number.id), Incarnation: m.life, Addr: m.record.Addr}
+	return member.CN{ID: fabric.CNID(m.number.id), Incarnation: m.incarnation, Addr: m.record.Addr}
 }
 
 // MN is member.Member.MN.
@@ -316,7 +316,7 @@ func (m *membership) MN() member.MN {
 		return member.MN{}
 	}
 	r := &m.record
-	return member.MN{ID: fabric.MemID(m.number.id), Incarnation: m.life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Served: m.served}
+	return member.MN{ID: fabric.MemID(m.number.id), Incarnation: m.incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Served: m.served}
 }
 
 // Done is member.Member.Done.
@@ -332,7 +332,7 @@ func (m *membership) Ack(revision uint64) {
 
 // Report is member.Member.Report.
 func (m *membership) Report(dead member.Incarnation) {
-	// A life is the number of a lease, and etcd may have those of others.
+	// An incarnation is the number of a lease, and etcd may have those of others.
 	if s, _ := m.State(); !s.Has(dead) {
 		return
 	}
@@ -349,7 +349,7 @@ func (m *membership) poke() {
 	}
 }
 
-// Leave is member.Member.Leave. When ctx ends first, the node has left here, and tells etcd when it can.
+// Leave is member.Member.Leave. When ctx ends first, the node has left here; etcd is told in the background.
 func (m *membership) Leave(ctx context.Context) error { return m.leave(ctx, goneLeft, nil) }
 
 // Fail is member.Member.Fail.
@@ -364,7 +364,7 @@ func (m *membership) leave(ctx context.Context, how string, why error) error {
 	return m.lease.c.cleanUp(ctx, func(ctx context.Context) error { return m.depart(ctx, how) })
 }
 
-// depart tells etcd how the node has gone.
+// depart writes to etcd how the node has gone.
 func (m *membership) depart(ctx context.Context, how string) error {
 	c := m.lease.c
 	m.mu.Lock()
@@ -385,5 +385,5 @@ func (m *membership) depart(ctx context.Context, how string) error {
 			return err // the lease runs out
 		}
 	}
-	return c.revoke(ctx, m.life)
+	return c.revoke(ctx, m.incarnation)
 }

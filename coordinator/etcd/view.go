@@ -55,8 +55,8 @@ func newView() *view {
 		forgot: map[fabric.MemID]uint64{}, served: map[fabric.MemID]uint64{}}
 }
 
-// put takes a key, relative to the prefix, into the view. It tells whether what
-// a member.State says may be different now. What cannot be understood is not taken.
+// put takes a key, relative to the prefix, into the view. It reports whether
+// the member.State may be different now. What cannot be understood is not taken.
 func (v *view) put(key string, kv *mvccpb.KeyValue) (changed bool, err error) {
 	if err = v.decode(key, kv); err != nil {
 		return false, fmt.Errorf("key %s: %w", key, err)
@@ -163,10 +163,10 @@ func (v *view) remove(key string) (changed bool) {
 	return changesState(key)
 }
 
-// isMember tells whether a node is a member: it keeps its lease.
+// isMember reports whether a node is a member: it keeps its lease.
 func (v *view) isMember(n number) bool {
 	r, ok := v.nodes[n]
-	return ok && r.Gone == "" && v.live[n] == r.Life
+	return ok && r.Gone == "" && v.live[n] == r.Incarnation
 }
 
 // ledger returns what the keys mean: the rules are member.Ledger's. (It is for asking
@@ -179,7 +179,7 @@ func (v *view) ledger() *member.Ledger {
 	}
 	for n, r := range v.nodes {
 		e := entryOf(n, r.record)
-		e.Since, e.Entry, e.Acked = uint64(r.modified), uint64(r.created), v.acks[r.Life].n
+		e.Since, e.Entry, e.Acked = uint64(r.modified), uint64(r.created), v.acks[r.Incarnation].n
 		switch {
 		case v.isMember(n):
 			e.Phase = member.Joined
@@ -192,9 +192,9 @@ func (v *view) ledger() *member.Ledger {
 		}
 		l.Entries = append(l.Entries, e)
 	}
-	for n, life := range v.live {
+	for n, incarnation := range v.live {
 		if _, known := v.nodes[n]; !known {
-			l.Entries = append(l.Entries, entryOf(n, record{Life: life})) // reserved
+			l.Entries = append(l.Entries, entryOf(n, record{Incarnation: incarnation})) // reserved
 		}
 	}
 	for n := range v.strange {
@@ -206,9 +206,9 @@ func (v *view) ledger() *member.Ledger {
 
 func entryOf(n number, r record) *member.Entry {
 	if n.cn {
-		return &member.Entry{CN: member.CN{ID: fabric.CNID(n.id), Incarnation: r.Life, Addr: r.Addr}}
+		return &member.Entry{CN: member.CN{ID: fabric.CNID(n.id), Incarnation: r.Incarnation, Addr: r.Addr}}
 	}
-	return &member.Entry{MN: member.MN{ID: fabric.MemID(n.id), Incarnation: r.Life, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch}}
+	return &member.Entry{MN: member.MN{ID: fabric.MemID(n.id), Incarnation: r.Incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch}}
 }
 
 func numberOf(e *member.Entry) number {
@@ -231,15 +231,15 @@ func (v *view) freeCN(maxCN fabric.CNID) fabric.CNID {
 	return l.FreeCN()
 }
 
-// A chore is a transaction that is due, for whoever is first.
+// A chore is a transaction that is due, which any member may do.
 type chore struct {
 	n      number
 	was    node
-	forget bool // else: note the death
+	forget bool // else: record the crash
 }
 
-// chore returns a transaction that is due, if there is one: to note a death of which etcd knows because a lease has ended, or to
-// forget one who has gone.
+// chore returns a transaction that is due, if there is one: to record a crash of which etcd knows because a lease has ended, or to
+// forget a node that has gone.
 func (v *view) chore() (chore, bool) {
 	l := v.ledger()
 	if i := slices.IndexFunc(l.Entries, func(e *member.Entry) bool { return e.Since == member.Unnoted }); i >= 0 {
@@ -252,7 +252,7 @@ func (v *view) chore() (chore, bool) {
 	return chore{}, false
 }
 
-// checkFormat refuses keys of another version of the layout, but for those of the version before if no node lives.
+// checkFormat refuses keys of another version of the layout, but for those of the version before if none of its nodes is up.
 func (v *view) checkFormat() error {
 	switch {
 	case v.format == "" || v.format == format || v.format == formatBefore && len(v.live) == 0:

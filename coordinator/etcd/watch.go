@@ -78,7 +78,7 @@ func (w *watcher) run() {
 		if w.follow() {
 			wait = 0
 		}
-		// The watch was cut off, or what it had to tell has been compacted away: list again.
+		// The watch was cut off, or what comes next has been compacted away: list again.
 		for pause(w.ctx, &wait) {
 			err := w.refresh(w.ctx)
 			if err == nil {
@@ -147,7 +147,7 @@ func (w *watcher) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.own == nil || w.own.compare(p, v.revision, v.acks[w.own.life].modified) {
+	if w.own == nil || w.own.compare(p, v.revision, v.acks[w.own.incarnation].modified) {
 		w.relist(v)
 	}
 	return nil
@@ -160,7 +160,7 @@ func (w *watcher) relist(v *view) {
 	same := v.history == w.view.history
 	if !same && v.revision == w.view.revision && w.own != nil {
 		// A State of the same revision is no news to the node, and its acknowledgement of the one before would count for this one.
-		w.own.end(fmt.Errorf("%w: etcd's revision %d has another history than node %x has seen: was a backup restored?", fabric.ErrFenced, v.revision, uint64(w.own.life)))
+		w.own.end(fmt.Errorf("%w: etcd's revision %d has another history than node %x has seen: was a backup restored?", fabric.ErrFenced, v.revision, uint64(w.own.incarnation)))
 	}
 	switch {
 	case v.revision < w.view.revision:
@@ -175,7 +175,7 @@ func (w *watcher) relist(v *view) {
 	w.publish(changed)
 }
 
-// publish tells of a changed view; mu is held.
+// publish makes a changed view known; mu is held.
 func (w *watcher) publish(changed bool) {
 	close(w.news)
 	w.news = make(chan struct{})
@@ -187,12 +187,12 @@ func (w *watcher) publish(changed bool) {
 	if w.own != nil {
 		w.own.seen.Store(w.view.revision)
 	}
-	if w.own != nil && w.own.number != (number{}) && w.view.live[w.own.number] != w.own.life {
+	if w.own != nil && w.own.number != (number{}) && w.view.live[w.own.number] != w.own.incarnation {
 		w.own.lose()
 	}
 }
 
-// report tells of trouble, unless it is the end of what was under way.
+// report reports an error, unless it is the end of what was under way.
 func (c *Coordinator) report(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		c.opt.Report(err)

@@ -24,7 +24,7 @@ func viewAt(revision int64, history string, cns ...uint16) *view {
 	v.revision, v.history = revision, stamp{history, revision}
 	for _, id := range cns {
 		n := number{cn: true, id: id}
-		v.nodes[n], v.live[n] = node{record: record{Life: member.Incarnation(id)}, created: 1, modified: 1}, member.Incarnation(id)
+		v.nodes[n], v.live[n] = node{record: record{Incarnation: member.Incarnation(id)}, created: 1, modified: 1}, member.Incarnation(id)
 	}
 	return v
 }
@@ -47,18 +47,18 @@ func TestOlderListing(t *testing.T) {
 }
 
 // A listing has the revision of the view, and is of another history, as when a backup was restored and others have written as much since. A node that has
-// acted on the view would act on nothing of the listing, for its revision is not newer: its life ends. Whoever only watches sees the listing.
+// acted on the view would act on nothing of the listing, for its revision is not newer: its incarnation ends. Whoever only watches sees the listing.
 func TestListingOfAnotherHistory(t *testing.T) {
 	for _, x := range []struct {
 		history string
 		fenced  bool
 	}{{"x", false}, {"y", true}} {
 		w := newWatcher(t, viewAt(10, "x", 1, 2))
-		w.own = &lease{c: w.c, life: 1, done: make(chan struct{})}
+		w.own = &lease{c: w.c, incarnation: 1, done: make(chan struct{})}
 		w.own.ctx, w.own.cancel = context.WithCancel(t.Context())
 		w.relist(viewAt(10, x.history, 1))
 		if err := w.own.Err(); errors.Is(err, fabric.ErrFenced) != x.fenced || (w.own.ctx.Err() != nil) != x.fenced {
-			t.Errorf("history %q after x: the life has ended with %v", x.history, err)
+			t.Errorf("history %q after x: the incarnation has ended with %v", x.history, err)
 		}
 	}
 	w := newWatcher(t, viewAt(10, "x", 1, 2))

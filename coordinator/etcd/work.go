@@ -23,7 +23,7 @@ func (m *membership) work() {
 			x, due = now.chore()
 			v = &view{lost: now.lost, history: now.history, unlinked: now.unlinked}
 		})
-		err := m.tell(v, &acked)
+		err := m.send(v, &acked)
 		if err == nil && due {
 			err = m.lease.c.do(m.lease.ctx, v, x)
 		}
@@ -71,8 +71,8 @@ func (m *membership) catchUp(news <-chan struct{}, stale *time.Time) error {
 	return m.refresh(m.lease.ctx)
 }
 
-// tell tells etcd what Ack and Report have been told, while the history is that of the view. errStale: it is not.
-func (m *membership) tell(v *view, acked *uint64) error {
+// send writes to etcd what Ack and Report have asked for, while the history is that of the view. errStale: it is not.
+func (m *membership) send(v *view, acked *uint64) error {
 	m.mu.Lock()
 	ack, reports := m.ack, m.reports
 	m.mu.Unlock()
@@ -82,8 +82,8 @@ func (m *membership) tell(v *view, acked *uint64) error {
 	// And a state of before a listing may be one of another history.
 	linked := ack >= uint64(v.unlinked)
 	if ack = min(ack, uint64(v.history.modified)); ack > *acked && linked {
-		when := []clientv3.Cmp{c.in(v.history), c.since(ackKey(m.life), m.acked.Load())}
-		revision, err := c.commit(ctx, when, c.put(ackKey(m.life), count(ack), m.id()))
+		when := []clientv3.Cmp{c.in(v.history), c.since(ackKey(m.incarnation), m.acked.Load())}
+		revision, err := c.commit(ctx, when, c.put(ackKey(m.incarnation), count(ack), m.id()))
 		if isLeaseGone(err) {
 			m.lose()
 			return nil
@@ -108,6 +108,6 @@ func (m *membership) reported(dead member.Incarnation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i := slices.Index(m.reports, dead); i >= 0 {
-		m.reports = slices.Concat(m.reports[:i], m.reports[i+1:]) // tell reads the old ones
+		m.reports = slices.Concat(m.reports[:i], m.reports[i+1:]) // send may be reading the old ones
 	}
 }

@@ -16,10 +16,10 @@ import (
 )
 
 const checkDescription = `It reads all object stores and trees of a running cluster, and tells what is in them and what is wrong: the index, every
-object, every node, the memory lists. It takes no locks, so that a change that is under way looks like a fault. Faults of a store or tree that no other
+object, every node, the memory lists. It takes no locks, so a change that is under way looks like a fault. Faults of a store or tree that no other
 compute node has open mean that something is wrong (exit code 15); else check says that it is in use, and by which nodes (21).
 
-What a compute node has of a store's memory when it dies is found by the others that have the store open, while they work. --reclaim looks for it now, and for
+Memory leaked by crashed compute nodes is found by the others that have the store open, while they work. --reclaim looks for it now, and for
 what failed operations have left: others may be alive, and take part. If one does not, it gives up after 30 s (21).
 
 Examples:
@@ -48,11 +48,11 @@ func checkCommand(env *command.Env) *cli.Command {
 	i := &inspector{env: env}
 	var reclaim bool
 	return command.Complete(&cli.Command{
-		Name: "check", Usage: "check the object stores and trees of a cluster that nobody uses", Category: "look", Description: checkDescription,
+		Name: "check", Usage: "check the object stores and trees of a cluster that is not in use", Category: "look", Description: checkDescription,
 		Flags: append(i.net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), command.JSONFlag(&i.json),
 			&cli.StringFlag{Name: "store", Usage: "check this store only", Destination: &i.store},
 			&cli.StringFlag{Name: "tree", Usage: "check this tree only", Destination: &i.tree},
-			&cli.BoolFlag{Name: "reclaim", Usage: "give back now what memory of stores and trees nobody has any more; others may be at work", Destination: &reclaim},
+			&cli.BoolFlag{Name: "reclaim", Usage: "give back now memory of stores and trees that no node has any more; others may be at work", Destination: &reclaim},
 		),
 		Action: func(c *cli.Context) error {
 			if err := command.Arguments(c, 0, 0); err != nil {
@@ -172,7 +172,7 @@ type shared interface {
 }
 
 // examine checks a store or tree with check, which returns whether it is sound, and closes its client. Faults that are seen while other compute nodes have it
-// open may be their changes, half done: then the error says so, and who they are.
+// open may be their changes, half done: then the error says so, and names the nodes.
 func (l *looking) examine(what, name string, c shared, check func() (sound bool, err error)) error {
 	defer c.Close()
 	var users fabric.CNSet
@@ -197,7 +197,7 @@ func (l *looking) examine(what, name string, c shared, check func() (sound bool,
 		names = append(names, cn.String())
 	}
 	return exit.Errorf(exit.Busy, "%s %q is in use: %s also have it open, and what was found may be changes of theirs that are half done. "+
-		"Check it when nobody else has it open", what, name, strings.Join(names, ", "))
+		"Check it when no other node has it open", what, name, strings.Join(names, ", "))
 }
 
 // looks is how often what others have open is checked, before it is called in use.

@@ -15,7 +15,7 @@ import (
 
 const cleanDescription = `It removes what a dead cluster left in shared memory: files and control sockets, and memory that was to be kept
 (--keep), but no file that --path named. Without NAME it removes all dead clusters but those with memory that was to be kept, and what "up" and "replay" with
---fabric tcp left of their etcd when they were killed. Clusters that anybody uses are left alone.
+--fabric tcp left of their etcd when they were killed. Clusters that are in use are left alone.
 
 Examples:
    declock clean
@@ -51,7 +51,7 @@ func removeOne(env *command.Env, dir, name string) error {
 	w.Printf("removed shm:%s\n", name)
 	for _, m := range info.Memory {
 		if _, err := os.Stat(m.Path); err == nil { // only what --path named is still there
-			w.Printf("left %s, which --path named: remove it yourself if nobody needs what is in it\n", m.Path)
+			w.Printf("left %s, which --path named: remove it yourself if what is in it is not needed\n", m.Path)
 		}
 	}
 	return w.Err

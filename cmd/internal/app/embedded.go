@@ -20,7 +20,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// An embedded cluster lives as long as the command that started it.
+// An Embedded cluster lasts as long as the command that started it.
 type Embedded struct {
 	Fabric                            string // shm or tcp
 	Name, dir, RunDir                 string
@@ -45,7 +45,7 @@ func onlySHM(c *cli.Context, over string) error {
 	return nil
 }
 
-// launch starts it.
+// Launch starts it.
 func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
 	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile}
 	for range e.Mns {
@@ -99,19 +99,19 @@ func etcdBase(runDir string) string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("declock-up-%d", os.Getuid()))
 }
 
-// refuseAlive refuses to become a part of somebody else's cluster.
+// refuseAlive refuses to join a cluster that another process has started.
 func (e *Embedded) refuseAlive() error {
 	if e.Fabric != "shm" {
 		return nil // its etcd refuses
 	}
 	info, err := shm.Inspect(e.dir, e.Name)
 	if err == nil && info.Alive() {
-		return exit.Errorf(exit.InUse, "cluster shm:%s is running already: take another --name, or stop it; \"declock status\" shows who it is", e.Name)
+		return exit.Errorf(exit.InUse, "cluster shm:%s is running already: take another --name, or stop it; \"declock status\" shows it", e.Name)
 	}
 	return nil
 }
 
-// removeDead removes what is left of embedded clusters that died, by the prefix of their names.
+// RemoveDead removes what is left of embedded clusters that were killed, by the prefix of their names.
 func RemoveDead(dir, runDir, prefix string) (removed []string) {
 	for _, name := range fleet.RemoveDead(dir, prefix) {
 		removed = append(removed, "shm:"+name)

@@ -46,8 +46,8 @@ func newBar(w io.Writer, o *replayOptions) *bar {
 	return b
 }
 
-// tell shows how far the replay is.
-func (b *bar) tell(measuring bool, p control.Progress) {
+// show shows how far the replay is.
+func (b *bar) show(measuring bool, p control.Progress) {
 	if b.w == nil {
 		return
 	}

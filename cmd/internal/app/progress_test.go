@@ -36,9 +36,9 @@ func TestProgressLine(t *testing.T) {
 func TestProgressBeginsAnewWithMeasuring(t *testing.T) {
 	var out bytes.Buffer
 	b := &bar{w: &out, width: func() int { return 80 }, max: 100, began: time.Now().Add(-time.Hour)}
-	b.tell(false, control.Progress{Warmed: 10})
-	b.tell(true, control.Progress{Ops: 1})
-	b.tell(true, control.Progress{Ops: 2}) // too soon to be shown
+	b.show(false, control.Progress{Warmed: 10})
+	b.show(true, control.Progress{Ops: 1})
+	b.show(true, control.Progress{Ops: 2}) // too soon to be shown
 	b.finish()
 	if got := out.String(); strings.Count(got, "\r") != 3 || strings.Contains(got, "operations, ") || !strings.Contains(got, "replaying   1%") {
 		t.Errorf("%q", got)

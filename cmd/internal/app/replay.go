@@ -43,7 +43,7 @@ Examples:
                                                          compute nodes of its own, on this host
    declock replay --target memcached://127.0.0.1:11211   memcached with the same clients, to compare`
 
-// embeddedPrefix begins the names of clusters that replay starts for itself.
+// EmbeddedPrefix begins the names of clusters that replay starts for itself.
 const EmbeddedPrefix = "replay-"
 
 // replayOptions are the flags of replay.
@@ -310,7 +310,7 @@ func (o *replayOptions) members(ctx context.Context, env *command.Env) (members 
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster %s left, which had been killed\n", name)
 	}
 	e := Embedded{Fabric: o.overFabric.Value, Name: EmbeddedName(), dir: dir, RunDir: o.net.Options.RunDir, Mns: int(o.mns.N), cns: int(o.cns.N), Size: o.memory(spareMemory(dir)), Huge: o.huge.Value, policy: o.policy,
-		procs: int(o.procs.N), MaxCN: int(o.cns.N) + 2, profile: o.profile} // room for who looks at it meanwhile
+		procs: int(o.procs.N), MaxCN: int(o.cns.N) + 2, profile: o.profile} // room for commands that look at it meanwhile
 	o.size.N = e.Size
 	if e.lockQueue, err = command.LockQueue(o.policy, o.cns.N*o.clients.N); err != nil {
 		return nil, nil, err
@@ -368,7 +368,7 @@ func connect(ctx context.Context, f *fleet.Fleet) ([]*fleet.Member, *fleet.Fleet
 	return members, f, nil
 }
 
-// embeddedName is a name that no other cluster has.
+// EmbeddedName is a name that no other cluster has.
 func EmbeddedName() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // it never fails: see crypto/rand
@@ -427,7 +427,7 @@ func (o *replayOptions) specs(n int) []*control.Replay {
 		Verify: o.verify, Fill: o.fill, NoTTL: o.ttl.Value == "none", Speed: o.speed.X, MaxErrors: o.maxErrors.N,
 		// Trace time begins now: so a later replay into the same store is later for it too.
 		TimeBase: uint32(time.Now().Unix()), RunID: run[0],
-		// Nobody else knows the name of an embedded cluster; who works by hand on memcached or a running one cannot be excluded.
+		// No other program knows the name of an embedded cluster; on memcached or a running one others may work.
 		Exclusive: o.at == nil && o.target == "" && o.trace != "" && o.deal.Value == "by-key",
 	}
 	if o.trace != "" {
@@ -464,7 +464,7 @@ func (o *replayOptions) measure(ctx context.Context, env *command.Env, members [
 		}
 	}
 	bar := newBar(env.Stderr, o)
-	out, err = fleet.Replay(ctx, members, o.specs(len(members)), bar.tell)
+	out, err = fleet.Replay(ctx, members, o.specs(len(members)), bar.show)
 	bar.finish()
 	if cluster != nil {
 		if died = cluster.MemoryLost(); died != nil && out != nil {
@@ -489,7 +489,7 @@ func verdict(out *fleet.Outcome) error {
 	case out.Err != nil:
 		return out.Err
 	case len(out.Lost) > 0:
-		return exit.Errorf(exit.NodeLost, "results are partial") // who was lost has been told
+		return exit.Errorf(exit.NodeLost, "results are partial") // the lost ones have been named
 	}
 	return nil
 }
@@ -543,7 +543,7 @@ func printMessages(w io.Writer, out *fleet.Outcome) error {
 	return nil
 }
 
-// printLost says which compute nodes died.
+// printLost prints which compute nodes were lost.
 func printLost(w io.Writer, out *fleet.Outcome) {
 	for _, l := range out.Lost {
 		fmt.Fprintf(w, "declock: %v\n", l)

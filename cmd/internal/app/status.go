@@ -194,7 +194,7 @@ func askAll(ctx context.Context, runDir string) (row *clusterRow) {
 }
 
 // askOthers adds memory nodes that compute nodes do not have, because these were down when they joined, and asks daemons of other
-// hosts, at the addresses that the cluster knows. Who does not answer has none to show.
+// hosts, at the addresses that the cluster knows. A daemon that does not answer has none to show.
 func (row *clusterRow) askOthers(ctx context.Context, at scheme.Cluster) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -231,7 +231,7 @@ func (row *clusterRow) askOthers(ctx context.Context, at scheme.Cluster) {
 
 // describe tells what there is of a cluster.
 func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
-	if at.Scheme() != "shm" { // who is a member knows, and need not let us in
+	if at.Scheme() != "shm" { // members know, and need not let us in
 		if row := askAll(ctx, at.RunDir()); row != nil {
 			row.askOthers(ctx, at)
 			return row, nil
@@ -380,7 +380,7 @@ func (p *statusWriter) cluster(r *clusterRow) {
 // coordinator shows that etcd does not answer: this command, or compute nodes.
 func (p *statusWriter) coordinator(r *clusterRow) {
 	if r.Coordinator != "" {
-		p.Printf("  etcd does not answer: nobody joins, and deaths go unnoticed: %s\n", r.Coordinator)
+		p.Printf("  etcd does not answer: no node can join, and crashes go unnoticed: %s\n", r.Coordinator)
 	}
 	for _, n := range r.Compute {
 		if n.Status == nil || n.Status.Coordinator == nil || n.Status.Coordinator.Error == "" {

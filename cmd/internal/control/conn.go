@@ -88,7 +88,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	defer done()
 	c, err := d.DialContext(ctx, "unix", short)
 	if err != nil {
-		return nil, fmt.Errorf("control: nobody answers at %s: %w", path, errors.Unwrap(err))
+		return nil, fmt.Errorf("control: no answer at %s: %w", path, errors.Unwrap(err))
 	}
 	return NewClient(c), nil
 }

@@ -103,7 +103,7 @@ type Replay struct {
 	First   int `json:"first"`
 	Total   int `json:"total"`
 
-	// Exclusive promises that nobody else uses the store; see replay.Options.
+	// Exclusive promises that no other program uses the store; see replay.Options.
 	Exclusive bool `json:"exclusive,omitempty"`
 	// Target is memcached://HOST:PORT, or empty for the cluster's store.
 	Target   string `json:"target,omitempty"`

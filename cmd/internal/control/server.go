@@ -75,7 +75,7 @@ func (s *Server) accept() {
 			if s.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// Out of descriptors: those who have some will give them back.
+			// Out of descriptors: some will be closed.
 			select {
 			case <-time.After(50 * time.Millisecond):
 			case <-s.ctx.Done():

@@ -17,7 +17,7 @@ const socketSuffix = ".sock"
 // SocketName returns the file name of a compute node's socket.
 func SocketName(id fabric.CNID) string { return id.String() + socketSuffix }
 
-// Sockets lists the sockets in a cluster's directory, whether anybody answers or not.
+// Sockets lists the sockets in a cluster's directory, whether a daemon answers or not.
 func Sockets(dir string) []string {
 	list, _ := filepath.Glob(filepath.Join(escapeGlob(dir), "cn*"+socketSuffix))
 	return list

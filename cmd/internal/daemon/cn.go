@@ -74,12 +74,12 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 	}
 	for {
 		err := d.serve(ctx, out)
-		out = io.Discard // it is told once
+		out = io.Discard // the line is written once
 		if !errors.Is(err, errAnew) || ctx.Err() != nil {
 			d.readiness.drain()
 			return errors.Join(err, d.leave())
 		}
-		// The process is sound, and so is who is asked next: only this membership is over. What clients of it had is lost, and they are told.
+		// The process is sound: only this membership is over. What its clients had is lost, and they are notified.
 		cfg.Log.Warn("joining again", "error", err.Error())
 		d.readiness.set(err)
 		if err := d.leave(); err != nil {
@@ -93,15 +93,15 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 
 // joinAgain joins the cluster with as many attempts as it takes. It returns false when ctx has ended.
 func (d *CN) joinAgain(ctx context.Context, opts ...declock.Option) bool {
-	for told := ""; ; {
+	for logged := ""; ; {
 		c, err := Open(ctx, d.cfg.Cluster, opts...)
 		if err == nil {
 			d.cluster = c
 			return true
 		}
-		if ctx.Err() == nil && err.Error() != told {
-			told = err.Error()
-			d.cfg.Log.Warn("cannot join again yet", "error", told)
+		if ctx.Err() == nil && err.Error() != logged {
+			logged = err.Error()
+			d.cfg.Log.Warn("cannot join again yet", "error", logged)
 		}
 		select {
 		case <-ctx.Done():
@@ -146,7 +146,7 @@ func (d *CN) leave() error {
 	}
 	err := d.cluster.Close()
 	if errors.Is(err, fabric.ErrFenced) {
-		err = nil // we are none of them any more: there is nothing to give back
+		err = nil // no member any more: there is nothing to give back
 	}
 	control.Sweep(d.cfg.Cluster.RunDir())
 	d.cfg.Log.Info("left")
@@ -229,8 +229,8 @@ func storeConfig(spec *control.Replay) objstore.Config {
 	return objstore.Config{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1)), MemoryLimit: spec.Limit}
 }
 
-// clientOf opens a client of a store. That memory was lost before is no error to who had nothing there, and while the store is made
-// again, it is waited for.
+// clientOf opens a client of a store. Memory that was lost before is no error for a client that had nothing there. It waits while the store is
+// made again.
 func clientOf(ctx context.Context, st *declock.Store, s *declock.Session) (c *objstore.Client, err error) {
 	for limit := time.Now().Add(lookFor); ; {
 		c, err = st.Client(s)

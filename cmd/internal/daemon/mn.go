@@ -32,7 +32,7 @@ type MNConfig struct {
 	LockQueue int
 	// Leave says that a stop takes the memory node out of the cluster for good.
 	Leave bool
-	// Wait is how long to wait for what tells who is there: etcd.
+	// Wait is how long to wait for etcd.
 	Wait time.Duration
 	// Overcommit takes memory that the machine does not have.
 	Overcommit bool
@@ -42,7 +42,7 @@ type MNConfig struct {
 // RunMN runs a memory node until ctx ends. It writes one line to out when it
 // serves. Meanwhile it sleeps, where the fabric's NICs do the work.
 func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
-	control.Sweep(cfg.Cluster.RunDir()) // of a cluster that died
+	control.Sweep(cfg.Cluster.RunDir()) // of a cluster whose processes were killed
 	ready := newReadiness()
 	w, err := cfg.serveHTTP(ready)
 	if err != nil {

@@ -30,7 +30,7 @@ const tryAgain = 500 * time.Millisecond
 // await calls enter, again and again for so long as the cluster is not there yet, and logs each new reason.
 func (o *Options) await(ctx context.Context, wait time.Duration, enter func() error) error {
 	limit := time.Now().Add(wait)
-	for told := ""; ; {
+	for logged := ""; ; {
 		err := enter()
 		switch code := exit.Of(err); {
 		case err == nil:
@@ -40,9 +40,9 @@ func (o *Options) await(ctx context.Context, wait time.Duration, enter func() er
 		case ctx.Err() != nil || !time.Now().Before(limit):
 			return err
 		}
-		if err.Error() != told {
-			told = err.Error()
-			o.Log.Info("waiting for the cluster", "error", told, "at_most", time.Until(limit).Round(time.Second).String())
+		if err.Error() != logged {
+			logged = err.Error()
+			o.Log.Info("waiting for the cluster", "error", logged, "at_most", time.Until(limit).Round(time.Second).String())
 		}
 		select {
 		case <-ctx.Done():

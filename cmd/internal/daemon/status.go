@@ -85,7 +85,7 @@ func (d *CN) Status() *control.Status {
 	return s
 }
 
-// sampledBuckets is how many buckets of a store are read to tell how many objects it has.
+// sampledBuckets is how many buckets of a store are read to estimate how many objects it has.
 const sampledBuckets = 256
 
 func nodeNames(v fabric.View) []string {

@@ -21,16 +21,16 @@ const (
 	lookFor = 5 * time.Second
 )
 
-// watch looks after the compute node until ctx ends: it logs who comes and goes, keeps readiness, and ends with errAnew
+// watch looks after the compute node until ctx ends: it logs which nodes come and go, keeps readiness, and ends with errAnew
 // when the cluster has declared this node dead.
 func (d *CN) watch(ctx context.Context) error {
 	probe := metrics.NewProbe(d.cluster)
 	defer probe.Wait()
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
-	var gone <-chan struct{} // closed when this node has been declared dead, if the fabric tells: no need to wait for a look
-	f, tells := d.cluster.Node().Fabric().(interface{ Fenced() <-chan struct{} })
-	if tells {
+	var gone <-chan struct{} // closed when this node has been declared dead, if the fabric notices: no need to wait for a look
+	f, notices := d.cluster.Node().Fabric().(interface{ Fenced() <-chan struct{} })
+	if notices {
 		gone = f.Fenced()
 	}
 	looks := make(chan looked, 1)
@@ -79,7 +79,7 @@ type looked struct {
 	err    error // why memory could not be looked at
 }
 
-// logView logs changes of who is live, and returns the new view.
+// logView logs changes of the set of live nodes, and returns the new view.
 func (d *CN) logView(before fabric.View) fabric.View {
 	now := d.cluster.Node().Fabric().View()
 	if now.Live == before.Live && now.Lost == before.Lost {

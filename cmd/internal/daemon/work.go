@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// progressInterval is how often progress is told.
+	// progressInterval is how often progress is reported.
 	progressInterval = 200 * time.Millisecond
 	// stopGrace is how long clients have to end by themselves, before what they wait for is interrupted.
 	stopGrace = 2 * time.Second
@@ -106,7 +106,7 @@ func checkSpec(spec *control.Replay) error {
 	return nil
 }
 
-// openStreams makes the loads: who replays what.
+// openStreams makes the loads: what each client replays.
 func (w *work) openStreams() error {
 	spec := w.spec
 	warm := func(int) traces.Source { return nil }
@@ -173,13 +173,13 @@ func (w *work) run(ctx context.Context, job *control.Job) *control.Result {
 // measure replays.
 func (w *work) measure(ctx context.Context, job *control.Job) *control.Result {
 	over := make(chan struct{})
-	var told sync.WaitGroup
-	told.Go(func() { w.tell(over, job) })
-	told.Go(func() { w.start(ctx, over, job) })
-	told.Go(func() { w.hurry(ctx, over) })
+	var helpers sync.WaitGroup
+	helpers.Go(func() { w.progress(over, job) })
+	helpers.Go(func() { w.start(ctx, over, job) })
+	helpers.Go(func() { w.hurry(ctx, over) })
 	measured, err := replay.Run(ctx, w.o, w.loads)
 	close(over)
-	told.Wait()
+	helpers.Wait()
 	res := &control.Result{Replay: measured, Error: w.failure(err)}
 	for _, m := range w.meters {
 		d := m.measured()
@@ -216,8 +216,8 @@ func (w *work) start(ctx context.Context, over <-chan struct{}, job *control.Job
 	close(w.open)
 }
 
-// tell tells the progress until the replay is over.
-func (w *work) tell(over <-chan struct{}, job *control.Job) {
+// progress reports the progress until the replay is over.
+func (w *work) progress(over <-chan struct{}, job *control.Job) {
 	t := time.NewTicker(progressInterval)
 	defer t.Stop()
 	for {
@@ -236,7 +236,7 @@ func (w *work) tell(over <-chan struct{}, job *control.Job) {
 }
 
 // hurry interrupts clients that do not end although they should: they wait
-// for a lock of somebody who does not give it up.
+// for a lock that is not released.
 func (w *work) hurry(ctx context.Context, over <-chan struct{}) {
 	select {
 	case <-over:

@@ -194,7 +194,7 @@ var hints = []struct {
 	{verbs.ErrMemlock, "Registered memory is locked: raise the limit with \"ulimit -l unlimited\", or LimitMEMLOCK=infinity in a systemd unit."},
 	{verbs.ErrAuth, "All nodes need the same secret, or certificates of the same CA, which say what they may be: see docs/operations.md."},
 	{verbs.ErrLost, "Is the memory node up, and does the network let us reach its control service?"},
-	{shm.ErrInUse, "\"declock status\" shows who uses it; take another name or number, or stop that process."},
+	{shm.ErrInUse, "\"declock status\" shows which process uses it; take another name or number, or stop that process."},
 	{shm.ErrNoSpace, "Ask for less with --size, free some memory, or take another place with --dir."},
 	{memory.ErrNoSpace, "Give the memory node more with --size."},
 	{objstore.ErrNoSpace, "Give the memory node more with --size."},

@@ -209,7 +209,7 @@ type tail struct {
 	name string
 
 	mu   sync.Mutex
-	to   io.Writer // nil: nobody
+	to   io.Writer // nil: none
 	kept []byte
 	line []byte // not ended yet
 }

@@ -63,7 +63,7 @@ func StartEtcd(ctx context.Context, dir string) (*Etcd, error) {
 	return e, nil
 }
 
-// lockDir proves that nobody else uses a directory, for as long as the file is open.
+// lockDir locks a directory against other processes, for as long as the file is open.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, etcdLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

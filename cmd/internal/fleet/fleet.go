@@ -144,7 +144,7 @@ func RemoveDead(dir, prefix string) (removed []string) {
 		if !strings.HasPrefix(name, prefix) {
 			continue
 		}
-		// One that is just being started may look dead: whoever starts it tries again when it is removed.
+		// One that is just being started may look dead: the process that starts it tries again when it is removed.
 		if info, err := shm.Inspect(dir, name); err != nil || info.Alive() {
 			continue
 		}

@@ -46,7 +46,7 @@ type Outcome struct {
 	Interrupted bool
 }
 
-// event is what a member said, or that it can say no more.
+// An event is a reply of a member, or the end of its connection.
 type event struct {
 	i     int
 	reply *control.Reply
@@ -62,15 +62,15 @@ type run struct {
 	out      *Outcome
 	started  bool
 	canceled bool
-	tell     func(measuring bool, p control.Progress)
+	show     func(measuring bool, p control.Progress)
 }
 
 // Replay has all members do their parts, and adds up the results. specs are one
-// for each member. tell is told of progress. When ctx ends, the replay is
+// for each member. show is called with the progress. When ctx ends, the replay is
 // cancelled and the outcome is what was measured so far.
-func Replay(ctx context.Context, members []*Member, specs []*control.Replay, tell func(measuring bool, p control.Progress)) (*Outcome, error) {
+func Replay(ctx context.Context, members []*Member, specs []*control.Replay, show func(measuring bool, p control.Progress)) (*Outcome, error) {
 	r := &run{
-		members: members, events: make(chan event, 4*len(members)), tell: tell,
+		members: members, events: make(chan event, 4*len(members)), show: show,
 		progress: make([]control.Progress, len(members)),
 		out:      &Outcome{Result: new(replay.Result)},
 	}
@@ -103,7 +103,7 @@ func (r *run) read(i int, stop <-chan struct{}) {
 	}
 }
 
-// loop handles what members say until all have ended.
+// loop handles events until all members have ended.
 func (r *run) loop(ctx context.Context) error {
 	var giveUp <-chan time.Time
 	done := ctx.Done()
@@ -146,7 +146,7 @@ func (r *run) cancel() {
 	}
 }
 
-// handle handles what one member said, and reports whether that was its last.
+// handle handles an event of a member, and reports whether it is the last.
 func (r *run) handle(e event) (ended bool, err error) {
 	name := r.members[e.i].Name
 	switch {
@@ -165,10 +165,10 @@ func (r *run) handle(e event) (ended bool, err error) {
 	}
 	if p := e.reply.Progress; p != nil {
 		r.progress[e.i] = *p
-		r.tellAll()
+		r.showAll()
 	}
 	switch e.reply.Type {
-	case control.TypeReady: // once, but what was said before may be told after it
+	case control.TypeReady: // once, but earlier progress may arrive after it
 		if r.ready++; r.ready == len(r.members) {
 			r.start()
 		}
@@ -178,19 +178,19 @@ func (r *run) handle(e event) (ended bool, err error) {
 	return false, nil
 }
 
-func (r *run) tellAll() {
+func (r *run) showAll() {
 	var sum control.Progress
 	for i := range r.progress {
 		sum.Add(&r.progress[i])
 	}
-	r.tell(r.started, sum)
+	r.show(r.started, sum)
 }
 
 // start starts to measure.
 func (r *run) start() {
 	r.started = true
 	for _, m := range r.members {
-		_ = m.Client.Send(control.Request{Op: control.OpStart}) // of one that has gone, its reader tells
+		_ = m.Client.Send(control.Request{Op: control.OpStart}) // the reader notices one that has gone
 	}
 }
 
@@ -213,7 +213,7 @@ func (r *run) add(name string, res *control.Result) error {
 		o.Skipped, o.FirstBad = res.Skipped, res.FirstBad
 	}
 	if res.Replay != nil && res.Replay.Stopped && !r.canceled && res.Error.Err() == nil {
-		o.Lost = append(o.Lost, exit.Errorf(exit.NodeLost, "%s stopped before its end, and nobody had asked it to", name))
+		o.Lost = append(o.Lost, exit.Errorf(exit.NodeLost, "%s stopped before its end without having been asked to", name))
 	}
 	if err := res.Error.Err(); err != nil && o.Err == nil {
 		o.Err = fmt.Errorf("%s: %w", name, err)

@@ -1,4 +1,4 @@
-// Package machine tells how much memory this process can have: of the machine, and of the control group that it is in.
+// Package machine finds how much memory this process can have: of the machine, and of the control group that it is in.
 package machine
 
 import (

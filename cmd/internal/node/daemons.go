@@ -156,10 +156,10 @@ func driverCommand() *cli.Command {
 }
 
 // parentContext ends when the parent has closed the pipe that is
-// standard input: the kernel does that when it dies. Ctrl-C reaches all processes of a
+// standard input: the kernel does that when the parent ends. Ctrl-C reaches all processes of a
 // terminal, and SIGTERM all of a service: what to do about it is the parent's decision.
 func parentContext(stdin io.Reader) (context.Context, context.CancelFunc) {
-	// When the parent has gone nobody reads what is written: that must not end the cleaning up.
+	// When the parent has gone, writes fail: that must not end the cleaning up.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {

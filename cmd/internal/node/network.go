@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// network is the flags by which a command finds a cluster and is let in.
+// A Network is the flags by which a command finds a cluster and is let in.
 type Network struct {
 	Cluster string
 	Options scheme.Options
@@ -29,7 +29,7 @@ func (n *Network) daemon(flags []cli.Flag) []cli.Flag {
 	return flags
 }
 
-// flags returns them; usage is that of --cluster.
+// Flags returns them; usage is that of --cluster.
 func (n *Network) Flags(usage string) []cli.Flag {
 	str := func(name, usage string, v *string) cli.Flag {
 		return &cli.StringFlag{Name: name, Usage: usage, Destination: v}
@@ -39,13 +39,13 @@ func (n *Network) Flags(usage string) []cli.Flag {
 		str("run-dir", "directory of control sockets of clusters over a network (default: $XDG_RUNTIME_DIR/declock, or /run/declock)", &n.Options.RunDir),
 		str("listen", "`HOST:PORT` that other nodes reach this one at (default: all addresses, with tcp and --insecure the loopback; port 7490 of memory nodes over tcp, 7480 over verbs, else any)", &n.Options.Listen),
 		str("advertise", "`HOST:PORT` that other nodes are told, if it is another", &n.Options.Advertise),
-		str("tls-ca", "`FILE` with the certificates of who signs those of nodes: mutual TLS", &n.Options.TLS.CA),
+		str("tls-ca", "`FILE` with the certificates of the CA that signs those of nodes: mutual TLS", &n.Options.TLS.CA),
 		str("tls-cert", "`FILE` with the own certificate", &n.Options.TLS.Cert),
 		str("tls-key", "`FILE` with its key", &n.Options.TLS.Key),
 		str("secret-file", "verbs: `FILE` with the secret that all nodes share, instead of TLS", &n.Options.SecretFile),
-		&cli.BoolFlag{Name: "insecure", Usage: "let anybody in who can reach this node; see --listen", Destination: &n.Options.Insecure},
+		&cli.BoolFlag{Name: "insecure", Usage: "let in any program that can reach this node; see --listen", Destination: &n.Options.Insecure},
 		&cli.DurationFlag{Name: "dead-after", Usage: "a node that says nothing for so long is dead; shm: declock-mn kills a process that does not run for so long", DefaultText: "5s; shm: never", Destination: &n.Options.DeadAfter},
-		str("etcd-ca", "tcp, verbs: `FILE` with the certificates of who signs that of etcd: https", &n.Options.EtcdTLS.CA),
+		str("etcd-ca", "tcp, verbs: `FILE` with the certificates of the CA that signs that of etcd: https", &n.Options.EtcdTLS.CA),
 		str("etcd-cert", "tcp, verbs: `FILE` with the certificate for etcd, if it asks for one", &n.Options.EtcdTLS.Cert),
 		str("etcd-key", "tcp, verbs: `FILE` with its key", &n.Options.EtcdTLS.Key),
 		str("etcd-user", "tcp, verbs: user of etcd, if it has authentication enabled", &n.Options.EtcdUser),
@@ -60,7 +60,7 @@ func (n *Network) Flags(usage string) []cli.Flag {
 	return all
 }
 
-// parse returns the cluster that was given. Flags that mean nothing for it are refused.
+// Parse returns the cluster that was given. Flags that mean nothing for it are refused.
 func (n *Network) Parse(c *cli.Context) (scheme.Cluster, error) {
 	if err := n.Settings.Load(c); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func checkFlags(c *cli.Context, cl scheme.Cluster) error {
 	return nil
 }
 
-// args returns the flags that were given, for another process.
+// Args returns the flags that were given, for another process.
 func (n *Network) Args(c *cli.Context) []string {
 	var args []string
 	for _, f := range n.own {

@@ -40,7 +40,7 @@ func (s *settings) printFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "print-config", Usage: "check all settings, print them as a configuration file, read certificates, and end", Destination: &s.print}
 }
 
-// names returns the names of the settings.
+// Names returns the names of the settings.
 func Names(flags []cli.Flag) (list []string) {
 	for _, f := range flags {
 		if n := f.Names()[0]; !slices.Contains(notSettings, n) {
@@ -51,7 +51,7 @@ func Names(flags []cli.Flag) (list []string) {
 	return list
 }
 
-// load sets the flags that are in the file and were not given.
+// Load sets the flags that are in the file and were not given.
 func (s *settings) Load(c *cli.Context) error {
 	if s.file == "" || s.loaded {
 		return nil

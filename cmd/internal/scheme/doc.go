@@ -1,5 +1,5 @@
 // Package scheme is what the commands know of fabrics: how an address names a
-// cluster, and how a process serves memory to it, joins it, and tells who is there. Each fabric is one
+// cluster, and how a process serves memory to it, joins it, and describes its members. Each fabric is one
 // [Scheme], found by what stands before the colon of an address:
 //
 //	shm:NAME                      one machine, over shared memory

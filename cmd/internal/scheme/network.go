@@ -88,7 +88,7 @@ func (n *network) Describe(ctx context.Context) (*Info, error) {
 	return describeState(n.Address(), s)
 }
 
-// describeState tells what the coordinator knows of a cluster.
+// describeState describes a cluster by the coordinator's state.
 func describeState(address string, s *member.State) (*Info, error) {
 	info := &Info{State: "up", View: s.Revision}
 	for _, m := range s.MNs {

@@ -16,7 +16,7 @@ import (
 	"github.com/declock/declock/mn"
 )
 
-// DefaultMaxCN is for how many compute nodes locks are laid out if nobody says how many.
+// DefaultMaxCN is for how many compute nodes locks are laid out by default.
 const DefaultMaxCN = 16
 
 // MaxMN is how many memory nodes a cluster may have.
@@ -44,7 +44,7 @@ type Options struct {
 	GID        string
 	QueuePairs int
 
-	// Report is told what goes wrong in the background; nil: nobody.
+	// Report is called with errors in the background; nil: none.
 	Report func(error)
 }
 
@@ -90,7 +90,7 @@ type Server interface {
 	mn.Server
 	// MaxCN returns how many compute nodes the cluster may have.
 	MaxCN() int
-	// Details says what else is worth knowing.
+	// Details returns what else is worth knowing.
 	Details() []Detail
 }
 
@@ -106,7 +106,7 @@ type Cluster interface {
 	Serve(ctx context.Context, m Memory) (Server, error)
 	// Join makes this process a compute node.
 	Join(ctx context.Context) (fabric.Node, error)
-	// Visit is Join for a moment, for who may be another node of the cluster already.
+	// Visit is Join for a moment, by a process that may be another node of the cluster already.
 	Visit(ctx context.Context) (fabric.Node, error)
 	// Describe returns who is there. It changes nothing that lasts.
 	Describe(ctx context.Context) (*Info, error)
@@ -129,7 +129,7 @@ type Forgetter interface {
 	Forget(ctx context.Context, id fabric.MemID) error
 }
 
-// An Info tells who is in a cluster.
+// An Info is the members of a cluster.
 type Info struct {
 	State   string // up, partial, dead, Broken, Denied
 	Dir     string // with its files; empty: it has none
@@ -140,7 +140,7 @@ type Info struct {
 	Broken  error // why it cannot be used
 }
 
-// A MemoryInfo tells of a memory node.
+// A MemoryInfo describes a memory node.
 type MemoryInfo struct {
 	fabric.Memory
 	PID   int // 0: not known
@@ -151,7 +151,7 @@ type MemoryInfo struct {
 	Broken error
 }
 
-// A ComputeInfo tells of a compute node.
+// A ComputeInfo describes a compute node.
 type ComputeInfo struct {
 	ID     fabric.CNID
 	PID    int // 0: not known

@@ -50,7 +50,7 @@ func (c *verbsCluster) options() (verbs.Options, error) {
 		}
 	}
 	if c.o.SecretFile == "" && !c.o.TLS.Given() && !c.o.Insecure {
-		return vo, fmt.Errorf("%w: no Secret and no TLS: give --secret-file, or --tls-ca, --tls-cert and --tls-key, or --insecure, which lets anybody in who can reach this node", verbs.ErrOptions)
+		return vo, fmt.Errorf("%w: no Secret and no TLS: give --secret-file, or --tls-ca, --tls-cert and --tls-key, or --insecure, which lets in any program that can reach this node", verbs.ErrOptions)
 	}
 	if c.o.SecretFile != "" {
 		if vo.Secret, err = secure.Secret(c.o.SecretFile); err != nil {
