@@ -1,7 +1,6 @@
 package cas
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -57,9 +56,9 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 // acquireWriter: CAS the word from 0 until it was 0.
 func (l *Locker) acquireWriter(h *lock.Hold, r *lock.Request) error {
 	mine := writerWord(l.Port().ID())
-	w, err := l.try(h, r, fabric.CAS(r.Lock, 0, uint64(mine)))
+	w, done, err := l.try(h, r, fabric.CAS(r.Lock, 0, uint64(mine)))
 	if err != nil {
-		if w == 0 && executed(err) {
+		if done && w == 0 {
 			l.undo(r.Lock, mine)
 		}
 		return err
@@ -84,9 +83,9 @@ func (l *Locker) acquireWriter(h *lock.Hold, r *lock.Request) error {
 // acquireReader: count oneself; with a writer there, poll until it has gone.
 func (l *Locker) acquireReader(h *lock.Hold, r *lock.Request) error {
 	h.Word = uint64(oneReader)
-	w, err := l.try(h, r, fabric.FAA(r.Lock, uint64(oneReader)))
+	w, done, err := l.try(h, r, fabric.FAA(r.Lock, uint64(oneReader)))
 	if err != nil {
-		if executed(err) {
+		if done {
 			l.undo(r.Lock, oneReader)
 		}
 		return err
@@ -107,13 +106,13 @@ func (l *Locker) acquireReader(h *lock.Hold, r *lock.Request) error {
 	return l.granted(h, r, oneReader)
 }
 
-// try posts the first chain, with the atomic, and returns the word that this has found.
-func (l *Locker) try(h *lock.Hold, r *lock.Request, atomic fabric.Op) (word, error) {
-	old, _, err := l.First(h, r, atomic)
-	if w := word(old); err == nil && w.corrupt() {
+// try posts the first chain, with the atomic, and returns the word that this has found. done reports whether it was executed for certain.
+func (l *Locker) try(h *lock.Hold, r *lock.Request, atomic fabric.Op) (w word, done bool, err error) {
+	old, n, err := l.First(h, r, atomic)
+	if w = word(old); err == nil && w.corrupt() {
 		err = corrupt(r.Lock, w)
 	}
-	return word(old), err
+	return w, n > 0, err
 }
 
 func (l *Locker) retry(op fabric.Op) (word, error) {
@@ -158,12 +157,6 @@ func (l *Locker) pause(r *lock.Request, w word, k int) error {
 func (l *Locker) undo(a fabric.Addr, mine word) {
 	l.Ops[0] = fabric.FAA(a, -uint64(mine))
 	_ = l.Port().Do(l.Ops[:1])
-}
-
-// executed reports whether the first operation of a chain that failed with err was
-// executed for certain.
-func executed(err error) bool {
-	return errors.Is(err, lock.ErrCorrupt) || fabric.Executed(err, 1) > 0
 }
 
 func corrupt(a fabric.Addr, w word) error {
