@@ -3,7 +3,9 @@ package check
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -43,7 +45,8 @@ type Summary struct {
 	Moved     uint64
 	Expired   uint64
 	Undecided int
-	Overtaken int         // most that passed one request, where a policy bounds it
+	// Overtaken is, for each baseline lock, the most requests of class FieldFair that passed one, for each client of their cluster.
+	Overtaken map[string]float64
 	LongestNs fabric.Time // that anyone waited for a lock
 	Failures  []*Failure  // by seed
 }
@@ -71,7 +74,7 @@ func Faults(ctx context.Context, o Options) (*Summary, error) {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	x := &faulter{o: o, sum: &Summary{ByClass: map[Class]int{}}}
+	x := &faulter{o: o, sum: &Summary{ByClass: map[Class]int{}, Overtaken: map[string]float64{}}}
 	var wg sync.WaitGroup
 	for range min(o.Workers, max(1, o.Runs)) {
 		wg.Go(func() { x.work(ctx) })
@@ -135,7 +138,9 @@ func (u *Summary) add(r *Result, f *Failure) {
 	u.Expired += r.Expired
 	u.Undecided += r.Undecided
 	u.LongestNs = max(u.LongestNs, r.LongestNs)
-	u.Overtaken = max(u.Overtaken, r.Overtaken)
+	if s := &r.Scenario; s.Class == FieldFair {
+		u.Overtaken[s.Lock] = max(u.Overtaken[s.Lock], float64(r.Overtaken)/float64(s.CNs*s.Clients))
+	}
 	if f != nil {
 		u.Failures = append(u.Failures, f)
 	}
@@ -153,6 +158,11 @@ func (u *Summary) String() string {
 	}
 	fmt.Fprintf(&b, "), %d events, %d grants, %d refused, %d faults, %d resets, %d objects evicted, %d moved, %d expired, longest wait %.3f ms, %d histories undecided, %d failures\nwhat faults did: %v",
 		u.Events, u.Grants, u.Refused, u.Faults, u.Resets, u.Evicted, u.Moved, u.Expired, float64(u.LongestNs)/1e6, u.Undecided, len(u.Failures), &u.Effects)
+	sep = "\nmost overtaking, for each client: "
+	for _, name := range slices.Sorted(maps.Keys(u.Overtaken)) {
+		fmt.Fprintf(&b, "%s%s %.1f", sep, name, u.Overtaken[name])
+		sep = ", "
+	}
 	return b.String()
 }
 
