@@ -10,7 +10,7 @@
 // What it promises is what fabric.Port says of Recv, Pause, Interrupt and
 // Abandon. Messages of one sender stay in order, across Abandon too.
 //
-// A client that waits first looks, then yields the processor a few times (a
+// A waiting client first looks, then yields the processor a few times (a
 // client of the same process often answers within a microsecond), and parks
 // only then. Parking arms a timer only where the one that is armed already
 // would come too late, so that a client which waits a million times with a

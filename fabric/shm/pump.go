@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// The pump looks and yields for a while before it sleeps: to wake it by its
+	// The pump spins, and yields, before it sleeps: to wake it by its
 	// bell costs the sender a microsecond, and takes ten or more. How long it
-	// looks follows what comes: see pumpPatience.
-	minLook = 3 * fabric.Microsecond
-	maxLook = 40 * fabric.Microsecond
+	// spins follows what comes: see pumpPatience.
+	minSpin = 3 * fabric.Microsecond
+	maxSpin = 40 * fabric.Microsecond
 	// A sleep shorter than this was not worth it.
 	shortSleep = 60 * fabric.Microsecond
 	// Every so many rounds the pump lets other processes run: where there are
@@ -29,8 +29,8 @@ const (
 // sleeps when nothing comes.
 func (n *node) pump() {
 	var bell [64]byte
-	look := minLook
-	for n.look(look) {
+	patience := minSpin
+	for n.spin(patience) {
 		// Sleep, then look again: a sender leaves a hint, then looks whether
 		// the pump sleeps. One of the two sees the other.
 		n.sleep++
@@ -43,23 +43,23 @@ func (n *node) pump() {
 			}
 		}
 		n.asleep.Store(2 * n.sleep)
-		look = pumpPatience(look, n.Now()-begin)
+		patience = pumpPatience(patience, n.Now()-begin)
 	}
 }
 
-// pumpPatience returns how long the pump looks before its next sleep, after one
-// that it began after a look of that length: longer if a longer look would have
+// pumpPatience returns how long the pump spins before its next sleep, after one
+// that it began after spinning for that long: longer if that would have
 // saved the sleep, else shorter.
-func pumpPatience(look, slept fabric.Time) fabric.Time {
+func pumpPatience(spun, slept fabric.Time) fabric.Time {
 	if slept < shortSleep {
-		return min(2*look, maxLook)
+		return min(2*spun, maxSpin)
 	}
-	return max(look/2, minLook)
+	return max(spun/2, minSpin)
 }
 
-// look delivers what comes, until nothing has come for a while. It returns
-// false when the node is closed.
-func (n *node) look(patience fabric.Time) bool {
+// spin delivers what comes, until nothing has come for a while. It reports
+// whether the node is still open.
+func (n *node) spin(patience fabric.Time) bool {
 	until := n.Now() + patience
 	for round := 1; !n.closed.Load(); round++ {
 		if n.viewDirty.Swap(false) {

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/declock/declock/fabric"
 
-// What the owner of an untimed cluster sees of its parts.
+// What the owner of an untimed cluster sees of its parts: Ports, tasks, nodes and chains.
 
 // A Waiting is what the client of a Port waits for.
 type Waiting struct {
