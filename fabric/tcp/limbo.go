@@ -244,7 +244,7 @@ func (t *limit) start(expire func()) {
 	t.timer = time.AfterFunc(grace, expire)
 }
 
-// reason says why a Port does not wait any longer.
+// reason returns why a Port waits no longer.
 func (t *limit) reason() error {
 	if t.closed.Load() {
 		return fabric.ErrClosed

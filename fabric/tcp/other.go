@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// What is here for other systems only says that there is nothing here.
+// Other systems have stubs, whose errors say so.
 
 // A MemoryServer is a memory node.
 type MemoryServer struct{ member.MemoryServer }

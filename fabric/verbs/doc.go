@@ -18,14 +18,14 @@
 //     the queue pair. So ErrOutOfBounds does not come from the NIC, which however enforces the same bounds.
 //   - A queue pair that fails is replaced. Chains that were posted and have not completed then are
 //     ErrUnknownOutcome and never issued again; chains behind them that were not posted go on. Messages are
-//     sent again from where the receiver says it has got to: none is lost or doubled.
+//     sent again from the first that was not delivered: none is lost or doubled.
 //
 // # Control
 //
 // Each memory node and compute node has a control service on TCP, by which queue pairs
 // get to know each other, under a shared secret or mutual TLS. A certificate has the DNS name cn.declock or mn.declock, or
 // both: what its owner may be (with mn3.declock and the like, only those memory nodes); and its common name, which the
-// coordinator tells with the address, so that no node can speak for another. The coordinator has the membership
+// coordinator has with the address, so that no node can speak for another. The coordinator has the membership
 // (package fabric/member). A memory node that acts on a state without a compute node has destroyed its queue pairs
 // before it acknowledges that, and only when all have the others get a view without it: no late WRITE can
 // reach memory. The next operation of a node that was given up, and still runs, is ErrFenced.

@@ -97,7 +97,7 @@ func OwnCertificate(cfg *tls.Config) (*x509.Certificate, error) {
 	return x509.ParseCertificate(c.Certificate[0])
 }
 
-// A Contact is what a member says about itself to others, through the coordinator, which vouches for
+// A Contact is what others know of a member from the coordinator, which vouches for
 // it: where it is reached, and the common name of its certificate, so that no other
 // certificate can speak for it. Behind it may be a note for tools.
 //

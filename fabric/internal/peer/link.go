@@ -19,7 +19,7 @@ const (
 	RedialEvery = 50 * time.Millisecond
 )
 
-// A Link has the messages to one incarnation of a compute node. A number counts them. The receiver says now and then how many it has
+// A Link has the messages to one incarnation of a compute node. A number counts them. The receiver acknowledges now and then how many it has
 // delivered, and the sender keeps the rest: when a connection breaks, the rest is sent again over the next one. So no message is
 // lost, duplicated or reordered. A [Wire] moves them over a connection.
 type Link struct {
@@ -148,7 +148,7 @@ func (l *Link) Resume(delivered uint64) error {
 	return nil
 }
 
-// Break says that the connection has failed.
+// Break reports that the connection has failed.
 func (l *Link) Break() {
 	select {
 	case l.broken <- struct{}{}:

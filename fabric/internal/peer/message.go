@@ -33,7 +33,7 @@ func (w *WireMessage) Encode(from, to int, m *fabric.Message) {
 	}
 }
 
-// Mark makes w a mark: a message that says nothing.
+// Mark makes w a mark: an empty message.
 func (w *WireMessage) Mark() {
 	*w = WireMessage{}
 	binary.LittleEndian.PutUint64(w[:], markBit)

@@ -77,7 +77,7 @@ type Remote struct {
 // Lanes are the connections to a memory node: the part of a Remote that moves bytes. End ends them: when it returns, nothing more is sent.
 type Lanes interface{ End() }
 
-// Refusal says why a memory node that is not up takes no operations.
+// Refusal returns why a memory node that is not up takes no operations.
 func (r *Remote) Refusal() error {
 	n := r.Node
 	select {

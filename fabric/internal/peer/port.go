@@ -203,7 +203,7 @@ func (p *Port) check(ops []fabric.Op) (bytes int, err error) {
 	return bytes, nil
 }
 
-// refuse says what is wrong with a chain, if anything is.
+// refuse returns what is wrong with a chain, if anything is.
 func (p *Port) refuse(ops []fabric.Op) error {
 	if err := fabric.CheckChain(ops, p.Caps()); err != nil {
 		return err
@@ -314,7 +314,7 @@ func (p *Port) exit() {
 	}
 }
 
-// noEntry says why there is no turn for an operation.
+// noEntry returns why there is no turn for an operation.
 func (p *Port) noEntry() error {
 	if t := p.turn.Load(); t == turnFree || t == turnOwner {
 		return fmt.Errorf("%w: two goroutines use a Port at the same time", fabric.ErrBadChain)

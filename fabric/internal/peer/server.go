@@ -129,7 +129,7 @@ func (s *Server) act(m member.Member, st *member.State) {
 	s.lend.Evict(st)
 }
 
-// Closed says why no compute node is let in at present; nil: members are. Mu is held.
+// Closed returns why no compute node is let in at present; nil: members are. Mu is held.
 func (s *Server) Closed() error {
 	switch {
 	case s.ended:
