@@ -15,13 +15,15 @@ import (
 func TestWaiterOfEarlierIncarnation(t *testing.T) {
 	for _, policy := range []string{"declock", "declock-pf", "paper-pf+downgrade", "declock+slack"} {
 		for _, keep := range []bool{true, false} {
-			t.Run(policy+map[bool]string{true: ", kept", false: ", empty"}[keep], func(t *testing.T) { waiterOfEarlierIncarnation(t, policy, keep) })
+			name := policy + map[bool]string{true: ", kept", false: ", empty"}[keep]
+			t.Run(name, func(t *testing.T) { waiterOfEarlierIncarnation(t, policy, keep) })
+			t.Run(name+", not set aside", func(t *testing.T) { waiterOfEarlierIncarnation(t, policy, keep, uncut) })
 		}
 	}
 }
 
-func waiterOfEarlierIncarnation(t *testing.T, policy string, keep bool) {
-	r := newRig(t, 1, 2, policy, small, unsynced, waits(200*us, 10*ms))
+func waiterOfEarlierIncarnation(t *testing.T, policy string, keep bool, more ...option) {
+	r := newRig(t, 1, 2, policy, small, append(more, unsynced, waits(200*us, 10*ms))...)
 	granted := 0
 	for i := range 2 {
 		r.client(0, name(0, i), func(k *hier.Locker) {

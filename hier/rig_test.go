@@ -27,6 +27,7 @@ type rig struct {
 
 	simcfg sim.Config
 	wrap   func(fabric.Port) fabric.Port // of every Port; nil: none
+	uncut  bool                          // the fabric does not cut epochs
 	report func(error)                   // of the agents; nil: an error of the test
 	left   func(n *sim.Node, clean bool) // of an agent that was interrupted, after Leave; nil: no node leaves
 }
@@ -112,6 +113,17 @@ func (r *rig) addNode(p hier.Policy) {
 	r.agents = append(r.agents, agent)
 }
 
+// uncut makes nodes of a fabric on which operations of an epoch that is over may still take effect, so that no hold is set aside.
+func uncut(r *rig) { r.uncut = true }
+
+type uncutNode struct{ fabric.Node }
+
+func (n uncutNode) Caps() fabric.Caps {
+	c := n.Node.Caps()
+	c.CutsEpochs = false
+	return c
+}
+
 // A wrappedNode is a node whose agent's Port is wrapped.
 type wrappedNode struct {
 	fabric.Node
@@ -121,7 +133,10 @@ type wrappedNode struct {
 func (n *wrappedNode) Agent() fabric.Port { return n.agent }
 
 func (r *rig) node(n *sim.Node) fabric.Node {
-	if r.wrap == nil {
+	switch {
+	case r.uncut:
+		return uncutNode{n}
+	case r.wrap == nil:
 		return n
 	}
 	return &wrappedNode{n, r.wrap(n.Agent())}
