@@ -4,18 +4,16 @@ import (
 	"slices"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
-	"github.com/declock/declock/lab/locks/sherman"
 	"github.com/declock/declock/lab/locks/shift"
-	"github.com/declock/declock/lock"
 )
 
 // A baselineLock is one of the baseline locks, with fencing tokens.
 type baselineLock struct {
-	name   string
-	layout lock.Layout
+	name string
 	// atomics: it needs masked atomics of the NIC.
 	atomics bool
 	// mortal: it survives the death of clients.
@@ -24,24 +22,18 @@ type baselineLock struct {
 	// 1500 seeds of class FieldFair showed was 0.9 (mcs), 5.7 (dslr: readers that come while one sleeps), 1.9 (dslr+),
 	// 3.8 (shift) and 4.0 (shift-artifact). The bounds are about the double.
 	fair int
-	join func(s *Scenario, n fabric.Node) *baselineNode
-}
-
-// A baselineNode is a compute node of such a lock.
-type baselineNode struct {
-	locker func(fabric.Port) lock.Locker
-	agent  func(report func(error)) error // nil: none
+	join func(s *Scenario) func(fabric.Node) *locks.Node
 }
 
 var baselineLocks = []baselineLock{
-	{name: "cas", layout: cas.Config{}.Layout(), join: joinCAS(cas.Config{})},
-	{name: "cas-backoff", layout: cas.Config{}.Layout(), join: joinCAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000})},
-	{name: "sherman", layout: cas.Config{}.Layout(), join: joinSherman},
-	{name: "mcs", layout: mcs.Config{}.Layout(), atomics: true, fair: 2, join: joinMCS},
-	{name: "dslr", layout: dslr.Config{}.Layout(), mortal: true, fair: 12, join: joinDSLR(dslr.Dynamic)},
-	{name: "dslr+", layout: dslr.Config{}.Layout(), mortal: true, fair: 4, join: joinDSLR(dslr.Truncated)},
-	{name: "shift", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(false)},
-	{name: "shift-artifact", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(true)},
+	{name: "cas", join: always(locks.CAS(cas.Config{}))},
+	{name: "cas-backoff", join: always(locks.CAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000}))},
+	{name: "sherman", join: always(locks.Sherman(cas.Config{}, false))},
+	{name: "mcs", atomics: true, fair: 2, join: always(locks.MCS(mcs.Config{}))},
+	{name: "dslr", mortal: true, fair: 12, join: joinDSLR(dslr.Dynamic)},
+	{name: "dslr+", mortal: true, fair: 4, join: joinDSLR(dslr.Truncated)},
+	{name: "shift", atomics: true, mortal: true, fair: 8, join: joinShift(false)},
+	{name: "shift-artifact", atomics: true, mortal: true, fair: 8, join: joinShift(true)},
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -63,41 +55,20 @@ func baselineNames(can func(*baselineLock) bool) (names []string) {
 	return names
 }
 
-func joinCAS(cfg cas.Config) func(*Scenario, fabric.Node) *baselineNode {
-	return func(*Scenario, fabric.Node) *baselineNode {
-		return &baselineNode{locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
+// always returns the join of a lock whose configuration no scenario changes.
+func always(join func(fabric.Node) *locks.Node) func(*Scenario) func(fabric.Node) *locks.Node {
+	return func(*Scenario) func(fabric.Node) *locks.Node { return join }
+}
+
+func joinDSLR(w dslr.Wait) func(*Scenario) func(fabric.Node) *locks.Node {
+	return func(s *Scenario) func(fabric.Node) *locks.Node {
+		return locks.DSLR(dslr.Config{Wait: w, LeaseNs: s.LeaseNs, CountMax: uint16(s.CountMax)})
 	}
 }
 
-func joinSherman(*Scenario, fabric.Node) *baselineNode {
-	t := sherman.NewTable(sherman.DefaultBound)
-	return &baselineNode{locker: func(p fabric.Port) lock.Locker { return sherman.New(t, cas.New(p, cas.Config{})) }}
-}
-
-func joinMCS(_ *Scenario, n fabric.Node) *baselineNode {
-	return &baselineNode{
-		locker: func(p fabric.Port) lock.Locker { return mcs.New(p, mcs.Config{}) },
-		agent:  mcs.NewAgent(n, mcs.Config{}).Run,
-	}
-}
-
-func joinDSLR(w dslr.Wait) func(*Scenario, fabric.Node) *baselineNode {
-	return func(s *Scenario, n fabric.Node) *baselineNode {
-		cfg := dslr.Config{Wait: w, LeaseNs: s.LeaseNs, CountMax: uint16(s.CountMax)}
-		return &baselineNode{
-			locker: func(p fabric.Port) lock.Locker { return dslr.New(p, cfg) },
-			agent:  dslr.NewAgent(n, cfg).Run,
-		}
-	}
-}
-
-func joinShift(artifact bool) func(*Scenario, fabric.Node) *baselineNode {
-	return func(s *Scenario, n fabric.Node) *baselineNode {
-		cfg := shift.Config{Artifact: artifact, LeaseNs: s.LeaseNs, Threshold: uint32(s.CountMax % 16)}
-		return &baselineNode{
-			locker: func(p fabric.Port) lock.Locker { return shift.New(p, n, cfg) },
-			agent:  shift.NewAgent(n, cfg).Run,
-		}
+func joinShift(artifact bool) func(*Scenario) func(fabric.Node) *locks.Node {
+	return func(s *Scenario) func(fabric.Node) *locks.Node {
+		return locks.Shift(shift.Config{Artifact: artifact, LeaseNs: s.LeaseNs, Threshold: uint32(s.CountMax % 16)})
 	}
 }
 

@@ -454,7 +454,7 @@ func (x Exploration) symmetries(c *explore.Cluster, alike map[string][]*sim.Task
 func (g *exploring) addNode(p hier.Policy) {
 	n := &node{sim: g.c.AddCN(), table: newTable(p), clock: new(timesync.Clock)}
 	if g.field != nil {
-		n.field = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8}, n.sim)
+		n.field = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8})(n.sim)
 	} else {
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
 		if !g.private {
@@ -462,7 +462,7 @@ func (g *exploring) addNode(p hier.Policy) {
 		}
 	}
 	g.nodes = append(g.nodes, n)
-	if g.field != nil && n.field.agent == nil {
+	if g.field != nil && !n.field.HasAgent() {
 		return
 	}
 	g.c.GoAgent(n.sim, func(fabric.Port) {
@@ -587,7 +587,7 @@ func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
 		n.lockers = append(n.lockers, k)
 		return k
 	}
-	return n.field.locker(p)
+	return n.field.Locker(p)
 }
 
 // hash is what the judges and the check at the end remember.

@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
@@ -59,7 +60,7 @@ type node struct {
 	table *hier.Table
 	clock *timesync.Clock
 	agent *hier.Agent
-	field *baselineNode // instead of table, clock and agent
+	field *locks.Node // instead of table, clock and agent
 	store *objstore.Store
 	tree  *btree.Tree
 
@@ -231,7 +232,7 @@ func newTable(p hier.Policy) *hier.Table {
 func (w *world) addNode() {
 	n := &node{sim: w.c.AddCN(), table: newTable(w.policy), clock: new(timesync.Clock), generations: slices.Clone(w.generations)}
 	if f := baselineOf(w.s.Lock); f != nil {
-		n.field = f.join(&w.s, n.sim)
+		n.field = f.join(&w.s)(n.sim)
 	} else {
 		n.sim.OnFenced = n.table.Fenced
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.configOf(n), w.sync)
@@ -254,8 +255,8 @@ func (n *node) runAgent(report func(error)) error {
 	switch {
 	case n.field == nil:
 		return n.agent.Run(report)
-	case n.field.agent != nil:
-		return n.field.agent(report)
+	case n.field.HasAgent():
+		return n.field.Run(report)
 	}
 	return nil
 }
@@ -338,7 +339,7 @@ func (w *world) cell(lock int) fabric.Addr { return w.locks[lock].Add(w.cellOffs
 // locker returns a Locker of a node.
 func (w *world) locker(n *node, p fabric.Port) lock.Locker {
 	if n.field != nil {
-		return n.field.locker(p)
+		return n.field.Locker(p)
 	}
 	return hier.New(n.table, p, n.sim, n.clock, w.configOf(n))
 }

@@ -17,8 +17,8 @@ import (
 
 // mechanisms is the registry.
 var mechanisms = []Mechanism{
-	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(false)},
-	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(true)},
+	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(0, 0)},
+	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(backoffMinNs, backoffMaxNs)},
 	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", setUp: dslrLock(dslr.Dynamic)},
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", setUp: dslrLock(dslr.Truncated)},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", setUp: dslrLock(dslr.Overflowing)},
@@ -44,61 +44,72 @@ const (
 	backoffMaxNs = 1024 * backoffMinNs
 )
 
-func casLock(backoff bool) func(*Config) (*System, error) {
+// CAS returns how a node joins, for a configuration of the lock's own. So do those below, which set up an agent, too.
+func CAS(cfg cas.Config) func(fabric.Node) *Node {
+	return func(fabric.Node) *Node {
+		return &Node{locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
+	}
+}
+
+// Sherman is cas behind the local locks of each node.
+func Sherman(cfg cas.Config, handoffs bool) func(fabric.Node) *Node {
+	return func(fabric.Node) *Node {
+		table := sherman.NewTable(sherman.DefaultBound)
+		table.Handoffs = handoffs
+		return &Node{locker: func(p fabric.Port) lock.Locker { return sherman.New(table, cas.New(p, cfg)) }}
+	}
+}
+
+// DSLR returns how a node joins.
+func DSLR(cfg dslr.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		return &Node{locker: func(p fabric.Port) lock.Locker { return dslr.New(p, cfg) }, agent: dslr.NewAgent(n, cfg).Run}
+	}
+}
+
+// MCS returns how a node joins.
+func MCS(cfg mcs.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		return &Node{locker: func(p fabric.Port) lock.Locker { return mcs.New(p, cfg) }, agent: mcs.NewAgent(n, cfg).Run}
+	}
+}
+
+// Shift returns how a node joins.
+func Shift(cfg shift.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		return &Node{locker: func(p fabric.Port) lock.Locker { return shift.New(p, n, cfg) }, agent: shift.NewAgent(n, cfg).Run}
+	}
+}
+
+func casLock(minNs, maxNs fabric.Time) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
-		cfg := cas.Config{Plain: !c.Tokens}
-		if backoff {
-			cfg.BackoffMinNs, cfg.BackoffMaxNs = backoffMinNs, backoffMaxNs
-		}
-		return &System{layout: cfg.Layout(), join: func(fabric.Node) *Node {
-			return &Node{locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
-		}}, nil
+		cfg := cas.Config{Plain: !c.Tokens, BackoffMinNs: minNs, BackoffMaxNs: maxNs}
+		return &System{layout: cfg.Layout(), join: CAS(cfg)}, nil
 	}
 }
 
 func dslrLock(w dslr.Wait) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		cfg := dslr.Config{Plain: !c.Tokens, Wait: w, LeaseNs: c.LeaseNs}
-		return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
-			return &Node{
-				locker: func(p fabric.Port) lock.Locker { return dslr.New(p, cfg) },
-				agent:  dslr.NewAgent(n, cfg).Run,
-			}
-		}}, nil
+		return &System{layout: cfg.Layout(), join: DSLR(cfg)}, nil
 	}
 }
 
 func mcsLock(c *Config) (*System, error) {
 	cfg := mcs.Config{Plain: !c.Tokens}
-	return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node {
-		return &Node{
-			locker: func(p fabric.Port) lock.Locker { return mcs.New(p, cfg) },
-			agent:  mcs.NewAgent(n, cfg).Run,
-		}
-	}}, nil
+	return &System{layout: cfg.Layout(), join: MCS(cfg)}, nil
 }
 
 func shiftLock(artifact bool) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
-		cfg := shift.Config{Artifact: artifact, LeaseNs: c.LeaseNs}
-		return &System{layout: shift.Layout, join: func(n fabric.Node) *Node {
-			return &Node{
-				locker: func(p fabric.Port) lock.Locker { return shift.New(p, n, cfg) },
-				agent:  shift.NewAgent(n, cfg).Run,
-			}
-		}}, nil
+		return &System{layout: shift.Layout, join: Shift(shift.Config{Artifact: artifact, LeaseNs: c.LeaseNs})}, nil
 	}
 }
 
-// shermanLock returns cas behind local locks.
 func shermanLock(handoffs bool) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		cfg := cas.Config{Plain: !c.Tokens}
-		return &System{layout: cfg.Layout(), join: func(fabric.Node) *Node {
-			table := sherman.NewTable(sherman.DefaultBound)
-			table.Handoffs = handoffs
-			return &Node{locker: func(p fabric.Port) lock.Locker { return sherman.New(table, cas.New(p, cfg)) }}
-		}}, nil
+		return &System{layout: cfg.Layout(), join: Sherman(cfg, handoffs)}, nil
 	}
 }
 
