@@ -123,10 +123,7 @@ func (c *Client) take(node int, cl class) (ptr, error) {
 	}
 	h, n := c.t.h.Parts[node].Heap, uint8(cl)
 	slot := func(item uint64) ptr { return ptr(item) | makePtr(node, 0, 0) }
-	if item, ok := h.Pop(n); ok {
-		return slot(item), nil
-	}
-	item, stamp, err := h.Take(&c.work, n)
+	item, stamp, err := h.Get(&c.work, n)
 	if err != nil || item != 0 {
 		return slot(item), Trees.Wrap(err)
 	}

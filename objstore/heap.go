@@ -68,10 +68,7 @@ const (
 
 func (c *Client) take(n *handle.Part, want class) (chunk, error) {
 	h, cl := n.Heap, uint8(want)
-	if off, ok := h.Pop(cl); ok {
-		return chunk{off, want}, nil
-	}
-	off, stamp, err := h.Take(&c.work, cl)
+	off, stamp, err := h.Get(&c.work, cl)
 	if err != nil || off != 0 {
 		return chunk{off, want}, Stores.Wrap(err)
 	}

@@ -60,12 +60,9 @@ func (c *Client) mover(n *handle.Part) slab.Evict {
 // spare returns a free chunk that is none of a run's; the zero chunk: there is none. What is free of the run, of which from has what is in use, it appends to got.
 func (c *Client) spare(n *handle.Part, cl class, from []uint64, got *[]uint64) (chunk, error) {
 	for {
-		off, ok := n.Heap.Pop(uint8(cl))
-		if !ok {
-			var err error
-			if off, _, err = n.Heap.Take(&c.work, uint8(cl)); err != nil || off == 0 {
-				return chunk{}, Stores.Wrap(err)
-			}
+		off, _, err := n.Heap.Get(&c.work, uint8(cl))
+		if err != nil || off == 0 {
+			return chunk{}, Stores.Wrap(err)
 		}
 		c.s.h.Member.Touch(n.Index, off)
 		if _, same := slices.BinarySearch(from, off); !same {

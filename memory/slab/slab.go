@@ -182,6 +182,14 @@ func (h *Heap) tableOf(w *Worker, stamp uint64, anew bool) (*table, error) {
 	return t, nil
 }
 
+// Get returns a free block of a class: from the list of this compute node, or else by Take.
+func (h *Heap) Get(w *Worker, class uint8) (item, stamp uint64, err error) {
+	if item, ok := h.Pop(class); ok {
+		return item, 0, nil
+	}
+	return h.Take(w, class)
+}
+
 // Take takes free blocks of a class from the memory node: it returns one, and keeps the others in the list. 0: it has found none.
 // stamp is that of the region, for Grow.
 func (h *Heap) Take(w *Worker, class uint8) (item, stamp uint64, err error) {
