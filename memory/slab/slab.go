@@ -106,7 +106,7 @@ func (w *Worker) Open(port fabric.Port, m *reclaim.Member, do func(ops []fabric.
 	w.bits, w.line, w.last = port.Alloc(scanned*windowBytes), port.Alloc(LineSize), port.Alloc(LineSize)
 }
 
-// Path returns the Worker's Port, of which the chains are executed by Do: in the present life of the memory node.
+// Path returns the Worker's Port, of which the chains are executed by Do: in the present epoch of the memory node.
 func (w *Worker) Path() fabric.Port { return pathPort{w.Port, w} }
 
 type pathPort struct {
