@@ -52,8 +52,8 @@
 // A change that was lost before a node acknowledged it was not acted on by all, so that node goes on:
 // the history key keeps what is lost and what has come instead apart. A view takes in a change of history only if it replaces the value
 // that the view has (the watch tells of both); else the keys are listed anew. An acknowledgement is written only while history has the value that the view has,
-// and for a state of before such a listing not at all. A listing of another history whose revision is that of the view fences the node: it has acted on a State
-// of that revision already.
+// and for a state of before such a listing not at all. The node has acted on a State of the view's revision already: when a listing of another history has the
+// same revision, it gives history a new value, which moves etcd on, and lists the keys again.
 //
 // A join of which only the answer to the last step was lost fails, and has put served all the same.
 //

@@ -181,6 +181,53 @@ func TestRestoredBeforeItIsAcknowledged(t *testing.T) {
 	}
 }
 
+// A backup is restored, and others write until etcd has the very revision that a node has seen. The node goes on, with what etcd has.
+func TestRestoredToTheSameRevision(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := startProxy(t, s.Endpoint())
+	c := connect(t, options(p.endpoint(), "test"))
+	var deaf atomic.Bool
+	o := options(p.endpoint(), "test")
+	o.TTL = time.Minute // its lease is not what this is about
+	a, err := connect(t, o).JoinCN(bounded(t), "a", func(m member.Member) { acknowledgeUnless(m, &deaf) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.AwaitAck(bounded(t), a) // it is fenced if that is lost
+	backup := s.backUp(t)
+	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
+	deaf.Store(true)
+	lost := joinCNInBackground(t, c, "lost")
+	seen := await(t, a, "the change that will be lost", func(s *member.State) bool { return len(s.CNs) == 2 })
+	p.cut()
+	s.restore(t, backup)
+	others := raw(t, s.Endpoint())
+	for at := uint64(0); at < seen.Revision; {
+		got, err := others.Put(bounded(t), "/others", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at = uint64(got.Header.Revision); at > seen.Revision {
+			t.Fatalf("etcd is at revision %d, a has seen %d", at, seen.Revision)
+		}
+	}
+	p.restore()
+	a.Ack(seen.Revision) // its answer shows that the history is another
+	st := await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
+	if err := a.Err(); err != nil || st.Revision <= seen.Revision {
+		t.Errorf("%+v after %+v: %v", *st, *seen, err)
+	}
+	deaf.Store(false)
+	a.Ack(st.Revision)
+	etcd.AwaitAck(bounded(t), a)
+	wantLost(t, <-lost)
+	joinCN(t, c)
+	if err := a.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A node acknowledges a state that is lost with a restored backup. That is no acknowledgement of what has happened since in the etcd that was restored, whose
 // revisions are lower.
 func TestRestoredStateIsAcknowledged(t *testing.T) {

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -139,18 +140,35 @@ func (w *watcher) apply(events []*clientv3.Event) bool {
 
 // refresh lists the keys anew. A member whose past etcd does not know any more is fenced.
 func (w *watcher) refresh(ctx context.Context) error {
-	var p past
-	if w.own != nil {
-		p = w.own.past()
+	for stepped := false; ; stepped = true {
+		var p past
+		if w.own != nil {
+			p = w.own.past()
+		}
+		v, err := w.c.list(ctx)
+		if err != nil {
+			return err
+		}
+		if w.own != nil && !w.own.compare(p, v.revision, v.acks[w.own.incarnation].modified) {
+			return nil
+		}
+		if w.own == nil || stepped || !w.ties(v) {
+			w.relist(v)
+			return nil
+		}
+		// A step that changes nothing moves etcd on. If another node is faster it has done that.
+		if _, err := w.c.commit(ctx, []clientv3.Cmp{w.c.in(v.history)}, w.c.step()...); err != nil && !errors.Is(err, errStale) {
+			return err
+		}
 	}
-	v, err := w.c.list(ctx)
-	if err != nil {
-		return err
-	}
-	if w.own == nil || w.own.compare(p, v.revision, v.acks[w.own.incarnation].modified) {
-		w.relist(v)
-	}
-	return nil
+}
+
+// ties reports whether a listing has the revision of the view and is of another history, as when a backup of etcd was restored and others have written as
+// much since: its State is no news to the node, and the node's acknowledgement of the one before would count for it.
+func (w *watcher) ties(v *view) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return v.revision == w.view.revision && v.history != w.view.history
 }
 
 // relist replaces the view by a newer one.
@@ -159,7 +177,7 @@ func (w *watcher) relist(v *view) {
 	defer w.mu.Unlock()
 	same := v.history == w.view.history
 	if !same && v.revision == w.view.revision && w.own != nil {
-		// A State of the same revision is no news to the node, and its acknowledgement of the one before would count for this one.
+		// See ties. The view has come to this revision since refresh looked.
 		w.own.end(fmt.Errorf("%w: etcd's revision %d has another history than node %x has seen: was a backup restored?", fabric.ErrFenced, v.revision, uint64(w.own.incarnation)))
 	}
 	switch {
