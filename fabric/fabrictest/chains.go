@@ -17,6 +17,7 @@ var chainTests = []test{
 	{name: "Post waits for room where in-flight limits are reached", solo: manyInFlight},
 	{name: "Ops and results belong to the caller after Wait", solo: resultsAfterWait},
 	{name: "WRITE then FAA publishes: a client that sees the FAA sees the WRITE", cns: 2, run: publication},
+	{name: "FAA then READ is not one operation: others may come between; READs are in order where the fabric says so", cns: 2, run: chainIsNotAtomic},
 }
 
 func chainOrder(c *client) {
@@ -165,4 +166,20 @@ func publication(e *env) {
 			c.store(flag+8, k)
 		}
 	})
+}
+
+func chainIsNotAtomic(e *env) {
+	a := fabric.At(0, 64)
+	for i := range 2 {
+		e.run(e.client(i), func(c *client) {
+			last := uint64(0)
+			for range 300 {
+				ops := c.do(fabric.FAA(a, 1), fabric.Load(a), fabric.Load(a))
+				if ops[0].Old < last || ops[1].Old <= ops[0].Old || c.Caps().ReadsInOrder && ops[2].Old < ops[1].Old {
+					c.fatal("a counter that only grows: %d, then %d, %d, %d", last, ops[0].Old, ops[1].Old, ops[2].Old)
+				}
+				last = max(ops[1].Old, ops[2].Old)
+			}
+		})
+	}
 }

@@ -34,7 +34,10 @@ type mailConn struct {
 
 func newMail(n *node) (*mail, error) {
 	p, err := newPoller()
-	return &mail{n: n, poller: p}, err
+	if err != nil {
+		return nil, err
+	}
+	return &mail{n: n, poller: p}, nil
 }
 
 // newConn returns the connection of a link: out, or in.

@@ -137,43 +137,45 @@ const (
 // add watches a connection for input.
 func (p *poller) add(w *watched) error {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.last++
 	w.id = p.last
+	if err := p.control(unix.EPOLL_CTL_ADD, w, forInput); err != nil {
+		return err
+	}
 	p.conns[w.id] = w
 	p.count.Add(1)
-	p.mu.Unlock()
-	err := p.control(unix.EPOLL_CTL_ADD, w, forInput)
-	if err != nil {
-		p.remove(w)
-	}
-	return err
+	return nil
 }
 
-// change changes what a connection is watched for.
+// change changes what a connection is watched for. One that is not watched any more may be closed, and its descriptor another's: os.ErrClosed.
 func (p *poller) change(w *watched, events uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns[w.id] != w {
+		return os.ErrClosed
+	}
 	return p.control(unix.EPOLL_CTL_MOD, w, events)
 }
 
+// control changes the set; mu is held.
 func (p *poller) control(op int, w *watched, events uint32) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closed {
 		return os.ErrClosed
 	}
 	return unix.EpollCtl(p.set, op, w.fd, &unix.EpollEvent{Events: events, Fd: w.id})
 }
 
-// remove watches a connection no more.
+// remove watches a connection no more. It comes before the connection is closed.
 func (p *poller) remove(w *watched) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.conns[w.id] == w {
-		delete(p.conns, w.id)
-		p.count.Add(-1)
+	if p.conns[w.id] != w {
+		return
 	}
-	if !p.closed {
-		_ = unix.EpollCtl(p.set, unix.EPOLL_CTL_DEL, w.fd, &unix.EpollEvent{})
-	}
+	delete(p.conns, w.id)
+	p.count.Add(-1)
+	_ = p.control(unix.EPOLL_CTL_DEL, w, 0)
 }
 
 // all returns the connections.

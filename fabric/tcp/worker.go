@@ -91,7 +91,10 @@ type worker struct {
 
 func newWorker(s *MemoryServer) (*worker, error) {
 	p, err := newPoller()
-	return &worker{s: s, poller: p}, err
+	if err != nil {
+		return nil, err
+	}
+	return &worker{s: s, poller: p}, nil
 }
 
 // take gives the worker a connection.
