@@ -163,6 +163,7 @@ type env struct {
 	nodes int
 	// patience is how long a client waits for what must come.
 	patience fabric.Time
+	ran      bool
 }
 
 // A client is a Locker and its Port, with helpers that fail the test.
@@ -218,6 +219,7 @@ func (e *env) client(node int) *client {
 // run runs all bodies at once and returns when they are over. A test calls it
 // once.
 func (e *env) run(clients []*client, body func(i int, c *client)) {
+	e.ran = true
 	total := uint64(len(clients))
 	for i, c := range clients {
 		e.cl.Go(c.Port, func(fabric.Port) {
@@ -235,6 +237,14 @@ func (e *env) run(clients []*client, body func(i int, c *client)) {
 		})
 	}
 	e.cl.Wait()
+}
+
+// stopUnused stops the agents if no client has run, as in a test that is skipped: the next test may have the same cluster.
+func (e *env) stopUnused() {
+	if !e.ran {
+		e.ses.Stop()
+		e.cl.Wait()
+	}
 }
 
 // fatal ends the body, in whatever goroutine or coroutine it runs.

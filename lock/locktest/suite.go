@@ -51,6 +51,7 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 			if p, ok := cl.(Patient); ok {
 				e.patience = p.Patience()
 			}
+			defer e.stopUnused()
 			x.f(e)
 		})
 	}
