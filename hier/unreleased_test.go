@@ -102,6 +102,56 @@ func TestUnknownAcquisitionIsReset(t *testing.T) {
 	}
 }
 
+// The outcome of an acquisition is unknown, and its operation takes effect late: just before the next chain of the node that the memory
+// node executes. The memory node crashes when the reset that the client asked for has begun, and comes back with its memory. That reset is void then: the
+// agent has the lock reset again, though no client acquires it.
+func TestUnknownAcquisitionIsResetAfterARestart(t *testing.T) {
+	for _, policy := range []string{"declock", "paper-tf", "cql"} {
+		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {
+			t.Run(fmt.Sprintf("%s/%v", policy, mode), func(t *testing.T) {
+				var r *rig
+				var late []fabric.Op
+				begun := false
+				r = newRig(t, 1, 1, policy, cql.Layout{CapacityBits: 4, VersionBits: 16}, unsynced, silent, wrapped(func(p fabric.Port) fabric.Port {
+					if !p.ID().IsAgent() {
+						return p
+					}
+					return &hookPort{Port: p, do: func(p fabric.Port, ops []fabric.Op) error {
+						if late != nil {
+							must(t, p.Do(late))
+							late = nil
+						}
+						err := p.Do(ops)
+						if ops[0].Addr == r.lock(0) && ops[0].Kind == fabric.OpCAS && !begun {
+							begun = true
+							r.c.KillMN(r.mn)
+							r.restartAt(p.Now()+3*fabric.Millisecond, true)
+						}
+						return err
+					}}
+				}))
+				r.c.Go(r.nodes[0], "client", func(p fabric.Port) {
+					k := r.hooked(0, p, &hookPort{do: func(_ fabric.Port, ops []fabric.Op) error {
+						late = ops[:1]
+						return &fabric.ChainError{Op: ops[0], Err: fabric.ErrUnknownOutcome}
+					}})
+					var h lock.Hold
+					if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: mode}); !errors.Is(err, fabric.ErrUnknownOutcome) {
+						t.Errorf("an acquisition of unknown outcome: %v", err)
+					}
+				})
+				if err := r.c.RunUntil(30 * fabric.Millisecond); err != nil {
+					t.Fatal(err)
+				}
+				if !begun || late != nil {
+					t.Errorf("a reset has begun: %v; the operation has had its effect: %v", begun, late == nil)
+				}
+				r.wantFree(0)
+			})
+		}
+	}
+}
+
 // The reset of a lock that could not be released fails, too, where it begins or where it ends: it is asked for until it is done.
 func TestResetOfAnUnreleasedLockIsAskedForAgain(t *testing.T) {
 	for fails := range 6 { // the agent's chain on the lock that fails
