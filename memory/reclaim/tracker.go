@@ -53,7 +53,7 @@ func (t *Tracker) Remove(u *User) {
 	t.waiting = slices.DeleteFunc(t.waiting, func(w waiting) bool { return w.u == u })
 }
 
-// pieceKey names a block in the Tracker's sets.
+// blockKey names a block in the Tracker's sets.
 func blockKey(part int, off64 uint64) uint64 { return uint64(part)<<offsetBits | off64 }
 
 // Touch notes that a block passes through the hands of the caller, which has taken it, or is about to give it back, or to put it into a list. It is called
