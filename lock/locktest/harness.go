@@ -30,8 +30,10 @@ type Mechanism struct {
 	Allocates bool
 	// Atomic16: the mechanism needs 16-byte atomics; the suite is skipped where there are none.
 	Atomic16 bool
-	// FreeOps, if not 0, is how many operations it takes to acquire a free lock and to release it, in a chain each.
-	FreeOps uint64
+	// FreeOps, if not 0, is how many operations it takes to acquire a free lock, and to release it, in a chain each.
+	FreeOps [2]uint64
+	// StaleHolds: a release by a copy of a Hold that has been released is ErrMisuse.
+	StaleHolds bool
 	// Corrupt, if not nil, is a lock whose bytes make no sense.
 	Corrupt []byte
 	// LeaseNs, if not 0, is for how long a lock may be held in virtual time.

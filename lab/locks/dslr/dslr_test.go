@@ -32,9 +32,10 @@ func TestConformance(t *testing.T) {
 		"counters reset all the time":            {CountMax: 20},
 		"counters reset all the time, truncated": {CountMax: 24, Wait: dslr.Truncated},
 	} {
-		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, LeaseNs: 10 * fabric.Millisecond, FreeOps: 3}
+		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, LeaseNs: 10 * fabric.Millisecond, FreeOps: [2]uint64{2, 1},
+			StaleHolds: true}
 		if cfg.Plain {
-			m.FreeOps = 2
+			m.FreeOps[0] = 1
 		}
 		t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
 	}

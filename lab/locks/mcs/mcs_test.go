@@ -20,10 +20,10 @@ func join(cfg mcs.Config) locktest.Join[*mcs.Locker] {
 
 func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]mcs.Config{"tokens": {}, "plain": {Plain: true}} {
-		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, ExclusiveOnly: true, Start: join(cfg).Start, FreeOps: 4,
-			Corrupt: []byte{7: 0xff}}
+		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, ExclusiveOnly: true, Start: join(cfg).Start, FreeOps: [2]uint64{2, 2},
+			StaleHolds: true, Corrupt: []byte{7: 0xff}}
 		if cfg.Plain {
-			m.FreeOps = 2
+			m.FreeOps = [2]uint64{1, 1}
 		}
 		t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
 	}

@@ -16,6 +16,7 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 		return baseline.Misuse(h, before)
 	}
 	h.Held, h.Aux = false, nil
+	t.mine = nil
 	if err := l.release(t, before); err != nil {
 		return fmt.Errorf("shift: release %v %v: %w", h.Mode, h.Lock, err)
 	}

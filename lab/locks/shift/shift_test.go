@@ -30,8 +30,8 @@ func TestConformance(t *testing.T) {
 		"readers after each writer":           {Threshold: 1},
 		"artifact, readers after two writers": {Artifact: true, Threshold: 2},
 	} {
-		m := locktest.Mechanism{Layout: shift.Layout, Start: join(cfg).Start, Atomic16: true, LeaseNs: 10 * fabric.Millisecond, FreeOps: 2,
-			Corrupt: []byte{3: 0xff, 15: 0}}
+		m := locktest.Mechanism{Layout: shift.Layout, Start: join(cfg).Start, Atomic16: true, LeaseNs: 10 * fabric.Millisecond, FreeOps: [2]uint64{1, 1},
+			StaleHolds: true, Corrupt: []byte{3: 0xff, 15: 0}}
 		t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
 	}
 }
