@@ -497,7 +497,7 @@ func testCorrupt(e *env) {
 	})
 }
 
-// A holder whose lease has expired is notified at its release, and what it would write does not reach memory. The lock goes on.
+// A holder whose lease has expired is notified at its release, which changes neither the data nor the lock. The lock goes on.
 func testLease(e *env) {
 	if _, virtual := e.cl.(*simCluster); e.m.LeaseNs == 0 || !virtual {
 		e.t.Skip("the mechanism has no leases, or they are long")
@@ -511,9 +511,13 @@ func testLease(e *env) {
 				c.acquire(&h, 0, mode)
 				c.add(e.flag(0), 1)
 				c.pause(e.m.LeaseNs + fabric.Microsecond)
+				before := c.lockWords(0) // the waiter has long since queued, and passes the holder over after two leases
 				c.want(c.Release(&h, []fabric.Op{fabric.Store(e.dataAt(0), 7)}), lock.ErrLost, "release after the lease")
 				if h.Held || c.load(e.dataAt(0)) != 0 {
 					c.fatal("after an expired release: %+v, data %d", h, c.load(e.dataAt(0)))
+				}
+				if after := c.lockWords(0); !bytes.Equal(before, after) {
+					c.fatal("an expired release %v changes the lock from %x to %x", mode, before, after)
 				}
 				c.until(e.flag(1), n)
 				continue
@@ -524,6 +528,14 @@ func testLease(e *env) {
 			c.add(e.flag(1), 1)
 		}
 	})
+}
+
+// lockWords returns the bytes of a lock.
+func (c *client) lockWords(i int) []byte {
+	c.t.Helper()
+	buf := c.Alloc(int(c.e.m.Layout.Size))
+	c.must(c.Do([]fabric.Op{fabric.Read(c.e.lockAt(i), buf)}), "READ")
+	return buf
 }
 
 // A free lock is acquired by one chain and released by one, of as many operations as the mechanism says; nobody is notified.
