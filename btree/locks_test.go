@@ -74,6 +74,7 @@ func TestStreakOfHolders(t *testing.T) {
 			for k := range each {
 				if err := c.Put(keyOf(k*clients+i), valueOf(k, i)); err != nil {
 					t.Error(err)
+					break
 				}
 			}
 			if running--; running == 0 {
