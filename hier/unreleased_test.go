@@ -103,16 +103,16 @@ func TestUnknownAcquisitionIsReset(t *testing.T) {
 }
 
 // The outcome of an acquisition is unknown, and its operation takes effect late: just before the next chain of the node that the memory
-// node executes. The memory node crashes when the reset that the client asked for has begun, and comes back with its memory. That reset is void then: the
-// agent has the lock reset again, though no client acquires it.
-func TestUnknownAcquisitionIsResetAfterARestart(t *testing.T) {
-	for _, policy := range []string{"declock", "paper-tf", "cql"} {
+// node executes. What the client asks its agent for at once leads to no reset: the memory node crashes when that has begun, and comes back with its memory,
+// or the client is closed before it can ask. The agent has the lock reset all the same, though no client acquires it.
+func TestLateAcquisitionIsReset(t *testing.T) {
+	for _, closed := range []bool{false, true} {
 		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {
-			t.Run(fmt.Sprintf("%s/%v", policy, mode), func(t *testing.T) {
+			t.Run(fmt.Sprintf("closed %v/%v", closed, mode), func(t *testing.T) {
 				var r *rig
 				var late []fabric.Op
 				begun := false
-				r = newRig(t, 1, 1, policy, cql.Layout{CapacityBits: 4, VersionBits: 16}, unsynced, silent, wrapped(func(p fabric.Port) fabric.Port {
+				r = newRig(t, 1, 1, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, silent, wrapped(func(p fabric.Port) fabric.Port {
 					if !p.ID().IsAgent() {
 						return p
 					}
@@ -123,7 +123,9 @@ func TestUnknownAcquisitionIsResetAfterARestart(t *testing.T) {
 						}
 						err := p.Do(ops)
 						if ops[0].Addr == r.lock(0) && ops[0].Kind == fabric.OpCAS && !begun {
-							begun = true
+							if begun = true; closed {
+								return err
+							}
 							r.c.KillMN(r.mn)
 							r.restartAt(p.Now()+3*fabric.Millisecond, true)
 						}
@@ -131,10 +133,15 @@ func TestUnknownAcquisitionIsResetAfterARestart(t *testing.T) {
 					}}
 				}))
 				r.c.Go(r.nodes[0], "client", func(p fabric.Port) {
-					k := r.hooked(0, p, &hookPort{do: func(_ fabric.Port, ops []fabric.Op) error {
+					hook := &hookPort{}
+					k := r.hooked(0, p, hook)
+					hook.do = func(_ fabric.Port, ops []fabric.Op) error {
 						late = ops[:1]
+						if closed {
+							hook.send = func(fabric.Port, fabric.ClientID, *fabric.Message) error { return fabric.ErrClosed }
+						}
 						return &fabric.ChainError{Op: ops[0], Err: fabric.ErrUnknownOutcome}
-					}})
+					}
 					var h lock.Hold
 					if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: mode}); !errors.Is(err, fabric.ErrUnknownOutcome) {
 						t.Errorf("an acquisition of unknown outcome: %v", err)
