@@ -60,7 +60,7 @@ type Agent struct {
 	readers []Waiting // scratch
 	lost    uint64    // of the view seen last
 
-	unfinished []fabric.Addr // locks of resets whose last step has failed; for Unfinished
+	unfinished []fabric.Addr // locks of resets that ended before their last step; for Unfinished
 
 	recent [32]recentReset // resets that this node took part in, a ring
 	next   int
@@ -298,11 +298,16 @@ func (a *Agent) signal(r *leading) {
 // Forget drops the resets of locks on a memory node that has restarted: they are void, and
 // finishing one would write to a lock of another incarnation.
 func (a *Agent) Forget(mn fabric.MemID) {
+	for _, r := range a.leading {
+		if r.lock.MN() == mn {
+			a.unfinished = append(a.unfinished, r.lock)
+		}
+	}
 	a.leading = slices.DeleteFunc(a.leading, func(r *leading) bool { return r.lock.MN() == mn })
 }
 
-// Unfinished returns the locks of resets that were led here up to their last step, which has failed since the last call. They are led no
-// more: a client has to ask for them again.
+// Unfinished returns the locks of resets that were led here, and that were dropped since the last call: their last step has failed, or their
+// memory node has restarted. They are led no more: a client has to ask for them again.
 func (a *Agent) Unfinished() []fabric.Addr {
 	list := a.unfinished
 	a.unfinished = nil

@@ -131,11 +131,16 @@ func (a *Agent) handle(m *fabric.Message) error {
 	if err != nil {
 		a.retryLater(m, err)
 	}
+	a.askUnfinished()
+	return err
+}
+
+// askUnfinished has the resets asked for again that this node has led in vain, when their memory nodes can be used.
+func (a *Agent) askUnfinished() {
 	for _, l := range a.resets.Unfinished() {
 		a.table.addUnreleased(&cql.Ticket{Lock: l, Mode: lock.Shared})
 		a.onUnreachable(l.MN())
 	}
-	return err
 }
 
 // gone reports whether a message is about a lock in another memory than that to which the agent is attached: nothing of what it asks for

@@ -40,7 +40,7 @@ func (t *Table) waitingTickets() (tickets []cql.Ticket) {
 }
 
 // reattach attaches the agent to memory nodes that have joined or restarted. Resets of
-// locks there that it was leading are void.
+// locks there that it was leading are void, and are asked for again.
 func (a *Agent) reattach() error {
 	var errs []error
 	for _, m := range a.node.Memory() {
@@ -57,6 +57,7 @@ func (a *Agent) reattach() error {
 		}
 		errs = append(errs, a.locker.Attach(m.ID))
 	}
+	a.askUnfinished()
 	return errors.Join(errs...)
 }
 

@@ -200,3 +200,29 @@ func TestResetOfAnUnreleasedLockIsAskedForAgain(t *testing.T) {
 		}
 	}
 }
+
+// A memory node restarts with its memory while a reset waits for the answer of a node that is slow. The reset is void, and its leader
+// begins it again: a client that only tries the lock would find it taken for ever.
+func TestVoidResetIsBegunAgain(t *testing.T) {
+	const kindResetAck = fabric.MsgCQL + 3
+	slow := false
+	r := newRig(t, 1, 2, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, silent, wrapped(func(p fabric.Port) fabric.Port {
+		return &hookPort{Port: p, send: func(p fabric.Port, to fabric.ClientID, m *fabric.Message) error {
+			if m.Kind == kindResetAck && p.ID().CN() == 2 && !slow {
+				slow = true
+				_ = p.Pause(12 * fabric.Millisecond)
+			}
+			return p.Send(to, m)
+		}}
+	}))
+	r.c.Go(r.nodes[0], "client", func(p fabric.Port) { r.askReset(0, p, 0, cql.UnknownOutcome) })
+	r.c.At(2*fabric.Millisecond, func() { r.c.KillMN(r.mn) })
+	r.restartAt(5*fabric.Millisecond, true)
+	if err := r.c.RunUntil(30 * fabric.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if !slow {
+		t.Error("the other node has not been asked")
+	}
+	r.wantFree(0)
+}
