@@ -136,6 +136,23 @@ func TestRestoredBusyBackup(t *testing.T) {
 	}
 }
 
+// backedUp joins a node by a proxy, backs etcd up when it has the node's acknowledgement, and lets the node acknowledge nothing more while deaf is set.
+func backedUp(t *testing.T, s *server, p *proxy) (a member.Member, deaf *atomic.Bool, backup string) {
+	t.Helper()
+	deaf = new(atomic.Bool)
+	o := options(p.endpoint(), "test")
+	o.TTL = time.Minute // its lease is not what these tests are about
+	a, err := connect(t, o).JoinCN(bounded(t), "a", func(m member.Member) { acknowledgeUnless(m, deaf) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.AwaitAck(bounded(t), a) // it is fenced if that is lost
+	backup = s.backUp(t)
+	await(t, a, "no other node", func(s *member.State) bool { return len(s.CNs) == 1 })
+	deaf.Store(true)
+	return a, deaf, backup
+}
+
 // A node that has seen a change and not acknowledged it when it is lost with a restored backup goes on, with what etcd has; and it
 // acknowledges no change of etcd's that it has not seen.
 func TestRestoredBeforeItIsAcknowledged(t *testing.T) {
@@ -143,17 +160,7 @@ func TestRestoredBeforeItIsAcknowledged(t *testing.T) {
 	s := start(t)
 	p := startProxy(t, s.Endpoint())
 	c := connect(t, options(p.endpoint(), "test"))
-	var deaf atomic.Bool
-	o := options(p.endpoint(), "test")
-	o.TTL = time.Minute // its lease is not what this is about
-	a, err := connect(t, o).JoinCN(bounded(t), "a", func(m member.Member) { acknowledgeUnless(m, &deaf) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	etcd.AwaitAck(bounded(t), a) // it is fenced if that is lost
-	backup := s.backUp(t)
-	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
-	deaf.Store(true)
+	a, deaf, backup := backedUp(t, s, p)
 	lost := []<-chan error{joinCNInBackground(t, c, "lost"), joinCNInBackground(t, c, "lost")}
 	await(t, a, "the changes that will be lost", func(s *member.State) bool { return len(s.CNs) == 3 })
 	s.restoreBusy(t, p, backup)
@@ -187,17 +194,7 @@ func TestRestoredToTheSameRevision(t *testing.T) {
 	s := start(t)
 	p := startProxy(t, s.Endpoint())
 	c := connect(t, options(p.endpoint(), "test"))
-	var deaf atomic.Bool
-	o := options(p.endpoint(), "test")
-	o.TTL = time.Minute // its lease is not what this is about
-	a, err := connect(t, o).JoinCN(bounded(t), "a", func(m member.Member) { acknowledgeUnless(m, &deaf) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	etcd.AwaitAck(bounded(t), a) // it is fenced if that is lost
-	backup := s.backUp(t)
-	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
-	deaf.Store(true)
+	a, deaf, backup := backedUp(t, s, p)
 	lost := joinCNInBackground(t, c, "lost")
 	seen := await(t, a, "the change that will be lost", func(s *member.State) bool { return len(s.CNs) == 2 })
 	p.cut()
@@ -235,17 +232,7 @@ func TestRestoredStateIsAcknowledged(t *testing.T) {
 	s := start(t)
 	p := startProxy(t, s.Endpoint())
 	c := connect(t, options(p.endpoint(), "test"))
-	var deaf atomic.Bool
-	o := options(p.endpoint(), "test")
-	o.TTL = time.Minute // its lease is not what this is about
-	a, err := connect(t, o).JoinCN(bounded(t), "a", func(m member.Member) { acknowledgeUnless(m, &deaf) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	etcd.AwaitAck(bounded(t), a) // it is fenced if that is lost
-	backup := s.backUp(t)
-	await(t, a, "nobody else", func(s *member.State) bool { return len(s.CNs) == 1 })
-	deaf.Store(true)
+	a, deaf, backup := backedUp(t, s, p)
 	s.others(t, 100) // so that the revision is beyond what follows in the etcd that is restored
 	lost := joinCNInBackground(t, c, "lost")
 	seen := await(t, a, "the change that will be lost", func(s *member.State) bool { return len(s.CNs) == 2 })
