@@ -399,7 +399,7 @@ func TestTrapPrefetchFarAhead(t *testing.T) {
 	r.run()
 }
 
-// The grant of a ticket whose client has left is lost too: who waits behind it on
+// The grant of a ticket whose client has left is lost too: a waiter behind it on
 // its node looks after it, for nobody else does.
 func TestTrapLostGrantOfAnAbandonedTicket(t *testing.T) {
 	r := newRig(t, 1, 2, "declock-tf", small, waits(ms, 100*ms))

@@ -9,7 +9,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A Scene is a simulated cluster with one lock: what happens on it has its time, so a test can say who comes when.
+// A Scene is a simulated cluster with one lock: what happens on it has its time, so a test says in which order clients come.
 type Scene struct {
 	*sim.Cluster
 	Nodes []*sim.Node

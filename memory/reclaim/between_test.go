@@ -66,7 +66,7 @@ var meanwhile = []struct {
 	}},
 }
 
-// Whatever others do between any two operations of the leader, and whoever is slow to answer: the blocks of the dead are found, once,
+// Whatever other nodes do between any two operations of the leader, and whichever is slow to answer: the blocks that crashed nodes leaked are found, once,
 // and no others.
 func TestTheOthersBetweenAnyTwoOperationsOfTheLeader(t *testing.T) {
 	for _, x := range meanwhile {

@@ -296,7 +296,7 @@ func TestANumberOwesUntilItIsFound(t *testing.T) {
 	w.wantFound("the third", 1)
 }
 
-// A block of the dead that somebody still uses is found by a later round: until then its record is not cleared.
+// A leaked block that a client still uses is found by a later round: until then its record is not cleared.
 func TestABlockInUseIsFoundLater(t *testing.T) {
 	w := newWorld(t, 3)
 	w.kill(2, 0)

@@ -108,7 +108,7 @@ type Cluster interface {
 	Join(ctx context.Context) (fabric.Node, error)
 	// Visit is Join for a moment, by a process that may be another node of the cluster already.
 	Visit(ctx context.Context) (fabric.Node, error)
-	// Describe returns who is there. It changes nothing that lasts.
+	// Describe returns the nodes of the cluster. It changes nothing that lasts.
 	Describe(ctx context.Context) (*Info, error)
 	// Check returns what would keep a node from being started with the options of the cluster, as far as that can be found
 	// without reaching for it. role checks what the node's certificate is for.
