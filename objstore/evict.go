@@ -150,12 +150,16 @@ func (c *Client) evictOldest(n *handle.Part, cand []candidate) (chunk, error) {
 		}
 		tried[best] = true
 		v := &cand[best]
-		ch, err := c.unlink(v.bucket, v.slot, v.word, nil)
+		var expiry uint32 // an expired object that is given more time now is no victim
+		if meta[best].expired(now) {
+			expiry = meta[best].expiry
+		}
+		ch, err := c.unlink(v.bucket, v.slot, v.word, expiry)
 		if err != nil {
 			return chunk{}, err
 		}
 		if !ch.none() {
-			if meta[best].expired(now) {
+			if expiry != 0 {
 				c.stats.Expired++
 			} else {
 				c.stats.Evictions++
@@ -175,15 +179,15 @@ func evictBefore(a, b *header, now uint32) bool {
 
 // unlink takes the object of word out of its slot, under the lock of the bucket if that is
 // free, and returns its chunk; the zero chunk if the lock was busy or the slot
-// has changed. seen, if not nil, is the object's header, which was found expired: then another object, or one that was given another time
-// since, stays. (The word comes back with one in 64 of the next objects in its chunk.)
-func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, seen *header) (chunk, error) {
+// has changed. expiry, if not zero, is when the object expired: then one that was given another time
+// since stays. (The word comes back with one in 64 of the next objects in its chunk: what then expired at the same time goes as well.)
+func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, expiry uint32) (chunk, error) {
 	reads := c.reads[:1]
 	reads[0] = fabric.Load(slot)
-	if seen != nil {
-		reads = c.reads[:3]
+	if expiry != 0 {
+		reads = c.reads[:2]
 		first := fabric.At(bucket.MN(), word.chunk().offset()).In(bucket.Generation())
-		reads[1], reads[2] = fabric.Load(first), fabric.Load(first.Add(metaOffset))
+		reads[1] = fabric.Load(first.Add(metaOffset))
 	}
 	c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive, Try: true, Reads: reads}
 	if err := c.l.Acquire(&c.hv, &c.req); err != nil {
@@ -192,8 +196,7 @@ func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, seen *header) (
 		}
 		return chunk{}, fmt.Errorf("objstore: evict: %w", err)
 	}
-	changed := slotWord(reads[0].Old) != word ||
-		seen != nil && (reads[1].Old != seen.unique || uint32(reads[2].Old>>32) != seen.expiry)
+	changed := slotWord(reads[0].Old) != word || expiry != 0 && uint32(reads[1].Old>>32) != expiry
 	ops := c.ops[:1]
 	if changed {
 		ops = nil

@@ -63,3 +63,23 @@ func TestExpiredObjectThatChangesStays(t *testing.T) {
 		}
 	}
 }
+
+// A client that wants memory finds an object expired, and another, whose clock is behind, gives it more time before it is evicted: it is none of
+// the expired ones any more, and stays.
+func TestExpiredVictimThatIsTouchedStays(t *testing.T) {
+	p, evicting, toucher := soonExpired(t)
+	at := evicting.s.locate(b("k"))
+	word, _ := evicting.s.places.get(at.hash)
+	slot := evicting.s.slotsAddr(at.bucket)
+	victim := candidate{bucket: at.bucket, slot: slot, word: word}
+	evicting.SetNow(100)
+	toucher.SetNow(99)
+	p.left, p.then = 1, func() { wantErr(t, "touch", toucher.Touch(b("k"), 1000), nil) } // behind the chain that reads times of expiry
+	if ch, err := evicting.evictOldest(evicting.s.h.Parts[at.node], []candidate{victim}); err != nil || !ch.none() {
+		t.Errorf("evicted %v, error %v", ch, err)
+	}
+	if p.then != nil || evicting.Stats().Expired != 0 {
+		t.Errorf("touched: %v, %d objects counted as expired", p.then == nil, evicting.Stats().Expired)
+	}
+	wantValue(t, toucher, "k", "v")
+}

@@ -24,7 +24,7 @@ func (c *Client) evictor(n *handle.Part) slab.Evict {
 		list, err := c.objectsIn(n, class(cl), off64)
 		for i := range list {
 			v := &list[i]
-			ch, err := c.unlink(v.bucket, v.slot, v.word, nil)
+			ch, err := c.unlink(v.bucket, v.slot, v.word, 0)
 			if err != nil || ch.none() {
 				return got, err
 			}

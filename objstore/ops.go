@@ -85,7 +85,7 @@ func (c *Client) refresh(k *work, now uint32) []fabric.Op {
 func (c *Client) dropExpired(k *work) error {
 	c.user.Enter()
 	defer c.user.Leave()
-	ch, err := c.unlink(k.bucket, k.slot, k.word, &k.h)
+	ch, err := c.unlink(k.bucket, k.slot, k.word, k.h.expiry)
 	if err != nil {
 		return err
 	}
