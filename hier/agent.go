@@ -121,7 +121,10 @@ func (a *Agent) handle(m *fabric.Message) error {
 	if a.gone(m) {
 		return nil
 	}
-	_, err := a.resets.Handle(m)
+	err := a.unattached(m)
+	if err == nil {
+		_, err = a.resets.Handle(m)
+	}
 	if errors.Is(err, fabric.ErrStaleEpoch) {
 		_ = a.reattach() // it may fail at another memory node; if it does at this one, what follows fails again
 		if !a.gone(m) {
@@ -144,7 +147,7 @@ func (a *Agent) askUnfinished() {
 }
 
 // gone reports whether a message is about a lock in another memory than that to which the agent is attached: nothing of what it asks for
-// may be done in this one.
+// may be done in this one. An agent that has not attached to the memory node yet does so first: its Port would use whatever memory is there.
 func (a *Agent) gone(m *fabric.Message) bool {
 	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier {
 		return false
@@ -152,14 +155,27 @@ func (a *Agent) gone(m *fabric.Message) bool {
 	l := fabric.Addr(m.Body[0])
 	other := func() bool {
 		inc := a.locker.attached(l.MN()).incarnation
-		return inc != nil && inc.addrGen != l.Generation()
+		return inc == nil || inc.addrGen != l.Generation()
 	}
 	if !other() {
 		return false
 	}
 	_ = a.reattach() // it may be of a memory that is newer
-	return other()
+	return other() && a.hasAttached(l.MN())
 }
+
+// unattached returns an error if a message asks for a reset on a memory node to which the agent could not attach yet.
+func (a *Agent) unattached(m *fabric.Message) error {
+	p, ok := cql.Wished(m)
+	if !ok || a.hasAttached(p.Lock.MN()) {
+		return nil
+	}
+	return fmt.Errorf("%w: %v: the agent could not attach to it, and resets %v later", fabric.ErrNodeDown, p.Lock.MN(), p.Lock)
+}
+
+// hasAttached reports whether the agent has ever attached to a memory node. Until then nothing says which memory its Port would use there: it
+// begins no reset and releases nothing. Later, the Port is refused if the memory node has restarted.
+func (a *Agent) hasAttached(mn fabric.MemID) bool { return a.locker.attached(mn).incarnation != nil }
 
 // callToSync calls the other agents to synchronise the clocks. Without
 // that a node that has joined, or was away, would hardly meet the others.
@@ -285,6 +301,12 @@ func (a *Agent) Adopt(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 	}
 	left := x.owner
 	ticket := x.ticket
+	if !a.hasAttached(l.MN()) {
+		s.mu.Unlock()
+		a.table.addUnreleased(&ticket)
+		a.onUnreachable(l.MN())
+		return false
+	}
 	ticket.Behind = behind
 	a.locker.begin(x, &ticket)
 	s.mu.Unlock()

@@ -44,17 +44,13 @@ func (t *Table) waitingTickets() (tickets []cql.Ticket) {
 func (a *Agent) reattach() error {
 	var errs []error
 	for _, m := range a.node.Memory() {
-		at := a.locker.attached(m.ID)
-		switch {
-		case at.incarnation == nil: // it has joined lately
-		case at.incarnation.epoch != m.Epoch || at.incarnation.over.Load():
-			a.resets.Forget(m.ID)
-		default:
-			continue
-		}
-		if at.incarnation != nil {
+		if inc := a.locker.attached(m.ID).incarnation; inc != nil { // else it has joined lately
+			if inc.epoch == m.Epoch && !inc.over.Load() {
+				continue
+			}
 			a.onUnreachable(m.ID)
 		}
+		a.resets.Forget(m.ID)
 		errs = append(errs, a.locker.Attach(m.ID))
 	}
 	a.askUnfinished()
@@ -104,12 +100,12 @@ func (a *Agent) checkUnreachable() {
 func (a *Agent) reachable(mn fabric.MemID) bool {
 	marks := a.table.marked() // before the READ is posted
 	err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
-	if errors.Is(err, fabric.ErrStaleEpoch) {
+	if errors.Is(err, fabric.ErrStaleEpoch) || err == nil && !a.hasAttached(mn) {
 		if err = a.reattach(); a.locker.incarnationAt(mn) != nil {
 			err = nil // the error is about lost memory, or other memory nodes
 		}
 	}
-	if err != nil {
+	if err != nil || !a.hasAttached(mn) {
 		return errors.Is(err, fabric.ErrFenced) // nothing of this node counts any more
 	}
 	a.table.settle(mn, marks)
