@@ -109,7 +109,7 @@ func (s *Session) acquire(ctx context.Context, id LockID, r lock.Request) (Guard
 			return Guard{}, err
 		}
 	}
-	g, err := s.acquireOwn(ctx, r)
+	g, err := s.acquireOwn(ctx, &r)
 	s.use.End()
 	return g, err
 }
@@ -125,7 +125,7 @@ func (s *Session) refuse(id LockID) error {
 	return fmt.Errorf("%w: %v is of another Cluster of this process: use a Session of that", ErrLockID, id)
 }
 
-func (s *Session) acquireOwn(ctx context.Context, r lock.Request) (Guard, error) {
+func (s *Session) acquireOwn(ctx context.Context, r *lock.Request) (Guard, error) {
 	h := s.free
 	if h == nil {
 		h = new(hold)
@@ -133,7 +133,7 @@ func (s *Session) acquireOwn(ctx context.Context, r lock.Request) (Guard, error)
 	} else {
 		s.free = h.next
 	}
-	if err := s.s.Acquire(ctx, &h.Hold, &r); err != nil {
+	if err := s.s.Acquire(ctx, &h.Hold, r); err != nil {
 		h.next, s.free = s.free, h
 		if errors.Is(err, ErrMemoryLost) {
 			err = errors.Join(err, s.c.remakeLocks(s, r.Lock.MN()))

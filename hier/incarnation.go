@@ -238,8 +238,11 @@ func (k *Locker) do(ops []fabric.Op) error {
 // compare ends the incarnation of a memory node that the client is attached to, if it has restarted: a lock that stays on this node needs no operation
 // there that would show it. No shard is locked.
 func (k *Locker) compare(mn fabric.MemID) {
-	if l := k.incarnationAt(mn); l != nil {
-		if epoch := k.node.MemoryEpoch(mn); epoch > l.epoch {
+	if int(mn) >= len(k.mems) {
+		return
+	}
+	if l := k.mems[mn].incarnation; l != nil {
+		if epoch := k.node.MemoryEpoch(mn); epoch > l.epoch && !l.over.Load() {
 			k.incarnationOf(mn, epoch)
 		}
 	}

@@ -116,7 +116,9 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	case x == nil:
 		x = s.insert(r.Lock, sum, r.Mode, k.port.ID())
 		x.incarnation = inc
-		k.table.step(x, evBegin)
+		if !k.table.ordinary(x, evBegin) {
+			k.table.stepWith(x, evBegin)
+		}
 		s.mu.Unlock()
 		return k.acquireRemote(s, x, h, r, 0)
 	case x.over():

@@ -151,14 +151,21 @@ var nextStates = func() (next [16][32]state) {
 // (cql.Client.Quiesced) when it has unlocked the shard. A step that is not in transitions, or leaves a lock frozen where it cannot be, would
 // be two holders, or none, sooner or later: it panics. The shard is locked.
 func (t *Table) step(x *local, e event) (thawed bool) {
-	if to := nextStates[x.state&15][e&31]; to != numStates && !x.frozen && t.OnTransition == nil {
-		x.state = to
-		return false
-	}
-	return t.stepWith(x, e)
+	return !t.ordinary(x, e) && t.stepWith(x, e)
 }
 
-// stepWith is step for a local lock that is frozen, or that is observed, and for a step that is not legal.
+// ordinary takes a step that is legal, of a local lock that is not frozen and not observed; of others it reports false, and does
+// nothing. It is compiled into its callers: those through which every acquisition of a free lock goes ask it before they call stepWith.
+func (t *Table) ordinary(x *local, e event) bool {
+	to := nextStates[x.state&15][e&31]
+	if to == numStates || x.frozen || t.OnTransition != nil {
+		return false
+	}
+	x.state = to
+	return true
+}
+
+// stepWith is step for what is not ordinary: a local lock that is frozen, or observed, and a step that is not legal.
 func (t *Table) stepWith(x *local, e event) (thawed bool) {
 	to := nextStates[x.state][e]
 	thawed = x.frozen && e.thaws()

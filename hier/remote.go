@@ -185,7 +185,9 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, ticket *cql.Tic
 
 // begin begins a tenure: the node holds the remote lock, for one holder.
 func (k *Locker) begin(x *local, ticket *cql.Ticket) {
-	k.table.step(x, evGrant)
+	if !k.table.ordinary(x, evGrant) {
+		k.table.stepWith(x, evGrant)
+	}
 	x.ticket = *ticket
 	x.gen++
 	x.tenure = tenure{mode: ticket.Mode, holders: 1, stamp: ticket.Behind, gate: x.arrived}
@@ -327,7 +329,9 @@ func (k *Locker) handOver(x *local, w *waiter) {
 // giveUp gives the remote lock up, for its last holder (lines 26 to 31). A waiter of this node
 // begins to acquire it only when that is done. The shard is locked at entry, and unlocked after.
 func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
-	k.table.step(x, evRelease)
+	if !k.table.ordinary(x, evRelease) {
+		k.table.stepWith(x, evRelease)
+	}
 	x.holders = 0
 	hold := x.ticket
 	s.mu.Unlock()
@@ -370,7 +374,9 @@ func (k *Locker) vacate(s *shard, x *local, next *waiter) {
 		next.verdict = chosen
 		k.wake = append(k.wake, next.client)
 	} else {
-		thawed = k.table.step(x, evForget)
+		if !k.table.ordinary(x, evForget) {
+			thawed = k.table.stepWith(x, evForget)
+		}
 		s.remove(x)
 	}
 	s.mu.Unlock()

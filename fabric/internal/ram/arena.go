@@ -48,10 +48,10 @@ func (Heap) Give(Slab) {}
 type Arena struct {
 	Source Source // nil: Go memory
 
-	slabs []*slab
-	last  *slab // where the last buffer was: it often is again
-	free  [bits.UintSize][]unsafe.Pointer
-	count [bits.UintSize]int // slabs by class
+	slabs  []*slab
+	recent [8]*slab // where buffers were, by bits of their addresses: a client uses few, and again and again
+	free   [bits.UintSize][]unsafe.Pointer
+	count  [bits.UintSize]int // slabs by class
 }
 
 type slab struct {
@@ -101,12 +101,13 @@ func (a *Arena) grow(class int) {
 
 // slabOf returns the slab in which n bytes lie, or nil.
 func (a *Arena) slabOf(p, n uintptr) *slab {
-	if s := a.last; s != nil && p-s.base < s.Size && n <= s.Size-(p-s.base) {
+	recent := &a.recent[p/minSlab%uintptr(len(a.recent))]
+	if s := *recent; s != nil && p-s.base < s.Size && n <= s.Size-(p-s.base) {
 		return s
 	}
 	for _, s := range a.slabs {
 		if p-s.base < s.Size && n <= s.Size-(p-s.base) {
-			a.last = s
+			*recent = s
 			return s
 		}
 	}
@@ -147,8 +148,6 @@ func (a *Arena) Free(buf []byte) {
 func (a *Arena) drop(s *slab) {
 	a.slabs = slices.DeleteFunc(a.slabs, func(x *slab) bool { return x == s })
 	a.count[s.class]--
-	if a.last == s {
-		a.last = nil
-	}
+	clear(a.recent[:])
 	a.Source.Give(s.Slab)
 }
