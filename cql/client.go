@@ -75,6 +75,8 @@ type Config struct {
 	// RefetchMax bounds how often a release reads the queue again for an entry that does
 	// not come, with pauses of up to 1 ms between, before it asks for a reset. Default 2000.
 	RefetchMax int
+	// Asking is called before a request for a reset is sent. nil: nothing is.
+	Asking func()
 }
 
 // suspectNs is how often waiters look at a lock that is suspect.
@@ -471,6 +473,9 @@ func (c *Client) AwaitReset(p *Ticket, deadline fabric.Time) error {
 // index; for an overflow, if a reset has voided index; for the other reasons never.
 func (c *Client) AskReset(l fabric.Addr, index uint64, why Reason) {
 	c.stats.Resets++
+	if c.cfg.Asking != nil {
+		c.cfg.Asking()
+	}
 	m := fabric.Message{Kind: msgAskReset, Body: [7]uint64{uint64(l), index, uint64(why)}}
 	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
 }

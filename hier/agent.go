@@ -58,6 +58,7 @@ func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, syn
 	}
 	// While the agent passes a lock on, everything else waits: not for long.
 	cfg.CQL.RefetchMax = agentRefetchMax
+	cfg.CQL.Asking = func() { t.fences.asking.Add(1) }
 	a.locker = New(t, a.port, node, clock, cfg)
 	_ = a.reattach() // to what is there
 	return a
@@ -106,6 +107,9 @@ func (a *Agent) receive(m *fabric.Message, report func(error)) {
 	}
 	a.count()
 	a.table.fences.resetting.Store(!a.resets.Idle())
+	if _, asked := cql.Wished(m); asked && m.From == a.port.ID() {
+		a.table.fences.asking.Add(-1) // only now: see recovery.leftIn
+	}
 	switch {
 	case m.Kind == msgFence && m.From.CN() == a.node.ID():
 		a.onFence(m)

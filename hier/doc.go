@@ -91,6 +91,8 @@
 //	                                                                       before it adds itself
 //	a ticket could not be given up: the memory node        unreleased      the agent has the lock reset             the memory node answers
 //	does not answer, or the client was closed
+//	the agent has sent itself a request for a reset        asking          the node has left neither its locks nor  the agent has handled
+//	                                                                       the cluster                              the request
 //	an operation may still take effect                     unsettled       the node answers no reset of the lock    a later chain is executed
 //	a compute node has crashed, a memory node restarted    suspicion       waiters look often, and ask for resets   a minute, or the reset
 //	a memory node has restarted                            over            holds are lost, waiters begin anew,      the agent has set the

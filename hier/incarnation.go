@@ -403,6 +403,8 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 
 // vacateLost is vacate for the last holder of a local lock that was lost, and is in the table. It has the lock reset.
 func (k *Locker) vacateLost(s *shard, x *local, ticket *cql.Ticket, err error) error {
+	k.table.fences.asking.Add(1) // before it forgets the local lock
+	defer k.table.fences.asking.Add(-1)
 	k.vacate(s, x, k.table.policy.nextOwner(x))
 	if l := k.table.present(ticket.Lock.MN()); k.cfg.Verify == nil || l.verified.Load() {
 		k.askReset(ticket)

@@ -74,8 +74,9 @@ func (k *Locker) askReset(p *cql.Ticket) {
 
 var _ lock.Leaver = (*Locker)(nil)
 
-// Left implements lock.Leaver. Requests for resets lie in the agent's inbox: a message behind them shows that there are none any more. The agent
-// sends it to itself once more, for it may be about to ask for some itself (checkUnreachable).
+// Left implements lock.Leaver. Requests of clients for resets lie in the agent's inbox: a message behind them shows that there are none any more. The agent
+// sends it to itself once more, for it may be about to ask for some itself. Those that it has sent itself are counted, for it may send them at any time
+// (checkUnreachable, Adopt).
 func (k *Locker) Left(begun *uint64, some func(fabric.Addr) bool) bool {
 	t := k.table
 	if *begun == 0 {
@@ -87,16 +88,17 @@ func (k *Locker) Left(begun *uint64, some func(fabric.Addr) bool) bool {
 		return false
 	}
 	passed := t.fences.passed.Load() >= *begun
-	if t.uses(some) {
+	used, rests := t.uses(some)
+	if used {
 		*begun = 0 // it may ask for resets yet
 		return false
 	}
-	return passed && !t.fences.resetting.Load()
+	return passed && rests
 }
 
-// uses reports whether the node has something to do yet with some locks.
-func (t *Table) uses(some func(fabric.Addr) bool) bool {
-	used := false
+// uses reports whether the node has something to do yet with some locks, and whether its agent rests: see leftIn.
+func (t *Table) uses(some func(fabric.Addr) bool) (used, rests bool) {
 	t.each(func(x *local) { used = used || some(x.ticket.Lock) })
-	return t.leftIn(some) || used
+	left, rests := t.leftIn(some) // last: what leaves the table may leave something here
+	return left || used, rests
 }

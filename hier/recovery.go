@@ -188,8 +188,12 @@ func (r *recovery) unreleasedOn() (list []fabric.MemID) {
 	return list
 }
 
-// leftIn reports whether the node may have left something unreleased or unsettled in some locks.
-func (r *recovery) leftIn(some func(fabric.Addr) bool) (used bool) {
+// leftIn reports whether the node may have left something unreleased or unsettled in some locks, and whether its agent rests: it has no request
+// of its own for a reset in its inbox, and takes part in no reset.
+//
+// An unreleased ticket is a leftover, then a request, then a reset, and a leftover again if that fails. Each begins before the one before it ends. A leftover
+// begins and ends with mu locked, so none is missed here.
+func (r *recovery) leftIn(some func(fabric.Addr) bool) (used, rests bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for l, x := range r.leftovers {
@@ -197,7 +201,7 @@ func (r *recovery) leftIn(some func(fabric.Addr) bool) (used bool) {
 			used = used || some(l) || x.mark != 0 && l == wholeNode(l.MN())
 		}
 	}
-	return used
+	return used, r.fences.asking.Load() == 0 && !r.fences.resetting.Load() // in this order
 }
 
 // wholeNode stands for all locks of a memory node. No lock is at its first byte.
@@ -288,7 +292,8 @@ const msgFence = fabric.MsgHier + 3
 // fences are the numbers of the fences that clients have asked for, and of the last that the agent has come to.
 type fences struct {
 	asked, passed atomic.Uint64
-	resetting     atomic.Bool // the agent takes part in resets, as of the last message
+	asking        atomic.Int64 // requests for resets that the agent has sent itself and not handled yet, or is about to send
+	resetting     atomic.Bool  // the agent takes part in resets, as of the last message
 }
 
 // appendState appends what distinguishes two states of the recovery.
@@ -304,7 +309,7 @@ func (r *recovery) appendState(dst []byte) []byte {
 	dst = appendWord(appendWord(appendWord(dst, r.leakSeq), r.marks), r.losses.Load())
 	dst = appendMap(appendWord(dst, r.suspected.Load()), r.cleared, func(dst []byte, l fabric.Addr, _ struct{}) []byte { return appendWord(dst, l) })
 	dst = appendWord(appendWord(dst, r.fences.asked.Load()), r.fences.passed.Load())
-	return appendBool(dst, r.fences.resetting.Load())
+	return appendBool(appendWord(dst, r.fences.asking.Load()), r.fences.resetting.Load())
 }
 
 // byLock sorts tickets by their locks.

@@ -112,9 +112,11 @@ func (a *Agent) reachable(mn fabric.MemID) bool {
 	a.resets.Settled(mn)
 	a.abortLost(mn)
 	all := a.setAside(mn)
+	a.table.fences.asking.Add(1) // before it forgets the tickets
 	for _, p := range a.table.toReset(mn) {
 		a.locker.askReset(&p)
 	}
+	a.table.fences.asking.Add(-1)
 	return all && a.table.marked() == marks // else look again: locks were marked meanwhile
 }
 
@@ -293,9 +295,10 @@ func (a *Agent) lookAfterUnreleased() {
 	}
 }
 
-// unfinished reports whether the node has local locks, or tickets that it could not give up: when it has left, no node knows of these.
+// unfinished reports whether the node has local locks, or tickets that it could not give up, or whether its agent has asked itself for a reset:
+// when it has left, no node knows of these.
 func (t *Table) unfinished() bool {
-	return len(t.unreleasedOn()) > 0 || t.Len() > 0
+	return len(t.unreleasedOn()) > 0 || t.Len() > 0 || t.fences.asking.Load() > 0
 }
 
 // onFence passes a fence, when it comes the second time.

@@ -21,7 +21,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[recovery]():    12,
 	reflect.TypeFor[leftover]():    5,
 	reflect.TypeFor[sighting]():    4,
-	reflect.TypeFor[fences]():      3,
+	reflect.TypeFor[fences]():      4,
 	reflect.TypeFor[attachment]():  3,
 	reflect.TypeFor[Locker]():      19,
 	reflect.TypeFor[Agent]():       13,
