@@ -104,6 +104,44 @@ func TestReaderFindsTheNextSlotUsedAgain(t *testing.T) {
 	}
 }
 
+// A release that misses the entry of a client that was refused, for its index is exhausted, asks for the reset and does not wait for it.
+// Readers that were granted at once have no entries either: there it may be a writer before that client that is slow, for a while.
+func TestReleaseDoesNotAwaitARefusedClient(t *testing.T) {
+	y := Layout{CapacityBits: 2, VersionBits: 2}
+	if !y.exhausted(8) || y.exhausted(7) {
+		t.Fatal("index 8 is not the first that is exhausted")
+	}
+	for _, tt := range []struct {
+		name      string
+		header    Header
+		ticket    Ticket
+		refetches uint64
+		asked     []Reason
+	}{
+		{"a writer, the next is refused", y.Header(7, 2, 2, 0), Ticket{Index: 7, Mode: lock.Exclusive}, 1, []Reason{VersionOverflow}},
+		{"a reader, the next is refused", y.Header(7, 2, 1, 0), Ticket{Index: 7, Mode: lock.Shared}, 1, []Reason{VersionOverflow}},
+		{"a reader, a later one is refused", y.Header(5, 4, 1, 0), Ticket{Index: 5, Mode: lock.Shared}, refetchEager + 1, []Reason{VersionOverflow}},
+		{"a writer that is slow is before the refused", y.Header(6, 3, 3, 0), Ticket{Index: 6, Mode: lock.Exclusive}, refetchEager + 1, []Reason{VersionOverflow}},
+		{"the reset is under way", y.Header(7, 2, 2, 0), Ticket{Index: 7, Mode: lock.Exclusive}, 1, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var refetches uint64
+			asked, err := failingClient(t, y, tt.header, 0, false, func(k *Client) error {
+				tt.ticket.Lock = fabric.At(0, garbageAt)
+				if tt.asked == nil {
+					port := k.port
+					k.port = &raced{Port: port, meet: func() { _ = port.Do([]fabric.Op{fabric.FAA(tt.ticket.Lock, 2)}) }}
+				}
+				defer func() { refetches = k.stats.Refetches }()
+				return k.Release(&tt.ticket, nil)
+			})
+			if err != nil || refetches != tt.refetches || !slices.Equal(asked, tt.asked) {
+				t.Errorf("%v, %d refetches, asked for resets %v; want %d, %v", err, refetches, asked, tt.refetches, tt.asked)
+			}
+		})
+	}
+}
+
 // raced is a Port before whose second chain another client changes the lock.
 type raced struct {
 	fabric.Port

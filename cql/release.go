@@ -128,7 +128,7 @@ func (c *Client) passOnWriter(l fabric.Addr, first, end, writers uint64) error {
 			c.AskReset(l, i, Corruption)
 			return nil
 		case fresh < 0:
-			switch more, err := c.refetch(l, i); {
+			switch more, err := c.refetch(l, i, end); {
 			case more == passed && writers == 0:
 				c.grantRange(l, i, end) // as above, only that the entry has not come at all
 				return err
@@ -196,7 +196,7 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 		if gone || found >= writers {
 			return nil
 		}
-		if more, err := c.refetch(l, next); more != again {
+		if more, err := c.refetch(l, next, end); more != again {
 			return err
 		}
 	}
@@ -241,8 +241,9 @@ const (
 )
 
 // refetch reads header and queue again, because the entry of index was not
-// there yet. If the entry does not come, it asks for a reset: sooner if a node has crashed lately.
-func (c *Client) refetch(l fabric.Addr, index uint64) (fetched, error) {
+// there yet. If the entry does not come, it asks for a reset: sooner if a node has crashed lately, and at once if the entry
+// never comes. The queue ends before end.
+func (c *Client) refetch(l fabric.Addr, index, end uint64) (fetched, error) {
 	c.stats.Refetches++
 	c.refetches++
 	if c.refetches > refetchEager {
@@ -261,6 +262,11 @@ func (c *Client) refetch(l fabric.Addr, index uint64) (fetched, error) {
 		return over, nil
 	case c.lay.Head(h) > index+c.lay.Capacity():
 		return passed, nil
+	case c.lay.exhausted(index), c.refetches > refetchEager && c.lay.exhausted(end-1):
+		// The client with an exhausted index was refused, and the lock has to be reset. An agent that waits here
+		// does not handle the request for that reset, nor answer others.
+		c.AskReset(l, end-1, VersionOverflow)
+		return over, nil
 	case c.refetches > c.cfg.RefetchMax,
 		c.refetches > refetchSuspect && c.suspects(l, c.port.Now()):
 		c.AskReset(l, index, NodeFailure)

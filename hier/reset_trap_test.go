@@ -491,3 +491,43 @@ func TestTrapSignalOfAnOlderReset(t *testing.T) {
 		t.Errorf("%d signals, %d resets: not the scene", resets, r.led())
 	}
 }
+
+// Two agents pass locks on for clients that gave up, each to a client of the other's node that was refused, so that its entry never comes. The
+// request for the reset that would end such a wait lies in the inbox of the other agent: neither may wait.
+func TestTrapAgentsAwaitRefusedClients(t *testing.T) {
+	r := newRig(t, 1, 2, "cql", cql.Layout{CapacityBits: 2, VersionBits: 2}, unsynced)
+	const exhausted = 8
+	for i := range 2 {
+		r.setHeader(i, r.cfg.Layout.Header(exhausted-2, 0, 0, 0))
+		here, there := i, 1-i
+		r.client(here, "holds "+name(i, 0), func(k *hier.Locker) {
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(i), lock.Exclusive)
+			at(k, 50*us)
+			must(t, k.Release(&h, nil))
+		})
+		r.client(there, "gives up "+name(i, 0), func(k *hier.Locker) {
+			at(k, 5*us)
+			var h lock.Hold
+			if err := k.Acquire(&h, &lock.Request{Lock: r.lock(i), Mode: lock.Exclusive, Deadline: 20 * us}); !errors.Is(err, lock.ErrTimeout) {
+				t.Errorf("with a deadline: %v", err)
+			}
+		})
+		r.client(here, "is refused "+name(i, 0), func(k *hier.Locker) {
+			at(k, 52500) // its FAA is before that of the agent, and its request comes when the agent of its node has the other lock
+			var h lock.Hold
+			acquire(t, k, &h, r.lock(i), lock.Exclusive)
+			if now := k.Port().Now(); now > 150*us {
+				t.Errorf("lock %d is granted at %d us: the agents have waited for each other", i, now/us)
+			}
+			must(t, k.Release(&h, nil))
+		})
+	}
+	r.run()
+	if n := r.led(); n != 2 {
+		t.Errorf("%d resets, want one of each lock", n)
+	}
+	for i := range 2 {
+		r.wantFree(i)
+	}
+}
