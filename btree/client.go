@@ -691,7 +691,7 @@ func (c *Client) answer(n *node, err error) error {
 func (c *Client) release(n int, err error) error {
 	if n == 0 && c.deferred != 0 {
 		c.hold.Handoff = c.req.Handoff[:c.req.HandoffLen]
-		n = c.append(c.hold.Handoff, 0)
+		n = c.appendOps(c.hold.Handoff, 0)
 	}
 	rerr := c.l.Release(&c.hold, c.before[:n])
 	c.hold.Handoff, c.hold.Deferred, c.deferred = nil, 0, 0

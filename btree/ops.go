@@ -170,7 +170,7 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	}
 	end := putRecord(c.own, k, key, payload)
 	key, payload = c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end]
-	replaced, err := c.putRecord(key, payload, old, k, when)
+	replaced, err := c.putEncoded(key, payload, old, k, when)
 	switch {
 	case err == nil && replaced.at != 0:
 		c.free(replaced.at, classFor(replaced.size))
@@ -209,8 +209,8 @@ func (c *Client) store(value []byte) (outOfLine, error) {
 	return o, err
 }
 
-// putRecord changes the leaf, and returns the large value that was replaced.
-func (c *Client) putRecord(key, payload, old []byte, k kind, when cond) (replaced outOfLine, err error) {
+// putEncoded changes the leaf, and returns the large value that was replaced.
+func (c *Client) putEncoded(key, payload, old []byte, k kind, when cond) (replaced outOfLine, err error) {
 	n := &c.n
 	c.search.begin(0, key, false, true)
 	err = c.seek(&c.search, n, c.leaf)

@@ -25,7 +25,7 @@ func TestDamagedPlaceOfAValue(t *testing.T) {
 		o.encode(c.outBuf[:])
 		end := putRecord(c.own, kindOutOfLine, key, c.outBuf[:])
 		c.user.Enter()
-		_, err := c.putRecord(c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end], nil, kindOutOfLine, always)
+		_, err := c.putEncoded(c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end], nil, kindOutOfLine, always)
 		c.user.Leave()
 		wantErr(t, "damage", err, nil)
 		_, err = c.Get(key)

@@ -34,7 +34,7 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	setWord(n.b, n.word)
 	c.leave(n)
 	c.uncertain = true
-	if err := c.release(c.append(n.b[:n.used], at), nil); err != nil {
+	if err := c.release(c.appendOps(n.b[:n.used], at), nil); err != nil {
 		return err
 	}
 	if n.level > 0 {
@@ -45,10 +45,10 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	return nil
 }
 
-// append makes the operations that write the locked node, which is in b, from an offset on, or from what a holder before
+// appendOps makes the operations that write the locked node, which is in b, from an offset on, or from what a holder before
 // has left to be written: WRITE the records, store the word. It returns their number. The next holder of the lock
 // may do both its own and these.
-func (c *Client) append(b []byte, at int) int {
+func (c *Client) appendOps(b []byte, at int) int {
 	if c.deferred != 0 {
 		at = c.deferred
 	}
@@ -68,7 +68,7 @@ func (c *Client) markDead(n *node, key []byte) error {
 	}
 	ops := 0
 	if c.deferred != 0 { // its checksum is that of records which are to be written yet
-		ops = c.append(n.b[:n.used], 0)
+		ops = c.appendOps(n.b[:n.used], 0)
 		c.hold.Deferred = 0
 	}
 	c.before[ops] = fabric.Store(c.t.slotAddr(n.self, classNode), uint64(makeWord(stateDead, n.used, n.word.crc())))

@@ -83,11 +83,11 @@ type AgentStats struct {
 
 // leading is a reset that this node leads, between step 1 and step 3.
 type leading struct {
-	lock  fabric.Addr
-	found Header // the header that step 1 replaced
-	used  uint64 // indices below may have been given out
-	await fabric.CNSet
-	began fabric.Time
+	lock   fabric.Addr
+	locked Header // the header as set in step 1, with the ID of this node: it identifies the reset
+	used   uint64 // indices below may have been given out
+	await  fabric.CNSet
+	began  fabric.Time
 }
 
 // recentReset says that indices of a lock below used are of before a reset.
@@ -98,11 +98,11 @@ type recentReset struct {
 
 // asked is a reset signal that has not been answered yet: participants are busy, or the lock is unsettled.
 type asked struct {
-	lock  fabric.Addr
-	found Header
-	used  uint64 // indices below may have been given out; it grows with each reset of a lock
-	by    fabric.CNID
-	busy  int // participants here that have not quiesced
+	lock   fabric.Addr
+	locked Header
+	used   uint64 // indices below may have been given out; it grows with each reset of a lock
+	by     fabric.CNID
+	busy   int // participants here that have not quiesced
 }
 
 // NewAgent returns the agent of node over its agent Port.
@@ -123,7 +123,7 @@ func (a *Agent) AppendState(dst []byte) []byte {
 	word(uint64(len(a.leading)))
 	for _, r := range a.leading {
 		word(uint64(r.lock))
-		word(uint64(r.found))
+		word(uint64(r.locked))
 		word(r.used)
 		for _, w := range r.await {
 			word(w)
@@ -132,7 +132,7 @@ func (a *Agent) AppendState(dst []byte) []byte {
 	word(uint64(len(a.asked)))
 	for _, r := range a.asked {
 		word(uint64(r.lock))
-		word(uint64(r.found))
+		word(uint64(r.locked))
 		word(r.used)
 		word(uint64(r.by)<<32 | uint64(r.busy))
 	}
@@ -263,7 +263,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 			// that reset's begin it was less than two capacities.
 			used = a.lay.Head(h) + 2*a.lay.Capacity()
 		}
-		a.leading = append(a.leading, &leading{lock: l, found: locked, used: used, await: view.Live, began: began})
+		a.leading = append(a.leading, &leading{lock: l, locked: locked, used: used, await: view.Live, began: began})
 		a.signal(a.leading[len(a.leading)-1])
 		return nil
 	}
@@ -289,7 +289,7 @@ func (a *Agent) needless(l fabric.Addr, h Header, index uint64, why Reason) bool
 
 // signal is step 2: signal all nodes that have not answered.
 func (a *Agent) signal(r *leading) {
-	m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(r.lock), uint64(r.found), r.used}}
+	m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(r.lock), uint64(r.locked), r.used}}
 	for cn, ok := r.await.Next(0); ok; cn, ok = r.await.Next(cn) {
 		a.send(fabric.AgentOf(cn), &m)
 	}
@@ -328,7 +328,7 @@ func (a *Agent) find(l fabric.Addr) *leading {
 //
 // The signal may be one that was sent again, and its reset over. Tickets with an
 // index of used or above are of after it.
-func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID) {
+func (a *Agent) onReset(l fabric.Addr, locked Header, used uint64, by fabric.CNID) {
 	if view := a.node.View(); !view.Live.Has(by) {
 		return
 	}
@@ -340,7 +340,7 @@ func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID
 	}
 	a.recent[a.next%len(a.recent)] = recentReset{lock: l, used: used}
 	a.next++
-	r := asked{lock: l, found: found, used: used, by: by}
+	r := asked{lock: l, locked: locked, used: used, by: by}
 	r.busy, a.waiting = a.parts.Freeze(l, used, a.waiting[:0])
 	if i := a.askedOf(l); i >= 0 {
 		// A resetter that took over asks again; participants frozen for the
@@ -360,7 +360,7 @@ func (a *Agent) onReset(l fabric.Addr, found Header, used uint64, by fabric.CNID
 }
 
 func (a *Agent) ack(r *asked) {
-	m := fabric.Message{Kind: msgResetAck, Body: [7]uint64{uint64(r.lock), uint64(r.found)}}
+	m := fabric.Message{Kind: msgResetAck, Body: [7]uint64{uint64(r.lock), uint64(r.locked)}}
 	a.send(fabric.AgentOf(r.by), &m)
 }
 
@@ -393,9 +393,9 @@ func (a *Agent) Settled(mn fabric.MemID) {
 	})
 }
 
-func (a *Agent) onAck(l fabric.Addr, found Header, from fabric.CNID) error {
+func (a *Agent) onAck(l fabric.Addr, locked Header, from fabric.CNID) error {
 	r := a.find(l)
-	if r == nil || r.found != found {
+	if r == nil || r.locked != locked {
 		return nil
 	}
 	r.await.Remove(from)
@@ -439,7 +439,7 @@ func (a *Agent) finish(r *leading) error {
 	a.leading = slices.DeleteFunc(a.leading, func(x *leading) bool { return x == r })
 	fresh := a.lay.Header(a.lay.freshIndex(r.used), 0, 0, 0)
 	a.ops[0] = fabric.Write(r.lock.Add(8), a.zero)
-	a.ops[1] = fabric.CAS(r.lock, uint64(r.found), uint64(fresh))
+	a.ops[1] = fabric.CAS(r.lock, uint64(r.locked), uint64(fresh))
 	for ops := a.ops[:2]; ; ops = a.ops[1:2] {
 		if err := a.port.Do(ops); err != nil {
 			a.unfinished = append(a.unfinished, r.lock)

@@ -79,8 +79,8 @@ type Config struct {
 	Asking func()
 }
 
-// suspectNs is how often waiters look at a lock that is suspect.
-const suspectNs = fabric.Millisecond
+// suspectRecheckNs is how often waiters look at a lock that is suspect.
+const suspectRecheckNs = fabric.Millisecond
 
 func (c Config) withDefaults() Config {
 	if c.RecheckNs <= 0 {
@@ -346,7 +346,7 @@ func (c *Client) suspects(l fabric.Addr, now fabric.Time) bool {
 // lookAgainNs is after how long a waiter looks at a lock.
 func (c *Client) lookAgainNs(l fabric.Addr, now fabric.Time) fabric.Time {
 	if c.suspects(l, now) {
-		return min(suspectNs, c.cfg.RecheckNs)
+		return min(suspectRecheckNs, c.cfg.RecheckNs)
 	}
 	return c.cfg.RecheckNs
 }

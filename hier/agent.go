@@ -316,7 +316,7 @@ func (a *Agent) Adopt(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 	s.mu.Unlock()
 	a.node.Retire(left)
 	h := lock.Hold{Lock: l, Mode: ticket.Mode}
-	a.locker.took(&h, x, 0)
+	a.locker.becomeHolder(&h, x, 0)
 	// What can fail is the fabric; then a reset has been asked for.
 	_ = a.locker.Release(&h, nil)
 	return true

@@ -85,18 +85,18 @@ func (f *handoff) carry(p *cql.Ticket) {
 
 // leave keeps what the holder of h leaves to the next one, when the operations of its release have been executed, with err, or are
 // deferred. It replaces a value that memory has, too.
-func (f *handoff) leave(h *lock.Hold, text []byte, deferred bool, err error) {
+func (f *handoff) leave(h *lock.Hold, data []byte, deferred bool, err error) {
 	if h.Mode != lock.Exclusive { // what the last one left is right still
 		return
 	}
-	if !f.opaque() && (f.dirty || len(text) == 0) { // only AcquireValue and ReleaseValue touch a value
+	if !f.opaque() && (f.dirty || len(data) == 0) { // only AcquireValue and ReleaseValue touch a value
 		return
 	}
 	f.clear()
-	if err != nil || len(text) > lock.MaxHandoff {
+	if err != nil || len(data) > lock.MaxHandoff {
 		return
 	}
-	f.data = append(f.data, text...)
+	f.data = append(f.data, data...)
 	if deferred {
 		f.deferred = h.Deferred
 	}
@@ -165,8 +165,8 @@ func (k *Locker) read(s *shard, x *local, r *lock.Request) error {
 	return err
 }
 
-// take gets the value from the node, if it is wanted and there. The shard is locked.
-func (k *Locker) take(x *local) {
+// takeValue gets the value from the node, if it is wanted and there. The shard is locked.
+func (k *Locker) takeValue(x *local) {
 	k.valued = k.value != nil && x.left.value(k.value)
 }
 
@@ -195,8 +195,8 @@ func (k *Locker) ReleaseValue(h *lock.Hold, v *lock.Value, before []fabric.Op) e
 
 // work has the work of a release done that keeps the lock on this node, or leaves it to others: then it returns what to wait for. The operations
 // that it returns are for the release of the remote lock. The shard is locked, and may be unlocked meanwhile.
-func (k *Locker) work(s *shard, x *local, h *lock.Hold, text []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
-	wait, rest, err := k.perform(s, x, h, text, before, slackUs)
+func (k *Locker) work(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
+	wait, rest, err := k.perform(s, x, h, data, before, slackUs)
 	f := &x.left
 	if f.dirty && !k.defers(x) && k.stays(x, slackUs) {
 		if unwritten := k.commit(s, x); unwritten != nil {
@@ -211,14 +211,14 @@ func (k *Locker) work(s *shard, x *local, h *lock.Hold, text []byte, before []fa
 
 // perform executes the operations of a release, unless the release of the remote lock is to: then it returns them. If they are
 // left to the next holder, it returns what to wait for. The shard is locked, and may be unlocked meanwhile.
-func (k *Locker) perform(s *shard, x *local, h *lock.Hold, text []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
+func (k *Locker) perform(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
 	switch {
 	case len(before) == 0:
 		k.settleDeferred(x, false, nil)
 		return nil, nil, nil
 	case !k.stays(x, slackUs):
 		return nil, before, nil
-	case k.deferrable(x, h, text, slackUs):
+	case k.deferrable(x, h, data, slackUs):
 		return k.join(x), nil, nil
 	}
 	// The next holder must find what we wrote, and uses another queue pair.
@@ -229,13 +229,13 @@ func (k *Locker) perform(s *shard, x *local, h *lock.Hold, text []byte, before [
 	return nil, nil, err
 }
 
-// owes reports whether the operations of a release that stays with this node can be left to the next holder. The shard is locked.
-func (k *Locker) deferrable(x *local, h *lock.Hold, text []byte, slackUs int16) bool {
-	if h.Deferred == 0 || h.Mode != lock.Exclusive || x.left.dirty || len(text) == 0 || len(text) > lock.MaxHandoff {
+// deferrable reports whether the operations of a release that stays with this node can be left to the next holder. The shard is locked.
+func (k *Locker) deferrable(x *local, h *lock.Hold, data []byte, slackUs int16) bool {
+	if h.Deferred == 0 || h.Mode != lock.Exclusive || x.left.dirty || len(data) == 0 || len(data) > lock.MaxHandoff {
 		return false
 	}
 	w := k.table.policy.successor(x, slackUs)
-	return w != nil && w.mode == lock.Exclusive && len(text) <= w.room && k.defers(x)
+	return w != nil && w.mode == lock.Exclusive && len(data) <= w.room && k.defers(x)
 }
 
 // defers reports whether a release may leave its work to those after it.

@@ -416,9 +416,9 @@ func (k *Locker) vacateLost(s *shard, x *local, ticket *cql.Ticket, err error) e
 	return err
 }
 
-// begins makes the incarnation that the owner is attached to that of the local lock. Clients that wait here since an incarnation before begin again:
+// enterIncarnation makes the incarnation that the owner is attached to that of the local lock. Clients that wait here since an incarnation before begin again:
 // their Ports are of that one, so they could neither use nor release what they are granted. The shard is locked; wakeAll must follow.
-func (k *Locker) begins(x *local, l *incarnation) {
+func (k *Locker) enterIncarnation(x *local, l *incarnation) {
 	if x.incarnation == l {
 		return
 	}

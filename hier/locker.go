@@ -124,7 +124,7 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	case x.over():
 		left, ok := k.takeOver(x, r.Mode)
 		if ok {
-			k.begins(x, inc)
+			k.enterIncarnation(x, inc)
 			s.mu.Unlock()
 			k.wakeAll(r.Lock)
 			k.node.Retire(left)
@@ -135,7 +135,7 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		x.holders++
 		x.streak++
 		token := x.token()
-		k.take(x)
+		k.takeValue(x)
 		s.mu.Unlock()
 		k.stats.LocalJoins++
 		return k.hold(s, x, h, r, token)
@@ -156,7 +156,7 @@ func (k *Locker) deadlock(s *shard, r *lock.Request, sum uint64) bool {
 
 // hold makes the caller a holder, and executes its READs if that has not been done.
 func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
-	k.took(h, x, token)
+	k.becomeHolder(h, x, token)
 	k.stats.Acquires++
 	if len(r.Reads) == 0 && k.value == nil {
 		return nil
@@ -197,10 +197,10 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 		v, stamp := w.verdict, w.stamp
 		switch v {
 		case granted:
-			k.take(x)
+			k.takeValue(x)
 			k.inherit(x, r)
 		case chosen:
-			k.begins(x, inc)
+			k.enterIncarnation(x, inc)
 		}
 		s.mu.Unlock()
 		switch v {
@@ -210,7 +210,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 			// It may have restarted after the holder compared, and others may hold the lock in its new epoch.
 			if k.compare(r.Lock.MN()); x.over() {
 				r.HandoffLen, r.Deferred = 0, 0
-				k.took(h, x, w.token)
+				k.becomeHolder(h, x, w.token)
 				return k.tooLate(h)
 			}
 			return k.hold(s, x, h, r, w.token)
@@ -301,7 +301,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 	}
 	k.settleDeferred(x, false, err)
 	s.mu.Unlock()
-	k.took(h, x, w.token)
+	k.becomeHolder(h, x, w.token)
 	return errors.Join(err, k.Release(h, nil))
 }
 

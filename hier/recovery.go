@@ -55,9 +55,9 @@ const (
 	maxLeftovers = 1 << 14
 	// maxLeaks bounds leaks; then the older half is forgotten. A lock of which that is so has one ticket more that no client releases.
 	maxLeaks = 1 << 10
-	// suspectNs is for how long after the crash of a node locks that are not released may be its:
+	// suspicionNs is for how long after the crash of a node locks that are not released may be its:
 	// nothing in a lock names its holders.
-	suspectNs = 60 * fabric.Second
+	suspicionNs = 60 * fabric.Second
 	// maxCleared bounds how many locks are known not to be a crashed node's.
 	maxCleared = 1 << 12
 )
@@ -264,7 +264,7 @@ func (r *recovery) suspects(l fabric.Addr, now fabric.Time) bool {
 
 func (r *recovery) suspicious(now fabric.Time) bool {
 	at := fabric.Time(r.suspected.Load())
-	return at != 0 && now-at < suspectNs
+	return at != 0 && now-at < suspicionNs
 }
 
 // clear records that a lock has been reset: its holders now are alive.

@@ -87,7 +87,7 @@ func TestSuspicionOfAnotherDeath(t *testing.T) {
 	want(3, other, true)
 	s.suspect(4)
 	want(5, l, true)
-	want(4+suspectNs, l, false)
+	want(4+suspicionNs, l, false)
 }
 
 // After the restart of a memory node, locks may count holders that do not know of them any more.

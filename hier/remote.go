@@ -173,12 +173,12 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, ticket *cql.Tic
 	s.mu.Lock()
 	k.table.policy.prolong(&x.pace)
 	k.begin(x, ticket)
-	k.take(x)
+	k.takeValue(x)
 	if ticket.Mode == lock.Shared && x.queue.head != nil && !x.frozen {
 		k.share(x, k.table.policy.PhaseFair)
 	}
 	s.mu.Unlock()
-	k.took(h, x, cql.Token(x.incarnation.generation, ticket.Index, 0))
+	k.becomeHolder(h, x, cql.Token(x.incarnation.generation, ticket.Index, 0))
 	k.stats.Acquires++
 	k.wakeAll(ticket.Lock)
 }
@@ -210,7 +210,7 @@ func (k *Locker) share(x *local, pass bool) {
 		case k.table.policy.shares(x, w, slack):
 			k.table.step(x, evShare)
 			x.holders++
-			k.admit(x, w)
+			k.grantLocal(x, w)
 		case !pass:
 			return
 		}
@@ -218,8 +218,8 @@ func (k *Locker) share(x *local, pass bool) {
 	}
 }
 
-// admit makes a waiter a holder.
-func (k *Locker) admit(x *local, w *waiter) {
+// grantLocal makes a waiter a holder.
+func (k *Locker) grantLocal(x *local, w *waiter) {
 	x.queue.remove(w)
 	x.streak++
 	w.token, w.verdict = x.token(), granted
@@ -259,7 +259,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	if len(before) > lock.MaxPiggyback {
 		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
 	}
-	text := h.Handoff
+	data := h.Handoff
 	h.Held, h.Aux, h.Handoff = false, nil, nil
 	k.gave(h.Lock)
 	s := k.table.shardOf(h.Lock)
@@ -276,7 +276,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	if x.holders == 1 && x.queue.head == nil && x.left.deferred == 0 {
 		return k.giveUp(s, x, before) // no other client of this node is concerned
 	}
-	wait, rest, err := k.work(s, x, h, text, before, slack)
+	wait, rest, err := k.work(s, x, h, data, before, slack)
 	if x.over() { // since we looked: clients of the new incarnation may wait here
 		return errors.Join(err, k.releaseLost(s, x))
 	}
@@ -286,7 +286,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		k.table.step(x, evLeave)
 		x.holders--
 	case w != nil:
-		x.left.leave(h, text, wait != nil, err)
+		x.left.leave(h, data, wait != nil, err)
 		k.handOver(x, w)
 	default:
 		rerr := k.giveUp(s, x, rest)
@@ -320,7 +320,7 @@ func (k *Locker) handOver(x *local, w *waiter) {
 	if w.mode == lock.Exclusive {
 		x.seq++
 	}
-	k.admit(x, w)
+	k.grantLocal(x, w)
 	if w.mode == lock.Shared {
 		k.share(x, k.table.policy.PhaseFair)
 	}
@@ -386,8 +386,8 @@ func (k *Locker) vacate(s *shard, x *local, next *waiter) {
 	k.wakeAll(at)
 }
 
-// took makes the client a holder.
-func (k *Locker) took(h *lock.Hold, x *local, token lock.Token) {
+// becomeHolder makes the client a holder.
+func (k *Locker) becomeHolder(h *lock.Hold, x *local, token lock.Token) {
 	h.Aux, h.Token, h.Held = x, token, true
 	k.holding = append(k.holding, h.Lock)
 	k.attached(h.Lock.MN()).holds++

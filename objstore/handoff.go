@@ -43,10 +43,10 @@ func (c *Client) slotOf(k *work) int {
 }
 
 // takeHandoff takes the handoff that came with the lock in place of what would have been READ.
-func (c *Client) takeHandoff(k *work, note []byte) {
+func (c *Client) takeHandoff(k *work, data []byte) {
 	k.loaded, k.handedOff = 0, true
-	n := slotSize + copy(c.slots[:c.s.slotsLen()], note[slotSize:])
-	w, head := slotWord(binary.LittleEndian.Uint64(note)), note[n:]
+	n := slotSize + copy(c.slots[:c.s.slotsLen()], data[slotSize:])
+	w, head := slotWord(binary.LittleEndian.Uint64(data)), data[n:]
 	if w == 0 || !holds(k.n, w) {
 		return
 	}
