@@ -42,8 +42,8 @@ var (
 	// ErrLost: the lock was taken from this holder (its node was declared dead, or the
 	// lock was reset after a failure). What it wrote since may not count.
 	ErrLost = errors.New("lock: lost")
-	// ErrMemoryLost: the memory node has come back without the memory that it had, and the lock, or what else the operation was
-	// about, was in that. A client hears it at least once, and then of each address in the memory that is gone.
+	// ErrMemoryLost: the memory node has come back without the memory that it had, which contained the lock, object or tree node of
+	// the operation. A client gets this error at least once, and then for each address in the memory that is gone.
 	ErrMemoryLost = errors.New("lock: memory node has restarted without its memory")
 	// ErrCorrupt: the lock's bytes in remote memory make no sense.
 	ErrCorrupt = errors.New("lock: corrupt lock memory")
@@ -247,14 +247,16 @@ type Stats struct {
 	HandoversLocal  uint64 `json:"handovers_local"`  // releases that passed the lock on within the node
 	HandoversRemote uint64 `json:"handovers_remote"` // notifications sent to other nodes or queue entries
 
-	AcquireOps uint64 `json:"acquire_ops"` // operations on memory nodes to acquire, without Reads
-	Retries    uint64 `json:"retries"`     // operations repeated because the lock was busy (spinning locks)
-	Refetches  uint64 `json:"refetches"`   // queue READs repeated in a release (paper section 4.3)
-	Prefetches uint64 `json:"prefetches"`  // queue READs for remote timestamps (section 5.3)
-	Aborts     uint64 `json:"aborts"`      // acquisitions aborted by a reset and begun again
-	Resets     uint64 `json:"resets"`      // resets asked for
-	Busy       uint64 `json:"busy"`        // Try without success
-	Cancels    uint64 `json:"cancels"`     // timeouts and cancellations
+	// Operations on memory nodes to acquire or to enter a queue: FAA or CAS, WRITE of an entry. Reads, Prefetches, rechecks of long waits and
+	// releases are not counted here.
+	AcquireOps uint64 `json:"acquire_ops"`
+	Retries    uint64 `json:"retries"`    // operations repeated because the lock was busy (spinning locks)
+	Refetches  uint64 `json:"refetches"`  // queue READs repeated in a release (paper section 4.3)
+	Prefetches uint64 `json:"prefetches"` // READs of a queue for remote timestamps, by clients that begin to wait for another of their node (section 5.3)
+	Aborts     uint64 `json:"aborts"`     // acquisitions aborted by a reset and begun again
+	Resets     uint64 `json:"resets"`     // resets asked for
+	Busy       uint64 `json:"busy"`       // Try without success
+	Cancels    uint64 `json:"cancels"`    // timeouts and cancellations
 }
 
 // Add adds the counters of t to s.

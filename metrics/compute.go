@@ -41,10 +41,10 @@ var lockCounters = []struct {
 	{counter("lock_waits_total", "Acquisitions that waited for another compute node."), func(s *lock.Stats) uint64 { return s.Waits }},
 	{counter("lock_local_joins_total", "Shared acquisitions that joined holders of this compute node."), func(s *lock.Stats) uint64 { return s.LocalJoins }},
 	{counter("lock_local_waits_total", "Acquisitions that waited for another client of this compute node."), func(s *lock.Stats) uint64 { return s.LocalWaits }},
-	{counter("lock_memory_operations_total", "Operations on memory nodes to acquire locks."), func(s *lock.Stats) uint64 { return s.AcquireOps }},
+	{counter("lock_memory_operations_total", "Operations on memory nodes to acquire locks or to enter their queues, without prefetches, rechecks and releases."), func(s *lock.Stats) uint64 { return s.AcquireOps }},
 	{counter("lock_retries_total", "Operations repeated because the lock was busy."), func(s *lock.Stats) uint64 { return s.Retries }},
 	{counter("lock_refetches_total", "Queue reads repeated in a release."), func(s *lock.Stats) uint64 { return s.Refetches }},
-	{counter("lock_prefetches_total", "Queue reads for the timestamps of others."), func(s *lock.Stats) uint64 { return s.Prefetches }},
+	{counter("lock_prefetches_total", "READs of a queue for the timestamps of others, by clients that begin to wait for another of their node."), func(s *lock.Stats) uint64 { return s.Prefetches }},
 	{counter("lock_aborts_total", "Acquisitions that a reset aborted, begun again."), func(s *lock.Stats) uint64 { return s.Aborts }},
 	{counter("lock_resets_asked_total", "Resets that clients of this compute node asked for."), func(s *lock.Stats) uint64 { return s.Resets }},
 	{counter("lock_busy_total", "Attempts (Try) that found the lock busy."), func(s *lock.Stats) uint64 { return s.Busy }},
@@ -57,7 +57,7 @@ var resetCounters = []struct {
 	of func(*cql.AgentStats) uint64
 }{
 	{counter("resets_led_total", "Resets of locks that this compute node led to the end."), func(s *cql.AgentStats) uint64 { return s.Led }},
-	{counter("resets_taken_over_total", "Of these, taken over from a compute node that had died."), func(s *cql.AgentStats) uint64 { return s.TakenOver }},
+	{counter("resets_taken_over_total", "Of these, taken over from a compute node that had crashed."), func(s *cql.AgentStats) uint64 { return s.TakenOver }},
 	{counter("resets_joined_total", "Resets that others led."), func(s *cql.AgentStats) uint64 { return s.Joined }},
 	{counter("grants_adopted_total", "Grants of places whose clients had left, passed on by the agent."), func(s *cql.AgentStats) uint64 { return s.Adopted }},
 }
@@ -100,7 +100,7 @@ var (
 	chains        = counter("chains_total", "Chains of operations posted: doorbells, or frames.")
 	messages      = counter("messages_total", "Messages to clients of other compute nodes, or of this one.", "to")
 	liveNodes     = gauge("live_nodes", "Live compute nodes as this one sees them.")
-	lostNodes     = counter("lost_nodes_total", "Compute nodes that have died, as this one has seen.")
+	lostNodes     = counter("lost_nodes_total", "Compute nodes that have crashed, as this one has seen.")
 	viewEpoch     = gauge("view_epoch", "Epoch of the view of live nodes.")
 	fenced        = gauge("fenced", "1 if the cluster has declared this compute node dead.")
 	fencedTotal   = counter("fenced_total", "Times that the cluster declared a compute node of this process dead.")

@@ -25,8 +25,9 @@ type Total struct {
 	OpsPerS         float64 `json:"ops_per_s"`
 	HitRatio        float64 `json:"hit_ratio"`
 	Errors          uint64  `json:"errors"`
-	MNOpsPerAcquire float64 `json:"mn_ops_per_acquire"`
-	MNOpsPerOp      float64 `json:"mn_ops_per_op"`
+	MNOpsPerAcquire float64 `json:"mn_ops_per_acquire"`   // to acquire or to enter the queue: lock.Stats.AcquireOps
+	Prefetch        float64 `json:"prefetch_per_acquire"` // READs of the queue by clients that begin to wait for another of their node
+	MNOpsPerOp      float64 `json:"mn_ops_per_op"`        // all, with releases and data, for an operation of the store
 	Acquires        uint64  `json:"acquires"`
 	HandoversLocal  uint64  `json:"handovers_local"`
 	HandoversRemote uint64  `json:"handovers_remote"`
@@ -59,8 +60,9 @@ func ReplayRows(out *fleet.Outcome, policy, target string) (Total, []replay.Row)
 	t := Total{
 		Op: "all", Count: s.Ops, Lock: policy, Target: target, ComputeNodes: out.Members, Clients: s.Clients,
 		Seconds: s.Seconds, OpsPerS: s.OpsPerS, HitRatio: s.HitRatio, Errors: s.Errors,
-		MNOpsPerAcquire: ratio(locks.AcquireOps, locks.Acquires), MNOpsPerOp: ratio(out.Counters.NIC.Total(), s.Ops),
-		Acquires: locks.Acquires, HandoversLocal: locks.HandoversLocal, HandoversRemote: locks.HandoversRemote,
+		MNOpsPerAcquire: ratio(locks.AcquireOps, locks.Acquires), Prefetch: ratio(locks.Prefetches, locks.Acquires),
+		MNOpsPerOp: ratio(out.Counters.NIC.Total(), s.Ops),
+		Acquires:   locks.Acquires, HandoversLocal: locks.HandoversLocal, HandoversRemote: locks.HandoversRemote,
 		LocalJoins: locks.LocalJoins, Refetch: ratio(locks.Refetches, locks.Acquires), Resets: out.Resets,
 		CacheHits: store.CacheHits, CacheMisses: store.CacheMisses, Evictions: store.Evictions, Expired: store.Expired,
 		Verified: s.Verified, VerifyFailures: s.VerifyFailures, Warmed: s.Warmed, WarmErrors: s.WarmErrors,
@@ -96,7 +98,8 @@ func WriteReplay(w io.Writer, title string, t *Total, rows []replay.Row) error {
 	p.hitRatio(t, rows)
 	p.Line("errors", "%s", units.Count(t.Errors))
 	if t.Target == "" {
-		p.Line("MN operations", "%.3f per acquire, %.2f per operation", t.MNOpsPerAcquire, t.MNOpsPerOp)
+		p.Line("MN operations", "%.3f per acquire, and %.3f READs of a queue by clients that begin to wait; in all %.2f per operation",
+			t.MNOpsPerAcquire, t.Prefetch, t.MNOpsPerOp)
 		p.Line("acquires", "%s, of which %s joined local readers", units.Count(t.Acquires), units.Count(t.LocalJoins))
 		p.Line("handovers", "%s local, %s remote", units.Count(t.HandoversLocal), units.Count(t.HandoversRemote))
 		p.Line("resets", "%s", units.Count(t.Resets))
