@@ -81,7 +81,7 @@ var (
 )
 
 // DefaultWaitNs is how long Format and Create wait for another compute node
-// that is at it, if they are not told.
+// that formats or creates the same, without a deadline of the caller.
 const DefaultWaitNs = 5 * fabric.Second
 
 // Params says how a region is formatted.
@@ -89,7 +89,7 @@ type Params struct {
 	Size         uint64 // bytes: the length of the memory node's memory, a multiple of 64
 	CapacityLog2 uint8  // the queue of CQL locks has 2^CapacityLog2 entries: at least the number of compute nodes
 	VersionBits  uint8  // width of the version in CQL queue entries
-	// Birth tells this memory from those that the memory node has lost: it is greater than theirs. 0 is the first.
+	// Generation tells this memory from those that the memory node has lost: it is greater than theirs. 0 is the first.
 	Generation uint32
 
 	// Deadline bounds the waiting for another compute node that is formatting;
@@ -186,7 +186,7 @@ func (r *Region) CapacityLog2() uint8 { return r.params.CapacityLog2 }
 // VersionBits returns the parameter of the region's CQL locks.
 func (r *Region) VersionBits() uint8 { return r.params.VersionBits }
 
-// Birth tells which memory of the memory node it is, from 0: see Params.
+// Generation returns which memory of the memory node it is, from 0: see Params.
 func (r *Region) Generation() uint32 { return r.params.Generation }
 
 // At returns the address of an offset in the region: of this memory, and of no other that the memory node has had.

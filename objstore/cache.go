@@ -45,7 +45,7 @@ type Options struct {
 }
 
 // Cache is one client's view of a cache, with memcached's meaning of each
-// operation. Store implements it; so do adapters to other caches, to compare.
+// operation. *Client implements it, and so do adapters to other caches, to compare.
 // One goroutine uses it at a time. Every operation on a key is linearizable.
 type Cache interface {
 	// Get returns the object. (memcached's gets: Item.CAS is always there.)

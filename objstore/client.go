@@ -96,7 +96,7 @@ const (
 	// A client has its incarnation in the high bits of its uniques and counts in
 	// the low ones: no version of any object on a memory node has the unique of another.
 	uniqueBits = 36
-	// birthShift is how many incarnations there are before those of the next memory.
+	// generationShift: a memory generation has 2^generationShift incarnations of clients.
 	generationShift = 20
 )
 

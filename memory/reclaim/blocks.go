@@ -24,7 +24,7 @@ type Map struct {
 	Again bool
 }
 
-// split is a run: blocks of one class.
+// A dividedRun is a run of blocks of one class.
 type dividedRun struct {
 	size               uint64 // of the run, in units of 64 bytes
 	first, step, count uint64 // the same, but for count

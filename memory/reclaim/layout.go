@@ -57,7 +57,7 @@ const (
 	incarnationMask  = 1<<incarnationBits - 1
 )
 
-// A incarnation tells the members apart that have one number after each other.
+// An incarnation tells the members apart that have one number after each other.
 type incarnation uint32
 
 func makeRound(leader fabric.CNID, l incarnation, m mark) roundWord {

@@ -63,7 +63,7 @@ func (h *Heap) collectTogether(w *Worker, x *lot, move Evict) (bool, error) {
 	return true, nil
 }
 
-// freePieces returns about how many blocks of each class are free on the memory node and in the lists of this compute node.
+// freeBlocks returns about how many blocks of each class are free on the memory node and in the lists of this compute node.
 func (h *Heap) freeBlocks(w *Worker) ([]uint64, error) {
 	free := make([]uint64, h.cfg.Classes)
 	b := w.Port.Alloc(LineSize * h.cfg.Classes)

@@ -17,10 +17,10 @@ type fullScan struct {
 	skip         atomic.Int64  // where memory can be had by eviction: no look for so many times, whatever has changed since
 }
 
-// lookShare is how many evictions a chain of a look is spread over, besides the first.
+// scanShare is how many evictions a chain of a scan is spread over, besides the first.
 const scanShare = 2
 
-// lookAtAll looks at all free bits of a class, corrects its line, and takes blocks if there are some. 0: there are none, or there were none lately. stamp
+// scanAll looks at all free bits of a class, corrects its line, and takes blocks if there are some. 0: there are none, or there were none lately. stamp
 // is that of the last Take of this Worker; 0: none.
 func (h *Heap) scanAll(w *Worker, class uint8, stamp uint64) (uint64, error) {
 	l, given := &h.scans[class], h.givenAt(w)
