@@ -14,8 +14,8 @@ var ErrNoSpace = errors.New("memory: no space left on memory node")
 // ErrRemoved: the root entry that memory was to be taken for is not there any more, or is another's.
 var ErrRemoved = errors.New("memory: root entry has been removed")
 
-// ErrRun: a run of pages is not what it was.
-var ErrRun = errors.New("memory: run is not what it was")
+// ErrRun: a run of pages was changed meanwhile: divided, moved or given back.
+var ErrRun = errors.New("memory: run of pages was changed meanwhile")
 
 // The memory of a region is divided into pages, of a size that follows from that of the region. Pages are given out in runs: a root
 // entry owns runs of pages, and a table has a word for each page that says whose it is. So memory can be given back, and taken for
@@ -591,7 +591,7 @@ func (c *changer) allowed(t *taking) error {
 	return nil
 }
 
-// Shrink gives a run of an entry back, which is not used any more. ErrRun: it is not what it was. If an error says for certain that the operation that
+// Shrink gives a run of an entry back, which is not used any more. ErrRun: it was changed meanwhile. If an error says for certain that the operation that
 // failed was not executed (fabric.Refused), the run is the caller's still.
 func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 	c := changer{r, port}

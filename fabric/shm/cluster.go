@@ -63,7 +63,7 @@ func openCluster(ctx context.Context, o *Options, create bool) (*cluster, error)
 		case !errors.Is(err, os.ErrNotExist):
 			return nil, err
 		case !create:
-			return nil, fmt.Errorf("%w: %q in %s; start a memory node first", ErrNoCluster, o.Name, o.Dir)
+			return nil, fmt.Errorf("%w: %q in %s; start it first, as with: declock up --name %s", ErrNoCluster, o.Name, o.Dir, o.Name)
 		default:
 			// Another process may be creating it too, or removing what is left
 			// of it: then the next look shows what has come of that.

@@ -78,8 +78,8 @@ func Join(ctx context.Context, o Options) (fabric.Node, error) {
 		return nil, err
 	}
 	if !c.isNew() && c.sweep(noMN) == 0 {
-		err = fmt.Errorf("%w: of %q nothing was left but the files of crashed processes, which are removed now; start a memory node first",
-			ErrNoCluster, o.Name)
+		err = fmt.Errorf("%w: of %q nothing was left but the files of crashed processes, which are removed now; start it again, as with: declock up --name %s",
+			ErrNoCluster, o.Name, o.Name)
 	}
 	n := &node{c: c, key: o.Key, failed: make(chan struct{})}
 	if n.key == 0 {

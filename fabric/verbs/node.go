@@ -127,7 +127,7 @@ func (n *node) handle(c *session, kind string, body json.RawMessage) (any, error
 	if kind == askLink {
 		return decoded(body, func(r linkRequest) (any, error) { return n.accept(c, r) })
 	}
-	return nil, fmt.Errorf("%w: what is %q?", ErrProtocol, kind)
+	return nil, fmt.Errorf("%w: unknown kind of request %q", ErrProtocol, kind)
 }
 
 // capabilities asks the device what it can do.

@@ -95,7 +95,7 @@ func (s *MemoryServer) handle(c *session, kind string, body json.RawMessage) (an
 	case askLane:
 		return decoded(body, func(r laneRequest) (any, error) { return s.relane(c, r) })
 	}
-	return nil, fmt.Errorf("%w: what is %q?", ErrProtocol, kind)
+	return nil, fmt.Errorf("%w: unknown kind of request %q", ErrProtocol, kind)
 }
 
 func decoded[T any](body json.RawMessage, f func(T) (any, error)) (any, error) {

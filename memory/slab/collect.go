@@ -296,7 +296,7 @@ func (h *Heap) collect(w *Worker, x *lot, evict Evict) (bool, error) {
 	return true, nil
 }
 
-// takeFree takes what is free of a run, on the memory node and in the lists of this compute node. It returns false, with none, if the run is not what it was.
+// takeFree takes what is free of a run, on the memory node and in the lists of this compute node. It returns false, with none, if the run was changed meanwhile.
 func (h *Heap) takeFree(w *Worker, x *memory.Run) ([]uint64, bool, error) {
 	got, same, err := h.takeAll(w, x)
 	if err != nil || !same {
@@ -376,7 +376,7 @@ func inRun(x *memory.Run, size, off64 uint64) bool {
 	return off >= x.Off && (off-x.Off)%size == 0 && off+size <= x.Off+x.Size
 }
 
-// takeAll takes all free blocks of a run from the memory node. It returns false, with none, if the run is not what it was, and with an error: then it has
+// takeAll takes all free blocks of a run from the memory node. It returns false, with none, if the run was changed meanwhile, and with an error: then it has
 // put what it had taken into the list.
 func (h *Heap) takeAll(w *Worker, x *memory.Run) (got []uint64, same bool, err error) {
 	class := x.Tag - 1

@@ -13,8 +13,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const cleanDescription = `It removes what a dead cluster left in shared memory: files and control sockets, and memory that was to be kept
-(--keep), but no file that --path named. Without NAME it removes all dead clusters but those with memory that was to be kept, and what "up" and "replay" with
+const cleanDescription = `It removes what a crashed cluster left in shared memory: files and control sockets, and memory that was to be kept
+(--keep), but no file that --path named. Without NAME it removes all crashed clusters but those with memory that was to be kept, and what "up" and "replay" with
 --fabric tcp left of their etcd when they were killed. Clusters that are in use are left alone.
 
 Examples:
@@ -24,7 +24,7 @@ Examples:
 func cleanCommand(env *command.Env) *cli.Command {
 	var dir, runDir string
 	return command.Complete(&cli.Command{
-		Name: "clean", Usage: "remove what dead clusters left", ArgsUsage: "[NAME]", Category: "run", Description: cleanDescription,
+		Name: "clean", Usage: "remove what crashed clusters left", ArgsUsage: "[NAME]", Category: "run", Description: cleanDescription,
 		Flags: []cli.Flag{command.DirFlag(&dir), &cli.StringFlag{Name: "run-dir", Usage: "the --run-dir of \"up\" and \"replay\", if they had one", Destination: &runDir}},
 		Action: func(c *cli.Context) error {
 			if err := command.Arguments(c, 0, 1); err != nil {

@@ -51,7 +51,7 @@ func forgetCommand(env *command.Env) *cli.Command {
 			}
 			f, ok := at.(scheme.Forgetter)
 			if !ok {
-				return command.Usage(c, "%s has no coordinator: \"declock clean\" removes what dead clusters left", at.Address())
+				return command.Usage(c, "%s has no coordinator: \"declock clean\" removes what crashed clusters left", at.Address())
 			}
 			return forget(c.Context, env, at, f, id, force)
 		},

@@ -342,7 +342,7 @@ func (p *statusWriter) cluster(r *clusterRow) {
 	case slices.ContainsFunc(r.Memory, func(m memoryRow) bool { return !m.Alive }) && !strings.HasPrefix(r.Cluster, "shm:"):
 		p.Printf("  a memory node is down: what is on it cannot be used until it is started again\n")
 	case r.State == "partial" && !r.local:
-		p.Printf("  some of its nodes have died; the next that joins or leaves removes what they left\n")
+		p.Printf("  some of its nodes have crashed; the next node that joins or leaves removes what they left\n")
 	}
 	for _, m := range r.Memory {
 		if m.Error != "" {

@@ -58,7 +58,7 @@ var table = []Row{
 	{Full, "full", "all compute node numbers, or all entries of the root directory, are taken"},
 	{BadAddress, "bad-address", "a malformed cluster or target address, or a name that no cluster can have"},
 	{UnknownName, "unknown-name", "an unknown preset or lock policy"},
-	{NodeLost, "node-lost", "a memory node or compute node died meanwhile; results are partial"},
+	{NodeLost, "node-lost", "a memory node or compute node crashed meanwhile; results are partial"},
 	{VerifyFailed, "verify-failed", "a replay read values that it must not have read"},
 	{Unsound, "unsound", "declock check found something wrong"},
 	{TooManyErrs, "too-many-errors", "a client met as many errors as --max-errors allows"},

@@ -185,11 +185,11 @@ var hints = []struct {
 	err  error
 	hint string
 }{
-	{shm.ErrNoCluster, "\"declock status\" lists the clusters of this machine; \"declock up\" or declock-mn starts one."},
+	{shm.ErrNoCluster, "\"declock status\" lists the clusters of this machine; declock-mn starts a memory node alone."},
 	{cn.ErrNoMemory, "Start one with declock-mn."},
 	{cn.ErrTooManyNodes, "Stop one, or start the memory nodes anew with a larger --max-cn."},
 	{member.ErrUnreachable, "Is etcd up at these endpoints, and does the network let us reach it? Does it want https (--etcd-ca)?"},
-	{member.ErrInUse, "\"declock status --cluster ADDRESS\" shows it; take another number with --mem. The number of one that died is free after some seconds."},
+	{member.ErrInUse, "\"declock status --cluster ADDRESS\" shows it; take another number with --mem. The number of a node that crashed is free after some seconds."},
 	{tcp.ErrAuth, "All nodes need certificates of the same CA, which say what they may be: see docs/operations.md."},
 	{verbs.ErrMemlock, "Registered memory is locked: raise the limit with \"ulimit -l unlimited\", or LimitMEMLOCK=infinity in a systemd unit."},
 	{verbs.ErrAuth, "All nodes need the same secret, or certificates of the same CA, which say what they may be: see docs/operations.md."},
@@ -198,7 +198,7 @@ var hints = []struct {
 	{shm.ErrNoSpace, "Ask for less with --size, free some memory, or take another place with --dir."},
 	{memory.ErrNoSpace, "Give the memory node more with --size."},
 	{objstore.ErrNoSpace, "Give the memory node more with --size."},
-	{shm.ErrFormat, "\"declock clean NAME\" removes what a dead cluster left; or take another name."},
+	{shm.ErrFormat, "\"declock clean NAME\" removes what a crashed cluster left; or take another name."},
 	{memory.ErrParams, "Start the memory node with the parameters that its memory has, or remove that with \"declock clean NAME\"."},
 	{memory.ErrParts, "Is a memory node down? \"declock status\" shows who is there."},
 	{syscall.EADDRINUSE, "Another process has that port, as a daemon with the same settings: take another, or with HOST:0 any."},

@@ -180,7 +180,7 @@ func (c *Child) Died() error {
 	if c.err != nil {
 		how = c.err.Error()
 	}
-	return exit.Errorf(exit.NodeLost, "%s (process %d) died: %s", c.Name, c.Pid(), how)
+	return exit.Errorf(exit.NodeLost, "%s (process %d) ended unexpectedly: %s", c.Name, c.Pid(), how)
 }
 
 // Stop asks the child to leave, and kills it if it does not in time. It returns when it has ended.

@@ -21,8 +21,8 @@ var (
 	// ErrSuperseded: another process has served the number of a memory node while this one was given up. What is in memory here is older than
 	// what that one had, and is not served again.
 	ErrSuperseded = errors.New("fabric: another process has been this memory node meanwhile: memory here is older")
-	// ErrBehind: this node has not heard yet of what the other speaks of. It will.
-	ErrBehind = errors.New("fabric: has not heard of this yet")
+	// ErrBehind: this node has not received the state of the cluster yet that the caller acts on: it will, so try again.
+	ErrBehind = errors.New("fabric: node has not received the present state of the cluster yet")
 )
 
 // Fatal reports whether a person has to mend the cause of an error of a connection: to try again does not help.
