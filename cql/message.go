@@ -14,8 +14,8 @@ const (
 	// msgGrantRange, to agents: every reader waiting with an index from
 	// Body[1] to before Body[2] holds the lock.
 	msgGrantRange
-	// msgReset, to agents: From resets the lock; Body[1] is the header it found,
-	// Body[2] the bound of indices given out before.
+	// msgReset, to agents: From resets the lock; Body[1] is the header as From has set it,
+	// with the ID of From: it identifies the reset. Body[2] is the bound of indices given out before.
 	msgReset
 	// msgResetAck, to the resetting agent: no participant on From's node holds
 	// the lock or waits for it. Body[1] is that of the msgReset.
