@@ -217,7 +217,7 @@ func (a *Agent) grantPassed(l fabric.Addr, head uint64) error {
 func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 	if r := a.find(l); r != nil {
 		if why == NodeFailure {
-			a.signal(r) // somebody waits for long: a signal may have been lost
+			a.signal(r) // a client waits for long: a signal may have been lost
 		}
 		return nil
 	}

@@ -25,10 +25,10 @@ type Ticket struct {
 	// Sent is when the grant was sent, absent if there was none.
 	Sent Stamp
 
-	seen uint64 // the head that the waiter saw last, plus 1
+	seen uint64 // the head that the waiter saw last, plus 1; 0: it has not looked
 	// Carried is the value that the grant brought, or that the release is to send along with it.
 	Carried Carried
-	// Lean: the release reads the queue only if somebody turns out to wait.
+	// Lean: the release reads the queue only if the FAA shows that others wait.
 	Lean bool
 	// Contended: others waited when the ticket was released.
 	Contended bool

@@ -67,7 +67,8 @@ type Port interface {
 
 	// Do posts a chain of at most MaxChain operations to one memory node with
 	// one doorbell, and returns when the last has completed. They execute in
-	// order. The error is nil or names the failed operation (ChainError).
+	// order; without Caps.ReadsInOrder, what READs of a chain see may be
+	// out of order. The error is nil or names the failed operation (ChainError).
 	// An empty chain does nothing. A memory node that the cluster does not
 	// have is ErrNodeDown, like one that is down.
 	Do(ops []Op) error

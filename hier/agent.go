@@ -142,7 +142,7 @@ func (a *Agent) handle(m *fabric.Message) error {
 	return err
 }
 
-// askUnfinished has the resets asked for again that this node has led in vain, when their memory nodes can be used.
+// askUnfinished asks again for the resets that this node has led and could not finish, when their memory nodes can be used.
 func (a *Agent) askUnfinished() {
 	for _, l := range a.resets.Unfinished() {
 		a.table.addUnreleased(&cql.Ticket{Lock: l, Mode: lock.Shared})
@@ -150,8 +150,8 @@ func (a *Agent) askUnfinished() {
 	}
 }
 
-// gone reports whether a message is about a lock in another memory than that to which the agent is attached: nothing of what it asks for
-// may be done in this one. An agent that has not attached to the memory node yet does so first: its Port would use whatever memory is there.
+// gone reports whether a message is about a lock in another memory than that to which the agent is attached: then the request must not
+// be executed in this memory. An agent that has not attached to the memory node yet does so first: its Port would use whatever memory is there.
 func (a *Agent) gone(m *fabric.Message) bool {
 	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier {
 		return false

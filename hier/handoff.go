@@ -193,8 +193,9 @@ func (k *Locker) ReleaseValue(h *lock.Hold, v *lock.Value, before []fabric.Op) e
 	return k.release(h, v, before)
 }
 
-// work has the work of a release done that keeps the lock on this node, or leaves it to others: then it returns what to wait for. The operations
-// that it returns are for the release of the remote lock. The shard is locked, and may be unlocked meanwhile.
+// work executes or defers what a release has to write: its operations, and a value that is dirty. If the lock leaves the node, it returns
+// the operations: they are for the release of the remote lock. If later holders are to write, it returns the commit to wait for.
+// The shard is locked, and may be unlocked meanwhile.
 func (k *Locker) work(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
 	wait, rest, err := k.perform(s, x, h, data, before, slackUs)
 	f := &x.left

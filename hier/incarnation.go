@@ -11,8 +11,8 @@ import (
 )
 
 // An incarnation is a memory node between two of its restarts. A local lock is of the incarnation
-// in which its owner began to acquire it. When the incarnation is over, so is what this node has in
-// the remote lock: it admits no client any more, and its holders learn so at their release.
+// in which its owner began to acquire it. When the incarnation is over, this node has lost
+// its holds and tickets in the remote lock: the local lock admits no client any more, and holders get lock.ErrLost from their release.
 // The Port that it was acquired with is refused by the memory node until its client
 // holds no lock of the old incarnation (Locker.Attach): that keeps late operations out.
 type incarnation struct {
@@ -63,7 +63,7 @@ func (t *Table) incarnationOf(mn fabric.MemID, epoch uint32, now fabric.Time) *i
 	first, why := false, fmt.Errorf("%w: memory node %v has restarted", lock.ErrLost, mn)
 	if old != nil {
 		l.known, l.generation, l.addrGen, l.first, l.lost = old.known, old.generation, old.addrGen, old.first, old.lost
-		first = old.close(&why) // before any client is in the new one: nothing is passed on from one to the other
+		first = old.close(&why) // before any client is in the new one: no lock is handed over from one to the other
 	}
 	t.incarnations[mn] = l
 	t.mu.Unlock()
@@ -365,24 +365,8 @@ func (k *Locker) epochOf(mn fabric.MemID) uint32 {
 	return 0
 }
 
-// Acquire acquires a lock (Fig. 10, lines 1 to 18). If its memory node has restarted
-// meanwhile, it begins again: when the memory node refuses it, and when it waits behind a client that has lost the lock.
-func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
-	err := k.acquire(h, r)
-	for again := 0; again < maxAgain && err != nil && errors.Is(err, fabric.ErrStaleEpoch) && !h.Held; again++ {
-		if err := k.Attach(r.Lock.MN()); err != nil {
-			return err
-		}
-		err = k.acquire(h, r)
-	}
-	return err
-}
-
-// maxAgain is how often an acquisition begins again.
-const maxAgain = 2
-
 // releaseLost ends a hold of an incarnation that has ended: the memory node knows nothing
-// of it. The shard is locked at entry.
+// of it. The shard is locked at entry, and unlocked after.
 func (k *Locker) releaseLost(s *shard, x *local) error {
 	err := fmt.Errorf("%w: token %v of %v", *x.incarnation.why.Load(), x.token(), x.ticket.Lock)
 	ticket := x.ticket
@@ -402,6 +386,7 @@ func (k *Locker) releaseLost(s *shard, x *local) error {
 }
 
 // vacateLost is vacate for the last holder of a local lock that was lost, and is in the table. It has the lock reset.
+// The shard is locked at entry, and unlocked after.
 func (k *Locker) vacateLost(s *shard, x *local, ticket *cql.Ticket, err error) error {
 	k.table.fences.asking.Add(1) // before it forgets the local lock
 	defer k.table.fences.asking.Add(-1)

@@ -1,5 +1,8 @@
 package hier
 
+// Acquire and Release of a Locker, and the waiting of a node's clients for each other. The rest of an acquisition: remote.go (the remote
+// lock), handoff.go (what the holder before left), machine.go (legal steps), policy.go (which waiter is next), incarnation.go (restarts).
+
 import (
 	"errors"
 	"fmt"
@@ -78,6 +81,29 @@ func (k *Locker) Holding() []fabric.Addr { return k.holding }
 
 func (k *Locker) now() cql.Stamp {
 	return cql.KnownStamp(uint16(k.clock.Stamp(k.port.Now())))
+}
+
+// Acquire acquires a lock (Fig. 10, lines 1 to 18). If its memory node has restarted
+// meanwhile, it begins again: when the memory node refuses it, and when it waits behind a client that has lost the lock.
+// The order of calls: acquire, acquireLocal for a lock that the node has, acquireRemote (remote.go) for one that it has not.
+func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
+	err := k.acquire(h, r)
+	for again := 0; again < maxAgain && err != nil && errors.Is(err, fabric.ErrStaleEpoch) && !h.Held; again++ {
+		if err := k.Attach(r.Lock.MN()); err != nil {
+			return err
+		}
+		err = k.acquire(h, r)
+	}
+	return err
+}
+
+// maxAgain is how often an acquisition begins again.
+const maxAgain = 2
+
+// Release releases a lock (Fig. 10, lines 19 to 33): to other holders of the
+// node, to a waiter of the node, or to the memory node.
+func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
+	return k.release(h, nil, before)
 }
 
 func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {

@@ -66,7 +66,7 @@ type Policy struct {
 	// Defer lets a release leave it to later holders of the node to write the value back, for
 	// at most maxDefer.
 	Defer bool
-	// Lean releases do not read the queue unless somebody turns out to wait, or did lately.
+	// Lean releases do not read the queue unless another client waits, or did lately.
 	Lean bool
 }
 

@@ -245,12 +245,7 @@ func (k *Locker) sendWakes(l fabric.Addr) {
 	k.wake = k.wake[:0]
 }
 
-// Release releases a lock (Fig. 10, lines 19 to 33): to other holders of the
-// node, to a waiter of the node, or to the memory node.
-func (k *Locker) Release(h *lock.Hold, before []fabric.Op) error {
-	return k.release(h, nil, before)
-}
-
+// release is Release, and ReleaseValue with v.
 func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error {
 	x, ok := h.Aux.(*local)
 	if !h.Held || !ok {

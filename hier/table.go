@@ -21,8 +21,8 @@ type local struct {
 	relation // all that a fresh local lock has zero
 }
 
-// A relation is what a local lock is between its first client and its last. (What is left to the next holder begins with a
-// tenure: Locker.begin. Its memory is used again.)
+// A relation has the fields of a local lock that begin as zero each time the node begins to use the lock, until no client of it holds or wants
+// it. (The handoff does not: Locker.begin clears it, and its memory is used again.)
 type relation struct {
 	// Table.step changes these, with all that the diagram in doc.go says.
 	state  state
