@@ -284,7 +284,7 @@ var (
 type tornError struct{ slot ptr }
 
 func (e *tornError) Error() string {
-	return fmt.Sprintf("%v: node %v: checksum is wrong", ErrCorrupt, e.slot)
+	return fmt.Sprintf("%v: node %v stays torn: its checksum is wrong, so its writer has stopped halfway, or memory is damaged", ErrCorrupt, e.slot)
 }
 
 func (e *tornError) Unwrap() error { return ErrCorrupt }
