@@ -3,12 +3,14 @@ package check
 import (
 	"slices"
 
+	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/shift"
+	"github.com/declock/declock/lock"
 )
 
 // A baselineLock is one of the baseline locks, with fencing tokens.
@@ -16,8 +18,12 @@ type baselineLock struct {
 	name string
 	// atomics: it needs masked atomics of the NIC.
 	atomics bool
-	// mortal: it survives the death of clients.
+	// mortal: it survives crashes of clients.
 	mortal bool
+	// cycles: Scenario.CountMax is how many tickets it draws until it resets its counters.
+	cycles bool
+	// layout is where a lock's bytes are. Data begins behind them.
+	layout lock.Layout
 	// fair is how many later requests may pass one, for each client of the cluster; 0: any number. The most that
 	// 1500 seeds of class FieldFair showed was 0.9 (mcs), 5.7 (dslr: readers that come while one sleeps), 1.9 (dslr+),
 	// 3.8 (shift) and 4.0 (shift-artifact). The bounds are about the double.
@@ -26,14 +32,14 @@ type baselineLock struct {
 }
 
 var baselineLocks = []baselineLock{
-	{name: "cas", join: always(locks.CAS(cas.Config{}))},
-	{name: "cas-backoff", join: always(locks.CAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000}))},
-	{name: "sherman", join: always(locks.Sherman(cas.Config{}, false))},
-	{name: "mcs", atomics: true, fair: 2, join: always(locks.MCS(mcs.Config{}))},
-	{name: "dslr", mortal: true, fair: 12, join: joinDSLR(dslr.Dynamic)},
-	{name: "dslr+", mortal: true, fair: 4, join: joinDSLR(dslr.Truncated)},
-	{name: "shift", atomics: true, mortal: true, fair: 8, join: joinShift(false)},
-	{name: "shift-artifact", atomics: true, mortal: true, fair: 8, join: joinShift(true)},
+	{name: "cas", layout: cas.Config{}.Layout(), join: always(locks.CAS(cas.Config{}))},
+	{name: "cas-backoff", layout: cas.Config{}.Layout(), join: always(locks.CAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000}))},
+	{name: "sherman", layout: cas.Config{}.Layout(), join: always(locks.Sherman(cas.Config{}, false))},
+	{name: "mcs", layout: mcs.Config{}.Layout(), atomics: true, fair: 2, join: always(locks.MCS(mcs.Config{}))},
+	{name: "dslr", layout: dslr.Config{}.Layout(), mortal: true, cycles: true, fair: 12, join: joinDSLR(dslr.Dynamic)},
+	{name: "dslr+", layout: dslr.Config{}.Layout(), mortal: true, cycles: true, fair: 4, join: joinDSLR(dslr.Truncated)},
+	{name: "shift", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(false)},
+	{name: "shift-artifact", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(true)},
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -43,6 +49,15 @@ func baselineOf(name string) *baselineLock {
 		return nil
 	}
 	return &baselineLocks[i]
+}
+
+// room returns how many bytes a lock has before its data: its own, and at least those that DecLock's would have (f is nil).
+func (f *baselineLock) room(y cql.Layout) uint64 {
+	size := y.Lock().Size
+	if f != nil {
+		size = max(size, (f.layout.Size+7)&^7)
+	}
+	return size
 }
 
 // baselineNames lists the locks that can do what is wanted of them.
@@ -87,10 +102,9 @@ func (s *Scenario) field(d *drawer) {
 		s.Lock = pick(d, baselineNames(func(f *baselineLock) bool { return f.mortal })...)
 		s.mortal(d, s.kill)
 		s.DetectNs = pick(d, 20*fabric.Microsecond, 200*fabric.Microsecond)
-		// The dead are fenced before their leases count, and no cycle of counters ends within half a lease.
-		s.LeaseNs = s.DetectNs + 400*fabric.Microsecond
-		s.CountMax -= s.CountMax / 17 * 17
-		if s.Lock[0] == 'd' {
+		s.LeaseNs = s.DetectNs + 400*fabric.Microsecond // a crashed node is fenced before its leases end
+		// No cycle of tickets ends within half a lease. For shift, CountMax draws a threshold: 3, or the usual one.
+		if s.CountMax > 3 || baselineOf(s.Lock).cycles {
 			s.CountMax = 0
 		}
 	default:

@@ -4,7 +4,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/declock/declock/cql"
 	"github.com/declock/declock/lab/explore"
+	"github.com/declock/declock/lab/locks"
+	"github.com/declock/declock/lock"
 )
 
 // Every small program holds under every schedule: exploration that stops early, or states that do not merge any
@@ -49,5 +52,32 @@ func TestSleepReachesTheSameEnds(t *testing.T) {
 	}
 	if t.Logf("%d executions, %d without sleep sets", some, all); some >= all {
 		t.Error("nothing sleeps")
+	}
+}
+
+// Data begins behind the lock, whatever its size is.
+func TestDataBehindLock(t *testing.T) {
+	for i := range baselineLocks {
+		f := &baselineLocks[i]
+		m, err := locks.Lookup(f.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := m.New(locks.Config{CNs: 1, Clients: 1, Tokens: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Layout() != f.layout {
+			t.Errorf("%s: the registry says %+v, the list of baseline locks %+v", f.name, s.Layout(), f.layout)
+		}
+	}
+	y := cql.Layout{CapacityBits: 2, VersionBits: 27}
+	large := &baselineLock{layout: lock.Layout{Size: 100, Align: 8}}
+	if got := large.room(y); got != 104 {
+		t.Errorf("the data of a lock of 100 bytes begins at %d, want 104", got)
+	}
+	var none *baselineLock
+	if got := none.room(y); got != y.Lock().Size {
+		t.Errorf("the data of DecLock's lock begins at %d, want %d", got, y.Lock().Size)
 	}
 }

@@ -332,7 +332,7 @@ func (w *world) restarting(err error, began fabric.Time) bool {
 // multiple of 64, so that it tears wherever NICs tear.
 func (w *world) span() uint64 { return w.cellOffset() + cellSize + 32 }
 
-func (w *world) cellOffset() uint64 { return (w.s.layout().Lock().Size+63)&^63 + 32 }
+func (w *world) cellOffset() uint64 { return (baselineOf(w.s.Lock).room(w.s.layout())+63)&^63 + 32 }
 
 func (w *world) cell(lock int) fabric.Addr { return w.locks[lock].Add(w.cellOffset()) }
 
