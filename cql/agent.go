@@ -117,6 +117,17 @@ func (a *Agent) Stats() *AgentStats { return &a.stats }
 // Idle reports whether no reset is under way here.
 func (a *Agent) Idle() bool { return len(a.leading) == 0 && len(a.asked) == 0 }
 
+// UnderWay returns the locks of which resets are under way here, some of them twice.
+func (a *Agent) UnderWay() (list []fabric.Addr) {
+	for _, r := range a.leading {
+		list = append(list, r.lock)
+	}
+	for _, r := range a.asked {
+		list = append(list, r.lock)
+	}
+	return list
+}
+
 // AppendState appends what distinguishes two states of the agent, between two messages.
 func (a *Agent) AppendState(dst []byte) []byte {
 	word := func(v uint64) { dst = binary.LittleEndian.AppendUint64(dst, v) }
@@ -161,8 +172,11 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 	case msgGrantRange:
 		a.onGrantRange(l, m.Body[1], m.Body[2])
 	case msgAskReset:
-		if m.From.CN() == a.self() || m.From.IsAgent() {
+		switch {
+		case m.From.CN() == a.self():
 			return true, a.lead(l, m.Body[1], Reason(m.Body[2]))
+		case m.From.IsAgent():
+			return true, a.onReminder(l, m.Body[1], Reason(m.Body[2]))
 		}
 	case msgReset:
 		a.onReset(l, Header(m.Body[1]), m.Body[2], m.From.CN())
@@ -267,6 +281,21 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 		a.signal(a.leading[len(a.leading)-1])
 		return nil
 	}
+}
+
+// onReminder has a reset go on which the agent of another node takes for this node's. That reset may have ended long since, and the lock's memory have been
+// given to something else: without this node's ID in the header there is nothing to go on with, and nothing is changed.
+func (a *Agent) onReminder(l fabric.Addr, index uint64, why Reason) error {
+	if a.find(l) == nil {
+		a.ops[0] = fabric.Load(l)
+		if err := a.port.Do(a.ops[:1]); err != nil {
+			return err
+		}
+		if Header(a.ops[0].Old).ResetID() != a.self() {
+			return nil
+		}
+	}
+	return a.lead(l, index, why)
 }
 
 // needless reports whether a lock with header h has been reset or passed on since

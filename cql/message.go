@@ -131,6 +131,10 @@ func decodeCarried(m *fabric.Message) (sent Stamp, c Carried) {
 	return sent, c
 }
 
+// Answered reports whether a message is one that an agent answers, or counts, by what it knows of its own node alone: without an operation on the
+// lock's memory, so that it does not matter which memory is there now.
+func Answered(m *fabric.Message) bool { return m.Kind == msgReset || m.Kind == msgQuiesced }
+
 // Wished returns the ticket of which the agent of a node is to know again if it fails to handle m: m asks for the reset of its lock. Mode says whether the ticket counts wherever the head is: a reader's does.
 func Wished(m *fabric.Message) (p Ticket, ok bool) {
 	p = Ticket{Lock: fabric.Addr(m.Body[0]), Mode: lock.Shared}

@@ -106,7 +106,7 @@ func (a *Agent) receive(m *fabric.Message, report func(error)) {
 		report(err)
 	}
 	a.count()
-	a.table.fences.resetting.Store(!a.resets.Idle())
+	a.table.fences.setResets(a.resets)
 	if _, asked := cql.Wished(m); asked && m.From == a.port.ID() {
 		a.table.fences.asking.Add(-1) // only now: see recovery.leftIn
 	}
@@ -153,7 +153,7 @@ func (a *Agent) askUnfinished() {
 // gone reports whether a message is about a lock in another memory than that to which the agent is attached: then the request must not
 // be executed in this memory. An agent that has not attached to the memory node yet does so first: its Port would use whatever memory is there.
 func (a *Agent) gone(m *fabric.Message) bool {
-	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier {
+	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier || cql.Answered(m) {
 		return false
 	}
 	l := fabric.Addr(m.Body[0])
@@ -305,7 +305,7 @@ func (a *Agent) Adopt(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 	}
 	left := x.owner
 	ticket := x.ticket
-	if !a.hasAttached(l.MN()) {
+	if a.locker.incarnationAt(l.MN()) == nil {
 		s.mu.Unlock()
 		a.table.addUnreleased(&ticket)
 		a.onUnreachable(l.MN())

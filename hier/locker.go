@@ -148,10 +148,13 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		s.mu.Unlock()
 		return k.acquireRemote(s, x, h, r, 0)
 	case x.over():
+		ticket := x.ticket
 		left, ok := k.takeOver(x, r.Mode)
 		if ok {
 			k.enterIncarnation(x, inc)
 			s.mu.Unlock()
+			k.table.addUnreleased(&ticket) // the header counts it yet: a Try that is refused would leave it
+			k.reportUnreachable(r.Lock.MN())
 			k.wakeAll(r.Lock)
 			k.node.Retire(left)
 			return k.acquireRemote(s, x, h, r, 0)

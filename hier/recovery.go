@@ -189,7 +189,7 @@ func (r *recovery) unreleasedOn() (list []fabric.MemID) {
 }
 
 // leftIn reports whether the node may have left something unreleased or unsettled in some locks, and whether its agent rests: it has no request
-// of its own for a reset in its inbox, and takes part in no reset.
+// of its own for a reset in its inbox, and takes part in no reset of these locks.
 //
 // An unreleased ticket is a leftover, then a request, then a reset, and a leftover again if that fails. Each begins before the one before it ends. A leftover
 // begins and ends with mu locked, so none is missed here.
@@ -201,7 +201,7 @@ func (r *recovery) leftIn(some func(fabric.Addr) bool) (used, rests bool) {
 			used = used || some(l) || x.mark != 0 && l == wholeNode(l.MN())
 		}
 	}
-	return used, r.fences.asking.Load() == 0 && !r.fences.resetting.Load() // in this order
+	return used, r.fences.asking.Load() == 0 && !slices.ContainsFunc(r.fences.resetting(), some) // in this order
 }
 
 // wholeNode stands for all locks of a memory node. No lock is at its first byte.
@@ -293,7 +293,26 @@ const msgFence = fabric.MsgHier + 3
 type fences struct {
 	asked, passed atomic.Uint64
 	asking        atomic.Int64 // requests for resets that the agent has sent itself and not handled yet, or is about to send
-	resetting     atomic.Bool  // the agent takes part in resets, as of the last message
+	// resets are the locks in whose resets the agent takes part, as of the last message; nil: none.
+	resets atomic.Pointer[[]fabric.Addr]
+}
+
+// setResets records in which resets an agent takes part.
+func (f *fences) setResets(a *cql.Agent) {
+	if a.Idle() {
+		f.resets.Store(nil)
+		return
+	}
+	list := a.UnderWay()
+	f.resets.Store(&list)
+}
+
+// resetting returns the locks in whose resets the agent takes part.
+func (f *fences) resetting() []fabric.Addr {
+	if p := f.resets.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 // appendState appends what distinguishes two states of the recovery.
@@ -309,7 +328,11 @@ func (r *recovery) appendState(dst []byte) []byte {
 	dst = appendWord(appendWord(appendWord(dst, r.leakSeq), r.marks), r.losses.Load())
 	dst = appendMap(appendWord(dst, r.suspected.Load()), r.cleared, func(dst []byte, l fabric.Addr, _ struct{}) []byte { return appendWord(dst, l) })
 	dst = appendWord(appendWord(dst, r.fences.asked.Load()), r.fences.passed.Load())
-	return appendBool(appendWord(dst, r.fences.asking.Load()), r.fences.resetting.Load())
+	dst = appendWord(dst, r.fences.asking.Load())
+	for _, l := range r.fences.resetting() {
+		dst = appendWord(dst, l)
+	}
+	return dst
 }
 
 // byLock sorts tickets by their locks.

@@ -111,8 +111,8 @@ func (a *Agent) reachable(mn fabric.MemID) bool {
 	a.table.settle(mn, marks)
 	a.resets.Settled(mn)
 	a.abortLost(mn)
+	a.table.fences.asking.Add(1) // before it forgets tickets
 	all := a.setAside(mn)
-	a.table.fences.asking.Add(1) // before it forgets the tickets
 	for _, p := range a.table.toReset(mn) {
 		a.locker.askReset(&p)
 	}
