@@ -320,7 +320,7 @@ func oneOfTwo(t *testing.T, which int) {
 }
 
 // A memory node restarts without its memory, and others make a store in the new memory. A process of before, which has
-// a tree and a store open, does nothing to it: not in a new session, whose Port is in the new life from the start, not
+// a tree and a store open, does nothing to it: not in a new session, whose Port is in the new generation from the start, not
 // if it had not used a lock before, and not when it closes.
 func TestLostMemoryOfOthersIsNotTouched(t *testing.T) {
 	for _, used := range []bool{true, false} {

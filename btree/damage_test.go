@@ -8,8 +8,8 @@ import (
 	"github.com/declock/declock/fabric/sim"
 )
 
-// Who comes with the ptr of a slot's earlier life to a node that is moving, whose writer has died, finds
-// that what it looks for is gone, not damage.
+// A client with a pointer to the node that a slot had before finds that this node is gone, and no damage, when the slot's present node is
+// being moved and its writer has crashed.
 func TestMovingNodeInTheSlotOfAnother(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2)
 	tr := w.open(0, w.config())

@@ -117,7 +117,7 @@ type portLocker struct {
 func (l *portLocker) Port() fabric.Port { return l.port }
 
 // The new node of a split dies and is buried before the tree gets the root that has its separator: there was none to mend, and whoever makes the root removes it.
-func TestTheNodeOnTheRightDiesBeforeThereIsARoot(t *testing.T) {
+func TestTheNodeOnTheRightIsUnlinkedBeforeThereIsARoot(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 16<<20, 2)
 	tree := w.open(0, w.tiny())
 	c, d := w.client(0, tree), w.client(1, w.open(1, w.tiny()))

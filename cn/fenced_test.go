@@ -14,8 +14,8 @@ import (
 	"github.com/declock/declock/mn"
 )
 
-// A node is told that it is fenced by its fabric: it has no operation under way, and its agent does not synchronise the clock.
-func TestFencedNodeIsTold(t *testing.T) {
+// The fabric notifies a node that it is fenced: the node has no operation under way, and its agent does not synchronise the clock.
+func TestFencedNodeIsNotified(t *testing.T) {
 	ctx := context.Background()
 	co := coordinator.NewMemory(16)
 	o := tcp.Options{Members: co, Insecure: true, Listen: "127.0.0.1:0"}

@@ -158,7 +158,7 @@ func TestAgentLeads(t *testing.T) {
 }
 
 // "Responses from failed clients are not awaited": a view without them ends the wait.
-func TestAgentDoesNotAwaitTheDead(t *testing.T) {
+func TestAgentDoesNotAwaitCrashedNodes(t *testing.T) {
 	r := newAgentRig(t)
 	locked := uint64(agentLayout.Header(0, 1, 1, 1))
 	r.setHeader(agentLayout.Header(0, 1, 1, 0))
@@ -171,9 +171,9 @@ func TestAgentDoesNotAwaitTheDead(t *testing.T) {
 	}
 }
 
-// When a node dies, its number may be a new node's already, which the reset waits for and which has no signal: those who have not
-// answered get it again.
-func TestAgentSignalsAgainAfterADeath(t *testing.T) {
+// When a node has crashed, its number may belong to a new node already, which the reset waits for and which has got no signal: the nodes that
+// have not answered get it again.
+func TestAgentSignalsAgainAfterACrash(t *testing.T) {
 	r := newAgentRig(t)
 	y := agentLayout
 	locked := uint64(y.Header(0, 1, 1, 1))
@@ -238,7 +238,7 @@ func TestAgentForgetsResetsOfARestartedMemoryNode(t *testing.T) {
 func TestAgentAnswers(t *testing.T) {
 	r := newAgentRig(t)
 	r.handle(agent2, msgReset, 77)
-	r.want("nobody here", sent{agent2, msgResetAck, [3]uint64{uint64(r.l), 77}})
+	r.want("no participant here", sent{agent2, msgResetAck, [3]uint64{uint64(r.l), 77}})
 	r.parts.busy = 2
 	r.parts.waiting = []Waiting{{fabric.Client(1, 9), 41}}
 	r.handle(agent2, msgReset, 78)
@@ -246,7 +246,7 @@ func TestAgentAnswers(t *testing.T) {
 	r.handle(fabric.Client(1, 9), msgQuiesced)
 	r.handle(fabric.Client(2, 9), msgQuiesced) // not ours to count
 	r.want("one is left")
-	// The first resetter died; a second asks. Who is frozen quiesces once, and is awaited.
+	// The first resetter crashed; a second asks. A frozen participant quiesces once, and is awaited.
 	r.handle(agent3, msgReset, 79)
 	r.want("taken over while one holds")
 	r.handle(fabric.Client(1, 3), msgQuiesced)
@@ -267,15 +267,15 @@ func TestAgentAnswersTheLaterReset(t *testing.T) {
 }
 
 // Appendix B: "the surviving clients ignore reset signals from the failed CN". One that
-// comes late must not freeze those who have acquired the lock since.
-func TestAgentIgnoresTheDead(t *testing.T) {
+// comes late must not freeze participants that have acquired the lock since.
+func TestAgentIgnoresCrashedNodes(t *testing.T) {
 	r := newAgentRig(t)
 	r.c.Fence(r.nodes[1])
 	r.parts.busy = 1
 	r.handle(agent2, msgReset, 77)
-	r.want("a signal of the dead")
+	r.want("a signal of a crashed node")
 	if r.parts.freezes != 0 {
-		t.Error("a signal of the dead froze the lock")
+		t.Error("a signal of a crashed node froze the lock")
 	}
 }
 

@@ -71,7 +71,7 @@ func TestUnreleasedTickets(t *testing.T) {
 }
 
 // Locks that have been reset since a death are not suspected, but for another death.
-func TestSuspicionOfAnotherDeath(t *testing.T) {
+func TestSuspicionOfAnotherCrash(t *testing.T) {
 	var s recovery
 	l, other := fabric.At(0, 64), fabric.At(0, 128)
 	want := func(now fabric.Time, l fabric.Addr, want bool) {

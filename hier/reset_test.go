@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// Section 4.4 and appendix B: resets that meet, that wait, and whose resetter dies.
+// Section 4.4 and appendix B: resets that meet, that wait, and whose resetter crashes.
 
 // Several nodes have the same lock, and different ones, reset at once, over the same survivors;
 // holders let them wait. No agent waits for another's answer, so none is stuck.
@@ -85,16 +85,16 @@ func TestResetWaitsForHolder(t *testing.T) {
 // "If the client executing the reset process has failed, the surviving clients attempt to initiate a
 // new reset process": the resetter is killed at every moment of its reset, and the second
 // one as well; the holder has crashed in half of the cases.
-func TestResetterDies(t *testing.T) {
+func TestResetterCrashes(t *testing.T) {
 	taken := uint64(0)
-	for _, holderDies := range []bool{false, true} {
+	for _, holderCrashes := range []bool{false, true} {
 		for _, second := range []fabric.Time{0, 3 * us, 9 * us} {
 			for step := 500 * fabric.Nanosecond; step < 16*us; step += 700 {
 				r := newRig(t, 1, 5, "declock-tf", cql.Layout{CapacityBits: 3, VersionBits: 16}, unsynced, silent,
 					waits(500*us, 20*ms), simulated(sim.Config{DetectDelay: 200 * us, Late: sim.LateKeep}))
 				var w witness
 				r.client(0, "holder", func(k *hier.Locker) {
-					if holderDies {
+					if holderCrashes {
 						var h lock.Hold
 						acquire(t, k, &h, r.lock(0), lock.Exclusive)
 						at(k, 60*us)
@@ -117,7 +117,7 @@ func TestResetterDies(t *testing.T) {
 				})
 				r.c.At(100*us+step, func() { r.c.Kill(r.nodes[3]) })
 				if second > 0 {
-					// Whoever takes over at the detection of the first death dies soon after.
+					// The node that takes over when the first crash is detected crashes soon after.
 					r.c.At(300*us+step+second, func() {
 						_, _, _, id := r.header(0)
 						if id == 0 || id == 4 {
@@ -127,10 +127,10 @@ func TestResetterDies(t *testing.T) {
 					})
 				}
 				if err := r.c.Run(); err != nil {
-					t.Fatalf("holder dies %v, resetter killed after %d ns, second after %d: %v", holderDies, step, second, err)
+					t.Fatalf("holder crashes %v, resetter killed after %d ns, second after %d: %v", holderCrashes, step, second, err)
 				}
 				if granted < 2 {
-					t.Errorf("holder dies %v, resetter killed after %d ns, second after %d: %d granted", holderDies, step, second, granted)
+					t.Errorf("holder crashes %v, resetter killed after %d ns, second after %d: %d granted", holderCrashes, step, second, granted)
 				}
 				for _, a := range r.agents {
 					taken += a.Resets().TakenOver
@@ -148,9 +148,9 @@ func TestResetterDies(t *testing.T) {
 	t.Logf("%d resets taken over", taken)
 }
 
-// A holder dies: all who wait for its locks, anywhere, get them soon after the death is known;
-// not only after a timeout.
-func TestHolderDies(t *testing.T) {
+// A holder crashes: all clients that wait for its locks, on any node, get them soon after the crash is known,
+// and not only after a timeout.
+func TestHolderCrashes(t *testing.T) {
 	for _, policy := range []string{"cql", "declock-tf"} {
 		r := newRig(t, 1, 3, policy, cql.Layout{CapacityBits: 4, VersionBits: 16}, unsynced)
 		ws := make([]witness, 4)

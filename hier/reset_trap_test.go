@@ -302,7 +302,7 @@ func TestTrapResetStuckAtLiveResetter(t *testing.T) {
 
 // The memory node dies while one client of a node waits in the remote queue and
 // another behind it: both get an answer.
-func TestTrapMemoryNodeDiesUnderWaiters(t *testing.T) {
+func TestTrapMemoryNodeCrashesUnderWaiters(t *testing.T) {
 	r := newRig(t, 1, 2, "declock-tf", small, waits(ms, 100*ms), silent)
 	answers := 0
 	r.client(0, "a", func(k *hier.Locker) {

@@ -10,7 +10,7 @@ import (
 )
 
 // The last node that a reset waits for dies, and the last step of the reset fails: nobody asks for the lock, and it is reset all the same.
-func TestResetWhoseLastStepFailsAfterADeath(t *testing.T) {
+func TestResetWhoseLastStepFailsAfterACrash(t *testing.T) {
 	for _, why := range []error{fabric.ErrNodeDown, fabric.ErrUnknownOutcome} {
 		failed := 0
 		r := newRig(t, 1, 2, "declock", small, unsynced, silent, wrapped(func(p fabric.Port) fabric.Port {

@@ -240,7 +240,7 @@ func TestValueNoDeadlockWithSecondLock(t *testing.T) {
 
 // A release whose WRITE of the value fails does not wait for those after it either: they may want a lock that its client holds, and
 // it has failed however their WRITEs end.
-func TestFailedWriteBackWaitsForNobody(t *testing.T) {
+func TestFailedWriteBackDoesNotWait(t *testing.T) {
 	for _, policy := range []string{"paper-tf", "local-prefer", "declock"} {
 		r := newRig(t, 1, 1, policy, valueLayout, unsynced)
 		r.c.Go(r.nodes[0], "both", func(p fabric.Port) {

@@ -115,25 +115,25 @@ func (h *heap) check(what string, args ...any) {
 // operation of its own while the third does. The first and the second go on, or have crashed there. Nothing is lost, nothing given out twice.
 func TestGrowStoppedEverywhere(t *testing.T) {
 	runs := 0
-	for _, dies := range []struct{ first, second bool }{{}, {first: true}, {second: true}, {first: true, second: true}} {
+	for _, crashes := range []struct{ first, second bool }{{}, {first: true}, {second: true}, {first: true, second: true}} {
 		for k := 0; ; k++ {
 			reached := false
 			for j := 0; ; j++ {
 				h := newHeap(t)
 				h.grow(h.p, 2)
 				second := &stepPort{Port: h.p, k: j}
-				second.between = func() bool { h.grow(h.p, 3); h.shrink(h.p); return !dies.second }
+				second.between = func() bool { h.grow(h.p, 3); h.shrink(h.p); return !crashes.second }
 				first := &stepPort{Port: h.p, k: k}
 				first.between = func() bool {
 					h.grow(second, 2)
 					h.shrink(second)
 					h.grow(h.p, 1)
-					return !dies.first
+					return !crashes.first
 				}
 				h.grow(first, 4)
 				h.shrink(first)
 				runs++
-				h.check("dies %+v: first stopped at %d, second at %d", dies, k, j)
+				h.check("crashes %+v: first stopped at %d, second at %d", crashes, k, j)
 				reached = first.reached
 				if !second.reached {
 					break
@@ -196,10 +196,10 @@ func TestGrowRefuses(t *testing.T) {
 	want(t, err, memory.ErrRemoved)
 }
 
-// Whoever removes an entry is stopped at every operation while another takes a run for it, and has crashed then or goes on: the entry's memory is free as a whole
-// when the next entry is made, and that has zeros.
+// A client that removes an entry is stopped at every operation while another takes a run for it; then it crashes or goes on. The entry's memory
+// is free as a whole when the next entry is made, and that has zeros.
 func TestRemoveStoppedEverywhere(t *testing.T) {
-	for _, dies := range []bool{false, true} {
+	for _, crashes := range []bool{false, true} {
 		for k := 0; ; k++ {
 			h := newHeap(t)
 			h.grow(h.p, 3)
@@ -212,7 +212,7 @@ func TestRemoveStoppedEverywhere(t *testing.T) {
 				if _, err := h.r.Grow(h.p, &h.e, memory.Growth{Size: 1}); err != nil {
 					want(t, err, memory.ErrRemoved)
 				}
-				return !dies
+				return !crashes
 			}}
 			err := remove(p, h.r, "s", memory.KindStore)
 			if !errors.Is(err, errDead) {
@@ -232,7 +232,7 @@ func TestRemoveStoppedEverywhere(t *testing.T) {
 				}
 			}
 			if used, err := h.r.Used(h.p); err != nil || used != h.base {
-				t.Fatalf("stopped at %d, dies %v: %d bytes are used, %d with an empty store: %v", k, dies, used, h.base, err)
+				t.Fatalf("stopped at %d, crashes %v: %d bytes are used, %d with an empty store: %v", k, crashes, used, h.base, err)
 			}
 			if !p.reached {
 				break
@@ -241,7 +241,7 @@ func TestRemoveStoppedEverywhere(t *testing.T) {
 	}
 }
 
-// Whoever takes a run is stopped at every operation, and the entry is removed meanwhile, and made anew: then the run is the new entry's business, or
+// A client that takes a run is stopped at every operation, and the entry is removed meanwhile, and made anew: then the run is the new entry's, or
 // not taken.
 func TestGrowStoppedWhileItsEntryIsRemoved(t *testing.T) {
 	for k := 0; ; k++ {

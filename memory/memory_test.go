@@ -137,7 +137,7 @@ func TestFormatRace(t *testing.T) {
 
 // A compute node dies while it formats, or while it creates an entry: the others
 // say who it was, and take over when they are told that it is dead.
-func TestDeadCreator(t *testing.T) {
+func TestCrashedCreator(t *testing.T) {
 	for at := fabric.Time(0); at < 30*fabric.Microsecond; at += 500 {
 		c, mn, nodes := cluster(t, 1, 2)
 		c.Go(nodes[0], "dies", func(p fabric.Port) {

@@ -10,12 +10,12 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A tenure is a Locker whose node keeps all locks: each holder but the first waits, and gets the note of the one before.
+// A tenure is a Locker whose node keeps all locks: each holder but the first waits, and gets the handoff of the one before.
 type tenure struct {
 	*cas.Locker
-	notes map[fabric.Addr][]byte
-	held  map[fabric.Addr]bool
-	dead  bool // the node has been declared dead
+	handoffs map[fabric.Addr][]byte
+	held     map[fabric.Addr]bool
+	dead     bool // the node has been declared dead
 }
 
 func (l *tenure) Acquire(h *lock.Hold, r *lock.Request) error {
@@ -26,8 +26,8 @@ func (l *tenure) Acquire(h *lock.Hold, r *lock.Request) error {
 	}
 	h.Lock, h.Mode, h.Held = r.Lock, r.Mode, true
 	l.Stats().LocalWaits++
-	if note := l.notes[r.Lock]; len(note) > 0 && len(note) <= len(r.Handoff) {
-		r.HandoffLen = copy(r.Handoff, note)
+	if data := l.handoffs[r.Lock]; len(data) > 0 && len(data) <= len(r.Handoff) {
+		r.HandoffLen = copy(r.Handoff, data)
 		return nil
 	}
 	return l.Port().Do(r.Reads)
@@ -35,7 +35,7 @@ func (l *tenure) Acquire(h *lock.Hold, r *lock.Request) error {
 
 func (l *tenure) Release(h *lock.Hold, before []fabric.Op) error {
 	h.Held = false
-	l.notes[h.Lock] = append([]byte(nil), h.Handoff...)
+	l.handoffs[h.Lock] = append([]byte(nil), h.Handoff...)
 	h.Handoff = nil
 	if l.dead && len(before) > 0 {
 		return fmt.Errorf("%w: cn0", fabric.ErrFenced)
@@ -46,13 +46,13 @@ func (l *tenure) Release(h *lock.Hold, before []fabric.Op) error {
 func newTenure(t *testing.T) (*tenure, *Client) {
 	t.Helper()
 	_, c := one(t, nil)
-	l := &tenure{Locker: c.l.(*cas.Locker), notes: map[fabric.Addr][]byte{}, held: map[fabric.Addr]bool{}}
+	l := &tenure{Locker: c.l.(*cas.Locker), handoffs: map[fabric.Addr][]byte{}, held: map[fabric.Addr]bool{}}
 	c.l = l
 	return l, c
 }
 
 // Holders of one node after each other change an object: each needs the chain of its change only, and finds what the one before has left.
-func TestNotesSaveTheRead(t *testing.T) {
+func TestHandoffsSaveTheRead(t *testing.T) {
 	_, c := newTenure(t)
 	set := func(v string) func() error { return func() error { return c.Set(b("k"), b(v), Options{}) } }
 	wantErr(t, "set", c.Set(b("another"), b("v"), Options{}), nil) // so that chunks are there
@@ -64,13 +64,13 @@ func TestNotesSaveTheRead(t *testing.T) {
 		value  string
 	}{
 		{set("1"), nil, 2, "1"}, // the lock comes to the node
-		{set("2"), nil, 2, "2"}, // waits, and finds no note: nobody has waited before
+		{set("2"), nil, 2, "2"}, // waits, and finds no handoff: none has waited before
 		{set("3"), nil, 1, "3"},
 		{remove, nil, 1, ""},
 		{set("4"), nil, 1, "4"},
 		{func() error { return c.Add(b("k"), b("5"), Options{}) }, ErrExists, 1, "4"},
 		{func() error { return c.Replace(b("k"), b("6"), Options{}) }, nil, 1, "6"},
-		{func() error { return c.Append(b("k"), b("7")) }, nil, 2, "67"}, // a note has no value
+		{func() error { return c.Append(b("k"), b("7")) }, nil, 2, "67"}, // a handoff has no value
 		{func() error { _, err := c.Incr(b("k"), 1); return err }, nil, 2, "68"},
 		{remove, nil, 1, ""},
 	} {
@@ -87,8 +87,8 @@ func TestNotesSaveTheRead(t *testing.T) {
 	}
 }
 
-// A note tells nothing to a node that was declared dead: others may have the lock and have changed what it says.
-func TestNoteIsNoAnswerOfTheDead(t *testing.T) {
+// A node that was declared dead must not answer from a handoff: others may have the lock, and have changed what the handoff says.
+func TestFencedClientDoesNotAnswerFromHandoff(t *testing.T) {
 	l, c := newTenure(t)
 	for range 3 {
 		wantErr(t, "set", c.Set(b("k"), b("v"), Options{}), nil)

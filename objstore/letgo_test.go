@@ -81,7 +81,7 @@ func TestDroppedAndTheNumberIsUsedAgain(t *testing.T) {
 }
 
 // A compute node that could not register with a store, and one of which the first part was made anew beside others, hear that the store has been dropped, and let it go.
-func TestDroppedForWhoTakesNoPart(t *testing.T) {
+func TestDroppedForNodesWithoutPart(t *testing.T) {
 	w, _, before, s := downWorld(t, 0)
 	c := w.client(1, s)
 	w.c.RestartServer(w.mns[0])

@@ -163,7 +163,7 @@ func TestSyncNodeMissing(t *testing.T) {
 
 // A node crashes after it has added itself: the round of that time is short of
 // one, and later rounds are not confused.
-func TestSyncNodeDiesInRound(t *testing.T) {
+func TestSyncNodeCrashesInRound(t *testing.T) {
 	cl := newCluster(t, sim.Config{Seed: 1, Late: sim.LateKeep}, 3)
 	cl.sync(2, 3, 10*us, ms, nil)
 	cl.c.At(30*us, func() { cl.c.Kill(cl.nodes[2]) })

@@ -141,7 +141,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestEtcdAway: memberships go on while etcd is away, joins fail, deaths wait.
+// TestEtcdAway: memberships go on while etcd is away, joins fail, crashes are noticed afterwards.
 func TestEtcdAway(t *testing.T) {
 	s := start(t)
 	coordtest.RunAway(t, func(t *testing.T) coordtest.Cluster {
@@ -161,8 +161,7 @@ func TestEtcdAway(t *testing.T) {
 	})
 }
 
-// TestLeaseRunsOut: who does not keep his lease alive is fenced, and others see
-// his death.
+// TestLeaseRunsOut: a node whose lease runs out is fenced, and the others see it go.
 func TestLeaseRunsOut(t *testing.T) {
 	s := start(t)
 	o := options(s.Endpoint(), "test")
@@ -170,7 +169,7 @@ func TestLeaseRunsOut(t *testing.T) {
 	o.TTL = time.Second
 	b := joinCN(t, connect(t, o))
 	etcd.Silence(b)
-	await(t, a, "its death", func(s *member.State) bool { return s.Lost == 1 && len(s.CNs) == 1 && len(s.Fencing) == 0 })
+	await(t, a, "its end", func(s *member.State) bool { return s.Lost == 1 && len(s.CNs) == 1 && len(s.Fencing) == 0 })
 	<-b.Done()
 	if err := b.Err(); !errors.Is(err, fabric.ErrFenced) {
 		t.Errorf("Err: %v", err)
@@ -384,7 +383,7 @@ func TestFormatBefore(t *testing.T) {
 	}
 }
 
-// Two compute nodes that have died are both counted, though both are to be forgotten by the same listing.
+// Two compute nodes that have crashed are both counted, though both are to be forgotten by the same listing.
 func TestBothAreCounted(t *testing.T) {
 	s := start(t)
 	kv := raw(t, s.Endpoint())

@@ -291,7 +291,7 @@ func TestIDsRunOut(t *testing.T) {
 	}
 }
 
-func TestDeliverToNobody(t *testing.T) {
+func TestDeliverToUnknownClient(t *testing.T) {
 	table := newTable(t)
 	for _, index := range []int{-1, 1, 4095, 4096, 1 << 30} {
 		if table.Deliver(index, message(1)) {

@@ -354,7 +354,7 @@ func TestSecondServerIsRefused(t *testing.T) {
 	s.finish()
 }
 
-func TestStoppedPeerBlocksNobody(t *testing.T) {
+func TestStoppedPeerBlocksNoOther(t *testing.T) {
 	o := Options{Name: "x", Dir: testDir(t)}
 	serve(t, o)
 	c := start(t, "echo", o)

@@ -147,7 +147,7 @@ func TestSameSeedSameHistory(t *testing.T) {
 	}
 }
 
-func TestDeadlockNamesWhoWaitsForWhat(t *testing.T) {
+func TestDeadlockNamesWaiters(t *testing.T) {
 	c := New(Config{})
 	defer c.Close()
 	n := c.AddCN()

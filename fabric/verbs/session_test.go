@@ -260,7 +260,7 @@ func TestPeersThatLiveAreKept(t *testing.T) {
 }
 
 // A member has a certificate of the cluster's authority, for what it does, and with the name that the coordinator has.
-func TestCertificatesSayWhoIsWho(t *testing.T) {
+func TestCertificatesIdentifyNodes(t *testing.T) {
 	a, stranger := securetest.New(t), securetest.New(t)
 	o := controlOptions(t, "")
 	o.TLS, o.Insecure = a.Config("host-7", peer.NameMN, "mn7.declock"), false

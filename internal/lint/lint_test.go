@@ -216,8 +216,8 @@ func TestProtocolCodeIsPure(t *testing.T) {
 	}
 }
 
-// TestNobodyAsksWhichFabric: no protocol branch depends on the fabric.
-func TestNobodyAsksWhichFabric(t *testing.T) {
+// TestNoPackageAsksWhichFabric: no protocol branch depends on the fabric.
+func TestNoPackageAsksWhichFabric(t *testing.T) {
 	fset, files := load(t)
 	for _, f := range files {
 		if f.test || !any(pure, f.pkg) && f.pkg != "cn" && f.pkg != "mn" {

@@ -143,7 +143,7 @@ func TestExplorePeterson(t *testing.T) {
 }
 
 // A client that waits for what nobody does is stuck: with a loop or in Recv.
-func TestExploreFindsWhoIsStuck(t *testing.T) {
+func TestExploreFindsStuckProgram(t *testing.T) {
 	r := Explore(Config{FairPolls: true, MaxSteps: 1000}, func(c *Cluster) {
 		mn := c.AddMN(64)
 		c.Go(c.AddCN(), "spins", func(p fabric.Port) {

@@ -95,8 +95,9 @@ func TestObjectsAreEvicted(t *testing.T) {
 	}
 }
 
-// What a client was at when it died evicts nothing any more when it is shut out, and one that was told that the outcome is unknown nothing after that.
-func TestTheDeadEvictNothing(t *testing.T) {
+// An operation that was under way when its client crashed evicts nothing after the client is fenced; one of unknown outcome evicts nothing after
+// its client has got that error.
+func TestCrashedClientEvictsNothing(t *testing.T) {
 	for _, x := range []struct {
 		name       string
 		told, gone bool

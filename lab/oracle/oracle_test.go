@@ -108,7 +108,7 @@ func TestCheckHeader(t *testing.T) {
 }
 
 // Who has died leaves a place for each of its clients, and a reset of its own.
-func TestCheckHeaderOfTheDead(t *testing.T) {
+func TestCheckHeaderOfCrashedNode(t *testing.T) {
 	var dead fabric.CNSet
 	dead.Add(3)
 	for _, x := range []struct {

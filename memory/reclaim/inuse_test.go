@@ -17,8 +17,8 @@ func (p *hooked) Do(ops []fabric.Op) error {
 	return p.Port.Do(ops)
 }
 
-// Whoever joins the cluster, and registers, before the records are read is alive for who reads them; the dead are not.
-func TestInUseBySomebodyWhoHasJustJoined(t *testing.T) {
+// A node that joins the cluster and registers before a member reads the records counts as alive for that member; a crashed node does not.
+func TestInUseByNodeThatJustJoined(t *testing.T) {
 	w := newWorld(t, 2)
 	defer w.c.Close()
 	w.kill(1, 0)
@@ -26,7 +26,7 @@ func TestInUseBySomebodyWhoHasJustJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	if used, err := InUse(w.mine[0].port, w.base, w.cns[0].View); err != nil || used {
-		t.Fatalf("in use by the dead: %v, %v", used, err)
+		t.Fatalf("in use by a crashed node: %v, %v", used, err)
 	}
 	p := &hooked{w.mine[0].port, func() {
 		w.cns = append(w.cns, w.c.AddCN())

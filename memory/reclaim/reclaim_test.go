@@ -176,14 +176,14 @@ func (w *world) wantFound(what string, nodes ...int) {
 		}
 	}
 	for off := range all {
-		w.t.Errorf("%s: block %#x was found, and somebody has it", what, off)
+		w.t.Errorf("%s: block %#x was found, and a member has it", what, off)
 	}
 }
 
-func TestWhatTheDeadHadIsFoundAndNothingElse(t *testing.T) {
+func TestReclaimFindsCrashedNodesBlocks(t *testing.T) {
 	w := newWorld(t, 3)
 	w.tend(10, 0, 1, 2)
-	w.wantFound("nobody dead")
+	w.wantFound("no node has crashed")
 	w.kill(2, 0)
 	w.tend(20, 0)
 	w.wantFound("one does not answer")
@@ -194,7 +194,7 @@ func TestWhatTheDeadHadIsFoundAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestALeaderDiesAtEveryStepAndAnotherGoesOn(t *testing.T) {
+func TestLeaderCrashesAtEveryStep(t *testing.T) {
 	for steps := range 10 {
 		w := newWorld(t, 3)
 		w.kill(2, 0)
@@ -246,7 +246,7 @@ func TestOperationsFromBeforeTheRoundAreWaitedFor(t *testing.T) {
 	w.wantFound("over", 2)
 }
 
-func TestWhoLeavesEndsTheRound(t *testing.T) {
+func TestLeavingMemberEndsTheRound(t *testing.T) {
 	for steps := range 10 {
 		w := newWorld(t, 4)
 		w.kill(3, 0)
@@ -332,16 +332,16 @@ func TestAForcedRoundThatIsBrokenIsBegunAgain(t *testing.T) {
 	}
 }
 
-func TestWhoJoinsTheClusterDisownsWhatHisNumberHad(t *testing.T) {
+func TestJoiningNodeMarksItsNumberCrashed(t *testing.T) {
 	w := newWorld(t, 2)
 	if err := MarkCrashed(w.mine[1].port, w.base, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.tend(20, 0)
-	w.wantFound("disowned", 1)
+	w.wantFound("marked crashed", 1)
 }
 
-func TestLostBlocksAreTheirOwnersUntilHeHasLeft(t *testing.T) {
+func TestLostBlocksStayTheirOwnersUntilItLeaves(t *testing.T) {
 	w := newWorld(t, 2)
 	lost := w.mine[0].free[0]
 	w.mine[0].free = w.mine[0].free[1:]

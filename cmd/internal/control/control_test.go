@@ -169,7 +169,7 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
-func TestSweepRemovesDeadSocketsOnly(t *testing.T) {
+func TestSweepRemovesStaleSocketsOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "declock-x")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

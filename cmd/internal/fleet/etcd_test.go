@@ -32,7 +32,7 @@ func TestEtcdOnAFullDisk(t *testing.T) {
 }
 
 // What a killed program left of its etcd is removed; that of one that lives stays, and so does what is not an etcd's.
-func TestDeadEtcdsAreRemoved(t *testing.T) {
+func TestCrashedEtcdsAreRemoved(t *testing.T) {
 	base := t.TempDir()
 	for _, name := range []string{"dead", "alive", "other"} {
 		if err := os.Mkdir(filepath.Join(base, name), 0o700); err != nil {

@@ -89,7 +89,7 @@ func TestNoNodeIsLetInBeforeAdmission(t *testing.T) {
 }
 
 // A node that is being fenced may still speak.
-func TestFindFindsTheDying(t *testing.T) {
+func TestFindFindsNodesBeingFenced(t *testing.T) {
 	st := &member.State{CNs: []member.CN{{ID: 1, Incarnation: 10}}, Fencing: []member.CN{{ID: 2, Incarnation: 20}}}
 	for id, want := range map[fabric.CNID]member.Incarnation{1: 10, 2: 20, 3: 0} {
 		if c, ok := Find(st, id); c.Incarnation != want || ok != (want != 0) {

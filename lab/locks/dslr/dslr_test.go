@@ -140,7 +140,7 @@ func TestReadersPassEachOther(t *testing.T) {
 
 // Holders that die, of each mode, are passed over by waiters of each mode after two leases; the waiters
 // after the one that resets the lock keep their tickets (Fig. 5).
-func TestDeadHolder(t *testing.T) {
+func TestCrashedHolder(t *testing.T) {
 	cfg := dslr.Config{LeaseNs: 200 * us}
 	for _, dead := range []lock.Mode{lock.Shared, lock.Exclusive} {
 		for _, wait := range [][]lock.Mode{
@@ -174,7 +174,7 @@ func TestDeadHolder(t *testing.T) {
 }
 
 // The client that is to reset the counters dies: those who come do it.
-func TestDeadResetter(t *testing.T) {
+func TestCrashedResetter(t *testing.T) {
 	cfg := dslr.Config{LeaseNs: 200 * us, CountMax: 3}
 	for _, m := range []lock.Mode{lock.Shared, lock.Exclusive} {
 		grants := 0

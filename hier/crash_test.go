@@ -17,7 +17,7 @@ import (
 const soon = 200 * fabric.Millisecond
 
 // A node dies with a lock that nobody waits for: the next who wants it gets it soon.
-func TestDeadHolderOfAnIdleLock(t *testing.T) {
+func TestCrashedHolderOfAnIdleLock(t *testing.T) {
 	for _, policy := range []string{"cql", "declock"} {
 		r := newRig(t, 1, 2, policy, cql.Layout{CapacityBits: 2, VersionBits: 16})
 		r.client(0, "holder", func(k *hier.Locker) {
@@ -43,7 +43,7 @@ func TestDeadHolderOfAnIdleLock(t *testing.T) {
 
 // A node dies while it waits; a survivor queues behind it after the death is
 // known. The grant that cannot be sent makes the lock be reset.
-func TestDeadWaiterInTheQueue(t *testing.T) {
+func TestCrashedWaiterInTheQueue(t *testing.T) {
 	r := newRig(t, 1, 3, "declock", cql.Layout{CapacityBits: 2, VersionBits: 16})
 	r.client(0, "holder", func(k *hier.Locker) {
 		var h lock.Hold
@@ -72,7 +72,7 @@ func TestDeadWaiterInTheQueue(t *testing.T) {
 }
 
 // A node that joins and leaves is no death: nothing is reset.
-func TestLeavingIsNotDying(t *testing.T) {
+func TestLeavingIsNoCrash(t *testing.T) {
 	r := newRig(t, 1, 3, "declock", cql.Layout{CapacityBits: 2, VersionBits: 16})
 	for cn := range 2 {
 		r.client(cn, name(cn, 0), func(k *hier.Locker) {
@@ -93,7 +93,7 @@ func TestLeavingIsNotDying(t *testing.T) {
 
 // A reader that gives up does not let another reader in that waits, as it must,
 // behind a writer of another node (the bounded policies).
-func TestLeaverLetsNobodyPast(t *testing.T) {
+func TestLeaverKeepsTheOrder(t *testing.T) {
 	for _, policy := range []string{"declock", "declock-pf", "declock-tf"} {
 		r := newRig(t, 1, 2, policy, cql.Layout{CapacityBits: 2, VersionBits: 16}, unsynced)
 		var writer, third fabric.Time
@@ -184,7 +184,7 @@ func TestReleaseThatFailed(t *testing.T) {
 }
 
 // A node that joins after a death finds the dead one's locks as soon as the others.
-func TestJoinAfterADeath(t *testing.T) {
+func TestJoinAfterACrash(t *testing.T) {
 	r := newRig(t, 1, 2, "declock", cql.Layout{CapacityBits: 2, VersionBits: 16})
 	r.client(0, "holder", func(k *hier.Locker) {
 		var h lock.Hold
