@@ -155,7 +155,7 @@ func TestUnattachedAgentAdoptsNothing(t *testing.T) {
 	}
 }
 
-// fails is how often the agent tries to attach before the memory is lost.
+// unattachedAgentAdoptsNothing: fails is how often the agent tries to attach before the memory is lost.
 func unattachedAgentAdoptsNothing(t *testing.T, fails int) {
 	var j *joinedRig
 	tries := 0

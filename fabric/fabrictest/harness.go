@@ -66,7 +66,7 @@ type Staller interface {
 	Continue(mn fabric.MemID)
 }
 
-// A Cluster that is an Allocator allocates on its hot path, for a reason.
+// An Allocator is a Cluster that allocates on its hot path, for a reason.
 type Allocator interface{ Allocates() (reason string) }
 
 // Goroutines implements Go and Wait of Cluster for backends that run in real

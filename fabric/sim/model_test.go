@@ -93,7 +93,7 @@ func TestCASLockCollapses(t *testing.T) {
 	}
 }
 
-// quiet returns CX4 without what is drawn.
+// quietCX4 returns CX4 without what is drawn.
 func quietCX4() NIC {
 	n := CX4()
 	n.PostMin, n.PostMax = 150, 150

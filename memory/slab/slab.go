@@ -631,7 +631,7 @@ func (h *Heap) free(w *Worker, from, to uint64, f func(off64 uint64)) error {
 	return nil
 }
 
-// Carve adds the runs of the heap to what a round looks at.
+// AddRuns adds the runs of the heap to what a round looks at.
 func (h *Heap) AddRuns(w *Worker, m *reclaim.Map) error {
 	p, err := h.cfg.Region.Pages(w.Path())
 	if err != nil {
