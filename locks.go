@@ -61,7 +61,7 @@ func (id LockID) String() string {
 }
 
 // Locks returns the n locks with a name, and creates them if they are not
-// there: 8 bytes and 8 for each compute node that the cluster may have, each,
+// there: 8 bytes and 8 for each compute node that the cluster may have (rounded up to a power of two), each,
 // spread over the memory nodes. All processes must use the same n for a name.
 //
 // The locks on a memory node that is down are fabric.ErrNodeDown until it is up; the others work.

@@ -375,7 +375,7 @@ func (c *Client) Recheck(p *Ticket, owner fabric.ClientID, waitedNs fabric.Time)
 	switch {
 	case h.ResetID() != 0:
 		// A reset is under way, and its signal will come; unless its resetter has
-		// died, or has lost it to an error of the fabric.
+		// crashed, or has lost it to an error of the fabric.
 		c.AskReset(p.Lock, p.Index, NodeFailure)
 	case head == p.Index:
 		return true, nil

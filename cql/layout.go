@@ -109,12 +109,12 @@ func (y Layout) maxIndex() uint64 {
 
 // Tokens are the memory that the lock lies in (memory.Params.Generation), an index, and the number of the exclusive grant within the tenure
 // of that index. A memory node that has lost its memory has nothing left of the lock, whose index begins anew:
-// that tokens grow all the same, they have from generation.
+// tokens still grow, because the generation is greater.
 //
-//	 63      54 53                    10 9         0
-//	+----------+------------------------+-----------+
-//	|   generation  |       index + 1        |    seq    |
-//	+----------+------------------------+-----------+
+//	 63       54 53                    10 9         0
+//	+-----------+------------------------+-----------+
+//	|generation |       index + 1        |    seq    |
+//	+-----------+------------------------+-----------+
 const (
 	tokenSeqBits   = 10
 	tokenIndexBits = 44

@@ -7,37 +7,33 @@
 // wants the lock; an idle lock costs the node nothing. [Agent] is the node's
 // side of resets; it must run beside the clients.
 //
-// The policies ([ParsePolicy]) are the paper's: flat (no hierarchy),
-// remote-prefer, local-prefer, local-bound, and by timestamp, task-fair or
-// phase-fair. By timestamp a lock stays on the node if the first local
-// waiter asked earlier than all waiters of the remote queue. The timestamps
-// of those are prefetched by clients that begin to wait locally, and come with the grant.
+// The default policy ([DefaultPolicy], "declock") goes by timestamp, phase-fair, with all features but slack: a lock stays on the node
+// for all clients that waited there when the node got it (batch), then as long as the first local waiter asked earlier than all waiters
+// of the remote queue, as far as these are known. Their timestamps come with the grant, or are prefetched by clients that begin to wait
+// locally. The other policies ([ParsePolicy]) are the paper's: no hierarchy ("cql", in the code [Flat]), remote-prefer, local-prefer,
+// local-bound, and by timestamp, task-fair or phase-fair.
 //
 // # Difference from the paper
 //
 // In the paper's timestamp policies readers that join local holders never
 // look at the remote queue, so a node with enough readers starves the writers of
-// others. Here they join without looking for [DefaultSharing] only; then they
-// queue and look. The paper's behaviour is there as "paper-tf" and "paper-pf".
+// others. In the policies "declock*" they join without looking for [DefaultSharing] only, which doubles up to [MaxSharing] while no
+// client of the node wants to write; then they queue and look. The paper's behaviour is there as "paper-tf" and "paper-pf".
 //
 // # States of a local lock
 //
 // A local lock is in one of these states. No mutex is held across a fabric call: while a remote operation is
 // under way, the local lock is in a state (acquiring, releasing, ..) that others queue behind. "x --event--> y" is a legal
-// transition; there are no others (machine.go). Behind it is when it happens (guard), and what is done (action).
-//
-//	  idle --begin--> acquiring --grant-------------------> held --release--> releasing --choose--> acquiring
-//	                  |  ^    |                             ^                           --forget--> idle
-//	            abort |  |    +--enqueue--> waiting --grant-+
-//	                  v  | resume             | quit        | grant, to the agent
-//	                 parked <--abort-- waiting+--> abandoned+
+// transition; there are no others (machine.go, where each state has its meaning). Behind it is when it happens (guard), and what is done
+// (action). A lock that is not contended goes idle, acquiring, held, releasing, idle.
 //
 //	idle --begin--> acquiring           a client wants the lock, and no other of the node has it: it is the owner, and posts the FAA
 //
-//	acquiring --grant--> held           the header was free for the owner, or its readers were granted by range before its entry was written
+//	acquiring --grant--> held           the header was free for the owner; or the owner is a reader, and was granted by range before it had written its entry
 //	acquiring --enqueue--> waiting      the entry is written
 //	acquiring --abort--> parked         the header refuses the owner, or the reset that froze it counts its index
-//	acquiring --choose--> acquiring     the fabric failed, or Try found the lock busy: the first waiter is the owner
+//	acquiring --choose--> acquiring     the owner gives up, and the first waiter is the owner: the fabric failed, Try found the lock busy, the deadline came
+//	                                    (also after a fail in waiting or early), or the header is corrupt or exhausted
 //	acquiring --forget--> idle          the same, and no client waits
 //	acquiring --freeze--> acquiring     a reset: it waits until the owner has its entry, and is aborted
 //
@@ -93,12 +89,12 @@
 //	does not answer, or the client was closed
 //	the agent has sent itself a request for a reset        asking          the node has left neither its locks nor  the agent has handled
 //	                                                                       the cluster                              the request
-//	an operation may still take effect                     unsettled       the node answers no reset of the lock    a later chain is executed
-//	a compute node has crashed, a memory node restarted    suspicion       waiters look often, and ask for resets   a minute, or the reset
+//	an operation may still take effect                     mark            the node answers no reset of the lock    a later chain is executed
+//	a compute node has crashed, a memory node restarted    suspected       waiters look often, and ask for resets   a minute, or the reset
 //	a memory node has restarted                            over            holds are lost, waiters begin anew,      the agent has set the
 //	                                                                       a client attaches when it holds nothing  lost holds aside
-//	a memory node has lost its memory                      loss            each client is notified once
-//	the cluster has given this node up                     end             nothing begins, nothing is handed over
+//	a memory node has lost its memory                      losses          each client is notified once
+//	the cluster has given this node up                     ended           nothing begins, nothing is handed over
 //
 // docs/protocol.md has the policies and the values that stay with a lock, docs/failures.md what is promised after a crash,
 // docs/incarnations.md the numbers that are compared, and docs/walks.md the way of a contended lock through the code.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A state is where a local lock is between its first client and its last. The diagram in doc.go has the states, the events, their guards
+// A state is where a local lock is between its first client and its last. The list in doc.go has the transitions with their guards
 // and what they do; transitions has all that are legal.
 type state uint8
 
@@ -180,7 +180,7 @@ func (t *Table) stepWith(x *local, e event) (thawed bool) {
 	return thawed
 }
 
-// freeze has a reset wait until the node has given the lock, or its acquisition, up. Places with an index of used or above are of after the reset.
+// freeze makes a reset wait until the node has given up the lock or its acquisition. Tickets with an index of used or above are of after the reset.
 // The shard is locked.
 func (t *Table) freeze(x *local, used uint64) {
 	t.step(x, evFreeze)

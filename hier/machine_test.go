@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// The diagram in doc.go has exactly the transitions of the code, in their order.
+// The list in doc.go has exactly the transitions of the code, in their order.
 func TestDiagram(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {

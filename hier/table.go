@@ -24,7 +24,7 @@ type local struct {
 // A relation has the fields of a local lock that begin as zero each time the node begins to use the lock, until no client of it holds or wants
 // it. (The handoff does not: Locker.begin clears it, and its memory is used again.)
 type relation struct {
-	// Table.step changes these, with all that the diagram in doc.go says.
+	// Table.step changes these, by the transitions that doc.go lists.
 	state  state
 	frozen bool   // a reset waits for this node to let go
 	used   uint64 // the reset's that froze it: tickets with this index or above are of after it

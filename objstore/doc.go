@@ -40,8 +40,8 @@
 // late CAS out. Only one word is ever changed in place, that of expiry and access time.
 //
 // Round trips (chains) and operations on the memory node without contention, with a
-// lock that takes one operation to acquire and one to release (TestRoundTrips
-// counts them; lab/locks/cas with tokens has one operation more in the first chain):
+// lock that takes one operation to acquire and one to release, as DecLock's default policy does (TestRoundTrips
+// counts them; docs/objstore.md says what other policies add; lab/locks/cas with tokens has one operation more in the first chain):
 //
 //	operation                     chains  operations
 //	get                              1        3       READ object + READ slots + READ word

@@ -148,7 +148,8 @@ func (o *microOptions) fits(c *cli.Context) error {
 
 // microColumns are the columns of the table: heading, and metric.
 var microColumns = [][2]string{{"Mops", "mops"}, {"p50 us", "p50_us"}, {"p99 us", "p99_us"}, {"p999 us", "p999_us"},
-	{"acq p50", "acquire_p50_us"}, {"acq p99", "acquire_p99_us"}, {"MN ops/acq", "mn_ops_per_acquire"}, {"retries", "retries_per_acquire"},
+	{"acq p50", "acquire_p50_us"}, {"acq p99", "acquire_p99_us"}, {"MN ops/acq", "mn_ops_per_acquire"},
+	{"prefetches", "prefetch_per_acquire"}, {"retries", "retries_per_acquire"},
 	{"refetch", "refetch_per_release"}, {"lost", "lost"}, {"oldest us", "oldest_us"}}
 
 func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
