@@ -160,7 +160,7 @@ func (m *Memory) Kill(incarnation member.Incarnation) {
 }
 
 // SetAway makes the coordinator unreachable, or reachable again. While it is away
-// no node joins, and nothing changes; deaths, leaving and acknowledgements take effect afterwards.
+// no node joins, and nothing changes; crashes, leaving and acknowledgements take effect afterwards.
 func (m *Memory) SetAway(away bool) {
 	m.mu.Lock()
 	m.away, m.gone = away, time.Now()

@@ -225,7 +225,7 @@ func (a *Agent) grantPassed(l fabric.Addr, head uint64) error {
 	return nil
 }
 
-// lead is step 1 of a reset: set the reset ID, so that no one can acquire the
+// lead is step 1 of a reset: set the reset ID, so that no client can acquire the
 // lock any more; then step 2: signal all nodes. A reset that a live node leads already
 // is left to it, and one that has become needless is left alone.
 func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {

@@ -96,8 +96,8 @@ type Spec struct {
 	// Size and Align are of the memory that is allocated for the entry; Size 0 is none.
 	Size, Align uint64
 	Info        Info
-	// Reuse, if set, is asked for each retired entry of the same kind and size: true takes that in place of new memory. Its memory stays what it is, also for whoever
-	// uses it still. Init is not called then.
+	// Reuse, if set, is asked for each retired entry of the same kind and size: true takes that in place of new memory. Its memory stays what it is, also for clients that
+	// still use it. Init is not called then.
 	Reuse func(e *Entry) (bool, error)
 	// Init, if set, is called by the creator with the new memory before anyone
 	// can see the entry. It may change e.Info.

@@ -95,7 +95,7 @@ type Params struct {
 	// Deadline bounds the waiting for another compute node that is formatting;
 	// 0 is DefaultWaitNs from now.
 	Deadline fabric.Time
-	// Dead names compute nodes that are known to be dead and fenced.
+	// Dead names compute nodes that are known to have crashed, and are fenced.
 	// What they left half done is taken over.
 	Dead fabric.CNSet
 }

@@ -68,7 +68,7 @@ func (e *env) refused(joined <-chan error, why string) {
 }
 
 // A node has gone, and a memory node has not cut it off yet: it may go on with a view that lacks the new one. No node joins
-// before the memory node has acknowledged that, whether the node died or left, and however many join.
+// before the memory node has acknowledged that, whether the node crashed or left, and however many join.
 func joinWaitsForGone(e *env) {
 	m, c := e.startMN(0), e.startCN()
 	for _, gone := range []func(*node){e.kill, e.leave} {
@@ -106,9 +106,9 @@ func joinOutlivesLater(e *env) {
 	m.setDeaf(true)
 	e.kill(later)
 	if err := <-lost; !errors.Is(err, fabric.ErrFenced) {
-		e.Errorf("join of the dead: %v", err)
+		e.Errorf("join of a crashed node: %v", err)
 	}
-	e.await(b, "its death", func(s *member.State) bool { return isFencing(s, later.CN().Incarnation) })
+	e.await(b, "its end", func(s *member.State) bool { return isFencing(s, later.CN().Incarnation) })
 	a.setDeaf(false)
 	if err := <-joined; err != nil {
 		e.Fatal(err)
@@ -129,7 +129,7 @@ func joinAfterDeaths(e *env) {
 	e.kill(lost)
 	e.kill(first)
 	if err := <-died; !errors.Is(err, fabric.ErrFenced) {
-		e.Errorf("join of the dead: %v", err)
+		e.Errorf("join of a crashed node: %v", err)
 	}
 	e.await(m, "the ends", func(s *member.State) bool { return len(s.MNs) == 1 && !isMember(s, first.CN().Incarnation) })
 	e.refused(joined, "a member has not acknowledged")

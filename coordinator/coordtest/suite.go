@@ -23,7 +23,7 @@ func Run(t *testing.T, h Harness) {
 		{"join waits for all acknowledgements", joinWaits},
 		{"a join waits for nodes that have gone without acknowledging it", joinWaitsForGone},
 		{"a join does not wait for nodes that came later and have gone", joinOutlivesLater},
-		{"a join waits for no joiner that has died, and for no memory node that is forgotten", joinAfterDeaths},
+		{"a join waits for no joiner that has crashed, and for no memory node that is forgotten", joinAfterDeaths},
 		{"a join that is given up leaves no member behind", joinGivenUp},
 		{"all numbers taken is ErrFull", full},
 		{"a node that leaves is not lost", leaving},
@@ -32,7 +32,7 @@ func Run(t *testing.T, h Harness) {
 		{"a node that crashes meanwhile is not waited for", deathOfWaitedFor},
 		{"a number that is being fenced is not given out", numberOfFenced},
 		{"a dead node's membership ends as fenced", fenced},
-		{"a report is a death at once", report},
+		{"a report is a crash at once", report},
 		{"reports of strangers are ignored", reportStranger},
 		{"a memory node's epoch grows with each incarnation", epochs},
 		{"a memory node that joins again brings its epoch", epochBrought},
@@ -304,7 +304,7 @@ func epochs(e *env) {
 	m := e.startMN(5)
 	e.kill(m)
 	if m := e.startMN(5); m.MN().Epoch <= last.Epoch+1 {
-		e.Errorf("%+v after %+v and a death", m.MN(), last)
+		e.Errorf("%+v after %+v and a crash", m.MN(), last)
 	}
 	e.await(a, "nothing down", func(s *member.State) bool { return len(s.MNs) == 1 && len(s.Down) == 0 })
 }
@@ -495,7 +495,7 @@ func away(e *env) {
 		default:
 		}
 		if s, _ := n.State(); !isMember(s, b.CN().Incarnation) {
-			e.Errorf("a death came through: %+v", s)
+			e.Errorf("a crash came through: %+v", s)
 		}
 	}
 	e.SetAway(false)

@@ -19,7 +19,7 @@
 //	epoch/00000      3                        the last epoch of a memory node
 //	served/00000     3                        the last epoch in which its join succeeded (those that failed have counted epoch/)
 //	forgotten/00000  3                        the epoch with which a memory node was forgotten: it is not expected back
-//	lost             2                        compute nodes that have died
+//	lost             2                        compute nodes that have crashed
 //
 // Each step is one transaction, which fails if another was faster:
 //
@@ -34,6 +34,9 @@
 //	ack       history is as read, and our ack key not older than we wrote it: put ack
 //	joined    our live and node keys are as we wrote them, and all have acknowledged: the join is over (put served, of a memory node)
 //
+// The words "life", "died" and "note" are of the format of the keys: life is the incarnation, gone=died says that the node crashed or was
+// fenced, and the step note records that.
+//
 // Any member may note and forget: the first does. Each step is one of member.Ledger's, and what the keys
 // mean is read into one, which says what the State is, which number is free, and which nodes are to be forgotten.
 // The revision of a State is etcd's.
@@ -42,7 +45,7 @@
 //
 // A member that does not reach etcd goes on, and tries again and again, some times a second. It is
 // fenced when etcd says that its lease is gone, or that its live key is. While etcd itself is away no lease
-// runs out, and after it comes back each has its full time again: so deaths of that time are noticed late.
+// runs out, and after it comes back each has its full time again: so crashes of that time are noticed late.
 //
 // An etcd that has lost its data knows no lease: all members are fenced, and may join again. A memory node brings its epoch along.
 //

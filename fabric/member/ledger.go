@@ -45,7 +45,7 @@ const Unnoted = math.MaxUint64
 // Phase is how far an incarnation has got.
 type Phase uint8
 
-// The phases of an incarnation. One that has left or died is in Fencing until it is forgotten.
+// The phases of an incarnation. One that has left or crashed is in Fencing until it is forgotten.
 const (
 	Reserved Phase = iota // has a number that others do not know of yet
 	Joined                // is a member

@@ -11,7 +11,7 @@
 // A compute node that is declared dead or leaves is out of [State.CNs] at once, and stays in
 // [State.Fencing] until every member has acknowledged a state without it.
 // A memory node acknowledges a state only when it has cut off
-// whoever is not in its CNs: from then on nothing of a node that has gone can reach
+// every node that is not in its CNs: from then on nothing of a node that has gone can reach
 // its memory. Compute nodes take members of both lists for live ([State.View]): so they
 // reset a dead node's locks only when no late WRITE of it can land.
 //
@@ -73,11 +73,11 @@ type State struct {
 	// see a state with a revision that others have skipped.)
 	Revision uint64
 	CNs      []CN // members, by ID: memory nodes serve these and no others
-	Fencing  []CN // have gone, by death or by leaving, and are not shut out for certain yet; by ID
+	Fencing  []CN // have gone, by a crash or by leaving, and are not shut out for certain yet; by ID
 	MNs      []MN // by ID
 	Down     []MN // memory nodes that the cluster has had, has not now, and expects back: their ID and last Epoch, by ID
 	// Lost counts compute nodes that were declared dead, and not those that have left. It
-	// grows in the state in which the dead node is in Fencing no more.
+	// grows in the state in which the crashed node is in Fencing no more.
 	Lost uint64
 }
 
@@ -158,7 +158,7 @@ type Member interface {
 	MN() MN
 
 	// Ack says that this node acts on the state with a revision and all before it. A memory node
-	// must have shut out whoever is not in its CNs; a compute node must have stopped
+	// must have shut out every node that is not in its CNs; a compute node must have stopped
 	// using memory nodes that are not in its MNs. Each member acknowledges each state that it
 	// gets, soon: it is what joins and resets wait for. It does not block.
 	Ack(revision uint64)
@@ -173,8 +173,8 @@ type Member interface {
 	Done() <-chan struct{}
 	Err() error
 
-	// Leave ends the membership: not a death. The node must use the fabric no more.
+	// Leave ends the membership: not a crash. The node must use the fabric no more.
 	Leave(ctx context.Context) error
-	// Fail is Leave as a death: for a compute node that leaves something behind in the queues of locks.
+	// Fail is Leave as a crash: for a compute node that leaves something behind in the queues of locks.
 	Fail(ctx context.Context) error
 }

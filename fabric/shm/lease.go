@@ -15,7 +15,7 @@ import (
 // A process that is stopped still has the memory mapped, and nothing keeps its stores out: while it exists it
 // may go on at any time. So a lease can only be enforced by ending the process. A memory node with
 // Options.Lease looks at a counter of each compute node's, its beat, and kills the process of one whose
-// beat has stood still. Its death is then noticed as any other.
+// beat has stood still. Its end is then noticed as any other.
 
 // beatEvery is how often a compute node beats, and a memory node looks, whatever the lease: memory nodes may have
 // different ones. A node that did not beat between as many looks as fit into the lease and one more is killed: counted in looks, so

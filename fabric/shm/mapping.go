@@ -20,12 +20,12 @@ import (
 // than the operation. So release does not unmap: it replaces the file's pages
 // by private zero pages, in one step of the kernel, and the late operation hits
 // those. The addresses are given back when the garbage collector finds that
-// nothing refers to the mapping. What holds a pointer into a mapping therefore
-// holds the mapping too.
+// nothing refers to the mapping: code that keeps a pointer into a mapping must
+// keep the mapping too.
 //
 // A file that is truncated comes to the same: the access that finds no memory, and all later ones, hit private zero pages, by
-// package mapped. lost says so then. What uses a mapping therefore never faults, and asks afterwards whether what it has read
-// was the file's: words of the mapping that are never 0 in a file that is in use say so at no cost (live, counter).
+// package mapped. lost says so then. An access to a mapping never faults, and its caller checks afterwards whether it has read
+// the file: words of the mapping that are never 0 in a file that is in use say so at no cost (live, counter).
 type mapping struct {
 	base     unsafe.Pointer
 	size     uintptr

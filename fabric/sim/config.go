@@ -29,7 +29,7 @@ type Config struct {
 	// the first. If it is not 0, the fabric does not promise fabric.Caps.ReadsInOrder. (Not in exploration.)
 	ExchangeReads float64
 
-	// DetectDelay is from the death of a compute node until the coordinator notices. 0 means 10 ms.
+	// DetectDelay is from the crash of a compute node until the coordinator notices. 0 means 10 ms.
 	DetectDelay fabric.Time
 	// NewsDelay is how long it takes at most until a node hears of a change of the membership: each after a time of
 	// its own, drawn. 0: all at once, and so that states between changes and their acknowledgement are skipped.

@@ -21,7 +21,7 @@ const (
 	evWake               // port a goes on, if it still waits as of generation b
 	evTimer              // a deadline of port a, if its timer generation is still b
 	evUnwind             // task a, which was killed, unwinds
-	evDetect             // the death of member a is noticed
+	evDetect             // the crash of member a is noticed
 	evNews               // member a hears of the present state of the cluster
 	evAck                // the coordinator hears that member a acts on revision b
 	evCall               // call a of Cluster.At

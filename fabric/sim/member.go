@@ -90,7 +90,7 @@ func (c *Cluster) tellAll() {
 	}
 }
 
-// hears is a node that hears of the present state: it acts on it from now on, and then acknowledges it.
+// hears delivers the present state to a node: the node acts on it from now on, and then acknowledges it.
 func (c *Cluster) hears(m *membership) {
 	n, now := m.node, c.ledger.Revision
 	switch {
@@ -119,7 +119,7 @@ func (c *Cluster) hears(m *membership) {
 	c.post(c.newsAt(), evAck, m.index, now)
 }
 
-// acks is the coordinator that hears that a member acts on a revision.
+// acks delivers the acknowledgement of a member to the coordinator: the member acts on a revision.
 func (c *Cluster) acks(m *membership, revision uint64) {
 	if c.now < m.detached {
 		c.post(m.detached, evAck, m.index, revision)

@@ -188,7 +188,7 @@ func (n *Node) MemoryEpoch(id fabric.MemID) uint32 {
 	return epoch
 }
 
-// View returns the compute nodes that this one believes alive.
+// View returns the compute nodes that are live in the state that this node acts on.
 func (n *Node) View() fabric.View {
 	n.c.tell(n.view.Epoch)
 	return n.view

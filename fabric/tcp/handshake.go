@@ -144,7 +144,7 @@ func (s *stream) settle(conn *switchConn, deadAfter time.Duration, wakes bool) (
 	return nil
 }
 
-// A guest is a connection that has said hello and wants to be let in.
+// A guest is a connection that has sent its hello and is not admitted yet.
 type guest struct {
 	hello
 	cert *x509.Certificate // nil without TLS

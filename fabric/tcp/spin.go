@@ -28,7 +28,7 @@ const (
 	usesPerRelapse = 256
 )
 
-// A crowding knows whether more threads want a processor than there are processors. Then spinning is worse than useless:
+// A crowding records whether more threads want a processor than there are processors. Then spinning is worse than useless:
 // a waiter that burns the processor's time is last in line when its answer has come.
 type crowding struct {
 	until   atomic.Int64 // no waiter spins before

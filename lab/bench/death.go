@@ -67,13 +67,13 @@ func (d *deathRun) client(cn int, name string, body func(k *hier.Locker)) {
 	})
 }
 
-// detectNs is how long the simulator's coordinator takes to notice a death and to fence the dead: a parameter, not a result.
+// detectNs is how long the simulator's coordinator takes to notice a crash and to fence the node: a parameter, not a result.
 const detectNs = 10 * fabric.Millisecond
 
-// A resetResult says how a lock was freed whose holder had died, with all other clients waiting for it.
+// A resetResult says how a lock was freed whose holder had crashed, with all other clients waiting for it.
 type resetResult struct {
 	reset fabric.Time // from the request to the free lock
-	grant fabric.Time // from the view without the dead node to the next holder
+	grant fabric.Time // from the view without the crashed node to the next holder
 }
 
 // measureReset has one client of one of 8 compute nodes hold a lock, all others want it, and kills that node.

@@ -18,8 +18,8 @@ func init() {
 		},
 	})
 	Register(&Experiment{
-		Name: "fig16b", Title: "Throughput over time: a compute node dies, then the memory node",
-		Paper:   "Section 6.7, Fig. 16b: with one of 8 compute nodes dead, 88 % of the throughput is kept at low contention, and all of it at high contention.",
+		Name: "fig16b", Title: "Throughput over time: a compute node crashes, then the memory node",
+		Paper:   "Section 6.7, Fig. 16b: with one of 8 compute nodes down, 88 % of the throughput is kept at low contention, and all of it at high contention.",
 		Columns: []string{"contention", "t_ms", "mops"},
 		Points:  pointsCourse,
 		Judge:   judgeCourse,
@@ -103,7 +103,7 @@ func (t *timeline) samples(contention string, gap fabric.Time) []Sample {
 		Params: Params{{"contention", contention}, {"part", "claims"}, {"t_ms", 0}},
 		Metrics: Metrics{
 			"mops": all, "kept": fewer / all,
-			// The dead node's share is gone for good: it is the others' throughput that comes back.
+			// The crashed node's share is gone for good: it is the others' throughput that comes back.
 			"back_cn_ms": t.back(t.cnDies+t.slot, 0.95*fewer), "back_mn_ms": t.back(t.mnBack, 0.95*fewer),
 			"detect_ms": float64(detectNs) / 1e6,
 		},
@@ -126,7 +126,7 @@ func judgeCourse(rows Rows) []Claim {
 		Claim{Text: "throughput kept with 7 of 8 compute nodes, low contention", Paper: 0.88,
 			Note: "256 clients saturate the memory node's NIC in this model: 224 do, too"}.AtLeast(valueOf(low, "kept"), 0.87),
 		Claim{Text: "throughput kept with 7 of 8 compute nodes, high contention", Paper: 1}.AtLeast(valueOf(high, "kept"), 0.95),
-		Claim{Text: "after the death of a compute node, throughput is back (95 %) after, at most", Unit: "ms",
+		Claim{Text: "after the crash of a compute node, throughput is back (95 %) after, at most", Unit: "ms",
 			Note: "detection takes 10 ms of it"}.AtMost(Most(cn), detect+10),
 		Claim{Text: "after the memory node is back, so is throughput, after", Unit: "ms"}.AtMost(Most(mn), 10),
 	}

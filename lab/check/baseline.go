@@ -18,8 +18,8 @@ type baselineLock struct {
 	name string
 	// atomics: it needs masked atomics of the NIC.
 	atomics bool
-	// mortal: it survives crashes of clients.
-	mortal bool
+	// crashable: it survives crashes of clients.
+	crashable bool
 	// cycles: Scenario.CountMax is how many tickets it draws until it resets its counters.
 	cycles bool
 	// layout is where a lock's bytes are. Data begins behind them.
@@ -36,10 +36,10 @@ var baselineLocks = []baselineLock{
 	{name: "cas-backoff", layout: cas.Config{}.Layout(), join: always(locks.CAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000}))},
 	{name: "sherman", layout: cas.Config{}.Layout(), join: always(locks.Sherman(cas.Config{}, false))},
 	{name: "mcs", layout: mcs.Config{}.Layout(), atomics: true, fair: 2, join: always(locks.MCS(mcs.Config{}))},
-	{name: "dslr", layout: dslr.Config{}.Layout(), mortal: true, cycles: true, fair: 12, join: joinDSLR(dslr.Dynamic)},
-	{name: "dslr+", layout: dslr.Config{}.Layout(), mortal: true, cycles: true, fair: 4, join: joinDSLR(dslr.Truncated)},
-	{name: "shift", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(false)},
-	{name: "shift-artifact", layout: shift.Layout, atomics: true, mortal: true, fair: 8, join: joinShift(true)},
+	{name: "dslr", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, fair: 12, join: joinDSLR(dslr.Dynamic)},
+	{name: "dslr+", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, fair: 4, join: joinDSLR(dslr.Truncated)},
+	{name: "shift", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(false)},
+	{name: "shift-artifact", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(true)},
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -99,8 +99,8 @@ func (s *Scenario) field(d *drawer) {
 		s.Writers = pick(d, 0, 1)
 		s.CountMax = 0 // a reset of the counters loses the order
 	case FieldCrash:
-		s.Lock = pick(d, baselineNames(func(f *baselineLock) bool { return f.mortal })...)
-		s.mortal(d, s.kill)
+		s.Lock = pick(d, baselineNames(func(f *baselineLock) bool { return f.crashable })...)
+		s.crashAllBut(d, s.kill)
 		s.DetectNs = pick(d, 20*fabric.Microsecond, 200*fabric.Microsecond)
 		s.LeaseNs = s.DetectNs + 400*fabric.Microsecond // a crashed node is fenced before its leases end
 		// No cycle of tickets ends within half a lease. For shift, CountMax draws a threshold: 3, or the usual one.

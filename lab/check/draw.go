@@ -209,10 +209,10 @@ func (s *Scenario) shape(d *drawer) {
 
 // drawNews draws which nodes join meanwhile, and how far apart nodes hear of crashes: of most, one hears while another goes on as before.
 func (s *Scenario) drawNews(seed uint64) {
-	deaths := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
+	crashes := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot || f.Kind == sim.FaultRestart
 	})
-	if d := (&drawer{sim.NewRand(seed, streamNews)}); deaths && s.Class != Lease {
+	if d := (&drawer{sim.NewRand(seed, streamNews)}); crashes && s.Class != Lease {
 		s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond, 3*fabric.Millisecond)
 	}
 	if d := (&drawer{sim.NewRand(seed, streamJoins)}); len(s.Plan) > 0 && s.Joins == 0 && s.Keys == 0 && s.Lock == "" && d.percent(30) {
@@ -328,18 +328,18 @@ func (s *Scenario) faults(d *drawer) {
 		s.lateNews(d)
 		s.impatient()
 	case Crash:
-		s.mortal(d, s.kill)
+		s.crashAllBut(d, s.kill)
 	case Zombie:
-		s.mortal(d, s.zombie)
+		s.crashAllBut(d, s.zombie)
 	case Chaos:
-		s.mortal(d, pick(d, s.kill, s.zombie))
+		s.crashAllBut(d, pick(d, s.kill, s.zombie))
 		s.Version = uint8(d.between(2, 4))
-		deaths := s.Plan
+		crashes := s.Plan
 		s.drawPlan(d, sim.FaultPause, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
-		s.Plan = append(s.Plan, deaths...)
+		s.Plan = append(s.Plan, crashes...)
 	case Restart:
 		if d.percent(40) {
-			s.mortal(d, s.kill)
+			s.crashAllBut(d, s.kill)
 		}
 		s.reboots(d)
 	case Lost:
@@ -354,7 +354,7 @@ func (s *Scenario) faults(d *drawer) {
 	case TreeRestart:
 		s.few(d)
 		if d.percent(30) {
-			s.mortal(d, s.kill)
+			s.crashAllBut(d, s.kill)
 		}
 		s.reboots(d)
 	case TreeBreak, StoreBreak:
@@ -365,7 +365,7 @@ func (s *Scenario) faults(d *drawer) {
 	case StoreExpiry, StoreEvict:
 		switch d.between(0, 3) {
 		case 1:
-			s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
+			s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
 		case 2:
 			s.drawPlan(d, sim.FaultPause)
 			s.impatient()
@@ -374,7 +374,7 @@ func (s *Scenario) faults(d *drawer) {
 			s.impatient()
 		}
 	case StoreCrash, TreeCrash:
-		s.mortal(d, pick(d, s.kill, s.kill, s.zombie))
+		s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
 	}
 }
 
@@ -403,8 +403,8 @@ func (s *Scenario) horizon() fabric.Time {
 
 func (s *Scenario) at(d *drawer) fabric.Time { return fabric.Time(d.Uint64n(uint64(s.horizon()))) }
 
-// mortal has all compute nodes but one or more crash, each as death draws it.
-func (s *Scenario) mortal(d *drawer, death func(d *drawer, cn sim.Endpoint) sim.Plan) {
+// crashAllBut has all compute nodes but one or more crash, each as crash draws it.
+func (s *Scenario) crashAllBut(d *drawer, crash func(d *drawer, cn sim.Endpoint) sim.Plan) {
 	s.CNs = max(s.CNs, 2)
 	s.layoutFor(d)
 	s.impatient()
@@ -412,7 +412,7 @@ func (s *Scenario) mortal(d *drawer, death func(d *drawer, cn sim.Endpoint) sim.
 	s.Late = pick(d, "draw", "drop", "keep")
 	first := d.between(1, s.CNs)
 	for i := range d.between(1, s.CNs-1) {
-		s.Plan = append(s.Plan, death(d, sim.OfCN(fabric.CNID((first+i)%s.CNs+1)))...)
+		s.Plan = append(s.Plan, crash(d, sim.OfCN(fabric.CNID((first+i)%s.CNs+1)))...)
 	}
 }
 

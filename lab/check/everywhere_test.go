@@ -157,7 +157,7 @@ func otherVictims() (list []everywhereCase) {
 }
 
 // everywhere returns the scenarios of TestEverywhere: a client on each node, who acquires and releases one lock twice. What the
-// dead have under way is dropped or takes effect; nodes hear of a death all at once, or each after a time of its own.
+// dead have under way is dropped or takes effect; nodes learn of a crash all at once, or each after a time of its own.
 func everywhere(cns int) (list []Scenario) {
 	for _, policy := range []string{"cql", "declock", "declock-tf"} {
 		for _, reads := range []int{0, 50} {

@@ -37,7 +37,7 @@ type Exploration struct {
 	Crashes int
 	// Restart: the memory node may restart, with its memory, at any point.
 	Restart bool
-	// News: each node hears of a death at a point of its own; otherwise all hear of it at once.
+	// News: each node learns of a crash at a point of its own; otherwise all learn of it at once.
 	News bool
 }
 
@@ -65,7 +65,7 @@ func (x Exploration) String() string {
 	return s
 }
 
-// newsName says that nodes hear of deaths one by one.
+// newsName says that nodes learn of crashes one by one.
 const newsName = ", news one by one"
 
 // ParseExploration parses what Exploration.String prints.
@@ -622,7 +622,7 @@ func (g *exploring) atEnd() error {
 	switch {
 	case g.field != nil, g.x.Restart: // a ticket of an epoch before a restart is reset when another client waits behind it
 	case g.killed.Len() > 0:
-		what = oracle.CheckHeaderOf(g.x.Capacity, word, g.killed, g.mortal())
+		what = oracle.CheckHeaderOf(g.x.Capacity, word, g.killed, g.clientsOfCrashed())
 	default:
 		what = oracle.CheckHeader(g.x.Capacity, word)
 	}
@@ -637,8 +637,8 @@ func (g *exploring) atEnd() error {
 	return nil
 }
 
-// mortal returns the number of clients of crashed nodes.
-func (g *exploring) mortal() int {
+// clientsOfCrashed returns the number of clients of crashed nodes.
+func (g *exploring) clientsOfCrashed() int {
 	clients := 0
 	for _, who := range strings.Fields(g.x.Clients) {
 		if g.killed.Has(fabric.CNID(who[0] - '0')) {

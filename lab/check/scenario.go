@@ -77,13 +77,13 @@ type Scenario struct {
 
 	RecheckNs fabric.Time `key:"recheck"` // of waiters, 0: never, so that a lost grant is lost
 	ResetNs   fabric.Time `key:"reset"`   // likewise
-	DetectNs  fabric.Time `key:"detect"`  // from death to fence
+	DetectNs  fabric.Time `key:"detect"`  // from crash to fence
 	Joins     int         `key:"joins"`   // so many compute nodes join while the others work
 	JoinNs    fabric.Time `key:"joinat"`  // when the first of them does; 0: that is drawn, like those of the others
 	NewsNs    fabric.Time `key:"news"`    // until a node hears of a change of the membership, at most; 0: all at once
 	Leaves    int         `key:"leaves"`  // so many times a compute node leaves in order, and mostly another joins then
 	Sit       int         `key:"sit"`     // 1: one client holds lock 0, shared, until all others are done; 2: one that has lost it with its memory node does
-	Late      string      `key:"late"`    // operations of the dead: draw, drop or keep
+	Late      string      `key:"late"`    // operations of crashed nodes: draw, drop or keep
 	Old       int         `key:"old"`     // percent of requests by the address that a lock had in another memory
 	// StrayNs is by how much messages between clients of the same nodes may overtake each other. 0: they do not.
 	StrayNs fabric.Time `key:"stray"`

@@ -103,7 +103,7 @@ type Cells struct {
 }
 
 // A cell is the data under one lock. The last of its writes is what a holder must
-// find, and unless something has died, nothing else.
+// find, and unless something has crashed, nothing else.
 type cell struct {
 	base   uint64  // acknowledged: it, or something newer, is in memory
 	writes []write // later ones, not acknowledged yet, in order

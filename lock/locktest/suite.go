@@ -109,7 +109,7 @@ func (c *client) update(h *lock.Hold, i int) {
 	c.release(h, fabric.Write(c.e.dataAt(i), c.buf))
 }
 
-// Writers exclude everybody: no update is lost, no reader sees half of one.
+// Writers exclude all others: no update is lost, no reader sees half of one.
 func testExclusion(e *env) {
 	rounds := e.rounds(60)
 	clients := e.clients(3)
@@ -330,7 +330,7 @@ func testCancel(e *env) {
 	})
 }
 
-// Waiters that give up in the middle of a queue, again and again, keep nobody
+// Waiters that give up in the middle of a queue, again and again, keep no other
 // from the lock.
 func testCancelAmongWaiters(e *env) {
 	clients := e.clients(3)
@@ -538,7 +538,7 @@ func (c *client) lockWords(i int) []byte {
 	return buf
 }
 
-// A free lock is acquired by one chain and released by one, of as many operations as the mechanism says; nobody is notified.
+// A free lock is acquired by one chain and released by one, of as many operations as the mechanism says; no client is notified.
 func testRoundTrips(e *env) {
 	if e.m.FreeOps == [2]uint64{} {
 		e.t.Skip("the mechanism does not say how many operations it takes")

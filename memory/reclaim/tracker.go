@@ -57,7 +57,7 @@ func (t *Tracker) Remove(u *User) {
 func blockKey(part int, off64 uint64) uint64 { return uint64(part)<<offsetBits | off64 }
 
 // Touch notes that a block passes through the hands of the caller, which has taken it, or is about to give it back, or to put it into a list. It is called
-// between Enter and Leave, and before anybody else can have the block.
+// between Enter and Leave, and before another client can have the block.
 func (t *Tracker) Touch(part int, off64 uint64) {
 	if t.on.Load() {
 		t.note(part, off64)

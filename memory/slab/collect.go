@@ -128,8 +128,8 @@ func (h *Heap) ask(w *Worker) error {
 	return nil
 }
 
-// Answer gives back what is in the lists, if a compute node has asked for that, and reports whether the store or tree has been dropped. Whoever has it open
-// calls it now and then.
+// Answer gives back what is in the lists, if a compute node has asked for that, and reports whether the store or tree has been dropped. A client that
+// has it open calls it now and then.
 func (h *Heap) Answer(w *Worker) (dropped bool, err error) {
 	w.ops[0] = fabric.Load(h.recall())
 	w.ops[1] = fabric.Load(h.lineAt(h.cfg.Classes).Add(DropMark))

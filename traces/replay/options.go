@@ -43,7 +43,7 @@ type Options struct {
 	// Exclusive promises that no other client works on its keys (the trace is dealt ByKey). Verify then
 	// also knows what numbers must be.
 	Exclusive bool
-	// NoLoss promises that the cache is large enough for all keys: a miss of what a client wrote and nobody
+	// NoLoss promises that the cache is large enough for all keys: a miss of what a client wrote and none
 	// deleted is then a verification failure. It needs Verify, Exclusive and TTLNone.
 	NoLoss bool
 	// FillOnMiss follows a get that misses with a set of the key, as users of a look-aside cache do; not where the trace says

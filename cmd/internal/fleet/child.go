@@ -164,7 +164,7 @@ func (c *Child) Pid() int { return c.cmd.Process.Pid }
 // Done is closed when the child has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Died returns how the child died, if it did without being asked to.
+// Died returns how the child ended, if it did so without being asked to.
 func (c *Child) Died() error {
 	select {
 	case <-c.done:
@@ -188,7 +188,7 @@ func (c *Child) Stop() {
 	c.mu.Lock()
 	if !c.stopped {
 		select {
-		case <-c.done: // it died before
+		case <-c.done: // it ended before
 		default:
 			c.stopped = true
 		}

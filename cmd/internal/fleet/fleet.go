@@ -93,7 +93,7 @@ func (f *Fleet) Children() []*Child {
 	return slices.Concat(f.MNs, f.CNs)
 }
 
-// MemoryLost returns how one of the memory nodes died; nil: none did.
+// MemoryLost returns how one of the memory nodes ended; nil: none did.
 func (f *Fleet) MemoryLost() error {
 	for _, c := range f.MNs {
 		if err := c.Died(); err != nil {
@@ -137,7 +137,7 @@ func Remove(dir, name string) error {
 }
 
 // RemoveDead removes what is left of embedded clusters of this program that
-// died, by the prefix of their names.
+// crashed, by the prefix of their names.
 func RemoveDead(dir, prefix string) (removed []string) {
 	names, _ := shm.List(dir)
 	for _, name := range names {

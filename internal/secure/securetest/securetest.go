@@ -29,7 +29,7 @@ type Authority struct {
 	files int // so far
 }
 
-// New returns an authority that nobody else knows.
+// New returns an authority of its own.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}

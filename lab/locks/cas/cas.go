@@ -176,7 +176,7 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 		return fmt.Errorf("cas: release %v %v: %w", h.Mode, h.Lock, err)
 	}
 	if old := word(last[0].Old); old.writer() != mine.writer() || old.readers() < mine.readers() {
-		// Somebody cleared the lock: put back what the FAA took.
+		// A client has cleared the lock: put back what the FAA took.
 		l.undo(h.Lock, -mine)
 		return fmt.Errorf("%w: word at %v was %v", lock.ErrLost, h.Lock, old)
 	}

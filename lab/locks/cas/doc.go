@@ -16,7 +16,7 @@
 //
 // A lock of 16 bytes has a second word that counts exclusive grants. The
 // writer's FAA of it travels in the chain of the acquire: tokens grow with
-// every exclusive grant, also when a holder died and its lock was cleared, as
+// every exclusive grant, also when a holder crashed and its lock was cleared, as
 // long as only the first word is cleared. A failed try costs a token, and no
 // harm is done. With [Config.Plain] the lock is the literature's: 8 bytes, no
 // second operation, and Token is always 0.
@@ -24,9 +24,9 @@
 // # Failures
 //
 // The word names the writer, so [Owner] tells whom a lock waits for. A
-// reader leaves no name. Nobody but a caller who knows that all holders are
+// reader leaves no name. Only a caller that knows that all holders are
 // gone can clear a lock: there is no reset. If the outcome of an atomic is
-// unknown (fabric.ErrUnknownOutcome), the lock may stay held by nobody.
+// unknown (fabric.ErrUnknownOutcome), the lock may stay held by no client.
 //
 // Source: Y. Chung and E. Zamanian, "Using RDMA for lock management", 2015
 // (arXiv:1507.03274); truncated exponential backoff as in DSLR+ (DecLock, section 2.3).

@@ -14,7 +14,7 @@
 //     pauses for the random part only.
 //
 // Counters are reset before they overflow, by the client that drew the last ticket of a
-// cycle (section 4.9): until all before it have left, nobody gets in, and readers do not join readers. A holder has a lease; who sees no progress for two leases takes those
+// cycle (section 4.9): until all before it have left, no client gets in, and readers do not join readers. A holder has a lease; who sees no progress for two leases takes those
 // before it for dead and moves the counters past them (section 4.7).
 //
 // # Differences from the paper
@@ -25,7 +25,7 @@
 //   - A reader that waits is passed over only when nX is beyond its ticket. By
 //     line 3 of Algorithm 2 it would also fail when nS is, but readers with later tickets may have left
 //     before it looks: its ticket would be lost, and the lock stand still for two leases.
-//   - Therefore a reader's reset (line 13) moves nX only, and the reader is then granted. The dead
+//   - Therefore a reader's reset (line 13) moves nX only, and the reader is then granted. The crashed
 //     readers before it are left to the next writer that waits for them.
 //   - Counters that go back mean that the lock has been reset to zero: the ticket is void.
 //   - A withdrawn ticket (lines 5 and 19 of Algorithm 1) is taken back by CAS and only while a
@@ -36,7 +36,7 @@
 //   - A holder whose lease has expired never touches the lock, also not to reset its counters.
 //   - A pause is no longer than half a lease, and grants are checked before failures.
 //   - Try draws its ticket by CAS, and only if that is granted at once.
-//   - A waiter that gives up takes its ticket back if nobody depends on it yet; otherwise the agent
+//   - A waiter that gives up takes its ticket back if no client depends on it yet; otherwise the agent
 //     waits in its place. The paper lets the lease do that.
 //
 // # Fencing tokens
@@ -48,7 +48,7 @@
 //
 // Exclusion rests on time: a client whose release is under way for longer than a lease, or
 // that stands still between looking at its clock and releasing, can release what is another's by
-// then. That is the paper's assumption (section 4.1); whoever cannot make it needs the tokens.
+// then. That is the paper's assumption (section 4.1); a user who cannot make it needs the tokens.
 // Multi-slot leases (5.1) and upgrades (5.2) are not here.
 //
 // Source: D. Y. Yoon, M. Chowdhury, B. Mozafari, "Distributed Lock Management with RDMA:

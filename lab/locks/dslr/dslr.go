@@ -155,7 +155,7 @@ func (l *Locker) try(t *ticket, h *lock.Hold, r *lock.Request) error {
 	}
 }
 
-// giveUp gives the ticket of a waiter up: back to the lock if nobody has drawn one since, else to
+// giveUp gives the ticket of a waiter up: back to the lock if no client has drawn one since, else to
 // the node's agent.
 func (l *Locker) giveUp(t *ticket, cause error) error {
 	val := t.seen

@@ -77,7 +77,7 @@ func (t *ticket) reset(val word) word {
 	return makeWord(t.prev.maxX()+1, t.prev.maxS(), val.maxX(), val.maxS())
 }
 
-// recall returns what the lock becomes when the ticket is taken back, if nobody has drawn one since
+// recall returns what the lock becomes when the ticket is taken back, if no client has drawn one since
 // that waits for it.
 func (t *ticket) recall(val word, countMax uint16) (word, bool) {
 	if t.mode == lock.Exclusive {

@@ -42,7 +42,7 @@ func (w word) full(countMax uint16) bool { return w.maxX() >= countMax || w.maxS
 // served reports whether there are no tickets whose owners hold or wait.
 func (w word) served() bool { return w.nX() >= w.maxX() && w.nS() >= w.maxS() }
 
-// sameCounts reports whether nobody has left between two looks.
+// sameCounts reports whether no client has left between two looks.
 func (w word) sameCounts(v word) bool { return w>>32 == v>>32 }
 
 func (w word) String() string {

@@ -227,7 +227,7 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 }
 
 // free sets the tail to null if it is the ticket's (line 8), in one chain with the operations of before.
-// If one of those fails, the tail is set all the same. done is false if the CAS was not executed, or nobody knows.
+// If one of those fails, the tail is set all the same. done is false if the CAS was not executed, or that is unknown.
 func (l *Locker) free(t *ticket, before []fabric.Op) (freed, done bool, err error) {
 	var last [2]fabric.Op
 	n := t.freeOps(last[:], l.Plain)

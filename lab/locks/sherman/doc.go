@@ -15,7 +15,7 @@
 // # Differences from the paper
 //
 // Sherman's locks are exclusive, for its readers take none; here readers of a node share
-// the remote lock, and join each other while nobody of the node waits: a reader is let in wherever the
+// the remote lock, and join each other while no client of the node waits: a reader is let in wherever the
 // remote lock would let it in, and as there, readers can keep the writers of other nodes out.
 // Sherman keeps the remote lock words in the NIC's own memory; that is a matter of the fabric.
 //

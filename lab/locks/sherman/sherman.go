@@ -256,7 +256,7 @@ func (k *Locker) passOn(s *shard, x *local) {
 func (k *Locker) wakeAll(l fabric.Addr) {
 	for _, c := range k.wake {
 		m := fabric.Message{Kind: msgWake, Body: [7]uint64{uint64(l)}}
-		// Of our own node, only a closed Port refuses: then nobody waits there.
+		// Of our own node, only a closed Port refuses: then no client waits there.
 		_ = k.Port().Send(c, &m)
 	}
 	k.wake = k.wake[:0]

@@ -20,8 +20,8 @@
 //
 //   - Handover carries the epoch, as in the published code. To the letter a writer flips the epoch that it
 //     saw when it entered the queue: after a ModeChanged before it, that is no flip, and readers wait for ever.
-//   - Where Algorithm 3 adds to RelCnt (lines 16 and 20), and in line 6, the atomic is a CAS that compares RelCnt too: nobody
-//     else changes it while a writer holds. So a writer whose lock was recovered changes nothing.
+//   - Where Algorithm 3 adds to RelCnt (lines 16 and 20), and in line 6, the atomic is a CAS that compares RelCnt too: no other client
+//     changes it while a writer holds. So a writer whose lock was recovered changes nothing.
 //   - Recovery adds 2^48 to RelCnt instead of 2^63, so that RelCnt grows over 65536 recoveries instead of one.
 //     The upper 16 bits are the lock's era (the paper mentions one era counter for several locks).
 //   - Messages carry the lock, the client they are for, and the era: a message from before a recovery does
