@@ -13,7 +13,7 @@ import (
 	"github.com/declock/declock/objstore"
 )
 
-// Trees and stores that were made before a memory node joined are opened by who comes after, with the nodes
+// Trees and stores that were made before a memory node joined are opened by processes that join later, with the nodes
 // that they have; and whoever wants other nodes makes nothing on them.
 func TestNewcomersOpenWhatWasThereBeforeAMemoryNodeJoined(t *testing.T) {
 	ctx := context.Background()

@@ -87,7 +87,7 @@ func TestLocksGoOnWithoutTheirMemory(t *testing.T) {
 			t.Errorf("told of %+v, held %v with %v", loss, before, g.Token())
 		}
 		if _, err := holder.Lock(ctx, l.At(1)); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Lock by who holds a lock that was lost: %v", err)
+			t.Errorf("Lock by a session that holds a lock that was lost: %v", err)
 		}
 		if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("Unlock of a lock that was lost: %v", err)

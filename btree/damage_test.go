@@ -116,7 +116,7 @@ func (h *hookPort) Do(ops []fabric.Op) error {
 	return h.Port.Do(ops)
 }
 
-// A reader who comes so late to the shadow of a moving node that this is the next one's already READs the node again.
+// A reader that comes so late to the shadow of a moving node that this is the next one's already READs the node again.
 func TestShadowServesTheNextNode(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
 	tr := w.open(0, w.config())

@@ -100,7 +100,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 		// Whoever had it open has a new client, and inner nodes in the index cache. It is the first to find out that the memory node is down.
 		v, err := full.Get(keyOf(i))
 		if away := meets(paths[i], down) || meets(values[i], down); err != nil && !(away && (errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, fabric.ErrUnknownOutcome))) || err == nil && string(v) != want[string(keyOf(i))] {
-			t.Fatalf("get %d by who had it open: %q, %v", i, v, err)
+			t.Fatalf("get %d by a client that had it open: %q, %v", i, v, err)
 		}
 		v, err = c.Get(keyOf(i))
 		reads, writes := !meets(paths[i], down) && down[0] != 0, true

@@ -64,7 +64,7 @@ func (x hand) session(n *cn.Node) *cn.Session {
 // A memory node restarts without its memory, and another compute node acquires the lock in the new one. The holder of the old one does no
 // operation that would tell: at its release nobody of its node is granted the old lock.
 func TestLostLockIsNotHandedOver(t *testing.T) {
-	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} { // of who waits
+	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} { // of the waiter
 		ctx := context.Background()
 		x := hand{t, coordinator.NewMemory(16)}
 		losses := make(chan lock.Loss, 10)

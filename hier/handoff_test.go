@@ -9,7 +9,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// Who has been left something to do holds the lock, whatever became of its wait: nobody else can do it. If its Port is
+// A client that has been left something to do holds the lock, whatever became of its wait: no other can do it. If its Port is
 // closed it does nothing more, and who left it is notified that.
 func TestWaitFailsWithDeferredWork(t *testing.T) {
 	for _, broken := range []error{fabric.ErrNodeDown, fabric.ErrClosed} {

@@ -234,7 +234,7 @@ func TestWaiterHearsOfARestart(t *testing.T) {
 				acquire(t, k, &h, r.lock(1), lock.Exclusive)
 				must(t, k.Release(&h, nil))
 				at(k, 6*ms)
-				must(t, k.Attach(r.mn)) // as who reads without a lock
+				must(t, k.Attach(r.mn)) // like a client that reads without a lock
 			})
 			r.run()
 			r.wantFree(0)

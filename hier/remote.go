@@ -22,6 +22,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		}
 		var ok bool
 		var err error
+		// What enqueue does, in line for the common case: no Try, and no leak on this node.
 		if r.Try || k.table.leaky.Load() != 0 {
 			ok, err = k.enqueue(&ticket, stamp, r, reads, deadline)
 		} else if ok, err = k.remote.Enqueue(&ticket, stamp, reads); err != nil {

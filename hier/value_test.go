@@ -379,7 +379,7 @@ func TestReleaseValueMisuse(t *testing.T) {
 	r.wantFree(0)
 }
 
-// A batch is whoever waits when the node gets the lock: who comes later waits for the other nodes.
+// A batch has the clients that wait when the node gets the lock: clients that come later wait for the other nodes.
 func TestBatchEnds(t *testing.T) {
 	r := newRig(t, 1, 2, "declock", valueLayout, unsynced)
 	var order []string

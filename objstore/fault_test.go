@@ -225,7 +225,7 @@ func parseValue(v []byte, key int) (version int, ok bool) {
 	return version, string(valueOf(key, version)) == string(v)
 }
 
-// Where the first memory node had lost its memory, and others had not, who has not heard of that is not registered: nothing is looked for while others live.
+// Where the first memory node had lost its memory, and others had not, a client that has not been notified is not registered: nothing is looked for while others live.
 func TestReclaimBesideSurvivors(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
 	c := w.client(0, w.open(0, w.config()))

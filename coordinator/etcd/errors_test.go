@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What etcd says when it has lost its quorum, or does not answer, means that it cannot be reached: who waits for it goes on waiting. What it
+// What etcd says when it has lost its quorum, or does not answer, means that it cannot be reached: a client that waits for it goes on waiting. What it
 // says otherwise does not.
 func TestSilenceIsUnreachable(t *testing.T) {
 	c, err := New(t.Context(), Options{Endpoints: []string{"http://127.0.0.1:1"}, Cluster: "x"})

@@ -156,7 +156,7 @@ func otherVictims() (list []everywhereCase) {
 	return list
 }
 
-// everywhere returns the scenarios of TestEverywhere: a client on each node, who acquires and releases one lock twice. What the
+// everywhere returns the scenarios of TestEverywhere: a client on each node, which acquires and releases one lock twice. What the
 // dead have under way is dropped or takes effect; nodes learn of a crash all at once, or each after a time of its own.
 func everywhere(cns int) (list []Scenario) {
 	for _, policy := range []string{"cql", "declock", "declock-tf"} {

@@ -107,7 +107,7 @@ func TestCheckHeader(t *testing.T) {
 	}
 }
 
-// Who has died leaves a place for each of its clients, and a reset of its own.
+// A crashed node leaves a ticket for each of its clients, and a reset of its own.
 func TestCheckHeaderOfCrashedNode(t *testing.T) {
 	var dead fabric.CNSet
 	dead.Add(3)

@@ -20,7 +20,7 @@ func TestIdle(t *testing.T) {
 	m.Add(other)
 	own.Enter()
 	if !g.idle(own) {
-		t.Error("the one who asks is counted")
+		t.Error("the node that asks is counted")
 	}
 	for _, x := range []struct{ begin, end func() }{{func() { *theirs = true }, func() { *theirs = false }}, {other.Enter, other.Leave}} {
 		x.begin()

@@ -33,6 +33,6 @@ func TestInUseByNodeThatJustJoined(t *testing.T) {
 		w.mine = append(w.mine, w.join(2))
 	}}
 	if used, err := InUse(p, w.base, w.cns[0].View); err != nil || !used {
-		t.Fatalf("in use by who has just joined: %v, %v", used, err)
+		t.Fatalf("in use by a node that has just joined: %v, %v", used, err)
 	}
 }
