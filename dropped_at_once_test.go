@@ -14,7 +14,7 @@ import (
 )
 
 // A store and a tree are dropped right after they have been opened: the process that has dropped them opens and uses others by their names at once, and the memory
-// comes back while it lives. So it does in a process in which another one drops them. Nothing is reported.
+// comes back while it runs. So it does in a process in which another one drops them. Nothing is reported.
 func TestDroppedAtOnce(t *testing.T) {
 	ctx := context.Background()
 	o := shm.Options{Name: "at-once", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}

@@ -280,13 +280,13 @@ func TestAgentIgnoresCrashedNodes(t *testing.T) {
 }
 
 // "If the reset ID corresponds to a failed CN, the surviving clients attempt to
-// initiate a new reset process." One that lives is reminded, and left alone.
+// initiate a new reset process." One that runs is reminded, and left alone.
 func TestAgentTakesOver(t *testing.T) {
 	r := newAgentRig(t)
 	y := agentLayout
 	r.setHeader(y.Header(5, 1, 1, 2))
 	r.handle(fabric.Client(1, 1), msgAskReset, 5, uint64(NodeFailure))
-	r.want("the resetter lives", sent{agent2, msgAskReset, [3]uint64{uint64(r.l), 5, uint64(NodeFailure)}})
+	r.want("the resetter runs", sent{agent2, msgAskReset, [3]uint64{uint64(r.l), 5, uint64(NodeFailure)}})
 	r.c.Fence(r.nodes[1])
 	r.handle(fabric.Client(1, 1), msgAskReset, 5, uint64(NodeFailure))
 	locked := uint64(y.Header(5, 1, 1, 1))

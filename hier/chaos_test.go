@@ -19,7 +19,7 @@ var (
 
 // chaos is a run in which everything happens: Try, deadlines, resets, torn READs, a node
 // that dies, one that is paused, faults of the fabric. Then all that ends, and
-// everybody who lives is granted every lock.
+// every live waiter is granted every lock.
 func chaos(t *testing.T, seed uint64) {
 	rng := sim.NewRand(seed, 99)
 	pick := func(n int) int { return int(rng.Uint64() % uint64(n)) }

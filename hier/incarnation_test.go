@@ -157,7 +157,7 @@ func TestFirstToNotice(t *testing.T) {
 	}
 }
 
-// TestFencedHolder: a node that is given up while it lives learns that its locks are lost: from its fabric, if that calls
+// TestFencedHolder: a node that is given up while it runs learns that its locks are lost: from its fabric, if that calls
 // Table.Fenced, from its agent, which looks now and then, or from its own release, whichever is first; once for each hold.
 func TestFencedHolder(t *testing.T) {
 	for _, told := range []string{"fabric", "agent", "release"} {

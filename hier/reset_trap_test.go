@@ -239,7 +239,7 @@ func TestTrapEarlyGrantThenReset(t *testing.T) {
 }
 
 // A reset whose last step fails at the fabric is not the end of the lock: its
-// resetter lives, so nobody would take over; it must be reminded (appendix A,
+// resetter runs, so no node would take over; it must be reminded (appendix A,
 // invariant 1.1: the reset process terminates).
 func TestTrapResetStuckAtLiveResetter(t *testing.T) {
 	for _, outcome := range []struct {

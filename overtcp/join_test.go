@@ -223,7 +223,7 @@ type lease struct {
 	trouble       []string
 }
 
-// note notes what a node that lives reports.
+// note notes what a live node reports.
 func (x *lease) note(format string, args ...any) {
 	x.troubled.Store(true)
 	x.mu.Lock()

@@ -48,7 +48,7 @@ type MNKiller interface{ KillMN(mn fabric.MemID) }
 // Restart returns when it can be used.
 type Restarter interface{ RestartMN(mn fabric.MemID) }
 
-// A Leaser can have a compute node lose its lease while it lives. JoinInLease cuts the node off from the coordinator, and has
+// A Leaser can have a compute node lose its lease while it runs. JoinInLease cuts the node off from the coordinator, and has
 // another node join. When all others know that one, the memory nodes are cut off from the coordinator, too, and the lease runs out. What
 // they would have heard they hear after release (which a fabric in virtual time may do by itself, later). joined is
 // called with the new node when Join has returned, or before the code of the node begins.

@@ -52,7 +52,7 @@ type FaultKind uint8
 const (
 	FaultKill      FaultKind = iota // a compute node crashes [Node]
 	FaultPause                      // a compute node stands still [Node, Until]
-	FaultFence                      // a compute node is declared dead while it lives [Node]
+	FaultFence                      // a compute node is declared dead while it runs [Node]
 	FaultRestart                    // a memory node crashes, and comes back empty in a new epoch [Node, Until]
 	FaultCut                        // nothing passes from Node to Peer; what is sent comes later [Node, Peer, Until]
 	FaultDelay                      // from Node to Peer everything takes longer [Node, Peer, Until, Delay]

@@ -76,7 +76,7 @@ func TestCertificates(t *testing.T) {
 	if err := join(mixed); err == nil {
 		t.Error("a certificate that the memory node does not know was accepted")
 	}
-	// A member's life with another member's certificate.
+	// A member's incarnation with another member's certificate.
 	raw := func(cfg *tls.Config, index uint16) error {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
@@ -95,7 +95,7 @@ func TestCertificates(t *testing.T) {
 	own := s.connOf(t, laneKey{n.Own.Incarnation, 0})
 	for index := range uint16(2) {
 		if err := raw(a.Config("compute-2", peer.NameCN), index); !errors.Is(err, ErrAuth) {
-			t.Errorf("a member's life with another's certificate: %v", err)
+			t.Errorf("a member's incarnation with another's certificate: %v", err)
 		}
 	}
 	if own.isCut.Load() {

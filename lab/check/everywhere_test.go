@@ -21,7 +21,7 @@ func rebootOf(away fabric.Time) sim.Fault {
 // A crash at every operation boundary of acquire, release and each step of the reset that follows; a second crash, of
 // whoever leads that reset or of another, at every boundary after that; and a third, at boundaries after both. The same with a node that
 // joins, perhaps in the dead one's number, and with
-// the memory node, which restarts with its memory. All oracles hold, and in the end everybody who lives is granted the lock.
+// the memory node, which restarts with its memory. All oracles hold, and in the end every live waiter is granted the lock.
 func TestEverywhere(t *testing.T) {
 	list := []everywhereCase{
 		{"a crash, 2 nodes", 2, []sim.Fault{killOf(1)}, 1, false},
