@@ -98,7 +98,7 @@ func TestOpenWithAMemoryNodeDown(t *testing.T) {
 }
 
 // A store that lies on two memory nodes, of which one is down, is opened, found by its name: what is on the other can be read, and written if the store's first part
-// is there. When the node is back, with its memory or without, all can, and nobody is told of a loss; another process works on all the time.
+// is there. When the node is back, with its memory or without, all can, and no session is notified of a loss; another process works on all the time.
 func TestOpenAStoreWithAMemoryNodeDown(t *testing.T) {
 	ctx := context.Background()
 	for down := range fabric.MemID(2) {

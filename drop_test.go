@@ -61,7 +61,7 @@ func TestDrop(t *testing.T) {
 			break
 		}
 		if time.Now().After(until) {
-			t.Fatalf("nobody has told: %v, %v", serr, terr)
+			t.Fatalf("not notified: %v, %v", serr, terr)
 		}
 	}
 	if st, err = c.Store(ctx, "s", objstore.Config{}); err != nil {
@@ -143,7 +143,7 @@ func TestMemoryOfDroppedLocksIsUsedAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := other.TryLock(theirs.At(7)); !errors.Is(err, lock.ErrBusy) { // nobody has told it
+		if _, err := other.TryLock(theirs.At(7)); !errors.Is(err, lock.ErrBusy) { // it has not been notified
 			t.Errorf("a lock that is held by its new name: %v", err)
 		}
 		if err := g.Unlock(); err != nil {

@@ -84,7 +84,7 @@ func TestMemoryNodeRestartsWithItsMemory(t *testing.T) {
 			t.Errorf("%+v; the token was %#x", loss, g.Token())
 		}
 	case <-time.After(time.Minute):
-		t.Error("nobody was told that the lock is lost")
+		t.Error("no session was notified that the lock is lost")
 	}
 	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("Unlock: %v", err)

@@ -82,7 +82,7 @@ func (x *tcpTwo) open() *declock.Cluster {
 }
 
 // A tree that lies on two memory nodes, of which one is down, is opened, found by its name. With the first one down, all is ErrNodeDown; with the other, what does not need it
-// works. When the node is back with its memory, all works; without it, whoever has worked with the tree hears of the loss.
+// works. When the node is back with its memory, all works; without it, a client that has worked with the tree is notified of the loss.
 func TestOpenATreeWithAMemoryNodeDown(t *testing.T) {
 	for down := range fabric.MemID(2) {
 		for _, keep := range []bool{true, false} {

@@ -51,7 +51,7 @@ func (r *Report) elsewhere() (n uint64) {
 }
 
 // A slot that is refused by the central list, at either operation and however it came to be pushed, is not given up: the compute node still
-// has it, or it is nobody's, and is found.
+// has it, or it is leaked, and is found.
 func TestRefusedSlotIsKept(t *testing.T) {
 	for k := range 4 {
 		cl := class(k & 1) // a node, which is written before, or a value
@@ -79,7 +79,7 @@ func TestRefusedSlotIsKept(t *testing.T) {
 			if lost {
 				continue
 			}
-			if cl == classNode { // what Drain gives first is the client's shadow, and whoever frees hears of no error
+			if cl == classNode { // what Drain gives first is the client's shadow, and the client that frees gets no error
 				if r := mustBeSound(t, c); r.elsewhere() != 0 {
 					t.Fatalf("%v at %d: %v", e, k, r)
 				}

@@ -176,7 +176,7 @@ func (h *history) tryAll(ops []porcupine.Operation) (bool, int) {
 }
 
 // scansRight says what is wrong with the scans of the history: keys in order, none twice, each with a value that
-// somebody put and that was not replaced before; none left out that was there throughout.
+// a client put and that was not replaced before; none left out that was there throughout.
 func (h *history) scansRight(before map[string]string) error {
 	for _, s := range h.calls {
 		if s.op != "scan" && s.op != "rscan" || s.ended == 0 {

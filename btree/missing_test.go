@@ -97,7 +97,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	c, full := w.client(1, tree), w.client(0, first)
 	works := 0
 	for i := range keys {
-		// Whoever had it open has a new client, and inner nodes in the index cache. It is the first to find out that the memory node is down.
+		// A process that had it open has a new client, and inner nodes in the index cache. It is the first to find out that the memory node is down.
 		v, err := full.Get(keyOf(i))
 		if away := meets(paths[i], down) || meets(values[i], down); err != nil && !(away && (errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, fabric.ErrUnknownOutcome))) || err == nil && string(v) != want[string(keyOf(i))] {
 			t.Fatalf("get %d by a client that had it open: %q, %v", i, v, err)
@@ -162,7 +162,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	mustBeSound(t, later)
 }
 
-// partsComeBack checks that all is there when the memory nodes are up again, and that nothing is nobody's.
+// partsComeBack checks that all is there when the memory nodes are up again, and that nothing is leaked.
 func partsComeBack(t *testing.T, w *world, first *Tree, c *Client, down []int, want map[string]string) {
 	t.Helper()
 	for _, i := range down {
@@ -182,7 +182,7 @@ func partsComeBack(t *testing.T, w *world, first *Tree, c *Client, down []int, w
 		mustBeSound(t, later)
 		return
 	}
-	// Large values that were replaced while their memory node was down are nobody's until a round finds them.
+	// Large values that were replaced while their memory node was down are leaked until a round finds them.
 	both := []*Client{later, w.client(0, first)}
 	for range 40 {
 		for _, x := range both {

@@ -264,7 +264,7 @@ func TestFullMemory(t *testing.T) {
 		}
 	}
 	check()
-	late := w.client(1, w.open(1, w.config())) // also for whoever opens it now
+	late := w.client(1, w.open(1, w.config())) // also for a client that opens it now
 	for k, v := range m {
 		wantValue(t, late, k, v)
 	}

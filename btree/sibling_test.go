@@ -38,8 +38,8 @@ func keysOf(t *testing.T, c *Client, p ptr) (keys [][]byte) {
 	return keys
 }
 
-// The first leaf of an inner node dies, and before the separator leads to its left neighbour, which has its keys now, that dies, too, or passes them on in a split: the separator leads to
-// whoever has the keys in the end.
+// The first leaf of an inner node is emptied, and before the separator leads to its left neighbour, which has its keys now, that is emptied,
+// too, or passes them on in a split: the separator leads to the node that has the keys in the end.
 func TestTheAbsorbingSiblingGoesBeforeTheSeparatorLeadsToIt(t *testing.T) {
 	for _, splits := range []bool{false, true} {
 		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 16<<20, 2)
@@ -116,7 +116,7 @@ type portLocker struct {
 
 func (l *portLocker) Port() fabric.Port { return l.port }
 
-// The new node of a split dies and is buried before the tree gets the root that has its separator: there was none to mend, and whoever makes the root removes it.
+// The new node of a split is emptied and unlinked before the tree gets the root that has its separator: there was none to repair, and the client that makes the root removes it.
 func TestTheNodeOnTheRightIsUnlinkedBeforeThereIsARoot(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 16<<20, 2)
 	tree := w.open(0, w.tiny())

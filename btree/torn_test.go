@@ -28,7 +28,7 @@ func leftBehind(t *testing.T) (w *world, late *Client, old ptr, key string) {
 	return w, late, old, key
 }
 
-// The WRITE of a new node into the slot of one that is gone was cut short, by a crash of the writer or a restart of the memory node. Whoever comes
+// The WRITE of a new node into the slot of one that is gone was cut short, by a crash of the writer or a restart of the memory node. A client that comes
 // with a ptr of the slot's earlier life finds that the node is gone, whichever blocks of the WRITE have arrived.
 func TestHalfWrittenNodeInTheSlotOfAnother(t *testing.T) {
 	ops := map[string]func(c *Client, key string) error{
@@ -120,7 +120,7 @@ func TestTornSlotsOfEarlierSearches(t *testing.T) {
 	}
 }
 
-// A node of the tree that is damaged is an error, of whoever comes to it on whichever way, after not too many READs.
+// A node of the tree that is damaged is an error for each client that comes to it, on any way, after a bounded number of READs.
 func TestDamagedNode(t *testing.T) {
 	w, c := one(t, 1, nil)
 	for i := range 60 {

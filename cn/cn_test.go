@@ -150,7 +150,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Clients whose contexts end at any moment: nobody holds beside a writer, whoever is cancelled
+// Clients whose contexts end at any moment: no client holds beside a writer, one that is cancelled
 // does not hold, the cause is in the error, and the lock goes on.
 func TestContextsEnd(t *testing.T) {
 	cause := errors.New("the user went away")

@@ -59,7 +59,7 @@ func TestFencedNodeIsNotified(t *testing.T) {
 			t.Errorf("told of %+v, and had token %v", l, h.Token)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("nobody has told the node that it is fenced")
+		t.Error("the node was not notified that it is fenced")
 	}
 	if err := s.Release(&h, nil); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("Release: %v", err)

@@ -62,7 +62,7 @@ func (x hand) session(n *cn.Node) *cn.Session {
 }
 
 // A memory node restarts without its memory, and another compute node acquires the lock in the new one. The holder of the old one does no
-// operation that would tell: at its release nobody of its node is granted the old lock.
+// operation that would tell: at its release no client of its node is granted the old lock.
 func TestLostLockIsNotHandedOver(t *testing.T) {
 	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} { // of the waiter
 		ctx := context.Background()
@@ -111,7 +111,7 @@ func TestLostLockIsNotHandedOver(t *testing.T) {
 				t.Errorf("told of %+v, and had token %v", l, h.Token)
 			}
 		case <-time.After(10 * time.Second):
-			t.Error("nobody was told of the loss")
+			t.Error("no session was notified of the loss")
 		}
 		if err := other.Release(&g, nil); err != nil {
 			t.Error(err)

@@ -421,7 +421,7 @@ func (c *Client) passed(p *Ticket, owner fabric.ClientID) (granted bool, err err
 }
 
 // headAlive reports whether the entry of the queue's head is there, and names a node
-// that lives. Holders that were granted at once have none.
+// that is live. Holders that were granted at once have none.
 func (c *Client) headAlive(l fabric.Addr, head uint64) (bool, error) {
 	c.ops[0] = fabric.Load(c.lay.entryAddr(l, head))
 	if err := c.port.Do(c.ops[:1]); err != nil {

@@ -31,7 +31,7 @@ func (f *failing) Do(ops []fabric.Op) error {
 	return &fabric.ChainError{Index: f.op, Op: ops[f.op], Err: f.err}
 }
 
-// A client that fails where the header counts it, or may count it, or with a grant that it owes, asks for a reset: nobody else
+// A client that fails where the header counts it, or may count it, or with a grant that it owes, asks for a reset: no other
 // knows. One whose operation has certainly not taken ticket asks for none.
 func TestErrorsAskForAReset(t *testing.T) {
 	y := Layout{CapacityBits: 2, VersionBits: 16}
@@ -90,7 +90,7 @@ func TestQueueThatCannotBeRead(t *testing.T) {
 }
 
 // A reader releases, and the slot of the next in the queue has been used again by the time that it reads: the head has passed that
-// one, so there is nobody to notify, and nothing to wait for.
+// one, so there is no client to notify, and nothing to wait for.
 func TestReaderFindsTheNextSlotUsedAgain(t *testing.T) {
 	y := Layout{CapacityBits: 2, VersionBits: 16}
 	again := MakeEntry(lock.Shared, fabric.Client(2, 1), y.Version(8+y.Capacity()), 0)
@@ -156,7 +156,7 @@ func (r *raced) Do(ops []fabric.Op) error {
 	return r.Port.Do(ops)
 }
 
-// A CAS that adds nobody, with a READ behind it that fails or at the deadline, leaves no ticket that the caller would have to give up.
+// A CAS that adds no client, with a READ behind it that fails or at the deadline, leaves no ticket that the caller would have to give up.
 func TestFailedCASLeavesNoTicket(t *testing.T) {
 	y := Layout{CapacityBits: 2, VersionBits: 16}
 	for _, want := range []error{fabric.ErrNodeDown, fabric.ErrDeadline} {

@@ -140,7 +140,7 @@ func TestGarbageIsReported(t *testing.T) {
 			t.Errorf("%s: asked for resets for %v, want %v", c.what, asked, c.want)
 		}
 	}
-	// Resets: whoever releases may go on, the client that acquires is aborted, and nobody asks.
+	// Resets: a client that releases may go on, the client that acquires is aborted, and no client asks.
 	image := make([]byte, y.Lock().Size)
 	binary.LittleEndian.PutUint64(image, uint64(y.Header(7, 3, 2, 2)))
 	for act := range 2 {

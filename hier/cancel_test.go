@@ -219,7 +219,7 @@ func TestPiggybackFails(t *testing.T) {
 			at(k, 90*us)
 			r.wantFree(0)
 			r.hold(k, &w, 0, lock.Exclusive, 100*us, 200*us)
-			release(k, lock.Exclusive, 300*us, 400*us) // to nobody
+			release(k, lock.Exclusive, 300*us, 400*us) // to no client
 			at(k, 450*us)
 			r.wantFree(0)
 			release(k, lock.Exclusive, 500*us, 600*us) // to the own node, and to the other

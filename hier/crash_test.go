@@ -16,7 +16,7 @@ import (
 // ResetAfterNs (10 s) has passed.
 const soon = 200 * fabric.Millisecond
 
-// A node dies with a lock that nobody waits for: the next who wants it gets it soon.
+// A node crashes with a lock that no client waits for: the next client that wants it gets it soon.
 func TestCrashedHolderOfAnIdleLock(t *testing.T) {
 	for _, policy := range []string{"cql", "declock"} {
 		r := newRig(t, 1, 2, policy, cql.Layout{CapacityBits: 2, VersionBits: 16})
@@ -140,7 +140,7 @@ func TestLeaverKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// A release that the fabric fails leaves a ticket that the header counts; a reader's may lie before the head. Whoever
+// A release that the fabric fails leaves a ticket that the header counts; a reader's may lie before the head. A client that
 // comes next is granted soon.
 func TestReleaseThatFailed(t *testing.T) {
 	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {

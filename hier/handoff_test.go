@@ -55,7 +55,7 @@ func TestWaitFailsWithDeferredWork(t *testing.T) {
 				}
 				must(t, k.Release(&h, []fabric.Op{fabric.Store(data, 2)}))
 				if must(t, k.Acquire(&h, &q)); q.HandoffLen != 0 || q.Deferred != 0 {
-					t.Errorf("a Request that is used again: a note of %d bytes, owed %d, from nobody", q.HandoffLen, q.Deferred)
+					t.Errorf("a Request that is used again: a handoff of %d bytes, deferred %d, from no client", q.HandoffLen, q.Deferred)
 				}
 				must(t, k.Release(&h, nil))
 			})

@@ -17,8 +17,8 @@ type fault int
 
 const (
 	refused     fault = iota // ErrNodeDown: nothing was executed
-	unknownLost              // ErrUnknownOutcome: nothing was executed, nobody knows
-	unknownDone              // ErrUnknownOutcome: all was executed, nobody knows
+	unknownLost              // ErrUnknownOutcome: nothing was executed, no client knows
+	unknownDone              // ErrUnknownOutcome: all was executed, no client knows
 	lastRefused              // the last operation of the chain was not executed
 	numFaults
 )
@@ -68,8 +68,8 @@ func (in *injector) do(p fabric.Port, ops []fabric.Op) error {
 }
 
 // faultRun is a short contention on one lock, during which one chain fails.
-// Everybody gets an answer; nobody holds beside a writer; and at the end, when
-// no more faults come, everybody is granted the lock, and it is free.
+// Every client gets an answer; none holds beside a writer; and at the end, when
+// no more faults come, every client is granted the lock, and it is free.
 func faultRun(t *testing.T, seed uint64, policy string, in *injector) {
 	r := newRig(t, seed, 3, policy, cql.Layout{CapacityBits: 3, VersionBits: 16}, unsynced, silent, waits(200*us, ms),
 		wrapped(func(p fabric.Port) fabric.Port { return &hookPort{Port: p, do: in.do} }))

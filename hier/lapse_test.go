@@ -177,7 +177,7 @@ func TestNoHandoffOfAFailedRelease(t *testing.T) {
 }
 
 // The memory node restarts between the grant and its arrival at the client: the client does not hold a lock of before the
-// restart, of which nobody was notified. It begins again.
+// restart, of which no client was notified. It begins again.
 func TestGrantFromBeforeARestart(t *testing.T) {
 	for _, policy := range []string{"declock", "paper-tf", "cql"} {
 		t.Run(policy, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestGrantFromBeforeARestart(t *testing.T) {
 	}
 }
 
-// A memory node restarts with its memory while a client waits for a lock that nobody will release. Another client of its node comes to
+// A memory node restarts with its memory while a client waits for a lock that no client will release. Another client of its node comes to
 // know of the restart: the agent has the lock reset within milliseconds, long before the one that waits looks at the lock again.
 func TestWaiterHearsOfARestart(t *testing.T) {
 	for _, policy := range []string{"declock", "cql"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A client gives up while another node holds the lock, and its node leaves: the grant that comes for its ticket would go to nobody. Others
+// A client gives up while another node holds the lock, and its node leaves: the grant that comes for its ticket would go to no client. Others
 // get the lock at once all the same, whether they wait behind the ticket or come later, and whether another node has the number by then.
 func TestLeaveWithAnAbandonedTicket(t *testing.T) {
 	for _, policy := range []string{"cql", "declock", "declock-tf", "remote-prefer"} {
@@ -129,7 +129,7 @@ func TestLeaveAfterAWaiterWasClosed(t *testing.T) {
 			must(t, n.Close())
 			r.left = nil
 			p, _ := hier.ParsePolicy(policy)
-			r.addNode(p) // else who passes the lock on finds that nobody has the number
+			r.addNode(p) // else the releasing node finds that no node has the number
 		}
 		r.client(1, "holds", func(k *hier.Locker) {
 			var h lock.Hold

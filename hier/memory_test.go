@@ -170,7 +170,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// At most two operations to acquire, one if nobody contends (section 4, overview).
+// At most two operations to acquire, one if no client contends (section 4, overview).
 func TestOperationsPerAcquire(t *testing.T) {
 	alone(t, "declock-tf", func(k *Locker, l func(int) fabric.Addr) {
 		var h lock.Hold

@@ -100,7 +100,7 @@ func TestGrantOfEarlierIncarnation(t *testing.T) {
 	}
 }
 
-// A client gives up a wait, before or after its memory node restarts without its memory: its node keeps nothing of the lock, which nobody asks for again.
+// A client gives up a wait, before or after its memory node restarts without its memory: its node keeps nothing of the lock, which no client asks for again.
 func TestGivenUpWaitForALostLock(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		generation := uint32(0)

@@ -11,7 +11,7 @@ import (
 )
 
 // A client that is admitted ends the leak that it knew of. Another client of the node may have left a ticket behind meanwhile:
-// that one is not admitted yet, and counts until somebody asks again.
+// that one is not admitted yet, and counts until a client asks again.
 func TestALaterLeakStays(t *testing.T) {
 	l := fabric.At(0, 4096)
 	var r recovery

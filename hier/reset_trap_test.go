@@ -400,7 +400,7 @@ func TestTrapPrefetchFarAhead(t *testing.T) {
 }
 
 // The grant of a ticket whose client has left is lost too: a waiter behind it on
-// its node looks after it, for nobody else does.
+// its node looks after it, for no other does.
 func TestTrapLostGrantOfAnAbandonedTicket(t *testing.T) {
 	r := newRig(t, 1, 2, "declock-tf", small, waits(ms, 100*ms))
 	r.c.Go(r.nodes[0], "w", func(p fabric.Port) {

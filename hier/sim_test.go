@@ -81,7 +81,7 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// The lock is reset again and again because its versions run out, and nobody notices.
+// The lock is reset again and again because its versions run out, and no client notices.
 func TestVersionOverflow(t *testing.T) {
 	for _, policy := range []string{"cql", "declock-tf", "declock-pf", "paper-tf"} {
 		t.Run(policy, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestQueueOverflow(t *testing.T) {
 	}
 }
 
-// Waiters give up at every moment; they never hold, and nobody else is stuck.
+// Waiters give up at every moment; they never hold, and no other is stuck.
 func TestDeadlines(t *testing.T) {
 	for _, policy := range hier.PolicyNames() {
 		t.Run(policy, func(t *testing.T) {

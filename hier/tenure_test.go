@@ -15,7 +15,7 @@ type stopped struct {
 
 func (s *stopped) Now() fabric.Time { return s.t }
 
-// The bound of shared tenure doubles while it runs out and nobody here wants to write, from the third tenure
+// The bound of shared tenure doubles while it runs out and no client here wants to write, from the third tenure
 // on, up to SharingMaxNs; one that was not used up, or a local writer, ends that.
 func TestSharedTenureGrowsWithReadersOnly(t *testing.T) {
 	p, err := ParsePolicy("declock")

@@ -394,7 +394,7 @@ func TestTrapStalePrefetch(t *testing.T) {
 	r.run()
 }
 
-// "Timestamp wrap: 16 bits of microseconds, half-range rule (32 ms)." Whoever asked first is
+// "Timestamp wrap: 16 bits of microseconds, half-range rule (32 ms)." The client that asked first is
 // first, also when the stamps wrap between the two.
 func TestTrapTimestampWrap(t *testing.T) {
 	wrap := 65536 * us

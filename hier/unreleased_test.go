@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A memory node restarts with its memory while a lock is held that nobody else wants: when it is back, the agent of the compute node has the lock
+// A memory node restarts with its memory while a lock is held that no other wants: when it is back, the agent of the compute node has the lock
 // reset that its client could not release, within some milliseconds.
 func TestUnreleasedLockIsResetAfterARestart(t *testing.T) {
 	for _, policy := range []string{"declock", "paper-tf", "cql"} {
@@ -49,7 +49,7 @@ func TestUnreleasedLockIsResetAfterARestart(t *testing.T) {
 }
 
 // The fabric refuses a release because its client was interrupted while the memory node did not answer, or because the machine lacks something:
-// the ticket is still counted, and the agent has the lock reset. Nobody waits for the lock; those who only try it would find it taken for ever.
+// the ticket is still counted, and the agent has the lock reset. No client waits for the lock; those who only try it would find it taken for ever.
 func TestInterruptedReleaseIsReset(t *testing.T) {
 	for _, policy := range []string{"declock", "paper-tf", "cql"} {
 		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {
@@ -78,7 +78,7 @@ func TestInterruptedReleaseIsReset(t *testing.T) {
 	}
 }
 
-// The outcome of an acquisition is unknown, and the header counts it: the agent has the lock reset, though nobody acquires it again.
+// The outcome of an acquisition is unknown, and the header counts it: the agent has the lock reset, though no client acquires it again.
 func TestUnknownAcquisitionIsReset(t *testing.T) {
 	for _, policy := range []string{"declock", "paper-tf", "cql"} {
 		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {

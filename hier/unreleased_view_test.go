@@ -9,7 +9,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// The last node that a reset waits for dies, and the last step of the reset fails: nobody asks for the lock, and it is reset all the same.
+// The last node that a reset waits for crashes, and the last step of the reset fails: no client asks for the lock, and it is reset all the same.
 func TestResetWhoseLastStepFailsAfterACrash(t *testing.T) {
 	for _, why := range []error{fabric.ErrNodeDown, fabric.ErrUnknownOutcome} {
 		failed := 0

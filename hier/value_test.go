@@ -45,7 +45,7 @@ func (r *rig) word(i int) uint64 {
 
 var valuePolicies = []string{"cql", "declock-tf", "declock-pf+carry", "declock-pf+batch+defer", "local-prefer+carry+defer", "declock"}
 
-// Whoever increments a number under its lock, keeping it or not, counts; and what has been
+// A client that increments a number under its lock, keeping it or not, counts; and what has been
 // acknowledged is in memory.
 func TestValueIsLinear(t *testing.T) {
 	for _, policy := range valuePolicies {
@@ -102,14 +102,14 @@ func TestStreakReadsAndWritesOnce(t *testing.T) {
 	var data [2]uint64
 	nic := r.c.NICStats(r.mn)
 	data[0], data[1] = nic.Kinds[fabric.OpRead].Bytes, nic.Kinds[fabric.OpWrite].Bytes
-	// The first holder comes before anybody waits, and is a streak of its own or begins one.
+	// The first holder comes before any client waits, and is a streak of its own or begins one.
 	if r.word(0) != clients || data[1] > 2*24 {
 		t.Errorf("counted to %d; %d bytes read, %d written", r.word(0), data[0], data[1])
 	}
 }
 
 // A reader that was shown a value which is not written back yet does not return before it is: what
-// anybody has been notified survives the compute node.
+// any client has been notified survives the compute node.
 func TestReaderWaitsForWhatItSaw(t *testing.T) {
 	r := newRig(t, 1, 1, "declock", valueLayout, unsynced)
 	var saw int

@@ -9,7 +9,7 @@ import (
 	"github.com/declock/declock/memory"
 )
 
-// Whoever looks at memory while its memory node formats it finds it not formatted, half formatted, or a region: at no time
+// A client that looks at memory while its memory node formats it finds it not formatted, half formatted, or a region: at no time
 // something else.
 func TestOpenBesideFormat(t *testing.T) {
 	prm := memory.Params{Size: 1 << 20, CapacityLog2: 3, VersionBits: 16}

@@ -9,7 +9,7 @@ import (
 )
 
 // A compute node fails, at every operation, while it creates an entry, and cannot free its claim. Its next creation of anything takes the memory
-// back, and so does another compute node's when the first is dead; nobody does before.
+// back, and so does another compute node's when the first has crashed; no node does before.
 func TestNextCreationTakesHalfMadeEntriesBack(t *testing.T) {
 	for _, crashed := range []bool{false, true} {
 		for k := 0; ; k++ {
@@ -60,7 +60,7 @@ func TestNextCreationTakesHalfMadeEntriesBack(t *testing.T) {
 	}
 }
 
-// A claim of this compute node by whom it is being made still is nobody else's to free.
+// A claim of this compute node by whom it is being made still is no other's to free.
 func TestCreationUnderWayIsNotAbandoned(t *testing.T) {
 	_, r, p := formatted(t)
 	var ours memory.Creating

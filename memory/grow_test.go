@@ -70,7 +70,7 @@ func (h *heap) grow(p fabric.Port, pages uint64) {
 	}
 }
 
-// shrink gives back some run that somebody has. Of a caller that crashes nobody has it any more, and it is free or not.
+// shrink gives back some run that a client has. Of a caller that crashes no client has it any more, and it is free or not.
 func (h *heap) shrink(p fabric.Port) {
 	h.t.Helper()
 	for off, x := range h.got {

@@ -51,7 +51,7 @@ func TestReuse(t *testing.T) {
 	want(t, remove(p, r, "b", memory.KindLocks), nil)
 }
 
-// A compute node crashes at any operation while it takes retired memory: the name can be made, and the memory is retired again or has the name; nobody gives it back.
+// A compute node crashes at any operation while it takes retired memory: the name can be made, and the memory is retired again or has the name; no client gives it back.
 func TestReuseCrashesEverywhere(t *testing.T) {
 	for k, reached := 0, true; reached; k++ {
 		_, r, p := formatted(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/declock/declock/memory"
 )
 
-// A run whose length is damaged reaches into pages of others, or beyond the table: nobody uses it, or gives it back.
+// A run whose length is damaged reaches into pages of others, or beyond the table: no client uses it, or gives it back.
 func TestRunsOfDamagedLength(t *testing.T) {
 	for _, pages := range []uint64{0, 1, 3, 16383} {
 		h := newHeap(t)

@@ -199,7 +199,7 @@ func TestKillAtEveryMoment(t *testing.T) {
 			}
 		}
 		if !tend(t, c, w.cns[1].View) {
-			t.Fatal("nobody saw the death")
+			t.Fatal("no node saw the crash")
 		}
 		if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
 			t.Fatal(r)
@@ -237,7 +237,7 @@ func TestReclaimBesideSurvivors(t *testing.T) {
 }
 
 // A batch of free chunks that is refused by the central list, at either operation and however it came to be pushed, is not given up: the
-// compute node still has it, or it is nobody's, and is found.
+// compute node still has it, or it is leaked, and is found.
 func TestRefusedBatchIsKept(t *testing.T) {
 	for k := range 2 {
 		for _, e := range []error{fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome} {

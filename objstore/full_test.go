@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/lab/locks/cas"
 )
 
-// A store that is full evicts objects that nobody has used for long.
+// A store that is full evicts objects that no client has used for long.
 func TestEviction(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 8<<20, 1)
 	cfg := w.config()

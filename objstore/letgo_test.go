@@ -17,7 +17,7 @@ type leaver struct{ lock.Locker }
 
 func (leaver) Left(*uint64, func(fabric.Addr) bool) bool { return true }
 
-// freeBytes returns how much of the memory nodes nobody has.
+// freeBytes returns how much of the memory nodes no client has.
 func (w *world) freeBytes(p fabric.Port) (sum uint64) {
 	w.t.Helper()
 	for _, mn := range w.mns {
@@ -101,7 +101,7 @@ func TestDroppedForNodesWithoutPart(t *testing.T) {
 	letGo(t, c, w.cns[0].View)
 }
 
-// Whoever closes a store has had a chain executed on each of its memory nodes before it says so: what it had posted there is over.
+// A client that closes a store has had a chain executed on each of its memory nodes before it says so: what it had posted there is over.
 func TestLeaveSettlesEachPart(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 3, 4<<20, 1)
 	p := &seenPort{Port: w.port(0)}

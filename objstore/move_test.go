@@ -14,7 +14,7 @@ import (
 )
 
 // Sizes drift from 300 B to 30 KB in a store that evicts nothing, and of which objects are deleted at random so that 60 % of the memory is live: hardly any set is
-// refused, for what is left in runs of sizes that nobody uses any more is moved together. (Without that, 54 % are refused, and 99.9 % in the end.)
+// refused, for what is left in runs of sizes that no client uses any more is moved together. (Without that, 54 % are refused, and 99.9 % in the end.)
 func TestDriftWithoutEviction(t *testing.T) {
 	const size, sets, live = 4 << 20, 4000, 60
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, size, 2)
@@ -62,7 +62,7 @@ func TestDriftWithoutEviction(t *testing.T) {
 	}
 }
 
-// A moving is a store of four runs of small objects, of which all but some of each have been deleted: whoever sets a large one moves the others.
+// A moving is a store of four runs of small objects, of which all but some of each have been deleted: a client that sets a large one moves the others.
 type moving struct {
 	w    *world
 	cfg  Config

@@ -124,14 +124,14 @@ func TestKilledMemoryNode(t *testing.T) {
 	server.kill(syscall.SIGKILL)
 	_ = server.cmd.Wait()
 	startChild(t, "serve", dir).says("ready")
-	// Nobody says anything to the memory node: the agent finds out by itself.
+	// No message reaches the memory node: the agent finds out by itself.
 	select {
 	case loss := <-losses:
 		if loss.Token != g.Token() {
 			t.Errorf("%+v", loss)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("nobody was told that the lock is lost")
+		t.Fatal("no session was notified that the lock is lost")
 	}
 	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("Unlock: %v", err)

@@ -330,7 +330,7 @@ func (x *lan) faults() []fault {
 	return list
 }
 
-// withoutEtcd is that etcd is killed, stays away until everybody's lease has run out, and comes back: nobody joins or dies
+// withoutEtcd is that etcd is killed, stays away until all leases have run out, and comes back: no node joins or crashes
 // meanwhile, and all go on.
 func (x *lan) withoutEtcd() fault {
 	var killed time.Time
@@ -395,7 +395,7 @@ func (x *lan) cn(i int) *process {
 	return p
 }
 
-// endure has one fault happen under a load. It returns false if somebody was declared dead to whom nothing had happened: a
+// endure has one fault happen under a load. It returns false if a node was declared dead to which nothing had happened: a
 // machine with other things to do may keep a process waiting for so long.
 func (x *lan) endure(f fault) bool {
 	t := x.w.t

@@ -30,7 +30,7 @@ func TestAnEpochIsNeverGivenOutTwice(t *testing.T) {
 		}
 		await(t, w, "the end of the memory node", func(s *member.State) bool { return len(s.MNs) == 0 })
 	}
-	joinCN(t, c) // somebody who forgets those who have left
+	joinCN(t, c) // a member that forgets those that have left
 	leave(joinMN())
 	var between uint32
 	behind, err := etcd.JoinMNBehind(c, bounded(t), 7, acknowledge, func() {

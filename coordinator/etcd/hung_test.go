@@ -35,7 +35,7 @@ func (g *gate) set(shut bool) {
 }
 
 // TestHungEndpoint: of several members of etcd one hangs: it neither answers nor breaks its connections. Nodes renew
-// their leases by another, and nobody is taken for dead.
+// their leases by another, and no node is declared dead.
 func TestHungEndpoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a member hangs for longer than leases last")

@@ -47,7 +47,7 @@ func TestOlderListing(t *testing.T) {
 }
 
 // A listing has the revision of the view, and is of another history, as when a backup was restored and others have written as much since. A node that has
-// acted on the view would act on nothing of the listing, for its revision is not newer: its incarnation ends. Whoever only watches sees the listing.
+// acted on the view would act on nothing of the listing, for its revision is not newer: its incarnation ends. A program that only watches sees the listing.
 func TestListingOfAnotherHistory(t *testing.T) {
 	for _, x := range []struct {
 		history string
@@ -67,7 +67,7 @@ func TestListingOfAnotherHistory(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("whoever watches does not hear of it")
+		t.Error("a watcher is not notified")
 	}
 	if s, _ := w.State(); len(s.CNs) != 1 {
 		t.Errorf("%+v", *s)

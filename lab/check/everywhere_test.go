@@ -19,7 +19,7 @@ func rebootOf(away fabric.Time) sim.Fault {
 }
 
 // A crash at every operation boundary of acquire, release and each step of the reset that follows; a second crash, of
-// whoever leads that reset or of another, at every boundary after that; and a third, at boundaries after both. The same with a node that
+// the leader of that reset or of another, at every boundary after that; and a third, at boundaries after both. The same with a node that
 // joins, perhaps in the dead one's number, and with
 // the memory node, which restarts with its memory. All oracles hold, and in the end every live waiter is granted the lock.
 func TestEverywhere(t *testing.T) {
@@ -134,7 +134,7 @@ type everywhereCase struct {
 }
 
 // otherVictims returns the crashes that the package's tests leave out: every one of two and three nodes, and every two of three in
-// either order, so that the second to die is whoever leads the reset by then, and whoever does not.
+// either order, so that the second to crash is the node that leads the reset by then, and one that does not.
 func otherVictims() (list []everywhereCase) {
 	add := func(cns int, victims ...int) {
 		x := everywhereCase{name: fmt.Sprintf("crashes of %v, %d nodes", victims, cns), cns: cns, stride: 1}

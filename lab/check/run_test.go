@@ -173,7 +173,7 @@ func TestBadScenarios(t *testing.T) {
 	}
 }
 
-// A failure is reported with all that is needed, and shrunk. (Nobody can be done that soon after the faults.)
+// A failure is reported with all that is needed, and shrunk. (No client can be done that soon after the faults.)
 func TestFailureReport(t *testing.T) {
 	s := Draw(3, Crash)
 	s.PatienceNs, s.Rounds = 1, 30

@@ -142,7 +142,7 @@ func TestExplorePeterson(t *testing.T) {
 	}
 }
 
-// A client that waits for what nobody does is stuck: with a loop or in Recv.
+// A client that waits for what no client does is stuck: with a loop or in Recv.
 func TestExploreFindsStuckProgram(t *testing.T) {
 	r := Explore(Config{FairPolls: true, MaxSteps: 1000}, func(c *Cluster) {
 		mn := c.AddMN(64)

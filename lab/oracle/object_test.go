@@ -67,7 +67,7 @@ func TestObjectsExpire(t *testing.T) {
 	}
 }
 
-// A key may be gone only if somebody evicted since it was last seen.
+// A key may be gone only if a client evicted since it was last seen.
 func TestObjectsAreEvicted(t *testing.T) {
 	const d, nf = oracle.Done, oracle.NotFound
 	set := op(2, 3, "set", "a", d, "")

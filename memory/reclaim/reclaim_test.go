@@ -211,7 +211,7 @@ func TestLeaderCrashesAtEveryStep(t *testing.T) {
 	}
 }
 
-// Between a list and the Tracker a block is nowhere: whoever has it there is waited for.
+// Between a list and the Tracker a block is nowhere: a client that has it there is waited for.
 func TestABlockOnItsWayOutOfAListIsNotFound(t *testing.T) {
 	for steps := range 10 {
 		w := newWorld(t, 3)
@@ -284,7 +284,7 @@ func TestANumberThatIsUsedAgainOwes(t *testing.T) {
 	}
 }
 
-// What the first with a number had is to be found, also when another with it has come, and has closed before anybody looked.
+// What the first with a number had is to be found, also when another with it has come, and has closed before any member looked.
 func TestANumberOwesUntilItIsFound(t *testing.T) {
 	w := newWorld(t, 2)
 	second := w.join(1)
@@ -315,7 +315,7 @@ func TestAForcedRoundThatIsBrokenIsBegunAgain(t *testing.T) {
 	for steps := range 8 {
 		w := newWorld(t, 3)
 		lost := w.mine[1].free[0]
-		w.mine[1].free = w.mine[1].free[1:] // nobody's, and nobody has died
+		w.mine[1].free = w.mine[1].free[1:] // no member's, and none has crashed
 		w.mine[0].m.Force()
 		w.tend(1, 0)
 		w.tend(steps, 1, 0)

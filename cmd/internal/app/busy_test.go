@@ -20,7 +20,7 @@ type openElsewhere struct {
 func (o *openElsewhere) OpenOn() ([]fabric.CNID, error) { return o.on, nil }
 func (o *openElsewhere) Close()                         { o.closed = true }
 
-// Faults of what others have open are called use, and no fault; of what only the dead, or nobody, has open they are faults.
+// Faults of what others have open are called use, and no fault; of what only crashed nodes, or no nodes, have open they are faults.
 func TestFaultsOfWhatIsInUse(t *testing.T) {
 	c, err := declock.Open(context.Background(), "shm:")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/declock/declock/fabric/shm"
 )
 
-// A cluster of another user is not broken: nobody is told to remove it, or that it has no memory node.
+// A cluster of another user is not broken: no hint says to remove it, or that it has no memory node.
 func TestClusterOfAnotherUser(t *testing.T) {
 	denied := fmt.Errorf("open /dev/shm/declock-x/cluster: %w", fs.ErrPermission)
 	for state, why := range map[string]error{scheme.Denied: denied, scheme.Broken: shm.ErrFormat} {

@@ -201,7 +201,7 @@ func TestCrashedResetter(t *testing.T) {
 	}
 }
 
-// Waiters that give up keep nobody waiting: the last in line takes its ticket back, the agents hold the others'.
+// Waiters that give up keep no other waiting: the last in line takes its ticket back, the agents hold the others'.
 func TestGiveUp(t *testing.T) {
 	for _, m := range []lock.Mode{lock.Shared, lock.Exclusive} {
 		var done fabric.Time

@@ -212,7 +212,7 @@ func TestReleaseAfterRecovery(t *testing.T) {
 	}
 }
 
-// Waiters that give up, of each mode and at each place, keep nobody waiting.
+// Waiters that give up, of each mode and at each place, keep no other waiting.
 func TestGiveUp(t *testing.T) {
 	for _, quitters := range []string{"ssssss", "xxxxxx", "sxsxsx", "xsxsxs"} {
 		for _, holder := range []lock.Mode{lock.Shared, lock.Exclusive} {
