@@ -288,3 +288,32 @@ func TestProtocolNamesTheMessages(t *testing.T) {
 		t.Errorf("docs/protocol.md: no row for the message %s", kind)
 	}
 }
+
+// runFlag is what a command of a page selects of tests. In a table a bar has a backslash.
+var runFlag = regexp.MustCompile(`-(?:test[.])?run[ =]'?([\w|\\^$]+)`)
+
+// TestSelectedTestsExist: each test that a page selects by -run, in full or by a part of its name, is there.
+func TestSelectedTestsExist(t *testing.T) {
+	_, files := load(t)
+	var names []string
+	for _, f := range files {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
+				names = append(names, fn.Name.Name)
+			}
+		}
+	}
+	for _, p := range pages(t) {
+		for _, m := range runFlag.FindAllStringSubmatch(p.text, -1) {
+			for part := range strings.SplitSeq(strings.ReplaceAll(m[1], `\`, ""), "|") {
+				want := strings.Trim(part, "^$")
+				if strings.EqualFold(want, "xxx") { // none, for benchmarks
+					continue
+				}
+				if !slices.ContainsFunc(names, func(name string) bool { return testName.MatchString(name) && strings.Contains(name, want) }) {
+					t.Errorf("%s: no test has %q in its name (%s)", p.path, want, m[0])
+				}
+			}
+		}
+	}
+}
