@@ -13,7 +13,7 @@ import (
 // Every small program holds under every schedule: exploration that stops early, or states that do not merge any
 // more, show here, too. "declock-lab sim explore" takes all programs, and the time they need.
 func TestExploresAll(t *testing.T) {
-	const maxStates = 20_000
+	const maxStates = 30_000
 	list := Explorations(true, "")
 	if testing.Short() {
 		list = slices.DeleteFunc(list, func(x Exploration) bool { return len(x.Clients) > len("1s 2s") })
