@@ -81,7 +81,7 @@ func (r *Rerunning) String() string {
 		fmt.Fprintf(&b, "  holds, final state %#016x\n", r.Outcome.Final)
 	}
 	b.WriteString("what happens:\n")
-	for _, l := range r.Outcome.Trace {
+	for _, l := range explore.Fold(r.Outcome.Trace) {
 		fmt.Fprintf(&b, "  %s\n", l)
 	}
 	tellLast(&b, r.Last)

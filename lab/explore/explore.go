@@ -143,16 +143,8 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// maxTraced bounds the lines of a trace in a Failure's text; the middle is left out.
-const maxTraced = 200
-
 func (f *Failure) String() string {
-	lines := f.Trace
-	if n := len(lines); n > maxTraced {
-		lines = append(append(append([]string(nil), lines[:maxTraced/2]...),
-			fmt.Sprintf("... %d more ...", n-maxTraced)), lines[n-maxTraced/2:]...)
-	}
-	return fmt.Sprintf("schedule %v (found as %v)\n%s\n%v", f.Schedule, f.Found, strings.Join(lines, "\n"), f.Err)
+	return fmt.Sprintf("schedule %v (found as %v)\n%s\n%v", f.Schedule, f.Found, strings.Join(Fold(f.Trace), "\n"), f.Err)
 }
 
 // Explore executes the program that build makes under every schedule, up to orders that make no difference. build is called for each execution
