@@ -400,13 +400,29 @@ func (ex *explorer) say(format string, args ...any) {
 	}
 }
 
+// A livelockError has the clients that go on, or wait, for ever: oracles take it for a deadlock.
+type livelockError struct {
+	events  int
+	blocked *sim.DeadlockError
+}
+
+func (e *livelockError) Error() string {
+	s := fmt.Sprintf("%v after %d events, at %d ns:", ErrLivelock, e.events, e.blocked.Time)
+	for _, b := range e.blocked.Blocked {
+		s += fmt.Sprintf("\n\t%v", b)
+	}
+	return s
+}
+
+func (e *livelockError) Unwrap() []error { return []error{ErrLivelock, e.blocked} }
+
 // stepped ends a step.
 func (ex *explorer) stepped() {
 	u := ex.u
 	ex.steps++
 	u.Settle()
 	if ex.steps >= ex.cfg.MaxSteps {
-		u.Fail(fmt.Errorf("%w after %d events: %w", ErrLivelock, ex.steps, &sim.DeadlockError{Time: u.Now(), Blocked: u.Blocked()}))
+		u.Fail(&livelockError{ex.steps, &sim.DeadlockError{Time: u.Now(), Blocked: u.Blocked()}})
 	}
 }
 
