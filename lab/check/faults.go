@@ -91,18 +91,31 @@ type faulter struct {
 	o    Options
 	mu   sync.Mutex
 	next int
-	sum  *Summary
-	err  error
+	// failed is how many scenarios have failed so far: Keep of them are shrunk and reported.
+	failed int
+	sum    *Summary
+	err    error
 }
 
 func (x *faulter) deal(ctx context.Context) (seed uint64, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.next >= x.o.Runs || x.err != nil || ctx.Err() != nil || len(x.sum.Failures) >= max(1, x.o.Keep) {
+	if x.next >= x.o.Runs || x.err != nil || ctx.Err() != nil || x.failed >= x.o.keep() {
 		return 0, false
 	}
 	x.next++
 	return x.o.First + uint64(x.next-1), true
+}
+
+// keep returns after how many failures to stop.
+func (o *Options) keep() int { return max(1, o.Keep) }
+
+// fails counts a scenario that fails, and reports whether it is one of those to report. Others may be under way when enough have failed.
+func (x *faulter) fails() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.failed++
+	return x.failed <= x.o.keep()
 }
 
 func (x *faulter) work(ctx context.Context) {
@@ -112,7 +125,15 @@ func (x *faulter) work(ctx context.Context) {
 			return
 		}
 		s := Draw(seed, x.o.Classes...)
-		r, f, err := Judge(s, !x.o.NoShrink)
+		r, f, err := Judge(s, false)
+		if err == nil && f != nil {
+			if !x.fails() {
+				return
+			}
+			if !x.o.NoShrink {
+				r, f, err = Judge(s, true)
+			}
+		}
 		x.mu.Lock()
 		if err != nil {
 			x.err = fmt.Errorf("seed %d: %w: %s", seed, err, s)

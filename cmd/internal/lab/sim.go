@@ -176,12 +176,14 @@ const exploreGC = 600
 func simExplore(env *command.Env) *cli.Command {
 	var match, again string
 	var quick, asJSON bool
+	keep := command.Count{N: 1, Min: 1, Max: 1 << 20}
 	wall := time.Minute
 	return &cli.Command{
 		Name: "explore", Usage: "try every schedule of small programs",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "match", Usage: "only programs whose line in the table contains `TEXT`", Destination: &match},
 			&cli.DurationFlag{Name: "wall", Usage: "bound of each program, in real time", Value: wall, Destination: &wall},
+			command.CountFlag(&keep, "keep", "programs that fail after which to stop"),
 			&cli.StringFlag{Name: "replay", Usage: "run one schedule again, `'PROGRAM; SCHEDULE'` as a report prints it, or @FILE that holds that", Destination: &again},
 			&cli.BoolFlag{Name: "quick", Usage: "only the programs that take less than a second", Destination: &quick}, command.JSONFlag(&asJSON),
 		},
@@ -201,7 +203,7 @@ func simExplore(env *command.Env) *cli.Command {
 				return exit.Errorf(exit.UnknownName, "no program has %q in its line: \"declock-lab sim explore --quick\" shows some", match)
 			}
 			for _, x := range programs {
-				if c.Context.Err() != nil {
+				if c.Context.Err() != nil || failed >= int(keep.N) {
 					break
 				}
 				e := check.Explored{Exploration: x, Report: check.Explore(x, check.Bounds{Wall: wall})}
