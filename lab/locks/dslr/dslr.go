@@ -127,12 +127,11 @@ func (l *Locker) granted(t *ticket, h *lock.Hold, r *lock.Request) error {
 // try draws a ticket by CAS if that is granted at once.
 func (l *Locker) try(t *ticket, h *lock.Hold, r *lock.Request) error {
 	asked := l.Port().Now()
-	l.Ops[0] = fabric.Load(r.Lock)
-	l.Counters.AcquireOps++
-	if err := l.Port().Do(l.Ops[:1]); err != nil {
+	old, err := l.Look(r.Lock)
+	if err != nil {
 		return err
 	}
-	val := word(l.Ops[0].Old)
+	val := word(old)
 	for {
 		t.draw(val, l.cfg.CountMax, asked)
 		if val.full(l.cfg.CountMax) || !t.grants(val) {

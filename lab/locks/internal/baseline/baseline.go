@@ -104,6 +104,14 @@ func (c *Client) Retry(op fabric.Op) (uint64, error) {
 	return c.Ops[0].Old, err
 }
 
+// Look reads the word of a lock before an acquisition does anything else: that is no retry.
+func (c *Client) Look(a fabric.Addr) (uint64, error) {
+	c.Ops[0] = fabric.Load(a)
+	c.Counters.AcquireOps++
+	err := c.port.Do(c.Ops[:1])
+	return c.Ops[0].Old, err
+}
+
 // Last executes the operations of before, and in the same chain those that end a hold. If one of before
 // fails, those are executed all the same. It reports whether they were for certain; then they have their results.
 func (c *Client) Last(before []fabric.Op, last ...fabric.Op) (done bool, err error) {

@@ -3,6 +3,6 @@
 // [Client] is embedded in each Locker: it posts the chains of one goroutine. Locks of one word have a second one for
 // fencing tokens ([Layout]), unless they are as published.
 //
-// [Tickets] are a client's places in queues. When the client gives up, it leaves its ticket, and the client ID under which
+// [Tickets] are a client's tickets in queues. When the client gives up, it leaves its ticket, and the client ID under which
 // others know it, to the agent of its compute node ([Run]). The agent retires the ID after its last ticket ([IDs]).
 package baseline
