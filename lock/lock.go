@@ -120,7 +120,8 @@ type Hold struct {
 	// they have been executed, by whichever holder, and with that error: nothing is acknowledged before. Only holders know what the number means.
 	Deferred uint64
 
-	// Aux and Word are the mechanism's own.
+	// Aux and Word are the mechanism's own, from Acquire to Release: what it knows of this hold, and by which it notices a Hold that
+	// is not its own.
 	Aux  any
 	Word uint64
 	// Held reports whether the Hold holds the lock.
@@ -142,6 +143,9 @@ type Locker interface {
 	// chain where the mechanism can. The Hold is free afterwards, whatever the error
 	// (but for ErrMisuse, when nothing has been done).
 	// If an operation of before failed, the lock is released all the same.
+	//
+	// The Hold is of an Acquire of this Locker. One of another mechanism, and one that has been released, is ErrMisuse. One of another
+	// client is the caller's bug: a mechanism may refuse it (ErrMisuse) or release the lock in that client's name.
 	Release(h *Hold, before []fabric.Op) error
 
 	// Port returns the client's Port.

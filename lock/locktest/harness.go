@@ -32,7 +32,8 @@ type Mechanism struct {
 	Atomic16 bool
 	// FreeOps, if not 0, is how many operations it takes to acquire a free lock, and to release it, in a chain each.
 	FreeOps [2]uint64
-	// StaleHolds: a release by a copy of a Hold that has been released is ErrMisuse.
+	// StaleHolds: a release by a copy of a Hold that has been released is ErrMisuse. A mechanism whose Hold.Aux is the state of that
+	// one hold notices it; one whose Aux is the Locker cannot.
 	StaleHolds bool
 	// Corrupt, if not nil, is a lock whose bytes make no sense.
 	Corrupt []byte
