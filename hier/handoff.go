@@ -19,6 +19,12 @@ import (
 //     releases: the next holder does them with its own.
 //
 // Releases whose work is not done wait for it, and return its error. The shard's mutex guards a handoff.
+//
+// Whenever the shard's mutex is free, unless a caller has mixed the two kinds in one hold (lock.ErrMisuse):
+//
+//   - a value has addr != 0, and deferred is 0; opaque bytes have addr == 0, and dirty is false: so dirty and deferred are never both set;
+//   - if releases wait (waits), there is work that somebody will do: dirty is set, or deferred, or the holder is about to write for them
+//     (commit, giveUp).
 type handoff struct {
 	data []byte      // none: nothing is left
 	addr fabric.Addr // of a value; of opaque bytes 0, where no value is
@@ -195,6 +201,7 @@ func (k *Locker) ReleaseValue(h *lock.Hold, v *lock.Value, before []fabric.Op) e
 
 // work executes or defers what a release has to write: its operations, and a value that is dirty. If the lock leaves the node, it returns
 // the operations: they are for the release of the remote lock. If later holders are to write, it returns the commit to wait for.
+// There is at most one of the two: a release waits only if the lock stays, and only one that gives the remote lock up has operations left.
 // The shard is locked, and may be unlocked meanwhile.
 func (k *Locker) work(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
 	wait, rest, err := k.perform(s, x, h, data, before, slackUs)

@@ -15,13 +15,17 @@ import (
 // its holds and tickets in the remote lock: the local lock admits no client any more, and holders get lock.ErrLost from their release.
 // The Port that it was acquired with is refused by the memory node until its client
 // holds no lock of the old incarnation (Locker.Attach): that keeps late operations out.
+//
+// The atomics may be read by anybody. The plain fields behind verified are written under Table.mu (incarnationOf, learnGeneration), and not
+// any more once verified is set. A client reads them without the mutex, for it only comes to have verified incarnations: Attach
+// verifies one before it makes it the client's.
 type incarnation struct {
 	epoch      uint32
 	over       atomic.Bool
 	why        atomic.Pointer[error] // it is over
 	notified   atomic.Bool           // and the holders have been notified
 	verified   atomic.Bool           // the node has looked at the memory: what follows is right
-	known      bool                  // else, what follows is of the incarnation before
+	known      bool                  // what follows is of this incarnation if it is verified, else of the one before; false: of none
 	generation uint32                // which memory it is
 	addrGen    fabric.Generation     // the same, as addresses have it
 	first      uint32                // which the table knew first
