@@ -54,6 +54,9 @@ type Policy struct {
 	// its readers, and from them to its writers again, without acquiring it anew in
 	// shared mode. (In the paper, the mode of the remote lock is that of the holders.)
 	Downgrade bool
+	// Yield excepts locks that other nodes want: one that no writer of the node waits for is given up, and the readers of all
+	// nodes share it. Others want a lock if they are known to wait, or waited when this node released it last.
+	Yield bool
 	// Batch lets a node that gets the lock serve all its clients that wait at that time,
 	// before it looks at other nodes: a waiter waits for at most one batch of each other node.
 	Batch bool
@@ -109,6 +112,7 @@ const DefaultPolicy = "declock"
 // Features that can be added to a policy: "declock-pf+batch+lean".
 var features = map[string]func(*Policy){
 	"downgrade": func(p *Policy) { p.Downgrade = true },
+	"yield":     func(p *Policy) { p.Yield = true },
 	"slack":     func(p *Policy) { p.Slack = DefaultSlack },
 	"batch":     func(p *Policy) { p.Batch = true },
 	"carry":     func(p *Policy) { p.Carry = true },
@@ -210,7 +214,7 @@ func (p *Policy) nextOwner(x *local) *waiter {
 // keeps reports whether the node keeps the remote lock for a local waiter
 // (Fig. 10, lines 24 and 25), rather than give it up and acquire it again.
 func (p *Policy) keeps(x *local, w *waiter, slackUs int16) bool {
-	if x.frozen || x.seq == cql.MaxSeq || w.mode != x.ticket.Mode && (!p.Downgrade || w.mode == lock.Exclusive) {
+	if x.frozen || x.seq == cql.MaxSeq || w.mode != x.ticket.Mode && (!p.downgrades(x) || w.mode == lock.Exclusive) {
 		// In another mode the remote lock has to be acquired anew (section 5.3).
 		return false
 	}
@@ -223,6 +227,20 @@ func (p *Policy) keeps(x *local, w *waiter, slackUs int16) bool {
 		return p.Batch && w.arrival < x.gate || first(w, x, slackUs)
 	}
 	return false
+}
+
+// remembers reports whether the node has to know whether others waited for a lock when it released it last.
+func (p *Policy) remembers() bool { return p.Lean || p.Yield }
+
+// downgrades reports whether the node may pass the remote lock to its readers while it holds it exclusively. Where a writer of the
+// node waits behind them, that saves it the way to the memory node. Where none does, the lock leaves the node after these
+// readers anyway: if others want it, they share it sooner when it is acquired anew.
+func (p *Policy) downgrades(x *local) bool {
+	if !p.Downgrade {
+		return false
+	}
+	wanted := x.hot || x.stamp.Known()
+	return !p.Yield || !wanted || x.queue.first(lock.Exclusive) != nil
 }
 
 // shares reports whether a waiting reader gets the lock along with a reader

@@ -192,6 +192,9 @@ func (k *Locker) begin(x *local, ticket *cql.Ticket) {
 	x.ticket = *ticket
 	x.gen++
 	x.tenure = tenure{mode: ticket.Mode, holders: 1, stamp: ticket.Behind, gate: x.arrived}
+	if k.table.policy.remembers() {
+		x.hot = k.table.hot.has(ticket.Lock)
+	}
 	x.left.clear()
 	if ticket.Carried.Words > 0 {
 		x.left.arrive(ticket)
@@ -341,16 +344,15 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 	if k.table.policy.Carry {
 		x.left.carry(ticket)
 	}
-	hot := false
+	hot := x.hot
 	if k.table.policy.Lean {
-		hot = k.table.hot.has(ticket.Lock)
 		ticket.Lean = !hot && !x.stamp.Known()
 	}
 	err := k.remote.Release(ticket, before)
 	if err != nil {
 		err = k.failed(x, ticket, err)
 	}
-	if k.table.policy.Lean {
+	if k.table.policy.remembers() {
 		k.table.hot.update(ticket.Lock, hot, ticket.Contended)
 	}
 	s.mu.Lock()

@@ -99,7 +99,7 @@ func (x *local) appendState(dst []byte) []byte {
 	dst = appendWord(dst, x.gen)
 	dst = x.left.appendState(dst)
 	dst = appendWord(x.ticket.AppendState(dst), x.state)
-	for _, b := range [...]bool{x.frozen, x.expired} {
+	for _, b := range [...]bool{x.frozen, x.expired, x.hot} {
 		dst = appendBool(dst, b)
 	}
 	dst = appendWord(appendWord(appendWord(dst, x.patience), x.mode), x.seq)

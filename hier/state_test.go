@@ -12,7 +12,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[shard]():       6,
 	reflect.TypeFor[local]():       4,
 	reflect.TypeFor[relation]():    12,
-	reflect.TypeFor[tenure]():      7,
+	reflect.TypeFor[tenure]():      8,
 	reflect.TypeFor[pace]():        3,
 	reflect.TypeFor[handoff]():     6,
 	reflect.TypeFor[waiter]():      10,

@@ -49,6 +49,7 @@ type tenure struct {
 	streak  uint32      // handovers within the node in this tenure
 	holders int         // clients that hold
 	gate    uint64      // waiters that had arrived when the tenure began
+	hot     bool        // other nodes waited when this node released the lock last, if the policy asks for it (remembers)
 	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched, or from the grant)
 	sharing fabric.Time // since when readers have joined without looking at the remote queue
 }
