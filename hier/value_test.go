@@ -413,7 +413,7 @@ func TestBatchEnds(t *testing.T) {
 }
 
 func TestPolicyFeatures(t *testing.T) {
-	p, err := hier.ParsePolicy("declock-pf+downgrade+batch+carry+defer+lean")
+	p, err := hier.ParsePolicy("declock-pf+downgrade+yield+batch+carry+defer+lean")
 	if d, _ := hier.ParsePolicy("declock"); err != nil || p != d {
 		t.Errorf("%+v, %v; declock is %+v", p, err, d)
 	}
