@@ -31,11 +31,12 @@ const (
 	StepFence                // ... was fenced: all memory nodes refuse it
 	StepRestart              // memory node Mem came back, in a new epoch
 	StepNews                 // compute node Client.CN(), or if that is 0 memory node Mem, acts on a new state of the membership
+	StepAbandon              // a client left its inbox to its agent, and is To from now on; not in the hash
 	numSteps
 )
 
 var stepNames = [numSteps]string{"post", "effect", "part", "complete", "send",
-	"deliver", "drop", "kill", "pause", "resume", "fence", "restart", "news"}
+	"deliver", "drop", "kill", "pause", "resume", "fence", "restart", "news", "abandon"}
 
 func (s Step) String() string {
 	if s < numSteps {

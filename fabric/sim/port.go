@@ -337,8 +337,12 @@ func (p *Port) Abandon() error {
 	if moved && n.agent.wait == WaitRecv {
 		p.c.post(p.c.now, evWake, n.agent.index, n.agent.waitGen)
 	}
+	was := p.id
 	p.id = fabric.Client(n.id, i)
 	n.clients[i] = client{state: clientOpen, port: p}
+	if p.c.cfg.Observer != nil {
+		p.c.observe(Event{Step: StepAbandon, Client: was, To: p.id})
+	}
 	return nil
 }
 

@@ -475,7 +475,7 @@ type tracer struct {
 
 func (t *tracer) Observe(e *sim.Event) {
 	switch e.Step {
-	case sim.StepPost, sim.StepComplete:
+	case sim.StepPost, sim.StepComplete, sim.StepAbandon:
 	default:
 		t.say(e.String())
 	}
