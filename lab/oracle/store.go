@@ -3,6 +3,7 @@ package oracle
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"math"
 	"slices"
@@ -54,19 +55,35 @@ func (r StoreResult) String() string {
 func (o *StoreOp) String() string {
 	s := fmt.Sprintf("client %d %s %s", o.Client, o.Method, o.Key)
 	if o.Arg != "" {
-		s += " " + strconv.Quote(o.Arg)
+		s += " " + quote(o.Arg)
 	}
 	if o.Unique != 0 {
 		s += fmt.Sprintf(" cas=%#x", o.Unique)
 	}
 	s += ": " + o.Result.String()
 	if o.Result == Done && o.Value != "" {
-		s += " " + strconv.Quote(o.Value)
+		s += " " + quote(o.Value)
 	}
 	if o.CAS != 0 {
 		s += fmt.Sprintf(" cas=%#x", o.CAS)
 	}
 	return s + o.Times.String()
+}
+
+// A value that is longer than maxQuoted is shown by its head, its length and a hash.
+const (
+	maxQuoted  = 40
+	quotedHead = 16
+)
+
+// quote quotes a value for people.
+func quote(v string) string {
+	if len(v) <= maxQuoted {
+		return strconv.Quote(v)
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(v))
+	return fmt.Sprintf("%q.. (%d bytes, hash %08x)", v[:quotedHead], len(v), h.Sum32())
 }
 
 // A StoreHistory collects what clients did to the object store, in the order
