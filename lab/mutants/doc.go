@@ -25,7 +25,8 @@
 //	explore:  it is caught by exploring the programs whose description contains this
 //	test:     a package and a test of it that catches it
 //
-// The source itself is never touched: the go command is told to use other files in place of the patched ones (-overlay).
+// [Run] does not touch the source: the go command is told to use other files in place of the patched ones (-overlay).
+// [Mutant.Plant] does, on request, and [Mutant.Remove] brings it back.
 //
 // docs/mutants.md has the runs, docs/changing.md how to add a planted bug.
 package mutants

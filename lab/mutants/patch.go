@@ -127,7 +127,10 @@ func (m *Mutant) parseHunks(text string) error {
 }
 
 // Apply returns the patched texts of the files that the mutant changes, by path.
-func (m *Mutant) Apply(root string) (map[string][]byte, error) {
+func (m *Mutant) Apply(root string) (map[string][]byte, error) { return m.change(root, (*Hunk).apply) }
+
+// change returns the texts of the files of the hunks, changed hunk by hunk.
+func (m *Mutant) change(root string, how func(h *Hunk, text []byte) ([]byte, error)) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for i := range m.Hunks {
 		h := &m.Hunks[i]
@@ -139,7 +142,7 @@ func (m *Mutant) Apply(root string) (map[string][]byte, error) {
 				return nil, fmt.Errorf("%w: %s: %w", ErrStale, m.Name, err)
 			}
 		}
-		text, err := h.apply(text)
+		text, err := how(h, text)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %s: %w", ErrStale, m.Name, h.File, err)
 		}
@@ -150,12 +153,21 @@ func (m *Mutant) Apply(root string) (map[string][]byte, error) {
 
 // apply returns the text with the hunk applied.
 func (h *Hunk) apply(text []byte) ([]byte, error) {
-	first, last, err := declaration(h.File, text, h.Decl)
+	lines, at, err := h.find(text)
 	if err != nil {
 		return nil, err
 	}
-	lines := strings.Split(string(text), "\n")
-	at, best, count := 0, 0, 0
+	return []byte(strings.Join(slices.Concat(lines[:at], h.New, lines[at+len(h.Old):]), "\n")), nil
+}
+
+// find returns the lines of a text, and at which of them the lines to replace begin.
+func (h *Hunk) find(text []byte) (lines []string, at int, err error) {
+	first, last, err := declaration(h.File, text, h.Decl)
+	if err != nil {
+		return nil, 0, err
+	}
+	lines = strings.Split(string(text), "\n")
+	best, count := 0, 0
 	for i := first; i+len(h.Old) <= last+1; i++ {
 		n := common(lines[i:], h.Old)
 		best = max(best, n)
@@ -166,11 +178,11 @@ func (h *Hunk) apply(text []byte) ([]byte, error) {
 	}
 	switch {
 	case count > 1:
-		return nil, fmt.Errorf("%s has the lines to replace %d times: add context", h.Decl, count)
+		return nil, 0, fmt.Errorf("%s has the lines to replace %d times: add context", h.Decl, count)
 	case count == 0:
-		return nil, fmt.Errorf("%s does not have the line %q after those before it", h.Decl, strings.TrimSpace(h.Old[min(best, len(h.Old)-1)]))
+		return nil, 0, fmt.Errorf("%s does not have the line %q after those before it", h.Decl, strings.TrimSpace(h.Old[min(best, len(h.Old)-1)]))
 	}
-	return []byte(strings.Join(slices.Concat(lines[:at], h.New, lines[at+len(h.Old):]), "\n")), nil
+	return lines, at, nil
 }
 
 // common returns how many lines two texts have in common at their beginning, but for indentation.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -24,19 +25,31 @@ type mutantRow struct {
 }
 
 func mutantsCommand(env *command.Env) *cli.Command {
-	var names string
+	var names, plant, remove, dir string
 	var asJSON bool
 	runs := command.Count{N: 3000, Min: 1, Max: 1 << 30}
 	return command.Complete(&cli.Command{
 		Name: "mutants", Usage: "plant bugs, and see which oracle or test finds them", Category: "look for bugs",
-		Description: "It needs the source and go: the working directory is in the module.",
+		Description: "It needs the source and go: the working directory is in the module. With --apply and --revert nothing is run: they plant one bug\n" +
+			"in a checkout, between comments that show what was there, and take it out again.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "only", Usage: "these `MUTANTS`, with commas", Destination: &names},
+			&cli.StringFlag{Name: "apply", Usage: "plant the bug `NAME` in a checkout, and run nothing", Destination: &plant},
+			&cli.StringFlag{Name: "revert", Usage: "take the bug `NAME` out of a checkout", Destination: &remove},
+			&cli.StringFlag{Name: "dir", Usage: "the `CHECKOUT` of --apply and --revert", Value: ".", Destination: &dir},
 			command.CountFlag(&runs, "runs", "scenarios for each mutant, at most"), command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
 			if err := command.Arguments(c, 0, 0); err != nil {
 				return err
+			}
+			switch {
+			case c.IsSet("dir") && plant == "" && remove == "", plant != "" && remove != "", plant+remove != "" && names != "":
+				return command.Usage(c, "--apply NAME or --revert NAME, with or without --dir CHECKOUT, and nothing else")
+			case plant != "":
+				return changeCheckout(c, env, "--apply", plant, dir, (*mutants.Mutant).Plant)
+			case remove != "":
+				return changeCheckout(c, env, "--revert", remove, dir, (*mutants.Mutant).Remove)
 			}
 			root, err := mutants.SourceTree(".")
 			if err != nil {
@@ -68,4 +81,21 @@ func mutantsCommand(env *command.Env) *cli.Command {
 			return nil
 		},
 	})
+}
+
+// changeCheckout plants a bug in a checkout, or takes it out.
+func changeCheckout(c *cli.Context, env *command.Env, flag, name, dir string, change func(*mutants.Mutant, string) ([]string, error)) error {
+	m, err := mutants.Find(name)
+	if err != nil {
+		return command.Usage(c, "%s: %v", flag, err)
+	}
+	root, err := mutants.SourceTree(dir)
+	if err != nil {
+		return err
+	}
+	files, err := change(&m, root)
+	for _, f := range files {
+		fmt.Fprintln(env.Stdout, "changed", f)
+	}
+	return err
 }
