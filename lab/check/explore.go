@@ -290,6 +290,7 @@ type exploring struct {
 	moved  bool          // it may be out of date
 	told   int           // objections that were passed to Fail
 	last   lastOps       // of a replay; else nil
+	drawn  *drawing      // of a replay; else nil
 	field  *baselineLock // nil: the lock is DecLock's
 	// private: see explore.Config
 	private bool
@@ -319,7 +320,10 @@ func (g *exploring) Observe(e *sim.Event) {
 
 // note keeps what a client did, for a report.
 func (g *exploring) note(e *sim.Event) {
-	if g.last == nil || e.Step == sim.StepPost {
+	if g.drawn != nil {
+		g.drawn.picture.Observe(e)
+	}
+	if g.last == nil || e.Step == sim.StepPost || e.Step == sim.StepAbandon {
 		return
 	}
 	who, text := e.Client, e.String()
@@ -336,6 +340,9 @@ func (g *exploring) event(e oracle.Event) {
 	if g.last != nil {
 		g.last.keep(e.Client, "* "+e.String())
 	}
+	if g.drawn != nil {
+		g.drawn.picture.Report(&e, "lock")
+	}
 	if e.Kind != oracle.Requested { // no judge here takes note of it
 		g.c.Witness()
 	}
@@ -348,13 +355,17 @@ func (g *exploring) event(e oracle.Event) {
 func (g *exploring) tell() {
 	if v := g.court.Violations(); len(v) > g.told {
 		g.told = len(v)
+		if g.drawn != nil {
+			g.drawn.picture.Object(v[len(v)-1])
+		}
 		g.c.Fail(fmt.Errorf("%v", v[len(v)-1]))
 	}
 }
 
-func (x Exploration) build(c *explore.Cluster) { x.buildWith(c, nil) }
+func (x Exploration) build(c *explore.Cluster) { x.buildWith(c, nil, nil) }
 
-func (x Exploration) buildWith(c *explore.Cluster, last lastOps) {
+// buildWith builds the program. A replay keeps the last operations of each client, and may be drawn.
+func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing) {
 	g := &exploring{x: x, c: c, last: last, field: baselineOf(x.Policy), moved: true, private: x.config().Private}
 	judges := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells()}
 	var policy hier.Policy
@@ -389,6 +400,9 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps) {
 		}
 	}
 	g.use()
+	if drawn != nil {
+		g.draw(drawn)
+	}
 	if g.field == nil { // others may draw random numbers by their names
 		x.symmetries(c, alike)
 	}

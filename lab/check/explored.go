@@ -62,11 +62,13 @@ type Rerunning struct {
 }
 
 // Run runs the schedule.
-func (r Rerun) Run() *Rerunning {
+func (r Rerun) Run() *Rerunning { return r.run(nil) }
+
+func (r Rerun) run(d *drawing) *Rerunning {
 	last := lastOps{}
 	out := explore.Replay(r.Program.config(), r.Schedule, func(c *explore.Cluster) {
 		clear(last)
-		r.Program.buildWith(c, last)
+		r.Program.buildWith(c, last, d)
 	})
 	return &Rerunning{r, out, last.histories()}
 }

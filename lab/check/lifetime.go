@@ -2,7 +2,6 @@ package check
 
 import (
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
@@ -12,7 +11,7 @@ import (
 // expire while a scenario lasts. Only the store reads that clock; the Locker itself has its own Port. A pause takes as long as on
 // any other Port.
 type hurried struct {
-	*hier.Locker
+	hierLocker
 	port hurriedPort
 }
 
@@ -53,7 +52,7 @@ func (w *world) storeLocker(n *node, p fabric.Port) lock.Locker {
 	if w.s.SecondNs == 0 {
 		return k
 	}
-	return &hurried{Locker: k.(*hier.Locker), port: hurriedPort{p, w.s.SecondNs}}
+	return &hurried{hierLocker: k.(hierLocker), port: hurriedPort{p, w.s.SecondNs}}
 }
 
 // seconds returns what a Port's clock shows, and the fastest of all nodes'; 0 if nothing expires.
@@ -74,6 +73,7 @@ func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (
 	op.First = w.roundedUp(p)
 	op.Evicted = w.s.Room > 0 && w.s.NoEvict == 0 // not known if its client crashes
 	o := w.store.Begin(op)
+	w.tap.drawBegin(p, o)
 	err := doStore(st, o, w.s.Room > 0)
 	o.Ended, o.Fastest = w.seconds(p)
 	o.Last = w.roundedUp(p)
@@ -85,6 +85,7 @@ func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (
 	w.moved += st.Stats().Moved - before.Moved
 	w.expired += st.Stats().Expired - before.Expired
 	w.store.End(o)
+	w.tap.drawEnd(p, o.String())
 	return o, err
 }
 

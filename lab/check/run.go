@@ -368,6 +368,7 @@ func (w *world) result() *Result {
 			r.Resets += n.agent.Resets().Led
 		}
 	}
+	w.tap.drawObjections() // those of the end
 	r.Violations = w.court.Violations()
 	if w.tap.trace {
 		r.Last = w.tap.last.histories()

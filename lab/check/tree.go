@@ -30,11 +30,17 @@ func (c *client) treeRounds() {
 		c.began = c.w.c.Now()
 		err = c.mayBeInterrupted(func() error {
 			if c.d.percent(15) {
-				return c.w.scanTree(t, int(c.port.ID()), c.d.percent(50))
+				descending := c.d.percent(50)
+				c.w.tap.drawBegin(c.port, &oracle.StoreOp{Method: "scan"})
+				err := c.w.scanTree(t, int(c.port.ID()), descending)
+				c.w.tap.drawEnd(c.port, "has scanned the tree")
+				return err
 			}
 			o := c.w.store.Begin(c.drawTreeOp())
+			c.w.tap.drawBegin(c.port, o)
 			err := doTree(t, o, c.w.s.Room > 0)
 			c.w.store.End(o)
+			c.w.tap.drawEnd(c.port, o.String())
 			if o.Result == oracle.Done {
 				c.w.grants++
 			}

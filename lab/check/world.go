@@ -341,7 +341,11 @@ func (w *world) locker(n *node, p fabric.Port) lock.Locker {
 	if n.field != nil {
 		return n.field.Locker(p)
 	}
-	return hier.New(n.table, p, n.sim, n.clock, w.configOf(n))
+	k := hier.New(n.table, p, n.sim, n.clock, w.configOf(n))
+	if w.tap.trace && w.s.Keys > 0 {
+		return &noting{k, w.tap}
+	}
+	return k
 }
 
 // regionSize returns the size of the regions of a store or tree.
@@ -392,6 +396,7 @@ func (w *world) openOn(n *node, p fabric.Port) (err error) {
 func (w *world) object(judge, what string) {
 	w.court.Now(w.c.Now())
 	w.court.Object(judge, what)
+	w.tap.drawObjections()
 }
 
 // event tells the court what a client reports.
@@ -399,6 +404,7 @@ func (w *world) event(e oracle.Event) {
 	e.Time = w.c.Now()
 	w.tap.noteEvent(&e)
 	w.court.Event(&e)
+	w.tap.drawObjections()
 }
 
 // A tap is what hears the simulator: it passes to the court what it must know,
@@ -410,6 +416,7 @@ type tap struct {
 	watched map[fabric.Addr]bool
 	last    lastOps
 	each    func(e *sim.Event) // for tests; else nil
+	drawing
 }
 
 func newTap(w *world, trace bool) *tap {
@@ -422,6 +429,7 @@ func (t *tap) noteEvent(e *oracle.Event) {
 	if t.trace {
 		t.last.keep(e.Client, "* "+e.String())
 	}
+	t.drawEvent(e)
 }
 
 // noteStore notes what an operation of the object store came to.
@@ -439,6 +447,9 @@ func (t *tap) noteStore(c fabric.ClientID, o *oracle.StoreOp, err error) {
 func (t *tap) Observe(e *sim.Event) {
 	if t.each != nil {
 		t.each(e)
+	}
+	if t.picture != nil {
+		t.picture.Observe(e)
 	}
 	switch e.Step {
 	case sim.StepKill, sim.StepFence:
@@ -459,8 +470,9 @@ func (t *tap) Observe(e *sim.Event) {
 	case sim.StepEffect:
 		if e.Op.Kind.IsAtomic() && t.watched[e.Op.Addr.In(0)] {
 			t.w.court.Effect(&oracle.Effect{Time: e.Time, Client: e.Client, Lock: e.Op.Addr.In(0), Old: e.Old, New: e.New})
+			t.drawObjections()
 		}
-	case sim.StepPost:
+	case sim.StepPost, sim.StepAbandon:
 		return
 	}
 	if !t.trace {
@@ -481,6 +493,11 @@ func (w *world) describe(e *sim.Event) string {
 		}
 		if text := describeLock(w.s.layout(), l, e); text != "" {
 			return fmt.Sprintf("%v   lock %d%s", e, i, text)
+		}
+	}
+	for l, name := range w.tap.found {
+		if text := describeLock(w.s.layout(), l, e); text != "" {
+			return fmt.Sprintf("%v   lock of %s%s", e, name, text)
 		}
 	}
 	return e.String()

@@ -27,12 +27,14 @@ Examples:
    declock-lab sim faults --scenario 'class=locks cns=2 ...'    one scenario again, as a report prints it
    declock-lab sim explore                                      every schedule of small programs
    declock-lab sim explore --replay 'cql [1x 2x] x1, ...; 2.1'  one schedule again, as a report prints it
+   declock-lab sim faults --scenario .. --html run.html         the picture of that run, for a browser
+   declock-lab sim handover --lock mcs --html mcs.html          how a lock goes from one client to the next
    declock-lab sim starve                                       a writer beside many readers, by policy`
 
 func simCommand(env *command.Env) *cli.Command {
 	return command.Complete(&cli.Command{
 		Name: "sim", Usage: "look for bugs in virtual time", Category: "look for bugs", Description: simDescription,
-		Subcommands: []*cli.Command{simFaults(env), simExplore(env), simStarve(env)},
+		Subcommands: []*cli.Command{simFaults(env), simExplore(env), simHandover(env), simStarve(env)},
 	})
 }
 
@@ -59,7 +61,7 @@ type faultRow struct {
 
 func simFaults(env *command.Env) *cli.Command {
 	seed, runs, keep := command.Count{N: 1, Max: 1<<64 - 1}, command.Count{N: 1000, Max: 1 << 50}, command.Count{N: 1, Min: 1, Max: 1 << 20}
-	var classes, scenario string
+	var classes, scenario, html string
 	var noShrink, asJSON bool
 	return &cli.Command{
 		Name: "faults", Usage: "run scenarios of seeds, with faults", Description: "Classes: " + classNames(),
@@ -68,6 +70,7 @@ func simFaults(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "class", Usage: "`CLASSES` of scenarios, with commas; none: those that must hold", Destination: &classes},
 			&cli.StringFlag{Name: "scenario", Usage: "run this `LINE` only, as a report prints it", Destination: &scenario},
 			command.CountFlag(&keep, "keep", "failures after which to stop"),
+			htmlFlag(&html, "--scenario"),
 			&cli.BoolFlag{Name: "no-shrink", Usage: "do not look for a smaller scenario that fails", Destination: &noShrink}, command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
@@ -75,7 +78,10 @@ func simFaults(env *command.Env) *cli.Command {
 				return err
 			}
 			if scenario != "" {
-				return simScenario(c, env, scenario, !noShrink, asJSON)
+				return simScenario(c, env, scenario, html, !noShrink, asJSON)
+			}
+			if html != "" {
+				return command.Usage(c, "--html needs --scenario: the picture is of one run")
 			}
 			o := check.Options{First: seed.N, Runs: int(runs.N), Keep: int(keep.N), NoShrink: noShrink}
 			if runs.N == 0 {
@@ -140,10 +146,19 @@ func interrupted(err error) error {
 	return exit.Errorf(exit.Interrupted, "interrupted")
 }
 
-func simScenario(c *cli.Context, env *command.Env, line string, shrink, asJSON bool) error {
+func simScenario(c *cli.Context, env *command.Env, line, html string, shrink, asJSON bool) error {
 	s, err := check.ParseScenario(line)
 	if err != nil {
 		return command.Usage(c, "--scenario: %v", err)
+	}
+	if html != "" {
+		_, t, err := check.Picture(s)
+		if err != nil {
+			return err
+		}
+		if err := writePicture(html, t.WriteHTML); err != nil {
+			return err
+		}
 	}
 	r, f, err := check.Judge(s, shrink)
 	if err != nil {
@@ -174,7 +189,7 @@ type exploreRow struct {
 const exploreGC = 600
 
 func simExplore(env *command.Env) *cli.Command {
-	var match, again string
+	var match, again, html string
 	var quick, asJSON bool
 	keep := command.Count{N: 1, Min: 1, Max: 1 << 20}
 	wall := time.Minute
@@ -185,6 +200,7 @@ func simExplore(env *command.Env) *cli.Command {
 			&cli.DurationFlag{Name: "wall", Usage: "bound of each program, in real time", Value: wall, Destination: &wall},
 			command.CountFlag(&keep, "keep", "programs that fail after which to stop"),
 			&cli.StringFlag{Name: "replay", Usage: "run one schedule again, `'PROGRAM; SCHEDULE'` as a report prints it, or @FILE that holds that", Destination: &again},
+			htmlFlag(&html, "--replay"),
 			&cli.BoolFlag{Name: "quick", Usage: "only the programs that take less than a second", Destination: &quick}, command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
@@ -192,7 +208,10 @@ func simExplore(env *command.Env) *cli.Command {
 				return err
 			}
 			if again != "" {
-				return simReplay(c, env, again, asJSON)
+				return simReplay(c, env, again, html, asJSON)
+			}
+			if html != "" {
+				return command.Usage(c, "--html needs --replay: the picture is of one schedule")
 			}
 			debug.SetGCPercent(max(debug.SetGCPercent(-1), exploreGC)) // each execution leaves a cluster behind
 			var rows []any
@@ -226,7 +245,7 @@ func simExplore(env *command.Env) *cli.Command {
 }
 
 // simReplay runs one schedule again.
-func simReplay(c *cli.Context, env *command.Env, text string, asJSON bool) error {
+func simReplay(c *cli.Context, env *command.Env, text, html string, asJSON bool) error {
 	if file, ok := strings.CutPrefix(text, "@"); ok {
 		b, err := os.ReadFile(file)
 		if err != nil {
@@ -239,6 +258,12 @@ func simReplay(c *cli.Context, env *command.Env, text string, asJSON bool) error
 		return command.Usage(c, "--replay: %v", err)
 	}
 	out := r.Run()
+	if html != "" {
+		_, t := r.Picture()
+		if err := writePicture(html, t.WriteHTML); err != nil {
+			return err
+		}
+	}
 	row := map[string]any{"program": r.Program.String(), "schedule": r.Schedule.String(), "trace": out.Outcome.Trace, "failure": ""}
 	if out.Outcome.Err != nil {
 		row["failure"] = out.Outcome.Err.Error()
