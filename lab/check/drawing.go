@@ -178,7 +178,7 @@ func bucketSlots(lock uint64) uint64 { return (lock+8*13+63)&^63 - lock }
 func (g *exploring) draw(d *drawing) {
 	words := picture.Of(g.x.Policy, g.cfg.Layout)
 	words.Name(g.lock, g.cfg.Layout.Lock().Size, "lock", words.Lock)
-	words.Name(g.lock.Add(g.cfg.Layout.Lock().Size), 8, "data", func(_ uint64, b []byte) string { return cellWords(b) })
+	words.Name(g.lock.Add(g.field.room(g.cfg.Layout)), 8, "data", func(_ uint64, b []byte) string { return cellWords(b) })
 	*d = drawing{picture: picture.New(g.c.Now, words)}
 	d.picture.Untimed, d.picture.Data = true, true
 	g.drawn = d
