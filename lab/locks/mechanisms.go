@@ -17,8 +17,9 @@ import (
 
 // mechanisms is the registry.
 var mechanisms = []Mechanism{
-	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(0, 0)},
-	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(backoffMinNs, backoffMaxNs)},
+	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(cas.Config{})},
+	{Name: "cas-cas", About: "cas, whose writers release by a repeated CAS, as published", setUp: casLock(cas.Config{ReleaseByCAS: true})},
+	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(cas.Config{BackoffMinNs: backoffMinNs, BackoffMaxNs: backoffMaxNs})},
 	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", setUp: dslrLock(dslr.Dynamic)},
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", setUp: dslrLock(dslr.Truncated)},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", setUp: dslrLock(dslr.Overflowing)},
@@ -81,9 +82,10 @@ func Shift(cfg shift.Config) func(fabric.Node) *Node {
 	}
 }
 
-func casLock(minNs, maxNs fabric.Time) func(*Config) (*System, error) {
+func casLock(cfg cas.Config) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
-		cfg := cas.Config{Plain: !c.Tokens, BackoffMinNs: minNs, BackoffMaxNs: maxNs}
+		cfg := cfg
+		cfg.Plain = !c.Tokens
 		return &System{layout: cfg.Layout(), join: CAS(cfg)}, nil
 	}
 }

@@ -1,6 +1,7 @@
 package cas
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -16,6 +17,9 @@ type Config struct {
 	// time up to a bound that begins at the minimum and doubles with each try
 	// up to the maximum. With 0 a try follows the other.
 	BackoffMinNs, BackoffMaxNs fabric.Time
+	// ReleaseByCAS has a writer release by CAS, again and again while readers come, as published locks do. By default
+	// it is one FAA.
+	ReleaseByCAS bool
 }
 
 // Layout returns the layout of the variant's locks.
@@ -172,13 +176,35 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	h.Held = false
 	h.Word = 0
 	last := [1]fabric.Op{fabric.FAA(h.Lock, -uint64(mine))}
-	if _, err := l.Last(before, last[:]...); err != nil {
+	byCAS := l.cfg.ReleaseByCAS && mine.writer() != 0
+	if byCAS {
+		last[0] = fabric.CAS(h.Lock, uint64(mine), 0)
+	}
+	done, err := l.Last(before, last[:]...)
+	if done && byCAS {
+		err = errors.Join(err, l.releaseByCAS(&last[0], mine))
+	}
+	if err != nil {
 		return fmt.Errorf("cas: release %v %v: %w", h.Mode, h.Lock, err)
 	}
 	if old := word(last[0].Old); old.writer() != mine.writer() || old.readers() < mine.readers() {
 		// A client has cleared the lock: put back what the FAA took.
-		l.undo(h.Lock, -mine)
+		if !byCAS {
+			l.undo(h.Lock, -mine)
+		}
 		return fmt.Errorf("%w: word at %v was %v", lock.ErrLost, h.Lock, old)
+	}
+	return nil
+}
+
+// releaseByCAS repeats a writer's CAS until no reader has come meanwhile, or the lock is another's.
+func (l *Locker) releaseByCAS(op *fabric.Op, mine word) error {
+	for !op.Swapped() && word(op.Old).writer() == mine.writer() {
+		l.Ops[0] = fabric.CAS(op.Addr, op.Old, op.Old-uint64(mine))
+		if err := l.Port().Do(l.Ops[:1]); err != nil {
+			return err
+		}
+		*op = l.Ops[0]
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ func TestConformance(t *testing.T) {
 		"tokens":  {},
 		"plain":   {Plain: true},
 		"backoff": {BackoffMinNs: 500, BackoffMaxNs: 20_000},
+		"CAS":     {ReleaseByCAS: true},
 	} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, FreeOps: [2]uint64{2, 1}, Corrupt: []byte{7: 0xff}}
 		if cfg.Plain {
@@ -54,10 +55,39 @@ func TestWordGolden(t *testing.T) {
 	}
 }
 
+// A writer that releases by CAS tries again for each reader that has come; the readers stay counted.
+func TestReleaseByCAS(t *testing.T) {
+	s := locktest.Play(t, 3, join(cas.Config{Plain: true, ReleaseByCAS: true}), func(k *actor) {
+		k.At(fabric.Time(k.I) * 100 * fabric.Microsecond)
+		if k.I > 0 {
+			k.Acquire(lock.Shared) // waits for the writer
+			k.After(fabric.Millisecond)
+			k.Words("held by both readers", 2)
+			k.At(5 * fabric.Millisecond)
+			k.Release()
+			return
+		}
+		k.Acquire(lock.Exclusive)
+		k.At(400 * fabric.Microsecond)
+		before := k.L.Port().Stats().Total()
+		k.Release()
+		if ops := k.L.Port().Stats().Total() - before; ops != 2 {
+			t.Errorf("%d operations for a release beside two readers, want 2", ops)
+		}
+	})
+	s.Words("free", 0)
+}
+
 // A holder learns at release that its lock was cleared, and does not harm the word.
 func TestLost(t *testing.T) {
+	for _, cfg := range []cas.Config{{}, {ReleaseByCAS: true}} {
+		testLost(t, cfg)
+	}
+}
+
+func testLost(t *testing.T, cfg cas.Config) {
 	for mode := lock.Shared; mode <= lock.Exclusive; mode++ {
-		locktest.Play(t, 2, join(cas.Config{}), func(k *actor) {
+		locktest.Play(t, 2, join(cfg), func(k *actor) {
 			if k.I == 1 {
 				k.At(100 * fabric.Microsecond)
 				k.Acquire(lock.Exclusive)

@@ -8,6 +8,8 @@
 // of the reader count: it is granted at once if there is no writer; else it
 // stays counted and polls by READ until the writer has gone, so that readers
 // alone never retry. Both release by FAA. Readers overtake waiting writers.
+// With [Config.ReleaseByCAS] a writer releases by CAS of the whole word, again and again while readers
+// come, as published locks do: it holds the lock for longer.
 //
 // An acquisition without contention is one chain, with the caller's READs in
 // it; a release is one chain with the caller's operations before it.
