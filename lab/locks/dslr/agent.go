@@ -54,7 +54,7 @@ func (a *Agent) take(m *fabric.Message) error {
 	now := a.l.Port().Now()
 	t := &task{left: m.Kind == msgReset, next: now}
 	t.lock, t.prev, t.resetFrom, t.mode = fabric.Addr(m.Body[0]), word(m.Body[1]), word(m.Body[2]), lock.Mode(m.Body[3])
-	t.seen, t.changed, t.backoff = t.prev, now, backoffMinNs
+	t.seen, t.changed, t.backoff, t.atReset = t.prev, now, backoffMinNs, t.resetFrom
 	a.tasks = append(a.tasks, t)
 	return nil
 }
@@ -84,10 +84,17 @@ func (a *Agent) look(t *task) (done bool, err error) {
 	l := a.l
 	asked := l.Port().Now()
 	if t.left {
-		old, err := l.retry(fabric.CAS(t.lock, uint64(t.resetFrom), 0))
-		t.tries++
-		t.next = asked + randomBackoff(t.tries, &l.cfg, l.Port().Rand())
-		return err != nil || t.resetDone(old, asked, &l.cfg), err
+		old, err := l.retry(fabric.CAS(t.lock, uint64(t.atReset), 0))
+		if err != nil {
+			return true, err
+		}
+		done, again := t.resetDone(old, asked, &l.cfg)
+		t.next = asked
+		if !again {
+			t.tries++
+			t.next += randomBackoff(t.tries, &l.cfg, l.Port().Rand())
+		}
+		return done, nil
 	}
 	val, err := l.retry(fabric.Load(t.lock))
 	if err != nil {

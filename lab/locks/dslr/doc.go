@@ -28,8 +28,10 @@
 //   - Therefore a reader's reset (line 13) moves nX only, and the reader is then granted. The crashed
 //     readers before it are left to the next writer that waits for them.
 //   - Counters that go back mean that the lock has been reset to zero: the ticket is void.
-//   - A withdrawn ticket (lines 5 and 19 of Algorithm 1) is taken back by CAS and only while a
-//     counter is at its limit, rather than by FAA, which could hit the lock after its reset to zero.
+//   - A ticket that is drawn when a counter is at its limit (lines 5 and 19 of Algorithm 1) is not withdrawn: an FAA could hit the
+//     lock after its reset to zero, and a CAS succeeds for one client at a time, while those of the others keep the word from
+//     the value that the reset waits for. It stays, one for each client at most, until the reset, which asks only that
+//     all who were before it have left. Until then the client reads the word, with the same backoff.
 //   - A reset to zero on behalf of a dead client (line 8 of Algorithm 1, line 18 of Algorithm 2)
 //     takes two steps two leases apart: first all tickets are passed over, so that
 //     those who still wait can see it.

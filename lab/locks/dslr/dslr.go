@@ -40,9 +40,8 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	if r.Try {
 		err = l.try(t, h, r)
 	} else {
-		var o overflow
 		for err = errFailure; err == errFailure; {
-			err = l.acquire(t, h, r, &o)
+			err = l.acquire(t, h, r)
 		}
 	}
 	if err != nil {
@@ -56,14 +55,14 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 }
 
 // acquire is AcquireLock of Algorithm 1.
-func (l *Locker) acquire(t *ticket, h *lock.Hold, r *lock.Request, o *overflow) error {
+func (l *Locker) acquire(t *ticket, h *lock.Hold, r *lock.Request) error {
 	asked := l.Port().Now()
 	prev, done, err := l.post(h, r, fabric.FAA(r.Lock, uint64(drawn(r.Mode))))
 	if done == 0 {
 		return err
 	}
 	if prev.full(l.cfg.CountMax) {
-		return l.withdraw(r, prev, o)
+		return l.awaitReset(r, prev)
 	}
 	t.draw(prev, l.cfg.CountMax, asked)
 	if !t.grants(prev) {

@@ -86,6 +86,27 @@ func TestCountersAreReset(t *testing.T) {
 	}
 }
 
+// A reset is done soon, however many readers draw tickets in vain meanwhile: each client draws one at most, and the reset takes these along.
+func TestResetBesideManyReaders(t *testing.T) {
+	const clients, each, countMax = 64, 200, 1024
+	cfg := dslr.Config{Plain: true, CountMax: countMax, LeaseNs: 50 * us}
+	var retries uint64
+	s := scene(t, cfg, clients, func(k *actor) {
+		for range each {
+			k.Acquire(lock.Shared)
+			k.Release()
+		}
+		retries += k.L.Stats().Retries
+		if n := k.L.Stats().Resets; n > 0 {
+			t.Errorf("client %d has taken others for crashed %d times", k.I, n)
+		}
+	})
+	s.Words("after 12.5 cycles", clients*each%countMax*0x1_0000_0001)
+	if resets := uint64(clients * each / countMax); retries > resets*clients*8 {
+		t.Errorf("%d looks at a full lock in %d resets: more than 8 for each client", retries, resets)
+	}
+}
+
 // The order of grants is that of the tickets, whatever the modes; readers between two
 // writers hold together.
 func TestFirstComeFirstServed(t *testing.T) {

@@ -5,50 +5,33 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// An overflow is what a client has seen of a lock whose counters are at their limit.
-type overflow struct {
-	tries int // consecutive
-	seen  word
-	since fabric.Time // when the counters were seen to change last
-}
-
-// withdraw takes a ticket of a full lock back, and waits for the reset (lines 4 to 9
-// and 18 to 23 of Algorithm 1). If that does not come, it resets the lock itself. It returns errFailure.
-func (l *Locker) withdraw(r *lock.Request, prev word, o *overflow) error {
-	val := prev + drawn(r.Mode)
-	for val.full(l.cfg.CountMax) {
-		old, err := l.retry(fabric.CAS(r.Lock, uint64(val), uint64(val-drawn(r.Mode))))
-		if err != nil {
+// awaitReset waits until the counters of a full lock have been reset (lines 4 to 9 and 18 to 23 of Algorithm 1). If that does not
+// come, it resets the lock itself. It returns errFailure when a ticket can be drawn again.
+//
+// The ticket that was drawn in vain stays in the word, for nobody waits for it, and the reset takes it along. The
+// client draws no other before that, so there is at most one for each client.
+func (l *Locker) awaitReset(r *lock.Request, seen word) error {
+	since := l.Port().Now()
+	for tries := 1; ; tries++ {
+		if err := l.Pause(r, randomBackoff(tries, &l.cfg, l.Port().Rand()), 0); err != nil {
 			return err
 		}
-		if old == val {
-			break
+		asked := l.Port().Now()
+		val, err := l.retry(fabric.Load(r.Lock))
+		switch {
+		case err != nil:
+			return err
+		case !val.full(l.cfg.CountMax):
+			return errFailure
+		case !val.sameCounts(seen):
+			seen, since = val, asked
+		case asked-since > 2*l.cfg.LeaseNs:
+			l.Counters.Resets++
+			if _, err := l.retry(fabric.CAS(r.Lock, uint64(val), uint64(passAll(val)))); err != nil {
+				return err
+			}
 		}
-		val = old
 	}
-	now := l.Port().Now()
-	if o.tries == 0 || !prev.sameCounts(o.seen) {
-		o.seen, o.since = prev, now
-	}
-	o.tries++
-	if err := l.Pause(r, randomBackoff(o.tries, &l.cfg, l.Port().Rand()), 0); err != nil {
-		return err
-	}
-	if l.Port().Now()-o.since <= 2*l.cfg.LeaseNs {
-		return errFailure
-	}
-	val, err := l.retry(fabric.Load(r.Lock))
-	if err != nil {
-		return err
-	}
-	if !val.sameCounts(o.seen) || !val.full(l.cfg.CountMax) {
-		return errFailure
-	}
-	l.Counters.Resets++
-	if _, err := l.retry(fabric.CAS(r.Lock, uint64(val), uint64(passAll(val)))); err != nil {
-		return err
-	}
-	return errFailure
 }
 
 // passAll returns what a full lock becomes whose clients are taken for crashed: first all tickets are passed
@@ -72,12 +55,16 @@ func (l *Locker) resetCounters(t *ticket) error {
 	t.changed = l.Port().Now()
 	for c := 1; ; c++ {
 		asked := l.Port().Now()
-		l.Ops[0] = fabric.CAS(t.lock, uint64(t.resetFrom), 0)
+		l.Ops[0] = fabric.CAS(t.lock, uint64(t.atReset), 0)
 		if err := l.Port().Do(l.Ops[:1]); err != nil {
 			return err
 		}
-		if t.resetDone(word(l.Ops[0].Old), asked, &l.cfg) {
+		done, again := t.resetDone(word(l.Ops[0].Old), asked, &l.cfg)
+		switch {
+		case done:
 			return nil
+		case again:
+			continue
 		}
 		if err := l.Port().Pause(l.Port().Now() + randomBackoff(c, &l.cfg, l.Port().Rand())); err != nil {
 			return l.bequeath(t, msgReset)
@@ -86,10 +73,15 @@ func (l *Locker) resetCounters(t *ticket) error {
 }
 
 // resetDone judges what the CAS of a reset found: whether the reset is done, by it or another, or is not to
-// be done by this client, because a crashed one has not left: then those who come reset the lock.
-func (t *ticket) resetDone(old word, asked fabric.Time, cfg *Config) bool {
+// be done by this client, because a crashed one has not left: then those who come reset the lock. again: all have left, and only
+// tickets that were drawn in vain have come to the word since.
+func (t *ticket) resetDone(old word, asked fabric.Time, cfg *Config) (done, again bool) {
 	if !old.sameCounts(t.seen) {
 		t.seen, t.changed = old, asked
 	}
-	return old == t.resetFrom || !old.full(cfg.CountMax) || asked-t.changed > 2*cfg.LeaseNs
+	done = old == t.atReset || !old.full(cfg.CountMax) || asked-t.changed > 2*cfg.LeaseNs
+	if again = !done && old.sameCounts(t.resetFrom); again {
+		t.atReset = old
+	}
+	return done, again
 }

@@ -12,6 +12,7 @@ type ticket struct {
 	mode      lock.Mode
 	prev      word // the word before the FAA: its max fields are the ticket's numbers
 	resetFrom word // what the word is when it is this client's to reset, 0 if it is not
+	atReset   word // the same, with tickets that were drawn in vain since
 
 	seen    word        // at the last look
 	changed fabric.Time // when the counters were seen to change last
@@ -40,6 +41,7 @@ func (t *ticket) draw(prev word, countMax uint16, asked fabric.Time) {
 	case t.mode == lock.Exclusive && prev.maxX() == countMax-1:
 		t.resetFrom = makeWord(countMax, prev.maxS(), countMax, prev.maxS())
 	}
+	t.atReset = t.resetFrom
 }
 
 // grants reports whether it is the ticket's turn in a state of the lock (lines 12 and 26 of Algorithm 1,

@@ -16,7 +16,7 @@ import (
 //	+--------------+--------------+--------------+--------------+
 //
 // maxX and maxS are the next tickets, nX and nS count those who have left. All stay far
-// from 2^16, because no ticket is given from CountMax on: no carry and no borrow
+// from 2^16, because no ticket is given from CountMax on, and each client draws at most one in vain: no carry and no borrow
 // leaves its field.
 type word uint64
 
