@@ -21,8 +21,15 @@ func record(h *hdrhistogram.Histogram, d fabric.Time) {
 	_ = h.RecordValue(int64(min(max(d, 1), maxLatency))) // within the bounds, so it cannot fail
 }
 
-// A tally is what clients measure within the window. In virtual time all clients have one,
-// in real time each has its own.
+// A recorder takes note of operations: a journal that all clients of a run in virtual time have, or, in real time,
+// the tally of each.
+type recorder interface {
+	// add takes note of an operation: how long all of it took, its acquisition, and its release.
+	add(op, acquire, release fabric.Time, hottest bool)
+	lose()
+}
+
+// A tally is what of the operations is measured.
 type tally struct {
 	ops     uint64
 	lost    uint64                  // operations whose lock was taken from them, in the whole run
@@ -38,7 +45,6 @@ func newTally(digits int) *tally {
 	return &tally{op: newHistogram(digits), acquire: newHistogram(digits), release: newHistogram(digits), hot: newHistogram(digits)}
 }
 
-// add takes note of an operation: how long all of it took, its acquisition, and its release.
 func (t *tally) add(op, acquire, release fabric.Time, hottest bool) {
 	t.ops++
 	record(t.op, op)
@@ -48,6 +54,8 @@ func (t *tally) add(op, acquire, release fabric.Time, hottest bool) {
 		record(t.hot, acquire)
 	}
 }
+
+func (t *tally) lose() { t.lost++ }
 
 func (t *tally) merge(o *tally) {
 	t.ops += o.ops
@@ -67,7 +75,7 @@ type client struct {
 	keep  lock.Keeper // the lock, if it keeps data; or nil
 	value lock.Value
 	port  fabric.Port
-	tally *tally
+	notes recorder
 	buf   []byte
 	hold  lock.Hold
 	ops   [1]fabric.Op // that travels with the acquisition or release
@@ -80,8 +88,8 @@ type client struct {
 	counted  counters
 }
 
-func newClient(m *Micro, p *plan, seq *sequence, l lock.Locker, t *tally) *client {
-	c := &client{m: m, plan: p, seq: seq, lock: l, port: l.Port(), tally: t, buf: l.Port().Alloc(dataSize)}
+func newClient(m *Micro, p *plan, seq *sequence, l lock.Locker, r recorder) *client {
+	c := &client{m: m, plan: p, seq: seq, lock: l, port: l.Port(), notes: r, buf: l.Port().Alloc(dataSize)}
 	if m.Keep && m.CSLen > 0 {
 		c.keep, _ = l.(lock.Keeper)
 	}
@@ -140,7 +148,7 @@ func (c *client) step(from, to fabric.Time) error {
 	done := c.port.Now()
 	if errors.Is(err, lock.ErrLost) { // a lease that ran out, say: it does not count
 		c.began = 0
-		c.tally.lost++
+		c.notes.lose()
 		return nil
 	}
 	if err != nil {
@@ -148,7 +156,7 @@ func (c *client) step(from, to fabric.Time) error {
 	}
 	c.began = 0
 	if done >= from && done < to {
-		c.tally.add(done-began, got-asked, done-left, rank == 0)
+		c.notes.add(done-began, got-asked, done-left, rank == 0)
 	}
 	return nil
 }

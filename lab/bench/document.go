@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -68,6 +69,9 @@ func (d *Document) WriteText(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
+	for _, line := range append(d.Unsteady(), d.Costs()...) {
+		b.WriteString(line + "\n")
+	}
 	fmt.Fprintf(&b, "%s. Seed %d, %d run(s) of each point, NIC model %s: %s.\n", verdicts(d.Claims()), d.Config.Seed, d.Config.Seeds, nicName(d.Config.NIC), ModelNote)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -85,10 +89,10 @@ func rowTable(b *strings.Builder, o *Outcome) {
 	if len(o.Rows) == 0 {
 		return
 	}
-	cells := [][]string{o.Experiment.Columns}
+	cells := [][]string{o.columns()}
 	for i := range o.Rows {
 		var line []string
-		for _, c := range o.Experiment.Columns {
+		for _, c := range cells[0] {
 			line = append(line, o.Rows[i].Cell(c))
 		}
 		cells = append(cells, line)
@@ -96,8 +100,27 @@ func rowTable(b *strings.Builder, o *Outcome) {
 	writeTable(b, cells)
 }
 
+// columns returns the columns of an experiment, and when its rows were steady.
+func (o *Outcome) columns() []string {
+	list := slices.Clone(o.Experiment.Columns)
+	if slices.ContainsFunc(o.Rows, func(r Row) bool { _, ok := r.Metrics["steady"]; return ok }) {
+		list = append(list, steadyColumn)
+	}
+	return list
+}
+
+// steadyColumn says after how long a run was measured, in milliseconds, and whether it was not steady then.
+const steadyColumn = "steady_after_ms"
+
 // Cell returns a parameter or metric as a table has it.
 func (r Row) Cell(name string) string {
+	if _, ok := r.Metrics["steady"]; ok && name == steadyColumn {
+		after := Figure(r.Value("settle_us") / 1e3)
+		if r.Value("steady") < 1 {
+			after = "not after " + after
+		}
+		return after
+	}
 	e, ok := r.Metrics[name]
 	switch {
 	case !ok:

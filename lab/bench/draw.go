@@ -51,6 +51,7 @@ var (
 // looks of what appears in several plots.
 var looks = map[string]look{
 	"cas":            {grey, dashed, draw.CrossGlyph{}},
+	"cas-cas":        {grey, mixed, draw.BoxGlyph{}},
 	"cas-backoff":    {grey, dotted, draw.PlusGlyph{}},
 	"dslr":           {orange, dotted, draw.PyramidGlyph{}},
 	"dslr+":          {orange, dashed, draw.TriangleGlyph{}},

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // An Experiment is a figure of the paper, or a question of our own.
@@ -91,6 +92,8 @@ type Row struct {
 	Experiment string
 	Params     Params
 	Metrics    map[string]Estimate
+	// Spent is how long it took to measure, of real time on one worker; next to nothing if another row has the same points.
+	Spent time.Duration
 }
 
 // Value returns the mean of a metric over the seeds, or a parameter that is a number;

@@ -1,6 +1,10 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
 
 // policies of Fig. 14, with the paper's names.
 var policies = []struct{ lock, name string }{
@@ -20,7 +24,7 @@ func init() {
 				for _, p := range policies {
 					m := Default(p.lock)
 					m.NIC, m.ReadPct = o.NIC, reads
-					m.WarmupNs, m.WindowNs = 10_000_000, 40_000_000 // it is about one lock: it needs more acquisitions
+					m.LeastNs = 40 * fabric.Millisecond // it is about one lock: it needs more acquisitions
 					m = m.sized(o)
 					points = append(points, m.point(m.WithDefaults().Params(), true))
 				}

@@ -66,13 +66,11 @@ type storeRun struct {
 	trace string
 	keys  uint64
 
-	m     Micro
-	sys   *locks.System
-	gen   *traces.Generator
-	tally *tally
-	begin fabric.Time // of the window
-	end   fabric.Time
-	all   []*storeClient
+	m       Micro
+	sys     *locks.System
+	gen     *traces.Generator
+	journal journal
+	all     []*storeClient
 }
 
 // A storeClient is one client of a store.
@@ -83,8 +81,9 @@ type storeClient struct {
 
 func (r storeRun) point(m Micro) Point {
 	m = m.WithDefaults()
+	guess := m.timed()
 	return Point{
-		Cost: float64(m.WarmupNs+m.WindowNs) * 4 * float64(min(m.Clients, 64)),
+		Cost: float64(guess.WarmupNs+guess.WindowNs) * 4 * float64(min(m.Clients, 64)),
 		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
 			r, m := r, m
 			m.Seed = seed
@@ -98,8 +97,15 @@ func (r storeRun) point(m Micro) Point {
 	}
 }
 
-// storeMemory is the memory of the memory node: sparse, so that its size costs nothing.
-const storeMemory = 2 << 30
+const (
+	// storeMemory is the memory of the memory node, several times what the objects take. When the store takes more of it, a
+	// client reads the table of all pages, 8 bytes for each of at least 2048: the larger the memory, the longer that takes.
+	storeMemory = 256 << 20
+	// stagger is the time between the begins of two clients. A compute node has no free chunks at first, and takes memory for
+	// each size: when 256 clients do so at once, each change makes all others read the table again, and little else is
+	// done for 100 ms and more. (Clients that begin one after another do without, and so do those of a store that is in use.)
+	stagger = 100 * fabric.Microsecond
+)
 
 // run fills a store, and measures it.
 func (r *storeRun) run(ctx context.Context) (Metrics, error) {
@@ -113,21 +119,21 @@ func (r *storeRun) run(ctx context.Context) (Metrics, error) {
 	if r.sys, err = r.m.system(0); err != nil {
 		return nil, err
 	}
-	r.tally = newTally(simDigits)
 	r.c = sim.New(sim.Config{Seed: r.m.Seed, NIC: r.m.nic()})
 	defer r.c.Close()
 	mn := r.c.AddMN(storeMemory)
-	fillers, err := r.open(mn)
+	starts, err := r.open(mn)
 	if err != nil {
 		return nil, err
 	}
 	if err := errors.Join(r.c.Run(), r.err); err != nil {
 		return nil, fmt.Errorf("filling: %w", err)
 	}
-	r.begin = r.c.Now() + r.m.WarmupNs
-	r.end = r.begin + r.m.WindowNs
-	for _, start := range fillers {
+	for _, start := range starts {
 		start()
+		if err := errors.Join(r.c.RunUntil(r.c.Now()+stagger), r.err); err != nil {
+			return nil, err
+		}
 	}
 	return r.measure(ctx)
 }
@@ -167,7 +173,9 @@ func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
 			}
 			c := &storeClient{lock: locker, store: client}
 			r.all = append(r.all, c)
-			r.c.GoOn(port, "fill", func(fabric.Port) { r.fail(r.fill(c, k)) })
+			if k == 0 {
+				r.c.GoOn(port, "fill", func(fabric.Port) { r.fail(r.fill(c)) })
+			}
 			clients = append(clients, func() { r.c.GoOn(port, "client", func(fabric.Port) { r.fail(r.work(c, k)) }) })
 		}
 	}
@@ -177,9 +185,9 @@ func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
 // values are what sets write: the longest that there is.
 var values [1 << 20]byte
 
-// fill stores a client's share of all keys.
-func (r *storeRun) fill(c *storeClient, k int) error {
-	src := r.gen.Keys(k, r.m.Clients, 0)
+// fill stores all keys.
+func (r *storeRun) fill(c *storeClient) error {
+	src := r.gen.Keys(0, 1, 0)
 	var rec traces.Record
 	for r.err == nil && src.Next(&rec) {
 		if err := c.store.Set(rec.Key, values[:rec.ValueSize], objstore.Options{}); err != nil {
@@ -207,17 +215,15 @@ func (r *storeRun) work(c *storeClient, k int) error {
 		if err != nil {
 			return err
 		}
-		if now := port.Now(); now >= r.begin && now < r.end {
-			r.tally.ops++
-			record(r.tally.op, now-began)
-		}
+		r.journal.add(port.Now()-began, 0, 0, false)
 	}
 	return src.Err()
 }
 
-// measure lets the window go by.
+// measure lets virtual time go by, and takes the figures.
 func (r *storeRun) measure(ctx context.Context) (Metrics, error) {
-	counted, err := r.window(ctx, r.begin, r.m.WindowNs, func(n *counters) {
+	p := r.m.pace()
+	part, err := r.settle(ctx, p, &r.journal, func(n *counters) {
 		for _, c := range r.all {
 			n.add(c.lock)
 		}
@@ -225,17 +231,18 @@ func (r *storeRun) measure(ctx context.Context) (Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &counted.Locks
-	return Metrics{
-		"mops":                float64(r.tally.ops) * 1e3 / float64(r.m.WindowNs),
-		"p50_us":              quantile(r.tally.op, 50),
-		"p99_us":              quantile(r.tally.op, 99),
-		"p999_us":             quantile(r.tally.op, 99.9),
-		"mn_ops_per_acquire":  per(s.AcquireOps, s.Acquires),
-		"retries_per_acquire": per(s.Retries, s.Acquires),
-		"mn_ops_per_op":       per(counted.Ports.Total(), r.tally.ops),
-		"gbit_s":              float64(counted.Ports.ReadBytes+counted.Ports.WriteBytes) * 8 / float64(r.m.WindowNs),
-	}, nil
+	t, s := r.journal.tally(part.first, part.last), &part.counters
+	window := float64(part.window())
+	return part.metrics(Metrics{
+		"mops":                float64(t.ops) * 1e3 / window,
+		"p50_us":              quantile(t.op, 50),
+		"p99_us":              quantile(t.op, 99),
+		"p999_us":             quantile(t.op, 99.9),
+		"mn_ops_per_acquire":  per(s.Locks.AcquireOps, s.Locks.Acquires),
+		"retries_per_acquire": per(s.Locks.Retries, s.Locks.Acquires),
+		"mn_ops_per_op":       per(s.Ports.Total(), t.ops),
+		"gbit_s":              float64(s.Ports.ReadBytes+s.Ports.WriteBytes) * 8 / window,
+	}), nil
 }
 
 func judgeStore(rows Rows) []Claim {

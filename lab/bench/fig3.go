@@ -26,7 +26,7 @@ func init() {
 }
 
 // fig3Locks: DSLR+ with and without the overflow of the backoff in the published comparison.
-var fig3Locks = []string{"cas", "dslr+", "dslr+-overflow", "shift"}
+var fig3Locks = []string{"cas", "dslr+", "dslr+-overflow", "shift", "shift-artifact"}
 
 // clientCounts are the numbers of clients of Fig. 3 and 12a.
 func clientCounts(o Options) []int {

@@ -36,13 +36,14 @@ type claimLine struct {
 func (d *Document) WriteHTML(w io.Writer) error {
 	page := struct {
 		*Document
+		Remarks  []string
 		Verdicts string
 		Model    []Constant
 		NIC      string
 		Note     string
 		Missed   []claimLine
 		Sections []section
-	}{Document: d, Verdicts: verdicts(d.Claims()), NIC: nicName(d.Config.NIC), Note: ModelNote}
+	}{Document: d, Verdicts: verdicts(d.Claims()), NIC: nicName(d.Config.NIC), Note: ModelNote, Remarks: append(d.Unsteady(), d.Costs()...)}
 	var err error
 	if page.Model, err = Constants(page.NIC); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (d *Document) WriteHTML(w io.Writer) error {
 }
 
 func newSection(o *Outcome) (section, error) {
-	s := section{Experiment: o.Experiment, Cut: o.Cut, Head: o.Experiment.Columns}
+	s := section{Experiment: o.Experiment, Cut: o.Cut, Head: o.columns()}
 	for i := range o.Claims {
 		c := &o.Claims[i]
 		class := map[Verdict]string{ComesOut: "yes", DoesNot: "no", NotMeasured: "none"}[c.Verdict]

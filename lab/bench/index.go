@@ -41,8 +41,8 @@ type Index struct {
 	// Theta is the exponent of the Zipf distribution of keys, whose ranks are scattered over the tree; 0 is uniform.
 	Theta              float64
 	Seed               uint64
-	WarmupNs, WindowNs fabric.Time
-	NIC                string // sim.Preset; "" is cx4
+	WarmupNs, WindowNs fabric.Time // a fixed window; 0: see [Pace]
+	NIC                string      // sim.Preset; "" is cx4
 }
 
 // Defaults of an Index.
@@ -65,12 +65,6 @@ func (x Index) WithDefaults() Index {
 	}
 	if x.NIC == "" {
 		x.NIC = "cx4"
-	}
-	if x.WarmupNs == 0 {
-		x.WarmupNs = 5 * fabric.Millisecond
-	}
-	if x.WindowNs == 0 {
-		x.WindowNs = 10 * fabric.Millisecond
 	}
 	return x
 }
@@ -99,6 +93,7 @@ type IndexResult struct {
 	counters
 
 	op, read, write *hdrhistogram.Histogram
+	part            *measured
 }
 
 // Metrics returns the figures by the names that rows use.
@@ -119,7 +114,7 @@ func (r *IndexResult) Metrics() Metrics {
 		"splits":              float64(r.Trees.Splits),
 		"stale_per_op":        per(r.Trees.CacheStale, r.Ops),
 	}
-	return m
+	return r.part.metrics(m)
 }
 
 // An indexRun is a run of an Index in virtual time.
@@ -128,9 +123,8 @@ type indexRun struct {
 	x       Index
 	zipf    *traces.Zipf
 	inserts uint64 // keys in the tree and on their way
-	from    fabric.Time
 	clients []*indexClient
-	r       *IndexResult
+	journal journal
 }
 
 // RunIndex runs an index workload on a simulated cluster. The same Index gives the same result. It may be
@@ -140,7 +134,7 @@ func RunIndex(ctx context.Context, x Index) (*IndexResult, error) {
 	if err := x.Validate(); err != nil {
 		return nil, err
 	}
-	s := &indexRun{x: x, inserts: uint64(x.Keys), r: &IndexResult{op: newHistogram(simDigits), read: newHistogram(simDigits), write: newHistogram(simDigits)}}
+	s := &indexRun{x: x, inserts: uint64(x.Keys)}
 	var err error
 	if s.zipf, err = traces.NewZipf(uint64(x.Keys), x.Theta); err != nil {
 		return nil, err
@@ -151,7 +145,7 @@ func RunIndex(ctx context.Context, x Index) (*IndexResult, error) {
 	if err := s.build(); err != nil {
 		return nil, err
 	}
-	return s.run(ctx)
+	return s.measure(ctx)
 }
 
 // build makes the cluster, loads the tree and starts the clients.
@@ -204,7 +198,6 @@ func (s *indexRun) build() error {
 		}
 	}
 	// Only now: what prepares runs the cluster.
-	s.from = s.c.Now()
 	for _, start := range starts {
 		start()
 	}
@@ -264,17 +257,30 @@ func (s *indexRun) prepare(t *btree.Tree, l lock.Locker, load bool) error {
 	return nil
 }
 
-// run lets virtual time go by, and takes the figures of the window.
-func (s *indexRun) run(ctx context.Context) (r *IndexResult, err error) {
-	r = s.r
-	r.WindowNs = s.x.WindowNs
-	r.counters, err = s.window(ctx, s.from+s.x.WarmupNs, s.x.WindowNs, func(n *counters) {
+// measure lets virtual time go by, and takes the figures.
+func (s *indexRun) measure(ctx context.Context) (*IndexResult, error) {
+	p := paceOf(s.x.Clients, limitNs)
+	p.WarmupNs, p.WindowNs = s.x.WarmupNs, s.x.WindowNs
+	part, err := s.settle(ctx, p, &s.journal, func(n *counters) {
 		for _, c := range s.clients {
 			n.add(c.lock)
 			n.Trees.Add(c.tree.Stats())
 		}
 	})
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	r := &IndexResult{Ops: uint64(part.last - part.first), WindowNs: part.window(), counters: part.counters, part: part,
+		op: newHistogram(simDigits), read: newHistogram(simDigits), write: newHistogram(simDigits)}
+	for _, e := range s.journal.list[part.first:part.last] {
+		record(r.op, fabric.Time(e.op))
+		if e.kind == writeOp {
+			record(r.write, fabric.Time(e.op))
+		} else {
+			record(r.read, fabric.Time(e.op))
+		}
+	}
+	return r, nil
 }
 
 // An indexClient is one client of a run.
@@ -308,7 +314,6 @@ func (s *indexRun) newClient(k int, node fabric.Node, t *btree.Tree, ln *locks.N
 // run is the code of a client.
 func (c *indexClient) run() {
 	s := c.s
-	from := s.from + s.x.WarmupNs
 	for s.err == nil {
 		began := c.port.Now()
 		write, err := c.step()
@@ -316,17 +321,11 @@ func (c *indexClient) run() {
 			s.fail(fmt.Errorf("client %v: %w", c.port.ID(), err))
 			return
 		}
-		done := c.port.Now()
-		if done < from || done >= from+s.x.WindowNs {
-			continue
-		}
-		s.r.Ops++
-		record(s.r.op, done-began)
+		k := plainOp
 		if write {
-			record(s.r.write, done-began)
-		} else {
-			record(s.r.read, done-began)
+			k = writeOp
 		}
+		s.journal.list = append(s.journal.list, entry{op: clip(c.port.Now() - began), kind: k})
 	}
 }
 
@@ -397,7 +396,7 @@ func (c *indexClient) scan() error {
 func (x Index) Point() Point {
 	x = x.WithDefaults()
 	return Point{
-		Cost: float64(x.WarmupNs+x.WindowNs)*float64(min(x.Clients, 64)) + float64(x.Keys*100),
+		Cost: float64(15*fabric.Millisecond)*float64(min(x.Clients, 64)) + float64(x.Keys*100),
 		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
 			x := x
 			x.Seed = seed

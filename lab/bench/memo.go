@@ -49,7 +49,7 @@ func (m Micro) Point() Point { return m.point(m.WithDefaults().Params(), false) 
 // point is Point with other parameters for its rows, and the quantiles of the most contended
 // lock if hot.
 func (m Micro) point(params Params, hot bool) Point {
-	full := m.WithDefaults()
+	full := m.WithDefaults().timed() // a guess
 	return Point{
 		Cost: float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
 		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {

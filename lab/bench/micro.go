@@ -33,9 +33,12 @@ type Micro struct {
 	Theta float64
 	Seed  uint64
 
-	// WarmupNs and WindowNs are how long clients run before figures are taken,
-	// and while they are: of virtual time, or of real time. 0: see [Micro.WithDefaults].
+	// WarmupNs and WindowNs are how long clients run before figures are taken, and while they are. If both are 0,
+	// that is until the run is steady (see [Pace]); in real time and in an open loop, as long as is
+	// usually enough.
 	WarmupNs, WindowNs fabric.Time
+	// LeastNs is how long a run is measured at least that is measured when it is steady; 0: as long as any.
+	LeastNs fabric.Time
 
 	// Rate is operations per second of all clients together at which they are
 	// due, by a Poisson process, whether or not earlier ones are done; latency
@@ -101,6 +104,14 @@ func (m Micro) WithDefaults() Micro {
 	if m.MessageScale == 0 {
 		m.MessageScale = 1
 	}
+	if m.Rate > 0 || m.WarmupNs > 0 || m.WindowNs > 0 {
+		return m.timed()
+	}
+	return m
+}
+
+// timed returns m with a fixed window.
+func (m Micro) timed() Micro {
 	window, warmup := m.times()
 	if m.WindowNs == 0 {
 		m.WindowNs = window
@@ -111,17 +122,30 @@ func (m Micro) WithDefaults() Micro {
 	return m
 }
 
-// times returns how long to measure, and how long to wait before that. Both grow with the
-// critical section, so that the hottest lock changes hands often enough: in the steady state
-// of a fair lock most clients wait for a few locks, and a wait takes 1 ms, or 12 ms with
-// 32 data operations. A lock without fairness takes far longer to get there: starving clients
-// become more, and throughput falls, for 20 ms, or some 400 ms with 32 data operations.
+// times returns a window that is usually enough, and how long to wait before it. Both grow with the critical section, so
+// that the hottest lock changes hands often enough: in the steady state of a fair lock most clients wait for a few locks,
+// and a wait takes 1 ms, or 12 ms with 32 data operations. A lock without fairness takes far longer to get there.
 func (m *Micro) times() (window, warmup fabric.Time) {
 	n := fabric.Time(m.CSLen)
 	if strings.HasPrefix(m.Lock, "cas") {
 		return 20*fabric.Millisecond + n*5*fabric.Millisecond, 20*fabric.Millisecond + n*12*fabric.Millisecond
 	}
 	return 10*fabric.Millisecond + n*fabric.Millisecond*5/4, 5*fabric.Millisecond + n*fabric.Millisecond*3/4
+}
+
+// Limits of runs that do not become steady, of virtual time: with long critical sections a wait is longer.
+const (
+	limitNs      = 400 * fabric.Millisecond
+	limitEachOps = 25 * fabric.Millisecond // more for each data operation
+	leastEachOps = fabric.Millisecond
+)
+
+// pace returns when m is measured.
+func (m *Micro) pace() Pace {
+	p := paceOf(m.Clients, limitNs+fabric.Time(m.CSLen)*limitEachOps)
+	p.LeastNs = max(p.LeastNs+fabric.Time(m.CSLen)*leastEachOps, m.LeastNs)
+	p.WarmupNs, p.WindowNs = m.WarmupNs, m.WindowNs
+	return p
 }
 
 // Validate says what is wrong with a Micro that has its defaults.
@@ -138,7 +162,7 @@ func (m *Micro) Validate() error {
 	check(m.ReadPct >= 0 && m.ReadPct <= 100, "%d %% reads: want 0 to 100", m.ReadPct)
 	check(m.Locks >= 1 && m.Locks <= maxLocks, "%d locks: want 1 to %d", m.Locks, maxLocks)
 	check(m.Theta >= 0 && m.Theta <= 5, "theta %v: want 0 to 5", m.Theta)
-	check(m.WarmupNs >= 0 && m.WindowNs > 0 && m.WindowNs <= 600*fabric.Second, "window of %d ns after %d ns of warm-up: want 1 ns to 600 s", m.WindowNs, m.WarmupNs)
+	check(m.WarmupNs >= 0 && m.WindowNs >= 0 && m.WindowNs <= 600*fabric.Second && m.LeastNs >= 0 && m.LeastNs <= 600*fabric.Second, "window of %d ns after %d ns of warm-up: want up to 600 s", m.WindowNs, m.WarmupNs)
 	check(m.Rate >= 0 && m.Rate <= 1e9 && !math.IsNaN(m.Rate), "%v operations per second: want 0 (closed loop) to 1e9", m.Rate)
 	check(m.MessageScale > 0 && m.MessageScale <= 1000, "messages stretched by %v: want more than 0, to 1000", m.MessageScale)
 	check(m.MessageExtraNs >= 0 && m.MessageExtraNs <= fabric.Second, "messages %d ns longer: want 0 to 1 s", m.MessageExtraNs)

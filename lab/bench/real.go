@@ -58,7 +58,7 @@ type realRun struct {
 // client. All processes begin together, when the last client is ready. When ctx ends, so does the run,
 // and what was measured until then is the result. The nodes stay open, and their agents run until they are closed.
 func Real(ctx context.Context, m Micro, part Part) (*Result, error) {
-	m = m.WithDefaults()
+	m = m.WithDefaults().timed()
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func Real(ctx context.Context, m Micro, part Part) (*Result, error) {
 	clients.Wait()
 	res := &Result{tally: newTally(realDigits)}
 	for _, c := range r.clients {
-		res.tally.merge(c.tally)
+		res.tally.merge(c.notes.(*tally))
 		res.Locks.Add(&c.counted.Locks)
 		res.Ports.Add(&c.counted.Ports)
 		res.WindowNs = max(res.WindowNs, c.to-c.from)

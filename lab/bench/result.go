@@ -17,6 +17,7 @@ type Result struct {
 	OldestNs fabric.Time
 
 	tally *tally
+	part  *measured // in virtual time
 }
 
 // Mops returns millions of operations per second.
@@ -53,6 +54,9 @@ func (r *Result) Metrics() Metrics {
 	}
 	for _, q := range hotQuantiles {
 		m[hotName(q)] = quantile(r.tally.hot, q)
+	}
+	if r.part != nil {
+		r.part.metrics(m)
 	}
 	return m
 }

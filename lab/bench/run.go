@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A Config says how experiments are run.
@@ -46,6 +47,7 @@ type task struct {
 	measure    func(ctx context.Context, seed uint64) ([]Sample, error)
 	samples    []Sample
 	done       bool
+	spent      time.Duration
 }
 
 // Run measures experiments, several measurements at a time, and judges them. Its outcomes depend on the
@@ -117,6 +119,7 @@ func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) e
 	for range cfg.Workers {
 		running.Go(func() {
 			for t := take(); t != nil; t = take() {
+				began := time.Now()
 				samples, err := t.measure(ctx, t.seed)
 				if err != nil {
 					if !errors.Is(err, context.Canceled) {
@@ -126,7 +129,7 @@ func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) e
 					return
 				}
 				mu.Lock()
-				t.samples, t.done = samples, true
+				t.samples, t.done, t.spent = samples, true, time.Since(began)
 				p.Done++
 				p.Cost += t.cost
 				p.Experiment = list[t.exp].Name
@@ -146,6 +149,7 @@ func collect(e *Experiment, exp int, tasks []*task) (rows Rows, cut bool) {
 	type group struct {
 		params Params
 		values map[string][]float64
+		spent  time.Duration
 	}
 	var groups []*group
 	byKey := map[string]*group{}
@@ -162,13 +166,14 @@ func collect(e *Experiment, exp int, tasks []*task) (rows Rows, cut bool) {
 				byKey[key] = g
 				groups = append(groups, g)
 			}
+			g.spent += t.spent / time.Duration(len(t.samples))
 			for name, v := range s.Metrics {
 				g.values[name] = append(g.values[name], v)
 			}
 		}
 	}
 	for _, g := range groups {
-		r := Row{Experiment: e.Name, Params: g.params, Metrics: map[string]Estimate{}}
+		r := Row{Experiment: e.Name, Params: g.params, Metrics: map[string]Estimate{}, Spent: g.spent}
 		for name, values := range g.values {
 			r.Metrics[name] = estimate(values)
 		}

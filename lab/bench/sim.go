@@ -14,7 +14,7 @@ type simRun struct {
 	simulation
 	m       Micro
 	plan    plan
-	tally   *tally
+	journal journal
 	clients []*client
 }
 
@@ -28,7 +28,7 @@ func Sim(ctx context.Context, m Micro) (*Result, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	s := &simRun{m: m, tally: newTally(simDigits)}
+	s := &simRun{m: m}
 	defer func() {
 		if s.c != nil {
 			s.c.Close()
@@ -37,7 +37,7 @@ func Sim(ctx context.Context, m Micro) (*Result, error) {
 	if err := s.build(); err != nil {
 		return nil, err
 	}
-	return s.run(ctx)
+	return s.measure(ctx)
 }
 
 // build makes the cluster and its clients. Clients are dealt out evenly.
@@ -63,7 +63,7 @@ func (s *simRun) build() error {
 		for k := i; k < m.Clients; k += m.CNs {
 			seq := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
-				c := newClient(m, &s.plan, seq, locks.Locker(p), s.tally)
+				c := newClient(m, &s.plan, seq, locks.Locker(p), &s.journal)
 				s.clients = append(s.clients, c)
 				s.client(c)
 			})
@@ -75,13 +75,13 @@ func (s *simRun) build() error {
 // client is the code of one client.
 func (s *simRun) client(c *client) {
 	for s.err == nil {
-		s.fail(c.step(s.m.WarmupNs, s.m.WarmupNs+s.m.WindowNs))
+		s.fail(c.step(0, fabric.Forever))
 	}
 }
 
-// run lets virtual time go by, and takes the figures of the window.
-func (s *simRun) run(ctx context.Context) (*Result, error) {
-	counted, err := s.window(ctx, s.m.WarmupNs, s.m.WindowNs, func(n *counters) {
+// measure lets virtual time go by, and takes the figures.
+func (s *simRun) measure(ctx context.Context) (*Result, error) {
+	part, err := s.settle(ctx, s.m.pace(), &s.journal, func(n *counters) {
 		for _, c := range s.clients {
 			n.add(c.lock)
 		}
@@ -89,10 +89,11 @@ func (s *simRun) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Ops: s.tally.ops, WindowNs: s.m.WindowNs, counters: counted, tally: s.tally}
+	r := &Result{Ops: uint64(part.last - part.first), WindowNs: part.window(), counters: part.counters, part: part,
+		tally: s.journal.tally(part.first, part.last)}
 	for _, c := range s.clients {
 		if c.began != 0 {
-			r.OldestNs = max(r.OldestNs, s.m.WarmupNs+s.m.WindowNs-c.began)
+			r.OldestNs = max(r.OldestNs, part.to-c.began)
 		}
 	}
 	return r, nil

@@ -8,7 +8,7 @@ import (
 
 // Locks of the figures, by the paper's names: CASLock, DSLR+ (mended, and with the overflowing backoff of the
 // published comparison), ShiftLock, DecLock-TF, DecLock-PF; and our best.
-var figureLocks = []string{"cas", "dslr+", "dslr+-overflow", "shift", "declock-tf", "declock-pf", "declock"}
+var figureLocks = []string{"cas", "dslr+", "dslr+-overflow", "shift", "shift-artifact", "declock-tf", "declock-pf", "declock"}
 
 // sweep returns the points of all locks of the figures at each change of the default point.
 func sweep(o Options, names []string, changes []func(m *Micro)) []Point {
@@ -40,14 +40,10 @@ func registered(names []string) (list []string) {
 	return list
 }
 
-// sized returns m as large as the run: with half of the window if it is quick, and tiny for tests. (The warm-up is as long as ever.)
+// sized returns m as large as the run: tiny for tests.
 func (m Micro) sized(o Options) Micro {
-	switch {
-	case o.Tiny:
+	if o.Tiny {
 		return m.tiny()
-	case o.Quick:
-		m = m.WithDefaults()
-		m.WindowNs /= 2
 	}
 	return m
 }

@@ -42,28 +42,99 @@ func (s *simulation) startAgent(n *locks.Node, node *sim.Node) {
 	}
 }
 
-// parts is into how many parts a window is cut, to see in between whether the run is to stop.
-const parts = 64
+// A measured is the part of a run that is measured.
+type measured struct {
+	counters
+	from, to    fabric.Time // since the run began
+	first, last int         // of the journal: from one entry to before another
+	steady      bool
+	drift       float64
+}
 
-// window lets virtual time go by to the end of a window, and returns what was counted within it.
-func (s *simulation) window(ctx context.Context, begin, length fabric.Time, count func(*counters)) (after counters, err error) {
-	if err := errors.Join(s.c.RunUntil(begin), s.err); err != nil {
-		return after, err
+// metrics adds what is said of every measured part to the metrics of a run.
+func (r *measured) metrics(m Metrics) Metrics {
+	m["settle_us"], m["window_us"], m["drift_pct"], m["steady"] = float64(r.from)/1e3, float64(r.to-r.from)/1e3, 100*r.drift, 0
+	if r.steady {
+		m["steady"] = 1
 	}
-	var before counters
-	count(&before)
-	for i := range fabric.Time(parts) {
+	return m
+}
+
+func (r *measured) window() fabric.Time { return r.to - r.from }
+
+// A mark is what was counted at an end of a batch.
+type mark struct {
+	counters
+	at   fabric.Time
+	done int // operations in the journal
+}
+
+// settle lets virtual time go by until the clients' operations, which the journal has, are measured as the pace says.
+func (s *simulation) settle(ctx context.Context, p Pace, j *journal, count func(*counters)) (*measured, error) {
+	begin := s.c.Now()
+	look := func(at fabric.Time) (m mark, err error) {
 		if ctx.Err() != nil {
-			return after, context.Cause(ctx)
+			return m, context.Cause(ctx)
 		}
-		if err := errors.Join(s.c.RunUntil(begin+length*(i+1)/parts), s.err); err != nil {
-			return after, err
+		if err := errors.Join(s.c.RunUntil(begin+at), s.err); err != nil {
+			return m, err
 		}
+		m.at, m.done = at, len(j.list)
+		count(&m.counters)
 		runtime.Gosched()
+		return m, nil
 	}
-	count(&after)
-	after.subtract(&before)
-	return after, nil
+	if p.WindowNs > 0 {
+		return fixedWindow(&p, look)
+	}
+	start, err := look(0)
+	if err != nil {
+		return nil, err
+	}
+	marks, t := []mark{start}, newSettling(p)
+	for {
+		m, err := look(marks[len(marks)-1].at + t.length)
+		if err != nil {
+			return nil, err
+		}
+		done, skip, steady := t.add(uint64(m.done - marks[len(marks)-1].done))
+		if marks = append(marks, m); done {
+			return between(&marks[skip], &m, steady, drift(t.ops[skip:])), nil
+		}
+		if t.full() {
+			t.join()
+			for i := range t.ops {
+				marks[i+1] = marks[2*(i+1)]
+			}
+			marks = marks[:len(t.ops)+1]
+		}
+	}
+}
+
+// fixedWindow measures a window that is given.
+func fixedWindow(p *Pace, look func(fabric.Time) (mark, error)) (*measured, error) {
+	first, err := look(p.WarmupNs)
+	if err != nil {
+		return nil, err
+	}
+	last, series := first, make([]uint64, maxBatches)
+	for i := range fabric.Time(maxBatches) {
+		m, err := look(p.WarmupNs + p.WindowNs*(i+1)/maxBatches)
+		if err != nil {
+			return nil, err
+		}
+		series[i] = uint64(m.done - last.done)
+		last = m
+	}
+	d := drift(series)
+	return between(&first, &last, d <= p.Tolerance && uint64(last.done-first.done) >= p.LeastOps, d), nil
+}
+
+// between returns what was measured between two marks.
+func between(a, b *mark, steady bool, drift float64) *measured {
+	r := &measured{counters: b.counters, from: a.at, to: b.at, first: a.done, last: b.done, steady: steady, drift: drift}
+	r.counters.subtract(&a.counters)
+	return r
 }
 
 // counters are what all clients of a run have counted.

@@ -1,0 +1,51 @@
+package bench
+
+import (
+	"math"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A journal has all operations of a run in virtual time, in the order in which they were done: what of them
+// is measured is known afterwards.
+type journal struct {
+	list []entry
+	lost uint64
+}
+
+// An entry is one operation. Latencies are in nanoseconds, to 4 s.
+type entry struct {
+	op, acquire, release uint32
+	kind                 kind
+}
+
+// kind is what an operation was, as far as its latency is counted by itself.
+type kind uint8
+
+const (
+	plainOp kind = iota
+	hottestOp
+	writeOp
+)
+
+func clip(d fabric.Time) uint32 { return uint32(min(max(d, 0), math.MaxUint32)) }
+
+func (j *journal) add(op, acquire, release fabric.Time, hottest bool) {
+	k := plainOp
+	if hottest {
+		k = hottestOp
+	}
+	j.list = append(j.list, entry{clip(op), clip(acquire), clip(release), k})
+}
+
+func (j *journal) lose() { j.lost++ }
+
+// tally returns the tally of the operations from one to before another.
+func (j *journal) tally(from, to int) *tally {
+	t := newTally(simDigits)
+	t.lost = j.lost
+	for _, e := range j.list[from:to] {
+		t.add(fabric.Time(e.op), fabric.Time(e.acquire), fabric.Time(e.release), e.kind == hottestOp)
+	}
+	return t
+}
