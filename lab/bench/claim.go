@@ -4,18 +4,25 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 )
 
-// A Claim is something that the paper (or the project) says, judged by rows.
+// A Claim is something that the paper (or the project) says, judged by rows. Its text says what is compared; unless it says
+// otherwise, both sides have plain data: each operation of a critical section by itself.
 type Claim struct {
-	Experiment string  `json:"experiment"`
-	Text       string  `json:"claim"`
-	Unit       string  `json:"unit,omitempty"`
-	Ours       float64 `json:"ours"`
+	Experiment string `json:"experiment"`
+	// Own: the claim, or its bar, is the project's and not the paper's. They are counted apart.
+	Own  bool    `json:"own,omitempty"`
+	Text string  `json:"claim"`
+	Unit string  `json:"unit,omitempty"`
+	Ours float64 `json:"ours"`
 	// Paper is the paper's figure, 0 if it gives none; Prototype is what a throw-away simulation of
 	// the same model gave, as text: it is often a range.
 	Paper     float64 `json:"paper,omitempty"`
 	Prototype string  `json:"prototype,omitempty"`
+	// Row is the figure at every point of a sweep of which the claim names the best or the worst.
+	Row string `json:"row,omitempty"`
 	// Bar is what Ours must be for the claim to come out, and Verdict whether it is.
 	Bar     string  `json:"bar"`
 	Verdict Verdict `json:"verdict"`
@@ -31,6 +38,8 @@ const (
 	NotMeasured Verdict = iota // rows are missing
 	ComesOut
 	DoesNot
+	// InPart: the figure comes out at the best point, and at others it is the other way round.
+	InPart
 )
 
 func (v Verdict) String() string {
@@ -39,6 +48,8 @@ func (v Verdict) String() string {
 		return "yes"
 	case DoesNot:
 		return "NO"
+	case InPart:
+		return "in part"
 	}
 	return "not measured"
 }
@@ -70,12 +81,12 @@ func (c Claim) judged(ours float64, ok bool, bar string) Claim {
 
 // AtLeast judges by a lower bound.
 func (c Claim) AtLeast(ours, bar float64) Claim {
-	return c.judged(ours, ours >= bar, fmt.Sprintf(">= %g", bar))
+	return c.judged(ours, ours >= bar, fmt.Sprintf("at least %g", bar))
 }
 
 // AtMost judges by an upper bound.
 func (c Claim) AtMost(ours, bar float64) Claim {
-	return c.judged(ours, ours <= bar, fmt.Sprintf("<= %g", bar))
+	return c.judged(ours, ours <= bar, fmt.Sprintf("at most %g", bar))
 }
 
 // Within judges by a range.
@@ -85,7 +96,73 @@ func (c Claim) Within(ours, low, high float64) Claim {
 
 // Near judges by the paper's figure: the same to within a factor.
 func (c Claim) Near(ours, factor float64) Claim {
-	return c.judged(ours, ours >= c.Paper/factor && ours <= c.Paper*factor, fmt.Sprintf("within %gx of the paper's", factor))
+	return c.judged(ours, ours >= c.Paper/factor && ours <= c.Paper*factor, nearly(factor))
+}
+
+// nearly says in words what it is to be the same to within a factor.
+func nearly(factor float64) string {
+	switch {
+	case factor < 2:
+		return fmt.Sprintf("within %g %% of the paper's", math.Round(100*(factor-1)))
+	case factor == 2:
+		return "within a factor of 2 of the paper's"
+	}
+	return fmt.Sprintf("the paper's order (within a factor of %g)", factor)
+}
+
+// Along is a figure along a sweep: a ratio of two locks at each value of a parameter, say.
+type Along struct {
+	Param  string
+	At     []string
+	Values []float64
+	// Neutral is the value that says that both are alike: 1 of ratios, 0 of cuts.
+	Neutral float64
+}
+
+func (a *Along) add(at string, v float64) {
+	if !math.IsNaN(v) && !math.IsInf(v, 0) {
+		a.At, a.Values = append(a.At, at), append(a.Values, v)
+	}
+}
+
+// Most and Least return the extremes; not a number if nothing was measured.
+func (a Along) Most() float64  { return Most(a.Values) }
+func (a Along) Least() float64 { return Least(a.Values) }
+
+// String returns the whole row.
+func (a Along) String() string {
+	var parts []string
+	for i, v := range a.Values {
+		parts = append(parts, a.At[i]+": "+strconv.FormatFloat(v, 'g', 3, 64))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "by " + a.Param + ", " + strings.Join(parts, ", ")
+}
+
+// UpTo judges what the paper says of its best point ("up to 1.81 times") by the best point of a sweep, by a judge
+// such as AtLeast. If at some points of the sweep it is the other way round, by more than 3 %, the claim comes out in part. The claim has the whole row.
+func (c Claim) UpTo(a Along, judge func(c Claim, best float64) Claim) Claim {
+	c = judge(c, a.Most())
+	c.Row = a.String()
+	slack := 0.03
+	if a.Neutral == 0 {
+		slack = 3 // of percent
+	}
+	if c.Verdict == ComesOut && a.Least() < a.Neutral-slack {
+		c.Verdict = InPart
+	}
+	return c
+}
+
+// near and atLeast are judges for UpTo.
+func near(factor float64) func(Claim, float64) Claim {
+	return func(c Claim, v float64) Claim { return c.Near(v, factor) }
+}
+
+func atLeast(bar float64) func(Claim, float64) Claim {
+	return func(c Claim, v float64) Claim { return c.AtLeast(v, bar) }
 }
 
 // missing is the value of what was not measured.
@@ -103,15 +180,39 @@ func Ratio(a, b Row, metric string) float64 {
 // Cut returns by how much of b's a metric is smaller in a, in percent.
 func Cut(a, b Row, metric string) float64 { return 100 * (1 - Ratio(a, b, metric)) }
 
+// Along compares a metric of two locks, by Ratio or Cut, at every value of a parameter at which both have been measured.
+func (rs Rows) Along(lockA, lockB, param, metric string, by func(a, b Row, metric string) float64) Along {
+	a := Along{Param: param, Neutral: 1}
+	for _, v := range rs.Distinct(param) {
+		a.add(v, by(rs.Find("lock", lockA, param, v), rs.Find("lock", lockB, param, v), metric))
+	}
+	return a
+}
+
+// Cuts is Along for cuts, in percent, of lockB's figure.
+func (rs Rows) Cuts(lockA, lockB, param, metric string) Along {
+	a := rs.Along(lockA, lockB, param, metric, Cut)
+	a.Neutral = 0
+	return a
+}
+
 // Ratios returns the ratios of a metric between two locks at every value of a
 // parameter at which both have been measured.
-func (rs Rows) Ratios(lockA, lockB, param, metric string) (list []float64) {
-	for _, v := range rs.Distinct(param) {
-		if r := Ratio(rs.Find("lock", lockA, param, v), rs.Find("lock", lockB, param, v), metric); !math.IsNaN(r) {
-			list = append(list, r)
+func (rs Rows) Ratios(lockA, lockB, param, metric string) []float64 {
+	return rs.Along(lockA, lockB, param, metric, Ratio).Values
+}
+
+// better returns the greater of two figures at each point.
+func better(a, b Along) Along {
+	best := Along{Param: a.Param, Neutral: a.Neutral}
+	for i, at := range a.At {
+		v := a.Values[i]
+		if k := slices.Index(b.At, at); k >= 0 {
+			v = math.Max(v, b.Values[k])
 		}
+		best.add(at, v)
 	}
-	return list
+	return best
 }
 
 // Most and Least return the extremes of a list; not a number of none, or if one of them is none.

@@ -133,19 +133,22 @@ func timelineOf(gap fabric.Time) timeline {
 	return timeline{slot: ms, cnDies: gap, mnDies: 2*gap + detectNs, mnBack: 2*gap + 2*detectNs, endsAt: 3*gap + 2*detectNs}
 }
 
+// courseCNs are the compute nodes of a course.
+const courseCNs = 8
+
 // measureCourse runs 8 compute nodes with clients, of which one crashes, and then the memory
 // node, which comes back with its memory.
-func measureCourse(ctx context.Context, seed uint64, nic, policy string, clients, nLocks int, theta float64, gap fabric.Time) (timeline, error) {
-	const cns = 8
+func measureCourse(ctx context.Context, seed uint64, nic, policy string, clients int, gap fabric.Time) (timeline, error) {
+	const cns, nLocks = courseCNs, DefaultLocks
 	t := timelineOf(gap)
 	t.mops = make([]float64, t.endsAt/t.slot)
 	size, _ := cql.LayoutFor(cns)
-	d, err := newDeathRun(seed, nic, policy, cns, deathLocks+uint64(nLocks)*size.Lock().Size+4096)
+	d, err := newDeathRun(seed, nic, policy, cns, deathLocks+nLocks*size.Lock().Size+4096)
 	if err != nil {
 		return t, err
 	}
 	defer d.c.Close()
-	zipf, err := traces.NewZipf(uint64(nLocks), theta)
+	zipf, err := traces.NewZipf(nLocks, DefaultTheta)
 	if err != nil {
 		return t, err
 	}
@@ -206,6 +209,15 @@ func (t *timeline) mean(from, to fabric.Time) float64 {
 		sum += m
 	}
 	return sum / float64(len(list))
+}
+
+// drift is that of the slots from one time to before another.
+func (t *timeline) drift(from, to fabric.Time) float64 {
+	var series []uint64
+	for _, m := range t.mops[from/t.slot : to/t.slot] {
+		series = append(series, uint64(m*float64(t.slot)/1e3))
+	}
+	return drift(series)
 }
 
 // back returns how long after a time throughput is at a share of a mean again; missing: never.

@@ -27,7 +27,7 @@ func TestResetIsFlat(t *testing.T) {
 func TestThroughputComesBack(t *testing.T) {
 	gap := 4 * fabric.Millisecond
 	for _, w := range contentions {
-		c, err := measureCourse(context.Background(), 1, "cx4", "declock", 32, w.locks, w.theta, gap)
+		c, err := measureCourse(context.Background(), 1, "cx4", "declock", w.clients*courseCNs, gap)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,17 +41,34 @@ func (d *Document) Claims() []Claim {
 	return list
 }
 
-// verdicts counts claims by verdict.
+// verdicts counts claims by verdict, the paper's and the project's own apart.
 func verdicts(claims []Claim) string {
-	var n [3]int
-	for _, c := range claims {
-		n[c.Verdict]++
+	var parts []string
+	for _, own := range []bool{false, true} {
+		var n [4]int
+		all := 0
+		for _, c := range claims {
+			if c.Own == own {
+				n[c.Verdict]++
+				all++
+			}
+		}
+		if all == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%d of %d claims of the paper come out", n[ComesOut], all-n[NotMeasured])
+		if own {
+			text = fmt.Sprintf("%d of %d of the project's own", n[ComesOut], all-n[NotMeasured])
+		}
+		if n[InPart] > 0 {
+			text += fmt.Sprintf(" (and %d in part)", n[InPart])
+		}
+		if n[NotMeasured] > 0 {
+			text += fmt.Sprintf(" (%d were not measured)", n[NotMeasured])
+		}
+		parts = append(parts, text)
 	}
-	text := fmt.Sprintf("%d of %d claims come out", n[ComesOut], n[ComesOut]+n[DoesNot])
-	if n[NotMeasured] > 0 {
-		text += fmt.Sprintf(", %d were not measured", n[NotMeasured])
-	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // WriteText writes tables for a terminal.
@@ -136,14 +153,70 @@ func claimTable(b *strings.Builder, claims []Claim) {
 	cells := [][]string{{"claim", "ours", "paper", "ours/paper", "prototype", "bar", "comes out"}}
 	for i := range claims {
 		c := &claims[i]
-		cells = append(cells, append([]string{c.Text}, c.cells()...))
+		cells = append(cells, append([]string{c.label()}, c.cells()...))
 	}
 	writeTable(b, cells)
 	for i := range claims {
-		if c := &claims[i]; c.Note != "" {
-			fmt.Fprintf(b, "  %s: %s\n", c.Text, c.Note)
+		if c := &claims[i]; c.remark() != "" {
+			fmt.Fprintf(b, "  %s: %s\n", c.Text, c.remark())
 		}
 	}
+}
+
+// label returns the text of a claim, and says so if it is the project's own.
+func (c *Claim) label() string {
+	if c.Own {
+		return "(own) " + c.Text
+	}
+	return c.Text
+}
+
+// remark returns the row of a claim, and its note.
+func (c *Claim) remark() string {
+	var parts []string
+	for _, text := range []string{c.Row, c.Note} {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, ". ")
+}
+
+// WriteClaims writes the claims as a table in Markdown.
+func (d *Document) WriteClaims(w io.Writer) error {
+	var b strings.Builder
+	for _, own := range []bool{false, true} {
+		title := "The paper's claims"
+		if own {
+			title = "The project's own"
+		}
+		fmt.Fprintf(&b, "## %s\n\n| experiment | claim | ours | paper | bar | comes out |\n|---|---|---|---|---|---|\n", title)
+		for _, c := range d.Claims() {
+			if c.Own == own {
+				cells := c.cells()
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", c.Experiment, c.Text, cells[0], cells[1], cells[4], verdictCell(c.Verdict))
+			}
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("## Rows and reasons\n\n")
+	for _, c := range d.Claims() {
+		if text := c.remark(); text != "" && (c.Row != "" || c.Verdict == DoesNot || c.Verdict == InPart) {
+			fmt.Fprintf(&b, "- `%s`, %s: %s.\n", c.Experiment, c.Text, text)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func verdictCell(v Verdict) string {
+	switch v {
+	case DoesNot:
+		return "**no**"
+	case InPart:
+		return "*in part*"
+	}
+	return v.String()
 }
 
 // cells returns what a table says of a claim, without its text.

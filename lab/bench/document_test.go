@@ -131,7 +131,7 @@ func TestText(t *testing.T) {
 	if err := d.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"fig12a: ", "declock-tf", "comes out", "claims come out", "not measured: ratios"} {
+	for _, want := range []string{"fig12a: ", "declock-tf", "comes out", "claims of the paper come out", "not measured: ratios"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -55,7 +55,7 @@ func (d *Document) WriteHTML(w io.Writer) error {
 		}
 		page.Sections = append(page.Sections, s)
 		for _, c := range s.Claims {
-			if c.Class == "no" {
+			if c.Class == "no" || c.Class == "part" {
 				c.Text = s.Name + ": " + c.Text
 				page.Missed = append(page.Missed, c)
 			}
@@ -71,8 +71,8 @@ func newSection(o *Outcome) (section, error) {
 	s := section{Experiment: o.Experiment, Cut: o.Cut, Head: o.columns()}
 	for i := range o.Claims {
 		c := &o.Claims[i]
-		class := map[Verdict]string{ComesOut: "yes", DoesNot: "no", NotMeasured: "none"}[c.Verdict]
-		s.Claims = append(s.Claims, claimLine{Text: c.Text, Note: c.Note, Class: class, Cells: c.cells()})
+		class := map[Verdict]string{ComesOut: "yes", DoesNot: "no", InPart: "part", NotMeasured: "none"}[c.Verdict]
+		s.Claims = append(s.Claims, claimLine{Text: c.label(), Note: c.remark(), Class: class, Cells: c.cells()})
 	}
 	if len(o.Claims) > 0 {
 		s.CameOut = verdicts(o.Claims)

@@ -3,6 +3,7 @@ package bench
 import (
 	"math"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/declock/declock/fabric"
 )
 
@@ -39,6 +40,15 @@ func (j *journal) add(op, acquire, release fabric.Time, hottest bool) {
 }
 
 func (j *journal) lose() { j.lost++ }
+
+// data returns the latencies of all that is between acquisition and release, in parts of equal length: of each data operation, say.
+func (j *journal) data(from, to, parts int) *hdrhistogram.Histogram {
+	h := newHistogram(simDigits)
+	for _, e := range j.list[from:to] {
+		record(h, fabric.Time(e.op-min(e.acquire+e.release, e.op))/fabric.Time(parts))
+	}
+	return h
+}
 
 // tally returns the tally of the operations from one to before another.
 func (j *journal) tally(from, to int) *tally {

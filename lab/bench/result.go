@@ -17,7 +17,8 @@ type Result struct {
 	OldestNs fabric.Time
 
 	tally *tally
-	part  *measured // in virtual time
+	part  *measured               // in virtual time
+	data  *hdrhistogram.Histogram // of each data operation, if there are any
 }
 
 // Mops returns millions of operations per second.
@@ -54,6 +55,9 @@ func (r *Result) Metrics() Metrics {
 	}
 	for _, q := range hotQuantiles {
 		m[hotName(q)] = quantile(r.tally.hot, q)
+	}
+	if r.data != nil {
+		m["data_p50_us"] = quantile(r.data, 50)
 	}
 	if r.part != nil {
 		r.part.metrics(m)

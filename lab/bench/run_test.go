@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 )
@@ -154,5 +155,46 @@ func TestClaims(t *testing.T) {
 	list := rows.Ratios("a", "b", "n", "mops")
 	if len(list) != 2 || Most(list) != 3 || Least(list) != 1 {
 		t.Errorf("%v", list)
+	}
+}
+
+// A claim of the best point shows the whole row, and comes out in part only if elsewhere it is the other way round.
+func TestClaimsAlongASweep(t *testing.T) {
+	sweep := func(neutral float64, values ...float64) Along {
+		a := Along{Param: "n", Neutral: neutral}
+		for i, v := range values {
+			a.add(string(rune('a'+i)), v)
+		}
+		return a
+	}
+	for _, c := range []struct {
+		along Along
+		want  Verdict
+	}{
+		{sweep(1, 1.8, 1.3, 1.02, 0.98), ComesOut},
+		{sweep(1, 1.8, 1.3, 1.02, 0.93), InPart},
+		{sweep(1, 1.2, 0.5), DoesNot},
+		{sweep(0, 50, 10, -2), ComesOut},
+		{sweep(0, 50, 10, -20), InPart},
+		{sweep(1), NotMeasured},
+	} {
+		bar := 1.5
+		if c.along.Neutral == 0 {
+			bar = 40
+		}
+		if got := (Claim{Text: "x"}).UpTo(c.along, atLeast(bar)); got.Verdict != c.want || got.Row != c.along.String() {
+			t.Errorf("%v: %+v", c.along, got)
+		}
+	}
+	if got, want := sweep(1, 1.8, 0.9346).String(), "by n, a: 1.8, b: 0.935"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	a, b := sweep(1, 1, 3, 2), sweep(1, 2, 1)
+	if got := better(a, b); !slices.Equal(got.Values, []float64{2, 3, 2}) {
+		t.Errorf("%v", got)
+	}
+	claims := []Claim{{Verdict: ComesOut}, {Verdict: InPart}, {Verdict: DoesNot, Own: true}, {Verdict: ComesOut, Own: true}, {Own: true}}
+	if got, want := verdicts(claims), "1 of 2 claims of the paper come out (and 1 in part), 1 of 2 of the project's own (1 were not measured)"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -91,6 +91,9 @@ func (s *simRun) measure(ctx context.Context) (*Result, error) {
 	}
 	r := &Result{Ops: uint64(part.last - part.first), WindowNs: part.window(), counters: part.counters, part: part,
 		tally: s.journal.tally(part.first, part.last)}
+	if n := s.m.CSLen; n > 0 && s.m.Rate == 0 {
+		r.data = s.journal.data(part.first, part.last, n)
+	}
 	for _, c := range s.clients {
 		if c.began != 0 {
 			r.OldestNs = max(r.OldestNs, part.to-c.began)

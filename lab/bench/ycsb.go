@@ -1,5 +1,7 @@
 package bench
 
+import "fmt"
+
 // The core workloads of YCSB (Cooper et al., SoCC'10). F's read-modify-write compares before it puts.
 var ycsbMixes = []Mix{
 	{Name: "A", Read: 50, Update: 50},
@@ -62,8 +64,9 @@ func judgeYCSB(rows Rows) []Claim {
 	a := func(lock string) Row { return small.Find("workload", "A", "lock", lock) }
 	clients := c.Text("clients") + " clients"
 	return []Claim{
-		Claim{Text: "READs per search with the index cached (C)", Note: "the bar is the project's"}.AtMost(valueOf(c, "reads_per_op"), 1.001),
-		Claim{Text: "A: DecLock (task-fair) over Sherman's lock", Unit: "x", Note: clients}.AtLeast(Ratio(a("declock-tf"), a("sherman"), "mops"), 1),
-		Claim{Text: "A: our best DecLock over Sherman's lock", Unit: "x", Note: clients}.AtLeast(Ratio(a("declock"), a("sherman"), "mops"), 1),
+		Claim{Own: true, Text: "READs per search with the index cached (C)"}.AtMost(valueOf(c, "reads_per_op"), 1.001),
+		Claim{Own: true, Text: "A: DecLock (task-fair) over Sherman's lock", Unit: "x",
+			Note: fmt.Sprintf("%s. p99 is %s us with DecLock and %s with Sherman's lock; its holders hand a leaf on within the node up to four times, DecLock by the order of arrival on all nodes", clients, Figure(a("declock-tf").Value("p99_us")), Figure(a("sherman").Value("p99_us")))}.AtLeast(Ratio(a("declock-tf"), a("sherman"), "mops"), 1),
+		Claim{Own: true, Text: "A: our best DecLock (leaves stay with the lock) over Sherman's lock (plain)", Unit: "x", Note: clients}.AtLeast(Ratio(a("declock"), a("sherman"), "mops"), 1),
 	}
 }
