@@ -40,8 +40,8 @@ type NIC struct {
 	AtomicSlots int // a power of two
 	SlotShift   int
 	// AtomicQueue is how many atomics may wait for their slots. One more
-	// stalls the pipeline, and all operations behind it (head-of-line blocking):
-	// without that, CASLock's median latency does not collapse. Fitted.
+	// stalls the pipeline, and all operations behind it (head-of-line blocking). Without that, and with a
+	// queue pair for each client, CASLock's median latency does not collapse. Fitted.
 	AtomicQueue int
 
 	// MaxAtomics is how many READs and atomics a queue pair may have under

@@ -136,24 +136,22 @@ func timelineOf(gap fabric.Time) timeline {
 // courseCNs are the compute nodes of a course.
 const courseCNs = 8
 
-// measureCourse runs 8 compute nodes with clients, of which one crashes, and then the memory
-// node, which comes back with its memory.
-func measureCourse(ctx context.Context, seed uint64, nic, policy string, clients int, gap fabric.Time) (timeline, error) {
+// newCourse makes 8 compute nodes with clients that do operations at the default point.
+func newCourse(seed uint64, nic, policy string, clients int, gap fabric.Time) (*deathRun, timeline, error) {
 	const cns, nLocks = courseCNs, DefaultLocks
 	t := timelineOf(gap)
 	t.mops = make([]float64, t.endsAt/t.slot)
 	size, _ := cql.LayoutFor(cns)
 	d, err := newDeathRun(seed, nic, policy, cns, deathLocks+nLocks*size.Lock().Size+4096)
 	if err != nil {
-		return t, err
+		return nil, t, err
 	}
-	defer d.c.Close()
 	zipf, err := traces.NewZipf(nLocks, DefaultTheta)
 	if err != nil {
-		return t, err
+		return nil, t, errors.Join(err, d.c.Close())
 	}
 	for i := range clients {
-		seq := (&Micro{Seed: seed, ReadPct: 50}).sequence(zipf, i)
+		seq := (&Micro{Seed: seed, ReadPct: DefaultReadPct}).sequence(zipf, i)
 		d.client(i%cns, fmt.Sprint("client ", i), func(k *hier.Locker) {
 			for {
 				rank, shared := seq.next()
@@ -161,18 +159,34 @@ func measureCourse(ctx context.Context, seed uint64, nic, policy string, clients
 			}
 		})
 	}
+	return d, t, nil
+}
+
+// run lets a course go by.
+func (d *deathRun) run(ctx context.Context, t *timeline) error {
+	for now := t.slot; now <= t.endsAt; now += t.slot {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := d.c.RunUntil(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureCourse runs a course in which a compute node crashes, and then the memory
+// node, which comes back with its memory.
+func measureCourse(ctx context.Context, seed uint64, nic, policy string, clients int, gap fabric.Time) (timeline, error) {
+	d, t, err := newCourse(seed, nic, policy, clients, gap)
+	if err != nil {
+		return t, err
+	}
+	defer d.c.Close()
 	d.c.At(t.cnDies, func() { d.c.Kill(d.nodes[0]) })
 	d.c.At(t.mnDies, func() { d.c.KillMN(0) })
 	d.c.At(t.mnBack, func() { d.c.RestartServer(0) })
-	for now := t.slot; now <= t.endsAt; now += t.slot {
-		if ctx.Err() != nil {
-			return t, context.Cause(ctx)
-		}
-		if err := d.c.RunUntil(now); err != nil {
-			return t, err
-		}
-	}
-	return t, nil
+	return t, d.run(ctx, &t)
 }
 
 // retryNs is how long a client of a timeline waits after an error.

@@ -77,7 +77,7 @@ var contentions = []struct {
 const lowClients = clientsPerCN / 16
 
 func pointsCourse(o Options) []Point {
-	gap := 20 * fabric.Millisecond
+	gap := 40 * fabric.Millisecond // half of it is measured
 	if o.Tiny {
 		gap = 3 * fabric.Millisecond
 	}

@@ -61,6 +61,9 @@ type Micro struct {
 	// adds to them (paper, appendix C). 0 means 1, and nothing.
 	MessageScale   float64
 	MessageExtraNs fabric.Time
+	// AtomicQueue is how many atomics may wait in the memory node's NIC, and CoreClients how many clients share a core and its queue
+	// pair; 0: as many as in the model, 16 and 2.
+	AtomicQueue, CoreClients int
 	// Capacity is the length of the queues of CQL locks; 0: what the participants need.
 	Capacity int
 }
@@ -166,6 +169,7 @@ func (m *Micro) Validate() error {
 	check(m.Rate >= 0 && m.Rate <= 1e9 && !math.IsNaN(m.Rate), "%v operations per second: want 0 (closed loop) to 1e9", m.Rate)
 	check(m.MessageScale > 0 && m.MessageScale <= 1000, "messages stretched by %v: want more than 0, to 1000", m.MessageScale)
 	check(m.MessageExtraNs >= 0 && m.MessageExtraNs <= fabric.Second, "messages %d ns longer: want 0 to 1 s", m.MessageExtraNs)
+	check(m.AtomicQueue >= 0 && m.AtomicQueue <= 1024 && m.CoreClients >= 0 && m.CoreClients <= clientsPerCN, "%d atomics may wait, %d clients share a core: want up to 1024, up to %d", m.AtomicQueue, m.CoreClients, clientsPerCN)
 	check(m.Capacity == 0 || m.Capacity >= 2 && m.Capacity&(m.Capacity-1) == 0, "queue capacity %d: want a power of two from 2", m.Capacity)
 	if _, err := sim.Preset(m.NIC); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
@@ -198,7 +202,20 @@ func (m *Micro) nic() sim.NIC {
 	n.MessageMin += m.MessageExtraNs
 	n.MessageMax += m.MessageExtraNs
 	n.MessageScale = m.MessageScale
+	if m.AtomicQueue > 0 {
+		n.AtomicQueue = m.AtomicQueue
+	}
 	return n
+}
+
+// cluster returns the configuration of the simulated cluster.
+func (m *Micro) cluster() sim.Config {
+	cfg := sim.Config{Seed: m.Seed, NIC: m.nic()}
+	if m.CoreClients > 0 {
+		cfg.ClientsPerCore = m.CoreClients
+		cfg.Cores = (clientsPerCN + m.CoreClients - 1) / m.CoreClients
+	}
+	return cfg
 }
 
 // A plan is where the locks and their data lie in the memory of the memory node.

@@ -34,7 +34,7 @@ func Constants(name string) ([]Constant, error) {
 		{"PCIe atomic", ns(n.PCIeAtomic), "fitted", "an atomic, from entering its slot to the answer"},
 		{"pipeline", ns(n.Pipe), "fitted", "an operation holds the memory node's NIC"},
 		{"atomic", ns(n.Atomic), "fitted", "atomics on one slot follow each other at this distance"},
-		{"atomic queue", fmt.Sprint(n.AtomicQueue), "fitted", "atomics that may wait; one more stalls the pipeline. Without it CASLock's median does not collapse"},
+		{"atomic queue", fmt.Sprint(n.AtomicQueue), "fitted", "atomics that may wait; one more stalls the pipeline. Without it, and with a queue pair for each client, CASLock's median does not collapse (experiment spin)"},
 		{"atomic slots", fmt.Sprint(n.AtomicSlots), "fitted", "that NICs index atomics by address bits is cited (DSLR; Kalia et al., ATC'16), the number is fitted"},
 		{"READs and atomics in flight", fmt.Sprint(n.MaxAtomics), "cited", "max_qp_rd_atom of ConnectX devices, for each queue pair"},
 		{"fence", fmt.Sprint(n.Fence), "cited", "an atomic or WRITE behind a READ or atomic waits for its answer (InfiniBand specification)"},

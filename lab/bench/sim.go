@@ -52,7 +52,7 @@ func (s *simRun) build() error {
 	if err != nil {
 		return err
 	}
-	s.c = sim.New(sim.Config{Seed: m.Seed, NIC: m.nic()})
+	s.c = sim.New(m.cluster())
 	s.c.AddMN(s.plan.size())
 	for i := range m.CNs {
 		node := s.c.AddCN()
