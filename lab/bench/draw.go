@@ -58,6 +58,7 @@ var looks = map[string]look{
 	"dslr+-overflow": {orange, dotted, draw.PyramidGlyph{}},
 	"shift":          {green, mixed, draw.BoxGlyph{}},
 	"shift-artifact": {green, dotted, draw.SquareGlyph{}},
+	delayed:          {black, dotted, draw.TriangleGlyph{}},
 	"cql":            {pink, dashed, draw.PlusGlyph{}},
 	"declock-tf":     {sky, nil, draw.CircleGlyph{}},
 	"declock-pf":     {blue, nil, draw.RingGlyph{}},

@@ -281,7 +281,8 @@ func storeFigures(rows Rows, lock, metric string) string {
 	for _, t := range storeTraces {
 		of := rows.Where("trace", t.name, "clients", 256)
 		a, b := of.Find("lock", lock), of.Find("lock", "declock-pf")
-		text += fmt.Sprintf(", %s: %s %s %s (%s retries), declock-pf %s", t.name, metric, lock, Figure(a.Value(metric)), Figure(a.Value("retries_per_acquire")), Figure(b.Value(metric)))
+		text += fmt.Sprintf(", %s: %s %s %s (%s retries), declock-pf %s, declock-tf %s", t.name, metric, lock, Figure(a.Value(metric)), Figure(a.Value("retries_per_acquire")),
+			Figure(b.Value(metric)), Figure(of.Find("lock", "declock-tf").Value(metric)))
 	}
 	return text
 }

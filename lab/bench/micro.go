@@ -61,6 +61,8 @@ type Micro struct {
 	// adds to them (paper, appendix C). 0 means 1, and nothing.
 	MessageScale   float64
 	MessageExtraNs fabric.Time
+	// LocalNs is how long a message within a compute node takes; 0: as in the model.
+	LocalNs fabric.Time
 	// AtomicQueue is how many atomics may wait in the memory node's NIC, and CoreClients how many clients share a core and its queue
 	// pair; 0: as many as in the model, 16 and 2.
 	AtomicQueue, CoreClients int
@@ -169,6 +171,7 @@ func (m *Micro) Validate() error {
 	check(m.Rate >= 0 && m.Rate <= 1e9 && !math.IsNaN(m.Rate), "%v operations per second: want 0 (closed loop) to 1e9", m.Rate)
 	check(m.MessageScale > 0 && m.MessageScale <= 1000, "messages stretched by %v: want more than 0, to 1000", m.MessageScale)
 	check(m.MessageExtraNs >= 0 && m.MessageExtraNs <= fabric.Second, "messages %d ns longer: want 0 to 1 s", m.MessageExtraNs)
+	check(m.LocalNs >= 0 && m.LocalNs <= fabric.Second, "messages within a node of %d ns: want 0 to 1 s", m.LocalNs)
 	check(m.AtomicQueue >= 0 && m.AtomicQueue <= 1024 && m.CoreClients >= 0 && m.CoreClients <= clientsPerCN, "%d atomics may wait, %d clients share a core: want up to 1024, up to %d", m.AtomicQueue, m.CoreClients, clientsPerCN)
 	check(m.Capacity == 0 || m.Capacity >= 2 && m.Capacity&(m.Capacity-1) == 0, "queue capacity %d: want a power of two from 2", m.Capacity)
 	if _, err := sim.Preset(m.NIC); err != nil {
@@ -202,6 +205,9 @@ func (m *Micro) nic() sim.NIC {
 	n.MessageMin += m.MessageExtraNs
 	n.MessageMax += m.MessageExtraNs
 	n.MessageScale = m.MessageScale
+	if m.LocalNs > 0 {
+		n.LocalWake = m.LocalNs
+	}
 	if m.AtomicQueue > 0 {
 		n.AtomicQueue = m.AtomicQueue
 	}
