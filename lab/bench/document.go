@@ -121,17 +121,17 @@ func rowTable(b *strings.Builder, o *Outcome) {
 func (o *Outcome) columns() []string {
 	list := slices.Clone(o.Experiment.Columns)
 	if slices.ContainsFunc(o.Rows, func(r Row) bool { _, ok := r.Metrics["steady"]; return ok }) {
-		list = append(list, steadyColumn)
+		list = append(list, SteadyColumn)
 	}
 	return list
 }
 
-// steadyColumn says after how long a run was measured, in milliseconds, and whether it was not steady then.
-const steadyColumn = "steady_after_ms"
+// SteadyColumn is a cell of rows ([Row.Cell]): it says after how long a run was measured, in milliseconds, and whether it was not steady then.
+const SteadyColumn = "steady_after_ms"
 
 // Cell returns a parameter or metric as a table has it.
 func (r Row) Cell(name string) string {
-	if _, ok := r.Metrics["steady"]; ok && name == steadyColumn {
+	if _, ok := r.Metrics["steady"]; ok && name == SteadyColumn {
 		after := Figure(r.Value("settle_us") / 1e3)
 		if r.Value("steady") < 1 {
 			after = "not after " + after

@@ -31,7 +31,7 @@ func (d *Document) Unsteady() []string {
 	if all == 0 {
 		return nil
 	}
-	return append([]string{fmt.Sprintf("%d of %d rows were steady when they were measured (column %s says after how long).", all-len(not), all, steadyColumn)}, not...)
+	return append([]string{fmt.Sprintf("%d of %d rows were steady when they were measured (column %s says after how long).", all-len(not), all, SteadyColumn)}, not...)
 }
 
 // costly is how many rows Costs names.

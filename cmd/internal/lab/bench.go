@@ -19,7 +19,8 @@ import (
 
 const benchDescription = `Every figure of the DecLock paper, from one command: "declock-lab bench all". It runs the locks on a simulated cluster whose NICs are
 a model with constants that were fitted to the paper, prints what came out beside the paper's figures, and says which of the paper's claims
-come out. Nothing is tuned to make them. With --out it writes plots and one HTML report. The same seed gives the same figures.
+come out. Nothing is tuned to make them. Each run is measured when a test says that it is in a steady state, and is marked if it
+never is. With --out it writes plots, one HTML report and the claims in Markdown. The same seed gives the same figures.
 Ctrl-C prints what was measured so far (exit code 130).
 
 Examples:
@@ -65,7 +66,7 @@ func experimentCommand(env *command.Env, name, usage string, list []*bench.Exper
 			command.CountFlag(&o.seed, "seed", "the first seed"), command.CountFlag(&o.seeds, "seeds", "runs of each point, each of its own seed; 0: 3, or 1 with --quick"),
 			command.CountFlag(&o.workers, "workers", "runs at a time; 0: one for each core. Figures do not depend on it"),
 			command.ChoiceFlag(&o.nic, "nic", "model of the NICs"),
-			&cli.StringFlag{Name: "out", Usage: "write report.html, results.json and plots (SVG) to `DIR`", Value: o.out, Destination: &o.out}, command.JSONFlag(&o.json),
+			&cli.StringFlag{Name: "out", Usage: "write report.html, results.json, claims.md and plots (SVG) to `DIR`", Value: o.out, Destination: &o.out}, command.JSONFlag(&o.json),
 		},
 		Action: func(c *cli.Context) error {
 			if err := command.Arguments(c, 0, 0); err != nil {
@@ -139,6 +140,7 @@ func writeBench(env *command.Env, dir string, d *bench.Document) error {
 	files := map[string]func(f *os.File) error{
 		"report.html":  func(f *os.File) error { return d.WriteHTML(f) },
 		"results.json": func(f *os.File) error { return benchReport(d).WriteJSON(f) },
+		"claims.md":    func(f *os.File) error { return d.WriteClaims(f) },
 	}
 	for _, p := range d.Plots() {
 		files[p.Name+".svg"] = func(f *os.File) error { return p.WriteSVG(f) }
@@ -152,6 +154,6 @@ func writeBench(env *command.Env, dir string, d *bench.Document) error {
 			return fmt.Errorf("--out: %s: %w", name, err)
 		}
 	}
-	_, err := fmt.Fprintf(env.Stderr, "%s: report.html, results.json and %d plots\n", dir, len(files)-2)
+	_, err := fmt.Fprintf(env.Stderr, "%s: report.html, results.json, claims.md and %d plots\n", dir, len(files)-3)
 	return err
 }

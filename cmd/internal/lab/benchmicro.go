@@ -71,7 +71,7 @@ func microCommand(env *command.Env) *cli.Command {
 			&cli.Float64Flag{Name: "rate", Usage: "operations per second that are due, of all clients (open loop); 0: each client begins when it is done", Destination: &o.rate},
 			&cli.BoolFlag{Name: "chain", Usage: "the last data operation travels with the release, the first READ with the acquisition", Destination: &o.chain},
 			&cli.BoolFlag{Name: "keep", Usage: "the data stays on the compute node while the lock does, for locks that can; --chain for others", Destination: &o.keep},
-			command.TimeFlag(&o.window, "window", "time that is measured; 0s: what the critical section needs"), command.TimeFlag(&o.warmup, "warmup", "time before that; 0s: the same"),
+			command.TimeFlag(&o.window, "window", "time that is measured; 0s, with --warmup 0s: until it is steady, on the simulator"), command.TimeFlag(&o.warmup, "warmup", "time before that"),
 			command.ChoiceFlag(&o.nic, "nic", "model of the NICs"),
 			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.scale},
 			command.TimeFlag(&o.extra, "message-extra", "added to each message between compute nodes"),
@@ -156,7 +156,7 @@ func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
 	rows := out.Rows
 	if o.json {
 		m := o.micro("").WithDefaults()
-		// Times that are 0 are as long as the lock needs: rows have window_us.
+		// Times that are 0 are until the run is steady: rows have settle_us and window_us.
 		config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
 			"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.N,
 			"capacity": o.capacity.N, "window_us": float64(o.window) / 1e3, "warmup_us": float64(o.warmup) / 1e3, "cut": out.Cut}
@@ -176,10 +176,16 @@ func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
 	for _, c := range microColumns {
 		t.Head = append(t.Head, c[0])
 	}
+	if o.net.Cluster == "" {
+		t.Head = append(t.Head, "steady after ms")
+	}
 	for _, row := range rows {
 		cells := []string{row.Text("lock")}
 		for _, c := range microColumns {
 			cells = append(cells, bench.Figure(row.Value(c[1])))
+		}
+		if o.net.Cluster == "" {
+			cells = append(cells, row.Cell(bench.SteadyColumn))
 		}
 		t.Add(cells...)
 	}
