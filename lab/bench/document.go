@@ -199,10 +199,26 @@ func (d *Document) WriteClaims(w io.Writer) error {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("## Rows and reasons\n\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteReasons writes, as a list in Markdown, the rows of claims that name the best point of a sweep, and what explains those that do
+// not come out.
+func (d *Document) WriteReasons(w io.Writer) error {
+	var b strings.Builder
 	for _, c := range d.Claims() {
-		if text := c.remark(); text != "" && (c.Row != "" || c.Verdict == DoesNot || c.Verdict == InPart) {
-			fmt.Fprintf(&b, "- `%s`, %s: %s.\n", c.Experiment, c.Text, text)
+		missed := c.Verdict == DoesNot || c.Verdict == InPart
+		if c.Verdict == NotMeasured || c.Row == "" && !missed {
+			continue
+		}
+		fmt.Fprintf(&b, "- `%s`, %s (%s)", c.Experiment, c.Text, verdictCell(c.Verdict))
+		if c.Row != "" {
+			b.WriteString(": " + c.Row)
+		}
+		b.WriteString("\n")
+		if missed && c.Note != "" {
+			b.WriteString("  - " + c.Note + "\n")
 		}
 	}
 	_, err := io.WriteString(w, b.String())

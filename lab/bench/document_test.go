@@ -138,6 +138,28 @@ func TestText(t *testing.T) {
 	}
 }
 
+// The claims are tables, the paper's and the project's apart; rows and reasons are with those that do not come out.
+func TestClaimsInMarkdown(t *testing.T) {
+	d := Document{Outcomes: []Outcome{{Claims: []Claim{
+		{Experiment: "x", Text: "paper's", Paper: 2, Row: "by n, 1: 2", Note: "not shown", Verdict: ComesOut, Bar: "at least 1", Ours: 2, Unit: "x"},
+		{Experiment: "x", Text: "ours", Own: true, Note: "because", Verdict: DoesNot, Bar: "at most 1", Ours: 3},
+		{Experiment: "x", Text: "fine", Own: true, Note: "not shown", Verdict: ComesOut, Bar: "at most 1"},
+	}}}}
+	var claims, reasons bytes.Buffer
+	if err := errors.Join(d.WriteClaims(&claims), d.WriteReasons(&reasons)); err != nil {
+		t.Fatal(err)
+	}
+	const head = "\n\n| experiment | claim | ours | paper | bar | comes out |\n|---|---|---|---|---|---|\n"
+	want := "## The paper's claims" + head + "| `x` | paper's | 2x | 2x | at least 1 | yes |\n\n" +
+		"## The project's own" + head + "| `x` | ours | 3 | - | at most 1 | **no** |\n| `x` | fine | 0 | - | at most 1 | yes |\n\n"
+	if claims.String() != want {
+		t.Errorf("%s", claims.String())
+	}
+	if want := "- `x`, paper's (yes): by n, 1: 2\n- `x`, ours (**no**)\n  - because\n"; reasons.String() != want {
+		t.Errorf("%s", reasons.String())
+	}
+}
+
 func typeName(x any) string { return reflect.TypeOf(x).String() }
 
 func policyLocks() (list []string) {

@@ -66,7 +66,7 @@ func experimentCommand(env *command.Env, name, usage string, list []*bench.Exper
 			command.CountFlag(&o.seed, "seed", "the first seed"), command.CountFlag(&o.seeds, "seeds", "runs of each point, each of its own seed; 0: 3, or 1 with --quick"),
 			command.CountFlag(&o.workers, "workers", "runs at a time; 0: one for each core. Figures do not depend on it"),
 			command.ChoiceFlag(&o.nic, "nic", "model of the NICs"),
-			&cli.StringFlag{Name: "out", Usage: "write report.html, results.json, claims.md and plots (SVG) to `DIR`", Value: o.out, Destination: &o.out}, command.JSONFlag(&o.json),
+			&cli.StringFlag{Name: "out", Usage: "write report.html, results.json, claims.md, reasons.md and plots (SVG) to `DIR`", Value: o.out, Destination: &o.out}, command.JSONFlag(&o.json),
 		},
 		Action: func(c *cli.Context) error {
 			if err := command.Arguments(c, 0, 0); err != nil {
@@ -141,6 +141,7 @@ func writeBench(env *command.Env, dir string, d *bench.Document) error {
 		"report.html":  func(f *os.File) error { return d.WriteHTML(f) },
 		"results.json": func(f *os.File) error { return benchReport(d).WriteJSON(f) },
 		"claims.md":    func(f *os.File) error { return d.WriteClaims(f) },
+		"reasons.md":   func(f *os.File) error { return d.WriteReasons(f) },
 	}
 	for _, p := range d.Plots() {
 		files[p.Name+".svg"] = func(f *os.File) error { return p.WriteSVG(f) }
@@ -154,6 +155,6 @@ func writeBench(env *command.Env, dir string, d *bench.Document) error {
 			return fmt.Errorf("--out: %s: %w", name, err)
 		}
 	}
-	_, err := fmt.Fprintf(env.Stderr, "%s: report.html, results.json, claims.md and %d plots\n", dir, len(files)-3)
+	_, err := fmt.Fprintf(env.Stderr, "%s: report.html, results.json, claims.md, reasons.md and %d plots\n", dir, len(files)-4)
 	return err
 }
