@@ -12,7 +12,7 @@ const paperFig12 = "Section 6.2, Fig. 12"
 // Axes of the sweeps.
 var (
 	clientAxis = Axis{Label: "clients (32 on each compute node)", Ticks: []float64{8, 32, 64, 96, 128, 160, 192, 224, 256}}
-	lengthAxis = Axis{Label: "data operations in a critical section", Ticks: []float64{0, 1, 4, 8, 16, 32}}
+	lengthAxis = Axis{Label: "data operations in a critical section", Ticks: []float64{0, 4, 8, 16, 24, 32}}
 	readAxis   = Axis{Label: "reads (%)", Ticks: []float64{0, 25, 50, 75, 90, 100}}
 	lockAxis   = Axis{Label: "locks", Log: true}
 	skewAxis   = Axis{Label: "Zipf exponent (0: uniform)", Ticks: []float64{0, 0.2, 0.4, 0.6, 0.8, 0.99}}

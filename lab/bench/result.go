@@ -66,7 +66,12 @@ func (r *Result) Metrics() Metrics {
 }
 
 // hotQuantiles are the quantiles of acquisitions of the most contended lock that results keep.
-var hotQuantiles = []float64{1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9}
+var hotQuantiles = func() (list []float64) {
+	for q := 1.0; q < 100; q++ {
+		list = append(list, q)
+	}
+	return append(list, 99.9)
+}()
 
 // hotName returns the name of a quantile of the most contended lock.
 func hotName(q float64) string { return hotPrefix + strings.ReplaceAll(Figure(q), ".", "") + "_us" }
