@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -61,11 +62,10 @@ type Micro struct {
 	// adds to them (paper, appendix C). 0 means 1, and nothing.
 	MessageScale   float64
 	MessageExtraNs fabric.Time
-	// LocalNs is how long a message within a compute node takes; 0: as in the model.
-	LocalNs fabric.Time
-	// AtomicQueue is how many atomics may wait in the memory node's NIC, and CoreClients how many clients share a core and its queue
-	// pair; 0: as many as in the model, 16 and 2.
-	AtomicQueue, CoreClients int
+	// Tune changes constants of the model: "LocalWake=1650,Pipe=32" (fields of sim.NIC). "" leaves them as they are.
+	Tune string
+	// CoreClients is how many clients share a core and its queue pair; 0: 2, as in the model.
+	CoreClients int
 	// Capacity is the length of the queues of CQL locks; 0: what the participants need.
 	Capacity int
 }
@@ -171,10 +171,11 @@ func (m *Micro) Validate() error {
 	check(m.Rate >= 0 && m.Rate <= 1e9 && !math.IsNaN(m.Rate), "%v operations per second: want 0 (closed loop) to 1e9", m.Rate)
 	check(m.MessageScale > 0 && m.MessageScale <= 1000, "messages stretched by %v: want more than 0, to 1000", m.MessageScale)
 	check(m.MessageExtraNs >= 0 && m.MessageExtraNs <= fabric.Second, "messages %d ns longer: want 0 to 1 s", m.MessageExtraNs)
-	check(m.LocalNs >= 0 && m.LocalNs <= fabric.Second, "messages within a node of %d ns: want 0 to 1 s", m.LocalNs)
-	check(m.AtomicQueue >= 0 && m.AtomicQueue <= 1024 && m.CoreClients >= 0 && m.CoreClients <= clientsPerCN, "%d atomics may wait, %d clients share a core: want up to 1024, up to %d", m.AtomicQueue, m.CoreClients, clientsPerCN)
+	check(m.CoreClients >= 0 && m.CoreClients <= clientsPerCN, "%d clients share a core: want 0 (as in the model) to %d", m.CoreClients, clientsPerCN)
 	check(m.Capacity == 0 || m.Capacity >= 2 && m.Capacity&(m.Capacity-1) == 0, "queue capacity %d: want a power of two from 2", m.Capacity)
-	if _, err := sim.Preset(m.NIC); err != nil {
+	if n, err := sim.Preset(m.NIC); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
+	} else if err := tune(&n, m.Tune); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
 	}
 	if _, err := locks.Lookup(m.Lock); err != nil {
@@ -199,18 +200,12 @@ func (m *Micro) system(base fabric.Addr) (*locks.System, error) {
 // nic returns the model of the network.
 func (m *Micro) nic() sim.NIC {
 	n, err := sim.Preset(m.NIC)
-	if err != nil {
+	if err := cmp.Or(err, tune(&n, m.Tune)); err != nil {
 		panic(err) // Validate has seen it
 	}
 	n.MessageMin += m.MessageExtraNs
 	n.MessageMax += m.MessageExtraNs
 	n.MessageScale = m.MessageScale
-	if m.LocalNs > 0 {
-		n.LocalWake = m.LocalNs
-	}
-	if m.AtomicQueue > 0 {
-		n.AtomicQueue = m.AtomicQueue
-	}
 	return n
 }
 

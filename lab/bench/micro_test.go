@@ -94,6 +94,9 @@ func TestValidate(t *testing.T) {
 		"nic":      func(m *Micro) { m.NIC = "cx99" },
 		"lock":     func(m *Micro) { m.Lock = "no-such-lock" },
 		"rate":     func(m *Micro) { m.Rate = -1 },
+		"tune":     func(m *Micro) { m.Tune = "LocalWake" },
+		"constant": func(m *Micro) { m.Tune = "Name=3" },
+		"value":    func(m *Micro) { m.Tune = "Atomic=300,PCIeAtomic=200" },
 	} {
 		m := tiny("cas")
 		change(&m)
@@ -109,5 +112,14 @@ func TestSimStops(t *testing.T) {
 	cancel()
 	if _, err := Sim(ctx, tiny("cas")); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// Tune changes the model, by the names of its fields.
+func TestTune(t *testing.T) {
+	m := tiny("declock-tf").WithDefaults()
+	m.Tune = "LocalWake=1600,Pipe=32"
+	if n := m.nic(); n.LocalWake != 1600 || n.Pipe != 32 || n.Atomic != 200 {
+		t.Errorf("%+v", n)
 	}
 }

@@ -2,6 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
@@ -61,4 +64,21 @@ func link(bytePs int64) string {
 		return "no limit"
 	}
 	return fmt.Sprintf("%d Gb/s", 8000/bytePs)
+}
+
+// tune changes constants of a model: fields of sim.NIC that are whole numbers, by name, with commas: "LocalWake=1650,Pipe=32".
+func tune(n *sim.NIC, text string) error {
+	if text == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		field := reflect.ValueOf(n).Elem().FieldByName(name)
+		v, err := strconv.ParseInt(value, 10, 64)
+		if !field.IsValid() || !field.CanInt() || err != nil {
+			return fmt.Errorf("bench: %q tunes no constant of the NIC model: want NAME=NUMBER, as in LocalWake=1650, with a field of sim.NIC", part)
+		}
+		field.SetInt(v)
+	}
+	return n.Validate()
 }

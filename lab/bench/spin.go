@@ -11,7 +11,7 @@ func init() {
 		Points: func(o Options) []Point {
 			var points []Point
 			for _, v := range spinVariants {
-				points = append(points, o.point("cas", nil, func(m *Micro) { m.AtomicQueue, m.CoreClients = v.queue, v.clients },
+				points = append(points, o.point("cas", nil, func(m *Micro) { m.Tune, m.CoreClients = fmt.Sprintf("AtomicQueue=%d", v.queue), v.clients },
 					Param{"atomic_queue", v.queue}, Param{"core_clients", v.clients}))
 			}
 			return points

@@ -25,14 +25,14 @@ func sweep(o Options, names []string, changes []func(m *Micro)) []Point {
 // other locks have the model's, which wake a client of the same node in 150 ns.)
 const delayed = "shift-artifact+delay"
 
-// delayNs is about as long as a message between nodes takes in the model.
-const delayNs = 1650
+// delay makes messages within a node about as slow as those between nodes.
+const delay = "LocalWake=1650"
 
 // point returns the default point of a lock with a change. Its rows have parameters before and after those of a microbenchmark.
 func (o Options) point(lock string, front Params, change func(m *Micro), back ...Param) Point {
 	m := Default(lock)
 	if lock == delayed {
-		m.Lock, m.LocalNs = "shift-artifact", delayNs
+		m.Lock, m.Tune = "shift-artifact", delay
 	}
 	m.NIC = o.NIC
 	change(&m)

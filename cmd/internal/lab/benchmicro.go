@@ -35,6 +35,7 @@ type microOptions struct {
 	theta, rate, scale                                         float64
 	extra, warmup, window                                      fabric.Time
 	nic                                                        command.Choice
+	tune                                                       string
 	chain, keep, json                                          bool
 
 	net   node.Network // of a cluster in real time; none: the simulator
@@ -55,7 +56,7 @@ func newMicroOptions() *microOptions {
 func (o *microOptions) micro(lock string) bench.Micro {
 	return bench.Micro{Lock: lock, CNs: int(o.cns.N), Clients: int(o.clients.N), CSLen: int(o.csLen.N), ReadPct: int(o.readPct.N),
 		Locks: int(o.nlocks.N), Theta: o.theta, Seed: o.seed.N, WarmupNs: o.warmup, WindowNs: o.window, Rate: o.rate, Chain: o.chain, Keep: o.keep,
-		NIC: o.nic.Value, MessageScale: o.scale, MessageExtraNs: o.extra, Capacity: int(o.capacity.N)}
+		NIC: o.nic.Value, Tune: o.tune, MessageScale: o.scale, MessageExtraNs: o.extra, Capacity: int(o.capacity.N)}
 }
 
 func microCommand(env *command.Env) *cli.Command {
@@ -73,6 +74,7 @@ func microCommand(env *command.Env) *cli.Command {
 			&cli.BoolFlag{Name: "keep", Usage: "the data stays on the compute node while the lock does, for locks that can; --chain for others", Destination: &o.keep},
 			command.TimeFlag(&o.window, "window", "time that is measured; 0s, with --warmup 0s: until it is steady, on the simulator"), command.TimeFlag(&o.warmup, "warmup", "time before that"),
 			command.ChoiceFlag(&o.nic, "nic", "model of the NICs"),
+			&cli.StringFlag{Name: "tune", Usage: "change `CONSTANTS` of the model, with commas: LocalWake=1650,Pipe=32 (go doc ./fabric/sim NIC has them)", Destination: &o.tune},
 			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.scale},
 			command.TimeFlag(&o.extra, "message-extra", "added to each message between compute nodes"),
 			command.CountFlag(&o.capacity, "capacity", "length of DecLock's queues, a power of two; 0: what the compute nodes need"),
@@ -138,7 +140,7 @@ func (o *microOptions) fits(c *cli.Context) error {
 	if o.scale == 0 {
 		return exit.Errorf(exit.Usage, "--message-scale must be more than 0, to 1000; 1 leaves messages as they are")
 	}
-	for _, name := range []string{"nic", "message-scale", "message-extra"} {
+	for _, name := range []string{"nic", "tune", "message-scale", "message-extra"} {
 		if o.net.Cluster != "" && c.IsSet(name) {
 			return exit.Errorf(exit.Usage, "--%s is of the simulator's model: leave it out, or --cluster", name)
 		}
@@ -158,7 +160,7 @@ func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
 		m := o.micro("").WithDefaults()
 		// Times that are 0 are until the run is steady: rows have settle_us and window_us.
 		config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
-			"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.N,
+			"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "tune": m.Tune, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.N,
 			"capacity": o.capacity.N, "window_us": float64(o.window) / 1e3, "warmup_us": float64(o.warmup) / 1e3, "cut": out.Cut}
 		fabric := "sim"
 		if o.net.Cluster != "" {
