@@ -151,7 +151,16 @@ func judgeBeyond(rows Rows) (claims []Claim) {
 // beyondPlots are throughput over each sweep.
 func beyondPlots(rows Rows) (plots []Plot) {
 	for _, c := range courses {
-		plots = append(plots, throughputPlot("beyond-"+c.param, "Beyond the paper, by "+c.short, c.param, rows.Where("part", "sweep "+c.param), c.axis)...)
+		part := throughputPlot("beyond-"+c.param, "Beyond the paper, by "+c.short, c.param, rows.Where("part", "sweep "+c.param), c.axis)
+		for i := range part[0].Series {
+			x := &part[0].Series[i]
+			data := " (plain)"
+			if x.Label == "declock" {
+				data = " (kept data)"
+			}
+			x.Style, x.Label = x.Label, x.Label+data
+		}
+		plots = append(plots, part...)
 	}
 	return plots
 }
