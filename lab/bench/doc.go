@@ -22,6 +22,8 @@
 //		})
 //	}
 //
+// A run is measured when a test says that it is in a steady state ([Pace]), and is marked if it never is.
+//
 // Claims are judged by runs and never tuned to come out: their bars are the paper's
 // words or the project's, not what a run happened to give.
 //

@@ -111,6 +111,9 @@ func TestShortWindowIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if d := int64(r.Locks.Acquires) - int64(r.Ops); d > int64(m.Clients) || -d > int64(m.Clients) {
+			t.Errorf("%d operations in the window, and %d acquisitions", r.Ops, r.Locks.Acquires)
+		}
 		got := r.Metrics()
 		if got["steady"] != map[bool]float64{true: 1}[c.steady] {
 			t.Errorf("%d us of warm-up, window of %d: %.3f Mops, from %.0f us on %.0f us are measured, drift %.1f %%, steady %v",
