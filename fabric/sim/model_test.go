@@ -321,7 +321,7 @@ func TestMessageLatency(t *testing.T) {
 }
 
 func TestPresetsAndValidation(t *testing.T) {
-	for _, name := range []string{"cx4", "cx6", "ideal", "cxl"} {
+	for _, name := range []string{"cx4", "cx5", "cx6", "ideal", "cxl"} {
 		n, err := Preset(name)
 		if err != nil || n.String() != name || n.Validate() != nil {
 			t.Errorf("preset %s: %v, %v", name, n, errors.Join(err, n.Validate()))

@@ -214,7 +214,8 @@ func (m *Micro) cluster() sim.Config {
 	cfg := sim.Config{Seed: m.Seed, NIC: m.nic()}
 	if m.CoreClients > 0 {
 		cfg.ClientsPerCore = m.CoreClients
-		cfg.Cores = (clientsPerCN + m.CoreClients - 1) / m.CoreClients
+		each := max(clientsPerCN, (m.Clients+m.CNs-1)/m.CNs)
+		cfg.Cores = (each + m.CoreClients - 1) / m.CoreClients
 	}
 	return cfg
 }

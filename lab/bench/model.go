@@ -20,7 +20,7 @@ type Constant struct {
 }
 
 // Constants returns the numbers of a NIC model. Those of a model other than cx4 are assumed unless
-// they are cx4's.
+// they are cx4's, or cx5's, which are of measurements.
 func Constants(name string) ([]Constant, error) {
 	n, err := sim.Preset(name)
 	if err != nil {
@@ -54,6 +54,9 @@ func Constants(name string) ([]Constant, error) {
 	for i := range list {
 		if list[i].Value != fit[i].Value {
 			list[i].Origin = "assumed"
+			if name == sim.CX5().Name {
+				list[i].Origin, list[i].Meaning = "cited", list[i].Meaning+" (ShiftLock, FAST 2025)"
+			}
 		}
 	}
 	return list, err

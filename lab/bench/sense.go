@@ -8,7 +8,7 @@ type moved struct{ tune, about string }
 // plausible are constants moved one at a time. Where measurements of others are known they bound the range.
 var plausible = []moved{
 	{"", "the model"},
-	{"LocalWake=1600", "messages within a node as slow as between nodes: what ShiftLock's authors have"},
+	{"LocalWake=1600", "messages within a node as slow as between nodes"},
 	{"MessageMin=1100,MessageMax=1200", "messages between nodes faster by 0.5 us"},
 	{"MessageMin=2600,MessageMax=2700", "... slower by 1 us"},
 	{"Atomic=100", "atomics on one address twice as fast"},

@@ -51,7 +51,7 @@ const allOut = "declock-bench"
 
 func experimentCommand(env *command.Env, name, usage string, list []*bench.Experiment) *cli.Command {
 	o := &benchOptions{seed: command.Count{N: 1, Max: 1 << 62}, seeds: command.Count{Max: 1000}, workers: command.Count{Max: 1024},
-		nic: command.OneOf("cx4", "cx4", "cx6", "ideal", "cxl")}
+		nic: command.OneOf("cx4", "cx4", "cx5", "cx6", "ideal", "cxl")}
 	if name == "all" {
 		o.out = allOut
 	}

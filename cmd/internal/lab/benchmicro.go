@@ -48,7 +48,7 @@ func newMicroOptions() *microOptions {
 		csLen: command.Count{N: 1, Max: 1024}, readPct: command.Count{N: bench.DefaultReadPct, Max: 100},
 		nlocks: command.Count{N: bench.DefaultLocks, Min: 1, Max: 100_000_000}, seed: command.Count{N: 1, Max: 1<<64 - 1},
 		capacity: command.Count{Max: 2048}, runs: command.Count{N: 1, Min: 1, Max: 1000},
-		procs: command.Count{N: 1, Min: 1, Max: 128}, theta: bench.DefaultTheta, nic: command.OneOf("cx4", "cx4", "cx6", "ideal", "cxl"),
+		procs: command.Count{N: 1, Min: 1, Max: 128}, theta: bench.DefaultTheta, nic: command.OneOf("cx4", "cx4", "cx5", "cx6", "ideal", "cxl"),
 	}
 }
 

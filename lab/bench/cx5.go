@@ -1,0 +1,49 @@
+package bench
+
+import "fmt"
+
+// cx5Points are measurements in ShiftLock's paper: 240 clients on 5 compute nodes with a core each, empty critical sections, 10 million locks.
+var cx5Points = []struct {
+	part, lock   string
+	reads, locks int
+	mops         float64 // theirs
+	note         string
+}{
+	{"one lock", "cas", 0, 1, 0.0155, "the fit: 270 ns between atomics on one address"},
+	{"WI", "cas", 0, 10_000_000, 0.49, "their CAS lock has no readers' mode"},
+	{"WI", "cas-backoff", 0, 10_000_000, 5.7, "their CAS lock has no readers' mode"},
+	{"WI", "mcs", 0, 10_000_000, 5.2, ""},
+	{"WI", "shift-artifact", 50, 10_000_000, 8.5, ""},
+	{"RI", "shift-artifact", 95, 10_000_000, 14.5, ""},
+	{"RI", "dslr", 95, 10_000_000, 8.8, ""},
+}
+
+func init() {
+	Register(&Experiment{
+		Name: "cx5", Title: "The model cx5 beside ShiftLock's measurements",
+		Paper: "ShiftLock's paper (FAST 2025), sections 2.3 and 4.2, on ConnectX-5: one lock by CAS 15.5 k/s, 99.4 % of the CASes are retries; Zipf 0.99, write-intensive (WI, 50 % reads): CAS without backoff 0.49 M/s, " +
+			"with backoff 5.7, MCS 5.2, ShiftLock 8.5; read-intensive (RI, 95 %): ShiftLock 14.5, DSLR 8.8.",
+		Columns: []string{"part", "lock", "read_pct", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_op"},
+		Points: func(o Options) []Point {
+			var points []Point
+			for _, c := range cx5Points {
+				points = append(points, o.point(c.lock, Params{{"part", c.part}}, func(m *Micro) {
+					m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.ReadPct, m.Locks = "cx5", 240, 5, 1, 0, c.reads, c.locks
+					if c.lock == "mcs" || c.lock == "shift-artifact" {
+						m.Tune = delay
+					}
+				}))
+			}
+			return points
+		},
+		Judge: func(rows Rows) []Claim {
+			var claims []Claim
+			for _, c := range cx5Points {
+				r := rows.Find("part", c.part, "lock", c.lock)
+				claims = append(claims, Claim{Own: true, Text: fmt.Sprintf("cx5, %s: %s, beside ShiftLock's paper", c.part, c.lock), Unit: "Mops", Paper: c.mops,
+					Note: fmt.Sprintf("%s operations on the memory node for each. %s", Figure(r.Value("mn_ops_per_op")), c.note)}.Near(valueOf(r, "mops"), 1.5))
+			}
+			return claims
+		},
+	})
+}
