@@ -20,7 +20,7 @@ type Constant struct {
 }
 
 // Constants returns the numbers of a NIC model. Those of a model other than cx4 are assumed unless
-// they are cx4's, or cx5's, which are of measurements.
+// they are cx4's; cx5's are fitted.
 func Constants(name string) ([]Constant, error) {
 	n, err := sim.Preset(name)
 	if err != nil {
@@ -55,7 +55,7 @@ func Constants(name string) ([]Constant, error) {
 		if list[i].Value != fit[i].Value {
 			list[i].Origin = "assumed"
 			if name == sim.CX5().Name {
-				list[i].Origin, list[i].Meaning = "cited", list[i].Meaning+" (ShiftLock, FAST 2025)"
+				list[i].Origin, list[i].Meaning = "fitted", list[i].Meaning+" (to figures of ShiftLock, FAST 2025)"
 			}
 		}
 	}
