@@ -21,10 +21,7 @@ var plausible = []moved{
 	{"AtomicQueue=1024", "atomics that wait hold up no others"},
 }
 
-// quickMoved are those of a quick run.
-var quickMoved = []moved{plausible[0], plausible[1], plausible[5], plausible[8]}
-
-var senseLocks = []string{"cas", "dslr+-overflow", "shift", "shift-artifact", "declock-tf", "declock-pf", "declock"}
+var senseLocks = []string{"dslr+-overflow", "shift", "shift-artifact", "declock-tf", "declock-pf", "declock"}
 
 func init() {
 	Register(&Experiment{
@@ -33,7 +30,7 @@ func init() {
 		Columns: []string{"constant", "lock", "mops", "p50_us", "p99_us"},
 		Points: func(o Options) []Point {
 			var points []Point
-			for _, v := range pick(o, plausible, quickMoved...) {
+			for _, v := range pick(o, plausible, plausible...) {
 				for _, name := range senseLocks {
 					p := o.point(name, Params{{"constant", v.text()}}, func(m *Micro) { m.Tune = v.tune })
 					p.Seeds = 1
@@ -56,7 +53,6 @@ func (v moved) text() string {
 func judgeSense(rows Rows) (claims []Claim) {
 	for _, c := range []struct{ a, b, text string }{
 		{"declock-tf", "dslr+-overflow", "DecLock-TF over DSLR+ with the overflowing backoff"},
-		{"declock-tf", "cas", "DecLock-TF over CASLock"},
 		{"declock-pf", "shift", "DecLock-PF over ShiftLock (letter)"},
 		{"declock-pf", "shift-artifact", "DecLock-PF over ShiftLock (as its authors run it)"},
 		{"declock", "shift-artifact", "declock over ShiftLock (as its authors run it)"},
