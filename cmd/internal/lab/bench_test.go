@@ -76,6 +76,7 @@ config: object
   read_pct: number
   seeds: number
   theta: number
+  tune: string
   warmup_us: number
   window_us: number
 experiment: string
@@ -85,6 +86,8 @@ rows: list of object
   acquire_p99_us: number
   clients: number
   cs_len: number
+  data_p50_us: number
+  drift_pct: number
   experiment: string
   local_handovers: number
   lock: string
@@ -105,6 +108,8 @@ rows: list of object
   release_p50_us: number
   remote_handovers: number
   retries_per_acquire: number
+  settle_us: number
+  steady: number
   theta: number
   window_us: number
 seed: number`

@@ -60,7 +60,8 @@ func TestReleaseByCAS(t *testing.T) {
 	s := locktest.Play(t, 3, join(cas.Config{Plain: true, ReleaseByCAS: true}), func(k *actor) {
 		k.At(fabric.Time(k.I) * 100 * fabric.Microsecond)
 		if k.I > 0 {
-			k.Acquire(lock.Shared) // waits for the writer
+			// It waits for the writer.
+			k.Must(k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Shared, Deadline: 4 * fabric.Millisecond}))
 			k.After(fabric.Millisecond)
 			k.Words("held by both readers", 2)
 			k.At(5 * fabric.Millisecond)
