@@ -236,7 +236,7 @@ func judgeReads(rows Rows) []Claim {
 // queueRead explains what DecLock loses without contention.
 func queueRead(tf, cas Row) string {
 	return fmt.Sprintf("a release of DecLock reads the queue: %s operations on the memory node for each of DecLock-TF, %s of CASLock, and the model's NIC does 50 M/s. "+
-		"Without contention they are what counts; declock reads the queue only when somebody waits", Figure(tf.Value("mn_ops_per_op")), Figure(cas.Value("mn_ops_per_op")))
+		"Without contention they are what counts; declock reads the queue only when a client waits", Figure(tf.Value("mn_ops_per_op")), Figure(cas.Value("mn_ops_per_op")))
 }
 
 func judgeLocks(rows Rows) []Claim {

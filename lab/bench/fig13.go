@@ -32,12 +32,12 @@ func judgeLatency(rows Rows) []Claim {
 	tail := func(lock string, n int) Row { return rows.Find("lock", lock, "cs_len", n) }
 	// waits explains medians, and tails p99s.
 	waits := func(lock string) string {
-		return fmt.Sprintf("the median operation waits for nobody, and is slower only where the retries of others saturate the NIC: with 32 data operations %s has %s retries an acquisition, its median is %s us, an acquisition's %s; DecLock-TF's %s and %s",
+		return fmt.Sprintf("the median operation does not wait, and is slower only where the retries of others saturate the NIC: with 32 data operations %s has %s retries an acquisition, its median is %s us, an acquisition's %s; DecLock-TF's %s and %s",
 			lock, Figure(tail(lock, 32).Value("retries_per_acquire")), Figure(tail(lock, 32).Value("p50_us")), Figure(tail(lock, 32).Value("acquire_p50_us")),
 			Figure(tail("declock-tf", 32).Value("p50_us")), Figure(tail("declock-tf", 32).Value("acquire_p50_us")))
 	}
 	tails := func(lock string) string {
-		return fmt.Sprintf("with one data operation the p99 of %s is %s us at %s Mops, of DecLock-TF %s at %s, of DecLock-PF %s at %s: with as many clients waiting, who has more throughput has shorter waits",
+		return fmt.Sprintf("with one data operation the p99 of %s is %s us at %s Mops, of DecLock-TF %s at %s, of DecLock-PF %s at %s: with as many clients waiting, more throughput means shorter waits",
 			lock, Figure(tail(lock, 1).Value("p99_us")), Figure(tail(lock, 1).Value("mops")), Figure(tail("declock-tf", 1).Value("p99_us")), Figure(tail("declock-tf", 1).Value("mops")),
 			Figure(tail("declock-pf", 1).Value("p99_us")), Figure(tail("declock-pf", 1).Value("mops")))
 	}
