@@ -60,6 +60,7 @@ func NewAgent(t *Table, node fabric.Node, clock *timesync.Clock, cfg Config, syn
 	cfg.CQL.RefetchMax = agentRefetchMax
 	cfg.CQL.Asking = func() { t.fences.asking.Add(1) }
 	a.locker = New(t, a.port, node, clock, cfg)
+	a.locker.agent = a
 	_ = a.reattach() // to what is there
 	return a
 }

@@ -130,6 +130,39 @@ func TestTryTakesTicketOver(t *testing.T) {
 	r.wantFree(0)
 }
 
+// A client of node 0 has given up its wait, and the memory node restarts with its memory when the grant is on its way. Node 0's agent takes the grant, and is
+// the first of its node to notice the restart: it must have the lock reset, for no client of the node comes again.
+func TestAgentNoticesRestartFirst(t *testing.T) {
+	var r *rig
+	r = newRig(t, 1, 2, "declock", small, unsynced, silent, wrapped(func(p fabric.Port) fabric.Port {
+		if p.ID().CN() != 2 || p.ID().IsAgent() {
+			return p
+		}
+		return &hookPort{Port: p, send: func(p fabric.Port, to fabric.ClientID, m *fabric.Message) error {
+			if m.Kind == kindGrant {
+				r.c.Delay(sim.OfCN(2), sim.OfCN(1), 10*ms, p.Now()+ms)
+				r.c.At(5*ms, func() { r.c.RestartServer(r.mn) })
+			}
+			return p.Send(to, m)
+		}}
+	}), func(r *rig) { r.cfg.Verify = func(fabric.MemID) (uint32, error) { return 0, nil } })
+	r.client(1, "holder", func(k *hier.Locker) {
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		at(k, 4*ms)
+		must(t, k.Release(&h, nil))
+	})
+	r.client(0, "gives up", func(k *hier.Locker) {
+		at(k, ms)
+		var h lock.Hold
+		if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Deadline: 3 * ms}); !errors.Is(err, lock.ErrTimeout) {
+			t.Errorf("with a deadline: %v", err)
+		}
+	})
+	must(t, r.c.RunUntil(1000*ms))
+	r.wantFree(0)
+}
+
 // A reset waits for a holder of node 0 when the memory is lost, and node 0's agent attaches to the new memory. The holder releases: the reset of before
 // keeps node 0 no longer.
 func TestHolderOfLostMemoryLeaves(t *testing.T) {

@@ -53,10 +53,11 @@ func unreached(err error) bool {
 	return false
 }
 
-// reportUnreachable sends msgUnreachable to the agent.
+// reportUnreachable sends msgUnreachable to the agent; the agent's own Locker has it look at once.
 func (k *Locker) reportUnreachable(mn fabric.MemID) {
-	if k.port.ID().IsAgent() {
-		return // it knows
+	if k.agent != nil {
+		k.agent.onUnreachable(mn)
+		return
 	}
 	m := fabric.Message{Kind: msgUnreachable, Body: [7]uint64{uint64(mn)}}
 	_ = k.port.Send(fabric.AgentOf(k.port.ID().CN()), &m) // of our own node

@@ -32,6 +32,7 @@ type Locker struct {
 	mems    []attachment      // by memory node
 	cfg     Config
 	since   uint32 // the memories that had been lost when it was made
+	agent   *Agent // nil: of a client
 
 	// Of the acquisition under way, if it wants a value:
 	value  *lock.Value

@@ -23,7 +23,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[sighting]():    4,
 	reflect.TypeFor[fences]():      4,
 	reflect.TypeFor[attachment]():  3,
-	reflect.TypeFor[Locker]():      19,
+	reflect.TypeFor[Locker]():      20,
 	reflect.TypeFor[Agent]():       13,
 }
 
