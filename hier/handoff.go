@@ -23,7 +23,7 @@ import (
 // Whenever the shard's mutex is free, unless a caller has mixed the two kinds in one hold (lock.ErrMisuse):
 //
 //   - a value has addr != 0, and deferred is 0; opaque bytes have addr == 0, and dirty is false: so dirty and deferred are never both set;
-//   - if releases wait (waits), there is work that somebody will do: dirty is set, or deferred, or the holder is about to write for them
+//   - if releases wait (waits), their work is yet to be done: dirty is set, or deferred, or the holder is about to write for them
 //     (commit, giveUp).
 type handoff struct {
 	data []byte      // none: nothing is left

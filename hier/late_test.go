@@ -82,11 +82,12 @@ func TestLateReminderResetsNothing(t *testing.T) {
 	}
 }
 
-// A client of node 0 has given up its wait. The memory node restarts with its memory when the grant is on its way, and then another client of node 0 tries
-// the lock: it takes the ticket over, is refused, and must not leave the ticket in the queue for ever.
-func TestTryTakesTicketOver(t *testing.T) {
+// abandonedOverRestart makes a rig in which a client of node 0 gives up its wait for a lock, and the memory node restarts with its memory when the grant
+// is on its way: that comes at 14 ms.
+func abandonedOverRestart(t *testing.T, opts ...option) *rig {
+	t.Helper()
 	var r *rig
-	r = newRig(t, 1, 2, "declock", small, unsynced, silent, wrapped(func(p fabric.Port) fabric.Port {
+	delays := wrapped(func(p fabric.Port) fabric.Port {
 		if p.ID().CN() != 2 || p.ID().IsAgent() {
 			return p
 		}
@@ -97,24 +98,31 @@ func TestTryTakesTicketOver(t *testing.T) {
 			}
 			return p.Send(to, m)
 		}}
-	}))
-	l := r.lock(0)
+	})
+	r = newRig(t, 1, 2, "declock", small, append(opts, unsynced, silent, delays)...)
 	r.client(1, "holder", func(k *hier.Locker) {
 		var h lock.Hold
-		acquire(t, k, &h, l, lock.Exclusive)
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
 		at(k, 4*ms)
 		must(t, k.Release(&h, nil))
 	})
 	r.client(0, "gives up", func(k *hier.Locker) {
 		at(k, ms)
 		var h lock.Hold
-		if err := k.Acquire(&h, &lock.Request{Lock: l, Mode: lock.Exclusive, Deadline: 3 * ms}); !errors.Is(err, lock.ErrTimeout) {
+		if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Deadline: 3 * ms}); !errors.Is(err, lock.ErrTimeout) {
 			t.Errorf("with a deadline: %v", err)
 		}
 	})
+	return r
+}
+
+// Another client of node 0 tries the lock before the grant comes: it takes the abandoned ticket over, is refused, and must not leave the
+// ticket in the queue for ever.
+func TestTryTakesTicketOver(t *testing.T) {
+	r := abandonedOverRestart(t)
 	r.client(0, "tries", func(k *hier.Locker) {
 		var h lock.Hold
-		try := func() error { return k.Acquire(&h, &lock.Request{Lock: l, Mode: lock.Exclusive, Try: true}) }
+		try := func() error { return k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Try: true}) }
 		at(k, 6*ms)
 		if err := try(); !errors.Is(err, lock.ErrBusy) {
 			t.Errorf("first try: %v", err)
@@ -130,35 +138,9 @@ func TestTryTakesTicketOver(t *testing.T) {
 	r.wantFree(0)
 }
 
-// A client of node 0 has given up its wait, and the memory node restarts with its memory when the grant is on its way. Node 0's agent takes the grant, and is
-// the first of its node to notice the restart: it must have the lock reset, for no client of the node comes again.
+// Node 0's agent takes the grant, and is the first of its node to notice the restart: it must have the lock reset, for no client of the node comes again.
 func TestAgentNoticesRestartFirst(t *testing.T) {
-	var r *rig
-	r = newRig(t, 1, 2, "declock", small, unsynced, silent, wrapped(func(p fabric.Port) fabric.Port {
-		if p.ID().CN() != 2 || p.ID().IsAgent() {
-			return p
-		}
-		return &hookPort{Port: p, send: func(p fabric.Port, to fabric.ClientID, m *fabric.Message) error {
-			if m.Kind == kindGrant {
-				r.c.Delay(sim.OfCN(2), sim.OfCN(1), 10*ms, p.Now()+ms)
-				r.c.At(5*ms, func() { r.c.RestartServer(r.mn) })
-			}
-			return p.Send(to, m)
-		}}
-	}), func(r *rig) { r.cfg.Verify = func(fabric.MemID) (uint32, error) { return 0, nil } })
-	r.client(1, "holder", func(k *hier.Locker) {
-		var h lock.Hold
-		acquire(t, k, &h, r.lock(0), lock.Exclusive)
-		at(k, 4*ms)
-		must(t, k.Release(&h, nil))
-	})
-	r.client(0, "gives up", func(k *hier.Locker) {
-		at(k, ms)
-		var h lock.Hold
-		if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Deadline: 3 * ms}); !errors.Is(err, lock.ErrTimeout) {
-			t.Errorf("with a deadline: %v", err)
-		}
-	})
+	r := abandonedOverRestart(t, func(r *rig) { r.cfg.Verify = func(fabric.MemID) (uint32, error) { return 0, nil } })
 	must(t, r.c.RunUntil(1000*ms))
 	r.wantFree(0)
 }

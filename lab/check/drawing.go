@@ -108,7 +108,7 @@ type hierLocker interface {
 	lock.Leaver
 }
 
-// A noting Locker notes where the locks of a store or tree are, and who holds them: for reports and pictures.
+// A noting Locker records where the locks of a store or tree are, and their holders: for reports and pictures.
 type noting struct {
 	hierLocker
 	tap *tap
