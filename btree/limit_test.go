@@ -40,3 +40,43 @@ func TestMemoryLimit(t *testing.T) {
 	wantErr(t, "put", c.Put(keyOf(1), []byte("v")), nil)
 	mustBeSound(t, c)
 }
+
+// A leaf that cannot be unlinked for want of memory is left to the next writer that comes by.
+func TestUnlinkWithoutMemory(t *testing.T) {
+	w, c := one(t, 1, func(cfg *Config) { cfg.MemoryLimit = 1 << 20 })
+	n := 0
+	for ; c.stats.Splits == 0; n++ {
+		wantErr(t, "put", c.Put(keyOf(n), []byte("v")), nil)
+	}
+	s := search{}
+	s.begin(0, keyOf(n-1), false, false)
+	wantErr(t, "seek", c.seek(&s, &c.n, c.leaf), nil)
+	low := bytes.Clone(c.n.low)
+	for i := range n - 1 {
+		if bytes.Compare(keyOf(i), low) >= 0 {
+			wantErr(t, "delete", c.Delete(keyOf(i)), nil)
+		}
+	}
+	var hoard []ptr
+	for {
+		p, err := c.alloc(0, classNode)
+		if err != nil {
+			wantErr(t, "alloc", err, ErrNoSpace)
+			break
+		}
+		hoard = append(hoard, p)
+	}
+
+	poor := w.client(0, c.t) // it has no block for shadows
+	wantErr(t, "delete", poor.Delete(keyOf(n-1)), nil)
+	if r := mustBeSound(t, c); poor.stats.Emptied != 1 || poor.stats.Deferred != 1 || r.Clean() {
+		t.Fatalf("%+v, %v; want a leaf that is empty and not unlinked", poor.stats, r)
+	}
+	for _, p := range hoard {
+		c.free(p, classNode)
+	}
+	wantErr(t, "put", poor.Put(keyOf(n-1), []byte("again")), nil)
+	if r := mustBeSound(t, c); poor.stats.Unlinked != 1 || !r.Clean() {
+		t.Fatalf("%+v, %v; want that the next writer unlinks it", poor.stats, r)
+	}
+}

@@ -26,6 +26,7 @@ func (c *client) treeRounds() {
 		}
 		t, err = c.n.tree.Client(c.k)
 	}
+	defer func() { c.w.deferred += t.Stats().Deferred }()
 	for c.round = range c.w.s.Rounds {
 		c.began = c.w.c.Now()
 		err = c.mayBeInterrupted(func() error {
@@ -143,9 +144,9 @@ func (w *world) scanTree(t *btree.Client, client int, descending bool) error {
 	return nil
 }
 
-// repairTree has what was left undone done, if a fault may have had something left undone. It is false if it cannot.
+// repairTree has what was left undone done, if a fault, or a want of memory, may have had something left undone. It is false if it cannot.
 func (w *world) repairTree(p fabric.Port) bool {
-	faulty := w.s.givesUp()
+	faulty := w.s.givesUp() || w.s.Room > 0 && w.deferred > 0
 	for cn := 1; cn <= w.s.CNs; cn++ {
 		faulty = faulty || w.dead(cn)
 	}

@@ -50,6 +50,7 @@ type world struct {
 	evicted     uint64   // objects
 	moved       uint64   // objects, so that another class gets the memory
 	expired     uint64   // objects that were found expired and dropped
+	deferred    uint64   // repairs of the tree that its clients left to the next visitor
 	playing     bool     // the scene is set
 	generations []uint32 // of the memories that there are, if they may be lost
 }
