@@ -72,7 +72,7 @@ type Micro struct {
 
 // Limits of a Micro.
 const (
-	maxCNs       = 128
+	maxCNs       = int(fabric.MaxCN)
 	maxClients   = 8192
 	maxCSLen     = 1024
 	maxLocks     = 100_000_000

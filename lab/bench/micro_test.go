@@ -83,6 +83,24 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// As many compute nodes and clients as a cluster can have.
+func TestLargest(t *testing.T) {
+	m := tiny("declock")
+	m.CNs, m.Clients = int(fabric.MaxCN), maxClients
+	m.WarmupNs, m.WindowNs = 100*fabric.Microsecond, 100*fabric.Microsecond
+	r, err := Sim(context.Background(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Metrics()["mops"] == 0 {
+		t.Error("nobody was granted")
+	}
+	m.CNs++
+	if _, err := Sim(context.Background(), m); !errors.Is(err, ErrMicro) {
+		t.Errorf("with one node more: %v", err)
+	}
+}
+
 // What cannot be is refused, with what is wrong.
 func TestValidate(t *testing.T) {
 	for name, change := range map[string]func(*Micro){

@@ -44,7 +44,7 @@ type microOptions struct {
 
 func newMicroOptions() *microOptions {
 	return &microOptions{
-		locks: "declock-tf", cns: command.Count{Max: 128}, clients: command.Count{N: bench.DefaultClients, Min: 1, Max: 8192},
+		locks: "declock-tf", cns: command.Count{Max: uint64(fabric.MaxCN)}, clients: command.Count{N: bench.DefaultClients, Min: 1, Max: 8192},
 		csLen: command.Count{N: 1, Max: 1024}, readPct: command.Count{N: bench.DefaultReadPct, Max: 100},
 		nlocks: command.Count{N: bench.DefaultLocks, Min: 1, Max: 100_000_000}, seed: command.Count{N: 1, Max: 1<<64 - 1},
 		capacity: command.Count{Max: 2048}, runs: command.Count{N: 1, Min: 1, Max: 1000},
