@@ -77,29 +77,6 @@ type Stats struct {
 	Leaked    uint64 // slots lost to the tree by failed operations, until this compute node closes it or crashes
 }
 
-// Add adds the counters of t to s.
-func (s *Stats) Add(t *Stats) {
-	s.Gets += t.Gets
-	s.Puts += t.Puts
-	s.Deletes += t.Deletes
-	s.Scanned += t.Scanned
-	s.CacheHits += t.CacheHits
-	s.CacheMisses += t.CacheMisses
-	s.CacheStale += t.CacheStale
-	s.Torn += t.Torn
-	s.Rights += t.Rights
-	s.Shadows += t.Shadows
-	s.Redone += t.Redone
-	s.Rewrites += t.Rewrites
-	s.Splits += t.Splits
-	s.Emptied += t.Emptied
-	s.Unlinked += t.Unlinked
-	s.Completed += t.Completed
-	s.Repaired += t.Repaired
-	s.Deferred += t.Deferred
-	s.Leaked += t.Leaked
-}
-
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the tree was opened with. It works over l's Port.
 func (t *Tree) Client(l lock.Locker) (*Client, error) {

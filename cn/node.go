@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/timesync"
@@ -242,8 +243,8 @@ func (n *Node) Totals() (lock.Stats, fabric.Stats) {
 	defer n.mu.Unlock()
 	locks, nic := n.done, n.doneNIC
 	for s := range n.sessions {
-		locks.Add(s.locker.Stats())
-		nic.Add(s.port.Stats())
+		stats.Add(&locks, s.locker.Stats())
+		stats.Add(&nic, s.port.Stats())
 	}
 	return locks, nic
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
 )
 
@@ -180,8 +181,8 @@ func (n *Node) Observe(hot int) *Observation {
 	o.Locks, o.NIC, o.Sessions = n.done, n.doneNIC, len(n.sessions)
 	for s := range n.sessions {
 		s.locker.mu.Lock()
-		o.Locks.Add(&s.locker.locks)
-		o.NIC.Add(&s.locker.nic)
+		stats.Add(&o.Locks, &s.locker.locks)
+		stats.Add(&o.NIC, &s.locker.nic)
 		s.locker.mu.Unlock()
 	}
 	return o

@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
 )
 
@@ -123,12 +124,12 @@ func (s *Session) close(beside bool) error {
 	delete(s.node.sessions, s)
 	if beside {
 		s.locker.mu.Lock()
-		s.node.done.Add(&s.locker.locks)
-		s.node.doneNIC.Add(&s.locker.nic)
+		stats.Add(&s.node.done, &s.locker.locks)
+		stats.Add(&s.node.doneNIC, &s.locker.nic)
 		s.locker.mu.Unlock()
 	} else {
-		s.node.done.Add(s.locker.Stats())
-		s.node.doneNIC.Add(s.port.Stats())
+		stats.Add(&s.node.done, s.locker.Stats())
+		stats.Add(&s.node.doneNIC, s.port.Stats())
 	}
 	s.node.mu.Unlock()
 	return s.port.Close()

@@ -201,18 +201,6 @@ func (s *Stats) Count(ops []Op) {
 	}
 }
 
-// Add adds the counters of t to s.
-func (s *Stats) Add(t *Stats) {
-	s.Chains += t.Chains
-	for i := range s.Ops {
-		s.Ops[i] += t.Ops[i]
-	}
-	s.ReadBytes += t.ReadBytes
-	s.WriteBytes += t.WriteBytes
-	s.Sent += t.Sent
-	s.SentLocal += t.SentLocal
-}
-
 // A Node is a compute node's membership of a cluster: it opens Ports, and
 // knows who else is there. Its methods may be called by any goroutine.
 type Node interface {

@@ -262,22 +262,3 @@ type Stats struct {
 	Busy       uint64 `json:"busy"`       // Try without success
 	Cancels    uint64 `json:"cancels"`    // timeouts and cancellations
 }
-
-// Add adds the counters of t to s.
-func (s *Stats) Add(t *Stats) {
-	s.Acquires += t.Acquires
-	s.Immediate += t.Immediate
-	s.Waits += t.Waits
-	s.LocalJoins += t.LocalJoins
-	s.LocalWaits += t.LocalWaits
-	s.HandoversLocal += t.HandoversLocal
-	s.HandoversRemote += t.HandoversRemote
-	s.AcquireOps += t.AcquireOps
-	s.Retries += t.Retries
-	s.Refetches += t.Refetches
-	s.Prefetches += t.Prefetches
-	s.Aborts += t.Aborts
-	s.Resets += t.Resets
-	s.Busy += t.Busy
-	s.Cancels += t.Cancels
-}

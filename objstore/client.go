@@ -68,25 +68,6 @@ type Stats struct {
 	BytesWritten uint64 `json:"bytes_written"` // of values stored
 }
 
-// Add adds the counters of t to s.
-func (s *Stats) Add(t *Stats) {
-	s.Gets += t.Gets
-	s.Hits += t.Hits
-	s.Stores += t.Stores
-	s.Deletes += t.Deletes
-	s.CacheHits += t.CacheHits
-	s.CacheMisses += t.CacheMisses
-	s.Evictions += t.Evictions
-	s.Expired += t.Expired
-	s.Extents += t.Extents
-	s.Collected += t.Collected
-	s.Moved += t.Moved
-	s.Overflows += t.Overflows
-	s.Leaked += t.Leaked
-	s.BytesRead += t.BytesRead
-	s.BytesWritten += t.BytesWritten
-}
-
 const (
 	firstBuffer = 4096
 	// A client that has handled a large object keeps buffers of more than keepBuffer for its next operations, until

@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"memory/slab":                {"fabric", "memory", "memory/reclaim"},
 	"memory/handle":              {"fabric", "lock", "memory", "memory/reclaim", "memory/slab"},
 	"mn":                         {"fabric", "cql", "memory"},
-	"cn":                         {"fabric", "lock", "timesync", "cql", "hier", "memory"},
+	"cn":                         {"fabric", "lock", "timesync", "cql", "hier", "memory", "internal/stats"},
 	"objstore":                   {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
 	"btree":                      {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
 	"lab/...":                    {"..."}, // what researchers and maintainers use; what users link does without it, see TestLinked

@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
@@ -264,7 +265,7 @@ func (s *indexRun) measure(ctx context.Context) (*IndexResult, error) {
 	part, err := s.settle(ctx, p, &s.journal, func(n *counters) {
 		for _, c := range s.clients {
 			n.add(c.lock)
-			n.Trees.Add(c.tree.Stats())
+			stats.Add(&n.Trees, c.tree.Stats())
 		}
 	})
 	if err != nil {

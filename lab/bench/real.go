@@ -9,6 +9,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/traces"
@@ -82,8 +83,8 @@ func Real(ctx context.Context, m Micro, part Part) (*Result, error) {
 	res := &Result{tally: newTally(realDigits)}
 	for _, c := range r.clients {
 		res.tally.merge(c.notes.(*tally))
-		res.Locks.Add(&c.counted.Locks)
-		res.Ports.Add(&c.counted.Ports)
+		stats.Add(&res.Locks, &c.counted.Locks)
+		stats.Add(&res.Ports, &c.counted.Ports)
 		res.WindowNs = max(res.WindowNs, c.to-c.from)
 	}
 	res.Ops = res.tally.ops
@@ -169,7 +170,7 @@ func (r *realRun) client(c *client) error {
 	}
 	c.to = min(c.to, max(c.port.Now(), c.from+1))
 	c.counted.add(c.lock)
-	c.counted.subtract(&before)
+	stats.Subtract(&c.counted, &before)
 	// No client leaves before all are done: others may wait for messages from this one.
 	return r.meet(c, doneOffset)
 }
@@ -227,7 +228,7 @@ func (r *Result) Merge(w WireResult) error {
 	r.Ops += w.Ops
 	r.tally.lost += w.Lost
 	r.WindowNs = max(r.WindowNs, w.WindowNs)
-	r.Locks.Add(&w.Locks)
-	r.Ports.Add(&w.Ports)
+	stats.Add(&r.Locks, &w.Locks)
+	stats.Add(&r.Ports, &w.Ports)
 	return nil
 }

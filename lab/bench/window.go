@@ -3,12 +3,12 @@ package bench
 import (
 	"context"
 	"errors"
-	"reflect"
 	"runtime"
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
 )
@@ -133,7 +133,7 @@ func fixedWindow(p *Pace, look func(fabric.Time) (mark, error)) (*measured, erro
 // between returns what was measured between two marks.
 func between(a, b *mark, steady bool, drift float64) *measured {
 	r := &measured{counters: b.counters, from: a.at, to: b.at, first: a.done, last: b.done, steady: steady, drift: drift}
-	r.counters.subtract(&a.counters)
+	stats.Subtract(&r.counters, &a.counters)
 	return r
 }
 
@@ -146,27 +146,6 @@ type counters struct {
 
 // add adds what a client has counted.
 func (c *counters) add(l lock.Locker) {
-	c.Locks.Add(l.Stats())
-	c.Ports.Add(l.Port().Stats())
-}
-
-// subtract takes off what was counted before.
-func (c *counters) subtract(before *counters) {
-	subtract(reflect.ValueOf(c).Elem(), reflect.ValueOf(before).Elem())
-}
-
-// subtract subtracts all numbers of a value from those of another of its type.
-func subtract(v, before reflect.Value) {
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			subtract(v.Field(i), before.Field(i))
-		}
-	case reflect.Array:
-		for i := range v.Len() {
-			subtract(v.Index(i), before.Index(i))
-		}
-	default:
-		v.SetUint(v.Uint() - before.Uint())
-	}
+	stats.Add(&c.Locks, l.Stats())
+	stats.Add(&c.Ports, l.Port().Stats())
 }

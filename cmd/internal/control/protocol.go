@@ -132,27 +132,11 @@ type Progress struct {
 	Errors uint64 `json:"errors,omitempty"`
 }
 
-// Add adds q to p.
-func (p *Progress) Add(q *Progress) {
-	p.Warmed += q.Warmed
-	p.Ops += q.Ops
-	p.Reads += q.Reads
-	p.Hits += q.Hits
-	p.Errors += q.Errors
-}
-
 // Counters are what the clients of a compute node counted.
 type Counters struct {
 	Locks lock.Stats     `json:"locks"`
 	NIC   fabric.Stats   `json:"nic"`
 	Store objstore.Stats `json:"store"`
-}
-
-// Add adds d to c.
-func (c *Counters) Add(d *Counters) {
-	c.Locks.Add(&d.Locks)
-	c.NIC.Add(&d.NIC)
-	c.Store.Add(&d.Store)
 }
 
 // A Result is what a daemon's part of a replay measured. Counters are those

@@ -19,6 +19,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/internal/background"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
 )
@@ -195,10 +196,11 @@ func (d *CN) Replay(ctx context.Context, spec *control.Replay, job *control.Job)
 	d.mu.Unlock()
 	before := d.cluster.Node().Agent().Counted()
 	res := w.run(ctx, job)
-	res.Resets = resetsSince(d.cluster.Node().Agent().Counted(), &before)
+	res.Resets = d.cluster.Node().Agent().Counted()
+	stats.Subtract(&res.Resets, &before)
 	d.mu.Lock()
 	total := w.total()
-	d.done.Add(&total)
+	stats.Add(&d.done, &total)
 	d.work = nil
 	d.mu.Unlock()
 	return res, nil

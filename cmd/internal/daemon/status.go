@@ -10,9 +10,9 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cmd/internal/control"
-	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
@@ -51,7 +51,7 @@ func (d *CN) storeStats() objstore.Stats {
 	s := d.done.Store
 	if d.work != nil {
 		now := d.work.total()
-		s.Add(&now.Store)
+		stats.Add(&s, &now.Store)
 	}
 	return s
 }
@@ -78,7 +78,7 @@ func (d *CN) Status() *control.Status {
 	s.Counters = d.done
 	if d.work != nil {
 		now := d.work.total()
-		s.Counters.Add(&now)
+		stats.Add(&s.Counters, &now)
 		p := d.work.progressNow()
 		s.Job = &p
 	}
@@ -140,17 +140,4 @@ func DescribeMemory(c *declock.Cluster) []control.Memory {
 		list = append(list, m)
 	}
 	return list
-}
-
-// resetsSince returns what an agent counted since before.
-func resetsSince(now cql.AgentStats, before *cql.AgentStats) cql.AgentStats {
-	d := now
-	d.Led -= before.Led
-	d.TakenOver -= before.TakenOver
-	d.Joined -= before.Joined
-	d.Adopted -= before.Adopted
-	for i := range d.ByReason {
-		d.ByReason[i] -= before.ByReason[i]
-	}
-	return d
 }

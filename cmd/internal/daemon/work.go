@@ -3,8 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
@@ -183,7 +182,7 @@ func (w *work) measure(ctx context.Context, job *control.Job) *control.Result {
 	res := &control.Result{Replay: measured, Error: w.failure(err)}
 	for _, m := range w.meters {
 		d := m.measured()
-		res.Counters.Add(&d)
+		stats.Add(&res.Counters, &d)
 	}
 	if w.reader != nil {
 		w.dealer.Close()
@@ -268,7 +267,7 @@ func (w *work) progressNow() control.Progress {
 func (w *work) total() (t control.Counters) {
 	for _, m := range w.meters {
 		d := m.seen()
-		t.Add(&d)
+		stats.Add(&t, &d)
 	}
 	return t
 }
@@ -387,25 +386,6 @@ func (m *meter) measured() control.Counters {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := m.latest
-	subtract(reflect.ValueOf(&d).Elem(), reflect.ValueOf(&m.before).Elem())
+	stats.Subtract(&d, &m.before)
 	return d
-}
-
-// subtract subtracts the counters of b from those of a, which are all unsigned
-// numbers in structs and arrays.
-func subtract(a, b reflect.Value) {
-	switch a.Kind() {
-	case reflect.Struct:
-		for i := range a.NumField() {
-			subtract(a.Field(i), b.Field(i))
-		}
-	case reflect.Array:
-		for i := range a.Len() {
-			subtract(a.Index(i), b.Index(i))
-		}
-	case reflect.Uint64:
-		a.SetUint(a.Uint() - b.Uint())
-	default:
-		panic(fmt.Sprintf("daemon: counter of type %v", a.Type()))
-	}
 }

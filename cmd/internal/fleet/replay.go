@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/traces/replay"
 )
 
@@ -181,7 +182,7 @@ func (r *run) handle(e event) (ended bool, err error) {
 func (r *run) showAll() {
 	var sum control.Progress
 	for i := range r.progress {
-		sum.Add(&r.progress[i])
+		stats.Add(&sum, &r.progress[i])
 	}
 	r.show(r.started, sum)
 }
@@ -206,7 +207,7 @@ func (r *run) add(name string, res *control.Result) error {
 		}
 	}
 	o.Members++
-	o.Counters.Add(&res.Counters)
+	stats.Add(&o.Counters, &res.Counters)
 	o.Resets += res.Resets.Led
 	// Every process reads a whole trace file: each sees the same bad lines.
 	if res.Skipped > o.Skipped {
