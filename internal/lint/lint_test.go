@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"lab/locks":                  {"..."}, // the registry
 	"lab/locks/...":              {"fabric", "lock", "lab/locks/internal/baseline"},
 	"lab/oracle":                 {"fabric", "lock"},
-	"traces/...":                 {"objstore", "traces"},
+	"traces/...":                 {"objstore", "traces", "internal/stats"},
 	"internal/...":               {},
 	"internal/membership":        {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
 	"":                           {"fabric", "fabric/shm", "lock", "hier", "memory", "memory/handle", "mn", "cn", "objstore", "btree"},

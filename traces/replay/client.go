@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strconv"
 	"sync"
@@ -14,7 +15,7 @@ const (
 	progressEvery = 256
 	// casSlots bounds the uniques that a client remembers between gets and cas.
 	casSlots = 1 << 10
-	// sleepSlice bounds how late a Stop is seen while waiting for trace time.
+	// sleepSlice bounds how late the end of a context is seen while waiting for trace time.
 	sleepSlice = 10e6
 	maxNumber  = 10 // digits: room to count up and down
 	// trackedKeys bounds what a client remembers for Verify, 72 bytes a key.
@@ -57,7 +58,7 @@ func NewClient(cache objstore.Cache, id int, o Options) (*Client, error) {
 	if id < 0 || id > 1<<16-1 {
 		return nil, fmt.Errorf("%w: client %d: ids are 0 to 65535", ErrOptions, id)
 	}
-	c := &Client{o: o, cache: cache, me: newWriter(o.RunID, uint16(id)), res: newResult(1)}
+	c := &Client{o: o, cache: cache, me: newWriter(o.RunID, uint16(id)), res: &Result{Clients: 1}}
 	c.clocked, _ = cache.(objstore.Clocked)
 	if o.Verify {
 		c.track = newTracker(trackedKeys, c.me)
@@ -68,17 +69,17 @@ func NewClient(cache objstore.Cache, id int, o Options) (*Client, error) {
 // Result returns what was measured so far. Not while Run or Warm runs.
 func (c *Client) Result() *Result { return c.res }
 
-// Run does the records of the stream, one after the other, until it ends, the Stop is set or there are
+// Run does the records of the stream, one after the other, until it ends, ctx is done or there are
 // too many errors. The error is ErrTooMany or the stream's.
-func (c *Client) Run(src traces.Source) error {
+func (c *Client) Run(ctx context.Context, src traces.Source) error {
 	if c.o.Start == 0 {
 		c.o.Start = c.o.Now()
 	}
 	c.res.StartNs = c.o.Now()
 	var rec traces.Record
-	for c.err == nil && !c.o.Stop.flag.Load() && src.Next(&rec) {
+	for c.err == nil && ctx.Err() == nil && src.Next(&rec) {
 		if rec.Time != c.traceT || !c.started {
-			if !c.newTime(rec.Time) {
+			if !c.newTime(ctx, rec.Time) {
 				break
 			}
 		}
@@ -89,7 +90,7 @@ func (c *Client) Run(src traces.Source) error {
 	}
 	c.flush()
 	c.res.EndNs = c.o.Now()
-	c.res.Stopped = c.res.Stopped || c.o.Stop.IsSet()
+	c.res.Stopped = c.res.Stopped || c.err != nil || ctx.Err() != nil
 	if c.err != nil {
 		return c.err
 	}
@@ -97,10 +98,10 @@ func (c *Client) Run(src traces.Source) error {
 }
 
 // Warm stores the records of the stream, unmeasured, before Run.
-func (c *Client) Warm(src traces.Source) error {
+func (c *Client) Warm(ctx context.Context, src traces.Source) error {
 	var rec traces.Record
 	n := uint64(0)
-	for !c.o.Stop.flag.Load() && c.err == nil && src.Next(&rec) {
+	for ctx.Err() == nil && c.err == nil && src.Next(&rec) {
 		if n == 0 && c.clocked != nil {
 			c.clocked.SetNow(c.o.TimeBase + rec.Time)
 		}
@@ -127,8 +128,8 @@ func (c *Client) Warm(src traces.Source) error {
 }
 
 // newTime moves to a new second of the trace, and waits for it if the
-// replay is paced. It returns false if the Stop was set meanwhile.
-func (c *Client) newTime(t uint32) bool {
+// replay is paced. It returns false if ctx ended meanwhile.
+func (c *Client) newTime(ctx context.Context, t uint32) bool {
 	c.traceT, c.started = t, true
 	if c.clocked != nil && c.o.TTL == TTLTrace {
 		c.clocked.SetNow(c.o.TimeBase + t)
@@ -137,7 +138,7 @@ func (c *Client) newTime(t uint32) bool {
 		return true
 	}
 	due := c.o.Start + int64(float64(t-c.o.TraceStart)*1e9/c.o.Speed)
-	for !c.o.Stop.flag.Load() {
+	for ctx.Err() == nil {
 		wait := due - c.o.Now()
 		if wait <= 0 {
 			c.res.MaxLagNs = max(c.res.MaxLagNs, -wait)
@@ -353,7 +354,7 @@ func (c *Client) done(op traces.Op, t0 int64, err error, key []byte) outcome {
 	if err != nil {
 		out = outcomeOf(err)
 	}
-	r.outcomes[out]++
+	r.Outcomes[out]++
 	if out == failed {
 		c.report(op, key, err)
 		return out
@@ -390,7 +391,7 @@ func (c *Client) note(cause error, format string, args ...any) {
 	}
 	if fatal {
 		c.err = &tooMany{text: fmt.Sprintf("%v: %d of %s; the last: %s", ErrTooMany, n, c.me, text), cause: cause}
-		c.o.Stop.Set()
+		c.o.Stop()
 	}
 }
 

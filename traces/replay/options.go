@@ -1,9 +1,9 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,8 +77,8 @@ type Options struct {
 	FirstClient int
 	// Progress, if not nil, is updated every 256 operations of each client.
 	Progress *Progress
-	// Stop, if not nil, ends the replay from outside.
-	Stop *Stop
+	// Stop, if not nil, is called at a client's MaxErrors-th error: it ends the context that the clients have. nil: Run has one of its own.
+	Stop context.CancelFunc
 }
 
 // withDefaults checks the options and fills in what is zero.
@@ -114,7 +114,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Progress = new(Progress)
 	}
 	if o.Stop == nil {
-		o.Stop = NewStop()
+		o.Stop = func() {}
 	}
 	return o, nil
 }
@@ -132,28 +132,6 @@ type Progress struct {
 	Ops, Reads, Hits, Errors, VerifyFailures atomic.Uint64
 	Warmed                                   atomic.Uint64
 }
-
-// Stop ends a replay: clients see it before their next operation.
-type Stop struct {
-	flag atomic.Bool
-	once sync.Once
-	done chan struct{}
-}
-
-// NewStop returns a Stop that is not set.
-func NewStop() *Stop { return &Stop{done: make(chan struct{})} }
-
-// Set ends the replay. It may be called more than once, from anywhere.
-func (s *Stop) Set() {
-	s.flag.Store(true)
-	s.once.Do(func() { close(s.done) })
-}
-
-// IsSet reports whether Set was called.
-func (s *Stop) IsSet() bool { return s.flag.Load() }
-
-// Done is closed by Set.
-func (s *Stop) Done() <-chan struct{} { return s.done }
 
 // outcome of an operation that is not a failure of the cache.
 type outcome uint8

@@ -1,13 +1,13 @@
 package replay
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/traces"
 )
 
@@ -31,45 +31,60 @@ func opName(op traces.Op) string {
 
 // row is one operation's counts and latencies.
 type row struct {
-	outcomes [numOutcomes]uint64
-	hist     *hdr.Histogram
+	Outcomes [numOutcomes]uint64
+	Hist     histogram
+}
+
+// A histogram travels as HdrHistogram's compressed V2 encoding.
+type histogram struct{ *hdr.Histogram }
+
+// MarshalText implements encoding.TextMarshaler.
+func (h histogram) MarshalText() ([]byte, error) { return h.Encode(hdr.V2CompressedEncodingCookieBase) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *histogram) UnmarshalText(text []byte) (err error) {
+	h.Histogram, err = hdr.Decode(text)
+	return err
 }
 
 func (r *row) record(ns int64) {
-	_ = r.hist.RecordValue(min(max(ns, 0), maxLatencyNs)) // in range, so it cannot fail
+	_ = r.Hist.RecordValue(min(max(ns, 0), maxLatencyNs)) // in range, so it cannot fail
 }
 
 func (r *row) count() uint64 {
 	n := uint64(0)
-	for _, o := range r.outcomes {
+	for _, o := range r.Outcomes {
 		n += o
 	}
 	return n
 }
 
+// Counts are what clients counted besides operations.
+type Counts struct {
+	Verified       uint64 `json:"verified"`        // values checked
+	VerifyFailures uint64 `json:"verify_failures"` // of them or of what was returned, wrong
+	Warmed         uint64 `json:"warmed"`          // objects stored before measuring
+	WarmErrors     uint64 `json:"warm_errors"`     // and failures of that
+	Capped         uint64 `json:"capped"`          // values cut to MaxValue
+	Raised         uint64 `json:"raised"`          // values raised to MinBlock for Verify
+	LongKeys       uint64 `json:"long_keys"`       // keys shortened to the cache's bound
+	ExtraGets      uint64 `json:"extra_gets"`      // gets done for a cas without one
+}
+
 // A Result is what one or more clients measured. Results of clients, and of
 // processes (it travels as JSON, histograms included), are added by Merge.
 type Result struct {
+	Counts
 	Clients        int
-	StartNs, EndNs int64 // by Options.Now
-	rows           [numRows]*row
-	Capped         uint64   // values cut to MaxValue
-	Raised         uint64   // values raised to MinBlock for Verify
-	LongKeys       uint64   // keys shortened to the cache's bound
-	ExtraGets      uint64   // gets done for a cas without one
-	Warmed         uint64   // objects stored before measuring
-	WarmErrors     uint64   // and failures of that
-	Verified       uint64   // values checked
-	VerifyFailures uint64   // of them or of what was returned, wrong
-	MaxLagNs       int64    // how late a second of the trace began, with Speed
-	Messages       []string // the first errors
+	StartNs, EndNs int64         // by Options.Now
+	Rows           [numRows]*row // by operation; nil: there was none
+	MaxLagNs       int64         // how late a second of the trace began, with Speed
+	Messages       []string      // the first errors
 
 	// Kinds counts errors by what they were, for the first messages may all be of one kind.
 	Kinds   map[string]uint64 `json:",omitempty"`
 	Stopped bool              // before the end of the trace
 }
-
-func newResult(clients int) *Result { return &Result{Clients: clients} }
 
 // count counts an error by its kind.
 func (r *Result) count(kinds []error, err error) {
@@ -85,29 +100,29 @@ func (r *Result) count(kinds []error, err error) {
 
 // row returns the row of the operation; it is made at its first use.
 func (r *Result) row(op traces.Op) *row {
-	if r.rows[op] == nil {
-		r.rows[op] = &row{hist: newHistogram()}
+	if r.Rows[op] == nil {
+		r.Rows[op] = &row{Hist: histogram{hdr.New(1, maxLatencyNs, latencyDigits)}}
 	}
-	return r.rows[op]
+	return r.Rows[op]
 }
-
-func newHistogram() *hdr.Histogram { return hdr.New(1, maxLatencyNs, latencyDigits) }
 
 // maxMessages bounds what a merged result keeps.
 const maxMessages = 64
 
 // Merge adds another result to r.
 func (r *Result) Merge(o *Result) error {
-	for op, from := range o.rows {
+	for i, from := range o.Rows {
 		if from == nil {
 			continue
 		}
-		to := r.row(traces.Op(op))
-		for i, n := range from.outcomes {
-			to.outcomes[i] += n
+		op := traces.Op(i)
+		if from.Hist.Histogram == nil {
+			return fmt.Errorf("%w: no latencies of %s", ErrMerge, opName(op))
 		}
-		if dropped := to.hist.Merge(from.hist); dropped > 0 {
-			return fmt.Errorf("%w: %d latencies of %s do not fit", ErrMerge, dropped, opName(traces.Op(op)))
+		to := r.row(op)
+		stats.Add(&to.Outcomes, &from.Outcomes)
+		if dropped := to.Hist.Merge(from.Hist.Histogram); dropped > 0 {
+			return fmt.Errorf("%w: %d latencies of %s do not fit", ErrMerge, dropped, opName(op))
 		}
 	}
 	if r.StartNs == 0 || (o.StartNs != 0 && o.StartNs < r.StartNs) {
@@ -115,14 +130,7 @@ func (r *Result) Merge(o *Result) error {
 	}
 	r.EndNs = max(r.EndNs, o.EndNs)
 	r.Clients += o.Clients
-	r.Capped += o.Capped
-	r.Raised += o.Raised
-	r.LongKeys += o.LongKeys
-	r.ExtraGets += o.ExtraGets
-	r.Warmed += o.Warmed
-	r.WarmErrors += o.WarmErrors
-	r.Verified += o.Verified
-	r.VerifyFailures += o.VerifyFailures
+	stats.Add(&r.Counts, &o.Counts)
 	r.MaxLagNs = max(r.MaxLagNs, o.MaxLagNs)
 	if r.Kinds == nil && len(o.Kinds) > 0 {
 		r.Kinds = map[string]uint64{}
@@ -132,61 +140,6 @@ func (r *Result) Merge(o *Result) error {
 	}
 	r.Stopped = r.Stopped || o.Stopped
 	r.Messages = append(r.Messages, o.Messages[:min(len(o.Messages), max(0, maxMessages-len(r.Messages)))]...)
-	return nil
-}
-
-// wireResult is a Result as JSON.
-type wireResult struct {
-	*plainResult
-	Rows []wireRow
-}
-
-type plainResult Result
-
-type wireRow struct {
-	Op       string
-	Outcomes [numOutcomes]uint64
-	Hist     []byte // HdrHistogram's compressed V2 encoding
-}
-
-// MarshalJSON encodes everything, histograms included, for UnmarshalJSON in the process that collects.
-func (r *Result) MarshalJSON() ([]byte, error) {
-	w := wireResult{plainResult: (*plainResult)(r)}
-	for op, from := range r.rows {
-		if from == nil {
-			continue
-		}
-		hist, err := from.hist.Encode(hdr.V2CompressedEncodingCookieBase)
-		if err != nil {
-			return nil, fmt.Errorf("replay: histogram of %s: %w", opName(traces.Op(op)), err)
-		}
-		w.Rows = append(w.Rows, wireRow{opName(traces.Op(op)), from.outcomes, hist})
-	}
-	return json.Marshal(w)
-}
-
-// UnmarshalJSON decodes what MarshalJSON made.
-func (r *Result) UnmarshalJSON(data []byte) error {
-	*r = Result{}
-	w := wireResult{plainResult: (*plainResult)(r)}
-	if err := json.Unmarshal(data, &w); err != nil {
-		return err
-	}
-	for _, from := range w.Rows {
-		op := traces.ParseOp([]byte(from.Op))
-		if from.Op == opName(opFill) {
-			op = opFill
-		}
-		hist, err := hdr.Decode(from.Hist)
-		if op == traces.OpNone || err != nil {
-			return errors.Join(fmt.Errorf("%w: row %q is of no operation, or has no histogram", ErrMerge, from.Op), err)
-		}
-		to := r.row(op)
-		to.outcomes = from.Outcomes
-		if dropped := to.hist.Merge(hist); dropped > 0 {
-			return fmt.Errorf("%w: %d latencies of %s do not fit", ErrMerge, dropped, from.Op)
-		}
-	}
 	return nil
 }
 
@@ -207,37 +160,29 @@ type Row struct {
 	MaxUs     float64 `json:"max_us"`
 }
 
-// Summary is a result for people: rows as they are printed.
+// Summary is a result for people: the row over all operations, and those of each.
 type Summary struct {
-	Clients        int      `json:"clients"`
-	Ops            uint64   `json:"ops"` // of the trace; fills are not of the trace
-	Seconds        float64  `json:"seconds"`
-	OpsPerS        float64  `json:"ops_per_s"`
-	HitRatio       float64  `json:"hit_ratio"` // of get and gets
-	Errors         uint64   `json:"errors"`
-	Verified       uint64   `json:"verified"`
-	VerifyFailures uint64   `json:"verify_failures"`
-	Warmed         uint64   `json:"warmed"`
-	WarmErrors     uint64   `json:"warm_errors"`
-	Capped         uint64   `json:"capped"`
-	Raised         uint64   `json:"raised"`
-	LongKeys       uint64   `json:"long_keys"`
-	ExtraGets      uint64   `json:"extra_gets"`
-	MaxLagS        float64  `json:"max_lag_s"`
-	Stopped        bool     `json:"stopped"`
-	Rows           []Row    `json:"rows"`
-	Messages       []string `json:"messages,omitempty"`
+	Clients  int     `json:"clients"`
+	Ops      uint64  `json:"count"` // of the trace; fills are not of the trace
+	Seconds  float64 `json:"seconds"`
+	OpsPerS  float64 `json:"ops_per_s"`
+	HitRatio float64 `json:"hit_ratio"` // of get and gets
+	Errors   uint64  `json:"errors"`
+	Counts
+	MaxLagS  float64  `json:"max_lag_s"`
+	Stopped  bool     `json:"stopped"`
+	Rows     []Row    `json:"-"`
+	Messages []string `json:"messages,omitempty"`
 }
 
 // Summary computes rates and percentiles.
 func (r *Result) Summary() Summary {
 	s := Summary{
-		Clients: r.Clients, Verified: r.Verified, VerifyFailures: r.VerifyFailures, Warmed: r.Warmed, WarmErrors: r.WarmErrors,
-		Capped: r.Capped, Raised: r.Raised, LongKeys: r.LongKeys, ExtraGets: r.ExtraGets, Stopped: r.Stopped, Messages: r.Messages,
+		Clients: r.Clients, Counts: r.Counts, Stopped: r.Stopped, Messages: r.Messages,
 		Seconds: float64(r.EndNs-r.StartNs) / 1e9, MaxLagS: float64(r.MaxLagNs) / 1e9,
 	}
 	var reads, hits uint64
-	for i, from := range r.rows {
+	for i, from := range r.Rows {
 		if from == nil {
 			continue
 		}
@@ -265,9 +210,9 @@ func (r *Result) Summary() Summary {
 func (r *row) summary(op string) Row {
 	us := func(ns int64) float64 { return float64(ns) / 1000 }
 	return Row{
-		Op: op, Count: r.count(), Hits: r.outcomes[hit], Misses: r.outcomes[miss], Exists: r.outcomes[exists],
-		NotNumber: r.outcomes[notNumber], TooLarge: r.outcomes[tooLarge], Errors: r.outcomes[failed],
-		MeanUs: r.hist.Mean() / 1000, P50Us: us(r.hist.ValueAtPercentile(50)), P99Us: us(r.hist.ValueAtPercentile(99)),
-		P999Us: us(r.hist.ValueAtPercentile(99.9)), MaxUs: us(r.hist.Max()),
+		Op: op, Count: r.count(), Hits: r.Outcomes[hit], Misses: r.Outcomes[miss], Exists: r.Outcomes[exists],
+		NotNumber: r.Outcomes[notNumber], TooLarge: r.Outcomes[tooLarge], Errors: r.Outcomes[failed],
+		MeanUs: r.Hist.Mean() / 1000, P50Us: us(r.Hist.ValueAtPercentile(50)), P99Us: us(r.Hist.ValueAtPercentile(99)),
+		P999Us: us(r.Hist.ValueAtPercentile(99.9)), MaxUs: us(r.Hist.Max()),
 	}
 }

@@ -23,9 +23,10 @@ type Load struct {
 }
 
 // Run replays with one goroutine per load. All clients are warm before the first is measured. When
-// ctx is done or the Stop is set, each client ends within an operation; that is no error, and the
+// ctx is done, each client ends within an operation; that is no error, and the
 // result says Stopped. With an error (ErrTooMany, or a stream's) the result is what was measured until then.
 func Run(ctx context.Context, o Options, loads []Load) (*Result, error) {
+	own := o.Stop == nil
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -33,8 +34,11 @@ func Run(ctx context.Context, o Options, loads []Load) (*Result, error) {
 	if len(loads) == 0 {
 		return nil, fmt.Errorf("%w: no clients", ErrOptions)
 	}
-	defer context.AfterFunc(ctx, o.Stop.Set)()
-	defer closeWhenStopped(o.Stop, loads)()
+	if own {
+		ctx, o.Stop = context.WithCancel(ctx)
+		defer o.Stop()
+	}
+	defer closeWhenDone(ctx, loads)()
 
 	clients := make([]*Client, len(loads))
 	for i := range loads {
@@ -46,7 +50,7 @@ func Run(ctx context.Context, o Options, loads []Load) (*Result, error) {
 		if loads[i].Warm == nil {
 			return nil
 		}
-		return c.Warm(loads[i].Warm)
+		return c.Warm(ctx, loads[i].Warm)
 	})
 	if err == nil {
 		start := o.Start
@@ -55,16 +59,16 @@ func Run(ctx context.Context, o Options, loads []Load) (*Result, error) {
 		}
 		err = each(clients, func(i int, c *Client) error {
 			c.o.Start = start
-			return c.Run(loads[i].Stream)
+			return c.Run(ctx, loads[i].Stream)
 		})
 	}
-	total := newResult(0)
+	total := new(Result)
 	for _, c := range clients {
 		if e := total.Merge(c.Result()); e != nil {
 			return total, e
 		}
 	}
-	total.Stopped = total.Stopped || o.Stop.IsSet()
+	total.Stopped = total.Stopped || ctx.Err() != nil
 	return total, err
 }
 
@@ -83,24 +87,20 @@ func each(clients []*Client, f func(i int, c *Client) error) error {
 	return cmp.Or(errs...)
 }
 
-// closeWhenStopped wakes the clients that wait for a record when the replay is stopped. What it returns ends it.
-func closeWhenStopped(stop *Stop, loads []Load) (end func()) {
-	over, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-stop.Done():
-		case <-over:
-			return
-		}
+// closeWhenDone wakes the clients that wait for a record when ctx is done. What it returns ends it.
+func closeWhenDone(ctx context.Context, loads []Load) (end func()) {
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
 		for _, l := range loads {
 			if c, ok := l.Stream.(io.Closer); ok {
 				_ = c.Close()
 			}
 		}
-	}()
+	})
 	return func() {
-		close(over)
-		<-ended
+		if !stop() {
+			<-closed
+		}
 	}
 }

@@ -15,16 +15,11 @@ import (
 
 // A Total is the row of a replay over all operations.
 type Total struct {
-	Op              string  `json:"op"` // "all"
-	Count           uint64  `json:"count"`
-	Lock            string  `json:"lock,omitempty"`
-	Target          string  `json:"target,omitempty"`
-	ComputeNodes    int     `json:"cns"`
-	Clients         int     `json:"clients"` // in all
-	Seconds         float64 `json:"seconds"`
-	OpsPerS         float64 `json:"ops_per_s"`
-	HitRatio        float64 `json:"hit_ratio"`
-	Errors          uint64  `json:"errors"`
+	Op           string `json:"op"` // "all"
+	Lock         string `json:"lock,omitempty"`
+	Target       string `json:"target,omitempty"`
+	ComputeNodes int    `json:"cns"`
+	replay.Summary
 	MNOpsPerAcquire float64 `json:"mn_ops_per_acquire"`   // to acquire or to enter the queue: lock.Stats.AcquireOps
 	Prefetch        float64 `json:"prefetch_per_acquire"` // READs of the queue by clients that begin to wait for another of their node
 	MNOpsPerOp      float64 `json:"mn_ops_per_op"`        // all, with releases and data, for an operation of the store
@@ -38,41 +33,28 @@ type Total struct {
 	CacheMisses     uint64  `json:"location_cache_misses"`
 	Evictions       uint64  `json:"evictions"`
 	Expired         uint64  `json:"expired"`
-	Verified        uint64  `json:"verified"`
-	VerifyFailures  uint64  `json:"verify_failures"`
-	Warmed          uint64  `json:"warmed"`
-	WarmErrors      uint64  `json:"warm_errors"`
-	Capped          uint64  `json:"capped"`
-	LongKeys        uint64  `json:"long_keys"`
 	SkippedLines    int64   `json:"skipped_lines"`
-	MaxLagS         float64 `json:"max_lag_s"`
-	Stopped         bool    `json:"stopped"`
 	LostNodes       int     `json:"lost_nodes"`
 	Fill            bool    `json:"-"` // a miss was followed by a set
-
-	Messages []string `json:"messages,omitempty"`
 }
 
 // ReplayRows computes the rows of a replay: all operations, then each.
 func ReplayRows(out *fleet.Outcome, policy, target string) (Total, []replay.Row) {
-	s := out.Result.Summary()
 	locks, store := &out.Counters.Locks, &out.Counters.Store
 	t := Total{
-		Op: "all", Count: s.Ops, Lock: policy, Target: target, ComputeNodes: out.Members, Clients: s.Clients,
-		Seconds: s.Seconds, OpsPerS: s.OpsPerS, HitRatio: s.HitRatio, Errors: s.Errors,
+		Op: "all", Lock: policy, Target: target, ComputeNodes: out.Members, Summary: out.Result.Summary(),
 		MNOpsPerAcquire: ratio(locks.AcquireOps, locks.Acquires), Prefetch: ratio(locks.Prefetches, locks.Acquires),
-		MNOpsPerOp: ratio(out.Counters.NIC.Total(), s.Ops),
-		Acquires:   locks.Acquires, HandoversLocal: locks.HandoversLocal, HandoversRemote: locks.HandoversRemote,
+		Acquires: locks.Acquires, HandoversLocal: locks.HandoversLocal, HandoversRemote: locks.HandoversRemote,
 		LocalJoins: locks.LocalJoins, Refetch: ratio(locks.Refetches, locks.Acquires), Resets: out.Resets,
 		CacheHits: store.CacheHits, CacheMisses: store.CacheMisses, Evictions: store.Evictions, Expired: store.Expired,
-		Verified: s.Verified, VerifyFailures: s.VerifyFailures, Warmed: s.Warmed, WarmErrors: s.WarmErrors,
-		Capped: s.Capped, LongKeys: s.LongKeys, SkippedLines: out.Skipped, MaxLagS: s.MaxLagS,
-		Stopped: s.Stopped || out.Err != nil, LostNodes: len(out.Lost), Messages: s.Messages,
+		SkippedLines: out.Skipped, LostNodes: len(out.Lost),
 	}
+	t.MNOpsPerOp = ratio(out.Counters.NIC.Total(), t.Ops)
+	t.Stopped = t.Stopped || out.Err != nil
 	if target != "" {
 		t.Lock = ""
 	}
-	return t, s.Rows
+	return t, t.Rows
 }
 
 func ratio(a, b uint64) float64 {
@@ -93,7 +75,7 @@ func WriteReplay(w io.Writer, title string, t *Total, rows []replay.Row) error {
 	if t.Stopped {
 		note = "   (stopped before its end: what was measured so far)"
 	}
-	p.Line("operations", "%s in %.2f s%s", units.Count(t.Count), t.Seconds, note)
+	p.Line("operations", "%s in %.2f s%s", units.Count(t.Ops), t.Seconds, note)
 	p.Line("throughput", "%s operations/s", units.Count(uint64(t.OpsPerS)))
 	p.hitRatio(t, rows)
 	p.Line("errors", "%s", units.Count(t.Errors))

@@ -15,9 +15,9 @@ func TestHitRatioIsExplained(t *testing.T) {
 		rows     []replay.Row
 		has, not string
 	}{
-		{Total{HitRatio: 0.7, Warmed: 5}, rows, "0.700: 300 of 1,000 reads missed\n  misses because  49 objects were deleted by the trace;\n                  nothing stores", "filled before;"},
-		{Total{HitRatio: 0.7, Fill: true, Evictions: 1234}, rows, "not filled before;\n                  49 objects were deleted by the trace;\n                  1,234 were evicted: memory was full\n", "--fill"},
-		{Total{HitRatio: 1}, []replay.Row{{Op: "get", Count: 9}}, "1.000: 0 of 9 reads missed\n", "because"},
+		{Total{Summary: replay.Summary{HitRatio: 0.7, Counts: replay.Counts{Warmed: 5}}}, rows, "0.700: 300 of 1,000 reads missed\n  misses because  49 objects were deleted by the trace;\n                  nothing stores", "filled before;"},
+		{Total{Summary: replay.Summary{HitRatio: 0.7}, Fill: true, Evictions: 1234}, rows, "not filled before;\n                  49 objects were deleted by the trace;\n                  1,234 were evicted: memory was full\n", "--fill"},
+		{Total{Summary: replay.Summary{HitRatio: 1}}, []replay.Row{{Op: "get", Count: 9}}, "1.000: 0 of 9 reads missed\n", "because"},
 		{Total{}, []replay.Row{{Op: "set", Count: 9}}, "there were no reads", "because"},
 	} {
 		var b strings.Builder

@@ -20,7 +20,7 @@ const (
 
 const (
 	// Version of the protocol. Daemons and commands of different versions refuse each other.
-	Version = 2
+	Version = 3
 	// MaxLine bounds a line. The largest is a result with its histograms.
 	MaxLine = 16 << 20
 	// maxConns bounds the connections of a daemon.

@@ -195,7 +195,7 @@ func (d *CN) Replay(ctx context.Context, spec *control.Replay, job *control.Job)
 	d.work = w
 	d.mu.Unlock()
 	before := d.cluster.Node().Agent().Counted()
-	res := w.run(ctx, job)
+	res := w.run(job)
 	res.Resets = d.cluster.Node().Agent().Counted()
 	stats.Subtract(&res.Resets, &before)
 	d.mu.Lock()

@@ -62,5 +62,5 @@ func (d *Driver) Replay(ctx context.Context, spec *control.Replay, job *control.
 	if err != nil {
 		return nil, err
 	}
-	return w.run(ctx, job), nil
+	return w.run(job), nil
 }

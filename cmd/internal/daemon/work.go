@@ -45,6 +45,7 @@ type work struct {
 	reader  *traces.Reader
 	dealer  *replay.Dealer
 	o       replay.Options
+	ctx     context.Context // of the replay; o.Stop ends it
 
 	warming atomic.Int64  // clients that are still at it
 	warm    chan struct{} // closed when none is
@@ -69,8 +70,9 @@ func newWork(ctx context.Context, spec *control.Replay, open opener) (w *work, e
 	w.o = replay.Options{
 		Verify: spec.Verify, Exclusive: spec.Verify && spec.Exclusive, FillOnMiss: spec.Fill, TimeBase: spec.TimeBase,
 		MaxValue: int(spec.MaxValue), Speed: spec.Speed, MaxErrors: spec.MaxErrors, RunID: spec.RunID, FirstClient: spec.First,
-		Kinds: kinds, Progress: new(replay.Progress), Stop: replay.NewStop(),
+		Kinds: kinds, Progress: new(replay.Progress),
 	}
+	w.ctx, w.o.Stop = context.WithCancel(ctx)
 	if spec.NoTTL {
 		w.o.TTL = replay.TTLNone
 	}
@@ -161,8 +163,8 @@ func traceCode(err error) exit.Code {
 }
 
 // run replays, gives everything back, and returns what was measured whatever happens.
-func (w *work) run(ctx context.Context, job *control.Job) *control.Result {
-	res := w.measure(ctx, job)
+func (w *work) run(job *control.Job) *control.Result {
+	res := w.measure(job)
 	if err := w.close(); err != nil && res.Error == nil {
 		res.Error = control.FailureOf(err)
 	}
@@ -170,13 +172,13 @@ func (w *work) run(ctx context.Context, job *control.Job) *control.Result {
 }
 
 // measure replays.
-func (w *work) measure(ctx context.Context, job *control.Job) *control.Result {
+func (w *work) measure(job *control.Job) *control.Result {
 	over := make(chan struct{})
 	var helpers sync.WaitGroup
 	helpers.Go(func() { w.progress(over, job) })
-	helpers.Go(func() { w.start(ctx, over, job) })
-	helpers.Go(func() { w.hurry(ctx, over) })
-	measured, err := replay.Run(ctx, w.o, w.loads)
+	helpers.Go(func() { w.start(over, job) })
+	helpers.Go(func() { w.hurry(over) })
+	measured, err := replay.Run(w.ctx, w.o, w.loads)
 	close(over)
 	helpers.Wait()
 	res := &control.Result{Replay: measured, Error: w.failure(err)}
@@ -203,14 +205,14 @@ func (w *work) failure(err error) *control.Failure {
 }
 
 // start lets the clients go when all are warm and the command says so.
-func (w *work) start(ctx context.Context, over <-chan struct{}, job *control.Job) {
+func (w *work) start(over <-chan struct{}, job *control.Job) {
 	select {
 	case <-w.warm:
 	case <-over: // it could not begin
 		return
 	}
-	if w.o.Stop.IsSet() || !job.Ready(ctx, w.progressNow()) {
-		w.o.Stop.Set()
+	if w.ctx.Err() != nil || !job.Ready(w.ctx, w.progressNow()) {
+		w.o.Stop()
 	}
 	close(w.open)
 }
@@ -236,12 +238,11 @@ func (w *work) progress(over <-chan struct{}, job *control.Job) {
 
 // hurry interrupts clients that do not end although they should: they wait
 // for a lock that is not released.
-func (w *work) hurry(ctx context.Context, over <-chan struct{}) {
+func (w *work) hurry(over <-chan struct{}) {
 	select {
 	case <-over:
 		return
-	case <-ctx.Done():
-	case <-w.o.Stop.Done():
+	case <-w.ctx.Done():
 	}
 	select {
 	case <-over:
@@ -274,6 +275,7 @@ func (w *work) total() (t control.Counters) {
 
 // close gives everything back. The clients are idle.
 func (w *work) close() error {
+	w.o.Stop()
 	var errs []error
 	for i, c := range w.clients {
 		if c.resume != nil {
@@ -312,7 +314,7 @@ func (g *gate) Next(rec *traces.Record) bool {
 	}
 	select {
 	case <-g.w.open:
-	case <-g.w.o.Stop.Done():
+	case <-g.w.ctx.Done():
 	}
 	return false
 }
