@@ -13,8 +13,8 @@ import (
 
 const (
 	progressEvery = 256
-	// casSlots bounds the uniques that a client remembers between gets and cas.
-	casSlots = 1 << 10
+	// maxUniques bounds the uniques that a client remembers between gets and cas.
+	maxUniques = 1 << 10
 	// sleepSlice bounds how late the end of a context is seen while waiting for trace time.
 	sleepSlice = 10e6
 	maxNumber  = 10 // digits: room to count up and down
@@ -33,9 +33,9 @@ type Client struct {
 	res     *Result
 	err     error
 
-	track  *tracker // nil without Verify
-	writes uint64   // stamps given out
-	uniq   []casUnique
+	track  *tracker          // nil without Verify
+	writes uint64            // stamps given out
+	uniq   map[uint64]uint64 // of the last gets of some keys, by hash
 
 	buf     []byte // of values that verify themselves
 	plain   []byte // of all others
@@ -47,8 +47,6 @@ type Client struct {
 	ops, flushed struct{ ops, reads, hits, errors, failures uint64 }
 }
 
-type casUnique struct{ key, unique uint64 }
-
 // NewClient makes client number id (over all processes) on its cache.
 func NewClient(cache objstore.Cache, id int, o Options) (*Client, error) {
 	o, err := o.withDefaults()
@@ -58,7 +56,7 @@ func NewClient(cache objstore.Cache, id int, o Options) (*Client, error) {
 	if id < 0 || id > 1<<16-1 {
 		return nil, fmt.Errorf("%w: client %d: ids are 0 to 65535", ErrOptions, id)
 	}
-	c := &Client{o: o, cache: cache, me: newWriter(o.RunID, uint16(id)), res: &Result{Clients: 1}}
+	c := &Client{o: o, cache: cache, me: newWriter(o.RunID, uint16(id)), res: &Result{Clients: 1}, uniq: map[uint64]uint64{}}
 	c.clocked, _ = cache.(objstore.Clocked)
 	if o.Verify {
 		c.track = newTracker(trackedKeys, c.me)
@@ -165,10 +163,10 @@ func (c *Client) do(rec *traces.Record) {
 		out := c.done(op, t0, err, key)
 		switch {
 		case out == failed:
-			c.forget(h)
+			c.track.forget(h)
 		case out == miss:
 			c.missed(op, h, key)
-		case c.track != nil:
+		default:
 			c.track.missed(h)
 		}
 	case traces.OpIncr, traces.OpDecr:
@@ -207,7 +205,7 @@ func (c *Client) fill(rec *traces.Record, key []byte, h uint64) {
 	if out := c.done(opFill, t0, err, key); out == hit {
 		c.learnBase(h, s, key, v)
 	} else if out == failed {
-		c.forget(h)
+		c.track.forget(h)
 	}
 }
 
@@ -244,7 +242,7 @@ func (c *Client) store(rec *traces.Record, key []byte, h uint64) {
 	case miss:
 		c.missed(rec.Op, h, key)
 	case failed, tooLarge: // memcached removes the old value of a set that is too large
-		c.forget(h)
+		c.track.forget(h)
 	}
 }
 
@@ -259,13 +257,11 @@ func (c *Client) extend(rec *traces.Record, key []byte, h uint64) {
 	}
 	switch c.done(rec.Op, t0, err, key) {
 	case hit:
-		if c.track != nil {
-			c.track.added(h)
-		}
+		c.track.added(h)
 	case miss:
 		c.missed(rec.Op, h, key)
 	case failed, tooLarge:
-		c.forget(h)
+		c.track.forget(h)
 	}
 }
 
@@ -286,7 +282,7 @@ func (c *Client) count(rec *traces.Record, key []byte, h uint64) {
 	case miss:
 		c.missed(rec.Op, h, key)
 	case failed:
-		c.forget(h)
+		c.track.forget(h)
 	}
 }
 
@@ -307,9 +303,9 @@ func (c *Client) counted(op traces.Op, h uint64, key []byte, n uint64) {
 // uniqueOf returns the unique that the last gets of the key returned. Without one it does the gets
 // itself, unmeasured: users of cas do; a trace may have cut it off. Not ok counts the cas as a miss or an error.
 func (c *Client) uniqueOf(key []byte, h uint64) (unique uint64, ok bool) {
-	if u := c.casSlot(key); u.key != 0 {
-		unique = u.unique
-		u.key = 0 // once: the next cas of this client must have seen the next value
+	at := traces.HashKey(key)
+	if unique, ok = c.uniq[at]; ok {
+		delete(c.uniq, at) // once: the next cas of this client must have seen the next value
 		return unique, true
 	}
 	c.res.ExtraGets++
@@ -325,26 +321,11 @@ func (c *Client) uniqueOf(key []byte, h uint64) (unique uint64, ok bool) {
 }
 
 func (c *Client) remember(key []byte, unique uint64) {
-	if c.uniq == nil {
-		c.uniq = make([]casUnique, casSlots)
+	if len(c.uniq) >= maxUniques {
+		clear(c.uniq)
 	}
-	h := traces.HashKey(key) | 1
-	c.uniq[h>>1%casSlots] = casUnique{h, unique}
+	c.uniq[traces.HashKey(key)] = unique
 }
-
-// casSlot returns the slot of the key if it holds one.
-func (c *Client) casSlot(key []byte) *casUnique {
-	if c.uniq == nil {
-		return &noUnique
-	}
-	h := traces.HashKey(key) | 1
-	if u := &c.uniq[h>>1%casSlots]; u.key == h {
-		return u
-	}
-	return &noUnique
-}
-
-var noUnique casUnique
 
 // done counts an operation that began at t0, and its latency unless it failed.
 func (c *Client) done(op traces.Op, t0 int64, err error, key []byte) outcome {
@@ -534,14 +515,8 @@ func (c *Client) learnBase(h uint64, s stamp, key, v []byte) {
 
 // missed learns that the key is not there, which with NoLoss must not be when this client has put it there.
 func (c *Client) missed(op traces.Op, h uint64, key []byte) {
-	if c.track != nil && c.track.missed(h) && c.o.NoLoss {
+	if c.track.missed(h) && c.o.NoLoss {
 		c.verifyFailure(op, key, "lost: the object was written, nobody removed it, and it is gone")
-	}
-}
-
-func (c *Client) forget(h uint64) {
-	if c.track != nil {
-		c.track.forget(h)
 	}
 }
 

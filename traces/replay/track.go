@@ -36,12 +36,12 @@ func newTracker(keys int, me writer) *tracker {
 	return &tracker{slots: make([]knowledge, n), mask: uint64(n - 1), me: me}
 }
 
-// find returns what is known of the key, or nil.
+// find returns what is known of the key, or nil. A nil tracker knows nothing.
 func (t *tracker) find(key uint64) *knowledge {
-	if k := &t.slots[key&t.mask]; k.key == key && key != 0 {
-		return k
+	if t == nil || key == 0 || t.slots[key&t.mask].key != key {
+		return nil
 	}
-	return nil
+	return &t.slots[key&t.mask]
 }
 
 // claim returns the key's slot, emptied if it was another's.
