@@ -277,8 +277,8 @@ func TestOutcomes(t *testing.T) {
 0,huge,1,99999,1,set,0
 0,filled,1,10,1,get,0
 0,filled,1,10,1,get,0
-0,` + long + `,300,10,1,set,0
-0,` + long + `,300,10,1,get,0
+0,`+long+`,300,10,1,set,0
+0,`+long+`,300,10,1,get,0
 `))
 	if err != nil {
 		t.Fatal(err)
