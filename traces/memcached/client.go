@@ -129,7 +129,7 @@ func (c *Client) Close() error {
 
 // Version returns the server's version.
 func (c *Client) Version() (string, error) {
-	answer, err := c.ask(append(c.line[:0], "version"...), nil)
+	answer, err := c.send(append(c.line[:0], "version"...), nil)
 	if err != nil {
 		return "", err
 	}
@@ -142,17 +142,13 @@ func (c *Client) Version() (string, error) {
 
 // FlushAll removes all objects: what a replay begins with, to be comparable.
 func (c *Client) FlushAll() error {
-	answer, err := c.ask(append(c.line[:0], "flush_all"...), nil)
-	return c.expect(answer, err, "OK")
+	answer, err := c.send(append(c.line[:0], "flush_all"...), nil)
+	return c.expect("OK", answer, err)
 }
 
 // Get implements objstore.Cache. It is memcached's gets.
 func (c *Client) Get(key []byte) (objstore.Item, error) {
-	cmd, err := c.command("gets", key)
-	if err != nil {
-		return objstore.Item{}, err
-	}
-	answer, err := c.ask(cmd, nil)
+	answer, err := c.ask("gets", key, nil)
 	if err != nil {
 		return objstore.Item{}, err
 	}
@@ -173,40 +169,29 @@ func (c *Client) Get(key []byte) (objstore.Item, error) {
 	if data[n] != '\r' || data[n+1] != '\n' {
 		return objstore.Item{}, c.unexpected(data[n:])
 	}
-	if answer, err = c.readLine(); err != nil {
-		return objstore.Item{}, err
-	}
-	if string(answer) != "END" {
-		return objstore.Item{}, c.unexpected(answer)
-	}
+	answer, err = c.readLine()
 	item.Value = data[:n:n]
-	return item, nil
+	return item, c.expect("END", answer, err)
 }
 
 // parseValue reads "VALUE key flags bytes unique".
-func parseValue(line, key []byte) (item objstore.Item, n int, ok bool) {
+func parseValue(line, key []byte) (item objstore.Item, size int, ok bool) {
 	rest, ok := bytes.CutPrefix(line, []byte("VALUE "))
-	if !ok || !bytes.HasPrefix(rest, key) {
+	rest, same := bytes.CutPrefix(rest, key)
+	if !ok || !same || !bytes.HasPrefix(rest, []byte(" ")) {
 		return item, 0, false
 	}
-	rest = rest[len(key):]
 	var field [3]uint64
-	for i := range field {
-		if len(rest) < 2 || rest[0] != ' ' {
+	n := 0
+	for text := range bytes.FieldsSeq(rest) {
+		v, err := strconv.ParseUint(string(text), 10, 64)
+		if err != nil || n == len(field) {
 			return item, 0, false
 		}
-		rest = rest[1:]
-		end := bytes.IndexByte(rest, ' ')
-		if end < 0 {
-			end = len(rest)
-		}
-		var err error
-		if field[i], err = strconv.ParseUint(string(rest[:end]), 10, 64); err != nil {
-			return item, 0, false
-		}
-		rest = rest[end:]
+		field[n] = v
+		n++
 	}
-	if len(rest) != 0 || field[0] > 1<<32-1 || field[1] > maxValue {
+	if n < len(field) || field[0] > 1<<32-1 || field[1] > maxValue {
 		return item, 0, false
 	}
 	return objstore.Item{Flags: uint32(field[0]), CAS: field[2]}, int(field[1]), true
@@ -219,92 +204,56 @@ func (c *Client) Set(key, value []byte, o objstore.Options) error {
 
 // Add implements objstore.Cache.
 func (c *Client) Add(key, value []byte, o objstore.Options) error {
-	return notStored(c.store("add", key, value, o, nil), objstore.ErrExists)
+	return c.store("add", key, value, o, objstore.ErrExists)
 }
 
 // Replace implements objstore.Cache.
 func (c *Client) Replace(key, value []byte, o objstore.Options) error {
-	return notStored(c.store("replace", key, value, o, nil), objstore.ErrNotFound)
+	return c.store("replace", key, value, o, objstore.ErrNotFound)
 }
 
 // CompareAndSwap implements objstore.Cache.
 func (c *Client) CompareAndSwap(key, value []byte, o objstore.Options, cas uint64) error {
-	return c.store("cas", key, value, o, &cas)
+	return c.store("cas", key, value, o, nil, cas)
 }
 
 // Append implements objstore.Cache.
 func (c *Client) Append(key, data []byte) error {
-	return notStored(c.store("append", key, data, objstore.Options{}, nil), objstore.ErrNotFound)
+	return c.store("append", key, data, objstore.Options{}, objstore.ErrNotFound)
 }
 
 // Prepend implements objstore.Cache.
 func (c *Client) Prepend(key, data []byte) error {
-	return notStored(c.store("prepend", key, data, objstore.Options{}, nil), objstore.ErrNotFound)
+	return c.store("prepend", key, data, objstore.Options{}, objstore.ErrNotFound)
 }
 
-// errNotStored is NOT_STORED, which means what the operation makes of it.
-var errNotStored = errors.New("memcached: not stored")
-
-func notStored(err, meaning error) error {
-	if err == errNotStored {
-		return meaning
-	}
-	return err
-}
-
-// store is all commands with data: COMMAND key flags exptime bytes [unique].
-func (c *Client) store(name string, key, value []byte, o objstore.Options, unique *uint64) error {
-	cmd, err := c.command(name, key)
-	if err != nil {
-		return err
-	}
+// store is all commands with data: COMMAND key flags exptime bytes [unique]. notStored is what NOT_STORED means.
+func (c *Client) store(name string, key, value []byte, o objstore.Options, notStored error, unique ...uint64) error {
 	if len(value) > maxValue {
 		return objstore.ErrValueSize
-	}
-	cmd = strconv.AppendUint(append(cmd, ' '), uint64(o.Flags), 10)
-	cmd = strconv.AppendInt(append(cmd, ' '), c.exptime(o.TTL), 10)
-	cmd = strconv.AppendUint(append(cmd, ' '), uint64(len(value)), 10)
-	if unique != nil {
-		cmd = strconv.AppendUint(append(cmd, ' '), *unique, 10)
 	}
 	if value == nil {
 		value = []byte{}
 	}
-	answer, err := c.ask(cmd, value)
-	if err != nil {
-		return err
+	args := [4]uint64{uint64(o.Flags), c.exptime(o.TTL), uint64(len(value))}
+	n := 3 + copy(args[3:], unique)
+	answer, err := c.ask(name, key, value, args[:n]...)
+	if err == nil && string(answer) == "NOT_STORED" && notStored != nil {
+		return notStored
 	}
-	switch string(answer) {
-	case "STORED":
-		return nil
-	case "NOT_STORED":
-		return errNotStored
-	case "EXISTS":
-		return objstore.ErrExists
-	case "NOT_FOUND":
-		return objstore.ErrNotFound
-	}
-	return c.unexpected(answer)
+	return c.expect("STORED", answer, err)
 }
 
 // Delete implements objstore.Cache.
 func (c *Client) Delete(key []byte) error {
-	cmd, err := c.command("delete", key)
-	if err != nil {
-		return err
-	}
-	answer, err := c.ask(cmd, nil)
-	return c.expect(answer, err, "DELETED")
+	answer, err := c.ask("delete", key, nil)
+	return c.expect("DELETED", answer, err)
 }
 
 // Touch implements objstore.Cache.
 func (c *Client) Touch(key []byte, ttl uint32) error {
-	cmd, err := c.command("touch", key)
-	if err != nil {
-		return err
-	}
-	answer, err := c.ask(strconv.AppendInt(append(cmd, ' '), c.exptime(ttl), 10), nil)
-	return c.expect(answer, err, "TOUCHED")
+	answer, err := c.ask("touch", key, nil, c.exptime(ttl))
+	return c.expect("TOUCHED", answer, err)
 }
 
 // Incr implements objstore.Cache.
@@ -314,49 +263,34 @@ func (c *Client) Incr(key []byte, delta uint64) (uint64, error) { return c.count
 func (c *Client) Decr(key []byte, delta uint64) (uint64, error) { return c.count("decr", key, delta) }
 
 func (c *Client) count(name string, key []byte, delta uint64) (uint64, error) {
-	cmd, err := c.command(name, key)
-	if err != nil {
-		return 0, err
-	}
-	answer, err := c.ask(strconv.AppendUint(append(cmd, ' '), delta, 10), nil)
-	if err != nil {
-		return 0, err
-	}
-	if n, err := strconv.ParseUint(string(bytes.TrimRight(answer, " ")), 10, 64); err == nil {
-		return n, nil
-	}
-	return 0, c.expect(answer, nil, "a number")
-}
-
-// command begins a command with a checked key.
-func (c *Client) command(name string, key []byte) ([]byte, error) {
-	if len(key) == 0 || len(key) > objstore.MaxKey {
-		return nil, objstore.ErrKeySize
-	}
-	for _, b := range key {
-		if b <= ' ' || b == 0x7f {
-			return nil, fmt.Errorf("%w: %q", ErrKey, key)
+	answer, err := c.ask(name, key, nil, delta)
+	if err == nil {
+		if n, err := strconv.ParseUint(string(bytes.TrimRight(answer, " ")), 10, 64); err == nil {
+			return n, nil
 		}
 	}
-	return append(append(append(c.line[:0], name...), ' '), key...), nil
+	return 0, c.expect("a number", answer, err)
 }
 
 // exptime is the TTL as memcached wants it.
-func (c *Client) exptime(ttl uint32) int64 {
+func (c *Client) exptime(ttl uint32) uint64 {
 	if ttl > maxRelative {
-		return c.o.Now() + int64(ttl)
+		return uint64(c.o.Now()) + uint64(ttl)
 	}
-	return int64(ttl)
+	return uint64(ttl)
 }
 
-// expect judges an answer without data.
-func (c *Client) expect(answer []byte, err error, good string) error {
-	switch {
-	case err != nil:
+// expect judges an answer without data, and the error of asking for it.
+func (c *Client) expect(good string, answer []byte, err error) error {
+	if err != nil {
 		return err
-	case string(answer) == good:
+	}
+	switch string(answer) {
+	case good:
 		return nil
-	case string(answer) == "NOT_FOUND":
+	case "EXISTS":
+		return objstore.ErrExists
+	case "NOT_FOUND":
 		return objstore.ErrNotFound
 	}
 	return c.unexpected(answer)

@@ -5,14 +5,32 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/declock/declock/objstore"
 )
 
-// ask sends a command, with data unless that is nil, and returns the first line of the answer, which is
+// ask sends a command on a key, with numbers behind it, as send does.
+func (c *Client) ask(name string, key, data []byte, args ...uint64) ([]byte, error) {
+	if len(key) == 0 || len(key) > objstore.MaxKey {
+		return nil, objstore.ErrKeySize
+	}
+	for _, b := range key {
+		if b <= ' ' || b == 0x7f {
+			return nil, fmt.Errorf("%w: %q", ErrKey, key)
+		}
+	}
+	cmd := append(append(append(c.line[:0], name...), ' '), key...)
+	for _, n := range args {
+		cmd = strconv.AppendUint(append(cmd, ' '), n, 10)
+	}
+	return c.send(cmd, data)
+}
+
+// send sends a command, with data unless that is nil, and returns the first line of the answer, which is
 // valid until the next read. A connection that broke earlier is made anew; a command is never sent twice.
-func (c *Client) ask(cmd, data []byte) ([]byte, error) {
+func (c *Client) send(cmd, data []byte) ([]byte, error) {
 	if c.conn == nil {
 		if err := c.connect(); err != nil {
 			return nil, err
