@@ -64,10 +64,10 @@ func ExampleGenerator() {
 	// get 0.65 delete 0.22 set 0.13, keys of 96 B, values of 416 B, alpha 1.3
 }
 
-// A wrong name is answered with near ones.
+// A wrong name is answered with what names there are.
 func ExampleFindPreset() {
 	_, err := traces.FindPreset("cluster140")
 	fmt.Println(err)
 	// Output:
-	// traces: no such preset: "cluster140"; near ones: cluster10, cluster14, cluster40; there are cluster1 to cluster54
+	// traces: no such preset: "cluster140"; there are cluster1 to cluster54
 }

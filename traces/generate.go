@@ -278,37 +278,26 @@ func (p *permutation) apply(x uint64) uint64 {
 	}
 }
 
-// allStreams is the whole trace: the clients' streams in turn.
-type allStreams struct {
-	streams []*Stream
-	next    int
-}
+// A sourceFunc is a Source that does not fail.
+type sourceFunc func(rec *Record) bool
+
+// Next implements [Source].
+func (f sourceFunc) Next(rec *Record) bool { return f(rec) }
+
+// Err implements [Source].
+func (sourceFunc) Err() error { return nil }
 
 // All returns the whole trace, in order of time: record j is the next of client j mod n.
 func (g *Generator) All() Source {
-	a := &allStreams{streams: make([]*Stream, g.cfg.Clients)}
-	for i := range a.streams {
-		a.streams[i] = g.Stream(i)
+	streams, next := make([]*Stream, g.cfg.Clients), 0
+	for i := range streams {
+		streams[i] = g.Stream(i)
 	}
-	return a
-}
-
-func (a *allStreams) Next(rec *Record) bool {
-	ok := a.streams[a.next].Next(rec)
-	if a.next++; a.next == len(a.streams) {
-		a.next = 0
-	}
-	return ok
-}
-
-func (a *allStreams) Err() error { return nil }
-
-// keyStream is the population.
-type keyStream struct {
-	g    *Generator
-	rank uint64 // the next; 0 at the end
-	step uint64
-	key  [maxKeySize]byte
+	return sourceFunc(func(rec *Record) bool {
+		s := streams[next]
+		next = (next + 1) % len(streams)
+		return s.Next(rec)
+	})
 }
 
 // Keys returns a set of each of the hottest keys (0 is all of them): the share of client i of n, coldest
@@ -320,28 +309,20 @@ func (g *Generator) Keys(i, n int, hottest uint64) Source {
 	if hottest == 0 || hottest > g.cfg.Keys {
 		hottest = g.cfg.Keys
 	}
-	k := &keyStream{g: g, step: uint64(n)}
+	step, rank := uint64(n), uint64(0) // the next; 0 at the end
 	if first := uint64(i) + 1; first <= hottest {
-		k.rank = first + (hottest-first)/uint64(n)*uint64(n)
+		rank = first + (hottest-first)/step*step
 	}
-	return k
+	buf := make([]byte, maxKeySize)
+	return sourceFunc(func(rec *Record) bool {
+		if rank == 0 {
+			return false
+		}
+		counter := g.counters && g.sizer.isCounter(rank)
+		key := g.putKey(buf, rank, counter)
+		*rec = Record{Time: g.cfg.Start, Key: key, KeySize: uint32(len(key)), ValueSize: g.sizer.valueSize(rank, counter),
+			Client: (rank - 1) % step, Op: OpSet, TTL: g.ttl(mix(rank, g.sizer.seed) >> 32)}
+		rank -= min(rank, step)
+		return true
+	})
 }
-
-func (k *keyStream) Next(rec *Record) bool {
-	if k.rank == 0 {
-		return false
-	}
-	g, rank := k.g, k.rank
-	counter := g.counters && g.sizer.isCounter(rank)
-	key := g.putKey(k.key[:], rank, counter)
-	*rec = Record{Time: g.cfg.Start, Key: key, KeySize: uint32(len(key)), ValueSize: g.sizer.valueSize(rank, counter),
-		Client: (rank - 1) % k.step, Op: OpSet, TTL: g.ttl(mix(rank, g.sizer.seed) >> 32)}
-	if k.rank <= k.step {
-		k.rank = 0
-	} else {
-		k.rank -= k.step
-	}
-	return true
-}
-
-func (k *keyStream) Err() error { return nil }

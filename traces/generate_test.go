@@ -34,7 +34,7 @@ func TestPresets(t *testing.T) {
 		t.Errorf("mix %v", mix)
 	}
 	_, err := FindPreset("clutser14")
-	if !errors.Is(err, ErrNoPreset) || !strings.Contains(err.Error(), "cluster14") {
+	if !errors.Is(err, ErrNoPreset) || !strings.Contains(err.Error(), "cluster54") {
 		t.Error(err)
 	}
 	if _, err := parsePresets("a,b\n"); err == nil {

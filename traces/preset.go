@@ -2,9 +2,9 @@ package traces
 
 import (
 	_ "embed"
+	"encoding/csv"
 	"fmt"
 	"math"
-	"sort"
 	"strconv"
 	"strings"
 )
@@ -50,7 +50,7 @@ var presets = mustParsePresets(presetsCSV)
 // Presets returns all clusters of the table, in its order.
 func Presets() []Preset { return append([]Preset(nil), presets...) }
 
-// FindPreset returns the preset of a cluster: "cluster14" or "14". The error is ErrNoPreset and lists near names.
+// FindPreset returns the preset of a cluster: "cluster14" or "14". Else the error is ErrNoPreset.
 func FindPreset(name string) (Preset, error) {
 	want := strings.ToLower(strings.TrimSpace(name))
 	if _, err := strconv.Atoi(want); err == nil {
@@ -61,38 +61,7 @@ func FindPreset(name string) (Preset, error) {
 			return p, nil
 		}
 	}
-	return Preset{}, fmt.Errorf("%w: %q; near ones: %s; there are cluster1 to cluster%d",
-		ErrNoPreset, name, strings.Join(nearPresets(want, 3), ", "), len(presets))
-}
-
-// nearPresets returns the n names of least edit distance.
-func nearPresets(name string, n int) []string {
-	names := make([]string, len(presets))
-	for i, p := range presets {
-		names[i] = p.Name
-	}
-	sort.SliceStable(names, func(i, j int) bool { return editDistance(name, names[i]) < editDistance(name, names[j]) })
-	return names[:min(n, len(names))]
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diagonal
-			if a[i-1] != b[j-1] {
-				cost++
-			}
-			diagonal = row[j]
-			row[j] = min(cost, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
+	return Preset{}, fmt.Errorf("%w: %q; there are cluster1 to cluster%d", ErrNoPreset, name, len(presets))
 }
 
 // Missing names the statistics that generation needs and the table does not have.
@@ -156,27 +125,24 @@ func mustParsePresets(text string) []Preset {
 	return ps
 }
 
-func parsePresets(text string) ([]Preset, error) {
-	var out []Preset
-	for n, line := range strings.Split(text, "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		p, err := parsePreset(line)
+func parsePresets(text string) (out []Preset, err error) {
+	r := csv.NewReader(strings.NewReader(text))
+	r.Comment, r.FieldsPerRecord = '#', 14
+	lines, err := r.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("presets.csv: %w", err)
+	}
+	for _, f := range lines {
+		p, err := parsePreset(f)
 		if err != nil {
-			return nil, fmt.Errorf("presets.csv: line %d: %w", n+1, err)
+			return nil, fmt.Errorf("presets.csv: %s: %w", f[0], err)
 		}
 		out = append(out, p)
 	}
 	return out, nil
 }
 
-func parsePreset(line string) (Preset, error) {
-	f := strings.Split(line, ",")
-	if len(f) != 14 {
-		return Preset{}, fmt.Errorf("%d of 14 columns", len(f))
-	}
+func parsePreset(f []string) (Preset, error) {
 	var err error
 	num := func(s string) float64 {
 		if s == "" {

@@ -94,7 +94,7 @@ var wrongInputs = []struct {
 	{11, "bad cluster address", []string{"declock-cn", "--cluster", "x"}},
 	{11, "declock: bad cluster address: \"tcp://1.2.3.4\": want tcp://ETCD[,ETCD..]/NAME\n", []string{"status", "--cluster", "tcp://1.2.3.4"}},
 	{11, "bad target", []string{"replay", "--target", "http://x"}},
-	{12, "near ones: cluster9", []string{"replay", "--preset", "cluster99"}},
+	{12, "there are cluster1 to cluster54", []string{"replay", "--preset", "cluster99"}},
 	{12, "declock: unknown lock policy \"foo\": one of cql,", []string{"replay", "--lock", "foo"}},
 	{12, "with N from 1", []string{"replay", "--lock", "local-bound:0"}},
 	{12, "no program has \"zzzz\"", []string{"declock-lab", "sim", "explore", "--match", "zzzz"}},
