@@ -55,9 +55,6 @@ func checkCommand(env *command.Env) *cli.Command {
 			&cli.BoolFlag{Name: "reclaim", Usage: "give back now memory of stores and trees that no node has any more; others may be at work", Destination: &reclaim},
 		),
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			return i.look(c, func(l *looking) error { return i.check(l, reclaim) })
 		},
 	})

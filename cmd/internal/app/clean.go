@@ -27,9 +27,6 @@ func cleanCommand(env *command.Env) *cli.Command {
 		Name: "clean", Usage: "remove what crashed clusters left", ArgsUsage: "[NAME]", Category: "run", Description: cleanDescription,
 		Flags: []cli.Flag{command.DirFlag(&dir), &cli.StringFlag{Name: "run-dir", Usage: "the --run-dir of \"up\" and \"replay\", if they had one", Destination: &runDir}},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 1); err != nil {
-				return err
-			}
 			if c.NArg() == 1 {
 				name := strings.TrimPrefix(c.Args().First(), "shm:")
 				return removeOne(env, dir, name)

@@ -27,7 +27,7 @@ func Declock(env *command.Env) *cli.App {
 		traceCommand(env), exitCodesCommand(env), VersionCommand(env),
 	}
 	a.Commands = append(a.Commands, node.Hidden(env)...)
-	a.Action = command.UnknownRoot(a)
+	a.Action = command.UnknownCommand
 	return a
 }
 
@@ -36,9 +36,6 @@ func exitCodesCommand(env *command.Env) *cli.Command {
 		Name: "exit-codes", Usage: "print the table of exit codes", Category: "other",
 		Description: "Exit codes of declock, declock-mn and declock-cn:\n\n" + exit.Text(),
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			_, err := fmt.Fprint(env.Stdout, exit.Text())
 			return err
 		},
@@ -50,9 +47,6 @@ func VersionCommand(env *command.Env) *cli.Command {
 	return command.Complete(&cli.Command{
 		Name: "version", Usage: "print the version", Category: "other", Flags: []cli.Flag{command.JSONFlag(&asJSON)},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			if asJSON {
 				r := report.Report{Experiment: "version", Commit: report.Commit(),
 					Rows: []any{map[string]string{"version": command.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}}}

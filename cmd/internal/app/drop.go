@@ -26,9 +26,6 @@ func dropCommand(env *command.Env) *cli.Command {
 		Name: "drop", Usage: "remove an object store, a tree or locks", ArgsUsage: "store|tree|locks NAME", Category: "run", Description: dropDescription,
 		Flags: i.net.Flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 2, 2); err != nil {
-				return err
-			}
 			kind, name := c.Args().Get(0), c.Args().Get(1)
 			if kind != "store" && kind != "tree" && kind != "locks" {
 				return command.Usage(c, "%q is nothing that can be dropped: want store, tree or locks", kind)
@@ -69,9 +66,6 @@ func flushCommand(env *command.Env) *cli.Command {
 		Name: "flush", Usage: "remove all that is in a store or tree", ArgsUsage: "store|tree NAME", Category: "run", Description: flushDescription,
 		Flags: i.net.Flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 2, 2); err != nil {
-				return err
-			}
 			kind, name := c.Args().Get(0), c.Args().Get(1)
 			if kind != "store" && kind != "tree" {
 				return command.Usage(c, "%q is nothing that can be flushed: want store or tree", kind)

@@ -38,9 +38,6 @@ func forgetCommand(env *command.Env) *cli.Command {
 		Name: "forget", Usage: "take a memory node that is down out of a cluster for good", ArgsUsage: "MEMORY-NODE", Category: "run", Description: forgetDescription,
 		Flags: append(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), &cli.BoolFlag{Name: "force", Usage: "also if a store or tree may have a part on it", Destination: &force}),
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 1, 1); err != nil {
-				return err
-			}
 			id, err := memoryNode(c.Args().First())
 			if err != nil {
 				return command.Usage(c, "%v", err)

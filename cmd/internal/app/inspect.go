@@ -48,10 +48,10 @@ type inspector struct {
 }
 
 func inspectCommand(env *command.Env) *cli.Command {
-	sub := func(name, args, usage string, nargs int, store bool, do func(*inspector, *looking, string) error) *cli.Command {
+	sub := func(name, args, usage string, do func(*inspector, *looking, string) error) *cli.Command {
 		i := &inspector{env: env, mem: command.Count{Max: 63}, level: command.Count{Max: 15}}
 		flags := append(i.net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), command.JSONFlag(&i.json))
-		if store {
+		if name == "bucket" || name == "key" {
 			flags = append(flags, &cli.StringFlag{Name: "store", Usage: "name of the object store", Value: "replay", Destination: &i.store})
 		}
 		if name == "bucket" {
@@ -62,21 +62,18 @@ func inspectCommand(env *command.Env) *cli.Command {
 				command.CountFlag(&i.level, "level", "level of the node: 0 is the leaf"))
 		}
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: args, Flags: flags, Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, nargs, nargs); err != nil {
-				return err
-			}
 			return i.look(c, func(l *looking) error { return do(i, l, c.Args().First()) })
 		}}
 	}
 	return command.Complete(&cli.Command{
 		Name: "inspect", Usage: "look into the memory of a cluster", Category: "look", Description: inspectDescription,
 		Subcommands: []*cli.Command{
-			sub("superblock", "", "how the memory nodes are formatted", 0, false, (*inspector).superblock),
-			sub("roots", "", "what is in the root directories", 0, false, (*inspector).roots),
-			sub("header", "ADDR", "a lock: its header and queue entries", 1, false, (*inspector).header),
-			sub("bucket", "INDEX", "a bucket of an object store", 1, true, (*inspector).bucket),
-			sub("key", "KEY", "where a key of an object store lives, and its object", 1, true, (*inspector).key),
-			sub("node", "KEY", "the node of a tree that a key belongs to", 1, false, (*inspector).treeNode),
+			sub("superblock", "", "how the memory nodes are formatted", (*inspector).superblock),
+			sub("roots", "", "what is in the root directories", (*inspector).roots),
+			sub("header", "ADDR", "a lock: its header and queue entries", (*inspector).header),
+			sub("bucket", "INDEX", "a bucket of an object store", (*inspector).bucket),
+			sub("key", "KEY", "where a key of an object store lives, and its object", (*inspector).key),
+			sub("node", "KEY", "the node of a tree that a key belongs to", (*inspector).treeNode),
 		},
 	})
 }

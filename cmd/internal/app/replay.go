@@ -146,9 +146,6 @@ var overNetwork = func() (names []string) {
 
 // check refuses what makes no sense, before anything is started.
 func (o *replayOptions) check(c *cli.Context) error {
-	if err := command.Arguments(c, 0, 1); err != nil {
-		return err
-	}
 	if err := o.net.Settings.Load(c); err != nil {
 		return err
 	}

@@ -81,9 +81,6 @@ func statusCommand(env *command.Env) *cli.Command {
 		Name: "status", Usage: "show the clusters of this machine", Category: "look", Description: statusDescription,
 		Flags: append(net.Flags("show the cluster at `ADDRESS` only, as "+scheme.Forms()), command.JSONFlag(&asJSON)),
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			rows, fabric, err := statusRows(c, &net)
 			if err != nil {
 				return err

@@ -50,9 +50,6 @@ func traceGenCommand(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "o", Aliases: []string{"out"}, Usage: "`FILE` to write: .zst and .gz are compressed, - is standard output", Destination: &out},
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			if out == "" {
 				return command.Usage(c, "where to? Give -o FILE, or -o - for standard output")
 			}
@@ -122,9 +119,6 @@ func traceStatCommand(env *command.Env) *cli.Command {
 		Name: "stat", Usage: "print the statistics of a trace", ArgsUsage: "FILE",
 		Flags: []cli.Flag{command.ChoiceFlag(&bad, "on-bad-line", "what a malformed line does"), command.JSONFlag(&asJSON)},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 1, 1); err != nil {
-				return err
-			}
 			return traceStat(c.Context, env, c.Args().First(), bad.Value == "skip", asJSON)
 		},
 	}
@@ -220,9 +214,6 @@ func tracePresetsCommand(env *command.Env) *cli.Command {
 	return &cli.Command{
 		Name: "presets", Usage: "list the clusters that traces can be made of", Flags: []cli.Flag{command.JSONFlag(&asJSON)},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			return writePresets(env, asJSON)
 		},
 	}

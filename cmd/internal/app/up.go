@@ -52,9 +52,6 @@ func upCommand(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets, with --fabric tcp", Destination: &e.RunDir},
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			if err := command.CheckName(name); err != nil {
 				return err
 			}

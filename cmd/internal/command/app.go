@@ -131,23 +131,30 @@ func Usage(c *cli.Context, format string, args ...any) error {
 	return exit.Errorf(exit.Usage, "%s\n  See \"%s --help\".", fmt.Sprintf(format, args...), c.Command.HelpName)
 }
 
-// Complete fills in what all commands have.
+// Complete fills in what all commands have. The arguments of a command that does something are those of its ArgsUsage: [NAME] may be left out.
 func Complete(c *cli.Command) *cli.Command {
 	c.OnUsageError = onUsageError
 	c.HideHelpCommand = true
 	for _, sub := range c.Subcommands {
 		Complete(sub)
 	}
-	if len(c.Subcommands) > 0 && c.Action == nil {
+	if do := c.Action; do != nil {
+		c.Action = func(ctx *cli.Context) error {
+			if err := arguments(ctx, c.ArgsUsage); err != nil {
+				return err
+			}
+			return do(ctx)
+		}
+	} else if len(c.Subcommands) > 0 {
 		c.Action = UnknownCommand
 	}
 	return c
 }
 
-// UnknownCommand is the action of what only has subcommands.
+// UnknownCommand is the action of an application or command that only has subcommands: help, or an error.
 func UnknownCommand(c *cli.Context) error {
 	if !c.Args().Present() {
-		if c.Command.HelpName == c.App.HelpName || c.Command.Name == c.App.Name {
+		if c.Command.Name == c.App.Name {
 			return cli.ShowAppHelp(c)
 		}
 		return cli.ShowSubcommandHelp(c)
@@ -162,24 +169,15 @@ func UnknownCommand(c *cli.Context) error {
 	return Usage(c, "unknown command %q: one of %s", c.Args().First(), strings.Join(names, ", "))
 }
 
-// UnknownRoot is the action of the application itself: help, or an unknown command.
-func UnknownRoot(a *cli.App) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if !c.Args().Present() {
-			return cli.ShowAppHelp(c)
-		}
-		return UnknownCommand(c)
-	}
-}
-
-// Arguments checks the number of arguments behind the flags.
-func Arguments(c *cli.Context, least, most int) error {
-	n := c.NArg()
-	switch {
-	case n > most:
-		return Usage(c, "too many arguments: %q", c.Args().Slice()[most:])
+// arguments checks the number of arguments behind the flags.
+func arguments(c *cli.Context, usage string) error {
+	words := strings.Fields(usage)
+	least := len(words) - strings.Count(usage, "[")
+	switch n := c.NArg(); {
+	case n > len(words):
+		return Usage(c, "too many arguments: %q", c.Args().Slice()[len(words):])
 	case n < least:
-		return Usage(c, "%s needs %s", c.Command.HelpName, c.Command.ArgsUsage)
+		return Usage(c, "%s needs %s", c.Command.HelpName, usage)
 	}
 	return nil
 }

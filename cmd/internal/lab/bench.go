@@ -69,9 +69,6 @@ func experimentCommand(env *command.Env, name, usage string, list []*bench.Exper
 			&cli.StringFlag{Name: "out", Usage: "write report.html, results.json, claims.md, reasons.md and plots (SVG) to `DIR`", Value: o.out, Destination: &o.out}, command.JSONFlag(&o.json),
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			return runBench(c.Context, env, name, list, o)
 		},
 	}

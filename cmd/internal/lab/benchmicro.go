@@ -82,9 +82,6 @@ func microCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&o.procs, "procs", "processes of this machine that the compute nodes are dealt out to, in real time"), command.JSONFlag(&o.json),
 		}, o.net.Flags("`ADDRESS` of a running cluster, or shm: for one of our own: in real time. Without, it runs on the simulator")...),
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			return runMicro(c, env, o)
 		},
 	}

@@ -56,9 +56,6 @@ func peersCommand(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir}, command.JSONFlag(&o.json),
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			if o.window <= 0 {
 				return command.Usage(c, "--window %v: it must be longer than nothing", o.window)
 			}

@@ -17,6 +17,6 @@ Exit codes are those of declock: "declock exit-codes".`
 func Lab(env *command.Env) *cli.App {
 	a := command.New(env, "declock-lab", "compare locks, and look for bugs in them", labDescription)
 	a.Commands = append([]*cli.Command{benchCommand(env), simCommand(env), mutantsCommand(env), peersCommand(env), app.VersionCommand(env)}, node.Hidden(env)...)
-	a.Action = command.UnknownRoot(a)
+	a.Action = command.UnknownCommand
 	return a
 }

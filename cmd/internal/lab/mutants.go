@@ -40,9 +40,6 @@ func mutantsCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&runs, "runs", "scenarios for each mutant, at most"), command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			switch {
 			case c.IsSet("dir") && plant == "" && remove == "", plant != "" && remove != "", plant+remove != "" && names != "":
 				return command.Usage(c, "--apply NAME or --revert NAME, with or without --dir CHECKOUT, and nothing else")

@@ -43,9 +43,6 @@ func simHandover(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "all", Usage: "write the pictures of docs/handover.md into `DIRECTORY`", Destination: &all},
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			switch {
 			case all != "" && (html != "" || svg != "" || c.IsSet("lock")):
 				return command.Usage(c, "--all writes the pictures of all locks: without --lock, --html, --svg")

@@ -74,9 +74,6 @@ func simFaults(env *command.Env) *cli.Command {
 			&cli.BoolFlag{Name: "no-shrink", Usage: "do not look for a smaller scenario that fails", Destination: &noShrink}, command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			if scenario != "" {
 				return simScenario(c, env, scenario, html, !noShrink, asJSON)
 			}
@@ -204,9 +201,6 @@ func simExplore(env *command.Env) *cli.Command {
 			&cli.BoolFlag{Name: "quick", Usage: "only the programs that take less than a second", Destination: &quick}, command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			if again != "" {
 				return simReplay(c, env, again, html, asJSON)
 			}
@@ -304,9 +298,6 @@ func simStarve(env *command.Env) *cli.Command {
 			&cli.IntSliceFlag{Name: "sharing", Usage: "compare these bounds of shared tenure, in `MICROSECONDS`, with commas", Destination: &sharing}, command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
-			if err := command.Arguments(c, 0, 0); err != nil {
-				return err
-			}
 			o := check.StarveOptions{NIC: nic.Value, Nodes: int(cns.N), Clients: int(clients.N), SpanNs: fabric.Time(ms.N) * fabric.Millisecond, Seed: seed.N}
 			for _, us := range sharing.Value() {
 				if us < 1 || us > 1_000_000 {

@@ -99,9 +99,6 @@ func (r *running) reloadOnHangUp(env *command.Env, again *reloader) {
 // daemon runs a daemon until a signal, or until its parent has gone. prepare takes the flags of its own over, and returns the role that its
 // certificate must be for. Its error is logged if logs are for machines.
 func (r *running) daemon(c *cli.Context, env *command.Env, net *Network, prepare func(scheme.Cluster) (scheme.Role, error), run func(context.Context, daemon.Options) error) error {
-	if err := command.Arguments(c, 0, 0); err != nil {
-		return err
-	}
 	var log *slog.Logger
 	net.http = &r.http
 	net.Options.Report = func(err error) { daemon.Report(log)(err) }
