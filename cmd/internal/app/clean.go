@@ -44,14 +44,13 @@ func removeOne(env *command.Env, dir, name string) error {
 	if err := fleet.Remove(dir, name); err != nil {
 		return err
 	}
-	w := &command.LineWriter{W: env.Stdout}
-	w.Printf("removed shm:%s\n", name)
+	fmt.Fprintf(env.Stdout, "removed shm:%s\n", name)
 	for _, m := range info.Memory {
 		if _, err := os.Stat(m.Path); err == nil { // only what --path named is still there
-			w.Printf("left %s, which --path named: remove it yourself if what is in it is not needed\n", m.Path)
+			fmt.Fprintf(env.Stdout, "left %s, which --path named: remove it yourself if what is in it is not needed\n", m.Path)
 		}
 	}
-	return w.Err
+	return nil
 }
 
 func cleanAll(env *command.Env, dir, runDir string) error {

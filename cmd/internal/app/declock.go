@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/declock/declock/cmd/internal/command"
@@ -36,8 +37,8 @@ func exitCodesCommand(env *command.Env) *cli.Command {
 		Name: "exit-codes", Usage: "print the table of exit codes", Category: "other",
 		Description: "Exit codes of declock, declock-mn and declock-cn:\n\n" + exit.Text(),
 		Action: func(c *cli.Context) error {
-			_, err := fmt.Fprint(env.Stdout, exit.Text())
-			return err
+			fmt.Fprint(env.Stdout, exit.Text())
+			return nil
 		},
 	})
 }
@@ -47,13 +48,11 @@ func VersionCommand(env *command.Env) *cli.Command {
 	return command.Complete(&cli.Command{
 		Name: "version", Usage: "print the version", Category: "other", Flags: []cli.Flag{command.JSONFlag(&asJSON)},
 		Action: func(c *cli.Context) error {
-			if asJSON {
-				r := report.Report{Experiment: "version", Commit: report.Commit(),
-					Rows: []any{map[string]string{"version": command.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}}}
-				return r.WriteJSON(env.Stdout)
-			}
-			_, err := fmt.Fprintf(env.Stdout, "declock %s %s %s/%s\n", command.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			platform := runtime.GOOS + "/" + runtime.GOARCH
+			row := map[string]string{"version": command.Version(), "go": runtime.Version(), "platform": platform}
+			return env.Print(asJSON, report.Report{Experiment: "version", Rows: []any{row}}, func(w io.Writer) {
+				fmt.Fprintf(w, "declock %s %s %s\n", command.Version(), runtime.Version(), platform)
+			})
 		},
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric/shm"
@@ -19,8 +18,7 @@ func TestClusterOfAnotherUser(t *testing.T) {
 	denied := fmt.Errorf("open /dev/shm/declock-x/cluster: %w", fs.ErrPermission)
 	for state, why := range map[string]error{scheme.Denied: denied, scheme.Broken: shm.ErrFormat} {
 		var out bytes.Buffer
-		p := &statusWriter{command.LineWriter{W: &out}}
-		p.cluster(&clusterRow{Cluster: "shm:x", State: state, Error: why.Error()})
+		writeCluster(&out, &clusterRow{Cluster: "shm:x", State: state, Error: why.Error()})
 		if advised := strings.Contains(out.String(), "declock clean"); advised != (state == scheme.Broken) || !strings.Contains(out.String(), why.Error()) {
 			t.Errorf("%s: %s", state, out.String())
 		}

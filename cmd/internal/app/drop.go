@@ -94,7 +94,7 @@ func (i *inspector) flush(l *looking, kind, name string) (err error) {
 	defer k.Close()
 	n, err := k.Flush()
 	if err == nil {
-		_, err = fmt.Fprintf(i.env.Stdout, "%d %s removed\n", n, what)
+		fmt.Fprintf(i.env.Stdout, "%d %s removed\n", n, what)
 	}
 	return err
 }

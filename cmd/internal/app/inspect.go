@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,12 +108,9 @@ func (i *inspector) look(c *cli.Context, do func(*looking) error) (err error) {
 }
 
 // emit prints rows as JSON, or calls text.
-func (i *inspector) emit(what string, rows []any, text func() error) error {
-	if !i.json {
-		return text()
-	}
-	r := report.Report{Experiment: "inspect " + what, Fabric: i.at.Scheme(), Commit: report.Commit(), Config: map[string]any{"cluster": i.at.Address()}, Rows: rows}
-	return r.WriteJSON(i.env.Stdout)
+func (i *inspector) emit(what string, rows []any, text func(w io.Writer)) error {
+	r := report.Report{Experiment: "inspect " + what, Fabric: i.at.Scheme(), Config: map[string]any{"cluster": i.at.Address()}, Rows: rows}
+	return i.env.Print(i.json, r, text)
 }
 
 func (i *inspector) superblock(l *looking, _ string) error {
@@ -120,12 +118,12 @@ func (i *inspector) superblock(l *looking, _ string) error {
 	for k := range list {
 		list[k].Entries = nil
 	}
-	return i.emit("superblock", report.Rows(list), func() error {
+	return i.emit("superblock", report.Rows(list), func(w io.Writer) {
 		t := &report.Table{Head: []string{"memory node", "uuid", "epoch", "size", "used", "lock queue", "layout"}}
 		for _, m := range list {
 			t.Add(m.Node, m.UUID, fmt.Sprint(m.Epoch), units.Bytes(m.Size), units.Bytes(m.Used), fmt.Sprintf("%d entries", m.LockCapacity), fmt.Sprint(memory.LayoutVersion))
 		}
-		return t.Write(i.env.Stdout)
+		t.Write(w)
 	})
 }
 
@@ -135,13 +133,11 @@ func (i *inspector) roots(l *looking, _ string) error {
 	for _, m := range list {
 		rows = append(rows, report.Rows(m.Entries)...)
 	}
-	return i.emit("roots", rows, func() error {
-		p := &statusWriter{command.LineWriter{W: i.env.Stdout}}
+	return i.emit("roots", rows, func(w io.Writer) {
 		if len(rows) == 0 {
-			p.Printf("the root directories are empty\n")
+			fmt.Fprintln(w, "the root directories are empty")
 		}
-		p.roots(list)
-		return p.Err
+		writeRoots(w, list)
 	})
 }
 
@@ -200,15 +196,13 @@ func (i *inspector) header(l *looking, arg string) error {
 		return err
 	}
 	row := decodeLock(y, a, buf)
-	return i.emit("header", []any{row}, func() error {
-		w := &command.LineWriter{W: i.env.Stdout}
-		w.Printf("lock %s: %s\n  header %s: qhead %d, qsize %d, wcnt %d, reset %d\n", row.Lock, row.State, row.Header, row.Head, row.Size, row.Writers, row.ResetID)
+	return i.emit("header", []any{row}, func(w io.Writer) {
+		fmt.Fprintf(w, "lock %s: %s\n  header %s: qhead %d, qsize %d, wcnt %d, reset %d\n", row.Lock, row.State, row.Header, row.Head, row.Size, row.Writers, row.ResetID)
 		t := &report.Table{Head: []string{"slot", "entry", "decoded", "meaning"}}
 		for _, q := range row.Queue {
 			t.Add(fmt.Sprint(q.Slot), q.Entry, q.Text, q.Meaning)
 		}
-		w.Table(t)
-		return w.Err
+		t.Write(w)
 	})
 }
 
@@ -311,10 +305,7 @@ func (i *inspector) dump(c *objstore.Client, mem fabric.MemID, index uint64, key
 			return exit.Errorf(exit.NotFound, "store %q has no object with key %q; its bucket is %d of %v", i.store, *key, index, mem)
 		}
 	}
-	return i.emit("bucket", []any{bucketOf(d)}, func() error {
-		_, err := fmt.Fprint(i.env.Stdout, d.String())
-		return err
-	})
+	return i.emit("bucket", []any{bucketOf(d)}, func(w io.Writer) { fmt.Fprint(w, d) })
 }
 
 // A bucketRow is a bucket in the output of inspect bucket and inspect key.
@@ -382,8 +373,5 @@ func (i *inspector) treeNode(l *looking, key string) error {
 	if err != nil {
 		return err
 	}
-	return i.emit("node", []any{d}, func() error {
-		_, err := fmt.Fprint(i.env.Stdout, d)
-		return err
-	})
+	return i.emit("node", []any{d}, func(w io.Writer) { fmt.Fprint(w, d) })
 }

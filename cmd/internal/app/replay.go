@@ -496,7 +496,7 @@ func (o *replayOptions) print(env *command.Env, out *fleet.Outcome, policy strin
 	total, rows := ReplayRows(out, policy, o.target)
 	total.Fill = o.fill
 	if o.json {
-		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.N, Commit: report.Commit(), Config: o.config(policy)}
+		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.N, Config: o.config(policy)}
 		r.Rows = append([]any{total}, report.Rows(rows)...)
 		if err := r.WriteJSON(env.Stdout); err != nil {
 			return err
@@ -513,16 +513,15 @@ func (o *replayOptions) print(env *command.Env, out *fleet.Outcome, policy strin
 		where = fmt.Sprintf("%s, lock %s", o.fabric(), policy)
 	}
 	title := fmt.Sprintf("replay of %s: %d processes x %d clients, %s", what, out.Members, o.clients.N, where)
-	if err := WriteReplay(env.Stdout, title, &total, rows); err != nil {
-		return err
-	}
-	return printMessages(env.Stderr, out)
+	WriteReplay(env.Stdout, title, &total, rows)
+	printMessages(env.Stderr, out)
+	return nil
 }
 
 // maxPrinted bounds the messages that are printed.
 const maxPrinted = 10
 
-func printMessages(w io.Writer, out *fleet.Outcome) error {
+func printMessages(w io.Writer, out *fleet.Outcome) {
 	if out.FirstBad != "" {
 		fmt.Fprintf(w, "declock: %d lines skipped; the first: %s\n", out.Skipped, out.FirstBad)
 	}
@@ -537,7 +536,6 @@ func printMessages(w io.Writer, out *fleet.Outcome) error {
 		fmt.Fprintf(w, "declock: %d times: %s\n", out.Result.Kinds[kind], kind)
 	}
 	printLost(w, out)
-	return nil
 }
 
 // printLost prints which compute nodes were lost.

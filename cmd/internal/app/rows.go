@@ -1,11 +1,11 @@
 package app
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
-	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/units"
@@ -64,40 +64,41 @@ func ratio(a, b uint64) float64 {
 	return float64(a) / float64(b)
 }
 
-// A resultWriter writes the result of a replay.
-type resultWriter struct{ command.LineWriter }
+// nameWidth is the width of the names that line writes.
+const nameWidth = 15
+
+// line writes a line with a name before its text.
+func line(w io.Writer, name, format string, args ...any) {
+	fmt.Fprintf(w, "  %-*s "+format+"\n", append([]any{nameWidth, name}, args...)...)
+}
 
 // WriteReplay writes a replay's rows for people.
-func WriteReplay(w io.Writer, title string, t *Total, rows []replay.Row) error {
-	p := &resultWriter{command.LineWriter{W: w}}
-	p.Printf("%s\n\n", title)
+func WriteReplay(w io.Writer, title string, t *Total, rows []replay.Row) {
+	fmt.Fprintf(w, "%s\n\n", title)
 	note := ""
 	if t.Stopped {
 		note = "   (stopped before its end: what was measured so far)"
 	}
-	p.Line("operations", "%s in %.2f s%s", units.Count(t.Ops), t.Seconds, note)
-	p.Line("throughput", "%s operations/s", units.Count(uint64(t.OpsPerS)))
-	p.hitRatio(t, rows)
-	p.Line("errors", "%s", units.Count(t.Errors))
+	line(w, "operations", "%s in %.2f s%s", units.Count(t.Ops), t.Seconds, note)
+	line(w, "throughput", "%s operations/s", units.Count(uint64(t.OpsPerS)))
+	hitRatio(w, t, rows)
+	line(w, "errors", "%s", units.Count(t.Errors))
 	if t.Target == "" {
-		p.Line("MN operations", "%.3f per acquire, and %.3f READs of a queue by clients that begin to wait; in all %.2f per operation",
+		line(w, "MN operations", "%.3f per acquire, and %.3f READs of a queue by clients that begin to wait; in all %.2f per operation",
 			t.MNOpsPerAcquire, t.Prefetch, t.MNOpsPerOp)
-		p.Line("acquires", "%s, of which %s joined local readers", units.Count(t.Acquires), units.Count(t.LocalJoins))
-		p.Line("handovers", "%s local, %s remote", units.Count(t.HandoversLocal), units.Count(t.HandoversRemote))
-		p.Line("resets", "%s", units.Count(t.Resets))
-		p.Line("location cache", "%s hits, %s misses", units.Count(t.CacheHits), units.Count(t.CacheMisses))
-		p.Line("evictions", "%s", units.Count(t.Evictions))
+		line(w, "acquires", "%s, of which %s joined local readers", units.Count(t.Acquires), units.Count(t.LocalJoins))
+		line(w, "handovers", "%s local, %s remote", units.Count(t.HandoversLocal), units.Count(t.HandoversRemote))
+		line(w, "resets", "%s", units.Count(t.Resets))
+		line(w, "location cache", "%s hits, %s misses", units.Count(t.CacheHits), units.Count(t.CacheMisses))
+		line(w, "evictions", "%s", units.Count(t.Evictions))
 	}
-	p.extras(t)
-	p.Printf("\n")
-	if p.Err != nil {
-		return p.Err
-	}
-	return replayTable(rows).Write(w)
+	extras(w, t)
+	fmt.Fprintln(w)
+	replayTable(rows).Write(w)
 }
 
 // hitRatio explains the hit ratio: how many reads missed, and what makes reads miss.
-func (p *resultWriter) hitRatio(t *Total, rows []replay.Row) {
+func hitRatio(w io.Writer, t *Total, rows []replay.Row) {
 	var reads, misses, deleted uint64
 	for _, r := range rows {
 		switch r.Op {
@@ -108,15 +109,15 @@ func (p *resultWriter) hitRatio(t *Total, rows []replay.Row) {
 		}
 	}
 	if reads == 0 {
-		p.Line("hit ratio", "none: there were no reads")
+		line(w, "hit ratio", "none: there were no reads")
 		return
 	}
-	p.Line("hit ratio", "%.3f: %s of %s reads missed", t.HitRatio, units.Count(misses), units.Count(reads))
+	line(w, "hit ratio", "%.3f: %s of %s reads missed", t.HitRatio, units.Count(misses), units.Count(reads))
 	if misses == 0 {
 		return
 	}
 	var why []string
-	for _, w := range []struct {
+	for _, reason := range []struct {
 		when bool
 		text string
 	}{
@@ -126,35 +127,35 @@ func (p *resultWriter) hitRatio(t *Total, rows []replay.Row) {
 		{t.Evictions > 0, units.Count(t.Evictions) + " were evicted: memory was full"},
 		{!t.Fill, "nothing stores a key after its miss but the trace (--fill does)"},
 	} {
-		if w.when {
-			why = append(why, w.text)
+		if reason.when {
+			why = append(why, reason.text)
 		}
 	}
-	p.Line("misses because", "%s", strings.Join(why, ";\n"+strings.Repeat(" ", 2+command.NameWidth+1)))
+	line(w, "misses because", "%s", strings.Join(why, ";\n"+strings.Repeat(" ", 2+nameWidth+1)))
 }
 
 // extras are lines that are there only if there is something to say.
-func (p *resultWriter) extras(t *Total) {
+func extras(w io.Writer, t *Total) {
 	if t.Verified > 0 || t.VerifyFailures > 0 {
-		p.Line("verified", "%s values, %s FAILURES", units.Count(t.Verified), units.Count(t.VerifyFailures))
+		line(w, "verified", "%s values, %s FAILURES", units.Count(t.Verified), units.Count(t.VerifyFailures))
 	}
 	if t.Warmed > 0 {
-		p.Line("filled before", "%s objects, %s errors", units.Count(t.Warmed), units.Count(t.WarmErrors))
+		line(w, "filled before", "%s objects, %s errors", units.Count(t.Warmed), units.Count(t.WarmErrors))
 	}
 	if t.SkippedLines > 0 {
-		p.Line("skipped lines", "%s", units.Count(uint64(t.SkippedLines)))
+		line(w, "skipped lines", "%s", units.Count(uint64(t.SkippedLines)))
 	}
 	if t.Capped > 0 {
-		p.Line("values cut", "%s to --max-value", units.Count(t.Capped))
+		line(w, "values cut", "%s to --max-value", units.Count(t.Capped))
 	}
 	if t.LongKeys > 0 {
-		p.Line("keys shortened", "%s to 250 bytes", units.Count(t.LongKeys))
+		line(w, "keys shortened", "%s to 250 bytes", units.Count(t.LongKeys))
 	}
 	if t.MaxLagS > 0.1 {
-		p.Line("behind", "%.1f s at most: the trace asks for more than was reached", t.MaxLagS)
+		line(w, "behind", "%.1f s at most: the trace asks for more than was reached", t.MaxLagS)
 	}
 	if t.LostNodes > 0 {
-		p.Line("lost nodes", "%d: their operations are not in the figures", t.LostNodes)
+		line(w, "lost nodes", "%d: their operations are not in the figures", t.LostNodes)
 	}
 }
 

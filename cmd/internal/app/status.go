@@ -85,11 +85,8 @@ func statusCommand(env *command.Env) *cli.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				r := report.Report{Experiment: "status", Fabric: fabric, Commit: report.Commit(), Config: map[string]any{"dir": net.Options.Dir}, Rows: report.Rows(rows)}
-				return r.WriteJSON(env.Stdout)
-			}
-			return writeStatus(env.Stdout, net.Options.Dir, rows)
+			r := report.Report{Experiment: "status", Fabric: fabric, Config: map[string]any{"dir": net.Options.Dir}, Rows: report.Rows(rows)}
+			return env.Print(asJSON, r, func(w io.Writer) { writeStatus(w, net.Options.Dir, rows) })
 		},
 	})
 }
@@ -295,55 +292,50 @@ func regionsByJoining(ctx context.Context, at scheme.Cluster) []control.Memory {
 }
 
 // writeStatus writes clusters for people.
-func writeStatus(w io.Writer, dir string, rows []*clusterRow) error {
-	p := &statusWriter{command.LineWriter{W: w}}
+func writeStatus(w io.Writer, dir string, rows []*clusterRow) {
 	if len(rows) == 0 {
-		p.Printf("no clusters in %s\n", dir)
+		fmt.Fprintf(w, "no clusters in %s\n", dir)
 	}
 	for i, r := range rows {
 		if i > 0 {
-			p.Printf("\n")
+			fmt.Fprintln(w)
 		}
-		p.cluster(r)
+		writeCluster(w, r)
 	}
-	return p.Err
 }
 
-// A statusWriter writes rows of status.
-type statusWriter struct{ command.LineWriter }
-
-func (p *statusWriter) cluster(r *clusterRow) {
+func writeCluster(w io.Writer, r *clusterRow) {
 	if r.State == scheme.Denied {
-		p.Printf("cluster %s is not this user's own: %s\n", r.Cluster, r.Error)
+		fmt.Fprintf(w, "cluster %s is not this user's own: %s\n", r.Cluster, r.Error)
 		return
 	}
-	p.Printf("cluster %s is %s: view %d", r.Cluster, r.State, r.View)
+	fmt.Fprintf(w, "cluster %s is %s: view %d", r.Cluster, r.State, r.View)
 	if r.MaxCN > 0 {
-		p.Printf(", at most %d compute nodes", r.MaxCN)
+		fmt.Fprintf(w, ", at most %d compute nodes", r.MaxCN)
 	}
 	switch {
 	case r.local:
-		p.Printf(", as its compute nodes on this machine see it")
+		fmt.Fprintf(w, ", as its compute nodes on this machine see it")
 	case r.Dir != "":
-		p.Printf(", in %s", r.Dir)
+		fmt.Fprintf(w, ", in %s", r.Dir)
 	}
-	p.Printf("\n")
+	fmt.Fprintln(w)
 	name := strings.TrimPrefix(r.Cluster, "shm:")
-	p.coordinator(r)
+	writeCoordinator(w, r)
 	switch {
 	case r.State == scheme.Broken:
-		p.Printf("  %s\n  remove it: declock clean %s\n", r.Error, name)
+		fmt.Fprintf(w, "  %s\n  remove it: declock clean %s\n", r.Error, name)
 		return
 	case r.State == "dead":
-		p.Printf("  all its processes have gone; remove what they left: declock clean %s\n", name)
+		fmt.Fprintf(w, "  all its processes have gone; remove what they left: declock clean %s\n", name)
 	case slices.ContainsFunc(r.Memory, func(m memoryRow) bool { return !m.Alive }) && !strings.HasPrefix(r.Cluster, "shm:"):
-		p.Printf("  a memory node is down: what is on it cannot be used until it is started again\n")
+		fmt.Fprintf(w, "  a memory node is down: what is on it cannot be used until it is started again\n")
 	case r.State == "partial" && !r.local:
-		p.Printf("  some of its nodes have crashed; the next node that joins or leaves removes what they left\n")
+		fmt.Fprintf(w, "  some of its nodes have crashed; the next node that joins or leaves removes what they left\n")
 	}
 	for _, m := range r.Memory {
 		if m.Error != "" {
-			p.Printf("  %s: %s\n", m.Node, m.Error)
+			fmt.Fprintf(w, "  %s: %s\n", m.Node, m.Error)
 		}
 	}
 	used := map[string]*control.Memory{}
@@ -358,7 +350,7 @@ func (p *statusWriter) cluster(r *clusterRow) {
 		}
 		mem.Add(m.Node, pidText(m.Pid), yesNo(m.Alive), fmt.Sprint(m.Epoch), units.Bytes(m.Size), taken, m.Path+m.Address)
 	}
-	p.Table(mem)
+	mem.Write(w)
 	cns := &report.Table{Head: []string{"compute node", "pid", "alive", "address", "lock", "acquires", "local", "remote", "resets", "replay"}}
 	for _, n := range r.Compute {
 		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), cmp.Or(n.Address, "-"), "-", "-", "-", "-", "-", n.Note}
@@ -369,30 +361,30 @@ func (p *statusWriter) cluster(r *clusterRow) {
 		}
 		cns.Add(row...)
 	}
-	p.Table(cns)
-	p.hot(r.Compute)
-	p.roots(r.Regions)
+	cns.Write(w)
+	writeHot(w, r.Compute)
+	writeRoots(w, r.Regions)
 }
 
-// coordinator shows that etcd does not answer: this command, or compute nodes.
-func (p *statusWriter) coordinator(r *clusterRow) {
+// writeCoordinator shows that etcd does not answer: this command, or compute nodes.
+func writeCoordinator(w io.Writer, r *clusterRow) {
 	if r.Coordinator != "" {
-		p.Printf("  etcd does not answer: no node can join, and crashes go unnoticed: %s\n", r.Coordinator)
+		fmt.Fprintf(w, "  etcd does not answer: no node can join, and crashes go unnoticed: %s\n", r.Coordinator)
 	}
 	for _, n := range r.Compute {
 		if n.Status == nil || n.Status.Coordinator == nil || n.Status.Coordinator.Error == "" {
 			continue
 		}
 		c := n.Status.Coordinator
-		p.Printf("  etcd has not answered %s for %.0f s: %s\n", n.Node, c.SilentS, c.Error)
+		fmt.Fprintf(w, "  etcd has not answered %s for %.0f s: %s\n", n.Node, c.SilentS, c.Error)
 	}
 }
 
 // hotShown is how many hot locks are shown of each compute node.
 const hotShown = 3
 
-// hot shows the locks that are acquired most.
-func (p *statusWriter) hot(nodes []computeRow) {
+// writeHot shows the locks that are acquired most.
+func writeHot(w io.Writer, nodes []computeRow) {
 	t := &report.Table{Head: []string{"hot locks of", "lock", "share", "acquired in us"}}
 	for _, n := range nodes {
 		if n.Status == nil {
@@ -402,10 +394,10 @@ func (p *statusWriter) hot(nodes []computeRow) {
 			t.Add(n.Node, h.Lock, fmt.Sprintf("%.1f%%", 100*h.Share), fmt.Sprintf("%.1f", h.AcquireUs))
 		}
 	}
-	p.Table(t)
+	t.Write(w)
 }
 
-func (p *statusWriter) roots(regions []control.Memory) {
+func writeRoots(w io.Writer, regions []control.Memory) {
 	t := &report.Table{Head: []string{"root entry", "kind", "address", "size", "takes", "limit", "made by", "objects", "in use by them"}}
 	for _, m := range regions {
 		for _, e := range m.Entries {
@@ -421,10 +413,10 @@ func (p *statusWriter) roots(regions []control.Memory) {
 			t.Add(e.Name, e.Kind, e.Address, units.Bytes(e.Length), units.Bytes(e.Taken), limit, e.Creator, objects, inUse)
 		}
 		if m.Error != "" {
-			p.Printf("  %s: %s\n", m.Node, m.Error)
+			fmt.Fprintf(w, "  %s: %s\n", m.Node, m.Error)
 		}
 	}
-	p.Table(t)
+	t.Write(w)
 }
 
 func jobText(j *control.Progress) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"strconv"
@@ -153,12 +154,8 @@ func traceStat(ctx context.Context, env *command.Env, path string, skip, asJSON 
 	if m.Requests == 0 {
 		return readErr
 	}
-	if asJSON {
-		rep := report.Report{Experiment: "trace stat", Commit: report.Commit(), Config: map[string]any{"trace": path}, Rows: []any{m}}
-		if err := rep.WriteJSON(env.Stdout); err != nil {
-			return err
-		}
-	} else if err := writeSummary(env, path, &m); err != nil {
+	rep := report.Report{Experiment: "trace stat", Config: map[string]any{"trace": path}, Rows: []any{m}}
+	if err := env.Print(asJSON, rep, func(w io.Writer) { writeSummary(w, path, &m) }); err != nil {
 		return err
 	}
 	if n, first := r.Skipped(); n > 0 && readErr == nil {
@@ -170,19 +167,18 @@ func traceStat(ctx context.Context, env *command.Env, path string, skip, asJSON 
 	return nil
 }
 
-func writeSummary(env *command.Env, path string, m *traces.Summary) error {
-	p := &command.LineWriter{W: env.Stdout}
-	p.Printf("trace %s\n\n", path)
-	p.Line("requests", "%s in %s s, %.2f thousand/s", units.Count(m.Requests), units.Count(m.DurationS), m.RateKQPS)
-	p.Line("clients", "%d", m.Clients)
+func writeSummary(w io.Writer, path string, m *traces.Summary) {
+	fmt.Fprintf(w, "trace %s\n\n", path)
+	line(w, "requests", "%s in %s s, %.2f thousand/s", units.Count(m.Requests), units.Count(m.DurationS), m.RateKQPS)
+	line(w, "clients", "%d", m.Clients)
 	counted := ""
 	if m.Sampled < 1 {
 		counted = fmt.Sprintf(" (reckoned from %.3g of them)", m.Sampled)
 	}
-	p.Line("keys", "%s%s, %.2f requests each, %.1f%% asked for once", units.Count(uint64(m.Keys)), counted, m.MeanFreq, 100*m.OneHitRatio)
-	p.Line("mean sizes", "key %.1f B, value %.1f B, piece %.1f B", m.MeanKey, m.MeanValue, m.MeanPiece)
-	p.Line("working set", "%s", units.Bytes(uint64(m.WorkingSet)))
-	p.Line("miss ratio", "%.4f as the trace has it", m.TraceMisses)
+	line(w, "keys", "%s%s, %.2f requests each, %.1f%% asked for once", units.Count(uint64(m.Keys)), counted, m.MeanFreq, 100*m.OneHitRatio)
+	line(w, "mean sizes", "key %.1f B, value %.1f B, piece %.1f B", m.MeanKey, m.MeanValue, m.MeanPiece)
+	line(w, "working set", "%s", units.Bytes(uint64(m.WorkingSet)))
+	line(w, "miss ratio", "%.4f as the trace has it", m.TraceMisses)
 	alpha := "not enough requests to tell"
 	if m.Alpha != nil {
 		alpha = fmt.Sprintf("alpha %.4f", *m.Alpha)
@@ -190,23 +186,22 @@ func writeSummary(env *command.Env, path string, m *traces.Summary) error {
 			alpha += fmt.Sprintf(", R2 %.4f", *m.AlphaR2)
 		}
 	}
-	p.Line("Zipf", "%s", alpha)
+	line(w, "Zipf", "%s", alpha)
 	if m.OutOfOrder > 0 {
-		p.Line("out of order", "%s records", units.Count(m.OutOfOrder))
+		line(w, "out of order", "%s records", units.Count(m.OutOfOrder))
 	}
-	p.Printf("\n")
+	fmt.Fprintln(w)
 	ops := &report.Table{Head: []string{"op", "count", "share"}}
 	for _, o := range m.Ops {
 		ops.Add(o.Op, units.Count(o.Count), strconv.FormatFloat(o.Share, 'f', 4, 64))
 	}
-	p.Table(ops)
-	p.Printf("\n")
+	ops.Write(w)
+	fmt.Fprintln(w)
 	ttls := &report.Table{Head: []string{"TTL s", "share of writes"}}
 	for _, t := range m.TTLs {
 		ttls.Add(fmt.Sprint(t.TTL), strconv.FormatFloat(t.Share, 'f', 4, 64))
 	}
-	p.Table(ttls)
-	return p.Err
+	ttls.Write(w)
 }
 
 func tracePresetsCommand(env *command.Env) *cli.Command {
@@ -249,11 +244,7 @@ func writePresets(env *command.Env, asJSON bool) error {
 		rows = append(rows, row)
 		t.Add(p.Name, figure(p.KeySize), figure(p.ValueSize), figure(p.RateKQPS), figure(p.Alpha), text)
 	}
-	if asJSON {
-		r := report.Report{Experiment: "trace presets", Commit: report.Commit(), Rows: rows}
-		return r.WriteJSON(env.Stdout)
-	}
-	return t.Write(env.Stdout)
+	return env.Print(asJSON, report.Report{Experiment: "trace presets", Rows: rows}, t.Write)
 }
 
 func known(v float64) *float64 {

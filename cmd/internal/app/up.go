@@ -82,15 +82,13 @@ func up(ctx context.Context, env *command.Env, e *Embedded) error {
 		}
 		return err
 	}
-	err = announce(env.Stdout, f, e)
-	if err == nil {
-		err = watch(ctx, env, f)
-	}
+	announce(env.Stdout, f, e)
+	err = watch(ctx, env, f)
 	f.Stop()
 	return err
 }
 
-func announce(w io.Writer, f *fleet.Fleet, e *Embedded) error {
+func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
 	memory := fmt.Sprintf("1 memory node (process %d)", f.MNs[0].Pid())
 	if n := len(f.MNs); n > 1 {
 		memory = fmt.Sprintf("each of %d memory nodes", n)
@@ -103,7 +101,7 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) error {
 	if e.RunDir != "" {
 		flags += " --run-dir " + e.RunDir
 	}
-	_, err := fmt.Fprintf(w, `cluster %s is up: %s on %s, %d compute nodes, lock %s
+	fmt.Fprintf(w, `cluster %s is up: %s on %s, %d compute nodes, lock %s
 
   another terminal:  declock status
                      declock replay --cluster %s
@@ -112,7 +110,6 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) error {
 
 Ctrl-C takes it down.
 `, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program)
-	return err
 }
 
 // watch waits for the end. Compute nodes may die, the others go on; without its

@@ -27,6 +27,15 @@ type Env struct {
 	HangUp atomic.Pointer[func()] // what SIGHUP does, instead of ending the process
 }
 
+// Print prints a result as one JSON object, or as text. An error of standard output is that of Run.
+func (e *Env) Print(asJSON bool, r report.Report, text func(w io.Writer)) error {
+	if asJSON {
+		return r.WriteJSON(e.Stdout)
+	}
+	text(e.Stdout)
+	return nil
+}
+
 // checked remembers the first error of a Writer.
 type checked struct {
 	w   io.Writer

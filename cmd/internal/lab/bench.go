@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -94,7 +95,7 @@ func runBench(ctx context.Context, env *command.Env, name string, list []*bench.
 	out, stopped := bench.Run(ctx, list, cfg)
 	p.finish()
 	run := bench.Document{Name: name, Commit: report.Commit(), Config: cfg, Wall: time.Since(began).Round(time.Second), Outcomes: out}
-	if err := printBench(env, o, &run); err != nil {
+	if err := env.Print(o.json, benchReport(&run), func(w io.Writer) { _ = run.WriteText(w) }); err != nil {
 		return errors.Join(err, stopped)
 	}
 	if o.out != "" {
@@ -109,8 +110,8 @@ func runBench(ctx context.Context, env *command.Env, name string, list []*bench.
 }
 
 // benchReport is the object that --json prints.
-func benchReport(d *bench.Document) *report.Report {
-	r := &report.Report{Experiment: d.Name, Fabric: "sim", Seed: d.Config.Seed, Commit: d.Commit, Config: map[string]any{
+func benchReport(d *bench.Document) report.Report {
+	r := report.Report{Experiment: d.Name, Fabric: "sim", Seed: d.Config.Seed, Commit: d.Commit, Config: map[string]any{
 		"quick": d.Config.Quick, "seeds": d.Config.Seeds, "nic": d.Config.NIC, "nic_model": bench.ModelNote, "go": runtime.Version()}}
 	claims, cut := []bench.Claim{}, false
 	for _, o := range d.Outcomes {
@@ -125,18 +126,11 @@ func benchReport(d *bench.Document) *report.Report {
 	return r
 }
 
-func printBench(env *command.Env, o *benchOptions, d *bench.Document) error {
-	if o.json {
-		return benchReport(d).WriteJSON(env.Stdout)
-	}
-	return d.WriteText(env.Stdout)
-}
-
 // writeBench writes the report, the rows and the plots into a directory.
 func writeBench(env *command.Env, dir string, d *bench.Document) error {
 	files := map[string]func(f *os.File) error{
 		"report.html":  func(f *os.File) error { return d.WriteHTML(f) },
-		"results.json": func(f *os.File) error { return benchReport(d).WriteJSON(f) },
+		"results.json": func(f *os.File) error { r := benchReport(d); return r.WriteJSON(f) },
 		"claims.md":    func(f *os.File) error { return d.WriteClaims(f) },
 		"reasons.md":   func(f *os.File) error { return d.WriteReasons(f) },
 	}

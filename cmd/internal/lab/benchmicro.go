@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/declock/declock/cmd/internal/command"
@@ -152,25 +153,34 @@ var microColumns = [][2]string{{"Mops", "mops"}, {"p50 us", "p50_us"}, {"p99 us"
 	{"refetch", "refetch_per_release"}, {"lost", "lost"}, {"oldest us", "oldest_us"}}
 
 func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
-	rows := out.Rows
-	if o.json {
-		m := o.micro("").WithDefaults()
-		// Times that are 0 are until the run is steady: rows have settle_us and window_us.
-		config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
-			"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "tune": m.Tune, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs, "seeds": o.runs.N,
-			"capacity": o.capacity.N, "window_us": float64(o.window) / 1e3, "warmup_us": float64(o.warmup) / 1e3, "cut": out.Cut}
-		fabric := "sim"
-		if o.net.Cluster != "" {
-			fabric, _, _ = strings.Cut(o.net.Cluster, ":")
-			config["procs"] = o.procs.N
-			real := o.realMicro("")
-			config["window_us"], config["warmup_us"] = float64(real.WindowNs)/1e3, float64(real.WarmupNs)/1e3
-		} else {
-			config["nic_model"] = bench.ModelNote
-		}
-		r := report.Report{Experiment: "micro", Fabric: fabric, Seed: o.seed.N, Commit: report.Commit(), Config: config, Rows: report.Rows(rows)}
-		return r.WriteJSON(env.Stdout)
+	r := report.Report{Experiment: "micro", Fabric: "sim", Seed: o.seed.N, Config: o.config(), Rows: report.Rows(out.Rows)}
+	r.Config["cut"] = out.Cut
+	if o.net.Cluster != "" {
+		r.Fabric, _, _ = strings.Cut(o.net.Cluster, ":")
 	}
+	return env.Print(o.json, r, func(w io.Writer) { o.table(w, out.Rows) })
+}
+
+// config is the parameters in JSON. Times that are 0 are until the run is steady: rows have settle_us and window_us.
+func (o *microOptions) config() map[string]any {
+	m := o.micro("").WithDefaults()
+	window, warmup := o.window, o.warmup
+	config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
+		"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "tune": m.Tune, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs,
+		"seeds": o.runs.N, "capacity": o.capacity.N}
+	if o.net.Cluster != "" {
+		config["procs"] = o.procs.N
+		real := o.realMicro("")
+		window, warmup = real.WindowNs, real.WarmupNs
+	} else {
+		config["nic_model"] = bench.ModelNote
+	}
+	config["window_us"], config["warmup_us"] = float64(window)/1e3, float64(warmup)/1e3
+	return config
+}
+
+// table writes rows for people.
+func (o *microOptions) table(w io.Writer, rows []bench.Row) {
 	t := report.Table{Head: []string{"lock"}}
 	for _, c := range microColumns {
 		t.Head = append(t.Head, c[0])
@@ -188,16 +198,11 @@ func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
 		}
 		t.Add(cells...)
 	}
-	if err := t.Write(env.Stdout); err != nil {
-		return err
-	}
+	t.Write(w)
 	if o.runs.N > 1 {
 		for _, row := range rows {
 			m := row.Metrics["mops"]
-			if _, err := fmt.Fprintf(env.Stdout, "  %s: %.4g Mops +- %.2g (95 %%, %d seeds)\n", row.Text("lock"), m.Mean, m.Half, m.N); err != nil {
-				return err
-			}
+			fmt.Fprintf(w, "  %s: %.4g Mops +- %.2g (95 %%, %d seeds)\n", row.Text("lock"), m.Mean, m.Half, m.N)
 		}
 	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -139,23 +140,17 @@ func (o *peersOptions) build(ctx context.Context, env *command.Env, program stri
 // show prints what was measured, and what is claimed of it.
 func (o *peersOptions) show(env *command.Env, r *peersReport) error {
 	claims := r.claims()
-	if o.json {
-		rep := report.Report{Experiment: "peers", Fabric: "tcp", Commit: report.Commit(), Config: r.Config, Rows: report.Rows(r.Rows), Claims: claims}
-		return rep.WriteJSON(env.Stdout)
-	}
 	t := &report.Table{Head: []string{"load", "clients", "lock", "ops/s", "p50 us", "p99 us"}}
 	for _, row := range r.Rows {
 		t.Add(row.Load, strconv.Itoa(row.Clients), row.Lock, fmt.Sprintf("%.0f", row.Rate), fmt.Sprintf("%.1f", row.P50), fmt.Sprintf("%.1f", row.P99))
 	}
-	if err := t.Write(env.Stdout); err != nil {
-		return err
-	}
-	for _, c := range claims {
-		if _, err := fmt.Fprintf(env.Stdout, "  %-13s %s: %.2f, want %s\n", c.Verdict, c.Text, c.Ours, c.Bar); err != nil {
-			return err
+	rep := report.Report{Experiment: "peers", Fabric: "tcp", Config: r.Config, Rows: report.Rows(r.Rows), Claims: claims}
+	return env.Print(o.json, rep, func(w io.Writer) {
+		t.Write(w)
+		for _, c := range claims {
+			fmt.Fprintf(w, "  %-13s %s: %.2f, want %s\n", c.Verdict, c.Text, c.Ours, c.Bar)
 		}
-	}
-	return nil
+	})
 }
 
 // claims are the bars of the comparison, in rates. Of redsync's two it is the faster one that counts.

@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -40,12 +41,8 @@ func simCommand(env *command.Env) *cli.Command {
 
 // emitSim prints rows as JSON, or text.
 func emitSim(env *command.Env, asJSON bool, what string, seed uint64, config map[string]any, rows []any, text string) error {
-	if asJSON {
-		r := report.Report{Experiment: "sim " + what, Fabric: "sim", Seed: seed, Commit: report.Commit(), Config: config, Rows: rows}
-		return r.WriteJSON(env.Stdout)
-	}
-	_, err := fmt.Fprint(env.Stdout, text)
-	return err
+	r := report.Report{Experiment: "sim " + what, Fabric: "sim", Seed: seed, Config: config, Rows: rows}
+	return env.Print(asJSON, r, func(w io.Writer) { fmt.Fprint(w, text) })
 }
 
 // faultRow is a failing scenario in the output of sim faults.

@@ -115,7 +115,8 @@ func (r *running) daemon(c *cli.Context, env *command.Env, net *Network, prepare
 	}
 	check := func() error { return cl.Check(role) }
 	if net.Settings.print {
-		return errors.Join(net.Settings.write(c, env.Stdout), check())
+		net.Settings.write(c, env.Stdout)
+		return check()
 	}
 	log = r.logger(env.Stderr)
 	r.reloadOnHangUp(env, newReloader(c, &net.Settings, &r.now, log, check))

@@ -104,19 +104,17 @@ func forTool(name, value string) string {
 }
 
 // write writes the settings as they are now: those that are not set, with their defaults, as comments.
-func (s *settings) write(c *cli.Context, w io.Writer) error {
-	p := &command.LineWriter{W: w}
+func (s *settings) write(c *cli.Context, w io.Writer) {
 	for _, name := range Names(s.flags) {
 		switch value := valueOf(c, s.flags, name); {
 		case c.IsSet(name):
-			p.Printf("%s: %q\n", name, value)
+			fmt.Fprintf(w, "%s: %q\n", name, value)
 		case value == "":
-			p.Printf("# %s:\n", name)
+			fmt.Fprintf(w, "# %s:\n", name)
 		default:
-			p.Printf("# %s: %q\n", name, value) // the default
+			fmt.Fprintf(w, "# %s: %q\n", name, value) // the default
 		}
 	}
-	return p.Err
 }
 
 // valueOf returns the value of a flag as text.

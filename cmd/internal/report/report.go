@@ -30,6 +30,9 @@ func Rows[T any](list []T) (rows []any) {
 
 // WriteJSON writes a report as one indented object.
 func (r *Report) WriteJSON(w io.Writer) error {
+	if r.Commit == "" {
+		r.Commit = Commit()
+	}
 	if r.Config == nil {
 		r.Config = map[string]any{}
 	}
@@ -81,13 +84,16 @@ type Table struct {
 // Add adds a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Write writes the table, indented by two blanks.
-func (t *Table) Write(w io.Writer) error {
+// Write writes a table that has rows, indented by two blanks.
+func (t *Table) Write(w io.Writer) {
+	if len(t.Rows) == 0 {
+		return
+	}
 	width := make([]int, len(t.Head))
 	right := make([]bool, len(t.Head))
 	for i := range t.Head {
 		width[i] = len([]rune(t.Head[i]))
-		right[i] = len(t.Rows) > 0
+		right[i] = true
 		for _, r := range t.Rows {
 			width[i] = max(width[i], len([]rune(r[i])))
 			right[i] = right[i] && isNumber(r[i])
@@ -107,8 +113,7 @@ func (t *Table) Write(w io.Writer) error {
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	_, _ = io.WriteString(w, b.String())
 }
 
 func isNumber(s string) bool {
