@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/traces"
@@ -76,8 +77,7 @@ func TestMemoryOfGeneratedTraces(t *testing.T) {
 		{"cluster53", 1_000_000, 8 << 30, func(n uint64) bool { return n == 4<<30 }},
 		{"cluster53", traces.MaxKeys, 1 << 40, func(n uint64) bool { return n == 1<<39 }},
 	} {
-		o := newReplayOptions()
-		o.preset, o.keys.N = c.preset, c.keys
+		o := &replayOptions{do: control.Replay{Preset: c.preset, Keys: c.keys}}
 		if n := o.memory(c.spare); !c.want(n) || n%64 != 0 {
 			t.Errorf("%s with %d keys: %d bytes", c.preset, c.keys, n)
 		}

@@ -29,17 +29,19 @@ type Embedded struct {
 	Size                              uint64
 }
 
-// fabricChoice is what an embedded cluster can be over.
-func fabricChoice() command.Choice { return command.OneOf("shm", "shm", "tcp") }
+// fabricFlag returns --fabric: what an embedded cluster is over.
+func (e *Embedded) fabricFlag(usage string) cli.Flag {
+	return command.ChoiceFlag(&e.Fabric, "fabric", "shm", usage, "shm", "tcp")
+}
 
 // onlySHM refuses flags that mean nothing for an embedded cluster over another fabric.
-func onlySHM(c *cli.Context, over string) error {
-	if over == "shm" {
+func (e *Embedded) onlySHM(c *cli.Context) error {
+	if e.Fabric == "shm" {
 		return nil
 	}
 	for _, name := range []string{"dir", "huge"} {
 		if c.IsSet(name) {
-			return command.Usage(c, "--%s means nothing with --fabric %s", name, over)
+			return command.Usage(c, "--%s means nothing with --fabric %s", name, e.Fabric)
 		}
 	}
 	return nil

@@ -43,24 +43,24 @@ type inspector struct {
 	at    scheme.Cluster
 	store string
 	tree  string
-	level command.Count
-	mem   command.Count
+	level int
+	mem   fabric.MemID
 	json  bool
 }
 
 func inspectCommand(env *command.Env) *cli.Command {
 	sub := func(name, args, usage string, do func(*inspector, *looking, string) error) *cli.Command {
-		i := &inspector{env: env, mem: command.Count{Max: 63}, level: command.Count{Max: 15}}
+		i := &inspector{env: env}
 		flags := append(i.net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), command.JSONFlag(&i.json))
 		if name == "bucket" || name == "key" {
 			flags = append(flags, &cli.StringFlag{Name: "store", Usage: "name of the object store", Value: "replay", Destination: &i.store})
 		}
 		if name == "bucket" {
-			flags = append(flags, command.CountFlag(&i.mem, "mem", "number of the memory node"))
+			flags = append(flags, command.CountFlag(&i.mem, "mem", 0, 0, scheme.MaxMN-1, "number of the memory node"))
 		}
 		if name == "node" {
 			flags = append(flags, &cli.StringFlag{Name: "tree", Usage: "name of the tree", Destination: &i.tree},
-				command.CountFlag(&i.level, "level", "level of the node: 0 is the leaf"))
+				command.CountFlag(&i.level, "level", 0, 0, 15, "level of the node: 0 is the leaf"))
 		}
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: args, Flags: flags, Action: func(c *cli.Context) error {
 			return i.look(c, func(l *looking) error { return do(i, l, c.Args().First()) })
@@ -272,7 +272,7 @@ func (i *inspector) bucket(l *looking, arg string) error {
 	if n, _ := c.Store().Buckets(); index >= n {
 		return exit.Errorf(exit.NotFound, "store %q has buckets 0 to %d on each memory node", i.store, n-1)
 	}
-	return i.dump(c, fabric.MemID(i.mem.N), index, nil)
+	return i.dump(c, i.mem, index, nil)
 }
 
 func (i *inspector) key(l *looking, arg string) error {
@@ -369,7 +369,7 @@ func (i *inspector) treeNode(l *looking, key string) error {
 		return err
 	}
 	defer c.Close()
-	d, err := c.Inspect([]byte(key), int(i.level.N))
+	d, err := c.Inspect([]byte(key), i.level)
 	if err != nil {
 		return err
 	}

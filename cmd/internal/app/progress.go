@@ -31,7 +31,7 @@ const showEvery = 100 * time.Millisecond
 func newBar(w io.Writer, o *replayOptions) *bar {
 	b := &bar{began: time.Now()}
 	if o.trace == "" {
-		b.max = o.ops.N
+		b.max = o.do.Requests
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		b.w = w

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/command"
@@ -22,6 +24,7 @@ import (
 	"github.com/declock/declock/cmd/internal/node"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/memcached"
@@ -48,65 +51,75 @@ const EmbeddedPrefix = "replay-"
 
 // replayOptions are the flags of replay.
 type replayOptions struct {
-	net                                                  node.Network
-	at                                                   scheme.Cluster // of --cluster; nil: an embedded one, or a target
-	netArgs                                              []string
-	target, preset, policy, store, profile               string
-	trace                                                string // the argument; empty: generate
-	path                                                 string // where compute nodes read it
-	own                                                  bool   // --cns: compute nodes of our own in a running cluster
-	cns, mns, clients, procs, keys, ops, seed, maxErrors command.Count
-	maxValue, size, limit                                command.ByteSize
-	speed                                                command.Speed
-	ttl, onBadLine, deal, huge, overFabric               command.Choice
-	verify, fill, noWarm, json                           bool
-}
-
-func newReplayOptions() *replayOptions {
-	return &replayOptions{
-		overFabric: fabricChoice(), mns: command.Count{N: 1, Min: 1, Max: scheme.MaxMN},
-		cns: command.Count{N: 4, Min: 1, Max: 253}, clients: command.Count{N: 8, Min: 1, Max: 4000}, procs: command.Count{N: fleet.DefaultProcs, Min: 1, Max: 1024},
-		keys: command.Count{N: 100_000, Min: 1, Max: traces.MaxKeys}, ops: command.Count{N: 5_000_000, Min: 1, Max: 1 << 50},
-		seed: command.Count{N: 1, Max: 1<<64 - 1}, maxErrors: command.Count{N: 100, Max: 1 << 60},
-		maxValue: command.ByteSize{N: 1 << 20, Text: "1MiB"}, size: command.ByteSize{Auto: true, Text: "auto"}, limit: command.ByteSize{Text: "none"},
-		ttl: command.OneOf("trace", "trace", "none"), onBadLine: command.OneOf("fail", "fail", "skip"),
-		deal: command.OneOf("by-key", "by-key", "by-client", "in-turn"), huge: command.OneOf("try", "off", "try", "require"),
-	}
+	net            node.Network
+	at             scheme.Cluster // of --cluster; nil: an embedded one, or a target
+	netArgs        []string
+	started        Embedded       // what is started: a cluster, or compute nodes of a running one
+	do             control.Replay // what all members do
+	trace          string         // the argument; empty: generate
+	own            bool           // --cns: compute nodes of our own in a running cluster
+	ttl, onBadLine string
+	noWarm, asJSON bool
 }
 
 func (o *replayOptions) flags() []cli.Flag {
+	e, do := &o.started, &o.do
 	return append([]cli.Flag{
-		&cli.StringFlag{Name: "preset", Usage: "cluster to generate a trace of: see \"declock trace presets\"", Value: traces.IOPSBound, Destination: &o.preset},
-		command.CountFlag(&o.keys, "keys", "distinct keys of a generated trace"),
-		command.CountFlag(&o.ops, "ops", "operations of a generated trace, of all clients together"),
-		command.CountFlag(&o.seed, "seed", "of the generated trace"),
-		command.CountFlag(&o.cns, "cns", "compute nodes (processes) to start; with --cluster: instead of using this machine's daemons"),
-		command.ChoiceFlag(&o.overFabric, "fabric", "of the cluster that is started"),
-		command.CountFlag(&o.mns, "mns", "memory nodes to start, each with --size"),
-		command.CountFlag(&o.clients, "clients", "clients on each compute node"),
-		command.CountFlag(&o.procs, "procs", "GOMAXPROCS of each compute node that is started"),
-		command.LockFlag(&o.policy),
-		&cli.BoolFlag{Name: "verify", Usage: "values carry their key and version, and every read is checked", Destination: &o.verify},
-		&cli.BoolFlag{Name: "fill", Usage: "a get that misses is followed by a set, as users of a cache do", Destination: &o.fill},
+		&cli.StringFlag{Name: "preset", Usage: "cluster to generate a trace of: see \"declock trace presets\"", Value: traces.IOPSBound, Destination: &do.Preset},
+		command.CountFlag(&do.Keys, "keys", 100_000, 1, traces.MaxKeys, "distinct keys of a generated trace"),
+		command.CountFlag(&do.Requests, "ops", 5_000_000, 1, 1<<50, "operations of a generated trace, of all clients together"),
+		command.CountFlag(&do.Seed, "seed", 1, 0, math.MaxUint64, "of the generated trace"),
+		command.CountFlag(&e.cns, "cns", 4, 1, 253, "compute nodes (processes) to start; with --cluster: instead of using this machine's daemons"),
+		e.fabricFlag("of the cluster that is started"),
+		command.CountFlag(&e.Mns, "mns", 1, 1, scheme.MaxMN, "memory nodes to start, each with --size"),
+		command.CountFlag(&do.Clients, "clients", 8, 1, 4000, "clients on each compute node"),
+		command.CountFlag(&e.procs, "procs", fleet.DefaultProcs, 1, 1024, "GOMAXPROCS of each compute node that is started"),
+		command.LockFlag(&e.policy),
+		&cli.BoolFlag{Name: "verify", Usage: "values carry their key and version, and every read is checked", Destination: &do.Verify},
+		&cli.BoolFlag{Name: "fill", Usage: "a get that misses is followed by a set, as users of a cache do", Destination: &do.Fill},
 		&cli.BoolFlag{Name: "no-warm", Usage: "do not fill the cache before measuring", Destination: &o.noWarm},
-		&cli.GenericFlag{Name: "speed", Usage: "max, or a factor of trace time", Value: &o.speed},
-		command.ChoiceFlag(&o.ttl, "ttl", "expiry of objects"),
-		command.SizeFlag(&o.maxValue, "max-value", "largest value; larger ones are cut"),
-		command.SizeFlag(&o.size, "size", "memory of the memory node that is started; auto: what the trace needs, at most half of what is free"),
-		command.SizeFlag(&o.limit, "limit", "memory of each memory node that the store may take besides its index, if it is made now; none: all but a 64th"),
-		command.ChoiceFlag(&o.huge, "huge", "huge pages"),
-		command.ChoiceFlag(&o.onBadLine, "on-bad-line", "what a malformed line of the trace does"),
-		command.ChoiceFlag(&o.deal, "deal", "which client does which record of a trace file"),
-		command.CountFlag(&o.maxErrors, "max-errors", "stop when a client has met so many; 0 is never"),
-		&cli.StringFlag{Name: "target", Usage: "replay against `URL` instead: memcached://HOST:PORT", Destination: &o.target},
-		&cli.StringFlag{Name: "store", Usage: "name of the object store in a running cluster", Value: "replay", Destination: &o.store},
-		command.JSONFlag(&o.json),
-		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of each compute node to `DIR`", Destination: &o.profile},
+		&cli.GenericFlag{Name: "speed", Usage: "max, or a factor of trace time", Value: (*speed)(&do.Speed)},
+		command.ChoiceFlag(&o.ttl, "ttl", "trace", "expiry of objects", "trace", "none"),
+		command.SizeFlag(&do.MaxValue, "max-value", "1MiB", "largest value; larger ones are cut"),
+		command.SizeFlag(&e.Size, "size", "auto", "memory of the memory node that is started; auto: what the trace needs, at most half of what is free"),
+		command.SizeFlag(&do.Limit, "limit", "none", "memory of each memory node that the store may take besides its index, if it is made now; none: all but a 64th"),
+		command.HugeFlag(&e.Huge),
+		command.ChoiceFlag(&o.onBadLine, "on-bad-line", "fail", "what a malformed line of the trace does", "fail", "skip"),
+		command.ChoiceFlag(&do.Deal, "deal", "by-key", "which client does which record of a trace file", "by-key", "by-client", "in-turn"),
+		command.CountFlag(&do.MaxErrors, "max-errors", 100, 0, 1<<60, "stop when a client has met so many; 0 is never"),
+		&cli.StringFlag{Name: "target", Usage: "replay against `URL` instead: memcached://HOST:PORT", Destination: &do.Target},
+		&cli.StringFlag{Name: "store", Usage: "name of the object store in a running cluster", Value: "replay", Destination: &do.Store},
+		command.JSONFlag(&o.asJSON),
+		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of each compute node to `DIR`", Destination: &e.profile},
 	}, o.net.Flags("use the running cluster at `ADDRESS`, as "+scheme.Forms())...)
 }
 
+// speed is the value of --speed: a factor of trace time, or 0, which is max.
+type speed float64
+
+// Set implements cli.Generic.
+func (s *speed) Set(text string) error {
+	if text == "max" {
+		*s = 0
+		return nil
+	}
+	x, err := strconv.ParseFloat(strings.TrimSuffix(text, "x"), 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || x <= 0 {
+		return fmt.Errorf("want max, or a factor of trace time above 0 as in 1 or 2.5")
+	}
+	*s = speed(x)
+	return nil
+}
+
+func (s *speed) String() string {
+	if *s == 0 {
+		return "max"
+	}
+	return strconv.FormatFloat(float64(*s), 'g', -1, 64)
+}
+
 func replayCommand(env *command.Env) *cli.Command {
-	o := newReplayOptions()
+	o := new(replayOptions)
 	return command.Complete(&cli.Command{
 		Name: "replay", Usage: "replay a cache trace and print what it measured", ArgsUsage: "[TRACE]", Category: "run",
 		Description: replayDescription, Flags: o.flags(),
@@ -128,7 +141,7 @@ var onlyFor = []struct {
 	{"a running cluster has its own", func(o *replayOptions) bool { return o.net.Cluster != "" }, []string{"size", "huge", "target", "fabric", "mns"}},
 	{"the compute nodes of a running cluster were started with theirs; --cns starts others", func(o *replayOptions) bool { return o.net.Cluster != "" && !o.own },
 		[]string{"procs", "lock", "cpuprofile"}},
-	{"there is no cluster in it", func(o *replayOptions) bool { return o.target != "" }, []string{"lock", "size", "limit", "huge", "store", "dir", "fabric", "mns"}},
+	{"there is no cluster in it", func(o *replayOptions) bool { return o.do.Target != "" }, []string{"lock", "size", "limit", "huge", "store", "dir", "fabric", "mns"}},
 	{"it is for generated traces", func(o *replayOptions) bool { return o.trace != "" }, []string{"preset", "keys", "ops", "seed", "no-warm"}},
 	{"it is for trace files", func(o *replayOptions) bool { return o.trace == "" }, []string{"on-bad-line", "deal"}},
 	{"it is for running clusters", func(o *replayOptions) bool { return o.net.Cluster == "" }, append([]string{"store"}, overNetwork...)},
@@ -157,10 +170,10 @@ func (o *replayOptions) check(c *cli.Context) error {
 			}
 		}
 	}
-	if err := command.CheckPolicy(o.policy); err != nil {
+	if err := command.CheckPolicy(o.started.policy); err != nil {
 		return err
 	}
-	if err := onlySHM(c, o.overFabric.Value); err != nil {
+	if err := o.started.onlySHM(c); err != nil {
 		return err
 	}
 	if o.net.Cluster != "" {
@@ -171,26 +184,26 @@ func (o *replayOptions) check(c *cli.Context) error {
 		o.netArgs = o.net.Args(c)
 	}
 	most := uint64(objstore.MaxValueBytes)
-	if o.target != "" {
+	if o.do.Target != "" {
 		most = 1 << 30
 	}
-	if o.maxValue.N > most {
-		return exit.Errorf(exit.TooLarge, "--max-value %s: values have %d bytes at most", o.maxValue.Text, most)
+	if o.do.MaxValue > most {
+		return exit.Errorf(exit.TooLarge, "--max-value %s: values have %d bytes at most", units.Bytes(o.do.MaxValue), most)
 	}
-	if o.target != "" {
-		if _, _, err := memcached.ParseTarget(o.target); err != nil {
+	if o.do.Target != "" {
+		if _, _, err := memcached.ParseTarget(o.do.Target); err != nil {
 			return exit.With(exit.BadAddress, err)
 		}
 	}
 	if o.trace != "" {
 		return o.checkTrace()
 	}
-	p, err := traces.FindPreset(o.preset)
+	p, err := traces.FindPreset(o.do.Preset)
 	if err != nil {
 		return err
 	}
-	o.preset = p.Name
-	_, err = traces.NewGenerator(traces.GenConfig{Preset: p, Keys: min(o.keys.N, 1000), Clients: 1})
+	o.do.Preset = p.Name
+	_, err = traces.NewGenerator(traces.GenConfig{Preset: p, Keys: min(o.do.Keys, 1000), Clients: 1})
 	return err
 }
 
@@ -200,10 +213,10 @@ func (o *replayOptions) checkTrace() error {
 		return nil
 	}
 	var err error
-	if o.path, err = filepath.Abs(o.trace); err != nil {
+	if o.do.Path, err = filepath.Abs(o.trace); err != nil {
 		return err
 	}
-	if readOnce(o.path) {
+	if readOnce(o.do.Path) {
 		return nil // its errors come when it is spooled
 	}
 	return o.checkRecords(o.trace)
@@ -214,15 +227,15 @@ func (o *replayOptions) spool(ctx context.Context, stdin io.Reader) (f *os.File,
 	switch {
 	case o.trace == "-":
 		f, err = spool(ctx, stdin, o.traceName())
-	case o.trace != "" && readOnce(o.path):
-		f, err = spoolPath(ctx, o.path, o.trace)
+	case o.trace != "" && readOnce(o.do.Path):
+		f, err = spoolPath(ctx, o.do.Path, o.trace)
 	default:
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	o.path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+	o.do.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 	if err := o.checkRecords(o.traceName()); err != nil {
 		_ = f.Close()
 		return nil, err
@@ -240,7 +253,7 @@ func (o *replayOptions) traceName() string {
 
 // checkRecords reads the first record of the trace.
 func (o *replayOptions) checkRecords(name string) error {
-	r, err := traces.Open(o.path, traces.ReaderOptions{Name: name, SkipBad: o.onBadLine.Value == "skip"})
+	r, err := traces.Open(o.do.Path, traces.ReaderOptions{Name: name, SkipBad: o.onBadLine == "skip"})
 	if err == nil {
 		defer r.Close()
 		var rec traces.Record
@@ -273,7 +286,7 @@ func (o *replayOptions) run(ctx context.Context, env *command.Env) error {
 		}
 		return err
 	}
-	policy := o.policy
+	policy := o.started.policy
 	if o.at != nil && cluster == nil {
 		policy = policyOf(ctx, o.at)
 	}
@@ -293,11 +306,11 @@ func (o *replayOptions) run(ctx context.Context, env *command.Env) error {
 // members starts or finds the processes that take part. cluster is what was started for that, or nil.
 func (o *replayOptions) members(ctx context.Context, env *command.Env) (members []*fleet.Member, cluster *fleet.Fleet, err error) {
 	switch {
-	case o.target != "":
-		if err := flush(o.target); err != nil {
+	case o.do.Target != "":
+		if err := flush(o.do.Target); err != nil {
 			return nil, nil, err
 		}
-		members, err = fleet.Drivers(int(o.cns.N), int(o.procs.N), env.Stderr)
+		members, err = fleet.Drivers(o.started.cns, o.started.procs, env.Stderr)
 		return members, nil, err
 	case o.at != nil:
 		return o.membersOf(ctx, env)
@@ -306,10 +319,10 @@ func (o *replayOptions) members(ctx context.Context, env *command.Env) (members 
 	for _, name := range RemoveDead(dir, o.net.Options.RunDir, EmbeddedPrefix) {
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster %s left, which had been killed\n", name)
 	}
-	e := Embedded{Fabric: o.overFabric.Value, Name: EmbeddedName(), dir: dir, RunDir: o.net.Options.RunDir, Mns: int(o.mns.N), cns: int(o.cns.N), Size: o.memory(spareMemory(dir)), Huge: o.huge.Value, policy: o.policy,
-		procs: int(o.procs.N), MaxCN: int(o.cns.N) + 2, profile: o.profile} // room for commands that look at it meanwhile
-	o.size.N = e.Size
-	if e.lockQueue, err = command.LockQueue(o.policy, o.cns.N*o.clients.N); err != nil {
+	e := &o.started
+	e.Name, e.dir, e.RunDir = EmbeddedName(), dir, o.net.Options.RunDir
+	e.Size, e.MaxCN = o.memory(spareMemory(dir)), e.cns+2 // room for commands that look at it meanwhile
+	if e.lockQueue, err = command.LockQueue(e.policy, uint64(e.cns*o.do.Clients)); err != nil {
 		return nil, nil, err
 	}
 	if e.lockQueue > 0 {
@@ -333,10 +346,10 @@ func (o *replayOptions) membersOf(ctx context.Context, env *command.Env) ([]*fle
 		if info, err := o.at.Describe(ctx); err != nil || len(info.Memory) == 0 {
 			return nil, nil, noMemory(o.at, info, err)
 		}
-		fmt.Fprintf(env.Stderr, "declock: no compute node of %s on this machine: starting %d for this replay\n", o.at.Address(), o.cns.N)
+		fmt.Fprintf(env.Stderr, "declock: no compute node of %s on this machine: starting %d for this replay\n", o.at.Address(), o.started.cns)
 	}
 	own, err := fleet.Launch(ctx, fleet.Config{
-		Cluster: o.at, Network: o.netArgs, CNs: int(o.cns.N), Policy: o.policy, Procs: int(o.procs.N), Messages: env.Stderr, Profile: o.profile,
+		Cluster: o.at, Network: o.netArgs, CNs: o.started.cns, Policy: o.started.policy, Procs: o.started.procs, Messages: env.Stderr, Profile: o.started.profile,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -390,13 +403,13 @@ const (
 // population takes, so that nothing is evicted: about twice, and twice that if values grow. Of what this machine
 // has to spare it takes half at most.
 func (o *replayOptions) memory(spare uint64) uint64 {
-	if o.size.N != 0 {
-		return o.size.N
+	if o.started.Size != 0 {
+		return o.started.Size
 	}
 	want := uint64(traceMemory)
-	if p, err := traces.FindPreset(o.preset); err == nil && o.trace == "" {
+	if p, err := traces.FindPreset(o.do.Preset); err == nil && o.trace == "" {
 		object := uint64(p.KeySize+p.ValueSize) + 256 // with its header, its slot and its bucket's lock
-		want = min(2*object, math.MaxUint64/2/o.keys.N) * o.keys.N
+		want = min(2*object, math.MaxUint64/2/o.do.Keys) * o.do.Keys
 		if p.Ops[traces.OpAppend] > 0 || p.Ops[traces.OpPrepend] > 0 {
 			want *= 2
 		}
@@ -419,20 +432,17 @@ func spareMemory(dir string) uint64 {
 func (o *replayOptions) specs(n int) []*control.Replay {
 	var run [1]byte
 	_, _ = rand.Read(run[:])
-	base := control.Replay{
-		Clients: int(o.clients.N), Total: int(o.clients.N) * n, Target: o.target, Store: o.store, MaxValue: o.maxValue.N, Limit: o.limit.N,
-		Verify: o.verify, Fill: o.fill, NoTTL: o.ttl.Value == "none", Speed: o.speed.X, MaxErrors: o.maxErrors.N,
-		// Trace time begins now: so a later replay into the same store is later for it too.
-		TimeBase: uint32(time.Now().Unix()), RunID: run[0],
-		// No other program knows the name of an embedded cluster; on memcached or a running one others may work.
-		Exclusive: o.at == nil && o.target == "" && o.trace != "" && o.deal.Value == "by-key",
-	}
+	base := o.do
+	base.Total, base.NoTTL = base.Clients*n, o.ttl == "none"
+	// Trace time begins now: so a later replay into the same store is later for it too.
+	base.TimeBase, base.RunID = uint32(time.Now().Unix()), run[0]
+	// No other program knows the name of an embedded cluster; on memcached or a running one others may work.
+	base.Exclusive = o.at == nil && base.Target == "" && o.trace != "" && base.Deal == "by-key"
 	if o.trace != "" {
-		base.Path, base.Name, base.SkipBad, base.Deal = o.path, o.traceName(), o.onBadLine.Value == "skip", o.deal.Value
+		base.Preset, base.Name, base.SkipBad = "", o.traceName(), o.onBadLine == "skip"
 		base.Objects = 1 << 17
 	} else {
-		base.Preset, base.Keys, base.Requests, base.Seed, base.Warm = o.preset, o.keys.N, o.ops.N, o.seed.N, !o.noWarm
-		base.Objects = o.keys.N
+		base.Warm, base.Objects = !o.noWarm, base.Keys
 	}
 	specs := make([]*control.Replay, n)
 	for i := range specs {
@@ -493,10 +503,10 @@ func verdict(out *fleet.Outcome) error {
 
 // print prints the result.
 func (o *replayOptions) print(env *command.Env, out *fleet.Outcome, policy string) error {
-	total, rows := ReplayRows(out, policy, o.target)
-	total.Fill = o.fill
-	if o.json {
-		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.seed.N, Config: o.config(policy)}
+	total, rows := ReplayRows(out, policy, o.do.Target)
+	total.Fill = o.do.Fill
+	if o.asJSON {
+		r := &report.Report{Experiment: "replay", Fabric: o.fabric(), Seed: o.do.Seed, Config: o.config(policy)}
 		r.Rows = append([]any{total}, report.Rows(rows)...)
 		if err := r.WriteJSON(env.Stdout); err != nil {
 			return err
@@ -506,13 +516,13 @@ func (o *replayOptions) print(env *command.Env, out *fleet.Outcome, policy strin
 	}
 	what := o.trace
 	if what == "" {
-		what = fmt.Sprintf("%s, %d keys, seed %d", o.preset, o.keys.N, o.seed.N)
+		what = fmt.Sprintf("%s, %d keys, seed %d", o.do.Preset, o.do.Keys, o.do.Seed)
 	}
-	where := o.target
+	where := o.do.Target
 	if where == "" {
 		where = fmt.Sprintf("%s, lock %s", o.fabric(), policy)
 	}
-	title := fmt.Sprintf("replay of %s: %d processes x %d clients, %s", what, out.Members, o.clients.N, where)
+	title := fmt.Sprintf("replay of %s: %d processes x %d clients, %s", what, out.Members, o.do.Clients, where)
 	WriteReplay(env.Stdout, title, &total, rows)
 	printMessages(env.Stderr, out)
 	return nil
@@ -546,33 +556,33 @@ func printLost(w io.Writer, out *fleet.Outcome) {
 }
 
 func (o *replayOptions) fabric() string {
-	if o.target != "" {
+	if o.do.Target != "" {
 		return "memcached"
 	}
 	if o.at != nil {
 		return o.at.Scheme()
 	}
-	return o.overFabric.Value
+	return o.started.Fabric
 }
 
 func (o *replayOptions) config(policy string) map[string]any {
 	c := map[string]any{
-		"cns": o.cns.N, "clients_per_cn": o.clients.N, "procs": o.procs.N, "verify": o.verify, "fill": o.fill,
-		"speed": o.speed.String(), "ttl": o.ttl.Value, "max_value": o.maxValue.N, "max_errors": o.maxErrors.N,
+		"cns": o.started.cns, "clients_per_cn": o.do.Clients, "procs": o.started.procs, "verify": o.do.Verify, "fill": o.do.Fill,
+		"speed": (*speed)(&o.do.Speed).String(), "ttl": o.ttl, "max_value": o.do.MaxValue, "max_errors": o.do.MaxErrors,
 	}
 	switch {
-	case o.target != "":
-		c["target"] = o.target
+	case o.do.Target != "":
+		c["target"] = o.do.Target
 	case o.at != nil:
-		c["cluster"], c["store"], c["lock"] = o.at.Address(), o.store, policy
+		c["cluster"], c["store"], c["lock"] = o.at.Address(), o.do.Store, policy
 	default:
-		c["mns"] = o.mns.N
-		c["lock"], c["memory"], c["huge"] = policy, o.size.N, o.huge.Value
+		c["mns"] = o.started.Mns
+		c["lock"], c["memory"], c["huge"] = policy, o.started.Size, o.started.Huge
 	}
 	if o.trace != "" {
-		c["trace"], c["deal"], c["on_bad_line"] = o.trace, o.deal.Value, o.onBadLine.Value
+		c["trace"], c["deal"], c["on_bad_line"] = o.trace, o.do.Deal, o.onBadLine
 	} else {
-		c["preset"], c["keys"], c["ops"], c["warm"] = o.preset, o.keys.N, o.ops.N, !o.noWarm
+		c["preset"], c["keys"], c["ops"], c["warm"] = o.do.Preset, o.do.Keys, o.do.Requests, !o.noWarm
 	}
 	return c
 }

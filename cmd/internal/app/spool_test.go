@@ -38,7 +38,7 @@ func TestTracesFromPipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"standard input", "a named pipe", "a pipe of the shell", "a file as a descriptor"} {
-		o := newReplayOptions()
+		o := new(replayOptions)
 		in, out, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestTracesFromPipes(t *testing.T) {
 		}
 		defer f.Close()
 		for node := range 3 {
-			if n := records(t, o.path); n != 3 {
+			if n := records(t, o.do.Path); n != 3 {
 				t.Errorf("%s: compute node %d reads %d records", what, node, n)
 			}
 		}

@@ -33,32 +33,26 @@ func traceCommand(env *command.Env) *cli.Command {
 }
 
 func traceGenCommand(env *command.Env) *cli.Command {
-	var (
-		preset, out string
-		keys        = command.Count{N: 100_000, Min: 1, Max: traces.MaxKeys}
-		ops         = command.Count{N: 1_000_000, Min: 1, Max: 1 << 50}
-		seed        = command.Count{N: 1, Max: math.MaxUint64}
-		clients     = command.Count{N: 32, Min: 1, Max: 1 << 20}
-	)
+	var preset, out string
+	var cfg traces.GenConfig
 	return &cli.Command{
 		Name: "gen", Usage: "make a trace from the published statistics of a cluster",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "preset", Usage: "cluster: see \"declock trace presets\"", Value: traces.IOPSBound, Destination: &preset},
-			command.CountFlag(&keys, "keys", "distinct keys that may be asked for"),
-			command.CountFlag(&ops, "ops", "requests"),
-			command.CountFlag(&seed, "seed", "the same seed makes the same trace"),
-			command.CountFlag(&clients, "clients", "distinct clients"),
+			command.CountFlag(&cfg.Keys, "keys", 100_000, 1, traces.MaxKeys, "distinct keys that may be asked for"),
+			command.CountFlag(&cfg.Requests, "ops", 1_000_000, 1, 1<<50, "requests"),
+			command.CountFlag(&cfg.Seed, "seed", 1, 0, math.MaxUint64, "the same seed makes the same trace"),
+			command.CountFlag(&cfg.Clients, "clients", 32, 1, 1<<20, "distinct clients"),
 			&cli.StringFlag{Name: "o", Aliases: []string{"out"}, Usage: "`FILE` to write: .zst and .gz are compressed, - is standard output", Destination: &out},
 		},
-		Action: func(c *cli.Context) error {
+		Action: func(c *cli.Context) (err error) {
 			if out == "" {
 				return command.Usage(c, "where to? Give -o FILE, or -o - for standard output")
 			}
-			p, err := traces.FindPreset(preset)
-			if err != nil {
+			if cfg.Preset, err = traces.FindPreset(preset); err != nil {
 				return err
 			}
-			g, err := traces.NewGenerator(traces.GenConfig{Preset: p, Seed: seed.N, Keys: keys.N, Requests: ops.N, Clients: int(clients.N)})
+			g, err := traces.NewGenerator(cfg)
 			if err != nil {
 				return err
 			}
@@ -115,12 +109,12 @@ func (u *untilDone) Err() error {
 
 func traceStatCommand(env *command.Env) *cli.Command {
 	var asJSON bool
-	bad := command.OneOf("fail", "fail", "skip")
+	var bad string
 	return &cli.Command{
 		Name: "stat", Usage: "print the statistics of a trace", ArgsUsage: "FILE",
-		Flags: []cli.Flag{command.ChoiceFlag(&bad, "on-bad-line", "what a malformed line does"), command.JSONFlag(&asJSON)},
+		Flags: []cli.Flag{command.ChoiceFlag(&bad, "on-bad-line", "fail", "what a malformed line does", "fail", "skip"), command.JSONFlag(&asJSON)},
 		Action: func(c *cli.Context) error {
-			return traceStat(c.Context, env, c.Args().First(), bad.Value == "skip", asJSON)
+			return traceStat(c.Context, env, c.Args().First(), bad == "skip", asJSON)
 		},
 	}
 }

@@ -25,46 +25,34 @@ then, in another terminal:
    declock replay --cluster shm:demo`
 
 func upCommand(env *command.Env) *cli.Command {
-	var (
-		e         Embedded
-		name, dir string
-		over      = fabricChoice()
-		mns       = command.Count{N: 1, Min: 1, Max: scheme.MaxMN}
-		cns       = command.Count{N: 4, Min: 1, Max: uint64(fabric.MaxCN)}
-		procs     = command.Count{N: fleet.DefaultProcs, Min: 1, Max: 1024}
-		maxCN     = command.Count{N: scheme.DefaultMaxCN, Min: 1, Max: uint64(fabric.MaxCN)}
-		size      = command.ByteSize{N: 1 << 30, Text: "1GiB"}
-		huge      = command.OneOf("try", "off", "try", "require")
-	)
+	var e Embedded
 	return command.Complete(&cli.Command{
 		Name: "up", Usage: "start a cluster on this machine", Category: "run", Description: upDescription,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &name},
-			command.ChoiceFlag(&over, "fabric", "what the nodes talk over: tcp is on this machine's loopback, without TLS, with an etcd of its own"),
-			command.CountFlag(&mns, "mns", "memory nodes"),
-			command.CountFlag(&cns, "cns", "compute nodes"),
-			command.SizeFlag(&size, "size", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
+			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &e.Name},
+			e.fabricFlag("what the nodes talk over: tcp is on this machine's loopback, without TLS, with an etcd of its own"),
+			command.CountFlag(&e.Mns, "mns", 1, 1, scheme.MaxMN, "memory nodes"),
+			command.CountFlag(&e.cns, "cns", 4, 1, int(fabric.MaxCN), "compute nodes"),
+			command.SizeFlag(&e.Size, "size", "1GiB", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
 			command.LockFlag(&e.policy),
-			command.CountFlag(&procs, "procs", "GOMAXPROCS of each compute node"),
-			command.CountFlag(&maxCN, "max-cn", "compute nodes that the cluster may have; decides the size of locks"),
-			command.ChoiceFlag(&huge, "huge", "huge pages"),
-			command.DirFlag(&dir),
+			command.CountFlag(&e.procs, "procs", fleet.DefaultProcs, 1, 1024, "GOMAXPROCS of each compute node"),
+			command.CountFlag(&e.MaxCN, "max-cn", scheme.DefaultMaxCN, 1, int(fabric.MaxCN), "compute nodes that the cluster may have; decides the size of locks"),
+			command.HugeFlag(&e.Huge),
+			command.DirFlag(&e.dir),
 			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets, with --fabric tcp", Destination: &e.RunDir},
 		},
-		Action: func(c *cli.Context) error {
-			if err := command.CheckName(name); err != nil {
+		Action: func(c *cli.Context) (err error) {
+			if err := command.CheckName(e.Name); err != nil {
 				return err
 			}
-			var err error
 			if e.lockQueue, err = command.LockQueue(e.policy, command.MaxLockQueue); err != nil {
 				return err
 			}
-			e.Fabric, e.Mns, e.Name, e.dir, e.cns, e.procs, e.MaxCN, e.Size, e.Huge = over.Value, int(mns.N), name, dir, int(cns.N), int(procs.N), int(maxCN.N), size.N, huge.Value
-			if err := onlySHM(c, over.Value); err != nil {
+			if err := e.onlySHM(c); err != nil {
 				return err
 			}
-			if cns.N > maxCN.N {
-				return command.Usage(c, "--cns %d is more than --max-cn %d", cns.N, maxCN.N)
+			if e.cns > e.MaxCN {
+				return command.Usage(c, "--cns %d is more than --max-cn %d", e.cns, e.MaxCN)
 			}
 			return up(c.Context, env, &e)
 		},

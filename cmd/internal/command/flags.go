@@ -2,8 +2,7 @@ package command
 
 import (
 	"fmt"
-	"math"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,17 +15,17 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// ByteSize is the value of a flag that is a size; 0 is "auto" where that is allowed.
-type ByteSize struct {
-	N    uint64
-	Auto bool // "auto" is allowed
-	Text string
+// A size is the value of a flag that is a size in bytes.
+type size struct {
+	to   *uint64
+	text string
+	none string // stands for 0
 }
 
 // Set implements cli.Generic.
-func (b *ByteSize) Set(s string) error {
-	if b.Auto && s == "auto" {
-		b.N, b.Text = 0, s
+func (v *size) Set(s string) error {
+	if v.none != "" && s == v.none {
+		*v.to, v.text = 0, s
 		return nil
 	}
 	n, err := units.ParseBytes(s)
@@ -36,92 +35,80 @@ func (b *ByteSize) Set(s string) error {
 	case n == 0:
 		return fmt.Errorf("%q: it must be more than nothing", s)
 	}
-	b.N, b.Text = n, s
+	*v.to, v.text = n, s
 	return nil
 }
 
-func (b *ByteSize) String() string { return b.Text }
+func (v *size) String() string { return v.text }
 
-// Count is the value of a flag that is a whole number in a range; 5M and 1e6 are numbers.
-type Count struct {
-	N        uint64
-	Min, Max uint64
+// SizeFlag returns a flag that takes a size in bytes, as in 1GiB. A default that is none stands for 0, and can be given too.
+func SizeFlag(v *uint64, name, value, usage string) cli.Flag {
+	s := &size{to: v, none: value}
+	if n, err := units.ParseBytes(value); err == nil {
+		*v, s.none = n, ""
+	}
+	s.text = value
+	return &cli.GenericFlag{Name: name, Usage: usage, Value: s}
+}
+
+// A number is the type of a flag that is a whole number.
+type number interface {
+	~int | ~int64 | ~uint16 | ~uint64
+}
+
+// A count is the value of a flag that is a whole number in a range; 5M and 1e6 are numbers.
+type count[T number] struct {
+	to          *T
+	least, most T
 }
 
 // Set implements cli.Generic.
-func (c *Count) Set(s string) error {
+func (v *count[T]) Set(s string) error {
 	n, err := units.ParseCount(s)
 	switch {
 	case err != nil:
 		return err
-	case n < c.Min || n > c.Max:
-		return fmt.Errorf("it must be %d to %d", c.Min, c.Max)
+	case n < uint64(v.least) || n > uint64(v.most):
+		return fmt.Errorf("it must be %d to %d", uint64(v.least), uint64(v.most))
 	}
-	c.N = n
+	*v.to = T(n)
 	return nil
 }
 
-func (c *Count) String() string { return strconv.FormatUint(c.N, 10) }
+func (v *count[T]) String() string { return fmt.Sprint(uint64(*v.to)) }
 
-// Speed is the value of --speed: max, or a factor of trace time.
-type Speed struct{ X float64 }
+// CountFlag returns a flag that takes a whole number from least to most.
+func CountFlag[T number](v *T, name string, value, least, most T, usage string) cli.Flag {
+	*v = value
+	return &cli.GenericFlag{Name: name, Usage: usage, Value: &count[T]{v, least, most}}
+}
+
+// A choice is the value of a flag that is one of some words.
+type choice[T ~string] struct {
+	to *T
+	of []string
+}
 
 // Set implements cli.Generic.
-func (s *Speed) Set(text string) error {
-	if text == "max" {
-		s.X = 0
-		return nil
+func (v *choice[T]) Set(s string) error {
+	if !slices.Contains(v.of, s) {
+		return fmt.Errorf("want one of %s", strings.Join(v.of, ", "))
 	}
-	x, err := strconv.ParseFloat(strings.TrimSuffix(text, "x"), 64)
-	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || x <= 0 {
-		return fmt.Errorf("want max, or a factor of trace time above 0 as in 1 or 2.5")
-	}
-	s.X = x
+	*v.to = T(s)
 	return nil
 }
 
-func (s *Speed) String() string {
-	if s.X == 0 {
-		return "max"
-	}
-	return strconv.FormatFloat(s.X, 'g', -1, 64)
-}
-
-// Choice is the value of a flag that is one of some words.
-type Choice struct {
-	Value string
-	Of    []string
-}
-
-// OneOf returns a flag that takes one word of a list; value is the one by default.
-func OneOf(value string, list ...string) Choice { return Choice{value, list} }
-
-// Set implements cli.Generic.
-func (c *Choice) Set(s string) error {
-	for _, w := range c.Of {
-		if w == s {
-			c.Value = s
-			return nil
-		}
-	}
-	return fmt.Errorf("want one of %s", strings.Join(c.Of, ", "))
-}
-
-func (c *Choice) String() string { return c.Value }
-
-// SizeFlag returns a flag that takes a size in bytes, as in 1GiB.
-func SizeFlag(v *ByteSize, name, usage string) cli.Flag {
-	return &cli.GenericFlag{Name: name, Usage: usage, Value: v}
-}
-
-// CountFlag returns a flag that takes a whole number.
-func CountFlag(v *Count, name, usage string) cli.Flag {
-	return &cli.GenericFlag{Name: name, Usage: usage, Value: v}
-}
+func (v *choice[T]) String() string { return string(*v.to) }
 
 // ChoiceFlag returns a flag that takes one of some words, which its usage lists.
-func ChoiceFlag(v *Choice, name, usage string) cli.Flag {
-	return &cli.GenericFlag{Name: name, Usage: usage + ": " + strings.Join(v.Of, ", "), Value: v}
+func ChoiceFlag[T ~string](v *T, name string, value T, usage string, of ...string) cli.Flag {
+	*v = value
+	return &cli.GenericFlag{Name: name, Usage: usage + ": " + strings.Join(of, ", "), Value: &choice[T]{v, of}}
+}
+
+// HugeFlag returns --huge: whether memory is taken in huge pages.
+func HugeFlag[T ~string](v *T) cli.Flag {
+	return ChoiceFlag(v, "huge", "try", "huge pages", "off", "try", "require")
 }
 
 // DirFlag returns --dir: where clusters over shared memory are.
@@ -177,11 +164,11 @@ func CheckName(name string) error {
 	return nil
 }
 
-// timeValue is the value of a flag that is a duration.
-type timeValue struct{ t *fabric.Time }
+// A span is the value of a flag that is a time, written as a duration.
+type span struct{ *fabric.Time }
 
 // Set implements cli.Generic.
-func (v timeValue) Set(s string) error {
+func (v span) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
@@ -189,18 +176,13 @@ func (v timeValue) Set(s string) error {
 	case d < 0:
 		return fmt.Errorf("%q is negative", s)
 	}
-	*v.t = fabric.Time(d)
+	*v.Time = fabric.Time(d)
 	return nil
 }
 
-func (v timeValue) String() string {
-	if v.t == nil {
-		return ""
-	}
-	return time.Duration(*v.t).String()
-}
+func (v span) String() string { return time.Duration(*v.Time).String() }
 
 // TimeFlag returns a flag that takes a time in virtual nanoseconds, written as a duration.
 func TimeFlag(v *fabric.Time, name, usage string) cli.Flag {
-	return &cli.GenericFlag{Name: name, Usage: usage, Value: timeValue{v}}
+	return &cli.GenericFlag{Name: name, Usage: usage, Value: span{v}}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/cmd/internal/config"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
@@ -70,6 +71,7 @@ var codes = []struct {
 	{traces.ErrFormat, BadTrace},
 	{traces.ErrTruncated, BadTrace},
 	{traces.ErrCompression, BadTrace},
+	{config.ErrConfig, Usage},
 	{traces.ErrConfig, Usage},
 	{replay.ErrOptions, Usage},
 	{shm.ErrNoCluster, NoCluster},

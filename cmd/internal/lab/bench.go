@@ -29,12 +29,14 @@ Examples:
    declock-lab bench fig12b --out /tmp/fig12b     one figure, with plots
    declock-lab bench micro --lock cas,declock     any point`
 
+// nics are the models of NICs.
+var nics = []string{"cx4", "cx5", "cx6", "ideal", "cxl"}
+
 // benchOptions are the flags of bench.
 type benchOptions struct {
-	quick, json          bool
-	seed, seeds, workers command.Count
-	nic                  command.Choice
-	out                  string
+	bench.Config
+	out  string
+	json bool
 }
 
 func benchCommand(env *command.Env) *cli.Command {
@@ -51,8 +53,7 @@ func benchCommand(env *command.Env) *cli.Command {
 const allOut = "declock-bench"
 
 func experimentCommand(env *command.Env, name, usage string, list []*bench.Experiment) *cli.Command {
-	o := &benchOptions{seed: command.Count{N: 1, Max: 1 << 62}, seeds: command.Count{Max: 1000}, workers: command.Count{Max: 1024},
-		nic: command.OneOf("cx4", "cx4", "cx5", "cx6", "ideal", "cxl")}
+	o := new(benchOptions)
 	if name == "all" {
 		o.out = allOut
 	}
@@ -63,10 +64,11 @@ func experimentCommand(env *command.Env, name, usage string, list []*bench.Exper
 	return &cli.Command{
 		Name: name, Usage: usage, Description: strings.Join(about, "\n"),
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "quick", Usage: "fewer points, fewer seeds", Destination: &o.quick},
-			command.CountFlag(&o.seed, "seed", "the first seed"), command.CountFlag(&o.seeds, "seeds", "runs of each point, each of its own seed; 0: 3, or 1 with --quick"),
-			command.CountFlag(&o.workers, "workers", "runs at a time; 0: one for each core. Figures do not depend on it"),
-			command.ChoiceFlag(&o.nic, "nic", "model of the NICs"),
+			&cli.BoolFlag{Name: "quick", Usage: "fewer points, fewer seeds", Destination: &o.Quick},
+			command.CountFlag(&o.Seed, "seed", 1, 0, 1<<62, "the first seed"),
+			command.CountFlag(&o.Seeds, "seeds", 0, 0, 1000, "runs of each point, each of its own seed; 0: 3, or 1 with --quick"),
+			command.CountFlag(&o.Workers, "workers", 0, 0, 1024, "runs at a time; 0: one for each core. Figures do not depend on it"),
+			command.ChoiceFlag(&o.NIC, "nic", "cx4", "model of the NICs", nics...),
 			&cli.StringFlag{Name: "out", Usage: "write report.html, results.json, claims.md, reasons.md and plots (SVG) to `DIR`", Value: o.out, Destination: &o.out}, command.JSONFlag(&o.json),
 		},
 		Action: func(c *cli.Context) error {
@@ -77,10 +79,10 @@ func experimentCommand(env *command.Env, name, usage string, list []*bench.Exper
 
 // runBench measures, prints and writes files, also of what there is when ctx ends.
 func runBench(ctx context.Context, env *command.Env, name string, list []*bench.Experiment, o *benchOptions) error {
-	cfg := bench.Config{Options: bench.Options{Quick: o.quick, NIC: o.nic.Value}, Seed: o.seed.N, Seeds: int(o.seeds.N), Workers: int(o.workers.N)}
+	cfg := o.Config
 	if cfg.Seeds == 0 {
 		cfg.Seeds = 3
-		if o.quick {
+		if cfg.Quick {
 			cfg.Seeds = 1
 		}
 	}

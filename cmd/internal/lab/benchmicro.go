@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/declock/declock/cmd/internal/command"
@@ -31,56 +32,47 @@ Locks: `
 
 // microOptions are the flags of bench micro.
 type microOptions struct {
-	locks                                                      string
-	cns, clients, csLen, readPct, nlocks, seed, capacity, runs command.Count
-	theta, rate, scale                                         float64
-	extra, warmup, window                                      fabric.Time
-	nic                                                        command.Choice
-	tune                                                       string
-	chain, keep, json                                          bool
+	bench.Micro
+	locks string
+	runs  int
+	json  bool
 
 	net   node.Network // of a cluster in real time; none: the simulator
-	procs command.Count
-}
-
-func newMicroOptions() *microOptions {
-	return &microOptions{
-		locks: "declock-tf", cns: command.Count{Max: uint64(fabric.MaxCN)}, clients: command.Count{N: bench.DefaultClients, Min: 1, Max: 8192},
-		csLen: command.Count{N: 1, Max: 1024}, readPct: command.Count{N: bench.DefaultReadPct, Max: 100},
-		nlocks: command.Count{N: bench.DefaultLocks, Min: 1, Max: 100_000_000}, seed: command.Count{N: 1, Max: 1<<64 - 1},
-		capacity: command.Count{Max: 2048}, runs: command.Count{N: 1, Min: 1, Max: 1000},
-		procs: command.Count{N: 1, Min: 1, Max: 128}, theta: bench.DefaultTheta, nic: command.OneOf("cx4", "cx4", "cx5", "cx6", "ideal", "cxl"),
-	}
+	procs int
 }
 
 // micro returns the microbenchmark of the flags, for one lock.
 func (o *microOptions) micro(lock string) bench.Micro {
-	return bench.Micro{Lock: lock, CNs: int(o.cns.N), Clients: int(o.clients.N), CSLen: int(o.csLen.N), ReadPct: int(o.readPct.N),
-		Locks: int(o.nlocks.N), Theta: o.theta, Seed: o.seed.N, WarmupNs: o.warmup, WindowNs: o.window, Rate: o.rate, Chain: o.chain, Keep: o.keep,
-		NIC: o.nic.Value, Tune: o.tune, MessageScale: o.scale, MessageExtraNs: o.extra, Capacity: int(o.capacity.N)}
+	m := o.Micro
+	m.Lock = lock
+	return m
 }
 
 func microCommand(env *command.Env) *cli.Command {
-	o := newMicroOptions()
+	o := new(microOptions)
 	return &cli.Command{
 		Name: "micro", Usage: "the microbenchmark, with all parameters as flags", Description: microDescription + strings.Join(locks.Names(), ", ") + ", local-bound:N.",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "lock", Usage: "`LOCKS`, with commas", Value: o.locks, Destination: &o.locks},
-			command.CountFlag(&o.clients, "clients", "clients in all"), command.CountFlag(&o.cns, "cns", "compute nodes; 0: as many as it takes with 32 clients on each"),
-			command.CountFlag(&o.csLen, "cs-len", "data operations of a critical section"), command.CountFlag(&o.readPct, "read-pct", "percentage of shared acquisitions"),
-			command.CountFlag(&o.nlocks, "locks", "number of locks"),
-			&cli.Float64Flag{Name: "theta", Usage: "exponent of the Zipf distribution of locks; 0: uniform", Value: o.theta, Destination: &o.theta},
-			&cli.Float64Flag{Name: "rate", Usage: "operations per second that are due, of all clients (open loop); 0: each client begins when it is done", Destination: &o.rate},
-			&cli.BoolFlag{Name: "chain", Usage: "the last data operation travels with the release, the first READ with the acquisition", Destination: &o.chain},
-			&cli.BoolFlag{Name: "keep", Usage: "the data stays on the compute node while the lock does, for locks that can; --chain for others", Destination: &o.keep},
-			command.TimeFlag(&o.window, "window", "time that is measured; 0s, with --warmup 0s: until it is steady, on the simulator"), command.TimeFlag(&o.warmup, "warmup", "time before that"),
-			command.ChoiceFlag(&o.nic, "nic", "model of the NICs"),
-			&cli.StringFlag{Name: "tune", Usage: "change `CONSTANTS` of the model, with commas: LocalWake=1650,Pipe=32 (go doc ./fabric/sim NIC has them)", Destination: &o.tune},
-			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.scale},
-			command.TimeFlag(&o.extra, "message-extra", "added to each message between compute nodes"),
-			command.CountFlag(&o.capacity, "capacity", "length of DecLock's queues, a power of two; 0: what the compute nodes need"),
-			command.CountFlag(&o.seed, "seed", "the first seed"), command.CountFlag(&o.runs, "seeds", "runs, each of its own seed"),
-			command.CountFlag(&o.procs, "procs", "processes of this machine that the compute nodes are dealt out to, in real time"), command.JSONFlag(&o.json),
+			&cli.StringFlag{Name: "lock", Usage: "`LOCKS`, with commas", Value: "declock-tf", Destination: &o.locks},
+			command.CountFlag(&o.Clients, "clients", bench.DefaultClients, 1, 8192, "clients in all"),
+			command.CountFlag(&o.CNs, "cns", 0, 0, int(fabric.MaxCN), "compute nodes; 0: as many as it takes with 32 clients on each"),
+			command.CountFlag(&o.CSLen, "cs-len", 1, 0, 1024, "data operations of a critical section"),
+			command.CountFlag(&o.ReadPct, "read-pct", bench.DefaultReadPct, 0, 100, "percentage of shared acquisitions"),
+			command.CountFlag(&o.Locks, "locks", bench.DefaultLocks, 1, 100_000_000, "number of locks"),
+			&cli.Float64Flag{Name: "theta", Usage: "exponent of the Zipf distribution of locks; 0: uniform", Value: bench.DefaultTheta, Destination: &o.Theta},
+			&cli.Float64Flag{Name: "rate", Usage: "operations per second that are due, of all clients (open loop); 0: each client begins when it is done", Destination: &o.Rate},
+			&cli.BoolFlag{Name: "chain", Usage: "the last data operation travels with the release, the first READ with the acquisition", Destination: &o.Chain},
+			&cli.BoolFlag{Name: "keep", Usage: "the data stays on the compute node while the lock does, for locks that can; --chain for others", Destination: &o.Keep},
+			command.TimeFlag(&o.WindowNs, "window", "time that is measured; 0s, with --warmup 0s: until it is steady, on the simulator"),
+			command.TimeFlag(&o.WarmupNs, "warmup", "time before that"),
+			command.ChoiceFlag(&o.NIC, "nic", "cx4", "model of the NICs", nics...),
+			&cli.StringFlag{Name: "tune", Usage: "change `CONSTANTS` of the model, with commas: LocalWake=1650,Pipe=32 (go doc ./fabric/sim NIC has them)", Destination: &o.Tune},
+			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.MessageScale},
+			command.TimeFlag(&o.MessageExtraNs, "message-extra", "added to each message between compute nodes"),
+			command.CountFlag(&o.Capacity, "capacity", 0, 0, 2048, "length of DecLock's queues, a power of two; 0: what the compute nodes need"),
+			command.CountFlag(&o.Seed, "seed", 1, 0, math.MaxUint64, "the first seed"),
+			command.CountFlag(&o.runs, "seeds", 1, 1, 1000, "runs, each of its own seed"),
+			command.CountFlag(&o.procs, "procs", 1, 1, 128, "processes of this machine that the compute nodes are dealt out to, in real time"), command.JSONFlag(&o.json),
 		}, o.net.Flags("`ADDRESS` of a running cluster, or shm: for one of our own: in real time. Without, it runs on the simulator")...),
 		Action: func(c *cli.Context) error {
 			return runMicro(c, env, o)
@@ -101,7 +93,7 @@ func runMicro(c *cli.Context, env *command.Env, o *microOptions) error {
 			return exit.With(exit.Usage, err)
 		}
 	}
-	cfg := bench.Config{Seed: o.seed.N, Seeds: int(o.runs.N)}
+	cfg := bench.Config{Seed: o.Seed, Seeds: o.runs}
 	if err := o.fits(c); err != nil {
 		return err
 	}
@@ -135,7 +127,7 @@ func (o *microOptions) fits(c *cli.Context) error {
 	if o.net.Cluster == "" && c.IsSet("procs") {
 		return exit.Errorf(exit.Usage, "--procs is for runs in real time: give --cluster too, or leave it out")
 	}
-	if o.scale == 0 {
+	if o.MessageScale == 0 {
 		return exit.Errorf(exit.Usage, "--message-scale must be more than 0, to 1000; 1 leaves messages as they are")
 	}
 	for _, name := range []string{"nic", "tune", "message-scale", "message-extra"} {
@@ -153,7 +145,7 @@ var microColumns = [][2]string{{"Mops", "mops"}, {"p50 us", "p50_us"}, {"p99 us"
 	{"refetch", "refetch_per_release"}, {"lost", "lost"}, {"oldest us", "oldest_us"}}
 
 func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
-	r := report.Report{Experiment: "micro", Fabric: "sim", Seed: o.seed.N, Config: o.config(), Rows: report.Rows(out.Rows)}
+	r := report.Report{Experiment: "micro", Fabric: "sim", Seed: o.Seed, Config: o.config(), Rows: report.Rows(out.Rows)}
 	r.Config["cut"] = out.Cut
 	if o.net.Cluster != "" {
 		r.Fabric, _, _ = strings.Cut(o.net.Cluster, ":")
@@ -164,12 +156,12 @@ func printMicro(env *command.Env, o *microOptions, out *bench.Outcome) error {
 // config is the parameters in JSON. Times that are 0 are until the run is steady: rows have settle_us and window_us.
 func (o *microOptions) config() map[string]any {
 	m := o.micro("").WithDefaults()
-	window, warmup := o.window, o.warmup
+	window, warmup := o.WindowNs, o.WarmupNs
 	config := map[string]any{"cns": m.CNs, "clients": m.Clients, "cs_len": m.CSLen, "read_pct": m.ReadPct, "locks": m.Locks, "theta": m.Theta,
 		"rate": m.Rate, "chain": m.Chain, "keep": m.Keep, "nic": m.NIC, "tune": m.Tune, "message_scale": m.MessageScale, "message_extra_ns": m.MessageExtraNs,
-		"seeds": o.runs.N, "capacity": o.capacity.N}
+		"seeds": o.runs, "capacity": o.Capacity}
 	if o.net.Cluster != "" {
-		config["procs"] = o.procs.N
+		config["procs"] = o.procs
 		real := o.realMicro("")
 		window, warmup = real.WindowNs, real.WarmupNs
 	} else {
@@ -199,7 +191,7 @@ func (o *microOptions) table(w io.Writer, rows []bench.Row) {
 		t.Add(cells...)
 	}
 	t.Write(w)
-	if o.runs.N > 1 {
+	if o.runs > 1 {
 		for _, row := range rows {
 			m := row.Metrics["mops"]
 			fmt.Fprintf(w, "  %s: %.4g Mops +- %.2g (95 %%, %d seeds)\n", row.Text("lock"), m.Mean, m.Half, m.N)

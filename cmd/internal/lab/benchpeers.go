@@ -38,7 +38,7 @@ Examples:
 
 // peersOptions are the flags of bench peers.
 type peersOptions struct {
-	clients, rounds command.Count
+	clients, rounds int
 	window          time.Duration
 	redis, source   string
 	runDir          string
@@ -46,11 +46,12 @@ type peersOptions struct {
 }
 
 func peersCommand(env *command.Env) *cli.Command {
-	o := &peersOptions{clients: command.Count{N: 32, Min: 2, Max: 1024}, rounds: command.Count{N: 5, Min: 1, Max: 1000}}
+	o := new(peersOptions)
 	return command.Complete(&cli.Command{
 		Name: "peers", Category: "compare locks", Usage: "locks of redsync and etcd beside DecLock over TCP", Description: peersDescription,
 		Flags: []cli.Flag{
-			command.CountFlag(&o.clients, "clients", "clients, where there are many"), command.CountFlag(&o.rounds, "rounds", "how often each point is measured"),
+			command.CountFlag(&o.clients, "clients", 32, 2, 1024, "clients, where there are many"),
+			command.CountFlag(&o.rounds, "rounds", 5, 1, 1000, "how often each point is measured"),
 			&cli.DurationFlag{Name: "window", Usage: "how long each time", Value: time.Second, Destination: &o.window},
 			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` of a Redis server that is running", Destination: &o.redis},
 			&cli.StringFlag{Name: "source", Usage: "`DIR` of DecLock's source tree (default: the one that this is run in)", Destination: &o.source},
@@ -103,7 +104,7 @@ func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
 	}
 	defer etcd.Close()
 	cmd := exec.CommandContext(ctx, program, "--cluster", f.Address()+"?insecure=true&listen=127.0.0.1:0", "--etcd", etcd.Endpoint(), "--redis", o.redis,
-		"--clients", strconv.FormatUint(o.clients.N, 10), "--rounds", strconv.FormatUint(o.rounds.N, 10), "--window", o.window.String())
+		"--clients", strconv.Itoa(o.clients), "--rounds", strconv.Itoa(o.rounds), "--window", o.window.String())
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches it through us

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -84,7 +85,7 @@ func (o *microOptions) real(ctx context.Context, c *cli.Context, env *command.En
 			return nil, err
 		}
 	}
-	if o.procs.N <= 1 {
+	if o.procs <= 1 {
 		return realPart(ctx, env, cl, m, base, 0, m.CNs)
 	}
 	return o.realProcs(ctx, c, env, cl, m, base)
@@ -136,7 +137,7 @@ func (o *microOptions) realProcs(ctx context.Context, c *cli.Context, env *comma
 	if err != nil {
 		return nil, err
 	}
-	procs := min(int(o.procs.N), m.CNs)
+	procs := min(o.procs, m.CNs)
 	micro, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
@@ -190,11 +191,13 @@ func partOutput(cmd *exec.Cmd, env *command.Env) ([]byte, error) {
 func microPartCommand(env *command.Env) *cli.Command {
 	net := new(node.Network)
 	var micro string
-	base, first, nodes := command.Count{Max: 1<<64 - 1}, command.Count{Max: 128}, command.Count{N: 1, Min: 1, Max: 128}
+	var base fabric.Addr
+	var first, nodes int
 	return &cli.Command{
 		Name: "micro-part", Hidden: true,
-		Flags: append([]cli.Flag{command.CountFlag(&base, "base", "address of the locks"), command.CountFlag(&first, "first", "the first compute node"),
-			command.CountFlag(&nodes, "nodes", "compute nodes of this process"), &cli.StringFlag{Name: "micro", Usage: "the microbenchmark, in JSON", Destination: &micro}}, net.Flags("the cluster")...),
+		Flags: append([]cli.Flag{command.CountFlag(&base, "base", 0, 0, math.MaxUint64, "address of the locks"),
+			command.CountFlag(&first, "first", 0, 0, int(fabric.MaxCN), "the first compute node"),
+			command.CountFlag(&nodes, "nodes", 1, 1, int(fabric.MaxCN), "compute nodes of this process"), &cli.StringFlag{Name: "micro", Usage: "the microbenchmark, in JSON", Destination: &micro}}, net.Flags("the cluster")...),
 		Action: func(c *cli.Context) error {
 			var m bench.Micro
 			if err := json.Unmarshal([]byte(micro), &m); err != nil {
@@ -210,7 +213,7 @@ func microPartCommand(env *command.Env) *cli.Command {
 				_, _ = io.Copy(io.Discard, env.Stdin)
 				cancel()
 			}()
-			r, err := realPart(ctx, env, cl, m, fabric.Addr(base.N), int(first.N), int(nodes.N))
+			r, err := realPart(ctx, env, cl, m, base, first, nodes)
 			if r == nil {
 				return err
 			}

@@ -27,7 +27,7 @@ type mutantRow struct {
 func mutantsCommand(env *command.Env) *cli.Command {
 	var names, plant, remove, dir string
 	var asJSON bool
-	runs := command.Count{N: 3000, Min: 1, Max: 1 << 30}
+	var o mutants.Options
 	return command.Complete(&cli.Command{
 		Name: "mutants", Usage: "plant bugs, and see which oracle or test finds them", Category: "look for bugs",
 		Description: "It needs the source and go: the working directory is in the module. With --apply and --revert nothing is run: they plant one bug\n" +
@@ -37,7 +37,7 @@ func mutantsCommand(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "apply", Usage: "plant the bug `NAME` in a checkout, and run nothing", Destination: &plant},
 			&cli.StringFlag{Name: "revert", Usage: "take the bug `NAME` out of a checkout", Destination: &remove},
 			&cli.StringFlag{Name: "dir", Usage: "the `CHECKOUT` of --apply and --revert", Value: ".", Destination: &dir},
-			command.CountFlag(&runs, "runs", "scenarios for each mutant, at most"), command.JSONFlag(&asJSON),
+			command.CountFlag(&o.Runs, "runs", 3000, 1, 1<<30, "scenarios for each mutant, at most"), command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
 			switch {
@@ -52,7 +52,6 @@ func mutantsCommand(env *command.Env) *cli.Command {
 			if err != nil {
 				return err
 			}
-			o := mutants.Options{Runs: int(runs.N)}
 			if names != "" {
 				o.Names = strings.Split(names, ",")
 			}
@@ -69,7 +68,7 @@ func mutantsCommand(env *command.Env) *cli.Command {
 				}
 				rows = append(rows, row)
 			}
-			if e := emitSim(env, asJSON, "mutants", 0, map[string]any{"runs": runs.N}, rows, mutants.Table(kills)); e != nil || err != nil {
+			if e := emitSim(env, asJSON, "mutants", 0, map[string]any{"runs": o.Runs}, rows, mutants.Table(kills)); e != nil || err != nil {
 				return errors.Join(e, err)
 			}
 			if slices.ContainsFunc(kills, func(k mutants.Kill) bool { return !k.Caught() || k.Err != nil }) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -57,28 +58,28 @@ type faultRow struct {
 }
 
 func simFaults(env *command.Env) *cli.Command {
-	seed, runs, keep := command.Count{N: 1, Max: 1<<64 - 1}, command.Count{N: 1000, Max: 1 << 50}, command.Count{N: 1, Min: 1, Max: 1 << 20}
+	var o check.Options
 	var classes, scenario, html string
-	var noShrink, asJSON bool
+	var asJSON bool
 	return &cli.Command{
 		Name: "faults", Usage: "run scenarios of seeds, with faults", Description: "Classes: " + classNames(),
 		Flags: []cli.Flag{
-			command.CountFlag(&seed, "seed", "the first seed"), command.CountFlag(&runs, "runs", "scenarios, each of its own seed; 0: until Ctrl-C"),
+			command.CountFlag(&o.First, "seed", 1, 0, math.MaxUint64, "the first seed"),
+			command.CountFlag(&o.Runs, "runs", 1000, 0, 1<<50, "scenarios, each of its own seed; 0: until Ctrl-C"),
 			&cli.StringFlag{Name: "class", Usage: "`CLASSES` of scenarios, with commas; none: those that must hold", Destination: &classes},
 			&cli.StringFlag{Name: "scenario", Usage: "run this `LINE` only, as a report prints it", Destination: &scenario},
-			command.CountFlag(&keep, "keep", "failures after which to stop"),
+			command.CountFlag(&o.Keep, "keep", 1, 1, 1<<20, "failures after which to stop"),
 			htmlFlag(&html, "--scenario"),
-			&cli.BoolFlag{Name: "no-shrink", Usage: "do not look for a smaller scenario that fails", Destination: &noShrink}, command.JSONFlag(&asJSON),
+			&cli.BoolFlag{Name: "no-shrink", Usage: "do not look for a smaller scenario that fails", Destination: &o.NoShrink}, command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
 			if scenario != "" {
-				return simScenario(c, env, scenario, html, !noShrink, asJSON)
+				return simScenario(c, env, scenario, html, !o.NoShrink, asJSON)
 			}
 			if html != "" {
 				return command.Usage(c, "--html needs --scenario: the picture is of one run")
 			}
-			o := check.Options{First: seed.N, Runs: int(runs.N), Keep: int(keep.N), NoShrink: noShrink}
-			if runs.N == 0 {
+			if o.Runs == 0 {
 				o.Runs = 1 << 50
 			}
 			if classes != "" {
@@ -98,7 +99,7 @@ func simFaults(env *command.Env) *cli.Command {
 				effects[sim.FaultEffect(i).String()] = n
 			}
 			config["effects"] = effects
-			return simVerdict(env, asJSON, seed.N, config, u.Failures, u.String()+"\n", err)
+			return simVerdict(env, asJSON, o.First, config, u.Failures, u.String()+"\n", err)
 		},
 	}
 }
@@ -185,14 +186,14 @@ const exploreGC = 600
 func simExplore(env *command.Env) *cli.Command {
 	var match, again, html string
 	var quick, asJSON bool
-	keep := command.Count{N: 1, Min: 1, Max: 1 << 20}
+	var keep int
 	wall := time.Minute
 	return &cli.Command{
 		Name: "explore", Usage: "try every schedule of small programs",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "match", Usage: "only programs whose line in the table contains `TEXT`", Destination: &match},
 			&cli.DurationFlag{Name: "wall", Usage: "bound of each program, in real time", Value: wall, Destination: &wall},
-			command.CountFlag(&keep, "keep", "programs that fail after which to stop"),
+			command.CountFlag(&keep, "keep", 1, 1, 1<<20, "programs that fail after which to stop"),
 			&cli.StringFlag{Name: "replay", Usage: "run one schedule again, `'PROGRAM; SCHEDULE'` as a report prints it, or @FILE that holds that", Destination: &again},
 			htmlFlag(&html, "--replay"),
 			&cli.BoolFlag{Name: "quick", Usage: "only the programs that take less than a second", Destination: &quick}, command.JSONFlag(&asJSON),
@@ -213,7 +214,7 @@ func simExplore(env *command.Env) *cli.Command {
 				return exit.Errorf(exit.UnknownName, "no program has %q in its line: \"declock-lab sim explore --quick\" shows some", match)
 			}
 			for _, x := range programs {
-				if c.Context.Err() != nil || failed >= int(keep.N) {
+				if c.Context.Err() != nil || failed >= keep {
 					break
 				}
 				e := check.Explored{Exploration: x, Report: check.Explore(x, check.Bounds{Wall: wall})}
@@ -282,20 +283,22 @@ func exploreRowOf(e *check.Explored) exploreRow {
 }
 
 func simStarve(env *command.Env) *cli.Command {
-	nic := command.OneOf("cx4", "cx4", "cx6", "ideal", "cxl")
-	cns, clients, ms, seed := command.Count{N: 8, Min: 2, Max: 32}, command.Count{N: 8, Min: 1, Max: 256}, command.Count{N: 30, Min: 1, Max: 10_000}, command.Count{N: 1, Max: 1<<64 - 1}
+	var o check.StarveOptions
+	var ms fabric.Time
 	var asJSON bool
 	var sharing cli.IntSlice
 	return &cli.Command{
 		Name: "starve", Usage: "one node that writes beside others that read one lock, by policy",
 		Flags: []cli.Flag{
-			command.ChoiceFlag(&nic, "nic", "model of the NICs"), command.CountFlag(&cns, "cns", "compute nodes, one of which writes"),
-			command.CountFlag(&clients, "clients", "clients of each"), command.CountFlag(&ms, "ms", "milliseconds of virtual time"),
-			command.CountFlag(&seed, "seed", "seed"),
+			command.ChoiceFlag(&o.NIC, "nic", "cx4", "model of the NICs", "cx4", "cx6", "ideal", "cxl"),
+			command.CountFlag(&o.Nodes, "cns", 8, 2, 32, "compute nodes, one of which writes"),
+			command.CountFlag(&o.Clients, "clients", 8, 1, 256, "clients of each"),
+			command.CountFlag(&ms, "ms", 30, 1, 10_000, "milliseconds of virtual time"),
+			command.CountFlag(&o.Seed, "seed", 1, 0, math.MaxUint64, "seed"),
 			&cli.IntSliceFlag{Name: "sharing", Usage: "compare these bounds of shared tenure, in `MICROSECONDS`, with commas", Destination: &sharing}, command.JSONFlag(&asJSON),
 		},
 		Action: func(c *cli.Context) error {
-			o := check.StarveOptions{NIC: nic.Value, Nodes: int(cns.N), Clients: int(clients.N), SpanNs: fabric.Time(ms.N) * fabric.Millisecond, Seed: seed.N}
+			o.SpanNs = ms * fabric.Millisecond
 			for _, us := range sharing.Value() {
 				if us < 1 || us > 1_000_000 {
 					return command.Usage(c, "--sharing: %d is no number of microseconds from 1 to 1000000", us)
@@ -309,11 +312,11 @@ func simStarve(env *command.Env) *cli.Command {
 			var rows []any
 			for _, s := range list {
 				rows = append(rows, map[string]any{"lock": s.Policy, "readers": s.Load, "sharing_us": float64(s.SharingNs) / 1e3, "readers_shut_out": s.ShutOut,
-					"clients": cns.N * clients.N, "mops": s.Mops, "writes": s.Writes,
+					"clients": o.Nodes * o.Clients, "mops": s.Mops, "writes": s.Writes,
 					"reads": s.Reads, "write_p50_us": float64(s.WriteP50) / 1e3, "write_p99_us": float64(s.WriteP99) / 1e3, "read_p99_us": float64(s.ReadP99) / 1e3})
 			}
-			config := map[string]any{"nic": nic.Value, "nic_model": "fitted, not measured", "cns": cns.N, "clients": clients.N, "ms": ms.N}
-			return emitSim(env, asJSON, "starve", seed.N, config, rows, check.StarvationTable(list))
+			config := map[string]any{"nic": o.NIC, "nic_model": "fitted, not measured", "cns": o.Nodes, "clients": o.Clients, "ms": ms}
+			return emitSim(env, asJSON, "starve", o.Seed, config, rows, check.StarvationTable(list))
 		},
 	}
 }

@@ -64,34 +64,27 @@ Examples:
    declock-cn --cluster verbs://10.0.0.1:2379/demo --secret-file /etc/declock/secret`
 
 func mnCommand(env *command.Env) *cli.Command {
-	var (
-		cfg   daemon.MNConfig
-		net   Network
-		mem   = command.Count{Max: scheme.MaxMN - 1}
-		size  = command.ByteSize{Text: "1GiB", N: 1 << 30}
-		maxCN = command.Count{Max: uint64(fabric.MaxCN)}
-		queue = command.Count{Max: command.MaxLockQueue}
-		huge  = command.Choice{Value: "try", Of: []string{"off", "try", "require"}}
-		how   = newRunning()
-	)
+	var cfg daemon.MNConfig
+	var net Network
+	var how running
+	m := &cfg.Memory
 	return command.Complete(&cli.Command{
 		Name: control.MNCommand, Hidden: true, Usage: "a memory node", Description: mnDescription,
 		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
-			command.CountFlag(&mem, "mem", "number of the memory node in the cluster"),
-			command.SizeFlag(&size, "size", "memory to lend, as 64MiB, 1GiB, 1e9"),
+			command.CountFlag(&m.ID, "mem", 0, 0, scheme.MaxMN-1, "number of the memory node in the cluster"),
+			command.SizeFlag(&m.Size, "size", "1GiB", "memory to lend, as 64MiB, 1GiB, 1e9"),
 			&cli.BoolFlag{Name: "overcommit", Usage: "take --size even if the machine, or the control group, does not have so much", Destination: &cfg.Overcommit},
-			command.CountFlag(&maxCN, "max-cn", fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
-			command.CountFlag(&queue, "lock-queue", "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
-			command.ChoiceFlag(&huge, "huge", "huge pages"),
-			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &cfg.Memory.Path},
+			command.CountFlag(&m.MaxCN, "max-cn", 0, 0, int(fabric.MaxCN), fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
+			command.CountFlag(&cfg.LockQueue, "lock-queue", 0, 0, command.MaxLockQueue, "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
+			command.HugeFlag(&m.Huge),
+			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &m.Path},
 			waitFlag(&cfg.Wait),
 			&cli.BoolFlag{Name: "leave", Usage: "tcp, verbs: a stop (SIGINT, SIGTERM) takes it out of the cluster for good, which then does not expect it back; not for what is restarted", Destination: &cfg.Leave},
-			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next; --path implies it", Destination: &cfg.Memory.Keep},
+			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next; --path implies it", Destination: &m.Keep},
 		}, how.flags())),
 		Action: func(c *cli.Context) error {
 			prepare := func(cl scheme.Cluster) (scheme.Role, error) {
-				m := &cfg.Memory
-				cfg.Cluster, m.ID, m.Size, m.MaxCN, cfg.LockQueue, m.Huge = cl, fabric.MemID(mem.N), size.N, int(maxCN.N), int(queue.N), scheme.Huge(huge.Value)
+				cfg.Cluster = cl
 				if m.Path != "" && !filepath.IsAbs(m.Path) {
 					return nil, command.Usage(c, "--path %q must be absolute", m.Path)
 				}
@@ -109,23 +102,20 @@ func mnCommand(env *command.Env) *cli.Command {
 }
 
 func cnCommand(env *command.Env) *cli.Command {
-	var (
-		cfg   daemon.CNConfig
-		net   = Network{instance: command.Count{N: 1, Min: 1, Max: 1000}}
-		procs = command.Count{Max: 1024}
-		how   = newRunning()
-	)
+	var cfg daemon.CNConfig
+	var net Network
+	var how running
 	return command.Complete(&cli.Command{
 		Name: control.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
 		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			command.LockFlag(&cfg.Policy),
-			command.CountFlag(&procs, "procs", "cores to use at a time (GOMAXPROCS); 0 is all"),
-			command.CountFlag(&net.instance, "instance", fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise and http are %d higher for each before it", portStep)),
+			command.CountFlag(&cfg.Procs, "procs", 0, 0, 1024, "cores to use at a time (GOMAXPROCS); 0 is all"),
+			command.CountFlag(&net.instance, "instance", 1, 1, 1000, fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise and http are %d higher for each before it", portStep)),
 			waitFlag(&cfg.Wait),
 		}, how.flags())),
 		Action: func(c *cli.Context) error {
 			prepare := func(cl scheme.Cluster) (scheme.Role, error) {
-				cfg.Cluster, cfg.Procs = cl, int(procs.N)
+				cfg.Cluster = cl
 				return scheme.ComputeRole, command.CheckPolicy(cfg.Policy)
 			}
 			return how.daemon(c, env, &net, prepare, func(ctx context.Context, o daemon.Options) error {
@@ -141,16 +131,16 @@ func waitFlag(to *time.Duration) cli.Flag {
 }
 
 func driverCommand() *cli.Command {
-	var fd, procs = command.Count{Max: 1 << 16}, command.Count{Max: 1024}
+	var fd, procs int
 	return command.Complete(&cli.Command{
 		Name: control.DriverCommand, Hidden: true, Usage: "replays against a target that is no cluster",
 		Flags: []cli.Flag{
-			command.CountFlag(&fd, "control-fd", "descriptor of the control connection"),
-			command.CountFlag(&procs, "procs", "GOMAXPROCS"),
+			command.CountFlag(&fd, "control-fd", 0, 0, 1<<16, "descriptor of the control connection"),
+			command.CountFlag(&procs, "procs", 0, 0, 1024, "GOMAXPROCS"),
 		},
 		Action: func(*cli.Context) error {
 			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // the parent decides
-			return daemon.RunDriver(int(fd.N), int(procs.N))
+			return daemon.RunDriver(fd, procs)
 		},
 	})
 }

@@ -17,7 +17,7 @@ type Network struct {
 	own     []cli.Flag
 	http    *string // of a daemon: where it has its status
 	// instance is which of the daemons of this host with the same settings this one is: from 1.
-	instance command.Count
+	instance int
 
 	Settings settings
 }
@@ -90,7 +90,7 @@ func (n *Network) shiftPorts() (err error) {
 		what string
 		at   *string
 	}{{"listen", &n.Options.Listen}, {"advertise", &n.Options.Advertise}, {"http", n.http}} {
-		if *a.at, err = shiftPort(a.what, *a.at, n.instance.N); err != nil {
+		if *a.at, err = shiftPort(a.what, *a.at, n.instance); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
@@ -61,22 +60,18 @@ func (r *reloader) read() (applied, restart []string, err error) {
 	if r.settings.file == "" {
 		return nil, nil, nil
 	}
-	text, err := os.ReadFile(r.settings.file)
+	list, err := r.settings.read()
 	if err != nil {
 		return nil, nil, err
 	}
-	list, err := config.Parse(r.settings.file, text)
-	if err != nil {
-		return nil, nil, err
-	}
-	level := newRunning().level
+	level := slog.LevelInfo
 	now := map[string]string{}
 	for _, x := range list {
 		if !slices.Contains(Names(r.settings.flags), x.Name) {
 			return nil, nil, config.Errorf(r.settings.file, x.Line, "no setting %q", x.Name)
 		}
 		if x.Name == logLevel {
-			if err := level.Set(x.Value); err != nil {
+			if level, err = levelOf(x.Value); err != nil {
 				return nil, nil, config.Errorf(r.settings.file, x.Line, "%s: %q: %w", x.Name, x.Value, err)
 			}
 		}
@@ -88,7 +83,7 @@ func (r *reloader) read() (applied, restart []string, err error) {
 		switch {
 		case was == is && had == has, slices.Contains(r.given, name):
 		case name == logLevel:
-			r.level.Set(levelOf(level))
+			r.level.Set(level)
 			applied = append(applied, name)
 		default:
 			restart = append(restart, name)
@@ -105,13 +100,13 @@ func (r *reloader) read() (applied, restart []string, err error) {
 const logLevel = "log-level"
 
 // shiftPort returns an address with its port moved for the n-th daemon of a host; port 0 is any, and stays. Without a port it is as it was.
-func shiftPort(what, address string, instance uint64) (string, error) {
+func shiftPort(what, address string, instance int) (string, error) {
 	i := strings.LastIndexByte(address, ':')
 	if i < 0 || instance <= 1 {
 		return address, nil
 	}
-	var port uint64
-	if _, err := fmt.Sscanf(address[i+1:], "%d", &port); err != nil || port == 0 || fmt.Sprint(port) != address[i+1:] {
+	var port int
+	if _, err := fmt.Sscanf(address[i+1:], "%d", &port); err != nil || port <= 0 || fmt.Sprint(port) != address[i+1:] {
 		return address, nil // what is no port is refused elsewhere
 	}
 	if port += portStep * (instance - 1); port > 1<<16-1 {

@@ -29,7 +29,7 @@ func TestReload(t *testing.T) {
 	}
 	write("wait: 1m\nprocs: 2\n")
 	var n Network
-	how := newRunning()
+	var how running
 	var log bytes.Buffer
 	var r *reloader
 	bad := errors.New("the certificate is bad")
@@ -41,8 +41,8 @@ func TestReload(t *testing.T) {
 		r = newReloader(c, &n.Settings, &how.now, how.logger(&log), func() error { return bad })
 		return nil
 	}}
-	var wait command.ByteSize
-	a.Flags = n.daemon(append(n.Flags(""), append(how.flags(), command.SizeFlag(&wait, "procs", ""), &cli.DurationFlag{Name: "wait"})...))
+	var procs uint64
+	a.Flags = n.daemon(append(n.Flags(""), append(how.flags(), command.SizeFlag(&procs, "procs", "1", ""), &cli.DurationFlag{Name: "wait"})...))
 	if err := a.Run([]string{"daemon", "--config", file, "--procs", "7"}); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestReload(t *testing.T) {
 func TestInstancesHavePortsOfTheirOwn(t *testing.T) {
 	for _, c := range []struct {
 		address  string
-		instance uint64
+		instance int
 		want     string
 	}{
 		{"10.0.0.1:7493", 1, "10.0.0.1:7493"}, {"10.0.0.1:7493", 2, "10.0.0.1:7503"}, {"[::1]:7493", 3, "[::1]:7513"}, {":0", 2, ":0"}, {"", 2, ""},
@@ -123,7 +123,7 @@ func TestHangUpNotifiesSystemd(t *testing.T) {
 	defer null.Close()
 	env := &command.Env{Stdin: null}
 	checked := false
-	newRunning().reloadOnHangUp(env, &reloader{settings: &settings{}, log: slog.New(slog.DiscardHandler), check: func() error { checked = true; return nil }})
+	new(running).reloadOnHangUp(env, &reloader{settings: &settings{}, log: slog.New(slog.DiscardHandler), check: func() error { checked = true; return nil }})
 	(*env.HangUp.Load())()
 	var b [200]byte
 	for _, want := range []string{`^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]+\n?$`, `^READY=1$`} {

@@ -3,11 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"runtime/pprof"
+	"slices"
+	"strings"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/declock/declock/cmd/internal/command"
@@ -20,7 +23,7 @@ import (
 
 // running is how a daemon runs, whatever it is.
 type running struct {
-	format, level command.Choice
+	format, level string
 	http          string
 	pprof         bool
 	parent        bool
@@ -29,15 +32,11 @@ type running struct {
 	now slog.LevelVar // the least that is logged now
 }
 
-func newRunning() *running {
-	return &running{format: command.OneOf("text", "text", "json"), level: command.OneOf("info", "debug", "info", "warn", "error")}
-}
-
 // flags are what all daemons have. A daemon with --parent-pipe ends when its standard input does.
 func (r *running) flags() []cli.Flag {
 	return []cli.Flag{
-		command.ChoiceFlag(&r.format, "log-format", "of what is written to standard error"),
-		command.ChoiceFlag(&r.level, logLevel, "the least that is logged; SIGHUP reads it anew from the file of --config"),
+		command.ChoiceFlag(&r.format, "log-format", "text", "of what is written to standard error", "text", "json"),
+		command.ChoiceFlag(&r.level, logLevel, "info", "the least that is logged; SIGHUP reads it anew from the file of --config", levels...),
 		&cli.StringFlag{Name: "http", Usage: "`HOST:PORT` for /healthz, /readyz, /metrics and /status; they have no authentication", Destination: &r.http},
 		&cli.BoolFlag{Name: "pprof", Usage: "profiles at /debug/pprof/ of --http", Destination: &r.pprof},
 		&cli.BoolFlag{Name: "parent-pipe", Usage: "end when standard input ends; leave signals to the parent", Destination: &r.parent, Hidden: true},
@@ -47,22 +46,27 @@ func (r *running) flags() []cli.Flag {
 
 // logger returns the logger. A daemon with a parent says only what its user must know.
 func (r *running) logger(w io.Writer) *slog.Logger {
-	level := levelOf(r.level)
+	level, _ := levelOf(r.level) // it is one of them
 	if r.parent {
 		level = max(level, slog.LevelWarn)
 	}
 	r.now.Set(level)
 	o := &slog.HandlerOptions{Level: &r.now}
-	if r.format.Value == "json" {
+	if r.format == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// levelOf returns the level that a choice names.
-func levelOf(c command.Choice) (level slog.Level) {
-	_ = level.UnmarshalText([]byte(c.Value)) // it is one of the choices
-	return level
+// levels are the levels of a log.
+var levels = []string{"debug", "info", "warn", "error"}
+
+// levelOf returns the level with a name.
+func levelOf(name string) (level slog.Level, err error) {
+	if !slices.Contains(levels, name) {
+		return 0, fmt.Errorf("want one of %s", strings.Join(levels, ", "))
+	}
+	return level, level.UnmarshalText([]byte(name))
 }
 
 // check refuses what makes no sense.
@@ -122,7 +126,7 @@ func (r *running) daemon(c *cli.Context, env *command.Env, net *Network, prepare
 	r.reloadOnHangUp(env, newReloader(c, &net.Settings, &r.now, log, check))
 	o := daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof, Certificates: cl.Certificates()}
 	err = r.run(c.Context, env, func(ctx context.Context) error { return run(ctx, o) })
-	if err == nil || r.format.Value != "json" {
+	if err == nil || r.format != "json" {
 		return err
 	}
 	log.Error("ended", "error", err.Error(), "code", int(exit.Of(err)), "cause", exit.Of(err).String())

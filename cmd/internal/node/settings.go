@@ -57,13 +57,9 @@ func (s *settings) Load(c *cli.Context) error {
 		return nil
 	}
 	s.loaded = true
-	text, err := os.ReadFile(s.file)
+	list, err := s.read()
 	if err != nil {
-		return exit.Errorf(exit.Usage, "cannot read the configuration file: %w", err)
-	}
-	list, err := config.Parse(s.file, text)
-	if err != nil {
-		return exit.With(exit.Usage, err)
+		return err
 	}
 	s.list = list
 	known := Names(s.flags)
@@ -73,7 +69,7 @@ func (s *settings) Load(c *cli.Context) error {
 		case s.others != nil && slices.Contains(s.others(), x.Name):
 			continue
 		default:
-			return exit.With(exit.Usage, config.Errorf(s.file, x.Line, "no setting %q; there are %s", x.Name, strings.Join(known, ", ")))
+			return config.Errorf(s.file, x.Line, "no setting %q; there are %s", x.Name, strings.Join(known, ", "))
 		}
 		if c.IsSet(x.Name) {
 			s.overridden = append(s.overridden, x.Name)
@@ -84,10 +80,19 @@ func (s *settings) Load(c *cli.Context) error {
 			value = forTool(x.Name, value)
 		}
 		if err := c.Set(x.Name, value); err != nil {
-			return exit.With(exit.Usage, config.Errorf(s.file, x.Line, "%s: %q: %w", x.Name, x.Value, err))
+			return config.Errorf(s.file, x.Line, "%s: %q: %w", x.Name, x.Value, err)
 		}
 	}
 	return nil
+}
+
+// read reads the file.
+func (s *settings) read() ([]config.Setting, error) {
+	text, err := os.ReadFile(s.file)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "cannot read the configuration file: %w", err)
+	}
+	return config.Parse(s.file, text)
 }
 
 // forTool returns a daemon's setting as a tool of the same host takes it: the port may be the daemon's, and a tool joins at any.
