@@ -87,13 +87,11 @@ func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	if !c.t.h.Lost() {
 		err = c.open(c.t)
 	}
-	switch {
-	case c.t.waits():
-		err = c.await()
-	case c.t.h.Lost():
-		err = c.revive()
+	if c.t.h.Lost() {
+		err = c.catchUp()
 	}
-	if err != nil {
+	down := errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, lock.ErrMemoryLost)
+	if err != nil && !(down && c.t.waits()) { // one of a tree that waits
 		c.discard()
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 		c.leave(n)
 		return 0, next, more, c.unlock(err)
 	}
-	if len(n.low) > 0 && c.t.absent.Load() == 0 { // see change
+	if len(n.low) > 0 && c.t.h.Whole() { // see change
 		err = c.markDead(n, nil)
 	} else {
 		m := c.renew(n, nil)

@@ -16,9 +16,7 @@ import (
 
 // reopened returns the tree as it is after the last loss, which it opens, or makes, if no client of this compute node has yet.
 func (t *Tree) reopened(l lock.Locker) (*Tree, error) {
-	stale := func(x *Tree, _ bool) bool { return x.h.Lost() }
-	waits := func(x *Tree, _ int) bool { return x.waits() }
-	return handle.Reopened(&t.h, t.newest, l, stale, waits, func(x *Tree) (*Tree, error) {
+	return handle.Reopened(t.newest, (*Tree).handle, l, func(x *Tree) (*Tree, error) {
 		cfg := x.cfg
 		// Another compute node that made it first may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
@@ -33,6 +31,8 @@ func (t *Tree) reopened(l lock.Locker) (*Tree, error) {
 		return next, err
 	})
 }
+
+func (t *Tree) handle() *handle.Handle { return &t.h }
 
 // outlived reports whether an entry is what is left of a tree of which another part is gone.
 func (t *Tree) outlived(e *memory.Entry) bool {
@@ -50,19 +50,31 @@ func (c *Client) removed(err error) error {
 	return err
 }
 
-// revive brings the client to the tree as it is after a loss, and says what is gone.
-func (c *Client) revive() error {
-	if err := c.t.h.Gone(); err != nil {
+// catchUp is called at the beginning of an operation: if the client's tree is outdated, it brings the client to the tree as it is after a loss, and returns what is gone. Of
+// a tree that waits nothing is.
+func (c *Client) catchUp() error {
+	if !c.t.h.Lost() {
+		return nil
+	}
+	waits := c.t.waits()
+	if err := c.t.h.Gone(); err != nil && !waits {
 		return err
 	}
 	t, err := c.t.reopened(c.l)
 	if err == nil {
 		err = c.open(t)
 	}
-	if err != nil {
+	switch {
+	case err == nil && waits:
+		return nil
+	case err == nil:
+		return c.gone()
+	case !waits:
 		return fmt.Errorf("%w: tree %q is not there again yet: %w", lock.ErrMemoryLost, c.t.cfg.Name, err)
+	case errors.Is(err, handle.ErrReopening):
+		err = fmt.Errorf("%w: %w", fabric.ErrNodeDown, err)
 	}
-	return c.gone()
+	return fmt.Errorf("btree: tree %q was opened while a memory node of it was down: %w", c.t.cfg.Name, err)
 }
 
 func (c *Client) gone() error {

@@ -28,7 +28,10 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	} else if err != nil {
 		return false, err
 	}
-	c.completeInBackground()
+	c.t.h.TakeInBeside(c.l, c.openPart)
+	if c.t.h.Whole() && c.t.forgotten.Swap(false) { // slots have become free on a part that was missing
+		c.t.h.Member.Force()
+	}
 	if err := c.t.h.Answer(&c.work, &c.user); err != nil {
 		return false, err
 	}

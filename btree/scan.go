@@ -153,7 +153,7 @@ func (it *Iterator) Close() {
 // read is got anew; nil if the key has gone with it.
 func (it *Iterator) valueOf(x *item) ([]byte, error) {
 	if it.c.t.Dropped() {
-		return nil, it.c.revive()
+		return nil, it.c.catchUp()
 	}
 	v, err := it.c.load(&x.record)
 	if err != errTorn {
@@ -172,8 +172,6 @@ func (it *Iterator) valueOf(x *item) ([]byte, error) {
 // load reads the next leaf and sorts what is to be returned of it.
 func (it *Iterator) load() error {
 	switch {
-	case it.c.t.h.Lost() && !it.c.t.waits():
-		return it.c.revive()
 	case it.c.t.h.Lost():
 		if err := it.c.catchUp(); err != nil {
 			return err

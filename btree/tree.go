@@ -219,8 +219,7 @@ type Tree struct {
 	turn  atomic.Uint64 // where the next node goes
 	cache cache
 
-	absent    atomic.Int32 // missing parts
-	forgotten atomic.Bool  // slots on missing parts have become free, and are in no list
+	forgotten atomic.Bool // slots on missing parts have become free, and are in no list
 }
 
 // Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, operations that meet a node of the tree, or a large value, on it
@@ -268,8 +267,8 @@ func (t *Tree) open(port, retry fabric.Port, given, cfg Config) (*Tree, error) {
 
 // next returns a tree that follows t, and of which all parts are missing.
 func (t *Tree) next(cfg Config) *Tree {
-	x := &Tree{Collection: t.Collection, h: handle.New(t.Collection), newest: t.newest, cfg: cfg}
-	x.absent.Store(int32(len(cfg.Nodes)))
+	x := &Tree{Collection: t.Collection, newest: t.newest, cfg: cfg}
+	x.h.Init(t.Collection)
 	x.cache.init(cfg.CacheBytes)
 	return x
 }
@@ -319,11 +318,11 @@ func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
 	if err != nil {
 		return err
 	}
-	return t.adopt(i, r, e)
+	return t.adopt(port, i, r, e)
 }
 
 // adopt makes an entry of the root directory that of the tree's part on a node: the part is there from then on.
-func (t *Tree) adopt(i int, r *memory.Region, e memory.Entry) error {
+func (t *Tree) adopt(port fabric.Port, i int, r *memory.Region, e memory.Entry) error {
 	g, err := decodeGeometry(&e, i)
 	if err != nil {
 		return err
@@ -335,11 +334,7 @@ func (t *Tree) adopt(i int, r *memory.Region, e memory.Entry) error {
 	if g != t.geo {
 		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, t.geo, t.cfg.Nodes[0])
 	}
-	if err := t.h.Adopt(i, r, e, handle.End(r, ptrOffsetBits), t.division(i)); err != nil {
-		return err
-	}
-	t.absent.Add(-1)
-	return nil
+	return t.h.Adopt(port, i, r, e, handle.End(r, ptrOffsetBits), t.division(i))
 }
 
 // plant makes the empty tree: a leaf without fences, which is the root.

@@ -15,7 +15,7 @@ import (
 //
 // Until the word is stored the node is as it was; a compute node that crashes before leaves bytes that no reader looks at.
 func (c *Client) change(n *node, k kind, key, value []byte) error {
-	if k == kindDeleted && len(n.low) > 0 && c.t.absent.Load() == 0 {
+	if k == kindDeleted && len(n.low) > 0 && c.t.h.Whole() {
 		// The leftmost node of a level is never dead: no node could take its keys over. Nor is any while a part is missing: the node that takes them over may be there.
 		last, err := c.lastRecord(n, key)
 		if err != nil {

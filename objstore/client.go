@@ -278,9 +278,11 @@ type work struct {
 	place
 	n    *handle.Part
 	key  []byte
-	need need   // of the operation: toRead or toChange
-	head bool   // header and key of the object suffice
-	at   uint64 // where in c.obj the object goes
+	need need // of the operation: toRead or toChange
+	// unregistered: the first part is missing. Nothing may be changed, not even a lock.
+	unregistered bool
+	head         bool   // header and key of the object suffice
+	at           uint64 // where in c.obj the object goes
 
 	hint      slotWord // where the object may be, if the location cache does not know
 	handedOff bool     // what was found came with a handoff
@@ -428,11 +430,12 @@ func (c *Client) start(k *work, key []byte) error {
 	key = c.key[:copy(c.key[:], key)]
 	k.key = key
 	k.place = c.s.locate(key)
-	if c.s.current != c.s.Losses() {
+	if !c.s.h.Settled() {
 		if err := c.catchUp(k.need, k.node); err != nil {
 			return err
 		}
 		k.place = c.s.locate(key)
+		k.unregistered = !c.s.h.Registered()
 	}
 	c.small++
 	k.n = c.s.h.Parts[k.node]

@@ -12,20 +12,16 @@ import (
 // When a memory node has come back without its memory, the first client that needs the store's part there makes it anew, empty (package handle): a part
 // has all that belongs to its keys, so the others stay as they are.
 
-// reopened returns the store as it is after the last loss, with the parts of which the memory nodes are up. It opens, or makes, what no client of this
-// compute node has yet.
+// reopened returns the store as it is after the last loss. It opens, or makes, what no client of this compute node has yet.
 func (s *Store) reopened(l lock.Locker) (*Store, error) {
-	stale := func(x *Store, look bool) bool {
-		return x.h.Lost() || x.incomplete() && (!look || x.returned(l))
-	}
-	missing := func(x *Store, part int) bool { return x.h.Parts[part].Missing() }
-	return handle.Reopened(&s.h, s.newest, l, stale, missing, func(x *Store) (*Store, error) {
-		cfg := x.cfg
+	return handle.Reopened(s.newest, (*Store).handle, l, func(x *Store) (*Store, error) {
 		// Another compute node that made it first may have chosen other sizes.
-		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
-		return x.open(l.Port(), lock.Path(l), given, cfg, x)
+		given := Config{Name: x.cfg.Name, Nodes: x.cfg.Nodes, Lock: x.cfg.Lock}
+		return x.open(l.Port(), lock.Path(l), given, x.cfg, x)
 	})
 }
+
+func (s *Store) handle() *handle.Handle { return &s.h }
 
 // revive brings the client to the store as it is after a loss, and says what is gone.
 func (c *Client) revive() error {
@@ -36,7 +32,7 @@ func (c *Client) revive() error {
 	s, err := c.s.reopened(c.l)
 	if err == nil {
 		for i, n := range c.s.h.Parts {
-			if s.h.Parts[i] != n {
+			if s.h.Parts[i] != n && !n.Missing() {
 				gone = append(gone, n.MN)
 			}
 		}

@@ -26,14 +26,14 @@ func (c *Client) get(key []byte) (Item, error) {
 	}
 	c.stats.Gets++
 	c.trimBoth()
+	if k.unregistered {
+		return c.getUnregistered(&k)
+	}
 	if !c.s.locked {
 		if it, done, err := c.getUnlocked(&k); done {
 			return it, err
 		}
 		k = work{place: k.place, n: k.n, key: k.key}
-	}
-	if !c.s.h.Registered() {
-		return c.getUnregistered(&k)
 	}
 	if err := c.lookup(&k, lock.Shared); err != nil {
 		return Item{}, err

@@ -1,7 +1,6 @@
 package objstore
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -22,17 +21,17 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	defer c.end()
-	err = c.catchUp(whole, 0)
-	if err != nil && !(c.s.incomplete() && errors.Is(err, fabric.ErrNodeDown)) {
-		return false, err
+	if c.s.h.Lost() {
+		return false, c.revive()
 	}
+	c.s.h.TakeInBeside(c.l, c.openPart)
 	if err := c.s.h.Answer(&c.work, &c.user); err != nil {
 		return false, err
 	}
 	if c.s.h.Lost() {
 		return false, c.revive()
 	}
-	if c.s.survivors || !c.s.h.Registered() {
+	if !c.s.h.Registered() || c.s.survivors {
 		return false, nil // see Reclaim
 	}
 	return c.s.h.ReclaimStep(newOwner(c, view))
@@ -52,9 +51,6 @@ func (c *Client) Leave() error {
 		return err
 	}
 	defer c.end()
-	if c.s.incomplete() {
-		_ = c.catchUp(whole, 0) // this compute node may have chunks of a part that this client has not needed
-	}
 	dropped := c.s.Dropped()
 	if err := c.drain(); err != nil && !dropped {
 		return err
@@ -127,7 +123,7 @@ func mark(m *reclaim.Map, n *handle.Part, ch chunk) {
 
 // Held implements reclaim.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
-	o.c.s.newest.Load().h.Held(add) // another client may have opened a part since
+	o.c.s.newest.Load().h.Held(add) // another client may have opened the store anew since
 }
 
 // Release implements reclaim.Owner.

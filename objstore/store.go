@@ -181,12 +181,10 @@ type Store struct {
 	cfg    Config
 	geo    geometry
 	places locations
-	locked bool // gets take the lock, or may not even do that
-	// survivors: the first part was made anew beside others that had outlived it. A compute node that has not noticed the loss has blocks of those, and is
+	locked bool // gets take the lock
+	// survivors: the first part was made anew beside others that had outlived it, or will be. A compute node that has not noticed the loss has blocks of those, and is
 	// not registered where the first part is now.
 	survivors bool
-	current   uint32 // h.Seen, or handle.Unseen: while it is the losses that there are, operations begin without a further look
-	created   bool   // a part has been made
 }
 
 // Open opens the store, and makes it if there is none. While a memory node of a store that is there is down, operations on its keys are ErrNodeDown; while the
@@ -207,10 +205,11 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 // open returns the store that follows s. It opens it, if it is as given, and makes it, if there is none, as cfg says. What old, s or nil, has of parts that are there still is
 // taken over. retry: see memory.Spec.
 func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ *Store, err error) {
-	s = &Store{Collection: s.Collection, newest: s.newest, h: handle.New(s.Collection), cfg: cfg, geo: newGeometry(&cfg, port.Rand)}
-	s.current = s.h.Seen
+	s = &Store{Collection: s.Collection, newest: s.newest, cfg: cfg, geo: newGeometry(&cfg, port.Rand)}
+	s.h.Init(s.Collection)
+	var before *handle.Handle
 	if old != nil {
-		s.geo = old.geo
+		s.geo, before = old.geo, &old.h
 	}
 	fresh := s.geo.buckets
 	if s.survivors, err = s.survey(port, &given); err != nil {
@@ -219,28 +218,29 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 	for i, mn := range cfg.Nodes {
 		r, err := memory.Reach(port, mn)
 		if errors.Is(err, fabric.ErrNodeDown) {
-			if err = s.leaveOut(port, i, old); err == nil {
+			if err = s.leaveOut(port, i, before, err); err == nil {
 				continue
 			}
 		}
+		var e memory.Entry
 		if err == nil {
-			err = s.openNode(port, retry, i, r)
+			e, err = s.openNode(port, retry, i, r)
+		}
+		if err == nil && i == 0 {
+			s.geo, err = decodeGeometry(&e, 0) // that which was drawn here, or another's
+		}
+		if err == nil {
+			err = s.adopt(port, i, r, e)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, mn, err)
 		}
-		if old != nil && old.h.Parts[i].Same(s.h.Parts[i]) {
-			s.h.Parts[i] = old.h.Parts[i]
-		}
+		s.h.Inherit(before, i)
 		if err := s.compare(&given); err != nil {
 			return nil, err // before anything is made on another node
 		}
 	}
-	var kept *reclaim.Member
-	if old != nil && old.h.Parts[0] == s.h.Parts[0] {
-		kept = old.h.Member
-	}
-	if err = s.h.Register(port, kept); err != nil {
+	if err := s.h.Register(port, before); err != nil {
 		return nil, err
 	}
 	s.cfg.MaxValue, s.cfg.MemoryLimit = s.geo.maxValue, s.geo.limit
@@ -251,7 +251,7 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 		s.cfg.CacheEntries = int(min(s.cfg.Objects, defaultCacheEntries))
 	}
 	s.places.init(s.cfg.CacheEntries)
-	s.locked = cfg.Paper || !port.Caps().ReadsInOrder || !s.h.Registered()
+	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
 	return s, nil
 }
 
@@ -265,9 +265,8 @@ func (s *Store) compare(given *Config) error {
 	return nil
 }
 
-// openNode opens the store's part on a node. The first node's root entry
-// decides the geometry; the others follow it.
-func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) error {
+// openNode returns the root entry of the store's part on a node, which it makes if there is none.
+func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) (memory.Entry, error) {
 	spec := memory.Spec{
 		Name: s.cfg.Name, Kind: memory.KindStore,
 		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
@@ -276,24 +275,24 @@ func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) error
 	if i == 0 {
 		spec.Init = func(e *memory.Entry) error { return reclaim.Init(port, e.Addr) }
 	}
-	e, created, err := r.Create(port, spec)
-	if err != nil {
-		return err
-	}
-	s.created = s.created || created
+	e, _, err := r.Create(port, spec)
+	return e, err
+}
+
+// adopt makes an entry of the root directory that of the store's part on a node: the part is there from then on. Its geometry is that of all.
+func (s *Store) adopt(port fabric.Port, i int, r *memory.Region, e memory.Entry) error {
 	g, err := decodeGeometry(&e, i)
 	if err != nil {
 		return err
 	}
-	if i == 0 {
-		s.geo = g // that which was drawn here, or another's
-		s.survivors = e.Info[survivorsWord] != 0
-	}
 	if g != s.geo {
 		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, s.geo, s.cfg.Nodes[0])
 	}
+	if i == 0 {
+		s.survivors = e.Info[survivorsWord] != 0
+	}
 	end := handle.End(r, offsetBits)
-	return s.h.Adopt(i, r, e, end, s.division(end))
+	return s.h.Adopt(port, i, r, e, end, s.division(end))
 }
 
 func (cfg *Config) fill() error {

@@ -17,7 +17,7 @@ type Collection struct {
 
 	losses  atomic.Uint32 // memories that were lost; one more when it is dropped
 	dropped atomic.Bool
-	turn    Turn // to open it anew, or missing parts
+	turn    turn // to open it anew, or missing parts
 	letting letting
 }
 
@@ -60,23 +60,24 @@ func (c *Collection) gone() error {
 // ErrReopening: another client of this compute node opens the collection anew.
 var ErrReopening = errors.New("another client of this compute node opens it")
 
-// Reopened returns the newest T, a store or tree with its Handle, after it has been opened as often as it takes. stale reports whether a T is not enough; with look
-// it may ask memory nodes. mayMiss reports whether the memory node of a part may be down. open opens the T that follows one, or makes it.
-func Reopened[T any](h *Handle, newest *atomic.Pointer[T], l lock.Locker, stale func(x *T, look bool) bool, mayMiss func(x *T, part int) bool, open func(x *T) (*T, error)) (*T, error) {
-	x, c := newest.Load(), h.of
-	if !stale(x, false) {
+// Reopened returns the newest T, a store or tree, after it has been opened as often as it takes since memory was lost. of returns the handle of a T, and open opens
+// the T that follows one, or makes it.
+func Reopened[T any](newest *atomic.Pointer[T], of func(x *T) *Handle, l lock.Locker, open func(x *T) (*T, error)) (*T, error) {
+	x := newest.Load()
+	if !of(x).Lost() {
 		return x, nil
 	}
-	if ok, err := c.turn.Take(l.Port()); !ok {
+	c := of(x).of
+	if ok, err := c.turn.take(l.Port()); !ok {
 		return nil, errors.Join(ErrReopening, err)
 	}
-	defer c.turn.End()
-	for x = newest.Load(); stale(x, true); newest.Store(x) {
+	defer c.turn.end()
+	for x = newest.Load(); of(x).Lost(); newest.Store(x) {
 		if err := c.gone(); err != nil { // nothing is made in its place
 			return nil, err
 		}
-		for i, mn := range c.nodes {
-			if err := lock.Renew(l, mn); err != nil && !(errors.Is(err, fabric.ErrNodeDown) && mayMiss(x, i)) {
+		for _, p := range of(x).Parts {
+			if err := lock.Renew(l, p.MN); err != nil && !(errors.Is(err, fabric.ErrNodeDown) && p.Missing()) {
 				return nil, err
 			}
 		}

@@ -3,6 +3,7 @@ package handle
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
@@ -49,31 +50,31 @@ func (p *Part) Own(from, size uint64) bool {
 	return from < own+p.Entry.Length && from+size > own
 }
 
-// Same reports whether two parts are the same memory.
-func (p *Part) Same(q *Part) bool {
-	return !p.Missing() && !q.Missing() && p.Base == q.Base && p.Region.UUID() == q.Region.UUID()
-}
-
 // A Handle is a collection as a compute node has opened it once.
 type Handle struct {
 	Parts  []*Part
 	Member *reclaim.Member // the compute node's registration
 	Seen   uint32          // losses when it was opened
 
-	of *Collection
+	of      *Collection
+	current atomic.Uint32 // Seen, when all parts are there; until then Unseen
+	opened  bool          // clients may have it: parts that come now are used by others at once
 }
 
-// New returns a handle of which all parts are missing.
-func New(of *Collection) Handle {
-	h := Handle{Parts: make([]*Part, len(of.nodes)), Seen: of.Losses(), of: of}
+// Init makes h a handle of which all parts are missing.
+func (h *Handle) Init(of *Collection) {
+	h.Parts, h.Member, h.Seen, h.of = make([]*Part, len(of.nodes)), new(reclaim.Member), of.Losses(), of
+	h.current.Store(Unseen)
 	for i := range h.Parts {
-		h.Parts[i] = h.NewPart(i)
+		h.Parts[i] = &Part{MN: of.nodes[i], Index: i}
 	}
-	return h
 }
 
-// NewPart returns a missing part.
-func (h *Handle) NewPart(i int) *Part { return &Part{MN: h.of.nodes[i], Index: i} }
+// Whole reports whether no part is missing.
+func (h *Handle) Whole() bool { return h.current.Load() != Unseen }
+
+// Settled reports whether no part is missing, and no memory was lost since the handle was opened, nor the collection dropped.
+func (h *Handle) Settled() bool { return h.current.Load() == h.of.losses.Load() }
 
 // Lost reports whether memory was lost since the handle was opened, or the collection dropped.
 func (h *Handle) Lost() bool { return h.Seen != h.of.losses.Load() }
@@ -88,9 +89,6 @@ func (h *Handle) CountLoss() {
 // Gone returns ErrDropped if this compute node knows that the collection has been dropped.
 func (h *Handle) Gone() error { return h.of.gone() }
 
-// Turn is what one client of the compute node has at a time, to open missing parts.
-func (h *Handle) Turn() *Turn { return &h.of.turn }
-
 // Registered reports whether the first part is there. Only then may this compute node change anything: others know of it.
 func (h *Handle) Registered() bool { return !h.Parts[0].Missing() }
 
@@ -98,7 +96,8 @@ func (h *Handle) Registered() bool { return !h.Parts[0].Missing() }
 func End(r *memory.Region, bits int) uint64 { return min(r.Size(), 1<<bits*unit) }
 
 // Adopt makes a root entry that of the i-th part: the part is there from then on. cfg says how its memory is divided; what follows from the part is filled in.
-func (h *Handle) Adopt(i int, r *memory.Region, e memory.Entry, end uint64, cfg slab.Config) error {
+// If clients have the handle and this is the first part, the compute node is registered.
+func (h *Handle) Adopt(port fabric.Port, i int, r *memory.Region, e memory.Entry, end uint64, cfg slab.Config) error {
 	if e.Addr.MN() != r.Memory() || e.Addr.Offset()+e.Length > r.Size() {
 		return fmt.Errorf("%w: %d bytes at %v", h.of.kind.ErrCorrupt, e.Length, e.Addr)
 	}
@@ -107,36 +106,67 @@ func (h *Handle) Adopt(i int, r *memory.Region, e memory.Entry, end uint64, cfg 
 	cfg.Region, cfg.Entry, cfg.Part, cfg.Lines, cfg.Classes = r, &p.Entry, i, p.Base.Add(linesOffset), h.of.kind.Classes
 	cfg.End, cfg.Reserve = end, r.Reserve()
 	p.Heap = slab.New(cfg)
+	if h.opened && i == 0 {
+		if err := h.join(port); err != nil {
+			return err
+		}
+	}
 	p.there.Store(true)
+	if !slices.ContainsFunc(h.Parts, (*Part).Missing) {
+		h.current.Store(h.Seen)
+	}
 	return nil
 }
 
-// Register registers the compute node with a collection of which parts have been opened. kept, if not nil, is the registration that it has with the first part already. Without
-// the first part there is none.
-func (h *Handle) Register(port fabric.Port, kept *reclaim.Member) (err error) {
-	first := h.Parts[0]
-	switch {
-	case !h.Registered():
-		h.Member = new(reclaim.Member)
-	case kept != nil:
-		h.Member = kept // clients in the middle of an operation have blocks in hand that it knows of
-	default:
-		h.Member, err = reclaim.Join(port, first.Base, func() error { return first.Region.Published(port, &first.Entry) })
+// Inherit takes over what a handle of before, if not nil, has of the i-th part, if both are the same memory.
+func (h *Handle) Inherit(before *Handle, i int) {
+	if before == nil || h.Parts[i].Missing() || before.Parts[i].Missing() {
+		return
 	}
-	if err != nil {
+	if p, q := h.Parts[i], before.Parts[i]; p.Base == q.Base && p.Region.UUID() == q.Region.UUID() {
+		h.Parts[i] = q
+	}
+}
+
+// Register registers the compute node with a collection of which parts have been opened. Without the first part there is no registration until that comes (Adopt). If the
+// handle has inherited the first part, the registration is that of before: clients in the middle of an operation have blocks in hand that it knows of.
+func (h *Handle) Register(port fabric.Port, before *Handle) error {
+	h.opened = true
+	kept := before != nil && before.Parts[0] == h.Parts[0]
+	if kept {
+		h.Member = before.Member
+	}
+	register := h.join
+	if kept || !h.Registered() {
+		register = h.published
+	}
+	err := register(port)
+	if err == nil {
+		h.of.letting.add(h.Member)
+	}
+	return err
+}
+
+// join registers the compute node in the first part.
+func (h *Handle) join(port fabric.Port) error {
+	first := h.Parts[0]
+	if err := h.Member.Join(port, first.Base, func() error { return first.Region.Published(port, &first.Entry) }); err != nil {
 		return h.opening(err)
 	}
-	h.of.letting.add(h.Member)
-	// A drop retires the entries first, and looks at the registrations then.
+	if err := h.published(port); err != nil {
+		return errors.Join(err, h.Member.Retract(port.Do))
+	}
+	return nil
+}
+
+// published returns an error if a part has been removed. A drop retires the entries first, and looks at the registrations then.
+func (h *Handle) published(port fabric.Port) error {
 	for _, p := range h.Parts {
-		if p.Missing() {
+		if p.Region == nil {
 			continue
 		}
 		if err := p.Region.Published(port, &p.Entry); err != nil {
-			if !h.Registered() || kept != nil { // whose clients may be at work
-				return h.opening(err)
-			}
-			return errors.Join(h.opening(err), h.Member.Retract(port.Do))
+			return h.opening(err)
 		}
 	}
 	return nil

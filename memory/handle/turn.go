@@ -6,8 +6,8 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// A Turn is what one client of a compute node has at a time: to open a store or tree anew, say. The zero value is free.
-type Turn struct{ taken atomic.Bool }
+// A turn is what one client of a compute node has at a time: to open a store or tree anew, say. The zero value is free.
+type turn struct{ taken atomic.Bool }
 
 // How long a client waits for its turn in all, and how often it looks.
 const (
@@ -16,13 +16,13 @@ const (
 	maxTurnNs  = fabric.Millisecond
 )
 
-// Try takes the turn, if no other client has it.
-func (t *Turn) Try() bool { return t.taken.CompareAndSwap(false, true) }
+// try takes the turn, if no other client has it.
+func (t *turn) try() bool { return t.taken.CompareAndSwap(false, true) }
 
-// Take waits for the turn, for a second at most. The error is that of the Port, whose user has no time left.
-func (t *Turn) Take(port fabric.Port) (bool, error) {
+// take waits for the turn, for a second at most. The error is that of the Port, whose user has no time left.
+func (t *turn) take(port fabric.Port) (bool, error) {
 	until, pause := port.Now()+turnWaitNs, minTurnNs
-	for !t.Try() {
+	for !t.try() {
 		now := port.Now()
 		if now >= until {
 			return false, nil
@@ -35,5 +35,5 @@ func (t *Turn) Take(port fabric.Port) (bool, error) {
 	return true, nil
 }
 
-// End gives the turn to the next client.
-func (t *Turn) End() { t.taken.Store(false) }
+// end gives the turn to the next client.
+func (t *turn) end() { t.taken.Store(false) }

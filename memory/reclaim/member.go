@@ -100,29 +100,26 @@ func execute(do func([]fabric.Op) error, what string, op fabric.Op) (old uint64,
 	return ops[0].Old, nil
 }
 
-// Join registers the compute node of a Port with the store or tree whose first part's memory begins at base. It comes before anything is taken. Join calls there after it
-// has read the compute node's record, and before it changes that. there returns an error if the memory is not the store's or tree's any more: then what was
-// read may be no record, and Join changes nothing.
-func Join(port fabric.Port, base fabric.Addr, there func() error) (*Member, error) {
-	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
+// Join registers the compute node of a Port, as a Member that is zero but for its Users, with the store or tree whose first part's memory begins at base. It comes before
+// anything is taken. Join calls there after it has read the compute node's record, and before it changes that. there returns an error if the memory is not the store's
+// or tree's any more: then what was read may be no record, and Join changes nothing.
+func (m *Member) Join(port fabric.Port, base fabric.Addr, there func() error) error {
+	m.base, m.cn = base.Add(Offset), port.ID().CN()
 	if int(m.cn) >= maxNodes || m.cn == 0 {
-		return nil, fmt.Errorf("reclaim: %v has no record", m.cn)
+		return fmt.Errorf("reclaim: %v has no record", m.cn)
 	}
 	m.incarnation = incarnation(port.Rand()) & incarnationMask
 	err := m.change(port.Do, there, func(old recordWord) (recordWord, bool) {
 		return makeRecord(old.open() || old.owes(), m.incarnation, 0), true // if it is open, one with this number has crashed
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w, err := m.loadRound(port.Do)
-	if err != nil {
-		return nil, err
-	}
-	if w.active() {
+	if err == nil && w.active() {
 		m.remember(w.mark())
 	}
-	return m, nil
+	return err
 }
 
 // Retract undoes a Join after which the store or tree was found to be removed: its memory may be something else already.

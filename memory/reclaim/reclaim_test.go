@@ -85,8 +85,8 @@ func (w *world) join(i int) *lists {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	l := &lists{w: w, node: w.cns[i], port: p}
-	if l.m, err = Join(p, w.base, nil); err != nil {
+	l := &lists{w: w, node: w.cns[i], port: p, m: new(Member)}
+	if err := l.m.Join(p, w.base, nil); err != nil {
 		w.t.Fatal(err)
 	}
 	l.m.Add(&l.u)

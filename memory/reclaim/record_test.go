@@ -38,7 +38,7 @@ func TestRecordInMemoryThatIsUsedAgain(t *testing.T) {
 		}
 		a := w.base.Add(Offset + recordsAt + 8*uint64(p.ID().CN()))
 		want := use(w.c.PeekWord(a))
-		if _, err := Join(p, w.base, w.reused(a, use)); !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
+		if err := new(Member).Join(p, w.base, w.reused(a, use)); !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
 			t.Errorf("%s: join: %v, the word is %#x, want %#x", name, err, w.c.PeekWord(a), want)
 		}
 		mine := w.mine[1].port

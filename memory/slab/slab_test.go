@@ -62,8 +62,8 @@ type hand struct {
 
 func (w *world) hand(cn int, limit uint64) *hand {
 	p := w.port(cn)
-	m, err := reclaim.Join(p, w.e.Addr, nil)
-	w.want(err)
+	m := new(reclaim.Member)
+	w.want(m.Join(p, w.e.Addr, nil))
 	h := &hand{Heap: New(Config{
 		Region: w.r, Entry: &w.e, Lines: w.e.Addr.Add(lines), Classes: 3, Limit: limit,
 		Size:  func(class uint8) uint64 { return 64 * (uint64(class) + 1) },

@@ -1,0 +1,102 @@
+package handle
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
+)
+
+// A Found is what a memory node has of a collection.
+type Found struct {
+	Region *memory.Region // nil: the memory node is down
+	Entry  *memory.Entry  // nil: it has no part, or one that is being made
+}
+
+// Survey looks for the parts of the collection on its memory nodes.
+func (c *Collection) Survey(port fabric.Port) ([]Found, error) {
+	list := make([]Found, len(c.nodes))
+	for i, mn := range c.nodes {
+		r, e, err := c.kind.Lookup(port, c.name, mn)
+		switch {
+		case r == nil && errors.Is(err, fabric.ErrNodeDown):
+			continue
+		case err == nil:
+			list[i].Entry = &e
+		case !Absent(err):
+			return nil, err
+		}
+		list[i].Region = r
+	}
+	return list, nil
+}
+
+// An Opener opens a missing part of which the memory node is up, by Adopt. found is what each memory node has that is up; the entries are those of missing parts only.
+// Without an entry the memory node has no part.
+type Opener func(i int, found []Found) error
+
+// TakeIn opens all missing parts of which the memory nodes are up, for an operation that needs the i-th: that is ErrNodeDown if it stays missing.
+func (h *Handle) TakeIn(l lock.Locker, i int, open Opener) error {
+	p := h.Parts[i]
+	taken, err := h.of.turn.take(l.Port())
+	if taken {
+		err = h.takeIn(l, open)
+		h.of.turn.end()
+	}
+	if !p.Missing() {
+		return nil
+	}
+	if err == nil || errors.Is(err, fabric.ErrNodeDown) {
+		return h.Down(p)
+	}
+	return fmt.Errorf("%w: %w", h.Down(p), err)
+}
+
+// TakeInBeside is TakeIn for a client that needs no missing part. It does nothing while another client does.
+func (h *Handle) TakeInBeside(l lock.Locker, open Opener) {
+	if !h.Whole() && h.of.turn.try() {
+		_ = h.takeIn(l, open) // an operation that needs a part returns why it is missing
+		h.of.turn.end()
+	}
+}
+
+// Down is the error of an operation that needs a missing part.
+func (h *Handle) Down(p *Part) error {
+	return fmt.Errorf("%w: memory node %v, which has a part of %s %q that is needed", fabric.ErrNodeDown, p.MN, h.of.kind.Noun, h.of.name)
+}
+
+// takeIn opens missing parts. The caller has the turn.
+func (h *Handle) takeIn(l lock.Locker, open Opener) error {
+	if h.Lost() {
+		return nil // it is opened anew
+	}
+	var errs error
+	found := make([]Found, len(h.Parts))
+	for i, p := range h.Parts {
+		if !p.Missing() {
+			found[i].Region = p.Region
+			continue
+		}
+		err := lock.Renew(l, p.MN)
+		if err == nil {
+			found[i].Region, err = memory.Reach(l.Port(), p.MN)
+		}
+		errs = errors.Join(errs, err)
+	}
+	for i, f := range found {
+		if f.Region == nil || !h.Parts[i].Missing() {
+			continue
+		}
+		e, err := f.Region.Lookup(l.Port(), h.of.name, h.of.kind.Entry)
+		if err == nil {
+			found[i].Entry = &e
+		}
+		if err == nil || Absent(err) {
+			err = open(i, found)
+		}
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
