@@ -11,13 +11,11 @@ import (
 
 // A tree can be opened while memory nodes of it are down, if a part of it is found.
 //
-// If its first part is there, and all others of which the memory nodes are up, a part that is down is a missing one, of which only the memory node is
-// known. Operations work as long as they meet neither nodes of the tree nor large values on a missing part; one that does fails with ErrNodeDown, which names the memory node.
-// What is new goes to memory nodes that are up. The first operation that meets a missing part when the memory node is back takes the part in, and so does ReclaimStep. If the memory node
-// has lost its memory, the tree is gone, as it is for those that had it open (lost.go).
+// If its first part is there, and all others of which the memory nodes are up, a part that is down is a missing one (package memory/handle). Operations work as long as they
+// meet neither nodes of the tree nor large values on a missing part; one that does fails with ErrNodeDown, which names the memory node. What is new goes to memory nodes that
+// are up. If the memory node of a missing part has lost its memory, the tree is gone, as it is for those that had it open (lost.go).
 //
-// The first part has the ptr of the root and the registrations of the compute nodes that have the tree open. Without it the tree is waiting: each operation tries
-// to open it, and fails with ErrNodeDown until then. Since this compute node has seen nothing of the tree, it reports nothing of it as lost.
+// The first part has the ptr of the root. Without it the tree is waiting: each operation tries to open it, and fails with ErrNodeDown until then.
 
 // waits reports whether the tree is waiting for its first part: each operation finds it outdated.
 func (t *Tree) waits() bool { return t.h.Seen == handle.Unseen }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 )
@@ -39,13 +38,6 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	return c.t.h.ReclaimStep(newOwner(c, view))
-}
-
-// LetGo lets a tree go that has been dropped, on this compute node: to be called again and again until done, when ReclaimStep, Client or MarkDropped has
-// made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
-// that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
-func (t *Tree) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
-	return t.newest.Load().h.LetGo(l, view)
 }
 
 // Leave gives the slots that this compute node keeps free back to the memory nodes, and closes the tree on it: its last client

@@ -9,13 +9,9 @@ import (
 	"github.com/declock/declock/memory/handle"
 )
 
-// A store can be opened while memory nodes of it are down, if all its other parts are found: a part that is down is a missing one, of which
-// only the memory node is known. The first operation that needs a missing part opens it when the memory node is back, and so does ReclaimStep; until then the operation
-// fails with ErrNodeDown. Since this compute node has seen nothing of a missing part, it reports nothing of it as lost.
-//
-// The compute nodes that have the store open are registered in the first part (package memory/reclaim). While that is missing, this compute node
-// is not registered: it could hold chunks, or use memory of a store that has been dropped, and no other node would know. So it changes nothing, not even a
-// lock: gets read without the lock, and all else fails with ErrNodeDown.
+// A store can be opened while memory nodes of it are down, if all its other parts are found: a part that is down is a missing one (package memory/handle). While the first
+// part is missing, this compute node is not registered: it could hold chunks, or use memory of a store that has been dropped, and no other node would know. So it changes
+// nothing, not even a lock: gets read without the lock, and all else fails with ErrNodeDown.
 
 // leaveOut leaves the i-th part a missing one, since its memory node is down, if all parts are there of which the memory nodes are up, but for such as were missing before.
 func (s *Store) leaveOut(port fabric.Port, i int, old *handle.Handle, why error) error {

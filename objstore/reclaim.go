@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 )
@@ -35,13 +34,6 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		return false, nil // see Reclaim
 	}
 	return c.s.h.ReclaimStep(newOwner(c, view))
-}
-
-// LetGo lets a store go that has been dropped, on this compute node: to be called again and again until done, when ReclaimStep, Client or MarkDropped has
-// made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
-// that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
-func (s *Store) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
-	return s.newest.Load().h.LetGo(l, view)
 }
 
 // Leave gives the chunks that this compute node keeps free back to the memory nodes, and closes the store on it: its last client
@@ -123,7 +115,7 @@ func mark(m *reclaim.Map, n *handle.Part, ch chunk) {
 
 // Held implements reclaim.Owner.
 func (o *owner) Held(add func(part int, from, to uint64)) {
-	o.c.s.newest.Load().h.Held(add) // another client may have opened the store anew since
+	o.c.s.h.Held(add)
 }
 
 // Release implements reclaim.Owner.

@@ -10,26 +10,18 @@ import (
 	"syscall"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/inbox"
 )
 
-const (
-	// The pump spins, and yields, before it sleeps: to wake it by its
-	// bell costs the sender a microsecond, and takes ten or more. How long it
-	// spins follows what comes: see pumpPatience.
-	minSpin = 3 * fabric.Microsecond
-	maxSpin = 40 * fabric.Microsecond
-	// A sleep shorter than this was not worth it.
-	shortSleep = 60 * fabric.Microsecond
-	// Every so many rounds the pump lets other processes run: where there are
-	// more of them than processors, one of those may be what it waits for.
-	roundsPerYield = 8
-)
+// Every so many rounds the pump lets other processes run: where there are
+// more of them than processors, one of those may be what it waits for.
+const roundsPerYield = 8
 
-// pump delivers what comes while all clients of the node wait or compute. It
-// sleeps when nothing comes.
+// pump delivers what comes while all clients of the node wait or compute. It spins, and yields, and
+// sleeps when nothing comes: to wake it by its bell costs the sender a microsecond.
 func (n *node) pump() {
 	var bell [64]byte
-	patience := minSpin
+	patience := inbox.PumpPatience.Min
 	for n.spin(patience) {
 		// Sleep, then look again: a sender leaves a hint, then looks whether
 		// the pump sleeps. One of the two sees the other.
@@ -43,18 +35,8 @@ func (n *node) pump() {
 			}
 		}
 		n.asleep.Store(2 * n.sleep)
-		patience = pumpPatience(patience, n.Now()-begin)
+		patience = inbox.PumpPatience.Next(patience, n.Now()-begin)
 	}
-}
-
-// pumpPatience returns how long the pump spins before its next sleep, after one
-// that it began after spinning for that long: longer if that would have
-// saved the sleep, else shorter.
-func pumpPatience(spun, slept fabric.Time) fabric.Time {
-	if slept < shortSleep {
-		return min(2*spun, maxSpin)
-	}
-	return max(spun/2, minSpin)
 }
 
 // spin delivers what comes, until nothing has come for a while. It reports

@@ -7,16 +7,10 @@ import (
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/inbox"
 )
 
 const (
-	// A waiter spins for a while before it parks: the wakeup of a parked one takes ten microseconds and
-	// more. How long it spins adapts to the traffic.
-	minSpin = 4 * fabric.Microsecond
-	maxSpin = 100 * fabric.Microsecond
-	// A shorter park was not worth it. (By far the most of it is the wakeup: an answer that comes after 30 microseconds wakes
-	// a parked waiter after 100 to 200, and must make it spin longer, not shorter.)
-	shortPark = 400 * fabric.Microsecond
 	// Every so many rounds of a spin other goroutines may run.
 	roundsPerYield = 2
 	// A waiter that is away for so long between two rounds had to leave the processor to other programs.
@@ -27,6 +21,10 @@ const (
 	maxCrowded     = 2 * fabric.Second
 	usesPerRelapse = 256
 )
+
+// patience is how long a waiter spins before it parks. By far the most of a short park is the wakeup: an answer that comes after 30 microseconds wakes
+// a parked waiter after 100 to 200, and must make it spin longer, not shorter.
+var patience = inbox.Patience{Min: 4 * fabric.Microsecond, Max: 100 * fabric.Microsecond, Short: 400 * fabric.Microsecond}
 
 // A crowding records whether more threads want a processor than there are processors. Then spinning is worse than useless:
 // a waiter that burns the processor's time is last in line when its answer has come.
@@ -76,7 +74,7 @@ func (k *spinner) again(now fabric.Time) bool {
 		if machine.crowded(now) {
 			return false
 		}
-		k.limit = max(k.limit, minSpin)
+		k.limit = max(k.limit, patience.Min)
 		k.until, k.last = now+k.limit, now
 	case k.last != 0 && now-k.last > awayTime:
 		machine.lost(now, now-k.last)
@@ -94,11 +92,5 @@ func (k *spinner) again(now fabric.Time) bool {
 	return true
 }
 
-// parked notes how long a park was. The next spin is longer if a longer one would have saved the park, else shorter.
-func (k *spinner) parked(d fabric.Time) {
-	if d < shortPark {
-		k.limit = min(2*k.limit, maxSpin)
-	} else {
-		k.limit = max(k.limit/2, minSpin)
-	}
-}
+// parked notes how long a park was.
+func (k *spinner) parked(d fabric.Time) { k.limit = patience.Next(k.limit, d) }

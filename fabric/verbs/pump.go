@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/inbox"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,13 +38,6 @@ const (
 
 	cookieOperations = 1
 	cookieMessages   = 2
-
-	// The pump spins, and yields, for a while before it parks: its wakeup takes
-	// ten microseconds. How long it spins adapts to the traffic.
-	minSpin = 3 * fabric.Microsecond
-	maxSpin = 40 * fabric.Microsecond
-	// A shorter park was not worth it.
-	shortPark = 60 * fabric.Microsecond
 )
 
 // A completionQueue is one of the device's, and how many entries of it are spoken for.
@@ -213,7 +207,7 @@ func (p *pump) start() {
 
 // run handles completions that no client polls for.
 func (p *pump) run() {
-	limit := minSpin
+	limit := inbox.PumpPatience.Min // it spins, and yields, for a while before it parks
 	for p.spin(limit) {
 		// Armed, then polled again: what comes after that wakes the pump.
 		p.messages.arm()
@@ -227,17 +221,8 @@ func (p *pump) run() {
 		if !p.wait() {
 			return
 		}
-		limit = spinLimit(limit, p.n.Now()-begin)
+		limit = inbox.PumpPatience.Next(limit, p.n.Now()-begin)
 	}
-}
-
-// spinLimit returns how long the pump spins before its next park, after a spin and a park of some length:
-// longer if a longer spin would have saved the park, else shorter.
-func spinLimit(spun, parked fabric.Time) fabric.Time {
-	if parked < shortPark {
-		return min(2*spun, maxSpin)
-	}
-	return max(spun/2, minSpin)
 }
 
 // spin handles what comes, until nothing has come for a while. It returns false

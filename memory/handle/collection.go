@@ -19,6 +19,7 @@ type Collection struct {
 	dropped atomic.Bool
 	turn    turn // to open it anew, or missing parts
 	letting letting
+	newest  atomic.Pointer[Handle] // that has been registered, or could be but for its first part
 }
 
 // Of returns the collection of a kind that has a name, on some memory nodes.

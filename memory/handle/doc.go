@@ -2,10 +2,9 @@
 // memory on several memory nodes, under one name. A collection has an index and records of its own; what is here does not know them.
 //
 //	Kind         all stores, or all trees: their root entries, how one is found by its name, and dropped   kind.go
-//	Collection   one of them, as long as this compute node has it open: losses of memory, the drop         collection.go
+//	Collection   one of them, as long as this compute node has it open: losses of memory, the drop         collection.go, drop.go
 //	Handle       the collection as it was opened once: its parts, this compute node's registration         handle.go
 //	Part         its memory on one memory node
-//	Turn         what one client of a compute node has at a time: to open parts anew                       turn.go
 //
 // # Losses of memory
 //
@@ -16,13 +15,16 @@
 //
 // # Missing parts
 //
-// A collection can be opened while memory nodes of it are down. Of such a missing part only the memory node is known. The first part is special: the
-// compute nodes that have the collection open are registered there (package memory/reclaim).
+// A collection can be opened while memory nodes of it are down ([Collection.Survey] finds what there is). Of such a missing part only the memory node is known. The first
+// operation that needs it opens it ([Handle.TakeIn]) when the memory node is up again, and so does the next ReclaimStep ([Handle.TakeInBeside]): all clients of the
+// compute node have the part then. Since the compute node has seen nothing of a missing part, it reports nothing of it as lost.
+//
+// The first part is special: the compute nodes that have the collection open are registered there (package memory/reclaim). Without it, this compute node changes nothing.
 //
 // # Drop
 //
 // [Kind.Drop] marks each part, and takes the name away. The memory stays what it is until each compute node that has the collection open has
-// seen the mark ([Handle.Answer]), has nothing under way there any more, and has ended its registration ([Handle.LetGo], [Handle.Leave]): the last one gives the memory back.
+// seen the mark ([Handle.Answer]), has nothing under way there any more, and has ended its registration ([Collection.LetGo], [Handle.Leave]): the last one gives the memory back.
 //
 // docs/restarts.md (Without its memory) and docs/limits.md (Dropped stores and trees) say what users see of this.
 package handle

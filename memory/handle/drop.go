@@ -50,18 +50,19 @@ func (g *letting) idle(but *reclaim.User) bool {
 	return true
 }
 
-// LetGo lets a collection go that has been dropped, on this compute node, of which h is the newest handle: to be called again until done, when the drop is known.
-// Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
+// LetGo lets a store or tree go that has been dropped, on this compute node: to be called again and again until done, when ReclaimStep, Client or MarkDropped has
+// made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
 // that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
-func (h *Handle) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
-	if !h.of.Dropped() {
-		return false, nil
+func (c *Collection) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
+	h := c.newest.Load()
+	if h == nil || !c.Dropped() {
+		return c.Dropped(), nil // without a handle this compute node has nothing of it
 	}
 	if done, err = h.unused(l); err == nil && done {
 		err = h.leaveDropped(l, view)
 	}
 	if err != nil {
-		return false, h.of.kind.Wrap(fmt.Errorf("let go of %q: %w", h.of.name, err))
+		return false, c.kind.Wrap(fmt.Errorf("let go of %q: %w", c.name, err))
 	}
 	return done, nil
 }

@@ -143,6 +143,7 @@ func (h *Handle) Register(port fabric.Port, before *Handle) error {
 	err := register(port)
 	if err == nil {
 		h.of.letting.add(h.Member)
+		h.of.newest.Store(h)
 	}
 	return err
 }
@@ -233,9 +234,9 @@ func (h *Handle) GiveLists(w *slab.Worker) error {
 	return nil
 }
 
-// Held calls add for the free blocks that this compute node has: see reclaim.Owner.
+// Held calls add for the free blocks that this compute node has, also those of parts that another client has opened anew since: see reclaim.Owner.
 func (h *Handle) Held(add func(part int, from, to uint64)) {
-	for i, p := range h.Parts {
+	for i, p := range h.of.newest.Load().Parts {
 		if !p.Missing() {
 			p.Heap.EachHeld(func(from, to uint64) { add(i, from, to) })
 		}
