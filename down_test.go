@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/declock/declock"
@@ -160,6 +161,46 @@ func TestOpenAStoreWithAMemoryNodeDown(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A memory node that was down when a store was opened is back, and several clients at a time meet that.
+func TestManyClientsMeetAMemoryNodeThatIsBack(t *testing.T) {
+	ctx := context.Background()
+	for down := range fabric.MemID(2) {
+		x := twoNodes(t, true)
+		if _, err := opened(t, "down", x.dir).Store(ctx, "s", objstore.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		x.stop(down)
+		c := opened(t, "down", x.dir)
+		st, err := c.Store(ctx, "s", objstore.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		for i := range 4 {
+			cache, err := st.Client(session(t, c))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() {
+				<-begin
+				for j := range 50 {
+					k := fmt.Appendf(nil, "k%d.%d", i, j)
+					if err := cache.Set(k, k, objstore.Options{}); err != nil {
+						t.Errorf("%v is back: set: %v", down, err)
+					}
+					if it, err := cache.Get(k); err != nil || string(it.Value) != string(k) {
+						t.Errorf("%v is back: get: %q, %v", down, it.Value, err)
+					}
+				}
+			})
+		}
+		x.serve(down)
+		close(begin)
+		all.Wait()
 	}
 }
 

@@ -429,14 +429,14 @@ func (c *Client) start(k *work, key []byte) error {
 	}
 	key = c.key[:copy(c.key[:], key)]
 	k.key = key
-	k.place = c.s.locate(key)
 	if !c.s.h.Settled() {
-		if err := c.catchUp(k.need, k.node); err != nil {
+		node, _ := c.s.spread(hashKey(key, c.s.geo.seed))
+		if err := c.catchUp(k.need, node); err != nil {
 			return err
 		}
-		k.place = c.s.locate(key)
 		k.unregistered = !c.s.h.Registered()
 	}
+	k.place = c.s.locate(key)
 	c.small++
 	k.n = c.s.h.Parts[k.node]
 	return nil

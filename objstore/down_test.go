@@ -119,6 +119,25 @@ func TestCompleteWithAValueOfAGet(t *testing.T) {
 	wantValue(t, c, keys[1], "old")
 }
 
+// A compute node that opened the store without its first part is registered as soon as it has that: before it changes anything.
+func TestRegisteredWithTheFirstPart(t *testing.T) {
+	w, keys, before, s := downWorld(t, 0)
+	w.client(1, s)
+	w.c.RestartServer(w.mns[0])
+	c := w.client(1, s) // with a Port of after the restart
+	wantErr(t, "set", c.Set([]byte(keys[1]), []byte("new"), Options{}), nil)
+	again := w.client(0, before.s)
+	list, err := again.OpenOn()
+	if wantErr(t, "open on", err, nil); len(list) != 1 || list[0] != w.cns[1].ID() {
+		t.Errorf("open on %v, want %v", list, w.cns[1].ID())
+	}
+	wantErr(t, "leave", c.Leave(), nil)
+	list, err = again.OpenOn()
+	if wantErr(t, "open on", err, nil); len(list) != 0 {
+		t.Errorf("open on %v after it has left", list)
+	}
+}
+
 // A store is not made, and no part of it, while one of its memory nodes is down.
 func TestMakeWithANodeDown(t *testing.T) {
 	for i := range 2 {

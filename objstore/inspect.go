@@ -55,9 +55,8 @@ func (d *BucketDump) String() string {
 
 // Locate returns the memory node of a key and the index of its bucket there.
 func (s *Store) Locate(key []byte) (fabric.MemID, uint64) {
-	p := s.locate(key)
-	n := s.h.Parts[p.node]
-	return n.MN, (uint64(p.bucket-n.Base) - tableOffset) / s.geo.bucketSize
+	n, b := s.spread(hashKey(key, s.geo.seed))
+	return s.h.Parts[n].MN, b
 }
 
 // Inspect reads a bucket and the objects in it, without its lock: what changes

@@ -326,17 +326,23 @@ type place struct {
 	fp     fingerprint
 }
 
-// locate returns where key lives. The hash, as a fraction of 2^64, picks the node;
+// spread returns on which node, and in which bucket there, a key lives, by its hash. The hash, as a fraction of 2^64, picks the node;
 // what is left of it picks the bucket there.
-func (s *Store) locate(key []byte) place {
-	h := hashKey(key, s.geo.seed)
+func (s *Store) spread(h uint64) (node int, bucket uint64) {
 	var n uint64
 	rest := h
 	if len(s.h.Parts) > 1 {
 		n, rest = bits.Mul64(h, uint64(len(s.h.Parts)))
 	}
 	b, _ := bits.Mul64(rest, s.geo.buckets)
-	return place{hash: h, node: int(n), bucket: s.bucket(int(n), b), fp: fingerprintOf(h)}
+	return int(n), b
+}
+
+// locate returns where key lives. The part is there.
+func (s *Store) locate(key []byte) place {
+	h := hashKey(key, s.geo.seed)
+	n, b := s.spread(h)
+	return place{hash: h, node: n, bucket: s.bucket(n, b), fp: fingerprintOf(h)}
 }
 
 func (s *Store) bucket(node int, i uint64) fabric.Addr {
