@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 )
 
 // CheckOptions of Check.
@@ -121,7 +122,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 		return nil, err
 	}
 	defer c.end()
-	if err := c.whole(); err != nil {
+	if err := Trees.Wrap(c.t.h.TakeInAll(c.l, c.openPart)); err != nil {
 		return nil, err
 	}
 	for round := 0; ; round++ {
@@ -136,7 +137,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 			continue
 		}
 		if o.Reclaim != nil && k.r.Sound() {
-			if err := c.reclaim(o.Reclaim); err != nil {
+			if err := handle.Reclaim(&c.Session, o.Reclaim); err != nil {
 				return nil, err
 			}
 			o.Reclaim = nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 	"github.com/declock/declock/memory/slab"
 )
@@ -52,6 +53,8 @@ type Client struct {
 	closed  bool
 	loading bool // a bulk load is under way
 	stats   Stats
+
+	handle.Session // what there is besides operations
 }
 
 // Stats counts what a Client did.
@@ -81,6 +84,10 @@ type Stats struct {
 // whose layout the tree was opened with. It works over l's Port.
 func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	c := &Client{t: t.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
+	c.Session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
+		Handle: func() *handle.Handle { return &c.t.h }, Begin: c.begin, End: c.end, CatchUp: c.catchUp, Open: c.openPart,
+		GiveSpare: c.freeShadows, Mark: c.mark, Release: c.giveFound,
+	})
 	c.use.Begin()
 	defer c.use.End()
 	var err error
@@ -91,7 +98,7 @@ func (t *Tree) Client(l lock.Locker) (*Client, error) {
 		err = c.catchUp()
 	}
 	down := errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, lock.ErrMemoryLost)
-	if err != nil && !(down && c.t.waits()) { // one of a tree that waits
+	if err != nil && !(down && c.t.h.Waits()) { // one of a tree that waits
 		c.discard()
 		return nil, err
 	}

@@ -145,7 +145,7 @@ func (c *Client) take(node int, cl class) (ptr, error) {
 // free gives a slot back, which no other client has.
 func (c *Client) free(p ptr, cl class) {
 	if c.t.onMissing(p) {
-		c.t.forget(p)
+		c.t.h.Forget(p.node(), p.off64())
 		return
 	}
 	h := c.t.h.Parts[p.node()].Heap
@@ -225,26 +225,6 @@ func (t *Tree) sane(p ptr, size uint64) bool {
 func (c *Client) lose(p ptr) {
 	c.t.h.Member.Lose(p.node(), p.off64())
 	c.stats.Leaked++
-}
-
-// Drain gives the slots that this compute node keeps free back to the memory
-// nodes, for others. See Leave.
-func (c *Client) Drain() error {
-	if err := c.begin(); err != nil {
-		return err
-	}
-	defer c.end()
-	return c.drain()
-}
-
-func (c *Client) drain() error {
-	if err := c.catchUp(); err != nil {
-		return err
-	}
-	c.user.Enter()
-	defer c.user.Leave()
-	c.freeShadows()
-	return c.t.h.GiveLists(&c.work)
 }
 
 // freeShadows gives back what the client keeps for shadows.

@@ -22,9 +22,9 @@ func (t *Tree) reopened(l lock.Locker) (*Tree, error) {
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline, cfg.MemoryLimit = x.geo.maxKey, x.geo.nodeSize, x.geo.maxInline, x.geo.limit
 		next, err := x.open(l.Port(), lock.Path(l), given, cfg)
-		if why := err; x.waits() && errors.Is(err, fabric.ErrNodeDown) {
+		if why := err; x.h.Waits() && errors.Is(err, fabric.ErrNodeDown) {
 			cfg.MaxKey, cfg.NodeSize, cfg.MaxInline = 0, 0, 0
-			if next, err = x.openWithout(l.Port(), cfg, why); err == nil && next.waits() {
+			if next, err = x.openWithout(l.Port(), cfg, why); err == nil && next.h.Waits() {
 				err = why
 			}
 		}
@@ -56,7 +56,7 @@ func (c *Client) catchUp() error {
 	if !c.t.h.Lost() {
 		return nil
 	}
-	waits := c.t.waits()
+	waits := c.t.h.Waits()
 	if err := c.t.h.Gone(); err != nil && !waits {
 		return err
 	}

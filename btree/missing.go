@@ -17,9 +17,6 @@ import (
 //
 // The first part has the ptr of the root. Without it the tree is waiting: each operation tries to open it, and fails with ErrNodeDown until then.
 
-// waits reports whether the tree is waiting for its first part: each operation finds it outdated.
-func (t *Tree) waits() bool { return t.h.Seen == handle.Unseen }
-
 // onMissing reports whether a slot is on a missing part.
 func (t *Tree) onMissing(p ptr) bool {
 	return p.node() < len(t.h.Parts) && t.h.Parts[p.node()].Missing()
@@ -92,18 +89,6 @@ func (c *Client) reach(p ptr, size uint64) error {
 // takeIn takes a missing part in.
 func (c *Client) takeIn(node int) error { return Trees.Wrap(c.t.h.TakeIn(c.l, node, c.openPart)) }
 
-// whole takes all missing parts in, and fails with ErrNodeDown if one stays missing.
-func (c *Client) whole() error {
-	for i, m := range c.t.h.Parts {
-		if m.Missing() {
-			if err := c.takeIn(i); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // openPart opens a missing part. If it is not on its memory node, the tree has been removed, or was never made there, or the memory of the memory node has been lost, and
 // then the tree is gone. Which of the two it is can be known when all memory nodes are up, by their generations.
 func (c *Client) openPart(i int, found []handle.Found) error {
@@ -131,10 +116,4 @@ func (c *Client) openPart(i int, found []handle.Found) error {
 	}
 	t.h.CountLoss()
 	return fmt.Errorf("btree: tree %q is gone: memory node %v has lost its memory", t.cfg.Name, r.Memory())
-}
-
-// forget gives up a slot on a missing part: the tree does not lead there any more. It is found when the part is there again.
-func (t *Tree) forget(p ptr) {
-	t.h.Member.Touch(p.node(), p.off64())
-	t.forgotten.Store(true)
 }

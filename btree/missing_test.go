@@ -133,7 +133,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	_, err = c.Check(CheckOptions{})
 	wantDown(t, "check", err)
 	wantDown(t, "reclaim", c.Reclaim(view))
-	_, err = newOwner(c, view).Mark()
+	_, err = c.mark()
 	wantDown(t, "mark", err)
 	_, err = c.ReclaimStep(view)
 	wantErr(t, "tend", err, nil)

@@ -1,12 +1,11 @@
 package btree
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/memory/handle"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory/reclaim"
 )
 
@@ -14,105 +13,9 @@ import (
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
-// ReclaimStep does this compute node's part in finding the slots that crashed nodes have leaked (package memory/reclaim), and reports whether
-// there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
-// client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
-func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
-	if err := c.begin(); err != nil {
-		return false, err
-	}
-	defer c.end()
-	if err := c.catchUp(); err != nil && c.t.waits() && errors.Is(err, fabric.ErrNodeDown) {
-		return false, nil
-	} else if err != nil {
-		return false, err
-	}
-	c.t.h.TakeInBeside(c.l, c.openPart)
-	if c.t.h.Whole() && c.t.forgotten.Swap(false) { // slots have become free on a part that was missing
-		c.t.h.Member.Force()
-	}
-	if err := c.t.h.Answer(&c.work, &c.user); err != nil {
-		return false, err
-	}
-	if err := c.catchUp(); err != nil {
-		return false, err
-	}
-	return c.t.h.ReclaimStep(newOwner(c, view))
-}
-
-// Leave gives the slots that this compute node keeps free back to the memory nodes, and closes the tree on it: its last client
-// calls it, and uses it no more.
-func (c *Client) Leave() error {
-	if err := c.begin(); err != nil {
-		return err
-	}
-	defer c.end()
-	if c.t.waits() && c.catchUp() != nil && c.t.waits() {
-		return nil // this compute node has nothing of it
-	}
-	dropped := c.t.Dropped()
-	if err := c.drain(); err != nil && !dropped {
-		return err
-	}
-	if !dropped && c.t.forgotten.Load() {
-		return nil // others look for it when this compute node has left the cluster
-	}
-	return c.t.h.Leave(&c.work, c.l, dropped)
-}
-
-// Reclaim looks for leaked slots, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
-// say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not.
-func (c *Client) Reclaim(view func() fabric.View) error {
-	if err := c.begin(); err != nil {
-		return err
-	}
-	defer c.end()
-	return c.reclaim(view)
-}
-
-func (c *Client) reclaim(view func() fabric.View) error {
-	if err := c.catchUp(); err != nil {
-		return err
-	}
-	if err := c.whole(); err != nil {
-		return err
-	}
-	return c.t.h.Reclaim(newOwner(c, view))
-}
-
-// OpenOn returns the compute nodes, besides this one, that have the tree open, or crashed with it open. What Check finds while one of those
-// is alive may be a change that is half done.
-func (c *Client) OpenOn() ([]fabric.CNID, error) {
-	if err := c.start(nil, nil); err != nil {
-		return nil, err
-	}
-	defer c.end()
-	return c.t.h.OpenOn(newOwner(c, nil))
-}
-
-// Found returns what this compute node has found as the leader of rounds.
-func (c *Client) Found() reclaim.Found { return c.t.h.Member.Found() }
-
-// An owner is the tree as package reclaim sees it, over a client that does nothing else meanwhile.
-type owner struct {
-	handle.Client
-	c *Client
-}
-
-var _ reclaim.Owner = (*owner)(nil)
-
-func newOwner(c *Client, view func() fabric.View) *owner {
-	return &owner{handle.Client{Locker: c.l, Live: view}, c}
-}
-
 // span returns where a slot is, in units of 64 bytes.
 func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
 	return off64, off64 + t.slotSize(cl)/slotUnit
-}
-
-// Held implements reclaim.Owner.
-func (o *owner) Held(add func(part int, from, to uint64)) {
-	o.c.t.h.Held(add)
 }
 
 // kept calls add for the slots that the client keeps for shadows: see reclaim.User.
@@ -125,15 +28,15 @@ func (c *Client) kept(add func(part int, from, to uint64)) {
 	}
 }
 
-// Release implements reclaim.Owner. The last incarnation of a node's slot is not known: another is drawn.
-func (o *owner) Release(list []reclaim.Block) error {
+// giveFound puts leaked slots into free lists: see reclaim.Owner. The last incarnation of a node's slot is not known: another is drawn.
+func (c *Client) giveFound(list []reclaim.Block) error {
 	for _, x := range list {
-		m := o.c.t.h.Parts[x.Part]
+		m := c.t.h.Parts[x.Part]
 		var err error
 		if class(x.Class) == classNode {
-			err = o.c.give(x.Part, classNode, []uint64{uint64(makePtr(0, x.Off64, uint32(o.c.port.Rand())))})
+			err = c.give(x.Part, classNode, []uint64{uint64(makePtr(0, x.Off64, uint32(c.port.Rand())))})
 		} else {
-			err = Trees.Wrap(m.Heap.Release(&o.c.work, []reclaim.Block{x}))
+			err = Trees.Wrap(m.Heap.Release(&c.work, []reclaim.Block{x}))
 		}
 		if err != nil {
 			return err
@@ -145,12 +48,12 @@ func (o *owner) Release(list []reclaim.Block) error {
 	return nil
 }
 
-// Mark implements reclaim.Owner. A node that is in the tree all the time is found: those of a level divide the keys among them, in
+// mark marks what the tree has: see reclaim.Owner. A node that is in the tree all the time is found: those of a level divide the keys among them, in
 // the order of their links, and a node begins where it began until it is dead.
-func (o *owner) Mark() (*reclaim.Map, error) {
-	c, t := o.c, o.c.t
+func (c *Client) mark() (*reclaim.Map, error) {
+	t := c.t
 	m := new(reclaim.Map)
-	if err := c.whole(); err != nil {
+	if err := Trees.Wrap(t.h.TakeInAll(c.l, c.openPart)); err != nil {
 		return nil, err
 	}
 	for i := range t.h.Parts {
@@ -181,7 +84,7 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 		}
 	}
 	for level := int(root.level); level >= 0; level-- {
-		if err := o.markLevel(m, uint8(level)); err != nil {
+		if err := c.markLevel(m, uint8(level)); err != nil {
 			return nil, err
 		}
 	}
@@ -194,15 +97,14 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 }
 
 // markLevel marks the nodes of a level, from left to right, and the values of leaves.
-func (o *owner) markLevel(m *reclaim.Map, level uint8) error {
-	c := o.c
+func (c *Client) markLevel(m *reclaim.Map, level uint8) error {
 	edge, n := []byte(nil), &c.n
 	for {
 		c.search.begin(level, edge, false, false)
 		if err := c.seek(&c.search, n, c.leaf); err != nil {
 			return err
 		}
-		if err := o.markNode(m, n); err != nil {
+		if err := c.markNode(m, n); err != nil {
 			return err
 		}
 		if !n.high.some {
@@ -216,15 +118,15 @@ func (o *owner) markLevel(m *reclaim.Map, level uint8) error {
 }
 
 // markNode marks a node that has been read, the shadow that it was read from, and its large values.
-func (o *owner) markNode(m *reclaim.Map, n *node) error {
-	c, t := o.c, o.c.t
+func (c *Client) markNode(m *reclaim.Map, n *node) error {
+	t := c.t
 	from, to := t.span(n.self.off64(), classNode)
 	m.Mark(n.self.node(), from, to)
 	if n.word.state() == stateShadow {
 		// As long as no writer has finished the node, its shadow is it. The next writer finishes it; then the slot is leaked, if its
 		// writer has crashed.
 		c.ops[0] = fabric.Load(t.slotAddr(n.self, classNode))
-		if err := o.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: node %v: %w", n.self, err)
 		}
 		if w := word(c.ops[0].Old); w.state() == stateMoving {

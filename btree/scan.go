@@ -177,7 +177,7 @@ func (it *Iterator) load() error {
 			return err
 		}
 		it.t = it.c.t
-	case it.t.waits():
+	case it.t.h.Waits():
 		it.t = it.c.t // another operation has opened it
 	case it.t != it.c.t:
 		return it.c.gone()

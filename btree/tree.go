@@ -218,8 +218,6 @@ type Tree struct {
 	leaf  atomic.Uint64 // the same ptr, if that root is a leaf
 	turn  atomic.Uint64 // where the next node goes
 	cache cache
-
-	forgotten atomic.Bool // slots on missing parts have become free, and are in no list
 }
 
 // Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, operations that meet a node of the tree, or a large value, on it

@@ -45,6 +45,8 @@ type Client struct {
 	use    *lock.InUse // of all that is made from the Locker
 	closed bool
 	stats  Stats
+
+	handle.Session // what there is besides operations
 }
 
 var _ Clocked = (*Client)(nil)
@@ -85,6 +87,9 @@ const (
 // whose layout the store was opened with. It works over l's Port.
 func (s *Store) Client(l lock.Locker) (*Client, error) {
 	c := &Client{s: s.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
+	c.Session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
+		Handle: func() *handle.Handle { return &c.s.h }, Begin: c.begin, End: c.end, CatchUp: c.revive, Open: c.openPart, Mark: c.markAll, Release: c.giveFound,
+	})
 	c.use.Begin()
 	defer c.use.End()
 	var err error
@@ -179,25 +184,6 @@ func (c *Client) discard() {
 	}
 	c.slots, c.block, c.obj, c.out, c.table = nil, nil, nil, nil, nil
 	c.work.Close()
-}
-
-// Drain gives the chunks that this compute node keeps free back to the memory
-// nodes, for others. See Leave.
-func (c *Client) Drain() error {
-	if err := c.begin(); err != nil {
-		return err
-	}
-	defer c.end()
-	return c.drain()
-}
-
-func (c *Client) drain() error {
-	if c.s.h.Lost() {
-		return c.revive()
-	}
-	c.user.Enter()
-	defer c.user.Leave()
-	return c.s.h.GiveLists(&c.work)
 }
 
 // Stats returns the client's counters, updated by its goroutine.

@@ -229,7 +229,7 @@ func parseValue(v []byte, key int) (version int, ok bool) {
 func TestReclaimBesideSurvivors(t *testing.T) {
 	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
 	c := w.client(0, w.open(0, w.config()))
-	c.s.survivors = true
+	c.s.h.Survivors = true
 	wantErr(t, "while another lives", c.Reclaim(w.cns[0].View), ErrUnanswered)
 	w.c.Kill(w.cns[1])
 	wantErr(t, "pause", c.port.Pause(c.port.Now()+fabric.Second), nil)
@@ -273,7 +273,7 @@ func TestRefusedBatchIsKept(t *testing.T) {
 			ch, err := c.alloc(n, cl)
 			wantErr(t, "alloc", err, nil)
 			p.left = k
-			wantErr(t, "release", newOwner(c, nil).Release([]reclaim.Block{{Off64: ch.off64, Class: uint8(cl)}}), e)
+			wantErr(t, "release", c.giveFound([]reclaim.Block{{Off64: ch.off64, Class: uint8(cl)}}), e)
 			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
 			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
 				t.Fatalf("%v at %d: %v", e, k, r)

@@ -96,7 +96,7 @@ func TestDroppedForNodesWithoutPart(t *testing.T) {
 
 	w = newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
 	c = w.client(0, w.open(0, w.config()))
-	c.s.survivors = true
+	c.s.h.Survivors = true
 	wantErr(t, "drop", Stores.Drop(w.port(1), "test", w.mns, w.cns[1].View), nil)
 	letGo(t, c, w.cns[0].View)
 }

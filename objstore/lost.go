@@ -23,8 +23,11 @@ func (s *Store) reopened(l lock.Locker) (*Store, error) {
 
 func (s *Store) handle() *handle.Handle { return &s.h }
 
-// revive brings the client to the store as it is after a loss, and says what is gone.
+// revive brings the client to the store as it is after a loss, if there was one, and says what is gone.
 func (c *Client) revive() error {
+	if !c.s.h.Lost() {
+		return nil
+	}
 	if err := c.s.h.Gone(); err != nil {
 		return err
 	}

@@ -59,14 +59,13 @@ type need uint8
 const (
 	toRead   need = iota // a part
 	toChange             // a part, and to be registered
-	toTend               // to be registered
 	whole                // all parts
 )
 
 // lacks returns a missing part that is needed, or nil.
 func (s *Store) lacks(what need, part int) *handle.Part {
 	for i, n := range s.h.Parts {
-		if n.Missing() && (what == whole || i == 0 && what != toRead || i == part && what <= toChange) {
+		if n.Missing() && (what == whole || i == 0 && what != toRead || i == part) {
 			return n
 		}
 	}
@@ -77,8 +76,8 @@ func (s *Store) lacks(what need, part int) *handle.Part {
 // then: the caller of an operation may have passed what lies in them.
 func (c *Client) catchUp(what need, part int) error {
 	for {
-		if c.s.h.Lost() {
-			return c.revive()
+		if err := c.revive(); err != nil {
+			return err
 		}
 		n := c.s.lacks(what, part)
 		if n == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 )
@@ -12,100 +13,10 @@ import (
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
-// ReclaimStep does this compute node's part in finding the memory that crashed nodes have leaked (package reclaim), and reports whether
-// there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
-// client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
-func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
-	if err := c.begin(); err != nil {
-		return false, err
-	}
-	defer c.end()
-	if c.s.h.Lost() {
-		return false, c.revive()
-	}
-	c.s.h.TakeInBeside(c.l, c.openPart)
-	if err := c.s.h.Answer(&c.work, &c.user); err != nil {
-		return false, err
-	}
-	if c.s.h.Lost() {
-		return false, c.revive()
-	}
-	if !c.s.h.Registered() || c.s.survivors {
-		return false, nil // see Reclaim
-	}
-	return c.s.h.ReclaimStep(newOwner(c, view))
-}
-
-// Leave gives the chunks that this compute node keeps free back to the memory nodes, and closes the store on it: its last client
-// calls it, and uses it no more.
-func (c *Client) Leave() error {
-	if err := c.begin(); err != nil {
-		return err
-	}
-	defer c.end()
-	dropped := c.s.Dropped()
-	if err := c.drain(); err != nil && !dropped {
-		return err
-	}
-	if !c.s.h.Registered() {
-		return nil
-	}
-	return c.s.h.Leave(&c.work, c.l, dropped)
-}
-
-// Reclaim looks for leaked memory, and puts it into free lists: after a failed operation of a compute node that has closed the store,
-// say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
-// lost, ReclaimStep does nothing, and a compute node that has not noticed that has memory that no other knows of: then ErrUnanswered, unless no other compute node is alive.
-func (c *Client) Reclaim(view func() fabric.View) error {
-	if err := c.begin(); err != nil {
-		return err
-	}
-	defer c.end()
-	if err := c.catchUp(whole, 0); err != nil {
-		return err
-	}
-	return c.reclaim(view)
-}
-
-func (c *Client) reclaim(view func() fabric.View) error {
-	if n := view().Live.Len(); c.s.survivors && n > 1 {
-		return fmt.Errorf("%w: the first memory node had lost its memory, and %d other compute nodes are alive", ErrUnanswered, n-1)
-	}
-	return c.s.h.Reclaim(newOwner(c, view))
-}
-
-// OpenOn returns the compute nodes, besides this one, that have the store open, or crashed with it open. What Check finds while one of those
-// is alive may be a change that is half done.
-func (c *Client) OpenOn() ([]fabric.CNID, error) {
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	defer c.end()
-	if err := c.catchUp(toTend, 0); err != nil {
-		return nil, err
-	}
-	return c.s.h.OpenOn(newOwner(c, nil))
-}
-
-// Found returns what this compute node has found as the leader of rounds.
-func (c *Client) Found() reclaim.Found { return c.s.h.Member.Found() }
-
 // lose gives a chunk up: an operation that may still take effect would write it or link it.
 func (c *Client) lose(n *handle.Part, ch chunk) {
 	c.s.h.Member.Lose(n.Index, ch.off64)
 	c.stats.Leaked++
-}
-
-// An owner is the store as package reclaim sees it, over a client that does nothing else meanwhile.
-type owner struct {
-	handle.Client
-	c *Client
-}
-
-var _ reclaim.Owner = (*owner)(nil)
-
-func newOwner(c *Client, view func() fabric.View) *owner {
-	return &owner{handle.Client{Locker: c.l, Live: view}, c}
 }
 
 // mark marks a chunk of a part.
@@ -113,19 +24,14 @@ func mark(m *reclaim.Map, n *handle.Part, ch chunk) {
 	m.Mark(n.Index, ch.off64, ch.off64+ch.class.size()/chunkUnit)
 }
 
-// Held implements reclaim.Owner.
-func (o *owner) Held(add func(part int, from, to uint64)) {
-	o.c.s.h.Held(add)
-}
-
-// Release implements reclaim.Owner.
-func (o *owner) Release(list []reclaim.Block) error {
+// giveFound puts leaked chunks into free lists: see reclaim.Owner.
+func (c *Client) giveFound(list []reclaim.Block) error {
 	for len(list) > 0 {
-		n, k := o.c.s.h.Parts[list[0].Part], 1
+		n, k := c.s.h.Parts[list[0].Part], 1
 		for k < len(list) && list[k].Part == n.Index {
 			k++
 		}
-		if err := n.Heap.Release(&o.c.work, list[:k]); err != nil {
+		if err := n.Heap.Release(&c.work, list[:k]); err != nil {
 			return Stores.Wrap(err)
 		}
 		for _, p := range list[:k] {
@@ -138,10 +44,9 @@ func (o *owner) Release(list []reclaim.Block) error {
 	return nil
 }
 
-// Mark implements reclaim.Owner. Slots and links are words that change by CAS, so each that is read is what was there at some time
+// markAll marks what the store has: see reclaim.Owner. Slots and links are words that change by CAS, so each that is read is what was there at some time
 // of the marking; overflow blocks stay where they are once they are linked.
-func (o *owner) Mark() (*reclaim.Map, error) {
-	c := o.c
+func (c *Client) markAll() (*reclaim.Map, error) {
 	m := new(reclaim.Map)
 	if n := c.s.lacks(whole, 0); n != nil {
 		return nil, fmt.Errorf("objstore: %w: memory node %v, which has a part of store %q", fabric.ErrNodeDown, n.MN, c.s.cfg.Name)
@@ -150,7 +55,7 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 		if err := n.Heap.AddRuns(&c.work, m); err != nil {
 			return nil, Stores.Wrap(err)
 		}
-		if err := o.markBuckets(m, n); err != nil {
+		if err := c.markBuckets(m, n); err != nil {
 			return nil, err
 		}
 		if err := n.Heap.Mark(&c.work, m); err != nil {
@@ -164,20 +69,20 @@ func (o *owner) Mark() (*reclaim.Map, error) {
 const markBytes = 64 << 10
 
 // markBuckets marks the objects and overflow blocks of a node's buckets.
-func (o *owner) markBuckets(m *reclaim.Map, n *handle.Part) error {
-	c, g := o.c, &o.c.s.geo
+func (c *Client) markBuckets(m *reclaim.Map, n *handle.Part) error {
+	g := &c.s.geo
 	most := max(1, markBytes/g.bucketSize)
 	c.table = c.grow(c.table, min(most, g.buckets)*g.bucketSize)
 	for b := uint64(0); b < g.buckets; b += most {
 		k := min(most, g.buckets-b)
 		first := c.s.bucket(n.Index, b)
 		c.ops[0] = fabric.Read(first, c.table[:k*g.bucketSize])
-		if err := o.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("objstore: buckets at %v: %w", first, err)
 		}
 		for j := range k {
 			slots := c.table[j*g.bucketSize+g.lockSize:][:c.s.slotsLen()]
-			if err := o.markSlots(m, n, slots); err != nil {
+			if err := c.markSlots(m, n, slots); err != nil {
 				return fmt.Errorf("%w: bucket at %v", err, c.s.bucket(n.Index, b+j))
 			}
 		}
@@ -186,8 +91,7 @@ func (o *owner) markBuckets(m *reclaim.Map, n *handle.Part) error {
 }
 
 // markSlots marks the objects of a bucket, and its overflow blocks with theirs.
-func (o *owner) markSlots(m *reclaim.Map, n *handle.Part, slots []byte) error {
-	c := o.c
+func (c *Client) markSlots(m *reclaim.Map, n *handle.Part, slots []byte) error {
 	for depth := 0; ; depth++ {
 		last := len(slots)/slotSize - 1
 		for i := range last {
@@ -211,7 +115,7 @@ func (o *owner) markSlots(m *reclaim.Map, n *handle.Part, slots []byte) error {
 		mark(m, n, block)
 		slots = c.slots[:overflowSize]
 		c.ops[0] = fabric.Read(n.At(block.off64), slots)
-		if err := o.Do(c.ops[:1]); err != nil {
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return fmt.Errorf("objstore: overflow block: %w", err)
 		}
 	}

@@ -182,9 +182,6 @@ type Store struct {
 	geo    geometry
 	places locations
 	locked bool // gets take the lock
-	// survivors: the first part was made anew beside others that had outlived it, or will be. A compute node that has not noticed the loss has blocks of those, and is
-	// not registered where the first part is now.
-	survivors bool
 }
 
 // Open opens the store, and makes it if there is none. While a memory node of a store that is there is down, operations on its keys are ErrNodeDown; while the
@@ -212,7 +209,7 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 		s.geo, before = old.geo, &old.h
 	}
 	fresh := s.geo.buckets
-	if s.survivors, err = s.survey(port, &given); err != nil {
+	if s.h.Survivors, err = s.survey(port, &given); err != nil {
 		return nil, err
 	}
 	for i, mn := range cfg.Nodes {
@@ -269,7 +266,7 @@ func (s *Store) compare(given *Config) error {
 func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) (memory.Entry, error) {
 	spec := memory.Spec{
 		Name: s.cfg.Name, Kind: memory.KindStore,
-		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.survivors),
+		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.h.Survivors),
 		DeadNow: s.cfg.DeadNow, Creating: s.cfg.Creating, Retry: retry,
 	}
 	if i == 0 {
@@ -289,7 +286,7 @@ func (s *Store) adopt(port fabric.Port, i int, r *memory.Region, e memory.Entry)
 		return fmt.Errorf("%w: %+v, and %+v on %v", ErrGeometry, g, s.geo, s.cfg.Nodes[0])
 	}
 	if i == 0 {
-		s.survivors = e.Info[survivorsWord] != 0
+		s.h.Survivors = e.Info[survivorsWord] != 0
 	}
 	end := handle.End(r, offsetBits)
 	return s.h.Adopt(port, i, r, e, end, s.division(end))

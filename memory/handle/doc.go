@@ -15,8 +15,8 @@
 //
 // # Missing parts
 //
-// A collection can be opened while memory nodes of it are down ([Collection.Survey] finds what there is). Of such a missing part only the memory node is known. The first
-// operation that needs it opens it ([Handle.TakeIn]) when the memory node is up again, and so does the next ReclaimStep ([Handle.TakeInBeside]): all clients of the
+// A collection can be opened while memory nodes of it are down ([Collection.Survey] finds what there is). Of such a missing part only the memory node is known. When
+// the memory node is up again, the first operation that needs the part opens it ([Handle.TakeIn]), or the next ReclaimStep does ([Handle.TakeInBeside]): all clients of the
 // compute node have the part then. Since the compute node has seen nothing of a missing part, it reports nothing of it as lost.
 //
 // The first part is special: the compute nodes that have the collection open are registered there (package memory/reclaim). Without it, this compute node changes nothing.
@@ -24,7 +24,7 @@
 // # Drop
 //
 // [Kind.Drop] marks each part, and takes the name away. The memory stays what it is until each compute node that has the collection open has
-// seen the mark ([Handle.Answer]), has nothing under way there any more, and has ended its registration ([Collection.LetGo], [Handle.Leave]): the last one gives the memory back.
+// seen the mark ([Session.ReclaimStep]), has nothing under way there any more, and has ended its registration ([Collection.LetGo], [Session.Leave]): the last one gives the memory back.
 //
 // docs/restarts.md (Without its memory) and docs/limits.md (Dropped stores and trees) say what users see of this.
 package handle

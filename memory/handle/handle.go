@@ -56,9 +56,14 @@ type Handle struct {
 	Member *reclaim.Member // the compute node's registration
 	Seen   uint32          // losses when it was opened
 
-	of      *Collection
-	current atomic.Uint32 // Seen, when all parts are there; until then Unseen
-	opened  bool          // clients may have it: parts that come now are used by others at once
+	// Survivors: the first part was made anew beside others that had outlived it, or will be. A compute node that has not noticed the loss has blocks of those, and is
+	// not registered where the first part is now. (It is set before the first part is there.)
+	Survivors bool
+
+	of        *Collection
+	forgotten atomic.Bool   // blocks on missing parts have become free, and are in no list
+	current   atomic.Uint32 // Seen, when all parts are there; until then Unseen
+	opened    bool          // clients may have it: parts that come now are used by others at once
 }
 
 // Init makes h a handle of which all parts are missing.
@@ -72,6 +77,9 @@ func (h *Handle) Init(of *Collection) {
 
 // Whole reports whether no part is missing.
 func (h *Handle) Whole() bool { return h.current.Load() != Unseen }
+
+// Waits reports whether the handle has nothing but the memory nodes of its parts: it is to be opened anew, and nothing of it is lost then.
+func (h *Handle) Waits() bool { return h.Seen == Unseen }
 
 // Settled reports whether no part is missing, and no memory was lost since the handle was opened, nor the collection dropped.
 func (h *Handle) Settled() bool { return h.current.Load() == h.of.losses.Load() }
@@ -177,9 +185,9 @@ func (h *Handle) opening(err error) error {
 	return h.of.kind.Wrap(fmt.Errorf("open %q: %w", h.of.name, err))
 }
 
-// Answer gives back what this compute node has in its free lists, if another has asked for that, and looks whether the collection has been dropped. The user of w has no
+// answer gives back what this compute node has in its free lists, if another has asked for that, and looks whether the collection has been dropped. The user of w has no
 // operation under way.
-func (h *Handle) Answer(w *slab.Worker, u *reclaim.User) (err error) {
+func (h *Handle) answer(w *slab.Worker, u *reclaim.User) (err error) {
 	u.Enter()
 	defer u.Leave()
 	for _, p := range h.Parts {
@@ -221,8 +229,8 @@ func (h *Handle) Removed(w *slab.Worker, err error, parts ...*Part) error {
 	return h.of.kind.Wrap(err)
 }
 
-// GiveLists gives back what this compute node has in its free lists.
-func (h *Handle) GiveLists(w *slab.Worker) error {
+// giveLists gives back what this compute node has in its free lists.
+func (h *Handle) giveLists(w *slab.Worker) error {
 	for _, p := range h.Parts {
 		if p.Missing() {
 			continue
@@ -234,17 +242,8 @@ func (h *Handle) GiveLists(w *slab.Worker) error {
 	return nil
 }
 
-// Held calls add for the free blocks that this compute node has, also those of parts that another client has opened anew since: see reclaim.Owner.
-func (h *Handle) Held(add func(part int, from, to uint64)) {
-	for i, p := range h.of.newest.Load().Parts {
-		if !p.Missing() {
-			p.Heap.EachHeld(func(from, to uint64) { add(i, from, to) })
-		}
-	}
-}
-
-// Leave ends the registration, when the free lists have been given back. dropped: this compute node knows that the collection has been dropped.
-func (h *Handle) Leave(w *slab.Worker, l lock.Locker, dropped bool) error {
+// leave ends the registration, when the free lists have been given back. dropped: this compute node knows that the collection has been dropped.
+func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) error {
 	if err := h.settle(l); err != nil {
 		return err
 	}
@@ -279,33 +278,3 @@ func (h *Handle) settle(l lock.Locker) error {
 	}
 	return nil
 }
-
-// Reclaim finds memory that no compute node has, over an owner: see reclaim.Member.
-func (h *Handle) Reclaim(o reclaim.Owner) error { return h.of.kind.Wrap(h.Member.Reclaim(o)) }
-
-// ReclaimStep does this compute node's part in finding memory that crashed nodes have leaked: see reclaim.Member.
-func (h *Handle) ReclaimStep(o reclaim.Owner) (busy bool, err error) {
-	busy, err = h.Member.ReclaimStep(o)
-	return busy, h.of.kind.Wrap(err)
-}
-
-// OpenOn returns the other compute nodes that have the collection open, or have crashed with it open.
-func (h *Handle) OpenOn(o reclaim.Owner) ([]fabric.CNID, error) {
-	list, err := h.Member.OpenOn(o)
-	return list, h.of.kind.Wrap(err)
-}
-
-// A Client is what reclaim.Owner needs of the client that it works over.
-type Client struct {
-	Locker lock.Locker
-	Live   func() fabric.View // the live compute nodes
-}
-
-// Port implements reclaim.Owner.
-func (c *Client) Port() fabric.Port { return c.Locker.Port() }
-
-// Do implements reclaim.Owner.
-func (c *Client) Do(ops []fabric.Op) error { return lock.Do(c.Locker, ops) }
-
-// View implements reclaim.Owner.
-func (c *Client) View() fabric.View { return c.Live() }

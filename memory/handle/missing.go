@@ -54,12 +54,33 @@ func (h *Handle) TakeIn(l lock.Locker, i int, open Opener) error {
 	return fmt.Errorf("%w: %w", h.Down(p), err)
 }
 
+// TakeInAll opens all missing parts: that is ErrNodeDown if one stays missing.
+func (h *Handle) TakeInAll(l lock.Locker, open Opener) error {
+	for i, p := range h.Parts {
+		if p.Missing() {
+			if err := h.TakeIn(l, i, open); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // TakeInBeside is TakeIn for a client that needs no missing part. It does nothing while another client does.
 func (h *Handle) TakeInBeside(l lock.Locker, open Opener) {
 	if !h.Whole() && h.of.turn.try() {
 		_ = h.takeIn(l, open) // an operation that needs a part returns why it is missing
 		h.of.turn.end()
 	}
+	if h.Whole() && h.forgotten.Swap(false) {
+		h.Member.Force()
+	}
+}
+
+// Forget gives up a block on a missing part, to which nothing leads any more. It is found when the part is there.
+func (h *Handle) Forget(part int, off64 uint64) {
+	h.Member.Touch(part, off64)
+	h.forgotten.Store(true)
 }
 
 // Down is the error of an operation that needs a missing part.
