@@ -80,14 +80,11 @@ func (c *Client) reach(p ptr, size uint64) error {
 	case !c.t.onMissing(p):
 		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
 	}
-	if err := c.takeIn(p.node()); err != nil {
+	if err := Trees.Wrap(c.t.h.TakeIn(c.l, p.node(), c.openPart)); err != nil {
 		return err
 	}
 	return c.reach(p, size)
 }
-
-// takeIn takes a missing part in.
-func (c *Client) takeIn(node int) error { return Trees.Wrap(c.t.h.TakeIn(c.l, node, c.openPart)) }
 
 // openPart opens a missing part. If it is not on its memory node, the tree has been removed, or was never made there, or the memory of the memory node has been lost, and
 // then the tree is gone. Which of the two it is can be known when all memory nodes are up, by their generations.

@@ -4,7 +4,8 @@
 //	Kind         all stores, or all trees: their root entries, how one is found by its name, and dropped   kind.go
 //	Collection   one of them, as long as this compute node has it open: losses of memory, the drop         collection.go, drop.go
 //	Handle       the collection as it was opened once: its parts, this compute node's registration         handle.go
-//	Part         its memory on one memory node
+//	Part         its memory on one memory node                                                             handle.go, missing.go
+//	Session      what clients do besides operations: reclaim memory, catch up with a drop, leave           session.go
 //
 // # Losses of memory
 //
