@@ -42,7 +42,7 @@ func (h *Handle) TakeIn(l lock.Locker, i int, open Opener) error {
 	p := h.Parts[i]
 	taken, err := h.of.turn.take(l.Port())
 	if taken {
-		err = h.takeIn(l, open)
+		err = h.openMissing(l, open)
 		h.of.turn.end()
 	}
 	if !p.Missing() {
@@ -69,7 +69,7 @@ func (h *Handle) TakeInAll(l lock.Locker, open Opener) error {
 // TakeInBeside is TakeIn for a client that needs no missing part. It does nothing while another client does.
 func (h *Handle) TakeInBeside(l lock.Locker, open Opener) {
 	if !h.Whole() && h.of.turn.try() {
-		_ = h.takeIn(l, open) // an operation that needs a part returns why it is missing
+		_ = h.openMissing(l, open) // an operation that needs a part returns why it is missing
 		h.of.turn.end()
 	}
 	if h.Whole() && h.forgotten.Swap(false) {
@@ -88,8 +88,8 @@ func (h *Handle) Down(p *Part) error {
 	return fmt.Errorf("%w: memory node %v, which has a part of %s %q that is needed", fabric.ErrNodeDown, p.MN, h.of.kind.Noun, h.of.name)
 }
 
-// takeIn opens missing parts. The caller has the turn.
-func (h *Handle) takeIn(l lock.Locker, open Opener) error {
+// openMissing opens missing parts. The caller has the turn.
+func (h *Handle) openMissing(l lock.Locker, open Opener) error {
 	if h.Lost() {
 		return nil // it is opened anew
 	}
