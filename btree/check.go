@@ -8,7 +8,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/memory/handle"
 )
 
 // CheckOptions of Check.
@@ -137,7 +136,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 			continue
 		}
 		if o.Reclaim != nil && k.r.Sound() {
-			if err := handle.Reclaim(&c.Session, o.Reclaim); err != nil {
+			if err := c.session.ReclaimNow(o.Reclaim); err != nil {
 				return nil, err
 			}
 			o.Reclaim = nil

@@ -53,8 +53,7 @@ type Client struct {
 	closed  bool
 	loading bool // a bulk load is under way
 	stats   Stats
-
-	handle.Session // what there is besides operations
+	session handle.Session // what there is besides operations
 }
 
 // Stats counts what a Client did.
@@ -84,7 +83,7 @@ type Stats struct {
 // whose layout the tree was opened with. It works over l's Port.
 func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	c := &Client{t: t.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
-	c.Session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
+	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
 		Handle: func() *handle.Handle { return &c.t.h }, Begin: c.begin, End: c.end, CatchUp: c.catchUp, Open: c.openPart,
 		GiveSpare: c.freeShadows, Mark: c.mark, Release: c.giveFound,
 	})

@@ -13,6 +13,31 @@ import (
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
+// ReclaimStep does this compute node's part in finding the slots that crashed nodes have leaked (package memory/reclaim), and reports whether
+// there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
+// client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
+func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
+	return c.session.ReclaimStep(view)
+}
+
+// Reclaim looks for leaked slots, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
+// say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not.
+func (c *Client) Reclaim(view func() fabric.View) error { return c.session.Reclaim(view) }
+
+// OpenOn returns the compute nodes, besides this one, that have the tree open, or crashed with it open. What Check finds while one of those
+// is alive may be a change that is half done.
+func (c *Client) OpenOn() ([]fabric.CNID, error) { return c.session.OpenOn() }
+
+// Found returns what this compute node has found as the leader of rounds.
+func (c *Client) Found() reclaim.Found { return c.session.Found() }
+
+// Drain gives the slots that this compute node keeps free back to the memory nodes, for others. See Leave.
+func (c *Client) Drain() error { return c.session.Drain() }
+
+// Leave gives the slots that this compute node keeps free back to the memory nodes, and closes the tree on it: its last client
+// calls it, and uses it no more.
+func (c *Client) Leave() error { return c.session.Leave() }
+
 // span returns where a slot is, in units of 64 bytes.
 func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {
 	return off64, off64 + t.slotSize(cl)/slotUnit

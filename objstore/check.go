@@ -111,7 +111,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 	if err != nil || o.Reclaim == nil || !r.Sound() {
 		return r, err
 	}
-	if err := handle.Reclaim(&c.Session, o.Reclaim); err != nil {
+	if err := c.session.ReclaimNow(o.Reclaim); err != nil {
 		return r, err
 	}
 	return c.check()

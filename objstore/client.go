@@ -39,14 +39,13 @@ type Client struct {
 	nowS    uint32    // set by SetNow, 0 is none
 	uniques []uniques // of each memory node of the store
 
-	hv     lock.Hold // of the bucket of a victim
-	user   reclaim.User
-	work   slab.Worker
-	use    *lock.InUse // of all that is made from the Locker
-	closed bool
-	stats  Stats
-
-	handle.Session // what there is besides operations
+	hv      lock.Hold // of the bucket of a victim
+	user    reclaim.User
+	work    slab.Worker
+	use     *lock.InUse // of all that is made from the Locker
+	closed  bool
+	stats   Stats
+	session handle.Session // what there is besides operations
 }
 
 var _ Clocked = (*Client)(nil)
@@ -87,7 +86,7 @@ const (
 // whose layout the store was opened with. It works over l's Port.
 func (s *Store) Client(l lock.Locker) (*Client, error) {
 	c := &Client{s: s.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
-	c.Session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
+	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
 		Handle: func() *handle.Handle { return &c.s.h }, Begin: c.begin, End: c.end, CatchUp: c.revive, Open: c.openPart, Mark: c.markAll, Release: c.giveFound,
 	})
 	c.use.Begin()

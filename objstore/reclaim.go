@@ -13,6 +13,32 @@ import (
 // does not take part, or is always at work.
 var ErrUnanswered = reclaim.ErrUnanswered
 
+// ReclaimStep does this compute node's part in finding the memory that crashed nodes have leaked (package memory/reclaim), and reports whether
+// there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
+// client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
+func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
+	return c.session.ReclaimStep(view)
+}
+
+// Reclaim looks for leaked memory, and puts it into free lists: after a failed operation of a compute node that has closed the store,
+// say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
+// lost, ReclaimStep does nothing, and a compute node that has not noticed that has memory that no other knows of: then ErrUnanswered, unless no other compute node is alive.
+func (c *Client) Reclaim(view func() fabric.View) error { return c.session.Reclaim(view) }
+
+// OpenOn returns the compute nodes, besides this one, that have the store open, or crashed with it open. What Check finds while one of those
+// is alive may be a change that is half done.
+func (c *Client) OpenOn() ([]fabric.CNID, error) { return c.session.OpenOn() }
+
+// Found returns what this compute node has found as the leader of rounds.
+func (c *Client) Found() reclaim.Found { return c.session.Found() }
+
+// Drain gives the chunks that this compute node keeps free back to the memory nodes, for others. See Leave.
+func (c *Client) Drain() error { return c.session.Drain() }
+
+// Leave gives the chunks that this compute node keeps free back to the memory nodes, and closes the store on it: its last client
+// calls it, and uses it no more.
+func (c *Client) Leave() error { return c.session.Leave() }
+
 // lose gives a chunk up: an operation that may still take effect would write it or link it.
 func (c *Client) lose(n *handle.Part, ch chunk) {
 	c.s.h.Member.Lose(n.Index, ch.off64)

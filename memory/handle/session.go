@@ -26,7 +26,7 @@ type Hooks struct {
 	Release func(list []reclaim.Block) error
 }
 
-// A Session is what a client of a store and a client of a tree have in common besides their operations. Both embed it.
+// A Session is what a client of a store and a client of a tree do besides their operations: the exported methods are those of both.
 type Session struct {
 	l     lock.Locker
 	user  *reclaim.User
@@ -39,9 +39,7 @@ func NewSession(l lock.Locker, user *reclaim.User, work *slab.Worker, hooks Hook
 	return Session{l, user, work, hooks}
 }
 
-// ReclaimStep does this compute node's part in finding the memory that crashed nodes have leaked (package memory/reclaim), and reports whether
-// there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
-// client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
+// ReclaimStep does this compute node's part in finding memory that crashed nodes have leaked (package memory/reclaim).
 func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	k := &s.hooks
 	if err := k.Begin(); err != nil {
@@ -68,7 +66,7 @@ func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	return busy, h.of.kind.Wrap(err)
 }
 
-// Drain gives the blocks of memory that this compute node keeps free back to the memory nodes, for others. See Leave.
+// Drain gives the blocks of memory that this compute node keeps free back.
 func (s *Session) Drain() error {
 	if err := s.hooks.Begin(); err != nil {
 		return err
@@ -89,8 +87,7 @@ func (s *Session) drain() error {
 	return s.hooks.Handle().giveLists(s.work)
 }
 
-// Leave gives the blocks of memory that this compute node keeps free back to the memory nodes, and closes the store or tree on it: its last client
-// calls it, and uses it no more.
+// Leave is Drain, and ends this compute node's registration.
 func (s *Session) Leave() error {
 	k := &s.hooks
 	if err := k.Begin(); err != nil {
@@ -111,19 +108,17 @@ func (s *Session) Leave() error {
 	return h.leave(s.work, s.l, dropped)
 }
 
-// Reclaim looks for leaked memory, and puts it into free lists: after a failed operation of a compute node that has closed the store or tree,
-// say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not. Where the memory of the first of several memory nodes of a store has been
-// lost, ReclaimStep does nothing, and a compute node that has not noticed that has memory that no other knows of: then ErrUnanswered, unless no other compute node is alive.
+// Reclaim looks for leaked memory, and puts it into free lists.
 func (s *Session) Reclaim(view func() fabric.View) error {
 	if err := s.hooks.Begin(); err != nil {
 		return err
 	}
 	defer s.hooks.End()
-	return Reclaim(s, view)
+	return s.ReclaimNow(view)
 }
 
-// Reclaim is Session.Reclaim within an operation.
-func Reclaim(s *Session, view func() fabric.View) error {
+// ReclaimNow is Reclaim in the middle of an operation.
+func (s *Session) ReclaimNow(view func() fabric.View) error {
 	if err := s.hooks.CatchUp(); err != nil {
 		return err
 	}
@@ -139,8 +134,7 @@ func Reclaim(s *Session, view func() fabric.View) error {
 	return h.of.kind.Wrap(h.Member.Reclaim(&owner{s, view}))
 }
 
-// OpenOn returns the compute nodes, besides this one, that have the store or tree open, or crashed with it open. What Check finds while one of those
-// is alive may be a change that is half done.
+// OpenOn returns the other compute nodes that have the collection open, or crashed with it open.
 func (s *Session) OpenOn() ([]fabric.CNID, error) {
 	if err := s.hooks.Begin(); err != nil {
 		return nil, err
@@ -152,7 +146,7 @@ func (s *Session) OpenOn() ([]fabric.CNID, error) {
 	h := s.hooks.Handle()
 	if !h.Registered() {
 		if err := h.TakeIn(s.l, 0, s.hooks.Open); err != nil {
-			return nil, err
+			return nil, h.of.kind.Wrap(err)
 		}
 	}
 	list, err := h.Member.OpenOn(&owner{s, nil})
