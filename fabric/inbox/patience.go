@@ -8,8 +8,10 @@ type Patience struct {
 	Short    fabric.Time // a shorter park was not worth it
 }
 
-// PumpPatience is that of what delivers messages to a compute node.
-var PumpPatience = Patience{Min: 3 * fabric.Microsecond, Max: 40 * fabric.Microsecond, Short: 60 * fabric.Microsecond}
+// PumpPatience returns that of what delivers messages to a compute node.
+func PumpPatience() Patience {
+	return Patience{Min: 3 * fabric.Microsecond, Max: 40 * fabric.Microsecond, Short: 60 * fabric.Microsecond}
+}
 
 // Next returns how long to spin the next time, after a spin and a park of some length: longer if a longer spin would have saved the park, else shorter.
 func (p *Patience) Next(spun, parked fabric.Time) fabric.Time {

@@ -21,8 +21,9 @@ const roundsPerYield = 8
 // sleeps when nothing comes: to wake it by its bell costs the sender a microsecond.
 func (n *node) pump() {
 	var bell [64]byte
-	patience := inbox.PumpPatience.Min
-	for n.spin(patience) {
+	patience := inbox.PumpPatience()
+	limit := patience.Min
+	for n.spin(limit) {
 		// Sleep, then look again: a sender leaves a hint, then looks whether
 		// the pump sleeps. One of the two sees the other.
 		n.sleep++
@@ -35,7 +36,7 @@ func (n *node) pump() {
 			}
 		}
 		n.asleep.Store(2 * n.sleep)
-		patience = inbox.PumpPatience.Next(patience, n.Now()-begin)
+		limit = patience.Next(limit, n.Now()-begin)
 	}
 }
 

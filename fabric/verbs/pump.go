@@ -207,7 +207,8 @@ func (p *pump) start() {
 
 // run handles completions that no client polls for.
 func (p *pump) run() {
-	limit := inbox.PumpPatience.Min // it spins, and yields, for a while before it parks
+	patience := inbox.PumpPatience()
+	limit := patience.Min // it spins, and yields, for a while before it parks
 	for p.spin(limit) {
 		// Armed, then polled again: what comes after that wakes the pump.
 		p.messages.arm()
@@ -221,7 +222,7 @@ func (p *pump) run() {
 		if !p.wait() {
 			return
 		}
-		limit = inbox.PumpPatience.Next(limit, p.n.Now()-begin)
+		limit = patience.Next(limit, p.n.Now()-begin)
 	}
 }
 
