@@ -204,6 +204,44 @@ func TestManyClientsMeetAMemoryNodeThatIsBack(t *testing.T) {
 	}
 }
 
+// A memory node that was down when a store was opened is back, and the other one has restarted since a client used it: with its memory.
+func TestBothMemoryNodesHaveRestarted(t *testing.T) {
+	ctx := context.Background()
+	for down := range fabric.MemID(2) {
+		x := twoNodes(t, true)
+		st, err := opened(t, "down", x.dir).Store(ctx, "s", objstore.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys [2][]byte // on each memory node
+		for i := range 20 {
+			k := fmt.Appendf(nil, "k%d", i)
+			mn, _ := st.Locate(k)
+			keys[mn] = k
+		}
+		x.stop(down)
+		c := opened(t, "down", x.dir)
+		if st, err = c.Store(ctx, "s", objstore.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		cache, err := st.Client(session(t, c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cache.Get(keys[1-down]); !errors.Is(err, objstore.ErrNotFound) {
+			t.Errorf("%v is down: get of the other: %v", down, err)
+		}
+		x.stop(1 - down)
+		x.serve(1 - down)
+		x.serve(down)
+		for _, k := range keys {
+			if err := cache.Set(k, []byte("v"), objstore.Options{}); err != nil {
+				t.Errorf("%v was down, and both are back: set: %v", down, err)
+			}
+		}
+	}
+}
+
 // A nodesTwo is a cluster in shared memory with two memory nodes that come and go.
 type nodesTwo struct {
 	t     *testing.T

@@ -29,7 +29,7 @@ func (t *Tree) openWithout(port fabric.Port, cfg Config, why error) (*Tree, erro
 		return nil, err
 	}
 	t = t.next(cfg)
-	found, err := t.Survey(port)
+	found, err := t.h.Survey(port)
 	if err != nil {
 		return nil, errors.Join(why, err)
 	}
@@ -89,16 +89,15 @@ func (c *Client) reach(p ptr, size uint64) error {
 // openPart opens a missing part. If it is not on its memory node, the tree has been removed, or was never made there, or the memory of the memory node has been lost, and
 // then the tree is gone. Which of the two it is can be known when all memory nodes are up, by their generations.
 func (c *Client) openPart(i int, found []handle.Found) error {
-	t, r, e := c.t, found[i].Region, found[i].Entry
+	t, r, e, path := c.t, found[i].Region, found[i].Entry, lock.Path(c.l)
 	if e != nil {
 		if g, err := decodeGeometry(e, i); err != nil {
 			return err
 		} else if g == t.geo {
-			return t.adopt(c.port, i, r, *e)
+			return t.adopt(path, i, r, *e)
 		}
 	}
-	first := t.h.Parts[0]
-	if err := first.Region.Published(c.work.Path(), &first.Entry); err != nil {
+	if err := t.h.Published(path); err != nil {
 		return c.removed(err)
 	}
 	var generations uint64
@@ -109,7 +108,14 @@ func (c *Client) openPart(i int, found []handle.Found) error {
 		generations += uint64(f.Region.Generation())
 	}
 	if generations == t.geo.generations {
-		return t.openNode(c.port, lock.Path(c.l), i, r.Memory())
+		r, made, err := t.openNode(c.port, path, i, r.Memory())
+		if err != nil {
+			return err
+		}
+		if err := t.h.Published(path); err != nil {
+			return c.removed(err) // dropped meanwhile
+		}
+		return t.adopt(path, i, r, made)
 	}
 	t.h.CountLoss()
 	return fmt.Errorf("btree: tree %q is gone: memory node %v has lost its memory", t.cfg.Name, r.Memory())

@@ -253,7 +253,11 @@ func (t *Tree) open(port, retry fabric.Port, given, cfg Config) (*Tree, error) {
 		t.geo.generations += uint64(r.Generation())
 	}
 	for i, mn := range cfg.Nodes {
-		if err := t.openNode(port, retry, i, mn); err != nil {
+		r, e, err := t.openNode(port, retry, i, mn)
+		if err == nil {
+			err = t.adopt(port, i, r, e)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
 		}
 		if err := t.compare(&given); err != nil {
@@ -293,16 +297,15 @@ func (t *Tree) compare(given *Config) error {
 	return nil
 }
 
-// openNode opens the tree's part on a node. The first node's root entry
+// openNode returns the root entry of the tree's part on a node, which it makes if there is none. The first node's root entry
 // decides the geometry; the others follow it.
-func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
-	r, err := memory.Open(port, mn)
-	if err != nil {
-		return err
+func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) (r *memory.Region, e memory.Entry, err error) {
+	if r, err = memory.Open(port, mn); err != nil {
+		return nil, e, err
 	}
 	err = r.RemoveIf(port, t.cfg.Name, memory.KindTree, t.outlived)
 	if err != nil && !errors.Is(err, memory.ErrNotFound) && !errors.Is(err, memory.ErrHalfCreated) {
-		return err
+		return nil, e, err
 	}
 	spec := memory.Spec{
 		Name: t.cfg.Name, Kind: memory.KindTree, Size: t.geo.headerSize(i), Align: 4096,
@@ -312,11 +315,8 @@ func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) error {
 	if i == 0 {
 		spec.Init = func(e *memory.Entry) error { return t.plant(port, e.Addr) }
 	}
-	e, _, err := r.Create(port, spec)
-	if err != nil {
-		return err
-	}
-	return t.adopt(port, i, r, e)
+	e, _, err = r.Create(port, spec)
+	return r, e, err
 }
 
 // adopt makes an entry of the root directory that of the tree's part on a node: the part is there from then on.

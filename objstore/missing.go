@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 )
 
@@ -18,7 +19,7 @@ func (s *Store) leaveOut(port fabric.Port, i int, old *handle.Handle, why error)
 	if old != nil && !old.Parts[i].Missing() {
 		return why
 	}
-	found, err := s.Survey(port)
+	found, err := s.h.Survey(port)
 	some := false
 	for j, f := range found {
 		some = some || f.Entry != nil
@@ -33,24 +34,27 @@ func (s *Store) leaveOut(port fabric.Port, i int, old *handle.Handle, why error)
 }
 
 // openPart opens a missing part, or makes it anew if its memory node has lost it.
-func (c *Client) openPart(i int, found []handle.Found) (err error) {
-	e := found[i].Entry
+func (c *Client) openPart(i int, found []handle.Found) error {
+	e, path := found[i].Entry, lock.Path(c.l)
 	if e == nil {
-		for _, p := range c.s.h.Parts {
-			if p.Missing() {
-				continue
-			}
-			if err := p.Region.Published(lock.Path(c.l), &p.Entry); err != nil { // the store is being dropped
-				return Stores.Wrap(err)
-			}
+		if i == 0 {
+			c.s.h.Survivors = true
 		}
-		made, err := c.s.openNode(c.port, lock.Path(c.l), i, found[i].Region)
+		// Nothing is made for a store that is being dropped, or used if it is dropped meanwhile.
+		err := c.s.h.Published(path)
+		var made memory.Entry
+		if err == nil {
+			made, err = c.s.openNode(c.port, path, i, found[i].Region)
+		}
+		if err == nil {
+			err = c.s.h.Published(path)
+		}
 		if err != nil {
-			return Stores.Wrap(err)
+			return c.s.h.Removed(&c.work, err, c.s.h.Parts...)
 		}
 		e = &made
 	}
-	return c.s.adopt(c.port, i, found[i].Region, *e)
+	return c.s.adopt(path, i, found[i].Region, *e)
 }
 
 // A need is what an operation needs of a store.
@@ -84,7 +88,7 @@ func (c *Client) catchUp(what need, part int) error {
 			return nil
 		}
 		if err := c.s.h.TakeIn(c.l, n.Index, c.openPart); err != nil && !c.s.h.Lost() {
-			return err
+			return Stores.Wrap(err)
 		}
 	}
 }

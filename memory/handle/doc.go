@@ -16,7 +16,7 @@
 //
 // # Missing parts
 //
-// A collection can be opened while memory nodes of it are down ([Collection.Survey] finds what there is). Of such a missing part only the memory node is known. When
+// A collection can be opened while memory nodes of it are down ([Handle.Survey] finds what there is). Of such a missing part only the memory node is known. When
 // the memory node is up again, the first operation that needs the part opens it ([Handle.TakeIn]), or the next ReclaimStep does ([Handle.TakeInBeside]): all clients of the
 // compute node have the part then. Since the compute node has seen nothing of a missing part, it reports nothing of it as lost.
 //

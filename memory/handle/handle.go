@@ -62,7 +62,7 @@ type Handle struct {
 
 	of        *Collection
 	forgotten atomic.Bool   // blocks on missing parts have become free, and are in no list
-	current   atomic.Uint32 // Seen, when all parts are there; until then Unseen
+	current   atomic.Uint32 // Seen when all parts are there, and Unseen until then
 	opened    bool          // clients may have it: parts that come now are used by others at once
 }
 
@@ -104,7 +104,8 @@ func (h *Handle) Registered() bool { return !h.Parts[0].Missing() }
 func End(r *memory.Region, bits int) uint64 { return min(r.Size(), 1<<bits*unit) }
 
 // Adopt makes a root entry that of the i-th part: the part is there from then on. cfg says how its memory is divided; what follows from the part is filled in.
-// If clients have the handle and this is the first part, the compute node is registered.
+// If clients have the handle and this is the first part, the compute node is registered, over port: a Port that also reaches memory nodes that have restarted since the
+// parts there were opened (lock.Path).
 func (h *Handle) Adopt(port fabric.Port, i int, r *memory.Region, e memory.Entry, end uint64, cfg slab.Config) error {
 	if e.Addr.MN() != r.Memory() || e.Addr.Offset()+e.Length > r.Size() {
 		return fmt.Errorf("%w: %d bytes at %v", h.of.kind.ErrCorrupt, e.Length, e.Addr)
@@ -116,6 +117,7 @@ func (h *Handle) Adopt(port fabric.Port, i int, r *memory.Region, e memory.Entry
 	p.Heap = slab.New(cfg)
 	if h.opened && i == 0 {
 		if err := h.join(port); err != nil {
+			p.Region = nil
 			return err
 		}
 	}
@@ -146,43 +148,40 @@ func (h *Handle) Register(port fabric.Port, before *Handle) error {
 	}
 	register := h.join
 	if kept || !h.Registered() {
-		register = h.published
+		register = h.Published
 	}
 	err := register(port)
-	if err == nil {
-		h.of.letting.add(h.Member)
-		h.of.newest.Store(h)
+	if err != nil {
+		return h.of.kind.Wrap(fmt.Errorf("open %q: %w", h.of.name, err))
 	}
-	return err
+	h.of.letting.add(h.Member)
+	h.of.newest.Store(h)
+	return nil
 }
 
 // join registers the compute node in the first part.
 func (h *Handle) join(port fabric.Port) error {
 	first := h.Parts[0]
 	if err := h.Member.Join(port, first.Base, func() error { return first.Region.Published(port, &first.Entry) }); err != nil {
-		return h.opening(err)
+		return err
 	}
-	if err := h.published(port); err != nil {
+	if err := h.Published(port); err != nil {
 		return errors.Join(err, h.Member.Retract(port.Do))
 	}
 	return nil
 }
 
-// published returns an error if a part has been removed. A drop retires the entries first, and looks at the registrations then.
-func (h *Handle) published(port fabric.Port) error {
+// Published returns an error if a part that has been opened was removed since. A drop retires the entries first, and looks at the registrations then.
+func (h *Handle) Published(port fabric.Port) error {
 	for _, p := range h.Parts {
 		if p.Region == nil {
 			continue
 		}
 		if err := p.Region.Published(port, &p.Entry); err != nil {
-			return h.opening(err)
+			return err
 		}
 	}
 	return nil
-}
-
-func (h *Handle) opening(err error) error {
-	return h.of.kind.Wrap(fmt.Errorf("open %q: %w", h.of.name, err))
 }
 
 // answer gives back what this compute node has in its free lists, if another has asked for that, and looks whether the collection has been dropped. The user of w has no

@@ -15,11 +15,11 @@ type Found struct {
 	Entry  *memory.Entry  // nil: it has no part, or one that is being made
 }
 
-// Survey looks for the parts of the collection on its memory nodes.
-func (c *Collection) Survey(port fabric.Port) ([]Found, error) {
-	list := make([]Found, len(c.nodes))
-	for i, mn := range c.nodes {
-		r, e, err := c.kind.Lookup(port, c.name, mn)
+// Survey looks for all parts of the collection on its memory nodes, whatever the handle has of them.
+func (h *Handle) Survey(port fabric.Port) ([]Found, error) {
+	list := make([]Found, len(h.Parts))
+	for i, p := range h.Parts {
+		r, e, err := h.of.kind.Lookup(port, h.of.name, p.MN)
 		switch {
 		case r == nil && errors.Is(err, fabric.ErrNodeDown):
 			continue
@@ -37,24 +37,24 @@ func (c *Collection) Survey(port fabric.Port) ([]Found, error) {
 // Without an entry the memory node has no part.
 type Opener func(i int, found []Found) error
 
-// TakeIn opens all missing parts of which the memory nodes are up, for an operation that needs the i-th: that is ErrNodeDown if it stays missing.
+// TakeIn opens all missing parts of which the memory nodes are up, for an operation that needs the i-th. It returns ErrNodeDown, with the reason, if that one stays missing.
 func (h *Handle) TakeIn(l lock.Locker, i int, open Opener) error {
 	p := h.Parts[i]
 	taken, err := h.of.turn.take(l.Port())
 	if taken {
-		err = h.openMissing(l, open)
+		err = h.openMissing(l, i, open)
 		h.of.turn.end()
 	}
 	if !p.Missing() {
 		return nil
 	}
-	if err == nil || errors.Is(err, fabric.ErrNodeDown) {
+	if err == nil {
 		return h.Down(p)
 	}
 	return fmt.Errorf("%w: %w", h.Down(p), err)
 }
 
-// TakeInAll opens all missing parts: that is ErrNodeDown if one stays missing.
+// TakeInAll opens all missing parts. It returns ErrNodeDown, with the reason, if one stays missing.
 func (h *Handle) TakeInAll(l lock.Locker, open Opener) error {
 	for i, p := range h.Parts {
 		if p.Missing() {
@@ -69,7 +69,7 @@ func (h *Handle) TakeInAll(l lock.Locker, open Opener) error {
 // TakeInBeside is TakeIn for a client that needs no missing part. It does nothing while another client does.
 func (h *Handle) TakeInBeside(l lock.Locker, open Opener) {
 	if !h.Whole() && h.of.turn.try() {
-		_ = h.openMissing(l, open) // an operation that needs a part returns why it is missing
+		_ = h.openMissing(l, 0, open) // an operation that needs a part returns why it is missing
 		h.of.turn.end()
 	}
 	if h.Whole() && h.forgotten.Swap(false) {
@@ -88,36 +88,37 @@ func (h *Handle) Down(p *Part) error {
 	return fmt.Errorf("%w: memory node %v, which has a part of %s %q that is needed", fabric.ErrNodeDown, p.MN, h.of.kind.Noun, h.of.name)
 }
 
-// openMissing opens missing parts. The caller has the turn.
-func (h *Handle) openMissing(l lock.Locker, open Opener) error {
+// openMissing opens all missing parts of which the memory nodes are up, and returns why the i-th stays missing. The caller has the turn.
+func (h *Handle) openMissing(l lock.Locker, i int, open Opener) error {
 	if h.Lost() {
 		return nil // it is opened anew
 	}
-	var errs error
+	errs := make([]error, len(h.Parts))
 	found := make([]Found, len(h.Parts))
-	for i, p := range h.Parts {
+	for j, p := range h.Parts {
 		if !p.Missing() {
-			found[i].Region = p.Region
+			found[j].Region = p.Region
 			continue
 		}
-		err := lock.Renew(l, p.MN)
-		if err == nil {
-			found[i].Region, err = memory.Reach(l.Port(), p.MN)
+		if errs[j] = lock.Renew(l, p.MN); errs[j] == nil {
+			found[j].Region, errs[j] = memory.Reach(l.Port(), p.MN)
 		}
-		errs = errors.Join(errs, err)
 	}
-	for i, f := range found {
-		if f.Region == nil || !h.Parts[i].Missing() {
+	if h.Lost() {
+		return nil // as Renew has just found out
+	}
+	for j, f := range found {
+		if f.Region == nil || !h.Parts[j].Missing() {
 			continue
 		}
 		e, err := f.Region.Lookup(l.Port(), h.of.name, h.of.kind.Entry)
 		if err == nil {
-			found[i].Entry = &e
+			found[j].Entry = &e
 		}
 		if err == nil || Absent(err) {
-			err = open(i, found)
+			err = open(j, found)
 		}
-		errs = errors.Join(errs, err)
+		errs[j] = err
 	}
-	return errs
+	return errs[i]
 }
