@@ -44,14 +44,17 @@ func (c *Client) revive() error {
 	if err != nil {
 		return fmt.Errorf("%w: %q is not there again yet: %w", lock.ErrMemoryLost, c.s.cfg.Name, err)
 	}
+	if len(gone) == 0 { // but for a part that was missing
+		return fmt.Errorf("%w: %q was opened anew, and has lost no objects that this compute node has seen", lock.ErrMemoryLost, s.cfg.Name)
+	}
 	return fmt.Errorf("%w: the objects of %q on %v are gone", lock.ErrMemoryLost, s.cfg.Name, gone)
 }
 
-// survey looks for parts of the store that are there already: their geometry is that of all. Without them, that of the first part that is made
-// is. (A part may be missing because its memory was lost.) It reports whether there is one behind the first.
-func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error) {
+// survey looks for a part of the store that is there already: its geometry is that of all. Without one, that of the first part that is made
+// is, and all memory nodes must be up. It returns the first one that it finds, or -1. (Another may not be there because its memory was lost.)
+func (s *Store) survey(port fabric.Port, given *Config) (first int, err error) {
 	if len(s.cfg.Nodes) == 1 {
-		return false, nil
+		return -1, nil
 	}
 	var down error
 	for i, mn := range s.cfg.Nodes {
@@ -69,10 +72,10 @@ func (s *Store) survey(port fabric.Port, given *Config) (behind bool, err error)
 				down = err
 				continue
 			}
-			return false, err
+			return -1, err
 		}
 		s.geo = g
-		return i > 0, s.compare(given)
+		return i, s.compare(given)
 	}
-	return false, down
+	return -1, down
 }

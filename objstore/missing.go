@@ -1,7 +1,6 @@
 package objstore
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -10,28 +9,11 @@ import (
 	"github.com/declock/declock/memory/handle"
 )
 
-// A store can be opened while memory nodes of it are down, if all its other parts are found: a part that is down is a missing one (package memory/handle). While the first
-// part is missing, this compute node is not registered: it could hold chunks, or use memory of a store that has been dropped, and no other node would know. So it changes
-// nothing, not even a lock: gets read without the lock, and all else fails with ErrNodeDown.
-
-// leaveOut leaves the i-th part a missing one, since its memory node is down, if all parts are there of which the memory nodes are up, but for such as were missing before.
-func (s *Store) leaveOut(port fabric.Port, i int, old *handle.Handle, why error) error {
-	if old != nil && !old.Parts[i].Missing() {
-		return why
-	}
-	found, err := s.h.Survey(port)
-	some := false
-	for j, f := range found {
-		some = some || f.Entry != nil
-		if f.Region != nil && f.Entry == nil && (old == nil || !old.Parts[j].Missing()) {
-			return fmt.Errorf("%w: another part is not whole", why)
-		}
-	}
-	if err != nil || !some {
-		return errors.Join(why, err)
-	}
-	return nil
-}
+// A store can be opened while memory nodes of it are down, if a part of it is found: a part that is down is a missing one (package memory/handle). Whatever is missing, a part that
+// its memory node has lost is made anew as soon as that is up, here as in a store that is opened anew after a loss (lost.go).
+//
+// While the first part is missing, this compute node is not registered: it could hold chunks, or use memory of a store that has been dropped, and no other node would know. So it
+// changes no object, not even a lock: gets read without the lock, and all else fails with ErrNodeDown.
 
 // openPart opens a missing part, or makes it anew if its memory node has lost it.
 func (c *Client) openPart(i int, found []handle.Found) error {

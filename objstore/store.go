@@ -185,7 +185,7 @@ type Store struct {
 }
 
 // Open opens the store, and makes it if there is none. While a memory node of a store that is there is down, operations on its keys are ErrNodeDown; while the
-// first one is, nothing can be changed. Nothing is made while one is down.
+// first one is, nothing can be changed. No store is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Store, error) {
 	given := cfg
 	if err := cfg.fill(); err != nil {
@@ -209,15 +209,15 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 		s.geo, before = old.geo, &old.h
 	}
 	fresh := s.geo.buckets
-	if s.h.Survivors, err = s.survey(port, &given); err != nil {
+	first, err := s.survey(port, &given)
+	if err != nil {
 		return nil, err
 	}
+	s.h.Survivors = first > 0
 	for i, mn := range cfg.Nodes {
 		r, err := memory.Reach(port, mn)
-		if errors.Is(err, fabric.ErrNodeDown) {
-			if err = s.leaveOut(port, i, before, err); err == nil {
-				continue
-			}
+		if errors.Is(err, fabric.ErrNodeDown) && first >= 0 && (old == nil || old.h.Parts[i].Missing()) {
+			continue // it is a missing part, unless this compute node has had it
 		}
 		var e memory.Entry
 		if err == nil {

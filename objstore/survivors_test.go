@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -86,6 +87,78 @@ func (w *world) wantSurvivors(k int, s *Store, key string, notified bool) {
 		w.t.Errorf("down from chain %d on, notified %v: the first part does not say that others had outlived it: %v", k, notified, err)
 	}
 	wantErr(w.t, "reclaim beside a compute node that has not noticed the loss", c.Reclaim(w.cns[1].View), ErrUnanswered)
+}
+
+// A store is opened while a memory node is down, before another one loses its memory or after. The lost part is made anew, whichever they are, and only the keys on the one
+// that is down have to wait; without the first part there are no changes. When that is back, all goes on.
+func TestLossBesideAMissingPart(t *testing.T) {
+	for _, x := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d beside %d, opened after it %v", x[1], x[0], after), func(t *testing.T) { lossBesideAMissingPart(t, x[0], x[1], x[2], after) })
+		}
+	}
+}
+
+func lossBesideAMissingPart(t *testing.T, missing, lost, other int, after bool) {
+	w, keys, _, s := downWorld(t, missing)
+	w.c.KillMN(w.mns[lost])
+	w.withoutMemory(lost)
+	cn := 1
+	if after {
+		cn, s = 2, w.open(2, w.config())
+	}
+	c := w.client(cn, s) // with a Port of after the restart
+	if !after {
+		s.MemoryLost(w.mns[lost])
+		_, err := c.Get([]byte(keys[other]))
+		wantErr(t, "get after the loss", err, lock.ErrMemoryLost)
+	}
+	wantMiss(t, c, keys[lost])
+	wantValue(t, c, keys[other], "old")
+	_, err := c.Get([]byte(keys[missing]))
+	wantErr(t, "get of what is down", err, fabric.ErrNodeDown)
+	var want error
+	if missing == 0 {
+		want = fabric.ErrNodeDown
+	}
+	for _, i := range []int{lost, other} {
+		wantErr(t, "set", c.Set([]byte(keys[i]), []byte("new"), Options{}), want)
+	}
+	w.c.RestartServer(w.mns[missing])
+	c = w.client(cn, s) // with a Port of after the restart
+	wantValue(t, c, keys[missing], "old")
+	for _, key := range keys {
+		wantErr(t, "set", c.Set([]byte(key), []byte("newest"), Options{}), nil)
+		wantValue(t, c, key, "newest")
+	}
+	mustBeSound(t, c)
+}
+
+// All parts of a store are lost but one that is missing. What the geometry is only that one says, so nothing is made before it is back.
+func TestAllLostButAMissingPart(t *testing.T) {
+	for missing := range 3 {
+		w, keys, _, s := downWorld(t, missing)
+		for i := range 3 {
+			if i != missing {
+				w.c.KillMN(w.mns[i])
+				w.withoutMemory(i)
+				s.MemoryLost(w.mns[i])
+			}
+		}
+		_, err := Open(w.port(2), w.config())
+		wantErr(t, "open", err, fabric.ErrNodeDown)
+		_, err = s.Client(cas.New(w.port(1), cas.Config{}))
+		wantErr(t, "client", err, lock.ErrMemoryLost)
+		w.c.RestartServer(w.mns[missing])
+		_, err = s.Client(cas.New(w.port(1), cas.Config{})) // it opens the store anew
+		wantErr(t, "client", err, lock.ErrMemoryLost)
+		c := w.client(1, s)
+		wantValue(t, c, keys[missing], "old")
+		for _, key := range keys {
+			wantErr(t, "set", c.Set([]byte(key), []byte("new"), Options{}), nil)
+		}
+		mustBeSound(t, c)
+	}
 }
 
 // A store is dropped while a client of it makes a lost part anew: the client does not use what it has made.
