@@ -168,7 +168,7 @@ func (l *loader) leaves(pairs iter.Seq2[[]byte, []byte]) (err error) {
 func (l *loader) pair(key, value []byte) error {
 	c := l.c
 	if c.t.h.Lost() {
-		return c.gone() // the client's next operation goes on with the tree as it is then
+		return c.gone(&c.t.h) // the client's next operation goes on with the tree as it is then
 	}
 	if err := c.sized(key, value); err != nil {
 		return err

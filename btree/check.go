@@ -121,7 +121,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 		return nil, err
 	}
 	defer c.end()
-	if err := Trees.Wrap(c.t.h.TakeInAll(c.l, c.openPart)); err != nil {
+	if err := c.session.ReadyAll(); err != nil {
 		return nil, err
 	}
 	for round := 0; ; round++ {

@@ -84,20 +84,12 @@ type Stats struct {
 func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	c := &Client{t: t.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
 	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
-		Handle: func() *handle.Handle { return &c.t.h }, Begin: c.begin, End: c.end, CatchUp: c.catchUp, Open: c.openPart,
-		GiveSpare: c.freeShadows, Mark: c.mark, Release: c.giveFound,
+		Handle: func() *handle.Handle { return &c.t.h }, Begin: c.begin, End: c.end, Reopen: c.reopen, Gone: c.gone,
+		Open: c.openPart, GiveSpare: c.freeShadows, Mark: c.mark, Release: c.giveFound,
 	})
 	c.use.Begin()
 	defer c.use.End()
-	var err error
-	if !c.t.h.Lost() {
-		err = c.open(c.t)
-	}
-	if c.t.h.Lost() {
-		err = c.catchUp()
-	}
-	down := errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, lock.ErrMemoryLost)
-	if err != nil && !(down && c.t.h.Waits()) { // one of a tree that waits
+	if err := c.session.Start(); err != nil {
 		c.discard()
 		return nil, err
 	}

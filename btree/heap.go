@@ -119,7 +119,7 @@ func (c *Client) allocOn(node int, cl class) (ptr, error) {
 
 func (c *Client) take(node int, cl class) (ptr, error) {
 	if m := c.t.h.Parts[node]; m.Missing() {
-		return 0, Trees.Wrap(c.t.h.Down(m))
+		return 0, c.t.h.Down(m)
 	}
 	h, n := c.t.h.Parts[node].Heap, uint8(cl)
 	slot := func(item uint64) ptr { return ptr(item) | makePtr(node, 0, 0) }

@@ -50,33 +50,15 @@ func (c *Client) removed(err error) error {
 	return err
 }
 
-// catchUp is called at the beginning of an operation: if the client's tree is outdated, it brings the client to the tree as it is after a loss, and returns what is gone. Of
-// a tree that waits nothing is.
-func (c *Client) catchUp() error {
-	if !c.t.h.Lost() {
-		return nil
-	}
-	waits := c.t.h.Waits()
-	if err := c.t.h.Gone(); err != nil && !waits {
-		return err
-	}
+// reopen makes the client one of the newest tree: see handle.Hooks.
+func (c *Client) reopen() error {
 	t, err := c.t.reopened(c.l)
 	if err == nil {
 		err = c.open(t)
 	}
-	switch {
-	case err == nil && waits:
-		return nil
-	case err == nil:
-		return c.gone()
-	case !waits:
-		return fmt.Errorf("%w: tree %q is not there again yet: %w", lock.ErrMemoryLost, c.t.cfg.Name, err)
-	case errors.Is(err, handle.ErrReopening):
-		err = fmt.Errorf("%w: %w", fabric.ErrNodeDown, err)
-	}
-	return fmt.Errorf("btree: tree %q was opened while a memory node of it was down: %w", c.t.cfg.Name, err)
+	return err
 }
 
-func (c *Client) gone() error {
+func (c *Client) gone(*handle.Handle) error {
 	return fmt.Errorf("%w: the keys of tree %q are gone", lock.ErrMemoryLost, c.t.cfg.Name)
 }

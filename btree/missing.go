@@ -80,7 +80,7 @@ func (c *Client) reach(p ptr, size uint64) error {
 	case !c.t.onMissing(p):
 		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
 	}
-	if err := Trees.Wrap(c.t.h.TakeIn(c.l, p.node(), c.openPart)); err != nil {
+	if err := c.session.TakeIn(p.node()); err != nil {
 		return err
 	}
 	return c.reach(p, size)

@@ -133,7 +133,7 @@ func openWithoutParts(t *testing.T, down []int, keeps bool) {
 	_, err = c.Check(CheckOptions{})
 	wantDown(t, "check", err)
 	wantDown(t, "reclaim", c.Reclaim(view))
-	_, err = c.mark()
+	_, err = c.session.Mark()
 	wantDown(t, "mark", err)
 	_, err = c.ReclaimStep(view)
 	wantErr(t, "tend", err, nil)

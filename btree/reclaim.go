@@ -73,21 +73,12 @@ func (c *Client) giveFound(list []reclaim.Block) error {
 	return nil
 }
 
-// mark marks what the tree has: see reclaim.Owner. A node that is in the tree all the time is found: those of a level divide the keys among them, in
+// mark marks what the tree leads to: see handle.Hooks. A node that is in the tree all the time is found: those of a level divide the keys among them, in
 // the order of their links, and a node begins where it began until it is dead.
-func (c *Client) mark() (*reclaim.Map, error) {
+func (c *Client) mark(m *reclaim.Map) error {
 	t := c.t
-	m := new(reclaim.Map)
-	if err := Trees.Wrap(t.h.TakeInAll(c.l, c.openPart)); err != nil {
-		return nil, err
-	}
-	for i := range t.h.Parts {
-		if err := t.h.Parts[i].Heap.AddRuns(&c.work, m); err != nil {
-			return nil, Trees.Wrap(err)
-		}
-	}
 	if err := c.loadRoot(); err != nil {
-		return nil, err
+		return err
 	}
 	var root node
 	s := &c.search
@@ -99,26 +90,21 @@ func (c *Client) mark() (*reclaim.Map, error) {
 			break
 		}
 		if err != errGone {
-			return nil, err
+			return err
 		}
 		if err := c.loadRoot(); err != nil {
-			return nil, err
+			return err
 		}
 		if ptr(t.root.Load()) == p {
-			return nil, fmt.Errorf("%w: root %v is gone", ErrCorrupt, p)
+			return fmt.Errorf("%w: root %v is gone", ErrCorrupt, p)
 		}
 	}
 	for level := int(root.level); level >= 0; level-- {
 		if err := c.markLevel(m, uint8(level)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	for i := range t.h.Parts {
-		if err := t.h.Parts[i].Heap.Mark(&c.work, m); err != nil {
-			return nil, Trees.Wrap(err)
-		}
-	}
-	return m, nil
+	return nil
 }
 
 // markLevel marks the nodes of a level, from left to right, and the values of leaves.

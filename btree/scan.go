@@ -152,8 +152,8 @@ func (it *Iterator) Close() {
 // valueOf returns the value of an item. A large one that has been replaced since the leaf was
 // read is got anew; nil if the key has gone with it.
 func (it *Iterator) valueOf(x *item) ([]byte, error) {
-	if it.c.t.Dropped() {
-		return nil, it.c.catchUp()
+	if err := it.c.t.h.Gone(); err != nil {
+		return nil, err
 	}
 	v, err := it.c.load(&x.record)
 	if err != errTorn {
@@ -173,14 +173,14 @@ func (it *Iterator) valueOf(x *item) ([]byte, error) {
 func (it *Iterator) load() error {
 	switch {
 	case it.c.t.h.Lost():
-		if err := it.c.catchUp(); err != nil {
+		if err := it.c.session.CatchUp(); err != nil {
 			return err
 		}
 		it.t = it.c.t
 	case it.t.h.Waits():
 		it.t = it.c.t // another operation has opened it
 	case it.t != it.c.t:
-		return it.c.gone()
+		return it.c.gone(&it.t.h)
 	}
 	if it.buf == nil {
 		it.buf = it.c.port.Alloc(it.t.geo.nodeSize)

@@ -87,18 +87,11 @@ const (
 func (s *Store) Client(l lock.Locker) (*Client, error) {
 	c := &Client{s: s.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
 	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
-		Handle: func() *handle.Handle { return &c.s.h }, Begin: c.begin, End: c.end, CatchUp: c.revive, Open: c.openPart, Mark: c.markAll, Release: c.giveFound,
+		Handle: func() *handle.Handle { return &c.s.h }, Begin: c.begin, End: c.end, Reopen: c.reopen, Gone: c.gone, Open: c.openPart, Mark: c.mark, Release: c.giveFound,
 	})
 	c.use.Begin()
 	defer c.use.End()
-	var err error
-	if !c.s.h.Lost() {
-		err = c.open(c.s)
-	}
-	if c.s.h.Lost() {
-		err = c.revive()
-	}
-	if err != nil {
+	if err := c.session.Start(); err != nil {
 		c.discard()
 		return nil, err
 	}

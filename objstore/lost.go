@@ -23,31 +23,27 @@ func (s *Store) reopened(l lock.Locker) (*Store, error) {
 
 func (s *Store) handle() *handle.Handle { return &s.h }
 
-// revive brings the client to the store as it is after a loss, if there was one, and says what is gone.
-func (c *Client) revive() error {
-	if !c.s.h.Lost() {
-		return nil
-	}
-	if err := c.s.h.Gone(); err != nil {
-		return err
-	}
-	var gone []fabric.MemID
+// reopen makes the client one of the newest store: see handle.Hooks.
+func (c *Client) reopen() error {
 	s, err := c.s.reopened(c.l)
 	if err == nil {
-		for i, n := range c.s.h.Parts {
-			if s.h.Parts[i] != n && !n.Missing() {
-				gone = append(gone, n.MN)
-			}
-		}
 		err = c.open(s)
 	}
-	if err != nil {
-		return fmt.Errorf("%w: %q is not there again yet: %w", lock.ErrMemoryLost, c.s.cfg.Name, err)
+	return err
+}
+
+// gone returns what a loss has taken of what the client had by an earlier handle.
+func (c *Client) gone(before *handle.Handle) error {
+	var gone []fabric.MemID
+	for i, n := range before.Parts {
+		if c.s.h.Parts[i] != n && !n.Missing() {
+			gone = append(gone, n.MN)
+		}
 	}
 	if len(gone) == 0 { // but for a part that was missing
-		return fmt.Errorf("%w: %q was opened anew, and has lost no objects that this compute node has seen", lock.ErrMemoryLost, s.cfg.Name)
+		return fmt.Errorf("%w: %q was opened anew, and has lost no objects that this compute node has seen", lock.ErrMemoryLost, c.s.cfg.Name)
 	}
-	return fmt.Errorf("%w: the objects of %q on %v are gone", lock.ErrMemoryLost, s.cfg.Name, gone)
+	return fmt.Errorf("%w: the objects of %q on %v are gone", lock.ErrMemoryLost, c.s.cfg.Name, gone)
 }
 
 // survey looks for a part of the store that is there already: its geometry is that of all. Without one, that of the first part that is made

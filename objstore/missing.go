@@ -48,31 +48,10 @@ const (
 	whole                // all parts
 )
 
-// lacks returns a missing part that is needed, or nil.
-func (s *Store) lacks(what need, part int) *handle.Part {
-	for i, n := range s.h.Parts {
-		if n.Missing() && (what == whole || i == 0 && what != toRead || i == part) {
-			return n
-		}
-	}
-	return nil
-}
-
-// catchUp is called at the beginning of an operation: after a loss it says what is gone, and it opens what is missing and needed. The client's buffers stay as they are
-// then: the caller of an operation may have passed what lies in them.
+// catchUp is called at the beginning of an operation that needs a part, or all: see handle.Session.Ready. The client's buffers stay as they are when what is missing is opened: the
+// caller of the operation may have passed what lies in them.
 func (c *Client) catchUp(what need, part int) error {
-	for {
-		if err := c.revive(); err != nil {
-			return err
-		}
-		n := c.s.lacks(what, part)
-		if n == nil {
-			return nil
-		}
-		if err := c.s.h.TakeIn(c.l, n.Index, c.openPart); err != nil && !c.s.h.Lost() {
-			return Stores.Wrap(err)
-		}
-	}
+	return c.session.Ready(func(i int) bool { return i == part || what == whole || i == 0 && what == toChange })
 }
 
 // unlockedTries is how often a get looks that must not take the lock.

@@ -70,25 +70,15 @@ func (c *Client) giveFound(list []reclaim.Block) error {
 	return nil
 }
 
-// markAll marks what the store has: see reclaim.Owner. Slots and links are words that change by CAS, so each that is read is what was there at some time
+// mark marks what the buckets lead to: see handle.Hooks. Slots and links are words that change by CAS, so each that is read is what was there at some time
 // of the marking; overflow blocks stay where they are once they are linked.
-func (c *Client) markAll() (*reclaim.Map, error) {
-	m := new(reclaim.Map)
-	if n := c.s.lacks(whole, 0); n != nil {
-		return nil, fmt.Errorf("objstore: %w: memory node %v, which has a part of store %q", fabric.ErrNodeDown, n.MN, c.s.cfg.Name)
-	}
+func (c *Client) mark(m *reclaim.Map) error {
 	for _, n := range c.s.h.Parts {
-		if err := n.Heap.AddRuns(&c.work, m); err != nil {
-			return nil, Stores.Wrap(err)
-		}
 		if err := c.markBuckets(m, n); err != nil {
-			return nil, err
-		}
-		if err := n.Heap.Mark(&c.work, m); err != nil {
-			return nil, Stores.Wrap(err)
+			return err
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // markBytes is how much of the buckets is read at once.

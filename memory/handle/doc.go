@@ -11,13 +11,13 @@
 //
 // A memory node may come back without its memory. The collection is then opened anew ([Reopened]), by the first client that needs it: a compute node has
 // a new Handle after each loss, and nothing that it has kept of the memory that is gone comes into the next one: no free block, no cached address.
-// A client goes from one handle to the next at the beginning of an operation, and tells its user what is gone. In the middle of one it cannot get
+// A client goes from one handle to the next at the beginning of an operation ([Session.CatchUp]), and tells its user what is gone. In the middle of one it cannot get
 // into the new memory: its addresses are those of the old (lock.Attacher).
 //
 // # Missing parts
 //
 // A collection can be opened while memory nodes of it are down ([Handle.Survey] finds what there is). Of such a missing part only the memory node is known. When
-// the memory node is up again, the first operation that needs the part opens it ([Handle.TakeIn]), or the next ReclaimStep does ([Handle.TakeInBeside]): all clients of the
+// the memory node is up again, the first operation that needs the part opens it ([Session.Ready], [Session.TakeIn]), or the next ReclaimStep does: all clients of the
 // compute node have the part then. Since the compute node has seen nothing of a missing part, it reports nothing of it as lost.
 //
 // The first part is special: the compute nodes that have the collection open are registered there (package memory/reclaim). Without it, this compute node changes nothing.

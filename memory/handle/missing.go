@@ -37,8 +37,8 @@ func (h *Handle) Survey(port fabric.Port) ([]Found, error) {
 // Without an entry the memory node has no part.
 type Opener func(i int, found []Found) error
 
-// TakeIn opens all missing parts of which the memory nodes are up, for an operation that needs the i-th. It returns ErrNodeDown, with the reason, if that one stays missing.
-func (h *Handle) TakeIn(l lock.Locker, i int, open Opener) error {
+// takeIn opens all missing parts of which the memory nodes are up, for an operation that needs the i-th: see Session.TakeIn.
+func (h *Handle) takeIn(l lock.Locker, i int, open Opener) error {
 	p := h.Parts[i]
 	taken, err := h.of.turn.take(l.Port())
 	if taken {
@@ -54,20 +54,8 @@ func (h *Handle) TakeIn(l lock.Locker, i int, open Opener) error {
 	return fmt.Errorf("%w: %w", h.Down(p), err)
 }
 
-// TakeInAll opens all missing parts. It returns ErrNodeDown, with the reason, if one stays missing.
-func (h *Handle) TakeInAll(l lock.Locker, open Opener) error {
-	for i, p := range h.Parts {
-		if p.Missing() {
-			if err := h.TakeIn(l, i, open); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// TakeInBeside is TakeIn for a client that needs no missing part. It does nothing while another client does.
-func (h *Handle) TakeInBeside(l lock.Locker, open Opener) {
+// takeInBeside is takeIn for a client that needs no missing part. It does nothing while another client does.
+func (h *Handle) takeInBeside(l lock.Locker, open Opener) {
 	if !h.Whole() && h.of.turn.try() {
 		_ = h.openMissing(l, 0, open) // an operation that needs a part returns why it is missing
 		h.of.turn.end()
@@ -85,7 +73,8 @@ func (h *Handle) Forget(part int, off64 uint64) {
 
 // Down is the error of an operation that needs a missing part.
 func (h *Handle) Down(p *Part) error {
-	return fmt.Errorf("%w: memory node %v, which has a part of %s %q that is needed", fabric.ErrNodeDown, p.MN, h.of.kind.Noun, h.of.name)
+	k := h.of.kind
+	return fmt.Errorf("%s: %w: memory node %v, which has a part of %s %q that is needed", k.Package, fabric.ErrNodeDown, p.MN, k.Noun, h.of.name)
 }
 
 // openMissing opens all missing parts of which the memory nodes are up, and returns why the i-th stays missing. The caller has the turn.

@@ -3,6 +3,7 @@ package handle
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -16,13 +17,15 @@ type Hooks struct {
 	// Begin begins an operation of the user, and End ends it.
 	Begin func() error
 	End   func()
-	// CatchUp brings the client to the newest handle. After a loss it returns what is gone.
-	CatchUp func() error
-	Open    Opener
+	// Reopen opens the collection anew, if no other client has (Reopened), and makes the client one of that.
+	Reopen func() error
+	// Gone returns what a loss has taken of what the client had by an earlier handle.
+	Gone func(before *Handle) error
+	Open Opener
 	// GiveSpare, if set, gives back the free blocks that the client keeps for itself.
 	GiveSpare func()
-	// Mark and Release: see reclaim.Owner. Nothing else of the client is under way.
-	Mark    func() (*reclaim.Map, error)
+	// Mark marks the blocks that the index leads to, all parts of which are there. Release: see reclaim.Owner. Nothing else of the client is under way.
+	Mark    func(m *reclaim.Map) error
 	Release func(list []reclaim.Block) error
 }
 
@@ -39,6 +42,69 @@ func NewSession(l lock.Locker, user *reclaim.User, work *slab.Worker, hooks Hook
 	return Session{l, user, work, hooks}
 }
 
+// Start makes a new client one of the newest handle, also if that waits.
+func (s *Session) Start() (err error) {
+	if !s.hooks.Handle().Lost() {
+		err = s.hooks.Reopen()
+	}
+	if s.hooks.Handle().Lost() {
+		err = s.CatchUp()
+	}
+	if s.hooks.Handle().Waits() && errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, lock.ErrMemoryLost) {
+		return nil
+	}
+	return err
+}
+
+// CatchUp is called at the beginning of an operation: it brings the client to the newest handle. After a loss it returns what is gone; while a handle waits, nothing is.
+func (s *Session) CatchUp() error {
+	h := s.hooks.Handle()
+	if !h.Lost() {
+		return nil
+	}
+	err := s.hooks.Reopen()
+	if gone := h.Gone(); gone != nil {
+		return gone
+	}
+	k, name := h.of.kind, h.of.name
+	switch {
+	case err == nil && h.Waits():
+		return nil
+	case err == nil:
+		return s.hooks.Gone(h)
+	case !h.Waits():
+		return fmt.Errorf("%w: %s %q is not there again yet: %w", lock.ErrMemoryLost, k.Noun, name, err)
+	case errors.Is(err, ErrReopening):
+		err = fmt.Errorf("%w: %w", fabric.ErrNodeDown, err)
+	}
+	return fmt.Errorf("%s: %s %q was opened while a memory node of it was down: %w", k.Package, k.Noun, name, err)
+}
+
+// Ready is called at the beginning of an operation that needs some of the parts: it opens those that are missing, when it has brought the client to the newest handle. After a
+// loss it returns what is gone.
+func (s *Session) Ready(needs func(part int) bool) error {
+	for {
+		if err := s.CatchUp(); err != nil {
+			return err
+		}
+		h := s.hooks.Handle()
+		i := slices.IndexFunc(h.Parts, func(p *Part) bool { return p.Missing() && needs(p.Index) })
+		if i < 0 {
+			return nil
+		}
+		if err := s.TakeIn(i); err != nil && !h.Lost() {
+			return err
+		}
+	}
+}
+
+// ReadyAll is Ready for an operation that needs all parts.
+func (s *Session) ReadyAll() error { return s.Ready(func(int) bool { return true }) }
+
+// TakeIn opens all missing parts of which the memory nodes are up, in the middle of an operation that needs the i-th. It returns ErrNodeDown, with the reason, if that one stays
+// missing.
+func (s *Session) TakeIn(i int) error { return s.hooks.Handle().takeIn(s.l, i, s.hooks.Open) }
+
 // ReclaimStep does this compute node's part in finding memory that crashed nodes have leaked (package memory/reclaim).
 func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	k := &s.hooks
@@ -46,16 +112,16 @@ func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	defer k.End()
-	if err := k.CatchUp(); err != nil && k.Handle().Waits() && errors.Is(err, fabric.ErrNodeDown) {
+	if err := s.CatchUp(); err != nil && k.Handle().Waits() && errors.Is(err, fabric.ErrNodeDown) {
 		return false, nil
 	} else if err != nil {
 		return false, err
 	}
-	k.Handle().TakeInBeside(s.l, k.Open)
+	k.Handle().takeInBeside(s.l, k.Open)
 	if err := k.Handle().answer(s.work, s.user); err != nil {
 		return false, err
 	}
-	if err := k.CatchUp(); err != nil {
+	if err := s.CatchUp(); err != nil {
 		return false, err
 	}
 	h := k.Handle()
@@ -76,7 +142,7 @@ func (s *Session) Drain() error {
 }
 
 func (s *Session) drain() error {
-	if err := s.hooks.CatchUp(); err != nil {
+	if err := s.CatchUp(); err != nil {
 		return err
 	}
 	s.user.Enter()
@@ -94,7 +160,7 @@ func (s *Session) Leave() error {
 		return err
 	}
 	defer k.End()
-	if k.Handle().Waits() && k.CatchUp() != nil && k.Handle().Waits() {
+	if k.Handle().Waits() && s.CatchUp() != nil && k.Handle().Waits() {
 		return nil // this compute node has nothing of it
 	}
 	dropped := k.Handle().of.Dropped()
@@ -119,13 +185,10 @@ func (s *Session) Reclaim(view func() fabric.View) error {
 
 // ReclaimNow is Reclaim in the middle of an operation.
 func (s *Session) ReclaimNow(view func() fabric.View) error {
-	if err := s.hooks.CatchUp(); err != nil {
+	if err := s.ReadyAll(); err != nil {
 		return err
 	}
 	h := s.hooks.Handle()
-	if err := h.TakeInAll(s.l, s.hooks.Open); err != nil {
-		return h.of.kind.Wrap(err)
-	}
 	if h.Survivors {
 		if others := view().Live.Len() - 1; others > 0 {
 			return fmt.Errorf("%w: the first memory node had lost its memory, and %d other compute nodes are alive", reclaim.ErrUnanswered, others)
@@ -140,15 +203,10 @@ func (s *Session) OpenOn() ([]fabric.CNID, error) {
 		return nil, err
 	}
 	defer s.hooks.End()
-	if err := s.hooks.CatchUp(); err != nil {
+	if err := s.Ready(func(part int) bool { return part == 0 }); err != nil {
 		return nil, err
 	}
 	h := s.hooks.Handle()
-	if !h.Registered() {
-		if err := h.TakeIn(s.l, 0, s.hooks.Open); err != nil {
-			return nil, h.of.kind.Wrap(err)
-		}
-	}
 	list, err := h.Member.OpenOn(&owner{s, nil})
 	return list, h.of.kind.Wrap(err)
 }
@@ -171,9 +229,14 @@ func (o *owner) Do(ops []fabric.Op) error { return lock.Do(o.l, ops) }
 // View implements reclaim.Owner.
 func (o *owner) View() fabric.View { return o.live() }
 
-// Held implements reclaim.Owner, also for blocks of parts that another client has opened anew since.
+// Held implements reclaim.Owner. If another client has opened the collection anew since, parts that have come into the place of others count, too, as long as the registration is
+// the same.
 func (o *owner) Held(add func(part int, from, to uint64)) {
-	for i, p := range o.hooks.Handle().of.newest.Load().Parts {
+	h := o.hooks.Handle()
+	if next := h.of.newest.Load(); next.Member == h.Member {
+		h = next
+	}
+	for i, p := range h.Parts {
 		if !p.Missing() {
 			p.Heap.EachHeld(func(from, to uint64) { add(i, from, to) })
 		}
@@ -181,7 +244,26 @@ func (o *owner) Held(add func(part int, from, to uint64)) {
 }
 
 // Mark implements reclaim.Owner.
-func (o *owner) Mark() (*reclaim.Map, error) { return o.hooks.Mark() }
+func (s *Session) Mark() (*reclaim.Map, error) {
+	h, m := s.hooks.Handle(), new(reclaim.Map)
+	for _, p := range h.Parts {
+		if p.Missing() {
+			return nil, h.Down(p)
+		}
+		if err := p.Heap.AddRuns(s.work, m); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.hooks.Mark(m); err != nil {
+		return nil, err
+	}
+	for _, p := range h.Parts {
+		if err := p.Heap.Mark(s.work, m); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
 
 // Release implements reclaim.Owner.
 func (o *owner) Release(list []reclaim.Block) error { return o.hooks.Release(list) }
