@@ -28,7 +28,7 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 	if err := c.start(nil, nil); err != nil {
 		return err
 	}
-	defer c.end()
+	defer c.session.End()
 	if o.FillPercent == 0 {
 		o.FillPercent = 90
 	}
@@ -36,7 +36,7 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 		return fmt.Errorf("%w: leaves filled to %d %%: want 10 to 100", ErrConfig, o.FillPercent)
 	}
 	defer func() {
-		if c.closed { // by the sequence
+		if c.session.Closed() { // by the sequence
 			c.discard()
 		}
 	}()
@@ -70,9 +70,9 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 func (l *loader) load(pairs iter.Seq2[[]byte, []byte]) error {
 	c := l.c
 	back := false
-	c.loading = true
+	c.session.Within = "BulkLoad"
 	defer func() {
-		c.loading = false
+		c.session.Within = ""
 		if !back {
 			l.lose()
 			_ = c.unlock(nil) // the panic goes on
@@ -80,7 +80,7 @@ func (l *loader) load(pairs iter.Seq2[[]byte, []byte]) error {
 	}()
 	err := l.run(pairs)
 	back = true
-	if err == nil && c.closed {
+	if err == nil && c.session.Closed() {
 		err = fmt.Errorf("%w: client of tree %q, by the sequence of its bulk load", ErrClosed, c.t.cfg.Name)
 	}
 	return err
@@ -146,7 +146,7 @@ func (l *loader) run(pairs iter.Seq2[[]byte, []byte]) error {
 
 // leaves writes the pairs. Between two of them the session is free: the sequence may use it.
 func (l *loader) leaves(pairs iter.Seq2[[]byte, []byte]) (err error) {
-	use := l.c.use
+	use := l.c.session.Use
 	use.End()
 	defer func() {
 		if !use.Busy() {

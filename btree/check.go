@@ -120,7 +120,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 	if err := c.start(nil, nil); err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer c.session.End()
 	if err := c.session.ReadyAll(); err != nil {
 		return nil, err
 	}

@@ -49,9 +49,6 @@ type Client struct {
 	uncertain bool // the operation has been sent to the memory node
 
 	user    reclaim.User
-	use     *lock.InUse // of all that is made from the Locker
-	closed  bool
-	loading bool // a bulk load is under way
 	stats   Stats
 	session handle.Session // what there is besides operations
 }
@@ -82,15 +79,12 @@ type Stats struct {
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the tree was opened with. It works over l's Port.
 func (t *Tree) Client(l lock.Locker) (*Client, error) {
-	c := &Client{t: t.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
+	c := &Client{t: t.newest.Load(), l: l, port: l.Port()}
 	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
-		Handle: func() *handle.Handle { return &c.t.h }, Begin: c.begin, End: c.end, Reopen: c.reopen, Gone: c.gone,
+		Handle: func() *handle.Handle { return &c.t.h }, Reopen: c.reopen, Gone: c.gone, Discard: c.discard,
 		Open: c.openPart, GiveSpare: c.freeShadows, Mark: c.mark, Release: c.giveFound,
 	})
-	c.use.Begin()
-	defer c.use.End()
 	if err := c.session.Start(); err != nil {
-		c.discard()
 		return nil, err
 	}
 	return c, nil
@@ -107,13 +101,10 @@ func (c *Client) open(t *Tree) error {
 		*b = p.Alloc(t.geo.nodeSize)
 	}
 	c.aux = p.Alloc(auxSize)
-	c.work.Open(p, t.h.Member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 	c.finder.init()
 	c.own = make([]byte, recordSize(t.geo.maxKey, max(t.geo.maxInline, outOfLineSize)))
-	// From here on, either LetGo sees the client, or the client sees that the tree has been dropped.
-	c.user.Use, c.user.Kept = c.use, c.kept
-	t.h.Member.Add(&c.user)
-	err := t.h.Gone()
+	c.user.Kept = c.kept
+	err := c.session.Join(&t.h)
 	if err == nil {
 		err = c.takeShadows()
 	}
@@ -142,26 +133,14 @@ func (c *Client) takeShadows() error {
 	return nil
 }
 
-// begin begins an operation of the user.
-func (c *Client) begin() error {
-	switch {
-	case c.closed:
-		return fmt.Errorf("%w: client of tree %q", ErrClosed, c.t.cfg.Name)
-	case c.loading:
-		return fmt.Errorf("%w: client of tree %q: its BulkLoad is under way: use another client", lock.ErrMisuse, c.t.cfg.Name)
-	}
-	c.use.Begin()
-	return nil
-}
-
 // start begins an operation of the user that has a key and a value, or nil.
 func (c *Client) start(key, value []byte) error {
-	if err := c.begin(); err != nil {
+	if err := c.session.Begin(); err != nil {
 		return err
 	}
 	err := c.check(key, value)
 	if err != nil {
-		c.end()
+		c.session.End()
 	}
 	return err
 }
@@ -173,23 +152,8 @@ func (c *Client) sorted(n *node) ([]item, error) {
 	return items, err
 }
 
-// end ends an operation of the user.
-func (c *Client) end() { c.use.End() }
-
 // Close frees the client's buffers. The Locker and its Port stay open. What the client is asked for later is ErrClosed.
-func (c *Client) Close() {
-	if c.closed {
-		return
-	}
-	if c.loading { // the sequence of the bulk load has called it, and that ends now
-		c.closed = true
-		return
-	}
-	c.use.Begin()
-	c.closed = true
-	c.discard()
-	c.use.End()
-}
+func (c *Client) Close() { c.session.Close() }
 
 // discard frees what the client has of its tree.
 func (c *Client) discard() {

@@ -31,7 +31,7 @@ func (c *Client) Estimate(sample int) (Estimate, error) {
 	if err := c.start(nil, nil); err != nil {
 		return Estimate{}, err
 	}
-	defer c.end()
+	defer c.session.End()
 	for range maxTries {
 		e, err := c.estimate(sample)
 		if err != errGone {

@@ -8,10 +8,10 @@ import (
 // Flush removes all keys, one leaf after the other under its lock, from the left to the right. Others may be at work: a leaf loses all its keys at one moment, a key that is
 // put into a leaf behind Flush stays, and so may one that is put to the right of it. It returns how many keys it has removed. After an error the rest is still there.
 func (c *Client) Flush() (removed uint64, err error) {
-	if err := c.begin(); err != nil {
+	if err := c.session.Begin(); err != nil {
 		return 0, err
 	}
-	defer c.end()
+	defer c.session.End()
 	for edge, more := []byte(nil), true; more; {
 		if err := c.check(nil, nil); err != nil {
 			return removed, err

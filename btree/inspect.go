@@ -47,7 +47,7 @@ func (c *Client) Inspect(key []byte, level int) (*Dump, error) {
 	if err := c.start(key, nil); err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer c.session.End()
 	if level < 0 || level > maxLevel {
 		return nil, fmt.Errorf("btree: level %d: want 0 to %d", level, maxLevel)
 	}

@@ -38,11 +38,11 @@ func (c *Client) ownKey(key []byte) []byte {
 // Get returns the value of a key, or ErrNotFound. The value is valid until the client's next
 // operation, whose key, values and bounds may be slices of it. Get takes no lock: with the index cached, it is one READ.
 func (c *Client) Get(key []byte) ([]byte, error) {
-	if err := c.begin(); err != nil {
+	if err := c.session.Begin(); err != nil {
 		return nil, err
 	}
 	value, err := c.fetch(key)
-	c.end()
+	c.session.End()
 	return value, err
 }
 
@@ -153,7 +153,7 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	if err := c.start(key, value); err != nil {
 		return err
 	}
-	defer c.end()
+	defer c.session.End()
 	c.user.Enter()
 	defer c.user.Leave()
 	c.stats.Puts++
@@ -258,7 +258,7 @@ func (c *Client) Delete(key []byte) error {
 	if err := c.start(key, nil); err != nil {
 		return err
 	}
-	defer c.end()
+	defer c.session.End()
 	c.user.Enter()
 	defer c.user.Leave()
 	c.stats.Deletes++

@@ -72,10 +72,10 @@ func (it *Iterator) Reset(r Range) {
 // free frees the iterator's buffer.
 func (it *Iterator) free() {
 	if it.buf != nil {
-		it.c.use.Begin()
+		it.c.session.Use.Begin()
 		it.c.port.Free(it.buf)
 		it.buf = nil
-		it.c.use.End()
+		it.c.session.Use.End()
 	}
 }
 
@@ -85,11 +85,11 @@ func (it *Iterator) Next() bool {
 		it.key, it.value = nil, nil
 		return false
 	}
-	if it.err = it.c.begin(); it.err != nil {
+	if it.err = it.c.session.Begin(); it.err != nil {
 		it.key, it.value = nil, nil
 		return false
 	}
-	defer it.c.end()
+	defer it.c.session.End()
 	return it.next()
 }
 

@@ -100,10 +100,10 @@ type checker struct {
 // Check reads the whole store and returns what is in it and what is wrong with
 // it. No client may use the store meanwhile: it takes no locks, and sees changes that are half done as problems. See OpenOn.
 func (c *Client) Check(o CheckOptions) (*Report, error) {
-	if err := c.begin(); err != nil {
+	if err := c.session.Begin(); err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer c.session.End()
 	if err := c.catchUp(whole, 0); err != nil {
 		return nil, err
 	}

@@ -42,8 +42,6 @@ type Client struct {
 	hv      lock.Hold // of the bucket of a victim
 	user    reclaim.User
 	work    slab.Worker
-	use     *lock.InUse // of all that is made from the Locker
-	closed  bool
 	stats   Stats
 	session handle.Session // what there is besides operations
 }
@@ -85,14 +83,11 @@ const (
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the store was opened with. It works over l's Port.
 func (s *Store) Client(l lock.Locker) (*Client, error) {
-	c := &Client{s: s.newest.Load(), l: l, port: l.Port(), use: lock.InUseOf(l)}
+	c := &Client{s: s.newest.Load(), l: l, port: l.Port()}
 	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
-		Handle: func() *handle.Handle { return &c.s.h }, Begin: c.begin, End: c.end, Reopen: c.reopen, Gone: c.gone, Open: c.openPart, Mark: c.mark, Release: c.giveFound,
+		Handle: func() *handle.Handle { return &c.s.h }, Reopen: c.reopen, Gone: c.gone, Discard: c.discard, Open: c.openPart, Mark: c.mark, Release: c.giveFound,
 	})
-	c.use.Begin()
-	defer c.use.End()
 	if err := c.session.Start(); err != nil {
-		c.discard()
 		return nil, err
 	}
 	return c, nil
@@ -105,16 +100,12 @@ func (c *Client) open(s *Store) error {
 	c.s, c.uniques = s, make([]uniques, len(s.h.Parts))
 	c.slots = p.Alloc(max(s.slotsLen(), overflowSize))
 	c.block = p.Alloc(overflowSize)
-	c.work.Open(p, s.h.Member, func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
 	c.obj = p.Alloc(firstBuffer)
 	c.out = p.Alloc(firstBuffer)
 	if !s.cfg.Paper {
 		c.inherited, c.passed = make([]byte, s.handoffSize()), make([]byte, s.handoffSize())
 	}
-	// From here on, either LetGo sees the client, or the client sees that the store has been dropped.
-	c.user.Use = c.use
-	s.h.Member.Add(&c.user)
-	err := c.s.h.Gone()
+	err := c.session.Join(&s.h)
 	if err == nil && s.h.Registered() { // else nothing is changed, and there are no uniques
 		err = c.incarnate(0)
 	}
@@ -143,28 +134,8 @@ func (c *Client) incarnate(node int) error {
 	return nil
 }
 
-// begin begins an operation of the user.
-func (c *Client) begin() error {
-	if c.closed {
-		return fmt.Errorf("%w: client of store %q", ErrClosed, c.s.cfg.Name)
-	}
-	c.use.Begin()
-	return nil
-}
-
-// end ends an operation of the user.
-func (c *Client) end() { c.use.End() }
-
 // Close frees the client's buffers. The Locker and its Port stay open. What the client is asked for later is ErrClosed.
-func (c *Client) Close() {
-	if c.closed {
-		return
-	}
-	c.use.Begin()
-	c.closed = true
-	c.discard()
-	c.use.End()
-}
+func (c *Client) Close() { c.session.Close() }
 
 // discard frees what the client has of its store.
 func (c *Client) discard() {

@@ -11,10 +11,10 @@ import (
 // Flush removes all objects, one bucket after the other under its lock. Others may be at work: an object that is stored in a bucket behind Flush stays.
 // It returns how many it has removed.
 func (c *Client) Flush() (n uint64, err error) {
-	if err := c.begin(); err != nil {
+	if err := c.session.Begin(); err != nil {
 		return 0, err
 	}
-	defer c.end()
+	defer c.session.End()
 	if err := c.catchUp(whole, 0); err != nil {
 		return 0, err
 	}

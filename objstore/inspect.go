@@ -62,10 +62,10 @@ func (s *Store) Locate(key []byte) (fabric.MemID, uint64) {
 // Inspect reads a bucket and the objects in it, without its lock: what changes
 // meanwhile may look corrupt.
 func (c *Client) Inspect(mn fabric.MemID, index uint64) (*BucketDump, error) {
-	if err := c.begin(); err != nil {
+	if err := c.session.Begin(); err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer c.session.End()
 	for i := range c.s.h.Parts {
 		if c.s.h.Parts[i].MN == mn && index < c.s.geo.buckets {
 			if err := c.catchUp(toRead, i); err != nil {

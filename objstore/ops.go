@@ -11,11 +11,11 @@ import (
 
 // Get implements Cache.
 func (c *Client) Get(key []byte) (Item, error) {
-	if err := c.begin(); err != nil {
+	if err := c.session.Begin(); err != nil {
 		return Item{}, err
 	}
 	it, err := c.get(key)
-	c.end()
+	c.session.End()
 	return it, err
 }
 
@@ -99,7 +99,7 @@ func (c *Client) dropExpired(k *work) error {
 
 // beginChange begins an operation of the user that changes the object of a key, and endChange ends it.
 func (c *Client) beginChange(k *work, key []byte) error {
-	if err := c.begin(); err != nil {
+	if err := c.session.Begin(); err != nil {
 		return err
 	}
 	c.user.Enter()
@@ -113,7 +113,7 @@ func (c *Client) beginChange(k *work, key []byte) error {
 
 func (c *Client) endChange() {
 	c.user.Leave()
-	c.end()
+	c.session.End()
 }
 
 // A condition says when to store.

@@ -14,14 +14,13 @@ import (
 // Hooks are what a Session needs of the client of a store or tree that it is of.
 type Hooks struct {
 	Handle func() *Handle // that the client is at
-	// Begin begins an operation of the user, and End ends it.
-	Begin func() error
-	End   func()
 	// Reopen opens the collection anew, if no other client has (Reopened), and makes the client one of that.
 	Reopen func() error
 	// Gone returns what a loss has taken of what the client had by an earlier handle.
 	Gone func(before *Handle) error
-	Open Opener
+	// Discard frees what the client has of its collection.
+	Discard func()
+	Open    Opener
 	// GiveSpare, if set, gives back the free blocks that the client keeps for itself.
 	GiveSpare func()
 	// Mark marks the blocks that the index leads to, all parts of which are there. Release: see reclaim.Owner. Nothing else of the client is under way.
@@ -29,21 +28,63 @@ type Hooks struct {
 	Release func(list []reclaim.Block) error
 }
 
-// A Session is what a client of a store and a client of a tree do besides their operations: the exported methods are those of both.
+// A Session is what a client of a store and a client of a tree do besides their operations, and at the beginning and the end of each.
 type Session struct {
-	l     lock.Locker
-	user  *reclaim.User
-	work  *slab.Worker
-	hooks Hooks
+	Use    *lock.InUse // of all that is made from the Locker
+	Within string      // what is under way while code of the user runs, if something is: no operation begins
+	l      lock.Locker
+	user   *reclaim.User
+	work   *slab.Worker
+	hooks  Hooks
+	closed bool
 }
 
 // NewSession returns the Session of a client over a Locker. user and work are the client's.
 func NewSession(l lock.Locker, user *reclaim.User, work *slab.Worker, hooks Hooks) Session {
-	return Session{l, user, work, hooks}
+	return Session{Use: lock.InUseOf(l), l: l, user: user, work: work, hooks: hooks}
+}
+
+// Begin begins an operation of the user.
+func (s *Session) Begin() error {
+	if s.closed || s.Within != "" {
+		return s.refusal()
+	}
+	s.Use.Begin()
+	return nil
+}
+
+func (s *Session) refusal() error {
+	c, err := s.hooks.Handle().of, fabric.ErrClosed
+	if !s.closed {
+		err = fmt.Errorf("%w: its %s is under way: use another client", lock.ErrMisuse, s.Within)
+	}
+	return fmt.Errorf("%s: client of %s %q: %w", c.kind.Package, c.kind.Noun, c.name, err)
+}
+
+// End ends an operation of the user.
+func (s *Session) End() { s.Use.End() }
+
+// Closed reports whether the client has been closed.
+func (s *Session) Closed() bool { return s.closed }
+
+// Close closes the client. If code of the user calls it while something is under way, that discards what the client has when it ends.
+func (s *Session) Close() {
+	switch {
+	case s.closed:
+	case s.Within != "":
+		s.closed = true
+	default:
+		s.Use.Begin()
+		s.closed = true
+		s.hooks.Discard()
+		s.Use.End()
+	}
 }
 
 // Start makes a new client one of the newest handle, also if that waits.
 func (s *Session) Start() (err error) {
+	s.Use.Begin()
+	defer s.Use.End()
 	if !s.hooks.Handle().Lost() {
 		err = s.hooks.Reopen()
 	}
@@ -52,6 +93,9 @@ func (s *Session) Start() (err error) {
 	}
 	if s.hooks.Handle().Waits() && errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, lock.ErrMemoryLost) {
 		return nil
+	}
+	if err != nil {
+		s.hooks.Discard()
 	}
 	return err
 }
@@ -78,6 +122,15 @@ func (s *Session) CatchUp() error {
 		err = fmt.Errorf("%w: %w", fabric.ErrNodeDown, err)
 	}
 	return fmt.Errorf("%s: %s %q was opened while a memory node of it was down: %w", k.Package, k.Noun, name, err)
+}
+
+// Join makes the client known to a handle, whose blocks of memory it takes and gives from now on. From here on, either LetGo sees the client, or the client sees that the
+// collection has been dropped.
+func (s *Session) Join(h *Handle) error {
+	s.work.Open(s.l.Port(), h.Member, func(ops []fabric.Op) error { return lock.Do(s.l, ops) })
+	s.user.Use = s.Use
+	h.Member.Add(s.user)
+	return h.Gone()
 }
 
 // Ready is called at the beginning of an operation that needs some of the parts: it opens those that are missing, when it has brought the client to the newest handle. After a
@@ -108,10 +161,10 @@ func (s *Session) TakeIn(i int) error { return s.hooks.Handle().takeIn(s.l, i, s
 // ReclaimStep does this compute node's part in finding memory that crashed nodes have leaked (package memory/reclaim).
 func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	k := &s.hooks
-	if err := k.Begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return false, err
 	}
-	defer k.End()
+	defer s.End()
 	if err := s.CatchUp(); err != nil && k.Handle().Waits() && errors.Is(err, fabric.ErrNodeDown) {
 		return false, nil
 	} else if err != nil {
@@ -134,10 +187,10 @@ func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 
 // Drain gives the blocks of memory that this compute node keeps free back.
 func (s *Session) Drain() error {
-	if err := s.hooks.Begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return err
 	}
-	defer s.hooks.End()
+	defer s.End()
 	return s.drain()
 }
 
@@ -156,10 +209,10 @@ func (s *Session) drain() error {
 // Leave is Drain, and ends this compute node's registration.
 func (s *Session) Leave() error {
 	k := &s.hooks
-	if err := k.Begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return err
 	}
-	defer k.End()
+	defer s.End()
 	if k.Handle().Waits() && s.CatchUp() != nil && k.Handle().Waits() {
 		return nil // this compute node has nothing of it
 	}
@@ -176,10 +229,10 @@ func (s *Session) Leave() error {
 
 // Reclaim looks for leaked memory, and puts it into free lists.
 func (s *Session) Reclaim(view func() fabric.View) error {
-	if err := s.hooks.Begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return err
 	}
-	defer s.hooks.End()
+	defer s.End()
 	return s.ReclaimNow(view)
 }
 
@@ -199,10 +252,10 @@ func (s *Session) ReclaimNow(view func() fabric.View) error {
 
 // OpenOn returns the other compute nodes that have the collection open, or crashed with it open.
 func (s *Session) OpenOn() ([]fabric.CNID, error) {
-	if err := s.hooks.Begin(); err != nil {
+	if err := s.Begin(); err != nil {
 		return nil, err
 	}
-	defer s.hooks.End()
+	defer s.End()
 	if err := s.Ready(func(part int) bool { return part == 0 }); err != nil {
 		return nil, err
 	}
