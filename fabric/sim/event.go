@@ -156,33 +156,18 @@ type farEvent struct {
 	event
 }
 
-// before returns 1 if e comes before f, else 0. It is a subtraction of 128-bit
-// numbers and no branch: which of two events comes first is not to be predicted.
-func (e *farEvent) before(f *farEvent) int {
-	_, borrow := bits.Sub64(e.seq, f.seq, 0)
-	_, borrow = bits.Sub64(uint64(e.at), uint64(f.at), borrow)
-	return int(borrow)
+func (e *farEvent) before(f *farEvent) bool {
+	return e.at < f.at || e.at == f.at && e.seq < f.seq
 }
 
-// A farHeap is a 4-ary heap: half the levels of a binary one, and the four
-// children share two cache lines.
+// A farHeap is a binary heap.
 type farHeap []farEvent
-
-const heapArity = 4
 
 func (h *farHeap) push(e farEvent) {
 	*h = append(*h, e)
-	h.up(len(*h)-1, e)
-}
-
-// up moves the hole at i up to where e belongs, and puts e there.
-func (h *farHeap) up(i int, e farEvent) {
 	s := *h
-	for i > 0 {
-		parent := (i - 1) / heapArity
-		if e.before(&s[parent]) == 0 {
-			break
-		}
+	i := len(s) - 1
+	for parent := (i - 1) / 2; i > 0 && e.before(&s[parent]); parent = (i - 1) / 2 {
 		s[i] = s[parent]
 		i = parent
 	}
@@ -193,32 +178,18 @@ func (h *farHeap) up(i int, e farEvent) {
 func (h *farHeap) pop() {
 	s := *h
 	n := len(s) - 1
-	e := s[n]
-	s = s[:n]
-	if *h = s; n == 0 {
-		return
-	}
-	// The hole at the top moves all the way down without a look at e, the last, which belongs near the bottom anyway.
+	e := s[n] // moves down from the top
+	*h = s[:n]
 	i := 0
-	for {
-		first := i*heapArity + 1
-		if first+heapArity > n {
+	for c := 1; c < n; c = 2*i + 1 {
+		if c+1 < n && s[c+1].before(&s[c]) {
+			c++
+		}
+		if !s[c].before(&e) {
 			break
 		}
-		c := s[first : first+heapArity : first+heapArity]
-		l := c[1].before(&c[0])
-		r := 2 + c[3].before(&c[2])
-		l += (r - l) * c[r].before(&c[l])
-		s[i] = c[l]
-		i = first + l
+		s[i] = s[c]
+		i = c
 	}
-	if first := i*heapArity + 1; first < n {
-		least := first
-		for j := first + 1; j < n; j++ {
-			least += (j - least) * s[j].before(&s[least])
-		}
-		s[i] = s[least]
-		i = least
-	}
-	h.up(i, e)
+	s[i] = e
 }
