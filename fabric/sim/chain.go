@@ -234,10 +234,8 @@ func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	}
 	p.core.free = max(p.core.free, c.now) + c.drawPost()
 	ch.rung = p.core.free
-	if c.cfg.Observer != nil {
-		for i := range ops {
-			c.observe(Event{Step: StepPost, Client: p.id, Chain: ch.pending(), Index: i, Op: &ops[i]})
-		}
+	for i := range ops {
+		c.observeOp(StepPost, ch, i, &ops[i], 0, 0)
 	}
 	if p.knowsDown(ch.qp.mn) {
 		ch.state = chainFlying
@@ -511,8 +509,6 @@ func (p *Port) landed(ch *Chain) {
 // completed notes that a chain has completed, which its client learns by Wait.
 func (c *Cluster) completed(ch *Chain) {
 	c.note(StepComplete, ch.port.id, uint64(ch.index), uint64(ch.cur))
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepComplete, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
-	}
+	c.observe(Event{Step: StepComplete, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
 	ch.state = chainDone
 }

@@ -51,9 +51,7 @@ func (c *Cluster) effect(ch *Chain) {
 func (c *Cluster) effected(ch *Chain, op *fabric.Op, old, new uint64) {
 	q := ch.qp
 	c.note(StepEffect, ch.port.id, uint64(op.Kind)<<56^uint64(op.Addr), old)
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepEffect, Client: ch.port.id, Chain: ch.pending(), Index: ch.nth(int(ch.cur)), Op: op, Old: old, New: new})
-	}
+	c.observeOp(StepEffect, ch, ch.nth(int(ch.cur)), op, old, new)
 	left := q.mn.nic.answer(c.nic, c.now, op)
 	n := ch.port.node
 	bytes := c.nic.Overhead + answerBytes(op)
@@ -246,9 +244,7 @@ func (c *Cluster) tearPart(ch *Chain) {
 		return
 	}
 	c.note(StepPart, ch.port.id, uint64(op.Addr), uint64(ch.part))
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepPart, Client: ch.port.id, Chain: ch.pending(), Index: ch.nth(int(ch.cur)), Op: op})
-	}
+	c.observeOp(StepPart, ch, ch.nth(int(ch.cur)), op, 0, 0)
 	w := ch.when[ch.cur]
 	c.post(w.at+(w.end-w.at)*fabric.Time(ch.part)/fabric.Time(parts-1), evTear, ch.index, 0)
 }

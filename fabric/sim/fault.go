@@ -149,9 +149,7 @@ func (c *Cluster) RestartServer(id fabric.MemID) {
 	c.beginEpoch(mn)
 	c.faultStats[Restarts]++
 	c.note(StepRestart, 0, uint64(id), uint64(mn.epoch))
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepRestart, Mem: id})
-	}
+	c.observe(Event{Step: StepRestart, Mem: id})
 	for _, n := range c.nodes {
 		if int(id) < len(n.downMN) {
 			n.downMN[id] = false

@@ -106,9 +106,7 @@ func (c *Cluster) hears(m *membership) {
 	}
 	m.acts = now
 	c.note(StepNews, fabric.AgentOf(m.entry.CN.ID), uint64(m.entry.MN.ID), now)
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepNews, Client: fabric.AgentOf(m.entry.CN.ID), Mem: m.entry.MN.ID})
-	}
+	c.observe(Event{Step: StepNews, Client: fabric.AgentOf(m.entry.CN.ID), Mem: m.entry.MN.ID})
 	if n != nil {
 		n.learn()
 	}

@@ -56,13 +56,8 @@ func (c *Cluster) newFlight(m fabric.Message, src, dst *Node, to fabric.ClientID
 
 // Unsent returns how many messages of the node to others are under way. Real fabrics send what is queued before a node leaves.
 func (n *Node) Unsent() (count int) {
-	c := n.c
-	free := make([]bool, len(c.flights))
-	for i := c.freeMsg; i != none; i = c.flights[i].next {
-		free[i] = true
-	}
-	for i := range c.flights {
-		if f := &c.flights[i]; !free[i] && f.src == n && f.dst != n {
+	for i := range n.c.flights {
+		if f := &n.c.flights[i]; f.src == n && f.dst != n {
 			count++
 		}
 	}
@@ -102,9 +97,7 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 		at = c.messageArrival(p, to)
 	}
 	c.note(StepSend, p.id, uint64(to), m.Body[0])
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: StepSend, Client: p.id, To: to, Msg: &c.flights[i].msg})
-	}
+	c.observeMessage(StepSend, &c.flights[i])
 	c.post(at, evDeliver, i, 0)
 	if len(c.links) > 0 && dst != n {
 		if extra, ok := c.again(OfCN(n.id), OfCN(dst.id)); ok {
@@ -186,10 +179,8 @@ func (c *Cluster) deliver(i uint32) {
 		p.in.push(f.msg)
 	}
 	c.note(step, f.msg.From, uint64(f.to), uint64(f.msg.Kind))
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: step, Client: f.msg.From, To: f.to, Msg: &f.msg})
-	}
-	f.next = c.freeMsg
+	c.observeMessage(step, f)
+	f.src, f.next = nil, c.freeMsg
 	c.freeMsg = i
 	if step == StepDeliver && p.wait == WaitRecv {
 		c.wakeOnCPU(p)

@@ -89,20 +89,34 @@ func (c *Cluster) note(s Step, who fabric.ClientID, x, y uint64) {
 // configuration and program have the same.
 func (c *Cluster) Hash() uint64 { return mix64(c.hash ^ uint64(c.now)) }
 
-// observe hands an event to the Observer. The caller has checked that there is one.
+// observe hands an event to the Observer, if there is one.
 func (c *Cluster) observe(e Event) {
-	c.event = e
-	c.event.Time = c.now
-	c.cfg.Observer.Observe(&c.event)
+	if c.cfg.Observer != nil {
+		c.event = e
+		c.event.Time = c.now
+		c.cfg.Observer.Observe(&c.event)
+	}
+}
+
+// observeOp is observe for a step of operation i of a chain.
+func (c *Cluster) observeOp(s Step, ch *Chain, i int, op *fabric.Op, old, new uint64) {
+	if c.cfg.Observer != nil { // an Event takes time to make
+		c.observe(Event{Step: s, Client: ch.port.id, Chain: ch.pending(), Index: i, Op: op, Old: old, New: new})
+	}
+}
+
+// observeMessage is observe for a step of a message.
+func (c *Cluster) observeMessage(s Step, f *flight) {
+	if c.cfg.Observer != nil {
+		c.observe(Event{Step: s, Client: f.msg.From, To: f.to, Msg: &f.msg})
+	}
 }
 
 // observeNode notes a step of a compute node.
 func (c *Cluster) observeNode(s Step, n *Node) {
 	c.note(s, fabric.AgentOf(n.id), 0, 0)
 	c.faultStats.node(s)
-	if c.cfg.Observer != nil {
-		c.observe(Event{Step: s, Client: fabric.AgentOf(n.id)})
-	}
+	c.observe(Event{Step: s, Client: fabric.AgentOf(n.id)})
 }
 
 // SetObserver replaces Config.Observer: an oracle of this very run.

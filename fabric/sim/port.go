@@ -340,9 +340,7 @@ func (p *Port) Abandon() error {
 	was := p.id
 	p.id = fabric.Client(n.id, i)
 	n.clients[i] = client{state: clientOpen, port: p}
-	if p.c.cfg.Observer != nil {
-		p.c.observe(Event{Step: StepAbandon, Client: was, To: p.id})
-	}
+	p.c.observe(Event{Step: StepAbandon, Client: was, To: p.id})
 	return nil
 }
 

@@ -239,8 +239,7 @@ func (u *Untimed) reaches(ch *Chain, op *fabric.Op) error {
 	if err == nil {
 		return nil
 	}
-	i := int(ch.cur)
-	ch.err = &fabric.ChainError{Index: i, Op: ch.ops[i], Err: err}
+	ch.err = &fabric.ChainError{Index: int(ch.cur), Op: *op, Err: err}
 	u.finish(ch)
 	return err
 }
@@ -252,9 +251,7 @@ func (u *Untimed) took(ch *Chain, op *fabric.Op, old, new uint64) {
 		t.acted = true
 	}
 	u.note(StepEffect, ch.port.id, uint64(op.Kind)<<56^uint64(op.Addr), old)
-	if u.cfg.Observer != nil {
-		u.observe(Event{Step: StepEffect, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Op: op, Old: old, New: new})
-	}
+	u.observeOp(StepEffect, ch, int(ch.cur), op, old, new)
 	if ch.cur++; int(ch.cur) == len(ch.ops) {
 		u.finish(ch)
 	}
@@ -318,9 +315,7 @@ func (u *Untimed) EffectPart(ch *Chain, b uint8) error {
 		return nil
 	}
 	u.note(StepPart, ch.port.id, uint64(op.Addr), uint64(ch.part))
-	if u.cfg.Observer != nil {
-		u.observe(Event{Step: StepPart, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Op: op})
-	}
+	u.observeOp(StepPart, ch, int(ch.cur), op, 0, 0)
 	return nil
 }
 

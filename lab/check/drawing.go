@@ -53,7 +53,7 @@ func (w *world) draw() {
 	words.Name(w.sync.Counter, 8, "counter of the clocks", nil)
 	t := picture.New(w.c.Now, words)
 	t.Began, t.Data = w.began, w.s.Keys == 0
-	t.Plan(shifted(w.s.Plan, w.began))
+	t.Plan(w.s.Plan.Shift(w.began))
 	w.tap.picture = t
 }
 

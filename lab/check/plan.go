@@ -55,15 +55,3 @@ func (s *Scenario) restarted() (at fabric.Time) {
 func (s *Scenario) loses() bool {
 	return slices.ContainsFunc(s.Plan, func(f sim.Fault) bool { return f.Kind == sim.FaultRestart })
 }
-
-// shifted returns a plan that begins later.
-func shifted(p sim.Plan, by fabric.Time) sim.Plan {
-	q := slices.Clone(p)
-	for i := range q {
-		q[i].At += by
-		if q[i].Until != 0 {
-			q[i].Until += by
-		}
-	}
-	return q
-}

@@ -65,7 +65,7 @@ func (w *world) play() *Result {
 	}
 	w.startJoins()
 	w.startLeaves()
-	shifted(w.s.Plan, w.began).Apply(w.c)
+	w.s.Plan.Shift(w.began).Apply(w.c)
 	w.startLosses()
 	w.c.Go(w.nodes[w.s.CNs].sim, "witness", w.witness)
 	err := w.c.Run()
