@@ -31,12 +31,15 @@ type Tally struct {
 // for the search for linearizations.
 const hangTime = 20 * time.Second
 
-// Count runs the scenarios of seeds until keep of them are bad. A run that does not
+// enough is how many bad runs Count makes.
+const enough = 10
+
+// Count runs the scenarios of seeds from 0 on until enough of them are bad. A run that does not
 // end, outside of virtual time, cannot be stopped: onHang is called.
-func Count(classes []Class, first uint64, runs, keep int, onHang func(Tally)) (Tally, error) {
+func Count(classes []Class, runs int, onHang func(Tally)) (Tally, error) {
 	t := Tally{ByJudge: map[string]Caught{}}
-	for t.Runs < runs && t.Bad < keep {
-		s := Draw(first+uint64(t.Runs), classes...)
+	for t.Runs < runs && t.Bad < enough {
+		s := Draw(uint64(t.Runs), classes...)
 		t.Runs++
 		hung := t
 		hung.Bad++

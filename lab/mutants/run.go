@@ -60,14 +60,14 @@ func (m *Mutant) runTest(ctx context.Context, root, dir string) (check.Tally, er
 	return t, nil
 }
 
-// Build builds the runner with the mutant in it, and returns its path in dir.
-func (m *Mutant) Build(ctx context.Context, root, dir string) (string, error) {
+// Build builds a command, the directory of which is given from the module's root, with the mutant in it. It returns its path in dir.
+func (m *Mutant) Build(ctx context.Context, root, dir, command string) (string, error) {
 	overlay, err := m.Overlay(root, dir)
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(dir, m.Name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "github.com/declock/declock/lab/check/runner")
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "./"+command)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mutants: %s does not build: %w\n%s", m.Name, err, out)
@@ -138,7 +138,7 @@ func (m *Mutant) run(ctx context.Context, root, dir string, runs int) (k Kill) {
 		k.Tally, k.Err = m.runTest(timed, root, dir)
 		return k
 	}
-	binary, err := m.Build(ctx, root, dir)
+	binary, err := m.Build(ctx, root, dir, "lab/check/runner")
 	if err != nil {
 		k.Err = err
 		return k

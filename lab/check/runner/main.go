@@ -1,9 +1,8 @@
-// Command runner runs the scenarios of many seeds and prints, as JSON, which oracle objects to
-// which; or it reports a failure, or runs one again, as "declock-lab sim" does. Package check builds it once for each mutant.
+// Command runner runs the scenarios of many seeds, or explores programs, and prints as JSON which oracle objects to
+// which. Package mutants builds it once for each mutant.
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -22,14 +21,9 @@ func hang(t check.Tally) {
 }
 
 var (
-	classes  = flag.String("classes", "", "classes of scenarios")
-	first    = flag.Uint64("first", 0, "first seed")
-	runs     = flag.Int("runs", 100, "runs")
-	explore  = flag.String("explore", "", "explore the programs that contain this instead")
-	keep     = flag.Int("keep", 10, "failing runs after which to stop")
-	report   = flag.Bool("report", false, "report the first failure for people, shrunk")
-	scenario = flag.String("scenario", "", "run this scenario, and report")
-	replay   = flag.String("replay", "", "run this PROGRAM; SCHEDULE, and report")
+	classes = flag.String("classes", "", "classes of scenarios")
+	runs    = flag.Int("runs", 100, "runs")
+	explore = flag.String("explore", "", "explore the programs that contain this instead")
 )
 
 func main() {
@@ -45,45 +39,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case *scenario != "":
-		s, err := check.ParseScenario(*scenario)
-		if err != nil {
-			return err
-		}
-		_, f, err := check.Judge(s, false)
-		if f != nil {
-			fmt.Print(f)
-		}
-		return err
-	case *replay != "":
-		r, err := check.ParseRerun(*replay)
-		if err == nil {
-			fmt.Print(r.Run())
-		}
-		return err
-	case *report && *explore != "":
-		for _, x := range check.Explorations(false, *explore) {
-			if e := (check.Explored{Exploration: x, Report: check.Explore(x, bounds)}); e.Report.Failure != nil {
-				fmt.Print(&e)
-				return nil
-			}
-		}
-		return nil
-	case *report:
-		u, err := check.Faults(context.Background(), check.Options{Classes: list, First: *first, Runs: *runs, Workers: 1})
-		for _, f := range u.Failures {
-			fmt.Print(f)
-		}
-		return err
-	}
 	var t check.Tally
 	if *explore != "" {
-		t = check.CountExplored(*explore, bounds)
-	} else if t, err = check.Count(list, *first, *runs, *keep, hang); err != nil {
+		t = check.CountExplored(*explore, check.Bounds{Wall: 15 * time.Second})
+	} else if t, err = check.Count(list, *runs, hang); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(t)
 }
-
-var bounds = check.Bounds{Wall: 15 * time.Second}
