@@ -114,9 +114,10 @@ type Judge interface {
 	End() []string
 }
 
-// neutral is a judge to whom nothing matters: for embedding.
-type neutral struct{}
+// neutral is a judge of a name to whom nothing matters: for embedding.
+type neutral struct{ name string }
 
+func (n neutral) Name() string        { return n.name }
 func (neutral) Event(*Event) string   { return "" }
 func (neutral) Effect(*Effect) string { return "" }
 func (neutral) End() []string         { return nil }

@@ -16,10 +16,9 @@ type Exclusion struct {
 }
 
 // NewExclusion returns the judge.
-func NewExclusion() *Exclusion { return &Exclusion{holders: map[fabric.Addr][]Event{}} }
-
-// Name implements Judge.
-func (j *Exclusion) Name() string { return "exclusion" }
+func NewExclusion() *Exclusion {
+	return &Exclusion{neutral: neutral{"exclusion"}, holders: map[fabric.Addr][]Event{}}
+}
 
 // Event implements Judge.
 func (j *Exclusion) Event(e *Event) string {
@@ -44,11 +43,7 @@ func (j *Exclusion) Event(e *Event) string {
 			j.holders[l] = slices.DeleteFunc(list, func(h Event) bool { return h.Client.CN() == e.Client.CN() })
 		}
 	case Restarted:
-		for l := range j.holders {
-			if l.MN() == e.Lock.MN() {
-				delete(j.holders, l)
-			}
-		}
+		maps.DeleteFunc(j.holders, func(l fabric.Addr, _ []Event) bool { return l.MN() == e.Lock.MN() })
 	}
 	return ""
 }
@@ -57,37 +52,29 @@ func (j *Exclusion) Event(e *Event) string {
 // all grants before it, and a shared one none smaller than any exclusive one before it.
 type Tokens struct {
 	neutral
-	locks map[fabric.Addr]*tokens
+	locks map[fabric.Addr]tokens
 }
 
 type tokens struct{ exclusive, any lock.Token }
 
 // NewTokens returns the judge.
-func NewTokens() *Tokens { return &Tokens{locks: map[fabric.Addr]*tokens{}} }
-
-// Name implements Judge.
-func (j *Tokens) Name() string { return "tokens" }
+func NewTokens() *Tokens { return &Tokens{neutral: neutral{"tokens"}, locks: map[fabric.Addr]tokens{}} }
 
 // Event implements Judge.
 func (j *Tokens) Event(e *Event) string {
 	if e.Kind != Granted {
 		return ""
 	}
-	t := j.locks[e.Lock]
-	if t == nil {
-		t = &tokens{}
-		j.locks[e.Lock] = t
-	}
-	was := *t
-	t.any = max(t.any, e.Token)
+	was := j.locks[e.Lock]
+	now := tokens{was.exclusive, max(was.any, e.Token)}
 	if e.Mode == lock.Exclusive {
-		t.exclusive = max(t.exclusive, e.Token)
-		if e.Token <= was.any {
-			return fmt.Sprintf("[%v]: the token is not above %#x", e, uint64(was.any))
-		}
-		return ""
+		now.exclusive = max(was.exclusive, e.Token)
 	}
-	if e.Token < was.exclusive {
+	j.locks[e.Lock] = now
+	switch {
+	case e.Mode == lock.Exclusive && e.Token <= was.any:
+		return fmt.Sprintf("[%v]: the token is not above %#x", e, uint64(was.any))
+	case e.Mode != lock.Exclusive && e.Token < was.exclusive:
 		return fmt.Sprintf("[%v]: the token is below that of the writer before, %#x", e, uint64(was.exclusive))
 	}
 	return ""
@@ -144,10 +131,7 @@ func (c *cell) settle(w write) {
 }
 
 // NewCells returns the judge.
-func NewCells() *Cells { return &Cells{cells: map[fabric.Addr]*cell{}} }
-
-// Name implements Judge.
-func (j *Cells) Name() string { return "data" }
+func NewCells() *Cells { return &Cells{neutral: neutral{"data"}, cells: map[fabric.Addr]*cell{}} }
 
 func (j *Cells) cell(a fabric.Addr) *cell {
 	c := j.cells[a]
@@ -241,10 +225,7 @@ type LostGrants struct {
 }
 
 // NewLostGrants returns the judge.
-func NewLostGrants() *LostGrants { return &LostGrants{} }
-
-// Name implements Judge.
-func (j *LostGrants) Name() string { return "lost grant" }
+func NewLostGrants() *LostGrants { return &LostGrants{neutral: neutral{"lost grant"}} }
 
 // Event implements Judge.
 func (j *LostGrants) Event(e *Event) string {

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/declock/declock/fabric"
@@ -72,11 +73,8 @@ type ticket struct {
 
 // NewQueueOrder returns the judge of locks whose queues have 2^capacityBits entries.
 func NewQueueOrder(capacityBits uint8) *QueueOrder {
-	return &QueueOrder{capacityBits: capacityBits, locks: map[fabric.Addr][]ticket{}}
+	return &QueueOrder{neutral: neutral{"queue order"}, capacityBits: capacityBits, locks: map[fabric.Addr][]ticket{}}
 }
-
-// Name implements Judge.
-func (j *QueueOrder) Name() string { return "queue order" }
 
 // Effect implements Judge.
 func (j *QueueOrder) Effect(x *Effect) string {
@@ -124,11 +122,7 @@ func (j *QueueOrder) Event(e *Event) string {
 			j.locks[l] = slices.DeleteFunc(j.locks[l], func(t ticket) bool { return t.client.CN() == e.Client.CN() })
 		}
 	case Restarted: // waiting clients begin anew
-		for l := range j.locks {
-			if l.MN() == e.Lock.MN() {
-				delete(j.locks, l)
-			}
-		}
+		maps.DeleteFunc(j.locks, func(l fabric.Addr, _ []ticket) bool { return l.MN() == e.Lock.MN() })
 	case Granted:
 		index := uint64(e.Token)<<10>>20 - 1 // 10 bits say which memory, the last 10 which grant of the tenure
 		list := j.locks[e.Lock]
@@ -179,10 +173,7 @@ type LocalOrder struct {
 }
 
 // NewLocalOrder returns the judge.
-func NewLocalOrder() *LocalOrder { return &LocalOrder{} }
-
-// Name implements Judge.
-func (j *LocalOrder) Name() string { return "local order" }
+func NewLocalOrder() *LocalOrder { return &LocalOrder{neutral: neutral{"local order"}} }
 
 // Event implements Judge.
 func (j *LocalOrder) Event(e *Event) (what string) {
@@ -205,10 +196,9 @@ type Overtaking struct {
 }
 
 // NewOvertaking returns the judge.
-func NewOvertaking(bound int) *Overtaking { return &Overtaking{bound: bound} }
-
-// Name implements Judge.
-func (j *Overtaking) Name() string { return "overtaking" }
+func NewOvertaking(bound int) *Overtaking {
+	return &Overtaking{neutral: neutral{"overtaking"}, bound: bound}
+}
 
 // Most returns how often the one was passed that was passed most.
 func (j *Overtaking) Most() int { return j.most }

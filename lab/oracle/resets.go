@@ -17,11 +17,8 @@ type Resets struct {
 
 // NewResets returns the judge of locks whose queues have 2^capacityBits entries.
 func NewResets(capacityBits uint8, bound fabric.Time) *Resets {
-	return &Resets{capacityBits: capacityBits, bound: bound, began: map[fabric.Addr]fabric.Time{}}
+	return &Resets{neutral: neutral{"resets"}, capacityBits: capacityBits, bound: bound, began: map[fabric.Addr]fabric.Time{}}
 }
-
-// Name implements Judge.
-func (j *Resets) Name() string { return "resets" }
 
 // Effect implements Judge.
 func (j *Resets) Effect(x *Effect) string {
