@@ -360,7 +360,6 @@ func (c *Cluster) transmit(ch *Chain, from, to int) {
 	for i := from; i < to; i++ {
 		bytes += c.nic.Overhead + requestBytes(&ch.ops[i])
 	}
-	n.nic.stats.BytesOut += uint64(bytes)
 	at := n.nic.out.carry(c.now, max(c.now, ch.rung), bytes, c.nic.BytePs) + c.nic.OneWay
 	ch.state = chainFlying
 	if len(c.links) > 0 {

@@ -55,7 +55,6 @@ func (c *Cluster) effected(ch *Chain, op *fabric.Op, old, new uint64) {
 	left := q.mn.nic.answer(c.nic, c.now, op)
 	n := ch.port.node
 	bytes := c.nic.Overhead + answerBytes(op)
-	n.nic.stats.BytesIn += uint64(bytes)
 	there := n.nic.in.carry(c.now, left+c.nic.OneWay, bytes, c.nic.BytePs)
 	if len(c.links) > 0 && !ch.late {
 		there = c.answered(ch, there)
@@ -229,7 +228,7 @@ func (c *Cluster) tearPart(ch *Chain) {
 	grain := uint64(c.cfg.Tear.Grain)
 	for i, done := uint64(0), 0; done < len(buf); i++ {
 		n := min(int(grain-(off+uint64(done))%grain), len(buf)-done)
-		if mix64(ch.tearSeed+i)%uint64(parts) == uint64(ch.part) {
+		if Mix(ch.tearSeed+i)%uint64(parts) == uint64(ch.part) {
 			if op.Kind == fabric.OpRead {
 				m.read(off+uint64(done), buf[done:done+n])
 			} else {

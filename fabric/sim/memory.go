@@ -156,7 +156,7 @@ func (m *memory) hash(off uint64, n int) uint64 {
 	var sum uint64
 	for at := off &^ 7; at < off+uint64(n); at += 8 {
 		if v := m.word(at); v != 0 {
-			sum += mix64(v ^ mix64(at))
+			sum += Mix(v ^ Mix(at))
 		}
 	}
 	return sum

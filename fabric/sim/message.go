@@ -116,8 +116,6 @@ func (c *Cluster) messageArrival(p *Port, to fabric.ClientID) fabric.Time {
 	start := max(p.core.free, c.now)
 	p.core.free = start + c.drawPost()
 	bytes := nic.Overhead + fabric.MaxMessage
-	n.nic.stats.BytesOut += uint64(bytes)
-	dst.nic.stats.BytesIn += uint64(bytes)
 	left := n.nic.out.carry(c.now, start, bytes, nic.BytePs)
 	there := dst.nic.in.carry(c.now, left, bytes, nic.BytePs)
 	at := there + c.minMessage + fabric.Time(c.timing.Uint64n(uint64(c.spanMessage)))

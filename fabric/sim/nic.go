@@ -181,12 +181,12 @@ func (n *NIC) Validate() error {
 	)
 }
 
-// NICStats are the counters of one NIC.
+// NICStats are the counters of a memory node's NIC.
 type NICStats struct {
 	Kinds [len(fabric.Stats{}.Ops)]OpStats // by fabric.OpKind
 
-	BytesIn, BytesOut uint64      // on the wires, headers and messages included
-	PipeBusy          fabric.Time // pipeline held by operations, without stalls
+	BytesOut uint64      // on the wire, headers included
+	PipeBusy fabric.Time // pipeline held by operations, without stalls
 }
 
 // OpStats are the counters of the operations of one kind.
@@ -245,7 +245,6 @@ func newNIC(m *NIC) nic {
 // atomic unit, and returns when it takes effect.
 func (n *nic) admit(m *NIC, now fabric.Time, op *fabric.Op) fabric.Time {
 	bytes := m.Overhead + requestBytes(op)
-	n.stats.BytesIn += uint64(bytes)
 	start := max(n.in.carry(now, now, bytes, m.BytePs), n.pipeFree)
 	n.stats.Kinds[op.Kind].QueueWait += start - now
 	n.stats.PipeBusy += m.Pipe

@@ -194,9 +194,6 @@ func (n *Node) View() fabric.View {
 	return n.view
 }
 
-// NICStats returns the counters of the node's NIC: bytes only.
-func (n *Node) NICStats() NICStats { return n.nic.stats }
-
 // Agent returns the Port of the node's agent.
 func (n *Node) Agent() fabric.Port { return n.agent }
 

@@ -87,7 +87,7 @@ func (c *Cluster) note(s Step, who fabric.ClientID, x, y uint64) {
 
 // Hash returns a hash of the history so far. Two runs with the same seed,
 // configuration and program have the same.
-func (c *Cluster) Hash() uint64 { return mix64(c.hash ^ uint64(c.now)) }
+func (c *Cluster) Hash() uint64 { return Mix(c.hash ^ uint64(c.now)) }
 
 // observe hands an event to the Observer, if there is one.
 func (c *Cluster) observe(e Event) {

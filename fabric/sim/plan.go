@@ -3,7 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/declock/declock/fabric"
@@ -31,18 +31,19 @@ func (e Endpoint) String() string {
 	return e.MN.String()
 }
 
-func parseEndpoint(text string) (Endpoint, error) {
-	if n, ok := strings.CutPrefix(text, "cn"); ok {
-		if v, err := strconv.ParseUint(n, 10, 8); err == nil && v > 0 {
-			return OfCN(fabric.CNID(v)), nil
-		}
+// Scan implements fmt.Scanner.
+func (e *Endpoint) Scan(s fmt.ScanState, _ rune) error {
+	text, err := s.Token(true, nil)
+	if err != nil {
+		return err
 	}
-	if n, ok := strings.CutPrefix(text, "mn"); ok {
-		if v, err := strconv.ParseUint(n, 10, 16); err == nil {
-			return OfMN(fabric.MemID(v)), nil
-		}
+	if _, err := fmt.Sscanf(string(text), "cn%d", &e.CN); err == nil && e.CN > 0 {
+		return nil
 	}
-	return Endpoint{}, fmt.Errorf("%w: %q is no node, such as cn1 or mn0", ErrPlan, text)
+	if _, err := fmt.Sscanf(string(text), "mn%d", &e.MN); err == nil {
+		return nil
+	}
+	return fmt.Errorf("%q is no node, such as cn1 or mn0", text)
 }
 
 // FaultKind is the kind of a fault.
@@ -138,59 +139,33 @@ func (f Fault) Validate() error {
 
 // ParseFault reads the text of a Fault.
 func ParseFault(text string) (f Fault, err error) {
-	bad := func(err error) (Fault, error) { return Fault{}, fmt.Errorf("%w (in %q)", err, text) }
-	w := strings.Fields(text)
-	take := func() string {
-		if len(w) == 0 {
-			return ""
-		}
-		x := w[0]
-		w = w[1:]
-		return x
+	words := strings.Fields(text)
+	kind := ""
+	if len(words) > 1 {
+		kind = words[1]
 	}
-	number := func(word string, to *fabric.Time) {
-		if err != nil {
-			return
-		}
-		if word != "" && take() != word {
-			err = fmt.Errorf("%w: %q is missing", ErrPlan, word)
-			return
-		}
-		n, e := strconv.ParseInt(take(), 10, 64)
-		if e != nil {
-			err = fmt.Errorf("%w: a time in nanoseconds is missing", ErrPlan)
-		}
-		*to = fabric.Time(n)
+	i := slices.Index(faultNames[:], kind)
+	if i < 0 {
+		return Fault{}, fmt.Errorf("%w: %q: no fault %q: there are %v", ErrPlan, text, kind, faultNames)
 	}
-	number("", &f.At)
-	kind := take()
-	for f.Kind = 0; f.Kind < numFaultKinds && f.Kind.String() != kind; f.Kind++ {
-	}
-	if err == nil && f.Kind == numFaultKinds {
-		err = fmt.Errorf("%w: unknown fault %q", ErrPlan, kind)
-	}
-	if err != nil {
-		return bad(err)
-	}
-	if f.Node, err = parseEndpoint(take()); err != nil {
-		return bad(err)
-	}
+	f.Kind = FaultKind(i)
+	form, fields := "%d "+kind+" %v", []any{&f.At, &f.Node}
 	if f.Kind.hasPeer() {
-		if f.Peer, err = parseEndpoint(take()); err != nil {
-			return bad(err)
-		}
+		form, fields = form+" %v", append(fields, &f.Peer)
 	}
 	if f.Kind.hasDelay() {
-		number("by", &f.Delay)
+		form, fields = form+" by %d", append(fields, &f.Delay)
 	}
 	if f.Kind.hasUntil() {
-		number("until", &f.Until)
+		form, fields = form+" until %d", append(fields, &f.Until)
 	}
-	if err == nil && len(w) > 0 {
-		err = fmt.Errorf("%w: %q is too much", ErrPlan, strings.Join(w, " "))
+	line := strings.Join(words, " ")
+	if _, err = fmt.Sscanf(line, form, fields...); err == nil && f.String() != line {
+		err = fmt.Errorf("it is read as %q", f.String())
 	}
 	if err != nil {
-		return bad(err)
+		form = strings.NewReplacer("%d", "NANOSECONDS", "%v", "NODE").Replace(form)
+		return Fault{}, fmt.Errorf("%w: %q is not of the form %q: %w", ErrPlan, text, form, err)
 	}
 	return f, f.Validate()
 }

@@ -12,13 +12,13 @@ func NewRand(seed, stream uint64) Rand {
 	var r Rand
 	for i := range r.s {
 		x += 0x9e3779b97f4a7c15
-		r.s[i] = mix64(x)
+		r.s[i] = Mix(x)
 	}
 	return r
 }
 
-// mix64 is the finisher of SplitMix64.
-func mix64(z uint64) uint64 {
+// Mix is the finisher of SplitMix64.
+func Mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31

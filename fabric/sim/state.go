@@ -41,10 +41,10 @@ func (u *Untimed) AppendState(dst []byte) []byte {
 	}
 	starts, doomed := uint64(0), uint64(0)
 	for _, t := range u.Starts {
-		starts += mix64(uint64(t.index) + 1)
+		starts += Mix(uint64(t.index) + 1)
 	}
 	for _, n := range u.Doomed {
-		doomed += mix64(uint64(n.id))
+		doomed += Mix(uint64(n.id))
 	}
 	return appendWord(appendWord(dst, starts), doomed)
 }

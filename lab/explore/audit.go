@@ -2,6 +2,8 @@ package explore
 
 import (
 	"fmt"
+
+	"github.com/declock/declock/fabric/sim"
 )
 
 // An audit looks whether programs forget what they say, and whether AppendState methods leave anything out: states are told apart by all that
@@ -37,7 +39,7 @@ func (a *audit) arrives(ex *explorer) (state uint64, objection string) {
 	state = ex.state()
 	menu := uint64(0)
 	for _, x := range ex.menu {
-		menu += mix(ex.nameOf(x))
+		menu += sim.Mix(ex.nameOf(x))
 	}
 	if a.last != 0 {
 		objection = check(a.next, a.last, state, ex, "the state")

@@ -17,14 +17,7 @@ import (
 var _ sim.Listener = (*explorer)(nil)
 
 // fold adds a value to an ordered hash.
-func fold(h, v uint64) uint64 { return mix(bits.RotateLeft64(h, 29) ^ v*0x9e3779b97f4a7c15) }
-
-// mix is the output function of splitmix64.
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
+func fold(h, v uint64) uint64 { return sim.Mix(bits.RotateLeft64(h, 29) ^ v*0x9e3779b97f4a7c15) }
 
 func hashBytes(b []byte) uint64 {
 	h := uint64(len(b))

@@ -27,11 +27,10 @@ type Config struct {
 	// operations of a killed node (unless LateDrop) may take effect until it is fenced.
 	Sim sim.Config
 
-	// Bounds; 0 is none, except MaxSteps (20,000) and MaxDepth (100,000).
+	// Bounds; 0 is none, except MaxSteps (20,000).
 	MaxSchedules int           // executions, pruned ones included
 	MaxStates    int           // states kept, 16 bytes and a bit each
 	MaxWall      time.Duration // of real time
-	MaxDepth     int           // choices in one schedule
 	MaxSteps     int           // events in one schedule; more is ErrLivelock
 	// MaxSwitches bounds preemptions: choices of another actor's event while the
 	// last actor has one. 0 is none.
@@ -87,9 +86,6 @@ type Config struct {
 func (cfg Config) withDefaults() Config {
 	if cfg.MaxSteps == 0 {
 		cfg.MaxSteps = 20_000
-	}
-	if cfg.MaxDepth == 0 {
-		cfg.MaxDepth = 100_000
 	}
 	if cfg.Tick == 0 {
 		cfg.Tick = fabric.Microsecond

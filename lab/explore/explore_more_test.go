@@ -166,7 +166,7 @@ func TestExploreSaysWhatItLeftOut(t *testing.T) {
 			})
 		}
 	}
-	for _, cfg := range []Config{{MaxSchedules: 5}, {MaxStates: 5}, {MaxDepth: 3}, {MaxWall: 1}, {MaxSwitches: 1}} {
+	for _, cfg := range []Config{{MaxSchedules: 5}, {MaxStates: 5}, {MaxWall: 1}, {MaxSwitches: 1}} {
 		if r := Explore(cfg, big); r.Exhaustive || r.Bound == "" || r.Failure != nil {
 			t.Errorf("%+v: %v", cfg, r)
 		}

@@ -69,7 +69,7 @@ func (s *search) execute(pick func(ex *explorer) (int, bool), searching bool, tr
 	ex.shared, ex.actor = s.shared, nobody
 	u := sim.NewUntimed(s.cfg.Sim, ex, &s.pool)
 	u.OneByOne = s.cfg.News
-	c := &Cluster{Cluster: u.Cluster, ex: ex}
+	c := &Cluster{Cluster: u.Cluster, ex: ex, atEnd: func() error { return nil }}
 	ex.u, ex.c = u, c
 	if searching {
 		s.rewind(ex)
@@ -83,7 +83,7 @@ func (s *search) execute(pick func(ex *explorer) (int, bool), searching bool, tr
 	ex.run()
 	if u.Err() == nil && !ex.stopped {
 		final = ex.state()
-		if err := c.checks(); err != nil {
+		if err := c.atEnd(); err != nil {
 			c.Fail(err)
 		}
 	}
@@ -133,9 +133,7 @@ func (s *search) explore() {
 	r := &s.report
 	r.States = len(s.visited)
 	r.Ends = slices.Sorted(maps.Keys(s.finals))
-	for n, ok := s.shared.Next(0); ok; n, ok = s.shared.Next(n) {
-		r.Shared = append(r.Shared, n)
-	}
+	r.Shared = listed(s.shared)
 	r.Exhaustive = r.Bound == "" && r.Failure == nil
 	r.Wall = time.Since(s.began)
 }
@@ -158,7 +156,7 @@ func (s *search) loop() {
 			s.audit = newAudit()
 			continue
 		case err != nil:
-			s.fail(err, Schedule{Choices: ex.taken, Shared: s.sharedOf(ex)})
+			s.fail(err, Schedule{Choices: ex.taken, Shared: listed(ex.shared)})
 			return
 		case ended:
 			s.finals[final] = struct{}{}
@@ -218,10 +216,6 @@ func (s *search) pick(ex *explorer) (int, bool) {
 				notDeterministic, Schedule{Choices: ex.taken}, b.of, d, len(ex.menu)))
 		}
 		return b.choice, true
-	}
-	if d >= s.cfg.MaxDepth {
-		s.report.Bound = fmt.Sprintf("%d choices in a schedule", s.cfg.MaxDepth)
-		return 0, false
 	}
 	var audited uint64
 	if s.cfg.Audit {
@@ -341,9 +335,8 @@ func (ex *explorer) menuHash() uint64 {
 	return h
 }
 
-func (s *search) sharedOf(ex *explorer) []fabric.CNID {
-	var list []fabric.CNID
-	for n, ok := ex.shared.Next(0); ok; n, ok = ex.shared.Next(n) {
+func listed(set fabric.CNSet) (list []fabric.CNID) {
+	for n, ok := set.Next(0); ok; n, ok = set.Next(n) {
 		list = append(list, n)
 	}
 	return list
@@ -440,15 +433,10 @@ func (s *search) shrink(found Schedule, err error) Schedule {
 
 // simpler reports whether a schedule has fewer choices other than 0, or as many and is shorter.
 func (s Schedule) simpler(t Schedule) bool {
-	count := func(c []int) (n int) {
-		for _, x := range c {
-			if x != 0 {
-				n++
-			}
-		}
-		return n
+	count := func(s Schedule) int {
+		return len(slices.DeleteFunc(slices.Clone(s.Choices), func(x int) bool { return x == 0 }))
 	}
-	a, b := count(s.Choices), count(t.Choices)
+	a, b := count(s), count(t)
 	return a < b || a == b && len(s.Choices) < len(t.Choices)
 }
 

@@ -33,23 +33,23 @@ func (ex *explorer) count() {
 	}
 	for _, t := range u.Tasks() {
 		if n := t.Node(); !ex.node(n).gone && !ex.exactly {
-			y.local[n.Index()] += mix(fold(ex.client(t).private.told, uint64(t.Index())<<8|flag(ex.mayRepeat(t))<<1|1))
+			y.local[n.Index()] += sim.Mix(fold(ex.client(t).private.told, uint64(t.Index())<<8|flag(ex.mayRepeat(t))<<1|1))
 		}
 	}
 	for _, p := range u.Ports() {
 		if n := p.Node(); !p.Closed() && !ex.node(n).gone {
-			y.local[n.Index()] += mix(ex.hashOf(p.AppendState))
+			y.local[n.Index()] += sim.Mix(ex.hashOf(p.AppendState))
 		}
 	}
 	for i, ch := range u.Chains {
-		y.local[ch.Port().Node().Index()] += mix(ex.chainState(i, ch))
+		y.local[ch.Port().Node().Index()] += sim.Mix(ex.chainState(i, ch))
 	}
 	y.judged = 0
 	for _, f := range ex.c.hashers {
 		y.judged = fold(y.judged, f())
 	}
-	y.judged = mix(y.judged)
-	y.sum = mix(y.all) + y.judged + u.MemoryState()
+	y.judged = sim.Mix(y.judged)
+	y.sum = sim.Mix(y.all) + y.judged + u.MemoryState()
 	for i := range u.Pairs {
 		q := ex.pairState(&u.Pairs[i])
 		if from := u.NodeOf(u.Pairs[i].From.CN()); from != nil {
@@ -89,13 +89,13 @@ func (ex *explorer) nodeState(n *sim.Node) uint64 {
 		return 0
 	}
 	if ex.exactly {
-		return mix(fold(x.exact, uint64(n.ID())<<8|2))
+		return sim.Mix(fold(x.exact, uint64(n.ID())<<8|2))
 	}
 	h := fold(x.memo.told, uint64(n.ID())<<8|2)
 	if x.shares != nil {
 		h = fold(h, ex.memoryOf(x))
 	}
-	return mix(h)
+	return sim.Mix(h)
 }
 
 // pairState returns the hash of the messages from one client to another.
@@ -103,7 +103,7 @@ func (ex *explorer) pairState(p *sim.Pair) uint64 {
 	if p.Len() == 0 {
 		return 0
 	}
-	return mix(ex.hashOf(func(dst []byte) []byte { return ex.u.AppendPair(dst, p) }))
+	return sim.Mix(ex.hashOf(func(dst []byte) []byte { return ex.u.AppendPair(dst, p) }))
 }
 
 // chainState returns the hash of how far Chains[i] has got, and what it will return. Chains of a Port count in their order.
