@@ -141,9 +141,7 @@ func usableAfterError(c *client) {
 			c.fatal("FAA %d behind an error returned %d", i, old)
 		}
 		c.send(c.ID(), i)
-		if m := c.recv(); m.Body[0] != i {
-			c.fatal("message %d behind an error is %+v", i, m)
-		}
+		c.gets(i)
 	}
 }
 

@@ -59,31 +59,20 @@ func restartMN(e *env) {
 	}
 	e.complete(c, func(c *client) {
 		for range 3 {
-			err := c.Do([]fabric.Op{fabric.FAA(a, 1)})
-			if !errors.Is(err, fabric.ErrStaleEpoch) {
-				c.fatal("FAA in the new epoch by an old Port: %v", err)
-			}
+			c.fails(c.Do([]fabric.Op{fabric.FAA(a, 1)}), fabric.ErrStaleEpoch, "FAA in the new epoch by an old Port")
 		}
 	})
 	e.complete(c, func(c *client) {
-		if err := c.Reattach(0, before); !errors.Is(err, fabric.ErrStaleEpoch) {
-			c.fatal("Reattach to the epoch before: %v", err)
-		}
-		if err := c.Do([]fabric.Op{fabric.Load(a)}); !errors.Is(err, fabric.ErrStaleEpoch) {
-			c.fatal("after a Reattach that failed: %v", err)
-		}
+		c.fails(c.Reattach(0, before), fabric.ErrStaleEpoch, "Reattach to the epoch before")
+		c.fails(c.Do([]fabric.Op{fabric.Load(a)}), fabric.ErrStaleEpoch, "after a Reattach that failed")
 		now := e.cl.Node(0).Memory()[0].Epoch
 		for range 2 { // also where it is attached already
-			if err := c.Reattach(0, now); err != nil {
-				c.fatal("Reattach: %v", err)
-			}
+			c.must(c.Reattach(0, now), "Reattach")
 			old := c.load(a)
 			c.do(fabric.FAA(a, 1))
 			c.want(a, old+1)
 		}
-		if err := c.Reattach(63, 1); !errors.Is(err, fabric.ErrNodeDown) {
-			c.fatal("Reattach to a memory node that there is not: %v", err)
-		}
+		c.fails(c.Reattach(63, 1), fabric.ErrNodeDown, "Reattach to a memory node that there is not")
 	})
 	e.solo(func(c *client) {
 		old := c.load(a) // memory may have been lost or not

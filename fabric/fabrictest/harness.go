@@ -158,6 +158,14 @@ func (c *client) must(err error, what string) {
 	}
 }
 
+// fails checks that an error is the one that is wanted.
+func (c *client) fails(err, want error, what string, args ...any) {
+	c.t.Helper()
+	if !errors.Is(err, want) {
+		c.fatal("%s: %v, want %v", fmt.Sprintf(what, args...), err, want)
+	}
+}
+
 // do executes a chain that must succeed.
 func (c *client) do(ops ...fabric.Op) []fabric.Op {
 	c.t.Helper()
@@ -183,9 +191,7 @@ func (c *client) wait(p fabric.Pending) {
 func (c *client) refused(want error, index int, ops ...fabric.Op) {
 	c.t.Helper()
 	err := c.Do(ops)
-	if !errors.Is(err, want) {
-		c.fatal("chain %v: error %v, want %v", ops, err, want)
-	}
+	c.fails(err, want, "chain %v", ops)
 	if index < 0 {
 		return
 	}
@@ -239,6 +245,16 @@ func (c *client) write(a fabric.Addr, data []byte) {
 	defer c.Free(buf)
 	copy(buf, data)
 	c.do(fabric.Write(a, buf))
+}
+
+// gets returns the next message, which must come and begin with a word.
+func (c *client) gets(word uint64) fabric.Message {
+	c.t.Helper()
+	m := c.recv()
+	if m.Body[0] != word {
+		c.fatal("message %+v, want %d", m, word)
+	}
+	return m
 }
 
 // recv returns the next message, which must come. Views are not news here.

@@ -2,7 +2,6 @@ package fabrictest
 
 import (
 	"bytes"
-	"errors"
 
 	"github.com/declock/declock/fabric"
 )
@@ -62,9 +61,7 @@ func sendCopies(e *env) {
 	for _, r := range []*client{local, remote} {
 		e.run(r, func(c *client) {
 			for i := range uint64(100) {
-				if m := c.recv(); m.Body[0] != i {
-					c.fatal("message %d has %d", i, m.Body[0])
-				}
+				c.gets(i)
 			}
 		})
 	}
@@ -141,9 +138,7 @@ func messageFlood(e *env) {
 			c.store(fabric.At(0, uint64(64+8*i)), 1)
 			c.until(fabric.At(0, uint64(64+8*(1-i))), 1)
 			for k := range uint64(each) {
-				if m := c.recv(); m.Body[0] != k {
-					c.fatal("message %d, want %d", m.Body[0], k)
-				}
+				c.gets(k)
 			}
 		})
 	}
@@ -164,19 +159,14 @@ func messageAbsent(e *env) {
 		c.send(r.ID(), 2)
 	})
 	e.run(r, func(c *client) {
-		if m := c.recv(); m.Body[0] != 2 {
-			c.fatal("message %+v", m)
-		}
+		c.gets(2)
 		c.quiet(fabric.Millisecond)
 	})
 }
 
 func messageNoNode(c *client) {
 	for _, cn := range []fabric.CNID{0, fabric.MaxCN} {
-		err := c.Send(fabric.Client(cn, 1), &fabric.Message{Kind: fabric.MsgUser})
-		if !errors.Is(err, fabric.ErrNodeDown) {
-			c.fatal("Send to a client of %v: %v", cn, err)
-		}
+		c.fails(c.Send(fabric.Client(cn, 1), &fabric.Message{Kind: fabric.MsgUser}), fabric.ErrNodeDown, "Send to a client of %v", cn)
 	}
 	c.send(c.ID(), 1)
 	c.recv()

@@ -229,15 +229,12 @@ func (c *client) untilClosed(word fabric.Addr, how int) (sure, maybe uint64) {
 		clear(buf)
 		ops := []fabric.Op{fabric.FAA(word, 1), fabric.Load(word), fabric.Read(fabric.At(0, 0), buf)}
 		ops[0].Old, ops[1].Old = 1<<60, 1<<60
+		var p fabric.Pending
 		var err error
-		switch how {
-		case 1:
-			var p fabric.Pending
-			if p, err = c.Post(ops); err == nil {
-				err = c.Wait(p)
-			}
-		default:
+		if how != 1 {
 			err = c.Do(ops)
+		} else if p, err = c.Post(ops); err == nil {
+			err = c.Wait(p)
 		}
 		switch {
 		case err == nil && (ops[0].Old != sure || ops[1].Old != sure+1 || !bytes.Equal(buf, closePattern)):
@@ -251,9 +248,7 @@ func (c *client) untilClosed(word fabric.Addr, how int) (sure, maybe uint64) {
 			_, err = c.Recv(fabric.Forever)
 		}
 		if err != nil {
-			if !errors.Is(err, fabric.ErrClosed) {
-				c.fatal("an operation of a Port that was closed meanwhile: %v", err)
-			}
+			c.fails(err, fabric.ErrClosed, "an operation of a Port that was closed meanwhile")
 			return sure, maybe
 		}
 	}
@@ -301,10 +296,7 @@ func (e *env) hears(node int, gone fabric.CNID) {
 				break
 			}
 		}
-		err := c.Send(fabric.Client(gone, 1), &fabric.Message{Kind: fabric.MsgUser})
-		if !errors.Is(err, fabric.ErrNodeDown) {
-			c.fatal("Send to a node that is gone: %v", err)
-		}
+		c.fails(c.Send(fabric.Client(gone, 1), &fabric.Message{Kind: fabric.MsgUser}), fabric.ErrNodeDown, "Send to a node that is gone")
 	})
 }
 

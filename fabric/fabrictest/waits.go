@@ -38,9 +38,7 @@ func recvDeadline(c *client) {
 	for _, d := range []fabric.Time{1, 100, 10 * fabric.Microsecond, 2 * fabric.Millisecond} {
 		until := c.Now() + d
 		_, err := c.Recv(until)
-		if !errors.Is(err, fabric.ErrDeadline) {
-			c.fatal("Recv: %v", err)
-		}
+		c.fails(err, fabric.ErrDeadline, "Recv")
 		if now := c.Now(); now < until {
 			c.fatal("Recv with deadline %d ended at %d", until, now)
 		}
@@ -49,9 +47,8 @@ func recvDeadline(c *client) {
 
 func recvPoll(c *client) {
 	for _, past := range []fabric.Time{0, -1, c.Now() - 1, c.Now()} {
-		if _, err := c.Recv(past); !errors.Is(err, fabric.ErrDeadline) {
-			c.fatal("Recv(%d): %v", past, err)
-		}
+		_, err := c.Recv(past)
+		c.fails(err, fabric.ErrDeadline, "Recv(%d)", past)
 	}
 	c.send(c.ID(), 5)
 	for limit := c.Now() + patience; ; {
@@ -122,23 +119,18 @@ func interruptSticky(c *client) {
 	c.Interrupt()
 	c.Interrupt()
 	for range 3 {
-		if _, err := c.Recv(far); !errors.Is(err, fabric.ErrInterrupted) {
-			c.fatal("Recv: %v", err)
+		for _, deadline := range []fabric.Time{far, fabric.Forever} {
+			_, err := c.Recv(deadline)
+			c.fails(err, fabric.ErrInterrupted, "Recv(%d)", deadline)
 		}
-		if _, err := c.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
-			c.fatal("Recv(Forever): %v", err)
-		}
-		if err := c.Pause(far); !errors.Is(err, fabric.ErrInterrupted) {
-			c.fatal("Pause: %v", err)
-		}
+		c.fails(c.Pause(far), fabric.ErrInterrupted, "Pause")
 	}
 	if c.Now() >= far {
 		c.fatal("interrupted waits have waited")
 	}
 	c.ClearInterrupt()
-	if _, err := c.Recv(c.Now() + 1000); !errors.Is(err, fabric.ErrDeadline) {
-		c.fatal("Recv after ClearInterrupt: %v", err)
-	}
+	_, err := c.Recv(c.Now() + 1000)
+	c.fails(err, fabric.ErrDeadline, "Recv after ClearInterrupt")
 	c.pause(1000)
 }
 
@@ -146,9 +138,8 @@ func interruptMessages(c *client) {
 	c.sendTwo(5 * fabric.Millisecond)
 	c.Interrupt()
 	c.recvTwo(fabric.Forever)
-	if _, err := c.Recv(fabric.Forever); !errors.Is(err, fabric.ErrInterrupted) {
-		c.fatal("Recv with no more messages: %v", err)
-	}
+	_, err := c.Recv(fabric.Forever)
+	c.fails(err, fabric.ErrInterrupted, "Recv with no more messages")
 	c.ClearInterrupt()
 }
 
@@ -163,9 +154,7 @@ func interruptWaiting(e *env, pause bool) {
 		} else {
 			_, err = c.Recv(fabric.Forever)
 		}
-		if !errors.Is(err, fabric.ErrInterrupted) {
-			c.fatal("an interrupted wait: %v", err)
-		}
+		c.fails(err, fabric.ErrInterrupted, "an interrupted wait")
 		c.ClearInterrupt()
 		c.pause(1000)
 	})
