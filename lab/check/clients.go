@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/oracle"
@@ -132,9 +134,9 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	if c.lost(r.Lock) { // what it believes counts for nothing: the memory node refuses it until it has released
 		e.Kind, e.Err = oracle.Refused, lock.ErrLost
 	}
-	c.w.grants++
+	c.w.counts.Grants++
 	took := c.w.c.Now() - c.began
-	c.w.longest = max(c.w.longest, took)
+	c.w.counts.LongestNs = max(c.w.counts.LongestNs, took)
 	if c.w.s.SpanNs > 0 {
 		c.w.latency[r.Mode] = append(c.w.latency[r.Mode], took)
 		c.w.lastGrant[c.port.ID()] = c.w.c.Now()
@@ -162,7 +164,7 @@ func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
 	case r.Try && errors.Is(err, lock.ErrBusy),
 		r.Deadline != 0 && errors.Is(err, lock.ErrTimeout),
 		canceled && errors.Is(err, lock.ErrCanceled):
-		c.w.refused++
+		c.w.counts.Refused++
 		return true
 	}
 	return c.survives("acquire", err)
@@ -173,7 +175,6 @@ const again = 200 * fabric.Microsecond
 
 // survives reports whether the client goes on after an error that is no answer. One that no fault explains is an objection.
 func (c *client) survives(what string, err error) bool {
-	c.w.failed++
 	switch {
 	case c.w.restarting(err, c.began), errors.Is(err, lock.ErrMemoryLost) && c.mayHear(),
 		c.w.s.Keys > 0 && c.w.s.BreakNs > 0 && errors.Is(err, fabric.ErrUnknownOutcome), c.w.ofInterrupt(err):
@@ -261,7 +262,7 @@ func (c *client) storeRounds() {
 		})
 		c.w.tap.noteStore(c.port.ID(), o, err)
 		if o.Result == oracle.Done {
-			c.w.grants++
+			c.w.counts.Grants++
 		}
 		if o.Method == "get" && o.Result == oracle.Done {
 			uniques[o.Key] = o.CAS
@@ -339,24 +340,33 @@ func doStore(st *objstore.Client, o *oracle.StoreOp, short bool) (err error) {
 		}
 		o.Value = strconv.FormatUint(n, 10)
 	}
+	return ends(o, err, short, isAny(err, fabric.ErrFenced, fabric.ErrUnknownOutcome))
+}
+
+// ends writes down how an operation of the store or tree has ended. short: there may be no room for it. failed: there is an answer perhaps,
+// and an error: unlock failed. It returns the error if the result is not known.
+func ends(o *oracle.StoreOp, err error, short, failed bool) error {
+	o.Result = oracle.Unknown
 	switch {
+	case failed:
+		return err
 	case err == nil:
 		o.Result = oracle.Done
-	case errors.Is(err, objstore.ErrNotFound):
+	case isAny(err, objstore.ErrNotFound, btree.ErrNotFound):
 		o.Result = oracle.NotFound
-	case errors.Is(err, objstore.ErrExists):
+	case isAny(err, objstore.ErrExists, btree.ErrExists):
 		o.Result = oracle.Exists
 	case errors.Is(err, objstore.ErrNotNumber):
 		o.Result = oracle.NotNumber
-	case errors.Is(err, objstore.ErrNoSpace) && short: // memory is short
+	case short && isAny(err, objstore.ErrNoSpace, btree.ErrNoSpace):
 		o.Result = oracle.NoSpace
 	default:
-		o.Result = oracle.Unknown
-		return err
-	}
-	if errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrUnknownOutcome) {
-		o.Result = oracle.Unknown // the answer and an error: unlock failed
 		return err
 	}
 	return nil
+}
+
+// isAny reports whether an error is one of a list.
+func isAny(err error, list ...error) bool {
+	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 }

@@ -140,6 +140,14 @@ func (x *Exploration) mortals() bool {
 	return true
 }
 
+// Clients of a node each. In first3 the first is the one that is cancelled, or whose node crashes: with a client that comes behind it, it
+// leaves its ticket to its agent.
+var (
+	apart2 = []string{"1s 2s", "1s 2x", "1x 2x"}
+	apart3 = []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
+	first3 = []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2s 3s", "1x 2s 3x", "1x 2x 3x"}
+)
+
 // Explorations lists the programs that are explored: small, or all, or those
 // of a name that contains match.
 func Explorations(small bool, match string) []Exploration {
@@ -155,12 +163,8 @@ func Explorations(small bool, match string) []Exploration {
 			}
 		}
 	}
-	apart2 := []string{"1s 2s", "1s 2x", "1x 2x"}
-	apart3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
 	together2 := []string{"1s 1s", "1s 1x", "1x 1x"}
-	// The first is the one that is cancelled, or whose node crashes.
 	first2 := []string{"1s 2s", "1s 2x", "1x 2s", "1x 2x"}
-	first3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2s 3s", "1x 2s 3x", "1x 2x 3x"}
 	mixed3 := []string{"1s 1s 2x", "1s 1x 2s", "1s 1x 2x", "1x 1x 2s", "1x 1x 2x"}
 	together3 := []string{"1s 1s 1x", "1s 1x 1x", "1x 1x 1x"}
 	for _, p := range []string{"cql", "declock-tf", "declock-pf", "declock"} {
@@ -225,9 +229,6 @@ func failureExplorations(add func(x Exploration, clients ...string)) {
 
 // baselineExplorations adds the programs of the baseline locks.
 func baselineExplorations(small bool, add func(x Exploration, clients ...string)) {
-	apart2, apart3 := []string{"1s 2s", "1s 2x", "1x 2x"}, []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
-	// The first is the one that is cancelled. With a client that comes behind it, it leaves its ticket to its agent.
-	first3 := []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2s 3s", "1x 2s 3x", "1x 2x 3x"}
 	for i := range baselineLocks {
 		x := Exploration{Policy: baselineLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
 		add(x, apart2...)

@@ -8,9 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/fabric/sim"
 )
 
 // Options of Faults.
@@ -33,22 +30,13 @@ type Failure struct {
 
 // A Summary is what came of many runs.
 type Summary struct {
-	Runs      int
-	ByClass   map[Class]int
-	Events    uint64
-	Grants    int
-	Refused   int
-	Faults    int // planned
-	Effects   sim.FaultStats
-	Resets    uint64
-	Evicted   uint64
-	Moved     uint64
-	Expired   uint64
-	Undecided int
+	Runs    int
+	ByClass map[Class]int
+	Counts
+	Faults int // planned
 	// Overtaken is, for each baseline lock, the most requests of class FieldFair that passed one, for each client of their cluster.
 	Overtaken map[string]float64
-	LongestNs fabric.Time // that anyone waited for a lock
-	Failures  []*Failure  // by seed
+	Failures  []*Failure // by seed
 }
 
 // Judge runs a scenario; if an oracle objects, it makes a failure of it, shrunk or not.
@@ -148,17 +136,8 @@ func (x *faulter) work(ctx context.Context) {
 func (u *Summary) add(r *Result, f *Failure) {
 	u.Runs++
 	u.ByClass[r.Scenario.Class]++
-	u.Events += r.Events
-	u.Grants += r.Grants
-	u.Refused += r.Refused
 	u.Faults += len(r.Scenario.Plan)
-	u.Effects.Add(&r.Effects)
-	u.Resets += r.Resets
-	u.Evicted += r.Evicted
-	u.Moved += r.Moved
-	u.Expired += r.Expired
-	u.Undecided += r.Undecided
-	u.LongestNs = max(u.LongestNs, r.LongestNs)
+	u.Counts.add(&r.Counts)
 	if s := &r.Scenario; s.Class == FieldFair {
 		u.Overtaken[s.Lock] = max(u.Overtaken[s.Lock], float64(r.Overtaken)/float64(s.CNs*s.Clients))
 	}

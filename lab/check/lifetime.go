@@ -81,9 +81,9 @@ func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (
 	if o.Result != oracle.Unknown {
 		o.Evicted = evicted > 0
 	}
-	w.evicted += evicted
-	w.moved += st.Stats().Moved - before.Moved
-	w.expired += st.Stats().Expired - before.Expired
+	w.counts.Evicted += evicted
+	w.counts.Moved += st.Stats().Moved - before.Moved
+	w.counts.Expired += st.Stats().Expired - before.Expired
 	w.store.End(o)
 	w.tap.drawEnd(p, o.String())
 	return o, err

@@ -16,23 +16,41 @@ import (
 type Result struct {
 	Scenario   Scenario
 	Violations []oracle.Violation
-	Undecided  int    // keys whose history took too long to judge
-	Hash       uint64 // of the history: the same in every run
-	Events     uint64
+	Hash       uint64      // of the history: the same in every run
 	Time       fabric.Time // virtual
-	Grants     int         // or operations of the store
-	Refused    int         // tried, timed out, cancelled
-	Failed     int         // ended by a fault
-	Resets     uint64
-	Evicted    uint64         // objects
-	Moved      uint64         // objects, so that another class gets the memory
-	Expired    uint64         // objects that were found expired and dropped
-	Effects    sim.FaultStats // of its faults
-	Overtaken  int            // how often the one was passed that was passed most
-	LongestNs  fabric.Time    // that anyone waited for a lock
+	Overtaken  int         // how often the one was passed that was passed most
+	Counts
 
 	// Last are the last operations of each client, if they were traced.
 	Last []ClientHistory
+}
+
+// Counts are what has been counted in a run, or in many.
+type Counts struct {
+	Events    uint64
+	Grants    int // or operations of the store
+	Refused   int // tried, timed out, cancelled
+	Resets    uint64
+	Evicted   uint64         // objects
+	Moved     uint64         // objects, so that another class gets the memory
+	Expired   uint64         // objects that were found expired and dropped
+	Undecided int            // keys whose history took too long to judge
+	Effects   sim.FaultStats // of faults
+	LongestNs fabric.Time    // that anyone waited for a lock
+}
+
+// add adds the counts of d to c.
+func (c *Counts) add(d *Counts) {
+	c.Events += d.Events
+	c.Grants += d.Grants
+	c.Refused += d.Refused
+	c.Resets += d.Resets
+	c.Evicted += d.Evicted
+	c.Moved += d.Moved
+	c.Expired += d.Expired
+	c.Undecided += d.Undecided
+	c.Effects.Add(&d.Effects)
+	c.LongestNs = max(c.LongestNs, d.LongestNs)
 }
 
 // Bad reports whether an oracle objects.
@@ -354,8 +372,8 @@ func (w *world) settleLost() {
 }
 
 func (w *world) result() *Result {
-	r := &Result{Scenario: w.s, Hash: w.c.Hash(), Events: w.c.Events(), Time: w.c.Now() - w.began,
-		Grants: w.grants, Refused: w.refused, Failed: w.failed, Overtaken: w.over.Most(), LongestNs: w.longest, Effects: w.c.FaultStats(), Evicted: w.evicted, Moved: w.moved, Expired: w.expired}
+	r := &Result{Scenario: w.s, Hash: w.c.Hash(), Time: w.c.Now() - w.began, Overtaken: w.over.Most(), Counts: w.counts}
+	r.Events, r.Effects = w.c.Events(), w.c.FaultStats()
 	if w.store.Len() > 0 {
 		wrong, undecided := w.store.Check(judgeTime)
 		for _, what := range wrong {

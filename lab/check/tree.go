@@ -43,7 +43,7 @@ func (c *client) treeRounds() {
 			c.w.store.End(o)
 			c.w.tap.drawEnd(c.port, o.String())
 			if o.Result == oracle.Done {
-				c.w.grants++
+				c.w.counts.Grants++
 			}
 			return err
 		})
@@ -89,23 +89,7 @@ func doTree(t *btree.Client, o *oracle.StoreOp, short bool) (err error) {
 	case "delete":
 		err = t.Delete(key)
 	}
-	switch {
-	case errors.Is(err, fabric.ErrFenced) || ofRestart(err):
-		o.Result = oracle.Unknown // the answer perhaps, and an error: unlock failed
-		return err
-	case err == nil:
-		o.Result = oracle.Done
-	case errors.Is(err, btree.ErrNotFound):
-		o.Result = oracle.NotFound
-	case errors.Is(err, btree.ErrExists):
-		o.Result = oracle.Exists
-	case errors.Is(err, btree.ErrNoSpace) && short:
-		o.Result = oracle.NoSpace
-	default:
-		o.Result = oracle.Unknown
-		return err
-	}
-	return nil
+	return ends(o, err, short, errors.Is(err, fabric.ErrFenced) || ofRestart(err))
 }
 
 // scanTree scans the whole tree. What it finds of each key must be what a get at some time within would.

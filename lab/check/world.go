@@ -37,19 +37,13 @@ type world struct {
 	sync   hier.SyncConfig
 
 	locks   []fabric.Addr
-	working int  // clients that are at work
-	looking bool // the witness is looking for garbage
-	longest fabric.Time
+	working int              // clients that are at work
+	looking bool             // the witness is looking for garbage
 	latency [2][]fabric.Time // of acquisitions by mode, if SpanNs is set
 	// lastGrant is when each client was granted last, if SpanNs is set.
 	lastGrant   map[fabric.ClientID]fabric.Time
-	grants      int
-	refused     int
-	failed      int // operations that a fault ended
+	counts      Counts // what the world itself counts
 	store       *oracle.StoreHistory
-	evicted     uint64   // objects
-	moved       uint64   // objects, so that another class gets the memory
-	expired     uint64   // objects that were found expired and dropped
 	deferred    uint64   // repairs of the tree that its clients left to the next visitor
 	playing     bool     // the scene is set
 	generations []uint32 // of the memories that there are, if they may be lost
@@ -113,7 +107,6 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 	w.tap = newTap(w, trace)
 	cfg.Observer = w.tap
 	w.c = sim.New(cfg)
-	w.tap.c = w.c
 	w.cfg = hier.Config{Layout: s.layout(), CQL: cql.Config{RecheckNs: s.RecheckNs, ResetAfterNs: s.ResetNs}}
 	if s.RecheckNs == 0 {
 		w.cfg.CQL.RecheckNs = fabric.Forever / 4
@@ -203,7 +196,7 @@ func (w *world) build() error {
 	for i := range w.s.Locks {
 		a := fabric.At(w.mns[i%w.s.MNs], locksAt+uint64(i/w.s.MNs)*w.span())
 		w.locks = append(w.locks, a)
-		w.tap.watch(a)
+		w.tap.watched[a] = true
 	}
 	counter := fabric.At(w.mns[0], counterAt)
 	if w.s.Keys > 0 {
@@ -296,25 +289,17 @@ func (w *world) excused(cn int, err error) bool {
 	if cn > w.s.CNs || !w.s.deadly(cn) {
 		return false
 	}
-	return errors.Is(err, fabric.ErrFenced) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, fabric.ErrClosed)
+	return isAny(err, fabric.ErrFenced, fabric.ErrUnknownOutcome, fabric.ErrClosed)
 }
 
 // ofInterrupt reports whether an error is what an interrupted client makes of an operation, of its own or one that was left to it.
 func (w *world) ofInterrupt(err error) bool {
-	if !w.s.leavesBehind() {
-		return false
-	}
-	for _, e := range [...]error{fabric.ErrInterrupted, lock.ErrCanceled, fabric.ErrUnknownOutcome, fabric.ErrNodeDown} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return w.s.leavesBehind() && isAny(err, fabric.ErrInterrupted, lock.ErrCanceled, fabric.ErrUnknownOutcome, fabric.ErrNodeDown)
 }
 
 // ofRestart reports whether an error is what the restart of a memory node makes of an operation.
 func ofRestart(err error) bool {
-	return errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, fabric.ErrStaleEpoch) || errors.Is(err, fabric.ErrUnknownOutcome) || errors.Is(err, lock.ErrLost)
+	return isAny(err, fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, lock.ErrLost)
 }
 
 // ofRestart reports whether an error is what the restart of a memory node makes of an operation in this world.
@@ -412,7 +397,6 @@ func (w *world) event(e oracle.Event) {
 // and keeps the last operations of each client for a report.
 type tap struct {
 	w       *world
-	c       *sim.Cluster
 	trace   bool
 	watched map[fabric.Addr]bool
 	last    lastOps
@@ -423,8 +407,6 @@ type tap struct {
 func newTap(w *world, trace bool) *tap {
 	return &tap{w: w, trace: trace, watched: map[fabric.Addr]bool{}, last: lastOps{}}
 }
-
-func (t *tap) watch(l fabric.Addr) { t.watched[l] = true }
 
 func (t *tap) noteEvent(e *oracle.Event) {
 	if t.trace {
@@ -438,9 +420,9 @@ func (t *tap) noteStore(c fabric.ClientID, o *oracle.StoreOp, err error) {
 	switch {
 	case !t.trace:
 	case err != nil:
-		t.last.keep(c, fmt.Sprintf("* %d %v: %v", t.c.Now(), o, err))
+		t.last.keep(c, fmt.Sprintf("* %d %v: %v", t.w.c.Now(), o, err))
 	default:
-		t.last.keep(c, fmt.Sprintf("* %d %v", t.c.Now(), o))
+		t.last.keep(c, fmt.Sprintf("* %d %v", t.w.c.Now(), o))
 	}
 }
 
