@@ -41,22 +41,10 @@ var effectNames = [NumFaultEffects]string{"kills", "pauses", "fences", "torn rea
 	"delayed requests", "delayed answers", "delayed messages", "duplicated messages", "restarts", "stale operations", "held news", "late unknown outcomes",
 	"chains left behind", "chains not sent"}
 
-func (e FaultEffect) String() string {
-	if e < NumFaultEffects {
-		return effectNames[e]
-	}
-	return fmt.Sprintf("FaultEffect(%d)", uint8(e))
-}
+func (e FaultEffect) String() string { return nameOf(effectNames[:], e) }
 
 // FaultStats counts what faults did, by FaultEffect.
 type FaultStats [NumFaultEffects]uint64
-
-// Add adds the counters of t to s.
-func (s *FaultStats) Add(t *FaultStats) {
-	for i := range s {
-		s[i] += t[i]
-	}
-}
 
 func (s *FaultStats) String() string {
 	list := make([]string, NumFaultEffects)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/declock/declock/internal/stats"
 )
 
 // Options of Faults.
@@ -137,7 +139,8 @@ func (u *Summary) add(r *Result, f *Failure) {
 	u.Runs++
 	u.ByClass[r.Scenario.Class]++
 	u.Faults += len(r.Scenario.Plan)
-	u.Counts.add(&r.Counts)
+	stats.Add(&u.Counts, &r.Counts)
+	u.LongestNs = max(u.LongestNs, r.LongestNs)
 	if s := &r.Scenario; s.Class == FieldFair {
 		u.Overtaken[s.Lock] = max(u.Overtaken[s.Lock], float64(r.Overtaken)/float64(s.CNs*s.Clients))
 	}

@@ -28,29 +28,15 @@ type Result struct {
 // Counts are what has been counted in a run, or in many.
 type Counts struct {
 	Events    uint64
-	Grants    int // or operations of the store
-	Refused   int // tried, timed out, cancelled
+	Grants    uint64 // or operations of the store
+	Refused   uint64 // tried, timed out, cancelled
 	Resets    uint64
 	Evicted   uint64         // objects
 	Moved     uint64         // objects, so that another class gets the memory
 	Expired   uint64         // objects that were found expired and dropped
-	Undecided int            // keys whose history took too long to judge
+	Undecided uint64         // keys whose history took too long to judge
 	Effects   sim.FaultStats // of faults
 	LongestNs fabric.Time    // that anyone waited for a lock
-}
-
-// add adds the counts of d to c.
-func (c *Counts) add(d *Counts) {
-	c.Events += d.Events
-	c.Grants += d.Grants
-	c.Refused += d.Refused
-	c.Resets += d.Resets
-	c.Evicted += d.Evicted
-	c.Moved += d.Moved
-	c.Expired += d.Expired
-	c.Undecided += d.Undecided
-	c.Effects.Add(&d.Effects)
-	c.LongestNs = max(c.LongestNs, d.LongestNs)
 }
 
 // Bad reports whether an oracle objects.
@@ -379,7 +365,7 @@ func (w *world) result() *Result {
 		for _, what := range wrong {
 			w.object("linearizability", what)
 		}
-		r.Undecided = undecided
+		r.Undecided = uint64(undecided)
 	}
 	for _, n := range w.nodes {
 		if n.agent != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/internal/stats"
 )
 
 var (
@@ -47,7 +48,7 @@ func TestSeeds(t *testing.T) {
 				t.Errorf("%v", f)
 			}
 			all += u.Runs
-			effects.Add(&u.Effects)
+			stats.Add(&effects, &u.Effects)
 			if want, ok := gone[c]; ok && runs > 20 && [2]bool{u.Evicted > 0, u.Expired > 0} != want {
 				t.Errorf("%d objects evicted, %d expired", u.Evicted, u.Expired)
 			}
