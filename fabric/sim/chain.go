@@ -111,6 +111,7 @@ func (c *Cluster) newChain() *Chain {
 	}
 	ch := c.chains[c.freeChain]
 	c.freeChain = ch.next
+	*ch = Chain{index: ch.index, gen: ch.gen}
 	return ch
 }
 
@@ -215,10 +216,7 @@ func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	c := p.c
 	ch := c.newChain()
 	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, c.mns[ops[0].Addr.MN()])
-	ch.broken, ch.lost, ch.late, ch.remains = 0, false, false, nil
-	ch.orphan, ch.drop, ch.sent, ch.cur, ch.part, ch.exchanged = false, false, 0, 0, 0, 0
 	ch.epoch = p.epoch(ch.qp.mn)
-	ch.hasRA = false
 	for i := range ops {
 		ch.hasRA = ch.hasRA || ops[i].Kind != fabric.OpWrite
 	}

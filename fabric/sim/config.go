@@ -88,12 +88,7 @@ const (
 	numLateOps
 )
 
-func (l LateOps) String() string {
-	if l < numLateOps {
-		return [...]string{"draw", "drop", "keep"}[l]
-	}
-	return fmt.Sprintf("LateOps(%d)", uint8(l))
-}
+func (l LateOps) String() string { return nameOf([]string{"draw", "drop", "keep"}, l) }
 
 // withDefaults returns the configuration with its zero values filled in.
 func (c Config) withDefaults() Config {

@@ -30,7 +30,7 @@ const (
 var eventKindNames = [...]string{"none", "start", "arrive", "effect", "tear", "complete",
 	"kick", "deliver", "wake", "timer", "unwind", "detect", "news", "ack", "call"}
 
-func (k eventKind) String() string { return eventKindNames[k] }
+func (k eventKind) String() string { return nameOf(eventKindNames[:], k) }
 
 // An event has no pointers: moving it costs no write barrier, and
 // what it is about is found by number in the cluster's tables.

@@ -22,10 +22,9 @@ func (c *Cluster) linger(lost *Chain, from, to int, breaks, there fabric.Time) {
 			q.pending++
 		}
 	}
-	ch.port, ch.qp, ch.epoch, ch.err = lost.port, q, lost.epoch, nil
-	ch.broken, ch.lost, ch.hasRA, ch.fence = 0, false, false, false
-	ch.cur, ch.sent, ch.part, ch.exchanged, ch.state = uint8(from), uint8(to), 0, 0, chainFlying
-	ch.orphan, ch.late, ch.known, ch.remains = true, true, false, nil
+	ch.port, ch.qp, ch.epoch = lost.port, q, lost.epoch
+	ch.cur, ch.sent, ch.state = uint8(from), uint8(to), chainFlying
+	ch.orphan, ch.late = true, true
 	ch.drop = c.faults.Uint64()&1 == 0
 	ch.until = max(there, breaks+1) + fabric.Time(c.faults.Uint64n(uint64(c.cfg.BrokenLate)))
 	ch.rung = lost.rung

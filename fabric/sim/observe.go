@@ -38,11 +38,14 @@ const (
 var stepNames = [numSteps]string{"post", "effect", "part", "complete", "send",
 	"deliver", "drop", "kill", "pause", "resume", "fence", "restart", "news", "abandon"}
 
-func (s Step) String() string {
-	if s < numSteps {
-		return stepNames[s]
+func (s Step) String() string { return nameOf(stepNames[:], s) }
+
+// nameOf returns the name of a value.
+func nameOf[T ~uint8](names []string, v T) string {
+	if int(v) < len(names) {
+		return names[v]
 	}
-	return fmt.Sprintf("Step(%d)", uint8(s))
+	return fmt.Sprintf("%T(%d)", v, uint8(v))
 }
 
 // An Event is one step of a history.

@@ -65,12 +65,7 @@ const (
 
 var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay", "duplicate", "reboot", "detach"}
 
-func (k FaultKind) String() string {
-	if k < numFaultKinds {
-		return faultNames[k]
-	}
-	return fmt.Sprintf("FaultKind(%d)", uint8(k))
-}
+func (k FaultKind) String() string { return nameOf(faultNames[:], k) }
 
 // hasPeer, hasDelay and hasUntil report which fields a kind uses.
 func (k FaultKind) hasPeer() bool  { return k == FaultCut || k.hasDelay() }

@@ -187,7 +187,6 @@ func (u *Untimed) Enabled(i int) bool {
 // launch takes a chain that has been posted.
 func (u *Untimed) launch(ch *Chain) {
 	ch.state = chainFlying
-	ch.wrote = false
 	u.Touched.Port(ch.port)
 	u.Chains = append(u.Chains, ch)
 	if u.cur == nil {
