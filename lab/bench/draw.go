@@ -154,7 +154,6 @@ func (p *Plot) axes(g *plot.Plot) {
 				a.g.Min, a.g.Max = a.g.Min/1.2, a.g.Max*1.2
 			}
 		} else {
-			a.g.Tick.Marker = roundTicks{}
 			if a.g == &g.Y {
 				a.g.Min, a.g.Max = 0, a.g.Max*1.05
 			}
@@ -170,24 +169,6 @@ func (p *Plot) axes(g *plot.Plot) {
 			a.g.Max = a.g.Min + 1
 		}
 	}
-}
-
-// roundTicks labels 4 to 8 round values.
-type roundTicks struct{}
-
-// Ticks implements plot.Ticker.
-func (roundTicks) Ticks(low, high float64) (ticks []plot.Tick) {
-	step := math.Pow(10, math.Floor(math.Log10((high-low)/4)))
-	for _, k := range []float64{5, 2} {
-		if (high-low)/(step*k) >= 4 {
-			step *= k
-			break
-		}
-	}
-	for v := math.Ceil(low/step) * step; v <= high*1.0001; v += step {
-		ticks = append(ticks, plot.Tick{Value: v, Label: Figure(math.Round(v/step) * step)})
-	}
-	return ticks
 }
 
 // logTicks labels the powers of ten, as numbers and not as exponents; within few decades also 2 and 5.
@@ -259,23 +240,30 @@ func (p *Plot) lines(g *plot.Plot, legend *plot.Legend) error {
 	return nil
 }
 
-// barsWidth is what the bars of a group take of the width of the group.
-const barsWidth = 0.8
+// barsWidth is what the bars of a group take of the width of the group, and groupsWidth what all groups take of the plot's.
+const (
+	barsWidth   = 0.8
+	groupsWidth = plotWidth - legendWidth - 1.5*vg.Centimeter
+)
 
 // bars draws the series as bars in groups.
 func (p *Plot) bars(g *plot.Plot, legend *plot.Legend) error {
-	width := barsWidth / float64(max(len(p.Series), 1))
+	width := groupsWidth * barsWidth / vg.Length(len(p.Groups)*max(len(p.Series), 1))
 	for i := range p.Series {
 		s := &p.Series[i]
-		l := lookOf(s, i)
-		b := &barSeries{look: l, log: p.Y.Log, hatch: i}
-		for k, v := range s.XY {
-			if k >= len(p.Groups) {
-				break
-			}
-			left := float64(k) - barsWidth/2 + width*float64(i)
-			b.boxes = append(b.boxes, barBox{left, left + width*0.92, v.Y, v.Half})
+		var values plotter.Values
+		for _, v := range s.XY {
+			values = append(values, v.Y)
 		}
+		if len(values) == 0 {
+			continue
+		}
+		b, err := plotter.NewBarChart(values, width*0.92)
+		if err != nil {
+			return err
+		}
+		b.Color, b.LineStyle.Width = lookOf(s, i).color, 0.5
+		b.Offset = width * (vg.Length(i) - vg.Length(len(p.Series)-1)/2)
 		g.Add(b)
 		legend.Add(s.Label, b)
 	}
@@ -283,57 +271,3 @@ func (p *Plot) bars(g *plot.Plot, legend *plot.Legend) error {
 	g.X.Min, g.X.Max = -0.6, float64(len(p.Groups))-0.4
 	return nil
 }
-
-// A barBox is one bar.
-type barBox struct{ left, right, top, half float64 }
-
-// barSeries draws bars. plotter.BarChart has a width in units of the page, and no error bars.
-type barSeries struct {
-	look  look
-	log   bool
-	hatch int
-	boxes []barBox
-}
-
-// Plot implements plot.Plotter.
-func (b *barSeries) Plot(c draw.Canvas, p *plot.Plot) {
-	x, y := p.Transforms(&c)
-	for _, v := range b.boxes {
-		if b.log && v.top <= 0 {
-			continue
-		}
-		base := p.Y.Min
-		b.box(&c, vg.Rectangle{Min: vg.Point{X: x(v.left), Y: y(base)}, Max: vg.Point{X: x(v.right), Y: y(v.top)}})
-		if v.half > 0 {
-			mid := x((v.left + v.right) / 2)
-			c.StrokeLine2(draw.LineStyle{Color: black, Width: 0.7}, mid, y(max(v.top-v.half, base)), mid, y(v.top+v.half))
-		}
-	}
-}
-
-// box draws one bar: its colour, an outline and, so that greys can be told apart, stripes.
-func (b *barSeries) box(c *draw.Canvas, r vg.Rectangle) {
-	corners := []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}}
-	c.FillPolygon(b.look.color, corners)
-	for k := 1; k <= b.hatch%4; k++ {
-		at := r.Min.X + (r.Max.X-r.Min.X)*vg.Length(k)/vg.Length(b.hatch%4+1)
-		c.StrokeLine2(draw.LineStyle{Color: color.White, Width: 1}, at, r.Min.Y, at, r.Max.Y)
-	}
-	c.StrokeLines(draw.LineStyle{Color: black, Width: 0.5}, append(corners, corners[0]))
-}
-
-// DataRange implements plot.DataRanger.
-func (b *barSeries) DataRange() (xmin, xmax, ymin, ymax float64) {
-	xmin, xmax, ymin, ymax = math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
-	for _, v := range b.boxes {
-		if b.log && v.top <= 0 {
-			continue
-		}
-		xmin, xmax = min(xmin, v.left), max(xmax, v.right)
-		ymin, ymax = min(ymin, v.top), max(ymax, v.top+v.half)
-	}
-	return xmin, xmax, ymin, ymax
-}
-
-// Thumbnail implements plot.Thumbnailer.
-func (b *barSeries) Thumbnail(c *draw.Canvas) { b.box(c, c.Rectangle) }
