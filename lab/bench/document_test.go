@@ -23,7 +23,7 @@ func document(t *testing.T, names ...string) *Document {
 		}
 		list = append(list, e)
 	}
-	return &Document{Name: "test", Commit: "abc", Config: Config{Seed: 7, Seeds: 2}, Wall: time.Second, Outcomes: runTiny(t, 2, list...)}
+	return &Document{Name: "test", Commit: "abc", Config: Config{Options: Options{NIC: DefaultNIC}, Seed: 7, Seeds: 2}, Wall: time.Second, Outcomes: runTiny(t, 2, list...)}
 }
 
 // The report is one page with every experiment, plot and claim, all constants of the model with

@@ -1,9 +1,6 @@
 package bench
 
-import (
-	"context"
-	"fmt"
-)
+import "fmt"
 
 // ideal stands for the ideal of Fig. 1: all clients on one compute node, which keeps the locks among them.
 const ideal = "ideal"
@@ -29,23 +26,12 @@ func pointsIdeal(o Options) []Point {
 	var points []Point
 	for _, clients := range pick(o, []int{8, 16, 32, 64, 128, 256}, 32, 256) {
 		for _, name := range []string{ideal, "cas", "declock-pf", "declock"} {
-			x := Index{Lock: name, Clients: clients, CNs: max(1, clients/clientsPerCN), Mix: shermanMixes[0], Theta: DefaultTheta, NIC: o.NIC}
+			x := Index{Lock: name, Clients: clients, CNs: max(1, clients/clientsPerCN), Mix: shermanMixes[0]}
 			if name == ideal {
 				x.Lock, x.CNs = "local-prefer", 1
 			}
-			if o.Tiny {
-				x = x.tiny()
-			}
-			point := x.Point()
-			measure := point.Measure
-			point.Measure = func(ctx context.Context, seed uint64) ([]Sample, error) {
-				samples, err := measure(ctx, seed)
-				for i := range samples {
-					samples[i].Params = Params{{"lock", name}, {"clients", x.Clients}, {"cns", x.CNs}}
-				}
-				return samples, err
-			}
-			points = append(points, point)
+			x = o.index(x)
+			points = append(points, x.point(Params{{"lock", name}, {"clients", x.Clients}, {"cns", x.CNs}}))
 		}
 	}
 	return points

@@ -38,7 +38,7 @@ func pointsReset(o Options) []Point {
 	for _, n := range pick(o, []int{32, 64, 96, 128, 160, 192, 224, 256}, 32, 128, 256) {
 		for _, policy := range []string{"declock", "declock-tf"} {
 			points = append(points, Point{Cost: float64(n), Seeds: 10, Measure: func(_ context.Context, seed uint64) ([]Sample, error) {
-				r, err := measureReset(seed, nicOf(o), policy, n)
+				r, err := measureReset(seed, o.NIC, policy, n)
 				return []Sample{{
 					Params:  Params{{"lock", policy}, {"clients", n}},
 					Metrics: Metrics{"reset_us": float64(r.reset) / 1e3, "grant_us": float64(r.grant) / 1e3, "detect_us": float64(detectNs) / 1e3},
@@ -62,11 +62,6 @@ func judgeReset(rows Rows) []Claim {
 	}
 }
 
-// nicOf returns the model of the network of an experiment.
-func nicOf(o Options) string {
-	return (Micro{NIC: o.NIC}).WithDefaults().NIC
-}
-
 // Workloads of Fig. 16b, as in the paper: with one core of each compute node, and with 16. The locks are the default point's.
 var contentions = []struct {
 	name    string
@@ -88,7 +83,7 @@ func pointsCourse(o Options) []Point {
 			if o.Tiny {
 				clients = 16
 			}
-			t, err := measureCourse(ctx, seed, nicOf(o), "declock", clients, gap)
+			t, err := measureCourse(ctx, seed, o.NIC, "declock", clients, gap)
 			if err != nil {
 				return nil, err
 			}

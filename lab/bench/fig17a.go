@@ -231,18 +231,10 @@ func (r *storeRun) measure(ctx context.Context) (Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, s := r.journal.tally(part.first, part.last), &part.counters
-	window := float64(part.window())
-	return part.metrics(Metrics{
-		"mops":                float64(t.ops) * 1e3 / window,
-		"p50_us":              quantile(t.op, 50),
-		"p99_us":              quantile(t.op, 99),
-		"p999_us":             quantile(t.op, 99.9),
-		"mn_ops_per_acquire":  per(s.Locks.AcquireOps, s.Locks.Acquires),
-		"retries_per_acquire": per(s.Locks.Retries, s.Locks.Acquires),
-		"mn_ops_per_op":       per(s.Ports.Total(), t.ops),
-		"gbit_s":              float64(s.Ports.ReadBytes+s.Ports.WriteBytes) * 8 / window,
-	}), nil
+	m := part.metrics(part.figures(r.journal.tally(part.first, part.last).op, part.window()))
+	m["mn_ops_per_acquire"] = per(part.Locks.AcquireOps, part.Locks.Acquires)
+	m["gbit_s"] = float64(part.Ports.ReadBytes+part.Ports.WriteBytes) * 8 / float64(part.window())
+	return m, nil
 }
 
 func judgeStore(rows Rows) []Claim {

@@ -43,7 +43,7 @@ func (d *Document) WriteHTML(w io.Writer) error {
 		Note     string
 		Missed   []claimLine
 		Sections []section
-	}{Document: d, Verdicts: verdicts(d.Claims()), NIC: nicName(d.Config.NIC), Note: ModelNote, Remarks: append(d.Unsteady(), d.Costs()...)}
+	}{Document: d, Verdicts: verdicts(d.Claims()), NIC: d.Config.NIC, Note: ModelNote, Remarks: append(d.Unsteady(), d.Costs()...)}
 	var err error
 	if page.Model, err = Constants(page.NIC); err != nil {
 		return err

@@ -2,13 +2,13 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
@@ -18,9 +18,6 @@ import (
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/traces"
 )
-
-// ErrIndex is wrapped by what [Index.Validate] returns.
-var ErrIndex = errors.New("bench: bad index workload")
 
 // A Mix is what the clients of an index do, in percent.
 type Mix struct {
@@ -36,87 +33,18 @@ type Index struct {
 	Lock         string // a name of locks.Names
 	CNs, Clients int    // clients in all, dealt out evenly
 	Mix          Mix
-	Keys         int // 0 means 100,000
-	KeySize      int // bytes, 8 or more; 0 means 8
-	ValueSize    int // bytes; 0 means 8
+	Keys         int
+	KeySize      int // bytes, 8 or more
+	ValueSize    int // bytes
 	// Theta is the exponent of the Zipf distribution of keys, whose ranks are scattered over the tree; 0 is uniform.
 	Theta              float64
 	Seed               uint64
 	WarmupNs, WindowNs fabric.Time // a fixed window; 0: see [Pace]
-	NIC                string      // sim.Preset; "" is cx4
+	NIC                string      // sim.Preset
 }
 
-// Defaults of an Index.
-const (
-	DefaultKeys  = 100_000
-	maxIndexKeys = 100_000_000
-	maxScan      = 100 // keys of a scan: 1 to so many
-)
-
-// WithDefaults returns x with its zero values filled in.
-func (x Index) WithDefaults() Index {
-	if x.Keys == 0 {
-		x.Keys = DefaultKeys
-	}
-	if x.KeySize == 0 {
-		x.KeySize = 8
-	}
-	if x.ValueSize == 0 {
-		x.ValueSize = 8
-	}
-	if x.NIC == "" {
-		x.NIC = "cx4"
-	}
-	return x
-}
-
-// Validate says what is wrong with an Index that has its defaults.
-func (x *Index) Validate() error {
-	m := &x.Mix
-	switch {
-	case x.CNs < 1 || x.CNs > maxCNs || x.Clients < x.CNs || x.Clients > maxClients:
-		return fmt.Errorf("%w: %d clients on %d compute nodes: want at least one on each of 1 to %d, and at most %d", ErrIndex, x.Clients, x.CNs, maxCNs, maxClients)
-	case x.Keys < 1 || x.Keys > maxIndexKeys:
-		return fmt.Errorf("%w: %d keys: want 1 to %d", ErrIndex, x.Keys, maxIndexKeys)
-	case x.KeySize < 8 || x.KeySize > btree.MaxKeySize || x.ValueSize < 1 || x.ValueSize > btree.MaxValueSize:
-		return fmt.Errorf("%w: keys of %d bytes, values of %d: want 8 to %d, and 1 to %d", ErrIndex, x.KeySize, x.ValueSize, btree.MaxKeySize, btree.MaxValueSize)
-	case m.Read+m.Update+m.Insert+m.Scan+m.Modify != 100:
-		return fmt.Errorf("%w: mix %+v: want 100 %% in all", ErrIndex, *m)
-	}
-	_, err := sim.Preset(x.NIC)
-	return err
-}
-
-// An IndexResult is what a run gave within its window.
-type IndexResult struct {
-	Ops      uint64
-	WindowNs fabric.Time
-	counters
-
-	op, read, write *hdrhistogram.Histogram
-	part            *measured
-}
-
-// Metrics returns the figures by the names that rows use.
-func (r *IndexResult) Metrics() Metrics {
-	m := Metrics{
-		"mops":                float64(r.Ops) * 1e3 / float64(r.WindowNs),
-		"p50_us":              quantile(r.op, 50),
-		"p99_us":              quantile(r.op, 99),
-		"p999_us":             quantile(r.op, 99.9),
-		"read_p50_us":         quantile(r.read, 50),
-		"read_p99_us":         quantile(r.read, 99),
-		"write_p50_us":        quantile(r.write, 50),
-		"write_p99_us":        quantile(r.write, 99),
-		"mn_ops_per_op":       per(r.Ports.Total(), r.Ops),
-		"reads_per_op":        per(r.Ports.Ops[fabric.OpRead], r.Ops),
-		"chains_per_op":       per(r.Ports.Chains, r.Ops),
-		"retries_per_acquire": per(r.Locks.Retries, r.Locks.Acquires),
-		"splits":              float64(r.Trees.Splits),
-		"stale_per_op":        per(r.Trees.CacheStale, r.Ops),
-	}
-	return r.part.metrics(m)
-}
+// maxScan bounds the keys of a scan: 1 to so many.
+const maxScan = 100
 
 // An indexRun is a run of an Index in virtual time.
 type indexRun struct {
@@ -128,19 +56,18 @@ type indexRun struct {
 	journal journal
 }
 
-// RunIndex runs an index workload on a simulated cluster. The same Index gives the same result. It may be
+// runIndex runs an index workload on a simulated cluster. The same Index gives the same figures. It may be
 // called from several goroutines at once.
-func RunIndex(ctx context.Context, x Index) (*IndexResult, error) {
-	x = x.WithDefaults()
-	if err := x.Validate(); err != nil {
-		return nil, err
-	}
+func runIndex(ctx context.Context, x Index) (Metrics, error) {
 	s := &indexRun{x: x, inserts: uint64(x.Keys)}
 	var err error
 	if s.zipf, err = traces.NewZipf(uint64(x.Keys), x.Theta); err != nil {
 		return nil, err
 	}
-	nic, _ := sim.Preset(x.NIC)
+	nic, err := sim.Preset(x.NIC)
+	if err != nil {
+		return nil, err
+	}
 	s.c = sim.New(sim.Config{Seed: x.Seed, NIC: nic})
 	defer s.c.Close()
 	if err := s.build(); err != nil {
@@ -259,7 +186,7 @@ func (s *indexRun) prepare(t *btree.Tree, l lock.Locker, load bool) error {
 }
 
 // measure lets virtual time go by, and takes the figures.
-func (s *indexRun) measure(ctx context.Context) (*IndexResult, error) {
+func (s *indexRun) measure(ctx context.Context) (Metrics, error) {
 	p := paceOf(s.x.Clients, limitNs)
 	p.WarmupNs, p.WindowNs = s.x.WarmupNs, s.x.WindowNs
 	part, err := s.settle(ctx, p, &s.journal, func(n *counters) {
@@ -271,17 +198,22 @@ func (s *indexRun) measure(ctx context.Context) (*IndexResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &IndexResult{Ops: uint64(part.last - part.first), WindowNs: part.window(), counters: part.counters, part: part,
-		op: newHistogram(simDigits), read: newHistogram(simDigits), write: newHistogram(simDigits)}
+	op, read, write := newHistogram(simDigits), newHistogram(simDigits), newHistogram(simDigits)
 	for _, e := range s.journal.list[part.first:part.last] {
-		record(r.op, fabric.Time(e.op))
+		record(op, fabric.Time(e.op))
 		if e.kind == writeOp {
-			record(r.write, fabric.Time(e.op))
+			record(write, fabric.Time(e.op))
 		} else {
-			record(r.read, fabric.Time(e.op))
+			record(read, fabric.Time(e.op))
 		}
 	}
-	return r, nil
+	ops := uint64(op.TotalCount())
+	m := part.metrics(part.figures(op, part.window()))
+	m["read_p50_us"], m["read_p99_us"] = quantile(read, 50), quantile(read, 99)
+	m["write_p50_us"], m["write_p99_us"] = quantile(write, 50), quantile(write, 99)
+	m["reads_per_op"], m["chains_per_op"] = per(part.Ports.Ops[fabric.OpRead], ops), per(part.Ports.Chains, ops)
+	m["splits"], m["stale_per_op"] = float64(part.Trees.Splits), per(part.Trees.CacheStale, ops)
+	return m, nil
 }
 
 // An indexClient is one client of a run.
@@ -393,29 +325,36 @@ func (c *indexClient) scan() error {
 	return c.it.Err()
 }
 
-// Point returns the measurement of an index workload.
-func (x Index) Point() Point {
-	x = x.WithDefaults()
+// index returns x with what most have in common, and as large as the run: tiny for tests.
+func (o Options) index(x Index) Index {
+	x.Keys, x.KeySize, x.ValueSize = cmp.Or(x.Keys, 100_000), cmp.Or(x.KeySize, 8), cmp.Or(x.ValueSize, 8)
+	x.Theta, x.NIC = DefaultTheta, o.NIC
+	if o.Tiny {
+		x.Keys, x.WarmupNs, x.WindowNs = 2000, 50_000, 200_000
+		x.Clients = min(x.Clients, 16)
+		x.CNs = min(x.CNs, x.Clients, 2)
+	}
+	return x
+}
+
+// params returns the parameters that rows of an index workload have.
+func (x Index) params() Params {
+	return Params{{"lock", x.Lock}, {"workload", x.Mix.Name}, {"clients", x.Clients}, {"cns", x.CNs},
+		{"keys", x.Keys}, {"key_bytes", x.KeySize}, {"value_bytes", x.ValueSize}, {"theta", x.Theta}}
+}
+
+// point returns the measurement of an index workload.
+func (x Index) point(params Params) Point {
 	return Point{
 		Cost: float64(15*fabric.Millisecond)*float64(min(x.Clients, 64)) + float64(x.Keys*100),
 		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
 			x := x
 			x.Seed = seed
-			r, err := RunIndex(ctx, x)
+			metrics, err := runIndex(ctx, x)
 			if err != nil {
 				return nil, err
 			}
-			params := Params{{"lock", x.Lock}, {"workload", x.Mix.Name}, {"clients", x.Clients}, {"cns", x.CNs},
-				{"keys", x.Keys}, {"key_bytes", x.KeySize}, {"value_bytes", x.ValueSize}, {"theta", x.Theta}}
-			return []Sample{{Params: params, Metrics: r.Metrics()}}, nil
+			return []Sample{{Params: params, Metrics: metrics}}, nil
 		},
 	}
-}
-
-// tiny returns x made so small that it takes no time: for tests.
-func (x Index) tiny() Index {
-	x.Keys, x.WarmupNs, x.WindowNs = 2000, 50_000, 200_000
-	x.Clients = min(x.Clients, 16)
-	x.CNs = min(x.CNs, x.Clients, 2)
-	return x
 }

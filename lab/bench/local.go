@@ -22,7 +22,7 @@ func init() {
 					if o.Tiny {
 						gap = fabric.Millisecond
 					}
-					metrics, err := measureLocal(ctx, seed, nicOf(o), policy, clients, gap)
+					metrics, err := measureLocal(ctx, seed, o.NIC, policy, clients, gap)
 					return []Sample{{Params{{"lock", policy}, {"clients", clients}}, metrics}}, err
 				}})
 			}

@@ -85,6 +85,7 @@ const (
 	DefaultLocks   = 100_000
 	DefaultTheta   = 0.99
 	DefaultReadPct = 50
+	DefaultNIC     = "cx4"
 )
 
 // Default returns the paper's default point for a lock.
@@ -94,21 +95,11 @@ func Default(lock string) Micro {
 
 // WithDefaults returns m with its zero values filled in.
 func (m Micro) WithDefaults() Micro {
-	if m.Clients == 0 {
-		m.Clients = DefaultClients
-	}
-	if m.CNs == 0 {
-		m.CNs = max(1, (m.Clients+clientsPerCN-1)/clientsPerCN)
-	}
-	if m.Locks == 0 {
-		m.Locks = DefaultLocks
-	}
-	if m.NIC == "" {
-		m.NIC = "cx4"
-	}
-	if m.MessageScale == 0 {
-		m.MessageScale = 1
-	}
+	m.Clients = cmp.Or(m.Clients, DefaultClients)
+	m.CNs = cmp.Or(m.CNs, max(1, (m.Clients+clientsPerCN-1)/clientsPerCN))
+	m.Locks = cmp.Or(m.Locks, DefaultLocks)
+	m.NIC = cmp.Or(m.NIC, DefaultNIC)
+	m.MessageScale = cmp.Or(m.MessageScale, 1)
 	if m.Rate > 0 || m.WarmupNs > 0 || m.WindowNs > 0 {
 		return m.timed()
 	}
@@ -118,12 +109,7 @@ func (m Micro) WithDefaults() Micro {
 // timed returns m with a fixed window.
 func (m Micro) timed() Micro {
 	window, warmup := m.times()
-	if m.WindowNs == 0 {
-		m.WindowNs = window
-	}
-	if m.WarmupNs == 0 {
-		m.WarmupNs = warmup
-	}
+	m.WindowNs, m.WarmupNs = cmp.Or(m.WindowNs, window), cmp.Or(m.WarmupNs, warmup)
 	return m
 }
 

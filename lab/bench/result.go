@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -21,38 +22,40 @@ type Result struct {
 	data  *hdrhistogram.Histogram // of each data operation, if there are any
 }
 
-// Mops returns millions of operations per second.
-func (r *Result) Mops() float64 { return float64(r.Ops) * 1e3 / float64(r.WindowNs) }
+// figures are what all runs have: of operations within a window, whose latencies are in a histogram.
+func (c *counters) figures(op *hdrhistogram.Histogram, window fabric.Time) Metrics {
+	ops := uint64(op.TotalCount())
+	return Metrics{
+		"mops":                float64(ops) * 1e3 / float64(window),
+		"p50_us":              quantile(op, 50),
+		"p99_us":              quantile(op, 99),
+		"p999_us":             quantile(op, 99.9),
+		"mn_ops_per_op":       per(c.Ports.Total(), ops),
+		"retries_per_acquire": per(c.Locks.Retries, c.Locks.Acquires),
+	}
+}
 
 // Metrics returns the figures of a result by the names that rows use. Times are in microseconds.
 func (r *Result) Metrics() Metrics {
 	s := &r.Locks
-	m := Metrics{
-		"mops":                 r.Mops(),
+	m := r.figures(r.tally.op, r.WindowNs)
+	maps.Copy(m, Metrics{
 		"acquire_p50_us":       quantile(r.tally.acquire, 50),
 		"acquire_p99_us":       quantile(r.tally.acquire, 99),
 		"release_p50_us":       quantile(r.tally.release, 50),
 		"release_mean_us":      r.tally.release.Mean() / 1e3,
 		"mn_ops_per_acquire":   per(s.AcquireOps, s.Acquires),
-		"retries_per_acquire":  per(s.Retries, s.Acquires),
 		"refetch_per_release":  per(s.Refetches, s.Acquires),
 		"prefetch_per_acquire": per(s.Prefetches, s.Acquires),
 		"local_handovers":      per(s.HandoversLocal, s.Acquires),
 		"remote_handovers":     per(s.HandoversRemote, s.Acquires),
-		"mn_ops_per_op":        per(r.Ports.Total(), r.Ops),
 		"messages_per_op":      per(r.Ports.Sent, r.Ops),
 		"lost":                 float64(r.tally.lost),
 		"oldest_us":            float64(r.OldestNs) / 1e3,
 		"window_us":            float64(r.WindowNs) / 1e3,
 		"hot_p50_us":           quantile(r.tally.hot, 50),
 		"hot_p99_us":           quantile(r.tally.hot, 99),
-	}
-	for _, q := range []struct {
-		name string
-		q    float64
-	}{{"p50_us", 50}, {"p99_us", 99}, {"p999_us", 99.9}} {
-		m[q.name] = quantile(r.tally.op, q.q)
-	}
+	})
 	for _, q := range hotQuantiles {
 		m[hotName(q)] = quantile(r.tally.hot, q)
 	}

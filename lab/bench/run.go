@@ -54,12 +54,8 @@ type task struct {
 // seed and not on Workers. When ctx ends, what has been measured is returned along with its error; so is it
 // when a measurement fails.
 func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error) {
-	if cfg.Seeds == 0 {
-		cfg.Seeds = 3
-	}
-	if cfg.Workers == 0 {
-		cfg.Workers = runtime.GOMAXPROCS(0)
-	}
+	cfg.Seeds, cfg.Workers = cmp.Or(cfg.Seeds, 3), cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
+	cfg.NIC = cmp.Or(cfg.NIC, DefaultNIC)
 	tasks := plans(list, &cfg)
 	err := work(ctx, list, tasks, &cfg)
 	outcomes := make([]Outcome, len(list))

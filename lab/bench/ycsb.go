@@ -45,13 +45,10 @@ func pointsYCSB(o Options) []Point {
 	var points []Point
 	sizes := pick(o, [][2]int{{8, 8}, {24, 100}, {24, 1000}}, [2]int{8, 8})
 	for _, mix := range ycsbMixes {
-		for _, size := range sizes[:max(1, len(sizes))] {
+		for _, size := range sizes {
 			for _, name := range registered(ycsbLocks) {
-				x := Index{Lock: name, Clients: 128, CNs: 8, Mix: mix, Theta: DefaultTheta, KeySize: size[0], ValueSize: size[1], NIC: o.NIC}
-				if o.Tiny {
-					x = x.tiny()
-				}
-				points = append(points, x.Point())
+				x := o.index(Index{Lock: name, Clients: 128, CNs: 8, Mix: mix, KeySize: size[0], ValueSize: size[1]})
+				points = append(points, x.point(x.params()))
 			}
 		}
 	}
