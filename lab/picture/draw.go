@@ -47,9 +47,8 @@ type drawing struct {
 
 // A group is the lanes of one node.
 type group struct {
-	name        string
+	name, class string // node, memory or net
 	left, right float64
-	memory, net bool
 }
 
 // A gap is a pause between two rows.
@@ -70,9 +69,11 @@ func (t *Trace) draw() *drawing {
 	for i, l := range d.lanes {
 		if i == 0 || !sameNode(d.lanes[i-1], l) {
 			x += groupGap
-			g := group{name: l.name, left: x, memory: l.cn == 0 && !l.net, net: l.net}
-			if l.cn != 0 {
-				g.name = l.cn.String()
+			g := group{name: l.name, class: "memory", left: x}
+			if l.net {
+				g.class = "net"
+			} else if l.cn != 0 {
+				g.name, g.class = l.cn.String(), "node"
 			}
 			d.groups = append(d.groups, g)
 		}
@@ -107,17 +108,14 @@ func (t *Trace) draw() *drawing {
 
 // order puts the lanes of a node beside each other, and memory nodes in the middle.
 func (d *drawing) order() {
-	cns := map[fabric.CNID]bool{}
+	var list []fabric.CNID
 	for _, l := range d.lanes {
 		if l.cn != 0 {
-			cns[l.cn] = true
+			list = append(list, l.cn)
 		}
 	}
-	var list []fabric.CNID
-	for cn := range cns {
-		list = append(list, cn)
-	}
 	slices.Sort(list)
+	list = slices.Compact(list)
 	place := func(l *lane) int {
 		switch {
 		case l.net:
@@ -192,19 +190,12 @@ func (d *drawing) head(w io.Writer, y float64) {
 	fmt.Fprintf(w, `<text class="unit" x="%d" y="%s" text-anchor="end">%s</text>`, timeWidth-8, coord(y+38), unit)
 	fmt.Fprintf(w, `<text class="unit" x="%s" y="%s">what happens</text>`, coord(d.right), coord(y+38))
 	for _, g := range d.groups {
-		class := "node"
-		switch {
-		case g.memory:
-			class = "memory"
-		case g.net:
-			class = "net"
-		}
-		fmt.Fprintf(w, `<rect class="%s" x="%s" y="%s" width="%s" height="20" rx="4"/>`, class, coord(g.left), coord(y+5), coord(g.right-g.left))
+		fmt.Fprintf(w, `<rect class="%s" x="%s" y="%s" width="%s" height="20" rx="4"/>`, g.class, coord(g.left), coord(y+5), coord(g.right-g.left))
 		name := g.name
-		if class == "node" && g.right-g.left > 1.5*laneWidth {
+		if g.class == "node" && g.right-g.left > 1.5*laneWidth {
 			name = "compute node " + name
 		}
-		fmt.Fprintf(w, `<text class="%sname" x="%s" y="%s" text-anchor="middle">%s</text>`+"\n", class, coord((g.left+g.right)/2), coord(y+19), esc(name))
+		fmt.Fprintf(w, `<text class="%sname" x="%s" y="%s" text-anchor="middle">%s</text>`+"\n", g.class, coord((g.left+g.right)/2), coord(y+19), esc(name))
 	}
 	for _, l := range d.lanes {
 		if l.cn == 0 {
@@ -226,13 +217,7 @@ func (d *drawing) head(w io.Writer, y float64) {
 func (d *drawing) ground(w io.Writer) {
 	fmt.Fprintf(w, `<rect class="paper" x="0" y="0" width="%s" height="%s"/>`+"\n", coord(d.width), coord(d.height))
 	for _, g := range d.groups {
-		class := "ground"
-		if g.memory {
-			class = "memground"
-		}
-		if g.net {
-			class = "netground"
-		}
+		class := map[string]string{"node": "ground", "memory": "memground", "net": "netground"}[g.class]
 		fmt.Fprintf(w, `<rect class="%s" x="%s" y="0" width="%s" height="%s"/>`, class, coord(g.left), coord(g.right-g.left), coord(d.height))
 	}
 	for _, l := range d.lanes {
@@ -267,7 +252,7 @@ func (d *drawing) bars(w io.Writer, from, to int) {
 		x, width := 0.0, float64(barWidth)
 		switch s.style {
 		case spanDown:
-			i := slices.IndexFunc(d.groups, func(g group) bool { return !g.memory && !g.net && g.name == s.cn.String() })
+			i := slices.IndexFunc(d.groups, func(g group) bool { return g.class == "node" && g.name == s.cn.String() })
 			if i < 0 {
 				continue
 			}

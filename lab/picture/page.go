@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -38,12 +39,9 @@ func (t *Trace) WriteHTML(to io.Writer) error {
 		d.lines(&lines, begin, end)
 		chunks = append(chunks, chunk{coord(d.top(begin)), bars.String(), lines.String()})
 	}
-	objection := -1
-	for i := range t.rows {
-		if t.rows[i].kind == kindObjection {
-			objection = (len(t.rows) - 1 - i) / chunkRows
-			break
-		}
+	objection := slices.IndexFunc(t.rows, func(r row) bool { return r.kind == kindObjection })
+	if objection >= 0 { // in which chunk
+		objection = (len(t.rows) - 1 - objection) / chunkRows
 	}
 	if len(chunks) == 0 {
 		chunks = append(chunks, chunk{Top: "0"})

@@ -54,15 +54,12 @@ func (d *drawing) legend(w io.Writer) {
 		x += float64(width) + 6
 		text(s)
 	}
-	arrow("atomic", "FAA, CAS")
-	arrow("write", "WRITE")
-	arrow("read", "READ")
-	arrow("answer", "answer")
-	arrow("message", "message")
-	bar("wait", "waits")
-	bar("exclusive", "holds exclusively")
-	bar("shared", "holds shared")
-	bar("release", "releases")
+	for _, a := range [][2]string{{"atomic", "FAA, CAS"}, {"write", "WRITE"}, {"read", "READ"}, {"answer", "answer"}, {"message", "message"}} {
+		arrow(a[0], a[1])
+	}
+	for _, b := range [][2]string{{"wait", "waits"}, {"exclusive", "holds exclusively"}, {"shared", "holds shared"}, {"release", "releases"}} {
+		bar(b[0], b[1])
+	}
 	fmt.Fprintf(w, "\n")
 }
 

@@ -174,22 +174,22 @@ func (t *Trace) newLane(l *lane) *lane {
 
 // memory returns the lane of a memory node.
 func (t *Trace) memory(id fabric.MemID) *lane {
-	for _, l := range t.lanes {
-		if l.cn == 0 && !l.net && l.mn == id {
-			return l
-		}
-	}
-	return t.newLane(&lane{name: id.String(), mn: id})
+	return t.shared(lane{name: id.String(), mn: id})
 }
 
 // network returns the lane of what is wrong with the network.
 func (t *Trace) network() *lane {
+	return t.shared(lane{name: "network", net: true})
+}
+
+// shared returns a lane that is no client's, which is made when it is needed first.
+func (t *Trace) shared(want lane) *lane {
 	for _, l := range t.lanes {
-		if l.net {
+		if l.cn == 0 && l.name == want.name {
 			return l
 		}
 	}
-	return t.newLane(&lane{name: "network", net: true})
+	return t.newLane(&want)
 }
 
 // acts returns the lane of a client that does something itself.
@@ -345,34 +345,31 @@ func (t *Trace) deliver(e *sim.Event) {
 	t.add(r)
 }
 
+// fates are what becomes of a node.
+var fates = map[sim.Step]string{
+	sim.StepKill:    "crashes",
+	sim.StepPause:   "is paused",
+	sim.StepResume:  "goes on",
+	sim.StepFence:   "is fenced: memory nodes refuse it",
+	sim.StepNews:    "hears of a change of the membership",
+	sim.StepRestart: "restarts, in a new epoch",
+}
+
 // fault adds what becomes of a node.
 func (t *Trace) fault(e *sim.Event) {
 	cn := e.Client.CN()
 	r := row{at: e.Time, kind: kindFault, from: -1, more: e.String()}
+	if e.Step == sim.StepNews {
+		r.kind = kindNote
+	}
 	if e.Step == sim.StepRestart || cn == 0 {
 		r.lane = t.memory(e.Mem)
-		r.text = fmt.Sprintf("%v restarts, in a new epoch", e.Mem)
-		if e.Step == sim.StepNews {
-			r.kind, r.text = kindNote, fmt.Sprintf("%v hears of a change of the membership", e.Mem)
-		}
+		r.text = fmt.Sprintf("%v %s", e.Mem, fates[e.Step])
 		t.add(r)
 		return
 	}
 	r.lane = t.laneOf(fabric.AgentOf(cn))
-	switch e.Step {
-	case sim.StepKill:
-		r.text = fmt.Sprintf("%v crashes", cn)
-	case sim.StepPause:
-		r.text = fmt.Sprintf("%v is paused", cn)
-	case sim.StepResume:
-		r.text = fmt.Sprintf("%v goes on", cn)
-	case sim.StepFence:
-		r.text = fmt.Sprintf("%v is fenced: memory nodes refuse it", cn)
-	case sim.StepNews:
-		r.kind, r.text = kindNote, fmt.Sprintf("%v hears of a change of the membership", cn)
-	default:
-		r.text = fmt.Sprintf("%v: %v", cn, e.Step)
-	}
+	r.text = fmt.Sprintf("%v %s", cn, fates[e.Step])
 	i := t.add(r)
 	switch e.Step {
 	case sim.StepKill, sim.StepPause:

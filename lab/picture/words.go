@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -37,15 +38,7 @@ type place struct {
 // Name gives a part of memory a name. words takes apart what is there; nil: it is words that mean themselves.
 func (w *Words) Name(at fabric.Addr, size uint64, name string, words func(off uint64, b []byte) string) {
 	p := place{at.In(0), size, name, words}
-	i, there := slices.BinarySearchFunc(w.places, p.at, func(p place, a fabric.Addr) int {
-		switch {
-		case p.at < a:
-			return -1
-		case p.at > a:
-			return 1
-		}
-		return 0
-	})
+	i, there := slices.BinarySearchFunc(w.places, p.at, func(p place, a fabric.Addr) int { return cmp.Compare(p.at, a) })
 	if there {
 		w.places[i] = p
 		return
