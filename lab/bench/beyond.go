@@ -37,30 +37,17 @@ var ideas = []variant{
 	{"declock", dataKeep, "all, data stays with the lock"},
 }
 
-// A course is a sweep of one parameter of the default point: those of Fig. 12.
-type course struct {
-	param   string
-	short   string // of the axis, for titles
-	axis    Axis
-	changes func(o Options) []func(m *Micro)
-}
-
-var courses = []course{
-	{"clients", "clients", clientAxis, func(o Options) []func(*Micro) {
-		return changes(pick(o, []int{8, 16, 32, 64, 128, 192, 256}, 8, 64, 256), func(m *Micro, v int) { m.Clients = v })
-	}},
-	{"cs_len", "critical section", lengthAxis, func(o Options) []func(*Micro) {
-		return changes(pick(o, []int{0, 1, 2, 4, 8, 16, 32}, 0, 4, 32), func(m *Micro, v int) { m.CSLen = v })
-	}},
-	{"read_pct", "reads", readAxis, func(o Options) []func(*Micro) {
-		return changes(pick(o, []int{0, 25, 50, 75, 90, 100}, 0, 90, 100), func(m *Micro, v int) { m.ReadPct = v })
-	}},
-	{"locks", "locks", lockAxis, func(o Options) []func(*Micro) {
-		return changes(pick(o, []int{1000, 10_000, 100_000, 1_000_000, 10_000_000}, 1000, 1_000_000), func(m *Micro, v int) { m.Locks = v })
-	}},
-	{"theta", "skew", skewAxis, func(o Options) []func(*Micro) {
-		return changes(pick(o, []float64{0, 0.5, 0.8, 0.9, 0.99}, 0, 0.8), func(m *Micro, v float64) { m.Theta = v })
-	}},
+// courses are the sweeps of Fig. 12, with fewer values.
+var courses = []struct {
+	course
+	short    string // of the axis, for titles
+	all, few []float64
+}{
+	{byClients, "clients", []float64{8, 16, 32, 64, 128, 192, 256}, []float64{8, 64, 256}},
+	{byLength, "critical section", []float64{0, 1, 2, 4, 8, 16, 32}, []float64{0, 4, 32}},
+	{byReads, "reads", []float64{0, 25, 50, 75, 90, 100}, []float64{0, 90, 100}},
+	{byLocks, "locks", []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000}, []float64{1000, 1_000_000}},
+	{bySkew, "skew", []float64{0, 0.5, 0.8, 0.9, 0.99}, []float64{0, 0.8}},
 }
 
 func beyondPoints(o Options) (points []Point) {
@@ -74,9 +61,9 @@ func beyondPoints(o Options) (points []Point) {
 		add("ideas", v.idea, v.lock, v.data, func(*Micro) {})
 	}
 	for _, c := range courses {
-		for _, change := range c.changes(o) {
+		for _, value := range pick(o, c.all, c.few...) {
 			for _, v := range []variant{{"declock-tf", dataPlain, ""}, {"declock-pf", dataPlain, ""}, {"declock", dataKeep, ""}} {
-				add("sweep "+c.param, "", v.lock, v.data, change)
+				add("sweep "+c.param, "", v.lock, v.data, func(m *Micro) { c.set(m, value) })
 			}
 		}
 	}

@@ -18,12 +18,10 @@ var (
 	skewAxis   = Axis{Label: "Zipf exponent (0: uniform)", Ticks: []float64{0, 0.2, 0.4, 0.6, 0.8, 0.99}}
 )
 
-// throughputFigure registers a sweep of one parameter by all locks of the figures, and more, with a plot of throughput.
-func throughputFigure[T any](e Experiment, param string, x Axis, values func(o Options) []T, set func(m *Micro, v T), more ...string) {
-	e.Points = func(o Options) []Point {
-		return sweep(o, append(slices.Clone(figureLocks), more...), changes(values(o), set))
-	}
-	e.Plots = func(rows Rows) []Plot { return throughputPlot(e.Name, e.Title, param, rows, x) }
+// throughputFigure registers a sweep by all locks of the figures, and more, with a plot of throughput.
+func throughputFigure(e Experiment, c course, values func(o Options) []float64, more ...string) {
+	e.Points = func(o Options) []Point { return c.points(o, append(slices.Clone(figureLocks), more...), values(o)) }
+	e.Plots = func(rows Rows) []Plot { return throughputPlot(e.Name, e.Title, c.param, rows, c.axis) }
 	Register(&e)
 }
 
@@ -39,7 +37,7 @@ func init() {
 			"DecLock stays at its peak. DecLock-TF is up to 1.74x DSLR+, DecLock-PF up to 1.40x ShiftLock.",
 		Columns: []string{"lock", "clients", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_acquire", "local_handovers", "remote_handovers"},
 		Judge:   judgeClients,
-	}, "clients", clientAxis, clientCounts, func(m *Micro, v int) { m.Clients = v }, delayed)
+	}, byClients, clientCounts, delayed)
 	Register(&Experiment{
 		Name: "fig12b", Title: "Throughput by length of the critical section",
 		Paper: paperFig12 + ": DecLock is up to 43.47x CASLock, 4.35x DSLR+ and 1.81x ShiftLock. It needs at most 1.10 operations on the memory node for an acquisition, whatever the length; " +
@@ -60,21 +58,21 @@ func init() {
 			"With reads only all are alike.",
 		Columns: []string{"lock", "read_pct", "mops", "p50_us", "p99_us", "retries_per_acquire"},
 		Judge:   judgeReads,
-	}, "read_pct", readAxis, func(o Options) []int { return pick(o, []int{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 90, 100) }, func(m *Micro, v int) { m.ReadPct = v })
+	}, byReads, func(o Options) []float64 { return pick(o, []float64{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 90, 100) })
 	throughputFigure(Experiment{
 		Name: "fig12d", Title: "Throughput by number of locks",
 		Paper:   paperFig12 + ": from 1,000 to 10 million locks throughput grows 2.49x (CASLock), 2.86x (DSLR+), 1.83x (ShiftLock), 2.11x (DecLock-TF), 1.54x (DecLock-PF, which stops growing at 100,000).",
 		Columns: []string{"lock", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire"},
 		Judge:   judgeLocks,
-	}, "locks", lockAxis, func(Options) []int { return []int{1000, 10_000, 100_000, 1_000_000, 10_000_000} }, func(m *Micro, v int) { m.Locks = v })
+	}, byLocks, func(Options) []float64 { return []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000} })
 	throughputFigure(Experiment{
 		Name: "fig12e", Title: "Throughput by skew",
 		Paper:   paperFig12 + ": with less skew CASLock, DSLR+ and ShiftLock converge to DecLock.",
 		Columns: []string{"lock", "theta", "mops", "p50_us", "p99_us", "retries_per_acquire"},
 		Judge:   judgeSkew,
-	}, "theta", skewAxis, func(o Options) []float64 {
+	}, bySkew, func(o Options) []float64 {
 		return pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.6, 0.9, 0.99)
-	}, func(m *Micro, v float64) { m.Theta = v })
+	})
 }
 
 func judgeClients(rows Rows) []Claim {
@@ -134,7 +132,7 @@ func both(rows Rows, a, b, param, metric string) string {
 }
 
 // lengths are the critical sections of Fig. 12b and 13.
-func lengths(o Options) []int { return pick(o, []int{0, 1, 2, 4, 8, 16, 24, 32}, 0, 1, 4, 32) }
+func lengths(o Options) []float64 { return pick(o, []float64{0, 1, 2, 4, 8, 16, 24, 32}, 0, 1, 4, 32) }
 
 // slowMessageNs is by how much the messages of the variant of ShiftLock are slower that the claims name.
 const slowMessageNs = 1000
@@ -148,8 +146,8 @@ func pointsLength(o Options) []Point {
 			names = []string{"shift", "shift-artifact", "declock-tf", "declock-pf"}
 		}
 		for _, n := range lengths(o) {
-			for _, name := range registered(names) {
-				points = append(points, o.point(name, nil, func(m *Micro) { m.CSLen, m.MessageExtraNs = n, fabric.Time(extra) }, Param{"message_extra_ns", extra}))
+			for _, name := range names {
+				points = append(points, o.point(name, nil, func(m *Micro) { m.CSLen, m.MessageExtraNs = int(n), fabric.Time(extra) }, Param{"message_extra_ns", extra}))
 			}
 		}
 	}

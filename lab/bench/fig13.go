@@ -8,10 +8,8 @@ func init() {
 		Paper: "Section 6.2, Fig. 13: DecLock cuts the median latency of operations by up to 95.8 % (CASLock), 64.3 % (DSLR+) and 28.5 % (ShiftLock), and p99 by up to 98.2, 67.8 and 43.7 %. " +
 			"It needs 1.10 operations on the memory node for an acquisition.",
 		Columns: []string{"lock", "cs_len", "p50_us", "p99_us", "p999_us", "retries_per_acquire", "mn_ops_per_acquire", "oldest_us"},
-		Points: func(o Options) []Point {
-			return sweep(o, figureLocks, changes(lengths(o), func(m *Micro, v int) { m.CSLen = v }))
-		},
-		Judge: judgeLatency,
+		Points:  func(o Options) []Point { return byLength.points(o, figureLocks, lengths(o)) },
+		Judge:   judgeLatency,
 		Plots: func(rows Rows) []Plot {
 			return []Plot{
 				{Name: "fig13-median", Title: "Median latency of operations", X: lengthAxis, Y: Axis{Label: "median latency (us)", Log: true}, Series: rows.LinesByLock("cs_len", "p50_us")},

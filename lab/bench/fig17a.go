@@ -45,7 +45,7 @@ func pointsStore(o Options) []Point {
 	var points []Point
 	for _, t := range storeTraces {
 		for _, clients := range pick(o, []int{8, 16, 32, 64, 128, 192, 256}, 16, 64, 256) {
-			for _, name := range registered(figureLocks) {
+			for _, name := range figureLocks {
 				m := Default(name)
 				m.NIC, m.Clients = o.NIC, clients
 				r := storeRun{trace: t.name, keys: t.keys}

@@ -8,10 +8,8 @@ func init() {
 		Paper: "Section 2.2 and 2.3, Fig. 3, on 50 % reads: CASLock peaks at 1.61 M operations/s and falls to 0.20 at 256 clients, with up to 37.8 retries an acquisition and a " +
 			"p99 more than 1000 times the median; the median latency of acquisitions and of accesses to data grows. DSLR+ is stable to 160 clients, then drops, with 27.4 retries. ShiftLock checks 2.34 times an acquisition.",
 		Columns: []string{"lock", "clients", "mops", "p50_us", "p99_us", "acquire_p50_us", "acquire_p99_us", "data_p50_us", "retries_per_acquire"},
-		Points: func(o Options) []Point {
-			return sweep(o, fig3Locks, changes(clientCounts(o), func(m *Micro, v int) { m.Clients = v }))
-		},
-		Judge: judgeSpinning,
+		Points:  func(o Options) []Point { return byClients.points(o, fig3Locks, clientCounts(o)) },
+		Judge:   judgeSpinning,
 		Plots: func(rows Rows) []Plot {
 			x := clientAxis
 			return []Plot{
@@ -29,8 +27,8 @@ func init() {
 var fig3Locks = []string{"cas", "dslr+", "dslr+-overflow", "shift", "shift-artifact"}
 
 // clientCounts are the numbers of clients of Fig. 3 and 12a.
-func clientCounts(o Options) []int {
-	return pick(o, []int{2, 4, 8, 16, 24, 32, 64, 96, 128, 160, 192, 224, 256}, 8, 24, 64, 160, 256)
+func clientCounts(o Options) []float64 {
+	return pick(o, []float64{2, 4, 8, 16, 24, 32, 64, 96, 128, 160, 192, 224, 256}, 8, 24, 64, 160, 256)
 }
 
 func judgeSpinning(rows Rows) []Claim {

@@ -15,7 +15,7 @@ func tinyIndex(lock string, mix Mix) Index {
 // All workloads run on all locks of the figures, small, and twice the same.
 func TestIndex(t *testing.T) {
 	for _, mix := range append(append([]Mix{}, ycsbMixes...), shermanMixes...) {
-		for _, name := range registered(shermanLocks) {
+		for _, name := range shermanLocks {
 			x := tinyIndex(name, mix)
 			m, err := runIndex(context.Background(), x)
 			if err != nil {

@@ -1,21 +1,32 @@
 package bench
 
-import (
-	"slices"
-
-	"github.com/declock/declock/lab/locks"
-)
+import "slices"
 
 // Locks of the figures, by the paper's names: CASLock, DSLR+ (mended, and with the overflowing backoff of the
 // published comparison), ShiftLock, DecLock-TF, DecLock-PF; and our best.
 var figureLocks = []string{"cas", "dslr+", "dslr+-overflow", "shift", "shift-artifact", "declock-tf", "declock-pf", "declock"}
 
-// sweep returns the points of all locks of the figures at each change of the default point.
-func sweep(o Options, names []string, changes []func(m *Micro)) []Point {
+// A course is a sweep of one parameter of the default point.
+type course struct {
+	param string
+	axis  Axis
+	set   func(m *Micro, v float64)
+}
+
+var (
+	byClients = course{"clients", clientAxis, func(m *Micro, v float64) { m.Clients = int(v) }}
+	byLength  = course{"cs_len", lengthAxis, func(m *Micro, v float64) { m.CSLen = int(v) }}
+	byReads   = course{"read_pct", readAxis, func(m *Micro, v float64) { m.ReadPct = int(v) }}
+	byLocks   = course{"locks", lockAxis, func(m *Micro, v float64) { m.Locks = int(v) }}
+	bySkew    = course{"theta", skewAxis, func(m *Micro, v float64) { m.Theta = v }}
+)
+
+// points returns the points of locks at each value.
+func (c *course) points(o Options, locks []string, values []float64) []Point {
 	var points []Point
-	for _, change := range changes {
-		for _, name := range registered(names) {
-			points = append(points, o.point(name, nil, change))
+	for _, v := range values {
+		for _, name := range locks {
+			points = append(points, o.point(name, nil, func(m *Micro) { c.set(m, v) }))
 		}
 	}
 	return points
@@ -42,16 +53,6 @@ func (o Options) point(lock string, front Params, change func(m *Micro), back ..
 	return m.point(slices.Concat(front, params, back), false)
 }
 
-// registered returns the locks that there are.
-func registered(names []string) (list []string) {
-	for _, name := range names {
-		if _, err := locks.Lookup(name); err == nil || name == delayed {
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
 // sized returns m as large as the run: tiny for tests.
 func (m Micro) sized(o Options) Micro {
 	if o.Tiny {
@@ -67,15 +68,6 @@ func (m Micro) tiny() Micro {
 	m.CNs = 2
 	m.WarmupNs, m.WindowNs = 20_000, 100_000
 	return m
-}
-
-// changes returns a change for each value.
-func changes[T any](values []T, set func(m *Micro, v T)) []func(m *Micro) {
-	var list []func(m *Micro)
-	for _, v := range values {
-		list = append(list, func(m *Micro) { set(m, v) })
-	}
-	return list
 }
 
 // pick returns few of the values if the run is quick, and two if it is tiny.

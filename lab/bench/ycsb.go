@@ -46,7 +46,7 @@ func pointsYCSB(o Options) []Point {
 	sizes := pick(o, [][2]int{{8, 8}, {24, 100}, {24, 1000}}, [2]int{8, 8})
 	for _, mix := range ycsbMixes {
 		for _, size := range sizes {
-			for _, name := range registered(ycsbLocks) {
+			for _, name := range ycsbLocks {
 				x := o.index(Index{Lock: name, Clients: 128, CNs: 8, Mix: mix, KeySize: size[0], ValueSize: size[1]})
 				points = append(points, x.point(x.params()))
 			}

@@ -1,8 +1,6 @@
 package dslr
 
 import (
-	"errors"
-
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
@@ -16,15 +14,15 @@ const msgReset = msgAbandoned + 1
 type Agent struct {
 	node  fabric.Node
 	l     *Locker // over the agent's Port
-	tasks []*task
+	tasks baseline.Tasks[*task]
 }
 
 // A task is a ticket that the agent has.
 type task struct {
 	ticket
+	baseline.Task
 	left  bool // the ticket has been given back: what is left to do is the reset
 	tries int
-	next  fabric.Time // when to look
 }
 
 // NewAgent returns the agent of a node.
@@ -35,15 +33,7 @@ func NewAgent(node fabric.Node, cfg Config) *Agent {
 // Run handles tickets of clients of the node until the Port is closed or interrupted. What goes wrong with a
 // single lock goes to report (nil: nowhere).
 func (a *Agent) Run(report func(error)) error {
-	return baseline.Run("dslr", a.l.Port(), a.next, a.work, a.take, report)
-}
-
-func (a *Agent) next() fabric.Time {
-	next := fabric.Forever
-	for _, t := range a.tasks {
-		next = min(next, t.next)
-	}
-	return next
+	return a.tasks.Run("dslr", a.l.Port(), a.look, a.take, report)
 }
 
 // take takes a ticket over from a client of the node.
@@ -52,31 +42,11 @@ func (a *Agent) take(m *fabric.Message) error {
 		return nil
 	}
 	now := a.l.Port().Now()
-	t := &task{left: m.Kind == msgReset, next: now}
+	t := &task{left: m.Kind == msgReset, Task: baseline.Task{Due: now}}
 	t.lock, t.prev, t.resetFrom, t.mode = fabric.Addr(m.Body[0]), word(m.Body[1]), word(m.Body[2]), lock.Mode(m.Body[3])
 	t.seen, t.changed, t.backoff, t.atReset = t.prev, now, backoffMinNs, t.resetFrom
 	a.tasks = append(a.tasks, t)
 	return nil
-}
-
-// work looks after the tickets whose time has come.
-func (a *Agent) work() error {
-	var errs []error
-	kept := a.tasks[:0]
-	for _, t := range a.tasks {
-		done := false
-		if t.next <= a.l.Port().Now() {
-			var err error
-			done, err = a.look(t)
-			errs = append(errs, err)
-		}
-		if !done {
-			kept = append(kept, t)
-		}
-	}
-	clear(a.tasks[len(kept):])
-	a.tasks = kept
-	return errors.Join(errs...)
 }
 
 // look does the next step for a ticket.
@@ -89,10 +59,10 @@ func (a *Agent) look(t *task) (done bool, err error) {
 			return true, err
 		}
 		done, again := t.resetDone(old, asked, &l.cfg)
-		t.next = asked
+		t.Due = asked
 		if !again {
 			t.tries++
-			t.next += randomBackoff(t.tries, &l.cfg, l.Port().Rand())
+			t.Due += randomBackoff(t.tries, &l.cfg, l.Port().Rand())
 		}
 		return done, nil
 	}
@@ -103,15 +73,15 @@ func (a *Agent) look(t *task) (done bool, err error) {
 	switch t.look(val, asked, l.cfg.LeaseNs) {
 	case granted:
 		_, err := l.retry(fabric.FAA(t.lock, uint64(returned(t.mode))))
-		t.left, t.next = true, asked
+		t.left, t.Due = true, asked
 		return err != nil || t.resetFrom == 0, err
 	case passed:
 		return true, nil
 	case silent:
 		_, err := l.retry(fabric.CAS(t.lock, uint64(val), uint64(t.reset(val))))
-		t.next = asked
+		t.Due = asked
 		return err != nil, err
 	}
-	t.next = asked + t.pause(&l.cfg, l.Port().Rand())
+	t.Due = asked + t.pause(&l.cfg, l.Port().Rand())
 	return false, nil
 }

@@ -1,9 +1,7 @@
 package shift
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/baseline"
@@ -13,22 +11,17 @@ import (
 // An Agent does the rest of the algorithms for writers of its compute node that have abandoned a ticket, and
 // recovers locks when its node is the lock server. It uses the node's agent Port.
 type Agent struct {
-	node    fabric.Node
-	port    fabric.Port
-	cfg     Config
-	ops     [1]fabric.Op
-	wide    fabric.Wide
-	tickets []*left
-	ids     baseline.IDs
+	baseline.Agent[*left]
+	node fabric.Node
+	cfg  Config
+	ops  [1]fabric.Op
+	wide fabric.Wide
 }
 
-// left is a ticket that a client has abandoned, or may have: a message to it may come before the client's.
+// left is a ticket that a client has abandoned, or may have.
 type left struct {
 	ticket
-	abandoned bool
-	early     []fabric.Message // that came before the client's
-	tried     bool             // to free the lock: there is a successor
-	due       fabric.Time      // when to look
+	baseline.Left
 }
 
 // pollNs is how often an agent looks whether readers have left, for a writer that gave up.
@@ -36,163 +29,97 @@ const pollNs = 5 * fabric.Microsecond
 
 // NewAgent returns the agent of a node.
 func NewAgent(node fabric.Node, cfg Config) *Agent {
-	return &Agent{node: node, port: node.Agent(), cfg: cfg.withDefaults(), ids: baseline.IDs{}}
+	a := &Agent{node: node, cfg: cfg.withDefaults()}
+	a.Start(node, baseline.Rest[*left]{
+		Name: "shift", First: msgSuccessor, Abandoned: msgAbandoned, EarlyNs: 4 * a.cfg.LeaseNs,
+		Make: func(l fabric.Addr, id fabric.ClientID) *left {
+			return &left{ticket: ticket{lock: l, id: id, mode: lock.Exclusive}}
+		},
+		Adopt: a.adopt, Hear: a.hear, Advance: a.advance, Look: a.look,
+	})
+	return a
 }
 
 // Run handles messages until the Port is closed or interrupted. What goes wrong with a
 // single lock goes to report (nil: nowhere).
 func (a *Agent) Run(report func(error)) error {
-	return baseline.Run("shift", a.port, a.next, a.work, a.handle, report)
-}
-
-func (a *Agent) next() fabric.Time {
-	next := fabric.Forever
-	for _, o := range a.tickets {
-		next = min(next, o.due)
-	}
-	return next
+	return a.Serve(a.handle, report)
 }
 
 // handle handles a message to the agent, or to a client ID that has been left to it.
 func (a *Agent) handle(m *fabric.Message) error {
-	switch {
-	case m.Kind == msgRecover:
+	if m.Kind == msgRecover {
 		return a.recover(m)
-	case m.Kind < msgSuccessor || m.Kind > msgAbandoned:
-		return nil
 	}
-	id := fabric.ClientID(m.Body[1])
-	if id.CN() != a.node.ID() || m.Kind == msgAbandoned && m.From.CN() != a.node.ID() {
-		return nil // not of this node
-	}
-	o := a.find(fabric.Addr(m.Body[0]), id)
-	switch {
-	case m.Kind == msgAbandoned:
-		a.adopt(o, m)
-	case o.abandoned:
-		o.hear(m, a.port.Now())
-	default:
-		o.early = append(o.early, *m)
-	}
-	if o.polls {
-		o.due = a.port.Now()
-	}
-	return a.advance(o)
-}
-
-// find returns the ticket of a client ID for a lock, a new one if there is none.
-func (a *Agent) find(l fabric.Addr, id fabric.ClientID) *left {
-	for _, o := range a.tickets {
-		if o.lock == l && o.id == id {
-			return o
-		}
-	}
-	o := &left{ticket: ticket{lock: l, id: id, mode: lock.Exclusive}, due: a.port.Now() + 4*a.cfg.LeaseNs}
-	a.tickets = append(a.tickets, o)
-	return o
+	return a.Handle(m)
 }
 
 // adopt takes a ticket over from its client.
-func (a *Agent) adopt(o *left, m *fabric.Message) {
-	now := a.port.Now()
-	o.abandoned, o.era, o.seen, o.changed = true, uint16(m.Body[2]), m.Body[5], now
+func (a *Agent) adopt(o *left, m *fabric.Message) (tickets uint64) {
+	now := a.Port.Now()
+	o.era, o.seen, o.changed = uint16(m.Body[2]), m.Body[5], now
 	o.next = fabric.ClientID(m.Body[4])
-	o.due = now + a.cfg.LeaseNs/2
-	if m.Body[3] != 0 {
-		a.ids[o.id] = int(m.Body[3])
+	o.Due = now + a.cfg.LeaseNs/2
+	return m.Body[3]
+}
+
+func (a *Agent) hear(o *left, m *fabric.Message) {
+	now := a.Port.Now()
+	if o.ticket.hear(m, now); o.polls {
+		o.Due = now
 	}
-	for i := range o.early {
-		o.hear(&o.early[i], now)
-	}
-	o.early = nil
 }
 
 // advance releases the lock, once an abandoned ticket holds it: WRITER-RELEASE of Algorithm 3.
-func (a *Agent) advance(o *left) error {
-	if !o.abandoned || !o.granted || o.next == 0 && o.tried {
-		return nil
+func (a *Agent) advance(o *left) (done bool, err error) {
+	if !o.granted || o.next == 0 && o.Tried {
+		return false, nil
 	}
 	if o.next == 0 {
-		o.tried = true
+		o.Tried = true
 		old, err := a.do(o.free(&a.wide))
-		if freed, lost := o.freed(old); err != nil || freed || lost {
-			a.done(o)
-		}
-		return err // the successor's message will come, or the lock be recovered
+		freed, lost := o.freed(old)
+		return err != nil || freed || lost, err // else the successor's message will come, or the lock be recovered
 	}
-	defer a.done(o)
 	var old entry
 	if op, ok := o.gives(&a.wide, &a.cfg); ok {
-		var err error
 		if old, err = a.do(op); err != nil || old.rel != o.base {
-			return err
+			return true, err
 		}
 	}
 	m := o.gift(old, &a.cfg)
-	_ = a.port.Send(o.next, &m) // if the successor has crashed, the lock is recovered
-	return nil
+	_ = a.Port.Send(o.next, &m) // if the successor has crashed, the lock is recovered
+	return true, nil
 }
 
 func (a *Agent) do(op fabric.Op) (entry, error) {
 	a.ops[0] = op
-	err := a.port.Do(a.ops[:])
+	err := a.Port.Do(a.ops[:])
 	return found(&a.wide), err
 }
 
-// work looks after the tickets whose time has come.
-func (a *Agent) work() error {
-	var errs []error
-	for i := 0; i < len(a.tickets); {
-		o := a.tickets[i]
-		if o.due <= a.port.Now() {
-			errs = append(errs, a.look(o))
-		}
-		if i < len(a.tickets) && a.tickets[i] == o {
-			i++
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // look looks at RelCnt for an abandoned ticket: readers have left, the lock was recovered, or must be.
-func (a *Agent) look(o *left) error {
-	if !o.abandoned { // only messages have come, to a ticket that is no more
-		a.remove(o)
-		return nil
-	}
-	now := a.port.Now()
+func (a *Agent) look(o *left) (done bool, err error) {
+	now := a.Port.Now()
 	a.ops[0] = fabric.Load(o.lock.Add(relOffset))
-	if err := a.port.Do(a.ops[:]); err != nil {
-		a.done(o)
-		return err
+	if err := a.Port.Do(a.ops[:]); err != nil {
+		return true, err
 	}
 	rel := a.ops[0].Old
-	o.due = now + a.cfg.LeaseNs/2
+	o.Due = now + a.cfg.LeaseNs/2
 	if o.polls {
-		o.due = now + pollNs
+		o.Due = now + pollNs
 	}
 	if o.reached(rel, now) {
 		return a.advance(o)
 	}
 	leapt, silent := o.ticket.look(rel, now, a.cfg.LeaseNs)
-	if leapt {
-		a.done(o)
-	} else if silent {
+	if !leapt && silent {
 		o.changed = now - 2*a.cfg.LeaseNs
 		m := o.recover()
-		_ = a.port.Send(serverOf(a.node), &m)
+		_ = a.Port.Send(serverOf(a.node), &m)
 	}
-	return nil
-}
-
-// done forgets an abandoned ticket.
-func (a *Agent) done(o *left) {
-	a.remove(o)
-	a.ids.Done(a.node, o.id)
-}
-
-func (a *Agent) remove(o *left) {
-	a.tickets = slices.DeleteFunc(a.tickets, func(x *left) bool { return x == o })
+	return leapt, nil
 }
 
 // recover resets a lock whose RelCnt is still what the sender has seen for three leases (section 3.6). If it

@@ -4,5 +4,5 @@
 // fencing tokens ([Layout]), unless they are as published.
 //
 // [Tickets] are a client's tickets in queues. When the client gives up, it leaves its ticket, and the client ID under which
-// others know it, to the agent of its compute node ([Run]). The agent retires the ID after its last ticket ([IDs]).
+// others know it, to the agent of its compute node ([Agent]; [Tasks] are what any agent looks after). The agent retires the ID after its last ticket.
 package baseline
