@@ -114,7 +114,7 @@ func (l *Locker) acquireReader(h *lock.Hold, r *lock.Request) error {
 func (l *Locker) try(h *lock.Hold, r *lock.Request, atomic fabric.Op) (w word, done bool, err error) {
 	old, n, err := l.First(h, r, atomic)
 	if w = word(old); err == nil && w.corrupt() {
-		err = corrupt(r.Lock, w)
+		err = baseline.Corrupt(r.Lock, old)
 	}
 	return w, n > 0, err
 }
@@ -122,7 +122,7 @@ func (l *Locker) try(h *lock.Hold, r *lock.Request, atomic fabric.Op) (w word, d
 func (l *Locker) retry(op fabric.Op) (word, error) {
 	old, err := l.Retry(op)
 	if w := word(old); err == nil && w.corrupt() {
-		return 0, corrupt(op.Addr, w)
+		return 0, baseline.Corrupt(op.Addr, old)
 	}
 	return word(old), err
 }
@@ -161,10 +161,6 @@ func (l *Locker) pause(r *lock.Request, w word, k int) error {
 func (l *Locker) undo(a fabric.Addr, mine word) {
 	l.Ops[0] = fabric.FAA(a, -uint64(mine))
 	_ = l.Port().Do(l.Ops[:1])
-}
-
-func corrupt(a fabric.Addr, w word) error {
-	return fmt.Errorf("%w: word at %v is %#x", lock.ErrCorrupt, a, uint64(w))
 }
 
 // Release implements lock.Locker. The Hold may be another client's: the lock is then released in its name.

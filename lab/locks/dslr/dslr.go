@@ -198,9 +198,8 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 
 // release is ReleaseLock of Algorithm 3.
 func (l *Locker) release(t *ticket, before []fabric.Op) error {
-	if elapsed := l.Port().Now() - t.looked; elapsed >= l.cfg.LeaseNs {
-		return fmt.Errorf("%w: held for %d us, longer than the lease of %d", lock.ErrLost,
-			elapsed/fabric.Microsecond, l.cfg.LeaseNs/fabric.Microsecond)
+	if err := l.Expired(t.looked, l.cfg.LeaseNs); err != nil {
+		return err
 	}
 	done, err := l.Last(before, fabric.FAA(t.lock, uint64(returned(t.mode))))
 	if done && t.resetFrom != 0 {

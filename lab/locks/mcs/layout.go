@@ -1,8 +1,6 @@
 package mcs
 
 import (
-	"fmt"
-
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lock"
@@ -44,7 +42,3 @@ const (
 	msgHandover                           // the lock is yours
 	msgAbandoned                          // to the own agent: do the rest for this ticket
 )
-
-func corrupt(a fabric.Addr, w word) error {
-	return fmt.Errorf("%w: word at %v is %#x", lock.ErrCorrupt, a, uint64(w))
-}

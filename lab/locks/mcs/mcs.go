@@ -112,7 +112,7 @@ func (l *Locker) enter(t *ticket, r *lock.Request) (prev fabric.ClientID, err er
 	switch {
 	case w.corrupt():
 		l.Ops[0] = fabric.CAS(r.Lock, uint64(t.id), uint64(w)) // as it was
-		return 0, errors.Join(corrupt(r.Lock, w), l.Port().Do(l.Ops[:1]))
+		return 0, errors.Join(baseline.Corrupt(r.Lock, uint64(w)), l.Port().Do(l.Ops[:1]))
 	case w != 0:
 		return w.tail(), nil // what the READs found does not matter
 	}

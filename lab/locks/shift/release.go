@@ -25,10 +25,9 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 
 // release releases, if the lease allows it. The ticket is given back in any case.
 func (l *Locker) release(t *ticket, before []fabric.Op) error {
-	if elapsed := l.Port().Now() - t.at; elapsed >= l.cfg.LeaseNs {
+	if err := l.Expired(t.at, l.cfg.LeaseNs); err != nil {
 		l.tickets.Drop(t)
-		return fmt.Errorf("%w: held for %d us, longer than the lease of %d", lock.ErrLost,
-			elapsed/fabric.Microsecond, l.cfg.LeaseNs/fabric.Microsecond)
+		return err
 	}
 	if t.mode == lock.Exclusive {
 		return l.releaseWriter(t, before)

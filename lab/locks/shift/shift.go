@@ -76,7 +76,7 @@ func (l *Locker) acquireReader(t *ticket, h *lock.Hold, r *lock.Request) error {
 	t.begin(e, asked)
 	switch {
 	case e.corrupt():
-		return errors.Join(corrupt(r.Lock, e), l.takeBack(t))
+		return errors.Join(baseline.Corrupt(r.Lock, e.head, e.rel), l.takeBack(t))
 	case e.tail() == 0:
 		t.granted, t.at = true, asked
 		if err != nil {
@@ -106,7 +106,7 @@ func (l *Locker) acquireReader(t *ticket, h *lock.Hold, r *lock.Request) error {
 			l.tickets.Drop(t)
 			return err
 		}
-		if err := l.mayGoOn(r, k); err != nil {
+		if err := l.Pause(r, baseline.Soon(k), 0); err != nil {
 			return errors.Join(err, l.takeBack(t))
 		}
 	}
@@ -157,7 +157,7 @@ func (l *Locker) takeBack(t *ticket) error {
 		case e.readers() == n:
 			return nil
 		case e.readers() == 0:
-			return corrupt(t.lock, e)
+			return baseline.Corrupt(t.lock, e.head, e.rel)
 		default:
 			n = e.readers()
 		}
@@ -183,7 +183,7 @@ func (l *Locker) acquireWriter(t *ticket, h *lock.Hold, r *lock.Request) error {
 		undo := extCAS(r.Lock, &l.wide, self, entry{tailMask, 0}, e, entry{tailMask, 0})
 		_, e2 := l.Retry(undo)
 		l.tickets.Drop(t)
-		return errors.Join(corrupt(r.Lock, e), e2)
+		return errors.Join(baseline.Corrupt(r.Lock, e.head, e.rel), e2)
 	case e.tail() == 0 && e.readers() == 0:
 		t.granted, t.at = true, asked
 		h.Token = lock.Token(t.rel) + 1
@@ -241,7 +241,7 @@ func (l *Locker) await(t *ticket, r *lock.Request) error {
 			if err := l.judge(t, rel, asked); err != nil {
 				return err
 			}
-			if err := l.mayGoOn(r, k); err != nil {
+			if err := l.Pause(r, baseline.Soon(k), 0); err != nil {
 				return l.leave(t, err)
 			}
 			continue
@@ -302,15 +302,6 @@ func serverOf(n fabric.Node) fabric.ClientID {
 	return fabric.AgentOf(cn)
 }
 
-// mayGoOn says why a client that polls may not do so any longer. k counts polls.
-func (l *Locker) mayGoOn(r *lock.Request, k int) error {
-	now := l.Port().Now()
-	if r.Deadline != 0 && now >= r.Deadline {
-		return l.GaveUp(fabric.ErrDeadline)
-	}
-	return l.GaveUp(l.Port().Pause(now + baseline.Soon(k)))
-}
-
 // receive takes the next message, which may be about a ticket.
 func (l *Locker) receive(deadline fabric.Time) error {
 	m, err := l.Port().Recv(deadline)
@@ -321,8 +312,4 @@ func (l *Locker) receive(deadline fabric.Time) error {
 		t.hear(&m, l.Port().Now())
 	}
 	return nil
-}
-
-func corrupt(a fabric.Addr, e entry) error {
-	return fmt.Errorf("%w: words at %v are %#x, %#x", lock.ErrCorrupt, a, e.head, e.rel)
 }

@@ -41,6 +41,19 @@ func Misuse(h *lock.Hold, before []fabric.Op) error {
 	return fmt.Errorf("%w: %v, %d operations before release", lock.ErrMisuse, h.Lock, len(before))
 }
 
+// Corrupt returns the error of words of a lock that no client has written.
+func Corrupt(a fabric.Addr, words ...uint64) error {
+	return fmt.Errorf("%w: words at %v are %#x", lock.ErrCorrupt, a, words)
+}
+
+// Expired returns the error of a release after a lease, nil if it has not ended. since is when the holder held for certain.
+func (c *Client) Expired(since, leaseNs fabric.Time) error {
+	if elapsed := c.port.Now() - since; elapsed >= leaseNs {
+		return fmt.Errorf("%w: held for %d us, longer than the lease of %d", lock.ErrLost, elapsed/fabric.Microsecond, leaseNs/fabric.Microsecond)
+	}
+	return nil
+}
+
 // TokenOffset is where the word of tokens is in a lock.
 const TokenOffset = 8
 
