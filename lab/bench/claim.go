@@ -180,26 +180,35 @@ func Ratio(a, b Row, metric string) float64 {
 // Cut returns by how much of b's a metric is smaller in a, in percent.
 func Cut(a, b Row, metric string) float64 { return 100 * (1 - Ratio(a, b, metric)) }
 
-// Along compares a metric of two locks, by Ratio or Cut, at every value of a parameter at which both have been measured.
-func (rs Rows) Along(lockA, lockB, param, metric string, by func(a, b Row, metric string) float64) Along {
+// Along compares a metric of two locks, by Ratio, at every value of a parameter at which both have been measured.
+func (rs Rows) Along(lockA, lockB, param, metric string) Along {
 	a := Along{Param: param, Neutral: 1}
 	for _, v := range rs.Distinct(param) {
-		a.add(v, by(rs.Find("lock", lockA, param, v), rs.Find("lock", lockB, param, v), metric))
+		a.add(v, Ratio(rs.Find("lock", lockA, param, v), rs.Find("lock", lockB, param, v), metric))
 	}
 	return a
 }
 
 // Cuts is Along for cuts, in percent, of lockB's figure.
 func (rs Rows) Cuts(lockA, lockB, param, metric string) Along {
-	a := rs.Along(lockA, lockB, param, metric, Cut)
+	a := rs.Along(lockA, lockB, param, metric)
+	for i, v := range a.Values {
+		a.Values[i] = 100 * (1 - v)
+	}
 	a.Neutral = 0
 	return a
 }
 
-// Ratios returns the ratios of a metric between two locks at every value of a
-// parameter at which both have been measured.
-func (rs Rows) Ratios(lockA, lockB, param, metric string) []float64 {
-	return rs.Along(lockA, lockB, param, metric, Ratio).Values
+// Each joins what there is along each part of the rows: each trace, or workload.
+func (rs Rows) Each(part string, along func(Rows) Along) (all Along) {
+	for _, v := range rs.Distinct(part) {
+		a := along(rs.Where(part, v))
+		all.Param, all.Neutral = part+" and "+a.Param, a.Neutral
+		for i := range a.At {
+			all.add(v+" "+a.At[i], a.Values[i])
+		}
+	}
+	return all
 }
 
 // better returns the greater of two figures at each point.

@@ -50,6 +50,17 @@ type Point struct {
 	Measure func(ctx context.Context, seed uint64) ([]Sample, error)
 }
 
+// one returns a Measure that takes one sample, of parameters that are known.
+func one(params Params, measure func(ctx context.Context, seed uint64) (Metrics, error)) func(context.Context, uint64) ([]Sample, error) {
+	return func(ctx context.Context, seed uint64) ([]Sample, error) {
+		m, err := measure(ctx, seed)
+		if err != nil {
+			return nil, err
+		}
+		return []Sample{{params, m}}, nil
+	}
+}
+
 // A Sample is what one measurement gave.
 type Sample struct {
 	Params  Params
@@ -213,26 +224,22 @@ func Experiments() []*Experiment {
 
 // order sorts fig3 before fig12a, and figures before all else.
 func order(name string) string {
-	rest, ok := strings.CutPrefix(name, "fig")
-	if !ok {
+	var number int
+	var part string
+	if n, _ := fmt.Sscanf(name, "fig%d%s", &number, &part); n == 0 {
 		return "~" + name
 	}
-	digits := 0
-	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
-		digits++
-	}
-	return fmt.Sprintf("%03s%s", rest[:digits], rest[digits:])
+	return fmt.Sprintf("%03d%s", number, part)
 }
 
 // FindExperiment returns the experiment of a name.
 func FindExperiment(name string) (*Experiment, error) {
 	var names []string
-	for _, e := range experiments {
+	for _, e := range Experiments() {
 		if e.Name == name {
 			return e, nil
 		}
 		names = append(names, e.Name)
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(order(a), order(b)) })
 	return nil, fmt.Errorf("bench: no experiment %q; there are %s", name, strings.Join(names, ", "))
 }

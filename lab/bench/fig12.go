@@ -103,16 +103,16 @@ func judgeClients(rows Rows) []Claim {
 			Note: fmt.Sprintf("the hottest lock bounds throughput. With one compute node more of its handovers stay within the node: %s local and %s remote ones an acquisition at 64 clients, %s and %s at 256",
 				Figure(tf.Find("clients", 64).Value("local_handovers")), Figure(tf.Find("clients", 64).Value("remote_handovers")),
 				Figure(tf.Find("clients", last).Value("local_handovers")), Figure(tf.Find("clients", last).Value("remote_handovers")))}.AtMost(drop("declock-tf"), 5),
-		Claim{Text: "DecLock-TF over DSLR+, up to", Unit: "x", Paper: 1.74}.UpTo(rows.Along("declock-tf", "dslr+", "clients", "mops", Ratio), near(1.25)),
+		Claim{Text: "DecLock-TF over DSLR+, up to", Unit: "x", Paper: 1.74}.UpTo(rows.Along("declock-tf", "dslr+", "clients", "mops"), near(1.25)),
 		Claim{Text: "DecLock-TF over DSLR+ with the overflowing backoff, up to", Unit: "x", Paper: 1.74, Prototype: "1.73"}.
-			UpTo(rows.Along("declock-tf", "dslr+-overflow", "clients", "mops", Ratio), near(1.25)),
+			UpTo(rows.Along("declock-tf", "dslr+-overflow", "clients", "mops"), near(1.25)),
 		Claim{Text: "DecLock-PF over ShiftLock (letter), up to", Unit: "x", Paper: 1.40, Prototype: "1.31 to 1.82, by the variant of ShiftLock",
 			Note: both(rows, "declock-pf", "shift", "clients", "mops")}.
-			UpTo(rows.Along("declock-pf", "shift", "clients", "mops", Ratio), near(1.25)),
+			UpTo(rows.Along("declock-pf", "shift", "clients", "mops"), near(1.25)),
 		Claim{Text: "DecLock-PF over ShiftLock (as its authors run it), up to", Unit: "x", Paper: 1.40}.
-			UpTo(rows.Along("declock-pf", "shift-artifact", "clients", "mops", Ratio), near(1.25)),
+			UpTo(rows.Along("declock-pf", "shift-artifact", "clients", "mops"), near(1.25)),
 		Claim{Text: "DecLock-PF over ShiftLock (as its authors run it, messages within a node delayed), up to", Unit: "x", Paper: 1.40}.
-			UpTo(rows.Along("declock-pf", delayed, "clients", "mops", Ratio), near(1.25)),
+			UpTo(rows.Along("declock-pf", delayed, "clients", "mops"), near(1.25)),
 		neverWorse(rows, "clients"),
 	}
 }
@@ -161,7 +161,7 @@ func judgeLength(all Rows) []Claim {
 	best := func(rows Rows, other string, otherRows Rows) Along {
 		joined := append(append(Rows{}, rows.Where("lock", "declock-tf")...), rows.Where("lock", "declock-pf")...)
 		joined = append(joined, otherRows.Where("lock", other)...)
-		return better(joined.Along("declock-tf", other, "cs_len", "mops", Ratio), joined.Along("declock-pf", other, "cs_len", "mops", Ratio))
+		return better(joined.Along("declock-tf", other, "cs_len", "mops"), joined.Along("declock-pf", other, "cs_len", "mops"))
 	}
 	mnOps := func() float64 {
 		var list []float64
@@ -203,7 +203,7 @@ func judgeReads(rows Rows) []Claim {
 			mixed = append(mixed, r)
 		}
 	}
-	along := func(a, b string) Along { return mixed.Along(a, b, "read_pct", "mops", Ratio) }
+	along := func(a, b string) Along { return mixed.Along(a, b, "read_pct", "mops") }
 	// bothEnds are the claims of the least and the most of a row.
 	bothEnds := func(text, lockA, lockB string, least, most, factor float64) []Claim {
 		a, note := along(lockA, lockB), both(mixed, lockA, lockB, "read_pct", "mops")

@@ -37,13 +37,10 @@ func pointsReset(o Options) []Point {
 	var points []Point
 	for _, n := range pick(o, []int{32, 64, 96, 128, 160, 192, 224, 256}, 32, 128, 256) {
 		for _, policy := range []string{"declock", "declock-tf"} {
-			points = append(points, Point{Cost: float64(n), Seeds: 10, Measure: func(_ context.Context, seed uint64) ([]Sample, error) {
+			points = append(points, Point{Cost: float64(n), Seeds: 10, Measure: one(Params{{"lock", policy}, {"clients", n}}, func(_ context.Context, seed uint64) (Metrics, error) {
 				r, err := measureReset(seed, o.NIC, policy, n)
-				return []Sample{{
-					Params:  Params{{"lock", policy}, {"clients", n}},
-					Metrics: Metrics{"reset_us": float64(r.reset) / 1e3, "grant_us": float64(r.grant) / 1e3, "detect_us": float64(detectNs) / 1e3},
-				}}, err
-			}})
+				return Metrics{"reset_us": float64(r.reset) / 1e3, "grant_us": float64(r.grant) / 1e3, "detect_us": float64(detectNs) / 1e3}, err
+			})})
 		}
 	}
 	return points

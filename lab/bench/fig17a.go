@@ -84,16 +84,16 @@ func (r storeRun) point(m Micro) Point {
 	guess := m.timed()
 	return Point{
 		Cost: float64(guess.WarmupNs+guess.WindowNs) * 4 * float64(min(m.Clients, 64)),
-		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
-			r, m := r, m
-			m.Seed = seed
+		Measure: one(Params{{"trace", r.trace}, {"lock", m.Lock}, {"clients", m.Clients}, {"keys", int(r.keys)}}, func(ctx context.Context, seed uint64) (Metrics, error) {
+			r := r
 			r.m = m
+			r.m.Seed = seed
 			metrics, err := r.run(ctx)
 			if err != nil {
-				return nil, fmt.Errorf("%s with %s: %w", r.trace, m.Lock, err)
+				err = fmt.Errorf("%s with %s: %w", r.trace, m.Lock, err)
 			}
-			return []Sample{{Params{{"trace", r.trace}, {"lock", m.Lock}, {"clients", m.Clients}, {"keys", int(r.keys)}}, metrics}}, nil
-		},
+			return metrics, err
+		}),
 	}
 }
 
@@ -238,21 +238,12 @@ func (r *storeRun) measure(ctx context.Context) (Metrics, error) {
 }
 
 func judgeStore(rows Rows) []Claim {
-	// along compares DecLock-PF with another lock on both traces.
-	along := func(other, metric string, cut bool) Along {
-		all := Along{Param: "trace and clients", Neutral: 1}
-		for _, t := range storeTraces {
-			part := rows.Where("trace", t.name)
-			a := part.Along("declock-pf", other, "clients", metric, Ratio)
-			if cut {
-				a = part.Cuts("declock-pf", other, "clients", metric)
-			}
-			all.Neutral = a.Neutral
-			for i := range a.At {
-				all.add(t.name+" "+a.At[i], a.Values[i])
-			}
-		}
-		return all
+	// faster and sooner compare DecLock-PF with another lock on both traces.
+	faster := func(other string) Along {
+		return rows.Each("trace", func(rs Rows) Along { return rs.Along("declock-pf", other, "clients", "mops") })
+	}
+	sooner := func(other string) Along {
+		return rows.Each("trace", func(rs Rows) Along { return rs.Cuts("declock-pf", other, "clients", "p99_us") })
 	}
 	var claims []Claim
 	for _, c := range []struct {
@@ -261,8 +252,8 @@ func judgeStore(rows Rows) []Claim {
 	}{{"cas", "CASLock", 35.60, 98.8}, {"dslr+", "DSLR+", 3.33, 30.3}, {"dslr+-overflow", "DSLR+ with the overflowing backoff", 3.33, 30.3},
 		{"shift", "ShiftLock (letter)", 1.48, 79.7}, {"shift-artifact", "ShiftLock (as its authors run it)", 1.48, 79.7}} {
 		claims = append(claims,
-			Claim{Text: "throughput of DecLock-PF over " + c.name + ", up to", Unit: "x", Paper: c.faster, Note: storeFigures(rows, c.lock, "mops")}.UpTo(along(c.lock, "mops", false), near(1.5)),
-			Claim{Text: "p99 cut against " + c.name + ", up to", Unit: "%", Paper: c.cut, Note: storeFigures(rows, c.lock, "p99_us")}.UpTo(along(c.lock, "p99_us", true), near(1.5)))
+			Claim{Text: "throughput of DecLock-PF over " + c.name + ", up to", Unit: "x", Paper: c.faster, Note: storeFigures(rows, c.lock, "mops")}.UpTo(faster(c.lock), near(1.5)),
+			Claim{Text: "p99 cut against " + c.name + ", up to", Unit: "%", Paper: c.cut, Note: storeFigures(rows, c.lock, "p99_us")}.UpTo(sooner(c.lock), near(1.5)))
 	}
 	return claims
 }

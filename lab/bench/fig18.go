@@ -49,7 +49,7 @@ func judgeMessages(rows Rows) []Claim {
 		return Figure(rows.Find("lock", lock, "cs_len", 1, "message_scale", 1).Value("messages_per_op"))
 	}
 	over := func(lock string) Along {
-		return rows.Where("cs_len", 1).Along("declock-pf", lock, "message_scale", "mops", Ratio)
+		return rows.Where("cs_len", 1).Along("declock-pf", lock, "message_scale", "mops")
 	}
 	return []Claim{
 		Claim{Own: true, Text: "CASLock loses at most", Unit: "%", Note: "the paper: not affected"}.AtMost(loss("cas"), 5),

@@ -347,14 +347,10 @@ func (x Index) params() Params {
 func (x Index) point(params Params) Point {
 	return Point{
 		Cost: float64(15*fabric.Millisecond)*float64(min(x.Clients, 64)) + float64(x.Keys*100),
-		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			x := x
 			x.Seed = seed
-			metrics, err := runIndex(ctx, x)
-			if err != nil {
-				return nil, err
-			}
-			return []Sample{{Params: params, Metrics: metrics}}, nil
-		},
+			return runIndex(ctx, x)
+		}),
 	}
 }

@@ -17,14 +17,13 @@ func init() {
 		Points: func(o Options) []Point {
 			var points []Point
 			add := func(policy string, clients int) {
-				points = append(points, Point{Cost: 1000, Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+				points = append(points, Point{Cost: 1000, Measure: one(Params{{"lock", policy}, {"clients", clients}}, func(ctx context.Context, seed uint64) (Metrics, error) {
 					gap := 5 * fabric.Millisecond
 					if o.Tiny {
 						gap = fabric.Millisecond
 					}
-					metrics, err := measureLocal(ctx, seed, o.NIC, policy, clients, gap)
-					return []Sample{{Params{{"lock", policy}, {"clients", clients}}, metrics}}, err
-				}})
+					return measureLocal(ctx, seed, o.NIC, policy, clients, gap)
+				})})
 			}
 			add("declock", 0)
 			for _, policy := range []string{"declock-tf", "declock-pf", "declock"} {

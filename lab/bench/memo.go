@@ -9,10 +9,7 @@ import (
 
 // A Micro determines its figures, and several experiments have points in common:
 // what has been measured once is kept.
-var memo = struct {
-	sync.Mutex
-	m map[Micro]*once
-}{m: map[Micro]*once{}}
+var memo sync.Map // of Micro: *once
 
 // A once is one measurement.
 type once struct {
@@ -23,13 +20,8 @@ type once struct {
 // measure returns the metrics of Sim, which it calls unless that has been done.
 func (m Micro) measure(ctx context.Context) (Metrics, error) {
 	m = m.WithDefaults()
-	memo.Lock()
-	o := memo.m[m]
-	if o == nil {
-		o = &once{}
-		memo.m[m] = o
-	}
-	memo.Unlock()
+	v, _ := memo.LoadOrStore(m, new(once))
+	o := v.(*once)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.metrics != nil {
@@ -52,16 +44,13 @@ func (m Micro) point(params Params, hot bool) Point {
 	full := m.WithDefaults().timed() // a guess
 	return Point{
 		Cost: float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
-		Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			m := m
 			m.Seed = seed
 			metrics, err := m.measure(ctx)
-			if err != nil {
-				return nil, err
-			}
 			metrics = maps.Clone(metrics)
 			maps.DeleteFunc(metrics, func(name string, _ float64) bool { return !hot && strings.HasPrefix(name, hotPrefix) })
-			return []Sample{{Params: params, Metrics: metrics}}, nil
-		},
+			return metrics, err
+		}),
 	}
 }

@@ -90,31 +90,27 @@ func plans(list []*Experiment, cfg *Config) []*task {
 // work runs the tasks. First seeds go first, so that a run that is cut short has something of
 // everything; among them the costly ones, so that no worker is left with one at the end.
 func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) error {
-	queue := slices.Clone(tasks)
-	slices.SortStableFunc(queue, func(a, b *task) int {
+	order := slices.Clone(tasks)
+	slices.SortStableFunc(order, func(a, b *task) int {
 		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(b.cost, a.cost))
 	})
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := Progress{Total: len(queue)}
-	for _, t := range queue {
+	p := Progress{Total: len(order)}
+	queue := make(chan *task, len(order))
+	for _, t := range order {
 		p.TotalCost += t.cost
+		queue <- t
 	}
+	close(queue)
 	var mu sync.Mutex
 	var running sync.WaitGroup
-	next := 0
-	take := func() *task {
-		mu.Lock()
-		defer mu.Unlock()
-		if next == len(queue) || ctx.Err() != nil {
-			return nil
-		}
-		next++
-		return queue[next-1]
-	}
 	for range cfg.Workers {
 		running.Go(func() {
-			for t := take(); t != nil; t = take() {
+			for t := range queue {
+				if ctx.Err() != nil {
+					return
+				}
 				began := time.Now()
 				samples, err := t.measure(ctx, t.seed)
 				if err != nil {

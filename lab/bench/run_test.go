@@ -22,9 +22,7 @@ func runTiny(t *testing.T, workers int, list ...*Experiment) []Outcome {
 
 // forget has everything measured anew.
 func forget() {
-	memo.Lock()
-	defer memo.Unlock()
-	clear(memo.m)
+	memo.Clear()
 }
 
 // Every experiment runs, has rows with the columns it shows, judges and plots.
@@ -152,7 +150,7 @@ func TestClaims(t *testing.T) {
 		{Params: Params{{"lock", "b"}, {"n", 2}}, Metrics: map[string]Estimate{"mops": {Mean: 5}}},
 		{Params: Params{{"lock", "a"}, {"n", 3}}, Metrics: map[string]Estimate{"mops": {Mean: 9}}},
 	}
-	list := rows.Ratios("a", "b", "n", "mops")
+	list := rows.Along("a", "b", "n", "mops").Values
 	if len(list) != 2 || Most(list) != 3 || Least(list) != 1 {
 		t.Errorf("%v", list)
 	}

@@ -58,7 +58,7 @@ func judgeSense(rows Rows) (claims []Claim) {
 		{"declock", "shift-artifact", "declock over ShiftLock (as its authors run it)"},
 		{"declock", "declock-pf", "declock over DecLock-PF"},
 	} {
-		a := rows.Along(c.a, c.b, "constant", "mops", Ratio)
+		a := rows.Along(c.a, c.b, "constant", "mops")
 		claims = append(claims, Claim{Own: true, Text: "the default point, one constant moved at a time: " + c.text + ", at least", Unit: "x", Row: a.String(),
 			Note: fmt.Sprintf("%.3g as fitted, up to %.3g", Ratio(rows.Find("lock", c.a, "constant", "as fitted"), rows.Find("lock", c.b, "constant", "as fitted"), "mops"), a.Most())}.AtLeast(a.Least(), 1))
 	}
