@@ -60,10 +60,15 @@ func (t *tally) lose() { t.lost++ }
 func (t *tally) merge(o *tally) {
 	t.ops += o.ops
 	t.lost += o.lost
-	t.op.Merge(o.op)
-	t.acquire.Merge(o.acquire)
-	t.release.Merge(o.release)
-	t.hot.Merge(o.hot)
+	from := o.histograms()
+	for i, h := range t.histograms() {
+		h.Merge(from[i])
+	}
+}
+
+// histograms returns all that it has.
+func (t *tally) histograms() [4]*hdrhistogram.Histogram {
+	return [...]*hdrhistogram.Histogram{t.op, t.acquire, t.release, t.hot}
 }
 
 // A client runs the microbenchmark over one Locker.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -25,11 +26,17 @@ type Document struct {
 func (d *Document) Plots() []Plot {
 	var list []Plot
 	for _, o := range d.Outcomes {
-		if o.Experiment.Plots != nil && len(o.Rows) > 0 {
-			list = append(list, o.Experiment.Plots(o.Rows)...)
-		}
+		list = append(list, o.plots()...)
 	}
 	return list
+}
+
+// plots returns the plots of an experiment.
+func (o *Outcome) plots() []Plot {
+	if o.Experiment.Plots == nil || len(o.Rows) == 0 {
+		return nil
+	}
+	return o.Experiment.Plots(o.Rows)
 }
 
 // Claims returns the claims of all experiments.
@@ -46,19 +53,19 @@ func verdicts(claims []Claim) string {
 	var parts []string
 	for _, own := range []bool{false, true} {
 		var n [4]int
-		all := 0
 		for _, c := range claims {
 			if c.Own == own {
 				n[c.Verdict]++
-				all++
 			}
 		}
-		if all == 0 {
+		if n == [4]int{} {
 			continue
 		}
-		text := fmt.Sprintf("%d of %d claims of the paper come out", n[ComesOut], all-n[NotMeasured])
+		text := fmt.Sprintf("%d of %d ", n[ComesOut], n[ComesOut]+n[DoesNot]+n[InPart])
 		if own {
-			text = fmt.Sprintf("%d of %d of the project's own", n[ComesOut], all-n[NotMeasured])
+			text += "of the project's own"
+		} else {
+			text += "claims of the paper come out"
 		}
 		if n[InPart] > 0 {
 			text += fmt.Sprintf(" (and %d in part)", n[InPart])
@@ -79,7 +86,9 @@ func (d *Document) WriteText(w io.Writer) error {
 		if o.Cut {
 			b.WriteString("  (cut short: not all was measured)\n")
 		}
-		rowTable(&b, &o)
+		if len(o.Rows) > 0 {
+			writeTable(&b, o.table())
+		}
 		if len(o.Claims) > 0 {
 			b.WriteByte('\n')
 			claimTable(&b, o.Claims)
@@ -94,29 +103,21 @@ func (d *Document) WriteText(w io.Writer) error {
 	return err
 }
 
-// rowTable writes the columns of an experiment.
-func rowTable(b *strings.Builder, o *Outcome) {
-	if len(o.Rows) == 0 {
-		return
+// table returns the columns of an experiment, and when its rows were steady: names, and the cells of each row.
+func (o *Outcome) table() [][]string {
+	head := slices.Clone(o.Experiment.Columns)
+	if slices.ContainsFunc(o.Rows, func(r Row) bool { _, ok := r.Metrics["steady"]; return ok }) {
+		head = append(head, SteadyColumn)
 	}
-	cells := [][]string{o.columns()}
-	for i := range o.Rows {
+	cells := [][]string{head}
+	for _, r := range o.Rows {
 		var line []string
-		for _, c := range cells[0] {
-			line = append(line, o.Rows[i].Cell(c))
+		for _, c := range head {
+			line = append(line, r.Cell(c))
 		}
 		cells = append(cells, line)
 	}
-	writeTable(b, cells)
-}
-
-// columns returns the columns of an experiment, and when its rows were steady.
-func (o *Outcome) columns() []string {
-	list := slices.Clone(o.Experiment.Columns)
-	if slices.ContainsFunc(o.Rows, func(r Row) bool { _, ok := r.Metrics["steady"]; return ok }) {
-		list = append(list, SteadyColumn)
-	}
-	return list
+	return cells
 }
 
 // SteadyColumn is a cell of rows ([Row.Cell]): it says after how long a run was measured, in milliseconds, and whether it was not steady then.
@@ -144,20 +145,19 @@ func (r Row) Cell(name string) string {
 // claimTable writes claims: ours, the paper's, the prototype's, the ratio, the verdict.
 func claimTable(b *strings.Builder, claims []Claim) {
 	cells := [][]string{{"claim", "ours", "paper", "ours/paper", "prototype", "bar", "comes out"}}
-	for i := range claims {
-		c := &claims[i]
+	for _, c := range claims {
 		cells = append(cells, append([]string{c.label()}, c.cells()...))
 	}
 	writeTable(b, cells)
-	for i := range claims {
-		if c := &claims[i]; c.remark() != "" {
+	for _, c := range claims {
+		if c.remark() != "" {
 			fmt.Fprintf(b, "  %s: %s\n", c.Text, c.remark())
 		}
 	}
 }
 
 // label returns the text of a claim, and says so if it is the project's own.
-func (c *Claim) label() string {
+func (c Claim) label() string {
 	if c.Own {
 		return "(own) " + c.Text
 	}
@@ -165,15 +165,15 @@ func (c *Claim) label() string {
 }
 
 // remark returns the row of a claim, and its note.
-func (c *Claim) remark() string {
-	var parts []string
-	for _, text := range []string{c.Row, c.Note} {
-		if text != "" {
-			parts = append(parts, text)
-		}
+func (c Claim) remark() string {
+	if c.Row == "" || c.Note == "" {
+		return c.Row + c.Note
 	}
-	return strings.Join(parts, ". ")
+	return c.Row + ". " + c.Note
 }
+
+// missed reports whether a claim does not come out, or in part.
+func (c Claim) missed() bool { return c.Verdict == DoesNot || c.Verdict == InPart }
 
 // WriteClaims writes the claims as a table in Markdown.
 func (d *Document) WriteClaims(w io.Writer) error {
@@ -201,8 +201,7 @@ func (d *Document) WriteClaims(w io.Writer) error {
 func (d *Document) WriteReasons(w io.Writer) error {
 	var b strings.Builder
 	for _, c := range d.Claims() {
-		missed := c.Verdict == DoesNot || c.Verdict == InPart
-		if c.Verdict == NotMeasured || c.Row == "" && !missed {
+		if c.Verdict == NotMeasured || c.Row == "" && !c.missed() {
 			continue
 		}
 		fmt.Fprintf(&b, "- `%s`, %s (%s)", c.Experiment, c.Text, verdictCell(c.Verdict))
@@ -210,7 +209,7 @@ func (d *Document) WriteReasons(w io.Writer) error {
 			b.WriteString(": " + c.Row)
 		}
 		b.WriteString("\n")
-		if missed && c.Note != "" {
+		if c.missed() && c.Note != "" {
 			b.WriteString("  - " + c.Note + "\n")
 		}
 	}
@@ -229,7 +228,7 @@ func verdictCell(v Verdict) string {
 }
 
 // cells returns what a table says of a claim, without its text.
-func (c *Claim) cells() []string {
+func (c Claim) cells() []string {
 	unit := c.Unit
 	if unit != "" && unit != "x" && unit != "%" {
 		unit = " " + unit
@@ -244,11 +243,7 @@ func (c *Claim) cells() []string {
 			ratio = fmt.Sprintf("%.2f", c.Ratio())
 		}
 	}
-	prototype := c.Prototype
-	if prototype == "" {
-		prototype = "-"
-	}
-	return []string{ours, paper, ratio, prototype, c.Bar, c.Verdict.String()}
+	return []string{ours, paper, ratio, cmp.Or(c.Prototype, "-"), c.Bar, c.Verdict.String()}
 }
 
 // writeTable aligns columns; the first to the left, figures to the right.

@@ -16,8 +16,7 @@ type Experiment struct {
 	Name  string // as in "declock-lab bench NAME": fig12a
 	Title string
 	// Paper says what the paper shows, with its figures and where they stand.
-	Paper  string
-	Fabric string // that it runs on; "" is sim
+	Paper string
 
 	// Points are what is to be measured, each once per seed.
 	Points func(o Options) []Point

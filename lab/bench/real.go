@@ -198,17 +198,20 @@ func (r *realRun) meet(c *client, word uint64) error {
 
 // A WireResult is a Result on its way from one process to another.
 type WireResult struct {
-	Ops, Lost                 uint64
-	WindowNs                  fabric.Time
-	Locks                     lock.Stats
-	Ports                     fabric.Stats
-	Op, Acquire, Release, Hot *hdrhistogram.Snapshot
+	Ops, Lost  uint64
+	WindowNs   fabric.Time
+	Locks      lock.Stats
+	Ports      fabric.Stats
+	Histograms [4]*hdrhistogram.Snapshot
 }
 
 // Wire returns what Merge takes.
 func (r *Result) Wire() WireResult {
-	t := r.tally
-	return WireResult{r.Ops, t.lost, r.WindowNs, r.Locks, r.Ports, t.op.Export(), t.acquire.Export(), t.release.Export(), t.hot.Export()}
+	w := WireResult{Ops: r.Ops, Lost: r.tally.lost, WindowNs: r.WindowNs, Locks: r.Locks, Ports: r.Ports}
+	for i, h := range r.tally.histograms() {
+		w.Histograms[i] = h.Export()
+	}
+	return w
 }
 
 // Merge adds what another process measured at the same time.
@@ -216,14 +219,11 @@ func (r *Result) Merge(w WireResult) error {
 	if r.tally == nil {
 		r.tally = newTally(realDigits)
 	}
-	for _, h := range []struct {
-		to   *hdrhistogram.Histogram
-		from *hdrhistogram.Snapshot
-	}{{r.tally.op, w.Op}, {r.tally.acquire, w.Acquire}, {r.tally.release, w.Release}, {r.tally.hot, w.Hot}} {
-		if h.from == nil {
+	for i, h := range r.tally.histograms() {
+		if w.Histograms[i] == nil {
 			return fmt.Errorf("bench: a result without a histogram")
 		}
-		h.to.Merge(hdrhistogram.Import(h.from))
+		h.Merge(hdrhistogram.Import(w.Histograms[i]))
 	}
 	r.Ops += w.Ops
 	r.tally.lost += w.Lost

@@ -53,8 +53,6 @@ func (r *Result) Metrics() Metrics {
 		"lost":                 float64(r.tally.lost),
 		"oldest_us":            float64(r.OldestNs) / 1e3,
 		"window_us":            float64(r.WindowNs) / 1e3,
-		"hot_p50_us":           quantile(r.tally.hot, 50),
-		"hot_p99_us":           quantile(r.tally.hot, 99),
 	})
 	for _, q := range hotQuantiles {
 		m[hotName(q)] = quantile(r.tally.hot, q)

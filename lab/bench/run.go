@@ -23,10 +23,8 @@ type Config struct {
 
 // Progress is how far a run is.
 type Progress struct {
-	Experiment  string
-	Done, Total int // measurements
-	Cost        float64
-	TotalCost   float64
+	Experiment      string
+	Cost, TotalCost float64
 }
 
 // An Outcome is what an experiment gave.
@@ -96,7 +94,7 @@ func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) e
 	})
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := Progress{Total: len(order)}
+	var p Progress
 	queue := make(chan *task, len(order))
 	for _, t := range order {
 		p.TotalCost += t.cost
@@ -122,7 +120,6 @@ func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) e
 				}
 				mu.Lock()
 				t.samples, t.done, t.spent = samples, true, time.Since(began)
-				p.Done++
 				p.Cost += t.cost
 				p.Experiment = list[t.exp].Name
 				if cfg.Progress != nil {

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -63,14 +63,5 @@ func (s *redisServer) stop() {
 func redisVersion(ctx context.Context, addr string) string {
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	defer c.Close()
-	text, err := c.Info(ctx, "server").Result()
-	if err != nil {
-		return "unknown"
-	}
-	for _, line := range strings.Split(text, "\r\n") {
-		if v, ok := strings.CutPrefix(line, "redis_version:"); ok {
-			return v
-		}
-	}
-	return "unknown"
+	return cmp.Or(c.InfoMap(ctx, "server").Item("Server", "redis_version"), "unknown")
 }
