@@ -43,15 +43,7 @@ const (
 )
 
 func (v Verdict) String() string {
-	switch v {
-	case ComesOut:
-		return "yes"
-	case DoesNot:
-		return "NO"
-	case InPart:
-		return "in part"
-	}
-	return "not measured"
+	return [...]string{NotMeasured: "not measured", ComesOut: "yes", DoesNot: "NO", InPart: "in part"}[v]
 }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"image/color"
 	"io"
@@ -79,11 +80,7 @@ var others = []look{
 
 // lookOf returns the look of the i-th series of a plot.
 func lookOf(s *Series, i int) look {
-	name := s.Style
-	if name == "" {
-		name = s.Label
-	}
-	if l, ok := looks[name]; ok {
+	if l, ok := looks[cmp.Or(s.Style, s.Label)]; ok {
 		return l
 	}
 	return others[i%len(others)]

@@ -206,9 +206,8 @@ func (r *storeRun) work(c *storeClient, k int) error {
 		began := port.Now()
 		var err error
 		if rec.Op == traces.OpGet || rec.Op == traces.OpGets {
-			if _, err = c.store.Get(rec.Key); errors.Is(err, objstore.ErrNotFound) {
-				err = nil
-			}
+			_, err = c.store.Get(rec.Key)
+			err = besides(err, objstore.ErrNotFound)
 		} else {
 			err = c.store.Set(rec.Key, values[:max(rec.ValueSize, 1)], objstore.Options{})
 		}

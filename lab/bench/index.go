@@ -178,7 +178,7 @@ func (s *indexRun) prepare(t *btree.Tree, l lock.Locker, load bool) error {
 	steps := uint64(s.x.Keys/100 + 10)
 	for i := range steps {
 		binary.BigEndian.PutUint64(key, i*(1<<63/steps*2))
-		if _, err := c.Get(key); err != nil && !errors.Is(err, btree.ErrNotFound) {
+		if _, err := c.Get(key); besides(err, btree.ErrNotFound) != nil {
 			return err
 		}
 	}
@@ -270,7 +270,7 @@ func (c *indexClient) step() (write bool, err error) {
 	case d < m.Read:
 		_, err = c.tree.Get(c.draw())
 		if m.Latest {
-			err = ignoreMissing(err) // its insert may be on its way
+			err = besides(err, btree.ErrNotFound) // its insert may be on its way
 		}
 		return false, err
 	case d < m.Read+m.Update:
@@ -291,14 +291,12 @@ func (c *indexClient) step() (write bool, err error) {
 	next := bytes.Clone(c.value)
 	next[0]++
 	err = c.tree.CompareAndPut(c.key, c.value, next)
-	if errors.Is(err, btree.ErrChanged) {
-		err = nil // another client was faster: YCSB's read-modify-write does not ask
-	}
-	return true, err
+	return true, besides(err, btree.ErrChanged) // another client was faster: YCSB's read-modify-write does not ask
 }
 
-func ignoreMissing(err error) error {
-	if errors.Is(err, btree.ErrNotFound) {
+// besides returns an error, unless it is one that is to be expected.
+func besides(err, expected error) error {
+	if errors.Is(err, expected) {
 		return nil
 	}
 	return err

@@ -208,10 +208,10 @@ func (m *Micro) cluster() sim.Config {
 
 // A plan is where the locks and their data lie in the memory of the memory node.
 type plan struct {
-	at         fabric.Addr
-	base, span uint64
-	data       uint64 // offset of a lock's data behind its first byte
-	locks      uint64
+	at    fabric.Addr
+	span  uint64
+	data  uint64 // offset of a lock's data behind its first byte
+	locks uint64
 }
 
 const (
@@ -225,20 +225,20 @@ const (
 )
 
 func newPlan(y lock.Layout, n int, at fabric.Addr) plan {
-	p := plan{at: at, base: planBase, data: (y.Size + 7) &^ 7, locks: uint64(n)}
+	p := plan{at: at, data: (y.Size + 7) &^ 7, locks: uint64(n)}
 	units := (p.data + dataSize + slotSize - 1) / slotSize
 	p.span = (units | 1) * slotSize
 	return p
 }
 
 // size returns the bytes of memory that the plan needs.
-func (p *plan) size() uint64 { return p.base + p.locks*p.span }
+func (p *plan) size() uint64 { return planBase + p.locks*p.span }
 
 // addr returns the address of the lock of a rank. Neighbours in rank are no
 // neighbours in memory.
 func (p *plan) addr(rank uint64) fabric.Addr {
 	const scatter = 2654435761 // prime: a permutation
-	return p.at.Add(p.base + rank*scatter%p.locks*p.span)
+	return p.at.Add(planBase + rank*scatter%p.locks*p.span)
 }
 
 // A sequence is a client's operations: from its seed alone, the same for every lock.

@@ -105,7 +105,7 @@ func (r *realRun) open(sys *locks.System) error {
 		if err != nil {
 			return err
 		}
-		if join.HasAgent() {
+		if join.Run != nil {
 			go func() {
 				if err := join.Run(r.part.Report); err != nil && r.part.Report != nil {
 					r.part.Report(err)

@@ -56,17 +56,9 @@ func (o Options) point(lock string, front Params, change func(m *Micro), back ..
 // sized returns m as large as the run: tiny for tests.
 func (m Micro) sized(o Options) Micro {
 	if o.Tiny {
-		return m.tiny()
+		m.CNs, m.Clients, m.Locks = 2, min(m.Clients, 16), min(m.Locks, 1000)
+		m.WarmupNs, m.WindowNs = 20_000, 100_000
 	}
-	return m
-}
-
-// tiny returns m made so small that it takes no time: for tests.
-func (m Micro) tiny() Micro {
-	m.Clients = min(m.Clients, 16)
-	m.Locks = min(m.Locks, 1000)
-	m.CNs = 2
-	m.WarmupNs, m.WindowNs = 20_000, 100_000
 	return m
 }
 

@@ -37,7 +37,7 @@ func (s *simulation) join(sys *locks.System, node *sim.Node) (*locks.Node, error
 
 // startAgent starts the agent of a compute node, if the lock has one.
 func (s *simulation) startAgent(n *locks.Node, node *sim.Node) {
-	if n.HasAgent() {
+	if n.Run != nil {
 		s.c.GoAgent(node, func(fabric.Port) { s.fail(n.Run(s.fail)) })
 	}
 }

@@ -479,7 +479,7 @@ func (g *exploring) addNode(p hier.Policy) {
 		}
 	}
 	g.nodes = append(g.nodes, n)
-	if g.field != nil && !n.field.HasAgent() {
+	if g.field != nil && n.field.Run == nil {
 		return
 	}
 	g.c.GoAgent(n.sim, func(fabric.Port) {

@@ -249,7 +249,7 @@ func (n *node) runAgent(report func(error)) error {
 	switch {
 	case n.field == nil:
 		return n.agent.Run(report)
-	case n.field.HasAgent():
+	case n.field.Run != nil:
 		return n.field.Run(report)
 	}
 	return nil

@@ -10,7 +10,7 @@
 //	sys, err := m.New(locks.Config{CNs: 8, Clients: 32, Counter: word})
 //	// for each compute node, one after the other:
 //	node, err := sys.Join(fabricNode)
-//	if node.HasAgent() {
+//	if node.Run != nil {
 //		go node.Run(report) // in the simulator: sim.Cluster.GoAgent
 //	}
 //	locker := node.Locker(port) // for each client

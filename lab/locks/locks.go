@@ -94,24 +94,11 @@ func (s *System) Join(n fabric.Node) (*Node, error) {
 
 // A Node is a compute node's part of a System.
 type Node struct {
-	locker func(fabric.Port) lock.Locker
-	agent  func(report func(error)) error
-}
-
-// Locker returns the Locker of a client of the node, over the client's Port.
-func (n *Node) Locker(p fabric.Port) lock.Locker { return n.locker(p) }
-
-// HasAgent reports whether the node has an agent: then Run must be running while
-// clients use locks.
-func (n *Node) HasAgent() bool { return n.agent != nil }
-
-// Run runs the node's agent on the node's agent Port until that is closed. What goes wrong without
-// ending it goes to report (nil: nowhere).
-func (n *Node) Run(report func(error)) error {
-	if n.agent == nil {
-		return nil
-	}
-	return n.agent(report)
+	// Locker returns the Locker of a client of the node, over the client's Port.
+	Locker func(fabric.Port) lock.Locker
+	// Run runs the node's agent on the node's agent Port until that is closed; it must be running while clients use locks. What goes
+	// wrong without ending it goes to report (nil: nowhere). nil: there is no agent.
+	Run func(report func(error)) error
 }
 
 // All lists the mechanisms in the order of the papers' figures.

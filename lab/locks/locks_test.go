@@ -16,6 +16,11 @@ import (
 // counterAt is the word of clock synchronisation: below the locks of locktest.
 const counterAt = 64
 
+// agent is a locktest.Agent.
+type agent func(func(error)) error
+
+func (a agent) Run(report func(error)) error { return a(report) }
+
 // mechanism makes a registered lock testable.
 func mechanism(t testing.TB, name string, cfg locks.Config) locktest.Mechanism {
 	t.Helper()
@@ -33,10 +38,10 @@ func mechanism(t testing.TB, name string, cfg locks.Config) locktest.Mechanism {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !joined.HasAgent() {
+		if joined.Run == nil {
 			return joined.Locker, nil
 		}
-		return joined.Locker, joined
+		return joined.Locker, agent(joined.Run)
 	})
 	return locktest.Mechanism{Layout: sys.Layout(), ExclusiveOnly: m.Exclusive, Start: join.Start}
 }

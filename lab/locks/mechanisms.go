@@ -48,7 +48,7 @@ const (
 // CAS returns how a node joins, for a configuration of the lock's own. So do those below, which set up an agent, too.
 func CAS(cfg cas.Config) func(fabric.Node) *Node {
 	return func(fabric.Node) *Node {
-		return &Node{locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return cas.New(p, cfg) }}
 	}
 }
 
@@ -57,28 +57,28 @@ func Sherman(cfg cas.Config, handoffs bool) func(fabric.Node) *Node {
 	return func(fabric.Node) *Node {
 		table := sherman.NewTable(sherman.DefaultBound)
 		table.Handoffs = handoffs
-		return &Node{locker: func(p fabric.Port) lock.Locker { return sherman.New(table, cas.New(p, cfg)) }}
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return sherman.New(table, cas.New(p, cfg)) }}
 	}
 }
 
 // DSLR returns how a node joins.
 func DSLR(cfg dslr.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
-		return &Node{locker: func(p fabric.Port) lock.Locker { return dslr.New(p, cfg) }, agent: dslr.NewAgent(n, cfg).Run}
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return dslr.New(p, cfg) }, Run: dslr.NewAgent(n, cfg).Run}
 	}
 }
 
 // MCS returns how a node joins.
 func MCS(cfg mcs.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
-		return &Node{locker: func(p fabric.Port) lock.Locker { return mcs.New(p, cfg) }, agent: mcs.NewAgent(n, cfg).Run}
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return mcs.New(p, cfg) }, Run: mcs.NewAgent(n, cfg).Run}
 	}
 }
 
 // Shift returns how a node joins.
 func Shift(cfg shift.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
-		return &Node{locker: func(p fabric.Port) lock.Locker { return shift.New(p, n, cfg) }, agent: shift.NewAgent(n, cfg).Run}
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return shift.New(p, n, cfg) }, Run: shift.NewAgent(n, cfg).Run}
 	}
 }
 
@@ -145,8 +145,8 @@ func decLock(policy string) func(*Config) (*System, error) {
 			table, clock := hier.NewTable(p), new(timesync.Clock)
 			agent := hier.NewAgent(table, n, clock, cfg, sync)
 			return &Node{
-				locker: func(port fabric.Port) lock.Locker { return hier.New(table, port, n, clock, cfg) },
-				agent:  agent.Run,
+				Locker: func(port fabric.Port) lock.Locker { return hier.New(table, port, n, clock, cfg) },
+				Run:    agent.Run,
 			}
 		}}, nil
 	}

@@ -73,7 +73,7 @@ func Handover(name string) (*Trace, error) {
 		if err != nil {
 			return nil, err
 		}
-		if j.HasAgent() {
+		if j.Run != nil {
 			h.c.GoAgent(n, func(fabric.Port) { h.fail(j.Run(h.fail)) })
 		}
 		nodes, joined = append(nodes, n), append(joined, j)

@@ -1,6 +1,7 @@
 package shift
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -73,12 +74,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.LeaseNs <= 0 {
-		c.LeaseNs = 10 * fabric.Millisecond
-	}
-	if c.Threshold == 0 {
-		c.Threshold = 16
-	}
+	c.LeaseNs, c.Threshold = cmp.Or(c.LeaseNs, 10*fabric.Millisecond), cmp.Or(c.Threshold, 16)
 	return c
 }
 
