@@ -152,14 +152,12 @@ func beyondPlots(rows Rows) (plots []Plot) {
 	return plots
 }
 
-func init() {
-	Register(&Experiment{
-		Name: "beyond", Title: "Beyond the paper: each idea alone, and all together",
-		Paper: fmt.Sprintf("Not in the paper. %d clients, one data operation, %d %% reads; then the sweeps of Fig. 12 against DecLock-TF and DecLock-PF.",
-			DefaultClients, DefaultReadPct),
-		Columns: []string{"part", "idea", "lock", "data", "clients", "cs_len", "read_pct", "locks", "theta", "mops", "p50_us", "p99_us", "mn_ops_per_acquire"},
-		Points:  beyondPoints,
-		Judge:   judgeBeyond,
-		Plots:   beyondPlots,
-	})
+var expBeyond = &Experiment{
+	Name: "beyond", Title: "Beyond the paper: each idea alone, and all together",
+	Paper: fmt.Sprintf("Not in the paper. %d clients, one data operation, %d %% reads; then the sweeps of Fig. 12 against DecLock-TF and DecLock-PF.",
+		DefaultClients, DefaultReadPct),
+	Columns: []string{"part", "idea", "lock", "data", "clients", "cs_len", "read_pct", "locks", "theta", "mops", "p50_us", "p99_us", "mn_ops_per_acquire"},
+	Points:  beyondPoints,
+	Judge:   judgeBeyond,
+	Plots:   beyondPlots,
 }

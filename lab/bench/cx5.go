@@ -19,32 +19,30 @@ var cx5Points = []struct {
 	{"RI", "dslr+", 95, 10_000_000, 8.8, "the same with a backoff of 0.1 to 3.2 us"},
 }
 
-func init() {
-	Register(&Experiment{
-		Name: "cx5", Title: "The model cx5 beside ShiftLock's measurements",
-		Paper: "ShiftLock's paper (FAST 2025), sections 2.3 and 4.2, on ConnectX-5: one lock by CAS 15.5 k/s, 99.4 % of the CASes are retries; Zipf 0.99, write-intensive (WI, 50 % reads): CAS without backoff 0.49 M/s, " +
-			"with backoff 5.7, MCS 5.2, ShiftLock 8.5; read-intensive (RI, 95 %): ShiftLock 14.5, DSLR 8.8.",
-		Columns: []string{"part", "lock", "read_pct", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_op"},
-		Points: func(o Options) []Point {
-			var points []Point
-			for _, c := range cx5Points {
-				points = append(points, o.point(c.lock, Params{{"part", c.part}}, func(m *Micro) {
-					m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.ReadPct, m.Locks = "cx5", 240, 5, 1, 0, c.reads, c.locks
-					if c.lock == "mcs" || c.lock == "shift-artifact" {
-						m.Tune = "LocalWake=3200" // they delay messages within a node, to be as slow as others
-					}
-				}))
-			}
-			return points
-		},
-		Judge: func(rows Rows) []Claim {
-			var claims []Claim
-			for _, c := range cx5Points {
-				r := rows.Find("part", c.part, "lock", c.lock)
-				claims = append(claims, Claim{Own: true, Text: fmt.Sprintf("cx5, %s: %s, beside ShiftLock's paper", c.part, c.lock), Unit: "Mops", Paper: c.mops,
-					Note: fmt.Sprintf("%s operations on the memory node for each, p50 %s and p99 %s us. %s", Figure(r.Value("mn_ops_per_op")), Figure(r.Value("p50_us")), Figure(r.Value("p99_us")), c.note)}.Near(valueOf(r, "mops"), 1.5))
-			}
-			return claims
-		},
-	})
+var expCx5 = &Experiment{
+	Name: "cx5", Title: "The model cx5 beside ShiftLock's measurements",
+	Paper: "ShiftLock's paper (FAST 2025), sections 2.3 and 4.2, on ConnectX-5: one lock by CAS 15.5 k/s, 99.4 % of the CASes are retries; Zipf 0.99, write-intensive (WI, 50 % reads): CAS without backoff 0.49 M/s, " +
+		"with backoff 5.7, MCS 5.2, ShiftLock 8.5; read-intensive (RI, 95 %): ShiftLock 14.5, DSLR 8.8.",
+	Columns: []string{"part", "lock", "read_pct", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_op"},
+	Points: func(o Options) []Point {
+		var points []Point
+		for _, c := range cx5Points {
+			points = append(points, o.point(c.lock, Params{{"part", c.part}}, func(m *Micro) {
+				m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.ReadPct, m.Locks = "cx5", 240, 5, 1, 0, c.reads, c.locks
+				if c.lock == "mcs" || c.lock == "shift-artifact" {
+					m.Tune = "LocalWake=3200" // they delay messages within a node, to be as slow as others
+				}
+			}))
+		}
+		return points
+	},
+	Judge: func(rows Rows) []Claim {
+		var claims []Claim
+		for _, c := range cx5Points {
+			r := rows.Find("part", c.part, "lock", c.lock)
+			claims = append(claims, Claim{Own: true, Text: fmt.Sprintf("cx5, %s: %s, beside ShiftLock's paper", c.part, c.lock), Unit: "Mops", Paper: c.mops,
+				Note: fmt.Sprintf("%s operations on the memory node for each, p50 %s and p99 %s us. %s", Figure(r.Value("mn_ops_per_op")), Figure(r.Value("p50_us")), Figure(r.Value("p99_us")), c.note)}.Near(valueOf(r, "mops"), 1.5))
+		}
+		return claims
+	},
 }

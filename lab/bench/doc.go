@@ -7,19 +7,16 @@
 // figure, and on fabrics that run in real time.
 //
 // An [Experiment] is a figure of the paper: points to be measured, rows that
-// come out, claims that are judged by the rows, plots. Experiments register
-// themselves ([Register]); one file each, and all of them are commands, in tables, JSON and
-// the report. [Run] runs them, several measurements at a time; results do not depend
-// on how many. A new one looks like this:
+// come out, claims that are judged by the rows, plots. Each has a file, and is in the list of
+// [Experiments]: all of these are commands, in tables, JSON and the report. [Run] runs them, several
+// measurements at a time; results do not depend on how many. A new one looks like this:
 //
-//	func init() {
-//		Register(&Experiment{
-//			Name: "fig16a", Title: "Time of a reset by number of clients", Paper: "Section 6.5, Fig. 16 (left): ...",
-//			Columns: []string{"clients", "reset_us"},
-//			Points:  func(o Options) []Point { ... }, // each measured once per seed, from its seed alone
-//			Judge:   func(rows Rows) []Claim { return []Claim{Claim{Text: "...", Paper: 520.72}.AtMost(valueOf(rows.Find("clients", 256), "reset_us"), 521)} },
-//			Plots:   func(rows Rows) []Plot { ... },
-//		})
+//	var expFig16a = &Experiment{
+//		Name: "fig16a", Title: "Time of a reset by number of clients", Paper: "Section 6.5, Fig. 16 (left): ...",
+//		Columns: []string{"clients", "reset_us"},
+//		Points:  func(o Options) []Point { ... }, // each measured once per seed, from its seed alone
+//		Judge:   func(rows Rows) []Claim { return []Claim{Claim{Text: "...", Paper: 520.72}.AtMost(valueOf(rows.Find("clients", 256), "reset_us"), 521)} },
+//		Plots:   func(rows Rows) []Plot { ... },
 //	}
 //
 // A run is measured when a test says that it is in a steady state ([Pace]), and is marked if it never is.

@@ -13,23 +13,15 @@ import (
 )
 
 // document runs experiments, tiny.
-func document(t *testing.T, names ...string) *Document {
+func document(t *testing.T, list ...*Experiment) *Document {
 	t.Helper()
-	var list []*Experiment
-	for _, name := range names {
-		e, err := FindExperiment(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, e)
-	}
 	return &Document{Name: "test", Commit: "abc", Config: Config{Options: Options{NIC: DefaultNIC}, Seed: 7, Seeds: 2}, Wall: time.Second, Outcomes: runTiny(t, 2, list...)}
 }
 
 // The report is one page with every experiment, plot and claim, all constants of the model with
 // their origin, seed and commit; nothing is loaded from elsewhere.
 func TestReportHoldsEverything(t *testing.T) {
-	d := document(t, "fig12a", "fig14", "fig15")
+	d := document(t, expFig12a, expFig14, expFig15)
 	var b bytes.Buffer
 	if err := d.WriteHTML(&b); err != nil {
 		t.Fatal(err)
@@ -66,7 +58,7 @@ func TestReportHoldsEverything(t *testing.T) {
 
 // Plots are pictures that parse, with axes that are labelled, of lines, bars and of nothing.
 func TestPlotsDraw(t *testing.T) {
-	plots := document(t, "fig12a", "fig14").Plots()
+	plots := document(t, expFig12a, expFig14).Plots()
 	plots = append(plots, Plot{Name: "empty", X: Axis{Label: "x", Log: true}, Y: Axis{Label: "y", Log: true}},
 		Plot{Name: "zero", X: Axis{Label: "x"}, Y: Axis{Label: "y", Log: true}, Series: []Series{{Label: "a", XY: []XY{{1, 0, 0}}}}},
 		Plot{Name: "bars", X: Axis{Label: "x"}, Y: Axis{Label: "y"}, Groups: []string{"one", "two"},
@@ -126,7 +118,7 @@ func TestLooksDiffer(t *testing.T) {
 
 // The text names verdicts and what the model is worth.
 func TestText(t *testing.T) {
-	d := document(t, "fig12a")
+	d := document(t, expFig12a)
 	var b bytes.Buffer
 	if err := d.WriteText(&b); err != nil {
 		t.Fatal(err)

@@ -204,41 +204,10 @@ func (rs Rows) Distinct(name string) []string {
 	return list
 }
 
-var experiments []*Experiment
-
-// Register makes an experiment known. It is called by init functions; a name that is taken panics.
-func Register(e *Experiment) {
-	if _, err := FindExperiment(e.Name); err == nil {
-		panic("bench: experiment " + e.Name + " registered twice")
-	}
-	experiments = append(experiments, e)
-}
-
 // Experiments returns all experiments, in the order of the paper's figures.
 func Experiments() []*Experiment {
-	list := slices.Clone(experiments)
-	slices.SortFunc(list, func(a, b *Experiment) int { return cmp.Compare(order(a.Name), order(b.Name)) })
-	return list
-}
-
-// order sorts fig3 before fig12a, and figures before all else.
-func order(name string) string {
-	var number int
-	var part string
-	if n, _ := fmt.Sscanf(name, "fig%d%s", &number, &part); n == 0 {
-		return "~" + name
+	return []*Experiment{
+		expFig1, expFig3, expFig12a, expFig12b, expFig12c, expFig12d, expFig12e, expFig13, expFig14, expFig15, expFig16a, expFig16b,
+		expFig17a, expFig17b, expFig18, expBeyond, expCx5, expLocal, expSense, expSpin, expYCSB,
 	}
-	return fmt.Sprintf("%03d%s", number, part)
-}
-
-// FindExperiment returns the experiment of a name.
-func FindExperiment(name string) (*Experiment, error) {
-	var names []string
-	for _, e := range Experiments() {
-		if e.Name == name {
-			return e, nil
-		}
-		names = append(names, e.Name)
-	}
-	return nil, fmt.Errorf("bench: no experiment %q; there are %s", name, strings.Join(names, ", "))
 }

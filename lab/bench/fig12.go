@@ -18,11 +18,11 @@ var (
 	skewAxis   = Axis{Label: "Zipf exponent (0: uniform)", Ticks: []float64{0, 0.2, 0.4, 0.6, 0.8, 0.99}}
 )
 
-// throughputFigure registers a sweep by all locks of the figures, and more, with a plot of throughput.
-func throughputFigure(e Experiment, c course, values func(o Options) []float64, more ...string) {
+// throughputFigure is a sweep by all locks of the figures, and more, with a plot of throughput.
+func throughputFigure(e *Experiment, c course, values func(o Options) []float64, more ...string) *Experiment {
 	e.Points = func(o Options) []Point { return c.points(o, append(slices.Clone(figureLocks), more...), values(o)) }
 	e.Plots = func(rows Rows) []Plot { return throughputPlot(e.Name, e.Title, c.param, rows, c.axis) }
-	Register(&e)
+	return e
 }
 
 // throughputPlot is the plot of throughput over a parameter.
@@ -30,50 +30,52 @@ func throughputPlot(name, title, param string, rows Rows, x Axis) []Plot {
 	return []Plot{{Name: name, Title: title, X: x, Y: Axis{Label: "throughput (M operations/s)"}, Series: rows.LinesByLock(param, "mops")}}
 }
 
-func init() {
-	throughputFigure(Experiment{
-		Name: "fig12a", Title: "Throughput by number of clients",
-		Paper: paperFig12 + ": CASLock is best up to 24 clients (1.25x DecLock) and collapses beyond. DSLR+ loses 38.9 % and ShiftLock 9.5 % as compute nodes are added; " +
-			"DecLock stays at its peak. DecLock-TF is up to 1.74x DSLR+, DecLock-PF up to 1.40x ShiftLock.",
-		Columns: []string{"lock", "clients", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_acquire", "local_handovers", "remote_handovers"},
-		Judge:   judgeClients,
-	}, byClients, clientCounts, delayed)
-	Register(&Experiment{
-		Name: "fig12b", Title: "Throughput by length of the critical section",
-		Paper: paperFig12 + ": DecLock is up to 43.47x CASLock, 4.35x DSLR+ and 1.81x ShiftLock. It needs at most 1.10 operations on the memory node for an acquisition, whatever the length; " +
-			"the others retry 387.9, 349.2 and 15.6 times with 32 data operations.",
-		Columns: []string{"lock", "cs_len", "message_extra_ns", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_acquire"},
-		Points:  pointsLength,
-		Judge:   judgeLength,
-		Plots: func(rows Rows) []Plot {
-			rows = rows.Where("message_extra_ns", 0)
-			plots := throughputPlot("fig12b", "Throughput by length of the critical section", "cs_len", rows, lengthAxis)
-			plots[0].Y.Log = true
-			return plots
-		},
-	})
-	throughputFigure(Experiment{
-		Name: "fig12c", Title: "Throughput by ratio of reads",
-		Paper: paperFig12 + ": but for reads only, DecLock-TF is 15.31 to 20.80x CASLock and 1.18 to 2.50x DSLR+; ShiftLock is up to 1.55x DecLock-TF; DecLock-PF is 1.12 to 1.55x ShiftLock. " +
-			"With reads only all are alike.",
-		Columns: []string{"lock", "read_pct", "mops", "p50_us", "p99_us", "retries_per_acquire"},
-		Judge:   judgeReads,
-	}, byReads, func(o Options) []float64 { return pick(o, []float64{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 90, 100) })
-	throughputFigure(Experiment{
-		Name: "fig12d", Title: "Throughput by number of locks",
-		Paper:   paperFig12 + ": from 1,000 to 10 million locks throughput grows 2.49x (CASLock), 2.86x (DSLR+), 1.83x (ShiftLock), 2.11x (DecLock-TF), 1.54x (DecLock-PF, which stops growing at 100,000).",
-		Columns: []string{"lock", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire"},
-		Judge:   judgeLocks,
-	}, byLocks, func(Options) []float64 { return []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000} })
-	throughputFigure(Experiment{
-		Name: "fig12e", Title: "Throughput by skew",
-		Paper:   paperFig12 + ": with less skew CASLock, DSLR+ and ShiftLock converge to DecLock.",
-		Columns: []string{"lock", "theta", "mops", "p50_us", "p99_us", "retries_per_acquire"},
-		Judge:   judgeSkew,
-	}, bySkew, func(o Options) []float64 {
-		return pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.6, 0.9, 0.99)
-	})
+var expFig12a = throughputFigure(&Experiment{
+	Name: "fig12a", Title: "Throughput by number of clients",
+	Paper: paperFig12 + ": CASLock is best up to 24 clients (1.25x DecLock) and collapses beyond. DSLR+ loses 38.9 % and ShiftLock 9.5 % as compute nodes are added; " +
+		"DecLock stays at its peak. DecLock-TF is up to 1.74x DSLR+, DecLock-PF up to 1.40x ShiftLock.",
+	Columns: []string{"lock", "clients", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_acquire", "local_handovers", "remote_handovers"},
+	Judge:   judgeClients,
+}, byClients, clientCounts, delayed)
+
+var expFig12b = &Experiment{
+	Name: "fig12b", Title: "Throughput by length of the critical section",
+	Paper: paperFig12 + ": DecLock is up to 43.47x CASLock, 4.35x DSLR+ and 1.81x ShiftLock. It needs at most 1.10 operations on the memory node for an acquisition, whatever the length; " +
+		"the others retry 387.9, 349.2 and 15.6 times with 32 data operations.",
+	Columns: []string{"lock", "cs_len", "message_extra_ns", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_acquire"},
+	Points:  pointsLength,
+	Judge:   judgeLength,
+	Plots: func(rows Rows) []Plot {
+		rows = rows.Where("message_extra_ns", 0)
+		plots := throughputPlot("fig12b", "Throughput by length of the critical section", "cs_len", rows, lengthAxis)
+		plots[0].Y.Log = true
+		return plots
+	},
 }
+
+var expFig12c = throughputFigure(&Experiment{
+	Name: "fig12c", Title: "Throughput by ratio of reads",
+	Paper: paperFig12 + ": but for reads only, DecLock-TF is 15.31 to 20.80x CASLock and 1.18 to 2.50x DSLR+; ShiftLock is up to 1.55x DecLock-TF; DecLock-PF is 1.12 to 1.55x ShiftLock. " +
+		"With reads only all are alike.",
+	Columns: []string{"lock", "read_pct", "mops", "p50_us", "p99_us", "retries_per_acquire"},
+	Judge:   judgeReads,
+}, byReads, func(o Options) []float64 { return pick(o, []float64{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 90, 100) })
+
+var expFig12d = throughputFigure(&Experiment{
+	Name: "fig12d", Title: "Throughput by number of locks",
+	Paper:   paperFig12 + ": from 1,000 to 10 million locks throughput grows 2.49x (CASLock), 2.86x (DSLR+), 1.83x (ShiftLock), 2.11x (DecLock-TF), 1.54x (DecLock-PF, which stops growing at 100,000).",
+	Columns: []string{"lock", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire"},
+	Judge:   judgeLocks,
+}, byLocks, func(Options) []float64 { return []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000} })
+
+var expFig12e = throughputFigure(&Experiment{
+	Name: "fig12e", Title: "Throughput by skew",
+	Paper:   paperFig12 + ": with less skew CASLock, DSLR+ and ShiftLock converge to DecLock.",
+	Columns: []string{"lock", "theta", "mops", "p50_us", "p99_us", "retries_per_acquire"},
+	Judge:   judgeSkew,
+}, bySkew, func(o Options) []float64 {
+	return pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.6, 0.9, 0.99)
+})
 
 func judgeClients(rows Rows) []Claim {
 	last := fmt.Sprint(DefaultClients)

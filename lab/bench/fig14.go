@@ -13,28 +13,26 @@ var policies = []struct{ lock, name string }{
 	{"declock-tf", "TS-TF"}, {"declock-pf", "TS-PF"}, {"paper-tf", "TS-TF, shared tenure unbounded"}, {"paper-pf", "TS-PF, shared tenure unbounded"}, {"declock", "ours"},
 }
 
-func init() {
-	Register(&Experiment{
-		Name: "fig14", Title: "Ownership transfer policies: latency of the most contended lock",
-		Paper: "Section 6.3, Fig. 14, for writes only, 50 % and 90 % reads: by timestamp (TS) median and p99 are lower than without hierarchy at all ratios, and up to 66.7 % and 70.8 % lower " +
-			"than with the other policies. Local-Prefer starves remote waiters when all write.",
-		Columns: []string{"lock", "read_pct", "mops", hotName(50), hotName(99), hotName(99.9), "oldest_us"},
-		Points: func(o Options) []Point {
-			var points []Point
-			for _, reads := range []int{0, 50, 90} {
-				for _, p := range policies {
-					m := Default(p.lock)
-					m.NIC, m.ReadPct = o.NIC, reads
-					m.LeastNs = 40 * fabric.Millisecond // it is about one lock: it needs more acquisitions
-					m = m.sized(o)
-					points = append(points, m.point(m.WithDefaults().Params(), true))
-				}
+var expFig14 = &Experiment{
+	Name: "fig14", Title: "Ownership transfer policies: latency of the most contended lock",
+	Paper: "Section 6.3, Fig. 14, for writes only, 50 % and 90 % reads: by timestamp (TS) median and p99 are lower than without hierarchy at all ratios, and up to 66.7 % and 70.8 % lower " +
+		"than with the other policies. Local-Prefer starves remote waiters when all write.",
+	Columns: []string{"lock", "read_pct", "mops", hotName(50), hotName(99), hotName(99.9), "oldest_us"},
+	Points: func(o Options) []Point {
+		var points []Point
+		for _, reads := range []int{0, 50, 90} {
+			for _, p := range policies {
+				m := Default(p.lock)
+				m.NIC, m.ReadPct = o.NIC, reads
+				m.LeastNs = 40 * fabric.Millisecond // it is about one lock: it needs more acquisitions
+				m = m.sized(o)
+				points = append(points, m.point(m.WithDefaults().Params(), true))
 			}
-			return points
-		},
-		Judge: judgePolicies,
-		Plots: plotPolicies,
-	})
+		}
+		return points
+	},
+	Judge: judgePolicies,
+	Plots: plotPolicies,
 }
 
 // plotPolicies draws distributions of latency, one plot for each ratio of reads.

@@ -2,29 +2,27 @@ package bench
 
 import "fmt"
 
-func init() {
-	Register(&Experiment{
-		Name: "fig15", Title: "Refetched entries; release latency by queue capacity",
-		Paper: "Section 6.4, Fig. 15: at most 0.018 READs more for each release, fewer with longer critical sections. Releases take less than 8.8 us with queues of up to 128 entries, " +
-			"also on uniform locks; latency grows sooner with less skew.",
-		Columns: []string{"part", "lock", "cs_len", "read_pct", "theta", "capacity", "mops", "refetch_per_release", "release_mean_us", "release_p50_us"},
-		Points:  pointsQueue,
-		Judge:   judgeQueue,
-		Plots: func(rows Rows) []Plot {
-			left, right := rows.Where("part", "refetch"), rows.Where("part", "capacity")
-			capacity := Plot{Name: "fig15-capacity", Title: "Release latency by queue capacity", X: Axis{Label: "queue capacity (entries)", Log: true, Ticks: []float64{8, 16, 32, 64, 128, 256}},
-				Y: Axis{Label: "mean release latency (us)"}}
-			for _, theta := range right.Distinct("theta") {
-				capacity.Series = append(capacity.Series, right.Where("theta", theta).Line("Zipf "+theta, "capacity", "release_mean_us"))
-			}
-			refetch := Plot{Name: "fig15-refetch", Title: "READs more for each release", X: lengthAxis, Y: Axis{Label: "refetches per release"}}
-			for _, reads := range left.Distinct("read_pct") {
-				refetch.Series = append(refetch.Series, left.Where("lock", "declock-tf", "read_pct", reads).Line("TF, "+reads+" % reads", "cs_len", "refetch_per_release"),
-					left.Where("lock", "declock-pf", "read_pct", reads).Line("PF, "+reads+" % reads", "cs_len", "refetch_per_release"))
-			}
-			return []Plot{refetch, capacity}
-		},
-	})
+var expFig15 = &Experiment{
+	Name: "fig15", Title: "Refetched entries; release latency by queue capacity",
+	Paper: "Section 6.4, Fig. 15: at most 0.018 READs more for each release, fewer with longer critical sections. Releases take less than 8.8 us with queues of up to 128 entries, " +
+		"also on uniform locks; latency grows sooner with less skew.",
+	Columns: []string{"part", "lock", "cs_len", "read_pct", "theta", "capacity", "mops", "refetch_per_release", "release_mean_us", "release_p50_us"},
+	Points:  pointsQueue,
+	Judge:   judgeQueue,
+	Plots: func(rows Rows) []Plot {
+		left, right := rows.Where("part", "refetch"), rows.Where("part", "capacity")
+		capacity := Plot{Name: "fig15-capacity", Title: "Release latency by queue capacity", X: Axis{Label: "queue capacity (entries)", Log: true, Ticks: []float64{8, 16, 32, 64, 128, 256}},
+			Y: Axis{Label: "mean release latency (us)"}}
+		for _, theta := range right.Distinct("theta") {
+			capacity.Series = append(capacity.Series, right.Where("theta", theta).Line("Zipf "+theta, "capacity", "release_mean_us"))
+		}
+		refetch := Plot{Name: "fig15-refetch", Title: "READs more for each release", X: lengthAxis, Y: Axis{Label: "refetches per release"}}
+		for _, reads := range left.Distinct("read_pct") {
+			refetch.Series = append(refetch.Series, left.Where("lock", "declock-tf", "read_pct", reads).Line("TF, "+reads+" % reads", "cs_len", "refetch_per_release"),
+				left.Where("lock", "declock-pf", "read_pct", reads).Line("PF, "+reads+" % reads", "cs_len", "refetch_per_release"))
+		}
+		return []Plot{refetch, capacity}
+	},
 }
 
 // pointsQueue: refetches by length and reads; latency of releases by capacity and skew.

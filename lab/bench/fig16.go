@@ -6,31 +6,30 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-func init() {
-	Register(&Experiment{
-		Name: "fig16a", Title: "Reset of the lock of a crashed compute node, by clients",
-		Paper:   "Section 6.7, Fig. 16a: from 83 us with 32 clients to 521 us with 256, for a reset signals each client. Detection of the failure is not counted.",
-		Columns: []string{"lock", "clients", "reset_us", "grant_us", "detect_us"},
-		Points:  pointsReset,
-		Judge:   judgeReset,
-		Plots: func(rows Rows) []Plot {
-			return []Plot{{Name: "fig16a", Title: "Lock reset by clients", X: clientAxis, Y: Axis{Label: "reset (us)"}, Series: rows.LinesByLock("clients", "reset_us")}}
-		},
-	})
-	Register(&Experiment{
-		Name: "fig16b", Title: "Throughput over time: a compute node crashes, then the memory node",
-		Paper:   "Section 6.7, Fig. 16b: with one of 8 compute nodes crashed, 88 % of the throughput is kept at low contention (one core of each compute node has clients), and all of it at high contention (16 cores).",
-		Columns: []string{"contention", "t_ms", "mops"},
-		Points:  pointsCourse,
-		Judge:   judgeCourse,
-		Plots: func(rows Rows) []Plot {
-			p := Plot{Name: "fig16b", Title: "Throughput while nodes crash", X: Axis{Label: "time (ms)"}, Y: Axis{Label: "throughput (Mops)"}}
-			for _, c := range rows.Distinct("contention") {
-				p.Series = append(p.Series, rows.Where("contention", c, "part", "course").Line(c+" contention", "t_ms", "mops"))
-			}
-			return []Plot{p}
-		},
-	})
+var expFig16a = &Experiment{
+	Name: "fig16a", Title: "Reset of the lock of a crashed compute node, by clients",
+	Paper:   "Section 6.7, Fig. 16a: from 83 us with 32 clients to 521 us with 256, for a reset signals each client. Detection of the failure is not counted.",
+	Columns: []string{"lock", "clients", "reset_us", "grant_us", "detect_us"},
+	Points:  pointsReset,
+	Judge:   judgeReset,
+	Plots: func(rows Rows) []Plot {
+		return []Plot{{Name: "fig16a", Title: "Lock reset by clients", X: clientAxis, Y: Axis{Label: "reset (us)"}, Series: rows.LinesByLock("clients", "reset_us")}}
+	},
+}
+
+var expFig16b = &Experiment{
+	Name: "fig16b", Title: "Throughput over time: a compute node crashes, then the memory node",
+	Paper:   "Section 6.7, Fig. 16b: with one of 8 compute nodes crashed, 88 % of the throughput is kept at low contention (one core of each compute node has clients), and all of it at high contention (16 cores).",
+	Columns: []string{"contention", "t_ms", "mops"},
+	Points:  pointsCourse,
+	Judge:   judgeCourse,
+	Plots: func(rows Rows) []Plot {
+		p := Plot{Name: "fig16b", Title: "Throughput while nodes crash", X: Axis{Label: "time (ms)"}, Y: Axis{Label: "throughput (Mops)"}}
+		for _, c := range rows.Distinct("contention") {
+			p.Series = append(p.Series, rows.Where("contention", c, "part", "course").Line(c+" contention", "t_ms", "mops"))
+		}
+		return []Plot{p}
+	},
 }
 
 func pointsReset(o Options) []Point {

@@ -13,26 +13,24 @@ var shermanMixes = []Mix{
 // comparison on equal terms, Sherman whose holders leave leaves to the next of their node, as those of our best do.
 var shermanLocks = []string{"cas", "sherman", "declock-tf", "sherman+notes", "declock"}
 
-func init() {
-	Register(&Experiment{
-		Name: "fig17b", Title: "Sherman (B+tree) by lock and number of clients",
-		Paper: "Section 6.6, Fig. 17 (right): DecLock improves throughput by up to 27.71x over Sherman without hierarchical locks and 2.31x over Sherman, and cuts p99 by up to 97.6 % and 82.1 %. " +
-			"Under search-mostly all perform alike. Up to 512 clients on 32 compute nodes.",
-		Columns: []string{"workload", "lock", "clients", "cns", "mops", "p50_us", "p99_us", "retries_per_acquire", "reads_per_op"},
-		Points:  pointsSherman,
-		Judge:   judgeSherman,
-		Plots: func(rows Rows) []Plot {
-			var plots []Plot
-			for _, m := range shermanMixes {
-				of := rows.Where("workload", m.Name)
-				x := Axis{Label: "clients (16 on each compute node)", Log: true, Ticks: []float64{8, 16, 32, 64, 128, 256, 512}}
-				plots = append(plots,
-					Plot{Name: "fig17b-" + m.Name, Title: "Sherman, " + m.Name, X: x, Y: Axis{Label: "throughput (M operations/s)"}, Series: of.LinesByLock("clients", "mops")},
-					Plot{Name: "fig17b-" + m.Name + "-p99", Title: "Sherman, " + m.Name, X: x, Y: Axis{Label: "p99 (us)", Log: true}, Series: of.LinesByLock("clients", "p99_us")})
-			}
-			return plots
-		},
-	})
+var expFig17b = &Experiment{
+	Name: "fig17b", Title: "Sherman (B+tree) by lock and number of clients",
+	Paper: "Section 6.6, Fig. 17 (right): DecLock improves throughput by up to 27.71x over Sherman without hierarchical locks and 2.31x over Sherman, and cuts p99 by up to 97.6 % and 82.1 %. " +
+		"Under search-mostly all perform alike. Up to 512 clients on 32 compute nodes.",
+	Columns: []string{"workload", "lock", "clients", "cns", "mops", "p50_us", "p99_us", "retries_per_acquire", "reads_per_op"},
+	Points:  pointsSherman,
+	Judge:   judgeSherman,
+	Plots: func(rows Rows) []Plot {
+		var plots []Plot
+		for _, m := range shermanMixes {
+			of := rows.Where("workload", m.Name)
+			x := Axis{Label: "clients (16 on each compute node)", Log: true, Ticks: []float64{8, 16, 32, 64, 128, 256, 512}}
+			plots = append(plots,
+				Plot{Name: "fig17b-" + m.Name, Title: "Sherman, " + m.Name, X: x, Y: Axis{Label: "throughput (M operations/s)"}, Series: of.LinesByLock("clients", "mops")},
+				Plot{Name: "fig17b-" + m.Name + "-p99", Title: "Sherman, " + m.Name, X: x, Y: Axis{Label: "p99 (us)", Log: true}, Series: of.LinesByLock("clients", "p99_us")})
+		}
+		return plots
+	},
 }
 
 // shermanPerCN is how many clients a compute node has: 512 on 32.

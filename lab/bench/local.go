@@ -9,38 +9,36 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-func init() {
-	Register(&Experiment{
-		Name: "local", Title: "What a compute node keeps: its table of local locks, and its clock",
-		Paper:   "Section 5: tables of local locks take less than 20 MB on each compute node; clocks are synchronised to within the latency of one READ, typically less than 3 us.",
-		Columns: []string{"lock", "clients", "table_kb", "clock_us"},
-		Points: func(o Options) []Point {
-			var points []Point
-			add := func(policy string, clients int) {
-				points = append(points, Point{Cost: 1000, Measure: one(Params{{"lock", policy}, {"clients", clients}}, func(ctx context.Context, seed uint64) (Metrics, error) {
-					gap := 5 * fabric.Millisecond
-					if o.Tiny {
-						gap = fabric.Millisecond
-					}
-					return measureLocal(ctx, seed, o.NIC, policy, clients, gap)
-				})})
-			}
-			add("declock", 0)
-			for _, policy := range []string{"declock-tf", "declock-pf", "declock"} {
-				add(policy, clientsPerCN*courseCNs)
-			}
-			return points
-		},
-		Judge: func(rows Rows) []Claim {
-			return []Claim{
-				Claim{Text: "table of local locks of a compute node at the default point, at most", Unit: "kB", Paper: 20_000,
-					Note: "with buckets, waiters and free locks; a local lock is there only as long as a client of the node uses it"}.AtMost(valueOf(rows.Max("table_kb"), "table_kb"), 20_000),
-				Claim{Text: "clocks of two compute nodes after a synchronisation differ by at most", Unit: "us", Paper: 3,
-					Note: fmt.Sprintf("without clients. While 256 clients begin it is up to %s us: READs take longer then", Figure(rows.Max("clock_us").Value("clock_us")))}.
-					AtMost(valueOf(rows.Find("clients", 0), "clock_us"), 3),
-			}
-		},
-	})
+var expLocal = &Experiment{
+	Name: "local", Title: "What a compute node keeps: its table of local locks, and its clock",
+	Paper:   "Section 5: tables of local locks take less than 20 MB on each compute node; clocks are synchronised to within the latency of one READ, typically less than 3 us.",
+	Columns: []string{"lock", "clients", "table_kb", "clock_us"},
+	Points: func(o Options) []Point {
+		var points []Point
+		add := func(policy string, clients int) {
+			points = append(points, Point{Cost: 1000, Measure: one(Params{{"lock", policy}, {"clients", clients}}, func(ctx context.Context, seed uint64) (Metrics, error) {
+				gap := 5 * fabric.Millisecond
+				if o.Tiny {
+					gap = fabric.Millisecond
+				}
+				return measureLocal(ctx, seed, o.NIC, policy, clients, gap)
+			})})
+		}
+		add("declock", 0)
+		for _, policy := range []string{"declock-tf", "declock-pf", "declock"} {
+			add(policy, clientsPerCN*courseCNs)
+		}
+		return points
+	},
+	Judge: func(rows Rows) []Claim {
+		return []Claim{
+			Claim{Text: "table of local locks of a compute node at the default point, at most", Unit: "kB", Paper: 20_000,
+				Note: "with buckets, waiters and free locks; a local lock is there only as long as a client of the node uses it"}.AtMost(valueOf(rows.Max("table_kb"), "table_kb"), 20_000),
+			Claim{Text: "clocks of two compute nodes after a synchronisation differ by at most", Unit: "us", Paper: 3,
+				Note: fmt.Sprintf("without clients. While 256 clients begin it is up to %s us: READs take longer then", Figure(rows.Max("clock_us").Value("clock_us")))}.
+				AtMost(valueOf(rows.Find("clients", 0), "clock_us"), 3),
+		}
+	},
 }
 
 // measureLocal runs the default point for a while, and looks at the tables and clocks of the compute nodes.

@@ -23,24 +23,22 @@ var plausible = []moved{
 
 var senseLocks = []string{"dslr+-overflow", "shift", "shift-artifact", "declock-tf", "declock-pf", "declock"}
 
-func init() {
-	Register(&Experiment{
-		Name: "sense", Title: "Which conclusions turn when a constant of the model moves",
-		Paper:   "Not in the paper. The default point, one constant moved at a time within its plausible range. The model's constants are fitted, so a conclusion that turns is none.",
-		Columns: []string{"constant", "lock", "mops", "p50_us", "p99_us"},
-		Points: func(o Options) []Point {
-			var points []Point
-			for _, v := range pick(o, plausible, plausible...) {
-				for _, name := range senseLocks {
-					p := o.point(name, Params{{"constant", v.text()}}, func(m *Micro) { m.Tune = v.tune })
-					p.Seeds = 1
-					points = append(points, p)
-				}
+var expSense = &Experiment{
+	Name: "sense", Title: "Which conclusions turn when a constant of the model moves",
+	Paper:   "Not in the paper. The default point, one constant moved at a time within its plausible range. The model's constants are fitted, so a conclusion that turns is none.",
+	Columns: []string{"constant", "lock", "mops", "p50_us", "p99_us"},
+	Points: func(o Options) []Point {
+		var points []Point
+		for _, v := range pick(o, plausible, plausible...) {
+			for _, name := range senseLocks {
+				p := o.point(name, Params{{"constant", v.text()}}, func(m *Micro) { m.Tune = v.tune })
+				p.Seeds = 1
+				points = append(points, p)
 			}
-			return points
-		},
-		Judge: judgeSense,
-	})
+		}
+		return points
+	},
+	Judge: judgeSense,
 }
 
 func (v moved) text() string {

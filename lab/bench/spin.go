@@ -2,22 +2,20 @@ package bench
 
 import "fmt"
 
-func init() {
-	Register(&Experiment{
-		Name: "spin", Title: "What operations wait for beside clients that spin: CASLock at 256 clients",
-		Paper: "Not in the paper, which says that retries saturate the NIC and slow all operations down. In the model an operation waits behind others' CASes at the NIC, whose queue of atomics is full, " +
-			"or at its own queue pair, behind the CAS of the other client of its core: each alone is enough.",
-		Columns: []string{"lock", "atomic_queue", "core_clients", "mops", "p50_us", "p99_us", "acquire_p50_us", "data_p50_us", "release_p50_us", "retries_per_acquire"},
-		Points: func(o Options) []Point {
-			var points []Point
-			for _, v := range spinVariants {
-				points = append(points, o.point("cas", nil, func(m *Micro) { m.Tune, m.CoreClients = fmt.Sprintf("AtomicQueue=%d", v.queue), v.clients },
-					Param{"atomic_queue", v.queue}, Param{"core_clients", v.clients}))
-			}
-			return points
-		},
-		Judge: judgeSpin,
-	})
+var expSpin = &Experiment{
+	Name: "spin", Title: "What operations wait for beside clients that spin: CASLock at 256 clients",
+	Paper: "Not in the paper, which says that retries saturate the NIC and slow all operations down. In the model an operation waits behind others' CASes at the NIC, whose queue of atomics is full, " +
+		"or at its own queue pair, behind the CAS of the other client of its core: each alone is enough.",
+	Columns: []string{"lock", "atomic_queue", "core_clients", "mops", "p50_us", "p99_us", "acquire_p50_us", "data_p50_us", "release_p50_us", "retries_per_acquire"},
+	Points: func(o Options) []Point {
+		var points []Point
+		for _, v := range spinVariants {
+			points = append(points, o.point("cas", nil, func(m *Micro) { m.Tune, m.CoreClients = fmt.Sprintf("AtomicQueue=%d", v.queue), v.clients },
+				Param{"atomic_queue", v.queue}, Param{"core_clients", v.clients}))
+		}
+		return points
+	},
+	Judge: judgeSpin,
 }
 
 // spinVariants are the model's NIC and cores, each of the two without its limit, and both.

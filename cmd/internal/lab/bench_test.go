@@ -139,12 +139,9 @@ func TestBenchDocument(t *testing.T) {
 			t.Errorf("bench %s --help: %v", e.Name, err)
 		}
 	}
-	e, err := bench.FindExperiment("fig12a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := bench.Config{Options: bench.Options{Tiny: true}, Seed: 1, Seeds: 1}
-	outcomes, err := bench.Run(t.Context(), []*bench.Experiment{e}, cfg)
+	list := slices.DeleteFunc(bench.Experiments(), func(e *bench.Experiment) bool { return e.Name != "fig12a" })
+	cfg := bench.Config{Options: bench.Options{Tiny: true, NIC: bench.DefaultNIC}, Seed: 1, Seeds: 1}
+	outcomes, err := bench.Run(t.Context(), list, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
