@@ -134,9 +134,9 @@ func (a Along) String() string {
 }
 
 // UpTo judges what the paper says of its best point ("up to 1.81 times") by the best point of a sweep, by a judge
-// such as AtLeast. If at some points of the sweep it is the other way round, by more than 3 %, the claim comes out in part. The claim has the whole row.
-func (c Claim) UpTo(a Along, judge func(c Claim, best float64) Claim) Claim {
-	c = judge(c, a.Most())
+// such as [Claim.AtLeast] with its bar. If at some points of the sweep it is the other way round, by more than 3 %, the claim comes out in part. The claim has the whole row.
+func (c Claim) UpTo(a Along, judge func(c Claim, best, bar float64) Claim, bar float64) Claim {
+	c = judge(c, a.Most(), bar)
 	c.Row = a.String()
 	slack := 0.03
 	if a.Neutral == 0 {
@@ -146,15 +146,6 @@ func (c Claim) UpTo(a Along, judge func(c Claim, best float64) Claim) Claim {
 		c.Verdict = InPart
 	}
 	return c
-}
-
-// near and atLeast are judges for UpTo.
-func near(factor float64) func(Claim, float64) Claim {
-	return func(c Claim, v float64) Claim { return c.Near(v, factor) }
-}
-
-func atLeast(bar float64) func(Claim, float64) Claim {
-	return func(c Claim, v float64) Claim { return c.AtLeast(v, bar) }
 }
 
 // missing is the value of what was not measured.

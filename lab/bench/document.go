@@ -218,13 +218,7 @@ func (d *Document) WriteReasons(w io.Writer) error {
 }
 
 func verdictCell(v Verdict) string {
-	switch v {
-	case DoesNot:
-		return "**no**"
-	case InPart:
-		return "*in part*"
-	}
-	return v.String()
+	return [...]string{NotMeasured: v.String(), ComesOut: v.String(), DoesNot: "**no**", InPart: "*in part*"}[v]
 }
 
 // cells returns what a table says of a claim, without its text.

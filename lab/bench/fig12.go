@@ -105,16 +105,16 @@ func judgeClients(rows Rows) []Claim {
 			Note: fmt.Sprintf("the hottest lock bounds throughput. With one compute node more of its handovers stay within the node: %s local and %s remote ones an acquisition at 64 clients, %s and %s at 256",
 				Figure(tf.Find("clients", 64).Value("local_handovers")), Figure(tf.Find("clients", 64).Value("remote_handovers")),
 				Figure(tf.Find("clients", last).Value("local_handovers")), Figure(tf.Find("clients", last).Value("remote_handovers")))}.AtMost(drop("declock-tf"), 5),
-		Claim{Text: "DecLock-TF over DSLR+, up to", Unit: "x", Paper: 1.74}.UpTo(rows.Along("declock-tf", "dslr+", "clients", "mops"), near(1.25)),
+		Claim{Text: "DecLock-TF over DSLR+, up to", Unit: "x", Paper: 1.74}.UpTo(rows.Along("declock-tf", "dslr+", "clients", "mops"), Claim.Near, 1.25),
 		Claim{Text: "DecLock-TF over DSLR+ with the overflowing backoff, up to", Unit: "x", Paper: 1.74, Prototype: "1.73"}.
-			UpTo(rows.Along("declock-tf", "dslr+-overflow", "clients", "mops"), near(1.25)),
+			UpTo(rows.Along("declock-tf", "dslr+-overflow", "clients", "mops"), Claim.Near, 1.25),
 		Claim{Text: "DecLock-PF over ShiftLock (letter), up to", Unit: "x", Paper: 1.40, Prototype: "1.31 to 1.82, by the variant of ShiftLock",
 			Note: both(rows, "declock-pf", "shift", "clients", "mops")}.
-			UpTo(rows.Along("declock-pf", "shift", "clients", "mops"), near(1.25)),
+			UpTo(rows.Along("declock-pf", "shift", "clients", "mops"), Claim.Near, 1.25),
 		Claim{Text: "DecLock-PF over ShiftLock (as its authors run it), up to", Unit: "x", Paper: 1.40}.
-			UpTo(rows.Along("declock-pf", "shift-artifact", "clients", "mops"), near(1.25)),
+			UpTo(rows.Along("declock-pf", "shift-artifact", "clients", "mops"), Claim.Near, 1.25),
 		Claim{Text: "DecLock-PF over ShiftLock (as its authors run it, messages within a node delayed), up to", Unit: "x", Paper: 1.40}.
-			UpTo(rows.Along("declock-pf", delayed, "clients", "mops"), near(1.25)),
+			UpTo(rows.Along("declock-pf", delayed, "clients", "mops"), Claim.Near, 1.25),
 		neverWorse(rows, "clients"),
 	}
 }
@@ -179,15 +179,15 @@ func judgeLength(all Rows) []Claim {
 		Figure(at("declock-pf", 32).Value("acquire_p99_us")), Figure(at("shift", 32).Value("acquire_p99_us")))
 	retries := func(lock string) float64 { return valueOf(at(lock, 32), "retries_per_acquire") }
 	return []Claim{
-		Claim{Text: "DecLock over CASLock, up to", Unit: "x", Paper: 43.47, Prototype: "39"}.UpTo(best(rows, "cas", rows), near(1.5)),
-		Claim{Text: "DecLock over CASLock whose writers release by CAS, up to", Unit: "x", Paper: 43.47}.UpTo(best(rows, "cas-cas", rows), near(1.5)),
-		Claim{Text: "DecLock over DSLR+, up to", Unit: "x", Paper: 4.35, Note: "with a backoff that keeps its bound"}.UpTo(best(rows, "dslr+", rows), near(1.5)),
-		Claim{Text: "DecLock over DSLR+ with the overflowing backoff, up to", Unit: "x", Paper: 4.35, Prototype: "3.1"}.UpTo(best(rows, "dslr+-overflow", rows), near(1.5)),
-		Claim{Text: "DecLock over ShiftLock (letter), up to", Unit: "x", Paper: 1.81, Note: endsOnly}.UpTo(best(rows, "shift", rows), near(1.25)),
-		Claim{Text: "DecLock over ShiftLock (as its authors run it), up to", Unit: "x", Paper: 1.81, Prototype: "below 1", Note: endsOnly}.UpTo(best(rows, "shift-artifact", rows), near(1.25)),
-		Claim{Text: "DecLock over ShiftLock (as its authors run it, messages within a node delayed), up to", Unit: "x", Paper: 1.81, Note: endsOnly}.UpTo(best(rows, delayed, rows), near(1.25)),
-		Claim{Text: "DecLock over ShiftLock (letter), both with messages 1 us slower, up to", Unit: "x", Paper: 1.81, Note: endsOnly}.UpTo(best(slow, "shift", slow), near(1.25)),
-		Claim{Text: "DecLock over ShiftLock (letter) whose messages alone are 1 us slower, up to", Unit: "x", Paper: 1.81, Prototype: "1.75"}.UpTo(best(rows, "shift", slow), near(1.25)),
+		Claim{Text: "DecLock over CASLock, up to", Unit: "x", Paper: 43.47, Prototype: "39"}.UpTo(best(rows, "cas", rows), Claim.Near, 1.5),
+		Claim{Text: "DecLock over CASLock whose writers release by CAS, up to", Unit: "x", Paper: 43.47}.UpTo(best(rows, "cas-cas", rows), Claim.Near, 1.5),
+		Claim{Text: "DecLock over DSLR+, up to", Unit: "x", Paper: 4.35, Note: "with a backoff that keeps its bound"}.UpTo(best(rows, "dslr+", rows), Claim.Near, 1.5),
+		Claim{Text: "DecLock over DSLR+ with the overflowing backoff, up to", Unit: "x", Paper: 4.35, Prototype: "3.1"}.UpTo(best(rows, "dslr+-overflow", rows), Claim.Near, 1.5),
+		Claim{Text: "DecLock over ShiftLock (letter), up to", Unit: "x", Paper: 1.81, Note: endsOnly}.UpTo(best(rows, "shift", rows), Claim.Near, 1.25),
+		Claim{Text: "DecLock over ShiftLock (as its authors run it), up to", Unit: "x", Paper: 1.81, Prototype: "below 1", Note: endsOnly}.UpTo(best(rows, "shift-artifact", rows), Claim.Near, 1.25),
+		Claim{Text: "DecLock over ShiftLock (as its authors run it, messages within a node delayed), up to", Unit: "x", Paper: 1.81, Note: endsOnly}.UpTo(best(rows, delayed, rows), Claim.Near, 1.25),
+		Claim{Text: "DecLock over ShiftLock (letter), both with messages 1 us slower, up to", Unit: "x", Paper: 1.81, Note: endsOnly}.UpTo(best(slow, "shift", slow), Claim.Near, 1.25),
+		Claim{Text: "DecLock over ShiftLock (letter) whose messages alone are 1 us slower, up to", Unit: "x", Paper: 1.81, Prototype: "1.75"}.UpTo(best(rows, "shift", slow), Claim.Near, 1.25),
 		Claim{Text: "operations on the memory node for an acquisition, at most", Paper: 1.10, Prototype: "1.10 to 1.13", Note: "without prefetches"}.AtMost(mnOps(), 1.13),
 		Claim{Text: "CASLock's retries with 32 data operations", Paper: 387.9, Prototype: "483"}.Near(retries("cas"), 1.5),
 		Claim{Text: "the same, if writers release by CAS", Paper: 387.9}.Near(retries("cas-cas"), 1.5),
@@ -226,8 +226,8 @@ func judgeReads(rows Rows) []Claim {
 	claims = append(claims, bothEnds("DecLock-PF over ShiftLock (letter)", "declock-pf", "shift", 1.12, 1.55, 1.25)...)
 	claims = append(claims, bothEnds("DecLock-PF over ShiftLock (as its authors run it)", "declock-pf", "shift-artifact", 1.12, 1.55, 1.25)...)
 	return append(claims,
-		Claim{Text: "ShiftLock (letter) over DecLock-TF, up to", Unit: "x", Paper: 1.55}.UpTo(along("shift", "declock-tf"), near(1.25)),
-		Claim{Text: "ShiftLock (as its authors run it) over DecLock-TF, up to", Unit: "x", Paper: 1.55, Note: both(mixed, "shift-artifact", "declock-tf", "read_pct", "mops")}.UpTo(along("shift-artifact", "declock-tf"), near(1.25)),
+		Claim{Text: "ShiftLock (letter) over DecLock-TF, up to", Unit: "x", Paper: 1.55}.UpTo(along("shift", "declock-tf"), Claim.Near, 1.25),
+		Claim{Text: "ShiftLock (as its authors run it) over DecLock-TF, up to", Unit: "x", Paper: 1.55, Note: both(mixed, "shift-artifact", "declock-tf", "read_pct", "mops")}.UpTo(along("shift-artifact", "declock-tf"), Claim.Near, 1.25),
 		Claim{Text: "reads only: the slowest over the fastest", Note: queueRead(only.Find("lock", "declock-tf"), only.Find("lock", "cas"))}.
 			AtLeast(Least(speeds)/Most(speeds), 0.85),
 		neverWorse(rows, "read_pct"))

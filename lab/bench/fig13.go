@@ -38,16 +38,16 @@ func judgeLatency(rows Rows) []Claim {
 			Figure(tail("declock-pf", 1).Value("p99_us")), Figure(tail("declock-pf", 1).Value("mops")))
 	}
 	return []Claim{
-		Claim{Text: "median cut against CASLock, up to", Unit: "%", Paper: 95.8, Prototype: "95.7"}.UpTo(cut("cas", "p50_us"), near(1.25)),
-		Claim{Text: "median cut against DSLR+, up to", Unit: "%", Paper: 64.3, Note: waits("dslr+")}.UpTo(cut("dslr+", "p50_us"), near(1.25)),
-		Claim{Text: "median cut against DSLR+ with the overflowing backoff, up to", Unit: "%", Paper: 64.3, Prototype: "50", Note: waits("dslr+-overflow")}.UpTo(cut("dslr+-overflow", "p50_us"), near(1.25)),
-		Claim{Text: "median cut against ShiftLock (letter), up to", Unit: "%", Paper: 28.5, Prototype: "0", Note: waits("shift")}.UpTo(cut("shift", "p50_us"), near(1.5)),
-		Claim{Text: "median cut against ShiftLock (as its authors run it), up to", Unit: "%", Paper: 28.5, Note: waits("shift-artifact")}.UpTo(cut("shift-artifact", "p50_us"), near(1.5)),
-		Claim{Text: "p99 cut against CASLock, up to", Unit: "%", Paper: 98.2, Prototype: "98.0"}.UpTo(cut("cas", "p99_us"), near(1.25)),
-		Claim{Text: "p99 cut against DSLR+, up to", Unit: "%", Paper: 67.8}.UpTo(cut("dslr+", "p99_us"), near(1.5)),
-		Claim{Text: "p99 cut against DSLR+ with the overflowing backoff, up to", Unit: "%", Paper: 67.8, Prototype: "52"}.UpTo(cut("dslr+-overflow", "p99_us"), near(1.5)),
-		Claim{Text: "p99 cut against ShiftLock (letter), up to", Unit: "%", Paper: 43.7, Prototype: "35", Note: tails("shift")}.UpTo(cut("shift", "p99_us"), near(1.5)),
-		Claim{Text: "p99 cut against ShiftLock (as its authors run it), up to", Unit: "%", Paper: 43.7, Note: tails("shift-artifact")}.UpTo(cut("shift-artifact", "p99_us"), near(1.5)),
+		Claim{Text: "median cut against CASLock, up to", Unit: "%", Paper: 95.8, Prototype: "95.7"}.UpTo(cut("cas", "p50_us"), Claim.Near, 1.25),
+		Claim{Text: "median cut against DSLR+, up to", Unit: "%", Paper: 64.3, Note: waits("dslr+")}.UpTo(cut("dslr+", "p50_us"), Claim.Near, 1.25),
+		Claim{Text: "median cut against DSLR+ with the overflowing backoff, up to", Unit: "%", Paper: 64.3, Prototype: "50", Note: waits("dslr+-overflow")}.UpTo(cut("dslr+-overflow", "p50_us"), Claim.Near, 1.25),
+		Claim{Text: "median cut against ShiftLock (letter), up to", Unit: "%", Paper: 28.5, Prototype: "0", Note: waits("shift")}.UpTo(cut("shift", "p50_us"), Claim.Near, 1.5),
+		Claim{Text: "median cut against ShiftLock (as its authors run it), up to", Unit: "%", Paper: 28.5, Note: waits("shift-artifact")}.UpTo(cut("shift-artifact", "p50_us"), Claim.Near, 1.5),
+		Claim{Text: "p99 cut against CASLock, up to", Unit: "%", Paper: 98.2, Prototype: "98.0"}.UpTo(cut("cas", "p99_us"), Claim.Near, 1.25),
+		Claim{Text: "p99 cut against DSLR+, up to", Unit: "%", Paper: 67.8}.UpTo(cut("dslr+", "p99_us"), Claim.Near, 1.5),
+		Claim{Text: "p99 cut against DSLR+ with the overflowing backoff, up to", Unit: "%", Paper: 67.8, Prototype: "52"}.UpTo(cut("dslr+-overflow", "p99_us"), Claim.Near, 1.5),
+		Claim{Text: "p99 cut against ShiftLock (letter), up to", Unit: "%", Paper: 43.7, Prototype: "35", Note: tails("shift")}.UpTo(cut("shift", "p99_us"), Claim.Near, 1.5),
+		Claim{Text: "p99 cut against ShiftLock (as its authors run it), up to", Unit: "%", Paper: 43.7, Note: tails("shift-artifact")}.UpTo(cut("shift-artifact", "p99_us"), Claim.Near, 1.5),
 		Claim{Text: "DecLock-PF's p99 over DecLock-TF's without data operations", Unit: "x",
 			Note: fmt.Sprintf("the paper: lower at first. p99 of DecLock-PF is %s us, of DecLock-TF %s, at %s and %s Mops",
 				Figure(tail("declock-pf", 0).Value("p99_us")), Figure(tail("declock-tf", 0).Value("p99_us")), Figure(tail("declock-pf", 0).Value("mops")), Figure(tail("declock-tf", 0).Value("mops")))}.

@@ -13,6 +13,12 @@ var policies = []struct{ lock, name string }{
 	{"declock-tf", "TS-TF"}, {"declock-pf", "TS-PF"}, {"paper-tf", "TS-TF, shared tenure unbounded"}, {"paper-pf", "TS-PF, shared tenure unbounded"}, {"declock", "ours"},
 }
 
+// policyLoads are the ratios of reads of Fig. 14.
+var policyLoads = []struct {
+	reads int
+	name  string
+}{{0, "writes only"}, {50, "50 % reads"}, {90, "90 % reads"}}
+
 var expFig14 = &Experiment{
 	Name: "fig14", Title: "Ownership transfer policies: latency of the most contended lock",
 	Paper: "Section 6.3, Fig. 14, for writes only, 50 % and 90 % reads: by timestamp (TS) median and p99 are lower than without hierarchy at all ratios, and up to 66.7 % and 70.8 % lower " +
@@ -20,10 +26,10 @@ var expFig14 = &Experiment{
 	Columns: []string{"lock", "read_pct", "mops", hotName(50), hotName(99), hotName(99.9), "oldest_us"},
 	Points: func(o Options) []Point {
 		var points []Point
-		for _, reads := range []int{0, 50, 90} {
+		for _, w := range policyLoads {
 			for _, p := range policies {
 				m := Default(p.lock)
-				m.NIC, m.ReadPct = o.NIC, reads
+				m.NIC, m.ReadPct = o.NIC, w.reads
 				m.LeastNs = 40 * fabric.Millisecond // it is about one lock: it needs more acquisitions
 				m = m.sized(o)
 				points = append(points, m.point(m.WithDefaults().Params(), true))
@@ -38,10 +44,7 @@ var expFig14 = &Experiment{
 // plotPolicies draws distributions of latency, one plot for each ratio of reads.
 func plotPolicies(rows Rows) []Plot {
 	var plots []Plot
-	for _, w := range []struct {
-		reads int
-		name  string
-	}{{0, "writes only"}, {50, "50 % reads"}, {90, "90 % reads"}} {
+	for _, w := range policyLoads {
 		p := Plot{Name: fmt.Sprintf("fig14-%d", w.reads), Title: "Acquisition of the most contended lock: " + w.name,
 			X: Axis{Label: "latency (us)", Log: true}, Y: Axis{Label: "acquisitions within (%)"}}
 		for _, c := range policies {
@@ -61,14 +64,13 @@ func plotPolicies(rows Rows) []Plot {
 
 func judgePolicies(rows Rows) []Claim {
 	at := func(lock string, reads int) Row { return rows.Find("lock", lock, "read_pct", reads) }
-	names := map[int]string{0: "writes only", 50: "50 % reads", 90: "90 % reads"}
 	// cut returns the largest cut of the timestamp policies against the others.
 	cut := func(metric string) float64 {
 		var list []float64
-		for reads := range names {
+		for _, w := range policyLoads {
 			for _, other := range []string{"remote-prefer", "local-prefer", "local-bound"} {
 				for _, ts := range []string{"declock-tf", "declock-pf"} {
-					list = append(list, Cut(at(ts, reads), at(other, reads), metric))
+					list = append(list, Cut(at(ts, w.reads), at(other, w.reads), metric))
 				}
 			}
 		}
@@ -88,14 +90,15 @@ func judgePolicies(rows Rows) []Claim {
 		Claim{Text: "TS cuts the median of other policies by up to", Unit: "%", Paper: 66.7}.Near(cut(hotName(50)), 1.25),
 		Claim{Text: "TS cuts the p99 of other policies by up to", Unit: "%", Paper: 70.8}.Near(cut(hotName(99)), 1.25),
 	}
-	for _, reads := range []int{0, 50, 90} {
+	for _, w := range policyLoads {
+		reads := w.reads
 		for _, m := range []struct{ metric, name string }{{hotName(50), "median"}, {hotName(99), "p99"}} {
 			flat := at("cql", reads)
 			worst := Most(present([]float64{Ratio(at("declock-tf", reads), flat, m.metric), Ratio(at("declock-pf", reads), flat, m.metric)}))
-			claims = append(claims, Claim{Text: fmt.Sprintf("%s: %s of TS over that without hierarchy, the worse of TF and PF", names[reads], m.name), Unit: "x",
+			claims = append(claims, Claim{Text: fmt.Sprintf("%s: %s of TS over that without hierarchy, the worse of TF and PF", w.name, m.name), Unit: "x",
 				Note: "the paper: lower at all ratios. " + hot(reads, "cql", "declock-tf", "declock-pf")}.AtMost(worst, 1))
 		}
-		claims = append(claims, Claim{Own: true, Text: names[reads] + ": throughput of the better TS over Local-Bound(4)", Unit: "x", Prototype: "below 1 for TS-TF",
+		claims = append(claims, Claim{Own: true, Text: w.name + ": throughput of the better TS over Local-Bound(4)", Unit: "x", Prototype: "below 1 for TS-TF",
 			Note: fmt.Sprintf("the paper shows latencies only. Local-Bound keeps the lock for up to four more of its own clients, whoever waits elsewhere: %s local handovers an acquisition, %s with TS-TF",
 				Figure(at("local-bound", reads).Value("local_handovers")), Figure(at("declock-tf", reads).Value("local_handovers")))}.
 			AtLeast(Most(present([]float64{Ratio(at("declock-tf", reads), at("local-bound", reads), "mops"), Ratio(at("declock-pf", reads), at("local-bound", reads), "mops")})), 1))

@@ -65,14 +65,14 @@ func judgeSherman(rows Rows) []Claim {
 		Figure(full("sherman").Value("mops")), Figure(full("sherman").Value("p99_us")), Figure(full("sherman").Value("reads_per_op")),
 		Figure(full("declock-tf").Value("mops")), Figure(full("declock-tf").Value("p99_us")), Figure(full("declock-tf").Value("reads_per_op")))
 	claims = append(claims,
-		Claim{Text: "Sherman with DecLock (task-fair) over Sherman-NH, up to", Unit: "x", Paper: 27.71}.UpTo(faster("declock-tf", "cas"), near(1.5)),
-		Claim{Text: "Sherman with DecLock (task-fair) over Sherman, up to", Unit: "x", Paper: 2.31, Note: hottest}.UpTo(faster("declock-tf", "sherman"), near(1.5)),
-		Claim{Text: "p99 cut against Sherman-NH (task-fair), up to", Unit: "%", Paper: 97.6}.UpTo(sooner("declock-tf", "cas"), near(1.25)),
-		Claim{Text: "p99 cut against Sherman (task-fair), up to", Unit: "%", Paper: 82.1, Note: hottest}.UpTo(sooner("declock-tf", "sherman"), near(1.25)),
-		Claim{Own: true, Text: "our best DecLock (leaves stay with the lock, writes are deferred) over Sherman-NH (plain), up to", Unit: "x", Paper: 27.71}.UpTo(faster("declock", "cas"), atLeast(27.71)),
-		Claim{Own: true, Text: "our best DecLock (leaves stay with the lock, writes are deferred) over Sherman (plain), up to", Unit: "x", Paper: 2.31}.UpTo(faster("declock", "sherman"), atLeast(2.31)),
-		Claim{Own: true, Text: "p99 cut of our best (as above) against Sherman-NH (plain), up to", Unit: "%", Paper: 97.6}.UpTo(sooner("declock", "cas"), atLeast(97.6)),
-		Claim{Own: true, Text: "p99 cut of our best (as above) against Sherman (plain), up to", Unit: "%", Paper: 82.1}.UpTo(sooner("declock", "sherman"), atLeast(82.1)))
+		Claim{Text: "Sherman with DecLock (task-fair) over Sherman-NH, up to", Unit: "x", Paper: 27.71}.UpTo(faster("declock-tf", "cas"), Claim.Near, 1.5),
+		Claim{Text: "Sherman with DecLock (task-fair) over Sherman, up to", Unit: "x", Paper: 2.31, Note: hottest}.UpTo(faster("declock-tf", "sherman"), Claim.Near, 1.5),
+		Claim{Text: "p99 cut against Sherman-NH (task-fair), up to", Unit: "%", Paper: 97.6}.UpTo(sooner("declock-tf", "cas"), Claim.Near, 1.25),
+		Claim{Text: "p99 cut against Sherman (task-fair), up to", Unit: "%", Paper: 82.1, Note: hottest}.UpTo(sooner("declock-tf", "sherman"), Claim.Near, 1.25),
+		Claim{Own: true, Text: "our best DecLock (leaves stay with the lock, writes are deferred) over Sherman-NH (plain), up to", Unit: "x", Paper: 27.71}.UpTo(faster("declock", "cas"), Claim.AtLeast, 27.71),
+		Claim{Own: true, Text: "our best DecLock (leaves stay with the lock, writes are deferred) over Sherman (plain), up to", Unit: "x", Paper: 2.31}.UpTo(faster("declock", "sherman"), Claim.AtLeast, 2.31),
+		Claim{Own: true, Text: "p99 cut of our best (as above) against Sherman-NH (plain), up to", Unit: "%", Paper: 97.6}.UpTo(sooner("declock", "cas"), Claim.AtLeast, 97.6),
+		Claim{Own: true, Text: "p99 cut of our best (as above) against Sherman (plain), up to", Unit: "%", Paper: 82.1}.UpTo(sooner("declock", "sherman"), Claim.AtLeast, 82.1))
 	claims = append(claims,
 		Claim{Own: true, Text: "our best DecLock (leaves stay, writes are deferred) over Sherman (plain), 512 clients, update-only", Unit: "x"}.
 			AtLeast(Ratio(full("declock"), full("sherman"), "mops"), 2),

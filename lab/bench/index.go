@@ -53,7 +53,6 @@ type indexRun struct {
 	zipf    *traces.Zipf
 	inserts uint64 // keys in the tree and on their way
 	clients []*indexClient
-	journal journal
 }
 
 // runIndex runs an index workload on a simulated cluster. The same Index gives the same figures. It may be
@@ -189,9 +188,8 @@ func (s *indexRun) prepare(t *btree.Tree, l lock.Locker, load bool) error {
 func (s *indexRun) measure(ctx context.Context) (Metrics, error) {
 	p := paceOf(s.x.Clients, limitNs)
 	p.WarmupNs, p.WindowNs = s.x.WarmupNs, s.x.WindowNs
-	part, err := s.settle(ctx, p, &s.journal, func(n *counters) {
+	part, err := s.settle(ctx, p, func(n *counters) {
 		for _, c := range s.clients {
-			n.add(c.lock)
 			stats.Add(&n.Trees, c.tree.Stats())
 		}
 	})
@@ -221,7 +219,6 @@ type indexClient struct {
 	s          *indexRun
 	tree       *btree.Client
 	it         *btree.Iterator
-	lock       lock.Locker
 	port       fabric.Port
 	rand       *traces.Rand
 	key, value []byte
@@ -238,9 +235,9 @@ func (s *indexRun) newClient(k int, node fabric.Node, t *btree.Tree, ln *locks.N
 	if err != nil {
 		return nil, err
 	}
-	c := &indexClient{s: s, tree: tc, lock: l, port: p, rand: traces.NewRand(s.x.Seed, uint64(k)+1),
+	c := &indexClient{s: s, tree: tc, port: p, rand: traces.NewRand(s.x.Seed, uint64(k)+1),
 		key: make([]byte, s.x.KeySize), value: make([]byte, s.x.ValueSize)}
-	s.clients = append(s.clients, c)
+	s.clients, s.lockers = append(s.clients, c), append(s.lockers, l)
 	return c, nil
 }
 

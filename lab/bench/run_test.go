@@ -176,7 +176,7 @@ func TestClaimsAlongASweep(t *testing.T) {
 		if c.along.Neutral == 0 {
 			bar = 40
 		}
-		if got := (Claim{Text: "x"}).UpTo(c.along, atLeast(bar)); got.Verdict != c.want || got.Row != c.along.String() {
+		if got := (Claim{Text: "x"}).UpTo(c.along, Claim.AtLeast, bar); got.Verdict != c.want || got.Row != c.along.String() {
 			t.Errorf("%v: %+v", c.along, got)
 		}
 	}

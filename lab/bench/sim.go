@@ -14,7 +14,6 @@ type simRun struct {
 	simulation
 	m       Micro
 	plan    plan
-	journal journal
 	clients []*client
 }
 
@@ -29,11 +28,8 @@ func Sim(ctx context.Context, m Micro) (*Result, error) {
 		return nil, err
 	}
 	s := &simRun{m: m}
-	defer func() {
-		if s.c != nil {
-			s.c.Close()
-		}
-	}()
+	s.c = sim.New(m.cluster())
+	defer s.c.Close()
 	if err := s.build(); err != nil {
 		return nil, err
 	}
@@ -52,7 +48,6 @@ func (s *simRun) build() error {
 	if err != nil {
 		return err
 	}
-	s.c = sim.New(m.cluster())
 	s.c.AddMN(s.plan.size())
 	for i := range m.CNs {
 		node := s.c.AddCN()
@@ -64,7 +59,7 @@ func (s *simRun) build() error {
 			seq := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
 				c := newClient(m, &s.plan, seq, locks.Locker(p), &s.journal)
-				s.clients = append(s.clients, c)
+				s.clients, s.lockers = append(s.clients, c), append(s.lockers, c.lock)
 				s.client(c)
 			})
 		}
@@ -81,11 +76,7 @@ func (s *simRun) client(c *client) {
 
 // measure lets virtual time go by, and takes the figures.
 func (s *simRun) measure(ctx context.Context) (*Result, error) {
-	part, err := s.settle(ctx, s.m.pace(), &s.journal, func(n *counters) {
-		for _, c := range s.clients {
-			n.add(c.lock)
-		}
-	})
+	part, err := s.settle(ctx, s.m.pace(), func(*counters) {})
 	if err != nil {
 		return nil, err
 	}

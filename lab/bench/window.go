@@ -15,8 +15,10 @@ import (
 
 // A simulation is what runs on a simulated cluster have in common.
 type simulation struct {
-	c   *sim.Cluster
-	err error // the first of a client or agent
+	c       *sim.Cluster
+	err     error // the first of a client or agent
+	lockers []lock.Locker
+	journal journal // of the clients' operations
 }
 
 // fail takes note of the first error.
@@ -69,8 +71,8 @@ type mark struct {
 	done int // operations in the journal
 }
 
-// settle lets virtual time go by until the clients' operations, which the journal has, are measured as the pace says.
-func (s *simulation) settle(ctx context.Context, p Pace, j *journal, count func(*counters)) (*measured, error) {
+// settle lets virtual time go by until the clients' operations are measured as the pace says. more counts what Lockers do not.
+func (s *simulation) settle(ctx context.Context, p Pace, more func(*counters)) (*measured, error) {
 	begin := s.c.Now()
 	look := func(at fabric.Time) (m mark, err error) {
 		if ctx.Err() != nil {
@@ -79,8 +81,11 @@ func (s *simulation) settle(ctx context.Context, p Pace, j *journal, count func(
 		if err := errors.Join(s.c.RunUntil(begin+at), s.err); err != nil {
 			return m, err
 		}
-		m.at, m.done = at, len(j.list)
-		count(&m.counters)
+		m.at, m.done = at, len(s.journal.list)
+		for _, l := range s.lockers {
+			m.add(l)
+		}
+		more(&m.counters)
 		runtime.Gosched()
 		return m, nil
 	}
