@@ -59,7 +59,7 @@ func contend(n fabric.Node, name string) (stop func() error, err error) {
 		all = append(all, err)
 	}
 	var agent, clients sync.WaitGroup
-	if ln.HasAgent() {
+	if ln.Run != nil {
 		agent.Go(func() {
 			if err := ln.Run(fail); err != nil {
 				fail(err)

@@ -52,7 +52,7 @@ func startLocks(t testing.TB, sys *locks.System, cl fabrictest.Cluster, nodes in
 			t.Fatal(err)
 		}
 		s.nodes = append(s.nodes, n)
-		if n.HasAgent() {
+		if n.Run != nil {
 			s.agents = append(s.agents, cl.Node(i).Agent())
 			cl.Go(cl.Node(i).Agent(), func(fabric.Port) {
 				if err := n.Run(func(err error) { t.Errorf("agent: %v", err) }); err != nil {
