@@ -472,7 +472,7 @@ func (o *replayOptions) measure(ctx context.Context, env *command.Env, members [
 	}
 	bar := newBar(env.Stderr, o)
 	out, err = fleet.Replay(ctx, members, o.specs(len(members)), bar.show)
-	bar.finish()
+	bar.line.Clear()
 	if cluster != nil {
 		if died = cluster.MemoryLost(); died != nil && out != nil {
 			out.Interrupted = false // not by the user

@@ -134,12 +134,12 @@ func TestRefusals(t *testing.T) {
 		line string
 		code exit.Code
 	}{
-		{`{"v":2,"op":"dance"}`, exit.Mismatch},
-		{`{"v":2,"op":"replay"}`, exit.Mismatch},
+		{`{"v":3,"op":"dance"}`, exit.Mismatch},
+		{`{"v":3,"op":"replay"}`, exit.Mismatch},
 		{`{"v":1,"op":"status"}`, exit.Mismatch},
 		{`not json`, exit.Mismatch},
 		{`[]`, exit.Mismatch},
-		{`{"v":2,"op":"replay","replay":{}}`, exit.Usage},
+		{`{"v":3,"op":"replay","replay":{}}`, exit.Usage},
 	} {
 		cl := dial(t, path)
 		if _, err := cl.l.conn.Write([]byte(c.line + "\n")); err != nil {
@@ -200,8 +200,8 @@ func TestSweepRemovesStaleSocketsOnly(t *testing.T) {
 }
 
 func FuzzRequest(f *testing.F) {
-	f.Add([]byte(`{"v":2,"op":"status"}` + "\n"))
-	f.Add([]byte(`{"v":2,"op":"replay","replay":{"clients":1}}` + "\n"))
+	f.Add([]byte(`{"v":3,"op":"status"}` + "\n"))
+	f.Add([]byte(`{"v":3,"op":"replay","replay":{"clients":1}}` + "\n"))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, b := net.Pipe()

@@ -5,10 +5,10 @@
 // A connection carries one request. Each line is one object with the version
 // of the protocol; lines are at most [MaxLine] bytes. Requests:
 //
-//	{"v":2,"op":"status"}                       -> {"type":"status"}
-//	{"v":2,"op":"replay","replay":{...}}        -> {"type":"warming"}..., {"type":"ready"}
-//	{"v":2,"op":"start"}                        -> {"type":"progress"}..., {"type":"result"}
-//	{"v":2,"op":"cancel"}                       -> {"type":"result"} of what was done so far
+//	{"v":3,"op":"status"}                       -> {"type":"status"}
+//	{"v":3,"op":"replay","replay":{...}}        -> {"type":"warming"}..., {"type":"ready"}
+//	{"v":3,"op":"start"}                        -> {"type":"progress"}..., {"type":"result"}
+//	{"v":3,"op":"cancel"}                       -> {"type":"result"} of what was done so far
 //
 // A replay has two phases so that several daemons can begin to measure at the
 // same time: when the stores are filled each says ready, and waits for start.

@@ -91,11 +91,13 @@ func runBench(ctx context.Context, env *command.Env, name string, list []*bench.
 			return exit.With(exit.Usage, fmt.Errorf("--out: %w", err))
 		}
 	}
-	p := newSteps(env.Stderr)
-	cfg.Progress = p.tell
+	line := command.NewLine(env.Stderr)
+	cfg.Progress = func(p bench.Progress) { // in parts of the work, not of the measurements: some take longer
+		line.Show(false, fmt.Sprintf("measuring %3.0f%%", 100*p.Cost/max(p.TotalCost, 1)), p.Experiment)
+	}
 	began := time.Now()
 	out, stopped := bench.Run(ctx, list, cfg)
-	p.finish()
+	line.Clear()
 	run := bench.Document{Name: name, Commit: report.Commit(), Config: cfg, Wall: time.Since(began).Round(time.Second), Outcomes: out}
 	if err := env.Print(o.json, benchReport(&run), func(w io.Writer) { _ = run.WriteText(w) }); err != nil {
 		return errors.Join(err, stopped)
