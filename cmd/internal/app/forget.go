@@ -71,12 +71,12 @@ func forget(ctx context.Context, env *command.Env, at scheme.Cluster, f scheme.F
 	}
 	others := false
 	for _, m := range info.Memory {
-		if m.ID == id && m.Alive {
-			return exit.Errorf(exit.InUse, "%v is up, at %s: stop it first, or run declock-mn with --leave, which takes it out when it is stopped", id, m.Where)
+		if m.Node == id.String() && m.Alive {
+			return exit.Errorf(exit.InUse, "%v is up, at %s: stop it first, or run declock-mn with --leave, which takes it out when it is stopped", id, m.Path+m.Address)
 		}
 		others = others || m.Alive
 	}
-	if !slices.ContainsFunc(info.Memory, func(m scheme.MemoryInfo) bool { return m.ID == id }) {
+	if !slices.ContainsFunc(info.Memory, func(m scheme.MemoryInfo) bool { return m.Node == id.String() }) {
 		return exit.Errorf(exit.NotFound, "%s expects no memory node %v: \"declock status --cluster %s\" shows those that it does", at.Address(), id, at.Address())
 	}
 	if others && !force {

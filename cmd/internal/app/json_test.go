@@ -7,6 +7,7 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/report/reporttest"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/replay"
@@ -14,7 +15,7 @@ import (
 
 // All names of what --json and /status print are of one style: lower case, with underscores.
 func TestNamesInJSON(t *testing.T) {
-	for _, v := range []any{report.Report{}, clusterRow{}, control.Status{}, fabric.Memory{}, lockRow{}, bucketRow{}, storeRow{}, treeRow{}, btree.Dump{},
+	for _, v := range []any{report.Report{}, clusterRow{}, scheme.ComputeInfo{}, control.Status{}, fabric.Memory{}, lockRow{}, bucketRow{}, storeRow{}, treeRow{}, btree.Dump{},
 		Total{}, replay.Row{}, presetRow{}, traces.Summary{}} {
 		reporttest.CheckNames(t, v)
 	}

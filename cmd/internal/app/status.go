@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/control"
@@ -34,44 +33,25 @@ Examples:
 
 // A clusterRow is a cluster in the output of status.
 type clusterRow struct {
-	Cluster string           `json:"cluster"`
-	Dir     string           `json:"dir"`
-	State   string           `json:"state"` // up, partial, dead, broken, denied
-	Error   string           `json:"error,omitempty"`
-	MaxCN   int              `json:"max_cn"`
-	View    uint64           `json:"view"`
-	Memory  []memoryRow      `json:"memory"`
-	Compute []computeRow     `json:"compute"`
-	Regions []control.Memory `json:"regions,omitempty"`
+	Cluster string              `json:"cluster"`
+	Dir     string              `json:"dir"`
+	State   string              `json:"state"` // up, partial, dead, broken, denied
+	Error   string              `json:"error,omitempty"`
+	MaxCN   int                 `json:"max_cn"`
+	View    uint64              `json:"view"`
+	Memory  []scheme.MemoryInfo `json:"memory"`
+	Compute []computeRow        `json:"compute"`
+	Regions []control.Memory    `json:"regions,omitempty"`
 	// Coordinator says why the coordinator does not answer, if it does not: this command, or compute nodes.
 	Coordinator string `json:"coordinator,omitempty"`
 
 	local bool // what daemons on this machine say, over another fabric than shm
 }
 
-type memoryRow struct {
-	Node  string `json:"node"`
-	Pid   int    `json:"pid"`
-	Alive bool   `json:"alive"`
-	Epoch uint32 `json:"epoch"`
-	Size  uint64 `json:"size"`
-	Keep  bool   `json:"keep"`
-	Path  string `json:"path"`
-	// Address is where other nodes reach it.
-	Address string `json:"address,omitempty"`
-	// Error is why its memory cannot be used.
-	Error string `json:"error,omitempty"`
-}
-
 type computeRow struct {
-	Node   string `json:"node"`
-	Pid    int    `json:"pid"`
-	Alive  bool   `json:"alive"`
-	Joined string `json:"joined"`
-	// Address is where other nodes reach it.
-	Address string          `json:"address,omitempty"`
-	Status  *control.Status `json:"status,omitempty"`
-	Note    string          `json:"note,omitempty"` // why there is no status
+	scheme.ComputeInfo
+	Status *control.Status `json:"status,omitempty"`
+	Note   string          `json:"note,omitempty"` // why there is no status
 }
 
 func statusCommand(env *command.Env) *cli.Command {
@@ -144,139 +124,97 @@ func clusterNames(dir string) ([]string, error) {
 func overNetworks(ctx context.Context, runDir string) (rows []*clusterRow) {
 	dirs, _ := os.ReadDir(scheme.RunBase(runDir))
 	for _, d := range dirs {
-		if row := askAll(ctx, filepath.Join(scheme.RunBase(runDir), d.Name())); row != nil {
-			rows = append(rows, row)
+		dir := filepath.Join(scheme.RunBase(runDir), d.Name())
+		if here := askAll(ctx, dir); len(here) > 0 {
+			rows = append(rows, seenBy(dir, here))
 		}
 	}
 	return rows
 }
 
-// askAll describes a cluster by what its compute nodes on this machine say; nil: none answers.
-func askAll(ctx context.Context, runDir string) (row *clusterRow) {
-	here := map[string]*control.Status{}
-	var newest *control.Status
-	for _, socket := range control.Sockets(runDir) {
-		s, err := askStatus(ctx, socket)
-		if err != nil {
-			continue
-		}
-		here[s.Node] = s
-		if newest == nil || s.View > newest.View {
-			newest = s
+// newest returns the status with the latest view; nil: there is none.
+func newest(here map[string]*control.Status) (last *control.Status) {
+	for _, s := range here {
+		if last == nil || s.View > last.View {
+			last = s
 		}
 	}
-	if newest == nil {
-		return nil
+	return last
+}
+
+// seenBy describes a cluster by what its compute nodes on this machine say.
+func seenBy(runDir string, here map[string]*control.Status) *clusterRow {
+	s := newest(here)
+	row := &clusterRow{Cluster: s.Address, Dir: runDir, State: "up", View: s.View, Regions: s.Memory, local: true}
+	for _, m := range s.Memory {
+		row.Memory = append(row.Memory, scheme.MemoryInfo{Node: m.Node, Alive: true, Epoch: m.Epoch, Size: m.Size})
 	}
-	row = &clusterRow{Cluster: newest.Address, Dir: runDir, State: "up", View: newest.View, Regions: newest.Memory, local: true}
-	for _, m := range newest.Memory {
-		row.Memory = append(row.Memory, memoryRow{Node: m.Node, Alive: m.Error == "", Epoch: m.Epoch, Size: m.Size})
-		if m.Error != "" {
-			row.State = "partial"
-		}
+	for _, node := range s.Live {
+		row.Compute = append(row.Compute, computeRow{ComputeInfo: scheme.ComputeInfo{Node: node, Alive: true}, Status: here[node]})
 	}
-	for _, node := range newest.Live {
-		r := computeRow{Node: node, Alive: true, Status: here[node]}
-		if r.Status == nil {
-			r.Note = "on another host, a program with the library, or stopped"
-		} else {
-			r.Pid, r.Status.Memory = r.Status.Pid, nil
-		}
-		row.Compute = append(row.Compute, r)
-	}
+	row.finish()
 	return row
 }
 
-// askOthers adds memory nodes that compute nodes do not have, because these were down when they joined, and asks daemons of other
-// hosts, at the addresses that the cluster knows. A daemon that does not answer has none to show.
-func (row *clusterRow) askOthers(ctx context.Context, at scheme.Cluster) {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	info, err := at.Describe(ctx)
-	if err != nil { // what is known here is better than nothing
-		row.Coordinator = err.Error()
-		return
-	}
-	for _, m := range info.Memory {
-		if i := slices.IndexFunc(row.Memory, func(r memoryRow) bool { return r.Node == m.ID.String() }); i >= 0 {
-			row.Memory[i].Address = m.Where
-		}
-		if !m.Alive && !slices.ContainsFunc(row.Memory, func(r memoryRow) bool { return r.Node == m.ID.String() }) {
-			row.Memory = append(row.Memory, memoryRow{Node: m.ID.String(), Epoch: m.Epoch})
-			row.State = info.State
+// finish marks memory nodes that compute nodes cannot use, and says why compute nodes have no status.
+func (row *clusterRow) finish() {
+	for _, seen := range row.Regions {
+		if i := slices.IndexFunc(row.Memory, func(m scheme.MemoryInfo) bool { return m.Node == seen.Node }); i >= 0 && seen.Error != "" && !strings.HasPrefix(row.Cluster, "shm:") {
+			row.Memory[i].Alive, row.State = false, "partial"
 		}
 	}
 	for i := range row.Compute {
-		r := &row.Compute[i]
-		for _, n := range info.Compute {
-			if n.ID.String() != r.Node {
-				continue
-			}
-			r.Address = n.Where
-			if r.Status != nil || n.HTTP == "" {
-				continue
-			}
-			if s, err := fetchStatus(ctx, n.HTTP, at, n.ID); err == nil {
-				r.Status, r.Note, s.Memory = s, "", nil
-			}
+		switch r := &row.Compute[i]; {
+		case r.Status != nil:
+			r.Pid, r.Status.Memory = r.Status.Pid, nil // that of one is enough
+		case r.Alive:
+			r.Note = "no answer from a control socket here: on another host, a program with the library, or stopped"
 		}
 	}
 }
 
-// describe tells what there is of a cluster.
+// describe tells what there is of a cluster: by its coordinator, and where that does not answer, by its compute nodes on this machine.
 func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
-	if at.Scheme() != "shm" { // members know, and need not let us in
-		if row := askAll(ctx, at.RunDir()); row != nil {
-			row.askOthers(ctx, at)
-			return row, nil
-		}
+	here := askAll(ctx, at.RunDir())
+	asking := ctx
+	if len(here) > 0 { // they will do
+		var cancel context.CancelFunc
+		asking, cancel = context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
 	}
-	info, err := at.Describe(ctx)
-	if err != nil {
+	info, err := at.Describe(asking)
+	switch {
+	case err != nil && len(here) > 0:
+		row := seenBy(at.RunDir(), here)
+		row.Coordinator = err.Error()
+		return row, nil
+	case err != nil:
 		return nil, err
 	}
-	row := &clusterRow{Cluster: at.Address(), Dir: info.Dir, MaxCN: info.MaxCN, View: info.View, State: info.State}
+	row := &clusterRow{Cluster: at.Address(), Dir: info.Dir, MaxCN: info.MaxCN, View: info.View, State: info.State, Memory: info.Memory}
 	if info.Broken != nil {
 		row.Error = info.Broken.Error()
 		return row, nil
 	}
-	memoryUp := false
-	for _, m := range info.Memory {
-		memoryUp = memoryUp || m.Alive
-		r := memoryRow{Node: m.ID.String(), Pid: m.PID, Alive: m.Alive, Epoch: m.Epoch, Size: m.Size, Keep: m.Keep}
-		if m.Broken != nil {
-			r.Error = m.Broken.Error()
-		}
-		if at.Scheme() == "shm" {
-			r.Path = m.Where
-		} else {
-			r.Address = m.Where
-		}
-		row.Memory = append(row.Memory, r)
+	if s := newest(here); s != nil {
+		row.Regions = s.Memory
 	}
 	for _, n := range info.Compute {
-		r := computeRow{Node: n.ID.String(), Pid: n.PID, Alive: n.Alive, Address: n.Where}
-		if !n.Joined.IsZero() {
-			r.Joined = n.Joined.UTC().Format(time.RFC3339)
-		}
+		r := computeRow{ComputeInfo: n}
 		if n.Alive {
-			s, err := askStatus(ctx, filepath.Join(at.RunDir(), control.SocketName(n.ID)))
-			if err != nil && n.HTTP != "" {
-				s, err = fetchStatus(ctx, n.HTTP, at, n.ID)
+			if r.Status = here[n.Node]; r.Status == nil && n.HTTP != "" {
+				r.Status, _ = fetchStatus(ctx, n.HTTP, at, n.Node)
 			}
-			if err != nil {
-				r.Note = "no answer from a control socket here: on another host, a program with the library, or stopped"
-			} else {
-				r.Status = s
-				row.Regions = s.Memory
-				s.Memory = nil // once is enough
+			if r.Status != nil && row.Regions == nil {
+				row.Regions = r.Status.Memory
 			}
 		}
 		row.Compute = append(row.Compute, r)
 	}
-	if row.Regions == nil && memoryUp {
+	if row.Regions == nil && slices.ContainsFunc(row.Memory, func(m scheme.MemoryInfo) bool { return m.Alive }) {
 		row.Regions = regionsByJoining(ctx, at)
 	}
+	row.finish()
 	return row, nil
 }
 
@@ -328,7 +266,7 @@ func writeCluster(w io.Writer, r *clusterRow) {
 		return
 	case r.State == "dead":
 		fmt.Fprintf(w, "  all its processes have gone; remove what they left: declock clean %s\n", name)
-	case slices.ContainsFunc(r.Memory, func(m memoryRow) bool { return !m.Alive }) && !strings.HasPrefix(r.Cluster, "shm:"):
+	case slices.ContainsFunc(r.Memory, func(m scheme.MemoryInfo) bool { return !m.Alive }) && !strings.HasPrefix(r.Cluster, "shm:"):
 		fmt.Fprintf(w, "  a memory node is down: what is on it cannot be used until it is started again\n")
 	case r.State == "partial" && !r.local:
 		fmt.Fprintf(w, "  some of its nodes have crashed; the next node that joins or leaves removes what they left\n")

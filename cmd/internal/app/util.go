@@ -12,7 +12,6 @@ import (
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/scheme"
-	"github.com/declock/declock/fabric"
 )
 
 // statusTimeout bounds the wait for one daemon's status: it may be stopped.
@@ -30,12 +29,23 @@ func askStatus(ctx context.Context, socket string) (*control.Status, error) {
 	return c.Status(ctx)
 }
 
+// askAll asks the compute nodes on this machine of a cluster for their statuses. One that does not answer has none.
+func askAll(ctx context.Context, runDir string) map[string]*control.Status {
+	here := map[string]*control.Status{}
+	for _, socket := range control.Sockets(runDir) {
+		if s, err := askStatus(ctx, socket); err == nil {
+			here[s.Node] = s
+		}
+	}
+	return here
+}
+
 // maxStatus bounds a status, in bytes.
 const maxStatus = 1 << 20
 
 // fetchStatus asks the daemon of a compute node on another host for its status, where it says that it has it.
 // An answer of another daemon is an error: one address may mean another process on each host.
-func fetchStatus(ctx context.Context, hostPort string, of scheme.Cluster, node fabric.CNID) (*control.Status, error) {
+func fetchStatus(ctx context.Context, hostPort string, of scheme.Cluster, node string) (*control.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+hostPort+"/status", nil)
@@ -54,8 +64,8 @@ func fetchStatus(ctx context.Context, hostPort string, of scheme.Cluster, node f
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxStatus)).Decode(s); err != nil {
 		return nil, fmt.Errorf("%s: no status: %w", hostPort, err)
 	}
-	if s.Node != node.String() || clusterName(s.Address) != clusterName(of.Address()) {
-		return nil, fmt.Errorf("%s: the status of %q of %q, and not of %v of %s", hostPort, s.Node, s.Address, node, of.Address())
+	if s.Node != node || clusterName(s.Address) != clusterName(of.Address()) {
+		return nil, fmt.Errorf("%s: the status of %q of %q, and not of %s of %s", hostPort, s.Node, s.Address, node, of.Address())
 	}
 	return s, nil
 }
@@ -69,10 +79,8 @@ func clusterName(address string) string {
 // policyOf returns the lock policies of a running cluster's compute nodes here: one, as it should be, or "mixed".
 func policyOf(ctx context.Context, at scheme.Cluster) string {
 	policy := "unknown"
-	for _, socket := range control.Sockets(at.RunDir()) {
-		s, err := askStatus(ctx, socket)
+	for _, s := range askAll(ctx, at.RunDir()) {
 		switch {
-		case err != nil:
 		case policy == "unknown":
 			policy = s.Policy
 		case policy != s.Policy:

@@ -24,7 +24,7 @@ func TestStatusOfAnotherNodeIsNotTaken(t *testing.T) {
 		`{}`:                                            false,
 	} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, said) }))
-		s, err := fetchStatus(t.Context(), strings.TrimPrefix(srv.URL, "http://"), of, 2)
+		s, err := fetchStatus(t.Context(), strings.TrimPrefix(srv.URL, "http://"), of, "cn2")
 		if (err == nil) != taken {
 			t.Errorf("%s: %+v, %v", said, s, err)
 		}

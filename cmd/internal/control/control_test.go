@@ -46,7 +46,7 @@ func listen(t *testing.T, h Handler) (path string) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	path = filepath.Join(dir, SocketName(7))
+	path = filepath.Join(dir, SocketName("cn7"))
 	s := NewServer(h)
 	if err := s.Listen(path); err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestSweepRemovesStaleSocketsOnly(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	dead := filepath.Join(dir, SocketName(1))
+	dead := filepath.Join(dir, SocketName("cn1"))
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestSweepRemovesStaleSocketsOnly(t *testing.T) {
 	ln.SetUnlinkOnClose(false)
 	ln.Close()
 	s := NewServer(newEcho())
-	live := filepath.Join(dir, SocketName(2))
+	live := filepath.Join(dir, SocketName("cn2"))
 	if err := s.Listen(live); err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/declock/declock/fabric"
 )
 
 const socketSuffix = ".sock"
 
 // SocketName returns the file name of a compute node's socket.
-func SocketName(id fabric.CNID) string { return id.String() + socketSuffix }
+func SocketName(node string) string { return node + socketSuffix }
 
 // Sockets lists the sockets in a cluster's directory, whether a daemon answers or not.
 func Sockets(dir string) []string {

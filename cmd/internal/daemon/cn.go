@@ -115,7 +115,7 @@ func (d *CN) joinAgain(ctx context.Context, opts ...declock.Option) bool {
 // serve serves until ctx ends, or the cluster has declared this compute node dead.
 func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	id, dir := d.cluster.Node().Fabric().ID(), d.cfg.Cluster.RunDir()
-	path := filepath.Join(dir, control.SocketName(id))
+	path := filepath.Join(dir, control.SocketName(id.String()))
 	d.srv = control.NewServer(d)
 	if err = scheme.MakeRunDir(d.cfg.Cluster); err != nil {
 		return err

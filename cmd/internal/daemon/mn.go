@@ -153,7 +153,7 @@ func lockQueue(ctx context.Context, cfg MNConfig, srv scheme.Server) (int, error
 		return cfg.LockQueue, nil
 	}
 	// To ask others takes a number of a compute node for a moment: not if there are none.
-	if info, err := cfg.Cluster.Describe(ctx); err == nil && !slices.ContainsFunc(info.Memory, func(m scheme.MemoryInfo) bool { return m.Alive && m.ID != srv.ID() }) {
+	if info, err := cfg.Cluster.Describe(ctx); err == nil && !slices.ContainsFunc(info.Memory, func(m scheme.MemoryInfo) bool { return m.Alive && m.Node != srv.ID().String() }) {
 		return srv.MaxCN(), nil
 	}
 	node, err := cfg.Cluster.Visit(ctx)

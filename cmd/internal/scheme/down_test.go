@@ -15,7 +15,7 @@ func TestMemoryNodeThatIsDownIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(info.Memory) != 2 || !info.Memory[0].Alive || info.Memory[1].Alive || info.Memory[1].ID != 1 || info.Memory[1].Epoch != 5 {
+	if len(info.Memory) != 2 || !info.Memory[0].Alive || info.Memory[1].Alive || info.Memory[1].Node != "mn1" || info.Memory[1].Epoch != 5 {
 		t.Errorf("memory nodes are %+v", info.Memory)
 	}
 	if info.State != "partial" {

@@ -92,16 +92,16 @@ func (n *network) Describe(ctx context.Context) (*Info, error) {
 func describeState(address string, s *member.State) (*Info, error) {
 	info := &Info{State: "up", View: s.Revision}
 	for _, m := range s.MNs {
-		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch}, Alive: true, Where: hostPort(m.Addr)})
+		info.Memory = append(info.Memory, MemoryInfo{Node: m.ID.String(), Size: m.Size, Epoch: m.Epoch, Alive: true, Address: hostPort(m.Addr)})
 	}
 	for _, m := range s.Down {
-		info.Memory = append(info.Memory, MemoryInfo{Memory: fabric.Memory{ID: m.ID, Epoch: m.Epoch}})
+		info.Memory = append(info.Memory, MemoryInfo{Node: m.ID.String(), Epoch: m.Epoch})
 	}
 	for _, c := range s.CNs {
-		info.Compute = append(info.Compute, ComputeInfo{ID: c.ID, Alive: true, Where: hostPort(c.Addr), HTTP: httpOf(c.Addr)})
+		info.Compute = append(info.Compute, ComputeInfo{Node: c.ID.String(), Alive: true, Address: hostPort(c.Addr), HTTP: httpOf(c.Addr)})
 	}
 	for _, c := range s.Fencing {
-		info.Compute = append(info.Compute, ComputeInfo{ID: c.ID, Where: hostPort(c.Addr)})
+		info.Compute = append(info.Compute, ComputeInfo{Node: c.ID.String(), Address: hostPort(c.Addr)})
 	}
 	if len(s.MNs) == 0 || len(s.Down)+len(s.Fencing) > 0 {
 		info.State = "partial"

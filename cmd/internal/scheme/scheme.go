@@ -142,23 +142,25 @@ type Info struct {
 
 // A MemoryInfo describes a memory node.
 type MemoryInfo struct {
-	fabric.Memory
-	PID   int // 0: not known
-	Alive bool
-	Keep  bool
-	Where string // its file or address; may be empty
-	// Broken says why its memory cannot be used, if so.
-	Broken error
+	Node    string `json:"node"`
+	Pid     int    `json:"pid"` // 0: not known
+	Alive   bool   `json:"alive"`
+	Epoch   uint32 `json:"epoch"`
+	Size    uint64 `json:"size"`
+	Keep    bool   `json:"keep"`
+	Path    string `json:"path"`              // its file on this machine, if it has one
+	Address string `json:"address,omitempty"` // where other nodes reach it
+	Error   string `json:"error,omitempty"`   // why its memory cannot be used
 }
 
 // A ComputeInfo describes a compute node.
 type ComputeInfo struct {
-	ID     fabric.CNID
-	PID    int // 0: not known
-	Alive  bool
-	Joined time.Time // zero: not known
-	Where  string
-	HTTP   string // host:port that has its status; empty: none is known
+	Node    string `json:"node"`
+	Pid     int    `json:"pid"` // 0: not known
+	Alive   bool   `json:"alive"`
+	Joined  string `json:"joined"`            // empty: not known
+	Address string `json:"address,omitempty"` // where other nodes reach it
+	HTTP    string `json:"-"`                 // host:port that has its status; empty: none is known
 }
 
 // A Scheme is a fabric.

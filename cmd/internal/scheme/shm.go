@@ -73,10 +73,14 @@ func (c shmCluster) Describe(context.Context) (*Info, error) {
 	}
 	out := &Info{State: shmState(info), Dir: info.Dir, View: info.View.Epoch, MaxCN: info.MaxCN, Broken: info.Broken}
 	for _, m := range info.Memory {
-		out.Memory = append(out.Memory, MemoryInfo{Memory: m.Memory, PID: m.PID, Alive: m.Alive, Keep: m.Keep, Where: m.Path, Broken: m.Broken})
+		x := MemoryInfo{Node: m.ID.String(), Pid: m.PID, Alive: m.Alive, Epoch: m.Epoch, Size: m.Size, Keep: m.Keep, Path: m.Path}
+		if m.Broken != nil {
+			x.Error = m.Broken.Error()
+		}
+		out.Memory = append(out.Memory, x)
 	}
 	for _, n := range info.Compute {
-		out.Compute = append(out.Compute, ComputeInfo{ID: n.ID, PID: n.PID, Alive: n.Alive, Joined: time.Unix(0, int64(n.Joined))})
+		out.Compute = append(out.Compute, ComputeInfo{Node: n.ID.String(), Pid: n.PID, Alive: n.Alive, Joined: time.Unix(0, int64(n.Joined)).UTC().Format(time.RFC3339)})
 	}
 	return out, nil
 }
