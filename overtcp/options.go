@@ -1,6 +1,7 @@
 package overtcp
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"time"
@@ -38,13 +39,19 @@ type Options struct {
 }
 
 // Parse reads what is behind "tcp:" in an address.
-func Parse(rest string) (Options, error) {
+func Parse(rest string) (o Options, err error) {
+	err = o.Add(rest)
+	return o, err
+}
+
+// Add adds what is behind "tcp:" in an address: of what it may say, options that are set already stay as they are.
+func (o *Options) Add(rest string) error {
 	m, query, err := membership.Parse("tcp", rest)
-	o := Options{Etcd: m.Etcd, Cluster: m.Cluster}
 	if err != nil {
-		return o, fmt.Errorf("%w: %w", ErrAddress, err)
+		return fmt.Errorf("%w: %w", ErrAddress, err)
 	}
-	return o, o.parseQuery("tcp:"+rest, query)
+	o.Etcd, o.Cluster = m.Etcd, m.Cluster
+	return o.parseQuery("tcp:"+rest, query)
 }
 
 func (o *Options) parseQuery(address, query string) error {
@@ -60,13 +67,15 @@ func (o *Options) parseQuery(address, query string) error {
 		value := values[len(values)-1]
 		switch v := texts[name]; {
 		case v != nil:
-			*v = value
+			*v = cmp.Or(*v, value)
 		case name == "insecure" && (value == "true" || value == "false"):
-			o.Insecure = value == "true"
+			o.Insecure = o.Insecure || value == "true"
 		case name == "dead-after":
-			if o.DeadAfter, err = time.ParseDuration(value); err != nil {
+			d, err := time.ParseDuration(value)
+			if err != nil {
 				return fmt.Errorf("%w: %q: dead-after=%s is no duration, such as 5s", ErrAddress, address, value)
 			}
+			o.DeadAfter = cmp.Or(o.DeadAfter, d)
 		default:
 			return fmt.Errorf("%w: %q: %s=%s means nothing", ErrAddress, address, name, value)
 		}
@@ -74,11 +83,11 @@ func (o *Options) parseQuery(address, query string) error {
 	return nil
 }
 
-// membership returns the options of the membership.
-func (o *Options) membership() *membership.Options {
+// Membership returns the options of the membership.
+func (o *Options) Membership() *membership.Options {
 	return &membership.Options{Etcd: o.Etcd, Cluster: o.Cluster, TLS: o.EtcdTLS, User: o.EtcdUser, PasswordFile: o.EtcdPasswordFile,
 		DeadAfter: o.DeadAfter, Report: o.Report}
 }
 
 // Address returns the address of the cluster, without what else was said.
-func (o *Options) Address() string { return o.membership().Address("tcp") }
+func (o *Options) Address() string { return o.Membership().Address("tcp") }

@@ -27,7 +27,7 @@ func init() {
 
 // Coordinator returns the cluster's membership. ctx bounds what it takes: with a password it waits for etcd.
 func (o *Options) Coordinator(ctx context.Context) (*etcd.Coordinator, error) {
-	return o.membership().Coordinator(ctx)
+	return o.Membership().Coordinator(ctx)
 }
 
 // base are the options of fabric/tcp that nodes of both kinds have.
@@ -132,5 +132,5 @@ func (s *Server) Close() error { return errors.Join(s.MemoryServer.Close(), s.c.
 
 // Members returns the members, without becoming one.
 func (o *Options) Members(ctx context.Context) (*member.State, error) {
-	return o.membership().Members(ctx)
+	return o.Membership().Members(ctx)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/declock/declock/cmd/internal/machine"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/overtcp"
 	"github.com/urfave/cli/v2"
 )
 
@@ -81,7 +82,7 @@ func (e *Embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Flee
 	if err != nil {
 		return nil, err
 	}
-	cfg.Cluster, err = scheme.Parse("tcp://"+etcd.Socket()+"/"+e.Name, scheme.Options{RunDir: e.RunDir, Insecure: true})
+	cfg.Cluster, err = scheme.Parse("tcp://"+etcd.Socket()+"/"+e.Name, scheme.Options{RunDir: e.RunDir, Options: overtcp.Options{Insecure: true}})
 	if err != nil {
 		return nil, errors.Join(err, etcd.Close())
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/internal/stats"
+	"github.com/declock/declock/overtcp"
 )
 
 // What clients have counted before is subtracted from all counters of a replay.
@@ -104,7 +105,7 @@ func TestSizesBeyondTheMachineAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	overTCP, err := scheme.Parse("tcp://127.0.0.1:1/x", scheme.Options{Insecure: true})
+	overTCP, err := scheme.Parse("tcp://127.0.0.1:1/x", scheme.Options{Options: overtcp.Options{Insecure: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/coordinator/embedded"
+	"github.com/declock/declock/overtcp"
 )
 
 // A memory node whose file, or the file of whose cluster, is truncated ends with an error that names it.
@@ -40,7 +41,7 @@ func TestMemoryNodeTruncated(t *testing.T) {
 		}
 		defer s.Close()
 		address := "tcp://" + strings.TrimPrefix(s.Endpoint(), "http://") + "/x"
-		at, err := scheme.Parse(address, scheme.Options{Insecure: true, Listen: "127.0.0.1:0", RunDir: t.TempDir()})
+		at, err := scheme.Parse(address, scheme.Options{Options: overtcp.Options{Insecure: true, Listen: "127.0.0.1:0"}, RunDir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

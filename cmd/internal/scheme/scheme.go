@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/tcp"
-	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/mn"
+	"github.com/declock/declock/overtcp"
 )
 
 // DefaultMaxCN is for how many compute nodes locks are laid out by default.
@@ -24,28 +23,17 @@ const MaxMN = 64
 
 // Options say how this process takes part in a cluster. Which of them mean something is the scheme's.
 type Options struct {
+	overtcp.Options // of verbs too; the address has Etcd and Cluster
+
 	Dir    string // where shm clusters are
 	RunDir string // where control sockets of clusters of other fabrics are; empty: the user's
+	HTTP   string // host:port at which this process has its status, for tools of other hosts; empty: none
 
-	Listen     string // host:port that others reach this process at
-	Advertise  string // what they are told, if it is another
-	HTTP       string // host:port at which this process has its status, for tools of other hosts; empty: none
-	TLS        secure.Files
 	SecretFile string
-	Insecure   bool // without TLS and secret
-	DeadAfter  time.Duration
-
-	EtcdTLS          secure.Files
-	EtcdUser         string
-	EtcdPasswordFile string
-
 	Device     string // of RDMA
 	Port       int
 	GID        string
 	QueuePairs int
-
-	// Report is called with errors in the background; nil: none.
-	Report func(error)
 }
 
 // Flags are the names of the flags of Options in the commands, with which schemes

@@ -6,7 +6,6 @@ import (
 	"net"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/internal/membership"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/overtcp"
 )
@@ -15,33 +14,14 @@ var tcpScheme = Scheme{Name: "tcp", Form: overtcp.Form, Parse: parseTCP}
 
 // parseTCP reads the address; flags go before what it says itself.
 func parseTCP(rest string, o Options) (Cluster, error) {
-	to, err := overtcp.Parse(rest)
-	if err != nil {
+	to := o.Options
+	if err := to.Add(rest); err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		to   *string
-		from string
-	}{
-		{&to.Listen, o.Listen}, {&to.Advertise, o.Advertise}, {&to.TLS.CA, o.TLS.CA}, {&to.TLS.Cert, o.TLS.Cert}, {&to.TLS.Key, o.TLS.Key},
-		{&to.EtcdTLS.CA, o.EtcdTLS.CA}, {&to.EtcdTLS.Cert, o.EtcdTLS.Cert}, {&to.EtcdTLS.Key, o.EtcdTLS.Key},
-		{&to.EtcdUser, o.EtcdUser}, {&to.EtcdPasswordFile, o.EtcdPasswordFile},
-	} {
-		if f.from != "" {
-			*f.to = f.from
-		}
-	}
-	to.Insecure = to.Insecure || o.Insecure
-	if o.DeadAfter != 0 {
-		to.DeadAfter = o.DeadAfter
-	}
-	to.Report = o.Report
 	if _, port, err := net.SplitHostPort(o.HTTP); err == nil && port != "0" {
 		to.Note = httpNote + o.HTTP
 	}
-	members := membership.Options{Etcd: to.Etcd, Cluster: to.Cluster, TLS: to.EtcdTLS, User: to.EtcdUser, PasswordFile: to.EtcdPasswordFile,
-		DeadAfter: to.DeadAfter, Report: to.Report}
-	return &tcpCluster{network{"tcp", members, to.TLS, o.RunDir}, to}, nil
+	return &tcpCluster{network{"tcp", *to.Membership(), to.TLS, o.RunDir}, to}, nil
 }
 
 type tcpCluster struct {

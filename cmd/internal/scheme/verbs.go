@@ -25,8 +25,8 @@ func parseVerbs(rest string, o Options) (Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", declock.ErrAddress, err)
 	}
-	m.TLS, m.User, m.PasswordFile, m.DeadAfter, m.Report = o.EtcdTLS, o.EtcdUser, o.EtcdPasswordFile, o.DeadAfter, o.Report
-	return &verbsCluster{network{"verbs", m, o.TLS, o.RunDir}, o}, nil
+	o.Etcd, o.Cluster = m.Etcd, m.Cluster
+	return &verbsCluster{network{"verbs", *o.Membership(), o.TLS, o.RunDir}, o}, nil
 }
 
 type verbsCluster struct {
@@ -34,42 +34,39 @@ type verbsCluster struct {
 	o Options
 }
 
-// options are those of Serve and Join.
-func (c *verbsCluster) options() (verbs.Options, error) {
+// options are those of Serve and Join, with a coordinator that the caller closes.
+func (c *verbsCluster) options(ctx context.Context) (verbs.Options, *etcd.Coordinator, error) {
 	vo := verbs.Options{
 		Listen: c.o.Listen, Advertise: c.o.Advertise, Insecure: c.o.Insecure, Device: c.o.Device, Port: c.o.Port, GID: c.o.GID,
-		QueuePairs: c.o.QueuePairs, DeadAfter: c.o.DeadAfter, Report: c.o.Report,
-	}
-	if c.o.DeadAfter > 0 {
-		vo.Heartbeat = c.o.DeadAfter / 5
+		QueuePairs: c.o.QueuePairs, DeadAfter: c.o.DeadAfter, Heartbeat: c.o.DeadAfter / 5, Report: c.o.Report,
 	}
 	var err error
 	if c.o.TLS.Given() {
 		if vo.TLS, err = c.o.TLS.Config(); err != nil {
-			return vo, err
+			return vo, nil, err
 		}
 	}
 	if c.o.SecretFile == "" && !c.o.TLS.Given() && !c.o.Insecure {
-		return vo, fmt.Errorf("%w: no Secret and no TLS: give --secret-file, or --tls-ca, --tls-cert and --tls-key, or --insecure, which lets in any program that can reach this node", verbs.ErrOptions)
+		return vo, nil, fmt.Errorf("%w: no Secret and no TLS: give --secret-file, or --tls-ca, --tls-cert and --tls-key, or --insecure, which lets in any program that can reach this node", verbs.ErrOptions)
 	}
 	if c.o.SecretFile != "" {
 		if vo.Secret, err = secure.Secret(c.o.SecretFile); err != nil {
-			return vo, err
+			return vo, nil, err
 		}
 	}
-	return vo, nil
+	e, err := c.members.Coordinator(ctx)
+	if err != nil {
+		return vo, nil, err
+	}
+	vo.Members = e
+	return vo, e, nil
 }
 
 func (c *verbsCluster) Check(role Role) error {
-	vo, err := c.options()
+	vo, e, err := c.options(context.Background())
 	if err != nil {
 		return err
 	}
-	e, err := c.members.Coordinator(context.Background())
-	if err != nil {
-		return err
-	}
-	vo.Members = e
 	if err := errors.Join(vo.Check(), e.Close()); err != nil {
 		return err
 	}
@@ -77,17 +74,12 @@ func (c *verbsCluster) Check(role Role) error {
 }
 
 func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
-	vo, err := c.options()
+	vo, e, err := c.options(ctx)
 	if err != nil {
 		return nil, err
 	}
 	vo.Mem, vo.Size = m.ID, m.Size
 	vo.Huge = map[Huge]verbs.HugePolicy{HugeOff: verbs.HugeOff, HugeTry: verbs.HugeTry, HugeRequire: verbs.HugeRequire}[m.Huge]
-	e, err := c.members.Coordinator(ctx)
-	if err != nil {
-		return nil, err
-	}
-	vo.Members = e
 	srv, err := verbs.Serve(ctx, vo)
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -96,15 +88,10 @@ func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 }
 
 func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
-	vo, err := c.options()
+	vo, e, err := c.options(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e, err := c.members.Coordinator(ctx)
-	if err != nil {
-		return nil, err
-	}
-	vo.Members = e
 	n, err := verbs.Join(ctx, vo)
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
