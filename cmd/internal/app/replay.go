@@ -25,6 +25,7 @@ import (
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/hier"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/memcached"
@@ -170,7 +171,7 @@ func (o *replayOptions) check(c *cli.Context) error {
 			}
 		}
 	}
-	if err := command.CheckPolicy(o.started.policy); err != nil {
+	if _, err := hier.ParsePolicy(o.started.policy); err != nil {
 		return err
 	}
 	if err := o.started.onlySHM(c); err != nil {
@@ -264,10 +265,7 @@ func (o *replayOptions) checkRecords(name string) error {
 			return exit.Errorf(exit.BadTrace, "%s has no records", name)
 		}
 	}
-	if exit.Of(err) == exit.BadTrace {
-		return err
-	}
-	return exit.With(exit.NoTrace, err)
+	return exit.Trace(err)
 }
 
 // run does the replay.

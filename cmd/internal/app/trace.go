@@ -127,10 +127,7 @@ func traceStat(ctx context.Context, env *command.Env, path string, skip, asJSON 
 		return interrupted
 	}
 	if err != nil {
-		if exit.Of(err) != exit.BadTrace {
-			err = exit.With(exit.NoTrace, err)
-		}
-		return err
+		return exit.Trace(err)
 	}
 	defer r.Close()
 	s := traces.NewStats(0)

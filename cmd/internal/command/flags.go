@@ -116,11 +116,6 @@ func DirFlag(v *string) cli.Flag {
 	return &cli.StringFlag{Name: "dir", Usage: "directory of clusters, on a memory file system", Value: shm.DefaultDir, Destination: v}
 }
 
-// ClusterFlag returns --cluster: the address of a cluster.
-func ClusterFlag(v *string, usage string) cli.Flag {
-	return &cli.StringFlag{Name: "cluster", Usage: usage, Destination: v}
-}
-
 // LockFlag returns --lock: a policy of package hier.
 func LockFlag(v *string) cli.Flag {
 	return &cli.StringFlag{Name: "lock", Usage: "how locks pass between clients: " + strings.Join(hier.PolicyNames(), ", ") + ", local-bound:N",
@@ -147,12 +142,6 @@ func LockQueue(policy string, clients uint64) (int, error) {
 		return 0, exit.Errorf(exit.Usage, "%d clients: without hierarchy (--lock %s) there can be %d at most", clients, policy, MaxLockQueue)
 	}
 	return int(clients), nil
-}
-
-// CheckPolicy refuses unknown policies before anything is started.
-func CheckPolicy(name string) error {
-	_, err := hier.ParsePolicy(name)
-	return err
 }
 
 // CheckName refuses names that no cluster can have, by the rules of shm.

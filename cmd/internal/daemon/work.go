@@ -148,18 +148,10 @@ func (w *work) openTrace() error {
 	}
 	w.reader, err = traces.Open(w.spec.Path, traces.ReaderOptions{SkipBad: w.spec.SkipBad, Name: w.spec.Name})
 	if err != nil {
-		return exit.With(traceCode(err), err)
+		return exit.Trace(err)
 	}
 	w.dealer, err = replay.Deal(w.reader, dealing, w.spec.First, w.spec.Clients, w.spec.Total)
 	return err
-}
-
-// traceCode is the code of an error of opening a trace.
-func traceCode(err error) exit.Code {
-	if c := exit.Of(err); c == exit.BadTrace {
-		return c
-	}
-	return exit.NoTrace
 }
 
 // run replays, gives everything back, and returns what was measured whatever happens.

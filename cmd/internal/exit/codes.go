@@ -37,14 +37,12 @@ const (
 	Interrupted  Code = 130
 )
 
-// A Row is a line of the table of exit codes.
-type Row struct {
+// table has all codes with their meaning, in order.
+var table = []struct {
 	Code    Code
 	Name    string
 	Meaning string
-}
-
-var table = []Row{
+}{
 	{OK, "ok", "success; also a daemon that was asked to stop"},
 	{Other, "other", "an error that has no code of its own"},
 	{Usage, "usage", "unknown command or flag, a value that makes no sense, flags that contradict each other"},
@@ -71,9 +69,6 @@ var table = []Row{
 	{Unavailable, "unavailable", "this machine, or this build of the program, lacks what the fabric needs"},
 	{Interrupted, "interrupted", "Ctrl-C, SIGTERM or SIGHUP ended what was under way; what was measured is printed"},
 }
-
-// Table returns all codes with their meaning, in order.
-func Table() []Row { return append([]Row(nil), table...) }
 
 // String returns the name of a code.
 func (c Code) String() string {

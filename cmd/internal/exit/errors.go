@@ -51,6 +51,14 @@ func Errorf(c Code, format string, args ...any) error {
 	return &Error{Code: c, Err: fmt.Errorf(format, args...)}
 }
 
+// Trace gives an error of reading a trace its code: what is not malformed cannot be read.
+func Trace(err error) error {
+	if Of(err) == BadTrace {
+		return err
+	}
+	return With(NoTrace, err)
+}
+
 // codes of sentinels, the more telling first: an error may wrap several. That a node was lost
 // explains too many errors; other causes of theirs do not say more.
 var codes = []struct {

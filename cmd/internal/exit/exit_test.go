@@ -12,7 +12,7 @@ import (
 
 func TestCodesAreDistinct(t *testing.T) {
 	seen, names := map[Code]bool{}, map[string]bool{}
-	for _, r := range Table() {
+	for _, r := range table {
 		if seen[r.Code] || names[r.Name] || r.Meaning == "" || r.Code < 0 || r.Code > 255 {
 			t.Errorf("row %+v", r)
 		}
@@ -65,7 +65,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range Table() {
+	for _, r := range table {
 		if row := fmt.Sprintf("| %d | %s | %s |\n", r.Code, r.Name, r.Meaning); !strings.Contains(string(doc), row) {
 			t.Errorf("docs/operations.md lacks %q", row)
 		}

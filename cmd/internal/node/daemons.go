@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
 	"github.com/urfave/cli/v2"
 )
 
@@ -116,7 +117,8 @@ func cnCommand(env *command.Env) *cli.Command {
 		Action: func(c *cli.Context) error {
 			prepare := func(cl scheme.Cluster) (scheme.Role, error) {
 				cfg.Cluster = cl
-				return scheme.ComputeRole, command.CheckPolicy(cfg.Policy)
+				_, err := hier.ParsePolicy(cfg.Policy)
+				return scheme.ComputeRole, err
 			}
 			return how.daemon(c, env, &net, prepare, func(ctx context.Context, o daemon.Options) error {
 				cfg.Options = o

@@ -55,7 +55,7 @@ func (n *Network) Flags(usage string) []cli.Flag {
 		str("gid", "verbs: index or IP address of the RDMA port's GID (default: the best)", &n.Options.GID),
 		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node", DefaultText: "4", Destination: &n.Options.QueuePairs},
 	}
-	all := append([]cli.Flag{command.ClusterFlag(&n.Cluster, usage), n.Settings.fileFlag()}, n.own...)
+	all := append([]cli.Flag{str("cluster", usage, &n.Cluster), n.Settings.fileFlag()}, n.own...)
 	n.Settings.flags, n.Settings.others = all, daemonSettings // a tool takes what it needs from a daemon's file
 	return all
 }
