@@ -58,16 +58,13 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 	if cfg.Procs > 0 {
 		runtime.GOMAXPROCS(cfg.Procs)
 	}
-	if cfg.Policy == "" {
-		cfg.Policy = hier.DefaultPolicy
-	}
 	d := &CN{cfg: cfg, started: time.Now(), readiness: newReadiness()}
 	if d.web, err = cfg.serveHTTP(d.readiness); err != nil {
 		return err
 	}
 	defer d.web.Close()
 	opts := []declock.Option{declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy)}
-	if err = d.join(ctx, opts...); err != nil {
+	if err = d.join(ctx, cfg.Wait, opts...); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -86,28 +83,8 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		if err := d.leave(); err != nil {
 			cfg.Log.Warn("leaving", "error", err.Error())
 		}
-		if !d.joinAgain(ctx, opts...) {
-			return nil
-		}
-	}
-}
-
-// joinAgain joins the cluster with as many attempts as it takes. It returns false when ctx has ended.
-func (d *CN) joinAgain(ctx context.Context, opts ...declock.Option) bool {
-	for logged := ""; ; {
-		c, err := Open(ctx, d.cfg.Cluster, opts...)
-		if err == nil {
-			d.cluster = c
-			return true
-		}
-		if ctx.Err() == nil && err.Error() != logged {
-			logged = err.Error()
-			d.cfg.Log.Warn("cannot join again yet", "error", logged)
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(tryAgain):
+		if err := d.join(ctx, forever, opts...); err != nil {
+			return nil // ctx has ended
 		}
 	}
 }
@@ -154,9 +131,9 @@ func (d *CN) leave() error {
 	return err
 }
 
-// join joins the cluster; if it is not there yet, it tries again for as long as Wait says.
-func (d *CN) join(ctx context.Context, opts ...declock.Option) error {
-	return d.cfg.await(ctx, d.cfg.Wait, func() (err error) {
+// join joins the cluster, with as many attempts as wait allows.
+func (d *CN) join(ctx context.Context, wait time.Duration, opts ...declock.Option) error {
+	return d.cfg.await(ctx, wait, func() (err error) {
 		d.cluster, err = Open(ctx, d.cfg.Cluster, opts...)
 		return err
 	})

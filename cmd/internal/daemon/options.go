@@ -27,22 +27,25 @@ type Options struct {
 // tryAgain is how long to wait before the next try to enter a cluster that is not there yet.
 const tryAgain = 500 * time.Millisecond
 
+// forever has await call until it succeeds, or ctx ends.
+const forever time.Duration = -1
+
 // await calls enter, again and again for so long as the cluster is not there yet, and logs each new reason.
 func (o *Options) await(ctx context.Context, wait time.Duration, enter func() error) error {
-	limit := time.Now().Add(wait)
+	limit, level := time.Now().Add(wait), slog.LevelInfo
+	if wait == forever {
+		level = slog.LevelWarn // it was a member
+	}
 	for logged := ""; ; {
 		err := enter()
-		switch code := exit.Of(err); {
-		case err == nil:
-			return nil
-		case code != exit.NoCluster && code != exit.NodeLost && !errors.Is(err, memory.ErrNotFormatted) && !errors.Is(err, memory.ErrHalfFormatted):
-			return err
-		case ctx.Err() != nil || !time.Now().Before(limit):
+		code := exit.Of(err)
+		absent := code == exit.NoCluster || code == exit.NodeLost || errors.Is(err, memory.ErrNotFormatted) || errors.Is(err, memory.ErrHalfFormatted)
+		if err == nil || ctx.Err() != nil || wait != forever && (!absent || !time.Now().Before(limit)) {
 			return err
 		}
 		if err.Error() != logged {
 			logged = err.Error()
-			o.Log.Info("waiting for the cluster", "error", logged, "at_most", time.Until(limit).Round(time.Second).String())
+			o.Log.Log(ctx, level, "waiting for the cluster", "error", logged)
 		}
 		select {
 		case <-ctx.Done():
