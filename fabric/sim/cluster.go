@@ -143,7 +143,7 @@ func (c *Cluster) At(t fabric.Time, f func()) {
 // (*PanicError), clients that wait for ever (*DeadlockError), ErrBudget.
 func (c *Cluster) Run() error {
 	if !c.runTo(fabric.Forever, c.live > 0) && c.err == nil && c.live > 0 {
-		c.fail(&DeadlockError{Time: c.now, Blocked: c.blocked()})
+		c.Fail(&DeadlockError{Time: c.now, Blocked: c.Blocked()})
 	}
 	return c.err
 }
@@ -168,7 +168,7 @@ func (c *Cluster) runTo(until fabric.Time, clients bool) (done bool) {
 		panic("sim: Run of an untimed cluster")
 	}
 	if c.closed {
-		c.fail(fmt.Errorf("sim: cluster: %w", fabric.ErrClosed))
+		c.Fail(fmt.Errorf("sim: cluster: %w", fabric.ErrClosed))
 	}
 	defer func() {
 		// For a coroutine that calls runtime.Goexit (t.FailNow): that ends this goroutine too.
@@ -196,7 +196,7 @@ func (c *Cluster) happen(at fabric.Time, e event) {
 	c.begun = true
 	c.count++
 	if c.count == c.cfg.MaxEvents {
-		c.fail(fmt.Errorf("%w: %d events, %d ns", ErrBudget, c.count, c.now))
+		c.Fail(fmt.Errorf("%w: %d events, %d ns", ErrBudget, c.count, c.now))
 	}
 	c.dispatch(e)
 }
@@ -253,12 +253,6 @@ func (c *Cluster) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
 	c.events.push(at, event{kind: kind, a: a, b: b})
 }
 
-func (c *Cluster) fail(err error) {
-	if c.err == nil {
-		c.err = err
-	}
-}
-
 func (c *Cluster) start(t *Task) {
 	if (t.node.paused || t.node.waits) && !t.killed {
 		t.node.held = append(t.node.held, t)
@@ -290,8 +284,8 @@ func (c *Cluster) resume(t *Task) {
 	c.cur = before
 }
 
-// blocked lists the tasks that wait, in the order of their making.
-func (c *Cluster) blocked() []Blocked {
+// Blocked lists the tasks that wait, in the order of their making.
+func (c *Cluster) Blocked() []Blocked {
 	var list []Blocked
 	for _, t := range c.tasks {
 		if t.done {

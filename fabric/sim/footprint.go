@@ -80,6 +80,13 @@ func (f *Footprint) Node(n *Node) {
 // Shut notes that a Port gets no more messages, or others.
 func (f *Footprint) Shut(p *Port) { f.add(&f.shut, p.index) }
 
+// shuts is Shut of what happens in the cluster.
+func (p *Port) shuts() {
+	if p.c.untimed != nil {
+		p.c.untimed.Touched.Shut(p)
+	}
+}
+
 // sends notes a message to a Port: the sender need not know what else it does.
 func (f *Footprint) sends(p *Port) { f.add(&f.sent, p.index) }
 

@@ -186,5 +186,5 @@ func (n *Node) knows(other *Node) bool {
 // refuses reports whether a memory node has cut off a compute node.
 func (mn *memNode) refuses(n *Node) bool { return n.member.ended <= mn.member.acts }
 
-// isFenced reports whether all memory nodes refuse a compute node.
-func (n *Node) isFenced() bool { return n.member.forgotten != member.Unnoted }
+// Fenced reports whether all memory nodes refuse the node.
+func (n *Node) Fenced() bool { return n.member.forgotten != member.Unnoted }

@@ -242,9 +242,7 @@ func (n *Node) Retire(id fabric.ClientID) {
 	if id.CN() != n.id || i >= len(n.clients) || n.clients[i].state != clientAbandoned {
 		panic(fmt.Sprintf("sim: Retire(%v) on %v: not abandoned", id, n.id))
 	}
-	if n.c.untimed != nil {
-		n.c.untimed.Touched.Shut(n.agent) // it got what is sent to the ID
-	}
+	n.agent.shuts() // it got what is sent to the ID
 	n.release(i)
 }
 

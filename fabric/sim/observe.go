@@ -127,4 +127,8 @@ func (c *Cluster) SetObserver(o Observer) { c.cfg.Observer = o }
 
 // Fail ends the run with an error, unless it has failed already: for oracles. It may be
 // called anywhere, also by an Observer.
-func (c *Cluster) Fail(err error) { c.fail(err) }
+func (c *Cluster) Fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}

@@ -76,9 +76,6 @@ func (n *Node) Dead() bool { return n.dead }
 // Closed reports whether the node has left.
 func (n *Node) Closed() bool { return n.closed }
 
-// Fenced reports whether all memory nodes refuse the node.
-func (n *Node) Fenced() bool { return n.isFenced() }
-
 // Index returns a number that only this chain has among those not waited for yet.
 func (ch *Chain) Index() uint32 { return ch.index }
 

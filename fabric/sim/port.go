@@ -313,9 +313,7 @@ func (p *Port) Abandon() error {
 		return fabric.ErrClosed
 	}
 	n := p.node
-	if p.c.untimed != nil {
-		p.c.untimed.Touched.Shut(p)
-	}
+	p.shuts()
 	if p == n.agent {
 		return fmt.Errorf("sim: Abandon by the agent of %v: %w", n.id, fabric.ErrUnsupported)
 	}
@@ -325,11 +323,9 @@ func (p *Port) Abandon() error {
 	}
 	n.clients[p.id.Index()] = client{state: clientAbandoned}
 	moved := p.in.len > 0
-	if u := p.c.untimed; u != nil {
-		u.Touched.Shut(n.agent) // it gets what is sent to the ID from now on
-		if moved {
-			u.Touched.Port(n.agent)
-		}
+	n.agent.shuts() // it gets what is sent to the ID from now on
+	if u := p.c.untimed; u != nil && moved {
+		u.Touched.Port(n.agent)
 	}
 	for p.in.len > 0 {
 		n.agent.in.push(p.in.pop())
@@ -357,9 +353,7 @@ func (p *Port) Close() error {
 // shut closes the Port without giving its index back.
 func (p *Port) shut() {
 	p.closed = true
-	if p.c.untimed != nil {
-		p.c.untimed.Touched.Shut(p)
-	}
+	p.shuts()
 	p.in = inbox{}
 	p.mem = ram.Arena{}
 	p.hurry()

@@ -59,7 +59,7 @@ func (u *Untimed) MemoryState() (sum uint64) {
 
 // AppendState appends what all clients may go by of a compute node.
 func (n *Node) AppendState(dst []byte) []byte {
-	dst = appendBools(dst, n.dead, n.isFenced(), n.paused, n.closed)
+	dst = appendBools(dst, n.dead, n.Fenced(), n.paused, n.closed)
 	dst = appendWord(appendWord(dst, uint64(n.clock.Offset)), n.view.Epoch)
 	dst = appendWord(dst, len(n.freed))
 	for i := range n.clients {

@@ -116,11 +116,11 @@ func (t *Task) finish() {
 	switch r := recover().(type) {
 	case nil:
 		if t.returned && t.unwound {
-			t.c.fail(fmt.Errorf("%w: client %s", ErrSwallowed, t.name))
+			t.c.Fail(fmt.Errorf("%w: client %s", ErrSwallowed, t.name))
 		}
 	case unwind:
 	default:
-		t.c.fail(&PanicError{Client: t.name, Value: r, Stack: debug.Stack()})
+		t.c.Fail(&PanicError{Client: t.name, Value: r, Stack: debug.Stack()})
 	}
 }
 

@@ -84,9 +84,6 @@ func (u *Untimed) Live() int { return u.live }
 // Running returns the client whose code runs, nil: none.
 func (u *Untimed) Running() *Task { return u.cur }
 
-// Blocked lists the clients that wait.
-func (u *Untimed) Blocked() []Blocked { return u.blocked() }
-
 // Tasks, Ports and Nodes return all there are, by their numbers.
 func (u *Untimed) Tasks() []*Task { return u.tasks }
 func (u *Untimed) Ports() []*Port { return u.ports }

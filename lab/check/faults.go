@@ -17,7 +17,6 @@ type Options struct {
 	Classes []Class // empty: all
 	First   uint64  // seed
 	Runs    int
-	Workers int // runs at a time; 0: as many as there are processors
 	// Keep is after how many failures to stop. 0: 1.
 	Keep     int
 	NoShrink bool
@@ -61,12 +60,10 @@ func Faults(ctx context.Context, o Options) (*Summary, error) {
 	if len(o.Classes) == 0 {
 		o.Classes = Classes()
 	}
-	if o.Workers <= 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
+	o.Keep = max(1, o.Keep)
 	x := &faulter{o: o, sum: &Summary{ByClass: map[Class]int{}, Overtaken: map[string]float64{}}}
 	var wg sync.WaitGroup
-	for range min(o.Workers, max(1, o.Runs)) {
+	for range min(runtime.GOMAXPROCS(0), max(1, o.Runs)) {
 		wg.Go(func() { x.work(ctx) })
 	}
 	wg.Wait()
@@ -90,22 +87,19 @@ type faulter struct {
 func (x *faulter) deal(ctx context.Context) (seed uint64, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.next >= x.o.Runs || x.err != nil || ctx.Err() != nil || x.failed >= x.o.keep() {
+	if x.next >= x.o.Runs || x.err != nil || ctx.Err() != nil || x.failed >= x.o.Keep {
 		return 0, false
 	}
 	x.next++
 	return x.o.First + uint64(x.next-1), true
 }
 
-// keep returns after how many failures to stop.
-func (o *Options) keep() int { return max(1, o.Keep) }
-
 // fails counts a scenario that fails, and reports whether it is one of those to report. Others may be under way when enough have failed.
 func (x *faulter) fails() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.failed++
-	return x.failed <= x.o.keep()
+	return x.failed <= x.o.Keep
 }
 
 func (x *faulter) work(ctx context.Context) {

@@ -104,7 +104,7 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 	}
 	w := &world{s: s, policy: policy, lastGrant: map[fabric.ClientID]fabric.Time{}}
 	w.judges(policy)
-	w.tap = newTap(w, trace)
+	w.tap = &tap{w: w, trace: trace, watched: map[fabric.Addr]bool{}, last: lastOps{}}
 	cfg.Observer = w.tap
 	w.c = sim.New(cfg)
 	w.cfg = hier.Config{Layout: s.layout(), CQL: cql.Config{RecheckNs: s.RecheckNs, ResetAfterNs: s.ResetNs}}
@@ -402,10 +402,6 @@ type tap struct {
 	last    lastOps
 	each    func(e *sim.Event) // for tests; else nil
 	drawing
-}
-
-func newTap(w *world, trace bool) *tap {
-	return &tap{w: w, trace: trace, watched: map[fabric.Addr]bool{}, last: lastOps{}}
 }
 
 func (t *tap) noteEvent(e *oracle.Event) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,14 +91,11 @@ func (k *Kill) Caught() bool { return k.Tally.Bad > 0 }
 // Options of Run.
 type Options struct {
 	Names []string // which; empty: all
-	Runs  int      // of each, at most; 0: 2000
+	Runs  int      // of each, at most
 }
 
 // Run builds each mutant and runs its scenarios, explorations or test until something objects.
 func Run(ctx context.Context, root string, o Options) ([]Kill, error) {
-	if o.Runs == 0 {
-		o.Runs = 2000
-	}
 	all, err := All()
 	if err != nil {
 		return nil, err
@@ -194,18 +192,10 @@ func (k *Kill) judges() string {
 	if k.Err != nil {
 		return strings.ReplaceAll(k.Err.Error(), "\n", " ")
 	}
-	var names []string
-	for n := range k.Tally.ByJudge {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if d := k.Tally.ByJudge[b].Runs - k.Tally.ByJudge[a].Runs; d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
-	})
+	by := k.Tally.ByJudge
+	names := slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(by[b].Runs-by[a].Runs, strings.Compare(a, b)) })
 	for i, n := range names {
-		c := k.Tally.ByJudge[n]
+		c := by[n]
 		if k.Mutant.Test != "" {
 			continue
 		}
