@@ -10,9 +10,9 @@
 //	pages           memory of the entries
 //
 // Everything is done by one-sided operations, by any number of compute nodes at once, and without a lock. A CAS on an 8-byte claim word,
-// which names the compute node, decides which one formats and which one creates an entry; the same word publishes the result. A creator that
+// which names the compute node, decides which one creates an entry; the same word publishes the result. A creator that
 // crashes halfway leaves a claim that names it. A node that finds such a claim waits until a deadline and then returns
-// [ErrHalfFormatted] or [ErrHalfCreated]; if it passes the crashed node in Dead, it takes the claim over. Pages change their owner through one
+// [ErrHalfCreated]; if Spec.DeadNow has the crashed node, it frees the claim. Each memory node formats its own memory. Pages change their owner through one
 // change word, so that each change is done whole or not at all.
 //
 // docs/architecture.md (Memory) has the outline, docs/incarnations.md the numbers that tell old words from new ones.

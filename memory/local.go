@@ -25,14 +25,8 @@ func FormatOwn(mn fabric.MemID, w Words, p Params, u UUID) error {
 		binary.LittleEndian.PutUint64(buf[i:], w.Load(uint64(i)))
 	}
 	st := claimWord(binary.LittleEndian.Uint64(buf[offState:]))
-	switch st.state() {
-	case claimPublished:
-		return checkFormatted(mn, buf, &p)
-	case claimClaimed:
-	default:
-		if st != 0 || !allZero(buf) {
-			return fmt.Errorf("memory: %v: %w", mn, foreign(buf))
-		}
+	if done, err := begun(mn, st, buf, &p); done || err != nil {
+		return err
 	}
 	mine := st.claim(0, 0)
 	w.Store(offState, uint64(mine))
@@ -42,4 +36,16 @@ func FormatOwn(mn fabric.MemID, w Words, p Params, u UUID) error {
 	}
 	w.Store(offState, uint64(mine.publish()))
 	return nil
+}
+
+// begun reports whether memory with a state, and with buf at its beginning, is a region with some parameters. An error says that it is
+// something else, and must not be formatted.
+func begun(mn fabric.MemID, st claimWord, buf []byte, p *Params) (done bool, err error) {
+	switch {
+	case st.state() == claimPublished:
+		return true, checkFormatted(mn, buf, p)
+	case st.state() != claimClaimed && (st != 0 || !allZero(buf)):
+		return false, fmt.Errorf("memory: %v: %w", mn, foreign(buf))
+	}
+	return false, nil
 }

@@ -113,30 +113,8 @@ func TestSuperblockGolden(t *testing.T) {
 	}
 }
 
-func TestFormatRace(t *testing.T) {
-	for seed := range uint64(20) {
-		c, mn, nodes := cluster(t, seed, 4)
-		uuids := make(chan memory.UUID, 16)
-		for i := range 8 {
-			c.Go(nodes[i%4], fmt.Sprint(i), func(p fabric.Port) {
-				want(t, memory.Format(p, mn, params), nil)
-				r, err := memory.Open(p, mn)
-				want(t, err, nil)
-				uuids <- r.UUID()
-			})
-		}
-		want(t, c.Run(), nil)
-		first := <-uuids
-		for range 7 {
-			if u := <-uuids; u != first {
-				t.Fatal("two formattings")
-			}
-		}
-	}
-}
-
-// A compute node dies while it formats, or while it creates an entry: the others
-// say who it was, and take over when they are told that it is dead.
+// A compute node dies while it formats, or while it creates an entry: the memory is formatted anew, and others
+// say who creates the entry, and take over when they are told that it is dead.
 func TestCrashedCreator(t *testing.T) {
 	for at := fabric.Time(0); at < 30*fabric.Microsecond; at += 500 {
 		c, mn, nodes := cluster(t, 1, 2)
@@ -153,15 +131,7 @@ func TestCrashedCreator(t *testing.T) {
 		p := open(t, nodes[1])
 		var dead fabric.CNSet
 		dead.Add(nodes[0].ID())
-		prm := params
-		prm.Deadline = p.Now() + fabric.Millisecond
-		if err := memory.Format(p, mn, prm); err != nil {
-			want(t, err, memory.ErrHalfFormatted)
-			_, err := memory.Open(p, mn)
-			want(t, err, memory.ErrHalfFormatted)
-			prm.Dead = dead
-			want(t, memory.Format(p, mn, prm), nil)
-		}
+		want(t, memory.Format(p, mn, params), nil)
 		r, err := memory.Open(p, mn)
 		want(t, err, nil)
 		spec := memory.Spec{Name: "x", Kind: memory.KindMemory, Size: 64, Deadline: p.Now() + fabric.Millisecond}

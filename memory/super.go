@@ -74,14 +74,14 @@ var (
 	ErrVersion = errors.New("memory: other layout version")
 	// ErrParams: a region that was formatted with other parameters.
 	ErrParams = errors.New("memory: formatted with other parameters")
-	// ErrHalfFormatted: a compute node began to format and has not finished.
+	// ErrHalfFormatted: a memory node began to format and has not finished.
 	ErrHalfFormatted = errors.New("memory: formatting was begun and not finished")
 	// ErrCorrupt: a region whose bytes make no sense.
 	ErrCorrupt = errors.New("memory: corrupt region")
 )
 
-// DefaultWaitNs is how long Format and Create wait for another compute node
-// that formats or creates the same, without a deadline of the caller.
+// DefaultWaitNs is how long Create waits for another compute node
+// that creates the same, without a deadline of the caller.
 const DefaultWaitNs = 5 * fabric.Second
 
 // Params says how a region is formatted.
@@ -91,13 +91,6 @@ type Params struct {
 	VersionBits  uint8  // width of the version in CQL queue entries
 	// Generation tells this memory from those that the memory node has lost: it is greater than theirs. 0 is the first.
 	Generation uint32
-
-	// Deadline bounds the waiting for another compute node that is formatting;
-	// 0 is DefaultWaitNs from now.
-	Deadline fabric.Time
-	// Dead names compute nodes that are known to have crashed, and are fenced.
-	// What they left half done is taken over.
-	Dead fabric.CNSet
 }
 
 func (p *Params) validate() error {
@@ -194,46 +187,35 @@ func (r *Region) At(offset uint64) fabric.Addr {
 	return fabric.At(r.mn, offset).In(fabric.Generation(r.params.Generation))
 }
 
-// Format makes a region of the memory of mn. A memory that is a region with
-// the same parameters already is left alone. Any number of compute nodes may
-// call it at once: one formats, the others wait for it.
+// Format is FormatOwn over a Port: for simulations and tests, in which no other formats the memory meanwhile.
 func Format(port fabric.Port, mn fabric.MemID, p Params) error {
 	if err := p.validate(); err != nil {
 		return err
 	}
-	w := newWaiter(port, p.Deadline)
 	buf := port.Alloc(headSize)
 	defer port.Free(buf)
-	for {
-		st, err := readSuper(port, mn, buf)
-		if err != nil {
-			return err
-		}
-		switch st.state() {
-		case claimPublished:
-			return checkFormatted(mn, buf, &p)
-		case claimClaimed:
-			if !p.Dead.Has(st.owner()) {
-				if err := w.wait(); err != nil {
-					return fmt.Errorf("memory: %v: %w by %v: %w", mn, ErrHalfFormatted, st.owner(), err)
-				}
-				continue
-			}
-		case claimFree:
-			if st != 0 || !allZero(buf) {
-				return fmt.Errorf("memory: %v: %w", mn, foreign(buf))
-			}
-		default:
-			return fmt.Errorf("memory: %v: %w", mn, foreign(buf))
-		}
-		done, err := formatClaim(port, mn, st, &p, buf)
-		if err != nil {
-			return fmt.Errorf("memory: %v: %w", mn, err)
-		}
-		if done {
-			return nil
-		}
+	st, err := readSuper(port, mn, buf)
+	if err != nil {
+		return err
 	}
+	if done, err := begun(mn, st, buf, &p); done || err != nil {
+		return err
+	}
+	state, mine := fabric.At(mn, offState), st.claim(port.ID().CN(), 0)
+	ops := [2]fabric.Op{fabric.CAS(state, uint64(st), uint64(mine))}
+	if err := port.Do(ops[:1]); err != nil {
+		return fmt.Errorf("memory: %v: %w", mn, err)
+	}
+	encodeIdentity(buf, &p, UUID{port.Rand(), port.Rand()})
+	ops[0] = fabric.Write(fabric.At(mn, 0), buf[:identityLen])
+	ops[1] = fabric.CAS(state, uint64(mine), uint64(mine.publish()))
+	if err := port.Do(ops[:]); err != nil {
+		return fmt.Errorf("memory: %v: %w", mn, err)
+	}
+	if !ops[1].Swapped() {
+		return fmt.Errorf("memory: %v: %w: another formats it", mn, ErrHalfFormatted)
+	}
+	return nil
 }
 
 // readSuper reads the state, and then the superblock and the root directory
@@ -271,30 +253,6 @@ func checkFormatted(mn fabric.MemID, buf []byte, p *Params) error {
 			have.Size, have.CapacityLog2, have.VersionBits, p.Size, p.CapacityLog2, p.VersionBits)
 	}
 	return nil
-}
-
-// formatClaim tries to become the one that formats, and formats. It returns
-// false if another was faster.
-func formatClaim(port fabric.Port, mn fabric.MemID, st claimWord, p *Params, buf []byte) (bool, error) {
-	state := fabric.At(mn, offState)
-	mine := st.claim(port.ID().CN(), 0)
-	ops := [2]fabric.Op{fabric.CAS(state, uint64(st), uint64(mine))}
-	if err := port.Do(ops[:1]); err != nil {
-		return false, err
-	}
-	if !ops[0].Swapped() {
-		return false, nil
-	}
-	encodeIdentity(buf, p, UUID{port.Rand(), port.Rand()})
-	ops[0] = fabric.Write(fabric.At(mn, 0), buf[:identityLen])
-	ops[1] = fabric.CAS(state, uint64(mine), uint64(mine.publish()))
-	if err := port.Do(ops[:2]); err != nil {
-		return false, err
-	}
-	if !ops[1].Swapped() {
-		return false, fmt.Errorf("%w: formatting was taken over", ErrHalfFormatted)
-	}
-	return true, nil
 }
 
 // Open returns the region of mn.
