@@ -3,9 +3,7 @@ package etcd
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -33,7 +31,7 @@ type Options struct {
 	TTL time.Duration
 	// Timeout bounds each request. Default 5 s.
 	Timeout time.Duration
-	// TLS is what https endpoints are reached with; LoadTLS makes one.
+	// TLS is what https endpoints are reached with.
 	TLS *tls.Config
 	// User and Password, if etcd has authentication enabled. The user needs read and write permission for the
 	// keys with prefix /declock/CLUSTER/.
@@ -71,32 +69,4 @@ func (o Options) withDefaults() (Options, error) {
 func validName(name string) bool {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	return name != "" && len(name) <= 64 && name[0] != '.' && strings.Trim(name, allowed) == ""
-}
-
-// LoadTLS reads what https endpoints are reached with from PEM files: ca, the
-// authority that signed the server's certificate (empty: the system's), and this client's
-// certificate and key (both empty: none).
-func LoadTLS(ca, cert, key string) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("%w: certificate authority: %w", ErrOptions, err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%w: %s holds no PEM certificate", ErrOptions, ca)
-		}
-	}
-	if (cert == "") != (key == "") {
-		return nil, fmt.Errorf("%w: a certificate and its key go together", ErrOptions)
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: certificate %s with key %s: %w", ErrOptions, cert, key, err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	return cfg, nil
 }

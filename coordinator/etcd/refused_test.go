@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/declock/declock/coordinator/embedded"
-	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/secure"
 	"github.com/declock/declock/internal/secure/securetest"
 )
 
@@ -23,14 +23,14 @@ func TestRefusedCertificate(t *testing.T) {
 	t.Cleanup(func() { s.Close() })
 	expired := ours.Valid("expired", time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
 	foreign := theirs.Files("node")
-	for what, f := range map[string][3]string{
-		"no certificate":                     {good.CA, "", ""},
-		"a certificate of another authority": {good.CA, foreign.Cert, foreign.Key},
-		"one that has expired":               {good.CA, expired.Cert, expired.Key},
-		"another authority":                  {foreign.CA, good.Cert, good.Key},
+	for what, f := range map[string]secure.Files{
+		"no certificate":                     {CA: good.CA},
+		"a certificate of another authority": {CA: good.CA, Cert: foreign.Cert, Key: foreign.Key},
+		"one that has expired":               {CA: good.CA, Cert: expired.Cert, Key: expired.Key},
+		"another authority":                  {CA: foreign.CA, Cert: good.Cert, Key: good.Key},
 	} {
 		t.Run(what, func(t *testing.T) {
-			cfg, err := etcd.LoadTLS(f[0], f[1], f[2])
+			cfg, err := f.Client()
 			if err != nil {
 				t.Fatal(err)
 			}

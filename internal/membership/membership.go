@@ -4,7 +4,6 @@ package membership
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"path"
@@ -79,12 +78,8 @@ func (o *Options) Coordinator(ctx context.Context) (*etcd.Coordinator, error) {
 	scheme := "http://"
 	if o.TLS.Given() {
 		var err error
-		if eo.TLS, err = etcd.LoadTLS(o.TLS.CA, o.TLS.Cert, o.TLS.Key); err != nil {
+		if eo.TLS, err = o.TLS.Client(); err != nil {
 			return nil, err
-		}
-		if o.TLS.Cert != "" {
-			own := o.TLS.Certificate() // a renewed one is used for the next connection
-			eo.TLS.Certificates, eo.TLS.GetClientCertificate = nil, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() }
 		}
 		scheme = "https://"
 	}

@@ -29,23 +29,41 @@ func (f Files) Config() (*tls.Config, error) {
 	if f.CA == "" || f.Cert == "" || f.Key == "" {
 		return nil, fmt.Errorf("%w: mutual TLS needs all of CA, certificate and key; got CA %q, certificate %q, key %q", ErrFiles, f.CA, f.Cert, f.Key)
 	}
-	text, err := os.ReadFile(f.CA)
+	cfg, err := f.Client()
 	if err != nil {
-		return nil, fmt.Errorf("%w: CA: %w", ErrFiles, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%w: CA: no certificate in %s", ErrFiles, f.CA)
-	}
-	k := &pair{files: f}
-	if _, err := k.get(); err != nil {
 		return nil, err
 	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.get() },
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.get() },
-	}, nil
+	cfg.MinVersion, cfg.ClientCAs, cfg.ClientAuth = tls.VersionTLS13, cfg.RootCAs, tls.RequireAndVerifyClientCert
+	own := cfg.GetClientCertificate
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own(nil) }
+	return cfg, nil
+}
+
+// Client returns a configuration for clients of a server that CA, or without that one of the system's, has signed the certificate of. They
+// show their own, if there is one: as Config has it, the renewed one.
+func (f Files) Client() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		text, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("%w: CA: %w", ErrFiles, err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%w: CA: no certificate in %s", ErrFiles, f.CA)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, fmt.Errorf("%w: a certificate and its key go together; got certificate %q, key %q", ErrFiles, f.Cert, f.Key)
+	}
+	if f.Cert != "" {
+		k := &pair{files: f}
+		if _, err := k.get(); err != nil {
+			return nil, err
+		}
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.get() }
+	}
+	return cfg, nil
 }
 
 // A pair is a certificate and its key, as their files had them last.
@@ -99,12 +117,6 @@ func Secret(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: secret: %s is empty", ErrFiles, path)
 	}
 	return b, nil
-}
-
-// Certificate returns the certificate with its key, as the files have it at present: a renewed one is used from then on.
-func (f Files) Certificate() func() (*tls.Certificate, error) {
-	k := &pair{files: f}
-	return k.get
 }
 
 // certificates reads the certificates in a file.
