@@ -130,14 +130,11 @@ func TestClose(t *testing.T) {
 		}
 		last = s
 	}
-	if locks, nic := n.Totals(); locks.Acquires != 3 || nic.Ops[fabric.OpFAA] != 6 {
-		t.Errorf("%d acquired, %d FAAs", locks.Acquires, nic.Ops[fabric.OpFAA])
-	}
 	if err := errors.Join(n.Close(), n.Close(), last.Close()); err != nil {
 		t.Error(err)
 	}
-	if locks, _ := n.Totals(); locks.Acquires != 3 {
-		t.Errorf("%d acquired, after Close", locks.Acquires)
+	if o := n.Observe(0); o.Locks.Acquires != 3 || o.NIC.Ops[fabric.OpFAA] != 6 {
+		t.Errorf("%d acquired, %d FAAs, after Close", o.Locks.Acquires, o.NIC.Ops[fabric.OpFAA])
 	}
 	if s, err := n.Session(); err == nil || s != nil {
 		t.Errorf("a session of a closed node: %v", err)

@@ -11,7 +11,6 @@ import (
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
-	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/timesync"
@@ -234,17 +233,4 @@ func (n *Node) leave() error {
 		return n.fab.Fail()
 	}
 	return n.fab.Close()
-}
-
-// Totals adds the counters of all closed sessions, and of open ones that are idle: those
-// of a session that is in use are read while they change.
-func (n *Node) Totals() (lock.Stats, fabric.Stats) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	locks, nic := n.done, n.doneNIC
-	for s := range n.sessions {
-		stats.Add(&locks, s.locker.Stats())
-		stats.Add(&nic, s.port.Stats())
-	}
-	return locks, nic
 }

@@ -40,24 +40,20 @@ func (h *Histogram) Count() (n uint64) {
 	return n
 }
 
-// durations is a Histogram that many add to.
-type durations struct {
-	counts [numBuckets + 1]atomic.Uint64
-	sum    atomic.Uint64
-}
-
-func (d *durations) add(t fabric.Time) {
+// add may be called by many at once.
+func (h *Histogram) add(t fabric.Time) {
 	ns := uint64(max(t, 0))
-	d.counts[min(max(bits.Len64(ns)-minBucket, 0), numBuckets)].Add(1)
-	d.sum.Add(ns)
+	atomic.AddUint64(&h.Counts[min(max(bits.Len64(ns)-minBucket, 0), numBuckets)], 1)
+	atomic.AddUint64(&h.SumNs, ns)
 }
 
-func (d *durations) histogram() (h Histogram) {
-	for i := range d.counts {
-		h.Counts[i] = d.counts[i].Load()
+// now returns a copy of a Histogram that others add to.
+func (h *Histogram) now() (c Histogram) {
+	for i := range h.Counts {
+		c.Counts[i] = atomic.LoadUint64(&h.Counts[i])
 	}
-	h.SumNs = d.sum.Load()
-	return h
+	c.SumNs = atomic.LoadUint64(&h.SumNs)
+	return c
 }
 
 // A HotLock is a lock that is acquired often.
@@ -152,7 +148,7 @@ func (h *hotLocks) top(most int) []HotLock {
 
 // seen is what a compute node has observed of its sessions.
 type seen struct {
-	acquire, hold durations
+	acquire, hold Histogram
 	hot           hotLocks
 }
 
@@ -174,7 +170,7 @@ type Observation struct {
 func (n *Node) Observe(hot int) *Observation {
 	o := &Observation{
 		Resets: n.agent.Counted(), Load: n.table.Load(),
-		Acquire: n.seen.acquire.histogram(), Hold: n.seen.hold.histogram(), Hot: n.seen.hot.top(hot),
+		Acquire: n.seen.acquire.now(), Hold: n.seen.hold.now(), Hot: n.seen.hot.top(hot),
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

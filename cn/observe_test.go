@@ -54,11 +54,11 @@ func TestHotLocksForget(t *testing.T) {
 }
 
 func TestHistogramBounds(t *testing.T) {
-	var d durations
+	var d Histogram
 	for _, ns := range []fabric.Time{-5, 0, 127, 128, 255, 256, 1 << 40} {
 		d.add(ns)
 	}
-	h := d.histogram()
+	h := d.now()
 	if h.Count() != 7 || h.Counts[0] != 3 || h.Counts[1] != 2 || h.Counts[2] != 1 || h.Counts[numBuckets] != 1 {
 		t.Errorf("%v", h)
 	}

@@ -55,7 +55,7 @@ func (n *Node) Session() (*Session, error) {
 }
 
 // Helper opens a session for work of the compute node's own in the background: it takes no locks, so lock queues need no room for it, and
-// Totals and Close do not include it. The caller closes it before the node.
+// Observe and Close do not include it. The caller closes it before the node.
 func (n *Node) Helper() (*Session, error) {
 	p, err := n.fab.Open()
 	if err != nil {
