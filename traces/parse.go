@@ -44,79 +44,73 @@ const maxDigits = 18
 // parseLine reads a line. It goes from both ends to the middle: a key may hold commas, the
 // other columns cannot. A non-empty what says which column is wrong and why.
 func parseLine(line []byte, rec *Record, maxValue uint32) (column int, what string) {
-	// Column 1, forwards.
-	i, time := 0, uint64(0)
-	for i < len(line) && line[i]-'0' <= 9 && i < maxDigits {
-		time = time*10 + uint64(line[i]-'0')
-		i++
-	}
-	if i == 0 || i == len(line) || line[i] != ',' || time > 1<<32-1 {
-		return frontError(line, i, time)
-	}
-	// Columns 7 to 3, backwards; e is where the column to the left ends.
-	ttl, e, what := number(line, len(line), i)
-	if what != "" {
-		return backError(line, 7, what)
-	}
-	comma := e - 1
-	for comma > i && line[comma] != ',' { // an operation is short
-		comma--
-	}
-	if comma <= i {
+	front, key, ok := bytes.Cut(line, oneComma)
+	if !ok {
 		return 0, tooFew(line)
 	}
-	op := ParseOp(line[comma+1 : e])
-	if op == OpNone {
-		return backError(line, 6, "not an operation of the traces (get, gets, set, add, replace, cas, append, prepend, delete, incr, decr)")
-	}
-	client, e, what := number(line, comma, i)
-	if what != "" {
-		return backError(line, 5, what)
-	}
-	valueSize, e, what := number(line, e, i)
-	if what != "" {
-		return backError(line, 4, what)
-	}
-	keySize, e, what := number(line, e, i)
-	if what != "" {
-		return backError(line, 3, what)
-	}
-	key := line[i+1 : e]
+	seconds, what := number(front)
 	switch {
+	case bytes.HasPrefix(line, []byte("\xff\xfe")) || bytes.HasPrefix(line, []byte("\xfe\xff")):
+		return 0, "the file is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"
+	case what != "":
+		return 1, what
+	}
+	var v [numColumns + 1]uint64
+	for c := numColumns; c > 2; c-- {
+		comma := bytes.LastIndexByte(key, ',')
+		if comma < 0 {
+			return 0, tooFew(line)
+		}
+		text := key[comma+1:]
+		key = key[:comma]
+		switch {
+		case column != 0: // the others only need to be there
+		case c == 6:
+			if rec.Op = ParseOp(text); rec.Op == OpNone {
+				column, what = c, "not an operation of the traces (get, gets, set, add, replace, cas, append, prepend, delete, incr, decr)"
+			}
+		default:
+			if v[c], what = number(text); what != "" {
+				column = c
+			}
+		}
+	}
+	switch {
+	case column != 0:
+		return column, what
 	case len(key) == 0:
 		return 2, "the key is empty"
 	case bytes.IndexByte(key, 0) >= 0:
 		return 2, "the key holds a NUL byte"
-	case keySize > 1<<20:
+	case seconds > 1<<32-1:
+		return 1, "the timestamp does not fit 32 bits of seconds"
+	case v[3] > 1<<20:
 		return 3, "the key size is over the bound of 1 MiB"
-	case valueSize > uint64(maxValue):
+	case v[4] > uint64(maxValue):
 		return 4, fmt.Sprintf("the value size is over the bound of %d bytes", maxValue)
-	case ttl > 1<<32-1:
+	case v[7] > 1<<32-1:
 		return 7, "the TTL does not fit 32 bits"
 	}
-	rec.Time, rec.Key, rec.KeySize, rec.ValueSize = uint32(time), key, uint32(keySize), uint32(valueSize)
-	rec.Client, rec.Op, rec.TTL = client, op, uint32(ttl)
+	rec.Time, rec.Key, rec.KeySize, rec.ValueSize = uint32(seconds), key, uint32(v[3]), uint32(v[4])
+	rec.Client, rec.TTL = v[5], uint32(v[7])
 	return 0, ""
 }
 
-// number reads the decimal column that ends before line[end], and returns the
-// place of the comma before it, which must lie behind line[first], the line's first comma.
-func number(line []byte, end, first int) (v uint64, comma int, what string) {
-	i, scale := end-1, uint64(1)
-	for ; i > first && line[i]-'0' <= 9; i-- {
-		if end-i > maxDigits {
-			return 0, 0, "the number has more than 18 digits"
-		}
-		v += uint64(line[i]-'0') * scale
-		scale *= 10
-	}
+// number reads a decimal column.
+func number(text []byte) (v uint64, what string) {
 	switch {
-	case i <= first || line[i] != ',':
-		return 0, 0, "not a decimal number without sign"
-	case i == end-1:
-		return 0, 0, "the column is empty"
+	case len(text) == 0:
+		return 0, "the column is empty"
+	case len(text) > maxDigits && len(bytes.Trim(text, "0123456789")) == 0:
+		return 0, "the number has more than 18 digits"
 	}
-	return v, i, ""
+	for _, c := range text {
+		if c-'0' > 9 {
+			return 0, "not a decimal number without sign"
+		}
+		v = v*10 + uint64(c-'0')
+	}
+	return v, ""
 }
 
 var oneComma = []byte{','}
@@ -136,31 +130,9 @@ func isHeader(line []byte) bool {
 }
 
 func tooFew(line []byte) string {
+	if bytes.IndexByte(line, ',') < 0 && bytes.IndexByte(line, 0) >= 0 {
+		return "NUL bytes: this is not a text file"
+	}
 	return fmt.Sprintf("the line has %d of 7 columns (timestamp,key,key size,value size,client id,operation,TTL)",
 		bytes.Count(line, oneComma)+1)
-}
-
-// backError is an error of a column that was found from the right: with too few columns there it is another one.
-func backError(line []byte, column int, what string) (int, string) {
-	if bytes.Count(line, oneComma) < numColumns-1 {
-		return 0, tooFew(line)
-	}
-	return column, what
-}
-
-func frontError(line []byte, i int, time uint64) (int, string) {
-	switch {
-	case bytes.HasPrefix(line, []byte("\xff\xfe")) || bytes.HasPrefix(line, []byte("\xfe\xff")):
-		return 0, "the file is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"
-	case bytes.IndexByte(line, ',') < 0:
-		if bytes.IndexByte(line, 0) >= 0 {
-			return 0, "NUL bytes: this is not a text file"
-		}
-		return 0, tooFew(line)
-	case i < len(line) && line[i] == ',' && i > 0 && time > 1<<32-1:
-		return 1, "the timestamp does not fit 32 bits of seconds"
-	case i == 0 && line[0] == ',':
-		return 1, "the column is empty"
-	}
-	return 1, "not a decimal number of seconds"
 }

@@ -122,7 +122,7 @@ func TestMalformed(t *testing.T) {
 		column int
 		what   string
 	}{
-		{"x,k,1,2,3,get,0", 1, "not a decimal number of seconds"},
+		{"x,k,1,2,3,get,0", 1, "not a decimal number"},
 		{",k,1,2,3,get,0", 1, "empty"},
 		{"-1,k,1,2,3,get,0", 1, "not a decimal"},
 		{"4294967296,k,1,2,3,get,0", 1, "32 bits"},
