@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -40,8 +41,7 @@ func CompressionOf(path string) Compression {
 
 // Writer writes a trace. Its Close completes the file and must be asked for its error.
 type Writer struct {
-	buf     []byte
-	out     io.Writer
+	out     *bufio.Writer
 	closers []func() error // innermost first
 	n       int64
 	err     error
@@ -135,7 +135,7 @@ func newFile(f *os.File, c Compression) (*Writer, error) {
 
 // NewWriter writes a trace to out. Close completes it; that does not close out.
 func NewWriter(out io.Writer, c Compression) (*Writer, error) {
-	w := &Writer{buf: make([]byte, 0, writeBuffer+defaultMaxLine), out: out}
+	w := new(Writer)
 	switch c {
 	case Plain:
 	case Zstd:
@@ -143,16 +143,17 @@ func NewWriter(out io.Writer, c Compression) (*Writer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("traces: zstd: %w", err)
 		}
-		w.out, w.closers = z, append(w.closers, z.Close)
+		out, w.closers = z, append(w.closers, z.Close)
 	case Gzip:
 		z, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
 		if err != nil {
 			return nil, fmt.Errorf("traces: gzip: %w", err)
 		}
-		w.out, w.closers = z, append(w.closers, z.Close)
+		out, w.closers = z, append(w.closers, z.Close)
 	default:
 		return nil, fmt.Errorf("traces: Compression(%d) is not one of Plain, Zstd, Gzip", c)
 	}
+	w.out = bufio.NewWriterSize(out, writeBuffer)
 	return w, nil
 }
 
@@ -164,12 +165,9 @@ func (w *Writer) Write(rec *Record) error {
 	if what := unwritable(rec); what != "" {
 		return fmt.Errorf("%w: record %d cannot be written: %s", ErrFormat, w.n+1, what)
 	}
-	w.buf = append(AppendRecord(w.buf, rec), '\n')
 	w.n++
-	if len(w.buf) >= writeBuffer {
-		w.flush()
-	}
-	return w.err
+	_, err := w.out.Write(append(AppendRecord(w.out.AvailableBuffer(), rec), '\n'))
+	return w.failed("write", err)
 }
 
 func unwritable(rec *Record) string {
@@ -202,11 +200,12 @@ func (w *Writer) WriteAll(s Source) (int64, error) {
 	return w.n - before, s.Err()
 }
 
-func (w *Writer) flush() {
-	if _, err := w.out.Write(w.buf); err != nil {
-		w.err = fmt.Errorf("traces: write: %w", err)
+// failed keeps the first error.
+func (w *Writer) failed(what string, err error) error {
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("traces: %s: %w", what, err)
 	}
-	w.buf = w.buf[:0]
+	return w.err
 }
 
 // errDiscarded is the error of a Writer after Discard.
@@ -222,13 +221,11 @@ func (w *Writer) Discard() {
 
 // Close writes what is buffered, completes the compressed stream, and puts the file in its place.
 func (w *Writer) Close() error {
-	if w.err == nil && len(w.buf) > 0 {
-		w.flush()
+	if w.err == nil {
+		_ = w.failed("write", w.out.Flush())
 	}
 	for _, c := range w.closers {
-		if err := c(); err != nil && w.err == nil {
-			w.err = fmt.Errorf("traces: close: %w", err)
-		}
+		_ = w.failed("close", c())
 	}
 	w.closers = nil
 	if w.temp == "" {
@@ -237,9 +234,7 @@ func (w *Writer) Close() error {
 	temp := w.temp
 	w.temp = ""
 	if w.err == nil {
-		if err := replace(w.path, temp); err != nil {
-			w.err = fmt.Errorf("traces: close: %w", err)
-		}
+		_ = w.failed("close", replace(w.path, temp))
 	}
 	if w.err != nil {
 		_ = os.Remove(temp) // w.err says why
