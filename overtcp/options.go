@@ -88,6 +88,3 @@ func (o *Options) Membership() *membership.Options {
 	return &membership.Options{Etcd: o.Etcd, Cluster: o.Cluster, TLS: o.EtcdTLS, User: o.EtcdUser, PasswordFile: o.EtcdPasswordFile,
 		DeadAfter: o.DeadAfter, Report: o.Report}
 }
-
-// Address returns the address of the cluster, without what else was said.
-func (o *Options) Address() string { return o.Membership().Address("tcp") }

@@ -25,11 +25,6 @@ func init() {
 	})
 }
 
-// Coordinator returns the cluster's membership. ctx bounds what it takes: with a password it waits for etcd.
-func (o *Options) Coordinator(ctx context.Context) (*etcd.Coordinator, error) {
-	return o.Membership().Coordinator(ctx)
-}
-
 // base are the options of fabric/tcp that nodes of both kinds have.
 func (o *Options) base() (tcp.Options, error) {
 	to := tcp.Options{Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, Insecure: o.Insecure, DeadAfter: o.DeadAfter, Heartbeat: o.DeadAfter / 5, Report: o.Report}
@@ -62,31 +57,32 @@ func (o *Options) checkHere() error {
 	return nil
 }
 
-// Check checks the options, certificates included, without connecting to anything.
-func (o *Options) Check() error {
+// open connects to the coordinator, which ctx bounds: with a password it waits for etcd. It returns the options of fabric/tcp with it.
+func (o *Options) open(ctx context.Context) (tcp.Options, *etcd.Coordinator, error) {
 	to, err := o.base()
 	if err != nil {
-		return err
+		return to, nil, err
 	}
-	c, err := o.Coordinator(context.Background())
+	c, err := o.Membership().Coordinator(ctx)
+	to.Members = c
+	return to, c, err
+}
+
+// Check checks the options, certificates included, without connecting to anything.
+func (o *Options) Check() error {
+	to, c, err := o.open(context.Background())
 	if err != nil {
 		return err
 	}
-	to.Members = c
 	return errors.Join(to.Check(), c.Close())
 }
 
 // Join makes the process a compute node.
 func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
-	to, err := o.base()
+	to, c, err := o.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.Coordinator(ctx)
-	if err != nil {
-		return nil, err
-	}
-	to.Members = c
 	n, err := tcp.Join(ctx, to)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -111,15 +107,11 @@ type Server struct {
 
 // Serve starts a memory node.
 func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
-	to, err := o.base()
+	to, c, err := o.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.Coordinator(ctx)
-	if err != nil {
-		return nil, err
-	}
-	to.Members, to.Mem, to.Size, to.File, to.Huge, to.Workers = c, m.ID, m.Size, m.File, m.Huge, m.Workers
+	to.Mem, to.Size, to.File, to.Huge, to.Workers = m.ID, m.Size, m.File, m.Huge, m.Workers
 	s, err := tcp.Serve(ctx, to)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
