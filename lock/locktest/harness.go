@@ -272,6 +272,15 @@ func (c *client) want(err, target error, format string, args ...any) {
 	}
 }
 
+// fails is want for a call after which a Hold must not hold.
+func (c *client) fails(h *lock.Hold, err, target error, format string, args ...any) {
+	c.t.Helper()
+	c.want(err, target, format, args...)
+	if h.Held {
+		c.fatal("%s: it holds all the same: %+v", fmt.Sprintf(format, args...), h)
+	}
+}
+
 // acquire acquires a lock, which must succeed within patience.
 func (c *client) acquire(h *lock.Hold, i int, mode lock.Mode, reads ...fabric.Op) {
 	c.t.Helper()

@@ -30,16 +30,15 @@ func (h shmHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluste
 	return c
 }
 
-// TCP is a Harness of clusters over TCP on this machine's loopback, with a goroutine for each client. Its clusters
-// are Killers.
+// TCP is a Harness of clusters over TCP on this machine's loopback, with a goroutine for each client.
 func TCP() fabrictest.Harness { return tcpHarness{} }
 
 type tcpHarness struct{}
 
 func (tcpHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 	t.Helper()
-	c := &tcpCluster{realCluster{t: t}, coordinator.NewMemory(fabric.MaxCN)}
-	o := tcp.Options{Members: c.members, Insecure: true, Listen: "127.0.0.1:0"}
+	c := &tcpCluster{realCluster{t: t}}
+	o := tcp.Options{Members: coordinator.NewMemory(fabric.MaxCN), Insecure: true, Listen: "127.0.0.1:0"}
 	c.start(cfg, func(id fabric.MemID, size uint64) (io.Closer, error) {
 		o.Mem, o.Size = id, size
 		return tcp.Serve(context.Background(), o)
@@ -47,28 +46,13 @@ func (tcpHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster 
 	return c
 }
 
-type tcpCluster struct {
-	realCluster
-	members *coordinator.Memory
-}
+type tcpCluster struct{ realCluster }
 
 // Patience is long: a machine with other things to do delays what goes through the kernel.
 func (c *tcpCluster) Patience() fabric.Time { return 30 * fabric.Second }
 
 // Slow implements Slow.
 func (c *tcpCluster) Slow() {}
-
-// Kill declares a node dead, which goes on and does not know: a zombie.
-func (c *tcpCluster) Kill(i int) {
-	watch, err := c.members.Watch(context.Background())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	st, _ := watch.State()
-	if m, ok := st.CN(c.nodes[i].ID()); ok {
-		c.members.Kill(m.Incarnation)
-	}
-}
 
 // A realCluster is a cluster in real time, in this process.
 type realCluster struct {

@@ -269,10 +269,7 @@ func testDeadline(e *env) {
 		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
 			begin := c.Now()
 			r := lock.Request{Lock: e.lockAt(0), Mode: mode, Deadline: begin + 200*fabric.Microsecond}
-			c.want(c.Acquire(&h, &r), lock.ErrTimeout, "acquire %v with a deadline", mode)
-			if h.Held {
-				c.fatal("Hold after a timeout: %+v", h)
-			}
+			c.fails(&h, c.Acquire(&h, &r), lock.ErrTimeout, "acquire %v with a deadline", mode)
 			if c.Now() < begin+200*fabric.Microsecond {
 				c.fatal("timed out %d ns early", begin+200*fabric.Microsecond-c.Now())
 			}
@@ -322,10 +319,7 @@ func testCancel(e *env) {
 				c.add(e.flag(2), 1)
 				return
 			}
-			c.want(err, lock.ErrCanceled, "acquire %v when interrupted", mode)
-			if h.Held {
-				c.fatal("Hold after a cancellation: %+v", h)
-			}
+			c.fails(&h, err, lock.ErrCanceled, "acquire %v when interrupted", mode)
 			c.ClearInterrupt()
 			c.add(e.flag(2), 1)
 			c.update(&h, 0)
@@ -386,10 +380,7 @@ func testBeforeFails(e *env) {
 		for range 3 {
 			c.acquire(&h, 0, lock.Exclusive)
 			before := []fabric.Op{fabric.Store(e.dataAt(0), 1), fabric.Load(fabric.At(0, memory))}
-			c.want(c.Release(&h, before), fabric.ErrOutOfBounds, "release with a bad operation")
-			if h.Held {
-				c.fatal("Hold after a failed release: %+v", h)
-			}
+			c.fails(&h, c.Release(&h, before), fabric.ErrOutOfBounds, "release with a bad operation")
 		}
 	})
 }
@@ -401,10 +392,7 @@ func testReadsFail(e *env) {
 		for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
 			r := lock.Request{Lock: e.lockAt(0), Mode: mode, Deadline: c.Now() + e.patience,
 				Reads: []fabric.Op{fabric.Load(fabric.At(0, memory))}}
-			c.want(c.Acquire(&h, &r), fabric.ErrOutOfBounds, "acquire %v with a bad READ", mode)
-			if h.Held {
-				c.fatal("Hold after a failed acquire: %+v", h)
-			}
+			c.fails(&h, c.Acquire(&h, &r), fabric.ErrOutOfBounds, "acquire %v with a bad READ", mode)
 			c.acquire(&h, 0, mode)
 			c.release(&h)
 		}
@@ -443,10 +431,7 @@ func testRefused(e *env) {
 					}
 				}
 				c.acquire(&h, n, r.Mode)
-				c.want(c.Release(&h, []fabric.Op{fabric.Load(data), x.bad}), x.want, "release with an operation that is refused")
-				if h.Held {
-					c.fatal("Hold after a refused release: %+v", h)
-				}
+				c.fails(&h, c.Release(&h, []fabric.Op{fabric.Load(data), x.bad}), x.want, "release with an operation that is refused")
 			}
 		}
 	})
@@ -490,10 +475,7 @@ func testCorrupt(e *env) {
 		c.must(c.Do([]fabric.Op{fabric.Write(e.lockAt(0), buf)}), "WRITE")
 		for mode := lock.Shared; mode <= lock.Exclusive; mode++ {
 			var h lock.Hold
-			c.want(c.Acquire(&h, &lock.Request{Lock: e.lockAt(0), Mode: mode}), lock.ErrCorrupt, "acquire %v", mode)
-			if h.Held {
-				c.fatal("Hold of a corrupt lock: %+v", h)
-			}
+			c.fails(&h, c.Acquire(&h, &lock.Request{Lock: e.lockAt(0), Mode: mode}), lock.ErrCorrupt, "acquire %v", mode)
 			c.must(c.Do([]fabric.Op{fabric.Read(e.lockAt(0), buf)}), "READ")
 			if !bytes.Equal(buf, e.m.Corrupt) {
 				c.fatal("a corrupt lock of %x has become %x", e.m.Corrupt, buf)
