@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
@@ -64,7 +65,6 @@ type storeRun struct {
 	keys  uint64
 
 	m   Micro
-	sys *locks.System
 	gen *traces.Generator
 }
 
@@ -105,13 +105,14 @@ func (r *storeRun) run(ctx context.Context) (Metrics, error) {
 	if r.gen, err = traces.NewGenerator(traces.GenConfig{Preset: preset, Seed: r.m.Seed, Keys: r.keys, Clients: r.m.Clients}); err != nil {
 		return nil, err
 	}
-	if r.sys, err = r.m.system(0); err != nil {
+	sys, err := r.m.system(fabric.At(0, memory.TimesyncOffset))
+	if err != nil {
 		return nil, err
 	}
 	r.c = sim.New(sim.Config{Seed: r.m.Seed, NIC: r.m.nic()})
 	defer r.c.Close()
 	mn := r.c.AddMN(storeMemory)
-	starts, err := r.open(mn)
+	starts, err := r.build(sys, mn)
 	if err != nil {
 		return nil, err
 	}
@@ -127,47 +128,27 @@ func (r *storeRun) run(ctx context.Context) (Metrics, error) {
 	return r.measure(ctx)
 }
 
-// open opens the store on all compute nodes and begins to fill it. It returns what starts the clients that
+// build opens the store on all compute nodes and begins to fill it. It returns what starts the clients that
 // are measured.
-func (r *storeRun) open(mn fabric.MemID) (clients []func(), err error) {
-	for i := range r.m.CNs {
-		node := r.c.AddCN()
-		p, err := node.Open()
+func (r *storeRun) build(sys *locks.System, mn fabric.MemID) (clients []func(), err error) {
+	var store *objstore.Store
+	cfg := objstore.Config{Name: "bench", Nodes: []fabric.MemID{mn}, Lock: sys.Layout(), Objects: r.keys, Paper: true} // the paper's, whatever the lock
+	format := memory.Params{Size: storeMemory, CapacityLog2: 3, VersionBits: 16}
+	return clients, r.open(sys, r.m.CNs, r.m.Clients, format, func(node *sim.Node, n *locks.Node, p fabric.Port) (err error) {
+		store, err = objstore.Open(p, cfg)
+		r.startAgent(n, node)
+		return err
+	}, func(k int, l lock.Locker) error {
+		client, err := store.Client(l)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if i == 0 {
-			if err := memory.Format(p, mn, memory.Params{Size: storeMemory, CapacityLog2: 3, VersionBits: 16}); err != nil {
-				return nil, err
-			}
+		if k == 0 {
+			r.c.GoOn(l.Port(), "fill", func(fabric.Port) { r.fail(r.fill(client)) })
 		}
-		store, err := objstore.Open(p, objstore.Config{Name: "bench", Nodes: []fabric.MemID{mn}, Lock: r.sys.Layout(), Objects: r.keys,
-			Paper: true}) // its store, whatever the lock
-		if err != nil {
-			return nil, err
-		}
-		join, err := r.join(r.sys, node)
-		if err != nil {
-			return nil, err
-		}
-		for k := i; k < r.m.Clients; k += r.m.CNs {
-			port, err := node.Open()
-			if err != nil {
-				return nil, err
-			}
-			locker := join.Locker(port)
-			client, err := store.Client(locker)
-			if err != nil {
-				return nil, err
-			}
-			r.lockers = append(r.lockers, locker)
-			if k == 0 {
-				r.c.GoOn(port, "fill", func(fabric.Port) { r.fail(r.fill(client)) })
-			}
-			clients = append(clients, func() { r.c.GoOn(port, "client", func(fabric.Port) { r.fail(r.work(port, client, k)) }) })
-		}
-	}
-	return clients, nil
+		clients = append(clients, func() { r.c.GoOn(l.Port(), "client", func(fabric.Port) { r.fail(r.work(l.Port(), client, k)) }) })
+		return nil
+	})
 }
 
 // values are what sets write: the longest that there is.

@@ -80,55 +80,39 @@ func (s *indexRun) build() error {
 	x := &s.x
 	size := uint64(64<<20) + 3*uint64(x.Keys)*uint64(x.KeySize+x.ValueSize+64)
 	mn := s.c.AddMN(size)
-	mech, err := locks.Lookup(x.Lock)
+	sys, err := (&Micro{Lock: x.Lock, CNs: x.CNs, Clients: x.Clients}).system(fabric.At(mn, memory.TimesyncOffset))
 	if err != nil {
 		return err
 	}
-	sys, err := mech.New(locks.Config{CNs: x.CNs, Clients: (x.Clients + x.CNs - 1) / x.CNs, Counter: fabric.At(mn, memory.TimesyncOffset)})
-	if err != nil {
-		return err
-	}
+	var t *btree.Tree
 	var starts []func()
 	cfg := btree.Config{Name: "bench", Nodes: []fabric.MemID{mn}, Lock: sys.Layout(), MaxKey: x.KeySize, MaxInline: max(16, min(x.ValueSize, 64))}
-	for i := range x.CNs {
-		node := s.c.AddCN()
-		port, err := node.Open()
-		if err != nil {
+	err = s.open(sys, x.CNs, x.Clients, memory.Params{Size: size, CapacityLog2: 8, VersionBits: 16}, func(node *sim.Node, ln *locks.Node, p fabric.Port) (err error) {
+		first := t == nil
+		if t, err = btree.Open(p, cfg); err != nil {
 			return err
 		}
-		if i == 0 {
-			if err := memory.Format(port, mn, memory.Params{Size: size, CapacityLog2: 8, VersionBits: 16}); err != nil {
-				return err
-			}
-		}
-		t, err := btree.Open(port, cfg)
-		if err != nil {
-			return err
-		}
-		ln, err := sys.Join(node)
-		if err != nil {
-			return err
-		}
-		if err := s.prepare(t, ln.Locker(port), i == 0); err != nil {
-			return err
-		}
-		if err := port.Close(); err != nil {
+		if err := s.prepare(t, ln.Locker(p), first); err != nil {
 			return err
 		}
 		starts = append(starts, func() { s.startAgent(ln, node) })
-		for k := i; k < x.Clients; k += x.CNs {
-			c, err := s.newClient(k, node, t, ln)
-			if err != nil {
-				return err
-			}
-			starts = append(starts, func() { s.c.GoOn(c.port, fmt.Sprintf("client %d", k), func(fabric.Port) { c.run() }) })
+		return p.Close()
+	}, func(k int, l lock.Locker) error {
+		tc, err := t.Client(l)
+		if err != nil {
+			return err
 		}
-	}
+		c := &indexClient{s: s, tree: tc, port: l.Port(), rand: traces.NewRand(x.Seed, uint64(k)+1),
+			key: make([]byte, x.KeySize), value: make([]byte, x.ValueSize)}
+		s.clients = append(s.clients, c)
+		starts = append(starts, func() { s.c.GoOn(c.port, fmt.Sprintf("client %d", k), func(fabric.Port) { c.run() }) })
+		return nil
+	})
 	// Only now: what prepares runs the cluster.
 	for _, start := range starts {
 		start()
 	}
-	return nil
+	return err
 }
 
 // key returns the i-th key: a number that is scattered, and zeros.
@@ -222,23 +206,6 @@ type indexClient struct {
 	port       fabric.Port
 	rand       *traces.Rand
 	key, value []byte
-}
-
-// newClient makes the k-th client, on a compute node.
-func (s *indexRun) newClient(k int, node fabric.Node, t *btree.Tree, ln *locks.Node) (*indexClient, error) {
-	p, err := node.Open()
-	if err != nil {
-		return nil, err
-	}
-	l := ln.Locker(p)
-	tc, err := t.Client(l)
-	if err != nil {
-		return nil, err
-	}
-	c := &indexClient{s: s, tree: tc, port: p, rand: traces.NewRand(s.x.Seed, uint64(k)+1),
-		key: make([]byte, s.x.KeySize), value: make([]byte, s.x.ValueSize)}
-	s.clients, s.lockers = append(s.clients, c), append(s.lockers, l)
-	return c, nil
 }
 
 // run is the code of a client.

@@ -66,7 +66,7 @@ func Real(ctx context.Context, m Micro, part Part) (*Result, error) {
 	if part.First < 0 || part.First+len(part.Nodes) > m.CNs || len(part.Nodes) == 0 {
 		return nil, fmt.Errorf("%w: compute nodes %d to %d of %d", ErrMicro, part.First, part.First+len(part.Nodes)-1, m.CNs)
 	}
-	sys, err := m.system(part.Base)
+	sys, err := m.system(part.Base.Add(counterOffset))
 	if err != nil {
 		return nil, err
 	}

@@ -38,14 +38,13 @@ type Outcome struct {
 
 // A task is one measurement.
 type task struct {
-	exp, point int
-	seed       uint64
-	index      int // of the seed
-	cost       float64
-	measure    func(ctx context.Context, seed uint64) ([]Sample, error)
-	samples    []Sample
-	done       bool
-	spent      time.Duration
+	Point
+	exp     *Experiment
+	seed    uint64
+	index   int // of the seed
+	samples []Sample
+	done    bool
+	spent   time.Duration
 }
 
 // Run measures experiments, several measurements at a time, and judges them. Its outcomes depend on the
@@ -55,12 +54,12 @@ func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error)
 	cfg.Seeds, cfg.Workers = cmp.Or(cfg.Seeds, 3), cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.NIC = cmp.Or(cfg.NIC, DefaultNIC)
 	tasks := plans(list, &cfg)
-	err := work(ctx, list, tasks, &cfg)
+	err := work(ctx, tasks, &cfg)
 	outcomes := make([]Outcome, len(list))
 	for i, e := range list {
 		outcomes[i] = Outcome{Experiment: e}
 		o := &outcomes[i]
-		o.Rows, o.Cut = collect(e, i, tasks)
+		o.Rows, o.Cut = collect(e, tasks)
 		if e.Judge != nil && len(o.Rows) > 0 {
 			o.Claims = e.Judge(o.Rows)
 		}
@@ -74,11 +73,10 @@ func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error)
 // plans returns all measurements, in the order of their points.
 func plans(list []*Experiment, cfg *Config) []*task {
 	var tasks []*task
-	for i, e := range list {
-		for p, point := range e.Points(cfg.Options) {
-			seeds := cmp.Or(point.Seeds, cfg.Seeds)
-			for s := range seeds {
-				tasks = append(tasks, &task{exp: i, point: p, seed: cfg.Seed + uint64(s), index: s, cost: point.Cost, measure: point.Measure})
+	for _, e := range list {
+		for _, p := range e.Points(cfg.Options) {
+			for s := range cmp.Or(p.Seeds, cfg.Seeds) {
+				tasks = append(tasks, &task{Point: p, exp: e, seed: cfg.Seed + uint64(s), index: s})
 			}
 		}
 	}
@@ -87,17 +85,17 @@ func plans(list []*Experiment, cfg *Config) []*task {
 
 // work runs the tasks. First seeds go first, so that a run that is cut short has something of
 // everything; among them the costly ones, so that no worker is left with one at the end.
-func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) error {
+func work(ctx context.Context, tasks []*task, cfg *Config) error {
 	order := slices.Clone(tasks)
 	slices.SortStableFunc(order, func(a, b *task) int {
-		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(b.cost, a.cost))
+		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(b.Cost, a.Cost))
 	})
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var p Progress
 	queue := make(chan *task, len(order))
 	for _, t := range order {
-		p.TotalCost += t.cost
+		p.TotalCost += t.Cost
 		queue <- t
 	}
 	close(queue)
@@ -110,18 +108,18 @@ func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) e
 					return
 				}
 				began := time.Now()
-				samples, err := t.measure(ctx, t.seed)
+				samples, err := t.Measure(ctx, t.seed)
 				if err != nil {
 					if !errors.Is(err, context.Canceled) {
-						err = fmt.Errorf("bench: %s, seed %d: %w", list[t.exp].Name, t.seed, err)
+						err = fmt.Errorf("bench: %s, seed %d: %w", t.exp.Name, t.seed, err)
 					}
 					cancel(err)
 					return
 				}
 				mu.Lock()
 				t.samples, t.done, t.spent = samples, true, time.Since(began)
-				p.Cost += t.cost
-				p.Experiment = list[t.exp].Name
+				p.Cost += t.Cost
+				p.Experiment = t.exp.Name
 				if cfg.Progress != nil {
 					cfg.Progress(p)
 				}
@@ -134,7 +132,7 @@ func work(ctx context.Context, list []*Experiment, tasks []*task, cfg *Config) e
 }
 
 // collect makes the rows of an experiment, in the order of its points.
-func collect(e *Experiment, exp int, tasks []*task) (rows Rows, cut bool) {
+func collect(e *Experiment, tasks []*task) (rows Rows, cut bool) {
 	type group struct {
 		params Params
 		values map[string][]float64
@@ -143,7 +141,7 @@ func collect(e *Experiment, exp int, tasks []*task) (rows Rows, cut bool) {
 	var groups []*group
 	byKey := map[string]*group{}
 	for _, t := range tasks {
-		if t.exp != exp {
+		if t.exp != e {
 			continue
 		}
 		cut = cut || !t.done

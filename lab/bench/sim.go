@@ -39,7 +39,7 @@ func Sim(ctx context.Context, m Micro) (*Result, error) {
 // build makes the cluster and its clients. Clients are dealt out evenly.
 func (s *simRun) build() error {
 	m := &s.m
-	sys, err := m.system(0)
+	sys, err := m.system(fabric.At(0, counterOffset))
 	if err != nil {
 		return err
 	}
@@ -51,10 +51,11 @@ func (s *simRun) build() error {
 	s.c.AddMN(s.plan.size())
 	for i := range m.CNs {
 		node := s.c.AddCN()
-		locks, err := s.join(sys, node)
+		locks, err := sys.Join(node)
 		if err != nil {
 			return err
 		}
+		s.startAgent(locks, node)
 		for k := i; k < m.Clients; k += m.CNs {
 			seq := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {

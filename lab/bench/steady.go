@@ -115,14 +115,15 @@ func (s *settling) add(ops uint64) (done bool, skip int, steady bool) {
 	return false, 0, false
 }
 
-// full reports whether each two batches are to become one.
-func (s *settling) full() bool { return len(s.ops) == maxBatches }
-
-// join makes one batch of each two.
-func (s *settling) join() {
+// join makes one batch of each two, and reports whether it was time for that.
+func (s *settling) join() bool {
+	if len(s.ops) < maxBatches {
+		return false
+	}
 	for i := range len(s.ops) / 2 {
 		s.ops[i] = s.ops[2*i] + s.ops[2*i+1]
 	}
 	s.ops = s.ops[:len(s.ops)/2]
 	s.length *= 2
+	return true
 }

@@ -24,9 +24,7 @@ func play(p Pace, rate func(fabric.Time) float64) (from, to fabric.Time, steady 
 		if done {
 			return fabric.Time(skip) * t.length, now, ok, meanOf(t.ops[skip:]) * 1e3 / float64(t.length)
 		}
-		if t.full() {
-			t.join()
-		}
+		t.join()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 )
 
 // A simulation is what runs on a simulated cluster have in common.
@@ -28,13 +29,40 @@ func (s *simulation) fail(err error) {
 	}
 }
 
-// join has a compute node take part in a lock, and starts its agent.
-func (s *simulation) join(sys *locks.System, node *sim.Node) (*locks.Node, error) {
-	n, err := sys.Join(node)
-	if err == nil {
-		s.startAgent(n, node)
+// open adds compute nodes to a cluster whose memory node holds a store or tree, and the Lockers of their clients, which are dealt out
+// evenly. use is called with a Port of each node before its clients come, and client with the Locker of each.
+func (s *simulation) open(sys *locks.System, cns, clients int, format memory.Params, use func(*sim.Node, *locks.Node, fabric.Port) error, client func(k int, l lock.Locker) error) error {
+	for i := range cns {
+		node := s.c.AddCN()
+		p, err := node.Open()
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			if err := memory.Format(p, 0, format); err != nil {
+				return err
+			}
+		}
+		n, err := sys.Join(node)
+		if err != nil {
+			return err
+		}
+		if err := use(node, n, p); err != nil {
+			return err
+		}
+		for k := i; k < clients; k += cns {
+			port, err := node.Open()
+			if err != nil {
+				return err
+			}
+			l := n.Locker(port)
+			s.lockers = append(s.lockers, l)
+			if err := client(k, l); err != nil {
+				return err
+			}
+		}
 	}
-	return n, err
+	return nil
 }
 
 // startAgent starts the agent of a compute node, if the lock has one.
@@ -106,8 +134,7 @@ func (s *simulation) settle(ctx context.Context, p Pace, more func(*counters)) (
 		if marks = append(marks, m); done {
 			return between(&marks[skip], &m, steady, drift(t.ops[skip:])), nil
 		}
-		if t.full() {
-			t.join()
+		if t.join() {
 			for i := range t.ops {
 				marks[i+1] = marks[2*(i+1)]
 			}
