@@ -35,9 +35,6 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// ofNode reports whether it is about a compute node.
-func (k Kind) ofNode() bool { return k == Killed || k == Fenced || k == Joined }
-
 // An Event is what a client reports of itself, or what became of a compute node.
 type Event struct {
 	Time fabric.Time
@@ -59,15 +56,13 @@ type Event struct {
 }
 
 func (e *Event) String() string {
+	switch e.Kind {
+	case Killed, Fenced, Joined:
+		return fmt.Sprintf("%d %v %v", e.Time, e.Client.CN(), e.Kind)
+	case Restarted, Lost:
+		return fmt.Sprintf("%d %v %v", e.Time, e.Lock.MN(), e.Kind)
+	}
 	var b strings.Builder
-	if e.Kind.ofNode() {
-		fmt.Fprintf(&b, "%d %v %v", e.Time, e.Client.CN(), e.Kind)
-		return b.String()
-	}
-	if e.Kind == Restarted || e.Kind == Lost {
-		fmt.Fprintf(&b, "%d %v %v", e.Time, e.Lock.MN(), e.Kind)
-		return b.String()
-	}
 	fmt.Fprintf(&b, "%d %v %v %v %v", e.Time, e.Client, e.Kind, e.Lock, e.Mode)
 	switch e.Kind {
 	case Granted:
