@@ -160,9 +160,7 @@ func neighbours(e *env) {
 	n := e.crowd(3, 3, func(c *client, k int) {
 		a := fabric.At(0, uint64(64+8*k))
 		for i := range uint64(each) {
-			if old := c.do(fabric.FAA(a, 1))[0].Old; old != i {
-				c.fatal("FAA %d on my own word returned %d", i, old)
-			}
+			c.add(a, 1, i)
 		}
 	})
 	e.cl.Wait()

@@ -218,6 +218,14 @@ func (c *client) load(a fabric.Addr) uint64 {
 	return c.do(fabric.Load(a))[0].Old
 }
 
+// add adds to a word, which must have held a value.
+func (c *client) add(a fabric.Addr, d, old uint64) {
+	c.t.Helper()
+	if got := c.do(fabric.FAA(a, d))[0].Old; got != old {
+		c.fatal("FAA of %#x on %v returned %#x, want %#x", d, a, got, old)
+	}
+}
+
 func (c *client) store(a fabric.Addr, v uint64) {
 	c.t.Helper()
 	c.do(fabric.Store(a, v))
