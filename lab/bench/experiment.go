@@ -17,6 +17,8 @@ type Experiment struct {
 	Title string
 	// Paper says what the paper shows, with its figures and where they stand.
 	Paper string
+	// Long: it takes hours, and is not part of "bench all".
+	Long bool
 
 	// Points are what is to be measured, each once per seed.
 	Points func(o Options) []Point
@@ -208,6 +210,6 @@ func (rs Rows) Distinct(name string) []string {
 func Experiments() []*Experiment {
 	return []*Experiment{
 		expFig1, expFig3, expFig12a, expFig12b, expFig12c, expFig12d, expFig12e, expFig13, expFig14, expFig15, expFig16a, expFig16b,
-		expFig17a, expFig17b, expFig18, expBeyond, expCx5, expLocal, expSense, expSpin, expYCSB,
+		expFig17a, expFig17b, expFig18, expBeyond, expCx5, expGrid, expLocal, expSense, expSpin, expYCSB,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,8 @@ type benchOptions struct {
 
 func benchCommand(env *command.Env) *cli.Command {
 	cmd := &cli.Command{Name: "bench", Usage: "compare locks: the paper's figures, and ours beside them", Category: "compare locks", Description: benchDescription}
-	cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, "all", "every experiment", bench.Experiments()))
+	all := slices.DeleteFunc(bench.Experiments(), func(e *bench.Experiment) bool { return e.Long })
+	cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, "all", "every experiment but those that take hours", all))
 	for _, e := range bench.Experiments() {
 		cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, e.Name, e.Title, []*bench.Experiment{e}))
 	}
