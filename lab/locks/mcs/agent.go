@@ -9,7 +9,7 @@ import (
 // An Agent does the rest of the algorithm for clients of its compute node that have abandoned
 // a ticket. It uses the node's agent Port.
 type Agent struct {
-	baseline.Agent[*left]
+	baseline.Agent[left, *left]
 	cfg Config
 	ops [2]fabric.Op
 }
@@ -28,16 +28,16 @@ func NewAgent(node fabric.Node, cfg Config) *Agent {
 	a := &Agent{cfg: cfg}
 	a.Start(node, baseline.Rest[*left]{
 		Name: "mcs", First: msgSuccessor, Abandoned: msgAbandoned, EarlyNs: earlyNs,
-		Make:  func(l fabric.Addr, id fabric.ClientID) *left { return &left{ticket: ticket{lock: l, id: id}} },
 		Adopt: adopt, Hear: func(t *left, m *fabric.Message) { t.hear(m) }, Advance: a.advance,
 	})
 	return a
 }
 
-// adopt takes over what the client knew.
+// adopt makes a ticket the client's.
 func adopt(t *left, m *fabric.Message) (tickets uint64) {
 	t.Due = fabric.Forever
-	t.token, t.granted, t.next = lock.Token(m.Body[2]), m.Body[3] != 0, fabric.ClientID(m.Body[4])
+	t.ticket = ticket{lock: fabric.Addr(m.Body[0]), id: fabric.ClientID(m.Body[1]),
+		token: lock.Token(m.Body[2]), granted: m.Body[3] != 0, next: fabric.ClientID(m.Body[4])}
 	return m.Body[5]
 }
 

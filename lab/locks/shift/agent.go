@@ -11,7 +11,7 @@ import (
 // An Agent does the rest of the algorithms for writers of its compute node that have abandoned a ticket, and
 // recovers locks when its node is the lock server. It uses the node's agent Port.
 type Agent struct {
-	baseline.Agent[*left]
+	baseline.Agent[left, *left]
 	node fabric.Node
 	cfg  Config
 	ops  [1]fabric.Op
@@ -32,33 +32,16 @@ func NewAgent(node fabric.Node, cfg Config) *Agent {
 	a := &Agent{node: node, cfg: cfg.withDefaults()}
 	a.Start(node, baseline.Rest[*left]{
 		Name: "shift", First: msgSuccessor, Abandoned: msgAbandoned, EarlyNs: 4 * a.cfg.LeaseNs,
-		Make: func(l fabric.Addr, id fabric.ClientID) *left {
-			return &left{ticket: ticket{lock: l, id: id, mode: lock.Exclusive}}
-		},
-		Adopt: a.adopt, Hear: a.hear, Advance: a.advance, Look: a.look,
+		Other: a.recover, Adopt: a.adopt, Hear: a.hear, Advance: a.advance, Look: a.look,
 	})
 	return a
-}
-
-// Run handles messages until the Port is closed or interrupted. What goes wrong with a
-// single lock goes to report (nil: nowhere).
-func (a *Agent) Run(report func(error)) error {
-	return a.Serve(a.handle, report)
-}
-
-// handle handles a message to the agent, or to a client ID that has been left to it.
-func (a *Agent) handle(m *fabric.Message) error {
-	if m.Kind == msgRecover {
-		return a.recover(m)
-	}
-	return a.Handle(m)
 }
 
 // adopt takes a ticket over from its client.
 func (a *Agent) adopt(o *left, m *fabric.Message) (tickets uint64) {
 	now := a.Port.Now()
-	o.era, o.seen, o.changed = uint16(m.Body[2]), m.Body[5], now
-	o.next = fabric.ClientID(m.Body[4])
+	o.ticket = ticket{lock: fabric.Addr(m.Body[0]), id: fabric.ClientID(m.Body[1]), mode: lock.Exclusive,
+		era: uint16(m.Body[2]), next: fabric.ClientID(m.Body[4]), seen: m.Body[5], changed: now}
 	o.Due = now + a.cfg.LeaseNs/2
 	return m.Body[3]
 }
@@ -126,6 +109,9 @@ func (a *Agent) look(o *left) (done bool, err error) {
 // is not, the lock has been released or recovered since, and the request is of an old era. There is no
 // answer: the sender sees the leap of RelCnt, or asks again.
 func (a *Agent) recover(m *fabric.Message) error {
+	if m.Kind != msgRecover {
+		return nil
+	}
 	l, rel := fabric.Addr(m.Body[0]), m.Body[3]
 	if eraOf(rel) == lastEra {
 		return fmt.Errorf("recovery of %v: %w", l, lock.ErrExhausted)

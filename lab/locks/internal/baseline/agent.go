@@ -81,8 +81,10 @@ type Rest[T any] struct {
 	// EarlyNs is for how long a message waits for the client's, which leaves its ID and sends that message next.
 	EarlyNs fabric.Time
 
-	Make func(l fabric.Addr, id fabric.ClientID) T
-	// Adopt takes over what the client knew. It returns how many tickets the client had under the ID, this one included; 0 if it has said so before.
+	// Other handles messages of other kinds; nil: there are none.
+	Other func(m *fabric.Message) error
+	// Adopt makes an empty ticket the client's, by all that it knew. It returns how many tickets the client had under the ID,
+	// this one included; 0 if it has said so before.
 	Adopt func(t T, m *fabric.Message) (tickets uint64)
 	Hear  func(t T, m *fabric.Message)
 	// Advance does what can be done now, after a message, and Look when the ticket is due.
@@ -91,37 +93,37 @@ type Rest[T any] struct {
 
 // An Agent looks after tickets that clients of its compute node have abandoned. It uses the node's agent Port, to which messages come
 // for client IDs that have been left to it, and retires each ID after its last ticket.
-type Agent[T interface {
+type Agent[T any, P interface {
+	*T
 	due() fabric.Time
 	left() *Left
 }] struct {
 	Port    fabric.Port
-	Tickets Tasks[T]
+	Tickets Tasks[P]
 
 	node fabric.Node
-	rest Rest[T]
+	rest Rest[P]
 	ids  map[fabric.ClientID]int // tickets that are still to be given up
 }
 
 // Start makes it the agent of a node.
-func (a *Agent[T]) Start(node fabric.Node, rest Rest[T]) {
+func (a *Agent[T, P]) Start(node fabric.Node, rest Rest[P]) {
 	a.Port, a.node, a.rest, a.ids = node.Agent(), node, rest, map[fabric.ClientID]int{}
 }
 
 // Run handles messages until the Port is closed or interrupted. What goes wrong with a
 // single lock goes to report (nil: nowhere).
-func (a *Agent[T]) Run(report func(error)) error {
-	return a.Serve(a.Handle, report)
+func (a *Agent[T, P]) Run(report func(error)) error {
+	return a.Tickets.Run(a.rest.Name, a.Port, a.look, a.handle, report)
 }
 
-// Serve is Run for a lock whose agent handles other messages, too.
-func (a *Agent[T]) Serve(handle func(*fabric.Message) error, report func(error)) error {
-	return a.Tickets.Run(a.rest.Name, a.Port, a.look, handle, report)
-}
-
-// Handle handles a message about a ticket.
-func (a *Agent[T]) Handle(m *fabric.Message) error {
-	if m.Kind < a.rest.First || m.Kind > a.rest.Abandoned {
+// handle handles a message about a ticket, if it is one.
+func (a *Agent[T, P]) handle(m *fabric.Message) error {
+	switch {
+	case m.Kind >= a.rest.First && m.Kind <= a.rest.Abandoned:
+	case a.rest.Other != nil:
+		return a.rest.Other(m)
+	default:
 		return nil
 	}
 	id, own := fabric.ClientID(m.Body[1]), m.Kind == a.rest.Abandoned
@@ -130,7 +132,12 @@ func (a *Agent[T]) Handle(m *fabric.Message) error {
 	}
 	t := a.find(fabric.Addr(m.Body[0]), id)
 	switch x := t.left(); {
-	case own:
+	case !own && !x.abandoned:
+		x.early = append(x.early, *m)
+		return nil
+	case !own:
+		a.rest.Hear(t, m)
+	case !x.abandoned: // else the client's message has come twice
 		x.abandoned = true
 		if n := a.rest.Adopt(t, m); n > 0 {
 			a.ids[id] = int(n)
@@ -139,33 +146,28 @@ func (a *Agent[T]) Handle(m *fabric.Message) error {
 			a.rest.Hear(t, &x.early[i])
 		}
 		x.early = nil
-	case x.abandoned:
-		a.rest.Hear(t, m)
-	default:
-		x.early = append(x.early, *m)
-		return nil
 	}
 	done, err := a.rest.Advance(t)
 	if done {
-		a.Tickets = slices.DeleteFunc(a.Tickets, func(x T) bool { return x.left() == t.left() })
+		a.Tickets = slices.DeleteFunc(a.Tickets, func(x P) bool { return x == t })
 		a.gone(id)
 	}
 	return err
 }
 
 // find returns the ticket of a client ID for a lock, a new one if there is none.
-func (a *Agent[T]) find(l fabric.Addr, id fabric.ClientID) T {
-	if i := slices.IndexFunc(a.Tickets, func(t T) bool { return t.left().lock == l && t.left().id == id }); i >= 0 {
+func (a *Agent[T, P]) find(l fabric.Addr, id fabric.ClientID) P {
+	if i := slices.IndexFunc(a.Tickets, func(t P) bool { return t.left().lock == l && t.left().id == id }); i >= 0 {
 		return a.Tickets[i]
 	}
-	t := a.rest.Make(l, id)
+	t := P(new(T))
 	x := t.left()
 	x.lock, x.id, x.Due = l, id, a.Port.Now()+a.rest.EarlyNs
 	a.Tickets = append(a.Tickets, t)
 	return t
 }
 
-func (a *Agent[T]) look(t T) (done bool, err error) {
+func (a *Agent[T, P]) look(t P) (done bool, err error) {
 	if !t.left().abandoned { // only messages have come, to a ticket that is no more
 		return true, nil
 	}
@@ -176,7 +178,7 @@ func (a *Agent[T]) look(t T) (done bool, err error) {
 }
 
 // gone counts a ticket of a client ID down.
-func (a *Agent[T]) gone(id fabric.ClientID) {
+func (a *Agent[T, P]) gone(id fabric.ClientID) {
 	if a.ids[id]--; a.ids[id] <= 0 {
 		delete(a.ids, id)
 		a.node.Retire(id)
