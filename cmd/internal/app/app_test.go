@@ -59,7 +59,7 @@ func TestHiddenCommands(t *testing.T) {
 		}
 	}
 	slices.Sort(hidden)
-	if got := strings.Join(hidden, " "); got != "__cn __driver __mn" {
+	if got := strings.Join(hidden, " "); got != "__cn __mn" {
 		t.Errorf("hidden: %s", got)
 	}
 }

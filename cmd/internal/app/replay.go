@@ -290,7 +290,7 @@ func (o *replayOptions) run(ctx context.Context, env *command.Env) error {
 	}
 	out, died, err := o.measure(ctx, env, members, cluster)
 	for _, m := range members {
-		m.Stop()
+		_ = m.Client.Close()
 	}
 	if out != nil && out.Members > 0 {
 		err = errors.Join(err, o.print(env, out, policy))
@@ -303,15 +303,13 @@ func (o *replayOptions) run(ctx context.Context, env *command.Env) error {
 
 // members starts or finds the processes that take part. cluster is what was started for that, or nil.
 func (o *replayOptions) members(ctx context.Context, env *command.Env) (members []*fleet.Member, cluster *fleet.Fleet, err error) {
-	switch {
-	case o.do.Target != "":
+	if o.at != nil {
+		return o.membersOf(ctx, env)
+	}
+	if o.do.Target != "" {
 		if err := flush(o.do.Target); err != nil {
 			return nil, nil, err
 		}
-		members, err = fleet.Drivers(o.started.cns, o.started.procs, env.Stderr)
-		return members, nil, err
-	case o.at != nil:
-		return o.membersOf(ctx, env)
 	}
 	dir := o.net.Options.Dir
 	for _, name := range RemoveDead(dir, o.net.Options.RunDir, EmbeddedPrefix) {
@@ -393,15 +391,19 @@ func flush(target string) error {
 }
 
 const (
-	minMemory   = 64 << 20
-	traceMemory = 1 << 30 // for a trace file, of which nothing is known
+	minMemory    = 64 << 20
+	traceMemory  = 1 << 30 // for a trace file, of which nothing is known
+	targetMemory = 4 << 20 // for compute nodes that work on a target only
 )
 
 // memory returns the size of the memory node: what was asked for, or what a generated trace's
 // population takes, so that nothing is evicted: about twice, and twice that if values grow. Of what this machine
 // has to spare it takes half at most.
 func (o *replayOptions) memory(spare uint64) uint64 {
-	if o.started.Size != 0 {
+	switch {
+	case o.do.Target != "":
+		return targetMemory
+	case o.started.Size != 0:
 		return o.started.Size
 	}
 	want := uint64(traceMemory)

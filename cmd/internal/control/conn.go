@@ -75,9 +75,6 @@ func (l *lines) write(v any) error {
 // A Client is a command's end of a connection. One goroutine reads from it at a time.
 type Client struct{ l *lines }
 
-// NewClient is a client over a connection that is there.
-func NewClient(c net.Conn) *Client { return &Client{l: newLines(c)} }
-
 // Dial connects to the socket at a path.
 func Dial(ctx context.Context, path string) (*Client, error) {
 	var d net.Dialer
@@ -90,7 +87,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control: no answer at %s: %w", path, errors.Unwrap(err))
 	}
-	return NewClient(c), nil
+	return &Client{l: newLines(c)}, nil
 }
 
 // Close closes the connection, which cancels what is under way.

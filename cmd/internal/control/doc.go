@@ -1,6 +1,5 @@
 // Package control is how the commands talk to compute-node daemons: JSON
-// lines over a unix socket cnN.sock (mode 0600) in the cluster's directory, or over
-// an inherited socket.
+// lines over a unix socket cnN.sock (mode 0600) in the cluster's directory.
 //
 // A connection carries one request. Each line is one object with the version
 // of the protocol; lines are at most [MaxLine] bytes. Requests:

@@ -11,11 +11,10 @@ import (
 	"github.com/declock/declock/traces/replay"
 )
 
-// Hidden commands by which a program starts itself as a node, or as what drives a target that is no cluster.
+// Hidden commands by which a program starts itself as a node.
 const (
-	MNCommand     = "__mn"
-	CNCommand     = "__cn"
-	DriverCommand = "__driver"
+	MNCommand = "__mn"
+	CNCommand = "__cn"
 )
 
 const (

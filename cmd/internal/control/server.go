@@ -20,7 +20,7 @@ type Handler interface {
 	Replay(ctx context.Context, spec *Replay, job *Job) (*Result, error)
 }
 
-// A Server serves requests on a socket or on one connection.
+// A Server serves requests on a socket.
 type Server struct {
 	h      Handler
 	ctx    context.Context

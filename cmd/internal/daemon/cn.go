@@ -22,6 +22,7 @@ import (
 	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/traces/memcached"
 )
 
 // CNConfig says how to run a compute node.
@@ -233,6 +234,17 @@ func drain(c *objstore.Client) error {
 		return nil // it is not there again yet
 	}
 	return err
+}
+
+// dialer returns a function that connects a client to a target that is not the cluster's.
+func dialer(target string) opener {
+	return func(context.Context, *control.Replay) (*client, error) {
+		c, err := memcached.DialTarget(target, memcached.Options{})
+		if err != nil {
+			return nil, exit.With(exit.NoTarget, err)
+		}
+		return &client{cache: c, counters: func() control.Counters { return control.Counters{} }, close: c.Close}, nil
+	}
 }
 
 func (d *CN) openClient(ctx context.Context, spec *control.Replay) (*client, error) {

@@ -41,7 +41,7 @@ type Child struct {
 }
 
 // spawn starts this executable with arguments.
-func spawn(name string, args []string, extra []*os.File) (*Child, *bufio.Reader, error) {
+func spawn(name string, args []string) (*Child, *bufio.Reader, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot find this program, to start %s: %w", name, err)
@@ -49,7 +49,6 @@ func spawn(name string, args []string, extra []*os.File) (*Child, *bufio.Reader,
 	c := &Child{Name: name, cmd: exec.Command(self, args...), done: make(chan struct{})}
 	c.said = &tail{}
 	c.cmd.Stderr = c.said
-	c.cmd.ExtraFiles = extra
 	if os.Getenv("GOGC") == "" {
 		// The daemons allocate next to nothing on their hot paths: what there is to collect can wait.
 		c.cmd.Env = append(os.Environ(), "GOGC=400")
@@ -81,7 +80,7 @@ func spawn(name string, args []string, extra []*os.File) (*Child, *bufio.Reader,
 // Start starts a daemon and waits for its ready line. messages gets what it writes
 // to standard error later, line by line, with its name before.
 func Start(ctx context.Context, name string, args []string, messages io.Writer) (*Child, error) {
-	c, out, err := spawn(name, args, nil)
+	c, out, err := spawn(name, args)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,7 +163,7 @@ func (f *Fleet) Connect(ctx context.Context) ([]*Member, error) {
 			closeAll(list)
 			return nil, err
 		}
-		list = append(list, &Member{Name: c.Ready["node"], Client: conn, child: c})
+		list = append(list, &Member{Name: c.Ready["node"], Client: conn})
 	}
 	return list, nil
 }
@@ -173,44 +172,6 @@ func closeAll(list []*Member) {
 	for _, m := range list {
 		_ = m.Client.Close()
 	}
-}
-
-// Drivers starts processes that replay against a target that is no cluster.
-// Their members' Stop ends them.
-func Drivers(n, procs int, messages io.Writer) ([]*Member, error) {
-	var list []*Member
-	for i := range n {
-		m, err := startDriver(fmt.Sprintf("driver %d", i+1), procs, messages)
-		if err != nil {
-			for _, m := range list {
-				m.Stop()
-			}
-			return nil, err
-		}
-		list = append(list, m)
-	}
-	return list, nil
-}
-
-func startDriver(name string, procs int, messages io.Writer) (*Member, error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("socket for %s: %w", name, err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
-	defer ours.Close()
-	defer theirs.Close()
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		return nil, err
-	}
-	c, _, err := spawn(name, []string{control.DriverCommand, "--control-fd", "3", "--procs", strconv.Itoa(procs)}, []*os.File{theirs})
-	if err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	c.said.pass(name, messages)
-	return &Member{Name: name, Client: control.NewClient(conn), child: c}, nil
 }
 
 // Join connects to all compute-node daemons of a cluster on this machine. There may be none.

@@ -18,15 +18,6 @@ import (
 type Member struct {
 	Name   string
 	Client *control.Client
-	child  *Child // nil if it is not ours
-}
-
-// Stop closes the connection, and ends the process if it is ours alone.
-func (m *Member) Stop() {
-	_ = m.Client.Close()
-	if m.child != nil && m.child.Ready == nil { // a driver
-		m.child.Stop()
-	}
 }
 
 // cancelTimeout is how long members may take to end a replay that was cancelled.

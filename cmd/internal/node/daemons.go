@@ -21,7 +21,7 @@ import (
 
 // Hidden returns the hidden commands with which package fleet runs the program that it is part of.
 func Hidden(env *command.Env) []*cli.Command {
-	return []*cli.Command{mnCommand(env), cnCommand(env), driverCommand()}
+	return []*cli.Command{mnCommand(env), cnCommand(env)}
 }
 
 // MN returns the application declock-mn.
@@ -130,21 +130,6 @@ func cnCommand(env *command.Env) *cli.Command {
 
 func waitFlag(to *time.Duration) cli.Flag {
 	return &cli.DurationFlag{Name: "wait", Usage: "how long to wait for a cluster, or its etcd, that is not there yet", Destination: to}
-}
-
-func driverCommand() *cli.Command {
-	var fd, procs int
-	return command.Complete(&cli.Command{
-		Name: control.DriverCommand, Hidden: true, Usage: "replays against a target that is no cluster",
-		Flags: []cli.Flag{
-			command.CountFlag(&fd, "control-fd", 0, 0, 1<<16, "descriptor of the control connection"),
-			command.CountFlag(&procs, "procs", 0, 0, 1024, "GOMAXPROCS"),
-		},
-		Action: func(*cli.Context) error {
-			signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE) // the parent decides
-			return daemon.RunDriver(fd, procs)
-		},
-	})
 }
 
 // parentContext ends when the parent has closed the pipe that is
