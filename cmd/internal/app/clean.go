@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/declock/declock/cmd/internal/command"
-	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/fleet"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/urfave/cli/v2"
@@ -54,40 +53,18 @@ func removeOne(env *command.Env, dir, name string) error {
 }
 
 func cleanAll(env *command.Env, dir, runDir string) error {
-	names, err := clusterNames(dir)
-	if err != nil {
-		return err
-	}
-	removed := 0
-	for _, name := range names {
-		info, err := shm.Inspect(dir, name)
-		if err != nil || info.Alive() {
-			continue
-		}
-		kept := false
-		for _, m := range info.Memory {
-			kept = kept || m.Keep
-		}
-		if kept {
-			fmt.Fprintf(env.Stdout, "left shm:%s, whose memory is to be kept: \"declock clean %s\" removes it\n", name, name)
-			continue
-		}
-		if err := fleet.Remove(dir, name); err != nil {
-			if exit.Of(err) == exit.InUse {
-				continue // it has come to life
-			}
-			return err
-		}
-		fmt.Fprintf(env.Stdout, "removed shm:%s\n", name)
-		removed++
-	}
+	removed, err := removeDead(dir, "", func(name string) {
+		fmt.Fprintf(env.Stdout, "left shm:%s, whose memory is to be kept: \"declock clean %s\" removes it\n", name, name)
+	})
 	base := etcdBase(runDir)
 	for _, name := range fleet.RemoveDeadEtcds(base, "") {
-		fmt.Fprintf(env.Stdout, "removed %s, the etcd of a cluster over tcp\n", filepath.Join(base, name))
-		removed++
+		removed = append(removed, filepath.Join(base, name)+", the etcd of a cluster over tcp")
 	}
-	if removed == 0 {
+	for _, what := range removed {
+		fmt.Fprintf(env.Stdout, "removed %s\n", what)
+	}
+	if err == nil && len(removed) == 0 {
 		fmt.Fprintf(env.Stdout, "nothing to remove in %s and %s\n", dir, base)
 	}
-	return nil
+	return err
 }

@@ -8,7 +8,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/command"
@@ -114,10 +116,35 @@ func (e *Embedded) refuseAlive() error {
 	return nil
 }
 
-// RemoveDead removes what is left of embedded clusters that were killed, by the prefix of their names.
-func RemoveDead(dir, runDir, prefix string) (removed []string) {
-	for _, name := range fleet.RemoveDead(dir, prefix) {
-		removed = append(removed, "shm:"+name)
+// RemoveKilled removes what is left of clusters that replay had started for itself when it was killed.
+func RemoveKilled(dir, runDir string) []string {
+	removed, _ := removeDead(dir, embeddedPrefix, func(string) {}) // the next one tries again
+	return append(removed, fleet.RemoveDeadEtcds(etcdBase(runDir), embeddedPrefix)...)
+}
+
+// removeDead removes what is left of dead clusters over shared memory, by the prefix of their names, but for those whose memory is to be kept: kept is
+// called with these.
+func removeDead(dir, prefix string, kept func(name string)) (removed []string, err error) {
+	names, err := clusterNames(dir)
+	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		// One that is just being started may look dead: the process that starts it tries again when it is removed.
+		info, err := shm.Inspect(dir, name)
+		switch {
+		case err != nil || info.Alive():
+			continue
+		case slices.ContainsFunc(info.Memory, func(m shm.MemoryInfo) bool { return m.Keep }):
+			kept(name)
+			continue
+		}
+		switch err := fleet.Remove(dir, name); {
+		case err == nil:
+			removed = append(removed, "shm:"+name)
+		case exit.Of(err) != exit.InUse: // else it has come to life
+			return removed, err
+		}
 	}
-	return append(removed, fleet.RemoveDeadEtcds(etcdBase(runDir), prefix)...)
+	return removed, err
 }

@@ -47,8 +47,8 @@ Examples:
                                                          compute nodes of its own, on this host
    declock replay --target memcached://127.0.0.1:11211   memcached with the same clients, to compare`
 
-// EmbeddedPrefix begins the names of clusters that replay starts for itself.
-const EmbeddedPrefix = "replay-"
+// embeddedPrefix begins the names of clusters that replay starts for itself.
+const embeddedPrefix = "replay-"
 
 // replayOptions are the flags of replay.
 type replayOptions struct {
@@ -312,7 +312,7 @@ func (o *replayOptions) members(ctx context.Context, env *command.Env) (members 
 		}
 	}
 	dir := o.net.Options.Dir
-	for _, name := range RemoveDead(dir, o.net.Options.RunDir, EmbeddedPrefix) {
+	for _, name := range RemoveKilled(dir, o.net.Options.RunDir) {
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster %s left, which had been killed\n", name)
 	}
 	e := &o.started
@@ -334,9 +334,8 @@ func (o *replayOptions) members(ctx context.Context, env *command.Env) (members 
 // none, or --cns was given, compute nodes that are started for this replay.
 func (o *replayOptions) membersOf(ctx context.Context, env *command.Env) ([]*fleet.Member, *fleet.Fleet, error) {
 	if !o.own {
-		members, err := fleet.Join(ctx, o.at)
+		members, err := fleet.Connect(ctx, control.Sockets(o.at.RunDir()), true)
 		if err != nil || len(members) > 0 {
-			fleet.SortMembers(members)
 			return members, nil, err
 		}
 		if info, err := o.at.Describe(ctx); err != nil || len(info.Memory) == 0 {
@@ -366,7 +365,7 @@ func noMemory(at scheme.Cluster, info *scheme.Info, err error) error {
 
 // connect connects to compute nodes that were started for a replay.
 func connect(ctx context.Context, f *fleet.Fleet) ([]*fleet.Member, *fleet.Fleet, error) {
-	members, err := f.Connect(ctx)
+	members, err := fleet.Connect(ctx, f.Sockets(), false)
 	if err != nil {
 		f.Stop()
 		return nil, nil, err
@@ -378,7 +377,7 @@ func connect(ctx context.Context, f *fleet.Fleet) ([]*fleet.Member, *fleet.Fleet
 func EmbeddedName() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // it never fails: see crypto/rand
-	return fmt.Sprintf("%s%d-%s", EmbeddedPrefix, os.Getpid(), hex.EncodeToString(b[:]))
+	return fmt.Sprintf("%s%d-%s", embeddedPrefix, os.Getpid(), hex.EncodeToString(b[:]))
 }
 
 // flush empties a memcached, as the store of an embedded cluster is empty.

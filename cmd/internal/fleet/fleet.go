@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,58 +136,30 @@ func Remove(dir, name string) error {
 	return err
 }
 
-// RemoveDead removes what is left of embedded clusters of this program that
-// crashed, by the prefix of their names.
-func RemoveDead(dir, prefix string) (removed []string) {
-	names, _ := shm.List(dir)
-	for _, name := range names {
-		if !strings.HasPrefix(name, prefix) {
-			continue
-		}
-		// One that is just being started may look dead: the process that starts it tries again when it is removed.
-		if info, err := shm.Inspect(dir, name); err != nil || info.Alive() {
-			continue
-		}
-		if Remove(dir, name) == nil {
-			removed = append(removed, name)
-		}
-	}
-	return removed
-}
-
-// Connect connects to the control sockets of the compute nodes.
-func (f *Fleet) Connect(ctx context.Context) ([]*Member, error) {
-	var list []*Member
+// Sockets returns the control sockets of the compute nodes.
+func (f *Fleet) Sockets() (list []string) {
 	for _, c := range f.CNs {
-		conn, err := control.Dial(ctx, c.Ready["control"])
-		if err != nil {
-			closeAll(list)
-			return nil, err
-		}
-		list = append(list, &Member{Name: c.Ready["node"], Client: conn})
+		list = append(list, c.Ready["control"])
 	}
-	return list, nil
+	return list
 }
 
-func closeAll(list []*Member) {
-	for _, m := range list {
-		_ = m.Client.Close()
-	}
-}
-
-// Join connects to all compute-node daemons of a cluster on this machine. There may be none.
-func Join(ctx context.Context, c scheme.Cluster) ([]*Member, error) {
-	var list []*Member
-	for _, path := range control.Sockets(c.RunDir()) {
+// Connect connects to compute nodes by their control sockets. Dead ones are an error, or are passed over.
+func Connect(ctx context.Context, sockets []string, passDead bool) (list []*Member, err error) {
+	for _, path := range sockets {
 		conn, err := control.Dial(ctx, path)
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			continue // dead
-		}
-		if err != nil {
-			closeAll(list)
+		switch {
+		case passDead && errors.Is(err, syscall.ECONNREFUSED):
+		case err != nil:
+			for _, m := range list {
+				_ = m.Client.Close()
+			}
 			return nil, err
+		default:
+			list = append(list, &Member{Name: strings.TrimSuffix(filepath.Base(path), ".sock"), Client: conn})
 		}
-		list = append(list, &Member{Name: strings.TrimSuffix(filepath.Base(path), ".sock"), Client: conn})
 	}
+	// By name, with numbers by value.
+	slices.SortFunc(list, func(a, b *Member) int { return cmp.Or(len(a.Name)-len(b.Name), cmp.Compare(a.Name, b.Name)) })
 	return list, nil
 }

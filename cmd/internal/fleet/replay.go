@@ -1,11 +1,9 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/control"
@@ -211,9 +209,4 @@ func (r *run) add(name string, res *control.Result) error {
 		o.Err = fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
-}
-
-// SortMembers orders members by name, numbers by value.
-func SortMembers(list []*Member) {
-	slices.SortFunc(list, func(a, b *Member) int { return cmp.Or(len(a.Name)-len(b.Name), cmp.Compare(a.Name, b.Name)) })
 }

@@ -91,7 +91,7 @@ func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
 	if err := o.build(ctx, env, program); err != nil {
 		return err
 	}
-	app.RemoveDead("", o.runDir, app.EmbeddedPrefix)
+	app.RemoveKilled("", o.runDir)
 	e := app.Embedded{Fabric: "tcp", Name: app.EmbeddedName(), RunDir: o.runDir, Mns: 1, MaxCN: scheme.DefaultMaxCN, Size: 256 << 20, Huge: "off"}
 	f, err := e.Launch(ctx, env.Stderr)
 	if err != nil {
