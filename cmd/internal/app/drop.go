@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -30,15 +31,9 @@ func dropCommand(env *command.Env) *cli.Command {
 			if kind != "store" && kind != "tree" && kind != "locks" {
 				return command.Usage(c, "%q is nothing that can be dropped: want store, tree or locks", kind)
 			}
-			return i.look(c, func(l *looking) (err error) {
-				switch kind {
-				case "store":
-					err = l.cluster.DropStore(l.ctx, name)
-				case "tree":
-					err = l.cluster.DropTree(l.ctx, name)
-				default:
-					err = l.cluster.DropLocks(l.ctx, name)
-				}
+			return i.look(c, func(l *looking) error {
+				drop := map[string]func(context.Context, string) error{"store": l.cluster.DropStore, "tree": l.cluster.DropTree, "locks": l.cluster.DropLocks}
+				err := drop[kind](l.ctx, name)
 				if errors.Is(err, memory.ErrNotFound) {
 					return exit.Errorf(exit.NotFound, "no %s %q: %v", kind, name, err)
 				}

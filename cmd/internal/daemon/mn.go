@@ -52,25 +52,7 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	if err := cfg.fits(ctx, machine.Look()); err != nil {
 		return err
 	}
-	var srv scheme.Server
-	err = cfg.await(ctx, cfg.Wait, func() (err error) {
-		srv, err = cfg.Cluster.Serve(ctx, cfg.Memory)
-		return err
-	})
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // asked to stop while it waited
-		}
-		return err
-	}
-	queue, err := lockQueue(ctx, cfg, srv)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = nil // asked to stop while it asked the others
-		}
-		return errors.Join(err, srv.Close())
-	}
-	node, err := mn.Start(srv, mn.Config{Participants: queue})
+	srv, node, err := startMN(ctx, &cfg)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop while it started
@@ -86,6 +68,23 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	control.Sweep(cfg.Cluster.RunDir())
 	cfg.Log.Info("stopped")
 	return err
+}
+
+// startMN has the memory served, and formats it.
+func startMN(ctx context.Context, cfg *MNConfig) (srv scheme.Server, node *mn.Node, err error) {
+	err = cfg.await(ctx, cfg.Wait, func() (err error) {
+		srv, err = cfg.Cluster.Serve(ctx, cfg.Memory)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	queue, err := lockQueue(ctx, cfg, srv)
+	if err != nil {
+		return nil, nil, errors.Join(err, srv.Close())
+	}
+	node, err = mn.Start(srv, mn.Config{Participants: queue})
+	return srv, node, err
 }
 
 // forgetTimeout bounds how long a memory node that leaves for good waits for the acknowledgement of all others.
@@ -145,7 +144,7 @@ func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, ready *readin
 
 // lockQueue returns the length of lock queues to format with. All memory nodes
 // of a cluster must have the same.
-func lockQueue(ctx context.Context, cfg MNConfig, srv scheme.Server) (int, error) {
+func lockQueue(ctx context.Context, cfg *MNConfig, srv scheme.Server) (int, error) {
 	switch maxCN := srv.MaxCN(); {
 	case cfg.LockQueue != 0 && cfg.LockQueue < maxCN:
 		return 0, exit.Errorf(exit.Usage, "lock queues of %d entries for %d compute nodes: give at least as many", cfg.LockQueue, maxCN)

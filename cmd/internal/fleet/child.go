@@ -40,53 +40,41 @@ type Child struct {
 	stopped bool // by us
 }
 
-// spawn starts this executable with arguments.
-func spawn(name string, args []string) (*Child, *bufio.Reader, error) {
+// Start starts this executable as a daemon, and waits for its ready line. messages gets what it writes
+// to standard error later, line by line, with its name before.
+func Start(ctx context.Context, name string, args []string, messages io.Writer) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot find this program, to start %s: %w", name, err)
+		return nil, fmt.Errorf("cannot find this program, to start %s: %w", name, err)
 	}
-	c := &Child{Name: name, cmd: exec.Command(self, args...), done: make(chan struct{})}
-	c.said = &tail{}
+	c := &Child{Name: name, cmd: exec.Command(self, args...), said: new(tail), done: make(chan struct{})}
 	c.cmd.Stderr = c.said
 	if os.Getenv("GOGC") == "" {
 		// The daemons allocate next to nothing on their hot paths: what there is to collect can wait.
 		c.cmd.Env = append(os.Environ(), "GOGC=400")
 	}
-	stdin, err := c.cmd.StdinPipe()
-	if err != nil {
-		return nil, nil, err
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
 	}
-	c.stdin = stdin
 	out, in, err := os.Pipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c.cmd.Stdout = in
 	err = c.cmd.Start()
 	_ = in.Close()
 	if err != nil {
 		_ = out.Close()
-		return nil, nil, fmt.Errorf("start %s: %w", name, err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
 		c.err = c.cmd.Wait()
 		_ = out.Close()
 		close(c.done)
 	}()
-	return c, bufio.NewReader(out), nil
-}
-
-// Start starts a daemon and waits for its ready line. messages gets what it writes
-// to standard error later, line by line, with its name before.
-func Start(ctx context.Context, name string, args []string, messages io.Writer) (*Child, error) {
-	c, out, err := spawn(name, args)
-	if err != nil {
-		return nil, err
-	}
 	line := make(chan string, 1)
 	go func() {
-		text, _ := out.ReadString('\n')
+		text, _ := bufio.NewReader(out).ReadString('\n')
 		line <- text
 	}()
 	timeout := time.NewTimer(startTimeout)

@@ -24,7 +24,7 @@ type Network struct {
 
 // daemon makes the flags of a daemon its settings.
 func (n *Network) daemon(flags []cli.Flag) []cli.Flag {
-	flags = append(flags, n.Settings.printFlag())
+	flags = append(flags, &cli.BoolFlag{Name: "print-config", Usage: "check all settings, print them as a configuration file, read certificates, and end", Destination: &n.Settings.print})
 	n.Settings.flags, n.Settings.others = flags, nil
 	return flags
 }
@@ -55,7 +55,7 @@ func (n *Network) Flags(usage string) []cli.Flag {
 		str("gid", "verbs: index or IP address of the RDMA port's GID (default: the best)", &n.Options.GID),
 		&cli.IntFlag{Name: "queue-pairs", Usage: "verbs: connections to each memory node", DefaultText: "4", Destination: &n.Options.QueuePairs},
 	}
-	all := append([]cli.Flag{str("cluster", usage, &n.Cluster), n.Settings.fileFlag()}, n.own...)
+	all := append([]cli.Flag{str("cluster", usage, &n.Cluster), str("config", "`FILE` with settings, \"name: value\", named as the flags; flags go before it", &n.Settings.file)}, n.own...)
 	n.Settings.flags, n.Settings.others = all, daemonSettings // a tool takes what it needs from a daemon's file
 	return all
 }

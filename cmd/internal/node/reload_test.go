@@ -34,7 +34,7 @@ func TestReload(t *testing.T) {
 	var r *reloader
 	bad := errors.New("the certificate is bad")
 	a := &cli.App{Writer: io.Discard, Action: func(c *cli.Context) error {
-		n.http = &how.http
+		n.http = &how.HTTP
 		if _, err := n.Parse(c); err != nil {
 			return err
 		}

@@ -24,10 +24,9 @@ import (
 // running is how a daemon runs, whatever it is.
 type running struct {
 	format, level string
-	http          string
-	pprof         bool
-	parent        bool
-	profile       string
+	daemon.Options
+	parent  bool
+	profile string
 
 	now slog.LevelVar // the least that is logged now
 }
@@ -37,8 +36,8 @@ func (r *running) flags() []cli.Flag {
 	return []cli.Flag{
 		command.ChoiceFlag(&r.format, "log-format", "text", "of what is written to standard error", "text", "json"),
 		command.ChoiceFlag(&r.level, logLevel, "info", "the least that is logged; SIGHUP reads it anew from the file of --config", levels...),
-		&cli.StringFlag{Name: "http", Usage: "`HOST:PORT` for /healthz, /readyz, /metrics and /status; they have no authentication", Destination: &r.http},
-		&cli.BoolFlag{Name: "pprof", Usage: "profiles at /debug/pprof/ of --http", Destination: &r.pprof},
+		&cli.StringFlag{Name: "http", Usage: "`HOST:PORT` for /healthz, /readyz, /metrics and /status; they have no authentication", Destination: &r.HTTP},
+		&cli.BoolFlag{Name: "pprof", Usage: "profiles at /debug/pprof/ of --http", Destination: &r.Pprof},
 		&cli.BoolFlag{Name: "parent-pipe", Usage: "end when standard input ends; leave signals to the parent", Destination: &r.parent, Hidden: true},
 		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile to `FILE`", Destination: &r.profile, Hidden: true},
 	}
@@ -71,16 +70,16 @@ func levelOf(name string) (level slog.Level, err error) {
 
 // check refuses what makes no sense.
 func (r *running) check(c *cli.Context) error {
-	if r.pprof && r.http == "" {
+	if r.Pprof && r.HTTP == "" {
 		return command.Usage(c, "--pprof needs --http")
 	}
-	_, port, err := net.SplitHostPort(r.http)
+	_, port, err := net.SplitHostPort(r.HTTP)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
 	switch {
-	case r.http != "" && err != nil:
-		return command.Usage(c, "--http %q: want host:port", r.http)
+	case r.HTTP != "" && err != nil:
+		return command.Usage(c, "--http %q: want host:port", r.HTTP)
 	case c.Duration("wait") < 0:
 		return command.Usage(c, "--wait %v is negative", c.Duration("wait"))
 	}
@@ -103,9 +102,8 @@ func (r *running) reloadOnHangUp(env *command.Env, again *reloader) {
 // daemon runs a daemon until a signal, or until its parent has gone. prepare takes the flags of its own over, and returns the role that its
 // certificate must be for. Its error is logged if logs are for machines.
 func (r *running) daemon(c *cli.Context, env *command.Env, net *Network, prepare func(scheme.Cluster) (scheme.Role, error), run func(context.Context, daemon.Options) error) error {
-	var log *slog.Logger
-	net.http = &r.http
-	net.Options.Report = func(err error) { daemon.Report(log)(err) }
+	net.http = &r.HTTP
+	net.Options.Report = func(err error) { daemon.Report(r.Log)(err) }
 	cl, err := net.Parse(c)
 	if err != nil {
 		return err
@@ -122,14 +120,13 @@ func (r *running) daemon(c *cli.Context, env *command.Env, net *Network, prepare
 		net.Settings.write(c, env.Stdout)
 		return check()
 	}
-	log = r.logger(env.Stderr)
-	r.reloadOnHangUp(env, newReloader(c, &net.Settings, &r.now, log, check))
-	o := daemon.Options{Log: log, HTTP: r.http, Pprof: r.pprof, Certificates: cl.Certificates()}
-	err = r.run(c.Context, env, func(ctx context.Context) error { return run(ctx, o) })
+	r.Log, r.Certificates = r.logger(env.Stderr), cl.Certificates()
+	r.reloadOnHangUp(env, newReloader(c, &net.Settings, &r.now, r.Log, check))
+	err = r.run(c.Context, env, func(ctx context.Context) error { return run(ctx, r.Options) })
 	if err == nil || r.format != "json" {
 		return err
 	}
-	log.Error("ended", "error", err.Error(), "code", int(exit.Of(err)), "cause", exit.Of(err).String())
+	r.Log.Error("ended", "error", err.Error(), "code", int(exit.Of(err)), "cause", exit.Of(err).String())
 	return exit.With(exit.Of(err), errors.New(""))
 }
 

@@ -30,16 +30,6 @@ type settings struct {
 	overridden []string         // of them, those that flags gave
 }
 
-// fileFlag is --config.
-func (s *settings) fileFlag() cli.Flag {
-	return &cli.StringFlag{Name: "config", Usage: "`FILE` with settings, \"name: value\", named as the flags; flags go before it", Destination: &s.file}
-}
-
-// printFlag is --print-config.
-func (s *settings) printFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "print-config", Usage: "check all settings, print them as a configuration file, read certificates, and end", Destination: &s.print}
-}
-
 // Names returns the names of the settings.
 func Names(flags []cli.Flag) (list []string) {
 	for _, f := range flags {

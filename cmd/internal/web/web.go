@@ -16,7 +16,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" // in http.DefaultServeMux, which nothing else serves
 	"sync"
 	"time"
 
@@ -101,11 +101,7 @@ func Start(o Options) (*Server, error) {
 		_ = e.Encode(status) // a caller that has gone needs no answer
 	})
 	if o.Pprof {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
 	}
 	s.srv = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
 	go func() { _ = s.srv.Serve(ln) }() // until Close
