@@ -13,9 +13,9 @@ const MaxValueBytes = maxChunk - maxObjectSize
 
 // A Usage is about how much of a store is in use on one memory node.
 type Usage struct {
-	Items uint64 // objects, with those that have expired and that no client has asked for since
-	Bytes uint64 // of them, with keys and headers, rounded up as their slots do
-	Exact bool   // all buckets were counted
+	Items uint64 `json:"items"` // objects, with those that have expired and that no client has asked for since
+	Bytes uint64 `json:"bytes"` // of them, with keys and headers, rounded up as their slots do
+	Exact bool   `json:"exact"` // all buckets were counted
 }
 
 // Estimate returns the usage of the part of a store that a root entry names, from as many buckets as sample says: keys are spread over

@@ -197,19 +197,12 @@ type Memory struct {
 
 // An Entry is an entry of a root directory.
 type Entry struct {
-	Name    string `json:"name"`
-	Kind    string `json:"kind"`
-	Address string `json:"address"`
-	Length  uint64 `json:"length"`
-	Creator string `json:"creator"`
-	Taken   uint64 `json:"taken"`           // bytes of the memory node, with the entry's own
-	Limit   uint64 `json:"limit,omitempty"` // of what a store or tree takes besides its own; 0: none
-	Usage   *Usage `json:"usage,omitempty"` // of an object store
-}
-
-// Usage is about what is in an object store on one memory node; see objstore.Usage.
-type Usage struct {
-	Items uint64 `json:"items"`
-	Bytes uint64 `json:"bytes"`
-	Exact bool   `json:"exact"`
+	Name    string          `json:"name"`
+	Kind    string          `json:"kind"`
+	Address string          `json:"address"`
+	Length  uint64          `json:"length"`
+	Creator string          `json:"creator"`
+	Taken   uint64          `json:"taken"`           // bytes of the memory node, with the entry's own
+	Limit   uint64          `json:"limit,omitempty"` // of what a store or tree takes besides its own; 0: none
+	Usage   *objstore.Usage `json:"usage,omitempty"` // of an object store
 }

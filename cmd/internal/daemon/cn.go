@@ -95,7 +95,7 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	id, dir := d.cluster.Node().Fabric().ID(), d.cfg.Cluster.RunDir()
 	path := filepath.Join(dir, control.SocketName(id.String()))
 	d.srv = control.NewServer(d)
-	if err = scheme.MakeRunDir(d.cfg.Cluster); err != nil {
+	if err = scheme.PrivateDir(dir); err != nil {
 		return err
 	}
 	if err = d.srv.Listen(path); err != nil {

@@ -127,7 +127,7 @@ func DescribeMemory(c *declock.Cluster) []control.Memory {
 					x.Limit = objstore.Stores.LimitOf(&e)
 					u, err := objstore.Estimate(s.Port(), r, &e, sampledBuckets)
 					if lerr = errors.Join(lerr, err); err == nil {
-						x.Usage = &control.Usage{Items: u.Items, Bytes: u.Bytes, Exact: u.Exact}
+						x.Usage = &u
 					}
 				}
 				m.Entries = append(m.Entries, x)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -207,12 +206,8 @@ func microPartCommand(env *command.Env) *cli.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithCancel(c.Context)
+			ctx, cancel := node.ParentContext(env.Stdin)
 			defer cancel()
-			go func() {
-				_, _ = io.Copy(io.Discard, env.Stdin)
-				cancel()
-			}()
 			r, err := realPart(ctx, env, cl, m, base, first, nodes)
 			if r == nil {
 				return err

@@ -132,10 +132,10 @@ func waitFlag(to *time.Duration) cli.Flag {
 	return &cli.DurationFlag{Name: "wait", Usage: "how long to wait for a cluster, or its etcd, that is not there yet", Destination: to}
 }
 
-// parentContext ends when the parent has closed the pipe that is
+// ParentContext ends when the parent has closed the pipe that is
 // standard input: the kernel does that when the parent ends. Ctrl-C reaches all processes of a
 // terminal, and SIGTERM all of a service: what to do about it is the parent's decision.
-func parentContext(stdin io.Reader) (context.Context, context.CancelFunc) {
+func ParentContext(stdin io.Reader) (context.Context, context.CancelFunc) {
 	// When the parent has gone, writes fail: that must not end the cleaning up.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -134,7 +134,7 @@ func (r *running) daemon(c *cli.Context, env *command.Env, net *Network, prepare
 func (r *running) run(ctx context.Context, env *command.Env, run func(context.Context) error) error {
 	if r.parent {
 		var cancel context.CancelFunc
-		ctx, cancel = parentContext(env.Stdin)
+		ctx, cancel = ParentContext(env.Stdin)
 		defer cancel()
 	}
 	if r.profile != "" {

@@ -37,11 +37,8 @@ func runDir(base, address string) string {
 	return filepath.Join(RunBase(base), strings.Trim(clean, "-."))
 }
 
-// MakeRunDir makes the directory of a cluster's control sockets if it is not there. No other user
-// may write to it: a program that can replace a socket can give orders.
-func MakeRunDir(c Cluster) error { return PrivateDir(c.RunDir()) }
-
-// PrivateDir makes a directory to which no other user may write, if it is not there.
+// PrivateDir makes a directory of sockets, if it is not there. No other user may write to it: a program that can
+// replace a socket can give orders.
 func PrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return exit.Errorf(exit.Denied, "cannot make the directory for sockets (--run-dir chooses another): %w", err)

@@ -70,13 +70,13 @@ func TestRunDirOfOthersIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := MakeRunDir(c); err != nil {
+	if err := PrivateDir(c.RunDir()); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(c.RunDir(), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := MakeRunDir(c); exit.Of(err) != exit.Denied {
+	if err := PrivateDir(c.RunDir()); exit.Of(err) != exit.Denied {
 		t.Errorf("a directory that everybody can write: %v", err)
 	}
 }
