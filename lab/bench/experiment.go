@@ -195,6 +195,14 @@ func (rs Rows) Max(metric string) Row {
 	return slices.MaxFunc(rs, func(a, b Row) int { return cmp.Compare(a.Value(metric), b.Value(metric)) })
 }
 
+// Values returns a metric of all rows.
+func (rs Rows) Values(metric string) (list []float64) {
+	for i := range rs {
+		list = append(list, rs[i].Value(metric))
+	}
+	return list
+}
+
 // Distinct returns the values of a parameter in the order of the rows.
 func (rs Rows) Distinct(name string) []string {
 	var list []string

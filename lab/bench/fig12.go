@@ -161,19 +161,10 @@ func judgeLength(all Rows) []Claim {
 	rows, slow := all.Where("message_extra_ns", 0), all.Where("message_extra_ns", slowMessageNs)
 	// best compares the better of the paper's policies with another lock, at each length.
 	best := func(rows Rows, other string, otherRows Rows) Along {
-		joined := append(append(Rows{}, rows.Where("lock", "declock-tf")...), rows.Where("lock", "declock-pf")...)
-		joined = append(joined, otherRows.Where("lock", other)...)
+		joined := slices.Concat(rows.Where("lock", "declock-tf"), rows.Where("lock", "declock-pf"), otherRows.Where("lock", other))
 		return better(joined.Along("declock-tf", other, "cs_len", "mops"), joined.Along("declock-pf", other, "cs_len", "mops"))
 	}
-	mnOps := func() float64 {
-		var list []float64
-		for _, name := range []string{"declock-tf", "declock-pf"} {
-			for _, r := range rows.Where("lock", name) {
-				list = append(list, r.Value("mn_ops_per_acquire"))
-			}
-		}
-		return Most(list)
-	}
+	mnOps := Most(slices.Concat(rows.Where("lock", "declock-tf"), rows.Where("lock", "declock-pf")).Values("mn_ops_per_acquire"))
 	at := func(lock string, n int) Row { return rows.Find("lock", lock, "cs_len", n) }
 	endsOnly := fmt.Sprintf("a handover between nodes is one message for both, and with long sections both wait for the holder's data: acquisitions of DecLock-PF have a p99 of %s us with 32 data operations, of ShiftLock %s",
 		Figure(at("declock-pf", 32).Value("acquire_p99_us")), Figure(at("shift", 32).Value("acquire_p99_us")))
@@ -188,7 +179,7 @@ func judgeLength(all Rows) []Claim {
 		Claim{Text: "DecLock over ShiftLock (as its authors run it, messages within a node delayed), up to", Unit: "x", Paper: 1.81, Note: endsOnly}.UpTo(best(rows, delayed, rows), Claim.Near, 1.25),
 		Claim{Text: "DecLock over ShiftLock (letter), both with messages 1 us slower, up to", Unit: "x", Paper: 1.81, Note: endsOnly}.UpTo(best(slow, "shift", slow), Claim.Near, 1.25),
 		Claim{Text: "DecLock over ShiftLock (letter) whose messages alone are 1 us slower, up to", Unit: "x", Paper: 1.81, Prototype: "1.75"}.UpTo(best(rows, "shift", slow), Claim.Near, 1.25),
-		Claim{Text: "operations on the memory node for an acquisition, at most", Paper: 1.10, Prototype: "1.10 to 1.13", Note: "without prefetches"}.AtMost(mnOps(), 1.13),
+		Claim{Text: "operations on the memory node for an acquisition, at most", Paper: 1.10, Prototype: "1.10 to 1.13", Note: "without prefetches"}.AtMost(mnOps, 1.13),
 		Claim{Text: "CASLock's retries with 32 data operations", Paper: 387.9, Prototype: "483"}.Near(retries("cas"), 1.5),
 		Claim{Text: "the same, if writers release by CAS", Paper: 387.9}.Near(retries("cas-cas"), 1.5),
 		Claim{Text: "retries of DSLR+ with the overflowing backoff, 32 data operations", Paper: 349.2, Prototype: "356"}.Near(retries("dslr+-overflow"), 1.5),
@@ -199,12 +190,7 @@ func judgeLength(all Rows) []Claim {
 }
 
 func judgeReads(rows Rows) []Claim {
-	mixed := Rows{}
-	for _, r := range rows {
-		if r.Value("read_pct") < 100 {
-			mixed = append(mixed, r)
-		}
-	}
+	mixed := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Value("read_pct") == 100 })
 	along := func(a, b string) Along { return mixed.Along(a, b, "read_pct", "mops") }
 	// bothEnds are the claims of the least and the most of a row.
 	bothEnds := func(text, lockA, lockB string, least, most, factor float64) []Claim {
@@ -215,10 +201,7 @@ func judgeReads(rows Rows) []Claim {
 		}
 	}
 	only := rows.Where("read_pct", 100)
-	var speeds []float64
-	for _, r := range only {
-		speeds = append(speeds, r.Value("mops"))
-	}
+	speeds := only.Values("mops")
 	var claims []Claim
 	claims = append(claims, bothEnds("DecLock-TF over CASLock", "declock-tf", "cas", 15.31, 20.80, 1.5)...)
 	claims = append(claims, bothEnds("DecLock-TF over DSLR+", "declock-tf", "dslr+", 1.18, 2.50, 1.5)...)

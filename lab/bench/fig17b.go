@@ -1,6 +1,9 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Workloads of Sherman's paper that Fig. 17 (right) uses.
 var shermanMixes = []Mix{
@@ -51,7 +54,7 @@ func pointsSherman(o Options) []Point {
 
 func judgeSherman(rows Rows) []Claim {
 	var claims []Claim
-	updates := append(append(Rows{}, rows.Where("workload", "update-only")...), rows.Where("workload", "update-heavy")...)
+	updates := slices.Concat(rows.Where("workload", "update-only"), rows.Where("workload", "update-heavy"))
 	faster := func(lock, other string) Along {
 		return updates.Each("workload", func(rs Rows) Along { return rs.Along(lock, other, "clients", "mops") })
 	}
