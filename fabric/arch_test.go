@@ -3,20 +3,22 @@ package fabric_test
 import (
 	"go/build"
 	"slices"
+	"strings"
 	"testing"
 )
 
-// A build for a machine with another word size or order of bytes is refused with a reason.
+// A build for a machine with another word size or order of bytes, or without Linux, is refused with a reason.
 func TestMachines(t *testing.T) {
-	for arch, refused := range map[string]bool{"amd64": false, "arm64": false, "riscv64": false, "386": true, "arm": true, "s390x": true, "mips": true} {
+	for machine, refused := range map[string]bool{"linux/amd64": false, "linux/arm64": false, "linux/riscv64": false,
+		"linux/386": true, "linux/arm": true, "linux/s390x": true, "linux/mips": true, "darwin/arm64": true} {
 		ctx := build.Default
-		ctx.GOARCH = arch
+		ctx.GOOS, ctx.GOARCH, _ = strings.Cut(machine, "/")
 		p, err := ctx.ImportDir(".", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if slices.Contains(p.GoFiles, "arch.go") != refused {
-			t.Errorf("%s: refused is %v", arch, !refused)
+			t.Errorf("%s: refused is %v", machine, !refused)
 		}
 	}
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package processtest tests the library in several processes, which are killed and stopped. It uses the public interface only.
 package processtest
 

@@ -10,7 +10,7 @@ var (
 
 	ErrName        = errors.New("shm: bad cluster name")
 	ErrOptions     = errors.New("shm: bad options")
-	ErrUnsupported = errors.New("shm: not supported on this system")
+	ErrUnsupported = errors.New("shm: not supported by the file system")
 
 	// What is there does not allow it.
 

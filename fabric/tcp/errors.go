@@ -12,8 +12,7 @@ import (
 var (
 	// Refused before anything was touched.
 
-	ErrOptions     = peer.ErrOptions
-	ErrUnsupported = errors.New("tcp: not supported on this system")
+	ErrOptions = peer.ErrOptions
 
 	// This machine does not allow it.
 

@@ -1,4 +1,4 @@
-//go:build linux && cgo
+//go:build cgo
 
 #define _GNU_SOURCE // dlvsym
 #include "shim.h"

@@ -1,4 +1,4 @@
-//go:build !linux || !cgo
+//go:build !cgo
 
 package verbs
 
@@ -14,7 +14,7 @@ import (
 type MemoryServer struct{ member.MemoryServer }
 
 func unavailable() error {
-	return fmt.Errorf("%w: this program was built without cgo or not for Linux; build it on Linux with CGO_ENABLED=1, gcc and "+
+	return fmt.Errorf("%w: this program was built without cgo; build it with CGO_ENABLED=1, gcc and "+
 		"libibverbs-dev (Debian, Ubuntu) or rdma-core-devel (Fedora, RHEL)", ErrUnavailable)
 }
 

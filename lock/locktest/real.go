@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"context"
-	"errors"
 	"io"
 	"testing"
 
@@ -62,14 +61,11 @@ type realCluster struct {
 	nodes   []fabric.Node
 }
 
-// start starts the memory nodes, then the compute nodes. It skips the test on a system that lacks the fabric.
+// start starts the memory nodes, then the compute nodes.
 func (c *realCluster) start(cfg fabrictest.Config, serve func(fabric.MemID, uint64) (io.Closer, error), join func() (fabric.Node, error)) {
 	c.t.Helper()
 	for i, size := range cfg.Mem {
 		srv, err := serve(fabric.MemID(i), size)
-		if errors.Is(err, shm.ErrUnsupported) || errors.Is(err, tcp.ErrUnsupported) {
-			c.t.Skip(err)
-		}
 		if err != nil {
 			c.t.Fatal(err)
 		}

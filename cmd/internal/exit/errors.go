@@ -95,7 +95,6 @@ var codes = []struct {
 	{etcd.ErrOptions, Usage},
 	{etcd.ErrFormat, Mismatch},
 	{tcp.ErrOptions, Usage}, // and of verbs: it has the same errors of options, authentication, versions, protocol and connections
-	{tcp.ErrUnsupported, Unavailable},
 	{tcp.ErrNoMemory, NoSpace},
 	{tcp.ErrFormat, Mismatch},
 	{tcp.ErrInUse, InUse},

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package mapped guards memory that is mapped from files. An access to a page for which the file has no memory any more, because
 // it was truncated or its file system is full, is a SIGBUS, which ends the process of a Go program. In guarded memory it is not:
 // the whole range becomes private memory of zeros, the access takes place there, and Lost reports it from then on. So code that uses

@@ -3,10 +3,9 @@ package inbox
 import (
 	"os"
 	"sync"
-	"syscall"
-	"unsafe"
 
 	"github.com/declock/declock/fabric"
+	"golang.org/x/sys/unix"
 )
 
 // An alarm ends short waits on time. The timers of Go are a millisecond late
@@ -34,17 +33,14 @@ type alarmEntry struct {
 	box *Box
 }
 
-// clockMonotonic is CLOCK_MONOTONIC.
-const clockMonotonic = 1
-
 // open makes the timerfd, once; mu is held.
 func (a *alarm) open() bool {
 	if !a.tried && !a.ended {
 		a.tried = true
-		fd, _, errno := syscall.Syscall(syscall.SYS_TIMERFD_CREATE, clockMonotonic, syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
-		if errno == 0 {
-			a.fd = int(fd)
-			a.file = os.NewFile(fd, "timerfd")
+		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+		if err == nil {
+			a.fd = fd
+			a.file = os.NewFile(uintptr(fd), "timerfd")
 			a.done.Go(a.run)
 		}
 	}
@@ -68,9 +64,9 @@ func (a *alarm) set(at fabric.Time, box *Box) {
 func (a *alarm) arm(at fabric.Time) {
 	a.armed = at
 	left := max(at-a.host.Now(), 1)
-	spec := struct{ interval, value syscall.Timespec }{value: syscall.NsecToTimespec(int64(left))}
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(left))}
 	// It can only fail for a bad argument; then Go's timer does it.
-	_, _, _ = syscall.Syscall6(syscall.SYS_TIMERFD_SETTIME, uintptr(a.fd), 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+	_ = unix.TimerfdSettime(a.fd, 0, &spec, nil)
 }
 
 // run expires boxes until the alarm is closed.
