@@ -24,8 +24,9 @@ const (
 
 	// headerSize is the part of each header that never changes; the last
 	// four bytes are its CRC-32C.
-	headerSize = 64
-	crcOffset  = headerSize - 4
+	headerSize   = 64
+	fieldsOffset = 12 // behind magic and version
+	crcOffset    = headerSize - 4
 )
 
 // A liveWord reports whether a memory node is up, and in which epoch. It
@@ -100,28 +101,14 @@ const (
 	flagHuge = 1 << 1 // mappings ask for huge pages
 )
 
-func (h *memoryHeader) encode() [headerSize]byte {
-	var b [headerSize]byte
-	copy(b[:], magicMemory)
-	binary.LittleEndian.PutUint32(b[8:], formatVersion)
-	binary.LittleEndian.PutUint32(b[12:], h.flags)
-	binary.LittleEndian.PutUint64(b[16:], h.size)
-	binary.LittleEndian.PutUint64(b[24:], h.start)
-	binary.LittleEndian.PutUint64(b[32:], h.key)
-	binary.LittleEndian.PutUint16(b[40:], uint16(h.mem))
-	seal(&b)
-	return b
-}
+func (h *memoryHeader) fields() []any { return []any{&h.flags, &h.size, &h.start, &h.key, &h.mem} }
+
+func (h *memoryHeader) encode() [headerSize]byte { return seal(magicMemory, h.fields()) }
 
 func (h *memoryHeader) decode(b []byte) error {
-	if err := unseal(b, magicMemory); err != nil {
+	if err := unseal(b, magicMemory, h.fields()); err != nil {
 		return err
 	}
-	h.flags = binary.LittleEndian.Uint32(b[12:])
-	h.size = binary.LittleEndian.Uint64(b[16:])
-	h.start = binary.LittleEndian.Uint64(b[24:])
-	h.key = binary.LittleEndian.Uint64(b[32:])
-	h.mem = fabric.MemID(binary.LittleEndian.Uint16(b[40:]))
 	if h.start != pageSize && h.start != hugePageSize || h.size > fabric.MaxOffset || h.size == 0 {
 		return fmt.Errorf("%w: memory of %d bytes at %d", ErrFormat, h.size, h.start)
 	}
@@ -161,28 +148,14 @@ const (
 	clusterSize   = int64(mnSlotsOffset + MaxMN*cacheLine)
 )
 
-func (h *clusterHeader) encode() [headerSize]byte {
-	var b [headerSize]byte
-	copy(b[:], magicCluster)
-	binary.LittleEndian.PutUint32(b[8:], formatVersion)
-	binary.LittleEndian.PutUint32(b[12:], h.maxCN)
-	binary.LittleEndian.PutUint64(b[16:], h.key)
-	binary.LittleEndian.PutUint64(b[24:], uint64(h.clock))
-	copy(b[32:48], h.bootID[:])
-	binary.LittleEndian.PutUint32(b[48:], h.slots)
-	seal(&b)
-	return b
-}
+func (h *clusterHeader) fields() []any { return []any{&h.maxCN, &h.key, &h.clock, &h.bootID, &h.slots} }
+
+func (h *clusterHeader) encode() [headerSize]byte { return seal(magicCluster, h.fields()) }
 
 func (h *clusterHeader) decode(b []byte) error {
-	if err := unseal(b, magicCluster); err != nil {
+	if err := unseal(b, magicCluster, h.fields()); err != nil {
 		return err
 	}
-	h.maxCN = binary.LittleEndian.Uint32(b[12:])
-	h.key = binary.LittleEndian.Uint64(b[16:])
-	h.clock = int64(binary.LittleEndian.Uint64(b[24:]))
-	copy(h.bootID[:], b[32:48])
-	h.slots = binary.LittleEndian.Uint32(b[48:])
 	if h.maxCN == 0 || h.maxCN > uint32(fabric.MaxCN) || !validSlots(h.slots) {
 		return fmt.Errorf("%w: %d compute nodes, rings of %d", ErrFormat, h.maxCN, h.slots)
 	}
@@ -240,26 +213,16 @@ const (
 	ringsOffset  = pageSize
 )
 
-func (h *computeHeader) encode() [headerSize]byte {
-	var b [headerSize]byte
-	copy(b[:], magicCompute)
-	binary.LittleEndian.PutUint32(b[8:], formatVersion)
-	binary.LittleEndian.PutUint16(b[12:], uint16(h.cn))
-	binary.LittleEndian.PutUint16(b[14:], h.maxCN)
-	binary.LittleEndian.PutUint64(b[16:], h.incarnation)
-	binary.LittleEndian.PutUint32(b[24:], h.slots)
-	seal(&b)
-	return b
+func (h *computeHeader) fields() []any {
+	return []any{&h.cn, new(byte), &h.maxCN, &h.incarnation, &h.slots} // a number has two bytes in the file
 }
 
+func (h *computeHeader) encode() [headerSize]byte { return seal(magicCompute, h.fields()) }
+
 func (h *computeHeader) decode(b []byte) error {
-	if err := unseal(b, magicCompute); err != nil {
+	if err := unseal(b, magicCompute, h.fields()); err != nil {
 		return err
 	}
-	h.cn = fabric.CNID(binary.LittleEndian.Uint16(b[12:]))
-	h.maxCN = binary.LittleEndian.Uint16(b[14:])
-	h.incarnation = binary.LittleEndian.Uint64(b[16:])
-	h.slots = binary.LittleEndian.Uint32(b[24:])
 	if h.maxCN == 0 || h.maxCN > uint16(fabric.MaxCN) || !validSlots(h.slots) {
 		return fmt.Errorf("%w: %d compute nodes, rings of %d", ErrFormat, h.maxCN, h.slots)
 	}
@@ -273,11 +236,21 @@ func computeSize(maxCN, slots uint32) uintptr {
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
 
-func seal(b *[headerSize]byte) {
+// seal returns a header with pointers to its fields, one behind the other from fieldsOffset on.
+func seal(magic string, fields []any) (b [headerSize]byte) {
+	copy(b[:], magic)
+	binary.LittleEndian.PutUint32(b[8:], formatVersion)
+	at := fieldsOffset
+	for _, f := range fields {
+		n, _ := binary.Encode(b[at:], binary.LittleEndian, f)
+		at += n
+	}
 	binary.LittleEndian.PutUint32(b[crcOffset:], crc32.Checksum(b[:crcOffset], crcTable))
+	return b
 }
 
-func unseal(b []byte, magic string) error {
+// unseal reads the fields of a header.
+func unseal(b []byte, magic string, fields []any) error {
 	switch {
 	case len(b) < headerSize:
 		return fmt.Errorf("%w: only %d bytes", ErrFormat, len(b))
@@ -287,6 +260,11 @@ func unseal(b []byte, magic string) error {
 		return fmt.Errorf("%w: version is %d, not %d", ErrFormat, binary.LittleEndian.Uint32(b[8:]), formatVersion)
 	case binary.LittleEndian.Uint32(b[crcOffset:]) != crc32.Checksum(b[:crcOffset], crcTable):
 		return fmt.Errorf("%w: header checksum", ErrFormat)
+	}
+	at := fieldsOffset
+	for _, f := range fields {
+		n, _ := binary.Decode(b[at:], binary.LittleEndian, f)
+		at += n
 	}
 	return nil
 }

@@ -123,13 +123,8 @@ func (o *Options) checkServe() error {
 }
 
 func checkName(name string) error {
-	ok := len(name) >= 1 && len(name) <= maxNameLength && name[0] != '.'
-	for i := 0; ok && i < len(name); i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-			c == '-' || c == '_' || c == '.'
-	}
-	if !ok {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	if name == "" || len(name) > maxNameLength || name[0] == '.' || strings.Trim(name, allowed) != "" {
 		return fmt.Errorf("%w: %q (1 to %d letters, digits, '-', '_' and '.', not starting with '.')",
 			ErrName, name, maxNameLength)
 	}

@@ -47,9 +47,6 @@ type region struct {
 	memoryHeader
 }
 
-// openFileOf opens a file or device of memory, which must exist. The operator may name it by a symbolic link.
-func openFileOf(path string) (*os.File, error) { return openFile(path, 0) }
-
 // openRegion opens a memory node's memory and reads its header.
 func openRegion(path string) (*region, error) { return openTo(path, (*region).load) }
 
@@ -69,7 +66,7 @@ func openHeader(path string) (*region, error) {
 
 // openTo opens a memory node's memory, of which load reads what is needed.
 func openTo(path string, load func(*region) error) (*region, error) {
-	f, err := openFileOf(path)
+	f, err := openFile(path, 0) // the operator may name it by a symbolic link
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +261,7 @@ func (c *cluster) claimPath(o *Options) (r *region, keep bool, err error) {
 // to be kept its header must be right; if not, it must at least not be
 // another program's data.
 func (c *cluster) reclaim(path string, o *Options, keep bool) (*region, error) {
-	f, err := openFileOf(path)
+	f, err := openFile(path, 0) // the operator may name it by a symbolic link
 	if err != nil {
 		if !errors.Is(err, ErrForeign) {
 			err = fmt.Errorf("%w: cannot serve memory in this file: %v", ErrOptions, err)

@@ -3,7 +3,6 @@ package shm
 import (
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -187,13 +186,7 @@ func (s *watchSet) close() {
 // pidNamespace returns what tells the namespace of this process's PID: a PID
 // from another means nothing here.
 var pidNamespace = sync.OnceValue(func() uint64 {
-	st, err := os.Stat("/proc/self/ns/pid")
-	if err != nil {
-		return 0
-	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0
-	}
-	return sys.Ino
+	var st unix.Stat_t
+	_ = unix.Stat("/proc/self/ns/pid", &st) // 0 where there is no /proc
+	return st.Ino
 })
