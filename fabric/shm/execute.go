@@ -10,50 +10,12 @@ import (
 	"github.com/declock/declock/fabric/internal/ram"
 )
 
-// check refuses a bad chain before anything of it is executed. The common case
-// is decided here, without a call for each operation.
+// check refuses a bad chain before anything of it is executed.
 func (p *port) check(ops []fabric.Op) error {
 	if p.Closed() {
 		return fabric.ErrClosed
 	}
-	if len(ops) > fabric.MaxChain {
-		return p.refuse(ops)
-	}
-	for i := range ops {
-		o := &ops[i]
-		switch o.Kind {
-		case fabric.OpRead, fabric.OpWrite:
-			if o.Buf == nil && o.Addr%wordSize != 0 || o.Buf != nil && !p.Owns(o.Buf) {
-				return p.refuse(ops)
-			}
-		case fabric.OpCAS, fabric.OpFAA:
-			if o.Addr%wordSize != 0 {
-				return p.refuse(ops)
-			}
-		default:
-			if err := p.refuse(ops); err != nil {
-				return err
-			}
-		}
-		if o.Addr.MN() != ops[0].Addr.MN() {
-			return p.refuse(ops)
-		}
-	}
-	return nil
-}
-
-// refuse says what is wrong with a chain, if something is.
-func (p *port) refuse(ops []fabric.Op) error {
-	if err := fabric.CheckChain(ops, caps); err != nil {
-		return err
-	}
-	for i := range ops {
-		o := &ops[i]
-		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && !p.Owns(o.Buf) {
-			return &fabric.ChainError{Index: i, Op: *o, Unposted: true, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
-		}
-	}
-	return nil
+	return p.Arena.Check(ops)
 }
 
 // execute executes a chain that check has passed.

@@ -49,6 +49,7 @@ type postedChain struct {
 
 func (n *node) newPort(box *inbox.Box) *port {
 	p := &port{Box: box, n: n}
+	p.Arena.Caps = caps
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
 	// Attached now: if the memory node restarts before the first operation,
 	// the client must be notified.

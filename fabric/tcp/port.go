@@ -3,7 +3,6 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -104,7 +103,6 @@ func (c *chain) complete() uint32 {
 // NewPort is peer.Network.NewPort.
 func (n *node) NewPort(box *inbox.Box) (fabric.Port, error) {
 	p := &port{n: n}
-	p.MaxOp = math.MaxUint64
 	p.limit.passed = make(chan struct{}, 1)
 	p.Init(&n.Node, box, p)
 	return p, nil
@@ -129,7 +127,7 @@ func (p *port) take(i uint32, ops []fabric.Op) *chain {
 
 // Begin is peer.Mover.Begin. Until the chain is complete, the lane has it in its ring: it reads ops and all, and writes results and failure, and the
 // chain is done when its last frame has left the ring.
-func (p *port) Begin(i uint32, ops []fabric.Op, bytes int) {
+func (p *port) Begin(i uint32, ops []fabric.Op) {
 	c := p.take(i, ops)
 	if len(ops) == 0 {
 		return
@@ -140,6 +138,10 @@ func (p *port) Begin(i uint32, ops []fabric.Op, bytes int) {
 		return
 	}
 	r := lanesOf(m)
+	bytes := 0
+	for i := range ops {
+		bytes += len(ops[i].Buf)
+	}
 	if bytes > largeChain {
 		c.trim(r)
 	}

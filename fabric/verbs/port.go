@@ -41,7 +41,7 @@ type port struct {
 // NewPort is peer.Network.NewPort.
 func (n *node) NewPort(box *inbox.Box) (fabric.Port, error) {
 	p := &port{n: n, memory: &portMemory{pool: n.pool}}
-	p.Arena.Source, p.MaxOp = p.memory, n.maxOperation()
+	p.Arena.Source = p.memory
 	p.Init(&n.Node, box, p)
 	if !n.admit(p) {
 		n.Table.Close(box)
@@ -52,7 +52,7 @@ func (n *node) NewPort(box *inbox.Box) (fabric.Port, error) {
 }
 
 // Begin is peer.Mover.Begin.
-func (p *port) Begin(i uint32, ops []fabric.Op, _ int) {
+func (p *port) Begin(i uint32, ops []fabric.Op) {
 	r, n, refusal := p.target(ops)
 	c := p.take(i, ops, n, refusal)
 	if c.plan(); c.wrs == 0 {

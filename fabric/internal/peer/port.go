@@ -26,8 +26,7 @@ import (
 type Port struct {
 	*inbox.Box // its client, and all that waits
 	Arena      ram.Arena
-	Lane       int    // grows from Port to Port: which of the connections to a memory node is its
-	MaxOp      uint64 // bytes of one operation
+	Lane       int // grows from Port to Port: which of the connections to a memory node is its
 
 	n      *Node
 	mover  Mover
@@ -51,8 +50,8 @@ type entry struct {
 // A Mover is the part of a Port that moves bytes. The goroutine that has the turn calls it, one at a time.
 type Mover interface {
 	// Begin posts a chain, which was checked and may be empty, in an entry of the table: indexes count from 0, and are used again after End. All that
-	// goes wrong End returns; Begin may panic for want of memory before anything is posted. bytes is what its READs and WRITEs move.
-	Begin(i uint32, ops []fabric.Op, bytes int)
+	// goes wrong End returns; Begin may panic for want of memory before anything is posted.
+	Begin(i uint32, ops []fabric.Op)
 	// End waits for the chain of an entry and returns its outcome.
 	End(i uint32) error
 	// Hurry cuts waits short, where the network can: the Port is closed. Any goroutine may call it.
@@ -71,7 +70,7 @@ const (
 
 // Init makes p a Port of a node.
 func (p *Port) Init(n *Node, box *inbox.Box, mover Mover) {
-	p.Box, p.n, p.mover, p.Lane, p.woundUp = box, n, mover, int(n.spread.Add(1)), make(chan struct{})
+	p.Box, p.n, p.Arena.Caps, p.mover, p.Lane, p.woundUp = box, n, n.net.Caps(), mover, int(n.spread.Add(1)), make(chan struct{})
 	p.rng.Seed(rand.Uint64(), rand.Uint64())
 	// Attached now: if a memory node restarts before the first operation, the
 	// client must hear of it.
@@ -83,7 +82,7 @@ func (p *Port) Init(n *Node, box *inbox.Box, mover Mover) {
 }
 
 // Caps is fabric.Port.Caps.
-func (p *Port) Caps() fabric.Caps { return p.n.net.Caps() }
+func (p *Port) Caps() fabric.Caps { return p.Arena.Caps }
 
 // Now is fabric.Port.Now.
 func (p *Port) Now() fabric.Time { return p.n.Now() }
@@ -106,11 +105,10 @@ func (p *Port) Do(ops []fabric.Op) error {
 		return p.noEntry()
 	}
 	defer p.exit()
-	bytes, err := p.check(ops)
-	if err != nil || len(ops) == 0 {
+	if err := p.check(ops); err != nil || len(ops) == 0 {
 		return err
 	}
-	return p.end(p.begin(ops, bytes))
+	return p.end(p.begin(ops))
 }
 
 // Post is fabric.Port.Post.
@@ -119,11 +117,10 @@ func (p *Port) Post(ops []fabric.Op) (fabric.Pending, error) {
 		return 0, p.noEntry()
 	}
 	defer p.exit()
-	bytes, err := p.check(ops)
-	if err != nil {
+	if err := p.check(ops); err != nil {
 		return 0, err
 	}
-	return p.pendingOf(p.begin(ops, bytes)), nil
+	return p.pendingOf(p.begin(ops)), nil
 }
 
 // Wait is fabric.Port.Wait.
@@ -145,7 +142,7 @@ func (p *Port) pendingOf(i uint32) fabric.Pending {
 }
 
 // begin posts a chain in a free entry, and returns its index.
-func (p *Port) begin(ops []fabric.Op, bytes int) uint32 {
+func (p *Port) begin(ops []fabric.Op) uint32 {
 	if len(ops) > 0 {
 		p.stats.Count(ops)
 	}
@@ -155,7 +152,7 @@ func (p *Port) begin(ops []fabric.Op, bytes int) uint32 {
 	}
 	last := len(p.free) - 1
 	i := p.free[last]
-	p.mover.Begin(i, ops, bytes) // first: it may panic
+	p.mover.Begin(i, ops) // first: it may panic
 	p.free = p.free[:last]
 	p.entries[i].use++
 	p.entries[i].open = true
@@ -170,59 +167,12 @@ func (p *Port) end(i uint32) error {
 	return err
 }
 
-// check refuses a bad chain, and returns how many bytes it moves. The common case is decided here, without a call for
-// each operation.
-func (p *Port) check(ops []fabric.Op) (bytes int, err error) {
+// check refuses a bad chain.
+func (p *Port) check(ops []fabric.Op) error {
 	if p.Closed() {
-		return 0, fabric.ErrClosed
+		return fabric.ErrClosed
 	}
-	if len(ops) > fabric.MaxChain {
-		return 0, p.refuse(ops)
-	}
-	for i := range ops {
-		o := &ops[i]
-		switch o.Kind {
-		case fabric.OpRead, fabric.OpWrite:
-			if o.Buf == nil && o.Addr%8 != 0 || !p.Arena.Owns(o.Buf) || uint64(len(o.Buf)) > p.MaxOp {
-				return 0, p.refuse(ops)
-			}
-			bytes += len(o.Buf)
-		case fabric.OpCAS, fabric.OpFAA:
-			if o.Addr%8 != 0 {
-				return 0, p.refuse(ops)
-			}
-		default:
-			if err := p.refuse(ops); err != nil {
-				return 0, err
-			}
-		}
-		if o.Addr.MN() != ops[0].Addr.MN() {
-			return 0, p.refuse(ops)
-		}
-	}
-	return bytes, nil
-}
-
-// refuse returns what is wrong with a chain, if anything is.
-func (p *Port) refuse(ops []fabric.Op) error {
-	if err := fabric.CheckChain(ops, p.Caps()); err != nil {
-		return err
-	}
-	for i := range ops {
-		o := &ops[i]
-		var err error
-		switch {
-		case o.Kind != fabric.OpRead && o.Kind != fabric.OpWrite:
-		case !p.Arena.Owns(o.Buf):
-			err = fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))
-		case uint64(len(o.Buf)) > p.MaxOp:
-			err = fmt.Errorf("%w: %d bytes, the device moves at most %d at a time", fabric.ErrBadBuffer, len(o.Buf), p.MaxOp)
-		}
-		if err != nil {
-			return &fabric.ChainError{Index: i, Op: *o, Unposted: true, Err: err}
-		}
-	}
-	return nil
+	return p.Arena.Check(ops)
 }
 
 // Find returns a memory node as this Port has attached to it, or why it takes nothing.

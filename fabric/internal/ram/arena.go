@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"unsafe"
+
+	"github.com/declock/declock/fabric"
 )
 
 const (
@@ -46,7 +48,8 @@ func (Heap) Give(Slab) {}
 // An Arena is a port's memory for operations. Slabs hold blocks of one size, a power of two. The zero value is
 // ready, and takes ordinary Go memory; one goroutine uses it.
 type Arena struct {
-	Source Source // nil: Go memory
+	Source Source      // nil: Go memory
+	Caps   fabric.Caps // of the Port, for Check
 
 	slabs  []*slab
 	recent [8]*slab // where buffers were, by bits of their addresses: a client uses few, and again and again

@@ -1,0 +1,50 @@
+package ram
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Check refuses a bad chain, of a Port that has the arena, before anything of it is posted. The common case is decided here, without a call for
+// each operation.
+func (a *Arena) Check(ops []fabric.Op) error {
+	if len(ops) > fabric.MaxChain {
+		return a.refuse(ops)
+	}
+	for i := range ops {
+		o := &ops[i]
+		switch o.Kind {
+		case fabric.OpRead, fabric.OpWrite:
+			if o.Buf == nil && o.Addr%wordSize != 0 || o.Buf != nil && !a.Owns(o.Buf) {
+				return a.refuse(ops)
+			}
+		case fabric.OpCAS, fabric.OpFAA:
+			if o.Addr%wordSize != 0 {
+				return a.refuse(ops)
+			}
+		default:
+			if err := a.refuse(ops); err != nil {
+				return err
+			}
+		}
+		if o.Addr.MN() != ops[0].Addr.MN() {
+			return a.refuse(ops)
+		}
+	}
+	return nil
+}
+
+// refuse returns what is wrong with a chain, if anything is.
+func (a *Arena) refuse(ops []fabric.Op) error {
+	if err := fabric.CheckChain(ops, a.Caps); err != nil {
+		return err
+	}
+	for i := range ops {
+		o := &ops[i]
+		if (o.Kind == fabric.OpRead || o.Kind == fabric.OpWrite) && !a.Owns(o.Buf) {
+			return &fabric.ChainError{Index: i, Op: *o, Unposted: true, Err: fmt.Errorf("%w: %d bytes; use Alloc", fabric.ErrBadBuffer, len(o.Buf))}
+		}
+	}
+	return nil
+}
