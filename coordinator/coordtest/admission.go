@@ -3,6 +3,7 @@ package coordtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -33,12 +34,7 @@ func (e *env) joining(seenBy *node, addr string) (*node, <-chan error) {
 }
 
 func hasAddr(s *member.State, addr string) bool {
-	for _, c := range s.CNs {
-		if c.Addr == addr {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.CNs, func(c member.CN) bool { return c.Addr == addr })
 }
 
 // awaitSeen waits until a node that hears acknowledges a revision.
@@ -131,7 +127,7 @@ func joinAfterDeaths(e *env) {
 	if err := <-died; !errors.Is(err, fabric.ErrFenced) {
 		e.Errorf("join of a crashed node: %v", err)
 	}
-	e.await(m, "the ends", func(s *member.State) bool { return len(s.MNs) == 1 && !isMember(s, first.CN().Incarnation) })
+	e.await(m, "the ends", func(s *member.State) bool { return len(s.MNs) == 1 && !s.Has(first.CN().Incarnation) })
 	e.refused(joined, "a member has not acknowledged")
 	a.setDeaf(false)
 	if err := <-joined; err != nil {

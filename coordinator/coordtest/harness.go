@@ -179,12 +179,10 @@ func (e *env) awaitDone(m member.Member) {
 	}
 }
 
-func isMember(s *member.State, l member.Incarnation) bool { return s.Has(l) }
-
 func isFencing(s *member.State, l member.Incarnation) bool {
 	return slices.ContainsFunc(s.Fencing, func(c member.CN) bool { return c.Incarnation == l })
 }
 
 func isForgotten(s *member.State, l member.Incarnation) bool {
-	return !isMember(s, l) && !isFencing(s, l)
+	return !s.Has(l) && !isFencing(s, l)
 }

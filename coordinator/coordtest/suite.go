@@ -107,7 +107,7 @@ func readyFirst(e *env) {
 	n, calls := newNode(), 0
 	m, err := e.Service.JoinCN(e.ctx, "cn.example:2", func(m member.Member) {
 		calls++
-		if s, _ := a.State(); isMember(s, m.CN().Incarnation) {
+		if s, _ := a.State(); s.Has(m.CN().Incarnation) {
 			e.Error("a member knows the new one before ready")
 		}
 		if m.CN().ID != 2 || m.CN().Incarnation == 0 {
@@ -205,7 +205,7 @@ func fencing(e *env) {
 		incarnation := b.CN().Incarnation
 		e.kill(b)
 		s := e.await(a, "b fencing", func(s *member.State) bool { return isFencing(s, incarnation) })
-		if isMember(s, incarnation) || !s.View().Live.Has(b.CN().ID) || s.Lost != uint64(i) {
+		if s.Has(incarnation) || !s.View().Live.Has(b.CN().ID) || s.Lost != uint64(i) {
 			e.Errorf("while it is fenced: %+v", s)
 		}
 		slow.setDeaf(false)
@@ -280,7 +280,7 @@ func reportStranger(e *env) {
 	a.Report(0)
 	a.Report(1<<64 - 1)
 	c := e.startCN()
-	s := e.await(a, "c", func(s *member.State) bool { return isMember(s, c.CN().Incarnation) })
+	s := e.await(a, "c", func(s *member.State) bool { return s.Has(c.CN().Incarnation) })
 	if s.Lost != 0 || len(s.CNs) != 2 {
 		e.Errorf("%+v", s)
 	}
@@ -381,7 +381,7 @@ func forgetInUse(e *env) {
 	if err := e.Service.ForgetMN(e.ctx, 5); !errors.Is(err, member.ErrInUse) {
 		e.Errorf("forget a member: %v", err)
 	}
-	if s, _ := a.State(); !isMember(s, m.MN().Incarnation) {
+	if s, _ := a.State(); !s.Has(m.MN().Incarnation) {
 		e.Errorf("%+v", s)
 	}
 }
@@ -494,13 +494,13 @@ func away(e *env) {
 			e.Errorf("membership ended: %v", n.Err())
 		default:
 		}
-		if s, _ := n.State(); !isMember(s, b.CN().Incarnation) {
+		if s, _ := n.State(); !s.Has(b.CN().Incarnation) {
 			e.Errorf("a crash came through: %+v", s)
 		}
 	}
 	e.SetAway(false)
 	s := e.await(a, "b forgotten", func(s *member.State) bool { return isForgotten(s, b.CN().Incarnation) })
-	if !isMember(s, a.CN().Incarnation) || !isMember(s, m.MN().Incarnation) || s.Lost != 1 {
+	if !s.Has(a.CN().Incarnation) || !s.Has(m.MN().Incarnation) || s.Lost != 1 {
 		e.Errorf("%+v", s)
 	}
 	e.awaitContact(a, true)

@@ -92,7 +92,7 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 	revision, err := m.put(ctx, []clientv3.Cmp{ours, m.lease.c.absent(dirNode + n.String())},
 		[]clientv3.Op{m.lease.c.put(dirNode+n.String(), m.record.encode(), clientv3.NoLease)})
 	if err == nil {
-		err = m.await(ctx, func(v *view) bool { return v.revision >= revision && v.admits(revision) })
+		err = m.await(ctx, func(v *view) bool { return v.revision >= revision && v.ledger().Admits(uint64(revision)) })
 	}
 	if err == nil {
 		var then []clientv3.Op

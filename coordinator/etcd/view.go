@@ -218,9 +218,6 @@ func numberOf(e *member.Entry) number {
 	return mnNumber(e.MN.ID)
 }
 
-// admits reports whether the node that became a member at a revision may use the cluster.
-func (v *view) admits(revision int64) bool { return v.ledger().Admits(uint64(revision)) }
-
 // state returns the present member.State.
 func (v *view) state() *member.State { return v.ledger().State() }
 

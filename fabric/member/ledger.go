@@ -219,25 +219,21 @@ func (l *Ledger) Admits(revision uint64) bool {
 // nodes come first, and while one has gone that may still be in use, no compute node is due:
 // it may be using it too.
 func (l *Ledger) Due() *Entry {
+	var due *Entry
 	memory := false
 	for _, e := range l.Entries {
-		if e.IsCN() || !e.Gone() {
-			continue
-		}
-		if e.Since != Unnoted && l.known(e.Since) {
+		switch known := e.Gone() && e.Since != Unnoted && l.known(e.Since); {
+		case known && !e.IsCN():
 			return e
+		case known && due == nil:
+			due = e
 		}
-		memory = true
+		memory = memory || e.Gone() && !e.IsCN()
 	}
 	if memory {
 		return nil
 	}
-	for _, e := range l.Entries {
-		if e.IsCN() && e.Gone() && e.Since != Unnoted && l.known(e.Since) {
-			return e
-		}
-	}
-	return nil
+	return due
 }
 
 // settle forgets all that are due.
