@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"runtime"
@@ -112,6 +113,12 @@ func ParseAddress(s string) (hostPort, note string) {
 	c := peer.ParseContact(s)
 	return c.HostPort, c.Note
 }
+
+// MayServe returns why a certificate is not for memory node id; nil: it is.
+func MayServe(c *x509.Certificate, id fabric.MemID) error { return peer.MayServe(c, id) }
+
+// MayCompute returns why a certificate is not for compute nodes; nil: it is.
+func MayCompute(c *x509.Certificate) error { return peer.MayCompute(c) }
 
 // listen fills in where to listen.
 func (o *Options) listen(port int) {

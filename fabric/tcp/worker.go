@@ -267,6 +267,16 @@ func (n *workerStats) publish(frames uint64) {
 	n.pending = counts{}
 }
 
+// ServerStats are counters of a memory node since it began to serve.
+type ServerStats struct {
+	Ops         map[fabric.OpKind]uint64
+	ReadBytes   uint64 // of memory
+	WriteBytes  uint64
+	Frames      uint64 // chains, or parts of long ones
+	Batches     uint64 // times that frames were taken off a connection
+	Connections int    // now
+}
+
 // Stats returns the counters of the memory node.
 func (s *MemoryServer) Stats() ServerStats {
 	t := ServerStats{Ops: map[fabric.OpKind]uint64{}}
