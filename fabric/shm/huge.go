@@ -2,6 +2,7 @@ package shm
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -24,12 +25,8 @@ func freeHuge() uint64 {
 // shmemHugeAllowed reads the setting of transparent huge pages for shared
 // memory: the chosen word is in brackets.
 func shmemHugeAllowed(setting string) bool {
-	for _, word := range []string{"[always]", "[within_size]", "[advise]", "[force]"} {
-		if strings.Contains(setting, word) {
-			return true
-		}
-	}
-	return false
+	allowing := []string{"[always]", "[within_size]", "[advise]", "[force]"}
+	return slices.ContainsFunc(allowing, func(word string) bool { return strings.Contains(setting, word) })
 }
 
 // hugeOf tells what kind of huge pages a region that was kept is in.

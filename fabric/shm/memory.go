@@ -101,10 +101,6 @@ func (m *memory) epoch() uint32 { return liveWord(m.expect).epoch() }
 
 func (m *memory) isUp() bool { return m.live.Load() == m.expect }
 
-// release gives the memory up. Operations under way hit nothing, and notice:
-// live is no longer what they expect.
-func (m *memory) release() { m.m.release() }
-
 // endMN notes that the server of a memory node has gone.
 func (n *node) endMN(id fabric.MemID, word *atomic.Uint64, live liveWord) {
 	down := uint64(makeLive(live.epoch(), memDown))
@@ -127,9 +123,10 @@ func (n *node) memory(id fabric.MemID) (*memory, error) {
 		return nil, err
 	}
 	if old := n.mems[id]; old != nil {
-		// Ports may be using it for a moment yet; its memory is lost anyway.
+		// Ports may be using it for a moment yet; its memory is lost anyway. Operations under way hit nothing, and notice: live is no
+		// longer what they expect.
 		n.watches.stop(watchKey{mn: id, number: uint64(old.epoch())})
-		old.release()
+		old.m.release()
 	}
 	n.mems[id] = m
 	return m, nil

@@ -286,7 +286,7 @@ func (n *node) leave() {
 	}
 	for _, m := range n.mems {
 		if m != nil {
-			m.release()
+			m.m.release()
 		}
 	}
 	_ = n.file.Close()

@@ -32,18 +32,6 @@ const (
 	HugeRequire                   // ErrNoHuge if there are none
 )
 
-func (p HugePolicy) String() string {
-	switch p {
-	case HugeOff:
-		return "off"
-	case HugeTry:
-		return "try"
-	case HugeRequire:
-		return "require"
-	}
-	return fmt.Sprintf("HugePolicy(%d)", uint8(p))
-}
-
 // Options of Serve and Join.
 type Options struct {
 	// Name is the cluster: 1 to 64 letters, digits, '-', '_' and '.'.
@@ -110,7 +98,7 @@ func (o *Options) checkServe() error {
 	case o.Size > fabric.MaxOffset:
 		return fmt.Errorf("%w: size %d is more than an address can name", ErrOptions, o.Size)
 	case o.Huge > HugeRequire:
-		return fmt.Errorf("%w: %v", ErrOptions, o.Huge)
+		return fmt.Errorf("%w: Huge is %d", ErrOptions, o.Huge)
 	case o.Lease < 0 || o.Lease > 0 && o.Lease < minLease:
 		return fmt.Errorf("%w: a lease of %v, must be at least %v", ErrOptions, o.Lease, minLease)
 	case o.Path != "" && !filepath.IsAbs(o.Path):

@@ -165,7 +165,7 @@ func (l *outLink) Connect() error {
 		if err = l.begin(conn, r.number); err == nil {
 			select {
 			case <-l.Ctx.Done():
-			case <-l.Broken():
+			case <-l.Broken:
 			}
 		}
 	}

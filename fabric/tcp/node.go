@@ -108,7 +108,7 @@ func (n *node) Beat() {
 		}
 	}
 	for l := range n.Links {
-		l.Wire().(*outLink).watch(limit)
+		l.Wire.(*outLink).watch(limit)
 	}
 	n.mail.acknowledge()
 }

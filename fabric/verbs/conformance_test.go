@@ -128,7 +128,7 @@ func remoteOf(n *node, id fabric.MemID) *remote {
 func linkTo(n *node, to fabric.CNID) *outLink {
 	for l := range n.Links {
 		if l.Peer.ID == to {
-			return l.Wire().(*outLink)
+			return l.Wire.(*outLink)
 		}
 	}
 	return nil

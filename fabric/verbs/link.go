@@ -196,7 +196,7 @@ func (l *outLink) Connect() error {
 	}
 	select {
 	case <-l.Ctx.Done():
-	case <-l.Broken():
+	case <-l.Broken:
 	case <-s.done:
 	}
 	return nil

@@ -89,7 +89,7 @@ func (n *node) open(ctx context.Context) (err error) {
 
 // Start is peer.Network.Start.
 func (n *node) Start() {
-	n.pump.start()
+	n.pump.running.Go(n.pump.run)
 	n.service.start(n.handle, n.ended)
 }
 
@@ -145,7 +145,7 @@ func (n *node) capabilities() fabric.Caps {
 func (n *node) Caps() fabric.Caps { return n.caps }
 
 // Poll delivers messages that have come.
-func (n *node) Poll() { n.pump.pollMessages() }
+func (n *node) Poll() { n.pump.messages.poll() }
 
 // Stop is peer.Network.Stop.
 func (n *node) Stop() {

@@ -201,10 +201,6 @@ func newPump(n *node) (*pump, error) {
 	return p, err
 }
 
-func (p *pump) start() {
-	p.running.Go(p.run)
-}
-
 // run handles completions that no client polls for.
 func (p *pump) run() {
 	patience := inbox.PumpPatience()
@@ -257,9 +253,6 @@ func (p *pump) wait() bool {
 	}
 	return err == nil && p.open
 }
-
-// pollMessages delivers messages that have come.
-func (p *pump) pollMessages() { p.messages.poll() }
 
 // park waits until a chain is done.
 func (p *pump) park(c *chain) {

@@ -28,8 +28,8 @@ type Link struct {
 	Ctx  context.Context // ends when the link is stopped
 
 	cancel context.CancelFunc
-	wire   Wire
-	broken chan struct{} // gets a token when the connection fails
+	Wire   Wire          // moves bytes
+	Broken chan struct{} // gets a token when the connection fails: see Break
 
 	Mu      sync.Mutex
 	Stopped bool
@@ -73,10 +73,10 @@ func (n *Node) link(cn fabric.CNID) (*Link, error) {
 	if !ok || n.Work.Err() != nil {
 		return nil, n.Dead(cn)
 	}
-	l := &Link{Node: n, Peer: to, broken: make(chan struct{}, 1), queue: make([]WireMessage, minQueue)}
+	l := &Link{Node: n, Peer: to, Broken: make(chan struct{}, 1), queue: make([]WireMessage, minQueue)}
 	l.Ctx, l.cancel = context.WithCancel(n.Ctx)
 	var err error
-	if l.wire, err = n.net.NewWire(l); err != nil {
+	if l.Wire, err = n.net.NewWire(l); err != nil {
 		l.cancel()
 		return nil, err
 	}
@@ -84,9 +84,6 @@ func (n *Node) link(cn fabric.CNID) (*Link, error) {
 	n.Go(l.run)
 	return l, nil
 }
-
-// Wire returns the part of the link that moves bytes.
-func (l *Link) Wire() Wire { return l.wire }
 
 // send queues a message, and writes what may be written.
 func (l *Link) send(from, to int, m *fabric.Message) error {
@@ -99,7 +96,7 @@ func (l *Link) send(from, to int, m *fabric.Message) error {
 		return fmt.Errorf("%w: %d messages wait for %v", fabric.ErrResources, n, l.Peer.ID)
 	}
 	l.Add().Encode(from, to, m)
-	l.wire.Flush()
+	l.Wire.Flush()
 	return nil
 }
 
@@ -141,7 +138,7 @@ func (l *Link) Resume(delivered uint64) error {
 		return l.Node.Dead(l.Peer.ID)
 	}
 	select {
-	case <-l.broken: // the connection of before
+	case <-l.Broken: // the connection of before
 	default:
 	}
 	l.Acked, l.Written = delivered, delivered
@@ -151,13 +148,10 @@ func (l *Link) Resume(delivered uint64) error {
 // Break reports that the connection has failed.
 func (l *Link) Break() {
 	select {
-	case l.broken <- struct{}{}:
+	case l.Broken <- struct{}{}:
 	default:
 	}
 }
-
-// Broken has something when the connection has failed.
-func (l *Link) Broken() <-chan struct{} { return l.broken }
 
 // stop ends the link: the receiver has gone, or this node is closed or fenced.
 func (l *Link) stop() {
@@ -165,15 +159,15 @@ func (l *Link) stop() {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	l.Stopped = true
-	l.wire.Cut()
+	l.Wire.Cut()
 }
 
 // run keeps the link connected until it is stopped.
 func (l *Link) run() {
-	defer l.wire.Release()
+	defer l.Wire.Release()
 	reported := ""
 	for l.Ctx.Err() == nil {
-		err := l.wire.Connect()
+		err := l.Wire.Connect()
 		if err == nil || l.Ctx.Err() != nil {
 			reported = ""
 			continue

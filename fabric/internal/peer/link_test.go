@@ -20,7 +20,7 @@ func (idleWire) Release()       {}
 
 // A Link keeps what was not delivered, whatever the length of its queue, and goes on from where the receiver has got to.
 func TestLinkKeepsWhatWasNotDelivered(t *testing.T) {
-	l := &Link{Node: &Node{}, Peer: member.CN{ID: 2}, wire: idleWire{}, broken: make(chan struct{}, 1), queue: make([]WireMessage, minQueue)}
+	l := &Link{Node: &Node{}, Peer: member.CN{ID: 2}, Wire: idleWire{}, Broken: make(chan struct{}, 1), queue: make([]WireMessage, minQueue)}
 	const burst = 5 * minQueue
 	for i := range uint64(burst) {
 		if err := l.send(1, 2, &fabric.Message{Body: [7]uint64{i}}); err != nil {
@@ -44,8 +44,8 @@ func TestLinkKeepsWhatWasNotDelivered(t *testing.T) {
 		}
 	}
 	l.Break()
-	if err := l.Resume(100); err != nil || l.Acked != 100 || l.Written != 100 || len(l.Broken()) != 0 {
-		t.Errorf("resumed: %v, %d acknowledged, %d written, broken %d", err, l.Acked, l.Written, len(l.Broken()))
+	if err := l.Resume(100); err != nil || l.Acked != 100 || l.Written != 100 || len(l.Broken) != 0 {
+		t.Errorf("resumed: %v, %d acknowledged, %d written, broken %d", err, l.Acked, l.Written, len(l.Broken))
 	}
 	check()
 	if err := l.Resume(99); !errors.Is(err, ErrProtocol) {

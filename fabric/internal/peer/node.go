@@ -351,7 +351,7 @@ func (n *Node) end(how func(member.Member, context.Context) error) error {
 		return nil
 	}
 	for l := range n.Links {
-		l.wire.Ask()
+		l.Wire.Ask()
 	}
 	limit := time.Now().Add(closeFlush)
 	for n.unsent() && time.Now().Before(limit) && !n.fenced.Load() {
@@ -368,7 +368,7 @@ func (n *Node) end(how func(member.Member, context.Context) error) error {
 
 func (n *Node) unsent() bool {
 	for l := range n.Links {
-		if l.wire.Unsent() {
+		if l.Wire.Unsent() {
 			return true
 		}
 	}
