@@ -27,6 +27,9 @@ type Memory struct {
 
 var _ member.Service = (*Memory)(nil)
 
+// errAway: the coordinator does not answer: see SetAway.
+var errAway = fmt.Errorf("%w: it is away", member.ErrUnreachable)
+
 // NewMemory returns a coordinator without members. Compute nodes have the numbers from 1 to maxCN.
 func NewMemory(maxCN fabric.CNID) *Memory {
 	m := &Memory{ledger: member.NewLedger(maxCN), members: map[member.Incarnation]*memoryMember{}}
@@ -50,7 +53,7 @@ func (m *Memory) ForgetMN(ctx context.Context, id fabric.MemID) error {
 		m.mu.Lock()
 		if m.away {
 			m.mu.Unlock()
-			return fmt.Errorf("%w: it is away", member.ErrUnreachable)
+			return errAway
 		}
 		leaving := m.ledger.Leaving(id)
 		var err error
@@ -78,7 +81,7 @@ func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve fu
 	m.mu.Lock()
 	if m.away {
 		m.mu.Unlock()
-		return nil, fmt.Errorf("%w: it is away", member.ErrUnreachable)
+		return nil, errAway
 	}
 	e, err := reserve()
 	if err != nil {
@@ -138,9 +141,9 @@ func (m *Memory) Watch(ctx context.Context) (member.Watcher, error) {
 		return nil, err
 	}
 	if m.isAway() {
-		return nil, fmt.Errorf("%w: it is away", member.ErrUnreachable)
+		return nil, errAway
 	}
-	return memoryWatcher{m}, nil
+	return m, nil
 }
 
 func (m *Memory) isAway() bool {
@@ -164,13 +167,13 @@ func (m *Memory) Kill(incarnation member.Incarnation) {
 func (m *Memory) SetAway(away bool) {
 	m.mu.Lock()
 	m.away, m.gone = away, time.Now()
-	late := m.late
+	var late []func()
 	if !away {
-		m.late = nil
+		late, m.late = m.late, nil
 	}
 	m.mu.Unlock()
-	for i := 0; !away && i < len(late); i++ {
-		late[i]()
+	for _, change := range late {
+		change()
 	}
 }
 
@@ -190,28 +193,19 @@ func (m *Memory) publish() {
 func (m *Memory) do(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	act := func() {
-		f()
-		m.publish()
-	}
 	if m.away {
-		m.late = append(m.late, func() {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			act()
-		})
+		m.late = append(m.late, func() { m.do(f) })
 		return
 	}
-	act()
+	f()
+	m.publish()
 }
 
-type memoryWatcher struct{ m *Memory }
-
 // State is member.Watcher.State.
-func (w memoryWatcher) State() (*member.State, <-chan struct{}) {
-	w.m.mu.Lock()
-	defer w.m.mu.Unlock()
-	return w.m.state, w.m.change
+func (m *Memory) State() (*member.State, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state, m.change
 }
 
 // A memoryMember is a member of a Memory.
@@ -229,7 +223,7 @@ func (n *memoryMember) CN() member.CN { return n.e.CN }
 func (n *memoryMember) MN() member.MN { return n.e.MN }
 
 // State is member.Watcher.State.
-func (n *memoryMember) State() (*member.State, <-chan struct{}) { return memoryWatcher{n.m}.State() }
+func (n *memoryMember) State() (*member.State, <-chan struct{}) { return n.m.State() }
 
 // Ack is member.Member.Ack.
 func (n *memoryMember) Ack(revision uint64) { n.m.do(func() { n.m.ledger.Ack(n.e, revision) }) }
@@ -270,7 +264,7 @@ func (n *memoryMember) Contact() (silent time.Duration, why error) {
 	if !n.m.away {
 		return 0, nil
 	}
-	return time.Since(n.m.gone), fmt.Errorf("%w: it is away", member.ErrUnreachable)
+	return time.Since(n.m.gone), errAway
 }
 
 // Leave is member.Member.Leave.
@@ -281,7 +275,7 @@ func (n *memoryMember) Fail(ctx context.Context) error { return n.leave(ctx, mem
 
 func (n *memoryMember) leave(ctx context.Context, how member.Phase) error {
 	if n.m.isAway() {
-		return fmt.Errorf("%w: it is away", member.ErrUnreachable)
+		return errAway
 	}
 	n.end(how, nil)
 	return ctx.Err()
