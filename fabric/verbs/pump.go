@@ -60,14 +60,19 @@ type completionQueues struct {
 	mu      sync.Mutex // of reserve and give
 }
 
+// all returns the queues. The slice is never changed.
+func (s *completionQueues) all() []*completionQueue {
+	if list := s.list.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
 // reserve finds a queue with room for n more completions at a time.
 func (s *completionQueues) reserve(d *device, n int) (*completionQueue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []*completionQueue
-	if old := s.list.Load(); old != nil {
-		list = *old
-	}
+	list := s.all()
 	for _, c := range list {
 		if c.room >= n {
 			c.room -= n
@@ -96,12 +101,10 @@ func (c *completionQueue) give(n int) {
 
 // poll takes completions, unless another goroutine does, and returns how many.
 func (s *completionQueues) poll() (n int) {
-	if list := s.list.Load(); list != nil {
-		for _, c := range *list {
-			if c.mu.TryLock() {
-				n += c.take()
-				c.mu.Unlock()
-			}
+	for _, c := range s.all() {
+		if c.mu.TryLock() {
+			n += c.take()
+			c.mu.Unlock()
 		}
 	}
 	return n
@@ -109,14 +112,12 @@ func (s *completionQueues) poll() (n int) {
 
 // drain takes all completions that are there.
 func (s *completionQueues) drain() (n int) {
-	if list := s.list.Load(); list != nil {
-		for _, c := range *list {
-			c.mu.Lock()
-			for k := c.take(); k > 0; k = c.take() {
-				n += k
-			}
-			c.mu.Unlock()
+	for _, c := range s.all() {
+		c.mu.Lock()
+		for k := c.take(); k > 0; k = c.take() {
+			n += k
 		}
+		c.mu.Unlock()
 	}
 	return n
 }
@@ -134,25 +135,21 @@ func (c *completionQueue) take() int {
 }
 
 func (s *completionQueues) arm() {
-	if list := s.list.Load(); list != nil {
-		for _, c := range *list {
-			c.mu.Lock()
-			if c.q != nil {
-				armCQ(c.q)
-			}
-			c.mu.Unlock()
+	for _, c := range s.all() {
+		c.mu.Lock()
+		if c.q != nil {
+			armCQ(c.q)
 		}
+		c.mu.Unlock()
 	}
 }
 
 func (s *completionQueues) close() {
-	if list := s.list.Load(); list != nil {
-		for _, c := range *list {
-			c.mu.Lock() // a client may still poll for messages
-			freeCQ(c.q)
-			c.q = nil
-			c.mu.Unlock()
-		}
+	for _, c := range s.all() {
+		c.mu.Lock() // a client may still poll for messages
+		freeCQ(c.q)
+		c.q = nil
+		c.mu.Unlock()
 	}
 }
 
