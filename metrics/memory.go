@@ -6,16 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// MemoryCounters are what the software NIC of a memory node counts; a memory node behind a NIC of hardware has none.
-type MemoryCounters struct {
-	Ops         map[fabric.OpKind]uint64
-	ReadBytes   uint64
-	WriteBytes  uint64
-	Frames      uint64
-	Batches     uint64
-	Connections int
-}
-
 var (
 	mnInfo        = gauge("mn_info", "Always 1; what this memory node is.", "memory", "fabric")
 	mnSize        = gauge("mn_size_bytes", "Memory that this memory node lends.")
@@ -36,7 +26,7 @@ type MemoryServer interface {
 }
 
 // MemoryNode returns a collector of a memory node that has just started. counters is nil where the NIC does not count for us.
-func MemoryNode(s MemoryServer, fabricName string, counters func() MemoryCounters) prometheus.Collector {
+func MemoryNode(s MemoryServer, fabricName string, counters func() member.Counters) prometheus.Collector {
 	return &memoryNode{s, s.Epoch(), fabricName, counters}
 }
 
@@ -44,7 +34,7 @@ type memoryNode struct {
 	s        MemoryServer
 	first    uint32 // epoch
 	fabric   string
-	counters func() MemoryCounters
+	counters func() member.Counters
 }
 
 // Describe implements prometheus.Collector.

@@ -9,6 +9,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/mn"
@@ -140,8 +141,8 @@ func TestCertificates(t *testing.T) {
 
 func TestMemoryNode(t *testing.T) {
 	m := &memoryServer{epoch: 2}
-	for _, counters := range []func() metrics.MemoryCounters{nil, func() metrics.MemoryCounters {
-		return metrics.MemoryCounters{Ops: map[fabric.OpKind]uint64{fabric.OpFAA: 5}, Connections: 1}
+	for _, counters := range []func() member.Counters{nil, func() member.Counters {
+		return member.Counters{Ops: map[fabric.OpKind]uint64{fabric.OpFAA: 5}, Connections: 1}
 	}} {
 		m.epoch = 2
 		reg := prometheus.NewPedanticRegistry()

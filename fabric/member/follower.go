@@ -25,6 +25,16 @@ type Follower interface {
 	Contact
 }
 
+// Counters are what the software NIC of a memory node has counted since it began to serve; a memory node behind a NIC of hardware has none.
+type Counters struct {
+	Ops         map[fabric.OpKind]uint64
+	ReadBytes   uint64 // of memory
+	WriteBytes  uint64
+	Frames      uint64 // chains, or parts of long ones
+	Batches     uint64 // times that frames were taken off a connection
+	Connections int    // now
+}
+
 // A MemoryServer is a memory node that follows the states of a coordinator, from Serve to Close. Any goroutine may use it.
 type MemoryServer interface {
 	// ID returns the number of the memory node.

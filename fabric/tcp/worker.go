@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 )
 
 const (
@@ -267,19 +268,9 @@ func (n *workerStats) publish(frames uint64) {
 	n.pending = counts{}
 }
 
-// ServerStats are counters of a memory node since it began to serve.
-type ServerStats struct {
-	Ops         map[fabric.OpKind]uint64
-	ReadBytes   uint64 // of memory
-	WriteBytes  uint64
-	Frames      uint64 // chains, or parts of long ones
-	Batches     uint64 // times that frames were taken off a connection
-	Connections int    // now
-}
-
 // Stats returns the counters of the memory node.
-func (s *MemoryServer) Stats() ServerStats {
-	t := ServerStats{Ops: map[fabric.OpKind]uint64{}}
+func (s *MemoryServer) Stats() member.Counters {
+	t := member.Counters{Ops: map[fabric.OpKind]uint64{}}
 	for _, w := range s.workers {
 		n := &w.stats
 		t.Frames += n.frames.Load()

@@ -18,6 +18,7 @@ import (
 	"github.com/declock/declock/cmd/internal/web"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/mn"
@@ -108,9 +109,9 @@ func forgotten(cfg MNConfig, id fabric.MemID) error {
 // serveMN says that the memory node serves, and waits for its end.
 func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, ready *readiness, w *web.Server, out io.Writer) error {
 	log := cfg.Log.With("node", srv.ID().String(), "cluster", cfg.Cluster.Address())
-	var counters func() metrics.MemoryCounters
-	if s, ok := srv.(interface{ Counters() metrics.MemoryCounters }); ok {
-		counters = s.Counters
+	var counters func() member.Counters
+	if s, ok := srv.(interface{ Stats() member.Counters }); ok {
+		counters = s.Stats
 	}
 	m := func() fabric.Memory { return fabric.Memory{ID: srv.ID(), Size: srv.Size(), Epoch: srv.Epoch()} }
 	w.Show(func() any { return m() }, metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))

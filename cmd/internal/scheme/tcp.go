@@ -6,7 +6,6 @@ import (
 	"net"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/overtcp"
 )
 
@@ -58,11 +57,5 @@ type tcpServer struct {
 }
 
 func (s tcpServer) MaxCN() int { return s.maxCN }
-
-// Counters returns what the software NIC has counted.
-func (s tcpServer) Counters() metrics.MemoryCounters {
-	c := s.Stats()
-	return metrics.MemoryCounters{Ops: c.Ops, ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, Frames: c.Frames, Batches: c.Batches, Connections: c.Connections}
-}
 
 func (s tcpServer) Details() []Detail { return []Detail{{"listen", s.Addr().String()}} }
