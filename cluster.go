@@ -139,7 +139,7 @@ func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
 
 func (c *Cluster) join(ctx context.Context, scheme, rest string, o *options) (fabric.Node, error) {
 	if scheme == "shm" {
-		so := shm.Options{Name: rest, Dir: o.dir, Key: o.key}
+		so := shm.Options{Name: rest, Dir: o.dir}
 		if rest == "" {
 			return c.joinPrivate(ctx, so, o)
 		}

@@ -17,7 +17,6 @@ type options struct {
 	policy string
 	size   uint64
 	dir    string
-	key    uint64
 	cfg    cn.Config
 
 	memoryLost func(fabric.MemID)
@@ -34,10 +33,6 @@ func WithMemory(bytes uint64) Option { return func(o *options) { o.size = bytes 
 
 // WithDir sets where the files of shm clusters are; default /dev/shm.
 func WithDir(dir string) Option { return func(o *options) { o.dir = dir } }
-
-// WithKey sets the access key of the cluster's memory, if it is not the
-// one that the user can read there.
-func WithKey(key uint64) Option { return func(o *options) { o.key = key } }
 
 // WithReport sets a function that is called with errors in the background. Default: none.
 func WithReport(f func(error)) Option { return func(o *options) { o.cfg.Report = f } }
