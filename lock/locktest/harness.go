@@ -26,8 +26,6 @@ type Mechanism struct {
 	ExclusiveOnly bool
 	// Handoffs: holders leave something to the next of their node (lock.Hold.Handoff), and with Deferred their operations, too.
 	Handoffs, Deferred bool
-	// Allocates: acquiring a free lock allocates, for a reason.
-	Allocates bool
 	// Atomic16: the mechanism needs 16-byte atomics; the suite is skipped where there are none.
 	Atomic16 bool
 	// FreeOps, if not 0, is how many operations it takes to acquire a free lock, and to release it, in a chain each.
