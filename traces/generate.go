@@ -26,7 +26,6 @@ type GenConfig struct {
 	Keys     uint64 // distinct keys that may be asked for
 	Requests uint64 // of all clients together; 0 is without end
 	Clients  int    // 0 is 1
-	Start    uint32 // the first timestamp
 }
 
 // A Generator makes traces of a cluster: requests are independent draws of a key
@@ -96,8 +95,8 @@ func badConfig(cfg *GenConfig) string {
 		return fmt.Sprintf("a mean key size of %g: with its spread it must stay below %d", p.KeySize, maxKeySize)
 	case p.KeySize < float64(idWidth(cfg.Keys)):
 		return fmt.Sprintf("a mean key size of %g bytes: %d keys need %d to be told apart", p.KeySize, cfg.Keys, idWidth(cfg.Keys))
-	case p.ValueSize > defaultMaxValue/8:
-		return fmt.Sprintf("a mean value size of %g: it must be at most %d", p.ValueSize, defaultMaxValue/8)
+	case p.ValueSize > maxValueSize/8:
+		return fmt.Sprintf("a mean value size of %g: it must be at most %d", p.ValueSize, maxValueSize/8)
 	}
 	return ""
 }
@@ -205,11 +204,7 @@ func (s *Stream) Next(rec *Record) bool {
 }
 
 func (g *Generator) time(index uint64) uint32 {
-	t := float64(index) * g.meanSec
-	if t > math.MaxUint32-float64(g.cfg.Start) {
-		return math.MaxUint32
-	}
-	return g.cfg.Start + uint32(t)
+	return uint32(min(float64(index)*g.meanSec, math.MaxUint32))
 }
 
 func (g *Generator) ttl(bits32 uint64) uint32 {
@@ -300,18 +295,15 @@ func (g *Generator) All() Source {
 	})
 }
 
-// Keys returns a set of each of the hottest keys (0 is all of them): the share of client i of n, coldest
+// Keys returns a set of each key: the share of client i of n, coldest
 // first, so that a cache too small for them ends up with the hot ones. It is what to warm a cache with.
-func (g *Generator) Keys(i, n int, hottest uint64) Source {
+func (g *Generator) Keys(i, n int) Source {
 	if n <= 0 || i < 0 || i >= n {
 		panic(fmt.Sprintf("traces: keys of client %d of %d", i, n))
 	}
-	if hottest == 0 || hottest > g.cfg.Keys {
-		hottest = g.cfg.Keys
-	}
 	step, rank := uint64(n), uint64(0) // the next; 0 at the end
-	if first := uint64(i) + 1; first <= hottest {
-		rank = first + (hottest-first)/step*step
+	if first := uint64(i) + 1; first <= g.cfg.Keys {
+		rank = first + (g.cfg.Keys-first)/step*step
 	}
 	buf := make([]byte, maxKeySize)
 	return sourceFunc(func(rec *Record) bool {
@@ -320,7 +312,7 @@ func (g *Generator) Keys(i, n int, hottest uint64) Source {
 		}
 		counter := g.counters && g.sizer.isCounter(rank)
 		key := g.putKey(buf, rank, counter)
-		*rec = Record{Time: g.cfg.Start, Key: key, KeySize: uint32(len(key)), ValueSize: g.sizer.valueSize(rank, counter),
+		*rec = Record{Key: key, KeySize: uint32(len(key)), ValueSize: g.sizer.valueSize(rank, counter),
 			Client: (rank - 1) % step, Op: OpSet, TTL: g.ttl(mix(rank, g.sizer.seed) >> 32)}
 		rank -= min(rank, step)
 		return true

@@ -43,7 +43,7 @@ const maxDigits = 18
 
 // parseLine reads a line. It goes from both ends to the middle: a key may hold commas, the
 // other columns cannot. A non-empty what says which column is wrong and why.
-func parseLine(line []byte, rec *Record, maxValue uint32) (column int, what string) {
+func parseLine(line []byte, rec *Record) (column int, what string) {
 	front, key, ok := bytes.Cut(line, oneComma)
 	if !ok {
 		return 0, tooFew(line)
@@ -86,8 +86,8 @@ func parseLine(line []byte, rec *Record, maxValue uint32) (column int, what stri
 		return 1, "the timestamp does not fit 32 bits of seconds"
 	case v[3] > 1<<20:
 		return 3, "the key size is over the bound of 1 MiB"
-	case v[4] > uint64(maxValue):
-		return 4, fmt.Sprintf("the value size is over the bound of %d bytes", maxValue)
+	case v[4] > maxValueSize:
+		return 4, fmt.Sprintf("the value size is over the bound of %d bytes", maxValueSize)
 	case v[7] > 1<<32-1:
 		return 7, "the TTL does not fit 32 bits"
 	}

@@ -18,16 +18,14 @@ type ReaderOptions struct {
 	SkipBad bool
 	// MaxLine is the longest line in bytes; 0 is 4096.
 	MaxLine int
-	// MaxValue is the largest value size that is believed; 0 is 1 GiB.
-	MaxValue uint32
 	// Name stands for the trace in errors; Open takes the path.
 	Name string
 }
 
 const (
-	defaultMaxLine  = 4096
-	defaultMaxValue = 1 << 30
-	readBuffer      = 256 << 10
+	maxLine      = 4096    // bytes
+	maxValueSize = 1 << 30 // that is believed
+	readBuffer   = 256 << 10
 	// maxZstdWindow is what the zstd command accepts without --long.
 	maxZstdWindow = 128 << 20
 )
@@ -88,10 +86,7 @@ func Open(path string, o ReaderOptions) (*Reader, error) {
 // NewReader reads a trace from r. Close what it holds with Close; that does not close r.
 func NewReader(r io.Reader, o ReaderOptions) (*Reader, error) {
 	if o.MaxLine <= 0 {
-		o.MaxLine = defaultMaxLine
-	}
-	if o.MaxValue == 0 {
-		o.MaxValue = defaultMaxValue
+		o.MaxLine = maxLine
 	}
 	if o.Name == "" {
 		o.Name = "trace"
@@ -170,7 +165,7 @@ func (r *Reader) Next(rec *Record) bool {
 		if len(line) == 0 {
 			continue // a blank line says nothing
 		}
-		column, what := parseLine(line, rec, r.o.MaxValue)
+		column, what := parseLine(line, rec)
 		if what == "" {
 			return true
 		}

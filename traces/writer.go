@@ -176,11 +176,11 @@ func unwritable(rec *Record) string {
 		return fmt.Sprintf("%s is not an operation", rec.Op)
 	case len(rec.Key) == 0:
 		return "the key is empty"
-	case len(rec.Key) > defaultMaxLine-100:
+	case len(rec.Key) > maxLine-100:
 		return "the key is too long for a line"
 	case bytes.IndexByte(rec.Key, '\n') >= 0 || bytes.IndexByte(rec.Key, 0) >= 0:
 		return "the key holds a line feed or a NUL byte"
-	case rec.KeySize > 1<<20 || rec.ValueSize > defaultMaxValue:
+	case rec.KeySize > 1<<20 || rec.ValueSize > maxValueSize:
 		return "the key size or the value size is over the bound"
 	case rec.Client >= 1e18:
 		return "the client id has more than 18 digits"

@@ -156,7 +156,7 @@ var values [1 << 20]byte
 
 // fill stores all keys.
 func (r *storeRun) fill(c *objstore.Client) error {
-	src := r.gen.Keys(0, 1, 0)
+	src := r.gen.Keys(0, 1)
 	var rec traces.Record
 	for r.err == nil && src.Next(&rec) {
 		if err := c.Set(rec.Key, values[:rec.ValueSize], objstore.Options{}); err != nil {

@@ -44,8 +44,6 @@ const (
 type Options struct {
 	// Timeout of connecting and of an operation, which gets at least three quarters of it; 0 is 10 s.
 	Timeout time.Duration
-	// Now is the Unix time, for TTLs over 30 days; nil is the wall clock's.
-	Now func() int64
 }
 
 // A Client is one connection to a memcached. It implements objstore.Cache. One goroutine uses it at a time.
@@ -92,9 +90,6 @@ func DialTarget(target string, o Options) (*Client, error) {
 func Dial(network, address string, o Options) (*Client, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
-	}
-	if o.Now == nil {
-		o.Now = func() int64 { return time.Now().Unix() }
 	}
 	c := &Client{network: network, address: address, o: o}
 	if err := c.connect(); err != nil {
@@ -275,7 +270,7 @@ func (c *Client) count(name string, key []byte, delta uint64) (uint64, error) {
 // exptime is the TTL as memcached wants it.
 func (c *Client) exptime(ttl uint32) uint64 {
 	if ttl > maxRelative {
-		return uint64(c.o.Now()) + uint64(ttl)
+		return uint64(time.Now().Unix()) + uint64(ttl)
 	}
 	return uint64(ttl)
 }

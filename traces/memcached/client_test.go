@@ -161,7 +161,7 @@ func TestReplay(t *testing.T) {
 			}
 			var loads []replay.Load
 			for i := range 3 {
-				loads = append(loads, replay.Load{Cache: dial(t, network, address), Warm: g.Keys(i, 3, 0), Stream: g.Stream(i)})
+				loads = append(loads, replay.Load{Cache: dial(t, network, address), Warm: g.Keys(i, 3), Stream: g.Stream(i)})
 			}
 			res, err := replay.Run(context.Background(), replay.Options{Verify: true, FillOnMiss: true, TTL: replay.TTLNone}, loads)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
@@ -17,14 +18,15 @@ const (
 	maxUniques = 1 << 10
 	// sleepSlice bounds how late the end of a context is seen while waiting for trace time.
 	sleepSlice = 10e6
-	maxNumber  = 10 // digits: room to count up and down
+	// keptMessages of errors each client keeps.
+	keptMessages = 8
+	maxNumber    = 10 // digits: room to count up and down
 	// trackedKeys bounds what a client remembers for Verify, 72 bytes a key.
 	trackedKeys = 1 << 14
 )
 
 // A Client replays one stream of records against its own Cache: a plain
-// loop without goroutines, channels or allocations, which also runs as a
-// simulated client. One goroutine uses it at a time.
+// loop without goroutines, channels or allocations. One goroutine uses it at a time.
 type Client struct {
 	o       Options
 	cache   objstore.Cache
@@ -40,6 +42,7 @@ type Client struct {
 	buf     []byte // of values that verify themselves
 	plain   []byte // of all others
 	key     [objstore.MaxKey]byte
+	start   int64 // of the replay, for Speed; 0: when Run begins
 	traceT  uint32
 	started bool
 	lastTTL uint32
@@ -70,10 +73,10 @@ func (c *Client) Result() *Result { return c.res }
 // Run does the records of the stream, one after the other, until it ends, ctx is done or there are
 // too many errors. The error is ErrTooMany or the stream's.
 func (c *Client) Run(ctx context.Context, src traces.Source) error {
-	if c.o.Start == 0 {
-		c.o.Start = c.o.Now()
+	c.res.StartNs = wallNow()
+	if c.start == 0 {
+		c.start = c.res.StartNs
 	}
-	c.res.StartNs = c.o.Now()
 	var rec traces.Record
 	for c.err == nil && ctx.Err() == nil && src.Next(&rec) {
 		if rec.Time != c.traceT || !c.started {
@@ -87,7 +90,7 @@ func (c *Client) Run(ctx context.Context, src traces.Source) error {
 		}
 	}
 	c.flush()
-	c.res.EndNs = c.o.Now()
+	c.res.EndNs = wallNow()
 	c.res.Stopped = c.res.Stopped || c.err != nil || ctx.Err() != nil
 	if c.err != nil {
 		return c.err
@@ -135,14 +138,14 @@ func (c *Client) newTime(ctx context.Context, t uint32) bool {
 	if c.o.Speed == 0 || t < c.o.TraceStart {
 		return true
 	}
-	due := c.o.Start + int64(float64(t-c.o.TraceStart)*1e9/c.o.Speed)
+	due := c.start + int64(float64(t-c.o.TraceStart)*1e9/c.o.Speed)
 	for ctx.Err() == nil {
-		wait := due - c.o.Now()
+		wait := due - wallNow()
 		if wait <= 0 {
 			c.res.MaxLagNs = max(c.res.MaxLagNs, -wait)
 			return true
 		}
-		c.o.Sleep(min(wait, sleepSlice))
+		time.Sleep(time.Duration(min(wait, sleepSlice)))
 	}
 	return false
 }
@@ -158,15 +161,11 @@ func (c *Client) do(rec *traces.Record) {
 	case traces.OpAppend, traces.OpPrepend:
 		c.extend(rec, key, h)
 	case traces.OpDelete:
-		t0 := c.o.Now()
+		t0 := wallNow()
 		err := c.cache.Delete(key)
-		out := c.done(op, t0, err, key)
-		switch {
-		case out == failed:
+		if c.done(op, t0, err, key) == failed {
 			c.track.forget(h)
-		case out == miss:
-			c.missed(op, h, key)
-		default:
+		} else {
 			c.track.missed(h)
 		}
 	case traces.OpIncr, traces.OpDecr:
@@ -175,7 +174,7 @@ func (c *Client) do(rec *traces.Record) {
 }
 
 func (c *Client) get(rec *traces.Record, key []byte, h uint64) {
-	t0 := c.o.Now()
+	t0 := wallNow()
 	item, err := c.cache.Get(key)
 	out := c.done(rec.Op, t0, err, key)
 	c.ops.reads++
@@ -189,7 +188,7 @@ func (c *Client) get(rec *traces.Record, key []byte, h uint64) {
 			c.verify(rec.Op, h, key, item.Value)
 		}
 	case miss:
-		c.missed(rec.Op, h, key)
+		c.track.missed(h)
 		if c.o.FillOnMiss && rec.ValueSize > 0 {
 			c.fill(rec, key, h)
 		}
@@ -199,7 +198,7 @@ func (c *Client) get(rec *traces.Record, key []byte, h uint64) {
 // fill is what the user of a look-aside cache does after a miss.
 func (c *Client) fill(rec *traces.Record, key []byte, h uint64) {
 	v, s := c.value(rec, kindBase, key, h)
-	t0 := c.o.Now()
+	t0 := wallNow()
 	// A get has no TTL: take that of this client's last write.
 	err := c.cache.Set(key, v, objstore.Options{TTL: c.ttl(c.lastTTL)})
 	if out := c.done(opFill, t0, err, key); out == hit {
@@ -221,7 +220,7 @@ func (c *Client) store(rec *traces.Record, key []byte, h uint64) {
 		}
 	}
 	var err error
-	t0 := c.o.Now()
+	t0 := wallNow()
 	switch rec.Op {
 	case traces.OpSet:
 		err = c.cache.Set(key, v, o)
@@ -236,11 +235,11 @@ func (c *Client) store(rec *traces.Record, key []byte, h uint64) {
 	switch out {
 	case hit:
 		if rec.Op == traces.OpAdd {
-			c.missed(rec.Op, h, key) // add found nothing
+			c.track.missed(h) // add found nothing
 		}
 		c.learnBase(h, s, key, v)
 	case miss:
-		c.missed(rec.Op, h, key)
+		c.track.missed(h)
 	case failed, tooLarge: // memcached removes the old value of a set that is too large
 		c.track.forget(h)
 	}
@@ -249,7 +248,7 @@ func (c *Client) store(rec *traces.Record, key []byte, h uint64) {
 func (c *Client) extend(rec *traces.Record, key []byte, h uint64) {
 	v, _ := c.value(rec, kindPiece, key, h)
 	var err error
-	t0 := c.o.Now()
+	t0 := wallNow()
 	if rec.Op == traces.OpAppend {
 		err = c.cache.Append(key, v)
 	} else {
@@ -259,7 +258,7 @@ func (c *Client) extend(rec *traces.Record, key []byte, h uint64) {
 	case hit:
 		c.track.added(h)
 	case miss:
-		c.missed(rec.Op, h, key)
+		c.track.missed(h)
 	case failed, tooLarge:
 		c.track.forget(h)
 	}
@@ -268,7 +267,7 @@ func (c *Client) extend(rec *traces.Record, key []byte, h uint64) {
 func (c *Client) count(rec *traces.Record, key []byte, h uint64) {
 	var n uint64
 	var err error
-	t0 := c.o.Now()
+	t0 := wallNow()
 	if rec.Op == traces.OpIncr {
 		n, err = c.cache.Incr(key, 1)
 	} else {
@@ -280,7 +279,7 @@ func (c *Client) count(rec *traces.Record, key []byte, h uint64) {
 			c.counted(rec.Op, h, key, n)
 		}
 	case miss:
-		c.missed(rec.Op, h, key)
+		c.track.missed(h)
 	case failed:
 		c.track.forget(h)
 	}
@@ -309,11 +308,11 @@ func (c *Client) uniqueOf(key []byte, h uint64) (unique uint64, ok bool) {
 		return unique, true
 	}
 	c.res.ExtraGets++
-	t0 := c.o.Now()
+	t0 := wallNow()
 	item, err := c.cache.Get(key)
 	if err != nil {
 		if c.done(traces.OpCAS, t0, err, key) == miss {
-			c.missed(traces.OpCAS, h, key)
+			c.track.missed(h)
 		}
 		return 0, false
 	}
@@ -329,7 +328,7 @@ func (c *Client) remember(key []byte, unique uint64) {
 
 // done counts an operation that began at t0, and its latency unless it failed.
 func (c *Client) done(op traces.Op, t0 int64, err error, key []byte) outcome {
-	ns := c.o.Now() - t0
+	ns := wallNow() - t0
 	r := c.res.row(op)
 	out := hit
 	if err != nil {
@@ -362,7 +361,7 @@ func (c *Client) verifyFailure(op traces.Op, key []byte, format string, args ...
 func (c *Client) note(cause error, format string, args ...any) {
 	n := c.ops.errors + c.ops.failures
 	fatal := c.o.MaxErrors > 0 && n >= c.o.MaxErrors && c.err == nil
-	keep := len(c.res.Messages) < c.o.Messages
+	keep := len(c.res.Messages) < keptMessages
 	if !fatal && !keep {
 		return
 	}
@@ -510,13 +509,6 @@ func (c *Client) learnBase(h uint64, s stamp, key, v []byte) {
 		c.track.wroteNumber(h, n)
 	default:
 		c.track.wrote(h, s)
-	}
-}
-
-// missed learns that the key is not there, which with NoLoss must not be when this client has put it there.
-func (c *Client) missed(op traces.Op, h uint64, key []byte) {
-	if c.track.missed(h) && c.o.NoLoss {
-		c.verifyFailure(op, key, "lost: the object was written, nobody removed it, and it is gone")
 	}
 }
 

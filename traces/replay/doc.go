@@ -1,8 +1,7 @@
 // Package replay drives caches with traces: each [Client] does the records of
 // one stream on its own objstore.Cache, one after the other, and measures every operation.
 //
-// A Client is a plain loop without goroutines, channels or allocations; waiting and the clock are
-// injected, so that it also runs as a simulated client. [Run] is the loop's wiring for real ones: a goroutine
+// A Client is a plain loop without goroutines, channels or allocations. [Run] is its wiring: a goroutine
 // per client, and a [Result] over all. Results travel between processes as JSON and are added by [Result.Merge].
 //
 // # Streams
@@ -37,7 +36,7 @@
 // With Options.Verify each value is a sequence of blocks that carry key, writer, version and length, sealed
 // at both ends and patterned in every word between. Every value that is read must be whole, of its key, and not
 // older than what this client has seen or written of it; and what this client appended and prepended must be there, once.
-// The cache must hold no values of other programs. With Exclusive, numbers must be exact; with NoLoss, nothing may be missing.
+// The cache must hold no values of other programs. With Exclusive, numbers must be exact.
 // What a client remembers is bounded, so it may overlook but not accuse; except that a write
 // which failed with its outcome unknown and takes effect after a later one is reported as stale, which it is.
 // Values are at least [MinBlock] bytes then, and cost about 0.1 ns a byte.

@@ -24,7 +24,7 @@ func ExampleRun() {
 	cache := mapcache.New() // or the object store, or memcached
 	var loads []replay.Load
 	for i := range 4 {
-		loads = append(loads, replay.Load{Cache: cache.Client(), Warm: g.Keys(i, 4, 0), Stream: g.Stream(i)})
+		loads = append(loads, replay.Load{Cache: cache.Client(), Warm: g.Keys(i, 4), Stream: g.Stream(i)})
 	}
 	res, err := replay.Run(context.Background(), replay.Options{Verify: true, FillOnMiss: true}, loads)
 	if err != nil {

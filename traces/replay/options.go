@@ -43,9 +43,6 @@ type Options struct {
 	// Exclusive promises that no other client works on its keys (the trace is dealt ByKey). Verify then
 	// also knows what numbers must be.
 	Exclusive bool
-	// NoLoss promises that the cache is large enough for all keys: a miss of what a client wrote and none
-	// deleted is then a verification failure. It needs Verify, Exclusive and TTLNone.
-	NoLoss bool
 	// FillOnMiss follows a get that misses with a set of the key, as users of a look-aside cache do; not where the trace says
 	// that its get missed too (value size 0), for there the trace does it itself. The sets are the row "fill".
 	FillOnMiss bool
@@ -59,18 +56,10 @@ type Options struct {
 	Speed float64
 	// TraceStart is the time of the trace's first record, for Speed.
 	TraceStart uint32
-	// Start is when the replay began by Now, for Speed; 0 is when each client starts. Run sets it.
-	Start int64
-	// Now is the clock of latencies, in nanoseconds; nil is wall time (monotonic within the process).
-	Now func() int64
-	// Sleep waits for a short while; nil is time.Sleep. A simulated client waits in its Port.
-	Sleep func(ns int64)
 	// MaxErrors ends the replay at a client's n-th error or verification failure; 0 is never, 1 is at the first.
 	MaxErrors uint64
 	// Kinds of errors that are counted each by itself (Result.Kinds), the more telling first: an error may be of several.
 	Kinds []error
-	// Messages of errors that are kept per client; 0 is 8.
-	Messages int
 	// RunID tells the values of this run from those that an earlier one left in the cache.
 	RunID uint8
 	// FirstClient is the id of Run's first client: with several processes every client has its own id.
@@ -84,8 +73,6 @@ type Options struct {
 // withDefaults checks the options and fills in what is zero.
 func (o Options) withDefaults() (Options, error) {
 	switch {
-	case o.NoLoss && !(o.Verify && o.Exclusive && o.TTL == TTLNone):
-		return o, fmt.Errorf("%w: NoLoss needs Verify, Exclusive and TTLNone: else a miss may be right", ErrOptions)
 	case o.Exclusive && !o.Verify:
 		return o, fmt.Errorf("%w: Exclusive means nothing without Verify", ErrOptions)
 	case o.Speed < 0 || o.Speed != o.Speed:
@@ -101,15 +88,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.TimeBase == 0 {
 		o.TimeBase = 1
 	}
-	if o.Now == nil {
-		o.Now = WallNow
-	}
-	if o.Sleep == nil {
-		o.Sleep = func(ns int64) { time.Sleep(time.Duration(ns)) }
-	}
-	if o.Messages == 0 {
-		o.Messages = 8
-	}
 	if o.Progress == nil {
 		o.Progress = new(Progress)
 	}
@@ -124,8 +102,8 @@ var wallStart = time.Now()
 // wallOrigin makes the monotonic times of processes comparable.
 var wallOrigin = wallStart.UnixNano()
 
-// WallNow is wall time at the start of the process plus monotonic time since then.
-func WallNow() int64 { return wallOrigin + int64(time.Since(wallStart)) }
+// wallNow is wall time at the start of the process plus monotonic time since then.
+func wallNow() int64 { return wallOrigin + int64(time.Since(wallStart)) }
 
 // Progress can be read while a replay runs.
 type Progress struct {

@@ -76,7 +76,7 @@ type Counts struct {
 type Result struct {
 	Counts
 	Clients        int
-	StartNs, EndNs int64         // by Options.Now
+	StartNs, EndNs int64         // wall time, monotonic within the process
 	Rows           [numRows]*row // by operation; nil: there was none
 	MaxLagNs       int64         // how late a second of the trace began, with Speed
 	Messages       []string      // the first errors

@@ -53,12 +53,9 @@ func Run(ctx context.Context, o Options, loads []Load) (*Result, error) {
 		return c.Warm(ctx, loads[i].Warm)
 	})
 	if err == nil {
-		start := o.Start
-		if start == 0 {
-			start = o.Now()
-		}
+		start := wallNow()
 		err = each(clients, func(i int, c *Client) error {
-			c.o.Start = start
+			c.start = start
 			return c.Run(ctx, loads[i].Stream)
 		})
 	}

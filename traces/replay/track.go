@@ -133,13 +133,9 @@ func (t *tracker) added(key uint64) {
 	}
 }
 
-// missed learns that the key is not there, and reports whether it should have been
-// if no other client removes objects.
-func (t *tracker) missed(key uint64) (known bool) {
-	k := t.find(key)
-	if k == nil || !k.present {
-		return false
+// missed learns that the key is not there.
+func (t *tracker) missed(key uint64) {
+	if k := t.find(key); k != nil {
+		t.retire(k)
 	}
-	t.retire(k)
-	return true
 }

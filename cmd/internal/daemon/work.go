@@ -123,7 +123,7 @@ func (w *work) openStreams() error {
 		}
 		stream = func(i int) traces.Source { return g.Stream(spec.First + i) }
 		if spec.Warm {
-			warm = func(i int) traces.Source { return g.Keys(spec.First+i, spec.Total, 0) }
+			warm = func(i int) traces.Source { return g.Keys(spec.First+i, spec.Total) }
 		}
 	} else {
 		if err := w.openTrace(); err != nil {

@@ -30,13 +30,6 @@ type object struct {
 // New returns an empty store.
 func New() *Store { return &Store{m: make(map[string]*object)} }
 
-// Remove lets a test lose an object.
-func (s *Store) Remove(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.m, key)
-}
-
 // Client returns a new client's view.
 func (s *Store) Client() *Client { return &Client{s: s} }
 
