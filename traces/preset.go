@@ -14,23 +14,17 @@ import (
 //go:embed presets.csv
 var presetsCSV string
 
-// A Preset is what the published table says of a cluster. A figure that the
+// A Preset is what the published table says of a cluster, as far as a trace of it is made from that. A figure that the
 // table does not have is NaN, and [Preset.Missing] names it. A preset is a value: set fields to vary it.
 type Preset struct {
-	Name          string
-	MissRatio     float64 // in production
-	Category      int     // 1 storage, 2 computation, 3 transient items
-	KeySize       float64 // mean, bytes
-	ValueSize     float64 // mean, bytes
-	RateKQPS      float64 // thousand requests per second
-	MeanFreq      float64 // requests per key
-	OneHitPct     float64 // keys that were asked for once
-	CompulsoryPct float64 // misses that are the first request of their key
-	TTLs          []TTLShare
-	WSSNoTTLMB    float64 // working set, TTLs ignored
-	WSSMB         float64
-	Ops           [NumOps]float64 // shares as printed: rounded, they need not add up to 1
-	Alpha         float64         // of the Zipf distribution of requests over keys
+	Name      string
+	MissRatio float64 // in production
+	KeySize   float64 // mean, bytes
+	ValueSize float64 // mean, bytes
+	RateKQPS  float64 // thousand requests per second
+	TTLs      []TTLShare
+	Ops       [NumOps]float64 // shares as printed: rounded, they need not add up to 1
+	Alpha     float64         // of the Zipf distribution of requests over keys
 }
 
 // A TTLShare is the share of writes with a TTL.
@@ -155,9 +149,8 @@ func parsePreset(f []string) (Preset, error) {
 		return v
 	}
 	p := Preset{
-		Name: f[0], MissRatio: num(f[1]), Category: int(num(f[2])), KeySize: num(f[3]), ValueSize: num(f[4]),
-		RateKQPS: num(f[5]), MeanFreq: num(f[6]), OneHitPct: num(f[7]), CompulsoryPct: num(f[8]),
-		WSSNoTTLMB: num(f[10]), WSSMB: num(f[11]), Alpha: num(f[13]),
+		Name: f[0], MissRatio: num(f[1]), KeySize: num(f[3]), ValueSize: num(f[4]),
+		RateKQPS: num(f[5]), Alpha: num(f[13]),
 	}
 	for _, item := range strings.Fields(f[9]) {
 		text, share, ok := strings.Cut(item, ":")
