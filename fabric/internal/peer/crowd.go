@@ -2,6 +2,7 @@ package peer
 
 import (
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -76,13 +77,9 @@ func (w *Crowd) evict(source string) {
 func (w *Crowd) Leave(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i, s := range w.list {
-		if s.conn == c {
-			w.list = append(w.list[:i:i], w.list[i+1:]...)
-			return true
-		}
-	}
-	return false
+	before := len(w.list)
+	w.list = slices.DeleteFunc(w.list, func(s stranger) bool { return s.conn == c })
+	return len(w.list) < before
 }
 
 // Close closes all connections, and lets none in any more.
