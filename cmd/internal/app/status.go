@@ -197,7 +197,7 @@ func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 		return row, nil
 	}
 	if s := newest(here); s != nil {
-		row.Regions = s.Memory
+		row.Dir, row.View, row.Regions = cmp.Or(info.Dir, at.RunDir()), s.View, s.Memory
 	}
 	for _, n := range info.Compute {
 		r := computeRow{ComputeInfo: n}

@@ -214,9 +214,9 @@ func Reorder(a *cli.App, args []string) []string {
 			}
 			continue
 		}
-		if c := findCommand(commands, arg); c != nil && rest == nil {
+		if i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(arg) }); i >= 0 && rest == nil {
 			out = append(out, arg)
-			flags, commands, words = c.Flags, c.Subcommands, len(out)
+			flags, commands, words = commands[i].Flags, commands[i].Subcommands, len(out)
 			continue
 		}
 		if len(commands) > 0 && rest == nil && arg != "help" && arg != "h" {
@@ -231,15 +231,6 @@ func Reorder(a *cli.App, args []string) []string {
 		}
 	}
 	return append(out, rest...)
-}
-
-func findCommand(list []*cli.Command, name string) *cli.Command {
-	for _, c := range list {
-		if c.HasName(name) {
-			return c
-		}
-	}
-	return nil
 }
 
 // takesValue reports whether the next argument is the flag's.
