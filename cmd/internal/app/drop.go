@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/declock/declock/cmd/internal/command"
-	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/memory"
 	"github.com/urfave/cli/v2"
@@ -22,25 +23,30 @@ Examples:
    declock drop --cluster shm:demo locks accounts`
 
 func dropCommand(env *command.Env) *cli.Command {
-	i := &inspector{env: env}
-	return command.Complete(&cli.Command{
-		Name: "drop", Usage: "remove an object store, a tree or locks", ArgsUsage: "store|tree|locks NAME", Category: "run", Description: dropDescription,
-		Flags: i.net.Flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
-		Action: func(c *cli.Context) error {
-			kind, name := c.Args().Get(0), c.Args().Get(1)
-			if kind != "store" && kind != "tree" && kind != "locks" {
-				return command.Usage(c, "%q is nothing that can be dropped: want store, tree or locks", kind)
-			}
-			return i.look(c, func(l *looking) error {
-				drop := map[string]func(context.Context, string) error{"store": l.cluster.DropStore, "tree": l.cluster.DropTree, "locks": l.cluster.DropLocks}
-				err := drop[kind](l.ctx, name)
-				if errors.Is(err, memory.ErrNotFound) {
-					return exit.Errorf(exit.NotFound, "no %s %q: %v", kind, name, err)
-				}
-				return err
-			})
-		},
+	cmd := &cli.Command{Name: "drop", Usage: "remove an object store, a tree or locks", ArgsUsage: "store|tree|locks NAME", Description: dropDescription}
+	return removing(env, cmd, "dropped: want store, tree or locks", func(_ *inspector, l *looking, kind, name string) error {
+		drop := map[string]func(context.Context, string) error{"store": l.cluster.DropStore, "tree": l.cluster.DropTree, "locks": l.cluster.DropLocks}
+		err := drop[kind](l.ctx, name)
+		if errors.Is(err, memory.ErrNotFound) {
+			return fmt.Errorf("no %s %q: %w", kind, name, err)
+		}
+		return err
 	})
+}
+
+// removing completes a command that removes something of a kind, by name: what it can remove is the first of its arguments.
+func removing(env *command.Env, cmd *cli.Command, want string, do func(i *inspector, l *looking, kind, name string) error) *cli.Command {
+	i := &inspector{env: env}
+	cmd.Category, cmd.Flags = "run", i.net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms())
+	kinds, _, _ := strings.Cut(cmd.ArgsUsage, " ")
+	cmd.Action = func(c *cli.Context) error {
+		kind, name := c.Args().Get(0), c.Args().Get(1)
+		if !slices.Contains(strings.Split(kinds, "|"), kind) {
+			return command.Usage(c, "%q is nothing that can be %s", kind, want)
+		}
+		return i.look(c, func(l *looking) error { return do(i, l, kind, name) })
+	}
+	return command.Complete(cmd)
 }
 
 const flushDescription = `It removes all objects of a store, or all keys of a tree. Others may be at work: what they store meanwhile may stay.
@@ -56,18 +62,8 @@ type flusher interface {
 }
 
 func flushCommand(env *command.Env) *cli.Command {
-	i := &inspector{env: env}
-	return command.Complete(&cli.Command{
-		Name: "flush", Usage: "remove all that is in a store or tree", ArgsUsage: "store|tree NAME", Category: "run", Description: flushDescription,
-		Flags: i.net.Flags("`ADDRESS` of the cluster, as " + scheme.Forms()),
-		Action: func(c *cli.Context) error {
-			kind, name := c.Args().Get(0), c.Args().Get(1)
-			if kind != "store" && kind != "tree" {
-				return command.Usage(c, "%q is nothing that can be flushed: want store or tree", kind)
-			}
-			return i.look(c, func(l *looking) error { return i.flush(l, kind, name) })
-		},
-	})
+	cmd := &cli.Command{Name: "flush", Usage: "remove all that is in a store or tree", ArgsUsage: "store|tree NAME", Description: flushDescription}
+	return removing(env, cmd, "flushed: want store or tree", (*inspector).flush)
 }
 
 // flush removes all that is in a store or tree.
@@ -79,9 +75,6 @@ func (i *inspector) flush(l *looking, kind, name string) (err error) {
 		what = "keys"
 	} else {
 		k, err = l.openStore(name)
-	}
-	if errors.Is(err, memory.ErrNotFound) {
-		return exit.Errorf(exit.NotFound, "%v", err)
 	}
 	if err != nil {
 		return err

@@ -49,8 +49,7 @@ func TestFlushOfATree(t *testing.T) {
 		t.Errorf("a key after flush: %v", err)
 	}
 	for _, kind := range []string{"tree", "store"} {
-		var e *exit.Error
-		if err := i.flush(l, kind, "nosuch"); !errors.As(err, &e) || e.Code != exit.NotFound {
+		if err := i.flush(l, kind, "nosuch"); exit.Of(err) != exit.NotFound {
 			t.Errorf("flush of a %s that is not there: %v", kind, err)
 		}
 	}
