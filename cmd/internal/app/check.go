@@ -166,15 +166,18 @@ type shared interface {
 }
 
 // examine checks a store or tree with check, which returns whether it is sound, and closes its client. Faults that are seen while other compute nodes have it
-// open may be their changes, half done: then the error says so, and names the nodes.
+// open may be their changes, half done: then the error says so, and names the nodes. If none has, this process's own reclaimer may just have been at work:
+// only what is seen again is a fault.
 func (l *looking) examine(what, name string, c shared, check func() (sound bool, err error)) error {
 	defer c.Close()
 	var users fabric.CNSet
+	var err error
 	for range looks { // a moment without changes does
 		if err := l.addUsers(&users, c); err != nil {
 			return err
 		}
-		sound, err := check()
+		var sound bool
+		sound, err = check()
 		corrupt := errors.Is(err, objstore.ErrCorrupt) || errors.Is(err, btree.ErrCorrupt)
 		if err != nil && !corrupt || err == nil && sound {
 			return err
@@ -182,9 +185,9 @@ func (l *looking) examine(what, name string, c shared, check func() (sound bool,
 		if uerr := l.addUsers(&users, c); uerr != nil {
 			return errors.Join(err, uerr)
 		}
-		if users.Len() == 0 {
-			return err
-		}
+	}
+	if users.Len() == 0 {
+		return err
 	}
 	var names []string
 	for cn, ok := users.Next(0); ok; cn, ok = users.Next(cn) {
@@ -194,7 +197,7 @@ func (l *looking) examine(what, name string, c shared, check func() (sound bool,
 		"Check it when no other node has it open", what, name, strings.Join(names, ", "))
 }
 
-// looks is how often what others have open is checked, before it is called in use.
+// looks is how often what seems wrong is checked, before it is called so, or in use.
 const looks = 3
 
 // addUsers adds the living compute nodes that have a store or tree open.
