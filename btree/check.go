@@ -366,6 +366,6 @@ func (k *checker) repair() error {
 			return err
 		}
 	}
-	c.settle()
+	c.doJobs()
 	return nil
 }

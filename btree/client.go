@@ -445,7 +445,7 @@ func (c *Client) seek(s *search, n *node, b []byte) error {
 		if err != nil {
 			return err
 		}
-		found, err := c.scan(s, n, b, p)
+		found, err := c.walk(s, n, b, p)
 		if found || err != nil {
 			return err
 		}
@@ -456,9 +456,9 @@ func (c *Client) seek(s *search, n *node, b []byte) error {
 // maxBeside is how far a search goes beside a root that has been split, before it looks for another.
 const maxBeside = 4
 
-// scan goes from p to the right until the node that is asked for. It returns false if the
+// walk goes from p to the right until the node that is asked for. It returns false if the
 // search must begin again.
-func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err error) {
+func (c *Client) walk(s *search, n *node, b []byte, p ptr) (found bool, err error) {
 	s.moved = false
 	for step := 0; ; {
 		if s.write {
@@ -485,7 +485,7 @@ func (c *Client) scan(s *search, n *node, b []byte, p ptr) (found bool, err erro
 			return true, nil
 		}
 		if s.write && !gone {
-			c.leave(n)
+			c.leaveHandoff(n)
 			if err := c.unlock(nil); err != nil {
 				return false, err
 			}
@@ -600,10 +600,10 @@ func (c *Client) redo(n *node, b []byte, p ptr) error {
 	return nil
 }
 
-// leave lets the next holder of this compute node have the locked node n as it is in its buffer: it need not READ the node.
+// leaveHandoff lets the next holder of this compute node have the locked node n as it is in its buffer: it need not READ the node.
 // A slot becomes another node only after the one before has been marked dead, under this lock; so what is left is right
 // for as long as the lock stays here.
-func (c *Client) leave(n *node) {
+func (c *Client) leaveHandoff(n *node) {
 	if n.word.state() == stateAlive {
 		c.hold.Handoff = n.b[:n.used]
 	}

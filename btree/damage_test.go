@@ -71,7 +71,7 @@ func TestLinkThatLeadsBack(t *testing.T) {
 	var s search
 	s.begin(0, keyOf(59), false, false)
 	s.parent = &inner{}
-	_, err := c.scan(&s, &c.n, c.leaf, first)
+	_, err := c.walk(&s, &c.n, c.leaf, first)
 	wantErr(t, "search", err, ErrCorrupt)
 }
 

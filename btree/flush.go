@@ -37,7 +37,7 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 	next, more = bytes.Clone(n.high.key), n.high.some
 	values, removed, err := c.valuesOf(n)
 	if err != nil || removed == 0 {
-		c.leave(n)
+		c.leaveHandoff(n)
 		return 0, next, more, c.unlock(err)
 	}
 	if len(n.low) > 0 && c.t.h.Whole() { // see change
@@ -53,7 +53,7 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 		c.free(v.at, classFor(v.size))
 	}
 	c.stats.Deletes += removed
-	c.settle()
+	c.doJobs()
 	return removed, next, more, nil
 }
 

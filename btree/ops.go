@@ -179,7 +179,7 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	case err != nil && k == kindOutOfLine:
 		c.lose(out.at)
 	}
-	c.settle()
+	c.doJobs()
 	return err
 }
 
@@ -232,7 +232,7 @@ func (c *Client) putEncoded(key, payload, old []byte, k kind, when cond) (replac
 		err = c.compare(&r, old)
 	}
 	if err != nil {
-		c.leave(n)
+		c.leaveHandoff(n)
 		return outOfLine{}, c.answer(n, err)
 	}
 	return replaced, c.change(n, k, key, payload)
@@ -263,7 +263,7 @@ func (c *Client) Delete(key []byte) error {
 	defer c.user.Leave()
 	c.stats.Deletes++
 	err := c.remove(c.ownKey(key))
-	c.settle()
+	c.doJobs()
 	return err
 }
 
@@ -282,7 +282,7 @@ func (c *Client) remove(key []byte) error {
 		replaced, err = c.t.outOfLine(r.value)
 	}
 	if err != nil {
-		c.leave(n)
+		c.leaveHandoff(n)
 		return c.answer(n, err)
 	}
 	if err = c.change(n, kindDeleted, key, nil); err == nil && replaced.at != 0 {

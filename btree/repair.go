@@ -59,9 +59,9 @@ func (c *Client) later(j job) {
 	c.jobs = append(c.jobs, j)
 }
 
-// settle does the jobs. The operation before it has its result already: an error is not its
+// doJobs does the jobs. The operation before it has its result already: an error is not its
 // error, and what was not done is left to the next visitor.
-func (c *Client) settle() {
+func (c *Client) doJobs() {
 	for done := 0; len(c.jobs) > 0; done++ {
 		if done == maxJobs {
 			c.stats.Deferred += uint64(len(c.jobs))

@@ -32,7 +32,7 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	n.used += putRecord(n.b[at:], k, key, value)
 	n.word = makeWord(stateAlive, n.used, extend(n.word.crc(), n.b[at:n.used]))
 	setWord(n.b, n.word)
-	c.leave(n)
+	c.leaveHandoff(n)
 	c.uncertain = true
 	if err := c.release(c.appendOps(n.b[:n.used], at), nil); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 	// What was in n is not needed any more: m is built.
 	n.used, n.word = copy(n.b, c.left[:used]), alive
 	setWord(n.b, alive)
-	c.leave(n)
+	c.leaveHandoff(n)
 	c.uncertain = true
 	if err := c.release(before+4, nil); err != nil {
 		// The node may have been left half written: the shadow is what it is to be.
