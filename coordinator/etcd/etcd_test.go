@@ -125,7 +125,11 @@ func await(t *testing.T, w member.Watcher, what string, ok func(*member.State) b
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("waiting for %s: %+v", what, *s)
+			var over error
+			if m, ok := w.(member.Member); ok {
+				over = m.Err()
+			}
+			t.Fatalf("waiting for %s: %+v: %v", what, *s, over)
 		}
 	}
 }
@@ -229,10 +233,14 @@ func TestCompaction(t *testing.T) {
 }
 
 func joinCNInBackground(t *testing.T, c *etcd.Coordinator, addr string) <-chan error {
+	return joinInBackground(t, c, addr, acknowledge)
+}
+
+func joinInBackground(t *testing.T, c *etcd.Coordinator, addr string, ready func(member.Member)) <-chan error {
 	joined := make(chan error, 1)
 	ctx := bounded(t)
 	go func() {
-		_, err := c.JoinCN(ctx, addr, acknowledge)
+		_, err := c.JoinCN(ctx, addr, ready)
 		joined <- err
 	}()
 	return joined

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
@@ -28,11 +29,22 @@ func AwaitRevision(ctx context.Context, m member.Member, revision int64) {
 	}
 }
 
-// AwaitAck waits until etcd has a member's acknowledgement of the last change of history.
+// AwaitAck waits until etcd has a member's acknowledgement of the last change of history, and the member knows that: one that does not hear of it writes it
+// again when etcd is back.
 func AwaitAck(ctx context.Context, m member.Member) {
 	own := m.(*membership)
-	if err := own.await(ctx, func(v *view) bool { return v.acks[own.incarnation].n >= uint64(v.history.modified) }); err != nil {
+	var written int64
+	if err := own.await(ctx, func(v *view) bool {
+		written = v.acks[own.incarnation].modified
+		return v.acks[own.incarnation].n >= uint64(v.history.modified)
+	}); err != nil {
 		panic(err)
+	}
+	for own.acked.Load() < written {
+		if err := ctx.Err(); err != nil {
+			panic(err)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
