@@ -20,7 +20,8 @@ type openElsewhere struct {
 func (o *openElsewhere) OpenOn() ([]fabric.CNID, error) { return o.on, nil }
 func (o *openElsewhere) Close()                         { o.closed = true }
 
-// Faults of what others have open are called use, and no fault; of what only crashed nodes, or no nodes, have open they are faults.
+// Faults of what others have open are called use, and no fault; of what only crashed nodes, or no nodes, have open they are faults
+// if they are seen again.
 func TestFaultsOfWhatIsInUse(t *testing.T) {
 	c, err := declock.Open(context.Background(), "shm:")
 	if err != nil {
@@ -38,10 +39,10 @@ func TestFaultsOfWhatIsInUse(t *testing.T) {
 	}{
 		{nil, true, nil, false, 1},
 		{[]fabric.CNID{me}, true, nil, false, 1},
-		{nil, false, nil, false, 1},
-		{[]fabric.CNID{me + 1}, false, nil, false, 1},
+		{nil, false, nil, false, looks},
+		{[]fabric.CNID{me + 1}, false, nil, false, looks},
 		{[]fabric.CNID{me}, false, nil, true, looks},
-		{nil, false, objstore.ErrCorrupt, false, 1},
+		{nil, false, objstore.ErrCorrupt, false, looks},
 		{[]fabric.CNID{me}, false, objstore.ErrCorrupt, true, looks},
 		{[]fabric.CNID{me}, false, fabric.ErrNodeDown, false, 1},
 	} {
