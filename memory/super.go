@@ -206,6 +206,9 @@ func Format(port fabric.Port, mn fabric.MemID, p Params) error {
 	if err := port.Do(ops[:1]); err != nil {
 		return fmt.Errorf("memory: %v: %w", mn, err)
 	}
+	if !ops[0].Swapped() {
+		return fmt.Errorf("memory: %v: %w: another formats it", mn, ErrHalfFormatted)
+	}
 	encodeIdentity(buf, &p, UUID{port.Rand(), port.Rand()})
 	ops[0] = fabric.Write(fabric.At(mn, 0), buf[:identityLen])
 	ops[1] = fabric.CAS(state, uint64(mine), uint64(mine.publish()))

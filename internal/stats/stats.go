@@ -26,7 +26,7 @@ func each(a, b reflect.Value, f func(a, b uint64) uint64) {
 		for i := range a.Len() {
 			each(a.Index(i), b.Index(i), f)
 		}
-	case reflect.Uint64:
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
 		a.SetUint(f(a.Uint(), b.Uint()))
 	}
 }

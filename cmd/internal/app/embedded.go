@@ -126,6 +126,7 @@ func RemoveKilled(dir, runDir string) []string {
 // called with these.
 func removeDead(dir, prefix string, kept func(name string)) (removed []string, err error) {
 	names, err := clusterNames(dir)
+	errs := []error{err}
 	for _, name := range names {
 		if !strings.HasPrefix(name, prefix) {
 			continue
@@ -143,8 +144,8 @@ func removeDead(dir, prefix string, kept func(name string)) (removed []string, e
 		case err == nil:
 			removed = append(removed, "shm:"+name)
 		case exit.Of(err) != exit.InUse: // else it has come to life
-			return removed, err
+			errs = append(errs, err)
 		}
 	}
-	return removed, err
+	return removed, errors.Join(errs...)
 }

@@ -32,9 +32,9 @@ const forever time.Duration = -1
 
 // await calls enter, again and again for so long as the cluster is not there yet, and logs each new reason.
 func (o *Options) await(ctx context.Context, wait time.Duration, enter func() error) error {
-	limit, level := time.Now().Add(wait), slog.LevelInfo
-	if wait == forever {
-		level = slog.LevelWarn // it was a member
+	limit, level, what := time.Now().Add(wait), slog.LevelInfo, "waiting for the cluster"
+	if wait == forever { // it was a member
+		level, what = slog.LevelWarn, "cannot join again yet"
 	}
 	for logged := ""; ; {
 		err := enter()
@@ -45,7 +45,7 @@ func (o *Options) await(ctx context.Context, wait time.Duration, enter func() er
 		}
 		if err.Error() != logged {
 			logged = err.Error()
-			o.Log.Log(ctx, level, "waiting for the cluster", "error", logged)
+			o.Log.Log(ctx, level, what, "error", logged)
 		}
 		select {
 		case <-ctx.Done():
