@@ -114,11 +114,8 @@ func TestOpenAStoreWithAMemoryNodeDown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var keys [2][]byte // on each memory node
-			for i := range 20 {
-				k := fmt.Appendf(nil, "k%d", i)
-				mn, _ := st.Locate(k)
-				keys[mn] = k
+			keys := keysOn(st)
+			for _, k := range keys {
 				if err := before.Set(k, []byte("v"), objstore.Options{}); err != nil {
 					t.Fatal(err)
 				}
@@ -213,12 +210,7 @@ func TestBothMemoryNodesHaveRestarted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var keys [2][]byte // on each memory node
-		for i := range 20 {
-			k := fmt.Appendf(nil, "k%d", i)
-			mn, _ := st.Locate(k)
-			keys[mn] = k
-		}
+		keys := keysOn(st)
 		x.stop(down)
 		c := opened(t, "down", x.dir)
 		if st, err = c.Store(ctx, "s", objstore.Config{}); err != nil {
@@ -240,6 +232,16 @@ func TestBothMemoryNodesHaveRestarted(t *testing.T) {
 			}
 		}
 	}
+}
+
+// keysOn returns a key on each of two memory nodes.
+func keysOn(st *declock.Store) (keys [2][]byte) {
+	for i := range 20 {
+		k := fmt.Appendf(nil, "k%d", i)
+		mn, _ := st.Locate(k)
+		keys[mn] = k
+	}
+	return keys
 }
 
 // A nodesTwo is a cluster in shared memory with two memory nodes that come and go.

@@ -57,14 +57,14 @@ func TestUnlinkWithoutMemory(t *testing.T) {
 			wantErr(t, "delete", c.Delete(keyOf(i)), nil)
 		}
 	}
-	var hoard []ptr
+	var taken []ptr
 	for {
 		p, err := c.alloc(0, classNode)
 		if err != nil {
 			wantErr(t, "alloc", err, ErrNoSpace)
 			break
 		}
-		hoard = append(hoard, p)
+		taken = append(taken, p)
 	}
 
 	poor := w.client(0, c.t) // it has no block for shadows
@@ -72,7 +72,7 @@ func TestUnlinkWithoutMemory(t *testing.T) {
 	if r := mustBeSound(t, c); poor.stats.Emptied != 1 || poor.stats.Deferred != 1 || r.Clean() {
 		t.Fatalf("%+v, %v; want a leaf that is empty and not unlinked", poor.stats, r)
 	}
-	for _, p := range hoard {
+	for _, p := range taken {
 		c.free(p, classNode)
 	}
 	wantErr(t, "put", poor.Put(keyOf(n-1), []byte("again")), nil)

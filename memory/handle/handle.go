@@ -171,7 +171,7 @@ func (h *Handle) join(port fabric.Port) error {
 	return nil
 }
 
-// Published returns an error if a part that has been opened was removed since. A drop retires the entries first, and looks at the registrations then.
+// Published returns an error if a part that has been opened, or is just being opened (join), was removed since. A drop retires the entries first, and looks at the registrations then.
 func (h *Handle) Published(port fabric.Port) error {
 	for _, p := range h.Parts {
 		if p.Region == nil {

@@ -59,7 +59,7 @@ func NewClient(cache objstore.Cache, id int, o Options) (*Client, error) {
 	if id < 0 || id > 1<<16-1 {
 		return nil, fmt.Errorf("%w: client %d: ids are 0 to 65535", ErrOptions, id)
 	}
-	c := &Client{o: o, cache: cache, me: newWriter(o.RunID, uint16(id)), res: &Result{Clients: 1}, uniq: map[uint64]uint64{}}
+	c := &Client{o: o, cache: cache, me: newWriter(o.RunID, uint16(id)), res: &Result{Clients: 1}, uniq: make(map[uint64]uint64, maxUniques)}
 	c.clocked, _ = cache.(objstore.Clocked)
 	if o.Verify {
 		c.track = newTracker(trackedKeys, c.me)

@@ -306,11 +306,6 @@ func (o *replayOptions) members(ctx context.Context, env *command.Env) (members 
 	if o.at != nil {
 		return o.membersOf(ctx, env)
 	}
-	if o.do.Target != "" {
-		if err := flush(o.do.Target); err != nil {
-			return nil, nil, err
-		}
-	}
 	dir := o.net.Options.Dir
 	for _, name := range RemoveKilled(dir, o.net.Options.RunDir) {
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster %s left, which had been killed\n", name)
@@ -326,6 +321,12 @@ func (o *replayOptions) members(ctx context.Context, env *command.Env) (members 
 	}
 	if cluster, err = e.Launch(ctx, env.Stderr); err != nil {
 		return nil, nil, err
+	}
+	if o.do.Target != "" { // not before it is sure that there will be a replay
+		if err := flush(o.do.Target); err != nil {
+			cluster.Stop()
+			return nil, nil, err
+		}
 	}
 	return connect(ctx, cluster)
 }

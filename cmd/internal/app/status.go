@@ -199,11 +199,13 @@ func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 	if s := newest(here); s != nil {
 		row.Dir, row.View, row.Regions = cmp.Or(info.Dir, at.RunDir()), s.View, s.Memory
 	}
+	fetching, stop := context.WithTimeout(ctx, statusTimeout) // for all of them
+	defer stop()
 	for _, n := range info.Compute {
 		r := computeRow{ComputeInfo: n}
 		if n.Alive {
 			if r.Status = here[n.Node]; r.Status == nil && n.HTTP != "" {
-				r.Status, _ = fetchStatus(ctx, n.HTTP, at, n.Node)
+				r.Status, _ = fetchStatus(fetching, n.HTTP, at, n.Node)
 			}
 			if r.Status != nil && row.Regions == nil {
 				row.Regions = r.Status.Memory
