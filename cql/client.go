@@ -70,7 +70,7 @@ type Config struct {
 	ResetAfterNs fabric.Time
 	// Suspect reports whether a lock that is not released may be a crashed node's: then a waiter
 	// looks at the queue every millisecond, and asks for a reset if none has left it since
-	// its last look, unless the head names a live node; and after RecheckNs anyway. nil: never.
+	// its last look, unless all entries are those of live nodes (goesOn); and after RecheckNs anyway. nil: never.
 	Suspect func(l fabric.Addr, now fabric.Time) bool
 	// RefetchMax bounds how often a release reads the queue again for an entry that does
 	// not come, with pauses of up to 1 ms between, before it asks for a reset. Default 2000.
@@ -390,7 +390,7 @@ func (c *Client) Recheck(p *Ticket, owner fabric.ClientID, waitedNs fabric.Time)
 			if !stands {
 				return false, nil
 			}
-			if alive, err := c.headAlive(p.Lock, head); alive || err != nil {
+			if goesOn, err := c.goesOn(p.Lock, head); goesOn || err != nil {
 				return false, err
 			}
 		}
@@ -420,15 +420,28 @@ func (c *Client) passed(p *Ticket, owner fabric.ClientID) (granted bool, err err
 	return false, nil
 }
 
-// headAlive reports whether the entry of the queue's head is there, and names a node
-// that is live. Holders that were granted at once have none.
-func (c *Client) headAlive(l fabric.Addr, head uint64) (bool, error) {
-	c.ops[0] = fabric.Load(c.lay.entryAddr(l, head))
+// goesOn reports whether a lock whose head has not moved for a while may be passed on without a reset: the entry of the head is there, and
+// no entry that the header counts is a crashed node's. Holders that were granted at once have none. Whose turn it is
+// does not matter: the lock cannot get past a crashed node without a reset.
+func (c *Client) goesOn(l fabric.Addr, head uint64) (bool, error) {
+	c.ops[0] = c.readImage(l)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return false, err
 	}
-	e := Entry(c.ops[0].Old)
-	return c.lay.freshness(e, head) == 0 && c.node.View().Live.Has(e.Client().CN()), nil
+	h, y := c.header(), c.lay
+	if h.ResetID() != 0 || y.Head(h) != head {
+		return true, nil // it has moved since
+	}
+	if y.freshness(c.entry(head), head) < 0 {
+		return false, nil
+	}
+	live := c.node.View().Live
+	for i := head; i < head+min(y.Size(h), y.Capacity()); i++ {
+		if e := c.entry(i); y.freshness(e, i) == 0 && !live.Has(e.Client().CN()) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // AwaitReset waits until no agent is resetting the lock, looking at the header

@@ -78,3 +78,72 @@ func TestPassedWaiter(t *testing.T) {
 		})
 	}
 }
+
+// A waiter that suspects a lock has it reset when any entry that the header counts is a crashed node's, or that of the head is missing.
+func TestSuspectedLock(t *testing.T) {
+	y := Layout{CapacityBits: 2, VersionBits: 16}
+	const head = 5 // the waiter is three behind
+	for _, tt := range []struct {
+		name    string
+		entries []fabric.CNID // of the compute nodes at head, head+1, ..; 0: none
+		size    uint64
+		moved   uint64 // by how much the head moves between the looks
+		asked   []Reason
+	}{
+		{"all live", []fabric.CNID{1, 2, 1, 2}, 4, 0, nil},
+		{"the head's node has crashed", []fabric.CNID{3, 2, 1, 2}, 4, 0, []Reason{WaitTimeout}},
+		{"that of another entry has", []fabric.CNID{1, 2, 3, 2}, 4, 0, []Reason{WaitTimeout}},
+		{"an entry that is not counted", []fabric.CNID{1, 2, 1, 3}, 3, 0, nil},
+		{"no entry at the head", []fabric.CNID{0, 2, 1, 2}, 4, 0, []Reason{WaitTimeout}},
+		{"no entry behind it", []fabric.CNID{1, 0, 1, 2}, 4, 0, nil},
+		{"the head has moved", []fabric.CNID{3, 3, 3, 2}, 4, 1, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := sim.New(sim.Config{Seed: 1})
+			defer c.Close()
+			l := fabric.At(c.AddMN(1<<20), 4096)
+			n := c.AddCN()
+			c.AddCN()
+			c.Kill(c.AddCN())
+			word := func(a fabric.Addr, w uint64) { c.Poke(a, binary.LittleEndian.AppendUint64(nil, w)) }
+			for k, cn := range tt.entries {
+				if i := head + uint64(k); cn != 0 {
+					word(y.entryAddr(l, i), uint64(MakeEntry(lock.Exclusive, fabric.Client(cn, 1), y.Version(i), 7)))
+				}
+			}
+			var asked []Reason
+			c.GoAgent(n, func(p fabric.Port) {
+				for {
+					m, err := p.Recv(fabric.Forever)
+					if err != nil {
+						return
+					}
+					if m.Kind == msgAskReset {
+						asked = append(asked, Reason(m.Body[2]))
+					}
+				}
+			})
+			c.Go(n, "client", func(p fabric.Port) {
+				_ = p.Pause(10 * fabric.Millisecond) // until the crash is known
+				var stats lock.Stats
+				k := NewClient(p, n, y, Config{Suspect: func(fabric.Addr, fabric.Time) bool { return true }}, &stats)
+				ticket := Ticket{Lock: l, Index: head + 3, Mode: lock.Exclusive}
+				for look := range uint64(2) {
+					word(l, uint64(y.Header(head+look*tt.moved, tt.size, tt.size, 0)))
+					if granted, err := k.Recheck(&ticket, fabric.Client(1, 1), suspectRecheckNs); granted || err != nil {
+						t.Errorf("granted %v, %v", granted, err)
+					}
+				}
+			})
+			if err := c.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.RunUntil(c.Now() + 100_000); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(asked, tt.asked) {
+				t.Errorf("asked for resets %v, want %v", asked, tt.asked)
+			}
+		})
+	}
+}
