@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"errors"
 	"math"
 	"math/bits"
 )
@@ -171,6 +172,7 @@ type Stats struct {
 	WriteBytes uint64             `json:"write_bytes"`
 	Sent       uint64             `json:"sent"`       // messages to other compute nodes
 	SentLocal  uint64             `json:"sent_local"` // messages to the own compute node
+	Unknown    uint64             `json:"unknown"`    // chains that have ended with ErrUnknownOutcome
 }
 
 // Total returns the number of operations on memory nodes.
@@ -199,6 +201,14 @@ func (s *Stats) Count(ops []Op) {
 			s.WriteBytes += n
 		}
 	}
+}
+
+// CountError counts the error of a chain that has ended, and returns it. Backends call it before Do or Wait returns an error.
+func (s *Stats) CountError(err error) error {
+	if errors.Is(err, ErrUnknownOutcome) {
+		s.Unknown++
+	}
+	return err
 }
 
 // A Node is a compute node's membership of a cluster: it opens Ports, and

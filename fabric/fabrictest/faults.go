@@ -150,6 +150,9 @@ func unknownOutcome(e *env) {
 		if err := c.Do([]fabric.Op{fabric.FAA(a, 1)}); !isChainError(err, fabric.ErrUnknownOutcome, 0) {
 			c.fatal("FAA on a memory node that stands still: %v", err)
 		}
+		if n := c.Stats().Unknown; n != 1 {
+			c.fatal("%d chains of unknown outcome counted, want 1", n)
+		}
 	})
 	s.Continue(0)
 	e.run(other, func(c *client) {

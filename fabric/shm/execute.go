@@ -106,7 +106,7 @@ func (p *port) unknown(ops []fabric.Op, m *memory) error {
 	case m.m.isLost():
 		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, p.n.refusal(m))
 	}
-	return &fabric.ChainError{Op: ops[0], Err: err}
+	return p.stats.CountError(&fabric.ChainError{Op: ops[0], Err: err})
 }
 
 // lost says why the target refuses operation i.

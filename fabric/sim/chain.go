@@ -181,10 +181,13 @@ func (p *Port) waitChain(ch *Chain) error {
 	for giveUp := fabric.Time(0); ch.state != chainDone; {
 		p.waitFor = ch.index
 		if p.blockInTime(WaitChain, &giveUp) {
-			return p.leave(ch)
+			return p.stats.CountError(p.leave(ch))
 		}
 	}
 	err := ch.err
+	if err != nil {
+		_ = p.stats.CountError(err)
+	}
 	if u := p.c.untimed; u != nil {
 		u.told(ch)
 	}

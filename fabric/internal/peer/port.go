@@ -164,6 +164,9 @@ func (p *Port) end(i uint32) error {
 	err := p.mover.End(i)
 	p.entries[i].open = false
 	p.free = append(p.free, i)
+	if err != nil {
+		_ = p.stats.CountError(err)
+	}
 	return err
 }
 
