@@ -198,6 +198,7 @@ func (c *Cluster) startPrivate(so *shm.Options, o *options) (*shm.MemoryServer, 
 	}
 	c.private, err = mn.Start(srv, mn.Config{
 		Participants: participants,
+		Trains:       o.cfg.Policy.Train,
 	})
 	return srv, err
 }

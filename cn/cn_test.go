@@ -79,6 +79,30 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+// A node whose policy passes locks on in trains uses only memory that is formatted for that; another node uses either.
+func TestTrainsNeedTheirFormat(t *testing.T) {
+	trains, _ := hier.ParsePolicy("declock+train+phased")
+	for _, formatted := range []bool{false, true} {
+		for _, policy := range []hier.Policy{{}, trains} {
+			f := newFake(1, memSize)
+			p, err := f.nodes[0].Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := memory.Format(p, 0, memory.Params{Size: memSize, CapacityLog2: 3, VersionBits: 16, Trains: formatted}); err != nil {
+				t.Fatal(err)
+			}
+			n, err := Start(f.nodes[0], Config{Policy: policy})
+			if refused := policy.Train && !formatted; refused != errors.Is(err, memory.ErrParams) || refused != (err != nil) {
+				t.Errorf("formatted for trains: %v, policy %+v: %v", formatted, policy, err)
+			}
+			if err == nil {
+				n.Close()
+			}
+		}
+	}
+}
+
 // The zero Config has the default policy; Flat must be asked for.
 func TestConfigPolicy(t *testing.T) {
 	byDefault, _ := hier.ParsePolicy(hier.DefaultPolicy)

@@ -29,9 +29,9 @@ type Participants interface {
 	// take effect any more. If it does not know yet, it sees to it that Agent.Settled is called later.
 	Settled(l fabric.Addr) bool
 
-	// Adopt is called when the grant of a ticket has come whose client has left the
-	// queue (Client.Await failed). It returns false if there is no such ticket.
-	Adopt(l fabric.Addr, index uint64, behind Stamp) bool
+	// Adopt is called with a message about a ticket whose client has left the queue (Client.Await failed): see Ticket.Take. It reports
+	// whether there is such a ticket, and it is granted.
+	Adopt(m *fabric.Message) bool
 }
 
 // Waiting is a participant that waits for a grant.
@@ -165,8 +165,8 @@ func (a *Agent) self() fabric.CNID { return a.node.ID() }
 func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 	l := fabric.Addr(m.Body[0])
 	switch m.Kind {
-	case msgGrant:
-		if a.parts.Adopt(l, m.Body[1], Stamp(m.Body[2])) {
+	case msgGrant, msgReport, msgMembers:
+		if a.parts.Adopt(m) {
 			a.stats.Adopted++
 		}
 	case msgGrantRange:

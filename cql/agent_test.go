@@ -39,7 +39,8 @@ func (f *fakeParts) WaitingReaders(_ fabric.Addr, first, end uint64, to []Waitin
 	return to
 }
 
-func (f *fakeParts) Adopt(_ fabric.Addr, index uint64, _ Stamp) bool {
+func (f *fakeParts) Adopt(m *fabric.Message) bool {
+	index := m.Body[1]
 	return slices.Contains(f.abandoned, index)
 }
 
@@ -334,7 +335,7 @@ func TestAgentGrantsReaders(t *testing.T) {
 // Messages that are none of the protocol's are not taken.
 func TestAgentLeavesOthersMessages(t *testing.T) {
 	r := newAgentRig(t)
-	for _, kind := range []fabric.MsgKind{0, fabric.MsgHier, fabric.MsgCQL + 7, fabric.MsgUser} {
+	for _, kind := range []fabric.MsgKind{0, fabric.MsgHier, fabric.MsgCQL + 9, fabric.MsgUser} {
 		if ok, err := r.a.Handle(&fabric.Message{From: agent2, Kind: kind}); ok || err != nil {
 			t.Errorf("kind %#x: %v, %v", kind, ok, err)
 		}

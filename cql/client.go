@@ -19,21 +19,25 @@ type Ticket struct {
 	Lock  fabric.Addr
 	Index uint64 // of the queue entry; a reader's may lie before its true head
 	Mode  lock.Mode
+	// Lean: the release reads the queue only if the FAA shows that others wait.
+	Lean bool
+	// Unsettled: an operation of a holder has an unknown outcome. The release is to show that it has no effect any more.
+	Unsettled bool
+	// Contended: others waited when the ticket was released.
+	Contended bool
 	// Behind is the earliest timestamp among remote waiters, as known at the
 	// grant (section 5.3, prefetched remote timestamp).
 	Behind Stamp
 	// Sent is when the grant was sent, absent if there was none.
 	Sent Stamp
+	// Unreleased says, after a Release that has failed, that the fabric has refused to execute it: the ticket is in the queue.
+	Unreleased bool
 
 	seen uint64 // the head that the waiter saw last, plus 1; 0: it has not looked
 	// Carried is the value that the grant brought, or that the release is to send along with it.
 	Carried Carried
-	// Lean: the release reads the queue only if the FAA shows that others wait.
-	Lean bool
-	// Contended: others waited when the ticket was released.
-	Contended bool
-	// Unreleased says, after a Release that has failed, that the fabric has refused to execute it: the ticket is in the queue.
-	Unreleased bool
+	// Train is what the ticket knows of the train that it is a member of; nil: nothing. What it points to does not change, so tickets can be copied.
+	Train *Train
 }
 
 // AppendState appends what distinguishes two states of the ticket.
@@ -48,6 +52,9 @@ func (p *Ticket) AppendState(dst []byte) []byte {
 	if p.Unreleased {
 		flags |= 4
 	}
+	if p.Unsettled {
+		flags |= 8
+	}
 	for _, v := range [...]uint64{uint64(p.Lock), p.Index, uint64(p.Mode), uint64(p.Behind)<<32 | uint64(p.Sent), p.seen,
 		uint64(uint32(p.Carried.Offset))<<32 | flags} {
 		dst = binary.LittleEndian.AppendUint64(dst, v)
@@ -55,7 +62,7 @@ func (p *Ticket) AppendState(dst []byte) []byte {
 	for _, v := range p.Carried.Word[:p.Carried.Words] {
 		dst = binary.LittleEndian.AppendUint64(dst, v)
 	}
-	return dst
+	return p.Train.appendState(dst)
 }
 
 // Config of a Client. The zero value has the defaults.
@@ -72,6 +79,10 @@ type Config struct {
 	// looks at the queue every millisecond, and asks for a reset if none has left it since
 	// its last look, unless all entries are those of live nodes (goesOn); and after RecheckNs anyway. nil: never.
 	Suspect func(l fabric.Addr, now fabric.Time) bool
+	// Trains lets a release pass the lock to a run of waiters (docs/trains.md).
+	Trains bool
+	// Phased trains have one phase of readers, behind the first writer.
+	Phased bool
 	// RefetchMax bounds how often a release reads the queue again for an entry that does
 	// not come, with pauses of up to 1 ms between, before it asks for a reset. Default 2000.
 	RefetchMax int
@@ -163,6 +174,9 @@ func (c *Client) Enqueue(p *Ticket, stamp Stamp, reads []fabric.Op) (granted boo
 	c.stats.AcquireOps++
 	h := Header(c.ops[0].Old)
 	p.Behind, p.Sent, p.Carried.Words = 0, 0, 0
+	if p.Train != nil {
+		p.Train = nil
+	}
 	if c.quick.free(h) {
 		p.Index = c.quick.head(h)
 		return c.immediate(p, reads, c.ops[1:n], chainErr)
@@ -223,7 +237,7 @@ func (c *Client) enqueueByCAS(p *Ticket, stamp Stamp, reads []fabric.Op, deadlin
 	c.stats.AcquireOps++
 	for h := Header(c.ops[0].Old); ; h = Header(c.ops[0].Old) {
 		size, writers := y.Size(h), y.Writers(h)
-		p.Index, p.Behind, p.Sent, p.Carried.Words = y.Head(h)+size, 0, 0, 0
+		p.Index, p.Behind, p.Sent, p.Carried.Words, p.Train = y.Head(h)+size, 0, 0, 0, nil
 		grants := size == 0 || p.Mode == lock.Shared && writers == 0
 		switch {
 		case try && (h.ResetID() != 0 || size >= y.Capacity() || !grants):
@@ -314,17 +328,13 @@ func (c *Client) Await(p *Ticket, deadline fabric.Time) error {
 		m, err := c.port.Recv(min(deadline, next))
 		switch {
 		case err == nil:
-			if m.Body[0] != uint64(p.Lock) {
-				continue // of a wait that is over
-			}
 			switch {
-			case m.Kind == msgGrant && m.Body[1] == p.Index:
-				p.Behind = Stamp(m.Body[2])
-				p.Sent, p.Carried = decodeCarried(&m)
-				return nil
-			case m.Kind == msgAbort && m.Body[1] == p.Index && m.From == fabric.AgentOf(c.port.ID().CN()):
+			case m.Body[0] != uint64(p.Lock) || m.Body[1] != p.Index: // of a wait that is over
+			case m.Kind == msgAbort && m.From == fabric.AgentOf(c.port.ID().CN()):
 				c.stats.Aborts++
 				return ErrAborted
+			case p.Take(&m):
+				return nil
 			}
 		case errors.Is(err, fabric.ErrDeadline) && next < deadline:
 			done, err := c.Recheck(p, c.port.ID(), next-began)
@@ -378,6 +388,7 @@ func (c *Client) Recheck(p *Ticket, owner fabric.ClientID, waitedNs fabric.Time)
 		// crashed, or has lost it to an error of the fabric.
 		c.AskReset(p.Lock, p.Index, NodeFailure)
 	case head == p.Index:
+		p.Train = nil // it is no member, or the first of a train whose list is lost: it releases alone
 		return true, nil
 	case head > p.Index:
 		return c.passed(p, owner)
@@ -496,6 +507,8 @@ func (c *Client) AskReset(l fabric.Addr, index uint64, why Reason) {
 // Regrant sends a grant that has come on to the node's agent, which adopts the ticket.
 func (c *Client) Regrant(p *Ticket) {
 	m := grant(p.Lock, p.Index, p.Behind, 0, &p.Carried)
+	p.Train.encode(&m, p.Mode)
+	c.sendMore(fabric.AgentOf(c.port.ID().CN()), p.Train, &m)
 	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
 }
 
@@ -531,13 +544,17 @@ func (c *Client) Earliest(p *Ticket) (Stamp, error) {
 		return 0, nil // readers only: none waits
 	}
 	if p.Mode == lock.Exclusive {
-		if head != p.Index {
+		if head != p.first() {
 			return 0, nil // not held any more
 		}
-		return c.earliest(head+1, head+size), nil
+		return c.earliest(p.Index+1, head+size), nil
 	}
 	// Readers before the first writer hold the lock, also those with an entry.
-	for i := head; i < head+size; i++ {
+	i := head
+	if p.InTrain() {
+		i = max(head, p.Index)
+	}
+	for ; i < head+size; i++ {
 		if e := c.entry(i); c.lay.freshness(e, i) == 0 && e.Mode() == lock.Exclusive {
 			return c.earliest(i, head+size), nil
 		}

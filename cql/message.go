@@ -30,6 +30,10 @@ const (
 	// msgQuiesced, to the own agent: a frozen participant has given the lock
 	// up or its acquisition.
 	msgQuiesced
+	// msgReport, from a reader of a train to the next writer: it is done. Body[1] is the index of the writer, Body[2] the reader's place.
+	msgReport
+	// msgMembers, before a msgGrant of the same index: the members of a train that it has no room for.
+	msgMembers
 )
 
 // Reason says why a lock is reset.
@@ -126,7 +130,7 @@ func decodeCarried(m *fabric.Message) (sent Stamp, c Carried) {
 	sent = Stamp(w & (1<<stampBits - 1))
 	if c.Words = uint8(w >> wordsShift & (1<<wordsBits - 1)); c.Words > 0 {
 		c.Offset = int32(uint32(w >> offsetShift))
-		copy(c.Word[:], m.Body[carriedFrom:])
+		copy(c.Word[:c.Words], m.Body[carriedFrom:])
 	}
 	return sent, c
 }

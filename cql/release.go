@@ -16,12 +16,18 @@ import (
 // (section 4.4). lock.ErrLost: the lock was reset while p was held, or its
 // memory is corrupt.
 func (c *Client) Release(p *Ticket, before []fabric.Op) error {
+	if p.Train != nil && p.Train.in && !p.Train.last(p.Mode) {
+		return c.releaseMember(p, before)
+	}
 	n := 0
 	if len(before) > 0 {
 		n = copy(c.ops[:], before)
 	}
 	last := c.ops[n : n+2]
 	last[0] = fabric.FAA(p.Lock, c.quick.release[p.Mode&1])
+	if p.Train != nil {
+		last[0].Arg = c.delta(p)
+	}
 	m := n + 1
 	if !p.Lean {
 		last[1] = c.readQueue(p.Lock)
@@ -31,6 +37,9 @@ func (c *Client) Release(p *Ticket, before []fabric.Op) error {
 		return c.releaseFailed(p, before, fabric.Executed(err, m), err)
 	}
 	h := Header(last[0].Old)
+	if p.Train != nil {
+		h = c.without(p, h)
+	}
 	if n > 0 {
 		copyResults(before, c.ops[:n])
 	}
@@ -72,7 +81,7 @@ func (c *Client) releaseFailed(p *Ticket, before []fabric.Op, k int, err error) 
 		return err
 	}
 	// Only the READ failed. We still owe the notification: read again.
-	return c.readOn(p, Header(c.ops[n].Old), err)
+	return c.readOn(p, c.without(p, Header(c.ops[n].Old)), err)
 }
 
 // passOn notifies the new holders. h is the header before the
@@ -83,7 +92,7 @@ func (c *Client) passOn(p *Ticket, h Header) error {
 	switch {
 	case h.ResetID() != 0:
 		return nil
-	case size == 0 || writers > size || p.Mode == lock.Exclusive && (writers == 0 || head != p.Index):
+	case size == 0 || writers > size || p.Mode == lock.Exclusive && (writers == 0 || head != p.end()):
 		// Not the lock that we had: it was reset behind our back, and our FAA has
 		// just spoilt it.
 		c.AskReset(p.Lock, head, Corruption)
@@ -143,7 +152,7 @@ func (c *Client) passOnWriter(l fabric.Addr, first, end, writers uint64) error {
 		if e.Mode() == lock.Shared {
 			behind = c.firstWriter(i, end)
 		}
-		c.notify(e, l, i, c.earliest(behind, end))
+		c.notify(e, l, i, end, c.earliest(behind, end))
 		if e.Mode() == lock.Exclusive {
 			return nil
 		}
@@ -186,7 +195,7 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 			case fresh == 0 && e.Mode() == lock.Exclusive:
 				found++
 				if i == next {
-					c.notify(e, l, i, c.earliest(i+1, end))
+					c.notify(e, l, i, end, c.earliest(i+1, end))
 					return nil
 				}
 			case fresh == 0 && i == next:
@@ -202,11 +211,17 @@ func (c *Client) passOnReader(l fabric.Addr, head, end, writers uint64) error {
 	}
 }
 
-// notify sends the grant of an index to the client that its entry names.
-func (c *Client) notify(e Entry, l fabric.Addr, index uint64, behind Stamp) {
+// notify sends the grant of an index to the client that its entry names: with the train that begins there, if it is the head. The queue
+// ends before end.
+func (c *Client) notify(e Entry, l fabric.Addr, index, end uint64, behind Stamp) {
 	c.stats.HandoversRemote++
 	m := grant(l, index, behind, c.stamp(), &c.carried)
-	if !c.send(e.Client(), &m) {
+	var t *Train
+	if e.Mode() == lock.Exclusive {
+		t = c.couple(l, index, end)
+		t.encode(&m, lock.Exclusive)
+	}
+	if !c.sendMore(e.Client(), t, &m) || !c.send(e.Client(), &m) {
 		// It has crashed and holds the lock now.
 		c.AskReset(l, index, NodeFailure)
 	}

@@ -287,20 +287,22 @@ func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waitin
 
 // Adopt implements cql.Participants: the lock goes to the next waiter of this
 // node, or to the next node, as if the agent had held it for a moment.
-func (a *Agent) Adopt(l fabric.Addr, index uint64, behind cql.Stamp) bool {
+func (a *Agent) Adopt(m *fabric.Message) bool {
+	l, index := fabric.Addr(m.Body[0]), m.Body[1]
 	if a.locker.incarnationAt(l.MN()) == nil {
 		_ = a.reattach() // the ticket may be of an incarnation that the agent is not attached to yet: it could not release it
 	}
+	a.locker.compare(l.MN())
 	s := a.table.shardOf(l)
 	s.mu.Lock()
 	x := s.queued(l, func(x *local) bool { return x.ticket.Index == index })
-	if x == nil || x.frozen || x.over() {
+	if x == nil || x.frozen || x.over() || !x.ticket.Take(m) {
 		s.mu.Unlock()
 		return false
 	}
+	x.ticket.Carried, x.ticket.Sent = cql.Carried{}, 0
 	if x.state != abandoned {
 		a.table.step(x, evArrive)
-		x.ticket.Behind = behind
 		s.mu.Unlock()
 		return true
 	}
@@ -312,7 +314,6 @@ func (a *Agent) Adopt(l fabric.Addr, index uint64, behind cql.Stamp) bool {
 		a.onUnreachable(l.MN())
 		return false
 	}
-	ticket.Behind = behind
 	a.locker.begin(x, &ticket)
 	s.mu.Unlock()
 	a.node.Retire(left)

@@ -267,7 +267,7 @@ func (k *Locker) failed(x *local, ticket *cql.Ticket, err error) error {
 		k.table.addUnreleased(ticket)
 		k.reportUnreachable(ticket.Lock.MN())
 	}
-	err = fmt.Errorf("token %v of %v: %w", cql.Token(x.incarnation.generation, ticket.Index, x.seq), ticket.Lock, err)
+	err = fmt.Errorf("token %v of %v: %w", ticket.Token(x.incarnation.generation, x.seq), ticket.Lock, err)
 	stale := errors.Is(err, fabric.ErrStaleEpoch)
 	if stale {
 		k.notice(ticket.Lock.MN())

@@ -32,6 +32,7 @@ type Locker struct {
 	mems    []attachment      // by memory node
 	cfg     Config
 	since   uint32 // the memories that had been lost when it was made
+	unknown uint64 // of the Port's chains of unknown outcome: how many have been recorded where they matter (recordUnknown)
 	agent   *Agent // nil: of a client
 
 	// Of the acquisition under way, if it wants a value:
@@ -66,6 +67,8 @@ type Config struct {
 func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
 	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg, since: t.losses.Load()}
 	cfg.CQL.Suspect = t.suspects
+	cfg.CQL.Phased = t.policy.Phased
+	cfg.CQL.Trains = t.policy.Train && t.policy.Kind != Flat // of clients there may be more than the view says
 	cfg.CQL.Clock = func(t fabric.Time) uint16 { return uint16(clock.Stamp(t)) }
 	k.remote = cql.NewClient(p, node, cfg.Layout, cfg.CQL, &k.stats)
 	return k

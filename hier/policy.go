@@ -69,6 +69,10 @@ type Policy struct {
 	// Defer lets a release leave it to later holders of the node to write the value back, for
 	// at most maxDefer.
 	Defer bool
+	// Train lets a release pass the lock to a run of nodes that wait, which one FAA takes off the header (docs/trains.md).
+	Train bool
+	// Phased lets all readers of such a run go behind its first writer.
+	Phased bool
 	// Lean releases do not read the queue unless another client waits, or did lately.
 	Lean bool
 }
@@ -92,7 +96,7 @@ const maxSlack = fabric.Millisecond
 
 // Policies by the names that commands and results use. "paper-tf" and "paper-pf" are the
 // timestamp policies to the letter of the paper; "declock-tf" and "declock-pf" bound shared tenure;
-// "declock" is declock-pf with all features but slack, which gains nothing beside batch.
+// "declock" is declock-pf with all features but slack, which gains nothing beside batch, train and phased, which need memory of their own format.
 var policies = map[string]Policy{
 	"cql":           {Kind: Flat},
 	"remote-prefer": {Kind: RemotePrefer, PhaseFair: true},
@@ -117,6 +121,8 @@ var features = map[string]func(*Policy){
 	"batch":     func(p *Policy) { p.Batch = true },
 	"carry":     func(p *Policy) { p.Carry = true },
 	"defer":     func(p *Policy) { p.Defer = true },
+	"train":     func(p *Policy) { p.Train = true },
+	"phased":    func(p *Policy) { p.Phased = true },
 	"lean":      func(p *Policy) { p.Lean = true },
 }
 

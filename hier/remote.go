@@ -45,6 +45,9 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			}
 		}
 		if err == nil {
+			if ticket.InTrain() { // no operation on the memory node shows that it has restarted
+				k.compare(r.Lock.MN())
+			}
 			k.remoteGranted(s, x, h, &ticket)
 			if err = k.read(s, x, r); err != nil {
 				return errors.Join(err, k.Release(h, nil))
@@ -152,7 +155,8 @@ func (k *Locker) await(s *shard, x *local, ticket *cql.Ticket, deadline fabric.T
 		k.node.Retire(id)
 		return err, false
 	}
-	came, granted, over := x.state == early, x.ticket, x.over()
+	came := x.ticket.Merge(ticket) || x.state == early
+	granted, over := x.ticket, x.over()
 	k.table.step(x, evQuit)
 	s.mu.Unlock()
 	if over {
@@ -179,7 +183,7 @@ func (k *Locker) remoteGranted(s *shard, x *local, h *lock.Hold, ticket *cql.Tic
 		k.share(x, k.table.policy.PhaseFair)
 	}
 	s.mu.Unlock()
-	k.becomeHolder(h, x, cql.Token(x.incarnation.generation, ticket.Index, 0))
+	k.becomeHolder(h, x, ticket.Token(x.incarnation.generation, 0))
 	k.stats.Acquires++
 	k.wakeAll(ticket.Lock)
 }
@@ -272,12 +276,18 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.left.setValue(v)
 		x.left.dirty = true
 	}
+	if x.ticket.InTrain() {
+		k.recordUnknown(x)
+	}
 	if x.holders == 1 && x.queue.head == nil && x.left.deferred == 0 {
 		return k.giveUp(s, x, before) // no other client of this node is concerned
 	}
 	wait, rest, err := k.work(s, x, h, data, before, slack)
 	if x.over() { // since we looked: clients of the new incarnation may wait here
 		return errors.Join(err, k.releaseLost(s, x))
+	}
+	if x.ticket.InTrain() {
+		k.recordUnknown(x)
 	}
 	w := k.table.policy.successor(x, slack)
 	switch {
@@ -300,6 +310,19 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		err = errors.Join(err, k.awaitWork(s, wait))
 	}
 	return err
+}
+
+// recordUnknown records that the client, which is about to release, has had an operation of unknown outcome, by itself or by this Locker, since it
+// held no lock. In a train no FAA shows the next node that it is over. The shard is locked.
+func (k *Locker) recordUnknown(x *local) {
+	n := k.port.Stats().Unknown
+	if n == k.unknown {
+		return
+	}
+	x.unsettled = true
+	if len(k.holding) == 0 { // else it may concern those locks, too
+		k.unknown = n
+	}
 }
 
 // stays reports whether a release by one holder leaves the lock with this node.
@@ -340,7 +363,9 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 		k.last[n] = k.writeBack(x)
 		before = k.last[:n+1]
 	}
-	ticket.Carried.Words = 0
+	if ticket.Carried.Words = 0; ticket.Train != nil {
+		ticket.Unsettled = x.unsettled
+	}
 	if k.table.policy.Carry {
 		x.left.carry(ticket)
 	}
@@ -405,7 +430,7 @@ func (k *Locker) gave(l fabric.Addr) {
 }
 
 // token returns the fencing token of the present holders.
-func (x *local) token() lock.Token { return cql.Token(x.incarnation.generation, x.ticket.Index, x.seq) }
+func (x *local) token() lock.Token { return x.ticket.Token(x.incarnation.generation, x.seq) }
 
 // park leaves the lock to a reset: the owner is no participant until that ends.
 func (k *Locker) park(s *shard, x *local) {

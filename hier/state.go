@@ -99,7 +99,7 @@ func (x *local) appendState(dst []byte) []byte {
 	dst = appendWord(dst, x.gen)
 	dst = x.left.appendState(dst)
 	dst = appendWord(x.ticket.AppendState(dst), x.state)
-	for _, b := range [...]bool{x.frozen, x.expired, x.hot} {
+	for _, b := range [...]bool{x.frozen, x.expired, x.hot, x.unsettled} {
 		dst = appendBool(dst, b)
 	}
 	dst = appendWord(appendWord(appendWord(dst, x.patience), x.mode), x.seq)
@@ -148,7 +148,7 @@ func (k *Locker) AppendState(dst []byte) []byte {
 		a := &k.mems[i]
 		dst = appendWord(appendWord(a.incarnation.appendState(dst), a.holds), a.notified)
 	}
-	return appendWord(dst, k.since)
+	return appendBool(appendWord(dst, k.since), k.port.Stats().Unknown != k.unknown)
 }
 
 // AppendState appends what the agent remembers between two messages, apart from the node's table.

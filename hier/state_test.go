@@ -12,7 +12,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[shard]():       6,
 	reflect.TypeFor[local]():       4,
 	reflect.TypeFor[relation]():    12,
-	reflect.TypeFor[tenure]():      8,
+	reflect.TypeFor[tenure]():      9,
 	reflect.TypeFor[pace]():        3,
 	reflect.TypeFor[handoff]():     6,
 	reflect.TypeFor[waiter]():      10,
@@ -23,7 +23,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[sighting]():    4,
 	reflect.TypeFor[fences]():      4,
 	reflect.TypeFor[attachment]():  3,
-	reflect.TypeFor[Locker]():      20,
+	reflect.TypeFor[Locker]():      21,
 	reflect.TypeFor[Agent]():       13,
 }
 

@@ -240,7 +240,7 @@ func (s *story) name(id fabric.ClientID) string {
 	return "client of " + id.CN().String()
 }
 
-var kindNames = []string{"GRANT", "GRANT-RANGE", "RESET", "RESET-ACK", "ASK-RESET", "ABORT", "QUIESCED"}
+var kindNames = []string{"GRANT", "GRANT-RANGE", "RESET", "RESET-ACK", "ASK-RESET", "ABORT", "QUIESCED", "REPORT", "MEMBERS"}
 
 // Observe writes down what happens to locks.
 func (s *story) Observe(e *sim.Event) {
@@ -255,6 +255,9 @@ func (s *story) Observe(e *sim.Event) {
 			if b := cql.Stamp(e.Msg.Body[2]); b.Known() {
 				text += ", others wait behind it"
 			}
+			text += s.train(e.Msg)
+		case fabric.MsgCQL + 7:
+			text += fmt.Sprintf(" to index %d", e.Msg.Body[1])
 		case fabric.MsgCQL + 1:
 			text += fmt.Sprintf(" of indices %d to %d", e.Msg.Body[1], e.Msg.Body[2]-1)
 		case fabric.MsgCQL + 4:
@@ -264,6 +267,30 @@ func (s *story) Observe(e *sim.Event) {
 	case e.Step == sim.StepEffect && e.Op.Addr.Offset() >= locksAt:
 		s.op(e)
 	}
+}
+
+// train says what a grant says of a train: see docs/trains.md.
+func (s *story) train(m *fabric.Message) (text string) {
+	w2, w3 := m.Body[2], m.Body[3]
+	if w3>>24&1 == 0 {
+		return ""
+	}
+	text = fmt.Sprintf(", place %d of a train", w2>>17&31)
+	n := int(w3 >> 19 & 31)
+	if n == 0 {
+		return text + fmt.Sprintf(", reports to place %d", w2>>42&31)
+	}
+	for place := range 25 {
+		if w2>>22>>place&1 != 0 {
+			text += fmt.Sprintf(", after the report of %d", place)
+		}
+	}
+	text += ", of"
+	for i := range min(n, 9) {
+		w := m.Body[4+int(w3>>17&3)+i/3] >> (21 * (i % 3))
+		text += fmt.Sprintf(" %s %v", s.name(fabric.ClientID(w&(1<<20-1))), lock.Mode(w>>20&1))
+	}
+	return text
 }
 
 func (s *story) op(e *sim.Event) {
@@ -277,6 +304,10 @@ func (s *story) op(e *sim.Event) {
 		what, writers := "enters", y.Writers(now)-y.Writers(old)
 		if y.Head(now) != y.Head(old) {
 			what, writers = "leaves", y.Writers(old)-y.Writers(now)
+		}
+		if n := y.Head(now) - y.Head(old); n > 1 && n < 16 {
+			s.say("%s FAA %s: %d leave, %d writers, was %s", who, x, n, writers, y.FormatHeader(old))
+			break
 		}
 		s.say("%s FAA %s: %s %s, was %s", who, x, []string{"reader", "writer"}[writers&1], what, y.FormatHeader(old))
 	case op.Kind == fabric.OpCAS && old == now:

@@ -44,14 +44,16 @@ type relation struct {
 
 // A tenure is the time from the grant of the remote lock to this node to its release.
 type tenure struct {
-	mode    lock.Mode   // how clients hold: the remote lock's mode, or shared under an exclusive one
-	seq     uint16      // exclusive grants in this tenure
-	streak  uint32      // handovers within the node in this tenure
-	holders int         // clients that hold
-	gate    uint64      // waiters that had arrived when the tenure began
-	hot     bool        // other nodes waited when this node released the lock last, if the policy asks for it (remembers)
-	stamp   cql.Stamp   // earliest remote waiter, if known (prefetched, or from the grant)
-	sharing fabric.Time // since when readers have joined without looking at the remote queue
+	mode    lock.Mode // how clients hold: the remote lock's mode, or shared under an exclusive one
+	seq     uint16    // exclusive grants in this tenure
+	streak  uint32    // handovers within the node in this tenure
+	holders int       // clients that hold
+	gate    uint64    // waiters that had arrived when the tenure began
+	hot     bool      // other nodes waited when this node released the lock last, if the policy asks for it (remembers)
+	// unsettled: an operation of a holder has an unknown outcome, and it is not known to be over. Set in trains only: see recordUnknown.
+	unsettled bool
+	stamp     cql.Stamp   // earliest remote waiter, if known (prefetched, or from the grant)
+	sharing   fabric.Time // since when readers have joined without looking at the remote queue
 }
 
 // A pace says for how long readers may join without looking at the remote queue.

@@ -72,7 +72,9 @@ func TestFormat(t *testing.T) {
 		t.Fatal("formatted twice")
 	}
 	other := params
-	other.CapacityLog2 = 4
+	other.Trains = true
+	want(t, memory.Format(p, mn, other), memory.ErrParams)
+	other.Trains, other.CapacityLog2 = false, 4
 	want(t, memory.Format(p, mn, other), memory.ErrParams)
 	other.CapacityLog2 = 9
 	if memory.Format(p, mn, other) == nil {
@@ -111,6 +113,22 @@ func TestSuperblockGolden(t *testing.T) {
 	if got != golden {
 		t.Fatalf("superblock\n got %s\nwant %s", got, golden)
 	}
+}
+
+// Memory for trains has a version of its own, and nothing else in it differs.
+func TestSuperblockForTrains(t *testing.T) {
+	c, mn, nodes := cluster(t, 1, 1)
+	p := open(t, nodes[0])
+	trains := params
+	trains.Trains = true
+	want(t, memory.Format(p, mn, trains), nil)
+	r, err := memory.Open(p, mn)
+	want(t, err, nil)
+	if v := c.PeekWord(fabric.At(mn, 8)) & 0xffffffff; v != memory.TrainsVersion || !r.Trains() {
+		t.Errorf("version %d, trains %v", v, r.Trains())
+	}
+	want(t, memory.Format(p, mn, trains), nil)
+	want(t, memory.Format(p, mn, params), memory.ErrParams)
 }
 
 // A compute node dies while it formats, or while it creates an entry: the memory is formatted anew, and others

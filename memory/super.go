@@ -34,6 +34,9 @@ import (
 const (
 	Magic         = "DECLOCK1"
 	LayoutVersion = 3 // 1: without generations; fencing tokens were others. 2: without pages
+	// TrainsVersion is the version of memory whose locks may be passed on in trains (docs/trains.md), and like LayoutVersion otherwise: a
+	// program that does not know what such a grant means does not know this version either.
+	TrainsVersion = 4
 
 	offVersion    = 0x008
 	offCRC        = 0x00c
@@ -91,6 +94,8 @@ type Params struct {
 	VersionBits  uint8  // width of the version in CQL queue entries
 	// Generation tells this memory from those that the memory node has lost: it is greater than theirs. 0 is the first.
 	Generation uint32
+	// Trains: locks may be passed on in trains.
+	Trains bool
 }
 
 func (p *Params) validate() error {
@@ -112,11 +117,18 @@ func (u UUID) String() string { return fmt.Sprintf("%016x-%016x", u[1], u[0]) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+func (p *Params) version() uint32 {
+	if p.Trains {
+		return TrainsVersion
+	}
+	return LayoutVersion
+}
+
 // encodeIdentity writes the first identityLen bytes of a superblock to b.
 func encodeIdentity(b []byte, p *Params, u UUID) {
 	clear(b[:identityLen])
 	copy(b, Magic)
-	binary.LittleEndian.PutUint32(b[offVersion:], LayoutVersion)
+	binary.LittleEndian.PutUint32(b[offVersion:], p.version())
 	binary.LittleEndian.PutUint64(b[offSize:], p.Size)
 	binary.LittleEndian.PutUint64(b[offUUID:], u[0])
 	binary.LittleEndian.PutUint64(b[offUUID+8:], u[1])
@@ -136,8 +148,10 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 	if !bytes.Equal(b[:len(Magic)], []byte(Magic)) {
 		return Params{}, UUID{}, fmt.Errorf("%w: magic %q, want %q", ErrForeign, b[:len(Magic)], Magic)
 	}
-	if v := binary.LittleEndian.Uint32(b[offVersion:]); v != LayoutVersion {
-		return Params{}, UUID{}, fmt.Errorf("%w: %d, this program knows %d: the memory was formatted by another release, begin with new memory, or use that release", ErrVersion, v, LayoutVersion)
+	v := binary.LittleEndian.Uint32(b[offVersion:])
+	if v != LayoutVersion && v != TrainsVersion {
+		return Params{}, UUID{}, fmt.Errorf("%w: %d, this program knows %d and %d: the memory was formatted by another release, begin with new memory, or use that release",
+			ErrVersion, v, LayoutVersion, TrainsVersion)
 	}
 	if got, want := binary.LittleEndian.Uint32(b[offCRC:]), identityCRC(b); got != want {
 		return Params{}, UUID{}, fmt.Errorf("%w: superblock checksum %#x, want %#x", ErrCorrupt, got, want)
@@ -147,6 +161,7 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 		CapacityLog2: b[offCapacity],
 		VersionBits:  b[offVerBits],
 		Generation:   binary.LittleEndian.Uint32(b[offGeneration:]),
+		Trains:       v == TrainsVersion,
 	}
 	u := UUID{binary.LittleEndian.Uint64(b[offUUID:]), binary.LittleEndian.Uint64(b[offUUID+8:])}
 	if err := p.validate(); err != nil {
@@ -181,6 +196,9 @@ func (r *Region) VersionBits() uint8 { return r.params.VersionBits }
 
 // Generation returns which memory of the memory node it is, from 0: see Params.
 func (r *Region) Generation() uint32 { return r.params.Generation }
+
+// Trains reports whether the region's locks may be passed on in trains: see Params.
+func (r *Region) Trains() bool { return r.params.Trains }
 
 // At returns the address of an offset in the region: of this memory, and of no other that the memory node has had.
 func (r *Region) At(offset uint64) fabric.Addr {
@@ -251,9 +269,9 @@ func checkFormatted(mn fabric.MemID, buf []byte, p *Params) error {
 	if err != nil {
 		return fmt.Errorf("memory: %v: %w", mn, err)
 	}
-	if have.Size != p.Size || have.CapacityLog2 != p.CapacityLog2 || have.VersionBits != p.VersionBits {
-		return fmt.Errorf("memory: %v: %w: size %d, c %d, %d version bits; want %d, %d, %d", mn, ErrParams,
-			have.Size, have.CapacityLog2, have.VersionBits, p.Size, p.CapacityLog2, p.VersionBits)
+	if have.Size != p.Size || have.CapacityLog2 != p.CapacityLog2 || have.VersionBits != p.VersionBits || have.Trains != p.Trains {
+		return fmt.Errorf("memory: %v: %w: size %d, c %d, %d version bits, trains %v; want %d, %d, %d, %v", mn, ErrParams,
+			have.Size, have.CapacityLog2, have.VersionBits, have.Trains, p.Size, p.CapacityLog2, p.VersionBits, p.Trains)
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ type Config struct {
 	Participants int
 	// VersionBits of queue entries; 0 is the widest. See cql.Layout.
 	VersionBits uint8
+	// Trains lets compute nodes pass locks on in trains: programs that know of none cannot use the memory. See memory.TrainsVersion.
+	Trains bool
 }
 
 // A Node is a memory node that serves.
@@ -64,6 +66,7 @@ func format(srv Server, cfg Config) error {
 		CapacityLog2: y.CapacityBits,
 		VersionBits:  y.VersionBits,
 		Generation:   srv.Epoch() - 1,
+		Trains:       cfg.Trains,
 	}, memory.UUID{binary.LittleEndian.Uint64(u[:]), binary.LittleEndian.Uint64(u[8:])})
 }
 

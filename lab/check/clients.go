@@ -209,12 +209,20 @@ func (c *client) release(which int) bool {
 	if !lost {
 		c.report(e)
 	}
+	written := error(nil)
+	if len(before) > 0 && c.w.s.Own > 0 && c.d.percent(c.w.s.Own) {
+		if written = c.port.Do(before); written != nil && !lost { // before others acquire the lock
+			e.Kind, e.Err = oracle.Released, written
+			c.report(e)
+		}
+		before = nil
+	}
 	var err error
 	if c.w.s.Kept != 0 {
 		c.value.Dirty = e.Writes
 		err = c.k.(lock.Keeper).ReleaseValue(&c.hold, &c.value, before)
 	} else {
-		err = c.k.Release(&c.hold, before)
+		err = errors.Join(written, c.k.Release(&c.hold, before))
 	}
 	e.Kind, e.Err = oracle.Released, err
 	switch {

@@ -206,10 +206,38 @@ func Explorations(small bool, match string) []Exploration {
 		}
 	}
 	baselineExplorations(small, add)
+	trainExplorations(small, add)
 	if !small {
 		failureExplorations(add)
 	}
 	return list
+}
+
+// trainExplorations adds the programs of trains (docs/trains.md): the queue has room for one of all clients but the first.
+func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
+	x := Exploration{Policy: "declock+train+phased", Rounds: 1, Capacity: 3, Version: 27}
+	// In programs of four the first waits in any place, too.
+	three, four := []string{"1x 2x 3x", "1s 2x 3x"}, []string{"1x 2x 3x 4s", "1s 2s 3x 4x", "1s 2x 3x 4x"}
+	add(x, "1x 2x 3x")
+	if small {
+		return
+	}
+	add(x, "1s 2x 3x")
+	add(x, four...)
+	for _, change := range []func(x *Exploration){
+		func(x *Exploration) { x.Cancel = true },
+		func(x *Exploration) { x.Crashes = 1 },
+		func(x *Exploration) { x.Crashes, x.News = 1, true },
+		func(x *Exploration) { x.Reset = true },
+		func(x *Exploration) { x.Restart = true },
+	} {
+		x := x
+		change(&x)
+		add(x, three...)
+		add(x, four...)
+	}
+	x.Rounds, x.Capacity = 2, 2
+	add(x, "1x 2x 3x")
 }
 
 // failureExplorations adds the programs of resets whose leaders crash, and of a memory node that restarts.

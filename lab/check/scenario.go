@@ -58,6 +58,8 @@ type Scenario struct {
 	ThinkNs  fabric.Time `key:"think"` // at most, between rounds
 	Kept     int         `key:"kept"`  // 1: locks keep their cells on the compute nodes (lock.Keeper)
 	Bad      int         `key:"bad"`   // percent of releases with an operation before them that fails
+	Own      int         `key:"own"`   // percent of exclusive holders that write their cell before they release, not with the release
+	Plain    int         `key:"plain"` // each so many-th compute node forms no trains; 0: none is so
 	WaitNs   fabric.Time `key:"wait"`  // at most, until a deadline or a cancellation
 
 	// Of the baseline locks: how long a holder may hold, 0: 10 ms; when counters are reset, 0: as published.
@@ -316,4 +318,5 @@ const (
 	streamSit
 	streamGrace
 	streamRoom
+	streamTrains
 )

@@ -224,7 +224,11 @@ func newTable(p hier.Policy) *hier.Table {
 
 // addNode makes a compute node.
 func (w *world) addNode() {
-	n := &node{sim: w.c.AddCN(), table: newTable(w.policy), clock: new(timesync.Clock), generations: slices.Clone(w.generations)}
+	policy := w.policy
+	if w.s.Plain > 0 && (len(w.nodes)+1)%w.s.Plain == 0 {
+		policy.Train, policy.Phased = false, false
+	}
+	n := &node{sim: w.c.AddCN(), table: newTable(policy), clock: new(timesync.Clock), generations: slices.Clone(w.generations)}
 	if f := baselineOf(w.s.Lock); f != nil {
 		n.field = f.join(&w.s)(n.sim)
 	} else {

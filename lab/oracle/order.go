@@ -98,6 +98,9 @@ func (j *QueueOrder) Effect(x *Effect) string {
 		j.drop(x.Lock, x.Client)
 		return ""
 	default:
+		if after.Head > h.Head { // for several: see docs/trains.md
+			j.drop(x.Lock, x.Client)
+		}
 		return ""
 	}
 	if h.Reset != 0 || h.Size >= 1<<j.capacityBits {
@@ -132,7 +135,10 @@ func (j *QueueOrder) Event(e *Event) string {
 				what = fmt.Sprintf("[%v] at index %d, and %v waits for %v at index %d", e, index, t.client, t.mode, t.index)
 			}
 		}
-		j.locks[e.Lock] = slices.DeleteFunc(list, func(t ticket) bool { return t.index == index })
+		train := e.Mode == lock.Shared && e.Token&1023 == 1023 // the token is that of the train's first: see docs/trains.md
+		j.locks[e.Lock] = slices.DeleteFunc(list, func(t ticket) bool {
+			return t.index == index || train && t.mode == lock.Shared && t.client.CN() == e.Client.CN()
+		})
 		return what
 	}
 	return ""

@@ -31,6 +31,8 @@ type MNConfig struct {
 	// LockQueue is how many entries the queue of a lock has: at least MaxCN; where locks have no
 	// hierarchy, at least the clients. 0 is what other memory nodes have, or MaxCN.
 	LockQueue int
+	// Trains lets compute nodes pass locks on in trains.
+	Trains bool
 	// Leave says that a stop takes the memory node out of the cluster for good.
 	Leave bool
 	// Wait is how long to wait for etcd.
@@ -84,7 +86,7 @@ func startMN(ctx context.Context, cfg *MNConfig) (srv scheme.Server, node *mn.No
 	if err != nil {
 		return nil, nil, errors.Join(err, srv.Close())
 	}
-	node, err = mn.Start(srv, mn.Config{Participants: queue})
+	node, err = mn.Start(srv, mn.Config{Participants: queue, Trains: cfg.Trains})
 	return srv, node, err
 }
 

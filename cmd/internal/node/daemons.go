@@ -77,6 +77,7 @@ func mnCommand(env *command.Env) *cli.Command {
 			&cli.BoolFlag{Name: "overcommit", Usage: "take --size even if the machine, or the control group, does not have so much", Destination: &cfg.Overcommit},
 			command.CountFlag(&m.MaxCN, "max-cn", 0, 0, int(fabric.MaxCN), fmt.Sprintf("compute nodes that the cluster may have; 0 is what it has, or %d", scheme.DefaultMaxCN)),
 			command.CountFlag(&cfg.LockQueue, "lock-queue", 0, 0, command.MaxLockQueue, "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is --max-cn"),
+			&cli.BoolFlag{Name: "trains", Usage: "let compute nodes use the feature train of --lock; programs of earlier releases cannot use the memory then", Destination: &cfg.Trains},
 			command.HugeFlag(&m.Huge),
 			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &m.Path},
 			waitFlag(&cfg.Wait),

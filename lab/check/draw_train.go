@@ -1,0 +1,28 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/declock/declock/hier"
+)
+
+// trains draws that releases pass a lock to several compute nodes (docs/trains.md): with more nodes in the classes of locks, and room in the
+// queue. (From g12 on.)
+func (s *Scenario) trains(seed uint64) {
+	d := &drawer{newRand(seed, streamTrains)}
+	p, err := hier.ParsePolicy(s.Policy)
+	if s.Lock != "" || s.Sit == 1 || err != nil || p.Kind == hier.Flat || !d.percent(30) {
+		return
+	}
+	s.Policy += pick(d, "+train", "+train+phased", "+train+phased")
+	if slices.Contains([]Class{Locks, Fair, Cancel, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Resets, Lease}, s.Class) && d.percent(70) {
+		s.CNs, s.Clients, s.Locks = d.between(s.CNs, 6), d.between(1, 3), 1
+		s.Reads = pick(d, 0, 20, 50, 80)
+	}
+	if s.Plain = pick(d, 0, 0, 0, 2, 3); s.Kept == 0 && s.Keys == 0 {
+		s.Own = pick(d, 0, 0, 30, 100)
+	}
+	for s.Class != Wraps && 1<<s.Capacity < s.participants()+d.between(1, 9) {
+		s.Capacity++
+	}
+}
