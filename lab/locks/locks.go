@@ -115,7 +115,8 @@ func Names() []string {
 
 // Lookup returns the mechanism of a name. Besides those of All there are
 // "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
-// (see hier.ParsePolicy).
+// (see hier.ParsePolicy); "dslr:busy", which polls without a pause, and "dslr:N", whose clients pause for at most N
+// microseconds while counters are reset.
 func Lookup(name string) (Mechanism, error) {
 	for _, m := range mechanisms {
 		if m.Name == name {

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/declock/declock/cql"
@@ -20,9 +21,9 @@ var mechanisms = []Mechanism{
 	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", setUp: casLock(cas.Config{})},
 	{Name: "cas-cas", About: "cas, whose writers release by a repeated CAS, as published", setUp: casLock(cas.Config{ReleaseByCAS: true})},
 	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", setUp: casLock(cas.Config{BackoffMinNs: backoffMinNs, BackoffMaxNs: backoffMaxNs})},
-	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", setUp: dslrLock(dslr.Dynamic)},
-	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", setUp: dslrLock(dslr.Truncated)},
-	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", setUp: dslrLock(dslr.Overflowing)},
+	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", setUp: dslrLock(dslr.Config{})},
+	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", setUp: dslrLock(dslr.Config{Wait: dslr.Truncated})},
+	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", setUp: dslrLock(dslr.Config{Wait: dslr.Overflowing})},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
 	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
@@ -90,9 +91,10 @@ func casLock(cfg cas.Config) func(*Config) (*System, error) {
 	}
 }
 
-func dslrLock(w dslr.Wait) func(*Config) (*System, error) {
+func dslrLock(cfg dslr.Config) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
-		cfg := dslr.Config{Plain: !c.Tokens, Wait: w, LeaseNs: c.LeaseNs}
+		cfg := cfg
+		cfg.Plain, cfg.LeaseNs = !c.Tokens, c.LeaseNs
 		return &System{layout: cfg.Layout(), join: DSLR(cfg)}, nil
 	}
 }
@@ -152,8 +154,15 @@ func decLock(policy string) func(*Config) (*System, error) {
 	}
 }
 
-// varied returns a mechanism whose name is a policy with a bound or with features.
+// varied returns a mechanism whose name is a policy with a bound or with features, or a variant of DSLR.
 func varied(name string) (Mechanism, bool) {
+	if variant, ok := strings.CutPrefix(name, "dslr:"); ok {
+		if variant == "busy" {
+			return Mechanism{Name: name, About: "DSLR that polls without a pause", setUp: dslrLock(dslr.Config{Wait: dslr.Busy})}, true
+		}
+		us, err := strconv.ParseUint(variant, 10, 32)
+		return Mechanism{Name: name, About: "DSLR with a longest backoff of resets, in us", setUp: dslrLock(dslr.Config{ResetMaxNs: fabric.Time(us) * fabric.Microsecond})}, err == nil && us > 0
+	}
 	if _, err := hier.ParsePolicy(name); err == nil && strings.ContainsAny(name, ":+") {
 		return Mechanism{Name: name, About: "DecLock by the policy " + name, setUp: decLock(name)}, true
 	}

@@ -11,7 +11,8 @@
 //   - [Truncated], DSLR+ of DecLock's evaluation: SMART's truncated exponential backoff;
 //   - [Overflowing], DSLR+ as that evaluation ran it: the 64-bit backoff is doubled without
 //     a bound and truncated only where it is used, so that after 62 polls it is 0, and the waiter
-//     pauses for the random part only.
+//     pauses for the random part only;
+//   - [Busy], what the paper compares with: one poll follows the other.
 //
 // Counters are reset before they overflow, by the client that drew the last ticket of a
 // cycle (section 4.9): until all before it have left, no client gets in, and readers do not join readers. A holder has a lease; who sees no progress for two leases takes those

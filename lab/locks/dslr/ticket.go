@@ -102,6 +102,8 @@ func (t *ticket) pause(cfg *Config, random uint64) fabric.Time {
 	case Overflowing:
 		ns = fabric.Time(min(t.backoff, backoffMaxNs)) + fabric.Time(random%jitterNs)
 		t.backoff *= 2
+	case Busy:
+		ns = 1 // a pause of nothing would not be interrupted
 	}
 	return min(ns, cfg.LeaseNs/2)
 }

@@ -78,6 +78,7 @@ const (
 	Dynamic Wait = iota
 	Truncated
 	Overflowing
+	Busy
 )
 
 // Config chooses a variant. The zero value is the paper's lock with tokens.
@@ -90,6 +91,8 @@ type Config struct {
 	// CountMax is where counters are reset; default the paper's 32768, which is also the most. All clients
 	// must have the same, and no cycle of so many tickets may end within half a lease.
 	CountMax uint16
+	// ResetMaxNs is the longest backoff of those who wait for a reset of the counters, or do it; default the paper's 10 ms.
+	ResetMaxNs fabric.Time
 }
 
 // Constants of the papers.
@@ -114,6 +117,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CountMax == 0 || c.CountMax > defaultCountMax {
 		c.CountMax = defaultCountMax
+	}
+	if c.ResetMaxNs <= 0 {
+		c.ResetMaxNs = randomMaxNs
 	}
 	return c
 }
