@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
@@ -21,14 +20,7 @@ func (t *Tree) reopened(l lock.Locker) (*Tree, error) {
 		// Another compute node that made it first may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline, cfg.MemoryLimit = x.geo.maxKey, x.geo.nodeSize, x.geo.maxInline, x.geo.limit
-		next, err := x.open(l.Port(), lock.Path(l), given, cfg)
-		if why := err; x.h.Waits() && errors.Is(err, fabric.ErrNodeDown) {
-			cfg.MaxKey, cfg.NodeSize, cfg.MaxInline = 0, 0, 0
-			if next, err = x.openWithout(l.Port(), cfg, why); err == nil && next.h.Waits() {
-				err = why
-			}
-		}
-		return next, err
+		return x.open(l.Port(), lock.Path(l), given, cfg)
 	})
 }
 

@@ -1,7 +1,6 @@
 package btree
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -22,17 +21,8 @@ func (t *Tree) onMissing(p ptr) bool {
 	return p.node() < len(t.h.Parts) && t.h.Parts[p.node()].Missing()
 }
 
-// openWithout returns the tree that follows t, which it opens while memory nodes are down: why is the error of open. It fails with why if no part of the tree is found.
-func (t *Tree) openWithout(port fabric.Port, cfg Config, why error) (*Tree, error) {
-	given := cfg
-	if err := cfg.fill(); err != nil {
-		return nil, err
-	}
-	t = t.next(cfg)
-	found, err := t.h.Survey(port)
-	if err != nil {
-		return nil, errors.Join(why, err)
-	}
+// openWithout opens what has been found of a tree while memory nodes are down. If that is too little, it returns why, and, if any part is there, the tree, which waits.
+func (t *Tree) openWithout(port fabric.Port, given *Config, found []handle.Found, why error) (*Tree, error) {
 	whole, first := true, -1 // all parts are found of which the memory nodes are up
 	for i, f := range found {
 		if f.Entry == nil {
@@ -41,7 +31,7 @@ func (t *Tree) openWithout(port fabric.Port, cfg Config, why error) (*Tree, erro
 		}
 		g, err := decodeGeometry(f.Entry, i)
 		if err != nil {
-			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, cfg.Nodes[i], err)
+			return nil, fmt.Errorf("btree: open %q on %v: %w", t.cfg.Name, t.cfg.Nodes[i], err)
 		}
 		if first < 0 {
 			first, t.geo = i, g
@@ -54,19 +44,19 @@ func (t *Tree) openWithout(port fabric.Port, cfg Config, why error) (*Tree, erro
 	t.stride = t.geo.stride()
 	// What is not given is as in this tree, or its successor.
 	t.cfg.MaxKey, t.cfg.NodeSize, t.cfg.MaxInline = t.geo.maxKey, t.geo.nodeSize, t.geo.maxInline
-	if err := t.compare(&given); err != nil {
+	if err := t.compare(given); err != nil {
 		return nil, err
 	}
 	if first > 0 || !whole {
 		t.h.Seen = handle.Unseen
-		return t, nil
+		return t, why
 	}
 	for i, f := range found {
 		if f.Region == nil {
 			continue
 		}
 		if err := t.adopt(port, i, f.Region, *f.Entry); err != nil {
-			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, cfg.Nodes[i], err)
+			return nil, fmt.Errorf("btree: open %q on %v: %w", t.cfg.Name, t.cfg.Nodes[i], err)
 		}
 	}
 	return t, t.register(port)
@@ -108,7 +98,7 @@ func (c *Client) openPart(i int, found []handle.Found) error {
 		generations += uint64(f.Region.Generation())
 	}
 	if generations == t.geo.generations {
-		r, made, err := t.openNode(c.port, path, i, r.Memory())
+		made, err := t.openNode(c.port, path, i, r)
 		if err != nil {
 			return err
 		}

@@ -224,41 +224,48 @@ type Tree struct {
 // are ErrNodeDown; while the first memory node is down, which knows the root, all are. Nothing is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
 	before := &Tree{Collection: Trees.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Tree])}
+	before.h.Seen = handle.Unseen
 	t, err := before.open(port, nil, cfg, cfg)
-	if errors.Is(err, fabric.ErrNodeDown) {
-		t, err = before.openWithout(port, cfg, err)
+	if err != nil && (t == nil || !t.h.Waits()) {
+		return nil, err
 	}
-	if err == nil {
-		t.newest.Store(t)
-	}
-	return t, err
+	t.newest.Store(t)
+	return t, nil
 }
 
-// open returns the tree that follows t. It opens it, if it is as given, and makes it, if there is none, as cfg says.
-// retry: see memory.Spec.
+// open returns the tree that follows t. It opens it, if it is as given, and makes it, if there is none, as cfg says. If t waits, it need not be whole; a tree that still waits
+// comes with the error that says why. retry: see memory.Spec.
 func (t *Tree) open(port, retry fabric.Port, given, cfg Config) (*Tree, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
+	partly := t.h.Waits()
 	t = t.next(cfg)
 	t.geo = geometry{
 		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(), limit: cfg.MemoryLimit,
 	}
-	for _, mn := range cfg.Nodes {
-		r, err := memory.Reach(port, mn)
-		if err != nil {
-			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
-		}
-		t.geo.generations += uint64(r.Generation())
+	found, err := t.h.Survey(port)
+	if err != nil {
+		return nil, err
 	}
-	for i, mn := range cfg.Nodes {
-		r, e, err := t.openNode(port, retry, i, mn)
+	for _, f := range found {
+		switch {
+		case f.Down == nil:
+			t.geo.generations += uint64(f.Region.Generation())
+		case partly:
+			return t.openWithout(port, &given, found, f.Down)
+		default:
+			return nil, f.Down
+		}
+	}
+	for i, f := range found {
+		e, err := t.openNode(port, retry, i, f.Region)
 		if err == nil {
-			err = t.adopt(port, i, r, e)
+			err = t.adopt(port, i, f.Region, e)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, mn, err)
+			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, cfg.Nodes[i], err)
 		}
 		if err := t.compare(&given); err != nil {
 			return nil, err // before anything is made on another node
@@ -299,13 +306,9 @@ func (t *Tree) compare(given *Config) error {
 
 // openNode returns the root entry of the tree's part on a node, which it makes if there is none. The first node's root entry
 // decides the geometry; the others follow it.
-func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) (r *memory.Region, e memory.Entry, err error) {
-	if r, err = memory.Open(port, mn); err != nil {
-		return nil, e, err
-	}
-	err = r.RemoveIf(port, t.cfg.Name, memory.KindTree, t.outlived)
-	if err != nil && !errors.Is(err, memory.ErrNotFound) && !errors.Is(err, memory.ErrHalfCreated) {
-		return nil, e, err
+func (t *Tree) openNode(port, retry fabric.Port, i int, r *memory.Region) (memory.Entry, error) {
+	if err := r.RemoveIf(port, t.cfg.Name, memory.KindTree, t.outlived); err != nil && !handle.Absent(err) {
+		return memory.Entry{}, err
 	}
 	spec := memory.Spec{
 		Name: t.cfg.Name, Kind: memory.KindTree, Size: t.geo.headerSize(i), Align: 4096,
@@ -315,8 +318,8 @@ func (t *Tree) openNode(port, retry fabric.Port, i int, mn fabric.MemID) (r *mem
 	if i == 0 {
 		spec.Init = func(e *memory.Entry) error { return t.plant(port, e.Addr) }
 	}
-	e, _, err = r.Create(port, spec)
-	return r, e, err
+	e, _, err := r.Create(port, spec)
+	return e, err
 }
 
 // adopt makes an entry of the root directory that of the tree's part on a node: the part is there from then on.

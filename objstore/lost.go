@@ -1,7 +1,6 @@
 package objstore
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -44,34 +43,4 @@ func (c *Client) gone(before *handle.Handle) error {
 		return fmt.Errorf("%w: %q was opened anew, and has lost no objects that this compute node has seen", lock.ErrMemoryLost, c.s.cfg.Name)
 	}
 	return fmt.Errorf("%w: the objects of %q on %v are gone", lock.ErrMemoryLost, c.s.cfg.Name, gone)
-}
-
-// survey looks for a part of the store that is there already: its geometry is that of all. Without one, that of the first part that is made
-// is, and all memory nodes must be up. It returns the first one that it finds, or -1. (Another may not be there because its memory was lost.)
-func (s *Store) survey(port fabric.Port, given *Config) (first int, err error) {
-	if len(s.cfg.Nodes) == 1 {
-		return -1, nil
-	}
-	var down error
-	for i, mn := range s.cfg.Nodes {
-		r, e, err := Stores.Lookup(port, s.cfg.Name, mn)
-		if handle.Absent(err) {
-			continue
-		}
-		var g geometry
-		if err == nil {
-			g, err = decodeGeometry(&e, i)
-		}
-		if err != nil {
-			err = fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, mn, err)
-			if r == nil && errors.Is(err, fabric.ErrNodeDown) {
-				down = err
-				continue
-			}
-			return -1, err
-		}
-		s.geo = g
-		return i, s.compare(given)
-	}
-	return -1, down
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
@@ -209,28 +210,23 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 		s.geo, before = old.geo, &old.h
 	}
 	fresh := s.geo.buckets
-	first, err := s.survey(port, &given)
+	found, err := s.survey(port, &given, before)
 	if err != nil {
 		return nil, err
 	}
-	s.h.Survivors = first > 0
-	for i, mn := range cfg.Nodes {
-		r, err := memory.Reach(port, mn)
-		if errors.Is(err, fabric.ErrNodeDown) && first >= 0 && (old == nil || old.h.Parts[i].Missing()) {
-			continue // it is a missing part, unless this compute node has had it
+	for i, f := range found {
+		if f.Down != nil {
+			continue
 		}
-		var e memory.Entry
-		if err == nil {
-			e, err = s.openNode(port, retry, i, r)
-		}
+		e, err := s.openNode(port, retry, i, f.Region)
 		if err == nil && i == 0 {
 			s.geo, err = decodeGeometry(&e, 0) // that which was drawn here, or another's
 		}
 		if err == nil {
-			err = s.adopt(port, i, r, e)
+			err = s.adopt(port, i, f.Region, e)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, mn, err)
+			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, cfg.Nodes[i], err)
 		}
 		s.h.Inherit(before, i)
 		if err := s.compare(&given); err != nil {
@@ -250,6 +246,26 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 	s.places.init(s.cfg.CacheEntries)
 	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
 	return s, nil
+}
+
+// survey looks for the parts of the store that are there already: the geometry of one is that of all. Without one, that of the first part that is made is, and all memory nodes
+// must be up; else those that are down have missing parts, but none that before has had. (A part may not be there because its memory was lost.)
+func (s *Store) survey(port fabric.Port, given *Config, before *handle.Handle) ([]handle.Found, error) {
+	found, err := s.h.Survey(port)
+	first := slices.IndexFunc(found, func(f handle.Found) bool { return f.Entry != nil })
+	if first >= 0 {
+		if s.geo, err = decodeGeometry(found[first].Entry, first); err != nil {
+			return nil, fmt.Errorf("objstore: open %q on %v: %w", s.cfg.Name, s.cfg.Nodes[first], err)
+		}
+		err = s.compare(given)
+	}
+	for i, f := range found {
+		if f.Down != nil && (first < 0 || before != nil && !before.Parts[i].Missing()) {
+			return nil, f.Down
+		}
+	}
+	s.h.Survivors = first > 0
+	return found, err
 }
 
 // compare compares the geometry of the store that is there with the wanted one.

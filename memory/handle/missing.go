@@ -13,6 +13,7 @@ import (
 type Found struct {
 	Region *memory.Region // nil: the memory node is down
 	Entry  *memory.Entry  // nil: it has no part, or one that is being made
+	Down   error          // why there is no region
 }
 
 // Survey looks for all parts of the collection on its memory nodes, whatever the handle has of them.
@@ -22,15 +23,19 @@ func (h *Handle) Survey(port fabric.Port) ([]Found, error) {
 		r, e, err := h.of.kind.Lookup(port, h.of.name, p.MN)
 		switch {
 		case r == nil && errors.Is(err, fabric.ErrNodeDown):
-			continue
+			list[i].Down = h.opening(p, err)
 		case err == nil:
 			list[i].Entry = &e
 		case !Absent(err):
-			return nil, err
+			return nil, h.opening(p, err)
 		}
 		list[i].Region = r
 	}
 	return list, nil
+}
+
+func (h *Handle) opening(p *Part, err error) error {
+	return h.of.kind.Wrap(fmt.Errorf("open %q on %v: %w", h.of.name, p.MN, err))
 }
 
 // An Opener opens a missing part of which the memory node is up, by Adopt. found is what each memory node has that is up; the entries are those of missing parts only.
