@@ -13,15 +13,19 @@ import (
 // into what is not there any more. The first client that needs it makes it anew, empty (package handle). Memory that the old
 // tree had on other memory nodes is never used again, for a compute node that has not heard of the loss yet may write there.
 
-// reopened returns the tree as it is after the last loss, which it opens, or makes, if no client of this compute node has yet.
-func (t *Tree) reopened(l lock.Locker) (*Tree, error) {
-	return handle.Reopened(t.newest, (*Tree).handle, l, func(x *Tree) (*Tree, error) {
+// reopen makes the client one of the newest tree, after that has been opened anew, or made, if memory was lost.
+func (c *Client) reopen() error {
+	t, err := handle.Reopened(c.t.newest, (*Tree).handle, c.l, func(x *Tree) (*Tree, error) {
 		cfg := x.cfg
 		// Another compute node that made it first may have chosen other sizes.
 		given := Config{Name: cfg.Name, Nodes: cfg.Nodes, Lock: cfg.Lock}
 		cfg.MaxKey, cfg.NodeSize, cfg.MaxInline, cfg.MemoryLimit = x.geo.maxKey, x.geo.nodeSize, x.geo.maxInline, x.geo.limit
-		return x.open(l.Port(), lock.Path(l), given, cfg)
+		return x.open(c.port, lock.Path(c.l), given, cfg)
 	})
+	if err == nil {
+		err = c.open(t)
+	}
+	return err
 }
 
 func (t *Tree) handle() *handle.Handle { return &t.h }
@@ -38,15 +42,6 @@ func (c *Client) removed(err error) error {
 	if err = h.Removed(&c.work, err, h.Parts...); errors.Is(err, memory.ErrRemoved) {
 		h.CountLoss()
 		err = errors.Join(lock.ErrMemoryLost, err)
-	}
-	return err
-}
-
-// reopen makes the client one of the newest tree: see handle.Hooks.
-func (c *Client) reopen() error {
-	t, err := c.t.reopened(c.l)
-	if err == nil {
-		err = c.open(t)
 	}
 	return err
 }

@@ -11,25 +11,20 @@ import (
 // When a memory node has come back without its memory, the first client that needs the store's part there makes it anew, empty (package handle): a part
 // has all that belongs to its keys, so the others stay as they are.
 
-// reopened returns the store as it is after the last loss. It opens, or makes, what no client of this compute node has yet.
-func (s *Store) reopened(l lock.Locker) (*Store, error) {
-	return handle.Reopened(s.newest, (*Store).handle, l, func(x *Store) (*Store, error) {
+// reopen makes the client one of the newest store, after that has been opened anew if memory was lost: what no client of this compute node has yet is opened, or made.
+func (c *Client) reopen() error {
+	s, err := handle.Reopened(c.s.newest, (*Store).handle, c.l, func(x *Store) (*Store, error) {
 		// Another compute node that made it first may have chosen other sizes.
 		given := Config{Name: x.cfg.Name, Nodes: x.cfg.Nodes, Lock: x.cfg.Lock}
-		return x.open(l.Port(), lock.Path(l), given, x.cfg, x)
+		return x.open(c.port, lock.Path(c.l), given, x.cfg, x)
 	})
-}
-
-func (s *Store) handle() *handle.Handle { return &s.h }
-
-// reopen makes the client one of the newest store: see handle.Hooks.
-func (c *Client) reopen() error {
-	s, err := c.s.reopened(c.l)
 	if err == nil {
 		err = c.open(s)
 	}
 	return err
 }
+
+func (s *Store) handle() *handle.Handle { return &s.h }
 
 // gone returns what a loss has taken of what the client had by an earlier handle.
 func (c *Client) gone(before *handle.Handle) error {
