@@ -93,7 +93,7 @@ func TestRefusedSlotIsKept(t *testing.T) {
 			s, err := c.allocOn(0, cl)
 			wantErr(t, "alloc", err, nil)
 			p.left = k
-			wantErr(t, "release", c.giveFound([]reclaim.Block{{Off64: s.off64(), Class: uint8(cl)}}), e)
+			wantErr(t, "release", c.session.Release([]reclaim.Block{{Off64: s.off64(), Class: uint8(cl)}}), e)
 			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
 			if r := mustBeSound(t, c); r.elsewhere() != 0 {
 				t.Fatalf("%v at %d: %v", e, k, r)

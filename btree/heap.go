@@ -67,7 +67,7 @@ func (t *Tree) division(i int) slab.Config {
 		Fixed: func(cl uint8) bool { return class(cl) == classNode },
 		Zero:  func(cl uint8) bool { return class(cl) == classNode },
 		Items: func(w *slab.Worker, cl uint8, items []uint64) { t.incarnations(w, i, class(cl), items) },
-		Free:  func(w *slab.Worker, cl uint8, items []uint64) error { return t.giveWith(w, i, class(cl), items) },
+		Free:  func(w *slab.Worker, cl uint8, items []uint64) error { return t.give(w, i, class(cl), items) },
 		Bound: func(cl uint8) int { return localSlots },
 		Limit: t.geo.limit,
 	}
@@ -148,14 +148,7 @@ func (c *Client) free(p ptr, cl class) {
 		c.t.h.Forget(p.node(), p.off64())
 		return
 	}
-	h := c.t.h.Parts[p.node()].Heap
-	var batch [slab.Batch]uint64
-	if k := h.Push(&c.work, uint8(cl), uint64(p)&^uint64(makePtr(maxNodes, 0, 0)), &batch); k != 0 {
-		if err := c.give(p.node(), cl, batch[:k]); err != nil && !fabric.Refused(err) {
-			// The operation that freed the slots has succeeded all the same.
-			c.stats.Leaked += uint64(k)
-		}
-	}
+	c.stats.Leaked += c.t.h.Parts[p.node()].Heap.Put(&c.work, uint8(cl), uint64(p)&^uint64(makePtr(maxNodes, 0, 0)))
 }
 
 // giveUp gives back the slot of an operation that failed with err, or gives it up if the operation may still take effect.
@@ -167,18 +160,16 @@ func (c *Client) giveUp(p ptr, cl class, err error) {
 	}
 }
 
-// give gives slots back to the memory node.
-func (c *Client) give(node int, cl class, items []uint64) error {
-	return Trees.Wrap(c.t.giveWith(&c.work, node, cl, items))
-}
-
-// giveWith gives slots back. Those of nodes say that they are free, and keep their incarnation.
-func (t *Tree) giveWith(w *slab.Worker, node int, cl class, items []uint64) error {
+// give gives slots back. Those of nodes say that they are free, and keep their incarnation. If that is not known, another is drawn.
+func (t *Tree) give(w *slab.Worker, node int, cl class, items []uint64) error {
 	if cl == classNode {
 		b := w.Port.Alloc(headerSize)
 		defer w.Port.Free(b)
 		for _, item := range items {
 			p := ptr(item) | makePtr(node, 0, 0)
+			if p.inc() == 0 {
+				p |= makePtr(0, 0, uint32(w.Port.Rand()))
+			}
 			clear(b)
 			setWord(b, makeWord(stateFree, 0, 0))
 			put64(b, selfAt, uint64(p))

@@ -53,26 +53,6 @@ func (c *Client) kept(add func(part int, from, to uint64)) {
 	}
 }
 
-// giveFound puts leaked slots into free lists: see reclaim.Owner. The last incarnation of a node's slot is not known: another is drawn.
-func (c *Client) giveFound(list []reclaim.Block) error {
-	for _, x := range list {
-		m := c.t.h.Parts[x.Part]
-		var err error
-		if class(x.Class) == classNode {
-			err = c.give(x.Part, classNode, []uint64{uint64(makePtr(0, x.Off64, uint32(c.port.Rand())))})
-		} else {
-			err = Trees.Wrap(m.Heap.Release(&c.work, []reclaim.Block{x}))
-		}
-		if err != nil {
-			return err
-		}
-		if x.Class < numClasses {
-			m.Reclaimed.Add(1)
-		}
-	}
-	return nil
-}
-
 // mark marks what the tree leads to: see handle.Hooks. A node that is in the tree all the time is found: those of a level divide the keys among them, in
 // the order of their links, and a node begins where it began until it is dead.
 func (c *Client) mark(m *reclaim.Map) error {

@@ -67,7 +67,7 @@ func (m *slotMap) take(k *checker, p ptr, cl class, whose string) bool {
 func (m *slotMap) report(k *checker) {
 	for i := range m.mem {
 		r, n := &m.mem[i], m.slots.Tally(i)
-		r.Bytes, r.Slots, r.Elsewhere, r.Reclaimed = n.Bytes, n.Blocks, n.Unmarked, k.c.t.h.Parts[i].Reclaimed.Load()
+		r.Bytes, r.Slots, r.Elsewhere, r.Reclaimed = n.Bytes, n.Blocks, n.Unmarked, k.c.t.h.Parts[i].Heap.Reclaimed.Blocks.Load()
 	}
 	k.r.Memory = m.mem
 }

@@ -131,7 +131,7 @@ func (c *Client) check() (*Report, error) {
 }
 
 func (k *checker) run() error {
-	k.nr.Node, k.nr.Buckets, k.nr.Reclaimed = k.n.MN, k.c.s.geo.buckets, k.n.Reclaimed.Load()
+	k.nr.Node, k.nr.Buckets, k.nr.Reclaimed = k.n.MN, k.c.s.geo.buckets, k.n.Heap.Reclaimed.Bytes.Load()
 	if err := k.n.Heap.AddRuns(&k.c.work, &k.chunks); errors.Is(err, slab.ErrCorrupt) {
 		k.problem(k.n.Base, "%v", err)
 	} else if err != nil {

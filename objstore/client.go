@@ -85,7 +85,7 @@ const (
 func (s *Store) Client(l lock.Locker) (*Client, error) {
 	c := &Client{s: s.newest.Load(), l: l, port: l.Port()}
 	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
-		Handle: func() *handle.Handle { return &c.s.h }, Reopen: c.reopen, Gone: c.gone, Discard: c.discard, Open: c.openPart, Mark: c.mark, Release: c.giveFound,
+		Handle: func() *handle.Handle { return &c.s.h }, Reopen: c.reopen, Gone: c.gone, Discard: c.discard, Open: c.openPart, Mark: c.mark,
 	})
 	if err := c.session.Start(); err != nil {
 		return nil, err

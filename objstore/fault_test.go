@@ -273,7 +273,7 @@ func TestRefusedBatchIsKept(t *testing.T) {
 			ch, err := c.alloc(n, cl)
 			wantErr(t, "alloc", err, nil)
 			p.left = k
-			wantErr(t, "release", c.giveFound([]reclaim.Block{{Off64: ch.off64, Class: uint8(cl)}}), e)
+			wantErr(t, "release", c.session.Release([]reclaim.Block{{Off64: ch.off64, Class: uint8(cl)}}), e)
 			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
 			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
 				t.Fatalf("%v at %d: %v", e, k, r)

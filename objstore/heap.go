@@ -118,16 +118,7 @@ tries:
 
 // free gives a chunk back, which no other client has.
 func (c *Client) free(n *handle.Part, ch chunk) {
-	if ch.none() {
-		return
-	}
-	var batch [slab.Batch]uint64
-	k := n.Heap.Push(&c.work, uint8(ch.class), ch.off64, &batch)
-	if k == 0 {
-		return
-	}
-	if err := n.Heap.Give(&c.work, uint8(ch.class), batch[:k]); err != nil && !fabric.Refused(err) {
-		// The operation that freed the chunk has succeeded all the same.
-		c.stats.Leaked += uint64(k)
+	if !ch.none() {
+		c.stats.Leaked += n.Heap.Put(&c.work, uint8(ch.class), ch.off64)
 	}
 }

@@ -50,26 +50,6 @@ func mark(m *reclaim.Map, n *handle.Part, ch chunk) {
 	m.Mark(n.Index, ch.off64, ch.off64+ch.class.size()/chunkUnit)
 }
 
-// giveFound puts leaked chunks into free lists: see reclaim.Owner.
-func (c *Client) giveFound(list []reclaim.Block) error {
-	for len(list) > 0 {
-		n, k := c.s.h.Parts[list[0].Part], 1
-		for k < len(list) && list[k].Part == n.Index {
-			k++
-		}
-		if err := n.Heap.Release(&c.work, list[:k]); err != nil {
-			return Stores.Wrap(err)
-		}
-		for _, p := range list[:k] {
-			if p.Class < numClasses {
-				n.Reclaimed.Add(class(p.Class).size())
-			}
-		}
-		list = list[k:]
-	}
-	return nil
-}
-
 // mark marks what the buckets lead to: see handle.Hooks. Slots and links are words that change by CAS, so each that is read is what was there at some time
 // of the marking; overflow blocks stay where they are once they are linked.
 func (c *Client) mark(m *reclaim.Map) error {

@@ -30,8 +30,6 @@ type Part struct {
 	Limit  uint64       // end of what can be used, bytes
 	Heap   *slab.Heap
 
-	Reclaimed atomic.Uint64 // what crashed nodes had leaked, and this compute node has found: as the collection counts it
-
 	there atomic.Bool // it has been opened; until then only MN and Index are known
 }
 

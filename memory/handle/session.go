@@ -23,9 +23,8 @@ type Hooks struct {
 	Open    Opener
 	// GiveSpare, if set, gives back the free blocks that the client keeps for itself.
 	GiveSpare func()
-	// Mark marks the blocks that the index leads to, all parts of which are there. Release: see reclaim.Owner. Nothing else of the client is under way.
-	Mark    func(m *reclaim.Map) error
-	Release func(list []reclaim.Block) error
+	// Mark marks the blocks that the index leads to, all parts of which are there. Nothing else of the client is under way.
+	Mark func(m *reclaim.Map) error
 }
 
 // A Session is what a client of a store and a client of a tree do besides their operations, and at the beginning and the end of each.
@@ -319,4 +318,17 @@ func (s *Session) Mark() (*reclaim.Map, error) {
 }
 
 // Release implements reclaim.Owner.
-func (o *owner) Release(list []reclaim.Block) error { return o.hooks.Release(list) }
+func (s *Session) Release(list []reclaim.Block) error {
+	h := s.hooks.Handle()
+	for len(list) > 0 {
+		p, k := h.Parts[list[0].Part], 1
+		for k < len(list) && list[k].Part == p.Index {
+			k++
+		}
+		if err := p.Heap.Release(s.work, list[:k]); err != nil {
+			return err
+		}
+		list = list[k:]
+	}
+	return nil
+}

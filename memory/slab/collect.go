@@ -179,11 +179,7 @@ func (h *Heap) giveLists(w *Worker, but int) error {
 			if n == 0 {
 				break
 			}
-			if h.cfg.Free != nil {
-				if err := h.cfg.Free(w, uint8(class), batch[:n]); err != nil {
-					return err
-				}
-			} else if err := h.Give(w, uint8(class), batch[:n]); err != nil {
+			if err := h.giveBack(w, uint8(class), batch[:n]); err != nil {
 				return err
 			}
 		}

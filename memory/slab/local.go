@@ -1,6 +1,10 @@
 package slab
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/declock/declock/fabric"
+)
 
 // A list holds free blocks of one class that a compute node has. Its mutex is never held across a
 // fabric call.
@@ -66,6 +70,19 @@ func (l *list) pop() (uint64, bool) {
 		l.spans = l.spans[:n-1]
 	}
 	return 0, false
+}
+
+// Put puts a block into the list of a class, and gives some to the memory node if there are too many. It returns how many are lost by that: the operation that freed them has
+// succeeded all the same.
+func (h *Heap) Put(w *Worker, class uint8, item uint64) (lost uint64) {
+	k := h.Push(w, class, item, &w.batch)
+	if k == 0 {
+		return 0
+	}
+	if err := h.giveBack(w, class, w.batch[:k]); err == nil || fabric.Refused(err) {
+		return 0
+	}
+	return uint64(k)
 }
 
 // Push puts a block into the list of a class. If there are too many, it takes some out, which are to be given to the

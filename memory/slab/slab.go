@@ -76,6 +76,9 @@ type Heap struct {
 	collected atomic.Uint64 // where the last lot ended that was collected
 	postponed postponed
 
+	// Reclaimed is what crashed nodes had leaked, and this compute node has found.
+	Reclaimed struct{ Blocks, Bytes atomic.Uint64 }
+
 	recalled atomic.Uint64 // the second word of the last line when the lists were given back
 	asked    atomic.Int64  // when this compute node asked others for that
 }
@@ -96,8 +99,9 @@ type Worker struct {
 	line []byte
 	last []byte // the line behind the last class
 
-	collected bool   // it has just made room
-	before    uint64 // bytes of the region that were free before
+	batch     [Batch]uint64 // blocks that leave a list
+	collected bool          // it has just made room
+	before    uint64        // bytes of the region that were free before
 }
 
 // Open gets the Worker buffers, and Close frees them.
@@ -671,12 +675,22 @@ func (h *Heap) Release(w *Worker, list []reclaim.Block) error {
 			batch[n] = list[n].Off64
 			n++
 		}
-		if err := h.Give(w, p.Class, batch[:n]); err != nil {
+		if err := h.giveBack(w, p.Class, batch[:n]); err != nil {
 			return err
 		}
+		h.Reclaimed.Blocks.Add(uint64(n))
+		h.Reclaimed.Bytes.Add(uint64(n) * h.cfg.Size(p.Class))
 		list = list[n:]
 	}
 	return nil
+}
+
+// giveBack gives blocks back that are in no list: see Config.Free.
+func (h *Heap) giveBack(w *Worker, class uint8, items []uint64) error {
+	if h.cfg.Free != nil {
+		return h.cfg.Free(w, class, items)
+	}
+	return h.Give(w, class, items)
 }
 
 // releaseRun gives a run back that has not got its class from the client that took it.
