@@ -22,8 +22,8 @@ type BulkOptions struct {
 // (lock.ErrDeadlock). If it panics, the tree is as it was, and the panic goes on.
 //
 // ErrNotEmpty: the tree has keys; ErrOrder: a key is not greater than the one before. After an error the tree is as it was,
-// and what was written is lost to the tree until this compute node closes it or crashes. A compute node that crashes
-// between the two last operations leaves a tree that is right, and slow until it is repaired.
+// and what was written is lost to the tree until this compute node closes it or crashes. If a compute node crashes
+// between the two last operations, the tree is right, and slow until it is repaired.
 func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {
 	if err := c.start(nil, nil); err != nil {
 		return err
@@ -41,8 +41,8 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 		}
 	}()
 	c.user.Enter()
-	defer c.user.Leave()
-	// What the sequence yields may lie where the last operation left its result: in c.leaf, or in c.value.
+	defer c.user.Exit()
+	// What the sequence yields may lie where the last operation put its result: in c.leaf, or in c.value.
 	if result := c.value; result != nil {
 		c.value = nil
 		defer c.port.Free(result)
@@ -127,7 +127,7 @@ func (l *loader) empty() error {
 
 // run writes all nodes but the first leaf.
 func (l *loader) run(pairs iter.Seq2[[]byte, []byte]) error {
-	if err := l.leaves(pairs); err != nil {
+	if err := l.writePairs(pairs); err != nil {
 		return err
 	}
 	// The last node of each level has no high fence; its level's root is the only one.
@@ -144,8 +144,8 @@ func (l *loader) run(pairs iter.Seq2[[]byte, []byte]) error {
 	return nil
 }
 
-// leaves writes the pairs. Between two of them the session is free: the sequence may use it.
-func (l *loader) leaves(pairs iter.Seq2[[]byte, []byte]) (err error) {
+// writePairs writes the pairs. Between two of them the session is free: the sequence may use it.
+func (l *loader) writePairs(pairs iter.Seq2[[]byte, []byte]) (err error) {
 	use := l.c.session.Use
 	use.End()
 	defer func() {

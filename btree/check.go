@@ -12,7 +12,7 @@ import (
 
 // CheckOptions of Check.
 type CheckOptions struct {
-	// Repair does what others have left undone, as any writer does that comes by.
+	// Repair does what others have not finished, as any writer does that comes by.
 	Repair bool
 	// Reclaim, if it is set, tells which compute nodes live; then a tree that is sound gets back the slots that no compute node has any more
 	// (Client.Reclaim), and is checked again.
@@ -46,7 +46,7 @@ type Report struct {
 	Levels []LevelReport  `json:"levels"` // from the leaves up
 	Memory []MemoryReport `json:"memory"`
 
-	// What others have left undone and the next visitor will do. The tree is right all the same.
+	// What others have not finished and the next visitor will do. The tree is right all the same.
 	Moving    uint64 `json:"moving"`     // nodes whose shadow is the node
 	Dead      uint64 `json:"dead"`       // dead nodes still linked
 	HalfSplit uint64 `json:"half_split"` // nodes without separator
@@ -61,7 +61,7 @@ const maxProblems = 100
 // Sound reports whether nothing is wrong.
 func (r *Report) Sound() bool { return len(r.Problems) == 0 }
 
-// Clean reports whether nothing is wrong and nothing is left to do.
+// Clean reports whether nothing is wrong and nothing is unfinished.
 func (r *Report) Clean() bool {
 	return r.Sound() && r.Moving == 0 && r.Dead == 0 && r.HalfSplit == 0 && r.Dangling == 0
 }
@@ -81,7 +81,7 @@ func (r *Report) String() string {
 		b.WriteByte('\n')
 	}
 	if r.Moving+r.Dead+r.HalfSplit+r.Dangling > 0 {
-		fmt.Fprintf(&b, "  left undone: %d nodes moving, %d dead, %d without separator, %d separators of nodes that are gone\n",
+		fmt.Fprintf(&b, "  unfinished: %d nodes moving, %d dead, %d without separator, %d separators of nodes that are gone\n",
 			r.Moving, r.Dead, r.HalfSplit, r.Dangling)
 	}
 	for _, p := range r.Problems {
@@ -97,7 +97,7 @@ func (r *Report) String() string {
 type checker struct {
 	c     *Client
 	r     *Report
-	jobs  []job // what is left undone
+	jobs  []job // what is unfinished
 	slots slotMap
 	n     node
 	items []item
@@ -111,7 +111,7 @@ func (k *checker) problem(format string, args ...any) {
 	k.r.Problems = append(k.r.Problems, fmt.Sprintf(format, args...))
 }
 
-// maxRepairs bounds the rounds of Repair: the repair of a level can leave something to do above it.
+// maxRepairs bounds the rounds of Repair: the repair of a level can make something to do above it.
 const maxRepairs = 100
 
 // Check reads the whole tree and returns what is in it, and what is wrong. No client may change
@@ -342,11 +342,11 @@ func (k *checker) value(x *item) error {
 	return nil
 }
 
-// repair does what is left undone.
+// repair does what is unfinished.
 func (k *checker) repair() error {
 	c := k.c
 	c.user.Enter()
-	defer c.user.Leave()
+	defer c.user.Exit()
 	for i := range k.jobs {
 		j := &k.jobs[i]
 		var err error

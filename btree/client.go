@@ -21,7 +21,7 @@ type Client struct {
 
 	hold     lock.Hold
 	req      lock.Request
-	deferred int // offset from which on the locked node, as a holder before has left it, is not in memory yet; 0 is all is
+	deferred int // offset from which on the locked node, as a holder before has handed it on, is not in memory yet; 0 is all is
 	reads    [1]fabric.Op
 	ops      [fabric.MaxChain]fabric.Op // of chains outside Acquire and Release
 	before   [lock.MaxPiggyback]fabric.Op
@@ -72,7 +72,7 @@ type Stats struct {
 	Unlinked  uint64 // dead nodes unlinked
 	Completed uint64 // separators of half-split nodes added
 	Repaired  uint64 // separators repaired that led to nodes which were gone
-	Deferred  uint64 // repairs left to the next visitor, because of an error
+	Deferred  uint64 // repairs deferred to the next visitor, because of an error
 	Leaked    uint64 // slots lost to the tree by failed operations, until this compute node closes it or crashes
 }
 
@@ -120,7 +120,7 @@ func (c *Client) open(t *Tree) error {
 // can read, and change what needs no more room than there is by then.
 func (c *Client) takeShadows() error {
 	c.user.Enter()
-	defer c.user.Leave()
+	defer c.user.Exit()
 	for i := range c.t.h.Parts {
 		_, err := c.shadowOn(i)
 		if errors.Is(err, fabric.ErrUnknownOutcome) && !errors.Is(err, fabric.ErrInterrupted) {
@@ -160,7 +160,7 @@ func (c *Client) discard() {
 	if !c.t.Dropped() { // else they are not this compute node's any more
 		c.user.Enter()
 		c.freeShadows()
-		c.user.Leave()
+		c.user.Exit()
 	}
 	c.t.h.Member.Remove(&c.user)
 	for _, b := range [][]byte{c.leaf, c.inner, c.left, c.right, c.aux, c.value} {
@@ -233,7 +233,7 @@ type search struct {
 	write  bool // the node is locked, and what is found broken on the way is repaired
 
 	// goal is what inner nodes are asked for: key, unless what they had there was gone: then
-	// what is left of that.
+	// the rest of that.
 	goal       []byte
 	goalStrict bool
 	goalBuf    []byte
@@ -485,7 +485,7 @@ func (c *Client) walk(s *search, n *node, b []byte, p ptr) (found bool, err erro
 			return true, nil
 		}
 		if s.write && !gone {
-			c.leaveHandoff(n)
+			c.setHandoff(n)
 			if err := c.unlock(nil); err != nil {
 				return false, err
 			}
@@ -600,10 +600,10 @@ func (c *Client) redo(n *node, b []byte, p ptr) error {
 	return nil
 }
 
-// leaveHandoff lets the next holder of this compute node have the locked node n as it is in its buffer: it need not READ the node.
-// A slot becomes another node only after the one before has been marked dead, under this lock; so what is left is right
+// setHandoff lets the next holder of this compute node have the locked node n as it is in its buffer: it need not READ the node.
+// A slot becomes another node only after the one before has been marked dead, under this lock; so what is handed on is right
 // for as long as the lock stays here.
-func (c *Client) leaveHandoff(n *node) {
+func (c *Client) setHandoff(n *node) {
 	if n.word.state() == stateAlive {
 		c.hold.Handoff = n.b[:n.used]
 	}
@@ -613,7 +613,7 @@ func (c *Client) leaveHandoff(n *node) {
 func (c *Client) unlock(err error) error { return c.release(0, err) }
 
 // answer releases the locked leaf n, which err says is not to be changed. If all that is known of it is what a holder before
-// has left, memory is asked for a word: this compute node may have been stopped and fenced meanwhile, and others have
+// has handed on, memory is asked for a word: this compute node may have been stopped and fenced meanwhile, and others have
 // had the lock. A fenced client gets no answer.
 func (c *Client) answer(n *node, err error) error {
 	if c.req.HandoffLen == 0 || c.deferred != 0 {
@@ -623,8 +623,8 @@ func (c *Client) answer(n *node, err error) error {
 	return c.release(1, err)
 }
 
-// release executes the first n operations of before and releases the lock. If they are none, and a holder before has left
-// it to this one to write what it had changed, that is done.
+// release executes the first n operations of before and releases the lock. If they are none, and a holder before has deferred
+// the WRITE of what it had changed to this one, that is done.
 func (c *Client) release(n int, err error) error {
 	if n == 0 && c.deferred != 0 {
 		c.hold.Handoff = c.req.Handoff[:c.req.HandoffLen]

@@ -13,7 +13,7 @@ import (
 // Compute nodes come, put and delete keys of a tree with values of all sizes, and die in the middle of that, thirty one after the other. What each had is found
 // by the one that stays, and used by the next: after the fifth the tree takes no more memory from the region than ever.
 func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
-	const cycles, settled, keys = 30, 5, 60
+	const cycles, warmup, keys = 30, 5, 60
 	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 16<<20, 1)
 	c := w.client(0, w.open(0, w.config()))
 	r, err := memory.Open(c.port, w.mns[0])
@@ -23,9 +23,9 @@ func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
 		n := w.c.AddCN()
 		w.cns = append(w.cns, n)
 		wantErr(t, "pause", c.port.Pause(c.port.Now()+fabric.Second), nil)
-		left := 1000 + 37*cycle
+		until := 1000 + 37*cycle
 		p := &hookPort{w.port(len(w.cns) - 1), func([]fabric.Op) {
-			if left--; left == 0 {
+			if until--; until == 0 {
 				w.c.Kill(n)
 			}
 		}}
@@ -45,7 +45,7 @@ func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
 			}
 		})
 		wantErr(t, "run", w.c.Run(), nil)
-		if left > 0 {
+		if until > 0 {
 			t.Fatalf("cycle %d: it has not died", cycle)
 		}
 		wantErr(t, "pause", c.port.Pause(c.port.Now()+fabric.Second), nil) // it is fenced
@@ -59,10 +59,10 @@ func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
 		}
 		used, err := r.Used(c.port)
 		wantErr(t, "used", err, nil)
-		if cycle < settled {
+		if cycle < warmup {
 			most = max(most, used)
 		} else if used > most {
-			t.Fatalf("after cycle %d %d B of the region are used, after the first %d it was %d B at most", cycle+1, used, settled, most)
+			t.Fatalf("after cycle %d %d B of the region are used, after the first %d it was %d B at most", cycle+1, used, warmup, most)
 		}
 	}
 	t.Logf("%d B of the region are used; %d slots of the dead have been found", most, found)

@@ -1,7 +1,7 @@
 // Package btree is a B+tree index on disaggregated memory: nodes on memory nodes,
 // which clients on compute nodes read and write by one-sided operations. It is Sherman's
 // design (SIGMOD'22) with what that lacks: deletion, scans that are right during splits, keys and
-// values of any size, and no state that a crash could leave broken.
+// values of any size, and no state that a crash could break.
 //
 // [Open] opens a tree by name, once on each compute node; [Tree.Client] makes a
 // [Client] from a lock.Locker, any mechanism's. Each operation on a key is linearizable.
@@ -38,7 +38,7 @@
 //	  and its separator             + 3      + 6      lock + READ inner node, READ new node, WRITE record + store word + unlock
 //	scan                      1 per leaf    1 per leaf
 //
-// docs/btree.md has the layout, the states of a node, and why a crash at any point leaves a tree; docs/walks.md the way of a put
+// docs/btree.md has the layout, the states of a node, and why a tree survives a crash at any point; docs/walks.md the way of a put
 // through the code.
 //
 // Source: Q. Wang, Y. Lu, J. Shu, "Sherman", SIGMOD'22; P. Lehman, S. Yao, "Efficient Locking

@@ -134,7 +134,7 @@ func (g *exploring) atEnd() error {
 	if !r.Sound() || !g.p.crash && !r.Clean() {
 		return fmt.Errorf("check: %v", r)
 	}
-	// What a writer comes by is repaired; then nothing is left undone.
+	// What a writer comes by is repaired; then nothing is unfinished.
 	keys := map[string]bool{}
 	for k := range g.before {
 		keys[k] = true

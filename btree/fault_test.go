@@ -11,21 +11,21 @@ import (
 // A faultPort fails one operation: the k-th from now on, counted over all chains.
 type faultPort struct {
 	fabric.Port
-	left int   // operations until the fault; negative is never
-	err  error // of the fault
-	done bool  // the operations from the fault on take place all the same
-	hit  bool
+	until int   // operations until the fault; negative is never
+	err   error // of the fault
+	done  bool  // the operations from the fault on take place all the same
+	hit   bool
 }
 
 func (p *faultPort) Do(ops []fabric.Op) error {
-	if p.left < 0 || p.left >= len(ops) {
-		if p.left >= 0 {
-			p.left -= len(ops)
+	if p.until < 0 || p.until >= len(ops) {
+		if p.until >= 0 {
+			p.until -= len(ops)
 		}
 		return p.Port.Do(ops)
 	}
-	i := p.left
-	p.left, p.hit = -1, true
+	i := p.until
+	p.until, p.hit = -1, true
 	upTo := i
 	if p.done {
 		upTo = len(ops)
@@ -39,7 +39,7 @@ func (p *faultPort) Do(ops []fabric.Op) error {
 // faulty returns a client of a tree whose operations can fail.
 func faulty(t testing.TB, w *world, p *faultPort) *Client {
 	t.Helper()
-	p.Port, p.left = w.port(0), -1
+	p.Port, p.until = w.port(0), -1
 	return clientOn(t, w.open(0, w.tiny()), p)
 }
 
@@ -68,7 +68,7 @@ func TestRefusedSlotIsKept(t *testing.T) {
 			}
 			for i, s := range slots {
 				if i == len(slots)-1 {
-					p.left = k // the list is full
+					p.until = k // the list is full
 				}
 				c.free(s, cl)
 			}
@@ -85,14 +85,14 @@ func TestRefusedSlotIsKept(t *testing.T) {
 				}
 				continue
 			}
-			p.left = k
+			p.until = k
 			wantErr(t, "drain", c.Drain(), e)
 			if r := mustBeSound(t, c); r.elsewhere() != 0 {
 				t.Fatalf("%v at %d: %v", e, k, r)
 			}
 			s, err := c.allocOn(0, cl)
 			wantErr(t, "alloc", err, nil)
-			p.left = k
+			p.until = k
 			wantErr(t, "release", c.session.Release([]reclaim.Block{{Off64: s.off64(), Class: uint8(cl)}}), e)
 			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
 			if r := mustBeSound(t, c); r.elsewhere() != 0 {
@@ -117,7 +117,7 @@ func TestShadowOfAnUnknownCommit(t *testing.T) {
 		items, err := c.n.sorted(nil)
 		wantErr(t, "items", err, nil)
 		m := c.renew(&c.n, items)
-		p.left = k
+		p.until = k
 		wantErr(t, "rewrite", c.rewrite(&c.n, &m, len(c.n.b)), fabric.ErrUnknownOutcome)
 		w.c.Poke(c.t.lockAddr(c.t.first), make([]byte, 8)) // as a reset does
 		rewrites := c.stats.Rewrites

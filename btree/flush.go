@@ -28,7 +28,7 @@ func (c *Client) Flush() (removed uint64, err error) {
 // flushLeaf removes the keys of the leaf that has a key, and returns where the next one begins; more is false if there is none.
 func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, err error) {
 	c.user.Enter()
-	defer c.user.Leave()
+	defer c.user.Exit()
 	n := &c.n
 	c.search.begin(0, key, false, true)
 	if err := c.seek(&c.search, n, c.leaf); err != nil {
@@ -37,7 +37,7 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 	next, more = bytes.Clone(n.high.key), n.high.some
 	values, removed, err := c.valuesOf(n)
 	if err != nil || removed == 0 {
-		c.leaveHandoff(n)
+		c.setHandoff(n)
 		return 0, next, more, c.unlock(err)
 	}
 	if len(n.low) > 0 && c.t.h.Whole() { // see change

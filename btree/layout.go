@@ -278,7 +278,7 @@ var (
 	errMoving = errors.New("btree: node is being written anew")
 )
 
-// A tornError is that a slot stays torn. A node of the tree is so only if memory is damaged: a writer leaves it whole at
+// A tornError is that a slot stays torn. A node of the tree is so only if memory is damaged: a writer keeps it whole at
 // each point. But a slot in which one was before can be: the writer of a new node there has crashed, or is stopped, or the
 // memory node has restarted.
 type tornError struct{ slot ptr }

@@ -30,7 +30,7 @@ func (c *Client) reopen() error {
 
 func (t *Tree) handle() *handle.Handle { return &t.h }
 
-// outlived reports whether an entry is what is left of a tree of which another part is gone.
+// outlived reports whether an entry is the rest of a tree of which another part is gone.
 func (t *Tree) outlived(e *memory.Entry) bool {
 	return e.Info[0]>>56 == formatVersion && e.Info[3] < t.geo.generations
 }

@@ -155,7 +155,7 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	}
 	defer c.session.End()
 	c.user.Enter()
-	defer c.user.Leave()
+	defer c.user.Exit()
 	c.stats.Puts++
 	k, payload := kindInline, value
 	var out outOfLine
@@ -232,7 +232,7 @@ func (c *Client) putEncoded(key, payload, old []byte, k kind, when cond) (replac
 		err = c.compare(&r, old)
 	}
 	if err != nil {
-		c.leaveHandoff(n)
+		c.setHandoff(n)
 		return outOfLine{}, c.answer(n, err)
 	}
 	return replaced, c.change(n, k, key, payload)
@@ -260,7 +260,7 @@ func (c *Client) Delete(key []byte) error {
 	}
 	defer c.session.End()
 	c.user.Enter()
-	defer c.user.Leave()
+	defer c.user.Exit()
 	c.stats.Deletes++
 	err := c.remove(c.ownKey(key))
 	c.doJobs()
@@ -282,7 +282,7 @@ func (c *Client) remove(key []byte) error {
 		replaced, err = c.t.outOfLine(r.value)
 	}
 	if err != nil {
-		c.leaveHandoff(n)
+		c.setHandoff(n)
 		return c.answer(n, err)
 	}
 	if err = c.change(n, kindDeleted, key, nil); err == nil && replaced.at != 0 {

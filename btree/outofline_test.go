@@ -26,7 +26,7 @@ func TestDamagedPlaceOfAValue(t *testing.T) {
 		end := putRecord(c.own, kindOutOfLine, key, c.outBuf[:])
 		c.user.Enter()
 		_, err := c.putEncoded(c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end], nil, kindOutOfLine, always)
-		c.user.Leave()
+		c.user.Exit()
 		wantErr(t, "damage", err, nil)
 		_, err = c.Get(key)
 		wantErr(t, "get", err, ErrCorrupt)

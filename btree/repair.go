@@ -11,7 +11,7 @@ import (
 )
 
 // A job is what a client does behind an operation: what the change of a node asks of others, or
-// what the client found that a crashed client has left undone. The tree is
+// what the client found that a crashed client has not finished. The tree is
 // right without it, and slower.
 type job struct {
 	kind  jobKind
@@ -60,7 +60,7 @@ func (c *Client) later(j job) {
 }
 
 // doJobs does the jobs. The operation before it has its result already: an error is not its
-// error, and what was not done is left to the next visitor.
+// error, and what was not done is deferred to the next visitor.
 func (c *Client) doJobs() {
 	for done := 0; len(c.jobs) > 0; done++ {
 		if done == maxJobs {

@@ -67,7 +67,7 @@ type Config struct {
 	// MaxInline is the largest value in bytes that lies in its leaf; 0 is a sixteenth of a node.
 	MaxInline int
 	// MemoryLimit bounds the bytes of nodes and large values on each memory node, as taken of it: in runs of pages; 0 is all of its region but the reserve
-	// that all stores and trees leave to what is made later. Each memory node has room
+	// that all stores and trees keep free for what is made later. Each memory node has room
 	// for the first leaf or a header besides. A tree that is there keeps its own (Tree.MemoryLimit).
 	MemoryLimit uint64
 

@@ -13,7 +13,7 @@ import (
 // record behind those that are there, store the word, release. If there is no room, the
 // node is written whole or split; if it would be empty, it is marked dead.
 //
-// Until the word is stored the node is as it was; a compute node that crashes before leaves bytes that no reader looks at.
+// Until the word is stored the node is as it was; if a compute node crashes before, no reader looks at its bytes.
 func (c *Client) change(n *node, k kind, key, value []byte) error {
 	if k == kindDeleted && len(n.low) > 0 && c.t.h.Whole() {
 		// The leftmost node of a level is never dead: no node could take its keys over. Nor is any while a part is missing: the node that takes them over may be there.
@@ -32,7 +32,7 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	n.used += putRecord(n.b[at:], k, key, value)
 	n.word = makeWord(stateAlive, n.used, extend(n.word.crc(), n.b[at:n.used]))
 	setWord(n.b, n.word)
-	c.leaveHandoff(n)
+	c.setHandoff(n)
 	c.uncertain = true
 	if err := c.release(c.appendOps(n.b[:n.used], at), nil); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 }
 
 // appendOps makes the operations that write the locked node, which is in b, from an offset on, or from what a holder before
-// has left to be written: WRITE the records, store the word. It returns their number. The next holder of the lock
+// has deferred to this one: WRITE the records, store the word. It returns their number. The next holder of the lock
 // may do both its own and these.
 func (c *Client) appendOps(b []byte, at int) int {
 	if c.deferred != 0 {
@@ -87,16 +87,16 @@ func (c *Client) markDead(n *node, key []byte) error {
 }
 
 // lastRecord reports whether the node will be empty without the key: a leaf that has no other, an inner node
-// that has one child left, which its left neighbour can lead to.
+// that has only one other child, which its left neighbour can lead to.
 func (c *Client) lastRecord(n *node, key []byte) (bool, error) {
 	items, err := c.sorted(n)
-	left := len(items)
+	remaining := len(items)
 	for i := range items {
 		if bytes.Equal(items[i].key, key) {
-			left--
+			remaining--
 		}
 	}
-	return left == 0 || left == 1 && n.level > 0, err
+	return remaining == 0 || remaining == 1 && n.level > 0, err
 }
 
 // makeRoom puts a record for which there is no room behind the others into the locked node n.
@@ -159,10 +159,10 @@ func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 	// What was in n is not needed any more: m is built.
 	n.used, n.word = copy(n.b, c.left[:used]), alive
 	setWord(n.b, alive)
-	c.leaveHandoff(n)
+	c.setHandoff(n)
 	c.uncertain = true
 	if err := c.release(before+4, nil); err != nil {
-		// The node may have been left half written: the shadow is what it is to be.
+		// The node may be half written: the shadow is what it is to be.
 		c.lose(shadow)
 		c.shadow[shadow.node()].Store(0)
 		return err

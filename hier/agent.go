@@ -109,7 +109,7 @@ func (a *Agent) receive(m *fabric.Message, report func(error)) {
 	a.count()
 	a.table.fences.setResets(a.resets)
 	if _, asked := cql.Wished(m); asked && m.From == a.port.ID() {
-		a.table.fences.asking.Add(-1) // only now: see recovery.leftIn
+		a.table.fences.asking.Add(-1) // only now: see recovery.leftoversIn
 	}
 	switch {
 	case m.Kind == msgFence && m.From.CN() == a.node.ID():
@@ -243,9 +243,9 @@ func (a *Agent) abortAbandoned(l fabric.Addr, used uint64) *shard {
 		if x == nil {
 			return s
 		}
-		left := x.owner
+		former := x.owner
 		a.locker.vacate(s, x, x.queue.head) // unlocks
-		a.node.Retire(left)
+		a.node.Retire(former)
 	}
 }
 
@@ -306,7 +306,7 @@ func (a *Agent) Adopt(m *fabric.Message) bool {
 		s.mu.Unlock()
 		return true
 	}
-	left := x.owner
+	former := x.owner
 	ticket := x.ticket
 	if a.locker.incarnationAt(l.MN()) == nil {
 		s.mu.Unlock()
@@ -316,7 +316,7 @@ func (a *Agent) Adopt(m *fabric.Message) bool {
 	}
 	a.locker.begin(x, &ticket)
 	s.mu.Unlock()
-	a.node.Retire(left)
+	a.node.Retire(former)
 	h := lock.Hold{Lock: l, Mode: ticket.Mode}
 	a.locker.becomeHolder(&h, x, 0)
 	// What can fail is the fabric; then a reset has been asked for.

@@ -12,13 +12,13 @@ import (
 // follow as in the first.
 func TestTenureBeginsAnew(t *testing.T) {
 	x := &local{relation: relation{state: acquiring, incarnation: &incarnation{}, tenure: tenure{seq: cql.MaxSeq, streak: 7, sharing: 5}}}
-	x.left.addr, x.left.data, x.left.deferred, x.left.dirty = 8, []byte{1}, 1, true
+	x.handoff.addr, x.handoff.data, x.handoff.deferred, x.handoff.dirty = 8, []byte{1}, 1, true
 	k := &Locker{table: NewTable(Policy{})}
 	k.begin(x, &cql.Ticket{Lock: fabric.At(0, 4096), Index: 9, Mode: lock.Exclusive})
 	if x.token() != cql.Token(0, 9, 0) || x.streak != 0 || x.sharing != 0 {
 		t.Errorf("token %v, streak %d, sharing since %d", x.token(), x.streak, x.sharing)
 	}
-	if len(x.left.data) != 0 || x.left.addr != 0 || x.left.deferred != 0 || x.left.dirty {
-		t.Errorf("%d bytes of %v are left, owed %d, dirty %v", len(x.left.data), x.left.addr, x.left.deferred, x.left.dirty)
+	if len(x.handoff.data) != 0 || x.handoff.addr != 0 || x.handoff.deferred != 0 || x.handoff.dirty {
+		t.Errorf("%d bytes of %v are left, owed %d, dirty %v", len(x.handoff.data), x.handoff.addr, x.handoff.deferred, x.handoff.dirty)
 	}
 }

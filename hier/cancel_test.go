@@ -49,7 +49,7 @@ func TestGiveUpAtEveryMoment(t *testing.T) {
 						case err == nil:
 							w.enter(t, &h)
 							sleep(k, 2*us)
-							w.leave(&h)
+							w.exit(&h)
 							must(t, k.Release(&h, nil))
 						case interrupt && errors.Is(err, lock.ErrCanceled), !interrupt && errors.Is(err, lock.ErrTimeout):
 							gaveUp++
@@ -100,7 +100,7 @@ func TestTryInEveryState(t *testing.T) {
 			}
 			if err == nil {
 				w.enter(t, &h)
-				w.leave(&h)
+				w.exit(&h)
 				must(t, k.Release(&h, nil))
 			}
 			if _, s, n, _ := r.header(0); s != size || n != writers {
@@ -206,7 +206,7 @@ func TestPiggybackFails(t *testing.T) {
 			acquire(t, k, &h, r.lock(0), m)
 			w.enter(t, &h)
 			at(k, until)
-			w.leave(&h)
+			w.exit(&h)
 			first := fabric.Load(r.data(0))
 			before := []fabric.Op{first, fabric.Write(outside, buf), fabric.Store(r.data(0), 666)}
 			if err := k.Release(&h, before); !errors.Is(err, fabric.ErrOutOfBounds) || h.Held {
@@ -262,7 +262,7 @@ func TestSeveralLocks(t *testing.T) {
 						}
 						for l := range hs {
 							if mask>>l&1 != 0 {
-								ws[l].leave(&hs[l])
+								ws[l].exit(&hs[l])
 								must(t, k.Release(&hs[l], nil))
 							}
 						}

@@ -76,7 +76,7 @@ func chaos(t *testing.T, seed uint64) {
 					holds[cn][i] = h
 					sleep(k, fabric.Time(p.Rand()%3000))
 					holds[cn][i] = lock.Hold{}
-					ws[l].leave(&h)
+					ws[l].exit(&h)
 					if err := k.Release(&h, nil); err != nil && last {
 						t.Errorf("cn%d: release: %v", cn+1, err)
 					}
@@ -116,7 +116,7 @@ func chaos(t *testing.T, seed uint64) {
 			for _, h := range holds[victim] {
 				for l := range ws {
 					if h.Held && h.Lock == r.lock(l) {
-						ws[l].leave(&h)
+						ws[l].exit(&h)
 					}
 				}
 			}

@@ -39,12 +39,12 @@
 //
 //	waiting --grant--> held             the grant for the index came, or the head is at it
 //	waiting --abort--> parked           the agent said so, for a reset
-//	waiting --quit--> abandoned         deadline or interrupt, and not frozen: the client leaves its ID to the agent, which gets the grant
+//	waiting --quit--> abandoned         deadline or interrupt, and not frozen: the client hands its ID to the agent, which gets the grant
 //	waiting --fail--> acquiring         deadline or interrupt, and frozen; or the fabric failed: a reset removes the ticket
-//	waiting --arrive--> early           the grant came to the agent: the client is leaving, and has not said so yet
+//	waiting --arrive--> early           the grant came to the agent: the client is giving up, and has not said so yet
 //	waiting --freeze--> waiting         a reset with a bound above the index: the agent sends the abort
 //
-//	early --quit--> abandoned           the client has left: the agent is sent the grant again
+//	early --quit--> abandoned           the client has given up: the agent is sent the grant again
 //	early --fail--> acquiring           the same, and frozen: a reset removes the ticket
 //	early --arrive--> early             a grant can come twice
 //	early --freeze--> early             as of waiting
@@ -55,7 +55,7 @@
 //	abandoned --forget--> idle          the same, and no client waits
 //
 //	held --share--> held                a reader joins the readers that hold, or is granted with them
-//	held --leave--> held                a holder releases, and others hold
+//	held --unshare--> held              a holder releases, and others hold
 //	held --hand over--> held            the last holder releases, and the policy keeps the lock for the first waiter; not if frozen
 //	held --release--> releasing         the last holder releases, and there is no such waiter: it posts the FAA
 //	held --choose--> acquiring          the last holder releases a lock that was lost: nothing is posted
@@ -71,7 +71,7 @@
 //	parked --choose--> acquiring        deadline, interrupt or failure: the first waiter is the owner
 //	parked --forget--> idle             the same, and no client waits
 //
-//	lost --leave--> lost                a holder releases, and others hold
+//	lost --unshare--> lost              a holder releases, and others hold
 //	lost --forget--> idle               the last holder releases: the local lock is garbage
 //
 // A lock that is frozen is so until an event by which the node is no participant any more, or a later one (enqueue, abort,

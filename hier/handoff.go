@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A handoff is what the holders of a tenure leave to those after them: bytes that these need not READ, and perhaps work that they take over,
+// A handoff is what the holders of a tenure hand on to those after them: bytes that these need not READ, and perhaps work that they take over,
 // so that one WRITE does for many. There is one at a time:
 //
 //   - a value (lock.Keeper): the lock layer reads and writes it. It comes with the grant, or by a READ; while it is dirty, memory
@@ -24,27 +24,27 @@ import (
 //
 //   - a value has addr != 0, and deferred is 0; opaque bytes have addr == 0, and dirty is false: so dirty and deferred are never both set;
 //   - if releases wait (waits), their work is yet to be done: dirty is set, or deferred, or the holder is about to write for them
-//     (commit, giveUp).
+//     (flushValue, giveUp).
 type handoff struct {
-	data []byte      // none: nothing is left
+	data []byte      // none: there is no handoff
 	addr fabric.Addr // of a value; of opaque bytes 0, where no value is
 
 	dirty    bool   // a value: newer than what the memory node has
 	deferred uint64 // opaque bytes: not 0 if earlier holders wait for operations that they have deferred to the next
 
-	waits *commit     // releases that wait
-	since fabric.Time // since when there are any
+	waits *pendingRelease // releases that wait
+	since fabric.Time     // since when there are any
 }
 
-// A commit is a release that waits until its work is done.
-type commit struct {
-	next   *commit
+// A pendingRelease is a release that waits until its work is done.
+type pendingRelease struct {
+	next   *pendingRelease
 	client fabric.ClientID
 	done   bool
 	err    error
 }
 
-// clear takes away what was left. Releases that wait go on waiting.
+// clear takes away what was handed on. Releases that wait go on waiting.
 func (f *handoff) clear() {
 	if f.addr|fabric.Addr(len(f.data)) != 0 { // else there is nothing
 		f.data, f.addr, f.dirty, f.deferred = f.data[:0], 0, false, 0
@@ -89,10 +89,10 @@ func (f *handoff) carry(p *cql.Ticket) {
 	}
 }
 
-// leave keeps what the holder of h leaves to the next one, when the operations of its release have been executed, with err, or are
+// keep stores what the holder of h hands on to the next one, when the operations of its release have been executed, with err, or are
 // deferred. It replaces a value that memory has, too.
-func (f *handoff) leave(h *lock.Hold, data []byte, deferred bool, err error) {
-	if h.Mode != lock.Exclusive { // what the last one left is right still
+func (f *handoff) keep(h *lock.Hold, data []byte, deferred bool, err error) {
+	if h.Mode != lock.Exclusive { // what the last one handed on is right still
 		return
 	}
 	if !f.opaque() && (f.dirty || len(data) == 0) { // only AcquireValue and ReleaseValue touch a value
@@ -152,13 +152,13 @@ func (k *Locker) haveRead(s *shard, x *local, r *lock.Request, reads []fabric.Op
 		r.Reads[i].Old = reads[i].Old
 	}
 	s.mu.Lock()
-	if x.left.opaque() && x.left.deferred == 0 {
-		x.left.setValue(k.value)
+	if x.handoff.opaque() && x.handoff.deferred == 0 {
+		x.handoff.setValue(k.value)
 	}
 	s.mu.Unlock()
 }
 
-// read executes what is left of a request's READs. The caller holds x.
+// read executes the remaining READs of a request. The caller holds x.
 func (k *Locker) read(s *shard, x *local, r *lock.Request) error {
 	reads := k.readsOf(r)
 	if len(reads) == 0 {
@@ -173,12 +173,12 @@ func (k *Locker) read(s *shard, x *local, r *lock.Request) error {
 
 // takeValue gets the value from the node, if it is wanted and there. The shard is locked.
 func (k *Locker) takeValue(x *local) {
-	k.valued = k.value != nil && x.left.value(k.value)
+	k.valued = k.value != nil && x.handoff.value(k.value)
 }
 
-// inherit gives an exclusive holder what the last one left, if that fits. The shard is locked.
+// inherit gives an exclusive holder what the last one handed on, if that fits. The shard is locked.
 func (k *Locker) inherit(x *local, r *lock.Request) {
-	if f := &x.left; k.self.room > 0 && f.opaque() && len(f.data) <= k.self.room {
+	if f := &x.handoff; k.self.room > 0 && f.opaque() && len(f.data) <= k.self.room {
 		r.HandoffLen, r.Deferred = copy(r.Handoff, f.data), f.deferred
 	}
 }
@@ -200,14 +200,14 @@ func (k *Locker) ReleaseValue(h *lock.Hold, v *lock.Value, before []fabric.Op) e
 }
 
 // work executes or defers what a release has to write: its operations, and a value that is dirty. If the lock leaves the node, it returns
-// the operations: they are for the release of the remote lock. If later holders are to write, it returns the commit to wait for.
-// There is at most one of the two: a release waits only if the lock stays, and only one that gives the remote lock up has operations left.
+// the operations: they are for the release of the remote lock. If later holders are to write, it returns the pendingRelease to wait for.
+// There is at most one of the two: a release waits only if the lock stays, and only one that gives the remote lock up has operations for it.
 // The shard is locked, and may be unlocked meanwhile.
-func (k *Locker) work(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
+func (k *Locker) work(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*pendingRelease, []fabric.Op, error) {
 	wait, rest, err := k.perform(s, x, h, data, before, slackUs)
-	f := &x.left
+	f := &x.handoff
 	if f.dirty && !k.defers(x) && k.stays(x, slackUs) {
-		if unwritten := k.commit(s, x); unwritten != nil {
+		if unwritten := k.flushValue(s, x); unwritten != nil {
 			return wait, rest, errors.Join(err, unwritten) // a release that has failed does not wait
 		}
 	}
@@ -218,11 +218,11 @@ func (k *Locker) work(s *shard, x *local, h *lock.Hold, data []byte, before []fa
 }
 
 // perform executes the operations of a release, unless the release of the remote lock is to: then it returns them. If they are
-// left to the next holder, it returns what to wait for. The shard is locked, and may be unlocked meanwhile.
-func (k *Locker) perform(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*commit, []fabric.Op, error) {
+// deferred to the next holder, it returns what to wait for. The shard is locked, and may be unlocked meanwhile.
+func (k *Locker) perform(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*pendingRelease, []fabric.Op, error) {
 	switch {
 	case len(before) == 0:
-		k.settleDeferred(x, false, nil)
+		k.completeDeferred(x, false, nil)
 		return nil, nil, nil
 	case !k.stays(x, slackUs):
 		return nil, before, nil
@@ -233,43 +233,43 @@ func (k *Locker) perform(s *shard, x *local, h *lock.Hold, data []byte, before [
 	s.mu.Unlock()
 	err := k.do(before)
 	s.mu.Lock()
-	k.settleDeferred(x, true, err)
+	k.completeDeferred(x, true, err)
 	return nil, nil, err
 }
 
-// deferrable reports whether the operations of a release that stays with this node can be left to the next holder. The shard is locked.
+// deferrable reports whether the operations of a release that stays with this node can be deferred to the next holder. The shard is locked.
 func (k *Locker) deferrable(x *local, h *lock.Hold, data []byte, slackUs int16) bool {
-	if h.Deferred == 0 || h.Mode != lock.Exclusive || x.left.dirty || len(data) == 0 || len(data) > lock.MaxHandoff {
+	if h.Deferred == 0 || h.Mode != lock.Exclusive || x.handoff.dirty || len(data) == 0 || len(data) > lock.MaxHandoff {
 		return false
 	}
 	w := k.table.policy.successor(x, slackUs)
 	return w != nil && w.mode == lock.Exclusive && len(data) <= w.room && k.defers(x)
 }
 
-// defers reports whether a release may leave its work to those after it.
+// defers reports whether a release may defer its work to those after it.
 // A client that holds another lock must not wait for them: they may want that lock.
 func (k *Locker) defers(x *local) bool {
 	switch {
 	case !k.table.policy.Defer || len(k.holding) > 0:
 		return false
-	case x.left.waits == nil:
-		x.left.since = k.port.Now()
+	case x.handoff.waits == nil:
+		x.handoff.since = k.port.Now()
 		return true
 	}
-	return k.port.Now()-x.left.since < maxDefer
+	return k.port.Now()-x.handoff.since < maxDefer
 }
 
-// settleDeferred ends the releases whose operations were deferred to a holder, as the holder's own have ended: they are done
+// completeDeferred ends the releases whose operations were deferred to a holder, as the holder's own have ended: they are done
 // with them. The shard is locked; wakeAll must follow.
-func (k *Locker) settleDeferred(x *local, executed bool, err error) {
-	if x.left.deferred == 0 {
+func (k *Locker) completeDeferred(x *local, executed bool, err error) {
+	if x.handoff.deferred == 0 {
 		return
 	}
 	if !executed && err == nil {
-		err = fmt.Errorf("%w: %v released without what holders before had left to do", lock.ErrMisuse, x.ticket.Lock)
+		err = fmt.Errorf("%w: %v released without the operations that holders before had deferred", lock.ErrMisuse, x.ticket.Lock)
 	}
-	x.left.deferred = 0
-	k.settleAll(x, err)
+	x.handoff.deferred = 0
+	k.completeAll(x, err)
 }
 
 // writeBack makes the operation that writes the value of a lock back. The shard is locked.
@@ -277,30 +277,30 @@ func (k *Locker) writeBack(x *local) fabric.Op {
 	if k.image == nil {
 		k.image = k.port.Alloc(lock.MaxValue)
 	}
-	n := copy(k.image, x.left.data)
-	return fabric.Write(x.left.addr, k.image[:n])
+	n := copy(k.image, x.handoff.data)
+	return fabric.Write(x.handoff.addr, k.image[:n])
 }
 
-// commit writes the value of a lock back that the caller holds, for itself and for all
+// flushValue writes the value of a lock back that the caller holds, for itself and for all
 // that have released it before and wait for that. The shard is locked, and unlocked meanwhile.
-func (k *Locker) commit(s *shard, x *local) error {
-	list := x.left.waits
-	x.left.waits = nil
+func (k *Locker) flushValue(s *shard, x *local) error {
+	list := x.handoff.waits
+	x.handoff.waits = nil
 	k.one[0] = k.writeBack(x)
 	s.mu.Unlock()
 	err := k.do(k.one[:])
 	s.mu.Lock()
 	if err == nil {
-		x.left.dirty = false
-		// Readers that left meanwhile saw the same value: it cannot have changed while the caller holds the lock.
-		k.settleAll(x, nil)
+		x.handoff.dirty = false
+		// Readers that released meanwhile saw the same value: it cannot have changed while the caller holds the lock.
+		k.completeAll(x, nil)
 	}
-	k.settle(list, err)
+	k.complete(list, err)
 	return err
 }
 
-// settle ends releases that wait, as their work has ended. The shard is locked; wakeAll must follow.
-func (k *Locker) settle(list *commit, err error) {
+// complete ends releases that wait, as their work has ended. The shard is locked; wakeAll must follow.
+func (k *Locker) complete(list *pendingRelease, err error) {
 	err = forOthers(err)
 	for w := list; w != nil; {
 		next := w.next
@@ -310,15 +310,15 @@ func (k *Locker) settle(list *commit, err error) {
 	}
 }
 
-// settleAll ends all of a local lock's releases that wait. The shard is locked; wakeAll must follow.
-func (k *Locker) settleAll(x *local, err error) {
-	if x.left.waits != nil {
-		k.settle(x.left.waits, err)
-		x.left.waits = nil
+// completeAll ends all of a local lock's releases that wait. The shard is locked; wakeAll must follow.
+func (k *Locker) completeAll(x *local, err error) {
+	if x.handoff.waits != nil {
+		k.complete(x.handoff.waits, err)
+		x.handoff.waits = nil
 	}
 }
 
-// forOthers returns the error of an operation for releases that have left it to this client: an interrupt is this client's, not
+// forOthers returns the error of an operation for releases that have deferred it to this client: an interrupt is this client's, not
 // theirs.
 func forOthers(err error) error {
 	if !errors.Is(err, fabric.ErrInterrupted) {
@@ -328,19 +328,19 @@ func forOthers(err error) error {
 	if errors.Is(err, fabric.ErrUnknownOutcome) {
 		why = fabric.ErrUnknownOutcome
 	}
-	return fmt.Errorf("%w: left to another client of this compute node, which was interrupted while the memory node did not answer: %s", why, err.Error())
+	return fmt.Errorf("%w: deferred to another client of this compute node, which was interrupted while the memory node did not answer: %s", why, err.Error())
 }
 
 // join makes the caller's release one of those that wait. The shard is locked.
-func (k *Locker) join(x *local) *commit {
-	k.own = commit{next: x.left.waits, client: k.port.ID()}
-	x.left.waits = &k.own
+func (k *Locker) join(x *local) *pendingRelease {
+	k.own = pendingRelease{next: x.handoff.waits, client: k.port.ID()}
+	x.handoff.waits = &k.own
 	return &k.own
 }
 
 // awaitWork waits until the work of a release is done. An interrupt ends waiting for a lock, not
 // giving one up: it is put off until then.
-func (k *Locker) awaitWork(s *shard, w *commit) error {
+func (k *Locker) awaitWork(s *shard, w *pendingRelease) error {
 	interrupted := false
 	defer func() {
 		if interrupted {

@@ -262,7 +262,7 @@ func (k *Locker) notice(mn fabric.MemID) {
 // failed deals with the error of a release, which names the token from then on. The local lock has no holder any more.
 func (k *Locker) failed(x *local, ticket *cql.Ticket, err error) error {
 	k.table.addLeak(ticket.Lock)
-	k.leaveBehind(ticket, true, err)
+	k.recordLeftover(ticket, true, err)
 	if ticket.Unreleased && !unreached(err) && !errors.Is(err, fabric.ErrFenced) { // another goroutine uses the Port, say
 		k.table.addUnreleased(ticket)
 		k.reportUnreachable(ticket.Lock.MN())
@@ -374,11 +374,11 @@ func (k *Locker) epochOf(mn fabric.MemID) uint32 {
 func (k *Locker) releaseLost(s *shard, x *local) error {
 	err := fmt.Errorf("%w: token %v of %v", *x.incarnation.why.Load(), x.token(), x.ticket.Lock)
 	ticket := x.ticket
-	k.settleAll(x, err) // no holder can write the value any more
-	x.left.clear()
+	k.completeAll(x, err) // no holder can write the value any more
+	x.handoff.clear()
 	switch x.holders--; {
 	case x.holders > 0:
-		k.table.step(x, evLeave)
+		k.table.step(x, evUnshare)
 	case x.state == lost: // the agent has asked for the reset
 		k.table.step(x, evForget)
 	default:
@@ -429,12 +429,12 @@ func (k *Locker) dismiss(x *local, epoch uint32) {
 }
 
 // takeOver makes the caller the owner of an abandoned ticket of an incarnation that has ended: its grant comes no more. The shard is locked.
-func (k *Locker) takeOver(x *local, mode lock.Mode) (left fabric.ClientID, ok bool) {
+func (k *Locker) takeOver(x *local, mode lock.Mode) (former fabric.ClientID, ok bool) {
 	if x.state != abandoned || !x.over() {
 		return 0, false
 	}
-	left = x.owner
+	former = x.owner
 	k.table.step(x, evTakeOver)
 	x.owner, x.ticket.Mode = k.port.ID(), mode
-	return left, true
+	return former, true
 }

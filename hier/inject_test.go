@@ -103,7 +103,7 @@ func faultRun(t *testing.T, seed uint64, policy string, in *injector) {
 						granted++
 					}
 					sleep(k, 2*us)
-					w.leave(&h)
+					w.exit(&h)
 					var before []fabric.Op
 					if n%3 == 2 && req.Mode == lock.Exclusive {
 						before = []fabric.Op{fabric.Write(r.data(0), buf)}
@@ -173,7 +173,7 @@ func TestTornReads(t *testing.T) {
 						for range 60 {
 							acquire(t, k, &h, r.lock(0), lock.Mode(k.Port().Rand()%2))
 							w.enter(t, &h)
-							w.leave(&h)
+							w.exit(&h)
 							must(t, k.Release(&h, nil))
 						}
 					})
@@ -212,7 +212,7 @@ func TestKillAtEveryMoment(t *testing.T) {
 								r.askReset(1, k.Port(), 0, cql.Corruption)
 							}
 							sleep(k, 2*us)
-							w.leave(&h)
+							w.exit(&h)
 							inside[i].Held = inside[i].Held && cn != 1
 							must(t, k.Release(&h, nil))
 						}
@@ -223,7 +223,7 @@ func TestKillAtEveryMoment(t *testing.T) {
 				r.c.Kill(r.nodes[1])
 				for i := range inside {
 					if inside[i].Held { // the dead hold nothing
-						w.leave(&inside[i])
+						w.exit(&inside[i])
 					}
 				}
 			})

@@ -49,7 +49,7 @@ func leaveWithATicket(t *testing.T, policy string, mode lock.Mode, behind, again
 		acquire(t, k, &h, r.lock(0), lock.Exclusive)
 		w.enter(t, &h)
 		at(k, unlocked)
-		w.leave(&h)
+		w.exit(&h)
 		must(t, k.Release(&h, nil))
 	})
 	r.client(0, "gives up", func(k *hier.Locker) {
@@ -75,7 +75,7 @@ func leaveWithATicket(t *testing.T, policy string, mode lock.Mode, behind, again
 		}
 		w.enter(t, &h)
 		sleep(k, us)
-		w.leave(&h)
+		w.exit(&h)
 		must(t, k.Release(&h, nil))
 	})
 	r.run()

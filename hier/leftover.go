@@ -14,10 +14,10 @@ import (
 // until it can be used. Body[0] is the memory node.
 const msgUnreachable = fabric.MsgHier + 2
 
-// leaveBehind records that a ticket could not be given up: its memory node is down, or did not answer an interrupted client, or the client has been
+// recordLeftover records that a ticket could not be given up: its memory node is down, or did not answer an interrupted client, or the client has been
 // closed. If its memory outlives that, the header counts the ticket, and no client will release it: the agent has the lock reset
 // when the memory node answers, or before the node leaves.
-func (k *Locker) leaveBehind(p *cql.Ticket, enqueued bool, err error) {
+func (k *Locker) recordLeftover(p *cql.Ticket, enqueued bool, err error) {
 	if errors.Is(err, fabric.ErrClosed) {
 		if !enqueued { // whatever the operation was that the end of the client met
 			p = &cql.Ticket{Lock: p.Lock, Mode: lock.Shared}
@@ -97,9 +97,9 @@ func (k *Locker) Left(begun *uint64, some func(fabric.Addr) bool) bool {
 	return passed && rests
 }
 
-// uses reports whether the node has something to do yet with some locks, and whether its agent rests: see leftIn.
+// uses reports whether the node has something to do yet with some locks, and whether its agent rests: see leftoversIn.
 func (t *Table) uses(some func(fabric.Addr) bool) (used, rests bool) {
 	t.each(func(x *local) { used = used || some(x.ticket.Lock) })
-	left, rests := t.leftIn(some) // last: what leaves the table may leave something here
-	return left || used, rests
+	leftovers, rests := t.leftoversIn(some) // last: a local lock that goes from the table may become a leftover
+	return leftovers || used, rests
 }

@@ -1,7 +1,7 @@
 package hier
 
 // Acquire and Release of a Locker, and the waiting of a node's clients for each other. The rest of an acquisition: remote.go (the remote
-// lock), handoff.go (what the holder before left), machine.go (legal steps), policy.go (which waiter is next), incarnation.go (restarts).
+// lock), handoff.go (what the holder before handed on), machine.go (legal steps), policy.go (which waiter is next), incarnation.go (restarts).
 
 import (
 	"errors"
@@ -40,9 +40,9 @@ type Locker struct {
 	valued bool // it has it
 	reads  [lock.MaxPiggyback]fabric.Op
 
-	own   commit       // of the release under way
-	image []byte       // registered memory to write values back from
-	one   [1]fabric.Op // scratch
+	own   pendingRelease // of the release under way
+	image []byte         // registered memory to write values back from
+	one   [1]fabric.Op   // scratch
 	last  [lock.MaxPiggyback + 1]fabric.Op
 }
 
@@ -153,14 +153,14 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 		return k.acquireRemote(s, x, h, r, 0)
 	case x.over():
 		ticket := x.ticket
-		left, ok := k.takeOver(x, r.Mode)
+		former, ok := k.takeOver(x, r.Mode)
 		if ok {
 			k.enterIncarnation(x, inc)
 			s.mu.Unlock()
-			k.table.addUnreleased(&ticket) // the header counts it yet: a Try that is refused would leave it
+			k.table.addUnreleased(&ticket) // the header counts it yet: a Try that is refused would not give it up
 			k.reportUnreachable(r.Lock.MN())
 			k.wakeAll(r.Lock)
-			k.node.Retire(left)
+			k.node.Retire(former)
 			return k.acquireRemote(s, x, h, r, 0)
 		}
 	case k.table.policy.admits(x, r.Mode, k.port):
@@ -218,7 +218,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 	k.stats.LocalWaits++
 	if look {
 		if err := k.prefetch(s, x, &ticket, gen); err != nil {
-			return k.leaveQueue(s, x, h, r, err)
+			return k.cancelWait(s, x, h, r, err)
 		}
 	}
 	deadline := r.Until()
@@ -257,7 +257,7 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 			next += recheck
 		}
 		if err != nil {
-			return k.leaveQueue(s, x, h, r, err)
+			return k.cancelWait(s, x, h, r, err)
 		}
 	}
 }
@@ -267,10 +267,10 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 // shows that the memory node has restarted.
 func (k *Locker) recheckAbandoned(s *shard, x *local, waitedNs fabric.Time) error {
 	s.mu.Lock()
-	ticket, owner, left := x.ticket, x.owner, x.state == abandoned
+	ticket, owner, quit := x.ticket, x.owner, x.state == abandoned
 	s.mu.Unlock()
 	k.compare(ticket.Lock.MN())
-	if !left {
+	if !quit {
 		return nil
 	}
 	granted, err := k.remote.Recheck(&ticket, owner, waitedNs)
@@ -302,15 +302,15 @@ func (k *Locker) prefetch(s *shard, x *local, ticket *cql.Ticket, gen uint32) er
 	return nil
 }
 
-// leaveQueue ends a wait that was cut short by err. If the verdict has come
-// first, the lock is passed on: a client whose wait failed does not hold, unless something has been left
+// cancelWait ends a wait that was cut short by err. If the verdict has come
+// first, the lock is passed on: a client whose wait failed does not hold, unless something has been deferred
 // to it to do: then it has been granted the lock in time, whatever became of its wait; its own operations will show.
-// With a closed Port there are none: then the releases that it was left by end with that error.
-func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, err error) error {
+// With a closed Port there are none: then the releases that deferred it end with that error.
+func (k *Locker) cancelWait(s *shard, x *local, h *lock.Hold, r *lock.Request, err error) error {
 	w := &k.self
 	k.compare(r.Lock.MN())
 	s.mu.Lock()
-	if w.verdict == granted && x.left.deferred != 0 && !errors.Is(err, fabric.ErrClosed) {
+	if w.verdict == granted && x.handoff.deferred != 0 && !errors.Is(err, fabric.ErrClosed) {
 		k.inherit(x, r)
 		s.mu.Unlock()
 		return k.hold(s, x, h, r, w.token)
@@ -332,7 +332,7 @@ func (k *Locker) leaveQueue(s *shard, x *local, h *lock.Hold, r *lock.Request, e
 		s.mu.Unlock()
 		return err
 	}
-	k.settleDeferred(x, false, err)
+	k.completeDeferred(x, false, err)
 	s.mu.Unlock()
 	k.becomeHolder(h, x, w.token)
 	return errors.Join(err, k.Release(h, nil))

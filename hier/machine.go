@@ -55,18 +55,18 @@ const (
 	evGrant    // the node holds the remote lock
 	evArrive   // the grant has come to the agent
 	evQuit     // the owner gives up: its ticket stays
-	evFail     // the owner gives up: its ticket is void, or left to a reset
+	evFail     // the owner gives up: its ticket is void, or given to a reset
 	evTakeOver // a client takes over a ticket that a restart has made void
 	evResume   // the reset is over
 	evShare    // another client becomes a holder, beside those there are
 	evHandOver // the last holder passes the lock to a waiter of the node
-	evLeave    // a holder releases, and others hold
+	evUnshare  // a holder releases, and others hold
 	evRelease  // the last holder gives the remote lock up
 	numEvents
 )
 
 var eventNames = [numEvents]string{"enqueue", "abort", "choose", "forget", "set aside", "begin", "freeze", "grant", "arrive", "quit", "fail",
-	"take over", "resume", "share", "hand over", "leave", "release"}
+	"take over", "resume", "share", "hand over", "unshare", "release"}
 
 func (e event) String() string { return eventNames[e] }
 
@@ -112,7 +112,7 @@ var transitions = []Transition{
 
 	{held, evShare, held},
 	{held, evHandOver, held},
-	{held, evLeave, held},
+	{held, evUnshare, held},
 	{held, evRelease, releasing},
 	{held, evChoose, acquiring},
 	{held, evForget, idle},
@@ -127,7 +127,7 @@ var transitions = []Transition{
 	{parked, evChoose, acquiring},
 	{parked, evForget, idle},
 
-	{lost, evLeave, lost},
+	{lost, evUnshare, lost},
 	{lost, evForget, idle},
 }
 
@@ -148,7 +148,7 @@ var nextStates = func() (next [16][32]state) {
 }()
 
 // step takes a local lock through an event, and reports whether a reset has waited for that: then the caller notifies the agent
-// (cql.Client.Quiesced) when it has unlocked the shard. A step that is not in transitions, or leaves a lock frozen where it cannot be, would
+// (cql.Client.Quiesced) when it has unlocked the shard. A step that is not in transitions, or keeps a lock frozen where it cannot be, would
 // be two holders, or none, sooner or later: it panics. The shard is locked.
 func (t *Table) step(x *local, e event) (thawed bool) {
 	return !t.ordinary(x, e) && t.stepWith(x, e)

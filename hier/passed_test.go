@@ -48,7 +48,7 @@ func passedWaiter(t *testing.T, policy string, mode lock.Mode, givesUp bool) {
 		}
 		w.enter(t, &h)
 		sleep(k, us)
-		w.leave(&h)
+		w.exit(&h)
 		must(t, k.Release(&h, nil))
 	})
 	r.c.At(100*us, func() {
@@ -61,7 +61,7 @@ func passedWaiter(t *testing.T, policy string, mode lock.Mode, givesUp bool) {
 		acquire(t, k, &h, r.lock(0), lock.Exclusive)
 		w.enter(t, &h)
 		at(k, 2*ms)
-		w.leave(&h)
+		w.exit(&h)
 		must(t, k.Release(&h, nil))
 	})
 	r.run()

@@ -66,7 +66,7 @@ type Policy struct {
 	Slack uint32
 	// Carry sends a lock's value along with its grant to another node (see lock.Keeper).
 	Carry bool
-	// Defer lets a release leave it to later holders of the node to write the value back, for
+	// Defer lets later holders of the node write the value of a release back, for
 	// at most maxDefer.
 	Defer bool
 	// Train lets a release pass the lock to a run of nodes that wait, which one FAA takes off the header (docs/trains.md).
@@ -87,7 +87,7 @@ const (
 // DefaultSlack is the slack of the declock policy, in handovers.
 const DefaultSlack = 10
 
-// maxDefer is for how long releases leave it to others to write a value back, from the first
+// maxDefer is for how long releases have others write a value back, from the first
 // that does so: it bounds how long they wait. A WRITE of one's own costs little beside it.
 const maxDefer = 50 * fabric.Microsecond
 

@@ -13,7 +13,7 @@ import (
 )
 
 // A recovery is what a compute node knows of failures: of memory nodes that have restarted, of compute nodes that have crashed, and of
-// what it may have left behind in locks itself. Each Table has one. doc.go says what becomes of what. Clients record what they meet; the agent deals with it
+// its own leftovers in locks. Each Table has one. doc.go says what becomes of what. Clients record what they meet; the agent deals with it
 // (repair.go). No shard is locked while mu is.
 type recovery struct {
 	mu           sync.Mutex
@@ -31,7 +31,7 @@ type recovery struct {
 	fences    fences
 }
 
-// A leftover is what this node may have left behind in a lock.
+// A leftover is what may be in a lock of tickets and operations of this node, and no client of it deals with.
 type leftover struct {
 	// leak is not 0 if the header may count a ticket until a reset: a client gave up before the reset that had refused it was
 	// over, or the outcome of an operation is unknown. The next acquisition looks before it adds itself to the
@@ -188,12 +188,12 @@ func (r *recovery) unreleasedOn() (list []fabric.MemID) {
 	return list
 }
 
-// leftIn reports whether the node may have left something unreleased or unsettled in some locks, and whether its agent rests: it has no request
+// leftoversIn reports whether some locks may have a leftover of the node that is unreleased or unsettled, and whether its agent rests: it has no request
 // of its own for a reset in its inbox, and takes part in no reset of these locks.
 //
 // An unreleased ticket is a leftover, then a request, then a reset, and a leftover again if that fails. Each begins before the one before it ends. A leftover
 // begins and ends with mu locked, so none is missed here.
-func (r *recovery) leftIn(some func(fabric.Addr) bool) (used, rests bool) {
+func (r *recovery) leftoversIn(some func(fabric.Addr) bool) (used, rests bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for l, x := range r.leftovers {

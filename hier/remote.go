@@ -39,8 +39,8 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			return nil
 		}
 		if err == nil {
-			var left bool
-			if err, left = k.await(s, x, &ticket, deadline); left {
+			var quit bool
+			if err, quit = k.await(s, x, &ticket, deadline); quit {
 				return k.waitError(err)
 			}
 		}
@@ -67,7 +67,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			}
 			k.table.addLeak(ticket.Lock)
 		}
-		k.leaveBehind(&ticket, ticket.Index > 0, err)
+		k.recordLeftover(&ticket, ticket.Index > 0, err)
 		s.mu.Lock()
 		k.vacate(s, x, x.queue.head)
 		return k.waitError(err)
@@ -113,8 +113,8 @@ func (k *Locker) enqueued(ticket *cql.Ticket, granted bool, err error) (bool, er
 // await waits for the grant of a ticket in the remote queue. If the caller gives up, the
 // ticket stays in the queue and is abandoned: the node's agent
 // takes its grant and passes it on, and the caller is done. If the fabric fails,
-// the ticket is left to a reset, and waiters here find out for themselves.
-func (k *Locker) await(s *shard, x *local, ticket *cql.Ticket, deadline fabric.Time) (_ error, left bool) {
+// the ticket is given to a reset, and waiters here find out for themselves.
+func (k *Locker) await(s *shard, x *local, ticket *cql.Ticket, deadline fabric.Time) (_ error, quit bool) {
 	s.mu.Lock()
 	x.ticket = *ticket
 	if x.frozen && ticket.Index < x.used {
@@ -160,10 +160,10 @@ func (k *Locker) await(s *shard, x *local, ticket *cql.Ticket, deadline fabric.T
 	k.table.step(x, evQuit)
 	s.mu.Unlock()
 	if over {
-		k.reportUnreachable(granted.Lock.MN()) // the agent may have looked already after those that the restart has left behind
+		k.reportUnreachable(granted.Lock.MN()) // the agent may have looked already after the tickets that the restart has made void
 	}
 	if came {
-		// The grant came between our leaving and this: let the agent see it again.
+		// The grant came between our giving up and this: let the agent see it again.
 		k.remote.Regrant(&granted)
 	}
 	return err, true
@@ -199,9 +199,9 @@ func (k *Locker) begin(x *local, ticket *cql.Ticket) {
 	if k.table.policy.remembers() {
 		x.hot = k.table.hot.has(ticket.Lock)
 	}
-	x.left.clear()
+	x.handoff.clear()
 	if ticket.Carried.Words > 0 {
-		x.left.arrive(ticket)
+		x.handoff.arrive(ticket)
 	}
 }
 
@@ -273,13 +273,13 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		return k.releaseLost(s, x)
 	}
 	if v != nil && v.Dirty {
-		x.left.setValue(v)
-		x.left.dirty = true
+		x.handoff.setValue(v)
+		x.handoff.dirty = true
 	}
 	if x.ticket.InTrain() {
 		k.recordUnknown(x)
 	}
-	if x.holders == 1 && x.queue.head == nil && x.left.deferred == 0 {
+	if x.holders == 1 && x.queue.head == nil && x.handoff.deferred == 0 {
 		return k.giveUp(s, x, before) // no other client of this node is concerned
 	}
 	wait, rest, err := k.work(s, x, h, data, before, slack)
@@ -292,10 +292,10 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	w := k.table.policy.successor(x, slack)
 	switch {
 	case x.holders > 1:
-		k.table.step(x, evLeave)
+		k.table.step(x, evUnshare)
 		x.holders--
 	case w != nil:
-		x.left.leave(h, data, wait != nil, err)
+		x.handoff.keep(h, data, wait != nil, err)
 		k.handOver(x, w)
 	default:
 		rerr := k.giveUp(s, x, rest)
@@ -325,7 +325,7 @@ func (k *Locker) recordUnknown(x *local) {
 	}
 }
 
-// stays reports whether a release by one holder leaves the lock with this node.
+// stays reports whether the lock stays with this node after a release by one holder.
 func (k *Locker) stays(x *local, slackUs int16) bool {
 	if x.holders > 1 {
 		return true
@@ -358,7 +358,7 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 	hold := x.ticket
 	s.mu.Unlock()
 	ticket := &hold
-	if x.left.dirty { // no other client touches the local lock now
+	if x.handoff.dirty { // no other client touches the local lock now
 		n := copy(k.last[:], before)
 		k.last[n] = k.writeBack(x)
 		before = k.last[:n+1]
@@ -367,7 +367,7 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 		ticket.Unsettled = x.unsettled
 	}
 	if k.table.policy.Carry {
-		x.left.carry(ticket)
+		x.handoff.carry(ticket)
 	}
 	hot := x.hot
 	if k.table.policy.Lean {
@@ -381,7 +381,7 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 		k.table.hot.update(ticket.Lock, hot, ticket.Contended)
 	}
 	s.mu.Lock()
-	k.settleAll(x, err)
+	k.completeAll(x, err)
 	k.vacate(s, x, k.table.policy.nextOwner(x))
 	return err
 }
@@ -432,7 +432,7 @@ func (k *Locker) gave(l fabric.Addr) {
 // token returns the fencing token of the present holders.
 func (x *local) token() lock.Token { return x.ticket.Token(x.incarnation.generation, x.seq) }
 
-// park leaves the lock to a reset: the owner is no participant until that ends.
+// park gives the lock to a reset: the owner is no participant until that ends.
 func (k *Locker) park(s *shard, x *local) {
 	s.mu.Lock()
 	l, thawed := x.ticket.Lock, k.table.step(x, evAbort)

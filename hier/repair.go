@@ -10,7 +10,7 @@ import (
 )
 
 // What the agent does about failures: it looks at memory nodes that could not be used until they can, has locks reset in which
-// the node, or one that has crashed, has left something, and takes the node out of all locks before that leaves the cluster.
+// the node, or one that has crashed, has a leftover, and takes the node out of all locks before that leaves the cluster.
 
 // unreachableNs is how often the agent looks at a memory node that is unreachable.
 const unreachableNs = 5 * fabric.Millisecond
@@ -208,12 +208,12 @@ func (s *shard) lost(mn fabric.MemID) *local {
 	return nil
 }
 
-// unlinkLost takes a lost local lock out of the table. Clients that wait for it begin again, and releases that have left something to its holder learn
+// unlinkLost takes a lost local lock out of the table. Clients that wait for it begin again, and releases that have deferred something to its holder learn
 // that it is lost. It reports whether a reset has waited for that. The shard is locked; wakeAll must follow.
 func (k *Locker) unlinkLost(s *shard, x *local) (thawed bool) {
 	s.unlink(x)
 	k.dismiss(x, math.MaxUint32)
-	k.settleAll(x, *x.incarnation.why.Load())
+	k.completeAll(x, *x.incarnation.why.Load())
 	return k.table.step(x, evSetAside)
 }
 
@@ -229,7 +229,7 @@ func (a *Agent) Settled(l fabric.Addr) bool {
 // LeaveNs is for how long Agent.Leave tries.
 const LeaveNs = 100 * fabric.Millisecond
 
-// Leave takes the node's tickets out of the queues of all locks before the node leaves the cluster. A ticket is left in a queue by a client that
+// Leave takes the node's tickets out of the queues of all locks before the node leaves the cluster. A ticket stays in a queue after a client that
 // stopped waiting, or that could not give it up because the memory node did not answer. When its grant comes, no client is there to take it. So the
 // agent has these locks reset. A reset that has begun removes the tickets, whichever agent ends it.
 //
@@ -277,7 +277,7 @@ func (a *Agent) fence() uint64 {
 	return n
 }
 
-// giveBack has the locks reset in which the node has tickets. At until it stops: the table has those that are left.
+// giveBack has the locks reset in which the node has tickets. At until it stops: the table has the remaining ones.
 func (a *Agent) giveBack(until fabric.Time) {
 	for _, p := range a.table.waitingTickets() {
 		if a.port.Now() >= until {

@@ -186,7 +186,7 @@ func TestTrapEarlyGrantThenReset(t *testing.T) {
 		acquire(t, k, &h, r.lock(0), lock.Exclusive) // after the reset, before b2
 		w.enter(t, &h)
 		at(k, 900*us)
-		w.leave(&h)
+		w.exit(&h)
 		if err := k.Release(&h, nil); err != nil {
 			t.Errorf("release: %v", err)
 		}
@@ -225,7 +225,7 @@ func TestTrapEarlyGrantThenReset(t *testing.T) {
 		acquire(t, k, &h, r.lock(0), lock.Exclusive)
 		w.enter(t, &h)
 		at(k, 1000*us)
-		w.leave(&h)
+		w.exit(&h)
 		must(t, k.Release(&h, nil))
 	})
 	r.c.Go(r.nodes[2], "c", func(p fabric.Port) {
@@ -283,7 +283,7 @@ func TestTrapResetStuckAtLiveResetter(t *testing.T) {
 						acquire(t, k, &h, r.lock(0), lock.Exclusive)
 						w.enter(t, &h)
 						sleep(k, 3*us)
-						w.leave(&h)
+						w.exit(&h)
 						must(t, k.Release(&h, nil))
 					}
 					if now := k.Port().Now(); now > 100*ms {
@@ -460,7 +460,7 @@ func TestTrapSignalOfAnOlderReset(t *testing.T) {
 		acquire(t, k, &h, r.lock(0), mode)
 		w.enter(t, &h)
 		at(k, until)
-		w.leave(&h)
+		w.exit(&h)
 		must(t, k.Release(&h, nil))
 	}
 	r.client(0, "first", func(k *hier.Locker) {

@@ -333,7 +333,7 @@ func (w *witness) enter(t testing.TB, h *lock.Hold) {
 	w.readers++
 }
 
-func (w *witness) leave(h *lock.Hold) {
+func (w *witness) exit(h *lock.Hold) {
 	if h.Mode == lock.Exclusive {
 		w.writers--
 	} else {

@@ -47,7 +47,7 @@ func testContention(t *testing.T, seed uint64, policy string, cns, clients, lock
 					if p.Rand()%4 == 0 {
 						p.Pause(p.Now() + fabric.Time(p.Rand()%3000))
 					}
-					ws[l].leave(&h)
+					ws[l].exit(&h)
 					if err := k.Release(&h, before); err != nil {
 						t.Errorf("release: %v", err)
 						return
@@ -147,7 +147,7 @@ func TestDeadlines(t *testing.T) {
 								}
 								w.enter(t, &h)
 								p.Pause(p.Now() + fabric.Time(p.Rand()%5000))
-								w.leave(&h)
+								w.exit(&h)
 								if err := k.Release(&h, nil); err != nil {
 									t.Errorf("release: %v", err)
 								}

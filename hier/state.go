@@ -10,7 +10,7 @@ import (
 )
 
 // The AppendState methods append what distinguishes two states of a value: all that the clients and the agent of a node go by
-// when they go on. Counters and scratch memory are left out. Exploration of schedules compares states by them; an audit
+// when they go on. Counters and scratch memory are omitted. Exploration of schedules compares states by them; an audit
 // there checks that nothing is missing (lab/check, TestStatesLeaveNothingOut).
 
 func appendWord[T ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](dst []byte, v T) []byte {
@@ -97,7 +97,7 @@ func (s *shard) appendState(dst []byte, i int) []byte {
 
 func (x *local) appendState(dst []byte) []byte {
 	dst = appendWord(dst, x.gen)
-	dst = x.left.appendState(dst)
+	dst = x.handoff.appendState(dst)
 	dst = appendWord(x.ticket.AppendState(dst), x.state)
 	for _, b := range [...]bool{x.frozen, x.expired, x.hot, x.unsettled} {
 		dst = appendBool(dst, b)
@@ -132,7 +132,7 @@ func (w *waiter) appendState(dst []byte) []byte {
 	return appendWord(w.incarnation.appendState(dst), w.token)
 }
 
-func (c *commit) appendState(dst []byte) []byte {
+func (c *pendingRelease) appendState(dst []byte) []byte {
 	return appendError(appendBool(appendWord(dst, c.client), c.done), c.err)
 }
 

@@ -142,7 +142,7 @@ func (s *story) actor(name string) *actor {
 		abandon: func(p fabric.Port) error {
 			err := p.Abandon()
 			a.ids = append(a.ids, p.ID())
-			s.say("%s leaves the queue to its agent", a.name)
+			s.say("%s hands its ticket to the agent", a.name)
 			if a.stalled == "ABANDON" {
 				s.stop(a)
 			}
@@ -234,7 +234,7 @@ func (s *story) name(id fabric.ClientID) string {
 	}
 	for _, a := range s.clients {
 		if i := slices.Index(a.ids, id); i >= 0 {
-			return a.name + strings.Repeat("'", len(a.ids)-1-i) // ' : an ID that it has left
+			return a.name + strings.Repeat("'", len(a.ids)-1-i) // ' : an ID that it has given up
 		}
 	}
 	return "client of " + id.CN().String()

@@ -14,9 +14,9 @@ import (
 // that one of its clients holds or wants. It exists only so long.
 // The shard's mutex guards it.
 type local struct {
-	next *local  // in the hash chain, or the free list
-	gen  uint32  // of the tenure: a prefetch of another tenure is void
-	left handoff // in this tenure
+	next    *local  // in the hash chain, or the free list
+	gen     uint32  // of the tenure: a prefetch of another tenure is void
+	handoff handoff // in this tenure
 
 	relation // all that a fresh local lock has zero
 }
@@ -31,7 +31,7 @@ type relation struct {
 
 	// The node as a participant in the remote queue.
 	ticket             cql.Ticket      // valid from waiting to releasing
-	owner              fabric.ClientID // that acquires or waits; of an abandoned ticket, the ID it left behind
+	owner              fabric.ClientID // that acquires or waits; of an abandoned ticket, the ID it gave up
 	incarnation        *incarnation    // of the memory node, in which the owner began
 	grantFrom, grantTo uint64          // indices of readers that a GrantRange granted while the owner was acquiring
 

@@ -79,7 +79,7 @@ type trainRun struct {
 // gone takes what a node holds from the witness: others may be granted it.
 func (x *trainRun) gone(node int) {
 	if h := &x.inside[node]; h.Held {
-		x.w.leave(h)
+		x.w.exit(h)
 		h.Held = false
 	}
 }

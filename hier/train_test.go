@@ -84,7 +84,7 @@ func TestTrainsOfSomeNodes(t *testing.T) {
 					acquire(t, k, &h, r.lock(0), lock.Mode(k.Port().Rand()%2))
 					w.enter(t, &h)
 					sleep(k, fabric.Microsecond)
-					w.leave(&h)
+					w.exit(&h)
 					must(t, k.Release(&h, nil))
 				}
 			})

@@ -40,7 +40,7 @@ func (r *rig) hold(k *hier.Locker, w *witness, i int, m lock.Mode, from, until f
 	granted = k.Port().Now()
 	w.enter(r.t, &h)
 	at(k, until)
-	w.leave(&h)
+	w.exit(&h)
 	must(r.t, k.Release(&h, nil))
 	return granted
 }
@@ -319,7 +319,7 @@ func TestTrapVersionWrap(t *testing.T) {
 					wraps++
 					last = cycle
 				}
-				w.leave(&h)
+				w.exit(&h)
 				must(t, k.Release(&h, nil))
 			}
 		})
@@ -443,7 +443,7 @@ func TestTrapFencingTokens(t *testing.T) {
 		y := cql.Layout{CapacityBits: 4, VersionBits: 16}
 		r := newRig(t, 7, 3, policy, y)
 		var w witness
-		left := 12
+		remaining := 12
 		for cn := range 3 {
 			for i := range 4 {
 				r.client(cn, name(cn, i), func(k *hier.Locker) {
@@ -459,16 +459,16 @@ func TestTrapFencingTokens(t *testing.T) {
 							r.askReset(cn, k.Port(), 0, cql.Corruption)
 						}
 						sleep(k, fabric.Time(k.Port().Rand()%2000))
-						w.leave(&h)
+						w.exit(&h)
 						must(t, k.Release(&h, nil))
 					}
-					left--
+					remaining--
 				})
 			}
 		}
 		r.run()
-		if left != 0 || w.grants != 12*40 || r.led() < 10 {
-			t.Errorf("%s: %d clients left, %d grants, %d resets", policy, left, w.grants, r.led())
+		if remaining != 0 || w.grants != 12*40 || r.led() < 10 {
+			t.Errorf("%s: %d clients remain, %d grants, %d resets", policy, remaining, w.grants, r.led())
 		}
 	}
 }
@@ -493,7 +493,7 @@ func TestTrapWritersStarve(t *testing.T) {
 					for k.Port().Now() < end {
 						must(t, k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: m, Reads: []fabric.Op{fabric.Read(r.data(0), buf)}}))
 						w.enter(t, &h)
-						w.leave(&h)
+						w.exit(&h)
 						if m == lock.Shared {
 							reads++
 						} else if k.Port().Now() < end {

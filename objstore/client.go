@@ -378,7 +378,7 @@ func (c *Client) start(k *work, key []byte) error {
 	}
 	key = c.key[:copy(c.key[:], key)]
 	k.key = key
-	if !c.s.h.Settled() {
+	if !c.s.h.UpToDate() {
 		node, _ := c.s.spread(hashKey(key, c.s.geo.seed))
 		if err := c.catchUp(k.need, node); err != nil {
 			return err
@@ -424,7 +424,7 @@ func (c *Client) value(k *work) []byte {
 // publish is the commit of every change: the operations of before[:n], then a CAS of the
 // slot or link at a from old to new, then the release of the lock, in one chain.
 // Before the CAS the old state stands, after it the new one: no crash
-// leaves another. The CAS fails only if the lock was taken from this client.
+// makes another. The CAS fails only if the lock was taken from this client.
 //
 // known is false if the outcome is not known: then no chunk may be reused.
 func (c *Client) publish(n int, a fabric.Addr, old, new uint64) (known bool, err error) {

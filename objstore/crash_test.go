@@ -17,7 +17,7 @@ type crashPort struct {
 	fabric.Port
 	w      *world
 	victim *sim.Node
-	left   int
+	until  int
 	torn   tearing
 	hit    bool
 	tore   bool // the operation was a WRITE of more than a word
@@ -35,14 +35,14 @@ var tearings = map[string]tearing{
 }
 
 func (p *crashPort) Do(ops []fabric.Op) error {
-	if p.left < 0 || p.left >= len(ops) {
-		if p.left >= 0 {
-			p.left -= len(ops)
+	if p.until < 0 || p.until >= len(ops) {
+		if p.until >= 0 {
+			p.until -= len(ops)
 		}
 		return p.Port.Do(ops)
 	}
-	i := p.left
-	p.left, p.hit = -1, true
+	i := p.until
+	p.until, p.hit = -1, true
 	if i > 0 {
 		if err := p.Port.Do(ops[:i]); err != nil {
 			return err
@@ -126,12 +126,12 @@ func crashOnce(t *testing.T, what string, k int, torn tearing) *crashPort {
 	defer w.c.Close()
 	cfg := w.config()
 	cfg.Objects = 1 // one bucket, with overflow blocks
-	p := &crashPort{Port: w.port(0), w: w, victim: w.cns[0], left: -1, torn: torn}
+	p := &crashPort{Port: w.port(0), w: w, victim: w.cns[0], until: -1, torn: torn}
 	dying, err := w.open(0, cfg).Client(cas.New(p, cas.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.left = k
+	p.until = k
 	acked, doing, done := map[string]string{}, -1, false
 	w.c.GoOn(p.Port, "dies", func(fabric.Port) {
 		for i, x := range crashScript {
@@ -165,7 +165,7 @@ func crashOnce(t *testing.T, what string, k int, torn tearing) *crashPort {
 			t.Fatalf("%s: %s is %q, was %q, in operation %d of the script", what, key, got, old, doing)
 		}
 	}
-	p.left = -1
+	p.until = -1
 	if done { // it has not died
 		wantErr(t, what+": leave", dying.Leave(), nil)
 	}
@@ -198,7 +198,7 @@ const scriptBytes = 6144
 // Compute nodes come, fill the store, take and free memory of all sizes, and die in the middle of that, thirty one after the other. What each had is found by the
 // one that stays, and used by the next: after the fifth the store takes no more memory from the region than ever.
 func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
-	const cycles, settled, keys = 30, 5, 40
+	const cycles, warmup, keys = 30, 5, 40
 	w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 16<<20, 1)
 	cfg := w.config()
 	cfg.Objects = keys
@@ -208,12 +208,12 @@ func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
 		n := w.c.AddCN()
 		w.cns = append(w.cns, n)
 		wantErr(t, "pause", c.port.Pause(c.port.Now()+fabric.Second), nil)
-		p := &crashPort{Port: w.port(len(w.cns) - 1), w: w, victim: n, left: -1}
+		p := &crashPort{Port: w.port(len(w.cns) - 1), w: w, victim: n, until: -1}
 		s, err := Open(p, cfg)
 		wantErr(t, "open", err, nil)
 		dying, err := s.Client(cas.New(p, cas.Config{}))
 		wantErr(t, "client", err, nil)
-		p.left = 1500 + 37*cycle
+		p.until = 1500 + 37*cycle
 		w.c.GoOn(p.Port, "dies", func(fabric.Port) {
 			for i := 0; ; i++ {
 				key := keyOf(i * 7 % keys)
@@ -243,10 +243,10 @@ func TestMemoryDoesNotGrowOverCrashes(t *testing.T) {
 		part := c.s.h.Parts[0]
 		used, err := part.Region.Used(c.port)
 		wantErr(t, "used", err, nil)
-		if cycle < settled {
+		if cycle < warmup {
 			most = max(most, used)
 		} else if used > most {
-			t.Fatalf("after cycle %d %d B of the region are used, after the first %d it was %d B at most", cycle+1, used, settled, most)
+			t.Fatalf("after cycle %d %d B of the region are used, after the first %d it was %d B at most", cycle+1, used, warmup, most)
 		}
 	}
 	t.Logf("%d B of the region are used; %d B of the dead have been found", most, found)

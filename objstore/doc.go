@@ -32,8 +32,8 @@
 // in the same chain. A change is made in the chain of the
 // release: WRITE the new object to a free chunk, CAS the slot, release.
 //
-// The CAS is the commit. A compute node that crashes between any two operations leaves the
-// old object or the new one. The CAS also refuses a client that has lost the lock (its node
+// The CAS is the commit. A compute node that crashes between any two operations has made
+// no change, or all of it. The CAS also refuses a client that has lost the lock (its node
 // was declared dead and comes back): the word is not as it was, and the client
 // gets lock.ErrLost; the slot's tag sees to it that the same word does not come
 // back soon. That does not hold for a slot that was empty: there only the fabric's fencing keeps a
@@ -76,7 +76,7 @@
 // is taken: what is in use of it is evicted, and its pages go to the class that needs them. With Config.NoEvict
 // what is in use is moved to other runs (move.go), and ErrNoSpace comes when nothing can be.
 //
-// What a compute node has in its lists when it crashes, at most 256 KiB (or a 512th of the region) or 2 chunks of each class and what is left of its last
+// What a compute node has in its lists when it crashes, at most 256 KiB (or a 512th of the region) or 2 chunks of each class and the rest of its last
 // runs, the others find while they work: reclaim.go, if each of them calls [Client.ReclaimStep] now and then. Package memory/reclaim says how, and
 // why no block is taken that a client has.
 //

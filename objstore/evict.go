@@ -16,7 +16,7 @@ import (
 // free. Then others, larger windows each time, until there is a victim or the rounds are over.
 //
 // There must be several windows: with one, each place would lose as many
-// objects as another however few it has left, and some would lose even those in use.
+// objects as another however few remain, and some would lose even those in use.
 const (
 	evictRounds    = 16
 	sampleWindows  = 4

@@ -43,7 +43,7 @@ func TestExpiredObjectThatChangesStays(t *testing.T) {
 			getter.SetNow(100)
 			other.SetNow(99)
 			var acknowledged error
-			p.left, p.then = chain, func() {
+			p.until, p.then = chain, func() {
 				if !replaced {
 					acknowledged = other.Touch(b("k"), 1000)
 					return
@@ -74,7 +74,7 @@ func TestExpiredVictimThatIsTouchedStays(t *testing.T) {
 	victim := candidate{bucket: at.bucket, slot: slot, word: word}
 	evicting.SetNow(100)
 	toucher.SetNow(99)
-	p.left, p.then = 1, func() { wantErr(t, "touch", toucher.Touch(b("k"), 1000), nil) } // behind the chain that reads times of expiry
+	p.until, p.then = 1, func() { wantErr(t, "touch", toucher.Touch(b("k"), 1000), nil) } // behind the chain that reads times of expiry
 	if ch, err := evicting.evictOldest(evicting.s.h.Parts[at.node], []candidate{victim}); err != nil || !ch.none() {
 		t.Errorf("evicted %v, error %v", ch, err)
 	}

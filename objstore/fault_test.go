@@ -14,21 +14,21 @@ import (
 // A faultPort fails one operation: the k-th from now on, counted over all chains.
 type faultPort struct {
 	fabric.Port
-	left int   // operations until the fault; negative is never
-	err  error // of the fault
-	done bool  // the operations from the fault on take place all the same
-	hit  bool
+	until int   // operations until the fault; negative is never
+	err   error // of the fault
+	done  bool  // the operations from the fault on take place all the same
+	hit   bool
 }
 
 func (p *faultPort) Do(ops []fabric.Op) error {
-	if p.left < 0 || p.left >= len(ops) {
-		if p.left >= 0 {
-			p.left -= len(ops)
+	if p.until < 0 || p.until >= len(ops) {
+		if p.until >= 0 {
+			p.until -= len(ops)
 		}
 		return p.Port.Do(ops)
 	}
-	i := p.left
-	p.left, p.hit = -1, true
+	i := p.until
+	p.until, p.hit = -1, true
 	upTo := i
 	if p.done {
 		upTo = len(ops)
@@ -76,7 +76,7 @@ func TestFaultAtEveryOperation(t *testing.T) {
 				for _, fault := range []faultPort{
 					{err: fabric.ErrNodeDown}, {err: fabric.ErrUnknownOutcome}, {err: fabric.ErrUnknownOutcome, done: true},
 				} {
-					fault.left = k
+					fault.until = k
 					hit = faultOnce(t, k, fault, x.old, x.new, x.f) || hit
 				}
 				if !hit {
@@ -96,7 +96,7 @@ func faultOnce(t *testing.T, k int, fault faultPort, old, new string, f func(c *
 	cfg := w.config()
 	cfg.Objects = 1 // one bucket: others' keys are in the same
 	s := w.open(0, cfg)
-	p := &faultPort{Port: w.port(0), left: -1, err: fault.err, done: fault.done}
+	p := &faultPort{Port: w.port(0), until: -1, err: fault.err, done: fault.done}
 	c, err := s.Client(cas.New(p, cas.Config{}))
 	wantErr(t, "client", err, nil)
 	c.SetNow(80)
@@ -112,9 +112,9 @@ func faultOnce(t *testing.T, k int, fault faultPort, old, new string, f func(c *
 	} else {
 		wantErr(t, "set", c.Set(b("full"), b(old), Options{}), nil)
 	}
-	p.left = fault.left
+	p.until = fault.until
 	err = f(c)
-	p.left = -1
+	p.until = -1
 	if !p.hit {
 		wantErr(t, "without a fault", err, nil)
 	} else if err != nil {
@@ -242,7 +242,7 @@ func TestRefusedBatchIsKept(t *testing.T) {
 	for k := range 2 {
 		for _, e := range []error{fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome} {
 			w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
-			p := &faultPort{Port: w.port(0), left: -1, err: e}
+			p := &faultPort{Port: w.port(0), until: -1, err: e}
 			c, err := w.open(0, w.config()).Client(cas.New(p, cas.Config{}))
 			wantErr(t, "client", err, nil)
 			n, cl := c.s.h.Parts[0], class(0)
@@ -254,7 +254,7 @@ func TestRefusedBatchIsKept(t *testing.T) {
 			}
 			for i, ch := range chunks {
 				if i == len(chunks)-1 {
-					p.left = k // the list is full: a batch goes
+					p.until = k // the list is full: a batch goes
 				}
 				c.free(n, ch)
 			}
@@ -265,14 +265,14 @@ func TestRefusedBatchIsKept(t *testing.T) {
 			if lost {
 				continue
 			}
-			p.left, p.hit = k, false
+			p.until, p.hit = k, false
 			wantErr(t, "drain", c.Drain(), e)
 			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {
 				t.Fatalf("%v at %d: %v", e, k, r)
 			}
 			ch, err := c.alloc(n, cl)
 			wantErr(t, "alloc", err, nil)
-			p.left = k
+			p.until = k
 			wantErr(t, "release", c.session.Release([]reclaim.Block{{Off64: ch.off64, Class: uint8(cl)}}), e)
 			wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
 			if r := mustBeSound(t, c); r.Nodes[0].Elsewhere != 0 {

@@ -19,7 +19,7 @@ func (c *Client) Flush() (n uint64, err error) {
 		return 0, err
 	}
 	c.user.Enter()
-	defer c.user.Leave()
+	defer c.user.Exit()
 	for _, part := range c.s.h.Parts {
 		for b := range c.s.geo.buckets {
 			k, err := c.flushBucket(part, c.s.bucket(part.Index, b))

@@ -194,10 +194,10 @@ func TestRefusalIsCheap(t *testing.T) {
 	fill(t, c, 1000, 1<<20)
 	for _, size := range []int{4000, 1000, 100_000} {
 		wantErr(t, "set", ignore(c.Set(b("k"), make([]byte, size), Options{}), ErrNoSpace), nil)
-		p.left = 0
+		p.until = 0
 		wantErr(t, "set", c.Set(b("k"), make([]byte, size), Options{}), ErrNoSpace)
-		if -p.left > 3 {
-			t.Errorf("%d chains to refuse %d B", -p.left, size)
+		if -p.until > 3 {
+			t.Errorf("%d chains to refuse %d B", -p.until, size)
 		}
 	}
 }
@@ -316,12 +316,12 @@ func TestOpen(t *testing.T) {
 // A hookPort calls a function before one of its chains.
 type hookPort struct {
 	fabric.Port
-	left int
-	hook func()
+	until int
+	hook  func()
 }
 
 func (p *hookPort) Do(ops []fabric.Op) error {
-	if p.left--; p.left == 0 {
+	if p.until--; p.until == 0 {
 		p.hook()
 	}
 	return p.Port.Do(ops)
@@ -343,7 +343,7 @@ func TestRunChangesWhileItIsTakenFrom(t *testing.T) {
 	c.free(n, ch)
 	wantErr(t, "drain", c.Drain(), nil)
 	var odd []chunk
-	hooked.left, hooked.hook = 5, func() { // line, change word, page table, free bits, CAS
+	hooked.until, hooked.hook = 5, func() { // line, change word, page table, free bits, CAS
 		var even []chunk
 		for range 16 { // 64 B
 			ch, err := d.take(dn, 0)

@@ -8,20 +8,20 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A handoff is what an exclusive holder of a bucket's lock leaves to the next one of its compute node (lock.Hold.Handoff). That one
+// A handoff is what an exclusive holder of a bucket's lock hands on to the next one of its compute node (lock.Hold.Handoff). That one
 // needs no round trip before its own change then: a lock that many want stays with each half as long. A holder
-// that had to wait itself leaves a handoff. Its bytes stay on the compute node.
+// that had to wait itself makes a handoff. Its bytes stay on the compute node.
 //
-//	 0   word of the object that the holder left or saw, or 0
+//	 0   word of the object that the holder stored or saw, or 0
 //	 8   slots and link
 //	 ..  header and key of that object
 
 // handoffSize is the size of the largest handoff in bytes.
 func (s *Store) handoffSize() int { return slotSize + s.slotsLen() + maxObjectSize }
 
-// leaveHandoff makes the handoff of a holder that has read the first slots only, for after its release: w is in slot, and head
+// setHandoff makes the handoff of a holder that has read the first slots only, for after its release: w is in slot, and head
 // begins with the header and key of its object. It comes before Release.
-func (c *Client) leaveHandoff(k *work, slot int, w slotWord, head []byte) {
+func (c *Client) setHandoff(k *work, slot int, w slotWord, head []byte) {
 	if !c.waited || k.depth > 0 {
 		return
 	}
@@ -62,9 +62,9 @@ func (c *Client) takeHandoff(k *work, data []byte) {
 // fails, err is no answer.
 func (c *Client) unlockAsFound(k *work, err error) error {
 	if k.found {
-		c.leaveHandoff(k, -1, k.word, c.obj[k.at:])
+		c.setHandoff(k, -1, k.word, c.obj[k.at:])
 	} else {
-		c.leaveHandoff(k, -1, 0, nil)
+		c.setHandoff(k, -1, 0, nil)
 	}
 	if !k.handedOff {
 		return c.unlock(err)

@@ -48,7 +48,7 @@ func (s *Store) division(end uint64) slab.Config {
 }
 
 // alloc returns a chunk of class c, or of a larger one if it had to evict. A
-// bucket whose lock the client holds is left out from eviction.
+// bucket whose lock the client holds is excluded from eviction.
 func (c *Client) alloc(n *handle.Part, want class) (chunk, error) {
 	ch, err := c.take(n, want)
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 // chunk of its class. The chunks have their objects' keys, which lead to the slots.
 //
 // A move is one chain under the lock of the object's bucket, if that is free: WRITE of the copy, CAS of the slot, release of the lock. Before the CAS nothing leads to the copy
-// yet, after it the old chunk is the mover's: a crash leaves one of the two to be found in the next round. The object stays what it is, with its unique,
+// yet, after it the old chunk is the mover's: if the mover crashes, the next round finds one of the two. The object stays what it is, with its unique,
 // which is written last (unlocked.go).
 
 // evictor returns how the objects in chunks of a run are evicted, so that another class gets its memory.

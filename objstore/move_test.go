@@ -105,11 +105,11 @@ func (m *moving) want(t *testing.T, what string, c *Client) {
 func TestCrashWhileObjectsMove(t *testing.T) {
 	for k := 0; ; k++ {
 		m := newMoving(t)
-		p := &crashPort{Port: m.w.port(1), w: m.w, victim: m.w.cns[1], left: -1}
+		p := &crashPort{Port: m.w.port(1), w: m.w, victim: m.w.cns[1], until: -1}
 		dying, err := m.w.open(1, m.cfg).Client(cas.New(p, cas.Config{}))
 		wantErr(t, "client", err, nil)
 		c := m.w.client(2, m.w.open(2, m.cfg))
-		p.left = k
+		p.until = k
 		m.w.c.GoOn(p.Port, "dies", func(fabric.Port) {
 			wantErr(t, "set", dying.Set(b("large"), make([]byte, 600), Options{}), nil)
 		})
@@ -154,7 +154,7 @@ func TestOthersWhileObjectsMove(t *testing.T) {
 			c := m.w.client(2, m.w.open(2, m.cfg))
 			m.want(t, what, c) // it knows where they are
 			doneTo := map[int]bool{}
-			p.left, p.hook = k, func() {
+			p.until, p.hook = k, func() {
 				for _, i := range m.keys {
 					err := do(c, movingKey(i))
 					doneTo[i] = err == nil
@@ -178,7 +178,7 @@ func TestOthersWhileObjectsMove(t *testing.T) {
 			if n := r.Nodes[0]; n.Elsewhere != mover.held() {
 				t.Fatalf("%s before chain %d: %d B in the mover's lists\n%v", what, k, mover.held(), r)
 			}
-			if done = p.left > 0; done && k < 20 {
+			if done = p.until > 0; done && k < 20 {
 				t.Errorf("%s: %d chains", what, k)
 			}
 			m.w.c.Close()

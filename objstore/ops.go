@@ -84,7 +84,7 @@ func (c *Client) refresh(k *work, now uint32) []fabric.Op {
 // others may be reading it.
 func (c *Client) dropExpired(k *work) error {
 	c.user.Enter()
-	defer c.user.Leave()
+	defer c.user.Exit()
 	ch, err := c.unlink(k.bucket, k.slot, k.word, k.h.expiry)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (c *Client) beginChange(k *work, key []byte) error {
 }
 
 func (c *Client) endChange() {
-	c.user.Leave()
+	c.user.Exit()
 	c.session.End()
 }
 
@@ -183,12 +183,12 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 		return c.unlockAsFound(&k, err)
 	}
 	h := header{access: now, expiry: c.expiry(o.TTL), flags: o.Flags, valueLen: uint32(len(value))}
-	return c.commit(&k, &h, ch, c.out[:n])
+	return c.storeObject(&k, &h, ch, c.out[:n])
 }
 
-// commit stores the object in b, of which header is still to be written, in
+// storeObject stores the object in b, of which header is still to be written, in
 // chunk ch under the lock that is held, and releases it.
-func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
+func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 	unique, err := c.nextUnique(k.node)
 	if err != nil {
 		c.free(k.n, ch)
@@ -206,11 +206,11 @@ func (c *Client) commit(k *work, h *header, ch chunk, b []byte) error {
 	var known bool
 	switch {
 	case k.found:
-		c.leaveHandoff(k, c.slotOf(k), w, b)
+		c.setHandoff(k, c.slotOf(k), w, b)
 		known, err = c.publish(1, k.slot, uint64(k.word), uint64(w))
 	case k.vacant != 0:
 		k.slot = k.vacant
-		c.leaveHandoff(k, c.slotOf(k), w, b)
+		c.setHandoff(k, c.slotOf(k), w, b)
 		known, err = c.publish(1, k.slot, 0, uint64(w))
 	default:
 		known, err = c.overflow(k, w)
@@ -304,7 +304,7 @@ func (c *Client) Delete(key []byte) error {
 
 // remove unlinks the object that was found and releases the lock.
 func (c *Client) remove(k *work) error {
-	c.leaveHandoff(k, c.slotOf(k), 0, nil)
+	c.setHandoff(k, c.slotOf(k), 0, nil)
 	known, err := c.publish(0, k.slot, uint64(k.word), 0)
 	if !known {
 		c.stats.Leaked++
@@ -363,7 +363,7 @@ func (c *Client) Append(key, data []byte) error { return c.extend(key, data, fal
 func (c *Client) Prepend(key, data []byte) error { return c.extend(key, data, true) }
 
 // extend reads the object to where its value must stand in the new one, so that
-// only the header, the key and the data are moved. The data may lie in c.obj, where Get left its value: so
+// only the header, the key and the data are moved. The data may lie in c.obj, where Get put its value: so
 // the object is read into the other buffer.
 func (c *Client) extend(key, data []byte, before bool) error {
 	var k work
@@ -399,7 +399,7 @@ func (c *Client) extend(key, data []byte, before bool) error {
 		copy(c.obj[begin+uint64(k.h.valueLen):], data)
 	}
 	h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(valueLen)}
-	return c.commit(&k, &h, ch, c.obj[:n])
+	return c.storeObject(&k, &h, ch, c.obj[:n])
 }
 
 // Incr implements Cache.
@@ -445,7 +445,7 @@ func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
 		return 0, c.unlock(err)
 	}
 	h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(len(b) - begin)}
-	if err := c.commit(&k, &h, ch, b); err != nil {
+	if err := c.storeObject(&k, &h, ch, b); err != nil {
 		return 0, err
 	}
 	return v, nil

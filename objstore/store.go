@@ -39,7 +39,7 @@ type Config struct {
 	// MaxValue is the largest value in bytes; 0 is 1 MiB. A store that is there must have the same.
 	MaxValue uint32
 	// MemoryLimit bounds the bytes of objects and overflow blocks on each memory node, as taken of it: in runs of pages, besides the index; 0 is all of its region but
-	// the reserve that all stores and trees leave to what is made later. A store that is there keeps its own (Store.MemoryLimit).
+	// the reserve that all stores and trees keep free for what is made later. A store that is there keeps its own (Store.MemoryLimit).
 	MemoryLimit uint64
 
 	// What follows is this compute node's own choice.
@@ -47,7 +47,7 @@ type Config struct {
 	// NoEvict gives ErrNoSpace when memory is full, instead of evicting.
 	NoEvict bool
 	// Paper makes operations what they are in the paper's store: gets take the lock of their bucket, where they could read
-	// without (unlocked.go), and holders leave nothing to the next of their node (handoff.go).
+	// without (unlocked.go), and holders hand nothing on to the next of their node (handoff.go).
 	Paper bool
 	// CacheEntries bounds the location cache, 16 bytes each; 0 is as many as
 	// Objects, at most a million. It is rounded up to a power of two. Negative is none.
@@ -340,7 +340,7 @@ type place struct {
 }
 
 // spread returns on which node, and in which bucket there, a key lives, by its hash. The hash, as a fraction of 2^64, picks the node;
-// what is left of it picks the bucket there.
+// the rest of it picks the bucket there.
 func (s *Store) spread(h uint64) (node int, bucket uint64) {
 	var n uint64
 	rest := h

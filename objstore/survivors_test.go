@@ -15,16 +15,16 @@ import (
 // A stepPort calls f, once, after some chains.
 type stepPort struct {
 	fabric.Port
-	left int
-	f    func()
+	until int
+	f     func()
 }
 
 func (p *stepPort) Do(ops []fabric.Op) error {
-	if f := p.f; f != nil && p.left == 0 {
+	if f := p.f; f != nil && p.until == 0 {
 		p.f = nil
 		f()
 	}
-	p.left--
+	p.until--
 	return p.Port.Do(ops)
 }
 
@@ -52,7 +52,7 @@ func TestFirstPartLostWhileOpened(t *testing.T) {
 		for k, more := 0, true; more; k++ {
 			w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 3, 16<<20, 3)
 			before := w.client(0, w.open(0, w.config()))
-			p := &stepPort{Port: w.port(1), left: k, f: func() { w.c.KillMN(w.mns[0]) }}
+			p := &stepPort{Port: w.port(1), until: k, f: func() { w.c.KillMN(w.mns[0]) }}
 			s, err := Open(p, w.config())
 			if more = p.f == nil; !more || err != nil || s.h.Registered() {
 				continue
@@ -171,7 +171,7 @@ func TestDropWhileAPartIsMade(t *testing.T) {
 		wantErr(t, "client", err, nil)
 		var dropped error
 		making := false
-		p.left, p.f = k, func() {
+		p.until, p.f = k, func() {
 			dropped, making = Stores.Drop(w.port(0), "test", w.mns, w.cns[0].View), s.h.Parts[2].Missing()
 			if !errors.Is(dropped, memory.ErrHalfCreated) {
 				wantErr(t, "drop", dropped, nil)

@@ -41,7 +41,7 @@ import (
 // A bucket without a slot of the key's fingerprint and without overflow blocks does not have the key. The READ of
 // the slots may be torn; but a key is in one slot at a time, and comes to another only by way of none.
 //
-// All else is left to reads with the lock: overflow blocks, fingerprints that collide, access times that are to be written, and
+// All else is for reads with the lock: overflow blocks, fingerprints that collide, access times that are to be written, and
 // what changed while it was read. Where READs of a chain may be exchanged (fabric.Caps.ReadsInOrder) all gets take the lock.
 
 // An outcome is that of an optimistic read, one without the lock.
@@ -68,7 +68,7 @@ func (c *Client) tryRead(k *work) (outcome, error) {
 	if err := c.doUnlocked(ops); err != nil {
 		return unclear, err
 	}
-	slot, found, s := c.scan(k)
+	slot, found, s := c.matchSlot(k)
 	switch {
 	case s != present:
 		return s, nil
@@ -81,9 +81,9 @@ func (c *Client) tryRead(k *work) (outcome, error) {
 	return c.accept(k, slot, w, unique), nil
 }
 
-// scan looks for the key's fingerprint in the slots that have been read. It is present if it
-// is in one slot only, which scan returns, and absent if it is in none and there are no other slots.
-func (c *Client) scan(k *work) (slot fabric.Addr, w slotWord, s outcome) {
+// matchSlot looks for the key's fingerprint in the slots that have been read. It is present if it
+// is in one slot only, which matchSlot returns, and absent if it is in none and there are no other slots.
+func (c *Client) matchSlot(k *work) (slot fabric.Addr, w slotWord, s outcome) {
 	last := c.s.geo.slots
 	for i := range last {
 		v := slotWord(wordAt(c.slots, i))
@@ -171,7 +171,7 @@ func (c *Client) miss(k *work) error {
 	if err := c.doUnlocked(c.ops[:1]); err != nil {
 		return err
 	}
-	_, w, s := c.scan(k)
+	_, w, s := c.matchSlot(k)
 	if s == absent {
 		return ErrNotFound
 	}

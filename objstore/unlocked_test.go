@@ -147,7 +147,7 @@ func meetWriter(t *testing.T, known, headerFirst bool) {
 // A second passes, and another client gives an object more time, between a get's READs and its look at the clock: the object is there.
 func TestGetAndTouchAtTheEndOfItsTime(t *testing.T) {
 	p, getter, toucher := soonExpired(t)
-	p.left, p.then = 1, func() {
+	p.until, p.then = 1, func() {
 		toucher.SetNow(99)
 		wantErr(t, "touch", toucher.Touch(b("k"), 1000), nil)
 		getter.SetNow(100)
@@ -179,17 +179,17 @@ func soonExpired(t *testing.T) (p *behindChain, getter, other *Client) {
 	return p, getter, other
 }
 
-// behindChain does something once, behind a chain: the left-th from now.
+// behindChain does something once, behind a chain: the until-th from now.
 type behindChain struct {
 	fabric.Port
-	left int
-	then func()
+	until int
+	then  func()
 }
 
 func (p *behindChain) Do(ops []fabric.Op) error {
 	err := p.Port.Do(ops)
 	if f := p.then; f != nil {
-		if p.left--; p.left == 0 {
+		if p.until--; p.until == 0 {
 			p.then = nil
 			f()
 		}

@@ -22,7 +22,7 @@ func TestIdle(t *testing.T) {
 	if !g.idle(own) {
 		t.Error("the node that asks is counted")
 	}
-	for _, x := range []struct{ begin, end func() }{{func() { *theirs = true }, func() { *theirs = false }}, {other.Enter, other.Leave}} {
+	for _, x := range []struct{ begin, end func() }{{func() { *theirs = true }, func() { *theirs = false }}, {other.Enter, other.Exit}} {
 		x.begin()
 		if g.idle(own) {
 			t.Error("idle while an operation is under way")

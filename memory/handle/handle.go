@@ -79,8 +79,8 @@ func (h *Handle) Whole() bool { return h.current.Load() != Unseen }
 // Waits reports whether the handle has nothing but the memory nodes of its parts: it is to be opened anew, and nothing of it is lost then.
 func (h *Handle) Waits() bool { return h.Seen == Unseen }
 
-// Settled reports whether no part is missing, and no memory was lost since the handle was opened, nor the collection dropped.
-func (h *Handle) Settled() bool { return h.current.Load() == h.of.losses.Load() }
+// UpToDate reports whether no part is missing, and no memory was lost since the handle was opened, nor the collection dropped.
+func (h *Handle) UpToDate() bool { return h.current.Load() == h.of.losses.Load() }
 
 // Lost reports whether memory was lost since the handle was opened, or the collection dropped.
 func (h *Handle) Lost() bool { return h.Seen != h.of.losses.Load() }
@@ -186,7 +186,7 @@ func (h *Handle) Published(port fabric.Port) error {
 // operation under way.
 func (h *Handle) answer(w *slab.Worker, u *reclaim.User) (err error) {
 	u.Enter()
-	defer u.Leave()
+	defer u.Exit()
 	for _, p := range h.Parts {
 		if p.Missing() {
 			continue

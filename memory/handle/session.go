@@ -198,7 +198,7 @@ func (s *Session) drain() error {
 		return err
 	}
 	s.user.Enter()
-	defer s.user.Leave()
+	defer s.user.Exit()
 	if s.hooks.GiveSpare != nil {
 		s.hooks.GiveSpare()
 	}

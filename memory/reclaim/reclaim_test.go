@@ -226,10 +226,10 @@ func TestABlockOnItsWayOutOfAListIsNotFound(t *testing.T) {
 		l.u.Enter()
 		off := l.free[0]
 		l.free = l.free[1:]
-		other.Leave()
+		other.Exit()
 		w.tend(5, 1, 0)
 		l.m.Touch(0, off)
-		l.u.Leave()
+		l.u.Exit()
 		w.tend(20, 1, 0)
 		w.wantFound("in hand", 2)
 	}
@@ -241,7 +241,7 @@ func TestOperationsFromBeforeTheRoundAreWaitedFor(t *testing.T) {
 	w.mine[1].u.Enter()
 	w.tend(20, 0, 1)
 	w.wantFound("under way")
-	w.mine[1].u.Leave()
+	w.mine[1].u.Exit()
 	w.tend(20, 0, 1)
 	w.wantFound("over", 2)
 }

@@ -32,11 +32,11 @@ type waiting struct {
 	count uint64
 }
 
-// Enter begins an operation in which blocks may be taken or given, and Leave ends it. They do not nest.
+// Enter begins an operation in which blocks may be taken or given, and Exit ends it. They do not nest.
 func (u *User) Enter() { u.count.Add(1) }
 
-// Leave ends what Enter began.
-func (u *User) Leave() { u.count.Add(1) }
+// Exit ends what Enter began.
+func (u *User) Exit() { u.count.Add(1) }
 
 // Add makes a client known that will take and give blocks, until Remove.
 func (t *Tracker) Add(u *User) {
@@ -57,7 +57,7 @@ func (t *Tracker) Remove(u *User) {
 func blockKey(part int, off64 uint64) uint64 { return uint64(part)<<offsetBits | off64 }
 
 // Touch notes that a block passes through the hands of the caller, which has taken it, or is about to give it back, or to put it into a list. It is called
-// between Enter and Leave, and before another client can have the block.
+// between Enter and Exit, and before another client can have the block.
 func (t *Tracker) Touch(part int, off64 uint64) {
 	if t.on.Load() {
 		t.note(part, off64)

@@ -132,7 +132,7 @@ func TestBlocksOfARunThatGetsItsClassInARound(t *testing.T) {
 	x.user.Enter()
 	item, err := x.a.Grow(&x.a.Worker, 1, 0)
 	x.want(err)
-	x.user.Leave()
+	x.user.Exit()
 	x.a.Do = do
 	if !marked {
 		t.Fatal("not marked in between")
@@ -171,7 +171,7 @@ func TestBlocksKeptInARound(t *testing.T) {
 				x.a.Do = func(ops []fabric.Op) error { return &fabric.ChainError{Op: ops[0], Err: fabric.ErrNodeDown} }
 			})
 			x.a.Do = do
-			x.user.Leave()
+			x.user.Exit()
 			if !fabric.Refused(err) {
 				t.Fatalf("error %v", err)
 			}
