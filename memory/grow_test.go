@@ -178,6 +178,55 @@ func TestGrowLimit(t *testing.T) {
 	}
 }
 
+// A client that is stopped at every operation while another takes a run does not read the whole table again; it does if there were two, or if long ago.
+func TestGrowFollowsAChange(t *testing.T) {
+	for _, x := range []struct {
+		name        string
+		runs, reads int
+		pause       fabric.Time
+	}{{"one", 1, 1, 0}, {"two", 2, 2, 0}, {"long ago", 1, 2, 2 * fabric.Second}} {
+		t.Run(x.name, func(t *testing.T) {
+			most := 0
+			for k := 0; ; k++ {
+				h := newHeap(t)
+				h.grow(h.p, 2)
+				table := &tablePort{Port: h.p, least: int(h.r.Size()/h.r.PageSize()) * 8}
+				p := &stepPort{Port: table, k: k, between: func() bool {
+					for range x.runs {
+						h.grow(h.p, 3)
+					}
+					want(t, h.p.Pause(h.p.Now()+x.pause), nil)
+					return true
+				}}
+				h.grow(p, 4)
+				h.check("stopped at %d", k)
+				most = max(most, table.reads)
+				if !p.reached {
+					break
+				}
+			}
+			if most != x.reads {
+				t.Errorf("the table was read %d times, want %d", most, x.reads)
+			}
+		})
+	}
+}
+
+// A tablePort counts READs of the page table.
+type tablePort struct {
+	fabric.Port
+	least, reads int
+}
+
+func (p *tablePort) Do(ops []fabric.Op) error {
+	for i := range ops {
+		if ops[i].Kind == fabric.OpRead && len(ops[i].Buf) >= p.least {
+			p.reads++
+		}
+	}
+	return p.Port.Do(ops)
+}
+
 func TestGrowRefuses(t *testing.T) {
 	h := newHeap(t)
 	if _, err := h.r.Grow(h.p, &h.e, memory.Growth{}); err == nil {

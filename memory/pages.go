@@ -380,6 +380,26 @@ func (c *changer) sound() (*Pages, error) {
 	}
 }
 
+// followNs is how old a copy of the table may be that follows a change: the number, which says that there was no other, does not come again within that
+// time. A change takes five operations, each after the one before.
+const followNs = fabric.Second
+
+// follow makes a copy of the table what it is after a change that is done, if that is the only one since. Clients that take at once would else read the whole
+// table again whenever one of them has: that takes longer than a change, and the more of them there are the longer.
+func (p *Pages) follow(w changeWord) bool {
+	if w.seq() != p.change.next(0, 0, 0).seq() {
+		return false
+	}
+	for i := range w.pages() {
+		// Some of the change may be in the copy: it was read meanwhile. Each change gives its pages another owner.
+		if x := &p.words[w.first()+i]; x.seq() != w.seq() || x.owner() != w.owner() {
+			*x = x.after(w, i)
+		}
+	}
+	p.change = w
+	return true
+}
+
 // unsound returns the first page that has an owner and does not begin a run of pages of that owner within the table; -1: there is none.
 func (p *Pages) unsound() int {
 	for i := p.r.plan.heap; i < len(p.words); {
@@ -508,15 +528,20 @@ func (r *Region) take(port fabric.Port, t taking) (Run, error) {
 		n = (t.size + page - 1) / page
 	}
 	c := changer{r, port}
+	var p *Pages
+	var exact fabric.Time // the copy was, then
 	for {
+		now := port.Now()
 		w, err := c.idle()
 		if err != nil {
 			return Run{}, err
 		}
-		p, err := c.read(w)
-		if err != nil {
-			return Run{}, err
+		if p == nil || port.Now()-exact > followNs || !p.follow(w) {
+			if p, err = c.read(w); err != nil {
+				return Run{}, err
+			}
 		}
+		exact = now
 		if err := c.allowed(&t); err != nil {
 			return Run{}, err
 		}
