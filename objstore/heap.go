@@ -76,7 +76,7 @@ func (c *Client) take(n *handle.Part, want class) (chunk, error) {
 tries:
 	for range collectTries {
 		if off, err = h.Grow(&c.work, cl, stamp); err == nil {
-			c.stats.Extents++
+			c.stats.Extents = c.work.Runs
 			return chunk{off, want}, nil
 		}
 		if !errors.Is(err, memory.ErrNoSpace) {

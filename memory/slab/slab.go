@@ -73,6 +73,7 @@ type Heap struct {
 	scans               []fullScan               // of each class
 	cursor              atomic.Uint64
 
+	growing   atomic.Bool   // a client takes a run, and the others wait
 	collected atomic.Uint64 // where the last lot ended that was collected
 	postponed postponed
 
@@ -98,6 +99,9 @@ type Worker struct {
 	bits []byte // of windows
 	line []byte
 	last []byte // the line behind the last class
+
+	// Runs is how many runs the Worker has taken.
+	Runs uint64
 
 	batch     [Batch]uint64 // blocks that leave a list
 	collected bool          // it has just made room
@@ -495,16 +499,56 @@ func (h *Heap) RunSize(class uint8) uint64 {
 	return best * page
 }
 
-// Grow takes a run for blocks of a class, and returns the first; the others come into the list. stamp is of the last Take.
+// Grow takes a run for blocks of a class, and returns the first; the others come into the list. stamp is of the last Take. While another
+// client of this compute node takes a run, it waits: a block of that will do as well.
 func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
-	x, err := h.resume(w, h.RunSize(class))
-	if err == nil && x.Size == 0 {
-		x, err = h.grow(w, class, stamp)
+	item, mine, err := h.turn(w, class, stamp)
+	if item == 0 && err == nil {
+		item, err = h.newRun(w, class, stamp)
+	}
+	if mine {
+		h.growing.Store(false)
 	}
 	if errors.Is(err, memory.ErrNoSpace) {
 		if item, lerr := h.scanAll(w, class, stamp); item != 0 || lerr != nil {
 			return item, lerr
 		}
+	}
+	return item, err
+}
+
+// How long a client waits for others of its compute node that take runs: then it takes one beside them. It looks ever less often.
+const (
+	turnWaitNs = 100 * fabric.Millisecond
+	minTurnNs  = 2 * fabric.Microsecond
+	maxTurnNs  = 32 * fabric.Microsecond
+)
+
+// turn waits until no other client of this compute node takes a run, and makes it this one's turn; or until there are blocks of the class in the list,
+// of which it returns one. All changes of owners go through one word, so of those who want pages at once one gets them, and
+// all others try again: the clients of a compute node, which share what one of them takes, go there one by one.
+func (h *Heap) turn(w *Worker, class uint8, stamp uint64) (item uint64, mine bool, err error) {
+	if h.growing.CompareAndSwap(false, true) {
+		return 0, true, nil
+	}
+	pause := minTurnNs
+	for began := w.Port.Now(); !h.full(class, stamp) && w.Port.Now()-began < turnWaitNs; pause = min(2*pause, maxTurnNs) {
+		if err := w.Port.Pause(w.Port.Now() + pause); err != nil {
+			return 0, false, fmt.Errorf("slab: %w", err)
+		}
+		mine = h.growing.CompareAndSwap(false, true)
+		if item, ok := h.Pop(class); ok || mine {
+			return item, mine, nil
+		}
+	}
+	return 0, false, nil
+}
+
+// newRun takes a run, and divides it.
+func (h *Heap) newRun(w *Worker, class uint8, stamp uint64) (uint64, error) {
+	x, err := h.resume(w, h.RunSize(class))
+	if err == nil && x.Size == 0 {
+		x, err = h.grow(w, class, stamp)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("slab: %w", err)
@@ -512,14 +556,19 @@ func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
 	return h.split(w, class, x)
 }
 
-// grow takes a run of the region, if that had room at the last attempt or has changed since.
+// full reports whether the region had no room for a run of a class at the last attempt, and has not changed since.
+func (h *Heap) full(class uint8, stamp uint64) bool {
+	return stamp != 0 && stamp == h.fullStamp.Load() && h.RunSize(class) >= h.fullSize.Load()
+}
+
+// grow takes a run of the region, unless that is full.
 func (h *Heap) grow(w *Worker, class uint8, stamp uint64) (memory.Run, error) {
 	size, reserve := h.RunSize(class), h.cfg.Reserve
 	if w.collected {
 		// Another entry may have used some of the reserve: what this one gave back it may have again.
 		w.collected, reserve = false, min(reserve, w.before)
 	}
-	if stamp != 0 && stamp == h.fullStamp.Load() && size >= h.fullSize.Load() {
+	if h.full(class, stamp) {
 		return memory.Run{}, memory.ErrNoSpace
 	}
 	x, err := h.cfg.Region.Grow(w.Path(), h.cfg.Entry, memory.Growth{Size: size, Limit: h.cfg.Limit, Reserve: reserve, End: h.cfg.End, High: h.fixed(class)})
@@ -559,6 +608,7 @@ func (h *Heap) split(w *Worker, class uint8, x memory.Run) (_ uint64, err error)
 		return 0, fmt.Errorf("slab: run at %#x: %w", x.Off, err)
 	}
 	h.keepRun(w, class, span{next: first + step, end: first + count*step, step: step})
+	w.Runs++
 	return first, nil
 }
 
