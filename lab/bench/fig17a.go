@@ -91,8 +91,7 @@ const (
 	// client reads the table of all pages, 8 bytes for each of at least 2048: the larger the memory, the longer that takes.
 	storeMemory = 256 << 20
 	// stagger is the time between the begins of two clients. A compute node has no free chunks at first, and takes memory for
-	// each size: when 256 clients do so at once, each change makes all others read the table again, and little else is
-	// done for 100 ms and more. (Clients that begin one after another do without, and so do those of a store that is in use.)
+	// each size. All changes of what is taken go through one word, one after another: a start of all clients at once would be measured with them.
 	stagger = 100 * fabric.Microsecond
 )
 

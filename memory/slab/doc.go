@@ -17,6 +17,9 @@
 // saying so as long as one of the blocks is in a client's hands or in use: a run is changed only by a client that has all blocks of it. Else they were
 // blocks of another class (or of another store), and get their bits back.
 //
+// All compute nodes take runs by changes of one word, one after another (memory/pages.go). So of the clients of a compute node one at a time takes a run, and the
+// others wait for what it leaves in the list ([Heap.Grow]): not for ever, and not while there is known to be no room.
+//
 // A run that was just taken has no class yet: it is one block, in the hand of its taker, which clears what is left of others in it, and then gives it its class.
 //
 // [Heap.Collect] is how a run leaves its class. It takes all free blocks of the run, and has what is in use evicted or moved; when it has all, it gives the
