@@ -20,8 +20,8 @@ const checkDescription = `It reads all object stores and trees of a running clus
 object, every node, the memory lists. It takes no locks, so a change that is under way looks like a fault. Faults of a store or tree that no other
 compute node has open mean that something is wrong (exit code 15); else check says that it is in use, and by which nodes (21).
 
-Memory leaked by crashed compute nodes is found by the others that have the store open, while they work. --reclaim looks for it now, and for
-what failed operations have left: others may be alive, and take part. If one does not, it gives up after 30 s (21).
+Memory leaked by crashed compute nodes is found by the others that have the store or tree open, while they work. --reclaim looks for it now, and for
+what failed operations could not give back: others may be alive, and take part. If one does not, it gives up after 30 s (21).
 
 Examples:
    declock check --cluster shm:demo

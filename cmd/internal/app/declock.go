@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const description = `DecLock: locks and an object store on disaggregated memory. Memory nodes lend their DRAM; clients on
+const description = `DecLock: locks, object stores and trees on disaggregated memory. Memory nodes lend their DRAM; clients on
 compute nodes reach it by one-sided operations, queue for locks with one atomic, and pass locks on by messages.
 
 Try it: "declock replay" starts a memory node and four compute nodes on this machine, replays a
@@ -22,7 +22,7 @@ Exit codes are distinct per cause: "declock exit-codes".`
 
 // Declock returns the application declock.
 func Declock(env *command.Env) *cli.App {
-	a := command.New(env, "declock", "locks and objects on disaggregated memory", description)
+	a := command.New(env, "declock", "locks, object stores and trees on disaggregated memory", description)
 	a.Commands = []*cli.Command{
 		upCommand(env), replayCommand(env), statusCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env), forgetCommand(env), dropCommand(env), flushCommand(env),
 		traceCommand(env), exitCodesCommand(env), VersionCommand(env),

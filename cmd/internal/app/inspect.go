@@ -26,7 +26,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const inspectDescription = `It joins a running cluster as a compute node for a moment, and reads without locks: what changes meanwhile may look odd.
+const inspectDescription = `It joins a running cluster as a compute node for a moment, and reads without locks: what changes meanwhile may look odd. roots lists the locks,
+stores and trees by name; bucket and key read a store (--store), node reads a tree (--tree), header reads a lock at its address.
 
 Examples:
    declock inspect superblock --cluster shm:demo
@@ -67,14 +68,14 @@ func inspectCommand(env *command.Env) *cli.Command {
 		}}
 	}
 	return command.Complete(&cli.Command{
-		Name: "inspect", Usage: "look into the memory of a cluster", Category: "look", Description: inspectDescription,
+		Name: "inspect", Usage: "look into the memory of a cluster: locks, object stores, trees", Category: "look", Description: inspectDescription,
 		Subcommands: []*cli.Command{
 			sub("superblock", "", "how the memory nodes are formatted", (*inspector).superblock),
-			sub("roots", "", "what is in the root directories", (*inspector).roots),
+			sub("roots", "", "the root directories: names of locks, stores and trees, and their memory", (*inspector).roots),
 			sub("header", "ADDR", "a lock: its header and queue entries", (*inspector).header),
 			sub("bucket", "INDEX", "a bucket of an object store", (*inspector).bucket),
 			sub("key", "KEY", "where a key of an object store lives, and its object", (*inspector).key),
-			sub("node", "KEY", "the node of a tree that a key belongs to", (*inspector).treeNode),
+			sub("node", "KEY", "the node of a tree to which a key belongs", (*inspector).treeNode),
 		},
 	})
 }

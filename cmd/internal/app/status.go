@@ -23,7 +23,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const statusDescription = `Without --cluster it lists all clusters of this machine, dead ones too. Counters come from the compute nodes'
+const statusDescription = `It shows nodes, memory with the locks, stores and trees in it, and counters. Without --cluster it lists all clusters of this machine, dead ones too. Counters come from the compute nodes'
 control sockets, and with --cluster tcp://.. those of other hosts from the addresses of their --http; a compute node that is a program with the
 library, or that is stopped, has none to show.
 
