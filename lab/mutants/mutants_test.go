@@ -60,33 +60,6 @@ func TestPatchesApply(t *testing.T) {
 	}
 }
 
-// Each mutant has a row in docs/mutants.md, and says there what it breaks; and no row is of a mutant that is none any more.
-func TestMutantsAreInTheTable(t *testing.T) {
-	root, err := SourceTree(".")
-	if err != nil {
-		t.Skip(err)
-	}
-	doc, err := os.ReadFile(filepath.Join(root, "docs", "mutants.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := map[string]string{}
-	for line := range strings.Lines(string(doc)) {
-		if cells := strings.Split(line, " | "); len(cells) == 5 && cells[0] != "| mutant" {
-			rows[strings.TrimPrefix(cells[0], "| ")] = cells[1]
-		}
-	}
-	for _, m := range mutants(t) {
-		if breaks, ok := rows[m.Name]; !ok || breaks != m.Breaks {
-			t.Errorf("%s, %q: the row says %q", m.Name, m.Breaks, breaks)
-		}
-		delete(rows, m.Name)
-	}
-	for name := range rows {
-		t.Errorf("%s is in the table, and no mutant", name)
-	}
-}
-
 // A mutant is built and caught; the whole table is "declock-lab mutants", and TestReportsReplay has others.
 func TestMutantsAreCaught(t *testing.T) {
 	root, err := SourceTree(".")
