@@ -46,6 +46,50 @@ func Example() {
 	// Output: tokens grow: true
 }
 
+// What the sessions of a program count is added up: each counts for itself, without atomics.
+func Example_counters() {
+	ctx := context.Background()
+	c, err := declock.Open(ctx, "shm:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	locks, err := c.Locks(ctx, "accounts", 1000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := c.Store(ctx, "sessions", objstore.Config{Objects: 100})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var grants lock.Stats // btree.Stats and fabric.Stats likewise
+	var work objstore.Stats
+	for range 2 {
+		s, err := c.Session()
+		if err != nil {
+			log.Fatal(err)
+		}
+		g, err := s.Lock(ctx, locks.At(17))
+		if err == nil {
+			err = g.Unlock()
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		grants.Add(s.Locker().Stats())
+		cache, err := store.Client(s)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := cache.Set([]byte("key"), []byte("value"), objstore.Options{}); err != nil {
+			log.Fatal(err)
+		}
+		work.Add(cache.Stats())
+	}
+	fmt.Println(grants.Acquires, "locks acquired,", work.Stores, "objects stored")
+	// Output: 2 locks acquired, 2 objects stored
+}
+
 // A wait for a lock ends with its context, and then the lock is not held.
 func ExampleSession_Lock_timeout() {
 	ctx := context.Background()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
@@ -75,6 +76,9 @@ type Stats struct {
 	Deferred  uint64 // repairs deferred to the next visitor, because of an error
 	Leaked    uint64 // slots lost to the tree by failed operations, until this compute node closes it or crashes
 }
+
+// Add adds the counters of t, such as those of another Client, to s.
+func (s *Stats) Add(t *Stats) { stats.Add(s, t) }
 
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the tree was opened with. It works over l's Port.

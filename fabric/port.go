@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+
+	"github.com/declock/declock/internal/stats"
 )
 
 // Time is a point in time of the clock of one compute node, in nanoseconds.
@@ -174,6 +176,9 @@ type Stats struct {
 	SentLocal  uint64             `json:"sent_local"` // messages to the own compute node
 	Unknown    uint64             `json:"unknown"`    // chains that have ended with ErrUnknownOutcome
 }
+
+// Add adds the counters of t, such as those of another Port, to s.
+func (s *Stats) Add(t *Stats) { stats.Add(s, t) }
 
 // Total returns the number of operations on memory nodes.
 func (s *Stats) Total() uint64 {

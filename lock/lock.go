@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/stats"
 )
 
 // Mode is how a lock is held.
@@ -262,3 +263,6 @@ type Stats struct {
 	Busy       uint64 `json:"busy"`       // Try without success
 	Cancels    uint64 `json:"cancels"`    // timeouts and cancellations
 }
+
+// Add adds the counters of t, such as those of another Locker, to s.
+func (s *Stats) Add(t *Stats) { stats.Add(s, t) }

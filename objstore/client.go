@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
@@ -66,6 +67,9 @@ type Stats struct {
 	BytesRead    uint64 `json:"bytes_read"`    // of values returned
 	BytesWritten uint64 `json:"bytes_written"` // of values stored
 }
+
+// Add adds the counters of t, such as those of another Client, to s.
+func (s *Stats) Add(t *Stats) { stats.Add(s, t) }
 
 const (
 	firstBuffer = 4096

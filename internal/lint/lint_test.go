@@ -19,7 +19,7 @@ const module = "github.com/declock/declock/"
 // packages ("x/..."), and the packages of this module that its code (without
 // tests) may import, besides those of its own folder.
 var mayImport = map[string][]string{
-	"fabric":                     {},
+	"fabric":                     {"internal/stats"},
 	"fabric/inbox":               {"fabric"},
 	"fabric/sim":                 {"fabric", "fabric/member"},
 	"fabric/internal/...":        {"fabric", "fabric/member"},
@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"coordinator":                {"fabric", "fabric/member"},
 	"coordinator/...":            {"fabric", "fabric/member", "coordinator"},
 	"fabric/fabrictest":          {"fabric"},
-	"lock":                       {"fabric"},
+	"lock":                       {"fabric", "internal/stats"},
 	"lock/...":                   {"fabric", "lock"},
 	"lock/locktest":              {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "fabric/tcp", "coordinator", "lock"}, // a test suite and its harnesses
 	"timesync":                   {"fabric"},
@@ -44,8 +44,8 @@ var mayImport = map[string][]string{
 	"memory/handle":              {"fabric", "lock", "memory", "memory/reclaim", "memory/slab"},
 	"mn":                         {"fabric", "cql", "memory"},
 	"cn":                         {"fabric", "lock", "timesync", "cql", "hier", "memory", "internal/stats"},
-	"objstore":                   {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
-	"btree":                      {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle"},
+	"objstore":                   {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle", "internal/stats"},
+	"btree":                      {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle", "internal/stats"},
 	"lab/...":                    {"..."}, // what researchers and maintainers use; what users link does without it, see TestLinked
 	"lab/locks":                  {"..."}, // the registry
 	"lab/locks/...":              {"fabric", "lock", "lab/locks/internal/baseline"},
