@@ -504,12 +504,14 @@ func (c *Client) AskReset(l fabric.Addr, index uint64, why Reason) {
 	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
 }
 
-// Regrant sends a grant that has come on to the node's agent, which adopts the ticket.
-func (c *Client) Regrant(p *Ticket) {
-	m := grant(p.Lock, p.Index, p.Behind, 0, &p.Carried)
+// Regrant sends a grant that has come on to the node's agent, which adopts the ticket. Its error says that the client is closed.
+func (c *Client) Regrant(p *Ticket) error {
+	m, agent := grant(p.Lock, p.Index, p.Behind, 0, &p.Carried), fabric.AgentOf(c.port.ID().CN())
 	p.Train.encode(&m, p.Mode)
-	c.sendMore(fabric.AgentOf(c.port.ID().CN()), p.Train, &m)
-	c.send(fabric.AgentOf(c.port.ID().CN()), &m)
+	if err := c.sendMore(agent, p.Train, &m); err != nil {
+		return err
+	}
+	return c.port.Send(agent, &m)
 }
 
 // Quiesced notifies the agent that a participant that a reset waits for is done.

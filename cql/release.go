@@ -221,7 +221,7 @@ func (c *Client) notify(e Entry, l fabric.Addr, index, end uint64, behind Stamp)
 		t = c.couple(l, index, end)
 		t.encode(&m, lock.Exclusive)
 	}
-	if !c.sendMore(e.Client(), t, &m) || !c.send(e.Client(), &m) {
+	if c.sendMore(e.Client(), t, &m) != nil || !c.send(e.Client(), &m) {
 		// It has crashed and holds the lock now.
 		c.AskReset(l, index, NodeFailure)
 	}

@@ -327,22 +327,22 @@ func (c *Client) releaseMember(p *Ticket, before []fabric.Op) error {
 			return errors.Join(err, fault)
 		}
 	}
-	c.passTrain(p)
+	if closed := c.passTrain(p); closed != nil {
+		p.Unreleased = true
+		return errors.Join(err, closed)
+	}
 	return err
 }
 
 // passTrain passes the lock on from a member that is not the last: from a reader by a report; from a writer to the next one, and to the readers
-// that go before that.
-func (c *Client) passTrain(p *Ticket) {
+// that go before that. Its error says that the client, closed or fenced, can pass nothing on, nor ask its agent for the reset.
+func (c *Client) passTrain(p *Ticket) error {
 	t := p.Train
 	p.Contended = true
 	if p.Mode == lock.Shared {
 		at := p.first() + uint64(t.collectorPlace)
 		m := fabric.Message{Kind: msgReport, Body: [7]uint64{uint64(p.Lock), at, uint64(t.place)}}
-		if !c.send(t.collector, &m) {
-			c.AskReset(p.Lock, at, NodeFailure)
-		}
-		return
+		return c.sentMember(p, at, c.port.Send(t.collector, &m))
 	}
 	next := *t
 	next.place = uint8(t.nextWriter())
@@ -357,14 +357,17 @@ func (c *Client) passTrain(p *Ticket) {
 	for place := from; place < to; place++ {
 		if m := t.at(int(place)); m.mode() == lock.Shared {
 			next.wait |= 1 << place
-			c.sendMember(p, m, &Train{in: true, phased: t.phased, place: place, collector: collector.client(), collectorPlace: next.place})
+			to := Train{in: true, phased: t.phased, place: place, collector: collector.client(), collectorPlace: next.place}
+			if err := c.sendMember(p, m, &to); err != nil {
+				return err
+			}
 		}
 	}
-	c.sendMember(p, collector, &next)
+	return c.sendMember(p, collector, &next)
 }
 
 // sendMember sends the grant of a member.
-func (c *Client) sendMember(p *Ticket, to member, t *Train) {
+func (c *Client) sendMember(p *Ticket, to member, t *Train) error {
 	c.stats.HandoversRemote++
 	carried := p.Carried
 	if t.list != nil && carried.Words > 0 && int(t.length) > 3*(MaxCarried-int(carried.Words)) {
@@ -373,19 +376,33 @@ func (c *Client) sendMember(p *Ticket, to member, t *Train) {
 	index := p.first() + uint64(t.place)
 	m := grant(p.Lock, index, p.Behind, c.stamp(), &carried)
 	t.encode(&m, to.mode())
-	if !c.sendMore(to.client(), t, &m) || !c.send(to.client(), &m) {
-		c.AskReset(p.Lock, index, NodeFailure)
+	err := c.sendMore(to.client(), t, &m)
+	if err == nil {
+		err = c.port.Send(to.client(), &m)
 	}
+	return c.sentMember(p, index, err)
+}
+
+// sentMember deals with the error of a message to the member with an index, and returns it if the client can send no other either.
+func (c *Client) sentMember(p *Ticket, index uint64, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrFenced):
+		return err
+	}
+	c.AskReset(p.Lock, index, NodeFailure)
+	return nil
 }
 
 // sendMore sends the members that a grant has no room for, before it.
-func (c *Client) sendMore(to fabric.ClientID, t *Train, give *fabric.Message) bool {
+func (c *Client) sendMore(to fabric.ClientID, t *Train, give *fabric.Message) error {
 	if t == nil || t.list == nil || t.length <= inGrant {
-		return true
+		return nil
 	}
 	m := fabric.Message{Kind: msgMembers, Body: [7]uint64{give.Body[0], give.Body[1]}}
 	copy(m.Body[2:], t.list[MaxCarried:])
-	return c.send(to, &m)
+	return c.port.Send(to, &m)
 }
 
 // trainDelta is what the release of the first n tickets of the queue adds to the header, of which w are writers'.

@@ -275,7 +275,7 @@ func (k *Locker) recheckAbandoned(s *shard, x *local, waitedNs fabric.Time) erro
 	}
 	granted, err := k.remote.Recheck(&ticket, owner, waitedNs)
 	if granted {
-		k.remote.Regrant(&ticket)
+		err = k.remote.Regrant(&ticket)
 	}
 	return err
 }

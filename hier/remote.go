@@ -164,7 +164,9 @@ func (k *Locker) await(s *shard, x *local, ticket *cql.Ticket, deadline fabric.T
 	}
 	if came {
 		// The grant came between our giving up and this: let the agent see it again.
-		k.remote.Regrant(&granted)
+		if closed := k.remote.Regrant(&granted); closed != nil {
+			k.recordLeftover(&granted, true, closed)
+		}
 	}
 	return err, true
 }
