@@ -18,20 +18,20 @@ const msgUnreachable = fabric.MsgHier + 2
 // closed. If its memory outlives that, the header counts the ticket, and no client will release it: the agent has the lock reset
 // when the memory node answers, or before the node leaves.
 func (k *Locker) recordLeftover(p *cql.Ticket, enqueued bool, err error) {
-	if errors.Is(err, fabric.ErrClosed) {
-		if !enqueued { // whatever the operation was that the end of the client met
-			p = &cql.Ticket{Lock: p.Lock, Mode: lock.Shared}
-		}
-		k.table.addUnreleased(p)
-		return
-	}
-	unknown := errors.Is(err, fabric.ErrUnknownOutcome)
-	if !unknown && !unreached(err) {
+	unknown, closed := errors.Is(err, fabric.ErrUnknownOutcome), errors.Is(err, fabric.ErrClosed)
+	if !unknown && !closed && !unreached(err) {
 		return
 	}
 	if enqueued || unknown {
 		// A holder may have other operations of unknown outcome under way: what became of this one says nothing of them.
 		k.table.addUnsettled(p.Lock)
+	}
+	if closed {
+		if !enqueued { // whatever the operation was that the end of the client met
+			p = &cql.Ticket{Lock: p.Lock, Mode: lock.Shared}
+		}
+		k.table.addUnreleased(p)
+		return
 	}
 	k.reportUnreachable(p.Lock.MN())
 	switch {

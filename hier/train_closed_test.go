@@ -1,9 +1,11 @@
 package hier_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
@@ -92,5 +94,65 @@ func TestClosedWithTheGrant(t *testing.T) {
 			t.Errorf("%s: the grant has not come in between", policy)
 		}
 		r.wantFree(0)
+	}
+}
+
+// A client is closed while its release writes: the WRITE takes effect late. The node answers no reset of the lock before.
+func TestClosedReleaseOfUnknownOutcome(t *testing.T) {
+	var r *rig
+	var late []byte
+	execute := func() {
+		if late != nil {
+			r.c.Poke(r.data(0), late)
+			late = nil
+		}
+	}
+	r = newRig(t, 1, 2, "declock", roomy, unsynced, silent, wrapped(func(p fabric.Port) fabric.Port {
+		if p.ID() != fabric.AgentOf(1) {
+			return p
+		}
+		return &hookPort{Port: p, do: func(p fabric.Port, ops []fabric.Op) error {
+			execute() // it was posted before
+			return p.Do(ops)
+		}}
+	}))
+	r.c.Go(r.nodes[0], "closed", func(p fabric.Port) {
+		hook := &hookPort{}
+		k := r.hooked(0, p, hook)
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		at(k, 20*us)
+		hook.do = func(_ fabric.Port, ops []fabric.Op) error {
+			late = append([]byte{}, ops[0].Buf...)
+			hook.send = func(fabric.Port, fabric.ClientID, *fabric.Message) error { return fabric.ErrClosed }
+			return &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("%w; %w", fabric.ErrClosed, fabric.ErrUnknownOutcome)}
+		}
+		buf := p.Alloc(8)
+		buf[0] = 7
+		if err := k.Release(&h, []fabric.Op{fabric.Write(r.data(0), buf)}); !errors.Is(err, fabric.ErrClosed) {
+			t.Errorf("a release of a closed client: %v", err)
+		}
+	})
+	r.c.Go(r.nodes[1], "asks", func(p fabric.Port) {
+		_ = p.Pause(30 * us)
+		r.askReset(1, p, 0, cql.UnknownOutcome)
+	})
+	granted := false
+	r.client(1, "next", func(k *hier.Locker) {
+		at(k, 10*us)
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		granted = true
+		was := r.c.PeekWord(r.data(0))
+		at(k, fabric.Millisecond)
+		execute()
+		if now := r.c.PeekWord(r.data(0)); now != was {
+			t.Errorf("the data change from %d to %d under the lock", was, now)
+		}
+		must(t, k.Release(&h, nil))
+	})
+	must(t, r.c.RunUntil(30*fabric.Millisecond))
+	if !granted {
+		t.Error("the next client is not granted the lock")
 	}
 }
