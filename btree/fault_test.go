@@ -102,6 +102,30 @@ func TestRefusedSlotIsKept(t *testing.T) {
 	}
 }
 
+// Slots of nodes that crashed nodes have leaked get another incarnation also if the memory node refuses them: a reader may have a ptr of an earlier one.
+func TestRefusedSlotHasAnIncarnation(t *testing.T) {
+	for k := range 3 { // the first is refused, the second, or the free bits of both
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+		p := &faultPort{err: fabric.ErrNodeDown}
+		c := faulty(t, w, p)
+		var leaked []reclaim.Block
+		for range 2 {
+			s, err := c.allocOn(0, classNode)
+			wantErr(t, "alloc", err, nil)
+			leaked = append(leaked, reclaim.Block{Off64: s.off64(), Class: uint8(classNode)})
+		}
+		p.until = k
+		wantErr(t, "release", c.session.Release(leaked), p.err)
+		for i := range leaked {
+			s, err := c.allocOn(0, classNode)
+			wantErr(t, "alloc", err, nil)
+			if s.off64() != leaked[1-i].Off64 || s.inc() == 0 {
+				t.Errorf("refused at %d: slot %v of %v", k, s, leaked)
+			}
+		}
+	}
+}
+
 // A rewrite is cut short with an unknown outcome: the node may be left moving. Its client goes on, and writes other nodes whole, with another
 // shadow.
 func TestShadowOfAnUnknownCommit(t *testing.T) {

@@ -165,11 +165,13 @@ func (t *Tree) give(w *slab.Worker, node int, cl class, items []uint64) error {
 	if cl == classNode {
 		b := w.Port.Alloc(headerSize)
 		defer w.Port.Free(b)
+		for i, item := range items { // all, for what is refused comes into a list
+			if ptr(item).inc() == 0 {
+				items[i] = item | uint64(makePtr(0, 0, uint32(w.Port.Rand())))
+			}
+		}
 		for _, item := range items {
 			p := ptr(item) | makePtr(node, 0, 0)
-			if p.inc() == 0 {
-				p |= makePtr(0, 0, uint32(w.Port.Rand()))
-			}
 			clear(b)
 			setWord(b, makeWord(stateFree, 0, 0))
 			put64(b, selfAt, uint64(p))
