@@ -13,10 +13,12 @@ import (
 type Claim struct {
 	Experiment string `json:"experiment"`
 	// Own: the claim, or its bar, is the project's and not the paper's. They are counted apart.
-	Own  bool    `json:"own,omitempty"`
-	Text string  `json:"claim"`
-	Unit string  `json:"unit,omitempty"`
-	Ours float64 `json:"ours"`
+	Own bool `json:"own,omitempty"`
+	// Other: the claim is of the paper on another lock. It is counted apart, too.
+	Other bool    `json:"other,omitempty"`
+	Text  string  `json:"claim"`
+	Unit  string  `json:"unit,omitempty"`
+	Ours  float64 `json:"ours"`
 	// Paper is the paper's figure, 0 if it gives none; Prototype is what a throw-away simulation of
 	// the same model gave, as text: it is often a range.
 	Paper     float64 `json:"paper,omitempty"`
@@ -28,6 +30,23 @@ type Claim struct {
 	Verdict Verdict `json:"verdict"`
 	// Note explains: how the figure is taken, or why it does not come out.
 	Note string `json:"note,omitempty"`
+}
+
+// origins are whose claims are counted apart, in the order in which tables have them.
+var origins = []struct {
+	title string // of a table
+	count string // "5 of 7 ..."
+}{{"The paper's claims", "claims of the paper come out"}, {"The project's own", "of the project's own"}, {"Claims of the papers on other locks", "of the papers on other locks"}}
+
+// origin returns whose claim it is, of origins.
+func (c *Claim) origin() int {
+	switch {
+	case c.Own:
+		return 1
+	case c.Other:
+		return 2
+	}
+	return 0
 }
 
 // Verdict says whether a claim comes out.

@@ -48,25 +48,20 @@ func (d *Document) Claims() []Claim {
 	return list
 }
 
-// verdicts counts claims by verdict, the paper's and the project's own apart.
+// verdicts counts claims by verdict, those of each origin apart.
 func verdicts(claims []Claim) string {
 	var parts []string
-	for _, own := range []bool{false, true} {
+	for i, of := range origins {
 		var n [4]int
 		for _, c := range claims {
-			if c.Own == own {
+			if c.origin() == i {
 				n[c.Verdict]++
 			}
 		}
 		if n == [4]int{} {
 			continue
 		}
-		text := fmt.Sprintf("%d of %d ", n[ComesOut], n[ComesOut]+n[DoesNot]+n[InPart])
-		if own {
-			text += "of the project's own"
-		} else {
-			text += "claims of the paper come out"
-		}
+		text := fmt.Sprintf("%d of %d %s", n[ComesOut], n[ComesOut]+n[DoesNot]+n[InPart], of.count)
 		if n[InPart] > 0 {
 			text += fmt.Sprintf(" (and %d in part)", n[InPart])
 		}
@@ -178,14 +173,13 @@ func (c Claim) missed() bool { return c.Verdict == DoesNot || c.Verdict == InPar
 // WriteClaims writes the claims as a table in Markdown.
 func (d *Document) WriteClaims(w io.Writer) error {
 	var b strings.Builder
-	for _, own := range []bool{false, true} {
-		title := "The paper's claims"
-		if own {
-			title = "The project's own"
+	for i, of := range origins {
+		if !slices.ContainsFunc(d.Claims(), func(c Claim) bool { return c.origin() == i }) {
+			continue
 		}
-		fmt.Fprintf(&b, "## %s\n\n| experiment | claim | ours | paper | bar | comes out |\n|---|---|---|---|---|---|\n", title)
+		fmt.Fprintf(&b, "## %s\n\n| experiment | claim | ours | paper | bar | comes out |\n|---|---|---|---|---|---|\n", of.title)
 		for _, c := range d.Claims() {
-			if c.Own == own {
+			if c.origin() == i {
 				cells := c.cells()
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", c.Experiment, c.Text, cells[0], cells[1], cells[4], verdictCell(c.Verdict))
 			}

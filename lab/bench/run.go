@@ -64,7 +64,7 @@ func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error)
 			o.Claims = e.Judge(o.Rows)
 		}
 		for k := range o.Claims {
-			o.Claims[k].Experiment = e.Name
+			o.Claims[k].Experiment, o.Claims[k].Other = e.Name, e.Other && !o.Claims[k].Own
 		}
 	}
 	return outcomes, err

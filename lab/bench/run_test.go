@@ -187,8 +187,34 @@ func TestClaimsAlongASweep(t *testing.T) {
 	if got := better(a, b); !slices.Equal(got.Values, []float64{2, 3, 2}) {
 		t.Errorf("%v", got)
 	}
-	claims := []Claim{{Verdict: ComesOut}, {Verdict: InPart}, {Verdict: DoesNot, Own: true}, {Verdict: ComesOut, Own: true}, {Own: true}}
-	if got, want := verdicts(claims), "1 of 2 claims of the paper come out (and 1 in part), 1 of 2 of the project's own (1 were not measured)"; got != want {
+	claims := []Claim{{Verdict: ComesOut}, {Verdict: InPart}, {Verdict: DoesNot, Own: true}, {Verdict: ComesOut, Own: true}, {Own: true}, {Verdict: DoesNot, Other: true}}
+	if got, want := verdicts(claims), "1 of 2 claims of the paper come out (and 1 in part), 1 of 2 of the project's own (1 were not measured), 0 of 1 of the papers on other locks"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A lock over the best of others, where one is missing at a point, and where all are.
+func TestOverBest(t *testing.T) {
+	row := func(lock string, n int, mops float64) Row {
+		return Row{Params: Params{{"lock", lock}, {"n", n}}, Metrics: map[string]Estimate{"mops": {Mean: mops}}}
+	}
+	rows := Rows{row("a", 1, 6), row("b", 1, 2), row("c", 1, 3), row("a", 2, 8), row("c", 2, 2), row("a", 3, 1)}
+	if got, want := rows.OverBest("a", []string{"b", "c"}, "n", "mops", Most).String(), "by n, 1: 2, 2: 4"; got != want {
+		t.Errorf("over the most %q, want %q", got, want)
+	}
+	if got, want := rows.OverBest("a", []string{"b", "c"}, "n", "mops", Least).String(), "by n, 1: 3, 2: 4"; got != want {
+		t.Errorf("over the least %q, want %q", got, want)
+	}
+}
+
+// Locks that ShiftLock's authors ran without shared holders have none in its figures, and a parameter of its own names the rows of DSLR's.
+func TestSweepsOfOthers(t *testing.T) {
+	for _, r := range runTiny(t, 2, expShift8)[0].Rows {
+		if mutex := r.Text("lock") == "mcs" || r.Text("lock") == "cas-backoff"; (r.Value("read_pct") == 0) != mutex {
+			t.Errorf("%v", r.Params)
+		}
+	}
+	if got := runTiny(t, 2, expDSLR19)[0].Rows.Distinct("delay_ms"); !slices.Equal(got, []string{"0", "100"}) {
+		t.Errorf("delays %v", got)
 	}
 }

@@ -1,6 +1,9 @@
 package bench
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Locks of the figures, by the paper's names: CASLock, DSLR+ (mended, and with the overflowing backoff of the
 // published comparison), ShiftLock, DecLock-TF, DecLock-PF; and our best.
@@ -71,4 +74,67 @@ func pick[T any](o Options, all []T, few ...T) []T {
 		return few
 	}
 	return all
+}
+
+// A sweep describes a figure of another lock's paper: all locks at each value of a parameter, under each load.
+type sweep struct {
+	testbed func(m *Micro) // as its authors had it
+	loads   []load
+	locks   []string
+	mutexes []string // locks that its authors ran without shared holders
+	course
+	all, few []float64
+}
+
+// A load is a workload of a figure, by its name there.
+type load struct {
+	name string
+	set  func(m *Micro)
+}
+
+// points returns the points of the figure. Rows have the load as their part.
+func (s *sweep) points(o Options) (points []Point) {
+	for _, l := range s.loads {
+		for _, v := range pick(o, s.all, s.few...) {
+			for _, lock := range s.locks {
+				front := Params{{"part", l.name}}
+				if (Micro{}).Params().Get(s.param) == nil {
+					front = append(front, Param{s.param, v})
+				}
+				points = append(points, o.point(lock, front, func(m *Micro) {
+					s.testbed(m)
+					l.set(m)
+					s.set(m, v)
+					if slices.Contains(s.mutexes, lock) {
+						m.ReadPct = 0
+					}
+				}))
+			}
+		}
+	}
+	return points
+}
+
+// plots are throughput over the parameter, one for each load.
+func (s *sweep) plots(name, title string) func(Rows) []Plot {
+	return func(rows Rows) (plots []Plot) {
+		for i, l := range s.loads {
+			plots = append(plots, throughputPlot(fmt.Sprintf("%s-%d", name, i+1), title+": "+l.name, s.param, rows.Where("part", l.name), s.axis)...)
+		}
+		return plots
+	}
+}
+
+// OverBest is Along for a lock over the best of others at each value: that with the most, or with the least of a latency.
+func (rs Rows) OverBest(lock string, others []string, param, metric string, best func([]float64) float64) Along {
+	a := Along{Param: param, Neutral: 1}
+	for _, v := range rs.Distinct(param) {
+		at := rs.Where(param, v)
+		var list []float64
+		for _, name := range others {
+			list = append(list, valueOf(at.Find("lock", name), metric))
+		}
+		a.add(v, valueOf(at.Find("lock", lock), metric)/best(present(list)))
+	}
+	return a
 }

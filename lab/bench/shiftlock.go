@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric/sim"
+)
+
+// shiftSweep is a figure of ShiftLock's paper (section 4.1): 240 clients on the cores of 5 nodes, ConnectX-5, locks acquired and released at
+// once, 10 million of them. MCS and ShiftLock delay messages within a node to be as slow as others. CAS and MCS have no shared holders.
+func shiftSweep(s sweep) sweep {
+	s.testbed = func(m *Micro) {
+		m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.Locks = "cx5", 240, 5, 1, 0, 10_000_000
+		if m.Tune != "" || m.Lock == "mcs" || m.Lock == "shift" {
+			m.Tune = "LocalWake=3200"
+		}
+	}
+	s.mutexes = []string{"cas-backoff", "mcs"}
+	if s.locks == nil {
+		s.locks = []string{"cas-backoff", "mcs", "dslr", "dslr+", "shift", "shift-artifact", delayed, "declock"}
+	}
+	return s
+}
+
+// shiftBaselines are those of its baselines that we have. DrTM's lease lock, RMA-RW and RPC are not here.
+var shiftBaselines = []string{"cas-backoff", "mcs", "dslr"}
+
+// reading returns a load with a percentage of reads, and the Zipf exponent of its locks.
+func reading(name string, reads int, theta float64) load {
+	return load{name, func(m *Micro) { m.ReadPct, m.Theta = reads, theta }}
+}
+
+var (
+	writeIntensive, readIntensive = reading("WI", 50, 0.99), reading("RI", 95, 0.99)
+
+	shift4 = shiftSweep(sweep{course: byClients, all: []float64{240}, few: []float64{240}, loads: []load{
+		reading("WI, uniform", 50, 0), reading("RI, uniform", 95, 0), reading("RO, uniform", 100, 0),
+		writeIntensive, readIntensive, reading("RO", 100, 0.99)}})
+	shift7 = shiftSweep(sweep{course: byLocks, all: []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000}, few: []float64{1000, 100_000, 10_000_000},
+		loads: []load{writeIntensive}})
+	shift8 = shiftSweep(sweep{course: byClients, all: []float64{5, 20, 40, 80, 120, 160, 200, 240}, few: []float64{5, 20, 40, 80, 120, 240},
+		loads: []load{writeIntensive, readIntensive}})
+	shift9 = shiftSweep(sweep{course: byClients, all: []float64{5, 20, 40, 80, 120, 160, 200, 240}, few: []float64{40, 120, 240},
+		locks: []string{delayed}, loads: []load{
+			reading("WI, uniform", 50, 0), reading("WI, Zipf 0.5", 50, 0.5), reading("WI, Zipf 0.9", 50, 0.9), reading("WI, Zipf 0.99", 50, 0.99),
+			reading("RI, uniform", 95, 0), reading("RI, Zipf 0.5", 95, 0.5), reading("RI, Zipf 0.9", 95, 0.9), reading("RI, Zipf 0.99", 95, 0.99)}})
+)
+
+const shiftNote = " RPC, RMA-RW and DrTM's lease lock, its other baselines, are not here."
+
+var shiftColumns = []string{"part", "lock", "clients", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_op"}
+
+var expShift4 = &Experiment{
+	Name: "shift4", Other: true, Title: "ShiftLock's Figs. 4 to 6: goodput, latency and operations on the memory node, 240 clients",
+	Paper: "ShiftLock's paper (FAST 2025), section 4.2: uniform, ShiftLock has the lowest latencies and the highest goodputs together with CAS, DSLR and MCS; reads only, it is close to DSLR, and CAS and MCS are significantly worse. " +
+		"Zipf 0.99 with 50 % (WI) and 95 % reads (RI): 1.65 and 3.62x MCS, p99 6.25 and 76.6 % lower; 1.56 to 26.91x CAS, DrTM, DSLR and RPC." + shiftNote,
+	Columns: shiftColumns, Points: shift4.points, Judge: judgeShift4,
+}
+
+func judgeShift4(rows Rows) []Claim {
+	at := func(part, lock string) Row { return rows.Find("part", part, "lock", lock) }
+	uniform := append(append(rows.Where("part", "WI, uniform"), rows.Where("part", "RI, uniform")...), rows.Where("part", "RO, uniform")...)
+	skewed := append(rows.Where("part", "WI"), rows.Where("part", "RI")...)
+	goodput := uniform.OverBest(delayed, shiftBaselines, "part", "mops", Most)
+	tail := uniform.OverBest(delayed, shiftBaselines, "part", "p99_us", Least)
+	others := skewed.OverBest(delayed, []string{"cas-backoff", "dslr"}, "part", "mops", Most)
+	ops := func(part, lock string, paper, factor float64) Claim {
+		return Claim{Text: fmt.Sprintf("%s: operations on the memory node for each acquisition and release, %s", part, lock), Paper: paper,
+			Note: fmt.Sprintf("DSLR+, which pauses for 0.1 to 3.2 us and not for 5 us for each ticket before its own, has %s: theirs waits less between looks than DSLR's paper says. Its Table 4 has 75 us of waiting for 7.9 READs",
+				Figure(at(part, "dslr+").Value("mn_ops_per_op")))}.Near(valueOf(at(part, lock), "mn_ops_per_op"), factor)
+	}
+	speeds := fmt.Sprintf("uniform, where nothing waits for a lock, ShiftLock has %s Mops, %.3g times MCS's: more the NIC does not execute. %s",
+		Figure(at("RI, uniform", delayed).Value("mops")), Ratio(at("RI, uniform", delayed), at("RI", "mcs"), "mops"), both(skewed, delayed, "mcs", "part", "mops"))
+	tails := both(skewed, delayed, "mcs", "part", "p99_us")
+	return []Claim{
+		Claim{Text: "uniform: ShiftLock's goodput over the best of CAS, MCS, DSLR, at least", Unit: "x", Paper: 1, Row: goodput.String()}.AtLeast(goodput.Least(), 0.95),
+		Claim{Text: "uniform: ShiftLock's p99 over the lowest of them, at most", Unit: "x", Paper: 1, Row: tail.String()}.AtMost(tail.Most(), 1.05),
+		Claim{Text: "RO: ShiftLock over DSLR", Unit: "x", Paper: 1}.Near(Ratio(at("RO", delayed), at("RO", "dslr"), "mops"), 1.1),
+		Claim{Text: "RO: ShiftLock over the better of CAS and MCS", Unit: "x"}.AtLeast(Least(rows.Where("part", "RO").OverBest(delayed, shiftBaselines[:2], "part", "mops", Most).Values), 1.5),
+		Claim{Text: "WI: ShiftLock over MCS", Unit: "x", Paper: 1.65, Note: speeds}.Near(Ratio(at("WI", delayed), at("WI", "mcs"), "mops"), 1.25),
+		Claim{Text: "RI: ShiftLock over MCS", Unit: "x", Paper: 3.62, Note: speeds}.Near(Ratio(at("RI", delayed), at("RI", "mcs"), "mops"), 1.25),
+		Claim{Text: "WI: p99 cut against MCS", Unit: "%", Paper: 6.25, Note: tails}.AtLeast(Cut(at("WI", delayed), at("WI", "mcs"), "p99_us"), 0),
+		Claim{Text: "RI: p99 cut against MCS", Unit: "%", Paper: 76.6, Note: tails}.Near(Cut(at("RI", delayed), at("RI", "mcs"), "p99_us"), 1.25),
+		Claim{Text: "WI, RI: ShiftLock over the better of CAS and DSLR, at least", Unit: "x", Paper: 1.56, Row: others.String(),
+			Note: both(skewed, "cas-backoff", "dslr", "part", "mops")}.Near(others.Least(), 1.25),
+		ops("WI", delayed, 2.37, 1.25), ops("RI", delayed, 2.21, 1.25), ops("WI", "cas-backoff", 2.36, 1.25), ops("WI", "dslr", 9.92, 1.5), ops("RI", "dslr", 3, 1.5),
+		declockOverShift(rows, "part"),
+	}
+}
+
+// declockOverShift is the project's claim beside a figure of ShiftLock.
+func declockOverShift(rows Rows, param string) Claim {
+	a := rows.OverBest("declock", []string{"shift", "shift-artifact", delayed}, param, "mops", Most)
+	return Claim{Own: true, Text: "declock over the best ShiftLock, at the worst point", Unit: "x", Row: a.String(), Note: both(rows, "declock", "shift-artifact", param, "mops")}.AtLeast(a.Least(), 0.97)
+}
+
+var expShift7 = &Experiment{
+	Name: "shift7", Other: true, Title: "ShiftLock's Fig. 7: goodput and latency by number of locks",
+	Paper:   "ShiftLock's paper, section 4.3, Zipf 0.99, 50 % reads: ShiftLock constantly has the highest goodput, 1.52x of baselines with 1,000 locks and 1.38x with 10 million; CAS can have lower latencies." + shiftNote,
+	Columns: shiftColumns, Points: shift7.points, Plots: shift7.plots("shift7", "Goodput by number of locks"),
+	Judge: func(rows Rows) []Claim {
+		a := rows.OverBest(delayed, shiftBaselines, "locks", "mops", Most)
+		few, many := missing, missing
+		if n := len(a.Values); n > 1 {
+			few, many = a.Values[0], a.Values[n-1]
+		}
+		median := rows.Along("cas-backoff", delayed, "locks", "p50_us")
+		var busy Along
+		for _, r := range rows.Where("lock", delayed) {
+			busy.add(r.Text("locks"), pipeShare(r, sim.CX5()))
+		}
+		busy.Param = "locks"
+		note := fmt.Sprintf("the hottest locks bound all of them, and few locks as many: of what the NIC executes ShiftLock has, in percent %v. %s; %s",
+			busy, both(rows, delayed, "cas-backoff", "locks", "mops"), both(rows, "mcs", "dslr", "locks", "mops"))
+		return []Claim{
+			Claim{Text: "ShiftLock over the best of CAS, MCS, DSLR, at least", Unit: "x", Row: a.String(), Note: note}.AtLeast(a.Least(), 1),
+			Claim{Text: "the same with 1,000 locks", Unit: "x", Paper: 1.52, Note: note}.Near(few, 1.25),
+			Claim{Text: "the same with 10 million locks", Unit: "x", Paper: 1.38, Note: note}.Near(many, 1.25),
+			Claim{Text: "with 1,000 locks over that with 10 million", Paper: 1.1, Note: note}.AtLeast(few/many, 1),
+			Claim{Text: "CAS's median latency over ShiftLock's, at least", Unit: "x", Row: median.String()}.AtMost(median.Least(), 1),
+			declockOverShift(rows, "locks"),
+		}
+	},
+}
+
+// pipeShare returns how much of what the pipeline of a NIC executes the operations of a row are, in percent.
+func pipeShare(r Row, n sim.NIC) float64 {
+	return valueOf(r, "mops") * r.Value("mn_ops_per_op") * float64(n.Pipe) / 10
+}
+
+var expShift8 = &Experiment{
+	Name: "shift8", Other: true, Title: "ShiftLock's Fig. 8: goodput and latency by number of clients",
+	Paper: "ShiftLock's paper, section 4.3, Zipf 0.99: ShiftLock scales to 80 clients (WI, 50 % reads) or 120 (RI, 95 %), and keeps a stable goodput with more. " +
+		"The plateaus prove that the server's NIC is the bottleneck. It outperforms the baselines." + shiftNote,
+	Columns: shiftColumns, Points: shift8.points, Plots: shift8.plots("shift8", "Goodput by number of clients"),
+	Judge: func(rows Rows) (claims []Claim) {
+		for _, c := range []struct {
+			part    string
+			reached float64
+		}{{"WI", 80}, {"RI", 120}} {
+			part := rows.Where("part", c.part)
+			ours := part.Where("lock", delayed)
+			last := ours.Find("clients", 240)
+			scales := missing
+			for _, r := range ours {
+				if r.Value("mops") >= 0.9*ours.Max("mops").Value("mops") {
+					scales = r.Value("clients")
+					break
+				}
+			}
+			over := part.OverBest(delayed, shiftBaselines, "clients", "mops", Most)
+			speeds := inWords(part, delayed, "clients", "mops")
+			claims = append(claims,
+				Claim{Text: c.part + ": clients with which ShiftLock has 90 % of its greatest goodput", Paper: c.reached, Note: speeds}.Near(scales, 1.5),
+				Claim{Text: fmt.Sprintf("%s: goodput with 240 clients over that with %g", c.part, c.reached), Unit: "x", Paper: 1, Note: speeds}.
+					Near(Ratio(last, ours.Find("clients", c.reached), "mops"), 1.15),
+				Claim{Text: c.part + ": with 240 clients, ShiftLock's operations over what the NIC executes", Unit: "%", Paper: 100,
+					Note: fmt.Sprintf("half of the operations take no longer than with few clients, so they do not wait for the NIC; the others wait for hot locks: %s; %s", inWords(part, delayed, "clients", "p50_us"), inWords(part, delayed, "clients", "p99_us"))}.
+					AtLeast(pipeShare(last, sim.CX5()), 90),
+				Claim{Text: c.part + ": ShiftLock over the best of CAS, MCS, DSLR, up to", Unit: "x", Note: both(part, "cas-backoff", "dslr", "clients", "mops")}.UpTo(over, Claim.AtLeast, 1.25),
+				declockOverShift(part, "clients"))
+			claims[len(claims)-1].Text = c.part + ": " + claims[len(claims)-1].Text
+		}
+		return claims
+	},
+}
+
+var expShift9 = &Experiment{
+	Name: "shift9", Other: true, Title: "ShiftLock's Fig. 9: goodput by skew and clients",
+	Paper:   "ShiftLock's paper, section 4.3: skew and the ratio of writers are both dominating factors of ShiftLock's scalability.",
+	Columns: []string{"part", "lock", "clients", "theta", "mops", "p50_us", "p99_us", "mn_ops_per_op"}, Points: shift9.points,
+	Plots: func(rows Rows) []Plot {
+		p := Plot{Name: "shift9", Title: "Goodput of ShiftLock by number of clients", X: shift9.axis, Y: Axis{Label: "throughput (M operations/s)"}}
+		for _, l := range shift9.loads {
+			p.Series = append(p.Series, rows.Where("part", l.name).Line(l.name, "clients", "mops"))
+		}
+		return []Plot{p}
+	},
+	Judge: func(rows Rows) []Claim {
+		at := func(part string) Row { return rows.Find("part", part, "clients", 240) }
+		note := inWords(rows.Where("clients", 240), delayed, "part", "mops")
+		return []Claim{
+			Claim{Text: "240 clients, 50 % reads: goodput uniform over Zipf 0.99", Unit: "x", Note: note}.AtLeast(Ratio(at("WI, uniform"), at("WI, Zipf 0.99"), "mops"), 1.25),
+			Claim{Text: "240 clients, 95 % reads: the same", Unit: "x", Note: note}.AtLeast(Ratio(at("RI, uniform"), at("RI, Zipf 0.99"), "mops"), 1.05),
+			Claim{Text: "240 clients, Zipf 0.99: 95 % reads over 50 %", Unit: "x", Note: note}.AtLeast(Ratio(at("RI, Zipf 0.99"), at("WI, Zipf 0.99"), "mops"), 1.25),
+			Claim{Text: "240 clients, uniform: the same", Unit: "x", Paper: 1, Note: note}.Near(Ratio(at("RI, uniform"), at("WI, uniform"), "mops"), 1.1),
+		}
+	},
+}
