@@ -110,7 +110,7 @@ var expShift7 = &Experiment{
 			busy.add(r.Text("locks"), pipeShare(r, sim.CX5()))
 		}
 		busy.Param = "locks"
-		note := fmt.Sprintf("the hottest locks bound all of them, and few locks as many: of what the NIC executes ShiftLock has, in percent %v. %s; %s",
+		note := fmt.Sprintf("the hottest locks bound all of these, with few locks as with many: ShiftLock needs, of what the NIC executes, in percent %v. %s; %s",
 			busy, both(rows, delayed, "cas-backoff", "locks", "mops"), both(rows, "mcs", "dslr", "locks", "mops"))
 		return []Claim{
 			Claim{Text: "ShiftLock over the best of CAS, MCS, DSLR, at least", Unit: "x", Row: a.String(), Note: note}.AtLeast(a.Least(), 1),
