@@ -97,6 +97,33 @@ func TestPlotsDraw(t *testing.T) {
 	}
 }
 
+// A plot of panels has each figure in its colour, the words and the legend, and leaves out what was not measured.
+func TestPanelsDraw(t *testing.T) {
+	p := Plot{Name: "panels", Title: "title", Scale: &throughputScale, Panels: [][]Panel{{{Title: "one", Across: "clients", Columns: []string{"1", "2"}, Rows: []string{"8 nodes", "64 nodes"},
+		Cells: map[[2]string]Cell{{"1", "8 nodes"}: {Value: 0.5, Word: "other"}, {"2", "8 nodes"}: {Value: 1}, {"1", "64 nodes"}: {Value: 12.3}, {"2", "64 nodes"}: {Value: missing}}}}, {{Title: "two"}}}}
+	var b bytes.Buffer
+	if err := p.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	picture := b.String()
+	for _, want := range []string{"title", "one", "two", "clients", "1", "8 nodes", "64 nodes", "0.50", "other", "1.00", "12", "below 0.75", p.Scale.Note} {
+		if !strings.Contains(picture, ">"+want+"<") {
+			t.Errorf("no %q", want)
+		}
+	}
+	for v, want := range map[float64]string{0.5: "#B2182B", 1: "#F2F2F2", 12.3: "#2166AC"} {
+		if n := strings.Count(picture, want); n != 2 { // and in the legend
+			t.Errorf("%v: %d shapes of colour %s, want 2", v, n, want)
+		}
+	}
+	if strings.Contains(picture, "NaN") {
+		t.Error("a cell that was not measured is drawn")
+	}
+	if err := xml.Unmarshal(b.Bytes(), new(struct{})); err != nil {
+		t.Error(err)
+	}
+}
+
 // Lines that share a plot look different without colours too.
 func TestLooksDiffer(t *testing.T) {
 	for _, set := range [][]string{figureLocks, fig3Locks, policyLocks()} {

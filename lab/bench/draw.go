@@ -88,6 +88,9 @@ func lookOf(s *Series, i int) look {
 
 // WriteSVG draws the plot as a picture of its own.
 func (p *Plot) WriteSVG(w io.Writer) error {
+	if len(p.Panels) > 0 {
+		return p.write(p.cells(), w)
+	}
 	g := plot.New()
 	for _, t := range []*text.Style{&g.Title.TextStyle, &g.X.Label.TextStyle, &g.Y.Label.TextStyle, &g.X.Tick.Label, &g.Y.Tick.Label, &g.Legend.TextStyle} {
 		t.Font.Variant, t.Font.Size = "Sans", 9
@@ -123,12 +126,19 @@ func (p *Plot) WriteSVG(w io.Writer) error {
 	g.Draw(draw.Crop(all, 4, -legendWidth, 4, -4))
 	side := draw.Crop(all, plotWidth-legendWidth+6, 0, 0, -24)
 	legend.Draw(side)
+	return p.write(canvas, w)
+}
+
+// write writes what was drawn.
+func (p *Plot) write(canvas *vgsvg.Canvas, w io.Writer) error {
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return fmt.Errorf("bench: plot %s: %w", p.Name, err)
 	}
-	// The viewer may not have the font.
-	_, err = w.Write(bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,sans-serif")))
+	// The viewer may not have the font. And each text says what is so by default.
+	picture := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans',Arial,sans-serif"))
+	picture = bytes.ReplaceAll(picture, []byte(";font-variant:normal;font-weight:normal;font-style:normal"), nil)
+	_, err := w.Write(picture)
 	return err
 }
 

@@ -1,6 +1,8 @@
 package bench
 
-// A Plot is one figure: lines, or bars in groups.
+import "image/color"
+
+// A Plot is one figure: lines, bars in groups, or panels of cells.
 type Plot struct {
 	Name  string // of its file, without extension: fig12a
 	Title string
@@ -9,6 +11,41 @@ type Plot struct {
 	Series []Series
 	// Groups names the groups of bars. The i-th value of a series stands in the i-th group.
 	Groups []string
+	// Panels are tables of cells in colours, in lines; with them there are no series and no axes.
+	Panels [][]Panel
+	Scale  *Scale
+}
+
+// A Panel is a table of cells.
+type Panel struct {
+	Title         string
+	Across        string // what the columns are
+	Columns, Rows []string
+	Cells         map[[2]string]Cell // by column and row; those that are missing stay empty
+}
+
+// A Cell is a figure in a colour.
+type Cell struct {
+	Value float64
+	Word  string // in small letters below it
+}
+
+// A Scale says which colour a cell has.
+type Scale struct {
+	// Bounds divide the values; there is one colour more than bounds, and a label for each.
+	Bounds []float64
+	Colors []color.RGBA
+	Labels []string
+	Note   string // below the picture
+}
+
+// color returns the colour of a value.
+func (s *Scale) color(v float64) color.RGBA {
+	i := 0
+	for i < len(s.Bounds) && v >= s.Bounds[i] {
+		i++
+	}
+	return s.Colors[i]
 }
 
 // An Axis is one axis of a plot.
