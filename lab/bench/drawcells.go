@@ -28,7 +28,7 @@ const (
 func (p *Panel) left() vg.Length {
 	width := vg.Length(0)
 	for _, name := range p.Rows {
-		width = max(width, style(9, black).Width(name)*wider+0.4*vg.Centimeter)
+		width = max(width, style(9, black).Width(name)*wider+0.6*vg.Centimeter)
 	}
 	return width
 }
@@ -90,7 +90,7 @@ func (p *Plot) panel(c draw.Canvas, x *Panel, left, top vg.Length) {
 	row.XAlign = text.XRight
 	for k, name := range x.Rows {
 		bottom := top - panelHead - vg.Length(k+1)*cellHeight
-		c.FillText(row, vg.Point{X: left - 0.15*vg.Centimeter, Y: bottom + cellHeight/2}, name)
+		c.FillText(row, vg.Point{X: left - 0.25*vg.Centimeter, Y: bottom + cellHeight/2}, name)
 		for i, column := range x.Columns {
 			if cell, ok := x.Cells[[2]string{column, name}]; ok && !math.IsNaN(cell.Value) {
 				p.cell(c, cell, vg.Point{X: left + vg.Length(i)*cellWidth, Y: bottom})

@@ -70,7 +70,7 @@ func pointsGrid(o Options) (points []Point) {
 func gridPlaces(o Options) (places []place) {
 	for _, nodes := range []int{1, 8, 32, 64, 128} {
 		for _, each := range []int{1, 2, 4, 8, 32} {
-			if nodes*each > 1 && (!o.Quick || nodes*each <= 1024) {
+			if nodes*each > 1 && (!o.Quick || nodes*each <= 256) {
 				places = append(places, place{nodes, each, func(*Micro) {}})
 			}
 		}
