@@ -10,7 +10,8 @@ import (
 
 // Release gives a ticket up (Fig. 7, lines 6 to 19): one chain with the
 // operations of before, the FAA on the header and a READ of the queue; then it
-// notifies whom the queue names.
+// notifies whom the queue names. A member of a train but the last sends the lock on
+// instead, without an FAA (train.go).
 //
 // A lock that is being reset is released by the reset: that is no error
 // (section 4.4). lock.ErrLost: the lock was reset while p was held, or its

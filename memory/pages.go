@@ -529,7 +529,7 @@ func (r *Region) take(port fabric.Port, t taking) (Run, error) {
 	}
 	c := changer{r, port}
 	var p *Pages
-	var exact fabric.Time // the copy was, then
+	var exact fabric.Time // when the copy was exact
 	for {
 		now := port.Now()
 		w, err := c.idle()
