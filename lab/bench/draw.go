@@ -18,9 +18,9 @@ import (
 
 // Sizes of a plot.
 const (
-	plotWidth   = 15 * vg.Centimeter
+	plotWidth   = 16 * vg.Centimeter
 	plotHeight  = 8.5 * vg.Centimeter
-	legendWidth = 3.9 * vg.Centimeter
+	legendWidth = 4.9 * vg.Centimeter
 )
 
 // A look is how a series is drawn. Series differ in colour, dashes and marker, so that
