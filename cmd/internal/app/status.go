@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/control"
@@ -199,25 +200,36 @@ func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 	if s := newest(here); s != nil {
 		row.Dir, row.View, row.Regions = cmp.Or(info.Dir, at.RunDir()), s.View, s.Memory
 	}
-	fetching, stop := context.WithTimeout(ctx, statusTimeout) // for all of them
-	defer stop()
-	for _, n := range info.Compute {
-		r := computeRow{ComputeInfo: n}
-		if n.Alive {
-			if r.Status = here[n.Node]; r.Status == nil && n.HTTP != "" {
-				r.Status, _ = fetchStatus(fetching, n.HTTP, at, n.Node)
-			}
-			if r.Status != nil && row.Regions == nil {
-				row.Regions = r.Status.Memory
-			}
+	row.Compute = computeRows(ctx, at, info.Compute, here)
+	for _, r := range row.Compute {
+		if r.Status != nil && row.Regions == nil {
+			row.Regions = r.Status.Memory
 		}
-		row.Compute = append(row.Compute, r)
 	}
 	if row.Regions == nil && slices.ContainsFunc(row.Memory, func(m scheme.MemoryInfo) bool { return m.Alive }) {
 		row.Regions = regionsByJoining(ctx, at)
 	}
 	row.finish()
 	return row, nil
+}
+
+// computeRows describes compute nodes. Those of other hosts are asked at the same time, within one bound: a silent one delays no other.
+func computeRows(ctx context.Context, at scheme.Cluster, nodes []scheme.ComputeInfo, here map[string]*control.Status) []computeRow {
+	ctx, stop := context.WithTimeout(ctx, statusTimeout)
+	defer stop()
+	rows := make([]computeRow, len(nodes))
+	var asked sync.WaitGroup
+	for i, n := range nodes {
+		r := &rows[i]
+		if r.ComputeInfo = n; !n.Alive {
+			continue
+		}
+		if r.Status = here[n.Node]; r.Status == nil && n.HTTP != "" {
+			asked.Go(func() { r.Status, _ = fetchStatus(ctx, n.HTTP, at, n.Node) })
+		}
+	}
+	asked.Wait()
+	return rows
 }
 
 // regionsByJoining looks into memory where no compute node could be asked to: it is
