@@ -44,3 +44,34 @@ func TestCleanLeavesWhatPathNamed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A dead cluster that cannot be removed is an error, and the others are removed all the same.
+func TestCleanGoesPastWhatCannotBeRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		if err := os.MkdirAll(filepath.Join(dir, "declock-"+name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "declock-"+name, "cluster"), []byte("broken"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := filepath.Join(dir, "declock-b", "not", "ours") // a directory in a cluster's is none of ours
+	if err := os.MkdirAll(kept, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := declockRun("clean", "--dir", dir)
+	if err == nil || !strings.Contains(err.Error(), "declock-b") {
+		t.Errorf("the error does not name what stays: %v", err)
+	}
+	if !strings.Contains(out, "removed shm:a\n") || !strings.Contains(out, "removed shm:c\n") || strings.Contains(out, "shm:b") {
+		t.Errorf("it says %q", out)
+	}
+	list, _ := os.ReadDir(dir)
+	if len(list) != 1 || list[0].Name() != "declock-b" {
+		t.Errorf("left: %v", list)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+}
