@@ -403,7 +403,7 @@ func TestMemoryNodeWaitsForEtcd(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"declock-mn", "--cluster", "tcp://" + dir + "/e.sock/late", "--insecure", "--run-dir", "DIR", "--listen", "127.0.0.1:0", "--size", "1MiB"}
 	mn := w.start(append(args, "--wait", "10m")...)
-	if !eventually(func() bool { return isDone(mn) || strings.Contains(mn.stderr.String(), "waiting for the cluster") }) || isDone(mn) {
+	if !eventually(func() bool { return isDone(mn) || strings.Contains(mn.stderr.String(), "waiting for the cluster") }) || isDone(mn) || !strings.Contains(mn.stderr.String(), "at_most=") {
 		t.Fatalf("it does not say that it waits: %s", mn.stderr.String())
 	}
 	etcd := w.startBehind(nil, []string{etcdDir + "=" + dir, etcdURL + "=unix://" + dir + "/e.sock"}, "SELF")

@@ -56,10 +56,7 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 		return err
 	}
 	srv, node, err := startMN(ctx, &cfg)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // asked to stop while it started
-		}
+	if node == nil {
 		return err
 	}
 	err = serveMN(ctx, cfg, srv, ready, w, out)
@@ -73,21 +70,29 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 	return err
 }
 
-// startMN has the memory served, and formats it.
+// startMN has the memory served, and formats it. It returns no node if that failed, or if it was asked to stop meanwhile.
 func startMN(ctx context.Context, cfg *MNConfig) (srv scheme.Server, node *mn.Node, err error) {
 	err = cfg.await(ctx, cfg.Wait, func() (err error) {
 		srv, err = cfg.Cluster.Serve(ctx, cfg.Memory)
 		return err
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, unlessStopped(ctx, err)
 	}
 	queue, err := lockQueue(ctx, cfg, srv)
 	if err != nil {
-		return nil, nil, errors.Join(err, srv.Close())
+		return nil, nil, errors.Join(unlessStopped(ctx, err), srv.Close())
 	}
 	node, err = mn.Start(srv, mn.Config{Participants: queue, Trains: cfg.Trains})
 	return srv, node, err
+}
+
+// unlessStopped returns err; nil if ctx has ended: to be asked to stop is no error.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // forgetTimeout bounds how long a memory node that leaves for good waits for the acknowledgement of all others.
@@ -168,13 +173,25 @@ func lockQueue(ctx context.Context, cfg *MNConfig, srv scheme.Server) (int, erro
 		return 0, err
 	}
 	defer p.Close()
+	var unread []error
 	for _, m := range node.Memory() {
-		// What cannot be opened is our own, or is about to be formatted, or gone: it decides nothing.
-		if r, err := memory.Open(p, m.ID); err == nil {
+		r, err := memory.Reach(p, m.ID)
+		if err == nil {
 			return sameQueue(cfg.Memory.MaxCN, m.ID, 1<<r.CapacityLog2())
 		}
+		if m.ID != srv.ID() && !decidesNothing(err) {
+			unread = append(unread, err)
+		}
+	}
+	if len(unread) > 0 {
+		return 0, fmt.Errorf("no other memory node says how long lock queues are (--lock-queue says it here): %w", errors.Join(unread...))
 	}
 	return srv.MaxCN(), nil
+}
+
+// decidesNothing reports whether a memory node that cannot be opened leaves the length of lock queues to others: it is about to be formatted, or gone.
+func decidesNothing(err error) bool {
+	return errors.Is(err, memory.ErrNotFormatted) || errors.Is(err, memory.ErrHalfFormatted) || errors.Is(err, fabric.ErrNodeDown)
 }
 
 // sameQueue returns the length of another memory node's lock queues, and refuses a number of compute nodes that was asked for and needs another.

@@ -45,7 +45,11 @@ func (o *Options) await(ctx context.Context, wait time.Duration, enter func() er
 		}
 		if err.Error() != logged {
 			logged = err.Error()
-			o.Log.Log(ctx, level, what, "error", logged)
+			attrs := []any{"error", logged}
+			if wait != forever {
+				attrs = append(attrs, "at_most", time.Until(limit).Round(time.Second).String())
+			}
+			o.Log.Log(ctx, level, what, attrs...)
 		}
 		select {
 		case <-ctx.Done():

@@ -173,19 +173,28 @@ func (w *work) measure(job *control.Job) *control.Result {
 	measured, err := replay.Run(w.ctx, w.o, w.loads)
 	close(over)
 	helpers.Wait()
-	res := &control.Result{Replay: measured, Error: w.failure(err)}
+	res := &control.Result{Replay: measured}
 	for _, m := range w.meters {
 		d := m.measured()
 		stats.Add(&res.Counters, &d)
 	}
 	if w.reader != nil {
-		w.dealer.Close()
+		w.stopDealing()
 		var first error
 		if res.Skipped, first = w.reader.Skipped(); first != nil {
 			res.FirstBad = first.Error()
 		}
 	}
+	res.Error = w.failure(err)
 	return res
+}
+
+// stopDealing ends the dealing of the trace, if there is one: then the reader is free. A trace is a file, so the dealer does not wait in it.
+func (w *work) stopDealing() {
+	if w.dealer != nil {
+		w.dealer.Close()
+		<-w.dealer.Finished()
+	}
 }
 
 // failure of a replay; errors of traces that are cut or malformed keep their code.
@@ -280,9 +289,7 @@ func (w *work) close() error {
 		errs = append(errs, c.close())
 	}
 	w.clients = nil
-	if w.dealer != nil {
-		w.dealer.Close()
-	}
+	w.stopDealing()
 	if w.reader != nil {
 		errs = append(errs, w.reader.Close())
 	}
