@@ -276,3 +276,37 @@ func TestMemcachedTarget(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// Without room for what its processes share, a replay against a target does not begin, and does not touch the target.
+func TestTargetWithoutRoom(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system to fill: %v", err)
+	}
+	defer func() { _ = syscall.Unmount(dir, 0) }()
+	target, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	touched := make(chan struct{}, 1)
+	go func() {
+		if c, err := target.Accept(); err == nil {
+			touched <- struct{}{}
+			_ = c.Close()
+		}
+	}()
+	_, stderr := w.run(5, "replay", "--target", "memcached://"+target.Addr().String(), "--dir", dir, "--ops", "10")
+	if !strings.Contains(stderr, dir) || !strings.Contains(stderr, "--dir") {
+		t.Errorf("it does not say where room is missing, and what to do:\n%s", stderr)
+	}
+	select {
+	case <-touched:
+		t.Error("the target was touched")
+	default:
+	}
+	if list, _ := os.ReadDir(dir); len(list) != 0 {
+		t.Errorf("left: %v", list)
+	}
+}

@@ -1,6 +1,9 @@
 package app
 
 import (
+	"os"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/btree"
@@ -18,5 +21,19 @@ func TestNamesInJSON(t *testing.T) {
 	for _, v := range []any{report.Report{}, clusterRow{}, scheme.ComputeInfo{}, control.Status{}, fabric.Memory{}, lockRow{}, bucketRow{}, storeRow{}, treeRow{}, btree.Dump{},
 		Total{}, replay.Row{}, presetRow{}, traces.Summary{}} {
 		reporttest.CheckNames(t, v)
+	}
+}
+
+// The manual says what a replay counts besides operations.
+func TestReplayCountsAreInTheManual(t *testing.T) {
+	manual, err := os.ReadFile("../../../docs/monitoring.md")
+	if err != nil {
+		t.Skip(err)
+	}
+	counts := reflect.TypeFor[replay.Counts]()
+	for i := range counts.NumField() {
+		if name := counts.Field(i).Tag.Get("json"); !strings.Contains(string(manual), "`"+name+"`") {
+			t.Errorf("docs/monitoring.md does not say what %s counts", name)
+		}
 	}
 }

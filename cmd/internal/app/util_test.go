@@ -49,7 +49,9 @@ func TestStatusBesideSilentNodes(t *testing.T) {
 		defer silent.Close()
 		nodes = append(nodes, scheme.ComputeInfo{Node: fmt.Sprintf("cn%d", i+1), Alive: true, HTTP: silent.Addr().String()})
 	}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"node":"cn5","address":"tcp://a:1/demo"}`) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"node":"cn5","address":"tcp://a:1/demo"}`)
+	}))
 	defer srv.Close()
 	nodes = append(nodes, scheme.ComputeInfo{Node: "cn5", Alive: true, HTTP: strings.TrimPrefix(srv.URL, "http://")})
 	for i, r := range computeRows(t.Context(), at, nodes, nil) {
