@@ -142,3 +142,31 @@ func TestUnsoundTrain(t *testing.T) {
 		}
 	}
 }
+
+// The list of a long train comes in two messages, each to the client or, when that has left, to the agent; and the first again, behind the grant. None of it is lost.
+func TestLongList(t *testing.T) {
+	l := fabric.At(3, 8)
+	train := Train{in: true, place: 1, wait: 1 << 20, length: maxTrain - 1, list: new(members)}
+	for i := range maxTrain - 1 {
+		train.list.push(i, memberOf(MakeEntry(lock.Mode(i%2), fabric.Client(fabric.CNID(i+1), i+2), 1, 0)))
+	}
+	give := grant(l, 24, 0, 0, nil)
+	train.encode(&give, lock.Exclusive)
+	more := fabric.Message{Kind: msgMembers, Body: [7]uint64{uint64(l), 24}}
+	copy(more.Body[2:], train.list[MaxCarried:])
+	report := fabric.Message{Kind: msgReport, Body: [7]uint64{uint64(l), 24, 20}}
+	for _, order := range [][]fabric.Message{{more, give, report}, {more, report, give}, {report, more, give}, {more, give, more, give, report}, {more, give, more, report}} {
+		for cut := range len(order) + 1 { // the client leaves after so many
+			client, agent := Ticket{Lock: l, Index: 24, Mode: lock.Exclusive}, Ticket{Lock: l, Index: 24, Mode: lock.Exclusive}
+			for _, m := range order[:cut] {
+				client.Take(&m)
+			}
+			for _, m := range order[cut:] {
+				agent.Take(&m)
+			}
+			if !agent.Merge(&client) || agent.Train.list == nil || *agent.Train.list != *train.list {
+				t.Errorf("order %v, cut at %d: %+v", order, cut, agent.Train)
+			}
+		}
+	}
+}
