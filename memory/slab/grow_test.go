@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
 )
 
 // beside returns another client of a hand's compute node.
@@ -80,6 +81,28 @@ func TestClientGrowsBesideASlowOne(t *testing.T) {
 	a.growing.Store(false)
 	if item, err = b.get(1); err != nil || item == 0 || a.growing.Load() {
 		t.Errorf("block %#x, error %v", item, err)
+	}
+}
+
+// A client that has made room, and gets a block of a run that another has taken meanwhile, leaves the reserve to others when it takes its next run.
+func TestReserveAfterAnothersRun(t *testing.T) {
+	w := newWorld(t, 1)
+	a := w.hand(0, 0)
+	a.cfg.Reserve = 8 << 10
+	a.fill(w, 1)
+	a.growing.Store(true)
+	a.Worker.collected, a.before = true, 0 // as Collect leaves it when others have used the reserve up
+	w.c.GoOn(a.Port, "waits", func(fabric.Port) {
+		if item, err := a.Grow(&a.Worker, 0, 0); err != nil || item != 1 {
+			t.Errorf("block %#x, error %v", item, err)
+		}
+	})
+	b := w.beside(a)
+	w.c.GoOn(b.Port, "has taken a run", func(fabric.Port) { b.Keep(&b.Worker, 0, []uint64{1}) })
+	w.want(w.c.Run())
+	a.growing.Store(false)
+	if item, err := a.Grow(&a.Worker, 0, 0); !errors.Is(err, memory.ErrNoSpace) {
+		t.Errorf("block %#x of the reserve, error %v", item, err)
 	}
 }
 

@@ -509,6 +509,7 @@ func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
 	if mine {
 		h.growing.Store(false)
 	}
+	w.collected = false
 	if errors.Is(err, memory.ErrNoSpace) {
 		if item, lerr := h.scanAll(w, class, stamp); item != 0 || lerr != nil {
 			return item, lerr
@@ -566,7 +567,7 @@ func (h *Heap) grow(w *Worker, class uint8, stamp uint64) (memory.Run, error) {
 	size, reserve := h.RunSize(class), h.cfg.Reserve
 	if w.collected {
 		// Another entry may have used some of the reserve: what this one gave back it may have again.
-		w.collected, reserve = false, min(reserve, w.before)
+		reserve = min(reserve, w.before)
 	}
 	if h.full(class, stamp) {
 		return memory.Run{}, memory.ErrNoSpace
