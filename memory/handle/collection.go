@@ -15,11 +15,11 @@ type Collection struct {
 	name  string
 	nodes []fabric.MemID
 
-	losses  atomic.Uint32 // memories that were lost; one more when it is dropped
-	dropped atomic.Bool
-	turn    turn // to open it anew, or missing parts
-	letting letting
-	newest  atomic.Pointer[Handle] // that has been registered, or could be but for its first part
+	losses     atomic.Uint32 // memories that were lost; one more when it is dropped
+	dropped    atomic.Bool
+	turn       turn // to open it anew, or missing parts
+	letting    letting
+	registered atomic.Pointer[Handle] // the last handle that was registered, or that waits for its first part only
 }
 
 // Of returns the collection of a kind that has a name, on some memory nodes.

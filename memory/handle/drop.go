@@ -54,7 +54,7 @@ func (g *letting) idle(but *reclaim.User) bool {
 // made the drop known. Then this compute node has nothing to do with the memory any more, and the last that lets it go gives it back. Clients need not be closed for
 // that, but operations must end. No operation of l's client is under way; view returns the live compute nodes. One goroutine calls it at a time.
 func (c *Collection) LetGo(l lock.Locker, view func() fabric.View) (done bool, err error) {
-	h := c.newest.Load()
+	h := c.registered.Load()
 	if h == nil || !c.Dropped() {
 		return c.Dropped(), nil // without a handle this compute node has nothing of it
 	}

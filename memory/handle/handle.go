@@ -153,7 +153,7 @@ func (h *Handle) Register(port fabric.Port, before *Handle) error {
 		return h.of.kind.Wrap(fmt.Errorf("open %q: %w", h.of.name, err))
 	}
 	h.of.letting.add(h.Member)
-	h.of.newest.Store(h)
+	h.of.registered.Store(h)
 	return nil
 }
 

@@ -53,8 +53,12 @@ func (h *Handle) takeIn(l lock.Locker, i int, open Opener) error {
 	if !p.Missing() {
 		return nil
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return h.Down(p)
+	case errors.Is(err, fabric.ErrNodeDown): // it says that already, and of which memory node
+		k := h.of.kind
+		return fmt.Errorf("%s: a part of %s %q is needed: %w", k.Package, k.Noun, h.of.name, err)
 	}
 	return fmt.Errorf("%w: %w", h.Down(p), err)
 }

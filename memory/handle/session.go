@@ -285,7 +285,7 @@ func (o *owner) View() fabric.View { return o.live() }
 // the same.
 func (o *owner) Held(add func(part int, from, to uint64)) {
 	h := o.hooks.Handle()
-	if next := h.of.newest.Load(); next.Member == h.Member {
+	if next := h.of.registered.Load(); next.Member == h.Member {
 		h = next
 	}
 	for i, p := range h.Parts {
