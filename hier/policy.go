@@ -96,7 +96,8 @@ const maxSlack = fabric.Millisecond
 
 // Policies by the names that commands and results use. "paper-tf" and "paper-pf" are the
 // timestamp policies to the letter of the paper; "declock-tf" and "declock-pf" bound shared tenure;
-// "declock" is declock-pf with all features but slack, which gains nothing beside batch, train and phased, which need memory of their own format.
+// "declock" is declock-pf with all features but three: slack, which gains nothing beside batch, and train and phased, which need
+// memory of their own format.
 var policies = map[string]Policy{
 	"cql":           {Kind: Flat},
 	"remote-prefer": {Kind: RemotePrefer, PhaseFair: true},
