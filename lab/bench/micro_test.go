@@ -43,6 +43,24 @@ func TestSameSeedSameFigures(t *testing.T) {
 	}
 }
 
+// The figures of silent locks, and of no others, are the same however long messages take.
+func TestSilentLocks(t *testing.T) {
+	for _, l := range locks.All() {
+		m := tiny(l.Name)
+		m.Locks = 1
+		m.WindowNs = fabric.Millisecond
+		usual, err := Sim(context.Background(), m)
+		m.MessageScale = 3
+		slow, err2 := Sim(context.Background(), m)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		if same := reflect.DeepEqual(usual.Metrics(), slow.Metrics()); same != l.Silent {
+			t.Errorf("%s: silent %v, the same figures with slower messages: %v", l.Name, l.Silent, same)
+		}
+	}
+}
+
 // Clients of an open loop do what is due, no more, and latency counts from then.
 func TestOpenLoop(t *testing.T) {
 	m := tiny("declock-tf")

@@ -56,6 +56,8 @@ type Mechanism struct {
 	Needs Needs
 	// Exclusive: there are no shared holders; Shared requests are granted one at a time.
 	Exclusive bool
+	// Silent: compute nodes send each other no messages, so figures do not depend on how long these take.
+	Silent bool
 
 	setUp func(*Config) (*System, error)
 }
