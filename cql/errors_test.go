@@ -191,17 +191,7 @@ func failingClient(t *testing.T, y Layout, h Header, e Entry, fenced bool, act f
 	if fenced {
 		c.Fence(other)
 	}
-	c.GoAgent(n, func(p fabric.Port) {
-		for {
-			m, err := p.Recv(fabric.Forever)
-			if err != nil {
-				return
-			}
-			if m.Kind == msgAskReset {
-				asked = append(asked, Reason(m.Body[2]))
-			}
-		}
-	})
+	c.GoAgent(n, recordResets(&asked))
 	c.Go(n, "client", func(p fabric.Port) {
 		var stats lock.Stats
 		err = act(NewClient(p, n, y, Config{}, &stats))
@@ -213,4 +203,19 @@ func failingClient(t *testing.T, y Layout, h Header, e Entry, fenced bool, act f
 		t.Fatal(err)
 	}
 	return asked, err
+}
+
+// recordResets is an agent that answers nothing: it appends the reasons for which resets are asked for.
+func recordResets(asked *[]Reason) func(fabric.Port) {
+	return func(p fabric.Port) {
+		for {
+			m, err := p.Recv(fabric.Forever)
+			if err != nil {
+				return
+			}
+			if m.Kind == msgAskReset {
+				*asked = append(*asked, Reason(m.Body[2]))
+			}
+		}
+	}
 }

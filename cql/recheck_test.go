@@ -47,17 +47,7 @@ func TestPassedWaiter(t *testing.T) {
 			word(l, uint64(tt.header))
 			word(y.entryAddr(l, index), uint64(tt.entry))
 			var asked []Reason
-			c.GoAgent(n, func(p fabric.Port) {
-				for {
-					m, err := p.Recv(fabric.Forever)
-					if err != nil {
-						return
-					}
-					if m.Kind == msgAskReset {
-						asked = append(asked, Reason(m.Body[2]))
-					}
-				}
-			})
+			c.GoAgent(n, recordResets(&asked))
 			c.Go(n, "client", func(p fabric.Port) {
 				var stats lock.Stats
 				k := NewClient(p, n, y, Config{}, &stats)
@@ -112,17 +102,7 @@ func TestSuspectedLock(t *testing.T) {
 				}
 			}
 			var asked []Reason
-			c.GoAgent(n, func(p fabric.Port) {
-				for {
-					m, err := p.Recv(fabric.Forever)
-					if err != nil {
-						return
-					}
-					if m.Kind == msgAskReset {
-						asked = append(asked, Reason(m.Body[2]))
-					}
-				}
-			})
+			c.GoAgent(n, recordResets(&asked))
 			c.Go(n, "client", func(p fabric.Port) {
 				_ = p.Pause(10 * fabric.Millisecond) // until the crash is known
 				var stats lock.Stats

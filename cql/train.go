@@ -193,12 +193,12 @@ func decodeTrain(m *fabric.Message, mode lock.Mode, before *Train) *Train {
 	if before != nil {
 		t.got = before.got
 	}
-	if w := w2 >> waitShift & (1<<waitBits - 1); mode == lock.Shared {
+	w := w2 >> waitShift & (1<<waitBits - 1)
+	if mode == lock.Shared {
 		t.collector, t.collectorPlace = fabric.ClientID(w&(1<<fabric.ClientIDBits-1)), uint8(w>>fabric.ClientIDBits)
 		return t
-	} else {
-		t.wait, t.list = uint32(w), new(members)
 	}
+	t.wait, t.list = uint32(w), new(members)
 	copy(t.list[:MaxCarried], m.Body[carriedFrom+w3>>wordsShift&(1<<wordsBits-1):])
 	if before != nil && before.list != nil {
 		copy(t.list[MaxCarried:], before.list[MaxCarried:])
