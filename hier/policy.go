@@ -150,6 +150,12 @@ func ParsePolicy(text string) (Policy, error) {
 		}
 		add(&p)
 	}
+	switch {
+	case p.Phased && !p.Train:
+		return Policy{}, fmt.Errorf("%w %q: phased orders the readers of trains: add +train", ErrPolicy, text)
+	case p.Train && p.Kind == Flat:
+		return Policy{}, fmt.Errorf("%w %q: without local locks there are no trains", ErrPolicy, text)
+	}
 	return p, nil
 }
 

@@ -417,7 +417,7 @@ func TestPolicyFeatures(t *testing.T) {
 	if d, _ := hier.ParsePolicy("declock"); err != nil || p != d {
 		t.Errorf("%+v, %v; declock is %+v", p, err, d)
 	}
-	for _, bad := range []string{"", "+lean", "declock+", "declock+quick", "local-bound:0+lean", "local-bound:4x"} {
+	for _, bad := range []string{"", "+lean", "declock+", "declock+quick", "local-bound:0+lean", "local-bound:4x", "declock+phased", "cql+train"} {
 		if _, err := hier.ParsePolicy(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
