@@ -19,6 +19,9 @@ import (
 func (c *Client) openPart(i int, found []handle.Found) error {
 	e, path := found[i].Entry, lock.Path(c.l)
 	if e == nil {
+		if i == 0 {
+			c.s.h.Survivors = true // the parts that were found when the store was opened
+		}
 		// Nothing is made for a store that is being dropped, or used if it is dropped meanwhile.
 		err := c.s.h.Published(path)
 		var made memory.Entry
