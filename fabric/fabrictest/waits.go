@@ -166,7 +166,7 @@ func interruptWaiting(e *env, pause bool) {
 }
 
 func interruptOps(c *client) {
-	// A machine that is busy for milliseconds may not answer in the time that an interrupted client waits: then it is tried again.
+	// A busy machine may not answer in the time that an interrupted client waits: then it is tried again, for a second.
 	for try := range uint64(100) {
 		word := fabric.At(0, 64+8*try)
 		c.Interrupt()
@@ -174,6 +174,7 @@ func interruptOps(c *client) {
 		err := c.Do(ops)
 		if try < 99 && errors.Is(err, fabric.ErrInterrupted) {
 			c.ClearInterrupt()
+			c.pause(10 * fabric.Millisecond)
 			continue
 		}
 		c.must(err, "operations of an interrupted client")
