@@ -47,6 +47,8 @@ type Point struct {
 	Cost float64
 	// Seeds is how many seeds it needs; 0: as many as the run has.
 	Seeds int
+	// Same says what is measured, if other points may measure the same: points with equal values that are not nil are measured together.
+	Same any
 	// Measure takes the figures of one seed: one sample, or several that differ in their
 	// parameters (a course of time, say). It must depend on nothing but the seed, and be
 	// callable from several goroutines at once.

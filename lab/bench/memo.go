@@ -6,12 +6,30 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
 )
 
-// A Micro determines its figures, and several experiments have points in common:
-// what has been measured once is kept. How long messages take is left out for locks that send none.
-var memo sync.Map // of Micro: *once
+// A Micro determines its figures, and several experiments have points in common: what has been measured once is kept.
+var memo sync.Map // of measurand: *once
+
+// A measurand is what determines figures: a Micro whose model of the network is nic. How long messages between
+// compute nodes take is left out for locks that send none.
+type measurand struct {
+	Micro
+	nic sim.NIC
+}
+
+func (m Micro) measurand() measurand {
+	m = m.WithDefaults()
+	n, _ := m.model() // Validate reports the error
+	w := measurand{m, n}
+	if l, err := locks.Lookup(m.Lock); err == nil && l.Silent {
+		w.nic.MessageMin, w.nic.MessageMax, w.nic.MessageScale = 0, 0, 0
+	}
+	w.NIC, w.Tune, w.MessageScale, w.MessageExtraNs = "", "", 0, 0
+	return w
+}
 
 // A once is one measurement.
 type once struct {
@@ -22,10 +40,10 @@ type once struct {
 // measure returns the metrics of Sim, which it calls unless that has been done.
 func (m Micro) measure(ctx context.Context) (Metrics, error) {
 	m = m.WithDefaults()
-	if l, err := locks.Lookup(m.Lock); err == nil && l.Silent {
-		m.MessageScale, m.MessageExtraNs = 1, 0
+	if err := m.Validate(); err != nil {
+		return nil, err
 	}
-	v, _ := memo.LoadOrStore(m, new(once))
+	v, _ := memo.LoadOrStore(m.measurand(), new(once))
 	o := v.(*once)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,6 +67,7 @@ func (m Micro) point(params Params, hot bool) Point {
 	full := m.WithDefaults().timed() // a guess
 	return Point{
 		Cost: float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
+		Same: m.measurand(),
 		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			m := m
 			m.Seed = seed

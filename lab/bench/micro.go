@@ -159,9 +159,7 @@ func (m *Micro) Validate() error {
 	check(m.MessageExtraNs >= 0 && m.MessageExtraNs <= fabric.Second, "messages %d ns longer: want 0 to 1 s", m.MessageExtraNs)
 	check(m.CoreClients >= 0 && m.CoreClients <= clientsPerCN, "%d clients share a core: want 0 (as in the model) to %d", m.CoreClients, clientsPerCN)
 	check(m.Capacity == 0 || m.Capacity >= 2 && m.Capacity&(m.Capacity-1) == 0, "queue capacity %d: want a power of two from 2", m.Capacity)
-	if n, err := sim.Preset(m.NIC); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
-	} else if err := tune(&n, m.Tune); err != nil {
+	if _, err := m.model(); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
 	}
 	if _, err := locks.Lookup(m.Lock); err != nil {
@@ -183,16 +181,24 @@ func (m *Micro) system(counter fabric.Addr) (*locks.System, error) {
 	return mech.New(c)
 }
 
-// nic returns the model of the network.
+// nic returns the model of the network of a Micro that is valid.
 func (m *Micro) nic() sim.NIC {
-	n, err := sim.Preset(m.NIC)
-	if err := cmp.Or(err, tune(&n, m.Tune)); err != nil {
+	n, err := m.model()
+	if err != nil {
 		panic(err) // Validate has seen it
+	}
+	return n
+}
+
+func (m *Micro) model() (sim.NIC, error) {
+	n, err := sim.Preset(m.NIC)
+	if err == nil {
+		err = tune(&n, m.Tune)
 	}
 	n.MessageMin += m.MessageExtraNs
 	n.MessageMax += m.MessageExtraNs
 	n.MessageScale = m.MessageScale
-	return n
+	return n, err
 }
 
 // cluster returns the configuration of the simulated cluster.

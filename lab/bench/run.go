@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -41,7 +42,10 @@ type task struct {
 	Point
 	exp     *Experiment
 	seed    uint64
-	index   int // of the seed
+	index   int     // of the seed
+	first   *task   // the same point with the first seed
+	twins   []*task // other points that measure the same: they are taken along
+	twin    bool
 	samples []Sample
 	done    bool
 	spent   time.Duration
@@ -72,58 +76,128 @@ func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error)
 
 // plans returns all measurements, in the order of their points.
 func plans(list []*Experiment, cfg *Config) []*task {
+	type what struct{ same, seed any }
 	var tasks []*task
+	byWhat := map[what]*task{}
 	for _, e := range list {
 		for _, p := range e.Points(cfg.Options) {
+			var first *task
 			for s := range cmp.Or(p.Seeds, cfg.Seeds) {
-				tasks = append(tasks, &task{Point: p, exp: e, seed: cfg.Seed + uint64(s), index: s})
+				t := &task{Point: p, exp: e, seed: cfg.Seed + uint64(s), index: s}
+				first = cmp.Or(first, t)
+				t.first = first
+				tasks = append(tasks, t)
+				if p.Same == nil {
+					continue
+				}
+				w := what{p.Same, t.seed}
+				if other := byWhat[w]; other != nil {
+					other.twins, t.twin = append(other.twins, t), true
+				} else {
+					byWhat[w] = t
+				}
 			}
 		}
 	}
 	return tasks
 }
 
-// work runs the tasks. First seeds go first, so that a run that is cut short has something of
-// everything; among them the costly ones, so that no worker is left with one at the end.
-func work(ctx context.Context, tasks []*task, cfg *Config) error {
-	order := slices.Clone(tasks)
-	slices.SortStableFunc(order, func(a, b *task) int {
+// A schedule has the tasks that are not begun yet. First seeds go first, so that a run that is cut short has something of everything;
+// among them those that are likely to take long. Then those go first whose first seed took longest, so that no
+// worker is left with a long one at the end.
+type schedule struct {
+	mu       sync.Mutex
+	waiting  []*task
+	progress Progress
+	cfg      *Config
+}
+
+func newSchedule(tasks []*task, cfg *Config) *schedule {
+	s := &schedule{cfg: cfg}
+	for _, t := range tasks {
+		if !t.twin {
+			s.waiting = append(s.waiting, t)
+			s.progress.TotalCost += t.Cost
+		}
+	}
+	slices.SortStableFunc(s.waiting, func(a, b *task) int {
 		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(b.Cost, a.Cost))
 	})
+	return s
+}
+
+// next returns the task to begin next, nil if there is none.
+func (s *schedule) next() *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return nil
+	}
+	best := 0
+	if s.waiting[0].index > 0 {
+		for i, t := range s.waiting {
+			if t.likely() > s.waiting[best].likely() {
+				best = i
+			}
+		}
+	}
+	t := s.waiting[best]
+	s.waiting = slices.Delete(s.waiting, best, best+1)
+	return t
+}
+
+// likely returns how long a task is likely to take: as long as with the first seed. If that is still under way, it takes long.
+func (t *task) likely() time.Duration {
+	if !t.first.done {
+		return math.MaxInt64
+	}
+	return t.first.spent
+}
+
+// finish takes what a task gave.
+func (s *schedule) finish(t *task, samples []Sample, spent time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.samples, t.done, t.spent = samples, true, spent
+	if t.twin {
+		return
+	}
+	s.progress.Cost += t.Cost
+	s.progress.Experiment = t.exp.Name
+	if s.cfg.Progress != nil {
+		s.cfg.Progress(s.progress)
+	}
+}
+
+// measure runs a task and its twins, which take no time.
+func (s *schedule) measure(ctx context.Context, t *task) error {
+	for _, t := range append([]*task{t}, t.twins...) {
+		began := time.Now()
+		samples, err := t.Measure(ctx, t.seed)
+		if errors.Is(err, context.Canceled) {
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("bench: %s, seed %d: %w", t.exp.Name, t.seed, err)
+		}
+		s.finish(t, samples, time.Since(began))
+	}
+	return nil
+}
+
+// work runs the tasks.
+func work(ctx context.Context, tasks []*task, cfg *Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var p Progress
-	queue := make(chan *task, len(order))
-	for _, t := range order {
-		p.TotalCost += t.Cost
-		queue <- t
-	}
-	close(queue)
-	var mu sync.Mutex
+	s := newSchedule(tasks, cfg)
 	var running sync.WaitGroup
 	for range cfg.Workers {
 		running.Go(func() {
-			for t := range queue {
-				if ctx.Err() != nil {
-					return
-				}
-				began := time.Now()
-				samples, err := t.Measure(ctx, t.seed)
-				if err != nil {
-					if !errors.Is(err, context.Canceled) {
-						err = fmt.Errorf("bench: %s, seed %d: %w", t.exp.Name, t.seed, err)
-					}
+			for t := s.next(); t != nil && ctx.Err() == nil; t = s.next() {
+				if err := s.measure(ctx, t); err != nil {
 					cancel(err)
 					return
 				}
-				mu.Lock()
-				t.samples, t.done, t.spent = samples, true, time.Since(began)
-				p.Cost += t.Cost
-				p.Experiment = t.exp.Name
-				if cfg.Progress != nil {
-					cfg.Progress(p)
-				}
-				mu.Unlock()
 			}
 		})
 	}

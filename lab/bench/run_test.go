@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // runTiny runs experiments, tiny.
@@ -100,6 +102,56 @@ func TestCutShort(t *testing.T) {
 	out, err = Run(context.Background(), []*Experiment{e}, Config{Seeds: 1, Workers: 1})
 	if !errors.Is(err, bad) || !out[0].Cut || len(out[0].Rows) != 5 {
 		t.Errorf("%v, %d rows, cut %v", err, len(out[0].Rows), out[0].Cut)
+	}
+}
+
+// First seeds go first, those that are likely to take long before others; then the points whose first seed took longest. Points
+// that measure the same are measured together.
+func TestOrderOfMeasurements(t *testing.T) {
+	exp := func(name string) *Experiment {
+		return &Experiment{Name: name, Points: func(Options) (points []Point) {
+			for i, cost := range []float64{1, 3, 2} {
+				points = append(points, Point{Cost: cost, Same: i})
+			}
+			return points
+		}}
+	}
+	tasks := plans([]*Experiment{exp("a"), exp("b")}, &Config{Seed: 1, Seeds: 2})
+	s := newSchedule(tasks, &Config{})
+	took := map[any]time.Duration{0: 2, 1: 1, 2: 3}
+	var order []string
+	for x := s.next(); x != nil; x = s.next() {
+		order = append(order, fmt.Sprint(x.exp.Name, x.Same, " ", x.seed))
+		for _, x := range append(x.twins, x) {
+			s.finish(x, nil, took[x.Same])
+		}
+	}
+	if want := []string{"a1 1", "a2 1", "a0 1", "a2 2", "a0 2", "a1 2"}; !slices.Equal(order, want) {
+		t.Errorf("%v, want %v", order, want)
+	}
+	for _, x := range tasks {
+		if !x.done {
+			t.Errorf("%s %v, seed %d: not measured", x.exp.Name, x.Same, x.seed)
+		}
+	}
+}
+
+// Points that differ in name only measure the same: how long messages take, of a lock that sends none; a constant that is tuned to what it is.
+func TestSameMeasurand(t *testing.T) {
+	same := func(a, b func(m *Micro), lock string) bool {
+		x, y := Default(lock), Default(lock)
+		a(&x)
+		b(&y)
+		return x.measurand() == y.measurand()
+	}
+	plain := func(*Micro) {}
+	slow := func(m *Micro) { m.MessageExtraNs = 1000 }
+	tuned := func(m *Micro) { m.Tune = "MessageMin=2600,MessageMax=2700" }
+	if !same(plain, slow, "dslr+") || !same(plain, tuned, "cas") || !same(slow, tuned, "shift") || !same(plain, func(m *Micro) { m.NIC = "cx4" }, "declock") {
+		t.Error("the same is taken for two")
+	}
+	if same(plain, slow, "declock") || same(plain, func(m *Micro) { m.Tune = "LocalWake=1600" }, "sherman") || same(plain, func(m *Micro) { m.NIC = "cx5" }, "cas") {
+		t.Error("two are taken for the same")
 	}
 }
 
