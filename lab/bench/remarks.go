@@ -3,6 +3,8 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -37,16 +39,19 @@ func (d *Document) Unsteady() []string {
 // costly is how many rows Costs names.
 const costly = 10
 
-// Costs says which experiments and rows took longest to measure.
+// Costs says which experiments, locks and rows took longest to measure, and how busy the workers were.
 func (d *Document) Costs() []string {
 	var rows []*Row
 	var total time.Duration
 	var each []string
+	byLock := map[string]time.Duration{}
 	for _, o := range d.Outcomes {
 		var sum time.Duration
 		for i := range o.Rows {
-			rows = append(rows, &o.Rows[i])
-			sum += o.Rows[i].Spent
+			r := &o.Rows[i]
+			rows = append(rows, r)
+			sum += r.Spent
+			byLock[r.Text("lock")] += r.Spent
 		}
 		total += sum
 		each = append(each, fmt.Sprintf("%s %s", o.Experiment.Name, sum.Round(time.Second)))
@@ -54,9 +59,17 @@ func (d *Document) Costs() []string {
 	if total < time.Second {
 		return nil
 	}
+	workers := cmp.Or(d.Config.Workers, runtime.GOMAXPROCS(0))
+	busy := 100 * total.Seconds() / (d.Wall.Seconds() * float64(workers))
+	lines := []string{fmt.Sprintf("Measured in %s by %d workers, each busy for %.0f %% of that: %s in all, %s. (What several experiments have in common counts where it came first.)",
+		d.Wall, workers, busy, total.Round(time.Second), strings.Join(each, ", "))}
+	var most []string
+	locks := slices.SortedFunc(maps.Keys(byLock), func(a, b string) int { return cmp.Compare(byLock[b], byLock[a]) })
+	for _, l := range locks[:min(costly, len(locks))] {
+		most = append(most, fmt.Sprintf("%s %.0f %%", l, 100*byLock[l].Seconds()/total.Seconds()))
+	}
+	lines = append(lines, fmt.Sprintf("Of that, by lock: %s. The rows that took longest:", strings.Join(most, ", ")))
 	slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(b.Spent, a.Spent) })
-	lines := []string{fmt.Sprintf("Measured in %s of all workers together: %s. (What several experiments have in common counts where it came first.) The rows that took longest:",
-		total.Round(time.Second), strings.Join(each, ", "))}
 	for _, r := range rows[:min(costly, len(rows))] {
 		lines = append(lines, fmt.Sprintf("  %s: %s", r.Spent.Round(100*time.Millisecond), r.name()))
 	}
