@@ -133,7 +133,7 @@ func (w *world) judges(p hier.Policy) {
 	w.over = oracle.NewOvertaking(w.s.bound(p))
 	list := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells(), oracle.NewLostGrants(), w.over}
 	if w.s.Lock == "" {
-		list = append(list, oracle.NewQueueOrder(w.s.Capacity), oracle.NewResets(w.s.Capacity, w.s.resetBound()))
+		list = append(list, oracle.NewQueueOrder(w.s.Capacity), oracle.NewTrainOrder(w.s.Capacity), oracle.NewResets(w.s.Capacity, w.s.resetBound()))
 	}
 	if p.Kind == hier.ByTime && !p.PhaseFair && !w.s.restarts() { // a client that waited for a memory node begins anew
 		list = append(list, oracle.NewLocalOrder())

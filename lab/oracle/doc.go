@@ -9,6 +9,7 @@
 //   - [Exclusion]: no two holders of which one is exclusive;
 //   - [Tokens]: fencing tokens grow with every exclusive grant;
 //   - [QueueOrder]: places of the queue are granted in the order of their FAAs;
+//   - [TrainOrder]: a ticket is overtaken by readers of its own train only;
 //   - [LocalOrder]: clients of one compute node are granted in the order of their requests;
 //   - [Overtaking]: no request is passed by more than so many later ones;
 //   - [LostGrants]: at the end, no client waits;

@@ -30,6 +30,8 @@ func TestStories(t *testing.T) {
 				j = oracle.NewLostGrants()
 			case "queue-order":
 				j = oracle.NewQueueOrder(2)
+			case "train-order":
+				j = oracle.NewTrainOrder(2)
 			case "local-order":
 				j = oracle.NewLocalOrder()
 			case "overtaking":
@@ -72,6 +74,7 @@ func tell(t *testing.T, c *oracle.Court, line string) {
 		x.New = x.Old + map[string]uint64{
 			"shared": 1 << 11, "exclusive": 1<<11 + 1<<8,
 			"release-shared": 1<<14 - 1<<11, "release-exclusive": 1<<14 - 1<<11 - 1<<8, "reset": 1, "end-reset": ^uint64(0),
+			"release-train": 3<<14 - 3<<11 - 2<<8, // of three members, two of them writers
 		}[verb]
 		c.Effect(&x)
 		return

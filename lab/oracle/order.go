@@ -127,7 +127,7 @@ func (j *QueueOrder) Event(e *Event) string {
 	case Restarted: // waiting clients begin anew
 		maps.DeleteFunc(j.locks, func(l fabric.Addr, _ []ticket) bool { return l.MN() == e.Lock.MN() })
 	case Granted:
-		index := uint64(e.Token)<<10>>20 - 1 // 10 bits say which memory, the last 10 which grant of the tenure
+		index := indexOf(e.Token)
 		list := j.locks[e.Lock]
 		what := ""
 		for _, t := range list {
@@ -135,7 +135,7 @@ func (j *QueueOrder) Event(e *Event) string {
 				what = fmt.Sprintf("[%v] at index %d, and %v waits for %v at index %d", e, index, t.client, t.mode, t.index)
 			}
 		}
-		train := e.Mode == lock.Shared && e.Token&1023 == 1023 // the token is that of the train's first: see docs/trains.md
+		train := e.Mode == lock.Shared && e.Token&trainSeq == trainSeq // the token is that of the train's first: see docs/trains.md
 		j.locks[e.Lock] = slices.DeleteFunc(list, func(t ticket) bool {
 			return t.index == index || train && t.mode == lock.Shared && t.client.CN() == e.Client.CN()
 		})
@@ -143,6 +143,9 @@ func (j *QueueOrder) Event(e *Event) string {
 	}
 	return ""
 }
+
+// indexOf returns the index that a token names: 10 bits before it say which memory, the last 10 which grant of the tenure.
+func indexOf(t lock.Token) uint64 { return uint64(t)<<10>>20 - 1 }
 
 // A request is one that waits.
 type request struct {
