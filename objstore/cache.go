@@ -36,6 +36,9 @@ type Item struct {
 	Value []byte
 	Flags uint32
 	CAS   uint64 // unique of this version of the object: see CompareAndSwap
+	// Expiry and Access are the seconds of the store's clock (Client.Now) in which the object expires, 0 is never, and in which it was
+	// used last, about. An adapter to another cache may leave them out.
+	Expiry, Access uint32
 }
 
 // Options of an object that is stored.

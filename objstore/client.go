@@ -34,6 +34,8 @@ type Client struct {
 	key   [MaxKey]byte // of the operation in work, so that it may lie in what Get returned
 	table []byte       // buckets sampled by evict
 
+	object Object // of Update: here, since it is given away
+
 	inherited, passed []byte // the handoff that comes with a lock, and the one for the next holder; nil: there are none
 	waited            bool   // for the lock that is held, for another client of this node
 
@@ -234,7 +236,8 @@ type work struct {
 	need need // of the operation: toRead or toChange
 	// unregistered: the first part is missing. Nothing may be changed, not even a lock.
 	unregistered bool
-	head         bool   // header and key of the object suffice
+	head         bool // header and key of the object suffice, and so many bytes of its value:
+	value        uint64
 	at           uint64 // where in c.obj the object goes
 
 	hint      slotWord // where the object may be, if the location cache does not know
@@ -253,7 +256,7 @@ type work struct {
 // want returns how many bytes of w's object to read.
 func (k *work) want(w slotWord) uint64 {
 	if k.head {
-		return min(w.readLen(), headerSize+uint64(len(k.key)))
+		return min(w.readLen(), headerSize+uint64(len(k.key))+k.value)
 	}
 	return w.readLen()
 }

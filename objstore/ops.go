@@ -63,7 +63,7 @@ func (c *Client) item(k *work) Item {
 	v := c.value(k)
 	c.stats.Hits++
 	c.stats.BytesRead += uint64(len(v))
-	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique}
+	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique, Expiry: k.h.expiry, Access: k.h.access}
 }
 
 // stale reports whether the object's access time is to be written.

@@ -39,6 +39,11 @@ func TestRoundTrips(t *testing.T) {
 		{"delete, not cached", 3, 6, false, true, func(c *Client) error { return c.Delete(b("k")) }},
 		{"delete, miss", 1, 1, false, false, func(c *Client) error { return ignore(c.Delete(b("k")), ErrNotFound) }},
 		{"touch", 2, 5, true, true, func(c *Client) error { return c.Touch(b("k"), 100) }},
+		{"update, put", 2, 6, true, true, func(c *Client) error { return c.Update(b("k"), putW) }},
+		{"update, put, new", 2, 5, false, false, func(c *Client) error { return c.Update(b("k"), putW) }},
+		{"update, if found, miss", 1, 1, false, false, func(c *Client) error {
+			return ignore(c.Update(b("k"), Update{IfFound: true, Apply: putW.Apply}), ErrNotFound)
+		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 16<<20, 1)
@@ -63,6 +68,8 @@ func TestRoundTrips(t *testing.T) {
 		})
 	}
 }
+
+var putW = Update{Read: 16, Apply: func(*Object) Change { return Change{Action: Put, Value: b("w")} }}
 
 func lockedGet(c *Client) error {
 	c.s.locked = true
