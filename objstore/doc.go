@@ -58,6 +58,7 @@
 //	delete                           2        5       lock + READ slots + READ header and key, CAS + unlock
 //	delete, miss                     1        1       READ slots
 //	touch                            2        5       lock + READ slots + READ header and key, WRITE word + unlock
+//	update that puts                 2        6       as set, with as much of the value as is asked for
 //
 // A key that the location cache does not know costs one chain more where an
 // object is read, each overflow block of a bucket one more. A get of an object

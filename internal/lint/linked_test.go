@@ -16,8 +16,8 @@ var linked = []struct {
 	of  string // prefixes of packages of others
 	not string // packages of ours that it does without, besides lab
 }{
-	{pkg: ".", of: "github.com/google/btree", not: "cmd coordinator fabric/sim fabric/tcp fabric/verbs fabric/member traces"},
-	{pkg: "./overtcp", of: "github.com/google/btree " + etcdClient, not: "cmd coordinator/embedded fabric/sim fabric/verbs traces"},
+	{pkg: ".", of: "github.com/google/btree", not: "cmd coordinator fabric/sim fabric/tcp fabric/verbs fabric/member front traces"},
+	{pkg: "./overtcp", of: "github.com/google/btree " + etcdClient, not: "cmd coordinator/embedded fabric/sim fabric/verbs front traces"},
 	{pkg: "./cmd/declock-mn", of: daemon, not: "cmd/internal/app cmd/internal/fleet coordinator/embedded fabric/sim"},
 	{pkg: "./cmd/declock-cn", of: daemon, not: "cmd/internal/app cmd/internal/fleet coordinator/embedded fabric/sim"},
 	{pkg: "./cmd/declock", of: "*", not: "fabric/sim"},

@@ -57,6 +57,7 @@ var mayImport = map[string][]string{
 	"metrics":                    {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore", "internal/background"},
 	"internal/secure/securetest": {"internal/secure"},
 	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},
+	"front/...":                  {"", "fabric", "lock", "memory", "cn", "objstore"},
 	"cmd/...":                    {"..."},
 }
 

@@ -28,6 +28,7 @@ type Embedded struct {
 	Fabric                            string // shm or tcp
 	Name, dir, RunDir                 string
 	Huge, policy, profile             string
+	memcached                         string // of the first compute node; the others have the ports behind it
 	Mns, cns, procs, MaxCN, lockQueue int
 	Size                              uint64
 }
@@ -52,7 +53,7 @@ func (e *Embedded) onlySHM(c *cli.Context) error {
 
 // Launch starts it.
 func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
-	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile}
+	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached}
 	for range e.Mns {
 		cfg.Memory = append(cfg.Memory, []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
 			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge, "--trains=" + strconv.FormatBool(command.Trains(e.policy))})

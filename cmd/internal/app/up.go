@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/fleet"
@@ -20,6 +21,7 @@ Examples:
    declock up
    declock up --name test --cns 2 --size 256MiB --lock declock-tf
    declock up --fabric tcp --mns 2
+   declock up --memcached 127.0.0.1:11211
 then, in another terminal:
    declock status
    declock replay --cluster shm:demo`
@@ -38,6 +40,7 @@ func upCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&e.procs, "procs", fleet.DefaultProcs, 1, 1024, "GOMAXPROCS of each compute node"),
 			command.CountFlag(&e.MaxCN, "max-cn", scheme.DefaultMaxCN, 1, int(fabric.MaxCN), "compute nodes that the cluster may have; decides the size of locks"),
 			command.HugeFlag(&e.Huge),
+			&cli.StringFlag{Name: "memcached", Usage: "`HOST:PORT` at which the first compute node serves clients of memcached; the next ones have the next ports, and all serve the same items", Destination: &e.memcached},
 			command.DirFlag(&e.dir),
 			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets, with --fabric tcp", Destination: &e.RunDir},
 		},
@@ -96,8 +99,22 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
                      declock inspect roots --cluster %s
   a Go program:      %s
 
-Ctrl-C takes it down.
-`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program)
+%sCtrl-C takes it down.
+`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program, served(f))
+}
+
+// served says where clients of memcached are served.
+func served(f *fleet.Fleet) string {
+	var list []string
+	for _, c := range f.CNs {
+		if at := c.Ready["memcached"]; at != "" {
+			list = append(list, at)
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "Clients of memcached are served at " + strings.Join(list, ", ") + ": the same items at each.\n"
 }
 
 // watch waits for the end. Compute nodes may die, the others go on; without its

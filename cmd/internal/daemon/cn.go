@@ -32,6 +32,8 @@ type CNConfig struct {
 	Procs   int // GOMAXPROCS; 0 leaves it
 	// Wait is how long to wait for a cluster that is not there yet.
 	Wait time.Duration
+	// Memcached is how clients of memcached are served.
+	Memcached Memcached
 	Options
 }
 
@@ -43,6 +45,7 @@ type CN struct {
 	srv       *control.Server
 	readiness *readiness
 	web       *web.Server
+	memcached *frontEnd // nil: clients of memcached are not served
 	metrics   *metrics.Compute
 	look      background.Look[[]control.Memory] // into memory nodes, for status
 	fenced    int                               // how often the cluster has declared a compute node of this process dead
@@ -64,6 +67,10 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		return err
 	}
 	defer d.web.Close()
+	if d.memcached, err = d.serveMemcached(); err != nil {
+		return err
+	}
+	defer d.memcached.close()
 	opts := []declock.Option{declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy)}
 	if err = d.join(ctx, cfg.Wait, opts...); err != nil {
 		if ctx.Err() != nil {
@@ -76,6 +83,7 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		out = io.Discard // the line is written once
 		if !errors.Is(err, errAnew) || ctx.Err() != nil {
 			d.readiness.drain()
+			d.memcached.close() // with the cluster, while it is there
 			return errors.Join(err, d.leave())
 		}
 		// The process is sound: only this membership is over. What its clients had is lost, and they are notified.
@@ -101,11 +109,22 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	if err = d.srv.Listen(path); err != nil {
 		return err
 	}
+	wait := d.cfg.Wait
+	if d.fenced > 0 {
+		wait = forever // it was a member
+	}
+	if err = d.cfg.await(ctx, wait, d.memcached.attach); err != nil {
+		return unlessStopped(ctx, err)
+	}
 	d.metrics = metrics.ComputeNode(d.cluster, d.storeStats)
 	d.metrics.Fenced = d.fenced
 	d.web.Show(func() any { return d.Status() }, d.metrics, metrics.Certificates(d.cfg.certificates))
-	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s\n",
-		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path); err != nil {
+	serves := ""
+	if d.memcached != nil {
+		serves = " memcached=" + d.memcached.addr()
+	}
+	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s%s\n",
+		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path, serves); err != nil {
 		return err
 	}
 	d.readiness.ready()
@@ -118,6 +137,7 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 // leave lets what is under way come to its end, gives memory back and leaves the cluster.
 func (d *CN) leave() error {
 	d.srv.Close()
+	d.memcached.detach()
 	d.web.Hide()
 	d.look.Wait() // no request asks for another any more
 	if d.metrics != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric/shm"
 )
@@ -32,6 +34,8 @@ type Config struct {
 	CNs    int
 	Policy string
 	Procs  int // GOMAXPROCS of each compute node
+	// Memcached is where the first compute node serves clients of memcached, HOST:PORT; the others have the ports behind it. Empty: none does.
+	Memcached string
 	// Messages gets what the children say.
 	Messages io.Writer
 	// Remove removes what is left when all have gone; may be nil.
@@ -53,6 +57,10 @@ func (f *Fleet) Address() string { return f.cfg.Cluster.Address() }
 // Launch starts memory nodes and compute nodes. If it fails, nothing is left, and Config.Remove has been called.
 func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg}
+	serve, err := memcachedPorts(cfg.Memcached, cfg.CNs)
+	if err != nil {
+		return nil, errors.Join(err, f.removeAll())
+	}
 	common := append([]string{"--cluster", f.Address(), "--parent-pipe"}, cfg.Network...)
 	for i, flags := range cfg.Memory { // one after the other: each looks at how those before are formatted
 		name := "memory node"
@@ -72,6 +80,9 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	for i := range f.CNs {
 		wg.Go(func() {
 			args := append([]string{control.CNCommand, "--lock", cfg.Policy, "--procs", strconv.Itoa(cfg.Procs)}, common...)
+			if serve != nil {
+				args = append(args, "--memcached", serve[i])
+			}
 			if cfg.Profile != "" {
 				args = append(args, "--cpuprofile", filepath.Join(cfg.Profile, fmt.Sprintf("cn%d.prof", i+1)))
 			}
@@ -86,6 +97,31 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 		}
 	}
 	return f, nil
+}
+
+// memcachedPorts returns where n compute nodes serve clients of memcached: from an address on, or all at any port if that has port 0.
+func memcachedPorts(at string, n int) (list []string, err error) {
+	if at == "" {
+		return nil, nil
+	}
+	host, port, err := net.SplitHostPort(at)
+	var first int
+	if err == nil {
+		first, err = net.LookupPort("tcp", port)
+	}
+	if err == nil && first+n-1 > 1<<16-1 {
+		err = fmt.Errorf("there are no %d ports from %d on", n, first)
+	}
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "--memcached %q: want host:port: %w", at, err)
+	}
+	for i := range n {
+		if first == 0 {
+			i = 0
+		}
+		list = append(list, net.JoinHostPort(host, strconv.Itoa(first+i)))
+	}
+	return list, nil
 }
 
 // Children returns all processes.
@@ -117,9 +153,15 @@ func (f *Fleet) Stop() {
 	}
 	wg.Wait()
 	control.Sweep(f.cfg.Cluster.RunDir())
-	if f.cfg.Remove != nil {
-		_ = f.cfg.Remove()
+	_ = f.removeAll()
+}
+
+// removeAll calls Config.Remove.
+func (f *Fleet) removeAll() error {
+	if f.cfg.Remove == nil {
+		return nil
 	}
+	return f.cfg.Remove()
 }
 
 // Remove removes what is left of an shm cluster that is dead. It returns an error

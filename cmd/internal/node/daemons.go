@@ -112,10 +112,13 @@ func cnCommand(env *command.Env) *cli.Command {
 		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
 			command.LockFlag(&cfg.Policy),
 			command.CountFlag(&cfg.Procs, "procs", 0, 0, 1024, "cores to use at a time (GOMAXPROCS); 0 is all"),
-			command.CountFlag(&net.instance, "instance", 1, 1, 1000, fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise and http are %d higher for each before it", portStep)),
+			&cli.StringFlag{Name: "memcached", Usage: "`HOST:PORT`, or path of a unix socket, at which clients of memcached are served", Destination: &cfg.Memcached.Listen},
+			&cli.StringFlag{Name: "memcached-store", Usage: "`NAME` of the store that they share, with those of other compute nodes", Value: "memcached", Destination: &cfg.Memcached.Store},
+			command.CountFlag(&net.instance, "instance", 1, 1, 1000, fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise, http and memcached are %d higher for each before it", portStep)),
 			waitFlag(&cfg.Wait),
 		}, how.flags())),
 		Action: func(c *cli.Context) error {
+			net.memcached = &cfg.Memcached.Listen
 			prepare := func(cl scheme.Cluster) (scheme.Role, error) {
 				cfg.Cluster = cl
 				_, err := hier.ParsePolicy(cfg.Policy)

@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/scheme"
@@ -16,6 +17,8 @@ type Network struct {
 	Options scheme.Options
 	own     []cli.Flag
 	http    *string // of a daemon: where it has its status
+	// memcached is where a daemon serves clients of memcached; nil: it does not.
+	memcached *string
 	// instance is which of the daemons of this host with the same settings this one is: from 1.
 	instance int
 
@@ -86,10 +89,15 @@ func (n *Network) shiftPorts() (err error) {
 	if n.http == nil {
 		return nil // a tool, which takes any port
 	}
-	for _, a := range []struct {
+	type port struct {
 		what string
 		at   *string
-	}{{"listen", &n.Options.Listen}, {"advertise", &n.Options.Advertise}, {"http", n.http}} {
+	}
+	ports := []port{{"listen", &n.Options.Listen}, {"advertise", &n.Options.Advertise}, {"http", n.http}}
+	if n.memcached != nil && !strings.Contains(*n.memcached, "/") {
+		ports = append(ports, port{"memcached", n.memcached})
+	}
+	for _, a := range ports {
 		if *a.at, err = shiftPort(a.what, *a.at, n.instance); err != nil {
 			return err
 		}

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/front/memcached"
+	"github.com/declock/declock/objstore"
+)
+
+// A Memcached says how a compute node serves clients of memcached.
+type Memcached struct {
+	Listen string // HOST:PORT, or the path of a unix socket; empty: not at all
+	Store  string
+}
+
+// drainFor is how long connections may take to end when the compute node is stopped.
+const drainFor = 10 * time.Second
+
+// A frontEnd serves clients of memcached.
+type frontEnd struct {
+	d   *CN
+	srv *memcached.Server
+	l   net.Listener
+}
+
+// serveMemcached listens, if the compute node is to serve clients of memcached; else it returns nil.
+func (d *CN) serveMemcached() (*frontEnd, error) {
+	m := d.cfg.Memcached
+	if m.Listen == "" {
+		return nil, nil
+	}
+	network := "tcp"
+	if strings.Contains(m.Listen, "/") {
+		network = "unix"
+	}
+	l, err := net.Listen(network, m.Listen)
+	if err != nil {
+		return nil, exit.Errorf(exit.InUse, "cannot serve clients of memcached at %s: %w", m.Listen, err)
+	}
+	f := &frontEnd{d: d, srv: memcached.New(memcached.Options{Store: m.Store, Log: d.cfg.Log}), l: l}
+	go func() {
+		if err := f.srv.Serve(l); !errors.Is(err, memcached.ErrServerClosed) {
+			d.cfg.Log.Error("memcached: not serving any more", "error", err.Error())
+		}
+	}()
+	return f, nil
+}
+
+// bytesPerItem is what the index expects an item to have, about: more of smaller ones find room in overflow blocks.
+const bytesPerItem = 1 << 10
+
+// attach has clients served with the cluster that was joined.
+func (f *frontEnd) attach() error {
+	if f == nil {
+		return nil
+	}
+	var memory uint64
+	for _, r := range f.d.cluster.Node().Regions() {
+		memory += r.Size()
+	}
+	return f.srv.Attach(f.d.cluster, objstore.Config{Objects: max(memory/bytesPerItem, 1<<12)})
+}
+
+// detach has clients served no more, until attach. They stay connected.
+func (f *frontEnd) detach() {
+	if f != nil {
+		f.srv.Detach()
+	}
+}
+
+// close lets the requests that have arrived be answered, and ends.
+func (f *frontEnd) close() {
+	if f == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainFor)
+	defer cancel()
+	if err := f.srv.Shutdown(ctx); err != nil {
+		f.d.cfg.Log.Warn("memcached: connections cut", "error", err.Error())
+	}
+}
+
+// addr returns where it listens.
+func (f *frontEnd) addr() string {
+	if f == nil {
+		return ""
+	}
+	return cmp.Or(f.l.Addr().String(), f.d.cfg.Memcached.Listen)
+}

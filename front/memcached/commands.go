@@ -1,0 +1,160 @@
+package memcached
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// command serves what is no operation on a key.
+func (c *conn) command(t [][]byte) error {
+	switch name := string(t[0]); name {
+	case "flush_all":
+		return c.flushAll(t)
+	case "version":
+		c.say("VERSION " + Version)
+	case "quit":
+		return c.quit()
+	case "verbosity":
+		c.verbosity(t)
+	case "stats":
+		return c.stats(t)
+	case "debugtime":
+		if !c.srv.o.Debug {
+			c.say("ERROR")
+			return nil
+		}
+		return c.moveTime(t)
+	case "shutdown":
+		c.say("ERROR: shutdown not enabled")
+	default:
+		if last := t[len(t)-1]; bytes.HasPrefix(last, []byte("HTTP/")) {
+			return errQuit
+		}
+		c.say("ERROR")
+	}
+	return nil
+}
+
+// mostVerbose is memcached's limit.
+const mostVerbose = 10
+
+// verbosity notes how much the client wants logged, for stats settings: what is logged is this server's own choice.
+func (c *conn) verbosity(t [][]byte) {
+	if !c.has(t, 2, 3) {
+		return
+	}
+	c.quiet(t)
+	level, ok := parseUint32(t[1])
+	if !ok {
+		c.say(badLine)
+		return
+	}
+	c.srv.verbose.Store(min(level, mostVerbose))
+	c.say("OK")
+}
+
+// prefixEnd ends the prefix of a key, of which stats detail counts the requests.
+const prefixEnd = ':'
+
+// mostPrefixes bounds what is counted for.
+const mostPrefixes = 10_000
+
+// prefixes counts requests by the prefix of their keys.
+type prefixes struct {
+	on atomic.Bool
+
+	mu    sync.Mutex
+	count map[string]*prefixCount
+}
+
+type prefixCount struct{ gets, hits, sets, deletes uint64 }
+
+// see counts a request for a key, if that is wanted.
+func (p *prefixes) see(key []byte, add func(*prefixCount)) {
+	end := bytes.IndexByte(key, prefixEnd)
+	if end < 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.count[string(key[:end])]
+	if n == nil {
+		if len(p.count) >= mostPrefixes {
+			return
+		}
+		if p.count == nil {
+			p.count = map[string]*prefixCount{}
+		}
+		n = new(prefixCount)
+		p.count[string(key[:end])] = n
+	}
+	add(n)
+}
+
+func (p *prefixes) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count = nil
+}
+
+// detail answers stats detail.
+func (c *conn) detail(t [][]byte) {
+	what := ""
+	if len(t) > 0 {
+		what = string(t[0])
+	}
+	p := &c.srv.prefixes
+	switch what {
+	case "on", "off":
+		p.on.Store(what == "on")
+		c.say("OK")
+	case "dump":
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		var lines []string
+		for prefix, n := range p.count {
+			lines = append(lines, fmt.Sprintf("PREFIX %s get %d hit %d set %d del %d\r\n", prefix, n.gets, n.hits, n.sets, n.deletes))
+		}
+		slices.Sort(lines)
+		for _, l := range lines {
+			c.out = append(c.out, l...)
+		}
+		c.out = append(c.out, "END\r\n"...)
+	default:
+		c.say("CLIENT_ERROR usage: stats detail on|off|dump")
+	}
+}
+
+// connections answers stats conns.
+func (s *Server) connections() (list []stat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, i := s.clock(), 0
+	add := func(name, value string) { list = append(list, stat{fmt.Sprintf("%d:%s", i, name), value}) }
+	for l := range s.listeners {
+		if a, ok := l.(addressed); ok {
+			add("addr", a.Addr().Network()+":"+a.Addr().String())
+			add("state", "conn_listening")
+			add("secs_since_last_cmd", "0")
+			i++
+		}
+	}
+	for c := range s.conns {
+		remote := c.nc.RemoteAddr()
+		add("addr", remote.Network()+":"+remote.String())
+		local := c.nc.LocalAddr()
+		add("listen_addr", local.Network()+":"+local.String())
+		add("state", connStates[c.state.Load()])
+		add("secs_since_last_cmd", number(int((now - time.Duration(c.lastAt.Load())).Seconds())))
+		i++
+	}
+	return list
+}
+
+// An addressed listener has an address.
+type addressed interface{ Addr() net.Addr }

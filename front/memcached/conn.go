@@ -1,0 +1,257 @@
+package memcached
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock/objstore"
+)
+
+const (
+	// idleBuffer is what a connection has to read into while it waits for a request.
+	idleBuffer = 2 << 10
+	// busyBuffer is the size from which on more is read into no larger buffer, unless a line needs it.
+	busyBuffer = 16 << 10
+	// longestLine bounds the line of a get of many keys; other lines have 2 KiB.
+	longestLine = 1 << 20
+	shortLine   = 2 << 10
+	// enoughOut is how much of answers is gathered before it is written.
+	enoughOut = 64 << 10
+	// keepBuffer is how much of a buffer stays with a connection when a request is over.
+	keepBuffer = 16 << 10
+	maxTokens  = 24
+)
+
+// errQuit ends a connection.
+var errQuit = errors.New("memcached: connection ends")
+
+// A conn is a connection. Its goroutine has a worker while it works on requests that have arrived, and none while it reads or writes.
+type conn struct {
+	srv *Server
+	nc  net.Conn
+	w   *worker // or nil
+
+	in       []byte // in[from:to] has been read, and is no request yet
+	from, to int
+	out      []byte // answers
+	data     []byte // of a request that stores
+	key      [objstore.MaxKey]byte
+	tokens   [maxTokens][]byte
+	noreply  bool
+	state    atomic.Uint32 // what it does, for stats conns
+	lastAt   atomic.Int64  // of the server's clock: when its last request came
+	waited   bool          // for more of a request
+}
+
+// What a connection does, in memcached's words.
+const (
+	connReads uint32 = iota
+	connWorks
+	connReadsData
+)
+
+var connStates = [...]string{connReads: "conn_read", connWorks: "conn_parse_cmd", connReadsData: "conn_nread"}
+
+func newConn(s *Server, nc net.Conn) *conn { return &conn{srv: s, nc: nc} }
+
+// serve serves the connection until its end.
+func (c *conn) serve() {
+	c.in = make([]byte, idleBuffer)
+	for {
+		if err := c.next(); err != nil {
+			break
+		}
+	}
+	_ = c.flush()
+	_ = c.nc.Close()
+	c.srv.counted.closed.Add(1)
+}
+
+// next serves one request.
+func (c *conn) next() error {
+	c.state.Store(connReads)
+	line, err := c.line()
+	if err != nil {
+		return err
+	}
+	c.noreply = false
+	c.lastAt.Store(int64(c.srv.clock()))
+	c.state.Store(connWorks)
+	return c.ascii(line)
+}
+
+// line returns the next line without its end. It is good until more is read.
+func (c *conn) line() ([]byte, error) {
+	scanned := 0
+	for {
+		if i := bytes.IndexByte(c.in[c.from+scanned:c.to], '\n'); i >= 0 {
+			line := c.in[c.from : c.from+scanned+i]
+			c.from += scanned + i + 1
+			if n := len(line); n > 0 && line[n-1] == '\r' {
+				line = line[:n-1]
+			}
+			return line, nil
+		}
+		scanned = c.to - c.from
+		if scanned > shortLine && !manyKeys(c.in[c.from:c.to]) || scanned > longestLine {
+			return nil, errQuit
+		}
+		if err := c.fill(scanned == 0); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// manyKeys reports whether the beginning of a long line is that of a get.
+func manyKeys(b []byte) bool {
+	b = b[:min(len(b), 106)]
+	b = bytes.TrimLeft(b, " ")
+	return bytes.HasPrefix(b, []byte("get ")) || bytes.HasPrefix(b, []byte("gets "))
+}
+
+// fill reads more, after it has written what there is of answers. idle says that no request has begun.
+func (c *conn) fill(idle bool) error {
+	if err := c.flush(); err != nil {
+		return err
+	}
+	if c.from > 0 {
+		c.to = copy(c.in, c.in[c.from:c.to])
+		c.from = 0
+	}
+	switch {
+	case idle && len(c.in) > busyBuffer:
+		c.in = make([]byte, idleBuffer)
+	case c.to == len(c.in), c.waited && len(c.in) < busyBuffer:
+		bigger := make([]byte, max(2*len(c.in), idleBuffer))
+		copy(bigger, c.in[:c.to])
+		c.in = bigger
+	}
+	n, err := c.read(c.in[c.to:])
+	c.to += n
+	c.waited = c.to == len(c.in)
+	return err
+}
+
+// read reads something, or fails.
+func (c *conn) read(b []byte) (n int, err error) {
+	if d := c.srv.o.IdleTimeout; d > 0 {
+		c.deadline(time.Now().Add(d))
+	}
+	n, err = c.nc.Read(b)
+	c.srv.counted.read.Add(uint64(n))
+	switch {
+	case n > 0:
+		return n, nil
+	case err == nil:
+		err = io.ErrNoProgress
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.srv.o.IdleTimeout > 0:
+		c.srv.counted.idled.Add(1)
+	}
+	return 0, err
+}
+
+// deadline bounds the next read, unless the server is being shut down.
+func (c *conn) deadline(t time.Time) {
+	c.srv.mu.Lock()
+	defer c.srv.mu.Unlock()
+	if !c.srv.draining {
+		_ = c.nc.SetReadDeadline(t)
+	}
+}
+
+// flush gives the worker back, and writes the answers.
+func (c *conn) flush() error {
+	c.rest()
+	if len(c.out) == 0 {
+		return nil
+	}
+	n, err := c.nc.Write(c.out)
+	c.srv.counted.written.Add(uint64(n))
+	if c.out = c.out[:0]; cap(c.out) > keepBuffer {
+		c.out = nil
+	}
+	return err
+}
+
+// rest gives the worker back, if there is one.
+func (c *conn) rest() {
+	if c.w != nil {
+		c.w.home.give(c.w)
+		c.w = nil
+	}
+}
+
+// work makes sure that the connection has a worker.
+func (c *conn) work() (err error) {
+	if c.w == nil {
+		c.w, err = c.srv.take()
+	}
+	return err
+}
+
+// room writes the answers, if there are many of them.
+func (c *conn) room() error {
+	if len(c.out) < enoughOut {
+		return nil
+	}
+	return c.flush()
+}
+
+// block reads the data of a request, n bytes and what ends them, to behind the room for a head. It is good until the next request's. good reports
+// whether the data has its end; if not, what follows is read as a request. Memory grows with what has arrived: a client may announce much and send nothing.
+func (c *conn) block(n int) (value []byte, good bool, err error) {
+	need := headSize + n + 2
+	c.state.Store(connReadsData)
+	defer c.state.Store(connWorks)
+	if len(c.data) > keepBuffer && need <= keepBuffer {
+		c.data = nil
+	}
+	for have := headSize; have < need; {
+		if have >= len(c.data) {
+			bigger := make([]byte, min(need, max(keepBuffer, 2*have)))
+			copy(bigger, c.data)
+			c.data = bigger
+		}
+		to := c.data[have:min(need, len(c.data))]
+		switch {
+		case c.from < c.to:
+			k := copy(to, c.in[c.from:c.to])
+			c.from += k
+			have += k
+		case len(to) < len(c.in):
+			if err := c.fill(false); err != nil {
+				return nil, false, err
+			}
+		default: // not by way of the buffer
+			if err := c.flush(); err != nil {
+				return nil, false, err
+			}
+			k, err := c.read(to)
+			if k == 0 {
+				return nil, false, err
+			}
+			have += k
+		}
+	}
+	end := c.data[headSize+n : need]
+	return c.data[:headSize+n], end[0] == '\r' && end[1] == '\n', nil
+}
+
+// skip reads n bytes for nothing.
+func (c *conn) skip(n int) error {
+	for {
+		k := min(n, c.to-c.from)
+		c.from += k
+		if n -= k; n == 0 {
+			return nil
+		}
+		if err := c.fill(false); err != nil {
+			return err
+		}
+	}
+}

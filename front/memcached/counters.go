@@ -1,0 +1,166 @@
+package memcached
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/declock/declock/objstore"
+)
+
+// A counter is one of those that workers count.
+type counter uint8
+
+const (
+	cmdGet counter = iota
+	cmdSet
+	cmdFlush
+	cmdTouch
+	cmdMeta
+	getHits
+	getMisses
+	getExpired
+	getFlushed
+	deleteMisses
+	deleteHits
+	incrMisses
+	incrHits
+	decrMisses
+	decrHits
+	casMisses
+	casHits
+	casBadval
+	touchHits
+	touchMisses
+	tooLarge
+	noMemory
+	totalItems
+	numCounters
+)
+
+// counters are those of one worker, which alone adds to them.
+type counters [numCounters]atomic.Uint64
+
+func (n *counters) add(c counter, by uint64) {
+	n[c].Store(n[c].Load() + by)
+}
+
+// got counts a get.
+func (n *counters) got(found bool) {
+	n.add(cmdGet, 1)
+	if found {
+		n.add(getHits, 1)
+	} else {
+		n.add(getMisses, 1)
+	}
+}
+
+// touched counts a touch.
+func (n *counters) touched(found bool) {
+	n.add(cmdTouch, 1)
+	if found {
+		n.add(touchHits, 1)
+	} else {
+		n.add(touchMisses, 1)
+	}
+}
+
+// deleted counts a delete.
+func (n *counters) deleted(found bool) {
+	if found {
+		n.add(deleteHits, 1)
+	} else {
+		n.add(deleteMisses, 1)
+	}
+}
+
+// stored counts a request to store an item.
+func (n *counters) stored(r *request, err error) {
+	n.add(cmdSet, 1)
+	switch {
+	case errors.Is(err, objstore.ErrNoSpace):
+		n.add(noMemory, 1)
+	case err != nil:
+	case r.mode == modeCAS && r.status == stored:
+		n.add(casHits, 1)
+	case r.mode == modeCAS && r.status == exists:
+		n.add(casBadval, 1)
+	case r.mode == modeCAS:
+		n.add(casMisses, 1)
+	}
+	if err == nil && r.status == stored {
+		n.add(totalItems, 1)
+	}
+}
+
+// counted counts an incr or decr.
+func (n *counters) counted(d *delta, err error) {
+	hit := err == nil && d.status == stored && !d.created
+	switch {
+	case hit && d.decr:
+		n.add(decrHits, 1)
+	case hit:
+		n.add(incrHits, 1)
+	case err == nil && d.status == notFound && d.decr:
+		n.add(decrMisses, 1)
+	case err == nil && d.status == notFound:
+		n.add(incrMisses, 1)
+	}
+}
+
+// counted are the counters of a server.
+type counted struct {
+	accepted, rejected, closed, idled atomic.Uint64 // connections
+	read, written                     atomic.Uint64 // bytes
+	authentications, unauthenticated  atomic.Uint64
+
+	mu   sync.Mutex
+	live []*counters
+	done [numCounters]uint64 // of workers that are gone, less what was counted before the last reset
+}
+
+func (t *counted) add(n *counters) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.live = append(t.live, n)
+}
+
+func (t *counted) remove(n *counters) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, m := range t.live {
+		if m == n {
+			t.live = append(t.live[:i], t.live[i+1:]...)
+			for c := range n {
+				t.done[c] += n[c].Load()
+			}
+			return
+		}
+	}
+}
+
+// total returns all counters.
+func (t *counted) total() (sum [numCounters]uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum = t.done
+	for _, n := range t.live {
+		for c := range n {
+			sum[c] += n[c].Load()
+		}
+	}
+	return sum
+}
+
+// reset begins to count anew.
+func (t *counted) reset() {
+	now := t.total()
+	t.mu.Lock()
+	for c := range now {
+		t.done[c] -= now[c]
+	}
+	t.mu.Unlock()
+	for _, n := range []*atomic.Uint64{&t.rejected, &t.idled, &t.read, &t.written, &t.authentications, &t.unauthenticated} {
+		n.Store(0)
+	}
+}

@@ -1,0 +1,72 @@
+package memcached
+
+import (
+	"encoding/binary"
+
+	"github.com/declock/declock/objstore"
+)
+
+// What stands before an item's value in its object:
+//
+//	offset  bytes
+//	  0       8   unique that clients see (CAS)
+//	  8       4   number of the flush after which the item was stored
+//	 12       1   state: see below
+//	 13       3   zero
+//	 16           value
+const headSize = 16
+
+// A state is what meta commands know of an item.
+type state uint8
+
+const (
+	stale     state = 1 << iota // md I, ms I: it is to be stored anew
+	tokenSent                   // a client has been told that it is the one to do so
+)
+
+// A head is what stands before a value.
+type head struct {
+	cas   uint64
+	flush uint32
+	state state
+}
+
+// encode writes the head to b.
+func (h *head) encode(b []byte) {
+	_ = b[headSize-1]
+	binary.LittleEndian.PutUint64(b, h.cas)
+	binary.LittleEndian.PutUint32(b[8:], h.flush)
+	binary.LittleEndian.PutUint32(b[12:], uint32(h.state))
+}
+
+// decodeHead reads the head before a value. It is not ok in an object that no server of this package has stored.
+func decodeHead(b []byte) (h head, ok bool) {
+	if len(b) < headSize {
+		return h, false
+	}
+	h.cas = binary.LittleEndian.Uint64(b)
+	h.flush = binary.LittleEndian.Uint32(b[8:])
+	s := binary.LittleEndian.Uint32(b[12:])
+	h.state = state(s)
+	return h, s <= uint32(stale|tokenSent)
+}
+
+// An item is what a client gets.
+type item struct {
+	head
+	flags  uint32
+	value  []byte // of a get: it lies in the worker's memory until its next operation
+	size   int    // of the value
+	expiry uint32 // second of the store's clock, 0 is never
+	access uint32
+}
+
+// itemOf returns the item in an object of the store.
+func itemOf(o *objstore.Item, size int) (it item, ok bool) {
+	it.head, ok = decodeHead(o.Value)
+	if !ok {
+		return it, false
+	}
+	it.flags, it.value, it.size, it.expiry, it.access = o.Flags, o.Value[headSize:], size-headSize, o.Expiry, o.Access
+	return it, true
+}

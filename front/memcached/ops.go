@@ -1,0 +1,410 @@
+package memcached
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
+)
+
+// A status is how an operation ended.
+type status uint8
+
+const (
+	stored    status = iota // or deleted, touched, found
+	notStored               // the condition did not hold
+	exists                  // the unique is another
+	notFound
+	notNumber
+)
+
+// A mode is a way to store an item.
+type mode uint8
+
+const (
+	modeSet mode = iota
+	modeAdd
+	modeReplace
+	modeAppend
+	modePrepend
+	modeCAS
+)
+
+// A request is an item to be stored.
+type request struct {
+	mode    mode
+	key     []byte
+	value   []byte // with room for a head before it
+	flags   uint32
+	exptime int32
+	cas     uint64 // 0: any
+	// invalidate stores the item as stale if its unique is older than that which is there (ms with I).
+	invalidate bool
+
+	number  uint32 // of the last flush
+	again   bool   // the number is too old
+	status  status
+	stored  uint64 // unique of what was stored
+	created bool
+}
+
+// maxRelative is the longest exptime that is relative; a larger one is a Unix time.
+const maxRelative = 30 * 24 * 3600
+
+// expiry returns the second of expiry of an exptime, and whether that has passed already.
+func expiry(exptime int64, now uint32) (second uint32, past bool) {
+	switch {
+	case exptime == 0:
+		return 0, false
+	case exptime < 0:
+		return 0, true
+	case exptime <= maxRelative:
+		second = now + uint32(exptime)
+	default:
+		second = uint32(min(exptime, 1<<32-1))
+	}
+	return second, second <= now
+}
+
+// setNow moves the clock of the stores for tests, as memcached's own do.
+func (w *worker) setNow() {
+	if d := w.moved.Load(); d != 0 {
+		now := uint32(int64(w.session.Port().Now()/fabric.Second) + d)
+		w.items.SetNow(now)
+		w.control.SetNow(now)
+	}
+}
+
+// do calls f, and once more if memory was lost, of which each client is notified once.
+func (w *worker) do(f func() error) error {
+	w.setNow()
+	err := f()
+	if errors.Is(err, objstore.ErrNotFound) || err == nil {
+		return err
+	}
+	for limit := w.clock() + time.Second; errors.Is(err, declock.ErrMemoryLost) && w.clock() < limit; err = f() { // the store is being made anew
+		time.Sleep(time.Millisecond)
+	}
+	if over(err) {
+		w.broken = true
+	}
+	return err
+}
+
+// get returns the item of a key. found is false if there is none. The item's value is good until the worker's next operation.
+func (w *worker) get(key []byte) (it item, found bool, err error) {
+	w.setNow()
+	o, err := w.items.Get(key)
+	if err != nil {
+		if err = w.missing(err, func() (err error) { o, err = w.items.Get(key); return err }); err != nil || o.Value == nil {
+			return item{}, false, err
+		}
+	}
+	it, ok := itemOf(&o, len(o.Value))
+	if !ok {
+		return item{}, false, nil
+	}
+	n, err := w.flushNumber()
+	return it, err == nil && it.flush == n, err
+}
+
+// missing tells a miss from an error of a get, which it tries again if memory was lost.
+func (w *worker) missing(err error, again func() error) error {
+	if !errors.Is(err, objstore.ErrNotFound) {
+		err = w.do(again)
+	}
+	if errors.Is(err, objstore.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// update changes the object of a key with apply, which is given the number of the last flush. A key
+// that is not there is notFound if ifFound is set, and apply is not called.
+func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objstore.Object, it *item, live bool, number uint32) objstore.Change) (found bool, err error) {
+	if read >= 0 {
+		read += headSize
+	}
+	for {
+		n, err := w.flushNumber()
+		if err != nil {
+			return false, err
+		}
+		again := false
+		err = w.do(func() error {
+			return w.items.Update(key, objstore.Update{Read: read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
+				it, live, newer := opened(o, n)
+				if again = newer; again {
+					return objstore.Change{}
+				}
+				return apply(o, &it, live, n)
+			}})
+		})
+		switch {
+		case errors.Is(err, objstore.ErrNotFound):
+			return false, nil
+		case err != nil:
+			return false, err
+		case !again:
+			return true, nil
+		}
+		if _, err := w.readRecord(); err != nil {
+			return false, err
+		}
+	}
+}
+
+// opened returns the item in an object, whether it has outlived all flushes up to one, and whether it was stored after a later one.
+func opened(o *objstore.Object, number uint32) (it item, live, newer bool) {
+	if !o.Found {
+		return it, false, false
+	}
+	it, ok := itemOf(&o.Item, o.Size)
+	return it, ok && it.flush == number, ok && int32(it.flush-number) > 0
+}
+
+// store stores the item of w.req.
+func (w *worker) store() error {
+	r := &w.req
+	read := headSize
+	if r.mode == modeAppend || r.mode == modePrepend {
+		read = -1
+	}
+	ifFound := r.mode != modeSet && r.mode != modeAdd
+	for {
+		n, err := w.flushNumber()
+		if err != nil {
+			return err
+		}
+		r.number, r.again, r.created, r.stored = n, false, false, 0
+		w.setNow()
+		u := objstore.Update{Read: read, IfFound: ifFound, Apply: w.apply}
+		err = w.items.Update(r.key, u)
+		if err != nil && !errors.Is(err, objstore.ErrNotFound) {
+			err = w.do(func() error { return w.items.Update(r.key, u) })
+		}
+		switch {
+		case errors.Is(err, objstore.ErrNotFound):
+			r.absent()
+			return nil
+		case err != nil:
+			return err
+		case !r.again:
+			return nil
+		}
+		if _, err := w.readRecord(); err != nil {
+			return err
+		}
+	}
+}
+
+// absent sets the status of a request that needs an item, and there is none.
+func (r *request) absent() {
+	r.status = notStored
+	if r.mode == modeCAS {
+		r.status = notFound
+	}
+}
+
+// applyStore decides what becomes of w.req, under the lock of the key.
+func (w *worker) applyStore(o *objstore.Object) objstore.Change {
+	r := &w.req
+	old, live, newer := opened(o, r.number)
+	if newer {
+		r.again = true
+		return objstore.Change{}
+	}
+	h := head{cas: uint64(o.Token), flush: r.number}
+	ch := objstore.Change{Action: objstore.Put, Value: r.value, Flags: r.flags}
+	second, past := expiry(int64(r.exptime), o.Now)
+	ch.Expiry = second
+	if !live {
+		if r.mode != modeSet && r.mode != modeAdd {
+			r.absent()
+			return objstore.Change{}
+		}
+	} else {
+		switch {
+		case r.mode == modeAdd:
+			r.status = notStored
+			return objstore.Change{}
+		case r.mode == modeCAS && r.invalidate && r.cas != 0 && r.cas < old.cas:
+			h.state = stale | old.state&tokenSent
+			ch.Expiry, past = old.expiry, false
+		case r.mode == modeCAS && r.cas != old.cas, r.mode != modeSet && r.mode != modeReplace && r.cas != 0 && r.cas != old.cas:
+			r.status = exists
+			return objstore.Change{}
+		}
+		if r.mode == modeAppend || r.mode == modePrepend {
+			if !w.fits(r.key, old.flags, old.size+len(r.value)-headSize) {
+				r.status = notStored
+				return objstore.Change{}
+			}
+			ch.Value = w.joined(r, old.value)
+			ch.Flags, ch.Expiry, past = old.flags, old.expiry, false
+		}
+	}
+	r.status, r.stored, r.created = stored, h.cas, !o.Found
+	if past {
+		ch.Action = objstore.Remove // of an item that has expired already there is nothing to keep
+		return ch
+	}
+	h.encode(ch.Value)
+	return ch
+}
+
+// joined returns a value with the request's before or behind it, and room for a head.
+func (w *worker) joined(r *request, old []byte) []byte {
+	w.buf = append(w.buf[:0], make([]byte, headSize)...)
+	if r.mode == modePrepend {
+		w.buf = append(append(w.buf, r.value[headSize:]...), old...)
+	} else {
+		w.buf = append(append(w.buf, old...), r.value[headSize:]...)
+	}
+	return w.buf
+}
+
+// delete deletes the item of a key if it has a unique; 0: any.
+func (w *worker) delete(key []byte, cas uint64) (s status, err error) {
+	s = notFound
+	_, err = w.update(key, 0, true, func(_ *objstore.Object, it *item, live bool, _ uint32) objstore.Change {
+		switch {
+		case !live:
+			s = notFound
+		case cas != 0 && cas != it.cas:
+			s = exists
+			return objstore.Change{}
+		default:
+			s = stored
+		}
+		return objstore.Change{Action: objstore.Remove}
+	})
+	return s, err
+}
+
+// touch gives an item another time of expiry. see, if not nil, gets it, with its value, under the lock.
+func (w *worker) touch(key []byte, exptime int32, see func(*item)) (found bool, err error) {
+	read := 0
+	if see != nil {
+		read = -1
+	}
+	_, err = w.update(key, read, true, func(o *objstore.Object, it *item, live bool, _ uint32) objstore.Change {
+		if found = live; !live {
+			return objstore.Change{Action: objstore.Remove}
+		}
+		second, past := expiry(int64(exptime), o.Now)
+		if see != nil {
+			see(it)
+		}
+		if past {
+			return objstore.Change{Action: objstore.Remove}
+		}
+		return objstore.Change{Action: objstore.Expire, Expiry: second}
+	})
+	return found && err == nil, err
+}
+
+// A delta is an addition to an item's decimal value.
+type delta struct {
+	decr    bool
+	by      uint64
+	cas     uint64 // 0: any
+	exptime *int32 // a new one
+	// create stores initial, with the exptime createFor, if there is no item.
+	create    bool
+	initial   uint64
+	createFor int32
+
+	// what came of it
+	status  status
+	created bool
+	value   uint64
+	item    item
+}
+
+// numberRead is how much of a value is read to find a number in it.
+const numberRead = 64
+
+// count does a delta.
+func (w *worker) count(key []byte, d *delta) error {
+	d.status = notFound
+	_, err := w.update(key, numberRead, !d.create, func(o *objstore.Object, it *item, live bool, number uint32) objstore.Change {
+		d.created = false
+		if !live {
+			if !d.create {
+				d.status = notFound
+				return objstore.Change{Action: objstore.Remove}
+			}
+			d.status, d.created, d.value = stored, true, d.initial
+			d.item = item{head: head{cas: uint64(o.Token), flush: number}}
+			return w.number(d, 0, d.createFor, o.Now)
+		}
+		v, ok := parseUint64(it.value)
+		switch {
+		case it.size == 0:
+			ok = false
+		case d.cas != 0 && d.cas != it.cas:
+			d.status = exists
+			return objstore.Change{}
+		}
+		if !ok {
+			d.status = notNumber
+			return objstore.Change{}
+		}
+		if d.decr {
+			v -= min(v, d.by)
+		} else {
+			v += d.by
+		}
+		d.status, d.value, d.item = stored, v, *it
+		d.item.cas = uint64(o.Token)
+		if d.exptime != nil {
+			return w.number(d, it.size, *d.exptime, o.Now)
+		}
+		ch := w.number(d, it.size, 0, o.Now)
+		ch.Expiry, d.item.expiry = it.expiry, it.expiry
+		return ch
+	})
+	d.item.value = nil
+	return err
+}
+
+// number returns the change that stores the number of d, with blanks behind it to a size, as memcached does.
+func (w *worker) number(d *delta, size int, exptime int32, now uint32) objstore.Change {
+	w.buf = append(w.buf[:0], make([]byte, headSize)...)
+	d.item.head.encode(w.buf)
+	w.buf = strconv.AppendUint(w.buf, d.value, 10)
+	for len(w.buf) < headSize+size {
+		w.buf = append(w.buf, ' ')
+	}
+	second, past := expiry(int64(exptime), now)
+	if past {
+		return objstore.Change{Action: objstore.Remove}
+	}
+	d.item.expiry = second
+	return objstore.Change{Action: objstore.Put, Value: w.buf, Flags: d.item.flags, Expiry: second}
+}
+
+// failure returns what a client is told of an error.
+func failure(err error) string {
+	switch {
+	case errors.Is(err, objstore.ErrNoSpace):
+		return "SERVER_ERROR out of memory storing object"
+	case errors.Is(err, objstore.ErrValueSize):
+		return "SERVER_ERROR object too large for cache"
+	case errors.Is(err, errDetached), over(err):
+		return "SERVER_ERROR not a member of the cluster, try again"
+	case errors.Is(err, fabric.ErrUnknownOutcome):
+		return "SERVER_ERROR outcome unknown, a memory node does not answer"
+	case errors.Is(err, fabric.ErrNodeDown):
+		return "SERVER_ERROR a memory node is down"
+	}
+	return fmt.Sprintf("SERVER_ERROR %.200q", err.Error())
+}
+
+// used notes that a client has got an item.
+func (w *worker) used(key []byte, it *item) {}

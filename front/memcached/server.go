@@ -1,0 +1,243 @@
+package memcached
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/objstore"
+)
+
+// Version is the version of memcached whose protocols, texts and limits a Server has.
+const Version = "1.6.18"
+
+// Options of a Server. The zero value is good.
+type Options struct {
+	// Store is the name of the store that is served, and of a second one behind it, with ".control" added; empty is "memcached". What else is
+	// in the store is not there for clients.
+	Store string
+	// MaxItem bounds an item: its key, value and 56 bytes. 0 is 1 MiB, as memcached's -I.
+	MaxItem int
+	// MaxConns bounds the connections; 0 is 1024, as memcached's -c.
+	MaxConns int
+	// Sessions bounds the sessions of the cluster that connections share; 0 is 16 for each processor, and at least 64.
+	Sessions int
+	// IdleTimeout is after how long a connection without requests is closed; 0 is never.
+	IdleTimeout time.Duration
+	// TLS, if not nil, is for stream connections.
+	TLS *tls.Config
+	// Log gets errors that are no client's; nil: none.
+	Log *slog.Logger
+	// Debug allows clients to move the clock, as memcached's own tests do.
+	Debug bool
+}
+
+// A Server serves a store to clients of memcached. It is made by New, has Serve called for each listener, and a cluster by Attach.
+type Server struct {
+	o       Options
+	started time.Time
+	pool    atomic.Pointer[pool]
+	last    lastFlush
+	moved   atomic.Int64 // seconds by which clients have moved the clock
+	counted counted
+	verbose atomic.Uint32
+
+	prefixes prefixes
+
+	mu        sync.Mutex
+	listeners map[io.Closer]struct{}
+	conns     map[*conn]struct{}
+	draining  bool
+	running   sync.WaitGroup // connections and listeners
+	stop      chan struct{}  // closed when the pool is detached
+	watching  sync.WaitGroup
+}
+
+// ErrServerClosed: Serve of a server that has been shut down.
+var ErrServerClosed = errors.New("memcached: server closed")
+
+// New returns a server. It answers requests with an error until it has a cluster.
+func New(o Options) *Server {
+	if o.Store == "" {
+		o.Store = "memcached"
+	}
+	if o.MaxItem == 0 {
+		o.MaxItem = 1 << 20
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = 1024
+	}
+	if o.Sessions == 0 {
+		o.Sessions = max(64, 16*runtime.GOMAXPROCS(0))
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{o: o, started: time.Now(), listeners: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}}
+}
+
+// Attach gives the server a cluster to serve the store of, which it opens; or makes, as cfg says.
+func (s *Server) Attach(c *declock.Cluster, cfg objstore.Config) error {
+	if cfg.MaxValue == 0 {
+		cfg.MaxValue = uint32(s.o.MaxItem)
+	}
+	p := newPool(s, c, cfg)
+	w, err := p.take()
+	if err == nil {
+		_, err = w.readRecord()
+		p.give(w)
+	}
+	if err != nil {
+		p.close()
+		return fmt.Errorf("memcached: attach: %w", err)
+	}
+	s.last.readAt.Store(0) // it may be another cluster
+	s.stop = make(chan struct{})
+	s.pool.Store(p)
+	s.watching.Go(func() { p.watchFlushes(s.stop) })
+	return nil
+}
+
+// Detach takes the cluster away from the server, before it is closed. Connections stay open, and requests are answered with an error until the next Attach.
+func (s *Server) Detach() {
+	p := s.pool.Swap(nil)
+	if p == nil {
+		return
+	}
+	close(s.stop)
+	p.close()
+	s.watching.Wait()
+}
+
+// take returns a worker for the caller alone.
+func (s *Server) take() (*worker, error) {
+	if p := s.pool.Load(); p != nil {
+		return p.take()
+	}
+	return nil, errDetached
+}
+
+// Serve serves the connections of a listener until Shutdown, and returns ErrServerClosed then.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.listen(l) {
+		_ = l.Close()
+		return ErrServerClosed
+	}
+	defer s.unlisten(l)
+	for wait := time.Millisecond; ; {
+		nc, err := l.Accept()
+		if err == nil {
+			wait = time.Millisecond
+			s.accept(nc)
+			continue
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return ErrServerClosed
+		}
+		var e net.Error
+		if !errors.As(err, &e) {
+			return err
+		}
+		s.o.Log.Warn("memcached: cannot accept a connection", "error", err.Error()) // too many files are open, or the like
+		time.Sleep(wait)
+		wait = min(2*wait, time.Second)
+	}
+}
+
+// listen notes what Shutdown has to close, and reports whether there was none yet.
+func (s *Server) listen(l io.Closer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.listeners[l] = struct{}{}
+	s.running.Add(1)
+	return true
+}
+
+func (s *Server) unlisten(l io.Closer) {
+	s.mu.Lock()
+	delete(s.listeners, l)
+	s.mu.Unlock()
+	_ = l.Close()
+	s.running.Done()
+}
+
+// accept begins to serve a connection, unless there are too many.
+func (s *Server) accept(nc net.Conn) {
+	c := newConn(s, nc)
+	if s.o.TLS != nil {
+		c.nc = tls.Server(nc, s.o.TLS)
+	}
+	s.mu.Lock()
+	full := len(s.conns) >= s.o.MaxConns
+	if !full && !s.draining {
+		s.conns[c] = struct{}{}
+		s.running.Add(1)
+	}
+	refused := full || s.draining
+	s.mu.Unlock()
+	if refused {
+		s.counted.rejected.Add(1)
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = nc.Write([]byte("ERROR Too many open connections\r\n"))
+		_ = nc.Close()
+		return
+	}
+	s.counted.accepted.Add(1)
+	go func() {
+		defer s.running.Done()
+		c.serve()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	}()
+}
+
+// drainTimeout bounds how long a client may take to read its last answers.
+const drainTimeout = 5 * time.Second
+
+// Shutdown closes the listeners, lets the requests that have arrived be answered, closes the connections and detaches the cluster. When ctx ends,
+// connections are closed whatever they do.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.draining = true
+	for l := range s.listeners {
+		_ = l.Close()
+	}
+	now := time.Now()
+	for c := range s.conns {
+		_ = c.nc.SetReadDeadline(now) // it ends when it has nothing to do
+		_ = c.nc.SetWriteDeadline(now.Add(drainTimeout))
+	}
+	s.mu.Unlock()
+	over := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(over)
+	}()
+	var err error
+	select {
+	case <-over:
+	case <-ctx.Done():
+		err = ctx.Err()
+		s.mu.Lock()
+		for c := range s.conns {
+			_ = c.nc.Close()
+		}
+		s.mu.Unlock()
+		<-over
+	}
+	s.Detach()
+	return err
+}

@@ -1,0 +1,232 @@
+package memcached
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/objstore"
+)
+
+// A stat is a line of what stats answers.
+type stat struct{ name, value string }
+
+func number[T uint64 | uint32 | int | int64](v T) string { return fmt.Sprint(v) }
+
+// stats answers stats.
+func (c *conn) stats(t [][]byte) error {
+	if len(t) == 1 {
+		list, err := c.general()
+		if err != nil {
+			c.failed(err)
+			return nil
+		}
+		c.list(list)
+		return nil
+	}
+	switch string(t[1]) {
+	case "reset":
+		c.srv.counted.reset()
+		c.srv.prefixes.reset()
+		c.say("RESET")
+	case "settings":
+		c.list(c.srv.settings())
+	case "detail":
+		c.detail(t[2:])
+	case "conns":
+		c.list(c.srv.connections())
+	case "items", "slabs":
+		list, err := c.classes(string(t[1]))
+		if err != nil {
+			c.failed(err)
+			return nil
+		}
+		c.list(list)
+	case "sizes":
+		c.list([]stat{{"sizes_status", "disabled"}})
+	case "sizes_enable", "sizes_disable":
+		c.list([]stat{{"sizes_status", "disabled"}, {"sizes_error", "not_supported"}})
+	default:
+		c.say("ERROR")
+	}
+	return nil
+}
+
+// list answers with lines of statistics.
+func (c *conn) list(list []stat) {
+	for _, s := range list {
+		c.out = append(append(append(append(append(c.out, "STAT "...), s.name...), ' '), s.value...), '\r', '\n')
+	}
+	c.out = append(c.out, "END\r\n"...)
+}
+
+// general are the statistics that stats without an argument answers with: memcached's names in its order. What this server does not have is zero.
+func (c *conn) general() ([]stat, error) {
+	if err := c.work(); err != nil {
+		return nil, err
+	}
+	u, err := c.w.usage()
+	if err != nil {
+		return nil, err
+	}
+	s, n, store := c.srv, c.srv.counted.total(), c.w.home.storeStats()
+	var use syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &use)
+	cpu := func(t syscall.Timeval) string { return fmt.Sprintf("%d.%06d", t.Sec, t.Usec) }
+	list := []stat{
+		{"pid", number(os.Getpid())}, {"uptime", number(int(s.clock().Seconds()))}, {"time", number(time.Now().Unix() + s.moved.Load())},
+		{"version", Version}, {"libevent", "none"}, {"pointer_size", number(strconv.IntSize)},
+		{"rusage_user", cpu(use.Utime)}, {"rusage_system", cpu(use.Stime)},
+		{"max_connections", number(s.o.MaxConns)}, {"curr_connections", number(s.open())},
+		{"total_connections", number(s.counted.accepted.Load())}, {"rejected_connections", number(s.counted.rejected.Load())},
+		{"connection_structures", number(s.open())}, {"response_obj_oom", "0"}, {"response_obj_count", "0"}, {"response_obj_bytes", "0"},
+		{"read_buf_count", "0"}, {"read_buf_bytes", "0"}, {"read_buf_bytes_free", "0"}, {"read_buf_oom", "0"}, {"reserved_fds", "0"},
+	}
+	for i, name := range counterNames {
+		list = append(list, stat{name, number(n[i])})
+	}
+	list = append(list, stat{"auth_cmds", number(s.counted.authentications.Load())}, stat{"auth_errors", number(s.counted.unauthenticated.Load())})
+	if s.o.IdleTimeout > 0 {
+		list = append(list, stat{"idle_kicks", number(s.counted.idled.Load())})
+	}
+	list = append(list, []stat{
+		{"bytes_read", number(s.counted.read.Load())}, {"bytes_written", number(s.counted.written.Load())},
+		{"limit_maxbytes", number(c.w.limit())}, {"accepting_conns", "1"}, {"listen_disabled_num", "0"}, {"time_in_listen_disabled_us", "0"},
+		{"threads", number(runtime.GOMAXPROCS(0))}, {"conn_yields", "0"}, {"hash_power_level", "0"},
+		{"hash_bytes", number(c.w.index())}, {"hash_is_expanding", "0"},
+	}...)
+	for _, name := range slabNames {
+		list = append(list, stat{name, "0"})
+	}
+	return append(list, []stat{
+		{"bytes", number(u.Bytes)}, {"curr_items", number(u.Items)}, {"total_items", number(n[totalItems])}, {"slab_global_page_pool", "0"},
+		{"expired_unfetched", "0"}, {"evicted_unfetched", "0"}, {"evicted_active", "0"}, {"evictions", number(store.Evictions)},
+		{"reclaimed", number(store.Expired)}, {"crawler_reclaimed", "0"}, {"crawler_items_checked", "0"}, {"lrutail_reflocked", "0"},
+		{"moves_to_cold", "0"}, {"moves_to_warm", "0"}, {"moves_within_lru", "0"}, {"direct_reclaims", "0"}, {"lru_bumps_dropped", "0"},
+	}...), nil
+}
+
+// counterNames are memcached's names of counters, in its order.
+var counterNames = [...]string{
+	cmdGet: "cmd_get", cmdSet: "cmd_set", cmdFlush: "cmd_flush", cmdTouch: "cmd_touch", cmdMeta: "cmd_meta", getHits: "get_hits", getMisses: "get_misses",
+	getExpired: "get_expired", getFlushed: "get_flushed", deleteMisses: "delete_misses", deleteHits: "delete_hits", incrMisses: "incr_misses",
+	incrHits: "incr_hits", decrMisses: "decr_misses", decrHits: "decr_hits", casMisses: "cas_misses", casHits: "cas_hits", casBadval: "cas_badval",
+	touchHits: "touch_hits", touchMisses: "touch_misses", tooLarge: "store_too_large", noMemory: "store_no_memory",
+}
+
+// slabNames are memcached's names of what only it has.
+var slabNames = []string{
+	"slab_reassign_rescues", "slab_reassign_chunk_rescues", "slab_reassign_evictions_nomem", "slab_reassign_inline_reclaim", "slab_reassign_busy_items",
+	"slab_reassign_busy_deletes", "slab_reassign_running", "slabs_moved", "lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles",
+	"malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent", "log_watchers", "unexpected_napi_ids",
+	"round_robin_fallback",
+}
+
+// usageSample is how many buckets of each memory node are counted for curr_items and bytes.
+const usageSample = 4096
+
+// usage returns how many items there are, about, and their bytes.
+func (w *worker) usage() (sum objstore.Usage, err error) {
+	for _, mn := range w.items.Store().Nodes() {
+		for _, r := range w.home.cluster.Node().Regions() {
+			if r.Memory() != mn {
+				continue
+			}
+			u, err := w.usageOf(r)
+			if err != nil {
+				return sum, err
+			}
+			sum.Items += u.Items
+			sum.Bytes += u.Bytes
+		}
+	}
+	return sum, nil
+}
+
+func (w *worker) usageOf(r *memory.Region) (u objstore.Usage, err error) {
+	port := w.session.Port()
+	e, err := r.Lookup(port, w.o.Store, memory.KindStore)
+	if err != nil {
+		return u, err
+	}
+	return objstore.Estimate(port, r, &e, usageSample)
+}
+
+// limit returns how many bytes items may take.
+func (w *worker) limit() (sum uint64) {
+	st := w.items.Store()
+	for _, r := range w.home.cluster.Node().Regions() {
+		if limit := st.MemoryLimit(); limit != 0 {
+			sum += limit
+		} else {
+			sum += r.Size()
+		}
+	}
+	return sum
+}
+
+// index returns the bytes of the store's buckets.
+func (w *worker) index() uint64 {
+	st := w.items.Store()
+	perNode, slots := st.Buckets()
+	return perNode * uint64(len(st.Nodes())) * uint64(slots+1) * 8
+}
+
+// open returns how many connections there are.
+func (s *Server) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// settings are the settings that there are.
+func (s *Server) settings() []stat {
+	yes := func(b bool) string {
+		if b {
+			return "yes"
+		}
+		return "no"
+	}
+	evictions, limit := "on", uint64(0)
+	if p := s.pool.Load(); p != nil {
+		limit = p.cfg.MemoryLimit
+		if p.cfg.NoEvict {
+			evictions = "off"
+		}
+	}
+	return []stat{
+		{"maxbytes", number(limit)}, {"maxconns", number(s.o.MaxConns)}, {"verbosity", number(s.verbose.Load())},
+		{"evictions", evictions}, {"cas_enabled", "yes"}, {"item_size_max", number(s.o.MaxItem)}, {"maxconns_fast", "yes"},
+		{"stat_key_prefix", string(prefixEnd)}, {"detail_enabled", yes(s.prefixes.on.Load())}, {"auth_enabled_sasl", "no"}, {"auth_enabled_ascii", yes(false)},
+		{"shutdown_command", "no"}, {"flush_enabled", "yes"}, {"dump_enabled", "yes"}, {"idle_timeout", number(int(s.o.IdleTimeout.Seconds()))},
+		{"num_threads", number(runtime.GOMAXPROCS(0))}, {"ssl_enabled", yes(s.o.TLS != nil)}, {"binding_protocol", "auto-negotiate"},
+	}
+}
+
+// classes answers stats items and stats slabs. The store has no classes that clients could know: all items are of class 1.
+func (c *conn) classes(what string) ([]stat, error) {
+	if err := c.work(); err != nil {
+		return nil, err
+	}
+	u, err := c.w.usage()
+	if err != nil {
+		return nil, err
+	}
+	if what == "items" {
+		if u.Items == 0 {
+			return nil, nil
+		}
+		store := c.w.home.storeStats()
+		return []stat{{"items:1:number", number(u.Items)}, {"items:1:mem_requested", number(u.Bytes)}, {"items:1:evicted", number(store.Evictions)},
+			{"items:1:reclaimed", number(store.Expired)}}, nil
+	}
+	n := c.srv.counted.total()
+	list := []stat{{"1:chunk_size", number(c.srv.o.MaxItem)}, {"1:used_chunks", number(u.Items)}, {"1:get_hits", number(n[getHits])}, {"1:cmd_set", number(n[cmdSet])},
+		{"1:delete_hits", number(n[deleteHits])}, {"1:incr_hits", number(n[incrHits])}, {"1:decr_hits", number(n[decrHits])}, {"1:cas_hits", number(n[casHits])},
+		{"1:cas_badval", number(n[casBadval])}, {"1:touch_hits", number(n[touchHits])}}
+	return append(list, stat{"active_slabs", "1"}, stat{"total_malloced", number(u.Bytes)}), nil
+}
