@@ -41,6 +41,7 @@ type Index struct {
 	Seed               uint64
 	WarmupNs, WindowNs fabric.Time // a fixed window; 0: see [Pace]
 	NIC                string      // sim.Preset
+	Tune               string      // changes constants of it: see Micro.Tune
 }
 
 // maxScan bounds the keys of a scan: 1 to so many.
@@ -63,7 +64,7 @@ func runIndex(ctx context.Context, x Index) (Metrics, error) {
 	if s.zipf, err = traces.NewZipf(uint64(x.Keys), x.Theta); err != nil {
 		return nil, err
 	}
-	nic, err := sim.Preset(x.NIC)
+	nic, err := x.model()
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +74,15 @@ func runIndex(ctx context.Context, x Index) (Metrics, error) {
 		return nil, err
 	}
 	return s.measure(ctx)
+}
+
+// model returns the model of the network.
+func (x *Index) model() (sim.NIC, error) {
+	n, err := sim.Preset(x.NIC)
+	if err == nil {
+		err = tune(&n, x.Tune)
+	}
+	return n, err
 }
 
 // build makes the cluster, loads the tree and starts the clients.
@@ -309,10 +319,11 @@ func (x Index) params() Params {
 func (x Index) point(params Params) Point {
 	return Point{
 		Cost: float64(15*fabric.Millisecond)*float64(min(x.Clients, 64)) + float64(x.Keys*100),
+		Same: x.measurand(),
 		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			x := x
 			x.Seed = seed
-			return runIndex(ctx, x)
+			return x.measurand().take(func() (Metrics, error) { return runIndex(ctx, x) })
 		}),
 	}
 }

@@ -10,25 +10,34 @@ import (
 	"github.com/declock/declock/lab/locks"
 )
 
-// A Micro determines its figures, and several experiments have points in common: what has been measured once is kept.
+// Several experiments have points in common: what has been measured once is kept.
 var memo sync.Map // of measurand: *once
 
-// A measurand is what determines figures: a Micro whose model of the network is nic. How long messages between
-// compute nodes take is left out for locks that send none.
+// A measurand is what determines figures: a Micro or an Index, and the model of the network. How long messages between compute
+// nodes take is left out for locks that send none, and so are names that change nothing.
 type measurand struct {
-	Micro
+	run any
 	nic sim.NIC
+}
+
+func newMeasurand(run any, lock string, n sim.NIC) measurand {
+	if l, err := locks.Lookup(lock); err == nil && l.Silent {
+		n.MessageMin, n.MessageMax, n.MessageScale = 0, 0, 0
+	}
+	return measurand{run, n}
 }
 
 func (m Micro) measurand() measurand {
 	m = m.WithDefaults()
 	n, _ := m.model() // Validate reports the error
-	w := measurand{m, n}
-	if l, err := locks.Lookup(m.Lock); err == nil && l.Silent {
-		w.nic.MessageMin, w.nic.MessageMax, w.nic.MessageScale = 0, 0, 0
-	}
-	w.NIC, w.Tune, w.MessageScale, w.MessageExtraNs = "", "", 0, 0
-	return w
+	m.NIC, m.Tune, m.MessageScale, m.MessageExtraNs = "", "", 0, 0
+	return newMeasurand(m, m.Lock, n)
+}
+
+func (x Index) measurand() measurand {
+	n, _ := x.model() // runIndex reports the error
+	x.NIC, x.Tune, x.Mix.Name = "", "", ""
+	return newMeasurand(x, x.Lock, n)
 }
 
 // A once is one measurement.
@@ -37,25 +46,33 @@ type once struct {
 	metrics Metrics
 }
 
-// measure returns the metrics of Sim, which it calls unless that has been done.
-func (m Micro) measure(ctx context.Context) (Metrics, error) {
-	m = m.WithDefaults()
-	if err := m.Validate(); err != nil {
-		return nil, err
-	}
-	v, _ := memo.LoadOrStore(m.measurand(), new(once))
+// take returns the metrics of a measurand, which it measures unless that has been done.
+func (w measurand) take(measure func() (Metrics, error)) (Metrics, error) {
+	v, _ := memo.LoadOrStore(w, new(once))
 	o := v.(*once)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.metrics != nil {
 		return o.metrics, nil
 	}
-	r, err := Sim(ctx, m)
-	if err != nil {
+	var err error
+	o.metrics, err = measure()
+	return o.metrics, err
+}
+
+// measure returns the metrics of Sim.
+func (m Micro) measure(ctx context.Context) (Metrics, error) {
+	m = m.WithDefaults()
+	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	o.metrics = r.Metrics()
-	return o.metrics, nil
+	return m.measurand().take(func() (Metrics, error) {
+		r, err := Sim(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		return r.Metrics(), nil
+	})
 }
 
 // Point returns the measurement of a microbenchmark on the simulator.

@@ -153,6 +153,12 @@ func TestSameMeasurand(t *testing.T) {
 	if same(plain, slow, "declock") || same(plain, func(m *Micro) { m.Tune = "LocalWake=1600" }, "sherman") || same(plain, func(m *Micro) { m.NIC = "cx5" }, "cas") {
 		t.Error("two are taken for the same")
 	}
+	index := func(name, lock, tune string) measurand {
+		return Index{Lock: lock, Mix: Mix{Name: name, Read: 50, Update: 50}, NIC: "cx4", Tune: tune}.measurand()
+	}
+	if index("A", "declock", "") != index("update-heavy", "declock", "") || index("A", "cas", "") != index("A", "cas", "MessageMax=5000") || index("A", "declock", "") == index("A", "declock", "MessageMax=5000") {
+		t.Error("an index")
+	}
 }
 
 // Seeds are averaged, with a confidence interval by Student's t.
