@@ -29,6 +29,7 @@ import (
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/memcached"
+	"github.com/declock/declock/traces/replay"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 )
@@ -61,6 +62,9 @@ type replayOptions struct {
 	own            bool           // --cns: compute nodes of our own in a running cluster
 	ttl, onBadLine string
 	noWarm, asJSON bool
+
+	watch   func(f *fleet.Fleet, ended bool) // of MeasureReplay; nil: the outcome is printed
+	outcome *fleet.Outcome
 }
 
 func (o *replayOptions) flags() []cli.Flag {
@@ -119,8 +123,9 @@ func (s *speed) String() string {
 	return strconv.FormatFloat(float64(*s), 'g', -1, 64)
 }
 
-func replayCommand(env *command.Env) *cli.Command {
-	o := new(replayOptions)
+func replayCommand(env *command.Env) *cli.Command { return new(replayOptions).command(env) }
+
+func (o *replayOptions) command(env *command.Env) *cli.Command {
 	return command.Complete(&cli.Command{
 		Name: "replay", Usage: "replay a cache trace and print what it measured", ArgsUsage: "[TRACE]", Category: "run",
 		Description: replayDescription, Flags: o.flags(),
@@ -131,6 +136,20 @@ func replayCommand(env *command.Env) *cli.Command {
 			return o.run(c.Context, env)
 		},
 	})
+}
+
+// MeasureReplay does what "declock replay ARGS" does, for other commands, and returns the outcome in the place of printing it. watch is called
+// when all clients begin, and when the last has ended; the processes that were started live at both times.
+func MeasureReplay(ctx context.Context, env *command.Env, args []string, watch func(f *fleet.Fleet, ended bool)) (Total, []replay.Row, error) {
+	o := &replayOptions{watch: watch}
+	a := command.New(env, "declock", "", "")
+	a.Commands = []*cli.Command{o.command(env)}
+	err := a.RunContext(ctx, append([]string{a.Name, "replay"}, args...))
+	if o.outcome == nil {
+		return Total{}, nil, err
+	}
+	total, rows := ReplayRows(o.outcome, o.started.policy, o.do.Target)
+	return total, rows, err
 }
 
 // onlyFor are flags that mean something for some kinds of replay only.
@@ -292,7 +311,11 @@ func (o *replayOptions) run(ctx context.Context, env *command.Env) error {
 	for _, m := range members {
 		_ = m.Client.Close()
 	}
-	if out != nil && out.Members > 0 {
+	switch {
+	case out == nil || out.Members == 0:
+	case o.watch != nil:
+		o.outcome = out
+	default:
 		err = errors.Join(err, o.print(env, out, policy))
 	}
 	if cluster != nil {
@@ -471,8 +494,21 @@ func (o *replayOptions) measure(ctx context.Context, env *command.Env, members [
 		}
 	}
 	bar := newBar(env.Stderr, o)
-	out, err = fleet.Replay(ctx, members, o.specs(len(members)), bar.show)
+	show := bar.show
+	if o.watch != nil {
+		began := false
+		show = func(measuring bool, _ control.Progress) {
+			if measuring && !began {
+				began = true
+				o.watch(cluster, false)
+			}
+		}
+	}
+	out, err = fleet.Replay(ctx, members, o.specs(len(members)), show)
 	bar.line.Clear()
+	if o.watch != nil {
+		o.watch(cluster, true)
+	}
 	if cluster != nil {
 		if died = cluster.MemoryLost(); died != nil && out != nil {
 			out.Interrupted = false // not by the user

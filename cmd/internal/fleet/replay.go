@@ -182,6 +182,7 @@ func (r *run) start() {
 	for _, m := range r.members {
 		_ = m.Client.Send(control.Request{Op: control.OpStart}) // the reader notices one that has gone
 	}
+	r.showAll()
 }
 
 // add adds a member's result.
