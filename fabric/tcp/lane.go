@@ -307,12 +307,20 @@ func (l *lane) needed(c *chain, conn *stream) bool {
 // reads reads answers, until it is not needed any more or there is no connection; lead is held.
 func (l *lane) reads(c *chain) {
 	now := l.r.n.Now
-	for {
+	for look := true; ; {
 		conn := l.conn.Load()
 		if conn == nil || !l.needed(c, conn) {
 			return
 		}
+		// What TLS has taken from the socket and not handed out yet wakes nobody.
+		if t := now(); !(look && conn.tls != nil) && !l.spinner.again(t) {
+			if !l.park(conn) {
+				return
+			}
+			l.spinner.parked(now() - t)
+		}
 		n, err := l.poll(conn)
+		look = n > 0
 		switch {
 		case err != nil:
 			l.mu.Lock()
@@ -324,19 +332,24 @@ func (l *lane) reads(c *chain) {
 			if c == nil {
 				runtime.Gosched() // the woken clients go first
 			}
-			continue
 		}
-		t := now()
-		if l.spinner.again(t) {
-			continue
-		}
-		if c != nil && l.posted.Load()-l.answered.Load() <= 1 && conn.backlogged() == 0 {
-			conn.parkInKernel()
-		} else if conn.park() != nil && !conn.unparked() {
-			return
-		}
-		l.spinner.parked(now() - t)
 	}
+}
+
+// park waits until there may be something to read, or another goroutine is to go on; lead is held. Messages that come meanwhile are delivered. It
+// returns false if the connection has no wakeup any more.
+func (l *lane) park(conn *stream) bool {
+	if conn.backlogged() == 0 {
+		mail := l.r.n.mail
+		own, messages := conn.parkInKernel(mail.set())
+		if messages {
+			mail.poll()
+		}
+		if own || messages {
+			return true
+		}
+	}
+	return conn.park() == nil || conn.unparked()
 }
 
 // poll takes what has come, and writes what there is room for; lead is held.

@@ -14,6 +14,7 @@ import (
 type mail struct {
 	n      *node
 	poller *poller
+	wakeup *wakeup // of run, by the poller's set
 
 	mu  sync.Mutex // held while connections are served
 	ack [128 * headerSize]byte
@@ -35,7 +36,16 @@ func newMail(n *node) (*mail, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mail{n: n, poller: p}, nil
+	m := &mail{n: n, poller: p}
+	fd, err := unix.FcntlInt(uintptr(p.set), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		m.wakeup, err = wakeupOf(fd)
+	}
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("tcp: %w", err)
+	}
+	return m, nil
 }
 
 // newConn returns the connection of a link: out, or in.
@@ -65,7 +75,7 @@ func (p *mail) remove(c *mailConn) {
 }
 
 func (p *mail) run() {
-	p.poller.run(p.n.Now, func() int {
+	p.poller.run(p.n.Now, p.park, func() int {
 		p.mu.Lock()
 		n := p.poller.serve()
 		p.mu.Unlock()
@@ -76,12 +86,24 @@ func (p *mail) run() {
 	})
 }
 
-// poll delivers what has come, unless another goroutine does, or waiters should park.
+// park waits until there is something to serve, or close. Go's scheduler watches the set of the poller: where a client leads the reading of messages, no
+// thread need wake for them.
+func (p *mail) park() { _ = p.wakeup.wait(nil) }
+
+// poll delivers what has come, unless another goroutine does.
 func (p *mail) poll() {
-	if p.poller.count.Load() > 0 && !machine.crowded(p.n.Now()) && p.mu.TryLock() {
+	if p.poller.count.Load() > 0 && p.mu.TryLock() {
 		p.poller.serve()
 		p.mu.Unlock()
 	}
+}
+
+// set returns the epoll descriptor of the mail, or -1 when there is none to watch.
+func (p *mail) set() int {
+	if p.poller.count.Load() == 0 || p.poller.stopped.Load() {
+		return -1
+	}
+	return p.poller.set
 }
 
 // serve takes what a connection has; mu is held.
@@ -228,5 +250,6 @@ func (p *mail) close() {
 	for _, w := range p.poller.all() {
 		w.pollable.(*mailConn).stream.close()
 	}
+	p.wakeup.close()
 	p.poller.close()
 }

@@ -116,8 +116,12 @@ func (n *node) Beat() {
 // Caps is fabric.Node.Caps.
 func (n *node) Caps() fabric.Caps { return caps }
 
-// Poll delivers messages that have come.
-func (n *node) Poll() { n.mail.poll() }
+// Poll delivers messages that have come, unless waiters should park: then a client that waits for an answer does, or the goroutine of the mail.
+func (n *node) Poll() {
+	if !machine.crowded() {
+		n.mail.poll()
+	}
+}
 
 // Stop is peer.Network.Stop.
 func (n *node) Stop() {

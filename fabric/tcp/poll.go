@@ -32,10 +32,16 @@ func newWakeup() (*wakeup, error) {
 	if err != nil {
 		return nil, err
 	}
+	return wakeupOf(fd)
+}
+
+// wakeupOf returns a wakeup by an epoll set, which it takes over.
+func wakeupOf(fd int) (*wakeup, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
+	var err error
 	w := &wakeup{file: os.NewFile(uintptr(fd), "epoll"), fd: fd}
 	if w.raw, err = w.file.SyscallConn(); err != nil {
 		_ = w.file.Close()
@@ -49,7 +55,7 @@ func newWakeup() (*wakeup, error) {
 			return false
 		}
 		// It has to be asked, or it does not become ready again. An error is for the waiter to handle.
-		n, _ := unix.EpollWait(int(fd), w.event[:], 0)
+		n, _ := rawEpollWait(int(fd), w.event[:], 0)
 		return n != 0
 	}
 	return w, nil
@@ -66,7 +72,7 @@ func (w *wakeup) arm(fd int, events uint32) {
 	_ = unix.EpollCtl(w.fd, op, fd, &e)
 }
 
-// wait parks until an event, or close. It calls arms, which arms the wakeup; what happened before counts, too.
+// wait parks until an event, or close. It calls arms, which arms the wakeup, unless it is nil; what happened before counts, too.
 func (w *wakeup) wait(arms func()) error {
 	w.arms = arms
 	return w.raw.Read(w.ready)
@@ -79,11 +85,11 @@ type poller struct {
 	set     int // epoll
 	signal  int // eventfd in set: it wakes the goroutine
 	spinner spinner
-	event   [1]unix.EpollEvent
 	stopped atomic.Bool
 	count   atomic.Int32 // connections
 
 	events [64]unix.EpollEvent // of serve
+	taken  int                 // of events: those that park has taken for serve
 
 	mu     sync.Mutex
 	closed bool
@@ -203,9 +209,12 @@ func (p *poller) sendBack(w *watched) {
 
 // serve serves the connections that are ready, without waiting, and returns how many events that were. One goroutine calls it at a time.
 func (p *poller) serve() int {
-	n, err := unix.EpollWait(p.set, p.events[:], 0)
-	if err != nil {
-		return 0
+	n := p.taken
+	if p.taken = 0; n == 0 {
+		var err error
+		if n, err = rawEpollWait(p.set, p.events[:], 0); err != nil {
+			return 0
+		}
 	}
 	signalled := false
 	for _, e := range p.events[:n] {
@@ -271,19 +280,25 @@ func (p *poller) close() {
 	}
 }
 
-// run calls round, which serves, until stop. When there is nothing to serve for a while, run parks: its thread waits in the kernel. By way of Go's
-// scheduler that would take three more system calls, and the wakeup of another thread.
-func (p *poller) run(now func() fabric.Time, round func() int) {
+// run calls round, which serves, until stop. When there is nothing to serve for a while, it parks.
+func (p *poller) run(now func() fabric.Time, park func(), round func() int) {
 	for !p.stopped.Load() {
+		if t := now(); !p.spinner.again(t) {
+			park()
+			p.spinner.parked(now() - t)
+		}
 		if round() > 0 {
 			p.spinner.found()
-			continue
 		}
-		t := now()
-		if p.spinner.again(t) {
-			continue
-		}
-		_, _ = unix.EpollWait(p.set, p.event[:], -1) // serve takes what is ready
-		p.spinner.parked(now() - t)
 	}
+}
+
+// parkInKernel parks a goroutine that is the only one that calls serve, and serves alone: its thread waits in the kernel. By way of Go's scheduler that
+// would take three more system calls, and the wakeup of another thread.
+func (p *poller) parkInKernel() {
+	n, _ := rawEpollWait(p.set, p.events[:], momentMs)
+	if n == 0 {
+		n, _ = unix.EpollWait(p.set, p.events[:], -1)
+	}
+	p.taken = max(n, 0)
 }

@@ -31,7 +31,7 @@ type sock struct {
 	wakeup        *wakeup // nil: a poller watches the descriptor
 	arms          func()
 	local, remote net.Addr
-	poll          [1]unix.PollFd // of parkInKernel
+	poll          [2]unix.PollFd // of parkInKernel
 
 	mu      sync.Mutex
 	fd      int // -1 when closed
@@ -80,7 +80,7 @@ func newSock(c *net.TCPConn, deadAfter time.Duration) (*sock, error) {
 // meanwhile; any goroutine may shut it down.
 func (s *sock) Read(b []byte) (int, error) {
 	for {
-		n, err := syscall.Read(s.fd, b)
+		n, err := rawRead(s.fd, b)
 		switch {
 		case n > 0:
 			return n, nil
@@ -119,7 +119,7 @@ func (s *sock) send(b []byte) (n int, err error) {
 		return 0, net.ErrClosed
 	}
 	for n < len(b) {
-		k, err := syscall.Write(s.fd, b[n:])
+		k, err := rawWrite(s.fd, b[n:])
 		switch {
 		case err == syscall.EAGAIN:
 			return n, nil
@@ -177,14 +177,12 @@ func (s *sock) unparked() bool {
 	return s.wakeup != nil && s.wakeup.file.SetReadDeadline(time.Time{}) == nil && !s.shut
 }
 
-// kernelParkTime bounds parkInKernel, in milliseconds: neither room for a backlog that comes meanwhile nor an interrupt ends it.
-const kernelParkTime = 2
-
-// parkInKernel is park for a waiter that is alone: its thread waits in the kernel. By way of Go's scheduler it takes two more system calls, and
-// another thread that must wake; but that lets others use the processor at once.
-func (s *sock) parkInKernel() {
-	s.poll[0] = unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN | unix.POLLRDHUP}
-	_, _ = unix.Poll(s.poll[:], kernelParkTime)
+// parkInKernel is park for a moment: the thread waits in the kernel, for the connection and another descriptor. By way of Go's scheduler it takes three more
+// system calls, and often another thread that must wake. Neither room for a backlog that comes meanwhile nor an interrupt ends it.
+func (s *sock) parkInKernel(other int) (own, others bool) {
+	s.poll = [2]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN | unix.POLLRDHUP}, {Fd: int32(other), Events: unix.POLLIN}}
+	n, _ := rawPoll(s.poll[:], moment)
+	return n > 0 && s.poll[0].Revents != 0, n > 0 && s.poll[1].Revents != 0
 }
 
 // arm arms the wakeup; mu is held.

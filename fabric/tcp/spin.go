@@ -1,91 +1,107 @@
 package tcp
 
 import (
+	"bytes"
 	"runtime"
+	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/inbox"
-)
-
-const (
-	// Every so many rounds of a spin other goroutines may run.
-	roundsPerYield = 2
-	// A waiter that is away for so long between two rounds had to leave the processor to other programs.
-	awayTime = 150 * fabric.Microsecond
-	// Then no waiter spins for so many times as long, so that not more than that part of the time is lost; for twice the
-	// time of before, if spinning has not been of use so many times since.
-	crowdedFactor  = 32
-	maxCrowded     = 2 * fabric.Second
-	usesPerRelapse = 256
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long a waiter spins before it parks. By far the most of a short park is the wakeup: an answer that comes after 30 microseconds wakes
 // a parked waiter after 100 to 200, and must make it spin longer, not shorter.
 var patience = inbox.Patience{Min: 4 * fabric.Microsecond, Max: 100 * fabric.Microsecond, Short: 400 * fabric.Microsecond}
 
+const (
+	// A spinning waiter counts the machine's runnable threads so often, all of a process together.
+	countEvery = 20 * time.Microsecond
+	// crowdedFor is how long waiters do not spin after there were more of them than processors.
+	crowdedFor = 500 * time.Microsecond
+)
+
 // A crowding records whether more threads want a processor than there are processors. Then spinning is worse than useless:
-// a waiter that burns the processor's time is last in line when its answer has come.
+// it takes the processor from whoever is to answer, and a waiter that has burned its time is last in line when the answer comes.
 type crowding struct {
-	until   atomic.Int64 // no waiter spins before
-	penalty atomic.Int64 // how long that was
-	uses    atomic.Int64
+	count func() int // runnable threads of the machine
+	most  int        // processors
+	begun time.Time
+	next  atomic.Int64 // when to count again, in nanoseconds since begun
+	until atomic.Int64 // no waiter spins before
 }
 
 // machine is the crowding of this machine.
-var machine crowding
+var machine = crowding{count: runnableThreads(), most: runtime.NumCPU(), begun: time.Now()}
 
 // crowded reports whether waiters should park at once.
-func (c *crowding) crowded(now fabric.Time) bool { return int64(now) < c.until.Load() }
-
-// lost notes that a spinning waiter had to leave the processor for some time.
-func (c *crowding) lost(now, away fabric.Time) {
-	p := int64(crowdedFactor * away)
-	if c.uses.Swap(0) < usesPerRelapse {
-		p = max(p, 2*c.penalty.Load())
+func (c *crowding) crowded() bool {
+	now := int64(time.Since(c.begun))
+	if now < c.until.Load() {
+		return true
 	}
-	p = min(p, int64(maxCrowded))
-	c.penalty.Store(p)
-	c.until.Store(int64(now) + p)
+	next := c.next.Load()
+	if now < next || !c.next.CompareAndSwap(next, now+int64(countEvery)) || c.count() <= c.most {
+		return false
+	}
+	c.until.Store(now + int64(crowdedFor))
+	return true
+}
+
+// runnableThreads returns a function that counts the threads of this machine that run or want to, which takes a microsecond. It returns 0 where that
+// is not known.
+func runnableThreads() func() int {
+	fd, err := unix.Open("/proc/loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return func() int { return 0 }
+	}
+	return func() int {
+		var text [64]byte
+		n, err := rawPread(fd, text[:])
+		if err != nil {
+			return 0
+		}
+		return parseRunnable(text[:n])
+	}
+}
+
+// parseRunnable returns how many threads are runnable: of "0.20 0.18 0.12 3/80 11206", 3.
+func parseRunnable(loadavg []byte) int {
+	before, _, _ := bytes.Cut(loadavg, []byte{'/'})
+	n, _ := strconv.Atoi(string(before[bytes.LastIndexByte(before, ' ')+1:]))
+	return n
 }
 
 // A spinner decides for a waiter between another round and a park. The zero value is ready.
 type spinner struct {
+	alone bool        // no other goroutine of the process waits for this one to let it run
 	limit fabric.Time // how long it spins
 	until fabric.Time // of this spin; 0: it has not begun
-	last  fabric.Time
-	round int
 }
 
 // found notes that a round has found something.
-func (k *spinner) found() {
-	if k.until != 0 {
-		k.until = 0
-		machine.uses.Add(1)
-	}
-}
+func (k *spinner) found() { k.until = 0 }
 
-// again notes that a round has found nothing. It reports whether there should be another; else it is time to park.
+// again is called before each round. It reports whether the waiter should look without waiting; else it is time to park.
+//
+// Before the first round of each wait others of the process run: what they post goes along, and the one that a lock was handed to must not
+// wait for a round trip of the one that handed it over.
 func (k *spinner) again(now fabric.Time) bool {
-	switch {
-	case k.until == 0:
-		if machine.crowded(now) {
-			return false
+	if k.until == 0 {
+		if !k.alone {
+			runtime.Gosched()
 		}
 		k.limit = max(k.limit, patience.Min)
-		k.until, k.last = now+k.limit, now
-	case k.last != 0 && now-k.last > awayTime:
-		machine.lost(now, now-k.last)
-		k.until = 0
-		return false
-	case now >= k.until:
+		k.until = now + k.limit
+	} else if now >= k.until {
 		k.until = 0
 		return false
 	}
-	k.last = now
-	if k.round++; k.round%roundsPerYield == 0 {
-		runtime.Gosched()
-		k.last = 0 // away, but in favour of our own
+	if machine.crowded() {
+		k.until = 0
+		return false
 	}
 	return true
 }

@@ -93,6 +93,7 @@ func newWorker(s *MemoryServer) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.spinner.alone = true
 	return &worker{s: s, poller: p}, nil
 }
 
@@ -108,7 +109,7 @@ func (w *worker) take(c *laneConn, st *stream) {
 }
 
 func (w *worker) run() {
-	w.poller.run(func() fabric.Time { return fabric.Time(time.Since(w.s.begun)) }, w.poller.serve)
+	w.poller.run(func() fabric.Time { return fabric.Time(time.Since(w.s.begun)) }, w.poller.parkInKernel, w.poller.serve)
 	for _, c := range w.poller.all() {
 		c.drop(nil)
 	}

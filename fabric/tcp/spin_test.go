@@ -1,0 +1,51 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+)
+
+func TestParseRunnable(t *testing.T) {
+	for text, want := range map[string]int{"0.20 0.18 0.12 3/80 11206\n": 3, "0.00 0.00 0.00 120/4000 7": 120, "": 0, "0.1 0.2 x/3": 0, "/": 0} {
+		if got := parseRunnable([]byte(text)); got != want {
+			t.Errorf("%q: %d runnable threads, want %d", text, got, want)
+		}
+	}
+	if n := runnableThreads()(); n < 1 { // this one
+		t.Errorf("%d threads are runnable", n)
+	}
+}
+
+// A machine is crowded while more threads are runnable than there are processors, and for a while after.
+func TestCrowding(t *testing.T) {
+	n := 2
+	c := &crowding{count: func() int { return n }, most: 2, begun: time.Now()}
+	if c.crowded() {
+		t.Fatal("crowded, with as many runnable threads as processors")
+	}
+	n = 3
+	c.next.Store(0)
+	if !c.crowded() {
+		t.Fatal("not crowded, with more runnable threads than processors")
+	}
+	for n = 0; c.crowded(); time.Sleep(crowdedFor) {
+		if time.Since(c.begun) > time.Minute {
+			t.Fatal("crowded for ever")
+		}
+	}
+}
+
+// A waiter spins for a while, then it parks; on a crowded machine it parks at once.
+func TestSpinner(t *testing.T) {
+	next := machine.next.Swap(1 << 62) // it is not counted
+	t.Cleanup(func() { machine.next.Store(next); machine.until.Store(0) })
+	machine.until.Store(0)
+	k := spinner{alone: true}
+	if !k.again(1) || !k.again(2) || k.again(1+patience.Max) {
+		t.Fatal("a waiter does not spin for a while, and then park")
+	}
+	machine.until.Store(1 << 62)
+	if k.again(1) {
+		t.Fatal("a waiter spins on a crowded machine")
+	}
+}
