@@ -9,9 +9,10 @@ import (
 // An Object is what Update finds under a key. The zero Object is none.
 type Object struct {
 	Item
-	Found bool
-	Size  int    // of the whole value, of which Item.Value may be the beginning
-	Now   uint32 // second of the store's clock
+	Found   bool
+	Expired bool   // there is one that has expired, in place of which Put puts another
+	Size    int    // of the whole value, of which Item.Value may be the beginning
+	Now     uint32 // second of the store's clock
 	// Token is the fencing token of the lock of the key's bucket: of two changes of a key the later one has the greater token, also if the key was
 	// deleted between them.
 	Token lock.Token
@@ -65,7 +66,8 @@ func (c *Client) Update(key []byte, u Update) error {
 	}
 	o := &c.object
 	*o = Object{Now: c.now(), Token: c.hold.Token}
-	if k.found && !k.h.expired(o.Now) {
+	o.Expired = k.found && k.h.expired(o.Now)
+	if k.found && !o.Expired {
 		b := c.obj[:k.at+k.want(k.word)]
 		b = b[k.at+headerSize+uint64(k.h.keyLen):]
 		b = b[:min(uint64(len(b)), uint64(k.h.valueLen))]

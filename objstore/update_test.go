@@ -51,7 +51,7 @@ func TestUpdate(t *testing.T) {
 	wantValue(t, c, "k", "al")
 	c.SetNow(200)
 	wantErr(t, "expired", update(-1, false, Change{}), nil)
-	if seen.Found {
+	if seen.Found || !seen.Expired {
 		t.Errorf("found %+v", seen)
 	}
 	wantErr(t, "put in place of an expired one", update(0, false, Change{Action: Put, Value: b("w")}), nil)

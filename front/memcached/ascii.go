@@ -129,10 +129,10 @@ func (c *conn) get(t [][]byte, rest []byte, unique, touch bool) error {
 	if !c.has(t, 2, maxTokens) {
 		return nil
 	}
-	keys, exptime := t[1:], int32(0)
+	keys, exptime := t[1:], int64(0)
 	if touch {
 		var ok bool
-		if exptime, ok = parseInt32(t[1]); !ok {
+		if exptime, ok = parseExptime(t[1]); !ok {
 			c.say("CLIENT_ERROR invalid exptime argument")
 			return nil
 		}
@@ -172,7 +172,7 @@ func (c *conn) get(t [][]byte, rest []byte, unique, touch bool) error {
 }
 
 // value appends the item of a key, if there is one.
-func (c *conn) value(key []byte, unique, touch bool, exptime int32) error {
+func (c *conn) value(key []byte, unique, touch bool, exptime int64) error {
 	if err := c.work(); err != nil {
 		return err
 	}
@@ -187,15 +187,30 @@ func (c *conn) value(key []byte, unique, touch bool, exptime int32) error {
 		}
 		n.touched(found)
 		n.got(found)
+		c.prefixGet(key, found)
 		return err
 	}
 	it, found, err := c.w.get(key)
 	n.got(found)
+	c.prefixGet(key, found)
 	if found {
-		c.w.used(key, &it)
+		c.w.used(key)
 		c.out = appendValue(c.out, key, &it, unique)
 	}
 	return err
+}
+
+// prefixGet counts a get for its prefix, if that is wanted.
+func (c *conn) prefixGet(key []byte, found bool) {
+	p := &c.srv.prefixes
+	if !p.on.Load() {
+		return
+	}
+	p.see(key, func(n *prefixCount) {
+		if n.gets++; found {
+			n.hits++
+		}
+	})
 }
 
 // appendValue appends an item as get and its kin answer it.
@@ -240,7 +255,7 @@ func (c *conn) store(t [][]byte, m mode) error {
 	var size int32
 	var ok1, ok2, ok3 bool
 	r.flags, ok1 = parseUint32(t[2])
-	r.exptime, ok2 = parseInt32(t[3])
+	r.exptime, ok2 = parseExptime(t[3])
 	size, ok3 = parseInt32(t[4])
 	ok = ok1 && ok2 && ok3
 	if m == modeCAS {
@@ -278,15 +293,20 @@ func (c *conn) do(r *request) error {
 	if err := c.work(); err != nil {
 		return err
 	}
+	if p := &c.srv.prefixes; p.on.Load() {
+		p.see(r.key, func(n *prefixCount) { n.sets++ })
+	}
 	c.w.req = *r
 	err := c.w.store()
 	c.w.counters.stored(&c.w.req, err)
+	c.srv.uses.forget(r.key)
 	return err
 }
 
 // tooLarge answers a request to store an item that is too large, and passes over its data. The item that it was to replace is removed: it is old.
 func (c *conn) tooLarge(key []byte, remove bool, size int) error {
 	c.say("SERVER_ERROR object too large for cache")
+	c.srv.counted.tooLarge.Add(1)
 	if remove && c.work() == nil {
 		_, _ = c.w.delete(key, 0)
 	}
@@ -370,6 +390,9 @@ func (c *conn) remove(key []byte, cas uint64) (status, error) {
 	if err := c.work(); err != nil {
 		return notFound, err
 	}
+	if p := &c.srv.prefixes; p.on.Load() {
+		p.see(key, func(n *prefixCount) { n.deletes++ })
+	}
 	s, err := c.w.delete(key, cas)
 	c.w.counters.deleted(s == stored)
 	return s, err
@@ -385,7 +408,7 @@ func (c *conn) touch(t [][]byte) error {
 	if !ok {
 		return nil
 	}
-	exptime, ok := parseInt32(t[2])
+	exptime, ok := parseExptime(t[2])
 	if !ok {
 		c.say("CLIENT_ERROR invalid exptime argument")
 		return nil
@@ -424,6 +447,10 @@ func (c *conn) flushAll(t [][]byte) error {
 			return nil
 		}
 	}
+	if c.srv.o.NoFlush {
+		c.say("CLIENT_ERROR flush_all not allowed")
+		return nil
+	}
 	if err := c.flushAfter(int64(after)); err != nil {
 		c.failed(err)
 		return nil
@@ -440,8 +467,9 @@ func (c *conn) flushAfter(after int64) error {
 	}
 	c.w.counters.add(cmdFlush, 1)
 	if after > 0 {
-		if due, past := expiry(after, c.w.items.Now()); !past {
-			return c.w.schedule(due)
+		// What is stored in the second before may not be there any more, as in memcached.
+		if now := c.w.items.Now(); expiry(after, now)-1 > now {
+			return c.w.schedule(expiry(after, now) - 1)
 		}
 	}
 	return c.w.flush(0)

@@ -30,7 +30,18 @@ func (c *conn) command(t [][]byte) error {
 		}
 		return c.moveTime(t)
 	case "shutdown":
-		c.say("ERROR: shutdown not enabled")
+		return c.shutdown(t)
+	case "lru_crawler":
+		return c.crawler(t)
+	case "slabs":
+		c.slabs(t)
+	case "cache_memlimit":
+		if c.has(t, 2, 3) {
+			c.quiet(t)
+			c.say("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust")
+		}
+	case "watch":
+		c.say("CLIENT_ERROR watch commands not allowed")
 	default:
 		if last := t[len(t)-1]; bytes.HasPrefix(last, []byte("HTTP/")) {
 			return errQuit
@@ -38,6 +49,40 @@ func (c *conn) command(t [][]byte) error {
 		c.say("ERROR")
 	}
 	return nil
+}
+
+// shutdown ends the server, if it may be ended by clients.
+func (c *conn) shutdown(t [][]byte) error {
+	switch {
+	case c.srv.o.Shutdown == nil:
+		c.say("ERROR: shutdown not enabled")
+	case len(t) == 1, len(t) == 2 && string(t[1]) == "graceful":
+		c.srv.o.Shutdown()
+		return errQuit
+	default:
+		c.say("CLIENT_ERROR invalid shutdown mode")
+	}
+	return nil
+}
+
+// slabs answers what manages memcached's memory: the store manages its own.
+func (c *conn) slabs(t [][]byte) {
+	switch {
+	case len(t) == 4 && string(t[1]) == "reassign":
+		c.say("CLIENT_ERROR slab reassignment disabled")
+	case len(t) >= 3 && string(t[1]) == "automove":
+		c.quiet(t)
+		switch level, ok := parseUint32(t[2]); {
+		case !ok:
+			c.say(badLine)
+		case level > 2:
+			c.say("ERROR")
+		default:
+			c.say("OK")
+		}
+	default:
+		c.say("ERROR")
+	}
 }
 
 // mostVerbose is memcached's limit.

@@ -42,7 +42,12 @@ type conn struct {
 	data     []byte // of a request that stores
 	key      [objstore.MaxKey]byte
 	tokens   [maxTokens][]byte
+	saved    []byte // tokens of a request, while its data is read
+	marks    [maxTokens]int
 	noreply  bool
+	decided  bool // which protocol the client speaks:
+	isBinary bool
+	admitted bool          // it may do more than to say who it is
 	state    atomic.Uint32 // what it does, for stats conns
 	lastAt   atomic.Int64  // of the server's clock: when its last request came
 	waited   bool          // for more of a request
@@ -62,6 +67,7 @@ func newConn(s *Server, nc net.Conn) *conn { return &conn{srv: s, nc: nc} }
 // serve serves the connection until its end.
 func (c *conn) serve() {
 	c.in = make([]byte, idleBuffer)
+	c.admitted = c.srv.users == nil
 	for {
 		if err := c.next(); err != nil {
 			break
@@ -75,6 +81,19 @@ func (c *conn) serve() {
 // next serves one request.
 func (c *conn) next() error {
 	c.state.Store(connReads)
+	if !c.decided {
+		first, err := c.need(1)
+		if err != nil {
+			return err
+		}
+		c.decided, c.isBinary = true, first[0] == binRequest
+		if p := c.srv.o.Protocol; p != "" && c.isBinary != (p == "binary") {
+			return errQuit
+		}
+	}
+	if c.isBinary {
+		return c.binary()
+	}
 	line, err := c.line()
 	if err != nil {
 		return err
@@ -82,6 +101,9 @@ func (c *conn) next() error {
 	c.noreply = false
 	c.lastAt.Store(int64(c.srv.clock()))
 	c.state.Store(connWorks)
+	if !c.admitted {
+		return c.authenticate(line)
+	}
 	return c.ascii(line)
 }
 
@@ -126,6 +148,7 @@ func (c *conn) fill(idle bool) error {
 	switch {
 	case idle && len(c.in) > busyBuffer:
 		c.in = make([]byte, idleBuffer)
+		c.admitted = c.srv.users == nil
 	case c.to == len(c.in), c.waited && len(c.in) < busyBuffer:
 		bigger := make([]byte, max(2*len(c.in), idleBuffer))
 		copy(bigger, c.in[:c.to])
@@ -205,7 +228,16 @@ func (c *conn) room() error {
 // block reads the data of a request, n bytes and what ends them, to behind the room for a head. It is good until the next request's. good reports
 // whether the data has its end; if not, what follows is read as a request. Memory grows with what has arrived: a client may announce much and send nothing.
 func (c *conn) block(n int) (value []byte, good bool, err error) {
-	need := headSize + n + 2
+	if value, err = c.bytes(n, 2); err != nil {
+		return nil, false, err
+	}
+	end := c.data[headSize+n:]
+	return value, end[0] == '\r' && end[1] == '\n', nil
+}
+
+// bytes reads n bytes of data, and some behind them, to behind the room for a head.
+func (c *conn) bytes(n, behind int) (value []byte, err error) {
+	need := headSize + n + behind
 	c.state.Store(connReadsData)
 	defer c.state.Store(connWorks)
 	if len(c.data) > keepBuffer && need <= keepBuffer {
@@ -225,21 +257,23 @@ func (c *conn) block(n int) (value []byte, good bool, err error) {
 			have += k
 		case len(to) < len(c.in):
 			if err := c.fill(false); err != nil {
-				return nil, false, err
+				return nil, err
 			}
 		default: // not by way of the buffer
 			if err := c.flush(); err != nil {
-				return nil, false, err
+				return nil, err
 			}
 			k, err := c.read(to)
 			if k == 0 {
-				return nil, false, err
+				return nil, err
 			}
 			have += k
 		}
 	}
-	end := c.data[headSize+n : need]
-	return c.data[:headSize+n], end[0] == '\r' && end[1] == '\n', nil
+	if len(c.data) < headSize { // there is no data
+		c.data = make([]byte, idleBuffer)
+	}
+	return c.data[:headSize+n], nil
 }
 
 // skip reads n bytes for nothing.

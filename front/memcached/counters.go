@@ -32,9 +32,9 @@ const (
 	casBadval
 	touchHits
 	touchMisses
-	tooLarge
 	noMemory
 	totalItems
+	reclaimed
 	numCounters
 )
 
@@ -112,7 +112,10 @@ func (n *counters) counted(d *delta, err error) {
 type counted struct {
 	accepted, rejected, closed, idled atomic.Uint64 // connections
 	read, written                     atomic.Uint64 // bytes
+	tooLarge                          atomic.Uint64 // items
 	authentications, unauthenticated  atomic.Uint64
+
+	evictedBefore atomic.Uint64 // of the store, at the last reset
 
 	mu   sync.Mutex
 	live []*counters
@@ -160,7 +163,7 @@ func (t *counted) reset() {
 		t.done[c] -= now[c]
 	}
 	t.mu.Unlock()
-	for _, n := range []*atomic.Uint64{&t.rejected, &t.idled, &t.read, &t.written, &t.authentications, &t.unauthenticated} {
+	for _, n := range []*atomic.Uint64{&t.rejected, &t.tooLarge, &t.idled, &t.read, &t.written, &t.authentications, &t.unauthenticated} {
 		n.Store(0)
 	}
 }

@@ -224,6 +224,7 @@ func (p *pool) watchFlushes(stop <-chan struct{}) {
 // lookAtFlushes reads the record, and flushes if that is due.
 func (w *worker) lookAtFlushes() (record, error) {
 	w.setNow()
+	w.second.Store(w.items.Now())
 	r, err := w.readRecord()
 	if err == nil && r.due != 0 && w.items.Now() >= r.due {
 		err = w.flush(r.due)

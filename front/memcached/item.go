@@ -3,6 +3,7 @@ package memcached
 import (
 	"encoding/binary"
 
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
 
@@ -30,6 +31,19 @@ type head struct {
 	flush uint32
 	state state
 }
+
+// unique returns the unique of an item that is stored under a key's lock with a fencing token: it grows with the token, and differs from that of
+// another key, which may have the same token.
+func unique(key []byte, t lock.Token) uint64 {
+	h := uint64(14695981039346656037) // FNV-1a
+	for _, b := range key {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return uint64(t) + h>>(64-uniqueBits)
+}
+
+// uniqueBits is how many bits of a key's hash are added to tokens.
+const uniqueBits = 40
 
 // encode writes the head to b.
 func (h *head) encode(b []byte) {

@@ -1,11 +1,541 @@
 package memcached
 
+import (
+	"encoding/base64"
+	"math"
+	"strconv"
+
+	"github.com/declock/declock/objstore"
+)
+
+const (
+	mostFlags     = 18 // of a meta command, with its name and key
+	longestOpaque = 32
+)
+
+// A metaError is what a client is told that a meta command makes no sense.
+type metaError string
+
+const (
+	errOpaque   metaError = "CLIENT_ERROR opaque token too long"
+	errToken    metaError = "CLIENT_ERROR bad token in command line format"
+	errTwice    metaError = "CLIENT_ERROR duplicate flag"
+	errFlag     metaError = "CLIENT_ERROR invalid flag"
+	errBadLine  metaError = badLine
+	errAnyFlag  metaError = "CLIENT_ERROR invalid or duplicate flag"
+	errManyGet  metaError = "CLIENT_ERROR options flags are too long"
+	errMany     metaError = "CLIENT_ERROR options flags too long"
+	errMode     metaError = "CLIENT_ERROR incorrect length for M token"
+	errModeSet  metaError = "CLIENT_ERROR invalid mode for ms M token"
+	errModeMath metaError = "CLIENT_ERROR invalid mode for ma M token"
+	errKey      metaError = "CLIENT_ERROR error decoding key"
+	errInitial  metaError = "CLIENT_ERROR invalid numeric initial value"
+	errDelta    metaError = "CLIENT_ERROR invalid numeric delta value"
+)
+
+// metaFlags are the flags of a meta command.
+type metaFlags struct {
+	list   [][]byte // in the order in which they are answered
+	key    []byte
+	binary bool // the key came in base64
+
+	value, quiet, leave, invalidate, vivify, hasTTL, hasRecache, hasCAS bool
+
+	ttl, vivifyTTL, recache int64
+	mode                    byte
+	flags                   uint32
+	cas, delta, initial     uint64
+}
+
+// parseFlags reads the flags of a meta command, and the key. What is wrong comes last, as the first that memcached would report.
+func (c *conn) parseFlags(key []byte, list [][]byte) (f metaFlags, wrong metaError) {
+	f = metaFlags{list: list, key: c.key[:copy(c.key[:], key)], delta: 1}
+	var seen [128]bool
+	for _, t := range list {
+		if t[0] >= 127 || seen[t[0]] {
+			return f, errTwice
+		}
+		seen[t[0]] = true
+		rest, ok := t[1:], true
+		switch t[0] {
+		case 'b':
+			f.binary = true
+			n, err := base64.StdEncoding.Decode(c.key[:], key)
+			if err != nil || n == 0 {
+				wrong = errKey
+			}
+			f.key = c.key[:n]
+		case 'N':
+			f.vivify = true
+			if f.vivifyTTL, ok = parseExptime(rest); !ok {
+				wrong = errToken
+			}
+		case 'T':
+			f.hasTTL = true
+			if f.ttl, ok = parseExptime(rest); !ok {
+				wrong = errToken
+			}
+		case 'R':
+			f.hasRecache = true
+			if f.recache, ok = parseExptime(rest); !ok {
+				wrong = errToken
+			}
+		case 'F':
+			if f.flags, ok = parseUint32(rest); !ok {
+				wrong = errBadLine
+			}
+		case 'C':
+			if f.cas, f.hasCAS = parseUint64(rest); !f.hasCAS {
+				wrong = errToken
+			}
+		case 'M':
+			if len(rest) != 1 {
+				wrong = errMode
+			} else {
+				f.mode = rest[0]
+			}
+		case 'J':
+			if f.initial, ok = parseUint64(rest); !ok {
+				wrong = errInitial
+			}
+		case 'D':
+			if f.delta, ok = parseUint64(rest); !ok {
+				wrong = errDelta
+			}
+		case 'v':
+			f.value = true
+		case 'u':
+			f.leave = true
+		case 'q':
+			f.quiet = true
+		case 'I':
+			f.invalidate = true
+		case 'O':
+			if len(t) > longestOpaque && wrong == "" {
+				wrong = errOpaque
+			}
+		case 'P', 'L', 'k', 's', 't', 'c', 'f', 'l', 'h':
+		default:
+			return f, errFlag
+		}
+	}
+	return f, wrong
+}
+
 // meta serves meta commands: m and a letter.
 func (c *conn) meta(t [][]byte) error {
-	if t[0][1] == 'n' {
+	command := t[0][1]
+	switch command {
+	case 'n':
 		c.say("MN")
 		return c.flush()
+	case 'g', 's', 'd', 'a', 'e':
+	default:
+		c.say("ERROR")
+		return nil
 	}
-	c.say("ERROR")
+	if !c.has(t, 2, math.MaxInt) {
+		return nil
+	}
+	if len(t[1]) > len(c.key) || command == 's' && len(t) == 2 {
+		c.say(badLine)
+		return nil
+	}
+	if len(t) >= mostFlags+2 {
+		if command == 'g' {
+			c.say(string(errManyGet))
+		} else {
+			c.say(string(errMany))
+		}
+		return nil
+	}
+	if command == 's' {
+		return c.metaSet(t)
+	}
+	f, wrong := c.parseFlags(t[1], t[2:])
+	if wrong != "" {
+		if wrong != errOpaque && (command == 'd' || command == 'a') {
+			wrong = errAnyFlag
+		}
+		c.say(string(wrong))
+		return nil
+	}
+	if err := c.work(); err != nil {
+		c.failed(err)
+		return nil
+	}
+	begin := len(c.out)
+	var err error
+	switch command {
+	case 'g':
+		err = c.metaGet(&f)
+	case 'd':
+		err = c.metaDelete(&f)
+	case 'a':
+		err = c.metaCount(&f)
+	case 'e':
+		err = c.metaDebug(&f)
+	}
+	if err != nil {
+		c.out = c.out[:begin]
+		c.failed(err)
+	}
+	return c.room()
+}
+
+// metaKey appends the key as the client gave it.
+func (c *conn) metaKey(f *metaFlags) {
+	if f.binary {
+		c.out = append(base64.StdEncoding.AppendEncode(c.out, f.key), " b"...)
+	} else {
+		c.out = append(c.out, f.key...)
+	}
+}
+
+// metaEcho appends what every answer to a meta command may have: opaque and key.
+func (c *conn) metaEcho(f *metaFlags, t []byte) {
+	switch t[0] {
+	case 'O':
+		c.out = append(append(c.out, ' '), t...)
+	case 'k':
+		c.out = append(c.out, " k"...)
+		c.metaKey(f)
+	}
+}
+
+// metaShort answers with a code, opaque and key.
+func (c *conn) metaShort(code string, f *metaFlags) {
+	c.out = append(c.out, code...)
+	for _, t := range f.list {
+		c.metaEcho(f, t)
+	}
+	c.out = append(c.out, '\r', '\n')
+}
+
+// metaTTL appends how long an item will live.
+func (c *conn) metaTTL(expiry, now uint32) {
+	if expiry == 0 {
+		c.out = append(c.out, " t-1"...)
+	} else {
+		c.out = strconv.AppendInt(append(c.out, " t"...), int64(expiry)-int64(now), 10)
+	}
+}
+
+// metaGet is mg. It takes a lock only if it changes the item.
+func (c *conn) metaGet(f *metaFlags) error {
+	w, begin := c.w, len(c.out)
+	found := false
+	if !f.hasTTL {
+		it, live, err := w.get(f.key)
+		if err != nil {
+			return err
+		}
+		if live {
+			if change := c.metaHit(f, &it, false, w.items.Now()); !change {
+				found = true
+				if !f.leave {
+					w.used(f.key)
+				}
+			}
+		}
+		if found || !live && !f.vivify {
+			return c.metaGot(f, begin, live)
+		}
+	}
+	_, err := w.update(f.key, -1, !f.vivify, func(o *objstore.Object, it *item, live bool, number uint32) objstore.Change {
+		c.out = c.out[:begin]
+		if found = live || f.vivify; !found {
+			return objstore.Change{Action: objstore.Remove}
+		}
+		if !live {
+			*it = item{head: head{cas: unique(f.key, o.Token), flush: number}}
+			it.expiry = expiry(f.vivifyTTL, o.Now)
+		}
+		won := c.metaHit(f, it, !live, o.Now)
+		if f.hasTTL {
+			it.expiry = expiry(f.ttl, o.Now)
+		}
+		if !won {
+			return objstore.Change{Action: objstore.Expire, Expiry: it.expiry}
+		}
+		it.state |= tokenSent
+		return w.rewritten(it)
+	})
+	if err == nil && found && !f.leave {
+		w.used(f.key)
+	}
+	if err != nil {
+		return err
+	}
+	return c.metaGot(f, begin, found)
+}
+
+// metaGot counts an mg, and answers a miss.
+func (c *conn) metaGot(f *metaFlags, begin int, found bool) error {
+	n := &c.w.counters
+	if f.hasTTL {
+		n.touched(found)
+	} else {
+		n.got(found)
+	}
+	if !found {
+		if c.out = c.out[:begin]; !f.quiet {
+			c.metaShort("EN", f)
+		}
+	}
+	return nil
+}
+
+// rewritten returns the change that stores an item with another head.
+func (w *worker) rewritten(it *item) objstore.Change {
+	w.buf = append(w.buf[:0], make([]byte, headSize)...)
+	it.head.encode(w.buf)
+	w.buf = append(w.buf, it.value...)
+	return objstore.Change{Action: objstore.Put, Value: w.buf, Flags: it.flags, Expiry: it.expiry}
+}
+
+// metaHit answers mg with an item, and reports whether the client is the one that is to store it anew.
+func (c *conn) metaHit(f *metaFlags, it *item, created bool, now uint32) (won bool) {
+	if f.value {
+		c.out = strconv.AppendInt(append(c.out, "VA "...), int64(it.size), 10)
+	} else {
+		c.out = append(c.out, "HD"...)
+	}
+	second := it.expiry
+	for _, t := range f.list {
+		switch t[0] {
+		case 'T':
+			second = expiry(f.ttl, now)
+		case 'N':
+			won = won || created
+		case 'R':
+			won = won || it.state&tokenSent == 0 && !created && second != 0 && second < expiry(f.recache, now)
+		case 's':
+			c.out = strconv.AppendInt(append(c.out, " s"...), int64(it.size), 10)
+		case 't':
+			c.metaTTL(second, now)
+		case 'c':
+			c.out = strconv.AppendUint(append(c.out, " c"...), it.cas, 10)
+		case 'f':
+			c.out = strconv.AppendUint(append(c.out, " f"...), uint64(it.flags), 10)
+		case 'l':
+			_, at := c.srv.uses.last(f.key, it)
+			c.out = strconv.AppendUint(append(c.out, " l"...), uint64(now-min(at, now)), 10)
+		case 'h':
+			hit, _ := c.srv.uses.last(f.key, it)
+			c.out = append(c.out, " h0"...)
+			if hit {
+				c.out[len(c.out)-1] = '1'
+			}
+		default:
+			c.metaEcho(f, t)
+		}
+	}
+	if it.state&tokenSent != 0 {
+		c.out = append(c.out, " Z"...)
+	}
+	if it.state&stale != 0 {
+		c.out = append(c.out, " X"...)
+		won = won || it.state&tokenSent == 0
+	}
+	if won {
+		c.out = append(c.out, " W"...)
+	}
+	c.out = append(c.out, '\r', '\n')
+	if f.value {
+		c.out = append(append(c.out, it.value...), '\r', '\n')
+	}
+	return won
+}
+
+// metaSet is ms.
+func (c *conn) metaSet(t [][]byte) error {
+	size, ok := parseInt32(t[2])
+	if !ok || size < 0 || size > math.MaxInt32-2 {
+		c.say(badLine)
+		return nil
+	}
+	for i := range t { // what is read next takes the place of the line
+		at := len(c.saved)
+		if i == 0 {
+			c.saved, at = c.saved[:0], 0
+		}
+		c.saved = append(c.saved, t[i]...)
+		c.marks[i] = at
+	}
+	for i := range t {
+		end := len(c.saved)
+		if i+1 < len(t) {
+			end = c.marks[i+1]
+		}
+		t[i] = c.saved[c.marks[i]:end]
+	}
+	f, wrong := c.parseFlags(t[1], t[3:])
+	r := request{mode: modeSet, key: f.key, flags: f.flags, exptime: f.ttl, cas: f.cas}
+	switch f.mode {
+	case 0, 'S':
+	case 'E':
+		r.mode = modeAdd
+	case 'A':
+		r.mode = modeAppend
+	case 'P':
+		r.mode = modePrepend
+	case 'R':
+		r.mode = modeReplace
+	default:
+		if wrong == "" {
+			wrong = errModeSet
+		}
+	}
+	if f.hasCAS && (r.mode == modeSet || r.mode == modeReplace) {
+		r.mode, r.invalidate = modeCAS, f.invalidate
+	}
+	if wrong != "" {
+		c.say(string(wrong))
+		return c.skip(int(size) + 2)
+	}
+	if !c.srv.fits(f.key, f.flags, int(size)) {
+		return c.tooLarge(f.key, true, int(size))
+	}
+	var good bool
+	var err error
+	if r.value, good, err = c.block(int(size)); err != nil {
+		return err
+	}
+	if !good {
+		c.say("CLIENT_ERROR bad data chunk")
+		return nil
+	}
+	if err := c.do(&r); err != nil {
+		c.failed(err)
+		return nil
+	}
+	if s := &c.w.req; s.status != stored || !f.quiet {
+		c.out = append(c.out, metaCodes[s.status]...)
+		for _, t := range f.list {
+			if t[0] == 'c' {
+				c.out = strconv.AppendUint(append(c.out, " c"...), s.stored, 10)
+			} else {
+				c.metaEcho(&f, t)
+			}
+		}
+		c.out = append(c.out, '\r', '\n')
+	}
+	return nil
+}
+
+var metaCodes = [...]string{stored: "HD", notStored: "NS", exists: "EX", notFound: "NF"}
+
+// metaDelete is md.
+func (c *conn) metaDelete(f *metaFlags) (err error) {
+	s := notFound
+	if !f.invalidate {
+		s, err = c.remove(f.key, f.cas)
+	} else {
+		_, err = c.w.update(f.key, -1, true, func(o *objstore.Object, it *item, live bool, _ uint32) objstore.Change {
+			switch {
+			case !live:
+				s = notFound
+				return objstore.Change{Action: objstore.Remove}
+			case f.hasCAS && f.cas != it.cas:
+				s = exists
+				return objstore.Change{}
+			}
+			s = stored
+			if f.hasTTL {
+				it.expiry = expiry(f.ttl, o.Now)
+			}
+			it.state, it.cas = stale, unique(f.key, o.Token)
+			return c.w.rewritten(it)
+		})
+	}
+	if err == nil && (s != stored || !f.quiet) {
+		c.metaShort(metaCodes[s], f)
+	}
+	return err
+}
+
+// metaCount is ma.
+func (c *conn) metaCount(f *metaFlags) error {
+	d := delta{by: f.delta, cas: f.cas, create: f.vivify, initial: f.initial, createFor: f.vivifyTTL}
+	switch f.mode {
+	case 0, 'I', 'i', '+':
+	case 'D', 'd', '-':
+		d.decr = true
+	default:
+		c.say(string(errModeMath))
+		return nil
+	}
+	if f.hasTTL {
+		d.exptime = &f.ttl
+	}
+	if err := c.add(f.key, &d); err != nil {
+		return err
+	}
+	switch {
+	case d.status == notNumber:
+		c.say(notNumeric)
+	case d.status != stored:
+		c.metaShort(metaCodes[d.status], f)
+	case !f.quiet || d.created:
+		c.metaCounted(f, &d)
+	}
+	return nil
+}
+
+// metaCounted answers ma with the item as it is now.
+func (c *conn) metaCounted(f *metaFlags, d *delta) {
+	var digits [20]byte
+	value := strconv.AppendUint(digits[:0], d.value, 10)
+	if f.value {
+		c.out = strconv.AppendInt(append(c.out, "VA "...), int64(len(value)), 10)
+	} else {
+		c.out = append(c.out, "HD"...)
+	}
+	for _, t := range f.list {
+		switch t[0] {
+		case 'c':
+			c.out = strconv.AppendUint(append(c.out, " c"...), d.item.cas, 10)
+		case 't':
+			c.metaTTL(d.item.expiry, c.w.items.Now())
+		default:
+			c.metaEcho(f, t)
+		}
+	}
+	c.out = append(c.out, '\r', '\n')
+	if f.value {
+		c.out = append(append(c.out, value...), '\r', '\n')
+	}
+}
+
+// metaDebug is me: what is known of an item.
+func (c *conn) metaDebug(f *metaFlags) error {
+	it, found, err := c.w.get(f.key)
+	if err != nil {
+		return err
+	}
+	c.w.counters.add(cmdMeta, 1)
+	if !found {
+		c.say("EN")
+		return nil
+	}
+	now := c.w.items.Now()
+	hit, at := c.srv.uses.last(f.key, &it)
+	c.out = append(c.out, "ME "...)
+	if f.binary {
+		c.out = base64.StdEncoding.AppendEncode(c.out, f.key)
+	} else {
+		c.out = append(c.out, f.key...)
+	}
+	exp := int64(-1)
+	if it.expiry != 0 {
+		exp = int64(it.expiry) - int64(now)
+	}
+	c.out = strconv.AppendInt(append(c.out, " exp="...), exp, 10)
+	c.out = strconv.AppendUint(append(c.out, " la="...), uint64(now-min(at, now)), 10)
+	c.out = strconv.AppendUint(append(c.out, " cas="...), it.cas, 10)
+	c.out = append(append(c.out, " fetch="...), yesNo(hit)...)
+	c.out = strconv.AppendInt(append(c.out, " cls=1 size="...), int64(itemOverhead+len(f.key)+it.size), 10)
+	c.out = append(c.out, '\r', '\n')
 	return nil
 }

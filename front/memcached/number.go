@@ -56,3 +56,9 @@ func parseInt32(b []byte) (int32, bool) {
 	v, ok := parseInt64(b)
 	return int32(v), ok
 }
+
+// parseExptime parses when an item expires: 32 bits, as memcached has them.
+func parseExptime(b []byte) (int64, bool) {
+	v, ok := parseInt32(b)
+	return int64(v), ok
+}

@@ -40,7 +40,7 @@ type request struct {
 	key     []byte
 	value   []byte // with room for a head before it
 	flags   uint32
-	exptime int32
+	exptime int64
 	cas     uint64 // 0: any
 	// invalidate stores the item as stale if its unique is older than that which is there (ms with I).
 	invalidate bool
@@ -55,19 +55,17 @@ type request struct {
 // maxRelative is the longest exptime that is relative; a larger one is a Unix time.
 const maxRelative = 30 * 24 * 3600
 
-// expiry returns the second of expiry of an exptime, and whether that has passed already.
-func expiry(exptime int64, now uint32) (second uint32, past bool) {
+// expiry returns the second of expiry of an exptime; one that is not after now is past.
+func expiry(exptime int64, now uint32) uint32 {
 	switch {
 	case exptime == 0:
-		return 0, false
+		return 0
 	case exptime < 0:
-		return 0, true
+		return now
 	case exptime <= maxRelative:
-		second = now + uint32(exptime)
-	default:
-		second = uint32(min(exptime, 1<<32-1))
+		return now + uint32(exptime)
 	}
-	return second, second <= now
+	return uint32(min(exptime, 1<<32-1))
 }
 
 // setNow moves the clock of the stores for tests, as memcached's own do.
@@ -98,8 +96,12 @@ func (w *worker) do(f func() error) error {
 // get returns the item of a key. found is false if there is none. The item's value is good until the worker's next operation.
 func (w *worker) get(key []byte) (it item, found bool, err error) {
 	w.setNow()
+	expired := w.items.Stats().Expired
 	o, err := w.items.Get(key)
 	if err != nil {
+		if w.items.Stats().Expired != expired {
+			w.counters.add(getExpired, 1)
+		}
 		if err = w.missing(err, func() (err error) { o, err = w.items.Get(key); return err }); err != nil || o.Value == nil {
 			return item{}, false, err
 		}
@@ -109,7 +111,10 @@ func (w *worker) get(key []byte) (it item, found bool, err error) {
 		return item{}, false, nil
 	}
 	n, err := w.flushNumber()
-	return it, err == nil && it.flush == n, err
+	if found = err == nil && it.flush == n; !found && err == nil {
+		w.counters.add(getFlushed, 1)
+	}
+	return it, found, err
 }
 
 // missing tells a miss from an error of a get, which it tries again if memory was lost.
@@ -218,10 +223,9 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 		r.again = true
 		return objstore.Change{}
 	}
-	h := head{cas: uint64(o.Token), flush: r.number}
+	h := head{cas: unique(r.key, o.Token), flush: r.number}
 	ch := objstore.Change{Action: objstore.Put, Value: r.value, Flags: r.flags}
-	second, past := expiry(int64(r.exptime), o.Now)
-	ch.Expiry = second
+	ch.Expiry = expiry(r.exptime, o.Now)
 	if !live {
 		if r.mode != modeSet && r.mode != modeAdd {
 			r.absent()
@@ -234,7 +238,7 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 			return objstore.Change{}
 		case r.mode == modeCAS && r.invalidate && r.cas != 0 && r.cas < old.cas:
 			h.state = stale | old.state&tokenSent
-			ch.Expiry, past = old.expiry, false
+			ch.Expiry = old.expiry
 		case r.mode == modeCAS && r.cas != old.cas, r.mode != modeSet && r.mode != modeReplace && r.cas != 0 && r.cas != old.cas:
 			r.status = exists
 			return objstore.Change{}
@@ -245,13 +249,12 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 				return objstore.Change{}
 			}
 			ch.Value = w.joined(r, old.value)
-			ch.Flags, ch.Expiry, past = old.flags, old.expiry, false
+			ch.Flags, ch.Expiry = old.flags, old.expiry
 		}
 	}
 	r.status, r.stored, r.created = stored, h.cas, !o.Found
-	if past {
-		ch.Action = objstore.Remove // of an item that has expired already there is nothing to keep
-		return ch
+	if o.Expired {
+		w.counters.add(reclaimed, 1)
 	}
 	h.encode(ch.Value)
 	return ch
@@ -287,7 +290,7 @@ func (w *worker) delete(key []byte, cas uint64) (s status, err error) {
 }
 
 // touch gives an item another time of expiry. see, if not nil, gets it, with its value, under the lock.
-func (w *worker) touch(key []byte, exptime int32, see func(*item)) (found bool, err error) {
+func (w *worker) touch(key []byte, exptime int64, see func(*item)) (found bool, err error) {
 	read := 0
 	if see != nil {
 		read = -1
@@ -296,14 +299,10 @@ func (w *worker) touch(key []byte, exptime int32, see func(*item)) (found bool, 
 		if found = live; !live {
 			return objstore.Change{Action: objstore.Remove}
 		}
-		second, past := expiry(int64(exptime), o.Now)
 		if see != nil {
 			see(it)
 		}
-		if past {
-			return objstore.Change{Action: objstore.Remove}
-		}
-		return objstore.Change{Action: objstore.Expire, Expiry: second}
+		return objstore.Change{Action: objstore.Expire, Expiry: expiry(exptime, o.Now)}
 	})
 	return found && err == nil, err
 }
@@ -313,11 +312,11 @@ type delta struct {
 	decr    bool
 	by      uint64
 	cas     uint64 // 0: any
-	exptime *int32 // a new one
+	exptime *int64 // a new one
 	// create stores initial, with the exptime createFor, if there is no item.
 	create    bool
 	initial   uint64
-	createFor int32
+	createFor int64
 
 	// what came of it
 	status  status
@@ -340,7 +339,7 @@ func (w *worker) count(key []byte, d *delta) error {
 				return objstore.Change{Action: objstore.Remove}
 			}
 			d.status, d.created, d.value = stored, true, d.initial
-			d.item = item{head: head{cas: uint64(o.Token), flush: number}}
+			d.item = item{head: head{cas: unique(key, o.Token), flush: number}}
 			return w.number(d, 0, d.createFor, o.Now)
 		}
 		v, ok := parseUint64(it.value)
@@ -361,7 +360,7 @@ func (w *worker) count(key []byte, d *delta) error {
 			v += d.by
 		}
 		d.status, d.value, d.item = stored, v, *it
-		d.item.cas = uint64(o.Token)
+		d.item.cas = unique(key, o.Token)
 		if d.exptime != nil {
 			return w.number(d, it.size, *d.exptime, o.Now)
 		}
@@ -374,19 +373,15 @@ func (w *worker) count(key []byte, d *delta) error {
 }
 
 // number returns the change that stores the number of d, with blanks behind it to a size, as memcached does.
-func (w *worker) number(d *delta, size int, exptime int32, now uint32) objstore.Change {
+func (w *worker) number(d *delta, size int, exptime int64, now uint32) objstore.Change {
 	w.buf = append(w.buf[:0], make([]byte, headSize)...)
 	d.item.head.encode(w.buf)
 	w.buf = strconv.AppendUint(w.buf, d.value, 10)
 	for len(w.buf) < headSize+size {
 		w.buf = append(w.buf, ' ')
 	}
-	second, past := expiry(int64(exptime), now)
-	if past {
-		return objstore.Change{Action: objstore.Remove}
-	}
-	d.item.expiry = second
-	return objstore.Change{Action: objstore.Put, Value: w.buf, Flags: d.item.flags, Expiry: second}
+	d.item.expiry = expiry(exptime, now)
+	return objstore.Change{Action: objstore.Put, Value: w.buf, Flags: d.item.flags, Expiry: d.item.expiry}
 }
 
 // failure returns what a client is told of an error.
@@ -407,4 +402,4 @@ func failure(err error) string {
 }
 
 // used notes that a client has got an item.
-func (w *worker) used(key []byte, it *item) {}
+func (w *worker) used(key []byte) { w.uses.note(key, w.second.Load()) }

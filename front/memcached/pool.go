@@ -143,7 +143,7 @@ func (p *pool) openWorker() (w *worker, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("memcached: store %q: %w", p.srv.o.Store, err)
 	}
-	if most := items.MaxValue(); most < p.srv.o.MaxItem {
+	if most := items.MaxValue(); most < min(p.srv.o.MaxItem, objstore.MaxValueBytes) {
 		return nil, fmt.Errorf("memcached: store %q takes values to %d B, fewer than items of %d B need: %w", p.srv.o.Store, most, p.srv.o.MaxItem, objstore.ErrGeometry)
 	}
 	control, err := p.cluster.Store(ctx, p.srv.o.Store+controlSuffix, objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true})

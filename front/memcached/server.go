@@ -37,6 +37,16 @@ type Options struct {
 	TLS *tls.Config
 	// Log gets errors that are no client's; nil: none.
 	Log *slog.Logger
+	// AuthFile, if not empty, names a file with lines of USER:PASSWORD. A connection begins with one of them then, in the ASCII protocol.
+	AuthFile string
+	// Protocol is that of all clients, "ascii" or "binary"; empty: each client's first byte says.
+	Protocol string
+	// NoFlush and NoDump refuse flush_all, and listings of keys.
+	NoFlush, NoDump bool
+	// Shutdown is called by a client's shutdown command; nil: there is none.
+	Shutdown func()
+	// Settings are what stats settings answers besides, or in place of what it would.
+	Settings map[string]string
 	// Debug allows clients to move the clock, as memcached's own tests do.
 	Debug bool
 }
@@ -45,6 +55,7 @@ type Options struct {
 type Server struct {
 	o       Options
 	started time.Time
+	users   *users // nil: anybody
 	pool    atomic.Pointer[pool]
 	last    lastFlush
 	moved   atomic.Int64 // seconds by which clients have moved the clock
@@ -52,6 +63,8 @@ type Server struct {
 	verbose atomic.Uint32
 
 	prefixes prefixes
+	uses     uses
+	second   atomic.Uint32 // of the store's clock, about
 
 	mu        sync.Mutex
 	listeners map[io.Closer]struct{}
@@ -65,8 +78,8 @@ type Server struct {
 // ErrServerClosed: Serve of a server that has been shut down.
 var ErrServerClosed = errors.New("memcached: server closed")
 
-// New returns a server. It answers requests with an error until it has a cluster.
-func New(o Options) *Server {
+// New returns a server, or ErrAuthFile. It answers requests with an error until it has a cluster.
+func New(o Options) (*Server, error) {
 	if o.Store == "" {
 		o.Store = "memcached"
 	}
@@ -82,13 +95,21 @@ func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{o: o, started: time.Now(), listeners: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}}
+	s := &Server{o: o, started: time.Now(), listeners: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}}
+	s.uses.init()
+	if o.AuthFile != "" {
+		s.users = &users{file: o.AuthFile}
+		if err := s.users.read(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // Attach gives the server a cluster to serve the store of, which it opens; or makes, as cfg says.
 func (s *Server) Attach(c *declock.Cluster, cfg objstore.Config) error {
 	if cfg.MaxValue == 0 {
-		cfg.MaxValue = uint32(s.o.MaxItem)
+		cfg.MaxValue = uint32(min(s.o.MaxItem, objstore.MaxValueBytes))
 	}
 	p := newPool(s, c, cfg)
 	w, err := p.take()

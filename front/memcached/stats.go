@@ -1,9 +1,12 @@
 package memcached
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -31,6 +34,9 @@ func (c *conn) stats(t [][]byte) error {
 	switch string(t[1]) {
 	case "reset":
 		c.srv.counted.reset()
+		if p := c.srv.pool.Load(); p != nil {
+			c.srv.counted.evictedBefore.Store(p.storeStats().Evictions)
+		}
 		c.srv.prefixes.reset()
 		c.say("RESET")
 	case "settings":
@@ -46,6 +52,8 @@ func (c *conn) stats(t [][]byte) error {
 			return nil
 		}
 		c.list(list)
+	case "cachedump":
+		return c.cacheDump(t[2:])
 	case "sizes":
 		c.list([]stat{{"sizes_status", "disabled"}})
 	case "sizes_enable", "sizes_disable":
@@ -89,7 +97,7 @@ func (c *conn) general() ([]stat, error) {
 	for i, name := range counterNames {
 		list = append(list, stat{name, number(n[i])})
 	}
-	list = append(list, stat{"auth_cmds", number(s.counted.authentications.Load())}, stat{"auth_errors", number(s.counted.unauthenticated.Load())})
+	list = append(list, stat{"store_too_large", number(s.counted.tooLarge.Load())}, stat{"store_no_memory", number(n[noMemory])}, stat{"auth_cmds", number(s.counted.authentications.Load())}, stat{"auth_errors", number(s.counted.unauthenticated.Load())})
 	if s.o.IdleTimeout > 0 {
 		list = append(list, stat{"idle_kicks", number(s.counted.idled.Load())})
 	}
@@ -104,9 +112,8 @@ func (c *conn) general() ([]stat, error) {
 	}
 	return append(list, []stat{
 		{"bytes", number(u.Bytes)}, {"curr_items", number(u.Items)}, {"total_items", number(n[totalItems])}, {"slab_global_page_pool", "0"},
-		{"expired_unfetched", "0"}, {"evicted_unfetched", "0"}, {"evicted_active", "0"}, {"evictions", number(store.Evictions)},
-		{"reclaimed", number(store.Expired)}, {"crawler_reclaimed", "0"}, {"crawler_items_checked", "0"}, {"lrutail_reflocked", "0"},
-		{"moves_to_cold", "0"}, {"moves_to_warm", "0"}, {"moves_within_lru", "0"}, {"direct_reclaims", "0"}, {"lru_bumps_dropped", "0"},
+		{"expired_unfetched", "0"}, {"evicted_unfetched", "0"}, {"evictions", number(store.Evictions - c.srv.counted.evictedBefore.Load())},
+		{"reclaimed", number(n[reclaimed])}, {"crawler_reclaimed", "0"}, {"crawler_items_checked", "0"}, {"lrutail_reflocked", "0"},
 	}...), nil
 }
 
@@ -115,13 +122,13 @@ var counterNames = [...]string{
 	cmdGet: "cmd_get", cmdSet: "cmd_set", cmdFlush: "cmd_flush", cmdTouch: "cmd_touch", cmdMeta: "cmd_meta", getHits: "get_hits", getMisses: "get_misses",
 	getExpired: "get_expired", getFlushed: "get_flushed", deleteMisses: "delete_misses", deleteHits: "delete_hits", incrMisses: "incr_misses",
 	incrHits: "incr_hits", decrMisses: "decr_misses", decrHits: "decr_hits", casMisses: "cas_misses", casHits: "cas_hits", casBadval: "cas_badval",
-	touchHits: "touch_hits", touchMisses: "touch_misses", tooLarge: "store_too_large", noMemory: "store_no_memory",
+	touchHits: "touch_hits", touchMisses: "touch_misses",
 }
 
 // slabNames are memcached's names of what only it has.
 var slabNames = []string{
 	"slab_reassign_rescues", "slab_reassign_chunk_rescues", "slab_reassign_evictions_nomem", "slab_reassign_inline_reclaim", "slab_reassign_busy_items",
-	"slab_reassign_busy_deletes", "slab_reassign_running", "slabs_moved", "lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles",
+	"slab_reassign_busy_deletes", "slab_reassign_running", "slabs_moved",
 	"malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent", "log_watchers", "unexpected_napi_ids",
 	"round_robin_fallback",
 }
@@ -185,12 +192,6 @@ func (s *Server) open() int {
 
 // settings are the settings that there are.
 func (s *Server) settings() []stat {
-	yes := func(b bool) string {
-		if b {
-			return "yes"
-		}
-		return "no"
-	}
 	evictions, limit := "on", uint64(0)
 	if p := s.pool.Load(); p != nil {
 		limit = p.cfg.MemoryLimit
@@ -198,13 +199,32 @@ func (s *Server) settings() []stat {
 			evictions = "off"
 		}
 	}
-	return []stat{
+	list := []stat{
 		{"maxbytes", number(limit)}, {"maxconns", number(s.o.MaxConns)}, {"verbosity", number(s.verbose.Load())},
 		{"evictions", evictions}, {"cas_enabled", "yes"}, {"item_size_max", number(s.o.MaxItem)}, {"maxconns_fast", "yes"},
-		{"stat_key_prefix", string(prefixEnd)}, {"detail_enabled", yes(s.prefixes.on.Load())}, {"auth_enabled_sasl", "no"}, {"auth_enabled_ascii", yes(false)},
-		{"shutdown_command", "no"}, {"flush_enabled", "yes"}, {"dump_enabled", "yes"}, {"idle_timeout", number(int(s.o.IdleTimeout.Seconds()))},
-		{"num_threads", number(runtime.GOMAXPROCS(0))}, {"ssl_enabled", yes(s.o.TLS != nil)}, {"binding_protocol", "auto-negotiate"},
+		{"stat_key_prefix", string(prefixEnd)}, {"detail_enabled", yesNo(s.prefixes.on.Load())}, {"auth_enabled_sasl", "no"}, {"auth_enabled_ascii", cmp.Or(s.o.AuthFile, "no")},
+		{"shutdown_command", yesNo(s.o.Shutdown != nil)},
+		{"flush_enabled", yesNo(!s.o.NoFlush)}, {"dump_enabled", yesNo(!s.o.NoDump)}, {"idle_timeout", number(int(s.o.IdleTimeout.Seconds()))},
+		{"num_threads", number(runtime.GOMAXPROCS(0))}, {"ssl_enabled", yesNo(s.o.TLS != nil)}, {"binding_protocol", "auto-negotiate"},
 	}
+	for i := range list {
+		if v, ok := s.o.Settings[list[i].name]; ok {
+			list[i].value = v
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.o.Settings)) {
+		if !slices.ContainsFunc(list, func(x stat) bool { return x.name == name }) {
+			list = append(list, stat{name, s.o.Settings[name]})
+		}
+	}
+	return list
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }
 
 // classes answers stats items and stats slabs. The store has no classes that clients could know: all items are of class 1.
@@ -221,8 +241,8 @@ func (c *conn) classes(what string) ([]stat, error) {
 			return nil, nil
 		}
 		store := c.w.home.storeStats()
-		return []stat{{"items:1:number", number(u.Items)}, {"items:1:mem_requested", number(u.Bytes)}, {"items:1:evicted", number(store.Evictions)},
-			{"items:1:reclaimed", number(store.Expired)}}, nil
+		return []stat{{"items:1:number", number(u.Items)}, {"items:1:mem_requested", number(u.Bytes)}, {"items:1:evicted", number(store.Evictions - c.srv.counted.evictedBefore.Load())},
+			{"items:1:reclaimed", number(c.srv.counted.total()[reclaimed])}}, nil
 	}
 	n := c.srv.counted.total()
 	list := []stat{{"1:chunk_size", number(c.srv.o.MaxItem)}, {"1:used_chunks", number(u.Items)}, {"1:get_hits", number(n[getHits])}, {"1:cmd_set", number(n[cmdSet])},

@@ -30,7 +30,10 @@ func openCluster(t testing.TB) *declock.Cluster {
 // startServer starts a server of a cluster, and returns where it listens. It is shut down with the test.
 func startServer(t testing.TB, c *declock.Cluster, o Options) (*Server, string) {
 	t.Helper()
-	s := New(o)
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Attach(c, objstore.Config{Objects: 10_000}); err != nil {
 		t.Fatal(err)
 	}

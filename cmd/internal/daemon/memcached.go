@@ -43,7 +43,11 @@ func (d *CN) serveMemcached() (*frontEnd, error) {
 	if err != nil {
 		return nil, exit.Errorf(exit.InUse, "cannot serve clients of memcached at %s: %w", m.Listen, err)
 	}
-	f := &frontEnd{d: d, srv: memcached.New(memcached.Options{Store: m.Store, Log: d.cfg.Log}), l: l}
+	srv, err := memcached.New(memcached.Options{Store: m.Store, Log: d.cfg.Log})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	f := &frontEnd{d: d, srv: srv, l: l}
 	go func() {
 		if err := f.srv.Serve(l); !errors.Is(err, memcached.ErrServerClosed) {
 			d.cfg.Log.Error("memcached: not serving any more", "error", err.Error())

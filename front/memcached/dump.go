@@ -1,0 +1,146 @@
+package memcached
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/declock/declock/objstore"
+)
+
+// crawler answers lru_crawler, of which there is the listing of items.
+func (c *conn) crawler(t [][]byte) error {
+	switch {
+	case len(t) == 3 && string(t[1]) == "metadump":
+		return c.metaDump(t[2])
+	case len(t) == 3 && (string(t[1]) == "crawl" || string(t[1]) == "tocrawl" || string(t[1]) == "sleep"):
+		c.say("CLIENT_ERROR lru crawler disabled")
+	default:
+		c.say("ERROR")
+	}
+	return nil
+}
+
+// metaDump answers lru_crawler metadump: a line for each item, of all classes, which are one.
+func (c *conn) metaDump(class []byte) error {
+	if c.srv.o.NoDump {
+		c.say("ERROR metadump not allowed")
+		return nil
+	}
+	if n, ok := parseUint32(class); string(class) != "all" && string(class) != "hash" && (!ok || n != 1) {
+		c.say("BADCLASS invalid class id")
+		return nil
+	}
+	return c.eachItem(func(key []byte, it *item) bool {
+		now := c.w.items.Now()
+		hit, at := c.srv.uses.last(key, it)
+		c.out = appendEncoded(append(c.out, "key="...), key)
+		exp := int64(-1)
+		if it.expiry != 0 {
+			exp = int64(it.expiry)
+		}
+		c.out = strconv.AppendInt(append(c.out, " exp="...), exp, 10)
+		c.out = strconv.AppendUint(append(c.out, " la="...), uint64(min(at, now)), 10)
+		c.out = strconv.AppendUint(append(c.out, " cas="...), it.cas, 10)
+		c.out = append(append(c.out, " fetch="...), yesNo(hit)...)
+		c.out = strconv.AppendInt(append(c.out, " cls=1 size="...), int64(itemOverhead+len(key)+it.size), 10)
+		c.out = append(c.out, '\n')
+		return true
+	})
+}
+
+// appendEncoded appends a key as in a URI.
+func appendEncoded(out, key []byte) []byte {
+	for _, b := range key {
+		switch {
+		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9', b == '-', b == '.', b == '_', b == '~':
+			out = append(out, b)
+		default:
+			out = fmt.Appendf(out, "%%%02X", b)
+		}
+	}
+	return out
+}
+
+// cacheDump answers stats cachedump: some items of a class.
+func (c *conn) cacheDump(t [][]byte) error {
+	if c.srv.o.NoDump {
+		c.say("CLIENT_ERROR stats cachedump not allowed")
+		return nil
+	}
+	if len(t) < 2 {
+		c.say("CLIENT_ERROR bad command line")
+		return nil
+	}
+	class, ok1 := parseUint32(t[0])
+	limit, ok2 := parseUint32(t[1])
+	switch {
+	case !ok1 || !ok2:
+		c.say(badLine)
+		return nil
+	case class >= 64:
+		c.say("CLIENT_ERROR Illegal slab id")
+		return nil
+	case class != 1:
+		c.say("END")
+		return nil
+	}
+	n := uint32(0)
+	return c.eachItem(func(key []byte, it *item) bool {
+		c.out = fmt.Appendf(c.out, "ITEM %s [%d b; %d s]\r\n", key, it.size, it.expiry)
+		n++
+		return limit == 0 || n < limit
+	})
+}
+
+// eachItem calls f with the items of the store until it returns false, and ends the answer. Each bucket is read at a time of its own.
+func (c *conn) eachItem(f func(key []byte, it *item) bool) error {
+	if err := c.work(); err != nil {
+		c.failed(err)
+		return nil
+	}
+	st := c.w.items.Store()
+	perNode, _ := st.Buckets()
+	for _, mn := range st.Nodes() {
+		for i := range perNode {
+			more, err := c.bucket(func() (*objstore.BucketDump, error) { return c.w.items.Inspect(mn, i) }, f)
+			if err != nil {
+				c.failed(err)
+				return nil
+			}
+			if !more {
+				c.out = append(c.out, "END\r\n"...)
+				return nil
+			}
+			if err := c.room(); err != nil {
+				return err
+			}
+		}
+	}
+	c.out = append(c.out, "END\r\n"...)
+	return nil
+}
+
+// bucket calls f with the items of a bucket.
+func (c *conn) bucket(read func() (*objstore.BucketDump, error), f func([]byte, *item) bool) (more bool, err error) {
+	if err := c.work(); err != nil {
+		return false, err
+	}
+	var d *objstore.BucketDump
+	err = c.w.do(func() (err error) { d, err = read(); return err })
+	if err != nil {
+		return false, err
+	}
+	for _, s := range d.Slots {
+		if s.Key == "" || s.Err != nil {
+			continue
+		}
+		it, found, err := c.w.get([]byte(s.Key))
+		if err != nil {
+			return false, err
+		}
+		if found && !f([]byte(s.Key), &it) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
