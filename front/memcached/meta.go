@@ -39,7 +39,7 @@ type metaFlags struct {
 	key    []byte
 	binary bool // the key came in base64
 
-	value, quiet, leave, invalidate, vivify, hasTTL, hasRecache, hasCAS bool
+	value, quiet, leave, invalidate, vivify, hasTTL, hasCAS bool
 
 	ttl, vivifyTTL, recache int64
 	mode                    byte
@@ -56,70 +56,75 @@ func (c *conn) parseFlags(key []byte, list [][]byte) (f metaFlags, wrong metaErr
 			return f, errTwice
 		}
 		seen[t[0]] = true
-		rest, ok := t[1:], true
-		switch t[0] {
-		case 'b':
+		if t[0] == 'b' {
 			f.binary = true
 			n, err := base64.StdEncoding.Decode(c.key[:], key)
 			if err != nil || n == 0 {
 				wrong = errKey
 			}
 			f.key = c.key[:n]
-		case 'N':
-			f.vivify = true
-			if f.vivifyTTL, ok = parseExptime(rest); !ok {
-				wrong = errToken
-			}
-		case 'T':
-			f.hasTTL = true
-			if f.ttl, ok = parseExptime(rest); !ok {
-				wrong = errToken
-			}
-		case 'R':
-			f.hasRecache = true
-			if f.recache, ok = parseExptime(rest); !ok {
-				wrong = errToken
-			}
-		case 'F':
-			if f.flags, ok = parseUint32(rest); !ok {
-				wrong = errBadLine
-			}
-		case 'C':
-			if f.cas, f.hasCAS = parseUint64(rest); !f.hasCAS {
-				wrong = errToken
-			}
-		case 'M':
-			if len(rest) != 1 {
-				wrong = errMode
-			} else {
-				f.mode = rest[0]
-			}
-		case 'J':
-			if f.initial, ok = parseUint64(rest); !ok {
-				wrong = errInitial
-			}
-		case 'D':
-			if f.delta, ok = parseUint64(rest); !ok {
-				wrong = errDelta
-			}
-		case 'v':
-			f.value = true
-		case 'u':
-			f.leave = true
-		case 'q':
-			f.quiet = true
-		case 'I':
-			f.invalidate = true
-		case 'O':
-			if len(t) > longestOpaque && wrong == "" {
-				wrong = errOpaque
-			}
-		case 'P', 'L', 'k', 's', 't', 'c', 'f', 'l', 'h':
-		default:
-			return f, errFlag
+			continue
+		}
+		switch err := f.set(t[0], t[1:]); {
+		case err == errFlag:
+			return f, err
+		case err != "" && (err != errOpaque || wrong == ""):
+			wrong = err
 		}
 	}
 	return f, wrong
+}
+
+// set takes a flag over.
+func (f *metaFlags) set(flag byte, rest []byte) (wrong metaError) {
+	ok := true
+	switch flag {
+	case 'N':
+		f.vivify = true
+		f.vivifyTTL, ok = parseExptime(rest)
+		wrong = errToken
+	case 'T':
+		f.hasTTL = true
+		f.ttl, ok = parseExptime(rest)
+		wrong = errToken
+	case 'R':
+		f.recache, ok = parseExptime(rest)
+		wrong = errToken
+	case 'F':
+		f.flags, ok = parseUint32(rest)
+		wrong = errBadLine
+	case 'C':
+		f.cas, ok = parseUint64(rest)
+		f.hasCAS, wrong = ok, errToken
+	case 'M':
+		if ok = len(rest) == 1; ok {
+			f.mode = rest[0]
+		}
+		wrong = errMode
+	case 'J':
+		f.initial, ok = parseUint64(rest)
+		wrong = errInitial
+	case 'D':
+		f.delta, ok = parseUint64(rest)
+		wrong = errDelta
+	case 'v':
+		f.value = true
+	case 'u':
+		f.leave = true
+	case 'q':
+		f.quiet = true
+	case 'I':
+		f.invalidate = true
+	case 'O':
+		ok, wrong = len(rest) < longestOpaque, errOpaque
+	case 'P', 'L', 'k', 's', 't', 'c', 'f', 'l', 'h':
+	default:
+		return errFlag
+	}
+	if ok {
+		return ""
+	}
+	return wrong
 }
 
 // meta serves meta commands: m and a letter.
@@ -348,20 +353,12 @@ func (c *conn) metaHit(f *metaFlags, it *item, created bool, now uint32) (won bo
 	return won
 }
 
-// metaSet is ms.
-func (c *conn) metaSet(t [][]byte) error {
-	size, ok := parseInt32(t[2])
-	if !ok || size < 0 || size > math.MaxInt32-2 {
-		c.say(badLine)
-		return nil
-	}
-	for i := range t { // what is read next takes the place of the line
-		at := len(c.saved)
-		if i == 0 {
-			c.saved, at = c.saved[:0], 0
-		}
+// save takes the tokens of a request out of the way of what is read next.
+func (c *conn) save(t [][]byte) {
+	c.saved = c.saved[:0]
+	for i := range t {
+		c.marks[i] = len(c.saved)
 		c.saved = append(c.saved, t[i]...)
-		c.marks[i] = at
 	}
 	for i := range t {
 		end := len(c.saved)
@@ -370,22 +367,23 @@ func (c *conn) metaSet(t [][]byte) error {
 		}
 		t[i] = c.saved[c.marks[i]:end]
 	}
+}
+
+// setModes are the modes of ms.
+var setModes = map[byte]mode{0: modeSet, 'S': modeSet, 'E': modeAdd, 'A': modeAppend, 'P': modePrepend, 'R': modeReplace}
+
+// metaSet is ms.
+func (c *conn) metaSet(t [][]byte) error {
+	size, ok := parseInt32(t[2])
+	if !ok || size < 0 || size > math.MaxInt32-2 {
+		c.say(badLine)
+		return nil
+	}
+	c.save(t)
 	f, wrong := c.parseFlags(t[1], t[3:])
-	r := request{mode: modeSet, key: f.key, flags: f.flags, exptime: f.ttl, cas: f.cas}
-	switch f.mode {
-	case 0, 'S':
-	case 'E':
-		r.mode = modeAdd
-	case 'A':
-		r.mode = modeAppend
-	case 'P':
-		r.mode = modePrepend
-	case 'R':
-		r.mode = modeReplace
-	default:
-		if wrong == "" {
-			wrong = errModeSet
-		}
+	r := request{key: f.key, flags: f.flags, exptime: f.ttl, cas: f.cas}
+	if r.mode, ok = setModes[f.mode]; !ok && wrong == "" {
+		wrong = errModeSet
 	}
 	if f.hasCAS && (r.mode == modeSet || r.mode == modeReplace) {
 		r.mode, r.invalidate = modeCAS, f.invalidate

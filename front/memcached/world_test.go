@@ -3,6 +3,7 @@ package memcached
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"testing"
@@ -107,4 +108,18 @@ func (c *client) line(request string) string {
 func (c *client) ended() bool {
 	_, err := c.r.ReadByte()
 	return err == io.EOF
+}
+
+// dialTLS connects over TLS.
+func dialTLS(t testing.TB, address string, cfg *tls.Config) *client {
+	t.Helper()
+	cfg = cfg.Clone()
+	cfg.InsecureSkipVerify = true
+	nc, err := tls.Dial("tcp", address, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(time.Minute))
+	return &client{t, nc, bufio.NewReader(nc)}
 }
