@@ -14,7 +14,6 @@ import (
 type mail struct {
 	n      *node
 	poller *poller
-	wakeup *wakeup // of run, by the poller's set
 
 	mu  sync.Mutex // held while connections are served
 	ack [128 * headerSize]byte
@@ -36,16 +35,7 @@ func newMail(n *node) (*mail, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mail{n: n, poller: p}
-	fd, err := unix.FcntlInt(uintptr(p.set), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		m.wakeup, err = wakeupOf(fd)
-	}
-	if err != nil {
-		p.close()
-		return nil, fmt.Errorf("tcp: %w", err)
-	}
-	return m, nil
+	return &mail{n: n, poller: p}, nil
 }
 
 // newConn returns the connection of a link: out, or in.
@@ -75,7 +65,7 @@ func (p *mail) remove(c *mailConn) {
 }
 
 func (p *mail) run() {
-	p.poller.run(p.n.Now, p.park, func() int {
+	p.poller.run(p.n.Now, p.poller.park, func() int {
 		p.mu.Lock()
 		n := p.poller.serve()
 		p.mu.Unlock()
@@ -85,10 +75,6 @@ func (p *mail) run() {
 		return n
 	})
 }
-
-// park waits until there is something to serve, or close. Go's scheduler watches the set of the poller: where a client leads the reading of messages, no
-// thread need wake for them.
-func (p *mail) park() { _ = p.wakeup.wait(nil) }
 
 // poll delivers what has come, unless another goroutine does.
 func (p *mail) poll() {
@@ -250,6 +236,5 @@ func (p *mail) close() {
 	for _, w := range p.poller.all() {
 		w.pollable.(*mailConn).stream.close()
 	}
-	p.wakeup.close()
 	p.poller.close()
 }

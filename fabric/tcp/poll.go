@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A wakeup wakes one goroutine when something happens to a socket, once after it was armed. In between
-// what happens costs nothing: Go's scheduler watches an epoll descriptor, whose set has the socket as a one-shot entry: only an armed
-// socket can make it ready.
+// A wakeup wakes one goroutine when something happens to a descriptor, once after it was armed. In between
+// what happens costs nothing: Go's scheduler watches an epoll descriptor, whose set has that one as a one-shot entry: only an armed
+// one can make it ready.
 type wakeup struct {
 	file  *os.File
 	raw   syscall.RawConn
@@ -32,16 +32,10 @@ func newWakeup() (*wakeup, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wakeupOf(fd)
-}
-
-// wakeupOf returns a wakeup by an epoll set, which it takes over.
-func wakeupOf(fd int) (*wakeup, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	var err error
 	w := &wakeup{file: os.NewFile(uintptr(fd), "epoll"), fd: fd}
 	if w.raw, err = w.file.SyscallConn(); err != nil {
 		_ = w.file.Close()
@@ -61,7 +55,7 @@ func wakeupOf(fd int) (*wakeup, error) {
 	return w, nil
 }
 
-// arm makes events of a socket, always the same one, wake the waiter, once.
+// arm makes events of a descriptor, always the same one, wake the waiter, once.
 func (w *wakeup) arm(fd int, events uint32) {
 	e := unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: int32(fd)}
 	op := unix.EPOLL_CTL_MOD
@@ -72,7 +66,7 @@ func (w *wakeup) arm(fd int, events uint32) {
 	_ = unix.EpollCtl(w.fd, op, fd, &e)
 }
 
-// wait parks until an event, or close. It calls arms, which arms the wakeup, unless it is nil; what happened before counts, too.
+// wait parks until an event, or close. It calls arms, which arms the wakeup; what happened before counts, too.
 func (w *wakeup) wait(arms func()) error {
 	w.arms = arms
 	return w.raw.Read(w.ready)
@@ -84,12 +78,14 @@ func (w *wakeup) close() { _ = w.file.Close() }
 type poller struct {
 	set     int // epoll
 	signal  int // eventfd in set: it wakes the goroutine
+	wakeup  *wakeup
+	arms    func()
 	spinner spinner
 	stopped atomic.Bool
 	count   atomic.Int32 // connections
 
 	events [64]unix.EpollEvent // of serve
-	taken  int                 // of events: those that park has taken for serve
+	taken  int                 // of events: those that parkAlone has taken for serve
 
 	mu     sync.Mutex
 	closed bool
@@ -119,8 +115,12 @@ const signalID = 0
 
 func newPoller() (p *poller, err error) {
 	p = &poller{set: -1, signal: -1, conns: map[int32]*watched{}}
+	p.arms = func() { p.wakeup.arm(p.set, unix.EPOLLIN) }
 	if p.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
 		p.signal, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err == nil {
+		p.wakeup, err = newWakeup()
 	}
 	if err == nil {
 		err = p.control(unix.EPOLL_CTL_ADD, &watched{fd: p.signal, id: signalID}, forInput)
@@ -273,6 +273,9 @@ func (p *poller) close() {
 		return
 	}
 	p.closed = true
+	if p.wakeup != nil {
+		p.wakeup.close()
+	}
 	for _, fd := range []int{p.set, p.signal} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
@@ -293,12 +296,15 @@ func (p *poller) run(now func() fabric.Time, park func(), round func() int) {
 	}
 }
 
-// parkInKernel parks a goroutine that is the only one that calls serve, and serves alone: its thread waits in the kernel. By way of Go's scheduler that
-// would take three more system calls, and the wakeup of another thread.
-func (p *poller) parkInKernel() {
+// park waits until there is something to serve, by way of Go's scheduler: no thread need wake where the one that runs the goroutines looks first.
+func (p *poller) park() { _ = p.wakeup.wait(p.arms) }
+
+// parkAlone is park for the only goroutine that calls serve: at first its thread waits in the kernel. By way of Go's scheduler that takes three more
+// system calls, and the wakeup of another thread; but a thread that waits for long keeps the runtime's monitoring thread awake.
+func (p *poller) parkAlone() {
 	n, _ := rawEpollWait(p.set, p.events[:], momentMs)
 	if n == 0 {
-		n, _ = unix.EpollWait(p.set, p.events[:], -1)
+		p.park()
 	}
 	p.taken = max(n, 0)
 }

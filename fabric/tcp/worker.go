@@ -109,7 +109,7 @@ func (w *worker) take(c *laneConn, st *stream) {
 }
 
 func (w *worker) run() {
-	w.poller.run(func() fabric.Time { return fabric.Time(time.Since(w.s.begun)) }, w.poller.parkInKernel, w.poller.serve)
+	w.poller.run(func() fabric.Time { return fabric.Time(time.Since(w.s.begun)) }, w.poller.parkAlone, w.poller.serve)
 	for _, c := range w.poller.all() {
 		c.drop(nil)
 	}
