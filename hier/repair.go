@@ -84,20 +84,23 @@ func (a *Agent) onUnreachable(mn fabric.MemID) {
 
 // checkUnreachable looks whether unreachable memory nodes can be used again. While it does, others may turn out to be unreachable.
 func (a *Agent) checkUnreachable() {
-	for _, mn := range slices.Clone(a.unreachable) {
-		if a.reachable(mn) {
-			a.unreachable = slices.DeleteFunc(a.unreachable, func(other fabric.MemID) bool { return other == mn })
-		}
-	}
 	a.lookAt = fabric.Forever
-	if len(a.unreachable) > 0 {
-		a.lookAt = a.port.Now() + unreachableNs
+	for _, mn := range slices.Clone(a.unreachable) {
+		marks := a.table.marked()
+		switch reachable, done := a.reachable(mn); {
+		case done:
+			a.unreachable = slices.DeleteFunc(a.unreachable, func(other fabric.MemID) bool { return other == mn })
+		case reachable && a.table.marked() != marks: // locks were marked meanwhile: resets wait for the next look
+			a.lookAt = a.port.Now()
+		default:
+			a.lookAt = min(a.lookAt, a.port.Now()+unreachableNs)
+		}
 	}
 }
 
-// reachable reports whether a memory node can be used again. Then locks are reset that
+// reachable reports whether a memory node can be used again, and whether it need not be looked at any more. If it can, locks are reset that
 // participants of this node could not give up.
-func (a *Agent) reachable(mn fabric.MemID) bool {
+func (a *Agent) reachable(mn fabric.MemID) (reachable, done bool) {
 	marks := a.table.marked() // before the READ is posted
 	err := a.port.Do([]fabric.Op{fabric.Load(fabric.At(mn, 0))})
 	if errors.Is(err, fabric.ErrStaleEpoch) || err == nil && !a.hasAttached(mn) {
@@ -106,7 +109,7 @@ func (a *Agent) reachable(mn fabric.MemID) bool {
 		}
 	}
 	if err != nil || !a.hasAttached(mn) {
-		return errors.Is(err, fabric.ErrFenced) // nothing of this node counts any more
+		return false, errors.Is(err, fabric.ErrFenced) // nothing of this node counts any more
 	}
 	a.table.settle(mn, marks)
 	a.resets.Settled(mn)
@@ -117,7 +120,7 @@ func (a *Agent) reachable(mn fabric.MemID) bool {
 		a.locker.askReset(&p)
 	}
 	a.table.fences.asking.Add(-1)
-	return all && a.table.marked() == marks // else look again: locks were marked meanwhile
+	return true, all && a.table.marked() == marks
 }
 
 // toReset returns the unreleased tickets on a memory node, which are forgotten, and those of earlier incarnations that this node still has.
