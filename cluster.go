@@ -192,14 +192,11 @@ func (c *Cluster) startPrivate(so *shm.Options, o *options) (*shm.MemoryServer, 
 	if err != nil {
 		return nil, err
 	}
-	participants := shm.DefaultMaxCN
+	memory := mn.Config{Participants: shm.DefaultMaxCN}
 	if o.cfg.Flat {
-		participants = flatParticipants
+		memory.Queue = flatParticipants
 	}
-	c.private, err = mn.Start(srv, mn.Config{
-		Participants: participants,
-		Trains:       o.cfg.Policy.Train,
-	})
+	c.private, err = mn.Start(srv, memory)
 	return srv, err
 }
 

@@ -79,27 +79,22 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A node whose policy passes locks on in trains uses only memory that is formatted for that; another node uses either.
-func TestTrainsNeedTheirFormat(t *testing.T) {
-	trains, _ := hier.ParsePolicy("declock+train+phased")
-	for _, formatted := range []bool{false, true} {
-		for _, policy := range []hier.Policy{{}, trains} {
-			f := newFake(1, memSize)
-			p, err := f.nodes[0].Open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := memory.Format(p, 0, memory.Params{Size: memSize, CapacityLog2: 3, VersionBits: 16, Trains: formatted}); err != nil {
-				t.Fatal(err)
-			}
-			n, err := Start(f.nodes[0], Config{Policy: policy})
-			if refused := policy.Train && !formatted; refused != errors.Is(err, memory.ErrParams) || refused != (err != nil) {
-				t.Errorf("formatted for trains: %v, policy %+v: %v", formatted, policy, err)
-			}
-			if err == nil {
-				n.Close()
-			}
+// A node uses memory that programs of before may use, too: only its locks are not passed on in trains.
+func TestPlainMemory(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		f := newFake(1, memSize)
+		p, err := f.nodes[0].Open()
+		if err != nil {
+			t.Fatal(err)
 		}
+		if err := memory.Format(p, 0, memory.Params{Size: memSize, CapacityLog2: 3, VersionBits: 16, Plain: plain}); err != nil {
+			t.Fatal(err)
+		}
+		n := start(t, f, 0, Config{})
+		if got := n.hcfg.CQL.Plain(fabric.At(0, 64)); got != plain || !n.Table().Policy().Train || !n.hcfg.CQL.Plain(fabric.At(1, 64)) {
+			t.Errorf("plain %v: %v, policy %+v", plain, got, n.Table().Policy())
+		}
+		n.Close()
 	}
 }
 

@@ -20,6 +20,12 @@ func (n *Node) Region(mn fabric.MemID) *memory.Region {
 	return nil
 }
 
+// plain reports whether programs that know of no trains may use a lock.
+func (n *Node) plain(l fabric.Addr) bool {
+	r := n.Region(l.MN())
+	return r == nil || r.Plain()
+}
+
 // Memory returns the memory nodes that belong to the cluster, by number: those that are up, and those that are down and expected back. Fabrics
 // between machines list the latter apart.
 func (n *Node) Memory() []fabric.Memory { return memoryOf(n.fab) }
@@ -77,10 +83,6 @@ func (n *Node) add(r *memory.Region) error {
 
 // insert adds the region of a memory node that the node does not know. n.mu is held.
 func (n *Node) insert(r *memory.Region) error {
-	if n.table.Policy().Train && !r.Trains() {
-		return fmt.Errorf("cn: %w: %v: its locks may not be passed on in trains: start the memory node with new memory and --trains, or use a policy without the feature train",
-			memory.ErrParams, r.Memory())
-	}
 	for _, old := range n.regions {
 		if r.CapacityLog2() != old.CapacityLog2() || r.VersionBits() != old.VersionBits() {
 			return fmt.Errorf("cn: memory nodes %v and %v are formatted with different lock layouts", old.Memory(), r.Memory())
@@ -145,7 +147,7 @@ func (n *Node) replace(r *memory.Region) (lost bool, err error) {
 	case r.Generation() <= n.regions[i].Generation():
 		return false, fmt.Errorf("%w: %v: the cluster does not count its generations any more (memory %d, and %d before): leave the cluster, and join again",
 			ErrMemoryLost, r.Memory(), r.Generation(), n.regions[i].Generation())
-	case r.CapacityLog2() != n.hcfg.Layout.CapacityBits || r.VersionBits() != n.hcfg.Layout.VersionBits || n.table.Policy().Train && !r.Trains():
+	case r.CapacityLog2() != n.hcfg.Layout.CapacityBits || r.VersionBits() != n.hcfg.Layout.VersionBits:
 		return false, fmt.Errorf("%w: %v: it has been formatted with another lock layout: leave the cluster, and join again", ErrMemoryLost, r.Memory())
 	}
 	n.regions[i] = r

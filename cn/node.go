@@ -93,6 +93,7 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 		Layout: cql.Layout{CapacityBits: first.CapacityLog2(), VersionBits: first.VersionBits()},
 		CQL:    cfg.CQL, Verify: n.verify, Lowest: memory.Lowest, LeaseNs: cfg.HoldWarningNs,
 	}
+	n.hcfg.CQL.Plain = n.plain
 	if err := n.hcfg.Layout.Validate(); err != nil {
 		return nil, err
 	}

@@ -81,6 +81,8 @@ type Config struct {
 	Suspect func(l fabric.Addr, now fabric.Time) bool
 	// Trains lets a release pass the lock to a run of waiters (docs/trains.md).
 	Trains bool
+	// Plain reports whether a lock must not be passed on so, because others may use it that know of no trains. nil: none.
+	Plain func(l fabric.Addr) bool
 	// Phased trains have one phase of readers, behind the first writer.
 	Phased bool
 	// RefetchMax bounds how often a release reads the queue again for an entry that does

@@ -38,6 +38,10 @@ func LayoutFor(n int) (Layout, error) {
 	return Layout{}, fmt.Errorf("cql: %d participants are too many for a queue: at most %d", n, 1<<MaxCapacityBits)
 }
 
+// LayoutWithTrains returns the smallest layout with room for n participants, and for whole trains of them (docs/trains.md): members that have
+// gone are counted until the last of theirs has, and may come again meanwhile.
+func LayoutWithTrains(n int) (Layout, error) { return LayoutFor(n + min(n, maxTrain) - 1) }
+
 // Validate says what is wrong with a layout.
 func (y Layout) Validate() error {
 	if y.CapacityBits < MinCapacityBits || y.CapacityBits > MaxCapacityBits {

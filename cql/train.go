@@ -268,7 +268,7 @@ func (p *Ticket) Merge(client *Ticket) (granted bool) {
 
 // couple returns the train that begins with the writer at an index, before end: its list has the others. None: the writer is granted alone.
 func (c *Client) couple(l fabric.Addr, first, end uint64) *Train {
-	if !c.cfg.Trains || c.suspects(l, c.port.Now()) {
+	if !c.cfg.Trains || c.suspects(l, c.port.Now()) || c.cfg.Plain != nil && c.cfg.Plain(l) {
 		return nil
 	}
 	// All that live may come again while those that have gone are still counted.

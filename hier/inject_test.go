@@ -134,7 +134,7 @@ func faultRun(t *testing.T, seed uint64, policy string, in *injector) {
 
 // A failure at the k-th operation, for all k.
 func TestFaultAtEveryOperation(t *testing.T) {
-	for _, policy := range []string{"cql", "declock-tf", "declock-pf", "local-bound", "declock+train", "declock+train+phased"} {
+	for _, policy := range []string{"cql", "declock-tf", "declock-pf", "local-bound", "declock+no-train+train", "declock"} {
 		t.Run(policy, func(t *testing.T) {
 			clean := &injector{}
 			faultRun(t, 5, policy, clean)
@@ -151,7 +151,7 @@ func TestFaultAtEveryOperation(t *testing.T) {
 // One failure after the other: the mending of the first fails too. (Not all the time: acquisitions
 // of unknown outcome count as participants until a reset, and the header can count 2^(c+1)-1.)
 func TestFaultsInARow(t *testing.T) {
-	for _, policy := range []string{"cql", "declock-tf", "declock+train+phased"} {
+	for _, policy := range []string{"cql", "declock-tf", "declock"} {
 		for seed := range uint64(150) {
 			in := &injector{kind: fault(seed % uint64(numFaults)), at: 1 + int(seed*7%40), more: 4 + int(seed/4%9)}
 			faultRun(t, seed, policy, in)
@@ -161,7 +161,7 @@ func TestFaultsInARow(t *testing.T) {
 
 // READs of the queue that tear at every 8 bytes, between others' writes: versions tell.
 func TestTornReads(t *testing.T) {
-	for _, policy := range []string{"cql", "declock-tf", "paper-pf", "declock+train+phased"} {
+	for _, policy := range []string{"cql", "declock-tf", "paper-pf", "declock"} {
 		for seed := range uint64(5) {
 			y := cql.Layout{CapacityBits: 4, VersionBits: 16}
 			r := newRig(t, seed, 4, policy, y, simulated(sim.Config{Tear: sim.Tear{Prob: 1, Grain: 8, Window: 3 * us}}))

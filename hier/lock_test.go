@@ -14,7 +14,7 @@ import (
 func TestLock(t *testing.T) {
 	// Without hierarchy each client is a participant.
 	y := cql.Layout{CapacityBits: 6, VersionBits: cql.MaxVersionBits}
-	for _, policy := range append(hier.PolicyNames(), "declock+train", "declock+train+phased") {
+	for _, policy := range append(hier.PolicyNames(), "declock+no-train", "declock+no-train+train") {
 		p, err := hier.ParsePolicy(policy)
 		if err != nil {
 			t.Fatal(err)

@@ -96,15 +96,14 @@ const maxSlack = fabric.Millisecond
 
 // Policies by the names that commands and results use. "paper-tf" and "paper-pf" are the
 // timestamp policies to the letter of the paper; "declock-tf" and "declock-pf" bound shared tenure;
-// "declock" is declock-pf with all features but three: slack, which gains nothing beside batch, and train and phased, which need
-// memory of their own format.
+// "declock" is declock-pf with all features but slack, which gains nothing beside batch.
 var policies = map[string]Policy{
 	"cql":           {Kind: Flat},
 	"remote-prefer": {Kind: RemotePrefer, PhaseFair: true},
 	"local-prefer":  {Kind: LocalPrefer, PhaseFair: true},
 	"local-bound":   {Kind: LocalBound, Bound: 4, PhaseFair: true},
 	"declock": {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing, SharingMaxNs: MaxSharing, Downgrade: true, Yield: true,
-		Batch: true, Carry: true, Defer: true, Lean: true},
+		Batch: true, Carry: true, Defer: true, Train: true, Phased: true, Lean: true},
 	"declock-tf": {Kind: ByTime, SharingNs: DefaultSharing, SharingMaxNs: MaxSharing},
 	"declock-pf": {Kind: ByTime, PhaseFair: true, SharingNs: DefaultSharing, SharingMaxNs: MaxSharing},
 	"paper-tf":   {Kind: ByTime},
@@ -114,7 +113,7 @@ var policies = map[string]Policy{
 // DefaultPolicy is the name of the policy that is used unless one is named.
 const DefaultPolicy = "declock"
 
-// Features that can be added to a policy: "declock-pf+batch+lean".
+// Features that can be added to a policy, or taken from it: "declock-pf+batch+lean", "declock+no-train".
 var features = map[string]func(*Policy){
 	"downgrade": func(p *Policy) { p.Downgrade = true },
 	"yield":     func(p *Policy) { p.Yield = true },
@@ -124,6 +123,7 @@ var features = map[string]func(*Policy){
 	"defer":     func(p *Policy) { p.Defer = true },
 	"train":     func(p *Policy) { p.Train = true },
 	"phased":    func(p *Policy) { p.Phased = true },
+	"no-train":  func(p *Policy) { p.Train, p.Phased = false, false },
 	"lean":      func(p *Policy) { p.Lean = true },
 }
 
@@ -147,6 +147,9 @@ func ParsePolicy(text string) (Policy, error) {
 		add := features[name]
 		if add == nil {
 			return Policy{}, fmt.Errorf("%w %q: no feature %q: one of %s", ErrPolicy, text, name, strings.Join(slices.Sorted(maps.Keys(features)), ", "))
+		}
+		if name == "no-train" && !p.Train {
+			return Policy{}, fmt.Errorf("%w %q: no-train takes trains from a policy that has them: this one has not", ErrPolicy, text)
 		}
 		add(&p)
 	}

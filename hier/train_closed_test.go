@@ -14,7 +14,7 @@ import (
 // A client is closed while it holds a lock in a train, and then releases it: it can pass nothing on. Those behind it get the lock in some
 // milliseconds, by a reset.
 func TestClosedMemberOfTrain(t *testing.T) {
-	for _, policy := range []string{"declock", "declock+train", "declock+train+phased"} {
+	for _, policy := range []string{"declock+no-train", "declock+no-train+train", "declock"} {
 		for closed := 1; closed < 4; closed++ {
 			for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
 				t.Run(fmt.Sprintf("%s/%v/%d", policy, mode, closed), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestClosedMemberOfTrain(t *testing.T) {
 
 // A client gives up as its grant comes, and is closed before it can hand that to its agent: the lock is free again in some milliseconds.
 func TestClosedWithTheGrant(t *testing.T) {
-	for _, policy := range []string{"declock", "declock+train"} {
+	for _, policy := range []string{"declock+no-train", "declock+no-train+train"} {
 		r := newRig(t, 1, 4, policy, roomy)
 		late := 0
 		for cn := range 4 {

@@ -21,7 +21,7 @@ const longest = 25
 // Trains of as many members as there can be, whose lists take two messages: all are granted the lock, in turn, and one FAA takes them off. A value
 // goes with the lock: the list has less room beside it.
 func TestLongTrains(t *testing.T) {
-	for _, policy := range []string{"declock+train", "declock+train+phased", "declock-pf+train"} {
+	for _, policy := range []string{"declock+no-train+train", "declock", "declock-pf+train"} {
 		for words := range 4 {
 			t.Run(fmt.Sprintf("%s, %d words", policy, words), func(t *testing.T) {
 				const nodes, rounds = 29, 4
@@ -84,7 +84,7 @@ func TestLongTrains(t *testing.T) {
 func TestNoTrainsAfterACrash(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		o := &trains{layout: many}
-		r := newRig(t, 1, 6, "declock+train", many, unsynced, simulated(sim.Config{DetectDelay: 100 * us, NewsDelay: 20 * us, Observer: o}))
+		r := newRig(t, 1, 6, "declock+no-train+train", many, unsynced, simulated(sim.Config{DetectDelay: 100 * us, NewsDelay: 20 * us, Observer: o}))
 		if crash {
 			r.c.At(us, func() { r.c.Kill(r.nodes[5]) })
 		}
@@ -110,7 +110,7 @@ func TestNoTrainsAfterACrash(t *testing.T) {
 func TestNoTrainsOfTooManyNodes(t *testing.T) {
 	y := cql.Layout{CapacityBits: 3, VersionBits: 27}
 	o := &trains{layout: y}
-	r := newRig(t, 1, 12, "declock+train", y, unsynced, simulated(sim.Config{Observer: o}))
+	r := newRig(t, 1, 12, "declock+no-train+train", y, unsynced, simulated(sim.Config{Observer: o}))
 	for cn := range 6 {
 		r.client(cn, name(cn, 0), func(k *hier.Locker) {
 			for range 10 {
@@ -131,7 +131,7 @@ func TestNoTrainsOfTooManyNodes(t *testing.T) {
 // that only tries it would find it taken for ever.
 func TestTrainToCrashedNode(t *testing.T) {
 	for _, last := range []lock.Mode{lock.Exclusive, lock.Shared} {
-		r := newRig(t, 1, 4, "declock+train+phased", roomy, unsynced, silent, simulated(sim.Config{DetectDelay: 100 * us, NewsDelay: 20 * us}))
+		r := newRig(t, 1, 4, "declock", roomy, unsynced, silent, simulated(sim.Config{DetectDelay: 100 * us, NewsDelay: 20 * us}))
 		for cn := range 4 {
 			r.client(cn, name(cn, 0), func(k *hier.Locker) {
 				at(k, fabric.Time(cn)*5*us)
@@ -160,7 +160,7 @@ func TestTrainToCrashedNode(t *testing.T) {
 
 // A release in a train fails before it has written the value back: the next holder finds what is in memory.
 func TestTrainAfterAFailedRelease(t *testing.T) {
-	for _, policy := range []string{"declock+train", "declock+train+phased"} {
+	for _, policy := range []string{"declock+no-train+train", "declock"} {
 		o := &trains{layout: roomy}
 		r := newRig(t, 1, 4, policy, roomy, unsynced, silent, simulated(sim.Config{Observer: o}))
 		failed, grants := false, 0
@@ -202,7 +202,7 @@ func TestTrainAfterAFailedRelease(t *testing.T) {
 func TestTrainIntoAnotherEpoch(t *testing.T) {
 	again := 0
 	for when := 96 * us; when < 108*us; when += 500 {
-		r := newRig(t, 1, 4, "declock+train", roomy, unsynced, silent, waits(500*us, 5*ms))
+		r := newRig(t, 1, 4, "declock+no-train+train", roomy, unsynced, silent, waits(500*us, 5*ms))
 		epoch := r.nodes[0].MemoryEpoch(r.mn)
 		for cn := range 4 {
 			r.client(cn, name(cn, 0), func(k *hier.Locker) {

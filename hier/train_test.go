@@ -34,7 +34,7 @@ func (o *trains) Observe(e *sim.Event) {
 func TestTrainsFillNoQueue(t *testing.T) {
 	y := cql.Layout{CapacityBits: 3, VersionBits: 27}
 	for nodes := 4; nodes <= 8; nodes++ {
-		for _, policy := range []string{"declock+train", "declock+train+phased"} {
+		for _, policy := range []string{"declock+no-train+train", "declock"} {
 			t.Run(fmt.Sprintf("%s, %d nodes", policy, nodes), func(t *testing.T) {
 				o := &trains{layout: y}
 				r := newRig(t, 1, nodes, policy, y, unsynced, simulated(sim.Config{Observer: o}))
@@ -73,7 +73,7 @@ func TestTrainsOfSomeNodes(t *testing.T) {
 		o := &trains{layout: y}
 		r := newRig(t, seed, 0, "declock", y, unsynced, simulated(sim.Config{Observer: o}))
 		for i := range 6 {
-			p, _ := hier.ParsePolicy([]string{"declock", "declock+train", "declock+train+phased"}[i%3])
+			p, _ := hier.ParsePolicy([]string{"declock+no-train", "declock+no-train+train", "declock"}[i%3])
 			r.addNode(p)
 		}
 		var w witness
@@ -93,6 +93,30 @@ func TestTrainsOfSomeNodes(t *testing.T) {
 		r.wantFree(0)
 		if n := r.led(); n > 0 || o.formed == 0 || w.grants != 6*60 {
 			t.Errorf("seed %d: %d resets, %d trains, %d grants", seed, n, o.formed, w.grants)
+		}
+	}
+}
+
+// Locks in memory that programs without trains may use are passed on to one node at a time.
+func TestPlainMemory(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		o := &trains{layout: roomy}
+		r := newRig(t, 1, 4, "declock", roomy, unsynced, simulated(sim.Config{Observer: o}), func(r *rig) {
+			r.cfg.CQL.Plain = func(l fabric.Addr) bool { return plain && l == r.lock(0) }
+		})
+		for i := range 4 {
+			r.client(i, name(i, 0), func(k *hier.Locker) {
+				for range 20 {
+					var h lock.Hold
+					acquire(t, k, &h, r.lock(0), lock.Exclusive)
+					sleep(k, fabric.Microsecond)
+					must(t, k.Release(&h, nil))
+				}
+			})
+		}
+		r.run()
+		if formed := o.formed > 0; formed == plain {
+			t.Errorf("plain %v: %d trains", plain, o.formed)
 		}
 	}
 }

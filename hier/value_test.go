@@ -413,11 +413,17 @@ func TestBatchEnds(t *testing.T) {
 }
 
 func TestPolicyFeatures(t *testing.T) {
-	p, err := hier.ParsePolicy("declock-pf+downgrade+yield+batch+carry+defer+lean")
-	if d, _ := hier.ParsePolicy("declock"); err != nil || p != d {
-		t.Errorf("%+v, %v; declock is %+v", p, err, d)
+	for _, alike := range [][2]string{
+		{"declock", "declock-pf+downgrade+yield+batch+carry+defer+train+phased+lean"},
+		{"declock+no-train", "declock-pf+downgrade+yield+batch+carry+defer+lean"},
+		{"declock", "declock+no-train+train+phased"},
+	} {
+		p, err := hier.ParsePolicy(alike[0])
+		if q, qerr := hier.ParsePolicy(alike[1]); err != nil || qerr != nil || p != q {
+			t.Errorf("%s is %+v, %v; %s is %+v, %v", alike[0], p, err, alike[1], q, qerr)
+		}
 	}
-	for _, bad := range []string{"", "+lean", "declock+", "declock+quick", "local-bound:0+lean", "local-bound:4x", "declock+phased", "cql+train"} {
+	for _, bad := range []string{"", "+lean", "declock+", "declock+quick", "local-bound:0+lean", "local-bound:4x", "declock-pf+phased", "declock+no-train+phased", "declock-pf+no-train", "cql+train"} {
 		if _, err := hier.ParsePolicy(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}

@@ -72,9 +72,11 @@ func TestFormat(t *testing.T) {
 		t.Fatal("formatted twice")
 	}
 	other := params
-	other.Trains = true
+	other.CapacityLog2 = 4
 	want(t, memory.Format(p, mn, other), memory.ErrParams)
-	other.Trains, other.CapacityLog2 = false, 4
+	other.LeastLog2 = 3
+	want(t, memory.Format(p, mn, other), nil)
+	other.LeastLog2 = 4
 	want(t, memory.Format(p, mn, other), memory.ErrParams)
 	other.CapacityLog2 = 9
 	if memory.Format(p, mn, other) == nil {
@@ -105,7 +107,7 @@ func TestSuperblockGolden(t *testing.T) {
 	clear(b[0x0c:0x10]) // the checksum covers the uuid
 	clear(b[0x18:0x28]) // the uuid
 	got := hex.EncodeToString(b[:0x48]) + " " + hex.EncodeToString(b[memory.ChangeOffset:0x148])
-	const golden = "4445434c4f434b31" + "03000000" + "00000000" + "0000100000000000" +
+	const golden = "4445434c4f434b31" + "04000000" + "00000000" + "0000100000000000" +
 		"00000000000000000000000000000000" + "0310" + "00000000000000000000000000000000000000000000" +
 		"0000000001001020" +
 		" 0000000000000000" + "0000000000000000000000000000000000000000000000000000000000000000" +
@@ -115,20 +117,19 @@ func TestSuperblockGolden(t *testing.T) {
 	}
 }
 
-// Memory for trains has a version of its own, and nothing else in it differs.
-func TestSuperblockForTrains(t *testing.T) {
+// Memory of version 3, without trains, is opened, and kept: nothing else in it differs.
+func TestSuperblockWithoutTrains(t *testing.T) {
 	c, mn, nodes := cluster(t, 1, 1)
 	p := open(t, nodes[0])
-	trains := params
-	trains.Trains = true
-	want(t, memory.Format(p, mn, trains), nil)
+	plain := params
+	plain.Plain = true
+	want(t, memory.Format(p, mn, plain), nil)
+	want(t, memory.Format(p, mn, params), nil)
 	r, err := memory.Open(p, mn)
 	want(t, err, nil)
-	if v := c.PeekWord(fabric.At(mn, 8)) & 0xffffffff; v != memory.TrainsVersion || !r.Trains() {
-		t.Errorf("version %d, trains %v", v, r.Trains())
+	if v := c.PeekWord(fabric.At(mn, 8)) & 0xffffffff; v != 3 || !r.Plain() || r.Version() != 3 {
+		t.Errorf("version %d, plain %v", v, r.Plain())
 	}
-	want(t, memory.Format(p, mn, trains), nil)
-	want(t, memory.Format(p, mn, params), memory.ErrParams)
 }
 
 // A compute node dies while it formats, or while it creates an entry: the memory is formatted anew, and others

@@ -33,10 +33,10 @@ import (
 // little-endian.
 const (
 	Magic         = "DECLOCK1"
-	LayoutVersion = 3 // 1: without generations; fencing tokens were others. 2: without pages
-	// TrainsVersion is the version of memory whose locks may be passed on in trains (docs/trains.md), and like LayoutVersion otherwise: a
-	// program that does not know what such a grant means does not know this version either.
-	TrainsVersion = 4
+	LayoutVersion = 4 // 1: without generations; fencing tokens were others. 2: without pages. 3: without trains
+	// plainVersion is that of memory like this, but programs that know of no trains (docs/trains.md) may use it, too: its locks are not passed on in
+	// trains.
+	plainVersion = 3
 
 	offVersion    = 0x008
 	offCRC        = 0x00c
@@ -91,11 +91,12 @@ const DefaultWaitNs = 5 * fabric.Second
 type Params struct {
 	Size         uint64 // bytes: the length of the memory node's memory, a multiple of 64
 	CapacityLog2 uint8  // the queue of CQL locks has 2^CapacityLog2 entries: at least the number of compute nodes
+	LeastLog2    uint8  // memory that is formatted already may have less, but not less than 2^LeastLog2; 0: it has as many
 	VersionBits  uint8  // width of the version in CQL queue entries
 	// Generation tells this memory from those that the memory node has lost: it is greater than theirs. 0 is the first.
 	Generation uint32
-	// Trains: locks may be passed on in trains.
-	Trains bool
+	// Plain memory is of version 3, which earlier releases have formatted: locks are not passed on in trains.
+	Plain bool
 }
 
 func (p *Params) validate() error {
@@ -118,8 +119,8 @@ func (u UUID) String() string { return fmt.Sprintf("%016x-%016x", u[1], u[0]) }
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (p *Params) version() uint32 {
-	if p.Trains {
-		return TrainsVersion
+	if p.Plain {
+		return plainVersion
 	}
 	return LayoutVersion
 }
@@ -149,9 +150,9 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 		return Params{}, UUID{}, fmt.Errorf("%w: magic %q, want %q", ErrForeign, b[:len(Magic)], Magic)
 	}
 	v := binary.LittleEndian.Uint32(b[offVersion:])
-	if v != LayoutVersion && v != TrainsVersion {
+	if v != LayoutVersion && v != plainVersion {
 		return Params{}, UUID{}, fmt.Errorf("%w: %d, this program knows %d and %d: the memory was formatted by another release, begin with new memory, or use that release",
-			ErrVersion, v, LayoutVersion, TrainsVersion)
+			ErrVersion, v, plainVersion, LayoutVersion)
 	}
 	if got, want := binary.LittleEndian.Uint32(b[offCRC:]), identityCRC(b); got != want {
 		return Params{}, UUID{}, fmt.Errorf("%w: superblock checksum %#x, want %#x", ErrCorrupt, got, want)
@@ -161,7 +162,7 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 		CapacityLog2: b[offCapacity],
 		VersionBits:  b[offVerBits],
 		Generation:   binary.LittleEndian.Uint32(b[offGeneration:]),
-		Trains:       v == TrainsVersion,
+		Plain:        v == plainVersion,
 	}
 	u := UUID{binary.LittleEndian.Uint64(b[offUUID:]), binary.LittleEndian.Uint64(b[offUUID+8:])}
 	if err := p.validate(); err != nil {
@@ -197,8 +198,11 @@ func (r *Region) VersionBits() uint8 { return r.params.VersionBits }
 // Generation returns which memory of the memory node it is, from 0: see Params.
 func (r *Region) Generation() uint32 { return r.params.Generation }
 
-// Trains reports whether the region's locks may be passed on in trains: see Params.
-func (r *Region) Trains() bool { return r.params.Trains }
+// Version returns the layout version of the region.
+func (r *Region) Version() uint32 { return r.params.version() }
+
+// Plain reports whether programs that know of no trains may use the region: see Params.
+func (r *Region) Plain() bool { return r.params.Plain }
 
 // At returns the address of an offset in the region: of this memory, and of no other that the memory node has had.
 func (r *Region) At(offset uint64) fabric.Addr {
@@ -269,9 +273,10 @@ func checkFormatted(mn fabric.MemID, buf []byte, p *Params) error {
 	if err != nil {
 		return fmt.Errorf("memory: %v: %w", mn, err)
 	}
-	if have.Size != p.Size || have.CapacityLog2 != p.CapacityLog2 || have.VersionBits != p.VersionBits || have.Trains != p.Trains {
-		return fmt.Errorf("memory: %v: %w: size %d, c %d, %d version bits, trains %v; want %d, %d, %d, %v", mn, ErrParams,
-			have.Size, have.CapacityLog2, have.VersionBits, have.Trains, p.Size, p.CapacityLog2, p.VersionBits, p.Trains)
+	room := have.CapacityLog2 == p.CapacityLog2 || p.LeastLog2 > 0 && have.CapacityLog2 >= p.LeastLog2
+	if have.Size != p.Size || !room || have.VersionBits != p.VersionBits {
+		return fmt.Errorf("memory: %v: %w: size %d, c %d, %d version bits; want %d, %d, %d", mn, ErrParams,
+			have.Size, have.CapacityLog2, have.VersionBits, p.Size, p.CapacityLog2, p.VersionBits)
 	}
 	return nil
 }

@@ -24,13 +24,14 @@ type Server interface {
 
 // Config of a memory node.
 type Config struct {
-	// Participants is how many there may be at a time in a lock's queue, and decides its
-	// length: the compute nodes, or with the policy "cql" all their sessions.
+	// Participants is how many there may be at a time in a lock's queue:
+	// the compute nodes, or with the policy "cql" all their sessions.
 	Participants int
+	// Queue is the length of a lock's queue, rounded up to a power of two. 0: that of memory which is kept, if Participants have room; in new memory
+	// there is room for their trains, too.
+	Queue int
 	// VersionBits of queue entries; 0 is the widest. See cql.Layout.
 	VersionBits uint8
-	// Trains lets compute nodes pass locks on in trains: programs that know of none cannot use the memory. See memory.TrainsVersion.
-	Trains bool
 }
 
 // A Node is a memory node that serves.
@@ -47,7 +48,7 @@ func Start(srv Server, cfg Config) (*Node, error) {
 
 // format formats new memory, with the epoch in which it is new as its generation: that tells it from memory that the node has lost.
 func format(srv Server, cfg Config) error {
-	y, err := cql.LayoutFor(cfg.Participants)
+	y, least, err := layout(cfg)
 	if err != nil {
 		return err
 	}
@@ -64,10 +65,25 @@ func format(srv Server, cfg Config) error {
 	return memory.FormatOwn(srv.ID(), words{srv}, memory.Params{
 		Size:         srv.Size() &^ 63,
 		CapacityLog2: y.CapacityBits,
+		LeastLog2:    least,
 		VersionBits:  y.VersionBits,
 		Generation:   srv.Epoch() - 1,
-		Trains:       cfg.Trains,
 	}, memory.UUID{binary.LittleEndian.Uint64(u[:]), binary.LittleEndian.Uint64(u[8:])})
+}
+
+// layout returns how the locks of new memory are, and how short the queues of kept memory may be.
+func layout(cfg Config) (y cql.Layout, least uint8, err error) {
+	if cfg.Queue > 0 {
+		y, err = cql.LayoutFor(cfg.Queue)
+		return y, y.CapacityBits, err
+	}
+	short, err := cql.LayoutFor(cfg.Participants)
+	if err != nil {
+		return y, 0, err
+	}
+	y, err = cql.LayoutWithTrains(cfg.Participants)
+	y.CapacityBits = max(min(y.CapacityBits, memory.MaxCapacityLog2), short.CapacityBits)
+	return y, short.CapacityBits, err
 }
 
 // words is the memory of a server, for its own use.

@@ -39,7 +39,11 @@ func newDeathRun(seed uint64, nic, policy string, cns int, memory uint64) (*deat
 		return nil, err
 	}
 	d := &deathRun{c: sim.New(sim.Config{Seed: seed, NIC: model})}
-	if d.layout, err = cql.LayoutFor(cns); err != nil {
+	layout := cql.LayoutFor
+	if p.Train {
+		layout = cql.LayoutWithTrains
+	}
+	if d.layout, err = layout(cns); err != nil {
 		return nil, err
 	}
 	d.c.AddMN(memory)
@@ -141,7 +145,7 @@ func newCourse(seed uint64, nic, policy string, clients int, gap fabric.Time) (*
 	const cns, nLocks = courseCNs, DefaultLocks
 	t := timelineOf(gap)
 	t.mops = make([]float64, t.endsAt/t.slot)
-	size, _ := cql.LayoutFor(cns)
+	size, _ := cql.LayoutWithTrains(cns) // or less
 	d, err := newDeathRun(seed, nic, policy, cns, deathLocks+nLocks*size.Lock().Size+4096)
 	if err != nil {
 		return nil, t, err

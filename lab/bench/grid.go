@@ -2,28 +2,22 @@ package bench
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 )
 
-// trains is declock with trains, for queues that have room for them.
-const trains = "declock+train+phased"
+// untrained is declock without trains.
+const untrained = "declock+no-train"
 
 // gridLocks are compared on the grid, all with plain data: ours with the others.
 var (
 	gridOthers = []string{"cas", "dslr+", "mcs", "shift", "shift-artifact", "declock-tf", "declock-pf"}
-	gridOurs   = []string{"declock", trains}
+	gridOurs   = []string{"declock", untrained}
 	gridLocks  = slices.Concat(gridOthers, gridOurs)
 )
 
 // fairLocks are those of the others that let no request be passed without a bound: what p99 is compared with.
 var fairLocks = gridOthers[1:]
-
-// trainCapacity returns the entries of a queue with room for trains: twice the nodes, and 32 at least.
-func trainCapacity(nodes int) int {
-	return max(32, 2<<bits.Len(uint(nodes-1)))
-}
 
 // A place is a point of the grid: what users have, and not what they choose.
 type place struct {
@@ -35,8 +29,8 @@ var expGrid = &Experiment{
 	Name: "grid", Title: "Which lock when: declock and the best other lock, over nodes, clients, reads, sections, locks, skew and NICs",
 	Long: true,
 	Paper: "Not in the paper. Each point of a grid of what users have, by all locks, at equal terms: plain data. First all numbers of nodes and clients with the default section, " +
-		"locks and skew; then each of the others by itself, with few and with many clients a node. Queues have as many entries as nodes, but with trains twice as many, 32 at least (column capacity; 0: by default).",
-	Columns: []string{"nodes", "each", "read_pct", "cs_len", "locks", "theta", "nic", "lock", "capacity", "mops", "p50_us", "p99_us"},
+		"locks and skew; then each of the others by itself, with few and with many clients a node.",
+	Columns: []string{"nodes", "each", "read_pct", "cs_len", "locks", "theta", "nic", "lock", "mops", "p50_us", "p99_us"},
 	Points:  pointsGrid,
 	Judge:   judgeGrid,
 	Plots:   gridPlots,
@@ -50,14 +44,11 @@ func pointsGrid(o Options) (points []Point) {
 		for _, reads := range gridReads(o) {
 			for _, name := range gridLocks {
 				m := Micro{NIC: o.NIC}
-				if name == trains {
-					m.Capacity = trainCapacity(p.nodes)
-				}
 				p.change(&m)
 				x := o.point(name, Params{{"nodes", p.nodes}, {"each", p.each}, {"nic", m.NIC}}, func(x *Micro) {
-					x.CNs, x.Clients, x.ReadPct, x.Capacity = p.nodes, p.nodes*p.each, reads, m.Capacity
+					x.CNs, x.Clients, x.ReadPct = p.nodes, p.nodes*p.each, reads
 					p.change(x)
-				}, Param{"capacity", m.Capacity})
+				})
 				x.Seeds = 1
 				points = append(points, x)
 			}
@@ -102,7 +93,7 @@ func gridPlaces(o Options) (places []place) {
 	return places
 }
 
-// judgeGrid compares declock, and declock with trains, with the best other lock at each point, and says where they are behind.
+// judgeGrid compares declock, and declock without trains, with the best other lock at each point, and says where they are behind.
 func judgeGrid(rows Rows) (claims []Claim) {
 	behind := func(a Along, worse func(v float64) bool) string {
 		var list []string
@@ -125,9 +116,9 @@ func judgeGrid(rows Rows) (claims []Claim) {
 	}
 	both := Along{Param: "point", Neutral: 1}
 	for _, at := range rows.points() {
-		both.add(at.place(), Ratio(at.Find("lock", trains), at.Find("lock", "declock"), "mops"))
+		both.add(at.place(), Ratio(at.Find("lock", "declock"), at.Find("lock", untrained), "mops"))
 	}
-	return append(claims, Claim{Own: true, Text: "the grid: throughput of " + trains + " over declock, at least", Unit: "x", Note: behind(both, slower)}.AtLeast(both.Least(), leastRatio))
+	return append(claims, Claim{Own: true, Text: "the grid: throughput of declock over " + untrained + ", at least", Unit: "x", Note: behind(both, slower)}.AtLeast(both.Least(), leastRatio))
 }
 
 // Bars of the grid: a lock is as good as the best other with this much of its throughput, and with a p99 of so much of the fair ones'.

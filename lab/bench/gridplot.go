@@ -36,9 +36,9 @@ func reversed(list []color.RGBA) []color.RGBA {
 	return list
 }
 
-// gridPlots are throughput and p99 of declock, without and with trains, beside the best of the other locks; none without rows.
+// gridPlots are throughput and p99 of declock, with and without trains, beside the best of the other locks; none without rows.
 func gridPlots(rows Rows) (plots []Plot) {
-	for i, name := range []string{"grid-declock", "grid-trains"} {
+	for i, name := range []string{"grid-declock", "grid-no-train"} {
 		lock := gridOurs[i]
 		plots = append(plots,
 			gridPlot(rows, Plot{Name: name, Title: "Throughput of " + lock + " over the best other lock", Scale: &throughputScale},

@@ -7,14 +7,18 @@ import (
 )
 
 // trains draws that releases pass a lock to several compute nodes (docs/trains.md): with more nodes in the classes of locks, and room in the
-// queue. (From g12 on.)
+// queue. (From g12 on; from g13 on declock forms trains by itself.)
 func (s *Scenario) trains(seed uint64) {
 	d := &drawer{newRand(seed, streamTrains)}
 	p, err := hier.ParsePolicy(s.Policy)
-	if s.Lock != "" || s.Sit == 1 || err != nil || p.Kind == hier.Flat || !d.percent(30) {
+	if s.Lock != "" || s.Sit == 1 || err != nil || p.Kind == hier.Flat || !d.percent(30) && !p.Train {
 		return
 	}
-	s.Policy += pick(d, "+train", "+train+phased", "+train+phased")
+	if features := pick(d, "+train", "+train+phased", "+train+phased"); !p.Train {
+		s.Policy += features
+	} else if s.Policy += pick(d, "", "", "+no-train"); s.Policy != hier.DefaultPolicy {
+		return
+	}
 	if slices.Contains([]Class{Locks, Fair, Cancel, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Resets, Lease}, s.Class) && d.percent(70) {
 		s.CNs, s.Clients, s.Locks = d.between(s.CNs, 6), d.between(1, 3), 1
 		s.Reads = pick(d, 0, 20, 50, 80)

@@ -105,7 +105,7 @@ func TestReportsDecodeLocksOfTrees(t *testing.T) {
 
 // A schedule that is drawn is the same schedule.
 func TestDrawnSchedulesAreTheSame(t *testing.T) {
-	r, err := ParseRerun("declock [1s 2s 3x] x1, 4 entries, 27 version bits; 0.1,3.1")
+	r, err := ParseRerun("declock+no-train [1s 2s 3x] x1, 4 entries, 27 version bits; 0.1,3.1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func Explorations(small bool, match string) []Exploration {
 		for _, c := range clients {
 			x.Clients = c
 			if (x.Policy == "declock-tf" || x.Policy == "declock-pf") && !x.together() {
-				continue // the same as declock: what they differ in is how clients of one node go on
+				continue // the same as declock without trains: what they differ in is how clients of one node go on
 			}
 			if strings.Contains(x.String(), match) {
 				list = append(list, x)
@@ -167,7 +167,7 @@ func Explorations(small bool, match string) []Exploration {
 	first2 := []string{"1s 2s", "1s 2x", "1x 2s", "1x 2x"}
 	mixed3 := []string{"1s 1s 2x", "1s 1x 2s", "1s 1x 2x", "1x 1x 2s", "1x 1x 2x"}
 	together3 := []string{"1s 1s 1x", "1s 1x 1x", "1x 1x 1x"}
-	for _, p := range []string{"cql", "declock-tf", "declock-pf", "declock"} {
+	for _, p := range []string{"cql", "declock-tf", "declock-pf", "declock+no-train"} {
 		wide := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27}
 		add(wide, apart2...)
 		add(wide, apart3...)
@@ -215,7 +215,7 @@ func Explorations(small bool, match string) []Exploration {
 
 // trainExplorations adds the programs of trains (docs/trains.md): the queue has room for one of all clients but the first.
 func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
-	x := Exploration{Policy: "declock+train+phased", Rounds: 1, Capacity: 3, Version: 27}
+	x := Exploration{Policy: "declock", Rounds: 1, Capacity: 3, Version: 27}
 	// In programs of four the first waits in any place, too.
 	three, four := []string{"1x 2x 3x", "1s 2x 3x"}, []string{"1x 2x 3x 4s", "1s 2s 3x 4x", "1s 2x 3x 4x"}
 	add(x, "1x 2x 3x")
@@ -242,7 +242,7 @@ func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
 
 // failureExplorations adds the programs of resets whose leaders crash, and of a memory node that restarts.
 func failureExplorations(add func(x Exploration, clients ...string)) {
-	for _, p := range []string{"cql", "declock"} {
+	for _, p := range []string{"cql", "declock+no-train"} {
 		crash := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27, Crashes: 1}
 		reset, restart := crash, crash
 		reset.Reset, restart.Restart, restart.Crashes = true, true, 0

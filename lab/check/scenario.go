@@ -194,11 +194,20 @@ func (s *Scenario) policy() (hier.Policy, error) {
 		}
 		return hier.Policy{}, nil
 	}
-	p, err := hier.ParsePolicy(s.Policy)
+	p, err := hier.ParsePolicy(s.named())
 	if err == nil && s.SharingNs > 0 && p.SharingNs > 0 {
 		p.SharingNs, p.SharingMaxNs = min(p.SharingNs, s.SharingNs), s.SharingNs
 	}
 	return p, err
+}
+
+// named returns the name of the policy: to generators before g13 declock was without trains.
+func (s *Scenario) named() string {
+	name, features, _ := strings.Cut(s.Policy, "+")
+	if gen, err := strconv.Atoi(strings.TrimPrefix(s.Gen, "g")); name != "declock" || err != nil || gen >= 13 {
+		return s.Policy
+	}
+	return strings.TrimSuffix("declock+no-train+"+features, "+")
 }
 
 // Bounds of scenarios: none is meant to take longer than seconds.

@@ -26,11 +26,11 @@ func TestStatesLeaveNothingOut(t *testing.T) {
 	exact, merged := 0, 0
 	for _, name := range []string{
 		"cql [1x 2s] x1, 4 entries, 27 version bits, one crash", "cql [1s 2x] x1, 4 entries, 27 version bits, one cancellation",
-		"cql [1x 2x] x1, 2 entries, 2 version bits, used 3 times", "declock [1s 2x] x1, 4 entries, 27 version bits, one crash",
-		"declock [1s 1x] x1, 4 entries, 27 version bits", "declock [1s 2x] x2, 2 entries, 27 version bits", "cql [1x 2x] x1, 4 entries, 27 version bits, one restart",
+		"cql [1x 2x] x1, 2 entries, 2 version bits, used 3 times", "declock+no-train [1s 2x] x1, 4 entries, 27 version bits, one crash",
+		"declock+no-train [1s 1x] x1, 4 entries, 27 version bits", "declock+no-train [1s 2x] x2, 2 entries, 27 version bits", "cql [1x 2x] x1, 4 entries, 27 version bits, one restart",
 		"cql [1x 1x] x1, 4 entries, 27 version bits, one cancellation", "cql [1s 1x 2x] x1, 4 entries, 27 version bits, one crash",
-		"declock [1x 2x] x1, 4 entries, 27 version bits, one restart, one crash",
-		"declock+train+phased [1s 2x 3x] x1, 8 entries, 27 version bits", "declock+train+phased [1x 2x 3x] x1, 8 entries, 27 version bits, one cancellation",
+		"declock+no-train [1x 2x] x1, 4 entries, 27 version bits, one restart, one crash",
+		"declock [1s 2x 3x] x1, 8 entries, 27 version bits", "declock [1x 2x 3x] x1, 8 entries, 27 version bits, one cancellation",
 	} {
 		r := audit(t, name)
 		if r.Audit != "" || r.Failure != nil {

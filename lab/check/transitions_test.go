@@ -33,8 +33,8 @@ func TestTransitionsTaken(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"cql [1s 2x] x1, 4 entries, 27 version bits, one cancellation", "declock [1x 1x 2x] x1, 4 entries, 27 version bits, one cancellation",
-		"declock [1x 2x] x1, 4 entries, 27 version bits, one restart, one crash",
+		"cql [1s 2x] x1, 4 entries, 27 version bits, one cancellation", "declock+no-train [1x 1x 2x] x1, 4 entries, 27 version bits, one cancellation",
+		"declock+no-train [1x 2x] x1, 4 entries, 27 version bits, one restart, one crash",
 	} {
 		x, err := ParseExploration(name)
 		if err != nil {

@@ -124,11 +124,7 @@ func decLock(policy string) func(*Config) (*System, error) {
 		if err != nil {
 			return nil, err
 		}
-		participants := c.CNs
-		if p.Kind == hier.Flat {
-			participants *= c.Clients
-		}
-		y, err := cql.LayoutFor(participants)
+		y, err := layoutOf(&p, c)
 		if err != nil {
 			return nil, err
 		}
@@ -152,6 +148,17 @@ func decLock(policy string) func(*Config) (*System, error) {
 			}
 		}}, nil
 	}
+}
+
+// layoutOf returns the layout of the locks of a policy: with room for all participants, and for their trains.
+func layoutOf(p *hier.Policy, c *Config) (cql.Layout, error) {
+	switch {
+	case p.Kind == hier.Flat:
+		return cql.LayoutFor(c.CNs * c.Clients)
+	case p.Train:
+		return cql.LayoutWithTrains(c.CNs)
+	}
+	return cql.LayoutFor(c.CNs)
 }
 
 // varied returns a mechanism whose name is a policy with a bound or with features, or a variant of DSLR.

@@ -56,7 +56,7 @@ func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet
 	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached}
 	for range e.Mns {
 		cfg.Memory = append(cfg.Memory, []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
-			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge, "--trains=" + strconv.FormatBool(command.Trains(e.policy))})
+			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge})
 	}
 	if e.Fabric == "tcp" {
 		return e.launchTCP(ctx, cfg)

@@ -122,7 +122,7 @@ func (i *inspector) superblock(l *looking, _ string) error {
 	return i.emit("superblock", report.Rows(list), func(w io.Writer) {
 		t := &report.Table{Head: []string{"memory node", "uuid", "epoch", "size", "used", "lock queue", "layout"}}
 		for _, m := range list {
-			t.Add(m.Node, m.UUID, fmt.Sprint(m.Epoch), units.Bytes(m.Size), units.Bytes(m.Used), fmt.Sprintf("%d entries", m.LockCapacity), fmt.Sprint(memory.LayoutVersion))
+			t.Add(m.Node, m.UUID, fmt.Sprint(m.Epoch), units.Bytes(m.Size), units.Bytes(m.Used), fmt.Sprintf("%d entries", m.LockCapacity), fmt.Sprint(m.Layout))
 		}
 		t.Write(w)
 	})

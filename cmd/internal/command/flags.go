@@ -144,12 +144,6 @@ func LockQueue(policy string, clients uint64) (int, error) {
 	return int(clients), nil
 }
 
-// Trains reports whether a policy passes locks on in trains: then memory must be formatted for that.
-func Trains(policy string) bool {
-	p, err := hier.ParsePolicy(policy)
-	return err == nil && p.Train
-}
-
 // CheckName refuses names that no cluster can have, by the rules of shm.
 func CheckName(name string) error {
 	_, err := shm.Inspect("", name)

@@ -191,6 +191,7 @@ type Memory struct {
 	Epoch        uint32  `json:"epoch"`
 	UUID         string  `json:"uuid,omitempty"`
 	LockCapacity uint64  `json:"lock_capacity,omitempty"` // queue entries of a lock
+	Layout       uint32  `json:"layout,omitempty"`        // layout version
 	Entries      []Entry `json:"entries,omitempty"`
 	Error        string  `json:"error,omitempty"`
 }

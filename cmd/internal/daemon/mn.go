@@ -16,7 +16,6 @@ import (
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/cmd/internal/web"
-	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/memory"
@@ -29,10 +28,8 @@ type MNConfig struct {
 	Cluster scheme.Cluster
 	Memory  scheme.Memory
 	// LockQueue is how many entries the queue of a lock has: at least MaxCN; where locks have no
-	// hierarchy, at least the clients. 0 is what other memory nodes have, or MaxCN.
+	// hierarchy, at least the clients. 0 is what other memory nodes have, or room for MaxCN and their trains.
 	LockQueue int
-	// Trains lets compute nodes pass locks on in trains.
-	Trains bool
 	// Leave says that a stop takes the memory node out of the cluster for good.
 	Leave bool
 	// Wait is how long to wait for etcd.
@@ -83,7 +80,7 @@ func startMN(ctx context.Context, cfg *MNConfig) (srv scheme.Server, node *mn.No
 	if err != nil {
 		return nil, nil, errors.Join(unlessStopped(ctx, err), srv.Close())
 	}
-	node, err = mn.Start(srv, mn.Config{Participants: queue, Trains: cfg.Trains})
+	node, err = mn.Start(srv, mn.Config{Participants: srv.MaxCN(), Queue: queue})
 	return srv, node, err
 }
 
@@ -150,7 +147,7 @@ func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, ready *readin
 	}
 }
 
-// lockQueue returns the length of lock queues to format with. All memory nodes
+// lockQueue returns the length of lock queues to format with; 0: the memory node decides. All memory nodes
 // of a cluster must have the same.
 func lockQueue(ctx context.Context, cfg *MNConfig, srv scheme.Server) (int, error) {
 	switch maxCN := srv.MaxCN(); {
@@ -161,7 +158,7 @@ func lockQueue(ctx context.Context, cfg *MNConfig, srv scheme.Server) (int, erro
 	}
 	// To ask others takes a number of a compute node for a moment: not if there are none.
 	if info, err := cfg.Cluster.Describe(ctx); err == nil && !slices.ContainsFunc(info.Memory, func(m scheme.MemoryInfo) bool { return m.Alive && m.Node != srv.ID().String() }) {
-		return srv.MaxCN(), nil
+		return 0, nil
 	}
 	node, err := cfg.Cluster.Visit(ctx)
 	if err != nil {
@@ -186,7 +183,7 @@ func lockQueue(ctx context.Context, cfg *MNConfig, srv scheme.Server) (int, erro
 	if len(unread) > 0 {
 		return 0, fmt.Errorf("no other memory node says how long lock queues are (--lock-queue says it here): %w", errors.Join(unread...))
 	}
-	return srv.MaxCN(), nil
+	return 0, nil
 }
 
 // decidesNothing reports whether a memory node that cannot be opened leaves the length of lock queues to others: it is about to be formatted, or gone.
@@ -194,17 +191,13 @@ func decidesNothing(err error) bool {
 	return errors.Is(err, memory.ErrNotFormatted) || errors.Is(err, memory.ErrHalfFormatted) || errors.Is(err, fabric.ErrNodeDown)
 }
 
-// sameQueue returns the length of another memory node's lock queues, and refuses a number of compute nodes that was asked for and needs another.
+// sameQueue returns the length of another memory node's lock queues, and refuses a number of compute nodes that was asked for and has no room there.
 func sameQueue(maxCN int, other fabric.MemID, entries int) (int, error) {
-	if maxCN == 0 {
-		return entries, nil
+	if maxCN > entries {
+		return 0, exit.Errorf(exit.Mismatch, "--max-cn %d needs lock queues of as many entries, and those of %v have %d: all memory nodes of a cluster have the same; "+
+			"leave --max-cn out to have what the others have, or stop all memory nodes and start them with --max-cn %d", maxCN, other, entries, maxCN)
 	}
-	y, err := cql.LayoutFor(maxCN)
-	if err == nil && int(y.Capacity()) != entries {
-		err = exit.Errorf(exit.Mismatch, "--max-cn %d needs lock queues of %d entries, and those of %v have %d: all memory nodes of a cluster have the same; "+
-			"leave --max-cn out to have what the others have, or stop all memory nodes and start them with --max-cn %d", maxCN, y.Capacity(), other, entries, maxCN)
-	}
-	return entries, err
+	return entries, nil
 }
 
 func announceMN(out io.Writer, c scheme.Cluster, srv scheme.Server) error {

@@ -34,8 +34,8 @@ func TestLockQueueOfOthers(t *testing.T) {
 	first := serve(scheme.Memory{Size: 1 << 20, MaxCN: 4})
 	cfg := &MNConfig{Cluster: at, Memory: scheme.Memory{ID: 1, Size: 1 << 20}, Options: Options{Log: slog.New(slog.DiscardHandler)}}
 	second := serve(cfg.Memory)
-	if n, err := lockQueue(t.Context(), cfg, second); n != second.MaxCN() || err != nil {
-		t.Errorf("beside one that is not formatted: %d, %v; want %d", n, err, second.MaxCN())
+	if n, err := lockQueue(t.Context(), cfg, second); n != 0 || err != nil {
+		t.Errorf("beside one that is not formatted: %d, %v", n, err)
 	}
 	const damage = 0x6d656d6f7279
 	first.Word(8).Store(damage)
@@ -49,7 +49,7 @@ func TestLockQueueOfOthers(t *testing.T) {
 	}
 	cfg.LockQueue = 0
 	first.Word(8).Store(0)
-	if _, err := mn.Start(first, mn.Config{Participants: 32}); err != nil {
+	if _, err := mn.Start(first, mn.Config{Queue: 32}); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := lockQueue(t.Context(), cfg, second); n != 32 || err != nil {

@@ -113,7 +113,7 @@ func DescribeMemory(c *declock.Cluster) []control.Memory {
 			list = append(list, m)
 			continue
 		}
-		m.UUID, m.LockCapacity = r.UUID().String(), 1<<r.CapacityLog2()
+		m.UUID, m.LockCapacity, m.Layout = r.UUID().String(), 1<<r.CapacityLog2(), r.Version()
 		pages, err := r.Pages(s.Port())
 		if err == nil {
 			m.Used = r.Size() - pages.Free()
