@@ -192,11 +192,11 @@ func (c *Cluster) startPrivate(so *shm.Options, o *options) (*shm.MemoryServer, 
 	if err != nil {
 		return nil, err
 	}
-	memory := mn.Config{Participants: shm.DefaultMaxCN}
+	queue := shm.DefaultMaxCN // no other compute node joins: there are no trains to have room for
 	if o.cfg.Flat {
-		memory.Queue = flatParticipants
+		queue = flatParticipants
 	}
-	c.private, err = mn.Start(srv, memory)
+	c.private, err = mn.Start(srv, mn.Config{Queue: queue})
 	return srv, err
 }
 

@@ -82,7 +82,7 @@ func TestDroppedMemoryComesBackWhileAllLive(t *testing.T) {
 			t.Fatalf("%d of %d bytes are free", freeBytes(t, watch, ws), before)
 		}
 	}
-	l, err := watch.Locks(ctx, "l", 300_000)
+	l, err := watch.Locks(ctx, "l", 150_000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,8 @@ type asked struct {
 	locked Header
 	used   uint64 // indices below may have been given out; it grows with each reset of a lock
 	by     fabric.CNID
-	busy   int // participants here that have not quiesced
+	via    fabric.CNID // who has passed the signal on; by: none
+	busy   int         // participants here that have not quiesced
 }
 
 // NewAgent returns the agent of node over its agent Port.
@@ -145,7 +146,7 @@ func (a *Agent) AppendState(dst []byte) []byte {
 		word(uint64(r.lock))
 		word(uint64(r.locked))
 		word(r.used)
-		word(uint64(r.by)<<32 | uint64(r.busy))
+		word(uint64(r.by)<<48 | uint64(r.via)<<32 | uint64(r.busy))
 	}
 	for i := range a.recent {
 		if r := &a.recent[(a.next+i)%len(a.recent)]; r.lock != 0 {
@@ -163,7 +164,13 @@ func (a *Agent) self() fabric.CNID { return a.node.ID() }
 // protocol. Its error is the fabric's: the memory node of a lock cannot be
 // reached; the reset is left to the next client that asks for it.
 func (a *Agent) Handle(m *fabric.Message) (bool, error) {
-	l := fabric.Addr(m.Body[0])
+	l, from := fabric.Addr(m.Body[0]), m.From.CN()
+	if sender, to, ok := detoured(m); ok && to != a.self() {
+		a.send(fabric.AgentOf(to), m)
+		return true, nil
+	} else if ok {
+		from = sender
+	}
 	switch m.Kind {
 	case msgGrant, msgReport, msgMembers:
 		if a.parts.Adopt(m) {
@@ -179,9 +186,12 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 			return true, a.onReminder(l, m.Body[1], Reason(m.Body[2]))
 		}
 	case msgReset:
-		a.onReset(l, Header(m.Body[1]), m.Body[2], m.From.CN())
+		a.onReset(l, Header(m.Body[1]), m.Body[2], from, m.From.CN())
 	case msgResetAck:
-		return true, a.onAck(l, Header(m.Body[1]), m.From.CN())
+		return true, a.onAck(l, Header(m.Body[1]), from)
+	case msgProbe:
+		heard := fabric.Message{Kind: msgAnswer, Body: [7]uint64{m.Body[0], m.Body[1]}}
+		a.send(m.From, &heard)
 	case msgQuiesced:
 		if m.From.CN() == a.self() {
 			a.onQuiesced(l)
@@ -316,11 +326,35 @@ func (a *Agent) needless(l fabric.Addr, h Header, index uint64, why Reason) bool
 	return a.lay.Head(h) > index
 }
 
-// signal is step 2: signal all nodes that have not answered.
+// detourNs is after how long a reset asks others to pass its signals on.
+const detourNs = 10 * fabric.Millisecond
+
+// signal is step 2: signal all nodes that have not answered. For one that does not for long, a link may be cut: then also through all others.
 func (a *Agent) signal(r *leading) {
 	m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(r.lock), uint64(r.locked), r.used}}
+	live := fabric.CNSet{}
+	if a.port.Now() >= r.began+detourNs {
+		live = a.node.View().Live
+		live.Remove(a.self())
+	}
 	for cn, ok := r.await.Next(0); ok; cn, ok = r.await.Next(cn) {
+		m.Body[6] = 0
 		a.send(fabric.AgentOf(cn), &m)
+		m.Body[6] = detour(a.self(), cn)
+		for other, ok := live.Next(0); ok; other, ok = live.Next(other) {
+			if other != cn && cn != a.self() {
+				a.send(fabric.AgentOf(other), &m)
+			}
+		}
+	}
+}
+
+// SignalAgain signals the resets that are led here and take long once more.
+func (a *Agent) SignalAgain() {
+	for _, r := range a.leading {
+		if a.port.Now() >= r.began+detourNs {
+			a.signal(r)
+		}
 	}
 }
 
@@ -357,7 +391,7 @@ func (a *Agent) find(l fabric.Addr) *leading {
 //
 // The signal may be one that was sent again, and its reset over. Tickets with an
 // index of used or above are of after it.
-func (a *Agent) onReset(l fabric.Addr, locked Header, used uint64, by fabric.CNID) {
+func (a *Agent) onReset(l fabric.Addr, locked Header, used uint64, by, via fabric.CNID) {
 	if view := a.node.View(); !view.Live.Has(by) {
 		return
 	}
@@ -369,7 +403,7 @@ func (a *Agent) onReset(l fabric.Addr, locked Header, used uint64, by fabric.CNI
 	}
 	a.recent[a.next%len(a.recent)] = recentReset{lock: l, used: used}
 	a.next++
-	r := asked{lock: l, locked: locked, used: used, by: by}
+	r := asked{lock: l, locked: locked, used: used, by: by, via: via}
 	r.busy, a.waiting = a.parts.Freeze(l, used, a.waiting[:0])
 	if i := a.askedOf(l); i >= 0 {
 		// A resetter that took over asks again; participants frozen for the
@@ -391,6 +425,10 @@ func (a *Agent) onReset(l fabric.Addr, locked Header, used uint64, by fabric.CNI
 func (a *Agent) ack(r *asked) {
 	m := fabric.Message{Kind: msgResetAck, Body: [7]uint64{uint64(r.lock), uint64(r.locked)}}
 	a.send(fabric.AgentOf(r.by), &m)
+	if r.via != r.by {
+		m.Body[6] = detour(a.self(), r.by)
+		a.send(fabric.AgentOf(r.via), &m)
+	}
 }
 
 // onQuiesced counts a participant down that the reset of a lock waits for.

@@ -335,7 +335,7 @@ func TestAgentGrantsReaders(t *testing.T) {
 // Messages that are none of the protocol's are not taken.
 func TestAgentLeavesOthersMessages(t *testing.T) {
 	r := newAgentRig(t)
-	for _, kind := range []fabric.MsgKind{0, fabric.MsgHier, fabric.MsgCQL + 9, fabric.MsgUser} {
+	for _, kind := range []fabric.MsgKind{0, fabric.MsgHier, fabric.MsgCQL + 10, fabric.MsgUser} {
 		if ok, err := r.a.Handle(&fabric.Message{From: agent2, Kind: kind}); ok || err != nil {
 			t.Errorf("kind %#x: %v, %v", kind, ok, err)
 		}

@@ -120,6 +120,7 @@ type Client struct {
 	ops   [fabric.MaxChain]fabric.Op
 	image []byte // header and queue, as read last
 
+	probed    probe   // of the wait under way
 	refetches int     // of the release under way
 	carried   Carried // of the release under way: goes with the grants
 }
@@ -135,7 +136,13 @@ func NewClient(p fabric.Port, node fabric.Node, y Layout, cfg Config, stats *loc
 
 // AppendState appends what the client knows, beside what its last READs have found, that it has read a queue again and again.
 func (c *Client) AppendState(dst []byte) []byte {
-	return binary.LittleEndian.AppendUint64(dst, uint64(c.refetches))
+	for _, v := range [...]uint64{uint64(c.refetches), uint64(c.probed.lock), c.probed.index, c.probed.head} {
+		dst = binary.LittleEndian.AppendUint64(dst, v)
+	}
+	for _, w := range c.probed.left {
+		dst = binary.LittleEndian.AppendUint64(dst, w)
+	}
+	return dst
 }
 
 // Layout returns the layout of the client's locks.
@@ -337,6 +344,8 @@ func (c *Client) Await(p *Ticket, deadline fabric.Time) error {
 				return ErrAborted
 			case p.Take(&m):
 				return nil
+			default:
+				c.Hear(&m)
 			}
 		case errors.Is(err, fabric.ErrDeadline) && next < deadline:
 			done, err := c.Recheck(p, c.port.ID(), next-began)
@@ -408,6 +417,8 @@ func (c *Client) Recheck(p *Ticket, owner fabric.ClientID, waitedNs fabric.Time)
 			}
 		}
 		c.AskReset(p.Lock, p.Index, WaitTimeout)
+	case c.trains(p.Lock):
+		return false, c.probe(p, head)
 	}
 	return false, nil
 }

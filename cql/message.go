@@ -15,7 +15,7 @@ const (
 	// Body[1] to before Body[2] holds the lock.
 	msgGrantRange
 	// msgReset, to agents: From resets the lock; Body[1] is the header as From has set it,
-	// with the ID of From: it identifies the reset. Body[2] is the bound of indices given out before.
+	// with the ID of From: it identifies the reset. Body[2] is the bound of indices given out before. Body[6]: see detour.
 	msgReset
 	// msgResetAck, to the resetting agent: no participant on From's node holds
 	// the lock or waits for it. Body[1] is that of the msgReset.
@@ -34,7 +34,24 @@ const (
 	msgReport
 	// msgMembers, before a msgGrant of the same index: the members of a train that it has no room for.
 	msgMembers
+	// msgProbe, to agents: answer by msgAnswer, with the same Body[1], the index of a ticket that waits.
+	msgProbe
+	msgAnswer
 )
+
+// detour is Body[6] of a msgReset or msgResetAck that an agent passes on for two that do not reach each other; 0: it comes from its sender.
+//
+//	 16   15    8 7      0
+//	+---+--------+--------+
+//	| 1 |   to   |  from  |
+//	+---+--------+--------+
+func detour(from, to fabric.CNID) uint64 { return 1<<16 | uint64(to)<<8 | uint64(from) }
+
+// detoured returns from which compute node a message is that another may have passed on, and to which.
+func detoured(m *fabric.Message) (from, to fabric.CNID, ok bool) {
+	w := m.Body[6]
+	return fabric.CNID(w), fabric.CNID(w >> 8), w != 0 && (m.Kind == msgReset || m.Kind == msgResetAck)
+}
 
 // Reason says why a lock is reset.
 type Reason uint64
@@ -137,7 +154,10 @@ func decodeCarried(m *fabric.Message) (sent Stamp, c Carried) {
 
 // Answered reports whether a message is one that an agent answers, or counts, by what it knows of its own node alone: without an operation on the
 // lock's memory, so that it does not matter which memory is there now.
-func Answered(m *fabric.Message) bool { return m.Kind == msgReset || m.Kind == msgQuiesced }
+func Answered(m *fabric.Message, self fabric.CNID) bool {
+	_, to, ok := detoured(m)
+	return m.Kind == msgReset || m.Kind == msgQuiesced || m.Kind == msgProbe || ok && to != self
+}
 
 // Wished returns the ticket of which the agent of a node is to know again if it fails to handle m: m asks for the reset of its lock. Mode says whether the ticket counts wherever the head is: a reader's does.
 func Wished(m *fabric.Message) (p Ticket, ok bool) {

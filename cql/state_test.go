@@ -13,7 +13,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[Carried]():     3,
 	reflect.TypeFor[Agent]():       15,
 	reflect.TypeFor[leading]():     5,
-	reflect.TypeFor[asked]():       5,
+	reflect.TypeFor[asked]():       6,
 	reflect.TypeFor[recentReset](): 2,
 }
 

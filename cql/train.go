@@ -266,9 +266,14 @@ func (p *Ticket) Merge(client *Ticket) (granted bool) {
 	return p.Train != nil && p.Train.complete()
 }
 
+// trains reports whether the client passes a lock on in trains.
+func (c *Client) trains(l fabric.Addr) bool {
+	return c.cfg.Trains && (c.cfg.Plain == nil || !c.cfg.Plain(l))
+}
+
 // couple returns the train that begins with the writer at an index, before end: its list has the others. None: the writer is granted alone.
 func (c *Client) couple(l fabric.Addr, first, end uint64) *Train {
-	if !c.cfg.Trains || c.suspects(l, c.port.Now()) || c.cfg.Plain != nil && c.cfg.Plain(l) {
+	if !c.trains(l) || c.suspects(l, c.port.Now()) {
 		return nil
 	}
 	// All that live may come again while those that have gone are still counted.
@@ -393,6 +398,54 @@ func (c *Client) sentMember(p *Ticket, index uint64, err error) error {
 	}
 	c.AskReset(p.Lock, index, NodeFailure)
 	return nil
+}
+
+// A probe is what a waiter finds out about a head that stands still. A member of a train waits for a message of another member, which comes late
+// if the link between their nodes is cut, and no header shows that.
+type probe struct {
+	lock        fabric.Addr
+	index, head uint64
+	left        fabric.CNSet // of the nodes that were asked, those that have not answered
+}
+
+// probe is called when a waiter has found a head once more that is not its index. When it finds the same one again, it asks all nodes in the queue to
+// answer; when it does so once more, and one has not answered, it has the lock reset.
+func (c *Client) probe(p *Ticket, head uint64) error {
+	q := &c.probed
+	if q.lock != p.Lock || q.index != p.Index || q.head != head {
+		*q = probe{lock: p.Lock, index: p.Index, head: head}
+		return nil
+	}
+	live := c.node.View().Live
+	for i := range q.left {
+		q.left[i] &= live[i]
+	}
+	if q.left.Len() > 0 {
+		c.AskReset(p.Lock, p.Index, WaitTimeout)
+	}
+	c.ops[0] = c.readImage(p.Lock)
+	if err := c.port.Do(c.ops[:1]); err != nil {
+		return err
+	}
+	y, h := c.lay, c.header()
+	for i := head; i < head+min(y.Size(h), y.Capacity()); i++ {
+		if e := c.entry(i); y.freshness(e, i) == 0 && live.Has(e.Client().CN()) {
+			q.left.Add(e.Client().CN())
+		}
+	}
+	q.left.Remove(c.port.ID().CN())
+	m := fabric.Message{Kind: msgProbe, Body: [7]uint64{uint64(p.Lock), p.Index}}
+	for cn, ok := q.left.Next(0); ok; cn, ok = q.left.Next(cn) {
+		c.send(fabric.AgentOf(cn), &m)
+	}
+	return nil
+}
+
+// Hear takes the answer to a probe.
+func (c *Client) Hear(m *fabric.Message) {
+	if q := &c.probed; m.Kind == msgAnswer && m.Body[0] == uint64(q.lock) && m.Body[1] == q.index {
+		q.left.Remove(m.From.CN())
+	}
 }
 
 // sendMore sends the members that a grant has no room for, before it.

@@ -154,7 +154,7 @@ func (a *Agent) askUnfinished() {
 // gone reports whether a message is about a lock in another memory than that to which the agent is attached: then the request must not
 // be executed in this memory. An agent that has not attached to the memory node yet does so first: its Port would use whatever memory is there.
 func (a *Agent) gone(m *fabric.Message) bool {
-	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier || cql.Answered(m) {
+	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier || cql.Answered(m, a.node.ID()) {
 		return false
 	}
 	l := fabric.Addr(m.Body[0])

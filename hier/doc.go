@@ -7,7 +7,7 @@
 // wants the lock; an idle lock costs the node nothing. [Agent] is the node's
 // side of resets; it must run beside the clients.
 //
-// The default policy ([DefaultPolicy], "declock") goes by timestamp, phase-fair, with all features but slack, train and phased: a lock stays on the node
+// The default policy ([DefaultPolicy], "declock") goes by timestamp, phase-fair, with all features but slack: a lock stays on the node
 // for all clients that waited there when the node got it (batch), then as long as the first local waiter asked earlier than all waiters
 // of the remote queue, as far as these are known. Their timestamps come with the grant, or are prefetched by clients that begin to wait
 // locally. The other policies ([ParsePolicy]) are the paper's: no hierarchy ("cql", in the code [Flat]), remote-prefer, local-prefer,

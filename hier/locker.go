@@ -251,7 +251,10 @@ func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request,
 			k.wakeAll(r.Lock)
 			return k.acquireRemote(s, x, h, r, stamp)
 		}
-		_, err := k.port.Recv(min(deadline, next))
+		m, err := k.port.Recv(min(deadline, next))
+		if err == nil {
+			k.remote.Hear(&m)
+		}
 		if errors.Is(err, fabric.ErrDeadline) && next < deadline {
 			err = k.recheckAbandoned(s, x, next-began)
 			next += recheck

@@ -62,6 +62,7 @@ func (a *Agent) look(report func(error)) {
 	if err := a.reattach(); err != nil && report != nil {
 		report(err)
 	}
+	a.resets.SignalAgain()
 	a.lookAfterUnreleased() // a client that was closed while it waited has not notified the agent
 	if a.locker.cfg.LeaseNs <= 0 {
 		return

@@ -3,6 +3,7 @@ package check
 import (
 	"slices"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
 )
 
@@ -26,7 +27,24 @@ func (s *Scenario) trains(seed uint64) {
 	if s.Plain = pick(d, 0, 0, 0, 2, 3); s.Kept == 0 && s.Keys == 0 {
 		s.Own = pick(d, 0, 0, 30, 100)
 	}
+	if s.Class == Net && s.CNs > 2 && d.percent(50) {
+		s.sever(d)
+	}
 	for s.Class != Wraps && 1<<s.Capacity < s.participants()+d.between(1, 9) {
 		s.Capacity++
 	}
+}
+
+// sever draws that a link between two compute nodes is cut for good: each lock that is to go over it takes three looks of a waiter, and a reset
+// through the other nodes.
+func (s *Scenario) sever(d *drawer) {
+	s.Severed = d.between(1, 2)
+	s.Rounds = min(s.Rounds, 10)
+	s.Sit, s.Leaves, s.Joins, s.SyncNs, s.Plain = 0, 0, 0, 0, 0
+	s.RecheckNs = pick(d, 100*fabric.Microsecond, fabric.Millisecond)
+	s.ResetNs = 100 * fabric.Millisecond // for what clients have given up
+	if s.Cancel == 0 && s.Deadline == 0 {
+		s.ResetNs = 20 * fabric.Second
+	}
+	s.PatienceNs = 10 * fabric.Second
 }

@@ -56,6 +56,9 @@ func (s *Scenario) resetBound() fabric.Time {
 	if s.leavesBehind() {
 		bound += 15 * fabric.Millisecond // a node answers when what it has left behind is over: its agent looks every 5 ms
 	}
+	if s.Severed > 0 {
+		bound += 40 * fabric.Millisecond // others pass its messages on when it has taken 10 ms, and who waits asks again every 16
+	}
 	if s.SyncNs > 0 {
 		bound += 2 * syncWindow // of each of two agents, that answer nothing meanwhile
 	}

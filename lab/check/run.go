@@ -70,6 +70,7 @@ func (w *world) play() *Result {
 	w.startJoins()
 	w.startLeaves()
 	w.s.Plan.Shift(w.began).Apply(w.c)
+	w.sever()
 	w.startLosses()
 	w.c.Go(w.nodes[w.s.CNs].sim, "witness", w.witness)
 	err := w.c.Run()
@@ -92,6 +93,17 @@ func (w *world) play() *Result {
 		w.atRest()
 	}
 	return w.result()
+}
+
+// sever cuts the link between two compute nodes for longer than the run takes.
+func (w *world) sever() {
+	a, b := sim.OfCN(1), sim.OfCN(2)
+	if w.s.Severed > 0 {
+		w.c.Cut(a, b, fabric.Forever/2)
+	}
+	if w.s.Severed > 1 {
+		w.c.Cut(b, a, fabric.Forever/2)
+	}
 }
 
 // startClients starts the clients of all nodes but the witness.

@@ -54,13 +54,14 @@ type Scenario struct {
 	Try      int         `key:"try"`
 	Deadline int         `key:"deadline"`
 	Cancel   int         `key:"cancel"`
-	HoldNs   fabric.Time `key:"hold"`  // at most
-	ThinkNs  fabric.Time `key:"think"` // at most, between rounds
-	Kept     int         `key:"kept"`  // 1: locks keep their cells on the compute nodes (lock.Keeper)
-	Bad      int         `key:"bad"`   // percent of releases with an operation before them that fails
-	Own      int         `key:"own"`   // percent of exclusive holders that write their cell before they release, not with the release
-	Plain    int         `key:"plain"` // each so many-th compute node forms no trains; 0: none is so
-	WaitNs   fabric.Time `key:"wait"`  // at most, until a deadline or a cancellation
+	HoldNs   fabric.Time `key:"hold"`    // at most
+	ThinkNs  fabric.Time `key:"think"`   // at most, between rounds
+	Kept     int         `key:"kept"`    // 1: locks keep their cells on the compute nodes (lock.Keeper)
+	Bad      int         `key:"bad"`     // percent of releases with an operation before them that fails
+	Own      int         `key:"own"`     // percent of exclusive holders that write their cell before they release, not with the release
+	Plain    int         `key:"plain"`   // each so many-th compute node forms no trains; 0: none is so
+	Severed  int         `key:"severed"` // nothing passes from the first compute node to the second as long as all works; 2: nor back
+	WaitNs   fabric.Time `key:"wait"`    // at most, until a deadline or a cancellation
 
 	// Of the baseline locks: how long a holder may hold, 0: 10 ms; when counters are reset, 0: as published.
 	LeaseNs  fabric.Time `key:"lease"`
@@ -237,6 +238,8 @@ func (s *Scenario) Validate() error {
 		return bad("one client holds the lock until all others are done, with %d compute nodes, %d locks, %d keys, policy %s", s.CNs, s.Locks, s.Keys, s.Policy)
 	case s.Sit < 0 || s.Sit > 2 || s.Sit == 2 && (s.Keys > 0 || s.Lock != ""):
 		return bad("sit=%d with %d keys, lock %q", s.Sit, s.Keys, s.Lock)
+	case s.Severed < 0 || s.Severed > 2 || s.Severed > 0 && s.CNs < 2:
+		return bad("severed=%d with %d compute nodes", s.Severed, s.CNs)
 	case s.Writers < 0 || s.Writers > s.CNs:
 		return bad("%d nodes that write, of %d", s.Writers, s.CNs)
 	case s.Values < 0 || s.Values > maxValue:

@@ -95,6 +95,7 @@ var reductions = []func(s *Scenario){
 	func(s *Scenario) { s.Joins = max(0, s.Joins-1) },
 	func(s *Scenario) { s.Leaves = max(0, s.Leaves-1) },
 	func(s *Scenario) { s.NewsNs = 0 },
+	func(s *Scenario) { s.Severed = max(0, s.Severed-1) },
 	func(s *Scenario) { s.Locks = min(s.Locks, max(1, s.Locks-1)) },
 	func(s *Scenario) { s.Keys = min(s.Keys, max(1, s.Keys-1)) },
 	func(s *Scenario) { s.Tear = 0 },

@@ -1,0 +1,74 @@
+package hier_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+)
+
+// A link between two compute nodes is cut for good. The lock goes on all the same: whoever waits behind it finds out after three looks, and the reset
+// goes through the other nodes.
+func TestTrainOverCutLink(t *testing.T) {
+	const recheck, forever = fabric.Millisecond, 100 * fabric.Second
+	for _, policy := range []string{"declock", "declock+no-train+train", "declock+no-train"} {
+		for _, ways := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s, %d ways", policy, ways), func(t *testing.T) {
+				longest := fabric.Time(0)
+				for pair := range trainNodes * trainNodes {
+					from, to := pair/trainNodes, pair%trainNodes
+					if from == to || ways == 2 && from > to {
+						continue
+					}
+					longest = max(longest, cutLink(t, policy, from, to, ways, recheck, forever))
+				}
+				if longest > 3*recheck+20*ms {
+					t.Errorf("the longest wait takes %d us", longest/us)
+				}
+			})
+		}
+	}
+}
+
+// cutLink has all nodes acquire a lock three times each while a link is cut, and returns the longest wait.
+func cutLink(t *testing.T, policy string, from, to, ways int, recheck, until fabric.Time) (longest fabric.Time) {
+	t.Helper()
+	r := newRig(t, 1, trainNodes, policy, roomy, unsynced, waits(recheck, 10*fabric.Second), simulated(sim.Config{}))
+	var w witness
+	done := 0
+	for cn := range trainNodes {
+		r.client(cn, name(cn, 0), func(k *hier.Locker) {
+			at(k, fabric.Time(3*cn)*us)
+			for round := range 3 {
+				var h lock.Hold
+				began := k.Port().Now()
+				acquire(t, k, &h, r.lock(0), modesOfTrain[cn])
+				longest = max(longest, k.Port().Now()-began)
+				w.enter(t, &h)
+				if cn == 0 && round == 0 {
+					at(k, 60*us)
+				}
+				sleep(k, 3*us)
+				w.exit(&h)
+				must(t, k.Release(&h, nil))
+			}
+			done++
+		})
+	}
+	r.c.At(50*us, func() {
+		a, b := sim.OfCN(fabric.CNID(from+1)), sim.OfCN(fabric.CNID(to+1))
+		r.c.Cut(a, b, until)
+		if ways == 2 {
+			r.c.Cut(b, a, until)
+		}
+	})
+	must(t, r.c.RunUntil(2*fabric.Second))
+	if done != trainNodes {
+		t.Errorf("cn%d to cn%d: %d of %d nodes are done", from+1, to+1, done, trainNodes)
+	}
+	r.c.Close()
+	return longest
+}
