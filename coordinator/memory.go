@@ -74,6 +74,20 @@ func (m *Memory) ForgetMN(ctx context.Context, id fabric.MemID) error {
 	}
 }
 
+// Change is member.Service.Change.
+func (m *Memory) Change(ctx context.Context, c member.Change) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.away {
+		return errAway
+	}
+	if err := m.ledger.Change(c); err != nil {
+		return err
+	}
+	m.publish()
+	return ctx.Err()
+}
+
 func (m *Memory) join(ctx context.Context, ready func(member.Member), reserve func() (*member.Entry, error)) (member.Member, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -258,6 +258,8 @@ type Memory struct {
 	ID    MemID  `json:"id"`
 	Size  uint64 `json:"size"`  // bytes
 	Epoch uint32 `json:"epoch"` // grows with every restart of the memory node
+	// Term counts the promotions of a memory node that is replicated, from 1; 0: it is not replicated.
+	Term uint32 `json:"term,omitempty"`
 }
 
 // A View is the set of live compute nodes at a time. Epoch grows with each change.

@@ -212,6 +212,8 @@ func (r *remote) JoinMN(_ context.Context, mn member.MN, ready func(member.Membe
 
 func (r *remote) ForgetMN(context.Context, fabric.MemID) error { return errors.New("not here") }
 
+func (r *remote) Change(context.Context, member.Change) error { return errors.New("not here") }
+
 func (r *remote) Watch(context.Context) (member.Watcher, error) {
 	return nil, errors.New("not here")
 }

@@ -61,5 +61,10 @@ func (r *Replaceable) ForgetMN(ctx context.Context, id fabric.MemID) error {
 	return r.Now().ForgetMN(ctx, id)
 }
 
+// Change is member.Service.Change.
+func (r *Replaceable) Change(ctx context.Context, c member.Change) error {
+	return r.Now().Change(ctx, c)
+}
+
 // Watch is member.Service.Watch.
 func (r *Replaceable) Watch(ctx context.Context) (member.Watcher, error) { return r.Now().Watch(ctx) }

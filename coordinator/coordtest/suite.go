@@ -44,6 +44,10 @@ func Run(t *testing.T, h Harness) {
 		{"no node is fenced while a lost memory node may be in use", lostMemory},
 		{"revisions grow", revisions},
 		{"joins at the same time get numbers of their own", together},
+		{"a number that is not replicated has no group", groupOfOne},
+		{"a backup is promoted when all have acknowledged", promotion},
+		{"a primary joins again with its memory", primaryAgain},
+		{"a primary is moved", plannedMove},
 		{"a coordinator that is away", away},
 	} {
 		t.Run(tt.name, func(t *testing.T) { run(t, h, tt.run) })

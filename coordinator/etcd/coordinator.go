@@ -206,8 +206,11 @@ func (c *Coordinator) in(h stamp) clientv3.Cmp {
 
 // do does a chore of a view. errStale: another was faster, or the view is not what etcd has.
 func (c *Coordinator) do(ctx context.Context, v *view, x chore) error {
+	if x.group != nil {
+		return c.putGroup(ctx, v, x.group)
+	}
 	key := dirNode + x.n.String()
-	when := []clientv3.Cmp{c.holds(keyFormat, format), c.in(v.history)}
+	when := []clientv3.Cmp{c.holds(keyFormat, v.format), c.in(v.history)}
 	var then []clientv3.Op
 	switch {
 	case !x.forget:

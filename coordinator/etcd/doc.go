@@ -9,7 +9,7 @@
 // All under /declock/CLUSTER/. An incarnation is the ID of the etcd lease that the node keeps alive; leased
 // keys go with it.
 //
-//	format           2                        version of this layout; another one is refused
+//	format           2                        version of this layout; another one is refused. 3: with groups
 //	history          PXGK..                   a random value, another one with each change of the State that is not the end of a lease
 //	live/cn/007      7587..                   leased   number 7 is taken by this incarnation
 //	live/mn/00000    7587..                   leased
@@ -19,6 +19,7 @@
 //	epoch/00000      3                        the last epoch of a memory node
 //	served/00000     3                        the last epoch in which its join succeeded (those that failed have counted epoch/)
 //	forgotten/00000  3                        the epoch with which a memory node was forgotten: it is not expected back
+//	group/00000      {"term", "epoch", ..}    who has copies of a replicated memory-node number, and who serves it: member.Group
 //	lost             2                        compute nodes that have crashed
 //
 // Each step is one transaction, which fails if another was faster:
@@ -31,13 +32,15 @@
 //	forget    a node key with gone, and all members' acks are at its revision or later, and (of a
 //	          compute node) no memory node has gone, and history is as read: put history, delete node; lost+1 if it died
 //	forgetMN  a memory node without live and node key, whose epoch is as we read it: put forgotten, history
+//	group     a group is to become another, because nodes have come, gone or acknowledged, or because a node wishes that; history, the
+//	          group and its epoch are as read, and the live key of its primary is there: put group (and epoch), history
 //	ack       history is as read, and our ack key not older than we wrote it: put ack
 //	joined    our live and node keys are as we wrote them, and all have acknowledged: the join is over (put served, of a memory node)
 //
 // The words "life", "died" and "note" are of the format of the keys: life is the incarnation, gone=died says that the node crashed or was
 // fenced, and the step note records that.
 //
-// Any member may note and forget: the first does. Each step is one of member.Ledger's, and what the keys
+// Any member may note, forget and change groups: the first does. Each step is one of member.Ledger's, and what the keys
 // mean is read into one, which says what the State is, which number is free, and which nodes are to be forgotten.
 // The revision of a State is etcd's.
 //
@@ -67,6 +70,9 @@
 //
 // Format 1 has neither history nor served. A cluster of format 1 is refused while it has a live key; if it has none, the first node that joins puts format 2, and nodes of the
 // version before refuse that.
+//
+// Format 3 is format 2 with groups (docs/replication.md). The first memory node with replicas puts it, if the cluster has no live key: else it is refused. A
+// program that does not know groups would take a spare for the memory node with its number.
 //
 // docs/restarts.md says what becomes of a cluster when etcd loses its data, docs/incarnations.md which numbers show it.
 package etcd

@@ -422,10 +422,35 @@ func TestBothAreCounted(t *testing.T) {
 	}
 }
 
+// TestFormatOfGroups: keys with groups have another format. The first memory node with replicas writes it, if no node is up that may not know it.
+func TestFormatOfGroups(t *testing.T) {
+	s := start(t)
+	c := connect(t, options(s.Endpoint(), "test"))
+	cn := joinCN(t, c)
+	want := member.MN{ID: 1, Size: 8, Replicas: 2}
+	if _, err := c.JoinMN(bounded(t), want, acknowledge); !errors.Is(err, etcd.ErrFormat) {
+		t.Errorf("while a node of format 2 is up: %v", err)
+	}
+	if err := cn.Leave(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.JoinMN(bounded(t), want, acknowledge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave(context.Background())
+	await(t, m, "the group", func(s *member.State) bool { return s.Group(1) != nil && s.Group(1).Serving })
+	got, err := raw(t, s.Endpoint()).Get(bounded(t), "/declock/test/format")
+	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "3" {
+		t.Errorf("format %v, %v", got, err)
+	}
+	await(t, joinCN(t, c), "the memory", func(s *member.State) bool { return len(s.Memory()) == 1 && s.Memory()[0].Term == 1 })
+}
+
 // TestOtherFormat: a cluster of another version is refused.
 func TestOtherFormat(t *testing.T) {
 	s := start(t)
-	if _, err := raw(t, s.Endpoint()).Put(bounded(t), "/declock/test/format", "3"); err != nil {
+	if _, err := raw(t, s.Endpoint()).Put(bounded(t), "/declock/test/format", "4"); err != nil {
 		t.Fatal(err)
 	}
 	c := connect(t, options(s.Endpoint(), "test"))

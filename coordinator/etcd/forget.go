@@ -43,7 +43,7 @@ func (c *Coordinator) ForgetMN(ctx context.Context, id fabric.MemID) error {
 		}
 		epoch := v.epochs[id]
 		_, err = c.commit(ctx, []clientv3.Cmp{
-			c.absent(dirLive + n.String()), c.absent(dirNode + n.String()), c.unchanged(epochKey(n), epoch.modified), c.holds(keyFormat, format),
+			c.absent(dirLive + n.String()), c.absent(dirNode + n.String()), c.unchanged(epochKey(n), epoch.modified), c.holds(keyFormat, v.format),
 		}, c.step(c.put(forgotKey(n), count(epoch.n), clientv3.NoLease))...)
 		if !errors.Is(err, errStale) {
 			return err

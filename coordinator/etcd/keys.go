@@ -14,6 +14,10 @@ import (
 // format is the version of the layout of keys.
 const format = "2"
 
+// formatGroups is that of a cluster in which a number of a memory node is, or was, replicated: with dirGroup, and format otherwise. A program that does not know groups would take
+// a spare for the memory node.
+const formatGroups = "3"
+
 // formatBefore is the version before, without keyHistory and dirServed. A cluster that has it, and of which no node is up, goes over to
 // the present one when the first node joins.
 const formatBefore = "1"
@@ -29,6 +33,7 @@ const (
 	dirEpoch   = "epoch/"
 	dirForgot  = "forgotten/"
 	dirServed  = "served/"
+	dirGroup   = "group/"
 
 	maxRecord = 4096 // bytes of a value
 	maxAddr   = 512
@@ -80,6 +85,8 @@ type record struct {
 	Size        uint64             `json:"size,omitempty"`
 	Epoch       uint32             `json:"epoch,omitempty"`
 	Gone        string             `json:"gone,omitempty"`
+	Replicas    int                `json:"replicas,omitempty"`
+	Was         member.Incarnation `json:"was,omitempty"`
 }
 
 func (r *record) encode() string {
@@ -111,6 +118,9 @@ func servedKey(n number) string { return dirServed + n.String()[len("mn/"):] }
 // epochKey is where the last epoch of a memory node is, and forgotKey the one with which it was forgotten.
 func epochKey(n number) string  { return dirEpoch + n.String()[len("mn/"):] }
 func forgotKey(n number) string { return dirForgot + n.String()[len("mn/"):] }
+
+// groupKey is where the group of a memory-node number is.
+func groupKey(n number) string { return dirGroup + n.String()[len("mn/"):] }
 
 func ackKey(l member.Incarnation) string { return dirAck + strconv.FormatUint(uint64(l), 16) }
 

@@ -38,7 +38,7 @@ func (c *Coordinator) JoinCN(ctx context.Context, addr string, ready func(member
 
 // JoinMN is member.Service.JoinMN.
 func (c *Coordinator) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
-	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size}, ready, func(m *membership) error {
+	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size, Replicas: mn.Replicas, Was: mn.Was}, ready, func(m *membership) error {
 		m.brought = mn.Epoch
 		return m.reserveMN(ctx, mn.ID)
 	})
@@ -132,7 +132,8 @@ func (m *membership) put(ctx context.Context, when []clientv3.Cmp, then []client
 	}
 }
 
-// makeFormat writes which layout the keys have, if that is not written yet, or if no node of the layout before is there any more.
+// makeFormat writes which layout the keys have, if that is not written yet, or if no node of the layout before is there any more. A memory node whose number is
+// replicated needs the layout with groups.
 func (m *membership) makeFormat(ctx context.Context) error {
 	c := m.lease.c
 	var wait time.Duration
@@ -140,18 +141,24 @@ func (m *membership) makeFormat(ctx context.Context) error {
 		var known string
 		var err error
 		m.read(func(v *view) { known, err = v.format, v.checkFormat() })
-		if known == format || err != nil {
+		if known == formatGroups || known == format && m.record.Replicas < 2 || err != nil {
 			return err
 		}
-		when := []clientv3.Cmp{c.absent(keyFormat)}
-		if known == formatBefore {
-			empty := clientv3.Compare(clientv3.CreateRevision(c.prefix+dirLive), "=", 0).WithPrefix()
-			when = []clientv3.Cmp{c.holds(keyFormat, formatBefore), empty}
+		want := format
+		if m.record.Replicas > 1 {
+			want = formatGroups
 		}
-		_, err = c.commit(ctx, when, c.put(keyFormat, format, clientv3.NoLease))
+		when := []clientv3.Cmp{c.absent(keyFormat)}
+		if known != "" {
+			empty := clientv3.Compare(clientv3.CreateRevision(c.prefix+dirLive), "=", 0).WithPrefix()
+			when = []clientv3.Cmp{c.holds(keyFormat, known), empty}
+		}
+		_, err = c.commit(ctx, when, c.put(keyFormat, want, clientv3.NoLease))
 		switch {
 		case err == nil:
-			return m.await(ctx, func(v *view) bool { return v.format == format })
+			return m.await(ctx, func(v *view) bool { return v.format == want })
+		case errors.Is(err, errStale) && known == format:
+			return fmt.Errorf("%w: its keys have format %q, and a memory node with replicas needs %q: stop all nodes of the cluster, then start this memory node first", ErrFormat, known, want)
 		case !errors.Is(err, errStale):
 			return err
 		case !pause(ctx, &wait): // the view soon shows the faster one
@@ -262,7 +269,9 @@ func (m *membership) outlive(ctx context.Context, n number, old member.Incarnati
 func (m *membership) reserve(ctx context.Context, n number) error {
 	c := m.lease.c
 	live, key := dirLive+n.String(), dirNode+n.String()
-	when := []clientv3.Cmp{c.absent(live), c.absent(key), c.holds(keyFormat, format)}
+	var known string
+	m.read(func(v *view) { known = v.format })
+	when := []clientv3.Cmp{c.absent(live), c.absent(key), c.holds(keyFormat, known)}
 	then := []clientv3.Op{c.put(live, count(uint64(m.incarnation)), m.id())}
 	if !n.cn {
 		var epoch versioned
@@ -316,7 +325,7 @@ func (m *membership) MN() member.MN {
 		return member.MN{}
 	}
 	r := &m.record
-	return member.MN{ID: fabric.MemID(m.number.id), Incarnation: m.incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Served: m.served}
+	return member.MN{ID: fabric.MemID(m.number.id), Incarnation: m.incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Served: m.served, Replicas: r.Replicas, Was: r.Was}
 }
 
 // Done is member.Member.Done.

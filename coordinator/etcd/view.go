@@ -25,6 +25,7 @@ type view struct {
 	epochs   map[fabric.MemID]versioned
 	forgot   map[fabric.MemID]uint64 // the epoch with which it was forgotten
 	served   map[fabric.MemID]uint64 // the last epoch in which it served
+	groups   map[fabric.MemID]*member.Group
 	lost     uint64
 	history  stamp
 	// Up to this revision it is not known that the view continues the one before it: the listing came without the changes between them.
@@ -52,7 +53,7 @@ type stamp struct {
 
 func newView() *view {
 	return &view{nodes: map[number]node{}, strange: map[number]struct{}{}, live: map[number]member.Incarnation{}, acks: map[member.Incarnation]versioned{}, epochs: map[fabric.MemID]versioned{},
-		forgot: map[fabric.MemID]uint64{}, served: map[fabric.MemID]uint64{}}
+		forgot: map[fabric.MemID]uint64{}, served: map[fabric.MemID]uint64{}, groups: map[fabric.MemID]*member.Group{}}
 }
 
 // put takes a key, relative to the prefix, into the view. It reports whether
@@ -65,7 +66,7 @@ func (v *view) put(key string, kv *mvccpb.KeyValue) (changed bool, err error) {
 }
 
 func changesState(key string) bool {
-	return strings.HasPrefix(key, dirNode) || strings.HasPrefix(key, dirLive) || strings.HasPrefix(key, dirForgot) || key == keyLost
+	return strings.HasPrefix(key, dirNode) || strings.HasPrefix(key, dirLive) || strings.HasPrefix(key, dirForgot) || strings.HasPrefix(key, dirGroup) || key == keyLost
 }
 
 func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
@@ -98,6 +99,8 @@ func (v *view) decode(key string, kv *mvccpb.KeyValue) error {
 			v.acks[l] = versioned{revision, kv.ModRevision}
 		}
 		return cmp.Or(err, err2)
+	case dirGroup:
+		return v.decodeGroup(rest, kv)
 	case dirEpoch, dirForgot, dirServed:
 		n, err := parseNumber("mn/" + rest)
 		epoch, err2 := parseCount(kv.Value)
@@ -172,7 +175,7 @@ func (v *view) isMember(n number) bool {
 // ledger returns what the keys mean: the rules are member.Ledger's. (It is for asking
 // only: what is to change, changes by transactions, each of which is one of its steps.)
 func (v *view) ledger() *member.Ledger {
-	l := &member.Ledger{Revision: uint64(v.revision), Lost: v.lost, Epochs: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}}
+	l := &member.Ledger{Revision: uint64(v.revision), Lost: v.lost, Epochs: map[fabric.MemID]uint32{}, Forgotten: map[fabric.MemID]bool{}, Groups: v.groups}
 	for id, epoch := range v.epochs {
 		l.Epochs[id] = uint32(epoch.n)
 		l.Forgotten[id] = v.forgot[id] >= epoch.n
@@ -208,7 +211,7 @@ func entryOf(n number, r record) *member.Entry {
 	if n.cn {
 		return &member.Entry{CN: member.CN{ID: fabric.CNID(n.id), Incarnation: r.Incarnation, Addr: r.Addr}}
 	}
-	return &member.Entry{MN: member.MN{ID: fabric.MemID(n.id), Incarnation: r.Incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch}}
+	return &member.Entry{MN: member.MN{ID: fabric.MemID(n.id), Incarnation: r.Incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Replicas: r.Replicas, Was: r.Was}}
 }
 
 func numberOf(e *member.Entry) number {
@@ -232,16 +235,20 @@ func (v *view) freeCN(maxCN fabric.CNID) fabric.CNID {
 type chore struct {
 	n      number
 	was    node
-	forget bool // else: record the crash
+	forget bool          // else: record the crash
+	group  *member.Group // else: what a group has become
 }
 
-// chore returns a transaction that is due, if there is one: to record a crash of which etcd knows because a lease has ended, or to
-// forget a node that has gone.
+// chore returns a transaction that is due, if there is one: to record a crash of which etcd knows because a lease has ended, to change a group
+// because of that, or because all know it, or to forget a node that has gone.
 func (v *view) chore() (chore, bool) {
 	l := v.ledger()
 	if i := slices.IndexFunc(l.Entries, func(e *member.Entry) bool { return e.Since == member.Unnoted }); i >= 0 {
 		n := numberOf(l.Entries[i])
 		return chore{n: n, was: v.nodes[n]}, true
+	}
+	if g := l.DueGroup(); g != nil {
+		return chore{group: g}, true
 	}
 	if e := l.Due(); e != nil {
 		return chore{n: numberOf(e), was: v.nodes[numberOf(e)], forget: true}, true
@@ -252,12 +259,12 @@ func (v *view) chore() (chore, bool) {
 // checkFormat refuses keys of another version of the layout, but for those of the version before if none of its nodes is up.
 func (v *view) checkFormat() error {
 	switch {
-	case v.format == "" || v.format == format || v.format == formatBefore && len(v.live) == 0:
+	case v.format == "" || v.format == format || v.format == formatGroups || v.format == formatBefore && len(v.live) == 0:
 		return nil
 	case v.format == formatBefore:
 		return fmt.Errorf("%w: its keys have format %q, this program writes %q: stop all nodes of the cluster, then start them with one version", ErrFormat, v.format, format)
 	}
-	return fmt.Errorf("%w: its keys have format %q, this program knows %q: start all nodes of the cluster with one version", ErrFormat, v.format, format)
+	return fmt.Errorf("%w: its keys have format %q, this program knows %q and %q: start all nodes of the cluster with one version", ErrFormat, v.format, format, formatGroups)
 }
 
 // continuedBy reports whether changes of the keys with a prefix are those that come next: each value of the history key replaces the one that the

@@ -157,7 +157,7 @@ func (w *watcher) refresh(ctx context.Context) error {
 			return nil
 		}
 		// A step that changes nothing moves etcd on. If another node is faster it has done that.
-		if _, err := w.c.commit(ctx, []clientv3.Cmp{w.c.holds(keyFormat, format), w.c.in(v.history)}, w.c.step()...); err != nil && !errors.Is(err, errStale) {
+		if _, err := w.c.commit(ctx, []clientv3.Cmp{w.c.holds(keyFormat, v.format), w.c.in(v.history)}, w.c.step()...); err != nil && !errors.Is(err, errStale) {
 			return err
 		}
 	}

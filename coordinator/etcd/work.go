@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,7 +22,10 @@ func (m *membership) work() {
 		var due bool
 		news := m.read(func(now *view) {
 			x, due = now.chore()
-			v = &view{lost: now.lost, history: now.history, unlinked: now.unlinked}
+			v = &view{lost: now.lost, history: now.history, unlinked: now.unlinked, format: now.format}
+			if due && x.group != nil { // what it is put by
+				v.groups, v.epochs, v.live = maps.Clone(now.groups), maps.Clone(now.epochs), maps.Clone(now.live)
+			}
 		})
 		err := m.send(v, &acked)
 		if err == nil && due {

@@ -10,6 +10,10 @@ var (
 	ErrInUse = errors.New("member: there is a memory node with this number")
 	// ErrUnknown: the cluster has no memory node with this number.
 	ErrUnknown = errors.New("member: the cluster knows no memory node with this number")
+	// ErrChanged: the group of a memory-node number has changed since: look again, and then try again if that is still right.
+	ErrChanged = errors.New("member: the replicas of this memory-node number have changed meanwhile")
+	// ErrReplica: a group does not allow the change.
+	ErrReplica = errors.New("member: this replica cannot be changed so")
 	// ErrUnreachable: the coordinator does not answer.
 	ErrUnreachable = errors.New("member: the coordinator cannot be reached")
 	// ErrRefused: the coordinator does not accept this process: name, password or certificate.

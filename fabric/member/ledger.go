@@ -26,7 +26,9 @@ type Ledger struct {
 	Served map[fabric.MemID]uint32
 	// Forgotten are the memory nodes of Epochs that have gone and are not expected back.
 	Forgotten map[fabric.MemID]bool
-	Entries   []*Entry // incarnations that have a number, by the time of getting it
+	// Groups are the configurations of the memory-node numbers that are replicated, also of those that were abandoned.
+	Groups  map[fabric.MemID]*Group
+	Entries []*Entry // incarnations that have a number, by the time of getting it
 }
 
 // An Entry is one incarnation of a node, from when it gets its number to when its number is free.
@@ -155,6 +157,7 @@ func (l *Ledger) Join(e *Entry) {
 	if e.Phase == Reserved {
 		l.Revision++
 		e.Phase, e.Since, e.Entry = Joined, l.Revision, l.Revision
+		l.regroup()
 	}
 }
 
@@ -236,8 +239,10 @@ func (l *Ledger) Due() *Entry {
 	return due
 }
 
-// settle forgets all that are due.
+// settle makes all changes that are due: of groups first, so that the end of a primary and the promotion of its backup are one change to others.
 func (l *Ledger) settle() {
+	l.regroup()
+	defer l.regroup()
 	for e := l.Due(); e != nil; e = l.Due() {
 		l.remove(e)
 		if !e.IsCN() {
@@ -252,7 +257,7 @@ func (l *Ledger) settle() {
 
 // State returns the present state.
 func (l *Ledger) State() *State {
-	s := &State{Revision: l.Revision, Lost: l.Lost}
+	s := &State{Revision: l.Revision, Lost: l.Lost, Groups: l.groups()}
 	for _, e := range l.Entries {
 		switch {
 		case e.IsCN() && e.Phase == Joined:
@@ -266,7 +271,7 @@ func (l *Ledger) State() *State {
 		}
 	}
 	for id, epoch := range l.Epochs {
-		if !l.Forgotten[id] && !slices.ContainsFunc(s.MNs, func(m MN) bool { return m.ID == id }) {
+		if !l.Forgotten[id] && l.down(id) {
 			s.Down = append(s.Down, MN{ID: id, Epoch: epoch})
 		}
 	}

@@ -64,6 +64,10 @@ type MN struct {
 	// Served is, in what [Member.MN] says, the last epoch before its own in which the join of a memory node with this ID succeeded, as far as the
 	// coordinator knows. (Epochs of joins that failed are skipped.) It is 0 in states.
 	Served uint32
+	// Replicas is how many copies its number is to have: see Group. 0 or 1: it is not replicated.
+	Replicas int
+	// Was is the incarnation in which this process was a member before, if it has all memory that it lent then; else 0.
+	Was Incarnation
 }
 
 // A State is who is there. It is never changed once it is known: others share it.
@@ -76,6 +80,9 @@ type State struct {
 	Fencing  []CN // have gone, by a crash or by leaving, and are not shut out for certain yet; by ID
 	MNs      []MN // by ID
 	Down     []MN // memory nodes that the cluster has had, has not now, and expects back: their ID and last Epoch, by ID
+	// Groups are the configurations of the memory-node numbers that are replicated, by ID. What serves such a number is not the memory node that has joined with
+	// it: see Server and Memory.
+	Groups []*Group
 	// Lost counts compute nodes that were declared dead, and not those that have left. It
 	// grows in the state in which the crashed node is in Fencing no more.
 	Lost uint64
@@ -134,6 +141,10 @@ type Service interface {
 	// that joins with it has a later one. One that is up is ErrInUse, one that is not known ErrUnknown. (That all nodes
 	// acknowledge its end is waited for.)
 	ForgetMN(ctx context.Context, id fabric.MemID) error
+
+	// Change changes the group of a replicated memory-node number: see [Ledger.Change]. When it returns nil, the change is committed, and not all
+	// members know.
+	Change(ctx context.Context, c Change) error
 
 	// Watch returns the present state and those that follow, without a
 	// membership: for tools. It ends with ctx.

@@ -218,8 +218,10 @@ func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	}
 	c := p.c
 	ch := c.newChain()
-	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, c.mns[ops[0].Addr.MN()])
-	ch.epoch = p.epoch(ch.qp.mn)
+	id := ops[0].Addr.MN()
+	mn, shut := p.node.server(id)
+	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, mn)
+	ch.epoch = p.epoch(id)
 	for i := range ops {
 		ch.hasRA = ch.hasRA || ops[i].Kind != fabric.OpWrite
 	}
@@ -238,7 +240,7 @@ func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	for i := range ops {
 		c.observeOp(StepPost, ch, i, &ops[i], 0, 0)
 	}
-	if p.knowsDown(ch.qp.mn) {
+	if shut || p.knowsDown(ch.qp.mn) {
 		ch.state = chainFlying
 		ch.err = &fabric.ChainError{Index: 0, Op: ops[0], Err: fmt.Errorf("sim: %v: %w", ch.qp.mn.id, fabric.ErrNodeDown)}
 		c.post(p.core.free+c.nic.Poll, evComplete, ch.index, 0)
@@ -491,6 +493,9 @@ func (c *Cluster) complete(ch *Chain, waited bool) {
 	if ch.orphan || p.closed && !p.awaits(ch) {
 		c.releaseChain(ch)
 		return
+	}
+	if len(c.ledger.Groups) > 0 {
+		c.cut(ch)
 	}
 	c.completed(ch)
 	if p.awaits(ch) {

@@ -43,7 +43,7 @@ func (c *Cluster) effect(ch *Chain) {
 		c.tearPart(ch)
 		return
 	}
-	old, new := c.execute(&ch.qp.mn.mem, op)
+	old, new := c.execute(&ch.qp.mn.at(op.Addr.MN()).mem, op)
 	c.effected(ch, op, old, new)
 }
 
@@ -92,6 +92,7 @@ func (c *Cluster) effected(ch *Chain, op *fabric.Op, old, new uint64) {
 // admissible is what the memory node's NIC checks.
 func (c *Cluster) admissible(ch *Chain, op *fabric.Op) error {
 	p, mn := ch.port, ch.qp.mn
+	r := mn.at(op.Addr.MN())
 	switch {
 	case mn.refuses(p.node) || p.node.fenced:
 		c.faultStats[Refused]++
@@ -99,30 +100,35 @@ func (c *Cluster) admissible(ch *Chain, op *fabric.Op) error {
 			return fabric.ErrClosed // it has left by itself
 		}
 		return fabric.ErrFenced
-	case ch.epoch != mn.epoch:
+	case r == nil || r.epoch == 0: // it serves this number no more, or not yet
+		return fmt.Errorf("sim: %v on %v: %w", op.Addr.MN(), mn.id, fabric.ErrNodeDown)
+	case ch.epoch != r.epoch:
 		c.faultStats[Stale]++
 		return fabric.ErrStaleEpoch
 	case mn.revoked:
 		return fabric.ErrBadKey
-	case !mn.mem.inBounds(op.Addr.Offset(), op.Size()):
-		return fmt.Errorf("sim: %v has %#x bytes: %w", mn.id, mn.mem.size, fabric.ErrOutOfBounds)
+	case !r.mem.inBounds(op.Addr.Offset(), op.Size()):
+		return fmt.Errorf("sim: %v has %#x bytes: %w", op.Addr.MN(), r.mem.size, fabric.ErrOutOfBounds)
 	}
 	return nil
 }
 
 // epoch returns the epoch in which this Port attached to a memory node.
-func (p *Port) epoch(mn *memNode) uint32 {
-	for int(mn.id) >= len(p.epochs) {
-		p.epochs = append(p.epochs, p.c.mns[len(p.epochs)].epoch)
+func (p *Port) epoch(id fabric.MemID) uint32 {
+	for int(id) >= len(p.epochs) {
+		p.epochs = append(p.epochs, p.node.epochOf(fabric.MemID(len(p.epochs))))
 	}
-	return p.epochs[mn.id]
+	return p.epochs[id]
 }
 
 // Stale reports whether a memory node has restarted since this Port attached to it: it refuses all of its
 // operations. For oracles.
 func (p *Port) Stale(mem fabric.MemID) bool {
-	mn := p.c.mn(mem)
-	return p.epoch(mn) != mn.epoch
+	now := p.c.mn(mem).epoch
+	if g := p.c.ledger.Groups[mem]; g != nil {
+		now = g.Epoch
+	}
+	return p.epoch(mem) != now
 }
 
 // Reattach implements fabric.Port.
@@ -130,15 +136,18 @@ func (p *Port) Reattach(mem fabric.MemID, epoch uint32) error {
 	if p.closed {
 		return fabric.ErrClosed
 	}
-	if int(mem) >= len(p.c.mns) || p.c.mns[mem].dead {
+	if int(mem) >= len(p.c.mns) {
 		return fmt.Errorf("sim: %w: %v", fabric.ErrNodeDown, mem)
 	}
-	mn := p.c.mns[mem]
-	p.c.tell(uint64(mn.epoch))
-	if mn.epoch != epoch {
-		return fmt.Errorf("sim: %w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, mn.epoch, epoch)
+	if mn, shut := p.node.server(mem); shut || mn.dead {
+		return fmt.Errorf("sim: %w: %v", fabric.ErrNodeDown, mem)
 	}
-	p.epoch(mn) // makes the slice long enough
+	now := p.node.epochOf(mem)
+	p.c.tell(uint64(now))
+	if now != epoch {
+		return fmt.Errorf("sim: %w: %v is in epoch %d, not %d", fabric.ErrStaleEpoch, mem, now, epoch)
+	}
+	p.epoch(mem) // makes the slice long enough
 	p.epochs[mem] = epoch
 	return nil
 }
@@ -224,7 +233,7 @@ func (c *Cluster) tearPart(ch *Chain) {
 		return
 	}
 	parts := uint8(2 + ch.tearSeed%(maxParts-1))
-	m, off, buf := &ch.qp.mn.mem, op.Addr.Offset(), op.Buf
+	m, off, buf := &ch.qp.mn.at(op.Addr.MN()).mem, op.Addr.Offset(), op.Buf
 	grain := uint64(c.cfg.Tear.Grain)
 	for i, done := uint64(0), 0; done < len(buf); i++ {
 		n := min(int(grain-(off+uint64(done))%grain), len(buf)-done)

@@ -137,16 +137,23 @@ func (c *Cluster) RestartMN(id fabric.MemID) {
 	mn := c.mn(id)
 	mn.mem = newMemory(mn.mem.size)
 	mn.sum = 0
-	c.RestartServer(id)
+	mn.backups = nil
+	c.restart(mn, 0)
 }
 
 // RestartServer starts a memory node anew, in a new epoch and with the memory that it
 // had: the Ports of before are refused.
 func (c *Cluster) RestartServer(id fabric.MemID) {
 	mn := c.mn(id)
+	c.restart(mn, mn.member.entry.Incarnation())
+}
+
+// restart starts a memory node anew. was is its incarnation of before, if it has its memory of then.
+func (c *Cluster) restart(mn *memNode, was member.Incarnation) {
+	id := mn.id
 	c.leave(mn.member, member.Died) // if that has not been noticed yet
 	mn.dead = false
-	c.beginEpoch(mn)
+	c.beginEpoch(mn, was)
 	c.faultStats[Restarts]++
 	c.note(StepRestart, 0, uint64(id), uint64(mn.epoch))
 	c.observe(Event{Step: StepRestart, Mem: id})
@@ -158,13 +165,22 @@ func (c *Cluster) RestartServer(id fabric.MemID) {
 }
 
 // beginEpoch makes a memory node a member, in a new epoch.
-func (c *Cluster) beginEpoch(mn *memNode) {
-	e, err := c.ledger.ReserveMN(member.MN{ID: mn.id, Size: mn.mem.size})
+func (c *Cluster) beginEpoch(mn *memNode, was member.Incarnation) {
+	e, err := c.ledger.ReserveMN(member.MN{ID: mn.id, Size: mn.mem.size, Replicas: mn.replicas, Was: was})
 	if err != nil {
 		panic(fmt.Sprintf("sim: a new epoch: %v", err)) // the one before is over
 	}
 	mn.epoch, mn.member = e.MN.Epoch, &membership{entry: e, mn: mn}
+	if mn.replicas > 1 {
+		mn.epoch = 0 // until it knows which numbers it serves
+	}
+	for _, b := range mn.backups {
+		b.epoch = 0
+	}
 	c.enter(mn.member)
+	if c.begun {
+		mn.regroup(c.groups())
+	}
 }
 
 // RevokeMN makes a memory node refuse the key of its memory from now on.

@@ -85,6 +85,13 @@ func (c *Cluster) tellAll() {
 		}
 	}
 	c.forget()
+	if groups := c.groups(); groups != nil {
+		for _, mn := range c.mns {
+			if mn.member.entry.Phase == member.Joined {
+				mn.regroup(groups)
+			}
+		}
+	}
 	for _, n := range c.nodes {
 		n.learn()
 	}
@@ -109,6 +116,8 @@ func (c *Cluster) hears(m *membership) {
 	c.observe(Event{Step: StepNews, Client: fabric.AgentOf(m.entry.CN.ID), Mem: m.entry.MN.ID})
 	if n != nil {
 		n.learn()
+	} else {
+		m.mn.regroup(c.groups())
 	}
 	if c.untimed != nil {
 		c.acks(m, now)
@@ -137,6 +146,7 @@ func (n *Node) learn() {
 	if n.dead || n.closed || n.fenced {
 		return
 	}
+	n.groups = c.groups()
 	view := c.ledger.View()
 	if n.fenced = n.member.entry.Gone(); n.fenced {
 		view.Live.Remove(n.id)

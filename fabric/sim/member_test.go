@@ -74,6 +74,11 @@ func (s *service) state() *member.State {
 			list[i].ID = s.ids[list[i].ID]
 		}
 	}
+	for i, g := range st.Groups {
+		named := *g
+		named.ID = s.ids[g.ID]
+		st.Groups[i] = &named
+	}
 	return st
 }
 
@@ -149,12 +154,12 @@ func (s *service) JoinMN(ctx context.Context, mn member.MN, ready func(member.Me
 		id, epochs := fabric.MemID(i), s.c.ledger.Epochs
 		switch epochs[id] = max(epochs[id], mn.Epoch); { // simulated memory nodes have no epoch to bring along
 		case i == len(s.c.mns):
-			s.c.AddMN(mn.Size)
+			s.c.addMN(mn.Size, mn.Replicas)
 		case s.c.mns[i].member.entry.Phase == member.Joined:
 			_, err := s.c.ledger.ReserveMN(member.MN{ID: id, Size: mn.Size, Addr: mn.Addr})
 			return nil, err
 		default:
-			s.c.RestartServer(id)
+			s.c.restart(s.c.mns[i], mn.Was)
 		}
 		m := s.c.mns[i].member
 		m.entry.MN.Addr = mn.Addr
@@ -180,6 +185,14 @@ func (s *service) ForgetMN(ctx context.Context, mn fabric.MemID) error {
 			return ctx.Err()
 		}
 	}
+}
+
+func (s *service) Change(_ context.Context, x member.Change) (err error) {
+	s.do(func() {
+		x.ID = fabric.MemID(slices.Index(s.ids, x.ID))
+		err = s.c.Change(x)
+	})
+	return err
 }
 
 func (s *service) join(ctx context.Context, ready func(member.Member), add func() (*membership, error)) (member.Member, error) {

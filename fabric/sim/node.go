@@ -11,22 +11,25 @@ import (
 type memNode struct {
 	id      fabric.MemID
 	member  *membership
-	mem     memory
+	region            // of its own number
+	backups []*backup // of others
 	nic     nic
-	epoch   uint32
 	dead    bool
-	revoked bool   // its key is refused
-	sum     uint64 // hash of what is in mem; in an untimed cluster
+	revoked bool // its key is refused
+	// replicas is how many copies its number has; 0: it is not replicated.
+	replicas int
 }
 
 // AddMN adds a memory node with size bytes of zeroed memory.
-func (c *Cluster) AddMN(size uint64) fabric.MemID {
+func (c *Cluster) AddMN(size uint64) fabric.MemID { return c.addMN(size, 0) }
+
+func (c *Cluster) addMN(size uint64, replicas int) fabric.MemID {
 	if len(c.mns) > int(fabric.MaxMem) || size > fabric.MaxOffset+1 {
 		panic(fmt.Sprintf("sim: AddMN(%d) as number %d", size, len(c.mns)))
 	}
-	mn := &memNode{id: fabric.MemID(len(c.mns)), mem: newMemory(size), nic: newNIC(c.nic)}
+	mn := &memNode{id: fabric.MemID(len(c.mns)), region: region{mem: newMemory(size)}, nic: newNIC(c.nic), replicas: replicas}
 	c.mns = append(c.mns, mn)
-	c.beginEpoch(mn)
+	c.beginEpoch(mn, 0)
 	return mn.id
 }
 
@@ -40,7 +43,7 @@ func (c *Cluster) mn(id fabric.MemID) *memNode {
 // Peek reads memory at the present instant, past all NICs: for oracles and tests.
 func (c *Cluster) Peek(a fabric.Addr, buf []byte) {
 	c.meddled()
-	mn := c.mn(a.MN())
+	mn := c.primary(a.MN())
 	if !mn.mem.inBounds(a.Offset(), len(buf)) {
 		panic(fmt.Sprintf("sim: Peek of %d bytes at %v", len(buf), a))
 	}
@@ -50,7 +53,7 @@ func (c *Cluster) Peek(a fabric.Addr, buf []byte) {
 // PeekWord is Peek of the aligned word at a.
 func (c *Cluster) PeekWord(a fabric.Addr) uint64 {
 	c.meddled()
-	mn := c.mn(a.MN())
+	mn := c.primary(a.MN())
 	if a%8 != 0 || !mn.mem.inBounds(a.Offset(), 8) {
 		panic(fmt.Sprintf("sim: PeekWord at %v", a))
 	}
@@ -59,7 +62,7 @@ func (c *Cluster) PeekWord(a fabric.Addr) uint64 {
 
 // Poke writes memory at the present instant, past all NICs: to corrupt it, or to set a scene.
 func (c *Cluster) Poke(a fabric.Addr, data []byte) {
-	mn := c.mn(a.MN())
+	mn := c.primary(a.MN())
 	if !mn.mem.inBounds(a.Offset(), len(data)) {
 		panic(fmt.Sprintf("sim: Poke of %d bytes at %v", len(data), a))
 	}
@@ -122,6 +125,7 @@ type Node struct {
 	lastMsg [int(fabric.MaxCN) + 1]fabric.Time // arrival of the last message to each node
 	downMN  []bool                             // memory nodes known to be down
 	linger  []lingering                        // by memory node
+	groups  []*member.Group                    // of the state that the node acts on
 
 	place int // in Cluster.nodes
 }
@@ -141,6 +145,7 @@ func (c *Cluster) AddCN() *Node {
 	}
 	c.cns[n.id] = n
 	n.clients = make([]client, 1, 64)
+	n.groups = c.groups()
 	n.agent = n.newPort(0)
 	n.member = &membership{entry: e, node: n}
 	c.enter(n.member)
@@ -172,8 +177,11 @@ func (c *Cluster) caps() fabric.Caps {
 func (n *Node) Memory() []fabric.Memory {
 	list := make([]fabric.Memory, len(n.c.mns))
 	for i, mn := range n.c.mns {
-		list[i] = fabric.Memory{ID: mn.id, Size: mn.mem.size, Epoch: mn.epoch}
-		n.c.tell(uint64(mn.epoch))
+		list[i] = fabric.Memory{ID: mn.id, Size: mn.mem.size, Epoch: n.epochOf(mn.id)}
+		if g := n.groupOf(mn.id); g != nil {
+			list[i].Term = g.Term
+		}
+		n.c.tell(uint64(list[i].Epoch))
 	}
 	return list
 }
@@ -183,7 +191,7 @@ func (n *Node) MemoryEpoch(id fabric.MemID) uint32 {
 	if int(id) >= len(n.c.mns) {
 		return 0
 	}
-	epoch := n.c.mns[id].epoch
+	epoch := n.epochOf(id)
 	n.c.tell(uint64(epoch))
 	return epoch
 }

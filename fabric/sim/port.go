@@ -67,8 +67,8 @@ func (n *Node) newPort(index int) *Port {
 	} else {
 		p.rng = NewRand(c.cfg.Seed, c.streams)
 	}
-	for _, mn := range c.mns {
-		p.epochs = append(p.epochs, mn.epoch)
+	for i := range c.mns {
+		p.epochs = append(p.epochs, n.epochOf(fabric.MemID(i)))
 	}
 	c.ports = append(c.ports, p)
 	n.clients[index] = client{state: clientOpen, port: p}

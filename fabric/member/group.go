@@ -1,0 +1,346 @@
+package member
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+)
+
+// A Group is the configuration of a memory-node number that is replicated (docs/replication.md): which memory nodes, as processes, have a
+// copy of its memory, and which of them serves it. A number without a group is served by the memory node that has joined with it.
+//
+// A Group is never changed: the ledger puts another in its place.
+type Group struct {
+	ID     fabric.MemID
+	Factor int    // how many replicas it is to have
+	Size   uint64 // bytes
+	// Term counts the times that the locks of the number began anew: it grows with each promotion. Tokens and messages about locks have it.
+	Term uint32
+	// Epoch is that of the number, as MN.Epoch is of one without a group: it grows whenever the primary is another one, or has begun anew.
+	Epoch uint32
+	// Serving: all that may still act have acknowledged the epoch. Before that the primary lets no compute node in.
+	Serving bool
+	// Replicas are the copies, the primary's first.
+	Replicas []Replica
+	// Changed is the revision of the last change. A change names it, so that of two that compete one fails ([ErrChanged]).
+	Changed uint64
+}
+
+// A Replica is one copy of a replicated number's memory.
+type Replica struct {
+	Host  Incarnation // of the memory node that has it
+	Phase ReplicaPhase
+}
+
+// ReplicaPhase is how far a replica has got.
+type ReplicaPhase uint8
+
+// The phases of a replica. The primary is InSync.
+const (
+	Added   ReplicaPhase = iota // compute nodes that know of it write to it
+	Copying                     // all know of it: what was there before is copied
+	InSync                      // it has all that the primary has: it may be promoted
+)
+
+func (p ReplicaPhase) String() string {
+	if p <= InSync {
+		return [...]string{"added", "copying", "in sync"}[p]
+	}
+	return fmt.Sprintf("ReplicaPhase(%d)", uint8(p))
+}
+
+// A Change is a wish to change a group.
+type Change struct {
+	ID   fabric.MemID
+	Kind ChangeKind
+	Host Incarnation // of the replica that is concerned
+	Seen uint64      // Group.Changed of the group that the wish is about
+}
+
+// ChangeKind is what a Change does.
+type ChangeKind uint8
+
+// The kinds of changes. What happens by itself, because nodes come and go and acknowledge, needs none: see [Ledger.DueGroup].
+const (
+	AddBackup ChangeKind = iota + 1 // a member becomes a backup
+	Synced                          // a backup has been copied to: it is in sync
+	Drop                            // a backup is none any more
+	Promote                         // a backup becomes the primary, and the primary is none any more
+	Abandon                         // what the number had is lost: it begins anew
+)
+
+func (k ChangeKind) String() string {
+	if k >= AddBackup && k <= Abandon {
+		return [...]string{"add", "synced", "drop", "promote", "abandon"}[k-AddBackup]
+	}
+	return fmt.Sprintf("ChangeKind(%d)", uint8(k))
+}
+
+// maxReplicas is how many copies a number has at most: while one is replaced, one more than the largest factor.
+const maxReplicas = 4
+
+// Primary returns the incarnation of the memory node that serves the number, or is to; 0: none.
+func (g *Group) Primary() Incarnation {
+	if len(g.Replicas) == 0 {
+		return 0
+	}
+	return g.Replicas[0].Host
+}
+
+// Find returns the index of the replica of a host, or -1.
+func (g *Group) Find(host Incarnation) int {
+	return slices.IndexFunc(g.Replicas, func(r Replica) bool { return r.Host == host })
+}
+
+// copied returns a copy to be changed.
+func (g *Group) copied() *Group {
+	n := *g
+	n.Replicas = slices.Clone(g.Replicas)
+	return &n
+}
+
+// Change changes a group as is wished: see Changed. When it returns, the change is made, and not all members know.
+func (l *Ledger) Change(c Change) error {
+	g, err := l.Changed(c)
+	if err != nil {
+		return err
+	}
+	l.putGroup(g)
+	l.regroup()
+	return nil
+}
+
+// Changed returns what a group becomes by a change: ErrUnknown if the number has none, ErrChanged if it has changed since it was seen, ErrReplica if
+// the replica may not be changed so.
+func (l *Ledger) Changed(c Change) (*Group, error) {
+	g := l.Groups[c.ID]
+	switch {
+	case g == nil || len(g.Replicas) == 0:
+		return nil, fmt.Errorf("%w: %v is not replicated", ErrUnknown, c.ID)
+	case g.Changed != c.Seen:
+		return nil, fmt.Errorf("%w: %v, at revision %d, seen at %d", ErrChanged, c.ID, g.Changed, c.Seen)
+	}
+	n, why := l.wished(g, c)
+	if why != "" {
+		return nil, fmt.Errorf("%w: %v %v, memory node %x of %v: %s", ErrReplica, c.Kind, c.ID, uint64(c.Host), g.Replicas, why)
+	}
+	return n, nil
+}
+
+// wished returns what a group becomes by a change, or why it does not allow that.
+func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
+	n = g.copied()
+	i, host, primary := g.Find(c.Host), l.joinedMN(c.Host), l.joinedMN(g.Primary())
+	switch {
+	case c.Kind == Abandon:
+		if slices.ContainsFunc(g.Replicas, func(r Replica) bool { return r.Phase == InSync && l.joinedMN(r.Host) != nil }) {
+			why = "a replica in sync is up"
+		}
+		n.Replicas, n.Serving = nil, false
+	case primary == nil:
+		why = "the primary is not up" // a backup that is dropped now may be the last copy
+	case c.Kind == AddBackup:
+		switch {
+		case host == nil || i >= 0:
+			why = "it is not up, or a replica already"
+		case len(g.Replicas) >= maxReplicas:
+			why = "there are too many"
+		}
+		n.Replicas = append(n.Replicas, Replica{Host: c.Host})
+	case i <= 0:
+		why = "it is no backup"
+	case c.Kind == Drop:
+		n.Replicas = slices.Delete(n.Replicas, i, i+1)
+	case host == nil:
+		why = "it is not up"
+	case c.Kind == Synced:
+		if g.Replicas[i].Phase != Copying {
+			why = "nothing is copied to it"
+		}
+		n.Replicas[i].Phase = InSync
+	case c.Kind == Promote:
+		if g.Replicas[i].Phase != InSync {
+			why = "it is not in sync"
+		} else {
+			n = l.promoted(g, i)
+		}
+	default:
+		why = "nobody knows how"
+	}
+	return n, why
+}
+
+// putGroup puts a group in the place of the one before.
+func (l *Ledger) putGroup(g *Group) {
+	l.Revision++
+	g.Changed = l.Revision
+	if l.Groups == nil {
+		l.Groups = map[fabric.MemID]*Group{}
+	}
+	l.Groups[g.ID] = g
+	l.Epochs[g.ID] = max(l.Epochs[g.ID], g.Epoch)
+}
+
+// joinedMN returns the entry of a memory node that is a member, or nil.
+func (l *Ledger) joinedMN(host Incarnation) *Entry {
+	for _, e := range l.Entries {
+		if !e.IsCN() && e.Phase == Joined && e.MN.Incarnation == host {
+			return e
+		}
+	}
+	return nil
+}
+
+// regroup makes all changes of groups that are due by themselves.
+func (l *Ledger) regroup() {
+	for g := l.DueGroup(); g != nil; g = l.DueGroup() {
+		l.putGroup(g)
+	}
+}
+
+// DueGroup returns what a group has to become because nodes have come, gone or acknowledged; nil: nothing is due. Coordinators whose ledger is made
+// of what they have read write it, if nothing has changed meanwhile.
+func (l *Ledger) DueGroup() *Group {
+	for _, e := range l.Entries {
+		if !e.IsCN() && e.Phase == Joined && e.MN.Replicas > 1 {
+			if g := l.Groups[e.MN.ID]; g == nil || len(g.Replicas) == 0 {
+				return l.newGroup(e, g)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(l.Groups)) {
+		if g := l.next(l.Groups[id]); g != nil {
+			return g
+		}
+	}
+	return nil
+}
+
+// newGroup returns the group of a number that begins with empty memory. before is the one that was abandoned, or nil.
+func (l *Ledger) newGroup(e *Entry, before *Group) *Group {
+	g := &Group{ID: e.MN.ID, Factor: e.MN.Replicas, Size: e.MN.Size, Term: 1, Epoch: l.Epochs[e.MN.ID] + 1,
+		Replicas: []Replica{{Host: e.MN.Incarnation, Phase: InSync}}}
+	if before != nil {
+		g.Term = before.Term + 1
+	}
+	return g
+}
+
+// next returns what a group has to become, or nil.
+func (l *Ledger) next(g *Group) *Group {
+	if len(g.Replicas) == 0 {
+		return nil
+	}
+	for i, r := range g.Replicas {
+		if e := l.successor(r.Host); e != nil {
+			n := g.copied()
+			n.Replicas[i].Host = e.MN.Incarnation
+			if i == 0 { // its locks are as they were: the term is the same
+				n.Epoch, n.Serving = l.Epochs[g.ID]+1, false
+			}
+			return n
+		}
+	}
+	if l.joinedMN(g.Primary()) == nil {
+		for i, r := range g.Replicas {
+			if r.Phase == InSync && l.joinedMN(r.Host) != nil {
+				return l.promoted(g, i)
+			}
+		}
+		return nil // it waits for one of them, or for the operator
+	}
+	added := slices.ContainsFunc(g.Replicas, func(r Replica) bool { return r.Phase == Added })
+	if g.Serving && !added || !l.Admits(g.Changed) {
+		return nil
+	}
+	n := g.copied()
+	n.Serving = true
+	for i := range n.Replicas {
+		n.Replicas[i].Phase = max(n.Replicas[i].Phase, Copying)
+	}
+	return n
+}
+
+// successor returns the incarnation in which a memory node that was given up has joined again, with the memory that it had; nil: none.
+func (l *Ledger) successor(host Incarnation) *Entry {
+	for _, e := range l.Entries {
+		if !e.IsCN() && e.Phase == Joined && e.MN.Was == host && host != 0 && l.joinedMN(host) == nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// promoted returns a group with another primary. The one before is no replica any more: it begins again, if at all, with zeroed memory.
+func (l *Ledger) promoted(g *Group, i int) *Group {
+	n := g.copied()
+	n.Replicas = append(n.Replicas[:0], g.Replicas[i])
+	for j, r := range g.Replicas {
+		if j != 0 && j != i {
+			n.Replicas = append(n.Replicas, r)
+		}
+	}
+	n.Term, n.Epoch, n.Serving = g.Term+1, l.Epochs[g.ID]+1, false
+	return n
+}
+
+// down reports whether a memory-node number has no memory node that serves it.
+func (l *Ledger) down(id fabric.MemID) bool {
+	if g := l.Groups[id]; g != nil && len(g.Replicas) > 0 {
+		return l.joinedMN(g.Primary()) == nil
+	}
+	return !slices.ContainsFunc(l.Entries, func(e *Entry) bool { return !e.IsCN() && e.Phase == Joined && e.MN.ID == id })
+}
+
+// groups returns the groups that have replicas, by ID.
+func (l *Ledger) groups() (list []*Group) {
+	for _, g := range l.Groups {
+		if len(g.Replicas) > 0 {
+			list = append(list, g)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Group) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// Group returns the group of a memory-node number, or nil.
+func (s *State) Group(id fabric.MemID) *Group {
+	if i := slices.IndexFunc(s.Groups, func(g *Group) bool { return g.ID == id }); i >= 0 {
+		return s.Groups[i]
+	}
+	return nil
+}
+
+// Server returns the memory node that serves a memory-node number, or is about to, and in which epoch.
+func (s *State) Server(id fabric.MemID) (mn MN, epoch uint32, ok bool) {
+	g := s.Group(id)
+	if g == nil {
+		mn, ok = s.MN(id)
+		return mn, mn.Epoch, ok && mn.Replicas < 2
+	}
+	if i := slices.IndexFunc(s.MNs, func(m MN) bool { return m.Incarnation == g.Primary() }); i >= 0 {
+		return s.MNs[i], g.Epoch, true
+	}
+	return MN{}, 0, false
+}
+
+// Memory lists the memory-node numbers that a memory node serves, or is about to, by ID.
+func (s *State) Memory() (list []fabric.Memory) {
+	for _, m := range s.MNs {
+		if m.Replicas < 2 && s.Group(m.ID) == nil {
+			list = append(list, fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch})
+		}
+	}
+	for _, g := range s.Groups {
+		if _, _, ok := s.Server(g.ID); ok {
+			list = append(list, fabric.Memory{ID: g.ID, Size: g.Size, Epoch: g.Epoch, Term: g.Term})
+		}
+	}
+	if len(s.Groups) > 0 {
+		slices.SortFunc(list, func(a, b fabric.Memory) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	return list
+}

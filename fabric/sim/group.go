@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// Memory-node numbers that are replicated (docs/replication.md). Which memory node serves such a number is in the ledger's groups; each compute node
+// and memory node acts on the groups of the state that it has heard of.
+
+// A region is the memory of one memory-node number, on one memory node.
+type region struct {
+	mem   memory
+	epoch uint32 // in which compute nodes are let in; 0: they are not
+	sum   uint64 // hash of what is in mem; in an untimed cluster
+}
+
+// A backup is a region of a number that is not the memory node's own.
+type backup struct {
+	id fabric.MemID
+	region
+}
+
+// at returns the memory of a number on a memory node, or nil.
+func (mn *memNode) at(id fabric.MemID) *region {
+	if id == mn.id {
+		return &mn.region
+	}
+	for _, b := range mn.backups {
+		if b.id == id {
+			return &b.region
+		}
+	}
+	return nil
+}
+
+// AddReplicatedMN is AddMN of a memory node whose number is to have a number of copies: AddBackup makes them. The number is the memory node's while it is
+// the primary.
+func (c *Cluster) AddReplicatedMN(size uint64, replicas int) fabric.MemID {
+	if c.untimed != nil || replicas < 2 {
+		panic(fmt.Sprintf("sim: AddReplicatedMN(%d, %d)", size, replicas))
+	}
+	return c.addMN(size, replicas)
+}
+
+// AddBackup gives a memory node a copy of a replicated number, in sync at once: to set a scene.
+func (c *Cluster) AddBackup(id, host fabric.MemID) {
+	inc := c.mn(host).member.entry.Incarnation()
+	for _, kind := range []member.ChangeKind{member.AddBackup, member.Synced} {
+		if err := c.Change(member.Change{ID: id, Kind: kind, Host: inc, Seen: c.ledger.Groups[id].Changed}); err != nil {
+			panic(fmt.Sprintf("sim: AddBackup(%v, %v): %v", id, host, err))
+		}
+		c.tellAll()
+	}
+}
+
+// Change changes a group: see member.Ledger.
+func (c *Cluster) Change(x member.Change) error {
+	if err := c.ledger.Change(x); err != nil {
+		return err
+	}
+	c.changed()
+	return nil
+}
+
+// Group returns the group of a number as the coordinator has it, or nil.
+func (c *Cluster) Group(id fabric.MemID) *member.Group { return c.ledger.Groups[id] }
+
+// FenceMN declares a memory node dead, whether it is or not. It does not hear of that, and its NIC goes on serving those that do not know.
+func (c *Cluster) FenceMN(id fabric.MemID) { c.leave(c.mn(id).member, member.Died) }
+
+// groups returns the groups of the present state. They do not change.
+func (c *Cluster) groups() []*member.Group {
+	if len(c.ledger.Groups) == 0 {
+		return nil
+	}
+	return c.ledger.State().Groups
+}
+
+// hostOf returns the memory node of an incarnation, or nil if it has begun again since.
+func (c *Cluster) hostOf(inc member.Incarnation) *memNode {
+	for _, mn := range c.mns {
+		if mn.member.entry.MN.Incarnation == inc {
+			return mn
+		}
+	}
+	return nil
+}
+
+// primary returns the memory of a number: of the memory node that serves it, as the coordinator has it.
+func (c *Cluster) primary(id fabric.MemID) *region {
+	mn := c.mn(id)
+	if g := c.ledger.Groups[id]; g != nil {
+		if host := c.hostOf(g.Primary()); host != nil && host.at(id) != nil {
+			return host.at(id)
+		}
+	}
+	return &mn.region
+}
+
+// groupOf returns the group of a number as the node knows it, or nil.
+func (n *Node) groupOf(id fabric.MemID) *member.Group {
+	if i := slices.IndexFunc(n.groups, func(g *member.Group) bool { return g.ID == id }); i >= 0 {
+		return n.groups[i]
+	}
+	return nil
+}
+
+// server returns the memory node of a number as the node knows it, and whether that lets nobody in.
+func (n *Node) server(id fabric.MemID) (mn *memNode, shut bool) {
+	mn = n.c.mns[id]
+	if mn.replicas < 2 {
+		return mn, false
+	}
+	g := n.groupOf(id)
+	if g == nil {
+		return mn, true
+	}
+	if host := n.c.hostOf(g.Primary()); host != nil {
+		return host, !g.Serving
+	}
+	return mn, true
+}
+
+// epochOf returns the epoch of a number as the node knows it.
+func (n *Node) epochOf(id fabric.MemID) uint32 {
+	mn := n.c.mns[id]
+	if mn.replicas < 2 {
+		return mn.epoch
+	}
+	if g := n.groupOf(id); g != nil {
+		return g.Epoch
+	}
+	return 0
+}
+
+// regroup makes a memory node act on groups: it lets compute nodes in where it is the primary and serves, and nowhere else; what it is no replica of any
+// more, it forgets.
+func (mn *memNode) regroup(groups []*member.Group) {
+	own := mn.member.entry.Incarnation()
+	for _, g := range groups {
+		r, i := mn.at(g.ID), g.Find(own)
+		switch {
+		case i < 0 && r != nil: // when it is one again, it begins with zeroed memory
+			r.mem, r.epoch = newMemory(g.Size), 0
+		case i < 0:
+		case r == nil:
+			mn.backups = append(mn.backups, &backup{id: g.ID, region: region{mem: newMemory(g.Size)}})
+		case i == 0 && g.Serving:
+			r.epoch = g.Epoch
+		default:
+			r.epoch = 0
+		}
+	}
+}
+
+// cut takes the results of a chain away that has been executed by another memory node than the one that serves the number, as the compute node knows by
+// now: when it acknowledged that, it cut its connections to the one before.
+func (c *Cluster) cut(ch *Chain) {
+	if mn, _ := ch.port.node.server(ch.ops[0].Addr.MN()); mn != ch.qp.mn {
+		ch.err = &fabric.ChainError{Op: ch.ops[0], Err: fmt.Errorf("sim: %v serves %v no more: %w", ch.qp.mn.id, ch.ops[0].Addr.MN(), fabric.ErrUnknownOutcome)}
+	}
+}
