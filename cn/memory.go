@@ -60,7 +60,7 @@ func (n *Node) Refresh(p fabric.Port) error {
 		if err != nil {
 			return fmt.Errorf("cn: memory node %v: %w", m.ID, err)
 		}
-		n.table.Knows(m.ID, m.Epoch, r.Generation(), p.Now()) // the list is older than what has been read of the region
+		n.table.Knows(m, r.Generation(), p.Now()) // the list is older than what has been read of the region
 		if err := n.add(r); err != nil {
 			return err
 		}

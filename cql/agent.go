@@ -38,6 +38,7 @@ type Participants interface {
 type Waiting struct {
 	Client fabric.ClientID
 	Index  uint64
+	Term   uint16 // of its ticket
 }
 
 // An Agent is a compute node's side of resets (section 4.4), with one message
@@ -64,6 +65,7 @@ type Agent struct {
 
 	recent [32]recentReset // resets that this node took part in, a ring
 	next   int
+	terms  terms
 
 	stats AgentStats
 }
@@ -84,6 +86,7 @@ type AgentStats struct {
 // leading is a reset that this node leads, between step 1 and step 3.
 type leading struct {
 	lock   fabric.Addr
+	term   uint16
 	locked Header // the header as set in step 1, with the ID of this node: it identifies the reset
 	used   uint64 // indices below may have been given out
 	await  fabric.CNSet
@@ -93,12 +96,14 @@ type leading struct {
 // recentReset says that indices of a lock below used are of before a reset.
 type recentReset struct {
 	lock fabric.Addr
+	term uint16
 	used uint64
 }
 
 // asked is a reset signal that has not been answered yet: participants are busy, or the lock is unsettled.
 type asked struct {
 	lock   fabric.Addr
+	term   uint16
 	locked Header
 	used   uint64 // indices below may have been given out; it grows with each reset of a lock
 	by     fabric.CNID
@@ -132,9 +137,15 @@ func (a *Agent) UnderWay() (list []fabric.Addr) {
 // AppendState appends what distinguishes two states of the agent, between two messages.
 func (a *Agent) AppendState(dst []byte) []byte {
 	word := func(v uint64) { dst = binary.LittleEndian.AppendUint64(dst, v) }
+	inTerm := func(l fabric.Addr, term uint16) {
+		if term != 0 {
+			word(uint64(l) ^ uint64(term)<<40)
+		}
+	}
 	word(uint64(len(a.leading)))
 	for _, r := range a.leading {
 		word(uint64(r.lock))
+		inTerm(r.lock, r.term)
 		word(uint64(r.locked))
 		word(r.used)
 		for _, w := range r.await {
@@ -144,6 +155,7 @@ func (a *Agent) AppendState(dst []byte) []byte {
 	word(uint64(len(a.asked)))
 	for _, r := range a.asked {
 		word(uint64(r.lock))
+		inTerm(r.lock, r.term)
 		word(uint64(r.locked))
 		word(r.used)
 		word(uint64(r.by)<<48 | uint64(r.via)<<32 | uint64(r.busy))
@@ -151,8 +163,12 @@ func (a *Agent) AppendState(dst []byte) []byte {
 	for i := range a.recent {
 		if r := &a.recent[(a.next+i)%len(a.recent)]; r.lock != 0 {
 			word(uint64(r.lock))
+			inTerm(r.lock, r.term)
 			word(r.used)
 		}
+	}
+	for mn, term := range a.terms {
+		inTerm(fabric.At(fabric.MemID(mn), 0), term)
 	}
 	word(a.lost)
 	return dst
@@ -166,12 +182,12 @@ func (a *Agent) self() fabric.CNID { return a.node.ID() }
 func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 	l, from := fabric.Addr(m.Body[0]), m.From.CN()
 	if sender, to, ok := detoured(m); ok && to != a.self() {
-		a.send(fabric.AgentOf(to), m)
+		_ = a.port.Send(fabric.AgentOf(to), m) // in its term
 		return true, nil
 	} else if ok {
 		from = sender
 	}
-	switch m.Kind {
+	switch MessageKind(m) {
 	case msgGrant, msgReport, msgMembers:
 		if a.parts.Adopt(m) {
 			a.stats.Adopted++
@@ -186,12 +202,13 @@ func (a *Agent) Handle(m *fabric.Message) (bool, error) {
 			return true, a.onReminder(l, m.Body[1], Reason(m.Body[2]))
 		}
 	case msgReset:
-		a.onReset(l, Header(m.Body[1]), m.Body[2], from, m.From.CN())
+		a.onReset(asked{lock: l, term: MessageTerm(m), locked: Header(m.Body[1]), used: m.Body[2], by: from, via: m.From.CN()})
 	case msgResetAck:
-		return true, a.onAck(l, Header(m.Body[1]), from)
+		return true, a.onAck(l, MessageTerm(m), Header(m.Body[1]), from)
 	case msgProbe:
 		heard := fabric.Message{Kind: msgAnswer, Body: [7]uint64{m.Body[0], m.Body[1]}}
-		a.send(m.From, &heard)
+		inTerm(&heard, MessageTerm(m))
+		_ = a.port.Send(m.From, &heard)
 	case msgQuiesced:
 		if m.From.CN() == a.self() {
 			a.onQuiesced(l)
@@ -210,8 +227,10 @@ func (a *Agent) onGrantRange(l fabric.Addr, first, end uint64) {
 	a.parts.Granted(l, first, end)
 	a.readers = a.parts.WaitingReaders(l, first, end, a.readers[:0])
 	for _, w := range a.readers {
-		m := grant(l, w.Index, 0, 0, nil)
-		a.send(w.Client, &m)
+		if w.Term == a.terms.at(l.MN()) {
+			m := grant(l, w.Index, 0, 0, nil)
+			a.send(w.Client, &m)
+		}
 	}
 }
 
@@ -220,6 +239,9 @@ func (a *Agent) onGrantRange(l fabric.Addr, first, end uint64) {
 func (a *Agent) grantPassed(l fabric.Addr, head uint64) error {
 	a.readers = a.parts.WaitingReaders(l, 0, head+1, a.readers[:0])
 	for _, w := range a.readers {
+		if w.Term != a.terms.at(l.MN()) {
+			continue
+		}
 		if w.Index < head {
 			a.ops[0] = fabric.Load(a.lay.entryAddr(l, w.Index))
 			if err := a.port.Do(a.ops[:1]); err != nil {
@@ -287,7 +309,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 			// that reset's begin it was less than two capacities.
 			used = a.lay.Head(h) + 2*a.lay.Capacity()
 		}
-		a.leading = append(a.leading, &leading{lock: l, locked: locked, used: used, await: view.Live, began: began})
+		a.leading = append(a.leading, &leading{lock: l, term: a.terms.at(l.MN()), locked: locked, used: used, await: view.Live, began: began})
 		a.signal(a.leading[len(a.leading)-1])
 		return nil
 	}
@@ -317,7 +339,7 @@ func (a *Agent) needless(l fabric.Addr, h Header, index uint64, why Reason) bool
 	case QueueOverflow, VersionOverflow:
 		// It is counted and never leaves, wherever the head is, until a reset.
 		for _, r := range a.recent {
-			if r.lock == l && index < r.used {
+			if r.lock == l && r.term == a.terms.at(l.MN()) && index < r.used {
 				return true
 			}
 		}
@@ -391,20 +413,20 @@ func (a *Agent) find(l fabric.Addr) *leading {
 //
 // The signal may be one that was sent again, and its reset over. Tickets with an
 // index of used or above are of after it.
-func (a *Agent) onReset(l fabric.Addr, locked Header, used uint64, by, via fabric.CNID) {
-	if view := a.node.View(); !view.Live.Has(by) {
+func (a *Agent) onReset(r asked) {
+	if view := a.node.View(); !view.Live.Has(r.by) {
 		return
 	}
-	if by != a.self() {
+	if r.by != a.self() {
 		a.stats.Joined++
 	}
-	if slices.ContainsFunc(a.asked, func(r asked) bool { return r.lock == l && r.used > used }) {
+	l := r.lock
+	if slices.ContainsFunc(a.asked, r.before) {
 		return // delayed: its reset has ended, or has been taken over, and the later one still waits for an answer
 	}
-	a.recent[a.next%len(a.recent)] = recentReset{lock: l, used: used}
+	a.recent[a.next%len(a.recent)] = recentReset{lock: l, term: r.term, used: r.used}
 	a.next++
-	r := asked{lock: l, locked: locked, used: used, by: by, via: via}
-	r.busy, a.waiting = a.parts.Freeze(l, used, a.waiting[:0])
+	r.busy, a.waiting = a.parts.Freeze(l, r.used, a.waiting[:0])
 	if i := a.askedOf(l); i >= 0 {
 		// A resetter that took over asks again; participants frozen for the
 		// first are still to quiesce, once.
@@ -413,7 +435,8 @@ func (a *Agent) onReset(l fabric.Addr, locked Header, used uint64, by, via fabri
 	}
 	for _, w := range a.waiting {
 		m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l), w.Index}}
-		a.send(w.Client, &m)
+		inTerm(&m, w.Term)
+		_ = a.port.Send(w.Client, &m)
 	}
 	if r.busy > 0 || !a.parts.Settled(l) {
 		a.asked = append(a.asked, r)
@@ -422,12 +445,18 @@ func (a *Agent) onReset(l fabric.Addr, locked Header, used uint64, by, via fabri
 	a.ack(&r)
 }
 
+// before reports whether a signal is of an earlier reset than another that has not been answered.
+func (r *asked) before(other asked) bool {
+	return r.lock == other.lock && (r.term < other.term || r.term == other.term && r.used < other.used)
+}
+
 func (a *Agent) ack(r *asked) {
 	m := fabric.Message{Kind: msgResetAck, Body: [7]uint64{uint64(r.lock), uint64(r.locked)}}
-	a.send(fabric.AgentOf(r.by), &m)
+	inTerm(&m, r.term) // it may be a later one than that in which the agent is attached
+	_ = a.port.Send(fabric.AgentOf(r.by), &m)
 	if r.via != r.by {
 		m.Body[6] = detour(a.self(), r.by)
-		a.send(fabric.AgentOf(r.via), &m)
+		_ = a.port.Send(fabric.AgentOf(r.via), &m)
 	}
 }
 
@@ -460,9 +489,9 @@ func (a *Agent) Settled(mn fabric.MemID) {
 	})
 }
 
-func (a *Agent) onAck(l fabric.Addr, locked Header, from fabric.CNID) error {
+func (a *Agent) onAck(l fabric.Addr, term uint16, locked Header, from fabric.CNID) error {
 	r := a.find(l)
-	if r == nil || r.locked != locked {
+	if r == nil || r.locked != locked || r.term != term {
 		return nil
 	}
 	r.await.Remove(from)
@@ -529,4 +558,9 @@ func (a *Agent) finish(r *leading) error {
 
 // send sends a message. A node that has crashed needs none; one that it does not reach for
 // another reason asks again.
-func (a *Agent) send(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }
+func (a *Agent) send(to fabric.ClientID, m *fabric.Message) {
+	if len(a.terms) > 0 {
+		inTerm(m, a.terms.at(fabric.Addr(m.Body[0]).MN()))
+	}
+	_ = a.port.Send(to, m)
+}

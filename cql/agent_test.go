@@ -241,7 +241,7 @@ func TestAgentAnswers(t *testing.T) {
 	r.handle(agent2, msgReset, 77)
 	r.want("no participant here", sent{agent2, msgResetAck, [3]uint64{uint64(r.l), 77}})
 	r.parts.busy = 2
-	r.parts.waiting = []Waiting{{fabric.Client(1, 9), 41}}
+	r.parts.waiting = []Waiting{{Client: fabric.Client(1, 9), Index: 41}}
 	r.handle(agent2, msgReset, 78)
 	r.want("one holds, one waits", sent{fabric.Client(1, 9), msgAbort, [3]uint64{uint64(r.l), 41}})
 	r.handle(fabric.Client(1, 9), msgQuiesced)
@@ -314,7 +314,7 @@ func TestAgentReminded(t *testing.T) {
 // that wait here.
 func TestAgentGrantsReaders(t *testing.T) {
 	r := newAgentRig(t)
-	r.parts.readers = []Waiting{{fabric.Client(1, 1), 4}, {fabric.Client(1, 2), 5}, {fabric.Client(1, 3), 6}}
+	r.parts.readers = []Waiting{{Client: fabric.Client(1, 1), Index: 4}, {Client: fabric.Client(1, 2), Index: 5}, {Client: fabric.Client(1, 3), Index: 6}}
 	r.handle(agent2, msgGrantRange, 5, 6)
 	r.want("range", sent{fabric.Client(1, 2), msgGrant, [3]uint64{uint64(r.l), 5}})
 	r.setHeader(agentLayout.Header(5, 1, 0, 0))

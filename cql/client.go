@@ -19,6 +19,8 @@ type Ticket struct {
 	Lock  fabric.Addr
 	Index uint64 // of the queue entry; a reader's may lie before its true head
 	Mode  lock.Mode
+	// Term is that of the lock when the ticket was asked for; 0: the lock is not replicated.
+	Term uint16
 	// Lean: the release reads the queue only if the FAA shows that others wait.
 	Lean bool
 	// Unsettled: an operation of a holder has an unknown outcome. The release is to show that it has no effect any more.
@@ -61,6 +63,9 @@ func (p *Ticket) AppendState(dst []byte) []byte {
 	}
 	for _, v := range p.Carried.Word[:p.Carried.Words] {
 		dst = binary.LittleEndian.AppendUint64(dst, v)
+	}
+	if p.Term != 0 {
+		dst = binary.LittleEndian.AppendUint16(dst, p.Term)
 	}
 	return p.Train.appendState(dst)
 }
@@ -119,6 +124,7 @@ type Client struct {
 	quick quick
 	ops   [fabric.MaxChain]fabric.Op
 	image []byte // header and queue, as read last
+	terms terms
 
 	probed    probe   // of the wait under way
 	refetches int     // of the release under way
@@ -141,6 +147,9 @@ func (c *Client) AppendState(dst []byte) []byte {
 	}
 	for _, w := range c.probed.left {
 		dst = binary.LittleEndian.AppendUint64(dst, w)
+	}
+	for _, term := range c.terms {
+		dst = binary.LittleEndian.AppendUint16(dst, term)
 	}
 	return dst
 }
@@ -169,6 +178,7 @@ func (c *Client) entry(index uint64) Entry {
 //
 // Errors: ErrAborted; lock.ErrCorrupt; lock.ErrExhausted; those of the fabric: then p.Index is 0 unless the header counts p.
 func (c *Client) Enqueue(p *Ticket, stamp Stamp, reads []fabric.Op) (granted bool, err error) {
+	p.Term = c.terms.at(p.Lock.MN())
 	c.ops[0] = fabric.FAA(p.Lock, c.quick.acquire[p.Mode&1])
 	n := 1
 	if len(reads) > 0 {
@@ -238,7 +248,7 @@ func (c *Client) TryEnqueue(p *Ticket, reads []fabric.Op) (granted bool, err err
 // enqueueByCAS adds a participant to the header by READ and CAS. With try, it leaves a lock alone that does not grant it at once.
 func (c *Client) enqueueByCAS(p *Ticket, stamp Stamp, reads []fabric.Op, deadline fabric.Time, try bool) (granted bool, err error) {
 	y := c.lay
-	p.Index = 0
+	p.Index, p.Term = 0, c.terms.at(p.Lock.MN())
 	c.ops[0] = fabric.Load(p.Lock)
 	if err := c.port.Do(c.ops[:1]); err != nil {
 		return false, err
@@ -281,7 +291,12 @@ func (c *Client) enqueueByCAS(p *Ticket, stamp Stamp, reads []fabric.Op, deadlin
 // admits reports whether the participant that adds itself to a header, and gets the index of p, may stay.
 func (c *Client) admits(p *Ticket, h Header) bool {
 	y := c.lay
-	return h.ResetID() == 0 && y.Size(h) < y.Capacity() && !y.exhausted(p.Index) && y.Writers(h) <= y.Size(h) && p.Index < y.maxIndex()
+	return h.ResetID() == 0 && y.Size(h) < y.Capacity() && !y.exhausted(p.Index) && y.Writers(h) <= y.Size(h) && !c.ends(p)
+}
+
+// ends reports whether a ticket's index is beyond what the header or a token can hold.
+func (c *Client) ends(p *Ticket) bool {
+	return p.Index >= c.lay.maxIndex() || p.Term != 0 && p.Index >= maxTermIndex
 }
 
 // refused finds out why a header does not admit the participant that an FAA has just
@@ -294,7 +309,7 @@ func (c *Client) refused(p *Ticket, h Header) error {
 	case c.lay.Writers(h) > c.lay.Size(h):
 		c.AskReset(p.Lock, p.Index, Corruption)
 		return fmt.Errorf("%w at %v: %s", lock.ErrCorrupt, p.Lock, c.lay.FormatHeader(h))
-	case p.Index >= c.lay.maxIndex():
+	case c.ends(p):
 		return fmt.Errorf("%w at %v: %s", lock.ErrExhausted, p.Lock, c.lay.FormatHeader(h))
 	case c.lay.Size(h) >= c.lay.Capacity():
 		c.AskReset(p.Lock, p.Index, QueueOverflow)
@@ -338,8 +353,8 @@ func (c *Client) Await(p *Ticket, deadline fabric.Time) error {
 		switch {
 		case err == nil:
 			switch {
-			case m.Body[0] != uint64(p.Lock) || m.Body[1] != p.Index: // of a wait that is over
-			case m.Kind == msgAbort && m.From == fabric.AgentOf(c.port.ID().CN()):
+			case m.Body[0] != uint64(p.Lock) || m.Body[1] != p.Index || MessageTerm(&m) != p.Term: // of a wait that is over
+			case MessageKind(&m) == msgAbort && m.From == fabric.AgentOf(c.port.ID().CN()):
 				c.stats.Aborts++
 				return ErrAborted
 			case p.Take(&m):
@@ -542,6 +557,9 @@ func (c *Client) onAtomicError(l fabric.Addr, err error) {
 
 // send sends a message, and reports whether that was possible: not to a crashed node.
 func (c *Client) send(to fabric.ClientID, m *fabric.Message) bool {
+	if len(c.terms) > 0 {
+		inTerm(m, c.terms.at(fabric.Addr(m.Body[0]).MN()))
+	}
 	return c.port.Send(to, m) == nil
 }
 

@@ -5,7 +5,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// Kinds of messages. Body[0] is always the lock.
+// Kinds of messages. Body[0] is always the lock. The upper half of the kind is the lock's term (term.go).
 const (
 	// msgGrant, to the client that an entry names: you hold the lock.
 	// Body[1] is the granted index, Body[2] the earliest timestamp among those
@@ -50,7 +50,7 @@ func detour(from, to fabric.CNID) uint64 { return 1<<16 | uint64(to)<<8 | uint64
 // detoured returns from which compute node a message is that another may have passed on, and to which.
 func detoured(m *fabric.Message) (from, to fabric.CNID, ok bool) {
 	w := m.Body[6]
-	return fabric.CNID(w), fabric.CNID(w >> 8), w != 0 && (m.Kind == msgReset || m.Kind == msgResetAck)
+	return fabric.CNID(w), fabric.CNID(w >> 8), w != 0 && (MessageKind(m) == msgReset || MessageKind(m) == msgResetAck)
 }
 
 // Reason says why a lock is reset.
@@ -156,14 +156,18 @@ func decodeCarried(m *fabric.Message) (sent Stamp, c Carried) {
 // lock's memory, so that it does not matter which memory is there now.
 func Answered(m *fabric.Message, self fabric.CNID) bool {
 	_, to, ok := detoured(m)
-	return m.Kind == msgReset || m.Kind == msgQuiesced || m.Kind == msgProbe || ok && to != self
+	kind := MessageKind(m)
+	return kind == msgReset || kind == msgQuiesced || kind == msgProbe || ok && to != self
 }
+
+// Signals reports whether a message is the signal of a reset.
+func Signals(m *fabric.Message) bool { return MessageKind(m) == msgReset }
 
 // Wished returns the ticket of which the agent of a node is to know again if it fails to handle m: m asks for the reset of its lock. Mode says whether the ticket counts wherever the head is: a reader's does.
 func Wished(m *fabric.Message) (p Ticket, ok bool) {
-	p = Ticket{Lock: fabric.Addr(m.Body[0]), Mode: lock.Shared}
-	if m.Kind == msgAskReset && Reason(m.Body[2]) == NodeFailure {
+	p = Ticket{Lock: fabric.Addr(m.Body[0]), Mode: lock.Shared, Term: MessageTerm(m)}
+	if MessageKind(m) == msgAskReset && Reason(m.Body[2]) == NodeFailure {
 		p.Index, p.Mode = m.Body[1], lock.Exclusive
 	}
-	return p, m.Kind == msgAskReset
+	return p, MessageKind(m) == msgAskReset
 }

@@ -8,13 +8,13 @@ import (
 // fieldCount is how many fields each type has whose AppendState says what tells two of its values apart. A field that is new belongs there, unless
 // it is a counter or scratch memory.
 var fieldCount = map[reflect.Type]int{
-	reflect.TypeFor[Ticket]():      12,
+	reflect.TypeFor[Ticket]():      13,
 	reflect.TypeFor[Train]():       10,
 	reflect.TypeFor[Carried]():     3,
-	reflect.TypeFor[Agent]():       15,
-	reflect.TypeFor[leading]():     5,
-	reflect.TypeFor[asked]():       6,
-	reflect.TypeFor[recentReset](): 2,
+	reflect.TypeFor[Agent]():       16,
+	reflect.TypeFor[leading]():     6,
+	reflect.TypeFor[asked]():       7,
+	reflect.TypeFor[recentReset](): 3,
 }
 
 func TestAppendStateKnowsAllFields(t *testing.T) {

@@ -104,9 +104,9 @@ func (p *Ticket) end() uint64 {
 // Token returns the fencing token of the seq-th grant under the ticket, in a memory. Readers of a phased train pass writers with lower indices.
 func (p *Ticket) Token(generation uint32, seq uint16) lock.Token {
 	if p.Mode == lock.Shared && p.Train != nil && p.Train.phased {
-		return Token(generation, p.first(), MaxSeq)
+		return p.token(generation, p.first(), p.MaxSeq())
 	}
-	return Token(generation, p.Index, seq)
+	return p.token(generation, p.Index, seq)
 }
 
 func (t *Train) appendState(dst []byte) []byte {
@@ -209,10 +209,11 @@ func decodeTrain(m *fabric.Message, mode lock.Mode, before *Train) *Train {
 // Take takes a message about a ticket that waits, and reports whether it is granted by now: its grant has come, and the reports that
 // this names.
 func (p *Ticket) Take(m *fabric.Message) (granted bool) {
-	if m.Body[0] != uint64(p.Lock) || m.Body[1] != p.Index {
+	if m.Body[0] != uint64(p.Lock) || m.Body[1] != p.Index || MessageTerm(m) != p.Term {
 		return false
 	}
-	if m.Kind == msgGrant {
+	kind := MessageKind(m)
+	if kind == msgGrant {
 		t := decodeTrain(m, p.Mode, p.Train)
 		if t != nil && !t.sound() {
 			return false
@@ -227,9 +228,9 @@ func (p *Ticket) Take(m *fabric.Message) (granted bool) {
 		t = *p.Train
 	}
 	switch {
-	case m.Kind == msgReport:
+	case kind == msgReport:
 		t.got |= 1 << (m.Body[2] & (1<<placeBits - 1))
-	case m.Kind == msgMembers && t.list == nil:
+	case kind == msgMembers && t.list == nil:
 		t.list = new(members)
 		copy(t.list[MaxCarried:], m.Body[2:])
 	default:
@@ -404,6 +405,7 @@ func (c *Client) sentMember(p *Ticket, index uint64, err error) error {
 // if the link between their nodes is cut, and no header shows that.
 type probe struct {
 	lock        fabric.Addr
+	term        uint16
 	index, head uint64
 	left        fabric.CNSet // of the nodes that were asked, those that have not answered
 }
@@ -412,8 +414,8 @@ type probe struct {
 // answer; when it does so once more, and one has not answered, it has the lock reset.
 func (c *Client) probe(p *Ticket, head uint64) error {
 	q := &c.probed
-	if q.lock != p.Lock || q.index != p.Index || q.head != head {
-		*q = probe{lock: p.Lock, index: p.Index, head: head}
+	if q.lock != p.Lock || q.term != p.Term || q.index != p.Index || q.head != head {
+		*q = probe{lock: p.Lock, term: p.Term, index: p.Index, head: head}
 		return nil
 	}
 	live := c.node.View().Live
@@ -443,7 +445,7 @@ func (c *Client) probe(p *Ticket, head uint64) error {
 
 // Hear takes the answer to a probe.
 func (c *Client) Hear(m *fabric.Message) {
-	if q := &c.probed; m.Kind == msgAnswer && m.Body[0] == uint64(q.lock) && m.Body[1] == q.index {
+	if q := &c.probed; MessageKind(m) == msgAnswer && MessageTerm(m) == q.term && m.Body[0] == uint64(q.lock) && m.Body[1] == q.index {
 		q.left.Remove(m.From.CN())
 	}
 }

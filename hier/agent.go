@@ -154,13 +154,16 @@ func (a *Agent) askUnfinished() {
 // gone reports whether a message is about a lock in another memory than that to which the agent is attached: then the request must not
 // be executed in this memory. An agent that has not attached to the memory node yet does so first: its Port would use whatever memory is there.
 func (a *Agent) gone(m *fabric.Message) bool {
-	if m.Kind < fabric.MsgCQL || m.Kind >= fabric.MsgHier || cql.Answered(m, a.node.ID()) {
+	if kind := cql.MessageKind(m); kind < fabric.MsgCQL || kind >= fabric.MsgHier {
 		return false
 	}
-	l := fabric.Addr(m.Body[0])
+	l, term := fabric.Addr(m.Body[0]), uint32(cql.MessageTerm(m))
+	if cql.Answered(m, a.node.ID()) {
+		return cql.Signals(m) && term != 0 && term < a.locker.memoryOf(l.MN()).Term // a reset of locks that are gone
+	}
 	other := func() bool {
 		inc := a.locker.attached(l.MN()).incarnation
-		return inc == nil || inc.addrGen != l.Generation()
+		return inc == nil || inc.addrGen != l.Generation() || inc.term != term
 	}
 	if !other() {
 		return false
@@ -228,7 +231,7 @@ func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy in
 		a.table.freeze(x, used)
 		busy++
 		if x.state.queued() {
-			waits = append(waits, cql.Waiting{Client: x.owner, Index: x.ticket.Index})
+			waits = append(waits, cql.Waiting{Client: x.owner, Index: x.ticket.Index, Term: x.ticket.Term})
 		}
 	}
 	return busy, waits
@@ -279,7 +282,7 @@ func (a *Agent) WaitingReaders(l fabric.Addr, first, end uint64, to []cql.Waitin
 	defer s.mu.Unlock()
 	for x := range s.all(l) {
 		if x.ticket.Mode == lock.Shared && x.state.queued() && x.ticket.Index >= first && x.ticket.Index < end {
-			to = append(to, cql.Waiting{Client: x.owner, Index: x.ticket.Index})
+			to = append(to, cql.Waiting{Client: x.owner, Index: x.ticket.Index, Term: x.ticket.Term})
 		}
 	}
 	return to

@@ -27,6 +27,7 @@ type incarnation struct {
 	verified   atomic.Bool           // the node has looked at the memory: what follows is right
 	known      bool                  // what follows is of this incarnation if it is verified, else of the one before; false: of none
 	generation uint32                // which memory it is
+	term       uint32                // of its locks; 0: the memory node is not replicated
 	addrGen    fabric.Generation     // the same, as addresses have it
 	first      uint32                // which the table knew first
 	lost       uint32                // the number of the loss with which this memory came, among all that the table has seen; 0: it is the first
@@ -206,14 +207,14 @@ func (k *Locker) renew(a fabric.Addr) (*incarnation, error) {
 }
 
 // Knows records which memory a memory node has as of an epoch. When another incarnation follows, its memory is compared with that.
-func (t *Table) Knows(mn fabric.MemID, epoch, generation uint32, now fabric.Time) {
-	if l := t.incarnationOf(mn, epoch, now); l.epoch == epoch { // else it has restarted since: the next client looks at it
-		t.learnGeneration(l, generation)
+func (t *Table) Knows(m fabric.Memory, generation uint32, now fabric.Time) {
+	if l := t.incarnationOf(m.ID, m.Epoch, now); l.epoch == m.Epoch { // else it has restarted since: the next client looks at it
+		t.learnGeneration(l, generation, m.Term)
 	}
 }
 
-// learnGeneration records which memory a memory node has in an incarnation, unless that is known.
-func (t *Table) learnGeneration(l *incarnation, generation uint32) {
+// learnGeneration records which memory a memory node has in an incarnation, and the term of its locks, unless that is known.
+func (t *Table) learnGeneration(l *incarnation, generation, term uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l.verified.Load() {
@@ -225,7 +226,7 @@ func (t *Table) learnGeneration(l *incarnation, generation uint32) {
 	if !l.known {
 		l.first = generation
 	}
-	l.known, l.generation, l.addrGen = true, generation, fabric.Generation(generation)
+	l.known, l.generation, l.addrGen, l.term = true, generation, fabric.Generation(generation), term
 	l.verified.Store(true)
 }
 
@@ -284,17 +285,20 @@ func (k *Locker) failed(x *local, ticket *cql.Ticket, err error) error {
 // Attach implements lock.Attacher: it attaches the client to a memory node in its present incarnation. If its memory was lost since, the client gets ErrMemoryLost, once.
 func (k *Locker) Attach(mn fabric.MemID) error {
 	a := k.attached(mn)
-	epoch := k.epochOf(mn)
-	if epoch == 0 {
+	m := k.memoryOf(mn)
+	if m.Epoch == 0 {
 		return k.down(mn)
 	}
-	l := k.incarnationOf(mn, epoch)
+	l := k.incarnationOf(mn, m.Epoch)
 	if a.incarnation != nil && a.incarnation != l && a.holds > 0 {
 		return fmt.Errorf("%w: %w: memory node %v has restarted, and this client holds %d locks of before: release them",
 			lock.ErrLost, fabric.ErrStaleEpoch, mn, a.holds)
 	}
 	if !l.verified.Load() {
-		if err := k.verify(mn, l); err != nil {
+		if l.epoch != m.Epoch { // another client has heard of a later one
+			m = k.memoryOf(mn)
+		}
+		if err := k.verify(m, l); err != nil {
 			return err
 		}
 	}
@@ -303,6 +307,10 @@ func (k *Locker) Attach(mn fabric.MemID) error {
 	}
 	renewed := a.incarnation != nil && a.incarnation != l
 	a.incarnation = l
+	k.remote.Attached(mn, uint16(l.term))
+	if k.agent != nil {
+		k.agent.resets.Attached(mn, uint16(l.term))
+	}
 	if renewed {
 		k.reportUnreachable(mn)
 	}
@@ -336,8 +344,9 @@ func (k *Locker) down(mn fabric.MemID) error {
 // gens is how many memories of a memory node addresses tell apart.
 const gens = 1 << 8
 
-// verify finds out which memory a memory node has in an incarnation.
-func (k *Locker) verify(mn fabric.MemID, l *incarnation) error {
+// verify finds out which memory a memory node has in an incarnation, that of m.
+func (k *Locker) verify(m fabric.Memory, l *incarnation) error {
+	mn := m.ID
 	k.table.mu.Lock() // another client may look, too, and be done before
 	generation, known, first := l.generation, l.known, l.first
 	k.table.mu.Unlock()
@@ -348,26 +357,33 @@ func (k *Locker) verify(mn fabric.MemID, l *incarnation) error {
 		}
 	}
 	switch {
-	case generation > cql.MaxGeneration:
+	case m.Term != 0 && m.Epoch != l.epoch:
+		return fmt.Errorf("%w: memory node %v: its epoch is %d, and %d is known here", fabric.ErrStaleEpoch, mn, m.Epoch, l.epoch)
+	case m.Term > cql.MaxTerm:
+		return fmt.Errorf("%w: memory node %v has been promoted %d times: move what it has to another number", lock.ErrExhausted, mn, m.Term)
+	case m.Term == 0 && generation > cql.MaxGeneration:
 		return fmt.Errorf("%w: memory node %v had been started %d times when it got its memory: give it another number", lock.ErrExhausted, mn, generation)
 	case known && generation-first >= gens:
 		// A client may have kept an address for so long, and would take this memory for that one.
 		return fmt.Errorf("%w: memory node %v has been started %d times since this compute node came to know it: leave the cluster, and join again",
 			lock.ErrMemoryLost, mn, generation-first)
 	}
-	k.table.learnGeneration(l, generation)
+	k.table.learnGeneration(l, generation, m.Term)
 	return nil
 }
 
-// epochOf returns the epoch of a memory node, or 0 if there is none.
-func (k *Locker) epochOf(mn fabric.MemID) uint32 {
+// memoryOf returns a memory node as the fabric knows it. Its epoch is 0 if there is none.
+func (k *Locker) memoryOf(mn fabric.MemID) fabric.Memory {
 	for _, m := range k.node.Memory() {
 		if m.ID == mn {
-			return m.Epoch
+			return m
 		}
 	}
-	return 0
+	return fabric.Memory{ID: mn}
 }
+
+// epochOf returns the epoch of a memory node, or 0 if there is none.
+func (k *Locker) epochOf(mn fabric.MemID) uint32 { return k.memoryOf(mn).Epoch }
 
 // releaseLost ends a hold of an incarnation that has ended: the memory node knows nothing
 // of it. The shard is locked at entry, and unlocked after.
@@ -410,6 +426,9 @@ func (k *Locker) vacateLost(s *shard, x *local, ticket *cql.Ticket, err error) e
 func (k *Locker) enterIncarnation(x *local, l *incarnation) {
 	if x.incarnation == l {
 		return
+	}
+	if x.incarnation.term != l.term { // what was granted, and what a reset has voided, is of tickets that are gone
+		x.grantFrom, x.grantTo, x.used = 0, 0, 0
 	}
 	x.incarnation = l
 	k.dismiss(x, l.epoch)

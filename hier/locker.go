@@ -93,10 +93,13 @@ func (k *Locker) now() cql.Stamp {
 func (k *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	err := k.acquire(h, r)
 	for again := 0; again < maxAgain && err != nil && errors.Is(err, fabric.ErrStaleEpoch) && !h.Held; again++ {
-		if err := k.Attach(r.Lock.MN()); err != nil {
-			return err
+		if err = k.Attach(r.Lock.MN()); err != nil {
+			break
 		}
 		err = k.acquire(h, r)
+	}
+	if err != nil && !h.Held {
+		return k.outlast(h, r, err)
 	}
 	return err
 }

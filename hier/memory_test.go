@@ -196,13 +196,13 @@ func TestOperationsPerAcquire(t *testing.T) {
 func TestAddressesOfTheFirstMemoryAreNeverBelieved(t *testing.T) {
 	alone(t, "declock", func(k *Locker, _ func(int) fabric.Addr) {
 		const mn, first = 7, 3
-		k.table.Knows(mn, first+1, first, 0)
+		k.table.Knows(fabric.Memory{ID: mn, Epoch: first + 1}, first, 0)
 		for _, c := range []struct {
 			generation uint32
 			want       error
 		}{{first + 255, nil}, {first + 256, lock.ErrMemoryLost}, {first + 257, lock.ErrMemoryLost}, {cql.MaxGeneration + 1, lock.ErrExhausted}} {
 			k.cfg.Verify = func(fabric.MemID) (uint32, error) { return c.generation, nil }
-			if err := k.verify(mn, k.table.incarnationOf(mn, c.generation+1, 0)); !errors.Is(err, c.want) {
+			if err := k.verify(fabric.Memory{ID: mn, Epoch: c.generation + 1}, k.table.incarnationOf(mn, c.generation+1, 0)); !errors.Is(err, c.want) {
 				t.Errorf("memory %d after %d: %v, want %v", c.generation, first, err, c.want)
 			}
 		}

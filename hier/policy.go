@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 )
@@ -230,7 +229,7 @@ func (p *Policy) nextOwner(x *local) *waiter {
 // keeps reports whether the node keeps the remote lock for a local waiter
 // (Fig. 10, lines 24 and 25), rather than give it up and acquire it again.
 func (p *Policy) keeps(x *local, w *waiter, slackUs int16) bool {
-	if x.frozen || x.seq == cql.MaxSeq || w.mode != x.ticket.Mode && (!p.downgrades(x) || w.mode == lock.Exclusive) {
+	if x.frozen || x.seq == x.ticket.MaxSeq() || w.mode != x.ticket.Mode && (!p.downgrades(x) || w.mode == lock.Exclusive) {
 		// In another mode the remote lock has to be acquired anew (section 5.3).
 		return false
 	}

@@ -45,7 +45,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 			}
 		}
 		if err == nil {
-			if ticket.InTrain() { // no operation on the memory node shows that it has restarted
+			if ticket.InTrain() || ticket.Term != 0 { // no operation on the memory node shows that it has restarted
 				k.compare(r.Lock.MN())
 			}
 			k.remoteGranted(s, x, h, &ticket)

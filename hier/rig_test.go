@@ -27,6 +27,7 @@ type rig struct {
 
 	simcfg sim.Config
 	wrap   func(fabric.Port) fabric.Port // of every Port; nil: none
+	backup bool                          // the memory node is replicated, and the next has its backup
 	uncut  bool                          // the fabric does not cut epochs
 	report func(error)                   // of the agents; nil: an error of the test
 	left   func(n *sim.Node, clean bool) // of an agent that was interrupted, after Leave; nil: no node leaves
@@ -82,7 +83,12 @@ func newRig(t testing.TB, seed uint64, cns int, policy string, y cql.Layout, opt
 			t.Logf("seed %d, policy %s", seed, policy)
 		}
 	})
-	r.mn = r.c.AddMN(64 << 20)
+	if r.backup {
+		r.mn = r.c.AddReplicatedMN(64<<20, 2)
+		r.c.AddBackup(r.mn, r.c.AddMN(64<<20))
+	} else {
+		r.mn = r.c.AddMN(64 << 20)
+	}
 	r.sync.Counter = fabric.At(r.mn, counterAt)
 	if r.sync.IntervalNs == 0 {
 		r.sync.IntervalNs = fabric.Millisecond

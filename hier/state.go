@@ -72,6 +72,9 @@ func (l *incarnation) appendState(dst []byte) []byte {
 		dst = appendError(dst, *why)
 	}
 	dst = appendBool(appendBool(dst, l.verified.Load()), l.known)
+	if l.term != 0 {
+		dst = appendWord(dst, l.term)
+	}
 	return appendWord(appendWord(appendWord(dst, l.generation), l.first), l.lost)
 }
 

@@ -17,7 +17,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[handoff]():        6,
 	reflect.TypeFor[waiter]():         10,
 	reflect.TypeFor[pendingRelease](): 4,
-	reflect.TypeFor[incarnation]():    10,
+	reflect.TypeFor[incarnation]():    11,
 	reflect.TypeFor[recovery]():       12,
 	reflect.TypeFor[leftover]():       5,
 	reflect.TypeFor[sighting]():       4,
