@@ -25,6 +25,8 @@ type Group struct {
 	Serving bool
 	// Replicas are the copies, the primary's first.
 	Replicas []Replica
+	// Made is how many replicas the number has had.
+	Made uint32
 	// Changed is the revision of the last change. A change names it, so that of two that compete one fails ([ErrChanged]).
 	Changed uint64
 }
@@ -33,6 +35,9 @@ type Group struct {
 type Replica struct {
 	Host  Incarnation // of the memory node that has it
 	Phase ReplicaPhase
+	// Number is the replica's own: no other of the group ever has it. A host that is dropped and added again has another one, though it may never
+	// have heard of the time between. It begins anew, with zeroed memory and without connections of before.
+	Number uint32
 }
 
 // ReplicaPhase is how far a replica has got.
@@ -149,7 +154,8 @@ func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
 		case len(g.Replicas) >= maxReplicas:
 			why = "there are too many"
 		}
-		n.Replicas = append(n.Replicas, Replica{Host: c.Host})
+		n.Made++
+		n.Replicas = append(n.Replicas, Replica{Host: c.Host, Number: n.Made})
 	case i <= 0:
 		why = "it is no backup"
 	case c.Kind == Drop:
@@ -221,11 +227,11 @@ func (l *Ledger) DueGroup() *Group {
 
 // newGroup returns the group of a number that begins with empty memory. before is the one that was abandoned, or nil.
 func (l *Ledger) newGroup(e *Entry, before *Group) *Group {
-	g := &Group{ID: e.MN.ID, Factor: e.MN.Replicas, Size: e.MN.Size, Term: 1, Epoch: l.Epochs[e.MN.ID] + 1,
-		Replicas: []Replica{{Host: e.MN.Incarnation, Phase: InSync}}}
+	g := &Group{ID: e.MN.ID, Factor: e.MN.Replicas, Size: e.MN.Size, Term: 1, Epoch: l.Epochs[e.MN.ID] + 1, Made: 1}
 	if before != nil {
-		g.Term = before.Term + 1
+		g.Term, g.Made = before.Term+1, before.Made+1
 	}
+	g.Replicas = []Replica{{Host: e.MN.Incarnation, Phase: InSync, Number: g.Made}}
 	return g
 }
 

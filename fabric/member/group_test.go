@@ -130,6 +130,9 @@ func TestPromotion(t *testing.T) {
 	if err := change(l, member.AddBackup, spare.Incarnation()); err != nil {
 		t.Error(err)
 	}
+	if g := l.Groups[0]; g.Replicas[0].Number != 2 || g.Replicas[1].Number != 3 || g.Made != 3 {
+		t.Errorf("replicas have numbers of before: %+v", *g)
+	}
 }
 
 // Only a replica in sync is promoted. If there is none, the number waits for one of those that were.

@@ -135,8 +135,7 @@ func (c *Cluster) KillMN(id fabric.MemID) {
 // the Ports of before are refused.
 func (c *Cluster) RestartMN(id fabric.MemID) {
 	mn := c.mn(id)
-	mn.mem = newMemory(mn.mem.size)
-	mn.sum = 0
+	mn.region = region{mem: newMemory(mn.mem.size)}
 	mn.backups = nil
 	c.restart(mn, 0)
 }

@@ -16,6 +16,8 @@ type region struct {
 	mem   memory
 	epoch uint32 // in which compute nodes are let in; 0: they are not
 	sum   uint64 // hash of what is in mem; in an untimed cluster
+	// replica is which replica of its group it is: member.Replica.Number. 0: it is none, or its number is not replicated.
+	replica uint32
 }
 
 // A backup is a region of a number that is not the memory node's own.
@@ -137,22 +139,27 @@ func (n *Node) epochOf(id fabric.MemID) uint32 {
 	return 0
 }
 
-// regroup makes a memory node act on groups: it lets compute nodes in where it is the primary and serves, and nowhere else; what it is no replica of any
-// more, it forgets.
+// regroup makes a memory node act on groups: it lets compute nodes in where it is the primary and serves, and nowhere else. As another replica than it was it
+// begins with zeroed memory.
 func (mn *memNode) regroup(groups []*member.Group) {
 	own := mn.member.entry.Incarnation()
 	for _, g := range groups {
 		r, i := mn.at(g.ID), g.Find(own)
-		switch {
-		case i < 0 && r != nil: // when it is one again, it begins with zeroed memory
-			r.mem, r.epoch = newMemory(g.Size), 0
-		case i < 0:
-		case r == nil:
-			mn.backups = append(mn.backups, &backup{id: g.ID, region: region{mem: newMemory(g.Size)}})
-		case i == 0 && g.Serving:
+		if i < 0 {
+			if r != nil {
+				r.epoch = 0
+			}
+			continue
+		}
+		if r == nil {
+			mn.backups = append(mn.backups, &backup{id: g.ID})
+			r = mn.at(g.ID)
+		}
+		if number := g.Replicas[i].Number; r.replica != number { // it may have been another one before, and not have heard of the time between
+			*r = region{mem: newMemory(g.Size), replica: number}
+		}
+		if r.epoch = 0; i == 0 && g.Serving {
 			r.epoch = g.Epoch
-		default:
-			r.epoch = 0
 		}
 	}
 }

@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A memory node that is a replica again begins with zeroed memory, also if it has not heard that it was none between.
+func TestReplicaAgain(t *testing.T) {
+	for _, news := range []fabric.Time{0, 100 * fabric.Microsecond} {
+		c := New(Config{Seed: 1, NewsDelay: news})
+		p := c.AddReplicatedMN(4096, 2)
+		b := c.AddMN(4096)
+		c.AddBackup(p, b)
+		n := c.AddCN()
+		a := fabric.At(p, 64)
+		add := func(port fabric.Port, wait fabric.Time) {
+			_ = port.Pause(port.Now() + wait)
+			if err := port.Reattach(p, n.MemoryEpoch(p)); err != nil {
+				t.Fatal(err)
+			}
+			ops := []fabric.Op{fabric.FAA(a, 1)}
+			if err := port.Do(ops); err != nil || ops[0].Old != 0 {
+				t.Errorf("%v, %v", ops[0].Old, err)
+			}
+		}
+		change := func(kind member.ChangeKind, host fabric.MemID) {
+			x := member.Change{ID: p, Kind: kind, Host: c.mn(host).member.entry.Incarnation(), Seen: c.Group(p).Changed}
+			if err := c.Change(x); err != nil {
+				t.Fatal(kind, err)
+			}
+		}
+		c.Go(n, "client", func(port fabric.Port) {
+			const ms = fabric.Millisecond
+			add(port, 0)
+			if news > 0 {
+				c.Detach(OfMN(p), port.Now()+2*ms)
+			}
+			change(member.Promote, b)
+			change(member.AddBackup, p)
+			add(port, 5*ms)
+			change(member.Synced, p)
+			_ = port.Pause(port.Now() + ms)
+			change(member.Promote, p)
+			add(port, ms)
+		})
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if c.Group(p).Term != 3 {
+			t.Errorf("%+v", *c.Group(p))
+		}
+		c.Close()
+	}
+}
