@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
 )
 
 // Participants is what an Agent must know about its node: which clients there take
@@ -61,7 +62,7 @@ type Agent struct {
 	readers []Waiting // scratch
 	lost    uint64    // of the view seen last
 
-	unfinished []fabric.Addr // locks of resets that ended before their last step; for Unfinished
+	unfinished []Ticket // of locks of resets that ended before their last step; for Unfinished
 
 	recent [32]recentReset // resets that this node took part in, a ring
 	next   int
@@ -385,15 +386,20 @@ func (a *Agent) SignalAgain() {
 func (a *Agent) Forget(mn fabric.MemID) {
 	for _, r := range a.leading {
 		if r.lock.MN() == mn {
-			a.unfinished = append(a.unfinished, r.lock)
+			a.unfinished = append(a.unfinished, r.wish())
 		}
 	}
 	a.leading = slices.DeleteFunc(a.leading, func(r *leading) bool { return r.lock.MN() == mn })
 }
 
-// Unfinished returns the locks of resets that were led here, and that were dropped since the last call: their last step has failed, or their
+// wish returns a ticket by which the reset can be asked for again.
+func (r *leading) wish() Ticket {
+	return Ticket{Lock: r.lock, Mode: lock.Shared, Term: r.term}
+}
+
+// Unfinished returns tickets by which to ask again for resets that were led here, and that were dropped since the last call: their last step has failed, or their
 // memory node has restarted. They are led no more: a client has to ask for them again.
-func (a *Agent) Unfinished() []fabric.Addr {
+func (a *Agent) Unfinished() []Ticket {
 	list := a.unfinished
 	a.unfinished = nil
 	return list
@@ -434,15 +440,20 @@ func (a *Agent) onReset(r asked) {
 		a.asked = slices.Delete(a.asked, i, i+1)
 	}
 	for _, w := range a.waiting {
-		m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l), w.Index}}
-		inTerm(&m, w.Term)
-		_ = a.port.Send(w.Client, &m)
+		a.Abort(l, w)
 	}
 	if r.busy > 0 || !a.parts.Settled(l) {
 		a.asked = append(a.asked, r)
 		return
 	}
 	a.ack(&r)
+}
+
+// Abort has a client of this node that waits for a lock begin again.
+func (a *Agent) Abort(l fabric.Addr, w Waiting) {
+	m := fabric.Message{Kind: msgAbort, Body: [7]uint64{uint64(l), w.Index}}
+	inTerm(&m, w.Term)
+	_ = a.port.Send(w.Client, &m)
 }
 
 // before reports whether a signal is of an earlier reset than another that has not been answered.
@@ -538,7 +549,7 @@ func (a *Agent) finish(r *leading) error {
 	a.ops[1] = fabric.CAS(r.lock, uint64(r.locked), uint64(fresh))
 	for ops := a.ops[:2]; ; ops = a.ops[1:2] {
 		if err := a.port.Do(ops); err != nil {
-			a.unfinished = append(a.unfinished, r.lock)
+			a.unfinished = append(a.unfinished, r.wish())
 			return err
 		}
 		now := Header(a.ops[1].Old)

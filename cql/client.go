@@ -539,7 +539,7 @@ func (c *Client) Regrant(p *Ticket) error {
 	if err := c.sendMore(agent, p.Train, &m); err != nil {
 		return err
 	}
-	return c.port.Send(agent, &m)
+	return c.deliver(agent, &m)
 }
 
 // Quiesced notifies the agent that a participant that a reset waits for is done.
@@ -556,11 +556,14 @@ func (c *Client) onAtomicError(l fabric.Addr, err error) {
 }
 
 // send sends a message, and reports whether that was possible: not to a crashed node.
-func (c *Client) send(to fabric.ClientID, m *fabric.Message) bool {
+func (c *Client) send(to fabric.ClientID, m *fabric.Message) bool { return c.deliver(to, m) == nil }
+
+// deliver sends a message about a lock, with its term.
+func (c *Client) deliver(to fabric.ClientID, m *fabric.Message) error {
 	if len(c.terms) > 0 {
 		inTerm(m, c.terms.at(fabric.Addr(m.Body[0]).MN()))
 	}
-	return c.port.Send(to, m) == nil
+	return c.port.Send(to, m)
 }
 
 // Earliest reads the queue and returns the earliest timestamp of the

@@ -88,3 +88,38 @@ func TestTermOfAReset(t *testing.T) {
 		t.Errorf("after all answers of term 2: %s", y.FormatHeader(h))
 	}
 }
+
+// All that a client sends about a lock has the term in which it is attached: also what passes along a train, and a grant that it leaves to its agent.
+func TestClientsSendTheirTerm(t *testing.T) {
+	r := newAgentRig(t)
+	p, err := r.nodes[0].Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewClient(p, r.nodes[0], agentLayout, Config{}, &lock.Stats{})
+	c.Attached(r.l.MN(), 7)
+	other := fabric.Client(2, 1)
+	list := new(members)
+	for i := range 12 {
+		list.push(i, member(other)|member(i%2)<<fabric.ClientIDBits)
+	}
+	ticket := Ticket{Lock: r.l, Index: 20, Term: 7, Mode: lock.Exclusive, Train: &Train{in: true, list: list, length: 12}}
+	_ = c.passTrain(&ticket)
+	_ = c.Regrant(&ticket)
+	_ = c.passTrain(&Ticket{Lock: r.l, Index: 20, Term: 7, Mode: lock.Shared, Train: &Train{in: true, collector: other}})
+	c.Quiesced(r.l)
+	c.AskReset(r.l, 3, NodeFailure)
+	kinds := map[fabric.MsgKind]bool{}
+	for _, m := range r.out {
+		full := fabric.Message{Kind: m.kind}
+		kinds[MessageKind(&full)] = true
+		if MessageTerm(&full) != 7 {
+			t.Errorf("message %#x has another term", m.kind)
+		}
+	}
+	for _, kind := range []fabric.MsgKind{msgGrant, msgMembers, msgReport, msgQuiesced, msgAskReset} {
+		if !kinds[kind] {
+			t.Errorf("no message %#x is sent", kind)
+		}
+	}
+}

@@ -348,7 +348,7 @@ func (c *Client) passTrain(p *Ticket) error {
 	if p.Mode == lock.Shared {
 		at := p.first() + uint64(t.collectorPlace)
 		m := fabric.Message{Kind: msgReport, Body: [7]uint64{uint64(p.Lock), at, uint64(t.place)}}
-		return c.sentMember(p, at, c.port.Send(t.collector, &m))
+		return c.sentMember(p, at, c.deliver(t.collector, &m))
 	}
 	next := *t
 	next.place = uint8(t.nextWriter())
@@ -384,7 +384,7 @@ func (c *Client) sendMember(p *Ticket, to member, t *Train) error {
 	t.encode(&m, to.mode())
 	err := c.sendMore(to.client(), t, &m)
 	if err == nil {
-		err = c.port.Send(to.client(), &m)
+		err = c.deliver(to.client(), &m)
 	}
 	return c.sentMember(p, index, err)
 }
@@ -457,7 +457,7 @@ func (c *Client) sendMore(to fabric.ClientID, t *Train, give *fabric.Message) er
 	}
 	m := fabric.Message{Kind: msgMembers, Body: [7]uint64{give.Body[0], give.Body[1]}}
 	copy(m.Body[2:], t.list[MaxCarried:])
-	return c.port.Send(to, &m)
+	return c.deliver(to, &m)
 }
 
 // trainDelta is what the release of the first n tickets of the queue adds to the header, of which w are writers'.

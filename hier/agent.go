@@ -145,9 +145,9 @@ func (a *Agent) handle(m *fabric.Message) error {
 
 // askUnfinished asks again for the resets that this node has led and could not finish, when their memory nodes can be used.
 func (a *Agent) askUnfinished() {
-	for _, l := range a.resets.Unfinished() {
-		a.table.addUnreleased(&cql.Ticket{Lock: l, Mode: lock.Shared})
-		a.onUnreachable(l.MN())
+	for _, p := range a.resets.Unfinished() {
+		a.table.addUnreleased(&p)
+		a.onUnreachable(p.Lock.MN())
 	}
 }
 
@@ -218,7 +218,7 @@ func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy in
 		a.onUnreachable(l.MN()) // it has restarted: what is held since before is not to keep the reset waiting
 	}
 	a.table.clear(l, a.port.Now())
-	s := a.abortAbandoned(l, used)
+	s := a.abortAbandoned(l, func(x *local) bool { return x.ticket.Index < used })
 	defer s.mu.Unlock()
 	for x := range s.all(l) {
 		if x.frozen { // by a signal of a reset before that came late, perhaps: this one goes further
@@ -237,12 +237,12 @@ func (a *Agent) Freeze(l fabric.Addr, used uint64, waits []cql.Waiting) (busy in
 	return busy, waits
 }
 
-// abortAbandoned gives up abandoned tickets of a lock with an index below used, and returns the lock's shard, locked, when there is none.
-func (a *Agent) abortAbandoned(l fabric.Addr, used uint64) *shard {
+// abortAbandoned gives up those abandoned tickets of a lock that are void, and returns the lock's shard, locked, when there is none.
+func (a *Agent) abortAbandoned(l fabric.Addr, void func(x *local) bool) *shard {
 	s := a.table.shardOf(l)
 	for {
 		s.mu.Lock()
-		x := s.queued(l, func(x *local) bool { return x.state == abandoned && x.ticket.Index < used })
+		x := s.queued(l, func(x *local) bool { return x.state == abandoned && void(x) })
 		if x == nil {
 			return s
 		}

@@ -28,7 +28,7 @@ func (k *Locker) recordLeftover(p *cql.Ticket, enqueued bool, err error) {
 	}
 	if closed {
 		if !enqueued { // whatever the operation was that the end of the client met
-			p = &cql.Ticket{Lock: p.Lock, Mode: lock.Shared}
+			p = &cql.Ticket{Lock: p.Lock, Mode: lock.Shared, Term: p.Term}
 		}
 		k.table.addUnreleased(p)
 		return
@@ -38,7 +38,7 @@ func (k *Locker) recordLeftover(p *cql.Ticket, enqueued bool, err error) {
 	case enqueued:
 		k.table.addUnreleased(p)
 	case unknown: // the header may come to count a ticket, whichever
-		k.table.addUnreleased(&cql.Ticket{Lock: p.Lock, Mode: lock.Shared})
+		k.table.addUnreleased(&cql.Ticket{Lock: p.Lock, Mode: lock.Shared, Term: p.Term})
 	}
 }
 

@@ -29,6 +29,9 @@ func (k *Locker) outlast(h *lock.Hold, r *lock.Request, err error) error {
 			}
 			return err
 		}
+		if k.table.isEnded() {
+			return errors.Join(fabric.ErrFenced, err)
+		}
 		if stop := k.port.Pause(min(until, k.port.Now()+outlastPauseNs)); stop != nil {
 			return errors.Join(k.waitError(stop), err)
 		}
@@ -44,10 +47,13 @@ func (k *Locker) outlast(h *lock.Hold, r *lock.Request, err error) error {
 // outlasts reports whether an acquisition that has failed may succeed when another memory node serves. If the outcome of an operation is unknown, the lock may count a
 // ticket too many: the next acquisition looks before it adds itself (recovery.addLeak).
 func (k *Locker) outlasts(mn fabric.MemID, err error) bool {
-	for _, stop := range [...]error{fabric.ErrInterrupted, fabric.ErrFenced, fabric.ErrClosed, lock.ErrLost, lock.ErrMemoryLost, lock.ErrTimeout, lock.ErrCanceled} {
+	for _, stop := range [...]error{fabric.ErrInterrupted, fabric.ErrFenced, fabric.ErrClosed, lock.ErrMemoryLost, lock.ErrTimeout, lock.ErrCanceled} {
 		if errors.Is(err, stop) {
 			return false
 		}
+	}
+	if k.attached(mn).holds > 0 && errors.Is(err, lock.ErrLost) { // other locks there: the caller has to release them
+		return false
 	}
 	if !errors.Is(err, fabric.ErrStaleEpoch) && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrUnknownOutcome) {
 		return false

@@ -37,7 +37,7 @@ var failovers = []failover{
 // nothing that it does reaches the new primary; tokens grow; nothing that the primary of before does is believed once another may hold the lock.
 func TestPromotion(t *testing.T) {
 	for _, f := range failovers {
-		for _, policy := range []string{"declock", "paper-tf", "cql"} {
+		for _, policy := range []string{"declock", "paper-tf", "cql", "declock-tf+train"} {
 			for _, news := range []fabric.Time{0, 300 * us} {
 				t.Run(fmt.Sprint(f.name, "/", policy, "/", news), func(t *testing.T) {
 					for seed := range uint64(10) {
@@ -99,6 +99,54 @@ func promote(t *testing.T, f failover, policy string, seed uint64, opts ...optio
 		t.Errorf("seed %d: the word is %d, after %d writes in term 2", seed, got, writes[2])
 	}
 	r.wantFree(0)
+	if now := r.c.Now(); now > 50*ms { // no client waits until it asks for a reset
+		t.Errorf("seed %d: it took %d us", seed, now/us)
+	}
+}
+
+// TestWaitersBeginAgain: clients that wait in the queues of the primary of before begin again when another serves, and do not wait until they look at their locks: those of
+// other nodes, those of the holder's node, and behind a client that has given up. No lock is reset for what the term before has left behind.
+func TestWaitersBeginAgain(t *testing.T) {
+	for _, policy := range []string{"declock", "cql"} {
+		r := newRig(t, 1, 4, policy, cql.Layout{CapacityBits: 4, VersionBits: 16}, replicated, unsynced, silent,
+			waits(100*ms, fabric.Second), simulated(sim.Config{NewsDelay: 20 * us}))
+		var last fabric.Time
+		for cn := range 4 {
+			for i := range 3 {
+				r.client(cn, name(cn, i), func(k *hier.Locker) {
+					at(k, fabric.Time(1+10*i+cn)*us)
+					var h lock.Hold
+					if i == 1 && cn > 1 {
+						if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Deadline: 100 * us}); !errors.Is(err, lock.ErrTimeout) {
+							t.Errorf("cn%d: %v", cn+1, err)
+						}
+						return
+					}
+					acquire(t, k, &h, r.lock(0), lock.Exclusive)
+					if cn == 0 && i == 0 {
+						at(k, 400*us)
+						if err := k.Release(&h, nil); !errors.Is(err, lock.ErrLost) {
+							t.Errorf("the holder's release: %v", err)
+						}
+						return
+					}
+					must(t, k.Release(&h, nil))
+					last = max(last, k.Port().Now())
+				})
+			}
+		}
+		r.c.At(200*us, func() { r.c.FenceMN(r.mn) })
+		r.run()
+		if last > 500*us {
+			t.Errorf("%s: the last was granted after %d us, the primary was replaced after 200", policy, last/us)
+		}
+		for i, a := range r.agents {
+			if s := a.Resets(); s.Led > 0 {
+				t.Errorf("%s: cn%d has led %d resets", policy, i+1, s.Led)
+			}
+		}
+		r.wantFree(0)
+	}
 }
 
 // TestGrantOfATermBefore: a grant that was sent in the term before, and comes when another node has the lock of the present term, makes nobody a holder: neither one that

@@ -42,6 +42,7 @@ type leftover struct {
 	unreleased bool
 	index      uint64
 	mode       lock.Mode
+	term       uint16 // of the last ticket: the tickets of a term before are void
 	// mark is not 0 if an operation by which a client gave the lock up, or tried to acquire it, may still take
 	// effect: a frame that lies in the socket of a memory node that stands still, for example. Until it certainly does not, this node
 	// answers no reset of the lock: the next holder would see its data change under it. A chain of this node that was posted after
@@ -154,10 +155,11 @@ func (r *recovery) addUnreleased(p *cql.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.change(p.Lock, maxLeftovers, func(x *leftover) {
-		if x.unreleased {
+		switch {
+		case !x.unreleased || x.term < p.Term:
+			x.unreleased, x.index, x.mode, x.term = true, p.Index, p.Mode, p.Term
+		case x.term == p.Term:
 			x.index, x.mode = max(x.index, p.Index), min(x.mode, p.Mode)
-		} else {
-			x.unreleased, x.index, x.mode = true, p.Index, p.Mode
 		}
 	})
 }
@@ -168,8 +170,8 @@ func (r *recovery) takeUnreleased(mn fabric.MemID) (list []cql.Ticket) {
 	defer r.mu.Unlock()
 	for l, x := range r.leftovers {
 		if l.MN() == mn && x.unreleased {
-			list = append(list, cql.Ticket{Lock: l, Index: x.index, Mode: x.mode})
-			r.change(l, maxLeftovers, func(x *leftover) { x.unreleased, x.index, x.mode = false, 0, 0 })
+			list = append(list, cql.Ticket{Lock: l, Index: x.index, Mode: x.mode, Term: x.term})
+			r.change(l, maxLeftovers, func(x *leftover) { x.unreleased, x.index, x.mode, x.term = false, 0, 0, 0 })
 		}
 	}
 	return list
@@ -323,7 +325,11 @@ func (r *recovery) appendState(dst []byte) []byte {
 	dst = appendBool(dst, r.ended != nil)
 	dst = appendMap(dst, r.leftovers, func(dst []byte, l fabric.Addr, x leftover) []byte {
 		dst = appendBool(appendWord(appendWord(dst, l), x.leak), x.unreleased)
-		return appendWord(appendWord(appendWord(dst, x.index), x.mode), x.mark)
+		dst = appendWord(appendWord(appendWord(dst, x.index), x.mode), x.mark)
+		if x.term != 0 {
+			dst = appendWord(dst, x.term)
+		}
+		return dst
 	})
 	dst = appendWord(appendWord(appendWord(dst, r.leakSeq), r.marks), r.losses.Load())
 	dst = appendMap(appendWord(dst, r.suspected.Load()), r.cleared, func(dst []byte, l fabric.Addr, _ struct{}) []byte { return appendWord(dst, l) })

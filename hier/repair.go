@@ -18,6 +18,7 @@ const unreachableNs = 5 * fabric.Millisecond
 // onView has locks reset for which clients of this node wait, when another node has crashed:
 // it may have held them.
 func (a *Agent) onView() {
+	a.compareTerms()
 	view := a.node.View()
 	if view.Lost == a.lost {
 		return
@@ -26,6 +27,17 @@ func (a *Agent) onView() {
 	a.table.suspect(a.port.Now())
 	for _, p := range a.table.waitingTickets() {
 		a.locker.remote.AskReset(p.Lock, p.Index, cql.NodeFailure)
+	}
+}
+
+// compareTerms looks at replicated memory nodes that are served in another epoch than the agent is attached in: clients that wait there are to begin again.
+func (a *Agent) compareTerms() {
+	for i := range a.locker.mems {
+		mn := fabric.MemID(i)
+		if inc := a.locker.mems[i].incarnation; inc != nil && inc.term != 0 && a.node.MemoryEpoch(mn) != inc.epoch {
+			a.onUnreachable(mn)
+			a.lookAt = a.port.Now()
+		}
 	}
 }
 
@@ -115,6 +127,7 @@ func (a *Agent) reachable(mn fabric.MemID) (reachable, done bool) {
 	a.table.settle(mn, marks)
 	a.resets.Settled(mn)
 	a.abortLost(mn)
+	a.abortTerms(mn)
 	a.table.fences.asking.Add(1) // before it forgets tickets
 	all := a.setAside(mn)
 	for _, p := range a.table.toReset(mn) {
@@ -132,8 +145,31 @@ func (t *Table) toReset(mn fabric.MemID) []cql.Ticket {
 			list = append(list, x.ticket)
 		}
 	})
-	slices.SortFunc(list, byLock) // a map has no order
+	term := uint16(0)
+	if l := t.present(mn); l != nil && l.verified.Load() {
+		term = uint16(l.term)
+	}
+	list = slices.DeleteFunc(list, func(p cql.Ticket) bool { return p.Term != 0 && p.Term < term }) // locks of another term know nothing of them
+	slices.SortFunc(list, byLock)                                                                   // a map has no order
 	return list
+}
+
+// abortTerms has clients of this node begin again that wait in the queue of a lock in a term that is over: no grant comes for them.
+func (a *Agent) abortTerms(mn fabric.MemID) {
+	l := a.table.present(mn)
+	if l == nil || !l.verified.Load() || l.term == 0 {
+		return
+	}
+	var list []cql.Waiting
+	var locks []fabric.Addr
+	a.table.each(func(x *local) {
+		if p := &x.ticket; p.Lock.MN() == mn && x.state == waiting && x.incarnation.term < l.term {
+			list, locks = append(list, cql.Waiting{Client: x.owner, Index: p.Index, Term: p.Term}), append(locks, p.Lock)
+		}
+	})
+	for i, w := range list {
+		a.resets.Abort(locks[i], w)
+	}
 }
 
 // retryLater records the lock of a reset that the agent could not begin, because it did not reach the memory node: it is asked for again
@@ -147,21 +183,22 @@ func (a *Agent) retryLater(m *fabric.Message, err error) {
 	a.onUnreachable(p.Lock.MN())
 }
 
-// abortLost ends the waits that clients of this node have given up for locks in memory that is gone: no grants come for them, and no client asks for
-// such a lock again.
+// abortLost ends the waits that clients of this node have given up for locks in memory that is gone, or in a term that is over: no grants come for them, and
+// no reset in the present term is about them.
 func (a *Agent) abortLost(mn fabric.MemID) {
 	l := a.table.present(mn)
 	if l == nil || !l.verified.Load() {
 		return
 	}
+	void := func(x *local) bool { return x.ticket.Lock.Generation() != l.addrGen || x.incarnation.term != l.term }
 	var gone []fabric.Addr
 	a.table.each(func(x *local) {
-		if at := x.ticket.Lock; at.MN() == mn && at.Generation() != l.addrGen && x.state == abandoned {
+		if at := x.ticket.Lock; at.MN() == mn && x.state == abandoned && void(x) {
 			gone = append(gone, at)
 		}
 	})
 	for _, at := range gone {
-		a.abortAbandoned(at, math.MaxUint64).mu.Unlock()
+		a.abortAbandoned(at, void).mu.Unlock()
 	}
 }
 
@@ -194,7 +231,9 @@ func (a *Agent) setAside(mn fabric.MemID) (all bool) {
 				a.locker.remote.Quiesced(ticket.Lock)
 			}
 			a.locker.wakeAll(ticket.Lock)
-			a.locker.askReset(&ticket)
+			if l := a.locker.attached(mn).incarnation; ticket.Term == 0 || l == nil || uint32(ticket.Term) == l.term {
+				a.locker.askReset(&ticket)
+			}
 		}
 	}
 	return all

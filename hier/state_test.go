@@ -19,7 +19,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[pendingRelease](): 4,
 	reflect.TypeFor[incarnation]():    11,
 	reflect.TypeFor[recovery]():       12,
-	reflect.TypeFor[leftover]():       5,
+	reflect.TypeFor[leftover]():       6,
 	reflect.TypeFor[sighting]():       4,
 	reflect.TypeFor[fences]():         4,
 	reflect.TypeFor[attachment]():     3,

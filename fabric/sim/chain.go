@@ -242,7 +242,11 @@ func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	}
 	if shut || p.knowsDown(ch.qp.mn) {
 		ch.state = chainFlying
-		ch.err = &fabric.ChainError{Index: 0, Op: ops[0], Err: fmt.Errorf("sim: %v: %w", ch.qp.mn.id, fabric.ErrNodeDown)}
+		why := fabric.ErrNodeDown
+		if shut && p.node.fenced {
+			why = fabric.ErrFenced
+		}
+		ch.err = &fabric.ChainError{Index: 0, Op: ops[0], Err: fmt.Errorf("sim: %v: %w", ch.qp.mn.id, why)}
 		c.post(p.core.free+c.nic.Poll, evComplete, ch.index, 0)
 		return ch, nil
 	}

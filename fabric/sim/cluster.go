@@ -38,9 +38,10 @@ type Cluster struct {
 	cns   [int(fabric.MaxCN) + 1]*Node
 	nodes []*Node // in the order of AddCN
 
-	ledger  *member.Ledger // of the coordinator
-	members []*membership  // all that ever were
-	news    Rand           // when they hear of it
+	ledger  *member.Ledger                 // of the coordinator
+	served  map[fabric.MemID]*member.Group // numbers that are replicated, as they were served last
+	members []*membership                  // all that ever were
+	news    Rand                           // when they hear of it
 
 	tasks []*Task
 	cur   *Task // the coroutine that runs, nil: the loop

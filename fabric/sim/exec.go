@@ -121,14 +121,13 @@ func (p *Port) epoch(id fabric.MemID) uint32 {
 	return p.epochs[id]
 }
 
-// Stale reports whether a memory node has restarted since this Port attached to it: it refuses all of its
+// Stale reports whether a memory node has restarted since this Port attached to it, or another serves: it refuses all of the Port's
 // operations. For oracles.
 func (p *Port) Stale(mem fabric.MemID) bool {
-	now := p.c.mn(mem).epoch
-	if g := p.c.ledger.Groups[mem]; g != nil {
-		now = g.Epoch
+	if g := p.c.served[mem]; g != nil {
+		return p.epoch(mem) < g.Epoch
 	}
-	return p.epoch(mem) != now
+	return p.epoch(mem) != p.c.mn(mem).epoch
 }
 
 // Reattach implements fabric.Port.

@@ -33,13 +33,14 @@ const (
 	BrokenLate // WRITEs and atomics that took effect after their client had heard that their outcome is unknown
 	LeftBehind // chains under way that an interrupted client has left behind
 	Unsent     // chains, or the rest of some, that one has taken back before they were sent
+	Promotions // of backups that serve
 	NumFaultEffects
 )
 
 var effectNames = [NumFaultEffects]string{"kills", "pauses", "fences", "torn reads", "torn writes", "half done writes", "late effects", "late dropped",
 	"refused operations", "broken connections", "cut requests", "cut answers", "cut messages",
 	"delayed requests", "delayed answers", "delayed messages", "duplicated messages", "restarts", "stale operations", "held news", "late unknown outcomes",
-	"chains left behind", "chains not sent"}
+	"chains left behind", "chains not sent", "promotions"}
 
 func (e FaultEffect) String() string { return nameOf(effectNames[:], e) }
 

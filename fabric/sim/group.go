@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/declock/declock/fabric"
@@ -52,7 +53,7 @@ func (c *Cluster) AddReplicatedMN(size uint64, replicas int) fabric.MemID {
 func (c *Cluster) AddBackup(id, host fabric.MemID) {
 	inc := c.mn(host).member.entry.Incarnation()
 	for _, kind := range []member.ChangeKind{member.AddBackup, member.Synced} {
-		if err := c.Change(member.Change{ID: id, Kind: kind, Host: inc, Seen: c.ledger.Groups[id].Changed}); err != nil {
+		if err := c.changeNow(id, kind, inc); err != nil {
 			panic(fmt.Sprintf("sim: AddBackup(%v, %v): %v", id, host, err))
 		}
 		c.tellAll()
@@ -68,8 +69,112 @@ func (c *Cluster) Change(x member.Change) error {
 	return nil
 }
 
+// changeNow changes a group as it is now.
+func (c *Cluster) changeNow(id fabric.MemID, kind member.ChangeKind, host member.Incarnation) error {
+	x := member.Change{ID: id, Kind: kind, Host: host}
+	if g := c.ledger.Groups[id]; g != nil {
+		x.Seen = g.Changed
+	}
+	return c.Change(x)
+}
+
 // Group returns the group of a number as the coordinator has it, or nil.
 func (c *Cluster) Group(id fabric.MemID) *member.Group { return c.ledger.Groups[id] }
+
+// Served returns the group of a number as it was served last, or nil: until all have acknowledged a promotion, the primary before may go on.
+func (c *Cluster) Served(id fabric.MemID) *member.Group { return c.served[id] }
+
+// Serves reports whether a number is served by a memory node. For oracles.
+func (c *Cluster) Serves(id, host fabric.MemID) bool {
+	g := c.served[id]
+	if g == nil {
+		return id == host
+	}
+	mn := c.hostOf(g.Primary())
+	return mn != nil && mn.id == host
+}
+
+// noteServed notes the numbers that are served in another epoch than before.
+func (c *Cluster) noteServed() {
+	for _, id := range slices.Sorted(maps.Keys(c.ledger.Groups)) {
+		g, was := c.ledger.Groups[id], c.served[id]
+		if !g.Serving || was != nil && was.Epoch == g.Epoch {
+			continue
+		}
+		if c.served == nil {
+			c.served = map[fabric.MemID]*member.Group{}
+		}
+		c.served[id] = g
+		if was == nil {
+			continue
+		}
+		if g.Term != was.Term {
+			c.faultStats[Promotions]++
+		}
+		c.note(StepServe, 0, uint64(id), uint64(g.Epoch)<<32|uint64(g.Term))
+		c.observe(Event{Step: StepServe, Mem: id, Old: uint64(was.Term), New: uint64(g.Term)})
+	}
+}
+
+// Backups calls f with the memory nodes that have a backup of a number, as they know it. peek reads of it.
+func (c *Cluster) Backups(id fabric.MemID, f func(host fabric.MemID, peek func(offset uint64, buf []byte))) {
+	g := c.ledger.Groups[id]
+	for i := range g.Replicas {
+		mn := c.hostOf(g.Replicas[i].Host)
+		if i == 0 || mn == nil {
+			continue
+		}
+		if r := mn.at(id); r != nil && r.replica == g.Replicas[i].Number {
+			f(mn.id, r.mem.read)
+		}
+	}
+}
+
+// Promote makes the first backup in sync of a number its primary, if there is one.
+func (c *Cluster) Promote(id fabric.MemID) error {
+	host := member.Incarnation(0)
+	if g := c.ledger.Groups[id]; g != nil {
+		for _, r := range slices.Backward(g.Replicas) {
+			if r.Phase == member.InSync && r.Host != g.Primary() {
+				host = r.Host
+			}
+		}
+	}
+	return c.changeNow(id, member.Promote, host)
+}
+
+// Abandon gives up what a number had of which no replica in sync is up.
+func (c *Cluster) Abandon(id fabric.MemID) error { return c.changeNow(id, member.Abandon, 0) }
+
+// backUp makes a memory node a backup of a number, which is in sync from a time on, if all know of it by then.
+func (c *Cluster) backUp(id, host fabric.MemID, from fabric.Time) {
+	inc := c.mn(host).member.entry.Incarnation()
+	if c.changeNow(id, member.AddBackup, inc) != nil {
+		return
+	}
+	number := c.ledger.Groups[id].Made
+	var sync func()
+	sync = func() {
+		g := c.ledger.Groups[id]
+		i := slices.IndexFunc(g.Replicas, func(r member.Replica) bool { return r.Number == number })
+		switch {
+		case i < 0 || c.hostOf(g.Replicas[i].Host) == nil:
+		case g.Replicas[i].Phase == member.Added:
+			c.At(c.now+syncAgain, sync)
+		default:
+			_ = c.changeNow(id, member.Synced, g.Replicas[i].Host)
+		}
+	}
+	c.At(max(from, c.now), sync)
+}
+
+// dropBackup makes a memory node no backup of a number any more, if it is one.
+func (c *Cluster) dropBackup(id, host fabric.MemID) {
+	_ = c.changeNow(id, member.Drop, c.mn(host).member.entry.Incarnation())
+}
+
+// syncAgain is how often is looked whether all know of a new backup.
+const syncAgain = 10 * fabric.Microsecond
 
 // FenceMN declares a memory node dead, whether it is or not. It does not hear of that, and its NIC goes on serving those that do not know.
 func (c *Cluster) FenceMN(id fabric.MemID) { c.leave(c.mn(id).member, member.Died) }
@@ -105,10 +210,24 @@ func (c *Cluster) primary(id fabric.MemID) *region {
 
 // groupOf returns the group of a number as the node knows it, or nil.
 func (n *Node) groupOf(id fabric.MemID) *member.Group {
-	if i := slices.IndexFunc(n.groups, func(g *member.Group) bool { return g.ID == id }); i >= 0 {
-		return n.groups[i]
+	if n.acts == nil {
+		return nil
 	}
-	return nil
+	return n.acts.Group(id)
+}
+
+// takes makes the node act on the groups of the present state, and reports whether other numbers are served than before, or in other epochs.
+func (n *Node) takes() (changed bool) {
+	if len(n.c.ledger.Groups) == 0 {
+		return false
+	}
+	before := n.acts
+	n.acts = n.c.ledger.State()
+	if before == nil {
+		return true
+	}
+	serving := func(a, b *member.Group) bool { return a.Serving == b.Serving }
+	return !slices.Equal(before.Memory(), n.acts.Memory()) || !slices.EqualFunc(before.Groups, n.acts.Groups, serving)
 }
 
 // server returns the memory node of a number as the node knows it, and whether that lets nobody in.
@@ -122,7 +241,8 @@ func (n *Node) server(id fabric.MemID) (mn *memNode, shut bool) {
 		return mn, true
 	}
 	if host := n.c.hostOf(g.Primary()); host != nil {
-		return host, !g.Serving
+		_, _, up := n.acts.Server(id)
+		return host, !up || !g.Serving // one that was given up may run on: it does not hear which compute nodes are fenced
 	}
 	return mn, true
 }
@@ -167,7 +287,7 @@ func (mn *memNode) regroup(groups []*member.Group) {
 // cut takes the results of a chain away that has been executed by another memory node than the one that serves the number, as the compute node knows by
 // now: when it acknowledged that, it cut its connections to the one before.
 func (c *Cluster) cut(ch *Chain) {
-	if mn, _ := ch.port.node.server(ch.ops[0].Addr.MN()); mn != ch.qp.mn {
+	if mn, shut := ch.port.node.server(ch.ops[0].Addr.MN()); mn != ch.qp.mn || shut && ch.err == nil {
 		ch.err = &fabric.ChainError{Op: ch.ops[0], Err: fmt.Errorf("sim: %v serves %v no more: %w", ch.qp.mn.id, ch.ops[0].Addr.MN(), fabric.ErrUnknownOutcome)}
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -53,5 +54,31 @@ func TestReplicaAgain(t *testing.T) {
 			t.Errorf("%+v", *c.Group(p))
 		}
 		c.Close()
+	}
+}
+
+// A primary that was given up and runs on is used no more by compute nodes that have acknowledged that, also if no backup takes its place: it does not hear which of them are fenced.
+func TestGivenUpPrimary(t *testing.T) {
+	c := New(Config{Seed: 1, NewsDelay: 100 * fabric.Microsecond})
+	defer c.Close()
+	p := c.AddReplicatedMN(4096, 2)
+	c.Go(c.AddCN(), "client", func(port fabric.Port) {
+		ops := []fabric.Op{fabric.FAA(fabric.At(p, 64), 1)}
+		if err := port.Do(ops); err != nil {
+			t.Error(err)
+		}
+		c.FenceMN(p)
+		_ = port.Pause(port.Now() + fabric.Millisecond)
+		if err := port.Do(ops); !errors.Is(err, fabric.ErrNodeDown) {
+			t.Errorf("it was given up: %v", err)
+		}
+		c.RestartServer(p)
+		_ = port.Pause(port.Now() + fabric.Millisecond)
+		if err := port.Do(ops); !errors.Is(err, fabric.ErrStaleEpoch) {
+			t.Errorf("it is back: %v", err)
+		}
+	})
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -48,6 +48,7 @@ func (c *Cluster) changed() {
 		c.tellAll()
 		return
 	}
+	c.noteServed()
 	c.forget()
 	for _, m := range c.members {
 		if m.entry.Phase == member.Joined || m.node != nil && m.entry.Phase == member.Died && !m.node.fenced {
@@ -92,6 +93,7 @@ func (c *Cluster) tellAll() {
 			}
 		}
 	}
+	c.noteServed()
 	for _, n := range c.nodes {
 		n.learn()
 	}
@@ -146,7 +148,7 @@ func (n *Node) learn() {
 	if n.dead || n.closed || n.fenced {
 		return
 	}
-	n.groups = c.groups()
+	changed := n.takes()
 	view := c.ledger.View()
 	if n.fenced = n.member.entry.Gone(); n.fenced {
 		view.Live.Remove(n.id)
@@ -154,7 +156,7 @@ func (n *Node) learn() {
 			n.OnFenced()
 		}
 	}
-	changed := view.Live != n.view.Live || view.Lost != n.view.Lost
+	changed = changed || view.Live != n.view.Live || view.Lost != n.view.Lost
 	n.view = view
 	if changed && c.begun {
 		c.inject(n, fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{view.Epoch}})

@@ -125,7 +125,7 @@ type Node struct {
 	lastMsg [int(fabric.MaxCN) + 1]fabric.Time // arrival of the last message to each node
 	downMN  []bool                             // memory nodes known to be down
 	linger  []lingering                        // by memory node
-	groups  []*member.Group                    // of the state that the node acts on
+	acts    *member.State                      // that the node acts on; nil: no number is replicated
 
 	place int // in Cluster.nodes
 }
@@ -145,7 +145,7 @@ func (c *Cluster) AddCN() *Node {
 	}
 	c.cns[n.id] = n
 	n.clients = make([]client, 1, 64)
-	n.groups = c.groups()
+	n.takes()
 	n.agent = n.newPort(0)
 	n.member = &membership{entry: e, node: n}
 	c.enter(n.member)

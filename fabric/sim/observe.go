@@ -32,11 +32,12 @@ const (
 	StepRestart              // memory node Mem came back, in a new epoch
 	StepNews                 // compute node Client.CN(), or if that is 0 memory node Mem, acts on a new state of the membership
 	StepAbandon              // a client left its inbox to its agent, and is To from now on; not in the hash
+	StepServe                // memory-node number Mem is served in another epoch: New is its term, Old the one before. Nobody acts in the epoch before any more
 	numSteps
 )
 
 var stepNames = [numSteps]string{"post", "effect", "part", "complete", "send",
-	"deliver", "drop", "kill", "pause", "resume", "fence", "restart", "news", "abandon"}
+	"deliver", "drop", "kill", "pause", "resume", "fence", "restart", "news", "abandon", "serve"}
 
 func (s Step) String() string { return nameOf(stepNames[:], s) }
 
@@ -53,7 +54,7 @@ type Event struct {
 	Time   fabric.Time // virtual, not of any node's clock
 	Step   Step
 	Client fabric.ClientID // the one that posted or sent
-	Mem    fabric.MemID    // StepRestart
+	Mem    fabric.MemID    // StepRestart, StepServe; StepEffect: the memory node that has executed Op
 	Chain  fabric.Pending
 	Index  int        // of Op in its chain
 	Op     *fabric.Op // with its results, from StepEffect on
@@ -66,6 +67,8 @@ type Event struct {
 
 func (e *Event) String() string {
 	switch {
+	case e.Step == StepServe:
+		return fmt.Sprintf("%d %v %v: term %d", e.Time, e.Mem, e.Step, e.New)
 	case e.Step == StepRestart, e.Step == StepNews && e.Client.CN() == 0:
 		return fmt.Sprintf("%d %v %v", e.Time, e.Mem, e.Step)
 	case e.Step == StepEffect && e.Op.Size() == 8:
@@ -104,7 +107,7 @@ func (c *Cluster) observe(e Event) {
 // observeOp is observe for a step of operation i of a chain.
 func (c *Cluster) observeOp(s Step, ch *Chain, i int, op *fabric.Op, old, new uint64) {
 	if c.cfg.Observer != nil { // an Event takes time to make
-		c.observe(Event{Step: s, Client: ch.port.id, Chain: ch.pending(), Index: i, Op: op, Old: old, New: new})
+		c.observe(Event{Step: s, Client: ch.port.id, Mem: ch.qp.mn.id, Chain: ch.pending(), Index: i, Op: op, Old: old, New: new})
 	}
 }
 

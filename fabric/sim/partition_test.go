@@ -144,7 +144,7 @@ func TestPlansRoundTrip(t *testing.T) {
 	if q, err := ParsePlan("# a comment\n\n 1 kill cn1 ;\n2 kill cn2\n"); err != nil || q.String() != "1 kill cn1; 2 kill cn2" {
 		t.Errorf("%v, %v", q, err)
 	}
-	for _, bad := range []string{"x", "1", "1 kill", "1 kill cn0", "1 kill mn0", "1 kill cn256", "1 burn cn1", "1 kill cn1 cn2",
+	for _, bad := range []string{"x", "1", "1 kill", "1 kill cn0", "1 pause mn0 until 9", "1 promote cn1", "1 backup mn0 cn1 until 9", "1 kill cn256", "1 burn cn1", "1 kill cn1 cn2",
 		"5 pause cn1", "5 pause cn1 until 5", "5 restart cn1 until 9", "5 reboot cn1 until 9", "5 reboot mn0", "5 cut mn0 mn1 until 9", "5 cut cn1 cn1 until 9",
 		"5 delay cn1 cn2 until 9", "5 delay cn1 cn2 by -1 until 9", "-5 kill cn1", "5 pause cn1 until 9 or later"} {
 		if _, err := ParsePlan(bad); !errors.Is(err, ErrPlan) {
@@ -205,7 +205,7 @@ func TestMessagesComeTwice(t *testing.T) {
 	}
 }
 
-var allFaults = []FaultKind{FaultKill, FaultPause, FaultFence, FaultRestart, FaultCut, FaultDelay, FaultDuplicate, FaultReboot, FaultDetach}
+var allFaults = []FaultKind{FaultKill, FaultPause, FaultFence, FaultRestart, FaultCut, FaultDelay, FaultDuplicate, FaultReboot, FaultDetach, FaultPromote, FaultBackup, FaultDrop}
 
 // What is drawn is valid, ends before the horizon, round-trips, and leaves the spared nodes alone.
 func TestDrawnPlansAreValid(t *testing.T) {

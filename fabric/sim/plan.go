@@ -51,29 +51,37 @@ type FaultKind uint8
 
 // The kinds of faults. In brackets: the fields of Fault beyond At that they use.
 const (
-	FaultKill      FaultKind = iota // a compute node crashes [Node]
+	FaultKill      FaultKind = iota // a node crashes [Node]
 	FaultPause                      // a compute node stands still [Node, Until]
-	FaultFence                      // a compute node is declared dead while it runs [Node]
+	FaultFence                      // a node is declared dead while it runs [Node]
 	FaultRestart                    // a memory node crashes, and comes back empty in a new epoch [Node, Until]
 	FaultCut                        // nothing passes from Node to Peer; what is sent comes later [Node, Peer, Until]
 	FaultDelay                      // from Node to Peer everything takes longer [Node, Peer, Until, Delay]
 	FaultDuplicate                  // messages from Node to Peer come twice, the second late [Node, Peer, Until, Delay]
 	FaultReboot                     // a memory node crashes, and comes back with its memory in a new epoch [Node, Until]
 	FaultDetach                     // a node is cut off from the coordinator: news and acknowledgements come later [Node, Until]
+	FaultPromote                    // the first backup in sync of a number becomes its primary: a planned move [Node]
+	FaultBackup                     // a memory node becomes a backup of number Node, in sync from Until on [Node, Peer, Until]
+	FaultDrop                       // a memory node is a backup of number Node no more [Node, Peer]
 	numFaultKinds
 )
 
-var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay", "duplicate", "reboot", "detach"}
+var faultNames = [numFaultKinds]string{"kill", "pause", "fence", "restart", "cut", "delay", "duplicate", "reboot", "detach", "promote", "backup", "drop"}
 
 func (k FaultKind) String() string { return nameOf(faultNames[:], k) }
 
 // hasPeer, hasDelay and hasUntil report which fields a kind uses.
-func (k FaultKind) hasPeer() bool  { return k == FaultCut || k.hasDelay() }
+func (k FaultKind) hasPeer() bool {
+	return k == FaultCut || k.hasDelay() || k.ofReplicas() && k != FaultPromote
+}
 func (k FaultKind) hasDelay() bool { return k == FaultDelay || k == FaultDuplicate }
-func (k FaultKind) hasUntil() bool { return k != FaultKill && k != FaultFence }
+func (k FaultKind) hasUntil() bool {
+	return k != FaultKill && k != FaultFence && k != FaultPromote && k != FaultDrop
+}
 
-// ofMemory reports whether a kind is of memory nodes.
-func (k FaultKind) ofMemory() bool { return k == FaultRestart || k == FaultReboot }
+// ofMemory reports whether a kind is of memory nodes; ofReplicas, of a replicated number.
+func (k FaultKind) ofMemory() bool   { return k == FaultRestart || k == FaultReboot || k.ofReplicas() }
+func (k FaultKind) ofReplicas() bool { return k == FaultPromote || k == FaultBackup || k == FaultDrop }
 
 // A Fault is one thing that goes wrong. Times are virtual, in nanoseconds:
 //
@@ -83,6 +91,9 @@ func (k FaultKind) ofMemory() bool { return k == FaultRestart || k == FaultReboo
 //	9000 restart mn0 until 15000
 //	9000 reboot mn0 until 15000
 //	9000 detach mn0 until 15000
+//	9000 promote mn0
+//	9000 backup mn0 mn2 until 15000
+//	9000 drop mn0 mn2
 //	10000 cut cn1 mn0 until 200000
 //	5000 delay cn1 cn2 by 30000 until 100000
 //	5000 duplicate cn1 cn2 by 30000 until 100000
@@ -118,11 +129,11 @@ func (f Fault) Validate() error {
 		return bad("begins before time 0")
 	case f.Kind.hasUntil() && f.Until <= f.At:
 		return bad("ends before it begins")
-	case f.Kind.ofMemory() && f.Node.CN != 0:
+	case f.Kind.ofMemory() && (f.Node.CN != 0 || f.Peer.CN != 0):
 		return bad("is for memory nodes")
-	case !f.Kind.hasPeer() && !f.Kind.ofMemory() && f.Kind != FaultDetach && f.Node.CN == 0:
+	case f.Kind == FaultPause && f.Node.CN == 0:
 		return bad("is for compute nodes")
-	case f.Kind.hasPeer() && f.Node.CN == f.Peer.CN:
+	case f.Kind.hasPeer() && !f.Kind.ofMemory() && f.Node.CN == f.Peer.CN:
 		return bad("is for two nodes, one of them a compute node")
 	case f.Kind == FaultDuplicate && (f.Node.CN == 0 || f.Peer.CN == 0):
 		return bad("is for two compute nodes")
@@ -228,7 +239,7 @@ func (p Plan) Apply(c *Cluster) {
 			panic(err)
 		}
 		for _, e := range []Endpoint{f.Node, f.Peer} {
-			if e.CN != 0 && c.cns[e.CN] == nil || e.CN == 0 && (f.Kind.hasPeer() || f.Kind.ofMemory() || f.Kind == FaultDetach) && int(e.MN) >= len(c.mns) {
+			if e.CN != 0 && c.cns[e.CN] == nil || e.CN == 0 && (e == f.Node || f.Kind.hasPeer()) && int(e.MN) >= len(c.mns) {
 				panic(fmt.Sprintf("sim: fault %v: there is no %v", f, e))
 			}
 		}
@@ -248,11 +259,25 @@ func (p Plan) Apply(c *Cluster) {
 func (f Fault) begin(c *Cluster) {
 	switch f.Kind {
 	case FaultKill:
+		if f.Node.CN == 0 {
+			c.KillMN(f.Node.MN)
+			return
+		}
 		c.Kill(c.cns[f.Node.CN])
 	case FaultPause:
 		c.Pause(c.cns[f.Node.CN])
 	case FaultFence:
+		if f.Node.CN == 0 {
+			c.FenceMN(f.Node.MN)
+			return
+		}
 		c.Fence(c.cns[f.Node.CN])
+	case FaultPromote:
+		_ = c.Promote(f.Node.MN) // if there is a backup in sync
+	case FaultBackup:
+		c.backUp(f.Node.MN, f.Peer.MN, f.Until)
+	case FaultDrop:
+		c.dropBackup(f.Node.MN, f.Peer.MN)
 	case FaultRestart, FaultReboot:
 		c.KillMN(f.Node.MN)
 	case FaultCut:
