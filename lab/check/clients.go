@@ -130,6 +130,7 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	}
 	e.Kind, e.Token = oracle.Granted, c.hold.Token
 	e.Value, e.Torn = cellValue(c.cell)
+	c.inTerm(&e)
 	c.knows(which, gen)
 	if c.lost(r.Lock) { // what it believes counts for nothing: the memory node refuses it until it has released
 		e.Kind, e.Err = oracle.Refused, lock.ErrLost
@@ -166,6 +167,9 @@ func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
 		canceled && errors.Is(err, lock.ErrCanceled):
 		c.w.counts.Refused++
 		return true
+	}
+	if goesOn, judged := c.outlasts(r, err); judged {
+		return goesOn
 	}
 	return c.survives("acquire", err)
 }
@@ -228,7 +232,7 @@ func (c *client) release(which int) bool {
 	switch {
 	case !lost:
 		c.report(e)
-	case err == nil && e.Writes:
+	case err == nil && e.Writes && (c.w.s.Copies == 0 || !c.n.dead): // a node that was given up may go on at a primary that was: rule 12 of docs/replication.md
 		c.w.object("lost locks", fmt.Sprintf("[%v]: the memory node has restarted since it was granted, and nobody says that the lock is lost", &e))
 	}
 	if lost {

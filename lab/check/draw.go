@@ -78,11 +78,13 @@ const (
 	TreeBreak Class = "treebreak"
 	// StoreBreak: the object store, likewise.
 	StoreBreak Class = "storebreak"
+	// Promote: memory nodes that are replicated end and are replaced; compute nodes may crash as well, and the network fail.
+	Promote Class = "promote"
 )
 
 // Classes lists all classes.
 func Classes() []Class {
-	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets, Lease, Lost, StoreLost, TreeRestart, TreeBreak, StoreBreak}
+	return []Class{Locks, Fair, Cancel, Wraps, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Field, FieldFair, FieldCrash, Store, StoreCrash, StoreRestart, StoreExpiry, StoreEvict, Tree, TreeCrash, Tenure, Resets, Lease, Lost, StoreLost, TreeRestart, TreeBreak, StoreBreak, Promote}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -102,7 +104,7 @@ func ParseClasses(list string) ([]Class, error) {
 
 // generator names how Draw draws. Another way of drawing gets another name,
 // so that the seeds of old reports are not taken for the new ones'.
-const generator = "g13"
+const generator = "g14"
 
 // A drawer draws from the one seed of a scenario.
 type drawer struct{ sim.Rand }
@@ -213,7 +215,7 @@ func (s *Scenario) drawNews(seed uint64) {
 	crashes := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot || f.Kind == sim.FaultRestart
 	})
-	if d := (&drawer{sim.NewRand(seed, streamNews)}); crashes && s.Class != Lease {
+	if d := (&drawer{sim.NewRand(seed, streamNews)}); crashes && s.Class != Lease || s.Class == Promote {
 		s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond, 3*fabric.Millisecond)
 	}
 	if d := (&drawer{sim.NewRand(seed, streamJoins)}); len(s.Plan) > 0 && s.Joins == 0 && s.Keys == 0 && s.Lock == "" && d.percent(30) {
@@ -328,6 +330,8 @@ func (s *Scenario) faults(d *drawer) {
 	case Resets:
 		s.lateNews(d)
 		s.impatient()
+	case Promote:
+		s.promotes(d)
 	case Crash:
 		s.crashAllBut(d, s.kill)
 	case Zombie:

@@ -20,7 +20,7 @@ func (s *Scenario) trains(seed uint64) {
 	} else if s.Policy += pick(d, "", "", "+no-train"); s.Policy != hier.DefaultPolicy {
 		return
 	}
-	if slices.Contains([]Class{Locks, Fair, Cancel, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Resets, Lease}, s.Class) && d.percent(70) {
+	if slices.Contains([]Class{Locks, Fair, Cancel, Pause, Net, Break, Crash, Zombie, Restart, Chaos, Resets, Lease, Promote}, s.Class) && d.percent(70) {
 		s.CNs, s.Clients, s.Locks = d.between(s.CNs, 6), d.between(1, 3), 1
 		s.Reads = pick(d, 0, 20, 50, 80)
 	}

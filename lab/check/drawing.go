@@ -46,6 +46,9 @@ func Picture(s Scenario) (*Result, *picture.Trace, error) {
 // draw has the run drawn from now on.
 func (w *world) draw() {
 	words := picture.Of(w.s.Lock, w.s.layout())
+	if w.s.Copies > 0 {
+		words.Replicated()
+	}
 	for i, l := range w.locks {
 		words.Name(l, w.s.layout().Lock().Size, fmt.Sprintf("lock %d", i), words.Lock)
 		words.Name(w.cell(i), cellSize, fmt.Sprintf("data of lock %d", i), func(_ uint64, b []byte) string { return cellWords(b) })

@@ -17,6 +17,7 @@ var drawnScenarios = []string{
 	`gen=g11 class=field seed=4 cns=2 clients=2 mns=1 lock=shift cap=2 ver=27 nic=cx4 scale=100 grain=64 locks=1 rounds=4 reads=50 cancel=30 wait=5000 hold=2000`,
 	`gen=g11 class=storeexpiry seed=2 cns=2 clients=2 mns=1 policy=declock cap=2 ver=27 nic=cx4 scale=100 grain=64 skew=5000 rounds=6 reads=50 think=2500 keys=2 values=3000 second=5000 expiring=50 late=draw`,
 	`gen=g11 class=tree seed=2 cns=2 clients=2 mns=1 policy=declock cap=2 ver=27 nic=cx4 scale=100 grain=64 rounds=8 keys=6 tree=1 late=draw`,
+	`gen=g14 class=promote seed=5 cns=2 clients=2 mns=1 copies=2 spares=1 policy=declock cap=2 ver=27 nic=cx4 scale=100 grain=64 locks=1 rounds=6 reads=30 hold=2000 recheck=50000 reset=10000000 detect=2000 news=3000 late=draw plan="9000 promote mn0; 20000 fence mn1; 30000 reboot mn1 until 40000; 60000 backup mn0 mn1 until 90000"`,
 }
 
 // page returns the page of a picture, which must need nothing else.
@@ -40,6 +41,7 @@ func TestDrawnRunsAreTheSame(t *testing.T) {
 		{"RdrCnt=", "TailPtr=", "Successor{lock 0 of cn"},
 		{"begins set key", "slot[", "holds bucket 0 exclusive", "CAS bucket 0: slot[", "object at 0x"},
 		{"begins set k", "has scanned the tree", "holds node 0 exclusive", "alive used=", "records &#34;k"},
+		{"mn0 is served in another epoch, term 2", "promote mn0", "fence mn1", "(term 1, index", "(term 2, index", "in term 2"},
 	}
 	for i, line := range drawnScenarios {
 		s, err := ParseScenario(line)

@@ -13,7 +13,7 @@ func (s *Scenario) exists(e sim.Endpoint) bool {
 	if e.CN != 0 {
 		return int(e.CN) <= s.CNs
 	}
-	return int(e.MN) < s.MNs
+	return int(e.MN) < s.MNs+s.Spares
 }
 
 func (s *Scenario) validatePlan() error {
@@ -22,7 +22,15 @@ func (s *Scenario) validatePlan() error {
 			return fmt.Errorf("%w: %w", ErrScenario, err)
 		}
 		if !s.exists(f.Node) || f.Peer != (sim.Endpoint{}) && !s.exists(f.Peer) {
-			return fmt.Errorf("%w: fault %v: there are %d compute nodes, %d memory nodes", ErrScenario, f, s.CNs, s.MNs)
+			return fmt.Errorf("%w: fault %v: there are %d compute nodes, %d memory nodes", ErrScenario, f, s.CNs, s.MNs+s.Spares)
+		}
+		if s.Copies == 0 && f.Node.CN == 0 && slices.Contains([]sim.FaultKind{sim.FaultKill, sim.FaultFence, sim.FaultPromote, sim.FaultBackup, sim.FaultDrop}, f.Kind) {
+			return fmt.Errorf("%w: fault %v: memory nodes are not replicated", ErrScenario, f)
+		}
+		if s.Copies > 0 && f.Node.CN == 0 && (f.Kind == sim.FaultKill || f.Kind == sim.FaultFence) && !slices.ContainsFunc(s.Plan, func(g sim.Fault) bool {
+			return g.Node == f.Node && g.Until > f.At && (g.Kind == sim.FaultReboot || g.Kind == sim.FaultRestart)
+		}) {
+			return fmt.Errorf("%w: fault %v: the memory node never comes back", ErrScenario, f)
 		}
 	}
 	return nil
@@ -40,6 +48,9 @@ func (s *Scenario) restarts() bool { return s.restarted() > 0 }
 
 // restarted returns when the last memory node is back; 0: none restarts.
 func (s *Scenario) restarted() (at fabric.Time) {
+	if s.Copies > 0 {
+		return s.Plan.End() + s.DetectNs + 8*s.NewsNs + abandonNs
+	}
 	for _, f := range s.Plan {
 		switch f.Kind {
 		case sim.FaultReboot:
@@ -53,5 +64,5 @@ func (s *Scenario) restarted() (at fabric.Time) {
 
 // loses reports whether memory nodes come back without their memory.
 func (s *Scenario) loses() bool {
-	return slices.ContainsFunc(s.Plan, func(f sim.Fault) bool { return f.Kind == sim.FaultRestart })
+	return s.Copies == 0 && slices.ContainsFunc(s.Plan, func(f sim.Fault) bool { return f.Kind == sim.FaultRestart })
 }

@@ -71,7 +71,11 @@ func (w *world) play() *Result {
 	w.startLeaves()
 	w.s.Plan.Shift(w.began).Apply(w.c)
 	w.sever()
-	w.startLosses()
+	if w.s.Copies > 0 {
+		w.c.At(w.began+w.s.restarted(), w.abandon)
+	} else {
+		w.startLosses()
+	}
 	w.c.Go(w.nodes[w.s.CNs].sim, "witness", w.witness)
 	err := w.c.Run()
 	if err == nil {
@@ -171,6 +175,9 @@ func (w *world) patience() fabric.Time {
 // over; then it has each living node acquire each lock.
 func (w *world) witness(p fabric.Port) {
 	calm := w.began + w.s.Plan.End()
+	if w.s.Copies > 0 {
+		calm = w.began + w.s.restarted()
+	}
 	for cn := 1; cn <= w.s.CNs; cn++ {
 		if w.s.deadly(cn) {
 			calm = w.began + w.s.Plan.End() + w.s.DetectNs + 4*w.s.NewsNs // crashed nodes are fenced by then, and all know
@@ -333,6 +340,7 @@ func (w *world) atRest() {
 		}
 	}
 	w.settleLost()
+	w.judgeBackups()
 	for i, n := range w.nodes {
 		if left := n.table.Len(); left != 0 && !w.dead(i+1) {
 			w.object("residue", fmt.Sprintf("cn%d has %d local locks left", i+1, left))
@@ -359,7 +367,7 @@ const settleNs = 20 * fabric.Millisecond
 
 // settleLost gives compute nodes that have something left of a lost memory time to notice.
 func (w *world) settleLost() {
-	lost := slices.ContainsFunc(w.s.Plan, func(f sim.Fault) bool { return f.Kind == sim.FaultRestart })
+	lost := w.s.Copies > 0 || slices.ContainsFunc(w.s.Plan, func(f sim.Fault) bool { return f.Kind == sim.FaultRestart })
 	left := func(n *node) bool { return !n.dead && (n.table.Len() != 0 || n.sim.Abandoned() != 0) }
 	if !lost || !slices.ContainsFunc(w.nodes, left) {
 		return

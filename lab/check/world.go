@@ -133,7 +133,12 @@ func (w *world) judges(p hier.Policy) {
 	w.over = oracle.NewOvertaking(w.s.bound(p))
 	list := []oracle.Judge{oracle.NewExclusion(), oracle.NewTokens(), oracle.NewCells(), oracle.NewLostGrants(), w.over}
 	if w.s.Lock == "" {
-		list = append(list, oracle.NewQueueOrder(w.s.Capacity), oracle.NewTrainOrder(w.s.Capacity), oracle.NewResets(w.s.Capacity, w.s.resetBound()))
+		order, trains := oracle.NewQueueOrder(w.s.Capacity), oracle.NewTrainOrder(w.s.Capacity)
+		if w.s.Copies > 0 {
+			order.InTerms()
+			trains.InTerms()
+		}
+		list = append(list, order, trains, oracle.NewResets(w.s.Capacity, w.s.resetBound()))
 	}
 	if p.Kind == hier.ByTime && !p.PhaseFair && !w.s.restarts() { // a client that waited for a memory node begins anew
 		list = append(list, oracle.NewLocalOrder())
@@ -180,12 +185,15 @@ func (s *Scenario) bound(p hier.Policy) int {
 
 // build makes the nodes and their agents.
 func (w *world) build() error {
-	size := uint64(locksAt) + w.span()*uint64(w.s.Locks)
-	if w.s.Keys > 0 {
-		size = storeSize
-	}
 	for range w.s.MNs {
-		w.mns = append(w.mns, w.c.AddMN(size))
+		if w.s.Copies > 0 {
+			w.mns = append(w.mns, w.c.AddReplicatedMN(w.size(), w.s.Copies))
+		} else {
+			w.mns = append(w.mns, w.c.AddMN(w.size()))
+		}
+	}
+	if w.s.Copies > 0 {
+		w.replicas()
 	}
 	if w.s.loses() {
 		w.generations = make([]uint32, w.s.MNs)
@@ -210,6 +218,14 @@ func (w *world) build() error {
 		w.addNode()
 	}
 	return nil
+}
+
+// size returns the bytes of a memory node.
+func (w *world) size() uint64 {
+	if w.s.Keys > 0 {
+		return storeSize
+	}
+	return locksAt + w.span()*uint64(w.s.Locks)
 }
 
 // onTransition, if not nil, is called at each step of a local lock's state machine, in scenarios and in exploration. For a test.
@@ -447,11 +463,17 @@ func (t *tap) Observe(e *sim.Event) {
 		}
 		t.w.event(oracle.Event{Kind: kind, Client: e.Client})
 		return
+	case sim.StepServe:
+		t.w.serves(e)
+		return
 	case sim.StepRestart:
+		if t.w.s.Copies > 0 {
+			return // StepServe says when another epoch begins
+		}
 		t.w.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
 		return
 	case sim.StepEffect:
-		if e.Op.Kind.IsAtomic() && t.watched[e.Op.Addr.In(0)] {
+		if e.Op.Kind.IsAtomic() && t.watched[e.Op.Addr.In(0)] && t.w.c.Serves(e.Op.Addr.MN(), e.Mem) {
 			t.w.court.Effect(&oracle.Effect{Time: e.Time, Client: e.Client, Lock: e.Op.Addr.In(0), Old: e.Old, New: e.New})
 			t.drawObjections()
 		}

@@ -60,6 +60,7 @@ func CheckHeaderOf(capacityBits uint8, word uint64, dead fabric.CNSet, clients i
 // A reset voids all places. Places that are refused (no room) do not count.
 type QueueOrder struct {
 	neutral
+	terms        bool
 	capacityBits uint8
 	locks        map[fabric.Addr][]ticket
 }
@@ -127,7 +128,7 @@ func (j *QueueOrder) Event(e *Event) string {
 	case Restarted: // waiting clients begin anew
 		maps.DeleteFunc(j.locks, func(l fabric.Addr, _ []ticket) bool { return l.MN() == e.Lock.MN() })
 	case Granted:
-		index := indexOf(e.Token)
+		index, train := j.place(e.Token)
 		list := j.locks[e.Lock]
 		what := ""
 		for _, t := range list {
@@ -135,7 +136,7 @@ func (j *QueueOrder) Event(e *Event) string {
 				what = fmt.Sprintf("[%v] at index %d, and %v waits for %v at index %d", e, index, t.client, t.mode, t.index)
 			}
 		}
-		train := e.Mode == lock.Shared && e.Token&trainSeq == trainSeq // the token is that of the train's first: see docs/trains.md
+		train = train && e.Mode == lock.Shared
 		j.locks[e.Lock] = slices.DeleteFunc(list, func(t ticket) bool {
 			return t.index == index || train && t.mode == lock.Shared && t.client.CN() == e.Client.CN()
 		})
@@ -144,8 +145,19 @@ func (j *QueueOrder) Event(e *Event) string {
 	return ""
 }
 
-// indexOf returns the index that a token names: 10 bits before it say which memory, the last 10 which grant of the tenure.
-func indexOf(t lock.Token) uint64 { return uint64(t)<<10>>20 - 1 }
+// InTerms says that the locks are replicated: their tokens begin with a term (docs/replication.md).
+func (j *QueueOrder) InTerms() { j.terms = true }
+
+// place returns the index that a token names, and whether its last field is that of a reader that goes before writers with lower indices. 10 bits before the index
+// say which memory, or 16 the term; the last 10, or 8, say which grant of the tenure.
+func (j *QueueOrder) place(t lock.Token) (index uint64, train bool) {
+	top, seq := 10, 10
+	if j.terms {
+		top, seq = 16, 8
+	}
+	last := lock.Token(1)<<seq - 1
+	return uint64(t)<<top>>(top+seq) - 1, t&last == last
+}
 
 // A request is one that waits.
 type request struct {

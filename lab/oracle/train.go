@@ -29,15 +29,15 @@ type train struct {
 	readers []ticket // that have held
 }
 
-const (
-	trainSeq   = 1023 // of the token of a reader that goes before writers with lower indices
-	trainPlace = 24   // the last of a train is at most so far behind its first
-)
+const trainPlace = 24 // the last of a train is at most so far behind its first
 
 // NewTrainOrder returns the judge of locks whose queues have 2^capacityBits entries.
 func NewTrainOrder(capacityBits uint8) *TrainOrder {
 	return &TrainOrder{neutral: neutral{"train order"}, tickets: NewQueueOrder(capacityBits), trains: map[fabric.Addr]*train{}}
 }
+
+// InTerms says that the locks are replicated: see QueueOrder.InTerms.
+func (j *TrainOrder) InTerms() { j.tickets.InTerms() }
 
 // Effect implements Judge.
 func (j *TrainOrder) Effect(x *Effect) (what string) {
@@ -63,7 +63,8 @@ func (j *TrainOrder) Event(e *Event) (what string) {
 	case Restarted: // waiting clients begin anew
 		maps.DeleteFunc(j.trains, func(l fabric.Addr, _ *train) bool { return l.MN() == e.Lock.MN() })
 	case Granted:
-		if t := j.trains[e.Lock]; t != nil && e.Mode == lock.Shared && e.Token&trainSeq == trainSeq {
+		_, train := j.tickets.place(e.Token)
+		if t := j.trains[e.Lock]; t != nil && e.Mode == lock.Shared && train {
 			what = j.reader(e, t)
 		}
 	}
@@ -73,7 +74,7 @@ func (j *TrainOrder) Event(e *Event) (what string) {
 
 // reader judges a hold of a reader of a train.
 func (j *TrainOrder) reader(e *Event, t *train) (what string) {
-	first := indexOf(e.Token)
+	first, _ := j.tickets.place(e.Token)
 	if first != t.head {
 		return fmt.Sprintf("[%v] as a reader of the train at index %d, and the head is %d", e, first, t.head)
 	}

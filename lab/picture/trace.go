@@ -258,8 +258,7 @@ func opName(k fabric.OpKind) string {
 
 // effect adds an operation that takes effect, or a part of it.
 func (t *Trace) effect(e *sim.Event) {
-	t.memory(e.Op.Addr.MN())
-	r := row{at: e.Time, kind: kindRead, lane: t.memory(e.Op.Addr.MN()), from: -1, label: opName(e.Op.Kind), more: e.String()}
+	r := row{at: e.Time, kind: kindRead, lane: t.memory(e.Mem), from: -1, label: opName(e.Op.Kind), more: e.String()}
 	switch {
 	case e.Op.Kind.IsAtomic():
 		r.kind = kindAtomic
@@ -353,6 +352,7 @@ var fates = map[sim.Step]string{
 	sim.StepFence:   "is fenced: memory nodes refuse it",
 	sim.StepNews:    "hears of a change of the membership",
 	sim.StepRestart: "restarts, in a new epoch",
+	sim.StepServe:   "is served in another epoch",
 }
 
 // fault adds what becomes of a node.
@@ -365,6 +365,9 @@ func (t *Trace) fault(e *sim.Event) {
 	if e.Step == sim.StepRestart || cn == 0 {
 		r.lane = t.memory(e.Mem)
 		r.text = fmt.Sprintf("%v %s", e.Mem, fates[e.Step])
+		if e.Step == sim.StepServe {
+			r.text += fmt.Sprintf(", term %d", e.New)
+		}
 		t.add(r)
 		return
 	}
@@ -530,7 +533,12 @@ func (t *Trace) Plan(p sim.Plan) {
 	for _, f := range p {
 		text := f.Kind.String() + " " + f.Node.String()
 		switch f.Kind {
-		case sim.FaultKill, sim.FaultPause, sim.FaultFence:
+		case sim.FaultKill, sim.FaultPause, sim.FaultFence, sim.FaultPromote, sim.FaultDrop:
+			if f.Node.CN == 0 {
+				t.marks = append(t.marks, mark{f.At, func() {
+					t.add(row{at: f.At, kind: kindFault, lane: t.memory(f.Node.MN), from: -1, text: text, more: f.String()})
+				}})
+			}
 			continue
 		case sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate:
 			text += " → " + f.Peer.String()

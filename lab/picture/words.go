@@ -156,6 +156,9 @@ func Of(name string, y cql.Layout) *Words {
 	return w
 }
 
+// Replicated says that the memory of the locks is replicated: tokens begin with a term (docs/replication.md).
+func (w *Words) Replicated() { w.Token = termToken }
+
 // number is a token that has no fields.
 func number(t lock.Token) string { return fmt.Sprint(uint64(t)) }
 
@@ -173,6 +176,18 @@ func token(t lock.Token) string {
 		text = fmt.Sprintf("(generation %d, %s", g, text[1:])
 	}
 	return text
+}
+
+// Fields of tokens of locks that are replicated: see cql.TermToken.
+const (
+	termSeqBits   = 8
+	termIndexBits = 40
+)
+
+// termToken takes the token of a lock apart that is replicated.
+func termToken(t lock.Token) string {
+	v := uint64(t)
+	return fmt.Sprintf("(term %d, index %d, seq %d)", v>>(termSeqBits+termIndexBits), v>>termSeqBits&(1<<termIndexBits-1)-1, v&(1<<termSeqBits-1))
 }
 
 // queue takes DecLock's header and queue apart.
@@ -272,7 +287,7 @@ const (
 // kinds are the names of the kinds of messages, from the first of each range on: docs/protocol.md has those of DecLock.
 var kinds = map[fabric.MsgKind][]string{
 	fabric.MsgView: {"View"},
-	fabric.MsgCQL:  {"Grant", "GrantRange", "Reset", "ResetAck", "AskReset", "Abort", "Quiesced"},
+	fabric.MsgCQL:  {"Grant", "GrantRange", "Reset", "ResetAck", "AskReset", "Abort", "Quiesced", "Report", "Members"},
 	fabric.MsgHier: {"Wake", "Sync", "Unreachable", "Fence"},
 	fabric.MsgLock: {"Wake"},
 	mcsMessages:    {"Successor", "Handover", "Abandoned"},
@@ -282,6 +297,9 @@ var kinds = map[fabric.MsgKind][]string{
 
 // name returns the name of a kind of messages.
 func (w *Words) name(k fabric.MsgKind) string {
+	if term := k >> termShift; term > 0 {
+		return fmt.Sprintf("%s, term %d", w.name(k&(1<<termShift-1)), term)
+	}
 	for first, names := range kinds {
 		if k >= first && k < first+fabric.MsgKind(len(names)) {
 			return names[k-first]
@@ -290,8 +308,16 @@ func (w *Words) name(k fabric.MsgKind) string {
 	return fmt.Sprintf("message %#x", uint32(k))
 }
 
+// termShift is where the term of a lock begins in the kind of a message about it.
+const termShift = 16
+
 // Message takes a message apart.
 func (w *Words) Message(m *fabric.Message) string {
+	if term := cql.MessageTerm(m); term > 0 {
+		plain := *m
+		plain.Kind = cql.MessageKind(m)
+		return fmt.Sprintf("%s in term %d", w.Message(&plain), term)
+	}
 	b := &m.Body
 	at := w.NameOf(fabric.Addr(b[0]))
 	switch name := w.name(m.Kind); name {
