@@ -281,3 +281,49 @@ func TestManyPromotions(t *testing.T) {
 		t.Errorf("%d grants, the last in term %d", w.grants, term)
 	}
 }
+
+// TestCutOffNode: a compute node hears of nothing, is given up, and so is the primary, whose NIC serves on and which does not hear that the node is given up. When its lease has
+// run out, the node acquires nothing there, hands nothing on to its own clients, and its holder gets lock.ErrLost.
+func TestCutOffNode(t *testing.T) {
+	r := newRig(t, 1, 3, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, replicated, unsynced, silent, simulated(sim.Config{NewsDelay: 20 * us}))
+	var w witness
+	lapsed := func(what string, err error) {
+		if !errors.Is(err, fabric.ErrFenced) && !errors.Is(err, lock.ErrLost) && !errors.Is(err, fabric.ErrUnknownOutcome) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	r.client(0, "holder", func(k *hier.Locker) {
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		w.enter(t, &h)
+		at(k, 200*us)
+		w.exit(&h) // it may know by now
+		at(k, 500*us)
+		lapsed("release", k.Release(&h, nil))
+	})
+	for i, from := range []fabric.Time{50 * us, 600 * us} {
+		r.client(0, name(0, i+1), func(k *hier.Locker) {
+			at(k, from)
+			var h lock.Hold
+			lapsed("acquire", k.Acquire(&h, &lock.Request{Lock: r.lock(i), Mode: lock.Exclusive}))
+		})
+	}
+	r.client(1, "next", func(k *hier.Locker) {
+		at(k, 250*us)
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		w.enter(t, &h)
+		at(k, 900*us)
+		w.exit(&h)
+		must(t, k.Release(&h, nil))
+	})
+	r.c.At(100*us, func() {
+		r.c.Detach(sim.OfCN(r.nodes[0].ID()), 2*ms)
+		r.c.FenceMN(r.mn)
+		r.c.Fence(r.nodes[0])
+	})
+	r.run()
+	if w.grants != 2 || uint64(w.token)>>48 != 2 {
+		t.Errorf("%d grants, the last with %v", w.grants, w.token)
+	}
+}

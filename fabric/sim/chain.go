@@ -184,6 +184,9 @@ func (p *Port) waitChain(ch *Chain) error {
 			return p.stats.CountError(p.leave(ch))
 		}
 	}
+	if ch.err == nil && !p.node.leased(ch.ops[0].Addr.MN()) {
+		ch.err = &fabric.ChainError{Op: ch.ops[0], Err: fmt.Errorf("sim: the lease of %v has run out: %w", p.node.id, fabric.ErrUnknownOutcome)}
+	}
 	err := ch.err
 	if err != nil {
 		_ = p.stats.CountError(err)
@@ -240,10 +243,11 @@ func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	for i := range ops {
 		c.observeOp(StepPost, ch, i, &ops[i], 0, 0)
 	}
-	if shut || p.knowsDown(ch.qp.mn) {
+	lapsed := !p.node.leased(id)
+	if shut || lapsed || p.knowsDown(ch.qp.mn) {
 		ch.state = chainFlying
 		why := fabric.ErrNodeDown
-		if shut && p.node.fenced {
+		if lapsed || shut && p.node.fenced {
 			why = fabric.ErrFenced
 		}
 		ch.err = &fabric.ChainError{Index: 0, Op: ops[0], Err: fmt.Errorf("sim: %v: %w", ch.qp.mn.id, why)}

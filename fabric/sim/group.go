@@ -94,6 +94,18 @@ func (c *Cluster) Serves(id, host fabric.MemID) bool {
 	return mn != nil && mn.id == host
 }
 
+// lapse ends the lease of a compute node: by its own clock, which counts the time of a pause, that is no later than when the coordinator gives it up. So its holds are
+// over, and nothing that a replicated number answers counts any more, though the node may not hear of anything, and the number's primary neither.
+func (n *Node) lapse() {
+	if n.lapsed = true; !n.dead && !n.closed && n.OnFenced != nil {
+		n.OnFenced()
+	}
+}
+
+// leased reports whether a chain to a replicated number may count: the node's lease is valid, when it is posted and when its result is taken. So it was, when the
+// chain was executed.
+func (n *Node) leased(id fabric.MemID) bool { return !n.lapsed || n.c.mns[id].replicas < 2 }
+
 // noteServed notes the numbers that are served in another epoch than before.
 func (c *Cluster) noteServed() {
 	for _, id := range slices.Sorted(maps.Keys(c.ledger.Groups)) {

@@ -82,3 +82,31 @@ func TestGivenUpPrimary(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// When the lease of a compute node has run out, nothing that a replicated number answers counts: neither what is posted afterwards, nor what is under way. The primary, which
+// was given up as well and hears of nothing, would execute it.
+func TestLease(t *testing.T) {
+	c := New(Config{Seed: 1, NewsDelay: 100 * fabric.Microsecond})
+	defer c.Close()
+	p := c.AddReplicatedMN(4096, 2)
+	n := c.AddCN()
+	c.Go(n, "client", func(port fabric.Port) {
+		c.Detach(OfCN(n.ID()), fabric.Second)
+		c.FenceMN(p)
+		ops := []fabric.Op{fabric.FAA(fabric.At(p, 64), 1)}
+		pd, err := port.Post(ops)
+		if err != nil {
+			t.Error(err)
+		}
+		c.Fence(n)
+		if err := port.Wait(pd); !errors.Is(err, fabric.ErrUnknownOutcome) {
+			t.Errorf("an operation under way: %v", err)
+		}
+		if err := port.Do(ops); !errors.Is(err, fabric.ErrFenced) {
+			t.Errorf("an operation that is posted afterwards: %v", err)
+		}
+	})
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -39,6 +39,9 @@ func (c *Cluster) leave(m *membership, how member.Phase) {
 	}
 	c.ledger.End(m.entry, how)
 	m.ended = m.entry.Since
+	if m.node != nil && len(c.ledger.Groups) > 0 {
+		m.node.lapse()
+	}
 	c.changed()
 }
 

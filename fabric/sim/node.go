@@ -125,6 +125,7 @@ type Node struct {
 	lastMsg [int(fabric.MaxCN) + 1]fabric.Time // arrival of the last message to each node
 	downMN  []bool                             // memory nodes known to be down
 	linger  []lingering                        // by memory node
+	lapsed  bool                               // its lease has run out: nothing that a replicated number answers counts
 	acts    *member.State                      // that the node acts on; nil: no number is replicated
 
 	place int // in Cluster.nodes

@@ -232,7 +232,7 @@ func (c *client) release(which int) bool {
 	switch {
 	case !lost:
 		c.report(e)
-	case err == nil && e.Writes && (c.w.s.Copies == 0 || !c.n.dead): // a node that was given up may go on at a primary that was: rule 12 of docs/replication.md
+	case err == nil && e.Writes:
 		c.w.object("lost locks", fmt.Sprintf("[%v]: the memory node has restarted since it was granted, and nobody says that the lock is lost", &e))
 	}
 	if lost {

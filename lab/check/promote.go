@@ -46,8 +46,17 @@ func (s *Scenario) failover(d *drawer) (p sim.Plan) {
 		node = host()
 	}
 	back := sim.Fault{At: at, Kind: pick(d, sim.FaultReboot, sim.FaultReboot, sim.FaultRestart), Node: node, Until: later()}
-	switch d.between(0, 3) {
+	switch d.between(0, 4) {
 	case 0:
+		p = append(p, back)
+	case 4: // a compute node stands still, and is given up, and so is the primary: neither hears of the other
+		cn, from := sim.OfCN(fabric.CNID(s.CNs)), at-d.time(100*fabric.Microsecond)
+		if s.CNs < 2 || s.deadly(s.CNs) {
+			return nil
+		}
+		p = append(p, sim.Fault{At: max(from, 0), Kind: sim.FaultPause, Node: cn, Until: at + 1 + d.time(500*fabric.Microsecond)},
+			sim.Fault{At: at, Kind: sim.FaultFence, Node: node}, sim.Fault{At: at + d.time(100*fabric.Microsecond), Kind: sim.FaultFence, Node: cn})
+		back.At, back.Until = back.Until+fabric.Millisecond, back.Until+fabric.Millisecond+1+d.time(fabric.Millisecond)
 		p = append(p, back)
 	case 1:
 		p = append(p, sim.Fault{At: at, Kind: sim.FaultFence, Node: node})
@@ -130,7 +139,7 @@ func (w *world) abandon() {
 // inTerm judges the term of a grant: it is that in which the number is served, and the client is attached in its epoch.
 func (c *client) inTerm(e *oracle.Event) {
 	g := c.w.c.Served(e.Lock.MN())
-	if g == nil || c.n.dead {
+	if g == nil {
 		return
 	}
 	lost := c.lost(e.Lock)
