@@ -40,6 +40,12 @@ func (c *conn) command(t [][]byte) error {
 			c.quiet(t)
 			c.say("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust")
 		}
+	case "refresh_certs":
+		if c.srv.o.TLS == nil {
+			c.say("ERROR")
+		} else {
+			c.say("OK") // a handshake reads those that have changed
+		}
 	case "watch":
 		c.say("CLIENT_ERROR watch commands not allowed")
 	default:

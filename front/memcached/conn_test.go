@@ -54,6 +54,9 @@ func TestStuckClients(t *testing.T) {
 		e.send("get ")
 	}
 	for i := range 50 {
+		if i%10 == 0 {
+			good = dial(t, address)
+		}
 		good.want(fmt.Sprintf("set k%d 0 0 1\r\n1\r\nget k%d\r\n", i, i), fmt.Sprintf("STORED\r\nVALUE k%d 0 1\r\n1\r\nEND\r\n", i))
 	}
 }

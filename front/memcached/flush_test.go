@@ -133,3 +133,31 @@ func TestFlushLater(t *testing.T) {
 	c.want("set k 0 0 1\r\n1\r\ndebugtime 100\r\nget k\r\n", "STORED\r\nOK\r\nVALUE k 0 1\r\n1\r\nEND\r\n")
 	c.want("flush_all 100\r\nflush_all 0 noreply\r\nset k 0 0 1\r\n1\r\ndebugtime 200\r\nget k\r\n", "OK\r\nSTORED\r\nOK\r\nVALUE k 0 1\r\n1\r\nEND\r\n")
 }
+
+// An operation that began before a flush, and finds an item that was stored after it, takes place after the flush: nothing of the time before replaces it.
+func TestOperationFromBeforeFlush(t *testing.T) {
+	cluster := openCluster(t)
+	s, late := startServer(t, cluster, Options{})
+	_, other := startServer(t, cluster, Options{})
+	c, d := dial(t, late), dial(t, other)
+	c.want("set k 0 0 1\r\n1\r\n", "STORED\r\n")
+	before := s.last.number.Load()
+	for _, request := range []string{"set k 0 0 1\r\n3\r\n", "append k 0 0 1\r\n3\r\n", "incr k 1\r\n", "mg k T100\r\n", "ms k 1\r\n4\r\n"} {
+		d.want("flush_all\r\nset k 0 0 1\r\n2\r\n", "OK\r\nSTORED\r\n")
+		// The server takes the number from before the flush for that of now, as an operation has it that was stopped after its first step.
+		s.last.mu.Lock()
+		s.last.number.Store(before)
+		s.last.readAt.Store(int64(s.clock() + time.Minute))
+		s.last.mu.Unlock()
+		c.send(request)
+		c.send("mn\r\n")
+		for c.line("") != "MN\r\n" {
+		}
+		s.last.readAt.Store(0)
+		if line := d.line("get k\r\n"); line == "END\r\n" {
+			t.Errorf("%q: the item is gone", request)
+			continue
+		}
+		_, _ = d.line(""), d.line("")
+	}
+}

@@ -134,11 +134,11 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 	if read >= 0 {
 		read += headSize
 	}
+	n, err := w.flushNumber()
+	if err != nil {
+		return false, err
+	}
 	for {
-		n, err := w.flushNumber()
-		if err != nil {
-			return false, err
-		}
 		again := false
 		err = w.do(func() error {
 			return w.items.Update(key, objstore.Update{Read: read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
@@ -157,9 +157,11 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 		case !again:
 			return true, nil
 		}
-		if _, err := w.readRecord(); err != nil {
+		r, err := w.readRecord()
+		if err != nil {
 			return false, err
 		}
+		n = r.number
 	}
 }
 
@@ -180,15 +182,15 @@ func (w *worker) store() error {
 		read = -1
 	}
 	ifFound := r.mode != modeSet && r.mode != modeAdd
+	n, err := w.flushNumber()
+	if err != nil {
+		return err
+	}
 	for {
-		n, err := w.flushNumber()
-		if err != nil {
-			return err
-		}
 		r.number, r.again, r.created, r.stored = n, false, false, 0
 		w.setNow()
 		u := objstore.Update{Read: read, IfFound: ifFound, Apply: w.apply}
-		err = w.items.Update(r.key, u)
+		err := w.items.Update(r.key, u)
 		if err != nil && !errors.Is(err, objstore.ErrNotFound) {
 			err = w.do(func() error { return w.items.Update(r.key, u) })
 		}
@@ -201,9 +203,11 @@ func (w *worker) store() error {
 		case !r.again:
 			return nil
 		}
-		if _, err := w.readRecord(); err != nil {
+		now, err := w.readRecord()
+		if err != nil {
 			return err
 		}
+		n = now.number
 	}
 }
 

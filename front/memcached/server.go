@@ -148,7 +148,12 @@ func (s *Server) take() (*worker, error) {
 }
 
 // Serve serves the connections of a listener until Shutdown, and returns ErrServerClosed then.
-func (s *Server) Serve(l net.Listener) error {
+func (s *Server) Serve(l net.Listener) error { return s.serve(l, s.o.TLS) }
+
+// ServePlain is Serve without TLS.
+func (s *Server) ServePlain(l net.Listener) error { return s.serve(l, nil) }
+
+func (s *Server) serve(l net.Listener, secret *tls.Config) error {
 	if !s.listen(l) {
 		_ = l.Close()
 		return ErrServerClosed
@@ -158,7 +163,7 @@ func (s *Server) Serve(l net.Listener) error {
 		nc, err := l.Accept()
 		if err == nil {
 			wait = time.Millisecond
-			s.accept(nc)
+			s.accept(nc, secret)
 			continue
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -195,10 +200,10 @@ func (s *Server) unlisten(l io.Closer) {
 }
 
 // accept begins to serve a connection, unless there are too many.
-func (s *Server) accept(nc net.Conn) {
+func (s *Server) accept(nc net.Conn, secret *tls.Config) {
 	c := newConn(s, nc)
-	if s.o.TLS != nil {
-		c.nc = tls.Server(nc, s.o.TLS)
+	if secret != nil {
+		c.nc = tls.Server(nc, secret)
 	}
 	s.mu.Lock()
 	full := len(s.conns) >= s.o.MaxConns

@@ -39,6 +39,24 @@ func (f Files) Config() (*tls.Config, error) {
 	return cfg, nil
 }
 
+// Server returns a configuration for a server of any clients. They need a certificate only if there is a CA, which must have signed it. The server's is the
+// renewed one, as Config has it.
+func (f Files) Server() (*tls.Config, error) {
+	if f.Cert == "" || f.Key == "" {
+		return nil, fmt.Errorf("%w: a server needs a certificate and its key; got certificate %q, key %q", ErrFiles, f.Cert, f.Key)
+	}
+	cfg, err := f.Client()
+	if err != nil {
+		return nil, err
+	}
+	if f.CA != "" {
+		cfg.ClientCAs, cfg.ClientAuth = cfg.RootCAs, tls.RequireAndVerifyClientCert
+	}
+	own := cfg.GetClientCertificate
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own(nil) }
+	return cfg, nil
+}
+
 // Client returns a configuration for clients of a server that CA, or without that one of the system's, has signed the certificate of. They
 // show their own, if there is one: as Config has it, the renewed one.
 func (f Files) Client() (*tls.Config, error) {

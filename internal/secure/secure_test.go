@@ -195,3 +195,27 @@ func TestSecret(t *testing.T) {
 		}
 	}
 }
+
+// A server of any clients asks for a certificate only with a CA.
+func TestServerOfAnyClients(t *testing.T) {
+	a := newAuthority(t)
+	files := a.node(7)
+	client := &tls.Config{InsecureSkipVerify: true}
+	open, err := secure.Files{Cert: files.Cert, Key: files.Key}.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if serial, err := shake(open, client); err != nil || serial != 7 {
+		t.Errorf("serial %d, %v", serial, err)
+	}
+	closed, err := files.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shake(closed, client); err == nil {
+		t.Error("a client without a certificate was let in")
+	}
+	if _, err := (secure.Files{CA: files.CA}).Server(); !errors.Is(err, secure.ErrFiles) {
+		t.Errorf("without a certificate: %v", err)
+	}
+}

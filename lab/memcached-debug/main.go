@@ -266,15 +266,26 @@ func (o *options) listen(s *memcached.Server) error {
 	}
 	var ports strings.Builder
 	if o.port != "0" {
-		l, err := net.Listen("tcp4", o.address+":"+ephemeral(o.port))
-		if err != nil {
-			return err
+		for address := range strings.SplitSeq(o.address, ",") {
+			address, plain := strings.CutPrefix(address, "notls:")
+			if !strings.Contains(address, ":") {
+				address += ":" + ephemeral(o.port)
+			}
+			l, err := net.Listen("tcp4", address)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&ports, "TCP INET: %d\n", l.Addr().(*net.TCPAddr).Port)
+			if plain {
+				go s.ServePlain(l)
+			} else {
+				go s.Serve(l)
+			}
 		}
-		fmt.Fprintf(&ports, "TCP INET: %d\n", l.Addr().(*net.TCPAddr).Port)
-		go s.Serve(l)
 	}
 	if o.udp != "0" {
-		l, err := net.ListenPacket("udp4", o.address+":"+ephemeral(o.udp))
+		address, _, _ := strings.Cut(strings.TrimPrefix(o.address, "notls:"), ":")
+		l, err := net.ListenPacket("udp4", address+":"+ephemeral(o.udp))
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/signal"
@@ -108,20 +109,18 @@ func cnCommand(env *command.Env) *cli.Command {
 	var how running
 	return command.Complete(&cli.Command{
 		Name: control.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
-		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), []cli.Flag{
+		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), memcachedFlags(&cfg.Memcached), []cli.Flag{
 			command.LockFlag(&cfg.Policy),
 			command.CountFlag(&cfg.Procs, "procs", 0, 0, 1024, "cores to use at a time (GOMAXPROCS); 0 is all"),
-			&cli.StringFlag{Name: "memcached", Usage: "`HOST:PORT`, or path of a unix socket, at which clients of memcached are served", Destination: &cfg.Memcached.Listen},
-			&cli.StringFlag{Name: "memcached-store", Usage: "`NAME` of the store that they share, with those of other compute nodes", Value: "memcached", Destination: &cfg.Memcached.Store},
 			command.CountFlag(&net.instance, "instance", 1, 1, 1000, fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise, http and memcached are %d higher for each before it", portStep)),
 			waitFlag(&cfg.Wait),
 		}, how.flags())),
 		Action: func(c *cli.Context) error {
-			net.memcached = &cfg.Memcached.Listen
+			net.memcached, net.memcachedUDP = &cfg.Memcached.Listen, &cfg.Memcached.UDP
 			prepare := func(cl scheme.Cluster) (scheme.Role, error) {
 				cfg.Cluster = cl
 				_, err := hier.ParsePolicy(cfg.Policy)
-				return scheme.ComputeRole, err
+				return scheme.ComputeRole, errors.Join(err, cfg.Memcached.Check())
 			}
 			return how.daemon(c, env, &net, prepare, func(ctx context.Context, o daemon.Options) error {
 				cfg.Options = o
@@ -129,6 +128,24 @@ func cnCommand(env *command.Env) *cli.Command {
 			})
 		},
 	})
+}
+
+// memcachedFlags are how clients of memcached are served.
+func memcachedFlags(m *daemon.Memcached) []cli.Flag {
+	str := func(name, usage string, v *string) cli.Flag {
+		return &cli.StringFlag{Name: "memcached" + name, Usage: usage, Destination: v}
+	}
+	return []cli.Flag{
+		str("", "`HOST:PORT`, or path of a unix socket, at which clients of memcached are served", &m.Listen),
+		&cli.StringFlag{Name: "memcached-store", Usage: "`NAME` of the store that they share, with those of other compute nodes", Value: "memcached", Destination: &m.Store},
+		str("-udp", "`HOST:PORT` at which they are served over UDP; whose sender nothing proves", &m.UDP),
+		str("-auth", "`FILE` with lines of USER:PASSWORD: a client says first who it is, in the ASCII protocol", &m.Users),
+		str("-tls-cert", "`FILE` with the certificate that they see: TLS", &m.TLS.Cert),
+		str("-tls-key", "`FILE` with its key", &m.TLS.Key),
+		str("-tls-ca", "`FILE` with the certificates of the CA that signs theirs: they must have one", &m.TLS.CA),
+		command.CountFlag(&m.MaxConns, "memcached-max-conns", 1024, 1, 1<<20, "connections of theirs"),
+		&cli.DurationFlag{Name: "memcached-idle-timeout", Usage: "close connections that have no request for so long", DefaultText: "never", Destination: &m.IdleTimeout},
+	}
 }
 
 func waitFlag(to *time.Duration) cli.Flag {

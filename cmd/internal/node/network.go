@@ -17,8 +17,8 @@ type Network struct {
 	Options scheme.Options
 	own     []cli.Flag
 	http    *string // of a daemon: where it has its status
-	// memcached is where a daemon serves clients of memcached; nil: it does not.
-	memcached *string
+	// memcached is where a daemon serves clients of memcached, over TCP and UDP; nil: it does not.
+	memcached, memcachedUDP *string
 	// instance is which of the daemons of this host with the same settings this one is: from 1.
 	instance int
 
@@ -96,6 +96,9 @@ func (n *Network) shiftPorts() (err error) {
 	ports := []port{{"listen", &n.Options.Listen}, {"advertise", &n.Options.Advertise}, {"http", n.http}}
 	if n.memcached != nil && !strings.Contains(*n.memcached, "/") {
 		ports = append(ports, port{"memcached", n.memcached})
+	}
+	if n.memcachedUDP != nil {
+		ports = append(ports, port{"memcached-udp", n.memcachedUDP})
 	}
 	for _, a := range ports {
 		if *a.at, err = shiftPort(a.what, *a.at, n.instance); err != nil {
