@@ -234,7 +234,7 @@ func (s *Server) accept(nc net.Conn, secret *tls.Config) {
 const drainTimeout = 5 * time.Second
 
 // Shutdown closes the listeners, lets the requests that have arrived be answered, closes the connections and detaches the cluster. When ctx ends,
-// connections are closed whatever they do.
+// connections are closed whatever they do; their operations may still be under way.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.draining = true
@@ -262,8 +262,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			_ = c.nc.Close()
 		}
 		s.mu.Unlock()
-		<-over
 	}
+	// An operation that waits for a memory node ends with the cluster, and its connection after that.
 	s.Detach()
 	return err
 }
