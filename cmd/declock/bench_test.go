@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,4 +77,23 @@ func ticks(pid int) (n int) {
 		}
 	}
 	return n
+}
+
+// All contenders are measured, with what they cost.
+func TestBenchTCP(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("memcached"); err != nil {
+		t.Skip("no memcached (Debian: apt-get install memcached)")
+	}
+	w := newWorld(t)
+	out, _ := w.run(0, "declock-lab", "bench", "tcp", "--run-dir", "DIR", "--rounds", "1", "--keys", "200", "--ops", "1k", "--burners", "1", "--json")
+	rows := decode(t, out).Rows
+	if len(rows) != 8 {
+		t.Fatalf("%d rows, want four with and four without a burner:\n%s", len(rows), out)
+	}
+	for _, row := range rows {
+		if row["ops_per_s"].(float64) <= 0 || row["voluntary_switches_per_op"].(float64) <= 0 || row["syscalls_per_op"] == 0.0 {
+			t.Errorf("%v", row)
+		}
+	}
 }

@@ -37,7 +37,7 @@ Examples:
 type tcpOptions struct {
 	rounds, burners int
 	keys, ops       uint64
-	only            string
+	only, runDir    string
 	json            bool
 }
 
@@ -65,6 +65,7 @@ func benchTCPCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&o.keys, "keys", 100_000, 1, 1<<30, "distinct keys"),
 			command.CountFlag(&o.ops, "ops", 150_000, 1, 1<<40, "operations of a run over TCP with four processes; faster ones do more"),
 			&cli.StringFlag{Name: "only", Usage: "those whose `NAME` begins so", Destination: &o.only},
+			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir},
 			command.JSONFlag(&o.json),
 		},
 		Action: func(c *cli.Context) error { return o.run(c.Context, env) },
@@ -158,6 +159,9 @@ func (o *tcpOptions) once(ctx context.Context, env *command.Env, c *contender, s
 	args := append([]string{"--keys", strconv.FormatUint(o.keys, 10), "--ops", strconv.FormatUint(c.ops*o.ops, 10)}, strings.Fields(c.args)...)
 	if c.memcached {
 		args = append(args, "--target", server.target)
+	}
+	if o.runDir != "" {
+		args = append(args, "--run-dir", o.runDir)
 	}
 	var m meter
 	total, ops, err := app.MeasureReplay(ctx, env, args, func(f *fleet.Fleet, ended bool) {
