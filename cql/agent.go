@@ -92,6 +92,7 @@ type leading struct {
 	used   uint64 // indices below may have been given out
 	await  fabric.CNSet
 	began  fabric.Time
+	detour fabric.Time // when next to signal through others, too
 }
 
 // recentReset says that indices of a lock below used are of before a reset.
@@ -310,7 +311,7 @@ func (a *Agent) lead(l fabric.Addr, index uint64, why Reason) error {
 			// that reset's begin it was less than two capacities.
 			used = a.lay.Head(h) + 2*a.lay.Capacity()
 		}
-		a.leading = append(a.leading, &leading{lock: l, term: a.terms.at(l.MN()), locked: locked, used: used, await: view.Live, began: began})
+		a.leading = append(a.leading, &leading{lock: l, term: a.terms.at(l.MN()), locked: locked, used: used, await: view.Live, began: began, detour: began + detourNs})
 		a.signal(a.leading[len(a.leading)-1])
 		return nil
 	}
@@ -349,14 +350,16 @@ func (a *Agent) needless(l fabric.Addr, h Header, index uint64, why Reason) bool
 	return a.lay.Head(h) > index
 }
 
-// detourNs is after how long a reset asks others to pass its signals on.
+// detourNs is after how long a reset asks others to pass its signals on, then again when it has taken twice as long, and so on: what waits for a holder that
+// holds for long is to cost few messages.
 const detourNs = 10 * fabric.Millisecond
 
 // signal is step 2: signal all nodes that have not answered. For one that does not for long, a link may be cut: then also through all others.
 func (a *Agent) signal(r *leading) {
 	m := fabric.Message{Kind: msgReset, Body: [7]uint64{uint64(r.lock), uint64(r.locked), r.used}}
 	live := fabric.CNSet{}
-	if a.port.Now() >= r.began+detourNs {
+	if now := a.port.Now(); now >= r.detour {
+		r.detour = now + (now - r.began)
 		live = a.node.View().Live
 		live.Remove(a.self())
 	}
@@ -436,7 +439,11 @@ func (a *Agent) onReset(r asked) {
 	if i := a.askedOf(l); i >= 0 {
 		// A resetter that took over asks again; participants frozen for the
 		// first are still to quiesce, once.
-		r.busy += a.asked[i].busy
+		former := &a.asked[i]
+		r.busy += former.busy
+		if r.by == former.by && r.via == r.by {
+			r.via = former.via // the answer goes there, too
+		}
 		a.asked = slices.Delete(a.asked, i, i+1)
 	}
 	for _, w := range a.waiting {

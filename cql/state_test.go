@@ -12,7 +12,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[Train]():       10,
 	reflect.TypeFor[Carried]():     3,
 	reflect.TypeFor[Agent]():       16,
-	reflect.TypeFor[leading]():     6,
+	reflect.TypeFor[leading]():     7,
 	reflect.TypeFor[asked]():       7,
 	reflect.TypeFor[recentReset](): 3,
 }

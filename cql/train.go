@@ -407,17 +407,26 @@ type probe struct {
 	lock        fabric.Addr
 	term        uint16
 	index, head uint64
+	at          fabric.Time  // of the last look that counted
 	left        fabric.CNSet // of the nodes that were asked, those that have not answered
 }
 
-// probe is called when a waiter has found a head once more that is not its index. When it finds the same one again, it asks all nodes in the queue to
-// answer; when it does so once more, and one has not answered, it has the lock reset.
+// probe is called when a waiter has found a head once more that is not its index. When it finds the same one again, it asks the nodes of those that may be
+// members of its train to answer; when it does so once more, and one has not answered, it has the lock reset. A waiter that is behind any train does nothing: a
+// member finds out.
 func (c *Client) probe(p *Ticket, head uint64) error {
-	q := &c.probed
-	if q.lock != p.Lock || q.term != p.Term || q.index != p.Index || q.head != head {
-		*q = probe{lock: p.Lock, term: p.Term, index: p.Index, head: head}
+	q, now := &c.probed, c.port.Now()
+	if p.Index-head >= maxTrain {
 		return nil
 	}
+	if q.lock != p.Lock || q.term != p.Term || q.index != p.Index || q.head != head {
+		*q = probe{lock: p.Lock, term: p.Term, index: p.Index, head: head, at: now}
+		return nil
+	}
+	if now-q.at < c.cfg.RecheckNs/2 {
+		return nil // the client stood still, and makes up for looks that it has missed: no node had time to answer
+	}
+	q.at = now
 	live := c.node.View().Live
 	for i := range q.left {
 		q.left[i] &= live[i]
@@ -430,7 +439,7 @@ func (c *Client) probe(p *Ticket, head uint64) error {
 		return err
 	}
 	y, h := c.lay, c.header()
-	for i := head; i < head+min(y.Size(h), y.Capacity()); i++ {
+	for i := head; i < head+min(y.Size(h), y.Capacity(), maxTrain); i++ {
 		if e := c.entry(i); y.freshness(e, i) == 0 && live.Has(e.Client().CN()) {
 			q.left.Add(e.Client().CN())
 		}
