@@ -110,3 +110,29 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The answer of a primary that comes when the compute node has acknowledged another does not count: the node has cut its connections to the one before.
+func TestAnswerOfADeposedPrimary(t *testing.T) {
+	c := New(Config{Seed: 1})
+	defer c.Close()
+	p := c.AddReplicatedMN(4096, 2)
+	c.AddBackup(p, c.AddMN(4096))
+	n := c.AddCN()
+	c.Go(n, "client", func(port fabric.Port) {
+		c.Cut(OfMN(p), OfCN(n.ID()), port.Now()+fabric.Millisecond) // its answers are held up
+		pd, err := port.Post([]fabric.Op{fabric.FAA(fabric.At(p, 64), 1)})
+		if err != nil {
+			t.Error(err)
+		}
+		_ = port.Pause(port.Now() + 100*fabric.Microsecond)
+		if err := c.Promote(p); err != nil {
+			t.Error(err)
+		}
+		if err := port.Wait(pd); !errors.Is(err, fabric.ErrUnknownOutcome) {
+			t.Errorf("the answer comes after the promotion: %v", err)
+		}
+	})
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+}
