@@ -73,12 +73,18 @@ func cutLink(t *testing.T, policy string, from, to, ways int, recheck, until fab
 	return longest
 }
 
-// A waiter that stood still makes up for all looks that it has missed, one right after another: that no node has answered in between is no cut link.
+// A waiter that stood still makes up for all looks that it has missed, one right after another: that the node before it, which is slow, has not answered in
+// between is no cut link.
 func TestWaiterThatStoodStill(t *testing.T) {
 	r := newRig(t, 1, 2, "declock", roomy, unsynced)
+	plain, err := hier.ParsePolicy("declock+no-train") // it asks no one itself
+	must(t, err)
+	r.addNode(plain)
 	var w witness
 	r.client(0, "holder", func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 0, 2*fabric.Second) })
-	r.client(1, "waiter", func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 10*us, 0) })
+	r.client(2, "before", func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 10*us, 0) })
+	r.client(1, "waiter", func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 100*us, 0) })
+	r.c.Delay(sim.OfCN(3), sim.OfCN(2), ms, 3*fabric.Second)
 	r.c.At(50*ms, func() { r.c.Pause(r.nodes[1]) })
 	r.c.At(650*ms, func() { r.c.Resume(r.nodes[1]) })
 	r.run()
