@@ -103,8 +103,8 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 		return nil, err
 	}
 	w := &world{s: s, policy: policy, lastGrant: map[fabric.ClientID]fabric.Time{}}
-	w.judges(policy)
 	w.tap = &tap{w: w, trace: trace, watched: map[fabric.Addr]bool{}, last: lastOps{}}
+	w.judges(policy)
 	cfg.Observer = w.tap
 	w.c = sim.New(cfg)
 	w.cfg = hier.Config{Layout: s.layout(), CQL: cql.Config{RecheckNs: s.RecheckNs, ResetAfterNs: s.ResetNs}}
@@ -137,6 +137,7 @@ func (w *world) judges(p hier.Policy) {
 		if w.s.Copies > 0 {
 			order.InTerms()
 			trains.InTerms()
+			w.tap.failed = func(c fabric.ClientID) { order.Failed(c); trains.Failed(c) }
 		}
 		list = append(list, order, trains, oracle.NewResets(w.s.Capacity, w.s.resetBound()))
 	}
@@ -420,7 +421,8 @@ type tap struct {
 	trace   bool
 	watched map[fabric.Addr]bool
 	last    lastOps
-	each    func(e *sim.Event) // for tests; else nil
+	each    func(e *sim.Event)    // for tests; else nil
+	failed  func(fabric.ClientID) // hears of each operation that fails; nil: nothing does
 	drawing
 }
 
@@ -449,6 +451,9 @@ func (t *tap) Observe(e *sim.Event) {
 	}
 	if t.picture != nil {
 		t.picture.Observe(e)
+	}
+	if t.failed != nil && e.Step == sim.StepComplete && e.Err != nil {
+		t.failed(e.Client)
 	}
 	switch e.Step {
 	case sim.StepKill, sim.StepFence:

@@ -148,6 +148,14 @@ func (j *QueueOrder) Event(e *Event) string {
 // InTerms says that the locks are replicated: their tokens begin with a term (docs/replication.md).
 func (j *QueueOrder) InTerms() { j.terms = true }
 
+// Failed says that an operation of a client has failed. The client may have been granted the lock then, and pass it on unseen: if its READ under the lock fails, with
+// the primary, it begins again.
+func (j *QueueOrder) Failed(c fabric.ClientID) {
+	for l := range j.locks {
+		j.drop(l, c)
+	}
+}
+
 // place returns the index that a token names, and whether its last field is that of a reader that goes before writers with lower indices. 10 bits before the index
 // say which memory, or 16 the term; the last 10, or 8, say which grant of the tenure.
 func (j *QueueOrder) place(t lock.Token) (index uint64, train bool) {

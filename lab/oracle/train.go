@@ -39,6 +39,9 @@ func NewTrainOrder(capacityBits uint8) *TrainOrder {
 // InTerms says that the locks are replicated: see QueueOrder.InTerms.
 func (j *TrainOrder) InTerms() { j.tickets.InTerms() }
 
+// Failed says that an operation of a client has failed: see QueueOrder.Failed.
+func (j *TrainOrder) Failed(c fabric.ClientID) { j.tickets.Failed(c) }
+
 // Effect implements Judge.
 func (j *TrainOrder) Effect(x *Effect) (what string) {
 	j.tickets.Effect(x)
