@@ -183,6 +183,7 @@ func (w *worker) flush(due uint32) error {
 		if err != nil {
 			return err
 		}
+		begun = w.clock() // another has taken the flush over: two must not take it from each other for ever
 	}
 }
 

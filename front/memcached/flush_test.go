@@ -161,3 +161,22 @@ func TestOperationFromBeforeFlush(t *testing.T) {
 		_, _ = d.line(""), d.line("")
 	}
 }
+
+// A record that was lost, and made anew, may have a lower number than items that are still there: they are not there for clients, who store them anew.
+func TestLostRecord(t *testing.T) {
+	s, address := startServer(t, openCluster(t), Options{})
+	c := dial(t, address)
+	w, err := s.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.want("set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\nset c 0 0 1\r\n1\r\n", "STORED\r\nSTORED\r\nSTORED\r\n")
+	err = w.changeRecord(func(r *record) bool { r.number -= 10; return true })
+	w.home.give(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * lease)
+	c.want("get a\r\nincr b 1\r\ndelete c\r\nset a 0 0 1\r\n2\r\nadd b 0 0 1\r\n3\r\nget a b\r\n",
+		"END\r\nNOT_FOUND\r\nNOT_FOUND\r\nSTORED\r\nSTORED\r\nVALUE a 0 1\r\n2\r\nVALUE b 0 1\r\n3\r\nEND\r\n")
+}

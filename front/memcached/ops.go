@@ -46,7 +46,9 @@ type request struct {
 	invalidate bool
 
 	number  uint32 // of the last flush
-	again   bool   // the number is too old
+	again   bool   // the number is too old, or that of the item is unknown
+	seen    uint32 // then: that of the item
+	lost    uint32 // number of items from before the record was lost; the last flush's: of none
 	status  status
 	stored  uint64 // unique of what was stored
 	created bool
@@ -138,12 +140,12 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 	if err != nil {
 		return false, err
 	}
-	for {
-		again := false
+	for lost := n; ; {
+		again, seen := false, n
 		err = w.do(func() error {
 			return w.items.Update(key, objstore.Update{Read: read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
-				it, live, newer := opened(o, n)
-				if again = newer; again {
+				it, live, newer := opened(o, n, lost)
+				if again, seen = newer, it.flush; again {
 					return objstore.Change{}
 				}
 				return apply(o, &it, live, n)
@@ -161,17 +163,20 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 		if err != nil {
 			return false, err
 		}
-		n = r.number
+		if n, lost = r.number, r.number; int32(seen-n) > 0 {
+			lost = seen
+		}
 	}
 }
 
-// opened returns the item in an object, whether it has outlived all flushes up to one, and whether it was stored after a later one.
-func opened(o *objstore.Object, number uint32) (it item, live, newer bool) {
+// opened returns the item in an object, whether it has outlived all flushes up to one, and whether it was stored after a later one: not one that the record,
+// read since, does not know. That item is from before the record was lost.
+func opened(o *objstore.Object, number, lost uint32) (it item, live, newer bool) {
 	if !o.Found {
 		return it, false, false
 	}
 	it, ok := itemOf(&o.Item, o.Size)
-	return it, ok && it.flush == number, ok && int32(it.flush-number) > 0
+	return it, ok && it.flush == number, ok && it.flush != lost && int32(it.flush-number) > 0
 }
 
 // store stores the item of w.req.
@@ -186,6 +191,7 @@ func (w *worker) store() error {
 	if err != nil {
 		return err
 	}
+	r.lost = n
 	for {
 		r.number, r.again, r.created, r.stored = n, false, false, 0
 		w.setNow()
@@ -207,7 +213,9 @@ func (w *worker) store() error {
 		if err != nil {
 			return err
 		}
-		n = now.number
+		if n, r.lost = now.number, now.number; int32(r.seen-n) > 0 {
+			r.lost = r.seen
+		}
 	}
 }
 
@@ -222,9 +230,9 @@ func (r *request) absent() {
 // applyStore decides what becomes of w.req, under the lock of the key.
 func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 	r := &w.req
-	old, live, newer := opened(o, r.number)
+	old, live, newer := opened(o, r.number, r.lost)
 	if newer {
-		r.again = true
+		r.again, r.seen = true, old.flush
 		return objstore.Change{}
 	}
 	h := head{cas: unique(r.key, o.Token), flush: r.number}
