@@ -411,8 +411,8 @@ type probe struct {
 	left        fabric.CNSet // of the nodes that were asked, those that have not answered
 }
 
-// probe is called when a waiter has found a head once more that is not its index. When it finds the same one again, it asks the nodes of those that may be
-// members of its train to answer; when it does so once more, and one has not answered, it has the lock reset. A waiter that is behind any train does nothing: a
+// probe is called when a waiter has found a head once more that is not its index. When it finds the same one again, it asks the nodes of those that may send
+// it a message in its train to answer; when it does so once more, and one has not answered, it has the lock reset. A waiter that is behind any train does nothing: a
 // member finds out.
 func (c *Client) probe(p *Ticket, head uint64) error {
 	q, now := &c.probed, c.port.Now()
@@ -440,7 +440,9 @@ func (c *Client) probe(p *Ticket, head uint64) error {
 	}
 	y, h := c.lay, c.header()
 	for i := head; i < head+min(y.Size(h), y.Capacity(), maxTrain); i++ {
-		if e := c.entry(i); y.freshness(e, i) == 0 && live.Has(e.Client().CN()) {
+		e := c.entry(i)
+		// A writer behind the waiter sends it nothing: that one is waited for when it is its turn.
+		if sends := i < p.Index || e.Mode() == lock.Shared; sends && y.freshness(e, i) == 0 && live.Has(e.Client().CN()) {
 			q.left.Add(e.Client().CN())
 		}
 	}

@@ -92,3 +92,55 @@ func TestWaiterThatStoodStill(t *testing.T) {
 		t.Errorf("%d resets", n)
 	}
 }
+
+// A waiter that stands still holds nobody up before its turn, however long the head stands still.
+func TestLastOfQueueStandsStill(t *testing.T) {
+	for _, policy := range []string{"declock", "declock+no-train"} {
+		r := newRig(t, 1, 5, policy, roomy, unsynced)
+		var granted [5]fabric.Time
+		for cn := range 5 {
+			r.client(cn, name(cn, 0), func(k *hier.Locker) {
+				at(k, fabric.Time(cn)*100*us)
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Exclusive)
+				if granted[cn] = k.Port().Now(); cn == 0 {
+					sleep(k, 400*ms)
+				}
+				must(t, k.Release(&h, nil))
+			})
+		}
+		r.c.At(5*ms, func() { r.c.Pause(r.nodes[4]) })
+		r.c.At(2005*ms, func() { r.c.Resume(r.nodes[4]) })
+		r.run()
+		if granted[3] > 401*ms || r.led() > 0 {
+			t.Errorf("%s: granted at %v ns, %d resets: those before the one that stands still waited for it", policy, granted, r.led())
+		}
+	}
+}
+
+// Critical sections are longer than the time between looks at a head, and no link is cut: no reset is needed.
+func TestLongSectionsCostNoReset(t *testing.T) {
+	for _, readers := range []uint64{0, 30} {
+		r := newRig(t, readers, 5, "declock", roomy, unsynced)
+		for cn := range 5 {
+			r.client(cn, name(cn, 0), func(k *hier.Locker) {
+				for k.Port().Now() < 15*fabric.Second {
+					var h lock.Hold
+					m := lock.Exclusive
+					if k.Port().Rand()%100 < readers {
+						m = lock.Shared
+					}
+					acquire(t, k, &h, r.lock(0), m)
+					if m == lock.Exclusive {
+						sleep(k, fabric.Time(k.Port().Rand()%300)*ms)
+					}
+					must(t, k.Release(&h, nil))
+				}
+			})
+		}
+		r.run()
+		if n := r.led(); n > 0 {
+			t.Errorf("%d %% readers: %d resets", readers, n)
+		}
+	}
+}
