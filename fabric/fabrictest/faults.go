@@ -88,9 +88,8 @@ func joinInLease(e *env) {
 	old, begun := fabric.At(0, 64), fabric.At(0, 128)
 	a := e.client(0)
 	e.complete(a, func(c *client) { c.do(fabric.FAA(old, 1)) })
-	running, joined := make(chan struct{}), make(chan struct{})
+	joined := make(chan struct{})
 	release := l.JoinInLease(0, func(n fabric.Node) {
-		<-running
 		p, err := n.Open()
 		if err != nil {
 			e.t.Errorf("Open on a node that has joined: %v", err)
@@ -99,7 +98,7 @@ func joinInLease(e *env) {
 		}
 		close(joined)
 	})
-	e.run(a, func(c *client) {
+	e.complete(a, func(c *client) {
 		served := 0
 		for ; ; served++ {
 			ops := []fabric.Op{fabric.Load(begun), fabric.FAA(old, 1)}
@@ -122,7 +121,6 @@ func joinInLease(e *env) {
 			c.pause(50 * fabric.Microsecond)
 		}
 	})
-	close(running)
 	<-joined
 	e.cl.Wait()
 	e.run(e.client(1), func(c *client) { c.until(begun, 1) })
