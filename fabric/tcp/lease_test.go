@@ -131,7 +131,7 @@ func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release fu
 	gone := c.way.of(c.Nodes[i].Own.Incarnation)
 	gone.detach()
 	o := c.options()
-	go func() {
+	c.Go(nil, func(fabric.Port) { // counted, so that clients it starts are not the first to be waited for
 		n, err := Join(context.Background(), o)
 		if err != nil {
 			c.T.Errorf("join: %v", err)
@@ -139,7 +139,7 @@ func (c *testCluster) JoinInLease(i int, joined func(n fabric.Node)) (release fu
 		}
 		c.late = n.(*node)
 		joined(n)
-	}()
+	})
 	memory := c.way.of(c.Servers[0].peer.Own.Incarnation)
 	peertest.Await(c.T, "all others know the new node", func() bool {
 		st, _ := memory.State()
