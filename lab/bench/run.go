@@ -18,6 +18,9 @@ type Config struct {
 	Seed    uint64 // the first; others follow it
 	Seeds   int    // of each point; 0 means 3
 	Workers int    // measurements at a time; 0: as many as there are cores
+	// Kept names a file for measurements in virtual time: those that are in it are not taken again, and others are added. Only the build that has
+	// begun the file can use it. Empty: none.
+	Kept string
 	// Progress is called with what was done, by one goroutine at a time; it may be nil.
 	Progress func(Progress)
 }
@@ -54,12 +57,20 @@ type task struct {
 // Run measures experiments, several measurements at a time, and judges them. Its outcomes depend on the
 // seed and not on Workers. When ctx ends, what has been measured is returned along with its error; so is it
 // when a measurement fails.
-func Run(ctx context.Context, list []*Experiment, cfg Config) ([]Outcome, error) {
+func Run(ctx context.Context, list []*Experiment, cfg Config) (outcomes []Outcome, err error) {
 	cfg.Seeds, cfg.Workers = cmp.Or(cfg.Seeds, 3), cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.NIC = cmp.Or(cfg.NIC, DefaultNIC)
+	if cfg.Kept != "" {
+		k, err := openKept(cfg.Kept)
+		if err != nil {
+			return nil, fmt.Errorf("bench: kept measurements: %w", err)
+		}
+		kept.Store(k)
+		defer func() { kept.Store(nil); err = errors.Join(err, k.file.Close()) }()
+	}
 	tasks := plans(list, &cfg)
-	err := work(ctx, tasks, &cfg)
-	outcomes := make([]Outcome, len(list))
+	err = work(ctx, tasks, &cfg)
+	outcomes = make([]Outcome, len(list))
 	for i, e := range list {
 		outcomes[i] = Outcome{Experiment: e}
 		o := &outcomes[i]
