@@ -201,3 +201,11 @@ func TestBenchRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A run may be shorter than a tick of the kernel's clock: then what the machine did meanwhile is not known, and figures are numbers all the same.
+func TestMeterOfAShortRun(t *testing.T) {
+	row := (&meter{counted: -1}).row(1000)
+	if _, err := json.Marshal(row); err != nil {
+		t.Error(err)
+	}
+}

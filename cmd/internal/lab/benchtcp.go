@@ -222,7 +222,7 @@ func (m *meter) sample(pids []int, last bool) {
 // row returns what was measured, for so many operations.
 func (m *meter) row(ops float64) tcpRow {
 	us := func(d time.Duration) float64 { return float64(d.Microseconds()) / ops }
-	all := float64(m.busy + m.idle)
+	all := max(1, float64(m.busy+m.idle)) // both are 0 in a run that is shorter than a tick of the kernel's clock
 	return tcpRow{
 		User: us(m.cost.User), Kernel: us(m.cost.Kernel), Syscalls: m.counted / ops,
 		Voluntary: float64(m.cost.Voluntary) / ops, Involuntary: float64(m.cost.Involuntary) / ops,
