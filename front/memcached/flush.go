@@ -30,6 +30,9 @@ const (
 	pollEvery = 10 * time.Millisecond
 	lease     = 60 * time.Millisecond
 	flushWait = lease + 10*time.Millisecond
+	// idlePoll is how often an unused server reads it, which it is after idleAfter readings without an operation between two: for flushes that are due.
+	idlePoll  = 500 * time.Millisecond
+	idleAfter = 100
 	// abandoned is after how long a flush that is still under way is taken for that of a crashed server.
 	abandoned = time.Second
 )
@@ -70,6 +73,8 @@ func decodeRecord(b []byte) (r record, ok bool) {
 type lastFlush struct {
 	readAt atomic.Int64 // nanoseconds of the server's clock when the read began; 0: never
 	number atomic.Uint64
+	used   atomic.Bool   // an operation has asked since the watcher looked
+	wanted chan struct{} // wakes the watcher of a server that was unused
 
 	mu sync.Mutex // of writers
 }
@@ -96,13 +101,32 @@ func (s *Server) clock() time.Duration { return time.Since(s.started) }
 
 // flushNumber returns the number of the last flush.
 func (w *worker) flushNumber() (uint32, error) {
+	if !w.last.used.Load() {
+		w.last.used.Store(true)
+	}
 	at := w.last.readAt.Load()
 	v := w.last.number.Load()
 	if v&slow == 0 && at != 0 && w.clock()-time.Duration(at) < lease {
 		return uint32(v), nil
 	}
+	select {
+	case w.last.wanted <- struct{}{}:
+	default:
+	}
 	r, err := w.readRecord()
 	return r.number, err
+}
+
+// untilPoll returns how long the watcher waits until it reads the record again, and how many times now it was not needed: no operation has asked for the
+// number, and no flush is due or under way.
+func untilPoll(needed bool, unneeded int) (time.Duration, int) {
+	switch {
+	case needed:
+		return pollEvery, 0
+	case unneeded+1 < idleAfter:
+		return pollEvery, unneeded + 1
+	}
+	return idlePoll, idleAfter
 }
 
 // readRecord reads the record, and makes it if it is not there. Its first number is the time, so that it is greater than any from before memory was lost.
@@ -187,17 +211,16 @@ func (w *worker) flush(due uint32) error {
 	}
 }
 
-// watchFlushes reads the record every pollEvery until the pool is closed. It makes flushes that are due, and ends one that a crashed server has left.
+// watchFlushes reads the record until the pool is closed, often while there are operations. It makes flushes that are due, and ends one that a crashed server has left.
 func (p *pool) watchFlushes(stop <-chan struct{}) {
-	t := time.NewTicker(pollEvery)
-	defer t.Stop()
 	var seen uint64 // a flush under way
 	var since time.Duration
-	for {
+	for wait, unneeded := pollEvery, 0; ; {
 		select {
 		case <-stop:
 			return
-		case <-t.C:
+		case <-time.After(wait):
+		case <-p.srv.last.wanted:
 		}
 		w, err := p.take()
 		if err != nil {
@@ -217,6 +240,7 @@ func (p *pool) watchFlushes(stop <-chan struct{}) {
 				return was
 			})
 		}
+		wait, unneeded = untilPoll(w.last.used.Swap(false) || r.due != 0 || r.underWay != 0, unneeded)
 		w.broken = over(err)
 		p.give(w)
 	}

@@ -180,3 +180,32 @@ func TestLostRecord(t *testing.T) {
 	c.want("get a\r\nincr b 1\r\ndelete c\r\nset a 0 0 1\r\n2\r\nadd b 0 0 1\r\n3\r\nget a b\r\n",
 		"END\r\nNOT_FOUND\r\nNOT_FOUND\r\nSTORED\r\nSTORED\r\nVALUE a 0 1\r\n2\r\nVALUE b 0 1\r\n3\r\nEND\r\n")
 }
+
+// The record is read often as long as operations ask for it or a flush is to come, and seldom after a second without both.
+func TestUnusedServerReadsSeldom(t *testing.T) {
+	wait, unneeded := untilPoll(true, 7)
+	for n := range idleAfter {
+		if wait != pollEvery {
+			t.Fatalf("a wait of %v after %d readings in vain", wait, n)
+		}
+		wait, unneeded = untilPoll(false, unneeded)
+	}
+	if wait != idlePoll {
+		t.Errorf("a wait of %v after %d readings in vain", wait, idleAfter)
+	}
+	if wait, unneeded = untilPoll(true, unneeded); wait != pollEvery || unneeded != 0 {
+		t.Errorf("in use again: a wait of %v", wait)
+	}
+}
+
+// A server that was unused learns of a flush from before its next operation, and the watcher reads often again.
+func TestFirstOperationOfAnUnusedServer(t *testing.T) {
+	cluster := openCluster(t)
+	_, unused := startServer(t, cluster, Options{})
+	_, other := startServer(t, cluster, Options{})
+	c, d := dial(t, unused), dial(t, other)
+	c.want("set k 0 0 1\r\n1\r\n", "STORED\r\n")
+	time.Sleep(idleAfter*pollEvery + idlePoll)
+	d.want("flush_all\r\n", "OK\r\n")
+	c.want("get k\r\n", "END\r\n")
+}

@@ -96,6 +96,7 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, started: time.Now(), listeners: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}}
+	s.last.wanted = make(chan struct{}, 1)
 	s.uses.init()
 	if o.AuthFile != "" {
 		s.users = &users{file: o.AuthFile}
