@@ -148,7 +148,6 @@ func (c *conn) fill(idle bool) error {
 	switch {
 	case idle && len(c.in) > busyBuffer:
 		c.in = make([]byte, idleBuffer)
-		c.admitted = c.srv.users == nil
 	case c.to == len(c.in), c.waited && len(c.in) < busyBuffer:
 		bigger := make([]byte, max(2*len(c.in), idleBuffer))
 		copy(bigger, c.in[:c.to])

@@ -197,6 +197,8 @@ func TestAuthentication(t *testing.T) {
 	c.want("set x 0 0 9\r\nann wrong\r\n", "CLIENT_ERROR authentication failure\r\n")
 	c.want("set x 0 0 8\r\nbob word\r\n", "STORED\r\n")
 	c.want("set k 0 0 1\r\n1\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\n")
+	c.want("get"+strings.Repeat(" x", busyBuffer)+"\r\n", "END\r\n") // the buffer grows, and is small again when the connection is idle
+	c.want("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")
 	d := dial(t, address)
 	d.packet(opGet, 0, "", "k", "")
 	if a := d.answer(); a.status != binAuthFailed || !d.ended() {
