@@ -266,27 +266,35 @@ func (c *conn) store(t [][]byte, m mode) error {
 		c.say(badLine)
 		return nil
 	}
-	if !c.srv.fits(key, r.flags, int(size)) {
-		return c.tooLarge(key, m == modeSet, int(size))
-	}
-	var good bool
-	var err error
-	if r.value, good, err = c.block(int(size)); err != nil {
+	if taken, err := c.take(&r, int(size), m == modeSet); !taken {
 		return err
-	}
-	if !good {
-		c.say("CLIENT_ERROR bad data chunk")
-		return nil
-	}
-	if err := c.do(&r); err != nil {
-		c.failed(err)
-		return nil
 	}
 	c.say(storedTexts[c.w.req.status])
 	return nil
 }
 
 var storedTexts = [...]string{stored: "STORED", notStored: "NOT_STORED", exists: "EXISTS", notFound: "NOT_FOUND"}
+
+// take reads the data of a request to store an item, size bytes, and stores it. taken: there is nothing to answer but the outcome. An item that is too large
+// removes the one of before, if remove says so.
+func (c *conn) take(r *request, size int, remove bool) (taken bool, err error) {
+	if !c.srv.fits(r.key, r.flags, size) {
+		return false, c.tooLarge(r.key, remove, size)
+	}
+	var good bool
+	if r.value, good, err = c.block(size); err != nil {
+		return false, err
+	}
+	if !good {
+		c.say("CLIENT_ERROR bad data chunk")
+		return false, nil
+	}
+	if err := c.do(r); err != nil {
+		c.failed(err)
+		return false, nil
+	}
+	return true, nil
+}
 
 // do stores an item.
 func (c *conn) do(r *request) error {

@@ -45,34 +45,28 @@ func (n *counters) add(c counter, by uint64) {
 	n[c].Store(n[c].Load() + by)
 }
 
+// looked counts a key that was found or not.
+func (n *counters) looked(found bool, hits, misses counter) {
+	if !found {
+		hits = misses
+	}
+	n.add(hits, 1)
+}
+
 // got counts a get.
 func (n *counters) got(found bool) {
 	n.add(cmdGet, 1)
-	if found {
-		n.add(getHits, 1)
-	} else {
-		n.add(getMisses, 1)
-	}
+	n.looked(found, getHits, getMisses)
 }
 
 // touched counts a touch.
 func (n *counters) touched(found bool) {
 	n.add(cmdTouch, 1)
-	if found {
-		n.add(touchHits, 1)
-	} else {
-		n.add(touchMisses, 1)
-	}
+	n.looked(found, touchHits, touchMisses)
 }
 
 // deleted counts a delete.
-func (n *counters) deleted(found bool) {
-	if found {
-		n.add(deleteHits, 1)
-	} else {
-		n.add(deleteMisses, 1)
-	}
-}
+func (n *counters) deleted(found bool) { n.looked(found, deleteHits, deleteMisses) }
 
 // stored counts a request to store an item.
 func (n *counters) stored(r *request, err error) {
@@ -95,16 +89,13 @@ func (n *counters) stored(r *request, err error) {
 
 // counted counts an incr or decr.
 func (n *counters) counted(d *delta, err error) {
-	hit := err == nil && d.status == stored && !d.created
+	hit := d.status == stored && !d.created
 	switch {
-	case hit && d.decr:
-		n.add(decrHits, 1)
-	case hit:
-		n.add(incrHits, 1)
-	case err == nil && d.status == notFound && d.decr:
-		n.add(decrMisses, 1)
-	case err == nil && d.status == notFound:
-		n.add(incrMisses, 1)
+	case err != nil || !hit && d.status != notFound:
+	case d.decr:
+		n.looked(hit, decrHits, decrMisses)
+	default:
+		n.looked(hit, incrHits, incrMisses)
 	}
 }
 

@@ -392,21 +392,8 @@ func (c *conn) metaSet(t [][]byte) error {
 		c.say(string(wrong))
 		return c.skip(int(size) + 2)
 	}
-	if !c.srv.fits(f.key, f.flags, int(size)) {
-		return c.tooLarge(f.key, true, int(size))
-	}
-	var good bool
-	var err error
-	if r.value, good, err = c.block(int(size)); err != nil {
+	if taken, err := c.take(&r, int(size), true); !taken {
 		return err
-	}
-	if !good {
-		c.say("CLIENT_ERROR bad data chunk")
-		return nil
-	}
-	if err := c.do(&r); err != nil {
-		c.failed(err)
-		return nil
 	}
 	if s := &c.w.req; s.status != stored || !f.quiet {
 		c.out = append(c.out, metaCodes[s.status]...)
