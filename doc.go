@@ -14,7 +14,7 @@
 //
 //	shm:NAME                                processes on one machine, over shared memory; "declock up" or declock-mn starts it
 //	shm:                                    a cluster of this process alone, made by Open and gone with Close, or with the process
-//	tcp://ETCD[,ETCD..]/NAME?OPTION=..&..   any network; etcd, at these endpoints, knows who is there
+//	tcp://ETCD[,ETCD..]/NAME?OPTION=..&..   any network; etcd, at these endpoints, knows the nodes
 //
 // The last needs
 //

@@ -109,7 +109,7 @@ type asked struct {
 	locked Header
 	used   uint64 // indices below may have been given out; it grows with each reset of a lock
 	by     fabric.CNID
-	via    fabric.CNID // who has passed the signal on; by: none
+	via    fabric.CNID // the node that has passed the signal on; by: none
 	busy   int         // participants here that have not quiesced
 }
 

@@ -217,7 +217,7 @@ func (s *Stats) CountError(err error) error {
 }
 
 // A Node is a compute node's membership of a cluster: it opens Ports, and
-// knows who else is there. Its methods may be called by any goroutine.
+// knows the other nodes. Its methods may be called by any goroutine.
 type Node interface {
 	// ID returns the number of this compute node.
 	ID() CNID

@@ -208,7 +208,7 @@ func TestFencedHolder(t *testing.T) {
 }
 
 // TestFencedNodeHandsNothingOver: once a node knows that it is fenced, a lock that it had is not passed on to others of the node: neither to
-// who waits nor to readers that join. No operation on the memory node would tell it.
+// clients that wait nor to readers that join. No operation on the memory node would tell it.
 func TestFencedNodeHandsNothingOver(t *testing.T) {
 	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
 		for _, policy := range []string{"declock", "local-prefer"} {

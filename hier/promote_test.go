@@ -33,7 +33,7 @@ var failovers = []failover{
 	}},
 }
 
-// TestPromotion: the memory node of a lock ends, and its backup is promoted. Whoever waits is granted the lock there; whoever holds it gets lock.ErrLost, and
+// TestPromotion: the memory node of a lock ends, and its backup is promoted. A client that waits is granted the lock there; one that holds it gets lock.ErrLost, and
 // nothing that it does reaches the new primary; tokens grow; nothing that the primary of before does is believed once another may hold the lock.
 func TestPromotion(t *testing.T) {
 	for _, f := range failovers {
@@ -149,7 +149,7 @@ func TestWaitersBeginAgain(t *testing.T) {
 	}
 }
 
-// TestGrantOfATermBefore: a grant that was sent in the term before, and comes when another node has the lock of the present term, makes nobody a holder: neither one that
+// TestGrantOfATermBefore: a grant that was sent in the term before, and comes when another node has the lock of the present term, makes no client a holder: neither one that
 // waits since the term before, nor one that has a ticket with the same index in the present one.
 func TestGrantOfATermBefore(t *testing.T) {
 	for _, recheck := range []fabric.Time{20 * ms, 100 * us} {
@@ -179,23 +179,8 @@ func TestGrantOfATermBefore(t *testing.T) {
 			at(k, 600*us)
 			must(t, port.Send(to, &kept))
 		})
-		r.client(1, "waiter", func(k *hier.Locker) {
-			at(k, 100*us)
-			var h lock.Hold
-			acquire(t, k, &h, r.lock(0), lock.Exclusive)
-			w.enter(t, &h)
-			w.exit(&h)
-			must(t, k.Release(&h, nil))
-		})
-		r.client(2, "next", func(k *hier.Locker) {
-			at(k, 215*us)
-			var h lock.Hold
-			acquire(t, k, &h, r.lock(0), lock.Exclusive)
-			w.enter(t, &h)
-			at(k, 900*us)
-			w.exit(&h)
-			must(t, k.Release(&h, nil))
-		})
+		r.client(1, name(1, 0), func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 100*us, 100*us) })
+		r.client(2, name(2, 0), func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 215*us, 900*us) })
 		r.run()
 		if w.grants != 2 || uint64(w.token)>>48 != 2 {
 			t.Errorf("%d grants, the last with %v", w.grants, w.token)
@@ -208,19 +193,8 @@ func TestGrantOfATermBefore(t *testing.T) {
 func TestAnswerOfADeposedPrimary(t *testing.T) {
 	r := newRig(t, 1, 2, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, replicated, unsynced, silent)
 	var w witness
-	client := func(cn int, from, until fabric.Time) {
-		r.client(cn, name(cn, 0), func(k *hier.Locker) {
-			at(k, from)
-			var h lock.Hold
-			acquire(t, k, &h, r.lock(0), lock.Exclusive)
-			w.enter(t, &h)
-			at(k, until)
-			w.exit(&h)
-			must(t, k.Release(&h, nil))
-		})
-	}
-	client(0, 100*us, 100*us)
-	client(1, 300*us, 900*us)
+	r.client(0, name(0, 0), func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 100*us, 100*us) })
+	r.client(1, name(1, 0), func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 300*us, 900*us) })
 	r.c.At(90*us, func() { r.c.Cut(sim.OfMN(r.mn), sim.OfCN(r.nodes[0].ID()), 600*us) }) // answers are held up
 	r.c.At(200*us, func() { r.c.FenceMN(r.mn) })
 	r.run()
@@ -308,15 +282,7 @@ func TestCutOffNode(t *testing.T) {
 			lapsed("acquire", k.Acquire(&h, &lock.Request{Lock: r.lock(i), Mode: lock.Exclusive}))
 		})
 	}
-	r.client(1, "next", func(k *hier.Locker) {
-		at(k, 250*us)
-		var h lock.Hold
-		acquire(t, k, &h, r.lock(0), lock.Exclusive)
-		w.enter(t, &h)
-		at(k, 900*us)
-		w.exit(&h)
-		must(t, k.Release(&h, nil))
-	})
+	r.client(1, name(1, 0), func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 250*us, 900*us) })
 	r.c.At(100*us, func() {
 		r.c.Detach(sim.OfCN(r.nodes[0].ID()), 2*ms)
 		r.c.FenceMN(r.mn)

@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A link between two compute nodes is cut for good. The lock goes on all the same: whoever waits behind it finds out after three looks, and the reset
+// A link between two compute nodes is cut for good. The lock goes on all the same: the client that waits behind it finds out after three looks, and the reset
 // goes through the other nodes.
 func TestTrainOverCutLink(t *testing.T) {
 	const recheck, forever = fabric.Millisecond, 100 * fabric.Second

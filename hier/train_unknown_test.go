@@ -150,7 +150,7 @@ func TestTrainAfterUnknownOutcomeOfAnotherLock(t *testing.T) {
 	}
 }
 
-// The last of a train takes all off the header, and its READ of the queue fails: the lock goes on to whoever waits behind the train, and nothing is lost.
+// The last of a train takes all off the header, and its READ of the queue fails: the lock goes on to the client that waits behind the train, and nothing is lost.
 func TestLastOfTrainWhoseReadFails(t *testing.T) {
 	failed := 0
 	r := newRig(t, 1, 5, "declock-pf+train", roomy, unsynced, silent)

@@ -9,10 +9,10 @@ const MaxValue = 64
 // touched under the lock only, and by Keepers only.
 type Value struct {
 	// Addr is where the value is: 8-byte aligned, on the lock's memory node, and
-	// the same for all who use the lock.
+	// the same for all that use the lock.
 	Addr fabric.Addr
 	// Buf is memory of the Port, 8 to MaxValue bytes, a multiple of 8; of the same length for
-	// all who use the lock. AcquireValue fills it.
+	// all that use the lock. AcquireValue fills it.
 	Buf []byte
 	// Overwrite says, before AcquireValue, that the holder does not want to know the value, for it will
 	// write all of Buf. Then Buf is not filled.

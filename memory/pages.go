@@ -82,7 +82,7 @@ func (w changeWord) done() changeWord { return w &^ changeBusy }
 //	+-------------+------+----------+---+--+------------+---------+
 //
 // number is that of the change that wrote the word, so no word comes back. u: the page has been used before its present owner had it, and is
-// not zero. The tag is the owner's business, who changes it by CAS; it begins as 0.
+// not zero. The tag is the owner's: it changes it by CAS; it begins as 0.
 type pageWord uint64
 
 const (

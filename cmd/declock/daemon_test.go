@@ -340,7 +340,7 @@ func TestReadinessOfStartAndDrain(t *testing.T) {
 		t.Error("it does not become ready")
 	}
 	socket := regexp.MustCompile(`control=(\S+)`).FindStringSubmatch(cn.stdout.String())[1]
-	asks, err := net.Dial("unix", socket) // who is about to ask something is waited for
+	asks, err := net.Dial("unix", socket) // a client that is about to ask something is waited for
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +396,7 @@ func TestStatusOfAnotherHost(t *testing.T) {
 	w.down(up)
 }
 
-// After a power cut nobody knows who starts first: a memory node waits for its etcd.
+// After a power cut no node knows which starts first: a memory node waits for its etcd.
 func TestMemoryNodeWaitsForEtcd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

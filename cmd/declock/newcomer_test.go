@@ -14,7 +14,7 @@ func TestSecondCtrlC(t *testing.T) {
 	p := w.start(endless...)
 	w.measuring(p)
 	children := append(w.processes("__cn"), w.processes("__mn")...)
-	for _, pid := range children { // who is stopped does not end its part
+	for _, pid := range children { // a process that is stopped does not end its part
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
 	}
 	defer func() {
@@ -53,7 +53,7 @@ func TestCutTraceIsSaid(t *testing.T) {
 	}
 }
 
-// The code of a memory node that dies does not depend on who notices first.
+// The code of a memory node that dies does not depend on the node that notices first.
 func TestKilledMemoryNodeOfARunningCluster(t *testing.T) {
 	w := newWorld(t)
 	up := w.up()

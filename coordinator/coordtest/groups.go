@@ -83,7 +83,7 @@ func promotion(e *env) {
 	late.setDeaf(false)
 	e.servedBy(a, b)
 
-	// Who joins with the number is a spare, and may become a backup.
+	// A host that joins with the number is a spare, and may become a backup.
 	spare := e.startReplica(0, 2, 0)
 	if g := e.servedBy(a, b); g.Find(spare.MN().Incarnation) >= 0 {
 		e.Errorf("a spare is a replica: %+v", *g)

@@ -19,7 +19,7 @@
 //	epoch/00000      3                        the last epoch of a memory node
 //	served/00000     3                        the last epoch in which its join succeeded (those that failed have counted epoch/)
 //	forgotten/00000  3                        the epoch with which a memory node was forgotten: it is not expected back
-//	group/00000      {"term", "epoch", ..}    who has copies of a replicated memory-node number, and who serves it: member.Group
+//	group/00000      {"term", "epoch", ..}    the hosts with copies of a replicated memory-node number, and the one that serves it: member.Group
 //	lost             2                        compute nodes that have crashed
 //
 // Each step is one transaction, which fails if another was faster:

@@ -285,7 +285,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestPassword: with authentication, who is not known is refused.
+// TestPassword: with authentication, a client that is not known is refused.
 func TestPassword(t *testing.T) {
 	if testing.Short() {
 		t.Skip("etcd hashes passwords: with the race detector that takes longer than leases last")

@@ -120,7 +120,7 @@ func TestPromotion(t *testing.T) {
 	ackAll(l)
 	wantPrimary(t, l, mns[1], 2, true)
 
-	// Who joins with the number now is a spare.
+	// A host that joins with the number now is a spare.
 	spare := joinMN(t, l, member.MN{ID: 0, Replicas: 2})
 	ackAll(l)
 	wantPrimary(t, l, mns[1], 2, true)
@@ -255,7 +255,7 @@ func TestPlannedMove(t *testing.T) {
 	wantPrimary(t, l, mns[2], 2, true)
 }
 
-// Whatever happens in whatever order: terms and epochs grow with each promotion, and only then do terms; who is promoted was in sync; a primary serves only when all
+// Whatever happens in whatever order: terms and epochs grow with each promotion, and only then do terms; a promoted replica was in sync; a primary serves only when all
 // that may act have acknowledged its epoch; a group keeps a replica in sync.
 func TestGroups(t *testing.T) {
 	var promoted, served int

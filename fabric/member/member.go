@@ -1,5 +1,5 @@
-// Package member is what a fabric between machines needs to know of who is
-// there: which nodes are members of the cluster, how they are reached, which have
+// Package member is what a fabric between machines needs to know of its
+// nodes: which of them are members of the cluster, how they are reached, which have
 // crashed, and whether every memory node has cut them off. Contracts, and the rules by
 // which a membership changes ([Ledger]), no I/O: package coordinator has implementations
 // (etcd, and one in memory), and fabric/sim another, in virtual time.
@@ -70,7 +70,7 @@ type MN struct {
 	Was Incarnation
 }
 
-// A State is who is there. It is never changed once it is known: others share it.
+// A State is the membership at a revision. It is never changed once it is known: others share it.
 type State struct {
 	// Revision grows with every change. It is the same count for all members: a
 	// state shows all changes up to its revision. (A member that lost sight of the coordinator may

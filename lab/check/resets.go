@@ -57,7 +57,7 @@ func (s *Scenario) resetBound() fabric.Time {
 		bound += 15 * fabric.Millisecond // a node answers when what it has left behind is over: its agent looks every 5 ms
 	}
 	if s.Severed > 0 {
-		bound += 40 * fabric.Millisecond // others pass its messages on when it has taken 10 ms, and who waits asks again every 16
+		bound += 40 * fabric.Millisecond // others pass its messages on when it has taken 10 ms, and a waiter asks again every 16
 	}
 	if s.SyncNs > 0 {
 		bound += 2 * syncWindow // of each of two agents, that answer nothing meanwhile

@@ -526,7 +526,7 @@ const (
 )
 
 // turn waits until no other client of this compute node takes a run, and makes it this one's turn; or until there are blocks of the class in the list,
-// of which it returns one. All changes of owners go through one word, so of those who want pages at once one gets them, and
+// of which it returns one. All changes of owners go through one word, so of those that want pages at once one gets them, and
 // all others try again: the clients of a compute node, which share what one of them takes, go there one by one.
 func (h *Heap) turn(w *Worker, class uint8, stamp uint64) (item uint64, mine bool, err error) {
 	if h.growing.CompareAndSwap(false, true) {

@@ -1,9 +1,9 @@
 // Package dslr is DSLR, a ticket lock for readers and writers: Lamport's bakery on
 // one word. FAA draws a ticket; a waiter polls the word by READ until the counters of
-// those who have left show its numbers. Grants are first come, first served.
+// clients that have left show its numbers. Grants are first come, first served.
 //
 // [Locker] is one client's lock.Locker. [Agent] should run beside the clients of a compute
-// node: it waits with the tickets of those who gave up, and returns them.
+// node: it waits with the tickets of those that gave up, and returns them.
 //
 // The variants differ in how a waiter pauses between polls ([Config.Wait]):
 //
@@ -15,7 +15,7 @@
 //   - [Busy], what the paper compares with: one poll follows the other.
 //
 // Counters are reset before they overflow, by the client that drew the last ticket of a
-// cycle (section 4.9): until all before it have left, no client gets in, and readers do not join readers. A holder has a lease; who sees no progress for two leases takes those
+// cycle (section 4.9): until all before it have left, no client gets in, and readers do not join readers. A holder has a lease; a client that sees no progress for two leases takes those
 // before it for dead and moves the counters past them (section 4.7).
 //
 // # Differences from the paper
@@ -32,10 +32,10 @@
 //   - A ticket that is drawn when a counter is at its limit (lines 5 and 19 of Algorithm 1) is not withdrawn: an FAA could hit the
 //     lock after its reset to zero, and a CAS succeeds for one client at a time, while those of the others keep the word from
 //     the value that the reset waits for. It stays, one for each client at most, until the reset, which asks only that
-//     all who were before it have left. Until then the client reads the word, with the same backoff.
+//     all that were before it have left. Until then the client reads the word, with the same backoff.
 //   - A reset to zero on behalf of a dead client (line 8 of Algorithm 1, line 18 of Algorithm 2)
 //     takes two steps two leases apart: first all tickets are passed over, so that
-//     those who still wait can see it.
+//     those that still wait can see it.
 //   - A holder whose lease has expired never touches the lock, also not to reset its counters.
 //   - A pause is no longer than half a lease, and grants are checked before failures.
 //   - Try draws its ticket by CAS, and only if that is granted at once.

@@ -49,7 +49,7 @@ func randomBackoff(c int, cfg *Config, random uint64) fabric.Time {
 	return 1 + fabric.Time(random%uint64(bound))
 }
 
-// resetCounters sets the counters to zero when all who drew tickets before this one, which was the
+// resetCounters sets the counters to zero when all clients that drew tickets before this one, which was the
 // last, have left (lines 6 and 7 of Algorithm 3). If the wait is interrupted, the agent goes on.
 func (l *Locker) resetCounters(t *ticket) error {
 	t.changed = l.Port().Now()
@@ -73,7 +73,7 @@ func (l *Locker) resetCounters(t *ticket) error {
 }
 
 // resetDone judges what the CAS of a reset found: whether the reset is done, by it or another, or is not to
-// be done by this client, because a crashed one has not left: then those who come reset the lock. again: all have left, and only
+// be done by this client, because a crashed one has not left: then those that come reset the lock. again: all have left, and only
 // tickets that were drawn in vain have come to the word since.
 func (t *ticket) resetDone(old word, asked fabric.Time, cfg *Config) (done, again bool) {
 	if !old.sameCounts(t.seen) {

@@ -15,7 +15,7 @@ import (
 //	|      nX      |      nS      |     maxX     |     maxS     |
 //	+--------------+--------------+--------------+--------------+
 //
-// maxX and maxS are the next tickets, nX and nS count those who have left. All stay far
+// maxX and maxS are the next tickets, nX and nS count clients that have left. All stay far
 // from 2^16, because no ticket is given from CountMax on, and each client draws at most one in vain: no carry and no borrow
 // leaves its field.
 type word uint64
@@ -91,7 +91,7 @@ type Config struct {
 	// CountMax is where counters are reset; default the paper's 32768, which is also the most. All clients
 	// must have the same, and no cycle of so many tickets may end within half a lease.
 	CountMax uint16
-	// ResetMaxNs is the longest backoff of those who wait for a reset of the counters, or do it; default the paper's 10 ms.
+	// ResetMaxNs is the longest backoff of clients that wait for a reset of the counters, or do it; default the paper's 10 ms.
 	ResetMaxNs fabric.Time
 }
 
@@ -102,7 +102,7 @@ const (
 
 	// Dynamic interval polling (section 4.6): per ticket before the waiter.
 	waitNs = 5 * fabric.Microsecond
-	// Backoff of those who find the counters at their limit (appendix A.3).
+	// Backoff of clients that find the counters at their limit (appendix A.3).
 	randomMinNs = 10 * fabric.Microsecond
 	randomMaxNs = 10 * fabric.Millisecond
 	// DSLR+ as DecLock's authors set it: from 100 ns to 32 times that, and up to 2 us by chance.

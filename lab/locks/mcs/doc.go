@@ -1,5 +1,5 @@
 // Package mcs is the MCS lock on disaggregated memory: the lock word names the
-// last of a queue; each client in the queue is notified by its successor who that
+// last of a queue; each client in the queue is notified by its successor which one that
 // is, and hands the lock over to it by a message. Waiters wait in their inbox
 // and do not touch the memory node.
 //

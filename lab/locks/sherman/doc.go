@@ -5,8 +5,8 @@
 // node gives it up. It is local-bound over lab/locks/cas.
 //
 // [Locker] is one client's lock.Locker. It stands on a Locker of the remote lock, whose Holds must
-// be good for the Lockers of other clients too, as lab/locks/cas's are: who acquired the remote lock
-// for the node need not be who releases it. All clients of a node share a [Table]. No
+// be good for the Lockers of other clients too, as lab/locks/cas's are: the client that acquired
+// the remote lock for the node need not be the one that releases it. All clients of a node share a [Table]. No
 // agent is needed.
 //
 // No mutex is held across a fabric call: while the remote lock is acquired or

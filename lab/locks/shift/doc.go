@@ -43,7 +43,7 @@
 // # Failures
 //
 // A holder has a lease. A waiter that sees RelCnt unchanged for three leases asks the lock server to
-// recover the lock; all who wait see the leap of RelCnt and begin again. Exclusion of readers rests on
+// recover the lock; all that wait see the leap of RelCnt and begin again. Exclusion of readers rests on
 // time, as the paper's: a reader's release that is under way for longer than the leases
 // leave room for hits the recovered lock. Writers' releases compare RelCnt.
 //
