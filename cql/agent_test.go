@@ -158,6 +158,32 @@ func TestAgentLeads(t *testing.T) {
 	}
 }
 
+// The answer to an earlier reset of the same lock may come late, or twice. It says nothing about clients that hold the lock since.
+func TestAgentAwaitsAnswersToThisReset(t *testing.T) {
+	r := newAgentRig(t)
+	y := agentLayout
+	former := uint64(y.Header(0, 1, 1, 1))
+	r.setHeader(y.Header(0, 1, 1, 0))
+	r.handle(fabric.Client(1, 1), msgAskReset, 0, uint64(WaitTimeout))
+	for _, from := range []fabric.ClientID{agent1, agent2, agent3} {
+		r.handle(from, msgResetAck, former)
+	}
+	free := r.header()
+	r.setHeader(y.Header(y.Head(free), 1, 1, 0))
+	locked := uint64(y.Header(y.Head(free), 1, 1, 1))
+	r.handle(fabric.Client(1, 1), msgAskReset, y.Head(free), uint64(WaitTimeout))
+	r.handle(agent1, msgResetAck, locked)
+	r.handle(agent2, msgResetAck, locked)
+	r.handle(agent3, msgResetAck, former)
+	if r.header().ResetID() != 1 || r.a.Idle() {
+		t.Fatal("the reset ended with the answer of cn3 to the one before")
+	}
+	r.handle(agent3, msgResetAck, locked)
+	if r.header().ResetID() != 0 || !r.a.Idle() || r.a.Stats().Led != 2 {
+		t.Errorf("header %s, %d resets", y.FormatHeader(r.header()), r.a.Stats().Led)
+	}
+}
+
 // "Responses from failed clients are not awaited": a view without them ends the wait.
 func TestAgentDoesNotAwaitCrashedNodes(t *testing.T) {
 	r := newAgentRig(t)

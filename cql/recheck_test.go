@@ -127,3 +127,51 @@ func TestSuspectedLock(t *testing.T) {
 		})
 	}
 }
+
+// A compute node that was probed leaves: that it does not answer is no reason for a reset. One that lives and does not answer is.
+func TestProbedNodeThatLeaves(t *testing.T) {
+	y := Layout{CapacityBits: 3, VersionBits: 16}
+	const head = 5
+	for _, leaves := range []bool{true, false} {
+		c := sim.New(sim.Config{Seed: 1})
+		l := fabric.At(c.AddMN(1<<20), 4096)
+		n, other := c.AddCN(), c.AddCN()
+		word := func(a fabric.Addr, w uint64) { c.Poke(a, binary.LittleEndian.AppendUint64(nil, w)) }
+		word(l, uint64(y.Header(head, 2, 2, 0)))
+		for i, cn := range []fabric.CNID{other.ID(), n.ID()} { // a member that has gone is counted until its train ends
+			word(y.entryAddr(l, head+uint64(i)), uint64(MakeEntry(lock.Exclusive, fabric.Client(cn, 1), y.Version(head+uint64(i)), 7)))
+		}
+		var asked []Reason
+		c.GoAgent(n, recordResets(&asked))
+		c.Go(n, "client", func(p fabric.Port) {
+			var stats lock.Stats
+			k := NewClient(p, n, y, Config{Trains: true}, &stats)
+			ticket := Ticket{Lock: l, Index: head + 1, Mode: lock.Exclusive}
+			for look := range fabric.Time(3) {
+				_ = p.Pause((look + 1) * k.RecheckNs())
+				if granted, err := k.Recheck(&ticket, fabric.Client(1, 1), 0); granted || err != nil {
+					t.Errorf("granted %v, %v", granted, err)
+				}
+				if look == 1 && leaves {
+					if err := other.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.RunUntil(c.Now() + 100_000); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		want := []Reason{WaitTimeout}
+		if leaves {
+			want = nil
+		}
+		if !slices.Equal(asked, want) {
+			t.Errorf("leaves %v: asked for resets %v, want %v", leaves, asked, want)
+		}
+	}
+}

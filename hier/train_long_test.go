@@ -197,10 +197,10 @@ func TestTrainAfterAFailedRelease(t *testing.T) {
 	}
 }
 
-// The memory node restarts while the lock goes from one member of a train to the next, which no operation there shows. A client is not granted the lock
-// of before once its compute node knows.
+// The memory node restarts while the lock goes from one member of a train to the next, which no operation there shows. Once its compute node knows, a client is
+// not granted the lock of before, and one that releases it is notified that it was lost.
 func TestTrainIntoAnotherEpoch(t *testing.T) {
-	again := 0
+	again, lost := 0, 0
 	for when := 96 * us; when < 108*us; when += 500 {
 		r := newRig(t, 1, 4, "declock+no-train+train", roomy, unsynced, silent, waits(500*us, 5*ms))
 		epoch := r.nodes[0].MemoryEpoch(r.mn)
@@ -218,15 +218,22 @@ func TestTrainIntoAnotherEpoch(t *testing.T) {
 				case !stale && knows:
 					again++
 				}
+				before := r.nodes[cn].MemoryEpoch(r.mn)
 				at(k, []fabric.Time{50 * us, 100 * us, 0, 0}[cn])
-				_ = k.Release(&h, nil)
+				knows = r.nodes[cn].MemoryEpoch(r.mn) != before
+				switch err := k.Release(&h, nil); {
+				case knows && !errors.Is(err, lock.ErrLost):
+					t.Errorf("restart at %d: %s releases the lock of before: %v", when, name(cn, 0), err)
+				case knows:
+					lost++
+				}
 			})
 		}
 		r.c.At(when, func() { r.c.RestartServer(r.mn) })
 		must(t, r.c.RunUntil(30*ms))
 		r.wantFree(0)
 	}
-	if again == 0 {
-		t.Error("no grants in the new epoch")
+	if again == 0 || lost == 0 {
+		t.Errorf("%d grants in the new epoch, %d releases of the lock of before", again, lost)
 	}
 }
