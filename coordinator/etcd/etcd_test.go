@@ -447,6 +447,31 @@ func TestFormatOfGroups(t *testing.T) {
 	await(t, joinCN(t, c), "the memory", func(s *member.State) bool { return len(s.Memory()) == 1 && s.Memory()[0].Term == 1 })
 }
 
+// TestFormatOfGroupsAtOnce: memory nodes with replicas that start at once in a cluster without nodes, which had none with replicas so far, find it of the right format
+// whichever of them is first.
+func TestFormatOfGroupsAtOnce(t *testing.T) {
+	s := start(t)
+	for i := range 5 {
+		name := fmt.Sprintf("test%d", i)
+		if _, err := raw(t, s.Endpoint()).Put(bounded(t), "/declock/"+name+"/format", "2"); err != nil {
+			t.Fatal(err)
+		}
+		errs := make(chan error)
+		for id := range fabric.MemID(4) {
+			c := connect(t, options(s.Endpoint(), name))
+			go func() {
+				_, err := c.JoinMN(bounded(t), member.MN{ID: id, Size: 8, Replicas: 2}, acknowledge)
+				errs <- err
+			}()
+		}
+		for range 4 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // TestOtherFormat: a cluster of another version is refused.
 func TestOtherFormat(t *testing.T) {
 	s := start(t)

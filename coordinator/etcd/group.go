@@ -21,16 +21,20 @@ type groupRecord struct {
 	Serving  bool            `json:"serving,omitempty"`
 	Replicas []replicaRecord `json:"replicas"` // none: what it had was given up
 	Made     uint32          `json:"made"`
+
+	Origin member.Incarnation `json:"origin"`
+	Began  uint32             `json:"began"`
 }
 
 type replicaRecord struct {
 	Host   member.Incarnation  `json:"host"`
+	ID     fabric.MemID        `json:"id"`
 	Phase  member.ReplicaPhase `json:"phase"`
 	Number uint32              `json:"number"`
 }
 
 func encodeGroup(g *member.Group) string {
-	r := groupRecord{g.Factor, g.Size, g.Term, g.Epoch, g.Serving, []replicaRecord{}, g.Made}
+	r := groupRecord{g.Factor, g.Size, g.Term, g.Epoch, g.Serving, []replicaRecord{}, g.Made, g.Origin, g.Began}
 	for _, x := range g.Replicas {
 		r.Replicas = append(r.Replicas, replicaRecord(x))
 	}
@@ -63,7 +67,7 @@ func decodeGroup(id fabric.MemID, kv *mvccpb.KeyValue) (*member.Group, error) {
 		return nil, fmt.Errorf("%w: %v", errRecord, err)
 	}
 	ok := r.Term != 0 && r.Epoch != 0 && r.Size <= fabric.MaxOffset
-	g := &member.Group{ID: id, Factor: r.Factor, Size: r.Size, Term: r.Term, Epoch: r.Epoch, Serving: r.Serving, Made: r.Made, Changed: uint64(kv.ModRevision)}
+	g := &member.Group{ID: id, Factor: r.Factor, Size: r.Size, Term: r.Term, Epoch: r.Epoch, Serving: r.Serving, Made: r.Made, Origin: r.Origin, Began: r.Began, Changed: uint64(kv.ModRevision)}
 	for i, x := range r.Replicas {
 		ok = ok && x.Host != 0 && x.Number != 0 && x.Number <= r.Made && x.Phase <= member.InSync && (i > 0 || x.Phase == member.InSync)
 		g.Replicas = append(g.Replicas, member.Replica(x))

@@ -86,6 +86,8 @@ type record struct {
 	Epoch       uint32             `json:"epoch,omitempty"`
 	Gone        string             `json:"gone,omitempty"`
 	Replicas    int                `json:"replicas,omitempty"`
+	Label       string             `json:"label,omitempty"`
+	Room        uint64             `json:"room,omitempty"`
 	Was         member.Incarnation `json:"was,omitempty"`
 }
 
@@ -105,7 +107,7 @@ func decodeRecord(n number, value []byte) (record, error) {
 	if err := json.Unmarshal(value, &r); err != nil {
 		return r, fmt.Errorf("%w: %v", errRecord, err)
 	}
-	ok := r.Incarnation != 0 && len(r.Addr) <= maxAddr && (r.Gone == "" || r.Gone == goneLeft || r.Gone == goneDied)
+	ok := r.Incarnation != 0 && len(r.Addr) <= maxAddr && len(r.Label) <= maxAddr && (r.Gone == "" || r.Gone == goneLeft || r.Gone == goneDied)
 	if !ok || !n.cn && (r.Epoch == 0 || r.Size > fabric.MaxOffset) {
 		return r, fmt.Errorf("%w: %q", errRecord, value)
 	}

@@ -38,15 +38,15 @@ func (c *Coordinator) JoinCN(ctx context.Context, addr string, ready func(member
 
 // JoinMN is member.Service.JoinMN.
 func (c *Coordinator) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
-	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size, Replicas: mn.Replicas, Was: mn.Was}, ready, func(m *membership) error {
+	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size, Replicas: mn.Replicas, Label: mn.Label, Room: mn.Room, Was: mn.Was}, ready, func(m *membership) error {
 		m.brought = mn.Epoch
 		return m.reserveMN(ctx, mn.ID)
 	})
 }
 
 func (c *Coordinator) join(ctx context.Context, r record, ready func(member.Member), reserve func(*membership) error) (member.Member, error) {
-	if len(r.Addr) > maxAddr || r.Size > fabric.MaxOffset {
-		return nil, fmt.Errorf("%w: address of %d bytes (at most %d), memory of %d (at most %d)", ErrOptions, len(r.Addr), maxAddr, r.Size, uint64(fabric.MaxOffset))
+	if len(r.Addr) > maxAddr || len(r.Label) > maxAddr || r.Size > fabric.MaxOffset {
+		return nil, fmt.Errorf("%w: address of %d bytes, label of %d (at most %d), memory of %d (at most %d)", ErrOptions, len(r.Addr), len(r.Label), maxAddr, r.Size, uint64(fabric.MaxOffset))
 	}
 	l, err := c.grant(ctx)
 	if err != nil {
@@ -157,7 +157,7 @@ func (m *membership) makeFormat(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return m.await(ctx, func(v *view) bool { return v.format == want })
-		case errors.Is(err, errStale) && known == format:
+		case errors.Is(err, errStale) && known == format && m.knows(ctx, known):
 			return fmt.Errorf("%w: its keys have format %q, and a memory node with replicas needs %q: stop all nodes of the cluster, then start this memory node first", ErrFormat, known, want)
 		case !errors.Is(err, errStale):
 			return err
@@ -165,6 +165,16 @@ func (m *membership) makeFormat(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// knows reports whether the keys still have a format: another memory node with replicas may have been faster.
+func (m *membership) knows(ctx context.Context, format string) bool {
+	if err := m.refresh(ctx); err != nil {
+		return false // the next attempt shows why
+	}
+	var now string
+	m.read(func(v *view) { now = v.format })
+	return now == format
 }
 
 // reserveCN reserves the lowest free number. The number of a node that has gone
@@ -325,7 +335,9 @@ func (m *membership) MN() member.MN {
 		return member.MN{}
 	}
 	r := &m.record
-	return member.MN{ID: fabric.MemID(m.number.id), Incarnation: m.incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Served: m.served, Replicas: r.Replicas, Was: r.Was}
+	mn := r.mn(m.number)
+	mn.Served = m.served
+	return mn
 }
 
 // Done is member.Member.Done.

@@ -211,7 +211,12 @@ func entryOf(n number, r record) *member.Entry {
 	if n.cn {
 		return &member.Entry{CN: member.CN{ID: fabric.CNID(n.id), Incarnation: r.Incarnation, Addr: r.Addr}}
 	}
-	return &member.Entry{MN: member.MN{ID: fabric.MemID(n.id), Incarnation: r.Incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Replicas: r.Replicas, Was: r.Was}}
+	return &member.Entry{MN: r.mn(n)}
+}
+
+// mn returns the memory node of a record.
+func (r *record) mn(n number) member.MN {
+	return member.MN{ID: fabric.MemID(n.id), Incarnation: r.Incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Replicas: r.Replicas, Label: r.Label, Room: r.Room, Was: r.Was}
 }
 
 func numberOf(e *member.Entry) number {

@@ -27,13 +27,17 @@ type Group struct {
 	Replicas []Replica
 	// Made is how many replicas the number has had.
 	Made uint32
+	// Origin and Began name the memory, all copies alike: the host and the epoch with which it began.
+	Origin Incarnation
+	Began  uint32
 	// Changed is the revision of the last change. A change names it, so that of two that compete one fails ([ErrChanged]).
 	Changed uint64
 }
 
 // A Replica is one copy of a replicated number's memory.
 type Replica struct {
-	Host  Incarnation // of the memory node that has it
+	Host  Incarnation  // of the memory node that has it
+	ID    fabric.MemID // with which that has joined
 	Phase ReplicaPhase
 	// Number is the replica's own: no other of the group ever has it. A host that is dropped and added again has another one, though it may never
 	// have heard of the time between. It begins anew, with zeroed memory and without connections of before.
@@ -154,8 +158,9 @@ func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
 		case len(g.Replicas) >= maxReplicas:
 			why = "there are too many"
 		}
-		n.Made++
-		n.Replicas = append(n.Replicas, Replica{Host: c.Host, Number: n.Made})
+		if why == "" {
+			n.add(host)
+		}
 	case i <= 0:
 		why = "it is no backup"
 	case c.Kind == Drop:
@@ -177,6 +182,12 @@ func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
 		why = "nobody knows how"
 	}
 	return n, why
+}
+
+// add adds a backup to a group that is to be changed.
+func (g *Group) add(host *Entry) {
+	g.Made++
+	g.Replicas = append(g.Replicas, Replica{Host: host.Incarnation(), ID: host.MN.ID, Number: g.Made})
 }
 
 // putGroup puts a group in the place of the one before.
@@ -231,7 +242,8 @@ func (l *Ledger) newGroup(e *Entry, before *Group) *Group {
 	if before != nil {
 		g.Term, g.Made = before.Term+1, before.Made+1
 	}
-	g.Replicas = []Replica{{Host: e.MN.Incarnation, Phase: InSync, Number: g.Made}}
+	g.Origin, g.Began = e.MN.Incarnation, g.Epoch
+	g.Replicas = []Replica{{Host: e.MN.Incarnation, ID: e.MN.ID, Phase: InSync, Number: g.Made}}
 	return g
 }
 
@@ -243,7 +255,7 @@ func (l *Ledger) next(g *Group) *Group {
 	for i, r := range g.Replicas {
 		if e := l.successor(r.Host); e != nil {
 			n := g.copied()
-			n.Replicas[i].Host = e.MN.Incarnation
+			n.Replicas[i].Host, n.Replicas[i].ID = e.MN.Incarnation, e.MN.ID
 			if i == 0 { // its locks are as they were: the term is the same
 				n.Epoch, n.Serving = l.Epochs[g.ID]+1, false
 			}
@@ -257,6 +269,9 @@ func (l *Ledger) next(g *Group) *Group {
 			}
 		}
 		return nil // it waits for one of them, or for the operator
+	}
+	if n := l.placed(g); n != nil {
+		return n
 	}
 	added := slices.ContainsFunc(g.Replicas, func(r Replica) bool { return r.Phase == Added })
 	if g.Serving && !added || !l.Admits(g.Changed) {

@@ -144,6 +144,7 @@ func (l *Ledger) Forget(id fabric.MemID) error {
 	}
 	l.Revision++
 	l.Forgotten[id] = true
+	l.regroup()
 	return nil
 }
 

@@ -66,6 +66,10 @@ type MN struct {
 	Served uint32
 	// Replicas is how many copies its number is to have: see Group. 0 or 1: it is not replicated.
 	Replicas int
+	// Label names what fails with it, such as its rack: copies of a number are put on memory nodes with different labels, if there are any.
+	Label string
+	// Room is how many bytes it lends to backups of others' numbers. 0: the ledger puts none on it.
+	Room uint64
 	// Was is the incarnation in which this process was a member before, if it has all memory that it lent then; else 0.
 	Was Incarnation
 }

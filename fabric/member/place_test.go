@@ -1,0 +1,116 @@
+package member_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// roomy is a memory node that lends its memory to one backup of another number.
+func roomy(id fabric.MemID, label string) member.MN {
+	return member.MN{ID: id, Replicas: 2, Room: 1 << 20, Label: label}
+}
+
+// hosts returns with which numbers the hosts of a group have joined.
+func hosts(l *member.Ledger, id fabric.MemID) (list []fabric.MemID) {
+	for _, r := range l.Groups[id].Replicas {
+		list = append(list, r.ID)
+	}
+	return list
+}
+
+// The ledger puts backups on memory nodes with room, of another label where there is one, and on the next number.
+func TestPlaced(t *testing.T) {
+	for _, x := range []struct {
+		labels [4]string
+		want   [4]fabric.MemID // of the backups
+	}{
+		{want: [4]fabric.MemID{1, 2, 3, 0}},
+		{labels: [4]string{"a", "a", "b", "b"}, want: [4]fabric.MemID{2, 3, 0, 1}},
+		{labels: [4]string{"a", "a", "a", "a"}, want: [4]fabric.MemID{1, 2, 3, 0}},
+	} {
+		l := member.NewLedger(4)
+		var all []*member.Entry
+		for id, label := range x.labels {
+			e, _ := l.ReserveMN(member.MN{ID: fabric.MemID(id), Size: 1 << 20, Replicas: 2, Room: 1 << 20, Label: label})
+			all = append(all, e)
+		}
+		for _, e := range all {
+			l.Join(e)
+		}
+		ackAll(l)
+		for id, want := range x.want {
+			if got := hosts(l, fabric.MemID(id)); !slices.Equal(got, []fabric.MemID{fabric.MemID(id), want}) {
+				t.Errorf("labels %q: replicas of %d are on %v, want the backup on %d", x.labels, id, got, want)
+			}
+		}
+	}
+}
+
+// A backup that is lost for good is replaced; one whose host has only ended is not, and none is given up while the primary is down.
+func TestReplaced(t *testing.T) {
+	l := member.NewLedger(4)
+	mns := []*member.Entry{joinMN(t, l, roomy(0, "")), joinMN(t, l, member.MN{ID: 1, Room: 1 << 20})}
+	ackAll(l)
+	if err := change(l, member.Synced, mns[1].Incarnation()); err != nil {
+		t.Fatal(err)
+	}
+	third := joinMN(t, l, member.MN{ID: 2, Room: 1 << 20})
+	ackAll(l)
+	l.End(mns[1], member.Died)
+	ackAll(l)
+	if got := l.Groups[0]; got.Find(mns[1].Incarnation()) != 1 || got.Find(third.Incarnation()) >= 0 {
+		t.Errorf("the end of a host has dropped its backup: %+v", *got)
+	}
+	again := joinMN(t, l, member.MN{ID: 1, Room: 1 << 20, Was: mns[1].Incarnation()})
+	ackAll(l)
+	if got := l.Groups[0]; got.Find(again.Incarnation()) != 1 || got.Replicas[1].Phase != member.InSync {
+		t.Errorf("it has come back with its memory: %+v", *got)
+	}
+	l.End(again, member.Died)
+	ackAll(l)
+	joinMN(t, l, member.MN{ID: 1}) // without its memory, and without room
+	ackAll(l)
+	if got := hosts(l, 0); !slices.Equal(got, []fabric.MemID{0, 2}) {
+		t.Errorf("replicas are on %v, want the third in the place of the second", got)
+	}
+	if err := change(l, member.Synced, third.Incarnation()); err != nil {
+		t.Fatal(err)
+	}
+	l.End(third, member.Died)
+	ackAll(l)
+	if err := l.Forget(2); err != nil {
+		t.Fatal(err)
+	}
+	if got := hosts(l, 0); !slices.Equal(got, []fabric.MemID{0}) {
+		t.Errorf("replicas are on %v, and memory node 2 is not expected back", got)
+	}
+}
+
+// A primary that is killed comes back as a spare, and gets a backup of its own number.
+func TestPrimaryBecomesBackup(t *testing.T) {
+	l := member.NewLedger(4)
+	mns := []*member.Entry{joinMN(t, l, roomy(0, "")), joinMN(t, l, roomy(1, ""))}
+	ackAll(l)
+	for id, e := range []*member.Entry{mns[1], mns[0]} {
+		if err := l.Change(member.Change{ID: fabric.MemID(id), Kind: member.Synced, Host: e.Incarnation(), Seen: l.Groups[fabric.MemID(id)].Changed}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ackAll(l)
+	l.End(mns[0], member.Died)
+	ackAll(l)
+	wantPrimary(t, l, mns[1], 2, true)
+	joinMN(t, l, roomy(0, ""))
+	ackAll(l)
+	for id := range fabric.MemID(2) {
+		if got := hosts(l, id); !slices.Equal(got, []fabric.MemID{1, 0}) {
+			t.Errorf("replicas of %d are on %v", id, got)
+		}
+		if g := l.Groups[id]; g.Origin != mns[id].Incarnation() || g.Replicas[1].Phase != member.Copying {
+			t.Errorf("%+v", *g)
+		}
+	}
+}
