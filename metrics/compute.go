@@ -273,5 +273,5 @@ func (e emitter) histogram(d desc, h *cn.Histogram) {
 
 // Collectors returns one collector of each kind, for their descriptions only.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{&Compute{}, &memoryNode{}, Certificates(nil)}
+	return []prometheus.Collector{&Compute{}, &memoryNode{}, Certificates(nil), Front(nil)}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/shm"
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/mn"
 	"github.com/declock/declock/objstore"
@@ -184,4 +185,40 @@ func check(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 		values[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
 	}
 	return values
+}
+
+// A server of another system's protocol is shown by protocol, command and result.
+func TestFront(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(metrics.Front(func() front.Counters {
+		return front.Counters{Protocol: "memcached", Connections: 3, Accepted: 5, Rejected: 1, Read: 7, Written: 9,
+			Requests: []front.Requests{{Command: "get", Result: "hit", Count: 11}, {Command: "get", Result: "miss", Count: 13}}}
+	}))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, l := range m.Label {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	want := map[string]float64{"declock_front_connections memcached": 3, "declock_front_connections_total memcached accepted": 5,
+		"declock_front_connections_total memcached rejected": 1, "declock_front_bytes_total read memcached": 7, "declock_front_bytes_total written memcached": 9,
+		"declock_front_requests_total get memcached hit": 11, "declock_front_requests_total get memcached miss": 13}
+	for name := range got {
+		if want[name] == 0 {
+			t.Errorf("%s is not expected", name)
+		}
+	}
+	for name, v := range want {
+		if got[name] != v {
+			t.Errorf("%s is %v, want %v: %v", name, got[name], v, got)
+		}
+	}
 }

@@ -282,10 +282,11 @@ func TestDaemonFromItsConfiguration(t *testing.T) {
 	}
 	mn := w.start("declock-mn", "--config", file)
 	mn.says("ready node=mn0")
-	cn := w.start("declock-cn", "--cluster", "shm:c", "--dir", "DIR", "--http", "127.0.0.1:0", "--pprof")
+	cn := w.start("declock-cn", "--cluster", "shm:c", "--dir", "DIR", "--http", "127.0.0.1:0", "--pprof", "--memcached", "127.0.0.1:0")
 	cn.says("ready node=cn1")
 	w.run(0, "replay", "--config", file, "--keys", "100", "--ops", "5000")
-	for p, wants := range map[*process][]string{mn: {`declock_mn_size_bytes 6\.7108864e\+07`}, cn: {`declock_lock_acquires_total [1-9]`, `declock_memory_up\{memory="mn0"\} 1`}} {
+	for p, wants := range map[*process][]string{mn: {`declock_mn_size_bytes 6\.7108864e\+07`}, cn: {`declock_lock_acquires_total [1-9]`, `declock_memory_up\{memory="mn0"\} 1`,
+		`declock_front_requests_total\{command="get",protocol="memcached",result="hit"\} 0`}} {
 		addr := w.http(p)
 		for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/status": "{"} {
 			if code, body := get(t, "http://"+addr+path); code != 200 || !strings.HasPrefix(body, want) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/objstore"
 )
 
@@ -97,6 +98,35 @@ func (n *counters) counted(d *delta, err error) {
 	default:
 		n.looked(hit, incrHits, incrMisses)
 	}
+}
+
+// metricNames are command and result of those counters that Counters has.
+var metricNames = [numCounters][2]string{
+	totalItems: {"set", "stored"}, noMemory: {"set", "no_memory"}, cmdFlush: {"flush", ""}, cmdMeta: {"meta", ""}, getHits: {"get", "hit"}, getMisses: {"get", "miss"},
+	deleteHits: {"delete", "hit"}, deleteMisses: {"delete", "miss"}, incrHits: {"incr", "hit"}, incrMisses: {"incr", "miss"},
+	decrHits: {"decr", "hit"}, decrMisses: {"decr", "miss"}, casHits: {"cas", "hit"}, casMisses: {"cas", "miss"}, casBadval: {"cas", "badval"},
+	touchHits: {"touch", "hit"}, touchMisses: {"touch", "miss"},
+}
+
+// Counters returns what the server has counted. A client's "stats reset" has it begin anew.
+func (s *Server) Counters() front.Counters {
+	t, n := &s.counted, s.counted.total()
+	c := front.Counters{Protocol: "memcached", Connections: s.open(), Accepted: t.accepted.Load(), Rejected: t.rejected.Load(), Read: t.read.Load(), Written: t.written.Load()}
+	c.Requests = []front.Requests{{Command: "set", Result: "too_large", Count: t.tooLarge.Load()}}
+	for i, name := range metricNames {
+		if name[0] != "" {
+			c.Requests = append(c.Requests, front.Requests{Command: name[0], Result: name[1], Count: n[i]})
+		}
+	}
+	return c
+}
+
+// StoreStats returns what its clients of the store have counted; zero without a cluster.
+func (s *Server) StoreStats() objstore.Stats {
+	if p := s.pool.Load(); p != nil {
+		return p.storeStats()
+	}
+	return objstore.Stats{}
 }
 
 // counted are the counters of a server.

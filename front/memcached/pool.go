@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/objstore"
 )
 
@@ -25,8 +27,9 @@ type pool struct {
 
 	mu     sync.Mutex
 	back   sync.Cond // a worker has come back, or has been given up
-	free   []*worker
-	open   int
+	all    []*worker
+	free   []*worker // of all
+	open   int       // of all, and those that are being opened
 	closed bool
 	done   objstore.Stats // of workers that are gone
 }
@@ -59,10 +62,12 @@ func (p *pool) take() (*worker, error) {
 	p.open++
 	p.mu.Unlock()
 	w, err := p.openWorker()
+	p.mu.Lock()
 	if err == nil {
+		p.all = append(p.all, w)
+		p.mu.Unlock()
 		return w, nil
 	}
-	p.mu.Lock()
 	p.open--
 	if p.open > 0 && (errors.Is(err, fabric.ErrTooManyClients) || errors.Is(err, cn.ErrTooManySessions)) {
 		p.most = p.open // there is no room for more
@@ -79,7 +84,8 @@ func (p *pool) give(w *worker) {
 	if w.broken {
 		w.close()
 		p.mu.Lock()
-		p.done.Add(w.items.Stats())
+		stats.Add(&p.done, w.items.Stats())
+		p.all = slices.DeleteFunc(p.all, func(o *worker) bool { return o == w })
 		p.open--
 		p.back.Broadcast()
 		p.mu.Unlock()
@@ -127,7 +133,8 @@ type worker struct {
 	session *declock.Session
 	items   *objstore.Client
 	control *objstore.Client
-	broken  bool // to be given up
+	broken  bool           // to be given up
+	shown   objstore.Stats // of items, when the worker was not in use; guarded by home.mu
 
 	counters counters
 	req      request
@@ -167,13 +174,16 @@ func (p *pool) openWorker() (w *worker, err error) {
 	return w, nil
 }
 
-// storeStats returns the counters of the store that workers have shown last.
-func (p *pool) storeStats() (sum objstore.Stats) {
+// storeStats returns the counters of the store that workers have shown last: those of workers in use belong to others.
+func (p *pool) storeStats() objstore.Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sum = p.done
-	for _, w := range p.free { // those in use belong to others
-		sum.Add(w.items.Stats())
+	for _, w := range p.free {
+		w.shown = *w.items.Stats()
+	}
+	sum := p.done
+	for _, w := range p.all {
+		stats.Add(&sum, &w.shown)
 	}
 	return sum
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/declock/declock/metrics"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces/memcached"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // CNConfig says how to run a compute node.
@@ -118,11 +119,12 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	}
 	d.metrics = metrics.ComputeNode(d.cluster, d.storeStats)
 	d.metrics.Fenced = d.fenced
-	d.web.Show(func() any { return d.Status() }, d.metrics, metrics.Certificates(d.cfg.certificates))
-	serves := ""
+	collectors, serves := []prometheus.Collector{d.metrics, metrics.Certificates(d.cfg.certificates)}, ""
 	if d.memcached != nil {
+		collectors = append(collectors, metrics.Front(d.memcached.srv.Counters))
 		serves = " memcached=" + d.memcached.addr()
 	}
+	d.web.Show(func() any { return d.Status() }, collectors...)
 	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s%s\n",
 		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path, serves); err != nil {
 		return err

@@ -44,11 +44,14 @@ func (d *CN) hot() (list []control.HotLock) {
 	return list
 }
 
-// storeStats returns the counters of the object store clients of replays.
+// storeStats returns the counters of the object store clients of replays, and of the front end.
 func (d *CN) storeStats() objstore.Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.done.Store
+	if d.memcached != nil {
+		stats.Add(&s, new(d.memcached.srv.StoreStats()))
+	}
 	if d.work != nil {
 		now := d.work.total()
 		stats.Add(&s, &now.Store)

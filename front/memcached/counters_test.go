@@ -1,0 +1,45 @@
+package memcached
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/declock/declock/front"
+)
+
+// What clients do is counted by command and result, and what the store has counted never falls, also while workers are in use.
+func TestCounters(t *testing.T) {
+	s, address := startServer(t, openCluster(t), Options{MaxItem: 1000})
+	c := dial(t, address)
+	c.want("set a 0 0 1\r\n1\r\nget a b\r\n", "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n")
+	c.want("set a 0 0 2000\r\n"+strings.Repeat("x", 2000)+"\r\n", "SERVER_ERROR object too large for cache\r\n")
+	c.want("set a 0 0 1\r\n1\r\nincr a 1\r\ndelete b\r\nflush_all\r\n", "STORED\r\n2\r\nNOT_FOUND\r\nOK\r\n")
+	n := s.Counters()
+	if n.Protocol != "memcached" || n.Connections != 1 || n.Accepted != 1 || n.Rejected != 0 || n.Read < 2000 || n.Written < 50 {
+		t.Errorf("%+v", n)
+	}
+	want := map[front.Requests]bool{{Command: "get", Result: "hit", Count: 1}: true, {Command: "get", Result: "miss", Count: 1}: true,
+		{Command: "set", Result: "stored", Count: 2}: true, {Command: "set", Result: "too_large", Count: 1}: true,
+		{Command: "incr", Result: "hit", Count: 1}: true, {Command: "delete", Result: "miss", Count: 1}: true, {Command: "flush", Count: 1}: true}
+	for _, r := range n.Requests {
+		if r.Count != 0 && !want[r] {
+			t.Errorf("not expected: %+v", r)
+		}
+		delete(want, r)
+	}
+	if len(want) != 0 {
+		t.Errorf("missing: %v in %+v", want, n.Requests)
+	}
+	before := s.StoreStats()
+	if before.Stores == 0 {
+		t.Fatal("no stores")
+	}
+	w, err := s.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.home.give(w)
+	if now := s.StoreStats(); now.Stores < before.Stores || now.Gets < before.Gets {
+		t.Errorf("counters fall while a worker is in use: %+v, then %+v", before, now)
+	}
+}
