@@ -54,10 +54,11 @@ var mayImport = map[string][]string{
 	"internal/...":               {},
 	"internal/membership":        {"fabric", "fabric/member", "coordinator/etcd", "internal/secure"},
 	"":                           {"fabric", "fabric/shm", "lock", "hier", "memory", "memory/handle", "mn", "cn", "objstore", "btree"},
-	"metrics":                    {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore", "internal/background"},
+	"metrics":                    {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore", "front", "internal/background"},
 	"internal/secure/securetest": {"internal/secure"},
 	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "internal/secure", "internal/membership"},
-	"front/...":                  {"", "fabric", "lock", "memory", "cn", "objstore"},
+	"front":                      {},
+	"front/...":                  {"", "front", "fabric", "lock", "memory", "cn", "objstore", "internal/stats"},
 	"cmd/...":                    {"..."},
 }
 

@@ -249,7 +249,7 @@ func TestManifests(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"StatefulSet", "Deployment", "ConfigMap", "Certificate"} {
+	for _, kind := range []string{"StatefulSet", "Deployment", "ConfigMap", "Certificate", "NetworkPolicy"} {
 		if kinds[kind] == 0 {
 			t.Errorf("no %s", kind)
 		}
