@@ -235,6 +235,9 @@ type path struct {
 
 func (p path) Do(ops []fabric.Op) error { return Do(p.l, ops) }
 
+// Under implements fabric.Under.
+func (p path) Under() fabric.Port { return p.Port }
+
 // Layout says how a mechanism lays out its locks in memory.
 type Layout struct {
 	Size  uint64 // bytes of one lock

@@ -440,6 +440,9 @@ func (c *changer) settle(w changeWord) error {
 	first := c.r.At(l.table + 8*uint64(w.first()))
 	buf := c.port.Alloc(8 * max(n, 1))
 	defer c.port.Free(buf)
+	if err := c.raise(w); err != nil {
+		return err
+	}
 	for missing := n > 0; missing; {
 		if _, err := c.do(fabric.Read(first, buf[:8*n])); err != nil {
 			return err
@@ -450,6 +453,11 @@ func (c *changer) settle(w changeWord) error {
 			return err
 		}
 		if missing, err = c.replace(w, first, buf[:8*n]); err != nil {
+			return err
+		}
+	}
+	if n > 0 {
+		if err := c.r.Level(c.port, first, n); err != nil {
 			return err
 		}
 	}
@@ -646,6 +654,9 @@ func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 // that at once.
 func (d *directory) clear(i int, st claimWord) error {
 	c := changer{d.r, d.port}
+	if err := d.level(i); err != nil { // what follows from the state of the entry is not to be undone by a promotion that undoes the state
+		return err
+	}
 	for {
 		p, err := c.sound()
 		if err != nil {
@@ -711,8 +722,15 @@ func (r *Region) zero(port fabric.Port, off, size uint64) error {
 	b := port.Alloc(int(min(size, zeroBytes)))
 	defer port.Free(b)
 	clear(b)
+	backups, err := r.Backups(port)
+	if err != nil {
+		return err
+	}
 	for size > 0 {
 		n := min(size, uint64(len(b)))
+		if err := backups.mirrorZero(r.At(off), b[:n]); err != nil {
+			return err
+		}
 		ops := [1]fabric.Op{fabric.Write(r.At(off), b[:n])}
 		if err := port.Do(ops[:]); err != nil {
 			return fmt.Errorf("memory: zeros at %#x of %v: %w", off, r.mn, err)

@@ -105,7 +105,14 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark u
 		found = true
 		if mark != 0 {
 			ops := [1]fabric.Op{fabric.Store(e.Addr.Add(mark), 1)}
-			if err := port.Do(ops[:]); err != nil {
+			backups, err := r.Backups(port)
+			if err == nil {
+				err = backups.Write(ops[:])
+			}
+			if err == nil {
+				err = port.Do(ops[:])
+			}
+			if err != nil {
 				return fmt.Errorf("memory: drop %q on %v: %w", name, mn, err)
 			}
 		}

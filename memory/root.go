@@ -295,6 +295,9 @@ func (r *Region) Create(port fabric.Port, s Spec) (e Entry, created bool, err er
 	if s.Kind == KindNone {
 		return Entry{}, false, fmt.Errorf("%w: %q: none", ErrKind, s.Name)
 	}
+	if s.Kind == KindTree && r.Replicated() {
+		return Entry{}, false, fmt.Errorf("%w: tree %q on %v", ErrReplicated, s.Name, r.mn)
+	}
 	w := newWaiter(port, s.Deadline)
 	d := r.directory(port)
 	d.spec = &s
@@ -358,8 +361,14 @@ func (d *directory) cas(i int, old, new claimWord) (bool, error) {
 	if err := d.port.Do(ops[:]); err != nil {
 		return false, fmt.Errorf("memory: root entry at %v: %w", d.addr(i), err)
 	}
-	return ops[0].Swapped(), nil
+	if !ops[0].Swapped() {
+		return false, nil
+	}
+	return true, d.level(i)
 }
+
+// level makes the state of an entry at the backups what it is at the primary.
+func (d *directory) level(i int) error { return d.r.Level(d.port, d.addr(i), 1) }
 
 // claim tries to claim the free slot i for a name, and returns the claim, or
 // 0 if another was faster or is after the same name in another slot.
@@ -410,7 +419,14 @@ func (d *directory) publish(i int, mine claimWord, e *Entry) error {
 		fabric.Write(d.addr(i).Add(8), b[8:]),
 		fabric.CAS(d.addr(i), uint64(mine), uint64(mine.publish())),
 	}
-	if err := d.port.Do(ops[:]); err != nil {
+	backups, err := d.r.Backups(d.port)
+	if err == nil {
+		err = backups.Write(ops[:]) // what a client can find is at the backups
+	}
+	if err == nil {
+		err = d.port.Do(ops[:])
+	}
+	if err != nil {
 		return fmt.Errorf("memory: create %q: %w", e.Name, d.giveUp(i, mine, err))
 	}
 	if !ops[1].Swapped() {

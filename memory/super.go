@@ -20,7 +20,8 @@ import (
 //	0x018   16    uuid: random, made when formatted              | never changes
 //	0x028    1    capacity log2 of the queue of CQL locks        |
 //	0x029    1    version bits of CQL queue entries              |
-//	0x02a    2    zero                                           |
+//	0x02a    1    version 5: flags, bit 0 is trains; else zero   |
+//	0x02b    1    version 5: replicas, 2 or 3; else zero         |
 //	0x02c    4    generation: which memory of the memory node, from 0  |
 //	0x030   16    zero                                          /
 //	0x040    8    state: a claim word
@@ -37,6 +38,8 @@ const (
 	// plainVersion is that of memory like this, but programs that know of no trains (docs/trains.md) may use it, too: its locks are not passed on in
 	// trains.
 	plainVersion = 3
+	// replicatedVersion is that of memory of which there are copies (mirror.go): programs that do not know it would change one of them only.
+	replicatedVersion = 5
 
 	offVersion    = 0x008
 	offCRC        = 0x00c
@@ -44,8 +47,13 @@ const (
 	offUUID       = 0x018
 	offCapacity   = 0x028
 	offVerBits    = 0x029
+	offFlags      = 0x02a
+	offFactor     = 0x02b
 	offGeneration = 0x02c
 	identityLen   = 0x040
+
+	flagTrains = 1 << 0
+	maxFactor  = 3
 
 	offState = 0x040
 
@@ -97,10 +105,14 @@ type Params struct {
 	Generation uint32
 	// Plain memory is of version 3, which earlier releases have formatted: locks are not passed on in trains.
 	Plain bool
+	// Factor is how many replicas there are to be of the memory: 2 or 3. 0: it is not replicated.
+	Factor uint8
 }
 
 func (p *Params) validate() error {
 	switch {
+	case p.Factor == 1 || p.Factor > maxFactor:
+		return fmt.Errorf("memory: %d replicas: want 2 to %d, or 0 for none", p.Factor, maxFactor)
 	case p.Size%64 != 0 || p.Size < minSize || p.Size > fabric.MaxOffset:
 		return fmt.Errorf("memory: size of %d bytes: want a multiple of 64, at least %d", p.Size, minSize)
 	case p.CapacityLog2 > MaxCapacityLog2:
@@ -119,7 +131,10 @@ func (u UUID) String() string { return fmt.Sprintf("%016x-%016x", u[1], u[0]) }
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (p *Params) version() uint32 {
-	if p.Plain {
+	switch {
+	case p.Factor > 0:
+		return replicatedVersion
+	case p.Plain:
 		return plainVersion
 	}
 	return LayoutVersion
@@ -135,6 +150,9 @@ func encodeIdentity(b []byte, p *Params, u UUID) {
 	binary.LittleEndian.PutUint64(b[offUUID+8:], u[1])
 	b[offCapacity] = p.CapacityLog2
 	b[offVerBits] = p.VersionBits
+	if b[offFactor] = p.Factor; p.Factor > 0 && !p.Plain {
+		b[offFlags] = flagTrains
+	}
 	binary.LittleEndian.PutUint32(b[offGeneration:], p.Generation)
 	binary.LittleEndian.PutUint32(b[offCRC:], identityCRC(b))
 }
@@ -150,9 +168,9 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 		return Params{}, UUID{}, fmt.Errorf("%w: magic %q, want %q", ErrForeign, b[:len(Magic)], Magic)
 	}
 	v := binary.LittleEndian.Uint32(b[offVersion:])
-	if v != LayoutVersion && v != plainVersion {
-		return Params{}, UUID{}, fmt.Errorf("%w: %d, this program knows %d and %d: the memory was formatted by another release, begin with new memory, or use that release",
-			ErrVersion, v, plainVersion, LayoutVersion)
+	if v < plainVersion || v > replicatedVersion {
+		return Params{}, UUID{}, fmt.Errorf("%w: %d, this program knows %d to %d: the memory was formatted by another release, begin with new memory, or use that release",
+			ErrVersion, v, plainVersion, replicatedVersion)
 	}
 	if got, want := binary.LittleEndian.Uint32(b[offCRC:]), identityCRC(b); got != want {
 		return Params{}, UUID{}, fmt.Errorf("%w: superblock checksum %#x, want %#x", ErrCorrupt, got, want)
@@ -164,9 +182,12 @@ func decodeIdentity(b []byte) (Params, UUID, error) {
 		Generation:   binary.LittleEndian.Uint32(b[offGeneration:]),
 		Plain:        v == plainVersion,
 	}
+	if v == replicatedVersion {
+		p.Factor, p.Plain = b[offFactor], b[offFlags]&flagTrains == 0
+	}
 	u := UUID{binary.LittleEndian.Uint64(b[offUUID:]), binary.LittleEndian.Uint64(b[offUUID+8:])}
-	if err := p.validate(); err != nil {
-		return Params{}, UUID{}, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	if err := p.validate(); err != nil || v == replicatedVersion && p.Factor == 0 {
+		return Params{}, UUID{}, fmt.Errorf("%w: %d replicas: %v", ErrCorrupt, p.Factor, err)
 	}
 	return p, u, nil
 }
@@ -204,6 +225,12 @@ func (r *Region) Version() uint32 { return r.params.version() }
 // Plain reports whether programs that know of no trains may use the region: see Params.
 func (r *Region) Plain() bool { return r.params.Plain }
 
+// Replicated reports whether there are copies of the region, on memory nodes that only the fabric knows. What changes the region writes to them, too: see Backups.
+func (r *Region) Replicated() bool { return r.params.Factor > 0 }
+
+// Factor returns how many replicas there are to be of the region; 0: it is not replicated.
+func (r *Region) Factor() int { return int(r.params.Factor) }
+
 // At returns the address of an offset in the region: of this memory, and of no other that the memory node has had.
 func (r *Region) At(offset uint64) fabric.Addr {
 	return fabric.At(r.mn, offset).In(fabric.Generation(r.params.Generation))
@@ -232,6 +259,9 @@ func Format(port fabric.Port, mn fabric.MemID, p Params) error {
 		return fmt.Errorf("memory: %v: %w: another formats it", mn, ErrHalfFormatted)
 	}
 	encodeIdentity(buf, &p, UUID{port.Rand(), port.Rand()})
+	if err := formatBackups(port, mn, &p, buf[:identityLen], mine.publish()); err != nil {
+		return err
+	}
 	ops[0] = fabric.Write(fabric.At(mn, 0), buf[:identityLen])
 	ops[1] = fabric.CAS(state, uint64(mine), uint64(mine.publish()))
 	if err := port.Do(ops[:]); err != nil {
@@ -274,6 +304,9 @@ func checkFormatted(mn fabric.MemID, buf []byte, p *Params) error {
 		return fmt.Errorf("memory: %v: %w", mn, err)
 	}
 	room := have.CapacityLog2 == p.CapacityLog2 || p.LeastLog2 > 0 && have.CapacityLog2 >= p.LeastLog2
+	if have.Factor != p.Factor {
+		return fmt.Errorf("memory: %v: %w: %d replicas, want %d", mn, ErrParams, have.Factor, p.Factor)
+	}
 	if have.Size != p.Size || !room || have.VersionBits != p.VersionBits {
 		return fmt.Errorf("memory: %v: %w: size %d, c %d, %d version bits; want %d, %d, %d", mn, ErrParams,
 			have.Size, have.CapacityLog2, have.VersionBits, p.Size, p.CapacityLog2, p.VersionBits)

@@ -134,8 +134,12 @@ func (c *Client) incarnate(node int) error {
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
 		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
 	}
+	old := c.ops[0].Old
+	if err := n.Region.Level(lock.Path(c.l), a, 1); err != nil { // no client gets the same, whatever memory node serves
+		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
+	}
 	u := &c.uniques[node]
-	u.next = (c.ops[0].Old + 1 + uint64(n.Region.Generation())<<generationShift) << uniqueBits
+	u.next = (old + 1 + uint64(n.Region.Generation())<<generationShift) << uniqueBits
 	u.end = u.next + 1<<uniqueBits
 	return nil
 }

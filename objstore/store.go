@@ -286,7 +286,13 @@ func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) (memo
 		DeadNow: s.cfg.DeadNow, Creating: s.cfg.Creating, Retry: retry,
 	}
 	if i == 0 {
-		spec.Init = func(e *memory.Entry) error { return reclaim.Init(port, e.Addr) }
+		spec.Init = func(e *memory.Entry) error {
+			err := reclaim.Init(port, e.Addr)
+			if first, words := reclaim.Records(e.Addr); err == nil && r.Replicated() {
+				err = r.Level(port, first, words)
+			}
+			return err
+		}
 	}
 	e, _, err := r.Create(port, spec)
 	return e, err

@@ -296,13 +296,17 @@ func (l *Ledger) successor(host Incarnation) *Entry {
 }
 
 // promoted returns a group with another primary. The one before is no replica any more: it begins again, if at all, with zeroed memory.
+//
+// What a writer publishes reaches the last backup first, and the primary in the end. So the backups behind the one that is promoted have all that it has, and a backup before
+// it may lack what a reader sees from now on: it begins again, as another replica and the last. So does one to which is being copied.
 func (l *Ledger) promoted(g *Group, i int) *Group {
 	n := g.copied()
-	n.Replicas = append(n.Replicas[:0], g.Replicas[i])
-	for j, r := range g.Replicas {
-		if j != 0 && j != i {
-			n.Replicas = append(n.Replicas, r)
-		}
+	n.Replicas = append(append(n.Replicas[:0], g.Replicas[i]), g.Replicas[i+1:]...)
+	again := slices.DeleteFunc(slices.Clone(n.Replicas), func(r Replica) bool { return r.Phase == InSync })
+	n.Replicas = slices.DeleteFunc(n.Replicas, func(r Replica) bool { return r.Phase != InSync })
+	for _, r := range append(slices.Clone(g.Replicas[min(1, i):i]), again...) {
+		n.Made++
+		n.Replicas = append(n.Replicas, Replica{Host: r.Host, Number: n.Made})
 	}
 	n.Term, n.Epoch, n.Serving = g.Term+1, l.Epochs[g.ID]+1, false
 	return n

@@ -56,6 +56,7 @@ type Chain struct {
 	wrote bool // it has changed memory; in an untimed cluster
 
 	epoch    uint32 // of the memory node, as the client knew it at the post: chains of another are refused
+	backup   uint32 // the number of the replica that it is for, if that is a backup
 	err      error
 	rung     fabric.Time // when the CPU rings the doorbell
 	tearSeed uint64
@@ -200,7 +201,15 @@ func (p *Port) waitChain(ch *Chain) error {
 
 // post checks a chain, charges the CPU and hands the chain to its queue pair.
 // It returns no chain if there is nothing to wait for.
-func (p *Port) post(ops []fabric.Op) (*Chain, error) {
+func (p *Port) post(ops []fabric.Op) (*Chain, error) { return p.postTo(lane{}, ops) }
+
+// A lane says which memory node a chain goes to: the zero lane, to the one that serves the number.
+type lane struct {
+	mn     *memNode
+	backup uint32 // the number of the replica
+}
+
+func (p *Port) postTo(to lane, ops []fabric.Op) (*Chain, error) {
 	p.enter()
 	if p.closed {
 		return nil, fabric.ErrClosed
@@ -222,9 +231,12 @@ func (p *Port) post(ops []fabric.Op) (*Chain, error) {
 	c := p.c
 	ch := c.newChain()
 	id := ops[0].Addr.MN()
-	mn, shut := p.node.server(id)
+	mn, shut := to.mn, false
+	if mn == nil {
+		mn, shut = p.node.server(id)
+	}
 	ch.ops, ch.port, ch.qp = ops, p, c.qp(p, mn)
-	ch.epoch = p.epoch(id)
+	ch.epoch, ch.backup = p.epoch(id), to.backup
 	for i := range ops {
 		ch.hasRA = ch.hasRA || ops[i].Kind != fabric.OpWrite
 	}

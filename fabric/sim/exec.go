@@ -100,6 +100,8 @@ func (c *Cluster) admissible(ch *Chain, op *fabric.Op) error {
 			return fabric.ErrClosed // it has left by itself
 		}
 		return fabric.ErrFenced
+	case ch.backup != 0:
+		return c.admissibleBackup(ch, op, r)
 	case r == nil || r.epoch == 0: // it serves this number no more, or not yet
 		return fmt.Errorf("sim: %v on %v: %w", op.Addr.MN(), mn.id, fabric.ErrNodeDown)
 	case ch.epoch != r.epoch:

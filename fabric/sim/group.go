@@ -16,6 +16,7 @@ import (
 type region struct {
 	mem   memory
 	epoch uint32 // in which compute nodes are let in; 0: they are not
+	lane  uint32 // in which they are let in to write to it as a backup; 0: it is none
 	sum   uint64 // hash of what is in mem; in an untimed cluster
 	// replica is which replica of its group it is: member.Replica.Number. 0: it is none, or its number is not replicated.
 	replica uint32
@@ -279,7 +280,7 @@ func (mn *memNode) regroup(groups []*member.Group) {
 		r, i := mn.at(g.ID), g.Find(own)
 		if i < 0 {
 			if r != nil {
-				r.epoch = 0
+				r.epoch, r.lane = 0, 0
 			}
 			continue
 		}
@@ -290,6 +291,9 @@ func (mn *memNode) regroup(groups []*member.Group) {
 		if number := g.Replicas[i].Number; r.replica != number { // it may have been another one before, and not have heard of the time between
 			*r = region{mem: newMemory(g.Size), replica: number}
 		}
+		if r.lane = 0; i > 0 {
+			r.lane = g.Epoch // what was posted in an epoch before comes too late
+		}
 		if r.epoch = 0; i == 0 && g.Serving {
 			r.epoch = g.Epoch
 		}
@@ -299,6 +303,10 @@ func (mn *memNode) regroup(groups []*member.Group) {
 // cut takes the results of a chain away that has been executed by another memory node than the one that serves the number, as the compute node knows by
 // now: when it acknowledged that, it cut its connections to the one before.
 func (c *Cluster) cut(ch *Chain) {
+	if ch.backup != 0 {
+		c.cutBackup(ch)
+		return
+	}
 	if mn, shut := ch.port.node.server(ch.ops[0].Addr.MN()); mn != ch.qp.mn || shut && ch.err == nil {
 		ch.err = &fabric.ChainError{Op: ch.ops[0], Err: fmt.Errorf("sim: %v serves %v no more: %w", ch.qp.mn.id, ch.ops[0].Addr.MN(), fabric.ErrUnknownOutcome)}
 	}

@@ -22,7 +22,7 @@ func (c *Cluster) linger(lost *Chain, from, to int, breaks, there fabric.Time) {
 			q.pending++
 		}
 	}
-	ch.port, ch.qp, ch.epoch = lost.port, q, lost.epoch
+	ch.port, ch.qp, ch.epoch, ch.backup = lost.port, q, lost.epoch, lost.backup
 	ch.cur, ch.sent, ch.state = uint8(from), uint8(to), chainFlying
 	ch.orphan, ch.late = true, true
 	ch.drop = c.faults.Uint64()&1 == 0

@@ -164,7 +164,27 @@ func (h *Handle) join(port fabric.Port) error {
 		return err
 	}
 	if err := h.Published(port); err != nil {
-		return errors.Join(err, h.Member.Retract(port.Do))
+		return errors.Join(err, h.Member.Retract(port.Do), mirrorRecords(port, first.Region, first.Base))
+	}
+	return mirrorRecords(port, first.Region, first.Base)
+}
+
+// mirrorRecords makes the records of the compute nodes at the backups of a first part what they are at the primary: before the compute node that has changed its own takes
+// anything, and before memory that it has let go is given back.
+func mirrorRecords(port fabric.Port, r *memory.Region, base fabric.Addr) error {
+	if !r.Replicated() {
+		return nil
+	}
+	first, words := reclaim.Records(base)
+	return r.Level(port, first, words)
+}
+
+// replicated returns memory.ErrReplicated, for what is not built, if a part is replicated.
+func (h *Handle) replicated(what string) error {
+	for _, p := range h.Parts {
+		if !p.Missing() && p.Region.Replicated() {
+			return h.of.kind.Wrap(fmt.Errorf("%w: %s of %q on %v", memory.ErrReplicated, what, h.of.name, p.MN))
+		}
 	}
 	return nil
 }
@@ -245,7 +265,11 @@ func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) error {
 		return err
 	}
 	k := h.of.kind
-	if err := h.Member.Leave(func(ops []fabric.Op) error { return lock.Do(l, ops) }); err != nil {
+	err := h.Member.Leave(func(ops []fabric.Op) error { return lock.Do(l, ops) })
+	if err == nil {
+		err = mirrorRecords(lock.Path(l), h.Parts[0].Region, h.Parts[0].Base)
+	}
+	if err != nil {
 		return k.Wrap(err)
 	}
 	if !dropped {

@@ -121,6 +121,9 @@ func (k *Kind) MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) 
 		return nil // the first part has the records
 	}
 	err := reclaim.MarkCrashed(port, e.Addr, func() error { return r.Kept(port, e) })
+	if err == nil {
+		err = mirrorRecords(port, r, e.Addr)
+	}
 	if errors.Is(err, memory.ErrRemoved) {
 		err = nil
 	}

@@ -177,7 +177,7 @@ func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	h := k.Handle()
-	if !h.Registered() || h.Survivors {
+	if !h.Registered() || h.Survivors || h.replicated("reclamation") != nil {
 		return false, nil // see Reclaim
 	}
 	busy, err = h.Member.ReclaimStep(&owner{s, view})
@@ -241,6 +241,9 @@ func (s *Session) ReclaimNow(view func() fabric.View) error {
 		return err
 	}
 	h := s.hooks.Handle()
+	if err := h.replicated("reclamation"); err != nil {
+		return err // the records of rounds and the free bits are not at the backups
+	}
 	if h.Survivors {
 		if others := view().Live.Len() - 1; others > 0 {
 			return fmt.Errorf("%w: the first memory node had lost its memory, and %d other compute nodes are alive", reclaim.ErrUnanswered, others)

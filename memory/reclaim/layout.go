@@ -23,6 +23,11 @@ const (
 	maxNodes  = (batchAt - recordsAt) / 8
 )
 
+// Records returns where the records of the compute nodes are, and how many words, of a store or tree whose first part's memory begins at base.
+func Records(base fabric.Addr) (first fabric.Addr, words int) {
+	return base.Add(Offset + recordsAt), maxNodes
+}
+
 // A mark names a step of a round. At step 0 each member begins to remember, at step n it strikes out of batch n.
 //
 //	 31                12 11          0

@@ -124,6 +124,9 @@ type pathPort struct {
 
 func (p pathPort) Do(ops []fabric.Op) error { return p.w.Do(ops) }
 
+// Under implements fabric.Under.
+func (p pathPort) Under() fabric.Port { return p.Port }
+
 // Close frees the buffers.
 func (w *Worker) Close() {
 	if w.bits != nil {
@@ -603,6 +606,9 @@ func (h *Heap) split(w *Worker, class uint8, x memory.Run) (_ uint64, err error)
 		if err = w.Do(w.ops[:1]); err == nil && !w.ops[0].Swapped() {
 			return 0, fmt.Errorf("%w: run at %#x is another's", ErrCorrupt, x.Off)
 		}
+		if err == nil {
+			err = h.mirrorTag(w, &x)
+		}
 	}
 	if err != nil {
 		h.postpone(w, x, block, err)
@@ -611,6 +617,15 @@ func (h *Heap) split(w *Worker, class uint8, x memory.Run) (_ uint64, err error)
 	h.keepRun(w, class, span{next: first + step, end: first + count*step, step: step})
 	w.Runs++
 	return first, nil
+}
+
+// mirrorTag gives a run its class at the backups: before anything is in its blocks, or a compute node that finds them there would take them for one block.
+func (h *Heap) mirrorTag(w *Worker, x *memory.Run) error {
+	err := h.cfg.Region.Level(w.Path(), h.cfg.Region.Head(x), 1)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err) // it has its class
+	}
+	return err
 }
 
 // Mark marks what is free on the memory node, and corrects how many blocks the lines say are free: a compute node that crashed may have

@@ -1,0 +1,52 @@
+package fabric
+
+// MaxBackups is how many backups a memory-node number has at most: while one is replaced, one more than the largest factor has.
+const MaxBackups = 3
+
+// A Replicator is a Port that reaches the backups of memory-node numbers that are replicated (docs/replication.md). Reads go to the primary, by Port.Do;
+// what changes memory that a reader can see is at the backups before.
+type Replicator interface {
+	// Replicas returns the backups that a number has now, as the compute node knows: none, if it is not replicated. ErrStaleEpoch: the number is served in another
+	// epoch than that in which the Port is attached. What was begun in one epoch, under a lock of it, must go to no backup of another.
+	Replicas(mem MemID) (Replicas, error)
+
+	// PostBackup is Port.Post of a chain to the i-th backup, in the epoch of g. The Port's Wait returns what came of it.
+	PostBackup(g *Replicas, i int, ops []Op) (Pending, error)
+
+	// DropBackup takes the i-th backup out of the group: it has missed a chain. When it returns nil, that is committed, whatever the compute nodes know yet, or the
+	// replica had been dropped already: it is never promoted. Otherwise nothing may be acknowledged that it has missed.
+	DropBackup(g *Replicas, i int) error
+}
+
+// Replicas are the backups of a memory-node number at a time. An operation keeps them from its first WRITE to its end.
+type Replicas struct {
+	Mem     MemID
+	Epoch   uint32 // in which the primary serves
+	N       int
+	Backups [MaxBackups]Backup // in the order in which they would be promoted
+}
+
+// A Backup is one copy of the memory of a number.
+type Backup struct {
+	Host   uint64 // the memory node that has it, as a member of the cluster
+	Number uint32 // of the replica, from 1: no other of the number ever has it
+}
+
+// An Under is a Port that sends its chains by another.
+type Under interface {
+	Under() Port
+}
+
+// ReplicatorOf returns the Replicator that a Port is, or is made of; nil: there is none.
+func ReplicatorOf(p Port) Replicator {
+	for {
+		if r, ok := p.(Replicator); ok {
+			return r
+		}
+		u, ok := p.(Under)
+		if !ok {
+			return nil
+		}
+		p = u.Under()
+	}
+}

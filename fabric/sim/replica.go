@@ -1,0 +1,117 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A Port as a fabric.Replicator: chains to backups, which are WRITEs and atomics of what the primary is to have next (docs/replication.md).
+
+var _ fabric.Replicator = (*Port)(nil)
+
+// Replicas implements fabric.Replicator.
+func (p *Port) Replicas(mem fabric.MemID) (r fabric.Replicas, err error) {
+	if int(mem) >= len(p.c.mns) || p.c.mns[mem].replicas < 2 {
+		return r, nil
+	}
+	g := p.node.groupOf(mem)
+	if g == nil {
+		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrNodeDown)
+	}
+	r.Mem, r.Epoch = mem, g.Epoch
+	if p.epoch(mem) != g.Epoch {
+		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrStaleEpoch)
+	}
+	for _, b := range g.Replicas[1:] {
+		r.Backups[r.N] = fabric.Backup{Host: uint64(b.Host), Number: b.Number}
+		r.N++
+	}
+	return r, nil
+}
+
+// PostBackup implements fabric.Replicator.
+func (p *Port) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pending, error) {
+	if p.closed {
+		return nothing, fabric.ErrClosed
+	}
+	b := &g.Backups[i]
+	now := p.node.groupOf(g.Mem)
+	if now == nil || now.Epoch != g.Epoch || p.epoch(g.Mem) != g.Epoch {
+		return nothing, fmt.Errorf("sim: a backup of %v: %w", g.Mem, fabric.ErrStaleEpoch)
+	}
+	mn := p.c.hostOf(member.Incarnation(b.Host))
+	if mn == nil {
+		return nothing, fmt.Errorf("sim: a backup of %v has ended: %w", g.Mem, fabric.ErrNodeDown)
+	}
+	ch, err := p.postTo(lane{mn, b.Number}, ops)
+	if ch == nil {
+		return nothing, err
+	}
+	return ch.pending(), nil
+}
+
+// DropBackup implements fabric.Replicator. A node that the coordinator does not reach waits for it. The replica is dropped by its number: its memory node may have
+// joined again meanwhile, without what it has missed.
+func (p *Port) DropBackup(g *fabric.Replicas, i int) error {
+	p.enter()
+	c, n, number := p.c, p.node, g.Backups[i].Number
+	at := c.now
+	if c.begun && c.cfg.NewsDelay > 0 {
+		at = max(c.newsAt(), n.member.detached)
+	}
+	for c.now < at {
+		if p.closed {
+			return fabric.ErrClosed
+		}
+		p.until = at
+		p.setTimer()
+		p.block(WaitPause)
+	}
+	now := c.ledger.Groups[g.Mem]
+	switch j := slices.IndexFunc(now.Replicas, func(r member.Replica) bool { return r.Number == number }); {
+	case n.lapsed || n.fenced || n.member.entry.Phase != member.Joined:
+		return fmt.Errorf("sim: %v: %w", n.id, fabric.ErrFenced)
+	case j < 0:
+		return nil
+	case now.Epoch != g.Epoch:
+		return fmt.Errorf("sim: %v: %w", g.Mem, fabric.ErrStaleEpoch)
+	default:
+		err := c.changeNow(g.Mem, member.Drop, now.Replicas[j].Host)
+		if errors.Is(err, member.ErrReplica) {
+			err = fmt.Errorf("sim: %w: %w", fabric.ErrNodeDown, err)
+		}
+		return err
+	}
+}
+
+// admissibleBackup is admissible for a chain to a backup, of which r is the region, or nil.
+func (c *Cluster) admissibleBackup(ch *Chain, op *fabric.Op, r *region) error {
+	switch {
+	case r == nil || r.replica != ch.backup:
+		return fmt.Errorf("sim: %v has no such replica of %v: %w", ch.qp.mn.id, op.Addr.MN(), fabric.ErrNodeDown)
+	case r.lane != ch.epoch:
+		c.faultStats[Stale]++
+		return fabric.ErrStaleEpoch
+	case ch.qp.mn.revoked:
+		return fabric.ErrBadKey
+	case !r.mem.inBounds(op.Addr.Offset(), op.Size()):
+		return fmt.Errorf("sim: %v has %#x bytes: %w", op.Addr.MN(), r.mem.size, fabric.ErrOutOfBounds)
+	}
+	return nil
+}
+
+// cutBackup takes the result of a chain to a backup away if the compute node knows of another epoch by now.
+func (c *Cluster) cutBackup(ch *Chain) {
+	if g := ch.port.node.groupOf(ch.ops[0].Addr.MN()); ch.err == nil && (g == nil || g.Epoch != ch.epoch) {
+		ch.err = &fabric.ChainError{Op: ch.ops[0], Err: fmt.Errorf("sim: %v is in another epoch: %w", ch.ops[0].Addr.MN(), fabric.ErrUnknownOutcome)}
+	}
+}
+
+// PeekBackup is Peek of a backup's memory, on a memory node.
+func (c *Cluster) PeekBackup(a fabric.Addr, host fabric.MemID, buf []byte) {
+	c.mn(host).at(a.MN()).mem.read(a.Offset(), buf)
+}

@@ -1,0 +1,188 @@
+package memory
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Copies of a region (docs/replication.md). Readers use the primary only, so all that they can see there is at each backup before: whatever a promotion makes of the
+// group, nothing is gone that any client has seen.
+//
+// What is written under a lock, or by one compute node that alone has it, is written to the backups first, the last of them first of all ([Backups.Write]): so each has what those
+// before it have, and a backup that is promoted needs no comparison with those behind it.
+//
+// Words that clients change without a lock, by CAS, are decided at the primary. Then the backups follow ([Region.Level], changer.raise), and then the change is
+// used.
+
+// ErrReplicated: what was asked for has not been built for replicated memory yet.
+var ErrReplicated = errors.New("memory: not built for replicated memory nodes yet")
+
+// Backups are the backups of a region as an operation has found them. The zero Backups are those of a region that is not replicated: there are none.
+type Backups struct {
+	port  fabric.Port
+	rep   fabric.Replicator
+	group fabric.Replicas
+}
+
+// Backups returns the backups of a region, as they are in the epoch in which the Port is attached. An operation that writes under a lock asks when it has the lock.
+func (r *Region) Backups(port fabric.Port) (Backups, error) {
+	if !r.Replicated() {
+		return Backups{}, nil
+	}
+	return backupsOf(port, r.mn)
+}
+
+func backupsOf(port fabric.Port, mn fabric.MemID) (b Backups, err error) {
+	if b.rep = fabric.ReplicatorOf(port); b.rep == nil {
+		return b, fmt.Errorf("memory: %v is replicated: %w", mn, fabric.ErrUnsupported)
+	}
+	b.port = port
+	if b.group, err = b.rep.Replicas(mn); err != nil {
+		err = fmt.Errorf("memory: backups of %v: %w", mn, err)
+	}
+	return b, err
+}
+
+// Write executes a chain at each backup, one after the other and the last first. A backup that does not answer is dropped. If Write fails, some backups may have executed the
+// chain, and may do so yet: the outcome of the operation is unknown, though its own chain has not been posted.
+func (b *Backups) Write(ops []fabric.Op) error {
+	for i := b.group.N - 1; i >= 0; i-- {
+		if err := b.do(i, ops); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do executes a chain at a backup, or drops that. A backup that has been dropped executes nothing.
+func (b *Backups) do(i int, ops []fabric.Op) error {
+	if b.group.Backups[i].Number == 0 {
+		return nil
+	}
+	p, err := b.rep.PostBackup(&b.group, i, ops)
+	if err == nil {
+		err = b.port.Wait(p)
+	}
+	if err == nil {
+		return nil
+	}
+	// In another epoch there is no backup to drop but another primary; a node that is fenced, or does not wait, must not say that a backup is at fault.
+	if !isAny(err, fabric.ErrStaleEpoch, fabric.ErrFenced, fabric.ErrInterrupted, fabric.ErrClosed) {
+		derr := b.rep.DropBackup(&b.group, i)
+		if derr == nil {
+			b.group.Backups[i].Number = 0
+			return nil
+		}
+		err = errors.Join(err, derr)
+	}
+	return fmt.Errorf("memory: backup of %v: %w: %w", b.group.Mem, fabric.ErrUnknownOutcome, err)
+}
+
+func isAny(err error, list ...error) bool {
+	for _, e := range list {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// formatBackups makes the backups of a region that is being formatted what the primary is to be next.
+func formatBackups(port fabric.Port, mn fabric.MemID, p *Params, identity []byte, state claimWord) error {
+	if p.Factor == 0 {
+		return nil
+	}
+	b, err := backupsOf(port, mn)
+	if err != nil {
+		return err
+	}
+	return b.Write([]fabric.Op{fabric.Write(fabric.At(mn, 0), identity), fabric.Store(fabric.At(mn, offState), uint64(state))})
+}
+
+// Level makes some words, of which each changes by CAS at the primary and never becomes what it was, at the backups what they are at the primary, or were since Level was
+// called. A word is read at the backup before it is read at the primary: so what Level puts there is never older than what it replaces.
+func (r *Region) Level(port fabric.Port, first fabric.Addr, words int) error {
+	b, err := r.Backups(port)
+	if err != nil || b.group.N == 0 {
+		return err
+	}
+	there, here := port.Alloc(8*words), port.Alloc(8*words)
+	defer port.Free(there)
+	defer port.Free(here)
+	for i := b.group.N - 1; i >= 0; i-- {
+		for differ := true; differ; {
+			if err := b.do(i, []fabric.Op{fabric.Read(first, there)}); err != nil {
+				return err
+			}
+			if b.group.Backups[i].Number == 0 {
+				break
+			}
+			if err := port.Do([]fabric.Op{fabric.Read(first, here)}); err != nil {
+				return fmt.Errorf("memory: words at %v: %w", first, err)
+			}
+			if differ, err = b.levelOne(i, first, there, here); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// levelOne changes the words of a backup that differ from the primary's, and reports whether there were any.
+func (b *Backups) levelOne(i int, first fabric.Addr, there, here []byte) (differ bool, err error) {
+	ops := make([]fabric.Op, 0, fabric.MaxChain)
+	for at := 0; at < len(here); at += 8 {
+		was, now := binary.LittleEndian.Uint64(there[at:]), binary.LittleEndian.Uint64(here[at:])
+		if was != now {
+			ops = append(ops, fabric.CAS(first.Add(uint64(at)), was, now))
+		}
+		if len(ops) == fabric.MaxChain || len(ops) > 0 && at+8 == len(here) {
+			if err := b.do(i, ops); err != nil {
+				return false, err
+			}
+			differ, ops = true, ops[:0]
+		}
+	}
+	return differ, nil
+}
+
+// raise makes the change word of each backup one of a change that is not done, if that is still so at the primary: else another client has. It comes before any page of the
+// change gets its owner, wherever that is: so a backup that is promoted has all of the change, or can do the rest of it, or has nothing of it.
+func (c *changer) raise(w changeWord) error {
+	b, err := c.r.Backups(c.port)
+	if err != nil {
+		return err
+	}
+	a := c.r.Stamp()
+	for i := b.group.N - 1; i >= 0; i-- {
+		for {
+			ops := []fabric.Op{fabric.Load(a)}
+			if err := b.do(i, ops); err != nil {
+				return err
+			}
+			was := ops[0].Old
+			if b.group.Backups[i].Number == 0 || was == uint64(w) {
+				break
+			}
+			now, err := c.load()
+			if err != nil || now != w {
+				return err
+			}
+			if err := b.do(i, []fabric.Op{fabric.CAS(a, was, uint64(w))}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mirrorZero makes the memory at the backups zero.
+func (b *Backups) mirrorZero(a fabric.Addr, zeros []byte) error {
+	if b.group.N == 0 {
+		return nil
+	}
+	return b.Write([]fabric.Op{fabric.Write(a, zeros)})
+}

@@ -1,0 +1,255 @@
+package memory_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/memory"
+)
+
+// A replicated is a cluster with one memory-node number that has copies.
+type replicated struct {
+	t     *testing.T
+	c     *sim.Cluster
+	mn    fabric.MemID
+	nodes []*sim.Node
+	r     *memory.Region
+
+	names map[string]bool // that have been created, and not been retired
+	left  int             // effects until something happens
+	then  func()
+}
+
+// Observe implements sim.Observer.
+func (w *replicated) Observe(e *sim.Event) {
+	if e.Step != sim.StepEffect || w.then == nil {
+		return
+	}
+	if w.left--; w.left < 0 {
+		w.c.At(w.c.Now(), w.then)
+		w.then = nil
+	}
+}
+
+func newReplicated(t *testing.T, factor int) *replicated {
+	w := &replicated{t: t, names: map[string]bool{}}
+	w.c = sim.New(sim.Config{Seed: 1, Observer: w})
+	t.Cleanup(func() { w.c.Close() })
+	w.mn = w.c.AddReplicatedMN(size, factor)
+	for range factor - 1 {
+		w.c.AddBackup(w.mn, w.c.AddMN(4096))
+	}
+	w.nodes = []*sim.Node{w.c.AddCN(), w.c.AddCN()}
+	p := open(t, w.nodes[0])
+	prm := params
+	prm.Factor = uint8(factor)
+	want(t, memory.Format(p, w.mn, prm), nil)
+	var err error
+	if w.r, err = memory.Open(p, w.mn); err != nil || !w.r.Replicated() || w.r.Version() != 5 {
+		t.Fatal(w.r, err)
+	}
+	return w
+}
+
+// attach has a Port go on where the number is served now.
+func (w *replicated) attach(p fabric.Port, n *sim.Node) {
+	for p.Reattach(w.mn, n.MemoryEpoch(w.mn)) != nil {
+		if p.Pause(p.Now()+10*fabric.Microsecond) != nil {
+			return
+		}
+	}
+}
+
+// script creates, grows, shrinks, retires and frees. What fails is begun again where the number is served then.
+func (w *replicated) script(p fabric.Port, n *sim.Node) {
+	var creating memory.Creating
+	again := func(what string, f func() error) {
+		for try := 0; ; try++ {
+			err := f()
+			if err == nil {
+				return
+			}
+			if try > 5 || errors.Is(err, memory.ErrCorrupt) {
+				w.t.Errorf("%s: %v", what, err)
+				return
+			}
+			w.attach(p, n)
+		}
+	}
+	var a memory.Entry
+	create := func(name string, size uint64) (e memory.Entry) {
+		again("create "+name, func() (err error) {
+			e, _, err = w.r.Create(p, memory.Spec{Name: name, Kind: memory.KindMemory, Size: size, Creating: &creating, Retry: p})
+			return err
+		})
+		w.names[name] = true
+		return e
+	}
+	a = create("a", 3000)
+	var run memory.Run
+	again("grow", func() (err error) { run, err = w.r.Grow(p, &a, memory.Growth{Size: 5000}); return err })
+	create("b", 2000)
+	again("shrink", func() error {
+		if err := w.r.Shrink(p, &a, run); !errors.Is(err, memory.ErrRun) {
+			return err
+		}
+		return nil
+	})
+	b := create("c", 1000)
+	delete(w.names, "c")
+	again("retire", func() error {
+		if err := w.r.Retire(p, &b); !errors.Is(err, memory.ErrRemoved) {
+			return err
+		}
+		return nil
+	})
+	again("free", func() error { return w.r.Free(p, &b) })
+	create("d", 2000)
+}
+
+// check looks at the region as it is served now: all that was created is there, and its pages are sound.
+func (w *replicated) check(p fabric.Port, n *sim.Node, what string) {
+	w.attach(p, n)
+	list, err := w.r.List(p)
+	if err != nil {
+		w.t.Errorf("%s: %v", what, err)
+	}
+	pages, err := w.r.Pages(p)
+	if err != nil {
+		w.t.Errorf("%s: %v", what, err)
+		return
+	}
+	for i := range list {
+		e := &list[i]
+		if pages.Owned(e) < e.Length {
+			w.t.Errorf("%s: %q has %d bytes of %d", what, e.Name, pages.Owned(e), e.Length)
+		}
+	}
+	for name := range w.names {
+		if _, err := w.r.Lookup(p, name, memory.KindMemory); err != nil {
+			w.t.Errorf("%s: lookup %q: %v", what, name, err)
+		}
+	}
+}
+
+// compare compares the backups with the primary, but for the word that a backup may have of a change that is done.
+func (w *replicated) compare(what string) {
+	own := make([]byte, size)
+	w.c.Peek(fabric.At(w.mn, 0), own)
+	own[memory.ChangeOffset+7] &^= 0x80
+	w.c.Backups(w.mn, func(host fabric.MemID, peek func(uint64, []byte)) {
+		b := make([]byte, size)
+		peek(0, b)
+		b[memory.ChangeOffset+7] &^= 0x80
+		for i := 0; i < size; i += 8 {
+			if !bytes.Equal(own[i:i+8], b[i:i+8]) {
+				w.t.Errorf("%s: %v has %x at %#x, the primary %x", what, host, b[i:i+8], i, own[i:i+8])
+				return
+			}
+		}
+	})
+}
+
+// The backups of a region are what the primary is.
+func TestMirror(t *testing.T) {
+	for _, factor := range []int{2, 3} {
+		w := newReplicated(t, factor)
+		w.c.Go(w.nodes[0], "script", func(p fabric.Port) { w.script(p, w.nodes[0]); w.check(p, w.nodes[0], "script") })
+		if err := w.c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		w.compare(fmt.Sprintf("%d replicas", factor))
+	}
+}
+
+// A memory node ends at each operation of a script: the primary, or a backup. All goes on, and all that was made is there; then the primary ends, and it is still there.
+func TestMirrorFailsEverywhere(t *testing.T) {
+	for _, factor := range []int{2, 3} {
+		for victim := range factor {
+			for k := 0; ; k += 1 + k/40 {
+				w := newReplicated(t, factor)
+				what := fmt.Sprintf("%d replicas, %d ends at effect %d", factor, victim, k)
+				w.left, w.then = k, func() { w.c.KillMN(fabric.MemID(victim)) }
+				hit := false
+				w.c.Go(w.nodes[0], "script", func(p fabric.Port) {
+					w.script(p, w.nodes[0])
+					hit, w.then = w.then == nil, nil
+					w.check(p, w.nodes[0], what)
+				})
+				if err := w.c.Run(); err != nil {
+					t.Fatal(what, err)
+				}
+				w.compare(what)
+				if g := w.c.Group(w.mn); len(g.Replicas) > 1 && !t.Failed() {
+					w.promoted(what)
+				}
+				if !hit || t.Failed() {
+					break
+				}
+			}
+		}
+	}
+}
+
+// promoted has another node look, after a promotion.
+func (w *replicated) promoted(what string) {
+	if err := w.c.Promote(w.mn); err != nil {
+		return // the backup has ended, and has missed nothing
+	}
+	what += ", promoted"
+	w.c.Go(w.nodes[1], "look", func(p fabric.Port) { w.check(p, w.nodes[1], what) })
+	if err := w.c.Run(); err != nil {
+		w.t.Fatal(what, err)
+	}
+}
+
+// A compute node crashes at each operation of a script, and then the primary ends: another goes on with what the backup has. It finds what was made, and frees what was begun.
+func TestMirrorWriterCrashesEverywhere(t *testing.T) {
+	for _, factor := range []int{2, 3} {
+		for k, hit := 0, true; hit; k += 1 + k/40 {
+			w := newReplicated(t, factor)
+			what := fmt.Sprintf("%d replicas, the writer crashes at effect %d", factor, k)
+			w.left, w.then = k, func() { w.c.Kill(w.nodes[0]) }
+			w.c.Go(w.nodes[0], "script", func(p fabric.Port) { w.script(p, w.nodes[0]) })
+			if err := w.c.Run(); err != nil {
+				t.Fatal(what, err)
+			}
+			hit = w.then == nil
+			for w.then = nil; len(w.c.Group(w.mn).Replicas) > 1; {
+				if err := w.c.Promote(w.mn); err != nil {
+					t.Fatal(what, err)
+				}
+				w.c.Go(w.nodes[1], "other", func(p fabric.Port) {
+					w.check(p, w.nodes[1], what)
+					dead := func() fabric.CNSet { var s fabric.CNSet; s.Add(1); return s }
+					_, _, err := w.r.Create(p, memory.Spec{Name: "a", Kind: memory.KindMemory, Size: 3000, DeadNow: dead})
+					if err != nil {
+						t.Errorf("%s: create: %v", what, err)
+					}
+					w.check(p, w.nodes[1], what+", made anew")
+				})
+				if err := w.c.Run(); err != nil {
+					t.Fatal(what, err)
+				}
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// What is not built for replicated memory is refused before anything is made of it.
+func TestReplicatedTreeIsRefused(t *testing.T) {
+	w := newReplicated(t, 2)
+	p := open(t, w.nodes[0])
+	_, _, err := w.r.Create(p, memory.Spec{Name: "t", Kind: memory.KindTree, Size: 4096})
+	want(t, err, memory.ErrReplicated)
+	if list, err := w.r.List(p); len(list) > 0 || err != nil {
+		t.Error(list, err)
+	}
+}
