@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,85 +25,48 @@ func (c Cost) Sub(before Cost) Cost {
 	return Cost{c.User - before.User, c.Kernel - before.Kernel, c.Voluntary - before.Voluntary, c.Involuntary - before.Involuntary}
 }
 
-// tick is the unit of times in /proc: USER_HZ is 100 on all architectures of Linux that this program runs on.
+// tick is the unit of a process's times: USER_HZ is 100 on all architectures of Linux that this program runs on.
 const tick = 10 * time.Millisecond
 
 // Of returns what living processes have used. What a thread that has ended had of context switches is not in it.
 func Of(pids ...int) (sum Cost, err error) {
 	for _, pid := range pids {
-		// The name, in brackets, may have anything in it.
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		p, err := procfs.NewProc(pid)
 		if err != nil {
 			return sum, err
 		}
-		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // from the third on
-		if len(fields) < 13 {
-			return sum, fmt.Errorf("/proc/%d/stat is not understood: %q", pid, text)
-		}
-		sum.User += ticks(fields[11])
-		sum.Kernel += ticks(fields[12])
-		threads, err := threadsOf(pid)
+		stat, err := p.Stat()
 		if err != nil {
 			return sum, err
 		}
-		for _, tid := range threads {
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
-			if err != nil {
-				continue // it has ended
+		sum.User += time.Duration(stat.UTime) * tick
+		sum.Kernel += time.Duration(stat.STime) * tick
+		threads, err := procfs.AllThreads(pid)
+		if err != nil {
+			return sum, err
+		}
+		for _, t := range threads {
+			if s, err := t.NewStatus(); err == nil { // else it has ended
+				sum.Voluntary += s.VoluntaryCtxtSwitches
+				sum.Involuntary += s.NonVoluntaryCtxtSwitches
 			}
-			sum.Voluntary += field(text, "voluntary_ctxt_switches:")
-			sum.Involuntary += field(text, "nonvoluntary_ctxt_switches:")
 		}
 	}
 	return sum, nil
 }
 
-func ticks(text []byte) time.Duration {
-	n, _ := strconv.ParseInt(string(text), 10, 64)
-	return time.Duration(n) * tick
-}
-
-// field returns the number behind a name that begins a line.
-func field(text []byte, name string) uint64 {
-	for line := range bytes.Lines(text) {
-		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
-			n, _ := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
-			return n
-		}
-	}
-	return 0
-}
-
-func threadsOf(pid int) (tids []int, err error) {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, e := range entries {
-		if tid, err := strconv.Atoi(e.Name()); err == nil {
-			tids = append(tids, tid)
-		}
-	}
-	return tids, err
-}
-
 // Machine returns the processor time that all programs have used so far, and that the processors have been idle.
 func Machine() (busy, idle time.Duration, err error) {
-	text, err := os.ReadFile("/proc/stat")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0, 0, err
 	}
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	fields := bytes.Fields(line) // cpu user nice system idle iowait irq softirq steal guest guest_nice
-	if len(fields) < 9 || string(fields[0]) != "cpu" {
-		return 0, 0, fmt.Errorf("/proc/stat is not understood: %q", line)
-	}
-	for i, f := range fields[1:9] {
-		if i == 3 || i == 4 {
-			idle += ticks(f)
-		} else {
-			busy += ticks(f)
-		}
-	}
-	return busy, idle, nil
+	stat, err := fs.Stat()
+	c := &stat.CPUTotal
+	return seconds(c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal), seconds(c.Idle + c.Iowait), err
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // ErrNoSyscalls: the kernel does not let this program count system calls.
 var ErrNoSyscalls = errors.New("system calls cannot be counted: that takes tracefs at /sys/kernel/tracing, and CAP_PERFMON")
@@ -124,12 +88,12 @@ func CountSyscalls(pids ...int) (*Syscalls, error) {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Config: id, Bits: unix.PerfBitInherit}
 	attr.Size = uint32(binary.Size(attr))
 	for _, pid := range pids {
-		threads, err := threadsOf(pid)
+		threads, err := procfs.AllThreads(pid)
 		if err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
-		for _, tid := range threads {
-			fd, err := unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		for _, t := range threads {
+			fd, err := unix.PerfEventOpen(&attr, t.PID, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 			if err == unix.ESRCH {
 				continue // the thread has ended
 			}
