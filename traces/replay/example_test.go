@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/declock/declock"
+	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
-	"github.com/declock/declock/traces/internal/mapcache"
 	"github.com/declock/declock/traces/replay"
 )
 
@@ -21,10 +22,15 @@ func ExampleRun() {
 		fmt.Println(err)
 		return
 	}
-	cache := mapcache.New() // or the object store, or memcached
+	caches, end, err := caches(4) // or memcached
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
 	var loads []replay.Load
-	for i := range 4 {
-		loads = append(loads, replay.Load{Cache: cache.Client(), Warm: g.Keys(i, 4), Stream: g.Stream(i)})
+	for i, c := range caches {
+		loads = append(loads, replay.Load{Cache: c, Warm: g.Keys(i, 4), Stream: g.Stream(i)})
 	}
 	res, err := replay.Run(context.Background(), replay.Options{Verify: true, FillOnMiss: true}, loads)
 	if err != nil {
@@ -52,14 +58,37 @@ func ExampleDeal() {
 		fmt.Println(err)
 		return
 	}
-	cache := mapcache.New()
+	caches, end, err := caches(2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
 	res, err := replay.Run(context.Background(), replay.Options{TTL: replay.TTLNone}, []replay.Load{
-		{Cache: cache.Client(), Stream: d.Source(0)},
-		{Cache: cache.Client(), Stream: d.Source(1)},
+		{Cache: caches[0], Stream: d.Source(0)},
+		{Cache: caches[1], Stream: d.Source(1)},
 	})
 	d.Close()
 	<-d.Finished() // now the trace may be closed
 	fmt.Println(res.Summary().Ops, err)
 	// Output:
 	// 13 <nil>
+}
+
+// caches returns clients of an object store in a cluster of this process alone.
+func caches(clients int) (list []objstore.Cache, end func() error, err error) {
+	cluster, err := declock.Open(context.Background(), "shm:")
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := cluster.Store(context.Background(), "cache", objstore.Config{})
+	for len(list) < clients && err == nil {
+		var s *declock.Session
+		if s, err = cluster.Session(); err == nil {
+			var c *objstore.Client
+			c, err = store.Client(s)
+			list = append(list, c)
+		}
+	}
+	return list, cluster.Close, err
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
-	"github.com/declock/declock/traces/internal/mapcache"
 )
 
 func generator(t testing.TB, cfg traces.GenConfig, preset string) *traces.Generator {
@@ -30,11 +29,11 @@ func generator(t testing.TB, cfg traces.GenConfig, preset string) *traces.Genera
 	return g
 }
 
-func loads(g *traces.Generator, s *mapcache.Store, warm bool) []Load {
+func loads(g *traces.Generator, s *mapCache, warm bool) []Load {
 	n := g.Config().Clients
 	out := make([]Load, n)
 	for i := range out {
-		out[i] = Load{Cache: s.Client(), Stream: g.Stream(i)}
+		out[i] = Load{Cache: s.client(), Stream: g.Stream(i)}
 		if warm {
 			out[i].Warm = g.Keys(i, n)
 		}
@@ -49,7 +48,7 @@ func TestReplayEveryPreset(t *testing.T) {
 			continue
 		}
 		g := generator(t, traces.GenConfig{Seed: 1, Keys: 200, Requests: 2000, Clients: 4}, p.Name)
-		res, err := Run(context.Background(), Options{Verify: true, FillOnMiss: true, MaxValue: 1 << 16}, loads(g, mapcache.New(), true))
+		res, err := Run(context.Background(), Options{Verify: true, FillOnMiss: true, MaxValue: 1 << 16}, loads(g, newMapCache(), true))
 		if err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
 		}
@@ -77,10 +76,10 @@ func TestExclusiveKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store := mapcache.New()
+		store := newMapCache()
 		var ls []Load
 		for i := range 4 {
-			ls = append(ls, Load{Cache: store.Client(), Stream: d.Source(i), Warm: warm.Source(i)})
+			ls = append(ls, Load{Cache: store.client(), Stream: d.Source(i), Warm: warm.Source(i)})
 		}
 		o := Options{Verify: true, Exclusive: true, TTL: TTLNone}
 		res, err := Run(context.Background(), o, ls)
@@ -93,7 +92,7 @@ func TestExclusiveKeys(t *testing.T) {
 
 // A buggy cache misbehaves every 50th time.
 type buggy struct {
-	*mapcache.Client
+	*mapClient
 	bug string
 	n   int
 	old map[string][]byte
@@ -108,7 +107,7 @@ func (b *buggy) now(bug string) bool {
 }
 
 func (b *buggy) Get(key []byte) (objstore.Item, error) {
-	it, err := b.Client.Get(key)
+	it, err := b.mapClient.Get(key)
 	if err != nil {
 		return it, err
 	}
@@ -136,7 +135,7 @@ func (b *buggy) Set(key, value []byte, o objstore.Options) error {
 	if b.now("lost write") {
 		return nil
 	}
-	return b.Client.Set(key, value, o)
+	return b.mapClient.Set(key, value, o)
 }
 
 func (b *buggy) Prepend(key, value []byte) error {
@@ -144,26 +143,26 @@ func (b *buggy) Prepend(key, value []byte) error {
 		return nil
 	}
 	if b.now("double prepend") {
-		_ = b.Client.Prepend(key, value)
+		_ = b.mapClient.Prepend(key, value)
 	}
-	return b.Client.Prepend(key, value)
+	return b.mapClient.Prepend(key, value)
 }
 
 func (b *buggy) Incr(key []byte, d uint64) (uint64, error) {
 	if b.now("lost incr") {
-		n, err := b.Client.Incr(key, 0)
+		n, err := b.mapClient.Incr(key, 0)
 		return n + d, err
 	}
-	return b.Client.Incr(key, d)
+	return b.mapClient.Incr(key, d)
 }
 
 func (b *buggy) Delete(key []byte) error {
 	if b.now("lost delete") {
-		if _, err := b.Client.Get(key); err == nil {
+		if _, err := b.mapClient.Get(key); err == nil {
 			return nil
 		}
 	}
-	return b.Client.Delete(key)
+	return b.mapClient.Delete(key)
 }
 
 // TestPlantedBugs: the verifier finds each of them, shared keys or not.
@@ -182,7 +181,7 @@ func TestPlantedBugs(t *testing.T) {
 	} {
 		t.Run(c.bug, func(t *testing.T) {
 			g := generator(t, traces.GenConfig{Seed: 2, Keys: 50, Requests: 20000}, c.preset)
-			b := &buggy{Client: mapcache.New().Client(), bug: c.bug, old: make(map[string][]byte)}
+			b := &buggy{mapClient: newMapCache().client(), bug: c.bug, old: make(map[string][]byte)}
 			o := Options{Verify: true, TTL: TTLNone, Exclusive: c.exclusive, FillOnMiss: !c.exclusive}
 			l := []Load{{Cache: b, Warm: g.Keys(0, 1), Stream: g.Stream(0)}}
 			res, err := Run(context.Background(), o, l)
@@ -204,7 +203,7 @@ func TestHitRatio(t *testing.T) {
 		low, high  float64
 	}{{false, false, 0.25, 0.40}, {true, false, 0.30, 0.45}, {false, true, 0.60, 0.80}, {true, true, 0.72, 0.85}} {
 		g := generator(t, traces.GenConfig{Seed: 1, Keys: 10000, Requests: 200000, Clients: 2}, "cluster14")
-		res, err := Run(context.Background(), Options{FillOnMiss: c.fill}, loads(g, mapcache.New(), c.warm))
+		res, err := Run(context.Background(), Options{FillOnMiss: c.fill}, loads(g, newMapCache(), c.warm))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,9 +234,9 @@ func rowOf(s Summary, op string) Row {
 
 // TestOutcomes: each operation of the traces on a present and an absent object.
 func TestOutcomes(t *testing.T) {
-	store := mapcache.New()
+	store := newMapCache()
 	store.MaxValue = 4096
-	c, err := NewClient(store.Client(), 0, Options{MaxValue: 8192, FillOnMiss: true})
+	c, err := NewClient(store.client(), 0, Options{MaxValue: 8192, FillOnMiss: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +298,7 @@ func TestOutcomes(t *testing.T) {
 func TestTTLByTraceTime(t *testing.T) {
 	const text = "0,a,1,50,1,set,10\n5,a,1,50,1,get,0\n10,a,1,0,1,get,0\n"
 	for mode, hits := range map[TTLMode]uint64{TTLTrace: 1, TTLNone: 2} {
-		c, _ := NewClient(mapcache.New().Client(), 0, Options{Verify: true, TTL: mode})
+		c, _ := NewClient(newMapCache().client(), 0, Options{Verify: true, TTL: mode})
 		if err := c.Run(t.Context(), records(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +311,7 @@ func TestTTLByTraceTime(t *testing.T) {
 // TestSpeed: a paced client does each second when it is due.
 func TestSpeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cache := &timed{Client: mapcache.New().Client()}
+		cache := &timed{mapClient: newMapCache().client()}
 		c, err := NewClient(cache, 0, Options{Speed: 2, TraceStart: 100})
 		if err != nil {
 			t.Fatal(err)
@@ -330,18 +329,18 @@ func TestSpeed(t *testing.T) {
 }
 
 type timed struct {
-	*mapcache.Client
+	*mapClient
 	at []time.Time
 }
 
 func (c *timed) Get(key []byte) (objstore.Item, error) {
 	c.at = append(c.at, time.Now())
-	return c.Client.Get(key)
+	return c.mapClient.Get(key)
 }
 
 // stopping stops the replay from within its n-th operation.
 type stopping struct {
-	*mapcache.Client
+	*mapClient
 	n    int
 	stop func()
 }
@@ -350,16 +349,16 @@ func (c *stopping) Get(key []byte) (objstore.Item, error) {
 	if c.n--; c.n == 0 {
 		c.stop()
 	}
-	return c.Client.Get(key)
+	return c.mapClient.Get(key)
 }
 
 // TestStop: a cancelled replay of an endless trace reports what was measured.
 func TestStop(t *testing.T) {
 	g := generator(t, traces.GenConfig{Keys: 100, Clients: 2}, "cluster2")
 	ctx, cancel := context.WithCancel(context.Background())
-	store := mapcache.New()
+	store := newMapCache()
 	ls := loads(g, store, false)
-	ls[0].Cache = &stopping{store.Client(), 1000, cancel}
+	ls[0].Cache = &stopping{store.client(), 1000, cancel}
 	res, err := Run(ctx, Options{}, ls)
 	if s := res.Summary(); err != nil || !s.Stopped || s.Ops < 1000 || s.Errors != 0 {
 		t.Errorf("%v %+v", err, s)
@@ -370,8 +369,8 @@ func TestStop(t *testing.T) {
 	ctx, cancel = context.WithCancel(context.Background())
 	blocked := &blockedSource{wait: ctx.Done()}
 	res, err = Run(ctx, Options{Progress: &p}, []Load{
-		{Cache: &stopping{store.Client(), 300, cancel}, Stream: d.Source(0)},
-		{Cache: store.Client(), Stream: blocked},
+		{Cache: &stopping{store.client(), 300, cancel}, Stream: d.Source(0)},
+		{Cache: store.client(), Stream: blocked},
 	})
 	if err != nil || !res.Stopped || p.Ops.Load() < 300 || !blocked.closed {
 		t.Errorf("%v %+v, progress %d", err, res, p.Ops.Load())
@@ -390,7 +389,7 @@ func (b *blockedSource) Err() error               { return nil }
 func (b *blockedSource) Close() error             { b.closed = true; return nil }
 
 type failing struct {
-	*mapcache.Client
+	*mapClient
 	n int
 }
 
@@ -400,7 +399,7 @@ func (c *failing) Set(key, value []byte, o objstore.Options) error {
 	if c.n++; c.n%3 == 0 {
 		return fmt.Errorf("no answer: %w", errCable)
 	}
-	return c.Client.Set(key, value, o)
+	return c.mapClient.Set(key, value, o)
 }
 
 // TestErrors are counted, the first are kept, and the n-th ends the replay if so wished.
@@ -408,7 +407,7 @@ func TestErrors(t *testing.T) {
 	g := generator(t, traces.GenConfig{Keys: 100, Requests: 1000}, "cluster15") // set only
 	for _, most := range []uint64{0, 5} {
 		res, err := Run(context.Background(), Options{MaxErrors: most, Verify: true},
-			[]Load{{Cache: &failing{Client: mapcache.New().Client()}, Stream: g.Stream(0)}})
+			[]Load{{Cache: &failing{mapClient: newMapCache().client()}, Stream: g.Stream(0)}})
 		s := res.Summary()
 		switch {
 		case most == 0 && (err != nil || s.Errors != 333 || s.Ops != 1000):
@@ -420,16 +419,16 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	_, err := Run(context.Background(), Options{}, []Load{{Cache: mapcache.New().Client(), Stream: records("0,a,1,5,1,set,0\nxx\n")}})
+	_, err := Run(context.Background(), Options{}, []Load{{Cache: newMapCache().client(), Stream: records("0,a,1,5,1,set,0\nxx\n")}})
 	if !errors.Is(err, traces.ErrFormat) {
 		t.Error(err)
 	}
 	for _, o := range []Options{{Exclusive: true}, {Speed: -1}, {MaxValue: -1}, {Verify: true, MaxValue: 10}, {TTL: 9}} {
-		if _, err := NewClient(mapcache.New().Client(), 0, o); !errors.Is(err, ErrOptions) {
+		if _, err := NewClient(newMapCache().client(), 0, o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := NewClient(mapcache.New().Client(), 1<<16, Options{}); !errors.Is(err, ErrOptions) {
+	if _, err := NewClient(newMapCache().client(), 1<<16, Options{}); !errors.Is(err, ErrOptions) {
 		t.Error(err)
 	}
 	if _, err := Run(context.Background(), Options{}, nil); !errors.Is(err, ErrOptions) {
@@ -444,7 +443,7 @@ func TestResultsTravel(t *testing.T) {
 	g := generator(t, traces.GenConfig{Keys: 100, Requests: 2000, Clients: 2}, "cluster14")
 	var parts []*Result
 	for i := range 2 {
-		res, err := Run(context.Background(), Options{FirstClient: i}, []Load{{Cache: mapcache.New().Client(), Stream: g.Stream(i)}})
+		res, err := Run(context.Background(), Options{FirstClient: i}, []Load{{Cache: newMapCache().client(), Stream: g.Stream(i)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -564,7 +563,7 @@ func TestDealing(t *testing.T) {
 }
 
 // null is a cache that does nothing, to measure the replayer.
-type null struct{ mapcache.Client }
+type null struct{ mapClient }
 
 func (null) Get([]byte) (objstore.Item, error)          { return objstore.Item{}, nil }
 func (null) Set([]byte, []byte, objstore.Options) error { return nil }
@@ -575,7 +574,7 @@ func (null) SetNow(uint32)                              {}
 func TestReplayAllocates0(t *testing.T) {
 	for _, verify := range []bool{false, true} {
 		g := generator(t, traces.GenConfig{Keys: 500}, "cluster14")
-		var cache objstore.Cache = mapcache.New().Client()
+		var cache objstore.Cache = newMapCache().client()
 		if !verify {
 			cache = &null{}
 		}

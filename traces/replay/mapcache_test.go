@@ -1,6 +1,4 @@
-// Package mapcache is a cache in a map behind a mutex: the plainest
-// implementation of objstore.Cache that is right. The tests and examples of the replayer drive it.
-package mapcache
+package replay
 
 import (
 	"slices"
@@ -10,8 +8,8 @@ import (
 	"github.com/declock/declock/objstore"
 )
 
-// Store is what its Clients share.
-type Store struct {
+// A mapCache is a cache in a map behind a mutex, which its clients share: the plainest implementation of objstore.Cache that is right.
+type mapCache struct {
 	// MaxValue refuses larger values with ErrValueSize; 0 is no bound.
 	MaxValue int
 
@@ -27,26 +25,23 @@ type object struct {
 	expires uint32 // 0 is never
 }
 
-// New returns an empty store.
-func New() *Store { return &Store{m: make(map[string]*object)} }
+func newMapCache() *mapCache { return &mapCache{m: make(map[string]*object)} }
 
-// Client returns a new client's view.
-func (s *Store) Client() *Client { return &Client{s: s} }
+func (s *mapCache) client() *mapClient { return &mapClient{s: s} }
 
-// Client implements objstore.Clocked.
-type Client struct {
-	s   *Store
+// A mapClient is one client of a mapCache.
+type mapClient struct {
+	s   *mapCache
 	now uint32
 	buf []byte // the last value that Get returned
 }
 
-var _ objstore.Clocked = (*Client)(nil)
+var _ objstore.Clocked = (*mapClient)(nil)
 
-// SetNow implements objstore.Clocked.
-func (c *Client) SetNow(seconds uint32) { c.now = seconds }
+func (c *mapClient) SetNow(seconds uint32) { c.now = seconds }
 
 // locked calls f with the object of a key, nil if there is none that has not expired, while the store is locked.
-func (c *Client) locked(key []byte, f func(o *object) error) error {
+func (c *mapClient) locked(key []byte, f func(o *object) error) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	o := c.s.m[string(key)]
@@ -58,7 +53,7 @@ func (c *Client) locked(key []byte, f func(o *object) error) error {
 }
 
 // found is locked for operations on what is there.
-func (c *Client) found(key []byte, f func(o *object) error) error {
+func (c *mapClient) found(key []byte, f func(o *object) error) error {
 	return c.locked(key, func(o *object) error {
 		if o == nil {
 			return objstore.ErrNotFound
@@ -67,7 +62,7 @@ func (c *Client) found(key []byte, f func(o *object) error) error {
 	})
 }
 
-func (c *Client) expiry(ttl uint32) uint32 {
+func (c *mapClient) expiry(ttl uint32) uint32 {
 	if ttl == 0 || c.now == 0 {
 		return 0
 	}
@@ -75,7 +70,7 @@ func (c *Client) expiry(ttl uint32) uint32 {
 }
 
 // put stores a copy. The store is locked.
-func (c *Client) put(key, value []byte, o objstore.Options) error {
+func (c *mapClient) put(key, value []byte, o objstore.Options) error {
 	s := c.s
 	switch {
 	case len(key) == 0 || len(key) > objstore.MaxKey:
@@ -92,8 +87,7 @@ func (c *Client) put(key, value []byte, o objstore.Options) error {
 	return nil
 }
 
-// Get implements objstore.Cache.
-func (c *Client) Get(key []byte) (it objstore.Item, err error) {
+func (c *mapClient) Get(key []byte) (it objstore.Item, err error) {
 	err = c.found(key, func(o *object) error {
 		c.buf = append(c.buf[:0], o.value...)
 		it = objstore.Item{Value: c.buf, Flags: o.flags, CAS: o.unique}
@@ -102,13 +96,11 @@ func (c *Client) Get(key []byte) (it objstore.Item, err error) {
 	return it, err
 }
 
-// Set implements objstore.Cache.
-func (c *Client) Set(key, value []byte, o objstore.Options) error {
+func (c *mapClient) Set(key, value []byte, o objstore.Options) error {
 	return c.locked(key, func(*object) error { return c.put(key, value, o) })
 }
 
-// Add implements objstore.Cache.
-func (c *Client) Add(key, value []byte, o objstore.Options) error {
+func (c *mapClient) Add(key, value []byte, o objstore.Options) error {
 	return c.locked(key, func(old *object) error {
 		if old != nil {
 			return objstore.ErrExists
@@ -117,13 +109,11 @@ func (c *Client) Add(key, value []byte, o objstore.Options) error {
 	})
 }
 
-// Replace implements objstore.Cache.
-func (c *Client) Replace(key, value []byte, o objstore.Options) error {
+func (c *mapClient) Replace(key, value []byte, o objstore.Options) error {
 	return c.found(key, func(*object) error { return c.put(key, value, o) })
 }
 
-// CompareAndSwap implements objstore.Cache.
-func (c *Client) CompareAndSwap(key, value []byte, o objstore.Options, cas uint64) error {
+func (c *mapClient) CompareAndSwap(key, value []byte, o objstore.Options, cas uint64) error {
 	return c.found(key, func(old *object) error {
 		if old.unique != cas {
 			return objstore.ErrExists
@@ -132,43 +122,37 @@ func (c *Client) CompareAndSwap(key, value []byte, o objstore.Options, cas uint6
 	})
 }
 
-// Append implements objstore.Cache.
-func (c *Client) Append(key, data []byte) error {
+func (c *mapClient) Append(key, data []byte) error {
 	return c.change(key, func(v []byte) ([]byte, error) { return append(v, data...), nil })
 }
 
-// Prepend implements objstore.Cache.
-func (c *Client) Prepend(key, data []byte) error {
+func (c *mapClient) Prepend(key, data []byte) error {
 	return c.change(key, func(v []byte) ([]byte, error) { return append(slices.Clone(data), v...), nil })
 }
 
-// Delete implements objstore.Cache.
-func (c *Client) Delete(key []byte) error {
+func (c *mapClient) Delete(key []byte) error {
 	return c.found(key, func(*object) error {
 		delete(c.s.m, string(key))
 		return nil
 	})
 }
 
-// Incr implements objstore.Cache.
-func (c *Client) Incr(key []byte, delta uint64) (uint64, error) {
+func (c *mapClient) Incr(key []byte, delta uint64) (uint64, error) {
 	return c.count(key, func(n uint64) uint64 { return n + delta })
 }
 
-// Decr implements objstore.Cache.
-func (c *Client) Decr(key []byte, delta uint64) (uint64, error) {
+func (c *mapClient) Decr(key []byte, delta uint64) (uint64, error) {
 	return c.count(key, func(n uint64) uint64 { return n - min(n, delta) })
 }
 
-// Touch implements objstore.Cache.
-func (c *Client) Touch(key []byte, ttl uint32) error {
+func (c *mapClient) Touch(key []byte, ttl uint32) error {
 	return c.found(key, func(o *object) error {
 		o.expires = c.expiry(ttl)
 		return nil
 	})
 }
 
-func (c *Client) count(key []byte, f func(uint64) uint64) (n uint64, err error) {
+func (c *mapClient) count(key []byte, f func(uint64) uint64) (n uint64, err error) {
 	err = c.change(key, func(v []byte) ([]byte, error) {
 		old, err := strconv.ParseUint(string(v), 10, 64)
 		if err != nil {
@@ -181,7 +165,7 @@ func (c *Client) count(key []byte, f func(uint64) uint64) (n uint64, err error) 
 }
 
 // change replaces the value; flags and expiry stay.
-func (c *Client) change(key []byte, f func(v []byte) ([]byte, error)) error {
+func (c *mapClient) change(key []byte, f func(v []byte) ([]byte, error)) error {
 	return c.found(key, func(o *object) error {
 		v, err := f(o.value)
 		if err != nil {
